@@ -1,0 +1,58 @@
+/* AdamW over a store.                                                     [Loshchilov & Hutter 2019]
+ *
+ *     g = grad / loss_scale;  with clip_norm:  g *= min(1, clip_norm / (norm + 1e-6)),  norm = sqrt(sum g^2) over the store
+ *     m = beta1 m + (1 - beta1) g;    v = beta2 v + (1 - beta2) g^2
+ *     lr = learning_rate * lr_scale
+ *     master -= lr * (m / (1 - beta1^t) / (sqrt(v / (1 - beta2^t)) + eps) + weight_decay * master)
+ *
+ * learning_rate and loss_scale come from the step block; lr_scale and a factor on weight_decay from each
+ * parameter; t counts the updates made.  The working values are rewritten in the same pass.  State and
+ * arithmetic have the masters' type.  The norm is summed in f64 in an order that depends on the layout only. */
+#ifndef TUTTI_ADAMW_H
+#define TUTTI_ADAMW_H
+
+#include "tutti/param.h"
+
+TUTTI_BEGIN
+
+typedef struct tutti_adamw tutti_adamw;
+
+typedef struct tutti_adamw_desc {
+    double beta1, beta2; /* in [0, 1) */
+    double eps;          /* > 0 */
+    double weight_decay; /* >= 0 */
+    double clip_norm;    /* 0: no clipping */
+    int skip_nonfinite;  /* leave everything as it is in a step whose norm is not finite */
+} tutti_adamw_desc;
+#define TUTTI_ADAMW_DESC_INIT          \
+    {                                  \
+        0.9, 0.999, 1e-8, 0.01, 0.0, 0 \
+    }
+
+/* For a built store, which must outlive it, as must the context's device.  desc NULL means the defaults. */
+TUTTI_API tutti_status tutti_adamw_create(tutti_context *ctx, tutti_params *params,
+                                          const tutti_adamw_desc *desc, tutti_adamw **adamw);
+/* NULL is allowed. */
+TUTTI_API void tutti_adamw_destroy(tutti_adamw **adamw);
+
+/* One update from the store's gradients, which must be summed over the ranks.  Asynchronous; can be
+ * captured. */
+TUTTI_API tutti_status tutti_adamw_update(tutti_adamw *adamw, tutti_context *ctx,
+                                          const tutti_step *step);
+
+typedef struct tutti_adamw_stats {
+    double grad_norm; /* of the last update's gradients, loss_scale divided out, before clipping */
+    int64_t updates;  /* t */
+    int skipped;      /* the last one was skipped */
+} tutti_adamw_stats;
+/* Waits for the stream. */
+TUTTI_API tutti_status tutti_adamw_get_stats(tutti_adamw *adamw, tutti_context *ctx,
+                                             tutti_adamw_stats *stats);
+
+/* The state as named tensors on the device: "m" and "v", flat as the store's buffers, and "updates", f64 [1].
+ * The index-th, from 0; TUTTI_ERR_ARG past the last. */
+TUTTI_API tutti_status tutti_adamw_state(tutti_adamw *adamw, int index, const char **name,
+                                         tutti_tensor *tensor);
+
+TUTTI_END
+#endif

@@ -1,0 +1,89 @@
+/* Communicators: a data-parallel group of ranks. */
+#ifndef TUTTI_COMM_H
+#define TUTTI_COMM_H
+
+#include "tutti/param.h"
+
+TUTTI_BEGIN
+
+typedef struct tutti_comm tutti_comm;
+
+typedef enum tutti_transport {
+    TUTTI_TRANSPORT_AUTO, /* self without MPI or with one rank; nccl for a CUDA context whose ranks have a GPU each; otherwise mpi */
+    TUTTI_TRANSPORT_SELF, /* one rank */
+    TUTTI_TRANSPORT_MPI, /* host memory; device memory is staged through the host, so ranks may share a GPU */
+    TUTTI_TRANSPORT_NCCL /* device memory, one GPU a rank; the unique id travels by MPI */
+} tutti_transport;
+
+typedef struct tutti_comm_desc {
+    tutti_transport transport;
+    double timeout; /* seconds that any wait may last; > 0 */
+} tutti_comm_desc;
+#define TUTTI_COMM_DESC_INIT       \
+    {                              \
+        TUTTI_TRANSPORT_AUTO, 60.0 \
+    }
+
+/* Rules for all calls.  A verb is collective: every rank calls the same verbs in the same order with the
+ * same counts, types, operators and roots.  Buffers are on the context's device; counts are elements.  Verbs of
+ * self and nccl are asynchronous on the context's stream and can be captured; those of mpi have finished when they
+ * return.  Every wait ends at the deadline with TUTTI_ERR_COMM and a message that names the operation and, where
+ * the communicator was made with MPI, the ranks that were not heard of.  After that the communicator is dead:
+ * every call returns TUTTI_ERR_COMM, buffers of unfinished operations must not be touched or freed, and destroying
+ * it does not communicate.  A program should then print the message and leave by MPI_Abort, not MPI_Finalize.
+ * A communicator is used from one thread at a time. */
+
+/* Over MPI_COMM_WORLD, which the caller has initialised (the library never calls MPI_Init or MPI_Finalize) with at
+ * least MPI_THREAD_FUNNELED, called on the main thread then.  Collective: a rank that fails makes all fail, with a
+ * message that says which and why.  TUTTI_ERR_UNSUPPORTED if the transport was not built, TUTTI_ERR_COMM if two
+ * ranks share a GPU under nccl or its library is older than 2.18.  desc NULL means the defaults. */
+TUTTI_API tutti_status tutti_comm_create(tutti_context *ctx, const tutti_comm_desc *desc,
+                                         tutti_comm **comm);
+
+/* Collective unless dead, but does not wait for other ranks.  NULL is allowed. */
+TUTTI_API void tutti_comm_destroy(tutti_comm **comm);
+
+/* −1 and 0 for NULL. */
+TUTTI_API int tutti_comm_rank(const tutti_comm *comm);
+TUTTI_API int tutti_comm_world_size(const tutti_comm *comm);
+/* What AUTO became; AUTO for NULL. */
+TUTTI_API tutti_transport tutti_comm_transport(const tutti_comm *comm);
+
+typedef enum tutti_op { TUTTI_SUM, TUTTI_MIN, TUTTI_MAX } tutti_op;
+
+/* recv = op over ranks of send; in place if send == recv.  All types but u8 and i32 on f16 and bf16 sum in f32 and
+ * round once a pairwise sum. */
+TUTTI_API tutti_status tutti_comm_all_reduce(tutti_comm *comm, tutti_context *ctx, const void *send,
+                                             void *recv, int64_t count, tutti_dtype dtype,
+                                             tutti_op op);
+/* data of root becomes everybody's. */
+TUTTI_API tutti_status tutti_comm_broadcast(tutti_comm *comm, tutti_context *ctx, void *data,
+                                            int64_t count, tutti_dtype dtype, int root);
+/* recv[r * count .. ] = send of rank r.  send may lie at its place in recv. */
+TUTTI_API tutti_status tutti_comm_all_gather(tutti_comm *comm, tutti_context *ctx, const void *send,
+                                             void *recv, int64_t count, tutti_dtype dtype);
+/* recv [count] = op over ranks of their send[rank * count .. ]. */
+TUTTI_API tutti_status tutti_comm_reduce_scatter(tutti_comm *comm, tutti_context *ctx,
+                                                 const void *send, void *recv, int64_t count,
+                                                 tutti_dtype dtype, tutti_op op);
+/* recv[r * count .. ] = send[rank * count .. ] of rank r.  Not in place. */
+TUTTI_API tutti_status tutti_comm_all_to_all(tutti_comm *comm, tutti_context *ctx, const void *send,
+                                             void *recv, int64_t count, tutti_dtype dtype);
+/* Returns when every rank has called it; waits for the context's stream first. */
+TUTTI_API tutti_status tutti_comm_barrier(tutti_comm *comm, tutti_context *ctx);
+
+/* Agrees on a status before ranks part ways: TUTTI_OK if all gave that; otherwise every rank gets the status
+ * and the message of the lowest rank that did not ("rank 2: …"), its own last error included. */
+TUTTI_API tutti_status tutti_comm_agree(tutti_comm *comm, tutti_status status);
+
+/* Makes rank 0's masters everybody's, refreshes the working values and proves by a hash of the masters that all
+ * are equal.  Waits for the stream. */
+TUTTI_API tutti_status tutti_comm_broadcast_params(tutti_comm *comm, tutti_context *ctx,
+                                                   tutti_params *params);
+
+/* An allocator for tutti_params_desc.gradient_memory that gives memory the transport likes best (a registered
+ * symmetric window under nccl).  Its calls are collective, with equal sizes.  The communicator must outlive the memory. */
+TUTTI_API tutti_allocator tutti_comm_allocator(tutti_comm *comm);
+
+TUTTI_END
+#endif

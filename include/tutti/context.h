@@ -1,0 +1,69 @@
+/* A context: a backend, a device, a stream on it, and scratch memory. */
+#ifndef TUTTI_CONTEXT_H
+#define TUTTI_CONTEXT_H
+
+#include "tutti/tensor.h"
+
+TUTTI_BEGIN
+
+/* AUTO takes CUDA where the library has it and finds a device, otherwise the host. */
+typedef enum tutti_backend {
+    TUTTI_BACKEND_AUTO,
+    TUTTI_BACKEND_HOST,
+    TUTTI_BACKEND_CUDA
+} tutti_backend;
+
+/* Work on a context is asynchronous on its stream and runs in the order of the calls (the host backend has
+ * done it when the call returns).  Calls on one context come from one thread at a time; different
+ * contexts are independent.  Scratch memory grows when a shape is planned and is freed with the
+ * context, never before, so captured graphs stay valid. */
+typedef struct tutti_context tutti_context;
+
+typedef struct tutti_context_desc {
+    tutti_backend backend;
+    int device; /* CUDA device; 0 on the host */
+    int threads; /* host: OpenMP threads, 0 for OpenMP's own choice.  The number never changes a result. */
+} tutti_context_desc;
+#define TUTTI_CONTEXT_DESC_INIT  \
+    {                            \
+        TUTTI_BACKEND_AUTO, 0, 0 \
+    }
+
+/* Devices of a backend: 1 for the host; for CUDA as many as are visible, 0 without driver or device.
+ * TUTTI_ERR_UNSUPPORTED if the library was built without the backend. */
+TUTTI_API tutti_status tutti_device_count(tutti_backend backend, int *count);
+
+/* A context with a stream of its own.  desc NULL means the defaults.  TUTTI_ERR_UNSUPPORTED if the
+ * backend was not built, TUTTI_ERR_DEVICE if there is no such device. */
+TUTTI_API tutti_status tutti_context_create(const tutti_context_desc *desc, tutti_context **ctx);
+
+/* Waits for the context's work and frees what it owns.  Layers, stores and communicators that used
+ * it stay valid, except that communicators must be destroyed first.  NULL is allowed. */
+TUTTI_API void tutti_context_destroy(tutti_context **ctx);
+
+/* Waits until the stream has done all that was enqueued.  If a communicator has work on this stream,
+ * the wait ends at its deadline with TUTTI_ERR_COMM. */
+TUTTI_API tutti_status tutti_context_synchronize(tutti_context *ctx);
+
+/* Waits as above, then reports what kernels found wrong in the data (a label out of range) since the
+ * last check: TUTTI_ERR_DATA with the first finding, which is then cleared. */
+TUTTI_API tutti_status tutti_context_check(tutti_context *ctx);
+
+/* HOST or CUDA; AUTO for NULL. */
+TUTTI_API tutti_backend tutti_context_backend(const tutti_context *ctx);
+/* The device's number; −1 for NULL. */
+TUTTI_API int tutti_context_device(const tutti_context *ctx);
+
+/* Memory on the context's device, 256-byte aligned, not cleared.  bytes = 0 gives NULL. */
+TUTTI_API tutti_status tutti_alloc(tutti_context *ctx, size_t bytes, void **data);
+/* Frees it after the stream's work is done and sets *data to NULL.  *data = NULL is allowed. */
+TUTTI_API tutti_status tutti_free(tutti_context *ctx, void **data);
+
+/* Copies between host and device memory in any direction, in stream order.  From or to pageable host
+ * memory the call returns when that memory may be used again. */
+TUTTI_API tutti_status tutti_copy(tutti_context *ctx, void *dst, const void *src, size_t bytes);
+/* Sets bytes to zero, in stream order. */
+TUTTI_API tutti_status tutti_zero(tutti_context *ctx, void *data, size_t bytes);
+
+TUTTI_END
+#endif

@@ -1,0 +1,46 @@
+/* CrossEntropy: loss of each row, their sum, and the gradient of the logits, in one call.
+ *
+ *     loss_i = log(sum_k exp(x_ik)) - x_i,label(i)
+ *     dlogits_ij = (softmax(x_i)_j - [j = label(i)]) * loss_weight * loss_scale      (both of `step`; 1 where step is NULL)
+ *
+ * A row whose label is ignore_label has loss 0 and dlogits 0.  A label outside [0, cols) that is not ignore_label makes
+ * loss and dlogits of its row NaN, and tutti_context_check reports it.  loss and loss_sum carry neither factor.
+ *
+ * slot     tensor     shape           type
+ * in[0]    logits     [rows, cols]    dtype
+ * in[1]    labels     [rows]          i32
+ * out[0]   loss       [rows]          f32; f64 for f64     optional
+ * out[1]   loss_sum   [1]             f64                  optional; overwritten; summed in f64 in an order that depends on rows only
+ * out[2]   dlogits    [rows, cols]    dtype                optional; may be logits
+ * saved    nothing
+ *
+ * Arithmetic is f32, f64 for f64.  There is no backward: dlogits is there after forward, and
+ * tutti_layer_backward returns TUTTI_ERR_UNSUPPORTED. */
+#ifndef TUTTI_CROSS_ENTROPY_H
+#define TUTTI_CROSS_ENTROPY_H
+
+#include "tutti/layer.h"
+
+TUTTI_BEGIN
+
+typedef struct tutti_cross_entropy_desc {
+    int64_t cols; /* classes: 1 to 2^20 */
+    tutti_dtype dtype;
+    int32_t ignore_label;
+} tutti_cross_entropy_desc;
+#define TUTTI_CROSS_ENTROPY_DESC_INIT \
+    {                                 \
+        0, TUTTI_F32, -1              \
+    }
+
+TUTTI_API tutti_status tutti_cross_entropy_create(tutti_context *ctx,
+                                                  const tutti_cross_entropy_desc *desc,
+                                                  tutti_layer **layer);
+/* loss, loss_sum, dlogits and step may each be NULL. */
+TUTTI_API tutti_status tutti_cross_entropy_forward(
+    tutti_layer *layer, tutti_context *ctx, const tutti_tensor *logits, const tutti_tensor *labels,
+    const tutti_tensor *loss, const tutti_tensor *loss_sum, const tutti_tensor *dlogits,
+    const tutti_step *step);
+
+TUTTI_END
+#endif

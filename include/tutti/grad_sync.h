@@ -1,0 +1,67 @@
+/* Gradient exchange: sums gradients over the ranks while backward still runs. */
+#ifndef TUTTI_GRAD_SYNC_H
+#define TUTTI_GRAD_SYNC_H
+
+#include "tutti/comm.h"
+
+TUTTI_BEGIN
+
+typedef struct tutti_grad_sync tutti_grad_sync;
+
+typedef struct tutti_grad_sync_desc {
+    size_t range_bytes;      /* gradients go out in ranges of about this size */
+    size_t last_range_bytes; /* the last one, which nothing hides, is at most this if it can be */
+    int check; /* compare the ranks' ranges before each exchange: a difference is an error, not a wrong sum */
+    int timeline; /* keep times for tutti_grad_sync_get_timeline; not while a stream is captured */
+} tutti_grad_sync_desc;
+#define TUTTI_GRAD_SYNC_DESC_INIT               \
+    {                                           \
+        (size_t)32 << 20, (size_t)1 << 20, 0, 0 \
+    }
+
+/* Exchanges the gradients of a built store.  The communicator and the store must outlive it.  Collective: names, shapes
+ * and types are compared over the ranks, and a difference is TUTTI_ERR_COMM with the parameter's and the
+ * ranks' names.  desc NULL means the defaults; it must be the same on all ranks. */
+TUTTI_API tutti_status tutti_grad_sync_create(tutti_comm *comm, tutti_context *ctx,
+                                              tutti_params *params,
+                                              const tutti_grad_sync_desc *desc,
+                                              tutti_grad_sync **sync);
+/* The same for bound parameters of the caller's own, listed in the order in which backward finishes them.
+ * Gradients that lie side by side in memory go out together. */
+TUTTI_API tutti_status tutti_grad_sync_create_list(tutti_comm *comm, tutti_context *ctx,
+                                                   const tutti_param *const *list, int count,
+                                                   const tutti_grad_sync_desc *desc,
+                                                   tutti_grad_sync **sync);
+/* NULL is allowed. */
+TUTTI_API void tutti_grad_sync_destroy(tutti_grad_sync **sync);
+
+/* Says that everything enqueued on ctx so far completes the layer's gradients (a tied one completes when all its
+ * layers are ready).  Each range that is thereby complete goes out on a stream of its own; what follows on ctx
+ * does not wait for it.  Call it in one order on all ranks, also with 0 rows.  TUTTI_ERR_STATE if the layer was ready
+ * before in this step, TUTTI_ERR_ARG if it is not part of this exchange. */
+TUTTI_API tutti_status tutti_grad_sync_ready(tutti_grad_sync *sync, tutti_context *ctx,
+                                             tutti_layer *layer);
+TUTTI_API tutti_status tutti_grad_sync_ready_param(tutti_grad_sync *sync, tutti_context *ctx,
+                                                   const tutti_param *param);
+
+/* Makes what follows on ctx wait for the sums (with mpi: waits for them) and starts the next step.  TUTTI_ERR_STATE, with the
+ * name of a parameter, if not all are ready. */
+TUTTI_API tutti_status tutti_grad_sync_finish(tutti_grad_sync *sync, tutti_context *ctx);
+
+typedef struct tutti_grad_sync_info {
+    int ranges;          /* number of them */
+    int64_t bytes;       /* of gradients summed a step */
+    double wait_seconds; /* host time spent waiting in finish, all steps together */
+    int64_t steps;       /* finished */
+} tutti_grad_sync_info;
+TUTTI_API tutti_status tutti_grad_sync_get_info(const tutti_grad_sync *sync,
+                                                tutti_grad_sync_info *info);
+
+/* When things happened in the last finished step, in ms from its first ready: for range r, ready[r] (backward
+ * had completed it), begin[r] and end[r] of its exchange; and the call of finish.  Arrays of info.ranges
+ * elements, any of them NULL.  Waits for the exchange.  TUTTI_ERR_STATE without desc.timeline or before a step. */
+TUTTI_API tutti_status tutti_grad_sync_get_timeline(tutti_grad_sync *sync, double *ready,
+                                                    double *begin, double *end, double *finish);
+
+TUTTI_END
+#endif

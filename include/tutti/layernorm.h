@@ -1,0 +1,69 @@
+/* LayerNorm.
+ *
+ *     y = (x - mean) * rstd * gamma + beta,   rstd = 1 / sqrt(var + eps),   row by row     [Ba et al. 2016]
+ *
+ * var is the biased variance, from the centred values.  With a residual r the layer normalises s = x + r, rounded to
+ * x's type, and gives s as well.  With zero_centered the factor is 1 + gamma.  Arithmetic, mean and rstd
+ * are f32, or f64 if x or a parameter is f64.
+ *
+ * Backward, with g = dy * gamma and n = (x - mean) * rstd:
+ *     dx = rstd * (g - mean(g) - n * mean(g * n)) + dsum
+ *     dgamma = sum over rows of dy * n,    dbeta = sum over rows of dy
+ *
+ * slot          tensor     shape           type
+ * in[0]         x          [rows, cols]    x_dtype           backward reads: x, or the sum s if there was a residual
+ * in[1]         residual   [rows, cols]    x_dtype           optional, forward only
+ * out[0]        y          [rows, cols]    y_dtype           backward does not read it
+ * out[1]        sum        [rows, cols]    x_dtype           optional, with a residual only; may be x or residual
+ * upstream[0]   dy         [rows, cols]    y_dtype
+ * upstream[1]   dsum       [rows, cols]    x_dtype           optional: gradient that reaches s on another way
+ * din[0]        dx         [rows, cols]    x_dtype           optional; of x and of the residual alike; may be dy (of one type) or dsum
+ * saved         mean, rstd [rows] each     f32 or f64
+ * parameters    gamma      [cols]          param_dtype       if has_gamma; initially 1, or 0 with zero_centered
+ *               beta       [cols]          param_dtype       if has_beta; initially 0
+ *
+ * "[rows, cols]" is any tensor whose last dimensions multiply to cols and whose leading ones are rows.
+ * y may be x only where saved is NULL.  The gradients of gamma and beta are f32 or f64 whatever the arithmetic.
+ * Bits depend on the shape, the types and the device, never on addresses or on what runs beside. */
+#ifndef TUTTI_LAYERNORM_H
+#define TUTTI_LAYERNORM_H
+
+#include "tutti/layer.h"
+
+TUTTI_BEGIN
+
+typedef struct tutti_layernorm_desc {
+    int64_t cols; /* 1 to 2^20 */
+    double eps;   /* >= 0 */
+    tutti_dtype x_dtype, param_dtype;
+    tutti_dtype y_dtype;     /* x_dtype or param_dtype */
+    int has_gamma, has_beta; /* beta needs gamma */
+    int zero_centered;
+} tutti_layernorm_desc;
+#define TUTTI_LAYERNORM_DESC_INIT                         \
+    {                                                     \
+        0, 1e-5, TUTTI_F32, TUTTI_F32, TUTTI_F32, 1, 1, 0 \
+    }
+
+TUTTI_API tutti_status tutti_layernorm_create(tutti_context *ctx, const tutti_layernorm_desc *desc,
+                                              tutti_layer **layer);
+
+/* y from x; saved as above or NULL. */
+TUTTI_API tutti_status tutti_layernorm_forward(tutti_layer *layer, tutti_context *ctx,
+                                               const tutti_tensor *x, const tutti_tensor *y,
+                                               void *saved);
+/* sum = x + residual, y = norm(sum); sum may be NULL. */
+TUTTI_API tutti_status tutti_layernorm_forward_residual(tutti_layer *layer, tutti_context *ctx,
+                                                        const tutti_tensor *x,
+                                                        const tutti_tensor *residual,
+                                                        const tutti_tensor *sum,
+                                                        const tutti_tensor *y, void *saved);
+/* dx (or NULL) and, where bound, the gradients of gamma and beta; x is what was normalised; dsum may
+ * be NULL; flags: 0 or TUTTI_GRAD_ACCUMULATE. */
+TUTTI_API tutti_status tutti_layernorm_backward(tutti_layer *layer, tutti_context *ctx,
+                                                const tutti_tensor *x, const void *saved,
+                                                const tutti_tensor *dy, const tutti_tensor *dsum,
+                                                const tutti_tensor *dx, unsigned flags);
+
+TUTTI_END
+#endif

@@ -1,0 +1,68 @@
+/* FusedLinear: a matrix product with bias and activation.
+ *
+ *     z = x W^T + b,   y = act(z),   W is [out, in]
+ *
+ * none          z                                    relu           max(z, 0), NaN stays NaN
+ * leaky_relu    z > 0 ? z : slope z                  squared_relu   relu(z)^2
+ * gelu          z/2 (1 + tanh(sqrt(2/pi) (z + 0.044715 z^3)))       [Hendrycks & Gimpel 2016]
+ * gelu_erf      z/2 (1 + erf(z / sqrt 2))            silu           z / (1 + exp(-z))
+ *
+ * Backward, with dz = dy * act'(z):   dx = dz W,   dW = dz^T x,   db = sum over rows of dz.  dz is a product, so a NaN
+ * in dy or z is a NaN in dz.  act'(0) is 0 for relu and squared_relu, slope for leaky_relu.
+ *
+ * slot          tensor   shape           type
+ * in[0]         x        [rows, in]      dtype       backward reads it
+ * out[0]        y        [rows, out]     dtype       backward reads it for relu, leaky_relu, squared_relu
+ * upstream[0]   dy       [rows, out]     dtype
+ * din[0]        dx       [rows, in]      dtype       optional; not x nor dy
+ * saved         z        [rows, out]     dtype       gelu, gelu_erf, silu only; 0 bytes otherwise
+ * parameters    weight   [out, in]       dtype       initially uniform in ±1/sqrt(in)
+ *               bias     [out]           dtype       if has_bias; the same
+ *
+ * "[rows, in]" is any tensor whose last dimensions multiply to in and whose leading ones are rows.
+ * f64 computes in f64; f32, f16, bf16 accumulate in f32 (TF32 only if allow_tf32).  z is rounded to dtype
+ * before act.  Gradients of the parameters are f64 for f64, otherwise f32. */
+#ifndef TUTTI_LINEAR_H
+#define TUTTI_LINEAR_H
+
+#include "tutti/layer.h"
+
+TUTTI_BEGIN
+
+typedef enum tutti_activation {
+    TUTTI_ACT_NONE,
+    TUTTI_ACT_RELU,
+    TUTTI_ACT_LEAKY_RELU,
+    TUTTI_ACT_GELU,
+    TUTTI_ACT_GELU_ERF,
+    TUTTI_ACT_SQUARED_RELU,
+    TUTTI_ACT_SILU
+} tutti_activation;
+
+typedef struct tutti_linear_desc {
+    int64_t in, out; /* 1 to 2^31 - 1 */
+    tutti_dtype dtype;
+    tutti_activation activation;
+    double slope; /* of leaky_relu: > 0 */
+    int has_bias;
+    int allow_tf32; /* f32 products in TF32 on GPUs that have it; no effect elsewhere */
+} tutti_linear_desc;
+#define TUTTI_LINEAR_DESC_INIT                      \
+    {                                               \
+        0, 0, TUTTI_F32, TUTTI_ACT_NONE, 0.01, 1, 0 \
+    }
+
+TUTTI_API tutti_status tutti_linear_create(tutti_context *ctx, const tutti_linear_desc *desc,
+                                           tutti_layer **layer);
+/* saved: as above; NULL in a forward without backward, or where it has 0 bytes. */
+TUTTI_API tutti_status tutti_linear_forward(tutti_layer *layer, tutti_context *ctx,
+                                            const tutti_tensor *x, const tutti_tensor *y,
+                                            void *saved);
+/* y: may be NULL where backward does not read it; dx may be NULL; flags: 0 or TUTTI_GRAD_ACCUMULATE. */
+TUTTI_API tutti_status tutti_linear_backward(tutti_layer *layer, tutti_context *ctx,
+                                             const tutti_tensor *x, const tutti_tensor *y,
+                                             const void *saved, const tutti_tensor *dy,
+                                             const tutti_tensor *dx, unsigned flags);
+
+TUTTI_END
+#endif

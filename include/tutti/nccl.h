@@ -1,0 +1,18 @@
+/* For programs that have an NCCL communicator of their own. */
+#ifndef TUTTI_NCCL_H
+#define TUTTI_NCCL_H
+
+#include <nccl.h>
+
+#include "tutti/comm.h"
+
+TUTTI_BEGIN
+
+/* Over the caller's communicator, on the context's device, which must outlive it and is never destroyed here; after a
+ * missed deadline it is aborted.  Without MPI a silent rank cannot be named.  Not collective.  desc NULL means the
+ * defaults; desc.transport must be AUTO or NCCL. */
+TUTTI_API tutti_status tutti_comm_create_from_nccl(tutti_context *ctx, const tutti_comm_desc *desc,
+                                                   ncclComm_t nccl_comm, tutti_comm **comm);
+
+TUTTI_END
+#endif

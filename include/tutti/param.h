@@ -1,0 +1,112 @@
+/* Parameters, and the flat store that holds those of a model. */
+#ifndef TUTTI_PARAM_H
+#define TUTTI_PARAM_H
+
+#include "tutti/step.h"
+
+TUTTI_BEGIN
+
+typedef struct tutti_layer tutti_layer;
+
+#define TUTTI_NAME_MAX 96 /* bytes of a name, its 0 included */
+
+/* How tutti_params_init fills a parameter. */
+typedef enum tutti_param_init {
+    TUTTI_INIT_ZERO,
+    TUTTI_INIT_ONE,
+    TUTTI_INIT_UNIFORM /* uniform in ±init_bound */
+} tutti_param_init;
+
+/* One parameter.  value is what the layer reads, master what the optimizer updates (the same memory
+ * where both have one type), grad what backward writes.  grad is f32, or f64 where the layer computes in f64.
+ * A layer publishes its parameters but does not own their memory: the caller binds memory of its own
+ * (tutti_param_bind) or hands the layer to a store.  weight_decay and lr_scale are factors on the
+ * optimizer's; a layer sets them to 1, and weight_decay to 0 for biases and norm parameters. */
+typedef struct tutti_param {
+    char name[TUTTI_NAME_MAX]; /* "gamma"; in a store "block0.norm/gamma" */
+    tutti_tensor value, master, grad;
+    double weight_decay, lr_scale;
+    tutti_param_init init;
+    double init_bound;
+} tutti_param;
+
+/* Gives a parameter the caller's memory.  value: the parameter's shape and type, contiguous, on the
+ * layer's device.  grad: the same shape, f32 or f64 as above, or NULL for a parameter that is not
+ * trained (backward then skips it).  The memory must outlive the layer's calls. */
+TUTTI_API tutti_status tutti_param_bind(tutti_param *param, const tutti_tensor *value,
+                                        const tutti_tensor *grad);
+
+/* A store: flat buffers of masters, gradients and, where the layers read another type than the
+ * masters', working values.  All three count the same elements in the same places, laid out in
+ * the order in which backward finishes the parameters: last added first.  Each parameter starts at a
+ * multiple of TUTTI_PARAM_ALIGN elements; the padding between them is zero and stays so. */
+typedef struct tutti_params tutti_params;
+#define TUTTI_PARAM_ALIGN 128
+
+/* Memory for a store's gradients, from a communicator that wants them in a place of its own.
+ * alloc gives at least 256-byte aligned memory on the context's device. */
+typedef struct tutti_allocator {
+    tutti_status (*alloc)(void *self, size_t bytes, void **data);
+    tutti_status (*free)(void *self, void *data);
+    void *self;
+} tutti_allocator;
+
+typedef struct tutti_params_desc {
+    tutti_dtype master_dtype;        /* of masters and gradients: f32 or f64 */
+    tutti_allocator gradient_memory; /* all NULL: the context's; else tutti_comm_allocator's */
+} tutti_params_desc;
+#define TUTTI_PARAMS_DESC_INIT \
+    {                          \
+        TUTTI_F32,             \
+        {                      \
+            0, 0, 0            \
+        }                      \
+    }
+
+/* An empty store on the context's device.  desc NULL means the defaults. */
+TUTTI_API tutti_status tutti_params_create(tutti_context *ctx, const tutti_params_desc *desc,
+                                           tutti_params **params);
+/* Unbinds nothing: layers must not be called any more.  NULL is allowed. */
+TUTTI_API void tutti_params_destroy(tutti_params **params);
+
+/* Adds a layer's parameters as prefix/name.  Add layers in the order of forward.  The layer must live
+ * as long as the store.  TUTTI_ERR_STATE after tutti_params_build; TUTTI_ERR_ARG for a name
+ * that is taken or a type that is neither the masters' nor the one other working type. */
+TUTTI_API tutti_status tutti_params_add(tutti_params *params, tutti_layer *layer,
+                                        const char *prefix);
+/* The same for one parameter of the caller's own, which must outlive the store: name, shape and type of
+ * its value (value.data is ignored), factors and init are read, and its tensors are set by build. */
+TUTTI_API tutti_status tutti_params_add_param(tutti_params *params, tutti_param *param);
+
+/* Makes param share other's slot (tied weights): equal shapes and types, both in the store.  Both layers then
+ * read one value and add to one gradient, which is complete when the backward of both is done: the
+ * backward that runs second must accumulate.  Before build. */
+TUTTI_API tutti_status tutti_params_tie(tutti_params *params, tutti_param *param,
+                                        tutti_param *other);
+
+/* Allocates the buffers, all zero, and binds every parameter to its place. */
+TUTTI_API tutti_status tutti_params_build(tutti_params *params, tutti_context *ctx);
+
+/* Fills the masters from seed, as each parameter's init says (the same numbers on every backend, for
+ * every order of adding: they depend on seed, name and element), then refreshes.  Waits for the stream. */
+TUTTI_API tutti_status tutti_params_init(tutti_params *params, tutti_context *ctx, uint64_t seed);
+/* Rewrites the working values from the masters. */
+TUTTI_API tutti_status tutti_params_refresh(tutti_params *params, tutti_context *ctx);
+/* Sets all gradients to zero. */
+TUTTI_API tutti_status tutti_params_zero_grad(tutti_params *params, tutti_context *ctx);
+
+/* Parameters in the store, in layout order; a tied one is counted once.  0 and NULL for bad arguments. */
+TUTTI_API int tutti_params_count(const tutti_params *params);
+TUTTI_API const tutti_param *tutti_params_get(const tutti_params *params, int index);
+
+typedef enum tutti_params_buffer {
+    TUTTI_PARAMS_MASTER,
+    TUTTI_PARAMS_GRAD,
+    TUTTI_PARAMS_WORKING /* data NULL where all values have the masters' type */
+} tutti_params_buffer;
+/* A whole flat buffer as a view of one dimension.  TUTTI_ERR_STATE before build. */
+TUTTI_API tutti_status tutti_params_flat(const tutti_params *params, tutti_params_buffer which,
+                                         tutti_tensor *flat);
+
+TUTTI_END
+#endif

@@ -1,0 +1,65 @@
+/* RMSNorm.
+ *
+ *     y = x * rstd * gamma,   rstd = 1 / sqrt(mean(x^2) + eps),   row by row     [Zhang & Sennrich 2019]
+ *
+ * With a residual r the layer normalises s = x + r, rounded to x's type, and gives s as well.  With
+ * zero_centered the factor is 1 + gamma.  Arithmetic and rstd are f32, or f64 if x or gamma is f64.
+ *
+ * Backward, with g = dy * gamma and n = x * rstd:
+ *     dx = rstd * (g - n * mean(g * n)) + dsum,    dgamma = sum over rows of dy * n
+ *
+ * slot          tensor     shape           type
+ * in[0]         x          [rows, cols]    x_dtype           backward reads: x, or the sum s if there was a residual
+ * in[1]         residual   [rows, cols]    x_dtype           optional, forward only
+ * out[0]        y          [rows, cols]    y_dtype           backward does not read it
+ * out[1]        sum        [rows, cols]    x_dtype           optional, with a residual only; may be x or residual
+ * upstream[0]   dy         [rows, cols]    y_dtype
+ * upstream[1]   dsum       [rows, cols]    x_dtype           optional: gradient that reaches s on another way
+ * din[0]        dx         [rows, cols]    x_dtype           optional; of x and of the residual alike; may be dy (of one type) or dsum
+ * saved         rstd       [rows]          f32 or f64
+ * parameter 0   gamma      [cols]          param_dtype       if has_gamma; initially 1, or 0 with zero_centered
+ *
+ * "[rows, cols]" is any tensor whose last dimensions multiply to cols and whose leading ones are rows.
+ * y may be x only where saved is NULL.  The gradient of gamma is f32 or f64 whatever the arithmetic.
+ * Bits depend on the shape, the types and the device, never on addresses or on what runs beside. */
+#ifndef TUTTI_RMSNORM_H
+#define TUTTI_RMSNORM_H
+
+#include "tutti/layer.h"
+
+TUTTI_BEGIN
+
+typedef struct tutti_rmsnorm_desc {
+    int64_t cols; /* 1 to 2^20 */
+    double eps;   /* >= 0 */
+    tutti_dtype x_dtype, param_dtype;
+    tutti_dtype y_dtype; /* x_dtype or param_dtype */
+    int has_gamma, zero_centered;
+} tutti_rmsnorm_desc;
+#define TUTTI_RMSNORM_DESC_INIT                        \
+    {                                                  \
+        0, 1e-6, TUTTI_F32, TUTTI_F32, TUTTI_F32, 1, 0 \
+    }
+
+TUTTI_API tutti_status tutti_rmsnorm_create(tutti_context *ctx, const tutti_rmsnorm_desc *desc,
+                                            tutti_layer **layer);
+
+/* y from x; saved as above or NULL. */
+TUTTI_API tutti_status tutti_rmsnorm_forward(tutti_layer *layer, tutti_context *ctx,
+                                             const tutti_tensor *x, const tutti_tensor *y,
+                                             void *saved);
+/* sum = x + residual, y = norm(sum); sum may be NULL. */
+TUTTI_API tutti_status tutti_rmsnorm_forward_residual(tutti_layer *layer, tutti_context *ctx,
+                                                      const tutti_tensor *x,
+                                                      const tutti_tensor *residual,
+                                                      const tutti_tensor *sum,
+                                                      const tutti_tensor *y, void *saved);
+/* dx (or NULL) and, where bound, gamma's gradient; x is what was normalised; dsum may be NULL;
+ * flags: 0 or TUTTI_GRAD_ACCUMULATE. */
+TUTTI_API tutti_status tutti_rmsnorm_backward(tutti_layer *layer, tutti_context *ctx,
+                                              const tutti_tensor *x, const void *saved,
+                                              const tutti_tensor *dy, const tutti_tensor *dsum,
+                                              const tutti_tensor *dx, unsigned flags);
+
+TUTTI_END
+#endif

@@ -1,0 +1,53 @@
+/* Softmax and log-softmax over each row.
+ *
+ *     softmax:      y_j = exp(scale x_j - m) / sum_k exp(scale x_k - m),    m = max_k scale x_k
+ *     log-softmax:  y_j = scale x_j - m - log(sum_k exp(scale x_k - m))
+ *
+ * With causal_period P > 0, row i (counted in the global batch: first_row + its place in the call) sees
+ * columns j <= i mod P only: the others count for nothing, and their y is 0, or -inf for log-softmax.
+ *
+ * Backward:
+ *     softmax:      dx = scale * y * (dy - sum(y * dy))
+ *     log-softmax:  dx = scale * (dy - exp(y) * sum(dy))
+ * over the visible columns; dx of the others is 0, and their dy is not read as a number.
+ *
+ * slot          tensor   shape           type
+ * in[0]         x        [rows, cols]    dtype      backward does not read it
+ * out[0]        y        [rows, cols]    dtype      backward reads it; may be x
+ * upstream[0]   dy       [rows, cols]    dtype
+ * din[0]        dx       [rows, cols]    dtype      may be dy
+ * saved         nothing
+ *
+ * Arithmetic is f32, f64 for f64.  A row with a NaN or +inf among its visible columns is NaN in all of them, as is
+ * one whose visible columns are all -inf.  Bits depend on the shape, the type and the device only. */
+#ifndef TUTTI_SOFTMAX_H
+#define TUTTI_SOFTMAX_H
+
+#include "tutti/layer.h"
+
+TUTTI_BEGIN
+
+typedef struct tutti_softmax_desc {
+    int64_t cols; /* 1 to 2^20 */
+    tutti_dtype dtype;
+    int log;               /* log-softmax */
+    double scale;          /* finite */
+    int64_t causal_period; /* 0: no mask */
+} tutti_softmax_desc;
+#define TUTTI_SOFTMAX_DESC_INIT \
+    {                           \
+        0, TUTTI_F32, 0, 1.0, 0 \
+    }
+
+TUTTI_API tutti_status tutti_softmax_create(tutti_context *ctx, const tutti_softmax_desc *desc,
+                                            tutti_layer **layer);
+/* first_row: number of x's first row in the global batch (matters with a mask only). */
+TUTTI_API tutti_status tutti_softmax_forward(tutti_layer *layer, tutti_context *ctx,
+                                             const tutti_tensor *x, const tutti_tensor *y,
+                                             int64_t first_row);
+TUTTI_API tutti_status tutti_softmax_backward(tutti_layer *layer, tutti_context *ctx,
+                                              const tutti_tensor *y, const tutti_tensor *dy,
+                                              const tutti_tensor *dx, int64_t first_row);
+
+TUTTI_END
+#endif

@@ -1,0 +1,35 @@
+/* Status codes and the message that goes with the last failure. */
+#ifndef TUTTI_STATUS_H
+#define TUTTI_STATUS_H
+
+#include "tutti/api.h"
+
+TUTTI_BEGIN
+
+/* name, what it means */
+#define TUTTI_STATUS_LIST(X)                                           \
+    X(TUTTI_OK, "success")                                             \
+    X(TUTTI_ERR_ARG, "invalid argument")                               \
+    X(TUTTI_ERR_STATE, "not allowed in this state")                    \
+    X(TUTTI_ERR_UNSUPPORTED, "not supported by this backend or build") \
+    X(TUTTI_ERR_MEMORY, "out of memory")                               \
+    X(TUTTI_ERR_DEVICE, "device error")                                \
+    X(TUTTI_ERR_COMM, "communication error")                           \
+    X(TUTTI_ERR_DATA, "bad data")                                      \
+    X(TUTTI_ERR_INTERNAL, "internal error")
+
+typedef enum tutti_status {
+#define TUTTI_X(name, text) name,
+    TUTTI_STATUS_LIST(TUTTI_X)
+#undef TUTTI_X
+} tutti_status;
+
+/* The meaning of a status, "invalid argument" say; "unknown status" for any other number. */
+TUTTI_API const char *tutti_status_string(tutti_status status);
+
+/* The message of the last failure on this thread: what was given, what was wanted.  Empty before
+ * the first one.  Valid until the next failure on this thread. */
+TUTTI_API const char *tutti_last_error(void);
+
+TUTTI_END
+#endif

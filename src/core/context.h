@@ -1,0 +1,67 @@
+/* Inside of a context. */
+#ifndef TUTTI_CORE_CONTEXT_H
+#define TUTTI_CORE_CONTEXT_H
+
+#include "core/backend.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What a communicator hangs on a context that it has work on.  advance never blocks: it moves pending messages on
+ * and, told how long somebody has been waiting for the stream, gives up at its deadline. */
+typedef struct tutti__watch {
+    struct tutti__watch *next;
+    void *self;
+    tutti_status (*advance)(void *self, double waited);
+} tutti__watch;
+
+/* What a kernel found wrong: written by the first thread that finds something since the last check. */
+typedef enum tutti__finding_code { TUTTI__FINDING_NONE, TUTTI__FINDING_LABEL } tutti__finding_code;
+typedef struct tutti__finding {
+    int32_t code; /* claimed by compare-and-swap from TUTTI__FINDING_NONE */
+    int32_t value;
+    int64_t row, limit;
+} tutti__finding;
+
+struct tutti_context {
+    const tutti__backend *backend;
+    int device;
+    int threads; /* host: > 0 */
+    tutti__stream stream;
+    bool owns_stream;
+    tutti__finding *finding; /* device memory */
+    struct tutti__scratch_block *scratch;
+    tutti__watch *watches;
+    void *backend_data; /* a backend's own, made on first use, freed by backend_data_free */
+    void (*backend_data_free)(void *data);
+};
+
+/* At least `bytes` of device memory, 256-byte aligned, for the operation now being enqueued; the next operation on this
+ * context reuses it, in stream order.  TUTTI_ERR_STATE if it would have to grow during capture. */
+tutti_status tutti__scratch(tutti_context *ctx, size_t bytes, void **data);
+
+/* Lets the watches move; called at the start of every layer call. */
+tutti_status tutti__context_advance(tutti_context *ctx);
+
+void tutti__context_watch(tutti_context *ctx, tutti__watch *watch);
+void tutti__context_unwatch(tutti_context *ctx, tutti__watch *watch);
+
+/* A context on a stream that exists (stream_given) or on one of its own. */
+tutti_status tutti__context_make(const tutti__backend *backend, int device, int threads,
+                                 bool stream_given, tutti__stream stream, tutti_context **ctx);
+
+/* The table of a built backend; AUTO chooses. */
+tutti_status tutti__backend_find(tutti_backend kind, const tutti__backend **backend);
+
+/* Inside of a step block: values in device memory. */
+struct tutti_step {
+    const tutti__backend *backend;
+    int device;
+    tutti_step_values *values;
+};
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,65 @@
+/* Errors, assertions and small helpers that every C file of the library uses. */
+#ifndef TUTTI_CORE_INTERNAL_H
+#define TUTTI_CORE_INTERNAL_H
+
+#include <assert.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "tutti/log.h"
+#include "tutti/status.h"
+#include "tutti/tensor.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Writes the thread's message and returns status.  Called once, where the fault arises. */
+tutti_status tutti__fail(tutti_status status, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* Hands one line to the log callback, if there is one. */
+void tutti__log(tutti_log_level level, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* The caller's mistakes: always checked. */
+#define TUTTI_REQUIRE(condition, ...)                                     \
+    do {                                                                  \
+        if (!(condition)) return tutti__fail(TUTTI_ERR_ARG, __VA_ARGS__); \
+    } while (0)
+
+/* Our own mistakes: debug builds only. */
+#define TUTTI_ASSERT(condition) assert(condition)
+
+/* Passes a failure on; its message is written already. */
+#define TUTTI_TRY(call)                          \
+    do {                                         \
+        tutti_status status_ = (call);           \
+        if (status_ != TUTTI_OK) return status_; \
+    } while (0)
+
+/* Monotonic clock, in seconds. */
+double tutti__now(void);
+/* Sleeps for about this long (for polling loops). */
+void tutti__sleep(double seconds);
+
+/* 64-bit FNV-1a over bytes, continued from hash; start with TUTTI__HASH_START. */
+#define TUTTI__HASH_START UINT64_C(0xcbf29ce484222325)
+uint64_t tutti__hash(uint64_t hash, const void *data, size_t bytes);
+
+static inline bool tutti__is_float(tutti_dtype dtype)
+{
+    return dtype == TUTTI_F32 || dtype == TUTTI_F64 || dtype == TUTTI_F16 || dtype == TUTTI_BF16;
+}
+
+/* The type that a layer computes and accumulates in. */
+static inline tutti_dtype tutti__accumulate_dtype(tutti_dtype a, tutti_dtype b)
+{
+    return a == TUTTI_F64 || b == TUTTI_F64 ? TUTTI_F64 : TUTTI_F32;
+}
+
+#ifdef __cplusplus
+}
+#endif
+#endif
