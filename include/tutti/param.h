@@ -52,7 +52,8 @@ typedef struct tutti_allocator {
 } tutti_allocator;
 
 typedef struct tutti_params_desc {
-    tutti_dtype master_dtype;        /* of masters and gradients: f32 or f64 */
+    tutti_dtype
+        master_dtype; /* of masters and gradients: f64 for layers of f64 parameters, otherwise f32 */
     tutti_allocator gradient_memory; /* all NULL: the context's; else tutti_comm_allocator's */
 } tutti_params_desc;
 #define TUTTI_PARAMS_DESC_INIT \
@@ -71,7 +72,7 @@ TUTTI_API void tutti_params_destroy(tutti_params **params);
 
 /* Adds a layer's parameters as prefix/name.  Add layers in the order of forward.  The layer must live
  * as long as the store.  TUTTI_ERR_STATE after tutti_params_build; TUTTI_ERR_ARG for a name
- * that is taken or a type that is neither the masters' nor the one other working type. */
+ * that is taken, for an f64 parameter in a store of f32 masters or the reverse, or for a second working type. */
 TUTTI_API tutti_status tutti_params_add(tutti_params *params, tutti_layer *layer,
                                         const char *prefix);
 /* The same for one parameter of the caller's own, which must outlive the store: name, shape and type of

@@ -1,0 +1,332 @@
+/* Contexts: stream, scratch, findings, memory; and the step block. */
+#include "core/context.h"
+
+#include <math.h>
+#include <omp.h>
+#include <stdlib.h>
+
+/* Backends */
+
+tutti_status tutti__backend_find(tutti_backend kind, const tutti__backend **backend)
+{
+    switch (kind) {
+    case TUTTI_BACKEND_HOST:
+        *backend = &tutti__host_backend;
+        return TUTTI_OK;
+    case TUTTI_BACKEND_CUDA:
+#ifdef TUTTI_WITH_CUDA
+        *backend = &tutti__cuda_backend;
+        return TUTTI_OK;
+#else
+        return tutti__fail(TUTTI_ERR_UNSUPPORTED,
+                           "the library was built without the CUDA backend; want host or auto");
+#endif
+    case TUTTI_BACKEND_AUTO: {
+        *backend = &tutti__host_backend;
+#ifdef TUTTI_WITH_CUDA
+        int count = 0;
+        if (tutti__cuda_backend.run.device_count(&count) == TUTTI_OK && count > 0)
+            *backend = &tutti__cuda_backend;
+#endif
+        return TUTTI_OK;
+    }
+    }
+    return tutti__fail(TUTTI_ERR_ARG, "backend is %d, want auto, host or cuda", (int)kind);
+}
+
+tutti_status tutti_device_count(tutti_backend backend, int *count)
+{
+    TUTTI_REQUIRE(count, "device_count: count is NULL");
+    const tutti__backend *table;
+    TUTTI_TRY(tutti__backend_find(backend, &table));
+    return table->run.device_count(count);
+}
+
+/* Scratch: blocks that only grow */
+
+typedef struct tutti__scratch_block {
+    struct tutti__scratch_block *next;
+    size_t bytes;
+    void *data;
+} scratch_block;
+
+tutti_status tutti__scratch(tutti_context *ctx, size_t bytes, void **data)
+{
+    *data = NULL;
+    if (bytes == 0) return TUTTI_OK;
+    if (ctx->scratch && ctx->scratch->bytes >= bytes) {
+        *data = ctx->scratch->data;
+        return TUTTI_OK;
+    }
+    const tutti__runtime *run = &ctx->backend->run;
+    bool capturing;
+    TUTTI_TRY(run->stream_capturing(ctx->device, ctx->stream, &capturing));
+    if (capturing)
+        return tutti__fail(TUTTI_ERR_STATE,
+                           "%zu bytes of scratch are needed while the stream is being captured: "
+                           "plan this shape on this context before",
+                           bytes);
+    scratch_block *block = malloc(sizeof *block);
+    if (!block) return tutti__fail(TUTTI_ERR_MEMORY, "context: no memory for a scratch block");
+    /* a half more than asked for, so that slowly growing shapes do not add a block each */
+    *block = (scratch_block){ctx->scratch, bytes + bytes / 2, NULL};
+    tutti_status status = run->alloc(ctx->device, block->bytes, &block->data);
+    if (status != TUTTI_OK) {
+        block->bytes = bytes;
+        status = run->alloc(ctx->device, block->bytes, &block->data);
+    }
+    if (status != TUTTI_OK) {
+        free(block);
+        return status;
+    }
+    ctx->scratch = block;
+    *data = block->data;
+    return TUTTI_OK;
+}
+
+/* Watches */
+
+void tutti__context_watch(tutti_context *ctx, tutti__watch *watch)
+{
+    watch->next = ctx->watches;
+    ctx->watches = watch;
+}
+
+void tutti__context_unwatch(tutti_context *ctx, tutti__watch *watch)
+{
+    for (tutti__watch **at = &ctx->watches; *at; at = &(*at)->next)
+        if (*at == watch) {
+            *at = watch->next;
+            return;
+        }
+}
+
+static tutti_status advance(tutti_context *ctx, double waited)
+{
+    tutti_status worst = TUTTI_OK;
+    for (tutti__watch *watch = ctx->watches, *next; watch; watch = next) {
+        next = watch->next; /* a watch may remove itself */
+        tutti_status status = watch->advance(watch->self, waited);
+        if (status != TUTTI_OK) worst = status;
+    }
+    return worst;
+}
+
+tutti_status tutti__context_advance(tutti_context *ctx)
+{
+    return ctx->watches ? advance(ctx, 0) : TUTTI_OK;
+}
+
+/* Life */
+
+tutti_status tutti__context_make(const tutti__backend *backend, int device, int threads,
+                                 bool stream_given, tutti__stream stream, tutti_context **ctx)
+{
+    int count;
+    TUTTI_TRY(backend->run.device_count(&count));
+    if (count == 0)
+        return tutti__fail(TUTTI_ERR_DEVICE, "context: the %s backend finds no device",
+                           backend->name);
+    if (device < 0 || device >= count)
+        return tutti__fail(TUTTI_ERR_DEVICE, "context: device is %d, want 0 to %d", device,
+                           count - 1);
+    tutti_context *made = calloc(1, sizeof *made);
+    if (!made) return tutti__fail(TUTTI_ERR_MEMORY, "context: no memory");
+    made->backend = backend;
+    made->device = device;
+    made->threads = threads > 0 ? threads : omp_get_max_threads();
+    tutti_status status = TUTTI_OK;
+    if (stream_given)
+        made->stream = stream;
+    else {
+        status = backend->run.stream_create(device, false, &made->stream);
+        made->owns_stream = status == TUTTI_OK;
+    }
+    if (status == TUTTI_OK)
+        status = backend->run.alloc(device, sizeof *made->finding, (void **)&made->finding);
+    if (status == TUTTI_OK)
+        status = backend->run.zero(device, made->stream, made->finding, sizeof *made->finding);
+    if (status != TUTTI_OK)
+        tutti_context_destroy(&made);
+    else
+        *ctx = made;
+    return status;
+}
+
+tutti_status tutti_context_create(const tutti_context_desc *desc, tutti_context **ctx)
+{
+    TUTTI_REQUIRE(ctx, "context_create: ctx is NULL");
+    tutti_context_desc wanted = TUTTI_CONTEXT_DESC_INIT;
+    if (desc) wanted = *desc;
+    TUTTI_REQUIRE(wanted.threads >= 0 && wanted.threads <= 4096,
+                  "context_create: threads is %d, want 0 to 4096", wanted.threads);
+    const tutti__backend *backend;
+    TUTTI_TRY(tutti__backend_find(wanted.backend, &backend));
+    return tutti__context_make(backend, wanted.device, wanted.threads, false, NULL, ctx);
+}
+
+void tutti_context_destroy(tutti_context **ctx)
+{
+    if (!ctx || !*ctx) return;
+    tutti_context *c = *ctx;
+    const tutti__runtime *run = &c->backend->run;
+    /* a missed deadline ends this wait; what is still in flight then keeps its memory */
+    bool idle = tutti_context_synchronize(c) == TUTTI_OK;
+    if (c->backend_data) c->backend_data_free(c->backend_data);
+    for (scratch_block *block = c->scratch, *next; block; block = next) {
+        next = block->next;
+        if (idle) run->free(c->device, block->data);
+        free(block);
+    }
+    if (idle) {
+        if (c->finding) run->free(c->device, c->finding);
+        if (c->owns_stream) run->stream_destroy(c->device, c->stream);
+    }
+    free(c);
+    *ctx = NULL;
+}
+
+tutti_status tutti_context_synchronize(tutti_context *ctx)
+{
+    TUTTI_REQUIRE(ctx, "context_synchronize: ctx is NULL");
+    const tutti__runtime *run = &ctx->backend->run;
+    bool capturing;
+    TUTTI_TRY(run->stream_capturing(ctx->device, ctx->stream, &capturing));
+    if (capturing)
+        return tutti__fail(
+            TUTTI_ERR_STATE,
+            "context_synchronize: the stream is being captured, nothing to wait for");
+    if (!ctx->watches) return run->stream_synchronize(ctx->device, ctx->stream);
+    double start = tutti__now();
+    for (;;) {
+        bool done;
+        TUTTI_TRY(run->stream_query(ctx->device, ctx->stream, &done));
+        double waited = tutti__now() - start;
+        TUTTI_TRY(advance(ctx, waited));
+        if (done) return TUTTI_OK;
+        if (waited > 1e-3)
+            tutti__sleep(waited > 1 ? 1e-3 : 2e-5); /* spin at first: steps are short */
+    }
+}
+
+tutti_status tutti_context_check(tutti_context *ctx)
+{
+    TUTTI_REQUIRE(ctx, "context_check: ctx is NULL");
+    TUTTI_TRY(tutti_context_synchronize(ctx));
+    const tutti__runtime *run = &ctx->backend->run;
+    tutti__finding finding;
+    TUTTI_TRY(run->copy(ctx->device, ctx->stream, &finding, ctx->finding, sizeof finding));
+    TUTTI_TRY(tutti_context_synchronize(ctx));
+    if (finding.code == TUTTI__FINDING_NONE) return TUTTI_OK;
+    TUTTI_TRY(run->zero(ctx->device, ctx->stream, ctx->finding, sizeof finding));
+    TUTTI_TRY(tutti_context_synchronize(ctx));
+    return tutti__fail(TUTTI_ERR_DATA,
+                       "cross_entropy: the label of row %lld is %d, want 0 to %lld or ignore_label",
+                       (long long)finding.row, (int)finding.value, (long long)finding.limit - 1);
+}
+
+tutti_backend tutti_context_backend(const tutti_context *ctx)
+{
+    return ctx ? ctx->backend->kind : TUTTI_BACKEND_AUTO;
+}
+
+int tutti_context_device(const tutti_context *ctx)
+{
+    return ctx ? ctx->device : -1;
+}
+
+/* Memory */
+
+tutti_status tutti_alloc(tutti_context *ctx, size_t bytes, void **data)
+{
+    TUTTI_REQUIRE(ctx, "alloc: ctx is NULL");
+    TUTTI_REQUIRE(data, "alloc: data is NULL");
+    TUTTI_REQUIRE(bytes <= PTRDIFF_MAX, "alloc: bytes is %zu, more than memory can hold", bytes);
+    if (bytes == 0) {
+        *data = NULL;
+        return TUTTI_OK;
+    }
+    return ctx->backend->run.alloc(ctx->device, bytes, data);
+}
+
+tutti_status tutti_free(tutti_context *ctx, void **data)
+{
+    TUTTI_REQUIRE(ctx, "free: ctx is NULL");
+    TUTTI_REQUIRE(data, "free: data is NULL");
+    if (!*data) return TUTTI_OK;
+    TUTTI_TRY(tutti_context_synchronize(ctx));
+    ctx->backend->run.free(ctx->device, *data);
+    *data = NULL;
+    return TUTTI_OK;
+}
+
+tutti_status tutti_copy(tutti_context *ctx, void *dst, const void *src, size_t bytes)
+{
+    TUTTI_REQUIRE(ctx, "copy: ctx is NULL");
+    TUTTI_REQUIRE(dst || bytes == 0, "copy: dst is NULL");
+    TUTTI_REQUIRE(src || bytes == 0, "copy: src is NULL");
+    if (bytes == 0) return TUTTI_OK;
+    return ctx->backend->run.copy(ctx->device, ctx->stream, dst, src, bytes);
+}
+
+tutti_status tutti_zero(tutti_context *ctx, void *data, size_t bytes)
+{
+    TUTTI_REQUIRE(ctx, "zero: ctx is NULL");
+    TUTTI_REQUIRE(data || bytes == 0, "zero: data is NULL");
+    if (bytes == 0) return TUTTI_OK;
+    return ctx->backend->run.zero(ctx->device, ctx->stream, data, bytes);
+}
+
+/* The step block */
+
+tutti_status tutti_step_create(tutti_context *ctx, tutti_step **step)
+{
+    TUTTI_REQUIRE(ctx, "step_create: ctx is NULL");
+    TUTTI_REQUIRE(step, "step_create: step is NULL");
+    tutti_step *made = calloc(1, sizeof *made);
+    if (!made) return tutti__fail(TUTTI_ERR_MEMORY, "step_create: no memory");
+    made->backend = ctx->backend;
+    made->device = ctx->device;
+    tutti_step_values values = TUTTI_STEP_VALUES_INIT;
+    tutti_status status =
+        ctx->backend->run.alloc(ctx->device, sizeof values, (void **)&made->values);
+    if (status == TUTTI_OK) status = tutti_step_set(made, ctx, &values);
+    if (status != TUTTI_OK)
+        tutti_step_destroy(&made);
+    else
+        *step = made;
+    return status;
+}
+
+void tutti_step_destroy(tutti_step **step)
+{
+    if (!step || !*step) return;
+    if ((*step)->values) (*step)->backend->run.free((*step)->device, (*step)->values);
+    free(*step);
+    *step = NULL;
+}
+
+tutti_status tutti_step_set(tutti_step *step, tutti_context *ctx, const tutti_step_values *values)
+{
+    TUTTI_REQUIRE(step, "step_set: step is NULL");
+    TUTTI_REQUIRE(ctx, "step_set: ctx is NULL");
+    TUTTI_REQUIRE(values, "step_set: values is NULL");
+    TUTTI_REQUIRE(step->backend == ctx->backend && step->device == ctx->device,
+                  "step_set: the step block is on %s device %d, the context on %s device %d",
+                  step->backend->name, step->device, ctx->backend->name, ctx->device);
+    TUTTI_REQUIRE(values->step > 0, "step_set: step is %lld, want > 0", (long long)values->step);
+    TUTTI_REQUIRE(isfinite(values->learning_rate) && values->learning_rate >= 0,
+                  "step_set: learning_rate is %g, want finite and >= 0", values->learning_rate);
+    TUTTI_REQUIRE(isfinite(values->loss_weight) && values->loss_weight > 0,
+                  "step_set: loss_weight is %g, want finite and > 0", values->loss_weight);
+    int exponent;
+    TUTTI_REQUIRE(isfinite(values->loss_scale) && values->loss_scale > 0 &&
+                      frexp(values->loss_scale, &exponent) == 0.5,
+                  "step_set: loss_scale is %g, want a power of two", values->loss_scale);
+    bool capturing;
+    TUTTI_TRY(ctx->backend->run.stream_capturing(ctx->device, ctx->stream, &capturing));
+    if (capturing)
+        return tutti__fail(TUTTI_ERR_STATE, "step_set: the stream is being captured; values that "
+                                            "change from step to step are set outside the graph");
+    return ctx->backend->run.copy(ctx->device, ctx->stream, step->values, values, sizeof *values);
+}

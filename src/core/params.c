@@ -1,0 +1,449 @@
+/* Parameters, and the store that lays them out flat. */
+#include "core/params.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/context.h"
+#include "core/layer.h"
+
+static bool same_shape(const tutti_tensor *a, const tutti_tensor *b)
+{
+    if (a->ndim != b->ndim) return false;
+    for (int i = 0; i < a->ndim; i++)
+        if (a->dims[i] != b->dims[i]) return false;
+    return true;
+}
+
+static bool is_contiguous(const tutti_tensor *t)
+{
+    int64_t stride = 1;
+    for (int i = t->ndim - 1; i >= 0; i--) {
+        if (t->dims[i] != 1 && t->strides[i] != stride) return false;
+        stride *= t->dims[i];
+    }
+    return true;
+}
+
+tutti_status tutti_param_bind(tutti_param *param, const tutti_tensor *value,
+                              const tutti_tensor *grad)
+{
+    TUTTI_REQUIRE(param, "param_bind: param is NULL");
+    TUTTI_REQUIRE(value, "param_bind: %s: value is NULL", param->name);
+    TUTTI_REQUIRE(value->data, "param_bind: %s: value.data is NULL", param->name);
+    TUTTI_REQUIRE(value->dtype == param->value.dtype, "param_bind: %s: value is %s, want %s",
+                  param->name, tutti_dtype_name(value->dtype),
+                  tutti_dtype_name(param->value.dtype));
+    TUTTI_REQUIRE(same_shape(value, &param->value),
+                  "param_bind: %s: value's shape is not the parameter's", param->name);
+    TUTTI_REQUIRE(is_contiguous(value), "param_bind: %s: value is not contiguous", param->name);
+    if (grad) {
+        TUTTI_REQUIRE(grad->data, "param_bind: %s: grad.data is NULL", param->name);
+        TUTTI_REQUIRE(
+            grad->dtype == TUTTI_F64 || (grad->dtype == TUTTI_F32 && value->dtype != TUTTI_F64),
+            "param_bind: %s: grad is %s, want %s", param->name, tutti_dtype_name(grad->dtype),
+            value->dtype == TUTTI_F64 ? "f64" : "f32 or f64");
+        TUTTI_REQUIRE(same_shape(grad, &param->value),
+                      "param_bind: %s: grad's shape is not the parameter's", param->name);
+        TUTTI_REQUIRE(is_contiguous(grad), "param_bind: %s: grad is not contiguous", param->name);
+    }
+    param->value = param->master = *value;
+    param->grad = grad ? *grad : (tutti_tensor){.data = NULL};
+    return TUTTI_OK;
+}
+
+/* The store: adding */
+
+tutti_status tutti_params_create(tutti_context *ctx, const tutti_params_desc *desc,
+                                 tutti_params **params)
+{
+    TUTTI_REQUIRE(ctx, "params_create: ctx is NULL");
+    TUTTI_REQUIRE(params, "params_create: params is NULL");
+    tutti_params_desc wanted = TUTTI_PARAMS_DESC_INIT;
+    if (desc) wanted = *desc;
+    TUTTI_REQUIRE(wanted.master_dtype == TUTTI_F32 || wanted.master_dtype == TUTTI_F64,
+                  "params_create: master_dtype is %s, want f32 or f64",
+                  tutti_dtype_name(wanted.master_dtype));
+    TUTTI_REQUIRE(!wanted.gradient_memory.alloc == !wanted.gradient_memory.free,
+                  "params_create: gradient_memory has only one of alloc and free");
+    tutti_params *made = calloc(1, sizeof *made);
+    if (!made) return tutti__fail(TUTTI_ERR_MEMORY, "params_create: no memory");
+    made->backend = ctx->backend;
+    made->device = ctx->device;
+    made->desc = wanted;
+    *params = made;
+    return TUTTI_OK;
+}
+
+void tutti_params_destroy(tutti_params **params)
+{
+    if (!params || !*params) return;
+    tutti_params *p = *params;
+    const tutti__runtime *run = &p->backend->run;
+    if (p->master) run->free(p->device, p->master);
+    if (p->working) run->free(p->device, p->working);
+    if (p->grad) {
+        if (p->desc.gradient_memory.free)
+            p->desc.gradient_memory.free(p->desc.gradient_memory.self, p->grad);
+        else
+            run->free(p->device, p->grad);
+    }
+    free(p->slots);
+    free(p->entries);
+    free(p);
+    *params = NULL;
+}
+
+static int entry_of(const tutti_params *params, const tutti_param *param)
+{
+    for (int i = 0; i < params->entry_count; i++)
+        if (params->entries[i].param == param) return i;
+    return -1;
+}
+
+int tutti__params_slot_of(const tutti_params *params, const tutti_param *param)
+{
+    int entry = params->built ? entry_of(params, param) : -1;
+    return entry < 0 ? -1 : params->entries[entry].slot;
+}
+
+/* The type of the values that are not the masters' own; the masters' if there are none so far. */
+static tutti_dtype working_dtype(const tutti_params *params)
+{
+    for (int i = 0; i < params->entry_count; i++)
+        if (params->entries[i].param->value.dtype != params->desc.master_dtype)
+            return params->entries[i].param->value.dtype;
+    return params->desc.master_dtype;
+}
+
+static tutti_status check_new(const tutti_params *params, const tutti_param *param,
+                              const char *name)
+{
+    tutti_dtype dtype = param->value.dtype, master = params->desc.master_dtype;
+    TUTTI_REQUIRE(tutti__is_float(dtype),
+                  "params_add: %s: the value's type is %s, want a float type", name,
+                  tutti_dtype_name(dtype));
+    TUTTI_REQUIRE((dtype == TUTTI_F64) == (master == TUTTI_F64),
+                  "params_add: %s is %s, but the store's masters are %s: %s", name,
+                  tutti_dtype_name(dtype), tutti_dtype_name(master),
+                  "f64 parameters want f64 masters, all others f32");
+    tutti_dtype working = working_dtype(params);
+    TUTTI_REQUIRE(dtype == master || working == master || dtype == working,
+                  "params_add: %s is %s, but the store has working values of %s already", name,
+                  tutti_dtype_name(dtype), tutti_dtype_name(working));
+    TUTTI_REQUIRE(isfinite(param->init_bound) && param->init_bound >= 0,
+                  "params_add: %s: init_bound is %g, want finite and >= 0", name,
+                  param->init_bound);
+    TUTTI_REQUIRE((unsigned)param->init <= TUTTI_INIT_UNIFORM,
+                  "params_add: %s: init is %d, no tutti_param_init", name, (int)param->init);
+    TUTTI_REQUIRE(isfinite(param->weight_decay) && param->weight_decay >= 0,
+                  "params_add: %s: weight_decay is %g, want finite and >= 0", name,
+                  param->weight_decay);
+    TUTTI_REQUIRE(isfinite(param->lr_scale) && param->lr_scale >= 0,
+                  "params_add: %s: lr_scale is %g, want finite and >= 0", name, param->lr_scale);
+    int64_t count = 1;
+    TUTTI_REQUIRE(param->value.ndim >= 1 && param->value.ndim <= TUTTI_MAX_DIMS,
+                  "params_add: %s: value.ndim is %d, want 1 to %d", name, param->value.ndim,
+                  TUTTI_MAX_DIMS);
+    for (int i = 0; i < param->value.ndim; i++) {
+        int64_t dim = param->value.dims[i];
+        TUTTI_REQUIRE(dim > 0 && count <= INT64_MAX / 16 / dim,
+                      "params_add: %s: value.dims[%d] is %lld, want > 0 and a product below 2^59",
+                      name, i, (long long)dim);
+        count *= dim;
+    }
+    for (int i = 0; i < params->entry_count; i++)
+        TUTTI_REQUIRE(strcmp(params->entries[i].param->name, name) != 0,
+                      "params_add: the name %s is taken", name);
+    TUTTI_REQUIRE(entry_of(params, param) < 0, "params_add: %s is in the store already",
+                  param->name);
+    return TUTTI_OK;
+}
+
+static tutti_status check_addable(const tutti_params *params, const char *who)
+{
+    TUTTI_REQUIRE(params, "%s: params is NULL", who);
+    if (params->built) return tutti__fail(TUTTI_ERR_STATE, "%s: the store is built already", who);
+    return TUTTI_OK;
+}
+
+static tutti_status make_room(tutti_params *params, int more)
+{
+    if (params->entry_count + more <= params->entry_room) return TUTTI_OK;
+    int room = 2 * (params->entry_count + more);
+    tutti__params_entry *entries = realloc(params->entries, (size_t)room * sizeof *params->entries);
+    if (!entries) return tutti__fail(TUTTI_ERR_MEMORY, "params_add: no memory");
+    params->entries = entries;
+    params->entry_room = room;
+    return TUTTI_OK;
+}
+
+static void append(tutti_params *params, tutti_param *param)
+{
+    params->entries[params->entry_count] = (tutti__params_entry){param, params->entry_count, -1};
+    params->entry_count++;
+}
+
+tutti_status tutti_params_add(tutti_params *params, tutti_layer *layer, const char *prefix)
+{
+    TUTTI_TRY(check_addable(params, "params_add"));
+    TUTTI_REQUIRE(layer, "params_add: layer is NULL");
+    TUTTI_REQUIRE(prefix, "params_add: prefix is NULL");
+    TUTTI_REQUIRE(layer->backend == params->backend && layer->device == params->device,
+                  "params_add: %s: the layer is on %s device %d, the store on %s device %d", prefix,
+                  layer->backend->name, layer->device, params->backend->name, params->device);
+    TUTTI_TRY(make_room(params, layer->param_count));
+    char names[TUTTI__LAYER_PARAMS_MAX][TUTTI_NAME_MAX];
+    for (int i = 0; i < layer->param_count; i++) {
+        int length = snprintf(names[i], TUTTI_NAME_MAX, "%s/%s", prefix, layer->params[i].name);
+        TUTTI_REQUIRE(length < TUTTI_NAME_MAX, "params_add: %s/%s is longer than %d bytes", prefix,
+                      layer->params[i].name, TUTTI_NAME_MAX - 1);
+        TUTTI_TRY(check_new(params, &layer->params[i], names[i]));
+    }
+    for (int i = 0; i < layer->param_count; i++) {
+        memcpy(layer->params[i].name, names[i], TUTTI_NAME_MAX);
+        append(params, &layer->params[i]);
+    }
+    return TUTTI_OK;
+}
+
+tutti_status tutti_params_add_param(tutti_params *params, tutti_param *param)
+{
+    TUTTI_TRY(check_addable(params, "params_add_param"));
+    TUTTI_REQUIRE(param, "params_add_param: param is NULL");
+    TUTTI_REQUIRE(memchr(param->name, 0, TUTTI_NAME_MAX) && param->name[0],
+                  "params_add_param: name is empty or not ended by a 0");
+    TUTTI_TRY(check_new(params, param, param->name));
+    TUTTI_TRY(make_room(params, 1));
+    append(params, param);
+    return TUTTI_OK;
+}
+
+tutti_status tutti_params_tie(tutti_params *params, tutti_param *param, tutti_param *other)
+{
+    TUTTI_TRY(check_addable(params, "params_tie"));
+    TUTTI_REQUIRE(param, "params_tie: param is NULL");
+    TUTTI_REQUIRE(other, "params_tie: other is NULL");
+    int from = entry_of(params, param), to = entry_of(params, other);
+    TUTTI_REQUIRE(from >= 0, "params_tie: %s is not in the store", param->name);
+    TUTTI_REQUIRE(to >= 0, "params_tie: %s is not in the store", other->name);
+    TUTTI_REQUIRE(param->value.dtype == other->value.dtype &&
+                      same_shape(&param->value, &other->value),
+                  "params_tie: %s and %s differ in shape or type", param->name, other->name);
+    while (params->entries[to].tied_to != to) to = params->entries[to].tied_to;
+    TUTTI_REQUIRE(from != to, "params_tie: %s and %s are tied already", param->name, other->name);
+    TUTTI_REQUIRE(params->entries[from].tied_to == from, "params_tie: %s is tied already",
+                  param->name);
+    params->entries[from].tied_to = to;
+    return TUTTI_OK;
+}
+
+/* The store: building */
+
+static int root_of(const tutti_params *params, int entry)
+{
+    while (params->entries[entry].tied_to != entry) entry = params->entries[entry].tied_to;
+    return entry;
+}
+
+/* Slots in the order in which backward completes them: backward runs through the entries from last to first, and a
+ * slot is complete when the first of its entries is done. */
+static tutti_status lay_out(tutti_params *params)
+{
+    params->slots = calloc((size_t)params->entry_count + 1, sizeof *params->slots);
+    if (!params->slots) return tutti__fail(TUTTI_ERR_MEMORY, "params_build: no memory");
+    params->slot_count = 0;
+    params->count = 0;
+    for (int i = 0; i < params->entry_count; i++) params->entries[i].slot = -1;
+    for (int i = params->entry_count - 1; i >= 0; i--) {
+        int root = root_of(params, i), users = 0;
+        bool first = true;
+        for (int j = 0; j < params->entry_count; j++)
+            if (root_of(params, j) == root) {
+                users++;
+                first = first && j >= i;
+            }
+        if (!first) continue;
+        tutti__slot *slot = &params->slots[params->slot_count];
+        slot->param = params->entries[root].param;
+        slot->count = tutti_tensor_count(&slot->param->value);
+        slot->offset = params->count;
+        slot->users = users;
+        params->count +=
+            (slot->count + TUTTI_PARAM_ALIGN - 1) / TUTTI_PARAM_ALIGN * TUTTI_PARAM_ALIGN;
+        for (int j = 0; j < params->entry_count; j++)
+            if (root_of(params, j) == root) params->entries[j].slot = params->slot_count;
+        params->slot_count++;
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status allocate(tutti_params *params, tutti_context *ctx)
+{
+    const tutti__runtime *run = &params->backend->run;
+    params->working_dtype = working_dtype(params);
+    bool has_working = params->working_dtype != params->desc.master_dtype;
+    /* an empty store still has buffers, so that no caller meets a NULL */
+    size_t count = (size_t)(params->count > 0 ? params->count : TUTTI_PARAM_ALIGN);
+    size_t bytes = count * tutti_dtype_size(params->desc.master_dtype);
+    size_t working_bytes = count * tutti_dtype_size(params->working_dtype);
+    TUTTI_TRY(run->alloc(params->device, bytes, &params->master));
+    if (has_working) TUTTI_TRY(run->alloc(params->device, working_bytes, &params->working));
+    const tutti_allocator *memory = &params->desc.gradient_memory;
+    TUTTI_TRY(memory->alloc ? memory->alloc(memory->self, bytes, &params->grad)
+                            : run->alloc(params->device, bytes, &params->grad));
+    TUTTI_TRY(run->zero(params->device, ctx->stream, params->master, bytes));
+    TUTTI_TRY(run->zero(params->device, ctx->stream, params->grad, bytes));
+    if (has_working)
+        TUTTI_TRY(run->zero(params->device, ctx->stream, params->working, working_bytes));
+    return tutti_context_synchronize(ctx);
+}
+
+static void *at(void *data, tutti_dtype dtype, int64_t offset)
+{
+    return (char *)data + (size_t)offset * tutti_dtype_size(dtype);
+}
+
+tutti_status tutti_params_build(tutti_params *params, tutti_context *ctx)
+{
+    TUTTI_TRY(check_addable(params, "params_build"));
+    TUTTI_REQUIRE(ctx, "params_build: ctx is NULL");
+    TUTTI_REQUIRE(ctx->backend == params->backend && ctx->device == params->device,
+                  "params_build: the context is on another device than the store");
+    tutti_status status = lay_out(params);
+    if (status == TUTTI_OK) status = allocate(params, ctx);
+    if (status != TUTTI_OK) { /* as before the call */
+        const tutti_allocator *memory = &params->desc.gradient_memory;
+        if (params->grad) {
+            if (memory->free)
+                memory->free(memory->self, params->grad);
+            else
+                params->backend->run.free(params->device, params->grad);
+        }
+        if (params->master) params->backend->run.free(params->device, params->master);
+        if (params->working) params->backend->run.free(params->device, params->working);
+        params->master = params->grad = params->working = NULL;
+        free(params->slots);
+        params->slots = NULL;
+        return status;
+    }
+    params->built = true;
+    for (int i = 0; i < params->entry_count; i++) {
+        tutti_param *param = params->entries[i].param;
+        int64_t offset = params->slots[params->entries[i].slot].offset;
+        tutti_dtype dtype = param->value.dtype, master = params->desc.master_dtype;
+        tutti_tensor shape = param->value;
+        void *value = dtype == master ? params->master : params->working;
+        param->value = tutti_tensor_make(at(value, dtype, offset), dtype, shape.ndim, shape.dims);
+        param->master =
+            tutti_tensor_make(at(params->master, master, offset), master, shape.ndim, shape.dims);
+        param->grad =
+            tutti_tensor_make(at(params->grad, master, offset), master, shape.ndim, shape.dims);
+    }
+    return TUTTI_OK;
+}
+
+tutti_status tutti__params_ready(const tutti_params *params, const tutti_context *ctx,
+                                 const char *who)
+{
+    TUTTI_REQUIRE(params, "%s: params is NULL", who);
+    TUTTI_REQUIRE(ctx, "%s: ctx is NULL", who);
+    TUTTI_REQUIRE(ctx->backend == params->backend && ctx->device == params->device,
+                  "%s: the context is on %s device %d, the store on %s device %d", who,
+                  ctx->backend->name, ctx->device, params->backend->name, params->device);
+    if (!params->built) return tutti__fail(TUTTI_ERR_STATE, "%s: the store is not built yet", who);
+    return TUTTI_OK;
+}
+
+/* The store: contents */
+
+/* Numbers that depend on seed, name and element only: the output function of SplitMix64 [Steele et al. 2014] on a
+ * counter. */
+static double uniform(uint64_t key, int64_t element)
+{
+    uint64_t z = key + (uint64_t)(element + 1) * UINT64_C(0x9e3779b97f4a7c15);
+    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+    z ^= z >> 31;
+    return (double)(z >> 11) * 0x1p-52 - 1.0; /* in [-1, 1) */
+}
+
+tutti_status tutti_params_init(tutti_params *params, tutti_context *ctx, uint64_t seed)
+{
+    TUTTI_TRY(tutti__params_ready(params, ctx, "params_init"));
+    tutti_dtype dtype = params->desc.master_dtype;
+    size_t size = tutti_dtype_size(dtype);
+    void *host = calloc((size_t)params->count + 1, size);
+    if (!host) return tutti__fail(TUTTI_ERR_MEMORY, "params_init: no memory");
+    for (int s = 0; s < params->slot_count; s++) {
+        const tutti__slot *slot = &params->slots[s];
+        const tutti_param *param = slot->param;
+        uint64_t key = tutti__hash(TUTTI__HASH_START, &seed, sizeof seed);
+        key = tutti__hash(key, param->name, strlen(param->name));
+        for (int64_t i = 0; i < slot->count; i++) {
+            double value = param->init == TUTTI_INIT_UNIFORM ? param->init_bound * uniform(key, i)
+                           : param->init == TUTTI_INIT_ONE   ? 1.0
+                                                             : 0.0;
+            if (dtype == TUTTI_F64)
+                ((double *)host)[slot->offset + i] = value;
+            else
+                ((float *)host)[slot->offset + i] = (float)value;
+        }
+    }
+    tutti_status status = tutti_copy(ctx, params->master, host, (size_t)params->count * size);
+    if (status == TUTTI_OK) status = tutti_params_refresh(params, ctx);
+    if (status == TUTTI_OK) status = tutti_context_synchronize(ctx);
+    free(host);
+    return status;
+}
+
+tutti_status tutti_params_refresh(tutti_params *params, tutti_context *ctx)
+{
+    TUTTI_TRY(tutti__params_ready(params, ctx, "params_refresh"));
+    if (!params->working) return TUTTI_OK;
+    /* all of it in one pass: where a value has the masters' type nobody reads its working copy */
+    return params->backend->op.convert(ctx, params->working, params->working_dtype, params->master,
+                                       params->desc.master_dtype, params->count);
+}
+
+tutti_status tutti_params_zero_grad(tutti_params *params, tutti_context *ctx)
+{
+    TUTTI_TRY(tutti__params_ready(params, ctx, "params_zero_grad"));
+    return tutti_zero(ctx, params->grad,
+                      (size_t)params->count * tutti_dtype_size(params->desc.master_dtype));
+}
+
+int tutti_params_count(const tutti_params *params)
+{
+    return params && params->built ? params->slot_count : 0;
+}
+
+const tutti_param *tutti_params_get(const tutti_params *params, int index)
+{
+    if (index < 0 || index >= tutti_params_count(params)) return NULL;
+    return params->slots[index].param;
+}
+
+tutti_status tutti_params_flat(const tutti_params *params, tutti_params_buffer which,
+                               tutti_tensor *flat)
+{
+    TUTTI_REQUIRE(params, "params_flat: params is NULL");
+    TUTTI_REQUIRE(flat, "params_flat: flat is NULL");
+    if (!params->built)
+        return tutti__fail(TUTTI_ERR_STATE, "params_flat: the store is not built yet");
+    switch (which) {
+    case TUTTI_PARAMS_MASTER:
+        *flat = tutti_tensor_1d(params->master, params->desc.master_dtype, params->count);
+        return TUTTI_OK;
+    case TUTTI_PARAMS_GRAD:
+        *flat = tutti_tensor_1d(params->grad, params->desc.master_dtype, params->count);
+        return TUTTI_OK;
+    case TUTTI_PARAMS_WORKING:
+        *flat = tutti_tensor_1d(params->working, params->working_dtype, params->count);
+        return TUTTI_OK;
+    }
+    return tutti__fail(TUTTI_ERR_ARG, "params_flat: which is %d, no tutti_params_buffer",
+                       (int)which);
+}

@@ -1,0 +1,44 @@
+/* Inside of a parameter store. */
+#ifndef TUTTI_CORE_PARAMS_H
+#define TUTTI_CORE_PARAMS_H
+
+#include "core/backend.h"
+#include "tutti/param.h"
+
+/* A place in the flat buffers.  Tied parameters share one. */
+typedef struct tutti__slot {
+    tutti_param *param;    /* the one that gives the slot its name, factors and init */
+    int64_t offset, count; /* elements */
+    int users;             /* parameters that share it */
+} tutti__slot;
+
+/* A parameter that was added, in the order of adding. */
+typedef struct tutti__params_entry {
+    tutti_param *param;
+    int tied_to; /* entry whose slot it shares; itself if none */
+    int slot;    /* after build */
+} tutti__params_entry;
+
+struct tutti_params {
+    const tutti__backend *backend;
+    int device;
+    tutti_params_desc desc;
+    tutti__params_entry *entries;
+    int entry_count, entry_room;
+    bool built;
+    /* after build */
+    tutti__slot *slots; /* in layout order */
+    int slot_count;
+    int64_t count; /* elements of each flat buffer, a multiple of TUTTI_PARAM_ALIGN */
+    void *master, *grad, *working; /* working NULL: every value has the masters' type */
+    tutti_dtype working_dtype;
+};
+
+/* The slot of a parameter in the store; −1 if it is not there or the store is not built. */
+int tutti__params_slot_of(const tutti_params *params, const tutti_param *param);
+
+/* TUTTI_ERR_STATE before build, TUTTI_ERR_ARG for a context on another device.  who: for the message. */
+tutti_status tutti__params_ready(const tutti_params *params, const tutti_context *ctx,
+                                 const char *who);
+
+#endif

@@ -1,0 +1,91 @@
+/* Statuses, the thread's message, the log callback, and the small helpers of internal.h. */
+#include "core/internal.h"
+
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <time.h>
+
+#include "tutti/api.h"
+
+static _Thread_local char last_error[1024];
+
+const char *tutti_status_string(tutti_status status)
+{
+    switch (status) {
+#define TUTTI_X(name, text) \
+    case name:              \
+        return text;
+        TUTTI_STATUS_LIST(TUTTI_X)
+#undef TUTTI_X
+    }
+    return "unknown status";
+}
+
+const char *tutti_last_error(void)
+{
+    return last_error;
+}
+
+tutti_status tutti__fail(tutti_status status, const char *format, ...)
+{
+    /* an argument may be the former message: write aside first */
+    char text[sizeof last_error];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    snprintf(last_error, sizeof last_error, "%s", text);
+    return status;
+}
+
+static pthread_mutex_t log_lock = PTHREAD_MUTEX_INITIALIZER;
+static tutti_log_fn log_fn;
+static void *log_user;
+static tutti_log_level log_least;
+
+void tutti_set_log(tutti_log_fn fn, void *user, tutti_log_level least)
+{
+    pthread_mutex_lock(&log_lock);
+    log_fn = fn;
+    log_user = user;
+    log_least = least;
+    pthread_mutex_unlock(&log_lock);
+}
+
+void tutti__log(tutti_log_level level, const char *format, ...)
+{
+    pthread_mutex_lock(&log_lock);
+    tutti_log_fn fn = log_fn;
+    void *user = log_user;
+    tutti_log_level least = log_least;
+    pthread_mutex_unlock(&log_lock);
+    if (!fn || level < least) return;
+
+    char text[1024];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    fn(user, level, text);
+}
+
+double tutti__now(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+void tutti__sleep(double seconds)
+{
+    struct timespec time = {(time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9)};
+    nanosleep(&time, NULL);
+}
+
+uint64_t tutti__hash(uint64_t hash, const void *data, size_t bytes)
+{
+    const unsigned char *byte = data;
+    for (size_t i = 0; i < bytes; i++) hash = (hash ^ byte[i]) * UINT64_C(0x100000001b3);
+    return hash;
+}

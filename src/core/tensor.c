@@ -1,0 +1,153 @@
+/* Element types, tensor views, and conversion in host memory. */
+#include <math.h>
+#include <string.h>
+
+#include "core/half.h"
+#include "core/internal.h"
+
+static const struct {
+    const char *name;
+    size_t size;
+} dtypes[] = {
+    [TUTTI_F32] = {"f32", 4},   [TUTTI_F64] = {"f64", 8}, [TUTTI_F16] = {"f16", 2},
+    [TUTTI_BF16] = {"bf16", 2}, [TUTTI_I32] = {"i32", 4}, [TUTTI_U8] = {"u8", 1},
+};
+enum { DTYPE_COUNT = sizeof dtypes / sizeof dtypes[0] };
+
+static bool is_dtype(tutti_dtype dtype)
+{
+    return (unsigned)dtype < DTYPE_COUNT;
+}
+
+size_t tutti_dtype_size(tutti_dtype dtype)
+{
+    return is_dtype(dtype) ? dtypes[dtype].size : 0;
+}
+
+const char *tutti_dtype_name(tutti_dtype dtype)
+{
+    return is_dtype(dtype) ? dtypes[dtype].name : "unknown";
+}
+
+tutti_status tutti_dtype_parse(const char *name, tutti_dtype *dtype)
+{
+    TUTTI_REQUIRE(name, "dtype_parse: name is NULL");
+    TUTTI_REQUIRE(dtype, "dtype_parse: dtype is NULL");
+    for (int i = 0; i < DTYPE_COUNT; i++)
+        if (strcmp(name, dtypes[i].name) == 0) {
+            *dtype = (tutti_dtype)i;
+            return TUTTI_OK;
+        }
+    return tutti__fail(TUTTI_ERR_ARG, "dtype '%s' is unknown, want f32, f64, f16, bf16, i32 or u8",
+                       name);
+}
+
+tutti_tensor tutti_tensor_make(void *data, tutti_dtype dtype, int ndim, const int64_t *dims)
+{
+    tutti_tensor tensor = {.data = data, .dtype = dtype, .ndim = ndim};
+    if (ndim < 1 || ndim > TUTTI_MAX_DIMS || !dims)
+        return tensor; /* the call that takes it refuses */
+    int64_t stride = 1;
+    for (int i = ndim - 1; i >= 0; i--) {
+        tensor.dims[i] = dims[i];
+        tensor.strides[i] = stride;
+        stride *= dims[i] > 0 ? dims[i] : 1;
+    }
+    return tensor;
+}
+
+tutti_tensor tutti_tensor_1d(void *data, tutti_dtype dtype, int64_t count)
+{
+    return tutti_tensor_make(data, dtype, 1, &count);
+}
+
+tutti_tensor tutti_tensor_2d(void *data, tutti_dtype dtype, int64_t rows, int64_t cols)
+{
+    return tutti_tensor_make(data, dtype, 2, (const int64_t[]){rows, cols});
+}
+
+int64_t tutti_tensor_count(const tutti_tensor *tensor)
+{
+    if (!tensor || tensor->ndim < 1 || tensor->ndim > TUTTI_MAX_DIMS) return 0;
+    int64_t count = 1;
+    for (int i = 0; i < tensor->ndim; i++) count *= tensor->dims[i];
+    return count;
+}
+
+static double load(const void *data, tutti_dtype dtype, int64_t i)
+{
+    switch (dtype) {
+    case TUTTI_F32:
+        return ((const float *)data)[i];
+    case TUTTI_F64:
+        return ((const double *)data)[i];
+    case TUTTI_F16:
+        return tutti__f16_to_float(((const uint16_t *)data)[i]);
+    case TUTTI_BF16:
+        return tutti__bf16_to_float(((const uint16_t *)data)[i]);
+    case TUTTI_I32:
+        return ((const int32_t *)data)[i];
+    case TUTTI_U8:
+        return ((const uint8_t *)data)[i];
+    }
+    return NAN;
+}
+
+/* double to float rounded to odd: a second rounding, to 16 bits, is then right. */
+static float round_to_odd(double value)
+{
+    float nearest = (float)value;
+    if (isnan(value) || (double)nearest == value) return nearest;
+    if (isinf(nearest)) return nearest; /* above 16 bits' range in any case */
+    uint32_t bits = tutti__bits_of_float(nearest);
+    if (bits & 1) return nearest;
+    bool away = fabs((double)nearest) > fabs(value);
+    return tutti__float_of_bits(away ? bits - 1 : bits + 1);
+}
+
+static double saturate(double value, double least, double most)
+{
+    if (isnan(value)) return 0;
+    value = nearbyint(value);
+    return value < least ? least : value > most ? most : value;
+}
+
+static void store(void *data, tutti_dtype dtype, int64_t i, double value)
+{
+    switch (dtype) {
+    case TUTTI_F32:
+        ((float *)data)[i] = (float)value;
+        break;
+    case TUTTI_F64:
+        ((double *)data)[i] = value;
+        break;
+    case TUTTI_F16:
+        ((uint16_t *)data)[i] = tutti__float_to_f16(round_to_odd(value));
+        break;
+    case TUTTI_BF16:
+        ((uint16_t *)data)[i] = tutti__float_to_bf16(round_to_odd(value));
+        break;
+    case TUTTI_I32:
+        ((int32_t *)data)[i] = (int32_t)saturate(value, INT32_MIN, INT32_MAX);
+        break;
+    case TUTTI_U8:
+        ((uint8_t *)data)[i] = (uint8_t)saturate(value, 0, 255);
+        break;
+    }
+}
+
+tutti_status tutti_convert(void *dst, tutti_dtype dst_dtype, const void *src, tutti_dtype src_dtype,
+                           int64_t count)
+{
+    TUTTI_REQUIRE(is_dtype(dst_dtype), "convert: dst_dtype is %d, no type", (int)dst_dtype);
+    TUTTI_REQUIRE(is_dtype(src_dtype), "convert: src_dtype is %d, no type", (int)src_dtype);
+    TUTTI_REQUIRE(count >= 0, "convert: count is %lld, want >= 0", (long long)count);
+    TUTTI_REQUIRE(dst || count == 0, "convert: dst is NULL");
+    TUTTI_REQUIRE(src || count == 0, "convert: src is NULL");
+    if (count == 0) return TUTTI_OK;
+    if (dst_dtype == src_dtype)
+        memmove(dst, src, (size_t)count * dtypes[dst_dtype].size);
+    else
+        for (int64_t i = 0; i < count; i++) store(dst, dst_dtype, i, load(src, src_dtype, i));
+    return TUTTI_OK;
+}
