@@ -1,0 +1,131 @@
+/* Number formats and random numbers for the tests.  The conversions are written from the formats' definitions, in
+ * double arithmetic, so that they share nothing with the library's. */
+#include "harness.h"
+
+#include <float.h>
+#include <math.h>
+#include <string.h>
+
+/* A binary format narrower than f64: p bits of precision, exponents from min to max, for values 1.m x 2^e. */
+typedef struct format {
+    int precision, min_exponent, max_exponent, fraction_bits, bias, bits;
+} format;
+
+static const format *format_of(tutti_dtype dtype)
+{
+    static const format f32 = {24, -126, 127, 23, 127, 32};
+    static const format f16 = {11, -14, 15, 10, 15, 16};
+    static const format bf16 = {8, -126, 127, 7, 127, 16};
+    switch (dtype) {
+    case TUTTI_F32:
+        return &f32;
+    case TUTTI_F16:
+        return &f16;
+    case TUTTI_BF16:
+        return &bf16;
+    default:
+        return NULL;
+    }
+}
+
+double harness_roundoff(tutti_dtype dtype)
+{
+    const format *f = format_of(dtype);
+    return dtype == TUTTI_F64 ? DBL_EPSILON / 2 : f ? ldexp(1, -f->precision) : 0;
+}
+
+double harness_tiny(tutti_dtype dtype)
+{
+    const format *f = format_of(dtype);
+    return dtype == TUTTI_F64 ? ldexp(1, -1074)
+           : f                ? ldexp(1, f->min_exponent - f->fraction_bits)
+                              : 0;
+}
+
+double harness_huge(tutti_dtype dtype)
+{
+    const format *f = format_of(dtype);
+    return dtype == TUTTI_F64 ? DBL_MAX
+           : f                ? ldexp(2 - ldexp(1, 1 - f->precision), f->max_exponent)
+                              : 0;
+}
+
+uint64_t harness_encode(tutti_dtype dtype, double value)
+{
+    uint64_t bits = 0;
+    const format *f = format_of(dtype);
+    if (dtype == TUTTI_F64) {
+        memcpy(&bits, &value, sizeof bits);
+        return bits;
+    }
+    if (!f) return (uint64_t)(int64_t)nearbyint(value) & (dtype == TUTTI_U8 ? 0xff : 0xffffffff);
+
+    uint64_t sign = signbit(value) ? UINT64_C(1) << (f->bits - 1) : 0;
+    uint64_t infinity = (UINT64_C(1) << (f->bits - 1)) - (UINT64_C(1) << f->fraction_bits);
+    if (isnan(value)) return sign | infinity | UINT64_C(1) << (f->fraction_bits - 1);
+    double magnitude = fabs(value);
+    if (magnitude == 0) return sign;
+    if (isinf(magnitude)) return sign | infinity;
+    int exponent;
+    frexp(magnitude, &exponent);
+    exponent -= 1;
+    if (exponent < f->min_exponent) exponent = f->min_exponent;
+    /* steps of the format at this exponent; nearbyint rounds halves to even */
+    uint64_t steps = (uint64_t)nearbyint(ldexp(magnitude, f->fraction_bits - exponent));
+    /* A normal number has its leading bit among the steps; it carries into the exponent by itself. */
+    uint64_t encoded = ((uint64_t)(exponent + f->bias - 1) << f->fraction_bits) + steps;
+    return sign | (encoded > infinity ? infinity : encoded);
+}
+
+double harness_decode(tutti_dtype dtype, uint64_t bits)
+{
+    if (dtype == TUTTI_F64) {
+        double value;
+        memcpy(&value, &bits, sizeof value);
+        return value;
+    }
+    const format *f = format_of(dtype);
+    if (!f) return dtype == TUTTI_U8 ? (double)(uint8_t)bits : (double)(int32_t)(uint32_t)bits;
+    uint64_t fraction = bits & ((UINT64_C(1) << f->fraction_bits) - 1);
+    int field = (int)(bits >> f->fraction_bits & ((1u << (f->bits - 1 - f->fraction_bits)) - 1));
+    double sign = bits >> (f->bits - 1) & 1 ? -1 : 1;
+    if (field == f->max_exponent + f->bias + 1) return fraction ? NAN : sign * INFINITY;
+    if (field == 0) return sign * ldexp((double)fraction, f->min_exponent - f->fraction_bits);
+    return sign * ldexp((double)(fraction | UINT64_C(1) << f->fraction_bits),
+                        field - f->bias - f->fraction_bits);
+}
+
+double harness_round(tutti_dtype dtype, double value)
+{
+    if (dtype == TUTTI_F64) return value;
+    return harness_decode(dtype, harness_encode(dtype, value));
+}
+
+/* SplitMix64 */
+uint64_t harness_random(harness_rng *rng)
+{
+    uint64_t z = rng->state += UINT64_C(0x9e3779b97f4a7c15);
+    z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
+    return z ^ z >> 31;
+}
+
+double harness_uniform(harness_rng *rng, double low, double high)
+{
+    return low + (high - low) * ldexp((double)(harness_random(rng) >> 11), -53);
+}
+
+double harness_normal(harness_rng *rng)
+{
+    /* the sum of four uniform numbers: near enough, cheap, bounded */
+    double sum = 0;
+    for (int i = 0; i < 4; i++) sum += harness_uniform(rng, -1, 1);
+    return sum * 0.8660254037844386; /* variance of the sum: 4/3 */
+}
+
+void harness_fill(harness_rng *rng, double *values, int64_t count, tutti_dtype dtype, double mean,
+                  double deviation)
+{
+    for (int64_t i = 0; i < count; i++)
+        values[i] = harness_round(dtype, mean + deviation * harness_normal(rng));
+}
