@@ -1,0 +1,46 @@
+/* The table of the CUDA backend. */
+#include "kernels/cuda/cuda.h"
+
+extern "C" const tutti__backend tutti__cuda_backend = {
+    .name = "cuda",
+    .kind = TUTTI_BACKEND_CUDA,
+    .run =
+        {
+            .device_count = tutti__cuda_device_count,
+            .describe = tutti__cuda_describe,
+            .stream_create = tutti__cuda_stream_create,
+            .stream_destroy = tutti__cuda_stream_destroy,
+            .stream_query = tutti__cuda_stream_query,
+            .stream_synchronize = tutti__cuda_stream_synchronize,
+            .stream_capturing = tutti__cuda_stream_capturing,
+            .event_create = tutti__cuda_event_create,
+            .event_destroy = tutti__cuda_event_destroy,
+            .event_record = tutti__cuda_event_record,
+            .event_query = tutti__cuda_event_query,
+            .event_elapsed = tutti__cuda_event_elapsed,
+            .stream_wait_event = tutti__cuda_stream_wait_event,
+            .alloc = tutti__cuda_alloc,
+            .free = tutti__cuda_free,
+            .host_alloc = tutti__cuda_host_alloc,
+            .host_free = tutti__cuda_host_free,
+            .copy = tutti__cuda_copy,
+            .zero = tutti__cuda_zero,
+        },
+    .op =
+        {
+            .norm_forward = tutti__cuda_norm_forward,
+            .norm_backward = tutti__cuda_norm_backward,
+            .norm_plan = tutti__cuda_norm_plan,
+            .softmax_forward = tutti__cuda_softmax_forward,
+            .softmax_backward = tutti__cuda_softmax_backward,
+            .cross_entropy = tutti__cuda_cross_entropy,
+            .cross_entropy_plan = tutti__cuda_cross_entropy_plan,
+            .linear_plan = tutti__cuda_linear_plan,
+            .linear_plan_destroy = tutti__cuda_linear_plan_destroy,
+            .linear_forward = tutti__cuda_linear_forward,
+            .linear_backward = tutti__cuda_linear_backward,
+            .adamw = tutti__cuda_adamw,
+            .adamw_plan = tutti__cuda_adamw_plan,
+            .convert = tutti__cuda_convert,
+        },
+};

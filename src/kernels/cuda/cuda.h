@@ -1,0 +1,131 @@
+/* What the files of the CUDA backend share on the host side: error checks, device facts, types by name, and the
+ * entries of the table that live in files of their own. */
+#ifndef TUTTI_KERNELS_CUDA_CUDA_H
+#define TUTTI_KERNELS_CUDA_CUDA_H
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+
+#include "core/backend.h"
+#include "core/context.h"
+
+/* Turns an error of the CUDA runtime into a status; clears the runtime's own record of it. */
+static inline tutti_status tutti__cuda_status(cudaError_t error, const char *what)
+{
+    if (error == cudaSuccess) return TUTTI_OK;
+    (void)cudaGetLastError();
+    return tutti__fail(error == cudaErrorMemoryAllocation ? TUTTI_ERR_MEMORY : TUTTI_ERR_DEVICE,
+                       "%s: %s", what, cudaGetErrorString(error));
+}
+
+/* TUTTI_CUDA(cudaX(...), "alloc: cudaX"): passes a failure on as TUTTI_ERR_DEVICE. */
+#define TUTTI_CUDA(call, what) TUTTI_TRY(tutti__cuda_status((call), (what)))
+
+/* After a launch.  what: the operation, "norm_forward". */
+#define TUTTI_CUDA_LAUNCHED(what) TUTTI_TRY(tutti__cuda_status(cudaGetLastError(), (what)))
+
+/* Every call makes its device current first. */
+static inline tutti_status tutti__cuda_use(int device, const char *what)
+{
+    return tutti__cuda_status(cudaSetDevice(device), what);
+}
+
+static inline cudaStream_t tutti__cuda_stream(const tutti_context *ctx)
+{
+    return (cudaStream_t)ctx->stream;
+}
+
+/* A pointer moved by so many elements of a type. */
+static inline void *tutti__cuda_at(void *data, tutti_dtype dtype, int64_t elements)
+{
+    return (char *)data + elements * (int64_t)tutti_dtype_size(dtype);
+}
+
+extern "C" {
+
+/* Streaming multiprocessors of a device; asked once. */
+int tutti__cuda_sm_count(int device);
+/* The most dynamic shared memory that a block may ask for; asked once. */
+int tutti__cuda_shared_limit(int device);
+
+/* runtime.cu: the run-time half, each as core/backend.h says */
+tutti_status tutti__cuda_device_count(int *count);
+void tutti__cuda_describe(char *text, size_t size);
+tutti_status tutti__cuda_stream_create(int device, bool priority, tutti__stream *stream);
+void tutti__cuda_stream_destroy(int device, tutti__stream stream);
+tutti_status tutti__cuda_stream_query(int device, tutti__stream stream, bool *done);
+tutti_status tutti__cuda_stream_synchronize(int device, tutti__stream stream);
+tutti_status tutti__cuda_stream_capturing(int device, tutti__stream stream, bool *capturing);
+tutti_status tutti__cuda_event_create(int device, bool timing, tutti__event *event);
+void tutti__cuda_event_destroy(int device, tutti__event event);
+tutti_status tutti__cuda_event_record(int device, tutti__event event, tutti__stream stream);
+tutti_status tutti__cuda_event_query(int device, tutti__event event, bool *done);
+tutti_status tutti__cuda_event_elapsed(int device, tutti__event begin, tutti__event end,
+                                       double *ms);
+tutti_status tutti__cuda_stream_wait_event(int device, tutti__stream stream, tutti__event event);
+tutti_status tutti__cuda_alloc(int device, size_t bytes, void **data);
+void tutti__cuda_free(int device, void *data);
+tutti_status tutti__cuda_host_alloc(int device, size_t bytes, void **data);
+void tutti__cuda_host_free(int device, void *data);
+tutti_status tutti__cuda_copy(int device, tutti__stream stream, void *dst, const void *src,
+                              size_t bytes);
+tutti_status tutti__cuda_zero(int device, tutti__stream stream, void *data, size_t bytes);
+
+/* norm_forward.cu, norm_backward.cu */
+tutti_status tutti__cuda_norm_forward(tutti_context *ctx, const tutti__norm_forward_args *args);
+tutti_status tutti__cuda_norm_backward(tutti_context *ctx, const tutti__norm_backward_args *args);
+tutti_status tutti__cuda_norm_plan(tutti_context *ctx, const tutti__norm_backward_args *args);
+
+/* softmax.cu */
+tutti_status tutti__cuda_softmax_forward(tutti_context *ctx, const tutti__softmax_args *args);
+tutti_status tutti__cuda_softmax_backward(tutti_context *ctx, const tutti__softmax_args *args);
+
+/* cross_entropy.cu */
+tutti_status tutti__cuda_cross_entropy(tutti_context *ctx, const tutti__cross_entropy_args *args);
+tutti_status tutti__cuda_cross_entropy_plan(tutti_context *ctx,
+                                            const tutti__cross_entropy_args *args);
+
+/* linear.cu */
+tutti_status tutti__cuda_linear_plan(tutti_context *ctx, const tutti__linear_shape *shape,
+                                     tutti__linear_plan **plan);
+void tutti__cuda_linear_plan_destroy(tutti__linear_plan *plan);
+tutti_status tutti__cuda_linear_forward(tutti_context *ctx, const tutti__linear_args *args);
+tutti_status tutti__cuda_linear_backward(tutti_context *ctx, const tutti__linear_args *args);
+
+/* adamw.cu */
+tutti_status tutti__cuda_adamw(tutti_context *ctx, const tutti__adamw_args *args);
+tutti_status tutti__cuda_adamw_plan(tutti_context *ctx, const tutti__adamw_args *args);
+
+/* convert.cu */
+tutti_status tutti__cuda_convert(tutti_context *ctx, void *dst, tutti_dtype dst_dtype,
+                                 const void *src, tutti_dtype src_dtype, int64_t count);
+
+} /* extern "C" */
+
+/* A type as a value, to choose templates by. */
+template<class T>
+struct tutti__type {
+    using type = T;
+};
+
+/* Calls f(tutti__type<T>{}) with the C++ type of a dtype: the one place where a run-time type becomes a type. */
+template<class F>
+static inline tutti_status tutti__cuda_dispatch(tutti_dtype dtype, F &&f)
+{
+    switch (dtype) {
+    case TUTTI_F32:
+        return f(tutti__type<float>{});
+    case TUTTI_F64:
+        return f(tutti__type<double>{});
+    case TUTTI_F16:
+        return f(tutti__type<__half>{});
+    case TUTTI_BF16:
+        return f(tutti__type<__nv_bfloat16>{});
+    default:
+        return tutti__fail(TUTTI_ERR_INTERNAL, "cuda: %s is no floating-point type",
+                           tutti_dtype_name(dtype));
+    }
+}
+
+#endif

@@ -1,0 +1,258 @@
+/* The run-time half of the CUDA backend: devices, streams, events, memory; and the public calls of tutti/cuda.h. */
+#include <atomic>
+#include <cstdio>
+
+#include <cublasLt.h>
+
+#include "kernels/cuda/cuda.h"
+#include "tutti/cuda.h"
+
+/* Work on one stream must not break the capture of another, which the runtime's global capture mode would make of
+ * allocations and queries. */
+struct relaxed_capture {
+    cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+    relaxed_capture() { (void)cudaThreadExchangeStreamCaptureMode(&mode); }
+    ~relaxed_capture() { (void)cudaThreadExchangeStreamCaptureMode(&mode); }
+};
+
+/* Devices */
+
+enum { DEVICES_CACHED = 64 };
+
+static int attribute(std::atomic<int> *cache, int device, cudaDeviceAttr which)
+{
+    bool cached = device >= 0 && device < DEVICES_CACHED;
+    int value = cached ? cache[device].load(std::memory_order_relaxed) : 0;
+    if (value > 0) return value;
+    if (cudaDeviceGetAttribute(&value, which, device) != cudaSuccess) {
+        (void)cudaGetLastError();
+        return 1; /* the launch that follows reports what is wrong */
+    }
+    if (cached) cache[device].store(value, std::memory_order_relaxed);
+    return value;
+}
+
+int tutti__cuda_sm_count(int device)
+{
+    static std::atomic<int> cache[DEVICES_CACHED];
+    return attribute(cache, device, cudaDevAttrMultiProcessorCount);
+}
+
+int tutti__cuda_shared_limit(int device)
+{
+    static std::atomic<int> cache[DEVICES_CACHED];
+    return attribute(cache, device, cudaDevAttrMaxSharedMemoryPerBlockOptin);
+}
+
+tutti_status tutti__cuda_device_count(int *count)
+{
+    *count = 0;
+    cudaError_t error = cudaGetDeviceCount(count);
+    if (error == cudaErrorNoDevice || error == cudaErrorInsufficientDriver) {
+        (void)cudaGetLastError();
+        *count = 0;
+        return TUTTI_OK;
+    }
+    return tutti__cuda_status(error, "cudaGetDeviceCount");
+}
+
+void tutti__cuda_describe(char *text, size_t size)
+{
+    int built = CUDART_VERSION, driver = 0, count = 0;
+    size_t lt = cublasLtGetVersion();
+    (void)cudaDriverGetVersion(&driver);
+    if (tutti__cuda_device_count(&count) != TUTTI_OK) count = 0;
+    int used = snprintf(text, size, "cuda: toolkit %d.%d, cuBLASLt %zu.%zu.%zu, ", built / 1000,
+                        built % 1000 / 10, lt / 10000, lt / 100 % 100, lt % 100);
+    if (driver > 0 && used >= 0 && (size_t)used < size)
+        used += snprintf(text + used, size - used, "driver for %d.%d, ", driver / 1000,
+                         driver % 1000 / 10);
+    if (used >= 0 && (size_t)used < size && count == 0)
+        (void)snprintf(text + used, size - used, driver > 0 ? "no device" : "no driver");
+    for (int device = 0; device < count && used >= 0 && (size_t)used < size; device++) {
+        cudaDeviceProp properties;
+        if (cudaGetDeviceProperties(&properties, device) != cudaSuccess) {
+            (void)cudaGetLastError();
+            continue;
+        }
+        used += snprintf(text + used, size - used, "%sdevice %d: %s (%d.%d, %.0f GiB)",
+                         device ? ", " : "", device, properties.name, properties.major,
+                         properties.minor, (double)properties.totalGlobalMem / (1 << 30));
+    }
+}
+
+/* Streams */
+
+tutti_status tutti__cuda_stream_create(int device, bool priority, tutti__stream *stream)
+{
+    TUTTI_TRY(tutti__cuda_use(device, "stream_create"));
+    int least, greatest;
+    TUTTI_CUDA(cudaDeviceGetStreamPriorityRange(&least, &greatest), "stream_create");
+    cudaStream_t made;
+    TUTTI_CUDA(
+        cudaStreamCreateWithPriority(&made, cudaStreamNonBlocking, priority ? greatest : least),
+        "stream_create");
+    *stream = made;
+    return TUTTI_OK;
+}
+
+void tutti__cuda_stream_destroy(int device, tutti__stream stream)
+{
+    (void)cudaSetDevice(device);
+    (void)cudaStreamDestroy((cudaStream_t)stream);
+    (void)cudaGetLastError();
+}
+
+/* Ready, not ready (which is no error), or a failure. */
+static tutti_status queried(cudaError_t error, const char *what, bool *done)
+{
+    *done = error == cudaSuccess;
+    if (error == cudaErrorNotReady) {
+        (void)cudaGetLastError();
+        return TUTTI_OK;
+    }
+    return tutti__cuda_status(error, what);
+}
+
+tutti_status tutti__cuda_stream_query(int device, tutti__stream stream, bool *done)
+{
+    TUTTI_TRY(tutti__cuda_use(device, "stream_query"));
+    relaxed_capture relaxed;
+    return queried(cudaStreamQuery((cudaStream_t)stream), "stream_query", done);
+}
+
+tutti_status tutti__cuda_stream_synchronize(int device, tutti__stream stream)
+{
+    TUTTI_TRY(tutti__cuda_use(device, "stream_synchronize"));
+    return tutti__cuda_status(cudaStreamSynchronize((cudaStream_t)stream), "stream_synchronize");
+}
+
+tutti_status tutti__cuda_stream_capturing(int device, tutti__stream stream, bool *capturing)
+{
+    TUTTI_TRY(tutti__cuda_use(device, "stream_capturing"));
+    cudaStreamCaptureStatus status;
+    TUTTI_CUDA(cudaStreamIsCapturing((cudaStream_t)stream, &status), "stream_capturing");
+    *capturing = status != cudaStreamCaptureStatusNone;
+    return TUTTI_OK;
+}
+
+/* Events */
+
+tutti_status tutti__cuda_event_create(int device, bool timing, tutti__event *event)
+{
+    TUTTI_TRY(tutti__cuda_use(device, "event_create"));
+    cudaEvent_t made;
+    TUTTI_CUDA(cudaEventCreateWithFlags(&made, timing ? cudaEventDefault : cudaEventDisableTiming),
+               "event_create");
+    *event = made;
+    return TUTTI_OK;
+}
+
+void tutti__cuda_event_destroy(int device, tutti__event event)
+{
+    (void)cudaSetDevice(device);
+    (void)cudaEventDestroy((cudaEvent_t)event);
+    (void)cudaGetLastError();
+}
+
+tutti_status tutti__cuda_event_record(int device, tutti__event event, tutti__stream stream)
+{
+    TUTTI_TRY(tutti__cuda_use(device, "event_record"));
+    return tutti__cuda_status(cudaEventRecord((cudaEvent_t)event, (cudaStream_t)stream),
+                              "event_record");
+}
+
+tutti_status tutti__cuda_event_query(int device, tutti__event event, bool *done)
+{
+    TUTTI_TRY(tutti__cuda_use(device, "event_query"));
+    relaxed_capture relaxed;
+    return queried(cudaEventQuery((cudaEvent_t)event), "event_query", done);
+}
+
+tutti_status tutti__cuda_event_elapsed(int device, tutti__event begin, tutti__event end, double *ms)
+{
+    TUTTI_TRY(tutti__cuda_use(device, "event_elapsed"));
+    float elapsed;
+    TUTTI_CUDA(cudaEventElapsedTime(&elapsed, (cudaEvent_t)begin, (cudaEvent_t)end),
+               "event_elapsed");
+    *ms = elapsed;
+    return TUTTI_OK;
+}
+
+tutti_status tutti__cuda_stream_wait_event(int device, tutti__stream stream, tutti__event event)
+{
+    TUTTI_TRY(tutti__cuda_use(device, "stream_wait_event"));
+    return tutti__cuda_status(cudaStreamWaitEvent((cudaStream_t)stream, (cudaEvent_t)event, 0),
+                              "stream_wait_event");
+}
+
+/* Memory */
+
+static tutti_status out_of_memory(const char *what, size_t bytes, cudaError_t error)
+{
+    if (error != cudaErrorMemoryAllocation) return tutti__cuda_status(error, what);
+    (void)cudaGetLastError();
+    return tutti__fail(TUTTI_ERR_MEMORY, "%s: no memory for %zu bytes", what, bytes);
+}
+
+tutti_status tutti__cuda_alloc(int device, size_t bytes, void **data)
+{
+    *data = NULL;
+    TUTTI_TRY(tutti__cuda_use(device, "alloc"));
+    relaxed_capture relaxed;
+    cudaError_t error = cudaMalloc(data, bytes);
+    return error == cudaSuccess ? TUTTI_OK : out_of_memory("alloc", bytes, error);
+}
+
+void tutti__cuda_free(int device, void *data)
+{
+    (void)cudaSetDevice(device);
+    relaxed_capture relaxed;
+    (void)cudaFree(data);
+    (void)cudaGetLastError();
+}
+
+tutti_status tutti__cuda_host_alloc(int device, size_t bytes, void **data)
+{
+    *data = NULL;
+    TUTTI_TRY(tutti__cuda_use(device, "host_alloc"));
+    relaxed_capture relaxed;
+    cudaError_t error = cudaHostAlloc(data, bytes, cudaHostAllocPortable);
+    return error == cudaSuccess ? TUTTI_OK : out_of_memory("host_alloc", bytes, error);
+}
+
+void tutti__cuda_host_free(int device, void *data)
+{
+    (void)cudaSetDevice(device);
+    relaxed_capture relaxed;
+    (void)cudaFreeHost(data);
+    (void)cudaGetLastError();
+}
+
+/* From pageable memory the runtime stages before it returns, to pageable memory it returns when the copy is done. */
+tutti_status tutti__cuda_copy(int device, tutti__stream stream, void *dst, const void *src,
+                              size_t bytes)
+{
+    TUTTI_TRY(tutti__cuda_use(device, "copy"));
+    return tutti__cuda_status(
+        cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, (cudaStream_t)stream), "copy");
+}
+
+tutti_status tutti__cuda_zero(int device, tutti__stream stream, void *data, size_t bytes)
+{
+    TUTTI_TRY(tutti__cuda_use(device, "zero"));
+    return tutti__cuda_status(cudaMemsetAsync(data, 0, bytes, (cudaStream_t)stream), "zero");
+}
+
+/* tutti/cuda.h */
+
+tutti_status tutti_context_create_on_stream(int device, cudaStream_t stream, tutti_context **ctx)
+{
+    TUTTI_REQUIRE(ctx, "context_create_on_stream: ctx is NULL");
+    return tutti__context_make(&tutti__cuda_backend, device, 0, true, stream, ctx);
+}
+
+cudaStream_t tutti_context_stream(const tutti_context *ctx)
+{
+    return ctx && ctx->backend->kind == TUTTI_BACKEND_CUDA ? tutti__cuda_stream(ctx) : NULL;
+}
