@@ -15,14 +15,17 @@ typedef enum tutti__option_kind {
     TUTTI__OPTION_INT32,
     TUTTI__OPTION_BOOL, /* an int, 0 or 1 */
     TUTTI__OPTION_REAL,
-    TUTTI__OPTION_CHOICE, /* an enum; names lists its words, split by |, from 0 */
+    TUTTI__OPTION_CHOICE, /* an enum; the option's type lists its words, split by |, from 0 */
     TUTTI__OPTION_DTYPE
 } tutti__option_kind;
+typedef struct tutti__option_place {
+    tutti__option_kind kind;
+    size_t offset; /* in the descriptor */
+} tutti__option_place;
 
 typedef struct tutti__layer_class {
-    tutti_layer_type type;                  /* public: name, options, slots */
-    const tutti__option_kind *option_kinds; /* beside type.options */
-    const size_t *option_offsets;           /* in the descriptor */
+    tutti_layer_type type;                    /* public: name, options, slots */
+    const tutti__option_place *option_places; /* beside type.options */
     size_t desc_size;
     const void *desc_default;
     tutti_status (*create)(tutti_context *ctx, const void *desc, tutti_layer **layer);
@@ -52,15 +55,23 @@ tutti_param *tutti__layer_add_param(tutti_layer *layer, const char *name, tutti_
                                     double init_bound, double weight_decay);
 
 /* Sees a tensor as rows of `cols` contiguous elements.  what: "rmsnorm: x", for the message.  *rows < 0: takes
- * the tensor's; otherwise it must have that many. */
+ * the tensor's; otherwise it must have that many.  Checks type, shape, strides, alignment and NULL. */
 tutti_status tutti__as_rows(const tutti_tensor *tensor, const char *what, tutti_dtype dtype,
                             int64_t cols, int64_t *rows, tutti__matrix *matrix);
+/* The same for a tensor that may be NULL: matrix->data is NULL then. */
+tutti_status tutti__as_rows_if(const tutti_tensor *tensor, const char *what, tutti_dtype dtype,
+                               int64_t cols, int64_t *rows, tutti__matrix *matrix);
+
+/* Refuses outputs that share memory with another tensor of the call.  equal_ok: they may be the very same rows. */
+tutti_status tutti__check_apart(const tutti__matrix *a, const char *what_a, int64_t cols_a,
+                                const tutti__matrix *b, const char *what_b, int64_t cols_b,
+                                int64_t rows, bool equal_ok);
+
+/* A typed wrapper's first check: the layer is of this class. */
+tutti_status tutti__check_class(const tutti_layer *layer, const tutti__layer_class *class);
 
 /* TUTTI_ERR_UNSUPPORTED for an operation that the backend lacks. */
 tutti_status tutti__unsupported(const tutti_layer *layer, const char *operation);
-
-/* Two matrices of `rows` rows share memory. */
-bool tutti__overlap(const tutti__matrix *a, const tutti__matrix *b, int64_t rows, int64_t cols);
 
 /* The kinds: one line each in layers/classes.c. */
 extern const tutti__layer_class *const tutti__layer_classes[];

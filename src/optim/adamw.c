@@ -1,0 +1,204 @@
+/* AdamW: tables of the store's parameters, state on the device, one call of the table an update. */
+#include "tutti/adamw.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "core/context.h"
+#include "core/params.h"
+
+struct tutti_adamw {
+    const tutti_params *params;
+    tutti_adamw_desc desc;
+    const tutti__backend *backend;
+    int device;
+    void *m, *v;
+    int32_t *block_param;
+    tutti__param_factors *factors;
+    tutti__adamw_state *state;
+};
+
+static tutti_status check_desc(const tutti_adamw_desc *desc)
+{
+    TUTTI_REQUIRE(desc->beta1 >= 0 && desc->beta1 < 1, "adamw: beta1 is %g, want 0 <= beta1 < 1",
+                  desc->beta1);
+    TUTTI_REQUIRE(desc->beta2 >= 0 && desc->beta2 < 1, "adamw: beta2 is %g, want 0 <= beta2 < 1",
+                  desc->beta2);
+    TUTTI_REQUIRE(isfinite(desc->eps) && desc->eps > 0, "adamw: eps is %g, want finite and > 0",
+                  desc->eps);
+    TUTTI_REQUIRE(isfinite(desc->weight_decay) && desc->weight_decay >= 0,
+                  "adamw: weight_decay is %g, want finite and >= 0", desc->weight_decay);
+    TUTTI_REQUIRE(isfinite(desc->clip_norm) && desc->clip_norm >= 0,
+                  "adamw: clip_norm is %g, want finite and >= 0", desc->clip_norm);
+    return TUTTI_OK;
+}
+
+static tutti__adamw_args args_of(const tutti_adamw *adamw, const tutti_step_values *step)
+{
+    const tutti_params *params = adamw->params;
+    return (tutti__adamw_args){
+        .count = params->count,
+        .dtype = params->desc.master_dtype,
+        .master = params->master,
+        .m = adamw->m,
+        .v = adamw->v,
+        .grad = params->grad,
+        .working = params->working,
+        .working_dtype = params->working_dtype,
+        .block_param = adamw->block_param,
+        .factors = adamw->factors,
+        .state = adamw->state,
+        .step = step,
+        .beta1 = adamw->desc.beta1,
+        .beta2 = adamw->desc.beta2,
+        .eps = adamw->desc.eps,
+        .weight_decay = adamw->desc.weight_decay,
+        .clip_norm = adamw->desc.clip_norm,
+        .skip_nonfinite = adamw->desc.skip_nonfinite,
+    };
+}
+
+static tutti_status alloc_zero(tutti_context *ctx, size_t bytes, void **data)
+{
+    TUTTI_TRY(tutti_alloc(ctx, bytes, data));
+    return tutti_zero(ctx, *data, bytes);
+}
+
+/* Tables that tell a kernel whose element it has, filled on the host and copied. */
+static tutti_status make_tables(tutti_adamw *adamw, tutti_context *ctx)
+{
+    const tutti_params *params = adamw->params;
+    size_t blocks = (size_t)(params->count / TUTTI_PARAM_ALIGN);
+    size_t slots = (size_t)params->slot_count;
+    int32_t *block_param = malloc((blocks + 1) * sizeof *block_param);
+    tutti__param_factors *factors = malloc((slots + 1) * sizeof *factors);
+    tutti_status status = TUTTI_OK;
+    if (!block_param || !factors) status = tutti__fail(TUTTI_ERR_MEMORY, "adamw: no memory");
+    for (size_t s = 0; status == TUTTI_OK && s < slots; s++) {
+        const tutti__slot *slot = &params->slots[s];
+        factors[s] = (tutti__param_factors){
+            .weight_decay = slot->param->weight_decay,
+            .lr_scale = slot->param->lr_scale,
+            .working = slot->param->value.dtype != params->desc.master_dtype,
+        };
+        int64_t end = s + 1 < slots ? params->slots[s + 1].offset : params->count;
+        for (int64_t b = slot->offset / TUTTI_PARAM_ALIGN; b < end / TUTTI_PARAM_ALIGN; b++)
+            block_param[b] = (int32_t)s;
+    }
+    if (status == TUTTI_OK)
+        status = tutti_alloc(ctx, (blocks + 1) * sizeof *block_param, (void **)&adamw->block_param);
+    if (status == TUTTI_OK)
+        status = tutti_alloc(ctx, (slots + 1) * sizeof *factors, (void **)&adamw->factors);
+    if (status == TUTTI_OK)
+        status = tutti_copy(ctx, adamw->block_param, block_param, blocks * sizeof *block_param);
+    if (status == TUTTI_OK)
+        status = tutti_copy(ctx, adamw->factors, factors, slots * sizeof *factors);
+    if (status == TUTTI_OK) status = tutti_context_synchronize(ctx);
+    free(block_param);
+    free(factors);
+    return status;
+}
+
+static tutti_status fill(tutti_adamw *adamw, tutti_context *ctx)
+{
+    const tutti_params *params = adamw->params;
+    size_t bytes =
+        ((size_t)params->count + TUTTI_PARAM_ALIGN) * tutti_dtype_size(params->desc.master_dtype);
+    TUTTI_TRY(alloc_zero(ctx, bytes, &adamw->m));
+    TUTTI_TRY(alloc_zero(ctx, bytes, &adamw->v));
+    TUTTI_TRY(alloc_zero(ctx, sizeof *adamw->state, (void **)&adamw->state));
+    TUTTI_TRY(make_tables(adamw, ctx));
+    tutti__adamw_args args = args_of(adamw, NULL);
+    return adamw->backend->op.adamw_plan ? adamw->backend->op.adamw_plan(ctx, &args) : TUTTI_OK;
+}
+
+tutti_status tutti_adamw_create(tutti_context *ctx, tutti_params *params,
+                                const tutti_adamw_desc *desc, tutti_adamw **adamw)
+{
+    TUTTI_TRY(tutti__params_ready(params, ctx, "adamw_create"));
+    TUTTI_REQUIRE(adamw, "adamw_create: adamw is NULL");
+    tutti_adamw_desc wanted = TUTTI_ADAMW_DESC_INIT;
+    if (desc) wanted = *desc;
+    TUTTI_TRY(check_desc(&wanted));
+    if (!ctx->backend->op.adamw)
+        return tutti__fail(TUTTI_ERR_UNSUPPORTED, "adamw is not supported by the %s backend",
+                           ctx->backend->name);
+    tutti_adamw *made = calloc(1, sizeof *made);
+    if (!made) return tutti__fail(TUTTI_ERR_MEMORY, "adamw_create: no memory");
+    made->params = params;
+    made->desc = wanted;
+    made->backend = ctx->backend;
+    made->device = ctx->device;
+    tutti_status status = fill(made, ctx);
+    if (status != TUTTI_OK)
+        tutti_adamw_destroy(&made);
+    else
+        *adamw = made;
+    return status;
+}
+
+void tutti_adamw_destroy(tutti_adamw **adamw)
+{
+    if (!adamw || !*adamw) return;
+    tutti_adamw *a = *adamw;
+    void *buffers[] = {a->m, a->v, a->block_param, a->factors, a->state};
+    for (size_t i = 0; i < sizeof buffers / sizeof buffers[0]; i++)
+        if (buffers[i]) a->backend->run.free(a->device, buffers[i]);
+    free(a);
+    *adamw = NULL;
+}
+
+tutti_status tutti_adamw_update(tutti_adamw *adamw, tutti_context *ctx, const tutti_step *step)
+{
+    TUTTI_REQUIRE(adamw, "adamw_update: adamw is NULL");
+    TUTTI_TRY(tutti__params_ready(adamw->params, ctx, "adamw_update"));
+    TUTTI_REQUIRE(step, "adamw_update: step is NULL");
+    TUTTI_REQUIRE(step->backend == adamw->backend && step->device == adamw->device,
+                  "adamw_update: step is on another device than the store");
+    TUTTI_TRY(tutti__context_advance(ctx));
+    tutti__adamw_args args = args_of(adamw, step->values);
+    return adamw->backend->op.adamw(ctx, &args);
+}
+
+tutti_status tutti_adamw_get_stats(tutti_adamw *adamw, tutti_context *ctx, tutti_adamw_stats *stats)
+{
+    TUTTI_REQUIRE(adamw, "adamw_get_stats: adamw is NULL");
+    TUTTI_REQUIRE(stats, "adamw_get_stats: stats is NULL");
+    TUTTI_TRY(tutti__params_ready(adamw->params, ctx, "adamw_get_stats"));
+    tutti__adamw_state state;
+    TUTTI_TRY(tutti_context_synchronize(ctx)); /* with the deadline, if an exchange is behind it */
+    TUTTI_TRY(tutti_copy(ctx, &state, adamw->state, sizeof state));
+    TUTTI_TRY(tutti_context_synchronize(ctx));
+    *stats = (tutti_adamw_stats){
+        .grad_norm = state.grad_norm,
+        .updates = (int64_t)state.updates,
+        .skipped = state.skipped != 0,
+    };
+    return TUTTI_OK;
+}
+
+tutti_status tutti_adamw_state(tutti_adamw *adamw, int index, const char **name,
+                               tutti_tensor *tensor)
+{
+    TUTTI_REQUIRE(adamw, "adamw_state: adamw is NULL");
+    TUTTI_REQUIRE(name, "adamw_state: name is NULL");
+    TUTTI_REQUIRE(tensor, "adamw_state: tensor is NULL");
+    tutti_dtype dtype = adamw->params->desc.master_dtype;
+    int64_t count = adamw->params->count;
+    switch (index) {
+    case 0:
+        *name = "m";
+        *tensor = tutti_tensor_1d(adamw->m, dtype, count);
+        return TUTTI_OK;
+    case 1:
+        *name = "v";
+        *tensor = tutti_tensor_1d(adamw->v, dtype, count);
+        return TUTTI_OK;
+    case 2:
+        *name = "updates";
+        *tensor = tutti_tensor_1d(&adamw->state->updates, TUTTI_F64, 1);
+        return TUTTI_OK;
+    default:
+        return tutti__fail(TUTTI_ERR_ARG, "adamw_state: index is %d, want 0 to 2", index);
+    }
+}
