@@ -50,6 +50,9 @@ typedef struct tutti__runtime {
     /* any direction; asynchronous between device and host_alloc memory */
     tutti_status (*copy)(int device, tutti__stream stream, void *dst, const void *src,
                          size_t bytes);
+    /* *waits: a copy between these would make the host wait for the stream, as with pageable memory; NULL where no
+     * copy does */
+    tutti_status (*copy_waits)(int device, const void *dst, const void *src, bool *waits);
     tutti_status (*zero)(int device, tutti__stream stream, void *data, size_t bytes);
 } tutti__runtime;
 

@@ -266,7 +266,15 @@ tutti_status tutti_copy(tutti_context *ctx, void *dst, const void *src, size_t b
     TUTTI_REQUIRE(dst || bytes == 0, "copy: dst is NULL");
     TUTTI_REQUIRE(src || bytes == 0, "copy: src is NULL");
     if (bytes == 0) return TUTTI_OK;
-    return ctx->backend->run.copy(ctx->device, ctx->stream, dst, src, bytes);
+    const tutti__runtime *run = &ctx->backend->run;
+    if (ctx->watches && run->copy_waits) {
+        /* wait here, with the deadline, and not in the copy, behind an exchange whose peer may be gone */
+        bool waits, capturing;
+        TUTTI_TRY(run->copy_waits(ctx->device, dst, src, &waits));
+        TUTTI_TRY(run->stream_capturing(ctx->device, ctx->stream, &capturing));
+        if (waits && !capturing) TUTTI_TRY(tutti_context_synchronize(ctx));
+    }
+    return run->copy(ctx->device, ctx->stream, dst, src, bytes);
 }
 
 tutti_status tutti_zero(tutti_context *ctx, void *data, size_t bytes)

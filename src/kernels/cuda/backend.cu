@@ -24,6 +24,7 @@ extern "C" const tutti__backend tutti__cuda_backend = {
             .host_alloc = tutti__cuda_host_alloc,
             .host_free = tutti__cuda_host_free,
             .copy = tutti__cuda_copy,
+            .copy_waits = tutti__cuda_copy_waits,
             .zero = tutti__cuda_zero,
         },
     .op =

@@ -238,6 +238,23 @@ tutti_status tutti__cuda_copy(int device, tutti__stream stream, void *dst, const
         cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, (cudaStream_t)stream), "copy");
 }
 
+static bool is_pageable(const void *data)
+{
+    cudaPointerAttributes attributes;
+    if (cudaPointerGetAttributes(&attributes, data) != cudaSuccess) {
+        (void)cudaGetLastError();
+        return true;
+    }
+    return attributes.type == cudaMemoryTypeUnregistered;
+}
+
+tutti_status tutti__cuda_copy_waits(int device, const void *dst, const void *src, bool *waits)
+{
+    TUTTI_TRY(tutti__cuda_use(device, "copy"));
+    *waits = is_pageable(dst) || is_pageable(src);
+    return TUTTI_OK;
+}
+
 tutti_status tutti__cuda_zero(int device, tutti__stream stream, void *data, size_t bytes)
 {
     TUTTI_TRY(tutti__cuda_use(device, "zero"));
