@@ -399,7 +399,9 @@ bool harness_compare(const char *what, const double *got, const double *want, co
             ratio = got[i] == want[i] ? 0 : INFINITY;
         else {
             double error = fabs(got[i] - want[i]);
-            ratio = error <= bound[i] ? 0 : bound[i] > 0 ? error / bound[i] : INFINITY;
+            ratio = error == 0 || error <= bound[i] ? 0
+                    : bound[i] > 0                  ? error / bound[i]
+                                                    : INFINITY;
         }
         if (ratio == 0) continue;
         wrong++;

@@ -50,6 +50,14 @@ double harness_huge(tutti_dtype dtype)
                               : 0;
 }
 
+static double power_of_two(int exponent)
+{
+    uint64_t bits = (uint64_t)(exponent + 1023) << 52;
+    double value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
 uint64_t harness_encode(tutti_dtype dtype, double value)
 {
     uint64_t bits = 0;
@@ -65,13 +73,15 @@ uint64_t harness_encode(tutti_dtype dtype, double value)
     if (isnan(value)) return sign | infinity | UINT64_C(1) << (f->fraction_bits - 1);
     double magnitude = fabs(value);
     if (magnitude == 0) return sign;
-    if (isinf(magnitude)) return sign | infinity;
-    int exponent;
-    frexp(magnitude, &exponent);
-    exponent -= 1;
+    if (magnitude >= power_of_two(f->max_exponent + 1)) return sign | infinity;
+    uint64_t wide;
+    memcpy(&wide, &magnitude, sizeof wide);
+    int exponent = (int)(wide >> 52) - 1023; /* f64's own subnormals are far below every format */
     if (exponent < f->min_exponent) exponent = f->min_exponent;
-    /* steps of the format at this exponent; nearbyint rounds halves to even */
-    uint64_t steps = (uint64_t)nearbyint(ldexp(magnitude, f->fraction_bits - exponent));
+    /* The value in steps of the format at this exponent.  Both factors keep the product exact; adding and
+     * subtracting 2^52 rounds to an integer, halves to even. */
+    volatile double shifted = magnitude * power_of_two(f->fraction_bits - exponent) + 0x1p52;
+    uint64_t steps = (uint64_t)(shifted - 0x1p52);
     /* A normal number has its leading bit among the steps; it carries into the exponent by itself. */
     uint64_t encoded = ((uint64_t)(exponent + f->bias - 1) << f->fraction_bits) + steps;
     return sign | (encoded > infinity ? infinity : encoded);
@@ -90,9 +100,10 @@ double harness_decode(tutti_dtype dtype, uint64_t bits)
     int field = (int)(bits >> f->fraction_bits & ((1u << (f->bits - 1 - f->fraction_bits)) - 1));
     double sign = bits >> (f->bits - 1) & 1 ? -1 : 1;
     if (field == f->max_exponent + f->bias + 1) return fraction ? NAN : sign * INFINITY;
-    if (field == 0) return sign * ldexp((double)fraction, f->min_exponent - f->fraction_bits);
-    return sign * ldexp((double)(fraction | UINT64_C(1) << f->fraction_bits),
-                        field - f->bias - f->fraction_bits);
+    if (field == 0)
+        return sign * (double)fraction * power_of_two(f->min_exponent - f->fraction_bits);
+    return sign * (double)(fraction | UINT64_C(1) << f->fraction_bits) *
+           power_of_two(field - f->bias - f->fraction_bits);
 }
 
 double harness_round(tutti_dtype dtype, double value)

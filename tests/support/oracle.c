@@ -1,0 +1,587 @@
+/* Definitions of the layers and bounds of their rounding errors; see oracle.h. */
+#include "oracle.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "harness.h"
+
+typedef long double real;
+
+enum { FUNCTION = 4 }; /* u of rsqrt, exp, log, tanh, erf */
+
+double oracle_depth(int64_t n)
+{
+    return n <= 1 ? 0 : n <= 8 ? (double)(n - 1) : 7 + log2((double)n / 8);
+}
+
+/* Root of the sum of squares of independent errors. */
+static double together(const double *errors, int count)
+{
+    double sum = 0;
+    for (int i = 0; i < count; i++) sum += errors[i] * errors[i];
+    return sqrt(sum);
+}
+#define TOGETHER(...) \
+    together((const double[]){__VA_ARGS__}, (int)(sizeof((double[]){__VA_ARGS__}) / sizeof(double)))
+
+/* Many errors of one kind, from their sum and the sum of their squares. */
+static double many(double sum, double squares)
+{
+    return fmin(sum, 4 * sqrt(squares));
+}
+
+/* The oracle hands its results over as f64, which rounds once more. */
+static double stored(double error, double value, tutti_dtype dtype)
+{
+    double roundoff = harness_roundoff(dtype) + harness_roundoff(TUTTI_F64);
+    return error + roundoff * (fabs(value) + error) + harness_tiny(dtype) / 2;
+}
+
+static double arithmetic_roundoff(tutti_dtype a, tutti_dtype b)
+{
+    return harness_roundoff(a == TUTTI_F64 || b == TUTTI_F64 ? TUTTI_F64 : TUTTI_F32);
+}
+
+/* Norms */
+
+/* A row's statistics and their errors. */
+typedef struct row_stats {
+    real mean, rstd;
+    double mean_error, rstd_relative;
+} row_stats;
+
+static row_stats norm_stats(const oracle_norm *o, const double *x)
+{
+    double u = arithmetic_roundoff(o->x, o->param), depth = oracle_depth(o->cols);
+    row_stats s = {0};
+    real sum = 0, magnitude = 0, squares = 0;
+    if (o->centered) {
+        for (int64_t j = 0; j < o->cols; j++) {
+            sum += x[j];
+            magnitude += fabs(x[j]);
+        }
+        s.mean = sum / (real)o->cols;
+        /* sum, division, storing */
+        s.mean_error = TOGETHER((depth + 1) * u * (double)(magnitude / (real)o->cols),
+                                u * fabs((double)s.mean));
+    }
+    for (int64_t j = 0; j < o->cols; j++) squares += (x[j] - s.mean) * (x[j] - s.mean);
+    real variance = squares / (real)o->cols + (real)o->eps;
+    s.rstd = 1 / sqrtl(variance);
+    /* variance: the square (and, centred, its difference), the sum, the division, eps; an error in the mean
+     * enters by its square, the centred values having no mean */
+    double relative = (depth + (o->centered ? 5 : 3)) * u;
+    if (o->centered) relative += s.mean_error * s.mean_error * (double)(s.rstd * s.rstd);
+    s.rstd_relative = TOGETHER(relative / 2, FUNCTION * u);
+    return s;
+}
+
+static real norm_factor(const oracle_norm *o, int64_t j)
+{
+    return o->gamma ? (o->zero_centered ? 1 + (real)o->gamma[j] : (real)o->gamma[j]) : 1;
+}
+
+void oracle_norm_forward(const oracle_norm *o, const double *x, double *y, double *bound)
+{
+    double u = arithmetic_roundoff(o->x, o->param);
+    for (int64_t i = 0; i < o->rows; i++, x += o->cols, y += o->cols, bound += o->cols) {
+        row_stats s = norm_stats(o, x);
+        for (int64_t j = 0; j < o->cols; j++) {
+            real n = ((real)x[j] - s.mean) * s.rstd, factor = norm_factor(o, j);
+            real result = n * factor + (o->beta ? (real)o->beta[j] : 0);
+            double product = fabs((double)(n * factor));
+            double error =
+                TOGETHER(s.mean_error * fabs((double)(s.rstd * factor)), /* x - mean: its mean */
+                         o->centered ? u * product : 0,                  /* its rounding */
+                         s.rstd_relative * product, 2 * u * product,     /* rstd, two products */
+                         o->zero_centered ? u * product : 0,             /* 1 + gamma */
+                         o->beta ? u * fabs((double)result) : 0);        /* + beta */
+            y[j] = (double)result;
+            bound[j] = stored(error, y[j], o->y);
+        }
+    }
+}
+
+/* Sums over rows, an array a column. */
+typedef struct column_sums {
+    real *value, *magnitude, *errors, *squares;
+} column_sums;
+
+static column_sums column_sums_make(int64_t cols)
+{
+    real *memory = harness_calloc((size_t)cols * 4, sizeof *memory);
+    return (column_sums){memory, memory + cols, memory + 2 * cols, memory + 3 * cols};
+}
+
+static void column_sums_add(const column_sums *sums, int64_t j, real term, double error)
+{
+    sums->value[j] += term;
+    sums->magnitude[j] += fabsl(term);
+    sums->errors[j] += error;
+    sums->squares[j] += (real)error * error;
+}
+
+/* Sum over rows, addition to what was there, storing. */
+static void column_sums_finish(const column_sums *sums, int64_t rows, int64_t cols, double u,
+                               tutti_dtype grad, const double *old, double *value, double *bound)
+{
+    double storage = harness_roundoff(grad);
+    for (int64_t j = 0; j < cols && value; j++) {
+        real total = sums->value[j] + (old ? (real)old[j] : 0);
+        double error =
+            TOGETHER(oracle_depth(rows) * u * (double)sums->magnitude[j],
+                     many((double)sums->errors[j], (double)sums->squares[j]),
+                     /* the sum may be stored before it is added, in the wider of both types */
+                     old ? fmax(u, storage) * fabs((double)sums->value[j]) : 0);
+        value[j] = (double)total;
+        bound[j] = stored(error, value[j], grad);
+    }
+}
+
+void oracle_norm_backward(const oracle_norm *o, const double *x, const double *dy,
+                          const oracle_norm_grads *grads)
+{
+    double u = arithmetic_roundoff(o->x, o->param), depth = oracle_depth(o->cols);
+    column_sums gamma = column_sums_make(o->cols), beta = column_sums_make(o->cols);
+    for (int64_t i = 0; i < o->rows; i++, x += o->cols, dy += o->cols) {
+        row_stats s = norm_stats(o, x);
+        double rstd = fabs((double)s.rstd);
+        /* means of g and of g n, and their errors; n carries the errors of mean, of rstd and of its own rounding */
+        real sum_g = 0, size_g = 0, sum_gn = 0, size_gn = 0;
+        for (int64_t j = 0; j < o->cols; j++) {
+            real n = ((real)x[j] - s.mean) * s.rstd, g = dy[j] * norm_factor(o, j);
+            sum_g += g;
+            size_g += fabsl(g);
+            sum_gn += g * n;
+            size_gn += fabsl(g * n);
+        }
+        real mean_g = o->centered ? sum_g / (real)o->cols : 0, mean_gn = sum_gn / (real)o->cols;
+        double abs_g = (double)(size_g / (real)o->cols), abs_gn = (double)(size_gn / (real)o->cols);
+        double zero = o->zero_centered ? u : 0;
+        double mean_g_error = o->centered ? (depth + 2) * u * abs_g + zero * abs_g : 0;
+        double mean_gn_error =
+            TOGETHER((depth + 4) * u * abs_gn + zero * abs_gn, s.mean_error * rstd * abs_g,
+                     s.rstd_relative * fabs((double)mean_gn));
+        for (int64_t j = 0; j < o->cols; j++) {
+            real n = ((real)x[j] - s.mean) * s.rstd, g = dy[j] * norm_factor(o, j);
+            double abs_n = fabs((double)n),
+                   n_error = TOGETHER(s.mean_error * rstd, 2 * u * abs_n, s.rstd_relative * abs_n);
+            column_sums_add(&gamma, j, (real)dy[j] * n, fabs(dy[j]) * TOGETHER(n_error, u * abs_n));
+            column_sums_add(&beta, j, dy[j], 0);
+            if (!grads->dx) continue;
+            real inner = s.rstd * (g - mean_g - n * mean_gn);
+            real result = inner + (grads->dsum ? (real)grads->dsum[i * o->cols + j] : 0);
+            double terms = fabs((double)g) + fabs((double)mean_g) + fabs((double)(n * mean_gn));
+            double error = TOGETHER(rstd * mean_g_error, rstd * abs_n * mean_gn_error,
+                                    rstd * fabs((double)mean_gn) * n_error,
+                                    (2 * u + zero) * rstd * terms, /* products, two differences */
+                                    (s.rstd_relative + u) * fabs((double)inner),
+                                    grads->dsum ? u * fabs((double)result) : 0);
+            grads->dx[i * o->cols + j] = (double)result;
+            grads->dx_bound[i * o->cols + j] = stored(error, (double)result, o->x);
+        }
+    }
+    column_sums_finish(&gamma, o->rows, o->cols, u, o->grad, grads->old_dgamma, grads->dgamma,
+                       grads->dgamma_bound);
+    column_sums_finish(&beta, o->rows, o->cols, u, o->grad, grads->old_dbeta, grads->dbeta,
+                       grads->dbeta_bound);
+    free(gamma.value);
+    free(beta.value);
+}
+
+/* Softmax */
+
+/* The sum of exp(scale x - m) over the visible columns. */
+typedef struct exp_sum {
+    real most, sum;
+    double relative; /* error of sum */
+} exp_sum;
+
+/* The error of an exponent t - m: the scaling and the difference, and once more u for a change of base.  An error in m itself
+ * is common to all exponents and falls out. */
+static double exponent_error(double u, double scale, real t, real most)
+{
+    return u * (2 * fabs((double)(t - most)) + (scale == 1 ? 0 : fabs((double)t)));
+}
+
+static exp_sum sum_of_exps(const double *x, int64_t visible, double scale, double u)
+{
+    exp_sum s = {.most = -INFINITY};
+    for (int64_t j = 0; j < visible; j++) s.most = fmaxl(s.most, (real)scale * x[j]);
+    real errors = 0;
+    for (int64_t j = 0; j < visible; j++) {
+        real t = (real)scale * x[j], e = expl(t - s.most);
+        s.sum += e;
+        if (e > 0) errors += e * (FUNCTION * u + exponent_error(u, scale, t, s.most));
+    }
+    s.relative = TOGETHER((double)(errors / s.sum), oracle_depth(visible) * u);
+    return s;
+}
+
+static int64_t visible_cols(const oracle_softmax *o, int64_t row)
+{
+    if (o->causal_period == 0) return o->cols;
+    int64_t place = (o->first_row + row) % o->causal_period;
+    return place + 1 < o->cols ? place + 1 : o->cols;
+}
+
+/* What may be lost where results fall below the arithmetic's normal numbers. */
+static double underflow(tutti_dtype dtype)
+{
+    return dtype == TUTTI_F64 ? 0x1p-1022 : 0x1p-126;
+}
+
+void oracle_softmax_forward(const oracle_softmax *o, const double *x, double *y, double *bound)
+{
+    double u = arithmetic_roundoff(o->dtype, o->dtype);
+    for (int64_t i = 0; i < o->rows; i++, x += o->cols, y += o->cols, bound += o->cols) {
+        int64_t visible = visible_cols(o, i);
+        exp_sum s = sum_of_exps(x, visible, o->scale, u);
+        for (int64_t j = 0; j < o->cols; j++) {
+            bound[j] = 0;
+            y[j] = o->log ? -INFINITY : 0;
+            if (j >= visible) continue;
+            real t = (real)o->scale * x[j];
+            double own = exponent_error(u, o->scale, t, s.most), error;
+            real result;
+            if (o->log) {
+                real log_sum = logl(s.sum);
+                result = t - s.most - log_sum;
+                error = TOGETHER(own, s.relative, FUNCTION * u * (double)log_sum,
+                                 u * fabs((double)result));
+                if (isinf(x[j]) && x[j] * o->scale < 0) error = 0;
+            } else {
+                result = expl(t - s.most) / s.sum;
+                double size = (double)result;
+                error = size > 0 ? TOGETHER(own * size, FUNCTION * u * size, s.relative * size,
+                                            2 * u * size)
+                                 : 0;
+                error += underflow(o->dtype);
+            }
+            y[j] = (double)result;
+            bound[j] = stored(error, y[j], o->dtype);
+        }
+    }
+}
+
+void oracle_softmax_backward(const oracle_softmax *o, const double *y, const double *dy, double *dx,
+                             double *bound)
+{
+    double u = arithmetic_roundoff(o->dtype, o->dtype);
+    for (int64_t i = 0; i < o->rows;
+         i++, y += o->cols, dy += o->cols, dx += o->cols, bound += o->cols) {
+        int64_t visible = visible_cols(o, i);
+        double depth = oracle_depth(visible);
+        real sum = 0, magnitude = 0;
+        for (int64_t j = 0; j < visible; j++) {
+            real term = o->log ? (real)dy[j] : (real)y[j] * dy[j];
+            sum += term;
+            magnitude += fabsl(term);
+        }
+        double sum_error = (depth + 1) * u * (double)magnitude;
+        for (int64_t j = 0; j < o->cols; j++) {
+            dx[j] = bound[j] = 0;
+            if (j >= visible) continue;
+            real result;
+            double error, scale = fabs(o->scale);
+            if (o->log) {
+                real p = expl((real)y[j]);
+                double subtrahend = fabs((double)(p * sum));
+                result = o->scale * (dy[j] - p * sum);
+                error = scale * TOGETHER((double)p * sum_error, (FUNCTION + 1) * u * subtrahend,
+                                         p > 0 ? 2 * u * fabs(y[j]) * subtrahend : 0,
+                                         u * fabs((double)(dy[j] - p * sum)));
+            } else {
+                double difference = fabs((double)(dy[j] - sum));
+                result = o->scale * (real)y[j] * (dy[j] - sum);
+                error = scale * fabs(y[j]) * TOGETHER(sum_error, 3 * u * difference);
+            }
+            error += 2 * u * fabs((double)result) + underflow(o->dtype) * (1 + scale);
+            dx[j] = (double)result;
+            bound[j] = stored(error, dx[j], o->dtype);
+        }
+    }
+}
+
+/* Linear */
+
+static real activate(const oracle_linear *o, real z)
+{
+    switch (o->activation) {
+    case TUTTI_ACT_NONE:
+        return z;
+    case TUTTI_ACT_RELU:
+        return isnan(z) ? z : z > 0 ? z : 0;
+    case TUTTI_ACT_LEAKY_RELU:
+        return z > 0 ? z : (real)o->slope * z;
+    case TUTTI_ACT_GELU: {
+        real k = sqrtl(2 / 3.14159265358979323846264338327950288L);
+        return z / 2 * (1 + tanhl(k * (z + 0.044715L * z * z * z)));
+    }
+    case TUTTI_ACT_GELU_ERF:
+        return z / 2 * erfcl(-z * sqrtl(0.5L));
+    case TUTTI_ACT_SQUARED_RELU:
+        return isnan(z) ? z : z > 0 ? z * z : 0;
+    case TUTTI_ACT_SILU:
+        return z / (1 + expl(-z));
+    }
+    return NAN;
+}
+
+/* act'(z), or from y where the header says so */
+static real slope_at(const oracle_linear *o, real z, double y)
+{
+    const real pi = 3.14159265358979323846264338327950288L;
+    switch (o->activation) {
+    case TUTTI_ACT_NONE:
+        return 1;
+    case TUTTI_ACT_RELU:
+        return isnan(y) ? y : y > 0 ? 1 : 0;
+    case TUTTI_ACT_LEAKY_RELU:
+        return isnan(y) ? y : y > 0 ? 1 : (real)o->slope;
+    case TUTTI_ACT_SQUARED_RELU:
+        return isnan(y) ? y : y > 0 ? 2 * sqrtl((real)y) : 0;
+    case TUTTI_ACT_GELU: {
+        real k = sqrtl(2 / pi), t = tanhl(k * (z + 0.044715L * z * z * z));
+        return (1 + t) / 2 + z / 2 * (1 - t * t) * k * (1 + 3 * 0.044715L * z * z);
+    }
+    case TUTTI_ACT_GELU_ERF:
+        return erfcl(-z * sqrtl(0.5L)) / 2 + z * expl(-z * z / 2) / sqrtl(2 * pi);
+    case TUTTI_ACT_SILU: {
+        real s = 1 / (1 + expl(-z));
+        return s * (1 + z * (1 - s));
+    }
+    }
+    return NAN;
+}
+
+static bool is_smooth(tutti_activation a)
+{
+    return a == TUTTI_ACT_GELU || a == TUTTI_ACT_GELU_ERF || a == TUTTI_ACT_SILU;
+}
+
+/* z of row i, output k, and its error before and after it is rounded to the type */
+static real preactivation(const oracle_linear *o, const double *x, int64_t k, double u,
+                          double *error)
+{
+    real sum = 0, magnitude = 0;
+    for (int64_t j = 0; j < o->in; j++) {
+        real term = (real)x[j] * o->weight[k * o->in + j];
+        sum += term;
+        magnitude += fabsl(term);
+    }
+    real z = sum + (o->bias ? (real)o->bias[k] : 0);
+    *error = TOGETHER((oracle_depth(o->in) + 1) * u * (double)magnitude,
+                      o->bias ? u * fabs((double)z) : 0);
+    return z;
+}
+
+void oracle_linear_forward(const oracle_linear *o, const double *x, double *y, double *bound)
+{
+    double u = arithmetic_roundoff(o->dtype, o->dtype);
+    for (int64_t i = 0; i < o->rows; i++, x += o->in, y += o->out, bound += o->out)
+        for (int64_t k = 0; k < o->out; k++) {
+            double error;
+            real z = preactivation(o, x, k, u, &error);
+            double rounded = stored(error, (double)z, o->dtype);
+            real result = activate(o, z);
+            y[k] = (double)result;
+            if (o->activation == TUTTI_ACT_NONE) {
+                bound[k] = rounded;
+                continue;
+            }
+            /* the change that z's error makes, its second order, and the function's own arithmetic, whose steps work with
+             * numbers as large as z even where the result is small */
+            double change = fmax(fabs((double)(activate(o, z + rounded) - result)),
+                                 fabs((double)(activate(o, z - rounded) - result)));
+            double own =
+                is_smooth(o->activation) ? 6 * u * fabs((double)z) : 2 * u * fabs((double)result);
+            bound[k] = stored(TOGETHER(change, own) + rounded * rounded, y[k], o->dtype);
+        }
+}
+
+void oracle_linear_backward(const oracle_linear *o, const double *x, const double *y,
+                            const double *dy, const oracle_linear_grads *grads)
+{
+    double u = arithmetic_roundoff(o->dtype, o->dtype), storage = harness_roundoff(o->dtype);
+    tutti_dtype grad = o->dtype == TUTTI_F64 ? TUTTI_F64 : TUTTI_F32;
+    size_t count = (size_t)(o->rows * o->out);
+    double *dz = harness_calloc(count, sizeof *dz), *dz_error = harness_calloc(count, sizeof *dz);
+    for (int64_t i = 0; i < o->rows; i++)
+        for (int64_t k = 0; k < o->out; k++) {
+            int64_t at = i * o->out + k;
+            real z = 0;
+            double error, rounded = 0;
+            if (is_smooth(o->activation)) {
+                z = preactivation(o, x + i * o->in, k, u, &error);
+                rounded = stored(error, (double)z, o->dtype);
+            }
+            real slope = slope_at(o, z, y ? y[at] : 0);
+            double change = fmax(fabs((double)(slope_at(o, z + rounded, y ? y[at] : 0) - slope)),
+                                 fabs((double)(slope_at(o, z - rounded, y ? y[at] : 0) - slope)));
+            /* |act''| and |act'''| of the smooth ones are below 2; their arithmetic has steps of size 1 + |z| */
+            double own = is_smooth(o->activation)
+                             ? 2 * rounded * rounded + 8 * u * (1 + fabs((double)z))
+                             : 2 * u * fabs((double)slope);
+            real product = slope * dy[at];
+            dz[at] = (double)product;
+            /* dz may be rounded to the type before the products */
+            dz_error[at] = fabs(dy[at]) * (change + own) + u * fabs(dz[at]);
+            if (o->activation != TUTTI_ACT_NONE)
+                dz_error[at] += storage * fabs(dz[at]) + harness_tiny(o->dtype) / 2;
+            else
+                dz_error[at] = 0;
+        }
+    for (int64_t i = 0; i < o->rows && grads->dx; i++)
+        for (int64_t j = 0; j < o->in; j++) {
+            real sum = 0, magnitude = 0, errors = 0, squares = 0;
+            for (int64_t k = 0; k < o->out; k++) {
+                real w = o->weight[k * o->in + j], term = w * dz[i * o->out + k];
+                real error = fabsl(w) * dz_error[i * o->out + k];
+                sum += term;
+                magnitude += fabsl(term);
+                errors += error;
+                squares += error * error;
+            }
+            double error = TOGETHER((oracle_depth(o->out) + 1) * u * (double)magnitude,
+                                    many((double)errors, (double)squares));
+            grads->dx[i * o->in + j] = (double)sum;
+            grads->dx_bound[i * o->in + j] = stored(error, (double)sum, o->dtype);
+        }
+    column_sums weight = column_sums_make(o->in), bias = column_sums_make(o->out);
+    for (int64_t i = 0; i < o->rows; i++)
+        for (int64_t k = 0; k < o->out; k++)
+            column_sums_add(&bias, k, dz[i * o->out + k], dz_error[i * o->out + k]);
+    column_sums_finish(&bias, o->rows, o->out, u, grad, grads->old_dbias, grads->dbias,
+                       grads->dbias_bound);
+    for (int64_t k = 0; k < o->out && grads->dweight; k++) {
+        for (int64_t j = 0; j < o->in; j++)
+            weight.value[j] = weight.magnitude[j] = weight.errors[j] = weight.squares[j] = 0;
+        for (int64_t i = 0; i < o->rows; i++)
+            for (int64_t j = 0; j < o->in; j++) {
+                real term = (real)x[i * o->in + j] * dz[i * o->out + k];
+                column_sums_add(&weight, j, term,
+                                fabs(x[i * o->in + j]) * dz_error[i * o->out + k] +
+                                    u * fabs((double)term));
+            }
+        const double *old = grads->old_dweight;
+        column_sums_finish(&weight, o->rows, o->in, u, grad, old ? old + k * o->in : NULL,
+                           grads->dweight + k * o->in, grads->dweight_bound + k * o->in);
+    }
+    free(weight.value);
+    free(bias.value);
+    free(dz);
+    free(dz_error);
+}
+
+/* Cross-entropy */
+
+void oracle_cross_entropy_forward(const oracle_cross_entropy *o, const double *logits,
+                                  const int32_t *labels, double *loss, double *loss_bound,
+                                  double *loss_sum, double *loss_sum_bound, double *dlogits,
+                                  double *dlogits_bound)
+{
+    double u = arithmetic_roundoff(o->dtype, o->dtype);
+    tutti_dtype loss_dtype = o->dtype == TUTTI_F64 ? TUTTI_F64 : TUTTI_F32;
+    real total = 0, errors = 0, squares = 0, size = 0;
+    for (int64_t i = 0; i < o->rows; i++) {
+        const double *x = logits + i * o->cols;
+        double *d = dlogits + i * o->cols, *d_bound = dlogits_bound + i * o->cols;
+        int32_t label = labels[i];
+        bool ignored = label == o->ignore_label, bad = !ignored && (label < 0 || label >= o->cols);
+        exp_sum s = sum_of_exps(x, o->cols, 1, u);
+        real log_sum = logl(s.sum);
+        loss[i] = loss_bound[i] = 0;
+        if (bad) loss[i] = NAN;
+        if (!bad && !ignored) {
+            real result = s.most + log_sum - x[label];
+            double error = TOGETHER(s.relative, FUNCTION * u * fabs((double)log_sum),
+                                    u * fabs((double)(s.most + log_sum)), u * fabs((double)result),
+                                    u * fabs((double)(s.most - x[label])));
+            loss[i] = (double)result;
+            loss_bound[i] = stored(error, loss[i], loss_dtype);
+        }
+        total += loss[i];
+        size += fabs(loss[i]);
+        errors += loss_bound[i];
+        squares += (real)loss_bound[i] * loss_bound[i];
+        for (int64_t j = 0; j < o->cols; j++) {
+            d[j] = bad ? NAN : 0;
+            d_bound[j] = 0;
+            if (bad || ignored) continue;
+            real p = expl(x[j] - s.most) / s.sum, result = (p - (j == label)) * (real)o->weight;
+            double size_p = (double)p;
+            double error =
+                size_p > 0 ? TOGETHER(exponent_error(u, 1, x[j], s.most) * size_p,
+                                      FUNCTION * u * size_p, s.relative * size_p, 2 * u * size_p)
+                           : 0;
+            error = (error + u * fabs((double)(p - (j == label))) + underflow(o->dtype)) *
+                        fabs(o->weight) +
+                    2 * u * fabs((double)result) + underflow(o->dtype);
+            d[j] = (double)result;
+            d_bound[j] = stored(error, d[j], o->dtype);
+        }
+    }
+    *loss_sum = (double)total;
+    *loss_sum_bound = many((double)errors, (double)squares) +
+                      oracle_depth(o->rows) * harness_roundoff(TUTTI_F64) * (double)size;
+}
+
+/* AdamW */
+
+void oracle_adamw_update(const oracle_adamw *o, int64_t count, const double *master,
+                         const double *grad, const double *m, const double *v,
+                         const oracle_adamw_result *r)
+{
+    double u = harness_roundoff(o->dtype), tiny = underflow(o->dtype);
+    real correction1 = 1 - powl((real)o->beta1, (real)o->t);
+    real correction2 = 1 - powl((real)o->beta2, (real)o->t);
+    for (int64_t i = 0; i < count; i++) {
+        real g = (real)grad[i] * o->factor;
+        /* the factor and its product */
+        double g_relative = 3 * u;
+        real m_old = (real)o->beta1 * m[i], m_new = (1 - (real)o->beta1) * g, m1 = m_old + m_new;
+        real v_old = (real)o->beta2 * v[i], v_new = (1 - (real)o->beta2) * g * g,
+             v1 = v_old + v_new;
+        double m_error =
+            TOGETHER(2 * u * fabs((double)m_old), (2 * u + g_relative) * fabs((double)m_new)) +
+            tiny;
+        double v_error =
+            TOGETHER(2 * u * (double)v_old, (3 * u + 2 * g_relative) * (double)v_new) + tiny;
+        real root = sqrtl(v1 / correction2), denominator = root + (real)o->eps;
+        real ratio = m1 / correction1 / denominator;
+        /* v's relative error halves in the root; where v is tiny the root's error is that of v itself */
+        double v_stored = stored(v_error, (double)v1, o->dtype);
+        double root_error = root > 0 ? fmin(v_stored / (double)(2 * root * correction2),
+                                            sqrt(v_stored / (double)correction2))
+                                     : sqrt(v_stored / (double)correction2);
+        double ratio_error =
+            TOGETHER(stored(m_error, (double)m1, o->dtype) / (double)(correction1 * denominator),
+                     fabs((double)ratio) * root_error / (double)denominator,
+                     (FUNCTION + 4) * u * fabs((double)ratio));
+        real decay = (real)o->weight_decay * master[i];
+        real change = (real)o->learning_rate * (ratio + decay), result = master[i] - change;
+        double error =
+            TOGETHER(o->learning_rate * ratio_error, o->learning_rate * 2 * u * fabs((double)decay),
+                     3 * u * fabs((double)change));
+        r->m[i] = (double)m1;
+        r->m_bound[i] = stored(m_error, r->m[i], o->dtype);
+        r->v[i] = (double)v1;
+        r->v_bound[i] = v_stored;
+        r->master[i] = (double)result;
+        r->master_bound[i] = stored(error, r->master[i], o->dtype);
+    }
+}
+
+bool oracle_is_sharp(const double *want, const double *bound, int64_t count, tutti_dtype dtype)
+{
+    int64_t largest = -1;
+    for (int64_t i = 0; i < count; i++)
+        if (isfinite(want[i]) && (largest < 0 || fabs(want[i]) > fabs(want[largest]))) largest = i;
+    if (largest < 0 || want[largest] == 0) return true;
+    int exponent;
+    frexp(fabs(want[largest]), &exponent);
+    double ulp = 2 * harness_roundoff(dtype) * ldexp(1, exponent - 1);
+    return bound[largest] < 16 * ulp;
+}

@@ -1,0 +1,105 @@
+/* What the layers should compute, from their definitions, in long double, and how far a right implementation may be
+ * from it.  Shares no code with the library.  Matrices are dense, row after row, values already rounded to their
+ * types; NaN and infinities take the course that the formulas give them.
+ *
+ * Bounds.  u is the unit roundoff of the type that the layer computes in, U that of the type a result is stored in.
+ * Every bound is put together from the rounding errors that the header's formula makes unavoidable:
+ *   - a sum of n terms has an error of at most depth(n) u times the sum of the terms' magnitudes, with
+ *     depth(n) = n - 1 up to 8 and 7 + log2(n / 8) beyond: blocks of 8 merged pairwise.  Long chains of additions in u
+ *     do not stay within it, and should not;
+ *   - each other operation makes an error of u times its result; rsqrt, exp, log, tanh and erf are allowed 4 u (2 ulp);
+ *   - an error e in an argument becomes |f'| e;
+ *   - errors of different sources do not know of each other, so worst cases of sources are combined by root of the sum of squares, and
+ *     many roundings of one kind (of K products' factors, say) by min(sum, 4 * root of the sum of squares): 4 worst cases of a
+ *     uniform error are 6.9 standard deviations;
+ *   - storing adds U |result| and half the type's least positive number, in full.
+ * Nothing is fitted to what a backend returns. */
+#ifndef TESTS_ORACLE_H
+#define TESTS_ORACLE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "tutti/tutti.h"
+
+/* LayerNorm (centered) and RMSNorm. */
+typedef struct oracle_norm {
+    int64_t rows, cols;
+    bool centered, zero_centered;
+    double eps;
+    tutti_dtype x, param, y, grad;
+    const double *gamma, *beta; /* [cols] or NULL */
+} oracle_norm;
+
+void oracle_norm_forward(const oracle_norm *norm, const double *x, double *y, double *bound);
+/* dsum and the old gradients may be NULL; so may each result with its bound. */
+typedef struct oracle_norm_grads {
+    const double *dsum, *old_dgamma, *old_dbeta;
+    double *dx, *dx_bound, *dgamma, *dgamma_bound, *dbeta, *dbeta_bound;
+} oracle_norm_grads;
+void oracle_norm_backward(const oracle_norm *norm, const double *x, const double *dy,
+                          const oracle_norm_grads *grads);
+
+typedef struct oracle_softmax {
+    int64_t rows, cols, causal_period, first_row;
+    bool log;
+    double scale;
+    tutti_dtype dtype;
+} oracle_softmax;
+
+void oracle_softmax_forward(const oracle_softmax *softmax, const double *x, double *y,
+                            double *bound);
+/* from y as it was stored */
+void oracle_softmax_backward(const oracle_softmax *softmax, const double *y, const double *dy,
+                             double *dx, double *bound);
+
+typedef struct oracle_linear {
+    int64_t rows, in, out;
+    tutti_activation activation;
+    double slope;
+    tutti_dtype dtype;
+    const double *weight, *bias; /* [out, in]; [out] or NULL */
+} oracle_linear;
+
+void oracle_linear_forward(const oracle_linear *linear, const double *x, double *y, double *bound);
+/* y as it was stored, for relu, leaky_relu and squared_relu, whose derivative is taken from it.  Results may be NULL. */
+typedef struct oracle_linear_grads {
+    const double *old_dweight, *old_dbias;
+    double *dx, *dx_bound, *dweight, *dweight_bound, *dbias, *dbias_bound;
+} oracle_linear_grads;
+void oracle_linear_backward(const oracle_linear *linear, const double *x, const double *y,
+                            const double *dy, const oracle_linear_grads *grads);
+
+typedef struct oracle_cross_entropy {
+    int64_t rows, cols;
+    int32_t ignore_label;
+    double weight; /* loss_weight * loss_scale */
+    tutti_dtype dtype;
+} oracle_cross_entropy;
+
+void oracle_cross_entropy_forward(const oracle_cross_entropy *ce, const double *logits,
+                                  const int32_t *labels, double *loss, double *loss_bound,
+                                  double *loss_sum, double *loss_sum_bound, double *dlogits,
+                                  double *dlogits_bound);
+
+/* One update of count elements.  factor: what clipping and loss_scale make of a gradient, from the norm below. */
+typedef struct oracle_adamw {
+    double beta1, beta2, eps, weight_decay, learning_rate, factor;
+    int64_t t; /* of this update, from 1 */
+    tutti_dtype dtype;
+} oracle_adamw;
+
+typedef struct oracle_adamw_result {
+    double *master, *m, *v, *master_bound, *m_bound, *v_bound;
+} oracle_adamw_result;
+void oracle_adamw_update(const oracle_adamw *adamw, int64_t count, const double *master,
+                         const double *grad, const double *m, const double *v,
+                         const oracle_adamw_result *result);
+
+/* At the result of the largest magnitude, would a change of 16 ulp of the type be seen? */
+bool oracle_is_sharp(const double *want, const double *bound, int64_t count, tutti_dtype dtype);
+
+/* depth(n) above */
+double oracle_depth(int64_t n);
+
+#endif
