@@ -1,0 +1,246 @@
+/* The ranks of a program. */
+#include "common/group.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#ifdef TUTTI_APPS_MPI
+#include <mpi.h>
+#endif
+
+#include "common/exit_code.h"
+#include "common/report.h"
+
+/* How long a rank with a broken communicator waits for the others to say that they know. */
+static const double farewell_seconds = 2.0;
+
+/* The first of these variables that is set, or fallback. */
+static int launcher_number(const char *const *names, int fallback)
+{
+    for (; *names; names++) {
+        const char *text = getenv(*names);
+        if (text && *text) return atoi(text);
+    }
+    return fallback;
+}
+
+static const char *const rank_names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", NULL};
+static const char *const size_names[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", NULL};
+int app_launcher_rank(void)
+{
+    return launcher_number(rank_names, 0);
+}
+
+#ifdef TUTTI_APPS_MPI
+
+static const char *const local_rank_names[] = {"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID",
+                                               "SLURM_LOCALID", NULL};
+static const char *const local_size_names[] = {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS",
+                                               NULL};
+
+/* Some calls of MPI (its start, its end, an abort) cannot be given a deadline: an alarm ends the
+ * process then.  The text is made before, as a signal handler may only write it. */
+static char alarm_text[160];
+
+static void on_alarm(int signal_number)
+{
+    (void)signal_number;
+    ssize_t ignored = write(STDERR_FILENO, alarm_text, strlen(alarm_text));
+    (void)ignored;
+    _exit(APP_FAILED);
+}
+
+static void guard_begin(const app_group *group, const char *operation, double seconds)
+{
+    snprintf(alarm_text, sizeof alarm_text,
+             "rank %d: %s did not return within %.0f s: another rank is not answering\n",
+             group->rank, operation, seconds);
+    struct sigaction action = {.sa_handler = on_alarm};
+    sigaction(SIGALRM, &action, NULL);
+    alarm(seconds < 1.0 ? 1 : (unsigned)(seconds + 0.5));
+}
+
+static void guard_end(void)
+{
+    alarm(0);
+}
+
+static int start_mpi(app_group *group, const char *program, int *argc, char ***argv)
+{
+    int provided = 0;
+    guard_begin(group, "MPI_Init_thread", group->timeout);
+    MPI_Init_thread(argc, argv, MPI_THREAD_FUNNELED, &provided);
+    group->mpi = true;
+    MPI_Comm_rank(MPI_COMM_WORLD, &group->rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &group->world_size);
+    group->local_rank = launcher_number(local_rank_names, -1);
+    group->local_size = launcher_number(local_size_names, -1);
+    if (group->local_rank < 0 || group->local_size < 1) {
+        MPI_Comm machine;
+        MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, group->rank, MPI_INFO_NULL,
+                            &machine);
+        MPI_Comm_rank(machine, &group->local_rank);
+        MPI_Comm_size(machine, &group->local_size);
+        MPI_Comm_free(&machine);
+    }
+    guard_end();
+    app_report_start(program, group->rank, group->world_size);
+    if (provided < MPI_THREAD_FUNNELED)
+        return app_fail(APP_FAILED, "MPI offers thread level %d, want MPI_THREAD_FUNNELED (%d)",
+                        provided, MPI_THREAD_FUNNELED);
+    return APP_OK;
+}
+
+/* All ranks reach this point within the time. */
+static bool farewell(double seconds)
+{
+    MPI_Request request;
+    if (MPI_Ibarrier(MPI_COMM_WORLD, &request) != MPI_SUCCESS) return false;
+    const double end = app_now() + seconds;
+    for (int done = 0; !done;) {
+        if (MPI_Test(&request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS) return false;
+        if (!done && app_now() > end) return false;
+        if (!done) usleep(200);
+    }
+    return true;
+}
+
+static _Noreturn void abort_job(const app_group *group)
+{
+    fflush(NULL);
+    guard_begin(group, "MPI_Abort", farewell_seconds);
+    MPI_Abort(MPI_COMM_WORLD, APP_FAILED);
+    _exit(APP_FAILED);
+}
+
+static void leave_mpi(const app_group *group, double seconds)
+{
+    guard_begin(group, "MPI_Finalize", seconds);
+    MPI_Finalize();
+    guard_end();
+}
+
+#else
+
+static bool farewell(double seconds)
+{
+    (void)seconds;
+    return true;
+}
+
+static _Noreturn void abort_job(const app_group *group)
+{
+    (void)group;
+    fflush(NULL);
+    _exit(APP_FAILED);
+}
+
+static void leave_mpi(const app_group *group, double seconds)
+{
+    (void)group;
+    (void)seconds;
+}
+
+#endif
+
+/* The way out after a failure that a communicator reported.  If all ranks had the same one (a
+ * set-up that they refused together), rank 0 says so and all leave in order; otherwise each says
+ * what it knows and the job is aborted: MPI_Finalize would wait for the rank that is missing. */
+static _Noreturn void part(app_group *group)
+{
+    if (!group->mpi || !farewell(farewell_seconds)) {
+        app_complain("%s", app_failure());
+        if (group->mpi) abort_job(group);
+        exit(APP_FAILED);
+    }
+    app_warn("%s", app_failure());
+    fflush(NULL);
+    if (!farewell(farewell_seconds)) abort_job(group);
+    leave_mpi(group, farewell_seconds);
+    exit(APP_FAILED);
+}
+
+int app_group_start(app_group *group, const char *program, int *argc, char ***argv, double timeout,
+                    bool need_mpi)
+{
+    *group = (app_group){.world_size = 1, .local_size = 1, .timeout = timeout};
+    const int launched = launcher_number(size_names, 1);
+    group->rank = app_launcher_rank();
+    app_report_start(program, group->rank, launched);
+#ifdef TUTTI_APPS_MPI
+    if (need_mpi || getenv("OMPI_COMM_WORLD_SIZE") || getenv("PMIX_RANK") || getenv("PMI_RANK"))
+        APP_TRY(start_mpi(group, program, argc, argv));
+    else
+        group->rank = 0;
+#else
+    (void)argc;
+    (void)argv;
+    if (launched > 1)
+        return app_fail(APP_FAILED,
+                        "a launcher started %d ranks, but this program was built without MPI",
+                        launched);
+    if (need_mpi)
+        return app_fail(APP_FAILED,
+                        "this transport needs MPI, which this program was built without");
+    group->rank = 0;
+#endif
+    tutti_context_desc host = TUTTI_CONTEXT_DESC_INIT;
+    host.backend = TUTTI_BACKEND_HOST;
+    host.threads = 1;
+    APP_CHECK(tutti_context_create(&host, &group->host));
+    tutti_comm_desc desc = TUTTI_COMM_DESC_INIT;
+    desc.timeout = timeout;
+    int code = app_check(tutti_comm_create(group->host, &desc, &group->control));
+    if (code != APP_OK && app_failure_is_comm()) part(group);
+    return code;
+}
+
+/* What ranks tell each other about a failure. */
+typedef struct notice {
+    int32_t code;
+    char message[APP_MESSAGE_MAX];
+} notice;
+
+int app_group_agree(app_group *group, int code)
+{
+    if (code != APP_OK && app_failure_is_comm()) part(group);
+    if (group->world_size == 1 || !group->control) return code;
+
+    /* the worst code first, then the lowest rank */
+    enum { SPAN = 1 << 24 };
+    const int32_t severity = code == APP_OK ? 0 : code == APP_PREEMPTED ? 1 : 2;
+    int32_t mine = severity ? severity * SPAN + (SPAN - 1 - group->rank) : 0, worst = 0;
+    if (app_check(tutti_comm_all_reduce(group->control, group->host, &mine, &worst, 1, TUTTI_I32,
+                                        TUTTI_MAX)))
+        part(group);
+    if (worst == 0) return APP_OK;
+    const int from = SPAN - 1 - worst % SPAN;
+
+    notice said = {.code = code};
+    snprintf(said.message, sizeof said.message, "%s", app_failure());
+    if (app_check(
+            tutti_comm_broadcast(group->control, group->host, &said, sizeof said, TUTTI_U8, from)))
+        part(group);
+    if (said.code == APP_PREEMPTED || from == 0) return app_fail(said.code, "%s", said.message);
+    return app_fail(said.code, "rank %d: %s", from, said.message);
+}
+
+int app_group_leave(app_group *group, int code)
+{
+    if (code != APP_OK && code != APP_PREEMPTED && app_failure()[0]) {
+        if (group->control)
+            app_warn("%s", app_failure());
+        else /* nobody else knows */
+            app_complain("%s", app_failure());
+    }
+    fflush(NULL);
+    if (group->control && app_check(tutti_comm_barrier(group->control, group->host))) part(group);
+    tutti_comm_destroy(&group->control);
+    tutti_context_destroy(&group->host);
+    if (group->mpi) leave_mpi(group, group->timeout);
+    group->mpi = false;
+    return code;
+}

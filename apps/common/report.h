@@ -1,0 +1,46 @@
+/* What a program says: lines for the user, warnings, and the failure that is travelling to main. */
+#ifndef TUTTI_APPS_REPORT_H
+#define TUTTI_APPS_REPORT_H
+
+#include <stdbool.h>
+
+#include "tutti/tutti.h"
+
+#define APP_MESSAGE_MAX 1024
+
+/* Names the program and this rank; routes the library's warnings to stderr. */
+void app_report_start(const char *program, int rank, int world_size);
+
+/* One line on rank 0's stdout, flushed.  Nothing on the other ranks. */
+void app_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* One line on rank 0's stderr, after the program's name. */
+void app_warn(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* One line on this rank's stderr, after the program's name; for what only this rank knows. */
+void app_complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* A failure is an exit code on its way to main and a message kept here, written where the fault
+ * arises. Both return the code. */
+int app_fail(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* The library's own message, with the code APP_FAILED; 0 for TUTTI_OK. */
+int app_check(tutti_status status);
+
+/* The last failure's message. */
+const char *app_failure(void);
+/* A communicator reported the last failure: the other ranks may be out of reach. */
+bool app_failure_is_comm(void);
+
+/* Passes a failure on. */
+#define APP_TRY(call)                 \
+    do {                              \
+        int code_ = (call);           \
+        if (code_ != 0) return code_; \
+    } while (0)
+/* The same for a call of the library. */
+#define APP_CHECK(call) APP_TRY(app_check(call))
+
+/* Monotonic clock, in seconds. */
+double app_now(void);
+
+#endif

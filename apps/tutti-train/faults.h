@@ -1,0 +1,56 @@
+/* Faults for the tests: built in only with TUTTI_TRAIN_FAULTS, for a program of tests/train, and
+ * steered by the environment variable TUTTI_TRAIN_FAULT = KIND:PLACE:RANK.
+ *
+ * KIND   stop    the process stops itself (SIGSTOP)
+ *        exit    it exits with code 3, without a word
+ *        fail    it has a failure of its own
+ *        scale   its loss weight is doubled (PLACE step, from the first step on)
+ *        nan     a pixel of its batch is NaN (PLACE step)
+ * PLACE  setup, step (the third one of the run), end */
+#ifndef TUTTI_TRAIN_FAULTS_H
+#define TUTTI_TRAIN_FAULTS_H
+
+#ifdef TUTTI_TRAIN_FAULTS
+
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/exit_code.h"
+#include "common/report.h"
+
+enum { FAULT_STEP = 3 };
+
+/* This fault is asked for, here, on this rank. */
+static inline bool fault_asked(const char *kind, const char *place, int rank)
+{
+    char wanted[64];
+    const char *given = getenv("TUTTI_TRAIN_FAULT");
+    snprintf(wanted, sizeof wanted, "%s:%s:%d", kind, place, rank);
+    return given && strcmp(given, wanted) == 0;
+}
+
+/* Does what is asked for; the code to go on with. */
+static inline int fault_here(const char *place, int rank)
+{
+    if (fault_asked("stop", place, rank)) raise(SIGSTOP);
+    if (fault_asked("exit", place, rank)) _exit(3);
+    if (fault_asked("fail", place, rank))
+        return app_fail(APP_FAILED, "a fault was asked for at '%s'", place);
+    return APP_OK;
+}
+
+#define FAULT_HERE(place, rank) fault_here(place, rank)
+#define FAULT_ASKED(kind, place, rank) fault_asked(kind, place, rank)
+
+#else
+
+enum { FAULT_STEP = 0 };
+#define FAULT_HERE(place, rank) ((void)(rank), 0)
+#define FAULT_ASKED(kind, place, rank) ((void)(rank), false)
+
+#endif
+#endif

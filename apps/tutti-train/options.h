@@ -1,0 +1,57 @@
+/* The command line of tutti-train. */
+#ifndef TUTTI_TRAIN_OPTIONS_H
+#define TUTTI_TRAIN_OPTIONS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "tutti/tutti.h"
+
+/* where Debian's package dataset-fashion-mnist puts its files */
+#define TRAIN_DATA_DIR "/usr/share/datasets/fashion-mnist"
+
+typedef enum train_norm { TRAIN_NORM_LAYERNORM, TRAIN_NORM_RMSNORM } train_norm;
+typedef enum train_progress {
+    TRAIN_PROGRESS_PLAIN,
+    TRAIN_PROGRESS_BAR,
+    TRAIN_PROGRESS_NONE
+} train_progress;
+
+typedef struct train_options {
+    bool help, usage, version, dry_run;
+    const char *data;   /* folder of the four files */
+    const char *losses; /* file for the losses, or NULL */
+    int64_t hold_out;   /* training images kept for validation; 0: test instead */
+
+    int64_t width, depth;
+    train_norm norm;
+    tutti_activation activation;
+
+    int64_t epochs, batch;
+    double lr, weight_decay, clip;
+    int64_t warmup; /* steps; -1: a tenth of the run */
+    double loss_scale;
+    uint64_t seed;
+
+    tutti_backend backend;
+    tutti_dtype dtype;
+    tutti_transport transport;
+    int threads;
+    double timeout;
+    int64_t log_every; /* steps; 0: ten times an epoch */
+    train_progress progress;
+} train_options;
+
+/* The words of the choices, for the table of the configuration. */
+const char *train_norm_name(train_norm norm);
+const char *train_activation_name(tutti_activation activation);
+const char *train_backend_name(tutti_backend backend);
+const char *train_transport_name(tutti_transport transport);
+
+/* APP_OK or APP_USAGE.  quiet: says nothing on stderr (another rank does). */
+int train_options_parse(train_options *options, int argc, char **argv, bool quiet);
+
+/* The text of --help or --usage, on stdout. */
+void train_options_help(bool usage);
+
+#endif

@@ -1,0 +1,144 @@
+"""The command line: help, version, dry run, usage errors, and the form of what is printed."""
+
+import os
+import tempfile
+
+from harness import *
+
+OPTIONS = """task data hold-out width depth norm activation epochs batch lr warmup weight-decay clip loss-scale seed
+backend dtype transport threads timeout log-every losses progress dry-run version help""".split()
+
+
+def test_help():
+    result = run(["--help"]).want(0)
+    for option in OPTIONS:
+        assert f"--{option}" in result.out, option
+    assert "Examples:" in result.out and result.err == "", result
+
+
+def test_help_is_printed_once():
+    assert run(["--help"], np=3).want(0).out.count("Examples:") == 1
+
+
+def test_version():
+    result = run(["--version"]).want(0)
+    assert result.out.startswith("tutti-train ") and "host" in result.out, result
+
+
+def test_dry_run():
+    result = run(["--data", small_data(), "--batch", 32, "--dry-run"]).want(0)
+    assert result.out.startswith("configuration\n"), result
+    for word in ("layernorm", "relu", "f32", "transport self", "20 steps", "drops its last 10 images"):
+        assert word in result.out, f"no '{word}' in\n{result}"
+    assert "step " not in result.out and "accuracy" not in result.out, result
+
+
+def test_dry_run_ranks():
+    result = run(["--data", small_data(), "--batch", 32, "--dry-run"], np=2).want(0)
+    assert "ranks         2, transport mpi" in result.out, result
+
+
+WRONG = {
+    "--batch=0": "--batch is '0', want",
+    "--batch=x": "--batch is 'x', want",
+    "--batch=3.5": "--batch is '3.5', want",
+    "--batch=651": "want at most the 650 training images",
+    "--hold-out=650": "want fewer than the 650 training images",
+    "--epochs=-1": "--epochs is '-1', want",
+    "--lr=0": "--lr is '0', want",
+    "--lr=nan": "--lr is 'nan', want",
+    "--lr=1e-3x": "--lr is '1e-3x', want",
+    "--clip=-1": "--clip is '-1', want",
+    "--loss-scale=3": "want a power of two",
+    "--seed=-1": "--seed is '-1', want",
+    "--norm=batchnorm": "want layernorm or rmsnorm",
+    "--activation=tanh": "silu",
+    "--dtype=f8": "bf16",
+    "--backend=tpu": "want auto, host or cuda",
+    "--transport=tcp": "want auto, self, mpi or nccl",
+    "--progress=much": "want plain, bar or none",
+    "--task=digits": "want fashion",
+    "--timeout=0": "--timeout is '0', want",
+    "--depth": "requires an argument",
+    "--no-such-option": "no-such-option",
+    "stray": "'stray' is not an option",
+}
+
+
+def test_usage():
+    for wrong, message in WRONG.items():
+        result = run(["--data", small_data(), wrong]).want(64)
+        assert message in result.err and "step" not in result.out, f"no '{message}' in\n{result}"
+
+
+def test_usage_is_said_once_by_all_ranks():
+    for wrong in ("--batch=x", "--batch=651", "--no-such-option"):
+        result = run(["--data", small_data(), wrong], np=3).want(64)
+        assert result.err.count("tutti-train: ") + result.err.count("tutti-train': ") >= 1, result
+        assert result.err.count(WRONG[wrong]) == 1, f"{wrong} is not said once:\n{result}"
+
+
+def test_self_with_ranks():
+    result = run(["--data", small_data(), "--batch", 32, "--transport", "self"], np=2).want(64)
+    assert "there are 2 ranks" in result.err, result
+
+
+def test_lines():
+    result = run(["--data", small_data(), "--batch", 32, "--epochs", 3]).want(0)
+    lines = result.out.splitlines()
+    assert lines[0] == "configuration", result
+    steps = result.steps()
+    assert len(steps) >= 3 * 10 and steps[-1][:2] == (20, 20), result
+    assert all(len(loss.split(".")[1]) == 6 for _, _, loss in steps), result
+    epochs = [line for line in lines if line.startswith("epoch ")]
+    assert len(epochs) == 3 and all(ACCURACY.search(line) for line in epochs), result
+    assert ACCURACY.search(epochs[-1])[1] == ACCURACY.search(lines[-1])[1], result
+
+
+def test_few_steps_all_get_a_line():
+    result = run(["--data", small_data(), "--batch", 100, "--epochs", 1]).want(0)
+    assert [step for step, _, _ in result.steps()] == [1, 2, 3, 4, 5, 6], result
+
+
+def test_same_steps_for_every_np():
+    runs = [run(["--data", small_data(), "--batch", 32, "--epochs", 2], np=np).want(0) for np in (1, 2, 3)]
+    assert len({tuple(step for step, _, _ in result.steps()) for result in runs}) == 1
+
+
+def test_progress():
+    arguments = ["--data", small_data(), "--batch", 32, "--epochs", 2, "--progress"]
+    assert "\r" not in run([*arguments, "plain"]).want(0).out
+    none = run([*arguments, "none"]).want(0)
+    assert none.steps() == [] and none.out.count("\nepoch ") == 2, none
+    bar = run([*arguments, "bar"]).want(0)
+    assert "\r" in bar.out and "%" in bar.out and bar.accuracy() >= 0, bar
+
+
+def test_hold_out():
+    result = run(["--data", small_data(), "--batch", 32, "--hold-out", 100, "--epochs", 1]).want(0)
+    assert "550 training and 100 validation images" in result.out, result
+    assert "test accuracy" not in result.out and "validation accuracy" in result.out, result
+
+
+def test_losses_file():
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "losses")
+        result = run(["--data", small_data(), "--batch", 32, "--epochs", 1, "--losses", path]).want(0)
+        with open(path) as file:
+            rows = [line.split() for line in file]
+        printed = [(step, loss) for step, _, loss in result.steps()]
+        assert [(int(step), f"{float(loss):.6f}") for _, step, loss in rows] == printed, result
+        missing = os.path.join(folder, "no", "folder")
+        result = run(["--data", small_data(), "--batch", 32, "--losses", missing], np=2).want(2)
+        assert missing in result.err, result
+
+
+def test_full_output():
+    if not os.path.exists("/dev/full"):
+        skip("no /dev/full")
+    with open("/dev/full", "w") as full:
+        code = subprocess.call(command_line(["--data", small_data(), "--batch", 32, "--dry-run"]), stdout=full)
+    assert code == 2, code
+
+
+run_tests()

@@ -1,0 +1,105 @@
+"""Exit codes, whichever rank failed and wherever; a stopped rank keeps nobody waiting; signals end a run in order."""
+
+import signal
+
+from harness import *
+
+# Seconds that a wait may last, and what the issue allows on top.
+DEADLINE, GRACE = 3, 5
+
+
+def arguments(*more):
+    return ["--data", small_data(), "--batch", 32, "--epochs", 3, "--timeout", DEADLINE, *more]
+
+
+def test_good():
+    for np in (1, 2, 3):
+        run(arguments(), np=np).want(0)
+
+
+def test_one_rank_fails():
+    for np, ranks in ((1, (0,)), (2, (0, 1)), (3, (0, 1, 2))):
+        for rank in ranks:
+            for place in ("setup", "step", "end"):
+                result = run(arguments(), np=np, fault=f"fail:{place}:{rank}").want(2)
+                assert result.err.count(f"asked for at '{place}'") == 1, f"not said once:\n{result}"
+                assert rank == 0 or f"rank {rank}: " in result.err, result
+                assert result.seconds < DEADLINE, f"others waited for it:\n{result}"
+
+
+def test_usage_on_one_rank():
+    good, bad = command_line(arguments(), np=None), command_line(arguments("--batch", "x"), np=None)
+    for first, second in ((good, bad), (bad, good)):
+        command = [*launched(2)[:1], "-np", "1", *first, ":", "-np", "1", *second]
+        result = finish(start(command), command).want(64)
+        assert "tutti-train: " in result.err, result
+
+
+def test_nan_ends_the_run():
+    for np in (1, 2):
+        result = run(arguments(), np=np, fault=f"nan:step:{np - 1}").want(2)
+        assert "the loss is" in result.err and "nan" in result.err, result
+        assert result.err.count("the loss is") == 1, result
+
+
+def test_killed_rank():
+    result = run(arguments(), np=2, fault="exit:step:1")
+    assert result.code != 0, result
+
+
+def stopped(place, rank, np=3):
+    usual = run(arguments(), np=np, fault="none").want(0).seconds
+    result = run(arguments(), np=np, fault=f"stop:{place}:{rank}", limit=60).want(2)
+    print(f"  {place}, rank {rank}: {result.seconds:.1f} s, a good run takes {usual:.1f} s")
+    assert result.seconds < usual + DEADLINE + GRACE, result
+    assert "tutti-train: " in result.err, result
+    named = [line for line in result.err.splitlines() if line.startswith("tutti-train: ")]
+    assert any(f"rank {rank}" in line or f"rank(s) {rank}" in line or f"ranks {rank}" in line
+               for line in named), f"nobody names rank {rank}:\n{result}"
+
+
+def test_stopped_in_setup():
+    stopped("setup", 1)
+
+
+def test_stopped_in_step():
+    stopped("step", 1)
+
+
+def test_stopped_at_the_end():
+    stopped("end", 1)
+
+
+def test_rank_0_stopped():
+    stopped("step", 0)
+
+
+def interrupted(number, np):
+    """Sends a signal to the program, or to mpirun, after the first step line."""
+    command = command_line(arguments("--epochs", 100000), np=np)
+    process = start(command)
+    head = ""
+    while "step 1/" not in head:
+        line = process.stdout.readline()
+        assert line, process.communicate()
+        head += line
+    process.send_signal(number)
+    result = finish(process, command, 30)
+    result.out = head + result.out
+    return result
+
+
+def test_signals_one_process():
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
+        result = interrupted(number, 1).want(75)
+        assert f"stopped by {signal.Signals(number).name} after step" in result.out, result
+
+
+def test_signal_through_mpirun():
+    """mpirun hands SIGUSR1 on at once."""
+    for np in (2, 3):
+        result = interrupted(signal.SIGUSR1, np).want(75)
+        assert result.out.count("stopped by SIGUSR1 after step") == 1, result
+
+
+run_tests()

@@ -1,0 +1,89 @@
+"""The loss curve does not depend on the number of ranks; a wrong scale on one rank shows."""
+
+import os
+import tempfile
+
+from harness import *
+
+RANKS = (1, 2, 3, 4)
+
+
+def curve(np, dtype, arguments, fault=None):
+    """The losses of all steps, with all digits."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "losses")
+        arguments = [*arguments, "--dtype", dtype, "--log-every", 1, "--progress", "none", "--losses", path]
+        run(arguments, np=np, fault=fault).want(0)
+        with open(path) as file:
+            return [float(line.split()[2]) for line in file]
+
+
+def difference(a, b):
+    assert len(a) == len(b), f"{len(a)} and {len(b)} steps"
+    return max(abs(x - y) for x, y in zip(a, b))
+
+
+def compare(dtype, bound, steps, arguments):
+    one = curve(1, dtype, arguments)
+    for np in RANKS[1:]:
+        apart = difference(one[:steps], curve(np, dtype, arguments)[:steps])
+        print(f"  {dtype}, np = {np}: {apart:.1e} apart from one rank over {len(one[:steps])} steps")
+        assert apart <= bound, f"{dtype} np = {np}: {apart} apart, want {bound}"
+    assert one[-1] < one[0], "nothing was learnt"
+
+
+SMALL = ["--data", None, "--batch", 32, "--epochs", 1, "--width", 48, "--depth", 2]
+
+
+def small(*more):
+    SMALL[1] = small_data()
+    return [*SMALL, *more]
+
+
+def test_f64_small():
+    compare("f64", 1e-9, None, small())
+
+
+def test_f32_small():
+    compare("f32", 1e-5, 20, small())
+
+
+def test_f64_uneven():
+    compare("f64", 1e-9, None, small("--batch", 31, "--clip", 0.5, "--norm", "rmsnorm", "--activation", "gelu"))
+
+
+def test_empty_shards():
+    """Three ranks with a batch of two, four ranks with one of three: a rank has no rows."""
+    for batch in (2, 3):
+        compare("f64", 1e-9, None, small("--batch", batch, "--hold-out", 550))
+
+
+def fashion():
+    if SANITIZED:
+        skip("takes minutes under a sanitizer")
+    return ["--data", fashion_data(), "--epochs", 1]
+
+
+def test_f64_fashion():
+    compare("f64", 1e-9, None, fashion())
+
+
+def test_f32_fashion():
+    compare("f32", 1e-5, 20, fashion())
+
+
+def test_wrong_scale_breaks_both():
+    for dtype, bound, steps in (("f64", 1e-9, None), ("f32", 1e-5, 20)):
+        one = curve(1, dtype, small())
+        for rank in (0, 1):
+            wrong = curve(2, dtype, small(), fault=f"scale:step:{rank}")
+            apart = difference(one[:steps], wrong[:steps])
+            assert apart > 100 * bound, f"{dtype}: a wrong scale on rank {rank} moves the curve by {apart} only"
+
+
+def test_wrong_rank_of_fault_changes_nothing():
+    """The program with faults is the same as the other while nothing is asked of it."""
+    assert curve(2, "f64", small(), fault="scale:step:7") == curve(2, "f64", small())
+
+
+run_tests()
