@@ -1,0 +1,533 @@
+/* Communicators: the public verbs check their arguments and hand over to a transport; waiting, death, agreement. */
+#include "comm/comm.h"
+
+#include <math.h>
+#include <sched.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/params.h"
+
+/* Life */
+
+tutti_status tutti__comm_desc_check(const tutti_comm_desc *desc, const char *who,
+                                    tutti_comm_desc *wanted)
+{
+    *wanted = (tutti_comm_desc)TUTTI_COMM_DESC_INIT;
+    if (!desc) return TUTTI_OK;
+    TUTTI_REQUIRE((int)desc->transport >= TUTTI_TRANSPORT_AUTO &&
+                      desc->transport <= TUTTI_TRANSPORT_NCCL,
+                  "%s: transport is %d, want auto, self, mpi or nccl", who, (int)desc->transport);
+    TUTTI_REQUIRE(isfinite(desc->timeout) && desc->timeout > 0,
+                  "%s: timeout is %g, want seconds > 0", who, desc->timeout);
+    *wanted = *desc;
+    return TUTTI_OK;
+}
+
+tutti_status tutti__comm_new(tutti_context *ctx, double timeout, tutti_comm **comm)
+{
+    tutti_comm *made = calloc(1, sizeof *made);
+    if (!made) return tutti__fail(TUTTI_ERR_MEMORY, "comm_create: no memory");
+    made->transport = &tutti__self_transport;
+    made->control = &tutti__self_control;
+    if (ctx) {
+        made->backend = ctx->backend;
+        made->device = ctx->device;
+    }
+    made->world_size = 1;
+    made->timeout = timeout;
+    *comm = made;
+    return TUTTI_OK;
+}
+
+tutti_status tutti_comm_create(tutti_context *ctx, const tutti_comm_desc *desc, tutti_comm **comm)
+{
+#ifdef TUTTI_WITH_MPI
+    /* everything is checked in there: what is wrong on one rank must fail on all */
+    bool made;
+    TUTTI_TRY(tutti__comm_create_world(ctx, desc, &made, comm));
+    if (made) return TUTTI_OK;
+#endif
+    tutti_comm_desc wanted;
+    TUTTI_REQUIRE(ctx, "comm_create: ctx is NULL");
+    TUTTI_REQUIRE(comm, "comm_create: comm is NULL");
+    TUTTI_TRY(tutti__comm_desc_check(desc, "comm_create", &wanted));
+    if (wanted.transport == TUTTI_TRANSPORT_MPI || wanted.transport == TUTTI_TRANSPORT_NCCL)
+        return tutti__fail(
+            TUTTI_ERR_UNSUPPORTED,
+            "comm_create: transport %s needs MPI and the library was built without "
+            "it; want auto or self%s",
+            wanted.transport == TUTTI_TRANSPORT_MPI ? "mpi" : "nccl",
+            wanted.transport == TUTTI_TRANSPORT_MPI ? "" : ", or tutti_comm_create_from_nccl");
+    return tutti__comm_new(ctx, wanted.timeout, comm);
+}
+
+/* What hangs on a context while a STREAM transport may have work there. */
+typedef struct tutti__comm_use {
+    struct tutti__comm_use *next;
+    tutti_comm *comm;
+    tutti_context *ctx;
+    tutti__watch watch;
+    tutti__event event; /* behind the last work; NULL before the first outside of a capture */
+    bool captured;      /* graphs hold such work, and when they run is not known */
+    tutti__wait wait;
+    double waited;
+} comm_use;
+
+void tutti_comm_destroy(tutti_comm **comm)
+{
+    if (!comm || !*comm) return;
+    tutti_comm *c = *comm;
+    for (comm_use *use = c->uses, *next; use; use = next) {
+        next = use->next;
+        tutti__context_unwatch(use->ctx, &use->watch);
+        if (use->event && !c->dead) c->backend->run.event_destroy(c->device, use->event);
+        free(use);
+    }
+    c->transport->destroy(c);
+    c->control->destroy(c);
+    free(c);
+    *comm = NULL;
+}
+
+int tutti_comm_rank(const tutti_comm *comm)
+{
+    return comm ? comm->rank : -1;
+}
+
+int tutti_comm_world_size(const tutti_comm *comm)
+{
+    return comm ? comm->world_size : 0;
+}
+
+tutti_transport tutti_comm_transport(const tutti_comm *comm)
+{
+    return comm ? comm->transport->kind : TUTTI_TRANSPORT_AUTO;
+}
+
+/* Death */
+
+tutti_status tutti__comm_alive(const tutti_comm *comm, const char *who)
+{
+    if (!comm->dead) return TUTTI_OK;
+    return tutti__fail(TUTTI_ERR_COMM, "%s: the communicator is dead: %s", who, comm->why);
+}
+
+tutti_status tutti__comm_die(tutti_comm *comm, const char *format, ...)
+{
+    if (!comm->dead) {
+        va_list args;
+        va_start(args, format);
+        vsnprintf(comm->why, sizeof comm->why, format, args);
+        va_end(args);
+        comm->dead = true;
+        if (comm->transport->abandon) comm->transport->abandon(comm);
+    }
+    return tutti__fail(TUTTI_ERR_COMM, "%s", comm->why);
+}
+
+/* Waiting */
+
+tutti__wait tutti__wait_begin(tutti_comm *comm, const char *operation, int64_t sequence)
+{
+    double now = tutti__now();
+    return (tutti__wait){comm, operation, sequence, now, now, 0, false};
+}
+
+static tutti_status missed(tutti__wait *wait)
+{
+    tutti_comm *comm = wait->comm;
+    char silent[160] = "";
+    if (comm->control->silent) comm->control->silent(comm, wait->sequence, silent, sizeof silent);
+    if (silent[0])
+        return tutti__comm_die(comm, "%s #%lld: not finished after %g s, nothing heard of %s",
+                               wait->operation, (long long)wait->sequence, comm->timeout, silent);
+    return tutti__comm_die(comm, "%s #%lld: not finished after %g s%s", wait->operation,
+                           (long long)wait->sequence, comm->timeout,
+                           comm->control->silent ? ", although every rank has come to it" : "");
+}
+
+/* Tells and hears where ranks are, and gives up at the deadline. */
+static tutti_status linger(tutti__wait *wait, double waited)
+{
+    tutti_comm *comm = wait->comm;
+    if (waited > 0.01 && comm->control->announce) {
+        bool others_wait = comm->control->hear(comm);
+        double patience = fmin(1.0, comm->timeout / 4);
+        if (!wait->announced && (others_wait || waited > patience)) {
+            comm->control->announce(comm, comm->sequence);
+            wait->announced = true;
+        }
+    }
+    return waited > comm->timeout ? missed(wait) : TUTTI_OK;
+}
+
+tutti_status tutti__wait_poll(tutti__wait *wait)
+{
+    /* spin while an answer is a matter of microseconds, then leave the core to others */
+    if (++wait->polls < 64) return TUTTI_OK;
+    double now = tutti__now();
+    /* a process that was itself stopped for a while has not waited for the others in that time */
+    if (now - wait->last > 0.5) wait->begin += now - wait->last;
+    wait->last = now;
+    double waited = now - wait->begin;
+    if (waited < 0.02)
+        sched_yield();
+    else
+        tutti__sleep(waited < 1 ? 5e-5 : 1e-3);
+    return linger(wait, waited);
+}
+
+/* Streams that wait for other ranks */
+
+static tutti_status use_advance(void *self, double waited)
+{
+    comm_use *use = self;
+    tutti_comm *comm = use->comm;
+    if (waited == 0) return TUTTI_OK; /* a layer call: nobody waits yet */
+    if (comm->dead) return tutti__comm_alive(comm, "context_synchronize");
+    bool done = !use->captured;
+    if (done && use->event)
+        TUTTI_TRY(comm->backend->run.event_query(comm->device, use->event, &done));
+    if (done) return TUTTI_OK;
+    TUTTI_TRY(comm->transport->poll(comm));
+    if (waited < use->waited) use->wait.announced = false; /* another wait than the last */
+    use->waited = waited;
+    return linger(&use->wait, waited);
+}
+
+tutti_status tutti__comm_touch(tutti_comm *comm, tutti_context *ctx, const char *operation)
+{
+    const tutti__runtime *run = &comm->backend->run;
+    comm_use *use = comm->uses;
+    while (use && use->ctx != ctx) use = use->next;
+    if (!use) {
+        use = calloc(1, sizeof *use);
+        if (!use) return tutti__fail(TUTTI_ERR_MEMORY, "%s: no memory", operation);
+        use->comm = comm;
+        use->ctx = ctx;
+        use->watch = (tutti__watch){NULL, use, use_advance};
+        use->next = comm->uses;
+        comm->uses = use;
+        tutti__context_watch(ctx, &use->watch);
+    }
+    use->wait = tutti__wait_begin(comm, operation, comm->sequence);
+    bool capturing;
+    TUTTI_TRY(run->stream_capturing(ctx->device, ctx->stream, &capturing));
+    if (capturing) {
+        use->captured = true;
+        return TUTTI_OK;
+    }
+    if (!use->event) TUTTI_TRY(run->event_create(comm->device, false, &use->event));
+    return run->event_record(comm->device, use->event, ctx->stream);
+}
+
+/* Verbs */
+
+static tutti_status context_check(const tutti_comm *comm, const tutti_context *ctx, const char *who)
+{
+    TUTTI_REQUIRE(comm, "%s: comm is NULL", who);
+    TUTTI_REQUIRE(ctx, "%s: ctx is NULL", who);
+    TUTTI_REQUIRE(comm->backend == ctx->backend && comm->device == ctx->device,
+                  "%s: the communicator is on %s device %d, the context on %s device %d", who,
+                  comm->backend->name, comm->device, ctx->backend->name, ctx->device);
+    return TUTTI_OK;
+}
+
+static bool overlap(const void *a, size_t a_bytes, const void *b, size_t b_bytes)
+{
+    uintptr_t p = (uintptr_t)a, q = (uintptr_t)b;
+    return p < q + b_bytes && q < p + a_bytes;
+}
+
+static tutti_status collective(tutti_comm *comm, tutti_context *ctx, tutti__collective what)
+{
+    TUTTI_TRY(context_check(comm, ctx, what.name));
+    TUTTI_REQUIRE(what.count >= 0, "%s: count is %lld, want >= 0", what.name,
+                  (long long)what.count);
+    size_t size = tutti_dtype_size(what.dtype);
+    TUTTI_REQUIRE(size > 0, "%s: dtype is %d, which is no type", what.name, (int)what.dtype);
+    TUTTI_REQUIRE((int)what.op >= TUTTI_SUM && what.op <= TUTTI_MAX,
+                  "%s: op is %d, want sum, min or max", what.name, (int)what.op);
+    TUTTI_REQUIRE(what.root >= 0 && what.root < comm->world_size, "%s: root is %d, want 0 to %d",
+                  what.name, what.root, comm->world_size - 1);
+    TUTTI_REQUIRE((uint64_t)what.count <= PTRDIFF_MAX / size / (size_t)comm->world_size,
+                  "%s: count is %lld, more than memory can hold", what.name, (long long)what.count);
+    if (what.count > 0) {
+        TUTTI_REQUIRE(what.send, "%s: send is NULL", what.name);
+        TUTTI_REQUIRE(what.recv, "%s: recv is NULL", what.name);
+        size_t block = (size_t)what.count * size, all = block * (size_t)comm->world_size;
+        bool scatters = what.kind == TUTTI__REDUCE_SCATTER || what.kind == TUTTI__ALL_TO_ALL;
+        bool gathers = what.kind == TUTTI__ALL_GATHER || what.kind == TUTTI__ALL_TO_ALL;
+        bool in_place = what.kind == TUTTI__ALL_REDUCE || what.kind == TUTTI__BROADCAST
+                            ? what.send == what.recv
+                            : what.kind == TUTTI__ALL_GATHER &&
+                                  what.send == (char *)what.recv + block * (size_t)comm->rank;
+        TUTTI_REQUIRE(in_place || !overlap(what.send, scatters ? all : block, what.recv,
+                                           gathers ? all : block),
+                      "%s: send and recv overlap", what.name);
+    }
+    TUTTI_TRY(tutti__comm_alive(comm, what.name));
+    if (what.count == 0) return TUTTI_OK;
+    what.sequence = ++comm->sequence;
+    return comm->transport->collective(comm, ctx, &what);
+}
+
+tutti_status tutti_comm_all_reduce(tutti_comm *comm, tutti_context *ctx, const void *send,
+                                   void *recv, int64_t count, tutti_dtype dtype, tutti_op op)
+{
+    return collective(comm, ctx,
+                      (tutti__collective){.kind = TUTTI__ALL_REDUCE,
+                                          .name = "all_reduce",
+                                          .send = send,
+                                          .recv = recv,
+                                          .count = count,
+                                          .dtype = dtype,
+                                          .op = op});
+}
+
+tutti_status tutti_comm_broadcast(tutti_comm *comm, tutti_context *ctx, void *data, int64_t count,
+                                  tutti_dtype dtype, int root)
+{
+    TUTTI_REQUIRE(data || count <= 0, "broadcast: data is NULL");
+    return collective(comm, ctx,
+                      (tutti__collective){.kind = TUTTI__BROADCAST,
+                                          .name = "broadcast",
+                                          .send = data,
+                                          .recv = data,
+                                          .count = count,
+                                          .dtype = dtype,
+                                          .root = root});
+}
+
+tutti_status tutti_comm_all_gather(tutti_comm *comm, tutti_context *ctx, const void *send,
+                                   void *recv, int64_t count, tutti_dtype dtype)
+{
+    return collective(comm, ctx,
+                      (tutti__collective){.kind = TUTTI__ALL_GATHER,
+                                          .name = "all_gather",
+                                          .send = send,
+                                          .recv = recv,
+                                          .count = count,
+                                          .dtype = dtype});
+}
+
+tutti_status tutti_comm_reduce_scatter(tutti_comm *comm, tutti_context *ctx, const void *send,
+                                       void *recv, int64_t count, tutti_dtype dtype, tutti_op op)
+{
+    return collective(comm, ctx,
+                      (tutti__collective){.kind = TUTTI__REDUCE_SCATTER,
+                                          .name = "reduce_scatter",
+                                          .send = send,
+                                          .recv = recv,
+                                          .count = count,
+                                          .dtype = dtype,
+                                          .op = op});
+}
+
+tutti_status tutti_comm_all_to_all(tutti_comm *comm, tutti_context *ctx, const void *send,
+                                   void *recv, int64_t count, tutti_dtype dtype)
+{
+    return collective(comm, ctx,
+                      (tutti__collective){.kind = TUTTI__ALL_TO_ALL,
+                                          .name = "all_to_all",
+                                          .send = send,
+                                          .recv = recv,
+                                          .count = count,
+                                          .dtype = dtype});
+}
+
+tutti_status tutti_comm_barrier(tutti_comm *comm, tutti_context *ctx)
+{
+    TUTTI_TRY(context_check(comm, ctx, "barrier"));
+    TUTTI_TRY(tutti__comm_alive(comm, "barrier"));
+    TUTTI_TRY(tutti_context_synchronize(ctx));
+    unsigned char mine = 0, *all = malloc((size_t)comm->world_size);
+    if (!all) return tutti__fail(TUTTI_ERR_MEMORY, "barrier: no memory");
+    tutti_status status = comm->control->gather(comm, &mine, all, 1, "barrier");
+    free(all);
+    return status;
+}
+
+tutti_status tutti_comm_agree(tutti_comm *comm, tutti_status status)
+{
+    TUTTI_REQUIRE(comm, "agree: comm is NULL");
+    TUTTI_TRY(tutti__comm_alive(comm, "agree"));
+    if (comm->world_size == 1) return status; /* the message is written already */
+    char message[TUTTI__MESSAGE_MAX] = "";
+    if (status != TUTTI_OK)
+        snprintf(message, sizeof message, "%s",
+                 tutti_last_error()[0] ? tutti_last_error() : tutti_status_string(status));
+    int32_t mine = (int32_t)status, *all = malloc((size_t)comm->world_size * sizeof *all);
+    if (!all) return tutti__fail(TUTTI_ERR_MEMORY, "agree: no memory");
+    tutti_status moved = comm->control->gather(comm, &mine, all, sizeof mine, "agree");
+    int first = 0;
+    while (moved == TUTTI_OK && first < comm->world_size && all[first] == TUTTI_OK) first++;
+    if (moved == TUTTI_OK && first < comm->world_size) {
+        status = (tutti_status)all[first];
+        moved = comm->control->broadcast(comm, message, sizeof message, first, "agree");
+        message[sizeof message - 1] = 0;
+        if (moved == TUTTI_OK) tutti__fail(status, "rank %d: %s", first, message);
+    }
+    free(all);
+    return moved == TUTTI_OK ? status : moved;
+}
+
+/* Comparing over ranks */
+
+void tutti__rank_list_add(char *text, size_t size, int rank)
+{
+    size_t used = strlen(text);
+    if (used == 0)
+        snprintf(text, size, "rank %d", rank);
+    else if (used + 16 < size) {
+        if (!strncmp(text, "rank ", 5)) {
+            memmove(text + 5, text + 4, used - 3);
+            text[4] = 's';
+            used++;
+        }
+        snprintf(text + used, size - used, ", %d", rank);
+    } else if (used + 4 < size && text[used - 1] != '.')
+        strcat(text, "...");
+}
+
+tutti_status tutti__comm_compare(tutti_comm *comm, const uint64_t *values, int count,
+                                 const char *operation, int *differ, int *first_rank, char *ranks,
+                                 size_t size)
+{
+    *differ = -1;
+    *first_rank = 0;
+    ranks[0] = 0;
+    size_t n = (size_t)count, world = (size_t)comm->world_size;
+    uint64_t *all = malloc((n * world + 1) * sizeof *all);
+    if (!all) return tutti__fail(TUTTI_ERR_MEMORY, "%s: no memory", operation);
+    tutti_status status = comm->control->gather(comm, values, all, n * sizeof *all, operation);
+    for (int i = 0; status == TUTTI_OK && i < count && *differ < 0; i++)
+        for (int r = 1; r < comm->world_size; r++)
+            if (all[(size_t)r * n + (size_t)i] != all[i]) {
+                if (*differ < 0) *first_rank = r;
+                *differ = i;
+                tutti__rank_list_add(ranks, size, r);
+            }
+    free(all);
+    return status;
+}
+
+/* Parameters */
+
+static uint64_t param_signature(const tutti_param *param)
+{
+    uint64_t hash = tutti__hash(TUTTI__HASH_START, param->name, strlen(param->name) + 1);
+    const int32_t types[] = {(int32_t)param->value.dtype, param->value.ndim};
+    hash = tutti__hash(hash, types, sizeof types);
+    return tutti__hash(hash, param->value.dims, (size_t)param->value.ndim * sizeof(int64_t));
+}
+
+/* Every rank's store has the same layout. */
+static tutti_status same_layout(tutti_comm *comm, const tutti_params *params)
+{
+    uint64_t layout = tutti__hash(TUTTI__HASH_START, &params->count, sizeof params->count);
+    for (int i = 0; i < params->slot_count; i++) {
+        uint64_t one = param_signature(params->slots[i].param);
+        layout = tutti__hash(layout, &one, sizeof one);
+    }
+    uint64_t values[] = {(uint64_t)params->slot_count, (uint64_t)params->desc.master_dtype, layout};
+    int differ, first;
+    char ranks[160];
+    TUTTI_TRY(tutti__comm_compare(comm, values, 3, "broadcast_params", &differ, &first, ranks,
+                                  sizeof ranks));
+    static const char *const what[] = {"the number of parameters", "the type of the masters",
+                                       "a parameter's name, shape or type"};
+    if (differ >= 0)
+        return tutti__fail(TUTTI_ERR_COMM,
+                           "broadcast_params: %s on %s differs from rank 0's; every rank must "
+                           "build the same model",
+                           what[differ], ranks);
+    return TUTTI_OK;
+}
+
+/* One hash a slot, of the masters' bytes. */
+static tutti_status hash_masters(tutti_context *ctx, const tutti_params *params, uint64_t *hashes)
+{
+    size_t size = tutti_dtype_size(params->desc.master_dtype);
+    int64_t largest = 1;
+    for (int i = 0; i < params->slot_count; i++)
+        if (params->slots[i].count > largest) largest = params->slots[i].count;
+    void *host = malloc((size_t)largest * size);
+    if (!host) return tutti__fail(TUTTI_ERR_MEMORY, "broadcast_params: no memory");
+    tutti_status status = TUTTI_OK;
+    for (int i = 0; i < params->slot_count && status == TUTTI_OK; i++) {
+        const tutti__slot *slot = &params->slots[i];
+        size_t bytes = (size_t)slot->count * size;
+        status = tutti_copy(ctx, host, (char *)params->master + (size_t)slot->offset * size, bytes);
+        if (status == TUTTI_OK) status = tutti_context_synchronize(ctx);
+        if (status == TUTTI_OK) hashes[i] = tutti__hash(TUTTI__HASH_START, host, bytes);
+    }
+    free(host);
+    return status;
+}
+
+tutti_status tutti_comm_broadcast_params(tutti_comm *comm, tutti_context *ctx, tutti_params *params)
+{
+    TUTTI_REQUIRE(comm, "broadcast_params: comm is NULL");
+    TUTTI_TRY(tutti__comm_alive(comm, "broadcast_params"));
+    /* what is wrong on one rank is wrong on all before anything is sent */
+    tutti_status status = context_check(comm, ctx, "broadcast_params");
+    if (status == TUTTI_OK && !params)
+        status = tutti__fail(TUTTI_ERR_ARG, "broadcast_params: params is NULL");
+    if (status == TUTTI_OK) status = tutti__params_ready(params, ctx, "broadcast_params");
+    TUTTI_TRY(tutti_comm_agree(comm, status));
+    TUTTI_TRY(same_layout(comm, params));
+    TUTTI_TRY(tutti_comm_broadcast(comm, ctx, params->master, params->count,
+                                   params->desc.master_dtype, 0));
+    TUTTI_TRY(tutti_params_refresh(params, ctx));
+    TUTTI_TRY(tutti_context_synchronize(ctx));
+
+    uint64_t *hashes = calloc((size_t)params->slot_count + 1, sizeof *hashes);
+    status = hashes ? hash_masters(ctx, params, hashes)
+                    : tutti__fail(TUTTI_ERR_MEMORY, "broadcast_params: no memory");
+    status = tutti_comm_agree(comm, status);
+    int differ = -1, first;
+    char ranks[160];
+    if (status == TUTTI_OK)
+        status = tutti__comm_compare(comm, hashes, params->slot_count, "broadcast_params", &differ,
+                                     &first, ranks, sizeof ranks);
+    free(hashes);
+    TUTTI_TRY(status);
+    if (differ >= 0)
+        return tutti__fail(TUTTI_ERR_COMM,
+                           "broadcast_params: after the broadcast '%s' on %s still differs from "
+                           "rank 0's: memory or transport is faulty",
+                           params->slots[differ].param->name, ranks);
+    return TUTTI_OK;
+}
+
+/* Memory */
+
+static tutti_status allocator_alloc(void *self, size_t bytes, void **data)
+{
+    tutti_comm *comm = self;
+    *data = NULL;
+    TUTTI_TRY(tutti__comm_alive(comm, "allocator"));
+    if (bytes == 0) return TUTTI_OK;
+    if (comm->transport->alloc) return comm->transport->alloc(comm, bytes, data);
+    return comm->backend->run.alloc(comm->device, bytes, data);
+}
+
+static tutti_status allocator_free(void *self, void *data)
+{
+    tutti_comm *comm = self;
+    /* what a lost operation may still write stays allocated */
+    if (!data || comm->dead) return TUTTI_OK;
+    if (comm->transport->free) return comm->transport->free(comm, data);
+    comm->backend->run.free(comm->device, data);
+    return TUTTI_OK;
+}
+
+tutti_allocator tutti_comm_allocator(tutti_comm *comm)
+{
+    if (!comm) return (tutti_allocator){NULL, NULL, NULL};
+    return (tutti_allocator){allocator_alloc, allocator_free, comm};
+}

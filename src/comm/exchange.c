@@ -1,0 +1,270 @@
+/* Moving ranges of gradients.  Three styles of transport:
+ *   LOCAL   one rank: a range is done when it is complete.
+ *   STREAM  an event on the caller's stream, the exchange's own stream waits for it and sums there; finish makes the
+ *           caller's stream wait for that.  Nothing waits on the host, so all of it can be captured.
+ *   HOST    the sum flies in host memory and is moved on by every layer call through the context's watch.  Device memory
+ *           is staged: copied to the host on the exchange's own stream, summed, copied back. */
+#include "comm/exchange.h"
+
+#include <stdlib.h>
+
+static tutti__timeline *now_times(tutti_grad_sync *sync)
+{
+    return &sync->times[sync->current];
+}
+
+tutti_status tutti__exchange_mark(tutti_grad_sync *sync, tutti__mark *mark, tutti__stream stream)
+{
+    if (!sync->desc.timeline) return TUTTI_OK;
+    mark->set = true;
+    if (mark->event) return sync->backend->run.event_record(sync->device, mark->event, stream);
+    mark->time = tutti__now();
+    return TUTTI_OK;
+}
+
+/* The same in an array of the timeline, which is there only on request. */
+static tutti_status mark_range(tutti_grad_sync *sync, tutti__mark *marks, int range,
+                               tutti__stream stream)
+{
+    return marks ? tutti__exchange_mark(sync, &marks[range], stream) : TUTTI_OK;
+}
+
+/* Life */
+
+static tutti_status mark_open(tutti_grad_sync *sync, tutti__mark *mark)
+{
+    if (sync->backend->kind == TUTTI_BACKEND_HOST) return TUTTI_OK;
+    return sync->backend->run.event_create(sync->device, true, &mark->event);
+}
+
+static tutti_status timeline_open(tutti_grad_sync *sync, tutti__timeline *times)
+{
+    size_t n = (size_t)sync->range_count + 1;
+    times->ready = calloc(n, sizeof *times->ready);
+    times->begin = calloc(n, sizeof *times->begin);
+    times->end = calloc(n, sizeof *times->end);
+    if (!times->ready || !times->begin || !times->end)
+        return tutti__fail(TUTTI_ERR_MEMORY, "grad_sync_create: no memory");
+    TUTTI_TRY(mark_open(sync, &times->start));
+    TUTTI_TRY(mark_open(sync, &times->finish));
+    for (int r = 0; r < sync->range_count; r++) {
+        TUTTI_TRY(mark_open(sync, &times->ready[r]));
+        TUTTI_TRY(mark_open(sync, &times->begin[r]));
+        TUTTI_TRY(mark_open(sync, &times->end[r]));
+    }
+    return TUTTI_OK;
+}
+
+static void mark_close(tutti_grad_sync *sync, tutti__mark *mark)
+{
+    if (mark->event) sync->backend->run.event_destroy(sync->device, mark->event);
+}
+
+static void timeline_close(tutti_grad_sync *sync, tutti__timeline *times)
+{
+    mark_close(sync, &times->start);
+    mark_close(sync, &times->finish);
+    for (int r = 0; r < sync->range_count; r++) {
+        if (times->ready) mark_close(sync, &times->ready[r]);
+        if (times->begin) mark_close(sync, &times->begin[r]);
+        if (times->end) mark_close(sync, &times->end[r]);
+    }
+    free(times->ready);
+    free(times->begin);
+    free(times->end);
+}
+
+tutti_status tutti__exchange_open(tutti_grad_sync *sync)
+{
+    const tutti__runtime *run = &sync->backend->run;
+    tutti__transport_style style = sync->comm->transport->style;
+    sync->staged = style == TUTTI__STYLE_HOST && sync->backend->kind != TUTTI_BACKEND_HOST;
+    if (sync->desc.timeline)
+        for (int i = 0; i < 2; i++) TUTTI_TRY(timeline_open(sync, &sync->times[i]));
+    if (style != TUTTI__STYLE_STREAM && !sync->staged) return TUTTI_OK;
+
+    TUTTI_TRY(run->stream_create(sync->device, true, &sync->stream));
+    TUTTI_TRY(run->event_create(sync->device, false, &sync->fork));
+    TUTTI_TRY(run->event_create(sync->device, false, &sync->join));
+    if (!sync->staged) return TUTTI_OK;
+    size_t bytes = 0;
+    for (int r = 0; r < sync->range_count; r++) {
+        tutti__range *at = &sync->ranges[r].at;
+        bytes += ((size_t)at->count * tutti_dtype_size(at->dtype) + 255) / 256 * 256;
+    }
+    if (bytes > 0) TUTTI_TRY(run->host_alloc(sync->device, bytes, &sync->staging));
+    char *place = sync->staging;
+    for (int r = 0; r < sync->range_count; r++) {
+        tutti__range *at = &sync->ranges[r].at;
+        sync->ranges[r].staging = place;
+        place += ((size_t)at->count * tutti_dtype_size(at->dtype) + 255) / 256 * 256;
+        TUTTI_TRY(run->event_create(sync->device, false, &sync->ranges[r].copied));
+    }
+    return TUTTI_OK;
+}
+
+void tutti__exchange_close(tutti_grad_sync *sync)
+{
+    const tutti__runtime *run = &sync->backend->run;
+    if (sync->watched) tutti__context_unwatch(sync->watched, &sync->watch);
+    sync->watched = NULL;
+    bool idle = !sync->comm->dead;
+    for (int r = 0; r < sync->range_count; r++)
+        if (sync->ranges[r].flight) idle = false;
+    if (sync->link) sync->comm->transport->link_destroy(sync->comm, sync->link, idle);
+    if (idle && sync->stream) {
+        /* copies between the devices end by themselves; sums of a living communicator do too */
+        for (int r = 0; r < sync->range_count; r++)
+            if (sync->ranges[r].copied) run->event_destroy(sync->device, sync->ranges[r].copied);
+        if (sync->staged) run->stream_synchronize(sync->device, sync->stream);
+        if (sync->staging) run->host_free(sync->device, sync->staging);
+        if (sync->fork) run->event_destroy(sync->device, sync->fork);
+        if (sync->join) run->event_destroy(sync->device, sync->join);
+        run->stream_destroy(sync->device, sync->stream);
+    }
+    if (!sync->comm->dead)
+        for (int i = 0; i < 2; i++) timeline_close(sync, &sync->times[i]);
+}
+
+/* The caller's stream up to here comes before what follows on the exchange's. */
+static tutti_status fork_stream(tutti_grad_sync *sync, tutti_context *ctx)
+{
+    if (sync->forked) return TUTTI_OK;
+    const tutti__runtime *run = &sync->backend->run;
+    TUTTI_TRY(run->event_record(sync->device, sync->fork, ctx->stream));
+    TUTTI_TRY(run->stream_wait_event(sync->device, sync->stream, sync->fork));
+    sync->forked = true;
+    return TUTTI_OK;
+}
+
+/* Going out */
+
+static void done(tutti_grad_sync *sync, tutti__exchange_range *range)
+{
+    range->state = TUTTI__RANGE_DONE;
+    sync->done_count++;
+}
+
+static tutti_status fly(tutti_grad_sync *sync, tutti__exchange_range *range)
+{
+    int r = (int)(range - sync->ranges);
+    if (!sync->staged) TUTTI_TRY(mark_range(sync, now_times(sync)->begin, r, sync->stream));
+    TUTTI_TRY(sync->comm->transport->flight_start(
+        sync->comm, sync->link, sync->staged ? range->staging : range->at.data, range->at.count,
+        range->at.dtype, &range->flight));
+    range->state = TUTTI__RANGE_FLYING;
+    sync->started_count++;
+    return TUTTI_OK;
+}
+
+tutti_status tutti__exchange_issue(tutti_grad_sync *sync, tutti_context *ctx, int r)
+{
+    tutti__exchange_range *range = &sync->ranges[r];
+    const tutti__runtime *run = &sync->backend->run;
+    tutti__timeline *times = now_times(sync);
+    size_t bytes = (size_t)range->at.count * tutti_dtype_size(range->at.dtype);
+    range->sequence = ++sync->comm->sequence;
+    sync->issued[sync->issued_count++] = r;
+    TUTTI_TRY(mark_range(sync, times->ready, r, ctx->stream));
+    switch (sync->comm->transport->style) {
+    case TUTTI__STYLE_LOCAL:
+        TUTTI_TRY(mark_range(sync, times->begin, r, ctx->stream));
+        TUTTI_TRY(mark_range(sync, times->end, r, ctx->stream));
+        done(sync, range);
+        return TUTTI_OK;
+    case TUTTI__STYLE_STREAM:
+        TUTTI_TRY(fork_stream(sync, ctx));
+        TUTTI_TRY(mark_range(sync, times->begin, r, sync->stream));
+        TUTTI_TRY(sync->comm->transport->all_reduce_on_stream(sync->comm, sync->stream,
+                                                              range->at.data, range->at.count,
+                                                              range->at.dtype, range->sequence));
+        TUTTI_TRY(mark_range(sync, times->end, r, sync->stream));
+        done(sync, range);
+        return TUTTI_OK;
+    case TUTTI__STYLE_HOST:
+        break;
+    }
+    if (!sync->staged) return tutti__exchange_advance(sync);
+    TUTTI_TRY(fork_stream(sync, ctx));
+    TUTTI_TRY(mark_range(sync, times->begin, r, sync->stream));
+    TUTTI_TRY(run->copy(sync->device, sync->stream, range->staging, range->at.data, bytes));
+    TUTTI_TRY(run->event_record(sync->device, range->copied, sync->stream));
+    range->state = TUTTI__RANGE_COPYING;
+    return TUTTI_OK;
+}
+
+/* The sum has landed. */
+static tutti_status land(tutti_grad_sync *sync, tutti__exchange_range *range)
+{
+    int r = (int)(range - sync->ranges);
+    if (sync->staged) {
+        size_t bytes = (size_t)range->at.count * tutti_dtype_size(range->at.dtype);
+        TUTTI_TRY(sync->backend->run.copy(sync->device, sync->stream, range->at.data,
+                                          range->staging, bytes));
+    }
+    TUTTI_TRY(mark_range(sync, now_times(sync)->end, r, sync->stream));
+    done(sync, range);
+    return TUTTI_OK;
+}
+
+tutti_status tutti__exchange_advance(tutti_grad_sync *sync)
+{
+    /* in the order of issue, which all ranks share */
+    while (sync->started_count < sync->issued_count) {
+        tutti__exchange_range *range = &sync->ranges[sync->issued[sync->started_count]];
+        if (sync->staged) {
+            bool copied;
+            TUTTI_TRY(sync->backend->run.event_query(sync->device, range->copied, &copied));
+            if (!copied) break;
+        }
+        TUTTI_TRY(fly(sync, range));
+    }
+    for (int i = 0; i < sync->started_count; i++) {
+        tutti__exchange_range *range = &sync->ranges[sync->issued[i]];
+        if (range->state != TUTTI__RANGE_FLYING) continue;
+        bool landed;
+        TUTTI_TRY(sync->comm->transport->flight_test(sync->comm, &range->flight, &landed));
+        if (landed) TUTTI_TRY(land(sync, range));
+    }
+    return TUTTI_OK;
+}
+
+/* Coming back */
+
+static tutti_status wait_for_flights(tutti_grad_sync *sync)
+{
+    double begin = tutti__now();
+    tutti__wait wait;
+    int oldest = -1;
+    while (sync->done_count < sync->range_count) {
+        TUTTI_TRY(tutti__exchange_advance(sync));
+        int first = 0;
+        while (first < sync->issued_count &&
+               sync->ranges[sync->issued[first]].state == TUTTI__RANGE_DONE)
+            first++;
+        if (first >= sync->issued_count) break;
+        /* each sum has the whole deadline */
+        if (first != oldest)
+            wait = tutti__wait_begin(sync->comm, "gradient exchange",
+                                     sync->ranges[sync->issued[first]].sequence);
+        oldest = first;
+        TUTTI_TRY(tutti__wait_poll(&wait));
+    }
+    sync->wait_seconds += tutti__now() - begin;
+    return TUTTI_OK;
+}
+
+tutti_status tutti__exchange_finish(tutti_grad_sync *sync, tutti_context *ctx)
+{
+    const tutti__runtime *run = &sync->backend->run;
+    tutti__transport_style style = sync->comm->transport->style;
+    TUTTI_TRY(tutti__exchange_mark(sync, &now_times(sync)->finish, ctx->stream));
+    if (style == TUTTI__STYLE_HOST) TUTTI_TRY(wait_for_flights(sync));
+    if (sync->stream && sync->range_count > 0) {
+        TUTTI_TRY(run->event_record(sync->device, sync->join, sync->stream));
+        TUTTI_TRY(run->stream_wait_event(sync->device, ctx->stream, sync->join));
+    }
+    if (style == TUTTI__STYLE_STREAM && sync->range_count > 0)
+        TUTTI_TRY(tutti__comm_touch(sync->comm, ctx, "gradient exchange"));
+    return TUTTI_OK;
+}

@@ -1,0 +1,98 @@
+/* Inside of a gradient exchange: grad_sync.c knows parameters and steps, exchange.c moves ranges. */
+#ifndef TUTTI_COMM_EXCHANGE_H
+#define TUTTI_COMM_EXCHANGE_H
+
+#include "comm/comm.h"
+#include "comm/ranges.h"
+#include "tutti/grad_sync.h"
+
+/* How far a range has come in this step. */
+typedef enum tutti__range_state {
+    TUTTI__RANGE_OPEN,      /* gradients are missing */
+    TUTTI__RANGE_COPYING,   /* on its way from the device to the host (staged) */
+    TUTTI__RANGE_FLYING,    /* MPI has it */
+    TUTTI__RANGE_RETURNING, /* the sum is on its way back to the device (staged) */
+    TUTTI__RANGE_DONE       /* summed, or enqueued on a stream */
+} tutti__range_state;
+
+/* A point in time: an event on a device, the clock on the host. */
+typedef struct tutti__mark {
+    tutti__event event;
+    double time;
+    bool set;
+} tutti__mark;
+
+typedef struct tutti__timeline {
+    tutti__mark start, finish;
+    tutti__mark *ready, *begin, *end; /* per range */
+} tutti__timeline;
+
+typedef struct tutti__exchange_range {
+    tutti__range at;
+    tutti__range_state state;
+    int missing; /* gradients that are not ready yet */
+    int64_t sequence;
+    char *staging;       /* staged: its place in host memory */
+    tutti__event copied; /* staged */
+    void *flight;
+} tutti__exchange_range;
+
+/* A parameter of the exchange; sorted by address for the look-up. */
+typedef struct tutti__sync_entry {
+    const tutti_param *param;
+    int gradient;
+    bool ready;
+} tutti__sync_entry;
+
+struct tutti_grad_sync {
+    tutti_comm *comm;
+    const tutti__backend *backend;
+    int device;
+    tutti_grad_sync_desc desc;
+
+    tutti__sync_entry *entries;
+    int entry_count;
+    tutti__gradient *gradients;
+    int *missing; /* per gradient: parameters that are not ready yet */
+    int gradient_count;
+    int64_t bytes;
+
+    tutti__exchange_range *ranges;
+    int range_count;
+    int *issued; /* ranges in the order in which they were complete */
+    int issued_count, started_count, done_count;
+    bool staged; /* HOST transport, device memory */
+    void *link;
+    void *staging;
+
+    tutti__stream stream;     /* the exchange's own; NULL where it needs none */
+    tutti__event fork, join;  /* from the caller's stream and back */
+    bool forked;              /* in this call of ready */
+    tutti__timeline times[2]; /* of this step and of the last finished one */
+    int current;
+    tutti__watch watch;
+    tutti_context *watched;
+
+    bool started; /* in a step */
+    double wait_seconds;
+    int64_t steps;
+    bool failed;
+    char why[TUTTI__MESSAGE_MAX];
+};
+
+/* Streams, events, staging memory; the link is the caller's to make. */
+tutti_status tutti__exchange_open(tutti_grad_sync *sync);
+/* What a lost exchange may still touch stays. */
+void tutti__exchange_close(tutti_grad_sync *sync);
+
+/* A complete range goes out. */
+tutti_status tutti__exchange_issue(tutti_grad_sync *sync, tutti_context *ctx, int range);
+/* Moves on what flies; never blocks. */
+tutti_status tutti__exchange_advance(tutti_grad_sync *sync);
+/* Everything has been issued: makes ctx wait for the sums, or waits for them. */
+tutti_status tutti__exchange_finish(tutti_grad_sync *sync, tutti_context *ctx);
+
+/* Marks a point in time on a stream. */
+tutti_status tutti__exchange_mark(tutti_grad_sync *sync, tutti__mark *mark, tutti__stream stream);
+
+#endif

@@ -1,0 +1,294 @@
+/* The mpi transport: non-blocking collectives on host memory, tested to a deadline; device memory is staged through
+ * pinned host memory, because MPI need not know what a device pointer is. */
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/mpi/channel.h"
+
+/* MPI counts are int; a build may make the pieces small to test that they fit together. */
+#ifndef TUTTI__MPI_PIECE
+#define TUTTI__MPI_PIECE ((int64_t)1 << 30)
+#endif
+
+static MPI_Datatype type_of(tutti_dtype dtype)
+{
+    switch (dtype) {
+    case TUTTI_F32:
+        return MPI_FLOAT;
+    case TUTTI_F64:
+        return MPI_DOUBLE;
+    case TUTTI_F16:
+    case TUTTI_BF16:
+        return MPI_UINT16_T;
+    case TUTTI_I32:
+        return MPI_INT32_T;
+    case TUTTI_U8:
+        return MPI_UINT8_T;
+    }
+    return MPI_DATATYPE_NULL;
+}
+
+static MPI_Op op_of(const tutti_comm *comm, tutti_dtype dtype, tutti_op op)
+{
+    static const MPI_Op plain[] = {MPI_SUM, MPI_MIN, MPI_MAX};
+    const tutti__channel *channel = comm->channel;
+    if (dtype == TUTTI_F16) return channel->ops[0][op];
+    if (dtype == TUTTI_BF16) return channel->ops[1][op];
+    return plain[op];
+}
+
+static int piece(int64_t count, int64_t done)
+{
+    return (int)(count - done < TUTTI__MPI_PIECE ? count - done : TUTTI__MPI_PIECE);
+}
+
+/* Verbs on host memory */
+
+static tutti_status finish(tutti_comm *comm, int code, MPI_Request *request,
+                           const tutti__collective *what)
+{
+    TUTTI_TRY(tutti__mpi_check(comm, code, what->name));
+    return tutti__mpi_wait(comm, request, what->name, what->sequence);
+}
+
+/* `n` elements in a row, the next such block `count` elements further: the pieces of all ranks' blocks in one call. */
+static int block_type(MPI_Datatype element, int n, int64_t count, size_t size, MPI_Datatype *block)
+{
+    MPI_Datatype row;
+    int code = MPI_Type_contiguous(n, element, &row);
+    if (code != MPI_SUCCESS) return code;
+    code = MPI_Type_create_resized(row, 0, (MPI_Aint)count * (MPI_Aint)size, block);
+    MPI_Type_free(&row);
+    return code == MPI_SUCCESS ? MPI_Type_commit(block) : code;
+}
+
+static tutti_status gather_or_exchange(tutti_comm *comm, const tutti__collective *what)
+{
+    const tutti__channel *channel = comm->channel;
+    size_t size = tutti_dtype_size(what->dtype);
+    MPI_Datatype element = type_of(what->dtype);
+    bool exchange = what->kind == TUTTI__ALL_TO_ALL;
+    bool in_place = !exchange && what->send == (char *)what->recv +
+                                                   (size_t)what->count * size * (size_t)comm->rank;
+    for (int64_t done = 0; done < what->count; done += TUTTI__MPI_PIECE) {
+        int n = piece(what->count, done);
+        const char *send = (const char *)what->send + (size_t)done * size;
+        char *recv = (char *)what->recv + (size_t)done * size;
+        bool whole = n == what->count;
+        MPI_Datatype block = element;
+        int blocks = whole ? n : 1;
+        MPI_Request request;
+        if (!whole)
+            TUTTI_TRY(tutti__mpi_check(comm, block_type(element, n, what->count, size, &block),
+                                       what->name));
+        int code = exchange ? MPI_Ialltoall(send, blocks, block, recv, blocks, block, channel->data,
+                                            &request)
+                            : MPI_Iallgather(in_place ? MPI_IN_PLACE : send, n, element, recv,
+                                             blocks, block, channel->data, &request);
+        tutti_status status = finish(comm, code, &request, what);
+        if (!whole) MPI_Type_free(&block);
+        TUTTI_TRY(status);
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status reduce_scatter(tutti_comm *comm, const tutti__collective *what)
+{
+    const tutti__channel *channel = comm->channel;
+    size_t size = tutti_dtype_size(what->dtype);
+    MPI_Datatype element = type_of(what->dtype);
+    MPI_Op op = op_of(comm, what->dtype, what->op);
+    MPI_Request request;
+    if (what->count <= TUTTI__MPI_PIECE && what->count <= INT_MAX / comm->world_size)
+        return finish(comm,
+                      MPI_Ireduce_scatter_block(what->send, what->recv, (int)what->count, element,
+                                                op, channel->data, &request),
+                      &request, what);
+    for (int root = 0; root < comm->world_size; root++)
+        for (int64_t done = 0; done < what->count; done += TUTTI__MPI_PIECE) {
+            const char *send = (const char *)what->send +
+                               ((size_t)root * (size_t)what->count + (size_t)done) * size;
+            char *recv = (char *)what->recv + (size_t)done * size;
+            TUTTI_TRY(
+                finish(comm,
+                       MPI_Ireduce(send, root == comm->rank ? recv : NULL, piece(what->count, done),
+                                   element, op, root, channel->data, &request),
+                       &request, what));
+        }
+    return TUTTI_OK;
+}
+
+static tutti_status all_reduce_or_broadcast(tutti_comm *comm, const tutti__collective *what)
+{
+    const tutti__channel *channel = comm->channel;
+    size_t size = tutti_dtype_size(what->dtype);
+    MPI_Datatype element = type_of(what->dtype);
+    for (int64_t done = 0; done < what->count; done += TUTTI__MPI_PIECE) {
+        const char *send = (const char *)what->send + (size_t)done * size;
+        char *recv = (char *)what->recv + (size_t)done * size;
+        int n = piece(what->count, done), code;
+        MPI_Request request;
+        if (what->kind == TUTTI__BROADCAST)
+            code = MPI_Ibcast(recv, n, element, what->root, channel->data, &request);
+        else
+            code = MPI_Iallreduce(what->send == what->recv ? MPI_IN_PLACE : send, recv, n, element,
+                                  op_of(comm, what->dtype, what->op), channel->data, &request);
+        TUTTI_TRY(finish(comm, code, &request, what));
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status on_host(tutti_comm *comm, const tutti__collective *what)
+{
+    switch (what->kind) {
+    case TUTTI__ALL_GATHER:
+    case TUTTI__ALL_TO_ALL:
+        return gather_or_exchange(comm, what);
+    case TUTTI__REDUCE_SCATTER:
+        return reduce_scatter(comm, what);
+    case TUTTI__ALL_REDUCE:
+    case TUTTI__BROADCAST:
+        break;
+    }
+    return all_reduce_or_broadcast(comm, what);
+}
+
+/* Device memory */
+
+/* Pinned host memory for the verbs, which grows and is kept. */
+typedef struct staging {
+    void *data;
+    size_t bytes;
+} staging;
+
+static tutti_status staging_reserve(tutti_comm *comm, size_t bytes, void **data)
+{
+    const tutti__runtime *run = &comm->backend->run;
+    staging *stage = comm->state;
+    if (!stage) {
+        stage = comm->state = calloc(1, sizeof *stage);
+        if (!stage) return tutti__fail(TUTTI_ERR_MEMORY, "comm: no memory");
+    }
+    if (stage->bytes < bytes) {
+        if (stage->data) run->host_free(comm->device, stage->data);
+        *stage = (staging){NULL, 0};
+        TUTTI_TRY(run->host_alloc(comm->device, bytes, &stage->data));
+        stage->bytes = bytes;
+    }
+    *data = stage->data;
+    return TUTTI_OK;
+}
+
+static tutti_status staged(tutti_comm *comm, tutti_context *ctx, const tutti__collective *what)
+{
+    const tutti__runtime *run = &ctx->backend->run;
+    bool capturing;
+    TUTTI_TRY(run->stream_capturing(ctx->device, ctx->stream, &capturing));
+    if (capturing)
+        return tutti__fail(TUTTI_ERR_STATE,
+                           "%s: the mpi transport works on the host and cannot be captured; take "
+                           "transport nccl",
+                           what->name);
+    size_t block = (size_t)what->count * tutti_dtype_size(what->dtype);
+    size_t all = block * (size_t)comm->world_size;
+    bool scatters = what->kind == TUTTI__REDUCE_SCATTER || what->kind == TUTTI__ALL_TO_ALL;
+    bool gathers = what->kind == TUTTI__ALL_GATHER || what->kind == TUTTI__ALL_TO_ALL;
+    size_t in = scatters ? all : block, out = gathers ? all : block;
+    bool in_place = what->kind == TUTTI__ALL_REDUCE || what->kind == TUTTI__BROADCAST;
+    void *memory = NULL;
+    TUTTI_TRY(staging_reserve(comm, in_place ? out : in + out, &memory));
+    tutti__collective host = *what;
+    host.recv = memory;
+    host.send = in_place ? memory : (char *)memory + out;
+    TUTTI_TRY(run->copy(ctx->device, ctx->stream, (void *)(uintptr_t)host.send, what->send, in));
+    TUTTI_TRY(tutti_context_synchronize(ctx));
+    TUTTI_TRY(on_host(comm, &host));
+    TUTTI_TRY(run->copy(ctx->device, ctx->stream, what->recv, memory, out));
+    return tutti_context_synchronize(ctx);
+}
+
+static tutti_status mpi_collective(tutti_comm *comm, tutti_context *ctx,
+                                   const tutti__collective *what)
+{
+    return ctx->backend->kind == TUTTI_BACKEND_HOST ? on_host(comm, what) : staged(comm, ctx, what);
+}
+
+static void mpi_destroy(tutti_comm *comm)
+{
+    staging *stage = comm->state;
+    comm->state = NULL;
+    if (!stage || comm->dead) return;
+    if (stage->data) comm->backend->run.host_free(comm->device, stage->data);
+    free(stage);
+}
+
+/* Sums that fly while the caller computes */
+
+/* A duplicate of its own for each gradient exchange: its sums are in one order whatever else the communicator does. */
+typedef struct link_state {
+    MPI_Comm mpi_comm;
+} link_state;
+
+static tutti_status mpi_link_create(tutti_comm *comm, void **link)
+{
+    const tutti__channel *channel = comm->channel;
+    *link = NULL;
+    link_state *made = calloc(1, sizeof *made);
+    if (!made) return tutti__fail(TUTTI_ERR_MEMORY, "grad_sync_create: no memory");
+    made->mpi_comm = MPI_COMM_NULL;
+    /* after a failure MPI may still write the handle: it is left where it is */
+    TUTTI_TRY(tutti__mpi_duplicate(comm, channel->data, &made->mpi_comm, "grad_sync_create",
+                                   ++comm->sequence));
+    *link = made;
+    return TUTTI_OK;
+}
+
+static void mpi_link_destroy(tutti_comm *comm, void *link, bool idle)
+{
+    link_state *made = link;
+    int finalized = 0;
+    MPI_Finalized(&finalized);
+    if (!made || !idle || comm->dead || finalized) return;
+    MPI_Comm_free(&made->mpi_comm);
+    free(made);
+}
+
+static tutti_status mpi_flight_start(tutti_comm *comm, void *link, void *data, int64_t count,
+                                     tutti_dtype dtype, void **flight)
+{
+    link_state *lane = link;
+    MPI_Request *request = malloc(sizeof *request);
+    if (!request) return tutti__fail(TUTTI_ERR_MEMORY, "grad_sync: no memory");
+    TUTTI_ASSERT(count <= TUTTI__MPI_PIECE);
+    TUTTI_TRY(
+        tutti__mpi_check(comm,
+                         MPI_Iallreduce(MPI_IN_PLACE, data, (int)count, type_of(dtype),
+                                        op_of(comm, dtype, TUTTI_SUM), lane->mpi_comm, request),
+                         "grad_sync"));
+    *flight = request;
+    return TUTTI_OK;
+}
+
+static tutti_status mpi_flight_test(tutti_comm *comm, void **flight, bool *done)
+{
+    int complete = 0;
+    TUTTI_TRY(tutti__mpi_check(comm, MPI_Test(*flight, &complete, MPI_STATUS_IGNORE), "grad_sync"));
+    *done = complete;
+    if (complete) {
+        free(*flight);
+        *flight = NULL;
+    }
+    return TUTTI_OK;
+}
+
+const tutti__transport tutti__mpi_transport = {
+    .kind = TUTTI_TRANSPORT_MPI,
+    .style = TUTTI__STYLE_HOST,
+    .collective = mpi_collective,
+    .link_create = mpi_link_create,
+    .link_destroy = mpi_link_destroy,
+    .flight_start = mpi_flight_start,
+    .flight_test = mpi_flight_test,
+    .destroy = mpi_destroy,
+};

@@ -1,0 +1,140 @@
+/* Cutting gradients into ranges.  A range grows over neighbours in memory, upwards or downwards, until it is full; a
+ * large gradient is cut inside, at multiples of CUT elements, so that every piece stays aligned. */
+#include "comm/ranges.h"
+
+#include <stdlib.h>
+
+#define CUT TUTTI_PARAM_ALIGN
+#define PIECE_MAX ((int64_t)1 << 30) /* elements; MPI counts are int */
+
+typedef struct cutter {
+    tutti__range *ranges;
+    int count, room;
+    bool open; /* the last range may grow */
+} cutter;
+
+static tutti_status open_range(cutter *cut, tutti_dtype dtype)
+{
+    if (cut->count == cut->room) {
+        int room = cut->room ? 2 * cut->room : 16;
+        tutti__range *grown = realloc(cut->ranges, (size_t)room * sizeof *grown);
+        if (!grown) return tutti__fail(TUTTI_ERR_MEMORY, "grad_sync_create: no memory");
+        cut->ranges = grown;
+        cut->room = room;
+    }
+    cut->ranges[cut->count++] = (tutti__range){NULL, 0, dtype, 0, -1};
+    cut->open = true;
+    return TUTTI_OK;
+}
+
+/* Elements that a range may have, for about this many bytes. */
+static int64_t elements(size_t bytes, size_t size)
+{
+    int64_t count = bytes / size > (size_t)PIECE_MAX ? PIECE_MAX : (int64_t)(bytes / size);
+    return count < CUT ? CUT : count / CUT * CUT;
+}
+
+/* Bytes at the end that make up the last range: whole gradients as far as they fit, otherwise a piece of the last. */
+static size_t tail_bytes(const tutti__gradient *gradients, int count, size_t limit)
+{
+    size_t tail = 0;
+    for (int i = count - 1; i >= 0; i--) {
+        size_t bytes = (size_t)gradients[i].count * tutti_dtype_size(gradients[i].dtype);
+        if (gradients[i].dtype != gradients[count - 1].dtype || tail + bytes > limit) break;
+        tail += bytes;
+    }
+    if (tail || count == 0) return tail;
+    const tutti__gradient *last = &gradients[count - 1];
+    size_t size = tutti_dtype_size(last->dtype);
+    int64_t room = elements(limit, size);
+    int64_t head = last->count > room ? (last->count - room + CUT - 1) / CUT * CUT : 0;
+    return (size_t)(last->count - head) * size;
+}
+
+/* Where the rest [lo, hi) of a gradient would join a range: 1 above it, -1 below it, 0 not at all. */
+static int side(const tutti__range *range, const char *lo, const char *hi, int64_t gap)
+{
+    size_t size = tutti_dtype_size(range->dtype);
+    const char *end = range->data + (size_t)range->count * size;
+    size_t slack = (size_t)gap * size;
+    if (lo >= end && (size_t)(lo - end) <= slack) return 1;
+    if (hi <= range->data && (size_t)(range->data - hi) <= slack) return -1;
+    return 0;
+}
+
+/* Puts `take` elements of gradient i's rest [*lo, *hi) into the last range. */
+static void grow(cutter *cut, int i, char **lo, char **hi, int64_t take, int at)
+{
+    tutti__range *range = &cut->ranges[cut->count - 1];
+    size_t size = tutti_dtype_size(range->dtype), bytes = (size_t)take * size;
+    char *piece = at < 0 ? *hi - bytes : *lo;
+    if (!range->data) {
+        range->data = piece;
+        range->count = take;
+    } else if (at > 0)
+        range->count = (int64_t)((size_t)(piece - range->data) / size) + take;
+    else {
+        range->count += (int64_t)((size_t)(range->data - piece) / size);
+        range->data = piece;
+    }
+    if (at < 0)
+        *hi = piece;
+    else
+        *lo = piece + bytes;
+    if (range->last_gradient != i) range->gradients++;
+    range->last_gradient = i;
+}
+
+tutti_status tutti__ranges_cut(tutti__gradient *gradients, int count, int64_t gap,
+                               size_t range_bytes, size_t last_range_bytes, tutti__range **ranges,
+                               int *range_count)
+{
+    size_t limit = last_range_bytes < range_bytes ? last_range_bytes : range_bytes;
+    size_t rest_bytes = 0, tail = tail_bytes(gradients, count, limit);
+    for (int i = 0; i < count; i++)
+        rest_bytes += (size_t)gradients[i].count * tutti_dtype_size(gradients[i].dtype);
+    cutter cut = {NULL, 0, 0, false};
+    for (int i = 0; i < count; i++) {
+        tutti__gradient *g = &gradients[i];
+        size_t size = tutti_dtype_size(g->dtype);
+        char *lo = g->data, *hi = lo + (size_t)g->count * size;
+        int64_t full = elements(range_bytes, size);
+        /* going down in memory, a piece is taken from the upper end, so that the next one joins it */
+        const tutti__gradient *next = i + 1 < count ? &gradients[i + 1] : g;
+        int downwards = next->data < g->data ? -1 : 1;
+        g->first_range = -1;
+        while (lo < hi) {
+            tutti__range *last = cut.open ? &cut.ranges[cut.count - 1] : NULL;
+            int at =
+                last && last->dtype == g->dtype && last->count < full ? side(last, lo, hi, gap) : 0;
+            int64_t room = full;
+            if (at) {
+                const char *edge = at > 0 ? last->data + (size_t)last->count * size : hi;
+                const char *from = at > 0 ? lo : last->data;
+                room = full - last->count - (int64_t)((size_t)(from - edge) / size);
+            }
+            if (!at || room <= 0) {
+                tutti_status status = open_range(&cut, g->dtype);
+                if (status != TUTTI_OK) {
+                    free(cut.ranges);
+                    return status;
+                }
+                at = downwards;
+                room = full;
+            }
+            int64_t take = (int64_t)((size_t)(hi - lo) / size);
+            if (take > room) take = room;
+            /* the last range begins where the tail does */
+            if (rest_bytes > tail && rest_bytes - (size_t)take * size < tail)
+                take = (int64_t)((rest_bytes - tail) / size);
+            if (g->first_range < 0) g->first_range = cut.count - 1;
+            g->last_range = cut.count - 1;
+            grow(&cut, i, &lo, &hi, take, at);
+            rest_bytes -= (size_t)take * size;
+            if (rest_bytes == tail) cut.open = false;
+        }
+    }
+    *ranges = cut.ranges;
+    *range_count = cut.count;
+    return TUTTI_OK;
+}

@@ -1,0 +1,33 @@
+/* How the gradients of a list of parameters are cut into ranges of memory that go out together. */
+#ifndef TUTTI_COMM_RANGES_H
+#define TUTTI_COMM_RANGES_H
+
+#include "core/internal.h"
+#include "tutti/param.h"
+
+/* One gradient buffer, which several (tied) parameters may share. */
+typedef struct tutti__gradient {
+    const tutti_param *param; /* gives it its name */
+    char *data;
+    int64_t count;
+    tutti_dtype dtype;
+    int users;                   /* parameters that share it */
+    int first_range, last_range; /* that it lies in */
+} tutti__gradient;
+
+typedef struct tutti__range {
+    char *data;
+    int64_t count;
+    tutti_dtype dtype;
+    int gradients;     /* that overlap it */
+    int last_gradient; /* the last of these to be finished */
+} tutti__range;
+
+/* Cuts gradients, given in the order in which backward finishes them, into ranges in that order.  Those side by side
+ * in memory, up to `gap` elements of padding between them, share ranges; no range has more than range_bytes; the last
+ * has at most last_range_bytes.  *ranges: malloc'd. */
+tutti_status tutti__ranges_cut(tutti__gradient *gradients, int count, int64_t gap,
+                               size_t range_bytes, size_t last_range_bytes, tutti__range **ranges,
+                               int *range_count);
+
+#endif
