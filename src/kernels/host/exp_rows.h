@@ -1,0 +1,28 @@
+/* What softmax.c and cross_entropy.c share, for one REAL: the greatest element of a row, and exp over it. */
+
+static inline REAL OF(row_max)(const REAL *row, int64_t cols)
+{
+    /* a NaN compares false, so it is passed over here and found by the sum of exp */
+    REAL most = -(REAL)INFINITY;
+#pragma omp simd reduction(max : most)
+    for (int64_t j = 0; j < cols; j++) most = row[j] > most ? row[j] : most;
+    return most;
+}
+
+/* out[j] = exp(row[j] - shift); gives their sum.  out may be row. */
+static inline double OF(exp_row)(const REAL *row, REAL *out, REAL shift, int64_t cols)
+{
+    double total = 0;
+    for (int64_t c = 0; c < cols; c += TUTTI__CHUNK) {
+        int64_t end = cols - c < TUTTI__CHUNK ? cols : c + TUTTI__CHUNK;
+        REAL sum = 0;
+#pragma omp simd reduction(+ : sum)
+        for (int64_t j = c; j < end; j++) {
+            REAL value = OF(tutti__exp)(row[j] - shift);
+            out[j] = value;
+            sum += value;
+        }
+        total += sum;
+    }
+    return total;
+}

@@ -1,0 +1,133 @@
+/* What the files of the host backend share: the operations' names, rows of any type seen as float or double,
+ * and work spread over threads so that their number never shows in a result.
+ *
+ * An operation's arithmetic is float or double (REAL).  Its body is written once, in X_rows.h, which X.c includes
+ * once for each; OF(name) is then name_f32 or name_f64.  A body loads a row of whatever type into an aligned
+ * row of REALs, works there, and stores it.  So the order of a sum depends on the number of columns only,
+ * not on types, addresses or neighbours. */
+#ifndef TUTTI_KERNELS_HOST_HOST_H
+#define TUTTI_KERNELS_HOST_HOST_H
+
+#include <math.h>
+
+#include "core/context.h"
+#include "core/half.h"
+
+/* A function whose loops the compiler vectorises, once for any x86-64, once for AVX2 and FMA, once for AVX-512; the
+ * loader picks one. */
+#if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__)
+#define TUTTI__VECTORISED \
+    __attribute__((target_clones("default", "arch=x86-64-v3", "arch=x86-64-v4")))
+/* The same where the body calls sqrt, which must not set errno to become an instruction. */
+#define TUTTI__VECTORISED_SQRT                \
+    __attribute__((optimize("no-math-errno"), \
+                   target_clones("default", "arch=x86-64-v3", "arch=x86-64-v4")))
+#else
+#define TUTTI__VECTORISED
+#define TUTTI__VECTORISED_SQRT
+#endif
+
+/* Rows */
+
+/* Row `row` of a matrix. */
+static inline void *tutti__row(const tutti__matrix *matrix, int64_t row)
+{
+    return (char *)matrix->data + row * matrix->stride * (int64_t)tutti_dtype_size(matrix->dtype);
+}
+
+/* Element i of a contiguous buffer of this type. */
+static inline void *tutti__at(const void *data, tutti_dtype dtype, int64_t i)
+{
+    return (char *)data + i * (int64_t)tutti_dtype_size(dtype);
+}
+
+/* count values of any float type to and from a row of REALs; round: to what a store and a load would leave. */
+void tutti__load_f32(float *row, const void *src, tutti_dtype dtype, int64_t count);
+void tutti__load_f64(double *row, const void *src, tutti_dtype dtype, int64_t count);
+void tutti__store_f32(void *dst, tutti_dtype dtype, const float *row, int64_t count);
+void tutti__store_f64(void *dst, tutti_dtype dtype, const double *row, int64_t count);
+void tutti__round_f32(float *row, tutti_dtype dtype, int64_t count);
+void tutti__round_f64(double *row, tutti_dtype dtype, int64_t count);
+
+/* Sums of long rows go by chunks of this many columns: lanes of REALs inside, f64 across. */
+#define TUTTI__CHUNK 512
+
+/* Bytes of `count` elements, rounded up so that what follows starts on a cache line of its own. */
+static inline size_t tutti__room(int64_t count, size_t size)
+{
+    return ((size_t)count * size + 255) / 256 * 256;
+}
+
+/* Threads */
+
+/* Works on items [begin, end); thread: 0 to ctx->threads − 1, for scratch. */
+typedef void (*tutti__work)(void *task, int64_t begin, int64_t end, int thread);
+
+/* Gives [0, count) out in pieces.  cost: nanoseconds, roughly, that one item takes one thread: small work stays on
+ * the calling thread.  How items are grouped and who gets them must not matter to work. */
+void tutti__parallel(const tutti_context *ctx, int64_t count, double cost, tutti__work work,
+                     void *task);
+
+/* Reductions over rows: fixed blocks of rows, one partial row of `cols` REALs a block, merged in block order. */
+typedef struct tutti__row_blocks {
+    int64_t count, rows; /* blocks, and rows in each (the last may have fewer) */
+} tutti__row_blocks;
+tutti__row_blocks tutti__split_rows(int64_t rows, int64_t cols);
+
+/* dst[j] (+)= sum over blocks of partial[block * stride + j], in f64.  real: type of the partials. */
+void tutti__merge_blocks(const tutti_context *ctx, void *dst, tutti_dtype dst_dtype,
+                         bool accumulate, const void *partial, tutti_dtype real, int64_t blocks,
+                         int64_t stride, int64_t cols);
+
+/* exp of a float to about one ulp: x = n ln 2 + r with |r| <= ln 2 / 2, Taylor's polynomial in r, and 2^n in two
+ * factors so that the ends of the range come out right.  No branch and no call, so that loops over it vectorise. */
+static inline float tutti__exp_f32(float x)
+{
+    const float shift = 12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer */
+    x = x > 89.0f ? 89.0f : x;
+    x = x < -104.0f ? -104.0f : x;
+    float t = x * 1.44269504f + shift;
+    float n = t - shift;
+    float r =
+        x -
+        n * 0.693145751953125f; /* ln 2 in two parts, the first short enough for an exact product */
+    r = r - n * 1.42860677e-6f;
+    float p = 1.0f / 5040;
+    p = p * r + 1.0f / 720;
+    p = p * r + 1.0f / 120;
+    p = p * r + 1.0f / 24;
+    p = p * r + 1.0f / 6;
+    p = p * r + 0.5f;
+    p = p * r * r + r;
+    p = p + 1.0f;
+    int32_t exponent = (int32_t)(tutti__bits_of_float(t) - 0x4b400000u);
+    int32_t half = exponent >> 1;
+    float low = tutti__float_of_bits((uint32_t)(half + 127) << 23);
+    float high = tutti__float_of_bits((uint32_t)(exponent - half + 127) << 23);
+    return p * low * high;
+}
+static inline double tutti__exp_f64(double x)
+{
+    return exp(x);
+}
+
+/* Operations; backend.h says what they do. */
+tutti_status tutti__host_norm_forward(tutti_context *ctx, const tutti__norm_forward_args *args);
+tutti_status tutti__host_norm_backward(tutti_context *ctx, const tutti__norm_backward_args *args);
+tutti_status tutti__host_norm_plan(tutti_context *ctx, const tutti__norm_backward_args *args);
+tutti_status tutti__host_softmax_forward(tutti_context *ctx, const tutti__softmax_args *args);
+tutti_status tutti__host_softmax_backward(tutti_context *ctx, const tutti__softmax_args *args);
+tutti_status tutti__host_cross_entropy(tutti_context *ctx, const tutti__cross_entropy_args *args);
+tutti_status tutti__host_cross_entropy_plan(tutti_context *ctx,
+                                            const tutti__cross_entropy_args *args);
+tutti_status tutti__host_linear_plan(tutti_context *ctx, const tutti__linear_shape *shape,
+                                     tutti__linear_plan **plan);
+void tutti__host_linear_plan_destroy(tutti__linear_plan *plan);
+tutti_status tutti__host_linear_forward(tutti_context *ctx, const tutti__linear_args *args);
+tutti_status tutti__host_linear_backward(tutti_context *ctx, const tutti__linear_args *args);
+tutti_status tutti__host_adamw(tutti_context *ctx, const tutti__adamw_args *args);
+tutti_status tutti__host_adamw_plan(tutti_context *ctx, const tutti__adamw_args *args);
+tutti_status tutti__host_convert(tutti_context *ctx, void *dst, tutti_dtype dst_dtype,
+                                 const void *src, tutti_dtype src_dtype, int64_t count);
+
+#endif

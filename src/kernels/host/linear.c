@@ -1,0 +1,144 @@
+/* FusedLinear: products by tiles, with bias and activation applied to a tile while it is in cache; backward makes dz =
+ * dy * act' once and multiplies twice.  include/tutti/linear.h has the mathematics. */
+#include <string.h>
+
+#include "kernels/host/gemm.h"
+
+typedef struct backward_task {
+    const tutti__linear_args *args;
+    void *dz;   /* [rows, out] REALs; NULL: dy is dz */
+    char *rows; /* of each thread: two rows of REALs */
+    size_t row_bytes, thread_bytes;
+    tutti__row_blocks blocks;
+    char *partials; /* of db: a row of REALs a block */
+} backward_task;
+
+#define root_f32 sqrtf
+#define root_f64 sqrt
+#define erfc_of_f32 erfcf
+#define erfc_of_f64 erfc
+#define REAL float
+#define OF(name) name##_f32
+#include "kernels/host/linear_rows.h"
+#define REAL double
+#define OF(name) name##_f64
+#include "kernels/host/linear_rows.h"
+
+/* Where a backward's scratch begins and ends: dz, partial rows of db, then what the passes use one after another. */
+static size_t backward_layout(const tutti_context *ctx, const tutti__linear_shape *shape,
+                              backward_task *task, size_t *partials_at, size_t *work_at)
+{
+    const tutti_dtype real = tutti__accumulate_dtype(shape->dtype, shape->dtype);
+    const size_t size = tutti_dtype_size(real);
+    const int64_t rows = shape->rows, in = shape->in, out = shape->out;
+    task->row_bytes = tutti__room(out, size);
+    task->thread_bytes = 2 * task->row_bytes;
+    task->blocks = tutti__split_rows(rows, out);
+    *partials_at = shape->activation == TUTTI_ACT_NONE ? 0 : tutti__room(rows * out, size);
+    *work_at = *partials_at + (size_t)task->blocks.count * task->row_bytes;
+    const size_t work[] = {(size_t)ctx->threads * task->thread_bytes,
+                           tutti__product_scratch(ctx, rows, in, out, real),
+                           tutti__product_scratch(ctx, out, in, rows, real)};
+    size_t most = 0;
+    for (int i = 0; i < 3; i++) most = work[i] > most ? work[i] : most;
+    return *work_at + most;
+}
+
+/* The host keeps nothing for a shape but its scratch. */
+tutti_status tutti__host_linear_plan(tutti_context *ctx, const tutti__linear_shape *shape,
+                                     tutti__linear_plan **plan)
+{
+    *plan = NULL;
+    const tutti_dtype real = tutti__accumulate_dtype(shape->dtype, shape->dtype);
+    backward_task task;
+    size_t partials_at, work_at;
+    size_t bytes = backward_layout(ctx, shape, &task, &partials_at, &work_at);
+    size_t forward = tutti__product_scratch(ctx, shape->rows, shape->out, shape->in, real);
+    void *scratch;
+    return tutti__scratch(ctx, bytes > forward ? bytes : forward, &scratch);
+}
+
+void tutti__host_linear_plan_destroy(tutti__linear_plan *plan)
+{
+    (void)plan;
+}
+
+static tutti__matrix weight_of(const tutti__linear_args *args)
+{
+    return (tutti__matrix){(void *)args->weight, args->shape.dtype, args->shape.in};
+}
+
+tutti_status tutti__host_linear_forward(tutti_context *ctx, const tutti__linear_args *args)
+{
+    const tutti__linear_shape *shape = &args->shape;
+    const tutti_dtype real = tutti__accumulate_dtype(shape->dtype, shape->dtype);
+    void *scratch;
+    TUTTI_TRY(tutti__scratch(
+        ctx, tutti__product_scratch(ctx, shape->rows, shape->out, shape->in, real), &scratch));
+    const tutti__product product = {
+        .m = shape->rows,
+        .n = shape->out,
+        .k = shape->in,
+        .a = {args->x, false},
+        .b = {weight_of(args), false},
+        .real = real,
+        .finish = real == TUTTI_F64 ? finish_forward_f64 : finish_forward_f32,
+        .data = (void *)args,
+    };
+    tutti__product_run(ctx, &product, scratch);
+    return TUTTI_OK;
+}
+
+tutti_status tutti__host_linear_backward(tutti_context *ctx, const tutti__linear_args *args)
+{
+    const tutti__linear_shape *shape = &args->shape;
+    const tutti_dtype real = tutti__accumulate_dtype(shape->dtype, shape->dtype);
+    const bool wide = real == TUTTI_F64;
+    backward_task task = {.args = args};
+    size_t partials_at, work_at;
+    const size_t bytes = backward_layout(ctx, shape, &task, &partials_at, &work_at);
+    char *scratch;
+    TUTTI_TRY(tutti__scratch(ctx, bytes, (void **)&scratch));
+    task.partials = scratch + partials_at;
+    task.rows = scratch + work_at;
+    tutti__matrix dz = args->dy;
+    if (shape->activation != TUTTI_ACT_NONE) {
+        task.dz = scratch;
+        dz = (tutti__matrix){task.dz, real, shape->out};
+    }
+    if (task.dz || args->dbias)
+        tutti__parallel(ctx, task.blocks.count,
+                        (wide ? 6.0 : 1.5) * (double)task.blocks.rows * (double)shape->out,
+                        wide ? backward_blocks_f64 : backward_blocks_f32, &task);
+    if (args->dbias)
+        tutti__merge_blocks(ctx, args->dbias, real, args->accumulate, task.partials, real,
+                            task.blocks.count, (int64_t)(task.row_bytes / tutti_dtype_size(real)),
+                            shape->out);
+    if (args->dx.data) {
+        const tutti__product product = {
+            .m = shape->rows,
+            .n = shape->in,
+            .k = shape->out,
+            .a = {dz, false},
+            .b = {weight_of(args), true},
+            .real = real,
+            .finish = wide ? finish_dx_f64 : finish_dx_f32,
+            .data = (void *)args,
+        };
+        tutti__product_run(ctx, &product, task.rows);
+    }
+    if (args->dweight) {
+        const tutti__product product = {
+            .m = shape->out,
+            .n = shape->in,
+            .k = shape->rows,
+            .a = {dz, true},
+            .b = {args->x, true},
+            .real = real,
+            .finish = wide ? finish_dweight_f64 : finish_dweight_f32,
+            .data = (void *)args,
+        };
+        tutti__product_run(ctx, &product, task.rows);
+    }
+    return TUTTI_OK;
+}

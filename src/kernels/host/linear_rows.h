@@ -1,0 +1,177 @@
+/* Bodies of linear.c, for one REAL. */
+
+/* 1 + tanh(u) = 2 / (1 + exp(-2u)), so that gelu is z times a logistic function. */
+static inline REAL OF(gelu_gate)(REAL z)
+{
+    const REAL u = (REAL)0.79788456080286535588 * (z + (REAL)0.044715 * z * z * z);
+    return 1 / (1 + OF(tutti__exp)(-2 * u));
+}
+
+/* Far out act' is 0 or 1; there z times a vanished factor must not become Inf times 0. */
+static inline REAL OF(within)(REAL z, REAL bound)
+{
+    z = z > bound ? bound : z;
+    return z < -bound ? -bound : z;
+}
+
+/* row = act(row) */
+TUTTI__VECTORISED
+static void OF(activate)(REAL *row, const tutti__linear_shape *shape, int64_t count)
+{
+    const REAL slope = (REAL)shape->slope;
+    switch (shape->activation) {
+    case TUTTI_ACT_NONE:
+        break;
+    case TUTTI_ACT_RELU: /* comparisons are written so that a NaN stays */
+        for (int64_t j = 0; j < count; j++) row[j] = row[j] < 0 ? 0 : row[j];
+        break;
+    case TUTTI_ACT_LEAKY_RELU:
+        for (int64_t j = 0; j < count; j++) row[j] = row[j] > 0 ? row[j] : slope * row[j];
+        break;
+    case TUTTI_ACT_SQUARED_RELU:
+        for (int64_t j = 0; j < count; j++) {
+            REAL z = row[j] < 0 ? 0 : row[j];
+            row[j] = z * z;
+        }
+        break;
+    case TUTTI_ACT_GELU:
+        for (int64_t j = 0; j < count; j++) row[j] = row[j] * OF(gelu_gate)(row[j]);
+        break;
+    case TUTTI_ACT_GELU_ERF:
+        for (int64_t j = 0; j < count; j++)
+            row[j] = row[j] * (REAL)0.5 * OF(erfc_of)(row[j] * (REAL)-0.70710678118654752440);
+        break;
+    case TUTTI_ACT_SILU:
+        for (int64_t j = 0; j < count; j++) row[j] = row[j] / (1 + OF(tutti__exp)(-row[j]));
+        break;
+    }
+}
+
+/* d = d * act', from y for relu, leaky_relu and squared_relu, otherwise from z */
+TUTTI__VECTORISED_SQRT
+static void OF(activate_backward)(REAL *restrict d, const REAL *restrict from,
+                                  const tutti__linear_shape *shape, int64_t count)
+{
+    const REAL slope = (REAL)shape->slope;
+    switch (shape->activation) {
+    case TUTTI_ACT_NONE:
+        break;
+    case TUTTI_ACT_RELU:
+        for (int64_t j = 0; j < count; j++) {
+            REAL y = from[j], slope_here = y > 0 ? 1 : 0;
+            d[j] *= y != y ? y : slope_here;
+        }
+        break;
+    case TUTTI_ACT_LEAKY_RELU:
+        for (int64_t j = 0; j < count; j++) {
+            REAL y = from[j], slope_here = y > 0 ? 1 : slope;
+            d[j] *= y != y ? y : slope_here;
+        }
+        break;
+    case TUTTI_ACT_SQUARED_RELU:
+        for (int64_t j = 0; j < count; j++) d[j] *= 2 * OF(root)(from[j]);
+        break;
+    case TUTTI_ACT_GELU:
+        for (int64_t j = 0; j < count; j++) {
+            const REAL z = OF(within)(from[j], 30), gate = OF(gelu_gate)(z);
+            const REAL du = (REAL)0.79788456080286535588 * (1 + (REAL)(3 * 0.044715) * z * z);
+            d[j] *= gate + 2 * du * z * gate * (1 - gate);
+        }
+        break;
+    case TUTTI_ACT_GELU_ERF:
+        for (int64_t j = 0; j < count; j++) {
+            const REAL z = OF(within)(from[j], 40);
+            const REAL density = (REAL)0.39894228040143267794 * OF(tutti__exp)(z * z * (REAL)-0.5);
+            d[j] *= (REAL)0.5 * OF(erfc_of)(z * (REAL)-0.70710678118654752440) + z * density;
+        }
+        break;
+    case TUTTI_ACT_SILU:
+        for (int64_t j = 0; j < count; j++) {
+            const REAL z = OF(within)(from[j], 800), gate = 1 / (1 + OF(tutti__exp)(-z));
+            d[j] *= gate + z * gate * (1 - gate);
+        }
+        break;
+    }
+}
+
+/* A tile of x W^T: add the bias, round to z, keep it if asked, y = act(z). */
+static void OF(finish_forward)(void *data, const tutti__tile *tile)
+{
+    const tutti__linear_args *args = data;
+    const tutti__linear_shape *shape = &args->shape;
+    const tutti_dtype dtype = shape->dtype;
+    REAL *restrict bias = tile->row;
+    if (args->bias) OF(tutti__load)(bias, tutti__at(args->bias, dtype, tile->j), dtype, tile->cols);
+    for (int64_t r = 0; r < tile->rows; r++) {
+        REAL *restrict z = (REAL *)tile->data + r * tile->cols;
+        const int64_t row = tile->i + r;
+        if (args->bias)
+            for (int64_t j = 0; j < tile->cols; j++) z[j] += bias[j];
+        OF(tutti__round)(z, dtype, tile->cols);
+        if (args->saved)
+            OF(tutti__store)
+            (tutti__at(args->saved, dtype, row * shape->out + tile->j), dtype, z, tile->cols);
+        OF(activate)(z, shape, tile->cols);
+        OF(tutti__store)
+        (tutti__at(tutti__row(&args->y, row), dtype, tile->j), dtype, z, tile->cols);
+    }
+}
+
+/* A tile of dx. */
+static void OF(finish_dx)(void *data, const tutti__tile *tile)
+{
+    const tutti__linear_args *args = data;
+    for (int64_t r = 0; r < tile->rows; r++)
+        OF(tutti__store)
+        (tutti__at(tutti__row(&args->dx, tile->i + r), args->dx.dtype, tile->j), args->dx.dtype,
+         (REAL *)tile->data + r * tile->cols, tile->cols);
+}
+
+/* A tile of dW, which is of REALs. */
+static void OF(finish_dweight)(void *data, const tutti__tile *tile)
+{
+    const tutti__linear_args *args = data;
+    for (int64_t r = 0; r < tile->rows; r++) {
+        const REAL *restrict sum = (REAL *)tile->data + r * tile->cols;
+        REAL *restrict dw = (REAL *)args->dweight + (tile->i + r) * args->shape.in + tile->j;
+        if (args->accumulate)
+            for (int64_t j = 0; j < tile->cols; j++) dw[j] += sum[j];
+        else
+            memcpy(dw, sum, (size_t)tile->cols * sizeof *dw);
+    }
+}
+
+/* dz = dy * act', and the partial sums of db, by blocks of rows. */
+TUTTI__VECTORISED
+static void OF(backward_blocks)(void *data, int64_t begin, int64_t end, int thread)
+{
+    const backward_task *t = data;
+    const tutti__linear_args *args = t->args;
+    const tutti__linear_shape *shape = &args->shape;
+    const int64_t cols = shape->out;
+    REAL *spare = (REAL *)(t->rows + (size_t)thread * t->thread_bytes);
+    REAL *restrict from = (REAL *)((char *)spare + t->row_bytes);
+    for (int64_t block = begin; block < end; block++) {
+        REAL *restrict sum =
+            args->dbias ? (REAL *)(t->partials + (size_t)block * t->row_bytes) : NULL;
+        if (sum) memset(sum, 0, (size_t)cols * sizeof *sum);
+        const int64_t first = block * t->blocks.rows;
+        const int64_t last =
+            shape->rows - first < t->blocks.rows ? shape->rows : first + t->blocks.rows;
+        for (int64_t row = first; row < last; row++) {
+            REAL *restrict d = t->dz ? (REAL *)t->dz + row * cols : spare;
+            OF(tutti__load)(d, tutti__row(&args->dy, row), shape->dtype, cols);
+            if (t->dz) {
+                const void *have = args->saved ? tutti__at(args->saved, shape->dtype, row * cols)
+                                               : tutti__row(&args->y, row);
+                OF(tutti__load)(from, have, shape->dtype, cols);
+                OF(activate_backward)(d, from, shape, cols);
+            }
+            if (sum)
+                for (int64_t j = 0; j < cols; j++) sum[j] += d[j];
+        }
+    }
+}
+
+#undef REAL
+#undef OF

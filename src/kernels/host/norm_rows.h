@@ -1,0 +1,100 @@
+/* Bodies of norm.c, for one REAL. */
+#include "kernels/host/sum_rows.h"
+
+/* y = (x - mean) * rstd * gamma + beta */
+TUTTI__VECTORISED
+static void OF(norm_forward_rows)(void *data, int64_t begin, int64_t end, int thread)
+{
+    const forward_task *t = data;
+    const tutti__norm_forward_args *args = t->args;
+    const int64_t cols = args->cols;
+    const REAL *restrict gamma = t->gamma, *restrict beta = t->beta;
+    REAL *restrict x = (REAL *)(t->rows + (size_t)thread * t->thread_bytes);
+    REAL *restrict r = (REAL *)((char *)x + t->row_bytes);
+    for (int64_t row = begin; row < end; row++) {
+        OF(tutti__load)(x, tutti__row(&args->x, row), args->x.dtype, cols);
+        if (args->residual.data) {
+            OF(tutti__load)(r, tutti__row(&args->residual, row), args->residual.dtype, cols);
+            for (int64_t j = 0; j < cols; j++) x[j] += r[j];
+            OF(tutti__round)(x, args->x.dtype, cols);
+            if (args->sum.data)
+                OF(tutti__store)(tutti__row(&args->sum, row), args->sum.dtype, x, cols);
+        }
+        if (args->centered) {
+            const REAL mean = (REAL)(OF(row_sum)(x, cols) / (double)cols);
+            for (int64_t j = 0; j < cols; j++) x[j] -= mean;
+            if (args->mean) ((REAL *)args->mean)[row] = mean;
+        }
+        const double square = OF(row_dot)(x, x, cols) / (double)cols;
+        const REAL rstd = (REAL)(1 / sqrt(square + args->eps));
+        if (args->rstd) ((REAL *)args->rstd)[row] = rstd;
+        if (beta)
+            for (int64_t j = 0; j < cols; j++) x[j] = x[j] * rstd * gamma[j] + beta[j];
+        else if (gamma)
+            for (int64_t j = 0; j < cols; j++) x[j] = x[j] * rstd * gamma[j];
+        else
+            for (int64_t j = 0; j < cols; j++) x[j] = x[j] * rstd;
+        OF(tutti__store)(tutti__row(&args->y, row), args->y.dtype, x, cols);
+    }
+}
+
+/* With g = dy * gamma and n = (x - mean) * rstd:
+ *     dx = rstd * (g - mean(g) - n * mean(g * n)) + dsum,   dgamma = sum of dy * n,   dbeta = sum of dy
+ * mean(g) only if centered.  dgamma and dbeta of a block of rows go to the block's partial rows. */
+TUTTI__VECTORISED
+static void OF(norm_backward_blocks)(void *data, int64_t begin, int64_t end, int thread)
+{
+    const backward_task *t = data;
+    const tutti__norm_backward_args *args = t->args;
+    const int64_t cols = args->cols;
+    const REAL *restrict gamma = t->gamma, *mean = args->mean, *rstd = args->rstd;
+    REAL *restrict n = (REAL *)(t->rows + (size_t)thread * t->thread_bytes);
+    REAL *restrict g = (REAL *)((char *)n + t->row_bytes);
+    REAL *restrict s = (REAL *)((char *)g + t->row_bytes);
+    for (int64_t block = begin; block < end; block++) {
+        REAL *restrict dgamma =
+            args->dgamma ? (REAL *)(t->dgamma + (size_t)block * t->row_bytes) : NULL;
+        REAL *restrict dbeta =
+            args->dbeta ? (REAL *)(t->dbeta + (size_t)block * t->row_bytes) : NULL;
+        if (dgamma) memset(dgamma, 0, (size_t)cols * sizeof *dgamma);
+        if (dbeta) memset(dbeta, 0, (size_t)cols * sizeof *dbeta);
+        const int64_t first = block * t->blocks.rows;
+        const int64_t last =
+            args->rows - first < t->blocks.rows ? args->rows : first + t->blocks.rows;
+        for (int64_t row = first; row < last; row++) {
+            const REAL mu = args->centered ? mean[row] : 0, scale = rstd[row];
+            OF(tutti__load)(n, tutti__row(&args->x, row), args->x.dtype, cols);
+            OF(tutti__load)(g, tutti__row(&args->dy, row), args->dy.dtype, cols);
+            for (int64_t j = 0; j < cols; j++) n[j] = (n[j] - mu) * scale;
+            if (dgamma)
+                for (int64_t j = 0; j < cols; j++) dgamma[j] += g[j] * n[j];
+            if (dbeta)
+                for (int64_t j = 0; j < cols; j++) dbeta[j] += g[j];
+            if (!args->dx.data) continue;
+            if (gamma)
+                for (int64_t j = 0; j < cols; j++) g[j] *= gamma[j];
+            const REAL mean_g = args->centered ? (REAL)(OF(row_sum)(g, cols) / (double)cols) : 0;
+            const REAL mean_gn = (REAL)(OF(row_dot)(g, n, cols) / (double)cols);
+            for (int64_t j = 0; j < cols; j++) g[j] = scale * (g[j] - mean_g - n[j] * mean_gn);
+            if (args->dsum.data) {
+                OF(tutti__load)(s, tutti__row(&args->dsum, row), args->dsum.dtype, cols);
+                for (int64_t j = 0; j < cols; j++) g[j] += s[j];
+            }
+            OF(tutti__store)(tutti__row(&args->dx, row), args->dx.dtype, g, cols);
+        }
+    }
+}
+
+/* A parameter as a row of REALs, `offset` added (1 for zero-centred gamma). */
+static const void *OF(widen_param)(void *room, const void *param, tutti_dtype dtype, int64_t cols,
+                                   REAL offset)
+{
+    REAL *row = room;
+    OF(tutti__load)(row, param, dtype, cols);
+    if (offset != 0)
+        for (int64_t j = 0; j < cols; j++) row[j] += offset;
+    return row;
+}
+
+#undef REAL
+#undef OF
