@@ -107,6 +107,9 @@ void expected_free(expected *e)
 
 void check_expected(const char *what, const operand *got, const expected *e, bool sharp)
 {
+    for (int64_t i = 0; i < e->count; i++) /* beyond the type's range there is infinity */
+        if (isinf(harness_round(got->buffer.dtype, e->want[i])))
+            e->want[i] = harness_round(got->buffer.dtype, e->want[i]);
     CHECK_CLOSE(what, got->values, e->want, e->bound, e->count);
     if (sharp)
         CHECK(oracle_is_sharp(e->want, e->bound, e->count, got->buffer.dtype),

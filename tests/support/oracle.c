@@ -15,12 +15,14 @@ double oracle_depth(int64_t n)
     return n <= 1 ? 0 : n <= 8 ? (double)(n - 1) : 7 + log2((double)n / 8);
 }
 
-/* Root of the sum of squares of independent errors. */
+/* Root of the sum of squares of independent errors, which may be too small to square. */
 static double together(const double *errors, int count)
 {
-    double sum = 0;
-    for (int i = 0; i < count; i++) sum += errors[i] * errors[i];
-    return sqrt(sum);
+    double most = 0, sum = 0;
+    for (int i = 0; i < count; i++) most = fmax(most, fabs(errors[i]));
+    if (most == 0 || isinf(most)) return most;
+    for (int i = 0; i < count; i++) sum += (errors[i] / most) * (errors[i] / most);
+    return most * sqrt(sum);
 }
 #define TOGETHER(...) \
     together((const double[]){__VA_ARGS__}, (int)(sizeof((double[]){__VA_ARGS__}) / sizeof(double)))
