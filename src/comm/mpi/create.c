@@ -1,9 +1,11 @@
 /* Setting up a communicator over MPI: every phase is agreed by all ranks before anyone goes on to the next. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "comm/mpi/channel.h"
+#include "core/version.h"
 #include "tutti/mpi.h"
 
 /* MPI can be called from this thread. */
@@ -216,4 +218,14 @@ tutti_status tutti_comm_create_from_mpi(tutti_context *ctx, const tutti_comm_des
                                         MPI_Comm mpi_comm, tutti_comm **comm)
 {
     return create(ctx, desc, mpi_comm, "comm_create_from_mpi", comm);
+}
+
+void tutti__mpi_describe(char *text, size_t size)
+{
+    char library[MPI_MAX_LIBRARY_VERSION_STRING] = "";
+    int length = 0, initialized = 0;
+    MPI_Get_library_version(library, &length);
+    MPI_Initialized(&initialized);
+    library[strcspn(library, ",\n")] = 0; /* the rest is who built it where */
+    snprintf(text, size, "mpi: %s, %s", library, initialized ? "initialised" : "not initialised");
 }

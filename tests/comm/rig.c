@@ -1,0 +1,105 @@
+/* MPI around the harness; see rig.h. */
+#include "rig.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#ifdef RIG_WITH_MPI
+#include <mpi.h>
+#endif
+
+static int rank, size = 1, local_rank;
+static tutti_context *context;
+
+int rig_rank(void)
+{
+    return rank;
+}
+
+int rig_size(void)
+{
+    return size;
+}
+
+static void max_over_ranks(int *values, int count)
+{
+#ifdef RIG_WITH_MPI
+    MPI_Allreduce(MPI_IN_PLACE, values, count, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+#else
+    (void)values, (void)count;
+#endif
+}
+
+int rig_worst(int value)
+{
+    max_over_ranks(&value, 1);
+    return value;
+}
+
+void rig_barrier(void)
+{
+    rig_worst(0);
+}
+
+tutti_context *rig_context(void)
+{
+    int devices = harness_devices();
+    if (!context) context = harness_new_context(devices > 0 ? local_rank % devices : 0, 1);
+    return context;
+}
+
+bool rig_has_gpu_each(void)
+{
+    int crowded = harness_backend() != TUTTI_BACKEND_CUDA || local_rank >= harness_devices();
+    return !rig_worst(crowded);
+}
+
+tutti_comm *rig_comm(tutti_context *ctx, tutti_transport transport, double timeout)
+{
+    tutti_comm_desc desc = TUTTI_COMM_DESC_INIT;
+    desc.transport = transport;
+    if (timeout > 0) desc.timeout = timeout;
+    if (transport == TUTTI_TRANSPORT_NCCL && harness_backend() != TUTTI_BACKEND_CUDA) {
+        harness_skip("nccl wants the cuda backend");
+        return NULL;
+    }
+    if (transport == TUTTI_TRANSPORT_NCCL && !rig_has_gpu_each()) {
+        harness_skip("%d ranks want a GPU each, there are %d", size, harness_devices());
+        return NULL;
+    }
+    if (transport == TUTTI_TRANSPORT_SELF && size > 1) {
+        harness_skip("self has one rank");
+        return NULL;
+    }
+    tutti_comm *comm = NULL;
+    tutti_status status = tutti_comm_create(ctx, &desc, &comm);
+    if (status == TUTTI_ERR_UNSUPPORTED) {
+        harness_skip("%s", tutti_last_error());
+        return NULL;
+    }
+    harness_check_status(status, "tutti_comm_create", __FILE__, __LINE__);
+    return comm;
+}
+
+int rig_main(int argc, char **argv, const char *suite, const harness_test *tests, int count)
+{
+#ifdef RIG_WITH_MPI
+    int provided;
+    MPI_Comm node;
+    MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &provided);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &node);
+    MPI_Comm_rank(node, &local_rank);
+    MPI_Comm_free(&node);
+    harness_set_ranks(rank, size, max_over_ranks);
+#endif
+    int code = harness_main(argc, argv, suite, tests, count);
+    tutti_context_destroy(&context);
+#ifdef RIG_WITH_MPI
+    fflush(NULL);
+    MPI_Barrier(MPI_COMM_WORLD);
+    MPI_Finalize();
+#endif
+    return code;
+}

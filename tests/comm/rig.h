@@ -1,0 +1,24 @@
+/* What the tests of communicators share: MPI around the harness, a context a rank, a communicator a transport. */
+#ifndef TESTS_COMM_RIG_H
+#define TESTS_COMM_RIG_H
+
+#include "harness.h"
+
+/* main of a test program: under mpirun, or alone with one rank. */
+int rig_main(int argc, char **argv, const char *suite, const harness_test *tests, int count);
+
+int rig_rank(void);
+int rig_size(void);
+
+/* This rank's context: on the GPU of its local number, or on one that it shares when there are too few. */
+tutti_context *rig_context(void);
+/* A communicator of all ranks, or NULL with the test marked as skipped where that transport cannot be had here.
+ * timeout 0: the default. */
+tutti_comm *rig_comm(tutti_context *ctx, tutti_transport transport, double timeout);
+/* Every rank has a GPU of its own. */
+bool rig_has_gpu_each(void);
+/* Without the library's help: everybody waits here, or knows the worst value of all. */
+void rig_barrier(void);
+int rig_worst(int value);
+
+#endif
