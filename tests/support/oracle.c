@@ -426,6 +426,10 @@ void oracle_linear_backward(const oracle_linear *o, const double *x, const doubl
             double own = is_smooth(o->activation)
                              ? 2 * rounded * rounded + 8 * u * (1 + fabs((double)z))
                              : 2 * u * fabs((double)slope);
+            /* 1 - tanh^2 carries twice the error of tanh, 2 u near 1, and two roundings */
+            if (o->activation == TUTTI_ACT_GELU)
+                own +=
+                    (FUNCTION + 2) * u * fabs((double)z) * 0.4 * (1 + 0.134145 * (double)(z * z));
             real product = slope * dy[at];
             dz[at] = (double)product;
             /* dz may be rounded to the type before the products */
