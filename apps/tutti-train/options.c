@@ -80,7 +80,7 @@ static const struct argp_option argp_options[] = {
     {NULL, 0, NULL, 0,
      "The model: DEPTH blocks of norm, linear layer and activation, then ten outputs:", 2},
     {"width", KEY_WIDTH, "N", 0, "outputs of each block (default 256)", 2},
-    {"depth", KEY_DEPTH, "N", 0, "number of blocks (default 1)", 2},
+    {"depth", KEY_DEPTH, "N", 0, "number of blocks (default 2)", 2},
     {"norm", KEY_NORM, "KIND", 0, "layernorm (default) or rmsnorm", 2},
     {"activation", KEY_ACTIVATION, "NAME", 0,
      "none, relu (default), leaky_relu, gelu, gelu_erf, squared_relu or silu", 2},
@@ -91,7 +91,7 @@ static const struct argp_option argp_options[] = {
      "images a step, over all ranks together: results do not depend on the number of ranks "
      "(default 256)",
      3},
-    {"lr", KEY_LR, "X", 0, "highest learning rate (default 0.002)", 3},
+    {"lr", KEY_LR, "X", 0, "highest learning rate (default 0.003)", 3},
     {"warmup", KEY_WARMUP, "STEPS", 0,
      "steps over which the learning rate rises, before it falls along a cosine (default: a tenth "
      "of "
@@ -345,12 +345,12 @@ int train_options_parse(train_options *options, int argc, char **argv, bool quie
     *options = (train_options){
         .data = TRAIN_DATA_DIR,
         .width = 256,
-        .depth = 1,
+        .depth = 2,
         .norm = TRAIN_NORM_LAYERNORM,
         .activation = TUTTI_ACT_RELU,
         .epochs = 8,
         .batch = 256,
-        .lr = 0.002,
+        .lr = 0.003,
         .weight_decay = 0.01,
         .warmup = -1,
         .loss_scale = 65536.0,
