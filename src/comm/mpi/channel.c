@@ -142,7 +142,6 @@ static void channel_destroy(tutti_comm *comm)
 {
     tutti__channel *channel = comm->channel;
     if (!channel) return;
-    comm->channel = NULL;
     int finalized = 0;
     MPI_Finalized(&finalized);
     /* a collective under way can be neither cancelled nor freed: its memory is left to it */
@@ -165,6 +164,7 @@ static void channel_destroy(tutti_comm *comm)
     free(channel->sends);
     free(channel->heard);
     free(channel);
+    comm->channel = NULL;
 }
 
 const tutti__control tutti__mpi_control = {
