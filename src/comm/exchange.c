@@ -164,6 +164,7 @@ tutti_status tutti__exchange_issue(tutti_grad_sync *sync, tutti_context *ctx, in
     tutti__timeline *times = now_times(sync);
     size_t bytes = (size_t)range->at.count * tutti_dtype_size(range->at.dtype);
     range->sequence = ++sync->comm->sequence;
+    range->state = TUTTI__RANGE_ISSUED;
     sync->issued[sync->issued_count++] = r;
     TUTTI_TRY(mark_range(sync, times->ready, r, ctx->stream));
     switch (sync->comm->transport->style) {
@@ -188,9 +189,7 @@ tutti_status tutti__exchange_issue(tutti_grad_sync *sync, tutti_context *ctx, in
     TUTTI_TRY(fork_stream(sync, ctx));
     TUTTI_TRY(mark_range(sync, times->begin, r, sync->stream));
     TUTTI_TRY(run->copy(sync->device, sync->stream, range->staging, range->at.data, bytes));
-    TUTTI_TRY(run->event_record(sync->device, range->copied, sync->stream));
-    range->state = TUTTI__RANGE_COPYING;
-    return TUTTI_OK;
+    return run->event_record(sync->device, range->copied, sync->stream);
 }
 
 /* The sum has landed. */

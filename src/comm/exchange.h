@@ -8,11 +8,10 @@
 
 /* How far a range has come in this step. */
 typedef enum tutti__range_state {
-    TUTTI__RANGE_OPEN,      /* gradients are missing */
-    TUTTI__RANGE_COPYING,   /* on its way from the device to the host (staged) */
-    TUTTI__RANGE_FLYING,    /* MPI has it */
-    TUTTI__RANGE_RETURNING, /* the sum is on its way back to the device (staged) */
-    TUTTI__RANGE_DONE       /* summed, or enqueued on a stream */
+    TUTTI__RANGE_OPEN,   /* gradients are missing */
+    TUTTI__RANGE_ISSUED, /* complete; waits for its turn, and staged for its copy to the host */
+    TUTTI__RANGE_FLYING, /* MPI has it */
+    TUTTI__RANGE_DONE    /* summed, or enqueued on a stream */
 } tutti__range_state;
 
 /* A point in time: an event on a device, the clock on the host. */

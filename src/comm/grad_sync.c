@@ -370,26 +370,27 @@ static tutti_status begin_step(tutti_grad_sync *sync, tutti_context *ctx)
     return tutti__exchange_mark(sync, &sync->times[sync->current].start, ctx->stream);
 }
 
-/* A parameter's gradient is complete on this rank; ranges that are so too go out. */
-static tutti_status set_ready(tutti_grad_sync *sync, tutti_context *ctx, tutti__sync_entry *entry)
-{
-    entry->ready = true;
-    int g = entry->gradient;
-    if (--sync->missing[g] > 0) return TUTTI_OK;
-    for (int r = sync->gradients[g].first_range; r <= sync->gradients[g].last_range; r++) {
-        if (--sync->ranges[r].missing > 0) continue;
-        if (sync->desc.check) TUTTI_TRY(check_range(sync, r));
-        TUTTI_TRY(tutti__exchange_issue(sync, ctx, r));
-    }
-    return TUTTI_OK;
-}
-
+/* These parameters' gradients are complete on this rank; ranges that are so too go out, in their order. */
 static tutti_status ready(tutti_grad_sync *sync, tutti_context *ctx,
                           tutti__sync_entry *const *entries, int count)
 {
     sync->forked = false;
     tutti_status status = begin_step(sync, ctx);
-    for (int i = 0; i < count && status == TUTTI_OK; i++) status = set_ready(sync, ctx, entries[i]);
+    int first = sync->range_count, last = -1;
+    for (int i = 0; i < count; i++) {
+        const tutti__gradient *gradient = &sync->gradients[entries[i]->gradient];
+        entries[i]->ready = true;
+        if (--sync->missing[entries[i]->gradient] > 0) continue;
+        for (int r = gradient->first_range; r <= gradient->last_range; r++)
+            sync->ranges[r].missing--;
+        if (gradient->first_range < first) first = gradient->first_range;
+        if (gradient->last_range > last) last = gradient->last_range;
+    }
+    for (int r = first; r <= last && status == TUTTI_OK; r++) {
+        if (sync->ranges[r].missing > 0 || sync->ranges[r].state != TUTTI__RANGE_OPEN) continue;
+        if (sync->desc.check) status = check_range(sync, r);
+        if (status == TUTTI_OK) status = tutti__exchange_issue(sync, ctx, r);
+    }
     if (status == TUTTI_OK && sync->comm->transport->style == TUTTI__STYLE_HOST)
         status = tutti__exchange_advance(sync);
     return status == TUTTI_OK ? TUTTI_OK : fail_for_good(sync, status);

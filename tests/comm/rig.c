@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #ifdef RIG_WITH_MPI
 #include <mpi.h>
@@ -59,16 +60,8 @@ tutti_comm *rig_comm(tutti_context *ctx, tutti_transport transport, double timeo
     tutti_comm_desc desc = TUTTI_COMM_DESC_INIT;
     desc.transport = transport;
     if (timeout > 0) desc.timeout = timeout;
-    if (transport == TUTTI_TRANSPORT_NCCL && harness_backend() != TUTTI_BACKEND_CUDA) {
-        harness_skip("nccl wants the cuda backend");
-        return NULL;
-    }
     if (transport == TUTTI_TRANSPORT_NCCL && !rig_has_gpu_each()) {
         harness_skip("%d ranks want a GPU each, there are %d", size, harness_devices());
-        return NULL;
-    }
-    if (transport == TUTTI_TRANSPORT_SELF && size > 1) {
-        harness_skip("self has one rank");
         return NULL;
     }
     tutti_comm *comm = NULL;
@@ -81,7 +74,15 @@ tutti_comm *rig_comm(tutti_context *ctx, tutti_transport transport, double timeo
     return comm;
 }
 
-int rig_main(int argc, char **argv, const char *suite, const harness_test *tests, int count)
+/* The harness reads the options; only this one decides which tests there are. */
+static bool wants_cuda(int argc, char **argv)
+{
+    for (int i = 1; i + 1 < argc; i++)
+        if (!strcmp(argv[i], "--backend") && !strcmp(argv[i + 1], "cuda")) return true;
+    return false;
+}
+
+int rig_main(int argc, char **argv, const char *suite, const rig_test *tests, int count)
 {
 #ifdef RIG_WITH_MPI
     int provided;
@@ -94,7 +95,14 @@ int rig_main(int argc, char **argv, const char *suite, const harness_test *tests
     MPI_Comm_free(&node);
     harness_set_ranks(rank, size, max_over_ranks);
 #endif
-    int code = harness_main(argc, argv, suite, tests, count);
+    harness_test *chosen = harness_calloc((size_t)count, sizeof *chosen);
+    int n = 0;
+    for (int i = 0; i < count; i++)
+        if (size >= tests[i].min_ranks && (!tests[i].max_ranks || size <= tests[i].max_ranks) &&
+            (!tests[i].cuda_only || wants_cuda(argc, argv)))
+            chosen[n++] = (harness_test){tests[i].name, tests[i].run};
+    int code = harness_main(argc, argv, suite, chosen, n);
+    free(chosen);
     tutti_context_destroy(&context);
 #ifdef RIG_WITH_MPI
     fflush(NULL);

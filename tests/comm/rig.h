@@ -4,8 +4,16 @@
 
 #include "harness.h"
 
+/* A test function, and where it has something to say: not being there is not being skipped. */
+typedef struct rig_test {
+    const char *name;
+    void (*run)(void);
+    int min_ranks, max_ranks; /* 0: any */
+    bool cuda_only;           /* with --backend cuda */
+} rig_test;
+
 /* main of a test program: under mpirun, or alone with one rank. */
-int rig_main(int argc, char **argv, const char *suite, const harness_test *tests, int count);
+int rig_main(int argc, char **argv, const char *suite, const rig_test *tests, int count);
 
 int rig_rank(void);
 int rig_size(void);

@@ -1,0 +1,494 @@
+/* The gradient exchange: sums of a sharded batch equal one rank's, ranges go out while backward runs, and what may go
+ * wrong is said. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "rig.h"
+
+enum { LAYERS = 4, WIDTH = 40, BATCH = 12 };
+
+/* x -> norm -> linear -> linear -> linear, all WIDTH wide; f64, so that sums hardly depend on their order. */
+typedef struct model {
+    tutti_context *ctx;
+    tutti_layer *layers[LAYERS];
+    tutti_params *params;
+    tutti_tensor x[LAYERS + 1], dx[LAYERS + 1];
+    void *saved[LAYERS];
+    void *memory[4 * LAYERS + 4];
+    int memories;
+    int64_t rows;
+} model;
+
+static void *device(model *m, size_t bytes)
+{
+    void *data = NULL;
+    CHECK_OK(tutti_alloc(m->ctx, bytes, &data));
+    m->memory[m->memories++] = data;
+    return data;
+}
+
+static tutti_tensor rows_of(model *m)
+{
+    size_t bytes = (size_t)(m->rows + 1) * WIDTH * sizeof(double);
+    return tutti_tensor_2d(device(m, bytes), TUTTI_F64, m->rows, WIDTH);
+}
+
+/* rows [first, first + rows) of the batch's inputs and of the loss gradient */
+static void put_rows(model *m, const tutti_tensor *tensor, uint64_t seed, int64_t first)
+{
+    harness_rng rng = {seed};
+    double values[BATCH * WIDTH];
+    harness_fill(&rng, values, BATCH * WIDTH, TUTTI_F64, 0, 1);
+    CHECK_OK(tutti_copy(m->ctx, tensor->data, values + first * WIDTH,
+                        (size_t)(m->rows * WIDTH) * sizeof *values));
+    CHECK_OK(tutti_context_synchronize(m->ctx));
+}
+
+static model model_make(tutti_context *ctx, tutti_allocator memory, int64_t first, int64_t rows)
+{
+    model m = {.ctx = ctx, .rows = rows};
+    tutti_rmsnorm_desc norm = TUTTI_RMSNORM_DESC_INIT;
+    norm.cols = WIDTH;
+    norm.x_dtype = norm.param_dtype = norm.y_dtype = TUTTI_F64;
+    CHECK_OK(tutti_rmsnorm_create(ctx, &norm, &m.layers[0]));
+    tutti_linear_desc linear = TUTTI_LINEAR_DESC_INIT;
+    linear.in = linear.out = WIDTH;
+    linear.dtype = TUTTI_F64;
+    linear.activation = TUTTI_ACT_SILU;
+    for (int l = 1; l < LAYERS; l++) CHECK_OK(tutti_linear_create(ctx, &linear, &m.layers[l]));
+    tutti_params_desc desc = TUTTI_PARAMS_DESC_INIT;
+    desc.master_dtype = TUTTI_F64;
+    desc.gradient_memory = memory;
+    CHECK_OK(tutti_params_create(ctx, &desc, &m.params));
+    for (int l = 0; l < LAYERS; l++) {
+        char name[32];
+        snprintf(name, sizeof name, "layer%d", l);
+        CHECK_OK(tutti_params_add(m.params, m.layers[l], name));
+    }
+    CHECK_OK(tutti_params_build(m.params, ctx));
+    CHECK_OK(tutti_params_init(m.params, ctx, 7));
+    for (int l = 0; l <= LAYERS; l++) {
+        m.x[l] = rows_of(&m);
+        m.dx[l] = rows_of(&m);
+    }
+    for (int l = 0; l < LAYERS; l++)
+        m.saved[l] = device(&m, tutti_layer_saved_bytes(m.layers[l], rows) + 16);
+    put_rows(&m, &m.x[0], 11, first);
+    put_rows(&m, &m.dx[LAYERS], 12, first);
+    return m;
+}
+
+static void model_free(model *m)
+{
+    tutti_params_destroy(&m->params);
+    for (int l = 0; l < LAYERS; l++) tutti_layer_destroy(&m->layers[l]);
+    for (int i = 0; i < m->memories; i++) CHECK_OK(tutti_free(m->ctx, &m->memory[i]));
+}
+
+static void run_layer(model *m, int l, bool backward)
+{
+    tutti_call call = TUTTI_CALL_INIT;
+    call.in[0] = &m->x[l];
+    call.out[0] = &m->x[l + 1];
+    call.saved = m->saved[l];
+    if (backward) {
+        call.upstream[0] = &m->dx[l + 1];
+        call.din[0] = &m->dx[l];
+        CHECK_OK(tutti_layer_backward(m->layers[l], m->ctx, &call));
+    } else
+        CHECK_OK(tutti_layer_forward(m->layers[l], m->ctx, &call));
+}
+
+/* One step; sync NULL: without exchange. */
+static void run_step(model *m, tutti_grad_sync *sync)
+{
+    for (int l = 0; l < LAYERS; l++) run_layer(m, l, false);
+    for (int l = LAYERS - 1; l >= 0; l--) {
+        run_layer(m, l, true);
+        if (sync) CHECK_OK(tutti_grad_sync_ready(sync, m->ctx, m->layers[l]));
+    }
+    if (sync) CHECK_OK(tutti_grad_sync_finish(sync, m->ctx));
+}
+
+static double *gradients(model *m, int64_t *count)
+{
+    tutti_tensor flat;
+    CHECK_OK(tutti_params_flat(m->params, TUTTI_PARAMS_GRAD, &flat));
+    *count = tutti_tensor_count(&flat);
+    double *values = harness_calloc((size_t)*count, sizeof *values);
+    CHECK_OK(tutti_copy(m->ctx, values, flat.data, (size_t)*count * sizeof *values));
+    CHECK_OK(tutti_context_synchronize(m->ctx));
+    return values;
+}
+
+static int64_t shard(int rank)
+{
+    return BATCH * rank / rig_size();
+}
+
+/* The exchanged gradients are those of the whole batch on one rank. */
+static void compare_with_one_rank(model *m, model *whole)
+{
+    int64_t n, other;
+    double *got = gradients(m, &n), *want = gradients(whole, &other);
+    CHECK(n == other, "%lld and %lld gradients", (long long)n, (long long)other);
+    double *bound = harness_calloc((size_t)n, sizeof *bound);
+    for (int64_t i = 0; i < n; i++) bound[i] = 1e-11;
+    CHECK_CLOSE("gradients", got, want, bound, n);
+    free(bound);
+    free(want);
+    free(got);
+}
+
+static void sums_over(tutti_transport transport, size_t range_bytes, int check)
+{
+    tutti_context *ctx = rig_context();
+    tutti_comm *comm = rig_comm(ctx, transport, 0);
+    if (!comm) return;
+    int64_t first = shard(rig_rank()), rows = shard(rig_rank() + 1) - first;
+    tutti_allocator none = {NULL, NULL, NULL};
+    model m = model_make(ctx, tutti_comm_allocator(comm), first, rows);
+    model whole = model_make(ctx, none, 0, BATCH);
+    CHECK_OK(tutti_comm_broadcast_params(comm, ctx, m.params));
+    tutti_grad_sync_desc desc = TUTTI_GRAD_SYNC_DESC_INIT;
+    desc.range_bytes = range_bytes;
+    desc.last_range_bytes = range_bytes;
+    desc.check = check;
+    tutti_grad_sync *sync = NULL;
+    CHECK_OK(tutti_grad_sync_create(comm, ctx, m.params, &desc, &sync));
+    run_step(&whole, NULL);
+    for (int step = 0; step < 3 && sync; step++) {
+        run_step(&m, sync);
+        compare_with_one_rank(&m, &whole);
+    }
+    tutti_grad_sync_info info = {0};
+    CHECK_OK(tutti_grad_sync_get_info(sync, &info));
+    int64_t bytes = ((LAYERS - 1) * (WIDTH * WIDTH + WIDTH) + WIDTH) * (int64_t)sizeof(double);
+    CHECK(info.steps == 3, "%lld steps", (long long)info.steps);
+    CHECK(info.bytes == bytes, "%lld bytes, want %lld", (long long)info.bytes, (long long)bytes);
+    CHECK(info.ranges >= bytes / (int64_t)range_bytes, "%d ranges", info.ranges);
+    tutti_grad_sync_destroy(&sync);
+    model_free(&whole);
+    model_free(&m);
+    tutti_comm_destroy(&comm);
+}
+
+/* With 4 KiB ranges the first exchange begins before the backward of the first layer has ended. */
+static void overlap_over(tutti_transport transport)
+{
+    tutti_context *ctx = rig_context();
+    tutti_comm *comm = rig_comm(ctx, transport, 0);
+    if (!comm) return;
+    tutti_allocator none = {NULL, NULL, NULL};
+    model m = model_make(ctx, none, 0, BATCH);
+    tutti_grad_sync_desc desc = TUTTI_GRAD_SYNC_DESC_INIT;
+    desc.range_bytes = 4096;
+    desc.timeline = 1;
+    tutti_grad_sync *sync = NULL;
+    tutti_grad_sync_info info = {0};
+    CHECK_OK(tutti_grad_sync_create(comm, ctx, m.params, &desc, &sync));
+    CHECK(tutti_grad_sync_get_timeline(sync, NULL, NULL, NULL, NULL) == TUTTI_ERR_STATE,
+          "a timeline before a step");
+    CHECK_OK(tutti_grad_sync_get_info(sync, &info));
+    run_step(&m, sync); /* the first one plans and connects */
+    run_step(&m, sync);
+    int n = info.ranges;
+    CHECK(n >= 8, "%d ranges", n);
+    double *ready = harness_calloc((size_t)n, sizeof *ready);
+    double *begin = harness_calloc((size_t)n, sizeof *begin);
+    double *end = harness_calloc((size_t)n, sizeof *end);
+    double finish = -1;
+    CHECK_OK(tutti_grad_sync_get_timeline(sync, ready, begin, end, &finish));
+    for (int r = 0; r < n && !harness_failures(); r++) {
+        CHECK(ready[r] >= 0 && ready[r] <= begin[r] && begin[r] <= end[r],
+              "range %d: ready %g, begin %g, end %g", r, ready[r], begin[r], end[r]);
+        CHECK(r == 0 || ready[r] >= ready[r - 1], "range %d was ready before range %d", r, r - 1);
+    }
+    CHECK(finish >= ready[n - 1], "finish %g, last ready %g", finish, ready[n - 1]);
+    CHECK(begin[0] < ready[n - 1],
+          "the first exchange begins at %g ms, backward ends at %g ms: nothing overlaps", begin[0],
+          ready[n - 1]);
+    CHECK_OK(tutti_grad_sync_get_timeline(sync, NULL, NULL, NULL, NULL));
+    free(end);
+    free(begin);
+    free(ready);
+    tutti_grad_sync_destroy(&sync);
+    model_free(&m);
+    tutti_comm_destroy(&comm);
+}
+
+/* A list of bound parameters: neighbours upwards or downwards in memory, strangers, other types, a shared gradient. */
+typedef struct listed {
+    tutti_param params[6];
+    const tutti_param *list[6];
+    void *memory;
+    int64_t count; /* floats */
+} listed;
+
+static void listed_make(tutti_context *ctx, listed *l)
+{
+    /* offsets in floats: two going up, two going down, one f64, one that shares the second's gradient */
+    static const int64_t offset[] = {0, 700, 4000, 2001, 5000, 700};
+    static const int64_t size[] = {700, 1301, 900, 1999, 33, 1301};
+    *l = (listed){.count = 6000};
+    CHECK_OK(tutti_alloc(ctx, (size_t)l->count * sizeof(float), &l->memory));
+    for (int i = 0; i < 6; i++) {
+        tutti_param *p = &l->params[i];
+        tutti_dtype dtype = i == 4 ? TUTTI_F64 : TUTTI_F32;
+        snprintf(p->name, sizeof p->name, "p%d", i);
+        p->grad = tutti_tensor_1d((float *)l->memory + offset[i], dtype, size[i]);
+        p->value = p->grad;
+        l->list[i] = p;
+    }
+}
+
+static void list_over(tutti_transport transport)
+{
+    tutti_context *ctx = rig_context();
+    tutti_comm *comm = rig_comm(ctx, transport, 0);
+    if (!comm) return;
+    listed l;
+    listed_make(ctx, &l);
+    tutti_grad_sync_desc desc = TUTTI_GRAD_SYNC_DESC_INIT;
+    desc.range_bytes = 2048;
+    desc.last_range_bytes = 1024;
+    tutti_grad_sync *sync = NULL;
+    CHECK_OK(tutti_grad_sync_create_list(comm, ctx, l.list, 6, &desc, &sync));
+    float *values = harness_calloc((size_t)l.count, sizeof *values);
+    double ranks = rig_size();
+    for (int step = 0; step < 2 && sync; step++) {
+        for (int64_t i = 0; i < l.count; i++)
+            values[i] = (float)((i * 13 + step) % 101 + rig_rank());
+        for (int i = 0; i < 33; i++) ((double *)(values + 5000))[i] = i + rig_rank();
+        CHECK_OK(tutti_copy(ctx, l.memory, values, (size_t)l.count * sizeof *values));
+        for (int i = 0; i < 5; i++) CHECK_OK(tutti_grad_sync_ready_param(sync, ctx, l.list[i]));
+        CHECK_FAILS(TUTTI_ERR_STATE, "'p1'", tutti_grad_sync_ready_param(sync, ctx, l.list[1]));
+        CHECK_FAILS(TUTTI_ERR_STATE, "'p5'", tutti_grad_sync_finish(sync, ctx));
+        CHECK_OK(tutti_grad_sync_ready_param(sync, ctx, l.list[5]));
+        CHECK_OK(tutti_grad_sync_finish(sync, ctx));
+        CHECK_OK(tutti_copy(ctx, values, l.memory, (size_t)l.count * sizeof *values));
+        CHECK_OK(tutti_context_synchronize(ctx));
+        double extra = ranks * (ranks - 1) / 2;
+        for (int64_t i = 0; i < l.count; i++) {
+            bool f64 = i >= 5000 && i < 5066, summed = i < 4900;
+            double want = (double)((i * 13 + step) % 101);
+            want = summed ? want * ranks + extra : want + rig_rank();
+            if (!f64 && values[i] != want) {
+                CHECK(false, "element %lld is %g, want %g", (long long)i, values[i], want);
+                break;
+            }
+        }
+        for (int i = 0; i < 33; i++) {
+            double got;
+            memcpy(&got, values + 5000 + 2 * i, sizeof got);
+            CHECK(got == i * ranks + extra, "f64 element %d is %g", i, got);
+        }
+    }
+    free(values);
+    tutti_grad_sync_destroy(&sync);
+    CHECK_OK(tutti_free(ctx, &l.memory));
+    tutti_comm_destroy(&comm);
+}
+
+/* Two layers with one weight: the range goes out when both are ready. */
+static void tied_over(tutti_transport transport)
+{
+    tutti_context *ctx = rig_context();
+    tutti_comm *comm = rig_comm(ctx, transport, 0);
+    if (!comm) return;
+    tutti_layer *layers[2] = {NULL, NULL};
+    tutti_linear_desc linear = TUTTI_LINEAR_DESC_INIT;
+    linear.in = linear.out = 16;
+    linear.has_bias = 0;
+    tutti_params *params = NULL;
+    CHECK_OK(tutti_params_create(ctx, NULL, &params));
+    for (int l = 0; l < 2; l++) {
+        CHECK_OK(tutti_linear_create(ctx, &linear, &layers[l]));
+        CHECK_OK(tutti_params_add(params, layers[l], l ? "upper" : "lower"));
+    }
+    CHECK_OK(
+        tutti_params_tie(params, tutti_layer_param(layers[1], 0), tutti_layer_param(layers[0], 0)));
+    CHECK_OK(tutti_params_build(params, ctx));
+    tutti_grad_sync *sync = NULL;
+    CHECK_OK(tutti_grad_sync_create(comm, ctx, params, NULL, &sync));
+    tutti_tensor flat;
+    CHECK_OK(tutti_params_flat(params, TUTTI_PARAMS_GRAD, &flat));
+    float values[256];
+    for (int i = 0; i < 256; i++) values[i] = (float)(i + rig_rank());
+    CHECK_OK(tutti_copy(ctx, flat.data, values, sizeof values));
+    CHECK_OK(tutti_grad_sync_ready(sync, ctx, layers[1]));
+    CHECK_FAILS(TUTTI_ERR_STATE, "lower", tutti_grad_sync_finish(sync, ctx));
+    CHECK_FAILS(TUTTI_ERR_STATE, "before", tutti_grad_sync_ready(sync, ctx, layers[1]));
+    CHECK_OK(tutti_grad_sync_ready(sync, ctx, layers[0]));
+    CHECK_OK(tutti_grad_sync_finish(sync, ctx));
+    CHECK_OK(tutti_copy(ctx, values, flat.data, sizeof values));
+    CHECK_OK(tutti_context_synchronize(ctx));
+    int n = rig_size();
+    for (int i = 0; i < 256; i++)
+        CHECK(values[i] == (float)(i * n + n * (n - 1) / 2), "element %d is %g", i, values[i]);
+    tutti_grad_sync_destroy(&sync);
+    tutti_params_destroy(&params);
+    for (int l = 0; l < 2; l++) tutti_layer_destroy(&layers[l]);
+    tutti_comm_destroy(&comm);
+}
+
+/* What a caller does wrong on every rank alike. */
+static void misuse_over(tutti_transport transport)
+{
+    tutti_context *ctx = rig_context();
+    tutti_comm *comm = rig_comm(ctx, transport, 0);
+    if (!comm) return;
+    tutti_allocator none = {NULL, NULL, NULL};
+    model m = model_make(ctx, none, 0, BATCH), stranger = model_make(ctx, none, 0, BATCH);
+    tutti_grad_sync *sync = NULL;
+    tutti_params *unbuilt = NULL;
+    CHECK_OK(tutti_params_create(ctx, NULL, &unbuilt));
+    tutti_grad_sync_desc desc = TUTTI_GRAD_SYNC_DESC_INIT;
+    desc.range_bytes = 0;
+    CHECK_FAILS(TUTTI_ERR_ARG, "range_bytes",
+                tutti_grad_sync_create(comm, ctx, m.params, &desc, &sync));
+    CHECK_FAILS(TUTTI_ERR_ARG, "comm", tutti_grad_sync_create(NULL, ctx, m.params, NULL, &sync));
+    CHECK_FAILS(TUTTI_ERR_ARG, "ctx", tutti_grad_sync_create(comm, NULL, m.params, NULL, &sync));
+    CHECK_FAILS(TUTTI_ERR_ARG, "params", tutti_grad_sync_create(comm, ctx, NULL, NULL, &sync));
+    CHECK_FAILS(TUTTI_ERR_ARG, "sync", tutti_grad_sync_create(comm, ctx, m.params, NULL, NULL));
+    CHECK_FAILS(TUTTI_ERR_STATE, "built", tutti_grad_sync_create(comm, ctx, unbuilt, NULL, &sync));
+    CHECK(!sync, "a failing create left a pointer");
+    const tutti_param *twice[] = {tutti_layer_param(m.layers[1], 0),
+                                  tutti_layer_param(m.layers[1], 0)};
+    CHECK_FAILS(TUTTI_ERR_ARG, "twice",
+                tutti_grad_sync_create_list(comm, ctx, twice, 2, NULL, &sync));
+    twice[1] = NULL;
+    CHECK_FAILS(TUTTI_ERR_ARG, "list[1]",
+                tutti_grad_sync_create_list(comm, ctx, twice, 2, NULL, &sync));
+    CHECK_FAILS(TUTTI_ERR_ARG, "count",
+                tutti_grad_sync_create_list(comm, ctx, twice, -1, NULL, &sync));
+
+    CHECK_OK(tutti_grad_sync_create(comm, ctx, m.params, NULL, &sync));
+    CHECK_FAILS(TUTTI_ERR_ARG, "part", tutti_grad_sync_ready(sync, ctx, stranger.layers[1]));
+    CHECK_FAILS(TUTTI_ERR_ARG, "layer", tutti_grad_sync_ready(sync, ctx, NULL));
+    CHECK_FAILS(TUTTI_ERR_ARG, "ctx", tutti_grad_sync_ready(sync, NULL, m.layers[0]));
+    CHECK_FAILS(TUTTI_ERR_ARG, "sync", tutti_grad_sync_ready(NULL, ctx, m.layers[0]));
+    CHECK_FAILS(TUTTI_ERR_STATE, "layer", tutti_grad_sync_finish(sync, ctx));
+    CHECK_FAILS(TUTTI_ERR_STATE, "timeline",
+                tutti_grad_sync_get_timeline(sync, NULL, NULL, NULL, NULL));
+    run_step(&m, sync); /* nothing of this has harmed it */
+    tutti_grad_sync_destroy(&sync);
+
+    const tutti_param *empty[] = {NULL};
+    CHECK_OK(tutti_grad_sync_create_list(comm, ctx, empty, 0, NULL, &sync));
+    CHECK_OK(tutti_grad_sync_finish(sync, ctx));
+    tutti_grad_sync_destroy(&sync);
+    tutti_params_destroy(&unbuilt);
+    model_free(&stranger);
+    model_free(&m);
+    tutti_comm_destroy(&comm);
+}
+
+/* What differs between ranks is found before anything is summed. */
+static void differences_over(tutti_transport transport)
+{
+    tutti_context *ctx = rig_context();
+    tutti_comm *comm = rig_comm(ctx, transport, 0);
+    if (!comm) return;
+    int last = rig_size() - 1;
+    bool odd = rig_rank() == last;
+    char name[32];
+    snprintf(name, sizeof name, "rank %d", last);
+    listed l;
+    listed_make(ctx, &l);
+    tutti_grad_sync_desc desc = TUTTI_GRAD_SYNC_DESC_INIT;
+    tutti_grad_sync *sync = NULL;
+    if (odd) desc.range_bytes /= 2;
+    CHECK_FAILS(TUTTI_ERR_COMM, "range_bytes",
+                tutti_grad_sync_create_list(comm, ctx, l.list, 6, &desc, &sync));
+    CHECK_FAILS(TUTTI_ERR_COMM, name,
+                tutti_grad_sync_create_list(comm, ctx, l.list, odd ? 3 : 4, NULL, &sync));
+    CHECK_FAILS(TUTTI_ERR_COMM, "p3",
+                tutti_grad_sync_create_list(comm, ctx, l.list, odd ? 3 : 4, NULL, &sync));
+    if (odd) l.params[2].grad.dims[0] = 899;
+    CHECK_FAILS(TUTTI_ERR_COMM, "p2",
+                tutti_grad_sync_create_list(comm, ctx, l.list, 6, NULL, &sync));
+    CHECK_FAILS(TUTTI_ERR_COMM, "[899]",
+                tutti_grad_sync_create_list(comm, ctx, l.list, 6, NULL, &sync));
+    if (odd) l.params[2].grad.dims[0] = 900;
+    /* a mistake of one rank is every rank's, with its name */
+    CHECK_FAILS(TUTTI_ERR_ARG, name,
+                tutti_grad_sync_create_list(comm, ctx, odd ? NULL : l.list, 6, NULL, &sync));
+
+    /* ready in another order on one rank: with check an error on all, not a wrong sum */
+    desc = (tutti_grad_sync_desc)TUTTI_GRAD_SYNC_DESC_INIT;
+    desc.range_bytes = 2048;
+    desc.check = 1;
+    CHECK_OK(tutti_grad_sync_create_list(comm, ctx, l.list, 4, &desc, &sync));
+    CHECK_OK(tutti_grad_sync_ready_param(sync, ctx, l.list[0]));
+    CHECK_FAILS(TUTTI_ERR_COMM, name, tutti_grad_sync_ready_param(sync, ctx, l.list[odd ? 2 : 1]));
+    CHECK_FAILS(TUTTI_ERR_COMM, "failed before", tutti_grad_sync_ready_param(sync, ctx, l.list[3]));
+    tutti_grad_sync_destroy(&sync);
+    CHECK_OK(tutti_comm_barrier(comm, ctx)); /* the communicator is well */
+    CHECK_OK(tutti_free(ctx, &l.memory));
+    tutti_comm_destroy(&comm);
+}
+
+static void all_over(tutti_transport transport)
+{
+    static const size_t sizes[] = {1024, 4096, 32 << 20};
+    for (int i = 0; i < 3; i++) {
+        harness_where("ranges of %zu bytes", sizes[i]);
+        sums_over(transport, sizes[i], i == 1);
+    }
+    harness_where(NULL);
+    list_over(transport);
+    tied_over(transport);
+}
+
+#define OVER(name, transport)        \
+    static void sums_##name(void)    \
+    {                                \
+        all_over(transport);         \
+    }                                \
+    static void overlap_##name(void) \
+    {                                \
+        overlap_over(transport);     \
+    }                                \
+    static void misuse_##name(void)  \
+    {                                \
+        misuse_over(transport);      \
+    }
+
+OVER(self, TUTTI_TRANSPORT_SELF)
+#ifdef RIG_WITH_MPI
+OVER(mpi, TUTTI_TRANSPORT_MPI)
+OVER(nccl, TUTTI_TRANSPORT_NCCL)
+
+static void differences_mpi(void)
+{
+    differences_over(TUTTI_TRANSPORT_MPI);
+}
+
+static void differences_nccl(void)
+{
+    differences_over(TUTTI_TRANSPORT_NCCL);
+}
+#endif
+
+static const rig_test tests[] = {
+    {"sums over self", sums_self, 1, 1, false},
+    {"overlap over self", overlap_self, 1, 1, false},
+    {"misuse over self", misuse_self, 1, 1, false},
+#ifdef RIG_WITH_MPI
+    {"sums over mpi", sums_mpi, 1, 0, false},
+    {"overlap over mpi", overlap_mpi, 1, 0, false},
+    {"misuse over mpi", misuse_mpi, 1, 0, false},
+    {"differences over mpi", differences_mpi, 2, 0, false},
+    {"sums over nccl", sums_nccl, 1, 0, true},
+    {"overlap over nccl", overlap_nccl, 1, 0, true},
+    {"misuse over nccl", misuse_nccl, 1, 0, true},
+    {"differences over nccl", differences_nccl, 2, 0, true},
+#endif
+};
+
+int main(int argc, char **argv)
+{
+    return rig_main(argc, argv, "gradient exchange", tests, HARNESS_COUNT(tests));
+}
