@@ -48,6 +48,8 @@ extern "C" {
 int tutti__cuda_sm_count(int device);
 /* The most dynamic shared memory that a block may ask for; asked once. */
 int tutti__cuda_shared_limit(int device);
+/* Thread-block clusters (compute capability 9.0); asked once. */
+bool tutti__cuda_has_clusters(int device);
 
 /* runtime.cu: the run-time half, each as core/backend.h says */
 tutti_status tutti__cuda_device_count(int *count);

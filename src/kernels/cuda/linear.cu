@@ -11,15 +11,15 @@
  * cuBLASLt thinks in columns: a row-major [r, c] matrix with row stride s is its c x r matrix with leading
  * dimension s.  All products are therefore written transposed: y^T = W x^T, dx^T = W^T dz^T, dW^T = x^T dz.
  *
- * Algorithms are chosen when a shape is planned, without split sums, so the bits of a product depend on the shape
- * only.  Each product has two: one for operands aligned as a contiguous tensor is, and one for any address and
+ * Algorithms are chosen when a shape is planned, among those that sum in a fixed order, so the bits of a product depend
+ * on the shape only.  Each product has two: one for operands aligned as a contiguous tensor is, and one for any address and
  * stride.  Descriptors live on the stack, a call searches and allocates nothing. */
 #include <cublasLt.h>
 
 #include <cstdlib>
 #include <type_traits>
 
-#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/device.cuh"
 
 #define TRY_CUBLAS(call)                                                     \
     do {                                                                     \
@@ -29,55 +29,47 @@
                                cublasLtGetStatusString(status_));            \
     } while (0)
 
-/* Types: what is stored, and what is computed in. */
+/* What a type is computed in. */
+template<class T>
+using real_of = std::conditional_t<std::is_same_v<T, double>, double, float>;
+
+/* Elements of 16 bytes. */
+template<class T>
+constexpr int width_of = 16 / (int)sizeof(T);
 
 template<class T>
-struct compute_of {
-    typedef float type;
-};
-template<>
-struct compute_of<double> {
-    typedef double type;
-};
-
-__device__ inline float load(float value)
+__device__ __forceinline__ void unpack(const uint4 &raw, real_of<T> (&values)[width_of<T>])
 {
-    return value;
-}
-__device__ inline double load(double value)
-{
-    return value;
-}
-__device__ inline float load(__half value)
-{
-    return __half2float(value);
-}
-__device__ inline float load(__nv_bfloat16 value)
-{
-    return __bfloat162float(value);
-}
-__device__ inline void store(float &to, float value)
-{
-    to = value;
-}
-__device__ inline void store(double &to, double value)
-{
-    to = value;
-}
-__device__ inline void store(__half &to, float value)
-{
-    to = __float2half_rn(value);
-}
-__device__ inline void store(__nv_bfloat16 &to, float value)
-{
-    to = __float2bfloat16_rn(value);
+    T part[width_of<T>];
+    memcpy(part, &raw, sizeof part);
+#pragma unroll
+    for (int i = 0; i < width_of<T>; i++) values[i] = widen<real_of<T>>(part[i]);
 }
 
+__device__ __forceinline__ uint32_t pair(float low, float high, __half)
+{
+    __half2 both = __floats2half2_rn(low, high);
+    return *(uint32_t *)&both;
+}
+__device__ __forceinline__ uint32_t pair(float low, float high, __nv_bfloat16)
+{
+    __nv_bfloat162 both = __floats2bfloat162_rn(low, high);
+    return *(uint32_t *)&both;
+}
+/* Stores 16 bytes by an intrinsic: a plain store next to an elementwise one is split up by the compiler. */
 template<class T>
-struct alignas(16) pack {
-    static constexpr int width = 16 / sizeof(T);
-    T at[width];
-};
+__device__ __forceinline__ void store_pack(T *at, const real_of<T> (&values)[width_of<T>])
+{
+    uint4 raw;
+    if constexpr (sizeof(T) == 2) {
+        raw.x = pair(values[0], values[1], T());
+        raw.y = pair(values[2], values[3], T());
+        raw.z = pair(values[4], values[5], T());
+        raw.w = pair(values[6], values[7], T());
+    } else
+        memcpy(&raw, values, sizeof raw);
+    __stwb((uint4 *)at, raw);
+}
 
 /* Elementary functions: f32 and f64 from the CUDA library, the 16-bit types with the hardware's approximations
  * (2^-21 and better, far below their rounding). */
@@ -133,10 +125,9 @@ constexpr double inverse_sqrt_two_pi = 0.39894228040143267793994605993438;
 
 /* act(z) */
 template<class T, tutti_activation act>
-__device__ typename compute_of<T>::type activate(typename compute_of<T>::type z,
-                                                 typename compute_of<T>::type slope)
+__device__ real_of<T> activate(real_of<T> z, real_of<T> slope)
 {
-    typedef typename compute_of<T>::type real;
+    typedef real_of<T> real;
     typedef maths<T> m;
     if constexpr (act == TUTTI_ACT_RELU) return z < 0 ? real(0) : z;
     if constexpr (act == TUTTI_ACT_LEAKY_RELU) return z > 0 ? z : slope * z;
@@ -156,10 +147,9 @@ __device__ typename compute_of<T>::type activate(typename compute_of<T>::type z,
 /* act'(z), from y where y determines it and from z otherwise.  At infinite z the smooth ones give what the formula
  * gives, NaN; at finite z no overflow of an intermediate result shows. */
 template<class T, tutti_activation act>
-__device__ typename compute_of<T>::type slope_at(typename compute_of<T>::type v,
-                                                 typename compute_of<T>::type slope)
+__device__ real_of<T> slope_at(real_of<T> v, real_of<T> slope)
 {
-    typedef typename compute_of<T>::type real;
+    typedef real_of<T> real;
     typedef maths<T> m;
     if constexpr (act == TUTTI_ACT_RELU) return v > 0 ? real(1) : v <= 0 ? real(0) : v;
     if constexpr (act == TUTTI_ACT_LEAKY_RELU) return v > 0 ? real(1) : v <= 0 ? slope : v;
@@ -191,37 +181,32 @@ constexpr int vectors = 4; /* loads in flight a thread, 16 bytes each */
 template<class T, tutti_activation act, bool wide>
 __global__ void __launch_bounds__(threads)
     activation_kernel(int64_t rows, int64_t cols, const T *z, int64_t z_stride, T *y,
-                      int64_t y_stride, typename compute_of<T>::type slope)
+                      int64_t y_stride, real_of<T> slope)
 {
-    constexpr int width = pack<T>::width;
+    constexpr int width = width_of<T>;
+    int64_t first = int64_t(blockIdx.x) * threads * vectors * width;
     for (int64_t row = blockIdx.y; row < rows; row += gridDim.y) {
         const T *from = z + row * z_stride;
         T *to = y + row * y_stride;
-        int64_t first = int64_t(blockIdx.x) * threads * vectors * width;
-        if constexpr (wide) {
-            pack<T> value[vectors];
+        if (wide && first + threads * vectors * width <= cols) {
+            const uint4 *in = (const uint4 *)(from + first) + threadIdx.x;
+            uint4 raw[vectors];
+#pragma unroll
+            for (int i = 0; i < vectors; i++) raw[i] = in[i * threads];
 #pragma unroll
             for (int i = 0; i < vectors; i++) {
-                int64_t col = first + (i * threads + int(threadIdx.x)) * width;
-                if (col + width <= cols) value[i] = *(const pack<T> *)(from + col);
-            }
+                real_of<T> value[width];
+                unpack<T>(raw[i], value);
 #pragma unroll
-            for (int i = 0; i < vectors; i++) {
-                int64_t col = first + (i * threads + int(threadIdx.x)) * width;
-                if (col + width <= cols) {
-#pragma unroll
-                    for (int k = 0; k < width; k++)
-                        store(value[i].at[k], activate<T, act>(load(value[i].at[k]), slope));
-                    *(pack<T> *)(to + col) = value[i];
-                } else
-                    for (; col < cols; col++)
-                        store(to[col], activate<T, act>(load(from[col]), slope));
+                for (int k = 0; k < width; k++) value[k] = activate<T, act>(value[k], slope);
+                store_pack(to + first + (i * threads + int(threadIdx.x)) * width, value);
             }
         } else {
 #pragma unroll 4
             for (int i = 0; i < vectors * width; i++) {
                 int64_t col = first + i * threads + threadIdx.x;
-                if (col < cols) store(to[col], activate<T, act>(load(from[col]), slope));
+                if (col < cols)
+                    to[col] = narrow<T>::of(activate<T, act>(widen<real_of<T>>(from[col]), slope));
             }
         }
     }
@@ -229,6 +214,7 @@ __global__ void __launch_bounds__(threads)
 
 constexpr int lanes = 32; /* threads side by side along a row */
 constexpr int strips = threads / lanes;
+constexpr int in_flight = 4; /* rows that a thread has loaded at once */
 
 /* dz = dy act'(v), and each block's column sums of dz over its run of rows to partial[blockIdx.y][cols].  v is y or z
  * (see slope_at), unused for activation none; dz and partial may each be NULL.
@@ -237,79 +223,82 @@ constexpr int strips = threads / lanes;
 template<class T, tutti_activation act, bool wide>
 __global__ void __launch_bounds__(threads)
     dz_kernel(int64_t rows, int64_t cols, int64_t run, const T *dy, int64_t dy_stride, const T *v,
-              int64_t v_stride, T *dz, int64_t dz_stride, typename compute_of<T>::type *partial,
-              typename compute_of<T>::type slope)
+              int64_t v_stride, T *dz, int64_t dz_stride, real_of<T> *partial, real_of<T> slope)
 {
-    typedef typename compute_of<T>::type real;
-    constexpr int width = pack<T>::width;
+    typedef real_of<T> real;
+    constexpr int width = width_of<T>;
     constexpr bool reads_v = act != TUTTI_ACT_NONE;
-    constexpr int unroll = 4;
-    /* column k of a thread: neighbours when wide, a warp apart otherwise, so that either way a warp reads whole lines */
-    int64_t first = int64_t(blockIdx.x) * (lanes * width) +
-                    (wide ? int(threadIdx.x) * width : int(threadIdx.x));
+    /* a thread's columns: neighbours when wide, a warp apart otherwise, so that either way a warp reads whole lines */
     constexpr int apart = wide ? 1 : lanes;
+    int lane = wide ? int(threadIdx.x) * width : int(threadIdx.x);
+    int64_t first = int64_t(blockIdx.x) * (lanes * width) + lane;
+    bool whole = wide && first + width <= cols;
     int64_t begin = int64_t(blockIdx.y) * run, end = begin + run < rows ? begin + run : rows;
-    bool whole = first + (width - 1) * apart < cols;
+
+    auto load = [&](const T *at) {
+        uint4 raw = make_uint4(0, 0, 0, 0);
+        if (whole)
+            raw = *(const uint4 *)at;
+        else {
+            T part[width];
+            memcpy(part, &raw, sizeof part);
+#pragma unroll
+            for (int k = 0; k < width; k++)
+                if (first + k * apart < cols) part[k] = at[k * apart];
+            memcpy(&raw, part, sizeof raw);
+        }
+        return raw;
+    };
+    auto store = [&](T *at, const real(&values)[width]) {
+        if (whole)
+            store_pack(at, values);
+        else {
+#pragma unroll
+            for (int k = 0; k < width; k++)
+                if (first + k * apart < cols) at[k * apart] = narrow<T>::of(values[k]);
+        }
+    };
 
     real sum[width] = {};
-    for (int64_t row = begin + threadIdx.y; row < end; row += strips * unroll) {
-        pack<T> g[unroll], a[unroll];
+    for (int64_t row = begin + threadIdx.y; row < end; row += strips * in_flight) {
+        uint4 upstream[in_flight], at[in_flight];
 #pragma unroll
-        for (int i = 0; i < unroll; i++) {
+        for (int i = 0; i < in_flight; i++) {
             int64_t r = row + i * strips;
             if (r >= end) continue;
-            if (wide && whole) {
-                g[i] = *(const pack<T> *)(dy + r * dy_stride + first);
-                if constexpr (reads_v) a[i] = *(const pack<T> *)(v + r * v_stride + first);
-            } else {
-#pragma unroll
-                for (int k = 0; k < width; k++)
-                    if (first + k * apart < cols) {
-                        g[i].at[k] = dy[r * dy_stride + first + k * apart];
-                        if constexpr (reads_v) a[i].at[k] = v[r * v_stride + first + k * apart];
-                    }
-            }
+            upstream[i] = load(dy + r * dy_stride + first);
+            if constexpr (reads_v) at[i] = load(v + r * v_stride + first);
         }
 #pragma unroll
-        for (int i = 0; i < unroll; i++) {
+        for (int i = 0; i < in_flight; i++) {
             int64_t r = row + i * strips;
             if (r >= end) continue;
+            real d[width];
+            unpack<T>(upstream[i], d);
+            if constexpr (reads_v) {
+                real where[width];
+                unpack<T>(at[i], where);
 #pragma unroll
-            for (int k = 0; k < width; k++) {
-                if (!whole && first + k * apart >= cols) continue;
-                real d = load(g[i].at[k]);
-                if constexpr (reads_v) {
-                    d *= slope_at<T, act>(load(a[i].at[k]), slope);
-                    store(g[i].at[k], d);
-                }
-                sum[k] += d;
+                for (int k = 0; k < width; k++) d[k] *= slope_at<T, act>(where[k], slope);
+                if (dz) store(dz + r * dz_stride + first, d);
             }
-            if constexpr (reads_v)
-                if (dz) {
-                    T *to = dz + r * dz_stride + first;
-                    if (wide && whole)
-                        *(pack<T> *)to = g[i];
-                    else
 #pragma unroll
-                        for (int k = 0; k < width; k++)
-                            if (first + k * apart < cols) to[k * apart] = g[i].at[k];
-                }
+            for (int k = 0; k < width; k++) sum[k] += d[k];
         }
     }
     if (!partial) return;
 
     __shared__ real sums[strips][lanes * width];
 #pragma unroll
-    for (int k = 0; k < width; k++)
-        sums[threadIdx.y][(wide ? int(threadIdx.x) * width : int(threadIdx.x)) + k * apart] =
-            sum[k];
+    for (int k = 0; k < width; k++) sums[threadIdx.y][lane + k * apart] = sum[k];
     __syncthreads();
-    int64_t left = cols - int64_t(blockIdx.x) * (lanes * width);
-    for (int c = threadIdx.y * lanes + threadIdx.x; c < lanes * width && c < left; c += threads) {
+    int64_t base = int64_t(blockIdx.x) * (lanes * width);
+    for (int c = threadIdx.y * lanes + threadIdx.x; c < lanes * width; c += threads) {
+        if (base + c >= cols) break;
         real total = sums[0][c];
 #pragma unroll
         for (int s = 1; s < strips; s++) total += sums[s][c];
-        partial[blockIdx.y * cols + int64_t(blockIdx.x) * (lanes * width) + c] = total;
+        partial[blockIdx.y * cols + base + c] = total;
     }
 }
 
@@ -414,12 +403,11 @@ static tutti_status apply_activation(cudaStream_t stream, const tutti__linear_sh
             bool wide =
                 aligned(z->data) && aligned(y->data) &&
                 (rows == 1 || (aligned(z->stride, sizeof(T)) && aligned(y->stride, sizeof(T))));
-            dim3 grid((unsigned)div_up(cols, threads * vectors * pack<T>::width), grid_rows(rows));
+            dim3 grid((unsigned)div_up(cols, threads * vectors * width_of<T>), grid_rows(rows));
             auto kernel = wide ? activation_kernel<T, decltype(act)::value, true>
                                : activation_kernel<T, decltype(act)::value, false>;
             kernel<<<grid, threads, 0, stream>>>(rows, cols, (const T *)z->data, z->stride,
-                                                 (T *)y->data, y->stride,
-                                                 (typename compute_of<T>::type)shape->slope);
+                                                 (T *)y->data, y->stride, (real_of<T>)shape->slope);
         });
         return TUTTI_OK;
     }));
@@ -427,12 +415,13 @@ static tutti_status apply_activation(cudaStream_t stream, const tutti__linear_sh
     return TUTTI_OK;
 }
 
-/* How many rows a block of dz_kernel sums: at least 4 a thread, and blocks enough to fill a GPU a few times over.  A
- * function of the shape only, so that the order of the sum is too. */
+/* How many rows a block of dz_kernel sums: at least 4 a thread, and about 1024 blocks, two waves or more on any GPU of
+ * today.  A function of the shape only, so that the order of the sum is too. */
 static int64_t rows_per_run(const tutti__linear_shape *shape)
 {
     int64_t tile = lanes * (16 / (int64_t)tutti_dtype_size(shape->dtype));
-    int64_t runs = 4096 / div_up(shape->out, tile), most = div_up(shape->rows, 4 * strips);
+    int64_t runs = 1024 / div_up(shape->out, tile);
+    int64_t most = div_up(shape->rows, in_flight * strips);
     if (runs > most) runs = most;
     if (runs < 1) runs = 1;
     return div_up(div_up(shape->rows, runs), strips) * strips;
@@ -446,10 +435,10 @@ static tutti_status compute_dz(cudaStream_t stream, const tutti__linear_args *ar
     int64_t run = rows_per_run(shape), runs = div_up(shape->rows, run);
     TUTTI_TRY(tutti__cuda_dispatch(shape->dtype, [&](auto type) {
         using T = typename decltype(type)::type;
-        using real = typename compute_of<T>::type;
+        using real = real_of<T>;
         bool wide = aligned(args->dy.data) && aligned(args->dy.stride, sizeof(T)) &&
                     (!v->data || (aligned(v->data) && aligned(v->stride, sizeof(T))));
-        dim3 grid((unsigned)div_up(shape->out, lanes * pack<T>::width), (unsigned)runs);
+        dim3 grid((unsigned)div_up(shape->out, lanes * width_of<T>), (unsigned)runs);
         with_activation(shape->activation, [&](auto act) {
             auto kernel = wide ? dz_kernel<T, decltype(act)::value, true>
                                : dz_kernel<T, decltype(act)::value, false>;
@@ -502,7 +491,7 @@ static tutti_status load_kernels(const tutti__linear_shape *shape)
             touch(dz_kernel<T, decltype(act)::value, true>);
             touch(dz_kernel<T, decltype(act)::value, false>);
         });
-        touch(dbias_finish_kernel<typename compute_of<T>::type>);
+        touch(dbias_finish_kernel<real_of<T>>);
         touch(bias_rows_kernel<T>);
         return tutti__cuda_status(error, "linear: loading kernels");
     });
@@ -577,7 +566,7 @@ static size_t type_size(cudaDataType type)
     return type == CUDA_R_64F ? 8 : type == CUDA_R_32F ? 4 : 2;
 }
 
-/* cuBLASLt's first choice without split sums; has[] stays false where it knows none. */
+/* cuBLASLt's first choice; has[] stays false where it knows none. */
 static tutti_status choose(cublasLtHandle_t handle, product *p, int alignment)
 {
     /* an odd leading dimension is the least that an algorithm for any can be asked for */
@@ -589,7 +578,8 @@ static tutti_status choose(cublasLtHandle_t handle, product *p, int alignment)
     TUTTI_TRY(describe(p, &o, &d));
     cublasLtMatmulPreferenceOpaque_t preference;
     TRY_CUBLAS(cublasLtMatmulPreferenceInit(&preference));
-    uint32_t scheme = CUBLASLT_REDUCTION_SCHEME_NONE;
+    /* split sums only by way of the workspace, added in a second step: their order does not depend on timing */
+    uint32_t scheme = CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
     uint32_t in = alignment == ANY ? (uint32_t)type_size(p->type) : 16;
     uint32_t out = alignment == ANY ? (uint32_t)type_size(p->d_type) : 16;
     const struct {

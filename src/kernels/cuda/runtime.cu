@@ -44,6 +44,12 @@ int tutti__cuda_shared_limit(int device)
     return attribute(cache, device, cudaDevAttrMaxSharedMemoryPerBlockOptin);
 }
 
+bool tutti__cuda_has_clusters(int device)
+{
+    static std::atomic<int> cache[DEVICES_CACHED];
+    return attribute(cache, device, cudaDevAttrComputeCapabilityMajor) >= 9;
+}
+
 tutti_status tutti__cuda_device_count(int *count)
 {
     *count = 0;

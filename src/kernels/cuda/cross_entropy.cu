@@ -1,0 +1,269 @@
+/* CrossEntropy: loss of each row, their sum, and the gradient of the logits.  include/tutti/cross_entropy.h has the
+ * mathematics.
+ *
+ * Fewest bytes: the logits read once, dlogits written once.  A row stays in registers from its only read to the write of
+ * its gradient (rows.cuh); rows that fit on no cluster, and f64, are read twice.  The losses wait in scratch, in f64,
+ * for a second kernel that sums them in an order that depends on the number of rows only. */
+#include "kernels/cuda/exp.cuh"
+
+struct entropy_call {
+    tutti__cross_entropy_args args;
+    bool x_even, dx_even;
+    double *row_losses; /* [rows], or NULL */
+    tutti__finding *finding;
+};
+
+enum entropy_row { ENTROPY_COUNTS, ENTROPY_IGNORED, ENTROPY_BAD };
+
+static __device__ __forceinline__ entropy_row classify(const entropy_call &call, int32_t label)
+{
+    if (label == call.args.ignore_label) return ENTROPY_IGNORED;
+    return label < 0 || label >= call.args.cols ? ENTROPY_BAD : ENTROPY_COUNTS;
+}
+
+/* By one thread a row. */
+template<class A>
+static __device__ __forceinline__ void finish_row(const entropy_call &call, int64_t row,
+                                                  int32_t label, entropy_row kind, A loss)
+{
+    if (kind != ENTROPY_COUNTS) loss = kind == ENTROPY_BAD ? (A)CUDART_NAN : (A)0;
+    if (call.args.loss) ((A *)call.args.loss)[row] = loss;
+    if (call.row_losses) call.row_losses[row] = (double)loss;
+    if (kind == ENTROPY_BAD && atomicCAS(&call.finding->code, TUTTI__FINDING_NONE,
+                                         TUTTI__FINDING_LABEL) == TUTTI__FINDING_NONE) {
+        call.finding->value = label;
+        call.finding->row = row;
+        call.finding->limit = call.args.cols;
+    }
+}
+
+template<class A>
+static __device__ __forceinline__ A gradient_weight(const entropy_call &call)
+{
+    const tutti_step_values *step = call.args.step;
+    return step ? (A)(step->loss_weight * step->loss_scale) : (A)1;
+}
+
+template<class T, int VECS, int ROWS, class Team>
+__device__ __forceinline__ void entropy_rows(const entropy_call &call, Team &team,
+                                             int64_t first_row, int rows, row_place place,
+                                             bool leads)
+{
+    using vector = vector16<T>;
+    constexpr int N = vector::N;
+    const tutti__cross_entropy_args &args = call.args;
+    int cols = (int)args.cols;
+
+    uint4 raw[ROWS][VECS];
+    int32_t label[ROWS];
+    entropy_row kind[ROWS];
+    int count[ROWS]; /* columns to look at */
+    float own[ROWS];
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+        label[r] = args.ignore_label;
+        if (r < rows) label[r] = args.labels[first_row + r];
+        kind[r] = classify(call, label[r]);
+        count[r] = kind[r] == ENTROPY_COUNTS ? cols : 0;
+    }
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+        const T *x =
+            (const T *)args.logits.data + (r < rows ? first_row + r : 0) * args.logits.stride;
+        load_row<T>(raw[r], x, place, count[r], call.x_even);
+        own[r] = count[r] > 0 ? widen<float>(x[label[r]]) : 0.0f;
+    }
+    /* dlogits may be the logits: nobody writes before everybody has read its own logit */
+    team.begin();
+
+    float top[ROWS], sum[ROWS];
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+        top[r] = -CUDART_INF_F;
+#pragma unroll
+        for (int k = 0; k < VECS; k++) {
+            float v[N];
+            vector::unpack(raw[r][k], v);
+            int left = count[r] - place.column<T>(k);
+#pragma unroll
+            for (int i = 0; i < N; i++)
+                if (i < left) top[r] = fmaxf(top[r], v[i]);
+        }
+    }
+    team.template reduce<row_max>(top);
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+        sum[r] = 0;
+#pragma unroll
+        for (int k = 0; k < VECS; k++) {
+            float v[N];
+            hold_packed(raw[r][k]);
+            vector::unpack(raw[r][k], v);
+            int left = count[r] - place.column<T>(k);
+#pragma unroll
+            for (int i = 0; i < N; i++)
+                if (i < left) sum[r] += exp_for<T>(v[i] - top[r]);
+        }
+    }
+    team.template reduce<row_add>(sum);
+    float weight = gradient_weight<float>(call);
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+        if (r >= rows) break;
+        if (leads)
+            finish_row(call, first_row + r, label[r], kind[r], logf(sum[r]) - (own[r] - top[r]));
+        if (!args.dlogits.data) continue;
+        float inverse = 1.0f / sum[r];
+        float other = kind[r] == ENTROPY_BAD ? CUDART_NAN_F : 0.0f;
+#pragma unroll
+        for (int k = 0; k < VECS; k++) {
+            int col = place.column<T>(k);
+            float v[N];
+            hold_packed(raw[r][k]);
+            vector::unpack(raw[r][k], v);
+            int at_label = label[r] - col;
+#pragma unroll
+            for (int i = 0; i < N; i++) {
+                float share = exp_for<T>(v[i] - top[r]) * inverse;
+                v[i] = (i == at_label ? share - 1.0f : share) * weight;
+                if (kind[r] != ENTROPY_COUNTS) v[i] = other;
+            }
+            store_vector((T *)args.dlogits.data + (first_row + r) * args.dlogits.stride, col,
+                         vector::pack(v), cols, call.dx_even);
+        }
+    }
+}
+
+template<class T, int VECS>
+__global__ void __launch_bounds__(ROW_WARP_THREADS, 5)
+    cross_entropy_warp_kernel(entropy_call call, int lanes)
+{
+    constexpr int ROWS = ROW_WARP_VECS / VECS;
+    lane_team team = {lanes};
+    int lane = threadIdx.x % lanes, group = threadIdx.x / lanes, groups = ROW_WARP_THREADS / lanes;
+    int64_t stride = (int64_t)gridDim.x * groups * ROWS;
+    for (int64_t base = (int64_t)blockIdx.x * groups * ROWS; base < call.args.rows;
+         base += stride) {
+        int64_t first_row = base + (int64_t)group * ROWS, left = call.args.rows - first_row;
+        int rows = left <= 0 ? 0 : left < ROWS ? (int)left : ROWS;
+        entropy_rows<T, VECS, ROWS>(call, team, first_row, rows, row_place{lane, lanes}, lane == 0);
+    }
+}
+
+template<class T, int VECS>
+__global__ void __launch_bounds__(1024) cross_entropy_block_kernel(entropy_call call, int cluster)
+{
+    __shared__ block_team_slots<float, 1> slots;
+    block_team<float, 1> team(slots, cluster);
+    int threads = blockDim.x;
+    row_place place = {team.rank * threads * VECS + (int)threadIdx.x, threads};
+    for (int64_t row = blockIdx.x / cluster; row < call.args.rows; row += gridDim.x / cluster)
+        entropy_rows<T, VECS, 1>(call, team, row, 1, place, team.rank == 0 && threadIdx.x == 0);
+}
+
+template<class T>
+__global__ void __launch_bounds__(1024) cross_entropy_long_kernel(entropy_call call)
+{
+    using A = typename wide_row<T>::A;
+    constexpr int N = wide_row<T>::N;
+    const tutti__cross_entropy_args &args = call.args;
+    __shared__ block_team_slots<A, 1> slots;
+    block_team<A, 1> team(slots, 1);
+    int cols = (int)args.cols, step = blockDim.x * N, first = threadIdx.x * N;
+    A weight = gradient_weight<A>(call);
+
+    for (int64_t row = blockIdx.x; row < args.rows; row += gridDim.x) {
+        const T *x = (const T *)args.logits.data + row * args.logits.stride;
+        int32_t label = args.labels[row];
+        entropy_row kind = classify(call, label);
+        int count = kind == ENTROPY_COUNTS ? cols : 0;
+        A own = count > 0 ? widen<A>(x[label]) : (A)0;
+        running_sum<T> sum = running_sum_of_row(x, count, (A)1, call.x_even, first, step, cols);
+        sum.merge(team);
+        if (threadIdx.x == 0)
+            finish_row(call, row, label, kind, logarithm(sum.sum) - (own - sum.top));
+        if (!args.dlogits.data) continue;
+        A other = kind == ENTROPY_BAD ? (A)CUDART_NAN : (A)0;
+        T *dx = (T *)args.dlogits.data + row * args.dlogits.stride;
+        for (int col = first; col < cols; col += step) {
+            A v[N];
+            load_elements(v, x + col, count - col, call.x_even);
+#pragma unroll
+            for (int i = 0; i < N; i++) {
+                A share = exponential<T>::of(v[i] - sum.top) / sum.sum;
+                v[i] = kind != ENTROPY_COUNTS ? other : (share - (A)(col + i == label)) * weight;
+            }
+            store_elements(dx + col, v, cols - col, call.dx_even);
+        }
+    }
+}
+
+enum { SUM_THREADS = 1024 };
+
+__global__ void __launch_bounds__(SUM_THREADS)
+    sum_in_order_kernel(const double *values, int64_t count, double *total)
+{
+    __shared__ block_team_slots<double, 1> slots;
+    block_team<double, 1> team(slots, 1);
+    double sum[1] = {0};
+#pragma unroll 8
+    for (int64_t i = threadIdx.x; i < count; i += SUM_THREADS) sum[0] += values[i];
+    team.reduce<row_add>(sum);
+    if (threadIdx.x == 0) *total = sum[0];
+}
+
+template<class T>
+static tutti_status entropy_of(tutti_context *ctx, const entropy_call &call)
+{
+    constexpr int N = 16 / (int)sizeof(T);
+    const char *what = "cross_entropy";
+    int64_t rows = call.args.rows, cols = call.args.cols;
+    cudaStream_t stream = tutti__cuda_stream(ctx);
+    row_plan plan = row_plan_for(cols, N, 1, tutti__cuda_has_clusters(ctx->device));
+    if (sizeof(T) == 8 || plan.kind == ROW_LONG)
+        return row_launch(what, cross_entropy_long_kernel<T>, row_grid(rows, 1, 1),
+                          row_long_threads(cols, N), 1, 0, stream, call);
+    if constexpr (sizeof(T) < 8)
+        return row_with_vecs(plan, [&](auto vecs) {
+            constexpr int VECS = decltype(vecs)::value;
+            if (plan.kind == ROW_WARP)
+                return row_launch(
+                    what, cross_entropy_warp_kernel<T, VECS>,
+                    row_grid(rows, ROW_WARP_THREADS / plan.lanes * (ROW_WARP_VECS / VECS), 1),
+                    plan.threads, 1, 0, stream, call, plan.lanes);
+            if constexpr (VECS > 1)
+                return row_launch(what, cross_entropy_block_kernel<T, VECS>,
+                                  row_grid(rows, 1, plan.cluster), plan.threads, plan.cluster, 0,
+                                  stream, call, plan.cluster);
+            else
+                return TUTTI_OK;
+        });
+    return TUTTI_OK;
+}
+
+tutti_status tutti__cuda_cross_entropy_plan(tutti_context *ctx,
+                                            const tutti__cross_entropy_args *args)
+{
+    void *scratch;
+    return tutti__scratch(ctx, (size_t)args->rows * sizeof(double), &scratch);
+}
+
+tutti_status tutti__cuda_cross_entropy(tutti_context *ctx, const tutti__cross_entropy_args *args)
+{
+    TUTTI_TRY(tutti__cuda_use(ctx->device, "cross_entropy"));
+    entropy_call call = {*args, false, false, NULL, ctx->finding};
+    if (args->loss_sum)
+        TUTTI_TRY(
+            tutti__scratch(ctx, (size_t)args->rows * sizeof(double), (void **)&call.row_losses));
+    if (args->rows > 0)
+        TUTTI_TRY(tutti__cuda_dispatch(args->logits.dtype, [&](auto type) {
+            using T = typename decltype(type)::type;
+            constexpr int N = 16 / (int)sizeof(T);
+            call.x_even = row_even(args->logits, args->rows, args->cols, N);
+            call.dx_even = row_even(args->dlogits, args->rows, args->cols, N);
+            return entropy_of<T>(ctx, call);
+        }));
+    if (!args->loss_sum) return TUTTI_OK;
+    return row_launch("cross_entropy", sum_in_order_kernel, 1, SUM_THREADS, 1, 0,
+                      tutti__cuda_stream(ctx), call.row_losses, args->rows, args->loss_sum);
+}

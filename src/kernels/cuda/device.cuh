@@ -1,0 +1,278 @@
+/* Device helpers: values of every type as the type of the arithmetic, and rows of a matrix as 16-byte vectors.
+ *
+ * A row is cut into vectors of consecutive columns, and a vector belongs to one thread, whether it is read in one access
+ * or, where the address does not allow that, element by element.  So the order of every sum depends on the
+ * shape and the type only, never on an address. */
+#ifndef TUTTI_KERNELS_CUDA_DEVICE_CUH
+#define TUTTI_KERNELS_CUDA_DEVICE_CUH
+
+#include <stdint.h>
+
+#include "kernels/cuda/cuda.h"
+
+/* One value */
+
+template<class A>
+__device__ __forceinline__ A widen(float value)
+{
+    return (A)value;
+}
+template<class A>
+__device__ __forceinline__ A widen(double value)
+{
+    return (A)value;
+}
+template<class A>
+__device__ __forceinline__ A widen(__half value)
+{
+    return (A)__half2float(value);
+}
+template<class A>
+__device__ __forceinline__ A widen(__nv_bfloat16 value)
+{
+    return (A)__bfloat162float(value);
+}
+
+/* Rounds to nearest even, once. */
+template<class T>
+struct narrow;
+template<>
+struct narrow<float> {
+    static __device__ __forceinline__ float of(float value) { return value; }
+    static __device__ __forceinline__ float of(double value) { return (float)value; }
+};
+template<>
+struct narrow<double> {
+    static __device__ __forceinline__ double of(float value) { return value; }
+    static __device__ __forceinline__ double of(double value) { return value; }
+};
+template<>
+struct narrow<__half> {
+    static __device__ __forceinline__ __half of(float value) { return __float2half_rn(value); }
+    static __device__ __forceinline__ __half of(double value) { return __double2half(value); }
+};
+template<>
+struct narrow<__nv_bfloat16> {
+    static __device__ __forceinline__ __nv_bfloat16 of(float value)
+    {
+        return __float2bfloat16_rn(value);
+    }
+    static __device__ __forceinline__ __nv_bfloat16 of(double value)
+    {
+        return __double2bfloat16(value);
+    }
+};
+
+/* N consecutive elements as arithmetic values */
+
+/* Bytes of one access to `bytes` bytes that are aligned to themselves or to 16. */
+__host__ __device__ constexpr int access_bytes(int bytes)
+{
+    return bytes < 16 ? bytes : 16;
+}
+
+template<int BYTES>
+struct access;
+template<>
+struct access<16> {
+    using type = uint4;
+};
+template<>
+struct access<8> {
+    using type = uint2;
+};
+template<>
+struct access<4> {
+    using type = uint32_t;
+};
+template<>
+struct access<2> {
+    using type = uint16_t;
+};
+
+/* even: all N are there and may be read in whole accesses.  Elements from `count` on read as 0. */
+template<class T, int N, class A>
+__device__ __forceinline__ void load_elements(A (&values)[N], const T *at, int count, bool even)
+{
+    if (even) {
+        constexpr int BYTES = access_bytes(N * (int)sizeof(T)), EACH = BYTES / (int)sizeof(T);
+        using word = typename access<BYTES>::type;
+        if (count > 0) {
+#pragma unroll
+            for (int k = 0; k < N / EACH; k++) {
+                word raw = ((const word *)at)[k];
+                T part[EACH];
+                memcpy(part, &raw, sizeof part);
+#pragma unroll
+                for (int i = 0; i < EACH; i++) values[k * EACH + i] = widen<A>(part[i]);
+            }
+        } else {
+#pragma unroll
+            for (int i = 0; i < N; i++) values[i] = 0;
+        }
+    } else {
+#pragma unroll
+        for (int i = 0; i < N; i++) values[i] = i < count ? widen<A>(at[i]) : (A)0;
+    }
+}
+
+template<class T, int N, class A>
+__device__ __forceinline__ void store_elements(T *at, const A (&values)[N], int count, bool even)
+{
+    if (even) {
+        constexpr int BYTES = access_bytes(N * (int)sizeof(T)), EACH = BYTES / (int)sizeof(T);
+        using word = typename access<BYTES>::type;
+        if (count <= 0) return;
+#pragma unroll
+        for (int k = 0; k < N / EACH; k++) {
+            T part[EACH];
+#pragma unroll
+            for (int i = 0; i < EACH; i++) part[i] = narrow<T>::of(values[k * EACH + i]);
+            word raw;
+            memcpy(&raw, part, sizeof raw);
+            ((word *)at)[k] = raw;
+        }
+    } else {
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            if (i < count) at[i] = narrow<T>::of(values[i]);
+    }
+}
+
+/* The same for a type known at run time only; `data` is element 0, `at` the first wanted. */
+template<int N, class A>
+__device__ __forceinline__ void load_any(A (&values)[N], const void *data, tutti_dtype dtype,
+                                         int64_t at, int count, bool even)
+{
+    switch (dtype) {
+    case TUTTI_F32:
+        load_elements(values, (const float *)data + at, count, even);
+        break;
+    case TUTTI_F16:
+        load_elements(values, (const __half *)data + at, count, even);
+        break;
+    case TUTTI_BF16:
+        load_elements(values, (const __nv_bfloat16 *)data + at, count, even);
+        break;
+    default:
+        load_elements(values, (const double *)data + at, count, even);
+        break;
+    }
+}
+
+/* Without f64, for kernels whose arithmetic is f32. */
+template<int N>
+__device__ __forceinline__ void load_param(float (&values)[N], const void *data, tutti_dtype dtype,
+                                           int at, int count, bool even)
+{
+    if (dtype == TUTTI_F32)
+        load_elements(values, (const float *)data + at, count, even);
+    else if (dtype == TUTTI_BF16)
+        load_elements(values, (const __nv_bfloat16 *)data + at, count, even);
+    else
+        load_elements(values, (const __half *)data + at, count, even);
+}
+
+template<int N, class A>
+__device__ __forceinline__ void store_any(void *data, tutti_dtype dtype, int64_t at,
+                                          const A (&values)[N], int count, bool even)
+{
+    switch (dtype) {
+    case TUTTI_F32:
+        store_elements((float *)data + at, values, count, even);
+        break;
+    case TUTTI_F16:
+        store_elements((__half *)data + at, values, count, even);
+        break;
+    case TUTTI_BF16:
+        store_elements((__nv_bfloat16 *)data + at, values, count, even);
+        break;
+    default:
+        store_elements((double *)data + at, values, count, even);
+        break;
+    }
+}
+
+/* 16-byte vectors of a known type, kept as they are in memory until they are used */
+
+template<class T>
+struct vector16 {
+    static constexpr int N = 16 / (int)sizeof(T);
+
+    static __device__ __forceinline__ void unpack(const uint4 &raw, float (&values)[N])
+    {
+        T part[N];
+        memcpy(part, &raw, sizeof part);
+#pragma unroll
+        for (int i = 0; i < N; i++) values[i] = widen<float>(part[i]);
+    }
+
+    static __device__ __forceinline__ uint4 pack(const float (&values)[N])
+    {
+        T part[N];
+#pragma unroll
+        for (int i = 0; i < N; i++) part[i] = narrow<T>::of(values[i]);
+        uint4 raw;
+        memcpy(&raw, part, sizeof raw);
+        return raw;
+    }
+};
+
+/* Makes the compiler unpack a vector again where it is used next, rather than hold its values from the last use: the
+ * values of a row of 16-bit elements would take twice the registers. */
+__device__ __forceinline__ void hold_packed(uint4 &raw)
+{
+    asm("" : "+r"(raw.x), "+r"(raw.y), "+r"(raw.z), "+r"(raw.w));
+}
+
+/* Where a thread's vectors lie in a row: vector k covers N columns from (first + k * step) * N on. */
+struct row_place {
+    int first, step;
+    template<class T>
+    __device__ __forceinline__ int column(int k) const
+    {
+        return (first + k * step) * vector16<T>::N;
+    }
+};
+
+/* Reads a thread's vectors of a row; columns from `cols` on read as 0.  even: cols is a multiple of a vector and every
+ * vector is aligned. */
+template<class T, int VECS>
+__device__ __forceinline__ void load_row(uint4 (&raw)[VECS], const T *row, row_place place,
+                                         int cols, bool even)
+{
+    constexpr int N = vector16<T>::N;
+    if (even) {
+#pragma unroll
+        for (int k = 0; k < VECS; k++) {
+            int col = place.column<T>(k);
+            raw[k] = col < cols ? *(const uint4 *)(row + col) : make_uint4(0, 0, 0, 0);
+        }
+    } else {
+#pragma unroll
+        for (int k = 0; k < VECS; k++) {
+            int col = place.column<T>(k);
+            T part[N];
+#pragma unroll
+            for (int i = 0; i < N; i++) part[i] = col + i < cols ? row[col + i] : T(0.0f);
+            memcpy(&raw[k], part, sizeof part);
+        }
+    }
+}
+
+template<class T>
+__device__ __forceinline__ void store_vector(T *row, int col, const uint4 &raw, int cols, bool even)
+{
+    constexpr int N = vector16<T>::N;
+    if (even) {
+        if (col < cols) *(uint4 *)(row + col) = raw;
+    } else {
+        T part[N];
+        memcpy(part, &raw, sizeof part);
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            if (col + i < cols) row[col + i] = part[i];
+    }
+}
+
+#endif

@@ -1,0 +1,101 @@
+/* Exponentials of a row, for softmax and cross-entropy. */
+#ifndef TUTTI_KERNELS_CUDA_EXP_CUH
+#define TUTTI_KERNELS_CUDA_EXP_CUH
+
+#include <math_constants.h>
+
+#include "kernels/cuda/rows.cuh"
+
+/* exp of a difference that is at most 0.  f32 and f64 in full; for 16-bit results the hardware's 2^x, whose
+ * error is far below theirs, and which gives 0 for what would be subnormal in f32. */
+template<class T>
+__device__ __forceinline__ float exp_for(float x)
+{
+    if (sizeof(T) == 4) return expf(x);
+    float power;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x * 1.4426950408889634f));
+    return power;
+}
+
+/* The same for all types. */
+template<class T>
+struct exponential {
+    static __device__ __forceinline__ float of(float d) { return exp_for<T>(d); }
+};
+template<>
+struct exponential<double> {
+    static __device__ __forceinline__ double of(double d) { return exp(d); }
+};
+
+static __device__ __forceinline__ float logarithm(float x)
+{
+    return logf(x);
+}
+static __device__ __forceinline__ double logarithm(double x)
+{
+    return log(x);
+}
+
+/* Rows that are read more than once: the arithmetic and the columns a thread takes at a time. */
+template<class T>
+struct wide_row {
+    using A = typename std::conditional<sizeof(T) == 8, double, float>::type;
+    static constexpr int N = 16 / (int)sizeof(T);
+};
+
+static inline int row_long_threads(int64_t cols, int width)
+{
+    int threads = 32;
+    while (threads < 1024 && threads * width < cols) threads *= 2;
+    return threads;
+}
+
+/* Maximum, and sum of exp(x - maximum), of the columns seen so far. */
+template<class T>
+struct running_sum {
+    using A = typename wide_row<T>::A;
+    A top, sum;
+
+    /* Makes it that of the whole row, in every thread. */
+    template<class Team>
+    __device__ __forceinline__ void merge(Team &team)
+    {
+        A all[1] = {top};
+        team.template reduce<row_max>(all);
+        /* a thread that saw nothing but -inf has a sum of 0; a row that has nothing else is NaN */
+        if (top != all[0]) sum *= exponential<T>::of(top - all[0]);
+        top = all[0];
+        if (top == -(A)CUDART_INF) sum = (A)CUDART_NAN;
+        A total[1] = {sum};
+        team.template reduce<row_add>(total);
+        sum = total[0];
+    }
+};
+
+/* A thread's part of the first `count` columns of a row, scaled. */
+template<class T, class A>
+__device__ __forceinline__ running_sum<T>
+running_sum_of_row(const T *x, int count, A scale, bool even, int first, int step, int cols)
+{
+    constexpr int N = wide_row<T>::N;
+    A top = -(A)CUDART_INF, sum = 0;
+#pragma unroll 2
+    for (int col = first; col < count; col += step) {
+        A v[N];
+        load_elements(v, x + col, cols - col, even);
+        A most = top;
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            v[i] *= scale;
+            if (col + i < count) most = row_max::of(most, v[i]);
+        }
+        if (most != top) sum *= exponential<T>::of(top - most);
+        top = most;
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            if (col + i < count && v[i] != -(A)CUDART_INF) sum += exponential<T>::of(v[i] - top);
+    }
+    return {top, sum};
+}
+
+#endif

@@ -1,0 +1,345 @@
+/* LayerNorm and RMSNorm, forward.  include/tutti/layernorm.h has the mathematics.
+ *
+ * Fewest bytes: x read, y written (with a residual: x and r read, sum and y written), the parameters once an SM, a few
+ * bytes a row of saved.  A row stays in registers, as the 16-byte vectors that memory holds, from its only read
+ * to the write of y; the variance is that of the centred values.  rows.cuh says how rows are shared out.
+ *
+ * The pairings people train with (x and y of one type f32, f16 or bf16, parameters of any of these) have kernels of
+ * their own; all others, and rows that fit on no cluster, go through one kernel that loads and stores by run-time type. */
+#include "kernels/cuda/rows.cuh"
+
+struct norm_forward_even {
+    bool x, residual, sum, y, gamma, beta;
+};
+
+/* ROWS rows at once, each shared out over a team. */
+template<class T, int VECS, int ROWS, class Team>
+__device__ __forceinline__ void
+norm_forward_rows(const tutti__norm_forward_args &args, const norm_forward_even &even, Team &team,
+                  int64_t first_row, int rows, row_place place, bool writes_saved)
+{
+    using vector = vector16<T>;
+    constexpr int N = vector::N;
+    int cols = (int)args.cols;
+
+    uint4 raw[ROWS][VECS];
+#pragma unroll
+    for (int r = 0; r < ROWS; r++)
+        if (r < rows)
+            load_row<T>(raw[r], (const T *)args.x.data + (first_row + r) * args.x.stride, place,
+                        cols, even.x);
+        else
+#pragma unroll
+            for (int k = 0; k < VECS; k++) raw[r][k] = make_uint4(0, 0, 0, 0);
+    if (args.residual.data) {
+#pragma unroll
+        for (int r = 0; r < ROWS; r++) {
+            if (r >= rows) break;
+            uint4 other[VECS];
+            load_row<T>(other,
+                        (const T *)args.residual.data + (first_row + r) * args.residual.stride,
+                        place, cols, even.residual);
+#pragma unroll
+            for (int k = 0; k < VECS; k++) {
+                float a[N], b[N];
+                vector::unpack(raw[r][k], a);
+                vector::unpack(other[k], b);
+#pragma unroll
+                for (int i = 0; i < N; i++) a[i] += b[i];
+                raw[r][k] = vector::pack(a);
+                if (args.sum.data)
+                    store_vector((T *)args.sum.data + (first_row + r) * args.sum.stride,
+                                 place.column<T>(k), raw[r][k], cols, even.sum);
+            }
+        }
+    }
+
+    team.begin();
+    float mean[ROWS], rstd[ROWS];
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) mean[r] = 0;
+    if (args.centered) {
+#pragma unroll
+        for (int r = 0; r < ROWS; r++)
+#pragma unroll
+            for (int k = 0; k < VECS; k++) {
+                float v[N];
+                vector::unpack(raw[r][k], v);
+#pragma unroll
+                for (int i = 0; i < N; i++) mean[r] += v[i];
+            }
+        team.template reduce<row_add>(mean);
+#pragma unroll
+        for (int r = 0; r < ROWS; r++) mean[r] /= (float)cols;
+    }
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+        rstd[r] = 0;
+#pragma unroll
+        for (int k = 0; k < VECS; k++) {
+            float v[N];
+            hold_packed(raw[r][k]);
+            vector::unpack(raw[r][k], v);
+            int left = cols - place.column<T>(k);
+#pragma unroll
+            for (int i = 0; i < N; i++) {
+                float centred = v[i] - mean[r];
+                if (i < left) rstd[r] += centred * centred;
+            }
+        }
+    }
+    team.template reduce<row_add>(rstd);
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+        rstd[r] = 1.0f / sqrtf(rstd[r] / (float)cols + (float)args.eps);
+        if (args.rstd && writes_saved && r < rows) {
+            ((float *)args.rstd)[first_row + r] = rstd[r];
+            if (args.centered) ((float *)args.mean)[first_row + r] = mean[r];
+        }
+    }
+
+#pragma unroll
+    for (int k = 0; k < VECS; k++) {
+        int col = place.column<T>(k);
+        if (col >= cols) break;
+        float gamma[N], beta[N];
+#pragma unroll
+        for (int i = 0; i < N; i++) gamma[i] = 1, beta[i] = 0;
+        if (args.gamma) {
+            load_param(gamma, args.gamma, args.param_dtype, col, cols - col, even.gamma);
+            if (args.zero_centered) {
+#pragma unroll
+                for (int i = 0; i < N; i++) gamma[i] += 1;
+            }
+            if (args.beta)
+                load_param(beta, args.beta, args.param_dtype, col, cols - col, even.beta);
+        }
+#pragma unroll
+        for (int r = 0; r < ROWS; r++) {
+            if (r >= rows) break;
+            float v[N];
+            hold_packed(raw[r][k]);
+            vector::unpack(raw[r][k], v);
+#pragma unroll
+            for (int i = 0; i < N; i++) v[i] = (v[i] - mean[r]) * rstd[r] * gamma[i] + beta[i];
+            store_vector((T *)args.y.data + (first_row + r) * args.y.stride, col, vector::pack(v),
+                         cols, even.y);
+        }
+    }
+}
+
+template<class T, int VECS>
+__global__ void __launch_bounds__(ROW_WARP_THREADS, VECS == 4 ? 4 : 6)
+    norm_forward_warp_kernel(tutti__norm_forward_args args, norm_forward_even even, int lanes)
+{
+    constexpr int ROWS = ROW_WARP_VECS / VECS;
+    lane_team team = {lanes};
+    int lane = threadIdx.x % lanes, group = threadIdx.x / lanes, groups = ROW_WARP_THREADS / lanes;
+    int64_t stride = (int64_t)gridDim.x * groups * ROWS;
+    /* whole warps go round together: a group past the end has no rows but takes part in the shuffles */
+    for (int64_t base = (int64_t)blockIdx.x * groups * ROWS; base < args.rows; base += stride) {
+        int64_t first_row = base + (int64_t)group * ROWS, left = args.rows - first_row;
+        int rows = left <= 0 ? 0 : left < ROWS ? (int)left : ROWS;
+        norm_forward_rows<T, VECS, ROWS>(args, even, team, first_row, rows, row_place{lane, lanes},
+                                         lane == 0);
+    }
+}
+
+template<class T, int VECS>
+__global__ void __launch_bounds__(1024)
+    norm_forward_block_kernel(tutti__norm_forward_args args, norm_forward_even even, int cluster)
+{
+    __shared__ block_team_slots<float, 1> slots;
+    block_team<float, 1> team(slots, cluster);
+    int threads = blockDim.x;
+    row_place place = {team.rank * threads * VECS + (int)threadIdx.x, threads};
+    for (int64_t row = blockIdx.x / cluster; row < args.rows; row += gridDim.x / cluster)
+        norm_forward_rows<T, VECS, 1>(args, even, team, row, 1, place,
+                                      team.rank == 0 && threadIdx.x == 0);
+}
+
+/* Any types, any length.  A block a row; with `staged` the row waits in shared memory as arithmetic values, otherwise it
+ * is read again for each of the sums and for y. */
+enum { ANY_WIDTH = 8, ANY_THREADS = 512 };
+
+template<class A>
+struct norm_forward_reader {
+    const tutti__norm_forward_args &args;
+    const norm_forward_even &even;
+    int64_t row;
+
+    /* what is normalised; `again`: the sum has been written */
+    __device__ __forceinline__ void operator()(A (&v)[ANY_WIDTH], int col, bool again) const
+    {
+        int cols = (int)args.cols, count = cols - col;
+        if (again && args.sum.data) {
+            load_any(v, args.sum.data, args.sum.dtype, row * args.sum.stride + col, count,
+                     even.sum);
+            return;
+        }
+        load_any(v, args.x.data, args.x.dtype, row * args.x.stride + col, count, even.x);
+        if (args.residual.data) {
+            A r[ANY_WIDTH];
+            load_any(r, args.residual.data, args.residual.dtype, row * args.residual.stride + col,
+                     count, even.residual);
+#pragma unroll
+            for (int i = 0; i < ANY_WIDTH; i++) v[i] = round_to(v[i] + r[i]);
+        }
+    }
+
+    __device__ __forceinline__ A round_to(A value) const
+    {
+        switch (args.x.dtype) {
+        case TUTTI_F32:
+            return widen<A>(narrow<float>::of(value));
+        case TUTTI_F16:
+            return widen<A>(narrow<__half>::of(value));
+        case TUTTI_BF16:
+            return widen<A>(narrow<__nv_bfloat16>::of(value));
+        default:
+            return value;
+        }
+    }
+};
+
+template<class A>
+__global__ void __launch_bounds__(ANY_THREADS)
+    norm_forward_any_kernel(tutti__norm_forward_args args, norm_forward_even even, bool staged)
+{
+    extern __shared__ __align__(16) unsigned char dynamic_shared[];
+    A *stage = (A *)dynamic_shared;
+    __shared__ block_team_slots<A, 1> slots;
+    block_team<A, 1> team(slots, 1);
+    int cols = (int)args.cols, step = blockDim.x * ANY_WIDTH, first = threadIdx.x * ANY_WIDTH;
+    A count = (A)cols;
+
+    for (int64_t row = blockIdx.x; row < args.rows; row += gridDim.x) {
+        norm_forward_reader<A> read = {args, even, row};
+        A v[ANY_WIDTH], sum[1] = {0}, mean = 0;
+        for (int col = first; col < cols; col += step) {
+            read(v, col, false);
+            if (args.sum.data)
+                store_any(args.sum.data, args.sum.dtype, row * args.sum.stride + col, v, cols - col,
+                          even.sum);
+#pragma unroll
+            for (int i = 0; i < ANY_WIDTH; i++)
+                if (col + i < cols) {
+                    sum[0] += args.centered ? v[i] : v[i] * v[i];
+                    if (staged) stage[col + i] = v[i];
+                }
+        }
+        /* from here on a thread reads only what it has staged or written itself */
+        auto reread = [&](int col) {
+            if (!staged)
+                read(v, col, true);
+            else
+#pragma unroll
+                for (int i = 0; i < ANY_WIDTH; i++) v[i] = col + i < cols ? stage[col + i] : (A)0;
+        };
+        team.template reduce<row_add>(sum);
+        if (args.centered) {
+            mean = sum[0] / count;
+            sum[0] = 0;
+            for (int col = first; col < cols; col += step) {
+                reread(col);
+#pragma unroll
+                for (int i = 0; i < ANY_WIDTH; i++)
+                    if (col + i < cols) sum[0] += (v[i] - mean) * (v[i] - mean);
+            }
+            team.template reduce<row_add>(sum);
+        }
+        A rstd = (A)1 / sqrt(sum[0] / count + (A)args.eps);
+        if (args.rstd && threadIdx.x == 0) {
+            ((A *)args.rstd)[row] = rstd;
+            if (args.centered) ((A *)args.mean)[row] = mean;
+        }
+        for (int col = first; col < cols; col += step) {
+            reread(col);
+#pragma unroll
+            for (int i = 0; i < ANY_WIDTH; i++) v[i] = (v[i] - mean) * rstd;
+            if (args.gamma) {
+                A p[ANY_WIDTH];
+                load_any(p, args.gamma, args.param_dtype, col, cols - col, even.gamma);
+#pragma unroll
+                for (int i = 0; i < ANY_WIDTH; i++) v[i] *= args.zero_centered ? p[i] + (A)1 : p[i];
+                if (args.beta) {
+                    load_any(p, args.beta, args.param_dtype, col, cols - col, even.beta);
+#pragma unroll
+                    for (int i = 0; i < ANY_WIDTH; i++) v[i] += p[i];
+                }
+            }
+            store_any(args.y.data, args.y.dtype, row * args.y.stride + col, v, cols - col, even.y);
+        }
+    }
+}
+
+static norm_forward_even find_even(const tutti__norm_forward_args *args, int width)
+{
+    int64_t rows = args->rows, cols = args->cols;
+    return {row_even(args->x, rows, cols, width),
+            row_even(args->residual, rows, cols, width),
+            row_even(args->sum, rows, cols, width),
+            row_even(args->y, rows, cols, width),
+            row_param_even(args->gamma, args->param_dtype, cols, width),
+            row_param_even(args->beta, args->param_dtype, cols, width)};
+}
+
+template<class A>
+static tutti_status forward_any(tutti_context *ctx, const tutti__norm_forward_args *args)
+{
+    int threads = 32;
+    while (threads < ANY_THREADS && threads * ANY_WIDTH < args->cols) threads *= 2;
+    /* two blocks an SM at least, or the row is read again from the cache */
+    size_t shared = (size_t)args->cols * sizeof(A);
+    bool staged = shared <= (size_t)tutti__cuda_shared_limit(ctx->device) / 2;
+    if (!staged) shared = 0;
+    if (shared > 40 << 10)
+        TUTTI_CUDA(cudaFuncSetAttribute(norm_forward_any_kernel<A>,
+                                        cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared),
+                   "norm_forward");
+    return row_launch("norm_forward", norm_forward_any_kernel<A>, row_grid(args->rows, 1, 1),
+                      threads, 1, shared, tutti__cuda_stream(ctx), *args,
+                      find_even(args, ANY_WIDTH), staged);
+}
+
+template<class T>
+static tutti_status forward_of(tutti_context *ctx, const tutti__norm_forward_args *args,
+                               const row_plan &plan)
+{
+    norm_forward_even even = find_even(args, vector16<T>::N);
+    cudaStream_t stream = tutti__cuda_stream(ctx);
+    return row_with_vecs(plan, [&](auto vecs) {
+        constexpr int VECS = decltype(vecs)::value;
+        if (plan.kind == ROW_WARP)
+            return row_launch(
+                "norm_forward", norm_forward_warp_kernel<T, VECS>,
+                row_grid(args->rows, ROW_WARP_THREADS / plan.lanes * (ROW_WARP_VECS / VECS), 1),
+                plan.threads, 1, 0, stream, *args, even, plan.lanes);
+        if constexpr (VECS > 1)
+            return row_launch("norm_forward", norm_forward_block_kernel<T, VECS>,
+                              row_grid(args->rows, 1, plan.cluster), plan.threads, plan.cluster, 0,
+                              stream, *args, even, plan.cluster);
+        else
+            return TUTTI_OK;
+    });
+}
+
+tutti_status tutti__cuda_norm_forward(tutti_context *ctx, const tutti__norm_forward_args *args)
+{
+    TUTTI_TRY(tutti__cuda_use(ctx->device, "norm_forward"));
+    if (args->rows == 0) return TUTTI_OK;
+    if (tutti__accumulate_dtype(args->x.dtype, args->param_dtype) == TUTTI_F64)
+        return forward_any<double>(ctx, args);
+    row_plan plan = row_plan_for(args->cols, 16 / (int)tutti_dtype_size(args->x.dtype), 1,
+                                 tutti__cuda_has_clusters(ctx->device));
+    if (args->y.dtype != args->x.dtype || plan.kind == ROW_LONG)
+        return forward_any<float>(ctx, args);
+    switch (args->x.dtype) {
+    case TUTTI_F16:
+        return forward_of<__half>(ctx, args, plan);
+    case TUTTI_BF16:
+        return forward_of<__nv_bfloat16>(ctx, args, plan);
+    default:
+        return forward_of<float>(ctx, args, plan);
+    }
+}

@@ -1,0 +1,251 @@
+/* Row-wise kernels: how a row is shared out among threads, and the reductions over it.
+ *
+ *   warp   rows of up to 128 vectors: a group of 1 to 32 lanes a row, several rows a warp
+ *   block  a block a row, the row in registers; beyond 32 KiB a cluster of up to 8 blocks a row, which
+ *          exchange their partial sums over distributed shared memory
+ *   long   rows beyond that (256 or 512 KiB), and devices without clusters: a block a row that reads it more than once
+ *
+ * The choice depends on the number of columns, the type and the device only: the bits of a row do not depend on the
+ * number of rows. */
+#ifndef TUTTI_KERNELS_CUDA_ROWS_CUH
+#define TUTTI_KERNELS_CUDA_ROWS_CUH
+
+#include <type_traits>
+#include <utility>
+
+#include "kernels/cuda/device.cuh"
+
+/* Host side: the choice and the launch */
+
+enum row_kind { ROW_WARP, ROW_BLOCK, ROW_LONG };
+
+struct row_plan {
+    row_kind kind;
+    int vecs;    /* vectors a thread holds */
+    int lanes;   /* warp: lanes a row */
+    int threads; /* of a block */
+    int cluster; /* blocks a row */
+};
+
+enum {
+    ROW_WARP_THREADS = 128,
+    ROW_WARP_VECS = 4, /* vectors in flight a thread, over all its rows */
+    ROW_CLUSTER_MAX = 8,
+    ROW_WARPS_MAX = 32
+};
+
+static inline int row_round_up(int value, int multiple)
+{
+    return (value + multiple - 1) / multiple * multiple;
+}
+
+/* tensors: how many rows a thread holds side by side, 1 or 2. */
+static inline row_plan row_plan_for(int64_t cols, int width, int tensors, bool clusters)
+{
+    int vectors = (int)((cols + width - 1) / width);
+    row_plan plan = {ROW_WARP, 1, 32, ROW_WARP_THREADS, 1};
+    if (vectors <= 128) {
+        while (plan.lanes / 2 >= vectors) plan.lanes /= 2;
+        plan.vecs = vectors <= 32 ? 1 : vectors <= 64 ? 2 : 4;
+        return plan;
+    }
+    plan.kind = ROW_BLOCK;
+    plan.vecs = vectors <= 512 * tensors ? 2 : 4;
+    if (vectors <= 2048) {
+        plan.threads = row_round_up((vectors + plan.vecs - 1) / plan.vecs, 32);
+        return plan;
+    }
+    /* the registers of 1024 threads hold one tensor's vectors, not two */
+    plan.threads = tensors == 1 && vectors > 2048 * ROW_CLUSTER_MAX ? 1024 : 512;
+    plan.cluster = 2;
+    while (plan.cluster < ROW_CLUSTER_MAX && plan.cluster * plan.threads * plan.vecs < vectors)
+        plan.cluster *= 2;
+    if (!clusters || plan.cluster * plan.threads * plan.vecs < vectors)
+        plan = {ROW_LONG, 1, 32, 1024, 1};
+    return plan;
+}
+
+/* Calls f with the number of vectors as a compile-time constant. */
+template<class F>
+static inline tutti_status row_with_vecs(const row_plan &plan, F &&f)
+{
+    if (plan.vecs == 1) return f(std::integral_constant<int, 1>{});
+    if (plan.vecs == 2) return f(std::integral_constant<int, 2>{});
+    return f(std::integral_constant<int, 4>{});
+}
+
+/* Blocks that take `rows` rows, so many a block at a time; kernels loop over what is left. */
+static inline unsigned row_grid(int64_t rows, int64_t rows_a_block, int cluster)
+{
+    int64_t blocks = (rows + rows_a_block - 1) / rows_a_block;
+    int64_t most = (INT64_C(1) << 30) / cluster;
+    return (unsigned)((blocks < most ? blocks : most) * cluster);
+}
+
+template<class... P, class... Q>
+static inline tutti_status row_launch(const char *what, void (*kernel)(P...), unsigned grid,
+                                      int threads, int cluster, size_t shared, cudaStream_t stream,
+                                      Q &&...args)
+{
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3(grid);
+    config.blockDim = dim3((unsigned)threads);
+    config.dynamicSmemBytes = shared;
+    config.stream = stream;
+    cudaLaunchAttribute attribute = {};
+    if (cluster > 1) {
+        attribute.id = cudaLaunchAttributeClusterDimension;
+        attribute.val.clusterDim = {(unsigned)cluster, 1, 1};
+        config.attrs = &attribute;
+        config.numAttrs = 1;
+    }
+    return tutti__cuda_status(
+        cudaLaunchKernelEx(&config, kernel, static_cast<P>(std::forward<Q>(args))...), what);
+}
+
+/* Whether rows of a tensor can be read in whole accesses of `bytes` (a power of two). */
+static inline bool row_aligned(const tutti__matrix &matrix, int64_t rows, int bytes)
+{
+    size_t pitch = rows > 1 ? (size_t)matrix.stride * tutti_dtype_size(matrix.dtype) : 0;
+    return (((uintptr_t)matrix.data | pitch) & (size_t)(bytes - 1)) == 0;
+}
+
+/* For chunks of `width` elements: aligned, and nothing is left over. */
+static inline bool row_even(const tutti__matrix &matrix, int64_t rows, int64_t cols, int width)
+{
+    int bytes = access_bytes(width * (int)tutti_dtype_size(matrix.dtype));
+    return cols % width == 0 && row_aligned(matrix, rows, bytes);
+}
+
+static inline bool row_param_even(const void *data, tutti_dtype dtype, int64_t cols, int width)
+{
+    return row_even(tutti__matrix{(void *)data, dtype, 0}, 1, cols, width);
+}
+
+/* Device side: reductions */
+
+struct row_add {
+    template<class A>
+    static __device__ __forceinline__ A of(A a, A b)
+    {
+        return a + b;
+    }
+};
+
+/* NaN loses here: it comes back in the sum of exponentials. */
+struct row_max {
+    static __device__ __forceinline__ float of(float a, float b) { return fmaxf(a, b); }
+    static __device__ __forceinline__ double of(double a, double b) { return fmax(a, b); }
+};
+
+/* Every lane of a group gets the result, the same bits. */
+template<class Op, int N, class A>
+__device__ __forceinline__ void reduce_lanes(A (&values)[N], int lanes)
+{
+#pragma unroll
+    for (int offset = 16; offset > 0; offset /= 2)
+        if (offset < lanes) {
+#pragma unroll
+            for (int n = 0; n < N; n++)
+                values[n] = Op::of(values[n], __shfl_xor_sync(0xffffffffu, values[n], offset));
+        }
+}
+
+/* A group of lanes that has a row. */
+struct lane_team {
+    int lanes;
+    __device__ __forceinline__ void begin() { __syncwarp(); }
+    template<class Op, int N, class A>
+    __device__ __forceinline__ void reduce(A (&values)[N])
+    {
+        reduce_lanes<Op>(values, lanes);
+    }
+};
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#define TUTTI_ROW_CLUSTERS 1
+#endif
+
+/* A block, or a cluster of blocks, that has a row.  Every warp sends its partial result to every block of the
+ * cluster; after one barrier each thread combines all of them in the same order.  Two buffers take turns, so that one
+ * barrier a reduction is enough. */
+template<class A, int VALUES>
+struct block_team_slots {
+    A partial[2][VALUES][ROW_CLUSTER_MAX * ROW_WARPS_MAX];
+};
+
+template<class A, int VALUES>
+struct block_team {
+    block_team_slots<A, VALUES> &slots;
+    int cluster, rank, turn;
+
+    __device__ __forceinline__ block_team(block_team_slots<A, VALUES> &shared, int cluster_size)
+        : slots(shared), cluster(cluster_size), rank(0), turn(0)
+    {
+#ifdef TUTTI_ROW_CLUSTERS
+        if (cluster > 1) {
+            unsigned number;
+            asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(number));
+            rank = (int)number;
+            asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+        }
+#endif
+    }
+
+    /* Before the first reduction: the other blocks' shared memory is there. */
+    __device__ __forceinline__ void begin()
+    {
+#ifdef TUTTI_ROW_CLUSTERS
+        if (cluster > 1) asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+#endif
+    }
+
+    template<class Op, int N>
+    __device__ __forceinline__ void reduce(A (&values)[N])
+    {
+        static_assert(N <= VALUES, "more values than slots");
+        reduce_lanes<Op>(values, 32);
+        int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
+        int mine = rank * warps + warp;
+        if (cluster == 1) {
+            if (lane == 0) {
+#pragma unroll
+                for (int n = 0; n < N; n++) slots.partial[turn][n][mine] = values[n];
+            }
+            __syncthreads();
+        }
+#ifdef TUTTI_ROW_CLUSTERS
+        else {
+            if (lane < cluster) {
+#pragma unroll
+                for (int n = 0; n < N; n++) {
+                    uint64_t there;
+                    asm("mapa.u64 %0, %1, %2;"
+                        : "=l"(there)
+                        : "l"((uint64_t)&slots.partial[turn][n][mine]), "r"(lane));
+                    *(A *)there = values[n];
+                }
+            }
+            asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+            asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+        }
+#endif
+        int count = cluster * warps;
+        /* lanes past the last partial repeat one and are left out of the tree */
+#pragma unroll
+        for (int n = 0; n < N; n++) {
+            A value = slots.partial[turn][n][lane < count ? lane : 0];
+            for (int i = lane + 32; i < count; i += 32)
+                value = Op::of(value, slots.partial[turn][n][i]);
+#pragma unroll
+            for (int offset = 16; offset > 0; offset /= 2) {
+                A other = __shfl_down_sync(0xffffffffu, value, offset);
+                if (lane + offset < count && lane + offset < 32) value = Op::of(value, other);
+            }
+            values[n] = __shfl_sync(0xffffffffu, value, 0);
+        }
+        turn ^= 1;
+    }
+};
+
+#endif

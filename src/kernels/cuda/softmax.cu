@@ -1,0 +1,325 @@
+/* Softmax and log-softmax, forward and backward.  include/tutti/softmax.h has the mathematics.
+ *
+ * Fewest bytes: forward reads x and writes y, backward reads y and dy and writes dx; behind a causal mask only the visible
+ * columns are read.  A row stays in registers from its only read to the write of its result (rows.cuh); rows that fit
+ * on no cluster are read twice, the first time with a running maximum and sum merged as one pair. */
+#include "kernels/cuda/exp.cuh"
+
+struct softmax_even {
+    bool x, y, dy, dx;
+};
+
+/* Columns of a row that count. */
+static __device__ __forceinline__ int visible_columns(const tutti__softmax_args &args, int64_t row)
+{
+    if (args.causal_period == 0) return (int)args.cols;
+    int64_t last = (args.first_row + row) % args.causal_period;
+    return (int)(last < args.cols ? last + 1 : args.cols);
+}
+
+template<class T, int VECS, int ROWS, class Team>
+__device__ __forceinline__ void softmax_forward_rows(const tutti__softmax_args &args,
+                                                     const softmax_even &even, Team &team,
+                                                     int64_t first_row, int rows, row_place place)
+{
+    using vector = vector16<T>;
+    constexpr int N = vector::N;
+    int cols = (int)args.cols;
+    float scale = (float)args.scale;
+
+    uint4 raw[ROWS][VECS];
+    int visible[ROWS];
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+        visible[r] = r < rows ? visible_columns(args, first_row + r) : 0;
+        /* reading whole vectors past the visible columns does no harm, their values are not used */
+        load_row<T>(raw[r], (const T *)args.x.data + (r < rows ? first_row + r : 0) * args.x.stride,
+                    place, visible[r], even.x);
+    }
+    team.begin();
+
+    float top[ROWS], sum[ROWS];
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+        top[r] = -CUDART_INF_F;
+#pragma unroll
+        for (int k = 0; k < VECS; k++) {
+            float v[N];
+            vector::unpack(raw[r][k], v);
+            int left = visible[r] - place.column<T>(k);
+#pragma unroll
+            for (int i = 0; i < N; i++)
+                if (i < left) top[r] = fmaxf(top[r], v[i] * scale);
+        }
+    }
+    team.template reduce<row_max>(top);
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+        sum[r] = 0;
+#pragma unroll
+        for (int k = 0; k < VECS; k++) {
+            float v[N];
+            hold_packed(raw[r][k]);
+            vector::unpack(raw[r][k], v);
+            int left = visible[r] - place.column<T>(k);
+#pragma unroll
+            for (int i = 0; i < N; i++)
+                if (i < left) sum[r] += exp_for<T>(v[i] * scale - top[r]);
+        }
+    }
+    team.template reduce<row_add>(sum);
+    float masked = args.log ? -CUDART_INF_F : 0.0f;
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+        if (r >= rows) break;
+        float factor = args.log ? logf(sum[r]) : 1.0f / sum[r];
+#pragma unroll
+        for (int k = 0; k < VECS; k++) {
+            int col = place.column<T>(k), left = visible[r] - col;
+            float v[N];
+            hold_packed(raw[r][k]);
+            vector::unpack(raw[r][k], v);
+#pragma unroll
+            for (int i = 0; i < N; i++) {
+                float d = v[i] * scale - top[r];
+                v[i] = args.log ? d - factor : exp_for<T>(d) * factor;
+                if (i >= left) v[i] = masked;
+            }
+            store_vector((T *)args.y.data + (first_row + r) * args.y.stride, col, vector::pack(v),
+                         cols, even.y);
+        }
+    }
+}
+
+template<class T, int VECS, int ROWS, class Team>
+__device__ __forceinline__ void softmax_backward_rows(const tutti__softmax_args &args,
+                                                      const softmax_even &even, Team &team,
+                                                      int64_t first_row, int rows, row_place place)
+{
+    using vector = vector16<T>;
+    constexpr int N = vector::N;
+    int cols = (int)args.cols;
+    float scale = (float)args.scale;
+
+    uint4 y[ROWS][VECS], dy[ROWS][VECS];
+    int visible[ROWS];
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+        visible[r] = r < rows ? visible_columns(args, first_row + r) : 0;
+        int64_t row = r < rows ? first_row + r : 0;
+        load_row<T>(y[r], (const T *)args.y.data + row * args.y.stride, place, visible[r], even.y);
+        load_row<T>(dy[r], (const T *)args.dy.data + row * args.dy.stride, place, visible[r],
+                    even.dy);
+    }
+    team.begin();
+
+    float sum[ROWS];
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+        sum[r] = 0;
+#pragma unroll
+        for (int k = 0; k < VECS; k++) {
+            float a[N], b[N];
+            vector::unpack(y[r][k], a);
+            vector::unpack(dy[r][k], b);
+            int left = visible[r] - place.column<T>(k);
+#pragma unroll
+            for (int i = 0; i < N; i++)
+                if (i < left) sum[r] += args.log ? b[i] : a[i] * b[i];
+        }
+    }
+    team.template reduce<row_add>(sum);
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+        if (r >= rows) break;
+#pragma unroll
+        for (int k = 0; k < VECS; k++) {
+            int col = place.column<T>(k), left = visible[r] - col;
+            float a[N], b[N];
+            hold_packed(y[r][k]);
+            hold_packed(dy[r][k]);
+            vector::unpack(y[r][k], a);
+            vector::unpack(dy[r][k], b);
+#pragma unroll
+            for (int i = 0; i < N; i++) {
+                b[i] = args.log ? scale * (b[i] - exp_for<T>(a[i]) * sum[r])
+                                : scale * a[i] * (b[i] - sum[r]);
+                if (i >= left) b[i] = 0;
+            }
+            store_vector((T *)args.dx.data + (first_row + r) * args.dx.stride, col, vector::pack(b),
+                         cols, even.dx);
+        }
+    }
+}
+
+template<class T, int VECS, bool BACKWARD>
+__global__ void __launch_bounds__(ROW_WARP_THREADS, BACKWARD ? 5 : 6)
+    softmax_warp_kernel(tutti__softmax_args args, softmax_even even, int lanes)
+{
+    /* backward has two vectors in flight for each of forward's */
+    constexpr int ROWS = BACKWARD && VECS < 4 ? ROW_WARP_VECS / VECS / 2 : ROW_WARP_VECS / VECS;
+    lane_team team = {lanes};
+    int lane = threadIdx.x % lanes, group = threadIdx.x / lanes, groups = ROW_WARP_THREADS / lanes;
+    int64_t stride = (int64_t)gridDim.x * groups * ROWS;
+    /* whole warps go round together: a group past the end has no rows but takes part in the shuffles */
+    for (int64_t base = (int64_t)blockIdx.x * groups * ROWS; base < args.rows; base += stride) {
+        int64_t first_row = base + (int64_t)group * ROWS, left = args.rows - first_row;
+        int rows = left <= 0 ? 0 : left < ROWS ? (int)left : ROWS;
+        if constexpr (BACKWARD)
+            softmax_backward_rows<T, VECS, ROWS>(args, even, team, first_row, rows,
+                                                 row_place{lane, lanes});
+        else
+            softmax_forward_rows<T, VECS, ROWS>(args, even, team, first_row, rows,
+                                                row_place{lane, lanes});
+    }
+}
+
+template<class T, int VECS, bool BACKWARD>
+__global__ void __launch_bounds__(BACKWARD ? 512 : 1024)
+    softmax_block_kernel(tutti__softmax_args args, softmax_even even, int cluster)
+{
+    __shared__ block_team_slots<float, 1> slots;
+    block_team<float, 1> team(slots, cluster);
+    int threads = blockDim.x;
+    row_place place = {team.rank * threads * VECS + (int)threadIdx.x, threads};
+    for (int64_t row = blockIdx.x / cluster; row < args.rows; row += gridDim.x / cluster) {
+        if constexpr (BACKWARD)
+            softmax_backward_rows<T, VECS, 1>(args, even, team, row, 1, place);
+        else
+            softmax_forward_rows<T, VECS, 1>(args, even, team, row, 1, place);
+    }
+}
+
+/* Rows of any length: the sums first, then the row again. */
+
+template<class T>
+__global__ void __launch_bounds__(1024)
+    softmax_forward_long_kernel(tutti__softmax_args args, softmax_even even)
+{
+    using A = typename wide_row<T>::A;
+    constexpr int N = wide_row<T>::N;
+    __shared__ block_team_slots<A, 1> slots;
+    block_team<A, 1> team(slots, 1);
+    int cols = (int)args.cols, step = blockDim.x * N, first = threadIdx.x * N;
+    A scale = (A)args.scale;
+
+    for (int64_t row = blockIdx.x; row < args.rows; row += gridDim.x) {
+        const T *x = (const T *)args.x.data + row * args.x.stride;
+        T *y = (T *)args.y.data + row * args.y.stride;
+        int visible = visible_columns(args, row);
+        A v[N];
+        running_sum<T> sum = running_sum_of_row(x, visible, scale, even.x, first, step, cols);
+        sum.merge(team);
+        A factor = args.log ? logarithm(sum.sum) : (A)1 / sum.sum;
+        for (int col = first; col < cols; col += step) {
+            if (col < visible) load_elements(v, x + col, cols - col, even.x);
+#pragma unroll
+            for (int i = 0; i < N; i++) {
+                if (col + i < visible) {
+                    A d = v[i] * scale - sum.top;
+                    v[i] = args.log ? d - factor : exponential<T>::of(d) * factor;
+                } else {
+                    v[i] = args.log ? (A)-CUDART_INF : (A)0;
+                }
+            }
+            store_elements(y + col, v, cols - col, even.y);
+        }
+    }
+}
+
+template<class T>
+__global__ void __launch_bounds__(1024)
+    softmax_backward_long_kernel(tutti__softmax_args args, softmax_even even)
+{
+    using A = typename wide_row<T>::A;
+    constexpr int N = wide_row<T>::N;
+    __shared__ block_team_slots<A, 1> slots;
+    block_team<A, 1> team(slots, 1);
+    int cols = (int)args.cols, step = blockDim.x * N, first = threadIdx.x * N;
+    A scale = (A)args.scale;
+
+    for (int64_t row = blockIdx.x; row < args.rows; row += gridDim.x) {
+        const T *y = (const T *)args.y.data + row * args.y.stride;
+        const T *dy = (const T *)args.dy.data + row * args.dy.stride;
+        T *dx = (T *)args.dx.data + row * args.dx.stride;
+        int visible = visible_columns(args, row);
+        A sum[1] = {0}, a[N], b[N];
+#pragma unroll 2
+        for (int col = first; col < visible; col += step) {
+            load_elements(b, dy + col, cols - col, even.dy);
+            if (!args.log) load_elements(a, y + col, cols - col, even.y);
+#pragma unroll
+            for (int i = 0; i < N; i++)
+                if (col + i < visible) sum[0] += args.log ? b[i] : a[i] * b[i];
+        }
+        team.template reduce<row_add>(sum);
+        for (int col = first; col < cols; col += step) {
+            if (col < visible) {
+                load_elements(b, dy + col, cols - col, even.dy);
+                load_elements(a, y + col, cols - col, even.y);
+            }
+#pragma unroll
+            for (int i = 0; i < N; i++) {
+                if (col + i < visible)
+                    b[i] = args.log ? scale * (b[i] - exponential<T>::of(a[i]) * sum[0])
+                                    : scale * a[i] * (b[i] - sum[0]);
+                else
+                    b[i] = 0;
+            }
+            store_elements(dx + col, b, cols - col, even.dx);
+        }
+    }
+}
+
+template<class T, bool BACKWARD>
+static tutti_status softmax_of(tutti_context *ctx, const tutti__softmax_args *args)
+{
+    constexpr int N = 16 / (int)sizeof(T);
+    const char *what = BACKWARD ? "softmax_backward" : "softmax_forward";
+    int64_t rows = args->rows, cols = args->cols;
+    softmax_even even = {row_even(args->x, rows, cols, N), row_even(args->y, rows, cols, N),
+                         row_even(args->dy, rows, cols, N), row_even(args->dx, rows, cols, N)};
+    cudaStream_t stream = tutti__cuda_stream(ctx);
+    row_plan plan = row_plan_for(cols, N, BACKWARD ? 2 : 1, tutti__cuda_has_clusters(ctx->device));
+    if (sizeof(T) == 8 || plan.kind == ROW_LONG) {
+        return row_launch(
+            what, BACKWARD ? softmax_backward_long_kernel<T> : softmax_forward_long_kernel<T>,
+            row_grid(rows, 1, 1), row_long_threads(cols, N), 1, 0, stream, *args, even);
+    }
+    if constexpr (sizeof(T) < 8)
+        return row_with_vecs(plan, [&](auto vecs) {
+            constexpr int VECS = decltype(vecs)::value;
+            if (plan.kind == ROW_WARP) {
+                constexpr int ROWS =
+                    BACKWARD && VECS < 4 ? ROW_WARP_VECS / VECS / 2 : ROW_WARP_VECS / VECS;
+                return row_launch(what, softmax_warp_kernel<T, VECS, BACKWARD>,
+                                  row_grid(rows, ROW_WARP_THREADS / plan.lanes * ROWS, 1),
+                                  plan.threads, 1, 0, stream, *args, even, plan.lanes);
+            }
+            if constexpr (VECS > 1)
+                return row_launch(what, softmax_block_kernel<T, VECS, BACKWARD>,
+                                  row_grid(rows, 1, plan.cluster), plan.threads, plan.cluster, 0,
+                                  stream, *args, even, plan.cluster);
+            else
+                return TUTTI_OK;
+        });
+    return TUTTI_OK;
+}
+
+tutti_status tutti__cuda_softmax_forward(tutti_context *ctx, const tutti__softmax_args *args)
+{
+    TUTTI_TRY(tutti__cuda_use(ctx->device, "softmax_forward"));
+    if (args->rows == 0) return TUTTI_OK;
+    return tutti__cuda_dispatch(args->x.dtype, [&](auto type) {
+        return softmax_of<typename decltype(type)::type, false>(ctx, args);
+    });
+}
+
+tutti_status tutti__cuda_softmax_backward(tutti_context *ctx, const tutti__softmax_args *args)
+{
+    TUTTI_TRY(tutti__cuda_use(ctx->device, "softmax_backward"));
+    if (args->rows == 0) return TUTTI_OK;
+    return tutti__cuda_dispatch(args->dy.dtype, [&](auto type) {
+        return softmax_of<typename decltype(type)::type, true>(ctx, args);
+    });
+}
