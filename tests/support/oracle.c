@@ -543,6 +543,9 @@ void oracle_adamw_update(const oracle_adamw *o, int64_t count, const double *mas
     double u = harness_roundoff(o->dtype), tiny = underflow(o->dtype);
     real correction1 = 1 - powl((real)o->beta1, (real)o->t);
     real correction2 = 1 - powl((real)o->beta2, (real)o->t);
+    /* 1 - beta^t is made in f64 whatever the type, and loses what beta^t and 1 have in common */
+    double correction_error1 = FUNCTION * harness_roundoff(TUTTI_F64) / (double)correction1 + u;
+    double correction_error2 = FUNCTION * harness_roundoff(TUTTI_F64) / (double)correction2 + u;
     for (int64_t i = 0; i < count; i++) {
         real g = (real)grad[i] * o->factor;
         /* the factor and its product */
@@ -565,7 +568,8 @@ void oracle_adamw_update(const oracle_adamw *o, int64_t count, const double *mas
         double ratio_error =
             TOGETHER(stored(m_error, (double)m1, o->dtype) / (double)(correction1 * denominator),
                      fabs((double)ratio) * root_error / (double)denominator,
-                     (FUNCTION + 4) * u * fabs((double)ratio));
+                     (correction_error1 + correction_error2 / 2) * fabs((double)ratio),
+                     (FUNCTION + 2) * u * fabs((double)ratio));
         real decay = (real)o->weight_decay * master[i];
         real change = (real)o->learning_rate * (ratio + decay), result = master[i] - change;
         double error =
