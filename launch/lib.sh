@@ -1,0 +1,122 @@
+# shellcheck shell=bash
+# What the scripts beside this file share: where the project is, what this machine has, building a preset,
+# and running CTest while counting test functions.  Sourced, never run.
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+top=$(dirname "$here")
+
+die() {
+    printf '%s: %s\n' "$(basename "$0")" "$1" >&2
+    exit "${2:-2}"
+}
+
+# gpu_count and root_may_run are tutti-run's, which must do without this file where it is installed.
+# shellcheck source=launch/tutti-run
+source "$here/tutti-run"
+
+# preset_dir PRESET: the folder that CMakePresets.json gives it.
+preset_dir() {
+    if [[ $1 == default ]]; then echo "$top/build"; else echo "$top/build-$1"; fi
+}
+
+# build_preset PRESET: configures and builds it.
+build_preset() {
+    local dir began=$SECONDS
+    dir=$(preset_dir "$1")
+    # A folder made by another generator or at another place cannot be configured again.
+    if [[ -f $dir/CMakeCache.txt ]] &&
+        ! { grep -qx 'CMAKE_GENERATOR:INTERNAL=Ninja' "$dir/CMakeCache.txt" &&
+            grep -qxF "CMAKE_HOME_DIRECTORY:INTERNAL=$top" "$dir/CMakeCache.txt"; }; then
+        echo "${dir##*/}/ was made by another generator or elsewhere: starting it afresh"
+        rm -rf "$dir"
+    fi
+    local -a options=()
+    if command -v ccache >/dev/null; then
+        options=(-DCMAKE_C_COMPILER_LAUNCHER=ccache -DCMAKE_CUDA_COMPILER_LAUNCHER=ccache)
+    fi
+    (cd "$top" && cmake --preset "$1" "${options[@]}" && cmake --build "$dir") || return
+    echo "built ${dir##*/}/ in $((SECONDS - began)) s"
+}
+
+# Counts of test functions, which run_ctest adds to, and why how many were skipped.
+passed=0 failed=0 skipped=0
+declare -A skip_reasons=()
+
+# run_ctest DIR [CTEST ARGS …]: runs CTest in the build folder DIR.  Each test program closes with the line
+# "tests: N passed, M failed, K skipped"; a crash, a time limit or a missing line counts as one failure.
+# Prints a line an entry and what failed entries printed; the whole output stays in DIR/tests.log.
+run_ctest() {
+    local dir=$1 line id text ctest_pid failed_before=$failed
+    shift
+    local -A output=() counts=() reason=() inline_reasons=()
+    while IFS= read -r line; do
+        printf '%s\n' "$line" >&3
+        if [[ $line =~ ^([0-9]+):\ ?(.*)$ ]]; then
+            id=${BASH_REMATCH[1]} text=${BASH_REMATCH[2]}
+            output[$id]+="        $text"$'\n'
+            if [[ $text =~ ^tests:\ ([0-9]+)\ passed,\ ([0-9]+)\ failed,\ ([0-9]+)\ skipped ]]; then
+                counts[$id]="${BASH_REMATCH[*]:1:3}"
+            elif [[ $text == 'Test command: '* ]]; then
+                continue # it may hold any of these words
+            elif [[ $text == 'skipped: '* ]]; then
+                reason[$id]=${text#skipped: }
+            elif [[ $text == *'skipped: '* ]]; then
+                text=${text##*skipped: }
+                inline_reasons[$id]+="${text%% ... *}"$'\n'
+            fi
+        elif [[ $line =~ ^\ *[0-9]+/[0-9]+\ Test\ +\#([0-9]+):\ ([^ ]+)\ [.\ ]*([^.\ ].*[^ ])\ +([0-9.]+)\ sec ]]; then
+            id=${BASH_REMATCH[1]}
+            count_entry "${BASH_REMATCH[2]}" "${BASH_REMATCH[3]}" "${BASH_REMATCH[4]}" \
+                "${counts[$id]-}" "${reason[$id]-}" "${inline_reasons[$id]-}" "${output[$id]-}"
+            unset "output[$id]"
+        fi
+    done 3>"$dir/tests.log" < <(cd "$dir" && exec ctest -V -j "$(cores)" --no-tests=error "$@" 2>&1)
+    ctest_pid=$!
+    if ! wait "$ctest_pid" && ((failed == failed_before)); then
+        failed=$((failed + 1))
+        echo "  FAILED   ctest itself:"
+        tail -n 5 "$dir/tests.log"
+    fi
+}
+
+# count_entry NAME VERDICT SECONDS "P F K" REASON INLINE-REASONS OUTPUT: one entry of CTest.
+count_entry() {
+    local name=$1 verdict=$2 p=0 f=0 k=0 line
+    read -r p f k <<<"${4:-0 0 0}"
+    case $verdict in
+        *Skipped* | *Disabled*)
+            ((k > 0)) || k=1
+            note_skipped "${5:-$name gave no reason}" "$k"
+            ;;
+        Passed)
+            [[ $4 ]] || f=1 verdict='no line "tests: …"'
+            while IFS= read -r line; do
+                [[ -z $line ]] || note_skipped "$line" 1
+            done <<<"$6"
+            ;;
+        *) ((f > 0)) || f=1 ;;
+    esac
+    passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + k))
+    if ((f > 0)); then
+        printf '  FAILED   %-34s %s, %s s: %d failed\n' "$name" "${verdict#\*\*\*}" "$3" "$f"
+        printf '%s' "$7" | tail -n 100
+    elif ((p == 0)); then
+        printf '  skipped  %-34s %s\n' "$name" "$5"
+    else
+        printf '  ok       %-34s %d passed%s, %s s\n' "$name" "$p" "$( ((k == 0)) || echo ", $k skipped")" "$3"
+    fi
+}
+
+note_skipped() {
+    skip_reasons[$1]=$((${skip_reasons[$1]-0} + $2))
+}
+
+# The closing lines; fails if a test failed or none ran.
+report_tests() {
+    local reason
+    for reason in "${!skip_reasons[@]}"; do
+        echo "skipped ${skip_reasons[$reason]}: $reason"
+    done | sort
+    echo "$passed passed, $failed failed, $skipped skipped"
+    ((failed == 0 && passed > 0))
+}

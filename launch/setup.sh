@@ -1,0 +1,99 @@
+#!/usr/bin/env bash
+# Installs from Debian's packages what the build, the tests and the demo need and this machine lacks.
+# Looks for the things themselves, so whatever way they came is good; touches no network if all are there.
+# usage: launch/setup.sh [--lint]        --lint: also what .ci/run checks the sources with
+set -euo pipefail
+
+missing=() packages=()
+# need PACKAGE "what it is" COMMAND …: notes the package unless the command succeeds.
+need() {
+    local package=$1 what=$2
+    shift 2
+    "$@" >/dev/null 2>&1 && return
+    missing+=("$what")
+    packages+=("$package")
+}
+
+program() { type -P "$1"; }
+header() { type -P gcc && echo "#include <$1>" | gcc -E -x c -o /dev/null -; }
+library() { # gcc answers with the bare name where it finds nothing
+    type -P gcc && [[ $(gcc -print-file-name="lib$1.so") == /* ]]
+}
+all_of() { # all_of CHECK NAME [CHECK NAME …]
+    while (($#)); do
+        "$1" "$2" || return
+        shift 2
+    done
+}
+recent_cmake() {
+    local version
+    version=$(cmake --version | sed -n 's/^cmake version \([0-9.]*\).*/\1/p')
+    printf '3.24\n%s\n' "$version" | sort -VC
+}
+fashion_mnist() {
+    local part
+    for part in train-images-idx3 train-labels-idx1 t10k-images-idx3 t10k-labels-idx1; do
+        [[ -r /usr/share/datasets/fashion-mnist/$part-ubyte.gz ]] || return
+    done
+}
+
+look() {
+    missing=() packages=()
+    need gcc "gcc" program gcc
+    need g++ "g++" program g++
+    need libc6-dev "the C library's headers" header stdlib.h
+    need cmake "cmake 3.24 or newer" recent_cmake
+    need ninja-build "ninja" program ninja
+    need pkg-config "pkg-config" program pkg-config
+    need binutils "nm" program nm
+    need openmpi-bin "mpirun" program mpirun
+    need libopenmpi-dev "mpicc" program mpicc
+    need libopenblas-dev "OpenBLAS (cblas.h, libopenblas.so)" all_of header cblas.h library openblas
+    need zlib1g-dev "zlib (zlib.h, libz.so)" all_of header zlib.h library z
+    need libcunit1-dev "CUnit (CUnit/Basic.h, libcunit.so)" all_of header CUnit/Basic.h library cunit
+    need python3 "python3" program python3
+    need dataset-fashion-mnist "Fashion-MNIST (share/datasets/fashion-mnist)" fashion_mnist
+    if [[ $lint ]]; then
+        need shellcheck "shellcheck" program shellcheck
+        need clang-format "clang-format" program clang-format
+    fi
+}
+
+lint=
+case ${1-} in
+    '') ;;
+    --lint) lint=1 ;;
+    *) sed -n '2,4s/^# //p' "$0" && exit 64 ;;
+esac
+
+look
+if ((${#packages[@]} == 0)); then
+    exit 0
+fi
+echo "setup.sh: missing: $(printf '%s; ' "${missing[@]}" | sed 's/; $//')"
+
+install="apt-get update && apt-get install -y --no-install-recommends ${packages[*]}"
+if ! type -P apt-get >/dev/null; then
+    echo "setup.sh: this is no Debian; install what Debian calls ${packages[*]}" >&2
+    exit 2
+fi
+if [[ $(id -u) -eq 0 ]]; then
+    as_root=()
+elif type -P sudo >/dev/null && { sudo -n true 2>/dev/null || [[ -t 0 ]]; }; then
+    as_root=(sudo)
+else
+    echo "setup.sh: not root, and sudo needs a password or is not there.  As root, run:" >&2
+    echo "$install" >&2
+    exit 2
+fi
+if ! "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive sh -c "$install"; then
+    echo "setup.sh: Debian's packages could not be installed (see above).  As root, run:" >&2
+    echo "$install" >&2
+    exit 2
+fi
+
+look
+if ((${#missing[@]} > 0)); then
+    echo "setup.sh: still missing after the installation: $(printf '%s; ' "${missing[@]}" | sed 's/; $//')" >&2
+    exit 2
+fi

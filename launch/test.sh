@@ -1,0 +1,108 @@
+#!/usr/bin/env bash
+# Sets this machine up, builds, and runs every test that this machine can run.  The last line is
+# "N passed, M failed, K skipped", counting test functions; the exit code is 1 if one failed or none ran.
+# usage: launch/test.sh [--gpu] [--sanitize] [ARGS of ctest …]
+#   --gpu        a missing GPU is a failure, not a reason to skip
+#   --sanitize   instead: the GPU tests' smallest shapes under compute-sanitizer: memcheck for all on one rank,
+#                racecheck and initcheck for the layers'
+set -euo pipefail
+# shellcheck source=launch/lib.sh
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+gpu='' sanitize=''
+while (($#)); do
+    case $1 in
+        --gpu) gpu=1 ;;
+        --sanitize) sanitize=1 ;;
+        -h | --help) sed -n '2,8s/^# \{0,1\}//p' "$0" && exit 0 ;;
+        *) break ;;
+    esac
+    shift
+done
+
+# sanitize_entry TOOL NAME COMMAND: one entry of CTest under a tool; its last lines go to a file of its own.
+sanitize_entry() {
+    local tool=$1 name=$2 began=$SECONDS log code=0
+    log=$top/build/sanitize/$tool.$name.log
+    (eval "TUTTI_TEST_QUICK=1 compute-sanitizer --tool $tool --error-exitcode 99 --target-processes all $3") \
+        >"$log" 2>&1 || code=$?
+    printf 'exit %d\nseconds %d\n' "$code" $((SECONDS - began)) >>"$log"
+}
+
+# count_sanitized TOOL NAME: adds the entry's test functions; a finding makes a failure.
+count_sanitized() {
+    local log=$top/build/sanitize/$1.$2.log code seconds verdict=Passed counts reason
+    code=$(sed -n 's/^exit //p' "$log" | tail -n 1)
+    seconds=$(sed -n 's/^seconds //p' "$log" | tail -n 1)
+    counts=$(sed -n 's/^tests: \([0-9]*\) passed, \([0-9]*\) failed, \([0-9]*\) skipped.*/\1 \2 \3/p' "$log" | tail -n 1)
+    reason=$(sed -n 's/^skipped: //p' "$log" | tail -n 1)
+    case $code in
+        0) ;;
+        77) verdict=Skipped ;;
+        *) verdict="exit code ${code:-none}" ;;
+    esac
+    count_entry "$1.$2" "$verdict" "${seconds:-0}" "$counts" "$reason" '' "$(sed 's/^/        /' "$log")"$'\n'
+}
+
+# The GPU tests as lines "NAME<tab>COMMAND", from what CTest says it would run.
+gpu_entries() {
+    (cd "$top/build" && ctest -N -V -L '^gpu$' "$@") | awk '
+        sub(/^[0-9]+: Test command: /, "") { command = $0 }
+        sub(/^ +Test +#[0-9]+: /, "") { print $1 "\t" command }'
+}
+
+run_sanitized() {
+    local tool name command jobs
+    local -a entries=()
+    mkdir -p "$top/build/sanitize"
+    export OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive
+    export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none
+    jobs=$(($(cores) / 2 > 6 ? 6 : $(cores) / 2))
+    for tool in memcheck racecheck initcheck; do
+        while IFS=$'\t' read -r name command; do
+            # The tools follow one process well, many of them slowly; ranks beside each other are the suite's matter.
+            [[ $command =~ \"-n(p)?\"\ \"([2-9]|[1-9][0-9])\" ]] && continue
+            # Only the layers' tests launch kernels of which the suite's other tests are not the same again.
+            [[ $tool == memcheck || $command == *tests/bin/test_layers_* || $command == *optim* ]] || continue
+            entries+=("$tool $name")
+            sanitize_entry "$tool" "$name" "$command" &
+            while (($(jobs -rp | wc -l) >= (jobs > 0 ? jobs : 1))); do wait -n || true; done
+        done < <(gpu_entries "$@")
+    done
+    wait
+    for name in "${entries[@]}"; do
+        count_sanitized "${name% *}" "${name#* }"
+    done
+}
+
+"$here/build.sh"
+if ((EUID == 0)) && root_may_run ''; then
+    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+fi
+gpus=$(gpu_count)
+if [[ $gpu ]]; then
+    export TUTTI_TEST_REQUIRE_GPU=1
+    if ((gpus == 0)); then
+        echo "  FAILED   --gpu was given, and there is no GPU (nvidia-smi -L lists none)"
+        failed=1
+    fi
+fi
+
+began=$SECONDS
+if [[ $sanitize ]]; then
+    if ((gpus == 0)); then
+        note_skipped "--sanitize needs a GPU" 1
+        skipped=1
+    elif ! type -P compute-sanitizer >/dev/null; then
+        echo "  FAILED   compute-sanitizer was not found; it comes with the CUDA toolkit"
+        failed=1
+    else
+        run_sanitized "$@"
+    fi
+else
+    run_ctest "$top/build" "$@"
+fi
+echo "tests took $((SECONDS - began)) s; $gpus GPU(s)"
+grep -qx 'CMAKE_CUDA_COMPILER:.*=.*nvcc' "$top/build/CMakeCache.txt" ||
+    echo "built without CUDA: the tests labelled gpu are not in this build"
+report_tests || exit 1

@@ -1,0 +1,99 @@
+#!/usr/bin/env bash
+# Tests that the sources keep the dependency rule of docs/architecture.md, and the library its manners.
+# shellcheck source=tests/launch/check.sh disable=SC2317
+source "$(dirname "${BASH_SOURCE[0]}")/check.sh"
+
+# includes FOLDER …: lines "FILE:LINE:INCLUDED" of the sources there.
+includes() {
+    (cd "$top" && find "$@" -type f \( -name '*.c' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh' \) -print0 |
+        xargs -0 -r grep -HnE '^ *# *include' | sed -E 's/# *include *[<"]([^>"]*)[>"].*/\1/; s/: +/:/')
+}
+
+# only WHAT PATTERN FOLDER …: every include there matches; all others are printed.
+only() {
+    local what=$1 pattern=$2 bad
+    shift 2
+    [[ $(includes "$@") ]] || fail "no includes in $*: this test looks at nothing"
+    bad=$(includes "$@" | grep -vE ":[0-9]+:($pattern)$")
+    [[ -z $bad ]] || fail "$what, but:"$'\n'"$bad"
+}
+# nowhere_but WHAT PATTERN ALLOWED-FILES FOLDER …: includes that match stand in allowed files only.
+nowhere_but() {
+    local what=$1 pattern=$2 allowed=$3 bad
+    shift 3
+    bad=$(includes "$@" | grep -E ":[0-9]+:($pattern)$" | grep -vE "^($allowed)")
+    [[ -z $bad ]] || fail "$what, but:"$'\n'"$bad"
+}
+
+# ours WHAT ALLOWED FOLDER …: of the project's private headers, the files there include those that match only.
+ours() {
+    local what=$1 allowed=$2 bad
+    shift 2
+    [[ $(includes "$@") ]] || fail "no includes in $*: this test looks at nothing"
+    bad=$(includes "$@" | grep -E ':[0-9]+:(\.\.?/|(core|layers|comm|optim|kernels|apps|tests)/)' |
+        grep -vE ":[0-9]+:($allowed)$")
+    [[ -z $bad ]] || fail "$what, but:"$'\n'"$bad"
+}
+
+test_core_includes_core_only() {
+    ours "core includes core" 'core/[a-z_]+\.h' src/core
+}
+test_kernels_include_core_and_their_own() {
+    ours "kernels/host includes core and itself" '(core|kernels/host)/[a-z_]+\.h' src/kernels/host
+    if [[ $(includes src/kernels/cuda) ]]; then
+        ours "kernels/cuda includes core and itself" '(core|kernels/cuda)/[a-z_]+\.(h|cuh)' src/kernels/cuda
+    fi
+}
+test_layers_and_optim_include_core_and_their_own() {
+    ours "layers includes core and itself" '(core|layers)/[a-z_]+\.h' src/layers
+    ours "optim includes core and itself" '(core|optim)/[a-z_]+\.h' src/optim
+}
+test_comm_includes_core_and_its_own() {
+    ours "comm includes core and itself" '(core|comm|comm/mpi|comm/nccl)/[a-z_]+\.h' src/comm
+}
+test_comm_and_optim_know_no_kind_of_layer() {
+    nowhere_but "comm and optim know parameters, not kinds of layer" \
+        'tutti/(layernorm|rmsnorm|softmax|linear|cross_entropy|tutti)\.h' none src/comm src/optim
+}
+test_cuda_stays_in_its_rooms() {
+    nowhere_but "CUDA's headers appear in kernels/cuda and comm/nccl only" '(cuda|cublas|cuda_|math_constants|nv).*' \
+        'src/kernels/cuda/|src/comm/nccl/|include/tutti/cuda\.h' src include
+    nowhere_but "tutti/cuda.h is for kernels/cuda and comm/nccl" 'tutti/cuda\.h' \
+        'src/kernels/cuda/|src/comm/nccl/' src include
+}
+test_nccl_stays_in_its_room() {
+    nowhere_but "NCCL's headers appear in comm/nccl only" 'nccl.*|tutti/nccl\.h' \
+        'src/comm/nccl/|include/tutti/nccl\.h' src include
+}
+test_mpi_stays_in_its_room() {
+    nowhere_but "MPI's headers appear in comm only" 'mpi.*|tutti/mpi\.h' 'src/comm/|include/tutti/mpi\.h' src include
+}
+test_blas_stays_in_its_room() {
+    nowhere_but "BLAS is the host backend's" 'cblas.*' 'src/kernels/host/' src include
+}
+test_public_headers_include_public_headers() {
+    only "public headers include each other and C's" \
+        'tutti/[a-z_]+\.h|std(def|int|bool)\.h|mpi\.h|nccl\.h|cuda_runtime_api\.h' include
+}
+test_programs_use_public_headers_only() {
+    local folders=(apps examples) bad
+    [[ -d $top/bench ]] && folders+=(bench)
+    bad=$(includes "${folders[@]}" | grep -E ':[0-9]+:(\.\./)*(src/)?(core|kernels|layers|comm|optim)/')
+    [[ -z $bad ]] || fail "programs use the public headers only, but:"$'\n'"$bad"
+}
+
+test_the_library_never_prints_or_leaves() {
+    local bad
+    bad=$(cd "$top" && grep -rnE '(^|[^a-zA-Z_>.])(v?f?printf|puts|putchar|perror|exit|_exit|abort|MPI_Abort|MPI_Init|MPI_Finalize)\(' \
+        src --include='*.[ch]' --include='*.cu' --include='*.cuh' | grep -vE '^[^:]+:[0-9]+: *(/\*|\*|//)')
+    [[ -z $bad ]] || fail "the library never prints, exits or aborts, but:"$'\n'"$bad"
+}
+test_sources_open_with_a_comment() {
+    local file bad=''
+    while read -r file; do
+        [[ $(sed -n 1p "$top/$file") == '/*'* || $(sed -n 1p "$top/$file") == '//'* ]] || bad+="$file"$'\n'
+    done < <(cd "$top" && find src include apps examples tests -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh')
+    [[ -z $bad ]] || fail "every source opens with a comment that says what it is, but:"$'\n'"$bad"
+}
+
+run_tests
