@@ -19,7 +19,7 @@ static void OF(square_blocks)(void *data, int64_t begin, int64_t end, int thread
 }
 
 /* The update, for runs of TUTTI_PARAM_ALIGN elements, each of one parameter. */
-TUTTI__VECTORISED_SQRT
+TUTTI__VECTORISED
 static void OF(update_runs)(void *data, int64_t begin, int64_t end, int thread)
 {
     (void)thread;
@@ -45,10 +45,9 @@ static void OF(update_runs)(void *data, int64_t begin, int64_t end, int thread)
             const REAL step = m[i] * unbias1 / (OF(root)(v[i] * unbias2) + eps);
             p[i] -= rate * (step + decay * p[i]);
         }
-        if (args->working && f->working)
-            OF(tutti__store)
-            (tutti__at(args->working, args->working_dtype, first), args->working_dtype, p,
-             TUTTI_PARAM_ALIGN);
+        if (args->working && f->working) OF(tutti__store)
+        (tutti__at(args->working, args->working_dtype, first), args->working_dtype, p,
+         TUTTI_PARAM_ALIGN);
     }
 }
 

@@ -18,13 +18,8 @@
 #if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__)
 #define TUTTI__VECTORISED \
     __attribute__((target_clones("default", "arch=x86-64-v3", "arch=x86-64-v4")))
-/* The same where the body calls sqrt, which must not set errno to become an instruction. */
-#define TUTTI__VECTORISED_SQRT                \
-    __attribute__((optimize("no-math-errno"), \
-                   target_clones("default", "arch=x86-64-v3", "arch=x86-64-v4")))
 #else
 #define TUTTI__VECTORISED
-#define TUTTI__VECTORISED_SQRT
 #endif
 
 /* Rows */

@@ -48,7 +48,7 @@ static void OF(activate)(REAL *row, const tutti__linear_shape *shape, int64_t co
 }
 
 /* d = d * act', from y for relu, leaky_relu and squared_relu, otherwise from z */
-TUTTI__VECTORISED_SQRT
+TUTTI__VECTORISED
 static void OF(activate_backward)(REAL *restrict d, const REAL *restrict from,
                                   const tutti__linear_shape *shape, int64_t count)
 {
@@ -108,9 +108,8 @@ static void OF(finish_forward)(void *data, const tutti__tile *tile)
         if (args->bias)
             for (int64_t j = 0; j < tile->cols; j++) z[j] += bias[j];
         OF(tutti__round)(z, dtype, tile->cols);
-        if (args->saved)
-            OF(tutti__store)
-            (tutti__at(args->saved, dtype, row * shape->out + tile->j), dtype, z, tile->cols);
+        if (args->saved) OF(tutti__store)
+        (tutti__at(args->saved, dtype, row * shape->out + tile->j), dtype, z, tile->cols);
         OF(activate)(z, shape, tile->cols);
         OF(tutti__store)
         (tutti__at(tutti__row(&args->y, row), dtype, tile->j), dtype, z, tile->cols);
@@ -121,10 +120,9 @@ static void OF(finish_forward)(void *data, const tutti__tile *tile)
 static void OF(finish_dx)(void *data, const tutti__tile *tile)
 {
     const tutti__linear_args *args = data;
-    for (int64_t r = 0; r < tile->rows; r++)
-        OF(tutti__store)
-        (tutti__at(tutti__row(&args->dx, tile->i + r), args->dx.dtype, tile->j), args->dx.dtype,
-         (REAL *)tile->data + r * tile->cols, tile->cols);
+    for (int64_t r = 0; r < tile->rows; r++) OF(tutti__store)
+    (tutti__at(tutti__row(&args->dx, tile->i + r), args->dx.dtype, tile->j), args->dx.dtype,
+     (REAL *)tile->data + r * tile->cols, tile->cols);
 }
 
 /* A tile of dW, which is of REALs. */

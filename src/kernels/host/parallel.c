@@ -4,7 +4,7 @@
 #include "kernels/host/host.h"
 
 /* Below this many nanoseconds a thread, waking it costs more than it brings. */
-#define WORTH_A_THREAD 10e3
+#define WORTH_A_THREAD 20e3
 /* Pieces a thread: enough that one late thread does not hold up the rest. */
 #define PIECES 4
 
