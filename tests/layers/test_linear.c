@@ -10,6 +10,7 @@ typedef struct linear_case {
     tutti_activation activation;
     int64_t rows, in, out;
     bool no_bias, accumulate, no_dx, no_dweight, no_dbias, no_y;
+    bool positive; /* every number but the old gradients */
     double slope;
     layout place;
     uint64_t seed;
@@ -50,6 +51,13 @@ static double *copy_of(const double *values, int64_t count)
     return copy;
 }
 
+static void make_positive(tutti_context *ctx, operand *o)
+{
+    for (int64_t i = 0; i < o->count; i++)
+        o->values[i] = harness_round(o->buffer.dtype, 0.5 + fabs(o->values[i]));
+    operand_put(ctx, o);
+}
+
 static setting set_up(tutti_context *ctx, const linear_case *c)
 {
     harness_where("%s %s %lld x %lld -> %lld%s%s%s%s%s pad %d misaligned %d", names[c->activation],
@@ -84,6 +92,10 @@ static setting set_up(tutti_context *ctx, const linear_case *c)
         s.dbias = operand_make(ctx, &rng, grad, 1, c->out, flat, 0, deviation);
         s.old_dbias = copy_of(s.dbias.values, s.dbias.count);
         bind_param(s.layer, 1, &s.bias, c->no_dbias ? NULL : &s.dbias);
+    }
+    if (c->positive) {
+        operand *all[] = {&s.x, &s.dy, &s.weight, &s.bias};
+        for (int i = 0; i < HARNESS_COUNT(all); i++) make_positive(ctx, all[i]);
     }
     s.saved = saved_make(ctx, s.layer, c->rows);
     return s;
@@ -137,7 +149,7 @@ static void check_forward(tutti_context *ctx, const linear_case *c, setting *s)
     oracle_linear_forward(&oracle, s->x.values, y.want, y.bound);
     bool sharp =
         c->in <= 64 && c->rows * c->out >= 64 && c->dtype != TUTTI_F64 && c->dtype != TUTTI_F32;
-    check_expected("y", &s->y, &y, sharp);
+    check_expected("y", &s->y, &y, sharp || c->positive);
     expected_free(&y);
 }
 
@@ -161,16 +173,16 @@ static void check_backward(tutti_context *ctx, const linear_case *c, setting *s)
     oracle_linear_backward(&oracle, s->x.values, s->y.values, s->dy.values, &wanted);
     if (wanted.dx) {
         operand_get(ctx, &s->dx, "dx");
-        check_expected("dx", &s->dx, &dx, false);
+        check_expected("dx", &s->dx, &dx, c->positive);
     }
     if (wanted.dweight) {
         operand_get(ctx, &s->dweight, "dweight");
-        check_expected("dweight", &s->dweight, &dweight, false);
+        check_expected("dweight", &s->dweight, &dweight, c->positive);
     } else
         operand_check_unchanged(ctx, &s->dweight, "unbound gradient of weight");
     if (wanted.dbias) {
         operand_get(ctx, &s->dbias, "dbias");
-        check_expected("dbias", &s->dbias, &dbias, false);
+        check_expected("dbias", &s->dbias, &dbias, c->positive);
     } else if (!c->no_bias)
         operand_check_unchanged(ctx, &s->dbias, "unbound gradient of bias");
     expected_free(&dx);
@@ -412,6 +424,19 @@ static void test_slope_at_zero(void)
         }
 }
 
+/* All terms positive: nothing cancels, so 16 ulp of any result must show. */
+static void test_well_conditioned(void)
+{
+    static const int64_t shapes[][3] = {{64, 64, 64}, {48, 120, 40}, {31, 65, 17}};
+    for (int type = 0; type < 4; type++)
+        for (int i = 0; i < (harness_quick() ? 1 : HARNESS_COUNT(shapes)); i++) {
+            linear_case c =
+                usual(float_dtypes[type], TUTTI_ACT_NONE, shapes[i][0], shapes[i][1], shapes[i][2]);
+            c.positive = true;
+            check_case(&c);
+        }
+}
+
 /* The same call twice gives the same bits. */
 static void test_repeated(void)
 {
@@ -525,6 +550,7 @@ int main(int argc, char **argv)
         {"infinities", test_infinity},
         {"large values", test_large_values},
         {"slope at zero", test_slope_at_zero},
+        {"well-conditioned", test_well_conditioned},
         {"repeated calls", test_repeated},
         {"bits and threads", test_threads},
         {"finite differences", test_finite_differences},
