@@ -1,6 +1,7 @@
 /* The ranks of a program. */
 #include "common/group.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +16,7 @@
 #include "common/report.h"
 
 /* How long a rank with a broken communicator waits for the others to say that they know. */
-static const double farewell_seconds = 2.0;
+static const double farewell_seconds = 1.0;
 
 /* The first of these variables that is set, or fallback. */
 static int launcher_number(const char *const *names, int fallback)
@@ -56,8 +57,8 @@ static void on_alarm(int signal_number)
 static void guard_begin(const app_group *group, const char *operation, double seconds)
 {
     snprintf(alarm_text, sizeof alarm_text,
-             "rank %d: %s did not return within %.0f s: another rank is not answering\n",
-             group->rank, operation, seconds);
+             "%s: rank %d: %s did not return within %.0f s: another rank is not answering\n",
+             program_invocation_short_name, group->rank, operation, seconds);
     struct sigaction action = {.sa_handler = on_alarm};
     sigaction(SIGALRM, &action, NULL);
     alarm(seconds < 1.0 ? 1 : (unsigned)(seconds + 0.5));

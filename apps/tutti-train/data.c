@@ -27,6 +27,10 @@ static int read_failed(idx_file *file)
 {
     int number = Z_OK;
     const char *text = gzerror(file->stream, &number);
+    /* zlib puts the file's name before its message */
+    const size_t length = strlen(file->path);
+    if (strncmp(text, file->path, length) == 0 && strncmp(text + length, ": ", 2) == 0)
+        text += length + 2;
     if (number == Z_ERRNO) text = strerror(errno);
     if (number == Z_BUF_ERROR || number == Z_OK) text = "it ends too early";
     return app_fail(APP_FAILED, "%s: cannot be read: %s", file->path, text);

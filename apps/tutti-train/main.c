@@ -24,7 +24,7 @@ static int run(const train_options *options, app_group *group)
         app_say("dry run: nothing was trained");
     else if (code == APP_OK)
         code = train_run(&trainer);
-    if (fflush(stdout) != 0 && code == APP_OK)
+    if ((fflush(stdout) != 0 || ferror(stdout)) && code == APP_OK)
         code = app_fail(APP_FAILED, "standard output cannot be written");
     code = app_group_agree(group, code);
     trainer_destroy(&trainer);

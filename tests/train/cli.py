@@ -107,11 +107,11 @@ def test_same_steps_for_every_np():
 
 def test_progress():
     arguments = ["--data", small_data(), "--batch", 32, "--epochs", 2, "--progress"]
-    assert "\r" not in run([*arguments, "plain"]).want(0).out
+    assert "\033" not in run([*arguments, "plain"]).want(0).out
     none = run([*arguments, "none"]).want(0)
     assert none.steps() == [] and none.out.count("\nepoch ") == 2, none
     bar = run([*arguments, "bar"]).want(0)
-    assert "\r" in bar.out and "%" in bar.out and bar.accuracy() >= 0, bar
+    assert "\033[K[####" in bar.out and " 50 %" in bar.out and bar.accuracy() >= 0, bar
 
 
 def test_hold_out():

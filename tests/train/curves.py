@@ -29,7 +29,7 @@ def compare(dtype, bound, steps, arguments):
         apart = difference(one[:steps], curve(np, dtype, arguments)[:steps])
         print(f"  {dtype}, np = {np}: {apart:.1e} apart from one rank over {len(one[:steps])} steps")
         assert apart <= bound, f"{dtype} np = {np}: {apart} apart, want {bound}"
-    assert one[-1] < one[0], "nothing was learnt"
+    assert sum(one[-5:]) < sum(one[:5]), "nothing was learnt"
 
 
 SMALL = ["--data", None, "--batch", 32, "--epochs", 1, "--width", 48, "--depth", 2]
