@@ -1,0 +1,333 @@
+/* A whole training step captured in a CUDA graph and replayed with changing values gives the bits of the uncaptured
+ * one; what may not happen during a capture is refused. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "tutti/cuda.h"
+
+#include "common.h"
+
+enum { ROWS = 48, IN = 72, HIDDEN = 100, CLASSES = 10, STEPS = 6 };
+
+/* RMSNorm, linear with gelu, LayerNorm with a residual, linear, cross-entropy. */
+enum { RMS, UP, LAYER, HEAD, LAYERS };
+
+typedef struct model {
+    tutti_context *ctx;
+    tutti_layer *layers[LAYERS], *loss;
+    tutti_params *params;
+    tutti_comm *comm;
+    tutti_grad_sync *sync;
+    tutti_adamw *adamw;
+    tutti_step *step;
+    tutti_tensor x, labels, normed, up, skip, sum, hidden, logits, loss_sum, dhidden, dup, dnormed;
+    void *saved[LAYERS];
+    void *memory[16]; /* what tear_down frees */
+    int memories;
+} model;
+
+static void *room(model *m, size_t bytes)
+{
+    void *data = NULL;
+    CHECK_OK(tutti_alloc(m->ctx, bytes, &data));
+    CHECK_OK(tutti_zero(m->ctx, data, bytes));
+    m->memory[m->memories++] = data;
+    return data;
+}
+
+static tutti_tensor matrix(model *m, tutti_dtype dtype, int64_t rows, int64_t cols)
+{
+    return tutti_tensor_2d(room(m, (size_t)(rows * cols) * tutti_dtype_size(dtype)), dtype, rows,
+                           cols);
+}
+
+static void create_layers(model *m, tutti_dtype dtype)
+{
+    tutti_rmsnorm_desc rms = TUTTI_RMSNORM_DESC_INIT;
+    rms.cols = IN;
+    rms.x_dtype = rms.param_dtype = rms.y_dtype = dtype;
+    CHECK_OK(tutti_rmsnorm_create(m->ctx, &rms, &m->layers[RMS]));
+    tutti_linear_desc linear = TUTTI_LINEAR_DESC_INIT;
+    linear.dtype = dtype;
+    linear.in = IN;
+    linear.out = HIDDEN;
+    linear.activation = TUTTI_ACT_GELU;
+    CHECK_OK(tutti_linear_create(m->ctx, &linear, &m->layers[UP]));
+    tutti_layernorm_desc norm = TUTTI_LAYERNORM_DESC_INIT;
+    norm.cols = HIDDEN;
+    norm.x_dtype = norm.param_dtype = norm.y_dtype = dtype;
+    CHECK_OK(tutti_layernorm_create(m->ctx, &norm, &m->layers[LAYER]));
+    linear.in = HIDDEN;
+    linear.out = CLASSES;
+    linear.activation = TUTTI_ACT_NONE;
+    CHECK_OK(tutti_linear_create(m->ctx, &linear, &m->layers[HEAD]));
+    tutti_cross_entropy_desc loss = TUTTI_CROSS_ENTROPY_DESC_INIT;
+    loss.cols = CLASSES;
+    loss.dtype = dtype;
+    CHECK_OK(tutti_cross_entropy_create(m->ctx, &loss, &m->loss));
+}
+
+static void set_up(model *m, tutti_context *ctx, tutti_dtype dtype)
+{
+    harness_where("%s", tutti_dtype_name(dtype));
+    *m = (model){.ctx = ctx};
+    create_layers(m, dtype);
+    tutti_params_desc store = TUTTI_PARAMS_DESC_INIT;
+    if (dtype == TUTTI_F64) store.master_dtype = TUTTI_F64;
+    CHECK_OK(tutti_params_create(ctx, &store, &m->params));
+    static const char *const prefixes[LAYERS] = {"rms", "up", "layer", "head"};
+    for (int i = 0; i < LAYERS; i++)
+        CHECK_OK(tutti_params_add(m->params, m->layers[i], prefixes[i]));
+    CHECK_OK(tutti_params_build(m->params, ctx));
+    CHECK_OK(tutti_params_init(m->params, ctx, 11));
+
+    tutti_comm_desc comm = TUTTI_COMM_DESC_INIT;
+    comm.transport = TUTTI_TRANSPORT_SELF;
+    CHECK_OK(tutti_comm_create(ctx, &comm, &m->comm));
+    tutti_grad_sync_desc ranges = TUTTI_GRAD_SYNC_DESC_INIT;
+    ranges.range_bytes = 4096; /* several ranges, so that the exchange's stream forks and joins */
+    ranges.last_range_bytes = 1024;
+    CHECK_OK(tutti_grad_sync_create(m->comm, ctx, m->params, &ranges, &m->sync));
+    tutti_adamw_desc adamw = TUTTI_ADAMW_DESC_INIT;
+    adamw.clip_norm = 1;
+    adamw.skip_nonfinite = 1;
+    CHECK_OK(tutti_adamw_create(ctx, m->params, &adamw, &m->adamw));
+    CHECK_OK(tutti_step_create(ctx, &m->step));
+
+    m->x = matrix(m, dtype, ROWS, IN);
+    m->labels = tutti_tensor_1d(room(m, ROWS * sizeof(int32_t)), TUTTI_I32, ROWS);
+    m->normed = matrix(m, dtype, ROWS, IN);
+    m->up = matrix(m, dtype, ROWS, HIDDEN);
+    m->skip = matrix(m, dtype, ROWS, HIDDEN);
+    m->sum = matrix(m, dtype, ROWS, HIDDEN);
+    m->hidden = matrix(m, dtype, ROWS, HIDDEN);
+    m->logits = matrix(m, dtype, ROWS, CLASSES);
+    m->dhidden = matrix(m, dtype, ROWS, HIDDEN);
+    m->dup = matrix(m, dtype, ROWS, HIDDEN);
+    m->dnormed = matrix(m, dtype, ROWS, IN);
+    m->loss_sum = tutti_tensor_1d(room(m, sizeof(double)), TUTTI_F64, 1);
+    for (int i = 0; i < LAYERS; i++) {
+        size_t bytes = tutti_layer_saved_bytes(m->layers[i], ROWS);
+        m->saved[i] = bytes ? room(m, bytes) : NULL;
+        CHECK_OK(tutti_layer_plan(m->layers[i], ctx, ROWS));
+    }
+    CHECK_OK(tutti_layer_plan(m->loss, ctx, ROWS));
+}
+
+static void tear_down(model *m)
+{
+    CHECK_OK(tutti_context_synchronize(m->ctx));
+    tutti_adamw_destroy(&m->adamw);
+    tutti_grad_sync_destroy(&m->sync);
+    tutti_comm_destroy(&m->comm);
+    tutti_params_destroy(&m->params);
+    tutti_step_destroy(&m->step);
+    for (int i = 0; i < LAYERS; i++) tutti_layer_destroy(&m->layers[i]);
+    tutti_layer_destroy(&m->loss);
+    for (int i = 0; i < m->memories; i++) CHECK_OK(tutti_free(m->ctx, &m->memory[i]));
+}
+
+/* Forward, backward, exchange, update. */
+static bool run_step(model *m)
+{
+    tutti_context *ctx = m->ctx;
+    tutti_layer **l = m->layers;
+    bool ok = CHECK_OK(tutti_rmsnorm_forward(l[RMS], ctx, &m->x, &m->normed, m->saved[RMS])) &&
+              CHECK_OK(tutti_linear_forward(l[UP], ctx, &m->normed, &m->up, m->saved[UP])) &&
+              CHECK_OK(tutti_layernorm_forward_residual(l[LAYER], ctx, &m->up, &m->skip, &m->sum,
+                                                        &m->hidden, m->saved[LAYER])) &&
+              CHECK_OK(tutti_linear_forward(l[HEAD], ctx, &m->hidden, &m->logits, NULL)) &&
+              CHECK_OK(tutti_cross_entropy_forward(m->loss, ctx, &m->logits, &m->labels, NULL,
+                                                   &m->loss_sum, &m->logits, m->step)) &&
+              CHECK_OK(tutti_linear_backward(l[HEAD], ctx, &m->hidden, NULL, NULL, &m->logits,
+                                             &m->dhidden, 0)) &&
+              CHECK_OK(tutti_grad_sync_ready(m->sync, ctx, l[HEAD])) &&
+              CHECK_OK(tutti_layernorm_backward(l[LAYER], ctx, &m->sum, m->saved[LAYER],
+                                                &m->dhidden, NULL, &m->dup, 0)) &&
+              CHECK_OK(tutti_grad_sync_ready(m->sync, ctx, l[LAYER])) &&
+              CHECK_OK(tutti_linear_backward(l[UP], ctx, &m->normed, &m->up, m->saved[UP], &m->dup,
+                                             &m->dnormed, 0)) &&
+              CHECK_OK(tutti_grad_sync_ready(m->sync, ctx, l[UP])) &&
+              CHECK_OK(tutti_rmsnorm_backward(l[RMS], ctx, &m->x, m->saved[RMS], &m->dnormed, NULL,
+                                              NULL, 0)) &&
+              CHECK_OK(tutti_grad_sync_ready(m->sync, ctx, l[RMS])) &&
+              CHECK_OK(tutti_grad_sync_finish(m->sync, ctx)) &&
+              CHECK_OK(tutti_adamw_update(m->adamw, ctx, m->step));
+    return ok;
+}
+
+static void put(model *m, const tutti_tensor *tensor, const double *values)
+{
+    int64_t count = tutti_tensor_count(tensor);
+    size_t size = tutti_dtype_size(tensor->dtype);
+    unsigned char *bits = harness_calloc((size_t)count, size);
+    for (int64_t i = 0; i < count; i++) {
+        uint64_t element = harness_encode(tensor->dtype, values[i]);
+        memcpy(bits + (size_t)i * size, &element, size);
+    }
+    CHECK_OK(tutti_copy(m->ctx, tensor->data, bits, (size_t)count * size));
+    CHECK_OK(tutti_context_synchronize(m->ctx));
+    free(bits);
+}
+
+/* The batch and the values of one step. */
+static void feed(model *m, int step)
+{
+    harness_rng rng = {(uint64_t)step + 1};
+    double values[ROWS * HIDDEN];
+    harness_fill(&rng, values, ROWS * IN, m->x.dtype, 0, 1);
+    put(m, &m->x, values);
+    harness_fill(&rng, values, ROWS * HIDDEN, m->skip.dtype, 0, 1);
+    put(m, &m->skip, values);
+    for (int i = 0; i < ROWS; i++)
+        values[i] = i % 7 == step ? -1 : (double)(harness_random(&rng) % CLASSES);
+    put(m, &m->labels, values);
+    tutti_step_values block = TUTTI_STEP_VALUES_INIT;
+    block.step = step + 1;
+    block.learning_rate = 1e-2 / (1 + step * step);
+    block.loss_weight = 1.0 / (ROWS + step);
+    block.loss_scale = m->x.dtype == TUTTI_F16 ? (step & 1 ? 512 : 1024) : 1;
+    CHECK_OK(tutti_step_set(m->step, m->ctx, &block));
+}
+
+static void check_same(const char *what, model *a, const void *data_a, const void *data_b,
+                       size_t bytes)
+{
+    unsigned char *bits = harness_calloc(2, bytes);
+    CHECK_OK(tutti_copy(a->ctx, bits, data_a, bytes));
+    CHECK_OK(tutti_copy(a->ctx, bits + bytes, data_b, bytes));
+    CHECK_OK(tutti_context_synchronize(a->ctx));
+    CHECK(memcmp(bits, bits + bytes, bytes) == 0, "%s has other bits", what);
+    free(bits);
+}
+
+static void compare(model *a, model *b)
+{
+    static const tutti_params_buffer buffers[] = {TUTTI_PARAMS_GRAD, TUTTI_PARAMS_MASTER,
+                                                  TUTTI_PARAMS_WORKING};
+    static const char *const names[] = {"the gradients", "the masters", "the working values"};
+    for (int i = 0; i < HARNESS_COUNT(buffers); i++) {
+        tutti_tensor flat_a, flat_b;
+        CHECK_OK(tutti_params_flat(a->params, buffers[i], &flat_a));
+        CHECK_OK(tutti_params_flat(b->params, buffers[i], &flat_b));
+        if (!flat_a.data) continue;
+        check_same(names[i], a, flat_a.data, flat_b.data,
+                   (size_t)tutti_tensor_count(&flat_a) * tutti_dtype_size(flat_a.dtype));
+    }
+    check_same("loss_sum", a, a->loss_sum.data, b->loss_sum.data, sizeof(double));
+}
+
+static double loss_of(model *m)
+{
+    double loss = 0;
+    CHECK_OK(tutti_copy(m->ctx, &loss, m->loss_sum.data, sizeof loss));
+    CHECK_OK(tutti_context_check(m->ctx));
+    return loss;
+}
+
+static void check_graph(tutti_dtype dtype)
+{
+    cudaStream_t stream;
+    CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) == cudaSuccess, "no stream");
+    tutti_context *ctx = NULL;
+    CHECK_OK(tutti_context_create_on_stream(0, stream, &ctx));
+    CHECK(tutti_context_stream(ctx) == stream, "the context is on another stream");
+    model plain, captured;
+    set_up(&plain, ctx, dtype);
+    set_up(&captured, ctx, dtype);
+    compare(&plain, &captured);
+
+    cudaGraph_t graph = NULL;
+    cudaGraphExec_t replay = NULL;
+    CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal) == cudaSuccess,
+          "no capture");
+    bool ok = run_step(&captured);
+    cudaError_t error = cudaStreamEndCapture(stream, &graph);
+    ok = CHECK(error == cudaSuccess && graph, "capture: %s", cudaGetErrorString(error)) && ok;
+    if (ok) {
+        error = cudaGraphInstantiate(&replay, graph, 0);
+        ok = CHECK(error == cudaSuccess, "instantiate: %s", cudaGetErrorString(error));
+    }
+    double first = 0;
+    for (int step = 0; step < STEPS && ok; step++) {
+        harness_where("%s, step %d", tutti_dtype_name(dtype), step);
+        feed(&plain, step);
+        feed(&captured, step);
+        ok = run_step(&plain);
+        error = cudaGraphLaunch(replay, stream);
+        CHECK(error == cudaSuccess, "launch: %s", cudaGetErrorString(error));
+        CHECK_OK(tutti_context_synchronize(ctx));
+        compare(&plain, &captured);
+        double loss = loss_of(&captured);
+        CHECK(loss > 0 && loss != first, "the loss is %g, it was %g", loss, first);
+        first = loss;
+        tutti_adamw_stats stats;
+        CHECK_OK(tutti_adamw_get_stats(captured.adamw, ctx, &stats));
+        CHECK(stats.updates == step + 1, "%lld updates after %d steps", (long long)stats.updates,
+              step + 1);
+    }
+    if (replay) cudaGraphExecDestroy(replay);
+    if (graph) cudaGraphDestroy(graph);
+    tear_down(&plain);
+    tear_down(&captured);
+    tutti_context_destroy(&ctx);
+    cudaStreamDestroy(stream);
+}
+
+static void test_f32(void)
+{
+    check_graph(TUTTI_F32);
+}
+static void test_bf16(void)
+{
+    check_graph(TUTTI_BF16);
+}
+static void test_f16(void)
+{
+    check_graph(TUTTI_F16);
+}
+static void test_f64(void)
+{
+    check_graph(TUTTI_F64);
+}
+
+/* What would allocate, synchronise or be frozen into the graph is refused, and the capture goes on. */
+static void test_refusals(void)
+{
+    cudaStream_t stream;
+    CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) == cudaSuccess, "no stream");
+    tutti_context *ctx = NULL;
+    CHECK_OK(tutti_context_create_on_stream(0, stream, &ctx));
+    model m;
+    set_up(&m, ctx, TUTTI_F32);
+    feed(&m, 0);
+    tutti_tensor few_in = tutti_tensor_2d(m.normed.data, TUTTI_F32, ROWS - 1, IN);
+    tutti_tensor few_out = tutti_tensor_2d(m.up.data, TUTTI_F32, ROWS - 1, HIDDEN);
+    tutti_step_values values = TUTTI_STEP_VALUES_INIT;
+
+    cudaGraph_t graph = NULL;
+    CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal) == cudaSuccess,
+          "no capture");
+    CHECK_FAILS(TUTTI_ERR_STATE, "captured",
+                tutti_linear_forward(m.layers[UP], ctx, &few_in, &few_out, NULL));
+    CHECK_FAILS(TUTTI_ERR_STATE, "captured", tutti_step_set(m.step, ctx, &values));
+    CHECK_FAILS(TUTTI_ERR_STATE, "captured", tutti_context_synchronize(ctx));
+    CHECK_FAILS(TUTTI_ERR_STATE, "captured", tutti_context_check(ctx));
+    run_step(&m);
+    cudaError_t error = cudaStreamEndCapture(stream, &graph);
+    CHECK(error == cudaSuccess && graph, "the capture was broken: %s", cudaGetErrorString(error));
+    if (graph) cudaGraphDestroy(graph);
+    tear_down(&m);
+    tutti_context_destroy(&ctx);
+    cudaStreamDestroy(stream);
+}
+
+int main(int argc, char **argv)
+{
+    static const harness_test tests[] = {
+        {"whole step, f32", test_f32},           {"whole step, bf16", test_bf16},
+        {"whole step, f16", test_f16},           {"whole step, f64", test_f64},
+        {"refused in a capture", test_refusals},
+    };
+    return harness_main(argc, argv, "graph", tests, HARNESS_COUNT(tests));
+}
