@@ -193,7 +193,11 @@ static tutti_status use_advance(void *self, double waited)
         TUTTI_TRY(comm->backend->run.event_query(comm->device, use->event, &done));
     if (done) return TUTTI_OK;
     TUTTI_TRY(comm->transport->poll(comm));
-    if (waited < use->waited) use->wait.announced = false; /* another wait than the last */
+    if (waited < use->waited) { /* another wait than the last */
+        use->wait.announced = false;
+        /* replays of a graph have no numbers: who waits in this one says so now */
+        if (use->captured && comm->control->forget) comm->control->forget(comm);
+    }
     use->waited = waited;
     return linger(&use->wait, waited);
 }
@@ -519,8 +523,17 @@ static tutti_status allocator_alloc(void *self, size_t bytes, void **data)
 static tutti_status allocator_free(void *self, void *data)
 {
     tutti_comm *comm = self;
+    if (!data) return TUTTI_OK;
+    for (comm_use *use = comm->uses; use && !comm->dead; use = use->next) {
+        tutti__wait wait = tutti__wait_begin(comm, use->wait.operation, use->wait.sequence);
+        bool done = !use->event;
+        while (!done && !comm->dead) {
+            if (comm->backend->run.event_query(comm->device, use->event, &done) != TUTTI_OK) break;
+            if (!done) (void)tutti__wait_poll(&wait);
+        }
+    }
     /* what a lost operation may still write stays allocated */
-    if (!data || comm->dead) return TUTTI_OK;
+    if (comm->dead) return TUTTI_OK;
     if (comm->transport->free) return comm->transport->free(comm, data);
     comm->backend->run.free(comm->device, data);
     return TUTTI_OK;

@@ -30,6 +30,8 @@ typedef struct tutti__control {
     void (*announce)(tutti_comm *comm, int64_t sequence);
     /* optional: takes in what others said; true if anybody did */
     bool (*hear)(tutti_comm *comm);
+    /* optional: what was said before does not count any more */
+    void (*forget)(tutti_comm *comm);
     /* optional: writes the ranks that have not reached `sequence` as far as is known ("rank 2") */
     void (*silent)(const tutti_comm *comm, int64_t sequence, char *text, size_t size);
     /* never waits for other ranks; after comm->dead does not communicate */

@@ -139,6 +139,24 @@ static tutti_status fork_stream(tutti_grad_sync *sync, tutti_context *ctx)
 
 /* Going out */
 
+tutti_status tutti__exchange_begin(tutti_grad_sync *sync, tutti_context *ctx)
+{
+    bool capturing = true;
+    if (sync->join_recorded)
+        TUTTI_TRY(sync->backend->run.stream_capturing(ctx->device, ctx->stream, &capturing));
+    if (capturing) return TUTTI_OK;
+    /* The caller may run ahead of the device by one step.  With more, its launches would fill the device's queue
+     * while a rank is missing, and block where no deadline reaches them. */
+    tutti__wait wait = tutti__wait_begin(sync->comm, "gradient exchange", sync->comm->sequence);
+    for (;;) {
+        bool done;
+        TUTTI_TRY(sync->backend->run.event_query(sync->device, sync->join, &done));
+        if (done) return TUTTI_OK;
+        TUTTI_TRY(sync->comm->transport->poll(sync->comm));
+        TUTTI_TRY(tutti__wait_poll(&wait));
+    }
+}
+
 static void done(tutti_grad_sync *sync, tutti__exchange_range *range)
 {
     range->state = TUTTI__RANGE_DONE;
@@ -263,7 +281,9 @@ tutti_status tutti__exchange_finish(tutti_grad_sync *sync, tutti_context *ctx)
         TUTTI_TRY(run->event_record(sync->device, sync->join, sync->stream));
         TUTTI_TRY(run->stream_wait_event(sync->device, ctx->stream, sync->join));
     }
-    if (style == TUTTI__STYLE_STREAM && sync->range_count > 0)
-        TUTTI_TRY(tutti__comm_touch(sync->comm, ctx, "gradient exchange"));
-    return TUTTI_OK;
+    if (style != TUTTI__STYLE_STREAM || sync->range_count == 0) return TUTTI_OK;
+    bool capturing;
+    TUTTI_TRY(run->stream_capturing(ctx->device, ctx->stream, &capturing));
+    sync->join_recorded = !capturing;
+    return tutti__comm_touch(sync->comm, ctx, "gradient exchange");
 }

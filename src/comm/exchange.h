@@ -67,6 +67,7 @@ struct tutti_grad_sync {
     tutti__stream stream;     /* the exchange's own; NULL where it needs none */
     tutti__event fork, join;  /* from the caller's stream and back */
     bool forked;              /* in this call of ready */
+    bool join_recorded;       /* by the last step, outside of a capture */
     tutti__timeline times[2]; /* of this step and of the last finished one */
     int current;
     tutti__watch watch;
@@ -84,6 +85,8 @@ tutti_status tutti__exchange_open(tutti_grad_sync *sync);
 /* What a lost exchange may still touch stays. */
 void tutti__exchange_close(tutti_grad_sync *sync);
 
+/* Before a step's first range. */
+tutti_status tutti__exchange_begin(tutti_grad_sync *sync, tutti_context *ctx);
 /* A complete range goes out. */
 tutti_status tutti__exchange_issue(tutti_grad_sync *sync, tutti_context *ctx, int range);
 /* Moves on what flies; never blocks. */

@@ -362,6 +362,7 @@ static tutti_status check_range(tutti_grad_sync *sync, int r)
 static tutti_status begin_step(tutti_grad_sync *sync, tutti_context *ctx)
 {
     if (sync->started) return TUTTI_OK;
+    TUTTI_TRY(tutti__exchange_begin(sync, ctx));
     sync->started = true;
     if (sync->comm->transport->style == TUTTI__STYLE_HOST) {
         tutti__context_watch(ctx, &sync->watch);

@@ -86,6 +86,12 @@ static bool channel_hear(tutti_comm *comm)
     return any;
 }
 
+static void channel_forget(tutti_comm *comm)
+{
+    tutti__channel *channel = comm->channel;
+    for (int r = 0; r < comm->world_size; r++) channel->heard[r] = -1;
+}
+
 static void channel_silent(const tutti_comm *comm, int64_t sequence, char *text, size_t size)
 {
     const tutti__channel *channel = comm->channel;
@@ -172,6 +178,7 @@ const tutti__control tutti__mpi_control = {
     .broadcast = channel_broadcast,
     .announce = channel_announce,
     .hear = channel_hear,
+    .forget = channel_forget,
     .silent = channel_silent,
     .destroy = channel_destroy,
 };

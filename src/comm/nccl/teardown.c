@@ -1,0 +1,104 @@
+/* Ending an NCCL communicator without trusting NCCL to come back: its calls run on a thread of their own, which is left alone
+ * when it takes too long. */
+#include <pthread.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "comm/nccl/transport.h"
+
+#define ABORT_SECONDS 2.0
+
+typedef struct job {
+    ncclComm_t comm;
+    int device;
+    bool abort;
+    double deadline; /* of polling */
+    pthread_mutex_t mutex;
+    pthread_cond_t finished;
+    bool done, left_alone;
+} job;
+
+static void job_free(job *work)
+{
+    pthread_cond_destroy(&work->finished);
+    pthread_mutex_destroy(&work->mutex);
+    free(work);
+}
+
+static void finalize(job *work)
+{
+    ncclResult_t state = ncclCommFinalize(work->comm);
+    while (state == ncclInProgress && tutti__now() < work->deadline) {
+        tutti__sleep(1e-4);
+        if (ncclCommGetAsyncError(work->comm, &state) != ncclSuccess) state = ncclInternalError;
+    }
+    if (state == ncclSuccess)
+        (void)ncclCommDestroy(work->comm);
+    else
+        (void)ncclCommAbort(work->comm);
+}
+
+static void *run(void *argument)
+{
+    job *work = argument;
+    (void)cudaSetDevice(work->device);
+    if (work->abort)
+        (void)ncclCommAbort(work->comm);
+    else
+        finalize(work);
+    pthread_mutex_lock(&work->mutex);
+    work->done = true;
+    bool mine = work->left_alone;
+    pthread_cond_signal(&work->finished);
+    pthread_mutex_unlock(&work->mutex);
+    if (mine) job_free(work);
+    return NULL;
+}
+
+static bool bounded(ncclComm_t comm, int device, bool abort, double seconds)
+{
+    job *work = calloc(1, sizeof *work);
+    if (!work) return false;
+    work->comm = comm;
+    work->device = device;
+    work->abort = abort;
+    work->deadline = tutti__now() + seconds;
+    pthread_mutex_init(&work->mutex, NULL);
+    pthread_condattr_t attributes;
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(&work->finished, &attributes);
+    pthread_condattr_destroy(&attributes);
+
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, run, work) != 0) {
+        job_free(work);
+        return false;
+    }
+    pthread_detach(thread);
+    struct timespec limit;
+    clock_gettime(CLOCK_MONOTONIC, &limit);
+    /* a little longer than it polls itself, so that it can give up in good order */
+    double until = (double)limit.tv_sec + (double)limit.tv_nsec * 1e-9 + seconds + 0.5;
+    limit.tv_sec = (time_t)until;
+    limit.tv_nsec = (long)((until - (double)limit.tv_sec) * 1e9);
+    pthread_mutex_lock(&work->mutex);
+    int code = 0;
+    while (!work->done && code == 0)
+        code = pthread_cond_timedwait(&work->finished, &work->mutex, &limit);
+    bool done = work->done;
+    work->left_alone = !done;
+    pthread_mutex_unlock(&work->mutex);
+    if (done) job_free(work);
+    return done;
+}
+
+bool tutti__nccl_abort(ncclComm_t comm, int device)
+{
+    return bounded(comm, device, true, ABORT_SECONDS);
+}
+
+bool tutti__nccl_finalize(ncclComm_t comm, int device, double seconds)
+{
+    return bounded(comm, device, false, seconds);
+}

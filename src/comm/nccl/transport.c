@@ -1,0 +1,304 @@
+/* The nccl transport: verbs on the caller's stream through a non-blocking communicator, so that no call can wait for a
+ * rank that is gone. */
+#include "comm/nccl/transport.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/version.h"
+#include "tutti/nccl.h"
+
+/* Blocks of the GPU that a sum may take: enough for NVLink's bandwidth, few enough for matrix products to go on beside it. */
+#define CTAS_MAX 16
+
+tutti_status tutti__nccl_use(const tutti_comm *comm, const char *operation)
+{
+    cudaError_t code = cudaSetDevice(comm->device);
+    if (code == cudaSuccess) return TUTTI_OK;
+    return tutti__fail(TUTTI_ERR_DEVICE, "%s: cudaSetDevice(%d): %s", operation, comm->device,
+                       cudaGetErrorString(code));
+}
+
+static const char *last_words(ncclComm_t comm)
+{
+    const char *text = ncclGetLastError(comm);
+    return text && text[0] ? text : "NCCL_DEBUG=WARN may tell more";
+}
+
+static tutti_status broken(tutti_comm *comm, ncclResult_t result, const char *operation)
+{
+    tutti__nccl *nccl = comm->state;
+    char words[256];
+    snprintf(words, sizeof words, "%s", last_words(nccl->comm));
+    return tutti__comm_die(comm, "%s: NCCL failed: %s (%s)", operation, ncclGetErrorString(result),
+                           words);
+}
+
+tutti_status tutti__nccl_settle(tutti_comm *comm, ncclResult_t result, const char *operation,
+                                int64_t sequence)
+{
+    if (result == ncclSuccess) return TUTTI_OK;
+    tutti__nccl *nccl = comm->state;
+    tutti__wait wait = tutti__wait_begin(comm, operation, sequence);
+    while (result == ncclInProgress) {
+        ncclResult_t asked = ncclCommGetAsyncError(nccl->comm, &result);
+        if (asked != ncclSuccess) result = asked;
+        if (result == ncclInProgress) TUTTI_TRY(tutti__wait_poll(&wait));
+    }
+    return result == ncclSuccess ? TUTTI_OK : broken(comm, result, operation);
+}
+
+static tutti_status nccl_poll(tutti_comm *comm)
+{
+    tutti__nccl *nccl = comm->state;
+    ncclResult_t state = ncclSuccess, asked = ncclCommGetAsyncError(nccl->comm, &state);
+    if (asked != ncclSuccess) state = asked;
+    if (state == ncclSuccess || state == ncclInProgress) return TUTTI_OK;
+    return broken(comm, state, "nccl");
+}
+
+/* Verbs */
+
+static ncclDataType_t type_of(tutti_dtype dtype)
+{
+    switch (dtype) {
+    case TUTTI_F32:
+        return ncclFloat32;
+    case TUTTI_F64:
+        return ncclFloat64;
+    case TUTTI_F16:
+        return ncclFloat16;
+    case TUTTI_BF16:
+        return ncclBfloat16;
+    case TUTTI_I32:
+        return ncclInt32;
+    case TUTTI_U8:
+        break;
+    }
+    return ncclUint8;
+}
+
+static ncclRedOp_t op_of(tutti_op op)
+{
+    return op == TUTTI_MIN ? ncclMin : op == TUTTI_MAX ? ncclMax : ncclSum;
+}
+
+static ncclResult_t all_to_all(const tutti_comm *comm, ncclComm_t nccl, cudaStream_t stream,
+                               const tutti__collective *what)
+{
+    size_t count = (size_t)what->count, block = count * tutti_dtype_size(what->dtype);
+    ncclDataType_t type = type_of(what->dtype);
+    ncclResult_t worst = ncclGroupStart();
+    for (int r = 0; r < comm->world_size && worst == ncclSuccess; r++) {
+        const char *send = (const char *)what->send + block * (size_t)r;
+        char *recv = (char *)what->recv + block * (size_t)r;
+        worst = ncclSend(send, count, type, r, nccl, stream);
+        if (worst == ncclSuccess) worst = ncclRecv(recv, count, type, r, nccl, stream);
+    }
+    ncclResult_t ended = ncclGroupEnd();
+    return worst == ncclSuccess ? ended : worst;
+}
+
+static tutti_status nccl_collective(tutti_comm *comm, tutti_context *ctx,
+                                    const tutti__collective *what)
+{
+    tutti__nccl *state = comm->state;
+    ncclComm_t nccl = state->comm;
+    cudaStream_t stream = ctx->stream;
+    size_t count = (size_t)what->count;
+    ncclDataType_t type = type_of(what->dtype);
+    ncclResult_t result = ncclInternalError;
+    TUTTI_TRY(tutti__nccl_use(comm, what->name));
+    switch (what->kind) {
+    case TUTTI__ALL_REDUCE:
+        result = ncclAllReduce(what->send, what->recv, count, type, op_of(what->op), nccl, stream);
+        break;
+    case TUTTI__BROADCAST:
+        result = ncclBroadcast(what->send, what->recv, count, type, what->root, nccl, stream);
+        break;
+    case TUTTI__ALL_GATHER:
+        result = ncclAllGather(what->send, what->recv, count, type, nccl, stream);
+        break;
+    case TUTTI__REDUCE_SCATTER:
+        result =
+            ncclReduceScatter(what->send, what->recv, count, type, op_of(what->op), nccl, stream);
+        break;
+    case TUTTI__ALL_TO_ALL:
+        result = all_to_all(comm, nccl, stream, what);
+        break;
+    }
+    TUTTI_TRY(tutti__nccl_settle(comm, result, what->name, what->sequence));
+    return tutti__comm_touch(comm, ctx, what->name);
+}
+
+static tutti_status nccl_all_reduce_on_stream(tutti_comm *comm, tutti__stream stream, void *data,
+                                              int64_t count, tutti_dtype dtype, int64_t sequence)
+{
+    tutti__nccl *nccl = comm->state;
+    TUTTI_TRY(tutti__nccl_use(comm, "gradient exchange"));
+    return tutti__nccl_settle(comm,
+                              ncclAllReduce(data, data, (size_t)count, type_of(dtype), ncclSum,
+                                            nccl->comm, (cudaStream_t)stream),
+                              "gradient exchange", sequence);
+}
+
+/* End */
+
+static void nccl_abandon(tutti_comm *comm)
+{
+    tutti__nccl *nccl = comm->state;
+    if (!nccl || !nccl->comm) return;
+    /* the kernels that wait for the lost rank end, and with them the streams */
+    if (!tutti__nccl_abort(nccl->comm, comm->device))
+        tutti__log(TUTTI_LOG_WARN, "NCCL does not come back from ncclCommAbort; left alone");
+    nccl->comm = NULL;
+}
+
+static void nccl_destroy(tutti_comm *comm)
+{
+    tutti__nccl *nccl = comm->state;
+    if (!nccl || comm->dead) return;
+    comm->state = NULL;
+    if (nccl->control_stream) comm->backend->run.stream_destroy(comm->device, nccl->control_stream);
+    double patience = comm->timeout < 5 ? comm->timeout : 5;
+    if (nccl->comm && nccl->owned && !tutti__nccl_finalize(nccl->comm, comm->device, patience))
+        tutti__log(TUTTI_LOG_WARN, "NCCL does not come back from destroying a communicator "
+                                   "(graphs that hold its work must be destroyed before); left "
+                                   "alone");
+    for (tutti__nccl_memory *memory = nccl->memory, *next; memory; memory = next) {
+        next = memory->next; /* its owner has outlived the communicator: the memory is his */
+        free(memory);
+    }
+    free(nccl);
+}
+
+const tutti__transport tutti__nccl_transport = {
+    .kind = TUTTI_TRANSPORT_NCCL,
+    .style = TUTTI__STYLE_STREAM,
+    .collective = nccl_collective,
+    .all_reduce_on_stream = nccl_all_reduce_on_stream,
+    .poll = nccl_poll,
+    .alloc = tutti__nccl_alloc,
+    .free = tutti__nccl_free,
+    .abandon = nccl_abandon,
+    .destroy = nccl_destroy,
+};
+
+/* Set-up */
+
+tutti_status tutti__nccl_identify(const tutti_context *ctx, tutti__identity *identity)
+{
+    int version = 0;
+    if (ncclGetVersion(&version) != ncclSuccess)
+        return tutti__fail(TUTTI_ERR_COMM, "comm_create: ncclGetVersion failed");
+    identity->nccl_version = version;
+    struct cudaDeviceProp properties;
+    cudaError_t code = cudaGetDeviceProperties(&properties, ctx->device);
+    if (code == cudaSuccess)
+        code = cudaDeviceGetPCIBusId(identity->bus, sizeof identity->bus, ctx->device);
+    if (code != cudaSuccess)
+        return tutti__fail(TUTTI_ERR_DEVICE, "comm_create: device %d cannot be asked who it is: %s",
+                           ctx->device, cudaGetErrorString(code));
+    memcpy(identity->uuid, properties.uuid.bytes, sizeof identity->uuid);
+    return TUTTI_OK;
+}
+
+static void warn_of_old_faults(int version)
+{
+    if (version >= NCCL_VERSION(2, 28, 0) && version < NCCL_VERSION(2, 28, 7))
+        tutti__log(TUTTI_LOG_WARN,
+                   "NCCL %d.%d.%d has known faults in small messages; 2.28.7 or newer is better",
+                   version / 10000, version / 100 % 100, version % 100);
+}
+
+tutti_status tutti__nccl_attach(tutti_comm *comm)
+{
+    tutti__nccl *nccl = calloc(1, sizeof *nccl);
+    ncclUniqueId id;
+    memset(&id, 0, sizeof id);
+    int version = 0;
+    tutti_status status = nccl ? TUTTI_OK : tutti__fail(TUTTI_ERR_MEMORY, "comm_create: no memory");
+    if (status == TUTTI_OK) status = tutti__nccl_use(comm, "comm_create");
+    if (status == TUTTI_OK && comm->rank == 0 && ncclGetUniqueId(&id) != ncclSuccess)
+        status = tutti__fail(TUTTI_ERR_COMM, "comm_create: ncclGetUniqueId failed (%s)",
+                             last_words(NULL));
+    status = tutti_comm_agree(comm, status);
+    if (status == TUTTI_OK)
+        status = comm->control->broadcast(comm, &id, sizeof id, 0, "comm_create (unique id)");
+    if (status != TUTTI_OK) {
+        free(nccl);
+        return status;
+    }
+    (void)ncclGetVersion(&version);
+    warn_of_old_faults(version);
+
+    nccl->owned = true;
+    comm->state = nccl;
+    comm->transport = &tutti__nccl_transport;
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    config.maxCTAs = CTAS_MAX;
+    ncclResult_t result =
+        ncclCommInitRankConfig(&nccl->comm, comm->world_size, id, comm->rank, &config);
+    status =
+        tutti__nccl_settle(comm, result, "comm_create (ncclCommInitRankConfig)", ++comm->sequence);
+    /* whoever is dead has missed the deadline or heard NCCL's error: the others find out the same way */
+    return status == TUTTI_OK ? tutti_comm_agree(comm, status) : status;
+}
+
+tutti_status tutti_comm_create_from_nccl(tutti_context *ctx, const tutti_comm_desc *desc,
+                                         ncclComm_t nccl_comm, tutti_comm **comm)
+{
+    static const char who[] = "comm_create_from_nccl";
+    tutti_comm_desc wanted;
+    TUTTI_REQUIRE(ctx, "%s: ctx is NULL", who);
+    TUTTI_REQUIRE(comm, "%s: comm is NULL", who);
+    TUTTI_REQUIRE(nccl_comm, "%s: nccl_comm is NULL", who);
+    TUTTI_TRY(tutti__comm_desc_check(desc, who, &wanted));
+    TUTTI_REQUIRE(wanted.transport == TUTTI_TRANSPORT_AUTO ||
+                      wanted.transport == TUTTI_TRANSPORT_NCCL,
+                  "%s: transport is %s, want auto or nccl", who,
+                  wanted.transport == TUTTI_TRANSPORT_SELF ? "self" : "mpi");
+    TUTTI_REQUIRE(ctx->backend->kind == TUTTI_BACKEND_CUDA,
+                  "%s: the context is on the host, want a CUDA device", who);
+    int rank, size, device, version = 0;
+    (void)ncclGetVersion(&version);
+    if (version < NCCL_VERSION(2, 18, 0))
+        return tutti__fail(TUTTI_ERR_COMM, "%s: NCCL %d.%d is loaded, want 2.18 or newer", who,
+                           version / 10000, version / 100 % 100);
+    if (ncclCommUserRank(nccl_comm, &rank) != ncclSuccess ||
+        ncclCommCount(nccl_comm, &size) != ncclSuccess ||
+        ncclCommCuDevice(nccl_comm, &device) != ncclSuccess)
+        return tutti__fail(TUTTI_ERR_ARG, "%s: nccl_comm is no working communicator", who);
+    TUTTI_REQUIRE(device == ctx->device, "%s: nccl_comm is on device %d, the context on %d", who,
+                  device, ctx->device);
+    warn_of_old_faults(version);
+    tutti__nccl *nccl = calloc(1, sizeof *nccl);
+    if (!nccl) return tutti__fail(TUTTI_ERR_MEMORY, "%s: no memory", who);
+    tutti_comm *made;
+    tutti_status status = tutti__comm_new(ctx, wanted.timeout, &made);
+    if (status != TUTTI_OK) {
+        free(nccl);
+        return status;
+    }
+    nccl->comm = nccl_comm;
+    made->state = nccl;
+    made->rank = rank;
+    made->world_size = size;
+    made->transport = &tutti__nccl_transport;
+    made->control = &tutti__nccl_control;
+    *comm = made;
+    return TUTTI_OK;
+}
+
+void tutti__nccl_describe(char *text, size_t size)
+{
+    int version = 0;
+    if (ncclGetVersion(&version) != ncclSuccess)
+        snprintf(text, size, "nccl: %d.%d.%d when built, none that works now", NCCL_MAJOR,
+                 NCCL_MINOR, NCCL_PATCH);
+    else
+        snprintf(text, size, "nccl: %d.%d.%d, built against %d.%d.%d", version / 10000,
+                 version / 100 % 100, version % 100, NCCL_MAJOR, NCCL_MINOR, NCCL_PATCH);
+}
