@@ -86,7 +86,7 @@ static const struct argp_option argp_options[] = {
      "none, relu (default), leaky_relu, gelu, gelu_erf, squared_relu or silu", 2},
 
     {NULL, 0, NULL, 0, "How to train:", 3},
-    {"epochs", KEY_EPOCHS, "N", 0, "passes over the training images (default 8)", 3},
+    {"epochs", KEY_EPOCHS, "N", 0, "passes over the training images (default 6)", 3},
     {"batch", KEY_BATCH, "N", 0,
      "images a step, over all ranks together: results do not depend on the number of ranks "
      "(default 256)",
@@ -348,7 +348,7 @@ int train_options_parse(train_options *options, int argc, char **argv, bool quie
         .depth = 2,
         .norm = TRAIN_NORM_LAYERNORM,
         .activation = TUTTI_ACT_RELU,
-        .epochs = 8,
+        .epochs = 6,
         .batch = 256,
         .lr = 0.003,
         .weight_decay = 0.01,
