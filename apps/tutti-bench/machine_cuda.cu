@@ -1,0 +1,292 @@
+/* Timing on a GPU: graph replays with a cold cache, copies, bare matrix products. */
+#include <algorithm>
+#include <vector>
+
+#include <cublasLt.h>
+#include <cuda_runtime.h>
+
+#include "machine.h"
+#include "tutti/cuda.h"
+
+/* common/report.h is C */
+extern "C" {
+#include "common/exit_code.h"
+#include "common/report.h"
+}
+
+#define TRY_CUDA(call)                                                                \
+    do {                                                                              \
+        cudaError_t error_ = (call);                                                  \
+        if (error_ != cudaSuccess)                                                    \
+            return app_fail(APP_FAILED, "%s: %s", #call, cudaGetErrorString(error_)); \
+    } while (0)
+#define TRY_CUBLAS(call)                                                                    \
+    do {                                                                                    \
+        cublasStatus_t status_ = (call);                                                    \
+        if (status_ != CUBLAS_STATUS_SUCCESS)                                               \
+            return app_fail(APP_FAILED, "%s: %s", #call, cublasLtGetStatusString(status_)); \
+    } while (0)
+
+constexpr size_t flushed_bytes = (size_t)256 << 20, workspace_bytes = (size_t)32 << 20;
+constexpr int warm_up = 3;
+
+struct gpu {
+    cudaStream_t stream;
+    void *flushed; /* written before each run, to leave nothing of use in the cache */
+    void *workspace;
+    cublasLtHandle_t cublas;
+};
+
+static gpu *gpu_of(const bench_machine *machine)
+{
+    return (gpu *)machine->cuda;
+}
+
+/* Device memory that goes when its owner returns. */
+struct buffer {
+    void *data = NULL;
+    ~buffer() { (void)cudaFree(data); }
+};
+
+int bench_cuda_open(int device, bench_machine *machine)
+{
+    gpu *made = new gpu();
+    machine->cuda = made;
+    TRY_CUDA(cudaSetDevice(device));
+    TRY_CUDA(cudaStreamCreateWithFlags(&made->stream, cudaStreamNonBlocking));
+    TRY_CUDA(cudaMalloc(&made->flushed, flushed_bytes));
+    TRY_CUDA(cudaMalloc(&made->workspace, workspace_bytes));
+    TRY_CUBLAS(cublasLtCreate(&made->cublas));
+    return app_check(tutti_context_create_on_stream(device, made->stream, &machine->ctx));
+}
+
+void bench_cuda_close(bench_machine *machine)
+{
+    gpu *g = gpu_of(machine);
+    tutti_context_destroy(&machine->ctx);
+    if (g->cublas) (void)cublasLtDestroy(g->cublas);
+    (void)cudaFree(g->workspace);
+    (void)cudaFree(g->flushed);
+    if (g->stream) (void)cudaStreamDestroy(g->stream);
+    delete g;
+    machine->cuda = NULL;
+}
+
+static int replay(bench_machine *machine, cudaGraphExec_t graph, double *seconds)
+{
+    gpu *g = gpu_of(machine);
+    cudaEvent_t begin, end;
+    TRY_CUDA(cudaEventCreate(&begin));
+    TRY_CUDA(cudaEventCreate(&end));
+    std::vector<float> times;
+    for (int i = 0; i < warm_up + machine->repeats; i++) {
+        TRY_CUDA(cudaMemsetAsync(g->flushed, i, flushed_bytes, g->stream));
+        TRY_CUDA(cudaEventRecord(begin, g->stream));
+        TRY_CUDA(cudaGraphLaunch(graph, g->stream));
+        TRY_CUDA(cudaEventRecord(end, g->stream));
+        TRY_CUDA(cudaStreamSynchronize(g->stream));
+        float ms;
+        TRY_CUDA(cudaEventElapsedTime(&ms, begin, end));
+        if (i >= warm_up) times.push_back(ms);
+    }
+    (void)cudaEventDestroy(begin);
+    (void)cudaEventDestroy(end);
+    std::sort(times.begin(), times.end());
+    *seconds = times[times.size() / 2] * 1e-3;
+    return APP_OK;
+}
+
+int bench_cuda_time(bench_machine *machine, bench_work work, void *self, double *seconds)
+{
+    gpu *g = gpu_of(machine);
+    cudaGraph_t graph;
+    cudaGraphExec_t executable;
+    TRY_CUDA(cudaStreamBeginCapture(g->stream, cudaStreamCaptureModeThreadLocal));
+    int code = work(self);
+    cudaError_t error = cudaStreamEndCapture(g->stream, &graph);
+    APP_TRY(code);
+    TRY_CUDA(error);
+    TRY_CUDA(cudaGraphInstantiate(&executable, graph, 0));
+    code = replay(machine, executable, seconds);
+    (void)cudaGraphExecDestroy(executable);
+    (void)cudaGraphDestroy(graph);
+    return code;
+}
+
+/* Copies */
+
+constexpr int copy_threads = 256, copy_vectors = 4;
+
+__global__ void __launch_bounds__(copy_threads)
+    copy_kernel(const uint4 *from, uint4 *to, size_t count)
+{
+    size_t first = (size_t)blockIdx.x * copy_threads * copy_vectors + threadIdx.x;
+    uint4 value[copy_vectors];
+#pragma unroll
+    for (int i = 0; i < copy_vectors; i++)
+        if (first + i * copy_threads < count) value[i] = from[first + i * copy_threads];
+#pragma unroll
+    for (int i = 0; i < copy_vectors; i++)
+        if (first + i * copy_threads < count) to[first + i * copy_threads] = value[i];
+}
+
+struct copy_work {
+    cudaStream_t stream;
+    const void *from;
+    void *to;
+    size_t bytes;
+};
+
+static int run_memcpy(void *self)
+{
+    copy_work *c = (copy_work *)self;
+    TRY_CUDA(cudaMemcpyAsync(c->to, c->from, c->bytes, cudaMemcpyDeviceToDevice, c->stream));
+    return APP_OK;
+}
+
+static int run_copy_kernel(void *self)
+{
+    copy_work *c = (copy_work *)self;
+    size_t count = c->bytes / sizeof(uint4), block = copy_threads * copy_vectors;
+    copy_kernel<<<(unsigned)((count + block - 1) / block), copy_threads, 0, c->stream>>>(
+        (const uint4 *)c->from, (uint4 *)c->to, count);
+    TRY_CUDA(cudaGetLastError());
+    return APP_OK;
+}
+
+int bench_cuda_time_copy(bench_machine *machine, size_t bytes, double *seconds)
+{
+    gpu *g = gpu_of(machine);
+    size_t half = (bytes / 2 + 15) / 16 * 16;
+    buffer from, to;
+    TRY_CUDA(cudaMalloc(&from.data, half));
+    TRY_CUDA(cudaMalloc(&to.data, half));
+    TRY_CUDA(cudaMemsetAsync(from.data, 0x5a, half, g->stream));
+    copy_work c = {g->stream, from.data, to.data, half};
+    double other;
+    APP_TRY(bench_cuda_time(machine, run_memcpy, &c, seconds));
+    APP_TRY(bench_cuda_time(machine, run_copy_kernel, &c, &other));
+    *seconds = std::min(*seconds, other);
+    return APP_OK;
+}
+
+/* Products: y^T = W x^T, dx^T = W^T dy^T, dW^T = x^T dy, in cuBLASLt's column-major view */
+
+struct product {
+    cublasLtMatmulDescOpaque_t op;
+    cublasLtMatrixLayoutOpaque_t a, b, d;
+    cublasLtMatmulAlgo_t algorithm;
+    const void *from_a, *from_b;
+    void *to;
+};
+
+struct product_work {
+    gpu *g;
+    bool f64;
+    int count;
+    product products[2];
+};
+
+static int prepare(gpu *g, tutti_dtype dtype, bool transpose_a, bool transpose_b, bool to_gradient,
+                   int64_t m, int64_t n, int64_t k, product *p)
+{
+    cudaDataType type = dtype == TUTTI_F64   ? CUDA_R_64F
+                        : dtype == TUTTI_F32 ? CUDA_R_32F
+                        : dtype == TUTTI_F16 ? CUDA_R_16F
+                                             : CUDA_R_16BF;
+    cudaDataType scale = dtype == TUTTI_F64 ? CUDA_R_64F : CUDA_R_32F;
+    TRY_CUBLAS(cublasLtMatmulDescInit(
+        &p->op, dtype == TUTTI_F64 ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F, scale));
+    cublasOperation_t a = transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N;
+    cublasOperation_t b = transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N;
+    TRY_CUBLAS(cublasLtMatmulDescSetAttribute(&p->op, CUBLASLT_MATMUL_DESC_TRANSA, &a, sizeof a));
+    TRY_CUBLAS(cublasLtMatmulDescSetAttribute(&p->op, CUBLASLT_MATMUL_DESC_TRANSB, &b, sizeof b));
+    int64_t a_rows = transpose_a ? k : m, b_rows = transpose_b ? n : k;
+    TRY_CUBLAS(cublasLtMatrixLayoutInit(&p->a, type, a_rows, transpose_a ? m : k, a_rows));
+    TRY_CUBLAS(cublasLtMatrixLayoutInit(&p->b, type, b_rows, transpose_b ? k : n, b_rows));
+    TRY_CUBLAS(cublasLtMatrixLayoutInit(&p->d, to_gradient ? scale : type, m, n, m));
+    cublasLtMatmulPreferenceOpaque_t preference;
+    TRY_CUBLAS(cublasLtMatmulPreferenceInit(&preference));
+    TRY_CUBLAS(cublasLtMatmulPreferenceSetAttribute(&preference,
+                                                    CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                                                    &workspace_bytes, sizeof workspace_bytes));
+    cublasLtMatmulHeuristicResult_t result;
+    int found;
+    TRY_CUBLAS(cublasLtMatmulAlgoGetHeuristic(g->cublas, &p->op, &p->a, &p->b, &p->d, &p->d,
+                                              &preference, 1, &result, &found));
+    if (found == 0) return app_fail(APP_FAILED, "cuBLASLt has no algorithm for the bare product");
+    p->algorithm = result.algo;
+    return APP_OK;
+}
+
+static int run_products(void *self)
+{
+    product_work *w = (product_work *)self;
+    const double one = 1, zero = 0;
+    const float one_f = 1, zero_f = 0;
+    for (int i = 0; i < w->count; i++) {
+        product *p = &w->products[i];
+        TRY_CUBLAS(cublasLtMatmul(
+            w->g->cublas, &p->op, w->f64 ? (const void *)&one : &one_f, p->from_a, &p->a, p->from_b,
+            &p->b, w->f64 ? (const void *)&zero : &zero_f, p->to, &p->d, p->to, &p->d,
+            &p->algorithm, w->g->workspace, workspace_bytes, w->g->stream));
+    }
+    return APP_OK;
+}
+
+/* Finite values of every exponent that does no harm: products run faster on zeros. */
+__global__ void fill_kernel(uint8_t *data, size_t bytes, int size, bool f32, bool f64)
+{
+    size_t stride = (size_t)gridDim.x * blockDim.x;
+    for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < bytes / size; i += stride) {
+        uint32_t h = (uint32_t)i * 2654435761u;
+        h = (h ^ h >> 15) * 2246822519u;
+        h = (h ^ h >> 13) * 3266489917u;
+        float value = (float)(h >> 8) * (2.0f / 16777216.0f) - 1.0f;
+        if (f64)
+            ((double *)data)[i] = value;
+        else if (f32)
+            ((float *)data)[i] = value;
+        else /* bf16 in [-1, 1]; read as f16, finite and at most 1.9 */
+            ((uint16_t *)data)[i] = (uint16_t)(__float_as_uint(value) >> 16);
+    }
+}
+
+int bench_cuda_time_product(bench_machine *machine, tutti_dtype dtype, int64_t rows, int64_t in,
+                            int64_t out, int backward, double *seconds)
+{
+    gpu *g = gpu_of(machine);
+    int size = (int)tutti_dtype_size(dtype);
+    size_t gradient_size = dtype == TUTTI_F64 ? 8 : 4;
+    buffer x, w, y, dw;
+    size_t x_bytes = (size_t)(rows * in) * size, w_bytes = (size_t)(out * in) * size;
+    size_t y_bytes = (size_t)(rows * out) * size;
+    TRY_CUDA(cudaMalloc(&x.data, x_bytes));
+    TRY_CUDA(cudaMalloc(&w.data, w_bytes));
+    TRY_CUDA(cudaMalloc(&y.data, y_bytes));
+    TRY_CUDA(cudaMalloc(&dw.data, (size_t)(out * in) * gradient_size));
+    bool f32 = dtype == TUTTI_F32, f64 = dtype == TUTTI_F64;
+    fill_kernel<<<1024, 256, 0, g->stream>>>((uint8_t *)x.data, x_bytes, size, f32, f64);
+    fill_kernel<<<1024, 256, 0, g->stream>>>((uint8_t *)w.data, w_bytes, size, f32, f64);
+    fill_kernel<<<1024, 256, 0, g->stream>>>((uint8_t *)y.data, y_bytes, size, f32, f64);
+    TRY_CUDA(cudaGetLastError());
+
+    product_work work = {};
+    work.g = g;
+    work.f64 = f64;
+    product *p = work.products;
+    buffer dx;
+    if (!backward) {
+        work.count = 1;
+        APP_TRY(prepare(g, dtype, true, false, false, out, rows, in, &p[0]));
+        p[0].from_a = w.data, p[0].from_b = x.data, p[0].to = y.data;
+    } else {
+        work.count = 2;
+        TRY_CUDA(cudaMalloc(&dx.data, x_bytes));
+        APP_TRY(prepare(g, dtype, false, false, false, in, rows, out, &p[0]));
+        p[0].from_a = w.data, p[0].from_b = y.data, p[0].to = dx.data;
+        APP_TRY(prepare(g, dtype, false, true, true, in, out, rows, &p[1]));
+        p[1].from_a = x.data, p[1].from_b = y.data, p[1].to = dw.data;
+    }
+    return bench_cuda_time(machine, run_products, &work, seconds);
+}

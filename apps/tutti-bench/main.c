@@ -1,0 +1,122 @@
+/* tutti-bench: times the layers, checks what they computed, prints a table. */
+#include <stdio.h>
+#include <string.h>
+
+#include "cases.h"
+#include "common/exit_code.h"
+#include "common/report.h"
+#include "options.h"
+
+static const bench_shape gpu_rowwise[] = {
+    {2, {32768, 1024}}, {2, {32768, 4096}}, {2, {8192, 16384}}};
+static const bench_shape gpu_linear[] = {
+    {3, {8192, 4096, 4096}}, {3, {8192, 1024, 4096}}, {3, {4096, 4096, 16384}}};
+static const bench_shape host_rowwise[] = {{2, {4096, 256}}, {2, {1024, 4096}}, {2, {128, 32768}}};
+static const bench_shape host_linear[] = {
+    {3, {256, 784, 256}}, {3, {512, 512, 512}}, {3, {512, 256, 1024}}};
+enum { DEFAULT_SHAPES = 3 };
+
+typedef struct output {
+    FILE *json;
+    int results, wrong;
+} output;
+
+static void report(void *user, const bench_result *r)
+{
+    output *o = user;
+    bool right = r->error <= r->tolerance; /* false for NaN */
+    double rate = r->amount / r->seconds;
+    double percent = r->reference > 0 ? 100 * r->reference / r->seconds : 0;
+    /* a GPU's products in TFLOP/s, a laptop's in GFLOP/s */
+    double unit = r->product && rate > 1e12 ? 1e-12 : 1e-9;
+    const char *unit_name = !r->product ? "GB/s" : unit < 1e-10 ? "TFLOP/s" : "GFLOP/s";
+    char reference[32] = "-", share[32] = "-";
+    if (r->reference > 0) {
+        snprintf(reference, sizeof reference, "%.1f", r->amount / r->reference * unit);
+        snprintf(share, sizeof share, "%.1f %%", percent);
+    }
+    app_say("%-14s %-10s %-13s %-17s %-5s %11.1f %9.1f %-8s %9s %9s  %s", r->layer, r->pass,
+            r->variant, r->shape, tutti_dtype_name(r->dtype), r->seconds * 1e6, rate * unit,
+            unit_name, reference, share, right ? "right" : "WRONG");
+    if (!right)
+        app_warn("%s %s %s %s: the error is %.3g of the largest value, want at most %.3g", r->layer,
+                 r->pass, r->variant, r->shape, r->error, r->tolerance);
+    if (o->json)
+        fprintf(o->json,
+                "%s\n  {\"layer\": \"%s\", \"pass\": \"%s\", \"variant\": \"%s\", \"shape\": "
+                "\"%s\", \"dtype\": \"%s\", \"seconds\": %.9g, \"%s\": %.17g, "
+                "\"reference_seconds\": %.9g, \"error\": %.6g, \"right\": %s}",
+                o->results ? "," : "", r->layer, r->pass, r->variant, r->shape,
+                tutti_dtype_name(r->dtype), r->seconds, r->product ? "operations" : "bytes",
+                r->amount, r->reference, r->error < 1e300 ? r->error : 1e300,
+                right ? "true" : "false");
+    o->results++;
+    o->wrong += !right;
+}
+
+static int run_layer(bench_machine *machine, const bench_options *options, tutti_dtype dtype,
+                     int layer, const bench_shape *shape, output *to)
+{
+    if (layer != BENCH_LINEAR)
+        return bench_rowwise(machine, bench_layer_names[layer], dtype, shape->dims[0],
+                             shape->dims[1], report, to);
+    for (int i = 0; i < options->activation_count; i++)
+        APP_TRY(bench_linear(machine, dtype, options->activations[i], shape->dims[0],
+                             shape->dims[1], shape->dims[2], report, to));
+    return APP_OK;
+}
+
+static int run(bench_machine *machine, const bench_options *options, output *to)
+{
+    bool gpu = tutti_context_backend(machine->ctx) == TUTTI_BACKEND_CUDA;
+    tutti_dtype dtype = options->dtype >= 0 ? (tutti_dtype)options->dtype
+                        : gpu               ? TUTTI_BF16
+                                            : TUTTI_F32;
+    app_say("%s", tutti_build_info());
+    app_say("%-14s %-10s %-13s %-17s %-5s %11s %9s %-8s %9s %9s", "layer", "pass", "variant",
+            "shape", "type", "time us", "rate", "unit", "reference", "share");
+    for (int layer = 0; layer < BENCH_LAYERS; layer++) {
+        if (!options->layers[layer]) continue;
+        int ndim = layer == BENCH_LINEAR ? 3 : 2, count = options->shape_count;
+        const bench_shape *shapes = options->shapes;
+        if (count == 0) {
+            count = DEFAULT_SHAPES;
+            shapes =
+                ndim == 3 ? (gpu ? gpu_linear : host_linear) : (gpu ? gpu_rowwise : host_rowwise);
+        }
+        for (int i = 0; i < count; i++)
+            if (shapes[i].ndim == ndim)
+                APP_TRY(run_layer(machine, options, dtype, layer, &shapes[i], to));
+    }
+    return APP_OK;
+}
+
+int main(int argc, char **argv)
+{
+    bench_options options;
+    bench_options_parse(argc, argv, &options);
+    app_report_start("tutti-bench", 0, 1);
+    output to = {0};
+    bench_machine machine = {0};
+    int code = APP_OK;
+    if (options.json) {
+        to.json = fopen(options.json, "w");
+        if (!to.json) code = app_fail(APP_FAILED, "%s: cannot be written", options.json);
+    }
+    if (code == APP_OK)
+        code = bench_open(options.backend, options.device, options.repeats, &machine);
+    if (to.json) fputs("[", to.json);
+    if (code == APP_OK) code = run(&machine, &options, &to);
+    if (to.json) {
+        fputs("\n]\n", to.json);
+        if (fclose(to.json) != 0 && code == APP_OK)
+            code = app_fail(APP_FAILED, "%s: cannot be written", options.json);
+    }
+    if (code != APP_OK) app_warn("%s", app_failure());
+    bench_close(&machine);
+    if (code == APP_OK && to.results == 0) {
+        app_warn("no shape of the list fits a wanted layer");
+        code = APP_USAGE;
+    }
+    return code == APP_OK && to.wrong ? APP_MISMATCH : code;
+}
