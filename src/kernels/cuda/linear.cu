@@ -1,8 +1,8 @@
 /* FusedLinear on the GPU: cuBLASLt products, and elementwise passes of our own round them.
  *
- * Forward reads x and W, writes y: 2 rows in out operations.  The bias rides in the product's epilogue.  The
- * activation is a second pass over y (2 rows out e bytes): cuBLASLt's RELU epilogue turns NaN into 0, its GELU
- * epilogue does not round z first, and for the other activations it has none.
+ * Forward reads x and W, writes y: 2 rows in out operations.  The bias rides in the product's epilogue, and so does
+ * relu where a trial at planning shows that NaN stays NaN.  The other activations are a second pass over y (2 rows out e
+ * bytes): cuBLASLt's GELU epilogue is no faster than that, and for the rest it has none.
  *
  * Backward is one pass (dy, and z or y) -> dz that also sums db's columns (3 rows out e bytes), then two plain
  * products, dx = dz W and dW = dz^T x.  With activation none dz is dy and the pass only sums.  db is summed in two
@@ -512,8 +512,8 @@ struct product {
     cudaDataType type, d_type, scale_type;
     cublasComputeType_t compute;
     bool bias;
-    int64_t lda, ldb, ldd; /* as planned: what contiguous tensors have */
-    bool has[ALIGNMENTS];
+    int64_t lda, ldb, ldd;                  /* as planned: what contiguous tensors have */
+    bool has[ALIGNMENTS], relu[ALIGNMENTS]; /* relu: the epilogue does the activation */
     cublasLtMatmulAlgo_t algorithm[ALIGNMENTS];
 };
 
@@ -537,21 +537,24 @@ struct descriptors {
 };
 
 constexpr size_t workspace_bytes = (size_t)32 << 20;
+constexpr size_t probe_bytes = (size_t)1 << 20; /* of keeps_nan */
 
-static tutti_status describe(const product *p, const operands *o, descriptors *to)
+static tutti_status describe(const product *p, const operands *o, bool relu, descriptors *to)
 {
     TRY_CUBLAS(cublasLtMatmulDescInit(&to->op, p->compute, p->scale_type));
     TRY_CUBLAS(cublasLtMatmulDescSetAttribute(&to->op, CUBLASLT_MATMUL_DESC_TRANSA, &p->op_a,
                                               sizeof p->op_a));
     TRY_CUBLAS(cublasLtMatmulDescSetAttribute(&to->op, CUBLASLT_MATMUL_DESC_TRANSB, &p->op_b,
                                               sizeof p->op_b));
-    if (p->bias) {
-        cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
-        TRY_CUBLAS(cublasLtMatmulDescSetAttribute(&to->op, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue,
-                                                  sizeof epilogue));
+    cublasLtEpilogue_t epilogue = p->bias && relu ? CUBLASLT_EPILOGUE_RELU_BIAS
+                                  : relu          ? CUBLASLT_EPILOGUE_RELU
+                                  : p->bias       ? CUBLASLT_EPILOGUE_BIAS
+                                                  : CUBLASLT_EPILOGUE_DEFAULT;
+    TRY_CUBLAS(cublasLtMatmulDescSetAttribute(&to->op, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue,
+                                              sizeof epilogue));
+    if (p->bias)
         TRY_CUBLAS(cublasLtMatmulDescSetAttribute(&to->op, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
                                                   &o->bias, sizeof o->bias));
-    }
     bool ta = p->op_a == CUBLAS_OP_T, tb = p->op_b == CUBLAS_OP_T;
     TRY_CUBLAS(
         cublasLtMatrixLayoutInit(&to->a, p->type, ta ? p->k : p->m, ta ? p->m : p->k, o->lda));
@@ -566,8 +569,16 @@ static size_t type_size(cudaDataType type)
     return type == CUDA_R_64F ? 8 : type == CUDA_R_32F ? 4 : 2;
 }
 
+static tutti_dtype type_of(cudaDataType type)
+{
+    return type == CUDA_R_64F   ? TUTTI_F64
+           : type == CUDA_R_32F ? TUTTI_F32
+           : type == CUDA_R_16F ? TUTTI_F16
+                                : TUTTI_BF16;
+}
+
 /* cuBLASLt's first choice; has[] stays false where it knows none. */
-static tutti_status choose(cublasLtHandle_t handle, product *p, int alignment)
+static tutti_status choose(cublasLtHandle_t handle, product *p, int alignment, bool relu)
 {
     /* an odd leading dimension is the least that an algorithm for any can be asked for */
     int64_t odd = alignment == ANY;
@@ -575,7 +586,7 @@ static tutti_status choose(cublasLtHandle_t handle, product *p, int alignment)
     /* only the alignment of this address counts */
     if (p->bias) o.bias = (const void *)(uintptr_t)256;
     descriptors d;
-    TUTTI_TRY(describe(p, &o, &d));
+    TUTTI_TRY(describe(p, &o, relu, &d));
     cublasLtMatmulPreferenceOpaque_t preference;
     TRY_CUBLAS(cublasLtMatmulPreferenceInit(&preference));
     /* split sums only by way of the workspace, added in a second step: their order does not depend on timing */
@@ -607,6 +618,7 @@ static tutti_status choose(cublasLtHandle_t handle, product *p, int alignment)
     TRY_CUBLAS(result.state);
     p->algorithm[alignment] = result.algo;
     p->has[alignment] = true;
+    p->relu[alignment] = relu;
     return TUTTI_OK;
 }
 
@@ -617,8 +629,76 @@ static int64_t alignment_of(int64_t ld, cudaDataType type)
     return bytes & -bytes;
 }
 
+static cublasStatus_t run(tutti_context *ctx, const product *p, int alignment, const operands *o,
+                          const descriptors *d, bool add, void *workspace)
+{
+    const double one = 1, beta = add;
+    const float one_f = 1, beta_f = add;
+    bool f64 = p->scale_type == CUDA_R_64F;
+    return cublasLtMatmul((cublasLtHandle_t)ctx->backend_data, (cublasLtMatmulDesc_t)&d->op,
+                          f64 ? (const void *)&one : &one_f, o->a, (cublasLtMatrixLayout_t)&d->a,
+                          o->b, (cublasLtMatrixLayout_t)&d->b, f64 ? (const void *)&beta : &beta_f,
+                          o->d, (cublasLtMatrixLayout_t)&d->d, o->d, (cublasLtMatrixLayout_t)&d->d,
+                          &p->algorithm[alignment], workspace, workspace_bytes,
+                          tutti__cuda_stream(ctx));
+}
+
+/* A small product of NaN and 0 with the chosen algorithm.  *keeps: it ran, and every result is NaN. */
+static tutti_status keeps_nan(tutti_context *ctx, const product *p, int alignment, char *scratch,
+                              bool *keeps)
+{
+    constexpr uint64_t most = 128; /* of m, n, k, each */
+    constexpr size_t each = most * most * sizeof(double);
+    static_assert(4 * each <= probe_bytes, "the probe's matrices");
+    *keeps = false;
+    product small = *p;
+    small.m = p->m < most ? p->m : most;
+    small.n = p->n < most ? p->n : most;
+    small.k = p->k < most ? p->k : most;
+    char *base = scratch + workspace_bytes;
+    operands o = {base, most, base + each, most, base + 2 * each, most, base + 3 * each};
+    descriptors d;
+    TUTTI_TRY(describe(&small, &o, true, &d));
+    cudaStream_t stream = tutti__cuda_stream(ctx);
+    TUTTI_CUDA(cudaMemsetAsync(base, 0, 4 * each, stream), "linear_plan");
+    TUTTI_CUDA(cudaMemsetAsync(base + each, 0xff, each, stream), "linear_plan"); /* NaN */
+    if (run(ctx, &small, alignment, &o, &d, false, scratch) != CUBLAS_STATUS_SUCCESS)
+        return TUTTI_OK;
+    size_t size = type_size(p->d_type), bytes = most * small.n * size;
+    uint8_t *got = (uint8_t *)malloc(bytes);
+    if (!got) return tutti__fail(TUTTI_ERR_MEMORY, "linear: no memory for a plan");
+    cudaError_t error = cudaMemcpyAsync(got, o.d, bytes, cudaMemcpyDeviceToHost, stream);
+    if (error == cudaSuccess) error = cudaStreamSynchronize(stream);
+    *keeps = true;
+    for (uint64_t i = 0; i < small.n * most && error == cudaSuccess; i++) {
+        double value;
+        if (i % most < small.m &&
+            (tutti_convert(&value, TUTTI_F64, got + i * size, type_of(p->d_type), 1) != TUTTI_OK ||
+             value == value))
+            *keeps = false;
+    }
+    free(got);
+    return tutti__cuda_status(error, "linear_plan");
+}
+
+/* With relu: an algorithm whose epilogue does the activation, if there is one that lets NaN through (some return 0). */
+static tutti_status choose_checked(tutti_context *ctx, product *p, int alignment, bool relu,
+                                   char *scratch)
+{
+    cublasLtHandle_t handle = (cublasLtHandle_t)ctx->backend_data;
+    if (relu) {
+        bool keeps = false;
+        TUTTI_TRY(choose(handle, p, alignment, true));
+        if (p->has[alignment]) TUTTI_TRY(keeps_nan(ctx, p, alignment, scratch, &keeps));
+        if (keeps) return TUTTI_OK;
+        p->has[alignment] = p->relu[alignment] = false;
+    }
+    return choose(handle, p, alignment, false);
+}
+
+/* *activated: the product has done the activation too. */
 static tutti_status multiply(tutti_context *ctx, const product *p, const operands *o, bool add,
-                             void *workspace)
+                             void *workspace, bool *activated)
 {
     bool as_planned = p->has[AS_PLANNED] && aligned(o->a) && aligned(o->b) && aligned(o->d) &&
                       alignment_of(o->lda, p->type) >= alignment_of(p->lda, p->type) &&
@@ -631,14 +711,9 @@ static tutti_status multiply(tutti_context *ctx, const product *p, const operand
                            (unsigned long long)p->n, (unsigned long long)p->k,
                            (unsigned long long)p->m);
     descriptors d;
-    TUTTI_TRY(describe(p, o, &d));
-    const double one = 1, beta = add;
-    const float one_f = 1, beta_f = add;
-    bool f64 = p->scale_type == CUDA_R_64F;
-    TRY_CUBLAS(cublasLtMatmul(
-        (cublasLtHandle_t)ctx->backend_data, &d.op, f64 ? (const void *)&one : &one_f, o->a, &d.a,
-        o->b, &d.b, f64 ? (const void *)&beta : &beta_f, o->d, &d.d, o->d, &d.d,
-        &p->algorithm[alignment], workspace, workspace_bytes, tutti__cuda_stream(ctx)));
+    TUTTI_TRY(describe(p, o, p->relu[alignment], &d));
+    TRY_CUBLAS(run(ctx, p, alignment, o, &d, add, workspace));
+    if (activated) *activated = p->relu[alignment];
     return TUTTI_OK;
 }
 
@@ -702,7 +777,8 @@ extern "C" tutti_status tutti__cuda_linear_plan(tutti_context *ctx,
     TUTTI_TRY(ensure_handle(ctx));
     scratch_layout layout = lay_out(shape, true);
     void *scratch;
-    TUTTI_TRY(tutti__scratch(ctx, layout.total, &scratch));
+    size_t probed = workspace_bytes + probe_bytes;
+    TUTTI_TRY(tutti__scratch(ctx, layout.total > probed ? layout.total : probed, &scratch));
     TUTTI_TRY(load_kernels(shape));
 
     tutti__linear_plan *made = (tutti__linear_plan *)calloc(1, sizeof *made);
@@ -738,8 +814,9 @@ extern "C" tutti_status tutti__cuda_linear_plan(tutti_context *ctx,
             p->bias = i == FORWARD_BIAS;
         }
         if (rows == 0 || (p->bias && !shape->has_bias)) continue;
+        bool relu = shape->activation == TUTTI_ACT_RELU && (i == FORWARD || i == FORWARD_BIAS);
         for (int alignment = 0; alignment < ALIGNMENTS; alignment++) {
-            tutti_status status = choose((cublasLtHandle_t)ctx->backend_data, p, alignment);
+            tutti_status status = choose_checked(ctx, p, alignment, relu, (char *)scratch);
             if (status != TUTTI_OK) {
                 free(made);
                 return status;
@@ -780,15 +857,17 @@ extern "C" tutti_status tutti__cuda_linear_forward(tutti_context *ctx,
         args->weight, shape->in, args->x.data, leading(args->x.stride, shape->rows, shape->in),
         z.data,       z.stride,  args->bias};
     const product *fused = &args->plan->products[FORWARD_BIAS];
+    const product *plain = &args->plan->products[FORWARD];
+    bool activated;
     if (!args->bias)
-        TUTTI_TRY(multiply(ctx, &args->plan->products[FORWARD], &o, false, workspace));
+        TUTTI_TRY(multiply(ctx, plain, &o, false, workspace, &activated));
     else if (aligned(args->bias) && fused->has[AS_PLANNED] && fused->has[ANY])
-        TUTTI_TRY(multiply(ctx, fused, &o, false, workspace));
+        TUTTI_TRY(multiply(ctx, fused, &o, false, workspace, &activated));
     else {
         TUTTI_TRY(fill_with_bias(stream, args, &z));
-        TUTTI_TRY(multiply(ctx, &args->plan->products[FORWARD], &o, true, workspace));
+        TUTTI_TRY(multiply(ctx, plain, &o, true, workspace, &activated));
     }
-    if (shape->activation != TUTTI_ACT_NONE)
+    if (shape->activation != TUTTI_ACT_NONE && !activated)
         TUTTI_TRY(apply_activation(stream, shape, &z, &args->y));
     return TUTTI_OK;
 }
@@ -832,14 +911,14 @@ extern "C" tutti_status tutti__cuda_linear_backward(tutti_context *ctx,
         operands o = {args->weight, shape->in,     dz.data,
                       dz.stride,    args->dx.data, leading(args->dx.stride, shape->rows, shape->in),
                       NULL};
-        TUTTI_TRY(multiply(ctx, &args->plan->products[DGRAD], &o, false, base));
+        TUTTI_TRY(multiply(ctx, &args->plan->products[DGRAD], &o, false, base, NULL));
     }
     if (args->dweight) {
         operands o = {args->x.data,  leading(args->x.stride, shape->rows, shape->in),
                       dz.data,       dz.stride,
                       args->dweight, shape->in,
                       NULL};
-        TUTTI_TRY(multiply(ctx, &args->plan->products[WGRAD], &o, args->accumulate, base));
+        TUTTI_TRY(multiply(ctx, &args->plan->products[WGRAD], &o, args->accumulate, base, NULL));
     }
     return TUTTI_OK;
 }
