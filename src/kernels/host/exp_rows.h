@@ -1,6 +1,6 @@
 /* What softmax.c and cross_entropy.c share, for one REAL: the greatest element of a row, and exp over it. */
 
-static inline REAL OF(row_max)(const REAL *row, int64_t cols)
+TUTTI__INLINE REAL OF(row_max)(const REAL *row, int64_t cols)
 {
     /* a NaN compares false, so it is passed over here and found by the sum of exp */
     REAL most = -(REAL)INFINITY;
@@ -10,7 +10,7 @@ static inline REAL OF(row_max)(const REAL *row, int64_t cols)
 }
 
 /* out[j] = exp(row[j] - shift); gives their sum.  out may be row. */
-static inline double OF(exp_row)(const REAL *row, REAL *out, REAL shift, int64_t cols)
+TUTTI__INLINE double OF(exp_row)(const REAL *row, REAL *out, REAL shift, int64_t cols)
 {
     double total = 0;
     for (int64_t c = 0; c < cols; c += TUTTI__CHUNK) {

@@ -22,6 +22,9 @@
 #define TUTTI__VECTORISED
 #endif
 
+/* A helper of vectorised bodies: a copy of it that is not inlined would be code for any x86-64. */
+#define TUTTI__INLINE static inline __attribute__((always_inline))
+
 /* Rows */
 
 /* Row `row` of a matrix. */
@@ -76,7 +79,7 @@ void tutti__merge_blocks(const tutti_context *ctx, void *dst, tutti_dtype dst_dt
 
 /* exp of a float to about one ulp: x = n ln 2 + r with |r| <= ln 2 / 2, Taylor's polynomial in r, and 2^n in two
  * factors so that the ends of the range come out right.  No branch and no call, so that loops over it vectorise. */
-static inline float tutti__exp_f32(float x)
+TUTTI__INLINE float tutti__exp_f32(float x)
 {
     const float shift = 12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer */
     x = x > 89.0f ? 89.0f : x;
@@ -101,7 +104,7 @@ static inline float tutti__exp_f32(float x)
     float high = tutti__float_of_bits((uint32_t)(exponent - half + 127) << 23);
     return p * low * high;
 }
-static inline double tutti__exp_f64(double x)
+TUTTI__INLINE double tutti__exp_f64(double x)
 {
     return exp(x);
 }

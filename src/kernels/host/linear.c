@@ -15,7 +15,7 @@ typedef struct backward_task {
 
 /* erfc of a float, free of branches and calls: P(t) exp(-a^2) for a = |x|, t = 1 / (1 + 0.4 a), with P interpolating
  * erfc(a) exp(a^2) at the Chebyshev nodes of 0 <= a <= 10.2 (relative error 1e-8). */
-static inline float erfc_of_f32(float x)
+TUTTI__INLINE float erfc_of_f32(float x)
 {
     float a = fabsf(x);
     a = a > 11.0f ? 11.0f : a; /* 0 from there on */

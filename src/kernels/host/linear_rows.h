@@ -1,14 +1,14 @@
 /* Bodies of linear.c, for one REAL. */
 
 /* 1 + tanh(u) = 2 / (1 + exp(-2u)), so that gelu is z times a logistic function. */
-static inline REAL OF(gelu_gate)(REAL z)
+TUTTI__INLINE REAL OF(gelu_gate)(REAL z)
 {
     const REAL u = (REAL)0.79788456080286535588 * (z + (REAL)0.044715 * z * z * z);
     return 1 / (1 + OF(tutti__exp)(-2 * u));
 }
 
 /* Far out act' is 0 or 1; there z times a vanished factor must not become Inf times 0. */
-static inline REAL OF(within)(REAL z, REAL bound)
+TUTTI__INLINE REAL OF(within)(REAL z, REAL bound)
 {
     z = z > bound ? bound : z;
     return z < -bound ? -bound : z;

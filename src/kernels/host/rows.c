@@ -4,7 +4,7 @@
 #include "kernels/host/host.h"
 
 /* double to float, rounded to odd: a second rounding, to 16 bits, is then right. */
-static inline float round_to_odd(double value)
+TUTTI__INLINE float round_to_odd(double value)
 {
     float nearest = (float)value;
     double have = fabs((double)nearest), want = fabs(value);

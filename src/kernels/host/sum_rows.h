@@ -1,6 +1,6 @@
 /* Sums over a row, for one REAL: lanes of REALs inside of a chunk, f64 across. */
 
-static inline double OF(row_sum)(const REAL *row, int64_t cols)
+TUTTI__INLINE double OF(row_sum)(const REAL *row, int64_t cols)
 {
     double total = 0;
     for (int64_t c = 0; c < cols; c += TUTTI__CHUNK) {
@@ -13,7 +13,7 @@ static inline double OF(row_sum)(const REAL *row, int64_t cols)
     return total;
 }
 
-static inline double OF(row_dot)(const REAL *a, const REAL *b, int64_t cols)
+TUTTI__INLINE double OF(row_dot)(const REAL *a, const REAL *b, int64_t cols)
 {
     double total = 0;
     for (int64_t c = 0; c < cols; c += TUTTI__CHUNK) {
