@@ -1,0 +1,140 @@
+/* One rank stops (SIGSTOP) at a chosen point; the others say when and with what status they came back, and leave by
+ * MPI_Abort(…, 2).  Started by test_stop.
+ *
+ * usage: stop_rank host|cuda mpi|nccl setup|verb|exchange|agree|barrier|destroy SECONDS */
+#include <mpi.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tutti/tutti.h"
+
+enum { PARAMS = 4, COUNT = 5000 };
+
+static int rank, size;
+static const char *point;
+static double start; /* of the wait that will not end */
+
+/* The last rank goes no further than the chosen point. */
+static void at(const char *here)
+{
+    if (strcmp(here, point) != 0) return;
+    start = MPI_Wtime();
+    if (rank == size - 1) raise(SIGSTOP);
+}
+
+static const char *name_of(tutti_status status)
+{
+    return status == TUTTI_ERR_COMM ? "TUTTI_ERR_COMM" : tutti_status_string(status);
+}
+
+static void leave(tutti_status status)
+{
+    printf("rank %d: back after %.2f s: %s: %s\n", rank, MPI_Wtime() - start, name_of(status),
+           status == TUTTI_OK ? "" : tutti_last_error());
+    fflush(stdout);
+}
+
+/* One step of the exchange; the chosen point lies between the first and the second gradient. */
+static tutti_status step(tutti_grad_sync *sync, tutti_context *ctx, tutti_param *params, bool stops)
+{
+    for (int i = 0; i < PARAMS; i++) {
+        if (i == 1 && stops) at("exchange");
+        tutti_status status = tutti_grad_sync_ready_param(sync, ctx, &params[i]);
+        if (status != TUTTI_OK) return status;
+    }
+    tutti_status status = tutti_grad_sync_finish(sync, ctx);
+    return status == TUTTI_OK ? tutti_context_synchronize(ctx) : status;
+}
+
+/* Everything up to the point; the status is that of the call that could not succeed. */
+static tutti_status run(tutti_context *ctx, tutti_transport transport, double timeout,
+                        tutti_comm **comm, tutti_grad_sync **sync)
+{
+    tutti_comm_desc desc = TUTTI_COMM_DESC_INIT;
+    desc.transport = transport;
+    desc.timeout = timeout;
+    at("setup");
+    tutti_status status = tutti_comm_create(ctx, &desc, comm);
+    if (status != TUTTI_OK) return status;
+
+    static tutti_param params[PARAMS];
+    const tutti_param *list[PARAMS];
+    float *grads;
+    status = tutti_alloc(ctx, PARAMS * COUNT * sizeof *grads, (void **)&grads);
+    if (status == TUTTI_OK) status = tutti_zero(ctx, grads, PARAMS * COUNT * sizeof *grads);
+    for (int i = 0; i < PARAMS; i++) {
+        snprintf(params[i].name, sizeof params[i].name, "p%d", i);
+        params[i].grad = tutti_tensor_1d(grads + i * COUNT, TUTTI_F32, COUNT);
+        params[i].value = params[i].grad;
+        list[i] = &params[i];
+    }
+    tutti_grad_sync_desc exchange = TUTTI_GRAD_SYNC_DESC_INIT;
+    exchange.range_bytes = exchange.last_range_bytes = COUNT * sizeof *grads;
+    if (status == TUTTI_OK)
+        status = tutti_grad_sync_create_list(*comm, ctx, list, PARAMS, &exchange, sync);
+    if (status == TUTTI_OK) status = step(*sync, ctx, params, false); /* all is well so far */
+    if (status == TUTTI_OK)
+        status = tutti_comm_all_reduce(*comm, ctx, grads, grads, COUNT, TUTTI_F32, TUTTI_SUM);
+    if (status == TUTTI_OK) status = tutti_comm_barrier(*comm, ctx);
+    if (status != TUTTI_OK) return status;
+
+    at("verb");
+    status = tutti_comm_all_reduce(*comm, ctx, grads, grads, COUNT, TUTTI_F32, TUTTI_SUM);
+    if (status == TUTTI_OK) status = tutti_context_synchronize(ctx);
+    if (status == TUTTI_OK) status = step(*sync, ctx, params, true);
+    if (status != TUTTI_OK) return status;
+    at("agree");
+    status = tutti_comm_agree(*comm, TUTTI_OK);
+    if (status != TUTTI_OK) return status;
+    at("barrier");
+    status = tutti_comm_barrier(*comm, ctx);
+    if (status != TUTTI_OK) return status;
+    at("destroy");
+    return TUTTI_OK;
+}
+
+int main(int argc, char **argv)
+{
+    int provided, local;
+    MPI_Comm node;
+    if (argc != 5) return 64;
+    MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &provided);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &node);
+    MPI_Comm_rank(node, &local);
+    point = argv[3];
+    bool cuda = strcmp(argv[1], "cuda") == 0;
+    tutti_transport transport =
+        strcmp(argv[2], "nccl") == 0 ? TUTTI_TRANSPORT_NCCL : TUTTI_TRANSPORT_MPI;
+    tutti_context_desc desc = TUTTI_CONTEXT_DESC_INIT;
+    desc.backend = cuda ? TUTTI_BACKEND_CUDA : TUTTI_BACKEND_HOST;
+    int devices = 1;
+    tutti_context *ctx = NULL;
+    tutti_comm *comm = NULL;
+    tutti_grad_sync *sync = NULL;
+    tutti_status status = tutti_device_count(desc.backend, &devices);
+    if (devices > 0) desc.device = local % devices;
+    if (status == TUTTI_OK) status = tutti_context_create(&desc, &ctx);
+    start = MPI_Wtime();
+    if (status == TUTTI_OK) status = run(ctx, transport, atof(argv[4]), &comm, &sync);
+    leave(status);
+
+    /* a dead communicator answers at once, and going away does not wait either */
+    start = MPI_Wtime();
+    if (comm && status != TUTTI_OK) {
+        tutti_status again = tutti_comm_barrier(comm, ctx);
+        printf("rank %d: barrier after %.2f s: %s\n", rank, MPI_Wtime() - start, name_of(again));
+    }
+    start = MPI_Wtime();
+    tutti_grad_sync_destroy(&sync);
+    tutti_comm_destroy(&comm);
+    printf("rank %d: destroyed after %.2f s\n", rank, MPI_Wtime() - start);
+    fflush(stdout);
+    sleep(2); /* the others want to print too */
+    MPI_Abort(MPI_COMM_WORLD, 2);
+}

@@ -1,0 +1,376 @@
+/* Setting up communicators, agreeing, several at once, the broadcast of parameters, and bad arguments. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "rig.h"
+
+#ifdef RIG_WITH_MPI
+#include "tutti/mpi.h"
+#endif
+
+/* Bad arguments of every verb; the same wrong call on every rank. */
+static void bad_arguments(void)
+{
+    tutti_context *ctx = rig_context();
+    tutti_comm *comm = NULL;
+    tutti_comm_desc desc = TUTTI_COMM_DESC_INIT;
+    CHECK_FAILS(TUTTI_ERR_ARG, "ctx", tutti_comm_create(NULL, NULL, &comm));
+    CHECK_FAILS(TUTTI_ERR_ARG, "comm", tutti_comm_create(ctx, NULL, NULL));
+    desc.timeout = 0;
+    CHECK_FAILS(TUTTI_ERR_ARG, "timeout", tutti_comm_create(ctx, &desc, &comm));
+    desc = (tutti_comm_desc)TUTTI_COMM_DESC_INIT;
+    desc.transport = (tutti_transport)9;
+    CHECK_FAILS(TUTTI_ERR_ARG, "transport is 9", tutti_comm_create(ctx, &desc, &comm));
+    CHECK(!comm, "a failing create left a pointer");
+    CHECK(tutti_comm_rank(NULL) == -1 && tutti_comm_world_size(NULL) == 0, "NULL has a rank");
+    CHECK(tutti_comm_transport(NULL) == TUTTI_TRANSPORT_AUTO, "NULL has a transport");
+    tutti_comm_destroy(NULL);
+    tutti_comm_destroy(&comm);
+
+    CHECK_OK(tutti_comm_create(ctx, NULL, &comm));
+    if (!comm) return;
+    int n = rig_size();
+    void *data = NULL, *other = NULL;
+    CHECK_OK(tutti_alloc(ctx, (size_t)n * 64, &data));
+    CHECK_OK(tutti_alloc(ctx, (size_t)n * 64, &other));
+    CHECK_FAILS(TUTTI_ERR_ARG, "comm",
+                tutti_comm_all_reduce(NULL, ctx, data, other, 4, TUTTI_F32, TUTTI_SUM));
+    CHECK_FAILS(TUTTI_ERR_ARG, "ctx",
+                tutti_comm_all_reduce(comm, NULL, data, other, 4, TUTTI_F32, TUTTI_SUM));
+    CHECK_FAILS(TUTTI_ERR_ARG, "send",
+                tutti_comm_all_reduce(comm, ctx, NULL, other, 4, TUTTI_F32, TUTTI_SUM));
+    CHECK_FAILS(TUTTI_ERR_ARG, "recv",
+                tutti_comm_all_reduce(comm, ctx, data, NULL, 4, TUTTI_F32, TUTTI_SUM));
+    CHECK_FAILS(TUTTI_ERR_ARG, "count is -1",
+                tutti_comm_all_reduce(comm, ctx, data, other, -1, TUTTI_F32, TUTTI_SUM));
+    CHECK_FAILS(TUTTI_ERR_ARG, "memory",
+                tutti_comm_all_reduce(comm, ctx, data, other, INT64_MAX, TUTTI_F32, TUTTI_SUM));
+    CHECK_FAILS(TUTTI_ERR_ARG, "dtype",
+                tutti_comm_all_reduce(comm, ctx, data, other, 4, (tutti_dtype)77, TUTTI_SUM));
+    CHECK_FAILS(TUTTI_ERR_ARG, "op",
+                tutti_comm_all_reduce(comm, ctx, data, other, 4, TUTTI_F32, (tutti_op)5));
+    CHECK_FAILS(TUTTI_ERR_ARG, "overlap",
+                tutti_comm_all_reduce(comm, ctx, data, (char *)data + 4, 4, TUTTI_F32, TUTTI_SUM));
+    CHECK_FAILS(TUTTI_ERR_ARG, "overlap",
+                tutti_comm_reduce_scatter(comm, ctx, data, data, 4, TUTTI_F32, TUTTI_SUM));
+    CHECK_FAILS(TUTTI_ERR_ARG, "op",
+                tutti_comm_reduce_scatter(comm, ctx, data, other, 4, TUTTI_F32, (tutti_op)-1));
+    CHECK_FAILS(TUTTI_ERR_ARG, "root", tutti_comm_broadcast(comm, ctx, data, 4, TUTTI_F32, n));
+    CHECK_FAILS(TUTTI_ERR_ARG, "data", tutti_comm_broadcast(comm, ctx, NULL, 4, TUTTI_F32, 0));
+    CHECK_FAILS(TUTTI_ERR_ARG, "overlap",
+                tutti_comm_all_gather(comm, ctx, (char *)data + 1, data, 4, TUTTI_F32));
+    CHECK_FAILS(TUTTI_ERR_ARG, "overlap",
+                tutti_comm_all_to_all(comm, ctx, data, data, 4, TUTTI_F32));
+    CHECK_FAILS(TUTTI_ERR_ARG, "comm", tutti_comm_barrier(NULL, ctx));
+    CHECK_FAILS(TUTTI_ERR_ARG, "ctx", tutti_comm_barrier(comm, NULL));
+    CHECK_FAILS(TUTTI_ERR_ARG, "comm", tutti_comm_agree(NULL, TUTTI_OK));
+    CHECK_FAILS(TUTTI_ERR_ARG, "params", tutti_comm_broadcast_params(comm, ctx, NULL));
+    tutti_allocator none = tutti_comm_allocator(NULL);
+    CHECK(!none.alloc && !none.free && !none.self, "an allocator of nothing");
+    /* nothing of this has harmed it */
+    CHECK_OK(tutti_comm_all_reduce(comm, ctx, NULL, NULL, 0, TUTTI_F32, TUTTI_SUM));
+    CHECK_OK(tutti_zero(ctx, data, (size_t)n * 64));
+    CHECK_OK(tutti_comm_all_reduce(comm, ctx, data, other, 4, TUTTI_F32, TUTTI_SUM));
+    CHECK_OK(tutti_comm_barrier(comm, ctx));
+    CHECK_OK(tutti_free(ctx, &data));
+    CHECK_OK(tutti_free(ctx, &other));
+    tutti_comm_destroy(&comm);
+}
+
+/* AUTO is self for one rank and a transport of many otherwise, the same everywhere. */
+static void automatic(void)
+{
+    tutti_context *ctx = rig_context();
+    tutti_comm *comm = NULL;
+    CHECK_OK(tutti_comm_create(ctx, NULL, &comm));
+    tutti_transport got = tutti_comm_transport(comm);
+    int highest = rig_worst((int)got), lowest = -rig_worst(-(int)got);
+    CHECK(highest == lowest, "transports %d to %d", lowest, highest);
+    if (rig_size() == 1)
+        CHECK(got == TUTTI_TRANSPORT_SELF, "transport %d", got);
+    else if (harness_backend() == TUTTI_BACKEND_HOST)
+        CHECK(got == TUTTI_TRANSPORT_MPI, "transport %d", got);
+    else
+        CHECK(rig_has_gpu_each() || got == TUTTI_TRANSPORT_MPI, "transport %d", got);
+    tutti_comm_destroy(&comm);
+}
+
+static float *filled(tutti_context *ctx, int count, float value)
+{
+    float *data = NULL, *host = harness_calloc((size_t)count, sizeof *host);
+    for (int i = 0; i < count; i++) host[i] = value;
+    CHECK_OK(tutti_alloc(ctx, (size_t)count * sizeof *host, (void **)&data));
+    CHECK_OK(tutti_copy(ctx, data, host, (size_t)count * sizeof *host));
+    CHECK_OK(tutti_context_synchronize(ctx));
+    free(host);
+    return data;
+}
+
+static void expect(tutti_context *ctx, float *data, int count, double value)
+{
+    float *host = harness_calloc((size_t)count, sizeof *host);
+    CHECK_OK(tutti_context_synchronize(ctx));
+    CHECK_OK(tutti_copy(ctx, host, data, (size_t)count * sizeof *host));
+    CHECK_OK(tutti_context_synchronize(ctx));
+    for (int i = 0; i < count; i++)
+        if (!CHECK(host[i] == value, "element %d is %g, want %g", i, host[i], value)) break;
+    free(host);
+    CHECK_OK(tutti_free(ctx, (void **)&data));
+}
+
+/* Two communicators, each with a context of its own, work side by side in turns. */
+static void two_over(tutti_transport transport)
+{
+    tutti_context *ctx = rig_context();
+    tutti_context *second = harness_new_context(tutti_context_device(ctx), 1);
+    tutti_comm *a = rig_comm(ctx, transport, 0), *b = a ? rig_comm(second, transport, 30) : NULL;
+    if (b) {
+        enum { COUNT = 50001 };
+        float *x = filled(ctx, COUNT, (float)(rig_rank() + 1));
+        float *y = filled(second, COUNT, (float)(10 * (rig_rank() + 1)));
+        for (int i = 0; i < 3; i++) {
+            CHECK_OK(tutti_comm_all_reduce(a, ctx, x, x, COUNT, TUTTI_F32, TUTTI_MAX));
+            CHECK_OK(tutti_comm_all_reduce(b, second, y, y, COUNT, TUTTI_F32, TUTTI_MIN));
+        }
+        CHECK_OK(tutti_comm_barrier(b, second));
+        tutti_comm_destroy(&a); /* the other one goes on */
+        CHECK_OK(tutti_comm_all_reduce(b, second, y, y, COUNT, TUTTI_F32, TUTTI_SUM));
+        expect(ctx, x, COUNT, rig_size());
+        expect(second, y, COUNT, 10 * rig_size());
+    }
+    tutti_comm_destroy(&b);
+    tutti_comm_destroy(&a);
+    tutti_context_destroy(&second);
+}
+
+/* Replicas that differ become rank 0's; stores that differ in shape are refused. */
+static tutti_params *store(tutti_context *ctx, tutti_layer **layer, int64_t out, uint64_t seed,
+                           tutti_dtype dtype)
+{
+    tutti_linear_desc linear = TUTTI_LINEAR_DESC_INIT;
+    linear.in = 33;
+    linear.out = out;
+    linear.dtype = dtype;
+    tutti_params *params = NULL;
+    CHECK_OK(tutti_linear_create(ctx, &linear, layer));
+    CHECK_OK(tutti_params_create(ctx, NULL, &params));
+    CHECK_OK(tutti_params_add(params, *layer, "only"));
+    CHECK_OK(tutti_params_build(params, ctx));
+    CHECK_OK(tutti_params_init(params, ctx, seed));
+    return params;
+}
+
+static void params_over(tutti_transport transport)
+{
+    tutti_context *ctx = rig_context();
+    tutti_comm *comm = rig_comm(ctx, transport, 0);
+    if (!comm) return;
+    tutti_layer *layers[3];
+    /* 16-bit working values, to see that they are refreshed */
+    tutti_params *params = store(ctx, &layers[0], 9, 100 + (uint64_t)rig_rank(), TUTTI_BF16);
+    tutti_params *wanted = store(ctx, &layers[1], 9, 100, TUTTI_BF16);
+    CHECK_OK(tutti_comm_broadcast_params(comm, ctx, params));
+    static const tutti_params_buffer buffers[] = {TUTTI_PARAMS_MASTER, TUTTI_PARAMS_WORKING};
+    for (int b = 0; b < 2; b++) {
+        tutti_tensor got, want;
+        CHECK_OK(tutti_params_flat(params, buffers[b], &got));
+        CHECK_OK(tutti_params_flat(wanted, buffers[b], &want));
+        size_t bytes = (size_t)tutti_tensor_count(&got) * tutti_dtype_size(got.dtype);
+        char *x = harness_calloc(bytes, 1), *y = harness_calloc(bytes, 1);
+        CHECK_OK(tutti_copy(ctx, x, got.data, bytes));
+        CHECK_OK(tutti_copy(ctx, y, want.data, bytes));
+        CHECK_OK(tutti_context_synchronize(ctx));
+        CHECK(memcmp(x, y, bytes) == 0, "buffer %d differs from rank 0's", b);
+        free(x);
+        free(y);
+    }
+    bool odd = rig_rank() == rig_size() - 1 && rig_size() > 1;
+    tutti_params *other = store(ctx, &layers[2], odd ? 10 : 9, 1, TUTTI_BF16);
+    if (rig_size() > 1)
+        CHECK_FAILS(TUTTI_ERR_COMM, "shape", tutti_comm_broadcast_params(comm, ctx, other));
+    tutti_params_destroy(&other);
+    tutti_params_destroy(&wanted);
+    tutti_params_destroy(&params);
+    for (int i = 0; i < 3; i++) tutti_layer_destroy(&layers[i]);
+    tutti_comm_destroy(&comm);
+}
+
+#ifdef RIG_WITH_MPI
+/* All ranks get the status and the message of the lowest rank that failed. */
+static void agree_over(tutti_transport transport)
+{
+    tutti_context *ctx = rig_context();
+    tutti_comm *comm = rig_comm(ctx, transport, 0);
+    if (!comm) return;
+    CHECK_OK(tutti_comm_agree(comm, TUTTI_OK));
+    for (int r = 1; r < rig_size(); r++) {
+        tutti_status mine = TUTTI_OK;
+        char word[32];
+        snprintf(word, sizeof word, "rank %d: alloc", r);
+        if (rig_rank() == r) mine = tutti_alloc(NULL, 1, NULL);
+        if (rig_rank() > r) mine = TUTTI_ERR_DATA;
+        CHECK(tutti_comm_agree(comm, mine) == TUTTI_ERR_ARG, "agreed on something else");
+        CHECK(strstr(tutti_last_error(), word) != NULL, "message: %s", tutti_last_error());
+    }
+    CHECK_OK(tutti_comm_agree(comm, TUTTI_OK));
+    tutti_comm_destroy(&comm);
+}
+
+/* A mistake of one rank in set-up is every rank's, before anybody communicates further. */
+static void agreed_set_up(void)
+{
+    tutti_context *ctx = rig_context();
+    int last = rig_size() - 1;
+    bool odd = rig_rank() == last;
+    char name[32];
+    snprintf(name, sizeof name, "rank %d", last);
+    tutti_comm *comm = NULL;
+    tutti_comm_desc desc = TUTTI_COMM_DESC_INIT;
+    CHECK_FAILS(TUTTI_ERR_ARG, name, tutti_comm_create(odd ? NULL : ctx, NULL, &comm));
+    CHECK_FAILS(TUTTI_ERR_ARG, name, tutti_comm_create(ctx, NULL, odd ? NULL : &comm));
+    if (odd) desc.timeout = -1;
+    CHECK_FAILS(TUTTI_ERR_ARG, name, tutti_comm_create(ctx, &desc, &comm));
+    desc.timeout = 60;
+    desc.transport = odd ? TUTTI_TRANSPORT_AUTO : TUTTI_TRANSPORT_MPI;
+    CHECK_FAILS(TUTTI_ERR_ARG, name, tutti_comm_create(ctx, &desc, &comm));
+    CHECK(!comm, "a failing create left a pointer");
+    CHECK_OK(tutti_comm_create(ctx, NULL, &comm));
+    tutti_comm_destroy(&comm);
+}
+
+/* nccl without what it needs says what to do instead. */
+static void nccl_refused(void)
+{
+    tutti_context *ctx = rig_context();
+    tutti_comm *comm = NULL;
+    tutti_comm_desc desc = TUTTI_COMM_DESC_INIT;
+    desc.transport = TUTTI_TRANSPORT_NCCL;
+    CHECK_FAILS(TUTTI_ERR_ARG, "transport mpi", tutti_comm_create(ctx, &desc, &comm));
+    CHECK(!comm, "a failing create left a pointer");
+}
+
+static void shared_gpu(void)
+{
+    tutti_context *ctx = harness_new_context(0, 1);
+    tutti_comm *comm = NULL;
+    tutti_comm_desc desc = TUTTI_COMM_DESC_INIT;
+    desc.transport = TUTTI_TRANSPORT_NCCL;
+    tutti_status status = tutti_comm_create(ctx, &desc, &comm);
+    if (status == TUTTI_ERR_UNSUPPORTED)
+        harness_skip("%s", tutti_last_error());
+    else
+        CHECK(status == TUTTI_ERR_COMM && strstr(tutti_last_error(), "share one GPU") &&
+                  strstr(tutti_last_error(), "transport mpi"),
+              "got %s: %s", tutti_status_string(status), tutti_last_error());
+    /* AUTO takes mpi then */
+    CHECK_OK(tutti_comm_create(ctx, NULL, &comm));
+    CHECK(tutti_comm_transport(comm) == TUTTI_TRANSPORT_MPI, "transport %d",
+          tutti_comm_transport(comm));
+    tutti_comm_destroy(&comm);
+    tutti_context_destroy(&ctx);
+}
+
+/* Over a part of the ranks, from a communicator that is freed at once. */
+static void from_mpi(void)
+{
+    tutti_context *ctx = rig_context();
+    MPI_Comm half;
+    int colour = rig_rank() % 2;
+    MPI_Comm_split(MPI_COMM_WORLD, colour, -rig_rank(), &half);
+    tutti_comm *comm = NULL;
+    tutti_comm_desc desc = TUTTI_COMM_DESC_INIT;
+    desc.transport = TUTTI_TRANSPORT_MPI;
+    CHECK_OK(tutti_comm_create_from_mpi(ctx, &desc, half, &comm));
+    int size = (rig_size() + 1 - colour) / 2;
+    CHECK(tutti_comm_world_size(comm) == size, "size %d, want %d", tutti_comm_world_size(comm),
+          size);
+    MPI_Comm_free(&half);
+    float *data = filled(ctx, 1001, 1);
+    CHECK_OK(tutti_comm_all_reduce(comm, ctx, data, data, 1001, TUTTI_F32, TUTTI_SUM));
+    expect(ctx, data, 1001, size);
+    tutti_comm_destroy(&comm);
+
+    CHECK_FAILS(TUTTI_ERR_ARG, "MPI_COMM_NULL",
+                tutti_comm_create_from_mpi(ctx, &desc, MPI_COMM_NULL, &comm));
+    desc.transport = TUTTI_TRANSPORT_SELF;
+    if (rig_size() > 1)
+        CHECK_FAILS(TUTTI_ERR_ARG, "self",
+                    tutti_comm_create_from_mpi(ctx, &desc, MPI_COMM_WORLD, &comm));
+    CHECK_OK(tutti_comm_create_from_mpi(ctx, &desc, MPI_COMM_SELF, &comm));
+    CHECK(tutti_comm_transport(comm) == TUTTI_TRANSPORT_SELF, "transport %d",
+          tutti_comm_transport(comm));
+    tutti_comm_destroy(&comm);
+    CHECK_FAILS(TUTTI_ERR_ARG, "ctx", tutti_comm_create_from_mpi(NULL, NULL, MPI_COMM_SELF, &comm));
+    CHECK_FAILS(TUTTI_ERR_ARG, "comm", tutti_comm_create_from_mpi(ctx, NULL, MPI_COMM_SELF, NULL));
+}
+
+/* Many communicators one after another: handles are given back. */
+static void many(void)
+{
+    tutti_context *ctx = rig_context();
+    tutti_comm_desc desc = TUTTI_COMM_DESC_INIT;
+    desc.transport = TUTTI_TRANSPORT_MPI;
+    for (int i = 0; i < 300; i++) {
+        tutti_comm *comm = NULL;
+        if (!CHECK_OK(tutti_comm_create(ctx, &desc, &comm))) break;
+        tutti_comm_destroy(&comm);
+    }
+}
+#endif
+
+#define OVER(name, transport)       \
+    static void two_##name(void)    \
+    {                               \
+        two_over(transport);        \
+    }                               \
+    static void params_##name(void) \
+    {                               \
+        params_over(transport);     \
+    }
+
+OVER(self, TUTTI_TRANSPORT_SELF)
+#ifdef RIG_WITH_MPI
+OVER(mpi, TUTTI_TRANSPORT_MPI)
+OVER(nccl, TUTTI_TRANSPORT_NCCL)
+
+static void agree_mpi(void)
+{
+    agree_over(TUTTI_TRANSPORT_MPI);
+}
+
+static void agree_nccl(void)
+{
+    agree_over(TUTTI_TRANSPORT_NCCL);
+}
+
+static void nccl_on_host(void)
+{
+    if (harness_backend() == TUTTI_BACKEND_HOST) nccl_refused();
+}
+#endif
+
+static const rig_test tests[] = {
+    {"bad arguments", bad_arguments, 1, 0, false},
+    {"auto", automatic, 1, 0, false},
+    {"two at once over self", two_self, 1, 1, false},
+    {"broadcast of parameters over self", params_self, 1, 1, false},
+#ifdef RIG_WITH_MPI
+    {"two at once over mpi", two_mpi, 1, 0, false},
+    {"broadcast of parameters over mpi", params_mpi, 1, 0, false},
+    {"agree over mpi", agree_mpi, 1, 0, false},
+    {"set-up is agreed", agreed_set_up, 2, 0, false},
+    {"from the caller's MPI communicator", from_mpi, 1, 0, false},
+    {"many in turn", many, 1, 0, false},
+    {"nccl on the host is refused", nccl_on_host, 1, 0, false},
+    {"two at once over nccl", two_nccl, 1, 0, true},
+    {"broadcast of parameters over nccl", params_nccl, 1, 0, true},
+    {"agree over nccl", agree_nccl, 1, 0, true},
+    {"two ranks on one GPU", shared_gpu, 2, 0, true},
+#endif
+};
+
+int main(int argc, char **argv)
+{
+    return rig_main(argc, argv, "communicators", tests, HARNESS_COUNT(tests));
+}

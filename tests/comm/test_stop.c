@@ -1,0 +1,132 @@
+/* Nobody hangs: one rank is stopped in set-up, in a verb, in the gradient exchange and at the end; every other rank is back
+ * within the deadline and names it, and mpirun returns the program's 2.  Starts stop_rank under mpirun. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+
+#include "harness.h"
+
+enum { DEADLINE = 3, SLACK = 5 };
+
+static double now(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
+}
+
+/* The line of a rank that begins "rank R: what …"; NULL if there is none. */
+static const char *line_of(const char *text, int rank, const char *what)
+{
+    char key[64];
+    snprintf(key, sizeof key, "rank %d: %s after ", rank, what);
+    const char *found = strstr(text, key);
+    return found ? found + strlen(key) : NULL;
+}
+
+static bool says(const char *line, const char *word)
+{
+    size_t length = strcspn(line, "\n");
+    const char *found = strstr(line, word);
+    return found && found < line + length;
+}
+
+static void check_survivor(const char *output, int rank, int stopped, bool fails)
+{
+    char name[32], plain[32];
+    snprintf(name, sizeof name, "heard of rank %d", stopped);
+    snprintf(plain, sizeof plain, "not finished");
+    const char *line = line_of(output, rank, "back");
+    if (!CHECK(line != NULL, "rank %d did not come back:\n%s", rank, output)) return;
+    CHECK(atof(line) <= DEADLINE + SLACK, "rank %d came back after %.4s s", rank, line);
+    if (fails) {
+        CHECK(says(line, "TUTTI_ERR_COMM"), "rank %d: %.200s", rank, line);
+        CHECK(says(line, name) && says(line, plain), "rank %d does not name rank %d: %.200s", rank,
+              stopped, line);
+    }
+    const char *again = line_of(output, rank, "barrier");
+    if (again)
+        CHECK(atof(again) < 0.5 && says(again, "TUTTI_ERR_COMM"), "rank %d, dead: %.100s", rank,
+              again);
+    const char *destroyed = line_of(output, rank, "destroyed");
+    CHECK(destroyed && atof(destroyed) < 2, "rank %d waits in destroy: %.20s", rank,
+          destroyed ? destroyed : "for ever");
+}
+
+static void stop_at(const char *transport, int ranks, const char *point)
+{
+    char command[1024];
+    snprintf(command, sizeof command, "timeout -k 5 60 '%s' %s %d %s '%s' %s %s %s %d 2>&1",
+             MPIEXEC, MPIEXEC_NUMPROC, ranks, MPIEXEC_FLAGS, STOP_RANK,
+             harness_backend() == TUTTI_BACKEND_CUDA ? "cuda" : "host", transport, point, DEADLINE);
+    double begin = now();
+    FILE *pipe = popen(command, "r");
+    if (!CHECK(pipe != NULL, "popen fails")) return;
+    static char output[65536];
+    size_t used = fread(output, 1, sizeof output - 1, pipe);
+    output[used] = 0;
+    int status = pclose(pipe);
+    double seconds = now() - begin;
+    harness_where("%s, %d ranks, stopped at %s", transport, ranks, point);
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 2, "mpirun ends with %d, want 2:\n%s",
+          WIFEXITED(status) ? WEXITSTATUS(status) : -1, output);
+    CHECK(seconds < 30, "the job took %.1f s", seconds);
+    for (int r = 0; r < ranks - 1; r++)
+        check_survivor(output, r, ranks - 1, strcmp(point, "destroy") != 0);
+    harness_where(NULL);
+}
+
+static void over_mpi(const char *point)
+{
+    stop_at("mpi", 3, point);
+}
+
+static void over_nccl(const char *point)
+{
+    int ranks = harness_devices() < 4 ? harness_devices() : 4;
+    if (harness_backend() != TUTTI_BACKEND_CUDA || ranks < 2) {
+        harness_skip("nccl wants 2 GPUs, there are %d", harness_devices());
+        return;
+    }
+    stop_at("nccl", ranks, point);
+}
+
+#define AT(point)                  \
+    static void mpi_##point(void)  \
+    {                              \
+        over_mpi(#point);          \
+    }                              \
+    static void nccl_##point(void) \
+    {                              \
+        over_nccl(#point);         \
+    }
+
+AT(setup)
+AT(verb)
+AT(exchange)
+AT(agree)
+AT(barrier)
+AT(destroy)
+
+#define TESTS(name, which)                                                                 \
+    {name " stopped in set-up", which##_setup}, {name " stopped in a verb", which##_verb}, \
+        {name " stopped in the exchange", which##_exchange},                               \
+        {name " stopped in agree", which##_agree},                                         \
+        {name " stopped in a barrier", which##_barrier},                                   \
+    {                                                                                      \
+        name " stopped before destroy", which##_destroy                                    \
+    }
+
+static const harness_test tests[] = {TESTS("mpi:", mpi), TESTS("nccl:", nccl)};
+
+int main(int argc, char **argv)
+{
+    int count = HARNESS_COUNT(tests);
+    /* on the host there is no nccl to test */
+    bool cuda = false;
+    for (int i = 1; i + 1 < argc; i++)
+        cuda |= !strcmp(argv[i], "--backend") && !strcmp(argv[i + 1], "cuda");
+    return harness_main(argc, argv, "stopped ranks", tests, cuda ? count : count / 2);
+}
