@@ -37,7 +37,7 @@ tutti_status tutti__backend_find(tutti_backend kind, const tutti__backend **back
 tutti_status tutti_device_count(tutti_backend backend, int *count)
 {
     TUTTI_REQUIRE(count, "device_count: count is NULL");
-    const tutti__backend *table;
+    const tutti__backend *table = NULL;
     TUTTI_TRY(tutti__backend_find(backend, &table));
     return table->run.device_count(count);
 }
@@ -160,7 +160,7 @@ tutti_status tutti_context_create(const tutti_context_desc *desc, tutti_context 
     if (desc) wanted = *desc;
     TUTTI_REQUIRE(wanted.threads >= 0 && wanted.threads <= 4096,
                   "context_create: threads is %d, want 0 to 4096", wanted.threads);
-    const tutti__backend *backend;
+    const tutti__backend *backend = NULL;
     TUTTI_TRY(tutti__backend_find(wanted.backend, &backend));
     return tutti__context_make(backend, wanted.device, wanted.threads, false, NULL, ctx);
 }
