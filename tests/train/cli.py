@@ -1,5 +1,6 @@
 """The command line: help, version, dry run, usage errors, and the form of what is printed."""
 
+import math
 import os
 import tempfile
 
@@ -118,6 +119,17 @@ def test_hold_out():
     result = run(["--data", small_data(), "--batch", 32, "--hold-out", 100, "--epochs", 1]).want(0)
     assert "550 training and 100 validation images" in result.out, result
     assert "test accuracy" not in result.out and "validation accuracy" in result.out, result
+
+
+def test_schedule():
+    """A linear rise over the warm-up, then half a cosine over the rest of the run, epochs and all."""
+    warmup, peak = 7, 0.01
+    result = run(["--data", small_data(), "--batch", 32, "--epochs", 2, "--log-every", 1, "--warmup", warmup, "--lr", peak])
+    printed = [re.search(r"\| lr (\S+) \|", line)[1] for line in result.want(0).out.splitlines() if "| lr " in line]
+    total = 40
+    rise = [peak * step / warmup for step in range(1, warmup + 1)]
+    fall = [peak * (1 + math.cos(math.pi * i / (total - warmup))) / 2 for i in range(total - warmup)]
+    assert printed == [f"{lr:.3e}" for lr in rise + fall], result
 
 
 def test_losses_file():
