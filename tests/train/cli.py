@@ -124,8 +124,9 @@ def test_hold_out():
 def test_schedule():
     """A linear rise over the warm-up, then half a cosine over the rest of the run, epochs and all."""
     warmup, peak = 7, 0.01
-    result = run(["--data", small_data(), "--batch", 32, "--epochs", 2, "--log-every", 1, "--warmup", warmup, "--lr", peak])
-    printed = [re.search(r"\| lr (\S+) \|", line)[1] for line in result.want(0).out.splitlines() if "| lr " in line]
+    arguments = ["--data", small_data(), "--batch", 32, "--epochs", 2, "--log-every", 1]
+    result = run([*arguments, "--warmup", warmup, "--lr", peak]).want(0)
+    printed = re.findall(r"\| lr (\S+) \|", result.out)
     total = 40
     rise = [peak * step / warmup for step in range(1, warmup + 1)]
     fall = [peak * (1 + math.cos(math.pi * i / (total - warmup))) / 2 for i in range(total - warmup)]
