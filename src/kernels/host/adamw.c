@@ -1,4 +1,5 @@
-/* AdamW over flat buffers: norm of the gradients, decision, update; include/tutti/adamw.h has the mathematics. */
+/* AdamW over flat buffers: norm of the gradients, decision, update; include/tutti/adamw.h has the
+ * mathematics. */
 #include "kernels/host/host.h"
 #include "tutti/param.h"
 

@@ -1,5 +1,5 @@
-/* The host backend's table, and its run-time half.  Everything has happened when a call returns, so streams are NULL
- * and an event is the time at which it was recorded. */
+/* The host backend's table, and its run-time half.  Everything has happened when a call returns, so
+ * streams are NULL and an event is the time at which it was recorded. */
 #include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,5 @@
-/* CrossEntropy: a row's loss and its gradient in one visit; include/tutti/cross_entropy.h has the mathematics. */
+/* CrossEntropy: a row's loss and its gradient in one visit; include/tutti/cross_entropy.h has the
+ * mathematics. */
 #include "kernels/host/host.h"
 
 typedef struct entropy_task {

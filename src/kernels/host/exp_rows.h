@@ -1,4 +1,5 @@
-/* What softmax.c and cross_entropy.c share, for one REAL: the greatest element of a row, and exp over it. */
+/* What softmax.c and cross_entropy.c share, for one REAL: the greatest element of a row, and exp
+ * over it. */
 
 TUTTI__INLINE REAL OF(row_max)(const REAL *row, int64_t cols)
 {

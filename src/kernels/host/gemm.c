@@ -1,13 +1,13 @@
-/* Matrix products on OpenBLAS whose bits do not depend on the number of threads: tiles of a fixed grid, each a
- * single-threaded product, handed to the threads of our own loop. */
+/* Matrix products on OpenBLAS whose bits do not depend on the number of threads: tiles of a fixed
+ * grid, each a single-threaded product, handed to the threads of our own loop. */
 #include "kernels/host/gemm.h"
 
 #include <cblas.h>
 #include <pthread.h>
 #include <string.h>
 
-/* Tiles are of about EDGE x EDGE elements: large enough for nearly OpenBLAS's full speed, and of half the edge
- * where there would be few of them. */
+/* Tiles are of about EDGE x EDGE elements: large enough for nearly OpenBLAS's full speed, and of
+ * half the edge where there would be few of them. */
 #define EDGE 256
 #define MANY_TILES 16
 /* A factor that must be widened is taken in pieces this deep, which stay in a core's cache. */
@@ -61,8 +61,8 @@ size_t tutti__product_scratch(const tutti_context *ctx, int64_t m, int64_t n, in
     return (size_t)ctx->threads * room_of(&g, k, real).all;
 }
 
-/* OpenBLAS 0.3.21 knows one number of threads, the process's.  While any product of ours runs it is 1; the caller's
- * comes back after the last. */
+/* OpenBLAS 0.3.21 knows one number of threads, the process's.  While any product of ours runs it is
+ * 1; the caller's comes back after the last. */
 static pthread_mutex_t blas_lock = PTHREAD_MUTEX_INITIALIZER;
 static int blas_users, blas_callers_threads;
 

@@ -4,8 +4,8 @@
 
 #include "kernels/host/host.h"
 
-/* One factor of C = A B^T, seen as [outer, k].  It lies in memory by rows of k elements, or, transposed, as k rows of
- * outer elements. */
+/* One factor of C = A B^T, seen as [outer, k].  It lies in memory by rows of k elements, or,
+ * transposed, as k rows of outer elements. */
 typedef struct tutti__factor {
     tutti__matrix in;
     bool transposed;
@@ -18,8 +18,9 @@ typedef struct tutti__tile {
     void *row; /* room for cols REALs */
 } tutti__tile;
 
-/* C [m, n] = A B^T, cut into a grid of tiles that depends on the shape only; each tile is a single-threaded product
- * (a chain of them where a factor must be widened or copied first) and goes to finish, on the thread that made it. */
+/* C [m, n] = A B^T, cut into a grid of tiles that depends on the shape only; each tile is a single-
+ * threaded product (a chain of them where a factor must be widened or copied first) and goes to
+ * finish, on the thread that made it. */
 typedef struct tutti__product {
     int64_t m, n, k;
     tutti__factor a, b;

@@ -1,10 +1,10 @@
-/* What the files of the host backend share: the operations' names, rows of any type seen as float or double,
- * and work spread over threads so that their number never shows in a result.
+/* What the files of the host backend share: the operations' names, rows of any type seen as float
+ * or double, and work spread over threads so that their number never shows in a result.
  *
- * An operation's arithmetic is float or double (REAL).  Its body is written once, in X_rows.h, which X.c includes
- * once for each; OF(name) is then name_f32 or name_f64.  A body loads a row of whatever type into an aligned
- * row of REALs, works there, and stores it.  So the order of a sum depends on the number of columns only,
- * not on types, addresses or neighbours. */
+ * An operation's arithmetic is float or double (REAL).  Its body is written once, in X_rows.h,
+ * which X.c includes once for each; OF(name) is then name_f32 or name_f64.  A body loads a row of
+ * whatever type into an aligned row of REALs, works there, and stores it.  So the order of a sum
+ * depends on the number of columns only, not on types, addresses or neighbours. */
 #ifndef TUTTI_KERNELS_HOST_HOST_H
 #define TUTTI_KERNELS_HOST_HOST_H
 
@@ -13,8 +13,8 @@
 #include "core/context.h"
 #include "core/half.h"
 
-/* A function whose loops the compiler vectorises, once for any x86-64, once for AVX2 and FMA, once for AVX-512; the
- * loader picks one. */
+/* A function whose loops the compiler vectorises, once for any x86-64, once for AVX2 and FMA, once
+ * for AVX-512; the loader picks one. */
 #if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__)
 #define TUTTI__VECTORISED \
     __attribute__((target_clones("default", "arch=x86-64-v3", "arch=x86-64-v4")))
@@ -39,7 +39,8 @@ static inline void *tutti__at(const void *data, tutti_dtype dtype, int64_t i)
     return (char *)data + i * (int64_t)tutti_dtype_size(dtype);
 }
 
-/* count values of any float type to and from a row of REALs; round: to what a store and a load would leave. */
+/* count values of any float type to and from a row of REALs; round: to what a store and a load
+ * would leave. */
 void tutti__load_f32(float *row, const void *src, tutti_dtype dtype, int64_t count);
 void tutti__load_f64(double *row, const void *src, tutti_dtype dtype, int64_t count);
 void tutti__store_f32(void *dst, tutti_dtype dtype, const float *row, int64_t count);
@@ -61,24 +62,28 @@ static inline size_t tutti__room(int64_t count, size_t size)
 /* Works on items [begin, end); thread: 0 to ctx->threads − 1, for scratch. */
 typedef void (*tutti__work)(void *task, int64_t begin, int64_t end, int thread);
 
-/* Gives [0, count) out in pieces.  cost: nanoseconds, roughly, that one item takes one thread: small work stays on
- * the calling thread.  How items are grouped and who gets them must not matter to work. */
+/* Gives [0, count) out in pieces.  cost: nanoseconds, roughly, that one item takes one thread:
+ * small work stays on the calling thread.  How items are grouped and who gets them must not matter
+ * to work. */
 void tutti__parallel(const tutti_context *ctx, int64_t count, double cost, tutti__work work,
                      void *task);
 
-/* Reductions over rows: fixed blocks of rows, one partial row of `cols` REALs a block, merged in block order. */
+/* Reductions over rows: fixed blocks of rows, one partial row of `cols` REALs a block, merged in
+ * block order. */
 typedef struct tutti__row_blocks {
     int64_t count, rows; /* blocks, and rows in each (the last may have fewer) */
 } tutti__row_blocks;
 tutti__row_blocks tutti__split_rows(int64_t rows, int64_t cols);
 
-/* dst[j] (+)= sum over blocks of partial[block * stride + j], in f64.  real: type of the partials. */
+/* dst[j] (+)= sum over blocks of partial[block * stride + j], in f64.  real: type of the
+ * partials. */
 void tutti__merge_blocks(const tutti_context *ctx, void *dst, tutti_dtype dst_dtype,
                          bool accumulate, const void *partial, tutti_dtype real, int64_t blocks,
                          int64_t stride, int64_t cols);
 
-/* exp of a float to about one ulp: x = n ln 2 + r with |r| <= ln 2 / 2, Taylor's polynomial in r, and 2^n in two
- * factors so that the ends of the range come out right.  No branch and no call, so that loops over it vectorise. */
+/* exp of a float to about one ulp: x = n ln 2 + r with |r| <= ln 2 / 2, Taylor's polynomial in r,
+ * and 2^n in two factors so that the ends of the range come out right.  No branch and no call, so
+ * that loops over it vectorise. */
 TUTTI__INLINE float tutti__exp_f32(float x)
 {
     const float shift = 12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer */

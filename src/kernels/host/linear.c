@@ -1,5 +1,6 @@
-/* FusedLinear: products by tiles, with bias and activation applied to a tile while it is in cache; backward makes dz =
- * dy * act' once and multiplies twice.  include/tutti/linear.h has the mathematics. */
+/* FusedLinear: products by tiles, with bias and activation applied to a tile while it is in cache;
+ * backward makes dz = dy * act' once and multiplies twice.  include/tutti/linear.h has the
+ * mathematics. */
 #include <string.h>
 
 #include "kernels/host/gemm.h"
@@ -13,8 +14,9 @@ typedef struct backward_task {
     char *partials; /* of db: a row of REALs a block */
 } backward_task;
 
-/* erfc of a float, free of branches and calls: P(t) exp(-a^2) for a = |x|, t = 1 / (1 + 0.4 a), with P interpolating
- * erfc(a) exp(a^2) at the Chebyshev nodes of 0 <= a <= 10.2 (relative error 1e-8). */
+/* erfc of a float, free of branches and calls: P(t) exp(-a^2) for a = |x|, t = 1 / (1 + 0.4 a),
+ * with P interpolating erfc(a) exp(a^2) at the Chebyshev nodes of 0 <= a <= 10.2 (relative error
+ * 1e-8). */
 TUTTI__INLINE float erfc_of_f32(float x)
 {
     float a = fabsf(x);
@@ -48,7 +50,8 @@ TUTTI__INLINE float erfc_of_f32(float x)
 #define OF(name) name##_f64
 #include "kernels/host/linear_rows.h"
 
-/* Where a backward's scratch begins and ends: dz, partial rows of db, then what the passes use one after another. */
+/* Where a backward's scratch begins and ends: dz, partial rows of db, then what the passes use one
+ * after another. */
 static size_t backward_layout(const tutti_context *ctx, const tutti__linear_shape *shape,
                               backward_task *task, size_t *partials_at, size_t *work_at)
 {

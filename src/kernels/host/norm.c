@@ -1,5 +1,5 @@
-/* LayerNorm and RMSNorm: forward by rows, backward by blocks of rows whose sums for gamma and beta are merged in the
- * order of the blocks.  include/tutti/layernorm.h has the mathematics. */
+/* LayerNorm and RMSNorm: forward by rows, backward by blocks of rows whose sums for gamma and beta
+ * are merged in the order of the blocks.  include/tutti/layernorm.h has the mathematics. */
 #include <string.h>
 
 #include "kernels/host/host.h"

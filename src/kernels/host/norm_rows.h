@@ -39,7 +39,8 @@ static void OF(norm_forward_rows)(void *data, int64_t begin, int64_t end, int th
 }
 
 /* With g = dy * gamma and n = (x - mean) * rstd:
- *     dx = rstd * (g - mean(g) - n * mean(g * n)) + dsum,   dgamma = sum of dy * n,   dbeta = sum of dy
+ *     dx = rstd * (g - mean(g) - n * mean(g * n)) + dsum
+ *     dgamma = sum of dy * n,   dbeta = sum of dy
  * mean(g) only if centered.  dgamma and dbeta of a block of rows go to the block's partial rows. */
 TUTTI__VECTORISED
 static void OF(norm_backward_blocks)(void *data, int64_t begin, int64_t end, int thread)

@@ -31,7 +31,8 @@ void tutti__parallel(const tutti_context *ctx, int64_t count, double cost, tutti
 
 tutti__row_blocks tutti__split_rows(int64_t rows, int64_t cols)
 {
-    /* at least 8 rows a block, at most 64 blocks, and for very long rows no more than 4 Mi partial values */
+    /* at least 8 rows a block, at most 64 blocks, and for very long rows no more than 4 Mi partial
+     * values */
     int64_t most = cols > 0 ? (INT64_C(1) << 22) / cols : 64;
     most = most < 4 ? 4 : most > 64 ? 64 : most;
     int64_t each = (rows + most - 1) / most;
