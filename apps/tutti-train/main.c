@@ -17,7 +17,6 @@ static void print_version(void)
 static int run(const train_options *options, app_group *group)
 {
     trainer trainer;
-    train_watch_signals();
     int code = trainer_create(&trainer, options, group);
     if (code == APP_OK) trainer_describe(&trainer);
     if (code == APP_OK && options->dry_run)
@@ -36,6 +35,7 @@ int main(int argc, char **argv)
     train_options options;
     app_group group;
     const bool speaks = app_launcher_rank() == 0;
+    train_watch_signals(); /* a launcher may send one as early as this */
     int code = train_options_parse(&options, argc, argv, !speaks);
     /* argp has said on rank 0 what is wrong there */
     if (code != APP_OK && speaks) app_fail(code, "%s", "");
