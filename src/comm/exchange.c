@@ -103,14 +103,31 @@ tutti_status tutti__exchange_open(tutti_grad_sync *sync)
     return TUTTI_OK;
 }
 
+/* Sums that all ranks have begun land by themselves; others never do, and destroying must not wait for them. */
+static bool flights_landed(tutti_grad_sync *sync, double seconds)
+{
+    double begin = tutti__now();
+    for (int r = 0; r < sync->range_count;) {
+        bool landed = !sync->ranges[r].flight;
+        if (!landed && sync->comm->transport->flight_test(sync->comm, &sync->ranges[r].flight,
+                                                          &landed) != TUTTI_OK)
+            return false;
+        if (landed)
+            r++;
+        else if (tutti__now() - begin > seconds)
+            return false;
+        else
+            tutti__sleep(5e-5);
+    }
+    return true;
+}
+
 void tutti__exchange_close(tutti_grad_sync *sync)
 {
     const tutti__runtime *run = &sync->backend->run;
     if (sync->watched) tutti__context_unwatch(sync->watched, &sync->watch);
     sync->watched = NULL;
-    bool idle = !sync->comm->dead;
-    for (int r = 0; r < sync->range_count; r++)
-        if (sync->ranges[r].flight) idle = false;
+    bool idle = !sync->comm->dead && flights_landed(sync, 1.0);
     if (sync->link) sync->comm->transport->link_destroy(sync->comm, sync->link, idle);
     if (idle && sync->stream) {
         /* copies between the devices end by themselves; sums of a living communicator do too */
