@@ -155,7 +155,8 @@ tutti_status tutti__comm_create_world(tutti_context *ctx, const tutti_comm_desc 
 typedef struct tutti__identity {
     int32_t transport;    /* asked for */
     int32_t backend;      /* of the context */
-    int32_t nccl_version; /* of the library that is loaded; 0: not built */
+    int32_t nccl_built;   /* into this rank's library */
+    int32_t nccl_version; /* of the NCCL that is loaded; 0: not asked on the host */
     int32_t device;
     unsigned char uuid[16];
     char bus[32];

@@ -54,15 +54,15 @@ static bool shares_device(const tutti__identity *a, const tutti__identity *b)
 static tutti_status nccl_possible(const tutti__identity *all, int world_size)
 {
     for (int r = 0; r < world_size; r++) {
+        if (!all[r].nccl_built)
+            return tutti__fail(TUTTI_ERR_UNSUPPORTED,
+                               "comm_create: the library was built without NCCL (rank %d); take "
+                               "transport mpi or build with -DTUTTI_WITH_NCCL=ON",
+                               r);
         if (all[r].backend != TUTTI_BACKEND_CUDA)
             return tutti__fail(TUTTI_ERR_ARG,
                                "comm_create: transport nccl wants a context on a CUDA device, and "
                                "rank %d's is on the host; take transport mpi, or run with GPUs",
-                               r);
-        if (all[r].nccl_version == 0)
-            return tutti__fail(TUTTI_ERR_UNSUPPORTED,
-                               "comm_create: the library was built without NCCL (rank %d); take "
-                               "transport mpi or build with -DTUTTI_WITH_NCCL=ON",
                                r);
         if (all[r].nccl_version < 21800)
             return tutti__fail(TUTTI_ERR_COMM,
@@ -127,6 +127,7 @@ static tutti_status identify(const tutti_context *ctx, int transport, tutti__ide
     identity->device = ctx->device;
     gethostname(identity->host, sizeof identity->host - 1);
 #ifdef TUTTI_WITH_NCCL
+    identity->nccl_built = 1;
     if (ctx->backend->kind == TUTTI_BACKEND_CUDA) return tutti__nccl_identify(ctx, identity);
 #endif
     return TUTTI_OK;
@@ -209,6 +210,12 @@ tutti_status tutti__comm_create_world(tutti_context *ctx, const tutti_comm_desc 
         TUTTI_REQUIRE(ctx, "comm_create: ctx is NULL");
         TUTTI_REQUIRE(comm, "comm_create: comm is NULL");
         TUTTI_TRY(tutti__comm_desc_check(desc, "comm_create", &wanted));
+#ifndef TUTTI_WITH_NCCL
+        if (transport == TUTTI_TRANSPORT_NCCL)
+            return tutti__fail(TUTTI_ERR_UNSUPPORTED,
+                               "comm_create: the library was built without NCCL; take transport "
+                               "mpi or build with -DTUTTI_WITH_NCCL=ON");
+#endif
         return mpi_usable("comm_create");
     }
     return create(ctx, desc, MPI_COMM_WORLD, "comm_create", comm);

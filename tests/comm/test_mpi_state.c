@@ -1,0 +1,81 @@
+/* What is said when MPI is not in the state that a communicator wants: not initialised, without threads, finalised.  One
+ * process that goes through all of it in order. */
+#include <mpi.h>
+#include <pthread.h>
+#include <string.h>
+
+#include "harness.h"
+#include "tutti/mpi.h"
+
+static tutti_status create(tutti_transport transport)
+{
+    tutti_comm_desc desc = TUTTI_COMM_DESC_INIT;
+    tutti_comm *comm = NULL;
+    desc.transport = transport;
+    tutti_status status = tutti_comm_create(harness_context(), &desc, &comm);
+    tutti_comm_destroy(&comm);
+    return status;
+}
+
+static void not_initialised(void)
+{
+    CHECK_FAILS(TUTTI_ERR_STATE, "MPI_Init_thread", create(TUTTI_TRANSPORT_MPI));
+    if (strstr(tutti_build_info(), "nccl: not built"))
+        CHECK_FAILS(TUTTI_ERR_UNSUPPORTED, "NCCL", create(TUTTI_TRANSPORT_NCCL));
+    else
+        CHECK_FAILS(TUTTI_ERR_STATE, "MPI_Init_thread", create(TUTTI_TRANSPORT_NCCL));
+    CHECK_OK(create(TUTTI_TRANSPORT_AUTO)); /* one process, and nothing says otherwise */
+    CHECK_OK(create(TUTTI_TRANSPORT_SELF));
+    tutti_comm *comm = NULL;
+    CHECK_FAILS(TUTTI_ERR_STATE, "MPI_Init_thread",
+                tutti_comm_create_from_mpi(harness_context(), NULL, MPI_COMM_WORLD, &comm));
+    CHECK(strstr(tutti_build_info(), "mpi: "), "build_info does not speak of MPI");
+}
+
+static void *on_another_thread(void *unused)
+{
+    (void)unused;
+    CHECK_FAILS(TUTTI_ERR_STATE, "MPI_THREAD_SERIALIZED", create(TUTTI_TRANSPORT_MPI));
+    return NULL;
+}
+
+static void threads(void)
+{
+    int provided = MPI_THREAD_SINGLE;
+    MPI_Init_thread(NULL, NULL, MPI_THREAD_SINGLE, &provided);
+    if (provided == MPI_THREAD_SINGLE)
+        CHECK_FAILS(TUTTI_ERR_STATE, "MPI_THREAD_FUNNELED", create(TUTTI_TRANSPORT_MPI));
+    else if (provided == MPI_THREAD_FUNNELED) {
+        CHECK_OK(create(TUTTI_TRANSPORT_MPI));
+        pthread_t thread;
+        if (CHECK(pthread_create(&thread, NULL, on_another_thread, NULL) == 0, "no thread"))
+            pthread_join(thread, NULL);
+    }
+    CHECK_OK(create(TUTTI_TRANSPORT_SELF));
+}
+
+static void finalised(void)
+{
+    /* a communicator that outlives MPI goes away quietly */
+    int level;
+    tutti_comm *late = NULL;
+    MPI_Query_thread(&level);
+    if (level >= MPI_THREAD_FUNNELED) {
+        tutti_comm_desc desc = TUTTI_COMM_DESC_INIT;
+        desc.transport = TUTTI_TRANSPORT_MPI;
+        CHECK_OK(tutti_comm_create(harness_context(), &desc, &late));
+    }
+    MPI_Finalize();
+    tutti_comm_destroy(&late);
+    CHECK_FAILS(TUTTI_ERR_STATE, "finalised", create(TUTTI_TRANSPORT_MPI));
+    CHECK_OK(create(TUTTI_TRANSPORT_AUTO));
+}
+
+static const harness_test tests[] = {{"MPI is not initialised", not_initialised},
+                                     {"MPI without threads", threads},
+                                     {"MPI is finalised", finalised}};
+
+int main(int argc, char **argv)
+{
+    return harness_main(argc, argv, "state of MPI", tests, HARNESS_COUNT(tests));
+}
