@@ -48,7 +48,7 @@ declare -A skip_reasons=()
 run_ctest() {
     local dir=$1 line id text ctest_pid failed_before=$failed
     shift
-    local -A output=() counts=() reason=() inline_reasons=()
+    local -A output=() counts=() reason=() reasons=()
     while IFS= read -r line; do
         printf '%s\n' "$line" >&3
         if [[ $line =~ ^([0-9]+):\ ?(.*)$ ]]; then
@@ -58,16 +58,15 @@ run_ctest() {
                 counts[$id]="${BASH_REMATCH[*]:1:3}"
             elif [[ $text == 'Test command: '* ]]; then
                 continue # it may hold any of these words
-            elif [[ $text == 'skipped: '* ]]; then
-                reason[$id]=${text#skipped: }
-            elif [[ $text == *'skipped: '* ]]; then
-                text=${text##*skipped: }
-                inline_reasons[$id]+="${text%% ... *}"$'\n'
+            elif [[ $text =~ (^|.*[^a-z])skipped:\ (.*)$ ]]; then
+                text=${BASH_REMATCH[2]}
+                reason[$id]=${text%% ... *}
+                reasons[$id]+="${reason[$id]}"$'\n'
             fi
         elif [[ $line =~ ^\ *[0-9]+/[0-9]+\ Test\ +\#([0-9]+):\ ([^ ]+)\ [.\ ]*([^.\ ].*[^ ])\ +([0-9.]+)\ sec ]]; then
             id=${BASH_REMATCH[1]}
             count_entry "${BASH_REMATCH[2]}" "${BASH_REMATCH[3]}" "${BASH_REMATCH[4]}" \
-                "${counts[$id]-}" "${reason[$id]-}" "${inline_reasons[$id]-}" "${output[$id]-}"
+                "${counts[$id]-}" "${reason[$id]-}" "${reasons[$id]-}" "${output[$id]-}"
             unset "output[$id]"
         fi
     done 3>"$dir/tests.log" < <(cd "$dir" && exec ctest -V -j "$(cores)" --no-tests=error "$@" 2>&1)
@@ -79,7 +78,8 @@ run_ctest() {
     fi
 }
 
-# count_entry NAME VERDICT SECONDS "P F K" REASON INLINE-REASONS OUTPUT: one entry of CTest.
+# count_entry NAME VERDICT SECONDS "P F K" LAST-REASON REASONS OUTPUT: one entry of CTest.  Where all was skipped the
+# last reason given is that of all; otherwise each is one function's.
 count_entry() {
     local name=$1 verdict=$2 p=0 f=0 k=0 line
     read -r p f k <<<"${4:-0 0 0}"

@@ -3,8 +3,8 @@
 # "N passed, M failed, K skipped", counting test functions; the exit code is 1 if one failed or none ran.
 # usage: launch/test.sh [--gpu] [--sanitize] [ARGS of ctest …]
 #   --gpu        a missing GPU is a failure, not a reason to skip
-#   --sanitize   instead: the GPU tests' smallest shapes under compute-sanitizer: memcheck for all on one rank,
-#                racecheck and initcheck for the layers'
+#   --sanitize   instead: the GPU tests' smallest shape of each code path under compute-sanitizer: memcheck for the
+#                layers and the exchange, racecheck and initcheck for the layers' kernels
 set -euo pipefail
 # shellcheck source=launch/lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -20,12 +20,12 @@ while (($#)); do
     shift
 done
 
-# sanitize_entry TOOL NAME COMMAND: one entry of CTest under a tool; its last lines go to a file of its own.
+# sanitize_entry TOOL NAME COMMAND: one entry of CTest, each of its ranks under a tool; what it prints goes to a file.
 sanitize_entry() {
-    local tool=$1 name=$2 began=$SECONDS log code=0
-    log=$top/build/sanitize/$tool.$name.log
-    (eval "TUTTI_TEST_QUICK=1 compute-sanitizer --tool $tool --error-exitcode 99 --target-processes all $3") \
-        >"$log" 2>&1 || code=$?
+    local log=$top/build/sanitize/$1.$2.log began=$SECONDS code=0 tool
+    tool="compute-sanitizer --tool $1 --error-exitcode 99 --report-api-errors no --print-limit 20"
+    # shellcheck disable=SC2001
+    eval "$(sed "s|\"\?[^\" ]*/tests/bin/test_|$tool &|" <<<"$3")" >"$log" 2>&1 || code=$?
     printf 'exit %d\nseconds %d\n' "$code" $((SECONDS - began)) >>"$log"
 }
 
@@ -54,19 +54,24 @@ gpu_entries() {
 run_sanitized() {
     local tool name command jobs
     local -a entries=()
-    mkdir -p "$top/build/sanitize"
-    export OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive
+    rm -rf "$top/build/sanitize"
+    mkdir "$top/build/sanitize"
+    export TUTTI_TEST_QUICK=1 OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive
     export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none
-    jobs=$(($(cores) / 2 > 6 ? 6 : $(cores) / 2))
+    jobs=$(($(cores) / 2))
+    jobs=$((jobs < 1 ? 1 : jobs > 6 ? 6 : jobs))
     for tool in memcheck racecheck initcheck; do
         while IFS=$'\t' read -r name command; do
-            # The tools follow one process well, many of them slowly; ranks beside each other are the suite's matter.
-            [[ $command =~ \"-n(p)?\"\ \"([2-9]|[1-9][0-9])\" ]] && continue
-            # Only the layers' tests launch kernels of which the suite's other tests are not the same again.
-            [[ $tool == memcheck || $command == *tests/bin/test_layers_* || $command == *optim* ]] || continue
+            # Kernels are the layers' tests' matter.  Of the others one and two ranks show each code path; programs and
+            # ranks that are stopped on purpose say nothing about memory.
+            case $name in
+                layers.*) ;;
+                comm.*.np[12]) [[ $tool == memcheck ]] || continue ;;
+                *) continue ;;
+            esac
             entries+=("$tool $name")
-            sanitize_entry "$tool" "$name" "$command" &
-            while (($(jobs -rp | wc -l) >= (jobs > 0 ? jobs : 1))); do wait -n || true; done
+            sanitize_entry "$tool" "$name" "$command" </dev/null & # mpirun would eat the list
+            while (($(jobs -rp | wc -l) >= jobs)); do wait -n || true; done
         done < <(gpu_entries "$@")
     done
     wait

@@ -27,13 +27,14 @@ expect_match() {
 }
 
 run_tests() {
-    local name code passed=0 failed=0 skipped=0
+    local name code began passed=0 failed=0 skipped=0
     for name in $(declare -F | sed -n 's/^declare -f \(test_.*\)/\1/p'); do
         mkdir "$scratch/$name"
+        began=$SECONDS
         (cd "$scratch/$name" && "$name")
         code=$?
         case $code in
-            0) echo "  $name ... passed" && passed=$((passed + 1)) ;;
+            0) echo "  $name ... passed, $((SECONDS - began)) s" && passed=$((passed + 1)) ;;
             77) skipped=$((skipped + 1)) ;;
             *) echo "  $name ... FAILED" && failed=$((failed + 1)) ;;
         esac
