@@ -1,0 +1,25 @@
+/* Bad input: one test function for each public function, which bears its name.  Every argument is wrong in each way it can
+ * be; the call must return the status and a message that names the argument, and leave everything as it was.  A
+ * function that cannot fail is asked for what it answers to nonsense. */
+#ifndef TESTS_API_BAD_INPUT_H
+#define TESTS_API_BAD_INPUT_H
+
+#include "harness.h"
+
+/* Arrays of cases, ended by a NULL name. */
+extern const harness_test bad_core[], bad_params[], bad_layers[], bad_comm[];
+
+/* A context of the other backend, or NULL where there is none. */
+tutti_context *foreign_context(void);
+
+/* A pointer that an output must still have after a failure. */
+#define UNTOUCHED(type) ((type *)(uintptr_t)0x10)
+
+/* The call fails and the output keeps its value. */
+#define CHECK_FAILS_KEEPING(output, wanted, word, call)                           \
+    do {                                                                          \
+        CHECK_FAILS(wanted, word, call);                                          \
+        CHECK((uintptr_t)(output) == 0x10, "%s: %s was written", #call, #output); \
+    } while (0)
+
+#endif

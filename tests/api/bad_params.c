@@ -1,0 +1,533 @@
+/* Bad input for param.h and adamw.h. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bad_input.h"
+
+static tutti_layer *norm(tutti_dtype dtype, tutti_dtype param)
+{
+    tutti_layernorm_desc desc = TUTTI_LAYERNORM_DESC_INIT;
+    desc.cols = 6;
+    desc.x_dtype = desc.y_dtype = dtype;
+    desc.param_dtype = param;
+    tutti_layer *layer = NULL;
+    CHECK_OK(tutti_layernorm_create(harness_context(), &desc, &layer));
+    return layer;
+}
+
+static tutti_param own(const char *name, tutti_dtype dtype, int64_t count)
+{
+    tutti_param param = {.weight_decay = 1, .lr_scale = 1};
+    strncpy(param.name, name, TUTTI_NAME_MAX - 1);
+    param.value = tutti_tensor_1d(NULL, dtype, count);
+    return param;
+}
+
+static tutti_params *store(void)
+{
+    tutti_params *params = NULL;
+    CHECK_OK(tutti_params_create(harness_context(), NULL, &params));
+    return params;
+}
+
+/* A built store of one parameter "p". */
+static tutti_params *built(tutti_param *param)
+{
+    tutti_params *params = store();
+    *param = own("p", TUTTI_F32, 5);
+    CHECK_OK(tutti_params_add_param(params, param));
+    CHECK_OK(tutti_params_build(params, harness_context()));
+    return params;
+}
+
+static void check_unbound(const tutti_param *param)
+{
+    CHECK(!param->value.data && !param->grad.data && !param->master.data,
+          "a refused parameter was bound");
+}
+
+static void bad_param_bind(void)
+{
+    static float memory[64];
+    tutti_layer *layer = norm(TUTTI_F32, TUTTI_F32);
+    tutti_param *gamma = tutti_layer_param(layer, 0);
+    tutti_tensor good = tutti_tensor_1d(memory, TUTTI_F32, 6), bad = good;
+    tutti_tensor grad = tutti_tensor_1d(memory + 8, TUTTI_F32, 6);
+    CHECK_FAILS(TUTTI_ERR_ARG, "param", tutti_param_bind(NULL, &good, &grad));
+    CHECK_FAILS(TUTTI_ERR_ARG, "value", tutti_param_bind(gamma, NULL, &grad));
+    const int wrongs = 8;
+    for (int as_grad = 0; as_grad < 2; as_grad++)
+        for (int wrong = 0; wrong < wrongs; wrong++) {
+            bad = as_grad ? grad : good;
+            switch (wrong) {
+            case 0:
+                bad.data = NULL;
+                break;
+            case 1:
+                bad.dtype = TUTTI_BF16;
+                break;
+            case 2:
+                bad.dtype = TUTTI_I32;
+                break;
+            case 3:
+                bad.dims[0] = 5;
+                break;
+            case 4:
+                bad.dims[0] = -6;
+                break;
+            case 5:
+                bad.ndim = 0;
+                break;
+            case 6:
+                bad = tutti_tensor_2d(bad.data, TUTTI_F32, 2, 3);
+                break;
+            case 7:
+                bad.strides[0] = 2;
+                break;
+            }
+            harness_where("%s, wrong in way %d", as_grad ? "grad" : "value", wrong);
+            CHECK_FAILS(TUTTI_ERR_ARG, as_grad ? "grad" : "value",
+                        tutti_param_bind(gamma, as_grad ? &good : &bad, as_grad ? &bad : &grad));
+            check_unbound(gamma);
+        }
+    harness_where(NULL);
+    CHECK_FAILS(TUTTI_ERR_ARG, "gamma", tutti_param_bind(gamma, NULL, NULL));
+    CHECK_OK(tutti_param_bind(gamma, &good, NULL));
+    tutti_layer_destroy(&layer);
+
+    layer = norm(TUTTI_F64, TUTTI_F64); /* f64 wants f64 gradients */
+    static double wide[6];
+    tutti_tensor value = tutti_tensor_1d(wide, TUTTI_F64, 6);
+    CHECK_FAILS(TUTTI_ERR_ARG, "grad",
+                tutti_param_bind(tutti_layer_param(layer, 0), &value, &grad));
+    tutti_layer_destroy(&layer);
+}
+
+static tutti_status some_alloc(void *self, size_t bytes, void **data)
+{
+    (void)self;
+    *data = malloc(bytes);
+    return TUTTI_OK;
+}
+
+static void bad_params_create(void)
+{
+    tutti_context *ctx = harness_context();
+    tutti_params *params = UNTOUCHED(tutti_params);
+    CHECK_FAILS_KEEPING(params, TUTTI_ERR_ARG, "ctx", tutti_params_create(NULL, NULL, &params));
+    CHECK_FAILS(TUTTI_ERR_ARG, "params", tutti_params_create(ctx, NULL, NULL));
+    static const int dtypes[] = {TUTTI_F16, TUTTI_BF16, TUTTI_I32, TUTTI_U8, 99, -1};
+    tutti_params_desc desc = TUTTI_PARAMS_DESC_INIT;
+    for (int i = 0; i < HARNESS_COUNT(dtypes); i++) {
+        desc.master_dtype = (tutti_dtype)dtypes[i];
+        CHECK_FAILS_KEEPING(params, TUTTI_ERR_ARG, "master_dtype",
+                            tutti_params_create(ctx, &desc, &params));
+    }
+    desc = (tutti_params_desc)TUTTI_PARAMS_DESC_INIT;
+    desc.gradient_memory.alloc = some_alloc; /* but no way to free */
+    CHECK_FAILS_KEEPING(params, TUTTI_ERR_ARG, "gradient_memory",
+                        tutti_params_create(ctx, &desc, &params));
+}
+
+static void bad_params_destroy(void)
+{
+    tutti_params_destroy(NULL);
+    tutti_params *params = NULL;
+    tutti_params_destroy(&params);
+    params = store();
+    tutti_params_destroy(&params);
+    CHECK(!params, "the pointer was not cleared");
+}
+
+static void bad_params_add(void)
+{
+    tutti_context *ctx = harness_context();
+    tutti_params *params = store();
+    tutti_layer *layer = norm(TUTTI_F32, TUTTI_F32), *half = norm(TUTTI_BF16, TUTTI_BF16);
+    tutti_layer *other_half = norm(TUTTI_F16, TUTTI_F16), *wide = norm(TUTTI_F64, TUTTI_F64);
+    char name[TUTTI_NAME_MAX + 1];
+    memset(name, 'n', sizeof name - 1);
+    name[sizeof name - 1] = 0;
+    CHECK_FAILS(TUTTI_ERR_ARG, "params", tutti_params_add(NULL, layer, "a"));
+    CHECK_FAILS(TUTTI_ERR_ARG, "layer", tutti_params_add(params, NULL, "a"));
+    CHECK_FAILS(TUTTI_ERR_ARG, "prefix", tutti_params_add(params, layer, NULL));
+    CHECK_FAILS(TUTTI_ERR_ARG, "longer", tutti_params_add(params, layer, name));
+    CHECK_FAILS(TUTTI_ERR_ARG, "f64", tutti_params_add(params, wide, "wide"));
+    if (foreign_context()) {
+        tutti_layernorm_desc desc = TUTTI_LAYERNORM_DESC_INIT;
+        desc.cols = 6;
+        tutti_layer *foreign = NULL;
+        CHECK_OK(tutti_layernorm_create(foreign_context(), &desc, &foreign));
+        CHECK_FAILS(TUTTI_ERR_ARG, "foreign", tutti_params_add(params, foreign, "foreign"));
+        tutti_layer_destroy(&foreign);
+    }
+    CHECK(strcmp(tutti_layer_param(layer, 0)->name, "gamma") == 0,
+          "a refused parameter is called '%s'", tutti_layer_param(layer, 0)->name);
+    CHECK_OK(tutti_params_add(params, half, "half"));
+    CHECK_FAILS(TUTTI_ERR_ARG, "half", tutti_params_add(params, layer, "half")); /* taken */
+    CHECK_FAILS(TUTTI_ERR_ARG, "bf16", tutti_params_add(params, other_half, "other"));
+    CHECK_FAILS(TUTTI_ERR_ARG, "half", tutti_params_add(params, half, "again"));
+    CHECK_OK(tutti_params_build(params, ctx));
+    CHECK_FAILS(TUTTI_ERR_STATE, "built", tutti_params_add(params, layer, "late"));
+    CHECK(tutti_params_count(params) == 2, "the store has %d parameters",
+          tutti_params_count(params));
+    tutti_params_destroy(&params);
+    tutti_layer_destroy(&layer);
+    tutti_layer_destroy(&half);
+    tutti_layer_destroy(&other_half);
+    tutti_layer_destroy(&wide);
+}
+
+static void bad_params_add_param(void)
+{
+    tutti_context *ctx = harness_context();
+    tutti_params *params = store();
+    tutti_param good = own("good", TUTTI_F32, 3), bad;
+    CHECK_FAILS(TUTTI_ERR_ARG, "params", tutti_params_add_param(NULL, &good));
+    CHECK_FAILS(TUTTI_ERR_ARG, "param", tutti_params_add_param(params, NULL));
+    for (int wrong = 0;; wrong++) {
+        const char *word = "bad";
+        bad = own("bad", TUTTI_F32, 3);
+        switch (wrong) {
+        case 0:
+            bad.name[0] = 0, word = "name";
+            break;
+        case 1:
+            memset(bad.name, 'n', sizeof bad.name), word = "name";
+            break;
+        case 2:
+            bad.value.ndim = 0, word = "ndim";
+            break;
+        case 3:
+            bad.value.ndim = 5, word = "ndim";
+            break;
+        case 4:
+            bad.value.dims[0] = 0, word = "dims[0]";
+            break;
+        case 5:
+            bad.value.dims[0] = -1, word = "dims[0]";
+            break;
+        case 6:
+            bad.value.dims[0] = INT64_MAX, word = "dims[0]";
+            break;
+        case 7:
+            bad.value.dtype = TUTTI_I32, word = "i32";
+            break;
+        case 8:
+            bad.value.dtype = (tutti_dtype)99, word = "type";
+            break;
+        case 9:
+            bad.value.dtype = TUTTI_F64, word = "f64";
+            break;
+        case 10:
+            bad.weight_decay = NAN, word = "weight_decay";
+            break;
+        case 11:
+            bad.weight_decay = -1, word = "weight_decay";
+            break;
+        case 12:
+            bad.lr_scale = INFINITY, word = "lr_scale";
+            break;
+        case 13:
+            bad.lr_scale = -1, word = "lr_scale";
+            break;
+        case 14:
+            bad.init = (tutti_param_init)99, word = "init";
+            break;
+        case 15:
+            bad.init_bound = NAN, word = "init_bound";
+            break;
+        case 16:
+            bad.init_bound = -1, word = "init_bound";
+            break;
+        default:
+            word = NULL;
+        }
+        if (!word) break;
+        harness_where("wrong in way %d", wrong);
+        CHECK_FAILS(TUTTI_ERR_ARG, word, tutti_params_add_param(params, &bad));
+    }
+    harness_where(NULL);
+    CHECK_OK(tutti_params_add_param(params, &good));
+    CHECK_FAILS(TUTTI_ERR_ARG, "good", tutti_params_add_param(params, &good));
+    bad = own("good", TUTTI_F32, 3);
+    CHECK_FAILS(TUTTI_ERR_ARG, "good", tutti_params_add_param(params, &bad));
+    CHECK_OK(tutti_params_build(params, ctx));
+    bad = own("late", TUTTI_F32, 3);
+    CHECK_FAILS(TUTTI_ERR_STATE, "built", tutti_params_add_param(params, &bad));
+    check_unbound(&bad);
+    CHECK(tutti_params_count(params) == 1, "the store has %d parameters",
+          tutti_params_count(params));
+    tutti_params_destroy(&params);
+}
+
+static void bad_params_tie(void)
+{
+    tutti_params *params = store();
+    tutti_param a = own("a", TUTTI_F32, 3), b = own("b", TUTTI_F32, 3), c = own("c", TUTTI_F32, 4);
+    tutti_param d = own("d", TUTTI_BF16, 3), out = own("out", TUTTI_F32, 3);
+    tutti_param *all[] = {&a, &b, &c, &d};
+    for (int i = 0; i < 4; i++) CHECK_OK(tutti_params_add_param(params, all[i]));
+    CHECK_FAILS(TUTTI_ERR_ARG, "params", tutti_params_tie(NULL, &a, &b));
+    CHECK_FAILS(TUTTI_ERR_ARG, "param", tutti_params_tie(params, NULL, &b));
+    CHECK_FAILS(TUTTI_ERR_ARG, "other", tutti_params_tie(params, &a, NULL));
+    CHECK_FAILS(TUTTI_ERR_ARG, "out", tutti_params_tie(params, &out, &a));
+    CHECK_FAILS(TUTTI_ERR_ARG, "out", tutti_params_tie(params, &a, &out));
+    CHECK_FAILS(TUTTI_ERR_ARG, "c", tutti_params_tie(params, &a, &c));
+    CHECK_FAILS(TUTTI_ERR_ARG, "d", tutti_params_tie(params, &a, &d));
+    CHECK_FAILS(TUTTI_ERR_ARG, "a", tutti_params_tie(params, &a, &a));
+    CHECK_OK(tutti_params_tie(params, &b, &a));
+    CHECK_FAILS(TUTTI_ERR_ARG, "tied", tutti_params_tie(params, &b, &a));
+    CHECK_FAILS(TUTTI_ERR_ARG, "tied", tutti_params_tie(params, &a, &b));
+    CHECK_OK(tutti_params_build(params, harness_context()));
+    CHECK_FAILS(TUTTI_ERR_STATE, "built", tutti_params_tie(params, &a, &b));
+    CHECK(tutti_params_count(params) == 3, "the store has %d parameters",
+          tutti_params_count(params));
+    tutti_params_destroy(&params);
+}
+
+static tutti_status no_memory(void *self, size_t bytes, void **data)
+{
+    (void)self, (void)bytes, (void)data;
+    tutti_dtype dtype;
+    (void)tutti_dtype_parse("nothing to give", &dtype);
+    return TUTTI_ERR_MEMORY;
+}
+
+static tutti_status no_free(void *self, void *data)
+{
+    (void)self, (void)data;
+    return TUTTI_OK;
+}
+
+static void bad_params_build(void)
+{
+    tutti_context *ctx = harness_context();
+    tutti_params *params = store();
+    CHECK_FAILS(TUTTI_ERR_ARG, "params", tutti_params_build(NULL, ctx));
+    CHECK_FAILS(TUTTI_ERR_ARG, "ctx", tutti_params_build(params, NULL));
+    if (foreign_context())
+        CHECK_FAILS(TUTTI_ERR_ARG, "context", tutti_params_build(params, foreign_context()));
+    CHECK_OK(tutti_params_build(params, ctx));
+    CHECK_FAILS(TUTTI_ERR_STATE, "built", tutti_params_build(params, ctx));
+    tutti_params_destroy(&params);
+
+    /* an allocator that fails: its status, and nothing bound */
+    tutti_params_desc desc = TUTTI_PARAMS_DESC_INIT;
+    desc.gradient_memory = (tutti_allocator){no_memory, no_free, NULL};
+    CHECK_OK(tutti_params_create(ctx, &desc, &params));
+    tutti_param param = own("p", TUTTI_F32, 3);
+    CHECK_OK(tutti_params_add_param(params, &param));
+    CHECK_FAILS(TUTTI_ERR_MEMORY, "nothing to give", tutti_params_build(params, ctx));
+    check_unbound(&param);
+    CHECK_FAILS(TUTTI_ERR_STATE, "built", tutti_params_zero_grad(params, ctx));
+    tutti_params_destroy(&params);
+}
+
+static void bad_params_init(void)
+{
+    tutti_context *ctx = harness_context();
+    tutti_params *params = store();
+    CHECK_FAILS(TUTTI_ERR_ARG, "params", tutti_params_init(NULL, ctx, 1));
+    CHECK_FAILS(TUTTI_ERR_ARG, "ctx", tutti_params_init(params, NULL, 1));
+    CHECK_FAILS(TUTTI_ERR_STATE, "built", tutti_params_init(params, ctx, 1));
+    if (foreign_context())
+        CHECK_FAILS(TUTTI_ERR_ARG, "context", tutti_params_init(params, foreign_context(), 1));
+    tutti_params_destroy(&params);
+}
+
+static void bad_params_refresh(void)
+{
+    tutti_context *ctx = harness_context();
+    tutti_params *params = store();
+    CHECK_FAILS(TUTTI_ERR_ARG, "params", tutti_params_refresh(NULL, ctx));
+    CHECK_FAILS(TUTTI_ERR_ARG, "ctx", tutti_params_refresh(params, NULL));
+    CHECK_FAILS(TUTTI_ERR_STATE, "built", tutti_params_refresh(params, ctx));
+    if (foreign_context())
+        CHECK_FAILS(TUTTI_ERR_ARG, "context", tutti_params_refresh(params, foreign_context()));
+    tutti_params_destroy(&params);
+}
+
+static void bad_params_zero_grad(void)
+{
+    tutti_context *ctx = harness_context();
+    tutti_params *params = store();
+    CHECK_FAILS(TUTTI_ERR_ARG, "params", tutti_params_zero_grad(NULL, ctx));
+    CHECK_FAILS(TUTTI_ERR_ARG, "ctx", tutti_params_zero_grad(params, NULL));
+    CHECK_FAILS(TUTTI_ERR_STATE, "built", tutti_params_zero_grad(params, ctx));
+    if (foreign_context())
+        CHECK_FAILS(TUTTI_ERR_ARG, "context", tutti_params_zero_grad(params, foreign_context()));
+    tutti_params_destroy(&params);
+}
+
+static void bad_params_count(void)
+{
+    CHECK(tutti_params_count(NULL) == 0, "NULL has %d parameters", tutti_params_count(NULL));
+}
+
+static void bad_params_get(void)
+{
+    tutti_param param;
+    tutti_params *params = built(&param);
+    CHECK(!tutti_params_get(NULL, 0), "NULL has a parameter");
+    CHECK(!tutti_params_get(params, -1) && !tutti_params_get(params, 1) &&
+              tutti_params_get(params, 0) == &param,
+          "another parameter");
+    tutti_params_destroy(&params);
+}
+
+static void bad_params_flat(void)
+{
+    tutti_param param;
+    tutti_params *params = built(&param), *unbuilt = store();
+    tutti_tensor flat = {.data = UNTOUCHED(void)};
+    CHECK_FAILS_KEEPING(flat.data, TUTTI_ERR_ARG, "params",
+                        tutti_params_flat(NULL, TUTTI_PARAMS_MASTER, &flat));
+    CHECK_FAILS(TUTTI_ERR_ARG, "flat", tutti_params_flat(params, TUTTI_PARAMS_MASTER, NULL));
+    CHECK_FAILS_KEEPING(flat.data, TUTTI_ERR_ARG, "which",
+                        tutti_params_flat(params, (tutti_params_buffer)99, &flat));
+    CHECK_FAILS_KEEPING(flat.data, TUTTI_ERR_STATE, "built",
+                        tutti_params_flat(unbuilt, TUTTI_PARAMS_MASTER, &flat));
+    tutti_params_destroy(&params);
+    tutti_params_destroy(&unbuilt);
+}
+
+/* adamw.h */
+
+static void bad_adamw_create(void)
+{
+    tutti_context *ctx = harness_context();
+    tutti_param param;
+    tutti_params *params = built(&param), *unbuilt = store();
+    tutti_adamw *adamw = UNTOUCHED(tutti_adamw);
+    CHECK_FAILS_KEEPING(adamw, TUTTI_ERR_ARG, "ctx",
+                        tutti_adamw_create(NULL, params, NULL, &adamw));
+    CHECK_FAILS_KEEPING(adamw, TUTTI_ERR_ARG, "params",
+                        tutti_adamw_create(ctx, NULL, NULL, &adamw));
+    CHECK_FAILS(TUTTI_ERR_ARG, "adamw", tutti_adamw_create(ctx, params, NULL, NULL));
+    CHECK_FAILS_KEEPING(adamw, TUTTI_ERR_STATE, "built",
+                        tutti_adamw_create(ctx, unbuilt, NULL, &adamw));
+    if (foreign_context())
+        CHECK_FAILS_KEEPING(adamw, TUTTI_ERR_ARG, "context",
+                            tutti_adamw_create(foreign_context(), params, NULL, &adamw));
+    static const double betas[] = {NAN, -0.1, 1.0, 1.5, INFINITY};
+    static const double positives[] = {NAN, INFINITY, 0, -1};
+    static const double counts[] = {NAN, INFINITY, -1};
+    tutti_adamw_desc good = TUTTI_ADAMW_DESC_INIT, bad;
+    for (int i = 0; i < HARNESS_COUNT(betas); i++) {
+        bad = good, bad.beta1 = betas[i];
+        CHECK_FAILS_KEEPING(adamw, TUTTI_ERR_ARG, "beta1",
+                            tutti_adamw_create(ctx, params, &bad, &adamw));
+        bad = good, bad.beta2 = betas[i];
+        CHECK_FAILS_KEEPING(adamw, TUTTI_ERR_ARG, "beta2",
+                            tutti_adamw_create(ctx, params, &bad, &adamw));
+    }
+    for (int i = 0; i < HARNESS_COUNT(positives); i++) {
+        bad = good, bad.eps = positives[i];
+        CHECK_FAILS_KEEPING(adamw, TUTTI_ERR_ARG, "eps",
+                            tutti_adamw_create(ctx, params, &bad, &adamw));
+    }
+    for (int i = 0; i < HARNESS_COUNT(counts); i++) {
+        bad = good, bad.weight_decay = counts[i];
+        CHECK_FAILS_KEEPING(adamw, TUTTI_ERR_ARG, "weight_decay",
+                            tutti_adamw_create(ctx, params, &bad, &adamw));
+        bad = good, bad.clip_norm = counts[i];
+        CHECK_FAILS_KEEPING(adamw, TUTTI_ERR_ARG, "clip_norm",
+                            tutti_adamw_create(ctx, params, &bad, &adamw));
+    }
+    tutti_params_destroy(&params);
+    tutti_params_destroy(&unbuilt);
+}
+
+static void bad_adamw_destroy(void)
+{
+    tutti_adamw_destroy(NULL);
+    tutti_adamw *adamw = NULL;
+    tutti_adamw_destroy(&adamw);
+}
+
+static void bad_adamw_update(void)
+{
+    tutti_context *ctx = harness_context();
+    tutti_param param;
+    tutti_params *params = built(&param);
+    tutti_adamw *adamw = NULL;
+    tutti_step *step = NULL;
+    CHECK_OK(tutti_adamw_create(ctx, params, NULL, &adamw));
+    CHECK_OK(tutti_step_create(ctx, &step));
+    CHECK_FAILS(TUTTI_ERR_ARG, "adamw", tutti_adamw_update(NULL, ctx, step));
+    CHECK_FAILS(TUTTI_ERR_ARG, "ctx", tutti_adamw_update(adamw, NULL, step));
+    CHECK_FAILS(TUTTI_ERR_ARG, "step", tutti_adamw_update(adamw, ctx, NULL));
+    if (foreign_context()) {
+        tutti_step *foreign = NULL;
+        CHECK_OK(tutti_step_create(foreign_context(), &foreign));
+        CHECK_FAILS(TUTTI_ERR_ARG, "context", tutti_adamw_update(adamw, foreign_context(), step));
+        CHECK_FAILS(TUTTI_ERR_ARG, "step", tutti_adamw_update(adamw, ctx, foreign));
+        tutti_step_destroy(&foreign);
+    }
+    tutti_adamw_stats stats;
+    CHECK_OK(tutti_adamw_get_stats(adamw, ctx, &stats));
+    CHECK(stats.updates == 0, "a refused update counted");
+    tutti_step_destroy(&step);
+    tutti_adamw_destroy(&adamw);
+    tutti_params_destroy(&params);
+}
+
+static void bad_adamw_get_stats(void)
+{
+    tutti_context *ctx = harness_context();
+    tutti_param param;
+    tutti_params *params = built(&param);
+    tutti_adamw *adamw = NULL;
+    CHECK_OK(tutti_adamw_create(ctx, params, NULL, &adamw));
+    tutti_adamw_stats stats = {.grad_norm = 7, .updates = 7, .skipped = 7};
+    CHECK_FAILS(TUTTI_ERR_ARG, "adamw", tutti_adamw_get_stats(NULL, ctx, &stats));
+    CHECK_FAILS(TUTTI_ERR_ARG, "ctx", tutti_adamw_get_stats(adamw, NULL, &stats));
+    CHECK_FAILS(TUTTI_ERR_ARG, "stats", tutti_adamw_get_stats(adamw, ctx, NULL));
+    CHECK(stats.grad_norm == 7 && stats.updates == 7 && stats.skipped == 7, "stats were written");
+    tutti_adamw_destroy(&adamw);
+    tutti_params_destroy(&params);
+}
+
+static void bad_adamw_state(void)
+{
+    tutti_context *ctx = harness_context();
+    tutti_param param;
+    tutti_params *params = built(&param);
+    tutti_adamw *adamw = NULL;
+    CHECK_OK(tutti_adamw_create(ctx, params, NULL, &adamw));
+    const char *name = UNTOUCHED(char);
+    tutti_tensor tensor = {.data = UNTOUCHED(void)};
+    CHECK_FAILS(TUTTI_ERR_ARG, "adamw", tutti_adamw_state(NULL, 0, &name, &tensor));
+    CHECK_FAILS(TUTTI_ERR_ARG, "name", tutti_adamw_state(adamw, 0, NULL, &tensor));
+    CHECK_FAILS(TUTTI_ERR_ARG, "tensor", tutti_adamw_state(adamw, 0, &name, NULL));
+    CHECK_FAILS(TUTTI_ERR_ARG, "index", tutti_adamw_state(adamw, -1, &name, &tensor));
+    CHECK_FAILS_KEEPING(tensor.data, TUTTI_ERR_ARG, "index",
+                        tutti_adamw_state(adamw, 3, &name, &tensor));
+    CHECK(name == UNTOUCHED(char), "name was written");
+    tutti_adamw_destroy(&adamw);
+    tutti_params_destroy(&params);
+}
+
+const harness_test bad_params[] = {
+    {"tutti_param_bind", bad_param_bind},
+    {"tutti_params_create", bad_params_create},
+    {"tutti_params_destroy", bad_params_destroy},
+    {"tutti_params_add", bad_params_add},
+    {"tutti_params_add_param", bad_params_add_param},
+    {"tutti_params_tie", bad_params_tie},
+    {"tutti_params_build", bad_params_build},
+    {"tutti_params_init", bad_params_init},
+    {"tutti_params_refresh", bad_params_refresh},
+    {"tutti_params_zero_grad", bad_params_zero_grad},
+    {"tutti_params_count", bad_params_count},
+    {"tutti_params_get", bad_params_get},
+    {"tutti_params_flat", bad_params_flat},
+    {"tutti_adamw_create", bad_adamw_create},
+    {"tutti_adamw_destroy", bad_adamw_destroy},
+    {"tutti_adamw_update", bad_adamw_update},
+    {"tutti_adamw_get_stats", bad_adamw_get_stats},
+    {"tutti_adamw_state", bad_adamw_state},
+    {NULL, NULL},
+};
