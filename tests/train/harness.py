@@ -88,8 +88,12 @@ def finish(process, command, limit=240):
     try:
         out, err = process.communicate(timeout=limit)
     except subprocess.TimeoutExpired:
-        process.kill()
-        out, err = process.communicate()
+        process.terminate()  # mpirun takes its ranks along, which it cannot when it is killed
+        try:
+            out, err = process.communicate(timeout=20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            out, err = process.communicate()
         raise AssertionError(f"still running after {limit} s: {' '.join(command)}\n{out}{err}")
     return Result(command, process.returncode, out, err, time.monotonic() - begin)
 
