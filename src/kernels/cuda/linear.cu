@@ -144,6 +144,16 @@ __device__ real_of<T> activate(real_of<T> z, real_of<T> slope)
     return z;
 }
 
+/* s = 1 / (1 + exp(-x)) and its slope q = s (1 - s), without cancellation or overflow. */
+template<class T>
+__device__ __forceinline__ void sigmoid(real_of<T> x, real_of<T> &s, real_of<T> &q)
+{
+    real_of<T> e = maths<T>::exponential(x < 0 ? x : -x);
+    real_of<T> r = maths<T>::divide(1, 1 + e);
+    q = e * r * r;
+    s = x < 0 ? e * r : r;
+}
+
 /* act'(z), from y where y determines it and from z otherwise.  At infinite z the smooth ones give what the formula
  * gives, NaN; at finite z no overflow of an intermediate result shows. */
 template<class T, tutti_activation act>
@@ -155,10 +165,8 @@ __device__ real_of<T> slope_at(real_of<T> v, real_of<T> slope)
     if constexpr (act == TUTTI_ACT_LEAKY_RELU) return v > 0 ? real(1) : v <= 0 ? slope : v;
     if constexpr (act == TUTTI_ACT_SQUARED_RELU) return 2 * m::root(v);
     if constexpr (act == TUTTI_ACT_GELU) {
-        real square = v * v;
-        real s = m::divide(
-            real(1), 1 + m::exponential(-v * (real(gelu_linear) + real(gelu_cubic) * square)));
-        real q = s * (1 - s);
+        real square = v * v, s, q;
+        sigmoid<T>(v * (real(gelu_linear) + real(gelu_cubic) * square), s, q);
         real du = real(gelu_linear) + real(3 * gelu_cubic) * square;
         return s + (q == 0 ? v * q : v * q * du); /* du may have overflowed where q is 0 */
     }
@@ -166,8 +174,9 @@ __device__ real_of<T> slope_at(real_of<T> v, real_of<T> slope)
         return real(0.5) * m::complement(-real(sqrt_half) * v) +
                v * real(inverse_sqrt_two_pi) * m::exponential(real(-0.5) * v * v);
     if constexpr (act == TUTTI_ACT_SILU) {
-        real s = m::divide(real(1), 1 + m::exponential(-v));
-        return s * (1 + v * (1 - s));
+        real s, q;
+        sigmoid<T>(v, s, q);
+        return s + v * q;
     }
     return 1;
 }
@@ -537,7 +546,7 @@ struct descriptors {
 };
 
 constexpr size_t workspace_bytes = (size_t)32 << 20;
-constexpr size_t probe_bytes = (size_t)1 << 20; /* of keeps_nan */
+constexpr size_t probe_bytes = (size_t)8 << 20; /* of keeps_nan */
 
 static tutti_status describe(const product *p, const operands *o, bool relu, descriptors *to)
 {
@@ -647,7 +656,7 @@ static cublasStatus_t run(tutti_context *ctx, const product *p, int alignment, c
 static tutti_status keeps_nan(tutti_context *ctx, const product *p, int alignment, char *scratch,
                               bool *keeps)
 {
-    constexpr uint64_t most = 128; /* of m, n, k, each */
+    constexpr uint64_t most = 512; /* of m, n, k, each: a few tiles */
     constexpr size_t each = most * most * sizeof(double);
     static_assert(4 * each <= probe_bytes, "the probe's matrices");
     *keeps = false;
@@ -664,21 +673,24 @@ static tutti_status keeps_nan(tutti_context *ctx, const product *p, int alignmen
     TUTTI_CUDA(cudaMemsetAsync(base + each, 0xff, each, stream), "linear_plan"); /* NaN */
     if (run(ctx, &small, alignment, &o, &d, false, scratch) != CUBLAS_STATUS_SUCCESS)
         return TUTTI_OK;
-    size_t size = type_size(p->d_type), bytes = most * small.n * size;
-    uint8_t *got = (uint8_t *)malloc(bytes);
-    if (!got) return tutti__fail(TUTTI_ERR_MEMORY, "linear: no memory for a plan");
-    cudaError_t error = cudaMemcpyAsync(got, o.d, bytes, cudaMemcpyDeviceToHost, stream);
-    if (error == cudaSuccess) error = cudaStreamSynchronize(stream);
-    *keeps = true;
-    for (uint64_t i = 0; i < small.n * most && error == cudaSuccess; i++) {
-        double value;
-        if (i % most < small.m &&
-            (tutti_convert(&value, TUTTI_F64, got + i * size, type_of(p->d_type), 1) != TUTTI_OK ||
-             value == value))
-            *keeps = false;
-    }
+    size_t size = type_size(p->d_type), count = most * small.n;
+    char *got = (char *)malloc(count * size);
+    double *values = (double *)malloc(count * sizeof *values);
+    tutti_status status =
+        got && values ? TUTTI_OK : tutti__fail(TUTTI_ERR_MEMORY, "linear: no memory for a plan");
+    if (status == TUTTI_OK)
+        status = tutti__cuda_status(
+            cudaMemcpyAsync(got, o.d, count * size, cudaMemcpyDeviceToHost, stream), "linear_plan");
+    if (status == TUTTI_OK)
+        status = tutti__cuda_status(cudaStreamSynchronize(stream), "linear_plan");
+    if (status == TUTTI_OK)
+        status = tutti_convert(values, TUTTI_F64, got, type_of(p->d_type), (int64_t)count);
+    *keeps = status == TUTTI_OK;
+    for (size_t i = 0; i < count && *keeps; i++)
+        if (i % most < small.m) *keeps = values[i] != values[i];
+    free(values);
     free(got);
-    return tutti__cuda_status(error, "linear_plan");
+    return status;
 }
 
 /* With relu: an algorithm whose epilogue does the activation, if there is one that lets NaN through (some return 0). */
