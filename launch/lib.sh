@@ -60,7 +60,9 @@ run_ctest() {
                 continue # it may hold any of these words
             elif [[ $text =~ (^|.*[^a-z])skipped:\ (.*)$ ]]; then
                 text=${BASH_REMATCH[2]}
-                reason[$id]=${text%% ... *}
+                text=${text%% ... *}
+                [[ $text =~ ^(.*)\ \([0-9.]+\ s\)$ ]] && text=${BASH_REMATCH[1]} # without the time it took
+                reason[$id]=$text
                 reasons[$id]+="${reason[$id]}"$'\n'
             fi
         elif [[ $line =~ ^\ *[0-9]+/[0-9]+\ Test\ +\#([0-9]+):\ ([^ ]+)\ [.\ ]*([^.\ ].*[^ ])\ +([0-9.]+)\ sec ]]; then
