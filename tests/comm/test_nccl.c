@@ -1,0 +1,238 @@
+/* What only nccl does: a communicator of the caller's, and work that is captured in a CUDA graph and replayed. */
+#include <cuda_runtime_api.h>
+#include <mpi.h>
+#include <nccl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "rig.h"
+#include "tutti/cuda.h"
+#include "tutti/nccl.h"
+
+enum { PARAMS = 3, COUNT = 3000 };
+
+#define CHECK_CUDA(call) CHECK((call) == cudaSuccess, "%s fails", #call)
+
+/* Values of which the sum over ranks is known. */
+static void fill(tutti_context *ctx, float *data, int count, int seed)
+{
+    float *host = harness_calloc((size_t)count, sizeof *host);
+    for (int i = 0; i < count; i++) host[i] = (float)((i + seed) % 97 + rig_rank());
+    CHECK_OK(tutti_copy(ctx, data, host, (size_t)count * sizeof *host));
+    CHECK_OK(tutti_context_synchronize(ctx));
+    free(host);
+}
+
+static void expect_sum(tutti_context *ctx, const float *data, int count, int seed)
+{
+    float *host = harness_calloc((size_t)count, sizeof *host);
+    CHECK_OK(tutti_context_synchronize(ctx));
+    CHECK_OK(tutti_copy(ctx, host, data, (size_t)count * sizeof *host));
+    CHECK_OK(tutti_context_synchronize(ctx));
+    int n = rig_size();
+    for (int i = 0; i < count; i++) {
+        float want = (float)((i + seed) % 97 * n + n * (n - 1) / 2);
+        if (!CHECK(host[i] == want, "element %d is %g, want %g", i, host[i], want)) break;
+    }
+    free(host);
+}
+
+/* Over the caller's own communicator, which is still good afterwards. */
+static void from_nccl(void)
+{
+    if (!rig_has_gpu_each()) {
+        harness_skip("%d ranks want a GPU each, there are %d", rig_size(), harness_devices());
+        return;
+    }
+    tutti_context *ctx = rig_context();
+    CHECK_CUDA(cudaSetDevice(tutti_context_device(ctx)));
+    ncclUniqueId id;
+    ncclComm_t own = NULL;
+    if (rig_rank() == 0) CHECK(ncclGetUniqueId(&id) == ncclSuccess, "no unique id");
+    MPI_Bcast(&id, sizeof id, MPI_BYTE, 0, MPI_COMM_WORLD);
+    if (!CHECK(ncclCommInitRank(&own, rig_size(), id, rig_rank()) == ncclSuccess, "no NCCL"))
+        return;
+    tutti_comm *comm = NULL;
+    tutti_comm_desc desc = TUTTI_COMM_DESC_INIT;
+    desc.transport = TUTTI_TRANSPORT_MPI;
+    CHECK_FAILS(TUTTI_ERR_ARG, "transport", tutti_comm_create_from_nccl(ctx, &desc, own, &comm));
+    CHECK_FAILS(TUTTI_ERR_ARG, "nccl_comm", tutti_comm_create_from_nccl(ctx, NULL, NULL, &comm));
+    CHECK_FAILS(TUTTI_ERR_ARG, "ctx", tutti_comm_create_from_nccl(NULL, NULL, own, &comm));
+    CHECK_FAILS(TUTTI_ERR_ARG, "comm", tutti_comm_create_from_nccl(ctx, NULL, own, NULL));
+    CHECK_OK(tutti_comm_create_from_nccl(ctx, NULL, own, &comm));
+    CHECK(tutti_comm_rank(comm) == rig_rank() && tutti_comm_world_size(comm) == rig_size(),
+          "rank %d of %d", tutti_comm_rank(comm), tutti_comm_world_size(comm));
+
+    float *data = NULL;
+    CHECK_OK(tutti_alloc(ctx, COUNT * sizeof *data, (void **)&data));
+    fill(ctx, data, COUNT, 1);
+    CHECK_OK(tutti_comm_all_reduce(comm, ctx, data, data, COUNT, TUTTI_F32, TUTTI_SUM));
+    expect_sum(ctx, data, COUNT, 1);
+    /* agreement without MPI */
+    CHECK_OK(tutti_comm_agree(comm, TUTTI_OK));
+    int last = rig_size() - 1;
+    tutti_status mine = rig_rank() == last ? tutti_alloc(NULL, 1, NULL) : TUTTI_OK;
+    CHECK(tutti_comm_agree(comm, mine) == TUTTI_ERR_ARG, "agreed on something else");
+    CHECK(strstr(tutti_last_error(), "alloc") != NULL, "message: %s", tutti_last_error());
+    CHECK_OK(tutti_comm_barrier(comm, ctx));
+    tutti_allocator allocator = tutti_comm_allocator(comm);
+    void *window = NULL;
+    CHECK_OK(allocator.alloc(allocator.self, 1 << 20, &window));
+    CHECK((uintptr_t)window % 256 == 0, "%p is not aligned", window);
+    CHECK_OK(allocator.free(allocator.self, window));
+    tutti_comm_destroy(&comm);
+    CHECK(ncclAllReduce(data, data, 1, ncclFloat32, ncclSum, own, tutti_context_stream(ctx)) ==
+              ncclSuccess,
+          "the caller's communicator does not work any more");
+    CHECK_OK(tutti_context_synchronize(ctx));
+    CHECK_OK(tutti_free(ctx, (void **)&data));
+    CHECK(ncclCommDestroy(own) == ncclSuccess, "ncclCommDestroy fails");
+}
+
+typedef struct step {
+    tutti_context *ctx;
+    tutti_comm *comm;
+    tutti_grad_sync *sync;
+    tutti_param params[PARAMS];
+    const tutti_param *list[PARAMS];
+    float *grads, *verb;
+} step;
+
+static tutti_status run_step(step *s)
+{
+    for (int i = 0; i < PARAMS; i++) {
+        tutti_status status = tutti_grad_sync_ready_param(s->sync, s->ctx, s->list[i]);
+        if (status != TUTTI_OK) return status;
+    }
+    tutti_status status = tutti_grad_sync_finish(s->sync, s->ctx);
+    if (status != TUTTI_OK) return status;
+    return tutti_comm_all_reduce(s->comm, s->ctx, s->verb, s->verb, COUNT, TUTTI_F32, TUTTI_SUM);
+}
+
+static void fill_step(step *s, int seed)
+{
+    fill(s->ctx, s->grads, PARAMS * COUNT, seed);
+    fill(s->ctx, s->verb, COUNT, seed + 5);
+}
+
+static void expect_step(step *s, int seed)
+{
+    expect_sum(s->ctx, s->grads, PARAMS * COUNT, seed);
+    expect_sum(s->ctx, s->verb, COUNT, seed + 5);
+}
+
+/* Options that work on the host have no place in a graph. */
+static void refused(step *s, cudaStream_t stream, int check, int timeline)
+{
+    tutti_grad_sync_desc desc = TUTTI_GRAD_SYNC_DESC_INIT;
+    desc.check = check;
+    desc.timeline = timeline;
+    tutti_grad_sync *sync = NULL;
+    cudaGraph_t graph = NULL;
+    CHECK_OK(tutti_grad_sync_create_list(s->comm, s->ctx, s->list, PARAMS, &desc, &sync));
+    CHECK_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    CHECK_FAILS(TUTTI_ERR_STATE, "captured", tutti_grad_sync_ready_param(sync, s->ctx, s->list[0]));
+    CHECK_CUDA(cudaStreamEndCapture(stream, &graph));
+    if (graph) CHECK_CUDA(cudaGraphDestroy(graph));
+    tutti_grad_sync_destroy(&sync);
+}
+
+static void captured_over(tutti_transport transport)
+{
+    int device = tutti_context_device(rig_context());
+    cudaStream_t stream;
+    CHECK_CUDA(cudaSetDevice(device));
+    CHECK_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    step s = {0};
+    CHECK_OK(tutti_context_create_on_stream(device, stream, &s.ctx));
+    s.comm = rig_comm(s.ctx, transport, 0);
+    tutti_allocator memory = tutti_comm_allocator(s.comm);
+    if (s.comm) {
+        CHECK_OK(memory.alloc(memory.self, PARAMS * COUNT * sizeof(float), (void **)&s.grads));
+        CHECK_OK(tutti_alloc(s.ctx, COUNT * sizeof(float), (void **)&s.verb));
+        for (int i = 0; i < PARAMS; i++) {
+            snprintf(s.params[i].name, sizeof s.params[i].name, "p%d", i);
+            s.params[i].grad = tutti_tensor_1d(s.grads + i * COUNT, TUTTI_F32, COUNT);
+            s.params[i].value = s.params[i].grad;
+            s.list[i] = &s.params[i];
+        }
+        tutti_grad_sync_desc desc = TUTTI_GRAD_SYNC_DESC_INIT;
+        desc.range_bytes = 4096;
+        CHECK_OK(tutti_grad_sync_create_list(s.comm, s.ctx, s.list, PARAMS, &desc, &s.sync));
+        fill_step(&s, 3);
+        CHECK_OK(run_step(&s)); /* connects */
+        expect_step(&s, 3);
+
+        cudaGraph_t graph = NULL;
+        cudaGraphExec_t replay = NULL;
+        CHECK_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+        CHECK_OK(run_step(&s));
+        CHECK_CUDA(cudaStreamEndCapture(stream, &graph));
+        CHECK_CUDA(cudaGraphInstantiate(&replay, graph, 0));
+        for (int i = 0; i < 4 && replay; i++) {
+            fill_step(&s, 10 + i);
+            CHECK_CUDA(cudaGraphLaunch(replay, stream));
+            expect_step(&s, 10 + i);
+        }
+        fill_step(&s, 30);
+        CHECK_OK(run_step(&s)); /* and again without */
+        expect_step(&s, 30);
+        refused(&s, stream, 1, 0);
+        refused(&s, stream, 0, 1);
+        if (replay) CHECK_CUDA(cudaGraphExecDestroy(replay));
+        if (graph) CHECK_CUDA(cudaGraphDestroy(graph));
+        tutti_grad_sync_destroy(&s.sync);
+        CHECK_OK(tutti_free(s.ctx, (void **)&s.verb));
+        CHECK_OK(memory.free(memory.self, s.grads));
+    }
+    tutti_comm_destroy(&s.comm);
+    tutti_context_destroy(&s.ctx);
+    CHECK_CUDA(cudaStreamDestroy(stream));
+}
+
+static void captured_self(void)
+{
+    captured_over(TUTTI_TRANSPORT_SELF);
+}
+
+static void captured_nccl(void)
+{
+    captured_over(TUTTI_TRANSPORT_NCCL);
+}
+
+/* The mpi transport works on the host, and says so. */
+static void captured_mpi(void)
+{
+    int device = tutti_context_device(rig_context());
+    cudaStream_t stream;
+    cudaGraph_t graph = NULL;
+    tutti_context *ctx = NULL;
+    CHECK_CUDA(cudaSetDevice(device));
+    CHECK_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    CHECK_OK(tutti_context_create_on_stream(device, stream, &ctx));
+    tutti_comm *comm = rig_comm(ctx, TUTTI_TRANSPORT_MPI, 0);
+    void *data = NULL;
+    CHECK_OK(tutti_alloc(ctx, 64, &data));
+    CHECK_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    CHECK_FAILS(TUTTI_ERR_STATE, "captured",
+                tutti_comm_all_reduce(comm, ctx, data, data, 4, TUTTI_F32, TUTTI_SUM));
+    CHECK_CUDA(cudaStreamEndCapture(stream, &graph));
+    if (graph) CHECK_CUDA(cudaGraphDestroy(graph));
+    CHECK_OK(tutti_free(ctx, &data));
+    tutti_comm_destroy(&comm);
+    tutti_context_destroy(&ctx);
+    CHECK_CUDA(cudaStreamDestroy(stream));
+}
+
+static const rig_test tests[] = {
+    {"from the caller's NCCL communicator", from_nccl, 1, 0, true},
+    {"captured over self", captured_self, 1, 1, true},
+    {"captured over nccl", captured_nccl, 1, 0, true},
+    {"captured over mpi", captured_mpi, 1, 0, true},
+};
+
+int main(int argc, char **argv)
+{
+    return rig_main(argc, argv, "nccl", tests, HARNESS_COUNT(tests));
+}
