@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "rig.h"
 
@@ -214,6 +215,48 @@ static void overlap_over(tutti_transport transport)
     free(begin);
     free(ready);
     tutti_grad_sync_destroy(&sync);
+    model_free(&m);
+    tutti_comm_destroy(&comm);
+}
+
+/* A sum moves on while layers run: MPI does nothing by itself, every layer call drives it. */
+static void progress_over(tutti_transport transport)
+{
+    enum { LARGE = 1 << 20 };
+    tutti_context *ctx = rig_context();
+    tutti_comm *comm = rig_comm(ctx, transport, 0);
+    if (!comm) return;
+    tutti_allocator none = {NULL, NULL, NULL};
+    model m = model_make(ctx, none, 0, BATCH);
+    float *grads = NULL;
+    CHECK_OK(tutti_alloc(ctx, (LARGE + 1) * sizeof *grads, (void **)&grads));
+    CHECK_OK(tutti_zero(ctx, grads, (LARGE + 1) * sizeof *grads));
+    tutti_param params[2] = {{.name = "large"}, {.name = "small"}};
+    const tutti_param *list[2] = {&params[0], &params[1]};
+    params[0].value = params[0].grad = tutti_tensor_1d(grads, TUTTI_F32, LARGE);
+    params[1].value = params[1].grad = tutti_tensor_1d(grads + LARGE, TUTTI_F32, 1);
+    tutti_grad_sync_desc desc = TUTTI_GRAD_SYNC_DESC_INIT;
+    desc.last_range_bytes = 512;
+    desc.timeline = 1;
+    tutti_grad_sync *sync = NULL;
+    CHECK_OK(tutti_grad_sync_create_list(comm, ctx, list, 2, &desc, &sync));
+    CHECK_OK(tutti_comm_barrier(comm, ctx));
+    CHECK_OK(tutti_grad_sync_ready_param(sync, ctx, list[0]));
+    struct timespec begin, now;
+    clock_gettime(CLOCK_MONOTONIC, &begin);
+    do { /* for a second, so that crowded cores do not matter */
+        run_layer(&m, 0, false);
+        clock_gettime(CLOCK_MONOTONIC, &now);
+    } while (now.tv_sec - begin.tv_sec + (now.tv_nsec - begin.tv_nsec) * 1e-9 < 1.0);
+    CHECK_OK(tutti_grad_sync_ready_param(sync, ctx, list[1]));
+    CHECK_OK(tutti_grad_sync_finish(sync, ctx));
+    double ready[2] = {0}, end[2] = {0};
+    CHECK_OK(tutti_grad_sync_get_timeline(sync, ready, NULL, end, NULL));
+    CHECK(end[0] < ready[1],
+          "4 MiB are summed after %g ms, %g ms of layer calls have not moved them on", end[0],
+          ready[1]);
+    tutti_grad_sync_destroy(&sync);
+    CHECK_OK(tutti_free(ctx, (void **)&grads));
     model_free(&m);
     tutti_comm_destroy(&comm);
 }
@@ -461,6 +504,16 @@ OVER(self, TUTTI_TRANSPORT_SELF)
 OVER(mpi, TUTTI_TRANSPORT_MPI)
 OVER(nccl, TUTTI_TRANSPORT_NCCL)
 
+static void progress_mpi(void)
+{
+    progress_over(TUTTI_TRANSPORT_MPI);
+}
+
+static void progress_nccl(void)
+{
+    progress_over(TUTTI_TRANSPORT_NCCL);
+}
+
 static void differences_mpi(void)
 {
     differences_over(TUTTI_TRANSPORT_MPI);
@@ -480,10 +533,12 @@ static const rig_test tests[] = {
     {"sums over mpi", sums_mpi, 1, 0, false},
     {"overlap over mpi", overlap_mpi, 1, 0, false},
     {"misuse over mpi", misuse_mpi, 1, 0, false},
+    {"progress over mpi", progress_mpi, 2, 0, false},
     {"differences over mpi", differences_mpi, 2, 0, false},
     {"sums over nccl", sums_nccl, 1, 0, true},
     {"overlap over nccl", overlap_nccl, 1, 0, true},
     {"misuse over nccl", misuse_nccl, 1, 0, true},
+    {"progress over nccl", progress_nccl, 2, 0, true},
     {"differences over nccl", differences_nccl, 2, 0, true},
 #endif
 };
