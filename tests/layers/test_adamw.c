@@ -175,7 +175,9 @@ static void check_update(tutti_context *ctx, model *model, harness_rng *rng, int
     long double squares = 0;
     for (int64_t i = 0; i < model->count; i++) squares += (long double)grad[i] * grad[i];
     double norm = (double)sqrtl(squares) / loss_scale;
-    double allowed = (oracle_depth(model->count) / 2 + 3) * harness_roundoff(TUTTI_F64) * norm;
+    /* the squares and their sum halve in the root */
+    double relative = (oracle_depth(model->count) / 2 + 3) * harness_roundoff(TUTTI_F64);
+    double allowed = relative * norm;
     CHECK(fabs(stats.grad_norm - norm) <= allowed, "grad_norm is %.17g, want %.17g",
           stats.grad_norm, norm);
     CHECK(stats.updates == t && !stats.skipped, "updates is %lld, skipped %d",
@@ -191,6 +193,7 @@ static void check_update(tutti_context *ctx, model *model, harness_rng *rng, int
                                .weight_decay = desc->weight_decay * model->factor_decay[i],
                                .learning_rate = learning_rate * model->factor_lr[i],
                                .factor = clip / loss_scale,
+                               .factor_error = clip < 1 ? relative : 0,
                                .t = t,
                                .dtype = model->dtype};
         oracle_adamw_update(&oracle, 1, master + i, grad + i, m + i, v + i,

@@ -548,8 +548,7 @@ void oracle_adamw_update(const oracle_adamw *o, int64_t count, const double *mas
     double correction_error2 = FUNCTION * harness_roundoff(TUTTI_F64) / (double)correction2 + u;
     for (int64_t i = 0; i < count; i++) {
         real g = (real)grad[i] * o->factor;
-        /* the factor and its product */
-        double g_relative = 3 * u;
+        double g_relative = TOGETHER(3 * u, o->factor_error); /* the factor and its product */
         real m_old = (real)o->beta1 * m[i], m_new = (1 - (real)o->beta1) * g, m1 = m_old + m_new;
         real v_old = (real)o->beta2 * v[i], v_new = (1 - (real)o->beta2) * g * g,
              v1 = v_old + v_new;

@@ -85,7 +85,8 @@ void oracle_cross_entropy_forward(const oracle_cross_entropy *ce, const double *
 /* One update of count elements.  factor: what clipping and loss_scale make of a gradient, from the norm below. */
 typedef struct oracle_adamw {
     double beta1, beta2, eps, weight_decay, learning_rate, factor;
-    int64_t t; /* of this update, from 1 */
+    double factor_error; /* relative; from the norm */
+    int64_t t;           /* of this update, from 1 */
     tutti_dtype dtype;
 } oracle_adamw;
 
