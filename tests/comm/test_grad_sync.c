@@ -219,6 +219,7 @@ static void overlap_over(tutti_transport transport)
     tutti_comm_destroy(&comm);
 }
 
+#ifdef RIG_WITH_MPI
 /* A sum moves on while layers run: MPI does nothing by itself, every layer call drives it. */
 static void progress_over(tutti_transport transport)
 {
@@ -260,6 +261,7 @@ static void progress_over(tutti_transport transport)
     model_free(&m);
     tutti_comm_destroy(&comm);
 }
+#endif
 
 /* A list of bound parameters: neighbours upwards or downwards in memory, strangers, other types, a shared gradient. */
 typedef struct listed {
@@ -428,6 +430,7 @@ static void misuse_over(tutti_transport transport)
     tutti_comm_destroy(&comm);
 }
 
+#ifdef RIG_WITH_MPI
 /* What differs between ranks is found before anything is summed. */
 static void differences_over(tutti_transport transport)
 {
@@ -472,6 +475,7 @@ static void differences_over(tutti_transport transport)
     CHECK_OK(tutti_free(ctx, &l.memory));
     tutti_comm_destroy(&comm);
 }
+#endif
 
 static void all_over(tutti_transport transport)
 {
