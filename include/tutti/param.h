@@ -39,7 +39,7 @@ TUTTI_API tutti_status tutti_param_bind(tutti_param *param, const tutti_tensor *
 /* A store: flat buffers of masters, gradients and, where the layers read another type than the
  * masters', working values.  All three count the same elements in the same places, laid out in
  * the order in which backward finishes the parameters: last added first.  Each parameter starts at a
- * multiple of TUTTI_PARAM_ALIGN elements; the padding between them is zero and stays so. */
+ * multiple of TUTTI_PARAM_ALIGN elements; the padding between them is zero, and stays so while all updates are finite. */
 typedef struct tutti_params tutti_params;
 #define TUTTI_PARAM_ALIGN 128
 
