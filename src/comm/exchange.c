@@ -192,6 +192,11 @@ static tutti_status fly(tutti_grad_sync *sync, tutti__exchange_range *range)
     return TUTTI_OK;
 }
 
+tutti_status tutti__exchange_complete(tutti_grad_sync *sync, tutti_context *ctx, int range)
+{
+    return mark_range(sync, now_times(sync)->ready, range, ctx->stream);
+}
+
 tutti_status tutti__exchange_issue(tutti_grad_sync *sync, tutti_context *ctx, int r)
 {
     tutti__exchange_range *range = &sync->ranges[r];
@@ -201,7 +206,6 @@ tutti_status tutti__exchange_issue(tutti_grad_sync *sync, tutti_context *ctx, in
     range->sequence = ++sync->comm->sequence;
     range->state = TUTTI__RANGE_ISSUED;
     sync->issued[sync->issued_count++] = r;
-    TUTTI_TRY(mark_range(sync, times->ready, r, ctx->stream));
     switch (sync->comm->transport->style) {
     case TUTTI__STYLE_LOCAL:
         TUTTI_TRY(mark_range(sync, times->begin, r, ctx->stream));

@@ -87,6 +87,8 @@ void tutti__exchange_close(tutti_grad_sync *sync);
 
 /* Before a step's first range. */
 tutti_status tutti__exchange_begin(tutti_grad_sync *sync, tutti_context *ctx);
+/* A range is complete on ctx; of all ranges in a call of ready before any of them goes out. */
+tutti_status tutti__exchange_complete(tutti_grad_sync *sync, tutti_context *ctx, int range);
 /* A complete range goes out. */
 tutti_status tutti__exchange_issue(tutti_grad_sync *sync, tutti_context *ctx, int range);
 /* Moves on what flies; never blocks. */

@@ -371,6 +371,11 @@ static tutti_status begin_step(tutti_grad_sync *sync, tutti_context *ctx)
     return tutti__exchange_mark(sync, &sync->times[sync->current].start, ctx->stream);
 }
 
+static bool goes_out(const tutti__exchange_range *range)
+{
+    return range->missing == 0 && range->state == TUTTI__RANGE_OPEN;
+}
+
 /* These parameters' gradients are complete on this rank; ranges that are so too go out, in their order. */
 static tutti_status ready(tutti_grad_sync *sync, tutti_context *ctx,
                           tutti__sync_entry *const *entries, int count)
@@ -387,8 +392,10 @@ static tutti_status ready(tutti_grad_sync *sync, tutti_context *ctx,
         if (gradient->first_range < first) first = gradient->first_range;
         if (gradient->last_range > last) last = gradient->last_range;
     }
+    for (int r = first; r <= last && status == TUTTI_OK; r++)
+        if (goes_out(&sync->ranges[r])) status = tutti__exchange_complete(sync, ctx, r);
     for (int r = first; r <= last && status == TUTTI_OK; r++) {
-        if (sync->ranges[r].missing > 0 || sync->ranges[r].state != TUTTI__RANGE_OPEN) continue;
+        if (!goes_out(&sync->ranges[r])) continue;
         if (sync->desc.check) status = check_range(sync, r);
         if (status == TUTTI_OK) status = tutti__exchange_issue(sync, ctx, r);
     }
