@@ -10,6 +10,7 @@ typedef struct linear_case {
     tutti_activation activation;
     int64_t rows, in, out;
     bool no_bias, accumulate, no_dx, no_dweight, no_dbias, no_y;
+    bool tf32;
     bool positive; /* every number but the old gradients */
     double slope;
     layout place;
@@ -73,6 +74,7 @@ static setting set_up(tutti_context *ctx, const linear_case *c)
     desc.activation = c->activation;
     desc.slope = c->slope;
     desc.has_bias = !c->no_bias;
+    desc.allow_tf32 = c->tf32;
     setting s = {0};
     if (!CHECK_OK(tutti_linear_create(ctx, &desc, &s.layer))) return s;
     harness_rng rng = {c->seed};
@@ -437,6 +439,45 @@ static void test_well_conditioned(void)
         }
 }
 
+/* allow_tf32 may round the factors of f32 products to 11 bits, and nothing else; on the host it changes nothing. */
+static void test_tf32(void)
+{
+    tutti_context *ctx = harness_context();
+    linear_case c = usual(TUTTI_F32, TUTTI_ACT_NONE, 40, 96, 72), with = c;
+    with.tf32 = true;
+    setting s = set_up(ctx, &c), t = set_up(ctx, &with);
+    CHECK_OK(run_forward(ctx, &s));
+    CHECK_OK(run_backward(ctx, &c, &s));
+    CHECK_OK(run_forward(ctx, &t));
+    CHECK_OK(run_backward(ctx, &with, &t));
+    operand *exact[] = {&s.y, &s.dx, &s.dweight}, *got[] = {&t.y, &t.dx, &t.dweight};
+    static const char *const what[] = {"y", "dx", "dweight"};
+    for (int i = 0; i < 3; i++) {
+        operand_get(ctx, exact[i], what[i]);
+        operand_get(ctx, got[i], what[i]);
+        if (harness_backend() == TUTTI_BACKEND_HOST)
+            check_same_bits(ctx, what[i], exact[i], got[i]);
+        expected e = expected_make(exact[i]->count);
+        for (int64_t j = 0; j < e.count; j++) {
+            int64_t row = j / exact[i]->buffer.cols, col = j % exact[i]->buffer.cols;
+            double magnitude = 0;
+            int64_t terms = i == 0 ? c.in : i == 1 ? c.out : c.rows;
+            for (int64_t k = 0; k < terms; k++)
+                magnitude +=
+                    i == 0   ? fabs(s.x.values[row * c.in + k] * s.weight.values[col * c.in + k])
+                    : i == 1 ? fabs(s.dy.values[row * c.out + k] * s.weight.values[k * c.in + col])
+                             : fabs(s.dy.values[k * c.out + row] * s.x.values[k * c.in + col]);
+            e.want[j] = exact[i]->values[j];
+            /* truncated or rounded, two factors; and the f32 arithmetic of both results */
+            e.bound[j] = magnitude * (2 * 0x1p-10 + 2 * (oracle_depth(terms) + 2) * 0x1p-24);
+        }
+        check_expected(what[i], got[i], &e, false);
+        expected_free(&e);
+    }
+    tear_down(ctx, &s);
+    tear_down(ctx, &t);
+}
+
 /* The same call twice gives the same bits. */
 static void test_repeated(void)
 {
@@ -551,6 +592,7 @@ int main(int argc, char **argv)
         {"large values", test_large_values},
         {"slope at zero", test_slope_at_zero},
         {"well-conditioned", test_well_conditioned},
+        {"TF32", test_tf32},
         {"repeated calls", test_repeated},
         {"bits and threads", test_threads},
         {"finite differences", test_finite_differences},
