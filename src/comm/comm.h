@@ -120,6 +120,10 @@ tutti_status tutti__comm_new(tutti_context *ctx, double timeout, tutti_comm **co
 tutti_status tutti__comm_desc_check(const tutti_comm_desc *desc, const char *who,
                                     tutti_comm_desc *wanted);
 
+/* Both are there and on one device. */
+tutti_status tutti__comm_context_check(const tutti_comm *comm, const tutti_context *ctx,
+                                       const char *who);
+
 /* TUTTI_ERR_COMM, with the cause, if the communicator is dead. */
 tutti_status tutti__comm_alive(const tutti_comm *comm, const char *who);
 

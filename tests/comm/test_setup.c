@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "rig.h"
 
@@ -307,6 +308,36 @@ static void from_mpi(void)
     CHECK_FAILS(TUTTI_ERR_ARG, "comm", tutti_comm_create_from_mpi(ctx, NULL, MPI_COMM_SELF, NULL));
 }
 
+static void nap(double seconds)
+{
+    struct timespec time = {(time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9)};
+    nanosleep(&time, NULL);
+}
+
+/* A rank that is only late is waited for, and what the others said meanwhile is taken in again. */
+static void late(void)
+{
+    tutti_context *ctx = rig_context();
+    tutti_comm *comm = NULL;
+    tutti_comm_desc desc = TUTTI_COMM_DESC_INIT;
+    desc.transport = TUTTI_TRANSPORT_MPI;
+    bool last = rig_rank() == rig_size() - 1;
+    if (last) nap(1.4);
+    CHECK_OK(tutti_comm_create(ctx, &desc, &comm));
+    rig_barrier();
+    int left = 0;
+    MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &left, MPI_STATUS_IGNORE);
+    CHECK(!left, "a message of the library's is left in MPI_COMM_WORLD");
+    for (int i = 0; i < 2; i++) {
+        if (rig_rank() == i) nap(1.4);
+        CHECK_OK(tutti_comm_barrier(comm, ctx));
+    }
+    tutti_comm_destroy(&comm);
+    CHECK_OK(tutti_comm_create(ctx, &desc, &comm)); /* nothing stray meets the next one */
+    CHECK_OK(tutti_comm_barrier(comm, ctx));
+    tutti_comm_destroy(&comm);
+}
+
 /* Many communicators one after another: handles are given back. */
 static void many(void)
 {
@@ -362,6 +393,7 @@ static const rig_test tests[] = {
     {"broadcast of parameters over mpi", params_mpi, 1, 0, false},
     {"agree over mpi", agree_mpi, 1, 0, false},
     {"set-up is agreed", agreed_set_up, 2, 0, false},
+    {"a late rank", late, 2, 0, false},
     {"from the caller's MPI communicator", from_mpi, 1, 0, false},
     {"many in turn", many, 1, 0, false},
     {"nccl on the host is refused", nccl_on_host, 1, 0, false},
