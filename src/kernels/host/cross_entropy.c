@@ -1,20 +1,22 @@
 /* CrossEntropy: a row's loss and its gradient in one visit; include/tutti/cross_entropy.h has the
  * mathematics. */
+#include <stdatomic.h>
+
 #include "kernels/host/host.h"
 
 typedef struct entropy_task {
     const tutti__cross_entropy_args *args;
-    double weight;   /* of each row's gradient */
-    double *losses;  /* [rows], for their sum, or NULL */
-    int64_t bad_row; /* the first with a label out of range; rows if none */
-    char *rows;      /* of each thread: a row of REALs */
+    double weight;           /* of each row's gradient */
+    double *losses;          /* [rows], for their sum, or NULL */
+    _Atomic int64_t bad_row; /* the first with a label out of range; rows if none */
+    char *rows;              /* of each thread: a row of REALs */
     size_t thread_bytes;
 } entropy_task;
 
 static void note_bad_row(entropy_task *task, int64_t row)
 {
-#pragma omp critical(tutti__bad_row)
-    if (row < task->bad_row) task->bad_row = row;
+    int64_t first = task->bad_row;
+    while (row < first && !atomic_compare_exchange_weak(&task->bad_row, &first, row)) continue;
 }
 
 #define REAL float
