@@ -78,11 +78,15 @@ tutti_status tutti__nccl_free(tutti_comm *comm, void *data)
     tutti__nccl_memory *memory = *at;
     TUTTI_REQUIRE(memory, "allocator: %p was not allocated here", data);
     *at = memory->next;
-    if (memory->by_nccl) {
+    if (comm->dead) {
+        /* kernels that were left alone may still use it */
+    } else if (memory->by_nccl) {
         /* unlike cudaFree these do not wait for kernels; the communicator's own have ended before */
         (void)cudaDeviceSynchronize();
 #if defined WITH_WINDOWS && defined WITH_MEM_ALLOC
-        if (memory->window) (void)ncclCommWindowDeregister(nccl->comm, memory->window);
+        if (memory->window)
+            (void)tutti__nccl_settle(comm, ncclCommWindowDeregister(nccl->comm, memory->window),
+                                     "window release", ++comm->sequence);
         (void)ncclMemFree(data);
 #endif
     } else

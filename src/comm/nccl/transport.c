@@ -38,8 +38,13 @@ static tutti_status broken(tutti_comm *comm, ncclResult_t result, const char *op
 tutti_status tutti__nccl_settle(tutti_comm *comm, ncclResult_t result, const char *operation,
                                 int64_t sequence)
 {
-    if (result == ncclSuccess) return TUTTI_OK;
     tutti__nccl *nccl = comm->state;
+    /* a call that goes on in the background does not always say so (2.28's window registration returns success) */
+    if (result == ncclSuccess) {
+        ncclResult_t asked = ncclCommGetAsyncError(nccl->comm, &result);
+        if (asked != ncclSuccess) result = asked;
+    }
+    if (result == ncclSuccess) return TUTTI_OK;
     tutti__wait wait = tutti__wait_begin(comm, operation, sequence);
     while (result == ncclInProgress) {
         ncclResult_t asked = ncclCommGetAsyncError(nccl->comm, &result);
