@@ -221,11 +221,16 @@ static int measure(linear *l, bench_sink sink, void *user)
                  (long long)l->in, (long long)l->out);
         result.tolerance = bench_tolerance(l->dtype);
         result.amount = (backward ? 4.0 : 2.0) * (double)l->rows * (double)l->in * (double)l->out;
-        APP_TRY(bench_time(l->machine, bench_run_call, &call, &result.seconds));
+        bench_reference products = {.product = 1,
+                                    .dtype = l->dtype,
+                                    .rows = l->rows,
+                                    .in = l->in,
+                                    .out = l->out,
+                                    .backward = backward};
+        APP_TRY(bench_time(l->machine, bench_run_call, &call, &products, &result.seconds,
+                           &result.reference));
         APP_CHECK(tutti_context_check(l->machine->ctx));
         APP_TRY(backward ? check_backward(l, &result.error) : check_forward(l, &result.error));
-        APP_TRY(bench_time_product(l->machine, l->dtype, l->rows, l->in, l->out, backward,
-                                   &result.reference));
         sink(user, &result);
     }
     return APP_OK;

@@ -17,20 +17,10 @@ void bench_cuda_close(bench_machine *machine)
 {
     (void)machine;
 }
-int bench_cuda_time(bench_machine *machine, bench_work work, void *self, double *seconds)
+int bench_cuda_time(bench_machine *machine, bench_work work, void *self,
+                    const bench_reference *reference, double *seconds, double *reference_seconds)
 {
-    (void)machine, (void)work, (void)self, (void)seconds;
-    return APP_FAILED;
-}
-int bench_cuda_time_copy(bench_machine *machine, size_t bytes, double *seconds)
-{
-    (void)machine, (void)bytes, (void)seconds;
-    return APP_FAILED;
-}
-int bench_cuda_time_product(bench_machine *machine, tutti_dtype dtype, int64_t rows, int64_t in,
-                            int64_t out, int backward, double *seconds)
-{
-    (void)machine, (void)dtype, (void)rows, (void)in, (void)out, (void)backward, (void)seconds;
+    (void)machine, (void)work, (void)self, (void)reference, (void)seconds, (void)reference_seconds;
     return APP_FAILED;
 }
 #endif
@@ -62,23 +52,10 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-int bench_time(bench_machine *machine, bench_work work, void *self, double *seconds)
+static double median(double *times, int count)
 {
-    if (machine->cuda) return bench_cuda_time(machine, work, self, seconds);
-    double *times = malloc((size_t)machine->repeats * sizeof *times);
-    if (!times) return app_fail(APP_FAILED, "no memory for the times");
-    int code = work(self); /* the first touch of the memory does not count */
-    for (int i = 0; i < machine->repeats && code == APP_OK; i++) {
-        double start = app_now();
-        code = work(self);
-        times[i] = app_now() - start;
-    }
-    if (code == APP_OK) {
-        qsort(times, (size_t)machine->repeats, sizeof *times, ascending);
-        *seconds = times[machine->repeats / 2];
-    }
-    free(times);
-    return code;
+    qsort(times, (size_t)count, sizeof *times, ascending);
+    return times[count / 2];
 }
 
 typedef struct copy {
@@ -90,27 +67,50 @@ typedef struct copy {
 static int run_copy(void *self)
 {
     copy *c = self;
-    return app_check(tutti_copy(c->ctx, c->to, c->from, c->bytes));
+    return c->to ? app_check(tutti_copy(c->ctx, c->to, c->from, c->bytes)) : APP_OK;
 }
 
-int bench_time_copy(bench_machine *machine, size_t bytes, double *seconds)
+static int timed(bench_work work, void *self, double *seconds)
 {
-    if (machine->cuda) return bench_cuda_time_copy(machine, bytes, seconds);
-    copy c = {machine->ctx, NULL, NULL, bytes / 2};
-    int code = app_check(tutti_alloc(machine->ctx, c.bytes, &c.from));
-    if (code == APP_OK) code = app_check(tutti_alloc(machine->ctx, c.bytes, &c.to));
-    if (code == APP_OK) code = app_check(tutti_zero(machine->ctx, c.from, c.bytes));
-    if (code == APP_OK) code = bench_time(machine, run_copy, &c, seconds);
-    (void)tutti_free(machine->ctx, &c.from);
-    (void)tutti_free(machine->ctx, &c.to);
+    double start = app_now();
+    int code = work(self);
+    *seconds = app_now() - start;
     return code;
 }
 
-int bench_time_product(bench_machine *machine, tutti_dtype dtype, int64_t rows, int64_t in,
-                       int64_t out, int backward, double *seconds)
+static int host_time(bench_machine *machine, bench_work work, void *self, copy *c, double *seconds,
+                     double *reference_seconds)
 {
-    *seconds = 0;
+    double *times = malloc(2 * (size_t)machine->repeats * sizeof *times);
+    if (!times) return app_fail(APP_FAILED, "no memory for the times");
+    int code = work(self); /* the first touch of the memory does not count */
+    if (code == APP_OK) code = run_copy(c);
+    for (int i = 0; i < machine->repeats && code == APP_OK; i++) {
+        code = timed(work, self, &times[i]);
+        if (code == APP_OK) code = timed(run_copy, c, &times[machine->repeats + i]);
+    }
+    if (code == APP_OK) {
+        *seconds = median(times, machine->repeats);
+        *reference_seconds = c->to ? median(times + machine->repeats, machine->repeats) : 0;
+    }
+    free(times);
+    return code;
+}
+
+int bench_time(bench_machine *machine, bench_work work, void *self,
+               const bench_reference *reference, double *seconds, double *reference_seconds)
+{
     if (machine->cuda)
-        return bench_cuda_time_product(machine, dtype, rows, in, out, backward, seconds);
-    return APP_OK;
+        return bench_cuda_time(machine, work, self, reference, seconds, reference_seconds);
+    copy c = {machine->ctx, NULL, NULL, reference->bytes / 2};
+    int code = APP_OK;
+    if (!reference->product) {
+        code = app_check(tutti_alloc(machine->ctx, c.bytes, &c.from));
+        if (code == APP_OK) code = app_check(tutti_alloc(machine->ctx, c.bytes, &c.to));
+        if (code == APP_OK) code = app_check(tutti_zero(machine->ctx, c.from, c.bytes));
+    }
+    if (code == APP_OK) code = host_time(machine, work, self, &c, seconds, reference_seconds);
+    (void)tutti_free(machine->ctx, &c.from);
+    (void)tutti_free(machine->ctx, &c.to);
+    return code;
 }

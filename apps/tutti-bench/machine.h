@@ -21,25 +21,26 @@ typedef int (*bench_work)(void *self);
 int bench_open(tutti_backend backend, int device, int repeats, bench_machine *machine);
 void bench_close(bench_machine *machine);
 
-/* Median time of `repeats` runs, in seconds.  On a GPU: replays of a captured graph, 256 MiB overwritten before each. */
-int bench_time(bench_machine *machine, bench_work work, void *self, double *seconds);
+/* What work is compared with: a copy that reads bytes / 2 and writes as many, on a GPU the faster of cudaMemcpyAsync and
+ * a plain kernel; or the bare products of a linear layer, y alone or dx and dW. */
+typedef struct bench_reference {
+    int product;
+    size_t bytes;
+    tutti_dtype dtype;
+    int64_t rows, in, out;
+    int backward;
+} bench_reference;
 
-/* The same for a copy that reads bytes / 2 and writes as many: on a GPU the faster of cudaMemcpyAsync and a plain
- * kernel. */
-int bench_time_copy(bench_machine *machine, size_t bytes, double *seconds);
-
-/* The same for the bare products of a linear layer (y alone, or dx and dW); 0 seconds where there is nothing to compare
- * with. */
-int bench_time_product(bench_machine *machine, tutti_dtype dtype, int64_t rows, int64_t in,
-                       int64_t out, int backward, double *seconds);
+/* Median times of `repeats` runs of the work and of its reference, in turn, so that both see the same clocks; in seconds.
+ * On a GPU: replays of captured graphs, 256 MiB overwritten before each.  The host has no bare products: 0. */
+int bench_time(bench_machine *machine, bench_work work, void *self,
+               const bench_reference *reference, double *seconds, double *reference_seconds);
 
 /* machine_cuda.cu */
 int bench_cuda_open(int device, bench_machine *machine);
 void bench_cuda_close(bench_machine *machine);
-int bench_cuda_time(bench_machine *machine, bench_work work, void *self, double *seconds);
-int bench_cuda_time_copy(bench_machine *machine, size_t bytes, double *seconds);
-int bench_cuda_time_product(bench_machine *machine, tutti_dtype dtype, int64_t rows, int64_t in,
-                            int64_t out, int backward, double *seconds);
+int bench_cuda_time(bench_machine *machine, bench_work work, void *self,
+                    const bench_reference *reference, double *seconds, double *reference_seconds);
 
 #ifdef __cplusplus
 }

@@ -72,45 +72,55 @@ void bench_cuda_close(bench_machine *machine)
     machine->cuda = NULL;
 }
 
-static int replay(bench_machine *machine, cudaGraphExec_t graph, double *seconds)
+/* Work as a graph; and the events round a replay. */
+struct timed_work {
+    cudaGraph_t graph = NULL;
+    cudaGraphExec_t executable = NULL;
+    cudaEvent_t begin = NULL, end = NULL;
+    std::vector<float> times;
+    ~timed_work()
+    {
+        if (executable) (void)cudaGraphExecDestroy(executable);
+        if (graph) (void)cudaGraphDestroy(graph);
+        if (begin) (void)cudaEventDestroy(begin);
+        if (end) (void)cudaEventDestroy(end);
+    }
+    double median()
+    {
+        std::sort(times.begin(), times.end());
+        return times[times.size() / 2] * 1e-3;
+    }
+};
+
+static int capture(bench_machine *machine, bench_work work, void *self, timed_work *to)
 {
     gpu *g = gpu_of(machine);
-    cudaEvent_t begin, end;
-    TRY_CUDA(cudaEventCreate(&begin));
-    TRY_CUDA(cudaEventCreate(&end));
-    std::vector<float> times;
-    for (int i = 0; i < warm_up + machine->repeats; i++) {
-        TRY_CUDA(cudaMemsetAsync(g->flushed, i, flushed_bytes, g->stream));
-        TRY_CUDA(cudaEventRecord(begin, g->stream));
-        TRY_CUDA(cudaGraphLaunch(graph, g->stream));
-        TRY_CUDA(cudaEventRecord(end, g->stream));
-        TRY_CUDA(cudaStreamSynchronize(g->stream));
-        float ms;
-        TRY_CUDA(cudaEventElapsedTime(&ms, begin, end));
-        if (i >= warm_up) times.push_back(ms);
-    }
-    (void)cudaEventDestroy(begin);
-    (void)cudaEventDestroy(end);
-    std::sort(times.begin(), times.end());
-    *seconds = times[times.size() / 2] * 1e-3;
+    TRY_CUDA(cudaEventCreate(&to->begin));
+    TRY_CUDA(cudaEventCreate(&to->end));
+    TRY_CUDA(cudaStreamBeginCapture(g->stream, cudaStreamCaptureModeThreadLocal));
+    int code = work(self);
+    cudaError_t error = cudaStreamEndCapture(g->stream, &to->graph);
+    APP_TRY(code);
+    TRY_CUDA(error);
+    TRY_CUDA(cudaGraphInstantiate(&to->executable, to->graph, 0));
     return APP_OK;
 }
 
-int bench_cuda_time(bench_machine *machine, bench_work work, void *self, double *seconds)
+static int replay_in_turn(bench_machine *machine, timed_work *works, int count)
 {
     gpu *g = gpu_of(machine);
-    cudaGraph_t graph;
-    cudaGraphExec_t executable;
-    TRY_CUDA(cudaStreamBeginCapture(g->stream, cudaStreamCaptureModeThreadLocal));
-    int code = work(self);
-    cudaError_t error = cudaStreamEndCapture(g->stream, &graph);
-    APP_TRY(code);
-    TRY_CUDA(error);
-    TRY_CUDA(cudaGraphInstantiate(&executable, graph, 0));
-    code = replay(machine, executable, seconds);
-    (void)cudaGraphExecDestroy(executable);
-    (void)cudaGraphDestroy(graph);
-    return code;
+    for (int i = 0; i < warm_up + machine->repeats; i++)
+        for (timed_work *w = works; w < works + count; w++) {
+            TRY_CUDA(cudaMemsetAsync(g->flushed, i, flushed_bytes, g->stream));
+            TRY_CUDA(cudaEventRecord(w->begin, g->stream));
+            TRY_CUDA(cudaGraphLaunch(w->executable, g->stream));
+            TRY_CUDA(cudaEventRecord(w->end, g->stream));
+            TRY_CUDA(cudaStreamSynchronize(g->stream));
+            float ms;
+            TRY_CUDA(cudaEventElapsedTime(&ms, w->begin, w->end));
+            if (i >= warm_up) w->times.push_back(ms);
+        }
+    return APP_OK;
 }
 
 /* Copies */
@@ -154,7 +164,8 @@ static int run_copy_kernel(void *self)
     return APP_OK;
 }
 
-int bench_cuda_time_copy(bench_machine *machine, size_t bytes, double *seconds)
+static int time_with_copy(bench_machine *machine, timed_work *works, size_t bytes,
+                          double *reference_seconds)
 {
     gpu *g = gpu_of(machine);
     size_t half = (bytes / 2 + 15) / 16 * 16;
@@ -163,10 +174,10 @@ int bench_cuda_time_copy(bench_machine *machine, size_t bytes, double *seconds)
     TRY_CUDA(cudaMalloc(&to.data, half));
     TRY_CUDA(cudaMemsetAsync(from.data, 0x5a, half, g->stream));
     copy_work c = {g->stream, from.data, to.data, half};
-    double other;
-    APP_TRY(bench_cuda_time(machine, run_memcpy, &c, seconds));
-    APP_TRY(bench_cuda_time(machine, run_copy_kernel, &c, &other));
-    *seconds = std::min(*seconds, other);
+    APP_TRY(capture(machine, run_memcpy, &c, &works[1]));
+    APP_TRY(capture(machine, run_copy_kernel, &c, &works[2]));
+    APP_TRY(replay_in_turn(machine, works, 3));
+    *reference_seconds = std::min(works[1].median(), works[2].median());
     return APP_OK;
 }
 
@@ -252,10 +263,12 @@ __global__ void fill_kernel(uint8_t *data, size_t bytes, int size, bool f32, boo
     }
 }
 
-int bench_cuda_time_product(bench_machine *machine, tutti_dtype dtype, int64_t rows, int64_t in,
-                            int64_t out, int backward, double *seconds)
+static int time_with_products(bench_machine *machine, timed_work *works,
+                              const bench_reference *reference, double *reference_seconds)
 {
     gpu *g = gpu_of(machine);
+    tutti_dtype dtype = reference->dtype;
+    int64_t rows = reference->rows, in = reference->in, out = reference->out;
     int size = (int)tutti_dtype_size(dtype);
     size_t gradient_size = dtype == TUTTI_F64 ? 8 : 4;
     buffer x, w, y, dw;
@@ -276,7 +289,7 @@ int bench_cuda_time_product(bench_machine *machine, tutti_dtype dtype, int64_t r
     work.f64 = f64;
     product *p = work.products;
     buffer dx;
-    if (!backward) {
+    if (!reference->backward) {
         work.count = 1;
         APP_TRY(prepare(g, dtype, true, false, false, out, rows, in, &p[0]));
         p[0].from_a = w.data, p[0].from_b = x.data, p[0].to = y.data;
@@ -288,5 +301,21 @@ int bench_cuda_time_product(bench_machine *machine, tutti_dtype dtype, int64_t r
         APP_TRY(prepare(g, dtype, false, true, true, in, out, rows, &p[1]));
         p[1].from_a = x.data, p[1].from_b = y.data, p[1].to = dw.data;
     }
-    return bench_cuda_time(machine, run_products, &work, seconds);
+    APP_TRY(capture(machine, run_products, &work, &works[1]));
+    APP_TRY(replay_in_turn(machine, works, 2));
+    *reference_seconds = works[1].median();
+    return APP_OK;
+}
+
+int bench_cuda_time(bench_machine *machine, bench_work work, void *self,
+                    const bench_reference *reference, double *seconds, double *reference_seconds)
+{
+    timed_work works[3];
+    APP_TRY(capture(machine, work, self, &works[0]));
+    if (reference->product)
+        APP_TRY(time_with_products(machine, works, reference, reference_seconds));
+    else
+        APP_TRY(time_with_copy(machine, works, reference->bytes, reference_seconds));
+    *seconds = works[0].median();
+    return APP_OK;
 }

@@ -277,13 +277,14 @@ static int measure(rowwise *w, const char *layer, bench_sink sink, void *user)
                  (long long)w->cols);
         result.amount = (backward ? 3.0 : 2.0) * (double)w->rows * (double)w->cols *
                         (double)tutti_dtype_size(w->dtype);
-        APP_TRY(bench_time(w->machine, bench_run_call, &call, &result.seconds));
+        bench_reference copy = {.bytes = (size_t)result.amount};
+        APP_TRY(bench_time(w->machine, bench_run_call, &call, &copy, &result.seconds,
+                           &result.reference));
         APP_CHECK(tutti_context_check(w->machine->ctx));
         APP_TRY(entropy    ? check_cross_entropy(w, &result.error)
                 : !norm    ? check_softmax(w, backward, &result.error)
                 : backward ? check_norm_backward(w, &result.error)
                            : check_norm_forward(w, &result.error));
-        APP_TRY(bench_time_copy(w->machine, (size_t)result.amount, &result.reference));
         sink(user, &result);
     }
     return APP_OK;

@@ -223,14 +223,15 @@ __global__ void __launch_bounds__(threads)
 
 constexpr int lanes = 32; /* threads side by side along a row */
 constexpr int strips = threads / lanes;
-constexpr int in_flight = 4; /* rows that a thread has loaded at once */
+constexpr int in_flight = 2; /* rows that a thread has loaded at once */
 
 /* dz = dy act'(v), and each block's column sums of dz over its run of rows to partial[blockIdx.y][cols].  v is y or z
  * (see slope_at), unused for activation none; dz and partial may each be NULL.
  * A block sees lanes * width columns.  Strip s of it takes rows s, s + strips, … of the run, and the strips' sums are
- * added in order: wide or not, every column is summed in the same order. */
+ * added in order: wide or not, every column is summed in the same order.
+ * Four blocks of two rows in flight on a multiprocessor keep the memory busier than two blocks of four. */
 template<class T, tutti_activation act, bool wide>
-__global__ void __launch_bounds__(threads)
+__global__ void __launch_bounds__(threads, 4)
     dz_kernel(int64_t rows, int64_t cols, int64_t run, const T *dy, int64_t dy_stride, const T *v,
               int64_t v_stride, T *dz, int64_t dz_stride, real_of<T> *partial, real_of<T> slope)
 {
@@ -430,7 +431,7 @@ static int64_t rows_per_run(const tutti__linear_shape *shape)
 {
     int64_t tile = lanes * (16 / (int64_t)tutti_dtype_size(shape->dtype));
     int64_t runs = 1024 / div_up(shape->out, tile);
-    int64_t most = div_up(shape->rows, in_flight * strips);
+    int64_t most = div_up(shape->rows, 4 * strips);
     if (runs > most) runs = most;
     if (runs < 1) runs = 1;
     return div_up(div_up(shape->rows, runs), strips) * strips;
