@@ -135,6 +135,7 @@ int main(int argc, char **argv)
     tutti_comm_destroy(&comm);
     printf("rank %d: destroyed after %.2f s\n", rank, MPI_Wtime() - start);
     fflush(stdout);
-    sleep(2); /* the others want to print too */
+    /* the others want to print too, and the first to be back may be a whole deadline before the last */
+    sleep((unsigned)atof(argv[4]) + 2);
     MPI_Abort(MPI_COMM_WORLD, 2);
 }
