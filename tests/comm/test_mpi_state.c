@@ -2,6 +2,7 @@
  * process that goes through all of it in order. */
 #include <mpi.h>
 #include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "harness.h"
@@ -25,6 +26,9 @@ static void not_initialised(void)
     else
         CHECK_FAILS(TUTTI_ERR_STATE, "MPI_Init_thread", create(TUTTI_TRANSPORT_NCCL));
     CHECK_OK(create(TUTTI_TRANSPORT_AUTO)); /* one process, and nothing says otherwise */
+    setenv("OMPI_COMM_WORLD_SIZE", "2", 1); /* as under mpirun: a rank that would train alone */
+    CHECK_FAILS(TUTTI_ERR_STATE, "MPI_Init_thread", create(TUTTI_TRANSPORT_AUTO));
+    unsetenv("OMPI_COMM_WORLD_SIZE");
     CHECK_OK(create(TUTTI_TRANSPORT_SELF));
     tutti_comm *comm = NULL;
     CHECK_FAILS(TUTTI_ERR_STATE, "MPI_Init_thread",

@@ -193,6 +193,17 @@ static tutti_status create(tutti_context *ctx, const tutti_comm_desc *desc, MPI_
     return status;
 }
 
+/* A launcher has started several ranks: whoever has not initialised MPI has forgotten to, and would train alone. */
+static bool launched_with_others(void)
+{
+    static const char *const sizes[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"};
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        const char *size = getenv(sizes[i]);
+        if (size && atoi(size) > 1) return true;
+    }
+    return false;
+}
+
 tutti_status tutti__comm_create_world(tutti_context *ctx, const tutti_comm_desc *desc, bool *made,
                                       tutti_comm **comm)
 {
@@ -201,7 +212,8 @@ tutti_status tutti__comm_create_world(tutti_context *ctx, const tutti_comm_desc 
     MPI_Finalized(&finalized);
     bool usable = initialized && !finalized;
     tutti_transport transport = desc ? desc->transport : TUTTI_TRANSPORT_AUTO;
-    bool demanded = transport == TUTTI_TRANSPORT_MPI || transport == TUTTI_TRANSPORT_NCCL;
+    bool demanded = transport == TUTTI_TRANSPORT_MPI || transport == TUTTI_TRANSPORT_NCCL ||
+                    (transport == TUTTI_TRANSPORT_AUTO && !usable && launched_with_others());
     *made = demanded || (usable && transport != TUTTI_TRANSPORT_SELF);
     if (!*made) return TUTTI_OK;
     if (!usable) {
