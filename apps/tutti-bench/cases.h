@@ -17,7 +17,8 @@ typedef struct bench_result {
 /* Called for each result. */
 typedef void (*bench_sink)(void *user, const bench_result *result);
 
-/* layernorm, rmsnorm, softmax, cross_entropy.  An exit code; a wrong result is the sink's business. */
+/* layernorm, rmsnorm, softmax, cross_entropy.  An exit code; a wrong result is the sink's
+ * business. */
 int bench_rowwise(bench_machine *machine, const char *layer, tutti_dtype dtype, int64_t rows,
                   int64_t cols, bench_sink sink, void *user);
 

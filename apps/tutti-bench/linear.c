@@ -101,7 +101,7 @@ static int check_forward(linear *l, double *error)
             activate(l->activation, round_to(l->dtype, z), &expected[c], &slope);
             APP_TRY(bench_read(l->machine->ctx, l->y, l->dtype, row * l->out + col, 1, &got[c]));
         }
-        keep(error, bench_error(got, expected, COLUMNS));
+        keep(error, bench_error(got, expected, COLUMNS, 0));
     }
     return APP_OK;
 }
@@ -132,7 +132,7 @@ static int check_backward(linear *l, double *error)
                 expected[c] += l->z_row[i] * element(&l->patterns[W], i * l->in + col);
             APP_TRY(bench_read(l->machine->ctx, l->dx, l->dtype, row * l->in + col, 1, &got[c]));
         }
-        keep(error, bench_error(got, expected, COLUMNS));
+        keep(error, bench_error(got, expected, COLUMNS, 0));
     }
     for (int r = 0; r < ROWS; r++) { /* some columns of two rows of dW, and db there */
         int64_t row = sampled(l->out, r, ROWS);
@@ -151,7 +151,7 @@ static int check_backward(linear *l, double *error)
         for (int c = 0; c < COLUMNS; c++)
             APP_TRY(bench_read(l->machine->ctx, l->dweight, l->sums,
                                row * l->in + sampled(l->in, c, COLUMNS), 1, &got[c]));
-        keep(error, bench_error(got, expected, COLUMNS));
+        keep(error, bench_error(got, expected, COLUMNS, 0));
         APP_TRY(bench_read(l->machine->ctx, l->dbias, l->sums, row, 1, &got_dbias));
         /* db may cancel to nearly nothing: measure it by the size of what it sums */
         keep(error, fabs(got_dbias - dbias) / sqrt((double)l->rows));

@@ -21,8 +21,9 @@ typedef int (*bench_work)(void *self);
 int bench_open(tutti_backend backend, int device, int repeats, bench_machine *machine);
 void bench_close(bench_machine *machine);
 
-/* What work is compared with: a copy that reads bytes / 2 and writes as many, on a GPU the faster of cudaMemcpyAsync and
- * a plain kernel; or the bare products of a linear layer, y alone or dx and dW. */
+/* What work is compared with: a copy that reads bytes / 2 and writes as many, on a GPU the
+ * faster of cudaMemcpyAsync and a plain kernel; or the bare products of a linear layer, y alone
+ * or dx and dW. */
 typedef struct bench_reference {
     int product;
     size_t bytes;
@@ -31,8 +32,9 @@ typedef struct bench_reference {
     int backward;
 } bench_reference;
 
-/* Median times of `repeats` runs of the work and of its reference, in turn, so that both see the same clocks; in seconds.
- * On a GPU: replays of captured graphs, 256 MiB overwritten before each.  The host has no bare products: 0. */
+/* Median times of `repeats` runs of the work and of its reference, in turn, so that both see the
+ * same clocks; in seconds. On a GPU: replays of captured graphs, 256 MiB overwritten before
+ * each.  The host has no bare products: 0. */
 int bench_time(bench_machine *machine, bench_work work, void *self,
                const bench_reference *reference, double *seconds, double *reference_seconds);
 

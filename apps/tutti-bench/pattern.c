@@ -96,15 +96,15 @@ int bench_read(tutti_context *ctx, const void *data, tutti_dtype dtype, int64_t 
     return code;
 }
 
-double bench_error(const double *got, const double *expected, int64_t count)
+double bench_error(const double *got, const double *expected, int64_t count, double scale)
 {
-    double largest = 0, worst = 0;
+    double largest = scale, worst = 0;
     for (int64_t i = 0; i < count; i++) {
         double difference = fabs(got[i] - expected[i]);
         if (!(difference <= worst)) worst = isnan(difference) ? INFINITY : difference;
         if (fabs(expected[i]) > largest) largest = fabs(expected[i]);
     }
-    return worst == 0 ? 0 : worst / largest;
+    return largest > 0 ? worst / largest : worst;
 }
 
 double bench_tolerance(tutti_dtype dtype)

@@ -1,5 +1,5 @@
-/* Random inputs that both the device and the reference know: a prime number of values, repeated as often as a tensor
- * needs.  And what every case does with memory. */
+/* Random inputs that both the device and the reference know: a prime number of values, repeated
+ * as often as a tensor needs.  And what every case does with memory. */
 #ifndef TUTTI_BENCH_PATTERN_H
 #define TUTTI_BENCH_PATTERN_H
 
@@ -39,8 +39,9 @@ void bench_memory_free(bench_memory *memory);
 int bench_read(tutti_context *ctx, const void *data, tutti_dtype dtype, int64_t first,
                int64_t count, double *values);
 
-/* The largest difference over the largest expected value; infinite for a NaN. */
-double bench_error(const double *got, const double *expected, int64_t count);
+/* The largest difference over the largest expected value, or over scale where that is larger (for
+ * results that may cancel); infinite for a NaN. */
+double bench_error(const double *got, const double *expected, int64_t count, double scale);
 /* What bench_error may be for results of a type. */
 double bench_tolerance(tutti_dtype dtype);
 

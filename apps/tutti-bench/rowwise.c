@@ -73,7 +73,7 @@ static int check_norm_forward(rowwise *w, double *error)
         for (int64_t i = 0; i < w->cols; i++)
             expected[i] = (x[i] - mean) * rstd * gamma[i] + (w->centered ? beta[i] : 0);
         APP_TRY(bench_read(w->machine->ctx, w->y, w->dtype, first, w->cols, got));
-        keep(error, bench_error(got, expected, w->cols));
+        keep(error, bench_error(got, expected, w->cols, 0));
     }
     return APP_OK;
 }
@@ -98,10 +98,11 @@ static int check_norm_backward(rowwise *w, double *error)
         }
         if (next == SAMPLED || row != sampled(w->rows, next)) continue;
         while (next < SAMPLED && row == sampled(w->rows, next)) next++;
-        double g_sum = 0, gn_sum = 0;
+        double g_sum = 0, gn_sum = 0, scale = 0;
         for (int64_t i = 0; i < w->cols; i++) {
             double g = dy[i] * gamma[i];
             g_sum += g;
+            scale = fmax(scale, fabs(rstd * g));
             gn_sum += g * (x[i] - mean) * rstd;
         }
         g_sum = w->centered ? g_sum / (double)w->cols : 0;
@@ -109,13 +110,13 @@ static int check_norm_backward(rowwise *w, double *error)
         for (int64_t i = 0; i < w->cols; i++)
             expected[i] = rstd * (dy[i] * gamma[i] - g_sum - (x[i] - mean) * rstd * gn_sum);
         APP_TRY(bench_read(w->machine->ctx, w->dx, w->dtype, first, w->cols, got));
-        keep(error, bench_error(got, expected, w->cols));
+        keep(error, bench_error(got, expected, w->cols, scale));
     }
     for (int which = 0; which < (w->centered ? 2 : 1); which++) {
         for (int s = 0; s < SAMPLED; s++)
             APP_TRY(bench_read(w->machine->ctx, which ? w->dbeta : w->dgamma, w->sums,
                                sampled(w->cols, s), 1, &value[s]));
-        keep(error, bench_error(value, which ? dbeta : dgamma, SAMPLED));
+        keep(error, bench_error(value, which ? dbeta : dgamma, SAMPLED, 0));
     }
     return APP_OK;
 }
@@ -146,7 +147,7 @@ static int check_softmax(rowwise *w, bool backward, double *error)
         for (int64_t i = 0; i < w->cols; i++) expected[i] = backward ? p[i] * (dy[i] - dot) : p[i];
         APP_TRY(
             bench_read(w->machine->ctx, backward ? w->dx : w->y, w->dtype, first, w->cols, got));
-        keep(error, bench_error(got, expected, w->cols));
+        keep(error, bench_error(got, expected, w->cols, 0));
     }
     return APP_OK;
 }
@@ -165,12 +166,12 @@ static int check_cross_entropy(rowwise *w, double *error)
         bench_pattern_read(&w->patterns[X], first, w->cols, x);
         double expected_loss = softmax_row(x, w->cols, p) - x[label], loss;
         APP_TRY(bench_read(w->machine->ctx, w->loss, w->sums, row, 1, &loss));
-        keep(error, bench_error(&loss, &expected_loss, 1));
+        keep(error, bench_error(&loss, &expected_loss, 1, 0));
         APP_TRY(bench_read(w->machine->ctx, w->dx, w->dtype, first, w->cols, got));
         double expected_label = p[label] - 1;
-        keep(error, bench_error(&got[label], &expected_label, 1));
+        keep(error, bench_error(&got[label], &expected_label, 1, 0));
         got[label] = p[label]; /* the others are far smaller: on their own */
-        keep(error, bench_error(got, p, w->cols));
+        keep(error, bench_error(got, p, w->cols, 0));
     }
     double *losses = malloc((size_t)w->rows * sizeof *losses), sum = 0, got_sum;
     if (!losses) return app_fail(APP_FAILED, "no memory for %lld losses", (long long)w->rows);
@@ -179,7 +180,7 @@ static int check_cross_entropy(rowwise *w, double *error)
     free(losses);
     APP_TRY(code);
     APP_TRY(bench_read(w->machine->ctx, w->loss_sum, TUTTI_F64, 0, 1, &got_sum));
-    keep(error, bench_error(&got_sum, &sum, 1));
+    keep(error, bench_error(&got_sum, &sum, 1, 0));
     return APP_OK;
 }
 

@@ -1,19 +1,23 @@
 /* FusedLinear on the GPU: cuBLASLt products, and elementwise passes of our own round them.
  *
- * Forward reads x and W, writes y: 2 rows in out operations.  The bias rides in the product's epilogue, and so does
- * relu where a trial at planning shows that NaN stays NaN.  The other activations are a second pass over y (2 rows out e
- * bytes): cuBLASLt's GELU epilogue is no faster than that, and for the rest it has none.
+ * Forward reads x and W, writes y: 2 rows in out operations.  The bias (but f64's) rides in the
+ * product's epilogue, and so does relu where a trial at planning shows that NaN stays NaN.  The
+ * other activations are a second pass over y (2 rows out e bytes): cuBLASLt's GELU epilogue,
+ * keeping z, is no faster than that, and for the rest it has none.
  *
- * Backward is one pass (dy, and z or y) -> dz that also sums db's columns (3 rows out e bytes), then two plain
- * products, dx = dz W and dW = dz^T x.  With activation none dz is dy and the pass only sums.  db is summed in two
- * steps of fixed order: each block sums a run of rows in f32 (f64 for f64), then one kernel adds the blocks.
+ * Backward is one pass (dy, and z or y) -> dz that also sums db's columns (3 rows out e bytes),
+ * then two plain products, dx = dz W and dW = dz^T x.  With activation none dz is dy and the
+ * pass only sums.  db is summed in two steps of fixed order: each block sums a run of rows in
+ * f32 (f64 for f64), then one kernel adds the blocks.
  *
- * cuBLASLt thinks in columns: a row-major [r, c] matrix with row stride s is its c x r matrix with leading
- * dimension s.  All products are therefore written transposed: y^T = W x^T, dx^T = W^T dz^T, dW^T = x^T dz.
+ * cuBLASLt thinks in columns: a row-major [r, c] matrix with row stride s is its c x r matrix
+ * with leading dimension s.  All products are therefore written transposed:
+ * y^T = W x^T, dx^T = W^T dz^T, dW^T = x^T dz.
  *
- * Algorithms are chosen when a shape is planned, among those that sum in a fixed order, so the bits of a product depend
- * on the shape only.  Each product has two: one for operands aligned as a contiguous tensor is, and one for any address and
- * stride.  Descriptors live on the stack, a call searches and allocates nothing. */
+ * Algorithms are chosen when a shape is planned, among those that sum in a fixed order, so the
+ * bits of a product depend on the shape only.  Each product has two: one for operands aligned as
+ * a contiguous tensor is, and one for any address and stride.  Descriptors live on the stack, a
+ * call searches and allocates nothing. */
 #include <cublasLt.h>
 
 #include <cstdlib>
@@ -56,7 +60,8 @@ __device__ __forceinline__ uint32_t pair(float low, float high, __nv_bfloat16)
     __nv_bfloat162 both = __floats2bfloat162_rn(low, high);
     return *(uint32_t *)&both;
 }
-/* Stores 16 bytes by an intrinsic: a plain store next to an elementwise one is split up by the compiler. */
+/* Stores 16 bytes by an intrinsic: a plain store next to an elementwise one is split up by the
+ * compiler. */
 template<class T>
 __device__ __forceinline__ void store_pack(T *at, const real_of<T> (&values)[width_of<T>])
 {
@@ -71,8 +76,8 @@ __device__ __forceinline__ void store_pack(T *at, const real_of<T> (&values)[wid
     __stwb((uint4 *)at, raw);
 }
 
-/* Elementary functions: f32 and f64 from the CUDA library, the 16-bit types with the hardware's approximations
- * (2^-21 and better, far below their rounding). */
+/* Elementary functions: f32 and f64 from the CUDA library, the 16-bit types with the hardware's
+ * approximations (2^-21 and better, far below their rounding). */
 template<class T>
 struct maths {
     typedef float real;
@@ -84,8 +89,9 @@ struct maths {
         asm("sqrt.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
         return y;
     }
-    /* exp(-x^2) times a polynomial in t = 1/(1 + 0.4 |x|), fitted to erfc(x) exp(x^2) / t on [0, 11] with a
-     * relative error below 4e-6; so the tail keeps its digits, which 1 + erf would lose. */
+    /* exp(-x^2) times a polynomial in t = 1/(1 + 0.4 |x|), fitted to erfc(x) exp(x^2) / t on
+     * [0, 11] with a relative error below 4e-6; so the tail keeps its digits, which 1 + erf would
+     * lose. */
     static __device__ real complement(real x)
     {
         real t = __fdividef(1.0f, fmaf(0.4f, fabsf(x), 1.0f));
@@ -117,7 +123,8 @@ struct maths<double> {
     static __device__ real complement(real x) { return erfc(x); }
 };
 
-/* gelu(z) = z sigmoid(2u), u = sqrt(2/pi) (z + 0.044715 z^3): the tanh form rewritten without its cancellation. */
+/* gelu(z) = z sigmoid(2u), u = sqrt(2/pi) (z + 0.044715 z^3): the tanh form rewritten without
+ * its cancellation. */
 constexpr double gelu_linear = 1.5957691216057307117597842397375; /* 2 sqrt(2/pi) */
 constexpr double gelu_cubic = 0.044715 * gelu_linear;
 constexpr double sqrt_half = 0.70710678118654752440084436210485;
@@ -154,8 +161,8 @@ __device__ __forceinline__ void sigmoid(real_of<T> x, real_of<T> &s, real_of<T> 
     s = x < 0 ? e * r : r;
 }
 
-/* act'(z), from y where y determines it and from z otherwise.  At infinite z the smooth ones give what the formula
- * gives, NaN; at finite z no overflow of an intermediate result shows. */
+/* act'(z), from y where y determines it and from z otherwise.  At infinite z the smooth ones
+ * give what the formula gives, NaN; at finite z no overflow of an intermediate result shows. */
 template<class T, tutti_activation act>
 __device__ real_of<T> slope_at(real_of<T> v, real_of<T> slope)
 {
@@ -186,7 +193,8 @@ __device__ real_of<T> slope_at(real_of<T> v, real_of<T> slope)
 constexpr int threads = 256;
 constexpr int vectors = 4; /* loads in flight a thread, 16 bytes each */
 
-/* y = act(z).  y may be z.  16-byte accesses where `wide` (both aligned), otherwise element by element. */
+/* y = act(z).  y may be z.  16-byte accesses where `wide` (both aligned), otherwise element by
+ * element. */
 template<class T, tutti_activation act, bool wide>
 __global__ void __launch_bounds__(threads)
     activation_kernel(int64_t rows, int64_t cols, const T *z, int64_t z_stride, T *y,
@@ -225,11 +233,13 @@ constexpr int lanes = 32; /* threads side by side along a row */
 constexpr int strips = threads / lanes;
 constexpr int in_flight = 2; /* rows that a thread has loaded at once */
 
-/* dz = dy act'(v), and each block's column sums of dz over its run of rows to partial[blockIdx.y][cols].  v is y or z
- * (see slope_at), unused for activation none; dz and partial may each be NULL.
- * A block sees lanes * width columns.  Strip s of it takes rows s, s + strips, … of the run, and the strips' sums are
- * added in order: wide or not, every column is summed in the same order.
- * Four blocks of two rows in flight on a multiprocessor keep the memory busier than two blocks of four. */
+/* dz = dy act'(v), and each block's column sums of dz over its run of rows to
+ * partial[blockIdx.y][cols].  v is y or z (see slope_at), unused for activation none; dz and
+ * partial may each be NULL.
+ * A block sees lanes * width columns.  Strip s of it takes rows s, s + strips, … of the run, and
+ * the strips' sums are added in order: wide or not, every column is summed in the same order.
+ * Four blocks of two rows in flight on a multiprocessor keep the memory busier than two blocks
+ * of four. */
 template<class T, tutti_activation act, bool wide>
 __global__ void __launch_bounds__(threads, 4)
     dz_kernel(int64_t rows, int64_t cols, int64_t run, const T *dy, int64_t dy_stride, const T *v,
@@ -238,7 +248,8 @@ __global__ void __launch_bounds__(threads, 4)
     typedef real_of<T> real;
     constexpr int width = width_of<T>;
     constexpr bool reads_v = act != TUTTI_ACT_NONE;
-    /* a thread's columns: neighbours when wide, a warp apart otherwise, so that either way a warp reads whole lines */
+    /* a thread's columns: neighbours when wide, a warp apart otherwise, so that either way a
+     * warp reads whole lines */
     constexpr int apart = wide ? 1 : lanes;
     int lane = wide ? int(threadIdx.x) * width : int(threadIdx.x);
     int64_t first = int64_t(blockIdx.x) * (lanes * width) + lane;
@@ -312,8 +323,8 @@ __global__ void __launch_bounds__(threads, 4)
     }
 }
 
-/* sum[c] (+)= partial[0][c] + partial[1][c] + …: strip s of a block adds rows s, s + strips, …, then the strips are
- * added in order. */
+/* sum[c] (+)= partial[0][c] + partial[1][c] + …: strip s of a block adds rows s, s + strips, …,
+ * then the strips are added in order. */
 template<class R>
 __global__ void __launch_bounds__(threads)
     dbias_finish_kernel(int64_t count, int64_t cols, const R *partial, R *sum, bool accumulate)
@@ -425,8 +436,9 @@ static tutti_status apply_activation(cudaStream_t stream, const tutti__linear_sh
     return TUTTI_OK;
 }
 
-/* How many rows a block of dz_kernel sums: at least 4 a thread, and about 1024 blocks, two waves or more on any GPU of
- * today.  A function of the shape only, so that the order of the sum is too. */
+/* How many rows a block of dz_kernel sums: at least 4 a thread, and about 1024 blocks, two waves
+ * or more on any GPU of today.  A function of the shape only, so that the order of the sum is
+ * too. */
 static int64_t rows_per_run(const tutti__linear_shape *shape)
 {
     int64_t tile = lanes * (16 / (int64_t)tutti_dtype_size(shape->dtype));
@@ -437,7 +449,8 @@ static int64_t rows_per_run(const tutti__linear_shape *shape)
     return div_up(div_up(shape->rows, runs), strips) * strips;
 }
 
-/* dz = dy act'(v) and dbias from it; dz and dbias may each be absent.  partial: rows / rows_per_run rows of sums. */
+/* dz = dy act'(v) and dbias from it; dz and dbias may each be absent.  partial: rows /
+ * rows_per_run rows of sums. */
 static tutti_status compute_dz(cudaStream_t stream, const tutti__linear_args *args,
                                const tutti__matrix *v, const tutti__matrix *dz, void *partial)
 {
@@ -485,7 +498,8 @@ static tutti_status fill_with_bias(cudaStream_t stream, const tutti__linear_args
     return TUTTI_OK;
 }
 
-/* Loads the kernels that calls of this shape will launch: loading is not allowed to wait for a capture. */
+/* Loads the kernels that calls of this shape will launch: loading is not allowed to wait for a
+ * capture. */
 static tutti_status load_kernels(const tutti__linear_shape *shape)
 {
     return tutti__cuda_dispatch(shape->dtype, [&](auto type) {
@@ -511,8 +525,8 @@ static tutti_status load_kernels(const tutti__linear_shape *shape)
 
 enum { FORWARD_BIAS, FORWARD, DGRAD, WGRAD, PRODUCTS };
 
-/* What the algorithm of a product may count on: AS_PLANNED, pointers of 16 bytes and strides aligned at least as in
- * the plan; ANY, elements. */
+/* What the algorithm of a product may count on: AS_PLANNED, pointers of 16 bytes and strides
+ * aligned at least as in the plan; ANY, elements. */
 enum { AS_PLANNED, ANY, ALIGNMENTS };
 
 /* d = op(a) op(b) in cuBLASLt's column-major view: d is [m, n], op(a) [m, k], op(b) [k, n]. */
@@ -599,7 +613,8 @@ static tutti_status choose(cublasLtHandle_t handle, product *p, int alignment, b
     TUTTI_TRY(describe(p, &o, relu, &d));
     cublasLtMatmulPreferenceOpaque_t preference;
     TRY_CUBLAS(cublasLtMatmulPreferenceInit(&preference));
-    /* split sums only by way of the workspace, added in a second step: their order does not depend on timing */
+    /* split sums only by way of the workspace, added in a second step: their order does not
+     * depend on timing */
     uint32_t scheme = CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
     uint32_t in = alignment == ANY ? (uint32_t)type_size(p->type) : 16;
     uint32_t out = alignment == ANY ? (uint32_t)type_size(p->d_type) : 16;
@@ -653,7 +668,8 @@ static cublasStatus_t run(tutti_context *ctx, const product *p, int alignment, c
                           tutti__cuda_stream(ctx));
 }
 
-/* A small product of NaN and 0 with the chosen algorithm.  *keeps: it ran, and every result is NaN. */
+/* A small product of NaN and 0 with the chosen algorithm.  *keeps: it ran, and every result is
+ * NaN. */
 static tutti_status keeps_nan(tutti_context *ctx, const product *p, int alignment, char *scratch,
                               bool *keeps)
 {
@@ -694,7 +710,8 @@ static tutti_status keeps_nan(tutti_context *ctx, const product *p, int alignmen
     return status;
 }
 
-/* With relu: an algorithm whose epilogue does the activation, if there is one that lets NaN through (some return 0). */
+/* With relu: an algorithm whose epilogue does the activation, if there is one that lets NaN
+ * through (some return 0). */
 static tutti_status choose_checked(tutti_context *ctx, product *p, int alignment, bool relu,
                                    char *scratch)
 {
@@ -826,8 +843,12 @@ extern "C" tutti_status tutti__cuda_linear_plan(tutti_context *ctx,
             p->lda = shape->in, p->ldb = shape->in, p->ldd = shape->out;
             p->bias = i == FORWARD_BIAS;
         }
-        if (rows == 0 || (p->bias && !shape->has_bias)) continue;
-        bool relu = shape->activation == TUTTI_ACT_RELU && (i == FORWARD || i == FORWARD_BIAS);
+        /* f64 goes without epilogues: with the bias in it a product ran at half speed (29 of 57
+         * TFLOP/s at 4096, 1024, 1024 on an H200) */
+        bool epilogues = shape->dtype != TUTTI_F64;
+        if (rows == 0 || (p->bias && !(shape->has_bias && epilogues))) continue;
+        bool relu =
+            shape->activation == TUTTI_ACT_RELU && epilogues && (i == FORWARD || i == FORWARD_BIAS);
         for (int alignment = 0; alignment < ALIGNMENTS; alignment++) {
             tutti_status status = choose_checked(ctx, p, alignment, relu, (char *)scratch);
             if (status != TUTTI_OK) {
