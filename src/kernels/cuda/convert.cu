@@ -26,8 +26,8 @@ tutti_status tutti__cuda_convert(tutti_context *ctx, void *dst, tutti_dtype dst_
 {
     TUTTI_TRY(tutti__cuda_use(ctx->device, "convert"));
     if (count == 0) return TUTTI_OK;
-    bool dst_aligned = row_param_even(dst, dst_dtype, CONVERT_WIDTH, CONVERT_WIDTH);
-    bool src_aligned = row_param_even(src, src_dtype, CONVERT_WIDTH, CONVERT_WIDTH);
+    bool dst_aligned = row_param_even(dst, dst_dtype, CONVERT_WIDTH);
+    bool src_aligned = row_param_even(src, src_dtype, CONVERT_WIDTH);
     bool wide = tutti__accumulate_dtype(dst_dtype, src_dtype) == TUTTI_F64;
     return row_launch("convert", wide ? convert_kernel<double> : convert_kernel<float>,
                       row_grid(count, (int64_t)CONVERT_THREADS * CONVERT_WIDTH, 1), CONVERT_THREADS,

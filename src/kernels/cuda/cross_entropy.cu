@@ -70,7 +70,7 @@ __device__ __forceinline__ void entropy_rows(const entropy_call &call, Team &tea
     for (int r = 0; r < ROWS; r++) {
         const T *x =
             (const T *)args.logits.data + (r < rows ? first_row + r : 0) * args.logits.stride;
-        load_row<T>(raw[r], x, place, count[r], call.x_even);
+        load_row<T>(raw[r], x, place, count[r]);
         own[r] = count[r] > 0 ? widen<float>(x[label[r]]) : 0.0f;
     }
     /* dlogits may be the logits: nobody writes before everybody has read its own logit */
@@ -84,10 +84,8 @@ __device__ __forceinline__ void entropy_rows(const entropy_call &call, Team &tea
         for (int k = 0; k < VECS; k++) {
             float v[N];
             vector::unpack(raw[r][k], v);
-            int left = count[r] - place.column<T>(k);
-#pragma unroll
-            for (int i = 0; i < N; i++)
-                if (i < left) top[r] = fmaxf(top[r], v[i]);
+            for_elements<N>(count[r] - place.column<T>(k),
+                            [&](int i) { top[r] = fmaxf(top[r], v[i]); });
         }
     }
     team.template reduce<row_max>(top);
@@ -99,18 +97,15 @@ __device__ __forceinline__ void entropy_rows(const entropy_call &call, Team &tea
             float v[N];
             hold_packed(raw[r][k]);
             vector::unpack(raw[r][k], v);
-            int left = count[r] - place.column<T>(k);
-#pragma unroll
-            for (int i = 0; i < N; i++)
-                if (i < left) sum[r] += exp_for<T>(v[i] - top[r]);
+            for_elements<N>(count[r] - place.column<T>(k),
+                            [&](int i) { sum[r] += exp_for<T>(v[i] - top[r]); });
         }
     }
     team.template reduce<row_add>(sum);
     float weight = gradient_weight<float>(call);
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
-        if (r >= rows) break;
-        if (leads)
+        if (leads && r < rows)
             finish_row(call, first_row + r, label[r], kind[r], logf(sum[r]) - (own[r] - top[r]));
         if (!args.dlogits.data) continue;
         float inverse = 1.0f / sum[r];
@@ -121,16 +116,25 @@ __device__ __forceinline__ void entropy_rows(const entropy_call &call, Team &tea
             float v[N];
             hold_packed(raw[r][k]);
             vector::unpack(raw[r][k], v);
-            int at_label = label[r] - col;
+            if (kind[r] == ENTROPY_COUNTS) {
 #pragma unroll
-            for (int i = 0; i < N; i++) {
-                float share = exp_for<T>(v[i] - top[r]) * inverse;
-                v[i] = (i == at_label ? share - 1.0f : share) * weight;
-                if (kind[r] != ENTROPY_COUNTS) v[i] = other;
+                for (int i = 0; i < N; i++) v[i] = exp_for<T>(v[i] - top[r]) * inverse;
+                int at_label = label[r] - col;
+                if (at_label >= 0 && at_label < N) {
+#pragma unroll
+                    for (int i = 0; i < N; i++)
+                        if (i == at_label) v[i] -= 1.0f;
+                }
+#pragma unroll
+                for (int i = 0; i < N; i++) v[i] *= weight;
+            } else {
+#pragma unroll
+                for (int i = 0; i < N; i++) v[i] = other;
             }
-            store_vector((T *)args.dlogits.data + (first_row + r) * args.dlogits.stride, col,
-                         vector::pack(v), cols, call.dx_even);
+            raw[r][k] = vector::pack(v);
         }
+        store_row((T *)args.dlogits.data + (r < rows ? first_row + r : 0) * args.dlogits.stride,
+                  raw[r], place, r < rows ? cols : 0);
     }
 }
 
@@ -146,17 +150,19 @@ __global__ void __launch_bounds__(ROW_WARP_THREADS, 5)
          base += stride) {
         int64_t first_row = base + (int64_t)group * ROWS, left = call.args.rows - first_row;
         int rows = left <= 0 ? 0 : left < ROWS ? (int)left : ROWS;
-        entropy_rows<T, VECS, ROWS>(call, team, first_row, rows, row_place{lane, lanes}, lane == 0);
+        entropy_rows<T, VECS, ROWS>(call, team, first_row, rows, row_place{lane, lanes, lanes},
+                                    lane == 0);
     }
 }
 
 template<class T, int VECS>
-__global__ void __launch_bounds__(1024) cross_entropy_block_kernel(entropy_call call, int cluster)
+__global__ void __launch_bounds__(ROW_BLOCK_THREADS, VECS == 4 ? 2 : 1)
+    cross_entropy_block_kernel(entropy_call call, int cluster)
 {
     __shared__ block_team_slots<float, 1> slots;
     block_team<float, 1> team(slots, cluster);
     int threads = blockDim.x;
-    row_place place = {team.rank * threads * VECS + (int)threadIdx.x, threads};
+    row_place place = {team.rank * threads * VECS + (int)threadIdx.x, threads, 32};
     for (int64_t row = blockIdx.x / cluster; row < call.args.rows; row += gridDim.x / cluster)
         entropy_rows<T, VECS, 1>(call, team, row, 1, place, team.rank == 0 && threadIdx.x == 0);
 }
@@ -226,12 +232,13 @@ static tutti_status entropy_of(tutti_context *ctx, const entropy_call &call)
     if constexpr (sizeof(T) < 8)
         return row_with_vecs(plan, [&](auto vecs) {
             constexpr int VECS = decltype(vecs)::value;
-            if (plan.kind == ROW_WARP)
-                return row_launch(
-                    what, cross_entropy_warp_kernel<T, VECS>,
-                    row_grid(rows, ROW_WARP_THREADS / plan.lanes * (ROW_WARP_VECS / VECS), 1),
-                    plan.threads, 1, 0, stream, call, plan.lanes);
-            if constexpr (VECS > 1)
+            if constexpr (VECS <= 4)
+                if (plan.kind == ROW_WARP)
+                    return row_launch(
+                        what, cross_entropy_warp_kernel<T, VECS>,
+                        row_grid(rows, ROW_WARP_THREADS / plan.lanes * (ROW_WARP_VECS / VECS), 1),
+                        plan.threads, 1, 0, stream, call, plan.lanes);
+            if constexpr (VECS > 2)
                 return row_launch(what, cross_entropy_block_kernel<T, VECS>,
                                   row_grid(rows, 1, plan.cluster), plan.threads, plan.cluster, 0,
                                   stream, call, plan.cluster);
@@ -259,8 +266,8 @@ tutti_status tutti__cuda_cross_entropy(tutti_context *ctx, const tutti__cross_en
         TUTTI_TRY(tutti__cuda_dispatch(args->logits.dtype, [&](auto type) {
             using T = typename decltype(type)::type;
             constexpr int N = 16 / (int)sizeof(T);
-            call.x_even = row_even(args->logits, args->rows, args->cols, N);
-            call.dx_even = row_even(args->dlogits, args->rows, args->cols, N);
+            call.x_even = row_even(args->logits, args->rows, N);
+            call.dx_even = row_even(args->dlogits, args->rows, N);
             return entropy_of<T>(ctx, call);
         }));
     if (!args->loss_sum) return TUTTI_OK;

@@ -90,25 +90,20 @@ struct access<2> {
     using type = uint16_t;
 };
 
-/* even: all N are there and may be read in whole accesses.  Elements from `count` on read as 0. */
+/* even: may be read in whole accesses where all N are there.  Elements from `count` on read as 0. */
 template<class T, int N, class A>
 __device__ __forceinline__ void load_elements(A (&values)[N], const T *at, int count, bool even)
 {
-    if (even) {
+    if (even && count >= N) {
         constexpr int BYTES = access_bytes(N * (int)sizeof(T)), EACH = BYTES / (int)sizeof(T);
         using word = typename access<BYTES>::type;
-        if (count > 0) {
 #pragma unroll
-            for (int k = 0; k < N / EACH; k++) {
-                word raw = ((const word *)at)[k];
-                T part[EACH];
-                memcpy(part, &raw, sizeof part);
+        for (int k = 0; k < N / EACH; k++) {
+            word raw = ((const word *)at)[k];
+            T part[EACH];
+            memcpy(part, &raw, sizeof part);
 #pragma unroll
-                for (int i = 0; i < EACH; i++) values[k * EACH + i] = widen<A>(part[i]);
-            }
-        } else {
-#pragma unroll
-            for (int i = 0; i < N; i++) values[i] = 0;
+            for (int i = 0; i < EACH; i++) values[k * EACH + i] = widen<A>(part[i]);
         }
     } else {
 #pragma unroll
@@ -119,10 +114,9 @@ __device__ __forceinline__ void load_elements(A (&values)[N], const T *at, int c
 template<class T, int N, class A>
 __device__ __forceinline__ void store_elements(T *at, const A (&values)[N], int count, bool even)
 {
-    if (even) {
+    if (even && count >= N) {
         constexpr int BYTES = access_bytes(N * (int)sizeof(T)), EACH = BYTES / (int)sizeof(T);
         using word = typename access<BYTES>::type;
-        if (count <= 0) return;
 #pragma unroll
         for (int k = 0; k < N / EACH; k++) {
             T part[EACH];
@@ -222,12 +216,27 @@ struct vector16 {
  * values of a row of 16-bit elements would take twice the registers. */
 __device__ __forceinline__ void hold_packed(uint4 &raw)
 {
-    asm("" : "+r"(raw.x), "+r"(raw.y), "+r"(raw.z), "+r"(raw.w));
+    asm volatile("" : "+r"(raw.x), "+r"(raw.y), "+r"(raw.z), "+r"(raw.w));
 }
 
-/* Where a thread's vectors lie in a row: vector k covers N columns from (first + k * step) * N on. */
+/* f(i) for the elements of a vector with `left` columns from its first to the end of the row. */
+template<int N, class F>
+__device__ __forceinline__ void for_elements(int left, F &&f)
+{
+    if (left >= N) {
+#pragma unroll
+        for (int i = 0; i < N; i++) f(i);
+    } else {
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            if (i < left) f(i);
+    }
+}
+
+/* Where a thread's vectors lie in a row: vector k covers N columns from (first + k * step) * N on.  In a warp, `lanes`
+ * neighbouring lanes have neighbouring vectors of one row. */
 struct row_place {
-    int first, step;
+    int first, step, lanes;
     template<class T>
     __device__ __forceinline__ int column(int k) const
     {
@@ -235,43 +244,118 @@ struct row_place {
     }
 };
 
-/* Reads a thread's vectors of a row; columns from `cols` on read as 0.  even: cols is a multiple of a vector and every
- * vector is aligned. */
-template<class T, int VECS>
-__device__ __forceinline__ void load_row(uint4 (&raw)[VECS], const T *row, row_place place,
-                                         int cols, bool even)
+/* Bytes from the 16-byte boundary at or below an address. */
+static __device__ __forceinline__ unsigned skew_of(const void *at)
+{
+    return (unsigned)(uintptr_t)at & 15;
+}
+
+/* Bytes `skew` to skew + 15 of the 32 bytes a, b. */
+static __device__ __forceinline__ uint4 bytes_from(const uint4 &a, const uint4 &b, unsigned skew)
+{
+    uint32_t w[8] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
+#pragma unroll
+    for (int i = 0; i < 6; i++) w[i] = skew & 8 ? w[i + 2] : w[i];
+#pragma unroll
+    for (int i = 0; i < 5; i++) w[i] = skew & 4 ? w[i + 1] : w[i];
+    unsigned bits = skew % 4 * 8;
+    return make_uint4(__funnelshift_r(w[0], w[1], bits), __funnelshift_r(w[1], w[2], bits),
+                      __funnelshift_r(w[2], w[3], bits), __funnelshift_r(w[3], w[4], bits));
+}
+
+/* The first `count` elements of a vector, one by one; the others are 0. */
+template<class T>
+__device__ __forceinline__ uint4 gather(const T *at, int count)
 {
     constexpr int N = vector16<T>::N;
-    if (even) {
+    T part[N];
+#pragma unroll
+    for (int i = 0; i < N; i++) part[i] = i < count ? at[i] : T(0.0f);
+    uint4 raw;
+    memcpy(&raw, part, sizeof raw);
+    return raw;
+}
+
+/* Reads a thread's vectors of a row; columns from `cols` on read as 0.  Where the row does not begin on a 16-byte
+ * boundary, a vector is cut out of the two aligned words that it lies in; the ends of the row, whose words
+ * reach beyond it, are read element by element. */
+template<class T, int VECS>
+__device__ __forceinline__ void load_row(uint4 (&raw)[VECS], const T *row, row_place place,
+                                         int cols)
+{
+    constexpr int N = vector16<T>::N;
+    unsigned skew = skew_of(row);
+    int past = skew == 0 ? N : 2 * N; /* columns that the words of a vector may reach */
+    const uint4 *words = (const uint4 *)((const char *)row - skew);
+#pragma unroll
+    for (int k = 0; k < VECS; k++) {
+        bool inside = place.column<T>(k) + past <= cols && (skew == 0 || place.first + k > 0);
+        raw[k] = inside ? words[place.first + k * place.step] : make_uint4(0, 0, 0, 0);
+    }
+    if (skew != 0) {
 #pragma unroll
         for (int k = 0; k < VECS; k++) {
-            int col = place.column<T>(k);
-            raw[k] = col < cols ? *(const uint4 *)(row + col) : make_uint4(0, 0, 0, 0);
+            bool inside = place.column<T>(k) + past <= cols;
+            uint4 next = inside ? words[place.first + k * place.step + 1] : make_uint4(0, 0, 0, 0);
+            raw[k] = bytes_from(raw[k], next, skew);
         }
-    } else {
+    }
+    if (skew == 0 && cols % N == 0) return;
 #pragma unroll
-        for (int k = 0; k < VECS; k++) {
-            int col = place.column<T>(k);
-            T part[N];
-#pragma unroll
-            for (int i = 0; i < N; i++) part[i] = col + i < cols ? row[col + i] : T(0.0f);
-            memcpy(&raw[k], part, sizeof part);
-        }
+    for (int k = 0; k < VECS; k++) {
+        int col = place.column<T>(k);
+        bool inside = col + past <= cols && (skew == 0 || place.first + k > 0);
+        if (!inside && col < cols) raw[k] = gather(row + col, cols - col);
     }
 }
 
-template<class T>
-__device__ __forceinline__ void store_vector(T *row, int col, const uint4 &raw, int cols, bool even)
+/* Writes a thread's vectors of a row.  Called by whole warps; a lane without a row says cols = 0.  Where the row does not
+ * begin on a 16-byte boundary, each lane writes the aligned word that holds the end of its left neighbour's
+ * vector and the beginning of its own. */
+template<class T, int VECS>
+__device__ __forceinline__ void store_row(T *row, const uint4 (&raw)[VECS], row_place place,
+                                          int cols)
 {
     constexpr int N = vector16<T>::N;
-    if (even) {
-        if (col < cols) *(uint4 *)(row + col) = raw;
-    } else {
+    unsigned skew = skew_of(row);
+    if (!__any_sync(0xffffffffu, skew != 0 || cols % N != 0)) {
+#pragma unroll
+        for (int k = 0; k < VECS; k++) {
+            int col = place.column<T>(k);
+            if (col < cols) *(uint4 *)(row + col) = raw[k];
+        }
+        return;
+    }
+    int lane = threadIdx.x % place.lanes;
+    int held =
+        (int)(skew / sizeof(T)); /* elements of a vector that lie in the next vector's word */
+#pragma unroll
+    for (int k = 0; k < VECS; k++) {
+        uint4 left;
+        left.x = __shfl_up_sync(0xffffffffu, raw[k].x, 1);
+        left.y = __shfl_up_sync(0xffffffffu, raw[k].y, 1);
+        left.z = __shfl_up_sync(0xffffffffu, raw[k].z, 1);
+        left.w = __shfl_up_sync(0xffffffffu, raw[k].w, 1);
+        int col = place.column<T>(k);
+        if (col >= cols) continue;
+        int from = 0, to = cols - col < N ? cols - col : N; /* to be written one by one */
+        if (skew == 0) {
+            if (to == N) {
+                *(uint4 *)(row + col) = raw[k];
+                continue;
+            }
+        } else {
+            if (lane > 0 && to == N) {
+                *(uint4 *)(row + col - held) = bytes_from(left, raw[k], 16 - skew);
+                from = N - held;
+            }
+            if (lane < place.lanes - 1 && col + 2 * N <= cols) to = N - held;
+        }
         T part[N];
-        memcpy(part, &raw, sizeof part);
+        memcpy(part, &raw[k], sizeof part);
 #pragma unroll
         for (int i = 0; i < N; i++)
-            if (col + i < cols) row[col + i] = part[i];
+            if (i >= from && i < to) row[col + i] = part[i];
     }
 }
 

@@ -38,6 +38,7 @@ struct backward_scratch {
 
 struct norm_backward_even {
     bool x, dy, dsum, dx, gamma;
+    float inverse_cols;
 };
 
 /* A thread's share of a parameter and of its gradients. */
@@ -71,19 +72,22 @@ struct row_pair {
     uint4 x[VECS], dy[VECS];
     float mean, rstd;
 
-    __device__ __forceinline__ void load(const tutti__norm_backward_args &args,
-                                         const norm_backward_even &even, int64_t row,
+    __device__ __forceinline__ void load(const tutti__norm_backward_args &args, int64_t row,
                                          row_place place)
     {
         bool there = row < args.rows;
         int cols = there ? (int)args.cols : 0;
         if (!there) row = 0;
-        load_row<T>(x, (const T *)args.x.data + row * args.x.stride, place, cols, even.x);
-        load_row<T>(dy, (const T *)args.dy.data + row * args.dy.stride, place, cols, even.dy);
+        load_row<T>(x, (const T *)args.x.data + row * args.x.stride, place, cols);
+        load_row<T>(dy, (const T *)args.dy.data + row * args.dy.stride, place, cols);
         mean = there && args.centered ? ((const float *)args.mean)[row] : 0.0f;
         rstd = there ? ((const float *)args.rstd)[row] : 0.0f;
     }
 };
+
+/* f32 has as many bytes on their way without the next row, and no registers left for it. */
+template<class T>
+constexpr bool PREFETCH = sizeof(T) == 2;
 
 template<class T, int VECS, bool CENTERED, class Team>
 __device__ __forceinline__ void
@@ -116,12 +120,15 @@ norm_backward_row(const tutti__norm_backward_args &args, const norm_backward_eve
     }
     if (!args.dx.data) return;
     team.template reduce<row_add>(sums);
-    if (row >= args.rows) return;
-    float mean_gn = sums[0] / (float)cols;
-    float mean_g = CENTERED ? sums[CENTERED ? 1 : 0] / (float)cols : 0.0f;
+    int there = row < args.rows ? cols : 0;
+    if (!there) row = 0;
+    float mean_gn = sums[0] * even.inverse_cols;
+    float mean_g = CENTERED ? sums[CENTERED ? 1 : 0] * even.inverse_cols : 0.0f;
+    uint4 dsum[VECS];
+    if (args.dsum.data)
+        load_row<T>(dsum, (const T *)args.dsum.data + row * args.dsum.stride, place, there);
 #pragma unroll
     for (int k = 0; k < VECS; k++) {
-        int col = place.column<T>(k);
         float x[N], dy[N];
         hold_packed(pair.x[k]);
         hold_packed(pair.dy[k]);
@@ -133,14 +140,13 @@ norm_backward_row(const tutti__norm_backward_args &args, const norm_backward_eve
             dy[i] = rstd * (g - mean_g - n * mean_gn);
         }
         if (args.dsum.data) {
-            load_elements(x, (const T *)args.dsum.data + row * args.dsum.stride + col, cols - col,
-                          even.dsum);
+            vector::unpack(dsum[k], x);
 #pragma unroll
             for (int i = 0; i < N; i++) dy[i] += x[i];
         }
-        store_vector((T *)args.dx.data + row * args.dx.stride, col, vector::pack(dy), cols,
-                     even.dx);
+        pair.dy[k] = vector::pack(dy);
     }
+    store_row((T *)args.dx.data + row * args.dx.stride, pair.dy, place, there);
 }
 
 /* Elements a thread and row: 8 or 16. */
@@ -153,7 +159,7 @@ __global__ void __launch_bounds__(WARP_THREADS, ELEMENTS == 8 ? 3 : 2)
     __shared__ float merged[WARPS][32 * ELEMENTS];
     lane_team team = {lanes};
     int lane = threadIdx.x % lanes, group = threadIdx.x / lanes, groups = WARP_THREADS / lanes;
-    row_place place = {lane, lanes};
+    row_place place = {lane, lanes, lanes};
     int cols = (int)args.cols;
 
     param_share<T, VECS> share;
@@ -161,12 +167,16 @@ __global__ void __launch_bounds__(WARP_THREADS, ELEMENTS == 8 ? 3 : 2)
     int64_t stride = (int64_t)gridDim.x * groups;
     int64_t base = (int64_t)blockIdx.x * groups;
     row_pair<T, VECS> pair, next;
-    pair.load(args, even, base + group, place);
+    if (PREFETCH<T>) next.load(args, base + group, place);
     /* whole warps go round together: a group past the end has zeros but takes part in the shuffles */
     for (; base < args.rows; base += stride) {
-        next.load(args, even, base + stride + group, place);
+        if (PREFETCH<T>) {
+            pair = next;
+            next.load(args, base + stride + group, place);
+        } else {
+            pair.load(args, base + group, place);
+        }
         norm_backward_row<T, VECS, CENTERED>(args, even, team, base + group, place, pair, share);
-        pair = next;
     }
 
     /* groups of a warp, then warps of the block */
@@ -206,19 +216,23 @@ __global__ void __launch_bounds__(512, ELEMENTS == 8 ? 2 : 1)
     __shared__ block_team_slots<float, VALUES> slots;
     block_team<float, VALUES> team(slots, cluster);
     int threads = blockDim.x, cols = (int)args.cols;
-    row_place place = {team.rank * threads * VECS + (int)threadIdx.x, threads};
+    row_place place = {team.rank * threads * VECS + (int)threadIdx.x, threads, 32};
 
     param_share<T, VECS> share;
     share.begin(args, place, even.gamma);
     int64_t partial_row = blockIdx.x / cluster, stride = gridDim.x / cluster;
     int64_t row = partial_row;
     row_pair<T, VECS> pair, next;
-    pair.load(args, even, row, place);
+    if (PREFETCH<T>) next.load(args, row, place);
     team.begin();
     for (; row < args.rows; row += stride) {
-        next.load(args, even, row + stride, place);
+        if (PREFETCH<T>) {
+            pair = next;
+            next.load(args, row + stride, place);
+        } else {
+            pair.load(args, row, place);
+        }
         norm_backward_row<T, VECS, CENTERED>(args, even, team, row, place, pair, share);
-        pair = next;
     }
 #pragma unroll
     for (int k = 0; k < VECS; k++) {
@@ -413,10 +427,13 @@ static backward_plan plan_backward(const tutti_context *ctx, const tutti__norm_b
 
 static norm_backward_even find_even(const tutti__norm_backward_args *args, int width)
 {
-    int64_t rows = args->rows, cols = args->cols;
-    return {row_even(args->x, rows, cols, width), row_even(args->dy, rows, cols, width),
-            row_even(args->dsum, rows, cols, width), row_even(args->dx, rows, cols, width),
-            row_param_even(args->gamma, args->param_dtype, cols, width)};
+    int64_t rows = args->rows;
+    return {row_even(args->x, rows, width),
+            row_even(args->dy, rows, width),
+            row_even(args->dsum, rows, width),
+            row_even(args->dx, rows, width),
+            row_param_even(args->gamma, args->param_dtype, width),
+            (float)(1.0 / (double)args->cols)};
 }
 
 template<class T, int ELEMENTS, bool CENTERED>

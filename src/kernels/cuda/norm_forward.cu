@@ -10,6 +10,7 @@
 
 struct norm_forward_even {
     bool x, residual, sum, y, gamma, beta;
+    float inverse_cols;
 };
 
 /* ROWS rows at once, each shared out over a team. */
@@ -25,20 +26,15 @@ norm_forward_rows(const tutti__norm_forward_args &args, const norm_forward_even 
     uint4 raw[ROWS][VECS];
 #pragma unroll
     for (int r = 0; r < ROWS; r++)
-        if (r < rows)
-            load_row<T>(raw[r], (const T *)args.x.data + (first_row + r) * args.x.stride, place,
-                        cols, even.x);
-        else
-#pragma unroll
-            for (int k = 0; k < VECS; k++) raw[r][k] = make_uint4(0, 0, 0, 0);
+        load_row<T>(raw[r], (const T *)args.x.data + (r < rows ? first_row + r : 0) * args.x.stride,
+                    place, r < rows ? cols : 0);
     if (args.residual.data) {
 #pragma unroll
         for (int r = 0; r < ROWS; r++) {
-            if (r >= rows) break;
+            int64_t row = r < rows ? first_row + r : 0;
             uint4 other[VECS];
-            load_row<T>(other,
-                        (const T *)args.residual.data + (first_row + r) * args.residual.stride,
-                        place, cols, even.residual);
+            load_row<T>(other, (const T *)args.residual.data + row * args.residual.stride, place,
+                        r < rows ? cols : 0);
 #pragma unroll
             for (int k = 0; k < VECS; k++) {
                 float a[N], b[N];
@@ -47,10 +43,10 @@ norm_forward_rows(const tutti__norm_forward_args &args, const norm_forward_even 
 #pragma unroll
                 for (int i = 0; i < N; i++) a[i] += b[i];
                 raw[r][k] = vector::pack(a);
-                if (args.sum.data)
-                    store_vector((T *)args.sum.data + (first_row + r) * args.sum.stride,
-                                 place.column<T>(k), raw[r][k], cols, even.sum);
             }
+            if (args.sum.data)
+                store_row((T *)args.sum.data + row * args.sum.stride, raw[r], place,
+                          r < rows ? cols : 0);
         }
     }
 
@@ -70,7 +66,7 @@ norm_forward_rows(const tutti__norm_forward_args &args, const norm_forward_even 
             }
         team.template reduce<row_add>(mean);
 #pragma unroll
-        for (int r = 0; r < ROWS; r++) mean[r] /= (float)cols;
+        for (int r = 0; r < ROWS; r++) mean[r] *= even.inverse_cols;
     }
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
@@ -80,18 +76,16 @@ norm_forward_rows(const tutti__norm_forward_args &args, const norm_forward_even 
             float v[N];
             hold_packed(raw[r][k]);
             vector::unpack(raw[r][k], v);
-            int left = cols - place.column<T>(k);
-#pragma unroll
-            for (int i = 0; i < N; i++) {
+            for_elements<N>(cols - place.column<T>(k), [&](int i) {
                 float centred = v[i] - mean[r];
-                if (i < left) rstd[r] += centred * centred;
-            }
+                rstd[r] += centred * centred;
+            });
         }
     }
     team.template reduce<row_add>(rstd);
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
-        rstd[r] = 1.0f / sqrtf(rstd[r] / (float)cols + (float)args.eps);
+        rstd[r] = rsqrtf(rstd[r] * even.inverse_cols + (float)args.eps);
         if (args.rstd && writes_saved && r < rows) {
             ((float *)args.rstd)[first_row + r] = rstd[r];
             if (args.centered) ((float *)args.mean)[first_row + r] = mean[r];
@@ -101,11 +95,10 @@ norm_forward_rows(const tutti__norm_forward_args &args, const norm_forward_even 
 #pragma unroll
     for (int k = 0; k < VECS; k++) {
         int col = place.column<T>(k);
-        if (col >= cols) break;
         float gamma[N], beta[N];
 #pragma unroll
         for (int i = 0; i < N; i++) gamma[i] = 1, beta[i] = 0;
-        if (args.gamma) {
+        if (args.gamma && col < cols) {
             load_param(gamma, args.gamma, args.param_dtype, col, cols - col, even.gamma);
             if (args.zero_centered) {
 #pragma unroll
@@ -116,20 +109,22 @@ norm_forward_rows(const tutti__norm_forward_args &args, const norm_forward_even 
         }
 #pragma unroll
         for (int r = 0; r < ROWS; r++) {
-            if (r >= rows) break;
             float v[N];
             hold_packed(raw[r][k]);
             vector::unpack(raw[r][k], v);
 #pragma unroll
             for (int i = 0; i < N; i++) v[i] = (v[i] - mean[r]) * rstd[r] * gamma[i] + beta[i];
-            store_vector((T *)args.y.data + (first_row + r) * args.y.stride, col, vector::pack(v),
-                         cols, even.y);
+            raw[r][k] = vector::pack(v);
         }
     }
+#pragma unroll
+    for (int r = 0; r < ROWS; r++)
+        store_row((T *)args.y.data + (r < rows ? first_row + r : 0) * args.y.stride, raw[r], place,
+                  r < rows ? cols : 0);
 }
 
 template<class T, int VECS>
-__global__ void __launch_bounds__(ROW_WARP_THREADS, VECS == 4 ? 4 : 6)
+__global__ void __launch_bounds__(ROW_WARP_THREADS, VECS == 4 ? 4 : 5)
     norm_forward_warp_kernel(tutti__norm_forward_args args, norm_forward_even even, int lanes)
 {
     constexpr int ROWS = ROW_WARP_VECS / VECS;
@@ -140,19 +135,19 @@ __global__ void __launch_bounds__(ROW_WARP_THREADS, VECS == 4 ? 4 : 6)
     for (int64_t base = (int64_t)blockIdx.x * groups * ROWS; base < args.rows; base += stride) {
         int64_t first_row = base + (int64_t)group * ROWS, left = args.rows - first_row;
         int rows = left <= 0 ? 0 : left < ROWS ? (int)left : ROWS;
-        norm_forward_rows<T, VECS, ROWS>(args, even, team, first_row, rows, row_place{lane, lanes},
-                                         lane == 0);
+        norm_forward_rows<T, VECS, ROWS>(args, even, team, first_row, rows,
+                                         row_place{lane, lanes, lanes}, lane == 0);
     }
 }
 
 template<class T, int VECS>
-__global__ void __launch_bounds__(1024)
+__global__ void __launch_bounds__(ROW_BLOCK_THREADS, VECS == 4 ? 2 : 1)
     norm_forward_block_kernel(tutti__norm_forward_args args, norm_forward_even even, int cluster)
 {
     __shared__ block_team_slots<float, 1> slots;
     block_team<float, 1> team(slots, cluster);
     int threads = blockDim.x;
-    row_place place = {team.rank * threads * VECS + (int)threadIdx.x, threads};
+    row_place place = {team.rank * threads * VECS + (int)threadIdx.x, threads, 32};
     for (int64_t row = blockIdx.x / cluster; row < args.rows; row += gridDim.x / cluster)
         norm_forward_rows<T, VECS, 1>(args, even, team, row, 1, place,
                                       team.rank == 0 && threadIdx.x == 0);
@@ -275,13 +270,14 @@ __global__ void __launch_bounds__(ANY_THREADS)
 
 static norm_forward_even find_even(const tutti__norm_forward_args *args, int width)
 {
-    int64_t rows = args->rows, cols = args->cols;
-    return {row_even(args->x, rows, cols, width),
-            row_even(args->residual, rows, cols, width),
-            row_even(args->sum, rows, cols, width),
-            row_even(args->y, rows, cols, width),
-            row_param_even(args->gamma, args->param_dtype, cols, width),
-            row_param_even(args->beta, args->param_dtype, cols, width)};
+    int64_t rows = args->rows;
+    return {row_even(args->x, rows, width),
+            row_even(args->residual, rows, width),
+            row_even(args->sum, rows, width),
+            row_even(args->y, rows, width),
+            row_param_even(args->gamma, args->param_dtype, width),
+            row_param_even(args->beta, args->param_dtype, width),
+            (float)(1.0 / (double)args->cols)};
 }
 
 template<class A>
@@ -310,12 +306,13 @@ static tutti_status forward_of(tutti_context *ctx, const tutti__norm_forward_arg
     cudaStream_t stream = tutti__cuda_stream(ctx);
     return row_with_vecs(plan, [&](auto vecs) {
         constexpr int VECS = decltype(vecs)::value;
-        if (plan.kind == ROW_WARP)
-            return row_launch(
-                "norm_forward", norm_forward_warp_kernel<T, VECS>,
-                row_grid(args->rows, ROW_WARP_THREADS / plan.lanes * (ROW_WARP_VECS / VECS), 1),
-                plan.threads, 1, 0, stream, *args, even, plan.lanes);
-        if constexpr (VECS > 1)
+        if constexpr (VECS <= 4)
+            if (plan.kind == ROW_WARP)
+                return row_launch(
+                    "norm_forward", norm_forward_warp_kernel<T, VECS>,
+                    row_grid(args->rows, ROW_WARP_THREADS / plan.lanes * (ROW_WARP_VECS / VECS), 1),
+                    plan.threads, 1, 0, stream, *args, even, plan.lanes);
+        if constexpr (VECS > 2)
             return row_launch("norm_forward", norm_forward_block_kernel<T, VECS>,
                               row_grid(args->rows, 1, plan.cluster), plan.threads, plan.cluster, 0,
                               stream, *args, even, plan.cluster);

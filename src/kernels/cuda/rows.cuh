@@ -1,7 +1,7 @@
 /* Row-wise kernels: how a row is shared out among threads, and the reductions over it.
  *
  *   warp   rows of up to 128 vectors: a group of 1 to 32 lanes a row, several rows a warp
- *   block  a block a row, the row in registers; beyond 32 KiB a cluster of up to 8 blocks a row, which
+ *   block  a block a row, the row in registers; beyond 32 or 64 KiB a cluster of up to 8 blocks a row, which
  *          exchange their partial sums over distributed shared memory
  *   long   rows beyond that (256 or 512 KiB), and devices without clusters: a block a row that reads it more than once
  *
@@ -10,6 +10,7 @@
 #ifndef TUTTI_KERNELS_CUDA_ROWS_CUH
 #define TUTTI_KERNELS_CUDA_ROWS_CUH
 
+#include <math_constants.h>
 #include <type_traits>
 #include <utility>
 
@@ -29,7 +30,8 @@ struct row_plan {
 
 enum {
     ROW_WARP_THREADS = 128,
-    ROW_WARP_VECS = 4, /* vectors in flight a thread, over all its rows */
+    ROW_WARP_VECS = 4,       /* vectors in flight a thread, over all its rows */
+    ROW_BLOCK_THREADS = 512, /* at most */
     ROW_CLUSTER_MAX = 8,
     ROW_WARPS_MAX = 32
 };
@@ -49,15 +51,12 @@ static inline row_plan row_plan_for(int64_t cols, int width, int tensors, bool c
         plan.vecs = vectors <= 32 ? 1 : vectors <= 64 ? 2 : 4;
         return plan;
     }
+    /* few warps that each hold much: what a row costs beside its elements falls on fewer of them */
     plan.kind = ROW_BLOCK;
-    plan.vecs = vectors <= 512 * tensors ? 2 : 4;
-    if (vectors <= 2048) {
-        plan.threads = row_round_up((vectors + plan.vecs - 1) / plan.vecs, 32);
-        return plan;
-    }
-    /* the registers of 1024 threads hold one tensor's vectors, not two */
-    plan.threads = tensors == 1 && vectors > 2048 * ROW_CLUSTER_MAX ? 1024 : 512;
-    plan.cluster = 2;
+    plan.vecs = vectors <= 4 * ROW_BLOCK_THREADS || tensors > 1 ? 4 : 8;
+    plan.threads = row_round_up((vectors + plan.vecs - 1) / plan.vecs, 32);
+    if (plan.threads <= ROW_BLOCK_THREADS) return plan;
+    plan.threads = ROW_BLOCK_THREADS;
     while (plan.cluster < ROW_CLUSTER_MAX && plan.cluster * plan.threads * plan.vecs < vectors)
         plan.cluster *= 2;
     if (!clusters || plan.cluster * plan.threads * plan.vecs < vectors)
@@ -71,7 +70,8 @@ static inline tutti_status row_with_vecs(const row_plan &plan, F &&f)
 {
     if (plan.vecs == 1) return f(std::integral_constant<int, 1>{});
     if (plan.vecs == 2) return f(std::integral_constant<int, 2>{});
-    return f(std::integral_constant<int, 4>{});
+    if (plan.vecs == 4) return f(std::integral_constant<int, 4>{});
+    return f(std::integral_constant<int, 8>{});
 }
 
 /* Blocks that take `rows` rows, so many a block at a time; kernels loop over what is left. */
@@ -110,16 +110,15 @@ static inline bool row_aligned(const tutti__matrix &matrix, int64_t rows, int by
     return (((uintptr_t)matrix.data | pitch) & (size_t)(bytes - 1)) == 0;
 }
 
-/* For chunks of `width` elements: aligned, and nothing is left over. */
-static inline bool row_even(const tutti__matrix &matrix, int64_t rows, int64_t cols, int width)
+/* For chunks of `width` elements. */
+static inline bool row_even(const tutti__matrix &matrix, int64_t rows, int width)
 {
-    int bytes = access_bytes(width * (int)tutti_dtype_size(matrix.dtype));
-    return cols % width == 0 && row_aligned(matrix, rows, bytes);
+    return row_aligned(matrix, rows, access_bytes(width * (int)tutti_dtype_size(matrix.dtype)));
 }
 
-static inline bool row_param_even(const void *data, tutti_dtype dtype, int64_t cols, int width)
+static inline bool row_param_even(const void *data, tutti_dtype dtype, int width)
 {
-    return row_even(tutti__matrix{(void *)data, dtype, 0}, 1, cols, width);
+    return row_even(tutti__matrix{(void *)data, dtype, 0}, 1, width);
 }
 
 /* Device side: reductions */
@@ -130,12 +129,14 @@ struct row_add {
     {
         return a + b;
     }
+    static __device__ __forceinline__ float identity() { return 0; }
 };
 
 /* NaN loses here: it comes back in the sum of exponentials. */
 struct row_max {
     static __device__ __forceinline__ float of(float a, float b) { return fmaxf(a, b); }
     static __device__ __forceinline__ double of(double a, double b) { return fmax(a, b); }
+    static __device__ __forceinline__ float identity() { return -CUDART_INF_F; }
 };
 
 /* Every lane of a group gets the result, the same bits. */
@@ -178,10 +179,12 @@ template<class A, int VALUES>
 struct block_team {
     block_team_slots<A, VALUES> &slots;
     int cluster, rank, turn;
+    int width; /* lanes that combine the partial results: a power of two */
 
     __device__ __forceinline__ block_team(block_team_slots<A, VALUES> &shared, int cluster_size)
-        : slots(shared), cluster(cluster_size), rank(0), turn(0)
+        : slots(shared), cluster(cluster_size), rank(0), turn(0), width(1)
     {
+        while (width < 32 && width < cluster * (int)(blockDim.x / 32)) width *= 2;
 #ifdef TUTTI_ROW_CLUSTERS
         if (cluster > 1) {
             unsigned number;
@@ -231,19 +234,14 @@ struct block_team {
         }
 #endif
         int count = cluster * warps;
-        /* lanes past the last partial repeat one and are left out of the tree */
 #pragma unroll
         for (int n = 0; n < N; n++) {
-            A value = slots.partial[turn][n][lane < count ? lane : 0];
-            for (int i = lane + 32; i < count; i += 32)
-                value = Op::of(value, slots.partial[turn][n][i]);
-#pragma unroll
-            for (int offset = 16; offset > 0; offset /= 2) {
-                A other = __shfl_down_sync(0xffffffffu, value, offset);
-                if (lane + offset < count && lane + offset < 32) value = Op::of(value, other);
-            }
-            values[n] = __shfl_sync(0xffffffffu, value, 0);
+            int i = lane & (width - 1);
+            values[n] = i < count ? slots.partial[turn][n][i] : (A)Op::identity();
+            for (i += 32; i < count; i += 32)
+                values[n] = Op::of(values[n], slots.partial[turn][n][i]);
         }
+        reduce_lanes<Op>(values, width);
         turn ^= 1;
     }
 };

@@ -34,7 +34,7 @@ __device__ __forceinline__ void softmax_forward_rows(const tutti__softmax_args &
         visible[r] = r < rows ? visible_columns(args, first_row + r) : 0;
         /* reading whole vectors past the visible columns does no harm, their values are not used */
         load_row<T>(raw[r], (const T *)args.x.data + (r < rows ? first_row + r : 0) * args.x.stride,
-                    place, visible[r], even.x);
+                    place, visible[r]);
     }
     team.begin();
 
@@ -46,10 +46,8 @@ __device__ __forceinline__ void softmax_forward_rows(const tutti__softmax_args &
         for (int k = 0; k < VECS; k++) {
             float v[N];
             vector::unpack(raw[r][k], v);
-            int left = visible[r] - place.column<T>(k);
-#pragma unroll
-            for (int i = 0; i < N; i++)
-                if (i < left) top[r] = fmaxf(top[r], v[i] * scale);
+            for_elements<N>(visible[r] - place.column<T>(k),
+                            [&](int i) { top[r] = fmaxf(top[r], v[i] * scale); });
         }
     }
     team.template reduce<row_max>(top);
@@ -61,17 +59,14 @@ __device__ __forceinline__ void softmax_forward_rows(const tutti__softmax_args &
             float v[N];
             hold_packed(raw[r][k]);
             vector::unpack(raw[r][k], v);
-            int left = visible[r] - place.column<T>(k);
-#pragma unroll
-            for (int i = 0; i < N; i++)
-                if (i < left) sum[r] += exp_for<T>(v[i] * scale - top[r]);
+            for_elements<N>(visible[r] - place.column<T>(k),
+                            [&](int i) { sum[r] += exp_for<T>(v[i] * scale - top[r]); });
         }
     }
     team.template reduce<row_add>(sum);
     float masked = args.log ? -CUDART_INF_F : 0.0f;
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
-        if (r >= rows) break;
         float factor = args.log ? logf(sum[r]) : 1.0f / sum[r];
 #pragma unroll
         for (int k = 0; k < VECS; k++) {
@@ -79,15 +74,19 @@ __device__ __forceinline__ void softmax_forward_rows(const tutti__softmax_args &
             float v[N];
             hold_packed(raw[r][k]);
             vector::unpack(raw[r][k], v);
-#pragma unroll
-            for (int i = 0; i < N; i++) {
+            for_elements<N>(left, [&](int i) {
                 float d = v[i] * scale - top[r];
                 v[i] = args.log ? d - factor : exp_for<T>(d) * factor;
-                if (i >= left) v[i] = masked;
+            });
+            if (left < N) {
+#pragma unroll
+                for (int i = 0; i < N; i++)
+                    if (i >= left) v[i] = masked;
             }
-            store_vector((T *)args.y.data + (first_row + r) * args.y.stride, col, vector::pack(v),
-                         cols, even.y);
+            raw[r][k] = vector::pack(v);
         }
+        store_row((T *)args.y.data + (r < rows ? first_row + r : 0) * args.y.stride, raw[r], place,
+                  r < rows ? cols : 0);
     }
 }
 
@@ -107,9 +106,8 @@ __device__ __forceinline__ void softmax_backward_rows(const tutti__softmax_args 
     for (int r = 0; r < ROWS; r++) {
         visible[r] = r < rows ? visible_columns(args, first_row + r) : 0;
         int64_t row = r < rows ? first_row + r : 0;
-        load_row<T>(y[r], (const T *)args.y.data + row * args.y.stride, place, visible[r], even.y);
-        load_row<T>(dy[r], (const T *)args.dy.data + row * args.dy.stride, place, visible[r],
-                    even.dy);
+        load_row<T>(y[r], (const T *)args.y.data + row * args.y.stride, place, visible[r]);
+        load_row<T>(dy[r], (const T *)args.dy.data + row * args.dy.stride, place, visible[r]);
     }
     team.begin();
 
@@ -122,16 +120,13 @@ __device__ __forceinline__ void softmax_backward_rows(const tutti__softmax_args 
             float a[N], b[N];
             vector::unpack(y[r][k], a);
             vector::unpack(dy[r][k], b);
-            int left = visible[r] - place.column<T>(k);
-#pragma unroll
-            for (int i = 0; i < N; i++)
-                if (i < left) sum[r] += args.log ? b[i] : a[i] * b[i];
+            for_elements<N>(visible[r] - place.column<T>(k),
+                            [&](int i) { sum[r] += args.log ? b[i] : a[i] * b[i]; });
         }
     }
     team.template reduce<row_add>(sum);
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
-        if (r >= rows) break;
 #pragma unroll
         for (int k = 0; k < VECS; k++) {
             int col = place.column<T>(k), left = visible[r] - col;
@@ -140,15 +135,19 @@ __device__ __forceinline__ void softmax_backward_rows(const tutti__softmax_args 
             hold_packed(dy[r][k]);
             vector::unpack(y[r][k], a);
             vector::unpack(dy[r][k], b);
-#pragma unroll
-            for (int i = 0; i < N; i++) {
+            for_elements<N>(left, [&](int i) {
                 b[i] = args.log ? scale * (b[i] - exp_for<T>(a[i]) * sum[r])
                                 : scale * a[i] * (b[i] - sum[r]);
-                if (i >= left) b[i] = 0;
+            });
+            if (left < N) {
+#pragma unroll
+                for (int i = 0; i < N; i++)
+                    if (i >= left) b[i] = 0;
             }
-            store_vector((T *)args.dx.data + (first_row + r) * args.dx.stride, col, vector::pack(b),
-                         cols, even.dx);
+            dy[r][k] = vector::pack(b);
         }
+        store_row((T *)args.dx.data + (r < rows ? first_row + r : 0) * args.dx.stride, dy[r], place,
+                  r < rows ? cols : 0);
     }
 }
 
@@ -167,21 +166,21 @@ __global__ void __launch_bounds__(ROW_WARP_THREADS, BACKWARD ? 5 : 6)
         int rows = left <= 0 ? 0 : left < ROWS ? (int)left : ROWS;
         if constexpr (BACKWARD)
             softmax_backward_rows<T, VECS, ROWS>(args, even, team, first_row, rows,
-                                                 row_place{lane, lanes});
+                                                 row_place{lane, lanes, lanes});
         else
             softmax_forward_rows<T, VECS, ROWS>(args, even, team, first_row, rows,
-                                                row_place{lane, lanes});
+                                                row_place{lane, lanes, lanes});
     }
 }
 
 template<class T, int VECS, bool BACKWARD>
-__global__ void __launch_bounds__(BACKWARD ? 512 : 1024)
+__global__ void __launch_bounds__(ROW_BLOCK_THREADS, VECS == 4 && !BACKWARD ? 2 : 1)
     softmax_block_kernel(tutti__softmax_args args, softmax_even even, int cluster)
 {
     __shared__ block_team_slots<float, 1> slots;
     block_team<float, 1> team(slots, cluster);
     int threads = blockDim.x;
-    row_place place = {team.rank * threads * VECS + (int)threadIdx.x, threads};
+    row_place place = {team.rank * threads * VECS + (int)threadIdx.x, threads, 32};
     for (int64_t row = blockIdx.x / cluster; row < args.rows; row += gridDim.x / cluster) {
         if constexpr (BACKWARD)
             softmax_backward_rows<T, VECS, 1>(args, even, team, row, 1, place);
@@ -277,8 +276,8 @@ static tutti_status softmax_of(tutti_context *ctx, const tutti__softmax_args *ar
     constexpr int N = 16 / (int)sizeof(T);
     const char *what = BACKWARD ? "softmax_backward" : "softmax_forward";
     int64_t rows = args->rows, cols = args->cols;
-    softmax_even even = {row_even(args->x, rows, cols, N), row_even(args->y, rows, cols, N),
-                         row_even(args->dy, rows, cols, N), row_even(args->dx, rows, cols, N)};
+    softmax_even even = {row_even(args->x, rows, N), row_even(args->y, rows, N),
+                         row_even(args->dy, rows, N), row_even(args->dx, rows, N)};
     cudaStream_t stream = tutti__cuda_stream(ctx);
     row_plan plan = row_plan_for(cols, N, BACKWARD ? 2 : 1, tutti__cuda_has_clusters(ctx->device));
     if (sizeof(T) == 8 || plan.kind == ROW_LONG) {
@@ -289,14 +288,15 @@ static tutti_status softmax_of(tutti_context *ctx, const tutti__softmax_args *ar
     if constexpr (sizeof(T) < 8)
         return row_with_vecs(plan, [&](auto vecs) {
             constexpr int VECS = decltype(vecs)::value;
-            if (plan.kind == ROW_WARP) {
-                constexpr int ROWS =
-                    BACKWARD && VECS < 4 ? ROW_WARP_VECS / VECS / 2 : ROW_WARP_VECS / VECS;
-                return row_launch(what, softmax_warp_kernel<T, VECS, BACKWARD>,
-                                  row_grid(rows, ROW_WARP_THREADS / plan.lanes * ROWS, 1),
-                                  plan.threads, 1, 0, stream, *args, even, plan.lanes);
-            }
-            if constexpr (VECS > 1)
+            if constexpr (VECS <= 4)
+                if (plan.kind == ROW_WARP) {
+                    constexpr int ROWS =
+                        BACKWARD && VECS < 4 ? ROW_WARP_VECS / VECS / 2 : ROW_WARP_VECS / VECS;
+                    return row_launch(what, softmax_warp_kernel<T, VECS, BACKWARD>,
+                                      row_grid(rows, ROW_WARP_THREADS / plan.lanes * ROWS, 1),
+                                      plan.threads, 1, 0, stream, *args, even, plan.lanes);
+                }
+            if constexpr (VECS == 4 || (VECS == 8 && !BACKWARD))
                 return row_launch(what, softmax_block_kernel<T, VECS, BACKWARD>,
                                   row_grid(rows, 1, plan.cluster), plan.threads, plan.cluster, 0,
                                   stream, *args, even, plan.cluster);
