@@ -161,8 +161,9 @@ __device__ __forceinline__ void sigmoid(real_of<T> x, real_of<T> &s, real_of<T> 
     s = x < 0 ? e * r : r;
 }
 
-/* act'(z), from y where y determines it and from z otherwise.  At infinite z the smooth ones
- * give what the formula gives, NaN; at finite z no overflow of an intermediate result shows. */
+/* act'(z), from y where y determines it and from z otherwise.  Where the smooth ones have become
+ * flat the term with z is left out: at infinite z they give their limits, as on the host, and at
+ * finite z no overflow of an intermediate result shows. */
 template<class T, tutti_activation act>
 __device__ real_of<T> slope_at(real_of<T> v, real_of<T> slope)
 {
@@ -175,15 +176,17 @@ __device__ real_of<T> slope_at(real_of<T> v, real_of<T> slope)
         real square = v * v, s, q;
         sigmoid<T>(v * (real(gelu_linear) + real(gelu_cubic) * square), s, q);
         real du = real(gelu_linear) + real(3 * gelu_cubic) * square;
-        return s + (q == 0 ? v * q : v * q * du); /* du may have overflowed where q is 0 */
+        return s + (q == 0 ? real(0) : v * q * du);
     }
-    if constexpr (act == TUTTI_ACT_GELU_ERF)
-        return real(0.5) * m::complement(-real(sqrt_half) * v) +
-               v * real(inverse_sqrt_two_pi) * m::exponential(real(-0.5) * v * v);
+    if constexpr (act == TUTTI_ACT_GELU_ERF) {
+        real density = real(inverse_sqrt_two_pi) * m::exponential(real(-0.5) * v * v);
+        real cumulative = real(0.5) * m::complement(-real(sqrt_half) * v);
+        return cumulative + (density == 0 ? real(0) : v * density);
+    }
     if constexpr (act == TUTTI_ACT_SILU) {
         real s, q;
         sigmoid<T>(v, s, q);
-        return s + v * q;
+        return s + (q == 0 ? real(0) : v * q);
     }
     return 1;
 }
