@@ -1,5 +1,5 @@
-/* Bad input for comm.h and grad_sync.h, with a communicator of one rank, and for cuda.h, mpi.h and nccl.h where they were
- * built. */
+/* Bad input for comm.h and grad_sync.h, with a communicator of one rank, and for cuda.h, mpi.h and
+ * nccl.h where they were built. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -500,8 +500,8 @@ static void bad_comm_create_from_nccl(void)
 }
 #endif
 
-/* mpi.h: a program that was started without mpirun is a world of one rank.  The last case, because it initialises
- * MPI and, at the end, finalises it. */
+/* mpi.h: a program that was started without mpirun is a world of one rank.  The last case, because
+ * it initialises MPI and, at the end, finalises it. */
 
 #ifdef TESTS_WITH_MPI
 static void bad_comm_create_from_mpi(void)

@@ -1,6 +1,7 @@
-/* Bad input: one test function for each public function, which bears its name.  Every argument is wrong in each way it can
- * be; the call must return the status and a message that names the argument, and leave everything as it was.  A
- * function that cannot fail is asked for what it answers to nonsense. */
+/* Bad input: one test function for each public function, which bears its name.  Every argument is
+ * wrong in each way it can be; the call must return the status and a message that names the
+ * argument, and leave everything as it was.  A function that cannot fail is asked for what it
+ * answers to nonsense. */
 #ifndef TESTS_API_BAD_INPUT_H
 #define TESTS_API_BAD_INPUT_H
 

@@ -7,7 +7,8 @@
 
 enum { ROWS = 3, COLS = 6, OUT = 4, OPERANDS = 8 };
 
-/* A layer with everything a call needs; calls go through tutti_layer_forward and _backward, or the wrappers. */
+/* A layer with everything a call needs; calls go through tutti_layer_forward and _backward, or the
+ * wrappers. */
 static struct {
     tutti_context *ctx;
     const char *name;
@@ -618,7 +619,8 @@ static void check_norm_backward(bool centered)
     close_layer();
 }
 
-/* A wrapper refuses a NULL layer and one of another kind, and passes its arguments on in their places. */
+/* A wrapper refuses a NULL layer and one of another kind, and passes its arguments on in their
+ * places. */
 typedef tutti_status norm_forward_fn(tutti_layer *, tutti_context *, const tutti_tensor *,
                                      const tutti_tensor *, void *);
 typedef tutti_status norm_residual_fn(tutti_layer *, tutti_context *, const tutti_tensor *,

@@ -1,5 +1,5 @@
-/* Bad input for every public function, and the proof that it is every one: the library's exported symbols are
- * compared with the cases. */
+/* Bad input for every public function, and the proof that it is every one: the library's exported
+ * symbols are compared with the cases. */
 #include <stdio.h>
 #include <string.h>
 

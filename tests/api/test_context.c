@@ -339,6 +339,29 @@ static void test_layer_types(void)
     CHECK(kinds >= 5, "%d kinds of layer", kinds);
 }
 
+/* Every kind can be planned for any number of rows, again and again, bound or not. */
+static void test_plan(void)
+{
+    tutti_context *ctx = harness_context(), *other = harness_new_context(0, 1);
+    static const char *const options[][2] = {{"layernorm", "cols=100,x_dtype=bf16,y_dtype=bf16"},
+                                             {"rmsnorm", "cols=70000"},
+                                             {"softmax", "cols=70000,log=1"},
+                                             {"linear", "in=30,out=50,activation=silu,dtype=f16"},
+                                             {"cross_entropy", "cols=50000"}};
+    static const int64_t rows[] = {0, 1, 64, 1, 1000, 0};
+    for (int i = 0; i < HARNESS_COUNT(options); i++) {
+        tutti_layer *layer = NULL;
+        harness_where("%s %s", options[i][0], options[i][1]);
+        CHECK_OK(tutti_layer_create_by_name(ctx, options[i][0], options[i][1], &layer));
+        for (int r = 0; r < HARNESS_COUNT(rows); r++) {
+            CHECK_OK(tutti_layer_plan(layer, ctx, rows[r]));
+            CHECK_OK(tutti_layer_plan(layer, other, rows[r]));
+        }
+        tutti_layer_destroy(&layer);
+    }
+    tutti_context_destroy(&other);
+}
+
 int main(int argc, char **argv)
 {
     static const harness_test tests[] = {
@@ -351,6 +374,7 @@ int main(int argc, char **argv)
         {"messages", test_messages},
         {"log", test_log},
         {"kinds of layer", test_layer_types},
+        {"plans", test_plan},
     };
     return harness_main(argc, argv, "context", tests, HARNESS_COUNT(tests));
 }

@@ -119,8 +119,9 @@ void check_expected(const char *what, const operand *got, const expected *e, boo
 void check_gradient(const char *what, double (*loss)(void *self), void *self, double *values,
                     int64_t count, const double *analytic)
 {
-    /* Two central differences, extrapolated: the error is of order h^4 times the fifth derivative, 1e-12, and f64's roundoff
-     * over h, 1e-13, times the size of the loss.  1e-9 leaves room for derivatives of a hundred. */
+    /* Two central differences, extrapolated: the error is of order h^4 times the fifth derivative,
+     * 1e-12, and f64's roundoff over h, 1e-13, times the size of the loss.  1e-9 leaves room for
+     * derivatives of a hundred. */
     const double h = 0x1p-10;
     double scale = 1;
     for (int64_t i = 0; i < count; i++) scale = fmax(scale, fabs(analytic[i]));

@@ -1,5 +1,5 @@
-/* What the layer tests share: guarded tensors of a case, parameters bound to them, checks against the oracle, finite
- * differences. */
+/* What the layer tests share: guarded tensors of a case, parameters bound to them, checks against
+ * the oracle, finite differences. */
 #ifndef TESTS_LAYERS_COMMON_H
 #define TESTS_LAYERS_COMMON_H
 
@@ -55,7 +55,8 @@ void expected_free(expected *e);
 /* Values are within the bounds; with sharp also: a change of 16 ulp would have been seen. */
 void check_expected(const char *what, const operand *got, const expected *e, bool sharp);
 
-/* Compares analytic[i] with the finite difference of loss at values[i], all of f64.  loss(self) reads values. */
+/* Compares analytic[i] with the finite difference of loss at values[i], all of f64.  loss(self)
+ * reads values. */
 void check_gradient(const char *what, double (*loss)(void *self), void *self, double *values,
                     int64_t count, const double *analytic);
 

@@ -1,5 +1,5 @@
-/* Tests of LayerNorm and RMSNorm: each case makes a layer, runs forward and backward, and compares all that comes out
- * with the oracle. */
+/* Tests of LayerNorm and RMSNorm: each case makes a layer, runs forward and backward, and compares
+ * all that comes out with the oracle. */
 #include "norm_check.h"
 
 #include <math.h>
@@ -192,7 +192,8 @@ static oracle_norm oracle_of(const norm_case *c, const setting *s)
                          .beta = s->beta.values};
 }
 
-/* 16 ulp show where the sums are short and the data well-conditioned; for long sums the bounds grow. */
+/* 16 ulp show where the sums are short and the data well-conditioned; for long sums the bounds
+ * grow. */
 static bool is_sharp(const norm_case *c)
 {
     return c->cols <= 1024 && c->cols >= 64 && fabs(c->mean) < 1 && c->y != TUTTI_F64;
@@ -531,8 +532,8 @@ static void test_large_mean(void)
         }
 }
 
-/* y and dx of a row have the same bits however many rows the call has, wherever they lie, and on any number of
- * threads. */
+/* y and dx of a row have the same bits however many rows the call has, wherever they lie, and on
+ * any number of threads. */
 static void test_row_bits(void)
 {
     tutti_context *ctx = harness_context();

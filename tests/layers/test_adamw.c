@@ -383,7 +383,8 @@ static void test_state(void)
         CHECK_OK(tutti_params_refresh(b.store, ctx));
         CHECK_OK(tutti_adamw_update(a.adamw, ctx, a.step));
         CHECK_OK(tutti_adamw_update(b.adamw, ctx, a.step));
-        /* working values of parameters that have the masters' type are nobody's: only a refresh writes them */
+        /* working values of parameters that have the masters' type are nobody's: only a refresh
+         * writes them */
         CHECK_OK(tutti_params_refresh(a.store, ctx));
         CHECK_OK(tutti_params_refresh(b.store, ctx));
         unsigned char *bits_a = bits_of(ctx, &a, &bytes), *bits_b = bits_of(ctx, &b, &bytes);

@@ -1,5 +1,5 @@
-/* A whole training step captured in a CUDA graph and replayed with changing values gives the bits of the uncaptured
- * one; what may not happen during a capture is refused. */
+/* A whole training step captured in a CUDA graph and replayed with changing values gives the bits
+ * of the uncaptured one; what may not happen during a capture is refused. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -291,7 +291,8 @@ static void test_f64(void)
     check_graph(TUTTI_F64);
 }
 
-/* What would allocate, synchronise or be frozen into the graph is refused, and the capture goes on. */
+/* What would allocate, synchronise or be frozen into the graph is refused, and the capture goes on.
+ */
 static void test_refusals(void)
 {
     cudaStream_t stream;

@@ -348,7 +348,8 @@ static void test_no_rows(void)
             }
 }
 
-/* A NaN stays NaN through every activation, relu included, and through every gradient it reaches. */
+/* A NaN stays NaN through every activation, relu included, and through every gradient it reaches.
+ */
 static void test_nan(void)
 {
     tutti_context *ctx = harness_context();
@@ -439,7 +440,8 @@ static void test_well_conditioned(void)
         }
 }
 
-/* allow_tf32 may round the factors of f32 products to 11 bits, and nothing else; on the host it changes nothing. */
+/* allow_tf32 may round the factors of f32 products to 11 bits, and nothing else; on the host it
+ * changes nothing. */
 static void test_tf32(void)
 {
     tutti_context *ctx = harness_context();

@@ -271,7 +271,8 @@ static void test_no_rows(void)
     }
 }
 
-/* A NaN or +inf makes its row NaN, as does a row of -inf alone; a single -inf counts for nothing. */
+/* A NaN or +inf makes its row NaN, as does a row of -inf alone; a single -inf counts for nothing.
+ */
 static void test_nonfinite(void)
 {
     tutti_context *ctx = harness_context();

@@ -75,7 +75,8 @@ tutti_context *harness_context(void)
     return state.ctx;
 }
 
-/* Read by AddressSanitizer where it is built in: an allocation that cannot be returns NULL, as malloc's does. */
+/* Read by AddressSanitizer where it is built in: an allocation that cannot be returns NULL, as
+ * malloc's does. */
 const char *__asan_default_options(void);
 const char *__asan_default_options(void)
 {
@@ -163,8 +164,8 @@ int harness_failures(void)
     return state.failures;
 }
 
-/* Running.  CUnit's test functions take no argument, so one trampoline counts: CUnit runs them in the order
- * in which they were added. */
+/* Running.  CUnit's test functions take no argument, so one trampoline counts: CUnit runs them in
+ * the order in which they were added. */
 
 static const harness_test *chosen[TESTS_MAX];
 static int chosen_count, outcome[TESTS_MAX], next_test;

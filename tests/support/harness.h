@@ -1,16 +1,20 @@
-/* The frame of every test program: registers test functions with CUnit, chooses the backend, counts, and the
- * helpers that tests share (device buffers with guards, random numbers, comparisons).
+/* The frame of every test program: registers test functions with CUnit, chooses the backend,
+ * counts, and the helpers that tests share (device buffers with guards, random numbers,
+ * comparisons).
  *
  * A program is an array of test functions and one line of main:
  *
  *     static const harness_test tests[] = {{"sum", test_sum}, {"odd shapes", test_odd}};
- *     int main(int argc, char **argv) { return harness_main(argc, argv, "reduce", tests, HARNESS_COUNT(tests)); }
+ *     int main(int argc, char **argv)
+ *     {
+ *         return harness_main(argc, argv, "reduce", tests, HARNESS_COUNT(tests));
+ *     }
  *
- * Options: --backend host|cuda (host unless told), --quick (the smallest shape of each code path), --only TEXT (the test
- * functions whose name contains it).  TUTTI_TEST_QUICK=1 is --quick as well.  The last line on rank 0 is
- * "tests: N passed, M failed, K skipped" and counts test functions.  Exit code: 1 if one failed, 77 if all were
- * skipped, 0 otherwise.  Without a CUDA device the cuda backend skips everything, or fails where
- * TUTTI_TEST_REQUIRE_GPU=1. */
+ * Options: --backend host|cuda (host unless told), --quick (the smallest shape of each code path),
+ * --only TEXT (the test functions whose name contains it).  TUTTI_TEST_QUICK=1 is --quick as well.
+ * The last line on rank 0 is "tests: N passed, M failed, K skipped" and counts test functions. Exit
+ * code: 1 if one failed, 77 if all were skipped, 0 otherwise.  Without a CUDA device the cuda
+ * backend skips everything, or fails where TUTTI_TEST_REQUIRE_GPU=1. */
 #ifndef TESTS_HARNESS_H
 #define TESTS_HARNESS_H
 
@@ -30,8 +34,9 @@ typedef struct harness_test {
 /* Runs the tests and returns the exit code.  Does not touch MPI. */
 int harness_main(int argc, char **argv, const char *suite, const harness_test *tests, int count);
 
-/* For programs under mpirun, before harness_main: rank 0 prints, and each test's outcome (0 passed, 1 skipped, 2 failed)
- * is the worst over the ranks.  max_over_ranks replaces each value by its maximum over all ranks. */
+/* For programs under mpirun, before harness_main: rank 0 prints, and each test's outcome (0 passed,
+ * 1 skipped, 2 failed) is the worst over the ranks.  max_over_ranks replaces each value by its
+ * maximum over all ranks. */
 void harness_set_ranks(int rank, int world_size, void (*max_over_ranks)(int *values, int count));
 
 /* What the options said. */
@@ -69,7 +74,8 @@ bool harness_check_failure(tutti_status wanted, const char *word, tutti_status g
 /* The number of failures recorded so far in the running test: loops may stop early. */
 int harness_failures(void);
 
-/* Words that go before every message of CHECK from here on, "rows 3 cols 7 bf16" say; NULL for none. */
+/* Words that go before every message of CHECK from here on, "rows 3 cols 7 bf16" say; NULL for
+ * none. */
 void harness_where(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* Numbers.  Conversions share no code with the library: they go through double arithmetic. */
@@ -93,9 +99,9 @@ double harness_normal(harness_rng *rng);
 void harness_fill(harness_rng *rng, double *values, int64_t count, tutti_dtype dtype, double mean,
                   double deviation);
 
-/* A matrix in device memory between two guard zones.  Guards and the gaps between rows hold NaN (all bits
- * one), so a read out of bounds spoils a result and a write out of bounds is seen.  A mirror on the host
- * keeps what was put there last. */
+/* A matrix in device memory between two guard zones.  Guards and the gaps between rows hold NaN
+ * (all bits one), so a read out of bounds spoils a result and a write out of bounds is seen.  A
+ * mirror on the host keeps what was put there last. */
 typedef struct harness_buffer {
     void *base, *data; /* on the device */
     unsigned char *mirror;
@@ -104,7 +110,8 @@ typedef struct harness_buffer {
     int64_t rows, cols, stride;
 } harness_buffer;
 
-/* rows x cols on the context, all poisoned; stride 0 means cols; misaligned: elements beyond a 256-byte boundary. */
+/* rows x cols on the context, all poisoned; stride 0 means cols; misaligned: elements beyond a
+ * 256-byte boundary. */
 harness_buffer harness_buffer_make(tutti_context *ctx, tutti_dtype dtype, int64_t rows,
                                    int64_t cols, int64_t stride, int misaligned);
 void harness_buffer_free(tutti_context *ctx, harness_buffer *buffer);
@@ -122,8 +129,8 @@ bool harness_buffer_unchanged(tutti_context *ctx, const harness_buffer *buffer);
 /* A view [rows, cols] with the buffer's stride. */
 tutti_tensor harness_buffer_tensor(const harness_buffer *buffer);
 
-/* Compares got with want, element by element: |got - want| <= bound; a NaN wanted must be a NaN, an infinity the same
- * infinity.  Records one failure that names the worst element. */
+/* Compares got with want, element by element: |got - want| <= bound; a NaN wanted must be a NaN, an
+ * infinity the same infinity.  Records one failure that names the worst element. */
 bool harness_compare(const char *what, const double *got, const double *want, const double *bound,
                      int64_t count, const char *file, int line);
 #define CHECK_CLOSE(what, got, want, bound, count) \

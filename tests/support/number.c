@@ -1,12 +1,13 @@
-/* Number formats and random numbers for the tests.  The conversions are written from the formats' definitions, in
- * double arithmetic, so that they share nothing with the library's. */
+/* Number formats and random numbers for the tests.  The conversions are written from the formats'
+ * definitions, in double arithmetic, so that they share nothing with the library's. */
 #include "harness.h"
 
 #include <float.h>
 #include <math.h>
 #include <string.h>
 
-/* A binary format narrower than f64: p bits of precision, exponents from min to max, for values 1.m x 2^e. */
+/* A binary format narrower than f64: p bits of precision, exponents from min to max, for values 1.m
+ * x 2^e. */
 typedef struct format {
     int precision, min_exponent, max_exponent, fraction_bits, bias, bits;
 } format;
@@ -78,11 +79,12 @@ uint64_t harness_encode(tutti_dtype dtype, double value)
     memcpy(&wide, &magnitude, sizeof wide);
     int exponent = (int)(wide >> 52) - 1023; /* f64's own subnormals are far below every format */
     if (exponent < f->min_exponent) exponent = f->min_exponent;
-    /* The value in steps of the format at this exponent.  Both factors keep the product exact; adding and
-     * subtracting 2^52 rounds to an integer, halves to even. */
+    /* The value in steps of the format at this exponent.  Both factors keep the product exact;
+     * adding and subtracting 2^52 rounds to an integer, halves to even. */
     volatile double shifted = magnitude * power_of_two(f->fraction_bits - exponent) + 0x1p52;
     uint64_t steps = (uint64_t)(shifted - 0x1p52);
-    /* A normal number has its leading bit among the steps; it carries into the exponent by itself. */
+    /* A normal number has its leading bit among the steps; it carries into the exponent by itself.
+     */
     uint64_t encoded = ((uint64_t)(exponent + f->bias - 1) << f->fraction_bits) + steps;
     return sign | (encoded > infinity ? infinity : encoded);
 }

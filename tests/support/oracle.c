@@ -71,8 +71,8 @@ static row_stats norm_stats(const oracle_norm *o, const double *x)
     for (int64_t j = 0; j < o->cols; j++) squares += (x[j] - s.mean) * (x[j] - s.mean);
     real variance = squares / (real)o->cols + (real)o->eps;
     s.rstd = 1 / sqrtl(variance);
-    /* variance: the square (and, centred, its difference), the sum, the division, eps; an error in the mean
-     * enters by its square, the centred values having no mean */
+    /* variance: the square (and, centred, its difference), the sum, the division, eps; an error in
+     * the mean enters by its square, the centred values having no mean */
     double relative = (depth + (o->centered ? 5 : 3)) * u;
     if (o->centered) relative += s.mean_error * s.mean_error * (double)(s.rstd * s.rstd);
     s.rstd_relative = TOGETHER(relative / 2, FUNCTION * u);
@@ -149,7 +149,8 @@ void oracle_norm_backward(const oracle_norm *o, const double *x, const double *d
     for (int64_t i = 0; i < o->rows; i++, x += o->cols, dy += o->cols) {
         row_stats s = norm_stats(o, x);
         double rstd = fabs((double)s.rstd);
-        /* means of g and of g n, and their errors; n carries the errors of mean, of rstd and of its own rounding */
+        /* means of g and of g n, and their errors; n carries the errors of mean, of rstd and of its
+         * own rounding */
         real sum_g = 0, size_g = 0, sum_gn = 0, size_gn = 0;
         for (int64_t j = 0; j < o->cols; j++) {
             real n = ((real)x[j] - s.mean) * s.rstd, g = dy[j] * norm_factor(o, j);
@@ -200,8 +201,8 @@ typedef struct exp_sum {
     double relative; /* error of sum */
 } exp_sum;
 
-/* The error of an exponent t - m: the scaling and the difference, and once more u for a change of base.  An error in m itself
- * is common to all exponents and falls out. */
+/* The error of an exponent t - m: the scaling and the difference, and once more u for a change of
+ * base.  An error in m itself is common to all exponents and falls out. */
 static double exponent_error(double u, double scale, real t, real most)
 {
     return u * (2 * fabs((double)(t - most)) + (scale == 1 ? 0 : fabs((double)t)));
@@ -393,8 +394,8 @@ void oracle_linear_forward(const oracle_linear *o, const double *x, double *y, d
                 bound[k] = rounded;
                 continue;
             }
-            /* the change that z's error makes, its second order, and the function's own arithmetic, whose steps work with
-             * numbers as large as z even where the result is small */
+            /* the change that z's error makes, its second order, and the function's own arithmetic,
+             * whose steps work with numbers as large as z even where the result is small */
             double change = fmax(fabs((double)(activate(o, z + rounded) - result)),
                                  fabs((double)(activate(o, z - rounded) - result)));
             double own =
@@ -422,7 +423,8 @@ void oracle_linear_backward(const oracle_linear *o, const double *x, const doubl
             real slope = slope_at(o, z, y ? y[at] : 0);
             double change = fmax(fabs((double)(slope_at(o, z + rounded, y ? y[at] : 0) - slope)),
                                  fabs((double)(slope_at(o, z - rounded, y ? y[at] : 0) - slope)));
-            /* |act''| and |act'''| of the smooth ones are below 2; their arithmetic has steps of size 1 + |z| */
+            /* |act''| and |act'''| of the smooth ones are below 2; their arithmetic has steps of
+             * size 1 + |z| */
             double own = is_smooth(o->activation)
                              ? 2 * rounded * rounded + 8 * u * (1 + fabs((double)z))
                              : 2 * u * fabs((double)slope);
@@ -559,7 +561,8 @@ void oracle_adamw_update(const oracle_adamw *o, int64_t count, const double *mas
             TOGETHER(2 * u * (double)v_old, (3 * u + 2 * g_relative) * (double)v_new) + tiny;
         real root = sqrtl(v1 / correction2), denominator = root + (real)o->eps;
         real ratio = m1 / correction1 / denominator;
-        /* v's relative error halves in the root; where v is tiny the root's error is that of v itself */
+        /* v's relative error halves in the root; where v is tiny the root's error is that of v
+         * itself */
         double v_stored = stored(v_error, (double)v1, o->dtype);
         double root_error = root > 0 ? fmin(v_stored / (double)(2 * root * correction2),
                                             sqrt(v_stored / (double)correction2))

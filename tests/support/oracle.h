@@ -1,17 +1,21 @@
-/* What the layers should compute, from their definitions, in long double, and how far a right implementation may be
- * from it.  Shares no code with the library.  Matrices are dense, row after row, values already rounded to their
- * types; NaN and infinities take the course that the formulas give them.
+/* What the layers should compute, from their definitions, in long double, and how far a right
+ * implementation may be from it.  Shares no code with the library.  Matrices are dense, row after
+ * row, values already rounded to their types; NaN and infinities take the course that the formulas
+ * give them.
  *
- * Bounds.  u is the unit roundoff of the type that the layer computes in, U that of the type a result is stored in.
- * Every bound is put together from the rounding errors that the header's formula makes unavoidable:
- *   - a sum of n terms has an error of at most depth(n) u times the sum of the terms' magnitudes, with
- *     depth(n) = n - 1 up to 8 and 7 + log2(n / 8) beyond: blocks of 8 merged pairwise.  Long chains of additions in u
- *     do not stay within it, and should not;
- *   - each other operation makes an error of u times its result; rsqrt, exp, log, tanh and erf are allowed 4 u (2 ulp);
+ * Bounds.  u is the unit roundoff of the type that the layer computes in, U that of the type a
+ * result is stored in. Every bound is put together from the rounding errors that the header's
+ * formula makes unavoidable:
+ *   - a sum of n terms has an error of at most depth(n) u times the sum of the terms' magnitudes,
+ *     with depth(n) = n - 1 up to 8 and 7 + log2(n / 8) beyond: blocks of 8 merged pairwise.  Long
+ *     chains of additions in u do not stay within it, and should not;
+ *   - each other operation makes an error of u times its result; rsqrt, exp, log, tanh and erf are
+ *     allowed 4 u (2 ulp);
  *   - an error e in an argument becomes |f'| e;
- *   - errors of different sources do not know of each other, so worst cases of sources are combined by root of the sum of squares, and
- *     many roundings of one kind (of K products' factors, say) by min(sum, 4 * root of the sum of squares): 4 worst cases of a
- *     uniform error are 6.9 standard deviations;
+ *   - errors of different sources do not know of each other, so worst cases of sources are
+ *     combined by root of the sum of squares, and many roundings of one kind (of K products'
+ *     factors, say) by min(sum, 4 * root of the sum of squares): 4 worst cases of a uniform error
+ *     are 6.9 standard deviations;
  *   - storing adds U |result| and half the type's least positive number, in full.
  * Nothing is fitted to what a backend returns. */
 #ifndef TESTS_ORACLE_H
@@ -62,7 +66,8 @@ typedef struct oracle_linear {
 } oracle_linear;
 
 void oracle_linear_forward(const oracle_linear *linear, const double *x, double *y, double *bound);
-/* y as it was stored, for relu, leaky_relu and squared_relu, whose derivative is taken from it.  Results may be NULL. */
+/* y as it was stored, for relu, leaky_relu and squared_relu, whose derivative is taken from it.
+ * Results may be NULL. */
 typedef struct oracle_linear_grads {
     const double *old_dweight, *old_dbias;
     double *dx, *dx_bound, *dweight, *dweight_bound, *dbias, *dbias_bound;
@@ -82,7 +87,8 @@ void oracle_cross_entropy_forward(const oracle_cross_entropy *ce, const double *
                                   double *loss_sum, double *loss_sum_bound, double *dlogits,
                                   double *dlogits_bound);
 
-/* One update of count elements.  factor: what clipping and loss_scale make of a gradient, from the norm below. */
+/* One update of count elements.  factor: what clipping and loss_scale make of a gradient, from the
+ * norm below. */
 typedef struct oracle_adamw {
     double beta1, beta2, eps, weight_decay, learning_rate, factor;
     double factor_error; /* relative; from the norm */
