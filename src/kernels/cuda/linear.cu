@@ -20,7 +20,9 @@
  * call searches and allocates nothing. */
 #include <cublasLt.h>
 
+#include <cmath>
 #include <cstdlib>
+#include <cstring>
 #include <type_traits>
 
 #include "kernels/cuda/device.cuh"
@@ -564,7 +566,7 @@ struct descriptors {
 };
 
 constexpr size_t workspace_bytes = (size_t)32 << 20;
-constexpr size_t probe_bytes = (size_t)8 << 20; /* of keeps_nan */
+constexpr size_t probe_bytes = (size_t)8 << 20; /* of a probe's matrices */
 
 static tutti_status describe(const product *p, const operands *o, bool relu, descriptors *to)
 {
@@ -671,15 +673,15 @@ static cublasStatus_t run(tutti_context *ctx, const product *p, int alignment, c
                           tutti__cuda_stream(ctx));
 }
 
-/* A small product of NaN and 0 with the chosen algorithm.  *keeps: it ran, and every result is
- * NaN. */
-static tutti_status keeps_nan(tutti_context *ctx, const product *p, int alignment, char *scratch,
-                              bool *keeps)
+/* A small forward product with the chosen algorithm: x and W hold x and w in their first column and 0 elsewhere, the
+ * bias is `bias`.  *as_wanted: it ran, and every result is `want` (NaN is NaN). */
+static tutti_status probe(tutti_context *ctx, const product *p, int alignment, double x, double w,
+                          double bias, double want, char *scratch, bool *as_wanted)
 {
     constexpr uint64_t most = 512; /* of m, n, k, each: a few tiles */
     constexpr size_t each = most * most * sizeof(double);
     static_assert(4 * each <= probe_bytes, "the probe's matrices");
-    *keeps = false;
+    *as_wanted = false;
     product small = *p;
     small.m = p->m < most ? p->m : most;
     small.n = p->n < most ? p->n : most;
@@ -687,46 +689,74 @@ static tutti_status keeps_nan(tutti_context *ctx, const product *p, int alignmen
     char *base = scratch + workspace_bytes;
     operands o = {base, most, base + each, most, base + 2 * each, most, base + 3 * each};
     descriptors d;
-    TUTTI_TRY(describe(&small, &o, true, &d));
+    TUTTI_TRY(describe(&small, &o, p->relu[alignment], &d));
     cudaStream_t stream = tutti__cuda_stream(ctx);
-    TUTTI_CUDA(cudaMemsetAsync(base, 0, 4 * each, stream), "linear_plan");
-    TUTTI_CUDA(cudaMemsetAsync(base + each, 0xff, each, stream), "linear_plan"); /* NaN */
-    if (run(ctx, &small, alignment, &o, &d, false, scratch) != CUBLAS_STATUS_SUCCESS)
-        return TUTTI_OK;
-    size_t size = type_size(p->d_type), count = most * small.n;
-    char *got = (char *)malloc(count * size);
-    double *values = (double *)malloc(count * sizeof *values);
-    tutti_status status =
-        got && values ? TUTTI_OK : tutti__fail(TUTTI_ERR_MEMORY, "linear: no memory for a plan");
-    if (status == TUTTI_OK)
-        status = tutti__cuda_status(
-            cudaMemcpyAsync(got, o.d, count * size, cudaMemcpyDeviceToHost, stream), "linear_plan");
-    if (status == TUTTI_OK)
-        status = tutti__cuda_status(cudaStreamSynchronize(stream), "linear_plan");
-    if (status == TUTTI_OK)
-        status = tutti_convert(values, TUTTI_F64, got, type_of(p->d_type), (int64_t)count);
-    *keeps = status == TUTTI_OK;
-    for (size_t i = 0; i < count && *keeps; i++)
-        if (i % most < small.m) *keeps = values[i] != values[i];
-    free(values);
-    free(got);
+    tutti_dtype dtype = type_of(p->type);
+    size_t size = tutti_dtype_size(dtype), count = most * most;
+    char *host = (char *)malloc(count * size);
+    if (!host) return tutti__fail(TUTTI_ERR_MEMORY, "linear: no memory for a plan");
+    tutti_status status = TUTTI_OK;
+    auto copy = [&](void *to, const void *from) {
+        if (status == TUTTI_OK)
+            status = tutti__cuda_status(
+                cudaMemcpyAsync(to, from, count * size, cudaMemcpyDefault, stream), "linear_plan");
+        if (status == TUTTI_OK)
+            status = tutti__cuda_status(cudaStreamSynchronize(stream), "linear_plan");
+    };
+    /* value at every step-th element */
+    auto fill = [&](void *to, double value, size_t step) {
+        double bits = 0; /* holds a value of any type */
+        (void)tutti_convert(&bits, dtype, &value, TUTTI_F64, 1);
+        memset(host, 0, count * size);
+        for (size_t i = 0; i < count; i += step) memcpy(host + i * size, &bits, size);
+        copy(to, host);
+    };
+    fill(base, w, most);
+    fill(base + each, x, most);
+    fill(base + 3 * each, bias, 1);
+    if (status == TUTTI_OK &&
+        run(ctx, &small, alignment, &o, &d, false, scratch) == CUBLAS_STATUS_SUCCESS) {
+        copy(host, o.d);
+        *as_wanted = status == TUTTI_OK;
+        for (size_t i = 0; i < most * small.n && *as_wanted; i++) {
+            double got = want;
+            if (i % most < small.m) (void)tutti_convert(&got, TUTTI_F64, host + i * size, dtype, 1);
+            *as_wanted = got == want || (std::isnan(want) && std::isnan(got));
+        }
+    }
+    free(host);
     return status;
 }
 
-/* With relu: an algorithm whose epilogue does the activation, if there is one that lets NaN
- * through (some return 0). */
+/* What a chosen algorithm must do: with relu let NaN through (some return 0), and with a bias round once (some round the
+ * product to 16 bits before they add the bias, and lose what the bias leaves of it). */
+static tutti_status check_epilogue(tutti_context *ctx, const product *p, int alignment,
+                                   char *scratch, bool *good)
+{
+    *good = true;
+    if (p->relu[alignment]) TUTTI_TRY(probe(ctx, p, alignment, NAN, 0, 0, NAN, scratch, good));
+    tutti_dtype dtype = type_of(p->type);
+    if (*good && p->bias && tutti_dtype_size(dtype) == 2) {
+        /* (1 + e)^2 - (1 + 2e) = e^2, exact in f32 */
+        double e = dtype == TUTTI_F16 ? 0x1p-10 : 0x1p-7;
+        TUTTI_TRY(probe(ctx, p, alignment, 1 + e, 1 + e, -(1 + 2 * e), e * e, scratch, good));
+    }
+    return TUTTI_OK;
+}
+
+/* An algorithm that does relu in its epilogue if that is asked for and one does it right; else one that does not.  None
+ * (has[] false) where cuBLASLt has none that is right. */
 static tutti_status choose_checked(tutti_context *ctx, product *p, int alignment, bool relu,
                                    char *scratch)
 {
-    cublasLtHandle_t handle = (cublasLtHandle_t)ctx->backend_data;
-    if (relu) {
-        bool keeps = false;
-        TUTTI_TRY(choose(handle, p, alignment, true));
-        if (p->has[alignment]) TUTTI_TRY(keeps_nan(ctx, p, alignment, scratch, &keeps));
-        if (keeps) return TUTTI_OK;
+    for (int with_relu = relu; with_relu >= 0; with_relu--) {
+        bool good = false;
+        TUTTI_TRY(choose((cublasLtHandle_t)ctx->backend_data, p, alignment, with_relu));
+        if (p->has[alignment]) TUTTI_TRY(check_epilogue(ctx, p, alignment, scratch, &good));
+        if (good) return TUTTI_OK;
         p->has[alignment] = p->relu[alignment] = false;
     }
-    return choose(handle, p, alignment, false);
+    return TUTTI_OK;
 }
 
 /* *activated: the product has done the activation too. */
