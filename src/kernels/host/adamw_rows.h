@@ -11,9 +11,15 @@ static void OF(square_blocks)(void *data, int64_t begin, int64_t end, int thread
         const int64_t count =
             t->args->count - first < NORM_BLOCK ? t->args->count - first : NORM_BLOCK;
         const REAL *g = (const REAL *)t->args->grad + first;
+        /* runs first, so that no chain of additions is long */
         double sum = 0;
-#pragma omp simd reduction(+ : sum)
-        for (int64_t i = 0; i < count; i++) sum += (double)g[i] * (double)g[i];
+        for (int64_t run = 0; run < count; run += TUTTI_PARAM_ALIGN) {
+            double part = 0;
+#pragma omp simd reduction(+ : part)
+            for (int64_t i = run; i < run + TUTTI_PARAM_ALIGN; i++)
+                part += (double)g[i] * (double)g[i];
+            sum += part;
+        }
         t->squares[block] = sum;
     }
 }

@@ -1,5 +1,6 @@
 /* What softmax.c and cross_entropy.c share, for one REAL: the greatest element of a row, and exp
  * over it. */
+#include "kernels/host/sum_rows.h"
 
 TUTTI__INLINE REAL OF(row_max)(const REAL *row, int64_t cols)
 {
@@ -16,14 +17,8 @@ TUTTI__INLINE double OF(exp_row)(const REAL *row, REAL *out, REAL shift, int64_t
     double total = 0;
     for (int64_t c = 0; c < cols; c += TUTTI__CHUNK) {
         int64_t end = cols - c < TUTTI__CHUNK ? cols : c + TUTTI__CHUNK;
-        REAL sum = 0;
-#pragma omp simd reduction(+ : sum)
-        for (int64_t j = c; j < end; j++) {
-            REAL value = OF(tutti__exp)(row[j] - shift);
-            out[j] = value;
-            sum += value;
-        }
-        total += sum;
+        for (int64_t j = c; j < end; j++) out[j] = OF(tutti__exp)(row[j] - shift);
+        total += OF(row_sum)(out + c, end - c);
     }
     return total;
 }

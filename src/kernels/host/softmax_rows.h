@@ -1,6 +1,5 @@
 /* Bodies of softmax.c, for one REAL. */
 #include "kernels/host/exp_rows.h"
-#include "kernels/host/sum_rows.h"
 
 TUTTI__VECTORISED
 static void OF(softmax_forward_rows)(void *data, int64_t begin, int64_t end, int thread)
