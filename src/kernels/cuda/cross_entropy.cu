@@ -95,7 +95,7 @@ __device__ __forceinline__ void entropy_rows(const entropy_call &call, Team &tea
 #pragma unroll
         for (int k = 0; k < VECS; k++) {
             float v[N];
-            hold_packed(raw[r][k]);
+            hold_packed<T>(raw[r][k]);
             vector::unpack(raw[r][k], v);
             for_elements<N>(count[r] - place.column<T>(k),
                             [&](int i) { sum[r] += exp_for<T>(v[i] - top[r]); });
@@ -114,7 +114,7 @@ __device__ __forceinline__ void entropy_rows(const entropy_call &call, Team &tea
         for (int k = 0; k < VECS; k++) {
             int col = place.column<T>(k);
             float v[N];
-            hold_packed(raw[r][k]);
+            hold_packed<T>(raw[r][k]);
             vector::unpack(raw[r][k], v);
             if (kind[r] == ENTROPY_COUNTS) {
 #pragma unroll
@@ -156,8 +156,7 @@ __global__ void __launch_bounds__(ROW_WARP_THREADS, 5)
 }
 
 template<class T, int VECS>
-__global__ void __launch_bounds__(ROW_BLOCK_THREADS, VECS == 4 ? 2 : 1)
-    cross_entropy_block_kernel(entropy_call call, int cluster)
+__global__ void __launch_bounds__(1024) cross_entropy_block_kernel(entropy_call call, int cluster)
 {
     __shared__ block_team_slots<float, 1> slots;
     block_team<float, 1> team(slots, cluster);
@@ -232,13 +231,12 @@ static tutti_status entropy_of(tutti_context *ctx, const entropy_call &call)
     if constexpr (sizeof(T) < 8)
         return row_with_vecs(plan, [&](auto vecs) {
             constexpr int VECS = decltype(vecs)::value;
-            if constexpr (VECS <= 4)
-                if (plan.kind == ROW_WARP)
-                    return row_launch(
-                        what, cross_entropy_warp_kernel<T, VECS>,
-                        row_grid(rows, ROW_WARP_THREADS / plan.lanes * (ROW_WARP_VECS / VECS), 1),
-                        plan.threads, 1, 0, stream, call, plan.lanes);
-            if constexpr (VECS > 2)
+            if (plan.kind == ROW_WARP)
+                return row_launch(
+                    what, cross_entropy_warp_kernel<T, VECS>,
+                    row_grid(rows, ROW_WARP_THREADS / plan.lanes * (ROW_WARP_VECS / VECS), 1),
+                    plan.threads, 1, 0, stream, call, plan.lanes);
+            if constexpr (VECS == 4)
                 return row_launch(what, cross_entropy_block_kernel<T, VECS>,
                                   row_grid(rows, 1, plan.cluster), plan.threads, plan.cluster, 0,
                                   stream, call, plan.cluster);

@@ -214,9 +214,10 @@ struct vector16 {
 
 /* Makes the compiler unpack a vector again where it is used next, rather than hold its values from the last use: the
  * values of a row of 16-bit elements would take twice the registers. */
+template<class T>
 __device__ __forceinline__ void hold_packed(uint4 &raw)
 {
-    asm volatile("" : "+r"(raw.x), "+r"(raw.y), "+r"(raw.z), "+r"(raw.w));
+    if (sizeof(T) < 4) asm volatile("" : "+r"(raw.x), "+r"(raw.y), "+r"(raw.z), "+r"(raw.w));
 }
 
 /* f(i) for the elements of a vector with `left` columns from its first to the end of the row. */

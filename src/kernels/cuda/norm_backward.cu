@@ -130,8 +130,8 @@ norm_backward_row(const tutti__norm_backward_args &args, const norm_backward_eve
 #pragma unroll
     for (int k = 0; k < VECS; k++) {
         float x[N], dy[N];
-        hold_packed(pair.x[k]);
-        hold_packed(pair.dy[k]);
+        hold_packed<T>(pair.x[k]);
+        hold_packed<T>(pair.dy[k]);
         vector::unpack(pair.x[k], x);
         vector::unpack(pair.dy[k], dy);
 #pragma unroll

@@ -74,7 +74,7 @@ norm_forward_rows(const tutti__norm_forward_args &args, const norm_forward_even 
 #pragma unroll
         for (int k = 0; k < VECS; k++) {
             float v[N];
-            hold_packed(raw[r][k]);
+            hold_packed<T>(raw[r][k]);
             vector::unpack(raw[r][k], v);
             for_elements<N>(cols - place.column<T>(k), [&](int i) {
                 float centred = v[i] - mean[r];
@@ -110,7 +110,7 @@ norm_forward_rows(const tutti__norm_forward_args &args, const norm_forward_even 
 #pragma unroll
         for (int r = 0; r < ROWS; r++) {
             float v[N];
-            hold_packed(raw[r][k]);
+            hold_packed<T>(raw[r][k]);
             vector::unpack(raw[r][k], v);
 #pragma unroll
             for (int i = 0; i < N; i++) v[i] = (v[i] - mean[r]) * rstd[r] * gamma[i] + beta[i];
@@ -141,7 +141,7 @@ __global__ void __launch_bounds__(ROW_WARP_THREADS, VECS == 4 ? 4 : 5)
 }
 
 template<class T, int VECS>
-__global__ void __launch_bounds__(ROW_BLOCK_THREADS, VECS == 4 ? 2 : 1)
+__global__ void __launch_bounds__(1024)
     norm_forward_block_kernel(tutti__norm_forward_args args, norm_forward_even even, int cluster)
 {
     __shared__ block_team_slots<float, 1> slots;
@@ -306,13 +306,12 @@ static tutti_status forward_of(tutti_context *ctx, const tutti__norm_forward_arg
     cudaStream_t stream = tutti__cuda_stream(ctx);
     return row_with_vecs(plan, [&](auto vecs) {
         constexpr int VECS = decltype(vecs)::value;
-        if constexpr (VECS <= 4)
-            if (plan.kind == ROW_WARP)
-                return row_launch(
-                    "norm_forward", norm_forward_warp_kernel<T, VECS>,
-                    row_grid(args->rows, ROW_WARP_THREADS / plan.lanes * (ROW_WARP_VECS / VECS), 1),
-                    plan.threads, 1, 0, stream, *args, even, plan.lanes);
-        if constexpr (VECS > 2)
+        if (plan.kind == ROW_WARP)
+            return row_launch(
+                "norm_forward", norm_forward_warp_kernel<T, VECS>,
+                row_grid(args->rows, ROW_WARP_THREADS / plan.lanes * (ROW_WARP_VECS / VECS), 1),
+                plan.threads, 1, 0, stream, *args, even, plan.lanes);
+        if constexpr (VECS == 4)
             return row_launch("norm_forward", norm_forward_block_kernel<T, VECS>,
                               row_grid(args->rows, 1, plan.cluster), plan.threads, plan.cluster, 0,
                               stream, *args, even, plan.cluster);

@@ -1,7 +1,7 @@
 /* Row-wise kernels: how a row is shared out among threads, and the reductions over it.
  *
  *   warp   rows of up to 128 vectors: a group of 1 to 32 lanes a row, several rows a warp
- *   block  a block a row, the row in registers; beyond 32 or 64 KiB a cluster of up to 8 blocks a row, which
+ *   block  a block a row, the row in registers; beyond 32 KiB a cluster of up to 8 blocks a row, which
  *          exchange their partial sums over distributed shared memory
  *   long   rows beyond that (256 or 512 KiB), and devices without clusters: a block a row that reads it more than once
  *
@@ -30,8 +30,7 @@ struct row_plan {
 
 enum {
     ROW_WARP_THREADS = 128,
-    ROW_WARP_VECS = 4,       /* vectors in flight a thread, over all its rows */
-    ROW_BLOCK_THREADS = 512, /* at most */
+    ROW_WARP_VECS = 4, /* vectors in flight a thread, over all its rows */
     ROW_CLUSTER_MAX = 8,
     ROW_WARPS_MAX = 32
 };
@@ -51,16 +50,15 @@ static inline row_plan row_plan_for(int64_t cols, int width, int tensors, bool c
         plan.vecs = vectors <= 32 ? 1 : vectors <= 64 ? 2 : 4;
         return plan;
     }
-    /* few warps that each hold much: what a row costs beside its elements falls on fewer of them */
     plan.kind = ROW_BLOCK;
-    plan.vecs = vectors <= 4 * ROW_BLOCK_THREADS || tensors > 1 ? 4 : 8;
-    plan.threads = row_round_up((vectors + plan.vecs - 1) / plan.vecs, 32);
-    if (plan.threads <= ROW_BLOCK_THREADS) return plan;
-    plan.threads = ROW_BLOCK_THREADS;
-    while (plan.cluster < ROW_CLUSTER_MAX && plan.cluster * plan.threads * plan.vecs < vectors)
+    plan.vecs = 4;
+    plan.threads = row_round_up((vectors + 3) / 4, 32);
+    if (plan.threads <= 512) return plan;
+    /* the registers of 1024 threads hold one tensor's vectors, not two */
+    plan.threads = tensors == 1 && vectors > 512 * 4 * ROW_CLUSTER_MAX ? 1024 : 512;
+    while (plan.cluster < ROW_CLUSTER_MAX && plan.cluster * plan.threads * 4 < vectors)
         plan.cluster *= 2;
-    if (!clusters || plan.cluster * plan.threads * plan.vecs < vectors)
-        plan = {ROW_LONG, 1, 32, 1024, 1};
+    if (!clusters || plan.cluster * plan.threads * 4 < vectors) plan = {ROW_LONG, 1, 32, 1024, 1};
     return plan;
 }
 
@@ -70,8 +68,7 @@ static inline tutti_status row_with_vecs(const row_plan &plan, F &&f)
 {
     if (plan.vecs == 1) return f(std::integral_constant<int, 1>{});
     if (plan.vecs == 2) return f(std::integral_constant<int, 2>{});
-    if (plan.vecs == 4) return f(std::integral_constant<int, 4>{});
-    return f(std::integral_constant<int, 8>{});
+    return f(std::integral_constant<int, 4>{});
 }
 
 /* Blocks that take `rows` rows, so many a block at a time; kernels loop over what is left. */

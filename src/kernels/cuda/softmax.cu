@@ -57,7 +57,7 @@ __device__ __forceinline__ void softmax_forward_rows(const tutti__softmax_args &
 #pragma unroll
         for (int k = 0; k < VECS; k++) {
             float v[N];
-            hold_packed(raw[r][k]);
+            hold_packed<T>(raw[r][k]);
             vector::unpack(raw[r][k], v);
             for_elements<N>(visible[r] - place.column<T>(k),
                             [&](int i) { sum[r] += exp_for<T>(v[i] * scale - top[r]); });
@@ -72,7 +72,7 @@ __device__ __forceinline__ void softmax_forward_rows(const tutti__softmax_args &
         for (int k = 0; k < VECS; k++) {
             int col = place.column<T>(k), left = visible[r] - col;
             float v[N];
-            hold_packed(raw[r][k]);
+            hold_packed<T>(raw[r][k]);
             vector::unpack(raw[r][k], v);
             for_elements<N>(left, [&](int i) {
                 float d = v[i] * scale - top[r];
@@ -131,8 +131,8 @@ __device__ __forceinline__ void softmax_backward_rows(const tutti__softmax_args 
         for (int k = 0; k < VECS; k++) {
             int col = place.column<T>(k), left = visible[r] - col;
             float a[N], b[N];
-            hold_packed(y[r][k]);
-            hold_packed(dy[r][k]);
+            hold_packed<T>(y[r][k]);
+            hold_packed<T>(dy[r][k]);
             vector::unpack(y[r][k], a);
             vector::unpack(dy[r][k], b);
             for_elements<N>(left, [&](int i) {
@@ -174,7 +174,7 @@ __global__ void __launch_bounds__(ROW_WARP_THREADS, BACKWARD ? 5 : 6)
 }
 
 template<class T, int VECS, bool BACKWARD>
-__global__ void __launch_bounds__(ROW_BLOCK_THREADS, VECS == 4 && !BACKWARD ? 2 : 1)
+__global__ void __launch_bounds__(BACKWARD ? 512 : 1024)
     softmax_block_kernel(tutti__softmax_args args, softmax_even even, int cluster)
 {
     __shared__ block_team_slots<float, 1> slots;
@@ -288,15 +288,14 @@ static tutti_status softmax_of(tutti_context *ctx, const tutti__softmax_args *ar
     if constexpr (sizeof(T) < 8)
         return row_with_vecs(plan, [&](auto vecs) {
             constexpr int VECS = decltype(vecs)::value;
-            if constexpr (VECS <= 4)
-                if (plan.kind == ROW_WARP) {
-                    constexpr int ROWS =
-                        BACKWARD && VECS < 4 ? ROW_WARP_VECS / VECS / 2 : ROW_WARP_VECS / VECS;
-                    return row_launch(what, softmax_warp_kernel<T, VECS, BACKWARD>,
-                                      row_grid(rows, ROW_WARP_THREADS / plan.lanes * ROWS, 1),
-                                      plan.threads, 1, 0, stream, *args, even, plan.lanes);
-                }
-            if constexpr (VECS == 4 || (VECS == 8 && !BACKWARD))
+            if (plan.kind == ROW_WARP) {
+                constexpr int ROWS =
+                    BACKWARD && VECS < 4 ? ROW_WARP_VECS / VECS / 2 : ROW_WARP_VECS / VECS;
+                return row_launch(what, softmax_warp_kernel<T, VECS, BACKWARD>,
+                                  row_grid(rows, ROW_WARP_THREADS / plan.lanes * ROWS, 1),
+                                  plan.threads, 1, 0, stream, *args, even, plan.lanes);
+            }
+            if constexpr (VECS == 4)
                 return row_launch(what, softmax_block_kernel<T, VECS, BACKWARD>,
                                   row_grid(rows, 1, plan.cluster), plan.threads, plan.cluster, 0,
                                   stream, *args, even, plan.cluster);
