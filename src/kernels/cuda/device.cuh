@@ -310,6 +310,20 @@ __device__ __forceinline__ void load_row(uint4 (&raw)[VECS], const T *row, row_p
     }
 }
 
+/* Whether all rows of a warp, one a lane, begin on a 16-byte boundary and end with a whole vector. */
+template<class T>
+__device__ __forceinline__ bool stores_whole(const T *row, int cols)
+{
+    return !__any_sync(0xffffffffu, skew_of(row) != 0 || cols % vector16<T>::N != 0);
+}
+
+/* Then each vector can be written as soon as it is there. */
+template<class T>
+__device__ __forceinline__ void store_whole(T *row, int col, const uint4 &raw, int cols)
+{
+    if (col < cols) *(uint4 *)(row + col) = raw;
+}
+
 /* Writes a thread's vectors of a row.  Called by whole warps; a lane without a row says cols = 0.  Where the row does not
  * begin on a 16-byte boundary, each lane writes the aligned word that holds the end of its left neighbour's
  * vector and the beginning of its own. */
@@ -319,12 +333,9 @@ __device__ __forceinline__ void store_row(T *row, const uint4 (&raw)[VECS], row_
 {
     constexpr int N = vector16<T>::N;
     unsigned skew = skew_of(row);
-    if (!__any_sync(0xffffffffu, skew != 0 || cols % N != 0)) {
+    if (stores_whole(row, cols)) {
 #pragma unroll
-        for (int k = 0; k < VECS; k++) {
-            int col = place.column<T>(k);
-            if (col < cols) *(uint4 *)(row + col) = raw[k];
-        }
+        for (int k = 0; k < VECS; k++) store_whole(row, place.column<T>(k), raw[k], cols);
         return;
     }
     int lane = threadIdx.x % place.lanes;

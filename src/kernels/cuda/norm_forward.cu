@@ -92,6 +92,13 @@ norm_forward_rows(const tutti__norm_forward_args &args, const norm_forward_even 
         }
     }
 
+    T *y[ROWS];
+    bool whole[ROWS];
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+        y[r] = (T *)args.y.data + (r < rows ? first_row + r : 0) * args.y.stride;
+        whole[r] = stores_whole(y[r], r < rows ? cols : 0);
+    }
 #pragma unroll
     for (int k = 0; k < VECS; k++) {
         int col = place.column<T>(k);
@@ -115,12 +122,12 @@ norm_forward_rows(const tutti__norm_forward_args &args, const norm_forward_even 
 #pragma unroll
             for (int i = 0; i < N; i++) v[i] = (v[i] - mean[r]) * rstd[r] * gamma[i] + beta[i];
             raw[r][k] = vector::pack(v);
+            if (whole[r]) store_whole(y[r], col, raw[r][k], r < rows ? cols : 0);
         }
     }
 #pragma unroll
     for (int r = 0; r < ROWS; r++)
-        store_row((T *)args.y.data + (r < rows ? first_row + r : 0) * args.y.stride, raw[r], place,
-                  r < rows ? cols : 0);
+        if (!whole[r]) store_row(y[r], raw[r], place, r < rows ? cols : 0);
 }
 
 template<class T, int VECS>
