@@ -13,6 +13,64 @@ struct norm_forward_even {
     float inverse_cols;
 };
 
+/* Sums over a thread's vectors of a row, in parts so that they do not hang on one chain of additions.  All kernels of this
+ * file that hold a row in registers take them from here: a row has the same bits in each. */
+template<class T, int VECS>
+__device__ __forceinline__ float sum_held(const uint4 (&raw)[VECS])
+{
+    constexpr int N = vector16<T>::N;
+    float sum = 0;
+#pragma unroll
+    for (int k = 0; k < VECS; k++) {
+        float v[N], part = 0;
+        vector16<T>::unpack(raw[k], v);
+#pragma unroll
+        for (int i = 0; i < N; i++) part += v[i];
+        sum += part;
+    }
+    return sum;
+}
+
+/* Sum of (x - mean)^2.  WHOLE: a vector lies inside of the row or beyond it. */
+template<class T, bool WHOLE, int VECS>
+__device__ __forceinline__ float squares_held(uint4 (&raw)[VECS], row_place place, int cols,
+                                              float mean)
+{
+    constexpr int N = vector16<T>::N;
+    float sum = 0;
+#pragma unroll
+    for (int k = 0; k < VECS; k++) {
+        int left = cols - place.column<T>(k);
+        float v[N], part = 0;
+        hold_packed<T>(raw[k]);
+        vector16<T>::unpack(raw[k], v);
+        auto add = [&](int i) {
+            float centred = v[i] - mean;
+            part += centred * centred;
+        };
+        if constexpr (WHOLE) {
+#pragma unroll
+            for (int i = 0; i < N; i++) add(i);
+            part = left > 0 ? part : 0;
+        } else
+            for_elements<N>(left, add);
+        sum += part;
+    }
+    return sum;
+}
+
+template<class T>
+__device__ __forceinline__ uint4 scaled(const uint4 &raw, float mean, float rstd,
+                                        const float (&gamma)[vector16<T>::N],
+                                        const float (&beta)[vector16<T>::N])
+{
+    float v[vector16<T>::N];
+    vector16<T>::unpack(raw, v);
+#pragma unroll
+    for (int i = 0; i < vector16<T>::N; i++) v[i] = (v[i] - mean) * rstd * gamma[i] + beta[i];
+    return vector16<T>::pack(v);
+}
+
 /* ROWS rows at once, each shared out over a team. */
 template<class T, int VECS, int ROWS, class Team>
 __device__ __forceinline__ void
@@ -56,32 +114,13 @@ norm_forward_rows(const tutti__norm_forward_args &args, const norm_forward_even 
     for (int r = 0; r < ROWS; r++) mean[r] = 0;
     if (args.centered) {
 #pragma unroll
-        for (int r = 0; r < ROWS; r++)
-#pragma unroll
-            for (int k = 0; k < VECS; k++) {
-                float v[N];
-                vector::unpack(raw[r][k], v);
-#pragma unroll
-                for (int i = 0; i < N; i++) mean[r] += v[i];
-            }
+        for (int r = 0; r < ROWS; r++) mean[r] = sum_held<T>(raw[r]);
         team.template reduce<row_add>(mean);
 #pragma unroll
         for (int r = 0; r < ROWS; r++) mean[r] *= even.inverse_cols;
     }
 #pragma unroll
-    for (int r = 0; r < ROWS; r++) {
-        rstd[r] = 0;
-#pragma unroll
-        for (int k = 0; k < VECS; k++) {
-            float v[N];
-            hold_packed<T>(raw[r][k]);
-            vector::unpack(raw[r][k], v);
-            for_elements<N>(cols - place.column<T>(k), [&](int i) {
-                float centred = v[i] - mean[r];
-                rstd[r] += centred * centred;
-            });
-        }
-    }
+    for (int r = 0; r < ROWS; r++) rstd[r] = squares_held<T, false>(raw[r], place, cols, mean[r]);
     team.template reduce<row_add>(rstd);
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
@@ -116,12 +155,8 @@ norm_forward_rows(const tutti__norm_forward_args &args, const norm_forward_even 
         }
 #pragma unroll
         for (int r = 0; r < ROWS; r++) {
-            float v[N];
             hold_packed<T>(raw[r][k]);
-            vector::unpack(raw[r][k], v);
-#pragma unroll
-            for (int i = 0; i < N; i++) v[i] = (v[i] - mean[r]) * rstd[r] * gamma[i] + beta[i];
-            raw[r][k] = vector::pack(v);
+            raw[r][k] = scaled<T>(raw[r][k], mean[r], rstd[r], gamma, beta);
             if (whole[r]) store_whole(y[r], col, raw[r][k], r < rows ? cols : 0);
         }
     }
@@ -158,6 +193,80 @@ __global__ void __launch_bounds__(1024)
     for (int64_t row = blockIdx.x / cluster; row < args.rows; row += gridDim.x / cluster)
         norm_forward_rows<T, VECS, 1>(args, even, team, row, 1, place,
                                       team.rank == 0 && threadIdx.x == 0);
+}
+
+/* The usual case at full speed: no residual, parameters of x's type, not zero-centred, whole aligned vectors.  A block takes row after row,
+ * keeps its columns' parameters in registers and has the next row on its way while it works on one. */
+enum {
+    STREAM_VECS = 4,
+    STREAM_THREADS = 512,
+    STREAM_WARPS_AN_SM = 20,
+    STREAM_REGISTERS = 96 /* so that 20 warps fit */
+};
+
+template<class T, bool CENTERED>
+__global__ void __maxnreg__(STREAM_REGISTERS)
+    norm_forward_stream_kernel(tutti__norm_forward_args args, norm_forward_even even)
+{
+    using vector = vector16<T>;
+    constexpr int N = vector::N;
+    __shared__ block_team_slots<float, 1> slots;
+    block_team<float, 1> team(slots, 1);
+    int cols = (int)args.cols;
+    row_place place = {(int)threadIdx.x, (int)blockDim.x, 32};
+    auto load = [&](uint4(&raw)[STREAM_VECS], const void *data) {
+#pragma unroll
+        for (int k = 0; k < STREAM_VECS; k++) {
+            int col = place.column<T>(k);
+            raw[k] = col < cols ? *(const uint4 *)((const T *)data + col) : make_uint4(0, 0, 0, 0);
+        }
+    };
+    uint4 gamma_held[STREAM_VECS], beta_held[STREAM_VECS], next[STREAM_VECS];
+    float ones[N];
+#pragma unroll
+    for (int i = 0; i < N; i++) ones[i] = 1;
+#pragma unroll
+    for (int k = 0; k < STREAM_VECS; k++) {
+        gamma_held[k] = vector::pack(ones);
+        beta_held[k] = make_uint4(0, 0, 0, 0);
+    }
+    if (args.gamma) load(gamma_held, args.gamma);
+    if (args.beta) load(beta_held, args.beta);
+
+    int64_t row = blockIdx.x, step = gridDim.x;
+    load(next, (const T *)args.x.data + row * args.x.stride);
+    for (; row < args.rows; row += step) {
+        uint4 raw[STREAM_VECS];
+#pragma unroll
+        for (int k = 0; k < STREAM_VECS; k++) raw[k] = next[k];
+        if (row + step < args.rows)
+            load(next, (const T *)args.x.data + (row + step) * args.x.stride);
+        float mean[1] = {0}, rstd[1];
+        if constexpr (CENTERED) {
+            mean[0] = sum_held<T>(raw);
+            team.template reduce<row_add>(mean);
+            mean[0] *= even.inverse_cols;
+        }
+        rstd[0] = squares_held<T, true>(raw, place, cols, mean[0]);
+        team.template reduce<row_add>(rstd);
+        rstd[0] = rsqrtf(rstd[0] * even.inverse_cols + (float)args.eps);
+        if (args.rstd && threadIdx.x == 0) {
+            ((float *)args.rstd)[row] = rstd[0];
+            if (CENTERED) ((float *)args.mean)[row] = mean[0];
+        }
+        T *y = (T *)args.y.data + row * args.y.stride;
+#pragma unroll
+        for (int k = 0; k < STREAM_VECS; k++) {
+            float gamma[N], beta[N];
+            hold_packed<T>(gamma_held[k]);
+            hold_packed<T>(beta_held[k]);
+            hold_packed<T>(raw[k]);
+            vector::unpack(gamma_held[k], gamma);
+            vector::unpack(beta_held[k], beta);
+            store_whole(y, place.column<T>(k), scaled<T>(raw[k], mean[0], rstd[0], gamma, beta),
+                        cols);
+        }
+    }
 }
 
 /* Any types, any length.  A block a row; with `staged` the row waits in shared memory as arithmetic values, otherwise it
@@ -217,8 +326,10 @@ __global__ void __launch_bounds__(ANY_THREADS)
 
     for (int64_t row = blockIdx.x; row < args.rows; row += gridDim.x) {
         norm_forward_reader<A> read = {args, even, row};
-        A v[ANY_WIDTH], sum[1] = {0}, mean = 0;
+        A v[ANY_WIDTH], sum[1], mean = 0;
+        double total = 0; /* a thread may have thousands of columns */
         for (int col = first; col < cols; col += step) {
+            A part = 0;
             read(v, col, false);
             if (args.sum.data)
                 store_any(args.sum.data, args.sum.dtype, row * args.sum.stride + col, v, cols - col,
@@ -226,10 +337,12 @@ __global__ void __launch_bounds__(ANY_THREADS)
 #pragma unroll
             for (int i = 0; i < ANY_WIDTH; i++)
                 if (col + i < cols) {
-                    sum[0] += args.centered ? v[i] : v[i] * v[i];
+                    part += args.centered ? v[i] : v[i] * v[i];
                     if (staged) stage[col + i] = v[i];
                 }
+            total += part;
         }
+        sum[0] = (A)total;
         /* from here on a thread reads only what it has staged or written itself */
         auto reread = [&](int col) {
             if (!staged)
@@ -241,13 +354,16 @@ __global__ void __launch_bounds__(ANY_THREADS)
         team.template reduce<row_add>(sum);
         if (args.centered) {
             mean = sum[0] / count;
-            sum[0] = 0;
+            total = 0;
             for (int col = first; col < cols; col += step) {
                 reread(col);
+                A part = 0;
 #pragma unroll
                 for (int i = 0; i < ANY_WIDTH; i++)
-                    if (col + i < cols) sum[0] += (v[i] - mean) * (v[i] - mean);
+                    if (col + i < cols) part += (v[i] - mean) * (v[i] - mean);
+                total += part;
             }
+            sum[0] = (A)total;
             team.template reduce<row_add>(sum);
         }
         A rstd = (A)1 / sqrt(sum[0] / count + (A)args.eps);
@@ -305,12 +421,31 @@ static tutti_status forward_any(tutti_context *ctx, const tutti__norm_forward_ar
                       find_even(args, ANY_WIDTH), staged);
 }
 
+/* What norm_forward_stream_kernel takes. */
+static bool streams(const tutti__norm_forward_args *args, const norm_forward_even &even,
+                    const row_plan &plan, int width)
+{
+    return plan.kind == ROW_BLOCK && plan.cluster == 1 && plan.vecs == STREAM_VECS &&
+           plan.threads <= STREAM_THREADS && !args->residual.data && !args->zero_centered &&
+           args->cols % width == 0 && (!args->gamma || args->param_dtype == args->x.dtype) &&
+           even.x && even.y && even.gamma && even.beta;
+}
+
 template<class T>
 static tutti_status forward_of(tutti_context *ctx, const tutti__norm_forward_args *args,
                                const row_plan &plan)
 {
     norm_forward_even even = find_even(args, vector16<T>::N);
     cudaStream_t stream = tutti__cuda_stream(ctx);
+    if (streams(args, even, plan, vector16<T>::N)) {
+        int64_t warps = plan.threads / 32, most = STREAM_WARPS_AN_SM / warps;
+        int64_t blocks = tutti__cuda_sm_count(ctx->device) * (most > 0 ? most : 1);
+        return row_launch("norm_forward",
+                          args->centered ? norm_forward_stream_kernel<T, true>
+                                         : norm_forward_stream_kernel<T, false>,
+                          (unsigned)(args->rows < blocks ? args->rows : blocks), plan.threads, 1, 0,
+                          stream, *args, even);
+    }
     return row_with_vecs(plan, [&](auto vecs) {
         constexpr int VECS = decltype(vecs)::value;
         if (plan.kind == ROW_WARP)
