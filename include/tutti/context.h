@@ -46,7 +46,7 @@ TUTTI_API void tutti_context_destroy(tutti_context **ctx);
 TUTTI_API tutti_status tutti_context_synchronize(tutti_context *ctx);
 
 /* Waits as above, then reports what kernels found wrong in the data (a label out of range) since the
- * last check: TUTTI_ERR_DATA with the first finding, which is then cleared. */
+ * last check: TUTTI_ERR_DATA with one of the findings; all are cleared then. */
 TUTTI_API tutti_status tutti_context_check(tutti_context *ctx);
 
 /* HOST or CUDA; AUTO for NULL. */

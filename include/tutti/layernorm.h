@@ -23,7 +23,7 @@
  *               beta       [cols]          param_dtype       if has_beta; initially 0
  *
  * "[rows, cols]" is any tensor whose last dimensions multiply to cols and whose leading ones are rows.
- * y may be x only where saved is NULL.  The gradients of gamma and beta are f32 or f64 whatever the arithmetic.
+ * y may be x only where saved is NULL.  The gradients of gamma and beta are of one type, f32 or f64 whatever the arithmetic.
  * Bits depend on the shape, the types and the device, never on addresses or on what runs beside. */
 #ifndef TUTTI_LAYERNORM_H
 #define TUTTI_LAYERNORM_H

@@ -21,7 +21,7 @@
  *
  * "[rows, in]" is any tensor whose last dimensions multiply to in and whose leading ones are rows.
  * f64 computes in f64; f32, f16, bf16 accumulate in f32 (TF32 only if allow_tf32).  z is rounded to dtype
- * before act.  Gradients of the parameters are f64 for f64, otherwise f32. */
+ * before act; dz may be before the products.  Gradients of the parameters are f64 for f64, otherwise f32. */
 #ifndef TUTTI_LINEAR_H
 #define TUTTI_LINEAR_H
 

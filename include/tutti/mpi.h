@@ -1,4 +1,4 @@
-/* For programs that have an MPI communicator of their own. */
+/* For programs that have an MPI communicator of their own.  Only a library built with MPI has this function. */
 #ifndef TUTTI_MPI_H
 #define TUTTI_MPI_H
 

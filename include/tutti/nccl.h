@@ -1,4 +1,4 @@
-/* For programs that have an NCCL communicator of their own. */
+/* For programs that have an NCCL communicator of their own.  Only a library built with NCCL has this function. */
 #ifndef TUTTI_NCCL_H
 #define TUTTI_NCCL_H
 

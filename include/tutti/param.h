@@ -103,7 +103,8 @@ TUTTI_API const tutti_param *tutti_params_get(const tutti_params *params, int in
 typedef enum tutti_params_buffer {
     TUTTI_PARAMS_MASTER,
     TUTTI_PARAMS_GRAD,
-    TUTTI_PARAMS_WORKING /* data NULL where all values have the masters' type */
+    TUTTI_PARAMS_WORKING /* data NULL where all values have the masters' type; where only some have, their places here are
+                            not read and not kept up to date */
 } tutti_params_buffer;
 /* A whole flat buffer as a view of one dimension.  TUTTI_ERR_STATE before build. */
 TUTTI_API tutti_status tutti_params_flat(const tutti_params *params, tutti_params_buffer which,
