@@ -166,7 +166,8 @@ static void nccl_destroy(tutti_comm *comm)
     if (!nccl || comm->dead) return;
     comm->state = NULL;
     if (nccl->control_stream) comm->backend->run.stream_destroy(comm->device, nccl->control_stream);
-    double patience = comm->timeout < 5 ? comm->timeout : 5;
+    /* its ring's neighbours may keep NCCL waiting: a second, then what is left of it is dropped */
+    double patience = comm->timeout < 1 ? comm->timeout : 1;
     if (nccl->comm && nccl->owned && !tutti__nccl_finalize(nccl->comm, comm->device, patience))
         tutti__log(TUTTI_LOG_WARN, "NCCL does not come back from destroying a communicator "
                                    "(graphs that hold its work must be destroyed before); left "
