@@ -543,6 +543,7 @@ struct product {
     bool bias;
     int64_t lda, ldb, ldd;                  /* as planned: what contiguous tensors have */
     bool has[ALIGNMENTS], relu[ALIGNMENTS]; /* relu: the epilogue does the activation */
+    bool adds[ALIGNMENTS];                  /* it may be added to what is there, rounding once */
     cublasLtMatmulAlgo_t algorithm[ALIGNMENTS];
 };
 
@@ -673,10 +674,11 @@ static cublasStatus_t run(tutti_context *ctx, const product *p, int alignment, c
                           tutti__cuda_stream(ctx));
 }
 
-/* A small forward product with the chosen algorithm: x and W hold x and w in their first column and 0 elsewhere, the
- * bias is `bias`.  *as_wanted: it ran, and every result is `want` (NaN is NaN). */
+/* A small forward product with the chosen algorithm: x and W hold x and w in their first column and 0 elsewhere, and
+ * `bias` is added: by the epilogue where the product has one, otherwise (add) to what is in y.  *as_wanted: it
+ * ran, and every result is `want` (NaN is NaN). */
 static tutti_status probe(tutti_context *ctx, const product *p, int alignment, double x, double w,
-                          double bias, double want, char *scratch, bool *as_wanted)
+                          double bias, bool add, double want, char *scratch, bool *as_wanted)
 {
     constexpr uint64_t most = 512; /* of m, n, k, each: a few tiles */
     constexpr size_t each = most * most * sizeof(double);
@@ -713,9 +715,10 @@ static tutti_status probe(tutti_context *ctx, const product *p, int alignment, d
     };
     fill(base, w, most);
     fill(base + each, x, most);
+    fill(base + 2 * each, add ? bias : 0, 1);
     fill(base + 3 * each, bias, 1);
     if (status == TUTTI_OK &&
-        run(ctx, &small, alignment, &o, &d, false, scratch) == CUBLAS_STATUS_SUCCESS) {
+        run(ctx, &small, alignment, &o, &d, add, scratch) == CUBLAS_STATUS_SUCCESS) {
         copy(host, o.d);
         *as_wanted = status == TUTTI_OK;
         for (size_t i = 0; i < most * small.n && *as_wanted; i++) {
@@ -728,46 +731,61 @@ static tutti_status probe(tutti_context *ctx, const product *p, int alignment, d
     return status;
 }
 
-/* What a chosen algorithm must do: with relu let NaN through (some return 0), and with a bias round once (some round the
- * product to 16 bits before they add the bias, and lose what the bias leaves of it). */
-static tutti_status check_epilogue(tutti_context *ctx, const product *p, int alignment,
+/* Whether a 16-bit product with the chosen algorithm is rounded once, after the bias has been added.  Some round before, too,
+ * and lose what the bias leaves of the product: some with a bias epilogue, others when they add to y. */
+static tutti_status rounds_once(tutti_context *ctx, const product *p, int alignment, bool add,
+                                char *scratch, bool *good)
+{
+    tutti_dtype dtype = type_of(p->type);
+    *good = true;
+    if (tutti_dtype_size(dtype) > 2) return TUTTI_OK;
+    /* (1 + e)^2 - (1 + 2e) = e^2, exact in f32 */
+    double e = dtype == TUTTI_F16 ? 0x1p-10 : 0x1p-7;
+    return probe(ctx, p, alignment, 1 + e, 1 + e, -(1 + 2 * e), add, e * e, scratch, good);
+}
+
+/* What a chosen algorithm must do: with relu let NaN through (some return 0), and round once. */
+static tutti_status check_epilogue(tutti_context *ctx, product *p, int alignment, bool forward,
                                    char *scratch, bool *good)
 {
     *good = true;
-    if (p->relu[alignment]) TUTTI_TRY(probe(ctx, p, alignment, NAN, 0, 0, NAN, scratch, good));
-    tutti_dtype dtype = type_of(p->type);
-    if (*good && p->bias && tutti_dtype_size(dtype) == 2) {
-        /* (1 + e)^2 - (1 + 2e) = e^2, exact in f32 */
-        double e = dtype == TUTTI_F16 ? 0x1p-10 : 0x1p-7;
-        TUTTI_TRY(probe(ctx, p, alignment, 1 + e, 1 + e, -(1 + 2 * e), e * e, scratch, good));
-    }
+    if (p->relu[alignment])
+        TUTTI_TRY(probe(ctx, p, alignment, NAN, 0, 0, false, NAN, scratch, good));
+    if (*good && p->bias) TUTTI_TRY(rounds_once(ctx, p, alignment, false, scratch, good));
+    if (*good && forward && !p->bias)
+        TUTTI_TRY(rounds_once(ctx, p, alignment, true, scratch, &p->adds[alignment]));
     return TUTTI_OK;
 }
 
 /* An algorithm that does relu in its epilogue if that is asked for and one does it right; else one that does not.  None
  * (has[] false) where cuBLASLt has none that is right. */
-static tutti_status choose_checked(tutti_context *ctx, product *p, int alignment, bool relu,
-                                   char *scratch)
+static tutti_status choose_checked(tutti_context *ctx, product *p, int alignment, bool forward,
+                                   bool relu, char *scratch)
 {
     for (int with_relu = relu; with_relu >= 0; with_relu--) {
         bool good = false;
         TUTTI_TRY(choose((cublasLtHandle_t)ctx->backend_data, p, alignment, with_relu));
-        if (p->has[alignment]) TUTTI_TRY(check_epilogue(ctx, p, alignment, scratch, &good));
+        if (p->has[alignment])
+            TUTTI_TRY(check_epilogue(ctx, p, alignment, forward, scratch, &good));
         if (good) return TUTTI_OK;
         p->has[alignment] = p->relu[alignment] = false;
     }
     return TUTTI_OK;
 }
 
-/* *activated: the product has done the activation too. */
-static tutti_status multiply(tutti_context *ctx, const product *p, const operands *o, bool add,
-                             void *workspace, bool *activated)
+/* Which of a product's algorithms these operands allow. */
+static int alignment_for(const product *p, const operands *o)
 {
     bool as_planned = p->has[AS_PLANNED] && aligned(o->a) && aligned(o->b) && aligned(o->d) &&
                       alignment_of(o->lda, p->type) >= alignment_of(p->lda, p->type) &&
                       alignment_of(o->ldb, p->type) >= alignment_of(p->ldb, p->type) &&
                       alignment_of(o->ldd, p->d_type) >= alignment_of(p->ldd, p->d_type);
-    int alignment = as_planned ? AS_PLANNED : ANY;
+    return as_planned ? AS_PLANNED : ANY;
+}
+
+static tutti_status multiply(tutti_context *ctx, const product *p, int alignment, const operands *o,
+                             bool add, void *workspace)
+{
     if (!p->has[alignment])
         return tutti__fail(TUTTI_ERR_UNSUPPORTED,
                            "linear: cuBLASLt has no algorithm for the product [%llu, %llu, %llu]",
@@ -776,7 +794,6 @@ static tutti_status multiply(tutti_context *ctx, const product *p, const operand
     descriptors d;
     TUTTI_TRY(describe(p, o, p->relu[alignment], &d));
     TRY_CUBLAS(run(ctx, p, alignment, o, &d, add, workspace));
-    if (activated) *activated = p->relu[alignment];
     return TUTTI_OK;
 }
 
@@ -880,16 +897,23 @@ extern "C" tutti_status tutti__cuda_linear_plan(tutti_context *ctx,
          * TFLOP/s at 4096, 1024, 1024 on an H200) */
         bool epilogues = shape->dtype != TUTTI_F64;
         if (rows == 0 || (p->bias && !(shape->has_bias && epilogues))) continue;
-        bool relu =
-            shape->activation == TUTTI_ACT_RELU && epilogues && (i == FORWARD || i == FORWARD_BIAS);
+        bool forward = i == FORWARD || i == FORWARD_BIAS;
+        bool relu = shape->activation == TUTTI_ACT_RELU && epilogues && forward;
         for (int alignment = 0; alignment < ALIGNMENTS; alignment++) {
-            tutti_status status = choose_checked(ctx, p, alignment, relu, (char *)scratch);
+            tutti_status status = choose_checked(ctx, p, alignment, forward, relu, (char *)scratch);
             if (status != TUTTI_OK) {
                 free(made);
                 return status;
             }
         }
     }
+    const product *fused = &made->products[FORWARD_BIAS], *plain = &made->products[FORWARD];
+    bool once = (fused->has[AS_PLANNED] || plain->adds[AS_PLANNED] || plain->adds[ANY]) &&
+                (fused->has[ANY] || plain->adds[ANY]);
+    if (rows > 0 && shape->has_bias && !once)
+        tutti__log(TUTTI_LOG_WARN,
+                   "linear: cuBLASLt rounds x W^T before it adds the bias in [%lld, %lld, %lld] %s",
+                   (long long)rows, (long long)in, (long long)out, tutti_dtype_name(shape->dtype));
     *plan = made;
     return TUTTI_OK;
 }
@@ -925,14 +949,18 @@ extern "C" tutti_status tutti__cuda_linear_forward(tutti_context *ctx,
         z.data,       z.stride,  args->bias};
     const product *fused = &args->plan->products[FORWARD_BIAS];
     const product *plain = &args->plan->products[FORWARD];
-    bool activated;
+    int with = alignment_for(fused, &o), without = alignment_for(plain, &o);
+    bool activated = plain->relu[without];
     if (!args->bias)
-        TUTTI_TRY(multiply(ctx, plain, &o, false, workspace, &activated));
-    else if (aligned(args->bias) && fused->has[AS_PLANNED] && fused->has[ANY])
-        TUTTI_TRY(multiply(ctx, fused, &o, false, workspace, &activated));
-    else {
+        TUTTI_TRY(multiply(ctx, plain, without, &o, false, workspace));
+    else if (aligned(args->bias) && fused->has[with]) {
+        activated = fused->relu[with];
+        TUTTI_TRY(multiply(ctx, fused, with, &o, false, workspace));
+    } else {
+        if (!plain->adds[without] && plain->adds[ANY]) without = ANY;
+        activated = plain->relu[without];
         TUTTI_TRY(fill_with_bias(stream, args, &z));
-        TUTTI_TRY(multiply(ctx, plain, &o, true, workspace, &activated));
+        TUTTI_TRY(multiply(ctx, plain, without, &o, true, workspace));
     }
     if (shape->activation != TUTTI_ACT_NONE && !activated)
         TUTTI_TRY(apply_activation(stream, shape, &z, &args->y));
@@ -978,14 +1006,16 @@ extern "C" tutti_status tutti__cuda_linear_backward(tutti_context *ctx,
         operands o = {args->weight, shape->in,     dz.data,
                       dz.stride,    args->dx.data, leading(args->dx.stride, shape->rows, shape->in),
                       NULL};
-        TUTTI_TRY(multiply(ctx, &args->plan->products[DGRAD], &o, false, base, NULL));
+        const product *p = &args->plan->products[DGRAD];
+        TUTTI_TRY(multiply(ctx, p, alignment_for(p, &o), &o, false, base));
     }
     if (args->dweight) {
         operands o = {args->x.data,  leading(args->x.stride, shape->rows, shape->in),
                       dz.data,       dz.stride,
                       args->dweight, shape->in,
                       NULL};
-        TUTTI_TRY(multiply(ctx, &args->plan->products[WGRAD], &o, args->accumulate, base, NULL));
+        const product *p = &args->plan->products[WGRAD];
+        TUTTI_TRY(multiply(ctx, p, alignment_for(p, &o), &o, args->accumulate, base));
     }
     return TUTTI_OK;
 }
