@@ -1,5 +1,6 @@
 """Exit codes, whichever rank failed and wherever; a stopped rank keeps nobody waiting; signals end a run in order."""
 
+import os
 import signal
 
 from harness import *
@@ -74,8 +75,22 @@ def test_rank_0_stopped():
     stopped("step", 0)
 
 
+def children_of(parent):
+    """The processes that mpirun has started: the ranks."""
+    children = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/stat") as stat:
+                fields = stat.read().rpartition(")")[2].split()
+        except OSError:
+            continue  # it has ended
+        if int(fields[1]) == parent:
+            children.append(int(pid))
+    return children
+
+
 def interrupted(number, np):
-    """Sends a signal to the program, or to mpirun, after the first step line."""
+    """Sends a signal to the program, or to every rank, after the first step line."""
     command = command_line(arguments("--epochs", 100000), np=np)
     process = start(command)
     head = ""
@@ -83,7 +98,8 @@ def interrupted(number, np):
         line = process.stdout.readline()
         assert line, process.communicate()
         head += line
-    process.send_signal(number)
+    for pid in [process.pid] if np == 1 else children_of(process.pid):
+        os.kill(pid, number)
     result = finish(process, command, 30)
     result.out = head + result.out
     return result
@@ -95,8 +111,7 @@ def test_signals_one_process():
         assert f"stopped by {signal.Signals(number).name} after step" in result.out, result
 
 
-def test_signal_through_mpirun():
-    """mpirun hands SIGUSR1 on at once."""
+def test_signal_to_all_ranks():
     for np in (2, 3):
         result = interrupted(signal.SIGUSR1, np).want(75)
         assert result.out.count("stopped by SIGUSR1 after step") == 1, result
