@@ -8,6 +8,11 @@ source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 "$here/build.sh"
 ranks=$(gpu_count)
+# a driver alone makes no GPU run: the build must have found CUDA too
+if ((ranks > 0)) && ! grep -qx 'CMAKE_CUDA_COMPILER:.*=.*nvcc' "$top/build/CMakeCache.txt"; then
+    ranks=0
+    set -- --backend host "$@"
+fi
 ((ranks > 0)) && [[ $(option backend "$@") != host ]] || ranks=2
 # The build that was just made, whatever else the caller's environment names.
 TUTTI_BUILD_DIR=$top/build exec "$here/tutti-run" -np "$ranks" tutti-train --task fashion "$@"

@@ -90,6 +90,9 @@ if [[ $gpu ]]; then
     if ((gpus == 0)); then
         echo "  FAILED   --gpu was given, and there is no GPU (nvidia-smi -L lists none)"
         failed=1
+    elif ! grep -qx 'CMAKE_CUDA_COMPILER:.*=.*nvcc' "$top/build/CMakeCache.txt"; then
+        echo "  FAILED   --gpu was given, and this build has no CUDA (nvcc was not found)"
+        failed=1
     fi
 fi
 

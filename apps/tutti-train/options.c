@@ -28,10 +28,6 @@ const char *train_activation_name(tutti_activation activation)
 {
     return activation_names[activation];
 }
-const char *train_backend_name(tutti_backend backend)
-{
-    return backend_names[backend];
-}
 const char *train_transport_name(tutti_transport transport)
 {
     return transport_names[transport];

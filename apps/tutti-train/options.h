@@ -45,7 +45,6 @@ typedef struct train_options {
 /* The words of the choices, for the table of the configuration. */
 const char *train_norm_name(train_norm norm);
 const char *train_activation_name(tutti_activation activation);
-const char *train_backend_name(tutti_backend backend);
 const char *train_transport_name(tutti_transport transport);
 
 /* APP_OK or APP_USAGE.  quiet: says nothing on stderr (another rank does). */

@@ -122,12 +122,32 @@ static bool flights_landed(tutti_grad_sync *sync, double seconds)
     return true;
 }
 
+/* Waits, with the deadline, for sums on the exchange's stream: memory could not be freed behind one that a rank never
+ * joins. */
+static void stream_ended(tutti_grad_sync *sync)
+{
+    const tutti__runtime *run = &sync->backend->run;
+    bool capturing, ended = false;
+    if (sync->comm->transport->style != TUTTI__STYLE_STREAM || !sync->stream) return;
+    if (run->stream_capturing(sync->device, sync->stream, &capturing) != TUTTI_OK || capturing)
+        return;
+    tutti__wait wait = tutti__wait_begin(sync->comm, "grad_sync_destroy", sync->comm->sequence);
+    while (!sync->comm->dead) {
+        if (run->stream_query(sync->device, sync->stream, &ended) != TUTTI_OK || ended) return;
+        if (sync->comm->transport->poll(sync->comm) == TUTTI_OK) (void)tutti__wait_poll(&wait);
+    }
+}
+
 void tutti__exchange_close(tutti_grad_sync *sync)
 {
     const tutti__runtime *run = &sync->backend->run;
     if (sync->watched) tutti__context_unwatch(sync->watched, &sync->watch);
     sync->watched = NULL;
+    stream_ended(sync);
     bool idle = !sync->comm->dead && flights_landed(sync, 1.0);
+    if (!idle && !sync->comm->dead) /* MPI writes into the gradients still */
+        (void)tutti__comm_die(
+            sync->comm, "grad_sync_destroy: sums are under way that not all ranks have joined");
     if (sync->link) sync->comm->transport->link_destroy(sync->comm, sync->link, idle);
     if (idle && sync->stream) {
         /* copies between the devices end by themselves; sums of a living communicator do too */

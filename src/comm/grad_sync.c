@@ -121,6 +121,7 @@ static tutti_status collect(tutti_grad_sync *sync, const tutti_params *params,
         sync->ranges[r].missing = cut[r].gradients;
     }
     free(cut);
+    if (!sync->ranges) sync->range_count = 0; /* there are none to close */
     if (!sync->ranges || !sync->issued)
         return tutti__fail(TUTTI_ERR_MEMORY, "grad_sync_create: no memory");
     for (int g = 0; g < sync->gradient_count; g++) {

@@ -109,6 +109,7 @@ tutti_status tutti_comm_broadcast_params(tutti_comm *comm, tutti_context *ctx, t
     if (status == TUTTI_OK && !params)
         status = tutti__fail(TUTTI_ERR_ARG, "broadcast_params: params is NULL");
     if (status == TUTTI_OK) status = tutti__params_ready(params, ctx, "broadcast_params");
+    if (status == TUTTI_OK) status = tutti_context_synchronize(ctx); /* refuses during capture */
     TUTTI_TRY(tutti_comm_agree(comm, status));
     TUTTI_TRY(same_layout(comm, params));
     TUTTI_TRY(tutti_comm_broadcast(comm, ctx, params->master, params->count,

@@ -202,7 +202,7 @@ tutti_status tutti_context_synchronize(tutti_context *ctx)
         bool done;
         TUTTI_TRY(run->stream_query(ctx->device, ctx->stream, &done));
         double waited = tutti__now() - start;
-        TUTTI_TRY(advance(ctx, waited));
+        TUTTI_TRY(advance(ctx, done ? 0 : waited)); /* a wait that is over misses no deadline */
         if (done) return TUTTI_OK;
         if (waited > 1e-3)
             tutti__sleep(waited > 1 ? 1e-3 : 2e-5); /* spin at first: steps are short */

@@ -70,8 +70,8 @@ static tutti_status check_call(const tutti_layer *layer, tutti_context *ctx, con
     TUTTI_REQUIRE(call, "%s: call is NULL", name);
     TUTTI_REQUIRE((call->flags & ~(unsigned)TUTTI_GRAD_ACCUMULATE) == 0,
                   "%s: flags is %#x, want 0 or TUTTI_GRAD_ACCUMULATE", name, call->flags);
-    TUTTI_REQUIRE(call->first_row >= 0, "%s: first_row is %lld, want >= 0", name,
-                  (long long)call->first_row);
+    TUTTI_REQUIRE(call->first_row >= 0 && call->first_row <= INT64_MAX / 16,
+                  "%s: first_row is %lld, want 0 to 2^59", name, (long long)call->first_row);
     TUTTI_REQUIRE((uintptr_t)call->saved % 16 == 0, "%s: saved is not 16-byte aligned", name);
     TUTTI_REQUIRE(!call->step || (call->step->backend == layer->backend &&
                                   call->step->device == layer->device),
@@ -82,8 +82,8 @@ static tutti_status check_call(const tutti_layer *layer, tutti_context *ctx, con
 tutti_status tutti_layer_plan(tutti_layer *layer, tutti_context *ctx, int64_t rows)
 {
     TUTTI_TRY(check_layer(layer, ctx, "plan"));
-    TUTTI_REQUIRE(rows >= 0, "%s: rows is %lld, want >= 0", layer->class->type.name,
-                  (long long)rows);
+    TUTTI_REQUIRE(rows >= 0 && rows <= INT64_MAX >> 24, "%s: rows is %lld, want 0 to 2^39",
+                  layer->class->type.name, (long long)rows);
     return layer->class->plan ? layer->class->plan(layer, ctx, rows) : TUTTI_OK;
 }
 
@@ -259,10 +259,12 @@ static tutti_status collapse_rows(const tutti_tensor *tensor, const char *what, 
             if (*rows == 1)
                 *stride = tensor->strides[i];
             else
-                TUTTI_REQUIRE(*rows == 0 || tensor->dims[i] == 0 ||
-                                  tensor->strides[i] == *rows * *stride,
-                              "%s: rows are not evenly spaced: strides[%d] is %lld, want %lld",
-                              what, i, (long long)tensor->strides[i], (long long)(*rows * *stride));
+                TUTTI_REQUIRE(
+                    *rows == 0 || tensor->dims[i] == 0 ||
+                        (tensor->strides[i] % *rows == 0 && tensor->strides[i] / *rows == *stride),
+                    "%s: rows are not evenly spaced: strides[%d] is %lld, want %lld "
+                    "times %lld",
+                    what, i, (long long)tensor->strides[i], (long long)*rows, (long long)*stride);
         }
         TUTTI_REQUIRE(tensor->dims[i] == 0 || *rows <= INT64_MAX / 16 / tensor->dims[i],
                       "%s: dims multiply beyond 2^59", what);

@@ -271,6 +271,9 @@ static tutti_status lay_out(tutti_params *params)
         slot->count = tutti_tensor_count(&slot->param->value);
         slot->offset = params->count;
         slot->users = users;
+        if (slot->count > INT64_MAX / 16 - TUTTI_PARAM_ALIGN - params->count)
+            return tutti__fail(TUTTI_ERR_MEMORY,
+                               "params_build: the parameters are beyond 2^59 elements together");
         params->count +=
             (slot->count + TUTTI_PARAM_ALIGN - 1) / TUTTI_PARAM_ALIGN * TUTTI_PARAM_ALIGN;
         for (int j = 0; j < params->entry_count; j++)
@@ -312,6 +315,8 @@ tutti_status tutti_params_build(tutti_params *params, tutti_context *ctx)
     TUTTI_REQUIRE(ctx, "params_build: ctx is NULL");
     TUTTI_REQUIRE(ctx->backend == params->backend && ctx->device == params->device,
                   "params_build: the context is on another device than the store");
+    TUTTI_TRY(
+        tutti_context_synchronize(ctx)); /* refuses during capture, before anything is enqueued */
     tutti_status status = lay_out(params);
     if (status == TUTTI_OK) status = allocate(params, ctx);
     if (status != TUTTI_OK) { /* as before the call */
@@ -373,6 +378,8 @@ static double uniform(uint64_t key, int64_t element)
 tutti_status tutti_params_init(tutti_params *params, tutti_context *ctx, uint64_t seed)
 {
     TUTTI_TRY(tutti__params_ready(params, ctx, "params_init"));
+    TUTTI_TRY(
+        tutti_context_synchronize(ctx)); /* refuses during capture, before anything is enqueued */
     tutti_dtype dtype = params->desc.master_dtype;
     size_t size = tutti_dtype_size(dtype);
     void *host = calloc((size_t)params->count + 1, size);

@@ -121,6 +121,11 @@ static tutti_status plan_for(linear_layer *linear, tutti_context *ctx, int64_t r
 
 static tutti_status plan(tutti_layer *layer, tutti_context *ctx, int64_t rows)
 {
+    const tutti_linear_desc *desc = &((const linear_layer *)layer)->desc;
+    int64_t widest = desc->in > desc->out ? desc->in : desc->out;
+    TUTTI_REQUIRE(rows <= INT64_MAX / 16 / widest,
+                  "linear: rows is %lld, and %lld columns of it are beyond 2^59", (long long)rows,
+                  (long long)widest);
     tutti__linear_plan *made;
     return plan_for((linear_layer *)layer, ctx, rows, true, &made);
 }

@@ -123,6 +123,8 @@ tutti_status tutti_adamw_create(tutti_context *ctx, tutti_params *params,
     if (!ctx->backend->op.adamw)
         return tutti__fail(TUTTI_ERR_UNSUPPORTED, "adamw is not supported by the %s backend",
                            ctx->backend->name);
+    TUTTI_TRY(
+        tutti_context_synchronize(ctx)); /* refuses during capture, before anything is enqueued */
     tutti_adamw *made = calloc(1, sizeof *made);
     if (!made) return tutti__fail(TUTTI_ERR_MEMORY, "adamw_create: no memory");
     made->params = params;

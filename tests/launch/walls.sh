@@ -92,7 +92,7 @@ test_sources_open_with_a_comment() {
     local file bad=''
     while read -r file; do
         [[ $(sed -n 1p "$top/$file") == '/*'* || $(sed -n 1p "$top/$file") == '//'* ]] || bad+="$file"$'\n'
-    done < <(cd "$top" && find src include apps examples tests -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh')
+    done < <(cd "$top" && find src include apps bench examples tests -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh')
     [[ -z $bad ]] || fail "every source opens with a comment that says what it is, but:"$'\n'"$bad"
 }
 

@@ -199,8 +199,9 @@ static int finish(const char *reason)
     if (state.max_over_ranks) state.max_over_ranks(outcome, chosen_count);
     for (int i = 0; i < chosen_count; i++) counts[outcome[i]]++;
     if (state.rank == 0) {
-        if (counts[1] == chosen_count) printf("skipped: %s\n", reason);
-        printf("tests: %d passed, %d failed, %d skipped\n", counts[0], counts[2], counts[1]);
+        /* other ranks may have left a line unfinished */
+        if (counts[1] == chosen_count) printf("\nskipped: %s\n", reason);
+        printf("\ntests: %d passed, %d failed, %d skipped\n", counts[0], counts[2], counts[1]);
     }
     fflush(stdout);
     return counts[2] > 0 ? 1 : counts[1] == chosen_count ? EXIT_SKIPPED : 0;

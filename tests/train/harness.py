@@ -151,6 +151,9 @@ def fashion_data():
 def run_tests():
     if BACKEND == "cuda":
         probe = run(["--data", small_data(), "--batch", 1, "--dry-run"])
+        if probe.code != 0 and os.environ.get("TUTTI_TEST_REQUIRE_GPU") == "1":
+            print(f"failed: {probe}\ntests: 0 passed, 1 failed, 0 skipped")
+            sys.exit(1)
         if probe.code != 0:
             print(f"skipped: {probe.err.strip()}\ntests: 0 passed, 0 failed, 1 skipped")
             sys.exit(77)

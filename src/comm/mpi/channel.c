@@ -238,16 +238,15 @@ tutti_status tutti__channel_open(tutti_comm *comm, MPI_Comm parent, tutti_status
     tutti__channel *channel = comm->channel;
     int parent_tag = channel->beacon_tag;
     TUTTI_TRY(tutti__mpi_duplicate(comm, parent, &channel->data, "comm_create", 0));
-    MPI_Comm control;
-    TUTTI_TRY(tutti__mpi_duplicate(comm, channel->data, &control, "comm_create", 0));
+    TUTTI_TRY(tutti__mpi_duplicate(comm, channel->data, &channel->pending, "comm_create", 0));
 
     /* who said something over the caller's communicator is asked before beacons move to ours */
     size_t world = (size_t)comm->world_size;
     int32_t *announced = calloc(world, sizeof *announced);
     if (!announced) return tutti__fail(TUTTI_ERR_MEMORY, "comm_create: no memory");
     int32_t early = channel->announced_early;
-    channel->control = control;
-    channel->beacon_comm = control;
+    channel->control = channel->pending;
+    channel->beacon_comm = channel->control;
     channel->beacon_tag = 0;
     tutti_status moved =
         channel_gather(comm, &early, announced, sizeof early, "comm_create (duplicated)");

@@ -15,6 +15,7 @@ typedef struct tutti__beacon {
 typedef struct tutti__channel {
     MPI_Comm data;    /* collectives */
     MPI_Comm control; /* beacons */
+    MPI_Comm pending; /* a duplicate that MPI may still be making */
     /* Where beacons travel: control, and before it exists the caller's communicator with a tag that nobody else uses. */
     MPI_Comm beacon_comm;
     int beacon_tag;

@@ -25,16 +25,15 @@ static tutti_status alloc_by_nccl(tutti_comm *comm, size_t bytes, tutti__nccl_me
     /* the registration below is collective: all or none */
     unsigned char mine = memory->data != NULL, *all = malloc((size_t)comm->world_size);
     tutti_status status = all ? TUTTI_OK : tutti__fail(TUTTI_ERR_MEMORY, "allocator: no memory");
-    TUTTI_TRY(tutti_comm_agree(comm, status));
-    status = comm->control->gather(comm, &mine, all, 1, "allocator");
+    status = tutti_comm_agree(comm, status);
+    if (status == TUTTI_OK) status = comm->control->gather(comm, &mine, all, 1, "allocator");
     bool everybody = status == TUTTI_OK;
     for (int r = 0; r < comm->world_size && everybody; r++) everybody = all[r];
     free(all);
-    TUTTI_TRY(status);
     if (!everybody) {
         if (memory->data) (void)ncclMemFree(memory->data);
         memory->data = NULL;
-        return TUTTI_OK;
+        return status;
     }
     memory->by_nccl = true;
     tutti__nccl *nccl = comm->state;
@@ -87,7 +86,7 @@ tutti_status tutti__nccl_free(tutti_comm *comm, void *data)
         if (memory->window)
             (void)tutti__nccl_settle(comm, ncclCommWindowDeregister(nccl->comm, memory->window),
                                      "window release", ++comm->sequence);
-        (void)ncclMemFree(data);
+        if (!comm->dead) (void)ncclMemFree(data);
 #endif
     } else
         comm->backend->run.free(comm->device, data);

@@ -16,7 +16,7 @@
  * y^T = W x^T, dx^T = W^T dz^T, dW^T = x^T dz.
  *
  * Algorithms are chosen when a shape is planned, among those that sum in a fixed order, so the
- * bits of a product depend on the shape only.  Each product has two: one for operands aligned as
+ * bits of a product depend on the shape and on how operands are aligned only.  Each product has two: one for operands aligned as
  * a contiguous tensor is, and one for any address and stride.  Descriptors live on the stack, a
  * call searches and allocates nothing. */
 #include "kernels/cuda/linear_products.cuh"
@@ -177,7 +177,9 @@ extern "C" tutti_status tutti__cuda_linear_forward(tutti_context *ctx,
     bool activated = plain->relu[without];
     if (!args->bias)
         TUTTI_TRY(multiply(ctx, plain, without, &o, false, workspace));
-    else if (aligned(args->bias) && fused->has[with]) {
+    else if (aligned(args->bias) && fused->has[with] &&
+             /* rather y filled first than a product for any alignment */
+             (with == AS_PLANNED || without == ANY || !plain->adds[AS_PLANNED])) {
         activated = fused->relu[with];
         TUTTI_TRY(multiply(ctx, fused, with, &o, false, workspace));
     } else {

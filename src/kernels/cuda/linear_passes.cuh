@@ -206,6 +206,16 @@ __global__ void __launch_bounds__(threads)
     }
 }
 
+/* A product that is not fused with the sum that follows: db has the same bits whether dz is written or not. */
+__device__ __forceinline__ float rounded_product(float a, float b)
+{
+    return __fmul_rn(a, b);
+}
+__device__ __forceinline__ double rounded_product(double a, double b)
+{
+    return __dmul_rn(a, b);
+}
+
 constexpr int lanes = 32; /* threads side by side along a row */
 constexpr int strips = threads / lanes;
 constexpr int in_flight = 2; /* rows that a thread has loaded at once */
@@ -277,7 +287,8 @@ __global__ void __launch_bounds__(threads, 4)
                 real where[width];
                 unpack<T>(at[i], where);
 #pragma unroll
-                for (int k = 0; k < width; k++) d[k] *= slope_at<T, act>(where[k], slope);
+                for (int k = 0; k < width; k++)
+                    d[k] = rounded_product(d[k], slope_at<T, act>(where[k], slope));
                 if (dz) store(dz + r * dz_stride + first, d);
             }
 #pragma unroll

@@ -117,7 +117,8 @@ norm_forward_rows(const tutti__norm_forward_args &args, const norm_forward_even 
         for (int r = 0; r < ROWS; r++) mean[r] = sum_held<T>(raw[r]);
         team.template reduce<row_add>(mean);
 #pragma unroll
-        for (int r = 0; r < ROWS; r++) mean[r] *= even.inverse_cols;
+        /* not to be fused with the subtractions: all kernels must have the same mean */
+        for (int r = 0; r < ROWS; r++) mean[r] = __fmul_rn(mean[r], even.inverse_cols);
     }
 #pragma unroll
     for (int r = 0; r < ROWS; r++) rstd[r] = squares_held<T, false>(raw[r], place, cols, mean[r]);
@@ -245,7 +246,7 @@ __global__ void __maxnreg__(STREAM_REGISTERS)
         if constexpr (CENTERED) {
             mean[0] = sum_held<T>(raw);
             team.template reduce<row_add>(mean);
-            mean[0] *= even.inverse_cols;
+            mean[0] = __fmul_rn(mean[0], even.inverse_cols);
         }
         rstd[0] = squares_held<T, true>(raw, place, cols, mean[0]);
         team.template reduce<row_add>(rstd);
@@ -410,11 +411,12 @@ static tutti_status forward_any(tutti_context *ctx, const tutti__norm_forward_ar
     while (threads < ANY_THREADS && threads * ANY_WIDTH < args->cols) threads *= 2;
     /* two blocks an SM at least, or the row is read again from the cache */
     size_t shared = (size_t)args->cols * sizeof(A);
-    bool staged = shared <= (size_t)tutti__cuda_shared_limit(ctx->device) / 2;
+    size_t most = (size_t)tutti__cuda_shared_limit(ctx->device) / 2;
+    bool staged = shared <= most;
     if (!staged) shared = 0;
-    if (shared > 40 << 10)
+    if (shared > 40 << 10) /* always the same number: contexts of other threads launch it too */
         TUTTI_CUDA(cudaFuncSetAttribute(norm_forward_any_kernel<A>,
-                                        cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared),
+                                        cudaFuncAttributeMaxDynamicSharedMemorySize, (int)most),
                    "norm_forward");
     return row_launch("norm_forward", norm_forward_any_kernel<A>, row_grid(args->rows, 1, 1),
                       threads, 1, shared, tutti__cuda_stream(ctx), *args,

@@ -44,10 +44,25 @@ int tutti__cuda_shared_limit(int device)
     return attribute(cache, device, cudaDevAttrMaxSharedMemoryPerBlockOptin);
 }
 
+/* Says for which architecture the code that runs here was built. */
+static __global__ void architecture_kernel() {}
+
 bool tutti__cuda_has_clusters(int device)
 {
-    static std::atomic<int> cache[DEVICES_CACHED];
-    return attribute(cache, device, cudaDevAttrComputeCapabilityMajor) >= 9;
+    enum { UNKNOWN, NO, YES };
+    static std::atomic<int> cache[DEVICES_CACHED], capability[DEVICES_CACHED];
+    bool cached = device >= 0 && device < DEVICES_CACHED;
+    int found = cached ? cache[device].load(std::memory_order_relaxed) : UNKNOWN;
+    if (found != UNKNOWN) return found == YES;
+    /* kernels built for an older architecture know no clusters, on whatever device they run */
+    cudaFuncAttributes built = {};
+    bool has = attribute(capability, device, cudaDevAttrComputeCapabilityMajor) >= 9 &&
+               cudaSetDevice(device) == cudaSuccess &&
+               cudaFuncGetAttributes(&built, architecture_kernel) == cudaSuccess &&
+               built.ptxVersion >= 90;
+    (void)cudaGetLastError();
+    if (cached) cache[device].store(has ? YES : NO, std::memory_order_relaxed);
+    return has;
 }
 
 tutti_status tutti__cuda_device_count(int *count)
