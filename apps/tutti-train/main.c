@@ -23,8 +23,6 @@ static int run(const train_options *options, app_group *group)
         app_say("dry run: nothing was trained");
     else if (code == APP_OK)
         code = train_run(&trainer);
-    if ((fflush(stdout) != 0 || ferror(stdout)) && code == APP_OK)
-        code = app_fail(APP_FAILED, "standard output cannot be written");
     code = app_group_agree(group, code);
     trainer_destroy(&trainer);
     return code;
@@ -54,6 +52,9 @@ int main(int argc, char **argv)
     } else if (code == APP_OK) {
         code = run(&options, &group);
     }
+    if ((fflush(stdout) != 0 || ferror(stdout)) && code == APP_OK)
+        code = app_fail(APP_FAILED, "standard output cannot be written");
+    code = app_group_agree(&group, code);
     if (code == APP_PREEMPTED) app_say("%s", app_failure());
     return app_group_leave(&group, code);
 }

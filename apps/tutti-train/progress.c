@@ -45,3 +45,10 @@ void progress_bar(progress *progress, int64_t done, int64_t total)
     printf("\r\033[K[%s] %3d %%", cells, (int)(100 * done / total));
     fflush(stdout);
 }
+
+void progress_end(const progress *progress)
+{
+    if (progress->drawn == 0.0) return; /* there is none */
+    fputs("\r\033[K", stdout);
+    fflush(stdout);
+}

@@ -21,5 +21,7 @@ void progress_line(progress *progress, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 /* Redraws the bar, at most ten times a second. */
 void progress_bar(progress *progress, int64_t done, int64_t total);
+/* Takes the bar away, so that what is said next has a line of its own. */
+void progress_end(const progress *progress);
 
 #endif

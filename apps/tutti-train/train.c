@@ -210,24 +210,32 @@ static int train_epoch(trainer *t, place *at)
     return APP_OK;
 }
 
-int train_run(trainer *t)
+static int train_epochs(trainer *t, place *at)
 {
     const train_options *o = t->options;
-    place at = {.progress = {.kind = o->progress, .root = t->group->rank == 0}};
     const double begin = app_now();
     double accuracy = 0.0, loss = 0.0;
-    for (at.epoch = 1; at.epoch <= o->epochs; at.epoch++) {
+    for (at->epoch = 1; at->epoch <= o->epochs; at->epoch++) {
         const double epoch_begin = app_now();
-        APP_TRY(train_epoch(t, &at));
+        APP_TRY(train_epoch(t, at));
         APP_TRY(evaluate(t, &accuracy, &loss));
-        progress_line(&at.progress, "epoch %lld/%lld | %.2f s | %s loss %.4f | %s accuracy %.2f %%",
-                      (long long)at.epoch, (long long)o->epochs, app_now() - epoch_begin,
+        progress_line(&at->progress,
+                      "epoch %lld/%lld | %.2f s | %s loss %.4f | %s accuracy %.2f %%",
+                      (long long)at->epoch, (long long)o->epochs, app_now() - epoch_begin,
                       t->test_name, loss, t->test_name, accuracy);
     }
     const double seconds = app_now() - begin;
     APP_TRY(app_group_agree(t->group, FAULT_HERE("end", t->group->rank)));
-    progress_line(&at.progress, "done | %lld steps on %d rank%s in %.2f s | %s accuracy %.2f %%",
+    progress_line(&at->progress, "done | %lld steps on %d rank%s in %.2f s | %s accuracy %.2f %%",
                   (long long)t->total, t->group->world_size, t->group->world_size == 1 ? "" : "s",
                   seconds, t->test_name, accuracy);
     return APP_OK;
+}
+
+int train_run(trainer *t)
+{
+    place at = {.progress = {.kind = t->options->progress, .root = t->group->rank == 0}};
+    const int code = train_epochs(t, &at);
+    progress_end(&at.progress);
+    return code;
 }

@@ -302,6 +302,8 @@ static void check_call(tutti_status (*attempt)(void))
     fix.call = good;
     fix.call.first_row = -1;
     CHECK_FAILS(TUTTI_ERR_ARG, "first_row", attempt());
+    fix.call.first_row = INT64_MAX;
+    CHECK_FAILS(TUTTI_ERR_ARG, "first_row", attempt());
     fix.call = good;
     fix.call.saved = (void *)((uintptr_t)fix.call.in[0]->data + 4);
     CHECK_FAILS(TUTTI_ERR_ARG, "saved", attempt());
@@ -335,6 +337,7 @@ static void bad_layer_plan(void)
     CHECK_FAILS(TUTTI_ERR_ARG, "layer", tutti_layer_plan(NULL, fix.ctx, 1));
     CHECK_FAILS(TUTTI_ERR_ARG, "ctx", tutti_layer_plan(fix.layer, NULL, 1));
     CHECK_FAILS(TUTTI_ERR_ARG, "rows", tutti_layer_plan(fix.layer, fix.ctx, -1));
+    CHECK_FAILS(TUTTI_ERR_ARG, "rows", tutti_layer_plan(fix.layer, fix.ctx, INT64_MAX));
     if (foreign_context())
         CHECK_FAILS(TUTTI_ERR_ARG, "ctx", tutti_layer_plan(fix.layer, foreign_context(), 1));
     close_layer();
