@@ -14,7 +14,8 @@ struct norm_forward_even {
 };
 
 /* Sums over a thread's vectors of a row, in parts so that they do not hang on one chain of additions.  All kernels of this
- * file that hold a row in registers take them from here: a row has the same bits in each. */
+ * file that hold a row in registers take them from here, and fused operations are written out: a row has the same bits in
+ * each. */
 template<class T, int VECS>
 __device__ __forceinline__ float sum_held(const uint4 (&raw)[VECS])
 {
@@ -46,7 +47,7 @@ __device__ __forceinline__ float squares_held(uint4 (&raw)[VECS], row_place plac
         vector16<T>::unpack(raw[k], v);
         auto add = [&](int i) {
             float centred = v[i] - mean;
-            part += centred * centred;
+            part = fmaf(centred, centred, part);
         };
         if constexpr (WHOLE) {
 #pragma unroll
@@ -67,7 +68,7 @@ __device__ __forceinline__ uint4 scaled(const uint4 &raw, float mean, float rstd
     float v[vector16<T>::N];
     vector16<T>::unpack(raw, v);
 #pragma unroll
-    for (int i = 0; i < vector16<T>::N; i++) v[i] = (v[i] - mean) * rstd * gamma[i] + beta[i];
+    for (int i = 0; i < vector16<T>::N; i++) v[i] = fmaf((v[i] - mean) * rstd, gamma[i], beta[i]);
     return vector16<T>::pack(v);
 }
 
@@ -125,7 +126,7 @@ norm_forward_rows(const tutti__norm_forward_args &args, const norm_forward_even 
     team.template reduce<row_add>(rstd);
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
-        rstd[r] = rsqrtf(rstd[r] * even.inverse_cols + (float)args.eps);
+        rstd[r] = rsqrtf(fmaf(rstd[r], even.inverse_cols, (float)args.eps));
         if (args.rstd && writes_saved && r < rows) {
             ((float *)args.rstd)[first_row + r] = rstd[r];
             if (args.centered) ((float *)args.mean)[first_row + r] = mean[r];
@@ -250,7 +251,7 @@ __global__ void __maxnreg__(STREAM_REGISTERS)
         }
         rstd[0] = squares_held<T, true>(raw, place, cols, mean[0]);
         team.template reduce<row_add>(rstd);
-        rstd[0] = rsqrtf(rstd[0] * even.inverse_cols + (float)args.eps);
+        rstd[0] = rsqrtf(fmaf(rstd[0], even.inverse_cols, (float)args.eps));
         if (args.rstd && threadIdx.x == 0) {
             ((float *)args.rstd)[row] = rstd[0];
             if (CENTERED) ((float *)args.mean)[row] = mean[0];
