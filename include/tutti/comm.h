@@ -52,8 +52,8 @@ TUTTI_API tutti_transport tutti_comm_transport(const tutti_comm *comm);
 
 typedef enum tutti_op { TUTTI_SUM, TUTTI_MIN, TUTTI_MAX } tutti_op;
 
-/* recv = op over ranks of send; in place if send == recv.  All types but u8 and i32 on f16 and bf16 sum in f32 and
- * round once a pairwise sum. */
+/* recv = op over ranks of send; in place if send == recv.  f16 and bf16 are rounded after every pairwise sum,
+ * which mpi makes in f32. */
 TUTTI_API tutti_status tutti_comm_all_reduce(tutti_comm *comm, tutti_context *ctx, const void *send,
                                              void *recv, int64_t count, tutti_dtype dtype,
                                              tutti_op op);

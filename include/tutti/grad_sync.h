@@ -32,7 +32,8 @@ TUTTI_API tutti_status tutti_grad_sync_create_list(tutti_comm *comm, tutti_conte
                                                    const tutti_param *const *list, int count,
                                                    const tutti_grad_sync_desc *desc,
                                                    tutti_grad_sync **sync);
-/* NULL is allowed. */
+/* NULL is allowed.  In the middle of a step it waits for sums under way: with nccl to the deadline, with mpi for a second;
+ * after that the communicator is dead. */
 TUTTI_API void tutti_grad_sync_destroy(tutti_grad_sync **sync);
 
 /* Says that everything enqueued on ctx so far completes the layer's gradients (a tied one completes when all its

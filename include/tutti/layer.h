@@ -26,7 +26,7 @@ typedef struct tutti_call {
     void *
         saved; /* tutti_layer_saved_bytes(layer, rows) on the device, 16-byte aligned: forward writes, backward
                           reads; NULL in a forward without backward */
-    int64_t first_row; /* number of the first row in the global batch, for masks */
+    int64_t first_row; /* number of the first row in the global batch, for masks: 0 to 2^59 */
     unsigned flags;
     const tutti_step *step; /* where a layer's header asks for it */
 } tutti_call;
@@ -35,7 +35,7 @@ typedef struct tutti_call {
         {0}, {0}, {0}, {0}, 0, 0, 0, 0 \
     }
 
-/* Does every search and allocation for calls with this many rows, forward and backward.  A call of an
+/* Does every search and allocation for calls with this many rows (0 to 2^39), forward and backward.  A call of an
  * unplanned shape plans itself, but returns TUTTI_ERR_STATE while the stream is being captured. */
 TUTTI_API tutti_status tutti_layer_plan(tutti_layer *layer, tutti_context *ctx, int64_t rows);
 

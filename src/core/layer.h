@@ -2,8 +2,6 @@
 #ifndef TUTTI_CORE_LAYER_H
 #define TUTTI_CORE_LAYER_H
 
-#include <pthread.h>
-
 #include "core/context.h"
 #include "tutti/layer.h"
 

@@ -2,6 +2,7 @@
 #include "tutti/linear.h"
 
 #include <math.h>
+#include <pthread.h>
 #include <stdlib.h>
 
 #include "core/layer.h"

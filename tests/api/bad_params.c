@@ -313,6 +313,18 @@ static void bad_params_build(void)
     CHECK_FAILS(TUTTI_ERR_STATE, "built", tutti_params_build(params, ctx));
     tutti_params_destroy(&params);
 
+    /* each could be counted, all of them together could not */
+    params = store();
+    tutti_param huge[8];
+    for (int i = 0; i < HARNESS_COUNT(huge); i++) {
+        char name[] = {'h', (char)('0' + i), 0};
+        huge[i] = own(name, TUTTI_F32, INT64_C(1) << 57);
+        CHECK_OK(tutti_params_add_param(params, &huge[i]));
+    }
+    CHECK_FAILS(TUTTI_ERR_MEMORY, "2^59", tutti_params_build(params, ctx));
+    check_unbound(&huge[0]);
+    tutti_params_destroy(&params);
+
     /* an allocator that fails: its status, and nothing bound */
     tutti_params_desc desc = TUTTI_PARAMS_DESC_INIT;
     desc.gradient_memory = (tutti_allocator){no_memory, no_free, NULL};
