@@ -1,5 +1,5 @@
-# Finds what the library builds on and says what it found.  Sets TUTTI_HAVE_CUDA, _NCCL, _MPI and the target
-# tutti_openblas.
+# Finds what the library builds on and says what it found.  Sets TUTTI_HAVE_CUDA, _NCCL, _MPI, _HDF5 and the targets
+# tutti_openblas and tutti_hdf5.
 
 find_package(OpenMP REQUIRED COMPONENTS C)
 find_package(Threads REQUIRED)
@@ -36,6 +36,28 @@ else()
     set(missing "switched off")
 endif()
 tutti_decide(MPI "${found}" "${missing}")
+
+# Files: HDF5 (of any flavour; Tutti uses its serial driver) and xxhash for checksums
+set(found OFF)
+set(missing "switched off")
+if(NOT TUTTI_WITH_HDF5 STREQUAL "OFF")
+    set(missing "no HDF5 was found")
+    find_package(HDF5 COMPONENTS C)
+    if(HDF5_FOUND)
+        set(missing "no xxhash was found")
+        find_path(TUTTI_XXHASH_INCLUDE_DIR xxhash.h)
+        find_library(TUTTI_XXHASH_LIBRARY xxhash)
+        if(TUTTI_XXHASH_INCLUDE_DIR AND TUTTI_XXHASH_LIBRARY)
+            set(found ON)
+            add_library(tutti_hdf5 INTERFACE)
+            target_include_directories(tutti_hdf5 SYSTEM INTERFACE
+                $<BUILD_INTERFACE:${HDF5_INCLUDE_DIRS}> $<BUILD_INTERFACE:${TUTTI_XXHASH_INCLUDE_DIR}>)
+            target_link_libraries(tutti_hdf5 INTERFACE
+                $<BUILD_INTERFACE:${HDF5_C_LIBRARIES}> $<BUILD_INTERFACE:${TUTTI_XXHASH_LIBRARY}>)
+        endif()
+    endif()
+endif()
+tutti_decide(HDF5 "${found}" "${missing}")
 
 # CUDA.  The architecture must be chosen before the language is enabled.
 set(found OFF)
@@ -93,6 +115,11 @@ function(tutti_print_summary)
         message(STATUS "  MPI transport  yes (${MPI_C_LIBRARY_VERSION_STRING}${MPI_C_VERSION})")
     else()
         message(STATUS "  MPI transport  no: ${TUTTI_WHY_NOT_MPI}")
+    endif()
+    if(TUTTI_HAVE_HDF5)
+        message(STATUS "  files          yes (HDF5 ${HDF5_VERSION})")
+    else()
+        message(STATUS "  files          no: ${TUTTI_WHY_NOT_HDF5}")
     endif()
     if(TUTTI_HAVE_CUDA)
         message(STATUS "  CUDA backend   yes (${CUDAToolkit_VERSION}, architectures ${CMAKE_CUDA_ARCHITECTURES})")

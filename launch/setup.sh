@@ -30,6 +30,11 @@ recent_cmake() {
     version=$(cmake --version | sed -n 's/^cmake version \([0-9.]*\).*/\1/p')
     printf '3.24\n%s\n' "$version" | sort -VC
 }
+# Debian keeps HDF5's flavours apart from the compiler's own folders; h5cc and pkg-config know where.
+hdf5() {
+    program h5cc || program h5pcc || pkg-config --exists hdf5 || pkg-config --exists hdf5-serial ||
+        all_of header hdf5.h library hdf5
+}
 fashion_mnist() {
     local part
     for part in train-images-idx3 train-labels-idx1 t10k-images-idx3 t10k-labels-idx1; do
@@ -50,6 +55,9 @@ look() {
     need libopenmpi-dev "mpicc" program mpicc
     need libopenblas-dev "OpenBLAS (cblas.h, libopenblas.so)" all_of header cblas.h library openblas
     need zlib1g-dev "zlib (zlib.h, libz.so)" all_of header zlib.h library z
+    need libhdf5-dev "HDF5 (hdf5.h, libhdf5.so)" hdf5
+    need libxxhash-dev "xxhash (xxhash.h, libxxhash.so)" all_of header xxhash.h library xxhash
+    need libjansson-dev "jansson (jansson.h, libjansson.so)" all_of header jansson.h library jansson
     need libcunit1-dev "CUnit (CUnit/Basic.h, libcunit.so)" all_of header CUnit/Basic.h library cunit
     need python3 "python3" program python3
     need dataset-fashion-mnist "Fashion-MNIST (share/datasets/fashion-mnist)" fashion_mnist

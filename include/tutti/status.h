@@ -16,6 +16,7 @@ TUTTI_BEGIN
     X(TUTTI_ERR_DEVICE, "device error")                                \
     X(TUTTI_ERR_COMM, "communication error")                           \
     X(TUTTI_ERR_DATA, "bad data")                                      \
+    X(TUTTI_ERR_IO, "file error")                                      \
     X(TUTTI_ERR_INTERNAL, "internal error")
 
 typedef enum tutti_status {

@@ -5,9 +5,11 @@
 
 #include "tutti/adamw.h"
 #include "tutti/api.h"
+#include "tutti/checkpoint.h"
 #include "tutti/comm.h"
 #include "tutti/context.h"
 #include "tutti/cross_entropy.h"
+#include "tutti/embedding.h"
 #include "tutti/grad_sync.h"
 #include "tutti/layer.h"
 #include "tutti/layernorm.h"

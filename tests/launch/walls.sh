@@ -30,7 +30,7 @@ ours() {
     local what=$1 allowed=$2 bad
     shift 2
     [[ $(includes "$@") ]] || fail "no includes in $*: this test looks at nothing"
-    bad=$(includes "$@" | grep -E ':[0-9]+:(\.\.?/|(core|layers|comm|optim|kernels|apps|tests)/)' |
+    bad=$(includes "$@" | grep -E ':[0-9]+:(\.\.?/|(core|layers|comm|optim|io|kernels|apps|tests)/)' |
         grep -vE ":[0-9]+:($allowed)$")
     [[ -z $bad ]] || fail "$what, but:"$'\n'"$bad"
 }
@@ -51,9 +51,16 @@ test_layers_and_optim_include_core_and_their_own() {
 test_comm_includes_core_and_its_own() {
     ours "comm includes core and itself" '(core|comm|comm/mpi|comm/nccl)/[a-z_]+\.h' src/comm
 }
-test_comm_and_optim_know_no_kind_of_layer() {
-    nowhere_but "comm and optim know parameters, not kinds of layer" \
-        'tutti/(layernorm|rmsnorm|softmax|linear|cross_entropy|tutti)\.h' none src/comm src/optim
+test_io_includes_core_comm_and_its_own() {
+    ours "io includes core, comm and itself" '(core|comm|io)/[a-z0-9_]+\.h' src/io
+}
+test_comm_io_and_optim_know_no_kind_of_layer() {
+    nowhere_but "comm, io and optim know parameters, not kinds of layer" \
+        'tutti/(layernorm|rmsnorm|softmax|linear|cross_entropy|embedding|tutti)\.h' none src/comm src/io src/optim
+    nowhere_but "io does not know the optimizer" 'tutti/adamw\.h' none src/io
+}
+test_hdf5_stays_in_its_room() {
+    nowhere_but "HDF5 is io's" '(hdf5|H5.*|xxhash)\.h' 'src/io/' src include
 }
 test_cuda_stays_in_its_rooms() {
     nowhere_but "CUDA's headers appear in kernels/cuda and comm/nccl only" '(cuda|cublas|cuda_|math_constants|nv).*' \
@@ -78,7 +85,7 @@ test_public_headers_include_public_headers() {
 test_programs_use_public_headers_only() {
     local folders=(apps examples) bad
     [[ -d $top/bench ]] && folders+=(bench)
-    bad=$(includes "${folders[@]}" | grep -E ':[0-9]+:(\.\./)*(src/)?(core|kernels|layers|comm|optim)/')
+    bad=$(includes "${folders[@]}" | grep -E ':[0-9]+:(\.\./)*(src/)?(core|kernels|layers|comm|optim|io)/')
     [[ -z $bad ]] || fail "programs use the public headers only, but:"$'\n'"$bad"
 }
 

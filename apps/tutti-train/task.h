@@ -1,0 +1,65 @@
+/* A task: its data, its model and its measure.  The trainer knows tasks through this table only, so a new task is one
+ * file and one line in task.c. */
+#ifndef TUTTI_TRAIN_TASK_H
+#define TUTTI_TRAIN_TASK_H
+
+#include "common/group.h"
+#include "options.h"
+#include "tutti/tutti.h"
+
+typedef struct task task;
+
+/* Sums over samples of an evaluation, of one rank or of all. */
+typedef struct task_score {
+    double samples, loss, correct;
+} task_score;
+
+typedef struct task_class {
+    const char *name;    /* "fashion" */
+    const char *samples; /* what a row of a batch is, in the plural: "images" */
+    const char *rate;    /* of the step lines: "samples/s", "tokens/s" */
+
+    /* Reads or maps the data and fills in train_count, test_count and test_name; not collective.  On failure, here and below,
+     * close cleans up. */
+    int (*open)(task *task);
+    /* Makes the layers and the buffers for calls of up to `capacity` rows; adds the parameters to a store. */
+    int (*create)(task *task, tutti_params *params, int64_t capacity);
+    /* Searches for the shapes of calls of `rows` rows, once the store is built. */
+    int (*plan)(task *task, int64_t rows);
+    /* A new order of the training samples, which depends on seed and epoch and nothing else. */
+    int (*shuffle)(task *task, int64_t epoch);
+    /* Brings `rows` training samples, from place `first` of the epoch's order, to the device. */
+    int (*bring)(task *task, int64_t first, int64_t rows);
+    /* Forward, the loss into task->loss_sum, and the gradient of the logits, of the rows brought. */
+    int (*forward)(task *task, int64_t rows, const tutti_step *step);
+    /* Gradients of all parameters; flags: 0 or TUTTI_GRAD_ACCUMULATE.  sync: NULL in all micro-steps but the last.  code: of this
+     * step so far.  Whatever it is, each layer is declared ready to the exchange: the other ranks wait for it, and are told of
+     * this rank's fault at the next agreement. */
+    int (*backward)(task *task, int64_t rows, int code, unsigned flags, tutti_grad_sync *sync);
+    /* Adds the score of test samples first to end - 1. */
+    int (*evaluate)(task *task, int64_t first, int64_t end, task_score *score);
+    /* What the score says, at the end of the epoch and done lines: "test loss 0.3012 | test accuracy 88.21 %" */
+    void (*report)(const task *task, const task_score *score, char *text, size_t size);
+    /* --sample, on rank 0: writes `count` characters that the model continues with; NULL where a task cannot. */
+    int (*sample)(task *task, int64_t count);
+    /* Lines "task", "data" and "model" of the configuration. */
+    void (*describe)(const task *task);
+    void (*close)(task *task);
+    size_t size; /* of the task's own struct, which begins with a task */
+} task_class;
+
+struct task {
+    const task_class *class;
+    const train_options *options;
+    app_group *group;
+    tutti_context *ctx;
+    int64_t train_count, test_count; /* samples an epoch goes through, and an evaluation */
+    const char *test_name;           /* "test", "validation", "held-out" */
+    double *loss_sum;                /* [1] on the device */
+    int64_t tokens_per_sample;       /* for the rate: 1 for images */
+};
+
+/* The classes, and their names for --task, NULL last. */
+extern const task_class *const task_classes[];
+
+#endif

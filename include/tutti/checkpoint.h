@@ -1,0 +1,76 @@
+/* Checkpoints: one HDF5 file that holds a model, its optimizer's state and the run's own values, in full, whatever the
+ * number of ranks that wrote it: any number of ranks reads it, and equal states are equal bytes.  docs/file-formats.md
+ * has the layout.
+ *
+ * A checkpoint object lists what belongs into the file, by name; the one list serves saving and loading. */
+#ifndef TUTTI_CHECKPOINT_H
+#define TUTTI_CHECKPOINT_H
+
+#include "tutti/comm.h"
+
+TUTTI_BEGIN
+
+typedef struct tutti_checkpoint tutti_checkpoint;
+
+/* An empty list.  comm and ctx must outlive it.  TUTTI_ERR_UNSUPPORTED if the library was built without HDF5. */
+TUTTI_API tutti_status tutti_checkpoint_create(tutti_comm *comm, tutti_context *ctx,
+                                               tutti_checkpoint **checkpoint);
+/* NULL is allowed. */
+TUTTI_API void tutti_checkpoint_destroy(tutti_checkpoint **checkpoint);
+
+/* What follows adds to the list; what is added must outlive it.  A name is a path in the file, "state/step": letters, digits and
+ * ._- in parts split by /.  TUTTI_ERR_ARG for a name that is taken or is no such path. */
+
+/* The masters of a built store, each as model/<its name>.  Equal on all ranks, as training keeps them. */
+TUTTI_API tutti_status tutti_checkpoint_add_params(tutti_checkpoint *checkpoint,
+                                                   tutti_params *params);
+/* One tensor of an optimizer's state (tutti_adamw_state).  Of one that is laid out as the store's flat buffers, the part of
+ * each parameter becomes optimizer/<its name>/<name>; any other becomes optimizer/<name> as it is. */
+TUTTI_API tutti_status tutti_checkpoint_add_state(tutti_checkpoint *checkpoint,
+                                                  tutti_params *params, const char *name,
+                                                  const tutti_tensor *tensor);
+/* Values of the caller's own in host memory: a whole number, a number, a text (with its 0 in `size` bytes), a table of
+ * f64 with `cols` columns, of which *rows rows count now and `capacity` at most.  Equal on all ranks when saved; set on all
+ * ranks when loaded. */
+TUTTI_API tutti_status tutti_checkpoint_add_int(tutti_checkpoint *checkpoint, const char *name,
+                                                int64_t *value);
+TUTTI_API tutti_status tutti_checkpoint_add_real(tutti_checkpoint *checkpoint, const char *name,
+                                                 double *value);
+TUTTI_API tutti_status tutti_checkpoint_add_text(tutti_checkpoint *checkpoint, const char *name,
+                                                 char *text, size_t size);
+TUTTI_API tutti_status tutti_checkpoint_add_table(tutti_checkpoint *checkpoint, const char *name,
+                                                  double *values, int64_t cols, int64_t capacity,
+                                                  int64_t *rows);
+
+/* Writes the file.  Collective: all ranks return the same status.  Waits for the context's stream.
+ *
+ * The ranks of rank 0's machine write it together under the name path.tmp; it is synced and takes the place of `path` in
+ * one step, so at every moment `path` is the file before or the file after, whole.  keep: how many older ones stay, as
+ * path.1 (the one before) to path.<keep>; 0: none.
+ *
+ * TUTTI_ERR_IO, naming the file and what the system said (a full disk, a missing folder, no permission); what was at `path` is
+ * untouched then. */
+TUTTI_API tutti_status tutti_checkpoint_save(tutti_checkpoint *checkpoint, const char *path,
+                                             int keep);
+
+enum {
+    /* read the values (int, real, text, table) only, and leave tensors alone: what a program compares with its options
+     * before it builds a model */
+    TUTTI_CHECKPOINT_VALUES = 1,
+    /* what the file holds and the list does not is ignored: a model without its optimizer, say */
+    TUTTI_CHECKPOINT_SUBSET = 2
+};
+
+/* Reads the file on rank 0 and gives what it holds to all ranks; refreshes the working values of the stores.  Collective: all
+ * ranks return the same status.  Waits for the context's stream.
+ *
+ * Everything is checked against the list before anything is read: name, type and shape of all.  A checksum that
+ * differs is found while reading; tensors hold parts of the file then, and the program should stop.
+ *
+ * TUTTI_ERR_IO if the file is not there or cannot be read; TUTTI_ERR_DATA, naming file and tensor, if it is no checkpoint, of a newer
+ * format, incomplete or damaged, if something is missing, too many, or of another shape or type. */
+TUTTI_API tutti_status tutti_checkpoint_load(tutti_checkpoint *checkpoint, const char *path,
+                                             unsigned flags);
+
+TUTTI_END
+#endif

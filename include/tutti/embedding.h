@@ -1,0 +1,46 @@
+/* Embedding: y = E[token], a row of the table for every token.
+ *
+ * Backward:  dE[t] = sum of dy over the rows whose token is t, in the order of the rows.
+ *
+ * A token outside [0, vocab) makes its row of y NaN and adds nothing to dE; tutti_context_check reports it
+ * (TUTTI_ERR_DATA), so nobody waits for the device in a step.
+ *
+ * slot          tensor    shape           type
+ * in[0]         tokens    [rows]          i32        contiguous; backward reads it
+ * out[0]        y         [rows, cols]    dtype
+ * upstream[0]   dy        [rows, cols]    dtype
+ * din           none: tokens have no gradient
+ * saved         nothing
+ * parameters    weight    [vocab, cols]   dtype      initially uniform in ±sqrt(3), so that its elements have variance 1
+ *
+ * y is a copy of the table's rows, bit for bit.  dE is f64 for f64, otherwise f32, and is summed in that type in an order that
+ * depends on the tokens only: equal tokens give equal bits.  Without TUTTI_GRAD_ACCUMULATE the rows of dE that no
+ * token names are zero. */
+#ifndef TUTTI_EMBEDDING_H
+#define TUTTI_EMBEDDING_H
+
+#include "tutti/layer.h"
+
+TUTTI_BEGIN
+
+typedef struct tutti_embedding_desc {
+    int64_t vocab; /* rows of the table: 1 to 2^31 - 1 */
+    int64_t cols;  /* 1 to 2^20 */
+    tutti_dtype dtype;
+} tutti_embedding_desc;
+#define TUTTI_EMBEDDING_DESC_INIT \
+    {                             \
+        0, 0, TUTTI_F32           \
+    }
+
+TUTTI_API tutti_status tutti_embedding_create(tutti_context *ctx, const tutti_embedding_desc *desc,
+                                              tutti_layer **layer);
+TUTTI_API tutti_status tutti_embedding_forward(tutti_layer *layer, tutti_context *ctx,
+                                               const tutti_tensor *tokens, const tutti_tensor *y);
+/* flags: 0 or TUTTI_GRAD_ACCUMULATE. */
+TUTTI_API tutti_status tutti_embedding_backward(tutti_layer *layer, tutti_context *ctx,
+                                                const tutti_tensor *tokens, const tutti_tensor *dy,
+                                                unsigned flags);
+
+TUTTI_END
+#endif
