@@ -7,6 +7,8 @@
 
 #include "tutti/tutti.h"
 
+struct task_class;
+
 /* where Debian's package dataset-fashion-mnist puts its files */
 #define TRAIN_DATA_DIR "/usr/share/datasets/fashion-mnist"
 
@@ -19,15 +21,18 @@ typedef enum train_progress {
 
 typedef struct train_options {
     bool help, usage, version, dry_run;
-    const char *data;   /* folder of the four files */
-    const char *losses; /* file for the losses, or NULL */
-    int64_t hold_out;   /* training images kept for validation; 0: test instead */
+    const struct task_class *task;
+    const char *data;         /* folder of the four files */
+    const char *const *files; /* FILE … */
+    int file_count;
+    int64_t hold_out; /* training images kept for validation; 0: test instead */
+    int64_t sample;   /* characters at the end; 0: none */
 
-    int64_t width, depth;
+    int64_t width, depth, embedding, context;
     train_norm norm;
     tutti_activation activation;
 
-    int64_t epochs, batch;
+    int64_t epochs, batch, accumulate;
     double lr, weight_decay, clip;
     int64_t warmup; /* steps; -1: a tenth of the run */
     double loss_scale;
@@ -38,7 +43,8 @@ typedef struct train_options {
     tutti_transport transport;
     int threads;
     double timeout;
-    int64_t log_every; /* steps; 0: ten times an epoch */
+    int64_t log_every;  /* steps; 0: ten times an epoch */
+    const char *losses; /* file for the losses, or NULL */
     train_progress progress;
 } train_options;
 
