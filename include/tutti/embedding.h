@@ -1,21 +1,26 @@
 /* Embedding: y = E[token], a row of the table for every token.
  *
- * Backward:  dE[t] = sum of dy over the rows whose token is t, in the order of the rows.
+ * Backward:  dE[t] = sum of dy over the rows whose token is t.
  *
  * A token outside [0, vocab) makes its row of y NaN and adds nothing to dE; tutti_context_check reports it
  * (TUTTI_ERR_DATA), so nobody waits for the device in a step.
  *
  * slot          tensor    shape           type
- * in[0]         tokens    [rows]          i32        contiguous; backward reads it
+ * in[0]         tokens    [rows]          i32        contiguous; backward reads it; at most 2^31 - 1 rows
  * out[0]        y         [rows, cols]    dtype
  * upstream[0]   dy        [rows, cols]    dtype
  * din           none: tokens have no gradient
  * saved         nothing
- * parameters    weight    [vocab, cols]   dtype      initially uniform in ±sqrt(3), so that its elements have variance 1
+ * parameters    weight    [vocab, cols]   dtype
  *
  * y is a copy of the table's rows, bit for bit.  dE is f64 for f64, otherwise f32, and is summed in that type in an order that
- * depends on the tokens only: equal tokens give equal bits.  Without TUTTI_GRAD_ACCUMULATE the rows of dE that no
- * token names are zero. */
+ * depends on the tokens only: equal tokens give equal bits, on any number of threads, at any address.  The host adds in
+ * the order of the rows; CUDA adds runs of equal tokens first.  Without TUTTI_GRAD_ACCUMULATE the rows of dE that no
+ * token names are zero.
+ *
+ * The weight begins uniform in ±sqrt(3): variance 1, what torch.nn.Embedding draws.  A table tied to a linear layer
+ * (tutti_params_tie) begins as the parameter that it is tied to.  Its weight decay has factor 1, as in GPT-2's trainers, which decay
+ * every matrix.  Either is the caller's to change in tutti_param before tutti_params_build. */
 #ifndef TUTTI_EMBEDDING_H
 #define TUTTI_EMBEDDING_H
 

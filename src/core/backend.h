@@ -117,6 +117,17 @@ typedef struct tutti__cross_entropy_args {
     const tutti_step_values *step; /* on the device; optional */
 } tutti__cross_entropy_args;
 
+typedef struct tutti__embedding_args {
+    int64_t rows, vocab, cols;
+    tutti_dtype dtype;
+    const int32_t *tokens;
+    const void *weight; /* forward; contiguous */
+    tutti__matrix y;    /* forward */
+    tutti__matrix dy;   /* backward */
+    void *dweight;      /* backward; contiguous; f64 for f64, otherwise f32 */
+    bool accumulate;
+} tutti__embedding_args;
+
 /* What a backend keeps for one shape of a linear layer (chosen algorithms); freed by linear_plan_destroy. */
 typedef struct tutti__linear_plan tutti__linear_plan;
 
@@ -180,6 +191,11 @@ typedef struct tutti__operations {
 
     tutti_status (*cross_entropy)(tutti_context *ctx, const tutti__cross_entropy_args *args);
     tutti_status (*cross_entropy_plan)(tutti_context *ctx, const tutti__cross_entropy_args *args);
+
+    tutti_status (*embedding_forward)(tutti_context *ctx, const tutti__embedding_args *args);
+    tutti_status (*embedding_backward)(tutti_context *ctx, const tutti__embedding_args *args);
+    /* Ensures backward's scratch; no pointer is read. */
+    tutti_status (*embedding_plan)(tutti_context *ctx, const tutti__embedding_args *args);
 
     /* linear_plan also ensures the scratch of both directions. */
     tutti_status (*linear_plan)(tutti_context *ctx, const tutti__linear_shape *shape,

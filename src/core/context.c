@@ -220,6 +220,9 @@ tutti_status tutti_context_check(tutti_context *ctx)
     if (finding.code == TUTTI__FINDING_NONE) return TUTTI_OK;
     TUTTI_TRY(run->zero(ctx->device, ctx->stream, ctx->finding, sizeof finding));
     TUTTI_TRY(tutti_context_synchronize(ctx));
+    if (finding.code == TUTTI__FINDING_TOKEN)
+        return tutti__fail(TUTTI_ERR_DATA, "embedding: token %d of row %lld is not in [0, %lld)",
+                           (int)finding.value, (long long)finding.row, (long long)finding.limit);
     return tutti__fail(TUTTI_ERR_DATA,
                        "cross_entropy: the label of row %lld is %d, want 0 to %lld or ignore_label",
                        (long long)finding.row, (int)finding.value, (long long)finding.limit - 1);

@@ -17,7 +17,11 @@ typedef struct tutti__watch {
 } tutti__watch;
 
 /* What a kernel found wrong: written by the first thread that finds something since the last check. */
-typedef enum tutti__finding_code { TUTTI__FINDING_NONE, TUTTI__FINDING_LABEL } tutti__finding_code;
+typedef enum tutti__finding_code {
+    TUTTI__FINDING_NONE,
+    TUTTI__FINDING_LABEL,
+    TUTTI__FINDING_TOKEN
+} tutti__finding_code;
 typedef struct tutti__finding {
     int32_t code; /* claimed by compare-and-swap from TUTTI__FINDING_NONE */
     int32_t value;

@@ -75,6 +75,6 @@ tutti_status tutti__unsupported(const tutti_layer *layer, const char *operation)
 extern const tutti__layer_class *const tutti__layer_classes[];
 
 extern const tutti__layer_class tutti__layernorm_class, tutti__rmsnorm_class, tutti__softmax_class,
-    tutti__linear_class, tutti__cross_entropy_class;
+    tutti__linear_class, tutti__cross_entropy_class, tutti__embedding_class;
 
 #endif

@@ -122,6 +122,21 @@ static void open_cross_entropy(void)
     fix.call.out[2] = operand(TUTTI_F32, ROWS, COLS);
 }
 
+static void open_embedding(bool bound)
+{
+    fix.ctx = harness_context();
+    fix.name = "embedding";
+    fix.call = (tutti_call)TUTTI_CALL_INIT;
+    tutti_embedding_desc desc = TUTTI_EMBEDDING_DESC_INIT;
+    desc.vocab = OUT;
+    desc.cols = COLS;
+    CHECK_OK(tutti_embedding_create(fix.ctx, &desc, &fix.layer));
+    if (bound) bind_all();
+    fix.call.in[0] = vector(TUTTI_I32, ROWS);
+    fix.call.out[0] = operand(TUTTI_F32, ROWS, COLS);
+    fix.call.upstream[0] = operand(TUTTI_F32, ROWS, COLS);
+}
+
 static void check_untouched(void)
 {
     for (int i = 0; i < fix.count; i++)
@@ -341,6 +356,9 @@ static void bad_layer_plan(void)
     if (foreign_context())
         CHECK_FAILS(TUTTI_ERR_ARG, "ctx", tutti_layer_plan(fix.layer, foreign_context(), 1));
     close_layer();
+    open_embedding(false);
+    CHECK_FAILS(TUTTI_ERR_ARG, "rows", tutti_layer_plan(fix.layer, fix.ctx, INT64_C(1) << 31));
+    close_layer();
 }
 
 static void bad_layer_forward(void)
@@ -356,6 +374,9 @@ static void bad_layer_forward(void)
     check_call(forward);
     close_layer();
     open_cross_entropy();
+    check_call(forward);
+    close_layer();
+    open_embedding(true);
     check_call(forward);
     close_layer();
 }
@@ -374,6 +395,9 @@ static void bad_layer_backward(void)
     close_layer();
     open_cross_entropy();
     CHECK_FAILS(TUTTI_ERR_UNSUPPORTED, "backward", backward());
+    close_layer();
+    open_embedding(true);
+    check_call(backward);
     close_layer();
 }
 
@@ -459,6 +483,9 @@ static void bad_layer_create_by_name(void)
         {"linear", "in=4,out=4,activation=leaky_relu,slope=0", "slope"},
         {"cross_entropy", "cols=4,ignore_label=99999999999", "ignore_label"},
         {"cross_entropy", "cols=2000000", "cols"},
+        {"embedding", "cols=4", "vocab"},
+        {"embedding", "vocab=0,cols=4", "vocab"},
+        {"embedding", "vocab=4,cols=2000000", "cols"},
     };
     for (int i = 0; i < HARNESS_COUNT(cases); i++) {
         harness_where("%s %s", cases[i][0], cases[i][1] ? cases[i][1] : "NULL");
@@ -1025,6 +1052,115 @@ static void bad_cross_entropy_forward(void)
     close_layer();
 }
 
+/* Embedding */
+
+static void bad_embedding_create(void)
+{
+    tutti_context *ctx = harness_context();
+    tutti_layer *layer = UNTOUCHED(tutti_layer);
+    tutti_embedding_desc good = TUTTI_EMBEDDING_DESC_INIT, bad;
+    good.vocab = OUT;
+    good.cols = COLS;
+    CHECK_FAILS_KEEPING(layer, TUTTI_ERR_ARG, "ctx", tutti_embedding_create(NULL, &good, &layer));
+    CHECK_FAILS_KEEPING(layer, TUTTI_ERR_ARG, "desc", tutti_embedding_create(ctx, NULL, &layer));
+    CHECK_FAILS(TUTTI_ERR_ARG, "layer", tutti_embedding_create(ctx, &good, NULL));
+    static const int64_t vocabs[] = {0, -1, INT64_C(1) << 31, INT64_MAX};
+    for (int i = 0; i < HARNESS_COUNT(vocabs); i++) {
+        bad = good, bad.vocab = vocabs[i];
+        CHECK_FAILS_KEEPING(layer, TUTTI_ERR_ARG, "vocab",
+                            tutti_embedding_create(ctx, &bad, &layer));
+    }
+    static const int64_t cols[] = {0, -1, (1 << 20) + 1, INT64_MIN};
+    for (int i = 0; i < HARNESS_COUNT(cols); i++) {
+        bad = good, bad.cols = cols[i];
+        CHECK_FAILS_KEEPING(layer, TUTTI_ERR_ARG, "cols",
+                            tutti_embedding_create(ctx, &bad, &layer));
+    }
+    static const tutti_dtype dtypes[] = {TUTTI_I32, TUTTI_U8, (tutti_dtype)99, (tutti_dtype)-1};
+    for (int i = 0; i < HARNESS_COUNT(dtypes); i++) {
+        bad = good, bad.dtype = dtypes[i];
+        CHECK_FAILS_KEEPING(layer, TUTTI_ERR_ARG, "dtype",
+                            tutti_embedding_create(ctx, &bad, &layer));
+    }
+}
+
+/* Tokens that are not one after the other, or too many. */
+static void check_tokens(tutti_status (*attempt)(void))
+{
+    const tutti_tensor *good = fix.call.in[0];
+    tutti_tensor bad = *good;
+    fix.call.in[0] = &bad;
+    bad.strides[0] = 2;
+    CHECK_FAILS(TUTTI_ERR_ARG, "tokens", attempt());
+    bad = *good;
+    bad.dims[0] = INT64_C(1) << 31;
+    CHECK_FAILS(TUTTI_ERR_ARG, "rows", attempt());
+    fix.call.in[0] = good;
+    check_untouched();
+}
+
+static void bad_embedding_forward(void)
+{
+    open_embedding(true);
+    check_slot("tokens", &fix.call.in[0], false, false, true, forward);
+    check_slot("y", &fix.call.out[0], false, true, false, forward);
+    check_overlap("y", &fix.call.out[0], fix.call.in[0], false, forward);
+    check_tokens(forward);
+    const tutti_tensor *tokens = fix.call.in[0], *y = fix.call.out[0];
+    CHECK_FAILS(TUTTI_ERR_ARG, "layer", tutti_embedding_forward(NULL, fix.ctx, tokens, y));
+    CHECK_FAILS(TUTTI_ERR_ARG, "ctx", tutti_embedding_forward(fix.layer, NULL, tokens, y));
+    CHECK_FAILS(TUTTI_ERR_ARG, ": tokens", tutti_embedding_forward(fix.layer, fix.ctx, NULL, y));
+    CHECK_FAILS(TUTTI_ERR_ARG, ": y", tutti_embedding_forward(fix.layer, fix.ctx, tokens, NULL));
+    close_layer();
+    open_embedding(false);
+    CHECK_FAILS(TUTTI_ERR_STATE, "weight", forward());
+    close_layer();
+    open_softmax();
+    CHECK_FAILS(TUTTI_ERR_ARG, "layer",
+                tutti_embedding_forward(fix.layer, fix.ctx, fix.call.in[0], fix.call.out[0]));
+    close_layer();
+}
+
+static void bad_embedding_backward(void)
+{
+    open_embedding(true);
+    check_slot("tokens", &fix.call.in[0], false, false, true, backward);
+    check_slot("dy", &fix.call.upstream[0], false, true, false, backward);
+    check_overlap("dy", &fix.call.upstream[0], fix.call.in[0], false, backward);
+    check_tokens(backward);
+    const tutti_tensor *tokens = fix.call.in[0], *dy = fix.call.upstream[0];
+    CHECK_FAILS(TUTTI_ERR_ARG, "layer", tutti_embedding_backward(NULL, fix.ctx, tokens, dy, 0));
+    CHECK_FAILS(TUTTI_ERR_ARG, "ctx", tutti_embedding_backward(fix.layer, NULL, tokens, dy, 0));
+    CHECK_FAILS(TUTTI_ERR_ARG, ": tokens",
+                tutti_embedding_backward(fix.layer, fix.ctx, NULL, dy, 0));
+    CHECK_FAILS(TUTTI_ERR_ARG, ": dy",
+                tutti_embedding_backward(fix.layer, fix.ctx, tokens, NULL, 0));
+    CHECK_FAILS(TUTTI_ERR_ARG, "flags",
+                tutti_embedding_backward(fix.layer, fix.ctx, tokens, dy, 2));
+    fix.call.din[0] = tokens;
+    CHECK_FAILS(TUTTI_ERR_ARG, "din", backward());
+    close_layer();
+    open_embedding(false);
+    CHECK_FAILS(TUTTI_ERR_STATE, "weight", backward());
+    close_layer();
+    open_softmax();
+    CHECK_FAILS(
+        TUTTI_ERR_ARG, "layer",
+        tutti_embedding_backward(fix.layer, fix.ctx, fix.call.in[0], fix.call.upstream[0], 0));
+    close_layer();
+
+    /* a gradient of another type than the arithmetic's */
+    open_embedding(true);
+    tutti_param *weight = tutti_layer_param(fix.layer, 0);
+    harness_buffer memory = harness_buffer_make(fix.ctx, TUTTI_F64, OUT, COLS, 0, 0);
+    tutti_tensor value = weight->value, grad = harness_buffer_tensor(&memory);
+    CHECK_OK(tutti_param_bind(weight, &value, &grad));
+    CHECK_FAILS(TUTTI_ERR_ARG, "weight", backward());
+    CHECK(harness_buffer_unchanged(fix.ctx, &memory), "the gradient was written");
+    harness_buffer_free(fix.ctx, &memory);
+    close_layer();
+}
+
 const harness_test bad_layers[] = {
     {"tutti_layer_plan", bad_layer_plan},
     {"tutti_layer_forward", bad_layer_forward},
@@ -1052,5 +1188,8 @@ const harness_test bad_layers[] = {
     {"tutti_linear_backward", bad_linear_backward},
     {"tutti_cross_entropy_create", bad_cross_entropy_create},
     {"tutti_cross_entropy_forward", bad_cross_entropy_forward},
+    {"tutti_embedding_create", bad_embedding_create},
+    {"tutti_embedding_forward", bad_embedding_forward},
+    {"tutti_embedding_backward", bad_embedding_backward},
     {NULL, NULL},
 };

@@ -1,0 +1,94 @@
+/* Embedding: rows copied from a table, and their gradients added up in it; include/tutti/embedding.h has the
+ * mathematics.
+ *
+ * Backward is cut into pieces of the table, by columns and by tokens.  A piece looks at all tokens and adds its own
+ * rows in their order, so no two threads write one place and the cut does not show. */
+#include <string.h>
+
+#include "kernels/host/host.h"
+
+/* A piece's columns: enough that looking at the tokens costs little beside adding. */
+#define SLAB 256
+/* More pieces by tokens than this would mostly look. */
+#define MOST_BANDS 16
+
+typedef struct embedding_task {
+    const tutti__embedding_args *args;
+    int64_t slabs;
+    uint32_t bands; /* a power of two: a token's band is its last bits */
+} embedding_task;
+
+static inline bool in_table(const tutti__embedding_args *args, int32_t token)
+{
+    return token >= 0 && token < args->vocab;
+}
+
+static void report_bad_token(tutti_context *ctx, const tutti__embedding_args *args)
+{
+    int64_t row = 0;
+    while (row < args->rows && in_table(args, args->tokens[row])) row++;
+    if (row < args->rows && ctx->finding->code == TUTTI__FINDING_NONE)
+        *ctx->finding = (tutti__finding){
+            .code = TUTTI__FINDING_TOKEN,
+            .value = args->tokens[row],
+            .row = row,
+            .limit = args->vocab,
+        };
+}
+
+static void copy_rows(void *data, int64_t begin, int64_t end, int thread)
+{
+    (void)thread;
+    const tutti__embedding_args *args = data;
+    const size_t bytes = (size_t)args->cols * tutti_dtype_size(args->dtype);
+    for (int64_t row = begin; row < end; row++) {
+        const int32_t token = args->tokens[row];
+        void *y = tutti__row(&args->y, row);
+        if (in_table(args, token))
+            memcpy(y, tutti__at(args->weight, args->dtype, token * args->cols), bytes);
+        else
+            memset(y, 0xff, bytes); /* a NaN in every type */
+    }
+}
+
+tutti_status tutti__host_embedding_forward(tutti_context *ctx, const tutti__embedding_args *args)
+{
+    report_bad_token(ctx, args);
+    tutti__parallel(ctx, args->rows,
+                    20 + 0.1 * (double)args->cols * (double)tutti_dtype_size(args->dtype),
+                    copy_rows, (void *)args);
+    return TUTTI_OK;
+}
+
+#define REAL float
+#define OF(name) name##_f32
+#include "kernels/host/embedding_rows.h"
+#define REAL double
+#define OF(name) name##_f64
+#include "kernels/host/embedding_rows.h"
+
+static void zero_rows(void *data, int64_t begin, int64_t end, int thread)
+{
+    (void)thread;
+    const tutti__embedding_args *args = data;
+    const tutti_dtype sums = tutti__accumulate_dtype(args->dtype, args->dtype);
+    memset(tutti__at(args->dweight, sums, begin * args->cols), 0,
+           (size_t)((end - begin) * args->cols) * tutti_dtype_size(sums));
+}
+
+tutti_status tutti__host_embedding_backward(tutti_context *ctx, const tutti__embedding_args *args)
+{
+    const bool wide = args->dtype == TUTTI_F64;
+    report_bad_token(ctx, args);
+    if (!args->accumulate)
+        tutti__parallel(ctx, args->vocab, (wide ? 0.8 : 0.4) * (double)args->cols, zero_rows,
+                        (void *)args);
+    embedding_task task = {args, (args->cols + SLAB - 1) / SLAB, 1};
+    while (task.slabs * task.bands < 4 * (int64_t)ctx->threads && task.bands < MOST_BANDS)
+        task.bands *= 2;
+    const double width = (double)(args->cols < SLAB ? args->cols : SLAB);
+    const double cost = 1 + (10 + (wide ? 0.6 : 0.3) * width) / task.bands;
+    tutti__parallel(ctx, task.slabs * task.bands, (double)args->rows * cost,
+                    wide ? add_pieces_f64 : add_pieces_f32, &task);
+    return TUTTI_OK;
+}
