@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "rig.h"
 #include "tutti/cuda.h"
@@ -225,11 +226,35 @@ static void captured_mpi(void)
     CHECK_CUDA(cudaStreamDestroy(stream));
 }
 
+/* The others do not wait for a rank that destroys its communicator late, and all of them end well. */
+static void late_to_destroy(void)
+{
+    tutti_context *ctx = harness_new_context(tutti_context_device(rig_context()), 1);
+    tutti_comm *comm = rig_comm(ctx, TUTTI_TRANSPORT_NCCL, 0);
+    if (comm) {
+        float *data = NULL;
+        CHECK_OK(tutti_alloc(ctx, COUNT * sizeof *data, (void **)&data));
+        fill(ctx, data, COUNT, 2);
+        CHECK_OK(tutti_comm_all_reduce(comm, ctx, data, data, COUNT, TUTTI_F32, TUTTI_SUM));
+        expect_sum(ctx, data, COUNT, 2);
+        CHECK_OK(tutti_free(ctx, (void **)&data));
+        rig_barrier();
+        if (rig_rank() == 0) sleep(4);
+        double begin = MPI_Wtime();
+        tutti_comm_destroy(&comm);
+        double seconds = MPI_Wtime() - begin;
+        CHECK(seconds < 3, "destroying takes %.1f s", seconds);
+        rig_barrier();
+    }
+    tutti_context_destroy(&ctx);
+}
+
 static const rig_test tests[] = {
     {"from the caller's NCCL communicator", from_nccl, 1, 0, true},
     {"captured over self", captured_self, 1, 1, true},
     {"captured over nccl", captured_nccl, 1, 0, true},
     {"captured over mpi", captured_mpi, 1, 0, true},
+    {"late to destroy", late_to_destroy, 2, 0, true},
 };
 
 int main(int argc, char **argv)

@@ -1,22 +1,39 @@
 /* Ending an NCCL communicator without trusting NCCL to come back: its calls run on a thread of their own, which is left alone
- * when it takes too long. */
+ * when it takes too long: ncclCommDestroy waits for this rank's neighbours to come to theirs. */
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <time.h>
 
 #include "comm/nccl/transport.h"
 
 #define ABORT_SECONDS 2.0
+#define DESTROY_SECONDS 1.0
+#define EXIT_SECONDS 5.0
 
 typedef struct job {
     ncclComm_t comm;
     int device;
     bool abort;
-    double deadline; /* of polling */
+    double deadline; /* of work in flight: then it is aborted */
     pthread_mutex_t mutex;
     pthread_cond_t finished;
     bool done, left_alone;
 } job;
+
+static atomic_int at_large; /* threads that were left alone and are still in NCCL */
+
+/* Where the process takes CUDA down while NCCL is still at work, NCCL crashes. */
+static void wait_at_exit(void)
+{
+    double until = tutti__now() + EXIT_SECONDS;
+    while (atomic_load(&at_large) > 0 && tutti__now() < until) tutti__sleep(1e-3);
+}
+
+static void have_exit_wait(void)
+{
+    (void)atexit(wait_at_exit);
+}
 
 static void job_free(job *work)
 {
@@ -51,18 +68,21 @@ static void *run(void *argument)
     bool mine = work->left_alone;
     pthread_cond_signal(&work->finished);
     pthread_mutex_unlock(&work->mutex);
-    if (mine) job_free(work);
+    if (mine) {
+        job_free(work);
+        atomic_fetch_sub(&at_large, 1);
+    }
     return NULL;
 }
 
-static bool bounded(ncclComm_t comm, int device, bool abort, double seconds)
+static bool bounded(ncclComm_t comm, int device, bool abort, double timeout, double seconds)
 {
     job *work = calloc(1, sizeof *work);
     if (!work) return false;
     work->comm = comm;
     work->device = device;
     work->abort = abort;
-    work->deadline = tutti__now() + seconds;
+    work->deadline = tutti__now() + timeout;
     pthread_mutex_init(&work->mutex, NULL);
     pthread_condattr_t attributes;
     pthread_condattr_init(&attributes);
@@ -78,8 +98,7 @@ static bool bounded(ncclComm_t comm, int device, bool abort, double seconds)
     pthread_detach(thread);
     struct timespec limit;
     clock_gettime(CLOCK_MONOTONIC, &limit);
-    /* a little longer than it polls itself, so that it can give up in good order */
-    double until = (double)limit.tv_sec + (double)limit.tv_nsec * 1e-9 + seconds + 0.5;
+    double until = (double)limit.tv_sec + (double)limit.tv_nsec * 1e-9 + seconds;
     limit.tv_sec = (time_t)until;
     limit.tv_nsec = (long)((until - (double)limit.tv_sec) * 1e9);
     pthread_mutex_lock(&work->mutex);
@@ -88,17 +107,24 @@ static bool bounded(ncclComm_t comm, int device, bool abort, double seconds)
         code = pthread_cond_timedwait(&work->finished, &work->mutex, &limit);
     bool done = work->done;
     work->left_alone = !done;
+    if (!done) atomic_fetch_add(&at_large, 1);
     pthread_mutex_unlock(&work->mutex);
-    if (done) job_free(work);
+    if (done) {
+        job_free(work);
+    } else {
+        /* registered so late, it runs before the handlers of CUDA and NCCL */
+        static pthread_once_t once = PTHREAD_ONCE_INIT;
+        pthread_once(&once, have_exit_wait);
+    }
     return done;
 }
 
 bool tutti__nccl_abort(ncclComm_t comm, int device)
 {
-    return bounded(comm, device, true, ABORT_SECONDS);
+    return bounded(comm, device, true, 0, ABORT_SECONDS);
 }
 
-bool tutti__nccl_finalize(ncclComm_t comm, int device, double seconds)
+bool tutti__nccl_finalize(ncclComm_t comm, int device, double timeout)
 {
-    return bounded(comm, device, false, seconds);
+    return bounded(comm, device, false, timeout, DESTROY_SECONDS);
 }

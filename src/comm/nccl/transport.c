@@ -166,12 +166,10 @@ static void nccl_destroy(tutti_comm *comm)
     if (!nccl || comm->dead) return;
     comm->state = NULL;
     if (nccl->control_stream) comm->backend->run.stream_destroy(comm->device, nccl->control_stream);
-    /* its ring's neighbours may keep NCCL waiting: a second, then what is left of it is dropped */
-    double patience = comm->timeout < 1 ? comm->timeout : 1;
-    if (nccl->comm && nccl->owned && !tutti__nccl_finalize(nccl->comm, comm->device, patience))
-        tutti__log(TUTTI_LOG_WARN, "NCCL does not come back from destroying a communicator "
-                                   "(graphs that hold its work must be destroyed before); left "
-                                   "alone");
+    if (nccl->comm && nccl->owned && !tutti__nccl_finalize(nccl->comm, comm->device, comm->timeout))
+        tutti__log(TUTTI_LOG_INFO,
+                   "NCCL goes on destroying a communicator by itself: another rank has not come to "
+                   "that yet, or graphs hold its work and must be destroyed");
     for (tutti__nccl_memory *memory = nccl->memory, *next; memory; memory = next) {
         next = memory->next; /* its owner has outlived the communicator: the memory is his */
         free(memory);

@@ -33,9 +33,10 @@ tutti_status tutti__nccl_settle(tutti_comm *comm, ncclResult_t result, const cha
 /* The device of the communicator is current from here on. */
 tutti_status tutti__nccl_use(const tutti_comm *comm, const char *operation);
 
-/* Tearing down, each within a few seconds whatever other ranks do.  true: done. */
+/* Tearing down, each back within two seconds whatever other ranks do.  true: done; false: it goes on by itself, and the end of
+ * the process waits a few seconds for it.  Work in flight has `timeout` seconds. */
 bool tutti__nccl_abort(ncclComm_t comm, int device);
-bool tutti__nccl_finalize(ncclComm_t comm, int device, double seconds);
+bool tutti__nccl_finalize(ncclComm_t comm, int device, double timeout);
 
 /* alloc and free of the transport */
 tutti_status tutti__nccl_alloc(tutti_comm *comm, size_t bytes, void **data);
