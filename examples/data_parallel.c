@@ -1,0 +1,98 @@
+/* Teaches: the smallest data-parallel step: a model of two layers in a store, gradients summed over the ranks while backward
+ * runs, AdamW.  Each rank works on its own rows of one global batch: the losses do not depend on the number of ranks.
+ *
+ * Build: mpicc data_parallel.c -o data_parallel $(pkg-config --cflags --libs tutti) -lm
+ * Run:   mpirun -np 2 ./data_parallel */
+#include <math.h>
+#include <mpi.h>
+#include <stdio.h>
+#include <tutti/tutti.h>
+
+enum { BATCH = 250, STEPS = 150 };
+
+static void check(tutti_status status)
+{
+    if (status == TUTTI_OK) return;
+    fprintf(stderr, "%s\n", tutti_last_error());
+    MPI_Abort(MPI_COMM_WORLD, 2);
+}
+
+/* The same tensor in the device's memory, with its values if it has some. */
+static tutti_tensor on_device(tutti_context *ctx, tutti_tensor tensor)
+{
+    const void *values = tensor.data;
+    size_t bytes = (size_t)tutti_tensor_count(&tensor) * tutti_dtype_size(tensor.dtype);
+    check(tutti_alloc(ctx, bytes, &tensor.data));
+    if (values) check(tutti_copy(ctx, tensor.data, values, bytes));
+    return tensor;
+}
+
+int main(int argc, char **argv)
+{
+    int rank, size, gpus = 0;
+    MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &(int){0});
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    tutti_device_count(TUTTI_BACKEND_CUDA, &gpus); /* without any, or without CUDA: on the CPU */
+
+    tutti_context *ctx;
+    tutti_comm *comm;
+    tutti_layer *hidden, *output, *loss;
+    tutti_params *params;
+    tutti_grad_sync *sync;
+    tutti_adamw *adamw;
+    tutti_step *block;
+    check(tutti_context_create(&(tutti_context_desc){.device = gpus ? rank % gpus : 0}, &ctx));
+    check(tutti_comm_create(ctx, NULL, &comm));
+    check(tutti_layer_create_by_name(ctx, "linear", "in=2,out=32,activation=silu,dtype=f64",
+                                     &hidden));
+    check(tutti_layer_create_by_name(ctx, "linear", "in=32,out=2,dtype=f64", &output));
+    check(tutti_layer_create_by_name(ctx, "cross_entropy", "cols=2,dtype=f64", &loss));
+    check(tutti_params_create(ctx, &(tutti_params_desc){.master_dtype = TUTTI_F64}, &params));
+    check(tutti_params_add(params, hidden, "hidden")); /* in the order of forward */
+    check(tutti_params_add(params, output, "output"));
+    check(tutti_params_build(params, ctx));
+    check(tutti_params_init(params, ctx, 1)); /* equal on all ranks, as they have one seed */
+    check(tutti_grad_sync_create(comm, ctx, params, NULL, &sync));
+    check(tutti_adamw_create(ctx, params, NULL, &adamw));
+    check(tutti_step_create(ctx, &block));
+
+    /* This rank's rows of the batch: points of a disc, and whether they are far from its centre. */
+    const int first = BATCH * rank / size, rows = BATCH * (rank + 1) / size - first;
+    double points[BATCH][2], sum, begin = 0;
+    int32_t far[BATCH];
+    for (int i = 0; i < rows; i++) {
+        const double radius = sqrt((first + i + 0.5) / BATCH), angle = 2.4 * (first + i);
+        points[i][0] = radius * cos(angle), points[i][1] = radius * sin(angle);
+        far[i] = radius > 0.7;
+    }
+    tutti_tensor x = on_device(ctx, tutti_tensor_2d(points, TUTTI_F64, rows, 2));
+    tutti_tensor label = on_device(ctx, tutti_tensor_1d(far, TUTTI_I32, rows));
+    const tutti_tensor wide = tutti_tensor_2d(NULL, TUTTI_F64, rows, 32);
+    tutti_tensor h = on_device(ctx, wide), dh = on_device(ctx, wide), z = on_device(ctx, wide);
+    tutti_tensor y = on_device(ctx, tutti_tensor_2d(NULL, TUTTI_F64, rows, 2));
+    tutti_tensor total = on_device(ctx, tutti_tensor_1d(&begin, TUTTI_F64, 1));
+
+    for (int step = 1; step <= STEPS; step++) {
+        /* A row's loss weighs its share of the global batch: then a plain sum over the ranks is right. */
+        check(tutti_step_set(block, ctx, &(tutti_step_values){step, 0.02, 1.0 / BATCH, 1.0, 0}));
+        check(tutti_linear_forward(hidden, ctx, &x, &h, z.data));
+        check(tutti_linear_forward(output, ctx, &h, &y, NULL));
+        check(tutti_cross_entropy_forward(loss, ctx, &y, &label, NULL, &total, &y,
+                                          block)); /* y becomes dy */
+        check(tutti_linear_backward(output, ctx, &h, NULL, NULL, &y, &dh, 0));
+        check(tutti_grad_sync_ready(sync, ctx, output)); /* its gradients set out … */
+        check(tutti_linear_backward(hidden, ctx, &x, NULL, z.data, &dh, NULL, 0));
+        check(tutti_grad_sync_ready(sync, ctx, hidden));
+        check(tutti_grad_sync_finish(sync, ctx)); /* … and all have arrived */
+        check(tutti_adamw_update(adamw, ctx, block));
+        check(tutti_comm_all_reduce(comm, ctx, total.data, total.data, 1, TUTTI_F64, TUTTI_SUM));
+        check(tutti_copy(ctx, &sum, total.data, sizeof sum));
+        if (step == 1) begin = sum;
+        if (rank == 0 && step % 30 == 0) printf("step %3d  loss %.8f\n", step, sum / BATCH);
+    }
+    tutti_grad_sync_destroy(&sync);
+    tutti_comm_destroy(&comm); /* the rest ends with the process */
+    MPI_Finalize();
+    return sum < 0.2 * begin ? 0 : 1;
+}
