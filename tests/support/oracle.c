@@ -536,6 +536,45 @@ void oracle_cross_entropy_forward(const oracle_cross_entropy *o, const double *l
                       oracle_depth(o->rows) * harness_roundoff(TUTTI_F64) * (double)size;
 }
 
+void oracle_embedding_forward(const oracle_embedding *o, const int32_t *tokens,
+                              const double *weight, double *y)
+{
+    for (int64_t i = 0; i < o->rows; i++)
+        for (int64_t j = 0; j < o->cols; j++)
+            y[i * o->cols + j] = tokens[i] < 0 || tokens[i] >= o->vocab
+                                     ? NAN
+                                     : weight[(int64_t)tokens[i] * o->cols + j];
+}
+
+void oracle_embedding_backward(const oracle_embedding *o, const int32_t *tokens, const double *dy,
+                               const double *old, double *dweight, double *bound)
+{
+    double u = arithmetic_roundoff(o->dtype, o->dtype);
+    for (int64_t token = 0; token < o->vocab; token++)
+        for (int64_t j = 0; j < o->cols; j++) bound[token * o->cols + j] = 0;
+    real *sums = harness_calloc((size_t)(o->vocab * o->cols), sizeof *sums);
+    int64_t *terms = harness_calloc((size_t)o->vocab, sizeof *terms);
+    for (int64_t i = -1; i < o->rows; i++) { /* the old values are row -1, of every token */
+        bool outside = i >= 0 && (tokens[i] < 0 || tokens[i] >= o->vocab);
+        if (outside || (i < 0 && !old)) continue;
+        int64_t from = i < 0 ? 0 : tokens[i], to = i < 0 ? o->vocab : from + 1;
+        for (int64_t token = from; token < to; token++) terms[token]++;
+        for (int64_t k = from * o->cols; k < to * o->cols; k++) {
+            double value = i < 0 ? old[k] : dy[(i - from) * o->cols + k];
+            sums[k] += value;
+            bound[k] += fabs(value);
+        }
+    }
+    for (int64_t k = 0; k < o->vocab * o->cols; k++) {
+        double additions = fmax(0, (double)terms[k / o->cols] - 1);
+        dweight[k] = (double)sums[k];
+        bound[k] = many(additions * u * bound[k], additions * u * u * bound[k] * bound[k]);
+        bound[k] += harness_roundoff(TUTTI_F64) * fabs(dweight[k]); /* handed over as f64 */
+    }
+    free(sums);
+    free(terms);
+}
+
 /* AdamW */
 
 void oracle_adamw_update(const oracle_adamw *o, int64_t count, const double *master,

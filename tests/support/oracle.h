@@ -87,6 +87,19 @@ void oracle_cross_entropy_forward(const oracle_cross_entropy *ce, const double *
                                   double *loss_sum, double *loss_sum_bound, double *dlogits,
                                   double *dlogits_bound);
 
+typedef struct oracle_embedding {
+    int64_t rows, vocab, cols;
+    tutti_dtype dtype;
+} oracle_embedding;
+
+/* A token out of range gives a row of NaN. */
+void oracle_embedding_forward(const oracle_embedding *embedding, const int32_t *tokens,
+                              const double *weight, double *y);
+/* The sum of each token's rows in any order, chains included: their roundings are many of one kind.
+ * old: what is added to, or NULL. */
+void oracle_embedding_backward(const oracle_embedding *embedding, const int32_t *tokens,
+                               const double *dy, const double *old, double *dweight, double *bound);
+
 /* One update of count elements.  factor: what clipping and loss_scale make of a gradient, from the
  * norm below. */
 typedef struct oracle_adamw {
