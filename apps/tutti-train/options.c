@@ -3,13 +3,14 @@
 
 #include <argp.h>
 #include <errno.h>
-#include <math.h>
+#include <stddef.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "common/exit_code.h"
 #include "common/report.h"
+#include "parse.h"
+#include "task.h"
 
 static const char *const norm_names[] = {"layernorm", "rmsnorm", NULL};
 static const char *const progress_names[] = {"plain", "bar", "none", NULL};
@@ -18,7 +19,6 @@ static const char *const transport_names[] = {"auto", "self", "mpi", "nccl", NUL
 static const char *const activation_names[] = {"none",     "relu",         "leaky_relu", "gelu",
                                                "gelu_erf", "squared_relu", "silu",       NULL};
 static const char *const dtype_names[] = {"f32", "f64", "f16", "bf16", NULL};
-static const char *const task_names[] = {"fashion", NULL};
 
 const char *train_norm_name(train_norm norm)
 {
@@ -43,6 +43,7 @@ enum {
     KEY_ACTIVATION,
     KEY_EPOCHS,
     KEY_BATCH,
+    KEY_ACCUMULATE,
     KEY_LR,
     KEY_WARMUP,
     KEY_WEIGHT_DECAY,
@@ -86,6 +87,10 @@ static const struct argp_option argp_options[] = {
     {"batch", KEY_BATCH, "N", 0,
      "images a step, over all ranks together: results do not depend on the number of ranks "
      "(default 256)",
+     3},
+    {"accumulate", KEY_ACCUMULATE, "N", 0,
+     "micro-steps: the gradients of a batch are computed in N parts, one after the other, and "
+     "exchanged once; N times less memory, and the same results to rounding (default 1)",
      3},
     {"lr", KEY_LR, "X", 0, "highest learning rate (default 0.003)", 3},
     {"warmup", KEY_WARMUP, "STEPS", 0,
@@ -139,214 +144,136 @@ static const char doc[] =
     "Exit codes: 0 good, 2 the run failed, 64 wrong command line, 75 stopped by SIGTERM, SIGINT or "
     "SIGUSR1.";
 
-/* Notes what is wrong, for argp to print (unless it was told to be quiet). */
-static error_t refuse(struct argp_state *state, const char *option, const char *given,
-                      const char *wanted)
-{
-    app_fail(APP_USAGE, "--%s is '%s', want %s", option, given, wanted);
-    argp_error(state, "%s", app_failure());
-    return EINVAL;
-}
-
 static const char *option_name(int key)
 {
     for (const struct argp_option *option = argp_options;; option++)
         if (option->key == key && option->name) return option->name;
 }
 
-static error_t parse_int(struct argp_state *state, int key, const char *text, int64_t least,
-                         int64_t most, int64_t *value)
+/* Where an option's value goes and what it may be. */
+typedef struct spec {
+    int key;
+    enum { FLAG, TEXT, INT, REAL, POSITIVE, WORD } kind;
+    size_t at; /* in train_options */
+    double least, most;
+    const char *const *names;
+} spec;
+
+#define AT(field) offsetof(train_options, field)
+static const double many = 1e9;
+
+static const spec specs[] = {
+    {'h', FLAG, AT(help), 0, 0, NULL},
+    {'V', FLAG, AT(version), 0, 0, NULL},
+    {KEY_USAGE, FLAG, AT(usage), 0, 0, NULL},
+    {KEY_DRY_RUN, FLAG, AT(dry_run), 0, 0, NULL},
+    {KEY_DATA, TEXT, AT(data), 0, 0, NULL},
+    {KEY_LOSSES, TEXT, AT(losses), 0, 0, NULL},
+    {KEY_HOLD_OUT, INT, AT(hold_out), 0, many, NULL},
+    {KEY_WIDTH, INT, AT(width), 1, 1 << 20, NULL},
+    {KEY_DEPTH, INT, AT(depth), 1, 1000, NULL},
+    {KEY_NORM, WORD, AT(norm), 0, 0, norm_names},
+    {KEY_ACTIVATION, WORD, AT(activation), 0, 0, activation_names},
+    {KEY_EPOCHS, INT, AT(epochs), 1, many, NULL},
+    {KEY_BATCH, INT, AT(batch), 1, many, NULL},
+    {KEY_ACCUMULATE, INT, AT(accumulate), 1, many, NULL},
+    {KEY_LR, POSITIVE, AT(lr), 0, 1000, NULL},
+    {KEY_WARMUP, INT, AT(warmup), 0, many, NULL},
+    {KEY_WEIGHT_DECAY, REAL, AT(weight_decay), 0, 1000, NULL},
+    {KEY_CLIP, REAL, AT(clip), 0, 1e30, NULL},
+    {KEY_BACKEND, WORD, AT(backend), 0, 0, backend_names},
+    {KEY_TRANSPORT, WORD, AT(transport), 0, 0, transport_names},
+    {KEY_THREADS, INT, AT(threads), 1, 4096, NULL},
+    {KEY_TIMEOUT, POSITIVE, AT(timeout), 0, 1e6, NULL},
+    {KEY_LOG_EVERY, INT, AT(log_every), 1, many, NULL},
+    {KEY_PROGRESS, WORD, AT(progress), 0, 0, progress_names},
+};
+
+static error_t parse_spec(const spec *s, char *text, struct argp_state *state)
 {
-    char *end;
-    errno = 0;
-    const long long number = strtoll(text, &end, 10);
-    if (end != text && *end == '\0' && errno == 0 && number >= least && number <= most) {
-        *value = number;
+    void *at = (char *)state->input + s->at;
+    const char *name = option_name(s->key);
+    switch (s->kind) {
+    case FLAG:
+        *(bool *)at = true;
         return 0;
-    }
-    char wanted[96];
-    snprintf(wanted, sizeof wanted, "a whole number from %lld to %lld", (long long)least,
-             (long long)most);
-    return refuse(state, option_name(key), text, wanted);
-}
-
-/* A finite number, at least 0, and above it if `positive`. */
-static error_t parse_real(struct argp_state *state, int key, const char *text, bool positive,
-                          double most, double *value)
-{
-    char *end;
-    errno = 0;
-    const double number = strtod(text, &end);
-    if (end != text && *end == '\0' && isfinite(number) && number <= most &&
-        (positive ? number > 0.0 : number >= 0.0)) {
-        *value = number;
+    case TEXT:
+        *(const char **)at = text;
         return 0;
+    case INT:
+        return parse_int(state, name, text, (int64_t)s->least, (int64_t)s->most, at);
+    case REAL:
+    case POSITIVE:
+        return parse_real(state, name, text, s->kind == POSITIVE, s->most, at);
+    case WORD:
+        break;
     }
-    char wanted[96];
-    snprintf(wanted, sizeof wanted, "a number %s 0 and at most %g",
-             positive ? "above" : "not below", most);
-    return refuse(state, option_name(key), text, wanted);
+    int choice;
+    const error_t error = parse_word(state, name, text, s->names, &choice);
+    if (!error) memcpy(at, &choice, sizeof choice); /* an enum: as wide as an int */
+    return error;
 }
 
-/* The place of a word in a list. */
-static error_t parse_choice(struct argp_state *state, int key, const char *text,
-                            const char *const *names, int *value)
+static error_t parse_task(struct argp_state *state, const char *text, const task_class **task)
 {
-    char wanted[160] = "";
-    size_t used = 0;
-    for (int i = 0; names[i]; i++) {
-        if (strcmp(names[i], text) == 0) {
-            *value = i;
-            return 0;
-        }
-        used += (size_t)snprintf(wanted + used, sizeof wanted - used, "%s%s",
-                                 i == 0         ? ""
-                                 : names[i + 1] ? ", "
-                                                : " or ",
-                                 names[i]);
-    }
-    return refuse(state, option_name(key), text, wanted);
+    const char *names[8] = {NULL};
+    int choice;
+    for (int i = 0; task_classes[i]; i++) names[i] = task_classes[i]->name;
+    const error_t error = parse_word(state, "task", text, names, &choice);
+    if (!error) *task = task_classes[choice];
+    return error;
 }
 
-static error_t parse_loss_scale(struct argp_state *state, const char *text, double *value)
+/* What each option allows, but not together. */
+static error_t check_all(struct argp_state *state, const train_options *o)
 {
-    int exponent;
-    double scale;
-    if (parse_real(state, KEY_LOSS_SCALE, text, true, 0x1p100, &scale)) return EINVAL;
-    if (frexp(scale, &exponent) != 0.5) return refuse(state, "loss-scale", text, "a power of two");
-    *value = scale;
-    return 0;
-}
-
-static error_t parse_seed(struct argp_state *state, const char *text, uint64_t *value)
-{
-    char *end;
-    errno = 0;
-    *value = strtoull(text, &end, 10);
-    if (end == text || *end || errno || text[0] == '-')
-        return refuse(state, "seed", text, "a whole number from 0 to 2^64 - 1");
+    if (o->file_count > 0 && !o->task->takes_files)
+        return parse_refuse(state, "'%s' is not an option, and --task %s reads no files",
+                            o->files[0], o->task->name);
+    if (o->batch % o->accumulate)
+        return parse_refuse(state, "--accumulate is %lld, want a divisor of --batch, %lld",
+                            (long long)o->accumulate, (long long)o->batch);
     return 0;
 }
 
 static error_t parse_option(int key, char *text, struct argp_state *state)
 {
     train_options *o = state->input;
-    const int64_t many = INT64_C(1000000000);
-    int choice = 0;
-    int64_t number = 0;
-    error_t error = 0;
+    for (size_t i = 0; i < sizeof specs / sizeof specs[0]; i++)
+        if (specs[i].key == key) return parse_spec(&specs[i], text, state);
+    int choice;
     switch (key) {
-    case 'h':
-        o->help = true;
-        break;
-    case 'V':
-        o->version = true;
-        break;
-    case KEY_DRY_RUN:
-        o->dry_run = true;
-        break;
     case KEY_TASK:
-        error = parse_choice(state, key, text, task_names, &choice);
-        break;
-    case KEY_DATA:
-        o->data = text;
-        break;
-    case KEY_LOSSES:
-        o->losses = text;
-        break;
-    case KEY_HOLD_OUT:
-        error = parse_int(state, key, text, 0, many, &o->hold_out);
-        break;
-    case KEY_WIDTH:
-        error = parse_int(state, key, text, 1, 1 << 20, &o->width);
-        break;
-    case KEY_DEPTH:
-        error = parse_int(state, key, text, 1, 1000, &o->depth);
-        break;
-    case KEY_NORM:
-        error = parse_choice(state, key, text, norm_names, &choice);
-        o->norm = (train_norm)choice;
-        break;
-    case KEY_ACTIVATION:
-        error = parse_choice(state, key, text, activation_names, &choice);
-        o->activation = (tutti_activation)choice;
-        break;
-    case KEY_EPOCHS:
-        error = parse_int(state, key, text, 1, many, &o->epochs);
-        break;
-    case KEY_BATCH:
-        error = parse_int(state, key, text, 1, many, &o->batch);
-        break;
-    case KEY_LR:
-        error = parse_real(state, key, text, true, 1000.0, &o->lr);
-        break;
-    case KEY_WARMUP:
-        error = parse_int(state, key, text, 0, many, &o->warmup);
-        break;
-    case KEY_WEIGHT_DECAY:
-        error = parse_real(state, key, text, false, 1000.0, &o->weight_decay);
-        break;
-    case KEY_CLIP:
-        error = parse_real(state, key, text, false, 1e30, &o->clip);
-        break;
+        return parse_task(state, text, &o->task);
     case KEY_LOSS_SCALE:
-        error = parse_loss_scale(state, text, &o->loss_scale);
-        break;
+        return parse_power_of_two(state, "loss-scale", text, 0x1p100, &o->loss_scale);
     case KEY_SEED:
-        error = parse_seed(state, text, &o->seed);
-        break;
-    case KEY_BACKEND:
-        error = parse_choice(state, key, text, backend_names, &choice);
-        o->backend = (tutti_backend)choice;
-        break;
+        return parse_u64(state, "seed", text, &o->seed);
     case KEY_DTYPE:
-        error = parse_choice(state, key, text, dtype_names, &choice);
-        if (!error) tutti_dtype_parse(text, &o->dtype);
-        break;
-    case KEY_TRANSPORT:
-        error = parse_choice(state, key, text, transport_names, &choice);
-        o->transport = (tutti_transport)choice;
-        break;
-    case KEY_THREADS:
-        error = parse_int(state, key, text, 1, 4096, &number);
-        o->threads = (int)number;
-        break;
-    case KEY_TIMEOUT:
-        error = parse_real(state, key, text, true, 1e6, &o->timeout);
-        break;
-    case KEY_LOG_EVERY:
-        error = parse_int(state, key, text, 1, many, &o->log_every);
-        break;
-    case KEY_PROGRESS:
-        error = parse_choice(state, key, text, progress_names, &choice);
-        o->progress = (train_progress)choice;
-        break;
-    case ARGP_KEY_ARG:
-        app_fail(APP_USAGE, "'%s' is not an option", text);
-        argp_error(state, "%s", app_failure());
-        error = EINVAL;
-        break;
+        if (parse_word(state, "dtype", text, dtype_names, &choice)) return EINVAL;
+        tutti_dtype_parse(text, &o->dtype);
+        return 0;
+    case ARGP_KEY_ARGS:
+        o->files = (const char *const *)(state->argv + state->next);
+        o->file_count = state->argc - state->next;
+        return 0;
+    case ARGP_KEY_END:
+        return check_all(state, o);
     default:
-        error = ARGP_ERR_UNKNOWN;
+        return ARGP_ERR_UNKNOWN;
     }
-    return error;
 }
 
-static const struct argp parser = {.options = argp_options, .parser = parse_option, .doc = doc};
+static const struct argp parser = {
+    .options = argp_options, .parser = parse_option, .args_doc = "[FILE …]", .doc = doc};
 
-int train_options_parse(train_options *options, int argc, char **argv, bool quiet)
+/* What all tasks share, then what the task has of its own. */
+static void set_defaults(train_options *options, const task_class *task)
 {
-    /* The defaults of the model and the training were chosen with --hold-out 10000, by the
-     * accuracy on the training images held out; the test images had no part in it. */
     *options = (train_options){
+        .task = task,
         .data = TRAIN_DATA_DIR,
-        .width = 256,
-        .depth = 2,
-        .norm = TRAIN_NORM_LAYERNORM,
-        .activation = TUTTI_ACT_RELU,
-        .epochs = 6,
-        .batch = 256,
-        .lr = 0.003,
+        .accumulate = 1,
         .weight_decay = 0.01,
         .warmup = -1,
         .loss_scale = 65536.0,
@@ -354,9 +281,19 @@ int train_options_parse(train_options *options, int argc, char **argv, bool quie
         .dtype = TUTTI_F32,
         .timeout = 60.0,
     };
+    task->defaults(options);
+}
+
+int train_options_parse(train_options *options, int argc, char **argv, bool quiet)
+{
+    const unsigned flags = ARGP_NO_EXIT | ARGP_NO_HELP;
+    /* a first time only for --task, which the others' defaults depend on */
+    set_defaults(options, task_classes[0]);
+    argp_parse(&parser, argc, argv, flags | ARGP_NO_ERRS, NULL, options);
+    set_defaults(options, options->task);
     app_fail(APP_USAGE, "the command line is wrong");
-    const unsigned flags = ARGP_NO_EXIT | ARGP_NO_HELP | (quiet ? ARGP_NO_ERRS : 0u);
-    if (argp_parse(&parser, argc, argv, flags, NULL, options)) return APP_USAGE;
+    if (argp_parse(&parser, argc, argv, flags | (quiet ? ARGP_NO_ERRS : 0u), NULL, options))
+        return APP_USAGE;
     return APP_OK;
 }
 

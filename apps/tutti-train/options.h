@@ -41,7 +41,7 @@ typedef struct train_options {
     tutti_backend backend;
     tutti_dtype dtype;
     tutti_transport transport;
-    int threads;
+    int64_t threads;
     double timeout;
     int64_t log_every;  /* steps; 0: ten times an epoch */
     const char *losses; /* file for the losses, or NULL */

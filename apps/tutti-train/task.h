@@ -78,6 +78,8 @@ struct task {
     double *loss_sum; /* [1] on the device */
 };
 
+extern const task_class fashion_task;
+
 /* The classes, NULL last; the first is the default. */
 extern const task_class *const task_classes[];
 

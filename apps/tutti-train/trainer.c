@@ -4,14 +4,13 @@
 
 #include <errno.h>
 #include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/exit_code.h"
 #include "common/report.h"
 #include "faults.h"
-
-enum { EVALUATION_ROWS = 1024 };
 
 static int64_t largest(int64_t a, int64_t b)
 {
@@ -22,7 +21,7 @@ static int64_t largest(int64_t a, int64_t b)
  * use. */
 static int choose_threads(const train_options *options, const app_group *group)
 {
-    if (options->threads > 0 || getenv("OMP_NUM_THREADS")) return options->threads;
+    if (options->threads > 0 || getenv("OMP_NUM_THREADS")) return (int)options->threads;
     cpu_set_t cores;
     if (sched_getaffinity(0, sizeof cores, &cores) != 0) return 0;
     return (int)largest(1, CPU_COUNT(&cores) / group->local_size);
@@ -51,37 +50,34 @@ static int open_comm(trainer *t)
     return app_check(tutti_comm_create(t->ctx, &desc, &t->comm));
 }
 
-static int load_data(trainer *t)
+int64_t trainer_share(int64_t total, int rank, int world_size)
+{
+    return total * rank / world_size;
+}
+
+static int open_task(trainer *t)
 {
     const train_options *o = t->options;
-    APP_TRY(dataset_load(&t->train_set, o->data, "train"));
-    if (o->hold_out == 0) APP_TRY(dataset_load(&t->test_set, o->data, "t10k"));
-    if (o->hold_out >= t->train_set.count)
-        return app_fail(APP_USAGE, "--hold-out is %lld, want fewer than the %lld training images",
-                        (long long)o->hold_out, (long long)t->train_set.count);
-    const int64_t count = t->train_set.count - o->hold_out;
+    t->task = calloc(1, o->task->size);
+    if (!t->task) return app_fail(APP_FAILED, "no memory for the task");
+    t->task->class = o->task;
+    t->task->options = o;
+    t->task->group = t->group;
+    t->task->ctx = t->ctx;
+    APP_TRY(o->task->open(t->task));
+    const int64_t count = t->task->train_count;
     if (o->batch > count)
-        return app_fail(APP_USAGE, "--batch is %lld, want at most the %lld training images",
-                        (long long)o->batch, (long long)count);
+        return app_fail(APP_USAGE, "--batch is %lld, want at most the %lld training %s",
+                        (long long)o->batch, (long long)count, o->task->samples);
 
     t->steps = count / o->batch;
     t->total = t->steps * o->epochs;
     t->warmup = o->warmup >= 0 ? o->warmup : t->total / 10;
     t->log_every = o->log_every ? o->log_every : largest(1, t->steps / 10);
-    t->row = loader_share(o->batch, t->group->rank, t->group->world_size);
-    t->rows = loader_share(o->batch, t->group->rank + 1, t->group->world_size) - t->row;
-
-    t->logits_raw = malloc(EVALUATION_ROWS * DATA_CLASSES * sizeof(double));
-    t->logits = malloc(EVALUATION_ROWS * DATA_CLASSES * sizeof(double));
-    if (!t->logits_raw || !t->logits) return app_fail(APP_FAILED, "no memory for the logits");
-    APP_TRY(loader_create(&t->train, &t->train_set, 0, count, t->rows, o->dtype));
-    if (o->hold_out) {
-        t->test_name = "validation";
-        return loader_create(&t->test, &t->train_set, count, o->hold_out, EVALUATION_ROWS,
-                             o->dtype);
-    }
-    t->test_name = "test";
-    return loader_create(&t->test, &t->test_set, 0, t->test_set.count, EVALUATION_ROWS, o->dtype);
+    t->micro_batch = o->batch / o->accumulate;
+    t->row = trainer_share(t->micro_batch, t->group->rank, t->group->world_size);
+    t->rows = trainer_share(t->micro_batch, t->group->rank + 1, t->group->world_size) - t->row;
+    return APP_OK;
 }
 
 static int create_model(trainer *t)
@@ -90,15 +86,20 @@ static int create_model(trainer *t)
     desc.master_dtype = t->options->dtype == TUTTI_F64 ? TUTTI_F64 : TUTTI_F32;
     desc.gradient_memory = tutti_comm_allocator(t->comm);
     APP_CHECK(tutti_params_create(t->ctx, &desc, &t->params));
-    return model_create(&t->model, t->ctx, t->options, largest(t->rows, EVALUATION_ROWS),
-                        t->params);
+    const size_t bytes = (size_t)t->options->accumulate * sizeof(double);
+    void *losses = NULL;
+    APP_CHECK(tutti_alloc(t->ctx, bytes, &losses));
+    t->losses = losses;
+    t->losses_host = malloc(bytes);
+    if (!t->losses_host) return app_fail(APP_FAILED, "no memory for the losses");
+    return t->task->class->create(t->task, t->params, largest(t->rows, 1));
 }
 
 static int create_optimizer(trainer *t)
 {
     const train_options *o = t->options;
     APP_CHECK(tutti_params_init(t->params, t->ctx, o->seed));
-    APP_TRY(model_plan(&t->model, t->rows));
+    APP_TRY(t->task->class->plan(t->task, t->rows));
     tutti_adamw_desc desc = TUTTI_ADAMW_DESC_INIT;
     desc.weight_decay = o->weight_decay;
     desc.clip_norm = o->clip;
@@ -107,8 +108,8 @@ static int create_optimizer(trainer *t)
     APP_CHECK(tutti_step_create(t->ctx, &t->step));
     t->scale.value = o->dtype == TUTTI_F16 ? o->loss_scale : 1.0;
     if (o->losses && t->group->rank == 0 && !o->dry_run) {
-        t->losses = fopen(o->losses, "w");
-        if (!t->losses)
+        t->losses_file = fopen(o->losses, "w");
+        if (!t->losses_file)
             return app_fail(APP_FAILED, "%s: cannot be written: %s", o->losses, strerror(errno));
     }
     return FAULT_HERE("setup", t->group->rank);
@@ -125,7 +126,7 @@ int trainer_create(trainer *t, const train_options *options, app_group *group)
     *t = (trainer){.options = options, .group = group};
     APP_TRY(app_group_agree(group, open_device(t)));
     APP_TRY(app_group_agree(group, open_comm(t)));
-    APP_TRY(app_group_agree(group, load_data(t)));
+    APP_TRY(app_group_agree(group, open_task(t)));
     APP_TRY(app_group_agree(group, create_model(t)));
     APP_TRY(app_group_agree(group, app_check(tutti_params_build(t->params, t->ctx))));
     APP_TRY(app_group_agree(group, create_optimizer(t)));
@@ -134,18 +135,16 @@ int trainer_create(trainer *t, const train_options *options, app_group *group)
 
 void trainer_destroy(trainer *t)
 {
-    if (t->losses) fclose(t->losses);
+    if (t->losses_file) fclose(t->losses_file);
     tutti_grad_sync_destroy(&t->sync);
     tutti_adamw_destroy(&t->adamw);
     tutti_step_destroy(&t->step);
     tutti_params_destroy(&t->params);
-    model_free(&t->model);
-    loader_free(&t->train);
-    loader_free(&t->test);
-    free(t->logits_raw);
-    free(t->logits);
-    dataset_free(&t->train_set);
-    dataset_free(&t->test_set);
+    if (t->task) t->task->class->close(t->task);
+    free(t->task);
+    void *losses = t->losses;
+    if (losses) (void)tutti_free(t->ctx, &losses);
+    free(t->losses_host);
     tutti_comm_destroy(&t->comm);
     tutti_context_destroy(&t->ctx);
 }
@@ -172,14 +171,10 @@ static void describe_device(const trainer *t)
 void trainer_describe(const trainer *t)
 {
     const train_options *o = t->options;
-    const int64_t dropped = t->train.count - t->steps * o->batch;
+    const int64_t dropped = t->task->train_count - t->steps * o->batch;
     app_say("configuration");
-    app_say("  task          fashion: %lld training and %lld %s images", (long long)t->train.count,
-            (long long)t->test.count, t->test_name);
-    app_say("  data          %s", o->data);
-    app_say("  model         784 -> %lld x [%s, linear %lld, %s] -> 10, %lld parameters",
-            (long long)o->depth, train_norm_name(o->norm), (long long)o->width,
-            train_activation_name(o->activation), (long long)parameter_count(t));
+    o->task->describe(t->task);
+    app_say("  parameters    %lld", (long long)parameter_count(t));
     describe_device(t);
     app_say("  ranks         %d, transport %s, at most %g s a wait", t->group->world_size,
             train_transport_name(tutti_comm_transport(t->comm)), o->timeout);
@@ -189,11 +184,13 @@ void trainer_describe(const trainer *t)
                 LOSS_SCALE_GROWTH);
     app_say("  epochs        %lld of %lld steps, %lld in all", (long long)o->epochs,
             (long long)t->steps, (long long)t->total);
+    char micro[64] = "", rest[96] = "";
+    if (o->accumulate > 1)
+        snprintf(micro, sizeof micro, " in %lld micro-steps", (long long)o->accumulate);
     if (dropped)
-        app_say("  batch         %lld over all ranks; each epoch drops its last %lld images",
-                (long long)o->batch, (long long)dropped);
-    else
-        app_say("  batch         %lld over all ranks", (long long)o->batch);
+        snprintf(rest, sizeof rest, "; each epoch drops its last %lld %s", (long long)dropped,
+                 o->task->samples);
+    app_say("  batch         %lld over all ranks%s%s", (long long)o->batch, micro, rest);
     app_say("  learning rate %g at most, %lld steps of warm-up, then cosine", o->lr,
             (long long)t->warmup);
     if (o->clip > 0.0)

@@ -6,7 +6,7 @@ import tempfile
 
 from harness import *
 
-OPTIONS = """task data hold-out width depth norm activation epochs batch lr warmup weight-decay clip loss-scale seed
+OPTIONS = """task data hold-out width depth norm activation epochs batch accumulate lr warmup weight-decay clip loss-scale seed
 backend dtype transport threads timeout log-every losses progress dry-run version help""".split()
 
 
@@ -58,7 +58,9 @@ WRONG = {
     "--backend=tpu": "want auto, host or cuda",
     "--transport=tcp": "want auto, self, mpi or nccl",
     "--progress=much": "want plain, bar or none",
-    "--task=digits": "want fashion",
+    "--task=digits": "--task is 'digits', want fashion",
+    "--accumulate=0": "--accumulate is '0', want",
+    "--accumulate=3": "--accumulate is 3, want a divisor of --batch, 256",
     "--timeout=0": "--timeout is '0', want",
     "--depth": "requires an argument",
     "--no-such-option": "no-such-option",

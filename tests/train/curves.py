@@ -58,6 +58,21 @@ def test_empty_shards():
         compare("f64", 1e-9, None, small("--batch", batch, "--hold-out", 550))
 
 
+def test_accumulate():
+    """Micro-steps are the same batch: also with ranks, uneven shares and micro-batches smaller than the ranks."""
+    one = curve(1, "f64", small())
+    for np, parts in ((1, 2), (1, 32), (2, 4), (3, 2), (3, 16)):
+        apart = difference(one, curve(np, "f64", small("--accumulate", parts)))
+        print(f"  {parts} micro-steps, np = {np}: {apart:.1e} apart from one")
+        assert apart <= 1e-9, apart
+
+
+def test_accumulate_types():
+    for dtype, bound in (("f32", 1e-5), ("bf16", 2e-2), ("f16", 5e-3)):
+        apart = difference(curve(1, dtype, small())[:20], curve(1, dtype, small("--accumulate", 4))[:20])
+        assert apart <= bound, f"{dtype}: {apart}"
+
+
 def fashion():
     if SANITIZED:
         skip("takes minutes under a sanitizer")

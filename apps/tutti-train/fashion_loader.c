@@ -1,5 +1,5 @@
 /* Rows of a dataset, on their way to the device. */
-#include "loader.h"
+#include "fashion_loader.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -97,9 +97,4 @@ int loader_bring(loader *loader, tutti_context *ctx, int64_t row, int64_t rows, 
     APP_CHECK(tutti_copy(ctx, images, loader->images, bytes));
     APP_CHECK(tutti_copy(ctx, labels, loader->labels, (size_t)rows * sizeof *labels));
     return APP_OK;
-}
-
-int64_t loader_share(int64_t total, int rank, int world_size)
-{
-    return total * rank / world_size;
 }

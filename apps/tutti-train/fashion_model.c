@@ -1,12 +1,12 @@
 /* The classifier. */
-#include "model.h"
+#include "fashion_model.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "common/exit_code.h"
 #include "common/report.h"
-#include "data.h"
+#include "fashion_data.h"
 
 static int create_norm(tutti_context *ctx, const train_options *options, int64_t cols,
                        tutti_layer **layer)
@@ -166,13 +166,14 @@ static int norm_forward(tutti_layer *norm, tutti_context *ctx, const tutti_tenso
 }
 
 static int norm_backward(tutti_layer *norm, tutti_context *ctx, const tutti_tensor *x, void *saved,
-                         const tutti_tensor *dy, const tutti_tensor *dx)
+                         const tutti_tensor *dy, const tutti_tensor *dx, unsigned flags)
 {
     tutti_call call = TUTTI_CALL_INIT;
     call.in[0] = x;
     call.saved = saved;
     call.upstream[0] = dy;
     call.din[0] = dx;
+    call.flags = flags;
     return app_check(tutti_layer_backward(norm, ctx, &call));
 }
 
@@ -209,7 +210,7 @@ int model_loss(model *model, int64_t rows, const tutti_step *step)
                                                  &sum, step ? &logits : NULL, step));
 }
 
-static int block_linear_backward(model *model, int64_t index, int64_t rows)
+static int block_linear_backward(model *model, int64_t index, int64_t rows, unsigned flags)
 {
     model_block *block = &model->blocks[index];
     const tutti_tensor normed = tutti_tensor_2d(block->normed, model->dtype, rows, block->in);
@@ -217,10 +218,10 @@ static int block_linear_backward(model *model, int64_t index, int64_t rows)
     const tutti_tensor dy = tutti_tensor_2d(model->d_width, model->dtype, rows, model->width);
     const tutti_tensor dx = tutti_tensor_2d(model->d_normed, model->dtype, rows, block->in);
     return app_check(tutti_linear_backward(block->linear, model->ctx, &normed, &y,
-                                           block->linear_saved, &dy, &dx, 0));
+                                           block->linear_saved, &dy, &dx, flags));
 }
 
-static int block_norm_backward(model *model, int64_t index, int64_t rows)
+static int block_norm_backward(model *model, int64_t index, int64_t rows, unsigned flags)
 {
     model_block *block = &model->blocks[index];
     const tutti_tensor x = input_of(model, index, rows);
@@ -228,27 +229,33 @@ static int block_norm_backward(model *model, int64_t index, int64_t rows)
     const tutti_tensor dx = tutti_tensor_2d(model->d_width, model->dtype, rows, model->width);
     /* nobody wants the gradient of the images */
     return norm_backward(block->norm, model->ctx, &x, block->norm_saved, &dy,
-                         index == 0 ? NULL : &dx);
+                         index == 0 ? NULL : &dx, flags);
 }
 
-static int head_backward(model *model, int64_t rows)
+static int head_backward(model *model, int64_t rows, unsigned flags)
 {
     const tutti_tensor h = input_of(model, model->depth, rows);
     const tutti_tensor dy = tutti_tensor_2d(model->logits, model->dtype, rows, DATA_CLASSES);
     const tutti_tensor dx = tutti_tensor_2d(model->d_width, model->dtype, rows, model->width);
-    return app_check(tutti_linear_backward(model->head, model->ctx, &h, NULL, NULL, &dy, &dx, 0));
+    return app_check(
+        tutti_linear_backward(model->head, model->ctx, &h, NULL, NULL, &dy, &dx, flags));
 }
 
-int model_backward(model *model, int64_t rows, int code, tutti_grad_sync *sync)
+/* Without an exchange there is nobody to tell. */
+static int ready(const model *model, tutti_layer *layer, tutti_grad_sync *sync)
 {
-    tutti_context *ctx = model->ctx;
-    if (code == APP_OK) code = head_backward(model, rows);
-    APP_CHECK(tutti_grad_sync_ready(sync, ctx, model->head));
+    return sync ? app_check(tutti_grad_sync_ready(sync, model->ctx, layer)) : APP_OK;
+}
+
+int model_backward(model *model, int64_t rows, int code, unsigned flags, tutti_grad_sync *sync)
+{
+    if (code == APP_OK) code = head_backward(model, rows, flags);
+    APP_TRY(ready(model, model->head, sync));
     for (int64_t i = model->depth - 1; i >= 0; i--) {
-        if (code == APP_OK) code = block_linear_backward(model, i, rows);
-        APP_CHECK(tutti_grad_sync_ready(sync, ctx, model->blocks[i].linear));
-        if (code == APP_OK) code = block_norm_backward(model, i, rows);
-        APP_CHECK(tutti_grad_sync_ready(sync, ctx, model->blocks[i].norm));
+        if (code == APP_OK) code = block_linear_backward(model, i, rows, flags);
+        APP_TRY(ready(model, model->blocks[i].linear, sync));
+        if (code == APP_OK) code = block_norm_backward(model, i, rows, flags);
+        APP_TRY(ready(model, model->blocks[i].norm, sync));
     }
     return code;
 }

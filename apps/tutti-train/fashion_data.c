@@ -1,7 +1,7 @@
 /* Labelled images from IDX files, the format of the MNIST family: a big-endian magic number (the
  * last byte is the number of dimensions), the dimensions, then bytes.  zlib reads gzip files and
  * plain ones alike. */
-#include "data.h"
+#include "fashion_data.h"
 
 #include <errno.h>
 #include <stdbool.h>

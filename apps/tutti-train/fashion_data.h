@@ -1,6 +1,6 @@
 /* Labelled images from IDX files. */
-#ifndef TUTTI_TRAIN_DATA_H
-#define TUTTI_TRAIN_DATA_H
+#ifndef TUTTI_TRAIN_FASHION_DATA_H
+#define TUTTI_TRAIN_FASHION_DATA_H
 
 #include <stdint.h>
 

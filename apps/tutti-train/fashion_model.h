@@ -2,8 +2,8 @@
  * CrossEntropy.
  *
  *     h_0 = images;   h_i = act(W_i norm(h_i-1) + b_i);   logits = W h_depth + b */
-#ifndef TUTTI_TRAIN_MODEL_H
-#define TUTTI_TRAIN_MODEL_H
+#ifndef TUTTI_TRAIN_FASHION_MODEL_H
+#define TUTTI_TRAIN_FASHION_MODEL_H
 
 #include "options.h"
 #include "tutti/tutti.h"
@@ -41,9 +41,7 @@ void model_free(model *model);
 int model_forward(model *model, int64_t rows, bool training);
 /* loss_sum, and, with a step, the gradient of the logits in their place. */
 int model_loss(model *model, int64_t rows, const tutti_step *step);
-/* Gradients of all parameters.  code: of this step so far.  Whatever it is, each layer is
- * declared ready to the exchange: the other ranks wait for it, and are told of this rank's fault
- * at the next agreement. */
-int model_backward(model *model, int64_t rows, int code, tutti_grad_sync *sync);
+/* As task.h says of backward. */
+int model_backward(model *model, int64_t rows, int code, unsigned flags, tutti_grad_sync *sync);
 
 #endif

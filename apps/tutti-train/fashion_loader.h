@@ -1,10 +1,10 @@
 /* Brings rows of a dataset, in an order that is fixed or shuffled, to the device. */
-#ifndef TUTTI_TRAIN_LOADER_H
-#define TUTTI_TRAIN_LOADER_H
+#ifndef TUTTI_TRAIN_FASHION_LOADER_H
+#define TUTTI_TRAIN_FASHION_LOADER_H
 
 #include <stdint.h>
 
-#include "data.h"
+#include "fashion_data.h"
 #include "tutti/tutti.h"
 
 typedef struct loader {
@@ -30,8 +30,5 @@ int loader_shuffle(loader *loader, uint64_t seed, int64_t epoch);
 /* Copies rows row to row + rows - 1 of the order to the context's device. */
 int loader_bring(loader *loader, tutti_context *ctx, int64_t row, int64_t rows, void *images,
                  int32_t *labels);
-
-/* Where rank's contiguous share of `total` rows begins; it ends where the next one's begins. */
-int64_t loader_share(int64_t total, int rank, int world_size);
 
 #endif
