@@ -33,6 +33,8 @@ typedef struct tutti_cross_entropy_desc {
         0, TUTTI_F32, -1              \
     }
 
+/* A layer on the context's device; the context need not outlive it.  TUTTI_ERR_ARG if desc is NULL or one of its fields
+ * is not what the descriptor says. */
 TUTTI_API tutti_status tutti_cross_entropy_create(tutti_context *ctx,
                                                   const tutti_cross_entropy_desc *desc,
                                                   tutti_layer **layer);

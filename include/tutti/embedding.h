@@ -38,8 +38,11 @@ typedef struct tutti_embedding_desc {
         0, 0, TUTTI_F32           \
     }
 
+/* A layer on the context's device; the context need not outlive it.  TUTTI_ERR_ARG if desc is NULL or one of its fields
+ * is not what the descriptor says. */
 TUTTI_API tutti_status tutti_embedding_create(tutti_context *ctx, const tutti_embedding_desc *desc,
                                               tutti_layer **layer);
+/* y from tokens. */
 TUTTI_API tutti_status tutti_embedding_forward(tutti_layer *layer, tutti_context *ctx,
                                                const tutti_tensor *tokens, const tutti_tensor *y);
 /* flags: 0 or TUTTI_GRAD_ACCUMULATE. */

@@ -55,6 +55,7 @@ typedef struct tutti_grad_sync_info {
     double wait_seconds; /* host time spent waiting in finish, all steps together */
     int64_t steps;       /* finished */
 } tutti_grad_sync_info;
+/* What the exchange is made of and what it has cost so far. */
 TUTTI_API tutti_status tutti_grad_sync_get_info(const tutti_grad_sync *sync,
                                                 tutti_grad_sync_info *info);
 

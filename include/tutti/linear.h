@@ -52,6 +52,8 @@ typedef struct tutti_linear_desc {
         0, 0, TUTTI_F32, TUTTI_ACT_NONE, 0.01, 1, 0 \
     }
 
+/* A layer on the context's device; the context need not outlive it.  TUTTI_ERR_ARG if desc is NULL or one of its fields
+ * is not what the descriptor says. */
 TUTTI_API tutti_status tutti_linear_create(tutti_context *ctx, const tutti_linear_desc *desc,
                                            tutti_layer **layer);
 /* saved: as above; NULL in a forward without backward, or where it has 0 bytes. */

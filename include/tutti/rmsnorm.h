@@ -41,6 +41,8 @@ typedef struct tutti_rmsnorm_desc {
         0, 1e-6, TUTTI_F32, TUTTI_F32, TUTTI_F32, 1, 0 \
     }
 
+/* A layer on the context's device; the context need not outlive it.  TUTTI_ERR_ARG if desc is NULL or one of its fields
+ * is not what the descriptor says. */
 TUTTI_API tutti_status tutti_rmsnorm_create(tutti_context *ctx, const tutti_rmsnorm_desc *desc,
                                             tutti_layer **layer);
 

@@ -39,6 +39,8 @@ typedef struct tutti_softmax_desc {
         0, TUTTI_F32, 0, 1.0, 0 \
     }
 
+/* A layer on the context's device; the context need not outlive it.  TUTTI_ERR_ARG if desc is NULL or one of its fields
+ * is not what the descriptor says. */
 TUTTI_API tutti_status tutti_softmax_create(tutti_context *ctx, const tutti_softmax_desc *desc,
                                             tutti_layer **layer);
 /* first_row: number of x's first row in the global batch (matters with a mask only). */
