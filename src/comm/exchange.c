@@ -103,23 +103,53 @@ tutti_status tutti__exchange_open(tutti_grad_sync *sync)
     return TUTTI_OK;
 }
 
-/* Sums that all ranks have begun land by themselves; others never do, and destroying must not wait for them. */
+static tutti_status fly(tutti_grad_sync *sync, tutti__exchange_range *range)
+{
+    int r = (int)(range - sync->ranges);
+    if (!sync->staged) TUTTI_TRY(mark_range(sync, now_times(sync)->begin, r, sync->stream));
+    TUTTI_TRY(sync->comm->transport->flight_start(
+        sync->comm, sync->link, sync->staged ? range->staging : range->at.data, range->at.count,
+        range->at.dtype, &range->flight));
+    range->state = TUTTI__RANGE_FLYING;
+    sync->started_count++;
+    return TUTTI_OK;
+}
+
+/* In the order of issue, which all ranks share. */
+static tutti_status start_flights(tutti_grad_sync *sync)
+{
+    while (sync->started_count < sync->issued_count) {
+        tutti__exchange_range *range = &sync->ranges[sync->issued[sync->started_count]];
+        if (sync->staged) {
+            bool copied;
+            TUTTI_TRY(sync->backend->run.event_query(sync->device, range->copied, &copied));
+            if (!copied) break;
+        }
+        TUTTI_TRY(fly(sync, range));
+    }
+    return TUTTI_OK;
+}
+
+/* Sums that all ranks have begun land by themselves; others never do, and destroying must not wait for them.  What is issued
+ * here may be under way elsewhere, so it is begun here too. */
 static bool flights_landed(tutti_grad_sync *sync, double seconds)
 {
+    if (sync->comm->transport->style != TUTTI__STYLE_HOST) return true;
     double begin = tutti__now();
-    for (int r = 0; r < sync->range_count;) {
-        bool landed = !sync->ranges[r].flight;
-        if (!landed && sync->comm->transport->flight_test(sync->comm, &sync->ranges[r].flight,
-                                                          &landed) != TUTTI_OK)
-            return false;
-        if (landed)
-            r++;
-        else if (tutti__now() - begin > seconds)
-            return false;
-        else
-            tutti__sleep(5e-5);
+    for (;;) {
+        if (start_flights(sync) != TUTTI_OK) return false;
+        bool all = sync->started_count == sync->issued_count;
+        for (int r = 0; r < sync->range_count; r++) {
+            bool landed = !sync->ranges[r].flight;
+            if (!landed && sync->comm->transport->flight_test(sync->comm, &sync->ranges[r].flight,
+                                                              &landed) != TUTTI_OK)
+                return false;
+            all = all && landed;
+        }
+        if (all) return true;
+        if (tutti__now() - begin > seconds) return false;
+        tutti__sleep(5e-5);
     }
-    return true;
 }
 
 /* Waits, with the deadline, for sums on the exchange's stream: memory could not be freed behind one that a rank never
@@ -200,18 +230,6 @@ static void done(tutti_grad_sync *sync, tutti__exchange_range *range)
     sync->done_count++;
 }
 
-static tutti_status fly(tutti_grad_sync *sync, tutti__exchange_range *range)
-{
-    int r = (int)(range - sync->ranges);
-    if (!sync->staged) TUTTI_TRY(mark_range(sync, now_times(sync)->begin, r, sync->stream));
-    TUTTI_TRY(sync->comm->transport->flight_start(
-        sync->comm, sync->link, sync->staged ? range->staging : range->at.data, range->at.count,
-        range->at.dtype, &range->flight));
-    range->state = TUTTI__RANGE_FLYING;
-    sync->started_count++;
-    return TUTTI_OK;
-}
-
 tutti_status tutti__exchange_complete(tutti_grad_sync *sync, tutti_context *ctx, int range)
 {
     return mark_range(sync, now_times(sync)->ready, range, ctx->stream);
@@ -267,16 +285,7 @@ static tutti_status land(tutti_grad_sync *sync, tutti__exchange_range *range)
 
 tutti_status tutti__exchange_advance(tutti_grad_sync *sync)
 {
-    /* in the order of issue, which all ranks share */
-    while (sync->started_count < sync->issued_count) {
-        tutti__exchange_range *range = &sync->ranges[sync->issued[sync->started_count]];
-        if (sync->staged) {
-            bool copied;
-            TUTTI_TRY(sync->backend->run.event_query(sync->device, range->copied, &copied));
-            if (!copied) break;
-        }
-        TUTTI_TRY(fly(sync, range));
-    }
+    TUTTI_TRY(start_flights(sync));
     for (int i = 0; i < sync->started_count; i++) {
         tutti__exchange_range *range = &sync->ranges[sync->issued[i]];
         if (range->state != TUTTI__RANGE_FLYING) continue;

@@ -13,6 +13,7 @@ static tutti_status parcel_open(tutti_comm *comm, size_t bytes, parcel *box)
 {
     const tutti__runtime *run = &comm->backend->run;
     tutti__nccl *nccl = comm->state;
+    bytes = (bytes + 15) / 16 * 16; /* NCCL reads bytes in whole words */
     *box = (parcel){NULL, NULL};
     if (!nccl->control_stream)
         TUTTI_TRY(run->stream_create(comm->device, true, &nccl->control_stream));
