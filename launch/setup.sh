@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Installs from Debian's packages what the build, the tests and the demo need and this machine lacks.
 # Looks for the things themselves, so whatever way they came is good; touches no network if all are there.
-# usage: launch/setup.sh [--lint]        --lint: also what .ci/run checks the sources with
+# usage: launch/setup.sh [--lint]        --lint: also what .ci/run checks the sources with, and what only some tests
+#        use, which are skipped without it: doxygen, h5dump, h5py, gnuplot and Debian's packaging tools
 set -euo pipefail
 
 missing=() packages=()
@@ -35,6 +36,9 @@ hdf5() {
     program h5cc || program h5pcc || pkg-config --exists hdf5 || pkg-config --exists hdf5-serial ||
         all_of header hdf5.h library hdf5
 }
+python_module() { # Debian's own python3 may stand behind another one on PATH
+    [[ -d /usr/lib/python3/dist-packages/$1 ]] || python3 -c "import $1"
+}
 fashion_mnist() {
     local part
     for part in train-images-idx3 train-labels-idx1 t10k-images-idx3 t10k-labels-idx1; do
@@ -64,6 +68,12 @@ look() {
     if [[ $lint ]]; then
         need shellcheck "shellcheck" program shellcheck
         need clang-format "clang-format" program clang-format
+        need doxygen "doxygen" program doxygen
+        need dpkg-dev "dpkg-shlibdeps" program dpkg-shlibdeps
+        need file "file" program file
+        need hdf5-tools "h5dump" program h5dump
+        need python3-h5py "h5py for python3" python_module h5py
+        need gnuplot-nox "gnuplot" program gnuplot
     fi
 }
 
@@ -71,7 +81,7 @@ lint=
 case ${1-} in
     '') ;;
     --lint) lint=1 ;;
-    *) sed -n '2,4s/^# //p' "$0" && exit 64 ;;
+    *) sed -n '2,5s/^# //p' "$0" && exit 64 ;;
 esac
 
 look
