@@ -49,6 +49,7 @@ const char *tutti_build_info(void)
 #else
         no_nccl,
 #endif
+        tutti__io_describe,
     };
     (void)no_cuda, (void)no_mpi, (void)no_nccl;
     size_t used = (size_t)snprintf(text, sizeof text, "tutti %s", tutti_version());

@@ -1,4 +1,4 @@
-/* What comm/mpi and comm/nccl say of themselves for tutti_build_info: one line "mpi: …". */
+/* What comm/mpi, comm/nccl and io say of themselves for tutti_build_info: one line "mpi: …". */
 #ifndef TUTTI_CORE_VERSION_H
 #define TUTTI_CORE_VERSION_H
 
@@ -6,5 +6,6 @@
 
 void tutti__mpi_describe(char *text, size_t size);
 void tutti__nccl_describe(char *text, size_t size);
+void tutti__io_describe(char *text, size_t size); /* "files: …", with or without HDF5 */
 
 #endif

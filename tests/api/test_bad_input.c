@@ -66,6 +66,7 @@ int main(int argc, char **argv)
     add(bad_params);
     add(bad_layers);
     add(bad_comm);
+    add(bad_io);
     cases[case_count++] = (harness_test){"exports", test_exports};
     int code = harness_main(argc, argv, "bad input", cases, case_count);
     tutti_context_destroy(&foreign);

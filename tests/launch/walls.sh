@@ -91,8 +91,10 @@ test_programs_use_public_headers_only() {
 
 test_the_library_never_prints_or_leaves() {
     local bad
+    # the process in which HDF5 reads a file is not the program: it may leave
     bad=$(cd "$top" && grep -rnE '(^|[^a-zA-Z_>.])(v?f?printf|puts|putchar|perror|exit|_exit|abort|MPI_Abort|MPI_Init|MPI_Finalize)\(' \
-        src --include='*.[ch]' --include='*.cu' --include='*.cuh' | grep -vE '^[^:]+:[0-9]+: *(/\*|\*|//)')
+        src --include='*.[ch]' --include='*.cu' --include='*.cuh' | grep -vE '^[^:]+:[0-9]+: *(/\*|\*|//)' |
+        grep -vE '^src/io/structure_child\.c:[0-9]+:.*\b_exit\(')
     [[ -z $bad ]] || fail "the library never prints, exits or aborts, but:"$'\n'"$bad"
 }
 test_sources_open_with_a_comment() {

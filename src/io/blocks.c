@@ -1,0 +1,204 @@
+/* Moving and hashing tensors in blocks: between the device and the file, by several threads. */
+#include "io/checkpoint.h"
+
+#ifdef TUTTI_WITH_HDF5
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "the file's numbers are little-endian, and so must memory's be"
+#endif
+
+/* Hashes */
+
+uint64_t tutti__checksum_of_hashes(const uint64_t *hashes, int64_t count)
+{
+    return XXH3_64bits(hashes, (size_t)count * sizeof *hashes);
+}
+
+uint64_t tutti__checksum(const void *data, size_t bytes)
+{
+    XXH3_state_t *state = XXH3_createState();
+    if (!state) return 0;
+    XXH3_64bits_reset(state);
+    const char *at = data;
+    for (size_t done = 0; done < bytes;) {
+        size_t part =
+            bytes - done < (size_t)TUTTI__BLOCK_BYTES ? bytes - done : (size_t)TUTTI__BLOCK_BYTES;
+        uint64_t hash = XXH3_64bits(at + done, part);
+        XXH3_64bits_update(state, &hash, sizeof hash);
+        done += part;
+    }
+    uint64_t checksum = XXH3_64bits_digest(state);
+    XXH3_freeState(state);
+    return checksum;
+}
+
+/* Blocks */
+
+tutti_status tutti__blocks_make(const tutti_checkpoint *checkpoint, const int64_t *offsets,
+                                tutti__block **blocks, int64_t *count)
+{
+    *count = 0;
+    for (int i = 0; i < checkpoint->count; i++)
+        if (checkpoint->items[i].kind == TUTTI__ITEM_TENSOR)
+            *count += ((int64_t)tutti__item_bytes(&checkpoint->items[i]) + TUTTI__BLOCK_BYTES - 1) /
+                      TUTTI__BLOCK_BYTES;
+    tutti__block *made = calloc((size_t)*count + 1, sizeof *made);
+    if (!made) return tutti__fail(TUTTI_ERR_MEMORY, "checkpoint: no memory");
+    int64_t n = 0;
+    for (int i = 0; i < checkpoint->count; i++) {
+        const tutti__item *item = &checkpoint->items[i];
+        if (item->kind != TUTTI__ITEM_TENSOR) continue;
+        int64_t bytes = (int64_t)tutti__item_bytes(item);
+        for (int64_t at = 0; at < bytes; at += TUTTI__BLOCK_BYTES) {
+            int64_t part = bytes - at < TUTTI__BLOCK_BYTES ? bytes - at : TUTTI__BLOCK_BYTES;
+            made[n++] = (tutti__block){i, (char *)item->tensor.data + at, offsets[i] + at, part};
+        }
+    }
+    *blocks = made;
+    return TUTTI_OK;
+}
+
+/* The file */
+
+int tutti__write_at(int fd, const void *data, int64_t bytes, int64_t offset)
+{
+    const char *at = data;
+    while (bytes > 0) {
+        ssize_t done = pwrite(fd, at, (size_t)bytes, offset);
+        if (done < 0 && errno == EINTR) continue;
+        if (done < 0) return errno;
+        if (done == 0) return ENOSPC;
+        at += done, offset += done, bytes -= done;
+    }
+    return 0;
+}
+
+int tutti__read_at(int fd, void *data, int64_t bytes, int64_t offset)
+{
+    char *at = data;
+    while (bytes > 0) {
+        ssize_t done = pread(fd, at, (size_t)bytes, offset);
+        if (done < 0 && errno == EINTR) continue;
+        if (done < 0) return errno;
+        if (done == 0) return -1;
+        at += done, offset += done, bytes -= done;
+    }
+    return 0;
+}
+
+/* The device */
+
+tutti_status tutti__mover_open(tutti__mover *mover, tutti_context *ctx, int fd,
+                               const tutti__block *blocks, int64_t count)
+{
+    *mover = (tutti__mover){.ctx = ctx, .fd = fd};
+    if (ctx->backend->kind == TUTTI_BACKEND_HOST || count == 0) return TUTTI_OK;
+    int64_t largest = 0;
+    for (int64_t i = 0; i < count; i++)
+        if (blocks[i].bytes > largest) largest = blocks[i].bytes;
+    /* stages have a place of a whole block for each block of a round */
+    size_t blocks_a_round = (size_t)(count < TUTTI__ROUND_BLOCKS ? count : TUTTI__ROUND_BLOCKS);
+    size_t bytes = count == 1 ? (size_t)largest : blocks_a_round * (size_t)TUTTI__BLOCK_BYTES;
+    for (int i = 0; i < 2; i++)
+        TUTTI_TRY(ctx->backend->run.host_alloc(ctx->device, bytes, (void **)&mover->stage[i]));
+    return TUTTI_OK;
+}
+
+void tutti__mover_close(tutti__mover *mover)
+{
+    for (int i = 0; i < 2; i++)
+        if (mover->stage[i])
+            mover->ctx->backend->run.host_free(mover->ctx->device, mover->stage[i]);
+    mover->stage[0] = mover->stage[1] = NULL;
+}
+
+/* Where a block of the round is in host memory. */
+static char *host_place(const tutti__mover *mover, const tutti__block *block, int64_t place)
+{
+    char *stage = mover->stage[mover->turn];
+    return stage ? stage + place * TUTTI__BLOCK_BYTES : block->data;
+}
+
+static tutti_status copy_round(tutti__mover *mover, const tutti__block *blocks, int64_t count,
+                               bool to_device)
+{
+    const tutti__runtime *run = &mover->ctx->backend->run;
+    for (int64_t i = 0; mover->stage[0] && i < count; i++) {
+        char *host = host_place(mover, &blocks[i], i);
+        TUTTI_TRY(run->copy(mover->ctx->device, mover->ctx->stream,
+                            to_device ? blocks[i].data : host, to_device ? host : blocks[i].data,
+                            (size_t)blocks[i].bytes));
+    }
+    return TUTTI_OK;
+}
+
+static int team(const tutti__mover *mover, int64_t count)
+{
+    int64_t threads =
+        mover->ctx->threads < TUTTI__ROUND_BLOCKS ? mover->ctx->threads : TUTTI__ROUND_BLOCKS;
+    return (int)(threads < count ? threads : count > 0 ? count : 1);
+}
+
+tutti_status tutti__mover_fetch(tutti__mover *mover, const tutti__block *blocks, int64_t count)
+{
+    return copy_round(mover, blocks, count, false);
+}
+
+tutti_status tutti__mover_write(tutti__mover *mover, const tutti__block *blocks, int64_t count,
+                                uint64_t *hashes, const tutti__block *next, int64_t next_count,
+                                int *error)
+{
+    *error = 0;
+    TUTTI_TRY(tutti_context_synchronize(mover->ctx));
+    mover->turn ^= 1;
+    TUTTI_TRY(copy_round(mover, next, next_count, false));
+    mover->turn ^= 1;
+    int first_error = 0;
+#pragma omp parallel for num_threads(team(mover, count)) schedule(dynamic, 1)
+    for (int64_t i = 0; i < count; i++) {
+        const tutti__block *block = &blocks[i];
+        const char *data = host_place(mover, block, i);
+        int failed = tutti__write_at(mover->fd, data, block->bytes, block->offset);
+        /* on its way to the disk while the next one is hashed */
+        if (!failed) sync_file_range(mover->fd, block->offset, block->bytes, SYNC_FILE_RANGE_WRITE);
+        hashes[i] = XXH3_64bits(data, (size_t)block->bytes);
+        if (failed) {
+#pragma omp atomic write
+            first_error = failed;
+        }
+    }
+    mover->turn ^= 1;
+    *error = first_error;
+    return TUTTI_OK;
+}
+
+tutti_status tutti__mover_read(tutti__mover *mover, const tutti__block *blocks, int64_t count,
+                               uint64_t *hashes, int *error)
+{
+    int first_error = 0;
+#pragma omp parallel for num_threads(team(mover, count)) schedule(dynamic, 1)
+    for (int64_t i = 0; i < count; i++) {
+        char *data = host_place(mover, &blocks[i], i);
+        int failed = tutti__read_at(mover->fd, data, blocks[i].bytes, blocks[i].offset);
+        hashes[i] = failed ? 0 : XXH3_64bits(data, (size_t)blocks[i].bytes);
+        if (failed) {
+#pragma omp atomic write
+            first_error = failed;
+        }
+    }
+    *error = first_error;
+    if (first_error || !mover->stage[0]) return TUTTI_OK;
+    /* the other stage's copies went on meanwhile; it is free after this */
+    TUTTI_TRY(tutti_context_synchronize(mover->ctx));
+    TUTTI_TRY(copy_round(mover, blocks, count, true));
+    mover->turn ^= 1;
+    return TUTTI_OK;
+}
+
+#endif

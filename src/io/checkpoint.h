@@ -1,0 +1,122 @@
+/* Inside of a checkpoint: the list of what belongs into the file, and the blocks in which tensors are moved and hashed.
+ *
+ *   list.c       the list: create, add, destroy
+ *   layout.c     the file without its tensors, made by HDF5 in memory
+ *   save.c       tensors and layout into path.tmp, and path.tmp into the place of path
+ *   structure.c  what a file holds, asked of HDF5 in a process of its own (structure_child.c)
+ *   load.c       file against list, then blocks into tensors
+ *   blocks.c     moving and hashing
+ *   types.c      the types of the file, for HDF5 */
+#ifndef TUTTI_IO_CHECKPOINT_H
+#define TUTTI_IO_CHECKPOINT_H
+
+#include <sys/types.h>
+
+#include "core/context.h"
+#include "core/params.h"
+#include "tutti/checkpoint.h"
+
+#define TUTTI__FORMAT "tutti-checkpoint"
+#define TUTTI__FORMAT_MAJOR 1
+#define TUTTI__FORMAT_MINOR 0
+#define TUTTI__ITEM_NAME_MAX 256 /* its 0 included */
+
+typedef enum tutti__item_kind {
+    TUTTI__ITEM_TENSOR,
+    TUTTI__ITEM_INT,
+    TUTTI__ITEM_REAL,
+    TUTTI__ITEM_TEXT,
+    TUTTI__ITEM_TABLE
+} tutti__item_kind;
+
+typedef struct tutti__item {
+    char name[TUTTI__ITEM_NAME_MAX];
+    tutti__item_kind kind;
+    tutti_tensor tensor;           /* TENSOR: contiguous, on the device */
+    void *data;                    /* the others: in host memory */
+    size_t size;                   /* TEXT: bytes that data has room for */
+    int64_t cols, capacity, *rows; /* TABLE */
+} tutti__item;
+
+struct tutti_checkpoint {
+    tutti_comm *comm;
+    tutti_context *ctx;
+    tutti__item *items;
+    int count, room;
+    tutti_params **stores; /* refreshed after loading */
+    int store_count;
+};
+
+/* Bytes of a value as it is now, as the file has them (an empty text is one 0). */
+size_t tutti__item_bytes(const tutti__item *item);
+
+/* Every rank has the same list: hashes [1 + count], the first of which is of what `first` says, the others one an item
+ * (tutti__item_hash).  Collective. */
+tutti_status tutti__same_list(const tutti_checkpoint *checkpoint, const char *who,
+                              const uint64_t *hashes, const char *first);
+/* Of name, type and shape; with_value: and of what a value is now. */
+uint64_t tutti__item_hash(const tutti__item *item, bool with_value);
+
+/* Tensors are moved and hashed in blocks of this many bytes, the last one of a tensor being shorter.  The format's:
+ * the checksum of a tensor depends on it. */
+#define TUTTI__BLOCK_BYTES ((int64_t)4 << 20)
+/* The most blocks that one rank moves before the ranks agree that all is well: bounds how long ranks wait for each other. */
+#define TUTTI__ROUND_BLOCKS 8
+
+typedef struct tutti__block {
+    int item;
+    char *data;            /* on the device */
+    int64_t offset, bytes; /* in the file */
+} tutti__block;
+
+/* The blocks of all tensors, in the list's order; offsets: in the file, one an item. */
+tutti_status tutti__blocks_make(const tutti_checkpoint *checkpoint, const int64_t *offsets,
+                                tutti__block **blocks, int64_t *count);
+
+/* A file, and buffers between it and the device where that is not the host. */
+typedef struct tutti__mover {
+    tutti_context *ctx;
+    int fd;
+    char *stage[2]; /* of a round, each; NULL on the host */
+    int turn;
+} tutti__mover;
+
+tutti_status tutti__mover_open(tutti__mover *mover, tutti_context *ctx, int fd,
+                               const tutti__block *blocks, int64_t count);
+void tutti__mover_close(tutti__mover *mover);
+
+/* Writes a round of blocks and hashes them.  next: those of the round to come (next_count 0: none), which are on their way from the
+ * device meanwhile; the first round was announced by tutti__mover_fetch.  *error: 0 or errno. */
+tutti_status tutti__mover_fetch(tutti__mover *mover, const tutti__block *blocks, int64_t count);
+tutti_status tutti__mover_write(tutti__mover *mover, const tutti__block *blocks, int64_t count,
+                                uint64_t *hashes, const tutti__block *next, int64_t next_count,
+                                int *error);
+/* Reads a round of blocks, hashes them and sends them to the device.  *error: 0, errno, or -1 for a file that ends early. */
+tutti_status tutti__mover_read(tutti__mover *mover, const tutti__block *blocks, int64_t count,
+                               uint64_t *hashes, int *error);
+
+/* The whole of it, at an offset.  0, errno, or -1 if the file ends early. */
+int tutti__write_at(int fd, const void *data, int64_t bytes, int64_t offset);
+int tutti__read_at(int fd, void *data, int64_t bytes, int64_t offset);
+
+/* A checksum is the hash of the hashes of a tensor's blocks. */
+uint64_t tutti__checksum_of_hashes(const uint64_t *hashes, int64_t count);
+/* The same of bytes in host memory. */
+uint64_t tutti__checksum(const void *data, size_t bytes);
+
+/* The file without its tensors: all metadata and values, in memory, made by HDF5 on rank 0. */
+typedef struct tutti__layout tutti__layout;
+tutti_status tutti__layout_create(const tutti_checkpoint *checkpoint, tutti__layout **layout);
+/* NULL is allowed. */
+void tutti__layout_destroy(tutti__layout **layout);
+/* Of the whole file, tensors included. */
+int64_t tutti__layout_size(const tutti__layout *layout);
+/* Where each item's bytes begin; -1 for an item without any. */
+const int64_t *tutti__layout_offsets(const tutti__layout *layout);
+/* Enters the checksums, one an item (values have theirs already), and marks the file as complete. */
+tutti_status tutti__layout_finish(tutti__layout *layout, const uint64_t *checksums);
+/* Writes everything but the tensors into fd, the file's first bytes last, so that what is unfinished is no HDF5 file.
+ * After finish.  *error: 0 or errno. */
+tutti_status tutti__layout_write(const tutti__layout *layout, int fd, int *error);
+
+#endif

@@ -1,0 +1,280 @@
+/* The list of what belongs into a checkpoint. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/comm.h"
+#include "io/checkpoint.h"
+
+#ifdef TUTTI_WITH_HDF5
+
+tutti_status tutti_checkpoint_create(tutti_comm *comm, tutti_context *ctx,
+                                     tutti_checkpoint **checkpoint)
+{
+    TUTTI_TRY(tutti__comm_context_check(comm, ctx, "checkpoint_create"));
+    TUTTI_REQUIRE(checkpoint, "checkpoint_create: checkpoint is NULL");
+    tutti_checkpoint *made = calloc(1, sizeof *made);
+    if (!made) return tutti__fail(TUTTI_ERR_MEMORY, "checkpoint_create: no memory");
+    made->comm = comm;
+    made->ctx = ctx;
+    *checkpoint = made;
+    return TUTTI_OK;
+}
+
+void tutti_checkpoint_destroy(tutti_checkpoint **checkpoint)
+{
+    if (!checkpoint || !*checkpoint) return;
+    free((*checkpoint)->items);
+    free((*checkpoint)->stores);
+    free(*checkpoint);
+    *checkpoint = NULL;
+}
+
+size_t tutti__item_bytes(const tutti__item *item)
+{
+    switch (item->kind) {
+    case TUTTI__ITEM_TENSOR:
+        return (size_t)tutti_tensor_count(&item->tensor) * tutti_dtype_size(item->tensor.dtype);
+    case TUTTI__ITEM_INT:
+        return sizeof(int64_t);
+    case TUTTI__ITEM_REAL:
+        return sizeof(double);
+    case TUTTI__ITEM_TEXT: {
+        size_t length = strnlen(item->data, item->size);
+        return length > 0 ? length : 1;
+    }
+    case TUTTI__ITEM_TABLE:
+        return (size_t)(*item->rows * item->cols) * sizeof(double);
+    }
+    return 0;
+}
+
+/* The same on all ranks */
+
+uint64_t tutti__item_hash(const tutti__item *item, bool with_value)
+{
+    uint64_t hash = tutti__hash(TUTTI__HASH_START, item->name, strlen(item->name) + 1);
+    const tutti_tensor *tensor = &item->tensor;
+    const int64_t numbers[] = {item->kind,          tensor->dtype, tensor->ndim,
+                               (int64_t)item->size, item->cols,    item->capacity};
+    hash = tutti__hash(hash, numbers, sizeof numbers);
+    hash = tutti__hash(hash, tensor->dims, (size_t)tensor->ndim * sizeof *tensor->dims);
+    if (with_value && item->kind != TUTTI__ITEM_TENSOR)
+        hash = tutti__hash(hash, item->data, tutti__item_bytes(item));
+    return hash;
+}
+
+tutti_status tutti__same_list(const tutti_checkpoint *checkpoint, const char *who,
+                              const uint64_t *hashes, const char *first)
+{
+    int differ, rank;
+    char ranks[160];
+    uint64_t count = (uint64_t)checkpoint->count;
+    TUTTI_TRY(
+        tutti__comm_compare(checkpoint->comm, &count, 1, who, &differ, &rank, ranks, sizeof ranks));
+    if (differ >= 0)
+        return tutti__fail(TUTTI_ERR_ARG, "%s: the list on %s is not as long as rank 0's", who,
+                           ranks);
+    TUTTI_TRY(tutti__comm_compare(checkpoint->comm, hashes, checkpoint->count + 1, who, &differ,
+                                  &rank, ranks, sizeof ranks));
+    if (differ >= 0)
+        return tutti__fail(TUTTI_ERR_ARG, "%s: %s on %s differs from rank 0's", who,
+                           differ == 0 ? first : checkpoint->items[differ - 1].name, ranks);
+    return TUTTI_OK;
+}
+
+/* Adding */
+
+static bool is_path(const char *name)
+{
+    static const char letters[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+    for (;;) {
+        size_t length = strspn(name, letters);
+        bool dots =
+            strspn(name, ".") == length; /* "." and ".." mean something to HDF5 and to people */
+        if (length == 0 || dots) return false;
+        if (!name[length]) return true;
+        if (name[length] != '/') return false;
+        name += length + 1;
+    }
+}
+
+/* One is the other or a folder above it. */
+static bool collide(const char *a, const char *b)
+{
+    size_t length = 0;
+    while (a[length] && a[length] == b[length]) length++;
+    return (!a[length] && (!b[length] || b[length] == '/')) || (!b[length] && a[length] == '/');
+}
+
+static tutti_status add(tutti_checkpoint *checkpoint, const char *who, const tutti__item *item)
+{
+    TUTTI_REQUIRE(is_path(item->name),
+                  "%s: the name '%s' is no path of letters, digits and ._- in parts split by /",
+                  who, item->name);
+    for (int i = 0; i < checkpoint->count; i++)
+        TUTTI_REQUIRE(!collide(item->name, checkpoint->items[i].name),
+                      "%s: the name %s is taken (%s is in the list)", who, item->name,
+                      checkpoint->items[i].name);
+    if (checkpoint->count == checkpoint->room) {
+        int room = 2 * checkpoint->room + 32;
+        tutti__item *items = realloc(checkpoint->items, (size_t)room * sizeof *items);
+        if (!items) return tutti__fail(TUTTI_ERR_MEMORY, "%s: no memory", who);
+        checkpoint->items = items;
+        checkpoint->room = room;
+    }
+    checkpoint->items[checkpoint->count++] = *item;
+    return TUTTI_OK;
+}
+
+static tutti_status set_name(tutti__item *item, const char *who, const char *first,
+                             const char *second, const char *third)
+{
+    int length = snprintf(item->name, sizeof item->name, "%s%s%s%s%s", first, *second ? "/" : "",
+                          second, *third ? "/" : "", third);
+    TUTTI_REQUIRE(length < TUTTI__ITEM_NAME_MAX, "%s: the name %s... is longer than %d bytes", who,
+                  item->name, TUTTI__ITEM_NAME_MAX - 1);
+    return TUTTI_OK;
+}
+
+static tutti_status add_store(tutti_checkpoint *checkpoint, tutti_params *params)
+{
+    tutti_params **stores =
+        realloc(checkpoint->stores, (size_t)(checkpoint->store_count + 1) * sizeof *stores);
+    if (!stores) return tutti__fail(TUTTI_ERR_MEMORY, "checkpoint_add_params: no memory");
+    checkpoint->stores = stores;
+    stores[checkpoint->store_count++] = params;
+    return TUTTI_OK;
+}
+
+tutti_status tutti_checkpoint_add_params(tutti_checkpoint *checkpoint, tutti_params *params)
+{
+    static const char who[] = "checkpoint_add_params";
+    TUTTI_REQUIRE(checkpoint, "%s: checkpoint is NULL", who);
+    TUTTI_TRY(tutti__params_ready(params, checkpoint->ctx, who));
+    int before = checkpoint->count;
+    tutti_status status = TUTTI_OK;
+    for (int i = 0; status == TUTTI_OK && i < params->slot_count; i++) {
+        const tutti_param *param = params->slots[i].param;
+        tutti__item item = {.kind = TUTTI__ITEM_TENSOR, .tensor = param->master};
+        status = set_name(&item, who, "model", param->name, "");
+        if (status == TUTTI_OK) status = add(checkpoint, who, &item);
+    }
+    if (status == TUTTI_OK) status = add_store(checkpoint, params);
+    if (status != TUTTI_OK) checkpoint->count = before;
+    return status;
+}
+
+static tutti_status check_state(const tutti_tensor *tensor, const char *who, const char *name)
+{
+    TUTTI_REQUIRE(tensor->ndim >= 1 && tensor->ndim <= TUTTI_MAX_DIMS,
+                  "%s: %s: tensor.ndim is %d, want 1 to %d", who, name, tensor->ndim,
+                  TUTTI_MAX_DIMS);
+    size_t size = tutti_dtype_size(tensor->dtype);
+    TUTTI_REQUIRE(size > 0, "%s: %s: tensor.dtype is %d, which is no type", who, name,
+                  (int)tensor->dtype);
+    int64_t count = 1;
+    for (int i = 0; i < tensor->ndim; i++) {
+        int64_t dim = tensor->dims[i];
+        TUTTI_REQUIRE(dim >= 0 && (dim == 0 || count <= INT64_MAX / 16 / dim),
+                      "%s: %s: tensor.dims[%d] is %lld, want >= 0 and a product below 2^59", who,
+                      name, i, (long long)dim);
+        count *= dim;
+    }
+    int64_t stride = 1;
+    for (int i = tensor->ndim - 1; i >= 0; i--) {
+        TUTTI_REQUIRE(tensor->dims[i] == 1 || tensor->strides[i] == stride,
+                      "%s: %s: tensor is not contiguous", who, name);
+        stride *= tensor->dims[i];
+    }
+    TUTTI_REQUIRE(tensor->data || count == 0, "%s: %s: tensor.data is NULL", who, name);
+    return TUTTI_OK;
+}
+
+tutti_status tutti_checkpoint_add_state(tutti_checkpoint *checkpoint, tutti_params *params,
+                                        const char *name, const tutti_tensor *tensor)
+{
+    static const char who[] = "checkpoint_add_state";
+    TUTTI_REQUIRE(checkpoint, "%s: checkpoint is NULL", who);
+    TUTTI_TRY(tutti__params_ready(params, checkpoint->ctx, who));
+    TUTTI_REQUIRE(name && name[0], "%s: name is %s", who, name ? "empty" : "NULL");
+    TUTTI_REQUIRE(tensor, "%s: %s: tensor is NULL", who, name);
+    TUTTI_TRY(check_state(tensor, who, name));
+    int before = checkpoint->count;
+    tutti__item item = {.kind = TUTTI__ITEM_TENSOR, .tensor = *tensor};
+    if (tensor->ndim != 1 || tensor->dims[0] != params->count) {
+        TUTTI_REQUIRE(tutti_tensor_count(tensor) > 0, "%s: %s: tensor has no elements", who, name);
+        TUTTI_TRY(set_name(&item, who, "optimizer", name, ""));
+        return add(checkpoint, who, &item);
+    }
+    tutti_status status = TUTTI_OK;
+    for (int i = 0; status == TUTTI_OK && i < params->slot_count; i++) {
+        const tutti__slot *slot = &params->slots[i];
+        const tutti_tensor *shape = &slot->param->value;
+        char *data = (char *)tensor->data + (size_t)slot->offset * tutti_dtype_size(tensor->dtype);
+        item.tensor = tutti_tensor_make(data, tensor->dtype, shape->ndim, shape->dims);
+        status = set_name(&item, who, "optimizer", slot->param->name, name);
+        if (status == TUTTI_OK) status = add(checkpoint, who, &item);
+    }
+    if (status != TUTTI_OK) checkpoint->count = before;
+    return status;
+}
+
+static tutti_status add_value(tutti_checkpoint *checkpoint, const char *who, const char *name,
+                              tutti__item item)
+{
+    TUTTI_REQUIRE(checkpoint, "%s: checkpoint is NULL", who);
+    TUTTI_REQUIRE(name, "%s: name is NULL", who);
+    TUTTI_REQUIRE(item.data, "%s: %s: %s is NULL", who, name,
+                  item.kind == TUTTI__ITEM_TEXT    ? "text"
+                  : item.kind == TUTTI__ITEM_TABLE ? "values"
+                                                   : "value");
+    TUTTI_TRY(set_name(&item, who, name, "", ""));
+    return add(checkpoint, who, &item);
+}
+
+tutti_status tutti_checkpoint_add_int(tutti_checkpoint *checkpoint, const char *name,
+                                      int64_t *value)
+{
+    return add_value(checkpoint, "checkpoint_add_int", name,
+                     (tutti__item){.kind = TUTTI__ITEM_INT, .data = value});
+}
+
+tutti_status tutti_checkpoint_add_real(tutti_checkpoint *checkpoint, const char *name,
+                                       double *value)
+{
+    return add_value(checkpoint, "checkpoint_add_real", name,
+                     (tutti__item){.kind = TUTTI__ITEM_REAL, .data = value});
+}
+
+tutti_status tutti_checkpoint_add_text(tutti_checkpoint *checkpoint, const char *name, char *text,
+                                       size_t size)
+{
+    TUTTI_REQUIRE(size > 0 && size <= TUTTI__BLOCK_BYTES,
+                  "checkpoint_add_text: size is %zu, want 1 to %lld", size,
+                  (long long)TUTTI__BLOCK_BYTES);
+    return add_value(checkpoint, "checkpoint_add_text", name,
+                     (tutti__item){.kind = TUTTI__ITEM_TEXT, .data = text, .size = size});
+}
+
+tutti_status tutti_checkpoint_add_table(tutti_checkpoint *checkpoint, const char *name,
+                                        double *values, int64_t cols, int64_t capacity,
+                                        int64_t *rows)
+{
+    static const char who[] = "checkpoint_add_table";
+    TUTTI_REQUIRE(cols > 0, "%s: cols is %lld, want > 0", who, (long long)cols);
+    TUTTI_REQUIRE(capacity > 0 && capacity <= INT64_MAX / 16 / cols,
+                  "%s: capacity is %lld, want > 0 and below 2^59 numbers", who,
+                  (long long)capacity);
+    TUTTI_REQUIRE(rows, "%s: rows is NULL", who);
+    return add_value(checkpoint, who, name,
+                     (tutti__item){.kind = TUTTI__ITEM_TABLE,
+                                   .data = values,
+                                   .cols = cols,
+                                   .capacity = capacity,
+                                   .rows = rows});
+}
+
+#endif

@@ -1,0 +1,425 @@
+/* Loading.  Rank 0 reads: what the file holds (structure.h), all of which must be what the list says, then the bytes, block by
+ * block, verified and given to all ranks.  Nothing is converted. */
+#include "io/checkpoint.h"
+
+#ifdef TUTTI_WITH_HDF5
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "comm/comm.h"
+#include "io/structure.h"
+
+static const char who[] = "checkpoint_load";
+
+typedef struct load {
+    const tutti_checkpoint *checkpoint;
+    const char *path;
+    unsigned flags;
+    int fd;                      /* rank 0 */
+    tutti__structure *structure; /* rank 0 */
+    const tutti__node **nodes;   /* rank 0: one an item; NULL: not wanted */
+    int64_t *offsets;
+    int64_t *value_bytes; /* one an item; 0 for tensors */
+    char *values;         /* of all items, one behind the other */
+    int64_t values_bytes;
+} load;
+
+#define DATA_REQUIRE(condition, ...)                                       \
+    do {                                                                   \
+        if (!(condition)) return tutti__fail(TUTTI_ERR_DATA, __VA_ARGS__); \
+    } while (0)
+
+static bool wanted(const load *l, const tutti__item *item)
+{
+    return item->kind != TUTTI__ITEM_TENSOR || !(l->flags & TUTTI_CHECKPOINT_VALUES);
+}
+
+/* The file against the list */
+
+static tutti_status open_file(load *l)
+{
+    /* without waiting for whoever writes into a pipe */
+    l->fd = open(l->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    struct stat now;
+    if (l->fd < 0 || fstat(l->fd, &now) != 0)
+        return tutti__fail(TUTTI_ERR_IO, "%s: %s: %s", who, l->path, strerror(errno));
+    if (!S_ISREG(now.st_mode))
+        return tutti__fail(TUTTI_ERR_IO, "%s: %s: is no regular file", who, l->path);
+    return tutti__structure_read(l->fd, who, l->path, &l->structure);
+}
+
+static tutti_status check_root(const load *l)
+{
+    const tutti__structure *structure = l->structure;
+    const tutti__node *root = tutti__structure_find(structure, "");
+    DATA_REQUIRE(root, "%s: %s: is no Tutti checkpoint", who, l->path);
+    const tutti__attribute *format = tutti__node_attribute(structure, root, "format");
+    DATA_REQUIRE(format && format->kind == TUTTI__ATTRIBUTE_TEXT &&
+                     strcmp(format->text, TUTTI__FORMAT) == 0,
+                 "%s: %s: is no Tutti checkpoint", who, l->path);
+    const tutti__attribute *version = tutti__node_attribute(structure, root, "format_version");
+    DATA_REQUIRE(version && version->kind == TUTTI__ATTRIBUTE_INT && version->count == 2,
+                 "%s: %s: has no format_version", who, l->path);
+    DATA_REQUIRE(
+        version->ints[0] <= TUTTI__FORMAT_MAJOR,
+        "%s: %s: is of format version %" PRId64 ".%" PRId64 ", newer than this library's %d.%d",
+        who, l->path, version->ints[0], version->ints[1], TUTTI__FORMAT_MAJOR, TUTTI__FORMAT_MINOR);
+    DATA_REQUIRE(version->ints[0] == TUTTI__FORMAT_MAJOR,
+                 "%s: %s: is of format version %" PRId64 ", which this library does not know", who,
+                 l->path, version->ints[0]);
+    const tutti__attribute *complete = tutti__node_attribute(structure, root, "complete");
+    DATA_REQUIRE(complete && complete->kind == TUTTI__ATTRIBUTE_INT && complete->ints[0] == 1,
+                 "%s: %s: is incomplete: its save did not end", who, l->path);
+    return TUTTI_OK;
+}
+
+static const tutti__attribute *checksum_of(const load *l, const tutti__node *node)
+{
+    const tutti__attribute *checksum = tutti__node_attribute(l->structure, node, "checksum");
+    return checksum && checksum->kind == TUTTI__ATTRIBUTE_INT && checksum->count == 1 ? checksum
+                                                                                      : NULL;
+}
+
+static void write_shape(char *text, size_t size, int ndim, const int64_t *dims)
+{
+    size_t used = (size_t)snprintf(text, size, "[");
+    for (int i = 0; i < ndim && used < size; i++)
+        used +=
+            (size_t)snprintf(text + used, size - used, "%s%" PRId64, i > 0 ? ", " : "", dims[i]);
+    if (used < size) snprintf(text + used, size - used, "]");
+}
+
+/* What the file must have for an item.  A dimension of -1 may be any. */
+typedef struct form {
+    tutti__file_type type;
+    int ndim;
+    int64_t dims[TUTTI_MAX_DIMS];
+} form;
+
+static form form_of(const tutti__item *item)
+{
+    form wants = {TUTTI__FILE_F64, 0, {0}};
+    switch (item->kind) {
+    case TUTTI__ITEM_TENSOR:
+        wants.type = (tutti__file_type)item->tensor.dtype;
+        wants.ndim = item->tensor.ndim;
+        memcpy(wants.dims, item->tensor.dims, sizeof wants.dims);
+        break;
+    case TUTTI__ITEM_INT:
+        wants.type = TUTTI__FILE_I64;
+        break;
+    case TUTTI__ITEM_REAL:
+        break;
+    case TUTTI__ITEM_TEXT:
+        wants.type = TUTTI__FILE_TEXT;
+        break;
+    case TUTTI__ITEM_TABLE:
+        wants.ndim = 2;
+        wants.dims[0] = -1;
+        wants.dims[1] = item->cols;
+        break;
+    }
+    return wants;
+}
+
+static tutti_status check_room(const load *l, const tutti__item *item, const tutti__node *node)
+{
+    if (item->kind == TUTTI__ITEM_TEXT)
+        DATA_REQUIRE(node->bytes < (int64_t)item->size,
+                     "%s: %s: %s has %" PRId64 " bytes, and there is room for %zu", who, l->path,
+                     item->name, node->bytes, item->size - 1);
+    if (item->kind == TUTTI__ITEM_TABLE)
+        DATA_REQUIRE(node->dims[0] <= item->capacity,
+                     "%s: %s: %s has %" PRId64 " rows, and there is room for %" PRId64, who,
+                     l->path, item->name, node->dims[0], item->capacity);
+    return TUTTI_OK;
+}
+
+static tutti_status check_item(const load *l, const tutti__item *item, const tutti__node *node)
+{
+    const char *file = l->path, *name = item->name;
+    DATA_REQUIRE(node, "%s: %s: %s is missing", who, file, name);
+    DATA_REQUIRE(node->kind == TUTTI__NODE_DATASET, "%s: %s: %s is no dataset", who, file, name);
+    form wants = form_of(item);
+    DATA_REQUIRE(node->type == wants.type, "%s: %s: %s is %s, want %s", who, file, name,
+                 tutti__file_type_name(node->type), tutti__file_type_name(wants.type));
+    bool same = node->ndim == wants.ndim;
+    for (int i = 0; same && i < wants.ndim; i++)
+        same = wants.dims[i] == node->dims[i] || wants.dims[i] == -1;
+    if (!same) {
+        char got[200] = "unknown", want[120];
+        if (node->ndim >= 0) write_shape(got, sizeof got, node->ndim, node->dims);
+        write_shape(want, sizeof want, wants.ndim, wants.dims);
+        if (item->kind == TUTTI__ITEM_TABLE)
+            snprintf(want, sizeof want, "[rows, %" PRId64 "]", item->cols);
+        return tutti__fail(TUTTI_ERR_DATA, "%s: %s: the shape of %s is %s, want %s", who, file,
+                           name, got, want);
+    }
+    DATA_REQUIRE(node->plain, "%s: %s: %s is not stored in one piece (chunked or compressed)", who,
+                 file, name);
+    if (item->kind == TUTTI__ITEM_TENSOR) {
+        const tutti__attribute *dtype = tutti__node_attribute(l->structure, node, "dtype");
+        const char *given = dtype && dtype->kind == TUTTI__ATTRIBUTE_TEXT ? dtype->text : "missing";
+        DATA_REQUIRE(strcmp(given, tutti_dtype_name(item->tensor.dtype)) == 0,
+                     "%s: %s: the attribute dtype of %s is %s, want %s", who, file, name, given,
+                     tutti_dtype_name(item->tensor.dtype));
+    }
+    DATA_REQUIRE(checksum_of(l, node), "%s: %s: %s has no checksum", who, file, name);
+    return check_room(l, item, node);
+}
+
+/* Nothing in the file is without a place in the list. */
+static tutti_status check_extras(const load *l)
+{
+    const tutti__structure *structure = l->structure;
+    if (l->flags & TUTTI_CHECKPOINT_SUBSET) return TUTTI_OK;
+    bool *known = calloc((size_t)structure->node_count, sizeof *known);
+    if (!known) return tutti__fail(TUTTI_ERR_MEMORY, "%s: no memory", who);
+    for (int i = 0; i < l->checkpoint->count; i++)
+        if (l->nodes[i]) known[l->nodes[i] - structure->nodes] = true;
+    const tutti__node *extra = NULL;
+    for (int i = 0; i < structure->node_count && !extra; i++) {
+        const tutti__node *node = &structure->nodes[i];
+        bool tensor = tutti__node_attribute(structure, node, "dtype");
+        if (!known[i] && node->kind != TUTTI__NODE_GROUP &&
+            !(tensor && (l->flags & TUTTI_CHECKPOINT_VALUES)))
+            extra = node;
+    }
+    free(known);
+    DATA_REQUIRE(!extra, "%s: %s: %s is in the file, but is not expected", who, l->path,
+                 extra ? extra->path : "");
+    return TUTTI_OK;
+}
+
+/* On rank 0: everything but the bytes. */
+static tutti_status examine(load *l)
+{
+    const tutti_checkpoint *checkpoint = l->checkpoint;
+    TUTTI_TRY(open_file(l));
+    TUTTI_TRY(check_root(l));
+    l->nodes = calloc((size_t)checkpoint->count + 1, sizeof *l->nodes);
+    if (!l->nodes) return tutti__fail(TUTTI_ERR_MEMORY, "%s: no memory", who);
+    for (int i = 0; i < checkpoint->count; i++) {
+        const tutti__item *item = &checkpoint->items[i];
+        if (!wanted(l, item)) continue;
+        l->nodes[i] = tutti__structure_find(l->structure, item->name);
+        TUTTI_TRY(check_item(l, item, l->nodes[i]));
+        l->offsets[i] = l->nodes[i]->offset;
+        if (item->kind != TUTTI__ITEM_TENSOR) l->value_bytes[i] = l->nodes[i]->bytes;
+    }
+    return check_extras(l);
+}
+
+static tutti_status read_failed(const load *l, const char *name, int error)
+{
+    return error > 0 ? tutti__fail(TUTTI_ERR_IO, "%s: %s: cannot read %s: %s", who, l->path, name,
+                                   strerror(error))
+                     : tutti__fail(TUTTI_ERR_DATA, "%s: %s: ends within %s", who, l->path, name);
+}
+
+static tutti_status verify(const load *l, int item, uint64_t checksum)
+{
+    uint64_t given = (uint64_t)checksum_of(l, l->nodes[item])->ints[0];
+    DATA_REQUIRE(checksum == given,
+                 "%s: %s: the checksum of %s is %016" PRIx64 ", the file says %016" PRIx64
+                 ": the file is damaged",
+                 who, l->path, l->checkpoint->items[item].name, checksum, given);
+    return TUTTI_OK;
+}
+
+/* Values */
+
+static tutti_status read_values(const load *l)
+{
+    char *at = l->values;
+    for (int i = 0; i < l->checkpoint->count; i++) {
+        const tutti__item *item = &l->checkpoint->items[i];
+        if (item->kind == TUTTI__ITEM_TENSOR) continue;
+        int error = tutti__read_at(l->fd, at, l->value_bytes[i], l->offsets[i]);
+        if (error) return read_failed(l, item->name, error);
+        TUTTI_TRY(verify(l, i, tutti__checksum(at, (size_t)l->value_bytes[i])));
+        at += l->value_bytes[i];
+    }
+    return TUTTI_OK;
+}
+
+/* Rank 0's values to all. */
+static tutti_status share_values(load *l)
+{
+    tutti_comm *comm = l->checkpoint->comm;
+    size_t count = (size_t)l->checkpoint->count;
+    TUTTI_TRY(
+        comm->control->broadcast(comm, l->value_bytes, count * sizeof *l->value_bytes, 0, who));
+    for (size_t i = 0; i < count; i++) l->values_bytes += l->value_bytes[i];
+    l->values = malloc((size_t)l->values_bytes + 1);
+    tutti_status status =
+        l->values ? TUTTI_OK : tutti__fail(TUTTI_ERR_MEMORY, "%s: no memory", who);
+    if (status == TUTTI_OK && comm->rank == 0) status = read_values(l);
+    TUTTI_TRY(tutti_comm_agree(comm, status));
+    for (int64_t at = 0; at < l->values_bytes; at += TUTTI__BLOCK_BYTES) {
+        int64_t left = l->values_bytes - at;
+        size_t part = (size_t)(left < TUTTI__BLOCK_BYTES ? left : TUTTI__BLOCK_BYTES);
+        TUTTI_TRY(comm->control->broadcast(comm, l->values + at, part, 0, who));
+    }
+    return TUTTI_OK;
+}
+
+static void set_values(const load *l)
+{
+    const char *at = l->values;
+    for (int i = 0; i < l->checkpoint->count; i++) {
+        const tutti__item *item = &l->checkpoint->items[i];
+        size_t bytes = (size_t)l->value_bytes[i];
+        if (item->kind == TUTTI__ITEM_TENSOR) continue;
+        memcpy(item->data, at, bytes);
+        if (item->kind == TUTTI__ITEM_TEXT) ((char *)item->data)[bytes] = 0;
+        if (item->kind == TUTTI__ITEM_TABLE)
+            *item->rows = (int64_t)(bytes / sizeof(double)) / item->cols;
+        at += bytes;
+    }
+}
+
+/* Tensors */
+
+/* Reads a round on rank 0 and verifies the tensors that end in it. */
+static tutti_status read_round(const load *l, tutti__mover *mover, const tutti__block *blocks,
+                               uint64_t *hashes, int64_t first, int64_t end, int64_t *tensor)
+{
+    int error;
+    TUTTI_TRY(tutti__mover_read(mover, blocks + first, end - first, hashes + first, &error));
+    if (error) return read_failed(l, l->checkpoint->items[blocks[first].item].name, error);
+    for (int64_t i = first; i < end; i++) {
+        if (blocks[i + 1].item == blocks[i].item) continue;
+        TUTTI_TRY(verify(l, blocks[i].item,
+                         tutti__checksum_of_hashes(hashes + *tensor, i + 1 - *tensor)));
+        *tensor = i + 1;
+    }
+    return TUTTI_OK;
+}
+
+/* Blocks of one tensor lie one behind the other: they travel together. */
+static tutti_status share_round(const load *l, const tutti__block *blocks, int64_t first,
+                                int64_t end)
+{
+    tutti_comm *comm = l->checkpoint->comm;
+    if (comm->world_size == 1) return TUTTI_OK;
+    for (int64_t i = first; i < end;) {
+        int64_t bytes = 0, begin = i;
+        for (; i < end && blocks[i].item == blocks[begin].item; i++) bytes += blocks[i].bytes;
+        TUTTI_TRY(
+            tutti_comm_broadcast(comm, l->checkpoint->ctx, blocks[begin].data, bytes, TUTTI_U8, 0));
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status load_blocks(const load *l, tutti__block *blocks, uint64_t *hashes,
+                                int64_t count)
+{
+    const tutti_checkpoint *checkpoint = l->checkpoint;
+    tutti_comm *comm = checkpoint->comm;
+    tutti__mover mover;
+    blocks[count].item = -1; /* the last tensor ends there */
+    tutti_status status = TUTTI_OK;
+    bool reads = comm->rank == 0;
+    status = tutti__mover_open(&mover, checkpoint->ctx, l->fd, blocks, reads ? count : 0);
+    status = tutti_comm_agree(comm, status);
+    int64_t tensor = 0; /* the first block of the one being read */
+    for (int64_t first = 0, end; status == TUTTI_OK && first < count; first = end) {
+        end = first + TUTTI__ROUND_BLOCKS < count ? first + TUTTI__ROUND_BLOCKS : count;
+        if (reads) status = read_round(l, &mover, blocks, hashes, first, end, &tensor);
+        status = tutti_comm_agree(comm, status);
+        if (status == TUTTI_OK) status = share_round(l, blocks, first, end);
+    }
+    tutti_status idle = tutti_context_synchronize(checkpoint->ctx);
+    if (status == TUTTI_OK) status = idle;
+    if (idle == TUTTI_OK) tutti__mover_close(&mover);
+    return tutti_comm_agree(comm, status);
+}
+
+static tutti_status load_tensors(const load *l)
+{
+    const tutti_checkpoint *checkpoint = l->checkpoint;
+    tutti__block *blocks = NULL;
+    int64_t count = 0;
+    tutti_status status = tutti__blocks_make(checkpoint, l->offsets, &blocks, &count);
+    uint64_t *hashes = calloc((size_t)count + 1, sizeof *hashes);
+    if (status == TUTTI_OK && !hashes) status = tutti__fail(TUTTI_ERR_MEMORY, "%s: no memory", who);
+    status = tutti_comm_agree(checkpoint->comm, status);
+    if (status == TUTTI_OK) status = load_blocks(l, blocks, hashes, count);
+    free(blocks);
+    free(hashes);
+    for (int i = 0; status == TUTTI_OK && i < checkpoint->store_count; i++)
+        status = tutti_params_refresh(checkpoint->stores[i], checkpoint->ctx);
+    if (status == TUTTI_OK) status = tutti_context_synchronize(checkpoint->ctx);
+    return tutti_comm_agree(checkpoint->comm, status);
+}
+
+/* All of it */
+
+static tutti_status check_load(tutti_checkpoint *checkpoint, const char *path, unsigned flags)
+{
+    TUTTI_REQUIRE(path && path[0], "%s: path is %s", who, path ? "empty" : "NULL");
+    TUTTI_REQUIRE(!(flags & ~(unsigned)(TUTTI_CHECKPOINT_VALUES | TUTTI_CHECKPOINT_SUBSET)),
+                  "%s: flags is %#x, want TUTTI_CHECKPOINT_VALUES and TUTTI_CHECKPOINT_SUBSET only",
+                  who, flags);
+    return tutti_context_synchronize(checkpoint->ctx);
+}
+
+static tutti_status same_list(const load *l)
+{
+    const tutti_checkpoint *checkpoint = l->checkpoint;
+    uint64_t *hashes = calloc((size_t)checkpoint->count + 1, sizeof *hashes);
+    tutti_status status = hashes ? TUTTI_OK : tutti__fail(TUTTI_ERR_MEMORY, "%s: no memory", who);
+    status = tutti_comm_agree(checkpoint->comm, status);
+    if (status == TUTTI_OK) {
+        hashes[0] = tutti__hash(TUTTI__HASH_START, &l->flags, sizeof l->flags);
+        for (int i = 0; i < checkpoint->count; i++)
+            hashes[i + 1] = tutti__item_hash(&checkpoint->items[i], false);
+        status = tutti__same_list(checkpoint, who, hashes, "flags");
+    }
+    free(hashes);
+    return status;
+}
+
+static tutti_status read_file(load *l)
+{
+    tutti_comm *comm = l->checkpoint->comm;
+    TUTTI_TRY(same_list(l));
+    size_t room = (size_t)l->checkpoint->count + 1;
+    l->offsets = calloc(room, sizeof *l->offsets);
+    l->value_bytes = calloc(room, sizeof *l->value_bytes);
+    tutti_status status = l->offsets && l->value_bytes
+                              ? TUTTI_OK
+                              : tutti__fail(TUTTI_ERR_MEMORY, "%s: no memory", who);
+    if (status == TUTTI_OK && comm->rank == 0) status = examine(l);
+    TUTTI_TRY(tutti_comm_agree(comm, status));
+    TUTTI_TRY(share_values(l));
+    if (!(l->flags & TUTTI_CHECKPOINT_VALUES)) TUTTI_TRY(load_tensors(l));
+    set_values(l);
+    return TUTTI_OK;
+}
+
+tutti_status tutti_checkpoint_load(tutti_checkpoint *checkpoint, const char *path, unsigned flags)
+{
+    TUTTI_REQUIRE(checkpoint, "%s: checkpoint is NULL", who);
+    TUTTI_TRY(tutti__comm_alive(checkpoint->comm, who));
+    TUTTI_TRY(tutti_comm_agree(checkpoint->comm, check_load(checkpoint, path, flags)));
+    load l = {.checkpoint = checkpoint, .path = path, .flags = flags, .fd = -1};
+    tutti_status status = read_file(&l);
+    if (l.fd >= 0) close(l.fd);
+    tutti__structure_destroy(&l.structure);
+    free(l.nodes);
+    free(l.offsets);
+    free(l.value_bytes);
+    free(l.values);
+    return status;
+}
+
+#endif

@@ -1,0 +1,295 @@
+/* What an HDF5 file holds: starts the process that asks HDF5, and believes nothing that it says; structure.h. */
+#include "io/structure.h"
+
+#ifdef TUTTI_WITH_HDF5
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { DEADLINE = 30 /* seconds */, ATTRIBUTES_MAX = 1 << 18 };
+#define REPORT_MAX ((size_t)64 << 20)
+
+const char *tutti__file_type_name(tutti__file_type type)
+{
+    static const char *const names[] = {
+#define TUTTI_X(name, text) text,
+        TUTTI__FILE_TYPES(TUTTI_X)
+#undef TUTTI_X
+    };
+    return names[type <= TUTTI__FILE_OTHER ? type : TUTTI__FILE_OTHER];
+}
+
+/* The process */
+
+typedef struct report {
+    char *data;
+    size_t bytes, room;
+} report;
+
+/* Takes in what there is to read; false at the end, or when it is more than anybody would have to say. */
+static bool take(report *report, int pipe)
+{
+    if (report->room - report->bytes < 4096) {
+        size_t room = 2 * report->room + (1 << 16);
+        char *data = room <= 2 * REPORT_MAX ? realloc(report->data, room) : NULL;
+        if (!data) return false;
+        report->data = data;
+        report->room = room;
+    }
+    ssize_t got = read(pipe, report->data + report->bytes, report->room - report->bytes);
+    if (got < 0) return errno == EINTR;
+    report->bytes += (size_t)got;
+    return got > 0;
+}
+
+static void listen_to(report *report, int pipe)
+{
+    double begin = tutti__now(), left;
+    while ((left = begin + DEADLINE - tutti__now()) > 0) {
+        struct pollfd wait = {.fd = pipe, .events = POLLIN};
+        int ready = poll(&wait, 1, (int)(left * 1000) + 1);
+        if (ready < 0 && errno != EINTR) return;
+        if (ready > 0 && !take(report, pipe)) return;
+    }
+}
+
+/* Lets HDF5 read the file in a process of its own.  -1: there is no such process; errno says why. */
+static int ask(int fd, report *report)
+{
+    int pipes[2];
+    if (pipe2(pipes, O_CLOEXEC) != 0) return -1;
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all,
+                    &before); /* no handler of the program runs in the other process */
+    /* above the standard three, which that process closes */
+    int in = fcntl(fd, F_DUPFD_CLOEXEC, 3), out = fcntl(pipes[1], F_DUPFD_CLOEXEC, 3);
+    pid_t child = in >= 0 && out >= 0 ? fork() : -1;
+    if (child == 0) tutti__structure_child(in, out);
+    int error = errno;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (in >= 0) close(in);
+    if (out >= 0) close(out);
+    close(pipes[1]);
+    if (child > 0) listen_to(report, pipes[0]);
+    close(pipes[0]);
+    if (child > 0) {
+        kill(child, SIGKILL); /* it has said all, or will never */
+        while (waitpid(child, NULL, 0) < 0 && errno == EINTR) {}
+    }
+    errno = error;
+    return child > 0 ? 0 : -1;
+}
+
+/* What it said */
+
+typedef struct reader {
+    char *at, *end;
+    bool bad;
+} reader;
+
+static int64_t get_number(reader *reader)
+{
+    int64_t value = 0;
+    if (reader->end - reader->at < (ptrdiff_t)sizeof value)
+        reader->bad = true;
+    else {
+        memcpy(&value, reader->at, sizeof value);
+        reader->at += sizeof value;
+    }
+    return value;
+}
+
+/* A number of a small range. */
+static int get_int(reader *reader, int least, int most)
+{
+    int64_t value = get_number(reader);
+    if (value < least || value > most) reader->bad = true;
+    return reader->bad ? least : (int)value;
+}
+
+static double get_real(reader *reader)
+{
+    int64_t bits = get_number(reader);
+    double value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+static const char *get_text(reader *reader, int most)
+{
+    int length = get_int(reader, 0, most);
+    if (reader->bad || reader->end - reader->at <= length || reader->at[length]) {
+        reader->bad = true;
+        return "";
+    }
+    char *text = reader->at;
+    for (int i = 0; i < length; i++)
+        if ((unsigned char)text[i] < ' ' || text[i] == 0x7f) text[i] = '?';
+    reader->at += length + 1;
+    return text;
+}
+
+/* The bytes of a dataset are within the file, and as many as its shape wants. */
+static bool fits(const tutti__node *node, int64_t storage, int64_t file_bytes)
+{
+    if (node->ndim < 0 || node->element <= 0) return false;
+    int64_t bytes = node->element;
+    for (int i = 0; i < node->ndim; i++)
+        if (node->dims[i] == 0) bytes = 0;
+    for (int i = 0; i < node->ndim && bytes > 0; i++) {
+        if (bytes > INT64_MAX / node->dims[i]) return false;
+        bytes *= node->dims[i];
+    }
+    return bytes == storage && (bytes == 0 || (node->offset >= 0 && bytes <= file_bytes &&
+                                               node->offset <= file_bytes - bytes));
+}
+
+static void get_dataset(reader *reader, tutti__node *node, int64_t file_bytes)
+{
+    node->type = (tutti__file_type)get_int(reader, 0, TUTTI__FILE_OTHER);
+    node->element = get_number(reader);
+    node->ndim = get_int(reader, -1, TUTTI__FILE_DIMS_MAX);
+    for (int i = 0; i < node->ndim; i++) {
+        node->dims[i] = get_number(reader);
+        if (node->dims[i] < 0) reader->bad = true;
+    }
+    node->plain = get_int(reader, 0, 1);
+    node->offset = get_number(reader);
+    int64_t storage = get_number(reader);
+    if (reader->bad || !node->plain) return;
+    node->bytes = storage;
+    if (!fits(node, storage, file_bytes)) reader->bad = true;
+}
+
+static void get_attribute(reader *reader, tutti__attribute *attribute)
+{
+    attribute->kind = (tutti__attribute_kind)get_int(reader, 0, TUTTI__ATTRIBUTE_OTHER);
+    attribute->name = get_text(reader, TUTTI__FILE_PATH_MAX);
+    attribute->text = "";
+    if (attribute->kind == TUTTI__ATTRIBUTE_TEXT)
+        attribute->text = get_text(reader, TUTTI__FILE_TEXT_MAX);
+    if (attribute->kind != TUTTI__ATTRIBUTE_INT && attribute->kind != TUTTI__ATTRIBUTE_REAL) return;
+    attribute->count = get_int(reader, 1, TUTTI__FILE_NUMBERS_MAX);
+    for (int i = 0; !reader->bad && i < attribute->count; i++)
+        if (attribute->kind == TUTTI__ATTRIBUTE_INT)
+            attribute->reals[i] = (double)(attribute->ints[i] = get_number(reader));
+        else
+            attribute->reals[i] = get_real(reader);
+}
+
+/* One more element at the end of an array, cleared. */
+static void *grow(void **array, int *count, size_t size, int most)
+{
+    int n = *count;
+    if (n >= most) return NULL;
+    if ((n & (n - 1)) == 0) { /* full: 0, 1, 2, 4, ... */
+        void *larger = realloc(*array, (n > 0 ? 2 * (size_t)n : 1) * size);
+        if (!larger) return NULL;
+        *array = larger;
+    }
+    ++*count;
+    return memset((char *)*array + (size_t)n * size, 0, size);
+}
+
+/* Fills structure from the report; the outcome, or DAMAGED for a report that breaks off or makes no sense. */
+static tutti__outcome understand(tutti__structure *structure, report *report, int64_t file_bytes)
+{
+    reader in = {report->data, report->data + report->bytes, false};
+    while (!in.bad && in.at < in.end) {
+        char tag = *in.at++;
+        if (tag == 'E') {
+            int outcome = get_int(&in, 0, TUTTI__OUTCOME_TOO_MUCH);
+            return in.bad ? TUTTI__OUTCOME_DAMAGED : (tutti__outcome)outcome;
+        }
+        if (tag == 'N') {
+            tutti__node *node = grow((void **)&structure->nodes, &structure->node_count,
+                                     sizeof *node, TUTTI__FILE_NODES_MAX);
+            if (!node) return TUTTI__OUTCOME_TOO_MUCH;
+            node->kind = (tutti__node_kind)get_int(&in, 0, TUTTI__NODE_OTHER);
+            node->path = get_text(&in, TUTTI__FILE_PATH_MAX);
+            node->first_attribute = structure->attribute_count;
+            if (node->kind == TUTTI__NODE_DATASET) get_dataset(&in, node, file_bytes);
+        } else if (tag == 'A' && structure->node_count > 0) {
+            tutti__attribute *attribute =
+                grow((void **)&structure->attributes, &structure->attribute_count,
+                     sizeof *attribute, ATTRIBUTES_MAX);
+            if (!attribute) return TUTTI__OUTCOME_TOO_MUCH;
+            get_attribute(&in, attribute);
+            structure->nodes[structure->node_count - 1].attribute_count++;
+        } else
+            in.bad = true;
+    }
+    return TUTTI__OUTCOME_DAMAGED;
+}
+
+static int by_path(const void *a, const void *b)
+{
+    return strcmp(((const tutti__node *)a)->path, ((const tutti__node *)b)->path);
+}
+
+tutti_status tutti__structure_read(int fd, const char *who, const char *file,
+                                   tutti__structure **structure)
+{
+    struct stat now;
+    if (fstat(fd, &now) != 0)
+        return tutti__fail(TUTTI_ERR_IO, "%s: %s: %s", who, file, strerror(errno));
+    report report = {NULL, 0, 0};
+    if (ask(fd, &report) != 0)
+        return tutti__fail(TUTTI_ERR_IO, "%s: %s: no process to read it in: %s", who, file,
+                           strerror(errno));
+    tutti__structure *made = calloc(1, sizeof *made);
+    if (!made) {
+        free(report.data);
+        return tutti__fail(TUTTI_ERR_MEMORY, "%s: no memory", who);
+    }
+    made->text = report.data;
+    tutti__outcome outcome = understand(made, &report, now.st_size);
+    if (outcome == TUTTI__OUTCOME_OK && made->node_count == 0) outcome = TUTTI__OUTCOME_DAMAGED;
+    if (outcome == TUTTI__OUTCOME_OK) {
+        qsort(made->nodes, (size_t)made->node_count, sizeof *made->nodes, by_path);
+        *structure = made;
+        return TUTTI_OK;
+    }
+    static const char *const why[] = {"", "is no HDF5 file", "is truncated",
+                                      "is damaged: HDF5 cannot read its structure",
+                                      "holds more than a file of this kind ever does"};
+    tutti__structure_destroy(&made);
+    return tutti__fail(TUTTI_ERR_DATA, "%s: %s: %s", who, file, why[outcome]);
+}
+
+void tutti__structure_destroy(tutti__structure **structure)
+{
+    if (!structure || !*structure) return;
+    free((*structure)->text);
+    free((*structure)->nodes);
+    free((*structure)->attributes);
+    free(*structure);
+    *structure = NULL;
+}
+
+const tutti__node *tutti__structure_find(const tutti__structure *structure, const char *path)
+{
+    tutti__node key = {.path = path};
+    return bsearch(&key, structure->nodes, (size_t)structure->node_count, sizeof *structure->nodes,
+                   by_path);
+}
+
+const tutti__attribute *tutti__node_attribute(const tutti__structure *structure,
+                                              const tutti__node *node, const char *name)
+{
+    for (int i = 0; i < node->attribute_count; i++) {
+        const tutti__attribute *attribute = &structure->attributes[node->first_attribute + i];
+        if (strcmp(attribute->name, name) == 0) return attribute;
+    }
+    return NULL;
+}
+
+#endif

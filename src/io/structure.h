@@ -1,0 +1,115 @@
+/* What an HDF5 file holds, for readers that trust no file.
+ *
+ * HDF5 1.10 may crash or loop on a damaged file.  So it reads the structure in a process of its own, within limits of
+ * memory and time, and tells names, types, shapes, places and small attributes; every number is checked again here.  The
+ * bytes themselves are then read by their place, without HDF5. */
+#ifndef TUTTI_IO_STRUCTURE_H
+#define TUTTI_IO_STRUCTURE_H
+
+#include "core/internal.h"
+
+/* A type of the file.  The first six are those of tutti_dtype. */
+#define TUTTI__FILE_TYPES(X) \
+    X(F32, "f32")            \
+    X(F64, "f64")            \
+    X(F16, "f16")            \
+    X(BF16, "bf16")          \
+    X(I32, "i32")            \
+    X(U8, "u8")              \
+    X(I8, "i8")              \
+    X(I16, "i16")            \
+    X(I64, "i64")            \
+    X(U16, "u16")            \
+    X(U32, "u32")            \
+    X(U64, "u64")            \
+    X(TEXT, "text")          \
+    X(OTHER, "of another type")
+typedef enum tutti__file_type {
+#define TUTTI_X(name, text) TUTTI__FILE_##name,
+    TUTTI__FILE_TYPES(TUTTI_X)
+#undef TUTTI_X
+} tutti__file_type;
+
+const char *tutti__file_type_name(tutti__file_type type);
+
+enum {
+    TUTTI__FILE_DIMS_MAX = 8,
+    TUTTI__FILE_NUMBERS_MAX = 16, /* of an attribute */
+    TUTTI__FILE_TEXT_MAX = 4096   /* of an attribute */
+};
+
+typedef enum tutti__attribute_kind {
+    TUTTI__ATTRIBUTE_INT,  /* whole numbers, truth values too; a u64 as its bits */
+    TUTTI__ATTRIBUTE_REAL, /* numbers */
+    TUTTI__ATTRIBUTE_TEXT, /* one text */
+    TUTTI__ATTRIBUTE_OTHER /* anything else, or more of it than fits */
+} tutti__attribute_kind;
+
+typedef struct tutti__attribute {
+    const char *name;
+    tutti__attribute_kind kind;
+    int count; /* numbers */
+    int64_t ints[TUTTI__FILE_NUMBERS_MAX];
+    double reals[TUTTI__FILE_NUMBERS_MAX];
+    const char *text;
+} tutti__attribute;
+
+typedef enum tutti__node_kind {
+    TUTTI__NODE_GROUP,
+    TUTTI__NODE_DATASET,
+    TUTTI__NODE_OTHER /* a link elsewhere, a named type */
+} tutti__node_kind;
+
+typedef struct tutti__node {
+    const char *path; /* "model/fc1/weight"; "" the root; what cannot be printed has become a ? */
+    tutti__node_kind kind;
+    int first_attribute, attribute_count;
+    /* datasets */
+    tutti__file_type type;
+    int64_t element; /* bytes */
+    int ndim;        /* -1: no dimensions that could be told */
+    int64_t dims[TUTTI__FILE_DIMS_MAX];
+    bool
+        plain; /* contiguous and unfiltered in this very file: its bytes are at offset, all within the file */
+    int64_t offset, bytes;
+} tutti__node;
+
+typedef struct tutti__structure {
+    char *text;         /* names and texts */
+    tutti__node *nodes; /* sorted by path; the root is the first */
+    int node_count;
+    tutti__attribute *attributes;
+    int attribute_count;
+} tutti__structure;
+
+/* fd: a regular file open for reading.  who and file: for the message.  TUTTI_ERR_DATA: no HDF5 file, truncated, damaged, or with
+ * more in it than is ever asked for. */
+tutti_status tutti__structure_read(int fd, const char *who, const char *file,
+                                   tutti__structure **structure);
+/* NULL is allowed. */
+void tutti__structure_destroy(tutti__structure **structure);
+
+/* NULL if there is none. */
+const tutti__node *tutti__structure_find(const tutti__structure *structure, const char *path);
+const tutti__attribute *tutti__node_attribute(const tutti__structure *structure,
+                                              const tutti__node *node, const char *name);
+
+/* What the process writes into the pipe: records, in the machine's own byte order.  A number is 8 bytes; a text its length, its
+ * bytes, and a 0.
+ *     N kind path, and for a dataset: type element ndim dims... plain offset storage
+ *     A kind name, then count numbers..., or text              (of the node before)
+ *     E outcome                                                (the last one) */
+typedef enum tutti__outcome {
+    TUTTI__OUTCOME_OK,
+    TUTTI__OUTCOME_NOT_HDF5,
+    TUTTI__OUTCOME_TRUNCATED,
+    TUTTI__OUTCOME_DAMAGED,
+    TUTTI__OUTCOME_TOO_MUCH
+} tutti__outcome;
+
+enum { TUTTI__FILE_NODES_MAX = 1 << 17, TUTTI__FILE_DEPTH_MAX = 16, TUTTI__FILE_PATH_MAX = 1024 };
+
+/* The process: reads file, writes to pipe, never returns. */
+_Noreturn void tutti__structure_child(int file, int pipe);
+
+#endif

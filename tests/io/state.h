@@ -1,0 +1,47 @@
+/* A little of everything that a checkpoint can hold: what the tests of checkpoints save, spoil, load and compare. */
+#ifndef TESTS_IO_STATE_H
+#define TESTS_IO_STATE_H
+
+#include "rig.h"
+
+enum { STATE_PARAMS = 4, STATE_EXTRAS = 6, STATE_ROWS_MAX = 12, STATE_COLS = 3 };
+
+typedef struct state {
+    tutti_context *ctx;
+    tutti_comm *comm;
+    tutti_params *params;
+    tutti_param param[STATE_PARAMS];
+    tutti_tensor m, v;                /* laid out as the store */
+    tutti_tensor extra[STATE_EXTRAS]; /* one of each type, f32 first */
+    int64_t step, rows;
+    double scale;
+    char text[40];
+    double table[STATE_ROWS_MAX * STATE_COLS];
+    tutti_checkpoint *checkpoint;
+} state;
+
+/* dtype: of the masters.  big: a parameter of several blocks and an odd rest. */
+state *state_make(tutti_context *ctx, tutti_comm *comm, tutti_dtype masters, bool big);
+void state_free(state **state);
+/* Everything becomes what this seed says; the same on all ranks. */
+void state_fill(state *state, uint64_t seed);
+/* Everything is what this seed says (else what differs is put into `what`); the working values too. */
+bool state_is(state *state, uint64_t seed, const char **what);
+#define CHECK_STATE(state, seed)                                                              \
+    do {                                                                                      \
+        const char *what_ = "";                                                               \
+        CHECK(state_is((state), (seed), &what_), "%s is not of seed %d", what_, (int)(seed)); \
+    } while (0)
+
+/* A folder for this program's files, the same on all ranks; rank 0 removes it at its end. */
+const char *folder(void);
+/* folder/name; the text stays valid for the next eight calls. */
+const char *in_folder(const char *name);
+
+/* The whole of a file; NULL if it is not there.  The caller frees it. */
+unsigned char *file_read(const char *path, size_t *bytes);
+void file_write(const char *path, const void *data, size_t bytes);
+bool file_exists(const char *path);
+bool file_same(const char *a, const char *b);
+
+#endif
