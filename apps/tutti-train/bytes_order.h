@@ -1,0 +1,25 @@
+/* The order in which an epoch goes through its samples: a permutation of any length that takes no
+ * memory. */
+#ifndef TUTTI_TRAIN_BYTES_ORDER_H
+#define TUTTI_TRAIN_BYTES_ORDER_H
+
+#include <stdint.h>
+
+enum { BYTES_ORDER_ROUNDS = 6 };
+
+typedef struct bytes_order {
+    uint64_t count;
+    int half; /* bits of each half of the numbers that are permuted */
+    uint64_t keys[BYTES_ORDER_ROUNDS];
+} bytes_order;
+
+/* Of 0 to count - 1; count is 1 to 2^62.  Depends on count, seed and epoch and nothing else. */
+bytes_order bytes_order_make(int64_t count, uint64_t seed, int64_t epoch);
+
+/* What stands at a place of the order. */
+int64_t bytes_order_at(const bytes_order *order, int64_t place);
+
+/* The next of a sequence of random numbers.  [Steele, Lea & Flood 2014, splitmix64] */
+uint64_t bytes_random(uint64_t *state);
+
+#endif
