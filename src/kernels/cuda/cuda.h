@@ -42,6 +42,12 @@ static inline void *tutti__cuda_at(void *data, tutti_dtype dtype, int64_t elemen
     return (char *)data + elements * (int64_t)tutti_dtype_size(dtype);
 }
 
+/* Pairs for a sort: keys[0] and values[0] come in, all four buffers are written, the result lies in two of them. */
+typedef struct tutti__cuda_pairs {
+    uint32_t *keys[2], *sorted_keys;
+    int32_t *values[2], *sorted_values;
+} tutti__cuda_pairs;
+
 extern "C" {
 
 /* Streaming multiprocessors of a device; asked once. */
@@ -88,6 +94,16 @@ tutti_status tutti__cuda_softmax_backward(tutti_context *ctx, const tutti__softm
 tutti_status tutti__cuda_cross_entropy(tutti_context *ctx, const tutti__cross_entropy_args *args);
 tutti_status tutti__cuda_cross_entropy_plan(tutti_context *ctx,
                                             const tutti__cross_entropy_args *args);
+
+/* embedding.cu */
+tutti_status tutti__cuda_embedding_forward(tutti_context *ctx, const tutti__embedding_args *args);
+tutti_status tutti__cuda_embedding_backward(tutti_context *ctx, const tutti__embedding_args *args);
+tutti_status tutti__cuda_embedding_plan(tutti_context *ctx, const tutti__embedding_args *args);
+
+/* sort.cu: pairs by the last `bits` bits of their keys, equal keys in the order in which they came; count < 2^31.  With
+ * scratch NULL only says how many bytes of it there must be. */
+tutti_status tutti__cuda_sort_pairs(tutti_context *ctx, void *scratch, size_t *scratch_bytes,
+                                    tutti__cuda_pairs *pairs, int64_t count, int bits);
 
 /* linear.cu */
 tutti_status tutti__cuda_linear_plan(tutti_context *ctx, const tutti__linear_shape *shape,

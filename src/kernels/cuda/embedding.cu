@@ -1,0 +1,393 @@
+/* Embedding: rows copied from a table, and their gradients added up in it.  include/tutti/embedding.h has the
+ * mathematics.
+ *
+ * Forward reads the tokens and the rows that they name, and writes y.  Bytes are bytes: rows are copied in the widest words
+ * that all addresses allow, by neighbouring lanes, some rows a thread at once.
+ *
+ * Backward reads dy once and writes dE once, where no token is rare and none frequent enough to matter; in between,
+ *   1. the rows are sorted by token, stably (CUB's radix sort of (token, row), as many bits as the vocabulary has);
+ *   2. the sorted list is cut into chunks of CHUNK positions.  Some lanes take a chunk, some columns each, and add each run of
+ *      one token in order.  A run inside of its chunk goes straight to dE.  One that began before its chunk, or goes on
+ *      behind it, leaves a partial sum: at most two a chunk, CHUNK / 2 rows of dy to each.
+ *   3. runs over several chunks are added up from the partial sums, in an order that their length decides.
+ * So neither one token in all rows nor a token a row leaves the machine idle, and the order of every sum depends on the
+ * tokens alone.  Rows of dE that no token names are zeroed before.  A token out of range takes part as token 0 with no row. */
+#include <type_traits>
+
+#include "kernels/cuda/rows.cuh"
+
+enum { COPY_THREADS = 256, COPY_ROWS = 4, SUM_THREADS = 128, CHUNK = 64, MERGE_GROUPS = 8 };
+
+static __device__ void report_token(tutti__finding *finding, int32_t token, int64_t row,
+                                    int64_t vocab)
+{
+    if (atomicCAS(&finding->code, TUTTI__FINDING_NONE, TUTTI__FINDING_TOKEN) != TUTTI__FINDING_NONE)
+        return;
+    finding->value = token;
+    finding->row = row;
+    finding->limit = vocab;
+}
+
+/* How threads lie over things of `units` pieces: `lanes` of them side by side on one thing, `groups` things a block, so many
+ * blocks for all things (x of the grid), and so many slabs of lanes to a thing (y). */
+struct team_shape {
+    int lanes, groups, blocks, slabs;
+};
+
+static team_shape team_for(int64_t things, int64_t units, int threads)
+{
+    int slabs = (int)((units + threads - 1) / threads), wanted = (int)((units + slabs - 1) / slabs);
+    int lanes = wanted > 32 ? (wanted + 31) / 32 * 32 : 1;
+    while (lanes < wanted) lanes *= 2;
+    int groups = threads / lanes;
+    return {lanes, groups, (int)((things + groups - 1) / groups), slabs};
+}
+
+template<class C>
+static tutti_status launch(const char *what, void (*kernel)(C), const team_shape &team,
+                           cudaStream_t stream, const C &call)
+{
+    kernel<<<dim3((unsigned)team.blocks, (unsigned)team.slabs), team.lanes * team.groups, 0,
+             stream>>>(call);
+    TUTTI_CUDA_LAUNCHED(what);
+    return TUTTI_OK;
+}
+
+/* Forward */
+
+struct copy_call {
+    const int32_t *tokens;
+    int rows, vocab, units; /* units: words of a row */
+    int64_t y_stride;       /* words */
+    const void *weight;
+    void *y;
+    int lanes;
+    tutti__finding *finding;
+};
+
+template<class W>
+__global__ void __launch_bounds__(COPY_THREADS) embedding_copy_kernel(copy_call call)
+{
+    int group = blockIdx.x * (blockDim.x / call.lanes) + threadIdx.x / call.lanes;
+    int unit = blockIdx.y * call.lanes + threadIdx.x % call.lanes;
+    int64_t first = (int64_t)group * COPY_ROWS;
+    if (unit >= call.units || first >= call.rows) return;
+    int rows = call.rows - first < COPY_ROWS ? (int)(call.rows - first) : COPY_ROWS;
+    W word[COPY_ROWS];
+#pragma unroll
+    for (int r = 0; r < COPY_ROWS; r++) {
+        memset(&word[r], 0xff, sizeof word[r]); /* a NaN in every type */
+        if (r >= rows) continue;
+        int32_t token = call.tokens[first + r];
+        if (token >= 0 && token < call.vocab)
+            word[r] = ((const W *)call.weight)[(int64_t)token * call.units + unit];
+        else if (unit == 0)
+            report_token(call.finding, token, first + r, call.vocab);
+    }
+    W *y = (W *)call.y + first * call.y_stride + unit;
+#pragma unroll
+    for (int r = 0; r < COPY_ROWS; r++)
+        if (r < rows) y[r * call.y_stride] = word[r];
+}
+
+template<class W>
+static tutti_status copy_words(tutti_context *ctx, copy_call call, int64_t row_bytes,
+                               int64_t y_bytes)
+{
+    call.units = (int)(row_bytes / (int64_t)sizeof(W));
+    call.y_stride = y_bytes / (int64_t)sizeof(W);
+    int64_t groups = ((int64_t)call.rows + COPY_ROWS - 1) / COPY_ROWS;
+    team_shape team = team_for(groups, call.units, COPY_THREADS);
+    call.lanes = team.lanes;
+    return launch("embedding_forward", embedding_copy_kernel<W>, team, tutti__cuda_stream(ctx),
+                  call);
+}
+
+tutti_status tutti__cuda_embedding_forward(tutti_context *ctx, const tutti__embedding_args *args)
+{
+    TUTTI_TRY(tutti__cuda_use(ctx->device, "embedding_forward"));
+    if (args->rows == 0) return TUTTI_OK;
+    copy_call call = {};
+    call.tokens = args->tokens;
+    call.rows = (int)args->rows;
+    call.vocab = (int)args->vocab;
+    call.weight = args->weight;
+    call.y = args->y.data;
+    call.finding = ctx->finding;
+    int64_t size = (int64_t)tutti_dtype_size(args->dtype);
+    int64_t row_bytes = args->cols * size;
+    int64_t y_bytes = args->rows > 1 ? args->y.stride * size : row_bytes;
+    uint64_t all = (uintptr_t)call.weight | (uintptr_t)call.y | (uint64_t)(row_bytes | y_bytes);
+    if (all % 16 == 0) return copy_words<uint4>(ctx, call, row_bytes, y_bytes);
+    if (all % 8 == 0) return copy_words<uint2>(ctx, call, row_bytes, y_bytes);
+    if (all % 4 == 0) return copy_words<uint32_t>(ctx, call, row_bytes, y_bytes);
+    return copy_words<uint16_t>(ctx, call, row_bytes, y_bytes);
+}
+
+/* Backward: the sorted list */
+
+struct list_call {
+    const int32_t *tokens;
+    int rows, vocab;
+    uint32_t *keys;
+    int32_t *row_of;
+    tutti__finding *finding;
+};
+
+__global__ void __launch_bounds__(COPY_THREADS) embedding_list_kernel(list_call call)
+{
+    int64_t row = (int64_t)blockIdx.x * COPY_THREADS + threadIdx.x;
+    if (row >= call.rows) return;
+    int32_t token = call.tokens[row];
+    bool good = token >= 0 && token < call.vocab;
+    call.keys[row] = good ? (uint32_t)token : 0;
+    call.row_of[row] = good ? (int32_t)row : -1;
+    if (!good) report_token(call.finding, token, row, call.vocab);
+}
+
+/* Backward: the sums.  partial holds two rows a chunk: of the run that came from the left, and of the one that goes on to the
+ * right, where they are two. */
+
+struct sum_call {
+    const uint32_t *keys; /* [count], sorted */
+    const int32_t *row_of;
+    int count, chunks, cols, lanes;
+    const void *dy;
+    void *partial, *dweight;
+    int64_t dy_stride, partial_stride;
+    bool accumulate, dweight_even;
+};
+
+/* The columns of a thread: N side by side, or, where rows do not begin on 16-byte boundaries, each one beside the
+ * next lane's. */
+template<int N, bool EVEN>
+struct sum_columns {
+    int first, step;
+    __device__ __forceinline__ sum_columns(int slab, int lane, int lanes)
+        : first(slab * lanes * N + (EVEN ? lane * N : lane)), step(EVEN ? 1 : lanes)
+    {
+    }
+    __device__ __forceinline__ int at(int k) const { return first + k * step; }
+};
+
+template<class T, int N, bool EVEN>
+static __device__ __forceinline__ void
+load_columns(T (&values)[N], const T *row, const sum_columns<N, EVEN> &columns, int64_t cols)
+{
+    if constexpr (EVEN) {
+        uint4 raw = *(const uint4 *)(row + columns.first);
+        memcpy(values, &raw, sizeof values);
+    } else {
+#pragma unroll
+        for (int k = 0; k < N; k++) values[k] = columns.at(k) < cols ? row[columns.at(k)] : T(0.0f);
+    }
+}
+
+template<class A, int N, bool EVEN>
+static __device__ __forceinline__ void
+put_columns(A *row, const A (&sum)[N], bool add, const sum_columns<N, EVEN> &columns, int64_t cols)
+{
+    A value[N];
+    if constexpr (EVEN) {
+        A *at = row + columns.first;
+        if (add) load_elements(value, at, N, true);
+#pragma unroll
+        for (int k = 0; k < N; k++) value[k] = add ? value[k] + sum[k] : sum[k];
+        store_elements(at, value, N, true);
+    } else {
+#pragma unroll
+        for (int k = 0; k < N; k++)
+            if (columns.at(k) < cols)
+                row[columns.at(k)] = add ? row[columns.at(k)] + sum[k] : sum[k];
+    }
+}
+
+template<class T, class A, bool EVEN>
+__global__ void __launch_bounds__(SUM_THREADS, 5) embedding_sum_kernel(sum_call call)
+{
+    constexpr int N = 16 / (int)sizeof(T);
+    constexpr int DEPTH = EVEN || N < 8 ? 8 : 4; /* rows in flight */
+    int chunk = blockIdx.x * (blockDim.x / call.lanes) + threadIdx.x / call.lanes;
+    sum_columns<N, EVEN> columns(blockIdx.y, threadIdx.x % call.lanes, call.lanes);
+    if (chunk >= call.chunks || columns.first >= call.cols) return;
+    const uint32_t *keys = call.keys + (int64_t)chunk * CHUNK;
+    const int32_t *row_of = call.row_of + (int64_t)chunk * CHUNK;
+    int count = call.count - chunk * CHUNK; /* from here to the end of the list */
+    bool goes_on = count > CHUNK && keys[CHUNK] == keys[CHUNK - 1];
+    if (count > CHUNK) count = CHUNK;
+    uint32_t key = keys[0];
+    bool came = chunk > 0 && keys[-1] == key;
+    A sum[N] = {};
+    auto finish = [&](bool open) {
+        A *dst = (A *)call.dweight + (int64_t)key * call.cols;
+        if (came || open)
+            dst = (A *)call.partial + (2 * (int64_t)chunk + !came) * call.partial_stride;
+        put_columns(dst, sum, call.accumulate && !came && !open, columns, call.cols);
+        came = false;
+#pragma unroll
+        for (int k = 0; k < N; k++) sum[k] = 0;
+    };
+    for (int p = 0; p < count; p += DEPTH) {
+        uint32_t next[DEPTH];
+        T values[DEPTH][N];
+#pragma unroll
+        for (int d = 0; d < DEPTH; d++) {
+            int at = p + d < count ? p + d : count - 1;
+            int32_t row = p + d < count ? row_of[at] : -1;
+            next[d] = keys[at];
+#pragma unroll
+            for (int k = 0; k < N; k++) values[d][k] = T(0.0f);
+            if (row >= 0)
+                load_columns(values[d], (const T *)call.dy + row * call.dy_stride, columns,
+                             call.cols);
+        }
+#pragma unroll
+        for (int d = 0; d < DEPTH; d++) {
+            if (next[d] != key) {
+                finish(false);
+                key = next[d];
+            }
+#pragma unroll
+            for (int k = 0; k < N; k++) sum[k] += widen<A>(values[d][k]);
+        }
+    }
+    finish(goes_on);
+}
+
+/* A block looks for a run that begins in its chunk and goes on, and adds its partial sums: every MERGE_GROUPS-th by one group
+ * of 32 lanes, then the groups. */
+template<class A>
+__global__ void __launch_bounds__(32 * MERGE_GROUPS) embedding_merge_kernel(sum_call call)
+{
+    constexpr int N = 16 / (int)sizeof(A);
+    __shared__ A shared[MERGE_GROUPS][32][N];
+    int chunk = blockIdx.x, lane = threadIdx.x % 32, group = threadIdx.x / 32;
+    const uint32_t *keys = call.keys + (int64_t)chunk * CHUNK;
+    uint32_t key = keys[CHUNK - 1];
+    if (keys[CHUNK] != key || (chunk > 0 && keys[-1] == key)) return;
+    int last = chunk + 1; /* the run's last chunk, as far as it is known */
+    for (int more = blockDim.x; more == (int)blockDim.x; last += more) {
+        int next = last + 1 + (int)threadIdx.x;
+        more = __syncthreads_count(next < call.chunks && call.keys[(int64_t)next * CHUNK] == key);
+    }
+    int col = (blockIdx.y * 32 + lane) * N, left = call.cols - col;
+    const A *partial = (const A *)call.partial + col;
+    A sum[N] = {};
+#pragma unroll 4
+    for (int c = chunk + group; c <= last; c += MERGE_GROUPS) {
+        A part[N] = {};
+        if (left > 0)
+            load_elements(part, partial + (2 * (int64_t)c + (c == chunk)) * call.partial_stride, N,
+                          true);
+#pragma unroll
+        for (int k = 0; k < N; k++) sum[k] += part[k];
+    }
+#pragma unroll
+    for (int k = 0; k < N; k++) shared[group][lane][k] = sum[k];
+    __syncthreads();
+    if (group != 0 || left <= 0) return;
+    A *dst = (A *)call.dweight + (int64_t)key * call.cols + col;
+    A old[N] = {};
+    if (call.accumulate) load_elements(old, dst, left, call.dweight_even);
+    for (int g = 1; g < MERGE_GROUPS; g++)
+#pragma unroll
+        for (int k = 0; k < N; k++) sum[k] += shared[g][lane][k];
+#pragma unroll
+    for (int k = 0; k < N; k++) sum[k] += old[k];
+    store_elements(dst, sum, left, call.dweight_even);
+}
+
+/* Backward: putting it together */
+
+struct sum_scratch {
+    tutti__cuda_pairs list; /* tokens and rows */
+    void *sort, *partial;
+    size_t sort_bytes;
+    int64_t partial_stride;
+    int bits; /* of a token */
+};
+
+static tutti_status scratch_for(tutti_context *ctx, const tutti__embedding_args *args,
+                                sum_scratch *s)
+{
+    int64_t chunks = (args->rows + CHUNK - 1) / CHUNK;
+    size_t sum_size = tutti_dtype_size(tutti__accumulate_dtype(args->dtype, args->dtype));
+    *s = {};
+    for (s->bits = 1; INT64_C(1) << s->bits < args->vocab;) s->bits++;
+    s->partial_stride = (args->cols + 7) / 8 * 8;
+    TUTTI_TRY(tutti__cuda_sort_pairs(ctx, NULL, &s->sort_bytes, &s->list, args->rows, s->bits));
+    auto room = [](size_t bytes) { return (bytes + 255) / 256 * 256; };
+    size_t column = room((size_t)args->rows * sizeof(uint32_t)), sort = room(s->sort_bytes);
+    size_t partial = (size_t)(2 * chunks * s->partial_stride) * sum_size;
+    char *data;
+    TUTTI_TRY(tutti__scratch(ctx, 4 * column + sort + partial, (void **)&data));
+    for (int i = 0; i < 2; i++) {
+        s->list.keys[i] = (uint32_t *)(data + i * column);
+        s->list.values[i] = (int32_t *)(data + (2 + i) * column);
+    }
+    s->sort = data + 4 * column;
+    s->partial = data + 4 * column + sort;
+    return TUTTI_OK;
+}
+
+tutti_status tutti__cuda_embedding_plan(tutti_context *ctx, const tutti__embedding_args *args)
+{
+    TUTTI_TRY(tutti__cuda_use(ctx->device, "embedding_plan"));
+    if (args->rows == 0) return TUTTI_OK;
+    sum_scratch s;
+    return scratch_for(ctx, args, &s);
+}
+
+template<class T, class A, bool EVEN>
+static tutti_status add_sums(tutti_context *ctx, sum_call call)
+{
+    constexpr int N = 16 / (int)sizeof(T), MERGE_N = 16 / (int)sizeof(A);
+    cudaStream_t stream = tutti__cuda_stream(ctx);
+    team_shape team = team_for(call.chunks, (call.cols + N - 1) / N, SUM_THREADS);
+    call.lanes = team.lanes;
+    call.dweight_even = (uintptr_t)call.dweight % 16 == 0 && call.cols % MERGE_N == 0;
+    TUTTI_TRY(launch("embedding_backward", embedding_sum_kernel<T, A, EVEN>, team, stream, call));
+    if (call.chunks == 1) return TUTTI_OK;
+    team = {32, MERGE_GROUPS, call.chunks - 1, (call.cols + 32 * MERGE_N - 1) / (32 * MERGE_N)};
+    return launch("embedding_backward", embedding_merge_kernel<A>, team, stream, call);
+}
+
+tutti_status tutti__cuda_embedding_backward(tutti_context *ctx, const tutti__embedding_args *args)
+{
+    const char *what = "embedding_backward";
+    TUTTI_TRY(tutti__cuda_use(ctx->device, what));
+    cudaStream_t stream = tutti__cuda_stream(ctx);
+    size_t sum_size = tutti_dtype_size(tutti__accumulate_dtype(args->dtype, args->dtype));
+    sum_scratch s;
+    if (args->rows > 0) TUTTI_TRY(scratch_for(ctx, args, &s));
+    if (!args->accumulate)
+        TUTTI_CUDA(cudaMemsetAsync(args->dweight, 0, (size_t)(args->vocab * args->cols) * sum_size,
+                                   stream),
+                   what);
+    if (args->rows == 0) return TUTTI_OK;
+    list_call list = {args->tokens,   (int)args->rows,  (int)args->vocab,
+                      s.list.keys[0], s.list.values[0], ctx->finding};
+    TUTTI_TRY(
+        launch(what, embedding_list_kernel, team_for(args->rows, 1, COPY_THREADS), stream, list));
+    TUTTI_TRY(tutti__cuda_sort_pairs(ctx, s.sort, &s.sort_bytes, &s.list, args->rows, s.bits));
+    sum_call call = {};
+    call.keys = s.list.sorted_keys;
+    call.row_of = s.list.sorted_values;
+    call.count = (int)args->rows;
+    call.chunks = (int)((args->rows + CHUNK - 1) / CHUNK);
+    call.cols = (int)args->cols;
+    call.dy = args->dy.data;
+    call.dy_stride = args->dy.stride;
+    call.partial = s.partial;
+    call.partial_stride = s.partial_stride;
+    call.dweight = args->dweight;
+    call.accumulate = args->accumulate;
+    return tutti__cuda_dispatch(args->dtype, [&](auto type) {
+        using T = typename decltype(type)::type;
+        using A = typename std::conditional<sizeof(T) == 8, double, float>::type;
+        constexpr int N = 16 / (int)sizeof(T);
+        bool even = row_even(args->dy, args->rows, N) && (uintptr_t)args->dweight % 16 == 0 &&
+                    args->cols % N == 0;
+        return even ? add_sums<T, A, true>(ctx, call) : add_sums<T, A, false>(ctx, call);
+    });
+}
