@@ -25,6 +25,9 @@ int bench_rowwise(bench_machine *machine, const char *layer, tutti_dtype dtype, 
 int bench_linear(bench_machine *machine, tutti_dtype dtype, const char *activation, int64_t rows,
                  int64_t in, int64_t out, bench_sink sink, void *user);
 
+int bench_embedding(bench_machine *machine, tutti_dtype dtype, int64_t rows, int64_t vocab,
+                    int64_t cols, bench_sink sink, void *user);
+
 /* One call of a layer, as bench_work. */
 typedef struct bench_call {
     tutti_context *ctx;

@@ -14,6 +14,10 @@ static const bench_shape gpu_linear[] = {
 static const bench_shape host_rowwise[] = {{2, {4096, 256}}, {2, {1024, 4096}}, {2, {128, 32768}}};
 static const bench_shape host_linear[] = {
     {3, {256, 784, 256}}, {3, {512, 512, 512}}, {3, {512, 256, 1024}}};
+static const bench_shape gpu_embedding[] = {
+    {3, {32768, 50257, 1024}}, {3, {65536, 256, 1024}}, {3, {8192, 50257, 4096}}};
+static const bench_shape host_embedding[] = {
+    {3, {4096, 256, 256}}, {3, {1024, 50257, 256}}, {3, {512, 256, 4096}}};
 enum { DEFAULT_SHAPES = 3 };
 
 typedef struct output {
@@ -57,6 +61,9 @@ static void report(void *user, const bench_result *r)
 static int run_layer(bench_machine *machine, const bench_options *options, tutti_dtype dtype,
                      int layer, const bench_shape *shape, output *to)
 {
+    if (layer == BENCH_EMBEDDING)
+        return bench_embedding(machine, dtype, shape->dims[0], shape->dims[1], shape->dims[2],
+                               report, to);
     if (layer != BENCH_LINEAR)
         return bench_rowwise(machine, bench_layer_names[layer], dtype, shape->dims[0],
                              shape->dims[1], report, to);
@@ -77,12 +84,13 @@ static int run(bench_machine *machine, const bench_options *options, output *to)
             "shape", "type", "time us", "rate", "unit", "reference", "share");
     for (int layer = 0; layer < BENCH_LAYERS; layer++) {
         if (!options->layers[layer]) continue;
-        int ndim = layer == BENCH_LINEAR ? 3 : 2, count = options->shape_count;
+        int ndim = layer >= BENCH_LINEAR ? 3 : 2, count = options->shape_count;
         const bench_shape *shapes = options->shapes;
         if (count == 0) {
             count = DEFAULT_SHAPES;
-            shapes =
-                ndim == 3 ? (gpu ? gpu_linear : host_linear) : (gpu ? gpu_rowwise : host_rowwise);
+            shapes = layer == BENCH_EMBEDDING ? (gpu ? gpu_embedding : host_embedding)
+                     : layer == BENCH_LINEAR  ? (gpu ? gpu_linear : host_linear)
+                                              : (gpu ? gpu_rowwise : host_rowwise);
         }
         for (int i = 0; i < count; i++)
             if (shapes[i].ndim == ndim)

@@ -7,8 +7,8 @@
 
 #include "common/exit_code.h"
 
-const char *const bench_layer_names[BENCH_LAYERS] = {"layernorm", "rmsnorm", "softmax",
-                                                     "cross_entropy", "linear"};
+const char *const bench_layer_names[BENCH_LAYERS] = {"layernorm",     "rmsnorm", "softmax",
+                                                     "cross_entropy", "linear",  "embedding"};
 static const char *const activations[BENCH_ACTIVATIONS_MAX] = {
     "none", "relu", "leaky_relu", "gelu", "gelu_erf", "squared_relu", "silu"};
 
@@ -20,8 +20,8 @@ static const struct argp_option arguments[] = {
     {"dtype", 'd', "TYPE", 0, "f64, f32, f16 or bf16 (default bf16 on a GPU, f32 on the host)", 0},
     {"shape", 's', "LIST", 0,
      "Shapes such as 32768x4096,8192x16384 (rows x columns) and, for linear, 8192x1024x4096 (rows "
-     "x "
-     "in x out); without it three shapes a layer",
+     "x in x out), for embedding 32768x50257x1024 (rows x vocabulary x columns); without it some "
+     "of each layer's own",
      0},
     {"activation", 'a', "LIST", 0,
      "Of linear: none, relu, leaky_relu, gelu, gelu_erf, squared_relu, silu (default none,gelu)",
@@ -33,7 +33,8 @@ static const struct argp_option arguments[] = {
 
 static const char description[] =
     "Times forward and backward of the layers and checks what they computed.\v"
-    "LAYER is layernorm, rmsnorm, softmax, cross_entropy or linear; without one, all of them.\n\n"
+    "LAYER is layernorm, rmsnorm, softmax, cross_entropy, linear or embedding; without one, all "
+    "of them.\n\n"
     "A row-wise layer is compared with a copy that reads and writes as many bytes, linear with the "
     "bare matrix products. On a GPU every time is that of a captured graph with 256 MiB "
     "overwritten before.\n\n"
@@ -60,13 +61,16 @@ static void parse_shapes(char *list, bench_options *options, struct argp_state *
             long long value = strtoll(at, &end, 10);
             if (end == at || value < 1 || value > INT32_MAX || shape.ndim == 3 ||
                 (*end && *end != 'x'))
-                argp_error(state, "shape is %s, want ROWSxCOLUMNS or ROWSxINxOUT", word);
+                argp_error(state,
+                           "shape is %s, want ROWSxCOLUMNS, ROWSxINxOUT or ROWSxVOCABxCOLUMNS",
+                           word);
             shape.dims[shape.ndim++] = value;
             if (!*end) break;
             at = end + 1;
         }
         if (shape.ndim < 2)
-            argp_error(state, "shape is %s, want ROWSxCOLUMNS or ROWSxINxOUT", word);
+            argp_error(state, "shape is %s, want ROWSxCOLUMNS, ROWSxINxOUT or ROWSxVOCABxCOLUMNS",
+                       word);
         if (options->shape_count == BENCH_SHAPES_MAX)
             argp_error(state, "more than %d shapes", BENCH_SHAPES_MAX);
         options->shapes[options->shape_count++] = shape;

@@ -13,12 +13,13 @@ enum {
     BENCH_SOFTMAX,
     BENCH_CROSS_ENTROPY,
     BENCH_LINEAR,
+    BENCH_EMBEDDING,
     BENCH_LAYERS
 };
 extern const char *const bench_layer_names[BENCH_LAYERS];
 
 typedef struct bench_shape {
-    int ndim; /* 2: rows, cols; 3: rows, in, out, for linear */
+    int ndim; /* 2: rows, cols; 3: rows, in, out for linear, rows, vocab, cols for embedding */
     int64_t dims[3];
 } bench_shape;
 
