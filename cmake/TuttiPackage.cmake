@@ -14,11 +14,12 @@ set(CPACK_DEBIAN_PACKAGE_SECTION libdevel)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS ON)
 set(CPACK_DEBIAN_PACKAGE_CONTROL_STRICT_PERMISSION ON)
+set(CPACK_DEBIAN_PACKAGE_RECOMMENDS dataset-fashion-mnist)
+set(CPACK_DEBIAN_PACKAGE_SUGGESTS "gnuplot-nox, hdf5-tools")
 if(TUTTI_HAVE_MPI)
     set(CPACK_DEBIAN_PACKAGE_DEPENDS openmpi-bin)
-    set(CPACK_DEBIAN_PACKAGE_SUGGESTS "libopenmpi-dev, gnuplot-nox, hdf5-tools")
+    string(APPEND CPACK_DEBIAN_PACKAGE_SUGGESTS ", libopenmpi-dev")
 endif()
-set(CPACK_DEBIAN_PACKAGE_RECOMMENDS dataset-fashion-mnist)
 set(CPACK_DEBIAN_PACKAGE_DESCRIPTION
 "Layers (norms, softmax, linear, embedding, cross entropy), AdamW, checkpoints,
 and the exchange of gradients by MPI or NCCL.

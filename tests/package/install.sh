@@ -104,9 +104,8 @@ test_programs_run_where_they_were_moved_to() {
 test_find_package() {
     compilers
     consume build "-DCMAKE_PREFIX_PATH=$tree" -DTUTTI_WANTED=0.1
-    local line
-    line=$(ldd build/consumer_c | grep libtutti) || needs_shared
-    expect_match "the program's library" "$line" "=> $tree/"
+    [[ ! -e $tree/$libdir/libtutti.so ]] ||
+        expect_match "the program's library" "$(ldd build/consumer_c | grep libtutti)" "=> $tree/"
 }
 test_find_package_refuses_what_it_has_not() {
     compilers
