@@ -1,5 +1,5 @@
-/* Embedding, beside a copy of the bytes that it must move: tokens, rows read, y written; backward: tokens, dy read, the
- * whole gradient of the table written. */
+/* Embedding, beside a copy of the bytes that it must move: tokens, rows read, y written; backward:
+ * tokens, dy read, the whole gradient of the table written. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,7 +28,8 @@ static int64_t sampled(int64_t count, int index)
     return (count - 1) * index / (SAMPLED - 1);
 }
 
-/* About as uneven as text: of 256 tokens the commonest has 16 % of the rows, of 50257 it has 3 %. */
+/* About as uneven as text: of 256 tokens the commonest has 16 % of the rows, of 50257 it has 3 %.
+ */
 static void draw_tokens(embedding *e)
 {
     uint64_t state = 1;

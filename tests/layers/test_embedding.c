@@ -189,7 +189,8 @@ static void test_shapes(void)
             }
 }
 
-/* Tokens that are all one, few, in order, in runs that end about the borders of a kernel's pieces. */
+/* Tokens that are all one, few, in order, in runs that end about the borders of a kernel's pieces.
+ */
 static void test_patterns(void)
 {
     static const int64_t rows[] = {31, 64, 127, 128, 129, 1000, 5000};
@@ -531,6 +532,122 @@ static void test_tied(void)
     }
 }
 
+/* Device memory, or skipped where there is not so much. */
+static void *room(tutti_context *ctx, int64_t count, tutti_dtype dtype)
+{
+    void *data = NULL;
+    size_t bytes = (size_t)count * tutti_dtype_size(dtype);
+    tutti_status status = tutti_alloc(ctx, bytes, &data);
+    if (status == TUTTI_ERR_MEMORY)
+        harness_skip("no memory for %zu bytes", bytes);
+    else if (CHECK_OK(status))
+        CHECK_OK(tutti_zero(ctx, data, bytes));
+    return data;
+}
+
+/* Whole numbers, so that sums of them are exact in any order. */
+static double whole(int64_t token, int64_t col)
+{
+    return (double)((token * 31 + col) % 15 - 7);
+}
+
+/* One row of the memory at data; put as bf16, got as bf16 or f32. */
+static void put_row(tutti_context *ctx, void *data, int64_t row, int64_t cols, int64_t token)
+{
+    uint16_t *values = harness_calloc((size_t)cols, sizeof *values);
+    for (int64_t j = 0; j < cols; j++)
+        values[j] = (uint16_t)harness_encode(TUTTI_BF16, whole(token, j));
+    CHECK_OK(tutti_copy(ctx, (uint16_t *)data + row * cols, values, (size_t)cols * sizeof *values));
+    CHECK_OK(tutti_context_synchronize(ctx));
+    free(values);
+}
+static void check_row(tutti_context *ctx, const char *what, const void *data, tutti_dtype dtype,
+                      int64_t row, int64_t cols, int64_t token, double factor)
+{
+    size_t size = tutti_dtype_size(dtype);
+    char *values = harness_calloc((size_t)cols, size);
+    CHECK_OK(tutti_copy(ctx, values, (const char *)data + (size_t)(row * cols) * size,
+                        (size_t)cols * size));
+    CHECK_OK(tutti_context_synchronize(ctx));
+    for (int64_t j = 0; j < cols; j++) {
+        uint64_t bits = 0;
+        memcpy(&bits, values + (size_t)j * size, size);
+        double got = harness_decode(dtype, bits), want = whole(token, j) * factor;
+        if (!CHECK(got == want, "%s[%lld, %lld] is %g, want %g", what, (long long)row, (long long)j,
+                   got, want))
+            break;
+    }
+    free(values);
+}
+
+static tutti_layer *large_layer(tutti_context *ctx, int64_t vocab, int64_t cols, void *weight,
+                                void *dweight)
+{
+    tutti_embedding_desc desc = TUTTI_EMBEDDING_DESC_INIT;
+    desc.vocab = vocab;
+    desc.cols = cols;
+    desc.dtype = TUTTI_BF16;
+    tutti_layer *layer = NULL;
+    CHECK_OK(tutti_embedding_create(ctx, &desc, &layer));
+    tutti_tensor value = tutti_tensor_2d(weight, TUTTI_BF16, vocab, cols);
+    tutti_tensor grad = tutti_tensor_2d(dweight, TUTTI_F32, vocab, cols);
+    CHECK_OK(tutti_param_bind(tutti_layer_param(layer, 0), &value, &grad));
+    return layer;
+}
+
+/* Row i has token `every` * i mod vocab.  y serves as dy, so that a token's gradient is its row
+ * times the number of its rows. */
+static void check_large(int64_t rows, int64_t vocab, int64_t cols, int64_t every)
+{
+    harness_where("embedding [%lld] of [%lld, %lld]", (long long)rows, (long long)vocab,
+                  (long long)cols);
+    tutti_context *ctx = harness_new_context(0, 0);
+    void *memory[] = {room(ctx, vocab * cols, TUTTI_BF16), room(ctx, vocab * cols, TUTTI_F32),
+                      room(ctx, rows * cols, TUTTI_BF16), room(ctx, rows, TUTTI_I32)};
+    void *weight = memory[0], *dweight = memory[1], *y = memory[2], *tokens = memory[3];
+    if (weight && dweight && y && tokens) {
+        int32_t *ids = harness_calloc((size_t)rows, sizeof *ids);
+        for (int64_t i = 0; i < rows; i++) ids[i] = (int32_t)(i * every % vocab);
+        CHECK_OK(tutti_copy(ctx, tokens, ids, (size_t)rows * sizeof *ids));
+        int64_t used = rows < vocab ? rows : vocab; /* different tokens */
+        for (int64_t i = 0; i < used; i++) put_row(ctx, weight, ids[i], cols, ids[i]);
+        /* what nobody names must become zero: bits in half a row of floats */
+        int64_t unused = vocab > rows ? ids[rows - 1] + 1 : -1;
+        if (unused >= 0) put_row(ctx, dweight, 2 * unused, cols, 1);
+
+        tutti_layer *layer = large_layer(ctx, vocab, cols, weight, dweight);
+        tutti_tensor list = tutti_tensor_1d(tokens, TUTTI_I32, rows);
+        tutti_tensor matrix = tutti_tensor_2d(y, TUTTI_BF16, rows, cols);
+        CHECK_OK(tutti_embedding_forward(layer, ctx, &list, &matrix));
+        CHECK_OK(tutti_embedding_backward(layer, ctx, &list, &matrix, 0));
+        CHECK_OK(tutti_context_check(ctx));
+        for (int64_t i = 0; i < rows; i += i + 1000 < rows ? rows / 100 + 1 : 1)
+            check_row(ctx, "y", y, TUTTI_BF16, i, cols, ids[i], 1);
+        for (int64_t i = 0; i < used; i++) {
+            double count = (double)((rows - i + used - 1) / used);
+            check_row(ctx, "dweight", dweight, TUTTI_F32, ids[i], cols, ids[i], count);
+        }
+        if (unused >= 0) check_row(ctx, "dweight", dweight, TUTTI_F32, unused, cols, 0, 0);
+        CHECK_OK(tutti_context_synchronize(ctx));
+        tutti_layer_destroy(&layer);
+        free(ids);
+    }
+    for (int i = 0; i < HARNESS_COUNT(memory); i++) CHECK_OK(tutti_free(ctx, &memory[i]));
+    tutti_context_destroy(&ctx);
+}
+
+/* More than 2^31 elements in y and dy, or in the table. */
+static void test_large(void)
+{
+    if (harness_backend() == TUTTI_BACKEND_HOST) {
+        harness_skip("asks for 20 GB: on a GPU only");
+        return;
+    }
+    const int64_t cols = 1024, many = (INT64_C(3) << 20) + 5;
+    check_large(many, 8, cols, 1);
+    check_large(300, many, cols, many / 300);
+}
+
 int main(int argc, char **argv)
 {
     static const harness_test tests[] = {
@@ -550,6 +667,7 @@ int main(int argc, char **argv)
         {"not trained", test_untrained},
         {"plan", test_plan},
         {"tied to a linear layer", test_tied},
+        {"past 2^31 elements", test_large},
     };
     return harness_main(argc, argv, "embedding", tests, HARNESS_COUNT(tests));
 }

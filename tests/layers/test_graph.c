@@ -7,10 +7,10 @@
 
 #include "common.h"
 
-enum { ROWS = 48, IN = 72, HIDDEN = 100, CLASSES = 10, STEPS = 6 };
+enum { ROWS = 200, VOCAB = 30, IN = 72, HIDDEN = 100, CLASSES = 10, STEPS = 6 };
 
-/* RMSNorm, linear with gelu, LayerNorm with a residual, linear, cross-entropy. */
-enum { RMS, UP, LAYER, HEAD, LAYERS };
+/* Embedding, RMSNorm, linear with gelu, LayerNorm with a residual, linear, cross-entropy. */
+enum { TABLE, RMS, UP, LAYER, HEAD, LAYERS };
 
 typedef struct model {
     tutti_context *ctx;
@@ -20,9 +20,10 @@ typedef struct model {
     tutti_grad_sync *sync;
     tutti_adamw *adamw;
     tutti_step *step;
-    tutti_tensor x, labels, normed, up, skip, sum, hidden, logits, loss_sum, dhidden, dup, dnormed;
+    tutti_tensor tokens, x, labels, normed, up, skip, sum, hidden, logits, loss_sum;
+    tutti_tensor dhidden, dup, dnormed, dx;
     void *saved[LAYERS];
-    void *memory[16]; /* what tear_down frees */
+    void *memory[24]; /* what tear_down frees */
     int memories;
 } model;
 
@@ -43,6 +44,11 @@ static tutti_tensor matrix(model *m, tutti_dtype dtype, int64_t rows, int64_t co
 
 static void create_layers(model *m, tutti_dtype dtype)
 {
+    tutti_embedding_desc table = TUTTI_EMBEDDING_DESC_INIT;
+    table.vocab = VOCAB;
+    table.cols = IN;
+    table.dtype = dtype;
+    CHECK_OK(tutti_embedding_create(m->ctx, &table, &m->layers[TABLE]));
     tutti_rmsnorm_desc rms = TUTTI_RMSNORM_DESC_INIT;
     rms.cols = IN;
     rms.x_dtype = rms.param_dtype = rms.y_dtype = dtype;
@@ -75,7 +81,7 @@ static void set_up(model *m, tutti_context *ctx, tutti_dtype dtype)
     tutti_params_desc store = TUTTI_PARAMS_DESC_INIT;
     if (dtype == TUTTI_F64) store.master_dtype = TUTTI_F64;
     CHECK_OK(tutti_params_create(ctx, &store, &m->params));
-    static const char *const prefixes[LAYERS] = {"rms", "up", "layer", "head"};
+    static const char *const prefixes[LAYERS] = {"table", "rms", "up", "layer", "head"};
     for (int i = 0; i < LAYERS; i++)
         CHECK_OK(tutti_params_add(m->params, m->layers[i], prefixes[i]));
     CHECK_OK(tutti_params_build(m->params, ctx));
@@ -94,6 +100,7 @@ static void set_up(model *m, tutti_context *ctx, tutti_dtype dtype)
     CHECK_OK(tutti_adamw_create(ctx, m->params, &adamw, &m->adamw));
     CHECK_OK(tutti_step_create(ctx, &m->step));
 
+    m->tokens = tutti_tensor_1d(room(m, ROWS * sizeof(int32_t)), TUTTI_I32, ROWS);
     m->x = matrix(m, dtype, ROWS, IN);
     m->labels = tutti_tensor_1d(room(m, ROWS * sizeof(int32_t)), TUTTI_I32, ROWS);
     m->normed = matrix(m, dtype, ROWS, IN);
@@ -105,6 +112,7 @@ static void set_up(model *m, tutti_context *ctx, tutti_dtype dtype)
     m->dhidden = matrix(m, dtype, ROWS, HIDDEN);
     m->dup = matrix(m, dtype, ROWS, HIDDEN);
     m->dnormed = matrix(m, dtype, ROWS, IN);
+    m->dx = matrix(m, dtype, ROWS, IN);
     m->loss_sum = tutti_tensor_1d(room(m, sizeof(double)), TUTTI_F64, 1);
     for (int i = 0; i < LAYERS; i++) {
         size_t bytes = tutti_layer_saved_bytes(m->layers[i], ROWS);
@@ -132,7 +140,8 @@ static bool run_step(model *m)
 {
     tutti_context *ctx = m->ctx;
     tutti_layer **l = m->layers;
-    bool ok = CHECK_OK(tutti_rmsnorm_forward(l[RMS], ctx, &m->x, &m->normed, m->saved[RMS])) &&
+    bool ok = CHECK_OK(tutti_embedding_forward(l[TABLE], ctx, &m->tokens, &m->x)) &&
+              CHECK_OK(tutti_rmsnorm_forward(l[RMS], ctx, &m->x, &m->normed, m->saved[RMS])) &&
               CHECK_OK(tutti_linear_forward(l[UP], ctx, &m->normed, &m->up, m->saved[UP])) &&
               CHECK_OK(tutti_layernorm_forward_residual(l[LAYER], ctx, &m->up, &m->skip, &m->sum,
                                                         &m->hidden, m->saved[LAYER])) &&
@@ -149,8 +158,10 @@ static bool run_step(model *m)
                                              &m->dnormed, 0)) &&
               CHECK_OK(tutti_grad_sync_ready(m->sync, ctx, l[UP])) &&
               CHECK_OK(tutti_rmsnorm_backward(l[RMS], ctx, &m->x, m->saved[RMS], &m->dnormed, NULL,
-                                              NULL, 0)) &&
+                                              &m->dx, 0)) &&
               CHECK_OK(tutti_grad_sync_ready(m->sync, ctx, l[RMS])) &&
+              CHECK_OK(tutti_embedding_backward(l[TABLE], ctx, &m->tokens, &m->dx, 0)) &&
+              CHECK_OK(tutti_grad_sync_ready(m->sync, ctx, l[TABLE])) &&
               CHECK_OK(tutti_grad_sync_finish(m->sync, ctx)) &&
               CHECK_OK(tutti_adamw_update(m->adamw, ctx, m->step));
     return ok;
@@ -175,8 +186,9 @@ static void feed(model *m, int step)
 {
     harness_rng rng = {(uint64_t)step + 1};
     double values[ROWS * HIDDEN];
-    harness_fill(&rng, values, ROWS * IN, m->x.dtype, 0, 1);
-    put(m, &m->x, values);
+    for (int i = 0; i < ROWS; i++) /* half of the rows have one token: a long run, once sorted */
+        values[i] = i % 2 ? 7 : (double)(harness_random(&rng) % VOCAB);
+    put(m, &m->tokens, values);
     harness_fill(&rng, values, ROWS * HIDDEN, m->skip.dtype, 0, 1);
     put(m, &m->skip, values);
     for (int i = 0; i < ROWS; i++)
