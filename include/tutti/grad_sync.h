@@ -13,11 +13,32 @@ typedef struct tutti_grad_sync_desc {
     size_t last_range_bytes; /* the last one, which nothing hides, is at most this if it can be */
     int check; /* compare the ranks' ranges before each exchange: a difference is an error, not a wrong sum */
     int timeline; /* keep times for tutti_grad_sync_get_timeline; not while a stream is captured */
+    int leaves; /* 0: fast mode; otherwise reproducible mode: a power of two, world_size to TUTTI_LEAVES_MAX */
 } tutti_grad_sync_desc;
-#define TUTTI_GRAD_SYNC_DESC_INIT               \
-    {                                           \
-        (size_t)32 << 20, (size_t)1 << 20, 0, 0 \
+#define TUTTI_GRAD_SYNC_DESC_INIT                  \
+    {                                              \
+        (size_t)32 << 20, (size_t)1 << 20, 0, 0, 0 \
     }
+#define TUTTI_LEAVES_MAX 256
+
+/* Modes.  Fast: the transport's all-reduce, whose order of summation depends on the number of ranks.
+ *
+ * Reproducible: the global batch is always the same `leaves` blocks of rows, whatever the number of ranks, and the sum over
+ * them is a binary tree over their numbers: the bits of every gradient are the same for 1 rank and for `leaves` ranks.  A rank
+ * has a run of consecutive leaves (tutti_grad_sync_own_leaves) and computes the gradients of one after the other:
+ *
+ *     for each own leaf:  leaf_begin;  forward, backward (overwriting), ready of every layer;  leaf_end
+ *     finish
+ *
+ * What is complete in a leaf is merged with the rank's earlier leaves at once; in the rank's last leaf it goes out while
+ * backward runs, as in fast mode: each rank receives its slice of every rank's subtree sums, adds them in the tree's order and
+ * sends the slice to all, which moves the bytes of a ring all-reduce where world_size is a power of two (up to
+ * twice as many where it is not: a rank's leaves are more than one subtree then).  Small ranges go to all ranks at once.
+ * Beside the gradients it needs memory for the subtrees of a rank: at most 1 + log2(leaves) times the gradients, one less
+ * for one leaf a rank.
+ *
+ * The bits of a leaf's own gradients are the layers' matter: equal rows, types, library versions and device models give equal
+ * bits if each leaf's tensors begin at 256-byte boundaries, or at the same places for every leaf. */
 
 /* Exchanges the gradients of a built store.  The communicator and the store must outlive it.  Collective: names, shapes
  * and types are compared over the ranks, and a difference is TUTTI_ERR_COMM with the parameter's and the
@@ -45,8 +66,19 @@ TUTTI_API tutti_status tutti_grad_sync_ready(tutti_grad_sync *sync, tutti_contex
 TUTTI_API tutti_status tutti_grad_sync_ready_param(tutti_grad_sync *sync, tutti_context *ctx,
                                                    const tutti_param *param);
 
+/* Reproducible mode.  This rank's leaves: *first to *first + *count - 1 = leaves (rank + 1) / world_size - 1. */
+TUTTI_API tutti_status tutti_grad_sync_own_leaves(const tutti_grad_sync *sync, int *first,
+                                                  int *count);
+/* Brackets the ready calls of one own leaf, in the order of their numbers.  TUTTI_ERR_ARG for another leaf than the next;
+ * TUTTI_ERR_STATE in fast mode, inside of a leaf (begin), outside of one (end), or with the name of a parameter that
+ * is not ready (end). */
+TUTTI_API tutti_status tutti_grad_sync_leaf_begin(tutti_grad_sync *sync, tutti_context *ctx,
+                                                  int leaf);
+TUTTI_API tutti_status tutti_grad_sync_leaf_end(tutti_grad_sync *sync, tutti_context *ctx,
+                                                int leaf);
+
 /* Makes what follows on ctx wait for the sums (with mpi: waits for them) and starts the next step.  TUTTI_ERR_STATE, with the
- * name of a parameter, if not all are ready. */
+ * name of a parameter, if not all are ready, or in reproducible mode not all own leaves have ended. */
 TUTTI_API tutti_status tutti_grad_sync_finish(tutti_grad_sync *sync, tutti_context *ctx);
 
 typedef struct tutti_grad_sync_info {
@@ -54,6 +86,8 @@ typedef struct tutti_grad_sync_info {
     int64_t bytes;       /* of gradients summed a step */
     double wait_seconds; /* host time spent waiting in finish, all steps together */
     int64_t steps;       /* finished */
+    int64_t
+        bytes_sent; /* by this rank, all steps together; fast mode: what a ring all-reduce sends */
 } tutti_grad_sync_info;
 /* What the exchange is made of and what it has cost so far. */
 TUTTI_API tutti_status tutti_grad_sync_get_info(const tutti_grad_sync *sync,

@@ -65,6 +65,19 @@ typedef enum tutti__transport_style {
     TUTTI__STYLE_HOST    /* sums in host memory, moved on by the host: flight_start, flight_test */
 } tutti__transport_style;
 
+/* Messages point to point, sent and received side by side; in both lists those to or from one peer are in one order. */
+typedef struct tutti__piece {
+    int peer;
+    void *data;
+    int64_t count; /* elements */
+} tutti__piece;
+typedef struct tutti__swap {
+    tutti__piece *sends, *recvs;
+    int send_count, recv_count;
+    tutti_dtype dtype;
+    int tag; /* HOST: tells swaps under way at one time apart */
+} tutti__swap;
+
 typedef struct tutti__transport {
     tutti_transport kind;
     tutti__transport_style style;
@@ -73,6 +86,8 @@ typedef struct tutti__transport {
     /* STREAM: in place, a plain sum */
     tutti_status (*all_reduce_on_stream)(tutti_comm *comm, tutti__stream stream, void *data,
                                          int64_t count, tutti_dtype dtype, int64_t sequence);
+    tutti_status (*swap_on_stream)(tutti_comm *comm, tutti__stream stream, const tutti__swap *swap,
+                                   int64_t sequence);
     /* STREAM, in every poll of a wait: an error that the transport has noticed; never blocks */
     tutti_status (*poll)(tutti_comm *comm);
 
@@ -83,6 +98,8 @@ typedef struct tutti__transport {
     /* a plain sum in place in host memory; *flight must stay where it is until flight_test says done */
     tutti_status (*flight_start)(tutti_comm *comm, void *link, void *data, int64_t count,
                                  tutti_dtype dtype, void **flight);
+    tutti_status (*swap_start)(tutti_comm *comm, void *link, const tutti__swap *swap,
+                               void **flight);
     tutti_status (*flight_test)(tutti_comm *comm, void **flight, bool *done);
 
     /* optional: memory that the transport likes best */

@@ -81,35 +81,49 @@ tutti_status tutti__exchange_open(tutti_grad_sync *sync)
     sync->staged = style == TUTTI__STYLE_HOST && sync->backend->kind != TUTTI_BACKEND_HOST;
     if (sync->desc.timeline)
         for (int i = 0; i < 2; i++) TUTTI_TRY(timeline_open(sync, &sync->times[i]));
+    for (int r = 0; r < sync->range_count; r++) {
+        const tutti__range *at = &sync->ranges[r].at;
+        sync->ranges[r].offset = sync->flat_bytes;
+        sync->flat_bytes += ((size_t)at->count * tutti_dtype_size(at->dtype) + 255) / 256 * 256;
+    }
+    if (sync->leaves.total) TUTTI_TRY(tutti__tree_open(sync));
     if (style != TUTTI__STYLE_STREAM && !sync->staged) return TUTTI_OK;
 
     TUTTI_TRY(run->stream_create(sync->device, true, &sync->stream));
     TUTTI_TRY(run->event_create(sync->device, false, &sync->fork));
     TUTTI_TRY(run->event_create(sync->device, false, &sync->join));
     if (!sync->staged) return TUTTI_OK;
-    size_t bytes = 0;
-    for (int r = 0; r < sync->range_count; r++) {
-        tutti__range *at = &sync->ranges[r].at;
-        bytes += ((size_t)at->count * tutti_dtype_size(at->dtype) + 255) / 256 * 256;
-    }
-    if (bytes > 0) TUTTI_TRY(run->host_alloc(sync->device, bytes, &sync->staging));
-    char *place = sync->staging;
-    for (int r = 0; r < sync->range_count; r++) {
-        tutti__range *at = &sync->ranges[r].at;
-        sync->ranges[r].staging = place;
-        place += ((size_t)at->count * tutti_dtype_size(at->dtype) + 255) / 256 * 256;
+    void *staging = NULL;
+    size_t bytes = sync->flat_bytes * (size_t)tutti__exchange_roots(sync);
+    if (bytes > 0) TUTTI_TRY(run->host_alloc(sync->device, bytes, &staging));
+    sync->staging = staging;
+    for (int r = 0; r < sync->range_count; r++)
         TUTTI_TRY(run->event_create(sync->device, false, &sync->ranges[r].copied));
-    }
     return TUTTI_OK;
+}
+
+int tutti__exchange_roots(const tutti_grad_sync *sync)
+{
+    return sync->leaves.total ? sync->leaves.own_roots : 1;
+}
+
+char *tutti__exchange_root(const tutti_grad_sync *sync, const tutti__exchange_range *range, int k)
+{
+    if (sync->staged) return sync->staging + (size_t)k * sync->flat_bytes + range->offset;
+    if (k == tutti__exchange_roots(sync) - 1) return range->at.data;
+    return sync->slots + (size_t)k * sync->flat_bytes + range->offset;
 }
 
 static tutti_status fly(tutti_grad_sync *sync, tutti__exchange_range *range)
 {
     int r = (int)(range - sync->ranges);
     if (!sync->staged) TUTTI_TRY(mark_range(sync, now_times(sync)->begin, r, sync->stream));
-    TUTTI_TRY(sync->comm->transport->flight_start(
-        sync->comm, sync->link, sync->staged ? range->staging : range->at.data, range->at.count,
-        range->at.dtype, &range->flight));
+    if (sync->leaves.total)
+        TUTTI_TRY(tutti__tree_fly(sync, range));
+    else
+        TUTTI_TRY(sync->comm->transport->flight_start(
+            sync->comm, sync->link, tutti__exchange_root(sync, range, 0), range->at.count,
+            range->at.dtype, &range->flight));
     range->state = TUTTI__RANGE_FLYING;
     sync->started_count++;
     return TUTTI_OK;
@@ -130,6 +144,14 @@ static tutti_status start_flights(tutti_grad_sync *sync)
     return TUTTI_OK;
 }
 
+/* Asks after a flight; one of the tree's may be followed by a second. */
+static tutti_status test_flight(tutti_grad_sync *sync, tutti__exchange_range *range, bool *landed)
+{
+    TUTTI_TRY(sync->comm->transport->flight_test(sync->comm, &range->flight, landed));
+    if (*landed && sync->leaves.total) return tutti__tree_landed(sync, range, landed);
+    return TUTTI_OK;
+}
+
 /* Sums that all ranks have begun land by themselves; others never do, and destroying must not wait for them.  What is issued
  * here may be under way elsewhere, so it is begun here too. */
 static bool flights_landed(tutti_grad_sync *sync, double seconds)
@@ -141,9 +163,7 @@ static bool flights_landed(tutti_grad_sync *sync, double seconds)
         bool all = sync->started_count == sync->issued_count;
         for (int r = 0; r < sync->range_count; r++) {
             bool landed = !sync->ranges[r].flight;
-            if (!landed && sync->comm->transport->flight_test(sync->comm, &sync->ranges[r].flight,
-                                                              &landed) != TUTTI_OK)
-                return false;
+            if (!landed && test_flight(sync, &sync->ranges[r], &landed) != TUTTI_OK) return false;
             all = all && landed;
         }
         if (all) return true;
@@ -179,6 +199,7 @@ void tutti__exchange_close(tutti_grad_sync *sync)
         (void)tutti__comm_die(
             sync->comm, "grad_sync_destroy: sums are under way that not all ranks have joined");
     if (sync->link) sync->comm->transport->link_destroy(sync->comm, sync->link, idle);
+    tutti__tree_close(sync, idle);
     if (idle && sync->stream) {
         /* copies between the devices end by themselves; sums of a living communicator do too */
         for (int r = 0; r < sync->range_count; r++)
@@ -243,6 +264,9 @@ tutti_status tutti__exchange_issue(tutti_grad_sync *sync, tutti_context *ctx, in
     size_t bytes = (size_t)range->at.count * tutti_dtype_size(range->at.dtype);
     range->sequence = ++sync->comm->sequence;
     range->state = TUTTI__RANGE_ISSUED;
+    if (!sync->leaves.total) /* what a ring sends */
+        sync->bytes_sent +=
+            2 * (int64_t)bytes / sync->comm->world_size * (sync->comm->world_size - 1);
     sync->issued[sync->issued_count++] = r;
     switch (sync->comm->transport->style) {
     case TUTTI__STYLE_LOCAL:
@@ -253,9 +277,12 @@ tutti_status tutti__exchange_issue(tutti_grad_sync *sync, tutti_context *ctx, in
     case TUTTI__STYLE_STREAM:
         TUTTI_TRY(fork_stream(sync, ctx));
         TUTTI_TRY(mark_range(sync, times->begin, r, sync->stream));
-        TUTTI_TRY(sync->comm->transport->all_reduce_on_stream(sync->comm, sync->stream,
-                                                              range->at.data, range->at.count,
-                                                              range->at.dtype, range->sequence));
+        if (sync->leaves.total)
+            TUTTI_TRY(tutti__tree_on_stream(sync, range));
+        else
+            TUTTI_TRY(sync->comm->transport->all_reduce_on_stream(
+                sync->comm, sync->stream, range->at.data, range->at.count, range->at.dtype,
+                range->sequence));
         TUTTI_TRY(mark_range(sync, times->end, r, sync->stream));
         done(sync, range);
         return TUTTI_OK;
@@ -265,7 +292,14 @@ tutti_status tutti__exchange_issue(tutti_grad_sync *sync, tutti_context *ctx, in
     if (!sync->staged) return tutti__exchange_advance(sync);
     TUTTI_TRY(fork_stream(sync, ctx));
     TUTTI_TRY(mark_range(sync, times->begin, r, sync->stream));
-    TUTTI_TRY(run->copy(sync->device, sync->stream, range->staging, range->at.data, bytes));
+    const int roots = tutti__exchange_roots(sync);
+    for (int k = 0; k < roots; k++) {
+        const char *root = k < roots - 1
+                               ? sync->slots + (size_t)k * sync->flat_bytes + range->offset
+                               : range->at.data;
+        TUTTI_TRY(run->copy(sync->device, sync->stream, tutti__exchange_root(sync, range, k), root,
+                            bytes));
+    }
     return run->event_record(sync->device, range->copied, sync->stream);
 }
 
@@ -275,8 +309,9 @@ static tutti_status land(tutti_grad_sync *sync, tutti__exchange_range *range)
     int r = (int)(range - sync->ranges);
     if (sync->staged) {
         size_t bytes = (size_t)range->at.count * tutti_dtype_size(range->at.dtype);
-        TUTTI_TRY(sync->backend->run.copy(sync->device, sync->stream, range->at.data,
-                                          range->staging, bytes));
+        TUTTI_TRY(sync->backend->run.copy(
+            sync->device, sync->stream, range->at.data,
+            tutti__exchange_root(sync, range, tutti__exchange_roots(sync) - 1), bytes));
     }
     TUTTI_TRY(mark_range(sync, now_times(sync)->end, r, sync->stream));
     done(sync, range);
@@ -290,7 +325,7 @@ tutti_status tutti__exchange_advance(tutti_grad_sync *sync)
         tutti__exchange_range *range = &sync->ranges[sync->issued[i]];
         if (range->state != TUTTI__RANGE_FLYING) continue;
         bool landed;
-        TUTTI_TRY(sync->comm->transport->flight_test(sync->comm, &range->flight, &landed));
+        TUTTI_TRY(test_flight(sync, range, &landed));
         if (landed) TUTTI_TRY(land(sync, range));
     }
     return TUTTI_OK;

@@ -3,12 +3,14 @@
 #define TUTTI_COMM_EXCHANGE_H
 
 #include "comm/comm.h"
+#include "comm/leaves.h"
 #include "comm/ranges.h"
 #include "tutti/grad_sync.h"
 
 /* How far a range has come in this step. */
 typedef enum tutti__range_state {
     TUTTI__RANGE_OPEN,   /* gradients are missing */
+    TUTTI__RANGE_MERGED, /* complete in a leaf that is not this rank's last */
     TUTTI__RANGE_ISSUED, /* complete; waits for its turn, and staged for its copy to the host */
     TUTTI__RANGE_FLYING, /* MPI has it */
     TUTTI__RANGE_DONE    /* summed, or enqueued on a stream */
@@ -31,7 +33,9 @@ typedef struct tutti__exchange_range {
     tutti__range_state state;
     int missing; /* gradients that are not ready yet */
     int64_t sequence;
-    char *staging;       /* staged: its place in host memory */
+    size_t offset;  /* its place in slots and in staging memory */
+    char *received; /* reproducible: roots of the other ranks, in host memory for HOST */
+    bool gathering; /* reproducible: this rank's slice is summed and on its way to the others */
     tutti__event copied; /* staged */
     void *flight;
 } tutti__exchange_range;
@@ -55,6 +59,8 @@ struct tutti_grad_sync {
     int *missing; /* per gradient: parameters that are not ready yet */
     int gradient_count;
     int64_t bytes;
+    int64_t gap;     /* elements of padding that neighbours may have between them */
+    uint64_t layout; /* how gradients lie beside each other */
 
     tutti__exchange_range *ranges;
     int range_count;
@@ -62,7 +68,17 @@ struct tutti_grad_sync {
     int issued_count, started_count, done_count;
     bool staged; /* HOST transport, device memory */
     void *link;
-    void *staging;
+    size_t flat_bytes; /* of all ranges, each at its offset */
+    char *
+        staging; /* staged: for each of this rank's roots flat_bytes of host memory; fast mode has one */
+
+    tutti__leaves leaves;
+    int leaf; /* the next one of this rank's, from leaves.first */
+    bool in_leaf;
+    char *slots;          /* reproducible: leaves.slots times flat_bytes on the device */
+    char *received;       /* reproducible: memory of the ranges' received */
+    tutti__piece *pieces; /* reproducible: room for a swap's messages */
+    int threads;          /* of the context that began the step */
 
     tutti__stream stream;     /* the exchange's own; NULL where it needs none */
     tutti__event fork, join;  /* from the caller's stream and back */
@@ -76,6 +92,7 @@ struct tutti_grad_sync {
     bool started; /* in a step */
     double wait_seconds;
     int64_t steps;
+    int64_t bytes_sent;
     bool failed;
     char why[TUTTI__MESSAGE_MAX];
 };
@@ -95,6 +112,24 @@ tutti_status tutti__exchange_issue(tutti_grad_sync *sync, tutti_context *ctx, in
 tutti_status tutti__exchange_advance(tutti_grad_sync *sync);
 /* Everything has been issued: makes ctx wait for the sums, or waits for them. */
 tutti_status tutti__exchange_finish(tutti_grad_sync *sync, tutti_context *ctx);
+
+/* Reproducible mode (tree.c) */
+
+/* Memory for the subtrees of this rank and of the others. */
+tutti_status tutti__tree_open(tutti_grad_sync *sync);
+void tutti__tree_close(tutti_grad_sync *sync, bool idle);
+/* A range is complete in the current leaf: merges it with the leaves before, on ctx's stream. */
+tutti_status tutti__tree_merge(tutti_grad_sync *sync, tutti_context *ctx, int range);
+/* Sums a range over the ranks, on the exchange's stream. */
+tutti_status tutti__tree_on_stream(tutti_grad_sync *sync, tutti__exchange_range *range);
+/* The same in host memory: starts the first swap; after one has landed, goes on.  *landed: that was all. */
+tutti_status tutti__tree_fly(tutti_grad_sync *sync, tutti__exchange_range *range);
+tutti_status tutti__tree_landed(tutti_grad_sync *sync, tutti__exchange_range *range, bool *landed);
+
+/* This rank's root k of a range, 0 the oldest, in the memory where sums over the ranks are made: the last one's place is the
+ * result's too.  Fast mode has one root. */
+char *tutti__exchange_root(const tutti_grad_sync *sync, const tutti__exchange_range *range, int k);
+int tutti__exchange_roots(const tutti_grad_sync *sync);
 
 /* Marks a point in time on a stream. */
 tutti_status tutti__exchange_mark(tutti_grad_sync *sync, tutti__mark *mark, tutti__stream stream);

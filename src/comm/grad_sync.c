@@ -11,12 +11,20 @@
 
 /* Set-up: what the caller gave */
 
-static tutti_status desc_check(const tutti_grad_sync_desc *desc, tutti_grad_sync_desc *wanted)
+static tutti_status desc_check(const tutti_grad_sync_desc *desc, int world_size,
+                               tutti_grad_sync_desc *wanted)
 {
     *wanted = (tutti_grad_sync_desc)TUTTI_GRAD_SYNC_DESC_INIT;
     if (!desc) return TUTTI_OK;
     TUTTI_REQUIRE(desc->range_bytes > 0, "grad_sync_create: range_bytes is 0, want > 0");
     TUTTI_REQUIRE(desc->last_range_bytes > 0, "grad_sync_create: last_range_bytes is 0, want > 0");
+    TUTTI_REQUIRE(desc->leaves >= 0 && desc->leaves <= TUTTI_LEAVES_MAX &&
+                      (desc->leaves & (desc->leaves - 1)) == 0,
+                  "grad_sync_create: leaves is %d, want 0 or a power of two up to %d", desc->leaves,
+                  TUTTI_LEAVES_MAX);
+    TUTTI_REQUIRE(desc->leaves == 0 || desc->leaves >= world_size,
+                  "grad_sync_create: leaves is %d, want at least one for each of the %d ranks",
+                  desc->leaves, world_size);
     *wanted = *desc;
     return TUTTI_OK;
 }
@@ -90,7 +98,7 @@ static tutti_status check_memory(const tutti_grad_sync *sync)
     return status;
 }
 
-/* Collects parameters (of the store, or of the list) and cuts their gradients; local. */
+/* Collects parameters (of the store, or of the list); local. */
 static tutti_status collect(tutti_grad_sync *sync, const tutti_params *params,
                             const tutti_param *const *list, int count)
 {
@@ -109,9 +117,26 @@ static tutti_status collect(tutti_grad_sync *sync, const tutti_params *params,
     for (int i = 0; !params && i < count; i++) TUTTI_TRY(add(sync, list[i]));
     qsort(sync->entries, (size_t)sync->entry_count, sizeof *sync->entries, by_param);
     TUTTI_TRY(check_memory(sync));
+    for (int g = 0; g < sync->gradient_count; g++) {
+        sync->missing[g] = sync->gradients[g].users;
+        sync->bytes +=
+            sync->gradients[g].count * (int64_t)tutti_dtype_size(sync->gradients[g].dtype);
+    }
+    sync->gap = params ? TUTTI_PARAM_ALIGN - 1 : 0; /* the store's padding is zero */
+    return tutti__ranges_layout(sync->gradients, sync->gradient_count, sync->gap, &sync->layout);
+}
 
+/* Cuts the gradients into ranges, the same on all ranks: where they lie in different ways, neighbours do not share
+ * ranges. */
+static tutti_status cut_ranges(tutti_grad_sync *sync)
+{
+    int64_t gap = sync->gap;
+    char ranks[160];
+    int differ, first;
+    TUTTI_TRY(tutti__comm_compare(sync->comm, &sync->layout, 1, "grad_sync_create", &differ, &first,
+                                  ranks, sizeof ranks));
+    if (differ >= 0) gap = -1;
     tutti__range *cut;
-    int64_t gap = params ? TUTTI_PARAM_ALIGN - 1 : 0; /* the store's padding is zero */
     TUTTI_TRY(tutti__ranges_cut(sync->gradients, sync->gradient_count, gap, sync->desc.range_bytes,
                                 sync->desc.last_range_bytes, &cut, &sync->range_count));
     sync->ranges = calloc((size_t)sync->range_count + 1, sizeof *sync->ranges);
@@ -124,11 +149,6 @@ static tutti_status collect(tutti_grad_sync *sync, const tutti_params *params,
     if (!sync->ranges) sync->range_count = 0; /* there are none to close */
     if (!sync->ranges || !sync->issued)
         return tutti__fail(TUTTI_ERR_MEMORY, "grad_sync_create: no memory");
-    for (int g = 0; g < sync->gradient_count; g++) {
-        sync->missing[g] = sync->gradients[g].users;
-        sync->bytes +=
-            sync->gradients[g].count * (int64_t)tutti_dtype_size(sync->gradients[g].dtype);
-    }
     return TUTTI_OK;
 }
 
@@ -168,9 +188,9 @@ static tutti_status compare_ranks(tutti_grad_sync *sync)
     int differ, first;
     const uint64_t options[] = {(uint64_t)sync->desc.range_bytes,
                                 (uint64_t)sync->desc.last_range_bytes,
-                                (uint64_t)(sync->desc.check != 0)};
-    static const char *const names[] = {"range_bytes", "last_range_bytes", "check"};
-    TUTTI_TRY(tutti__comm_compare(comm, options, 3, "grad_sync_create", &differ, &first, ranks,
+                                (uint64_t)(sync->desc.check != 0), (uint64_t)sync->desc.leaves};
+    static const char *const names[] = {"range_bytes", "last_range_bytes", "check", "leaves"};
+    TUTTI_TRY(tutti__comm_compare(comm, options, 4, "grad_sync_create", &differ, &first, ranks,
                                   sizeof ranks));
     if (differ >= 0)
         return tutti__fail(TUTTI_ERR_COMM,
@@ -227,7 +247,9 @@ static tutti_status check_and_collect(tutti_grad_sync *sync, tutti_context *ctx,
                   "grad_sync_create: the communicator is on %s device %d, the context on %s device "
                   "%d",
                   comm->backend->name, comm->device, ctx->backend->name, ctx->device);
-    TUTTI_TRY(desc_check(desc, &sync->desc));
+    TUTTI_TRY(desc_check(desc, comm->world_size, &sync->desc));
+    TUTTI_TRY(tutti__leaves_open(&sync->leaves, sync->desc.leaves, comm->rank, comm->world_size));
+    sync->leaf = sync->leaves.first;
     if (from_list) {
         TUTTI_REQUIRE(count >= 0, "grad_sync_create: count is %d, want >= 0", count);
         TUTTI_REQUIRE(list || count == 0, "grad_sync_create: list is NULL");
@@ -261,6 +283,7 @@ static tutti_status create(tutti_comm *comm, tutti_context *ctx, const tutti_par
     }
     status = tutti_comm_agree(comm, status);
     if (status == TUTTI_OK) status = compare_ranks(made);
+    if (status == TUTTI_OK) status = tutti_comm_agree(comm, cut_ranges(made));
     if (status == TUTTI_OK) status = tutti_comm_agree(comm, tutti__exchange_open(made));
     if (status == TUTTI_OK && comm->transport->link_create)
         status = comm->transport->link_create(comm, &made->link);
@@ -365,6 +388,7 @@ static tutti_status begin_step(tutti_grad_sync *sync, tutti_context *ctx)
     if (sync->started) return TUTTI_OK;
     TUTTI_TRY(tutti__exchange_begin(sync, ctx));
     sync->started = true;
+    sync->threads = ctx->threads;
     if (sync->comm->transport->style == TUTTI__STYLE_HOST) {
         tutti__context_watch(ctx, &sync->watch);
         sync->watched = ctx;
@@ -377,7 +401,12 @@ static bool goes_out(const tutti__exchange_range *range)
     return range->missing == 0 && range->state == TUTTI__RANGE_OPEN;
 }
 
-/* These parameters' gradients are complete on this rank; ranges that are so too go out, in their order. */
+static bool last_leaf(const tutti_grad_sync *sync)
+{
+    return sync->leaf == sync->leaves.first + sync->leaves.count - 1;
+}
+
+/* These parameters' gradients are complete on this rank (in this leaf); ranges that are so too go out, in their order. */
 static tutti_status ready(tutti_grad_sync *sync, tutti_context *ctx,
                           tutti__sync_entry *const *entries, int count)
 {
@@ -393,6 +422,11 @@ static tutti_status ready(tutti_grad_sync *sync, tutti_context *ctx,
         if (gradient->first_range < first) first = gradient->first_range;
         if (gradient->last_range > last) last = gradient->last_range;
     }
+    for (int r = first; r <= last && status == TUTTI_OK && sync->leaves.total; r++) {
+        if (!goes_out(&sync->ranges[r])) continue;
+        status = tutti__tree_merge(sync, ctx, r);
+        if (!last_leaf(sync)) sync->ranges[r].state = TUTTI__RANGE_MERGED;
+    }
     for (int r = first; r <= last && status == TUTTI_OK; r++)
         if (goes_out(&sync->ranges[r])) status = tutti__exchange_complete(sync, ctx, r);
     for (int r = first; r <= last && status == TUTTI_OK; r++) {
@@ -405,10 +439,45 @@ static tutti_status ready(tutti_grad_sync *sync, tutti_context *ctx,
     return status == TUTTI_OK ? TUTTI_OK : fail_for_good(sync, status);
 }
 
-static tutti_status ready_twice(const tutti__sync_entry *entry, const char *who)
+static tutti_status ready_twice(const tutti_grad_sync *sync, const tutti__sync_entry *entry,
+                                const char *who)
 {
-    return tutti__fail(TUTTI_ERR_STATE, "%s: '%s' was ready before in this step", who,
-                       entry->param->name);
+    return tutti__fail(TUTTI_ERR_STATE, "%s: '%s' was ready before in this %s", who,
+                       entry->param->name, sync->leaves.total ? "leaf" : "step");
+}
+
+/* Reproducible mode: ready belongs into a leaf. */
+static tutti_status in_leaf(const tutti_grad_sync *sync, const char *who)
+{
+    if (!sync->leaves.total || sync->in_leaf) return TUTTI_OK;
+    return tutti__fail(TUTTI_ERR_STATE, "%s: no leaf has begun; call grad_sync_leaf_begin first",
+                       who);
+}
+
+/* Names a parameter that is not ready, if there is one. */
+static tutti_status all_ready(const tutti_grad_sync *sync, const char *who)
+{
+    for (int g = 0; g < sync->gradient_count; g++) {
+        if (sync->missing[g] == 0) continue;
+        const tutti_param *param = sync->gradients[g].param;
+        for (int i = 0; i < sync->entry_count; i++)
+            if (sync->entries[i].gradient == g && !sync->entries[i].ready)
+                param = sync->entries[i].param;
+        return tutti__fail(TUTTI_ERR_STATE, "%s: '%s' is not ready in this %s", who, param->name,
+                           sync->leaves.total ? "leaf" : "step");
+    }
+    return TUTTI_OK;
+}
+
+/* All gradients are to come again. */
+static void reopen(tutti_grad_sync *sync)
+{
+    for (int i = 0; i < sync->entry_count; i++) sync->entries[i].ready = false;
+    for (int g = 0; g < sync->gradient_count; g++) sync->missing[g] = sync->gradients[g].users;
+    for (int r = 0; r < sync->range_count; r++) {
+        sync->ranges[r].missing = sync->ranges[r].at.gradients;
+        sync->ranges[r].state = TUTTI__RANGE_OPEN;
+    }
 }
 
 tutti_status tutti_grad_sync_ready(tutti_grad_sync *sync, tutti_context *ctx, tutti_layer *layer)
@@ -416,6 +485,7 @@ tutti_status tutti_grad_sync_ready(tutti_grad_sync *sync, tutti_context *ctx, tu
     static const char who[] = "grad_sync_ready";
     TUTTI_TRY(usable(sync, ctx, who));
     TUTTI_REQUIRE(layer, "%s: layer is NULL", who);
+    TUTTI_TRY(in_leaf(sync, who));
     enum { BATCH = 16 };
     tutti__sync_entry *found[BATCH];
     int count = 0, params = tutti_layer_param_count(layer);
@@ -423,7 +493,7 @@ tutti_status tutti_grad_sync_ready(tutti_grad_sync *sync, tutti_context *ctx, tu
     for (int i = 0; i < params; i++) {
         tutti__sync_entry *entry = find(sync, tutti_layer_param(layer, i));
         if (!entry) continue; /* not trained */
-        if (entry->ready) return ready_twice(entry, who);
+        if (entry->ready) return ready_twice(sync, entry, who);
         found[count++] = entry;
     }
     TUTTI_REQUIRE(count > 0, "%s: no parameter of this layer is part of the exchange", who);
@@ -438,19 +508,72 @@ tutti_status tutti_grad_sync_ready_param(tutti_grad_sync *sync, tutti_context *c
     TUTTI_REQUIRE(param, "%s: param is NULL", who);
     tutti__sync_entry *entry = find(sync, param);
     TUTTI_REQUIRE(entry, "%s: '%s' is not part of the exchange", who, param->name);
-    if (entry->ready) return ready_twice(entry, who);
+    TUTTI_TRY(in_leaf(sync, who));
+    if (entry->ready) return ready_twice(sync, entry, who);
     return ready(sync, ctx, &entry, 1);
+}
+
+/* Leaves */
+
+tutti_status tutti_grad_sync_own_leaves(const tutti_grad_sync *sync, int *first, int *count)
+{
+    static const char who[] = "grad_sync_own_leaves";
+    TUTTI_REQUIRE(sync, "%s: sync is NULL", who);
+    TUTTI_REQUIRE(first && count, "%s: %s is NULL", who, first ? "count" : "first");
+    if (!sync->leaves.total)
+        return tutti__fail(TUTTI_ERR_STATE, "%s: desc.leaves is 0: there are none in fast mode",
+                           who);
+    *first = sync->leaves.first;
+    *count = sync->leaves.count;
+    return TUTTI_OK;
+}
+
+/* This leaf is the next one. */
+static tutti_status leaf_check(const tutti_grad_sync *sync, const tutti_context *ctx, int leaf,
+                               const char *who)
+{
+    const tutti__leaves *leaves = sync ? &sync->leaves : NULL;
+    TUTTI_TRY(usable(sync, ctx, who));
+    if (!leaves->total)
+        return tutti__fail(TUTTI_ERR_STATE, "%s: desc.leaves is 0: there are none in fast mode",
+                           who);
+    if (sync->leaf == leaves->first + leaves->count)
+        return tutti__fail(TUTTI_ERR_STATE,
+                           "%s: all leaves of this rank have ended; call grad_sync_finish", who);
+    TUTTI_REQUIRE(leaf == sync->leaf,
+                  "%s: leaf is %d, want %d: this rank has leaves %d to %d, one after the other",
+                  who, leaf, sync->leaf, leaves->first, leaves->first + leaves->count - 1);
+    return TUTTI_OK;
+}
+
+tutti_status tutti_grad_sync_leaf_begin(tutti_grad_sync *sync, tutti_context *ctx, int leaf)
+{
+    static const char who[] = "grad_sync_leaf_begin";
+    TUTTI_TRY(leaf_check(sync, ctx, leaf, who));
+    if (sync->in_leaf)
+        return tutti__fail(TUTTI_ERR_STATE, "%s: leaf %d has not ended", who, sync->leaf);
+    sync->in_leaf = true;
+    return TUTTI_OK;
+}
+
+tutti_status tutti_grad_sync_leaf_end(tutti_grad_sync *sync, tutti_context *ctx, int leaf)
+{
+    static const char who[] = "grad_sync_leaf_end";
+    TUTTI_TRY(leaf_check(sync, ctx, leaf, who));
+    if (!sync->in_leaf)
+        return tutti__fail(TUTTI_ERR_STATE, "%s: leaf %d has not begun", who, sync->leaf);
+    TUTTI_TRY(all_ready(sync, who));
+    if (!last_leaf(sync)) reopen(sync);
+    sync->in_leaf = false;
+    sync->leaf++;
+    return TUTTI_OK;
 }
 
 /* Everything as before the first ready. */
 static void next_step(tutti_grad_sync *sync)
 {
-    for (int i = 0; i < sync->entry_count; i++) sync->entries[i].ready = false;
-    for (int g = 0; g < sync->gradient_count; g++) sync->missing[g] = sync->gradients[g].users;
-    for (int r = 0; r < sync->range_count; r++) {
-        sync->ranges[r].missing = sync->ranges[r].at.gradients;
-        sync->ranges[r].state = TUTTI__RANGE_OPEN;
-    }
+    reopen(sync);
+    sync->leaf = sync->leaves.first;
     sync->issued_count = sync->started_count = sync->done_count = 0;
     sync->started = false;
     if (sync->watched) tutti__context_unwatch(sync->watched, &sync->watch);
@@ -463,14 +586,10 @@ tutti_status tutti_grad_sync_finish(tutti_grad_sync *sync, tutti_context *ctx)
 {
     static const char who[] = "grad_sync_finish";
     TUTTI_TRY(usable(sync, ctx, who));
-    for (int g = 0; g < sync->gradient_count; g++) {
-        if (sync->missing[g] == 0) continue;
-        const tutti_param *param = sync->gradients[g].param;
-        for (int i = 0; i < sync->entry_count; i++)
-            if (sync->entries[i].gradient == g && !sync->entries[i].ready)
-                param = sync->entries[i].param;
-        return tutti__fail(TUTTI_ERR_STATE, "%s: '%s' is not ready in this step", who, param->name);
-    }
+    if (sync->leaf < sync->leaves.first + sync->leaves.count)
+        return tutti__fail(TUTTI_ERR_STATE, "%s: leaf %d has not %s", who, sync->leaf,
+                           sync->in_leaf ? "ended" : "begun");
+    TUTTI_TRY(all_ready(sync, who));
     tutti_status status = begin_step(sync, ctx); /* an exchange of nothing */
     if (status == TUTTI_OK) status = tutti__exchange_finish(sync, ctx);
     if (status != TUTTI_OK) return fail_for_good(sync, status);
@@ -484,7 +603,8 @@ tutti_status tutti_grad_sync_get_info(const tutti_grad_sync *sync, tutti_grad_sy
 {
     TUTTI_REQUIRE(sync, "grad_sync_get_info: sync is NULL");
     TUTTI_REQUIRE(info, "grad_sync_get_info: info is NULL");
-    *info = (tutti_grad_sync_info){sync->range_count, sync->bytes, sync->wait_seconds, sync->steps};
+    *info = (tutti_grad_sync_info){sync->range_count, sync->bytes, sync->wait_seconds, sync->steps,
+                                   sync->bytes_sent};
     return TUTTI_OK;
 }
 

@@ -54,6 +54,7 @@ static size_t tail_bytes(const tutti__gradient *gradients, int count, size_t lim
 /* Where the rest [lo, hi) of a gradient would join a range: 1 above it, -1 below it, 0 not at all. */
 static int side(const tutti__range *range, const char *lo, const char *hi, int64_t gap)
 {
+    if (gap < 0) return 0;
     size_t size = tutti_dtype_size(range->dtype);
     const char *end = range->data + (size_t)range->count * size;
     size_t slack = (size_t)gap * size;
@@ -85,6 +86,51 @@ static void grow(cutter *cut, int i, char **lo, char **hi, int64_t take, int at)
     range->last_gradient = i;
 }
 
+static size_t bytes_of(const tutti__gradient *gradient)
+{
+    return (size_t)gradient->count * tutti_dtype_size(gradient->dtype);
+}
+
+/* b follows a in memory, or with up to `gap` elements between them. */
+static bool follows(const tutti__gradient *a, const tutti__gradient *b, int64_t gap)
+{
+    const char *end = a->data + bytes_of(a);
+    return gap >= 0 && a->dtype == b->dtype && b->data >= end &&
+           (size_t)(b->data - end) <= (size_t)gap * tutti_dtype_size(a->dtype);
+}
+
+static int by_address(const void *a, const void *b)
+{
+    uintptr_t p = (uintptr_t)(*(const tutti__gradient *const *)a)->data;
+    uintptr_t q = (uintptr_t)(*(const tutti__gradient *const *)b)->data;
+    return p < q ? -1 : p > q;
+}
+
+tutti_status tutti__ranges_layout(const tutti__gradient *gradients, int count, int64_t gap,
+                                  uint64_t *layout)
+{
+    /* of each gradient: the first one of its block, by its number in the list, and the distance from it */
+    const size_t n = (size_t)count;
+    const tutti__gradient **sorted = malloc((n + 1) * sizeof *sorted);
+    int64_t(*places)[2] = malloc((n + 1) * sizeof *places);
+    *layout = TUTTI__HASH_START;
+    if (sorted && places) {
+        for (size_t i = 0; i < n; i++) sorted[i] = &gradients[i];
+        qsort(sorted, n, sizeof *sorted, by_address);
+        const tutti__gradient *first = NULL;
+        for (size_t i = 0; i < n; i++) {
+            if (i == 0 || !follows(sorted[i - 1], sorted[i], gap)) first = sorted[i];
+            places[sorted[i] - gradients][0] = first - gradients;
+            places[sorted[i] - gradients][1] = sorted[i]->data - first->data;
+        }
+        *layout = tutti__hash(*layout, places, n * sizeof *places);
+    }
+    bool made = sorted && places;
+    free(sorted);
+    free(places);
+    return made ? TUTTI_OK : tutti__fail(TUTTI_ERR_MEMORY, "grad_sync_create: no memory");
+}
+
 tutti_status tutti__ranges_cut(tutti__gradient *gradients, int count, int64_t gap,
                                size_t range_bytes, size_t last_range_bytes, tutti__range **ranges,
                                int *range_count)
@@ -100,8 +146,7 @@ tutti_status tutti__ranges_cut(tutti__gradient *gradients, int count, int64_t ga
         char *lo = g->data, *hi = lo + (size_t)g->count * size;
         int64_t full = elements(range_bytes, size);
         /* going down in memory, a piece is taken from the upper end, so that the next one joins it */
-        const tutti__gradient *next = i + 1 < count ? &gradients[i + 1] : g;
-        int downwards = next->data < g->data ? -1 : 1;
+        int direction = i + 1 < count && follows(&gradients[i + 1], g, gap) ? -1 : 1;
         g->first_range = -1;
         while (lo < hi) {
             tutti__range *last = cut.open ? &cut.ranges[cut.count - 1] : NULL;
@@ -119,7 +164,7 @@ tutti_status tutti__ranges_cut(tutti__gradient *gradients, int count, int64_t ga
                     free(cut.ranges);
                     return status;
                 }
-                at = downwards;
+                at = direction;
                 room = full;
             }
             int64_t take = (int64_t)((size_t)(hi - lo) / size);

@@ -180,6 +180,18 @@ typedef struct tutti__adamw_args {
     bool skip_nonfinite;
 } tutti__adamw_args;
 
+/* dst = the sum of the inputs as a binary tree: input k is pushed on a stack, then the two topmost are replaced by
+ * their sum pops[k] times; one is left at the end.  Elementwise, so dst may be an input. */
+enum { TUTTI__TREE_INPUTS_MAX = 256 };
+typedef struct tutti__tree_sum_args {
+    int64_t count;
+    tutti_dtype dtype; /* f32 or f64 */
+    void *dst;
+    int inputs, threads; /* threads: the host's */
+    const void *in[TUTTI__TREE_INPUTS_MAX];
+    unsigned char pops[TUTTI__TREE_INPUTS_MAX];
+} tutti__tree_sum_args;
+
 typedef struct tutti__operations {
     tutti_status (*norm_forward)(tutti_context *ctx, const tutti__norm_forward_args *args);
     tutti_status (*norm_backward)(tutti_context *ctx, const tutti__norm_backward_args *args);
@@ -207,6 +219,9 @@ typedef struct tutti__operations {
     /* norm of the gradients, skip decision, then the update and the working values */
     tutti_status (*adamw)(tutti_context *ctx, const tutti__adamw_args *args);
     tutti_status (*adamw_plan)(tutti_context *ctx, const tutti__adamw_args *args);
+
+    /* of gradients; on any stream of the device */
+    tutti_status (*tree_sum)(int device, tutti__stream stream, const tutti__tree_sum_args *args);
 
     /* dst[i] = src[i] converted; count elements of any float types, on the device */
     tutti_status (*convert)(tutti_context *ctx, void *dst, tutti_dtype dst_dtype, const void *src,

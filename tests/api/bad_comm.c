@@ -411,6 +411,38 @@ static void bad_grad_sync_finish(void)
     close_exchange(&e);
 }
 
+static void bad_grad_sync_own_leaves(void)
+{
+    exchange e = open_exchange(false);
+    int first, count;
+    CHECK_FAILS(TUTTI_ERR_ARG, "sync", tutti_grad_sync_own_leaves(NULL, &first, &count));
+    CHECK_FAILS(TUTTI_ERR_ARG, "first", tutti_grad_sync_own_leaves(e.sync, NULL, &count));
+    CHECK_FAILS(TUTTI_ERR_ARG, "count", tutti_grad_sync_own_leaves(e.sync, &first, NULL));
+    CHECK_FAILS(TUTTI_ERR_STATE, "fast mode", tutti_grad_sync_own_leaves(e.sync, &first, &count));
+    close_exchange(&e);
+}
+
+/* tests/comm/test_leaves.c has what can be wrong with the leaf */
+static void bad_grad_sync_leaf(tutti_status (*call)(tutti_grad_sync *, tutti_context *, int))
+{
+    exchange e = open_exchange(false);
+    tutti_context *ctx = harness_context();
+    CHECK_FAILS(TUTTI_ERR_ARG, "sync", call(NULL, ctx, 0));
+    CHECK_FAILS(TUTTI_ERR_ARG, "ctx", call(e.sync, NULL, 0));
+    if (foreign_context())
+        CHECK_FAILS(TUTTI_ERR_ARG, "context", call(e.sync, foreign_context(), 0));
+    CHECK_FAILS(TUTTI_ERR_STATE, "fast mode", call(e.sync, ctx, 0));
+    close_exchange(&e);
+}
+static void bad_grad_sync_leaf_begin(void)
+{
+    bad_grad_sync_leaf(tutti_grad_sync_leaf_begin);
+}
+static void bad_grad_sync_leaf_end(void)
+{
+    bad_grad_sync_leaf(tutti_grad_sync_leaf_end);
+}
+
 static void bad_grad_sync_get_info(void)
 {
     exchange e = open_exchange(false);
@@ -576,6 +608,9 @@ const harness_test bad_comm[] = {
     {"tutti_grad_sync_ready", bad_grad_sync_ready},
     {"tutti_grad_sync_ready_param", bad_grad_sync_ready_param},
     {"tutti_grad_sync_finish", bad_grad_sync_finish},
+    {"tutti_grad_sync_own_leaves", bad_grad_sync_own_leaves},
+    {"tutti_grad_sync_leaf_begin", bad_grad_sync_leaf_begin},
+    {"tutti_grad_sync_leaf_end", bad_grad_sync_leaf_end},
     {"tutti_grad_sync_get_info", bad_grad_sync_get_info},
     {"tutti_grad_sync_get_timeline", bad_grad_sync_get_timeline},
 #ifdef TESTS_WITH_CUDA

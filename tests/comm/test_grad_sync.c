@@ -337,6 +337,43 @@ static void list_over(tutti_transport transport)
     tutti_comm_destroy(&comm);
 }
 
+/* Neighbours that lie the other way round on every second rank: what goes out together must be the same gradients. */
+static void layouts_over(tutti_transport transport)
+{
+    enum { COUNT = 3000 };
+    tutti_context *ctx = rig_context();
+    tutti_comm *comm = rig_comm(ctx, transport, 0);
+    if (!comm) return;
+    float *memory = NULL, *values = harness_calloc(2 * COUNT, sizeof *values);
+    CHECK_OK(tutti_alloc(ctx, 2 * COUNT * sizeof *memory, (void **)&memory));
+    tutti_param params[2] = {{.name = "first"}, {.name = "second"}};
+    const tutti_param *list[2] = {&params[0], &params[1]};
+    int at[2] = {0, COUNT};
+    if (rig_rank() % 2) at[0] = COUNT, at[1] = 0;
+    for (int p = 0; p < 2; p++) {
+        params[p].value = params[p].grad = tutti_tensor_1d(memory + at[p], TUTTI_F32, COUNT);
+        for (int i = 0; i < COUNT; i++) values[at[p] + i] = (float)(p * 10000 + i);
+    }
+    CHECK_OK(tutti_copy(ctx, memory, values, 2 * COUNT * sizeof *values));
+    tutti_grad_sync_desc desc = TUTTI_GRAD_SYNC_DESC_INIT;
+    desc.range_bytes = desc.last_range_bytes = 4096;
+    tutti_grad_sync *sync = NULL;
+    CHECK_OK(tutti_grad_sync_create_list(comm, ctx, list, 2, &desc, &sync));
+    for (int p = 0; p < 2; p++) CHECK_OK(tutti_grad_sync_ready_param(sync, ctx, list[p]));
+    CHECK_OK(tutti_grad_sync_finish(sync, ctx));
+    CHECK_OK(tutti_copy(ctx, values, memory, 2 * COUNT * sizeof *values));
+    CHECK_OK(tutti_context_synchronize(ctx));
+    int wrong = 0;
+    for (int p = 0; p < 2; p++)
+        for (int i = 0; i < COUNT; i++)
+            wrong += values[at[p] + i] != (float)(rig_size() * (p * 10000 + i));
+    CHECK(wrong == 0, "%d of %d sums are wrong", wrong, 2 * COUNT);
+    tutti_grad_sync_destroy(&sync);
+    CHECK_OK(tutti_free(ctx, (void **)&memory));
+    free(values);
+    tutti_comm_destroy(&comm);
+}
+
 /* Two layers with one weight: the range goes out when both are ready. */
 static void tied_over(tutti_transport transport)
 {
@@ -490,6 +527,7 @@ static void all_over(tutti_transport transport)
     }
     harness_where(NULL);
     list_over(transport);
+    layouts_over(transport);
     tied_over(transport);
 }
 

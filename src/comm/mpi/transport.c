@@ -254,26 +254,67 @@ static void mpi_link_destroy(tutti_comm *comm, void *link, bool idle)
     free(made);
 }
 
+/* Requests that MPI works on: they stay where they are until all are done. */
+typedef struct flight_state {
+    int count;
+    MPI_Request requests[];
+} flight_state;
+
+static tutti_status flight_new(int count, flight_state **made)
+{
+    *made = malloc(sizeof **made + (size_t)count * sizeof *(*made)->requests);
+    if (!*made) return tutti__fail(TUTTI_ERR_MEMORY, "grad_sync: no memory");
+    (*made)->count = count;
+    for (int i = 0; i < count; i++) (*made)->requests[i] = MPI_REQUEST_NULL;
+    return TUTTI_OK;
+}
+
 static tutti_status mpi_flight_start(tutti_comm *comm, void *link, void *data, int64_t count,
                                      tutti_dtype dtype, void **flight)
 {
     link_state *lane = link;
-    MPI_Request *request = malloc(sizeof *request);
-    if (!request) return tutti__fail(TUTTI_ERR_MEMORY, "grad_sync: no memory");
+    flight_state *made;
+    TUTTI_TRY(flight_new(1, &made));
+    *flight = made;
     TUTTI_ASSERT(count <= TUTTI__MPI_PIECE);
-    TUTTI_TRY(
-        tutti__mpi_check(comm,
-                         MPI_Iallreduce(MPI_IN_PLACE, data, (int)count, type_of(dtype),
-                                        op_of(comm, dtype, TUTTI_SUM), lane->mpi_comm, request),
-                         "grad_sync"));
-    *flight = request;
+    return tutti__mpi_check(comm,
+                            MPI_Iallreduce(MPI_IN_PLACE, data, (int)count, type_of(dtype),
+                                           op_of(comm, dtype, TUTTI_SUM), lane->mpi_comm,
+                                           &made->requests[0]),
+                            "grad_sync");
+}
+
+static tutti_status mpi_swap_start(tutti_comm *comm, void *link, const tutti__swap *swap,
+                                   void **flight)
+{
+    link_state *lane = link;
+    flight_state *made;
+    TUTTI_TRY(flight_new(swap->recv_count + swap->send_count, &made));
+    *flight = made;
+    MPI_Datatype type = type_of(swap->dtype);
+    MPI_Request *request = made->requests;
+    for (int i = 0; i < swap->recv_count; i++) {
+        const tutti__piece *piece = &swap->recvs[i];
+        int code = MPI_Irecv(piece->data, (int)piece->count, type, piece->peer, swap->tag,
+                             lane->mpi_comm, request++);
+        TUTTI_TRY(tutti__mpi_check(comm, code, "grad_sync"));
+    }
+    for (int i = 0; i < swap->send_count; i++) {
+        const tutti__piece *piece = &swap->sends[i];
+        int code = MPI_Isend(piece->data, (int)piece->count, type, piece->peer, swap->tag,
+                             lane->mpi_comm, request++);
+        TUTTI_TRY(tutti__mpi_check(comm, code, "grad_sync"));
+    }
     return TUTTI_OK;
 }
 
 static tutti_status mpi_flight_test(tutti_comm *comm, void **flight, bool *done)
 {
+    flight_state *under_way = *flight;
     int complete = 0;
-    TUTTI_TRY(tutti__mpi_check(comm, MPI_Test(*flight, &complete, MPI_STATUS_IGNORE), "grad_sync"));
+    TUTTI_TRY(tutti__mpi_check(
+        comm, MPI_Testall(under_way->count, under_way->requests, &complete, MPI_STATUSES_IGNORE),
+        "grad_sync"));
     *done = complete;
     if (complete) {
         free(*flight);
@@ -289,6 +330,7 @@ const tutti__transport tutti__mpi_transport = {
     .link_create = mpi_link_create,
     .link_destroy = mpi_link_destroy,
     .flight_start = mpi_flight_start,
+    .swap_start = mpi_swap_start,
     .flight_test = mpi_flight_test,
     .destroy = mpi_destroy,
 };

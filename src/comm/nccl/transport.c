@@ -148,6 +148,24 @@ static tutti_status nccl_all_reduce_on_stream(tutti_comm *comm, tutti__stream st
                               "gradient exchange", sequence);
 }
 
+static tutti_status nccl_swap_on_stream(tutti_comm *comm, tutti__stream stream,
+                                        const tutti__swap *swap, int64_t sequence)
+{
+    tutti__nccl *nccl = comm->state;
+    ncclDataType_t type = type_of(swap->dtype);
+    TUTTI_TRY(tutti__nccl_use(comm, "gradient exchange"));
+    ncclResult_t worst = ncclGroupStart();
+    for (int i = 0; i < swap->send_count && worst == ncclSuccess; i++)
+        worst = ncclSend(swap->sends[i].data, (size_t)swap->sends[i].count, type,
+                         swap->sends[i].peer, nccl->comm, (cudaStream_t)stream);
+    for (int i = 0; i < swap->recv_count && worst == ncclSuccess; i++)
+        worst = ncclRecv(swap->recvs[i].data, (size_t)swap->recvs[i].count, type,
+                         swap->recvs[i].peer, nccl->comm, (cudaStream_t)stream);
+    ncclResult_t ended = ncclGroupEnd();
+    return tutti__nccl_settle(comm, worst == ncclSuccess ? ended : worst, "gradient exchange",
+                              sequence);
+}
+
 /* End */
 
 static void nccl_abandon(tutti_comm *comm)
@@ -182,6 +200,7 @@ const tutti__transport tutti__nccl_transport = {
     .style = TUTTI__STYLE_STREAM,
     .collective = nccl_collective,
     .all_reduce_on_stream = nccl_all_reduce_on_stream,
+    .swap_on_stream = nccl_swap_on_stream,
     .poll = nccl_poll,
     .alloc = tutti__nccl_alloc,
     .free = tutti__nccl_free,

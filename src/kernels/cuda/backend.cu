@@ -45,6 +45,7 @@ extern "C" const tutti__backend tutti__cuda_backend = {
             .linear_backward = tutti__cuda_linear_backward,
             .adamw = tutti__cuda_adamw,
             .adamw_plan = tutti__cuda_adamw_plan,
+            .tree_sum = tutti__cuda_tree_sum,
             .convert = tutti__cuda_convert,
         },
 };

@@ -116,6 +116,10 @@ tutti_status tutti__cuda_linear_backward(tutti_context *ctx, const tutti__linear
 tutti_status tutti__cuda_adamw(tutti_context *ctx, const tutti__adamw_args *args);
 tutti_status tutti__cuda_adamw_plan(tutti_context *ctx, const tutti__adamw_args *args);
 
+/* tree_sum.cu */
+tutti_status tutti__cuda_tree_sum(int device, tutti__stream stream,
+                                  const tutti__tree_sum_args *args);
+
 /* convert.cu */
 tutti_status tutti__cuda_convert(tutti_context *ctx, void *dst, tutti_dtype dst_dtype,
                                  const void *src, tutti_dtype src_dtype, int64_t count);

@@ -170,6 +170,7 @@ const tutti__backend tutti__host_backend = {
             .linear_backward = tutti__host_linear_backward,
             .adamw = tutti__host_adamw,
             .adamw_plan = tutti__host_adamw_plan,
+            .tree_sum = tutti__host_tree_sum,
             .convert = tutti__host_convert,
         },
 };

@@ -1,0 +1,35 @@
+/* Reproducible mode: which leaves a rank has, how they merge, and how ranges of gradients are summed over the ranks in the
+ * order of a binary tree over all leaves. */
+#ifndef TUTTI_COMM_LEAVES_H
+#define TUTTI_COMM_LEAVES_H
+
+#include "comm/comm.h"
+#include "core/backend.h"
+
+#define TUTTI__LEAVES_LEVELS 9 /* of a tree of TUTTI_LEAVES_MAX leaves */
+
+/* Merging a rank's leaves: a stack like a binary counter.  Its entries are whole subtrees; the topmost is in the gradient
+ * buffer while a leaf is being merged, all others are in slots of their own, slot 0 the oldest. */
+typedef struct tutti__leaf_merge {
+    int depth;  /* slots in use before */
+    int merges; /* of these the last so many go into the sum with the leaf's gradients */
+} tutti__leaf_merge;
+
+typedef struct tutti__leaves {
+    int total;                 /* of all ranks; 0: fast mode */
+    int first, count;          /* this rank's */
+    int slots;                 /* that this rank needs at most */
+    int roots;                 /* subtrees of all ranks, in the order of their leaves */
+    int first_root, own_roots; /* this rank's among them; the last one is in the gradient buffer */
+    unsigned char pops[TUTTI__TREE_INPUTS_MAX]; /* merges after each root */
+    int *rank_roots; /* [world_size + 1]: where each rank's roots begin */
+} tutti__leaves;
+
+/* total: a power of two, not below world_size. */
+tutti_status tutti__leaves_open(tutti__leaves *leaves, int total, int rank, int world_size);
+void tutti__leaves_close(tutti__leaves *leaves);
+
+/* What happens when a leaf of this rank is complete; leaf: its number among all. */
+tutti__leaf_merge tutti__leaves_merge(const tutti__leaves *leaves, int leaf);
+
+#endif

@@ -1,0 +1,44 @@
+/* Sums of gradients as a binary tree over their inputs, element by element. */
+#include <string.h>
+
+#include "kernels/host/host.h"
+
+enum { TREE_BLOCK = 256, TREE_DEPTH = 10 /* of 256 inputs, and the one that is pushed */ };
+
+#define TREE_BLOCKS(real)                                                                     \
+    TUTTI__VECTORISED                                                                         \
+    static void tree_block_##real(const tutti__tree_sum_args *args, int64_t at, int64_t n)    \
+    {                                                                                         \
+        real stack[TREE_DEPTH][TREE_BLOCK];                                                   \
+        int depth = 0;                                                                        \
+        for (int k = 0; k < args->inputs; k++) {                                              \
+            memcpy(stack[depth++], (const real *)args->in[k] + at, (size_t)n * sizeof(real)); \
+            for (int p = 0; p < args->pops[k]; p++) {                                         \
+                depth--;                                                                      \
+                real *restrict left = stack[depth - 1];                                       \
+                const real *restrict right = stack[depth];                                    \
+                for (int64_t i = 0; i < n; i++) left[i] += right[i];                          \
+            }                                                                                 \
+        }                                                                                     \
+        memcpy((real *)args->dst + at, stack[0], (size_t)n * sizeof(real));                   \
+    }
+TREE_BLOCKS(float)
+TREE_BLOCKS(double)
+
+tutti_status tutti__host_tree_sum(int device, tutti__stream stream,
+                                  const tutti__tree_sum_args *args)
+{
+    (void)device, (void)stream;
+    const int64_t blocks = (args->count + TREE_BLOCK - 1) / TREE_BLOCK;
+    const int threads = args->threads > 1 && blocks > 64 ? args->threads : 1;
+#pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)
+    for (int64_t b = 0; b < blocks; b++) {
+        const int64_t at = b * TREE_BLOCK;
+        const int64_t n = args->count - at < TREE_BLOCK ? args->count - at : TREE_BLOCK;
+        if (args->dtype == TUTTI_F64)
+            tree_block_double(args, at, n);
+        else
+            tree_block_float(args, at, n);
+    }
+    return TUTTI_OK;
+}
