@@ -1,17 +1,18 @@
 /* Embedding: rows copied from a table, and their gradients added up in it.  include/tutti/embedding.h has the
  * mathematics.
  *
- * Forward reads the tokens and the rows that they name, and writes y.  Bytes are bytes: rows are copied in the widest words
- * that all addresses allow, by neighbouring lanes, some rows a thread at once.
+ * Forward must read the tokens and the rows that they name, and write y.  Bytes are bytes: rows are copied in the widest
+ * words that all addresses allow, by neighbouring lanes, some rows a thread at once.
  *
- * Backward reads dy once and writes dE once, where no token is rare and none frequent enough to matter; in between,
- *   1. the rows are sorted by token, stably (CUB's radix sort of (token, row), as many bits as the vocabulary has);
- *   2. the sorted list is cut into chunks of CHUNK positions.  Some lanes take a chunk, some columns each, and add each run of
- *      one token in order.  A run inside of its chunk goes straight to dE.  One that began before its chunk, or goes on
- *      behind it, leaves a partial sum: at most two a chunk, CHUNK / 2 rows of dy to each.
- *   3. runs over several chunks are added up from the partial sums, in an order that their length decides.
- * So neither one token in all rows nor a token a row leaves the machine idle, and the order of every sum depends on the
- * tokens alone.  Rows of dE that no token names are zeroed before.  A token out of range takes part as token 0 with no row. */
+ * Backward must read the tokens and dy, and write dE.
+ *   1. The rows are sorted by token, stably: a radix sort of (token, row) over as many bits as the vocabulary has.
+ *   2. The sorted list is cut into chunks of CHUNK positions.  Some lanes take a chunk, a vector of columns each, and add each
+ *      run of one token in order.  A run inside of its chunk goes straight to dE.  One that began before its chunk, or goes on
+ *      behind it, leaves a partial sum in scratch: at most two rows for CHUNK rows of dy.
+ *   3. Runs over several chunks are added up from their partial sums, in an order that their length decides.
+ * So neither one token in all rows nor another token in each leaves the machine idle, and the order of every sum depends on the
+ * tokens alone.  Rows of dE that no token names are zeroed before.  A token out of range takes part as token 0 with no row.
+ */
 #include <type_traits>
 
 #include "kernels/cuda/rows.cuh"
@@ -73,21 +74,27 @@ __global__ void __launch_bounds__(COPY_THREADS) embedding_copy_kernel(copy_call 
     int64_t first = (int64_t)group * COPY_ROWS;
     if (unit >= call.units || first >= call.rows) return;
     int rows = call.rows - first < COPY_ROWS ? (int)(call.rows - first) : COPY_ROWS;
+    /* without branches up to the stores, so that all rows are under way at once */
+    int32_t token[COPY_ROWS];
+    bool good[COPY_ROWS];
     W word[COPY_ROWS];
 #pragma unroll
+    for (int r = 0; r < COPY_ROWS; r++) token[r] = call.tokens[first + min(r, rows - 1)];
+#pragma unroll
     for (int r = 0; r < COPY_ROWS; r++) {
-        memset(&word[r], 0xff, sizeof word[r]); /* a NaN in every type */
-        if (r >= rows) continue;
-        int32_t token = call.tokens[first + r];
-        if (token >= 0 && token < call.vocab)
-            word[r] = ((const W *)call.weight)[(int64_t)token * call.units + unit];
-        else if (unit == 0)
-            report_token(call.finding, token, first + r, call.vocab);
+        good[r] = token[r] >= 0 && token[r] < call.vocab;
+        word[r] = ((const W *)call.weight)[(int64_t)(good[r] ? token[r] : 0) * call.units + unit];
     }
     W *y = (W *)call.y + first * call.y_stride + unit;
 #pragma unroll
-    for (int r = 0; r < COPY_ROWS; r++)
-        if (r < rows) y[r * call.y_stride] = word[r];
+    for (int r = 0; r < COPY_ROWS; r++) {
+        if (r >= rows) continue;
+        if (!good[r]) {
+            memset(&word[r], 0xff, sizeof word[r]); /* a NaN in every type */
+            if (unit == 0) report_token(call.finding, token[r], first + r, call.vocab);
+        }
+        y[r * call.y_stride] = word[r];
+    }
 }
 
 template<class W>
@@ -170,22 +177,35 @@ struct sum_columns {
     __device__ __forceinline__ int at(int k) const { return first + k * step; }
 };
 
+/* Without branches, so that the loads of several rows are under way at once; columns behind the last repeat it, and nobody
+ * stores them. */
 template<class T, int N, bool EVEN>
-static __device__ __forceinline__ void
-load_columns(T (&values)[N], const T *row, const sum_columns<N, EVEN> &columns, int64_t cols)
+static __device__ __forceinline__ void load_columns(T (&values)[N], const T *row,
+                                                    const sum_columns<N, EVEN> &columns, int cols)
 {
     if constexpr (EVEN) {
         uint4 raw = *(const uint4 *)(row + columns.first);
         memcpy(values, &raw, sizeof values);
     } else {
 #pragma unroll
-        for (int k = 0; k < N; k++) values[k] = columns.at(k) < cols ? row[columns.at(k)] : T(0.0f);
+        for (int k = 0; k < N; k++) values[k] = row[min(columns.at(k), cols - 1)];
+    }
+}
+
+/* N entries of the sorted list, from a multiple of 4. */
+template<class E, int N>
+static __device__ __forceinline__ void load_list(E (&entries)[N], const E *at)
+{
+#pragma unroll
+    for (int k = 0; k < N / 4; k++) {
+        uint4 raw = ((const uint4 *)at)[k];
+        memcpy(&entries[4 * k], &raw, sizeof raw);
     }
 }
 
 template<class A, int N, bool EVEN>
-static __device__ __forceinline__ void
-put_columns(A *row, const A (&sum)[N], bool add, const sum_columns<N, EVEN> &columns, int64_t cols)
+static __device__ __forceinline__ void put_columns(A *row, const A (&sum)[N], bool add,
+                                                   const sum_columns<N, EVEN> &columns, int cols)
 {
     A value[N];
     if constexpr (EVEN) {
@@ -206,7 +226,7 @@ template<class T, class A, bool EVEN>
 __global__ void __launch_bounds__(SUM_THREADS, 5) embedding_sum_kernel(sum_call call)
 {
     constexpr int N = 16 / (int)sizeof(T);
-    constexpr int DEPTH = EVEN || N < 8 ? 8 : 4; /* rows in flight */
+    constexpr int DEPTH = EVEN || N < 4 ? 8 : 4; /* rows in flight */
     int chunk = blockIdx.x * (blockDim.x / call.lanes) + threadIdx.x / call.lanes;
     sum_columns<N, EVEN> columns(blockIdx.y, threadIdx.x % call.lanes, call.lanes);
     if (chunk >= call.chunks || columns.first >= call.cols) return;
@@ -227,26 +247,25 @@ __global__ void __launch_bounds__(SUM_THREADS, 5) embedding_sum_kernel(sum_call 
 #pragma unroll
         for (int k = 0; k < N; k++) sum[k] = 0;
     };
-    for (int p = 0; p < count; p += DEPTH) {
+    for (int p = 0; p < count; p += DEPTH) { /* the lists have room for whole chunks */
         uint32_t next[DEPTH];
+        int32_t row[DEPTH];
         T values[DEPTH][N];
+        load_list(next, keys + p);
+        load_list(row, row_of + p);
 #pragma unroll
         for (int d = 0; d < DEPTH; d++) {
-            int at = p + d < count ? p + d : count - 1;
-            int32_t row = p + d < count ? row_of[at] : -1;
-            next[d] = keys[at];
-#pragma unroll
-            for (int k = 0; k < N; k++) values[d][k] = T(0.0f);
-            if (row >= 0)
-                load_columns(values[d], (const T *)call.dy + row * call.dy_stride, columns,
-                             call.cols);
+            if (p + d >= count) row[d] = -1;
+            load_columns(values[d], (const T *)call.dy + max(row[d], 0) * call.dy_stride, columns,
+                         call.cols);
         }
 #pragma unroll
         for (int d = 0; d < DEPTH; d++) {
-            if (next[d] != key) {
+            if (p + d < count && next[d] != key) {
                 finish(false);
                 key = next[d];
             }
+            if (row[d] < 0) continue;
 #pragma unroll
             for (int k = 0; k < N; k++) sum[k] += widen<A>(values[d][k]);
         }

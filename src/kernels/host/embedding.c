@@ -84,8 +84,8 @@ tutti_status tutti__host_embedding_backward(tutti_context *ctx, const tutti__emb
         tutti__parallel(ctx, args->vocab, (wide ? 0.8 : 0.4) * (double)args->cols, zero_rows,
                         (void *)args);
     embedding_task task = {args, (args->cols + SLAB - 1) / SLAB, 1};
-    while (task.slabs * task.bands < 4 * (int64_t)ctx->threads && task.bands < MOST_BANDS)
-        task.bands *= 2;
+    const int64_t pieces = ctx->threads > 1 ? 4 * (int64_t)ctx->threads : 1;
+    while (task.slabs * task.bands < pieces && task.bands < MOST_BANDS) task.bands *= 2;
     const double width = (double)(args->cols < SLAB ? args->cols : SLAB);
     const double cost = 1 + (10 + (wide ? 0.6 : 0.3) * width) / task.bands;
     tutti__parallel(ctx, task.slabs * task.bands, (double)args->rows * cost,
