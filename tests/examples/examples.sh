@@ -47,6 +47,15 @@ if [[ $backend == host ]]; then
         done
     }
 
+    test_checkpoint() {
+        local np=1 size
+        prints checkpoint 1 '^resumed at step 25, loss 0.0*[1-9][0-9]* at the end, weights equal to the bit$'
+        size=$(stat -c %s run.h5)
+        for np in 2 3; do
+            prints checkpoint "$np" '^resumed at step 25, .*, weights equal to the bit$'
+            expect_equal "size of the file of $np ranks" "$(stat -c %s run.h5)" "$size"
+        done
+    }
     test_more_ranks_than_cores() { prints data_parallel 7 '^step 150 +loss 0\.036'; }
     test_the_smallest_step_is_small() {
         local lines

@@ -32,6 +32,10 @@ test_embed() { builds_and_runs embed; }
 test_data_parallel() { builds_and_runs data_parallel; }
 test_own_buffers() { builds_and_runs own_buffers; }
 test_own_layer() { builds_and_runs own_layer; }
+test_checkpoint() {
+    [[ -x $build/bin/checkpoint ]] || skip "this build has no HDF5"
+    builds_and_runs checkpoint
+}
 test_cuda_stream() {
     [[ -x $build/bin/cuda_stream ]] || skip "this build has no CUDA"
     type -P nvcc >/dev/null || skip "nvcc is not on PATH"

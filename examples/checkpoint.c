@@ -1,0 +1,131 @@
+/* Teaches: a run saved in a checkpoint and gone on with: weights, the optimizer's state and values of your own, listed once
+ * for saving and loading.  A second run, made afresh as a new process would make it, resumes from the file in the middle of
+ * the first one and must end with the first one's bits.  Any number of ranks reads the file.
+ *
+ * Build: mpicc checkpoint.c -o checkpoint $(pkg-config --cflags --libs tutti)
+ * Run:   mpirun -np 2 ./checkpoint run.h5, then look at it: h5dump -H run.h5 */
+#include <mpi.h>
+#include <stdio.h>
+#include <string.h>
+#include <tutti/tutti.h>
+
+enum { ROWS = 32, IN = 8, OUT = 4, MIDDLE = 25, END = 60 };
+
+static tutti_context *ctx;
+static tutti_comm *comm;
+
+static void check(tutti_status status)
+{
+    if (status == TUTTI_OK) return;
+    fprintf(stderr, "%s\n", tutti_last_error());
+    MPI_Abort(MPI_COMM_WORLD, 2);
+}
+
+/* A run: one layer that learns to sum its inputs in four ways, its optimizer, and how far it has come. */
+typedef struct run {
+    tutti_layer *layer;
+    tutti_params *params;
+    tutti_grad_sync *sync;
+    tutti_adamw *adamw;
+    tutti_step *block;
+    tutti_checkpoint *checkpoint;
+    int64_t step;
+    double loss;
+} run;
+
+static void run_create(run *r)
+{
+    memset(r, 0, sizeof *r);
+    check(tutti_layer_create_by_name(ctx, "linear", "in=8,out=4,dtype=f32", &r->layer));
+    check(tutti_params_create(ctx, NULL, &r->params));
+    check(tutti_params_add(r->params, r->layer, "sums"));
+    check(tutti_params_build(r->params, ctx));
+    check(tutti_params_init(r->params, ctx, 1));
+    check(tutti_grad_sync_create(comm, ctx, r->params, NULL, &r->sync));
+    check(tutti_adamw_create(ctx, r->params, NULL, &r->adamw));
+    check(tutti_step_create(ctx, &r->block));
+
+    /* What a checkpoint of this run holds.  The list points to the run: saving reads from it, loading writes to it. */
+    const char *name;
+    tutti_tensor state;
+    check(tutti_checkpoint_create(comm, ctx, &r->checkpoint));
+    check(tutti_checkpoint_add_params(r->checkpoint, r->params));
+    for (int i = 0; tutti_adamw_state(r->adamw, i, &name, &state) == TUTTI_OK; i++)
+        check(tutti_checkpoint_add_state(r->checkpoint, r->params, name, &state));
+    check(tutti_checkpoint_add_int(r->checkpoint, "state/step", &r->step));
+    check(tutti_checkpoint_add_real(r->checkpoint, "state/loss", &r->loss));
+}
+
+static void run_destroy(run *r)
+{
+    tutti_checkpoint_destroy(&r->checkpoint);
+    tutti_step_destroy(&r->block);
+    tutti_adamw_destroy(&r->adamw);
+    tutti_grad_sync_destroy(&r->sync);
+    tutti_params_destroy(&r->params);
+    tutti_layer_destroy(&r->layer);
+}
+
+/* One step on this rank's rows; the batch depends on the number of the step alone, as it must in a run that resumes. */
+static void train_step(run *r)
+{
+    static float x[ROWS][IN], y[ROWS][OUT];
+    const int rank = tutti_comm_rank(comm), size = tutti_comm_world_size(comm);
+    const int first = ROWS * rank / size, rows = ROWS * (rank + 1) / size - first;
+    const tutti_tensor tx = tutti_tensor_2d(x, TUTTI_F32, rows, IN);
+    const tutti_tensor ty = tutti_tensor_2d(y, TUTTI_F32, rows, OUT);
+    for (int row = 0; row < rows; row++)
+        for (int i = 0; i < IN; i++)
+            x[row][i] = (float)((r->step * 31 + (first + row) * 17 + i * 7) % 13) / 6.0f - 1.0f;
+
+    r->step++;
+    check(tutti_step_set(r->block, ctx, &(tutti_step_values){r->step, 0.02, 1.0, 1.0, 0}));
+    check(tutti_linear_forward(r->layer, ctx, &tx, &ty, NULL));
+    r->loss = 0.0;
+    for (int row = 0; row < rows; row++)
+        for (int out = 0; out < OUT; out++) { /* y becomes the gradient of the mean square */
+            float difference = y[row][out];
+            for (int i = out; i < IN; i++) difference -= x[row][i];
+            r->loss += difference * difference / ROWS;
+            y[row][out] = 2.0f * difference / ROWS;
+        }
+    check(tutti_comm_all_reduce(comm, ctx, &r->loss, &r->loss, 1, TUTTI_F64, TUTTI_SUM));
+    check(tutti_linear_backward(r->layer, ctx, &tx, NULL, NULL, &ty, NULL, 0));
+    check(tutti_grad_sync_ready(r->sync, ctx, r->layer));
+    check(tutti_grad_sync_finish(r->sync, ctx));
+    check(tutti_adamw_update(r->adamw, ctx, r->block));
+}
+
+int main(int argc, char **argv)
+{
+    run one, other;
+    tutti_tensor a, b;
+    MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &(int){0});
+    const char *file = argc > 1 ? argv[1] : "run.h5";
+    check(tutti_context_create(&(tutti_context_desc){.backend = TUTTI_BACKEND_HOST}, &ctx));
+    check(tutti_comm_create(ctx, NULL, &comm));
+
+    run_create(&one);
+    while (one.step < END) {
+        train_step(&one);
+        if (one.step == MIDDLE) check(tutti_checkpoint_save(one.checkpoint, file, 0));
+    }
+    run_create(&other);
+    check(tutti_checkpoint_load(other.checkpoint, file, 0));
+    const int64_t resumed = other.step;
+    while (other.step < END) train_step(&other);
+
+    check(tutti_params_flat(one.params, TUTTI_PARAMS_MASTER, &a));
+    check(tutti_params_flat(other.params, TUTTI_PARAMS_MASTER, &b));
+    const size_t bytes = (size_t)tutti_tensor_count(&a) * sizeof(float);
+    const int equal = resumed == MIDDLE && memcmp(a.data, b.data, bytes) == 0;
+    if (tutti_comm_rank(comm) == 0)
+        printf("resumed at step %lld, loss %.6f at the end, weights %s\n", (long long)resumed,
+               other.loss, equal ? "equal to the bit" : "that differ");
+    run_destroy(&one);
+    run_destroy(&other);
+    tutti_comm_destroy(&comm);
+    tutti_context_destroy(&ctx);
+    MPI_Finalize();
+    return equal ? 0 : 1;
+}
