@@ -81,8 +81,12 @@ static int ask(int fd, report *report)
     if (child > 0) listen_to(report, pipes[0]);
     close(pipes[0]);
     if (child > 0) {
+        int status = 0;
         kill(child, SIGKILL); /* it has said all, or will never */
-        while (waitpid(child, NULL, 0) < 0 && errno == EINTR) {}
+        while (waitpid(child, &status, 0) < 0 && errno == EINTR) {}
+        if (WIFSIGNALED(status) && WTERMSIG(status) != SIGKILL)
+            tutti__log(TUTTI_LOG_DEBUG, "the process in which HDF5 read a file ended by signal %d",
+                       WTERMSIG(status));
     }
     errno = error;
     return child > 0 ? 0 : -1;
