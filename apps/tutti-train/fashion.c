@@ -176,6 +176,7 @@ const task_class fashion_task = {
     .name = "fashion",
     .samples = "images",
     .rate = "samples/s",
+    .has_accuracy = true,
     .defaults = set_defaults,
     .open = open_data,
     .create = create,

@@ -5,8 +5,10 @@
  *        exit    it exits with code 3, without a word
  *        fail    it has a failure of its own
  *        scale   its loss weight is doubled (PLACE step, from the first step on)
- *        nan     a pixel of its batch is NaN (PLACE step)
- * PLACE  setup, step (the third one of the run), end */
+ *        hang    it does nothing any more
+ *        signal  it sends itself SIGUSR1
+ *        nan     a pixel of its batch is NaN (PLACE step: the third one of each epoch)
+ * PLACE  setup, step (the third one of the run), save (before each), end */
 #ifndef TUTTI_TRAIN_FAULTS_H
 #define TUTTI_TRAIN_FAULTS_H
 
@@ -38,6 +40,8 @@ static inline int fault_here(const char *place, int rank)
 {
     if (fault_asked("stop", place, rank)) raise(SIGSTOP);
     if (fault_asked("exit", place, rank)) _exit(3);
+    while (fault_asked("hang", place, rank)) pause();
+    if (fault_asked("signal", place, rank)) raise(SIGUSR1);
     if (fault_asked("fail", place, rank))
         return app_fail(APP_FAILED, "a fault was asked for at '%s'", place);
     return APP_OK;

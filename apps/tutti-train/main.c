@@ -1,10 +1,11 @@
-/* tutti-train: trains a classifier with Tutti's layers, on one or several ranks. */
+/* tutti-train: trains a model with Tutti's layers, on one or several ranks. */
 #include <stdio.h>
 
 #include "common/exit_code.h"
 #include "common/group.h"
 #include "common/report.h"
 #include "options.h"
+#include "signals.h"
 #include "train.h"
 
 static void print_version(void)
@@ -22,7 +23,7 @@ static int run(const train_options *options, app_group *group)
     if (code == APP_OK && options->dry_run)
         app_say("dry run: nothing was trained");
     else if (code == APP_OK)
-        code = train_run(&trainer);
+        code = options->evaluate ? train_evaluate(&trainer) : train_run(&trainer);
     code = app_group_agree(group, code);
     trainer_destroy(&trainer);
     return code;
@@ -33,7 +34,7 @@ int main(int argc, char **argv)
     train_options options;
     app_group group;
     const bool speaks = app_launcher_rank() == 0;
-    train_watch_signals(); /* a launcher may send one as early as this */
+    signals_watch(); /* a launcher may send one as early as this */
     int code = train_options_parse(&options, argc, argv, !speaks);
     /* argp has said on rank 0 what is wrong there */
     if (code != APP_OK && speaks) app_fail(code, "%s", "");

@@ -14,6 +14,7 @@
 
 static const char *const norm_names[] = {"layernorm", "rmsnorm", NULL};
 static const char *const progress_names[] = {"plain", "bar", "none", NULL};
+static const char *const nonfinite_names[] = {"stop", "skip", NULL};
 static const char *const backend_names[] = {"auto", "host", "cuda", NULL};
 static const char *const transport_names[] = {"auto", "self", "mpi", "nccl", NULL};
 static const char *const activation_names[] = {"none",     "relu",         "leaky_relu", "gelu",
@@ -41,6 +42,8 @@ enum {
     KEY_DEPTH,
     KEY_NORM,
     KEY_ACTIVATION,
+    KEY_EMBEDDING,
+    KEY_CONTEXT,
     KEY_EPOCHS,
     KEY_BATCH,
     KEY_ACCUMULATE,
@@ -50,6 +53,12 @@ enum {
     KEY_CLIP,
     KEY_LOSS_SCALE,
     KEY_SEED,
+    KEY_NONFINITE,
+    KEY_CHECKPOINT,
+    KEY_SAVE_EVERY,
+    KEY_KEEP,
+    KEY_RESUME,
+    KEY_EVALUATE,
     KEY_BACKEND,
     KEY_DTYPE,
     KEY_TRANSPORT,
@@ -57,6 +66,9 @@ enum {
     KEY_TIMEOUT,
     KEY_LOG_EVERY,
     KEY_LOSSES,
+    KEY_LOG_JSON,
+    KEY_PLOT,
+    KEY_SAMPLE,
     KEY_PROGRESS,
     KEY_DRY_RUN,
     KEY_USAGE
@@ -65,80 +77,104 @@ enum {
 static const struct argp_option argp_options[] = {
     {NULL, 0, NULL, 0, "What to train on:", 1},
     {"task", KEY_TASK, "NAME", 0,
-     "fashion: classify the 28 x 28 images of Fashion-MNIST into ten kinds of clothing (default)",
+     "fashion (default): classify the 28 x 28 images of Fashion-MNIST into ten kinds of clothing; "
+     "bytes: predict the next byte of the FILEs (default: the licence texts that every Debian has)",
      1},
     {"data", KEY_DATA, "DIR", 0,
      "folder of the four IDX files, gzip or not (default " TRAIN_DATA_DIR ")", 1},
     {"hold-out", KEY_HOLD_OUT, "N", 0,
-     "keep the last N training images out and report the accuracy on them instead of the test "
-     "images: for choosing options without looking at the test",
+     "keep the last N training samples out and evaluate those: for choosing options without "
+     "looking at the test",
      1},
 
-    {NULL, 0, NULL, 0,
-     "The model: DEPTH blocks of norm, linear layer and activation, then ten outputs:", 2},
-    {"width", KEY_WIDTH, "N", 0, "outputs of each block (default 256)", 2},
+    {NULL, 0, NULL, 0, "The model, of DEPTH blocks:", 2},
+    {"width", KEY_WIDTH, "N", 0, "outputs of each block (default 256; bytes: 128)", 2},
     {"depth", KEY_DEPTH, "N", 0, "number of blocks (default 2)", 2},
-    {"norm", KEY_NORM, "KIND", 0, "layernorm (default) or rmsnorm", 2},
+    {"norm", KEY_NORM, "KIND", 0, "layernorm (default) or rmsnorm; bytes: rmsnorm only", 2},
     {"activation", KEY_ACTIVATION, "NAME", 0,
      "none, relu (default), leaky_relu, gelu, gelu_erf, squared_relu or silu", 2},
+    {"context", KEY_CONTEXT, "N", 0,
+     "bytes: how many bytes before it a byte is predicted from (default 16)", 2},
+    {"embedding", KEY_EMBEDDING, "N", 0, "bytes: how many numbers stand for a byte (default 16)",
+     2},
 
     {NULL, 0, NULL, 0, "How to train:", 3},
-    {"epochs", KEY_EPOCHS, "N", 0, "passes over the training images (default 6)", 3},
+    {"epochs", KEY_EPOCHS, "N", 0, "passes over the training samples (default 6; bytes: 4)", 3},
     {"batch", KEY_BATCH, "N", 0,
-     "images a step, over all ranks together: results do not depend on the number of ranks "
-     "(default 256)",
+     "samples a step, over all ranks together: results do not depend on the number of ranks "
+     "(default 256; bytes: 512)",
      3},
     {"accumulate", KEY_ACCUMULATE, "N", 0,
      "micro-steps: the gradients of a batch are computed in N parts, one after the other, and "
      "exchanged once; N times less memory, and the same results to rounding (default 1)",
      3},
-    {"lr", KEY_LR, "X", 0, "highest learning rate (default 0.003)", 3},
+    {"lr", KEY_LR, "X", 0, "highest learning rate (default 0.003; bytes: 0.004)", 3},
     {"warmup", KEY_WARMUP, "STEPS", 0,
      "steps over which the learning rate rises, before it falls along a cosine (default: a tenth "
      "of "
      "the run)",
      3},
     {"weight-decay", KEY_WEIGHT_DECAY, "X", 0,
-     "AdamW's, on weights but not on biases and norms (default 0.01)", 3},
+     "AdamW's, on weights but not on biases and norms (default 0.01; bytes: 1)", 3},
     {"clip", KEY_CLIP, "X", 0, "largest norm of the gradients, 0 for none (default 0)", 3},
     {"loss-scale", KEY_LOSS_SCALE, "X", 0,
      "first loss scale of f16, a power of two (default 65536); halved when gradients overflow", 3},
-    {"seed", KEY_SEED, "N", 0, "of the initial weights and the order of the images (default 1)", 3},
+    {"seed", KEY_SEED, "N", 0, "of the initial weights and the order of the samples (default 1)",
+     3},
 
-    {NULL, 0, NULL, 0, "Where to train:", 4},
+    {"on-nonfinite", KEY_NONFINITE, "WHAT", 0,
+     "when a loss or gradient is NaN or infinite: stop (default), or skip the update and go on", 3},
+
+    {NULL, 0, NULL, 0, "Checkpoints:", 4},
+    {"checkpoint", KEY_CHECKPOINT, "FILE", 0,
+     "save the run in FILE: at the end, and when a signal stops it", 4},
+    {"save-every", KEY_SAVE_EVERY, "STEPS", 0, "save as often as that too", 4},
+    {"keep", KEY_KEEP, "K", 0, "keep the K files before FILE as FILE.1 to FILE.K (default 0)", 4},
+    {"resume", KEY_RESUME, "auto", OPTION_ARG_OPTIONAL,
+     "go on from FILE, which must be there; --resume=auto: start afresh if it is not", 4},
+    {"evaluate", KEY_EVALUATE, NULL, 0, "with --resume: only evaluate what is in FILE", 4},
+
+    {NULL, 0, NULL, 0, "Where to train:", 5},
     {"backend", KEY_BACKEND, "NAME", 0, "auto (default: cuda where there is a GPU), cuda or host",
-     4},
-    {"dtype", KEY_DTYPE, "TYPE", 0, "f32 (default), f64, bf16 or f16", 4},
+     5},
+    {"dtype", KEY_DTYPE, "TYPE", 0, "f32 (default), f64, bf16 or f16", 5},
     {"transport", KEY_TRANSPORT, "NAME", 0,
      "how ranks exchange gradients: auto (default), self (one rank), mpi, or nccl (one GPU a rank)",
-     4},
+     5},
     {"threads", KEY_THREADS, "N", 0,
      "host threads a rank (default: OMP_NUM_THREADS, otherwise its share of the cores); changes no "
      "result",
-     4},
+     5},
     {"timeout", KEY_TIMEOUT, "SECONDS", 0,
-     "longest wait for another rank before the run fails (default 60)", 4},
+     "longest wait for another rank before the run fails (default 60)", 5},
 
-    {NULL, 0, NULL, 0, "What to see:", 5},
+    {NULL, 0, NULL, 0, "What to see:", 6},
     {"log-every", KEY_LOG_EVERY, "STEPS", 0,
-     "steps between lines (default: ten lines an epoch or a few more)", 5},
+     "steps between lines (default: ten lines an epoch or a few more)", 6},
     {"losses", KEY_LOSSES, "FILE", 0,
-     "also write 'epoch step loss' of each line to FILE, with all digits", 5},
+     "also write 'epoch step loss' of each line to FILE, with all digits", 6},
+    {"log-json", KEY_LOG_JSON, "FILE", 0,
+     "also write each line to FILE as a JSON object; a resumed run appends", 6},
+    {"plot", KEY_PLOT, "FILE.svg", 0, "draw loss and accuracy at the end, by gnuplot", 6},
+    {"sample", KEY_SAMPLE, "N", 0, "N characters that the model continues with, at the end (bytes)",
+     6},
     {"progress", KEY_PROGRESS, "KIND", 0,
-     "plain (default): lines; bar: a bar under them, for a terminal; none: epochs only", 5},
-    {"dry-run", KEY_DRY_RUN, NULL, 0, "set everything up, print the configuration and stop", 5},
-    {"version", 'V', NULL, 0, "what this was built with and what it finds now", 5},
-    {"help", 'h', NULL, 0, "this text", 5},
-    {"usage", KEY_USAGE, NULL, 0, "the options in short", 5},
+     "plain (default): lines; bar: a bar under them, for a terminal; none: epochs only", 6},
+    {"dry-run", KEY_DRY_RUN, NULL, 0, "set everything up, print the configuration and stop", 6},
+    {"version", 'V', NULL, 0, "what this was built with and what it finds now", 6},
+    {"help", 'h', NULL, 0, "this text", 6},
+    {"usage", KEY_USAGE, NULL, 0, "the options in short", 6},
     {0},
 };
 
 static const char doc[] =
-    "Trains a classifier with Tutti's layers, on one process or on several that share the work.\v"
+    "Trains a model with Tutti's layers, on one process or on several that share the work.\v"
     "Examples:\n"
     "  tutti-train                              one process, default options\n"
     "  launch/tutti-run -np 2 tutti-train       two ranks on this machine\n"
     "  tutti-train --dtype bf16 --width 512 --epochs 3\n"
+    "  tutti-train --task bytes --sample 300 *.txt\n"
+    "  tutti-train --checkpoint run.h5 --save-every 100 --keep 2 --resume=auto\n"
     "  tutti-train --hold-out 10000 --lr 0.004  try a learning rate without the test images\n"
     "\n"
     "Exit codes: 0 good, 2 the run failed, 64 wrong command line, 75 stopped by SIGTERM, SIGINT or "
@@ -174,6 +210,8 @@ static const spec specs[] = {
     {KEY_DEPTH, INT, AT(depth), 1, 1000, NULL},
     {KEY_NORM, WORD, AT(norm), 0, 0, norm_names},
     {KEY_ACTIVATION, WORD, AT(activation), 0, 0, activation_names},
+    {KEY_EMBEDDING, INT, AT(embedding), 1, 1 << 20, NULL},
+    {KEY_CONTEXT, INT, AT(context), 1, 1 << 20, NULL},
     {KEY_EPOCHS, INT, AT(epochs), 1, many, NULL},
     {KEY_BATCH, INT, AT(batch), 1, many, NULL},
     {KEY_ACCUMULATE, INT, AT(accumulate), 1, many, NULL},
@@ -181,6 +219,14 @@ static const spec specs[] = {
     {KEY_WARMUP, INT, AT(warmup), 0, many, NULL},
     {KEY_WEIGHT_DECAY, REAL, AT(weight_decay), 0, 1000, NULL},
     {KEY_CLIP, REAL, AT(clip), 0, 1e30, NULL},
+    {KEY_NONFINITE, WORD, AT(nonfinite), 0, 0, nonfinite_names},
+    {KEY_CHECKPOINT, TEXT, AT(checkpoint), 0, 0, NULL},
+    {KEY_SAVE_EVERY, INT, AT(save_every), 1, many, NULL},
+    {KEY_KEEP, INT, AT(keep), 0, 1000, NULL},
+    {KEY_EVALUATE, FLAG, AT(evaluate), 0, 0, NULL},
+    {KEY_LOG_JSON, TEXT, AT(log_json), 0, 0, NULL},
+    {KEY_PLOT, TEXT, AT(plot), 0, 0, NULL},
+    {KEY_SAMPLE, INT, AT(sample), 1, many, NULL},
     {KEY_BACKEND, WORD, AT(backend), 0, 0, backend_names},
     {KEY_TRANSPORT, WORD, AT(transport), 0, 0, transport_names},
     {KEY_THREADS, INT, AT(threads), 1, 4096, NULL},
@@ -233,6 +279,16 @@ static error_t check_all(struct argp_state *state, const train_options *o)
     if (o->batch % o->accumulate)
         return parse_refuse(state, "--accumulate is %lld, want a divisor of --batch, %lld",
                             (long long)o->accumulate, (long long)o->batch);
+    const char *lonely = o->resume       ? "resume"
+                         : o->save_every ? "save-every"
+                         : o->keep       ? "keep"
+                                         : NULL;
+    if (lonely && !o->checkpoint)
+        return parse_refuse(state, "--%s wants --checkpoint FILE", lonely);
+    if (o->evaluate && !o->resume)
+        return parse_refuse(state, "--evaluate wants --resume and --checkpoint FILE");
+    if (o->sample && !o->task->sample)
+        return parse_refuse(state, "--sample: --task %s has nothing to write", o->task->name);
     return 0;
 }
 
@@ -252,6 +308,11 @@ static error_t parse_option(int key, char *text, struct argp_state *state)
     case KEY_DTYPE:
         if (parse_word(state, "dtype", text, dtype_names, &choice)) return EINVAL;
         tutti_dtype_parse(text, &o->dtype);
+        return 0;
+    case KEY_RESUME:
+        if (text && strcmp(text, "auto") != 0)
+            return parse_refuse(state, "--resume is '%s', want auto or no value", text);
+        o->resume = text ? TRAIN_RESUME_AUTO : TRAIN_RESUME_WANTED;
         return 0;
     case ARGP_KEY_ARGS:
         o->files = (const char *const *)(state->argv + state->next);

@@ -19,8 +19,15 @@ typedef enum train_progress {
     TRAIN_PROGRESS_NONE
 } train_progress;
 
+typedef enum train_nonfinite { TRAIN_NONFINITE_STOP, TRAIN_NONFINITE_SKIP } train_nonfinite;
+typedef enum train_resume {
+    TRAIN_RESUME_NO,
+    TRAIN_RESUME_WANTED, /* the file must be there */
+    TRAIN_RESUME_AUTO    /* a fresh start if it is not */
+} train_resume;
+
 typedef struct train_options {
-    bool help, usage, version, dry_run;
+    bool help, usage, version, dry_run, evaluate;
     const struct task_class *task;
     const char *data;         /* folder of the four files */
     const char *const *files; /* FILE … */
@@ -37,6 +44,12 @@ typedef struct train_options {
     int64_t warmup; /* steps; -1: a tenth of the run */
     double loss_scale;
     uint64_t seed;
+    train_nonfinite nonfinite;
+
+    const char *checkpoint; /* file, or NULL */
+    int64_t save_every;     /* steps; 0: at the end only */
+    int64_t keep;           /* older files */
+    train_resume resume;
 
     tutti_backend backend;
     tutti_dtype dtype;
@@ -44,7 +57,9 @@ typedef struct train_options {
     int64_t threads;
     double timeout;
     int64_t log_every;  /* steps; 0: ten times an epoch */
-    const char *losses; /* file for the losses, or NULL */
+    const char *losses; /* files to write, or NULL */
+    const char *log_json;
+    const char *plot;
     train_progress progress;
 } train_options;
 

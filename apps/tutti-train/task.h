@@ -22,6 +22,7 @@ typedef struct task_class {
     const char *samples; /* what a row of a batch is, in the plural: "images" */
     const char *rate;    /* of the step lines: "samples/s", "tokens/s" */
     bool takes_files;    /* FILE … on the command line; refused where it is false */
+    bool has_accuracy;   /* evaluate counts what was right */
 
     /* Sets the options whose defaults are the task's own, before the command line is read. */
     void (*defaults)(train_options *options);
@@ -78,7 +79,7 @@ struct task {
     double *loss_sum; /* [1] on the device */
 };
 
-extern const task_class fashion_task;
+extern const task_class fashion_task, bytes_task;
 
 /* The classes, NULL last; the first is the default. */
 extern const task_class *const task_classes[];

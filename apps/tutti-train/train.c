@@ -1,150 +1,107 @@
-/* The training loop: steps, the lines about them, and the accuracy after each epoch. */
+/* The training loop: steps, and what follows some of them: a line, an evaluation, a checkpoint. */
 #include "train.h"
 
-#include <errno.h>
 #include <math.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 
+#include "checkpoint.h"
 #include "common/exit_code.h"
 #include "common/report.h"
 #include "faults.h"
-#include "progress.h"
+#include "nonfinite.h"
+#include "plot.h"
+#include "signals.h"
 
-static volatile sig_atomic_t signal_seen;
-
-static void on_signal(int number)
-{
-    signal_seen = number;
-}
-
-void train_watch_signals(void)
-{
-    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
-    sigaction(SIGTERM, &action, NULL);
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGUSR1, &action, NULL);
-}
-
-/* Where the run is. */
-typedef struct place {
-    int64_t epoch, step; /* from 1; the step within its epoch */
+/* What the loop knows beside the trainer. */
+typedef struct loop {
     double lr;
-    progress progress;
-    double lap_begin; /* since the last line about a step */
-    int64_t lap_steps;
-} place;
+    int64_t shuffled;   /* the epoch that the order is of; 0: none */
+    double epoch_begin; /* when it began, or was resumed */
+    task_score score;   /* of the last evaluation */
+    char stop[160];     /* why to stop after this step; empty: go on */
+} loop;
 
-static int64_t run_step(const trainer *t, const place *at)
-{
-    return (at->epoch - 1) * t->steps + at->step;
-}
-
-/* The micro-steps of a step: this rank's gradients, which go out to the others with the last of them. */
-static int compute(trainer *t, const place *at)
+/* Brings the first micro-batch, looks at the step before while the device finishes it, and sets this
+ * step's values. */
+static int begin_step(trainer *t, const loop *loop)
 {
     const train_options *o = t->options;
-    const task_class *class = t->task->class;
     const int rank = t->group->rank;
-    int code = run_step(t, at) == FAULT_STEP ? FAULT_HERE("step", rank) : APP_OK;
+    const int64_t first = (t->state.epoch_step - 1) * o->batch + t->row;
+    int code = t->state.step == FAULT_STEP ? FAULT_HERE("step", rank) : APP_OK;
+    if (code == APP_OK) code = o->task->bring(t->task, first, t->rows);
+    const int look = nonfinite_look(t); /* the other ranks do too */
+    if (code == APP_OK) code = look;
+    if (code != APP_OK) return code;
 
     tutti_step_values values = TUTTI_STEP_VALUES_INIT;
-    values.step = run_step(t, at);
-    values.learning_rate = at->lr;
+    values.step = t->state.step;
+    values.learning_rate = loop->lr;
     values.loss_weight = 1.0 / (double)(o->batch * t->task->tokens_per_sample);
-    values.loss_scale = t->scale.value;
+    values.loss_scale = t->state.scale.value;
     values.seed = o->seed;
     if (FAULT_ASKED("scale", "step", rank)) values.loss_weight *= 2.0;
-    if (code == APP_OK) code = app_check(tutti_step_set(t->step, t->ctx, &values));
+    return app_check(tutti_step_set(t->step, t->ctx, &values));
+}
 
-    for (int64_t m = 0; m < o->accumulate; m++) {
-        const int64_t first = (at->step - 1) * o->batch + m * t->micro_batch + t->row;
-        if (code == APP_OK) code = class->bring(t->task, first, t->rows);
+/* This rank's gradients, which go out to the others with the last micro-step. */
+static int compute(trainer *t, const loop *loop)
+{
+    const int64_t parts = t->options->accumulate;
+    const task_class *class = t->task->class;
+    int code = begin_step(t, loop);
+    for (int64_t m = 0; m < parts; m++) {
+        const int64_t first =
+            (t->state.epoch_step - 1) * t->options->batch + m * t->micro_batch + t->row;
+        if (code == APP_OK && m > 0) code = class->bring(t->task, first, t->rows);
         if (code == APP_OK) code = class->forward(t->task, t->rows, t->step);
         if (code == APP_OK)
             code = app_check(tutti_copy(t->ctx, t->losses + m, t->task->loss_sum, sizeof(double)));
         code = class->backward(t->task, t->rows, code, m > 0 ? TUTTI_GRAD_ACCUMULATE : 0,
-                               m == o->accumulate - 1 ? t->sync : NULL);
+                               m == parts - 1 ? t->sync : NULL);
     }
     return code;
 }
 
-/* f16: every rank sees the same sums, so all skip and halve together. */
-static int adapt_scale(trainer *t, place *at)
+/* One step on all ranks.  A signal to any of them fills in loop->stop on all. */
+static int train_step(trainer *t, loop *loop)
 {
-    if (t->options->dtype != TUTTI_F16) return APP_OK;
-    tutti_adamw_stats stats;
-    APP_CHECK(tutti_adamw_get_stats(t->adamw, t->ctx, &stats));
-    const double before = t->scale.value;
-    const bool usable = loss_scale_adapt(&t->scale, stats.skipped);
-    if (stats.skipped)
-        progress_line(&at->progress,
-                      "skipped step %lld/%lld: the gradients overflow; loss scale %g -> %g",
-                      (long long)at->step, (long long)t->steps, before, t->scale.value);
-    if (!usable)
-        return app_fail(APP_FAILED,
-                        "the gradients of step %lld of epoch %lld are not finite at any loss "
-                        "scale; try a lower --lr",
-                        (long long)at->step, (long long)at->epoch);
-    return APP_OK;
-}
-
-static int train_step(trainer *t, place *at)
-{
-    app_group *group = t->group;
-    at->lr = schedule_lr(run_step(t, at), t->warmup, t->total, t->options->lr);
-    int code = compute(t, at);
+    run_state *state = &t->state;
+    state->step++;
+    state->epoch_step++;
+    t->changed = true;
+    double begin = app_now();
+    loop->lr = schedule_lr(state->step, t->warmup, t->total, t->options->lr);
+    int code = compute(t, loop);
     const int finish = app_check(tutti_grad_sync_finish(t->sync, t->ctx));
     if (finish != APP_OK) code = finish;
     if (code == APP_OK) code = app_check(tutti_adamw_update(t->adamw, t->ctx, t->step));
-    if (code == APP_OK) code = adapt_scale(t, at);
-    if (code == APP_OK && signal_seen)
-        code = app_fail(APP_PREEMPTED, "stopped by SIG%s after step %lld/%lld of epoch %lld/%lld",
-                        sigabbrev_np(signal_seen), (long long)at->step, (long long)t->steps,
-                        (long long)at->epoch, (long long)t->options->epochs);
-    return app_group_agree(group, code);
-}
-
-/* The mean loss of the step's global batch, as it was before the update. */
-static int read_loss(trainer *t, double *loss)
-{
-    const int64_t parts = t->options->accumulate;
-    APP_CHECK(
-        tutti_comm_all_reduce(t->comm, t->ctx, t->losses, t->losses, parts, TUTTI_F64, TUTTI_SUM));
-    APP_CHECK(tutti_copy(t->ctx, t->losses_host, t->losses, (size_t)parts * sizeof *t->losses));
-    APP_CHECK(tutti_context_check(t->ctx));
-    *loss = 0.0;
-    for (int64_t i = 0; i < parts; i++) *loss += t->losses_host[i];
-    *loss /= (double)(t->options->batch * t->task->tokens_per_sample);
+    if (code == APP_OK && signals_seen())
+        code =
+            app_fail(APP_PREEMPTED, "stopped by SIG%s after step %lld/%lld of epoch %lld/%lld",
+                     sigabbrev_np(signals_seen()), (long long)state->epoch_step,
+                     (long long)t->steps, (long long)state->epoch, (long long)t->options->epochs);
+    t->log.lap_busy += app_now() - begin;
+    begin = app_now();
+    code = app_group_agree(t->group, code);
+    t->log.lap_agreed += app_now() - begin;
+    t->log.lap_steps++;
+    if (code != APP_OK && code != APP_PREEMPTED) return code;
+    t->unseen = state->epoch_step;
+    if (code == APP_PREEMPTED) snprintf(loop->stop, sizeof loop->stop, "%s", app_failure());
     return APP_OK;
 }
 
-/* A line about the step just made.  Collective. */
-static int log_step(trainer *t, place *at)
+/* Looks at the last step now: what follows needs it, or it is the last for a while.  Collective. */
+static int settle(trainer *t)
 {
-    double loss;
-    tutti_adamw_stats stats;
-    APP_TRY(read_loss(t, &loss));
-    APP_CHECK(tutti_adamw_get_stats(t->adamw, t->ctx, &stats));
-    const double now = app_now(), seconds = now - at->lap_begin;
-    const double samples = (double)(at->lap_steps * t->options->batch * t->task->tokens_per_sample);
-    progress_step(&at->progress,
-                  "step %lld/%lld | loss %.6f | norm %.4f | lr %.3e | %.2f ms | %.0f %s",
-                  (long long)at->step, (long long)t->steps, loss, stats.grad_norm, at->lr,
-                  1e3 * seconds / (double)at->lap_steps, samples / seconds, t->task->class->rate);
-    if (t->losses_file) {
-        fprintf(t->losses_file, "%lld %lld %.17g\n", (long long)at->epoch, (long long)at->step,
-                loss);
-        if (fflush(t->losses_file) != 0)
-            return app_fail(APP_FAILED, "%s: cannot be written: %s", t->options->losses,
-                            strerror(errno));
-    }
-    at->lap_begin = now;
-    at->lap_steps = 0;
-    if (!isfinite(loss))
-        return app_fail(APP_FAILED, "the loss is %f at step %lld of epoch %lld; try a lower --lr",
-                        loss, (long long)at->step, (long long)at->epoch);
-    return APP_OK;
+    const double begin = app_now();
+    int code = nonfinite_look(t);
+    if (code == APP_OK) code = app_check(tutti_context_check(t->ctx));
+    t->log.lap_busy += app_now() - begin;
+    return app_group_agree(t->group, code);
 }
 
 /* This rank's share of the evaluation. */
@@ -168,47 +125,125 @@ static int evaluate(trainer *t, task_score *score)
                                                            score, 3, TUTTI_F64, TUTTI_SUM)));
 }
 
-static int train_epoch(trainer *t, place *at)
+static int end_epoch(trainer *t, loop *loop)
 {
-    APP_TRY(app_group_agree(t->group, t->task->class->shuffle(t->task, at->epoch)));
-    at->lap_begin = app_now();
-    at->lap_steps = 0;
-    for (at->step = 1; at->step <= t->steps; at->step++) {
-        APP_TRY(train_step(t, at));
-        at->lap_steps++;
-        const bool line = at->step == 1 || at->step == t->steps || at->step % t->log_every == 0;
-        if (line) APP_TRY(app_group_agree(t->group, log_step(t, at)));
-        progress_bar(&at->progress, run_step(t, at), t->total);
+    APP_TRY(evaluate(t, &loop->score));
+    t->state.evaluated = t->state.epoch;
+    t->changed = true;
+    const task_score *score = &loop->score;
+    history_evaluation(&t->history, score->loss / score->samples,
+                       t->task->class->has_accuracy ? score->correct / score->samples : NAN);
+    return app_group_agree(t->group, log_epoch(t, score, app_now() - loop->epoch_begin));
+}
+
+/* The order of the epoch that the next step is in. */
+static int begin_epoch(trainer *t, loop *loop)
+{
+    run_state *state = &t->state;
+    if (state->epoch == 0 || state->epoch_step == t->steps) {
+        state->epoch++;
+        state->epoch_step = 0;
     }
+    if (loop->shuffled == state->epoch) return APP_OK;
+    loop->shuffled = state->epoch;
+    loop->epoch_begin = app_now();
+    APP_TRY(app_group_agree(t->group, t->task->class->shuffle(t->task, state->epoch)));
+    return app_group_agree(t->group, log_lap(t));
+}
+
+static bool has_line(const trainer *t)
+{
+    const int64_t step = t->state.epoch_step;
+    return step == 1 || step == t->steps || step % t->log_every == 0;
+}
+
+/* The file has what happened so far, and the time it took is no step's. */
+static int save(trainer *t)
+{
+    const double begin = app_now();
+    APP_TRY(checkpoint_save(t));
+    t->log.lap_begin += app_now() - begin;
     return APP_OK;
 }
 
-static int train_epochs(trainer *t, place *at)
+/* A signal asked for it. */
+static int stop(trainer *t, const loop *loop)
 {
-    const train_options *o = t->options;
-    const double begin = app_now();
-    task_score score;
-    char report[128] = "";
-    for (at->epoch = 1; at->epoch <= o->epochs; at->epoch++) {
-        const double epoch_begin = app_now();
-        APP_TRY(train_epoch(t, at));
-        APP_TRY(evaluate(t, &score));
-        t->task->class->report(t->task, &score, report, sizeof report);
-        progress_line(&at->progress, "epoch %lld/%lld | %.2f s | %s", (long long)at->epoch,
-                      (long long)o->epochs, app_now() - epoch_begin, report);
+    const char *file = t->options->checkpoint;
+    APP_TRY(settle(t));
+    APP_TRY(save(t));
+    APP_TRY(app_group_agree(t->group, log_stopped(t, loop->stop)));
+    return app_fail(APP_PREEMPTED, "%s%s%s", loop->stop, file ? "; --resume goes on from " : "",
+                    file ? file : "");
+}
+
+static int make_steps(trainer *t, loop *loop)
+{
+    const run_state *state = &t->state;
+    const int64_t every = t->options->save_every;
+    for (;;) {
+        if (state->epoch_step == t->steps && state->evaluated < state->epoch)
+            APP_TRY(end_epoch(t, loop));
+        const bool last = state->step == t->total;
+        if (last || (every && state->step > 0 && state->step % every == 0)) {
+            APP_TRY(settle(t));
+            APP_TRY(save(t));
+        }
+        if (last) return APP_OK;
+        APP_TRY(begin_epoch(t, loop));
+        APP_TRY(train_step(t, loop));
+        if (has_line(t)) {
+            APP_TRY(settle(t));
+            APP_TRY(app_group_agree(t->group, log_step(t, loop->lr)));
+        }
+        progress_bar(&t->log.progress, state->step, t->total);
+        if (loop->stop[0]) return stop(t, loop);
     }
-    const double seconds = app_now() - begin;
+}
+
+static int draw(trainer *t)
+{
+    if (!t->options->plot || t->group->rank != 0) return APP_OK;
+    return plot_draw(t->options->plot, &t->history, t->task->test_name);
+}
+
+static int sample(trainer *t)
+{
+    if (!t->options->sample || t->group->rank != 0) return APP_OK;
+    return t->task->class->sample(t->task, t->options->sample);
+}
+
+static int finish(trainer *t, const loop *loop)
+{
+    log_summary(t);
+    APP_TRY(app_group_agree(t->group, draw(t)));
+    APP_TRY(app_group_agree(t->group, sample(t)));
     APP_TRY(app_group_agree(t->group, FAULT_HERE("end", t->group->rank)));
-    progress_line(&at->progress, "done | %lld steps on %d rank%s in %.2f s | %s",
-                  (long long)t->total, t->group->world_size, t->group->world_size == 1 ? "" : "s",
-                  seconds, report);
-    return APP_OK;
+    return app_group_agree(t->group, log_end(t, &loop->score));
 }
 
 int train_run(trainer *t)
 {
-    place at = {.progress = {.kind = t->options->progress, .root = t->group->rank == 0}};
-    const int code = train_epochs(t, &at);
-    progress_end(&at.progress);
+    loop loop = {.epoch_begin = app_now()};
+    APP_TRY(app_group_agree(t->group, log_start(t)));
+    if (t->state.step == t->total && t->state.evaluated == t->state.epoch)
+        APP_TRY(evaluate(t, &loop.score)); /* there is nothing left but to say it */
+    int code = make_steps(t, &loop);
+    if (code == APP_OK) code = finish(t, &loop);
+    progress_end(&t->log.progress);
+    if (code == APP_PREEMPTED && draw(t) != APP_OK) {
+        app_warn("%s", app_failure());
+        app_fail(code, "%s", loop.stop);
+    }
     return code;
+}
+
+int train_evaluate(trainer *t)
+{
+    task_score score;
+    APP_TRY(app_group_agree(t->group, log_start(t)));
+    APP_TRY(evaluate(t, &score));
+    APP_TRY(app_group_agree(t->group, draw(t)));
+    APP_TRY(app_group_agree(t->group, sample(t)));
+    return app_group_agree(t->group, log_evaluated(t, &score));
 }

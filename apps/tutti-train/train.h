@@ -4,10 +4,11 @@
 
 #include "trainer.h"
 
-/* SIGTERM, SIGINT and SIGUSR1 end the run after the step that is under way. */
-void train_watch_signals(void);
-
-/* Collective: all epochs, or until something stops them.  All ranks return the same code. */
+/* Collective: all steps that are left, or until something stops them.  All ranks return the same
+ * code. */
 int train_run(trainer *trainer);
+
+/* Collective: --evaluate, the score of the model as it was loaded. */
+int train_evaluate(trainer *trainer);
 
 #endif

@@ -8,9 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "checkpoint.h"
 #include "common/exit_code.h"
 #include "common/report.h"
 #include "faults.h"
+#include "plot.h"
 
 static int64_t largest(int64_t a, int64_t b)
 {
@@ -64,6 +66,7 @@ static int open_task(trainer *t)
     t->task->options = o;
     t->task->group = t->group;
     t->task->ctx = t->ctx;
+    APP_TRY(history_create(&t->history));
     APP_TRY(o->task->open(t->task));
     const int64_t count = t->task->train_count;
     if (o->batch > count)
@@ -103,22 +106,27 @@ static int create_optimizer(trainer *t)
     tutti_adamw_desc desc = TUTTI_ADAMW_DESC_INIT;
     desc.weight_decay = o->weight_decay;
     desc.clip_norm = o->clip;
-    desc.skip_nonfinite = o->dtype == TUTTI_F16;
+    desc.skip_nonfinite = 1; /* whatever follows, the weights stay numbers */
     APP_CHECK(tutti_adamw_create(t->ctx, t->params, &desc, &t->adamw));
     APP_CHECK(tutti_step_create(t->ctx, &t->step));
-    t->scale.value = o->dtype == TUTTI_F16 ? o->loss_scale : 1.0;
-    if (o->losses && t->group->rank == 0 && !o->dry_run) {
-        t->losses_file = fopen(o->losses, "w");
-        if (!t->losses_file)
-            return app_fail(APP_FAILED, "%s: cannot be written: %s", o->losses, strerror(errno));
-    }
+    t->state.scale.value = o->dtype == TUTTI_F16 ? o->loss_scale : 1.0;
     return FAULT_HERE("setup", t->group->rank);
 }
 
 static int exchange(trainer *t)
 {
     APP_CHECK(tutti_comm_broadcast_params(t->comm, t->ctx, t->params));
-    return app_check(tutti_grad_sync_create(t->comm, t->ctx, t->params, NULL, &t->sync));
+    tutti_grad_sync_desc desc = TUTTI_GRAD_SYNC_DESC_INIT;
+    desc.timeline = t->group->world_size > 1 && tutti_context_backend(t->ctx) == TUTTI_BACKEND_CUDA;
+    return app_check(tutti_grad_sync_create(t->comm, t->ctx, t->params, &desc, &t->sync));
+}
+
+/* What is written while the run goes on: a fault here is better now than at its end. */
+static int open_files(trainer *t)
+{
+    APP_TRY(log_open(t));
+    if (t->options->plot && t->group->rank == 0) APP_TRY(plot_check(t->options->plot));
+    return APP_OK;
 }
 
 int trainer_create(trainer *t, const train_options *options, app_group *group)
@@ -127,15 +135,19 @@ int trainer_create(trainer *t, const train_options *options, app_group *group)
     APP_TRY(app_group_agree(group, open_device(t)));
     APP_TRY(app_group_agree(group, open_comm(t)));
     APP_TRY(app_group_agree(group, open_task(t)));
+    APP_TRY(checkpoint_open(t));
+    APP_TRY(app_group_agree(group, open_files(t)));
     APP_TRY(app_group_agree(group, create_model(t)));
     APP_TRY(app_group_agree(group, app_check(tutti_params_build(t->params, t->ctx))));
     APP_TRY(app_group_agree(group, create_optimizer(t)));
+    APP_TRY(checkpoint_load(t));
     return app_group_agree(group, exchange(t));
 }
 
 void trainer_destroy(trainer *t)
 {
-    if (t->losses_file) fclose(t->losses_file);
+    log_close(t);
+    history_free(&t->history);
     tutti_grad_sync_destroy(&t->sync);
     tutti_adamw_destroy(&t->adamw);
     tutti_step_destroy(&t->step);
@@ -168,6 +180,24 @@ static void describe_device(const trainer *t)
         app_say("  backend       host, threads by OMP_NUM_THREADS=%s", getenv("OMP_NUM_THREADS"));
 }
 
+static void describe_checkpoint(const trainer *t)
+{
+    const train_options *o = t->options;
+    if (!o->checkpoint) return;
+    char every[64] = "";
+    if (o->save_every)
+        snprintf(every, sizeof every, "every %lld steps and ", (long long)o->save_every);
+    if (!o->evaluate)
+        app_say("  checkpoint    %s, saved %sat the end; %lld older ones are kept", o->checkpoint,
+                every, (long long)o->keep);
+    if (t->resumed)
+        app_say("  resumed       after step %lld, %lld/%lld of epoch %lld/%lld",
+                (long long)t->state.step, (long long)t->state.epoch_step, (long long)t->steps,
+                (long long)t->state.epoch, (long long)o->epochs);
+    else
+        app_say("  resumed       no: a fresh start");
+}
+
 void trainer_describe(const trainer *t)
 {
     const train_options *o = t->options;
@@ -180,7 +210,7 @@ void trainer_describe(const trainer *t)
             train_transport_name(tutti_comm_transport(t->comm)), o->timeout);
     app_say("  dtype         %s", tutti_dtype_name(o->dtype));
     if (o->dtype == TUTTI_F16)
-        app_say("  loss scale    %g, doubled after %d good steps", t->scale.value,
+        app_say("  loss scale    %g, doubled after %d good steps", t->state.scale.value,
                 LOSS_SCALE_GROWTH);
     app_say("  epochs        %lld of %lld steps, %lld in all", (long long)o->epochs,
             (long long)t->steps, (long long)t->total);
@@ -199,4 +229,5 @@ void trainer_describe(const trainer *t)
     else
         app_say("  optimizer     AdamW, weight decay %g, no clipping", o->weight_decay);
     app_say("  seed          %llu", (unsigned long long)o->seed);
+    describe_checkpoint(t);
 }

@@ -2,33 +2,51 @@
 #ifndef TUTTI_TRAIN_TRAINER_H
 #define TUTTI_TRAIN_TRAINER_H
 
-#include <stdio.h>
-
 #include "common/group.h"
+#include "history.h"
+#include "log.h"
 #include "options.h"
 #include "schedule.h"
 #include "task.h"
+
+/* Where the run is: the step under way, or the last one made.  A checkpoint keeps all of it. */
+typedef struct run_state {
+    int64_t step;       /* of the run, from 1; 0: none yet */
+    int64_t epoch;      /* from 1; 0: none yet */
+    int64_t epoch_step; /* within the epoch, from 1 */
+    int64_t evaluated;  /* the last epoch that was */
+    int64_t skipped;    /* steps without an update */
+    loss_scale scale;
+} run_state;
 
 typedef struct trainer {
     const train_options *options;
     app_group *group;
     tutti_context *ctx;
     tutti_comm *comm;
-
     task *task;
     tutti_params *params;
     tutti_step *step;
     tutti_adamw *adamw;
     tutti_grad_sync *sync;
-    loss_scale scale;
-    double *losses; /* [accumulate] on the device: the sum over the rows of each micro-step */
-    double *losses_host;
 
     int64_t steps, total; /* an epoch; the run */
     int64_t warmup, log_every;
     int64_t micro_batch; /* rows of a micro-step, over all ranks */
     int64_t row, rows;   /* this rank's share of them */
-    FILE *losses_file;   /* rank 0, with --losses */
+
+    run_state state;
+    history history;
+    bool resumed;
+    bool changed; /* since the checkpoint was written or read */
+
+    double *losses; /* [accumulate] on the device: sums over this rank's rows of each micro-step */
+    double *losses_host;
+    int64_t unseen;          /* step of the epoch whose result was not looked at yet; 0: none */
+    double loss;             /* of the last step looked at: this rank's part of the batch's mean */
+    tutti_adamw_stats stats; /* of the same step */
+
+    train_log log;
 } trainer;
 
 /* Collective.  All ranks return the same code.  trainer_destroy cleans up after a failure too. */

@@ -6,8 +6,8 @@ import tempfile
 
 from harness import *
 
-OPTIONS = """task data hold-out width depth norm activation epochs batch accumulate lr warmup weight-decay clip loss-scale seed
-backend dtype transport threads timeout log-every losses progress dry-run version help""".split()
+OPTIONS = """task data hold-out width depth norm activation context embedding epochs batch accumulate lr warmup weight-decay clip loss-scale seed
+on-nonfinite checkpoint save-every keep resume evaluate backend dtype transport threads timeout log-every losses log-json plot sample progress dry-run version help""".split()
 
 
 def test_help():
@@ -58,7 +58,12 @@ WRONG = {
     "--backend=tpu": "want auto, host or cuda",
     "--transport=tcp": "want auto, self, mpi or nccl",
     "--progress=much": "want plain, bar or none",
-    "--task=digits": "--task is 'digits', want fashion",
+    "--task=digits": "--task is 'digits', want fashion or bytes",
+    "--on-nonfinite=go": "--on-nonfinite is 'go', want stop or skip",
+    "--sample=3": "--sample: --task fashion has nothing to write",
+    "--sample=0": "--sample is '0', want",
+    "--context=0": "--context is '0', want",
+    "--embedding=x": "--embedding is 'x', want",
     "--accumulate=0": "--accumulate is '0', want",
     "--accumulate=3": "--accumulate is 3, want a divisor of --batch, 256",
     "--timeout=0": "--timeout is '0', want",

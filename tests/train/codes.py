@@ -75,20 +75,6 @@ def test_rank_0_stopped():
     stopped("step", 0)
 
 
-def children_of(parent):
-    """The processes that mpirun has started: the ranks."""
-    children = []
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            with open(f"/proc/{pid}/stat") as stat:
-                fields = stat.read().rpartition(")")[2].split()
-        except OSError:
-            continue  # it has ended
-        if int(fields[1]) == parent:
-            children.append(int(pid))
-    return children
-
-
 def interrupted(number, np):
     """Sends a signal to the program, or to every rank, after the first step line."""
     command = command_line(arguments("--epochs", 100000), np=np)

@@ -23,7 +23,10 @@ BACKEND = os.environ.get("TUTTI_TEST_BACKEND", "host")
 SANITIZED = "TUTTI_TEST_SANITIZED" in os.environ
 FASHION = "/usr/share/datasets/fashion-mnist"
 
-STEP = re.compile(r"^step (\d+)/(\d+) \| loss (\S+) \| norm \S+ \| lr \S+ \| \S+ ms \| \d+ samples/s$")
+STEP = re.compile(
+    r"^step (\d+)/(\d+) \| loss (\S+) \| norm \S+ \| lr \S+ \| \S+ ms \| \d+ (?:samples|tokens)/s"
+    r"(?: \| ranks (\S+)-(\S+) ms)?$"
+)
 ACCURACY = re.compile(r"test accuracy (\d+\.\d\d) %$")
 
 
@@ -73,9 +76,9 @@ def launched(np):
     return [MPIEXEC, "-np", str(np)]
 
 
-def start(command, fault=None):
+def start(command, fault=None, **environment):
     """A started process, for tests that do something to it."""
-    environment = dict(os.environ)
+    environment = {**os.environ, **environment}
     if fault:
         environment["TUTTI_TRAIN_FAULT"] = fault
     return subprocess.Popen(
@@ -98,10 +101,24 @@ def finish(process, command, limit=240):
     return Result(command, process.returncode, out, err, time.monotonic() - begin)
 
 
-def run(args, np=1, fault=None, limit=240):
+def run(args, np=1, fault=None, limit=240, **environment):
     """Runs tutti-train on np ranks; with a fault, the program that has faults."""
     command = command_line(args, np, FAULTY if fault else PROGRAM)
-    return finish(start(command, fault), command, limit)
+    return finish(start(command, fault, **environment), command, limit)
+
+
+def children_of(parent):
+    """The processes that mpirun has started: the ranks."""
+    children = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/stat") as stat:
+                fields = stat.read().rpartition(")")[2].split()
+        except OSError:
+            continue  # it has ended
+        if int(fields[1]) == parent:
+            children.append(int(pid))
+    return children
 
 
 def idx_images(images):
@@ -128,6 +145,15 @@ def make_data(folder, train=650, test=103, pack=True):
             ending = ".gz" if pack else ""
             write(folder, f"{kind}-{name}-ubyte{ending}", gzip.compress(content, 1) if pack else content)
     return folder
+
+
+def read(path):
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def same_file(a, b):
+    return read(a) == read(b)
 
 
 _folder = None

@@ -1,0 +1,22 @@
+/* A file of JSON objects, one a line, flushed: --log-json.  All calls but jsonl_open do nothing for
+ * NULL. */
+#ifndef TUTTI_TRAIN_JSONL_H
+#define TUTTI_TRAIN_JSONL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct jsonl jsonl;
+
+/* append: what is in the file stays.  On failure jsonl_close cleans up. */
+int jsonl_open(const char *path, bool append, jsonl **log);
+void jsonl_close(jsonl **log);
+
+/* A line: begin, its values, end.  A number that is not finite is written as null. */
+void jsonl_begin(jsonl *log, const char *event);
+void jsonl_int(jsonl *log, const char *key, int64_t value);
+void jsonl_real(jsonl *log, const char *key, double value);
+void jsonl_text(jsonl *log, const char *key, const char *value);
+int jsonl_end(jsonl *log);
+
+#endif

@@ -1,0 +1,57 @@
+/* What a run says and writes while it goes on: lines, --losses, --log-json. */
+#ifndef TUTTI_TRAIN_LOG_H
+#define TUTTI_TRAIN_LOG_H
+
+#include <stdio.h>
+
+#include "jsonl.h"
+#include "progress.h"
+#include "task.h"
+
+struct trainer;
+
+/* Times are in seconds. */
+typedef struct train_log {
+    progress progress;
+    FILE *losses;          /* rank 0, with --losses */
+    jsonl *json;           /* rank 0, with --log-json */
+    double begin, seconds; /* of the run; how long it was in the end */
+    int64_t first_step;    /* made before */
+
+    /* since the last line about a step */
+    double lap_begin;
+    int64_t lap_steps;
+    double lap_busy;    /* in steps, without their agreements */
+    double lap_agreed;  /* in these */
+    double sync_waited; /* the exchange's own count when the lap began */
+
+    /* of all laps, mean over the ranks */
+    double stepping, waiting; /* in steps; of that, for the exchange */
+    double *gathered;         /* [world_size][parts] */
+    double *range_ends;       /* [ranges of the exchange], ms */
+} train_log;
+
+/* Not collective.  On failure log_close cleans up. */
+int log_open(struct trainer *trainer);
+void log_close(struct trainer *trainer);
+
+/* What the run is, for --log-json. */
+int log_start(struct trainer *trainer);
+/* Forgets the time since the last line: it was not spent in steps. */
+int log_lap(struct trainer *trainer);
+/* A line about the step just made, which was looked at.  Collective. */
+int log_step(struct trainer *trainer, double lr);
+/* A line about the evaluation after an epoch that took this long. */
+int log_epoch(struct trainer *trainer, const task_score *score, double seconds);
+/* The one line of --evaluate. */
+int log_evaluated(struct trainer *trainer, const task_score *score);
+/* The last lines: how fast the run was, as long as it has been, and what it comes to. */
+void log_summary(struct trainer *trainer);
+int log_end(struct trainer *trainer, const task_score *score);
+
+/* An update that was not made, and why. */
+int log_skipped(struct trainer *trainer, int64_t epoch_step, const char *why);
+int log_saved(struct trainer *trainer, double seconds);
+int log_stopped(struct trainer *trainer, const char *why);
+
+#endif

@@ -1,0 +1,143 @@
+/* Losses and gradients that are not finite.  After the exchange all ranks have the same gradients, so
+ * the rank is known by its own loss; the tensor is the first one in the store's order, which is that of
+ * backward. */
+#include "nonfinite.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/exit_code.h"
+#include "common/report.h"
+
+static int read_result(trainer *t)
+{
+    const int64_t parts = t->options->accumulate;
+    APP_CHECK(tutti_adamw_get_stats(t->adamw, t->ctx, &t->stats));
+    APP_CHECK(tutti_copy(t->ctx, t->losses_host, t->losses, (size_t)parts * sizeof *t->losses));
+    APP_CHECK(tutti_context_synchronize(t->ctx));
+    t->loss = 0.0;
+    for (int64_t i = 0; i < parts; i++) t->loss += t->losses_host[i];
+    t->loss /= (double)(t->options->batch * t->task->tokens_per_sample);
+    return APP_OK;
+}
+
+/* Whether all of a gradient is finite; a part at a time is brought to the host. */
+static int check_gradient(trainer *t, const tutti_tensor *grad, bool *finite)
+{
+    enum { PART = 1 << 16 };
+    static double values[PART], raw[PART];
+    const size_t size = tutti_dtype_size(grad->dtype);
+    const int64_t count = tutti_tensor_count(grad);
+    for (int64_t i = 0; *finite && i < count; i += PART) {
+        const int64_t part = count - i < PART ? count - i : PART;
+        APP_CHECK(tutti_copy(t->ctx, raw, (const char *)grad->data + (size_t)i * size,
+                             (size_t)part * size));
+        APP_CHECK(tutti_context_synchronize(t->ctx));
+        APP_CHECK(tutti_convert(values, TUTTI_F64, raw, grad->dtype, part));
+        for (int64_t j = 0; j < part; j++) *finite = *finite && isfinite(values[j]);
+    }
+    return APP_OK;
+}
+
+static int name_tensor(trainer *t, const char **name)
+{
+    *name = "none";
+    for (int i = 0; i < tutti_params_count(t->params); i++) {
+        const tutti_param *param = tutti_params_get(t->params, i);
+        bool finite = true;
+        APP_TRY(check_gradient(t, &param->grad, &finite));
+        if (!finite) {
+            *name = param->name;
+            break;
+        }
+    }
+    return APP_OK;
+}
+
+/* The first rank whose loss is not finite, and that loss; -1 if there is none. */
+static int name_rank(trainer *t, int *rank, double *loss)
+{
+    double *all = t->log.gathered;
+    *rank = -1;
+    *loss = t->loss;
+    APP_CHECK(
+        tutti_comm_all_gather(t->group->control, t->group->host, &t->loss, all, 1, TUTTI_F64));
+    for (int r = t->group->world_size - 1; r >= 0; r--)
+        if (!isfinite(all[r])) {
+            *rank = r;
+            *loss = all[r];
+        }
+    return APP_OK;
+}
+
+/* A loss that is not finite above gradients that are: only this rank knows, and the update was made. */
+static int report_loss(trainer *t, int64_t step)
+{
+    char what[160];
+    snprintf(what, sizeof what,
+             "step %lld/%lld of epoch %lld/%lld: the loss is %f on rank %d, but all gradients are "
+             "finite",
+             (long long)step, (long long)t->steps, (long long)t->state.epoch,
+             (long long)t->options->epochs, t->loss, t->group->rank);
+    if (t->options->nonfinite == TRAIN_NONFINITE_STOP) return app_fail(APP_FAILED, "%s", what);
+    app_complain("%s: the update was made", what);
+    return APP_OK;
+}
+
+/* f16, and the losses are finite: every rank sees the same sums, so all skip and halve together. */
+static int report_overflow(trainer *t, int64_t step)
+{
+    char why[128];
+    const double before = t->state.scale.value;
+    const bool usable = loss_scale_adapt(&t->state.scale, true);
+    snprintf(why, sizeof why, "the gradients overflow; loss scale %g -> %g", before,
+             t->state.scale.value);
+    APP_TRY(log_skipped(t, step, why));
+    if (usable) return APP_OK;
+    return app_fail(APP_FAILED,
+                    "the gradients of step %lld of epoch %lld are not finite at any loss scale; "
+                    "try a lower --lr",
+                    (long long)step, (long long)t->state.epoch);
+}
+
+/* All ranks are here; rank 0, which will speak, looks for the tensor. */
+static int report_gradient(trainer *t, int64_t step, int rank, double loss)
+{
+    char what[256];
+    const char *name = "";
+    if (t->group->rank == 0) APP_TRY(name_tensor(t, &name));
+    if (rank >= 0)
+        snprintf(what, sizeof what,
+                 "the loss is %f on rank %d; the first gradient that is not finite is %s", loss,
+                 rank, name);
+    else
+        snprintf(what, sizeof what,
+                 "the loss is finite on every rank, but not all gradients are; the first is %s",
+                 name);
+    if (t->options->nonfinite == TRAIN_NONFINITE_SKIP) return log_skipped(t, step, what);
+    return app_fail(APP_FAILED,
+                    "step %lld/%lld of epoch %lld/%lld: %s; try a lower --lr, or --on-nonfinite "
+                    "skip",
+                    (long long)step, (long long)t->steps, (long long)t->state.epoch,
+                    (long long)t->options->epochs, what);
+}
+
+int nonfinite_look(trainer *t)
+{
+    if (!t->unseen) return APP_OK;
+    const bool f16 = t->options->dtype == TUTTI_F16;
+    const int64_t step = t->unseen;
+    t->unseen = 0;
+    APP_TRY(read_result(t));
+    if (isfinite(t->stats.grad_norm)) {
+        if (f16) loss_scale_adapt(&t->state.scale, false);
+        return isfinite(t->loss) ? APP_OK : report_loss(t, step);
+    }
+    int rank;
+    double loss;
+    t->state.skipped++;
+    APP_TRY(name_rank(t, &rank, &loss));
+    if (f16 && rank < 0) return report_overflow(t, step);
+    return report_gradient(t, step, rank, loss);
+}

@@ -1,0 +1,51 @@
+/* Signals that ask the run to stop. */
+#include "signals.h"
+
+#include <signal.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "common/exit_code.h"
+
+static volatile sig_atomic_t seen;
+static struct timespec seen_at;
+
+/* A launcher may pass on a signal that this process had from its sender too: that is one request. */
+static const double same_request_seconds = 0.1;
+
+static void on_signal(int number)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    if (!seen) {
+        seen_at = now;
+        seen = number;
+        return;
+    }
+    const double seconds =
+        (double)(now.tv_sec - seen_at.tv_sec) + 1e-9 * (double)(now.tv_nsec - seen_at.tv_nsec);
+    if (seconds < same_request_seconds) return;
+    static const char text[] = "tutti-train: a second signal: left at once, nothing was saved\n";
+    const ssize_t ignored = write(STDERR_FILENO, text, sizeof text - 1);
+    (void)ignored;
+    _exit(APP_PREEMPTED);
+}
+
+void signals_watch(void)
+{
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+    /* one at a time */
+    sigaddset(&action.sa_mask, SIGTERM);
+    sigaddset(&action.sa_mask, SIGINT);
+    sigaddset(&action.sa_mask, SIGUSR1);
+    /* a file that grows past the limit is an error of its write, like a full disk */
+    signal(SIGXFSZ, SIG_IGN);
+    sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGUSR1, &action, NULL);
+}
+
+int signals_seen(void)
+{
+    return seen;
+}

@@ -1,0 +1,12 @@
+/* Signals that ask the run to stop. */
+#ifndef TUTTI_TRAIN_SIGNALS_H
+#define TUTTI_TRAIN_SIGNALS_H
+
+/* SIGTERM, SIGINT and SIGUSR1 are noted from now on; a second one leaves at once, with
+ * APP_PREEMPTED and nothing saved.  SIGXFSZ is ignored. */
+void signals_watch(void);
+
+/* The one that was noted, or 0. */
+int signals_seen(void);
+
+#endif

@@ -1,0 +1,203 @@
+"""What a person sees of a run: --log-json says what the lines say, --plot draws it; losses and gradients that are not finite
+are said at once, with rank and tensor."""
+
+import json
+import math
+import os
+import shutil
+import tempfile
+
+from harness import *
+
+FAULT_STEP = 3  # of faults.h
+
+
+def arguments(*more):
+    return ["--data", small_data(), "--batch", 32, "--epochs", 2, "--width", 32, "--depth", 1, *more]
+
+
+def events(path, kind=None):
+    with open(path) as file:
+        found = [json.loads(line) for line in file]
+    return [event for event in found if kind in (None, event["event"])]
+
+
+def test_ranks_on_the_line():
+    for np in (1, 3):
+        result = run(arguments(), np=np).want(0)
+        ranks = [STEP.match(line).groups()[3:] for line in result.out.splitlines() if line.startswith("step ")]
+        if np == 1:
+            assert all(pair == (None, None) for pair in ranks), result
+        else:
+            assert all(0 < float(fast) <= float(slow) for fast, slow in ranks), result
+
+
+def test_summary():
+    for np in (1, 2):
+        result = run(arguments(), np=np).want(0)
+        summary, done = result.out.splitlines()[-2:]
+        match = re.match(
+            r"summary \| 1280 images in (\d+\.\d\d) s \| \d+ samples/s in the steps, "
+            r"(\d+\.\d) % of their time waiting for the exchange \| 0 skipped$",
+            summary,
+        )
+        assert match and done.startswith("done | 40 steps on "), result
+        assert f" in {match[1]} s |" in done, result
+        assert float(match[2]) == 0 if np == 1 else 0 <= float(match[2]) < 100, result
+
+
+KEYS = {
+    "start": """version task data backend ranks transport dtype epochs steps_per_epoch batch accumulate rate_unit
+        resumed_from_step""",
+    "step": "step epoch epoch_step loss grad_norm learning_rate ms rate fastest_rank_ms slowest_rank_ms",
+    "evaluation": "step epoch epoch_step seconds evaluation_loss accuracy",
+    "saved": "step epoch epoch_step seconds",
+    "stopped": "step epoch epoch_step why",
+    "skipped": "step why",
+    "end": "step epoch epoch_step steps seconds rate waiting_share skipped evaluation_loss accuracy",
+}
+
+
+def check_keys(path):
+    for event in events(path):
+        event.pop("loss_scale", None)  # f16's steps have it
+        assert set(event) == {"event", *KEYS[event["event"]].split()}, event
+
+
+def test_json_says_what_the_lines_say():
+    with tempfile.TemporaryDirectory() as folder:
+        for np in (1, 2):
+            path = os.path.join(folder, f"log{np}")
+            result = run(arguments("--log-json", path), np=np).want(0)
+            check_keys(path)
+            lines = [line for line in result.out.splitlines() if line.startswith("step ")]
+            steps = events(path, "step")
+            assert len(lines) == len(steps) >= 20, result
+            for line, event in zip(lines, steps):
+                said = (
+                    f"step {event['epoch_step']}/20 | loss {event['loss']:.6f} | norm {event['grad_norm']:.4f} | "
+                    f"lr {event['learning_rate']:.3e} | {event['ms']:.2f} ms | {event['rate']:.0f} samples/s"
+                )
+                if np > 1:
+                    said += f" | ranks {event['fastest_rank_ms']:.2f}-{event['slowest_rank_ms']:.2f} ms"
+                assert line == said, f"{line}\n{event}"
+                assert event["step"] == 20 * (event["epoch"] - 1) + event["epoch_step"], event
+            epochs = [line for line in result.out.splitlines() if line.startswith("epoch ")]
+            for line, event in zip(epochs, events(path, "evaluation")):
+                words = f"test loss {event['evaluation_loss']:.4f} | test accuracy {100 * event['accuracy']:.2f} %"
+                assert line.endswith(words), f"{line}\n{event}"
+            (start,), (end,) = events(path, "start"), events(path, "end")
+            assert start["ranks"] == np and start["rate_unit"] == "samples/s" and start["resumed_from_step"] == 0
+            assert end["steps"] == 40 and 100 * end["accuracy"] == result.accuracy(), end
+
+
+def test_json_is_appended_to():
+    with tempfile.TemporaryDirectory() as folder:
+        path, log = (os.path.join(folder, name) for name in ("f", "log"))
+        more = ["--checkpoint", path, "--log-json", log, "--log-every", 1]
+        run(arguments(*more), fault="signal:step:0").want(75)
+        first = read(log)
+        (stopped,) = events(log, "stopped")
+        assert stopped["step"] == FAULT_STEP and stopped["why"].startswith("stopped by SIGUSR1"), stopped
+        run(arguments("--resume", *more)).want(0)
+        check_keys(log)
+        assert read(log).startswith(first)
+        assert [event["step"] for event in events(log, "step")] == list(range(1, 41))
+        assert [event["resumed_from_step"] for event in events(log, "start")] == [0, FAULT_STEP]
+        assert [event["step"] for event in events(log, "saved")] == [FAULT_STEP, 40]
+        run(arguments("--log-json", log)).want(0)
+        assert len(events(log, "start")) == 1, "a fresh run begins a fresh log"
+
+
+def test_json_cannot_be_written():
+    result = run(arguments("--log-json", "/no/folder/log"), np=2).want(2)
+    assert "/no/folder/log" in result.err and "step " not in result.out, result
+    if os.path.exists("/dev/full"):
+        result = run(arguments("--log-json", "/dev/full")).want(2)
+        assert "/dev/full: cannot be written" in result.err, result
+
+
+def drawn(path):
+    svg = read(path).decode()
+    assert svg.startswith("<?xml") and svg.rstrip().endswith("</svg>"), svg[:200]
+    return svg
+
+
+def need_gnuplot():
+    if not shutil.which("gnuplot"):
+        skip("no gnuplot here; Debian's package is gnuplot-nox")
+
+
+def test_plot():
+    need_gnuplot()
+    with tempfile.TemporaryDirectory() as folder:
+        # no name of the user's reaches a shell or a script
+        path = os.path.join(folder, "a'b\"; $(touch x) `id`.svg")
+        result = run(arguments("--plot", path), np=2).want(0)
+        svg = drawn(path)
+        for title in ("training loss", "test loss", "test accuracy", "step"):
+            assert f">{title}<" in svg, title
+        assert result.accuracy() >= 0 and result.err == "", result
+        assert os.listdir(folder) == [os.path.basename(path)]
+
+
+def test_plot_goes_on_after_resume():
+    """The drawing of a run in two parts is that of a run in one."""
+    need_gnuplot()
+    with tempfile.TemporaryDirectory() as folder:
+        whole, parts, path = (os.path.join(folder, name) for name in ("whole.svg", "parts.svg", "f"))
+        run(arguments("--plot", whole)).want(0)
+        run(arguments("--plot", parts, "--checkpoint", path), fault="signal:step:0").want(75)
+        assert ">training loss<" in drawn(parts) and ">test loss<" not in drawn(parts)
+        run(arguments("--plot", parts, "--checkpoint", path, "--resume")).want(0)
+        assert drawn(whole) == drawn(parts)
+
+
+def test_plot_is_refused_at_the_start():
+    with tempfile.TemporaryDirectory() as folder:
+        result = run(arguments("--plot", os.path.join(folder, "no", "p.svg")), np=2).want(2)
+        assert "p.svg: cannot be written" in result.err and "step " not in result.out, result
+        path = os.path.join(folder, "p.svg")
+        result = run(arguments("--plot", path), PATH=folder).want(2)
+        assert "wants gnuplot" in result.err and "step " not in result.out, result
+
+
+def test_nonfinite_stops_at_once():
+    for np in (1, 2, 3):
+        result = run(arguments("--log-every", 1000), np=np, fault=f"nan:step:{np - 1}").want(2)
+        words = f"step {FAULT_STEP}/20 of epoch 1/2: the loss is "
+        assert words in result.err and f"nan on rank {np - 1};" in result.err, result
+        assert "the first gradient that is not finite is head/" in result.err, result
+        assert result.err.count("of epoch 1/2") == 1 and "--on-nonfinite skip" in result.err, result
+        assert [step for step, _, _ in result.steps()] == [1], result
+
+
+def test_nonfinite_skips():
+    """The model does not see the step; all others are made."""
+    with tempfile.TemporaryDirectory() as folder:
+        log = os.path.join(folder, "log")
+        for np, dtype in ((1, "f32"), (2, "f32"), (2, "f16"), (1, "bf16")):
+            more = ["--on-nonfinite", "skip", "--dtype", dtype, "--log-json", log, "--log-every", 1]
+            result = run(arguments(*more), np=np, fault=f"nan:step:{np - 1}").want(0)
+            skipped = [line for line in result.out.splitlines() if line.startswith("skipped step ")]
+            assert len(skipped) == 2 and "nan on rank" in skipped[0] and "head/" in skipped[0], result
+            assert f"skipped step {FAULT_STEP}/20: " in skipped[1] and " | 2 skipped" in result.out, result
+            assert [event["step"] for event in events(log, "skipped")] == [FAULT_STEP, 20 + FAULT_STEP]
+            losses = [event["loss"] for event in events(log, "step")]
+            assert [i + 1 for i, loss in enumerate(losses) if loss is None] == [FAULT_STEP, 20 + FAULT_STEP], losses
+            assert math.isfinite(losses[-1]) and losses[-1] < losses[0], losses
+            scales = {event.get("loss_scale") for event in events(log, "step")}
+            assert scales == ({65536.0} if dtype == "f16" else {None}), "the loss scale was not at fault"
+
+
+def test_nonfinite_in_a_checkpointed_run():
+    """The last file stays; the run can go on from it."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "f")
+        more = ["--checkpoint", path, "--save-every", 1]
+        run(arguments(*more), np=2, fault="nan:step:1").want(2)
+        result = run(arguments(*more, "--resume"), np=2).want(0)
+        assert f"resumed       after step {FAULT_STEP - 1}," in result.out, result
+
+
+run_tests()
