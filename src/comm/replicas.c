@@ -57,7 +57,7 @@ static uint64_t param_signature(const tutti_param *param)
 }
 
 /* Every rank's store has the same layout. */
-static tutti_status same_layout(tutti_comm *comm, const tutti_params *params)
+static tutti_status same_layout(tutti_comm *comm, const tutti_params *params, const char *who)
 {
     uint64_t layout = tutti__hash(TUTTI__HASH_START, &params->count, sizeof params->count);
     for (int i = 0; i < params->slot_count; i++) {
@@ -67,37 +67,90 @@ static tutti_status same_layout(tutti_comm *comm, const tutti_params *params)
     uint64_t values[] = {(uint64_t)params->slot_count, (uint64_t)params->desc.master_dtype, layout};
     int differ, first;
     char ranks[160];
-    TUTTI_TRY(tutti__comm_compare(comm, values, 3, "broadcast_params", &differ, &first, ranks,
-                                  sizeof ranks));
+    TUTTI_TRY(tutti__comm_compare(comm, values, 3, who, &differ, &first, ranks, sizeof ranks));
     static const char *const what[] = {"the number of parameters", "the type of the masters",
                                        "a parameter's name, shape or type"};
     if (differ >= 0)
         return tutti__fail(TUTTI_ERR_COMM,
-                           "broadcast_params: %s on %s differs from rank 0's; every rank must "
-                           "build the same model",
-                           what[differ], ranks);
+                           "%s: %s on %s differs from rank 0's; every rank must build the same "
+                           "model",
+                           who, what[differ], ranks);
     return TUTTI_OK;
 }
 
-/* One hash a slot, of the masters' bytes. */
-static tutti_status hash_masters(tutti_context *ctx, const tutti_params *params, uint64_t *hashes)
+/* A tensor that all ranks should hold alike: the masters (no name), or a part of an optimizer's state. */
+typedef struct replica {
+    const tutti_param *param; /* NULL: a tensor of a layout of its own */
+    const char *name;
+    const char *data;
+    size_t bytes;
+} replica;
+
+static tutti_status hash_replicas(tutti_context *ctx, const replica *replicas, int count,
+                                  uint64_t *hashes)
 {
-    size_t size = tutti_dtype_size(params->desc.master_dtype);
-    int64_t largest = 1;
-    for (int i = 0; i < params->slot_count; i++)
-        if (params->slots[i].count > largest) largest = params->slots[i].count;
-    void *host = malloc((size_t)largest * size);
-    if (!host) return tutti__fail(TUTTI_ERR_MEMORY, "broadcast_params: no memory");
+    const size_t bytes = (size_t)count * sizeof *hashes;
+    void *device = NULL;
+    TUTTI_TRY(tutti_alloc(ctx, bytes + sizeof *hashes, &device));
     tutti_status status = TUTTI_OK;
-    for (int i = 0; i < params->slot_count && status == TUTTI_OK; i++) {
-        const tutti__slot *slot = &params->slots[i];
-        size_t bytes = (size_t)slot->count * size;
-        status = tutti_copy(ctx, host, (char *)params->master + (size_t)slot->offset * size, bytes);
-        if (status == TUTTI_OK) status = tutti_context_synchronize(ctx);
-        if (status == TUTTI_OK) hashes[i] = tutti__hash(TUTTI__HASH_START, host, bytes);
+    for (int i = 0; i < count && status == TUTTI_OK; i++)
+        status = ctx->backend->op.hash(ctx, (const uint32_t *)(const void *)replicas[i].data,
+                                       (int64_t)(replicas[i].bytes / sizeof(uint32_t)),
+                                       (uint64_t *)device + i);
+    if (status == TUTTI_OK) status = tutti_copy(ctx, hashes, device, bytes);
+    if (status == TUTTI_OK) status = tutti_context_synchronize(ctx);
+    tutti_status freed = tutti_free(ctx, &device);
+    return status == TUTTI_OK ? freed : status;
+}
+
+/* The ranks whose value is not the most frequent one (rank 0's where two are). */
+static void minority(const uint64_t *values, int world, size_t stride, char *ranks, size_t size)
+{
+    int best = 0, most = 0;
+    for (int r = 0; r < world; r++) {
+        int same = 0;
+        for (int q = 0; q < world; q++)
+            same += values[(size_t)q * stride] == values[(size_t)r * stride];
+        if (same > most) best = r, most = same;
     }
-    free(host);
+    ranks[0] = 0;
+    for (int r = 0; r < world; r++)
+        if (values[(size_t)r * stride] != values[(size_t)best * stride])
+            tutti__rank_list_add(ranks, size, r);
+}
+
+/* Compares replicas over the ranks.  *differ: −1, or the first that is not equal; ranks: who has another than most. */
+static tutti_status compare_replicas(tutti_comm *comm, tutti_context *ctx, const replica *replicas,
+                                     int count, const char *who, int *differ, char *ranks,
+                                     size_t size)
+{
+    const size_t n = (size_t)count;
+    uint64_t *own = calloc(n + 1, sizeof *own);
+    uint64_t *all = calloc(n * (size_t)comm->world_size + 1, sizeof *all);
+    tutti_status status = own && all ? hash_replicas(ctx, replicas, count, own)
+                                     : tutti__fail(TUTTI_ERR_MEMORY, "%s: no memory", who);
+    status = tutti_comm_agree(comm, status);
+    if (status == TUTTI_OK) status = comm->control->gather(comm, own, all, n * sizeof *all, who);
+    *differ = -1;
+    for (size_t i = 0; i < n && status == TUTTI_OK && *differ < 0; i++)
+        for (size_t r = 1; r < (size_t)comm->world_size; r++)
+            if (all[r * n + i] != all[i]) *differ = (int)i;
+    if (*differ >= 0) minority(all + *differ, comm->world_size, n, ranks, size);
+    free(own);
+    free(all);
     return status;
+}
+
+/* The masters' replicas, one a slot. */
+static void list_masters(const tutti_params *params, replica *list)
+{
+    const size_t size = tutti_dtype_size(params->desc.master_dtype);
+    for (int i = 0; i < params->slot_count; i++) {
+        const tutti__slot *slot = &params->slots[i];
+        list[i] =
+            (replica){slot->param, "", (const char *)params->master + (size_t)slot->offset * size,
+                      (size_t)slot->count * size};
+    }
 }
 
 tutti_status tutti_comm_broadcast_params(tutti_comm *comm, tutti_context *ctx, tutti_params *params)
@@ -111,27 +164,102 @@ tutti_status tutti_comm_broadcast_params(tutti_comm *comm, tutti_context *ctx, t
     if (status == TUTTI_OK) status = tutti__params_ready(params, ctx, "broadcast_params");
     if (status == TUTTI_OK) status = tutti_context_synchronize(ctx); /* refuses during capture */
     TUTTI_TRY(tutti_comm_agree(comm, status));
-    TUTTI_TRY(same_layout(comm, params));
+    TUTTI_TRY(same_layout(comm, params, "broadcast_params"));
     TUTTI_TRY(tutti_comm_broadcast(comm, ctx, params->master, params->count,
                                    params->desc.master_dtype, 0));
     TUTTI_TRY(tutti_params_refresh(params, ctx));
     TUTTI_TRY(tutti_context_synchronize(ctx));
 
-    uint64_t *hashes = calloc((size_t)params->slot_count + 1, sizeof *hashes);
-    status = hashes ? hash_masters(ctx, params, hashes)
-                    : tutti__fail(TUTTI_ERR_MEMORY, "broadcast_params: no memory");
-    status = tutti_comm_agree(comm, status);
-    int differ = -1, first;
+    replica *masters = calloc((size_t)params->slot_count + 1, sizeof *masters);
+    TUTTI_TRY(tutti_comm_agree(
+        comm, masters ? TUTTI_OK : tutti__fail(TUTTI_ERR_MEMORY, "broadcast_params: no memory")));
+    list_masters(params, masters);
+    int differ = -1;
     char ranks[160];
-    if (status == TUTTI_OK)
-        status = tutti__comm_compare(comm, hashes, params->slot_count, "broadcast_params", &differ,
-                                     &first, ranks, sizeof ranks);
-    free(hashes);
+    status = compare_replicas(comm, ctx, masters, params->slot_count, "broadcast_params", &differ,
+                              ranks, sizeof ranks);
+    free(masters);
     TUTTI_TRY(status);
     if (differ >= 0)
         return tutti__fail(TUTTI_ERR_COMM,
-                           "broadcast_params: after the broadcast '%s' on %s still differs from "
-                           "rank 0's: memory or transport is faulty",
+                           "broadcast_params: after the broadcast '%s' on %s differs from the "
+                           "others': memory or transport is faulty",
                            params->slots[differ].param->name, ranks);
     return TUTTI_OK;
+}
+
+/* What the caller of check_params gave. */
+static tutti_status check_state(const tutti_comm *comm, const tutti_context *ctx,
+                                const tutti_params *params, const char *const *names,
+                                const tutti_tensor *state, int count)
+{
+    static const char who[] = "check_params";
+    TUTTI_TRY(tutti__comm_context_check(comm, ctx, who));
+    TUTTI_REQUIRE(params, "%s: params is NULL", who);
+    TUTTI_TRY(tutti__params_ready(params, ctx, who));
+    TUTTI_REQUIRE(count >= 0 && count < 1 << 16, "%s: count is %d, want 0 to 65535", who, count);
+    TUTTI_REQUIRE(count == 0 || names, "%s: names is NULL", who);
+    TUTTI_REQUIRE(count == 0 || state, "%s: state is NULL", who);
+    for (int i = 0; i < count; i++) {
+        TUTTI_REQUIRE(names[i], "%s: names[%d] is NULL", who, i);
+        TUTTI_REQUIRE(state[i].data, "%s: the data of state '%s' is NULL", who, names[i]);
+        TUTTI_REQUIRE(tutti_dtype_size(state[i].dtype) >= 4 && state[i].ndim == 1,
+                      "%s: state '%s' is %s with %d dimensions, want one of f32, f64 or i32", who,
+                      names[i], tutti_dtype_name(state[i].dtype), state[i].ndim);
+    }
+    return TUTTI_OK;
+}
+
+/* The parts of a tensor of the state: one a slot, or the whole. */
+static int list_state(const tutti_params *params, const char *name, const tutti_tensor *tensor,
+                      replica *list)
+{
+    const size_t size = tutti_dtype_size(tensor->dtype);
+    if (tensor->dims[0] != params->count) {
+        *list = (replica){NULL, name, tensor->data, (size_t)tensor->dims[0] * size};
+        return 1;
+    }
+    for (int i = 0; i < params->slot_count; i++) {
+        const tutti__slot *slot = &params->slots[i];
+        list[i] =
+            (replica){slot->param, name, (const char *)tensor->data + (size_t)slot->offset * size,
+                      (size_t)slot->count * size};
+    }
+    return params->slot_count;
+}
+
+tutti_status tutti_comm_check_params(tutti_comm *comm, tutti_context *ctx, tutti_params *params,
+                                     const char *const *names, const tutti_tensor *state, int count)
+{
+    static const char who[] = "check_params";
+    TUTTI_REQUIRE(comm, "%s: comm is NULL", who);
+    TUTTI_TRY(tutti__comm_alive(comm, who));
+    tutti_status status = check_state(comm, ctx, params, names, state, count);
+    if (status == TUTTI_OK) status = tutti_context_synchronize(ctx); /* refuses during capture */
+    replica *list = NULL;
+    if (status == TUTTI_OK) {
+        list = calloc((size_t)(count + 1) * (size_t)(params->slot_count + 1), sizeof *list);
+        if (!list) status = tutti__fail(TUTTI_ERR_MEMORY, "%s: no memory", who);
+    }
+    status = tutti_comm_agree(comm, status);
+    if (status == TUTTI_OK) status = same_layout(comm, params, who);
+    if (status != TUTTI_OK) {
+        free(list);
+        return status;
+    }
+    list_masters(params, list);
+    int n = params->slot_count, differ = -1;
+    for (int i = 0; i < count; i++) n += list_state(params, names[i], &state[i], list + n);
+    char ranks[160];
+    status = compare_replicas(comm, ctx, list, n, who, &differ, ranks, sizeof ranks);
+    if (status == TUTTI_OK && differ >= 0) {
+        const replica *bad = &list[differ];
+        status = tutti__fail(TUTTI_ERR_DATA,
+                             "%s: '%s%s%s' on %s differs from the other ranks': the replicas have "
+                             "parted ways",
+                             who, bad->param ? bad->param->name : "",
+                             bad->param && bad->name[0] ? " " : "", bad->name, ranks);
+    }
+    free(list);
+    return status;
 }

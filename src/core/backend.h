@@ -13,9 +13,25 @@
 #include "tutti/linear.h"
 #include "tutti/step.h"
 
+/* A function of the host and, in CUDA, of the device. */
+#ifdef __CUDACC__
+#define TUTTI__ANYWHERE __host__ __device__
+#else
+#define TUTTI__ANYWHERE
+#endif
+
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+/* Word i of a hash: SplitMix64's mixing of the word and its place. [Steele, Lea & Flood 2014] */
+static inline TUTTI__ANYWHERE uint64_t tutti__mix(uint32_t word, int64_t i)
+{
+    uint64_t z = word + (uint64_t)(i + 1) * UINT64_C(0x9e3779b97f4a7c15);
+    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return z ^ (z >> 31);
+}
 
 /* Streams and events are opaque; the host backend's are NULL or its own. */
 typedef void *tutti__stream;
@@ -222,6 +238,9 @@ typedef struct tutti__operations {
 
     /* of gradients; on any stream of the device */
     tutti_status (*tree_sum)(int device, tutti__stream stream, const tutti__tree_sum_args *args);
+
+    /* *hash, on the device: the sum over i of mix(word i, i) modulo 2^64, which any order of adding gives */
+    tutti_status (*hash)(tutti_context *ctx, const uint32_t *words, int64_t count, uint64_t *hash);
 
     /* dst[i] = src[i] converted; count elements of any float types, on the device */
     tutti_status (*convert)(tutti_context *ctx, void *dst, tutti_dtype dst_dtype, const void *src,

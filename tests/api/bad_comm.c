@@ -250,6 +250,42 @@ static void close_model(model *m)
     tutti_layer_destroy(&m->outside);
 }
 
+static void bad_check_params(void)
+{
+    tutti_context *ctx = harness_context();
+    tutti_comm *comm = self();
+    model unbuilt = open_model(false), m = open_model(true);
+    const char *names[] = {"m"};
+    tutti_tensor state[1], half;
+    CHECK_OK(tutti_params_flat(m.params, TUTTI_PARAMS_GRAD, &state[0]));
+    half = state[0];
+    half.dtype = TUTTI_F16;
+    CHECK_FAILS(TUTTI_ERR_ARG, "comm",
+                tutti_comm_check_params(NULL, ctx, m.params, names, state, 1));
+    CHECK_FAILS(TUTTI_ERR_ARG, "ctx",
+                tutti_comm_check_params(comm, NULL, m.params, names, state, 1));
+    CHECK_FAILS(TUTTI_ERR_ARG, "params", tutti_comm_check_params(comm, ctx, NULL, names, state, 1));
+    CHECK_FAILS(TUTTI_ERR_STATE, "built",
+                tutti_comm_check_params(comm, ctx, unbuilt.params, names, state, 1));
+    CHECK_FAILS(TUTTI_ERR_ARG, "count",
+                tutti_comm_check_params(comm, ctx, m.params, names, state, -1));
+    CHECK_FAILS(TUTTI_ERR_ARG, "names",
+                tutti_comm_check_params(comm, ctx, m.params, NULL, state, 1));
+    CHECK_FAILS(TUTTI_ERR_ARG, "state",
+                tutti_comm_check_params(comm, ctx, m.params, names, NULL, 1));
+    CHECK_FAILS(TUTTI_ERR_ARG, "f16",
+                tutti_comm_check_params(comm, ctx, m.params, names, &half, 1));
+    state[0].data = NULL;
+    CHECK_FAILS(TUTTI_ERR_ARG, "NULL",
+                tutti_comm_check_params(comm, ctx, m.params, names, state, 1));
+    if (foreign_context())
+        CHECK_FAILS(TUTTI_ERR_ARG, "context",
+                    tutti_comm_check_params(comm, foreign_context(), m.params, NULL, NULL, 0));
+    close_model(&m);
+    close_model(&unbuilt);
+    tutti_comm_destroy(&comm);
+}
+
 static void bad_broadcast_params(void)
 {
     tutti_context *ctx = harness_context();
@@ -601,6 +637,7 @@ const harness_test bad_comm[] = {
     {"tutti_comm_barrier", bad_barrier},
     {"tutti_comm_agree", bad_agree},
     {"tutti_comm_broadcast_params", bad_broadcast_params},
+    {"tutti_comm_check_params", bad_check_params},
     {"tutti_comm_allocator", bad_comm_allocator},
     {"tutti_grad_sync_create", bad_grad_sync_create},
     {"tutti_grad_sync_create_list", bad_grad_sync_create_list},

@@ -197,6 +197,52 @@ static void params_over(tutti_transport transport)
     tutti_comm_destroy(&comm);
 }
 
+/* One element that one rank has changed is found, in the masters or in the state, and the communicator lives on. */
+static void replicas_over(tutti_transport transport)
+{
+    tutti_context *ctx = rig_context();
+    tutti_comm *comm = rig_comm(ctx, transport, 0);
+    if (!comm) return;
+    tutti_layer *layer;
+    tutti_params *params = store(ctx, &layer, 9, 100 + (uint64_t)rig_rank(), TUTTI_F32);
+    tutti_adamw *adamw = NULL;
+    CHECK_OK(tutti_comm_broadcast_params(comm, ctx, params));
+    CHECK_OK(tutti_adamw_create(ctx, params, NULL, &adamw));
+    const char *names[3];
+    tutti_tensor state[3], masters;
+    for (int i = 0; i < 3; i++) CHECK_OK(tutti_adamw_state(adamw, i, &names[i], &state[i]));
+    CHECK_OK(tutti_params_flat(params, TUTTI_PARAMS_MASTER, &masters));
+    CHECK_OK(tutti_comm_check_params(comm, ctx, params, names, state, 3));
+    CHECK_OK(tutti_comm_check_params(comm, ctx, params, NULL, NULL, 0));
+
+    const int last = rig_size() - 1;
+    char rank[24];
+    snprintf(rank, sizeof rank, "rank %d", last);
+    const struct {
+        void *data;
+        const char *name;
+    } faults[] = {{masters.data, "'only/weight'"},
+                  {state[1].data, "'only/weight v'"},
+                  {state[2].data, "'updates'"}};
+    for (int i = 0; i < 3 && last > 0; i++) {
+        uint32_t word;
+        CHECK_OK(tutti_copy(ctx, &word, faults[i].data, sizeof word));
+        word ^= rig_rank() == last; /* 1 ulp of a number, or of 0 */
+        CHECK_OK(tutti_copy(ctx, faults[i].data, &word, sizeof word));
+        CHECK_FAILS(TUTTI_ERR_DATA, rank,
+                    tutti_comm_check_params(comm, ctx, params, names, state, 3));
+        CHECK(strstr(tutti_last_error(), faults[i].name), "%s, want %s", tutti_last_error(),
+              faults[i].name);
+        word ^= rig_rank() == last;
+        CHECK_OK(tutti_copy(ctx, faults[i].data, &word, sizeof word));
+        CHECK_OK(tutti_comm_check_params(comm, ctx, params, names, state, 3));
+    }
+    tutti_adamw_destroy(&adamw);
+    tutti_params_destroy(&params);
+    tutti_layer_destroy(&layer);
+    tutti_comm_destroy(&comm);
+}
+
 #ifdef RIG_WITH_MPI
 /* All ranks get the status and the message of the lowest rank that failed. */
 static void agree_over(tutti_transport transport)
@@ -360,6 +406,7 @@ static void many(void)
     static void params_##name(void) \
     {                               \
         params_over(transport);     \
+        replicas_over(transport);   \
     }
 
 OVER(self, TUTTI_TRANSPORT_SELF)

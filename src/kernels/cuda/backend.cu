@@ -46,6 +46,7 @@ extern "C" const tutti__backend tutti__cuda_backend = {
             .adamw = tutti__cuda_adamw,
             .adamw_plan = tutti__cuda_adamw_plan,
             .tree_sum = tutti__cuda_tree_sum,
+            .hash = tutti__cuda_hash,
             .convert = tutti__cuda_convert,
         },
 };

@@ -120,6 +120,10 @@ tutti_status tutti__cuda_adamw_plan(tutti_context *ctx, const tutti__adamw_args 
 tutti_status tutti__cuda_tree_sum(int device, tutti__stream stream,
                                   const tutti__tree_sum_args *args);
 
+/* hash.cu */
+tutti_status tutti__cuda_hash(tutti_context *ctx, const uint32_t *words, int64_t count,
+                              uint64_t *hash);
+
 /* convert.cu */
 tutti_status tutti__cuda_convert(tutti_context *ctx, void *dst, tutti_dtype dst_dtype,
                                  const void *src, tutti_dtype src_dtype, int64_t count);

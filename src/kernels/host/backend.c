@@ -171,6 +171,7 @@ const tutti__backend tutti__host_backend = {
             .adamw = tutti__host_adamw,
             .adamw_plan = tutti__host_adamw_plan,
             .tree_sum = tutti__host_tree_sum,
+            .hash = tutti__host_hash,
             .convert = tutti__host_convert,
         },
 };

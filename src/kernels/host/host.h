@@ -134,6 +134,8 @@ tutti_status tutti__host_adamw(tutti_context *ctx, const tutti__adamw_args *args
 tutti_status tutti__host_adamw_plan(tutti_context *ctx, const tutti__adamw_args *args);
 tutti_status tutti__host_tree_sum(int device, tutti__stream stream,
                                   const tutti__tree_sum_args *args);
+tutti_status tutti__host_hash(tutti_context *ctx, const uint32_t *words, int64_t count,
+                              uint64_t *hash);
 tutti_status tutti__host_convert(tutti_context *ctx, void *dst, tutti_dtype dst_dtype,
                                  const void *src, tutti_dtype src_dtype, int64_t count);
 
