@@ -221,8 +221,8 @@ static void replicas_over(tutti_transport transport)
     const struct {
         void *data;
         const char *name;
-    } faults[] = {{masters.data, "'only/weight'"},
-                  {state[1].data, "'only/weight v'"},
+    } faults[] = {{masters.data, "'only/bias'"},
+                  {state[1].data, "'only/bias v'"},
                   {state[2].data, "'updates'"}};
     for (int i = 0; i < 3 && last > 0; i++) {
         uint32_t word;
