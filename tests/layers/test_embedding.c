@@ -184,6 +184,7 @@ static void test_shapes(void)
         for (int i = 0; i < HARNESS_COUNT(cols); i++)
             for (int j = 0; j < HARNESS_COUNT(rows); j++) {
                 if (harness_quick() && (i + j) % 5) continue;
+                if (rows[j] * cols[i] > 300000 && type > 0) continue;
                 emb_case c = usual(float_dtypes[type], rows[j], vocabs[(i + j) % 4], cols[i]);
                 check_case(&c);
             }

@@ -17,7 +17,9 @@
 
 #include "kernels/cuda/rows.cuh"
 
-enum { COPY_THREADS = 256, COPY_ROWS = 4, SUM_THREADS = 128, CHUNK = 64, MERGE_GROUPS = 8 };
+enum { COPY_THREADS = 256, COPY_ROWS = 4 };
+/* SUM_BLOCKS a multiprocessor: as many as leave a thread the registers for the rows in flight */
+enum { SUM_THREADS = 128, SUM_BLOCKS = 5, CHUNK = 64, MERGE_GROUPS = 8 };
 
 static __device__ void report_token(tutti__finding *finding, int32_t token, int64_t row,
                                     int64_t vocab)
@@ -223,7 +225,7 @@ static __device__ __forceinline__ void put_columns(A *row, const A (&sum)[N], bo
 }
 
 template<class T, class A, bool EVEN>
-__global__ void __launch_bounds__(SUM_THREADS, 5) embedding_sum_kernel(sum_call call)
+__global__ void __launch_bounds__(SUM_THREADS, SUM_BLOCKS) embedding_sum_kernel(sum_call call)
 {
     constexpr int N = 16 / (int)sizeof(T);
     constexpr int DEPTH = EVEN || N < 4 ? 8 : 4; /* rows in flight */
@@ -336,7 +338,7 @@ static tutti_status scratch_for(tutti_context *ctx, const tutti__embedding_args 
     s->partial_stride = (args->cols + 7) / 8 * 8;
     TUTTI_TRY(tutti__cuda_sort_pairs(ctx, NULL, &s->sort_bytes, &s->list, args->rows, s->bits));
     auto room = [](size_t bytes) { return (bytes + 255) / 256 * 256; };
-    size_t column = room((size_t)args->rows * sizeof(uint32_t)), sort = room(s->sort_bytes);
+    size_t column = room((size_t)chunks * CHUNK * sizeof(uint32_t)), sort = room(s->sort_bytes);
     size_t partial = (size_t)(2 * chunks * s->partial_stride) * sum_size;
     char *data;
     TUTTI_TRY(tutti__scratch(ctx, 4 * column + sort + partial, (void **)&data));
