@@ -35,8 +35,9 @@ static const char description[] =
     "Times forward and backward of the layers and checks what they computed.\v"
     "LAYER is layernorm, rmsnorm, softmax, cross_entropy, linear or embedding; without one, all "
     "of them.\n\n"
-    "A row-wise layer is compared with a copy that reads and writes as many bytes, linear with the "
-    "bare matrix products. On a GPU every time is that of a captured graph with 256 MiB "
+    "A row-wise layer or embedding is compared with a copy that reads and writes as many bytes, "
+    "linear with the bare matrix products. On a GPU every time is that of a captured graph with "
+    "256 MiB "
     "overwritten before.\n\n"
     "Exit code: 0 if every result was right, 1 if one was wrong, 2 if the run failed.";
 
