@@ -228,11 +228,37 @@ def test_evaluation_is_capped():
     assert "evaluation    65536 of its 99994 bytes, evenly spaced" in result.out, result
 
 
+def test_resume():
+    """From a file in mid-epoch on, with the same bits, on other ranks too; another model or corpus is refused."""
+    text = path_of("resume", sentences(3000))
+    args = ["--task", "bytes", *SHORT, "--epochs", 2, "--dtype", "f64", "--checkpoint"]
+    whole, part = (os.path.join(_folder.name, name) for name in ("whole.h5", "part.h5"))
+    first = run([*args, whole, "--save-every", 25, "--keep", 2, text]).want(0)
+    for np in (1, 2):
+        os.replace(f"{whole}.{np}", part)
+        second = run([*args, part, "--resume", text], np=np).want(0)
+        assert np > 1 or same_file(whole, part), "the resumed run ends with other bits"
+        assert held_out(first) == held_out(second), f"{first}\n{second}"
+    files = ["--resume", text]
+    other = path_of("resume-other", sentences(3010))
+    for change, word in ((["--context", 5, *files], "context"), (["--resume", other], "2709 training")):
+        result = run([*args, part, *change]).want(64)
+        assert word in result.err, result
+
+
+def test_evaluate_samples_again():
+    """--evaluate --sample writes what the run wrote at its end."""
+    file = os.path.join(_folder.name, "again.h5")
+    content = sentences(4000)
+    first = sample(content, 100, more=["--checkpoint", file])
+    assert first == sample(content, 100, more=["--checkpoint", file, "--resume", "--evaluate"])
+
+
 def sample(content, count, seed=1, np=1, more=()):
     args = ["--task", "bytes", *SHORT, "--seed", seed, "--sample", count, *more, path_of("sample", content)]
     lines = run(args, np=np).want(0).out.splitlines()
     at = next(i for i, line in enumerate(lines) if line.startswith("sample | "))
-    end = next((i for i in range(at, len(lines)) if lines[i].startswith("done | ")), len(lines))
+    end = next((i for i in range(at, len(lines)) if lines[i].startswith(("done | ", "evaluated | "))), len(lines))
     return lines[at], "\n".join(lines[at + 1 : end])
 
 
