@@ -184,7 +184,7 @@ static int check_state(const trainer *t, const run_state *s)
                         "epoch is there",
                         t->options->checkpoint, (long long)s->step, (long long)s->epoch,
                         (long long)s->epoch_step, (long long)t->steps);
-    if (s->step > t->total)
+    if (s->step > t->total && !t->options->evaluate)
         return app_fail(APP_USAGE,
                         "--epochs is %lld, which is %lld steps, but the run in %s has made %lld",
                         (long long)t->options->epochs, (long long)t->total, t->options->checkpoint,

@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <math.h>
 #include <spawn.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -49,11 +50,21 @@ static int open_output(const char *path, int flags, int *file)
     return APP_OK;
 }
 
+/* Leaves nothing behind. */
+static int check_output(const char *path)
+{
+    int file = open(path, O_WRONLY | O_CLOEXEC);
+    const bool made = file < 0 && errno == ENOENT;
+    if (made) APP_TRY(open_output(path, O_EXCL, &file));
+    if (file < 0) return app_fail(APP_FAILED, "%s: cannot be written: %s", path, strerror(errno));
+    close(file);
+    if (made) unlink(path);
+    return APP_OK;
+}
+
 int plot_check(const char *path)
 {
-    int file;
-    APP_TRY(open_output(path, 0, &file));
-    close(file);
+    APP_TRY(check_output(path));
     const int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
     if (nothing < 0) return app_fail(APP_FAILED, "/dev/null: %s", strerror(errno));
     const int code = run_gnuplot(nothing, nothing, "--version");

@@ -67,12 +67,28 @@ def test_second_signal_leaves_at_once():
             assert "a second signal" in result.err and not os.path.exists(path), result
 
 
-def test_through_the_launcher():
+def through_launcher(path, program, *more):
     if not MPIEXEC:
         skip("built without MPI")
+    return [LAUNCHER, "-np", "2", *command_line(arguments(path, *more), np=None, program=program)]
+
+
+def test_second_signal_through_the_launcher():
+    with tempfile.TemporaryDirectory() as folder:
+        command = through_launcher(os.path.join(folder, "f"), FAULTY, "--timeout", 100)
+        process = start(command, fault="hang:step:1")
+        wait_for(process, "step 1/")
+        for _ in range(2):
+            time.sleep(0.5)
+            process.send_signal(signal.SIGTERM)
+        result = finish(process, command, 15).want(75)
+        assert "a second signal" in result.err and os.listdir(folder) == [], result
+
+
+def test_through_the_launcher():
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "f")
-        command = [LAUNCHER, "-np", "2", *command_line(arguments(path, "--epochs", 100000), np=None)]
+        command = through_launcher(path, PROGRAM, "--epochs", 100000)
         process = start(command)
         wait_for(process, "step 1/")
         process.send_signal(signal.SIGTERM)

@@ -146,6 +146,7 @@ def test_longer_run(folder):
     assert "done | 13 steps" in longer.out, longer
     shorter = run(saving(path, "--resume", "--epochs", 1), np=2).want(64)
     assert "--epochs is 1" in shorter.err and "39" in shorter.err, shorter
+    run(saving(path, "--resume", "--epochs", 1, "--evaluate")).want(0)
 
 
 REFUSED = {
