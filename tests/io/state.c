@@ -270,11 +270,12 @@ const char *folder(void)
 
 const char *in_folder(const char *name)
 {
-    static char paths[8][128];
-    static int turn;
-    char *path = paths[turn = (turn + 1) % 8];
-    snprintf(path, sizeof paths[0], "%s/%s", folder(), name);
-    return path;
+    static char paths[32][128];
+    char path[128];
+    snprintf(path, sizeof path, "%s/%s", folder(), name);
+    int i = 0;
+    while (i < 31 && paths[i][0] && strcmp(paths[i], path) != 0) i++;
+    return strcpy(paths[i], path);
 }
 
 unsigned char *file_read(const char *path, size_t *bytes)

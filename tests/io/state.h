@@ -35,7 +35,7 @@ bool state_is(state *state, uint64_t seed, const char **what);
 
 /* A folder for this program's files, the same on all ranks; rank 0 removes it at its end. */
 const char *folder(void);
-/* folder/name; the text stays valid for the next eight calls. */
+/* folder/name; for up to 32 names the text stays as it is. */
 const char *in_folder(const char *name);
 
 /* The whole of a file; NULL if it is not there.  The caller frees it. */
