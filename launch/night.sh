@@ -1,0 +1,168 @@
+#!/usr/bin/env bash
+# A night's life in one script: trains with checkpoints on two ranks, kills one of them, resumes on another number of
+# ranks, is told to stop by a signal, resumes again, finishes, evaluates what it saved, and looks at the plot.  Says
+# each step and what it expects of it; the last line says whether all held, and the exit code is 0 only then.
+# usage: launch/night.sh [--folder DIR] [ARGS of tutti-train …]
+#   launch/night.sh                                               small: Fashion-MNIST, seconds
+#   launch/night.sh --epochs 60 --width 1024 --save-every 500     longer
+#   launch/night.sh --task bytes --save-every 100                 another task
+# The files go to DIR (default: a new folder under /tmp), which keeps them.
+set -u
+# shellcheck source=launch/lib.sh
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+folder=''
+case ${1-} in
+    -h | --help) sed -n '2,9s/^# \{0,1\}//p' "$0" && exit 0 ;;
+    --folder)
+        folder=${2:?--folder wants a folder}
+        shift 2
+        ;;
+esac
+
+if [[ -z ${TUTTI_BUILD_DIR-} ]]; then
+    "$here/build.sh" || exit
+    export TUTTI_BUILD_DIR=$top/build
+fi
+if [[ $folder ]]; then mkdir -p "$folder" || exit 2; else folder=$(mktemp -d -t tutti-night.XXXXXX) || exit 2; fi
+file=$folder/run.h5 plot=$folder/run.svg
+[[ ! -e $file ]] || die "$file is there already: choose another folder"
+
+# One rank a GPU as far as they go; ranks that share one exchange through the host.
+gpus=$(gpu_count)
+if ((gpus > 0)) && ! grep -qsx 'CMAKE_CUDA_COMPILER:.*=.*nvcc' "$TUTTI_BUILD_DIR/CMakeCache.txt"; then
+    gpus=0
+    set -- --backend host "$@"
+fi
+[[ $(option backend "$@") != host ]] || gpus=0
+ranks=(2 3 1)
+if ((gpus >= 4)); then ranks=(2 4 1); elif ((gpus > 0)); then ranks=(2 1 2); fi
+options=(--checkpoint "$file" --keep 1 --save-every 50)
+if type -P gnuplot >/dev/null; then options+=(--plot "$plot"); fi
+(($#)) || set -- --task fashion --epochs $((gpus > 0 ? 20 : 6))
+options+=("$@")
+
+steps=0 wrong=0 job='' log='' began=$SECONDS
+trap '[[ -z $job ]] || kill -TERM "$job" 2>/dev/null' EXIT
+
+# step TEXT: what is done now and what is expected of it.
+step() {
+    steps=$((steps + 1)) ok=1
+    log=$folder/$steps.log
+    echo
+    echo "$steps. $1"
+}
+# expect WHAT GOT WANTED, which may be a pattern as for file names
+expect() {
+    # shellcheck disable=SC2053
+    if [[ $2 == $3 ]]; then
+        echo "   held: $1: ${2:-nothing}"
+    else
+        echo "   DID NOT HOLD: $1: ${2:-nothing}, want ${3:-nothing}"
+        ok=0
+    fi
+}
+# Closes the step with the last lines that tutti-train itself printed.
+end_step() {
+    sed -nE 's/^(step|epoch|summary|done|stopped|evaluated|tutti-train:) .*/   | &/p' "$log" | tail -n 3
+    ((ok)) || wrong=$((wrong + 1))
+}
+
+# start RANKS ARGS …: tutti-train in the background.
+start() {
+    local -a command=("$here/tutti-run" -np "$1" tutti-train "${options[@]}")
+    ((gpus == 0 || $1 <= gpus)) || command+=(--transport mpi)
+    shift
+    "${command[@]}" "$@" >"$log" 2>&1 &
+    job=$!
+}
+# Waits for its end; its code is in `code`.
+finish() {
+    wait "$job"
+    code=$?
+    job=''
+}
+identity() {
+    stat -c %i "$1" 2>/dev/null
+}
+# await_save FILE: until a save puts another file at that name; fails if the run ends before.
+await_save() {
+    local before
+    before=$(identity "$1")
+    while [[ $(identity "$1") == "$before" ]]; do
+        if ! kill -0 "$job" 2>/dev/null; then
+            [[ $(identity "$1") != "$before" ]] && return
+            echo "   the run ended before it had saved: this needs more steps or a smaller --save-every"
+            return 1
+        fi
+        sleep 0.02
+    done
+}
+# The process of a rank: mpirun's child with that number.
+process_of() {
+    local mpirun pid
+    mpirun=$(children_of "$job" | head -n 1)
+    for pid in $(children_of "$mpirun"); do
+        grep -qsz "^OMPI_COMM_WORLD_RANK=$1\$" "/proc/$pid/environ" && echo "$pid"
+    done
+}
+# said PATTERN: what the parentheses in it match in the log's last line with it.
+said() {
+    sed -nE "s/.*$1.*/\1/p" "$log" | tail -n 1
+}
+
+echo "A night with ${ranks[0]}, then ${ranks[1]}, then ${ranks[2]} ranks on $gpus GPU(s); files in $folder"
+
+step "Train on ${ranks[0]} ranks and kill one of them after the second save: the others end too, and the file is there"
+start "${ranks[0]}"
+await_save "$file" && victim=$(process_of 1) && await_save "$file" && kill -KILL "$victim"
+finish
+expect "exit code" "$code" 137
+expect "file" "$(basename "$(ls "$file" 2>/dev/null)")" run.h5
+end_step
+
+step "Resume on ${ranks[1]} rank(s), and stop them by SIGTERM after a save: they save and end with 75"
+start "${ranks[1]}" --resume
+await_save "$file" && kill -TERM "$job"
+finish
+expect "exit code" "$code" 75
+expect "resumed after step" "$(said 'resumed +after step ([0-9]+)')" '[1-9]*'
+first=$(said 'resumed +after step ([0-9]+)')
+end_step
+
+step "Resume on ${ranks[2]} rank(s), if there is something to resume from: the run goes to its end"
+start "${ranks[2]}" --resume=auto
+finish
+expect "exit code" "$code" 0
+second=$(said 'resumed +after step ([0-9]+)')
+expect "resumed further on" "$( ((${second:-0} > ${first:-0})) && echo "yes, after step $second")" 'yes*'
+expect "files half written" "$(ls "$file".tmp* 2>/dev/null)" ''
+score=$(said '^done \| [^|]*\| (.*)')
+end_step
+
+step "Evaluate what is in the file, training nothing: the same result as at the end"
+before=$(sha256sum <"$file")
+start "${ranks[2]}" --resume --evaluate
+finish
+expect "exit code" "$code" 0
+expect "result" "$(said '^evaluated \| [^|]*\| (.*)')" "${score:-one that is there}"
+expect "file untouched" "$([[ $(sha256sum <"$file") == "$before" ]] && echo yes)" yes
+end_step
+
+if type -P gnuplot >/dev/null; then
+    step "Look at the plot: a whole SVG picture"
+    tail -c 8 "$plot" >"$log" 2>&1
+    expect "its end" "$(<"$log")" '*</svg>'
+    end_step
+else
+    echo
+    echo "No plot: gnuplot is not installed (Debian's package is gnuplot-nox)"
+fi
+
+echo
+if ((wrong == 0)); then
+    echo "all $steps steps held in $((SECONDS - began)) s; the files are in $folder"
+else
+    echo "$wrong of $steps steps did not hold; the logs are in $folder"
+    exit 1
+fi
