@@ -21,7 +21,6 @@ enum { EVALUATION_ROWS = 1024, EVALUATION_MOST = 65536 };
 typedef struct bytes {
     task task;
     corpus corpus;
-    int64_t held_out;              /* bytes, at the end of the corpus */
     int64_t test_first, test_span; /* the part that is evaluated: its first byte, its samples */
     bytes_order order;
     bytes_model model;
@@ -63,9 +62,8 @@ static int split(bytes *b)
 {
     task *task = &b->task;
     const train_options *o = task->options;
-    const int64_t least = o->context + 1;
-    b->held_out = b->corpus.bytes / 10;
-    if (b->held_out < least) {
+    const int64_t least = o->context + 1, held_out = b->corpus.bytes / 10;
+    if (held_out < least) {
         char name[APP_MESSAGE_MAX / 2];
         name_corpus(o, name, sizeof name);
         return app_fail(APP_FAILED,
@@ -74,12 +72,12 @@ static int split(bytes *b)
                         name, (long long)b->corpus.bytes, 10 * (long long)least,
                         (long long)o->context);
     }
-    const int64_t all = b->corpus.bytes - b->held_out, train = all - o->hold_out;
+    const int64_t all = b->corpus.bytes - held_out, train = all - o->hold_out;
     if (train < least || (o->hold_out > 0 && o->hold_out < least))
         return app_fail(APP_USAGE, "--hold-out is %lld, want 0 or %lld to %lld bytes",
                         (long long)o->hold_out, (long long)least, (long long)(all - least));
     b->test_first = train;
-    b->test_span = (o->hold_out ? o->hold_out : b->held_out) - o->context;
+    b->test_span = (o->hold_out ? o->hold_out : held_out) - o->context;
     task->train_count = train - o->context;
     task->test_count = b->test_span < EVALUATION_MOST ? b->test_span : EVALUATION_MOST;
     task->test_name = o->hold_out ? "validation" : "held-out";
