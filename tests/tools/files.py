@@ -1,0 +1,147 @@
+"""make_cases.py as a user runs it: the committed file comes out again, and a case can be written with h5py alone."""
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+import harness  # first: it finds the interpreter that has the others
+
+import h5py
+import numpy as np
+from simulate import cases
+
+TOOL = os.path.join(harness.TOOLS, "make_cases.py")
+SETS = ("small", "jax", "triton", "xformers", "long")
+
+
+def run(*args, code=0):
+    result = subprocess.run([sys.executable, TOOL, *args], text=True, capture_output=True)
+    assert result.returncode == code, f"make_cases.py {' '.join(args)}: code {result.returncode}\n{result.stdout}{result.stderr}"
+    return result
+
+
+def everything(path):
+    """All groups, attributes and values of a file, values by their bytes."""
+    found = {}
+
+    def visit(name, item):
+        value = None
+        if isinstance(item, h5py.Dataset):
+            raw = np.empty(item.shape, f"V{item.id.get_type().get_size()}")
+            if raw.size:
+                item.id.read(h5py.h5s.ALL, h5py.h5s.ALL, raw, item.id.get_type())
+            value = (item.shape, item.id.get_type().encode(), raw.tobytes())
+        found[name] = (value, {key: np.asarray(attribute).tolist() for key, attribute in item.attrs.items()})
+
+    with h5py.File(path, "r") as file:
+        visit("/", file)
+        file.visititems(visit)
+    found["/"][1].pop("made_by")
+    return found
+
+
+def test_the_committed_file_comes_out_again():
+    with tempfile.TemporaryDirectory() as folder:
+        made = [os.path.join(folder, name) for name in ("one.h5", "two.h5")]
+        for path in made:
+            run("--torch", "off", path)
+        contents = [open(path, "rb").read() for path in (*made, harness.CASES)]
+        assert contents[0] == contents[1], "two runs differ"
+        with h5py.File(harness.CASES, "r") as a, h5py.File(made[0], "r") as b:
+            same_tools = a.attrs["made_by"] == b.attrs["made_by"]
+        if same_tools:
+            assert contents[0] == contents[2], "tests/data/cases.h5 is not what make_cases.py writes"
+        assert everything(made[0]) == everything(harness.CASES)
+
+
+def test_the_committed_file_is_small():
+    assert os.path.getsize(harness.CASES) <= 2_000_000
+
+
+def test_a_filter_gives_the_same_case():
+    name = "cross-entropy-bf16"
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "one.h5")
+        run("--torch", "off", "--filter", name, path)
+        ours, (theirs,) = everything(harness.CASES), cases(path)
+        assert theirs.name == name
+        for key, value in everything(path).items():
+            assert ours[key] == value, key
+
+
+def test_the_second_reference():
+    """Where PyTorch is installed: it agrees."""
+    try:
+        import torch  # noqa: F401
+    except ImportError:
+        harness.skip("no PyTorch here")
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "agreed.h5")
+        assert "agreed on with PyTorch" in run("--torch", "on", path).stdout
+        assert everything(path) == everything(harness.CASES)
+
+
+def test_a_disagreement_is_refused():
+    """What the second reference is for.  Here the first one takes its place, exact and slightly wrong."""
+    from cases.record import CaseFile, Recorder
+    from cases.sets import small
+
+    case = dict(small())["softmax-f32"]
+    with tempfile.TemporaryDirectory() as folder:
+        file = CaseFile(os.path.join(folder, "wrong.h5"), torch=True)
+        for error in (0.0, 1e-10):
+            results = {"y": 1, "dx": 1 + error}
+            case._second = lambda torch, x, dy, start: {
+                name: result.value * factor for (name, factor), result in zip(results.items(), case._both(x, dy, start))
+            }
+            message = None
+            try:
+                case.run(Recorder(file, f"case-{error}", case.layer, case.options, {}))
+            except ArithmeticError as refusal:
+                message = str(refusal)
+            assert bool(message) == bool(error), (error, message)
+        assert message.startswith("case-1e-10: expected_grad/dx: the references disagree"), message
+        file.close()
+
+
+def test_every_set_has_cases():
+    names = [run("--list", "--set", name).stdout.split() for name in SETS]
+    assert [len(set(some)) == len(some) > 0 for some in names] == [True] * len(SETS)
+    assert {"triton-layernorm", "triton-softmax"} == set(names[2])
+    kinds = {case.layer for case in cases(harness.CASES)}
+    assert kinds == {"layernorm", "rmsnorm", "softmax", "linear", "cross_entropy", "embedding"}
+
+
+def test_every_pairing_of_a_norm():
+    wanted = {(x, p, y) for x in ("f64", "f32", "f16", "bf16") for p in ("f64", "f32", "f16", "bf16") for y in (x, p)}
+    assert len(wanted) == 28
+    for layer in ("layernorm", "rmsnorm"):
+        got = {tuple(case.options[key] for key in ("x_dtype", "param_dtype", "y_dtype"))
+               for case in cases(harness.CASES) if case.layer == layer}
+        assert got == wanted, wanted - got
+
+
+def test_wrong_arguments():
+    assert "OUT.h5 is missing" in run(code=2).stderr
+    assert "invalid choice" in run("--set", "many", "x.h5", code=2).stderr
+    result = run("--filter", "embedding-f32", "/nonexistent/x.h5", code=1)
+    assert "make_cases.py: " in result.stderr and "Traceback" not in result.stderr
+
+
+def test_a_case_of_ones_own():
+    """The program in docs/case-files.md, as it stands there."""
+    page = open(os.path.join(harness.ROOT, "docs", "case-files.md")).read()
+    program = re.search(r"```python\n(import h5py.*?)```", page, re.S)[1]
+    assert len(program.strip().splitlines()) <= 15
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run([sys.executable, "-c", program], cwd=folder, check=True)
+        (case,) = cases(os.path.join(folder, "mine.h5"))
+        for name, values in case.run().items():
+            tensor = {**case.expected, **case.expected_grad}[name]
+            apart = np.abs(values - tensor.values)
+            assert np.all(apart <= 4 * 2.0**-8 * np.max(np.abs(tensor.values))), (name, apart.max())
+
+
+harness.run_tests()

@@ -1,0 +1,238 @@
+"""FusedLinear."""
+
+import math
+
+import numpy as np
+
+from .bounds import FUNCTION, Result, Spread, Sum, arithmetic, chain, stored, unit
+from .draw import Stream
+from .numbers import FLOATS, round_to
+
+BLOCK = 1 << 22  # of W, x or y: elements that are worked on at a time
+SMOOTH = ("gelu", "gelu_erf", "silu")
+ROOT = math.sqrt(2 / math.pi)
+CUBE = 0.044715
+
+_erfc = np.frompyfunc(lambda z: math.erfc(z), 1, 1)
+
+
+def erfc(values):
+    return _erfc(values.astype(np.float64)).astype(np.float64) if values.size else values
+
+
+def activate(name, z, slope):
+    if name == "relu":
+        return np.maximum(z, 0)
+    if name == "leaky_relu":
+        return np.where(z > 0, z, slope * z)
+    if name == "squared_relu":
+        return np.maximum(z, 0) ** 2
+    if name == "gelu":
+        return z / 2 * (1 + np.tanh(ROOT * (z + CUBE * z**3)))
+    if name == "gelu_erf":
+        return z / 2 * erfc(-z * math.sqrt(0.5))
+    if name == "silu":
+        return z / (1 + np.exp(-z))
+    return z
+
+
+def derivative(name, z, slope):
+    if name == "relu":
+        return (z > 0).astype(z.dtype)
+    if name == "leaky_relu":
+        return np.where(z > 0, z.dtype.type(1), z.dtype.type(slope))
+    if name == "squared_relu":
+        return 2 * np.maximum(z, 0)
+    if name == "gelu":
+        t = np.tanh(ROOT * (z + CUBE * z**3))
+        return (1 + t) / 2 + z / 2 * (1 - t * t) * ROOT * (1 + 3 * CUBE * z * z)
+    if name == "gelu_erf":
+        return erfc(-z * math.sqrt(0.5)) / 2 + z * np.exp(-z * z / 2) / math.sqrt(2 * math.pi)
+    if name == "silu":
+        s = 1 / (1 + np.exp(-z))
+        return s * (1 + z * (1 - s))
+    return np.ones_like(z)
+
+
+def own_errors(name, z, value, u):
+    """What the arithmetic of act loses.  Steps may be as large as z where the result is small."""
+    size, value = np.abs(z).astype(np.float64), np.abs(value).astype(np.float64)
+    last = Spread.of(u * value, u * value)
+    if name == "gelu":  # tanh, 1 + tanh, and four roundings of its argument: |a| (1 - tanh(a)^2) is below 0.45
+        return last + Spread.single(FUNCTION / 2 * u * size) + Spread.of(u * size / 2, *[0.22 * u * size] * 4)
+    if name == "gelu_erf":  # erf, 1 + erf, its argument's rounding: z times the density is below 0.25
+        return last + Spread.single(FUNCTION / 2 * u * size) + Spread.of(u * size / 2, 0.25 * u * size)
+    if name == "silu":  # exp and 1 + exp
+        return last + Spread.single(FUNCTION * u * value) + Spread.of(u * value)
+    return last
+
+
+def own_slope_errors(name, z, slope, u):
+    """What the arithmetic of act' loses, for the smooth ones."""
+    z, size, slope = z.astype(np.float64), np.abs(z).astype(np.float64), np.abs(slope).astype(np.float64)
+    if name == "gelu":  # (1 + t) / 2 + z / 2 (1 - t^2) k (1 + 3 c z^2), t = tanh
+        t = np.tanh(ROOT * (z + CUBE * z**3))
+        factor = size / 2 * ROOT * (1 + 3 * CUBE * z * z)
+        second = factor * (1 - t * t)
+        return Spread.single(FUNCTION * u * (0.5 + factor * 2 * np.abs(t)) * np.abs(t)) + Spread.of(
+            u / 2, u * factor, u * factor, *[0.22 * u * (1 + 2 * factor)] * 4, *[u * second] * 4, u * slope
+        )
+    if name == "gelu_erf":  # (1 + erf) / 2 + z density
+        second = size * np.exp(-z * z / 2) / math.sqrt(2 * math.pi)
+        return Spread.single(FUNCTION * u * (0.5 + second)) + Spread.of(
+            u / 2, u * second, u * second * z * z, *[u * second] * 2, u * slope
+        )
+    s = 1 / (1 + np.exp(-z))  # s (1 + z (1 - s))
+    return Spread.single(FUNCTION * u * s * (1 - s) * (1 + size)) + Spread.of(
+        *[u * s * (1 + size)] * 2, u * s * size, u * s * size, u * slope, u * slope
+    )
+
+
+class _Product:
+    """A matrix product a b, put together from parts of its inner dimension; errors and terms are those of a."""
+
+    def __init__(self):
+        self.value = self.magnitude = self.squares = self.terms = 0
+        self.spread = Spread()
+
+    def add(self, a, b, a_error=None, a_terms=None):
+        size_a, size_b = np.abs(a).astype(np.float64), np.abs(b).astype(np.float64)
+        self.value = self.value + a @ b
+        self.magnitude = self.magnitude + size_a @ size_b
+        self.squares = self.squares + (size_a * size_a) @ (size_b * size_b)
+        if a_error is not None:
+            self.spread = self.spread + Spread(a_error.total @ size_b, a_error.mixed() @ (size_b * size_b))
+            self.terms = self.terms + a_terms @ size_b
+
+    def error(self, u, count):
+        products = Spread(u * self.magnitude, u * u * self.squares)
+        total = np.asarray(self.value, np.float64)
+        return self.spread + products + chain(u, count, self.magnitude, self.squares, total)
+
+    def result(self, u, count, dtype, computed):
+        return Result(self.value, stored(self.error(u, count), self.value, dtype, computed), self.terms)
+
+
+class Linear:
+    """Worked on in blocks of outputs, so that W and its gradient need never be there whole."""
+
+    def __init__(self, options, rows, real=np.longdouble):
+        self.layer, self.options, self.rows, self.attributes = "linear", options, rows, {}
+        self.ins, self.outs, self.dtype = options["in"], options["out"], options.get("dtype", "f32")
+        self.activation, self.slope = options.get("activation", "none"), options.get("slope", 0.01)
+        self.has_bias, self.real = bool(options.get("has_bias", True)), real
+        self.u = unit(self.dtype, real)
+        self.grad = arithmetic(self.dtype)
+
+    def run(self, recorder):
+        stream = {name: Stream(recorder.data, name) for name in ("x", "weight", "bias", "dy")}
+        shape_x, shape_w = (self.rows, self.ins), (self.outs, self.ins)
+        x = round_to(stream["x"].normal(*shape_x), self.dtype)
+        recorder.exact("inputs/x", self.dtype, shape_x, x)
+        dx, second_dx = _Product(), 0
+        step = max(1, BLOCK // max(self.ins, self.rows))
+        for start in range(0, self.outs, step):
+            outs = min(step, self.outs - start)
+            weight = round_to((2 * stream["weight"].uniform(outs, self.ins) - 1) / math.sqrt(self.ins), self.dtype)
+            recorder.exact("params/weight", self.dtype, shape_w, weight, start)
+            bias = None
+            if self.has_bias:
+                bias = round_to(stream["bias"].uniform(outs) - 0.5, self.dtype)
+                recorder.exact("params/bias", self.dtype, (self.outs,), bias, start)
+            z, z_error = self._preactivation(x, weight, bias)
+            dy = round_to(stream["dy"].normal(outs, self.rows).T, self.dtype)
+            if self.activation in ("relu", "leaky_relu", "squared_relu"):
+                dy[np.abs(z) <= z_error.most()] = 0  # where rounding may decide on which side of the kink z lies
+            recorder.exact("upstream/dy", self.dtype, (self.rows, self.outs), dy, start, axis=1)
+            y = self._result(z, z_error)
+            dz, dz_error, dz_terms = self._dz(z, z_error, dy, y.terms)
+            second = self._second(recorder.torch, x, weight, bias, dy) if recorder.torch else {}
+            recorder.expect("expected/y", self.dtype, (self.rows, self.outs), y, start, 1, second.get("y"))
+            self._gradients(recorder, x, dz, dz_error, dz_terms, start, second)
+            dx.add(dz, weight.astype(self.real), dz_error, dz_terms)
+            second_dx = second_dx + second.get("dx", 0)
+        result = dx.result(self.u, self.outs, self.dtype, self.grad)
+        recorder.expect("expected_grad/dx", self.dtype, shape_x, result, second=second_dx if recorder.torch else None)
+
+    def _preactivation(self, x, weight, bias):
+        """z and its error, with that of its rounding to the type before act."""
+        product = _Product()
+        product.add(x.astype(self.real), weight.astype(self.real).T)
+        z, error = product.value, product.error(self.u, self.ins)
+        self.magnitude = product.magnitude
+        if bias is not None:
+            z, self.magnitude = z + bias, self.magnitude + np.abs(bias)
+            error = error + Spread.of(self.u * np.abs(z))
+        return z, error + self._rounding(z)
+
+    def _rounding(self, value):
+        """Of a value that is stored in the type: nothing where it is computed in it."""
+        kind = FLOATS[self.dtype]
+        if self.dtype == self.grad:
+            return Spread.of(np.zeros(value.shape))
+        return Spread.single(kind.roundoff * np.abs(value) + kind.least / 2)
+
+    def _change(self, function, z, z_error):
+        """What z's error makes of function(z)."""
+        most, value = z_error.most(), function(z)
+        change = np.maximum(np.abs(function(z + most) - value), np.abs(function(z - most) - value))
+        return value, z_error.times(change / np.maximum(most, FLOATS["f64"].least))
+
+    def _result(self, z, z_error):
+        if self.activation == "none":
+            return Result(z, z_error.most() + FLOATS["f64"].roundoff * np.abs(z), self.magnitude)
+        value, error = self._change(lambda at: activate(self.activation, at, self.real(self.slope)), z, z_error)
+        error = error + own_errors(self.activation, z, value, self.u)
+        # |act'| is 1.13 at most, but for squared_relu
+        terms = self.magnitude * (2 + (2 * np.abs(z) if self.activation == "squared_relu" else 0))
+        return Result(value, stored(error, value, self.dtype, self.grad), terms)
+
+    def _dz(self, z, z_error, dy, terms):
+        """dz = dy act'(z), its error, its terms."""
+        size_dy = np.abs(dy)
+        if self.activation in ("none", "relu"):  # dy itself, or nothing
+            dz = dy.astype(self.real) * (1 if self.activation == "none" else z > 0)
+            return dz, Spread.of(np.zeros(dy.shape)), size_dy
+        slope, error = self._change(lambda at: derivative(self.activation, at, self.real(self.slope)), z, z_error)
+        size = np.abs(z).astype(np.float64)
+        if self.activation in SMOOTH:
+            error = error + own_slope_errors(self.activation, z, slope, self.u)
+        elif self.activation == "squared_relu":  # 2 sqrt(y), y as stored
+            y_error = (self._rounding(z * z) + Spread.of(self.u * z * z)).most()
+            root = np.sqrt(z * z + y_error)
+            error = error + Spread.single(2 * (root - size)) + Spread.of(*[self.u * np.abs(slope)] * 3)
+        else:
+            error = Spread.of(self.u * np.abs(slope))  # of the slope; z is on one side
+        value = slope * dy
+        error = error.times(size_dy) + Spread.of(self.u * np.abs(value)) + self._rounding(value).times(size_dy > 0)
+        return value, error, size_dy * (2 + 2 * np.asarray(terms, np.float64))
+
+    def _gradients(self, recorder, x, dz, dz_error, dz_terms, start, second):
+        product = _Product()
+        flipped = Spread(dz_error.total.T, dz_error.squares.T, dz_error.few.T)
+        product.add(dz.T, x.astype(self.real), flipped, dz_terms.T)
+        recorder.expect("expected_grad/dweight", self.grad, (self.outs, self.ins),
+                        product.result(self.u, self.rows, self.grad, self.grad), start, second=second.get("dweight"))
+        if self.has_bias:
+            total = Sum()
+            total.add(dz, dz_error, dz_terms)
+            recorder.expect("expected_grad/dbias", self.grad, (self.outs,), total.result(self.rows, self.u, self.grad),
+                            start, second=second.get("dbias"))
+
+    def _second(self, torch, x, weight, bias, dy):
+        leaf = {"dx": torch.tensor(x, requires_grad=True), "dweight": torch.tensor(weight, requires_grad=True)}
+        if bias is not None:
+            leaf["dbias"] = torch.tensor(bias, requires_grad=True)
+        z = torch.nn.functional.linear(leaf["dx"], leaf["dweight"], leaf.get("dbias"))
+        f = torch.nn.functional
+        y = {
+            "none": lambda: z,
+            "relu": lambda: f.relu(z),
+            "leaky_relu": lambda: f.leaky_relu(z, self.slope),
+            "squared_relu": lambda: f.relu(z) ** 2,
+            "gelu": lambda: f.gelu(z, approximate="tanh"),
+            "gelu_erf": lambda: f.gelu(z),
+            "silu": lambda: f.silu(z),
+        }[self.activation]()
+        (y * torch.tensor(dy)).sum().backward()
+        return {"y": y.detach().numpy(), **{name: tensor.grad.numpy() for name, tensor in leaf.items()}}

@@ -1,0 +1,130 @@
+"""Writing a case file; docs/case-files.md says what is in one."""
+
+import h5py
+import numpy as np
+
+from .bounds import Cover
+from .numbers import file_type, pack
+
+FORMAT = "tutti-cases"
+VERSION = (1, 0)
+AGREEMENT = 1e-12  # of the sum of an element's terms: how far a second reference may be
+
+
+def text(value):
+    return np.bytes_(value)
+
+
+def made_by():
+    return f"make_cases.py with HDF5 {h5py.version.hdf5_version}"
+
+
+def _no_times(kind):
+    plist = h5py.h5p.create(kind)
+    plist.set_obj_track_times(False)
+    return plist
+
+
+class CaseFile:
+    """A new file.  Names and values are all that its bytes depend on."""
+
+    def __init__(self, path, torch=None):
+        access = h5py.h5p.create(h5py.h5p.FILE_ACCESS)
+        access.set_libver_bounds(h5py.h5f.LIBVER_V18, h5py.h5f.LIBVER_V18)
+        access.set_fclose_degree(h5py.h5f.CLOSE_STRONG)
+        create = _no_times(h5py.h5p.FILE_CREATE)
+        self.file = h5py.File(h5py.h5f.create(str(path).encode(), h5py.h5f.ACC_TRUNC, create, access))
+        self.torch = torch
+        self.file.attrs["format"] = text(FORMAT)
+        self.file.attrs["format_version"] = np.array(VERSION, np.int32)
+        self.file.attrs["made_by"] = text(made_by())
+        self.group("cases")
+
+    def group(self, path):
+        """The group, made with those above it."""
+        if path in self.file:
+            return self.file[path]
+        parent, _, name = path.rpartition("/")
+        above = self.group(parent) if parent else self.file
+        return h5py.Group(h5py.h5g.create(above.id, name.encode(), gcpl=_no_times(h5py.h5p.GROUP_CREATE)))
+
+    def close(self):
+        self.file.close()
+
+
+class Recorder:
+    """One case of a file."""
+
+    def __init__(self, file, name, layer, options, attributes, draw=0):
+        """draw: which random numbers the case gets."""
+        self.file, self.name, self.torch = file, name, file.torch
+        self.data = f"{name}#{draw}" if draw else name  # of its random numbers
+        self.root = f"cases/{name}"
+        self.covers = {}
+        group = file.group(self.root)
+        group.attrs["layer"] = text(layer)
+        group.attrs["options"] = text(",".join(f"{key}={_word(value)}" for key, value in options.items()))
+        for key, value in attributes.items():
+            group.attrs[key] = text(value) if isinstance(value, str) else value
+
+    def _write(self, path, dtype, shape, packed, stored_type, start, axis):
+        full = f"{self.root}/{path}"
+        if full not in self.file.file:
+            parent, _, name = full.rpartition("/")
+            layout = _no_times(h5py.h5p.DATASET_CREATE)
+            layout.set_layout(h5py.h5d.CONTIGUOUS)
+            layout.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
+            layout.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
+            space = h5py.h5s.create_simple(shape)
+            h5py.h5d.create(self.file.group(parent).id, name.encode(), stored_type, space, layout)
+            self.file.file[full].attrs["dtype"] = text(dtype)
+        if packed.size == 0:
+            return
+        dataset = self.file.file[full].id
+        begin = [0] * len(shape)
+        begin[axis] = start
+        space = dataset.get_space()
+        space.select_hyperslab(tuple(begin), packed.shape)
+        # the file's own type in memory: HDF5 1.10 narrows floats wrongly
+        dataset.write(h5py.h5s.create_simple(packed.shape), space, np.ascontiguousarray(packed), stored_type)
+
+    def exact(self, path, dtype, shape, values, start=0, axis=0):
+        """Values that are numbers of the type, in its own format."""
+        self._write(path, dtype, shape, _shaped(pack(values, dtype), shape, axis), file_type(dtype), start, axis)
+
+    def expect(self, path, dtype, shape, result, start=0, axis=0, second=None):
+        """A result of the reference; second: the other reference's."""
+        value = np.asarray(result.value, np.float64)
+        if second is not None:
+            self._agree(path, result, second)
+        self.covers.setdefault(path, Cover()).add(value, result.bound)
+        self._write(path, dtype, shape, _shaped(value, shape, axis), file_type("f64"), start, axis)
+
+    def _agree(self, path, result, second):
+        value = np.asarray(result.value)
+        second = np.asarray(second).reshape(value.shape)
+        finite = np.isfinite(value)
+        same = np.array_equal(value[~finite], second[~finite], equal_nan=True)
+        apart = np.abs(value[finite] - second[finite])
+        allowed = AGREEMENT * np.asarray(result.terms, value.dtype)[finite]
+        if not same or (apart > allowed).any():
+            worst = np.max(apart - allowed, initial=0)
+            raise ArithmeticError(f"{self.name}: {path}: the references disagree by up to {float(worst)}")
+
+    def close(self):
+        for path, cover in self.covers.items():
+            for key, value in cover.attributes().items():
+                self.file.file[f"{self.root}/{path}"].attrs[key] = value
+
+
+def _word(value):
+    if isinstance(value, bool):
+        return str(int(value))
+    return f"{value:.17g}" if isinstance(value, float) else str(value)
+
+
+def _shaped(block, shape, axis):
+    """A block of rows (or, axis 1, of columns) as a block of the tensor."""
+    if axis == 1:
+        return block
+    return block.reshape((-1 if block.size else 0, *shape[1:])) if len(shape) > 0 else block
