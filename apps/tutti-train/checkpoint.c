@@ -17,7 +17,7 @@
 /* What the run is, as the file has it. */
 typedef struct config {
     char task[32], data[128], norm[16], activation[16], dtype[8];
-    int64_t width, depth, embedding, context, batch, seed, epochs, warmup;
+    int64_t width, depth, embedding, context, batch, leaves, seed, epochs, warmup;
     double lr, weight_decay, clip;
 } config;
 
@@ -46,6 +46,7 @@ static const field fields[] = {
     {"config/activation", "--activation", TEXT, AT(activation), FIXED},
     {"config/dtype", "--dtype", TEXT, AT(dtype), FIXED},
     {"config/batch", "--batch", INT, AT(batch), FIXED},
+    {"config/leaves", "--reproducible", INT, AT(leaves), ALLOWED},
     {"config/seed", "--seed", SEED, AT(seed), FIXED},
     {"config/epochs", "--epochs", INT, AT(epochs), LENGTH},
     {"config/warmup", "--warmup", INT, AT(warmup), ALLOWED},
@@ -64,6 +65,7 @@ static config config_of(const trainer *t)
         .embedding = o->embedding,
         .context = o->context,
         .batch = o->batch,
+        .leaves = o->leaves,
         .seed = (int64_t)o->seed,
         .epochs = o->epochs,
         .warmup = o->warmup,

@@ -7,6 +7,7 @@
  *        scale   its loss weight is doubled (PLACE step, from the first step on)
  *        hang    it does nothing any more
  *        signal  it sends itself SIGUSR1
+ *        corrupt a bit of its weights flips after the step
  *        nan     a pixel of its batch is NaN (PLACE step: the third one of each epoch)
  * PLACE  setup, step (the third one of the run), save (before each), end */
 #ifndef TUTTI_TRAIN_FAULTS_H
@@ -47,14 +48,28 @@ static inline int fault_here(const char *place, int rank)
     return APP_OK;
 }
 
+/* Flips the lowest bit of a weight. */
+static inline int fault_corrupt(tutti_params *params, tutti_context *ctx)
+{
+    uint32_t word;
+    tutti_tensor flat;
+    APP_CHECK(tutti_params_flat(params, TUTTI_PARAMS_MASTER, &flat));
+    APP_CHECK(tutti_copy(ctx, &word, flat.data, sizeof word));
+    APP_CHECK(tutti_context_synchronize(ctx));
+    word ^= 1;
+    return app_check(tutti_copy(ctx, flat.data, &word, sizeof word));
+}
+
 #define FAULT_HERE(place, rank) fault_here(place, rank)
 #define FAULT_ASKED(kind, place, rank) fault_asked(kind, place, rank)
+#define FAULT_CORRUPT(params, ctx) fault_corrupt(params, ctx)
 
 #else
 
 enum { FAULT_STEP = 0 };
 #define FAULT_HERE(place, rank) ((void)(rank), 0)
 #define FAULT_ASKED(kind, place, rank) ((void)(rank), false)
+#define FAULT_CORRUPT(params, ctx) ((void)(params), (void)(ctx), 0)
 
 #endif
 #endif

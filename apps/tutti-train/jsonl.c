@@ -67,6 +67,15 @@ void jsonl_text(jsonl *log, const char *key, const char *value)
     if (log) set(log, key, json_string(value));
 }
 
+void jsonl_ints(jsonl *log, const char *key, const double *values, int count, int stride)
+{
+    if (!log) return;
+    json_t *array = json_array();
+    for (int i = 0; i < count; i++)
+        json_array_append_new(array, json_integer((json_int_t)values[i * stride]));
+    set(log, key, array);
+}
+
 int jsonl_end(jsonl *log)
 {
     if (!log) return APP_OK;

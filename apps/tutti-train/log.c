@@ -9,8 +9,9 @@
 #include "common/report.h"
 #include "trainer.h"
 
-/* What ranks tell each other for a line: their part of the mean loss, and seconds of the lap. */
-enum { PART_LOSS, PART_COMPUTE, PART_WAIT, PART_STEPS, PARTS };
+/* What ranks tell each other for a line: their part of the mean loss; of the lap, seconds; rows computed and bytes of
+ * gradients sent in each of its steps. */
+enum { PART_LOSS, PART_COMPUTE, PART_WAIT, PART_STEPS, PART_ROWS, PART_SENT, PARTS };
 
 int log_open(trainer *t)
 {
@@ -56,6 +57,7 @@ int log_start(trainer *t)
     jsonl_int(json, "steps_per_epoch", t->steps);
     jsonl_int(json, "batch", o->batch);
     jsonl_int(json, "accumulate", o->accumulate);
+    jsonl_int(json, "leaves", o->leaves);
     jsonl_text(json, "rate_unit", t->task->class->rate);
     jsonl_int(json, "resumed_from_step", t->state.step);
     return jsonl_end(json);
@@ -91,8 +93,9 @@ int log_lap(trainer *t)
     APP_CHECK(tutti_grad_sync_get_info(t->sync, &info));
     log->sync_waited = info.wait_seconds;
     log->lap_begin = app_now();
+    log->sync_sent = info.bytes_sent;
     log->lap_busy = log->lap_agreed = 0.0;
-    log->lap_steps = 0;
+    log->lap_steps = log->lap_rows = 0;
     return APP_OK;
 }
 
@@ -102,6 +105,17 @@ typedef struct lap {
     double fastest_ms, slowest_ms; /* of the ranks, without waiting */
 } lap;
 
+/* The batch's mean loss by the tree over its leaves.  Of each leaf one rank has the sum and all others 0, so that the sum over
+ * the ranks is exact. */
+static int reproducible_loss(trainer *t, double *loss)
+{
+    APP_CHECK(tutti_comm_all_reduce(t->group->control, t->group->host, t->losses_host,
+                                    t->losses_host, t->parts, TUTTI_F64, TUTTI_SUM));
+    *loss = trainer_tree_sum(t->losses_host, t->parts, 1) /
+            (double)(t->options->batch * t->task->tokens_per_sample);
+    return APP_OK;
+}
+
 /* Brings the ranks' parts together.  Collective. */
 static int gather(trainer *t, lap *lap)
 {
@@ -110,13 +124,17 @@ static int gather(trainer *t, lap *lap)
     const double seconds = app_now() - log->lap_begin, steps = (double)log->lap_steps;
     const bool host = tutti_context_backend(t->ctx) != TUTTI_BACKEND_CUDA;
     double exchange;
+    tutti_grad_sync_info info;
     APP_TRY(app_group_agree(t->group, exchange_waiting(t, &exchange)));
+    APP_CHECK(tutti_grad_sync_get_info(t->sync, &info));
     /* the host's agreement after a step is part of its wait; a GPU works on meanwhile */
     double mine[PARTS] = {
         [PART_LOSS] = t->loss,
         [PART_COMPUTE] = (log->lap_busy - exchange) / steps,
         [PART_WAIT] = exchange + (host ? log->lap_agreed : 0.0),
         [PART_STEPS] = log->lap_busy + log->lap_agreed,
+        [PART_ROWS] = (double)(log->lap_rows / log->lap_steps),
+        [PART_SENT] = (double)((info.bytes_sent - log->sync_sent) / log->lap_steps),
     };
     APP_CHECK(tutti_comm_all_gather(t->group->control, t->group->host, mine, log->gathered, PARTS,
                                     TUTTI_F64));
@@ -131,6 +149,7 @@ static int gather(trainer *t, lap *lap)
         if (ms < lap->fastest_ms) lap->fastest_ms = ms;
         if (ms > lap->slowest_ms) lap->slowest_ms = ms;
     }
+    if (t->options->leaves) APP_TRY(reproducible_loss(t, &lap->loss));
     lap->ms = 1e3 * seconds / steps;
     lap->rate = steps * (double)(t->options->batch * t->task->tokens_per_sample) / seconds;
     return APP_OK;
@@ -167,6 +186,9 @@ static int json_step(const trainer *t, const lap *lap)
     jsonl_real(json, "rate", lap->rate);
     jsonl_real(json, "fastest_rank_ms", lap->fastest_ms);
     jsonl_real(json, "slowest_rank_ms", lap->slowest_ms);
+    const double *parts = t->log.gathered;
+    jsonl_ints(json, "rank_rows", parts + PART_ROWS, t->group->world_size, PARTS);
+    jsonl_ints(json, "rank_bytes_sent", parts + PART_SENT, t->group->world_size, PARTS);
     if (t->options->dtype == TUTTI_F16) jsonl_real(json, "loss_scale", t->state.scale.value);
     return jsonl_end(json);
 }

@@ -23,7 +23,9 @@ typedef struct train_log {
     int64_t lap_steps;
     double lap_busy;    /* in steps, without their agreements */
     double lap_agreed;  /* in these */
-    double sync_waited; /* the exchange's own count when the lap began */
+    int64_t lap_rows;   /* that this rank has computed */
+    double sync_waited; /* the exchange's own counts when the lap began */
+    int64_t sync_sent;
 
     /* of all laps, mean over the ranks */
     double stepping, waiting; /* in steps; of that, for the exchange */

@@ -12,7 +12,7 @@
 
 static int read_result(trainer *t)
 {
-    const int64_t parts = t->options->accumulate;
+    const int64_t parts = t->parts;
     APP_CHECK(tutti_adamw_get_stats(t->adamw, t->ctx, &t->stats));
     APP_CHECK(tutti_copy(t->ctx, t->losses_host, t->losses, (size_t)parts * sizeof *t->losses));
     APP_CHECK(tutti_context_synchronize(t->ctx));

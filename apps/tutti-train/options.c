@@ -47,6 +47,8 @@ enum {
     KEY_EPOCHS,
     KEY_BATCH,
     KEY_ACCUMULATE,
+    KEY_REPRODUCIBLE,
+    KEY_CHECK_REPLICAS,
     KEY_LR,
     KEY_WARMUP,
     KEY_WEIGHT_DECAY,
@@ -108,6 +110,12 @@ static const struct argp_option argp_options[] = {
      "micro-steps: the gradients of a batch are computed in N parts, one after the other, and "
      "exchanged once; N times less memory, and the same results to rounding (default 1)",
      3},
+    {"reproducible", KEY_REPRODUCIBLE, "L", 0,
+     "the same bits on any number of ranks up to L, a power of two that divides the batch: it is "
+     "always computed in L parts, whose gradients are added in one order (costs time and memory)",
+     3},
+    {"check-replicas", KEY_CHECK_REPLICAS, "N", 0,
+     "every N steps compare the ranks' parameters and optimizer states by hashes", 3},
     {"lr", KEY_LR, "X", 0, "highest learning rate (default 0.003; bytes: 0.004)", 3},
     {"warmup", KEY_WARMUP, "STEPS", 0,
      "steps over which the learning rate rises, before it falls along a cosine (default: a tenth "
@@ -177,7 +185,8 @@ static const char doc[] =
     "  tutti-train --checkpoint run.h5 --save-every 100 --keep 2 --resume=auto\n"
     "  tutti-train --hold-out 10000 --lr 0.004  try a learning rate without the test images\n"
     "\n"
-    "Exit codes: 0 good, 2 the run failed, 64 wrong command line, 75 stopped by SIGTERM, SIGINT or "
+    "Exit codes: 0 good, 1 the replicas differ, 2 the run failed, 64 wrong command line, 75 "
+    "stopped by SIGTERM, SIGINT or "
     "SIGUSR1.";
 
 static const char *option_name(int key)
@@ -215,6 +224,8 @@ static const spec specs[] = {
     {KEY_EPOCHS, INT, AT(epochs), 1, many, NULL},
     {KEY_BATCH, INT, AT(batch), 1, many, NULL},
     {KEY_ACCUMULATE, INT, AT(accumulate), 1, many, NULL},
+    {KEY_REPRODUCIBLE, INT, AT(leaves), 1, TUTTI_LEAVES_MAX, NULL},
+    {KEY_CHECK_REPLICAS, INT, AT(check_replicas), 1, many, NULL},
     {KEY_LR, POSITIVE, AT(lr), 0, 1000, NULL},
     {KEY_WARMUP, INT, AT(warmup), 0, many, NULL},
     {KEY_WEIGHT_DECAY, REAL, AT(weight_decay), 0, 1000, NULL},
@@ -279,6 +290,16 @@ static error_t check_all(struct argp_state *state, const train_options *o)
     if (o->batch % o->accumulate)
         return parse_refuse(state, "--accumulate is %lld, want a divisor of --batch, %lld",
                             (long long)o->accumulate, (long long)o->batch);
+    if (o->leaves & (o->leaves - 1))
+        return parse_refuse(state, "--reproducible is %lld, want a power of two",
+                            (long long)o->leaves);
+    if (o->leaves && o->batch % o->leaves)
+        return parse_refuse(state, "--batch is %lld, want a multiple of --reproducible, %lld",
+                            (long long)o->batch, (long long)o->leaves);
+    if (o->leaves && o->accumulate > 1)
+        return parse_refuse(state,
+                            "--accumulate and --reproducible do not go together: the parts of a "
+                            "reproducible batch are micro-steps already");
     const char *lonely = o->resume       ? "resume"
                          : o->save_every ? "save-every"
                          : o->keep       ? "keep"

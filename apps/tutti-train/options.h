@@ -40,6 +40,8 @@ typedef struct train_options {
     tutti_activation activation;
 
     int64_t epochs, batch, accumulate;
+    int64_t leaves;         /* reproducible mode; 0: fast mode */
+    int64_t check_replicas; /* steps; 0: never */
     double lr, weight_decay, clip;
     int64_t warmup; /* steps; -1: a tenth of the run */
     double loss_scale;

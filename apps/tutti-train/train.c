@@ -23,15 +23,20 @@ typedef struct loop {
     char stop[160];     /* why to stop after this step; empty: go on */
 } loop;
 
+/* Where this rank's rows of a part of the batch begin in the epoch's order. */
+static int64_t first_row(const trainer *t, int64_t part)
+{
+    return (t->state.epoch_step - 1) * t->options->batch + part * t->micro_batch + t->row;
+}
+
 /* Brings the first micro-batch, looks at the step before while the device finishes it, and sets this
  * step's values. */
 static int begin_step(trainer *t, const loop *loop)
 {
     const train_options *o = t->options;
     const int rank = t->group->rank;
-    const int64_t first = (t->state.epoch_step - 1) * o->batch + t->row;
     int code = t->state.step == FAULT_STEP ? FAULT_HERE("step", rank) : APP_OK;
-    if (code == APP_OK) code = o->task->bring(t->task, first, t->rows);
+    if (code == APP_OK) code = o->task->bring(t->task, first_row(t, t->part), t->rows);
     const int look = nonfinite_look(t); /* the other ranks do too */
     if (code == APP_OK) code = look;
     if (code != APP_OK) return code;
@@ -46,22 +51,30 @@ static int begin_step(trainer *t, const loop *loop)
     return app_check(tutti_step_set(t->step, t->ctx, &values));
 }
 
-/* This rank's gradients, which go out to the others with the last micro-step. */
+/* One part of the batch.  Micro-steps add to one gradient, which goes out with the last of them; each leaf has a gradient of
+ * its own, which the exchange merges with the others'. */
+static int compute_part(trainer *t, int64_t m, int code)
+{
+    const bool leaf = t->options->leaves > 0, first = m == t->part;
+    const bool last = m == t->part + t->part_count - 1;
+    const task_class *class = t->task->class;
+    if (leaf) APP_CHECK(tutti_grad_sync_leaf_begin(t->sync, t->ctx, (int)m));
+    if (code == APP_OK && !first) code = class->bring(t->task, first_row(t, m), t->rows);
+    if (code == APP_OK) code = class->forward(t->task, t->rows, t->step);
+    if (code == APP_OK)
+        code = app_check(tutti_copy(t->ctx, t->losses + m, t->task->loss_sum, sizeof(double)));
+    code = class->backward(t->task, t->rows, code, leaf || first ? 0 : TUTTI_GRAD_ACCUMULATE,
+                           leaf || last ? t->sync : NULL);
+    if (leaf) APP_CHECK(tutti_grad_sync_leaf_end(t->sync, t->ctx, (int)m));
+    t->log.lap_rows += t->rows;
+    return code;
+}
+
+/* This rank's gradients, which go out to the others with the last part. */
 static int compute(trainer *t, const loop *loop)
 {
-    const int64_t parts = t->options->accumulate;
-    const task_class *class = t->task->class;
     int code = begin_step(t, loop);
-    for (int64_t m = 0; m < parts; m++) {
-        const int64_t first =
-            (t->state.epoch_step - 1) * t->options->batch + m * t->micro_batch + t->row;
-        if (code == APP_OK && m > 0) code = class->bring(t->task, first, t->rows);
-        if (code == APP_OK) code = class->forward(t->task, t->rows, t->step);
-        if (code == APP_OK)
-            code = app_check(tutti_copy(t->ctx, t->losses + m, t->task->loss_sum, sizeof(double)));
-        code = class->backward(t->task, t->rows, code, m > 0 ? TUTTI_GRAD_ACCUMULATE : 0,
-                               m == parts - 1 ? t->sync : NULL);
-    }
+    for (int64_t m = t->part; m < t->part + t->part_count; m++) code = compute_part(t, m, code);
     return code;
 }
 
@@ -78,6 +91,9 @@ static int train_step(trainer *t, loop *loop)
     const int finish = app_check(tutti_grad_sync_finish(t->sync, t->ctx));
     if (finish != APP_OK) code = finish;
     if (code == APP_OK) code = app_check(tutti_adamw_update(t->adamw, t->ctx, t->step));
+    if (code == APP_OK && state->step == FAULT_STEP &&
+        FAULT_ASKED("corrupt", "step", t->group->rank))
+        code = FAULT_CORRUPT(t->params, t->ctx);
     if (code == APP_OK && signals_seen())
         code =
             app_fail(APP_PREEMPTED, "stopped by SIG%s after step %lld/%lld of epoch %lld/%lld",
@@ -104,25 +120,36 @@ static int settle(trainer *t)
     return app_group_agree(t->group, code);
 }
 
-/* This rank's share of the evaluation. */
-static int evaluate_share(trainer *t, task_score *score)
+/* This rank's share of the evaluation: of each leaf its score, and zeros for the others'. */
+static int evaluate_share(trainer *t, task_score *scores)
 {
-    const app_group *group = t->group;
-    const int64_t count = t->task->test_count;
-    const int64_t first = trainer_share(count, group->rank, group->world_size);
-    const int64_t end = trainer_share(count, group->rank + 1, group->world_size);
-    return t->task->class->evaluate(t->task, first, end, score);
+    const int64_t count = t->task->test_count, leaves = t->options->leaves;
+    if (!leaves) {
+        const int rank = t->group->rank, world = t->group->world_size;
+        return t->task->class->evaluate(t->task, trainer_share(count, rank, world),
+                                        trainer_share(count, rank + 1, world), scores);
+    }
+    for (int64_t m = t->part; m < t->part + t->part_count; m++)
+        APP_TRY(t->task->class->evaluate(t->task, count * m / leaves, count * (m + 1) / leaves,
+                                         &scores[m]));
+    return APP_OK;
 }
 
 /* The score of all samples of the evaluation.  Collective. */
 static int evaluate(trainer *t, task_score *score)
 {
+    enum { FIELDS = sizeof *score / sizeof score->loss };
     app_group *group = t->group;
-    *score = (task_score){0};
-    APP_TRY(app_group_agree(group, evaluate_share(t, score)));
-    return app_group_agree(group,
-                           app_check(tutti_comm_all_reduce(group->control, group->host, score,
-                                                           score, 3, TUTTI_F64, TUTTI_SUM)));
+    const int64_t parts = t->options->leaves ? t->options->leaves : 1;
+    task_score scores[TUTTI_LEAVES_MAX] = {{0}};
+    APP_TRY(app_group_agree(group, evaluate_share(t, scores)));
+    APP_TRY(app_group_agree(
+        group, app_check(tutti_comm_all_reduce(group->control, group->host, scores, scores,
+                                               parts * FIELDS, TUTTI_F64, TUTTI_SUM))));
+    score->samples = trainer_tree_sum(&scores[0].samples, parts, FIELDS);
+    score->loss = trainer_tree_sum(&scores[0].loss, parts, FIELDS);
+    score->correct = trainer_tree_sum(&scores[0].correct, parts, FIELDS);
+    return APP_OK;
 }
 
 static int end_epoch(trainer *t, loop *loop)
@@ -155,6 +182,28 @@ static bool has_line(const trainer *t)
 {
     const int64_t step = t->state.epoch_step;
     return step == 1 || step == t->steps || step % t->log_every == 0;
+}
+
+/* All ranks hold the same weights and the same optimizer's state, or the run ends.  Collective. */
+static int check_replicas(trainer *t)
+{
+    enum { MOST = 8 };
+    const char *names[MOST];
+    tutti_tensor state[MOST];
+    int count = 0;
+    const int64_t every = t->options->check_replicas;
+    if (!every || t->state.step % every) return APP_OK;
+    APP_TRY(settle(t));
+    while (count < MOST &&
+           tutti_adamw_state(t->adamw, count, &names[count], &state[count]) == TUTTI_OK)
+        count++;
+    const tutti_status status =
+        tutti_comm_check_params(t->comm, t->ctx, t->params, names, state, count);
+    int code = app_check(status);
+    if (status == TUTTI_ERR_DATA)
+        code = app_fail(APP_MISMATCH, "after step %lld: %s", (long long)t->state.step,
+                        tutti_last_error());
+    return app_group_agree(t->group, code);
 }
 
 /* The file has what happened so far, and the time it took is no step's. */
@@ -196,6 +245,7 @@ static int make_steps(trainer *t, loop *loop)
             APP_TRY(settle(t));
             APP_TRY(app_group_agree(t->group, log_step(t, loop->lr)));
         }
+        APP_TRY(check_replicas(t));
         progress_bar(&t->log.progress, state->step, t->total);
         if (loop->stop[0]) return stop(t, loop);
     }

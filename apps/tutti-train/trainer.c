@@ -57,6 +57,37 @@ int64_t trainer_share(int64_t total, int rank, int world_size)
     return total * rank / world_size;
 }
 
+double trainer_tree_sum(const double *values, int64_t count, int64_t stride)
+{
+    if (count == 1) return values[0];
+    const int64_t half = count / 2;
+    return trainer_tree_sum(values, half, stride) +
+           trainer_tree_sum(values + half * stride, half, stride);
+}
+
+/* Which rows of a batch are this rank's: a share of each micro-step, or whole leaves. */
+static int share_out(trainer *t)
+{
+    const train_options *o = t->options;
+    const int rank = t->group->rank, world = t->group->world_size;
+    t->parts = o->leaves ? o->leaves : o->accumulate;
+    t->micro_batch = o->batch / t->parts;
+    if (!o->leaves) {
+        t->part_count = t->parts;
+        t->row = trainer_share(t->micro_batch, rank, world);
+        t->rows = trainer_share(t->micro_batch, rank + 1, world) - t->row;
+        return APP_OK;
+    }
+    if (o->leaves < world)
+        return app_fail(APP_USAGE, "--reproducible is %lld, want at least the %d ranks",
+                        (long long)o->leaves, world);
+    /* as tutti_grad_sync_own_leaves shares them out */
+    t->part = trainer_share(t->parts, rank, world);
+    t->part_count = trainer_share(t->parts, rank + 1, world) - t->part;
+    t->rows = t->micro_batch;
+    return APP_OK;
+}
+
 static int open_task(trainer *t)
 {
     const train_options *o = t->options;
@@ -77,10 +108,7 @@ static int open_task(trainer *t)
     t->total = t->steps * o->epochs;
     t->warmup = o->warmup >= 0 ? o->warmup : t->total / 10;
     t->log_every = o->log_every ? o->log_every : largest(1, t->steps / 10);
-    t->micro_batch = o->batch / o->accumulate;
-    t->row = trainer_share(t->micro_batch, t->group->rank, t->group->world_size);
-    t->rows = trainer_share(t->micro_batch, t->group->rank + 1, t->group->world_size) - t->row;
-    return APP_OK;
+    return share_out(t);
 }
 
 static int create_model(trainer *t)
@@ -89,10 +117,11 @@ static int create_model(trainer *t)
     desc.master_dtype = t->options->dtype == TUTTI_F64 ? TUTTI_F64 : TUTTI_F32;
     desc.gradient_memory = tutti_comm_allocator(t->comm);
     APP_CHECK(tutti_params_create(t->ctx, &desc, &t->params));
-    const size_t bytes = (size_t)t->options->accumulate * sizeof(double);
+    const size_t bytes = (size_t)t->parts * sizeof(double);
     void *losses = NULL;
     APP_CHECK(tutti_alloc(t->ctx, bytes, &losses));
     t->losses = losses;
+    APP_CHECK(tutti_zero(t->ctx, losses, bytes));
     t->losses_host = malloc(bytes);
     if (!t->losses_host) return app_fail(APP_FAILED, "no memory for the losses");
     return t->task->class->create(t->task, t->params, largest(t->rows, 1));
@@ -117,6 +146,7 @@ static int exchange(trainer *t)
 {
     APP_CHECK(tutti_comm_broadcast_params(t->comm, t->ctx, t->params));
     tutti_grad_sync_desc desc = TUTTI_GRAD_SYNC_DESC_INIT;
+    desc.leaves = (int)t->options->leaves;
     desc.timeline = t->group->world_size > 1 && tutti_context_backend(t->ctx) == TUTTI_BACKEND_CUDA;
     return app_check(tutti_grad_sync_create(t->comm, t->ctx, t->params, &desc, &t->sync));
 }
@@ -215,7 +245,9 @@ void trainer_describe(const trainer *t)
     app_say("  epochs        %lld of %lld steps, %lld in all", (long long)o->epochs,
             (long long)t->steps, (long long)t->total);
     char micro[64] = "", rest[96] = "";
-    if (o->accumulate > 1)
+    if (o->leaves)
+        snprintf(micro, sizeof micro, ", reproducible in %lld leaves", (long long)o->leaves);
+    else if (o->accumulate > 1)
         snprintf(micro, sizeof micro, " in %lld micro-steps", (long long)o->accumulate);
     if (dropped)
         snprintf(rest, sizeof rest, "; each epoch drops its last %lld %s", (long long)dropped,

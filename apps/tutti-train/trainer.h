@@ -32,15 +32,18 @@ typedef struct trainer {
 
     int64_t steps, total; /* an epoch; the run */
     int64_t warmup, log_every;
-    int64_t micro_batch; /* rows of a micro-step, over all ranks */
-    int64_t row, rows;   /* this rank's share of them */
+    int64_t parts;            /* of a batch: micro-steps, or in reproducible mode leaves */
+    int64_t part, part_count; /* those that this rank has a share in: all, or its own leaves */
+    int64_t micro_batch;      /* rows of a part */
+    int64_t row, rows;        /* this rank's share of them */
 
     run_state state;
     history history;
     bool resumed;
     bool changed; /* since the checkpoint was written or read */
 
-    double *losses; /* [accumulate] on the device: sums over this rank's rows of each micro-step */
+    double *
+        losses; /* [parts] on the device: sums over this rank's rows of each; 0 for others' leaves */
     double *losses_host;
     int64_t unseen;          /* step of the epoch whose result was not looked at yet; 0: none */
     double loss;             /* of the last step looked at: this rank's part of the batch's mean */
@@ -55,6 +58,9 @@ void trainer_destroy(trainer *trainer);
 
 /* Where rank's contiguous share of `total` rows begins; it ends where the next one's begins. */
 int64_t trainer_share(int64_t total, int rank, int world_size);
+
+/* The sum of `count` numbers as a binary tree: count a power of two, the numbers `stride` apart. */
+double trainer_tree_sum(const double *values, int64_t count, int64_t stride);
 
 /* The table of the configuration, on rank 0. */
 void trainer_describe(const trainer *trainer);

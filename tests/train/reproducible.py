@@ -1,0 +1,163 @@
+"""Reproducible mode: the same bytes of a checkpoint, and the same figures, on any number of ranks."""
+
+import json
+import os
+import tempfile
+
+import harness as h
+
+folder = tempfile.TemporaryDirectory(prefix="tutti-reproducible-")
+FASHION = ["--task", "fashion", "--data", h.small_data(), "--width", 24, "--epochs", 2, "--batch", 64]
+BYTES = ["--task", "bytes", "--context", 4, "--width", 16, "--embedding", 8, "--epochs", 1, "--batch", 64]
+
+
+def path(name):
+    return os.path.join(folder.name, name)
+
+
+def text():
+    """A small corpus."""
+    with open(path("corpus"), "w") as file:
+        file.write("".join(f"{n} bottles of beer on the wall, {n} bottles of beer\n" for n in range(60)))
+    return path("corpus")
+
+
+def figures(result):
+    """What the step and epoch lines say, without times."""
+    lines = []
+    for line in result.out.splitlines():
+        parts = line.split(" | ")
+        if line.startswith("step "):
+            lines.append(" | ".join(parts[:4]))
+        elif line.startswith("epoch "):
+            lines.append(" | ".join(parts[:1] + parts[2:]))
+    assert len(lines) > 4, result
+    return lines
+
+
+def same_on_all(name, args, ranks, L=8):
+    """Trains on each number of ranks; all end in the same file and say the same."""
+    first = None
+    for np in ranks:
+        file = path(f"{name}.{np}")
+        said = figures(h.run([*args, "--reproducible", L, "--checkpoint", file], np=np).want(0))
+        first = first or (file, said)
+        assert h.same_file(file, first[0]), f"{name}: the checkpoint of {np} ranks differs from {ranks[0]} ranks'"
+        assert said == first[1], f"{name}: {np} ranks say\n{said}\nand {ranks[0]} ranks\n{first[1]}"
+    return first[0]
+
+
+def ranks_here():
+    # ranks share GPUs over the mpi transport where there are too few
+    return [1, 2, 3, 4] if h.SANITIZED else [1, 2, 3, 4, 8]
+
+
+def transport():
+    return ["--transport", "mpi"] if h.BACKEND == "cuda" else []
+
+
+def test_fashion_f32():
+    same_on_all("f32", FASHION + transport() + ["--clip", 0.5], ranks_here())
+
+
+def test_fashion_bf16():
+    same_on_all("bf16", FASHION + transport() + ["--dtype", "bf16"], [1, 3, 4])
+
+
+def test_leaves_at_odd_offsets():
+    """400 rows in 8 leaves of 50 rows of 10 classes."""
+    args = ["--data", h.small_data(), "--width", 24, "--epochs", 4, "--batch", 400, "--dtype", "bf16"]
+    same_on_all("odd", args + transport(), [1, 2, 4])
+
+
+def test_bytes():
+    same_on_all("bytes", BYTES + transport() + [text()], [1, 2, 3])
+    same_on_all("bytes16", BYTES + transport() + ["--dtype", "bf16", text()], [1, 4])
+
+
+def test_nccl():
+    if h.BACKEND != "cuda":
+        h.skip("nccl is for GPUs")
+    ranks = []
+    for np in (1, 2, 4):
+        probe = h.run(FASHION + ["--dry-run"], np=np)
+        if probe.code == 0 and (np == 1 or "transport nccl" in probe.out):
+            ranks.append(np)
+    if len(ranks) < 2:
+        h.skip("one GPU only")
+    same_on_all("nccl", FASHION, ranks)
+    same_on_all("nccl16", FASHION + ["--dtype", "bf16"], ranks)
+
+
+def test_threads_do_not_matter():
+    files = []
+    for threads in (1, 2, 3):
+        files.append(path(f"threads.{threads}"))
+        args = FASHION + ["--width", 300, "--threads", threads, "--reproducible", 4, "--checkpoint", files[-1]]
+        h.run(args).want(0)
+    assert h.same_file(files[0], files[1]) and h.same_file(files[0], files[2])
+
+
+def test_resumed_on_other_ranks():
+    whole = same_on_all("whole", FASHION + transport(), [1])
+    part = path("part")
+    # after the third step a rank asks to stop; then three ranks go on
+    stopped = h.run(FASHION + transport() + ["--reproducible", 8, "--checkpoint", part], np=2, fault="signal:step:1")
+    stopped.want(75)
+    h.run(FASHION + transport() + ["--reproducible", 8, "--checkpoint", part, "--resume"], np=3).want(0)
+    assert h.same_file(whole, part)
+
+
+def test_fast_mode_would_be_seen():
+    """With these data the order of summation shows: the comparisons above can fail."""
+    files = []
+    for np, extra in ((1, []), (3, []), (3, ["--reproducible", 8])):
+        files.append(path(f"fast.{len(files)}"))
+        h.run(FASHION + transport() + ["--dtype", "f32", "--checkpoint", files[-1], *extra], np=np).want(0)
+    assert not h.same_file(files[0], files[1]), "fast mode on 1 and 3 ranks"
+    assert not h.same_file(files[1], files[2]), "fast and reproducible mode"
+
+
+def test_rows_and_bytes_are_counted():
+    counts = {}
+    for np in (1, 2, 3, 4):
+        log = path(f"log.{np}")
+        h.run(FASHION + transport() + ["--width", 400, "--reproducible", 8, "--log-json", log], np=np).want(0)
+        with open(log) as file:
+            steps = [line for line in map(json.loads, file) if line["event"] == "step"]
+        for line in steps:
+            assert sum(line["rank_rows"]) == 64, line
+            assert all(rows == 8 * (8 * (r + 1) // np - 8 * r // np) for r, rows in enumerate(line["rank_rows"])), line
+        counts[np] = steps[-1]["rank_bytes_sent"]
+    # 4 bytes of each parameter's gradient; a little is padding or sent whole
+    gradient = 4 * (784 * 2 + 784 * 400 + 400 + 400 * 2 + 400 * 400 + 400 + 400 * 10 + 10)
+    assert counts[1] == [0], counts
+    for np in (2, 4):
+        ring = 2 * gradient * (np - 1) / np
+        assert all(ring * 0.99 < sent < ring * 1.2 + 65536 * np for sent in counts[np]), (np, ring, counts)
+    # of 3 ranks some have two subtrees: less than twice a ring's bytes
+    assert all(sent < 2 * 2 * gradient * 2 / 3 for sent in counts[3]), counts
+
+
+def test_wrong_numbers():
+    bad = h.run(FASHION + ["--reproducible", 6]).want(64)
+    assert "power of two" in bad.err, bad
+    bad = h.run(FASHION + ["--batch", 100, "--reproducible", 8]).want(64)
+    assert "100" in bad.err and "8" in bad.err, bad
+    bad = h.run(FASHION + ["--accumulate", 2, "--reproducible", 8]).want(64)
+    assert "--accumulate" in bad.err, bad
+    h.run(FASHION + ["--reproducible", 512]).want(64)
+    bad = h.run(FASHION + transport() + ["--reproducible", 2], np=3).want(64)
+    assert "3 ranks" in bad.err, bad
+
+
+def test_replicas_are_checked():
+    args = FASHION + transport() + ["--check-replicas", 2]
+    h.run(args, np=3).want(0)
+    found = h.run(args, np=3, fault="corrupt:step:1").want(1)
+    assert "after step 4" in found.err and "on rank 1 differs" in found.err, found
+    # one bit of one weight, in a run that does not look
+    h.run(FASHION + transport(), np=3, fault="corrupt:step:1").want(0)
+
+
+h.run_tests()
