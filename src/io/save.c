@@ -101,19 +101,27 @@ static tutti_status check_target(const save *s)
     struct stat there;
     if (stat(s->path, &there) == 0 && !S_ISREG(there.st_mode))
         return tutti__fail(TUTTI_ERR_IO, "%s: %s: is no regular file", who, s->path);
-    struct rlimit limit; /* beyond it a write would end the process by SIGXFSZ */
-    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
-        (uint64_t)s->size > limit.rlim_cur)
+    /* beyond this limit a write would end the process by SIGXFSZ, and one into the layout's memory too: so the size is estimated
+     * before there is a layout, from above */
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return TUTTI_OK;
+    uint64_t bytes = 1 << 16;
+    for (int i = 0; i < s->checkpoint->count; i++) {
+        const tutti__item *item = &s->checkpoint->items[i];
+        bytes += tutti__item_bytes(item) + 8192;
+        for (const char *at = item->name; *at; at++) bytes += *at == '/' ? 6144 : 0;
+    }
+    if (bytes > limit.rlim_cur)
         return tutti__fail(TUTTI_ERR_IO,
-                           "%s: %s: it takes %lld bytes, and this process may write files of "
-                           "%llu (RLIMIT_FSIZE)",
-                           who, s->path, (long long)s->size, (unsigned long long)limit.rlim_cur);
+                           "%s: %s: it takes up to %llu bytes, and this process may write files "
+                           "of %llu (RLIMIT_FSIZE)",
+                           who, s->path, (unsigned long long)bytes,
+                           (unsigned long long)limit.rlim_cur);
     return TUTTI_OK;
 }
 
 static tutti_status make_temporary(save *s)
 {
-    TUTTI_TRY(check_target(s));
     unlink(s->temporary); /* what a killed process has left */
     s->fd = open(s->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (s->fd < 0) return failed(s, "cannot create", errno);
@@ -183,6 +191,7 @@ static tutti_status share_layout(save *s)
     s->offsets = calloc(count + 1, sizeof *s->offsets);
     tutti_status status =
         s->offsets ? TUTTI_OK : tutti__fail(TUTTI_ERR_MEMORY, "%s: no memory", who);
+    if (status == TUTTI_OK && comm->rank == 0) status = check_target(s);
     if (status == TUTTI_OK && comm->rank == 0) {
         status = tutti__layout_create(checkpoint, &s->layout);
         if (status == TUTTI_OK) {

@@ -234,6 +234,19 @@ static tutti__outcome understand(tutti__structure *structure, report *report, in
     return TUTTI__OUTCOME_DAMAGED;
 }
 
+/* How long the file was when it was closed, as its superblock says (HDF5's file format, III.A); 0 if it says nothing. */
+static int64_t bytes_by_superblock(int fd)
+{
+    unsigned char start[52];
+    int64_t bytes = 0;
+    if (pread(fd, start, sizeof start, 0) != (ssize_t)sizeof start) return 0;
+    int version = start[8];
+    if (memcmp(start, "\211HDF\r\n\032\n", 8) != 0 || version > 3) return 0;
+    if (start[version < 2 ? 13 : 9] != sizeof bytes) return 0; /* the size of its addresses */
+    memcpy(&bytes, start + (version == 0 ? 40 : version == 1 ? 44 : 28), sizeof bytes);
+    return bytes;
+}
+
 static int by_path(const void *a, const void *b)
 {
     return strcmp(((const tutti__node *)a)->path, ((const tutti__node *)b)->path);
@@ -262,10 +275,14 @@ tutti_status tutti__structure_read(int fd, const char *who, const char *file,
         *structure = made;
         return TUTTI_OK;
     }
-    static const char *const why[] = {"", "is no HDF5 file", "is truncated",
+    tutti__structure_destroy(&made);
+    int64_t whole = outcome == TUTTI__OUTCOME_DAMAGED ? bytes_by_superblock(fd) : 0;
+    if (whole > now.st_size)
+        return tutti__fail(TUTTI_ERR_DATA, "%s: %s: is truncated: it has %lld bytes of %lld", who,
+                           file, (long long)now.st_size, (long long)whole);
+    static const char *const why[] = {"", "is no HDF5 file",
                                       "is damaged: HDF5 cannot read its structure",
                                       "holds more than a file of this kind ever does"};
-    tutti__structure_destroy(&made);
     return tutti__fail(TUTTI_ERR_DATA, "%s: %s: %s", who, file, why[outcome]);
 }
 

@@ -102,7 +102,6 @@ const tutti__attribute *tutti__node_attribute(const tutti__structure *structure,
 typedef enum tutti__outcome {
     TUTTI__OUTCOME_OK,
     TUTTI__OUTCOME_NOT_HDF5,
-    TUTTI__OUTCOME_TRUNCATED,
     TUTTI__OUTCOME_DAMAGED,
     TUTTI__OUTCOME_TOO_MUCH
 } tutti__outcome;

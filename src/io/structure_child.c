@@ -289,13 +289,6 @@ static bool make_types(void)
     return true;
 }
 
-static herr_t on_error(unsigned n, const H5E_error2_t *error, void *data)
-{
-    (void)n;
-    if (error->min_num == H5E_TRUNCATED) *(bool *)data = true;
-    return 0;
-}
-
 void tutti__structure_child(int file, int pipe)
 {
     out.fd = pipe;
@@ -305,14 +298,11 @@ void tutti__structure_child(int file, int pipe)
     snprintf(path, sizeof path, "/proc/self/fd/%d", file);
     if (H5open() < 0 || !make_types()) leave(TUTTI__OUTCOME_DAMAGED);
     hid_t access = H5Pcreate(H5P_FILE_ACCESS);
-    H5Pset_fapl_stdio(access); /* the other drivers would follow the descriptor's path, where another file may be by now */
+    H5Pset_fapl_stdio(
+        access); /* the other drivers would follow the descriptor's path, where another file may be by now */
     if (H5Fis_hdf5(path) <= 0) leave(TUTTI__OUTCOME_NOT_HDF5);
     hid_t id = H5Fopen(path, H5F_ACC_RDONLY, access);
-    if (id < 0) {
-        bool truncated = false;
-        H5Ewalk2(H5E_DEFAULT, H5E_WALK_DOWNWARD, on_error, &truncated);
-        leave(truncated ? TUTTI__OUTCOME_TRUNCATED : TUTTI__OUTCOME_DAMAGED);
-    }
+    if (id < 0) leave(TUTTI__OUTCOME_DAMAGED);
     hid_t root = H5Gopen2(id, "/", H5P_DEFAULT);
     if (root < 0) leave(TUTTI__OUTCOME_DAMAGED);
     path[0] = 0;

@@ -1,0 +1,614 @@
+/* Files and folders that are not as they should be: each is answered with a status and a message that names file and tensor, on
+ * all ranks alike, and what was at the path stays as it was. */
+#include <errno.h>
+#include <hdf5.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "state.h"
+
+static state *begin(tutti_dtype masters, bool big)
+{
+    tutti_comm *comm = rig_comm(rig_context(), TUTTI_TRANSPORT_AUTO, 0);
+    return comm ? state_make(rig_context(), comm, masters, big) : NULL;
+}
+
+static void end(state **s)
+{
+    tutti_comm *comm = (*s)->comm;
+    state_free(s);
+    tutti_comm_destroy(&comm);
+}
+
+/* A good file of seed 1. */
+static state *begin_with(const char *path)
+{
+    state *s = begin(TUTTI_F32, false);
+    if (!s) return NULL;
+    state_fill(s, 1);
+    CHECK_OK(tutti_checkpoint_save(s->checkpoint, path, 0));
+    return s;
+}
+
+/* All ranks get the status, and a message with the file and the word. */
+static void check_refused(state *s, tutti_status wanted, const char *word, const char *path,
+                          unsigned flags)
+{
+    harness_forget_error();
+    tutti_status status = tutti_checkpoint_load(s->checkpoint, path, flags);
+    CHECK(status == wanted, "status '%s' (%s), want '%s'", tutti_status_string(status),
+          tutti_last_error(), tutti_status_string(wanted));
+    CHECK(strstr(tutti_last_error(), path) && strstr(tutti_last_error(), word),
+          "'%s' does not name %s and '%s'", tutti_last_error(), path, word);
+    rig_barrier();
+}
+
+/* Changes a file by HDF5, on rank 0. */
+typedef void (*change)(hid_t file);
+
+static void edit(const char *path, change how)
+{
+    rig_barrier();
+    if (rig_rank() == 0) {
+        hid_t file = H5Fopen(path, H5F_ACC_RDWR, H5P_DEFAULT);
+        if (CHECK(file >= 0, "%s does not open", path)) how(file);
+        CHECK(H5Fclose(file) >= 0, "%s does not close", path);
+    }
+    rig_barrier();
+}
+
+static void check_edited(change how, const char *word)
+{
+    const char *path = in_folder("edited");
+    state *s = begin_with(path);
+    if (!s) return;
+    edit(path, how);
+    harness_where("want '%s'", word);
+    check_refused(s, TUTTI_ERR_DATA, word, path, 0);
+    harness_where(NULL);
+    end(&s);
+}
+
+static void set_int(hid_t object, const char *name, int count, const int32_t *values)
+{
+    hsize_t dims = (hsize_t)count;
+    H5Adelete(object, name);
+    hid_t space = count > 1 ? H5Screate_simple(1, &dims, NULL) : H5Screate(H5S_SCALAR);
+    hid_t attribute = H5Acreate2(object, name, H5T_STD_I32LE, space, H5P_DEFAULT, H5P_DEFAULT);
+    CHECK(H5Awrite(attribute, H5T_NATIVE_INT32, values) >= 0, "no attribute %s", name);
+    H5Aclose(attribute);
+    H5Sclose(space);
+}
+
+/* The content */
+
+static void newer(hid_t file)
+{
+    set_int(file, "format_version", 2, (const int32_t[]){2, 7});
+}
+static void unknown_version(hid_t file)
+{
+    set_int(file, "format_version", 2, (const int32_t[]){0, 1});
+}
+static void newer_minor(hid_t file)
+{
+    set_int(file, "format_version", 2, (const int32_t[]){1, 9});
+    set_int(file, "something_new", 1, (const int32_t[]){1});
+}
+static void no_version(hid_t file)
+{
+    H5Adelete(file, "format_version");
+}
+static void incomplete(hid_t file)
+{
+    set_int(file, "complete", 1, (const int32_t[]){0});
+}
+static void no_format(hid_t file)
+{
+    H5Adelete(file, "format");
+}
+static void no_tensor(hid_t file)
+{
+    H5Ldelete(file, "model/block0.norm/gamma", H5P_DEFAULT);
+}
+static void no_value(hid_t file)
+{
+    H5Ldelete(file, "state/step", H5P_DEFAULT);
+}
+static void one_too_many(hid_t file)
+{
+    H5Ocopy(file, "model/block0.norm/gamma", file, "model/block7.norm_gamma", H5P_DEFAULT,
+            H5P_DEFAULT);
+}
+static void no_checksum(hid_t file)
+{
+    hid_t dataset = H5Dopen2(file, "optimizer/head-1/bias_2/m", H5P_DEFAULT);
+    H5Adelete(dataset, "checksum");
+    H5Dclose(dataset);
+}
+static void no_dtype(hid_t file)
+{
+    hid_t dataset = H5Dopen2(file, "optimizer/extra/bf16", H5P_DEFAULT);
+    H5Adelete(dataset, "dtype");
+    H5Dclose(dataset);
+}
+static void a_group(hid_t file)
+{
+    H5Ldelete(file, "history", H5P_DEFAULT);
+    H5Gclose(H5Gcreate2(file, "history", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
+}
+static void a_link(hid_t file)
+{
+    H5Ldelete(file, "history", H5P_DEFAULT);
+    H5Lcreate_external("/etc/passwd", "/", file, "history", H5P_DEFAULT, H5P_DEFAULT);
+}
+static void circles(hid_t file)
+{
+    H5Lcreate_hard(file, "/", file, "model/again", H5P_DEFAULT, H5P_DEFAULT);
+}
+
+/* Puts another dataset in the place of gamma [7]. */
+static void replace(hid_t file, hid_t type, int ndim, const hsize_t *dims, bool chunked)
+{
+    static const char name[] = "model/block0.norm/gamma";
+    H5Ldelete(file, name, H5P_DEFAULT);
+    hid_t list = H5Pcreate(H5P_DATASET_CREATE), space = H5Screate_simple(ndim, dims, NULL);
+    if (chunked) H5Pset_chunk(list, ndim, dims);
+    hid_t dataset = H5Dcreate2(file, name, type, space, H5P_DEFAULT, list, H5P_DEFAULT);
+    double zeros[64] = {0};
+    CHECK(H5Dwrite(dataset, H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT, zeros) >= 0,
+          "no dataset");
+    H5Dclose(dataset);
+    H5Sclose(space);
+    H5Pclose(list);
+}
+static void other_shape(hid_t file)
+{
+    replace(file, H5T_IEEE_F32LE, 2, (const hsize_t[]){3, 2}, false);
+}
+static void other_type(hid_t file)
+{
+    replace(file, H5T_IEEE_F64LE, 1, (const hsize_t[]){7}, false);
+}
+static void big_endian(hid_t file)
+{
+    replace(file, H5T_IEEE_F32BE, 1, (const hsize_t[]){7}, false);
+}
+static void in_chunks(hid_t file)
+{
+    replace(file, H5T_IEEE_F32LE, 1, (const hsize_t[]){7}, true);
+}
+
+static void test_content(void)
+{
+    static const struct {
+        change how;
+        const char *word;
+    } cases[] = {
+        {newer, "version 2.7, newer than this library's 1."},
+        {unknown_version, "version 0"},
+        {no_version, "format_version"},
+        {incomplete, "incomplete"},
+        {no_format, "no Tutti checkpoint"},
+        {no_tensor, "model/block0.norm/gamma is missing"},
+        {no_value, "state/step is missing"},
+        {one_too_many, "model/block7.norm_gamma is in the file, but is not expected"},
+        {no_checksum, "optimizer/head-1/bias_2/m has no checksum"},
+        {no_dtype, "the attribute dtype of optimizer/extra/bf16 is missing, want bf16"},
+        {a_group, "history is no dataset"},
+        {a_link, "history is no dataset"},
+        {circles, "more than"},
+        {other_shape, "the shape of model/block0.norm/gamma is [3, 2], want [7]"},
+        {other_type, "model/block0.norm/gamma is f64, want f32"},
+        {big_endian, "model/block0.norm/gamma is of another type, want f32"},
+        {in_chunks, "model/block0.norm/gamma is not stored in one piece"},
+    };
+    for (int i = 0; i < HARNESS_COUNT(cases); i++) check_edited(cases[i].how, cases[i].word);
+}
+
+static void test_newer_minor_version(void)
+{
+    const char *path = in_folder("minor");
+    state *s = begin_with(path);
+    if (!s) return;
+    edit(path, newer_minor);
+    state_fill(s, 2);
+    CHECK_OK(tutti_checkpoint_load(s->checkpoint, path, 0));
+    CHECK_STATE(s, 1);
+    end(&s);
+}
+
+static void test_other_list(void)
+{
+    const char *path = in_folder("list");
+    state *s = begin_with(path), *wide = begin(TUTTI_F64, false), *big = begin(TUTTI_F32, true);
+    if (!s) return;
+    check_refused(wide, TUTTI_ERR_DATA, "is f32, want f64", path, 0);
+    check_refused(big, TUTTI_ERR_DATA, "the shape of model/embed/weight is [700], want [3158073]",
+                  path, 0);
+    end(&wide);
+    end(&big);
+    char text[4] = "";
+    double table[6];
+    int64_t rows = 0, number = 0;
+    tutti_checkpoint *list = NULL;
+    const unsigned some = TUTTI_CHECKPOINT_SUBSET;
+    static const char *const words[] = {"config/activation has 1 bytes, and there is room for 0",
+                                        "history has 1 rows, and there is room for",
+                                        "want [rows, 2]", "state/step is i64, want f64",
+                                        "state/step is i64, want text"};
+    for (int i = 0; i < HARNESS_COUNT(words); i++) {
+        CHECK_OK(tutti_checkpoint_create(s->comm, s->ctx, &list));
+        if (i == 0) CHECK_OK(tutti_checkpoint_add_text(list, "config/activation", text, 1));
+        if (i == 1) CHECK_OK(tutti_checkpoint_add_table(list, "history", table, 3, 1, &rows));
+        if (i == 2) CHECK_OK(tutti_checkpoint_add_table(list, "history", table, 2, 3, &rows));
+        if (i == 3) CHECK_OK(tutti_checkpoint_add_real(list, "state/step", table));
+        if (i == 4) CHECK_OK(tutti_checkpoint_add_text(list, "state/step", text, 4));
+        tutti_status status = tutti_checkpoint_load(list, path, some);
+        if (i == 1) /* one row fits */
+            CHECK(status == TUTTI_OK && rows == 1, "%s", tutti_last_error());
+        else
+            CHECK(status == TUTTI_ERR_DATA && strstr(tutti_last_error(), words[i]),
+                  "'%s', want '%s'", tutti_last_error(), words[i]);
+        tutti_checkpoint_destroy(&list);
+    }
+    (void)number;
+    end(&s);
+}
+
+static void test_flags(void)
+{
+    const char *path = in_folder("flags");
+    state *s = begin_with(path);
+    if (!s) return;
+    int64_t step = 0;
+    char text[64];
+    tutti_checkpoint *list = NULL;
+    CHECK_OK(tutti_checkpoint_create(s->comm, s->ctx, &list));
+    CHECK_OK(tutti_checkpoint_add_int(list, "state/step", &step));
+    CHECK_FAILS(TUTTI_ERR_DATA, "not expected", tutti_checkpoint_load(list, path, 0));
+    /* tensors do not count among the values, other values do */
+    CHECK_FAILS(TUTTI_ERR_DATA, "config/activation is in the file",
+                tutti_checkpoint_load(list, path, TUTTI_CHECKPOINT_VALUES));
+    CHECK(step == 0, "a value was set");
+    CHECK_OK(tutti_checkpoint_load(list, path, TUTTI_CHECKPOINT_VALUES | TUTTI_CHECKPOINT_SUBSET));
+    CHECK(step == s->step, "step is %lld", (long long)step);
+    step = 0;
+    CHECK_OK(tutti_checkpoint_load(list, path, TUTTI_CHECKPOINT_SUBSET));
+    CHECK(step == s->step, "step is %lld", (long long)step);
+    tutti_checkpoint_destroy(&list);
+
+    /* the model without its optimizer, and no value */
+    CHECK_OK(tutti_checkpoint_create(s->comm, s->ctx, &list));
+    CHECK_OK(tutti_checkpoint_add_params(list, s->params));
+    CHECK_OK(tutti_checkpoint_add_text(list, "config/activation", text, sizeof text));
+    state_fill(s, 2);
+    CHECK_OK(tutti_checkpoint_load(list, path, TUTTI_CHECKPOINT_SUBSET));
+    CHECK(strcmp(text, "g") == 0, "the text is '%s'", text);
+    const char *what = "";
+    CHECK(!state_is(s, 1, &what) && !state_is(s, 2, &what), "all or nothing was loaded");
+    tutti_checkpoint_destroy(&list);
+    state_fill(s, 2);
+    CHECK_OK(tutti_checkpoint_load(s->checkpoint, path, TUTTI_CHECKPOINT_VALUES));
+    CHECK(s->rows == 1, "the values were not loaded");
+    CHECK(!state_is(s, 1, &what), "the tensors were loaded");
+    end(&s);
+}
+
+/* Bytes */
+
+static void flip(const char *path, size_t at)
+{
+    rig_barrier();
+    if (rig_rank() == 0) {
+        size_t size = 0;
+        unsigned char *data = file_read(path, &size);
+        if (CHECK(data && at < size, "no byte %zu", at)) data[at] ^= 0x10;
+        file_write(path, data, size);
+        free(data);
+    }
+    rig_barrier();
+}
+
+/* Where a dataset's bytes begin and how many there are. */
+static size_t place_of(const char *path, const char *name, size_t *bytes)
+{
+    int place = 0, length = 0;
+    if (rig_rank() == 0) {
+        hid_t file = H5Fopen(path, H5F_ACC_RDONLY, H5P_DEFAULT);
+        hid_t dataset = H5Dopen2(file, name, H5P_DEFAULT);
+        place = (int)H5Dget_offset(dataset);
+        length = (int)H5Dget_storage_size(dataset);
+        H5Dclose(dataset);
+        H5Fclose(file);
+    }
+    *bytes = (size_t)rig_worst(length);
+    return (size_t)rig_worst(place);
+}
+
+static void test_flipped_bits(void)
+{
+    static const char *const names[] = {"model/embed/weight",
+                                        "model/block0.norm/gamma",
+                                        "model/block0.up/weight",
+                                        "model/head-1/bias_2",
+                                        "optimizer/embed/weight/m",
+                                        "optimizer/embed/weight/v",
+                                        "optimizer/block0.up/weight/m",
+                                        "optimizer/extra/f32",
+                                        "optimizer/extra/f64",
+                                        "optimizer/extra/f16",
+                                        "optimizer/extra/bf16",
+                                        "optimizer/extra/i32",
+                                        "optimizer/extra/u8",
+                                        "state/step",
+                                        "state/loss_scale",
+                                        "config/activation",
+                                        "history"};
+    const char *path = in_folder("flipped");
+    state *s = begin_with(path);
+    if (!s) return;
+    for (int i = 0; i < HARNESS_COUNT(names); i++) {
+        size_t bytes, at = place_of(path, names[i], &bytes);
+        for (int k = 0; k < 3; k++) {
+            size_t where = at + (k == 0 ? 0 : k == 1 ? bytes / 2 : bytes - 1);
+            flip(path, where);
+            check_refused(s, TUTTI_ERR_DATA, names[i], path, 0);
+            check_refused(s, TUTTI_ERR_DATA, "checksum", path, 0);
+            flip(path, where);
+        }
+    }
+    state_fill(s, 2);
+    CHECK_OK(tutti_checkpoint_load(s->checkpoint, path, 0));
+    CHECK_STATE(s, 1);
+    end(&s);
+}
+
+static void test_flipped_bit_in_a_later_block(void)
+{
+    state *s = begin(TUTTI_F32, true);
+    if (!s) return;
+    const char *path = in_folder("later");
+    state_fill(s, 1);
+    CHECK_OK(tutti_checkpoint_save(s->checkpoint, path, 0));
+    size_t bytes, at = place_of(path, "model/embed/weight", &bytes);
+    flip(path, at + bytes - 100);
+    check_refused(s, TUTTI_ERR_DATA, "the checksum of model/embed/weight", path, 0);
+    end(&s);
+}
+
+static void test_truncated(void)
+{
+    const char *path = in_folder("cut"), *whole = in_folder("whole");
+    state *s = begin_with(whole);
+    if (!s) return;
+    size_t size = 0;
+    unsigned char *data = file_read(whole, &size);
+    const struct {
+        size_t bytes;
+        const char *word;
+    } cases[] = {
+        {0, "no HDF5 file"},        {7, "no HDF5 file"},        {40, "is"},
+        {size / 4, "is truncated"}, {size / 2, "is truncated"}, {size - 4096, "is truncated"},
+        {size - 1, "is truncated"}};
+    for (int i = 0; i < HARNESS_COUNT(cases); i++) {
+        if (rig_rank() == 0) file_write(path, data, cases[i].bytes);
+        rig_barrier();
+        harness_where("%zu bytes", cases[i].bytes);
+        check_refused(s, TUTTI_ERR_DATA, cases[i].word, path, 0);
+    }
+    harness_where(NULL);
+    free(data);
+    end(&s);
+}
+
+static void test_other_files(void)
+{
+    state *s = begin(TUTTI_F32, false);
+    if (!s) return;
+    const char *path = in_folder("text"), *pipe = in_folder("pipe");
+    if (rig_rank() == 0) {
+        file_write(path, "this is a text, and no checkpoint\n", 34);
+        CHECK(mkfifo(pipe, 0644) == 0, "no pipe");
+    }
+    rig_barrier();
+    check_refused(s, TUTTI_ERR_DATA, "no HDF5 file", path, 0);
+    check_refused(s, TUTTI_ERR_IO, "no regular file", pipe, 0);
+    check_refused(s, TUTTI_ERR_IO, "no regular file", folder(), 0);
+    check_refused(s, TUTTI_ERR_IO, "no regular file", "/dev/zero", 0);
+    check_refused(s, TUTTI_ERR_IO, "No such file", in_folder("nothing"), 0);
+    check_refused(s, TUTTI_ERR_IO, "No such file", "/no/such/folder/file", 0);
+    end(&s);
+}
+
+/* Saving where it cannot be */
+
+/* The save fails with TUTTI_ERR_IO and these words; what was at path is still there, and no temporary file. */
+static void check_not_saved(state *s, const char *path, const char *word)
+{
+    char temporary[300];
+    const char *copy = in_folder("copy");
+    struct stat now;
+    bool there = stat(path, &now) == 0 && S_ISREG(now.st_mode);
+    size_t size = 0;
+    snprintf(temporary, sizeof temporary, "%s.tmp", path);
+    rig_barrier();
+    if (rig_rank() == 0 && there) {
+        unsigned char *data = file_read(path, &size);
+        file_write(copy, data, size);
+        free(data);
+    }
+    state_fill(s, 77);
+    harness_forget_error();
+    tutti_status status = tutti_checkpoint_save(s->checkpoint, path, 2);
+    CHECK(status == TUTTI_ERR_IO, "status '%s' (%s)", tutti_status_string(status),
+          tutti_last_error());
+    CHECK(strstr(tutti_last_error(), path) && strstr(tutti_last_error(), word),
+          "'%s' does not name %s and '%s'", tutti_last_error(), path, word);
+    rig_barrier();
+    CHECK(!file_exists(temporary), "%s was left", temporary);
+    if (rig_rank() == 0 && there) CHECK(file_same(path, copy), "%s is another", path);
+    rig_barrier();
+}
+
+static void test_no_place(void)
+{
+    state *s = begin(TUTTI_F32, false);
+    if (!s) return;
+    check_not_saved(s, "/no/such/folder/file", "No such file or directory");
+    check_not_saved(s, "/dev/full", "no regular file");
+    check_not_saved(s, folder(), "no regular file");
+    const char *file = in_folder("file");
+    char below[200];
+    if (rig_rank() == 0) file_write(file, "x", 1);
+    snprintf(below, sizeof below, "%s/below", file);
+    check_not_saved(s, below, "Not a directory");
+    end(&s);
+}
+
+static void test_file_size_limit(void)
+{
+    const char *path = in_folder("limit");
+    state *s = begin_with(path);
+    if (!s) return;
+    struct rlimit before, small;
+    getrlimit(RLIMIT_FSIZE, &before);
+    small = before;
+    small.rlim_cur = 10000;
+    if (rig_rank() == 0) setrlimit(RLIMIT_FSIZE, &small);
+    state *other = begin(TUTTI_F32, false);
+    char temporary[300];
+    snprintf(temporary, sizeof temporary, "%s.tmp", path);
+    state_fill(other, 2);
+    harness_forget_error();
+    CHECK(tutti_checkpoint_save(other->checkpoint, path, 0) == TUTTI_ERR_IO, "it was saved");
+    CHECK(strstr(tutti_last_error(), "RLIMIT_FSIZE"), "%s", tutti_last_error());
+    CHECK(!file_exists(temporary), "the temporary file is still there");
+    /* whatever the limit, the file is there or the save is refused */
+    for (small.rlim_cur = 4096; small.rlim_cur < 2000000; small.rlim_cur *= 2) {
+        if (rig_rank() == 0) setrlimit(RLIMIT_FSIZE, &small);
+        tutti_status status = tutti_checkpoint_save(other->checkpoint, in_folder("some"), 0);
+        CHECK(status == TUTTI_OK || status == TUTTI_ERR_IO, "%s", tutti_last_error());
+    }
+    small.rlim_cur = 10000;
+    setrlimit(RLIMIT_FSIZE, &before);
+    rig_barrier();
+    CHECK(file_exists(in_folder("some")), "2 MB are not enough");
+    CHECK_OK(tutti_checkpoint_load(s->checkpoint, path, 0));
+    CHECK_STATE(s, 1);
+    /* on another rank than 0 the limit is no reason to fail: it lets the others write */
+    if (rig_rank() > 0) setrlimit(RLIMIT_FSIZE, &small);
+    CHECK_OK(tutti_checkpoint_save(other->checkpoint, path, 0));
+    setrlimit(RLIMIT_FSIZE, &before);
+    CHECK_OK(tutti_checkpoint_load(s->checkpoint, path, 0));
+    CHECK_STATE(s, 2);
+    end(&other);
+    end(&s);
+}
+
+static void test_full_disk(void)
+{
+    const char *disk = in_folder("disk");
+    int mounted = 0;
+    if (rig_rank() == 0)
+        mounted = mkdir(disk, 0755) == 0 && mount("tmpfs", disk, "tmpfs", 0, "size=1m") == 0;
+    if (!rig_worst(mounted)) {
+        harness_skip("a small tmpfs cannot be mounted: %s", strerror(errno));
+        return;
+    }
+    char path[200];
+    snprintf(path, sizeof path, "%s/file", disk);
+    state *s = begin_with(path), *big = begin(TUTTI_F32, true);
+    if (s && big) {
+        check_not_saved(big, path, "No space left on device");
+        CHECK_OK(tutti_checkpoint_load(s->checkpoint, path, 0));
+        CHECK_STATE(s, 1);
+        end(&s);
+        end(&big);
+    }
+    rig_barrier();
+    if (rig_rank() == 0) CHECK(umount(disk) == 0, "umount: %s", strerror(errno));
+    if (rig_rank() == 0) rmdir(disk);
+}
+
+static void test_no_permission(void)
+{
+    enum { NOBODY = 65534 };
+    const char *path = in_folder("mine"), *secret = in_folder("secret");
+    state *s = begin_with(path);
+    if (!s) return;
+    CHECK_OK(tutti_checkpoint_save(s->checkpoint, secret, 0));
+    if (rig_rank() == 0) chmod(secret, 0600);
+    rig_barrier();
+    int root = geteuid() == 0;
+    if (!rig_worst(root) || seteuid(NOBODY) != 0) {
+        harness_skip("needs root, to become somebody without permission");
+        end(&s);
+        return;
+    }
+    rig_barrier();
+    harness_forget_error();
+    tutti_status status = tutti_checkpoint_save(s->checkpoint, path, 0);
+    CHECK(status == TUTTI_ERR_IO && strstr(tutti_last_error(), "Permission denied"), "%s",
+          tutti_last_error());
+    check_refused(s, TUTTI_ERR_IO, "Permission denied", secret, 0);
+    CHECK(seteuid(0) == 0, "not root again");
+    rig_barrier();
+    CHECK_OK(tutti_checkpoint_load(s->checkpoint, path, 0));
+    CHECK_STATE(s, 1);
+    end(&s);
+}
+
+/* Ranks that do not agree */
+
+static void test_ranks_differ(void)
+{
+    state *s = begin(TUTTI_F32, false);
+    if (!s) return;
+    const char *path = in_folder("differ");
+    state_fill(s, 1);
+    if (rig_rank() == 1) s->step++;
+    CHECK_FAILS(TUTTI_ERR_ARG, "state/step on rank 1",
+                tutti_checkpoint_save(s->checkpoint, path, 0));
+    if (rig_rank() == 1) s->step--;
+    CHECK_FAILS(TUTTI_ERR_ARG, "path or keep on rank 1",
+                tutti_checkpoint_save(s->checkpoint, path, rig_rank() == 1));
+    CHECK(!file_exists(path), "it was saved");
+    CHECK_OK(tutti_checkpoint_save(s->checkpoint, path, 0));
+    CHECK_FAILS(TUTTI_ERR_ARG, "flags on rank 1",
+                tutti_checkpoint_load(s->checkpoint, path, rig_rank() == 1));
+    CHECK_FAILS(TUTTI_ERR_ARG, "rank 1",
+                tutti_checkpoint_load(s->checkpoint, rig_rank() == 1 ? NULL : path, 0));
+    int64_t more = 0;
+    if (rig_rank() == 1) CHECK_OK(tutti_checkpoint_add_int(s->checkpoint, "more", &more));
+    CHECK_FAILS(TUTTI_ERR_ARG, "the list on rank 1", tutti_checkpoint_load(s->checkpoint, path, 0));
+    CHECK_FAILS(TUTTI_ERR_ARG, "the list on rank 1", tutti_checkpoint_save(s->checkpoint, path, 0));
+    end(&s);
+}
+
+static const rig_test tests[] = {
+    {"content", test_content, 0, 0, false},
+    {"newer minor version", test_newer_minor_version, 0, 0, false},
+    {"another list", test_other_list, 0, 0, false},
+    {"flags", test_flags, 0, 0, false},
+    {"flipped bits", test_flipped_bits, 0, 0, false},
+    {"a flipped bit in a later block", test_flipped_bit_in_a_later_block, 0, 0, false},
+    {"truncated", test_truncated, 0, 0, false},
+    {"other files", test_other_files, 0, 0, false},
+    {"no place to save to", test_no_place, 0, 0, false},
+    {"file size limit", test_file_size_limit, 0, 0, false},
+    {"full disk", test_full_disk, 0, 0, false},
+    {"no permission", test_no_permission, 0, 0, false},
+    {"ranks differ", test_ranks_differ, 2, 0, false},
+};
+
+int main(int argc, char **argv)
+{
+    H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
+    return rig_main(argc, argv, "damaged checkpoints", tests, HARNESS_COUNT(tests));
+}
