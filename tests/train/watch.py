@@ -47,9 +47,10 @@ def test_summary():
 
 
 KEYS = {
-    "start": """version task data backend ranks transport dtype epochs steps_per_epoch batch accumulate rate_unit
+    "start": """version task data backend ranks transport dtype epochs steps_per_epoch batch accumulate leaves rate_unit
         resumed_from_step""",
-    "step": "step epoch epoch_step loss grad_norm learning_rate ms rate fastest_rank_ms slowest_rank_ms",
+    "step": """step epoch epoch_step loss grad_norm learning_rate ms rate fastest_rank_ms slowest_rank_ms rank_rows
+        rank_bytes_sent""",
     "evaluation": "step epoch epoch_step seconds evaluation_loss accuracy",
     "saved": "step epoch epoch_step seconds",
     "stopped": "step epoch epoch_step why",
