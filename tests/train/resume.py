@@ -41,29 +41,28 @@ def interrupted_and_resumed(folder, np, *more):
     assert same_file(whole, parts), f"a resumed run ends with other bytes:\n{result}"
 
 
-def check_exact(np, *more):
-    with tempfile.TemporaryDirectory() as folder:
-        interrupted_and_resumed(folder, np, *more)
+def check_exact(ranks, *more):
+    for np in ranks[-1:] if SANITIZED else ranks:  # a start under mpirun takes seconds there
+        with tempfile.TemporaryDirectory() as folder:
+            interrupted_and_resumed(folder, np, *more)
 
 
 def test_exact_f32():
-    check_exact(1)
-    check_exact(2)
+    check_exact((1, 2))
 
 
 def test_exact_bf16():
-    check_exact(1, "--dtype", "bf16")
-    check_exact(2, "--dtype", "bf16")
+    check_exact((2, 1), "--dtype", "bf16")
 
 
 def test_exact_f16():
     """The loss scale, which is falling when the run is stopped, goes on falling."""
-    for np in (1, 2):
-        check_exact(np, "--dtype", "f16", "--loss-scale", 2**30)
+    check_exact((2, 1), "--dtype", "f16", "--loss-scale", 2**30)
 
 
 def test_exact_f64_with_everything():
-    check_exact(3, "--dtype", "f64", "--clip", 0.5, "--norm", "rmsnorm", "--accumulate", 5, "--hold-out", 100)
+    more = ["--dtype", "f64", "--clip", 0.5, "--norm", "rmsnorm", "--accumulate", 5, "--hold-out", 100]
+    check_exact((3, 1), *more)
 
 
 def test_exact_bytes():
@@ -72,7 +71,7 @@ def test_exact_bytes():
         text, whole, parts = (os.path.join(folder, name) for name in ("text", "whole", "parts"))
         write(folder, "text", bytes(random.Random(1).choices(b"abcdef \n", k=3000)))
         task = ["--task", "bytes", "--width", 16, "--depth", 1, "--context", 4, "--embedding", 4, "--batch", 100]
-        for dtype, np in (("f32", 2), ("bf16", 1)):
+        for dtype, np in (("bf16", 1),) if SANITIZED else (("f32", 2), ("bf16", 1)):
             more = [*task, "--epochs", 1, "--dtype", dtype, "--sample", 50, text, "--checkpoint"]
             one = run([*more, whole], np=np).want(0)
             run([*more, parts], np=np, fault="signal:step:0").want(75)
@@ -92,7 +91,7 @@ def test_exact_bytes():
 def test_stopped_at_the_end_of_an_epoch():
     """Three steps an epoch: the signal comes before an evaluation, which the resumed run makes."""
     for epochs in (1, 2):
-        check_exact(1, "--batch", 216, "--epochs", epochs)
+        check_exact((1,), "--batch", 216, "--epochs", epochs)
 
 
 @with_folder
@@ -104,7 +103,7 @@ def test_every_step_is_a_good_place(folder):
     assert same_file(whole, path), "saving changes the run"
     files = sorted(name for name in os.listdir(folder) if name.startswith("f."))
     assert files == [f"f.{i}" for i in range(1, 7)], f"{files}\n{result}"  # steps 24, 20, ... 4, and 26 in f
-    for name in files[1::2]:
+    for name in files[1::4]:
         copy = os.path.join(folder, "copy")
         shutil.copy(os.path.join(folder, name), copy)
         run(saving(copy, "--resume"), np=2).want(0)
@@ -126,7 +125,7 @@ def test_other_number_of_ranks(folder):
     losses = os.path.join(folder, "whole.losses")
     run(arguments("--dtype", "f64", "--losses", losses)).want(0)
     wanted = [float(line.split()[2]) for line in open(losses)]
-    for before, after in ((1, 2), (2, 3), (3, 1)):
+    for before, after in ((1, 2), (3, 1)):
         path, losses = (os.path.join(folder, f"{before}{after}{end}") for end in ("", ".losses"))
         more = ["--dtype", "f64", "--losses", losses]
         run(saving(path, *more), np=before, fault="signal:step:0").want(75)
