@@ -207,7 +207,7 @@ static void kill_under_mpirun(state *s, const char *path, int step, int victim)
     prepare(s, path);
     snprintf(command, sizeof command,
              "SAVE_PATH='%s' SAVE_SEED=3 SAVE_KEEP=2 SAVE_STEP='%s' SAVE_VICTIM=%d "
-             "timeout -k 5 60 '%s' %s 2 %s '%s' >/dev/null 2>&1",
+             "timeout -k 5 60 '%s' %s 2 %s '%s' --only save >/dev/null 2>&1",
              path, steps[step].name, victim, MPIEXEC, MPIEXEC_NUMPROC, MPIEXEC_FLAGS, SAVE_RANK);
     harness_where("killed at '%s', %s %d", steps[step].name, victim < 0 ? "all ranks" : "rank",
                   victim);

@@ -63,11 +63,107 @@ static void test_save_load_save(void)
     end(&s);
 }
 
+static void check_seed(state *s, const char *path, int older, uint64_t seed)
+{
+    char name[300];
+    snprintf(name, sizeof name, older ? "%s.%d" : "%s", path, older);
+    rig_barrier();
+    harness_where("%s", name);
+    if (seed == 0)
+        CHECK(!file_exists(name), "it is there");
+    else {
+        state_fill(s, 99);
+        CHECK_OK(tutti_checkpoint_load(s->checkpoint, name, 0));
+        CHECK_STATE(s, seed);
+    }
+    harness_where(NULL);
+    rig_barrier();
+}
+
+static void check_keep(int keep)
+{
+    state *s = begin(TUTTI_F32, false);
+    if (!s) return;
+    char name[32];
+    snprintf(name, sizeof name, "keep%d", keep);
+    const char *path = in_folder(name);
+    for (uint64_t seed = 1; seed <= 6; seed++) {
+        state_fill(s, seed);
+        CHECK_OK(tutti_checkpoint_save(s->checkpoint, path, keep));
+        check_seed(s, path, 0, seed);
+        for (int i = 1; i <= keep + 1; i++)
+            check_seed(s, path, i, i <= keep && seed > (uint64_t)i ? seed - (uint64_t)i : 0);
+    }
+    end(&s);
+}
+
+static void test_keep_none(void)
+{
+    check_keep(0);
+}
+static void test_keep_one(void)
+{
+    check_keep(1);
+}
+static void test_keep_three(void)
+{
+    check_keep(3);
+}
+
+/* Fewer are kept than before: the oldest stay where they are, and the newest are the newest. */
+static void test_keep_changes(void)
+{
+    state *s = begin(TUTTI_F32, false);
+    if (!s) return;
+    const char *path = in_folder("changes");
+    static const int keep[] = {2, 2, 2, 1, 0, 2};
+    for (uint64_t seed = 1; seed <= 6; seed++) {
+        state_fill(s, seed);
+        CHECK_OK(tutti_checkpoint_save(s->checkpoint, path, keep[seed - 1]));
+    }
+    check_seed(s, path, 0, 6);
+    check_seed(s, path, 1, 5);
+    check_seed(s, path, 2, 3);
+    end(&s);
+}
+
+/* A list may be empty, and hold values only. */
+static void test_small_lists(void)
+{
+    tutti_comm *comm = rig_comm(rig_context(), TUTTI_TRANSPORT_AUTO, 0);
+    if (!comm) return;
+    tutti_checkpoint *list = NULL;
+    const char *path = in_folder("small");
+    int64_t value = 7, rows = 0;
+    double table[4] = {1, 2, 3, 4};
+    char text[8] = "";
+    CHECK_OK(tutti_checkpoint_create(comm, rig_context(), &list));
+    CHECK_OK(tutti_checkpoint_save(list, path, 0));
+    CHECK_OK(tutti_checkpoint_load(list, path, 0));
+    CHECK_OK(tutti_checkpoint_add_int(list, "a.b/c-d/E_1", &value));
+    CHECK_OK(tutti_checkpoint_add_table(list, "table", table, 2, 2, &rows));
+    CHECK_OK(tutti_checkpoint_add_text(list, "text", text, sizeof text));
+    CHECK_OK(tutti_checkpoint_save(list, path, 0));
+    value = 0;
+    rows = 2;
+    strcpy(text, "other");
+    CHECK_OK(tutti_checkpoint_load(list, path, 0));
+    CHECK(value == 7 && rows == 0 && text[0] == 0, "value %d, %d rows, '%s'", (int)value, (int)rows,
+          text);
+    tutti_checkpoint_destroy(&list);
+    tutti_comm_destroy(&comm);
+}
+
 static const rig_test tests[] = {
     {"f32 masters", test_f32, 0, 0, false},
     {"f64 masters", test_f64, 0, 0, false},
     {"several blocks", test_several_blocks, 0, 0, false},
     {"save, load, save", test_save_load_save, 0, 0, false},
+    {"keep none", test_keep_none, 0, 0, false},
+    {"keep one", test_keep_one, 0, 0, false},
+    {"keep three", test_keep_three, 0, 0, false},
+    {"keep changes", test_keep_changes, 0, 0, false},
+    {"small lists", test_small_lists, 0, 0, false},
 };
 
 int main(int argc, char **argv)
