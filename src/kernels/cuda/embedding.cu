@@ -137,20 +137,28 @@ tutti_status tutti__cuda_embedding_forward(tutti_context *ctx, const tutti__embe
 
 struct list_call {
     const int32_t *tokens;
-    int rows, vocab;
-    uint32_t *keys;
-    int32_t *row_of;
+    int64_t rows, room; /* room: of whole chunks */
+    int vocab;
+    tutti__cuda_pairs pairs;
     tutti__finding *finding;
 };
 
 __global__ void __launch_bounds__(COPY_THREADS) embedding_list_kernel(list_call call)
 {
     int64_t row = (int64_t)blockIdx.x * COPY_THREADS + threadIdx.x;
-    if (row >= call.rows) return;
+    if (row >= call.room) return;
+    if (row >=
+        call.rows) { /* what is read with the last rows; the sort leaves it alone, in either place */
+        for (int i = 0; i < 2; i++) {
+            call.pairs.keys[i][row] = 0;
+            call.pairs.values[i][row] = -1;
+        }
+        return;
+    }
     int32_t token = call.tokens[row];
     bool good = token >= 0 && token < call.vocab;
-    call.keys[row] = good ? (uint32_t)token : 0;
-    call.row_of[row] = good ? (int32_t)row : -1;
+    call.pairs.keys[0][row] = good ? (uint32_t)token : 0;
+    call.pairs.values[0][row] = good ? (int32_t)row : -1;
     if (!good) report_token(call.finding, token, row, call.vocab);
 }
 
@@ -386,10 +394,9 @@ tutti_status tutti__cuda_embedding_backward(tutti_context *ctx, const tutti__emb
                                    stream),
                    what);
     if (args->rows == 0) return TUTTI_OK;
-    list_call list = {args->tokens,   (int)args->rows,  (int)args->vocab,
-                      s.list.keys[0], s.list.values[0], ctx->finding};
-    TUTTI_TRY(
-        launch(what, embedding_list_kernel, team_for(args->rows, 1, COPY_THREADS), stream, list));
+    int64_t room = (args->rows + CHUNK - 1) / CHUNK * CHUNK;
+    list_call list = {args->tokens, args->rows, room, (int)args->vocab, s.list, ctx->finding};
+    TUTTI_TRY(launch(what, embedding_list_kernel, team_for(room, 1, COPY_THREADS), stream, list));
     TUTTI_TRY(tutti__cuda_sort_pairs(ctx, s.sort, &s.sort_bytes, &s.list, args->rows, s.bits));
     sum_call call = {};
     call.keys = s.list.sorted_keys;
