@@ -6,7 +6,7 @@
     tools/make_cases.py --set xformers --filter '*-gelu-*' x.h5
     tools/make_cases.py --set long --list
 
-The same set gives the same bytes (with one version of HDF5).  Where PyTorch can be imported, its autograd in f64
+The same set gives the same bytes, with one version of HDF5 (and, but for the small set, on one kind of machine).  Where PyTorch can be imported, its autograd in f64
 computes every case too, and a case on which the two disagree is an error (exit code 1, no file).  docs/case-files.md
 describes the files, docs/numerics.md the bounds in them.
 """

@@ -8,7 +8,7 @@ from .bounds import FUNCTION, Result, Spread, Sum, arithmetic, chain, stored, un
 from .draw import Stream
 from .numbers import FLOATS, round_to
 
-BLOCK = 1 << 22  # of W, x or y: elements that are worked on at a time
+BLOCK = 1 << 20  # of W, x or y: elements that are worked on at a time
 SMOOTH = ("gelu", "gelu_erf", "silu")
 ROOT = math.sqrt(2 / math.pi)
 CUBE = 0.044715

@@ -25,12 +25,21 @@ def _no_times(kind):
     return plist
 
 
+def make_group(file, path):
+    """The group, made with those above it."""
+    if path in file:
+        return file[path]
+    parent, _, name = path.rpartition("/")
+    above = make_group(file, parent) if parent else file
+    return h5py.Group(h5py.h5g.create(above.id, name.encode(), gcpl=_no_times(h5py.h5p.GROUP_CREATE)))
+
+
 class CaseFile:
     """A new file.  Names and values are all that its bytes depend on."""
 
     def __init__(self, path, torch=None):
         access = h5py.h5p.create(h5py.h5p.FILE_ACCESS)
-        access.set_libver_bounds(h5py.h5f.LIBVER_V18, h5py.h5f.LIBVER_V18)
+        access.set_libver_bounds(h5py.h5f.LIBVER_V18, h5py.h5f.LIBVER_LATEST)
         access.set_fclose_degree(h5py.h5f.CLOSE_STRONG)
         create = _no_times(h5py.h5p.FILE_CREATE)
         self.file = h5py.File(h5py.h5f.create(str(path).encode(), h5py.h5f.ACC_TRUNC, create, access))
@@ -38,15 +47,7 @@ class CaseFile:
         self.file.attrs["format"] = text(FORMAT)
         self.file.attrs["format_version"] = np.array(VERSION, np.int32)
         self.file.attrs["made_by"] = text(made_by())
-        self.group("cases")
-
-    def group(self, path):
-        """The group, made with those above it."""
-        if path in self.file:
-            return self.file[path]
-        parent, _, name = path.rpartition("/")
-        above = self.group(parent) if parent else self.file
-        return h5py.Group(h5py.h5g.create(above.id, name.encode(), gcpl=_no_times(h5py.h5p.GROUP_CREATE)))
+        make_group(self.file, "cases")
 
     def close(self):
         self.file.close()
@@ -61,7 +62,7 @@ class Recorder:
         self.data = f"{name}#{draw}" if draw else name  # of its random numbers
         self.root = f"cases/{name}"
         self.covers = {}
-        group = file.group(self.root)
+        group = make_group(file.file, self.root)
         group.attrs["layer"] = text(layer)
         group.attrs["options"] = text(",".join(f"{key}={_word(value)}" for key, value in options.items()))
         for key, value in attributes.items():
@@ -76,7 +77,7 @@ class Recorder:
             layout.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
             layout.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
             space = h5py.h5s.create_simple(shape)
-            h5py.h5d.create(self.file.group(parent).id, name.encode(), stored_type, space, layout)
+            h5py.h5d.create(make_group(self.file.file, parent).id, name.encode(), stored_type, space, layout)
             self.file.file[full].attrs["dtype"] = text(dtype)
         if packed.size == 0:
             return
