@@ -4,7 +4,6 @@ import importlib.util
 import os
 import shutil
 import subprocess
-import sys
 
 MODULES = ("numpy", "h5py")
 _TRIED = "TUTTI_INTERPRETER_TRIED"  # keeps a wrong finding from becoming a loop

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Writes malformed case files, one fault each, for tests that look for a message: tools/make_bad_cases.py FOLDER
+"""Writes malformed case files, one fault each, for tests that look for a message: tools/make_bad_cases.py
+FOLDER
 
 FOLDER/index.txt says of each file what is wrong with it and which words the message must contain.
 """
@@ -480,21 +481,35 @@ def storage_compressed(file):
 @fault("inputs/x", "compact: in the object's header")
 def storage_compact(file):
     kind = h5py.h5t.IEEE_F32LE
-    replace_by(file, "inputs/x", (3, 2), kind, lambda layout: layout.set_layout(h5py.h5d.COMPACT), np.zeros((3, 2), "<f4"))
+    replace_by(
+        file,
+        "inputs/x",
+        (3, 2),
+        kind,
+        lambda layout: layout.set_layout(h5py.h5d.COMPACT),
+        np.zeros((3, 2), "<f4"),
+    )
 
 
 @fault("inputs/x", "values in another file")
 def storage_external(file):
     del mine(file)["inputs/x"]
-    dataset = mine(file).create_dataset("inputs/x", (3, 2), "<f4", external=[("elsewhere.bin", 0, 24)], track_times=False)
+    dataset = mine(file).create_dataset(
+        "inputs/x", (3, 2), "<f4", external=[("elsewhere.bin", 0, 24)], track_times=False
+    )
     dataset.attrs["dtype"] = np.bytes_("f32")
 
 
 @fault("inputs/x", "a virtual dataset")
 def storage_virtual(file):
     space = h5py.h5s.create_simple((3, 2))
-    replace_by(file, "inputs/x", (3, 2), h5py.h5t.IEEE_F32LE,
-               lambda layout: layout.set_virtual(space, b"elsewhere.h5", b"x", space))
+    replace_by(
+        file,
+        "inputs/x",
+        (3, 2),
+        h5py.h5t.IEEE_F32LE,
+        lambda layout: layout.set_virtual(space, b"elsewhere.h5", b"x", space),
+    )
 
 
 # Links
@@ -562,7 +577,10 @@ def main(folder):
     os.makedirs(folder, exist_ok=True)
     good = os.path.join(folder, "good.h5")
     lines = []
-    for name, words, what, base, spoil in [("good", "", "nothing: exit code 0", softmax, lambda file: None), *FAULTS]:
+    for name, words, what, base, spoil in [
+        ("good", "", "nothing: exit code 0", softmax, lambda file: None),
+        *FAULTS,
+    ]:
         file = CaseFile(os.path.join(folder, f"{name}.h5"))
         base(file.file)
         spoil(file.file)
@@ -570,7 +588,9 @@ def main(folder):
         lines.append((name, words, what))
     lines += spoil_bytes(folder, good)
     with open(os.path.join(folder, "index.txt"), "w") as index:
-        index.write("# file | the message contains (besides the file's name) | what is wrong.  By tools/make_bad_cases.py\n")
+        index.write(
+            "# file | the message contains (besides the file's name) | what is wrong.  By tools/make_bad_cases.py\n"
+        )
         index.writelines(f"{name}.h5 | {words} | {what}\n" for name, words, what in lines)
     print(f"{folder}: {len(lines)} files")
 

@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
-"""Writes reference cases for tutti-validate: inputs, and what a layer should make of them, from NumPy in f64 or better.
+"""Writes reference cases for tutti-validate: inputs, and what a layer should make of them, from NumPy in f64
+or better.
 
     tools/make_cases.py tests/data/cases.h5                     the set that the tests use
     tools/make_cases.py --set triton triton.h5                  a larger one: jax, triton, xformers, long
     tools/make_cases.py --set xformers --filter '*-gelu-*' x.h5
     tools/make_cases.py --set long --list
 
-The same set gives the same bytes, with one version of HDF5 (and, but for the small set, on one kind of machine).  Where PyTorch can be imported, its autograd in f64
-computes every case too, and a case on which the two disagree is an error (exit code 1, no file).  docs/case-files.md
-describes the files, docs/numerics.md the bounds in them.
+The same set gives the same bytes, with one version of HDF5 (and, but for the small set, on one kind of
+machine).  Where PyTorch can be imported, its autograd in f64 computes every case too, and a case on which the
+two disagree is an error (exit code 1, no file).  docs/case-files.md describes the files, docs/numerics.md the
+bounds in them.
 """
 
 import argparse
@@ -23,9 +25,9 @@ import interpreter  # noqa: E402
 
 
 def parse(argv):
-    lines = __doc__.splitlines()
+    description, _, epilog = __doc__.partition("\n\n")
     parser = argparse.ArgumentParser(
-        description=lines[0], epilog="\n".join(lines[2:]), formatter_class=argparse.RawDescriptionHelpFormatter
+        description=description, epilog=epilog, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--set", default="small", choices=("small", "jax", "triton", "xformers", "long"))
     parser.add_argument("--filter", default="*", metavar="GLOB", help="only cases whose name matches")

@@ -1,4 +1,5 @@
-"""The bounds in tests/data/cases.h5: a right implementation keeps within them, a slightly wrong one does not."""
+"""The bounds in tests/data/cases.h5: a right implementation keeps within them, a slightly wrong one does
+not."""
 
 import statistics
 
@@ -18,7 +19,9 @@ def tensors(case):
 def errors(case, name, tensor):
     got, want = RESULTS[case.name][name], tensor.values
     finite = np.isfinite(want)
-    assert np.array_equal(got[~finite], want[~finite], equal_nan=True), f"{case.name}: {name}: not the same NaN or infinity"
+    assert np.array_equal(
+        got[~finite], want[~finite], equal_nan=True
+    ), f"{case.name}: {name}: not the same NaN or infinity"
     return np.abs(got[finite] - want[finite])
 
 

@@ -1,4 +1,5 @@
-"""make_cases.py as a user runs it: the committed file comes out again, and a case can be written with h5py alone."""
+"""make_cases.py as a user runs it: the committed file comes out again, and a case can be written with h5py
+alone."""
 
 import os
 import re
@@ -18,8 +19,14 @@ SETS = ("small", "jax", "triton", "xformers", "long")
 
 def run(*args, code=0):
     result = subprocess.run([sys.executable, TOOL, *args], text=True, capture_output=True)
-    assert result.returncode == code, f"make_cases.py {' '.join(args)}: code {result.returncode}\n{result.stdout}{result.stderr}"
+    said = f"make_cases.py {' '.join(args)}: code {result.returncode}\n{result.stdout}{result.stderr}"
+    assert result.returncode == code, said
     return result
+
+
+def made_by(path):
+    with h5py.File(path, "r") as file:
+        return file.attrs["made_by"].decode()
 
 
 def everything(path):
@@ -49,9 +56,10 @@ def test_the_committed_file_comes_out_again():
             run("--torch", "off", path)
         contents = [open(path, "rb").read() for path in (*made, harness.CASES)]
         assert contents[0] == contents[1], "two runs differ"
-        with h5py.File(harness.CASES, "r") as a, h5py.File(made[0], "r") as b:
-            same_tools = a.attrs["made_by"] == b.attrs["made_by"]
-        if same_tools:
+        ours, theirs = made_by(made[0]), made_by(harness.CASES)
+        if ours.split(", ")[2] != theirs.split(", ")[2]:
+            harness.skip(f"another long double than the committed file's: {ours}")
+        if ours == theirs:
             assert contents[0] == contents[2], "tests/data/cases.h5 is not what make_cases.py writes"
         assert everything(made[0]) == everything(harness.CASES)
 
@@ -94,7 +102,8 @@ def test_a_disagreement_is_refused():
         for error in (0.0, 1e-10):
             results = {"y": 1, "dx": 1 + error}
             case._second = lambda torch, x, dy, start: {
-                name: result.value * factor for (name, factor), result in zip(results.items(), case._both(x, dy, start))
+                name: result.value * factor
+                for (name, factor), result in zip(results.items(), case._both(x, dy, start))
             }
             message = None
             try:
@@ -115,23 +124,33 @@ def test_every_set_has_cases():
 
 
 def test_every_pairing_of_a_norm():
-    wanted = {(x, p, y) for x in ("f64", "f32", "f16", "bf16") for p in ("f64", "f32", "f16", "bf16") for y in (x, p)}
+    wanted = {
+        (x, p, y)
+        for x in ("f64", "f32", "f16", "bf16")
+        for p in ("f64", "f32", "f16", "bf16")
+        for y in (x, p)
+    }
     assert len(wanted) == 28
     for layer in ("layernorm", "rmsnorm"):
-        got = {tuple(case.options[key] for key in ("x_dtype", "param_dtype", "y_dtype"))
-               for case in cases(harness.CASES) if case.layer == layer}
+        got = {
+            tuple(case.options[key] for key in ("x_dtype", "param_dtype", "y_dtype"))
+            for case in cases(harness.CASES)
+            if case.layer == layer
+        }
         assert got == wanted, wanted - got
 
 
 def test_the_malformed_files_come_out_again():
     bad = os.path.join(harness.DATA, "bad")
     with tempfile.TemporaryDirectory() as folder:
-        subprocess.run([sys.executable, os.path.join(harness.TOOLS, "make_bad_cases.py"), folder], check=True,
-                       stdout=subprocess.DEVNULL)
+        subprocess.run(
+            [sys.executable, os.path.join(harness.TOOLS, "make_bad_cases.py"), folder],
+            check=True,
+            stdout=subprocess.DEVNULL,
+        )
         assert sorted(os.listdir(folder)) == sorted(os.listdir(bad))
-        with h5py.File(harness.CASES, "r") as committed, h5py.File(os.path.join(folder, "good.h5"), "r") as made:
-            if committed.attrs["made_by"] != made.attrs["made_by"]:
-                harness.skip("the committed files are of another version of HDF5")
+        if made_by(os.path.join(bad, "good.h5")) != made_by(os.path.join(folder, "good.h5")):
+            harness.skip("the committed files are of another version of HDF5")
         for name in os.listdir(bad):
             with open(os.path.join(bad, name), "rb") as a, open(os.path.join(folder, name), "rb") as b:
                 assert a.read() == b.read(), name

@@ -1,5 +1,5 @@
-"""A second implementation of the layers in NumPy, in the types that the library computes and stores in: what a right one
-may return.  It reads case files as docs/case-files.md says, with h5py alone."""
+"""A second implementation of the layers in NumPy, in the types that the library computes and stores in: what
+a right one may return.  It reads case files as docs/case-files.md says, with h5py alone."""
 
 import math
 
@@ -68,7 +68,10 @@ class Case:
         given.update(upstream or {})
         results = RUN[self.layer](self, given)
         kinds = {**self.expected, **self.expected_grad}
-        return {name: round_to(results[name], kinds[name].dtype).reshape(kinds[name].values.shape) for name in kinds}
+        return {
+            name: round_to(results[name], kinds[name].dtype).reshape(kinds[name].values.shape)
+            for name in kinds
+        }
 
 
 def cases(path):
@@ -88,7 +91,9 @@ def norm(case, given):
         x = results["sum"].astype(real)
     factor = beta = None
     if "gamma" in case.params:
-        factor = case.params["gamma"].values.reshape(cols).astype(real) + real(case.option("zero_centered", 0))
+        factor = case.params["gamma"].values.reshape(cols).astype(real) + real(
+            case.option("zero_centered", 0)
+        )
     if "beta" in case.params:
         beta = case.params["beta"].values.reshape(cols).astype(real)
     mean = x.mean(axis=1, keepdims=True) if centered else real(0)
@@ -112,7 +117,11 @@ def norm(case, given):
 def softmax(case, given):
     real, cols = case.real("dtype"), case.option("cols", 0)
     x = case.inputs["x"].values.reshape(-1, cols).astype(real)
-    scale, period, log = real(case.option("scale", 1.0)), case.option("causal_period", 0), case.option("log", 0)
+    scale, period, log = (
+        real(case.option("scale", 1.0)),
+        case.option("causal_period", 0),
+        case.option("log", 0),
+    )
     visible = np.ones(x.shape, bool)
     if period:
         rows = case.attributes.get("first_row", 0) + np.arange(len(x))
@@ -144,8 +153,11 @@ def cross_entropy(case, given):
     total = e.sum(axis=1, keepdims=True)
     loss = np.where(counts, (np.log(total) - np.take_along_axis(t, at, 1))[:, 0], 0)
     dlogits = (e / total - (np.arange(x.shape[1]) == at)) * weight
-    return {"loss": loss, "loss_sum": loss.astype(np.float64).sum(keepdims=True),
-            "dlogits": np.where(counts[:, None], dlogits, 0)}
+    return {
+        "loss": loss,
+        "loss_sum": loss.astype(np.float64).sum(keepdims=True),
+        "dlogits": np.where(counts[:, None], dlogits, 0),
+    }
 
 
 def embedding(case, given):
@@ -160,14 +172,20 @@ def embedding(case, given):
 def gate(name, z):
     """act = z gate(z)"""
     if name == "gelu":
-        return 1 / (1 + np.exp(-2 * z.dtype.type(math.sqrt(2 / math.pi)) * (z + z.dtype.type(0.044715) * z * z * z)))
+        return 1 / (
+            1 + np.exp(-2 * z.dtype.type(math.sqrt(2 / math.pi)) * (z + z.dtype.type(0.044715) * z * z * z))
+        )
     if name == "gelu_erf":
         return np.array([math.erfc(-v * math.sqrt(0.5)) / 2 for v in z.ravel()], z.dtype).reshape(z.shape)
     return 1 / (1 + np.exp(-z))
 
 
 def linear(case, given):
-    real, dtype, name = case.real("dtype"), case.options.get("dtype", "f32"), case.options.get("activation", "none")
+    real, dtype, name = (
+        case.real("dtype"),
+        case.options.get("dtype", "f32"),
+        case.options.get("activation", "none"),
+    )
     x, weight = case.inputs["x"].values.astype(real), case.params["weight"].values.astype(real)
     slope = real(case.option("slope", 0.01))
     z = x @ weight.T
@@ -185,11 +203,19 @@ def linear(case, given):
         else:
             act = g + z * real(1 / math.sqrt(2 * math.pi)) * np.exp(z * z / -2)
     else:
-        y = {"none": z, "relu": np.maximum(z, 0), "leaky_relu": np.where(z > 0, z, slope * z),
-             "squared_relu": np.maximum(z, 0) ** 2}[name]
+        y = {
+            "none": z,
+            "relu": np.maximum(z, 0),
+            "leaky_relu": np.where(z > 0, z, slope * z),
+            "squared_relu": np.maximum(z, 0) ** 2,
+        }[name]
         stored = round_to(y, dtype).astype(real)
-        act = {"none": np.ones_like(z), "relu": (stored > 0).astype(real), "leaky_relu": np.where(stored > 0, real(1), slope),
-               "squared_relu": 2 * np.sqrt(np.maximum(stored, 0))}[name]
+        act = {
+            "none": np.ones_like(z),
+            "relu": (stored > 0).astype(real),
+            "leaky_relu": np.where(stored > 0, real(1), slope),
+            "squared_relu": 2 * np.sqrt(np.maximum(stored, 0)),
+        }[name]
     results = {"y": y}
     if "dy" in given:
         dz = round_to(given["dy"].astype(real) * act, dtype).astype(real)
@@ -197,4 +223,11 @@ def linear(case, given):
     return results
 
 
-RUN = dict(layernorm=norm, rmsnorm=norm, softmax=softmax, cross_entropy=cross_entropy, embedding=embedding, linear=linear)
+RUN = dict(
+    layernorm=norm,
+    rmsnorm=norm,
+    softmax=softmax,
+    cross_entropy=cross_entropy,
+    embedding=embedding,
+    linear=linear,
+)

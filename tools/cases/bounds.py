@@ -23,16 +23,16 @@ def depth(n):
 
 
 def stored(spread, value, dtype, computed):
-    """The bound of a result that is computed in one type (whose roundings are in the spread) and stored in another, and whose
-    reference is stored in f64."""
+    """The bound of a result that is computed in one type (whose roundings are in the spread) and stored in
+    another.  Its reference is stored in f64."""
     error = spread.most()
     roundoff = FLOATS["f64"].roundoff + (0 if dtype == computed else FLOATS[dtype].roundoff)
     return error + roundoff * (np.abs(value).astype(np.float64) + error) + FLOATS[dtype].least / 2
 
 
 class Spread:
-    """Errors that do not know of each other: the sum of their worst cases; the sum of the squares of many; and the sum of
-    few larger ones, for which nothing is to be had from their number."""
+    """Errors that do not know of each other: the sum of their worst cases; the sum of the squares of many;
+    the sum of few larger ones, which count in full."""
 
     def __init__(self, total=0.0, squares=0.0, few=0.0):
         self.total, self.squares, self.few = total, squares, few
@@ -63,7 +63,9 @@ class Spread:
 
     def sum(self, axis=None, keepdims=False):
         """Of the sum of values whose errors do not know of each other."""
-        return Spread(np.sum(self.total, axis, keepdims=keepdims), np.sum(self.mixed(), axis, keepdims=keepdims))
+        return Spread(
+            np.sum(self.total, axis, keepdims=keepdims), np.sum(self.mixed(), axis, keepdims=keepdims)
+        )
 
     def most(self):
         return np.minimum(self.total, self.few + 4 * np.sqrt(self.squares))
@@ -84,12 +86,16 @@ def chain(u, count, magnitude, squares, total):
 
 def _moments(terms, axis, keepdims=False):
     size = np.abs(terms).astype(np.float64)
-    return (size.sum(axis, keepdims=keepdims), (size * size).sum(axis, keepdims=keepdims),
-            np.asarray(terms.sum(axis, keepdims=keepdims), np.float64))
+    return (
+        size.sum(axis, keepdims=keepdims),
+        (size * size).sum(axis, keepdims=keepdims),
+        np.asarray(terms.sum(axis, keepdims=keepdims), np.float64),
+    )
 
 
 class Result:
-    """Values with the bound of each, and the sum of its terms' magnitudes (what two references may differ by a part of)."""
+    """Values with the bound of each, and the sum of its terms' magnitudes, of which a part may lie between
+    references."""
 
     def __init__(self, value, bound, terms):
         self.value = value
@@ -119,8 +125,8 @@ class Sum:
 
 
 class Cover:
-    """atol + rtol |expected| that is nowhere below the bounds of the elements: no more than the largest of them at the
-    largest element, and from there down as steep as it may be."""
+    """atol + rtol |expected| that is nowhere below the bounds of the elements: no more than the largest of
+    them at the largest element, and from there down as steep as it may be."""
 
     def __init__(self):
         self.worst = {}  # |expected|, its leading bits: the largest bound
@@ -128,7 +134,7 @@ class Cover:
     def add(self, value, bound):
         finite = np.isfinite(value)
         size, bound = np.abs(np.asarray(value, np.float64)[finite]), np.asarray(bound, np.float64)[finite]
-        keys, where = np.unique(size.view(np.int64) >> 48, return_inverse=True)
+        keys, where = np.unique(size.view(np.int64) >> 44, return_inverse=True)
         most = np.zeros(len(keys))
         np.maximum.at(most, where, bound)
         for key, error in zip(keys.tolist(), most.tolist()):
@@ -138,11 +144,13 @@ class Cover:
         keys = sorted(self.worst)
         if not keys:
             return {"atol": 0.0, "rtol": 0.0}
-        size = (np.array(keys, np.int64) << 48).view(np.float64)  # from below: what holds there holds above
+        size = (np.array(keys, np.int64) << 44).view(np.float64)  # from below: what holds there holds above
         bound = np.array([self.worst[key] for key in keys])
         top = bound.max()
         below = size < size[-1]
-        slopes = np.append((top - bound[below]) / (size[-1] - size[below]), top / size[-1] if size[-1] else 0.0)
+        slopes = np.append(
+            (top - bound[below]) / (size[-1] - size[below]), top / size[-1] if size[-1] else 0.0
+        )
         rtol = slopes.min()
         return {"atol": _round_up(top - rtol * size[-1]), "rtol": _round_up(rtol)}
 

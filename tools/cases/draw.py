@@ -1,5 +1,5 @@
-"""Random data that is the same on every machine and with every NumPy: named streams of PCG64's raw numbers, turned into
-values by exact arithmetic alone."""
+"""Random data that is the same on every machine and with every NumPy: named streams of PCG64's raw numbers,
+turned into values by exact arithmetic alone."""
 
 import zlib
 
@@ -15,7 +15,8 @@ class Stream:
         self._raw = np.random.PCG64(zlib.crc32("/".join(names).encode())).random_raw
 
     def normal(self, *shape):
-        """A bell of mean 0 and deviation 1 (twelve uniform numbers added up: within ±6), with all digits of f64."""
+        """A bell of mean 0 and deviation 1 (twelve uniform numbers added up: within ±6), with all digits of
+        f64."""
         count = int(np.prod(shape))
         values = np.empty(count)
         for at in range(0, count, _CHUNK):

@@ -21,7 +21,11 @@ class Embedding:
         recorder.exact("params/weight", self.dtype, weight.shape, weight)
         recorder.exact("upstream/dy", self.dtype, dy.shape, dy)
         y, nothing = weight[tokens], np.zeros(dy.shape)
-        dweight, terms, squares = np.zeros(weight.shape, self.real), np.zeros(weight.shape), np.zeros(weight.shape)
+        dweight, terms, squares = (
+            np.zeros(weight.shape, self.real),
+            np.zeros(weight.shape),
+            np.zeros(weight.shape),
+        )
         np.add.at(dweight, tokens, dy)
         np.add.at(terms, tokens, np.abs(dy))
         np.add.at(squares, tokens, dy * dy)
@@ -30,9 +34,16 @@ class Embedding:
         spread = chain(unit(grad, self.real), count, terms, squares, dweight.astype(np.float64))
         bound = np.where(count > 0, stored(spread, dweight, grad, grad), 0)
         second = self._second(recorder.torch, tokens, weight, dy) if recorder.torch else {}
-        recorder.expect("expected/y", self.dtype, y.shape, Result(y, nothing, nothing), second=second.get("y"))
-        recorder.expect("expected_grad/dweight", grad, weight.shape, Result(dweight, bound, terms),
-                        second=second.get("dweight"))
+        recorder.expect(
+            "expected/y", self.dtype, y.shape, Result(y, nothing, nothing), second=second.get("y")
+        )
+        recorder.expect(
+            "expected_grad/dweight",
+            grad,
+            weight.shape,
+            Result(dweight, bound, terms),
+            second=second.get("dweight"),
+        )
 
     def _second(self, torch, tokens, weight, dy):
         leaf = torch.tensor(weight, requires_grad=True)

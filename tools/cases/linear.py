@@ -13,7 +13,7 @@ SMOOTH = ("gelu", "gelu_erf", "silu")
 ROOT = math.sqrt(2 / math.pi)
 CUBE = 0.044715
 
-_erfc = np.frompyfunc(lambda z: math.erfc(z), 1, 1)
+_erfc = np.frompyfunc(math.erfc, 1, 1)
 
 
 def erfc(values):
@@ -58,7 +58,9 @@ def own_errors(name, z, value, u):
     """What the arithmetic of act loses.  Steps may be as large as z where the result is small."""
     size, value = np.abs(z).astype(np.float64), np.abs(value).astype(np.float64)
     last = Spread.of(u * value, u * value)
-    if name == "gelu":  # tanh, 1 + tanh, and four roundings of its argument: |a| (1 - tanh(a)^2) is below 0.45
+    if (
+        name == "gelu"
+    ):  # tanh, 1 + tanh, and four roundings of its argument: |a| (1 - tanh(a)^2) is below 0.45
         return last + Spread.single(FUNCTION / 2 * u * size) + Spread.of(u * size / 2, *[0.22 * u * size] * 4)
     if name == "gelu_erf":  # erf, 1 + erf, its argument's rounding: z times the density is below 0.25
         return last + Spread.single(FUNCTION / 2 * u * size) + Spread.of(u * size / 2, 0.25 * u * size)
@@ -89,7 +91,8 @@ def own_slope_errors(name, z, slope, u):
 
 
 class _Product:
-    """A matrix product a b, put together from parts of its inner dimension; errors and terms are those of a."""
+    """A matrix product a b, put together from parts of its inner dimension; errors and terms are those of
+    a."""
 
     def __init__(self):
         self.value = self.magnitude = self.squares = self.terms = 0
@@ -133,7 +136,9 @@ class Linear:
         step = max(1, BLOCK // max(self.ins, self.rows))
         for start in range(0, self.outs, step):
             outs = min(step, self.outs - start)
-            weight = round_to((2 * stream["weight"].uniform(outs, self.ins) - 1) / math.sqrt(self.ins), self.dtype)
+            weight = round_to(
+                (2 * stream["weight"].uniform(outs, self.ins) - 1) / math.sqrt(self.ins), self.dtype
+            )
             recorder.exact("params/weight", self.dtype, shape_w, weight, start)
             bias = None
             if self.has_bias:
@@ -142,7 +147,9 @@ class Linear:
             z, z_error = self._preactivation(x, weight, bias)
             dy = round_to(stream["dy"].normal(outs, self.rows).T, self.dtype)
             if self.activation in ("relu", "leaky_relu", "squared_relu"):
-                dy[np.abs(z) <= z_error.most()] = 0  # where rounding may decide on which side of the kink z lies
+                dy[np.abs(z) <= z_error.most()] = (
+                    0  # where rounding may decide on which side of the kink z lies
+                )
             recorder.exact("upstream/dy", self.dtype, (self.rows, self.outs), dy, start, axis=1)
             y = self._result(z, z_error)
             dz, dz_error, dz_terms = self._dz(z, z_error, dy, y.terms)
@@ -152,7 +159,9 @@ class Linear:
             dx.add(dz, weight.astype(self.real), dz_error, dz_terms)
             second_dx = second_dx + second.get("dx", 0)
         result = dx.result(self.u, self.outs, self.dtype, self.grad)
-        recorder.expect("expected_grad/dx", self.dtype, shape_x, result, second=second_dx if recorder.torch else None)
+        recorder.expect(
+            "expected_grad/dx", self.dtype, shape_x, result, second=second_dx if recorder.torch else None
+        )
 
     def _preactivation(self, x, weight, bias):
         """z and its error, with that of its rounding to the type before act."""
@@ -181,7 +190,9 @@ class Linear:
     def _result(self, z, z_error):
         if self.activation == "none":
             return Result(z, z_error.most() + FLOATS["f64"].roundoff * np.abs(z), self.magnitude)
-        value, error = self._change(lambda at: activate(self.activation, at, self.real(self.slope)), z, z_error)
+        value, error = self._change(
+            lambda at: activate(self.activation, at, self.real(self.slope)), z, z_error
+        )
         error = error + own_errors(self.activation, z, value, self.u)
         # |act'| is 1.13 at most, but for squared_relu
         terms = self.magnitude * (2 + (2 * np.abs(z) if self.activation == "squared_relu" else 0))
@@ -193,7 +204,9 @@ class Linear:
         if self.activation in ("none", "relu"):  # dy itself, or nothing
             dz = dy.astype(self.real) * (1 if self.activation == "none" else z > 0)
             return dz, Spread.of(np.zeros(dy.shape)), size_dy
-        slope, error = self._change(lambda at: derivative(self.activation, at, self.real(self.slope)), z, z_error)
+        slope, error = self._change(
+            lambda at: derivative(self.activation, at, self.real(self.slope)), z, z_error
+        )
         size = np.abs(z).astype(np.float64)
         if self.activation in SMOOTH:
             error = error + own_slope_errors(self.activation, z, slope, self.u)
@@ -204,23 +217,42 @@ class Linear:
         else:
             error = Spread.of(self.u * np.abs(slope))  # of the slope; z is on one side
         value = slope * dy
-        error = error.times(size_dy) + Spread.of(self.u * np.abs(value)) + self._rounding(value).times(size_dy > 0)
+        error = (
+            error.times(size_dy)
+            + Spread.of(self.u * np.abs(value))
+            + self._rounding(value).times(size_dy > 0)
+        )
         return value, error, size_dy * (2 + 2 * np.asarray(terms, np.float64))
 
     def _gradients(self, recorder, x, dz, dz_error, dz_terms, start, second):
         product = _Product()
         flipped = Spread(dz_error.total.T, dz_error.squares.T, dz_error.few.T)
         product.add(dz.T, x.astype(self.real), flipped, dz_terms.T)
-        recorder.expect("expected_grad/dweight", self.grad, (self.outs, self.ins),
-                        product.result(self.u, self.rows, self.grad, self.grad), start, second=second.get("dweight"))
+        recorder.expect(
+            "expected_grad/dweight",
+            self.grad,
+            (self.outs, self.ins),
+            product.result(self.u, self.rows, self.grad, self.grad),
+            start,
+            second=second.get("dweight"),
+        )
         if self.has_bias:
             total = Sum()
             total.add(dz, dz_error, dz_terms)
-            recorder.expect("expected_grad/dbias", self.grad, (self.outs,), total.result(self.rows, self.u, self.grad),
-                            start, second=second.get("dbias"))
+            recorder.expect(
+                "expected_grad/dbias",
+                self.grad,
+                (self.outs,),
+                total.result(self.rows, self.u, self.grad),
+                start,
+                second=second.get("dbias"),
+            )
 
     def _second(self, torch, x, weight, bias, dy):
-        leaf = {"dx": torch.tensor(x, requires_grad=True), "dweight": torch.tensor(weight, requires_grad=True)}
+        leaf = {
+            "dx": torch.tensor(x, requires_grad=True),
+            "dweight": torch.tensor(weight, requires_grad=True),
+        }
         if bias is not None:
             leaf["dbias"] = torch.tensor(bias, requires_grad=True)
         z = torch.nn.functional.linear(leaf["dx"], leaf["dweight"], leaf.get("dbias"))

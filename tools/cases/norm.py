@@ -14,12 +14,23 @@ def average(values):
 
 
 class Norm:
-    """options: the layer's, cols among them.  shape: of x, rows first.  residual, dsum: whether there is one.  mean,
-    deviation: of x.  dy_of_y: dy as a function of y, otherwise dy is random, of deviation dy_scale.  real: the type that
-    the reference computes in."""
+    """options: the layer's, cols among them.  shape: of x, rows first.  residual, dsum: whether there is one.
+    mean, deviation: of x.  dy_of_y: dy as a function of y, otherwise dy is random, of deviation dy_scale.
+    real: the type that the reference computes in."""
 
-    def __init__(self, layer, options, shape, residual=False, dsum=False, mean=0.25, deviation=1.0, dy_scale=1.0,
-                 dy_of_y=None, real=np.longdouble):
+    def __init__(
+        self,
+        layer,
+        options,
+        shape,
+        residual=False,
+        dsum=False,
+        mean=0.25,
+        deviation=1.0,
+        dy_scale=1.0,
+        dy_of_y=None,
+        real=np.longdouble,
+    ):
         self.layer, self.options, self.shape = layer, options, tuple(shape)
         self.residual, self.dsum = residual, dsum
         self.mean, self.deviation, self.dy_scale, self.dy_of_y = mean, deviation, dy_scale, dy_of_y
@@ -35,7 +46,9 @@ class Norm:
         self.beta = self.centered and self.gamma and bool(options.get("has_beta", True))
 
     def run(self, recorder):
-        stream = {name: Stream(recorder.data, name) for name in ("x", "residual", "gamma", "beta", "dy", "dsum")}
+        stream = {
+            name: Stream(recorder.data, name) for name in ("x", "residual", "gamma", "beta", "dy", "dsum")
+        }
         gamma = round_to(stream["gamma"].normal(self.cols) * 0.25 + (not self.zero), self.param_dtype)
         beta = round_to(stream["beta"].normal(self.cols) * 0.5, self.param_dtype) if self.beta else None
         if self.gamma:
@@ -53,7 +66,13 @@ class Norm:
         for name, present, total, second in zip(("gamma", "beta"), (self.gamma, self.beta), sums, seconds):
             if present:
                 result = total.result(self.rows, unit(grad, self.real), grad)
-                recorder.expect(f"expected_grad/d{name}", grad, (self.cols,), result, second=second if recorder.torch else None)
+                recorder.expect(
+                    f"expected_grad/d{name}",
+                    grad,
+                    (self.cols,),
+                    result,
+                    second=second if recorder.torch else None,
+                )
 
     def _block(self, recorder, stream, gamma, beta, start, size, sums, seconds):
         def exact(path, dtype, values):
@@ -147,12 +166,23 @@ class Norm:
         inner = rstd * (g - mean_g - n * mean_gn)
         value = inner + (0 if dsum is None else dsum)
         error = (g_own + mean_g_error + mean_gn_error.times(size_n) + n_error.times(mean_gn)).times(rstd)
-        error = error + rstd_error.times(inner) + Spread.of(
-            u * rstd * np.abs(n * mean_gn), u * rstd * np.abs(g - mean_g), u * np.abs(inner), u * np.abs(inner),
-            0 if dsum is None else u * np.abs(value),
+        error = (
+            error
+            + rstd_error.times(inner)
+            + Spread.of(
+                u * rstd * np.abs(n * mean_gn),
+                u * rstd * np.abs(g - mean_g),
+                u * np.abs(inner),
+                u * np.abs(inner),
+                0 if dsum is None else u * np.abs(value),
+            )
         )
         terms = rstd * (size_g + average(size_g) + sizes * average(size_g * sizes))
-        return Result(value, stored(error, value, self.x_dtype, self.computed), terms + (0 if dsum is None else np.abs(dsum)))
+        return Result(
+            value,
+            stored(error, value, self.x_dtype, self.computed),
+            terms + (0 if dsum is None else np.abs(dsum)),
+        )
 
     def _second(self, torch, x, gamma, beta, dy, dsum):
         leaf = {"dx": torch.tensor(x, requires_grad=True)}

@@ -16,7 +16,9 @@ def text(value):
 
 
 def made_by():
-    return f"make_cases.py with HDF5 {h5py.version.hdf5_version}"
+    """What the bytes of a file depend on beside the names of its cases."""
+    digits = np.finfo(np.longdouble).nmant + 1
+    return f"make_cases.py, HDF5 {h5py.version.hdf5_version}, long double of {digits} digits"
 
 
 def _no_times(kind):
@@ -66,7 +68,7 @@ class Recorder:
         group.attrs["layer"] = text(layer)
         group.attrs["options"] = text(",".join(f"{key}={_word(value)}" for key, value in options.items()))
         for key, value in attributes.items():
-            group.attrs[key] = text(value) if isinstance(value, str) else value
+            group.attrs[key] = value
 
     def _write(self, path, dtype, shape, packed, stored_type, start, axis):
         full = f"{self.root}/{path}"
@@ -91,7 +93,9 @@ class Recorder:
 
     def exact(self, path, dtype, shape, values, start=0, axis=0):
         """Values that are numbers of the type, in its own format."""
-        self._write(path, dtype, shape, _shaped(pack(values, dtype), shape, axis), file_type(dtype), start, axis)
+        self._write(
+            path, dtype, shape, _shaped(pack(values, dtype), shape, axis), file_type(dtype), start, axis
+        )
 
     def expect(self, path, dtype, shape, result, start=0, axis=0, second=None):
         """A result of the reference; second: the other reference's."""
@@ -128,4 +132,4 @@ def _shaped(block, shape, axis):
     """A block of rows (or, axis 1, of columns) as a block of the tensor."""
     if axis == 1:
         return block
-    return block.reshape((-1 if block.size else 0, *shape[1:])) if len(shape) > 0 else block
+    return block.reshape((-1 if block.size else 0, *shape[1:]))

@@ -1,4 +1,5 @@
-"""Which cases there are.  A set is a list of (name, operation); an operation is one of norm.py, softmax.py, …"""
+"""Which cases there are.  A set is a list of (name, operation); an operation is one of norm.py, softmax.py,
+…"""
 
 import numpy as np
 
@@ -16,7 +17,9 @@ def _norm(layer, types, shape, **more):
     x, param, y = types
     options = dict(cols=int(np.prod(shape[1:])), x_dtype=x, param_dtype=param, y_dtype=y)
     options.update((key, value) for key, value in more.items() if key[0].islower())
-    return Norm(layer, options, shape, **{key.lower(): value for key, value in more.items() if key[0].isupper()})
+    return Norm(
+        layer, options, shape, **{key.lower(): value for key, value in more.items() if key[0].isupper()}
+    )
 
 
 def _norms(layer):
@@ -56,18 +59,25 @@ def _softmaxes():
         for dtype in DTYPES:
             options = dict(dtype=dtype, log=log)
             yield f"{name}-{dtype}", Softmax(dict(cols=33, **options), (5, 33), deviation=0.5)
-            yield f"{name}-scale-{dtype}", Softmax(dict(cols=33, scale=0.125, **options), (5, 33), deviation=4)
-            yield f"{name}-causal-{dtype}", Softmax(dict(cols=9, causal_period=7, **options), (16, 9), first_row=3,
-                                                    deviation=0.5)
+            yield f"{name}-scale-{dtype}", Softmax(
+                dict(cols=33, scale=0.125, **options), (5, 33), deviation=4
+            )
+            yield f"{name}-causal-{dtype}", Softmax(
+                dict(cols=9, causal_period=7, **options), (16, 9), first_row=3, deviation=0.5
+            )
         options = dict(log=log)
         yield f"{name}-negative-scale", Softmax(dict(cols=37, scale=-1.5, **options), (5, 37), deviation=0.25)
-        yield f"{name}-causal-short", Softmax(dict(cols=5, causal_period=8, **options), (19, 5), deviation=0.5)
+        yield f"{name}-causal-short", Softmax(
+            dict(cols=5, causal_period=8, **options), (19, 5), deviation=0.5
+        )
         yield f"{name}-minus-inf", Softmax(dict(cols=33, **options), (5, 33), masked=0.3, deviation=0.5)
         # all but the greatest element vanish, and so does the gradient
         yield f"{name}-peaked", Softmax(dict(cols=33, **options), (5, 33), deviation=20, backward=False)
         for shape in ((0, 8), (1, 64), (7, 1), (33, 17), (2, 129), (2, 1025), (4, 3, 5)):
             cols = int(np.prod(shape[1:]))
-            yield f"{name}-shape-{'x'.join(map(str, shape))}", Softmax(dict(cols=cols, **options), shape, deviation=0.5)
+            yield f"{name}-shape-{'x'.join(map(str, shape))}", Softmax(
+                dict(cols=cols, **options), shape, deviation=0.5
+            )
 
 
 def _linears():
@@ -80,7 +90,15 @@ def _linears():
         options = {"in": 13, "out": 11, "dtype": dtype, "has_bias": False}
         yield f"linear-no-bias-{dtype}", Linear(options, 7)
     yield "linear-slope", Linear({"in": 13, "out": 11, "activation": "leaky_relu", "slope": 0.25}, 7)
-    for rows, ins, outs in ((0, 8, 4), (1, 1, 1), (1, 33, 17), (33, 17, 9), (5, 65, 33), (7, 5, 1), (7, 1, 5)):
+    for rows, ins, outs in (
+        (0, 8, 4),
+        (1, 1, 1),
+        (1, 33, 17),
+        (33, 17, 9),
+        (5, 65, 33),
+        (7, 5, 1),
+        (7, 1, 5),
+    ):
         # a chain of 33 roundings of f32 is no longer below 16 ulp
         for dtype in ("f32", "bf16")[ins > 32 : 1 + (ins > 16)]:
             options = {"in": ins, "out": outs, "dtype": dtype, "activation": "gelu"}
@@ -95,7 +113,9 @@ def _cross_entropies():
     yield "cross-entropy-all-ignored", CrossEntropy(dict(cols=10), 5, ignored=1.0)
     yield "cross-entropy-peaked", CrossEntropy(dict(cols=33), 6, deviation=20)
     for rows, cols in ((0, 8), (1, 64), (7, 1), (33, 17), (2, 129), (2, 1025)):
-        yield f"cross-entropy-shape-{rows}x{cols}", CrossEntropy(dict(cols=cols), rows, loss_weight=1 / max(rows, 1))
+        yield f"cross-entropy-shape-{rows}x{cols}", CrossEntropy(
+            dict(cols=cols), rows, loss_weight=1 / max(rows, 1)
+        )
 
 
 def _embeddings():
@@ -115,32 +135,67 @@ def small():
 
 
 def jax():
-    """RMSNorm of the JAX tutorial on sharded kernels: the loss is -mean(y^2), so dy = -2 y / (number of elements)."""
+    """RMSNorm of the JAX tutorial on sharded kernels: the loss is -mean(y^2), so dy = -2 y / (number of
+    elements)."""
     count = 32 * 512 * 512
-    yield "jax-rmsnorm", _norm("rmsnorm", ("bf16",) * 3, (32, 512, 512), eps=1e-5, Mean=0.0, Real=np.float64,
-                               Dy_of_y=lambda y: -2 * y / count)
+    yield "jax-rmsnorm", _norm(
+        "rmsnorm",
+        ("bf16",) * 3,
+        (32, 512, 512),
+        eps=1e-5,
+        Mean=0.0,
+        Real=np.float64,
+        Dy_of_y=lambda y: -2 * y / count,
+    )
 
 
 def triton():
     """LayerNorm and softmax of the Triton tutorials."""
-    yield "triton-layernorm", _norm("layernorm", ("f16",) * 3, (1151, 8192), Mean=-2.3, Deviation=0.5, Dy_scale=0.1,
-                                    Real=np.float64)
+    yield "triton-layernorm", _norm(
+        "layernorm", ("f16",) * 3, (1151, 8192), Mean=-2.3, Deviation=0.5, Dy_scale=0.1, Real=np.float64
+    )
     yield "triton-softmax", Softmax(dict(cols=781), (1823, 781), real=np.float64)
 
 
 def xformers():
-    """The shapes (batch, sequence, embedding) of xFormers' Triton benchmarks, batch and sequence as rows; linear layers
-    have four times as many outputs as inputs.  Softmax's data is spread as theirs, uniform from 0 to 1."""
-    for b, m, k in ((8, 384, 128), (8, 784, 512), (4, 1024, 768), (4, 2048, 1024), (2, 2048, 2048), (2, 2048, 4096),
-                    (2, 4096, 4096), (1, 2048, 12288)):
+    """The shapes (batch, sequence, embedding) of xFormers' Triton benchmarks, batch and sequence as rows;
+    linear layers have four times as many outputs as inputs.  Softmax's data is spread as theirs, uniform from
+    0 to 1."""
+    for b, m, k in (
+        (8, 384, 128),
+        (8, 784, 512),
+        (4, 1024, 768),
+        (4, 2048, 1024),
+        (2, 2048, 2048),
+        (2, 2048, 4096),
+        (2, 4096, 4096),
+        (1, 2048, 12288),
+    ):
         for log, name in ((False, "softmax"), (True, "log-softmax")):
             for dtype in ("f16", "f32"):
-                yield f"xformers-{name}-{b}x{m}x{k}-{dtype}", Softmax(dict(cols=k, log=log, dtype=dtype), (b * m, k),
-                                                                      deviation=0.3, real=np.float64)
-    for b, m, k in ((8, 256, 512), (8, 512, 1024), (4, 1024, 1024), (2, 2048, 2048), (2, 4096, 4096), (1, 2048, 12288)):
+                yield f"xformers-{name}-{b}x{m}x{k}-{dtype}", Softmax(
+                    dict(cols=k, log=log, dtype=dtype), (b * m, k), deviation=0.3, real=np.float64
+                )
+    for b, m, k in (
+        (8, 256, 512),
+        (8, 512, 1024),
+        (4, 1024, 1024),
+        (2, 2048, 2048),
+        (2, 4096, 4096),
+        (1, 2048, 12288),
+    ):
         for dtype in ("f16", "f32"):
-            yield f"xformers-layernorm-{b}x{m}x{k}-{dtype}", _norm("layernorm", (dtype,) * 3, (b * m, k), Real=np.float64)
-    for b, m, k in ((8, 512, 256), (8, 512, 512), (4, 512, 1024), (2, 512, 2048), (2, 512, 4096), (2, 512, 8192)):
+            yield f"xformers-layernorm-{b}x{m}x{k}-{dtype}", _norm(
+                "layernorm", (dtype,) * 3, (b * m, k), Real=np.float64
+            )
+    for b, m, k in (
+        (8, 512, 256),
+        (8, 512, 512),
+        (4, 512, 1024),
+        (2, 512, 2048),
+        (2, 512, 4096),
+        (2, 512, 8192),
+    ):
         for activation in ("none", "relu", "squared_relu", "gelu", "leaky_relu"):
             options = {"in": k, "out": 4 * k, "dtype": "f16", "activation": activation}
             yield f"xformers-linear-{activation}-{b}x{m}x{k}", Linear(options, b * m, real=np.float64)
@@ -160,8 +215,9 @@ def long():
         yield f"long-cross-entropy-{cols}", CrossEntropy(options, 3, loss_weight=1 / 3, real=np.float64)
 
 
-# Cases that use other random numbers than the first ones.  Those left the largest element of a tensor just above a power of
-# two, where 16 ulp are least, or a gradient that all but cancels: the bound would hide what it should show.
+# Cases that use other random numbers than the first ones.  Those left the largest element of a tensor just
+# above a power of two, where 16 ulp are least, or a gradient that all but cancels: the bound would hide what
+# it should show.
 REDRAWN = {
     "layernorm-types-f64-f32-f64": 1,
     "layernorm-types-f64-f16-f16": 3,

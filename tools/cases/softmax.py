@@ -10,8 +10,8 @@ BLOCK = 1 << 19
 
 
 def exponents(t, scale, u):
-    """exp(t - max t) of each row, their sum, and the errors: of each exponent, of each exponential relative to it, of the sum
-    relative to it.  Masked elements are -inf."""
+    """exp(t - max t) of each row, their sum, and the errors: of each exponent, of each exponential relative
+    to it, of the sum relative to it.  Masked elements are -inf."""
     most = t.max(axis=1, keepdims=True)
     gap = t - most
     e = np.exp(gap)
@@ -19,10 +19,14 @@ def exponents(t, scale, u):
     size, scaled = np.where(seen, np.abs(gap), 0), np.where(seen, np.abs(t), 0) * (scale != 1)
     # the difference, the scaling; an error in the maximum is common to all and falls out
     exponent = Spread.of(u * size, u * scaled)
-    own = exponent + Spread.of(u * size) + Spread.single(FUNCTION * u * (size > 0))  # another base; exp(0) is 1
+    own = (
+        exponent + Spread.of(u * size) + Spread.single(FUNCTION * u * (size > 0))
+    )  # another base; exp(0) is 1
     total = e.sum(axis=1, keepdims=True)
     relative = (own.times(e).sum(1, True) + tree(u, e)).times(1 / total)
-    return dict(most=most, gap=gap, e=e, seen=seen, exponent=exponent, own=own, total=total, relative=relative)
+    return dict(
+        most=most, gap=gap, e=e, seen=seen, exponent=exponent, own=own, total=total, relative=relative
+    )
 
 
 def weights(s, u, tiny):
@@ -34,8 +38,9 @@ def weights(s, u, tiny):
 
 
 class Softmax:
-    def __init__(self, options, shape, first_row=0, deviation=1.0, masked=0, backward=True,
-                 real=np.longdouble):
+    def __init__(
+        self, options, shape, first_row=0, deviation=1.0, masked=0, backward=True, real=np.longdouble
+    ):
         """masked: this part of x is -inf."""
         self.layer, self.options, self.shape = "softmax", options, tuple(shape)
         self.rows, self.cols, self.dtype = self.shape[0], options["cols"], options.get("dtype", "f32")
@@ -61,7 +66,9 @@ class Softmax:
             recorder.expect("expected/y", self.dtype, self.shape, y, start, second=second.get("y"))
             if self.backward:
                 recorder.exact("upstream/dy", self.dtype, self.shape, dy, start)
-                recorder.expect("expected_grad/dx", self.dtype, self.shape, dx, start, second=second.get("dx"))
+                recorder.expect(
+                    "expected_grad/dx", self.dtype, self.shape, dx, start, second=second.get("dx")
+                )
 
     def _visible(self, start, rows):
         if not self.period:
@@ -85,7 +92,9 @@ class Softmax:
             log_total = np.log(s["total"])
             y = np.where(seen, s["gap"] - log_total, -np.inf)
             size = np.where(seen, np.abs(y), 0)
-            error = s["exponent"] + s["relative"] + Spread.of(u * size) + Spread.single(FUNCTION * u * log_total)
+            error = (
+                s["exponent"] + s["relative"] + Spread.of(u * size) + Spread.single(FUNCTION * u * log_total)
+            )
             terms = condition + log_total
         else:
             y, error, terms, size = p, p_error, p * condition, p
@@ -94,7 +103,9 @@ class Softmax:
         if self.dtype != self.computed:
             rounding = size * FLOATS[self.dtype].roundoff + FLOATS[self.dtype].least / 2
             error = error + Spread.single(rounding * seen * (size != 1))
-        return Result(y, bound, terms), self._backward(p, y, error, np.where(visible, dy, 0), s, u, tiny, condition)
+        return Result(y, bound, terms), self._backward(
+            p, y, error, np.where(visible, dy, 0), s, u, tiny, condition
+        )
 
     def _backward(self, p, y, y_error, dy, s, u, tiny, condition):
         """From y as it was stored."""
@@ -119,7 +130,9 @@ class Softmax:
             error = total_error.times(y) + y_error.times(difference) + Spread.of(*[u * y * difference] * 2)
             value = self.real(self.scale) * y * (dy - total)
             terms = scale * y * (size_dy + (y * size_dy).sum(axis=1, keepdims=True)) * condition
-        error = error.times(scale) + Spread.of(u * np.abs(value), u * np.abs(value) * (scale != 1), tiny, tiny * scale)
+        error = error.times(scale) + Spread.of(
+            u * np.abs(value), u * np.abs(value) * (scale != 1), tiny, tiny * scale
+        )
         bound = np.where(s["seen"] | (size_dy > 0), stored(error, value, self.dtype, self.computed), 0)
         return Result(value, bound, terms)
 
@@ -133,7 +146,9 @@ class Softmax:
 
 
 class CrossEntropy:
-    def __init__(self, options, rows, ignored=0.0, loss_weight=1.0, loss_scale=1.0, deviation=1.0, real=np.longdouble):
+    def __init__(
+        self, options, rows, ignored=0.0, loss_weight=1.0, loss_scale=1.0, deviation=1.0, real=np.longdouble
+    ):
         """ignored: this part of the labels."""
         self.layer, self.options, self.rows = "cross_entropy", options, rows
         self.cols, self.dtype = options["cols"], options.get("dtype", "f32")
@@ -158,7 +173,9 @@ class CrossEntropy:
             loss, dlogits = self._both(x, labels, loss_dtype)
             second = self._second(recorder.torch, x, labels) if recorder.torch else {}
             recorder.expect("expected/loss", loss_dtype, (self.rows,), loss, start, second=second.get("loss"))
-            recorder.expect("expected/dlogits", self.dtype, shape, dlogits, start, second=second.get("dlogits"))
+            recorder.expect(
+                "expected/dlogits", self.dtype, shape, dlogits, start, second=second.get("dlogits")
+            )
             for i, part in enumerate((loss.value, np.abs(loss.value), loss.bound, loss.bound**2)):
                 total[i] = total[i] + part.sum()
         value, size, errors, squares = total
@@ -178,7 +195,9 @@ class CrossEntropy:
         own = np.take_along_axis(x.astype(self.real), at, 1)
         value = s["most"] + log_total - own
         error = s["relative"] + Spread.single(FUNCTION * u * log_total)
-        error = error + Spread.of(u * np.abs(s["most"] + log_total), u * np.abs(value), u * np.abs(s["most"] - own))
+        error = error + Spread.of(
+            u * np.abs(s["most"] + log_total), u * np.abs(value), u * np.abs(s["most"] - own)
+        )
         terms = np.abs(s["most"]) + log_total + np.abs(own) + 1
         parts = (value, stored(error, value, loss_dtype, loss_dtype), terms)
         loss = Result(*(np.where(counts, part[:, 0], 0) for part in parts))
@@ -187,7 +206,9 @@ class CrossEntropy:
         hit = np.arange(self.cols) == at
         difference, weight = p - hit, np.abs(self.weight)
         value = difference * self.weight
-        error = (p_error + Spread.of(u * np.abs(difference))).times(weight) + Spread.of(*[u * np.abs(value)] * 2, tiny)
+        error = (p_error + Spread.of(u * np.abs(difference))).times(weight) + Spread.of(
+            *[u * np.abs(value)] * 2, tiny
+        )
         terms = weight * (hit + p * (1 + np.abs(x) + np.abs(s["most"])))
         parts = (value, stored(error, value, self.dtype, self.computed), terms)
         return loss, Result(*(np.where(counts[:, None], part, 0) for part in parts))
