@@ -115,6 +115,37 @@ def test_a_disagreement_is_refused():
         file.close()
 
 
+def test_blocks_make_no_difference():
+    """Large cases are worked on in blocks of rows or of outputs; here small ones are, too."""
+    from cases import linear, norm, softmax
+    from cases.record import CaseFile, Recorder
+    from cases.sets import small
+
+    names = ("layernorm-shape-33x17-bf16", "log-softmax-causal-f32", "cross-entropy-f16", "linear-gelu-bf16")
+    chosen = {name: case for name, case in small() if name in names}
+    assert len(chosen) == len(names)
+    with tempfile.TemporaryDirectory() as folder:
+        made = []
+        for block in (1 << 20, 50):
+            linear.BLOCK = norm.BLOCK = softmax.BLOCK = block
+            made.append(os.path.join(folder, f"{block}.h5"))
+            file = CaseFile(made[-1])
+            for name, case in chosen.items():
+                recorder = Recorder(file, name, case.layer, case.options, case.attributes)
+                case.run(recorder)
+                recorder.close()
+            file.close()
+        for whole, parts in zip(*map(cases, made)):
+            for group in ("inputs", "params", "upstream", "expected", "expected_grad"):
+                for name, tensor in getattr(whole, group).items():
+                    other = getattr(parts, group)[name]
+                    where = f"{whole.name}: {group}/{name}"
+                    assert np.allclose(tensor.values, other.values, rtol=1e-15, atol=1e-18), where
+                    if tensor.atol is not None:
+                        bounds = [(one.atol, one.rtol) for one in (tensor, other)]
+                        assert np.allclose(*bounds, rtol=0.01, atol=0), where
+
+
 def test_every_set_has_cases():
     names = [run("--list", "--set", name).stdout.split() for name in SETS]
     assert [len(set(some)) == len(some) > 0 for some in names] == [True] * len(SETS)
