@@ -10,6 +10,12 @@
 #include "common/exit_code.h"
 #include "common/report.h"
 
+/* What printf calls -nan too. */
+static const char *word(double loss)
+{
+    return isnan(loss) ? "nan" : loss > 0.0 ? "inf" : "-inf";
+}
+
 static int read_result(trainer *t)
 {
     const int64_t parts = t->parts;
@@ -76,10 +82,10 @@ static int report_loss(trainer *t, int64_t step)
 {
     char what[160];
     snprintf(what, sizeof what,
-             "step %lld/%lld of epoch %lld/%lld: the loss is %f on rank %d, but all gradients are "
+             "step %lld/%lld of epoch %lld/%lld: the loss is %s on rank %d, but all gradients are "
              "finite",
              (long long)step, (long long)t->steps, (long long)t->state.epoch,
-             (long long)t->options->epochs, t->loss, t->group->rank);
+             (long long)t->options->epochs, word(t->loss), t->group->rank);
     if (t->options->nonfinite == TRAIN_NONFINITE_STOP) return app_fail(APP_FAILED, "%s", what);
     app_complain("%s: the update was made", what);
     return APP_OK;
@@ -109,8 +115,8 @@ static int report_gradient(trainer *t, int64_t step, int rank, double loss)
     if (t->group->rank == 0) APP_TRY(name_tensor(t, &name));
     if (rank >= 0)
         snprintf(what, sizeof what,
-                 "the loss is %f on rank %d; the first gradient that is not finite is %s", loss,
-                 rank, name);
+                 "the loss is %s on rank %d; the first gradient that is not finite is %s",
+                 word(loss), rank, name);
     else
         snprintf(what, sizeof what,
                  "the loss is finite on every rank, but not all gradients are; the first is %s",

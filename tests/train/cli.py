@@ -6,8 +6,10 @@ import tempfile
 
 from harness import *
 
-OPTIONS = """task data hold-out width depth norm activation context embedding epochs batch accumulate lr warmup weight-decay clip loss-scale seed
-on-nonfinite checkpoint save-every keep resume evaluate backend dtype transport threads timeout log-every losses log-json plot sample progress dry-run version help""".split()
+OPTIONS = """task data hold-out width depth norm activation context embedding epochs batch accumulate reproducible
+check-replicas lr warmup weight-decay clip loss-scale seed on-nonfinite checkpoint save-every keep resume evaluate backend
+dtype transport threads timeout log-every losses log-json plot sample progress dry-run version usage help""".split()
+DOCUMENT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../docs/trainer.md")
 
 
 def test_help():
@@ -15,6 +17,13 @@ def test_help():
     for option in OPTIONS:
         assert f"--{option}" in result.out, option
     assert "Examples:" in result.out and result.err == "", result
+
+
+def test_options_are_documented():
+    with open(DOCUMENT) as file:
+        documented = set(re.findall(r"--([a-z-]+)", file.read()))
+    shown = set(re.findall(r"^(?:  -.,)? +--([a-z-]+)", run(["--help"]).out, re.M))
+    assert shown == set(OPTIONS) and shown <= documented, (shown ^ set(OPTIONS), shown - documented)
 
 
 def test_help_is_printed_once():

@@ -10,6 +10,7 @@ import tempfile
 from harness import *
 
 FAULT_STEP = 3  # of faults.h
+DOCUMENT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../docs/trainer.md")
 
 
 def arguments(*more):
@@ -63,6 +64,13 @@ def check_keys(path):
     for event in events(path):
         event.pop("loss_scale", None)  # f16's steps have it
         assert set(event) == {"event", *KEYS[event["event"]].split()}, event
+
+
+def test_keys_are_documented():
+    with open(DOCUMENT) as file:
+        text = file.read()
+    for event, keys in KEYS.items():
+        assert f"| `{event}` | `{' '.join(keys.split())}`" in text, event
 
 
 def test_json_says_what_the_lines_say():
