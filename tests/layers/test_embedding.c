@@ -644,6 +644,10 @@ static void test_large(void)
         harness_skip("asks for 20 GB: on a GPU only");
         return;
     }
+    if (harness_quick()) {
+        harness_skip("minutes under a sanitizer");
+        return;
+    }
     const int64_t cols = 1024, many = (INT64_C(3) << 20) + 5;
     check_large(many, 8, cols, 1);
     check_large(300, many, cols, many / 300);
