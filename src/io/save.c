@@ -226,11 +226,27 @@ static share round_of(share mine, int64_t round)
     return (share){mine.first + done, left < TUTTI__ROUND_BLOCKS ? left : TUTTI__ROUND_BLOCKS};
 }
 
+/* Waits until the disk has a round: what it has not yet is never more than two, and the sync at the end is soon done, so no rank
+ * waits for another longer than that, however slow the disk. */
+static tutti_status settle_round(const save *s, int64_t round)
+{
+    share now = round_of(share_of(s, s->writer), round);
+    for (int64_t i = now.first; i < now.first + now.count; i++) {
+        const unsigned wait =
+            SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
+        int done = sync_file_range(s->fd, s->blocks[i].offset, s->blocks[i].bytes, wait);
+        if (done != 0 && (errno == EIO || errno == ENOSPC || errno == EDQUOT))
+            return failed(s, "cannot write", errno);
+    }
+    return TUTTI_OK;
+}
+
 static tutti_status write_round(save *s, tutti__mover *mover, int64_t round)
 {
     share mine = share_of(s, s->writer), now = round_of(mine, round);
     share next = round_of(mine, round + 1);
     if (now.count == 0) return TUTTI_OK;
+    if (round >= 2) TUTTI_TRY(settle_round(s, round - 2));
     int error;
     TUTTI_TRY(tutti__mover_write(mover, s->blocks + now.first, now.count, s->hashes + now.first,
                                  s->blocks + next.first, next.count, &error));
@@ -252,8 +268,8 @@ static tutti_status write_tensors(save *s)
         status = tutti_comm_agree(comm, write_round(s, &mover, round));
         step(s, "wrote a round");
     }
-    if (status != TUTTI_OK) (void)tutti_context_synchronize(s->checkpoint->ctx);
-    tutti__mover_close(&mover);
+    /* where a copy may still be under way the buffers are left to it */
+    if (tutti_context_synchronize(s->checkpoint->ctx) == TUTTI_OK) tutti__mover_close(&mover);
     if (status == TUTTI_OK && mine.count > 0 && fsync(s->fd) != 0)
         status = failed(s, "cannot sync", errno);
     step(s, "synced the tensors");

@@ -57,7 +57,7 @@ typedef struct tutti__attribute {
 typedef enum tutti__node_kind {
     TUTTI__NODE_GROUP,
     TUTTI__NODE_DATASET,
-    TUTTI__NODE_OTHER /* a link elsewhere, a named type */
+    TUTTI__NODE_OTHER /* a link elsewhere or to an ancestor, a named type, what HDF5 cannot open */
 } tutti__node_kind;
 
 typedef struct tutti__node {

@@ -189,6 +189,9 @@ static void put_dataset(hid_t dataset, const char *path)
     bool plain = H5Pget_layout(list) == H5D_CONTIGUOUS && H5Pget_nfilters(list) == 0 &&
                  H5Pget_external_count(list) == 0;
     haddr_t offset = plain ? H5Dget_offset(dataset) : HADDR_UNDEF;
+    /* no shape at all, or never written */
+    if (ndim < 0 || (offset == HADDR_UNDEF && H5Sget_simple_extent_npoints(space) != 0))
+        plain = false;
     put_number(plain);
     put_number((int64_t)offset);
     put_number(plain ? (int64_t)H5Dget_storage_size(dataset) : 0);
@@ -197,9 +200,31 @@ static void put_dataset(hid_t dataset, const char *path)
     H5Tclose(type);
 }
 
+/* A group that is its own ancestor would be walked for ever. */
+static bool is_ancestor(hid_t group, int depth)
+{
+    static haddr_t ancestors[TUTTI__FILE_DEPTH_MAX + 1];
+#if H5_VERSION_GE(1, 12, 0)
+    H5O_info1_t info;
+    herr_t got = H5Oget_info1(group, &info);
+#else
+    H5O_info_t info;
+    herr_t got = H5Oget_info(group, &info);
+#endif
+    if (got < 0) leave(TUTTI__OUTCOME_DAMAGED);
+    for (int i = 0; i < depth; i++)
+        if (ancestors[i] == info.addr) return true;
+    if (depth <= TUTTI__FILE_DEPTH_MAX) ancestors[depth] = info.addr;
+    return false;
+}
+
 /* Everything below a group; its path is in `path`. */
 static void put_group(hid_t group, char *path, int depth)
 {
+    if (is_ancestor(group, depth)) {
+        put_node(TUTTI__NODE_OTHER, path);
+        return;
+    }
     put_node(TUTTI__NODE_GROUP, path);
     put_attributes(group);
     H5G_info_t info;
@@ -216,12 +241,10 @@ static void put_group(hid_t group, char *path, int depth)
             H5Lget_info_by_idx(group, ".", H5_INDEX_NAME, H5_ITER_INC, i, &link, H5P_DEFAULT) < 0)
             leave(TUTTI__OUTCOME_DAMAGED);
         if ((size_t)name >= room) leave(TUTTI__OUTCOME_TOO_MUCH);
-        /* soft and external links may lead anywhere */
+        /* soft and external links may lead anywhere; what HDF5 cannot open is told by its name */
         hid_t object = -1;
-        if (link.type == H5L_TYPE_HARD) {
+        if (link.type == H5L_TYPE_HARD)
             object = H5Oopen_by_idx(group, ".", H5_INDEX_NAME, H5_ITER_INC, i, H5P_DEFAULT);
-            if (object < 0) leave(TUTTI__OUTCOME_DAMAGED);
-        }
         H5I_type_t kind = object >= 0 ? H5Iget_type(object) : H5I_BADID;
         if (kind == H5I_GROUP)
             put_group(object, path, depth + 1);

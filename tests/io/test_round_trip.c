@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "state.h"
 
@@ -127,6 +128,26 @@ static void test_keep_changes(void)
     end(&s);
 }
 
+/* A rank that does not see the file takes no part in writing it. */
+static void test_one_rank_elsewhere(void)
+{
+    state *s = begin(TUTTI_F32, true);
+    if (!s) return;
+    char before[1024];
+    CHECK(getcwd(before, sizeof before), "no folder");
+    CHECK(chdir(rig_rank() == 1 ? "/" : folder()) == 0, "no folder");
+    state_fill(s, 8);
+    CHECK_OK(tutti_checkpoint_save(s->checkpoint, "elsewhere", 0));
+    state_fill(s, 9);
+    CHECK_OK(tutti_checkpoint_load(s->checkpoint, "elsewhere", 0));
+    CHECK_STATE(s, 8);
+    CHECK(chdir(before) == 0, "no folder");
+    CHECK_OK(tutti_checkpoint_save(s->checkpoint, in_folder("here"), 0));
+    if (rig_rank() == 0)
+        CHECK(file_same(in_folder("here"), in_folder("elsewhere")), "the bytes are others");
+    end(&s);
+}
+
 /* A list may be empty, and hold values only. */
 static void test_small_lists(void)
 {
@@ -164,6 +185,7 @@ static const rig_test tests[] = {
     {"keep three", test_keep_three, 0, 0, false},
     {"keep changes", test_keep_changes, 0, 0, false},
     {"small lists", test_small_lists, 0, 0, false},
+    {"one rank elsewhere", test_one_rank_elsewhere, 2, 0, false},
 };
 
 int main(int argc, char **argv)
