@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/exit_code.h"
@@ -177,7 +178,7 @@ static int check_state(const trainer *t, const run_state *s)
 {
     const bool fresh = s->step == 0 && s->epoch == 0 && s->epoch_step == 0;
     const bool within = s->step > 0 && s->epoch > 0 && s->epoch_step > 0 &&
-                        s->epoch_step <= t->steps && s->epoch <= s->step &&
+                        s->epoch_step <= t->steps && s->epoch - 1 <= s->step / t->steps &&
                         s->step == (s->epoch - 1) * t->steps + s->epoch_step;
     if (!(fresh || within) || s->evaluated < 0 || s->evaluated > s->epoch || s->skipped < 0 ||
         !(s->scale.value > 0.0) || !isfinite(s->scale.value) || s->scale.good < 0)
@@ -198,10 +199,13 @@ static int check_state(const trainer *t, const run_state *s)
 static int look(const trainer *t, int32_t *resume)
 {
     const char *path = t->options->checkpoint;
-    const bool absent = access(path, F_OK) != 0 && errno == ENOENT;
+    struct stat there;
+    const bool found = stat(path, &there) == 0, absent = !found && errno == ENOENT;
     *resume = t->options->resume &&
               !(absent && t->options->resume == TRAIN_RESUME_AUTO && !t->options->evaluate);
-    if (!absent && !t->options->resume)
+    if (found && !S_ISREG(there.st_mode))
+        return app_fail(APP_FAILED, "%s: is not a regular file", path);
+    if (found && !t->options->resume)
         app_warn("%s is there and will be replaced; --resume goes on from it", path);
     if (t->options->evaluate) return APP_OK;
     char *copy = strdup(path);

@@ -237,6 +237,7 @@ int log_evaluated(trainer *t, const task_score *score)
     progress_line(&t->log.progress, "evaluated | after step %lld | %s", (long long)t->state.step,
                   report);
     json_place(t, "evaluation");
+    jsonl_real(t->log.json, "seconds", app_now() - t->log.begin);
     json_score(t, score);
     return jsonl_end(t->log.json);
 }

@@ -114,6 +114,10 @@ def test_json_is_appended_to():
         assert [event["step"] for event in events(log, "step")] == list(range(1, 41))
         assert [event["resumed_from_step"] for event in events(log, "start")] == [0, FAULT_STEP]
         assert [event["step"] for event in events(log, "saved")] == [FAULT_STEP, 40]
+        run(arguments("--resume", "--evaluate", *more)).want(0)
+        check_keys(log)
+        first, *_, last = (event["evaluation_loss"] for event in events(log, "evaluation"))
+        assert last == events(log, "end")[0]["evaluation_loss"] != first
         run(arguments("--log-json", log)).want(0)
         assert len(events(log, "start")) == 1, "a fresh run begins a fresh log"
 
