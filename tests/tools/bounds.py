@@ -36,6 +36,13 @@ def errors(case, name, tensor):
     return np.abs(got[finite] - want[finite])
 
 
+def test_bounds_are_bounds():
+    for case in ALL:
+        for name, tensor in tensors(case):
+            for bound in (tensor.atol, tensor.rtol):
+                assert bound is not None and 0 <= bound < np.inf, f"{case.name}: {name}: {bound}"
+
+
 def test_a_right_implementation_is_within():
     outside = []
     for case in ALL:

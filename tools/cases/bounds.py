@@ -152,7 +152,7 @@ class Cover:
             (top - bound[below]) / (size[-1] - size[below]), top / size[-1] if size[-1] else 0.0
         )
         rtol = slopes.min()
-        return {"atol": _round_up(top - rtol * size[-1]), "rtol": _round_up(rtol)}
+        return {"atol": _round_up(max(top - rtol * size[-1], 0.0)), "rtol": _round_up(rtol)}
 
 
 def _round_up(bound):
