@@ -5,6 +5,7 @@
 
 #include "tutti/adamw.h"
 #include "tutti/api.h"
+#include "tutti/cases.h"
 #include "tutti/checkpoint.h"
 #include "tutti/comm.h"
 #include "tutti/context.h"

@@ -189,9 +189,10 @@ static void put_dataset(hid_t dataset, const char *path)
     bool plain = H5Pget_layout(list) == H5D_CONTIGUOUS && H5Pget_nfilters(list) == 0 &&
                  H5Pget_external_count(list) == 0;
     haddr_t offset = plain ? H5Dget_offset(dataset) : HADDR_UNDEF;
+    bool empty = false;
+    for (int i = 0; i < ndim; i++) empty = empty || dims[i] == 0;
     /* no shape at all, or never written */
-    if (ndim < 0 || (offset == HADDR_UNDEF && H5Sget_simple_extent_npoints(space) != 0))
-        plain = false;
+    if (ndim < 0 || (offset == HADDR_UNDEF && !empty)) plain = false;
     put_number(plain);
     put_number((int64_t)offset);
     put_number(plain ? (int64_t)H5Dget_storage_size(dataset) : 0);

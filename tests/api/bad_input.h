@@ -8,7 +8,7 @@
 #include "harness.h"
 
 /* Arrays of cases, ended by a NULL name. */
-extern const harness_test bad_core[], bad_params[], bad_layers[], bad_comm[], bad_io[];
+extern const harness_test bad_core[], bad_params[], bad_layers[], bad_comm[], bad_io[], bad_cases[];
 
 /* A context of the other backend, or NULL where there is none. */
 tutti_context *foreign_context(void);

@@ -67,6 +67,7 @@ int main(int argc, char **argv)
     add(bad_layers);
     add(bad_comm);
     add(bad_io);
+    add(bad_cases);
     cases[case_count++] = (harness_test){"exports", test_exports};
     int code = harness_main(argc, argv, "bad input", cases, case_count);
     tutti_context_destroy(&foreign);

@@ -1,0 +1,204 @@
+/* A case and its tensors: attributes, types and shapes, as docs/case-files.md has them. */
+#include "io/cases.h"
+
+#ifdef TUTTI_WITH_HDF5
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static const char who[] = "cases_open";
+
+/* Elements of a row, and of a tensor: far beyond what a file holds, and far from overflow. */
+#define ELEMENTS_MAX ((int64_t)1 << 48)
+#define FIRST_ROW_MAX ((int64_t)1 << 59)
+
+/* What is wrong, after file, case and tensor ("soft: inputs/x"). */
+#define FAIL(cases, node, ...)                      \
+    do {                                            \
+        char text_[256];                            \
+        snprintf(text_, sizeof text_, __VA_ARGS__); \
+        return fail(cases, node, text_);            \
+    } while (0)
+
+static tutti_status fail(const tutti_cases *cases, const tutti__node *node, const char *text)
+{
+    const char *name = node->path + strlen("cases/");
+    size_t length = strcspn(name, "/");
+    return tutti__fail(TUTTI_ERR_DATA, "%s: %s: case %.*s: %s%s%s", who, cases->path, (int)length,
+                       name, name[length] ? name + length + 1 : "", name[length] ? ": " : "", text);
+}
+
+static bool is_number(const tutti__attribute *attribute)
+{
+    return (attribute->kind == TUTTI__ATTRIBUTE_INT || attribute->kind == TUTTI__ATTRIBUTE_REAL) &&
+           attribute->count == 1;
+}
+
+/* A number from an attribute, if it is there. */
+static tutti_status get_real(const tutti_cases *cases, const tutti__node *node, const char *name,
+                             bool *there, double *value)
+{
+    const tutti__attribute *attribute = tutti__node_attribute(cases->structure, node, name);
+    *there = attribute != NULL;
+    if (!attribute) return TUTTI_OK;
+    if (!is_number(attribute)) FAIL(cases, node, "%s is not one number", name);
+    *value = attribute->reals[0];
+    return TUTTI_OK;
+}
+
+static tutti_status get_text(const tutti_cases *cases, const tutti__node *node, const char *name,
+                             size_t size, char *value)
+{
+    const tutti__attribute *attribute = tutti__node_attribute(cases->structure, node, name);
+    if (!attribute) return TUTTI_OK;
+    if (attribute->kind != TUTTI__ATTRIBUTE_TEXT) FAIL(cases, node, "%s is no text", name);
+    if (strlen(attribute->text) >= size)
+        FAIL(cases, node, "%s has %zu letters, want at most %zu", name, strlen(attribute->text),
+             size - 1);
+    strcpy(value, attribute->text);
+    return TUTTI_OK;
+}
+
+tutti_status tutti__case_from(const tutti_cases *cases, const tutti__node *node, tutti_case *which)
+{
+    bool there;
+    double first_row = 0;
+    strcpy(which->name, node->path + strlen("cases/"));
+    TUTTI_TRY(get_text(cases, node, "layer", sizeof which->layer, which->layer));
+    if (!which->layer[0]) FAIL(cases, node, "has no layer");
+    TUTTI_TRY(get_text(cases, node, "options", sizeof which->options, which->options));
+    TUTTI_TRY(get_real(cases, node, "first_row", &there, &first_row));
+    if (!(first_row >= 0 && first_row <= (double)(FIRST_ROW_MAX / 2)) ||
+        first_row != floor(first_row))
+        FAIL(cases, node, "first_row is %g, want a whole number from 0 to 2^58", first_row);
+    which->first_row = (int64_t)first_row;
+    which->loss_weight = which->loss_scale = 1;
+    TUTTI_TRY(get_real(cases, node, "loss_weight", &there, &which->loss_weight));
+    TUTTI_TRY(get_real(cases, node, "loss_scale", &there, &which->loss_scale));
+    if (!isfinite(which->loss_weight) || which->loss_weight <= 0)
+        FAIL(cases, node, "loss_weight is %g, want finite and above 0", which->loss_weight);
+    if (!isfinite(which->loss_scale) || which->loss_scale <= 0)
+        FAIL(cases, node, "loss_scale is %g, want finite and above 0", which->loss_scale);
+    return TUTTI_OK;
+}
+
+/* A type may be stored as itself or as a wider one. */
+static bool may_be_stored(tutti_dtype dtype, tutti__file_type stored)
+{
+    switch (dtype) {
+    case TUTTI_F64:
+        return stored == TUTTI__FILE_F64;
+    case TUTTI_F32:
+        return stored == TUTTI__FILE_F32 || stored == TUTTI__FILE_F64;
+    case TUTTI_F16:
+    case TUTTI_BF16:
+        return stored == (tutti__file_type)dtype || may_be_stored(TUTTI_F32, stored);
+    case TUTTI_I32:
+        return stored == TUTTI__FILE_I32 || stored == TUTTI__FILE_I64;
+    case TUTTI_U8:
+        break;
+    }
+    return false;
+}
+
+static tutti_status take_type(const tutti_cases *cases, const tutti__node *node,
+                              tutti_case_tensor *tensor)
+{
+    char name[16] = "";
+    TUTTI_TRY(get_text(cases, node, "dtype", sizeof name, name));
+    if (!name[0] && !tutti__node_attribute(cases->structure, node, "dtype"))
+        snprintf(name, sizeof name, "%.15s", tutti__file_type_name(node->type));
+    if (tutti_dtype_parse(name, &tensor->dtype) != TUTTI_OK || tensor->dtype == TUTTI_U8)
+        FAIL(cases, node, "dtype is '%s', want f64, f32, f16, bf16 or i32", name);
+    if (!may_be_stored(tensor->dtype, node->type))
+        FAIL(cases, node, "is stored as %s (little-endian), which does not hold %s",
+             tutti__file_type_name(node->type), name);
+    return TUTTI_OK;
+}
+
+static tutti_status take_shape(const tutti_cases *cases, const tutti__node *node,
+                               tutti_case_tensor *tensor)
+{
+    if (node->ndim < 1 || node->ndim > TUTTI_MAX_DIMS)
+        FAIL(cases, node, "has %d dimensions, want 1 to %d", node->ndim < 0 ? 0 : node->ndim,
+             TUTTI_MAX_DIMS);
+    if (!node->plain)
+        FAIL(cases, node,
+             "is not stored in one piece, uncompressed, in the file itself, written to the end");
+    tensor->ndim = node->ndim;
+    int64_t row = 1;
+    for (int i = 0; i < node->ndim; i++) {
+        tensor->dims[i] = node->dims[i];
+        if (node->dims[i] > ELEMENTS_MAX || (i > 0 && row > ELEMENTS_MAX / (node->dims[i] + 1)))
+            FAIL(cases, node, "its dimensions multiply beyond 2^48");
+        if (i > 0) row *= node->dims[i];
+    }
+    if (row == 0) FAIL(cases, node, "has rows of no elements");
+    return TUTTI_OK;
+}
+
+static tutti_status take_bound(const tutti_cases *cases, const tutti__node *node,
+                               tutti_case_tensor *tensor)
+{
+    bool atol, rtol;
+    TUTTI_TRY(get_real(cases, node, "atol", &atol, &tensor->atol));
+    TUTTI_TRY(get_real(cases, node, "rtol", &rtol, &tensor->rtol));
+    if (atol != rtol) FAIL(cases, node, "has one of atol and rtol, want both or neither");
+    if (!isfinite(tensor->atol) || tensor->atol < 0)
+        FAIL(cases, node, "atol is %g, want finite and not negative", tensor->atol);
+    if (!isfinite(tensor->rtol) || tensor->rtol < 0)
+        FAIL(cases, node, "rtol is %g, want finite and not negative", tensor->rtol);
+    tensor->has_bound = atol;
+    return TUTTI_OK;
+}
+
+tutti_status tutti__case_tensor_from(const tutti_cases *cases, const tutti__node *node,
+                                     tutti_case_part part, tutti_case_tensor *tensor)
+{
+    tensor->part = part;
+    TUTTI_TRY(take_type(cases, node, tensor));
+    TUTTI_TRY(take_shape(cases, node, tensor));
+    if (tutti__case_is_expected(part)) {
+        if (tensor->dtype == TUTTI_I32) FAIL(cases, node, "is i32, want a float type");
+        TUTTI_TRY(take_bound(cases, node, tensor));
+    }
+    return TUTTI_OK;
+}
+
+/* Its first dimension counts rows: all but parameters, their gradients, and the sum of losses. */
+static bool has_rows(const tutti_case *which, const tutti_case_tensor *tensor)
+{
+    if (tensor->part == TUTTI_CASE_PARAMS || strcmp(tensor->name, "loss_sum") == 0) return false;
+    return tensor->part != TUTTI_CASE_EXPECTED_GRAD || tensor->name[0] != 'd' ||
+           !tutti_case_find(which, TUTTI_CASE_PARAMS, tensor->name + 1);
+}
+
+tutti_status tutti__case_complete(const tutti_cases *cases, tutti_case *which)
+{
+    const int base = (int)(which->tensors - cases->tensors);
+    const tutti_case_tensor *first = NULL;
+    int expected = 0;
+    for (int i = 0; i < which->tensor_count; i++)
+        if (!first && which->tensors[i].part == TUTTI_CASE_INPUTS) first = &which->tensors[i];
+    if (!first)
+        return tutti__fail(TUTTI_ERR_DATA, "%s: %s: case %s: has no inputs", who, cases->path,
+                           which->name);
+    which->rows = first->dims[0];
+    for (int i = 0; i < which->tensor_count; i++) {
+        const tutti_case_tensor *tensor = &which->tensors[i];
+        expected += tutti__case_is_expected(tensor->part);
+        if (has_rows(which, tensor) && tensor->dims[0] != which->rows)
+            FAIL(cases, cases->nodes[base + i], "has %" PRId64 " rows, but inputs/%s has %" PRId64,
+                 tensor->dims[0], first->name, which->rows);
+        if (strcmp(tensor->name, "loss_sum") == 0 && (tensor->ndim != 1 || tensor->dims[0] != 1))
+            FAIL(cases, cases->nodes[base + i], "is not of the shape [1]");
+    }
+    if (expected == 0)
+        return tutti__fail(TUTTI_ERR_DATA, "%s: %s: case %s: nothing is expected of it", who,
+                           cases->path, which->name);
+    return TUTTI_OK;
+}
+
+#endif
