@@ -64,6 +64,8 @@ look() {
     need libjansson-dev "jansson (jansson.h, libjansson.so)" all_of header jansson.h library jansson
     need libcunit1-dev "CUnit (CUnit/Basic.h, libcunit.so)" all_of header CUnit/Basic.h library cunit
     need python3 "python3" program python3
+    need python3-numpy "NumPy for python3" python_module numpy
+    need python3-h5py "h5py for python3" python_module h5py
     need dataset-fashion-mnist "Fashion-MNIST (share/datasets/fashion-mnist)" fashion_mnist
     if [[ $lint ]]; then
         need shellcheck "shellcheck" program shellcheck
@@ -72,7 +74,6 @@ look() {
         need dpkg-dev "dpkg-shlibdeps" program dpkg-shlibdeps
         need file "file" program file
         need hdf5-tools "h5dump" program h5dump
-        need python3-h5py "h5py for python3" python_module h5py
         need gnuplot-nox "gnuplot" program gnuplot
     fi
 }
