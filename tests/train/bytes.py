@@ -103,6 +103,16 @@ def test_curves_f64():
             assert held_out(result) == held_out(one_result)
 
 
+def test_reproducible():
+    text = path_of("reproducible", sentences(1500))
+    args = [*SHORT, "--batch", 48, "--reproducible", 4]
+    one_result, one = train(args, [text])
+    for np in (2, 4):
+        result, many = train(args, [text], np)
+        assert one == many, f"np = {np}: {apart(one, many)} apart\n{result}"
+        assert abs(held_out(one_result) - held_out(result)) < 2e-4, result
+
+
 def test_accumulate_f64():
     text = path_of("accumulate", sentences(1500))
     args = [*SHORT, "--batch", 60, "--dtype", "f64"]
