@@ -1,4 +1,5 @@
-/* Inside of a gradient exchange: grad_sync.c knows parameters and steps, exchange.c moves ranges. */
+/* Inside of a gradient exchange: sync_create.c opens it, grad_sync.c knows parameters and steps, exchange.c moves ranges,
+ * tree.c sums them in reproducible mode. */
 #ifndef TUTTI_COMM_EXCHANGE_H
 #define TUTTI_COMM_EXCHANGE_H
 
@@ -96,6 +97,9 @@ struct tutti_grad_sync {
     bool failed;
     char why[TUTTI__MESSAGE_MAX];
 };
+
+/* The entry of a parameter; NULL if it is not part of the exchange. */
+tutti__sync_entry *tutti__sync_find(const tutti_grad_sync *sync, const tutti_param *param);
 
 /* Streams, events, staging memory; the link is the caller's to make. */
 tutti_status tutti__exchange_open(tutti_grad_sync *sync);
