@@ -2,12 +2,12 @@
  *
  *     h = h + W2 gelu(W1 rmsnorm(h)),    W1 [4 dim, dim],  W2 [dim, 4 dim]
  *
- * timed with the exchange and without it on the same ranks, in turns.  After the last exchange the sums are
- * checked: equal on all ranks, and equal to what a plain all-reduce of the local gradients gives.
+ * timed without the exchange, with it, and with --leaves in reproducible mode too, on the same ranks, in turns.  After the last
+ * exchange the sums are checked: equal on all ranks, and equal to what a plain all-reduce of the local gradients gives.
  *
- *     mpirun -np 4 bench-step [--dim D] [--blocks B] [--rows R] [--dtype bf16] [--steps N] [--range-mib M]
+ *     mpirun -np 4 bench-step [--dim D] [--blocks B] [--rows R] [--dtype bf16] [--steps N] [--range-mib M] [--leaves L]
  *
- * Prints one line on rank 0; exit code 1 if a check fails, 2 if something else does. */
+ * --rows is of a rank, the same in all modes: a leaf has R * ranks / L.  Prints one line on rank 0; exit code 1 if a check fails, 2 if something else does. */
 #include <math.h>
 #include <mpi.h>
 #include <stdbool.h>
@@ -34,8 +34,10 @@ typedef struct options {
     int64_t dim, blocks, rows;
     tutti_dtype dtype;
     int steps;
-    int64_t range_mib;
+    int64_t range_mib, leaves;
 } options;
+
+typedef enum mode { ALONE, FAST, REPRODUCIBLE, MODES } mode;
 
 typedef struct block {
     tutti_layer *norm, *up, *down;
@@ -49,9 +51,11 @@ typedef struct model {
     tutti_context *ctx;
     tutti_comm *comm;
     tutti_params *params;
-    tutti_grad_sync *sync;
+    tutti_grad_sync *sync[MODES];
     block *blocks;
     void *x, *dh, *dwide, *dnarrow; /* input, and gradients of h, u, n */
+    void *part;                     /* the rows of x that are worked on now */
+    int64_t rows;                   /* how many */
 } model;
 
 static double now(void)
@@ -137,22 +141,25 @@ static void build(model *m, int rank)
     fill_random(m, m->x, o->rows * dim, 1.0, (uint64_t)rank + 1);
     tutti_grad_sync_desc sync = TUTTI_GRAD_SYNC_DESC_INIT;
     sync.range_bytes = (size_t)o->range_mib << 20;
-    TRY(tutti_grad_sync_create(m->comm, m->ctx, m->params, &sync, &m->sync));
+    TRY(tutti_grad_sync_create(m->comm, m->ctx, m->params, &sync, &m->sync[FAST]));
+    sync.leaves = (int)o->leaves;
+    if (o->leaves)
+        TRY(tutti_grad_sync_create(m->comm, m->ctx, m->params, &sync, &m->sync[REPRODUCIBLE]));
 }
 
 static tutti_tensor narrow(const model *m, void *data)
 {
-    return tutti_tensor_2d(data, m->options.dtype, m->options.rows, m->options.dim);
+    return tutti_tensor_2d(data, m->options.dtype, m->rows, m->options.dim);
 }
 
 static tutti_tensor wide(const model *m, void *data)
 {
-    return tutti_tensor_2d(data, m->options.dtype, m->options.rows, 4 * m->options.dim);
+    return tutti_tensor_2d(data, m->options.dtype, m->rows, 4 * m->options.dim);
 }
 
 static void forward(model *m)
 {
-    tutti_tensor h = narrow(m, m->x);
+    tutti_tensor h = narrow(m, m->part);
     for (int64_t b = 0; b < m->options.blocks; b++) {
         block *k = &m->blocks[b];
         tutti_tensor n = narrow(m, k->n), u = wide(m, k->u), v = narrow(m, k->v);
@@ -171,24 +178,40 @@ static void forward(model *m)
 }
 
 /* dh comes from the random numbers of x, which is as good a gradient as any. */
-static void backward(model *m, bool exchange)
+static void backward(model *m, tutti_grad_sync *sync)
 {
     tutti_tensor dwide = wide(m, m->dwide), dnarrow = narrow(m, m->dnarrow), dh = narrow(m, m->dh);
-    TRY(tutti_copy(m->ctx, m->dh, m->x,
-                   (size_t)(m->options.rows * m->options.dim) *
-                       tutti_dtype_size(m->options.dtype)));
+    TRY(tutti_copy(m->ctx, m->dh, m->part,
+                   (size_t)(m->rows * m->options.dim) * tutti_dtype_size(m->options.dtype)));
     for (int64_t b = m->options.blocks - 1; b >= 0; b--) {
         block *k = &m->blocks[b];
         tutti_tensor n = narrow(m, k->n), u = wide(m, k->u);
-        tutti_tensor h = narrow(m, b == 0 ? m->x : k->h);
+        tutti_tensor h = narrow(m, b == 0 ? m->part : k->h);
         TRY(tutti_linear_backward(k->down, m->ctx, &u, NULL, NULL, &dh, &dwide, 0));
-        if (exchange) TRY(tutti_grad_sync_ready(m->sync, m->ctx, k->down));
+        if (sync) TRY(tutti_grad_sync_ready(sync, m->ctx, k->down));
         TRY(tutti_linear_backward(k->up, m->ctx, &n, NULL, k->saved_up, &dwide, &dnarrow, 0));
-        if (exchange) TRY(tutti_grad_sync_ready(m->sync, m->ctx, k->up));
+        if (sync) TRY(tutti_grad_sync_ready(sync, m->ctx, k->up));
         TRY(tutti_rmsnorm_backward(k->norm, m->ctx, &h, k->saved_norm, &dnarrow, &dh, &dh, 0));
-        if (exchange) TRY(tutti_grad_sync_ready(m->sync, m->ctx, k->norm));
+        if (sync) TRY(tutti_grad_sync_ready(sync, m->ctx, k->norm));
     }
-    if (exchange) TRY(tutti_grad_sync_finish(m->sync, m->ctx));
+}
+
+/* Gradients of all rows, summed over the ranks unless alone. */
+static void step(model *m, mode how)
+{
+    tutti_grad_sync *sync = m->sync[how];
+    int first = 0, count = 1;
+    if (how == REPRODUCIBLE) TRY(tutti_grad_sync_own_leaves(sync, &first, &count));
+    m->rows = m->options.rows / count;
+    const size_t bytes = (size_t)(m->rows * m->options.dim) * tutti_dtype_size(m->options.dtype);
+    for (int leaf = first; leaf < first + count; leaf++) {
+        m->part = (char *)m->x + (size_t)(leaf - first) * bytes;
+        if (how == REPRODUCIBLE) TRY(tutti_grad_sync_leaf_begin(sync, m->ctx, leaf));
+        forward(m);
+        backward(m, sync);
+        if (how == REPRODUCIBLE) TRY(tutti_grad_sync_leaf_end(sync, m->ctx, leaf));
+    }
+    if (sync) TRY(tutti_grad_sync_finish(sync, m->ctx));
 }
 
 static int ascending(const void *a, const void *b)
@@ -198,12 +221,11 @@ static int ascending(const void *a, const void *b)
 }
 
 /* The slowest rank's time of one step. */
-static double step_seconds(model *m, bool exchange)
+static double step_seconds(model *m, mode how)
 {
     TRY(tutti_comm_barrier(m->comm, m->ctx));
     double start = now();
-    forward(m);
-    backward(m, exchange);
+    step(m, how);
     TRY(tutti_context_synchronize(m->ctx));
     double seconds = now() - start, slowest;
     MPI_Allreduce(&seconds, &slowest, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
@@ -212,7 +234,7 @@ static double step_seconds(model *m, bool exchange)
 
 /* The exchanged gradients against an all-reduce of the local ones: the same sums up to rounding, and the same
  * bits on all ranks. */
-static bool check(model *m)
+static bool check(model *m, mode how)
 {
     tutti_tensor flat;
     TRY(tutti_params_flat(m->params, TUTTI_PARAMS_GRAD, &flat));
@@ -222,11 +244,9 @@ static bool check(model *m)
     TRY(tutti_alloc(m->ctx, (size_t)count * size, &local));
     TRY(tutti_alloc(m->ctx, (size_t)count * size, &low));
     TRY(tutti_alloc(m->ctx, (size_t)count * size, &high));
-    forward(m);
-    backward(m, false);
+    step(m, ALONE);
     TRY(tutti_comm_all_reduce(m->comm, m->ctx, flat.data, local, count, flat.dtype, TUTTI_SUM));
-    forward(m);
-    backward(m, true);
+    step(m, how);
     TRY(tutti_comm_all_reduce(m->comm, m->ctx, flat.data, low, count, flat.dtype, TUTTI_MIN));
     TRY(tutti_comm_all_reduce(m->comm, m->ctx, flat.data, high, count, flat.dtype, TUTTI_MAX));
     TRY(tutti_context_synchronize(m->ctx));
@@ -272,7 +292,7 @@ static int64_t number(const char *option, const char *text)
 
 static options parse(int argc, char **argv)
 {
-    options o = {2048, 6, 8192, TUTTI_BF16, 20, 32};
+    options o = {2048, 6, 8192, TUTTI_BF16, 20, 32, 0};
     for (int i = 1; i + 1 < argc; i += 2) {
         if (strcmp(argv[i], "--dim") == 0)
             o.dim = number(argv[i], argv[i + 1]);
@@ -284,6 +304,8 @@ static options parse(int argc, char **argv)
             o.steps = (int)number(argv[i], argv[i + 1]);
         else if (strcmp(argv[i], "--range-mib") == 0)
             o.range_mib = number(argv[i], argv[i + 1]);
+        else if (strcmp(argv[i], "--leaves") == 0)
+            o.leaves = number(argv[i], argv[i + 1]);
         else if (strcmp(argv[i], "--dtype") == 0 &&
                  tutti_dtype_parse(argv[i + 1], &o.dtype) == TUTTI_OK)
             continue;
@@ -293,6 +315,55 @@ static options parse(int argc, char **argv)
         }
     }
     return o;
+}
+
+static void check_options(const options *o, int world)
+{
+    if (!o->leaves || (o->leaves % world == 0 && o->rows * world % o->leaves == 0)) return;
+    fprintf(stderr, "bench-step: --leaves wants a multiple of the ranks that divides all rows\n");
+    MPI_Abort(MPI_COMM_WORLD, 64);
+}
+
+/* The median of each mode's steps. */
+static void measure(model *m, double median[MODES])
+{
+    const int steps = m->options.steps, modes = m->options.leaves ? MODES : REPRODUCIBLE;
+    double *times[MODES] = {NULL};
+    for (int how = 0; how < modes; how++) {
+        times[how] = malloc((size_t)steps * sizeof *times[how]);
+        if (!times[how]) die("malloc");
+    }
+    for (int i = -3; i < steps; i++) /* three to warm up; in turns, so that clocks drift for all */
+        for (int how = 0; how < modes; how++) {
+            double seconds = step_seconds(m, (mode)how);
+            if (i >= 0) times[how][i] = seconds;
+        }
+    for (int how = 0; how < modes; how++) {
+        qsort(times[how], (size_t)steps, sizeof *times[how], ascending);
+        median[how] = times[how][steps / 2];
+        free(times[how]);
+    }
+}
+
+static void report(const model *m, int world, const double median[MODES], bool good)
+{
+    const options *o = &m->options;
+    const double flop =
+        6.0 * (double)o->rows * 8.0 * (double)o->dim * (double)o->dim * (double)o->blocks;
+    tutti_grad_sync_info info;
+    TRY(tutti_grad_sync_get_info(m->sync[FAST], &info));
+    printf("ranks %d | transport %d | dim %lld | blocks %lld | rows a rank %lld | %s | parameters "
+           "%.1f M | ranges %d | without exchange "
+           "%.3f ms (%.1f TFLOP/s a rank) | with exchange %.3f ms | kept %.1f %%",
+           world, (int)tutti_comm_transport(m->comm), (long long)o->dim, (long long)o->blocks,
+           (long long)o->rows, tutti_dtype_name(o->dtype),
+           (double)info.bytes / (o->dtype == TUTTI_F64 ? 8e6 : 4e6), info.ranges,
+           1e3 * median[ALONE], 1e-12 * flop / median[ALONE], 1e3 * median[FAST],
+           100 * median[ALONE] / median[FAST]);
+    if (o->leaves)
+        printf(" | reproducible, %lld leaves %.3f ms (%+.1f %%)", (long long)o->leaves,
+               1e3 * median[REPRODUCIBLE], 100 * (median[REPRODUCIBLE] / median[FAST] - 1));
+    printf(" | sums %s\n", good ? "good" : "WRONG");
 }
 
 int main(int argc, char **argv)
@@ -313,39 +384,15 @@ int main(int argc, char **argv)
     TRY(tutti_comm_create(m.ctx, NULL, &m.comm));
     build(&m, rank);
 
-    double *with = malloc((size_t)m.options.steps * sizeof *with);
-    double *without = malloc((size_t)m.options.steps * sizeof *without);
-    if (!with || !without) die("malloc");
-    for (int i = -3; i < m.options.steps;
-         i++) { /* three to warm up; in turns, so that clocks drift for both */
-        double a = step_seconds(&m, true), b = step_seconds(&m, false);
-        if (i >= 0) {
-            with[i] = a;
-            without[i] = b;
-        }
-    }
-    qsort(with, (size_t)m.options.steps, sizeof *with, ascending);
-    qsort(without, (size_t)m.options.steps, sizeof *without, ascending);
-    bool good = check(&m);
-    tutti_grad_sync_info info;
-    TRY(tutti_grad_sync_get_info(m.sync, &info));
-    double alone = without[m.options.steps / 2], exchanged = with[m.options.steps / 2];
-    double flop = 6.0 * (double)m.options.rows * 8.0 * (double)m.options.dim *
-                  (double)m.options.dim * (double)m.options.blocks;
-    if (rank == 0)
-        printf(
-            "ranks %d | transport %d | dim %lld | blocks %lld | rows a rank %lld | %s | parameters "
-            "%.1f M | ranges %d | without exchange %.3f ms (%.1f TFLOP/s a rank) | with exchange "
-            "%.3f ms | kept %.1f %% | sums %s\n",
-            world, (int)tutti_comm_transport(m.comm), (long long)m.options.dim,
-            (long long)m.options.blocks, (long long)m.options.rows,
-            tutti_dtype_name(m.options.dtype),
-            (double)info.bytes / (m.options.dtype == TUTTI_F64 ? 8e6 : 4e6), info.ranges,
-            1e3 * alone, 1e-12 * flop / alone, 1e3 * exchanged, 100 * alone / exchanged,
-            good ? "good" : "WRONG");
+    double median[MODES] = {0};
+    check_options(&m.options, world);
+    measure(&m, median);
+    bool good = check(&m, FAST);
+    if (m.options.leaves) good = check(&m, REPRODUCIBLE) && good;
+    if (rank == 0) report(&m, world, median, good);
     fflush(stdout);
     TRY(tutti_comm_barrier(m.comm, m.ctx));
-    tutti_grad_sync_destroy(&m.sync);
+    for (int how = 0; how < MODES; how++) tutti_grad_sync_destroy(&m.sync[how]);
     tutti_comm_destroy(&m.comm);
     MPI_Finalize();
     return good ? 0 : 1;
