@@ -44,7 +44,7 @@ list(REMOVE_DUPLICATES tutti_pc_libraries)
 
 set_target_properties(tutti PROPERTIES INSTALL_RPATH "${tutti_rpath}")
 file(RELATIVE_PATH tutti_bin_to_lib ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FULL_LIBDIR})
-foreach(program tutti-train tutti-bench)
+foreach(program tutti-train tutti-bench tutti-validate)
     if(TARGET ${program})
         set_target_properties(${program} PROPERTIES
             INSTALL_RPATH "$ORIGIN/${tutti_bin_to_lib};${tutti_rpath}")

@@ -181,7 +181,10 @@ tutti_status tutti__case_complete(const tutti_cases *cases, tutti_case *which)
     const tutti_case_tensor *first = NULL;
     int expected = 0;
     for (int i = 0; i < which->tensor_count; i++)
-        if (!first && which->tensors[i].part == TUTTI_CASE_INPUTS) first = &which->tensors[i];
+        if (has_rows(which, &which->tensors[i]) &&
+            (!first ||
+             (which->tensors[i].part == TUTTI_CASE_INPUTS && first->part != TUTTI_CASE_INPUTS)))
+            first = &which->tensors[i];
     if (!first)
         return tutti__fail(TUTTI_ERR_DATA, "%s: %s: case %s: has no inputs", who, cases->path,
                            which->name);
@@ -190,8 +193,8 @@ tutti_status tutti__case_complete(const tutti_cases *cases, tutti_case *which)
         const tutti_case_tensor *tensor = &which->tensors[i];
         expected += tutti__case_is_expected(tensor->part);
         if (has_rows(which, tensor) && tensor->dims[0] != which->rows)
-            FAIL(cases, cases->nodes[base + i], "has %" PRId64 " rows, but inputs/%s has %" PRId64,
-                 tensor->dims[0], first->name, which->rows);
+            FAIL(cases, cases->nodes[base + i], "has %" PRId64 " rows, but %s/%s has %" PRId64,
+                 tensor->dims[0], tutti_case_part_name(first->part), first->name, which->rows);
         if (strcmp(tensor->name, "loss_sum") == 0 && (tensor->ndim != 1 || tensor->dims[0] != 1))
             FAIL(cases, cases->nodes[base + i], "is not of the shape [1]");
     }

@@ -1,0 +1,148 @@
+/* Checking one case; check.h. */
+#include "check.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bounds.h"
+#include "common/exit_code.h"
+#include "run.h"
+
+int results_make(const subject *s, results *r)
+{
+    const size_t count = (size_t)s->which->tensor_count + 1;
+    r->together = calloc(count, sizeof *r->together);
+    r->alone = calloc(count, sizeof *r->alone);
+    r->bounds = calloc(count, sizeof *r->bounds);
+    if (r->together && r->alone && r->bounds) return APP_OK;
+    return app_fail(APP_FAILED, "no memory for the results");
+}
+
+void results_drop(const subject *s, results *r)
+{
+    if (r->together) run_free(s, r->together);
+    if (r->alone) run_free(s, r->alone);
+    if (r->bounds) run_free(s, (void **)r->bounds);
+    free(r->together);
+    free(r->alone);
+    free(r->bounds);
+    *r = (results){0};
+}
+
+void check_own(const validator *v, const subject *s, const tutti_case_tensor *tensor,
+               int64_t *first, int64_t *count)
+{
+    const int64_t row = subject_row(s, tensor), rows = s->which->rows;
+    *first = 0;
+    *count = row;
+    if (!subject_has_rows(s, tensor)) return;
+    *first = row * run_share(rows, v->group->rank, v->group->world_size);
+    *count = row * run_share(rows, v->group->rank + 1, v->group->world_size) - *first;
+}
+
+static int run_both(validator *v, const subject *s, results *r)
+{
+    const int64_t rows = s->which->rows;
+    run_plan together = {.exchange = true}, alone = {.count = rows};
+    together.first = run_share(rows, v->group->rank, v->group->world_size);
+    together.count = run_share(rows, v->group->rank + 1, v->group->world_size) - together.first;
+    /* one rank has nobody to share with: it splits the rows over two calls instead */
+    if (v->group->world_size == 1) alone.cut = (rows + 2) / 3;
+    APP_TRY(run_case(v, s, &together, r->together));
+    int code = subject_explain(s, run_case(v, s, &alone, r->alone));
+    if (code == APP_OK) code = bounds_compute(s, (void *const *)r->alone, r->bounds);
+    return app_group_agree(v->group, code);
+}
+
+/* Three arrays of f64 for a part of a tensor. */
+static int compare(const validator *v, const subject *s, const results *r, int index, finding *f)
+{
+    const tutti_case_tensor *tensor = &s->which->tensors[index];
+    const size_t size = tutti_dtype_size(tensor->dtype);
+    part p = {.tensor = tensor, .rank = v->group->rank};
+    check_own(v, s, tensor, &p.first, &p.count);
+    const bool rows = subject_has_rows(s, tensor);
+    const int64_t row = subject_row(s, tensor);
+    double *values = calloc((size_t)p.count * 3 + 1, sizeof *values);
+    if (!values) return app_fail(APP_FAILED, "no memory for %s", tensor->name);
+    double *alone = values + p.count, *expected = alone + p.count;
+    const char *own = (const char *)r->alone[index] + (size_t)p.first * size;
+    int code =
+        app_check(tutti_convert(values, TUTTI_F64, r->together[index], tensor->dtype, p.count));
+    if (code == APP_OK)
+        code = app_check(tutti_convert(alone, TUTTI_F64, own, tensor->dtype, p.count));
+    if (code == APP_OK && s->has_reference)
+        code = s->source->read(s->source->self, tensor, rows ? p.first / row : 0,
+                               rows ? p.count / row : tensor->dims[0], TUTTI_F64, expected);
+    p.actual = values;
+    p.alone = alone;
+    p.expected = s->has_reference ? expected : NULL;
+    p.bounds = r->bounds[index] ? r->bounds[index] + p.first : NULL;
+    p.same_bits = s->same_bits && rows;
+    if (code == APP_OK) compare_part(&p, f);
+    free(values);
+    return code;
+}
+
+/* Everybody's findings of all tensors, merged. */
+static int gather(validator *v, const subject *s, const finding *mine, outcome *o)
+{
+    const int world = v->group->world_size, count = o->count;
+    finding *all = calloc((size_t)world * (size_t)count + 1, sizeof *all);
+    int code = all ? APP_OK : app_fail(APP_FAILED, "no memory for the findings");
+    code = app_group_agree(v->group, code);
+    if (code == APP_OK)
+        code = app_group_agree(v->group, app_check(tutti_comm_all_gather(
+                                             v->group->control, v->group->host, mine, all,
+                                             (int64_t)count * FINDING_NUMBERS, TUTTI_F64)));
+    for (int i = 0; code == APP_OK && i < count; i++) {
+        verdict *d = &o->verdicts[i];
+        d->found = all[i];
+        for (int rank = 1; rank < world; rank++)
+            compare_merge(&d->found, &all[rank * count + i], !subject_has_rows(s, d->tensor));
+        o->holds = o->holds && finding_holds(&d->found);
+    }
+    free(all);
+    return code;
+}
+
+static int start_outcome(const subject *s, const char *file, outcome *o)
+{
+    *o = (outcome){.file = file, .holds = true};
+    strcpy(o->name, s->which->name);
+    strcpy(o->layer, s->which->layer);
+    o->verdicts = calloc((size_t)s->which->tensor_count + 1, sizeof *o->verdicts);
+    return o->verdicts ? APP_OK : app_fail(APP_FAILED, "no memory for the report");
+}
+
+static int compare_all(validator *v, const subject *s, const results *r, outcome *o)
+{
+    finding *mine = calloc((size_t)s->which->tensor_count + 1, sizeof *mine);
+    int code = mine ? APP_OK : app_fail(APP_FAILED, "no memory for the findings");
+    for (int i = 0; code == APP_OK && i < s->which->tensor_count; i++) {
+        const tutti_case_tensor *tensor = &s->which->tensors[i];
+        if (!subject_is_result(tensor)) continue;
+        code = compare(v, s, r, i, &mine[o->count]);
+        const bool bits = s->same_bits && subject_has_rows(s, tensor);
+        o->verdicts[o->count++] = (verdict){
+            .tensor = tensor, .has_reference = s->has_reference, .alone = bits ? "bits" : "bound"};
+    }
+    code = app_group_agree(v->group, subject_explain(s, code));
+    if (code == APP_OK) code = gather(v, s, mine, o);
+    free(mine);
+    return code;
+}
+
+int check_case(validator *v, const subject *s, const char *file, results *r, outcome *o)
+{
+    const double begin = app_now();
+    APP_TRY(app_group_agree(v->group, start_outcome(s, file, o)));
+    int code = run_both(v, s, r);
+    if (code == APP_OK) code = compare_all(v, s, r, o);
+    o->seconds = app_now() - begin;
+    if (code == APP_OK) return code;
+    free(o->verdicts);
+    o->verdicts = NULL;
+    return code;
+}

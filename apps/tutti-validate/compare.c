@@ -1,0 +1,109 @@
+/* Comparing results; compare.h. */
+#include "compare.h"
+
+#include <math.h>
+#include <string.h>
+
+double compare_ulp(tutti_dtype dtype, double value)
+{
+    int digits = 53, least = -1074, exponent;
+    if (dtype == TUTTI_F32) digits = 24, least = -149;
+    if (dtype == TUTTI_F16) digits = 11, least = -24;
+    if (dtype == TUTTI_BF16) digits = 8, least = -133;
+    frexp(value, &exponent);
+    return ldexp(1, exponent - digits > least && value != 0 ? exponent - digits : least);
+}
+
+bool finding_holds(const finding *f)
+{
+    return f->wrong == 0 && f->differing == 0;
+}
+
+/* 0 for equal values, NaN beside NaN and infinities of one sign among them; otherwise inf where one is not finite. */
+static double error_of(double actual, double expected)
+{
+    if (actual == expected || (isnan(actual) && isnan(expected))) return 0;
+    if (!isfinite(actual) || !isfinite(expected)) return INFINITY;
+    return fabs(actual - expected);
+}
+
+static double worst(double a, double b)
+{
+    return a > b ? a : b;
+}
+
+static double bound_at(const part *p, int64_t i)
+{
+    if (p->bounds) return p->bounds[i];
+    const double size = p->expected && isfinite(p->expected[i]) ? fabs(p->expected[i]) : 0;
+    return p->tensor->atol + p->tensor->rtol * size;
+}
+
+static void compare_expected(const part *p, int64_t i, finding *f)
+{
+    const double actual = p->actual[i], expected = p->expected[i];
+    const double error = error_of(actual, expected), bound = bound_at(p, i);
+    const double load = error == 0 ? 0 : bound > 0 ? error / bound : INFINITY;
+    f->abs = worst(f->abs, error);
+    if (error > 0) {
+        f->rel = worst(f->rel, expected != 0 ? error / fabs(expected) : INFINITY);
+        f->ulp = worst(f->ulp, isfinite(expected) ? error / compare_ulp(p->tensor->dtype, expected)
+                                                  : INFINITY);
+    }
+    f->wrong += !(error <= bound);
+    if (load > f->load || f->index < 0) {
+        f->load = load;
+        f->index = (double)(p->first + i);
+        f->rank = p->rank;
+        f->actual = actual;
+        f->expected = expected;
+        f->bound = bound;
+    }
+}
+
+static void compare_alone(const part *p, int64_t i, finding *f)
+{
+    const double actual = p->actual[i], alone = p->alone[i];
+    bool same = memcmp(&actual, &alone, sizeof actual) == 0 || (isnan(actual) && isnan(alone));
+    if (!p->same_bits) same = same || error_of(actual, alone) <= 2 * bound_at(p, i);
+    if (same) return;
+    if (f->differing++ > 0) return;
+    f->differ_index = (double)(p->first + i);
+    f->differ_rank = p->rank;
+    f->differ_actual = actual;
+    f->differ_alone = alone;
+}
+
+void compare_part(const part *p, finding *f)
+{
+    *f = (finding){.elements = (double)p->count, .index = -1, .differ_index = -1};
+    for (int64_t i = 0; i < p->count; i++) {
+        if (p->expected) compare_expected(p, i, f);
+        if (p->alone) compare_alone(p, i, f);
+    }
+}
+
+void compare_merge(finding *f, const finding *other, bool replicated)
+{
+    f->abs = worst(f->abs, other->abs);
+    f->rel = worst(f->rel, other->rel);
+    f->ulp = worst(f->ulp, other->ulp);
+    f->elements = replicated ? f->elements : f->elements + other->elements;
+    f->wrong = replicated ? worst(f->wrong, other->wrong) : f->wrong + other->wrong;
+    if (other->index >= 0 && (other->load > f->load || f->index < 0)) {
+        f->load = other->load;
+        f->index = other->index;
+        f->rank = other->rank;
+        f->actual = other->actual;
+        f->expected = other->expected;
+        f->bound = other->bound;
+    }
+    if (other->differing > 0 && f->differing == 0) {
+        f->differ_index = other->differ_index;
+        f->differ_rank = other->differ_rank;
+        f->differ_actual = other->differ_actual;
+        f->differ_alone = other->differ_alone;
+    }
+    f->differing =
+        replicated ? worst(f->differing, other->differing) : f->differing + other->differing;
+}

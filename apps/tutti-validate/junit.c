@@ -1,0 +1,58 @@
+/* --junit: a report that build servers read, a test a case. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/exit_code.h"
+#include "report.h"
+
+static void put_text(FILE *file, const char *text)
+{
+    for (; *text; text++) {
+        const unsigned char c = (unsigned char)*text;
+        if (c == '&')
+            fputs("&amp;", file);
+        else if (c == '<')
+            fputs("&lt;", file);
+        else if (c == '>')
+            fputs("&gt;", file);
+        else if (c == '"')
+            fputs("&quot;", file);
+        else
+            fputc(c < ' ' ? '?' : c, file);
+    }
+}
+
+static void put_case(FILE *file, const outcome *o)
+{
+    fprintf(file, "  <testcase classname=\"%s\" name=\"%s\" time=\"%.6f\">\n", o->layer, o->name,
+            o->seconds);
+    if (!o->holds) {
+        fputs("    <failure message=\"results do not hold\">", file);
+        for (int i = 0; i < o->count; i++) {
+            const verdict *d = &o->verdicts[i];
+            char why[512];
+            if (finding_holds(&d->found)) continue;
+            report_why(d, why, sizeof why);
+            fprintf(file, "%s/%s: ", tutti_case_part_name(d->tensor->part), d->tensor->name);
+            put_text(file, why);
+            fputc('\n', file);
+        }
+        fputs("</failure>\n", file);
+    }
+    fputs("  </testcase>\n", file);
+}
+
+int report_junit(const char *path, const summary *sum)
+{
+    FILE *file = fopen(path, "w");
+    if (!file) return app_fail(APP_FAILED, "%s: cannot be written: %s", path, strerror(errno));
+    fputs("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n", file);
+    fprintf(file, "<testsuite name=\"tutti-validate\" tests=\"%d\" failures=\"%d\">\n", sum->cases,
+            sum->wrong_cases);
+    for (int i = 0; i < sum->cases; i++) put_case(file, &sum->outcomes[i]);
+    fputs("</testsuite>\n", file);
+    const bool bad = ferror(file) != 0;
+    if (fclose(file) != 0 || bad) return app_fail(APP_FAILED, "%s: cannot be written", path);
+    return APP_OK;
+}

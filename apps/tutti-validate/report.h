@@ -1,0 +1,49 @@
+/* What tutti-validate says: the table, JSON, JUnit.  The work of rank 0; on the others every call does nothing. */
+#ifndef TUTTI_VALIDATE_TABLE_H
+#define TUTTI_VALIDATE_TABLE_H
+
+#include "compare.h"
+
+typedef struct verdict {
+    const tutti_case_tensor *tensor;
+    finding found;
+    bool has_reference;
+    const char *alone; /* how it was compared with one rank alone: "bits", "bound", "" */
+} verdict;
+
+/* The verdicts of a case. */
+typedef struct outcome {
+    const char *file;
+    char name[TUTTI_CASE_NAME_MAX], layer[TUTTI_CASE_NAME_MAX];
+    bool holds;
+    double seconds;
+    int count;
+    verdict *verdicts;
+} outcome;
+
+typedef struct summary {
+    int cases, wrong_cases, tensors, wrong_tensors;
+    double *margins; /* bound / error of each tensor that has an error */
+    int margin_count;
+    outcome *outcomes;
+    int room;
+} summary;
+
+void report_head(const validator *v);
+/* Lines of the table; the summary takes the outcome over. */
+int report_case(const validator *v, summary *sum, const outcome *o);
+void report_summary(const validator *v, summary *sum);
+/* Files that were asked for. */
+int report_files(const validator *v, const summary *sum);
+void report_drop(summary *sum);
+
+/* --json: one file, by jansson where it is there. */
+int report_json(const char *path, const validator *v, const summary *sum);
+int report_junit(const char *path, const summary *sum);
+
+/* "[3, 1]" of an element of a tensor. */
+void report_index(const tutti_case_tensor *tensor, double index, char *text, size_t size);
+/* One line on what is wrong with a tensor. */
+void report_why(const verdict *d, char *text, size_t size);
+
+#endif

@@ -1,0 +1,205 @@
+/* All that happens between start and leave; validate.h. */
+#include "validate.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "check.h"
+#include "common/exit_code.h"
+#include "results_file.h"
+
+typedef struct work {
+    validator v;
+    tutti_cases **files; /* one a name; NULL: not open */
+    results_file emit, record;
+    summary sum;
+    int seen; /* cases that the filter lets through */
+} work;
+
+/* OpenMP's own choice where the user made one; otherwise this rank's share of the cores it may use. */
+static int choose_threads(const app_group *group)
+{
+    cpu_set_t cores;
+    if (getenv("OMP_NUM_THREADS") || sched_getaffinity(0, sizeof cores, &cores) != 0) return 0;
+    const int share = CPU_COUNT(&cores) / group->local_size;
+    return share > 1 ? share : 1;
+}
+
+static int open_device(validator *v)
+{
+    tutti_context_desc desc = TUTTI_CONTEXT_DESC_INIT;
+    int devices = 0;
+    desc.backend = v->options->backend;
+    desc.threads = choose_threads(v->group);
+    if (desc.backend != TUTTI_BACKEND_HOST &&
+        tutti_device_count(TUTTI_BACKEND_CUDA, &devices) == TUTTI_OK && devices > 0)
+        desc.device = v->group->local_rank % devices;
+    return app_check(tutti_context_create(&desc, &v->ctx));
+}
+
+static int open_comm(validator *v)
+{
+    tutti_comm_desc desc = TUTTI_COMM_DESC_INIT;
+    desc.transport = v->options->transport;
+    desc.timeout = v->options->timeout;
+    if (desc.transport == TUTTI_TRANSPORT_SELF && v->group->world_size > 1)
+        return app_fail(APP_USAGE, "--transport is self, but there are %d ranks",
+                        v->group->world_size);
+    return app_check(tutti_comm_create(v->ctx, &desc, &v->comm));
+}
+
+/* A file as the source of its cases' values. */
+static int read_file(const void *self, const tutti_case_tensor *tensor, int64_t first,
+                     int64_t count, tutti_dtype dtype, void *data)
+{
+    return app_check(tutti_cases_read(self, tensor, first, count, dtype, data));
+}
+
+static bool wanted(const work *w, const tutti_case *which)
+{
+    const char *filter = w->v.options->filter;
+    return !filter || strstr(which->name, filter);
+}
+
+/* Of what a file lists: two ranks that read different files compare different things. */
+static int32_t fingerprint(const tutti_cases *file)
+{
+    uint32_t hash = 2166136261u;
+    for (int i = 0; i < tutti_cases_count(file); i++) {
+        const tutti_case *which = tutti_cases_get(file, i);
+        for (const char *c = which->name; *c; c++) hash = (hash ^ (unsigned char)*c) * 16777619u;
+        hash = (hash ^ (uint32_t)which->rows ^ (uint32_t)which->tensor_count << 16) * 16777619u;
+    }
+    return (int32_t)(hash >> 1);
+}
+
+static int same_file(work *w, const char *name, const tutti_cases *file)
+{
+    const app_group *group = w->v.group;
+    const int32_t mine = fingerprint(file);
+    int32_t least = mine, most = mine;
+    APP_CHECK(
+        tutti_comm_all_reduce(group->control, group->host, &mine, &least, 1, TUTTI_I32, TUTTI_MIN));
+    APP_CHECK(
+        tutti_comm_all_reduce(group->control, group->host, &mine, &most, 1, TUTTI_I32, TUTTI_MAX));
+    if (least != most) return app_fail(APP_FAILED, "%s: is not the same file on all ranks", name);
+    return APP_OK;
+}
+
+static int open_files(work *w)
+{
+    const validate_options *o = w->v.options;
+    w->files = calloc((size_t)o->file_count + 1, sizeof *w->files);
+    APP_TRY(app_group_agree(w->v.group,
+                            w->files ? APP_OK : app_fail(APP_FAILED, "no memory for the files")));
+    for (int i = 0; i < o->file_count; i++) {
+        APP_TRY(
+            app_group_agree(w->v.group, app_check(tutti_cases_open(o->files[i], &w->files[i]))));
+        APP_TRY(app_group_agree(w->v.group, same_file(w, o->files[i], w->files[i])));
+        for (int c = 0; c < tutti_cases_count(w->files[i]); c++)
+            w->seen += wanted(w, tutti_cases_get(w->files[i], c));
+    }
+    if (w->seen > 0 || o->checkpoint) return APP_OK;
+    return app_fail(APP_FAILED, "no case's name contains '%s'", o->filter ? o->filter : "");
+}
+
+/* Cases */
+
+typedef int case_visitor(work *w, const char *file, const source *source, const tutti_case *which);
+
+static int for_each_case(work *w, case_visitor *visit)
+{
+    for (int i = 0; i < w->v.options->file_count; i++) {
+        const char *name = w->v.options->files[i];
+        const source source = {name, read_file, w->files[i]};
+        for (int c = 0; c < tutti_cases_count(w->files[i]); c++) {
+            const tutti_case *which = tutti_cases_get(w->files[i], c);
+            if (wanted(w, which)) APP_TRY(visit(w, name, &source, which));
+        }
+    }
+    return APP_OK;
+}
+
+static int list_case(work *w, const char *file, const source *source, const tutti_case *which)
+{
+    (void)w, (void)file, (void)source;
+    app_say("%-40s %-13s %6lld rows  %s", which->name, which->layer, (long long)which->rows,
+            which->options);
+    return APP_OK;
+}
+
+/* Types and shapes, without reading a value. */
+static int probe_case(work *w, const char *file, const source *source, const tutti_case *which)
+{
+    subject s;
+    (void)file;
+    const int code = subject_make(&w->v, source, which, &s);
+    if (code == APP_OK) subject_drop(&s);
+    return code;
+}
+
+static int check_subject(work *w, const char *file, const subject *s)
+{
+    results r = {0};
+    outcome o;
+    int code = app_group_agree(w->v.group, results_make(s, &r));
+    if (code == APP_OK) code = check_case(&w->v, s, file, &r, &o);
+    if (code == APP_OK) {
+        code = results_file_add(&w->emit, &w->v, s, &r, &o);
+        if (code == APP_OK) code = results_file_add(&w->record, &w->v, s, &r, &o);
+        const int said = report_case(&w->v, &w->sum, &o);
+        if (code == APP_OK) code = said;
+    }
+    results_drop(s, &r);
+    return code;
+}
+
+static int visit_case(work *w, const char *file, const source *source, const tutti_case *which)
+{
+    subject s;
+    APP_TRY(app_group_agree(w->v.group, subject_make(&w->v, source, which, &s)));
+    const int code = check_subject(w, file, &s);
+    subject_drop(&s);
+    return code;
+}
+
+static int run(work *w)
+{
+    const validate_options *o = w->v.options;
+    report_head(&w->v);
+    /* a file is refused before any of its cases is run */
+    APP_TRY(app_group_agree(w->v.group, for_each_case(w, probe_case)));
+    APP_TRY(results_file_open(&w->emit, &w->v, o->emit, TUTTI_DIFFERENCES_FORMAT));
+    APP_TRY(results_file_open(&w->record, &w->v, o->record, TUTTI_CASES_FORMAT));
+    APP_TRY(app_group_agree(w->v.group, for_each_case(w, visit_case)));
+    report_summary(&w->v, &w->sum);
+    APP_TRY(results_file_finish(&w->emit, &w->v, w->sum.wrong_tensors > 0));
+    APP_TRY(results_file_finish(&w->record, &w->v, w->sum.wrong_tensors == 0));
+    APP_TRY(app_group_agree(w->v.group, report_files(&w->v, &w->sum)));
+    if (w->sum.wrong_tensors == 0) return APP_OK;
+    return app_fail(APP_MISMATCH, "%d tensors of %d cases do not hold", w->sum.wrong_tensors,
+                    w->sum.wrong_cases);
+}
+
+int validate(const validate_options *options, app_group *group)
+{
+    work w = {.v = {.options = options, .group = group}};
+    int code = open_files(&w);
+    if (code == APP_OK && options->list)
+        code = for_each_case(&w, list_case);
+    else if (code == APP_OK) {
+        code = app_group_agree(group, open_device(&w.v));
+        if (code == APP_OK) code = app_group_agree(group, open_comm(&w.v));
+        if (code == APP_OK) code = run(&w);
+    }
+    results_file_drop(&w.emit);
+    results_file_drop(&w.record);
+    report_drop(&w.sum);
+    for (int i = 0; w.files && i < options->file_count; i++) tutti_cases_close(&w.files[i]);
+    free(w.files);
+    tutti_comm_destroy(&w.v.comm);
+    tutti_context_destroy(&w.v.ctx);
+    return code;
+}
