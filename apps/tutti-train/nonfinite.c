@@ -21,7 +21,6 @@ static int read_result(trainer *t)
     const int64_t parts = t->parts;
     APP_CHECK(tutti_adamw_get_stats(t->adamw, t->ctx, &t->stats));
     APP_CHECK(tutti_copy(t->ctx, t->losses_host, t->losses, (size_t)parts * sizeof *t->losses));
-    APP_CHECK(tutti_context_synchronize(t->ctx));
     t->loss = 0.0;
     for (int64_t i = 0; i < parts; i++) t->loss += t->losses_host[i];
     t->loss /= (double)(t->options->batch * t->task->tokens_per_sample);
@@ -39,7 +38,6 @@ static int check_gradient(trainer *t, const tutti_tensor *grad, bool *finite)
         const int64_t part = count - i < PART ? count - i : PART;
         APP_CHECK(tutti_copy(t->ctx, raw, (const char *)grad->data + (size_t)i * size,
                              (size_t)part * size));
-        APP_CHECK(tutti_context_synchronize(t->ctx));
         APP_CHECK(tutti_convert(values, TUTTI_F64, raw, grad->dtype, part));
         for (int64_t j = 0; j < part; j++) *finite = *finite && isfinite(values[j]);
     }

@@ -174,7 +174,27 @@ def fashion_data():
     return FASHION
 
 
-def run_tests():
+def need(option):
+    """Skips where the program was built without what the option needs, and says so."""
+    with tempfile.TemporaryDirectory() as folder:
+        result = run(["--data", small_data(), "--batch", 600, "--epochs", 1, option, os.path.join(folder, "file")])
+    if result.code == 2 and "built without" in result.err:
+        skip(result.err.strip())
+    result.want(0)
+
+
+def need_checkpoints():
+    need("--checkpoint")
+
+
+def run_tests(probe=None):
+    """probe: skips all of them."""
+    if probe:
+        try:
+            probe()
+        except Skip as reason:
+            print(f"skipped: {reason}\ntests: 0 passed, 0 failed, 1 skipped")
+            sys.exit(77)
     if BACKEND == "cuda":
         probe = run(["--data", small_data(), "--batch", 1, "--dry-run"])
         if probe.code != 0 and os.environ.get("TUTTI_TEST_REQUIRE_GPU") == "1":

@@ -313,4 +313,4 @@ def test_nothing_of_the_machine_is_in_the_file(folder):
             assert word.encode() not in content, word
 
 
-run_tests()
+run_tests(need_checkpoints)

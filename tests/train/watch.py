@@ -74,6 +74,7 @@ def test_keys_are_documented():
 
 
 def test_json_says_what_the_lines_say():
+    need("--log-json")
     with tempfile.TemporaryDirectory() as folder:
         for np in (1, 2):
             path = os.path.join(folder, f"log{np}")
@@ -101,6 +102,8 @@ def test_json_says_what_the_lines_say():
 
 
 def test_json_is_appended_to():
+    need_checkpoints()
+    need("--log-json")
     with tempfile.TemporaryDirectory() as folder:
         path, log = (os.path.join(folder, name) for name in ("f", "log"))
         more = ["--checkpoint", path, "--log-json", log, "--log-every", 1]
@@ -123,6 +126,7 @@ def test_json_is_appended_to():
 
 
 def test_json_cannot_be_written():
+    need("--log-json")
     result = run(arguments("--log-json", "/no/folder/log"), np=2).want(2)
     assert "/no/folder/log" in result.err and "step " not in result.out, result
     if os.path.exists("/dev/full"):
@@ -156,6 +160,7 @@ def test_plot():
 
 def test_plot_goes_on_after_resume():
     """The drawing of a run in two parts is that of a run in one."""
+    need_checkpoints()
     need_gnuplot()
     with tempfile.TemporaryDirectory() as folder:
         whole, parts, path = (os.path.join(folder, name) for name in ("whole.svg", "parts.svg", "f"))
@@ -190,6 +195,7 @@ def test_nonfinite_stops_at_once():
 
 def test_nonfinite_skips():
     """The model does not see the step; all others are made."""
+    need("--log-json")
     with tempfile.TemporaryDirectory() as folder:
         log = os.path.join(folder, "log")
         for np, dtype in ((1, "f32"), (2, "f32"), (2, "f16"), (1, "bf16")):
@@ -208,6 +214,7 @@ def test_nonfinite_skips():
 
 def test_nonfinite_in_a_checkpointed_run():
     """The last file stays; the run can go on from it."""
+    need_checkpoints()
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "f")
         more = ["--epochs", 1, "--checkpoint", path]
