@@ -1,5 +1,5 @@
 /* One rank of a save, or of a load.  Started under mpirun by test_kill and test_files, and told by the environment: SAVE_PATH,
- * SAVE_SEED, SAVE_KEEP; SAVE_STEP and SAVE_VICTIM: at that step, which the library's debug lines name, this rank ends by SIGKILL
+ * SAVE_SEED, SAVE_KEEP, SAVE_BIG (0 or 1); SAVE_STEP and SAVE_VICTIM: at that step, which the library's debug lines name, this rank ends by SIGKILL
  * (-1: all ranks, when the first of them comes there). */
 #include <mpi.h>
 #include <signal.h>
@@ -25,7 +25,7 @@ static void on_log(void *user, tutti_log_level level, const char *message)
 static state *make(void)
 {
     return state_make(rig_context(), rig_comm(rig_context(), TUTTI_TRANSPORT_AUTO, 0), TUTTI_F32,
-                      true);
+                      atoi(getenv("SAVE_BIG")));
 }
 
 static void drop(state **s)

@@ -13,7 +13,7 @@ static int run_ranks(int ranks, const char *what, const char *path)
 {
     char command[1200];
     snprintf(command, sizeof command,
-             "SAVE_PATH='%s' SAVE_SEED=4 SAVE_KEEP=0 SAVE_STEP=never SAVE_VICTIM=0 "
+             "SAVE_BIG=1 SAVE_PATH='%s' SAVE_SEED=4 SAVE_KEEP=0 SAVE_STEP=never SAVE_VICTIM=0 "
              "timeout -k 5 60 '%s' %s %d %s '%s' --only %s >/dev/null 2>&1",
              path, MPIEXEC, MPIEXEC_NUMPROC, ranks, MPIEXEC_FLAGS, SAVE_RANK, what);
     int status = system(command);
