@@ -7,6 +7,7 @@
  *        scale   its loss weight is doubled (PLACE step, from the first step on)
  *        hang    it does nothing any more
  *        signal  it sends itself SIGUSR1
+ *        loss    its loss is infinite, but no gradient (PLACE step)
  *        corrupt a bit of its weights flips after the step
  *        nan     a pixel of its batch is NaN (PLACE step: the third one of each epoch)
  * PLACE  setup, step (the third one of the run), save (before each), end */
@@ -15,6 +16,7 @@
 
 #ifdef TUTTI_TRAIN_FAULTS
 
+#include <math.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -60,9 +62,16 @@ static inline int fault_corrupt(tutti_params *params, tutti_context *ctx)
     return app_check(tutti_copy(ctx, flat.data, &word, sizeof word));
 }
 
+static inline int fault_loss(double *loss, tutti_context *ctx)
+{
+    const double infinite = INFINITY;
+    return app_check(tutti_copy(ctx, loss, &infinite, sizeof infinite));
+}
+
 #define FAULT_HERE(place, rank) fault_here(place, rank)
 #define FAULT_ASKED(kind, place, rank) fault_asked(kind, place, rank)
 #define FAULT_CORRUPT(params, ctx) fault_corrupt(params, ctx)
+#define FAULT_LOSS(loss, ctx) fault_loss(loss, ctx)
 
 #else
 
@@ -70,6 +79,7 @@ enum { FAULT_STEP = 0 };
 #define FAULT_HERE(place, rank) ((void)(rank), 0)
 #define FAULT_ASKED(kind, place, rank) ((void)(rank), false)
 #define FAULT_CORRUPT(params, ctx) ((void)(params), (void)(ctx), 0)
+#define FAULT_LOSS(loss, ctx) ((void)(loss), (void)(ctx), 0)
 
 #endif
 #endif

@@ -63,6 +63,9 @@ static int compute_part(trainer *t, int64_t m, int code)
     if (code == APP_OK) code = class->forward(t->task, t->rows, t->step);
     if (code == APP_OK)
         code = app_check(tutti_copy(t->ctx, t->losses + m, t->task->loss_sum, sizeof(double)));
+    if (code == APP_OK && t->state.step == FAULT_STEP &&
+        FAULT_ASKED("loss", "step", t->group->rank))
+        code = FAULT_LOSS(t->losses + m, t->ctx);
     code = class->backward(t->task, t->rows, code, leaf || first ? 0 : TUTTI_GRAD_ACCUMULATE,
                            leaf || last ? t->sync : NULL);
     if (leaf) APP_CHECK(tutti_grad_sync_leaf_end(t->sync, t->ctx, (int)m));

@@ -212,6 +212,16 @@ def test_nonfinite_skips():
             assert scales == ({65536.0} if dtype == "f16" else {None}), "the loss scale was not at fault"
 
 
+def test_nonfinite_loss_alone():
+    """Only its rank knows; the gradients are good, so there is nothing to skip."""
+    for np in (1, 2):
+        words = f"step {FAULT_STEP}/20 of epoch 1/2: the loss is inf on rank {np - 1}, but all gradients are finite"
+        result = run(arguments(), np=np, fault=f"loss:step:{np - 1}").want(2)
+        assert result.err.count(words) == 1, result
+        result = run(arguments("--on-nonfinite", "skip"), np=np, fault=f"loss:step:{np - 1}").want(0)
+        assert result.err.count(f"{words}: the update was made") == 1 and " | 0 skipped" in result.out, result
+
+
 def test_nonfinite_in_a_checkpointed_run():
     """The last file stays; the run can go on from it."""
     need_checkpoints()
