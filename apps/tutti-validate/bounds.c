@@ -1,16 +1,145 @@
-/* Every result needs a bound; bounds.h. */
+/* Bounds where a case gives none; bounds.h. */
 #include "bounds.h"
 
-#include "common/exit_code.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
-int bounds_compute(const subject *s, void *const *alone, double **bounds)
+#include "common/exit_code.h"
+#include "spread.h"
+
+static const struct {
+    const char *layer;
+    int (*compute)(const bounds_work *w);
+} formulas[] = {
+    {"layernorm", bounds_norm},  {"rmsnorm", bounds_norm},
+    {"softmax", bounds_softmax}, {"cross_entropy", bounds_cross_entropy},
+    {"linear", bounds_linear},   {"embedding", bounds_embedding},
+};
+
+static int index_of(const bounds_work *w, tutti_case_part part, const char *name)
 {
-    (void)alone, (void)bounds;
-    for (int i = 0; i < s->which->tensor_count; i++) {
-        const tutti_case_tensor *tensor = &s->which->tensors[i];
-        if (subject_is_result(tensor) && !tensor->has_bound)
-            return subject_fail(s, "%s/%s has no atol and rtol",
-                                tutti_case_part_name(tensor->part), tensor->name);
+    const tutti_case_tensor *tensor = tutti_case_find(w->s->which, part, name);
+    return tensor ? (int)(tensor - w->s->which->tensors) : -1;
+}
+
+const double *bounds_values(const bounds_work *w, tutti_case_part part, const char *name)
+{
+    const int index = index_of(w, part, name);
+    return index >= 0 ? w->values[index] : NULL;
+}
+
+double *bounds_place(const bounds_work *w, tutti_case_part part, const char *name)
+{
+    const int index = index_of(w, part, name);
+    return index >= 0 ? w->bounds[index] : NULL;
+}
+
+tutti_dtype bounds_dtype(const bounds_work *w, tutti_case_part part, const char *name,
+                         tutti_dtype otherwise)
+{
+    const tutti_case_tensor *tensor = tutti_case_find(w->s->which, part, name);
+    return tensor ? tensor->dtype : otherwise;
+}
+
+/* The word after "name=" among the options, or the option's default; "" if there is no such option. */
+static void option_word(const bounds_work *w, const char *name, char *word, size_t size)
+{
+    const tutti_layer_type *type = tutti_layer_type_of(w->s->layer);
+    const size_t length = strlen(name);
+    word[0] = 0;
+    for (int i = 0; i < type->option_count; i++)
+        if (strcmp(type->options[i].name, name) == 0 && type->options[i].default_value)
+            snprintf(word, size, "%s", type->options[i].default_value);
+    for (const char *at = w->s->which->options; at && *at;) {
+        if (strncmp(at, name, length) == 0 && at[length] == '=')
+            snprintf(word, size, "%.*s", (int)strcspn(at + length + 1, ","), at + length + 1);
+        at = strchr(at, ',');
+        if (at) at++;
     }
+}
+
+double bounds_option(const bounds_work *w, const char *name)
+{
+    char word[64];
+    option_word(w, name, word, sizeof word);
+    return strtod(word, NULL);
+}
+
+bool bounds_option_is(const bounds_work *w, const char *name, const char *wanted)
+{
+    char word[64];
+    option_word(w, name, word, sizeof word);
+    return strcmp(word, wanted) == 0;
+}
+
+static int64_t elements_of(const tutti_case_tensor *tensor)
+{
+    int64_t count = 1;
+    for (int i = 0; i < tensor->ndim; i++) count *= tensor->dims[i];
+    return count;
+}
+
+static int read_values(const bounds_work *w, int index)
+{
+    const tutti_case_tensor *tensor = &w->s->which->tensors[index];
+    const source *source = w->s->source;
+    const int64_t count = elements_of(tensor);
+    double *values = malloc(((size_t)count + 1) * sizeof *values);
+    w->values[index] = values;
+    if (!values) return app_fail(APP_FAILED, "no memory for %s", tensor->name);
+    if (tensor->dtype != TUTTI_I32)
+        return source->read(source->self, tensor, 0, tensor->dims[0], TUTTI_F64, values);
+    int32_t *whole = malloc(((size_t)count + 1) * sizeof *whole);
+    if (!whole) return app_fail(APP_FAILED, "no memory for %s", tensor->name);
+    const int code = source->read(source->self, tensor, 0, tensor->dims[0], TUTTI_I32, whole);
+    for (int64_t i = 0; i < count; i++) values[i] = code == APP_OK ? whole[i] : 0;
+    free(whole);
+    return code;
+}
+
+static int prepare(bounds_work *w)
+{
+    const tutti_case *which = w->s->which;
+    bool wide = false;
+    for (int i = 0; i < which->tensor_count; i++) {
+        const tutti_case_tensor *tensor = &which->tensors[i];
+        if (subject_is_result(tensor)) {
+            if (tensor->has_bound) continue;
+            w->bounds[i] = calloc((size_t)elements_of(tensor) + 1, sizeof **w->bounds);
+            if (!w->bounds[i]) return app_fail(APP_FAILED, "no memory for %s", tensor->name);
+        } else
+            APP_TRY(read_values(w, i));
+        if (tensor->part == TUTTI_CASE_INPUTS || tensor->part == TUTTI_CASE_PARAMS)
+            wide = wide || tensor->dtype == TUTTI_F64;
+    }
+    w->computed = wide || bounds_option_is(w, "param_dtype", "f64") ? TUTTI_F64 : TUTTI_F32;
+    w->u = spread_roundoff(w->computed) + spread_roundoff(TUTTI_F64);
     return APP_OK;
+}
+
+static int compute(bounds_work *w)
+{
+    const char *layer = w->s->which->layer;
+    APP_TRY(prepare(w));
+    for (size_t i = 0; i < sizeof formulas / sizeof formulas[0]; i++)
+        if (strcmp(formulas[i].layer, layer) == 0) return formulas[i].compute(w);
+    return subject_fail(w->s, "has results without atol and rtol, and of %s no bound is known",
+                        layer);
+}
+
+int bounds_compute(const subject *s, double **bounds)
+{
+    const int count = s->which->tensor_count;
+    bool wanted = false;
+    for (int i = 0; i < count; i++)
+        wanted =
+            wanted || (subject_is_result(&s->which->tensors[i]) && !s->which->tensors[i].has_bound);
+    if (!wanted) return APP_OK;
+    bounds_work w = {.s = s, .bounds = bounds, .rows = s->which->rows};
+    w.values = calloc((size_t)count + 1, sizeof *w.values);
+    const int code = w.values ? compute(&w) : app_fail(APP_FAILED, "no memory for bounds");
+    for (int i = 0; w.values && i < count; i++) free(w.values[i]);
+    free(w.values);
+    return code;
 }

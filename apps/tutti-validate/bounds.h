@@ -1,11 +1,44 @@
-/* Bounds of rounding errors where a case gives none. */
+/* Bounds of rounding errors where a case gives none: docs/numerics.md, formula by formula.
+ *
+ *   spread.h            errors that do not know of each other
+ *   bounds_norm.c       LayerNorm, RMSNorm
+ *   bounds_softmax.c    softmax, log-softmax, cross-entropy
+ *   bounds_linear.c     FusedLinear
+ *   bounds_embedding.c  Embedding */
 #ifndef TUTTI_VALIDATE_BOUNDS_H
 #define TUTTI_VALIDATE_BOUNDS_H
 
 #include "subject.h"
 
-/* Fills bounds, one entry a tensor of the case: an array of all its elements, for results that have no bound in the file.
- * alone: the results of all rows. */
-int bounds_compute(const subject *s, void *const *alone, double **bounds);
+/* Fills bounds, one entry a tensor of the case: an array of all its elements, for results that have no bound in the file. */
+int bounds_compute(const subject *s, double **bounds);
+
+/* What a layer's formulas see of a case. */
+typedef struct bounds_work {
+    const subject *s;
+    double **values; /* one a tensor: inputs, parameters, upstream gradients */
+    double **bounds; /* one a tensor */
+    int64_t rows;
+    tutti_dtype computed; /* type of the arithmetic */
+    double u;             /* its unit roundoff, and f64's, which references are computed in */
+} bounds_work;
+
+/* NULL: the case has no such tensor, or no bound of it is wanted. */
+const double *bounds_values(const bounds_work *w, tutti_case_part part, const char *name);
+double *bounds_place(const bounds_work *w, tutti_case_part part, const char *name);
+/* A number among the layer's options, or its default. */
+double bounds_option(const bounds_work *w, const char *name);
+/* Whether an option is this word. */
+bool bounds_option_is(const bounds_work *w, const char *name, const char *word);
+/* The type of a tensor of the case; otherwise. */
+tutti_dtype bounds_dtype(const bounds_work *w, tutti_case_part part, const char *name,
+                         tutti_dtype otherwise);
+
+/* Formulas; u and computed are set. */
+int bounds_norm(const bounds_work *w);
+int bounds_softmax(const bounds_work *w);
+int bounds_cross_entropy(const bounds_work *w);
+int bounds_linear(const bounds_work *w);
+int bounds_embedding(const bounds_work *w);
 
 #endif

@@ -51,7 +51,7 @@ static int run_both(validator *v, const subject *s, results *r)
     if (v->group->world_size == 1) alone.cut = (rows + 2) / 3;
     APP_TRY(run_case(v, s, &together, r->together));
     int code = subject_explain(s, run_case(v, s, &alone, r->alone));
-    if (code == APP_OK) code = bounds_compute(s, (void *const *)r->alone, r->bounds);
+    if (code == APP_OK) code = bounds_compute(s, r->bounds);
     return app_group_agree(v->group, code);
 }
 

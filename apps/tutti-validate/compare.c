@@ -50,7 +50,7 @@ static void compare_expected(const part *p, int64_t i, finding *f)
         f->ulp = worst(f->ulp, isfinite(expected) ? error / compare_ulp(p->tensor->dtype, expected)
                                                   : INFINITY);
     }
-    f->wrong += !(error <= bound);
+    f->wrong += error > 0 && !(error <= bound);
     if (load > f->load || f->index < 0) {
         f->load = load;
         f->index = (double)(p->first + i);

@@ -1,0 +1,27 @@
+/* Bounds of Embedding: y is a copy, a row of the gradient a chain over the rows of its token. */
+#include <stdlib.h>
+
+#include "bounds.h"
+#include "common/exit_code.h"
+#include "spread.h"
+
+int bounds_embedding(const bounds_work *w)
+{
+    double *bound = bounds_place(w, TUTTI_CASE_EXPECTED_GRAD, "dweight");
+    const double *tokens = bounds_values(w, TUTTI_CASE_INPUTS, "tokens");
+    const double *dy = bounds_values(w, TUTTI_CASE_UPSTREAM, "dy");
+    if (!bound || !tokens || !dy) return APP_OK; /* of y they are 0 already */
+    const int64_t cols = (int64_t)bounds_option(w, "cols"),
+                  vocab = (int64_t)bounds_option(w, "vocab");
+    moments *sums = calloc((size_t)(vocab * cols) + 1, sizeof *sums);
+    if (!sums) return app_fail(APP_FAILED, "no memory for bounds");
+    for (int64_t i = 0; i < w->rows; i++)
+        for (int64_t j = 0; j < cols; j++)
+            moments_add(&sums[(int64_t)tokens[i] * cols + j], dy[i * cols + j]);
+    for (int64_t i = 0; i < vocab * cols; i++)
+        if (sums[i].count > 0)
+            bound[i] = spread_stored(spread_chain(w->u, &sums[i]), sums[i].total, w->computed,
+                                     w->computed);
+    free(sums);
+    return APP_OK;
+}
