@@ -48,8 +48,10 @@ TUTTI_API tutti_status tutti_checkpoint_add_table(tutti_checkpoint *checkpoint, 
  * one step, so at every moment `path` is the file before or the file after, whole.  keep: how many older ones stay, as
  * path.1 (the one before) to path.<keep>; 0: none.
  *
+ * A symbolic link at path is replaced.  Two programs must not save to one path at the same time.
+ *
  * TUTTI_ERR_IO, naming the file and what the system said (a full disk, a missing folder, no permission); what was at `path` is
- * untouched then. */
+ * untouched then.  TUTTI_ERR_ARG if the ranks' lists or values differ. */
 TUTTI_API tutti_status tutti_checkpoint_save(tutti_checkpoint *checkpoint, const char *path,
                                              int keep);
 
@@ -65,7 +67,11 @@ enum {
  * ranks return the same status.  Waits for the context's stream.
  *
  * Everything is checked against the list before anything is read: name, type and shape of all.  A checksum that
- * differs is found while reading; tensors hold parts of the file then, and the program should stop.
+ * differs is found while reading; tensors hold parts of the file then, and the program should stop.  Values are set last, and not at
+ * all by a load that fails.
+ *
+ * No file is trusted: HDF5 reads its structure in a child process that lives for milliseconds (fork), so that a damaged file can do no
+ * harm here.
  *
  * TUTTI_ERR_IO if the file is not there or cannot be read; TUTTI_ERR_DATA, naming file and tensor, if it is no checkpoint, of a newer
  * format, incomplete or damaged, if something is missing, too many, or of another shape or type. */
