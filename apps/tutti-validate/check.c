@@ -72,12 +72,12 @@ static int compare(const validator *v, const subject *s, const results *r, int i
         app_check(tutti_convert(values, TUTTI_F64, r->together[index], tensor->dtype, p.count));
     if (code == APP_OK)
         code = app_check(tutti_convert(alone, TUTTI_F64, own, tensor->dtype, p.count));
-    if (code == APP_OK && s->has_reference)
+    if (code == APP_OK && s->source->has_reference)
         code = s->source->read(s->source->self, tensor, rows ? p.first / row : 0,
                                rows ? p.count / row : tensor->dims[0], TUTTI_F64, expected);
     p.actual = values;
     p.alone = alone;
-    p.expected = s->has_reference ? expected : NULL;
+    p.expected = s->source->has_reference ? expected : NULL;
     p.bounds = r->bounds[index] ? r->bounds[index] + p.first : NULL;
     p.same_bits = s->same_bits && rows;
     if (code == APP_OK) compare_part(&p, f);
@@ -125,8 +125,9 @@ static int compare_all(validator *v, const subject *s, const results *r, outcome
         if (!subject_is_result(tensor)) continue;
         code = compare(v, s, r, i, &mine[o->count]);
         const bool bits = s->same_bits && subject_has_rows(s, tensor);
-        o->verdicts[o->count++] = (verdict){
-            .tensor = tensor, .has_reference = s->has_reference, .alone = bits ? "bits" : "bound"};
+        o->verdicts[o->count++] = (verdict){.tensor = tensor,
+                                            .has_reference = s->source->has_reference,
+                                            .alone = bits ? "bits" : "bound"};
     }
     code = app_group_agree(v->group, subject_explain(s, code));
     if (code == APP_OK) code = gather(v, s, mine, o);

@@ -92,16 +92,19 @@ static int copy_tensor(results_file *f, const subject *s, const tutti_case_tenso
 }
 
 /* Rank 0: three tensors of one. */
-static int emit_tensor(results_file *f, const subject *s, const tutti_case_tensor *given,
+static int emit_tensor(results_file *f, const subject *s, const results *r, int index,
                        const void *whole)
 {
+    const tutti_case_tensor *given = &s->which->tensors[index];
     const int64_t count = elements_of(given);
     double *values = malloc(((size_t)count * 3 + 1) * sizeof *values);
     if (!values) return app_fail(APP_FAILED, "no memory for %s", given->name);
     double *expected = values + count, *difference = expected + count;
     int code = app_check(tutti_convert(values, TUTTI_F64, whole, given->dtype, count));
-    if (code == APP_OK)
+    if (code == APP_OK && s->source->has_reference)
         code = s->source->read(s->source->self, given, 0, given->dims[0], TUTTI_F64, expected);
+    else if (code == APP_OK)
+        code = app_check(tutti_convert(expected, TUTTI_F64, r->alone[index], given->dtype, count));
     for (int64_t i = 0; i < count; i++) difference[i] = values[i] - expected[i];
     const tutti_case_part parts[] = {TUTTI_CASE_ACTUAL, TUTTI_CASE_EXPECTED, TUTTI_CASE_DIFFERENCE};
     for (int i = 0; code == APP_OK && i < 3; i++) {
@@ -121,7 +124,7 @@ static int add_result(results_file *f, validator *v, const subject *s, const res
     int code = gather(v, s, r, index, &whole);
     if (code == APP_OK && v->group->rank == 0)
         code = f->records ? record_tensor(f, r, index, tensor, whole)
-                          : emit_tensor(f, s, tensor, whole);
+                          : emit_tensor(f, s, r, index, whole);
     free(whole);
     return app_group_agree(v->group, code);
 }

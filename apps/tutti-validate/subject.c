@@ -223,7 +223,7 @@ static int make(validator *v, subject *s)
 
 int subject_make(validator *v, const source *source, const tutti_case *which, subject *s)
 {
-    *s = (subject){.source = source, .which = which, .has_reference = true, .sum_slot = -1};
+    *s = (subject){.source = source, .which = which, .sum_slot = -1};
     const int code = make(v, s);
     if (code != APP_OK) subject_drop(s);
     return code;

@@ -21,6 +21,7 @@ typedef struct source {
     int (*read)(const void *self, const tutti_case_tensor *tensor, int64_t first, int64_t count,
                 tutti_dtype dtype, void *data);
     const void *self;
+    bool has_reference; /* what is expected can be read */
 } source;
 
 typedef struct subject {
@@ -29,8 +30,7 @@ typedef struct subject {
     tutti_layer *layer;
     tutti_step *step;
     bool backward;
-    bool has_reference; /* what is expected is in the file */
-    bool same_bits;     /* rows are computed alone: the same bits however many a call has */
+    bool same_bits; /* rows are computed alone: the same bits however many a call has */
     const tutti_case_tensor *in[TUTTI_MAX_SLOTS], *out[TUTTI_MAX_SLOTS], *upstream[TUTTI_MAX_SLOTS],
         *din[TUTTI_MAX_SLOTS];
     int param_count;

@@ -9,10 +9,12 @@
 #include "check.h"
 #include "common/exit_code.h"
 #include "results_file.h"
+#include "trained.h"
 
 typedef struct work {
     validator v;
     tutti_cases **files; /* one a name; NULL: not open */
+    trained *trained;    /* NULL: no --checkpoint */
     results_file emit, record;
     summary sum;
     int seen; /* cases that the filter lets through */
@@ -101,7 +103,10 @@ static int open_files(work *w)
         for (int c = 0; c < tutti_cases_count(w->files[i]); c++)
             w->seen += wanted(w, tutti_cases_get(w->files[i], c));
     }
-    if (w->seen > 0 || o->checkpoint) return APP_OK;
+    if (o->checkpoint) APP_TRY(app_group_agree(w->v.group, trained_open(o, &w->trained)));
+    for (int i = 0; i < trained_count(w->trained); i++)
+        w->seen += wanted(w, trained_case(w->trained, i));
+    if (w->seen > 0) return APP_OK;
     return app_fail(APP_FAILED, "no case's name contains '%s'", o->filter ? o->filter : "");
 }
 
@@ -113,11 +118,16 @@ static int for_each_case(work *w, case_visitor *visit)
 {
     for (int i = 0; i < w->v.options->file_count; i++) {
         const char *name = w->v.options->files[i];
-        const source source = {name, read_file, w->files[i]};
+        const source source = {name, read_file, w->files[i], true};
         for (int c = 0; c < tutti_cases_count(w->files[i]); c++) {
             const tutti_case *which = tutti_cases_get(w->files[i], c);
             if (wanted(w, which)) APP_TRY(visit(w, name, &source, which));
         }
+    }
+    for (int i = 0; i < trained_count(w->trained); i++) {
+        const source source = trained_source(w->trained, i);
+        const tutti_case *which = trained_case(w->trained, i);
+        if (wanted(w, which)) APP_TRY(visit(w, source.name, &source, which));
     }
     return APP_OK;
 }
@@ -169,6 +179,7 @@ static int run(work *w)
 {
     const validate_options *o = w->v.options;
     report_head(&w->v);
+    if (w->trained) APP_TRY(trained_load(w->trained, &w->v));
     /* a file is refused before any of its cases is run */
     APP_TRY(app_group_agree(w->v.group, for_each_case(w, probe_case)));
     APP_TRY(results_file_open(&w->emit, &w->v, o->emit, TUTTI_DIFFERENCES_FORMAT));
@@ -199,6 +210,7 @@ int validate(const validate_options *options, app_group *group)
     report_drop(&w.sum);
     for (int i = 0; w.files && i < options->file_count; i++) tutti_cases_close(&w.files[i]);
     free(w.files);
+    trained_close(&w.trained);
     tutti_comm_destroy(&w.v.comm);
     tutti_context_destroy(&w.v.ctx);
     return code;

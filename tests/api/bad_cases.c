@@ -1,4 +1,4 @@
-/* Bad input for cases.h.  A library without HDF5 refuses everything, and says what to install. */
+/* Bad input for cases.h, and for what looks into a checkpoint.  A library without HDF5 refuses everything, and says what to install. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -232,6 +232,31 @@ static void bad_cases_writer_destroy(void)
     CHECK(access(path_of("destroy.tmp"), F_OK) != 0, "an unfinished file remains");
 }
 
+static void count_tensors(void *user, const char *name, const tutti_tensor *shape)
+{
+    (void)name, (void)shape;
+    ++*(int *)user;
+}
+
+static void bad_checkpoint_visit(void)
+{
+    int seen = 0;
+    CASES_FAIL(TUTTI_ERR_ARG, "path is NULL", tutti_checkpoint_visit(NULL, count_tensors, &seen));
+    CASES_FAIL(TUTTI_ERR_ARG, "path is empty", tutti_checkpoint_visit("", count_tensors, &seen));
+    CASES_FAIL(TUTTI_ERR_ARG, "visit is NULL", tutti_checkpoint_visit("/tmp", NULL, &seen));
+    CASES_FAIL(TUTTI_ERR_IO, "regular", tutti_checkpoint_visit("/tmp", count_tensors, &seen));
+    CASES_FAIL(TUTTI_ERR_IO, "/no/such", tutti_checkpoint_visit("/no/such", count_tensors, &seen));
+#ifdef TESTS_WITH_HDF5
+    tutti_cases_writer *writer = begin_writer("visit");
+    CHECK_OK(tutti_cases_writer_finish(writer));
+    tutti_cases_writer_destroy(&writer);
+    CHECK_FAILS(TUTTI_ERR_DATA, "no Tutti checkpoint",
+                tutti_checkpoint_visit(path_of("visit"), count_tensors, &seen));
+    unlink(path_of("visit"));
+#endif
+    CHECK(seen == 0, "%d tensors in nothing", seen);
+}
+
 const harness_test bad_cases[] = {
     {"tutti_case_part_name", bad_case_part_name},
     {"tutti_case_find", bad_case_find},
@@ -245,5 +270,6 @@ const harness_test bad_cases[] = {
     {"tutti_cases_writer_tensor", bad_cases_writer_tensor},
     {"tutti_cases_writer_finish", bad_cases_writer_finish},
     {"tutti_cases_writer_destroy", bad_cases_writer_destroy},
+    {"tutti_checkpoint_visit", bad_checkpoint_visit},
     {NULL, NULL},
 };

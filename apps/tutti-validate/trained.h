@@ -1,0 +1,24 @@
+/* --checkpoint: cases made of the layers of a checkpoint, with its trained weights and random inputs.
+ *
+ * A checkpoint has names, shapes and values, but not what layers they belong to.  So the kind is told by the parameters:
+ *     gamma, beta     layernorm       weight, bias    linear
+ *     gamma           rmsnorm         weight          embedding if its name says so, otherwise linear without bias
+ * with the options' defaults, an activation of none, and the type of the masters. */
+#ifndef TUTTI_VALIDATE_TRAINED_H
+#define TUTTI_VALIDATE_TRAINED_H
+
+#include "subject.h"
+
+typedef struct trained trained;
+
+/* Finds the layers; reads no weights.  Not collective. */
+int trained_open(const validate_options *options, trained **made);
+/* Reads the weights.  Collective. */
+int trained_load(trained *t, validator *v);
+void trained_close(trained **t);
+
+int trained_count(const trained *t);
+const tutti_case *trained_case(const trained *t, int index);
+source trained_source(const trained *t, int index);
+
+#endif
