@@ -29,10 +29,11 @@ const double *bounds_values(const bounds_work *w, tutti_case_part part, const ch
     return index >= 0 ? w->values[index] : NULL;
 }
 
-double *bounds_place(const bounds_work *w, tutti_case_part part, const char *name)
+bounds_place bounds_place_of(const bounds_work *w, tutti_case_part part, const char *name)
 {
     const int index = index_of(w, part, name);
-    return index >= 0 ? w->bounds[index] : NULL;
+    if (index < 0) return (bounds_place){NULL, NULL};
+    return (bounds_place){w->bounds[index], w->references[index]};
 }
 
 tutti_dtype bounds_dtype(const bounds_work *w, tutti_case_part part, const char *name,
@@ -107,7 +108,10 @@ static int prepare(bounds_work *w)
         if (subject_is_result(tensor)) {
             if (tensor->has_bound) continue;
             w->bounds[i] = calloc((size_t)elements_of(tensor) + 1, sizeof **w->bounds);
-            if (!w->bounds[i]) return app_fail(APP_FAILED, "no memory for %s", tensor->name);
+            if (!w->s->source->has_reference)
+                w->references[i] = calloc((size_t)elements_of(tensor) + 1, sizeof **w->references);
+            if (!w->bounds[i] || (!w->s->source->has_reference && !w->references[i]))
+                return app_fail(APP_FAILED, "no memory for %s", tensor->name);
         } else
             APP_TRY(read_values(w, i));
         if (tensor->part == TUTTI_CASE_INPUTS || tensor->part == TUTTI_CASE_PARAMS)
@@ -128,7 +132,7 @@ static int compute(bounds_work *w)
                         layer);
 }
 
-int bounds_compute(const subject *s, double **bounds)
+int bounds_compute(const subject *s, double **bounds, double **references)
 {
     const int count = s->which->tensor_count;
     bool wanted = false;
@@ -136,7 +140,7 @@ int bounds_compute(const subject *s, double **bounds)
         wanted =
             wanted || (subject_is_result(&s->which->tensors[i]) && !s->which->tensors[i].has_bound);
     if (!wanted) return APP_OK;
-    bounds_work w = {.s = s, .bounds = bounds, .rows = s->which->rows};
+    bounds_work w = {.s = s, .bounds = bounds, .references = references, .rows = s->which->rows};
     w.values = calloc((size_t)count + 1, sizeof *w.values);
     const int code = w.values ? compute(&w) : app_fail(APP_FAILED, "no memory for bounds");
     for (int i = 0; w.values && i < count; i++) free(w.values[i]);

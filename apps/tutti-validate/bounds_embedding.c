@@ -7,12 +7,16 @@
 
 int bounds_embedding(const bounds_work *w)
 {
-    double *bound = bounds_place(w, TUTTI_CASE_EXPECTED_GRAD, "dweight");
+    const bounds_place y = bounds_place_of(w, TUTTI_CASE_EXPECTED, "y");
+    const bounds_place dweight = bounds_place_of(w, TUTTI_CASE_EXPECTED_GRAD, "dweight");
+    const double *weight = bounds_values(w, TUTTI_CASE_PARAMS, "weight");
     const double *tokens = bounds_values(w, TUTTI_CASE_INPUTS, "tokens");
     const double *dy = bounds_values(w, TUTTI_CASE_UPSTREAM, "dy");
-    if (!bound || !tokens || !dy) return APP_OK; /* of y they are 0 already */
     const int64_t cols = (int64_t)bounds_option(w, "cols"),
                   vocab = (int64_t)bounds_option(w, "vocab");
+    for (int64_t i = 0; i < w->rows * cols; i++)
+        bounds_set(y, i, 0, weight[(int64_t)tokens[i / cols] * cols + i % cols]);
+    if (!dweight.bound || !dy) return APP_OK;
     moments *sums = calloc((size_t)(vocab * cols) + 1, sizeof *sums);
     if (!sums) return app_fail(APP_FAILED, "no memory for bounds");
     for (int64_t i = 0; i < w->rows; i++)
@@ -20,8 +24,10 @@ int bounds_embedding(const bounds_work *w)
             moments_add(&sums[(int64_t)tokens[i] * cols + j], dy[i * cols + j]);
     for (int64_t i = 0; i < vocab * cols; i++)
         if (sums[i].count > 0)
-            bound[i] = spread_stored(spread_chain(w->u, &sums[i]), sums[i].total, w->computed,
-                                     w->computed);
+            bounds_set(dweight, i,
+                       spread_stored(spread_chain(w->u, &sums[i]), sums[i].total, w->computed,
+                                     w->computed),
+                       sums[i].total);
     free(sums);
     return APP_OK;
 }

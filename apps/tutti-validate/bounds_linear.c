@@ -159,12 +159,15 @@ static inexact change(const linear *k, double (*function)(const linear *k, doubl
     return (inexact){value, spread_times(z.error, fmax(above, below) / fmax(most, 0x1p-1074))};
 }
 
-static double y_bound(const linear *k, inexact z)
+static void set_y(const linear *k, bounds_place place, int64_t i, inexact z)
 {
-    if (k->act == NONE) return spread_most(z.error) + 0x1p-53 * fabs(z.value);
+    if (k->act == NONE) {
+        bounds_set(place, i, spread_most(z.error) + 0x1p-53 * fabs(z.value), z.value);
+        return;
+    }
     inexact y = change(k, activate, z);
     y.error = spread_add(y.error, own_errors(k, z.value, y.value));
-    return spread_stored(y.error, y.value, k->dtype, k->computed);
+    bounds_set(place, i, spread_stored(y.error, y.value, k->dtype, k->computed), y.value);
 }
 
 /* The slope as backward sees it. */
@@ -212,18 +215,19 @@ static inexact gradient_of(const linear *k, inexact z, double dy)
 
 static void forward(linear *k)
 {
-    double *bound = bounds_place(k->w, TUTTI_CASE_EXPECTED, "y");
+    const bounds_place y = bounds_place_of(k->w, TUTTI_CASE_EXPECTED, "y");
     for (int64_t i = 0; i < k->rows; i++)
         for (int64_t o = 0; o < k->out; o++) {
             const inexact z = preactivation(k, i, o);
-            if (bound) bound[i * k->out + o] = y_bound(k, z);
+            set_y(k, y, i * k->out + o, z);
             if (k->dy) k->dz[i * k->out + o] = gradient_of(k, z, k->dy[i * k->out + o]);
         }
 }
 
 /* sum over n of a[n * a_step] b[n * b_step] */
-static double chain_bound(const linear *k, int64_t count, const inexact *a, int64_t a_step,
-                          const double *b, int64_t b_step, tutti_dtype dtype)
+static void set_chain(const linear *k, bounds_place place, int64_t i, int64_t count,
+                      const inexact *a, int64_t a_step, const double *b, int64_t b_step,
+                      tutti_dtype dtype)
 {
     moments sum = {0};
     spread inherited = {0, 0, 0};
@@ -235,24 +239,24 @@ static double chain_bound(const linear *k, int64_t count, const inexact *a, int6
     }
     const spread error =
         b ? product_error(k->u, &sum, inherited) : spread_add(inherited, spread_chain(k->u, &sum));
-    return spread_stored(error, sum.total, dtype, k->computed);
+    bounds_set(place, i, spread_stored(error, sum.total, dtype, k->computed), sum.total);
 }
 
 static void backward(const linear *k)
 {
-    double *dx = bounds_place(k->w, TUTTI_CASE_EXPECTED_GRAD, "dx");
-    double *dweight = bounds_place(k->w, TUTTI_CASE_EXPECTED_GRAD, "dweight");
-    double *dbias = bounds_place(k->w, TUTTI_CASE_EXPECTED_GRAD, "dbias");
-    for (int64_t i = 0; dx && i < k->rows; i++)
+    const bounds_place dx = bounds_place_of(k->w, TUTTI_CASE_EXPECTED_GRAD, "dx");
+    const bounds_place dweight = bounds_place_of(k->w, TUTTI_CASE_EXPECTED_GRAD, "dweight");
+    const bounds_place dbias = bounds_place_of(k->w, TUTTI_CASE_EXPECTED_GRAD, "dbias");
+    for (int64_t i = 0; dx.bound && i < k->rows; i++)
         for (int64_t j = 0; j < k->in; j++)
-            dx[i * k->in + j] =
-                chain_bound(k, k->out, k->dz + i * k->out, 1, k->weight + j, k->in, k->dtype);
-    for (int64_t o = 0; dweight && o < k->out; o++)
+            set_chain(k, dx, i * k->in + j, k->out, k->dz + i * k->out, 1, k->weight + j, k->in,
+                      k->dtype);
+    for (int64_t o = 0; dweight.bound && o < k->out; o++)
         for (int64_t j = 0; j < k->in; j++)
-            dweight[o * k->in + j] =
-                chain_bound(k, k->rows, k->dz + o, k->out, k->x + j, k->in, k->computed);
-    for (int64_t o = 0; dbias && o < k->out; o++)
-        dbias[o] = chain_bound(k, k->rows, k->dz + o, k->out, NULL, 0, k->computed);
+            set_chain(k, dweight, o * k->in + j, k->rows, k->dz + o, k->out, k->x + j, k->in,
+                      k->computed);
+    for (int64_t o = 0; dbias.bound && o < k->out; o++)
+        set_chain(k, dbias, o, k->rows, k->dz + o, k->out, NULL, 0, k->computed);
 }
 
 int bounds_linear(const bounds_work *w)

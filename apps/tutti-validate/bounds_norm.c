@@ -70,7 +70,8 @@ static void statistics(norm *k)
     for (int64_t j = 0; j < k->cols; j++) k->n[j] = (k->x[j] - k->mean) * k->rstd;
 }
 
-static void forward(const norm *k, double *bound)
+/* first: of the row's elements. */
+static void forward(const norm *k, bounds_place place, int64_t first)
 {
     for (int64_t j = 0; j < k->cols; j++) {
         const double product = k->n[j] * factor(k, j);
@@ -79,7 +80,8 @@ static void forward(const norm *k, double *bound)
                                   spread_times(k->rstd_error, product));
         error = spread_add(error, spread_of(k->u * product, 2 + k->centered + (k->zero != 0)));
         if (k->beta) error = spread_add(error, spread_of(k->u * value, 1));
-        bound[j] = spread_stored(error, value, k->y_dtype, k->w->computed);
+        bounds_set(place, first + j, spread_stored(error, value, k->y_dtype, k->w->computed),
+                   value);
     }
 }
 
@@ -145,11 +147,11 @@ static means means_of(const norm *k)
     return m;
 }
 
-static void backward(const norm *k, const double *dsum, double *bound)
+static void backward(const norm *k, const double *dsum, bounds_place place, int64_t first)
 {
     const double u = k->u;
     const means m = means_of(k);
-    for (int64_t j = 0; bound && j < k->cols; j++) {
+    for (int64_t j = 0; place.bound && j < k->cols; j++) {
         const double inner = k->rstd * (k->g[j] - m.g - k->n[j] * m.gn);
         const double value = inner + (dsum ? dsum[j] : 0);
         spread error = spread_add(own_of_g(k, j), m.g_error);
@@ -160,7 +162,8 @@ static void backward(const norm *k, const double *dsum, double *bound)
         error = spread_add(error, spread_of(u * k->rstd * (k->g[j] - m.g), 1));
         error = spread_add(error, spread_of(u * inner, 2));
         if (dsum) error = spread_add(error, spread_of(u * value, 1));
-        bound[j] = spread_stored(error, value, k->x_dtype, k->w->computed);
+        bounds_set(place, first + j, spread_stored(error, value, k->x_dtype, k->w->computed),
+                   value);
     }
 }
 
@@ -176,26 +179,28 @@ static void all_rows(norm *k)
     const double *residual = bounds_values(w, TUTTI_CASE_INPUTS, "residual");
     const double *dy = bounds_values(w, TUTTI_CASE_UPSTREAM, "dy");
     const double *dsum = bounds_values(w, TUTTI_CASE_UPSTREAM, "dsum");
-    double *y_bound = bounds_place(w, TUTTI_CASE_EXPECTED, "y");
-    double *dx_bound = bounds_place(w, TUTTI_CASE_EXPECTED_GRAD, "dx");
+    const bounds_place y = bounds_place_of(w, TUTTI_CASE_EXPECTED, "y");
+    const bounds_place dx = bounds_place_of(w, TUTTI_CASE_EXPECTED_GRAD, "dx");
     for (int64_t i = 0; i < w->rows; i++) {
         take_row(k, row_of(x, i, k->cols), row_of(residual, i, k->cols));
         statistics(k);
-        if (y_bound) forward(k, y_bound + i * k->cols);
+        if (y.bound) forward(k, y, i * k->cols);
         if (!dy) continue;
         parameters(k, row_of(dy, i, k->cols));
         for (int64_t j = 0; j < k->cols; j++) k->g[j] = dy[i * k->cols + j] * factor(k, j);
-        backward(k, row_of(dsum, i, k->cols), dx_bound ? dx_bound + i * k->cols : NULL);
+        backward(k, row_of(dsum, i, k->cols), dx, i * k->cols);
     }
 }
 
 static void totals(const norm *k, const char *name, const total *sums)
 {
-    double *bound = bounds_place(k->w, TUTTI_CASE_EXPECTED_GRAD, name);
+    const bounds_place place = bounds_place_of(k->w, TUTTI_CASE_EXPECTED_GRAD, name);
     const tutti_dtype dtype = bounds_dtype(k->w, TUTTI_CASE_EXPECTED_GRAD, name, k->w->computed);
-    for (int64_t j = 0; bound && j < k->cols; j++)
-        bound[j] = spread_stored(spread_add(sums[j].errors, spread_chain(k->u, &sums[j].terms)),
-                                 sums[j].terms.total, dtype, k->w->computed);
+    for (int64_t j = 0; place.bound && j < k->cols; j++) {
+        const spread error = spread_add(sums[j].errors, spread_chain(k->u, &sums[j].terms));
+        bounds_set(place, j, spread_stored(error, sums[j].terms.total, dtype, k->w->computed),
+                   sums[j].terms.total);
+    }
 }
 
 int bounds_norm(const bounds_work *w)

@@ -94,7 +94,8 @@ static spread rounding(const row *r, double size)
     return spread_single(size * spread_roundoff(r->dtype) + spread_least(r->dtype) / 2);
 }
 
-static void forward(row *r, bool log_softmax, double *bound)
+/* first: of the row's elements. */
+static void forward(row *r, bool log_softmax, bounds_place place, int64_t first)
 {
     const double log_total = log(r->total);
     for (int64_t j = 0; j < r->cols; j++) {
@@ -110,7 +111,8 @@ static void forward(row *r, bool log_softmax, double *bound)
             r->y[j] = size = weight(r, j);
             error = weight_error(r, j);
         }
-        if (bound) bound[j] = seen(r, j) ? spread_stored(error, size, r->dtype, r->computed) : 0;
+        bounds_set(place, first + j,
+                   seen(r, j) ? spread_stored(error, size, r->dtype, r->computed) : 0, r->y[j]);
         r->y_error[j] = seen(r, j) ? spread_add(error, rounding(r, size)) : error;
     }
 }
@@ -138,7 +140,8 @@ static spread gradient(const row *r, int64_t j, double dy, double total, spread 
 }
 
 /* dy: 0 where the mask hides. */
-static void backward(const row *r, bool log_softmax, const double *dy, double *bound)
+static void backward(const row *r, bool log_softmax, const double *dy, bounds_place place,
+                     int64_t first)
 {
     const double u = r->u, scale = r->scale;
     moments sum = {0};
@@ -160,8 +163,10 @@ static void backward(const row *r, bool log_softmax, const double *dy, double *b
                                    : gradient(r, j, dy[j], total, total_error);
         error = spread_add(spread_times(error, scale), spread_of(u * value, 1 + (scale != 1)));
         error = spread_add(error, spread_add(spread_of(r->tiny, 1), spread_of(r->tiny * scale, 1)));
-        bound[j] =
-            seen(r, j) || dy[j] != 0 ? spread_stored(error, value, r->dtype, r->computed) : 0;
+        bounds_set(place, first + j,
+                   seen(r, j) || dy[j] != 0 ? spread_stored(error, value, r->dtype, r->computed)
+                                            : 0,
+                   value);
     }
 }
 
@@ -169,8 +174,8 @@ int bounds_softmax(const bounds_work *w)
 {
     const double *x = bounds_values(w, TUTTI_CASE_INPUTS, "x");
     const double *dy = bounds_values(w, TUTTI_CASE_UPSTREAM, "dy");
-    double *y_bound = bounds_place(w, TUTTI_CASE_EXPECTED, "y");
-    double *dx_bound = bounds_place(w, TUTTI_CASE_EXPECTED_GRAD, "dx");
+    const bounds_place y = bounds_place_of(w, TUTTI_CASE_EXPECTED, "y");
+    const bounds_place dx = bounds_place_of(w, TUTTI_CASE_EXPECTED_GRAD, "dx");
     row r = {.cols = (int64_t)bounds_option(w, "cols"), .u = w->u, .computed = w->computed};
     const int64_t cols = r.cols, period = (int64_t)bounds_option(w, "causal_period");
     const bool log_softmax = bounds_option(w, "log") != 0;
@@ -186,8 +191,8 @@ int bounds_softmax(const bounds_work *w)
             visible_dy[j] = dy && j <= last ? dy[i * cols + j] : 0;
         }
         exponentials(&r);
-        forward(&r, log_softmax, y_bound ? y_bound + i * cols : NULL);
-        if (dx_bound) backward(&r, log_softmax, visible_dy, dx_bound + i * cols);
+        forward(&r, log_softmax, y, i * cols);
+        if (dx.bound) backward(&r, log_softmax, visible_dy, dx, i * cols);
     }
     free(visible_dy);
     row_drop(&r);
@@ -205,14 +210,15 @@ static double loss_bound(const row *r, double own)
     return spread_stored(error, value, r->computed, r->computed);
 }
 
-static void dlogits_bounds(const row *r, int64_t label, double factor, double *bound)
+static void dlogits_bounds(const row *r, int64_t label, double factor, bounds_place place,
+                           int64_t first)
 {
     for (int64_t j = 0; j < r->cols; j++) {
         const double difference = weight(r, j) - (j == label), value = difference * factor;
         spread error = spread_add(weight_error(r, j), spread_of(r->u * difference, 1));
         error = spread_add(spread_times(error, factor), spread_of(r->u * value, 2));
         error = spread_add(error, spread_of(r->tiny, 1));
-        bound[j] = spread_stored(error, value, r->dtype, r->computed);
+        bounds_set(place, first + j, spread_stored(error, value, r->dtype, r->computed), value);
     }
 }
 
@@ -220,14 +226,14 @@ int bounds_cross_entropy(const bounds_work *w)
 {
     const double *x = bounds_values(w, TUTTI_CASE_INPUTS, "logits");
     const double *labels = bounds_values(w, TUTTI_CASE_INPUTS, "labels");
-    double *loss = bounds_place(w, TUTTI_CASE_EXPECTED, "loss");
-    double *loss_sum = bounds_place(w, TUTTI_CASE_EXPECTED, "loss_sum");
-    double *dlogits = bounds_place(w, TUTTI_CASE_EXPECTED, "dlogits");
+    const bounds_place loss = bounds_place_of(w, TUTTI_CASE_EXPECTED, "loss");
+    const bounds_place loss_sum = bounds_place_of(w, TUTTI_CASE_EXPECTED, "loss_sum");
+    const bounds_place dlogits = bounds_place_of(w, TUTTI_CASE_EXPECTED, "dlogits");
     const double factor = w->s->which->loss_weight * w->s->which->loss_scale;
     const double ignored = bounds_option(w, "ignore_label");
     row r = {.cols = (int64_t)bounds_option(w, "cols"), .u = w->u, .computed = w->computed};
     spread errors = {0, 0, 0};
-    double size = 0;
+    double sum = 0;
     r.scale = 1;
     r.tiny = spread_tiny(w->computed);
     r.dtype = bounds_dtype(w, TUTTI_CASE_INPUTS, "logits", TUTTI_F32);
@@ -239,13 +245,16 @@ int bounds_cross_entropy(const bounds_work *w)
         exponentials(&r);
         const double bound = loss_bound(&r, r.t[label]);
         errors = spread_add(errors, spread_of(bound, 1));
-        size += fabs(r.most + log(r.total) - r.t[label]);
-        if (loss) loss[i] = bound;
-        if (dlogits) dlogits_bounds(&r, label, factor, dlogits + i * r.cols);
+        const double value = r.most + log(r.total) - r.t[label];
+        sum += value;
+        bounds_set(loss, i, bound, value);
+        if (dlogits.bound) dlogits_bounds(&r, label, factor, dlogits, i * r.cols);
     }
-    if (loss_sum)
-        *loss_sum = spread_most(errors) +
-                    (spread_depth((double)w->rows) + 1) * spread_roundoff(TUTTI_F64) * size;
+    /* losses are not negative */
+    bounds_set(loss_sum, 0,
+               spread_most(errors) +
+                   (spread_depth((double)w->rows) + 1) * spread_roundoff(TUTTI_F64) * sum,
+               sum);
     row_drop(&r);
     return code;
 }

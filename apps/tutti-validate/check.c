@@ -15,7 +15,8 @@ int results_make(const subject *s, results *r)
     r->together = calloc(count, sizeof *r->together);
     r->alone = calloc(count, sizeof *r->alone);
     r->bounds = calloc(count, sizeof *r->bounds);
-    if (r->together && r->alone && r->bounds) return APP_OK;
+    r->references = calloc(count, sizeof *r->references);
+    if (r->together && r->alone && r->bounds && r->references) return APP_OK;
     return app_fail(APP_FAILED, "no memory for the results");
 }
 
@@ -24,9 +25,11 @@ void results_drop(const subject *s, results *r)
     if (r->together) run_free(s, r->together);
     if (r->alone) run_free(s, r->alone);
     if (r->bounds) run_free(s, (void **)r->bounds);
+    if (r->references) run_free(s, (void **)r->references);
     free(r->together);
     free(r->alone);
     free(r->bounds);
+    free(r->references);
     *r = (results){0};
 }
 
@@ -51,7 +54,7 @@ static int run_both(validator *v, const subject *s, results *r)
     if (v->group->world_size == 1) alone.cut = (rows + 2) / 3;
     APP_TRY(run_case(v, s, &together, r->together));
     int code = subject_explain(s, run_case(v, s, &alone, r->alone));
-    if (code == APP_OK) code = bounds_compute(s, r->bounds);
+    if (code == APP_OK) code = bounds_compute(s, r->bounds, r->references);
     return app_group_agree(v->group, code);
 }
 
@@ -77,7 +80,7 @@ static int compare(const validator *v, const subject *s, const results *r, int i
                                rows ? p.count / row : tensor->dims[0], TUTTI_F64, expected);
     p.actual = values;
     p.alone = alone;
-    p.expected = s->source->has_reference ? expected : NULL;
+    p.expected = s->source->has_reference ? expected : r->references[index] + p.first;
     p.bounds = r->bounds[index] ? r->bounds[index] + p.first : NULL;
     p.same_bits = s->same_bits && rows;
     if (code == APP_OK) compare_part(&p, f);
@@ -125,9 +128,7 @@ static int compare_all(validator *v, const subject *s, const results *r, outcome
         if (!subject_is_result(tensor)) continue;
         code = compare(v, s, r, i, &mine[o->count]);
         const bool bits = s->same_bits && subject_has_rows(s, tensor);
-        o->verdicts[o->count++] = (verdict){.tensor = tensor,
-                                            .has_reference = s->source->has_reference,
-                                            .alone = bits ? "bits" : "bound"};
+        o->verdicts[o->count++] = (verdict){.tensor = tensor, .alone = bits ? "bits" : "bound"};
     }
     code = app_group_agree(v->group, subject_explain(s, code));
     if (code == APP_OK) code = gather(v, s, mine, o);

@@ -8,6 +8,7 @@
 typedef struct results {
     void **together, **alone; /* of this rank's rows; of all rows */
     double **bounds;          /* of all rows, where the file gives none */
+    double **references;      /* of all rows, where there is no file */
 } results;
 
 /* Collective: all ranks return the same code, and the same outcome. */

@@ -24,8 +24,8 @@ typedef struct part {
     int64_t first, count;
     int rank;
     const double *actual;   /* of this part */
-    const double *expected; /* of this part; NULL: there is no reference */
-    const double *alone;    /* of this part, as one rank alone computes it; NULL: not compared */
+    const double *expected; /* of this part */
+    const double *alone;    /* of this part, as one rank alone computes it */
     const double *bounds;   /* of this part; NULL: the tensor's own */
     bool same_bits;         /* actual and alone are to be equal; otherwise within twice the bound */
 } part;

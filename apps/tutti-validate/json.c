@@ -25,7 +25,7 @@ static json_t *verdict_json(const verdict *d)
         json_pack("{s:s, s:s, s:s, s:b, s:I}", "group", tutti_case_part_name(d->tensor->part),
                   "tensor", d->tensor->name, "dtype", tutti_dtype_name(d->tensor->dtype), "holds",
                   finding_holds(f), "elements", (json_int_t)f->elements);
-    if (d->has_reference && f->elements > 0) {
+    if (f->elements > 0) {
         json_object_set_new(made, "abs", number(f->abs));
         json_object_set_new(made, "rel", number(f->rel));
         json_object_set_new(made, "ulp", number(f->ulp));

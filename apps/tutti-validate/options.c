@@ -29,8 +29,8 @@ static const struct argp_option arguments[] = {
     {"filter", KEY_FILTER, "TEXT", 0, "only cases whose name contains TEXT", 1},
     {"list", KEY_LIST, NULL, 0, "list the cases, and check nothing", 1},
     {"checkpoint", KEY_CHECKPOINT, "FILE", 0,
-     "make a case of each layer of a checkpoint, with its trained weights and random inputs: no "
-     "reference, but what ranks compute together against what one computes alone",
+     "make a case of each layer of a checkpoint, with its trained weights and random inputs; the "
+     "reference is computed in f64",
      1},
     {"rows", KEY_ROWS, "N", 0, "rows of these inputs (default 64)", 1},
     {"seed", KEY_SEED, "N", 0, "of these inputs (default 1)", 1},

@@ -75,14 +75,9 @@ static void say_tensor(const outcome *o, const verdict *d)
         snprintf(rank, sizeof rank, "%.0f", f->rank);
         snprintf(margin, sizeof margin, "%.3g", 1 / f->load);
     }
-    if (d->has_reference)
-        app_say("%-36s %-22s %-5s %9.2e %9.2e %9.2g %9s  %-13s %4s %-5s %s", o->name, tensor,
-                tutti_dtype_name(d->tensor->dtype), f->abs, f->rel, f->ulp, margin, at, rank,
-                d->alone, word_of(d));
-    else
-        app_say("%-36s %-22s %-5s %9s %9s %9s %9s  %-13s %4s %-5s %s", o->name, tensor,
-                tutti_dtype_name(d->tensor->dtype), "-", "-", "-", "-", "-", "-", d->alone,
-                word_of(d));
+    app_say("%-36s %-22s %-5s %9.2e %9.2e %9.2g %9s  %-13s %4s %-5s %s", o->name, tensor,
+            tutti_dtype_name(d->tensor->dtype), f->abs, f->rel, f->ulp, margin, at, rank, d->alone,
+            word_of(d));
     if (finding_holds(f)) return;
     report_why(d, why, sizeof why);
     app_warn("case %s: %s: %s", o->name, tensor, why);

@@ -7,7 +7,6 @@
 typedef struct verdict {
     const tutti_case_tensor *tensor;
     finding found;
-    bool has_reference;
     const char *alone; /* how it was compared with one rank alone: "bits", "bound", "" */
 } verdict;
 

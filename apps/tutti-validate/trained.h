@@ -3,7 +3,8 @@
  * A checkpoint has names, shapes and values, but not what layers they belong to.  So the kind is told by the parameters:
  *     gamma, beta     layernorm       weight, bias    linear
  *     gamma           rmsnorm         weight          embedding if its name says so, otherwise linear without bias
- * with the options' defaults, an activation of none, and the type of the masters. */
+ * with the options' defaults, an activation of none, and the type of the masters.  What is expected is computed in f64, with the
+ * bounds (bounds.h). */
 #ifndef TUTTI_VALIDATE_TRAINED_H
 #define TUTTI_VALIDATE_TRAINED_H
 
