@@ -1,0 +1,132 @@
+"""Right layers hold: every case, on any number of ranks; and what is said about it."""
+
+import re
+import xml.etree.ElementTree
+
+from rig import *
+
+RANKS = (1, 2, 4) if BACKEND == "cuda" else (1, 3, 4)
+OPTIONS = "filter list checkpoint rows seed backend transport timeout json junit emit record quiet help version".split()
+
+
+def test_all_cases_on_any_number_of_ranks():
+    for np in RANKS:
+        result = run(["--quiet", CASES], np).want(0)
+        assert re.search(rf"^226 cases, 717 tensors on {np} ranks?: all hold; ", result.out, re.M), result
+
+
+def test_bounds_are_not_much_wider_than_errors():
+    result = run(["--quiet", CASES]).want(0)
+    assert float(re.search(r"median ([0-9.]+)", result.out)[1]) <= 100, result
+
+
+def test_bounds_of_the_validators_own():
+    file = edited(without_bounds)
+    for np in RANKS[:2]:
+        result = run(["--quiet", file], np).want(0)
+        assert float(re.search(r"median ([0-9.]+)", result.out)[1]) <= 100, result
+
+
+def test_own_bounds_are_those_of_the_file():
+    """Where a bound stands in the file it is that of the whole tensor, and no smaller than that of an element."""
+    given, own = (findings(report([file])) for file in (CASES, edited(without_bounds)))
+    compared = 0
+    for (case, name), tensor in own.items():
+        before = given[(case, name)]
+        if case.startswith("linear") or name not in ("y", "dx", "loss", "dlogits") or tensor["dtype"] == "f64":
+            continue
+        if "bound" in tensor and tensor["index"] == before["index"]:
+            compared += 1
+            assert tensor["bound"] <= 1.01 * before["bound"], (case, tensor, before)
+    assert compared > 100, compared
+
+
+def test_a_line_a_tensor():
+    result = run(["--filter", "rmsnorm-residual-dsum-f32", CASES]).want(0)
+    lines = [line for line in result.out.splitlines() if line.startswith("rmsnorm-")]
+    names = ["expected/sum", "expected/y", "expected_grad/dgamma", "expected_grad/dx"]
+    assert sorted(line.split()[1] for line in lines) == names, result
+    assert all(line.endswith(("bits  holds", "bound holds")) for line in lines), result
+
+
+def test_the_gradients_of_parameters_are_compared_within_the_bound():
+    said = findings(report(["--filter", "types-f32-f32-f32", CASES], 2))
+    assert {tensor["compared_with_one_rank"] for (_, name), tensor in said.items() if name in ("y", "dx")} == {"bits"}
+    assert {tensor["compared_with_one_rank"] for (_, name), tensor in said.items() if name == "dgamma"} == {"bound"}
+
+
+def test_list():
+    result = run(["--list", CASES]).want(0)
+    assert len(result.out.splitlines()) == 226, result
+    assert re.search(r"^softmax-causal-f32 +softmax +16 rows  .*causal_period=7", result.out, re.M), result
+
+
+def test_filter():
+    said = report(["--filter", "causal", CASES])
+    assert said["holds"] and 0 < len(said["cases"]) < 226
+    assert all("causal" in case["case"] for case in said["cases"])
+    result = run(["--filter", "no-such", CASES]).want(2)
+    assert "no case's name contains 'no-such'" in result.err, result
+
+
+def test_json():
+    said = report([CASES], RANKS[1])
+    assert said["ranks"] == RANKS[1] and said["backend"] == BACKEND and said["holds"] and said["wrong"] == 0
+    assert len(said["cases"]) == 226 and said["tensors"] == len(findings(said)) == 717
+    for tensor in findings(said).values():
+        assert tensor["holds"] and tensor.get("error_over_bound", 0) <= 1, tensor
+
+
+def test_junit():
+    run(["--quiet", "--junit", path("report.xml"), CASES]).want(0)
+    suite = xml.etree.ElementTree.parse(path("report.xml")).getroot()
+    assert suite.get("tests") == "226" and suite.get("failures") == "0" and len(suite) == 226
+
+
+def test_several_files():
+    result = run(["--quiet", "--filter", "softmax-f32", CASES, CASES]).want(0)
+    assert "4 cases" in result.out, result
+
+
+def test_help_and_the_document():
+    result = run(["--help"]).want(0)
+    with open(os.path.join(ROOT, "docs", "validate.md")) as file:
+        documented = set(re.findall(r"--([a-z-]+)", file.read()))
+    shown = set(re.findall(r"^(?:  -.,)? +--([a-z-]+)", result.out, re.M))
+    assert shown == set(OPTIONS) and shown - {"help", "version"} <= documented, (shown ^ set(OPTIONS), shown - documented)
+    assert run(["--version"]).want(0).out.startswith("tutti-validate ")
+
+
+def test_wrong_command_lines():
+    for args in ([], ["--no-such"], ["--timeout", "0", CASES], ["--backend", "abacus", CASES], ["--json", "", CASES],
+                 ["--rows", "-1", CASES]):
+        run(args).want(64)
+    assert run(["--transport", "abacus", CASES], 2).code == 64
+
+
+def test_a_file_that_is_not_there():
+    result = run([path("nowhere.h5")], 2).want(2)
+    assert "nowhere.h5" in result.err, result
+
+
+def test_reports_that_cannot_be_written():
+    for option in ("--json", "--junit", "--record", "--emit"):
+        result = run(["--quiet", "--filter", "softmax-f32", option, "/no/such/file", CASES]).want(2)
+        assert "/no/such/file" in result.err, result
+
+
+def test_the_documents_own_case():
+    """docs/case-files.md: a case of one's own, of fifteen lines and without bounds."""
+    with open(os.path.join(ROOT, "docs", "case-files.md")) as file:
+        code = re.search(r"```python\n(import h5py.*?)```", file.read(), re.S)[1]
+    before = os.getcwd()
+    os.chdir(os.path.dirname(path("x")))
+    try:
+        exec(compile(code, "case-files.md", "exec"), {})
+    finally:
+        os.chdir(before)
+    for np in RANKS[:2]:
+        assert "1 cases, 3 tensors" in run(["--quiet", path("mine.h5")], np).want(0).out
+
+
+start()

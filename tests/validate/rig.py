@@ -1,0 +1,95 @@
+"""What the tests of tutti-validate share: running it.  tests/tools/harness.py says what a script looks like."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(os.path.dirname(HERE), "tools"))
+
+from harness import CASES, DATA, ROOT, run_tests, skip  # noqa: E402,F401
+
+import h5py  # noqa: E402
+import numpy as np  # noqa: E402,F401
+
+PROGRAM = os.environ["TUTTI_VALIDATE"]
+MPIEXEC = os.environ.get("TUTTI_MPIEXEC")
+BACKEND = os.environ.get("TUTTI_TEST_BACKEND", "host")
+_folder = tempfile.TemporaryDirectory(prefix="tutti-validate-")
+
+
+def path(name):
+    return os.path.join(_folder.name, name)
+
+
+class Result:
+    def __init__(self, command, done):
+        self.command, self.code, self.out, self.err = command, done.returncode, done.stdout, done.stderr
+
+    def want(self, code):
+        assert self.code == code, f"exit code {self.code}, want {code}\n{self}"
+        return self
+
+    def __str__(self):
+        return f"$ {' '.join(self.command)}   (code {self.code})\n{self.out}{self.err}"
+
+
+def gpus():
+    try:
+        listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True)
+    except OSError:
+        return 0
+    return listed.stdout.count("GPU ") if listed.returncode == 0 else 0
+
+
+def run(args, np=1, limit=300):
+    """Runs tutti-validate on np ranks; ranks that are more than there are GPUs share them."""
+    command = [PROGRAM, "--backend", BACKEND, *map(str, args)]
+    if np > 1:
+        if not MPIEXEC:
+            skip("built without MPI")
+        if BACKEND == "cuda" and gpus() < np:
+            command[1:1] = ["--transport", "mpi"]
+        command = [MPIEXEC, "-np", str(np), *command]
+    return Result(command, subprocess.run(command, capture_output=True, text=True, timeout=limit))
+
+
+def report(args, np=1, code=0):
+    """What --json says of it."""
+    run([*args, "--quiet", "--json", path("report.json")], np).want(code)
+    with open(path("report.json")) as file:
+        return json.load(file)
+
+
+def findings(said):
+    """The tensors by case and name."""
+    return {(case["case"], tensor["tensor"]): tensor for case in said["cases"] for tensor in case["tensors"]}
+
+
+def edited(change, name="edited.h5", original=CASES):
+    """A copy of a file of cases, spoilt by change(file)."""
+    shutil.copy(original, path(name))
+    with h5py.File(path(name), "r+") as file:
+        change(file)
+    return path(name)
+
+
+def without_bounds(file):
+    def strip(_, item):
+        for bound in ("atol", "rtol"):
+            if bound in item.attrs:
+                del item.attrs[bound]
+
+    file.visititems(strip)
+
+
+def start():
+    """Runs the script's tests, if the backend is there."""
+    if BACKEND == "cuda" and gpus() == 0:
+        required = os.environ.get("TUTTI_TEST_REQUIRE_GPU") == "1"
+        print(f"no GPU\ntests: 0 passed, {int(required)} failed, {int(not required)} skipped")
+        sys.exit(1 if required else 77)
+    run_tests()

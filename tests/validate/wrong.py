@@ -1,0 +1,118 @@
+"""Wrong results do not hold, and the table says which; malformed files are refused."""
+
+from rig import *
+
+CASE = "rmsnorm-types-f32-f32-f32"
+RANKS = 2 if BACKEND == "cuda" else 3
+
+
+def change(where, index, by):
+    def edit(file):
+        file[f"cases/{CASE}/{where}"][index] += by
+
+    return edit
+
+
+def test_an_edited_value_is_named():
+    for where, index, at, rank in (("expected/y", (2, 5), "[2,5]", 2), ("expected_grad/dx", (0, 32), "[0,32]", None),
+                                   ("expected_grad/dgamma", 7, "[7]", None)):
+        result = run(["--quiet", edited(change(where, index, 0.01))], RANKS).want(1)
+        rank = RANKS - 1 if rank == 2 else rank  # who has rows at the end
+        assert CASE in result.err and where in result.err and at in result.err, result
+        assert f"{at} of rank {'' if rank is None else rank}" in result.err, result
+        assert "1 tensors of 1 cases do not hold" in result.err, result
+
+
+def test_sixteen_ulp_of_the_largest_element():
+    def edit(file):
+        y = file[f"cases/{CASE}/expected/y"]
+        values = y[...]
+        at = np.unravel_index(np.argmax(np.abs(values)), values.shape)
+        y[at] = values[at] + 16 * np.spacing(np.float32(np.abs(values[at])))
+
+    def and_no_bounds(file):
+        edit(file)
+        without_bounds(file)
+
+    for spoil in (edit, and_no_bounds):
+        tensor = findings(report(["--filter", CASE, edited(spoil)], code=1))[(CASE, "y")]
+        assert tensor["beyond_bound"] == 1, tensor
+
+
+def test_a_row_that_was_left_out_of_a_gradient():
+    def edit(file):
+        case = file[f"cases/{CASE}"]
+        x, dy = case["inputs/x"][...].astype(float), case["upstream/dy"][...].astype(float)
+        n = x / np.sqrt((x * x).mean(axis=1, keepdims=True) + 1e-6)
+        case["expected_grad/dgamma"][...] -= dy[1] * n[1]
+
+    said = findings(report(["--filter", CASE, edited(edit)], RANKS, code=1))
+    assert said[(CASE, "dgamma")]["beyond_bound"] > 10 and said[(CASE, "y")]["holds"] and said[(CASE, "dx")]["holds"]
+
+
+def test_json_and_junit_name_it():
+    said = report(["--filter", CASE, "--junit", path("report.xml"), edited(change("expected/y", (3, 1), 0.5))], RANKS, 1)
+    tensor = findings(said)[(CASE, "y")]
+    assert not said["holds"] and said["wrong"] == 1 and not tensor["holds"] and tensor["index"] == "[3,1]", tensor
+    assert tensor["rank"] == RANKS - 1 and abs(tensor["abs"] - 0.5) < 1e-5, tensor
+    with open(path("report.xml")) as file:
+        text = file.read()
+    assert 'failures="1"' in text and "expected/y: 1 of" in text and "[3,1]" in text, text
+
+
+def test_nan_and_infinity():
+    def edit(file):
+        y = file[f"cases/{CASE}/expected/y"]
+        y[0, 0], y[1, 1] = np.nan, np.inf
+
+    tensor = findings(report(["--filter", CASE, edited(edit)], code=1))[(CASE, "y")]
+    assert tensor["beyond_bound"] == 2 and tensor["abs"] == "inf", tensor
+
+
+def test_emit():
+    file = edited(change("expected/y", (2, 5), 0.25))
+    run(["--quiet", "--emit", path("emitted.h5"), file], RANKS).want(1)
+    with h5py.File(path("emitted.h5")) as emitted, h5py.File(file) as cases:
+        case = emitted[f"cases/{CASE}"]
+        assert list(emitted["cases"]) == [CASE] and sorted(case) == ["actual", "difference", "expected"]
+        assert emitted.attrs["format"] == b"tutti-differences" and list(case["actual"]) == ["y"]
+        expected, difference = case["expected/y"][...], case["difference/y"][...]
+        assert np.array_equal(expected, cases[f"cases/{CASE}/expected/y"][...])
+        assert np.array_equal(case["actual/y"][...] - expected, difference)
+        assert np.unravel_index(np.argmax(np.abs(difference)), difference.shape) == (2, 5)
+        assert abs(difference[2, 5] + 0.25) < 1e-5
+    result = run([path("emitted.h5")]).want(2)
+    assert "tutti-differences" in result.err, result
+
+
+def test_nothing_is_emitted_when_all_hold():
+    run(["--quiet", "--filter", CASE, "--emit", path("none.h5"), CASES]).want(0)
+    assert not os.path.exists(path("none.h5")) and not os.path.exists(path("none.h5.tmp"))
+
+
+def malformed():
+    with open(os.path.join(DATA, "bad", "index.txt")) as index:
+        return [[part.strip() for part in line.split("|", 2)] for line in index if not line.startswith("#")]
+
+
+def test_malformed_files_are_refused():
+    seen = 0
+    for name, words, what in malformed():
+        result = run([os.path.join(DATA, "bad", name)])
+        if name == "good.h5":
+            result.want(0)
+            continue
+        result.want(2)
+        seen += 1
+        assert name in result.err and words in result.err.replace(name, ""), f"{what}: no '{words}' in\n{result}"
+        assert len(result.err.splitlines()) == 1, result
+    assert seen > 60, seen
+
+
+def test_malformed_files_are_refused_by_all_ranks():
+    for name, words, _ in malformed()[1:40:9]:
+        result = run([os.path.join(DATA, "bad", name)], RANKS).want(2)
+        assert name in result.err and words in result.err, result
+
+
+start()
