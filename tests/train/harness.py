@@ -187,22 +187,25 @@ def need_checkpoints():
     need("--checkpoint")
 
 
+def skip_all(reason):
+    print(f"skipped: {reason}\ntests: 0 passed, 0 failed, 1 skipped")
+    sys.exit(77)
+
+
 def run_tests(probe=None):
     """probe: skips all of them."""
+    if BACKEND == "cuda":
+        dry = run(["--data", small_data(), "--batch", 1, "--dry-run"])
+        if dry.code != 0 and os.environ.get("TUTTI_TEST_REQUIRE_GPU") == "1":
+            print(f"failed: {dry}\ntests: 0 passed, 1 failed, 0 skipped")
+            sys.exit(1)
+        if dry.code != 0:
+            skip_all(dry.err.strip())
     if probe:
         try:
             probe()
         except Skip as reason:
-            print(f"skipped: {reason}\ntests: 0 passed, 0 failed, 1 skipped")
-            sys.exit(77)
-    if BACKEND == "cuda":
-        probe = run(["--data", small_data(), "--batch", 1, "--dry-run"])
-        if probe.code != 0 and os.environ.get("TUTTI_TEST_REQUIRE_GPU") == "1":
-            print(f"failed: {probe}\ntests: 0 passed, 1 failed, 0 skipped")
-            sys.exit(1)
-        if probe.code != 0:
-            print(f"skipped: {probe.err.strip()}\ntests: 0 passed, 0 failed, 1 skipped")
-            sys.exit(77)
+            skip_all(reason)
     passed = failed = skipped = 0
     module = sys.modules["__main__"]
     for name in [name for name in vars(module) if name.startswith("test_")]:
