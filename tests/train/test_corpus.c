@@ -34,10 +34,11 @@ static void write_file(const char *path, int first, int size)
  * `sub`. */
 static void set_up(scene *s)
 {
-    snprintf(s->folder, sizeof s->folder, "corpus-XXXXXX");
-    CHECK(mkdtemp(s->folder) != NULL, "no folder for the test");
+    char folder[] = "corpus-XXXXXX";
+    CHECK(mkdtemp(folder) != NULL, "no folder for the test");
+    memcpy(s->folder, folder, sizeof folder);
     for (int i = 0; i < PATHS; i++) {
-        snprintf(s->paths[i], PATH_SIZE, "%.40s/%s", s->folder, names[i]);
+        snprintf(s->paths[i], PATH_SIZE, "%s/%s", folder, names[i]);
         s->list[i] = s->paths[i];
     }
     for (int i = 0, first = 0; i < 3; first += sizes[i++]) write_file(s->paths[i], first, sizes[i]);
