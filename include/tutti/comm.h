@@ -67,7 +67,8 @@ TUTTI_API tutti_status tutti_comm_all_gather(tutti_comm *comm, tutti_context *ct
 TUTTI_API tutti_status tutti_comm_reduce_scatter(tutti_comm *comm, tutti_context *ctx,
                                                  const void *send, void *recv, int64_t count,
                                                  tutti_dtype dtype, tutti_op op);
-/* recv[r * count .. ] = send[rank * count .. ] of rank r.  Not in place. */
+/* recv[r * count .. ] = send[rank * count .. ] of rank r.  Not in place.  With nccl no buffer may lie in memory of
+ * tutti_comm_allocator: NCCL's messages wait for ever when one side's memory is registered and the other's is not. */
 TUTTI_API tutti_status tutti_comm_all_to_all(tutti_comm *comm, tutti_context *ctx, const void *send,
                                              void *recv, int64_t count, tutti_dtype dtype);
 /* Returns when every rank has called it; waits for the context's stream first. */

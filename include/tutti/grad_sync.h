@@ -34,8 +34,8 @@ typedef struct tutti_grad_sync_desc {
  * backward runs, as in fast mode: each rank receives its slice of every rank's subtree sums, adds them in the tree's order and
  * sends the slice to all, which moves the bytes of a ring all-reduce where world_size is a power of two (up to
  * twice as many where it is not: a rank's leaves are more than one subtree then).  Small ranges go to all ranks at once.
- * Beside the gradients it needs memory for the subtrees of a rank: at most 1 + log2(leaves) times the gradients, one less
- * for one leaf a rank.
+ * Beside the gradients it needs memory for the subtrees of a rank, at most 1 + log2(leaves) times the gradients, and for what
+ * is received.
  *
  * The bits of a leaf's own gradients are the layers' matter: equal rows, types, library versions and device models give equal
  * bits if each leaf's tensors begin at 256-byte boundaries, or at the same places for every leaf. */

@@ -110,7 +110,7 @@ int tutti__exchange_roots(const tutti_grad_sync *sync)
 char *tutti__exchange_root(const tutti_grad_sync *sync, const tutti__exchange_range *range, int k)
 {
     if (sync->staged) return sync->staging + (size_t)k * sync->flat_bytes + range->offset;
-    if (k == tutti__exchange_roots(sync) - 1) return range->at.data;
+    if (k == tutti__exchange_roots(sync) - 1 && !sync->apart) return range->at.data;
     return sync->slots + (size_t)k * sync->flat_bytes + range->offset;
 }
 

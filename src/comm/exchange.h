@@ -76,8 +76,9 @@ struct tutti_grad_sync {
     tutti__leaves leaves;
     int leaf; /* the next one of this rank's, from leaves.first */
     bool in_leaf;
-    char *slots;          /* reproducible: leaves.slots times flat_bytes on the device */
-    char *received;       /* reproducible: memory of the ranges' received */
+    char *slots;    /* reproducible: subtrees, each flat_bytes on the device */
+    bool apart;     /* reproducible: sums over the ranks are made in slots, not in the gradients */
+    char *received; /* reproducible: memory of the ranges' received */
     tutti__piece *pieces; /* reproducible: room for a swap's messages */
     int threads;          /* of the context that began the step */
 

@@ -63,9 +63,14 @@ tutti_status tutti__tree_open(tutti_grad_sync *sync)
     const int world = sync->comm->world_size;
     const bool on_host = sync->comm->transport->style == TUTTI__STYLE_HOST;
     const size_t others = (size_t)(leaves->roots - leaves->own_roots);
+    /* NCCL's messages want memory of one kind on both sides (registered, as gradients may be, or not): a kernel would wait
+     * for ever otherwise.  So they go from slots to slots. */
+    sync->apart = sync->comm->transport->style == TUTTI__STYLE_STREAM && others > 0;
+    const int slots =
+        sync->apart && leaves->own_roots > leaves->slots ? leaves->own_roots : leaves->slots;
     void *memory = NULL;
-    if (leaves->slots > 0 && sync->flat_bytes > 0)
-        TUTTI_TRY(run->alloc(sync->device, (size_t)leaves->slots * sync->flat_bytes, &memory));
+    if (slots > 0 && sync->flat_bytes > 0)
+        TUTTI_TRY(run->alloc(sync->device, (size_t)slots * sync->flat_bytes, &memory));
     sync->slots = memory;
     if (others == 0) return TUTTI_OK;
 
@@ -113,7 +118,7 @@ tutti_status tutti__tree_merge(tutti_grad_sync *sync, tutti_context *ctx, int r)
 {
     const tutti__exchange_range *range = &sync->ranges[r];
     const tutti__leaf_merge merge = tutti__leaves_merge(&sync->leaves, sync->leaf);
-    const bool last = sync->leaf == sync->leaves.first + sync->leaves.count - 1;
+    const bool in_place = sync->leaf == sync->leaves.first + sync->leaves.count - 1 && !sync->apart;
     tutti__tree_sum_args args = {.count = range->at.count,
                                  .dtype = range->at.dtype,
                                  .inputs = merge.merges + 1,
@@ -124,8 +129,8 @@ tutti_status tutti__tree_merge(tutti_grad_sync *sync, tutti_context *ctx, int r)
     args.in[merge.merges] = range->at.data;
     args.pops[merge.merges] = (unsigned char)merge.merges;
     args.dst =
-        last ? range->at.data : sync->slots + (size_t)base * sync->flat_bytes + range->offset;
-    if (last && merge.merges == 0) return TUTTI_OK;
+        in_place ? range->at.data : sync->slots + (size_t)base * sync->flat_bytes + range->offset;
+    if (in_place && merge.merges == 0) return TUTTI_OK;
     return ctx->backend->op.tree_sum(ctx->device, ctx->stream, &args);
 }
 
@@ -215,9 +220,13 @@ tutti_status tutti__tree_on_stream(tutti_grad_sync *sync, tutti__exchange_range 
     TUTTI_TRY(comm->transport->swap_on_stream(comm, sync->stream, &swap, range->sequence));
     const tutti__tree_sum_args args = slice_sum(sync, range);
     TUTTI_TRY(sync->backend->op.tree_sum(sync->device, sync->stream, &args));
-    if (whole(range)) return TUTTI_OK;
-    swap = counted(sync, gather(sync, range));
-    return comm->transport->swap_on_stream(comm, sync->stream, &swap, range->sequence);
+    if (!whole(range)) {
+        swap = counted(sync, gather(sync, range));
+        TUTTI_TRY(comm->transport->swap_on_stream(comm, sync->stream, &swap, range->sequence));
+    }
+    return sync->backend->run.copy(sync->device, sync->stream, range->at.data,
+                                   tutti__exchange_root(sync, range, sync->leaves.own_roots - 1),
+                                   (size_t)range->at.count * tutti_dtype_size(range->at.dtype));
 }
 
 static tutti_status swap_start(tutti_grad_sync *sync, tutti__exchange_range *range,
