@@ -91,8 +91,8 @@ tutti_status tutti_cases_read(const tutti_cases *cases, const tutti_case_tensor 
                   "%s: tensor is not of this file", who);
     TUTTI_REQUIRE(first >= 0 && count >= 0 && first <= tensor->dims[0] &&
                       count <= tensor->dims[0] - first,
-                  "%s: rows are %" PRId64 " to %" PRId64 ", want 0 to %" PRId64, who, first,
-                  first + count, tensor->dims[0]);
+                  "%s: %" PRId64 " rows from row %" PRId64 " are wanted, and %s has %" PRId64, who,
+                  count, first, tensor->name, tensor->dims[0]);
     TUTTI_REQUIRE(dtype == tensor->dtype || (dtype == TUTTI_F64 && tensor->dtype != TUTTI_I32),
                   "%s: dtype is %s, and %s is of %s", who, tutti_dtype_name(dtype), tensor->name,
                   tutti_dtype_name(tensor->dtype));
