@@ -78,9 +78,11 @@ enum {
 TUTTI_API tutti_status tutti_checkpoint_load(tutti_checkpoint *checkpoint, const char *path,
                                              unsigned flags);
 
-/* What a file's model is made of, for programs that do not know it: visit is called with the name (without "model/"), type and
- * shape (data NULL) of each of its tensors, sorted by name.  Reads no values.  Not collective. */
+/* Is told the name (without "model/"), type and shape (data NULL) of a tensor. */
 typedef void tutti_checkpoint_visitor(void *user, const char *name, const tutti_tensor *shape);
+
+/* What a file's model is made of, for programs that do not know it: visit is called for each of its tensors, sorted by
+ * name.  Reads no values.  Not collective. */
 TUTTI_API tutti_status tutti_checkpoint_visit(const char *path, tutti_checkpoint_visitor *visit,
                                               void *user);
 
