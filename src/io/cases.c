@@ -155,6 +155,9 @@ static tutti_status make_room(tutti_cases *cases)
     const tutti__structure *structure = cases->structure;
     for (int i = 0; i < structure->node_count; i++) {
         TUTTI_TRY(check_node(cases, &structure->nodes[i]));
+        if (i > 0 && strcmp(structure->nodes[i].path, structure->nodes[i - 1].path) == 0)
+            return tutti__fail(TUTTI_ERR_DATA, "%s: %s: there are two of /%s", who, cases->path,
+                               structure->nodes[i].path);
         int depth = place_of(structure->nodes[i].path).depth;
         cases->count += depth == 2;
         cases->tensor_count += depth == 4;
