@@ -45,8 +45,8 @@ def gpus():
     return listed.stdout.count("GPU ") if listed.returncode == 0 else 0
 
 
-def run(args, np=1, limit=300):
-    """Runs tutti-validate on np ranks; ranks that are more than there are GPUs share them."""
+def run(args, np=1, limit=300, **more):
+    """Runs tutti-validate on np ranks; ranks that are more than there are GPUs share them.  more: of the environment."""
     command = [PROGRAM, "--backend", BACKEND, *map(str, args)]
     if np > 1:
         if not MPIEXEC:
@@ -55,7 +55,7 @@ def run(args, np=1, limit=300):
             command[1:1] = ["--transport", "mpi"]
         command = [MPIEXEC, "-np", str(np), *command]
     # leaks are one rank's matter: finding out that they are MPI's own takes the slow unwinder
-    environment = {**os.environ, "ASAN_OPTIONS": f"detect_leaks={int(np == 1)}"}
+    environment = {**os.environ, "ASAN_OPTIONS": f"detect_leaks={int(np == 1)}", **more}
     return Result(command, subprocess.run(command, capture_output=True, text=True, timeout=limit, env=environment))
 
 
