@@ -128,10 +128,12 @@ tutti_status tutti__comm_die(tutti_comm *comm, const char *format, ...)
 
 /* Waiting */
 
+#define PAUSES_MAX 8 /* that are not counted as waiting */
+
 tutti__wait tutti__wait_begin(tutti_comm *comm, const char *operation, int64_t sequence)
 {
     double now = tutti__now();
-    return (tutti__wait){comm, operation, sequence, now, now, 0, false};
+    return (tutti__wait){comm, operation, sequence, now, now, 0, 0, false};
 }
 
 static tutti_status missed(tutti__wait *wait)
@@ -164,13 +166,14 @@ static tutti_status linger(tutti__wait *wait, double waited)
 
 tutti_status tutti__wait_poll(tutti__wait *wait)
 {
-    /* spin while an answer is a matter of microseconds, then leave the core to others */
-    if (++wait->polls < 64) return TUTTI_OK;
     double now = tutti__now();
-    /* a process that was itself stopped for a while has not waited for the others in that time */
-    if (now - wait->last > 0.5) wait->begin += now - wait->last;
+    /* A process that was itself stopped for a while has not waited for the others in that time.  One whose every poll is so slow
+     * (a driver that answers late) has. */
+    if (now - wait->last > 0.5 && wait->pauses++ < PAUSES_MAX) wait->begin += now - wait->last;
     wait->last = now;
     double waited = now - wait->begin;
+    /* spin while an answer is a matter of microseconds, then leave the core to others */
+    if (++wait->polls < 64 && waited < 1e-3) return TUTTI_OK;
     if (waited < 0.02)
         sched_yield();
     else

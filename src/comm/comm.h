@@ -14,6 +14,7 @@ typedef struct tutti__wait {
     int64_t sequence;
     double begin, last;
     unsigned polls;
+    int pauses; /* times that this process seems to have been stopped */
     bool announced;
 } tutti__wait;
 
