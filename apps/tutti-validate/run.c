@@ -58,6 +58,17 @@ static int fill(run *r, const tutti_case_tensor *tensor, char *device)
     return code;
 }
 
+/* NaN everywhere: what is not written must not look like an earlier run's results. */
+static int poison(run *r, char *device, size_t bytes)
+{
+    void *host = malloc(bytes + 1);
+    if (!host) return app_fail(APP_FAILED, "no memory for %zu bytes", bytes);
+    memset(host, 0xff, bytes);
+    const int code = app_check(tutti_copy(r->v->ctx, device, host, bytes));
+    free(host);
+    return code;
+}
+
 /* A place on the device, filled from the source if it is no result. */
 static int put(run *r, const tutti_case_tensor *tensor, bool filled)
 {
@@ -66,7 +77,8 @@ static int put(run *r, const tutti_case_tensor *tensor, bool filled)
     place *at = &r->places[r->place_count++];
     *at = (place){.tensor = tensor};
     APP_CHECK(tutti_alloc(r->v->ctx, bytes_of(r, tensor), (void **)&at->data));
-    return filled && !r->plan->probe ? fill(r, tensor, at->data) : APP_OK;
+    if (r->plan->probe) return APP_OK;
+    return filled ? fill(r, tensor, at->data) : poison(r, at->data, bytes_of(r, tensor));
 }
 
 static int bind_params(run *r)
@@ -92,7 +104,6 @@ static int prepare(run *r)
     for (int i = 0; i < TUTTI_MAX_SLOTS; i++) {
         APP_TRY(put(r, s->in[i], true));
         APP_TRY(put(r, s->upstream[i], true));
-        /* an output that is not expected has the shape of its gradient: a place of its own */
         APP_TRY(put(r, s->din[i], false));
     }
     APP_CHECK(tutti_alloc(r->v->ctx, PIECES_MAX * sizeof(double), (void **)&r->sums));

@@ -46,4 +46,11 @@ def test_a_rank_whose_gradients_are_missing():
     assert not kinds_of(result, "expected/y") and not kinds_of(result, "expected_grad/dx"), result
 
 
+def test_a_layer_that_does_nothing():
+    """It must not pass by what an earlier call has left in memory."""
+    result = faulty("idle", ["--filter", "-f32", CASES], 1).want(1)
+    lines = [line for line in result.out.splitlines() if " expected/y " in line and "0x" not in line]
+    assert len(lines) > 50 and not any(line.endswith("holds") for line in lines), result
+
+
 start()
