@@ -48,7 +48,7 @@ TUTTI_API tutti_status tutti_grad_sync_create(tutti_comm *comm, tutti_context *c
                                               const tutti_grad_sync_desc *desc,
                                               tutti_grad_sync **sync);
 /* The same for bound parameters of the caller's own, listed in the order in which backward finishes them.
- * Gradients that lie side by side in memory go out together. */
+ * Gradients that lie side by side in memory, in one way on all ranks, go out together. */
 TUTTI_API tutti_status tutti_grad_sync_create_list(tutti_comm *comm, tutti_context *ctx,
                                                    const tutti_param *const *list, int count,
                                                    const tutti_grad_sync_desc *desc,
