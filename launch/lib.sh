@@ -71,7 +71,8 @@ run_ctest() {
                 "${counts[$id]-}" "${reason[$id]-}" "${reasons[$id]-}" "${output[$id]-}"
             unset "output[$id]"
         fi
-    done 3>"$dir/tests.log" < <(cd "$dir" && exec ctest -V -j "$(cores)" --no-tests=error "$@" 2>&1)
+        # one more than there are cores: ranks wait for each other a good part of the time
+    done 3>"$dir/tests.log" < <(cd "$dir" && exec ctest -V -j "$(($(cores) + 1))" --no-tests=error "$@" 2>&1)
     ctest_pid=$!
     if ! wait "$ctest_pid" && ((failed == failed_before)); then
         failed=$((failed + 1))
