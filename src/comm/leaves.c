@@ -47,7 +47,7 @@ tutti_status tutti__leaves_open(tutti__leaves *leaves, int total, int rank, int 
         int end = first_leaf(total, r + 1, world_size);
         for (int leaf = first_leaf(total, r, world_size); leaf < end; leaf++) {
             (void)push(&own, (node){0, leaf});
-            /* while the next leaf is computed, or for the exchange, all but the last root are in slots */
+            /* while the next leaf is computed all are in slots; for the exchange the last one need not be */
             int slots = leaf + 1 < end ? own.depth : own.depth - 1;
             if (r == rank && slots > leaves->slots) leaves->slots = slots;
         }

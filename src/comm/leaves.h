@@ -8,8 +8,8 @@
 
 #define TUTTI__LEAVES_LEVELS 9 /* of a tree of TUTTI_LEAVES_MAX leaves */
 
-/* Merging a rank's leaves: a stack like a binary counter.  Its entries are whole subtrees; the topmost is in the gradient
- * buffer while a leaf is being merged, all others are in slots of their own, slot 0 the oldest. */
+/* Merging a rank's leaves: a stack like a binary counter.  Its entries are whole subtrees in slots, slot 0 the oldest.  A leaf
+ * begins in the gradient buffer; where the rank's last root ends, there or in a slot, is tree.c's affair. */
 typedef struct tutti__leaf_merge {
     int depth;  /* slots in use before */
     int merges; /* of these the last so many go into the sum with the leaf's gradients */
@@ -18,9 +18,9 @@ typedef struct tutti__leaf_merge {
 typedef struct tutti__leaves {
     int total;                 /* of all ranks; 0: fast mode */
     int first, count;          /* this rank's */
-    int slots;                 /* that this rank needs at most */
+    int slots;                 /* that this rank needs, its last root aside */
     int roots;                 /* subtrees of all ranks, in the order of their leaves */
-    int first_root, own_roots; /* this rank's among them; the last one is in the gradient buffer */
+    int first_root, own_roots; /* this rank's among them */
     unsigned char pops[TUTTI__TREE_INPUTS_MAX]; /* merges after each root */
     int *rank_roots; /* [world_size + 1]: where each rank's roots begin */
 } tutti__leaves;
