@@ -49,6 +49,23 @@ def everything(path):
     return found
 
 
+def assert_same(ours, theirs):
+    """Equal but for the last places of what was computed: NumPy's long double functions are not the same everywhere."""
+    assert ours.keys() == theirs.keys()
+    for name, (value, attributes) in ours.items():
+        (other, others), computed = theirs[name], "/expected" in name
+        assert attributes.keys() == others.keys() and (value is None) == (other is None), name
+        for key in attributes:
+            same = np.allclose if computed and key in ("atol", "rtol") else np.array_equal
+            assert same(attributes[key], others[key]), f"{name}: {key}"
+        if value == other:
+            continue
+        assert computed and value[:2] == other[:2], name
+        one, two = np.frombuffer(value[2]), np.frombuffer(other[2])
+        scale = np.abs(two[np.isfinite(two)]).max()
+        assert np.allclose(one, two, rtol=0, atol=1e-14 * scale, equal_nan=True), name
+
+
 def test_the_committed_file_comes_out_again():
     with tempfile.TemporaryDirectory() as folder:
         made = [os.path.join(folder, name) for name in ("one.h5", "two.h5")]
@@ -61,7 +78,7 @@ def test_the_committed_file_comes_out_again():
             harness.skip(f"another long double than the committed file's: {ours}")
         if ours == theirs:
             assert contents[0] == contents[2], "tests/data/cases.h5 is not what make_cases.py writes"
-        assert everything(made[0]) == everything(harness.CASES)
+        assert_same(everything(made[0]), everything(harness.CASES))
 
 
 def test_the_committed_file_is_small():
@@ -88,7 +105,7 @@ def test_the_second_reference():
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "agreed.h5")
         assert "agreed on with PyTorch" in run("--torch", "on", path).stdout
-        assert everything(path) == everything(harness.CASES)
+        assert_same(everything(path), everything(harness.CASES))
 
 
 def test_a_disagreement_is_refused():
