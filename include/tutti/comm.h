@@ -31,7 +31,9 @@ typedef struct tutti_comm_desc {
  * the communicator was made with MPI, the ranks that were not heard of.  After that the communicator is dead:
  * every call returns TUTTI_ERR_COMM, buffers of unfinished operations must not be touched or freed, and destroying
  * it does not communicate.  A program should then print the message and leave by MPI_Abort, not MPI_Finalize.
- * A communicator is used from one thread at a time. */
+ * With nccl that includes a wait in a call of CUDA, the caller's too, behind sums that do not end (a full queue of launches, say): a
+ * rank that calls nothing here for the whole timeout while sums are under way is taken to be in one.  Sums in graphs
+ * have a deadline only while this library waits for them.  A communicator is used from one thread at a time. */
 
 /* Over MPI_COMM_WORLD, which the caller has initialised (the library never calls MPI_Init or MPI_Finalize) with at
  * least MPI_THREAD_FUNNELED, called on the main thread then.  Collective: a rank that fails makes all fail, with a
@@ -67,8 +69,9 @@ TUTTI_API tutti_status tutti_comm_all_gather(tutti_comm *comm, tutti_context *ct
 TUTTI_API tutti_status tutti_comm_reduce_scatter(tutti_comm *comm, tutti_context *ctx,
                                                  const void *send, void *recv, int64_t count,
                                                  tutti_dtype dtype, tutti_op op);
-/* recv[r * count .. ] = send[rank * count .. ] of rank r.  Not in place.  With nccl no buffer may lie in memory of
- * tutti_comm_allocator: NCCL's messages wait for ever when one side's memory is registered and the other's is not. */
+/* recv[r * count .. ] = send[rank * count .. ] of rank r.  Not in place.  With nccl a buffer in memory of tutti_comm_allocator costs
+ * a copy, and one that the caller has registered with NCCL (ncclCommRegister) must be on all ranks and both sides or on none: NCCL's
+ * messages between registered and other memory never end. */
 TUTTI_API tutti_status tutti_comm_all_to_all(tutti_comm *comm, tutti_context *ctx, const void *send,
                                              void *recv, int64_t count, tutti_dtype dtype);
 /* Returns when every rank has called it; waits for the context's stream first. */
@@ -93,7 +96,7 @@ TUTTI_API tutti_status tutti_comm_check_params(tutti_comm *comm, tutti_context *
                                                const tutti_tensor *state, int count);
 
 /* An allocator for tutti_params_desc.gradient_memory that gives memory the transport likes best (a registered
- * symmetric window under nccl).  Its calls are collective, with equal sizes.  The communicator must outlive the memory. */
+ * symmetric window under nccl: what one rank passes to a verb in such memory, all must).  Its calls are collective, with equal sizes.  The communicator must outlive the memory. */
 TUTTI_API tutti_allocator tutti_comm_allocator(tutti_comm *comm);
 
 TUTTI_END

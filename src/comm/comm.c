@@ -115,7 +115,7 @@ tutti_status tutti__comm_alive(const tutti_comm *comm, const char *who)
 
 tutti_status tutti__comm_die(tutti_comm *comm, const char *format, ...)
 {
-    if (!comm->dead) {
+    if (!atomic_exchange(&comm->dying, true)) {
         va_list args;
         va_start(args, format);
         vsnprintf(comm->why, sizeof comm->why, format, args);
@@ -123,6 +123,7 @@ tutti_status tutti__comm_die(tutti_comm *comm, const char *format, ...)
         comm->dead = true;
         if (comm->transport->abandon) comm->transport->abandon(comm);
     }
+    while (!comm->dead) sched_yield();
     return tutti__fail(TUTTI_ERR_COMM, "%s", comm->why);
 }
 
@@ -153,6 +154,7 @@ static tutti_status missed(tutti__wait *wait)
 static tutti_status linger(tutti__wait *wait, double waited)
 {
     tutti_comm *comm = wait->comm;
+    atomic_fetch_add_explicit(&comm->polls, 1, memory_order_relaxed);
     if (waited > 0.01 && comm->control->announce) {
         bool others_wait = comm->control->hear(comm);
         double patience = fmin(1.0, comm->timeout / 4);
@@ -225,6 +227,7 @@ tutti_status tutti__comm_touch(tutti_comm *comm, tutti_context *ctx, const char 
         use->captured = true;
         return TUTTI_OK;
     }
+    if (comm->transport->fence) TUTTI_TRY(comm->transport->fence(comm, ctx->stream));
     if (!use->event) TUTTI_TRY(run->event_create(comm->device, false, &use->event));
     return run->event_record(comm->device, use->event, ctx->stream);
 }

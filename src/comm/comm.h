@@ -2,6 +2,8 @@
 #ifndef TUTTI_COMM_COMM_H
 #define TUTTI_COMM_COMM_H
 
+#include <stdatomic.h>
+
 #include "core/context.h"
 #include "tutti/comm.h"
 
@@ -89,6 +91,8 @@ typedef struct tutti__transport {
                                          int64_t count, tutti_dtype dtype, int64_t sequence);
     tutti_status (*swap_on_stream)(tutti_comm *comm, tutti__stream stream, const tutti__swap *swap,
                                    int64_t sequence);
+    /* STREAM, optional: what has been enqueued so far comes before this place of a stream that is not being captured */
+    tutti_status (*fence)(tutti_comm *comm, tutti__stream stream);
     /* STREAM, in every poll of a wait: an error that the transport has noticed; never blocks */
     tutti_status (*poll)(tutti_comm *comm);
 
@@ -120,8 +124,9 @@ struct tutti_comm {
     int device;
     int rank, world_size;
     double timeout;
-    int64_t sequence; /* operations entered so far; the same on all ranks between operations */
-    bool dead;
+    int64_t sequence;  /* operations entered so far; the same on all ranks between operations */
+    atomic_uint polls; /* of this rank's waits: a sign of life */
+    atomic_bool dying, dead;      /* nccl's watchdog may end it from another thread */
     char why[TUTTI__MESSAGE_MAX]; /* it is dead */
     struct tutti__comm_use *uses;
     void *channel; /* the control's own */
@@ -145,7 +150,8 @@ tutti_status tutti__comm_context_check(const tutti_comm *comm, const tutti_conte
 /* TUTTI_ERR_COMM, with the cause, if the communicator is dead. */
 tutti_status tutti__comm_alive(const tutti_comm *comm, const char *who);
 
-/* The communicator is of no use any more: writes why, lets the transport go, returns TUTTI_ERR_COMM. */
+/* The communicator is of no use any more: writes why, lets the transport go, returns TUTTI_ERR_COMM.  Of two threads the first
+ * says why. */
 tutti_status tutti__comm_die(tutti_comm *comm, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 

@@ -1,7 +1,7 @@
 /* One rank stops (SIGSTOP) at a chosen point; the others say when and with what status they came back, and leave by
  * MPI_Abort(…, 2).  Started by test_stop.
  *
- * usage: stop_rank host|cuda mpi|nccl setup|verb|exchange|agree|barrier|destroy SECONDS */
+ * usage: stop_rank host|cuda mpi|nccl setup|verb|exchange|launches|agree|barrier|destroy SECONDS */
 #include <mpi.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -12,7 +12,7 @@
 
 #include "tutti/tutti.h"
 
-enum { PARAMS = 4, COUNT = 5000 };
+enum { PARAMS = 4, COUNT = 5000, LAUNCHES = 20000 };
 
 static int rank, size;
 static const char *point;
@@ -42,11 +42,18 @@ static void leave(tutti_status status)
 static tutti_status step(tutti_grad_sync *sync, tutti_context *ctx, tutti_param *params, bool stops)
 {
     for (int i = 0; i < PARAMS; i++) {
-        if (i == 1 && stops) at("exchange");
+        if (i == 1 && stops) {
+            at("exchange");
+            at("launches");
+        }
         tutti_status status = tutti_grad_sync_ready_param(sync, ctx, &params[i]);
         if (status != TUTTI_OK) return status;
     }
     tutti_status status = tutti_grad_sync_finish(sync, ctx);
+    /* far more than CUDA queues: a launch waits for room there, where nothing of the library polls */
+    float *data = params[0].grad.data;
+    for (int i = 0; stops && strcmp(point, "launches") == 0 && i < LAUNCHES; i++)
+        if (status == TUTTI_OK) status = tutti_zero(ctx, data, sizeof *data);
     return status == TUTTI_OK ? tutti_context_synchronize(ctx) : status;
 }
 

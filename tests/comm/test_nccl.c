@@ -249,11 +249,100 @@ static void late_to_destroy(void)
     tutti_context_destroy(&ctx);
 }
 
+/* From and into registered windows and plain memory, long and short. */
+static void all_to_all_windows(void)
+{
+    enum { LONG = 1 << 20 };
+    tutti_context *ctx = rig_context();
+    tutti_comm *comm = rig_comm(ctx, TUTTI_TRANSPORT_NCCL, 20);
+    if (!comm) return;
+    tutti_allocator memory = tutti_comm_allocator(comm);
+    int n = rig_size(), rank = rig_rank();
+    size_t bytes = (size_t)n * LONG * sizeof(int32_t);
+    int32_t *data[2][2], *host = harness_calloc((size_t)n * LONG, sizeof *host);
+    for (int i = 0; i < 2; i++) {
+        CHECK_OK(tutti_alloc(ctx, bytes, (void **)&data[i][0]));
+        CHECK_OK(memory.alloc(memory.self, bytes, (void **)&data[i][1]));
+    }
+    for (int which = 0; which < 8; which++) {
+        int32_t *send = data[0][which & 1], *recv = data[1][which >> 1 & 1];
+        int count = which & 4 ? LONG : 100;
+        harness_where("send in a window: %d, recv: %d, count %d", which & 1, which >> 1 & 1, count);
+        for (int i = 0; i < n * count; i++) host[i] = rank * 100 * LONG + which + i;
+        CHECK_OK(tutti_copy(ctx, send, host, (size_t)(n * count) * sizeof *host));
+        CHECK_OK(tutti_zero(ctx, recv, bytes));
+        CHECK_OK(tutti_comm_all_to_all(comm, ctx, send, recv, count, TUTTI_I32));
+        if (!CHECK_OK(tutti_context_synchronize(ctx)))
+            return; /* what is in flight keeps its memory */
+        CHECK_OK(tutti_copy(ctx, host, recv, (size_t)(n * count) * sizeof *host));
+        CHECK_OK(tutti_context_synchronize(ctx));
+        int wrong = 0;
+        for (int i = 0; i < n * count; i++)
+            wrong += host[i] != i / count * 100 * LONG + which + rank * count + i % count;
+        CHECK(wrong == 0, "%d of %d elements are wrong", wrong, n * count);
+    }
+    harness_where(NULL);
+    for (int i = 0; i < 2; i++) {
+        CHECK_OK(tutti_free(ctx, (void **)&data[i][0]));
+        CHECK_OK(memory.free(memory.self, data[i][1]));
+    }
+    free(host);
+    tutti_comm_destroy(&comm);
+}
+
+/* Doing nothing for longer than the deadline is no fault where no sum is under way. */
+static void idle(void)
+{
+    tutti_context *ctx = rig_context();
+    tutti_comm *comm = rig_comm(ctx, TUTTI_TRANSPORT_NCCL, 1);
+    if (!comm) return;
+    float *data = NULL;
+    CHECK_OK(tutti_alloc(ctx, COUNT * sizeof *data, (void **)&data));
+    for (int i = 0; i < 2; i++) {
+        fill(ctx, data, COUNT, 4);
+        CHECK_OK(tutti_comm_all_reduce(comm, ctx, data, data, COUNT, TUTTI_F32, TUTTI_SUM));
+        sleep(i == 0 ? 3 : 0);
+        expect_sum(ctx, data, COUNT, 4);
+    }
+    CHECK_OK(tutti_free(ctx, (void **)&data));
+    tutti_comm_destroy(&comm);
+}
+
+/* A rank that never joins, while the others wait for their stream without this library. */
+static void wait_elsewhere(void)
+{
+    enum { DEADLINE = 2 };
+    tutti_context *ctx = harness_new_context(tutti_context_device(rig_context()), 1);
+    tutti_comm *comm = rig_comm(ctx, TUTTI_TRANSPORT_NCCL, DEADLINE);
+    if (comm) {
+        float *data = NULL;
+        CHECK_OK(tutti_alloc(ctx, COUNT * sizeof *data, (void **)&data));
+        fill(ctx, data, COUNT, 2);
+        CHECK_OK(tutti_comm_all_reduce(comm, ctx, data, data, COUNT, TUTTI_F32, TUTTI_SUM));
+        expect_sum(ctx, data, COUNT, 2);
+        if (rig_rank() > 0) {
+            double begin = MPI_Wtime();
+            CHECK_OK(tutti_comm_all_reduce(comm, ctx, data, data, COUNT, TUTTI_F32, TUTTI_SUM));
+            CHECK_CUDA(cudaStreamSynchronize(tutti_context_stream(ctx)));
+            double seconds = MPI_Wtime() - begin;
+            CHECK(seconds > DEADLINE - 0.5 && seconds < DEADLINE + 3, "back after %.1f s", seconds);
+            CHECK_FAILS(TUTTI_ERR_COMM, "held up", tutti_comm_barrier(comm, ctx));
+        }
+        rig_barrier();
+        if (rig_rank() == 0) CHECK_OK(tutti_free(ctx, (void **)&data));
+        tutti_comm_destroy(&comm);
+    }
+    tutti_context_destroy(&ctx);
+}
+
 static const rig_test tests[] = {
     {"from the caller's NCCL communicator", from_nccl, 1, 0, true},
     {"captured over self", captured_self, 1, 1, true},
     {"captured over nccl", captured_nccl, 1, 0, true},
     {"captured over mpi", captured_mpi, 1, 0, true},
+    {"all-to-all and windows", all_to_all_windows, 1, 0, true},
+    {"idle for longer than the deadline", idle, 1, 0, true},
+    {"waiting in a call of CUDA", wait_elsewhere, 2, 0, true},
     {"late to destroy", late_to_destroy, 2, 0, true},
 };
 

@@ -52,16 +52,18 @@ static tutti_status nccl_gather(tutti_comm *comm, const void *send, void *recv, 
     size_t all = bytes * (size_t)comm->world_size;
     int64_t sequence = ++comm->sequence;
     parcel box;
-    TUTTI_TRY(tutti__nccl_use(comm, operation));
+    TUTTI_TRY(tutti__comm_alive(comm, operation));
     TUTTI_TRY(parcel_open(comm, bytes + all, &box));
     memcpy(box.host, send, bytes);
     tutti__stream stream = nccl->control_stream;
     tutti_status status = run->copy(comm->device, stream, box.device, box.host, bytes);
-    if (status == TUTTI_OK)
-        status = tutti__nccl_settle(comm,
-                                    ncclAllGather(box.device, box.device + bytes, bytes, ncclUint8,
-                                                  nccl->comm, (cudaStream_t)stream),
-                                    operation, sequence);
+    if (status == TUTTI_OK) status = tutti__nccl_enter(comm, operation);
+    if (status == TUTTI_OK) {
+        ncclResult_t result = ncclAllGather(box.device, box.device + bytes, bytes, ncclUint8,
+                                            nccl->comm, (cudaStream_t)stream);
+        tutti__nccl_leave(comm);
+        status = tutti__nccl_settle(comm, result, operation, sequence);
+    }
     if (status == TUTTI_OK)
         status = run->copy(comm->device, stream, box.host + bytes, box.device + bytes, all);
     if (status == TUTTI_OK) status = wait_for_stream(comm, operation, sequence);
@@ -77,16 +79,18 @@ static tutti_status nccl_broadcast(tutti_comm *comm, void *data, size_t bytes, i
     tutti__nccl *nccl = comm->state;
     int64_t sequence = ++comm->sequence;
     parcel box;
-    TUTTI_TRY(tutti__nccl_use(comm, operation));
+    TUTTI_TRY(tutti__comm_alive(comm, operation));
     TUTTI_TRY(parcel_open(comm, bytes, &box));
     memcpy(box.host, data, bytes);
     tutti__stream stream = nccl->control_stream;
     tutti_status status = run->copy(comm->device, stream, box.device, box.host, bytes);
-    if (status == TUTTI_OK)
-        status = tutti__nccl_settle(comm,
-                                    ncclBroadcast(box.device, box.device, bytes, ncclUint8, root,
-                                                  nccl->comm, (cudaStream_t)stream),
-                                    operation, sequence);
+    if (status == TUTTI_OK) status = tutti__nccl_enter(comm, operation);
+    if (status == TUTTI_OK) {
+        ncclResult_t result = ncclBroadcast(box.device, box.device, bytes, ncclUint8, root,
+                                            nccl->comm, (cudaStream_t)stream);
+        tutti__nccl_leave(comm);
+        status = tutti__nccl_settle(comm, result, operation, sequence);
+    }
     if (status == TUTTI_OK) status = run->copy(comm->device, stream, box.host, box.device, bytes);
     if (status == TUTTI_OK) status = wait_for_stream(comm, operation, sequence);
     if (status == TUTTI_OK) memcpy(data, box.host, bytes);

@@ -38,10 +38,11 @@ static tutti_status alloc_by_nccl(tutti_comm *comm, size_t bytes, tutti__nccl_me
     memory->by_nccl = true;
     tutti__nccl *nccl = comm->state;
     ncclWindow_t *window = (ncclWindow_t *)&memory->window; /* written when the call has settled */
-    return tutti__nccl_settle(
-        comm,
-        ncclCommWindowRegister(nccl->comm, memory->data, bytes, window, NCCL_WIN_COLL_SYMMETRIC),
-        "window registration", ++comm->sequence);
+    TUTTI_TRY(tutti__nccl_enter(comm, "allocator"));
+    ncclResult_t result =
+        ncclCommWindowRegister(nccl->comm, memory->data, bytes, window, NCCL_WIN_COLL_SYMMETRIC);
+    tutti__nccl_leave(comm);
+    return tutti__nccl_settle(comm, result, "window registration", ++comm->sequence);
 #else
     (void)comm, (void)bytes, (void)memory;
     return TUTTI_OK;
@@ -51,9 +52,9 @@ static tutti_status alloc_by_nccl(tutti_comm *comm, size_t bytes, tutti__nccl_me
 tutti_status tutti__nccl_alloc(tutti_comm *comm, size_t bytes, void **data)
 {
     tutti__nccl *nccl = comm->state;
-    TUTTI_TRY(tutti__nccl_use(comm, "allocator"));
     tutti__nccl_memory *memory = calloc(1, sizeof *memory);
     if (!memory) return tutti__fail(TUTTI_ERR_MEMORY, "allocator: no memory");
+    memory->bytes = bytes;
     tutti_status status = alloc_by_nccl(comm, bytes, memory);
     if (status == TUTTI_OK && !memory->data)
         status = comm->backend->run.alloc(comm->device, bytes, &memory->data);
@@ -71,7 +72,6 @@ tutti_status tutti__nccl_alloc(tutti_comm *comm, size_t bytes, void **data)
 tutti_status tutti__nccl_free(tutti_comm *comm, void *data)
 {
     tutti__nccl *nccl = comm->state;
-    TUTTI_TRY(tutti__nccl_use(comm, "allocator"));
     tutti__nccl_memory **at = &nccl->memory;
     while (*at && (*at)->data != data) at = &(*at)->next;
     tutti__nccl_memory *memory = *at;
@@ -81,11 +81,14 @@ tutti_status tutti__nccl_free(tutti_comm *comm, void *data)
         /* kernels that were left alone may still use it */
     } else if (memory->by_nccl) {
         /* unlike cudaFree these do not wait for kernels; the communicator's own have ended before */
+        (void)cudaSetDevice(comm->device);
         (void)cudaDeviceSynchronize();
 #if defined WITH_WINDOWS && defined WITH_MEM_ALLOC
-        if (memory->window)
-            (void)tutti__nccl_settle(comm, ncclCommWindowDeregister(nccl->comm, memory->window),
-                                     "window release", ++comm->sequence);
+        if (memory->window && tutti__nccl_enter(comm, "allocator") == TUTTI_OK) {
+            ncclResult_t result = ncclCommWindowDeregister(nccl->comm, memory->window);
+            tutti__nccl_leave(comm);
+            (void)tutti__nccl_settle(comm, result, "window release", ++comm->sequence);
+        }
         if (!comm->dead) (void)ncclMemFree(data);
 #endif
     } else

@@ -1,6 +1,5 @@
 /* Ending an NCCL communicator without trusting NCCL to come back: its calls run on a thread of their own, which is left alone
  * when it takes too long: ncclCommDestroy waits for this rank's neighbours to come to theirs. */
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <time.h>
@@ -20,6 +19,22 @@ typedef struct job {
     pthread_cond_t finished;
     bool done, left_alone;
 } job;
+
+void tutti__cond_init(pthread_cond_t *cond)
+{
+    pthread_condattr_t attributes;
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(cond, &attributes);
+    pthread_condattr_destroy(&attributes);
+}
+
+bool tutti__cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex, double until)
+{
+    struct timespec limit = {.tv_sec = (time_t)until};
+    limit.tv_nsec = (long)((until - (double)limit.tv_sec) * 1e9);
+    return pthread_cond_timedwait(cond, mutex, &limit) == 0;
+}
 
 static atomic_int at_large; /* threads that were left alone and are still in NCCL */
 
@@ -84,11 +99,7 @@ static bool bounded(ncclComm_t comm, int device, bool abort, double timeout, dou
     work->abort = abort;
     work->deadline = tutti__now() + timeout;
     pthread_mutex_init(&work->mutex, NULL);
-    pthread_condattr_t attributes;
-    pthread_condattr_init(&attributes);
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_cond_init(&work->finished, &attributes);
-    pthread_condattr_destroy(&attributes);
+    tutti__cond_init(&work->finished);
 
     pthread_t thread;
     if (pthread_create(&thread, NULL, run, work) != 0) {
@@ -96,15 +107,9 @@ static bool bounded(ncclComm_t comm, int device, bool abort, double timeout, dou
         return false;
     }
     pthread_detach(thread);
-    struct timespec limit;
-    clock_gettime(CLOCK_MONOTONIC, &limit);
-    double until = (double)limit.tv_sec + (double)limit.tv_nsec * 1e-9 + seconds;
-    limit.tv_sec = (time_t)until;
-    limit.tv_nsec = (long)((until - (double)limit.tv_sec) * 1e9);
+    double until = tutti__now() + seconds;
     pthread_mutex_lock(&work->mutex);
-    int code = 0;
-    while (!work->done && code == 0)
-        code = pthread_cond_timedwait(&work->finished, &work->mutex, &limit);
+    while (!work->done && tutti__cond_wait(&work->finished, &work->mutex, until)) continue;
     bool done = work->done;
     work->left_alone = !done;
     if (!done) atomic_fetch_add(&at_large, 1);

@@ -12,25 +12,51 @@
 /* Blocks of the GPU that a sum may take: enough for NVLink's bandwidth, few enough for matrix products to go on beside it. */
 #define CTAS_MAX 16
 
-tutti_status tutti__nccl_use(const tutti_comm *comm, const char *operation)
+tutti_status tutti__nccl_enter(tutti_comm *comm, const char *operation)
 {
-    cudaError_t code = cudaSetDevice(comm->device);
-    if (code == cudaSuccess) return TUTTI_OK;
-    return tutti__fail(TUTTI_ERR_DEVICE, "%s: cudaSetDevice(%d): %s", operation, comm->device,
-                       cudaGetErrorString(code));
+    tutti__nccl *nccl = comm->state;
+    pthread_mutex_lock(&nccl->calls);
+    tutti_status status = tutti__comm_alive(comm, operation);
+    if (status == TUTTI_OK) {
+        cudaError_t code = cudaSetDevice(comm->device);
+        if (code != cudaSuccess)
+            status = tutti__fail(TUTTI_ERR_DEVICE, "%s: cudaSetDevice(%d): %s", operation,
+                                 comm->device, cudaGetErrorString(code));
+    }
+    if (status != TUTTI_OK) pthread_mutex_unlock(&nccl->calls);
+    return status;
 }
 
-static const char *last_words(ncclComm_t comm)
+void tutti__nccl_leave(tutti_comm *comm)
 {
-    const char *text = ncclGetLastError(comm);
+    tutti__nccl *nccl = comm->state;
+    pthread_mutex_unlock(&nccl->calls);
+}
+
+/* NCCL's last message of this process, whichever communicator it is about. */
+static const char *last_words(void)
+{
+    const char *text = ncclGetLastError(NULL);
     return text && text[0] ? text : "NCCL_DEBUG=WARN may tell more";
+}
+
+/* How far NCCL has come with a call that returned `result`.  A call that goes on in the background does not always say so (2.28's
+ * window registration returns success). */
+static tutti_status look(tutti_comm *comm, const char *operation, ncclResult_t *result)
+{
+    tutti__nccl *nccl = comm->state;
+    if (*result != ncclSuccess && *result != ncclInProgress) return TUTTI_OK;
+    TUTTI_TRY(tutti__nccl_enter(comm, operation));
+    ncclResult_t asked = ncclCommGetAsyncError(nccl->comm, result);
+    tutti__nccl_leave(comm);
+    if (asked != ncclSuccess) *result = asked;
+    return TUTTI_OK;
 }
 
 static tutti_status broken(tutti_comm *comm, ncclResult_t result, const char *operation)
 {
-    tutti__nccl *nccl = comm->state;
     char words[256];
-    snprintf(words, sizeof words, "%s", last_words(nccl->comm));
+    snprintf(words, sizeof words, "%s", last_words());
     return tutti__comm_die(comm, "%s: NCCL failed: %s (%s)", operation, ncclGetErrorString(result),
                            words);
 }
@@ -38,27 +64,20 @@ static tutti_status broken(tutti_comm *comm, ncclResult_t result, const char *op
 tutti_status tutti__nccl_settle(tutti_comm *comm, ncclResult_t result, const char *operation,
                                 int64_t sequence)
 {
-    tutti__nccl *nccl = comm->state;
-    /* a call that goes on in the background does not always say so (2.28's window registration returns success) */
-    if (result == ncclSuccess) {
-        ncclResult_t asked = ncclCommGetAsyncError(nccl->comm, &result);
-        if (asked != ncclSuccess) result = asked;
-    }
+    TUTTI_TRY(look(comm, operation, &result));
     if (result == ncclSuccess) return TUTTI_OK;
     tutti__wait wait = tutti__wait_begin(comm, operation, sequence);
     while (result == ncclInProgress) {
-        ncclResult_t asked = ncclCommGetAsyncError(nccl->comm, &result);
-        if (asked != ncclSuccess) result = asked;
-        if (result == ncclInProgress) TUTTI_TRY(tutti__wait_poll(&wait));
+        TUTTI_TRY(tutti__wait_poll(&wait));
+        TUTTI_TRY(look(comm, operation, &result));
     }
     return result == ncclSuccess ? TUTTI_OK : broken(comm, result, operation);
 }
 
 static tutti_status nccl_poll(tutti_comm *comm)
 {
-    tutti__nccl *nccl = comm->state;
-    ncclResult_t state = ncclSuccess, asked = ncclCommGetAsyncError(nccl->comm, &state);
-    if (asked != ncclSuccess) state = asked;
+    ncclResult_t state = ncclSuccess;
+    TUTTI_TRY(look(comm, "nccl", &state));
     if (state == ncclSuccess || state == ncclInProgress) return TUTTI_OK;
     return broken(comm, state, "nccl");
 }
@@ -89,63 +108,96 @@ static ncclRedOp_t op_of(tutti_op op)
     return op == TUTTI_MIN ? ncclMin : op == TUTTI_MAX ? ncclMax : ncclSum;
 }
 
-static ncclResult_t all_to_all(const tutti_comm *comm, ncclComm_t nccl, cudaStream_t stream,
-                               const tutti__collective *what)
+/* Inside of a registered window? */
+static bool in_window(const tutti__nccl *nccl, const void *data)
 {
+    uintptr_t at = (uintptr_t)data;
+    for (const tutti__nccl_memory *memory = nccl->memory; memory; memory = memory->next) {
+        uintptr_t begin = (uintptr_t)memory->data;
+        if (memory->window && at >= begin && at < begin + memory->bytes) return true;
+    }
+    return false;
+}
+
+/* A message from a registered window into plain memory, or the other way round, never ends in NCCL 2.28.  What a peer's buffer
+ * is nobody knows here, so messages are always between plain ones. */
+static tutti_status all_to_all(tutti_comm *comm, tutti_context *ctx, const tutti__collective *what)
+{
+    tutti__nccl *nccl = comm->state;
     size_t count = (size_t)what->count, block = count * tutti_dtype_size(what->dtype);
+    size_t bytes = block * (size_t)comm->world_size, room = (bytes + 255) / 256 * 256;
     ncclDataType_t type = type_of(what->dtype);
+    bool send_apart = in_window(nccl, what->send), recv_apart = in_window(nccl, what->recv);
+    const tutti__runtime *run = &comm->backend->run;
+    void *scratch;
+    TUTTI_TRY(tutti__scratch(ctx, room * (size_t)(send_apart + recv_apart), &scratch));
+    const char *send = send_apart ? scratch : what->send;
+    char *recv = recv_apart ? (char *)scratch + (send_apart ? room : 0) : what->recv;
+    if (send_apart) TUTTI_TRY(run->copy(comm->device, ctx->stream, scratch, what->send, bytes));
+
+    TUTTI_TRY(tutti__nccl_enter(comm, what->name));
     ncclResult_t worst = ncclGroupStart();
     for (int r = 0; r < comm->world_size && worst == ncclSuccess; r++) {
-        const char *send = (const char *)what->send + block * (size_t)r;
-        char *recv = (char *)what->recv + block * (size_t)r;
-        worst = ncclSend(send, count, type, r, nccl, stream);
-        if (worst == ncclSuccess) worst = ncclRecv(recv, count, type, r, nccl, stream);
+        size_t skip = block * (size_t)r;
+        worst = ncclSend(send + skip, count, type, r, nccl->comm, ctx->stream);
+        if (worst == ncclSuccess)
+            worst = ncclRecv(recv + skip, count, type, r, nccl->comm, ctx->stream);
     }
     ncclResult_t ended = ncclGroupEnd();
-    return worst == ncclSuccess ? ended : worst;
+    tutti__nccl_leave(comm);
+    TUTTI_TRY(
+        tutti__nccl_settle(comm, worst == ncclSuccess ? ended : worst, what->name, what->sequence));
+    return recv_apart ? run->copy(comm->device, ctx->stream, what->recv, recv, bytes) : TUTTI_OK;
+}
+
+static ncclResult_t enqueue(ncclComm_t nccl, cudaStream_t stream, const tutti__collective *what)
+{
+    size_t count = (size_t)what->count;
+    ncclDataType_t type = type_of(what->dtype);
+    ncclRedOp_t op = op_of(what->op);
+    switch (what->kind) {
+    case TUTTI__ALL_REDUCE:
+        return ncclAllReduce(what->send, what->recv, count, type, op, nccl, stream);
+    case TUTTI__BROADCAST:
+        return ncclBroadcast(what->send, what->recv, count, type, what->root, nccl, stream);
+    case TUTTI__ALL_GATHER:
+        return ncclAllGather(what->send, what->recv, count, type, nccl, stream);
+    case TUTTI__REDUCE_SCATTER:
+        return ncclReduceScatter(what->send, what->recv, count, type, op, nccl, stream);
+    case TUTTI__ALL_TO_ALL:
+        break; /* several calls */
+    }
+    return ncclInternalError;
 }
 
 static tutti_status nccl_collective(tutti_comm *comm, tutti_context *ctx,
                                     const tutti__collective *what)
 {
-    tutti__nccl *state = comm->state;
-    ncclComm_t nccl = state->comm;
-    cudaStream_t stream = ctx->stream;
-    size_t count = (size_t)what->count;
-    ncclDataType_t type = type_of(what->dtype);
-    ncclResult_t result = ncclInternalError;
-    TUTTI_TRY(tutti__nccl_use(comm, what->name));
-    switch (what->kind) {
-    case TUTTI__ALL_REDUCE:
-        result = ncclAllReduce(what->send, what->recv, count, type, op_of(what->op), nccl, stream);
-        break;
-    case TUTTI__BROADCAST:
-        result = ncclBroadcast(what->send, what->recv, count, type, what->root, nccl, stream);
-        break;
-    case TUTTI__ALL_GATHER:
-        result = ncclAllGather(what->send, what->recv, count, type, nccl, stream);
-        break;
-    case TUTTI__REDUCE_SCATTER:
-        result =
-            ncclReduceScatter(what->send, what->recv, count, type, op_of(what->op), nccl, stream);
-        break;
-    case TUTTI__ALL_TO_ALL:
-        result = all_to_all(comm, nccl, stream, what);
-        break;
+    tutti__nccl *nccl = comm->state;
+    TUTTI_TRY(tutti__watchdog_begin(nccl->watchdog, ctx->stream, what->name, what->sequence));
+    if (what->kind == TUTTI__ALL_TO_ALL) {
+        TUTTI_TRY(all_to_all(comm, ctx, what));
+    } else {
+        TUTTI_TRY(tutti__nccl_enter(comm, what->name));
+        ncclResult_t result = enqueue(nccl->comm, ctx->stream, what);
+        tutti__nccl_leave(comm);
+        TUTTI_TRY(tutti__nccl_settle(comm, result, what->name, what->sequence));
     }
-    TUTTI_TRY(tutti__nccl_settle(comm, result, what->name, what->sequence));
     return tutti__comm_touch(comm, ctx, what->name);
 }
+
+static const char exchange[] = "gradient exchange";
 
 static tutti_status nccl_all_reduce_on_stream(tutti_comm *comm, tutti__stream stream, void *data,
                                               int64_t count, tutti_dtype dtype, int64_t sequence)
 {
     tutti__nccl *nccl = comm->state;
-    TUTTI_TRY(tutti__nccl_use(comm, "gradient exchange"));
-    return tutti__nccl_settle(comm,
-                              ncclAllReduce(data, data, (size_t)count, type_of(dtype), ncclSum,
-                                            nccl->comm, (cudaStream_t)stream),
-                              "gradient exchange", sequence);
+    TUTTI_TRY(tutti__watchdog_begin(nccl->watchdog, stream, exchange, sequence));
+    TUTTI_TRY(tutti__nccl_enter(comm, exchange));
+    ncclResult_t result = ncclAllReduce(data, data, (size_t)count, type_of(dtype), ncclSum,
+                                        nccl->comm, (cudaStream_t)stream);
+    tutti__nccl_leave(comm);
+    return tutti__nccl_settle(comm, result, exchange, sequence);
 }
 
 static tutti_status nccl_swap_on_stream(tutti_comm *comm, tutti__stream stream,
@@ -153,7 +205,8 @@ static tutti_status nccl_swap_on_stream(tutti_comm *comm, tutti__stream stream,
 {
     tutti__nccl *nccl = comm->state;
     ncclDataType_t type = type_of(swap->dtype);
-    TUTTI_TRY(tutti__nccl_use(comm, "gradient exchange"));
+    TUTTI_TRY(tutti__watchdog_begin(nccl->watchdog, stream, exchange, sequence));
+    TUTTI_TRY(tutti__nccl_enter(comm, exchange));
     ncclResult_t worst = ncclGroupStart();
     for (int i = 0; i < swap->send_count && worst == ncclSuccess; i++)
         worst = ncclSend(swap->sends[i].data, (size_t)swap->sends[i].count, type,
@@ -162,26 +215,60 @@ static tutti_status nccl_swap_on_stream(tutti_comm *comm, tutti__stream stream,
         worst = ncclRecv(swap->recvs[i].data, (size_t)swap->recvs[i].count, type,
                          swap->recvs[i].peer, nccl->comm, (cudaStream_t)stream);
     ncclResult_t ended = ncclGroupEnd();
-    return tutti__nccl_settle(comm, worst == ncclSuccess ? ended : worst, "gradient exchange",
-                              sequence);
+    tutti__nccl_leave(comm);
+    return tutti__nccl_settle(comm, worst == ncclSuccess ? ended : worst, exchange, sequence);
 }
 
-/* End */
+static tutti_status nccl_fence(tutti_comm *comm, tutti__stream stream)
+{
+    tutti__nccl *nccl = comm->state;
+    return tutti__watchdog_clear(nccl->watchdog, stream);
+}
 
+/* Life */
+
+static tutti__nccl *state_new(ncclComm_t comm, bool owned)
+{
+    tutti__nccl *made = calloc(1, sizeof *made);
+    if (!made) return NULL;
+    made->comm = comm;
+    made->owned = owned;
+    pthread_mutex_init(&made->calls, NULL);
+    return made;
+}
+
+static void state_free(tutti__nccl *state)
+{
+    if (!state) return;
+    pthread_mutex_destroy(&state->calls);
+    free(state);
+}
+
+/* Called by the watchdog too, while the rank's thread may be anywhere. */
 static void nccl_abandon(tutti_comm *comm)
 {
     tutti__nccl *nccl = comm->state;
-    if (!nccl || !nccl->comm) return;
-    /* the kernels that wait for the lost rank end, and with them the streams */
-    if (!tutti__nccl_abort(nccl->comm, comm->device))
-        tutti__log(TUTTI_LOG_WARN, "NCCL does not come back from ncclCommAbort; left alone");
+    if (!nccl) return;
+    /* Non-blocking calls of NCCL end soon.  If one does not, aborting from another thread is what NCCL advises. */
+    bool held = false;
+    for (double until = tutti__now() + 1; !held && tutti__now() < until;) {
+        held = pthread_mutex_trylock(&nccl->calls) == 0;
+        if (!held) tutti__sleep(1e-3);
+    }
+    ncclComm_t handle = nccl->comm;
     nccl->comm = NULL;
+    if (held) pthread_mutex_unlock(&nccl->calls);
+    /* the kernels that wait for the lost rank end, and with them the streams */
+    if (handle && !tutti__nccl_abort(handle, comm->device))
+        tutti__log(TUTTI_LOG_WARN, "NCCL does not come back from ncclCommAbort; left alone");
 }
 
 static void nccl_destroy(tutti_comm *comm)
 {
     tutti__nccl *nccl = comm->state;
-    if (!nccl || comm->dead) return;
+    if (!nccl) return;
+    tutti__watchdog_close(&nccl->watchdog);
+    if (comm->dead) return;
     comm->state = NULL;
     if (nccl->control_stream) comm->backend->run.stream_destroy(comm->device, nccl->control_stream);
     if (nccl->comm && nccl->owned && !tutti__nccl_finalize(nccl->comm, comm->device, comm->timeout))
@@ -192,7 +279,7 @@ static void nccl_destroy(tutti_comm *comm)
         next = memory->next; /* its owner has outlived the communicator: the memory is his */
         free(memory);
     }
-    free(nccl);
+    state_free(nccl);
 }
 
 const tutti__transport tutti__nccl_transport = {
@@ -201,6 +288,7 @@ const tutti__transport tutti__nccl_transport = {
     .collective = nccl_collective,
     .all_reduce_on_stream = nccl_all_reduce_on_stream,
     .swap_on_stream = nccl_swap_on_stream,
+    .fence = nccl_fence,
     .poll = nccl_poll,
     .alloc = tutti__nccl_alloc,
     .free = tutti__nccl_free,
@@ -237,26 +325,28 @@ static void warn_of_old_faults(int version)
 
 tutti_status tutti__nccl_attach(tutti_comm *comm)
 {
-    tutti__nccl *nccl = calloc(1, sizeof *nccl);
+    tutti__nccl *nccl = state_new(NULL, true);
     ncclUniqueId id;
     memset(&id, 0, sizeof id);
     int version = 0;
     tutti_status status = nccl ? TUTTI_OK : tutti__fail(TUTTI_ERR_MEMORY, "comm_create: no memory");
-    if (status == TUTTI_OK) status = tutti__nccl_use(comm, "comm_create");
+    cudaError_t code = cudaSetDevice(comm->device);
+    if (status == TUTTI_OK && code != cudaSuccess)
+        status = tutti__fail(TUTTI_ERR_DEVICE, "comm_create: cudaSetDevice(%d): %s", comm->device,
+                             cudaGetErrorString(code));
     if (status == TUTTI_OK && comm->rank == 0 && ncclGetUniqueId(&id) != ncclSuccess)
-        status = tutti__fail(TUTTI_ERR_COMM, "comm_create: ncclGetUniqueId failed (%s)",
-                             last_words(NULL));
+        status =
+            tutti__fail(TUTTI_ERR_COMM, "comm_create: ncclGetUniqueId failed (%s)", last_words());
     status = tutti_comm_agree(comm, status);
     if (status == TUTTI_OK)
         status = comm->control->broadcast(comm, &id, sizeof id, 0, "comm_create (unique id)");
     if (status != TUTTI_OK) {
-        free(nccl);
+        state_free(nccl);
         return status;
     }
     (void)ncclGetVersion(&version);
     warn_of_old_faults(version);
 
-    nccl->owned = true;
     comm->state = nccl;
     comm->transport = &tutti__nccl_transport;
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
@@ -267,7 +357,9 @@ tutti_status tutti__nccl_attach(tutti_comm *comm)
     status =
         tutti__nccl_settle(comm, result, "comm_create (ncclCommInitRankConfig)", ++comm->sequence);
     /* whoever is dead has missed the deadline or heard NCCL's error: the others find out the same way */
-    return status == TUTTI_OK ? tutti_comm_agree(comm, status) : status;
+    if (comm->dead) return status;
+    if (status == TUTTI_OK) status = tutti__watchdog_open(comm, &nccl->watchdog);
+    return tutti_comm_agree(comm, status);
 }
 
 tutti_status tutti_comm_create_from_nccl(tutti_context *ctx, const tutti_comm_desc *desc,
@@ -297,22 +389,25 @@ tutti_status tutti_comm_create_from_nccl(tutti_context *ctx, const tutti_comm_de
     TUTTI_REQUIRE(device == ctx->device, "%s: nccl_comm is on device %d, the context on %d", who,
                   device, ctx->device);
     warn_of_old_faults(version);
-    tutti__nccl *nccl = calloc(1, sizeof *nccl);
+    tutti__nccl *nccl = state_new(nccl_comm, false);
     if (!nccl) return tutti__fail(TUTTI_ERR_MEMORY, "%s: no memory", who);
     tutti_comm *made;
     tutti_status status = tutti__comm_new(ctx, wanted.timeout, &made);
     if (status != TUTTI_OK) {
-        free(nccl);
+        state_free(nccl);
         return status;
     }
-    nccl->comm = nccl_comm;
     made->state = nccl;
     made->rank = rank;
     made->world_size = size;
     made->transport = &tutti__nccl_transport;
     made->control = &tutti__nccl_control;
-    *comm = made;
-    return TUTTI_OK;
+    status = tutti__watchdog_open(made, &nccl->watchdog);
+    if (status != TUTTI_OK)
+        tutti_comm_destroy(&made);
+    else
+        *comm = made;
+    return status;
 }
 
 void tutti__nccl_describe(char *text, size_t size)

@@ -4,6 +4,7 @@
 
 #include <cuda_runtime_api.h>
 #include <nccl.h>
+#include <pthread.h>
 
 #include "comm/comm.h"
 
@@ -11,13 +12,18 @@
 typedef struct tutti__nccl_memory {
     struct tutti__nccl_memory *next;
     void *data;
+    size_t bytes;
     bool by_nccl; /* ncclMemAlloc's */
     void *window; /* NULL: not registered */
 } tutti__nccl_memory;
 
+typedef struct tutti__watchdog tutti__watchdog;
+
 typedef struct tutti__nccl {
-    ncclComm_t comm;
-    bool owned; /* ours to destroy */
+    ncclComm_t comm;       /* NULL: aborted */
+    bool owned;            /* ours to destroy */
+    pthread_mutex_t calls; /* held in a call of NCCL with comm: the watchdog may abort it */
+    tutti__watchdog *watchdog;
     tutti__nccl_memory *memory;
     tutti__stream control_stream; /* without MPI: for the few bytes of the control */
 } tutti__nccl;
@@ -30,8 +36,22 @@ extern const tutti__control tutti__nccl_control;
  * communicator. */
 tutti_status tutti__nccl_settle(tutti_comm *comm, ncclResult_t result, const char *operation,
                                 int64_t sequence);
-/* The device of the communicator is current from here on. */
-tutti_status tutti__nccl_use(const tutti_comm *comm, const char *operation);
+/* Brackets calls of NCCL with the communicator: alive, not aborted meanwhile, its device current.  Fails without entering. */
+tutti_status tutti__nccl_enter(tutti_comm *comm, const char *operation);
+void tutti__nccl_leave(tutti_comm *comm);
+
+/* Watches that the host is not held up for ever behind a sum (watchdog.c).  NULL, with one rank, does nothing. */
+tutti_status tutti__watchdog_open(tutti_comm *comm, tutti__watchdog **made);
+/* Before the communicator goes; waits for the thread, which may be aborting it. */
+void tutti__watchdog_close(tutti__watchdog **closing);
+/* Before work that waits for other ranks is enqueued on a stream; and after it, on that stream or one that waits for it. */
+tutti_status tutti__watchdog_begin(tutti__watchdog *dog, tutti__stream stream,
+                                   const char *operation, int64_t sequence);
+tutti_status tutti__watchdog_clear(tutti__watchdog *dog, tutti__stream stream);
+
+/* A condition on tutti__now's clock; false: `until` has passed. */
+void tutti__cond_init(pthread_cond_t *cond);
+bool tutti__cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex, double until);
 
 /* Tearing down, each back within two seconds whatever other ranks do.  true: done; false: it goes on by itself, and the end of
  * the process waits a few seconds for it.  Work in flight has `timeout` seconds. */

@@ -1,0 +1,159 @@
+/* A thread that watches the host.  The library's own waits poll and meet their deadline.  But calls of CUDA wait too, the
+ * caller's as well as ours: for room in a queue of launches (about a thousand), or for a kernel's code, which CUDA loads when it is
+ * first launched.  Behind a sum that some rank never joins they wait for ever, and nobody polls.  So when sums are under way and
+ * this rank's thread has not been heard of for the whole deadline, the communicator dies from here: NCCL's kernels end, and the call
+ * comes back.
+ *
+ * Nothing here asks CUDA, which may hold a lock in that call.  The host notes that sums begin in pinned memory, and the stream
+ * clears the note behind them. */
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/nccl/transport.h"
+
+/* Notes are used in turn: one is free again before its turn comes, since no stream holds that many launches. */
+#define NOTES 2048
+#define NOTE_BYTES (NOTES * sizeof(uint32_t))
+
+struct tutti__watchdog {
+    tutti_comm *comm;
+    pthread_t thread;
+    pthread_mutex_t mutex; /* of what follows */
+    pthread_cond_t wake;
+    bool stop;
+    const char *operation; /* the last one that began */
+    int64_t sequence;
+
+    volatile uint32_t *notes; /* pinned: 1 while sums are under way */
+    void *zeros;              /* on the device: what clears them */
+    unsigned begun, cleared;  /* notes written, and those whose clearing is enqueued */
+};
+
+static bool under_way(const tutti__watchdog *dog)
+{
+    for (int i = 0; i < NOTES; i++)
+        if (dog->notes[i]) return true;
+    return false;
+}
+
+static void *watch(void *argument)
+{
+    tutti__watchdog *dog = argument;
+    tutti_comm *comm = dog->comm;
+    const double period = comm->timeout / 8 < 0.25 ? comm->timeout / 8 : 0.25;
+    double last = tutti__now(), silent = 0;
+    unsigned polls = atomic_load(&comm->polls);
+    pthread_mutex_lock(&dog->mutex);
+    while (!dog->stop && silent <= comm->timeout) {
+        (void)tutti__cond_wait(&dog->wake, &dog->mutex, last + period);
+        /* while the whole process is stopped this thread is too: that time does not count */
+        double now = tutti__now(), step = now - last < 2 * period ? now - last : period;
+        unsigned seen = atomic_load(&comm->polls);
+        silent = seen == polls && under_way(dog) ? silent + step : 0;
+        polls = seen;
+        last = now;
+    }
+    bool bites = !dog->stop;
+    const char *operation = dog->operation;
+    long long sequence = dog->sequence;
+    pthread_mutex_unlock(&dog->mutex);
+    if (bites)
+        (void)tutti__comm_die(
+            comm,
+            "%s #%lld: not finished after %g s, in which the program called nothing "
+            "here, or was held up in a call of CUDA",
+            operation, sequence, comm->timeout);
+    return NULL;
+}
+
+static tutti_status start(tutti__watchdog *dog)
+{
+    /* signals are for the program's own threads */
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int code = pthread_create(&dog->thread, NULL, watch, dog);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (code == 0) return TUTTI_OK;
+    return tutti__fail(TUTTI_ERR_MEMORY, "comm_create: no thread can be started: %s",
+                       strerror(code));
+}
+
+tutti_status tutti__watchdog_open(tutti_comm *comm, tutti__watchdog **made)
+{
+    const tutti__runtime *run = &comm->backend->run;
+    *made = NULL;
+    if (comm->world_size == 1) return TUTTI_OK; /* no other rank to wait for */
+    tutti__watchdog *dog = calloc(1, sizeof *dog);
+    if (!dog) return tutti__fail(TUTTI_ERR_MEMORY, "comm_create: no memory");
+    dog->comm = comm;
+    pthread_mutex_init(&dog->mutex, NULL);
+    tutti__cond_init(&dog->wake);
+    void *notes = NULL;
+    tutti_status status = run->host_alloc(comm->device, NOTE_BYTES, &notes);
+    if (status == TUTTI_OK) status = run->alloc(comm->device, NOTE_BYTES, &dog->zeros);
+    if (status == TUTTI_OK) status = run->zero(comm->device, NULL, dog->zeros, NOTE_BYTES);
+    if (status == TUTTI_OK) status = run->stream_synchronize(comm->device, NULL);
+    if (status == TUTTI_OK) {
+        memset(notes, 0, NOTE_BYTES);
+        dog->notes = notes;
+        status = start(dog);
+    }
+    if (status == TUTTI_OK) {
+        *made = dog;
+        return TUTTI_OK;
+    }
+    if (notes) run->host_free(comm->device, notes);
+    if (dog->zeros) run->free(comm->device, dog->zeros);
+    pthread_cond_destroy(&dog->wake);
+    pthread_mutex_destroy(&dog->mutex);
+    free(dog);
+    return status;
+}
+
+void tutti__watchdog_close(tutti__watchdog **closing)
+{
+    tutti__watchdog *dog = *closing;
+    if (!dog) return;
+    *closing = NULL;
+    pthread_mutex_lock(&dog->mutex);
+    dog->stop = true;
+    pthread_cond_signal(&dog->wake);
+    pthread_mutex_unlock(&dog->mutex);
+    pthread_join(dog->thread, NULL);
+    tutti_comm *comm = dog->comm;
+    if (!comm->dead) { /* otherwise a stream may still clear notes */
+        comm->backend->run.host_free(comm->device, (void *)dog->notes);
+        comm->backend->run.free(comm->device, dog->zeros);
+    }
+    pthread_cond_destroy(&dog->wake);
+    pthread_mutex_destroy(&dog->mutex);
+    free(dog);
+}
+
+tutti_status tutti__watchdog_begin(tutti__watchdog *dog, tutti__stream stream,
+                                   const char *operation, int64_t sequence)
+{
+    if (!dog) return TUTTI_OK;
+    bool capturing;
+    tutti_comm *comm = dog->comm;
+    TUTTI_TRY(comm->backend->run.stream_capturing(comm->device, stream, &capturing));
+    if (capturing) return TUTTI_OK; /* when a graph runs is not known */
+    pthread_mutex_lock(&dog->mutex);
+    dog->operation = operation;
+    dog->sequence = sequence;
+    pthread_mutex_unlock(&dog->mutex);
+    atomic_fetch_add(&comm->polls, 1);
+    if (dog->begun == dog->cleared) dog->notes[dog->begun++ % NOTES] = 1;
+    return TUTTI_OK;
+}
+
+tutti_status tutti__watchdog_clear(tutti__watchdog *dog, tutti__stream stream)
+{
+    if (!dog || dog->begun == dog->cleared) return TUTTI_OK;
+    tutti_comm *comm = dog->comm;
+    void *note = (void *)&dog->notes[dog->cleared++ % NOTES];
+    return comm->backend->run.copy(comm->device, stream, note, dog->zeros, sizeof(uint32_t));
+}
