@@ -39,7 +39,8 @@ typedef struct tutti_comm_desc {
  * least MPI_THREAD_FUNNELED, called on the main thread then.  Collective: a rank that fails makes all fail, with a
  * message that says which and why.  TUTTI_ERR_STATE if MPI is not initialised although it is asked for, or although a
  * launcher has started several ranks.  TUTTI_ERR_UNSUPPORTED if the transport was not built, TUTTI_ERR_COMM if two
- * ranks share a GPU under nccl or its library is older than 2.18.  desc NULL means the defaults. */
+ * ranks share a GPU under nccl (2.30 can be told to, NCCL_MULTI_RANK_GPU_ENABLE=1) or its library is older than 2.18.
+ * desc NULL means the defaults. */
 TUTTI_API tutti_status tutti_comm_create(tutti_context *ctx, const tutti_comm_desc *desc,
                                          tutti_comm **comm);
 

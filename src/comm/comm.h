@@ -185,6 +185,7 @@ typedef struct tutti__identity {
     int32_t backend;      /* of the context */
     int32_t nccl_built;   /* into this rank's library */
     int32_t nccl_version; /* of the NCCL that is loaded; 0: not asked on the host */
+    int32_t nccl_shares;  /* it has been told to let ranks share a GPU */
     int32_t device;
     unsigned char uuid[16];
     char bus[32];

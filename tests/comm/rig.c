@@ -51,7 +51,9 @@ tutti_context *rig_context(void)
 
 bool rig_has_gpu_each(void)
 {
-    int crowded = harness_backend() != TUTTI_BACKEND_CUDA || local_rank >= harness_devices();
+    const char *shared = getenv("NCCL_MULTI_RANK_GPU_ENABLE"); /* NCCL 2.30: two ranks a GPU */
+    int places = harness_devices() * (shared && !strcmp(shared, "1") ? 2 : 1);
+    int crowded = harness_backend() != TUTTI_BACKEND_CUDA || local_rank >= places;
     return !rig_worst(crowded);
 }
 

@@ -23,7 +23,7 @@ tutti_context *rig_context(void);
 /* A communicator of all ranks, or NULL with the test marked as skipped where that transport cannot be had here.
  * timeout 0: the default. */
 tutti_comm *rig_comm(tutti_context *ctx, tutti_transport transport, double timeout);
-/* Every rank has a GPU of its own. */
+/* Every rank has a GPU of its own, or NCCL has been told to do with less. */
 bool rig_has_gpu_each(void);
 /* Without the library's help: everybody waits here, or knows the worst value of all. */
 void rig_barrier(void);

@@ -301,6 +301,7 @@ static void nccl_refused(void)
 
 static void shared_gpu(void)
 {
+    unsetenv("NCCL_MULTI_RANK_GPU_ENABLE"); /* which would allow it */
     tutti_context *ctx = harness_new_context(0, 1);
     tutti_comm *comm = NULL;
     tutti_comm_desc desc = TUTTI_COMM_DESC_INIT;

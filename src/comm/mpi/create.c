@@ -77,10 +77,10 @@ static tutti_status nccl_possible(const tutti__identity *all, int world_size)
                                all[0].nccl_version / 10000, all[0].nccl_version / 100 % 100, r,
                                all[r].nccl_version / 10000, all[r].nccl_version / 100 % 100);
         for (int q = 0; q < r; q++)
-            if (shares_device(&all[q], &all[r]))
+            if (shares_device(&all[q], &all[r]) && !(all[q].nccl_shares && all[r].nccl_shares))
                 return tutti__fail(TUTTI_ERR_COMM,
                                    "comm_create: ranks %d and %d share one GPU (device %d of %s, "
-                                   "%s), which NCCL cannot do: run one rank a GPU, or take "
+                                   "%s), which NCCL does not do: run one rank a GPU, or take "
                                    "transport mpi",
                                    q, r, (int)all[r].device, all[r].host, all[r].bus);
     }

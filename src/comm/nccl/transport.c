@@ -304,6 +304,8 @@ tutti_status tutti__nccl_identify(const tutti_context *ctx, tutti__identity *ide
     if (ncclGetVersion(&version) != ncclSuccess)
         return tutti__fail(TUTTI_ERR_COMM, "comm_create: ncclGetVersion failed");
     identity->nccl_version = version;
+    const char *shares = getenv("NCCL_MULTI_RANK_GPU_ENABLE");
+    identity->nccl_shares = version >= NCCL_VERSION(2, 30, 0) && shares && !strcmp(shares, "1");
     struct cudaDeviceProp properties;
     cudaError_t code = cudaGetDeviceProperties(&properties, ctx->device);
     if (code == cudaSuccess)
