@@ -123,8 +123,10 @@ void tutti__watchdog_close(tutti__watchdog **closing)
     pthread_cond_signal(&dog->wake);
     pthread_mutex_unlock(&dog->mutex);
     pthread_join(dog->thread, NULL);
-    tutti_comm *comm = dog->comm;
-    if (!comm->dead) { /* otherwise a stream may still clear notes */
+    const tutti_comm *comm = dog->comm;
+    if (!comm->dead &&
+        !under_way(
+            dog)) { /* otherwise a stream may still clear notes, and freeing would wait for it */
         comm->backend->run.host_free(comm->device, (void *)dog->notes);
         comm->backend->run.free(comm->device, dog->zeros);
     }
