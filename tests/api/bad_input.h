@@ -8,7 +8,9 @@
 #include "harness.h"
 
 /* Arrays of cases, ended by a NULL name. */
-extern const harness_test bad_core[], bad_params[], bad_layers[], bad_comm[], bad_io[], bad_cases[];
+extern const harness_test bad_core[], bad_params[], bad_comm[], bad_io[], bad_cases[];
+extern const harness_test bad_layers[], bad_norms[], bad_softmax[], bad_linear[];
+extern const harness_test bad_cross_entropy[], bad_embedding[];
 
 /* A context of the other backend, or NULL where there is none. */
 tutti_context *foreign_context(void);

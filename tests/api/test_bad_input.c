@@ -65,6 +65,11 @@ int main(int argc, char **argv)
     add(bad_core);
     add(bad_params);
     add(bad_layers);
+    add(bad_norms);
+    add(bad_softmax);
+    add(bad_linear);
+    add(bad_cross_entropy);
+    add(bad_embedding);
     add(bad_comm);
     add(bad_io);
     add(bad_cases);
