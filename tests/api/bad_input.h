@@ -8,9 +8,10 @@
 #include "harness.h"
 
 /* Arrays of cases, ended by a NULL name. */
-extern const harness_test bad_core[], bad_params[], bad_comm[], bad_io[], bad_cases[];
+extern const harness_test bad_core[], bad_params[], bad_io[], bad_cases[];
 extern const harness_test bad_layers[], bad_norms[], bad_softmax[], bad_linear[];
 extern const harness_test bad_cross_entropy[], bad_embedding[];
+extern const harness_test bad_comm[], bad_grad_sync[], bad_interop[];
 
 /* A context of the other backend, or NULL where there is none. */
 tutti_context *foreign_context(void);

@@ -71,6 +71,8 @@ int main(int argc, char **argv)
     add(bad_cross_entropy);
     add(bad_embedding);
     add(bad_comm);
+    add(bad_grad_sync);
+    add(bad_interop);
     add(bad_io);
     add(bad_cases);
     cases[case_count++] = (harness_test){"exports", test_exports};
