@@ -14,6 +14,15 @@ static void bad_layer_plan(void)
     open_embedding(false);
     CHECK_FAILS(TUTTI_ERR_ARG, "rows", tutti_layer_plan(fix.layer, fix.ctx, INT64_C(1) << 31));
     close_layer();
+
+    /* rows and columns that are allowed, but not together */
+    tutti_linear_desc desc = TUTTI_LINEAR_DESC_INIT;
+    desc.in = INT32_MAX;
+    desc.out = 1;
+    tutti_layer *wide = NULL;
+    CHECK_OK(tutti_linear_create(fix.ctx, &desc, &wide));
+    CHECK_FAILS(TUTTI_ERR_ARG, "rows", tutti_layer_plan(wide, fix.ctx, INT64_C(1) << 30));
+    tutti_layer_destroy(&wide);
 }
 
 /* Of the layer that is open, which is closed. */

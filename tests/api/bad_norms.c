@@ -35,6 +35,8 @@ static void bad_rmsnorm_create(void)
     CHECK_DESC(rmsnorm, good, x_dtype = bad.y_dtype = TUTTI_I32, "x_dtype");
     CHECK_DESC(rmsnorm, good, param_dtype = (tutti_dtype)99, "param_dtype");
     CHECK_DESC(rmsnorm, good, y_dtype = TUTTI_F16, "y_dtype");
+    good.zero_centered = 1;
+    CHECK_DESC(rmsnorm, good, has_gamma = 0, "zero_centered");
 }
 
 /* The wrappers of the norm that `centered` names. */
@@ -155,6 +157,9 @@ static void bad_layernorm_backward(void)
 {
     centered = true;
     check_backward();
+    open_norm(true, true);
+    check_gradient_type();
+    close_layer();
 }
 static void bad_rmsnorm_backward(void)
 {

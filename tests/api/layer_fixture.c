@@ -271,11 +271,14 @@ void check_call(attempt_fn *attempt)
 
 void check_gradient_type(void)
 {
-    tutti_param *weight = tutti_layer_param(fix.layer, 0);
-    harness_buffer memory = harness_buffer_make(fix.ctx, TUTTI_F64, OUT, COLS, 0, 0);
-    tutti_tensor value = weight->value, grad = harness_buffer_tensor(&memory);
-    CHECK_OK(tutti_param_bind(weight, &value, &grad));
-    CHECK_FAILS(TUTTI_ERR_ARG, "weight", backward());
+    tutti_param *param = tutti_layer_param(fix.layer, 0);
+    int64_t count = tutti_tensor_count(&param->value);
+    harness_buffer memory = harness_buffer_make(fix.ctx, TUTTI_F64, 1, count, 0, 0);
+    tutti_tensor value = param->value, grad = param->value;
+    grad.dtype = TUTTI_F64;
+    grad.data = memory.data;
+    CHECK_OK(tutti_param_bind(param, &value, &grad));
+    CHECK_FAILS(TUTTI_ERR_ARG, param->name, backward());
     CHECK(harness_buffer_unchanged(fix.ctx, &memory), "the gradient was written");
     harness_buffer_free(fix.ctx, &memory);
 }

@@ -53,8 +53,8 @@ void check_overlap(const char *slot, const tutti_tensor **place, const tutti_ten
 void check_owners(attempt_fn *attempt);
 void check_foreign_step(attempt_fn *attempt);
 void check_call(attempt_fn *attempt);
-/* The backward of a layer whose weight [OUT, COLS] has a gradient of another type than the
- * arithmetic's. */
+/* The backward of a layer whose first parameter has a gradient of another type than the
+ * arithmetic's, or than the other parameter's. */
 void check_gradient_type(void);
 
 /* The attempt is refused with this word after one change of `fix`. */
