@@ -72,8 +72,11 @@ static void add_all(state *s)
         tutti_checkpoint_add_table(c, "history", s->table, STATE_COLS, STATE_ROWS_MAX, &s->rows));
 }
 
-state *state_make(tutti_context *ctx, tutti_comm *comm, tutti_dtype masters, bool big)
+state *state_make(tutti_transport transport, tutti_dtype masters, bool big)
 {
+    tutti_context *ctx = rig_context();
+    tutti_comm *comm = rig_comm(ctx, transport, 0);
+    if (!comm) return NULL;
     state *s = harness_calloc(1, sizeof *s);
     s->ctx = ctx;
     s->comm = comm;
@@ -97,6 +100,7 @@ void state_free(state **state)
     tutti_free((*state)->ctx, &(*state)->m.data);
     tutti_free((*state)->ctx, &(*state)->v.data);
     for (int i = 0; i < STATE_EXTRAS; i++) tutti_free((*state)->ctx, &(*state)->extra[i].data);
+    tutti_comm_destroy(&(*state)->comm);
     free(*state);
     *state = NULL;
 }

@@ -20,8 +20,9 @@ typedef struct state {
     tutti_checkpoint *checkpoint;
 } state;
 
-/* dtype: of the masters.  big: a parameter of several blocks and an odd rest. */
-state *state_make(tutti_context *ctx, tutti_comm *comm, tutti_dtype masters, bool big);
+/* On a communicator of its own; NULL, with the test marked as skipped, where this transport cannot be had.
+ * big: a parameter of several blocks and an odd rest. */
+state *state_make(tutti_transport transport, tutti_dtype masters, bool big);
 void state_free(state **state);
 /* Everything becomes what this seed says; the same on all ranks. */
 void state_fill(state *state, uint64_t seed);

@@ -12,23 +12,10 @@
 
 #include "state.h"
 
-static state *begin(tutti_dtype masters, bool big)
-{
-    tutti_comm *comm = rig_comm(rig_context(), TUTTI_TRANSPORT_AUTO, 0);
-    return comm ? state_make(rig_context(), comm, masters, big) : NULL;
-}
-
-static void end(state **s)
-{
-    tutti_comm *comm = (*s)->comm;
-    state_free(s);
-    tutti_comm_destroy(&comm);
-}
-
 /* A good file of seed 1. */
 static state *begin_with(const char *path)
 {
-    state *s = begin(TUTTI_F32, false);
+    state *s = state_make(TUTTI_TRANSPORT_AUTO, TUTTI_F32, false);
     if (!s) return NULL;
     state_fill(s, 1);
     CHECK_OK(tutti_checkpoint_save(s->checkpoint, path, 0));
@@ -71,7 +58,7 @@ static void check_edited(change how, const char *word)
     harness_where("want '%s'", word);
     check_refused(s, TUTTI_ERR_DATA, word, path, 0);
     harness_where(NULL);
-    end(&s);
+    state_free(&s);
 }
 
 static void set_int(hid_t object, const char *name, int count, const int32_t *values)
@@ -220,19 +207,20 @@ static void test_newer_minor_version(void)
     state_fill(s, 2);
     CHECK_OK(tutti_checkpoint_load(s->checkpoint, path, 0));
     CHECK_STATE(s, 1);
-    end(&s);
+    state_free(&s);
 }
 
 static void test_other_list(void)
 {
     const char *path = in_folder("list");
-    state *s = begin_with(path), *wide = begin(TUTTI_F64, false), *big = begin(TUTTI_F32, true);
+    state *s = begin_with(path), *wide = state_make(TUTTI_TRANSPORT_AUTO, TUTTI_F64, false),
+          *big = state_make(TUTTI_TRANSPORT_AUTO, TUTTI_F32, true);
     if (!s) return;
     check_refused(wide, TUTTI_ERR_DATA, "is f32, want f64", path, 0);
     check_refused(big, TUTTI_ERR_DATA, "the shape of model/embed/weight is [700], want [3158073]",
                   path, 0);
-    end(&wide);
-    end(&big);
+    state_free(&wide);
+    state_free(&big);
     char text[4] = "";
     double table[6];
     int64_t rows = 0, number = 0;
@@ -258,7 +246,7 @@ static void test_other_list(void)
         tutti_checkpoint_destroy(&list);
     }
     (void)number;
-    end(&s);
+    state_free(&s);
 }
 
 static void test_flags(void)
@@ -297,7 +285,7 @@ static void test_flags(void)
     CHECK_OK(tutti_checkpoint_load(s->checkpoint, path, TUTTI_CHECKPOINT_VALUES));
     CHECK(s->rows == 1, "the values were not loaded");
     CHECK(!state_is(s, 1, &what), "the tensors were loaded");
-    end(&s);
+    state_free(&s);
 }
 
 /* Bytes */
@@ -366,12 +354,12 @@ static void test_flipped_bits(void)
     state_fill(s, 2);
     CHECK_OK(tutti_checkpoint_load(s->checkpoint, path, 0));
     CHECK_STATE(s, 1);
-    end(&s);
+    state_free(&s);
 }
 
 static void test_flipped_bit_in_a_later_block(void)
 {
-    state *s = begin(TUTTI_F32, true);
+    state *s = state_make(TUTTI_TRANSPORT_AUTO, TUTTI_F32, true);
     if (!s) return;
     const char *path = in_folder("later");
     state_fill(s, 1);
@@ -379,7 +367,7 @@ static void test_flipped_bit_in_a_later_block(void)
     size_t bytes, at = place_of(path, "model/embed/weight", &bytes);
     flip(path, at + bytes - 100);
     check_refused(s, TUTTI_ERR_DATA, "the checksum of model/embed/weight", path, 0);
-    end(&s);
+    state_free(&s);
 }
 
 static void test_truncated(void)
@@ -404,12 +392,12 @@ static void test_truncated(void)
     }
     harness_where(NULL);
     free(data);
-    end(&s);
+    state_free(&s);
 }
 
 static void test_other_files(void)
 {
-    state *s = begin(TUTTI_F32, false);
+    state *s = state_make(TUTTI_TRANSPORT_AUTO, TUTTI_F32, false);
     if (!s) return;
     const char *path = in_folder("text"), *pipe = in_folder("pipe");
     if (rig_rank() == 0) {
@@ -423,7 +411,7 @@ static void test_other_files(void)
     check_refused(s, TUTTI_ERR_IO, "no regular file", "/dev/zero", 0);
     check_refused(s, TUTTI_ERR_IO, "No such file", in_folder("nothing"), 0);
     check_refused(s, TUTTI_ERR_IO, "No such file", "/no/such/folder/file", 0);
-    end(&s);
+    state_free(&s);
 }
 
 /* Saving where it cannot be */
@@ -458,7 +446,7 @@ static void check_not_saved(state *s, const char *path, const char *word)
 
 static void test_no_place(void)
 {
-    state *s = begin(TUTTI_F32, false);
+    state *s = state_make(TUTTI_TRANSPORT_AUTO, TUTTI_F32, false);
     if (!s) return;
     check_not_saved(s, "/no/such/folder/file", "No such file or directory");
     check_not_saved(s, "/dev/full", "no regular file");
@@ -468,7 +456,7 @@ static void test_no_place(void)
     if (rig_rank() == 0) file_write(file, "x", 1);
     snprintf(below, sizeof below, "%s/below", file);
     check_not_saved(s, below, "Not a directory");
-    end(&s);
+    state_free(&s);
 }
 
 static void test_file_size_limit(void)
@@ -481,7 +469,7 @@ static void test_file_size_limit(void)
     small = before;
     small.rlim_cur = 10000;
     if (rig_rank() == 0) setrlimit(RLIMIT_FSIZE, &small);
-    state *other = begin(TUTTI_F32, false);
+    state *other = state_make(TUTTI_TRANSPORT_AUTO, TUTTI_F32, false);
     char temporary[300];
     snprintf(temporary, sizeof temporary, "%s.tmp", path);
     state_fill(other, 2);
@@ -507,8 +495,8 @@ static void test_file_size_limit(void)
     setrlimit(RLIMIT_FSIZE, &before);
     CHECK_OK(tutti_checkpoint_load(s->checkpoint, path, 0));
     CHECK_STATE(s, 2);
-    end(&other);
-    end(&s);
+    state_free(&other);
+    state_free(&s);
 }
 
 static void test_full_disk(void)
@@ -523,13 +511,13 @@ static void test_full_disk(void)
     }
     char path[200];
     snprintf(path, sizeof path, "%s/file", disk);
-    state *s = begin_with(path), *big = begin(TUTTI_F32, true);
+    state *s = begin_with(path), *big = state_make(TUTTI_TRANSPORT_AUTO, TUTTI_F32, true);
     if (s && big) {
         check_not_saved(big, path, "No space left on device");
         CHECK_OK(tutti_checkpoint_load(s->checkpoint, path, 0));
         CHECK_STATE(s, 1);
-        end(&s);
-        end(&big);
+        state_free(&s);
+        state_free(&big);
     }
     rig_barrier();
     if (rig_rank() == 0) CHECK(umount(disk) == 0, "umount: %s", strerror(errno));
@@ -548,7 +536,7 @@ static void test_no_permission(void)
     int root = geteuid() == 0;
     if (!rig_worst(root) || seteuid(NOBODY) != 0) {
         harness_skip("needs root, to become somebody without permission");
-        end(&s);
+        state_free(&s);
         return;
     }
     rig_barrier();
@@ -561,14 +549,14 @@ static void test_no_permission(void)
     rig_barrier();
     CHECK_OK(tutti_checkpoint_load(s->checkpoint, path, 0));
     CHECK_STATE(s, 1);
-    end(&s);
+    state_free(&s);
 }
 
 /* Ranks that do not agree */
 
 static void test_ranks_differ(void)
 {
-    state *s = begin(TUTTI_F32, false);
+    state *s = state_make(TUTTI_TRANSPORT_AUTO, TUTTI_F32, false);
     if (!s) return;
     const char *path = in_folder("differ");
     state_fill(s, 1);
@@ -588,7 +576,7 @@ static void test_ranks_differ(void)
     if (rig_rank() == 1) CHECK_OK(tutti_checkpoint_add_int(s->checkpoint, "more", &more));
     CHECK_FAILS(TUTTI_ERR_ARG, "the list on rank 1", tutti_checkpoint_load(s->checkpoint, path, 0));
     CHECK_FAILS(TUTTI_ERR_ARG, "the list on rank 1", tutti_checkpoint_save(s->checkpoint, path, 0));
-    end(&s);
+    state_free(&s);
 }
 
 static const rig_test tests[] = {

@@ -35,15 +35,13 @@ static void test_equal_bytes(void)
         CHECK(file_same(file_of(ranks), file_of(1)), "%d ranks write other bytes than one", ranks);
     }
     /* alone, without MPI, and twice */
-    tutti_comm *comm = rig_comm(rig_context(), TUTTI_TRANSPORT_SELF, 0);
-    state *s = state_make(rig_context(), comm, TUTTI_F32, true);
+    state *s = state_make(TUTTI_TRANSPORT_SELF, TUTTI_F32, true);
     state_fill(s, 4);
     for (int i = 0; i < 2; i++) {
         CHECK_OK(tutti_checkpoint_save(s->checkpoint, in_folder("alone"), 0));
         CHECK(file_same(in_folder("alone"), file_of(1)), "alone the bytes are others");
     }
     state_free(&s);
-    tutti_comm_destroy(&comm);
 }
 
 static void test_other_ranks_read(void)

@@ -25,15 +25,7 @@ static const struct {
 /* Small: its twenty tensors are twenty blocks, so there are several rounds. */
 static state *make(void)
 {
-    return state_make(rig_context(), rig_comm(rig_context(), TUTTI_TRANSPORT_SELF, 0), TUTTI_F32,
-                      false);
-}
-
-static void drop(state **s)
-{
-    tutti_comm *comm = (*s)->comm;
-    state_free(s);
-    tutti_comm_destroy(&comm);
+    return state_make(TUTTI_TRANSPORT_SELF, TUTTI_F32, false);
 }
 
 static double now(void)
@@ -146,7 +138,7 @@ static void test_random_moments(void)
     CHECK_OK(tutti_checkpoint_save(s->checkpoint, path, 0));
     seed_of(s, path, seed + 1, seed + 1);
     CHECK(!file_exists(in_folder("random.tmp")), "the temporary file is still there");
-    drop(&s);
+    state_free(&s);
 }
 
 /* The file is new from the rename on, and old before. */
@@ -198,7 +190,7 @@ static void test_each_step(void)
         check_older(s, path, found);
     }
     harness_where(NULL);
-    drop(&s);
+    state_free(&s);
 }
 
 #ifdef SAVE_RANK
@@ -228,7 +220,7 @@ static void test_each_step_of_two_ranks(void)
         for (int victim = -1; victim <= (steps[i].everywhere ? 1 : 0); victim++)
             kill_under_mpirun(s, in_folder("ranks"), i, victim);
     harness_where(NULL);
-    drop(&s);
+    state_free(&s);
 }
 #endif
 

@@ -29,9 +29,7 @@ static bool try_load(const char *path, bool *taken)
 static const char *good_file(void)
 {
     const char *path = in_folder("good");
-    if (!shared)
-        shared = state_make(rig_context(), rig_comm(rig_context(), TUTTI_TRANSPORT_SELF, 0),
-                            TUTTI_F32, false);
+    if (!shared) shared = state_make(TUTTI_TRANSPORT_SELF, TUTTI_F32, false);
     state_fill(shared, 1);
     CHECK_OK(tutti_checkpoint_save(shared->checkpoint, path, 0));
     return path;

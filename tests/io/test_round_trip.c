@@ -6,24 +6,9 @@
 
 #include "state.h"
 
-/* A communicator of the usual kind, and a state on it; NULL where there is none here. */
-static state *begin(tutti_dtype masters, bool big)
-{
-    tutti_comm *comm = rig_comm(rig_context(), TUTTI_TRANSPORT_AUTO, 0);
-    return comm ? state_make(rig_context(), comm, masters, big) : NULL;
-}
-
-static void end(state **s)
-{
-    if (!*s) return;
-    tutti_comm *comm = (*s)->comm;
-    state_free(s);
-    tutti_comm_destroy(&comm);
-}
-
 static void check_round_trip(tutti_dtype masters, bool big)
 {
-    state *s = begin(masters, big);
+    state *s = state_make(TUTTI_TRANSPORT_AUTO, masters, big);
     if (!s) return;
     const char *path = in_folder("round");
     for (uint64_t seed = 1; seed <= (big ? 1 : 3); seed++) {
@@ -34,7 +19,7 @@ static void check_round_trip(tutti_dtype masters, bool big)
         CHECK_STATE(s, seed);
     }
     CHECK(!file_exists(in_folder("round.tmp")), "the temporary file is still there");
-    end(&s);
+    state_free(&s);
 }
 
 static void test_f32(void)
@@ -52,7 +37,7 @@ static void test_several_blocks(void)
 
 static void test_save_load_save(void)
 {
-    state *s = begin(TUTTI_F32, true);
+    state *s = state_make(TUTTI_TRANSPORT_AUTO, TUTTI_F32, true);
     if (!s) return;
     const char *first = in_folder("first"), *second = in_folder("second");
     state_fill(s, 5);
@@ -61,7 +46,7 @@ static void test_save_load_save(void)
     CHECK_OK(tutti_checkpoint_load(s->checkpoint, first, 0));
     CHECK_OK(tutti_checkpoint_save(s->checkpoint, second, 0));
     if (rig_rank() == 0) CHECK(file_same(first, second), "equal states are not equal bytes");
-    end(&s);
+    state_free(&s);
 }
 
 static void check_seed(state *s, const char *path, int older, uint64_t seed)
@@ -83,7 +68,7 @@ static void check_seed(state *s, const char *path, int older, uint64_t seed)
 
 static void check_keep(int keep)
 {
-    state *s = begin(TUTTI_F32, false);
+    state *s = state_make(TUTTI_TRANSPORT_AUTO, TUTTI_F32, false);
     if (!s) return;
     char name[32];
     snprintf(name, sizeof name, "keep%d", keep);
@@ -95,7 +80,7 @@ static void check_keep(int keep)
         for (int i = 1; i <= keep + 1; i++)
             check_seed(s, path, i, i <= keep && seed > (uint64_t)i ? seed - (uint64_t)i : 0);
     }
-    end(&s);
+    state_free(&s);
 }
 
 static void test_keep_none(void)
@@ -114,7 +99,7 @@ static void test_keep_three(void)
 /* Fewer are kept than before: the oldest stay where they are, and the newest are the newest. */
 static void test_keep_changes(void)
 {
-    state *s = begin(TUTTI_F32, false);
+    state *s = state_make(TUTTI_TRANSPORT_AUTO, TUTTI_F32, false);
     if (!s) return;
     const char *path = in_folder("changes");
     static const int keep[] = {2, 2, 2, 1, 0, 2};
@@ -125,13 +110,13 @@ static void test_keep_changes(void)
     check_seed(s, path, 0, 6);
     check_seed(s, path, 1, 5);
     check_seed(s, path, 2, 3);
-    end(&s);
+    state_free(&s);
 }
 
 /* A rank that does not see the file takes no part in writing it. */
 static void test_one_rank_elsewhere(void)
 {
-    state *s = begin(TUTTI_F32, true);
+    state *s = state_make(TUTTI_TRANSPORT_AUTO, TUTTI_F32, true);
     if (!s) return;
     char before[1024];
     CHECK(getcwd(before, sizeof before), "no folder");
@@ -145,7 +130,7 @@ static void test_one_rank_elsewhere(void)
     CHECK_OK(tutti_checkpoint_save(s->checkpoint, in_folder("here"), 0));
     if (rig_rank() == 0)
         CHECK(file_same(in_folder("here"), in_folder("elsewhere")), "the bytes are others");
-    end(&s);
+    state_free(&s);
 }
 
 /* A list may be empty, and hold values only. */
