@@ -317,3 +317,23 @@ bool file_same(const char *a, const char *b)
     free(y);
     return equal;
 }
+
+state *state_saved(const char *path)
+{
+    state *s = state_make(TUTTI_TRANSPORT_AUTO, TUTTI_F32, false);
+    if (!s) return NULL;
+    state_fill(s, 1);
+    CHECK_OK(tutti_checkpoint_save(s->checkpoint, path, 0));
+    return s;
+}
+
+void check_refused(state *s, tutti_status wanted, const char *word, const char *path)
+{
+    harness_forget_error();
+    tutti_status status = tutti_checkpoint_load(s->checkpoint, path, 0);
+    CHECK(status == wanted, "status '%s' (%s), want '%s'", tutti_status_string(status),
+          tutti_last_error(), tutti_status_string(wanted));
+    CHECK(strstr(tutti_last_error(), path) && strstr(tutti_last_error(), word),
+          "'%s' does not name %s and '%s'", tutti_last_error(), path, word);
+    rig_barrier();
+}

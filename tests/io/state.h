@@ -45,4 +45,9 @@ void file_write(const char *path, const void *data, size_t bytes);
 bool file_exists(const char *path);
 bool file_same(const char *a, const char *b);
 
+/* A state of seed 1, saved at path. */
+state *state_saved(const char *path);
+/* Loading fails: all ranks get the status, and a message with the file and the word. */
+void check_refused(state *s, tutti_status wanted, const char *word, const char *path);
+
 #endif
