@@ -78,6 +78,40 @@ test_signal_before_the_ranks_are_up_ends_the_job() {
     ((SECONDS - began < 20)) || fail "the job ended after $((SECONDS - began)) s"
 }
 
+# A program that takes a second to be ready for signals is not killed by one that comes before.
+test_signal_waits_for_a_program_that_is_being_loaded() {
+    local np launcher tries
+    for np in 1 2; do
+        # shellcheck disable=SC2016
+        "$run" -np "$np" bash -c 'touch "$0/up.$PPID.$$"; sleep 1; trap "exit 75" USR1; while :; do sleep 0.05; done' "$PWD" >output 2>&1 &
+        launcher=$!
+        for ((tries = 0; tries < 1000; tries++)); do
+            (($(compgen -G 'up.*' | wc -l) >= np)) && break
+            sleep 0.02
+        done
+        rm -f up.*
+        kill -TERM "$launcher"
+        wait "$launcher"
+        expect_equal "code of $np ranks" $? 75
+    done
+}
+test_signal_while_it_looks_for_gpus() {
+    mkdir fake
+    printf '#!/bin/sh\ntouch "%s/asked"\nsleep 1\n' "$PWD" >fake/nvidia-smi
+    chmod +x fake/nvidia-smi
+    local launcher tries
+    PATH=$PWD/fake:$PATH "$run" -np 1 touch ran >output 2>&1 &
+    launcher=$!
+    for ((tries = 0; tries < 500; tries++)); do
+        [[ -e asked ]] && break
+        sleep 0.02
+    done
+    kill -TERM "$launcher"
+    wait "$launcher"
+    expect_equal code $? 75
+    [[ ! -e ran ]] || fail "it ran"
+}
+
 test_killed_launcher_takes_the_ranks_along() {
     setpriv --pdeathsig TERM true 2>/dev/null || skip "setpriv knows no --pdeathsig"
     local launcher tries pid
