@@ -97,7 +97,7 @@ static void write_script(FILE *script, const history *history, const char *name)
           "set grid\nset xrange [0:*]\nset yrange [0:*]\nset key outside below\nset xlabel "
           "'step'\nset ylabel 'loss'\n",
           script);
-    if (scores)
+    if (accuracies)
         fputs("set ytics nomirror\nset y2tics\nset y2range [0:100]\nset y2label 'accuracy, %'\n",
               script);
     if (!steps) {

@@ -158,6 +158,18 @@ def test_plot():
         assert os.listdir(folder) == [os.path.basename(path)]
 
 
+def test_plot_without_accuracy():
+    """The bytes task has none, so there is no axis for it."""
+    need_gnuplot()
+    with tempfile.TemporaryDirectory() as folder:
+        write(folder, "text", bytes(random.Random(1).choices(b"abcdef \n", k=3000)))
+        text, path = (os.path.join(folder, name) for name in ("text", "p.svg"))
+        model = ["--width", 16, "--depth", 1, "--context", 4, "--embedding", 4, "--batch", 100, "--epochs", 1]
+        run(["--task", "bytes", *model, "--plot", path, text]).want(0)
+        svg = drawn(path)
+        assert ">training loss<" in svg and ">held-out loss<" in svg and "ccuracy" not in svg, svg
+
+
 def test_plot_goes_on_after_resume():
     """The drawing of a run in two parts is that of a run in one."""
     need_checkpoints()
