@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <libgen.h>
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -195,6 +196,29 @@ static int check_state(const trainer *t, const run_state *s)
     return APP_OK;
 }
 
+/* A name beside FILE that a save will write to: better refused now than after hours. */
+static int check_name(const char *path, const char *ending)
+{
+    char name[PATH_MAX];
+    struct stat there;
+    const bool fits = snprintf(name, sizeof name, "%s%s", path, ending) < (int)sizeof name;
+    const bool found = fits && lstat(name, &there) == 0;
+    if (!fits || (!found && errno == ENAMETOOLONG))
+        return app_fail(APP_FAILED, "%s: a save wants room for %s at its end: %s", path, ending,
+                        strerror(ENAMETOOLONG));
+    if (found && S_ISDIR(there.st_mode))
+        return app_fail(APP_FAILED, "%s: is a folder, and a save would write to it", name);
+    return APP_OK;
+}
+
+static int check_names(const trainer *t)
+{
+    char oldest[16];
+    snprintf(oldest, sizeof oldest, ".%d", (int)t->options->keep);
+    APP_TRY(check_name(t->options->checkpoint, ".tmp"));
+    return t->options->keep ? check_name(t->options->checkpoint, oldest) : APP_OK;
+}
+
 /* Rank 0 looks whether FILE is there and can be written. */
 static int look(const trainer *t, int32_t *resume)
 {
@@ -216,7 +240,7 @@ static int look(const trainer *t, int32_t *resume)
         code = app_fail(APP_FAILED, "%s: nothing can be written into '%s': %s", path, folder,
                         strerror(errno));
     free(copy);
-    return code;
+    return code == APP_OK ? check_names(t) : code;
 }
 
 int checkpoint_open(trainer *t)

@@ -242,6 +242,14 @@ def test_no_place_for_the_file(folder):
         assert missing in result.err and "step " not in result.out, f"not seen at the start:\n{result}"
     result = run(saving(folder)).want(2)
     assert f"{folder}: is not a regular file" in result.err and "step " not in result.out, result
+    longest = os.path.join(folder, "f" * 255)
+    for path, more in ((longest[:-3], []), (longest[:-4], ["--keep", 1000])):
+        result = run(saving(path, *more)).want(2)
+        assert "File name too long" in result.err and "step " not in result.out, result
+    os.mkdir(longest[:-5] + ".tmp")
+    result = run(saving(longest[:-5])).want(2)
+    assert ".tmp: is a folder" in result.err and "step " not in result.out, result
+    run(saving(longest[:-4], "--keep", 1)).want(0)
 
 
 @with_folder
