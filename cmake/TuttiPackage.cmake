@@ -25,6 +25,6 @@ set(CPACK_DEBIAN_PACKAGE_DESCRIPTION
 and the exchange of gradients by MPI or NCCL.
 
 The package holds the library, its headers, CMake and pkg-config files, and the
-programs tutti-run, tutti-train and tutti-bench.")
+programs tutti-run, tutti-train, tutti-validate and tutti-bench.")
 
 include(CPack)

@@ -50,7 +50,7 @@ test_names_its_dependencies() {
 test_holds_what_it_should() {
     unpacked
     local file
-    for file in bin/tutti-run bin/tutti-train bin/tutti-bench lib/libtutti.so include/tutti/tutti.h \
+    for file in bin/tutti-run bin/tutti-train bin/tutti-validate bin/tutti-bench lib/libtutti.so include/tutti/tutti.h \
         lib/pkgconfig/tutti.pc lib/cmake/tutti/tutti-config.cmake share/doc/tutti/copyright; do
         [[ -s $root/usr/$file ]] || fail "$file is missing"
     done
@@ -58,6 +58,14 @@ test_holds_what_it_should() {
     [[ ! $file ]] || fail "wrong permissions: $file"
     file=$(find "$root" -mindepth 1 -maxdepth 2 ! -path "$root/usr" ! -path "$root/usr/*")
     [[ ! $file ]] || fail "outside /usr: $file"
+}
+test_every_program_is_named() {
+    unpacked
+    local file
+    for file in "$root"/usr/bin/*; do
+        expect_match Description "$(field Description)" "${file##*/}[, .]"
+        grep -qF "\`${file##*/}\`" "$top/docs/install.md" || fail "docs/install.md does not name ${file##*/}"
+    done
 }
 test_names_no_path_of_the_build() {
     unpacked
