@@ -7,6 +7,7 @@
  *        scale   its loss weight is doubled (PLACE step, from the first step on)
  *        hang    it does nothing any more
  *        signal  it sends itself SIGUSR1
+ *        overflow its gradients are not finite, but its loss is (PLACE step)
  *        loss    its loss is infinite, but no gradient (PLACE step)
  *        corrupt a bit of its weights flips after the step
  *        nan     a pixel of its batch is NaN (PLACE step: the third one of each epoch)

@@ -1,6 +1,6 @@
 /* Losses and gradients that are not finite.  After the exchange all ranks have the same gradients, so
- * the rank is known by its own loss; the tensor is the first one in the store's order, which is that of
- * backward. */
+ * the rank is known by its own loss, or else by making its own gradients again; the tensor is the first one in the
+ * store's order, which is that of backward. */
 #include "nonfinite.h"
 
 #include <math.h>
@@ -44,19 +44,55 @@ static int check_gradient(trainer *t, const tutti_tensor *grad, bool *finite)
     return APP_OK;
 }
 
-static int name_tensor(trainer *t, const char **name)
+/* The number of the first tensor whose gradient is not finite; -1 if there is none. */
+static int find_tensor(trainer *t, int *number)
 {
-    *name = "none";
-    for (int i = 0; i < tutti_params_count(t->params); i++) {
-        const tutti_param *param = tutti_params_get(t->params, i);
-        bool finite = true;
-        APP_TRY(check_gradient(t, &param->grad, &finite));
-        if (!finite) {
-            *name = param->name;
-            break;
-        }
+    bool finite = true;
+    *number = -1;
+    for (int i = 0; finite && i < tutti_params_count(t->params); i++) {
+        APP_TRY(check_gradient(t, &tutti_params_get(t->params, i)->grad, &finite));
+        if (!finite) *number = i;
     }
     return APP_OK;
+}
+
+static const char *name_of(const trainer *t, int number)
+{
+    return number < 0 ? "none" : tutti_params_get(t->params, number)->name;
+}
+
+/* This rank's own gradients of a step whose update was not made, once more, over the sums. */
+static int own_gradients(trainer *t, int64_t step)
+{
+    const task_class *class = t->task->class;
+    for (int64_t m = t->part; m < t->part + t->part_count; m++) {
+        const unsigned flags = m == t->part ? 0 : TUTTI_GRAD_ACCUMULATE;
+        APP_TRY(class->bring(t->task, trainer_first_row(t, step, m), t->rows));
+        APP_TRY(class->forward(t->task, t->rows, t->step));
+        APP_TRY(class->backward(t->task, t->rows, APP_OK, flags, NULL));
+    }
+    /* the next step's samples were here already */
+    if (t->state.epoch_step == step) return APP_OK;
+    return class->bring(t->task, trainer_first_row(t, t->state.epoch_step, t->part), t->rows);
+}
+
+/* The first rank whose own gradients are not all finite, and which tensor is the first there; -1: only their sum
+ * is not.  Collective. */
+static int find_origin(trainer *t, int64_t step, int *rank, int *number)
+{
+    double *all = t->log.gathered;
+    int mine = -1;
+    int code = own_gradients(t, step);
+    if (code == APP_OK) code = find_tensor(t, &mine);
+    const double told = mine;
+    APP_CHECK(tutti_comm_all_gather(t->group->control, t->group->host, &told, all, 1, TUTTI_F64));
+    *rank = -1;
+    for (int r = t->group->world_size - 1; r >= 0; r--)
+        if (all[r] >= 0.0) {
+            *rank = r;
+            *number = (int)all[r];
+        }
+    return code;
 }
 
 /* The first rank whose loss is not finite, and that loss; -1 if there is none. */
@@ -108,17 +144,20 @@ static int report_overflow(trainer *t, int64_t step)
 /* All ranks are here; rank 0, which will speak, looks for the tensor. */
 static int report_gradient(trainer *t, int64_t step, int rank, double loss)
 {
-    char what[256];
-    const char *name = "";
-    if (t->group->rank == 0) APP_TRY(name_tensor(t, &name));
-    if (rank >= 0)
+    char what[256], where[48] = "in the sum over the ranks";
+    int number = -1, origin;
+    if (t->group->rank == 0) APP_TRY(find_tensor(t, &number));
+    if (rank >= 0) {
         snprintf(what, sizeof what,
                  "the loss is %s on rank %d; the first gradient that is not finite is %s",
-                 word(loss), rank, name);
-    else
+                 word(loss), rank, name_of(t, number));
+    } else {
+        APP_TRY(find_origin(t, step, &origin, &number));
+        if (origin >= 0) snprintf(where, sizeof where, "on rank %d", origin);
         snprintf(what, sizeof what,
-                 "the loss is finite on every rank, but not all gradients are; the first is %s",
-                 name);
+                 "the loss is finite on every rank, but not all gradients are; the first is %s, %s",
+                 name_of(t, number), where);
+    }
     if (t->options->nonfinite == TRAIN_NONFINITE_SKIP) return log_skipped(t, step, what);
     return app_fail(APP_FAILED,
                     "step %lld/%lld of epoch %lld/%lld: %s; try a lower --lr, or --on-nonfinite "

@@ -23,12 +23,6 @@ typedef struct loop {
     char stop[160];     /* why to stop after this step; empty: go on */
 } loop;
 
-/* Where this rank's rows of a part of the batch begin in the epoch's order. */
-static int64_t first_row(const trainer *t, int64_t part)
-{
-    return (t->state.epoch_step - 1) * t->options->batch + part * t->micro_batch + t->row;
-}
-
 /* Brings the first micro-batch, looks at the step before while the device finishes it, and sets this
  * step's values. */
 static int begin_step(trainer *t, const loop *loop)
@@ -36,7 +30,8 @@ static int begin_step(trainer *t, const loop *loop)
     const train_options *o = t->options;
     const int rank = t->group->rank;
     int code = t->state.step == FAULT_STEP ? FAULT_HERE("step", rank) : APP_OK;
-    if (code == APP_OK) code = o->task->bring(t->task, first_row(t, t->part), t->rows);
+    if (code == APP_OK)
+        code = o->task->bring(t->task, trainer_first_row(t, t->state.epoch_step, t->part), t->rows);
     const int look = nonfinite_look(t); /* the other ranks do too */
     if (code == APP_OK) code = look;
     if (code != APP_OK) return code;
@@ -48,6 +43,8 @@ static int begin_step(trainer *t, const loop *loop)
     values.loss_scale = t->state.scale.value;
     values.seed = o->seed;
     if (FAULT_ASKED("scale", "step", rank)) values.loss_weight *= 2.0;
+    if (t->state.step == FAULT_STEP && FAULT_ASKED("overflow", "step", rank))
+        values.loss_weight = 1e300;
     return app_check(tutti_step_set(t->step, t->ctx, &values));
 }
 
@@ -59,7 +56,8 @@ static int compute_part(trainer *t, int64_t m, int code)
     const bool last = m == t->part + t->part_count - 1;
     const task_class *class = t->task->class;
     if (leaf) APP_CHECK(tutti_grad_sync_leaf_begin(t->sync, t->ctx, (int)m));
-    if (code == APP_OK && !first) code = class->bring(t->task, first_row(t, m), t->rows);
+    if (code == APP_OK && !first)
+        code = class->bring(t->task, trainer_first_row(t, t->state.epoch_step, m), t->rows);
     if (code == APP_OK) code = class->forward(t->task, t->rows, t->step);
     if (code == APP_OK)
         code = app_check(tutti_copy(t->ctx, t->losses + m, t->task->loss_sum, sizeof(double)));

@@ -57,6 +57,11 @@ int64_t trainer_share(int64_t total, int rank, int world_size)
     return total * rank / world_size;
 }
 
+int64_t trainer_first_row(const trainer *t, int64_t epoch_step, int64_t part)
+{
+    return (epoch_step - 1) * t->options->batch + part * t->micro_batch + t->row;
+}
+
 double trainer_tree_sum(const double *values, int64_t count, int64_t stride)
 {
     if (count == 1) return values[0];

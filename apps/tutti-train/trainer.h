@@ -59,6 +59,9 @@ void trainer_destroy(trainer *trainer);
 /* Where rank's contiguous share of `total` rows begins; it ends where the next one's begins. */
 int64_t trainer_share(int64_t total, int rank, int world_size);
 
+/* Where this rank's rows of a part of a step's batch begin in the epoch's order. */
+int64_t trainer_first_row(const trainer *trainer, int64_t epoch_step, int64_t part);
+
 /* The sum of `count` numbers as a binary tree: count a power of two, the numbers `stride` apart. */
 double trainer_tree_sum(const double *values, int64_t count, int64_t stride);
 

@@ -205,6 +205,20 @@ def test_nonfinite_stops_at_once():
         assert [step for step, _, _ in result.steps()] == [1], result
 
 
+def test_nonfinite_gradient_alone():
+    """Its rank is found by computing the step again, and the run goes on as if that had not been."""
+    for np, more in ((1, []), (3, []), (2, ["--accumulate", 4]), (2, ["--reproducible", 4])):
+        fault = f"overflow:step:{np - 1}"
+        result = run(arguments("--log-every", 1000, *more), np=np, fault=fault).want(2)
+        words = f"step {FAULT_STEP}/20 of epoch 1/2: the loss is finite on every rank, but not all gradients are; the first is head/"
+        assert words in result.err and f", on rank {np - 1};" in result.err, result
+        again = ["--on-nonfinite", "skip", "--log-every", 1, *more]
+        lines = run(arguments(*again), np=np, fault=fault).want(0)
+        assert lines.out.count(f"skipped step {FAULT_STEP}/20: the loss is finite on every rank") == 1, lines
+        seen = run(arguments("--on-nonfinite", "skip", "--log-every", 100, *more), np=np, fault=fault).want(0)
+        assert lines.accuracy() == seen.accuracy() and lines.steps()[-1] == seen.steps()[-1], f"{lines}{seen}"
+
+
 def test_nonfinite_skips():
     """The model does not see the step; all others are made."""
     need("--log-json")
