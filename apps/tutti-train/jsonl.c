@@ -2,11 +2,15 @@
 #include "jsonl.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <jansson.h>
 #include <math.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "common/exit_code.h"
 #include "common/report.h"
@@ -17,14 +21,29 @@ struct jsonl {
     json_t *line;
 };
 
+/* A run that died, on a full disk say, may have left half a line: it is ended, so that it spoils no other. */
+static bool half_a_line(const char *path)
+{
+    const int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    struct stat info;
+    char last = '\n';
+    if (file < 0) return false;
+    if (fstat(file, &info) == 0 && S_ISREG(info.st_mode) && info.st_size > 0 &&
+        pread(file, &last, 1, info.st_size - 1) != 1)
+        last = '\n';
+    close(file);
+    return last != '\n';
+}
+
 int jsonl_open(const char *path, bool append, jsonl **log)
 {
     jsonl *made = calloc(1, sizeof *made);
     if (!made) return app_fail(APP_FAILED, "no memory for the log");
     made->path = path;
+    const bool half = append && half_a_line(path);
     made->file = fopen(path, append ? "a" : "w");
     *log = made;
-    if (!made->file)
+    if (!made->file || (half && (fputc('\n', made->file) == EOF || fflush(made->file) != 0)))
         return app_fail(APP_FAILED, "%s: cannot be written: %s", path, strerror(errno));
     return APP_OK;
 }

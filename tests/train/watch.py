@@ -121,6 +121,12 @@ def test_json_is_appended_to():
         check_keys(log)
         first, *_, last = (event["evaluation_loss"] for event in events(log, "evaluation"))
         assert last == events(log, "end")[0]["evaluation_loss"] != first
+        with open(log, "a") as file:
+            file.write('{"event":"st')
+        run(arguments("--resume", *more)).want(0)
+        lines = open(log).read().splitlines()
+        assert lines.count('{"event":"st') == 1, lines
+        assert json.loads(lines[lines.index('{"event":"st') + 1])["event"] == "start", lines
         run(arguments("--log-json", log)).want(0)
         assert len(events(log, "start")) == 1, "a fresh run begins a fresh log"
 
