@@ -227,7 +227,7 @@ static int look(const trainer *t, int32_t *resume)
     const bool found = stat(path, &there) == 0, absent = !found && errno == ENOENT;
     *resume = t->options->resume &&
               !(absent && t->options->resume == TRAIN_RESUME_AUTO && !t->options->evaluate);
-    if (found && !S_ISREG(there.st_mode))
+    if ((found && !S_ISREG(there.st_mode)) || path[strlen(path) - 1] == '/')
         return app_fail(APP_FAILED, "%s: is not a regular file", path);
     if (found && !t->options->resume)
         app_warn("%s is there and will be replaced; --resume goes on from it", path);

@@ -240,8 +240,9 @@ def test_no_place_for_the_file(folder):
     for np in (1, 2):
         result = run(saving(missing), np=np).want(2)
         assert missing in result.err and "step " not in result.out, f"not seen at the start:\n{result}"
-    result = run(saving(folder)).want(2)
-    assert f"{folder}: is not a regular file" in result.err and "step " not in result.out, result
+    for wrong in (folder, os.path.join(folder, "f/")):
+        result = run(saving(wrong)).want(2)
+        assert f"{wrong}: is not a regular file" in result.err and "step " not in result.out, result
     longest = os.path.join(folder, "f" * 255)
     for path, more in ((longest[:-3], []), (longest[:-4], ["--keep", 1000])):
         result = run(saving(path, *more)).want(2)
