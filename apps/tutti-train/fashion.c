@@ -26,6 +26,7 @@ typedef struct fashion {
  * no part in it. */
 static void set_defaults(train_options *options)
 {
+    options->data = TRAIN_DATA_DIR;
     options->width = 256;
     options->depth = 2;
     options->norm = TRAIN_NORM_LAYERNORM;

@@ -255,6 +255,7 @@ static error_t parse_spec(const spec *s, char *text, struct argp_state *state)
         *(bool *)at = true;
         return 0;
     case TEXT:
+        if (!text[0]) return parse_refuse(state, "--%s is empty, want a name", name);
         *(const char **)at = text;
         return 0;
     case INT:
@@ -287,6 +288,14 @@ static error_t check_all(struct argp_state *state, const train_options *o)
     if (o->file_count > 0 && !o->task->takes_files)
         return parse_refuse(state, "'%s' is not an option, and --task %s reads no files",
                             o->files[0], o->task->name);
+    if (o->data && o->task->takes_files)
+        return parse_refuse(state, "--data: --task %s reads the FILEs that are named after it",
+                            o->task->name);
+    const char *foreign = o->task->takes_files ? NULL
+                          : o->context         ? "context"
+                          : o->embedding       ? "embedding"
+                                               : NULL;
+    if (foreign) return parse_refuse(state, "--%s: --task %s has none", foreign, o->task->name);
     if (o->batch % o->accumulate)
         return parse_refuse(state, "--accumulate is %lld, want a divisor of --batch, %lld",
                             (long long)o->accumulate, (long long)o->batch);
@@ -354,7 +363,6 @@ static void set_defaults(train_options *options, const task_class *task)
 {
     *options = (train_options){
         .task = task,
-        .data = TRAIN_DATA_DIR,
         .accumulate = 1,
         .weight_decay = 0.01,
         .warmup = -1,

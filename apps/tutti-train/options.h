@@ -29,7 +29,7 @@ typedef enum train_resume {
 typedef struct train_options {
     bool help, usage, version, dry_run, evaluate;
     const struct task_class *task;
-    const char *data;         /* folder of the four files */
+    const char *data;         /* folder of the four files; NULL in a task that has none */
     const char *const *files; /* FILE … */
     int file_count;
     int64_t hold_out; /* training images kept for validation; 0: test instead */
