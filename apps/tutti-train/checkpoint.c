@@ -26,7 +26,7 @@ typedef struct config {
 /* Each value, and what becomes of a run whose own is another. */
 typedef struct field {
     const char *name, *option;
-    enum { TEXT, INT, SEED, REAL } kind;
+    enum { TEXT, INT, WARMUP, SEED, REAL } kind;
     size_t at, size;
     enum {
         FIXED,   /* it is refused */
@@ -51,7 +51,7 @@ static const field fields[] = {
     {"config/leaves", "--reproducible", INT, AT(leaves), ALLOWED},
     {"config/seed", "--seed", SEED, AT(seed), FIXED},
     {"config/epochs", "--epochs", INT, AT(epochs), LENGTH},
-    {"config/warmup", "--warmup", INT, AT(warmup), ALLOWED},
+    {"config/warmup", "--warmup", WARMUP, AT(warmup), ALLOWED},
     {"config/lr", "--lr", REAL, AT(lr), ALLOWED},
     {"config/weight_decay", "--weight-decay", REAL, AT(weight_decay), ALLOWED},
     {"config/clip", "--clip", REAL, AT(clip), ALLOWED},
@@ -140,6 +140,8 @@ static void print_value(const field *f, const config *config, char *text, size_t
         snprintf(text, size, "%s", (const char *)at);
     else if (f->kind == REAL)
         snprintf(text, size, "%g", *(const double *)at);
+    else if (f->kind == WARMUP && *(const int64_t *)at < 0)
+        snprintf(text, size, "a tenth of the run");
     else if (f->kind == SEED)
         snprintf(text, size, "%llu", (unsigned long long)*(const int64_t *)at);
     else

@@ -163,7 +163,7 @@ TOLD = {
     "--lr=0.002": "--lr was 0.003 and is now 0.002",
     "--weight-decay=0": "--weight-decay was 0.01 and is now 0",
     "--clip=1": "--clip was 0 and is now 1",
-    "--warmup=5": "--warmup was -1 and is now 5",
+    "--warmup=5": "--warmup was a tenth of the run and is now 5",
 }
 
 
