@@ -4,6 +4,7 @@
 #include "common/exit_code.h"
 #include "common/group.h"
 #include "common/report.h"
+#include "faults.h"
 #include "options.h"
 #include "signals.h"
 #include "train.h"
@@ -56,6 +57,11 @@ int main(int argc, char **argv)
     if ((fflush(stdout) != 0 || ferror(stdout)) && code == APP_OK)
         code = app_fail(APP_FAILED, "standard output cannot be written");
     code = app_group_agree(&group, code);
-    if (code == APP_PREEMPTED) app_say("%s", app_failure());
-    return app_group_leave(&group, code);
+    if (code == APP_PREEMPTED) {
+        signals_heeded();
+        app_say("%s", app_failure());
+    }
+    code = app_group_leave(&group, code);
+    (void)FAULT_HERE("left", group.rank);
+    return code;
 }

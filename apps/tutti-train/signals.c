@@ -7,7 +7,7 @@
 
 #include "common/exit_code.h"
 
-static volatile sig_atomic_t seen;
+static volatile sig_atomic_t seen, heeded;
 static struct timespec seen_at;
 
 /* A launcher may pass on a signal that this process had from its sender too: that is one request. */
@@ -26,7 +26,7 @@ static void on_signal(int number)
         (double)(now.tv_sec - seen_at.tv_sec) + 1e-9 * (double)(now.tv_nsec - seen_at.tv_nsec);
     if (seconds < same_request_seconds) return;
     static const char text[] = "tutti-train: a second signal: left at once, nothing was saved\n";
-    const ssize_t ignored = write(STDERR_FILENO, text, sizeof text - 1);
+    const ssize_t ignored = heeded ? 0 : write(STDERR_FILENO, text, sizeof text - 1);
     (void)ignored;
     _exit(APP_PREEMPTED);
 }
@@ -43,6 +43,11 @@ void signals_watch(void)
     sigaction(SIGTERM, &action, NULL);
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGUSR1, &action, NULL);
+}
+
+void signals_heeded(void)
+{
+    heeded = 1;
 }
 
 int signals_seen(void)

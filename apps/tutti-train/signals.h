@@ -6,6 +6,9 @@
  * APP_PREEMPTED and nothing saved.  SIGXFSZ is ignored. */
 void signals_watch(void);
 
+/* The run has stopped in order: from now on another one says nothing.  mpirun sends one to the ranks that leave last. */
+void signals_heeded(void);
+
 /* The one that was noted, or 0. */
 int signals_seen(void);
 

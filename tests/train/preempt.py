@@ -73,6 +73,22 @@ def through_launcher(path, program, *more):
     return [LAUNCHER, "-np", "2", *command_line(arguments(path, *more), np=None, program=program)]
 
 
+def test_last_to_leave():
+    """mpirun ends the rank that is behind the others by SIGTERM, which is no second signal from anybody."""
+    if not MPIEXEC:
+        skip("built without MPI")
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "f")
+        command = command_line(arguments(path, "--epochs", 100000), np=2, program=FAULTY)
+        process = start(command, fault="hang:left:1")
+        wait_for(process, "step 1/")
+        for pid in children_of(process.pid):
+            os.kill(pid, signal.SIGUSR1)
+        result = finish(process, command, 30).want(75)
+        assert f"--resume goes on from {path}" in result.out and "second signal" not in result.err, result
+        goes_on(path)
+
+
 def test_second_signal_through_the_launcher():
     with tempfile.TemporaryDirectory() as folder:
         command = through_launcher(os.path.join(folder, "f"), FAULTY, "--timeout", 100)
