@@ -2,16 +2,24 @@
 #include "signals.h"
 
 #include <signal.h>
+#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "common/exit_code.h"
 
-static volatile sig_atomic_t seen, heeded;
+static volatile sig_atomic_t seen, at_once, heeded;
 static struct timespec seen_at;
 
 /* A launcher may pass on a signal that this process had from its sender too: that is one request. */
 static const double same_request_seconds = 0.1;
+
+static _Noreturn void leave(const char *text)
+{
+    const ssize_t ignored = heeded ? 0 : write(STDERR_FILENO, text, strlen(text));
+    (void)ignored;
+    _exit(APP_PREEMPTED);
+}
 
 static void on_signal(int number)
 {
@@ -20,15 +28,14 @@ static void on_signal(int number)
     if (!seen) {
         seen_at = now;
         seen = number;
+        if (at_once) leave("tutti-train: stopped by a signal: left at once\n");
         return;
     }
     const double seconds =
         (double)(now.tv_sec - seen_at.tv_sec) + 1e-9 * (double)(now.tv_nsec - seen_at.tv_nsec);
     if (seconds < same_request_seconds) return;
-    static const char text[] = "tutti-train: a second signal: left at once, nothing was saved\n";
-    const ssize_t ignored = heeded ? 0 : write(STDERR_FILENO, text, sizeof text - 1);
-    (void)ignored;
-    _exit(APP_PREEMPTED);
+    leave(at_once ? "tutti-train: a second signal: left at once\n"
+                  : "tutti-train: a second signal: left at once, nothing was saved\n");
 }
 
 void signals_watch(void)
@@ -43,6 +50,11 @@ void signals_watch(void)
     sigaction(SIGTERM, &action, NULL);
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGUSR1, &action, NULL);
+}
+
+void signals_leave_at_once(void)
+{
+    at_once = 1;
 }
 
 void signals_heeded(void)

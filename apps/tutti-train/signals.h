@@ -6,6 +6,9 @@
  * APP_PREEMPTED and nothing saved.  SIGXFSZ is ignored. */
 void signals_watch(void);
 
+/* There is nothing to finish or to save any more: from now on the first one leaves at once too. */
+void signals_leave_at_once(void);
+
 /* The run has stopped in order: from now on another one says nothing.  mpirun sends one to the ranks that leave last. */
 void signals_heeded(void);
 

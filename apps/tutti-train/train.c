@@ -258,10 +258,22 @@ static int draw(trainer *t)
     return plot_draw(t->options->plot, &t->history, t->task->test_name);
 }
 
+/* What follows leaves nothing to save, so a signal ends it at once; one that came before is heeded now.  Collective. */
+static int nothing_to_save(const trainer *t, const char *what)
+{
+    int code = APP_OK;
+    signals_leave_at_once();
+    if (signals_seen())
+        code = app_fail(APP_PREEMPTED, "stopped by SIG%s before %s", sigabbrev_np(signals_seen()),
+                        what);
+    return app_group_agree(t->group, code);
+}
+
 static int sample(trainer *t)
 {
-    if (!t->options->sample || t->group->rank != 0) return APP_OK;
-    return t->task->class->sample(t->task, t->options->sample);
+    if (!t->options->sample) return APP_OK;
+    APP_TRY(nothing_to_save(t, "the sample"));
+    return t->group->rank == 0 ? t->task->class->sample(t->task, t->options->sample) : APP_OK;
 }
 
 static int finish(trainer *t, const loop *loop)
@@ -292,6 +304,7 @@ int train_run(trainer *t)
 int train_evaluate(trainer *t)
 {
     task_score score;
+    APP_TRY(nothing_to_save(t, "the evaluation"));
     APP_TRY(app_group_agree(t->group, log_start(t)));
     APP_TRY(evaluate(t, &score));
     APP_TRY(app_group_agree(t->group, draw(t)));

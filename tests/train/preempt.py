@@ -73,6 +73,27 @@ def through_launcher(path, program, *more):
     return [LAUNCHER, "-np", "2", *command_line(arguments(path, *more), np=None, program=program)]
 
 
+def test_signal_in_a_sample():
+    """All has been saved, so the first signal ends it; so it does where nothing is trained."""
+    with tempfile.TemporaryDirectory() as folder:
+        write(folder, "text", bytes(random.Random(1).choices(b"abcdef \n", k=3000)))
+        text, path = (os.path.join(folder, name) for name in ("text", "f"))
+        model = ["--width", 16, "--depth", 1, "--context", 4, "--embedding", 4, "--batch", 100, "--epochs", 1]
+        task = ["--task", "bytes", *model, "--checkpoint", path, "--sample", 10**8, text]
+        for np in (1, 2):
+            for more in ([], ["--resume", "--evaluate"]):
+                command = command_line([*task, *more], np=np)
+                process = start(command)
+                wait_for(process, "sample | ")
+                time.sleep(0.2)
+                for pid in [process.pid] if np == 1 else children_of(process.pid):
+                    os.kill(pid, signal.SIGTERM)
+                result = finish(process, command, 15).want(75)
+                assert "stopped by a signal" in result.err and "nothing was saved" not in result.err, result
+            result = run([*task[:-3], text, "--resume", "--evaluate"], np=np).want(0)
+            assert "resumed       after step 26," in result.out, result
+
+
 def test_last_to_leave():
     """mpirun ends the rank that is behind the others by SIGTERM, which is no second signal from anybody."""
     if not MPIEXEC:
