@@ -17,6 +17,7 @@ SLURM_JOB_ID=42 SLURM_SUBMIT_DIR=$PWD SLURM_JOB_NODELIST='n[1-2]' exec bash spoo
 FAKE
     cat >bin/srun <<'FAKE'
 #!/usr/bin/env bash
+[[ ! -e slow ]] || { touch up; sleep 1; }
 trap 'echo USR1 >>signals' USR1
 printf '%s\n' "$@" >arguments
 env >environment
@@ -95,6 +96,13 @@ test_requeues_when_time_is_up() {
     expect_equal code "$got" 0
     expect_equal scontrol "$(<scontrol.log)" "requeue 42"
     expect_equal "signals of the step" "$(<signals)" USR1
+}
+test_requeues_when_time_is_up_at_once() {
+    fake_slurm
+    touch slow
+    stop_job 75 USR1
+    expect_equal code "$got" 0
+    expect_equal scontrol "$(<scontrol.log)" "requeue 42"
 }
 test_says_what_to_do_where_a_requeue_is_refused() {
     fake_slurm 1
