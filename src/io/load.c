@@ -222,8 +222,10 @@ static tutti_status check_extras(const load *l)
             extra = node;
     }
     free(known);
-    DATA_REQUIRE(!extra, "%s: %s: %s is in the file, but is not expected", who, l->path,
-                 extra ? extra->path : "");
+    DATA_REQUIRE(
+        !extra, "%s: %s: %s is in the file, but is %s", who, l->path, extra ? extra->path : "",
+        l->flags & TUTTI_CHECKPOINT_VALUES ? "neither a tensor nor a value that is expected"
+                                           : "not expected");
     return TUTTI_OK;
 }
 

@@ -235,7 +235,8 @@ static void test_flags(void)
     CHECK_OK(tutti_checkpoint_add_int(list, "state/step", &step));
     CHECK_FAILS(TUTTI_ERR_DATA, "not expected", tutti_checkpoint_load(list, path, 0));
     /* tensors do not count among the values, other values do */
-    CHECK_FAILS(TUTTI_ERR_DATA, "config/activation is in the file",
+    CHECK_FAILS(TUTTI_ERR_DATA,
+                "config/activation is in the file, but is neither a tensor nor a value",
                 tutti_checkpoint_load(list, path, TUTTI_CHECKPOINT_VALUES));
     CHECK(step == 0, "a value was set");
     CHECK_OK(tutti_checkpoint_load(list, path, TUTTI_CHECKPOINT_VALUES | TUTTI_CHECKPOINT_SUBSET));
@@ -259,6 +260,10 @@ static void test_flags(void)
     CHECK_OK(tutti_checkpoint_load(s->checkpoint, path, TUTTI_CHECKPOINT_VALUES));
     CHECK(s->rows == 1, "the values were not loaded");
     CHECK(!state_is(s, 1, &what), "the tensors were loaded");
+    /* what should be a tensor and is none is not called unexpected, as nobody has said what tensors are */
+    edit(path, no_dtype);
+    CHECK_FAILS(TUTTI_ERR_DATA, "optimizer/extra/bf16 is in the file, but is neither",
+                tutti_checkpoint_load(s->checkpoint, path, TUTTI_CHECKPOINT_VALUES));
     state_free(&s);
 }
 
