@@ -86,6 +86,14 @@ test_installs() {
         [[ -s $tree/$file ]] || fail "$file is missing"
     done
 }
+test_links_between_documents_hold() {
+    local page link
+    while IFS= read -r page; do
+        while IFS= read -r link; do
+            [[ -e ${page%/*}/${link%%#*} ]] || fail "${page#"$tree"/} links to $link, which is not installed"
+        done < <(grep -oP '\]\(\K(?!https?:|#)[^)]+' "$page")
+    done < <(find "$tree/share/doc/tutti" -name '*.md')
+}
 test_names_no_path_of_the_build() {
     [[ $(cached CMAKE_BUILD_TYPE) == Release ]] || skip "only a Release build is free of debug information"
     local found
