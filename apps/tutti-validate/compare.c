@@ -27,6 +27,18 @@ static double error_of(double actual, double expected)
     return fabs(actual - expected);
 }
 
+/* A bound that overflowed, or is NaN, says nothing: then only the very value is right. */
+static bool within(double error, double bound)
+{
+    return error == 0 || (isfinite(bound) && error <= bound);
+}
+
+static double load_of(double error, double bound)
+{
+    if (error == 0) return 0;
+    return isfinite(bound) && bound > 0 ? error / bound : INFINITY;
+}
+
 static double worst(double a, double b)
 {
     return a > b ? a : b;
@@ -43,14 +55,14 @@ static void compare_expected(const part *p, int64_t i, finding *f)
 {
     const double actual = p->actual[i], expected = p->expected[i];
     const double error = error_of(actual, expected), bound = bound_at(p, i);
-    const double load = error == 0 ? 0 : bound > 0 ? error / bound : INFINITY;
+    const double load = load_of(error, bound);
     f->abs = worst(f->abs, error);
     if (error > 0) {
         f->rel = worst(f->rel, expected != 0 ? error / fabs(expected) : INFINITY);
         f->ulp = worst(f->ulp, isfinite(expected) ? error / compare_ulp(p->tensor->dtype, expected)
                                                   : INFINITY);
     }
-    f->wrong += error > 0 && !(error <= bound);
+    f->wrong += !within(error, bound);
     if (load > f->load || f->index < 0) {
         f->load = load;
         f->index = (double)(p->first + i);
@@ -65,7 +77,7 @@ static void compare_alone(const part *p, int64_t i, finding *f)
 {
     const double actual = p->actual[i], alone = p->alone[i];
     bool same = memcmp(&actual, &alone, sizeof actual) == 0 || (isnan(actual) && isnan(alone));
-    if (!p->same_bits) same = same || error_of(actual, alone) <= 2 * bound_at(p, i);
+    if (!p->same_bits) same = same || within(error_of(actual, alone), 2 * bound_at(p, i));
     if (same) return;
     if (f->differing++ > 0) return;
     f->differ_index = (double)(p->first + i);

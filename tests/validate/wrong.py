@@ -69,6 +69,22 @@ def test_nan_and_infinity():
     assert tensor["beyond_bound"] == 2 and tensor["abs"] == "inf", tensor
 
 
+def test_a_bound_that_overflows_lets_nothing_through():
+    """Of the validator's own, and of the file."""
+    with h5py.File(path("overflow.h5"), "w") as file:
+        file.attrs["format"], file.attrs["format_version"] = "tutti-cases", [1, 0]
+        for name in ("own", "given"):
+            case = file.create_group(f"cases/{name}")
+            case.attrs["layer"], case.attrs["options"] = "linear", "in=2,out=1,dtype=f64,has_bias=0"
+            case["inputs/x"], case["params/weight"] = np.full((3, 2), 1e200), np.full((1, 2), 1e200)
+            case["expected/y"] = np.full((3, 1), 1e308)
+        bound = file["cases/given/expected/y"].attrs
+        bound["atol"], bound["rtol"] = 1.5e308, 1.0
+    for np_ in (1, RANKS):
+        said = findings(report([path("overflow.h5")], np_, code=1))
+        assert [said[(name, "y")]["beyond_bound"] for name in ("own", "given")] == [3, 3], said
+
+
 def test_emit():
     file = edited(change("expected/y", (2, 5), 0.25))
     run(["--quiet", "--emit", path("emitted.h5"), file], RANKS).want(1)
