@@ -35,12 +35,23 @@ def figures(result):
     return lines
 
 
+def logged(log):
+    """What --log-json says with all digits, without what a clock or the number of ranks has a part in."""
+    names = ("event", "step", "epoch", "epoch_step", "loss", "grad_norm", "learning_rate", "evaluation_loss", "accuracy")
+    with open(log) as file:
+        lines = [{name: line[name] for name in names if name in line} for line in map(json.loads, file)]
+    lines = [line for line in lines if line["event"] in ("step", "evaluation", "end")]
+    assert len(lines) > 4 and all("loss" in line and "grad_norm" in line for line in lines if line["event"] == "step"), lines
+    return lines
+
+
 def same_on_all(name, args, ranks, L=8):
     """Trains on each number of ranks; all end in the same file and say the same."""
     first = None
     for np in ranks:
-        file = path(f"{name}.{np}")
-        said = figures(h.run([*args, "--reproducible", L, "--checkpoint", file], np=np).want(0))
+        file, log = path(f"{name}.{np}"), path(f"{name}.{np}.json")
+        made = h.run([*args, "--reproducible", L, "--checkpoint", file, "--log-json", log], np=np).want(0)
+        said = (figures(made), logged(log))
         first = first or (file, said)
         assert h.same_file(file, first[0]), f"{name}: the checkpoint of {np} ranks differs from {ranks[0]} ranks'"
         assert said == first[1], f"{name}: {np} ranks say\n{said}\nand {ranks[0]} ranks\n{first[1]}"
