@@ -9,6 +9,8 @@
 #include "common/exit_code.h"
 #include "run.h"
 
+enum { BLOCK = 1 << 18 }; /* elements that are compared at a time */
+
 int results_make(const subject *s, results *r)
 {
     const size_t count = (size_t)s->which->tensor_count + 1;
@@ -44,6 +46,14 @@ void check_own(const validator *v, const subject *s, const tutti_case_tensor *te
     *count = row * run_share(rows, v->group->rank + 1, v->group->world_size) - *first;
 }
 
+/* Elements of one step of the first dimension. */
+static int64_t unit_of(const tutti_case_tensor *tensor)
+{
+    int64_t unit = 1;
+    for (int i = 1; i < tensor->ndim; i++) unit *= tensor->dims[i];
+    return unit;
+}
+
 static int run_both(validator *v, const subject *s, results *r)
 {
     const int64_t rows = s->which->rows;
@@ -58,32 +68,51 @@ static int run_both(validator *v, const subject *s, results *r)
     return app_group_agree(v->group, code);
 }
 
-/* Three arrays of f64 for a part of a tensor. */
-static int compare(const validator *v, const subject *s, const results *r, int index, finding *f)
+/* A part of this rank's elements: as f64, a block at a time. */
+static int compare_block(const validator *v, const subject *s, const results *r, int index,
+                         int64_t first, int64_t count, double *values, finding *f)
 {
     const tutti_case_tensor *tensor = &s->which->tensors[index];
     const size_t size = tutti_dtype_size(tensor->dtype);
-    part p = {.tensor = tensor, .rank = v->group->rank};
-    check_own(v, s, tensor, &p.first, &p.count);
-    const bool rows = subject_has_rows(s, tensor);
-    const int64_t row = subject_row(s, tensor);
-    double *values = calloc((size_t)p.count * 3 + 1, sizeof *values);
-    if (!values) return app_fail(APP_FAILED, "no memory for %s", tensor->name);
-    double *alone = values + p.count, *expected = alone + p.count;
-    const char *own = (const char *)r->alone[index] + (size_t)p.first * size;
-    int code =
-        app_check(tutti_convert(values, TUTTI_F64, r->together[index], tensor->dtype, p.count));
-    if (code == APP_OK)
-        code = app_check(tutti_convert(alone, TUTTI_F64, own, tensor->dtype, p.count));
-    if (code == APP_OK && s->source->has_reference)
-        code = s->source->read(s->source->self, tensor, rows ? p.first / row : 0,
-                               rows ? p.count / row : tensor->dims[0], TUTTI_F64, expected);
+    const int64_t unit = unit_of(tensor);
+    double *alone = values + count, *expected = alone + count;
+    part p = {.tensor = tensor, .first = first, .count = count, .rank = v->group->rank};
+    int64_t own, all;
+    check_own(v, s, tensor, &own, &all);
+    APP_CHECK(tutti_convert(values, TUTTI_F64,
+                            (const char *)r->together[index] + (size_t)(first - own) * size,
+                            tensor->dtype, count));
+    APP_CHECK(tutti_convert(alone, TUTTI_F64, (const char *)r->alone[index] + (size_t)first * size,
+                            tensor->dtype, count));
+    if (s->source->has_reference)
+        APP_TRY(s->source->read(s->source->self, tensor, first / unit, count / unit, TUTTI_F64,
+                                expected));
     p.actual = values;
     p.alone = alone;
-    p.expected = s->source->has_reference ? expected : r->references[index] + p.first;
-    p.bounds = r->bounds[index] ? r->bounds[index] + p.first : NULL;
-    p.same_bits = s->same_bits && rows;
-    if (code == APP_OK) compare_part(&p, f);
+    p.expected = s->source->has_reference ? expected : r->references[index] + first;
+    p.bounds = r->bounds[index] ? r->bounds[index] + first : NULL;
+    p.same_bits = s->same_bits && subject_has_rows(s, tensor);
+    compare_part(&p, f);
+    return APP_OK;
+}
+
+static int compare(const validator *v, const subject *s, const results *r, int index, finding *f)
+{
+    const tutti_case_tensor *tensor = &s->which->tensors[index];
+    const int64_t unit = unit_of(tensor);
+    const int64_t most = (BLOCK / unit > 0 ? BLOCK / unit : 1) * unit;
+    int64_t first, count;
+    check_own(v, s, tensor, &first, &count);
+    double *values = calloc((size_t)(count < most ? count : most) * 3 + 1, sizeof *values);
+    if (!values) return app_fail(APP_FAILED, "no memory for %s", tensor->name);
+    int code = APP_OK;
+    compare_start(f);
+    for (int64_t end = first + count; code == APP_OK && first < end; first += most) {
+        finding block;
+        code = compare_block(v, s, r, index, first, end - first < most ? end - first : most, values,
+                             &block);
+        if (code == APP_OK) compare_merge(f, &block, false);
+    }
     free(values);
     return code;
 }

@@ -86,9 +86,15 @@ static void compare_alone(const part *p, int64_t i, finding *f)
     f->differ_alone = alone;
 }
 
+void compare_start(finding *f)
+{
+    *f = (finding){.index = -1, .differ_index = -1};
+}
+
 void compare_part(const part *p, finding *f)
 {
-    *f = (finding){.elements = (double)p->count, .index = -1, .differ_index = -1};
+    compare_start(f);
+    f->elements = (double)p->count;
     for (int64_t i = 0; i < p->count; i++) {
         compare_expected(p, i, f);
         compare_alone(p, i, f);

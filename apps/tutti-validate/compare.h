@@ -30,8 +30,10 @@ typedef struct part {
     bool same_bits;         /* actual and alone are to be equal; otherwise within twice the bound */
 } part;
 
+/* Nothing found yet. */
+void compare_start(finding *f);
 void compare_part(const part *p, finding *f);
-/* Takes another rank's finding in.  replicated: of the very same elements. */
+/* Takes the finding of another part in, or another rank's.  replicated: of the very same elements. */
 void compare_merge(finding *f, const finding *other, bool replicated);
 
 /* Distance between neighbouring numbers of a type at a value. */

@@ -10,7 +10,7 @@ import tempfile
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(os.path.dirname(HERE), "tools"))
 
-from harness import CASES, DATA, ROOT, run_tests, skip  # noqa: E402,F401
+from harness import CASES, DATA, ROOT, TOOLS, run_tests, skip  # noqa: E402,F401
 
 import h5py  # noqa: E402
 import numpy as np  # noqa: E402,F401

@@ -23,6 +23,23 @@ def test_an_edited_value_is_named():
         assert "1 tensors of 1 cases do not hold" in result.err, result
 
 
+def test_a_value_of_a_larger_case():
+    """Of more elements than are compared at a time; by make_cases.py, as a user gets it."""
+    tool, file, case = os.path.join(TOOLS, "make_cases.py"), path("softmax.h5"), "triton-softmax"
+    subprocess.run([sys.executable, tool, "--torch", "off", "--set", "triton", "--filter", case, file], check=True,
+                   stdout=subprocess.DEVNULL)
+    for np in (1, RANKS):
+        said = findings(report([file], np))
+        assert {name: tensor["elements"] for (_, name), tensor in said.items()} == {"y": 1823 * 781, "dx": 1823 * 781}, said
+    with h5py.File(file, "r+") as spoilt:
+        for at in ((3, 5), (1822, 780)):
+            spoilt[f"cases/{case}/expected/y"][at] += 1e-4
+    for np in (1, RANKS):
+        tensor = findings(report([file], np, code=1))[(case, "y")]
+        assert tensor["beyond_bound"] == 2 and tensor["index"] in ("[3,5]", "[1822,780]"), tensor
+        assert tensor["rank"] == (np - 1 if tensor["index"] == "[1822,780]" else 0), tensor
+
+
 def test_sixteen_ulp_of_the_largest_element():
     def edit(file):
         y = file[f"cases/{CASE}/expected/y"]
