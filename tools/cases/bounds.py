@@ -5,6 +5,7 @@ import numpy as np
 from .numbers import FLOATS
 
 FUNCTION = 4  # roundoffs that 1/sqrt, exp, log, tanh and erf may be wrong by
+SHORT = 17  # terms of a chain up to which its path is taken as the average of all paths
 TINY = {"f64": 2.0**-1022, "f32": 2.0**-126}  # where the arithmetic's normal numbers end
 
 
@@ -79,9 +80,11 @@ def tree(u, terms):
 
 
 def chain(u, count, magnitude, squares, total):
-    """Adding up count terms in any order, one after the other too, from the moments of the terms."""
+    """Adding up count terms in any order, one after the other too, from the moments of the terms.  The squares
+    of the partial sums are those of one path, which strays the further the longer it is."""
     worst = np.maximum(count - 1, 0) * u
-    return Spread(worst * magnitude, u * u * count * (total**2 / 3 + squares / 6) * (count > 1))
+    path = np.where(np.asarray(count) <= SHORT, 1 / 6, 1)
+    return Spread(worst * magnitude, u * u * count * (total**2 / 3 + squares * path) * (count > 1))
 
 
 def _moments(terms, axis, keepdims=False):
