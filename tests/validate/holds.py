@@ -12,7 +12,25 @@ OPTIONS = "filter list checkpoint rows seed backend transport timeout json junit
 def test_all_cases_on_any_number_of_ranks():
     for np in RANKS:
         result = run(["--quiet", CASES], np).want(0)
-        assert re.search(rf"^226 cases, 717 tensors on {np} ranks?: all hold; ", result.out, re.M), result
+        assert re.search(rf"^227 cases, 721 tensors on {np} ranks?: all hold; ", result.out, re.M), result
+
+
+def test_every_option_has_a_case():
+    """Each option in the tables of src/layers with another value than its default, each word where there is a choice."""
+    given = {}
+    for line in run(["--list", CASES]).want(0).out.splitlines():
+        _, layer, _, _, options = line.split()
+        given.setdefault(layer, set()).update(options.split(","))
+    seen = 0
+    for layer, pairs in given.items():
+        with open(os.path.join(ROOT, "src", "layers", f"{layer}.c")) as file:
+            table = re.search(r"tutti_layer_option options\[\] = \{(.*?)\n\};", file.read(), re.S)[1]
+        for name, kind, default in re.findall(r'\{"(\w+)",\s*"([^"]+)",\s*(?:"([^"]*)"|NULL)\}', table):
+            seen += 1
+            missing = {f"{name}={word}" for word in kind.split("|")} - pairs if "|" in kind else set()
+            assert not missing, (layer, missing)
+            assert any(pair.startswith(f"{name}=") and pair != f"{name}={default}" for pair in pairs), (layer, name)
+    assert len(given) == 6 and seen == 33, (given.keys(), seen)
 
 
 def test_bounds_are_not_much_wider_than_errors():
@@ -57,13 +75,13 @@ def test_the_gradients_of_parameters_are_compared_within_the_bound():
 
 def test_list():
     result = run(["--list", CASES]).want(0)
-    assert len(result.out.splitlines()) == 226, result
+    assert len(result.out.splitlines()) == 227, result
     assert re.search(r"^softmax-causal-f32 +softmax +16 rows  .*causal_period=7", result.out, re.M), result
 
 
 def test_filter():
     said = report(["--filter", "causal", CASES])
-    assert said["holds"] and 0 < len(said["cases"]) < 226
+    assert said["holds"] and 0 < len(said["cases"]) < 227
     assert all("causal" in case["case"] for case in said["cases"])
     result = run(["--filter", "no-such", CASES]).want(2)
     assert "no case's name contains 'no-such'" in result.err, result
@@ -72,7 +90,7 @@ def test_filter():
 def test_json():
     said = report([CASES], RANKS[1])
     assert said["ranks"] == RANKS[1] and said["backend"] == BACKEND and said["holds"] and said["wrong"] == 0
-    assert len(said["cases"]) == 226 and said["tensors"] == len(findings(said)) == 717
+    assert len(said["cases"]) == 227 and said["tensors"] == len(findings(said)) == 721
     for tensor in findings(said).values():
         assert tensor["holds"] and tensor.get("error_over_bound", 0) <= 1, tensor
 
@@ -80,7 +98,7 @@ def test_json():
 def test_junit():
     run(["--quiet", "--junit", path("report.xml"), CASES]).want(0)
     suite = xml.etree.ElementTree.parse(path("report.xml")).getroot()
-    assert suite.get("tests") == "226" and suite.get("failures") == "0" and len(suite) == 226
+    assert suite.get("tests") == "227" and suite.get("failures") == "0" and len(suite) == 227
 
 
 def test_several_files():

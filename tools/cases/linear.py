@@ -117,27 +117,29 @@ class _Product:
 
 
 class Linear:
-    """Worked on in blocks of outputs, so that W and its gradient need never be there whole."""
+    """Worked on in blocks of outputs, so that W and its gradient need never be there whole.  drawn: the type
+    whose numbers x, W and dy are, if it is narrower than theirs."""
 
-    def __init__(self, options, rows, real=np.longdouble):
+    def __init__(self, options, rows, real=np.longdouble, drawn=None):
         self.layer, self.options, self.rows, self.attributes = "linear", options, rows, {}
         self.ins, self.outs, self.dtype = options["in"], options["out"], options.get("dtype", "f32")
         self.activation, self.slope = options.get("activation", "none"), options.get("slope", 0.01)
         self.has_bias, self.real = bool(options.get("has_bias", True)), real
+        self.drawn = drawn or self.dtype
         self.u = unit(self.dtype, real)
         self.grad = arithmetic(self.dtype)
 
     def run(self, recorder):
         stream = {name: Stream(recorder.data, name) for name in ("x", "weight", "bias", "dy")}
         shape_x, shape_w = (self.rows, self.ins), (self.outs, self.ins)
-        x = round_to(stream["x"].normal(*shape_x), self.dtype)
+        x = round_to(stream["x"].normal(*shape_x), self.drawn)
         recorder.exact("inputs/x", self.dtype, shape_x, x)
         dx, second_dx = _Product(), 0
         step = max(1, BLOCK // max(self.ins, self.rows))
         for start in range(0, self.outs, step):
             outs = min(step, self.outs - start)
             weight = round_to(
-                (2 * stream["weight"].uniform(outs, self.ins) - 1) / math.sqrt(self.ins), self.dtype
+                (2 * stream["weight"].uniform(outs, self.ins) - 1) / math.sqrt(self.ins), self.drawn
             )
             recorder.exact("params/weight", self.dtype, shape_w, weight, start)
             bias = None
@@ -145,7 +147,7 @@ class Linear:
                 bias = round_to(stream["bias"].uniform(outs) - 0.5, self.dtype)
                 recorder.exact("params/bias", self.dtype, (self.outs,), bias, start)
             z, z_error = self._preactivation(x, weight, bias)
-            dy = round_to(stream["dy"].normal(outs, self.rows).T, self.dtype)
+            dy = round_to(stream["dy"].normal(outs, self.rows).T, self.drawn)
             if self.activation in ("relu", "leaky_relu", "squared_relu"):
                 dy[np.abs(z) <= z_error.most()] = (
                     0  # where rounding may decide on which side of the kink z lies

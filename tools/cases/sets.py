@@ -90,6 +90,8 @@ def _linears():
         options = {"in": 13, "out": 11, "dtype": dtype, "has_bias": False}
         yield f"linear-no-bias-{dtype}", Linear(options, 7)
     yield "linear-slope", Linear({"in": 13, "out": 11, "activation": "leaky_relu", "slope": 0.25}, 7)
+    # of numbers of f16, which TF32 holds: nothing is rounded that f32 would not round
+    yield "linear-tf32", Linear({"in": 13, "out": 11, "allow_tf32": True}, 7, drawn="f16")
     for rows, ins, outs in (
         (0, 8, 4),
         (1, 1, 1),
