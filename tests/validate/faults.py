@@ -46,6 +46,15 @@ def test_a_rank_whose_gradients_are_missing():
     assert not kinds_of(result, "expected/y") and not kinds_of(result, "expected_grad/dx"), result
 
 
+def test_gradients_that_are_not_added():
+    """One rank alone computes the second run in two calls, of which the other adds to the one's gradients."""
+    result = faulty("keep", ["--quiet", "--filter", "-f32", CASES], 1).want(1)
+    for gradient, kinds in (("dgamma", {"layernorm", "rmsnorm"}), ("dbeta", {"layernorm"}), ("dweight", {"linear", "embedding"}),
+                            ("dbias", {"linear"})):
+        assert kinds_of(result, f"expected_grad/{gradient}") >= kinds, (gradient, result)
+    assert not kinds_of(result, "expected/y") and not kinds_of(result, "expected_grad/dx"), result
+
+
 def test_a_layer_that_does_nothing():
     """It must not pass by what an earlier call has left in memory."""
     result = faulty("idle", ["--filter", "-f32", CASES], 1).want(1)

@@ -3,7 +3,8 @@
  *     bit     in a call that does not begin with the first row, the last bit of an output's first element is flipped
  *     row     backward leaves a call's last row out
  *     rank    a rank sends no gradients of its own
- *     idle    every second forward does nothing */
+ *     idle    every second forward does nothing
+ *     keep    gradients that are to be added to are overwritten */
 #include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,7 +39,9 @@ tutti_status tutti_layer_backward(tutti_layer *layer, tutti_context *ctx, const 
         memset((char *)dy->data +
                    (size_t)((dy->dims[0] - 1) * dy->dims[1]) * tutti_dtype_size(dy->dtype),
                0, (size_t)dy->dims[1] * tutti_dtype_size(dy->dtype));
-    return real(layer, ctx, call);
+    tutti_call changed = *call;
+    if (fault_is("keep")) changed.flags &= ~(unsigned)TUTTI_GRAD_ACCUMULATE;
+    return real(layer, ctx, &changed);
 }
 
 tutti_status tutti_grad_sync_ready_param(tutti_grad_sync *sync, tutti_context *ctx,

@@ -86,6 +86,56 @@ def test_nan_and_infinity():
     assert tensor["beyond_bound"] == 2 and tensor["abs"] == "inf", tensor
 
 
+# Where a NaN is put, and where it has to come out; everything else stays as it was.
+ROW, ALL = (1, slice(None)), slice(None)
+NANS = {
+    "layernorm-types-f32-f32-f32": ("inputs/x", (1, 3), dict(y=ROW, dx=ROW, dgamma=ALL)),
+    "rmsnorm-types-bf16-f32-bf16": ("inputs/x", (1, 3), dict(y=ROW, dx=ROW, dgamma=ALL)),
+    "softmax-f16": ("inputs/x", (1, 3), dict(y=ROW, dx=ROW)),
+    "log-softmax-f64": ("inputs/x", (1, 3), dict(y=ROW, dx=ROW)),
+    "cross-entropy-shape-33x17": ("inputs/logits", (1, 3), dict(loss=1, loss_sum=0, dlogits=ROW)),
+    "embedding-shape-65x3x5": ("params/weight", (2, 3), dict(y=None)),  # the rows of token 2
+    "linear-none-f32": ("params/weight", (2, 3), dict(y=(ALL, 2), dx=(ALL, 3))),
+    **{f"linear-{name}": ("inputs/x", (1, 3), dict(y=ROW, dx=ROW, dweight=ALL, dbias=ALL))
+       for name in ("relu-f32", "leaky_relu-f16", "squared_relu-bf16", "gelu-f16", "gelu_erf-f32", "silu-f64")},
+}
+
+
+def nan_cases(name, expected):
+    """A file of these cases; expected: that NaN comes out is expected of them."""
+    with h5py.File(CASES) as cases, h5py.File(path(name), "w") as file:
+        file.attrs["format"], file.attrs["format_version"] = "tutti-cases", [1, 0]
+        file.create_group("cases")
+        for key, (where, at, results) in NANS.items():
+            cases.copy(f"cases/{key}", file["cases"])
+            case = file[f"cases/{key}"]
+            given, dtype = case[where].astype(float)[...], case[where].attrs["dtype"]
+            given[at] = np.nan
+            del case[where]
+            case.create_dataset(where, data=given).attrs["dtype"] = dtype
+            for result, place in results.items() if expected else ():
+                tensor = case["expected" if result in case["expected"] else "expected_grad"][result]
+                values = tensor[...]
+                values[(case["inputs/tokens"][...] == 2, 3) if place is None else place] = np.nan
+                tensor[...] = values
+    return path(name)
+
+
+def test_a_nan_stays_a_nan():
+    """In every kind of layer, on whatever rank it is and in what is exchanged, and where no bound is given."""
+    file = nan_cases("nan.h5", True)
+    for unbound in (False, True):
+        if unbound:
+            with h5py.File(file, "r+") as opened:
+                without_bounds(opened)
+        for ranks in (1, RANKS):
+            assert f"{len(NANS)} cases" in run(["--quiet", file], ranks).want(0).out
+    said = findings(report([nan_cases("numbers.h5", False)], RANKS, code=1))
+    wrong = {key for key, tensor in said.items() if not tensor["holds"]}
+    want = {(case, result) for case, (_, _, results) in NANS.items() for result in results}
+    assert wrong == want, wrong ^ want
+
+
 def test_a_bound_that_overflows_lets_nothing_through():
     """Of the validator's own, and of the file."""
     with h5py.File(path("overflow.h5"), "w") as file:
