@@ -2,7 +2,9 @@
 #include "mutate.h"
 
 #include <dlfcn.h>
+#include <glob.h>
 #include <hdf5.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -189,6 +191,72 @@ static void mutate(const bytes *whole, bytes *spoilt, metadata_checksum checksum
     if (checksum) reseal(spoilt, checksum);
 }
 
+/* What sanitizers find in the process that reads a file's structure: it has no stderr, and the program only sees it end. */
+
+typedef void set_report_path(const char *path);
+static char reports[128]; /* where; a report's name ends in the process's number */
+static set_report_path *set_paths[2];
+
+static void in_child(void)
+{
+    for (int i = 0; i < 2; i++)
+        if (set_paths[i]) set_paths[i](reports);
+}
+
+static void watch_children(void)
+{
+    void *other =
+        dlopen("libubsan.so.1", RTLD_LAZY | RTLD_NOLOAD); /* GCC's has a path of its own */
+    if (reports[0]) return;
+    snprintf(reports, sizeof reports, "%s", in_folder("report"));
+    *(void **)&set_paths[0] = dlsym(RTLD_DEFAULT, "__sanitizer_set_report_path");
+    if (other) *(void **)&set_paths[1] = dlsym(other, "__sanitizer_set_report_path");
+    CHECK(pthread_atfork(NULL, NULL, in_child) == 0, "pthread_atfork");
+}
+
+/* The first frame below `from` that is not the sanitizer's own is in HDF5. */
+static bool frame_in_hdf5(const char *from)
+{
+    for (const char *line = from; line && (line = strchr(line, '\n')); line++) {
+        char frame[256];
+        snprintf(frame, sizeof frame, "%.*s", (int)strcspn(line + 1, "\n"), line + 1);
+        if (!strstr(frame, " #") || strstr(frame, "interceptor") || strstr(frame, "asan_"))
+            continue;
+        return strstr(frame, "libhdf5") != NULL;
+    }
+    return false;
+}
+
+/* Whether a report is of a fault of HDF5's, in memory of its own.  It is built without sanitizers, so what they know of stacks
+ * and of variables is not its. */
+static bool is_hdf5s(const char *report)
+{
+    const char *error = strstr(report, "ERROR: AddressSanitizer");
+    const char *allocated = error ? strstr(error, "allocated by thread") : NULL;
+    return error && !strstr(error, "stack-") && !strstr(error, "global-") && frame_in_hdf5(error) &&
+           (!allocated || frame_in_hdf5(allocated));
+}
+
+/* Reports are read and removed; false after one of a fault of the library's own. */
+static bool no_reports(void)
+{
+    char pattern[sizeof reports + 2];
+    glob_t found;
+    bool good = true;
+    snprintf(pattern, sizeof pattern, "%s.*", reports);
+    if (glob(pattern, 0, NULL, &found) != 0) return true;
+    for (size_t i = 0; i < found.gl_pathc; i++) {
+        size_t size = 0;
+        char *text = (char *)file_read(found.gl_pathv[i], &size);
+        const bool fault = strstr(text, "ERROR: ") || strstr(text, "runtime error: ");
+        if (fault && !is_hdf5s(text)) good = CHECK(false, "in the reading process: %s", text);
+        free(text);
+        unlink(found.gl_pathv[i]);
+    }
+    globfree(&found);
+    return good;
+}
+
 /* Reading what came of it */
 
 static double now(void)
@@ -226,7 +294,7 @@ static bool try(const char *path, const bytes *b, mutate_reader *read, tally *ta
     double took = now() - begin;
     if (took > tally->slowest) tally->slowest = took;
     ++*(taken ? &tally->taken : &tally->refused);
-    return good;
+    return no_reports() && good;
 }
 
 static int number_from(const char *variable, int otherwise)
@@ -244,6 +312,7 @@ void mutate_run(const char *good, int share, metadata_checksum checksum, mutate_
     tally tally = {0, 0, 0};
     crashes = 0;
     tutti_set_log(on_log, NULL, TUTTI_LOG_DEBUG);
+    watch_children();
     const char *path = in_folder("mutated");
     now_bytes.data = harness_calloc(1, whole.room);
     for (int i = 0; i < rounds && harness_failures() < 5; i++) {
