@@ -170,6 +170,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case ARGP_KEY_END:
         if (o->file_count == 0 && !o->checkpoint && !o->help && !o->version)
             WRONG(state, "there is no file of cases");
+        if (o->emit && o->record && strcmp(o->emit, o->record) == 0)
+            WRONG(state, "--emit and --record name the same file");
         break;
     default:
         return ARGP_ERR_UNKNOWN;

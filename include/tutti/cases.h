@@ -75,7 +75,7 @@ typedef struct tutti_cases_writer tutti_cases_writer;
 /* cases/<name>/{actual,expected,difference}/<tensor>: what a validation found, for people and their scripts */
 #define TUTTI_DIFFERENCES_FORMAT "tutti-differences"
 
-/* format: one of the two.  TUTTI_ERR_IO if the file cannot be made. */
+/* format: one of the two.  TUTTI_ERR_IO if the file cannot be made, or something else than a file is at `path`. */
 TUTTI_API tutti_status tutti_cases_writer_create(const char *path, const char *format,
                                                  tutti_cases_writer **writer);
 /* A new case: its name, layer, options and numbers; its tensors are not looked at.  TUTTI_ERR_ARG for a name that is no

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "io/types.h"
@@ -129,6 +130,10 @@ tutti_status tutti_cases_writer_create(const char *path, const char *format,
                   "%s_create: format is '%s', want %s or %s", who, format ? format : "NULL",
                   TUTTI_CASES_FORMAT, TUTTI_DIFFERENCES_FORMAT);
     TUTTI_REQUIRE(writer, "%s_create: writer is NULL", who);
+    /* the new file would take the place of a folder, or of a device */
+    struct stat now;
+    if (stat(path, &now) == 0 && !S_ISREG(now.st_mode))
+        return tutti__fail(TUTTI_ERR_IO, "%s_create: %s: is no regular file", who, path);
     tutti_cases_writer *made = calloc(1, sizeof *made);
     if (!made) return tutti__fail(TUTTI_ERR_MEMORY, "%s_create: no memory", who);
     strcpy(made->path, path);

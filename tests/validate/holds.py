@@ -1,6 +1,7 @@
 """Right layers hold: every case, on any number of ranks; and what is said about it."""
 
 import re
+import stat
 import xml.etree.ElementTree
 
 from rig import *
@@ -117,7 +118,7 @@ def test_help_and_the_document():
 
 def test_wrong_command_lines():
     for args in ([], ["--no-such"], ["--timeout", "0", CASES], ["--backend", "abacus", CASES], ["--json", "", CASES],
-                 ["--rows", "-1", CASES]):
+                 ["--rows", "-1", CASES], ["--emit", path("x"), "--record", path("x"), CASES]):
         run(args).want(64)
     assert run(["--transport", "abacus", CASES], 2).code == 64
 
@@ -131,6 +132,17 @@ def test_reports_that_cannot_be_written():
     for option in ("--json", "--junit", "--record", "--emit"):
         result = run(["--quiet", "--filter", "softmax-f32", option, "/no/such/file", CASES]).want(2)
         assert "/no/such/file" in result.err, result
+
+
+def test_only_a_file_is_replaced():
+    """As root a device would be, too."""
+    os.mkfifo(path("pipe"))
+    os.mkdir(path("folder"))
+    for option in ("--record", "--emit"):
+        for there in (path("pipe"), path("folder")):
+            result = run(["--quiet", "--filter", "softmax-f32", option, there, CASES], RANKS[1]).want(2)
+            assert f"{there}: is no regular file" in result.err, result
+    assert stat.S_ISFIFO(os.stat(path("pipe")).st_mode)
 
 
 def test_the_documents_own_case():
