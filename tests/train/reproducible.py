@@ -109,14 +109,19 @@ def test_threads_do_not_matter():
     assert h.same_file(files[0], files[1]) and h.same_file(files[0], files[2])
 
 
-def test_resumed_on_other_ranks():
-    whole = same_on_all("whole", FASHION + transport(), [1])
-    part = path("part")
+def resumed_on_other_ranks(name, args):
+    whole = same_on_all(name, args, [1])
+    part = path(f"{name}.part")
     # after the third step a rank asks to stop; then three ranks go on
-    stopped = h.run(FASHION + transport() + ["--reproducible", 8, "--checkpoint", part], np=2, fault="signal:step:1")
+    stopped = h.run([*args, "--reproducible", 8, "--checkpoint", part], np=2, fault="signal:step:1")
     stopped.want(75)
-    h.run(FASHION + transport() + ["--reproducible", 8, "--checkpoint", part, "--resume"], np=3).want(0)
-    assert h.same_file(whole, part)
+    h.run([*args, "--reproducible", 8, "--checkpoint", part, "--resume"], np=3).want(0)
+    assert h.same_file(whole, part), name
+
+
+def test_resumed_on_other_ranks():
+    resumed_on_other_ranks("whole", FASHION + transport())
+    resumed_on_other_ranks("whole16", BYTES + transport() + ["--dtype", "bf16", "--clip", 0.5, text()])
 
 
 def test_fast_mode_would_be_seen():
