@@ -3,7 +3,7 @@
 or better.
 
     tools/make_cases.py tests/data/cases.h5                     the set that the tests use
-    tools/make_cases.py --set triton triton.h5                  a larger one: jax, triton, xformers, long
+    tools/make_cases.py --set triton triton.h5                  a larger one: jax, triton, long; xformers is 35 GB
     tools/make_cases.py --set xformers --filter '*-gelu-*' x.h5
     tools/make_cases.py --set long --list
 
