@@ -60,24 +60,25 @@ void report_head(const validator *v)
     app_say("%s", tutti_build_info());
     app_say("%d rank%s, backend %s", v->group->world_size, v->group->world_size > 1 ? "s" : "",
             tutti_context_backend(v->ctx) == TUTTI_BACKEND_CUDA ? "cuda" : "host");
-    app_say("%-36s %-22s %-5s %9s %9s %9s %9s  %-13s %4s %-5s %s", "case", "tensor", "type", "abs",
-            "rel", "ulp", "bound/err", "at", "rank", "alone", "verdict");
+    app_say("%-36s %-22s %-5s %9s %9s %9s %9s %9s  %-13s %4s %-5s %s", "case", "tensor", "type",
+            "abs", "rel", "ulp", "bound", "bound/err", "at", "rank", "alone", "verdict");
 }
 
 static void say_tensor(const outcome *o, const verdict *d)
 {
     const finding *f = &d->found;
-    char tensor[96], at[96], rank[16] = "-", margin[32] = "-", why[512];
+    char tensor[96], at[96], rank[16] = "-", bound[32] = "-", margin[32] = "-", why[512];
     snprintf(tensor, sizeof tensor, "%s/%s", tutti_case_part_name(d->tensor->part),
              d->tensor->name);
     report_index(d->tensor, f->load > 0 ? f->index : -1, at, sizeof at);
     if (f->load > 0) {
         snprintf(rank, sizeof rank, "%.0f", f->rank);
+        snprintf(bound, sizeof bound, "%.2e", f->bound);
         snprintf(margin, sizeof margin, "%.3g", 1 / f->load);
     }
-    app_say("%-36s %-22s %-5s %9.2e %9.2e %9.2g %9s  %-13s %4s %-5s %s", o->name, tensor,
-            tutti_dtype_name(d->tensor->dtype), f->abs, f->rel, f->ulp, margin, at, rank, d->alone,
-            word_of(d));
+    app_say("%-36s %-22s %-5s %9.2e %9.2e %9.2g %9s %9s  %-13s %4s %-5s %s", o->name, tensor,
+            tutti_dtype_name(d->tensor->dtype), f->abs, f->rel, f->ulp, bound, margin, at, rank,
+            d->alone, word_of(d));
     if (finding_holds(f)) return;
     report_why(d, why, sizeof why);
     app_warn("case %s: %s: %s", o->name, tensor, why);

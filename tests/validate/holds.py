@@ -66,6 +66,12 @@ def test_a_line_a_tensor():
     names = ["expected/sum", "expected/y", "expected_grad/dgamma", "expected_grad/dx"]
     assert sorted(line.split()[1] for line in lines) == names, result
     assert all(line.endswith(("bits  holds", "bound holds")) for line in lines), result
+    said = findings(report(["--filter", "rmsnorm-residual-dsum-f32", CASES]))
+    for line in lines:
+        _, name, _, *numbers = line.split()
+        tensor = said[("rmsnorm-residual-dsum-f32", name.rpartition("/")[2])]
+        bound = f"{tensor['bound']:.2e}" if tensor["abs"] > 0 else "-"
+        assert [numbers[i] for i in (0, 1, 3)] == [f"{tensor['abs']:.2e}", f"{tensor['rel']:.2e}", bound], (line, tensor)
 
 
 def test_the_gradients_of_parameters_are_compared_within_the_bound():
