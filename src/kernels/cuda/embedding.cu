@@ -306,8 +306,8 @@ __global__ void __launch_bounds__(32 * MERGE_GROUPS) embedding_merge_kernel(sum_
     for (int c = chunk + group; c <= last; c += MERGE_GROUPS) {
         A part[N] = {};
         if (left > 0)
-            load_elements(part, partial + (2 * (int64_t)c + (c == chunk)) * call.partial_stride, N,
-                          true);
+            load_elements(part, partial + (2 * (int64_t)c + (c == chunk)) * call.partial_stride,
+                          left, true);
 #pragma unroll
         for (int k = 0; k < N; k++) sum[k] += part[k];
     }
