@@ -86,7 +86,7 @@ WRONG = {
 
 
 def test_usage():
-    for wrong, message in WRONG.items():
+    for wrong, message in list(WRONG.items())[:: 4 if SANITIZED else 1]:
         result = run(["--data", small_data(), wrong]).want(64)
         assert message in result.err and "step" not in result.out, f"no '{message}' in\n{result}"
 

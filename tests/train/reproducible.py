@@ -48,6 +48,8 @@ def logged(log):
 def same_on_all(name, args, ranks, L=8):
     """Trains on each number of ranks; all end in the same file and say the same."""
     first = None
+    if h.SANITIZED:  # sees no more with the others
+        ranks = sorted({ranks[0], ranks[-1]})
     for np in ranks:
         file, log = path(f"{name}.{np}"), path(f"{name}.{np}.json")
         made = h.run([*args, "--reproducible", L, "--checkpoint", file, "--log-json", log], np=np).want(0)
@@ -60,7 +62,7 @@ def same_on_all(name, args, ranks, L=8):
 
 def ranks_here():
     # ranks share GPUs over the mpi transport where there are too few
-    return [1, 2, 3, 4] if h.SANITIZED else [1, 2, 3, 4, 8]
+    return [1, 2, 3] if h.SANITIZED else [1, 2, 3, 4, 8]
 
 
 def transport():
@@ -136,7 +138,7 @@ def test_fast_mode_would_be_seen():
 
 def test_rows_and_bytes_are_counted():
     counts = {}
-    for np in (1, 2, 3, 4):
+    for np in (1, 2, 3) if h.SANITIZED else (1, 2, 3, 4):
         log = path(f"log.{np}")
         h.run(FASHION + transport() + ["--width", 400, "--reproducible", 8, "--log-json", log], np=np).want(0)
         with open(log) as file:
@@ -148,7 +150,7 @@ def test_rows_and_bytes_are_counted():
     # 4 bytes of each parameter's gradient; a little is padding or sent whole
     gradient = 4 * (784 * 2 + 784 * 400 + 400 + 400 * 2 + 400 * 400 + 400 + 400 * 10 + 10)
     assert counts[1] == [0], counts
-    for np in (2, 4):
+    for np in counts.keys() & {2, 4}:
         ring = 2 * gradient * (np - 1) / np
         assert all(ring * 0.99 < sent < ring * 1.2 + 65536 * np for sent in counts[np]), (np, ring, counts)
     # of 3 ranks some have two subtrees: less than twice a ring's bytes
