@@ -189,8 +189,10 @@ static tutti_status use_advance(void *self, double waited)
 {
     comm_use *use = self;
     tutti_comm *comm = use->comm;
-    if (waited == 0) return TUTTI_OK; /* a layer call: nobody waits yet */
-    if (comm->dead) return tutti__comm_alive(comm, "context_synchronize");
+    if (waited < 0) return TUTTI_OK;
+    /* of a wait that is over too: aborting a sum ends it like any other */
+    TUTTI_TRY(tutti__comm_alive(comm, "context_synchronize"));
+    if (waited == 0) return TUTTI_OK;
     bool done = !use->captured;
     if (done && use->event)
         TUTTI_TRY(comm->backend->run.event_query(comm->device, use->event, &done));

@@ -114,7 +114,7 @@ static tutti_status advance(tutti_context *ctx, double waited)
 
 tutti_status tutti__context_advance(tutti_context *ctx)
 {
-    return ctx->watches ? advance(ctx, 0) : TUTTI_OK;
+    return ctx->watches ? advance(ctx, -1) : TUTTI_OK;
 }
 
 /* Life */

@@ -9,7 +9,8 @@ extern "C" {
 #endif
 
 /* What a communicator hangs on a context that it has work on.  advance never blocks: it moves pending messages on
- * and, told how long somebody has been waiting for the stream, gives up at its deadline. */
+ * and, told how long somebody has been waiting for the stream, gives up at its deadline.  waited: 0 when the wait is over, < 0 in a
+ * layer call, where nobody waits. */
 typedef struct tutti__watch {
     struct tutti__watch *next;
     void *self;

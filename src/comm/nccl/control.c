@@ -38,7 +38,7 @@ static tutti_status wait_for_stream(tutti_comm *comm, const char *operation, int
     for (;;) {
         bool done;
         TUTTI_TRY(comm->backend->run.stream_query(comm->device, nccl->control_stream, &done));
-        if (done) return TUTTI_OK;
+        if (done) return tutti__comm_alive(comm, operation); /* not by being aborted */
         TUTTI_TRY(tutti__nccl_transport.poll(comm));
         TUTTI_TRY(tutti__wait_poll(&wait));
     }
