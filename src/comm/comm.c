@@ -189,6 +189,7 @@ static tutti_status use_advance(void *self, double waited)
 {
     comm_use *use = self;
     tutti_comm *comm = use->comm;
+    atomic_fetch_add_explicit(&comm->polls, 1, memory_order_relaxed);
     if (waited < 0) return TUTTI_OK;
     /* of a wait that is over too: aborting a sum ends it like any other */
     TUTTI_TRY(tutti__comm_alive(comm, "context_synchronize"));
@@ -207,21 +208,36 @@ static tutti_status use_advance(void *self, double waited)
     return linger(&use->wait, waited);
 }
 
+/* NULL, with the message written, if there is no memory. */
+static comm_use *use_of(tutti_comm *comm, tutti_context *ctx, const char *operation)
+{
+    comm_use *use = comm->uses;
+    while (use && use->ctx != ctx) use = use->next;
+    if (use) return use;
+    use = calloc(1, sizeof *use);
+    if (!use) {
+        (void)tutti__fail(TUTTI_ERR_MEMORY, "%s: no memory", operation);
+        return NULL;
+    }
+    use->comm = comm;
+    use->ctx = ctx;
+    use->watch = (tutti__watch){NULL, use, use_advance};
+    use->next = comm->uses;
+    comm->uses = use;
+    tutti__context_watch(ctx, &use->watch);
+    return use;
+}
+
+tutti_status tutti__comm_follow(tutti_comm *comm, tutti_context *ctx, const char *operation)
+{
+    return use_of(comm, ctx, operation) ? TUTTI_OK : TUTTI_ERR_MEMORY;
+}
+
 tutti_status tutti__comm_touch(tutti_comm *comm, tutti_context *ctx, const char *operation)
 {
     const tutti__runtime *run = &comm->backend->run;
-    comm_use *use = comm->uses;
-    while (use && use->ctx != ctx) use = use->next;
-    if (!use) {
-        use = calloc(1, sizeof *use);
-        if (!use) return tutti__fail(TUTTI_ERR_MEMORY, "%s: no memory", operation);
-        use->comm = comm;
-        use->ctx = ctx;
-        use->watch = (tutti__watch){NULL, use, use_advance};
-        use->next = comm->uses;
-        comm->uses = use;
-        tutti__context_watch(ctx, &use->watch);
-    }
+    comm_use *use = use_of(comm, ctx, operation);
+    if (!use) return TUTTI_ERR_MEMORY;
     use->wait = tutti__wait_begin(comm, operation, comm->sequence);
     bool capturing;
     TUTTI_TRY(run->stream_capturing(ctx->device, ctx->stream, &capturing));

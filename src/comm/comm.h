@@ -125,7 +125,7 @@ struct tutti_comm {
     int rank, world_size;
     double timeout;
     int64_t sequence;  /* operations entered so far; the same on all ranks between operations */
-    atomic_uint polls; /* of this rank's waits: a sign of life */
+    atomic_uint polls; /* of this rank's waits, and calls on its contexts: a sign of life */
     atomic_bool dying, dead;      /* nccl's watchdog may end it from another thread */
     char why[TUTTI__MESSAGE_MAX]; /* it is dead */
     struct tutti__comm_use *uses;
@@ -160,6 +160,9 @@ tutti_status tutti__comm_die(tutti_comm *comm, const char *format, ...)
  * A poll pauses a little, tells and hears where ranks are, and fails at the deadline; the communicator is dead then. */
 tutti__wait tutti__wait_begin(tutti_comm *comm, const char *operation, int64_t sequence);
 tutti_status tutti__wait_poll(tutti__wait *wait);
+
+/* Calls on ctx are this rank's signs of life from now on, before any work is there. */
+tutti_status tutti__comm_follow(tutti_comm *comm, tutti_context *ctx, const char *operation);
 
 /* Work of a STREAM transport has been enqueued on ctx, or ctx has been made to wait for it: waits for ctx get the deadline. */
 tutti_status tutti__comm_touch(tutti_comm *comm, tutti_context *ctx, const char *operation);

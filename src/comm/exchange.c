@@ -230,6 +230,8 @@ static tutti_status fork_stream(tutti_grad_sync *sync, tutti_context *ctx)
 tutti_status tutti__exchange_begin(tutti_grad_sync *sync, tutti_context *ctx)
 {
     bool capturing = true;
+    if (sync->comm->transport->style == TUTTI__STYLE_STREAM)
+        TUTTI_TRY(tutti__comm_follow(sync->comm, ctx, "gradient exchange"));
     if (sync->join_recorded)
         TUTTI_TRY(sync->backend->run.stream_capturing(ctx->device, ctx->stream, &capturing));
     if (capturing) return TUTTI_OK;
