@@ -172,6 +172,16 @@ static bool flights_landed(tutti_grad_sync *sync, double seconds)
     }
 }
 
+void tutti__exchange_give_up(tutti_grad_sync *sync)
+{
+    tutti_comm *comm = sync->comm;
+    bool capturing;
+    if (!sync->started || !sync->stream || !comm->transport->fence || comm->dead) return;
+    if (sync->backend->run.stream_capturing(sync->device, sync->stream, &capturing) == TUTTI_OK &&
+        !capturing)
+        (void)comm->transport->fence(comm, sync->stream);
+}
+
 /* Waits, with the deadline, for sums on the exchange's stream: memory could not be freed behind one that a rank never
  * joins. */
 static void stream_ended(tutti_grad_sync *sync)
@@ -193,6 +203,7 @@ void tutti__exchange_close(tutti_grad_sync *sync)
     const tutti__runtime *run = &sync->backend->run;
     if (sync->watched) tutti__context_unwatch(sync->watched, &sync->watch);
     sync->watched = NULL;
+    tutti__exchange_give_up(sync);
     stream_ended(sync);
     bool idle = !sync->comm->dead && flights_landed(sync, 1.0);
     if (!idle && !sync->comm->dead) /* MPI writes into the gradients still */

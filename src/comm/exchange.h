@@ -104,6 +104,8 @@ tutti__sync_entry *tutti__sync_find(const tutti_grad_sync *sync, const tutti_par
 
 /* Streams, events, staging memory; the link is the caller's to make. */
 tutti_status tutti__exchange_open(tutti_grad_sync *sync);
+/* No finish follows what has gone out in this step: the transport is told where those sums end. */
+void tutti__exchange_give_up(tutti_grad_sync *sync);
 /* What a lost exchange may still touch stays. */
 void tutti__exchange_close(tutti_grad_sync *sync);
 

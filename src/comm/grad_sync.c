@@ -15,6 +15,7 @@ static tutti_status fail_for_good(tutti_grad_sync *sync, tutti_status status)
     snprintf(sync->why, sizeof sync->why, "%s", tutti_last_error());
     if (sync->watched) tutti__context_unwatch(sync->watched, &sync->watch);
     sync->watched = NULL;
+    tutti__exchange_give_up(sync);
     return status;
 }
 
