@@ -1,5 +1,6 @@
 /* A few bytes of host memory over NCCL itself: for a communicator of the caller's, where there may be no MPI.  Copied to
- * the device, exchanged on a stream of its own, copied back; every wait has the deadline. */
+ * the device, exchanged on a stream of its own, copied back; every wait has the deadline.  The calls of a blocking communicator wait
+ * in NCCL, from where the watchdog fetches them. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,7 +27,9 @@ static tutti_status parcel_open(tutti_comm *comm, size_t bytes, parcel *box)
 /* What a lost operation may still write stays. */
 static void parcel_close(tutti_comm *comm, parcel *box)
 {
+    tutti__nccl *nccl = comm->state;
     if (comm->dead) return;
+    (void)tutti__watchdog_clear(nccl->watchdog, nccl->control_stream);
     comm->backend->run.free(comm->device, box->device);
     comm->backend->run.host_free(comm->device, box->host);
 }
@@ -57,6 +60,8 @@ static tutti_status nccl_gather(tutti_comm *comm, const void *send, void *recv, 
     memcpy(box.host, send, bytes);
     tutti__stream stream = nccl->control_stream;
     tutti_status status = run->copy(comm->device, stream, box.device, box.host, bytes);
+    if (status == TUTTI_OK)
+        status = tutti__watchdog_begin(nccl->watchdog, stream, operation, sequence);
     if (status == TUTTI_OK) status = tutti__nccl_enter(comm, operation);
     if (status == TUTTI_OK) {
         ncclResult_t result = ncclAllGather(box.device, box.device + bytes, bytes, ncclUint8,
@@ -84,6 +89,8 @@ static tutti_status nccl_broadcast(tutti_comm *comm, void *data, size_t bytes, i
     memcpy(box.host, data, bytes);
     tutti__stream stream = nccl->control_stream;
     tutti_status status = run->copy(comm->device, stream, box.device, box.host, bytes);
+    if (status == TUTTI_OK)
+        status = tutti__watchdog_begin(nccl->watchdog, stream, operation, sequence);
     if (status == TUTTI_OK) status = tutti__nccl_enter(comm, operation);
     if (status == TUTTI_OK) {
         ncclResult_t result = ncclBroadcast(box.device, box.device, bytes, ncclUint8, root,
