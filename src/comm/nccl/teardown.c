@@ -36,18 +36,34 @@ bool tutti__cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex, double until
     return pthread_cond_timedwait(cond, mutex, &limit) == 0;
 }
 
-static atomic_int at_large; /* threads that were left alone and are still in NCCL */
+static atomic_bool exiting;
+static atomic_int holding; /* threads that are in NCCL or in CUDA's memory */
 
 /* Where the process takes CUDA down while NCCL is still at work, NCCL crashes. */
 static void wait_at_exit(void)
 {
+    atomic_store(&exiting, true);
     double until = tutti__now() + EXIT_SECONDS;
-    while (atomic_load(&at_large) > 0 && tutti__now() < until) tutti__sleep(1e-3);
+    while (atomic_load(&holding) > 0 && tutti__now() < until) tutti__sleep(1e-3);
 }
 
 static void have_exit_wait(void)
 {
     (void)atexit(wait_at_exit);
+}
+
+bool tutti__exit_hold(void)
+{
+    /* registered so late, it runs before the handlers of CUDA and NCCL */
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, have_exit_wait);
+    atomic_fetch_add(&holding, 1);
+    return !atomic_load(&exiting);
+}
+
+void tutti__exit_release(void)
+{
+    atomic_fetch_sub(&holding, 1);
 }
 
 static void job_free(job *work)
@@ -83,10 +99,8 @@ static void *run(void *argument)
     bool mine = work->left_alone;
     pthread_cond_signal(&work->finished);
     pthread_mutex_unlock(&work->mutex);
-    if (mine) {
-        job_free(work);
-        atomic_fetch_sub(&at_large, 1);
-    }
+    if (mine) job_free(work);
+    tutti__exit_release();
     return NULL;
 }
 
@@ -102,7 +116,9 @@ static bool bounded(ncclComm_t comm, int device, bool abort, double timeout, dou
     tutti__cond_init(&work->finished);
 
     pthread_t thread;
+    (void)tutti__exit_hold();
     if (pthread_create(&thread, NULL, run, work) != 0) {
+        tutti__exit_release();
         job_free(work);
         return false;
     }
@@ -112,15 +128,8 @@ static bool bounded(ncclComm_t comm, int device, bool abort, double timeout, dou
     while (!work->done && tutti__cond_wait(&work->finished, &work->mutex, until)) continue;
     bool done = work->done;
     work->left_alone = !done;
-    if (!done) atomic_fetch_add(&at_large, 1);
     pthread_mutex_unlock(&work->mutex);
-    if (done) {
-        job_free(work);
-    } else {
-        /* registered so late, it runs before the handlers of CUDA and NCCL */
-        static pthread_once_t once = PTHREAD_ONCE_INIT;
-        pthread_once(&once, have_exit_wait);
-    }
+    if (done) job_free(work);
     return done;
 }
 

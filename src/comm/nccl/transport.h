@@ -53,6 +53,11 @@ tutti_status tutti__watchdog_clear(tutti__watchdog *dog, tutti__stream stream);
 void tutti__cond_init(pthread_cond_t *cond);
 bool tutti__cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex, double until);
 
+/* The end of the process waits a few seconds for whoever holds it up.  false: it has begun, and CUDA may be gone.  Released in
+ * either case. */
+bool tutti__exit_hold(void);
+void tutti__exit_release(void);
+
 /* Tearing down, each back within two seconds whatever other ranks do.  true: done; false: it goes on by itself, and the end of
  * the process waits a few seconds for it.  Work in flight has `timeout` seconds. */
 bool tutti__nccl_abort(ncclComm_t comm, int device);

@@ -33,9 +33,11 @@ struct tutti__watchdog {
 
 static bool under_way(const tutti__watchdog *dog)
 {
-    for (int i = 0; i < NOTES; i++)
-        if (dog->notes[i]) return true;
-    return false;
+    bool any = false;
+    if (tutti__exit_hold()) /* CUDA takes the notes with it */
+        for (int i = 0; i < NOTES && !any; i++) any = dog->notes[i];
+    tutti__exit_release();
+    return any;
 }
 
 static void *watch(void *argument)
@@ -59,17 +61,21 @@ static void *watch(void *argument)
     const char *operation = dog->operation;
     long long sequence = dog->sequence;
     pthread_mutex_unlock(&dog->mutex);
-    if (bites)
+    if (tutti__exit_hold() && bites)
         (void)tutti__comm_die(
             comm,
             "%s #%lld: not finished after %g s, in which the program called nothing "
             "here, or was held up in a call of CUDA",
             operation, sequence, comm->timeout);
+    tutti__exit_release();
     return NULL;
 }
 
 static tutti_status start(tutti__watchdog *dog)
 {
+    /* from now on, CUDA being there, and not only when the thread first looks */
+    (void)tutti__exit_hold();
+    tutti__exit_release();
     /* signals are for the program's own threads */
     sigset_t all, before;
     sigfillset(&all);
