@@ -255,8 +255,7 @@ static void nccl_abandon(tutti_comm *comm)
         held = pthread_mutex_trylock(&nccl->calls) == 0;
         if (!held) tutti__sleep(1e-3);
     }
-    ncclComm_t handle = nccl->comm;
-    nccl->comm = NULL;
+    ncclComm_t handle = nccl->comm; /* nobody enters any more: comm is dead */
     if (held) pthread_mutex_unlock(&nccl->calls);
     /* the kernels that wait for the lost rank end, and with them the streams */
     if (handle && !tutti__nccl_abort(handle, comm->device))

@@ -20,7 +20,7 @@ typedef struct tutti__nccl_memory {
 typedef struct tutti__watchdog tutti__watchdog;
 
 typedef struct tutti__nccl {
-    ncclComm_t comm;       /* NULL: aborted */
+    ncclComm_t comm;       /* gone once the communicator is dead */
     bool owned;            /* ours to destroy */
     pthread_mutex_t calls; /* held in a call of NCCL with comm: the watchdog may abort it */
     tutti__watchdog *watchdog;

@@ -15,7 +15,7 @@
 
 /* Notes are used in turn: one is free again before its turn comes, since no stream holds that many launches. */
 #define NOTES 2048
-#define NOTE_BYTES (NOTES * sizeof(uint32_t))
+#define NOTE_BYTES (NOTES * sizeof(atomic_uint))
 
 struct tutti__watchdog {
     tutti_comm *comm;
@@ -26,16 +26,16 @@ struct tutti__watchdog {
     const char *operation; /* the last one that began */
     int64_t sequence;
 
-    volatile uint32_t *notes; /* pinned: 1 while sums are under way */
-    void *zeros;              /* on the device: what clears them */
-    unsigned begun, cleared;  /* notes written, and those whose clearing is enqueued */
+    atomic_uint *notes;      /* pinned: 1 while sums are under way */
+    void *zero;              /* on the device: what clears them */
+    unsigned begun, cleared; /* notes written, and those whose clearing is enqueued */
 };
 
 static bool under_way(const tutti__watchdog *dog)
 {
     bool any = false;
     if (tutti__exit_hold()) /* CUDA takes the notes with it */
-        for (int i = 0; i < NOTES && !any; i++) any = dog->notes[i];
+        for (int i = 0; i < NOTES && !any; i++) any = atomic_load(&dog->notes[i]);
     tutti__exit_release();
     return any;
 }
@@ -87,6 +87,20 @@ static tutti_status start(tutti__watchdog *dog)
                        strerror(code));
 }
 
+/* Not on CUDA's default stream, which may wait for the caller's. */
+static tutti_status zero_open(tutti__watchdog *dog)
+{
+    const int device = dog->comm->device;
+    const tutti__runtime *run = &dog->comm->backend->run;
+    tutti__stream stream;
+    TUTTI_TRY(run->alloc(device, sizeof *dog->notes, &dog->zero));
+    TUTTI_TRY(run->stream_create(device, false, &stream));
+    tutti_status status = run->zero(device, stream, dog->zero, sizeof *dog->notes);
+    if (status == TUTTI_OK) status = run->stream_synchronize(device, stream);
+    run->stream_destroy(device, stream);
+    return status;
+}
+
 tutti_status tutti__watchdog_open(tutti_comm *comm, tutti__watchdog **made)
 {
     const tutti__runtime *run = &comm->backend->run;
@@ -99,9 +113,7 @@ tutti_status tutti__watchdog_open(tutti_comm *comm, tutti__watchdog **made)
     tutti__cond_init(&dog->wake);
     void *notes = NULL;
     tutti_status status = run->host_alloc(comm->device, NOTE_BYTES, &notes);
-    if (status == TUTTI_OK) status = run->alloc(comm->device, NOTE_BYTES, &dog->zeros);
-    if (status == TUTTI_OK) status = run->zero(comm->device, NULL, dog->zeros, NOTE_BYTES);
-    if (status == TUTTI_OK) status = run->stream_synchronize(comm->device, NULL);
+    if (status == TUTTI_OK) status = zero_open(dog);
     if (status == TUTTI_OK) {
         memset(notes, 0, NOTE_BYTES);
         dog->notes = notes;
@@ -112,7 +124,7 @@ tutti_status tutti__watchdog_open(tutti_comm *comm, tutti__watchdog **made)
         return TUTTI_OK;
     }
     if (notes) run->host_free(comm->device, notes);
-    if (dog->zeros) run->free(comm->device, dog->zeros);
+    if (dog->zero) run->free(comm->device, dog->zero);
     pthread_cond_destroy(&dog->wake);
     pthread_mutex_destroy(&dog->mutex);
     free(dog);
@@ -133,8 +145,8 @@ void tutti__watchdog_close(tutti__watchdog **closing)
     if (!comm->dead &&
         !under_way(
             dog)) { /* otherwise a stream may still clear notes, and freeing would wait for it */
-        comm->backend->run.host_free(comm->device, (void *)dog->notes);
-        comm->backend->run.free(comm->device, dog->zeros);
+        comm->backend->run.host_free(comm->device, dog->notes);
+        comm->backend->run.free(comm->device, dog->zero);
     }
     pthread_cond_destroy(&dog->wake);
     pthread_mutex_destroy(&dog->mutex);
@@ -154,7 +166,7 @@ tutti_status tutti__watchdog_begin(tutti__watchdog *dog, tutti__stream stream,
     dog->sequence = sequence;
     pthread_mutex_unlock(&dog->mutex);
     atomic_fetch_add(&comm->polls, 1);
-    if (dog->begun == dog->cleared) dog->notes[dog->begun++ % NOTES] = 1;
+    if (dog->begun == dog->cleared) atomic_store(&dog->notes[dog->begun++ % NOTES], 1);
     return TUTTI_OK;
 }
 
@@ -162,6 +174,6 @@ tutti_status tutti__watchdog_clear(tutti__watchdog *dog, tutti__stream stream)
 {
     if (!dog || dog->begun == dog->cleared) return TUTTI_OK;
     tutti_comm *comm = dog->comm;
-    void *note = (void *)&dog->notes[dog->cleared++ % NOTES];
-    return comm->backend->run.copy(comm->device, stream, note, dog->zeros, sizeof(uint32_t));
+    void *note = &dog->notes[dog->cleared++ % NOTES];
+    return comm->backend->run.copy(comm->device, stream, note, dog->zero, sizeof *dog->notes);
 }
