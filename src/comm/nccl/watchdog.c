@@ -15,7 +15,13 @@
 
 /* Notes are used in turn: one is free again before its turn comes, since no stream holds that many launches. */
 #define NOTES 2048
-#define NOTE_BYTES (NOTES * sizeof(atomic_uint))
+
+typedef struct notes {
+    struct notes *next;
+    int device;
+    atomic_uint *words; /* pinned: 1 while sums are under way */
+    void *zero;         /* on the device: what clears them */
+} notes;
 
 struct tutti__watchdog {
     tutti_comm *comm;
@@ -26,16 +32,15 @@ struct tutti__watchdog {
     const char *operation; /* the last one that began */
     int64_t sequence;
 
-    atomic_uint *notes;      /* pinned: 1 while sums are under way */
-    void *zero;              /* on the device: what clears them */
+    notes *notes;
     unsigned begun, cleared; /* notes written, and those whose clearing is enqueued */
 };
 
-static bool under_way(const tutti__watchdog *dog)
+static bool under_way(const notes *notes)
 {
     bool any = false;
     if (tutti__exit_hold()) /* CUDA takes the notes with it */
-        for (int i = 0; i < NOTES && !any; i++) any = atomic_load(&dog->notes[i]);
+        for (int i = 0; i < NOTES && !any; i++) any = atomic_load(&notes->words[i]);
     tutti__exit_release();
     return any;
 }
@@ -53,7 +58,7 @@ static void *watch(void *argument)
         /* while the whole process is stopped this thread is too: that time does not count */
         double now = tutti__now(), step = now - last < 2 * period ? now - last : period;
         unsigned seen = atomic_load(&comm->polls);
-        silent = seen == polls && under_way(dog) ? silent + step : 0;
+        silent = seen == polls && under_way(dog->notes) ? silent + step : 0;
         polls = seen;
         last = now;
     }
@@ -87,23 +92,70 @@ static tutti_status start(tutti__watchdog *dog)
                        strerror(code));
 }
 
-/* Not on CUDA's default stream, which may wait for the caller's. */
-static tutti_status zero_open(tutti__watchdog *dog)
+/* Of communicators that are gone: freeing would wait for the whole device, and so for the sums of others and of graphs.  A stream
+ * may still clear some, which are not used before. */
+static pthread_mutex_t spare_mutex = PTHREAD_MUTEX_INITIALIZER;
+static notes *spare;
+
+static notes *notes_spare(int device)
 {
-    const int device = dog->comm->device;
-    const tutti__runtime *run = &dog->comm->backend->run;
+    pthread_mutex_lock(&spare_mutex);
+    notes **at = &spare;
+    while (*at && ((*at)->device != device || under_way(*at))) at = &(*at)->next;
+    notes *found = *at;
+    if (found) *at = found->next;
+    pthread_mutex_unlock(&spare_mutex);
+    return found;
+}
+
+static void notes_keep(notes *kept)
+{
+    pthread_mutex_lock(&spare_mutex);
+    kept->next = spare;
+    spare = kept;
+    pthread_mutex_unlock(&spare_mutex);
+}
+
+/* Not on CUDA's default stream, which may wait for the caller's. */
+static tutti_status zero_open(const tutti__runtime *run, int device, void **zero)
+{
     tutti__stream stream;
-    TUTTI_TRY(run->alloc(device, sizeof *dog->notes, &dog->zero));
-    TUTTI_TRY(run->stream_create(device, false, &stream));
-    tutti_status status = run->zero(device, stream, dog->zero, sizeof *dog->notes);
-    if (status == TUTTI_OK) status = run->stream_synchronize(device, stream);
-    run->stream_destroy(device, stream);
+    TUTTI_TRY(run->alloc(device, sizeof(atomic_uint), zero));
+    tutti_status status = run->stream_create(device, false, &stream);
+    if (status == TUTTI_OK) {
+        status = run->zero(device, stream, *zero, sizeof(atomic_uint));
+        if (status == TUTTI_OK) status = run->stream_synchronize(device, stream);
+        run->stream_destroy(device, stream);
+    }
+    if (status != TUTTI_OK) run->free(device, *zero);
     return status;
+}
+
+static tutti_status notes_open(const tutti_comm *comm, notes **opened)
+{
+    const tutti__runtime *run = &comm->backend->run;
+    *opened = notes_spare(comm->device);
+    if (*opened) return TUTTI_OK;
+    notes *made = calloc(1, sizeof *made);
+    if (!made) return tutti__fail(TUTTI_ERR_MEMORY, "comm_create: no memory");
+    made->device = comm->device;
+    void *words;
+    tutti_status status = run->host_alloc(comm->device, NOTES * sizeof *made->words, &words);
+    if (status == TUTTI_OK) {
+        status = zero_open(run, comm->device, &made->zero);
+        if (status != TUTTI_OK) run->host_free(comm->device, words);
+    }
+    if (status != TUTTI_OK) {
+        free(made);
+        return status;
+    }
+    made->words = memset(words, 0, NOTES * sizeof *made->words);
+    *opened = made;
+    return TUTTI_OK;
 }
 
 tutti_status tutti__watchdog_open(tutti_comm *comm, tutti__watchdog **made)
 {
-    const tutti__runtime *run = &comm->backend->run;
     *made = NULL;
     if (comm->world_size == 1) return TUTTI_OK; /* no other rank to wait for */
     tutti__watchdog *dog = calloc(1, sizeof *dog);
@@ -111,20 +163,13 @@ tutti_status tutti__watchdog_open(tutti_comm *comm, tutti__watchdog **made)
     dog->comm = comm;
     pthread_mutex_init(&dog->mutex, NULL);
     tutti__cond_init(&dog->wake);
-    void *notes = NULL;
-    tutti_status status = run->host_alloc(comm->device, NOTE_BYTES, &notes);
-    if (status == TUTTI_OK) status = zero_open(dog);
-    if (status == TUTTI_OK) {
-        memset(notes, 0, NOTE_BYTES);
-        dog->notes = notes;
-        status = start(dog);
-    }
+    tutti_status status = notes_open(comm, &dog->notes);
+    if (status == TUTTI_OK) status = start(dog);
     if (status == TUTTI_OK) {
         *made = dog;
         return TUTTI_OK;
     }
-    if (notes) run->host_free(comm->device, notes);
-    if (dog->zero) run->free(comm->device, dog->zero);
+    if (dog->notes) notes_keep(dog->notes);
     pthread_cond_destroy(&dog->wake);
     pthread_mutex_destroy(&dog->mutex);
     free(dog);
@@ -141,13 +186,7 @@ void tutti__watchdog_close(tutti__watchdog **closing)
     pthread_cond_signal(&dog->wake);
     pthread_mutex_unlock(&dog->mutex);
     pthread_join(dog->thread, NULL);
-    const tutti_comm *comm = dog->comm;
-    if (!comm->dead &&
-        !under_way(
-            dog)) { /* otherwise a stream may still clear notes, and freeing would wait for it */
-        comm->backend->run.host_free(comm->device, dog->notes);
-        comm->backend->run.free(comm->device, dog->zero);
-    }
+    notes_keep(dog->notes);
     pthread_cond_destroy(&dog->wake);
     pthread_mutex_destroy(&dog->mutex);
     free(dog);
@@ -166,7 +205,7 @@ tutti_status tutti__watchdog_begin(tutti__watchdog *dog, tutti__stream stream,
     dog->sequence = sequence;
     pthread_mutex_unlock(&dog->mutex);
     atomic_fetch_add(&comm->polls, 1);
-    if (dog->begun == dog->cleared) atomic_store(&dog->notes[dog->begun++ % NOTES], 1);
+    if (dog->begun == dog->cleared) atomic_store(&dog->notes->words[dog->begun++ % NOTES], 1);
     return TUTTI_OK;
 }
 
@@ -174,6 +213,7 @@ tutti_status tutti__watchdog_clear(tutti__watchdog *dog, tutti__stream stream)
 {
     if (!dog || dog->begun == dog->cleared) return TUTTI_OK;
     tutti_comm *comm = dog->comm;
-    void *note = &dog->notes[dog->cleared++ % NOTES];
-    return comm->backend->run.copy(comm->device, stream, note, dog->zero, sizeof *dog->notes);
+    void *note = &dog->notes->words[dog->cleared++ % NOTES];
+    return comm->backend->run.copy(comm->device, stream, note, dog->notes->zero,
+                                   sizeof(atomic_uint));
 }
