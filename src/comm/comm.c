@@ -155,6 +155,7 @@ static tutti_status linger(tutti__wait *wait, double waited)
 {
     tutti_comm *comm = wait->comm;
     atomic_fetch_add_explicit(&comm->polls, 1, memory_order_relaxed);
+    TUTTI_TRY(tutti__comm_alive(comm, wait->operation));
     if (waited > 0.01 && comm->control->announce) {
         bool others_wait = comm->control->hear(comm);
         double patience = fmin(1.0, comm->timeout / 4);
