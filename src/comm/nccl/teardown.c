@@ -104,10 +104,17 @@ static void *run(void *argument)
     return NULL;
 }
 
+/* Where no thread can be had: what waits for the lost rank is freed first of all, and the rest does not take for ever. */
+static bool alone(ncclComm_t comm, bool abort)
+{
+    if (abort) (void)ncclCommAbort(comm);
+    return abort;
+}
+
 static bool bounded(ncclComm_t comm, int device, bool abort, double timeout, double seconds)
 {
     job *work = calloc(1, sizeof *work);
-    if (!work) return false;
+    if (!work) return alone(comm, abort);
     work->comm = comm;
     work->device = device;
     work->abort = abort;
@@ -120,7 +127,7 @@ static bool bounded(ncclComm_t comm, int device, bool abort, double timeout, dou
     if (pthread_create(&thread, NULL, run, work) != 0) {
         tutti__exit_release();
         job_free(work);
-        return false;
+        return alone(comm, abort);
     }
     pthread_detach(thread);
     double until = tutti__now() + seconds;
