@@ -4,7 +4,7 @@
  * this rank's thread has not been heard of for the whole deadline, the communicator dies from here: NCCL's kernels end, and the call
  * comes back.
  *
- * Nothing here asks CUDA, which may hold a lock in that call.  The host notes that sums begin in pinned memory, and the stream
+ * The thread does not ask CUDA, which may hold a lock in that call.  The host notes that sums begin in pinned memory, and the stream
  * clears the note behind them. */
 #include <pthread.h>
 #include <signal.h>
