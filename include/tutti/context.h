@@ -42,7 +42,7 @@ TUTTI_API tutti_status tutti_context_create(const tutti_context_desc *desc, tutt
 TUTTI_API void tutti_context_destroy(tutti_context **ctx);
 
 /* Waits until the stream has done all that was enqueued.  If a communicator has work on this stream,
- * the wait ends at its deadline with TUTTI_ERR_COMM. */
+ * the wait ends at its deadline with TUTTI_ERR_COMM; so does every wait after that, at once, until it is destroyed. */
 TUTTI_API tutti_status tutti_context_synchronize(tutti_context *ctx);
 
 /* Waits as above, then reports what kernels found wrong in the data (a label out of range) since the
