@@ -96,8 +96,9 @@ TUTTI_API tutti_status tutti_comm_check_params(tutti_comm *comm, tutti_context *
                                                tutti_params *params, const char *const *names,
                                                const tutti_tensor *state, int count);
 
-/* An allocator for tutti_params_desc.gradient_memory that gives memory the transport likes best (a registered
- * symmetric window under nccl: what one rank passes to a verb in such memory, all must).  Its calls are collective, with equal sizes.  The communicator must outlive the memory. */
+/* An allocator for tutti_params_desc.gradient_memory that gives memory the transport likes best: under nccl a registered
+ * symmetric window.  What one rank passes to a verb in such memory, all must.  Its calls are collective, with equal sizes.
+ * The communicator must outlive the memory. */
 TUTTI_API tutti_allocator tutti_comm_allocator(tutti_comm *comm);
 
 TUTTI_END

@@ -226,17 +226,24 @@ static void captured_mpi(void)
     CHECK_CUDA(cudaStreamDestroy(stream));
 }
 
+/* Memory with which a sum has gone well. */
+static float *summed(tutti_comm *comm, tutti_context *ctx)
+{
+    float *data = NULL;
+    CHECK_OK(tutti_alloc(ctx, COUNT * sizeof *data, (void **)&data));
+    fill(ctx, data, COUNT, 2);
+    CHECK_OK(tutti_comm_all_reduce(comm, ctx, data, data, COUNT, TUTTI_F32, TUTTI_SUM));
+    expect_sum(ctx, data, COUNT, 2);
+    return data;
+}
+
 /* The others do not wait for a rank that destroys its communicator late, and all of them end well. */
 static void late_to_destroy(void)
 {
     tutti_context *ctx = harness_new_context(tutti_context_device(rig_context()), 1);
     tutti_comm *comm = rig_comm(ctx, TUTTI_TRANSPORT_NCCL, 0);
     if (comm) {
-        float *data = NULL;
-        CHECK_OK(tutti_alloc(ctx, COUNT * sizeof *data, (void **)&data));
-        fill(ctx, data, COUNT, 2);
-        CHECK_OK(tutti_comm_all_reduce(comm, ctx, data, data, COUNT, TUTTI_F32, TUTTI_SUM));
-        expect_sum(ctx, data, COUNT, 2);
+        float *data = summed(comm, ctx);
         CHECK_OK(tutti_free(ctx, (void **)&data));
         rig_barrier();
         if (rig_rank() == 0) sleep(4);
@@ -315,17 +322,15 @@ static void wait_elsewhere(void)
     tutti_context *ctx = harness_new_context(tutti_context_device(rig_context()), 1);
     tutti_comm *comm = rig_comm(ctx, TUTTI_TRANSPORT_NCCL, DEADLINE);
     if (comm) {
-        float *data = NULL;
-        CHECK_OK(tutti_alloc(ctx, COUNT * sizeof *data, (void **)&data));
-        fill(ctx, data, COUNT, 2);
-        CHECK_OK(tutti_comm_all_reduce(comm, ctx, data, data, COUNT, TUTTI_F32, TUTTI_SUM));
-        expect_sum(ctx, data, COUNT, 2);
+        float *data = summed(comm, ctx);
         if (rig_rank() > 0) {
             double begin = MPI_Wtime();
             CHECK_OK(tutti_comm_all_reduce(comm, ctx, data, data, COUNT, TUTTI_F32, TUTTI_SUM));
             CHECK_CUDA(cudaStreamSynchronize(tutti_context_stream(ctx)));
             double seconds = MPI_Wtime() - begin;
             CHECK(seconds > DEADLINE - 0.5 && seconds < DEADLINE + 3, "back after %.1f s", seconds);
+            /* the stream has ended, but by an abort: what it holds is no sum */
+            CHECK_FAILS(TUTTI_ERR_COMM, "held up", tutti_context_synchronize(ctx));
             CHECK_FAILS(TUTTI_ERR_COMM, "held up", tutti_comm_barrier(comm, ctx));
         }
         rig_barrier();
