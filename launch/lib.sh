@@ -46,8 +46,14 @@ declare -A skip_reasons=()
 # "tests: N passed, M failed, K skipped"; a crash, a time limit or a missing line counts as one failure.
 # Prints a line an entry and what failed entries printed; the whole output stays in DIR/tests.log.
 run_ctest() {
-    local dir=$1 line id text ctest_pid failed_before=$failed
+    local dir=$1 line id text ctest_pid failed_before=$failed gpus
     shift
+    gpus=$(gpu_count)
+    if ((gpus > 0)); then # what tests/CMakeLists.txt calls gpu_processes
+        printf '{"version": {"major": 1, "minor": 0}, "local": [{"gpu_processes": [{"id": "any", "slots": %d}]}]}\n' \
+            $((6 * gpus)) >"$dir/gpu_processes.json"
+        set -- --resource-spec-file gpu_processes.json "$@"
+    fi
     local -A output=() counts=() reason=() reasons=()
     while IFS= read -r line; do
         printf '%s\n' "$line" >&3
@@ -71,8 +77,8 @@ run_ctest() {
                 "${counts[$id]-}" "${reason[$id]-}" "${reasons[$id]-}" "${output[$id]-}"
             unset "output[$id]"
         fi
-        # one more than there are cores: ranks wait for each other a good part of the time
-    done 3>"$dir/tests.log" < <(cd "$dir" && exec ctest -V -j "$(($(cores) + 1))" --no-tests=error "$@" 2>&1)
+        # more than there are cores: ranks wait for each other, and scripts for programs, a good part of the time
+    done 3>"$dir/tests.log" < <(cd "$dir" && exec ctest -V -j "$(($(cores) + 3))" --no-tests=error "$@" 2>&1)
     ctest_pid=$!
     if ! wait "$ctest_pid" && ((failed == failed_before)); then
         failed=$((failed + 1))
