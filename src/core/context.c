@@ -277,6 +277,7 @@ tutti_status tutti_copy(tutti_context *ctx, void *dst, const void *src, size_t b
         TUTTI_TRY(run->stream_capturing(ctx->device, ctx->stream, &capturing));
         if (waits && !capturing) TUTTI_TRY(tutti_context_synchronize(ctx));
     }
+    TUTTI_TRY(tutti__context_advance(ctx));
     return run->copy(ctx->device, ctx->stream, dst, src, bytes);
 }
 
@@ -285,6 +286,7 @@ tutti_status tutti_zero(tutti_context *ctx, void *data, size_t bytes)
     TUTTI_REQUIRE(ctx, "zero: ctx is NULL");
     TUTTI_REQUIRE(data || bytes == 0, "zero: data is NULL");
     if (bytes == 0) return TUTTI_OK;
+    TUTTI_TRY(tutti__context_advance(ctx));
     return ctx->backend->run.zero(ctx->device, ctx->stream, data, bytes);
 }
 

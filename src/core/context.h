@@ -46,7 +46,7 @@ struct tutti_context {
  * context reuses it, in stream order.  TUTTI_ERR_STATE if it would have to grow during capture. */
 tutti_status tutti__scratch(tutti_context *ctx, size_t bytes, void **data);
 
-/* Lets the watches move; called at the start of every layer call. */
+/* Lets the watches move; called by every layer call, copy and zero. */
 tutti_status tutti__context_advance(tutti_context *ctx);
 
 void tutti__context_watch(tutti_context *ctx, tutti__watch *watch);

@@ -139,6 +139,39 @@ static void refused(step *s, cudaStream_t stream, int check, int timeline)
     tutti_grad_sync_destroy(&sync);
 }
 
+static bool step_open(step *s, tutti_transport transport, double timeout)
+{
+    s->comm = rig_comm(s->ctx, transport, timeout);
+    if (!s->comm) return false;
+    tutti_allocator memory = tutti_comm_allocator(s->comm);
+    CHECK_OK(memory.alloc(memory.self, PARAMS * COUNT * sizeof(float), (void **)&s->grads));
+    CHECK_OK(tutti_alloc(s->ctx, COUNT * sizeof(float), (void **)&s->verb));
+    for (int i = 0; i < PARAMS; i++) {
+        snprintf(s->params[i].name, sizeof s->params[i].name, "p%d", i);
+        s->params[i].grad = tutti_tensor_1d(s->grads + i * COUNT, TUTTI_F32, COUNT);
+        s->params[i].value = s->params[i].grad;
+        s->list[i] = &s->params[i];
+    }
+    tutti_grad_sync_desc desc = TUTTI_GRAD_SYNC_DESC_INIT;
+    desc.range_bytes = 4096;
+    CHECK_OK(tutti_grad_sync_create_list(s->comm, s->ctx, s->list, PARAMS, &desc, &s->sync));
+    fill_step(s, 3);
+    CHECK_OK(run_step(s)); /* connects */
+    expect_step(s, 3);
+    return true;
+}
+
+static void step_close(step *s)
+{
+    if (s->comm) {
+        tutti_allocator memory = tutti_comm_allocator(s->comm);
+        tutti_grad_sync_destroy(&s->sync);
+        CHECK_OK(tutti_free(s->ctx, (void **)&s->verb));
+        CHECK_OK(memory.free(memory.self, s->grads));
+    }
+    tutti_comm_destroy(&s->comm);
+}
+
 static void captured_over(tutti_transport transport)
 {
     int device = tutti_context_device(rig_context());
@@ -147,24 +180,7 @@ static void captured_over(tutti_transport transport)
     CHECK_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     step s = {0};
     CHECK_OK(tutti_context_create_on_stream(device, stream, &s.ctx));
-    s.comm = rig_comm(s.ctx, transport, 0);
-    tutti_allocator memory = tutti_comm_allocator(s.comm);
-    if (s.comm) {
-        CHECK_OK(memory.alloc(memory.self, PARAMS * COUNT * sizeof(float), (void **)&s.grads));
-        CHECK_OK(tutti_alloc(s.ctx, COUNT * sizeof(float), (void **)&s.verb));
-        for (int i = 0; i < PARAMS; i++) {
-            snprintf(s.params[i].name, sizeof s.params[i].name, "p%d", i);
-            s.params[i].grad = tutti_tensor_1d(s.grads + i * COUNT, TUTTI_F32, COUNT);
-            s.params[i].value = s.params[i].grad;
-            s.list[i] = &s.params[i];
-        }
-        tutti_grad_sync_desc desc = TUTTI_GRAD_SYNC_DESC_INIT;
-        desc.range_bytes = 4096;
-        CHECK_OK(tutti_grad_sync_create_list(s.comm, s.ctx, s.list, PARAMS, &desc, &s.sync));
-        fill_step(&s, 3);
-        CHECK_OK(run_step(&s)); /* connects */
-        expect_step(&s, 3);
-
+    if (step_open(&s, transport, 0)) {
         cudaGraph_t graph = NULL;
         cudaGraphExec_t replay = NULL;
         CHECK_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
@@ -183,11 +199,8 @@ static void captured_over(tutti_transport transport)
         refused(&s, stream, 0, 1);
         if (replay) CHECK_CUDA(cudaGraphExecDestroy(replay));
         if (graph) CHECK_CUDA(cudaGraphDestroy(graph));
-        tutti_grad_sync_destroy(&s.sync);
-        CHECK_OK(tutti_free(s.ctx, (void **)&s.verb));
-        CHECK_OK(memory.free(memory.self, s.grads));
     }
-    tutti_comm_destroy(&s.comm);
+    step_close(&s);
     tutti_context_destroy(&s.ctx);
     CHECK_CUDA(cudaStreamDestroy(stream));
 }
@@ -300,19 +313,60 @@ static void all_to_all_windows(void)
 /* Doing nothing for longer than the deadline is no fault where no sum is under way. */
 static void idle(void)
 {
+    enum { DEADLINE = 3 };
     tutti_context *ctx = rig_context();
-    tutti_comm *comm = rig_comm(ctx, TUTTI_TRANSPORT_NCCL, 1);
+    tutti_comm *comm = rig_comm(ctx, TUTTI_TRANSPORT_NCCL, DEADLINE);
     if (!comm) return;
     float *data = NULL;
     CHECK_OK(tutti_alloc(ctx, COUNT * sizeof *data, (void **)&data));
     for (int i = 0; i < 2; i++) {
         fill(ctx, data, COUNT, 4);
         CHECK_OK(tutti_comm_all_reduce(comm, ctx, data, data, COUNT, TUTTI_F32, TUTTI_SUM));
-        sleep(i == 0 ? 3 : 0);
+        sleep(i == 0 ? DEADLINE + 2 : 0);
         expect_sum(ctx, data, COUNT, 4);
     }
     CHECK_OK(tutti_free(ctx, (void **)&data));
     tutti_comm_destroy(&comm);
+}
+
+/* Nor is waiting for a late rank, while this one computes: layer calls and copies are signs of life. */
+static void busy(void)
+{
+    enum { DEADLINE = 2 };
+    tutti_context *ctx = rig_context();
+    tutti_comm *comm = rig_comm(ctx, TUTTI_TRANSPORT_NCCL, DEADLINE);
+    if (!comm) return;
+    float *data = summed(comm, ctx), *other = NULL;
+    CHECK_OK(tutti_alloc(ctx, COUNT * sizeof *other, (void **)&other));
+    CHECK_OK(tutti_zero(
+        ctx, other, COUNT * sizeof *other)); /* loads its kernel: behind a sum that would wait */
+    fill(ctx, data, COUNT, 6);
+    if (rig_rank() == 0) sleep(DEADLINE + 2);
+    CHECK_OK(tutti_comm_all_reduce(comm, ctx, data, data, COUNT, TUTTI_F32, TUTTI_SUM));
+    double begin = MPI_Wtime();
+    while (rig_rank() > 0 && MPI_Wtime() - begin < DEADLINE + 1.5) {
+        CHECK_OK(tutti_zero(ctx, other, COUNT * sizeof *other));
+        usleep(100000);
+    }
+    expect_sum(ctx, data, COUNT, 6);
+    CHECK_OK(tutti_free(ctx, (void **)&other));
+    CHECK_OK(tutti_free(ctx, (void **)&data));
+    tutti_comm_destroy(&comm);
+}
+
+/* Nor is a step that is given up in its middle: no sum of it is under way afterwards. */
+static void given_up(void)
+{
+    enum { DEADLINE = 2 };
+    step s = {.ctx = rig_context()};
+    if (!step_open(&s, TUTTI_TRANSPORT_NCCL, DEADLINE)) return;
+    CHECK_OK(tutti_grad_sync_ready_param(s.sync, s.ctx, s.list[0]));
+    tutti_grad_sync_destroy(&s.sync);
+    sleep(DEADLINE + 2);
+    fill(s.ctx, s.verb, COUNT, 7);
+    CHECK_OK(tutti_comm_all_reduce(s.comm, s.ctx, s.verb, s.verb, COUNT, TUTTI_F32, TUTTI_SUM));
+    expect_sum(s.ctx, s.verb, COUNT, 7);
+    step_close(&s);
 }
 
 /* A rank that never joins, while the others wait for their stream without this library. */
@@ -347,6 +401,8 @@ static const rig_test tests[] = {
     {"captured over mpi", captured_mpi, 1, 0, true},
     {"all-to-all and windows", all_to_all_windows, 1, 0, true},
     {"idle for longer than the deadline", idle, 1, 0, true},
+    {"computing for longer than the deadline", busy, 2, 0, true},
+    {"a step given up", given_up, 1, 0, true},
     {"waiting in a call of CUDA", wait_elsewhere, 2, 0, true},
     {"late to destroy", late_to_destroy, 2, 0, true},
 };
