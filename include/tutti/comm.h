@@ -97,8 +97,8 @@ TUTTI_API tutti_status tutti_comm_check_params(tutti_comm *comm, tutti_context *
                                                const tutti_tensor *state, int count);
 
 /* An allocator for tutti_params_desc.gradient_memory that gives memory the transport likes best: under nccl a registered
- * symmetric window.  What one rank passes to a verb in such memory, all must.  Its calls are collective, with equal sizes.
- * The communicator must outlive the memory. */
+ * symmetric window.  What one rank passes to a verb in such memory, all must.  Its calls are collective, with equal sizes:
+ * all ranks get the memory, or all the error of the lowest rank that does not.  The communicator must outlive the memory. */
 TUTTI_API tutti_allocator tutti_comm_allocator(tutti_comm *comm);
 
 TUTTI_END

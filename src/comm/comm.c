@@ -405,16 +405,6 @@ tutti_status tutti_comm_agree(tutti_comm *comm, tutti_status status)
 
 /* Memory */
 
-static tutti_status allocator_alloc(void *self, size_t bytes, void **data)
-{
-    tutti_comm *comm = self;
-    *data = NULL;
-    TUTTI_TRY(tutti__comm_alive(comm, "allocator"));
-    if (bytes == 0) return TUTTI_OK;
-    if (comm->transport->alloc) return comm->transport->alloc(comm, bytes, data);
-    return comm->backend->run.alloc(comm->device, bytes, data);
-}
-
 static tutti_status allocator_free(void *self, void *data)
 {
     tutti_comm *comm = self;
@@ -432,6 +422,23 @@ static tutti_status allocator_free(void *self, void *data)
     if (comm->transport->free) return comm->transport->free(comm, data);
     comm->backend->run.free(comm->device, data);
     return TUTTI_OK;
+}
+
+/* All ranks get it or none. */
+static tutti_status allocator_alloc(void *self, size_t bytes, void **data)
+{
+    tutti_comm *comm = self;
+    *data = NULL;
+    TUTTI_TRY(tutti__comm_alive(comm, "allocator"));
+    if (bytes == 0) return TUTTI_OK;
+    tutti_status mine = comm->transport->alloc
+                            ? comm->transport->alloc(comm, bytes, data)
+                            : comm->backend->run.alloc(comm->device, bytes, data);
+    tutti_status status = tutti_comm_agree(comm, mine);
+    if (status == TUTTI_OK) return TUTTI_OK;
+    if (mine == TUTTI_OK) (void)allocator_free(comm, *data);
+    *data = NULL;
+    return status;
 }
 
 tutti_allocator tutti_comm_allocator(tutti_comm *comm)

@@ -261,6 +261,17 @@ static void agree_over(tutti_transport transport)
         CHECK(strstr(tutti_last_error(), word) != NULL, "message: %s", tutti_last_error());
     }
     CHECK_OK(tutti_comm_agree(comm, TUTTI_OK));
+    /* nor has anybody memory that the last rank cannot have */
+    tutti_allocator memory = tutti_comm_allocator(comm);
+    const bool odd = rig_rank() == rig_size() - 1;
+    char word[48] = "no memory for 1152921504606846976 bytes";
+    if (rig_size() > 1) snprintf(word, sizeof word, "rank %d: ", rig_size() - 1);
+    void *data = &memory;
+    CHECK_FAILS(TUTTI_ERR_MEMORY, word,
+                memory.alloc(memory.self, (size_t)1 << (odd ? 60 : 10), &data));
+    CHECK(!data, "a failing alloc left a pointer");
+    CHECK_OK(memory.alloc(memory.self, 1 << 10, &data));
+    CHECK_OK(memory.free(memory.self, data));
     tutti_comm_destroy(&comm);
 }
 
