@@ -25,12 +25,14 @@ typedef struct tutti_comm_desc {
     }
 
 /* Rules for all calls.  A verb is collective: every rank calls the same verbs in the same order with the
- * same counts, types, operators and roots.  Buffers are on the context's device; counts are elements.  Verbs of
+ * same counts, types, operators and roots: another count on one rank is TUTTI_ERR_COMM where MPI notices, otherwise wrong
+ * data.  Buffers are on the context's device; counts are elements.  Verbs of
  * self and nccl are asynchronous on the context's stream and can be captured; those of mpi have finished when they
  * return.  Every wait ends at the deadline with TUTTI_ERR_COMM and a message that names the operation and, where
- * the communicator was made with MPI, the ranks that were not heard of.  After that the communicator is dead:
- * every call returns TUTTI_ERR_COMM, buffers of unfinished operations must not be touched or freed, and destroying
- * it does not communicate.  A program should then print the message and leave by MPI_Abort, not MPI_Finalize.
+ * the communicator was made with MPI, the ranks that were not heard of or that wait in another one.  After that the
+ * communicator is dead: every call returns TUTTI_ERR_COMM, buffers of unfinished operations must not be touched or
+ * freed, and destroying it does not communicate.  A program should then print the message and leave by MPI_Abort, not
+ * MPI_Finalize.
  * With nccl that includes a wait in a call of CUDA, the caller's too, behind sums that do not end (a full queue of launches, say): a
  * rank that calls nothing here for the whole timeout while sums are under way is taken to be in one.  Sums in graphs
  * have a deadline only while this library waits for them.  A communicator is used from one thread at a time. */

@@ -145,6 +145,12 @@ static tutti_status missed(tutti__wait *wait)
     if (silent[0])
         return tutti__comm_die(comm, "%s #%lld: not finished after %g s, nothing heard of %s",
                                wait->operation, (long long)wait->sequence, comm->timeout, silent);
+    char astray[160] = "";
+    if (comm->control->astray)
+        comm->control->astray(comm, wait->sequence, wait->operation, astray, sizeof astray);
+    if (astray[0])
+        return tutti__comm_die(comm, "%s #%lld: not finished after %g s, while %s", wait->operation,
+                               (long long)wait->sequence, comm->timeout, astray);
     return tutti__comm_die(comm, "%s #%lld: not finished after %g s%s", wait->operation,
                            (long long)wait->sequence, comm->timeout,
                            comm->control->silent ? ", although every rank has come to it" : "");
@@ -160,7 +166,9 @@ static tutti_status linger(tutti__wait *wait, double waited)
         bool others_wait = comm->control->hear(comm);
         double patience = fmin(1.0, comm->timeout / 4);
         if (!wait->announced && (others_wait || waited > patience)) {
-            comm->control->announce(comm, comm->sequence);
+            /* of a sum under way whose number is older the name is not that of the last operation */
+            comm->control->announce(comm, comm->sequence,
+                                    wait->sequence == comm->sequence ? wait->operation : "");
             wait->announced = true;
         }
     }

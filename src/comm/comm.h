@@ -29,14 +29,18 @@ typedef struct tutti__control {
                            const char *operation);
     tutti_status (*broadcast)(tutti_comm *comm, void *data, size_t bytes, int root,
                               const char *operation);
-    /* optional: says once that this rank waits in operation `sequence`; never blocks */
-    void (*announce)(tutti_comm *comm, int64_t sequence);
+    /* optional: says once that this rank waits in operation `sequence`, of that name ("" if not known); never blocks */
+    void (*announce)(tutti_comm *comm, int64_t sequence, const char *operation);
     /* optional: takes in what others said; true if anybody did */
     bool (*hear)(tutti_comm *comm);
     /* optional: what was said before does not count any more */
     void (*forget)(tutti_comm *comm);
     /* optional: writes the ranks that have not reached `sequence` as far as is known ("rank 2") */
     void (*silent)(const tutti_comm *comm, int64_t sequence, char *text, size_t size);
+    /* optional: writes the ranks that have come to another operation with this number, and to which ("ranks 1, 2 wait in
+     * broadcast") */
+    void (*astray)(const tutti_comm *comm, int64_t sequence, const char *operation, char *text,
+                   size_t size);
     /* never waits for other ranks; after comm->dead does not communicate */
     void (*destroy)(tutti_comm *comm);
 } tutti__control;

@@ -1,7 +1,8 @@
 /* One rank stops (SIGSTOP) at a chosen point; the others say when and with what status they came back, and leave by
- * MPI_Abort(…, 2).  Started by test_stop.
+ * MPI_Abort(…, 2).  Or it does not stop, but calls another verb than the others, or the same for another count.  Started by
+ * test_stop.
  *
- * usage: stop_rank host|cuda mpi|nccl setup|verb|exchange|launches|agree|barrier|destroy SECONDS */
+ * usage: stop_rank host|cuda mpi|nccl setup|verb|exchange|launches|agree|barrier|destroy|mixed|counts SECONDS */
 #include <mpi.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -18,12 +19,18 @@ static int rank, size;
 static const char *point;
 static double start; /* of the wait that will not end */
 
+/* This is the chosen point, and this rank the one that does something else there than the others. */
+static bool differs_at(const char *here)
+{
+    if (strcmp(here, point) != 0) return false;
+    start = MPI_Wtime();
+    return rank == size - 1;
+}
+
 /* The last rank goes no further than the chosen point. */
 static void at(const char *here)
 {
-    if (strcmp(here, point) != 0) return;
-    start = MPI_Wtime();
-    if (rank == size - 1) raise(SIGSTOP);
+    if (differs_at(here)) raise(SIGSTOP);
 }
 
 static const char *name_of(tutti_status status)
@@ -88,6 +95,13 @@ static tutti_status run(tutti_context *ctx, tutti_transport transport, double ti
         status = tutti_comm_all_reduce(*comm, ctx, grads, grads, COUNT, TUTTI_F32, TUTTI_SUM);
     if (status == TUTTI_OK) status = tutti_comm_barrier(*comm, ctx);
     if (status != TUTTI_OK) return status;
+
+    if (differs_at("mixed")) return tutti_comm_broadcast(*comm, ctx, grads, 8, TUTTI_F32, 0);
+    if (!strcmp(point, "mixed"))
+        return tutti_comm_all_reduce(*comm, ctx, grads, grads, 8, TUTTI_F32, TUTTI_SUM);
+    int count = differs_at("counts") ? 4 : 8;
+    if (!strcmp(point, "counts"))
+        return tutti_comm_all_reduce(*comm, ctx, grads, grads, count, TUTTI_F32, TUTTI_SUM);
 
     at("verb");
     status = tutti_comm_all_reduce(*comm, ctx, grads, grads, COUNT, TUTTI_F32, TUTTI_SUM);

@@ -1,5 +1,6 @@
 /* Nobody hangs: one rank is stopped in set-up, in a verb, in the gradient exchange and at the end; every other rank is back
- * within the deadline and names it, and mpirun returns the program's 2.  Starts stop_rank under mpirun. */
+ * within the deadline and names it, and mpirun returns the program's 2.  So too where one rank calls something else than the
+ * others.  Starts stop_rank under mpirun. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -57,7 +58,9 @@ static void check_survivor(const char *output, int rank, int stopped, bool fails
           destroyed ? destroyed : "for ever");
 }
 
-static void stop_at(const char *transport, int ranks, const char *point)
+static char output[65536]; /* of the ranks that were started last */
+
+static void run_ranks(const char *transport, int ranks, const char *point)
 {
     char command[1024];
     snprintf(command, sizeof command, "timeout -k 5 60 '%s' %s %d %s '%s' %s %s %s %d 2>&1",
@@ -65,20 +68,54 @@ static void stop_at(const char *transport, int ranks, const char *point)
              harness_backend() == TUTTI_BACKEND_CUDA ? "cuda" : "host", transport, point, DEADLINE);
     double begin = now();
     FILE *pipe = popen(command, "r");
+    output[0] = 0;
     if (!CHECK(pipe != NULL, "popen fails")) return;
-    static char output[65536];
     size_t used = fread(output, 1, sizeof output - 1, pipe);
     output[used] = 0;
     int status = pclose(pipe);
     double seconds = now() - begin;
-    harness_where("%s, %d ranks, stopped at %s", transport, ranks, point);
     CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 2, "mpirun ends with %d, want 2:\n%s",
           WIFEXITED(status) ? WEXITSTATUS(status) : -1, output);
     CHECK(seconds < 30, "the job took %.1f s", seconds);
+}
+
+static void stop_at(const char *transport, int ranks, const char *point)
+{
+    harness_where("%s, %d ranks, stopped at %s", transport, ranks, point);
+    run_ranks(transport, ranks, point);
     for (int r = 0; r < ranks - 1; r++)
         check_survivor(output, r, ranks - 1, strcmp(point, "destroy") != 0,
                        strcmp(point, "launches") != 0);
     harness_where(NULL);
+}
+
+/* Nobody stops, but the last rank calls something else than the others: its output. */
+static const char *part_at(const char *point)
+{
+    enum { RANKS = 3 };
+    run_ranks("mpi", RANKS, point);
+    for (int r = 0; r < RANKS; r++) {
+        const char *line = line_of(output, r, "back");
+        if (!CHECK(line != NULL, "rank %d did not come back:\n%s", r, output)) continue;
+        CHECK(atof(line) <= DEADLINE + SLACK, "rank %d came back after %.4s s", r, line);
+    }
+    return output;
+}
+
+/* Each side says where the other waits. */
+static void another_verb(void)
+{
+    const char *text = part_at("mixed");
+    const char *one = line_of(text, 0, "back"), *other = line_of(text, 2, "back");
+    if (one) CHECK(says(one, "while rank 2 waits in broadcast"), "rank 0: %.200s", one);
+    if (other) CHECK(says(other, "while ranks 0, 1 wait in all_reduce"), "rank 2: %.200s", other);
+}
+
+/* The rank that receives more than it has room for has a status: MPI does not end the process. */
+static void another_count(void)
+{
+    const char *line = line_of(part_at("counts"), 2, "back");
+    if (line) CHECK(says(line, "TUTTI_ERR_COMM: all_reduce: MPI failed"), "rank 2: %.200s", line);
 }
 
 static void over_mpi(const char *point)
@@ -130,10 +167,12 @@ static void nccl_launches(void)
 
 static const harness_test tests[] = {
     TESTS("mpi:", mpi),
+    {"mpi: another verb on one rank", another_verb},
+    {"mpi: another count on one rank", another_count},
     TESTS("nccl:", nccl),
     {"nccl: stopped while the others launch on", nccl_launches},
 };
-enum { OVER_MPI = 6 };
+enum { OVER_MPI = 8 };
 
 int main(int argc, char **argv)
 {

@@ -1,6 +1,7 @@
 /* The control channel: duplicating a communicator to a deadline, beacons, gathers and broadcasts of a few bytes. */
 #include "comm/mpi/channel.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,13 +16,31 @@ tutti_status tutti__mpi_check(tutti_comm *comm, int code, const char *operation)
     return tutti__comm_die(comm, "%s: MPI failed: %s", operation, text);
 }
 
+tutti_status tutti__mpi_test(tutti_comm *comm, MPI_Request *request, const char *operation,
+                             int *done)
+{
+    *done = 0;
+    int code = MPI_Request_get_status(*request, done, MPI_STATUS_IGNORE);
+    if (code == MPI_SUCCESS && *done) {
+        /* Open MPI takes the error of a collective's request to MPI_COMM_WORLD's handler, which ends the process, whatever
+         * the communicator's own says. */
+        MPI_Errhandler callers;
+        MPI_Comm_get_errhandler(MPI_COMM_WORLD, &callers);
+        MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+        code = MPI_Test(request, done, MPI_STATUS_IGNORE);
+        MPI_Comm_set_errhandler(MPI_COMM_WORLD, callers);
+        MPI_Errhandler_free(&callers);
+    }
+    return tutti__mpi_check(comm, code, operation);
+}
+
 tutti_status tutti__mpi_wait(tutti_comm *comm, MPI_Request *request, const char *operation,
                              int64_t sequence)
 {
     tutti__wait wait = tutti__wait_begin(comm, operation, sequence);
     for (;;) {
-        int done = 0;
-        TUTTI_TRY(tutti__mpi_check(comm, MPI_Test(request, &done, MPI_STATUS_IGNORE), operation));
+        int done;
+        TUTTI_TRY(tutti__mpi_test(comm, request, operation, &done));
         if (done) return TUTTI_OK;
         TUTTI_TRY(tutti__wait_poll(&wait));
     }
@@ -39,7 +58,14 @@ tutti_status tutti__mpi_duplicate(tutti_comm *comm, MPI_Comm parent, MPI_Comm *d
 
 /* Beacons */
 
-static void channel_announce(tutti_comm *comm, int64_t sequence)
+static tutti__beacon beacon_of(int64_t sequence, const char *operation)
+{
+    tutti__beacon beacon = {BEACON_MAGIC, sequence, ""};
+    strncpy(beacon.operation, operation, sizeof beacon.operation - 1);
+    return beacon;
+}
+
+static void channel_announce(tutti_comm *comm, int64_t sequence, const char *operation)
 {
     tutti__channel *channel = comm->channel;
     if (channel->control == MPI_COMM_NULL) {
@@ -52,7 +78,7 @@ static void channel_announce(tutti_comm *comm, int64_t sequence)
         if (channel->sends[r] != MPI_REQUEST_NULL)
             MPI_Test(&channel->sends[r], &free_again, MPI_STATUS_IGNORE);
         if (!free_again) continue; /* it takes nothing in: it will not read this either */
-        channel->out[r] = (tutti__beacon){BEACON_MAGIC, sequence};
+        channel->out[r] = beacon_of(sequence, operation);
         if (MPI_Isend(&channel->out[r], sizeof channel->out[r], MPI_BYTE, r, channel->beacon_tag,
                       channel->beacon_comm, &channel->sends[r]) != MPI_SUCCESS)
             channel->sends[r] = MPI_REQUEST_NULL;
@@ -66,15 +92,15 @@ static bool hear_one(tutti_comm *comm, MPI_Comm where, int tag, int source)
     int there = 0;
     MPI_Status status;
     if (MPI_Iprobe(source, tag, where, &there, &status) != MPI_SUCCESS || !there) return false;
-    tutti__beacon in = {0, 0};
+    tutti__beacon in = {0, 0, ""};
     int bytes = 0;
     MPI_Get_count(&status, MPI_BYTE, &bytes);
     if (bytes != (int)sizeof in) return false; /* not ours: left to whoever waits for it */
     if (MPI_Recv(&in, sizeof in, MPI_BYTE, status.MPI_SOURCE, tag, where, MPI_STATUS_IGNORE) !=
         MPI_SUCCESS)
         return false;
-    if (in.magic == BEACON_MAGIC && in.sequence > channel->heard[status.MPI_SOURCE])
-        channel->heard[status.MPI_SOURCE] = in.sequence;
+    if (in.magic == BEACON_MAGIC && in.sequence > channel->heard[status.MPI_SOURCE].sequence)
+        channel->heard[status.MPI_SOURCE] = in;
     return true;
 }
 
@@ -89,14 +115,36 @@ static bool channel_hear(tutti_comm *comm)
 static void channel_forget(tutti_comm *comm)
 {
     tutti__channel *channel = comm->channel;
-    for (int r = 0; r < comm->world_size; r++) channel->heard[r] = -1;
+    for (int r = 0; r < comm->world_size; r++) channel->heard[r].sequence = -1;
 }
 
 static void channel_silent(const tutti_comm *comm, int64_t sequence, char *text, size_t size)
 {
     const tutti__channel *channel = comm->channel;
     for (int r = 0; r < comm->world_size; r++)
-        if (r != comm->rank && channel->heard[r] < sequence) tutti__rank_list_add(text, size, r);
+        if (r != comm->rank && channel->heard[r].sequence < sequence)
+            tutti__rank_list_add(text, size, r);
+}
+
+static void channel_astray(const tutti_comm *comm, int64_t sequence, const char *operation,
+                           char *text, size_t size)
+{
+    const tutti__channel *channel = comm->channel;
+    const tutti__beacon mine = beacon_of(sequence, operation);
+    const char *theirs = NULL;
+    for (int r = 0; r < comm->world_size; r++) {
+        const tutti__beacon *said = &channel->heard[r];
+        if (r == comm->rank || said->sequence != sequence || !said->operation[0] ||
+            strcmp(said->operation, mine.operation) == 0)
+            continue;
+        if (theirs && strcmp(said->operation, theirs) != 0) continue; /* one is enough */
+        theirs = said->operation;
+        tutti__rank_list_add(text, size, r);
+    }
+    if (!theirs) return;
+    size_t used = strlen(text);
+    snprintf(text + used, size - used, " wait%s in %s", strncmp(text, "ranks", 5) == 0 ? "" : "s",
+             theirs);
 }
 
 /* A few bytes */
@@ -180,6 +228,7 @@ const tutti__control tutti__mpi_control = {
     .hear = channel_hear,
     .forget = channel_forget,
     .silent = channel_silent,
+    .astray = channel_astray,
     .destroy = channel_destroy,
 };
 
@@ -202,7 +251,7 @@ static tutti_status channel_new(tutti_comm *comm, MPI_Comm parent)
         return tutti__fail(TUTTI_ERR_MEMORY, "comm_create: no memory");
     }
     for (size_t r = 0; r < world; r++) {
-        channel->heard[r] = -1;
+        channel->heard[r].sequence = -1;
         channel->sends[r] = MPI_REQUEST_NULL;
     }
     channel->data = channel->control = MPI_COMM_NULL;
@@ -223,7 +272,7 @@ static tutti_status drain_early(tutti_comm *comm, const int32_t *announced, MPI_
 {
     const tutti__channel *channel = comm->channel;
     for (int r = 0; r < comm->world_size; r++) {
-        if (r == comm->rank || !announced[r] || channel->heard[r] >= 0) continue;
+        if (r == comm->rank || !announced[r] || channel->heard[r].sequence >= 0) continue;
         tutti__wait wait = tutti__wait_begin(comm, "comm_create", comm->sequence);
         while (!hear_one(comm, parent, parent_tag, r)) TUTTI_TRY(tutti__wait_poll(&wait));
     }

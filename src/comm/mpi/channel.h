@@ -10,6 +10,7 @@
 typedef struct tutti__beacon {
     uint64_t magic;
     int64_t sequence;
+    char operation[32]; /* its name, cut off if it is longer; "": not known */
 } tutti__beacon;
 
 typedef struct tutti__channel {
@@ -21,7 +22,8 @@ typedef struct tutti__channel {
     int beacon_tag;
     bool
         announced_early; /* a beacon went over the caller's communicator: the others must take it in */
-    int64_t *heard;      /* per rank: the last operation it said to be in; -1: nothing yet */
+    tutti__beacon
+        *heard; /* per rank: the last operation it said to be in; sequence -1: nothing yet */
     tutti__beacon *out; /* per rank: what is being sent */
     MPI_Request *sends; /* per rank */
     MPI_Op ops[2][3];   /* f16, bf16 x sum, min, max */
@@ -36,6 +38,10 @@ tutti_status tutti__channel_open(tutti_comm *comm, MPI_Comm parent, tutti_status
 
 /* Fails with MPI's text unless code is MPI_SUCCESS; the communicator is dead then. */
 tutti_status tutti__mpi_check(tutti_comm *comm, int code, const char *operation);
+
+/* MPI_Test, except that an error that the request has met is a status on every MPI. */
+tutti_status tutti__mpi_test(tutti_comm *comm, MPI_Request *request, const char *operation,
+                             int *done);
 
 /* Waits for a request to the deadline. */
 tutti_status tutti__mpi_wait(tutti_comm *comm, MPI_Request *request, const char *operation,

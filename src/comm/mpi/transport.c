@@ -312,9 +312,13 @@ static tutti_status mpi_flight_test(tutti_comm *comm, void **flight, bool *done)
 {
     flight_state *under_way = *flight;
     int complete = 0;
-    TUTTI_TRY(tutti__mpi_check(
-        comm, MPI_Testall(under_way->count, under_way->requests, &complete, MPI_STATUSES_IGNORE),
-        "grad_sync"));
+    if (under_way->count == 1)
+        TUTTI_TRY(tutti__mpi_test(comm, under_way->requests, "grad_sync", &complete));
+    else
+        TUTTI_TRY(tutti__mpi_check(
+            comm,
+            MPI_Testall(under_way->count, under_way->requests, &complete, MPI_STATUSES_IGNORE),
+            "grad_sync"));
     *done = complete;
     if (complete) {
         free(*flight);
