@@ -127,8 +127,10 @@ static tutti_status ready(tutti_grad_sync *sync, tutti_context *ctx,
 static tutti_status ready_twice(const tutti_grad_sync *sync, const tutti__sync_entry *entry,
                                 const char *who)
 {
-    return tutti__fail(TUTTI_ERR_STATE, "%s: '%s' was ready before in this %s", who,
-                       entry->param->name, sync->leaves.total ? "leaf" : "step");
+    const bool leaf = sync->leaves.total > 0;
+    return tutti__fail(TUTTI_ERR_STATE, "%s: '%s' was ready before in this %s, which %s ends", who,
+                       entry->param->name, leaf ? "leaf" : "step",
+                       leaf ? "grad_sync_leaf_end" : "grad_sync_finish");
 }
 
 /* Reproducible mode: ready belongs into a leaf. */

@@ -114,6 +114,7 @@ static void bad_grad_sync_ready(void)
                     tutti_grad_sync_ready(e.sync, foreign_context(), e.m.a));
     CHECK_OK(tutti_grad_sync_ready(e.sync, ctx, e.m.b));
     CHECK_FAILS(TUTTI_ERR_STATE, "b/gamma", tutti_grad_sync_ready(e.sync, ctx, e.m.b));
+    CHECK_FAILS(TUTTI_ERR_STATE, "grad_sync_finish", tutti_grad_sync_ready(e.sync, ctx, e.m.b));
     close_exchange(&e);
 }
 
