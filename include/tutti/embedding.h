@@ -6,7 +6,7 @@
  * (TUTTI_ERR_DATA), so nobody waits for the device in a step.
  *
  * slot          tensor    shape           type
- * in[0]         tokens    [rows]          i32        contiguous; backward reads it; at most 2^31 - 1 rows
+ * in[0]         tokens    [rows]          i32        of any dims, contiguous; backward reads it; at most 2^31 - 1 rows
  * out[0]        y         [rows, cols]    dtype
  * upstream[0]   dy        [rows, cols]    dtype
  * din           none: tokens have no gradient

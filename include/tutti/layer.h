@@ -16,7 +16,7 @@ enum {
 };
 
 /* One call of forward or backward.  Each layer's header says what the slots hold; an absent tensor is
- * NULL.  Tensors in `in` and `upstream` are never written. */
+ * NULL, and one in a slot that the layer does not have is an error.  Tensors in `in` and `upstream` are never written. */
 typedef struct tutti_call {
     const tutti_tensor *in[TUTTI_MAX_SLOTS];       /* inputs */
     const tutti_tensor *out[TUTTI_MAX_SLOTS];      /* forward writes, some backwards read */

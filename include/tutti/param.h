@@ -70,9 +70,10 @@ TUTTI_API tutti_status tutti_params_create(tutti_context *ctx, const tutti_param
 /* Unbinds nothing: layers must not be called any more.  NULL is allowed. */
 TUTTI_API void tutti_params_destroy(tutti_params **params);
 
-/* Adds a layer's parameters as prefix/name.  Add layers in the order of forward.  The layer must live
- * as long as the store.  TUTTI_ERR_STATE after tutti_params_build; TUTTI_ERR_ARG for a name
- * that is taken, for an f64 parameter in a store of f32 masters or the reverse, or for a second working type. */
+/* Adds a layer's parameters as prefix/name.  Any prefix will do, except that a store that goes into a checkpoint wants
+ * letters, digits and ._- in parts split by /.  Add layers in the order of forward.  The layer must live
+ * as long as the store.  TUTTI_ERR_STATE after tutti_params_build; TUTTI_ERR_ARG for an empty prefix, a name
+ * that is taken, an f64 parameter in a store of f32 masters or the reverse, or a second working type. */
 TUTTI_API tutti_status tutti_params_add(tutti_params *params, tutti_layer *layer,
                                         const char *prefix);
 /* The same for one parameter of the caller's own, which must outlive the store: name, shape and type of

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -62,6 +63,17 @@ static tutti_status check_layer(const tutti_layer *layer, const tutti_context *c
     return TUTTI_OK;
 }
 
+/* A tensor in a slot that the layer does not have would be passed over in silence. */
+static tutti_status check_slots(const tutti_layer *layer, const char *what,
+                                const tutti_tensor *const slots[TUTTI_MAX_SLOTS],
+                                const char *const names[TUTTI_MAX_SLOTS])
+{
+    for (int i = 0; i < TUTTI_MAX_SLOTS; i++)
+        TUTTI_REQUIRE(!slots[i] || names[i], "%s: there is no %s[%d], want NULL",
+                      layer->class->type.name, what, i);
+    return TUTTI_OK;
+}
+
 static tutti_status check_call(const tutti_layer *layer, tutti_context *ctx, const tutti_call *call,
                                const char *verb)
 {
@@ -76,6 +88,11 @@ static tutti_status check_call(const tutti_layer *layer, tutti_context *ctx, con
     TUTTI_REQUIRE(!call->step || (call->step->backend == layer->backend &&
                                   call->step->device == layer->device),
                   "%s: step is on another device than the layer", name);
+    const tutti_layer_type *type = &layer->class->type;
+    TUTTI_TRY(check_slots(layer, "in", call->in, type->in));
+    TUTTI_TRY(check_slots(layer, "out", call->out, type->out));
+    TUTTI_TRY(check_slots(layer, "upstream", call->upstream, type->out));
+    TUTTI_TRY(check_slots(layer, "din", call->din, type->in));
     return tutti__context_advance(ctx);
 }
 
@@ -118,8 +135,8 @@ tutti_param *tutti_layer_param(tutti_layer *layer, int index)
 tutti_status tutti__check_class(const tutti_layer *layer, const tutti__layer_class *class)
 {
     TUTTI_REQUIRE(layer, "%s: layer is NULL", class->type.name);
-    TUTTI_REQUIRE(layer->class == class, "%s: layer is a %s", class->type.name,
-                  layer->class->type.name);
+    TUTTI_REQUIRE(layer->class == class, "%s: layer is of kind %s, want %s", class->type.name,
+                  layer->class->type.name, class->type.name);
     return TUTTI_OK;
 }
 
@@ -189,8 +206,33 @@ static tutti_status parse_option(const tutti__layer_class *class, int index, con
         break;
     }
     TUTTI_REQUIRE(good, "%s: option %s is '%s', want %s", class->type.name, option->name, value,
-                  option->type);
+                  place->kind == TUTTI__OPTION_DTYPE ? "f32, f64, f16 or bf16" : option->type);
     return TUTTI_OK;
+}
+
+/* "in, out": names for a message, one call a name. */
+static void list_add(char *text, size_t size, const char *name)
+{
+    size_t used = strlen(text);
+    snprintf(text + used, size - used, "%s%s", used ? ", " : "", name);
+}
+
+static tutti_status unknown_option(const tutti__layer_class *class, const char *name)
+{
+    char names[256] = "";
+    for (int i = 0; i < class->type.option_count; i++)
+        list_add(names, sizeof names, class->type.options[i].name);
+    return tutti__fail(TUTTI_ERR_ARG, "%s: there is no option '%s', want one of %s",
+                       class->type.name, name, names);
+}
+
+static tutti_status unknown_layer(const char *name)
+{
+    char names[256] = "";
+    for (int i = 0; tutti__layer_classes[i]; i++)
+        list_add(names, sizeof names, tutti__layer_classes[i]->type.name);
+    return tutti__fail(TUTTI_ERR_ARG,
+                       "layer_create_by_name: there is no layer '%s', want one of %s", name, names);
 }
 
 /* "a=1,b=2" into the descriptor; text is cut up. */
@@ -207,8 +249,7 @@ static tutti_status parse_options(const tutti__layer_class *class, char *text, v
         while (index < class->type.option_count &&
                strcmp(class->type.options[index].name, item) != 0)
             index++;
-        TUTTI_REQUIRE(index < class->type.option_count, "%s: there is no option '%s'",
-                      class->type.name, item);
+        if (index == class->type.option_count) return unknown_option(class, item);
         TUTTI_REQUIRE(!(given >> index & 1), "%s: option %s is given twice", class->type.name,
                       item);
         given |= UINT64_C(1) << index;
@@ -229,7 +270,7 @@ tutti_status tutti_layer_create_by_name(tutti_context *ctx, const char *name, co
     const tutti__layer_class *class = NULL;
     for (int i = 0; tutti__layer_classes[i]; i++)
         if (strcmp(tutti__layer_classes[i]->type.name, name) == 0) class = tutti__layer_classes[i];
-    TUTTI_REQUIRE(class, "layer_create_by_name: there is no layer '%s'", name);
+    if (!class) return unknown_layer(name);
 
     void *desc = malloc(class->desc_size);
     char *text = strdup(options ? options : "");
@@ -279,6 +320,18 @@ static tutti_status collapse_rows(const tutti_tensor *tensor, const char *what, 
     return TUTTI_OK;
 }
 
+static tutti_status wrong_columns(const tutti_tensor *tensor, const char *what, int64_t cols)
+{
+    char dims[128] = "";
+    for (int i = 0; i < tensor->ndim; i++) {
+        char dim[32];
+        snprintf(dim, sizeof dim, "%lld", (long long)tensor->dims[i]);
+        list_add(dims, sizeof dims, dim);
+    }
+    return tutti__fail(TUTTI_ERR_ARG, "%s is [%s], want last dims that multiply to %lld columns",
+                       what, dims, (long long)cols);
+}
+
 tutti_status tutti__as_rows(const tutti_tensor *tensor, const char *what, tutti_dtype dtype,
                             int64_t cols, int64_t *rows, tutti__matrix *matrix)
 {
@@ -301,8 +354,7 @@ tutti_status tutti__as_rows(const tutti_tensor *tensor, const char *what, tutti_
         if (tensor->dims[lead] > cols) break; /* and no overflow below */
         product *= tensor->dims[lead];
     }
-    TUTTI_REQUIRE(product == cols, "%s: the last dims do not multiply to %lld columns", what,
-                  (long long)cols);
+    if (product != cols) return wrong_columns(tensor, what, cols);
     int64_t found, stride;
     TUTTI_TRY(collapse_rows(tensor, what, lead, cols, &found, &stride));
     if (*rows < 0)

@@ -190,7 +190,7 @@ tutti_status tutti_params_add(tutti_params *params, tutti_layer *layer, const ch
 {
     TUTTI_TRY(check_addable(params, "params_add"));
     TUTTI_REQUIRE(layer, "params_add: layer is NULL");
-    TUTTI_REQUIRE(prefix, "params_add: prefix is NULL");
+    TUTTI_REQUIRE(prefix && prefix[0], "params_add: prefix is %s", prefix ? "empty" : "NULL");
     TUTTI_REQUIRE(layer->backend == params->backend && layer->device == params->device,
                   "params_add: %s: the layer is on %s device %d, the store on %s device %d", prefix,
                   layer->backend->name, layer->device, params->backend->name, params->device);

@@ -168,6 +168,7 @@ tutti_status tutti__norm_backward(tutti_layer *layer, tutti_context *ctx, const 
         tutti__as_rows_if(call->upstream[1], what_dsum, desc->x_dtype, cols, &rows, &args.dsum));
     TUTTI_TRY(tutti__as_rows_if(call->din[0], what_dx, desc->x_dtype, cols, &rows, &args.dx));
     TUTTI_REQUIRE(!call->upstream[1] || call->din[0], "%s is given without dx", what_dsum);
+    TUTTI_REQUIRE(!call->din[1], "%s is the residual's gradient too, want din[1] NULL", what_dx);
     TUTTI_TRY(tutti__check_apart(&args.dx, what_dx, cols, &args.x, what_x, cols, rows, false));
     TUTTI_TRY(tutti__check_apart(&args.dx, what_dx, cols, &args.dy, what_dy, cols, rows, true));
     TUTTI_TRY(tutti__check_apart(&args.dx, what_dx, cols, &args.dsum, what_dsum, cols, rows, true));

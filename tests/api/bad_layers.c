@@ -32,8 +32,30 @@ static void check_and_close(attempt_fn *attempt)
     close_layer();
 }
 
+/* A tensor in a slot that the layer does not have, and the residual's gradient, which is x's. */
+static void check_slots(void)
+{
+    open_linear(TUTTI_ACT_SILU, true);
+    const tutti_tensor *extra = fix.call.in[0];
+    const tutti_tensor **const slots[] = {&fix.call.in[1], &fix.call.out[1], &fix.call.upstream[1],
+                                          &fix.call.din[3]};
+    static const char *const names[] = {"in[1]", "out[1]", "upstream[1]", "din[3]"};
+    for (int i = 0; i < HARNESS_COUNT(slots); i++) {
+        *slots[i] = extra;
+        CHECK_FAILS(TUTTI_ERR_ARG, names[i], forward());
+        CHECK_FAILS(TUTTI_ERR_ARG, names[i], backward());
+        *slots[i] = NULL;
+    }
+    close_layer();
+    open_norm(false, true);
+    fix.call.din[1] = fix.call.din[0];
+    CHECK_FAILS(TUTTI_ERR_ARG, "din[1]", backward());
+    close_layer();
+}
+
 static void bad_layer_forward(void)
 {
+    check_slots();
     open_norm(true, true);
     CHECK_FAILS(TUTTI_ERR_ARG, "call", tutti_layer_forward(fix.layer, fix.ctx, NULL));
     check_and_close(forward);
@@ -113,6 +135,7 @@ static void bad_layer_create_by_name(void)
     static const char *const cases[][3] = {
         /* kind, options, a word of the message */
         {"nonsense", "cols=4", "nonsense"},
+        {"Linear", "in=4,out=4", "layernorm, rmsnorm"},
         {"", "cols=4", "layer"},
         {"rmsnorm", NULL, "cols"},
         {"rmsnorm", "", "cols"},
@@ -123,6 +146,7 @@ static void bad_layer_create_by_name(void)
         {"rmsnorm", ",cols=4", "option"},
         {"rmsnorm", "cols=4,cols=5", "cols"},
         {"rmsnorm", "cols=4,colour=5", "colour"},
+        {"linear", "in=4,out=4,bias=0", "has_bias"},
         {"rmsnorm", "cols=4x", "cols"},
         {"rmsnorm", "cols=1e3", "cols"},
         {"rmsnorm", "cols=99999999999999999999", "cols"},
@@ -132,6 +156,7 @@ static void bad_layer_create_by_name(void)
         {"rmsnorm", "cols=4,eps=nan", "eps"},
         {"rmsnorm", "cols=4,eps=-1", "eps"},
         {"rmsnorm", "cols=4,x_dtype=f8", "x_dtype"},
+        {"rmsnorm", "cols=4,x_dtype=float", "want f32, f64, f16 or bf16"},
         {"rmsnorm", "cols=4,x_dtype=i32", "x_dtype"},
         {"rmsnorm", "cols=4,has_gamma=2", "has_gamma"},
         {"rmsnorm", "cols=4,has_gamma=yes", "has_gamma"},

@@ -152,6 +152,7 @@ static void bad_params_add(void)
     CHECK_FAILS(TUTTI_ERR_ARG, "params", tutti_params_add(NULL, layer, "a"));
     CHECK_FAILS(TUTTI_ERR_ARG, "layer", tutti_params_add(params, NULL, "a"));
     CHECK_FAILS(TUTTI_ERR_ARG, "prefix", tutti_params_add(params, layer, NULL));
+    CHECK_FAILS(TUTTI_ERR_ARG, "prefix", tutti_params_add(params, layer, ""));
     CHECK_FAILS(TUTTI_ERR_ARG, "longer", tutti_params_add(params, layer, name));
     CHECK_FAILS(TUTTI_ERR_ARG, "f64", tutti_params_add(params, wide, "wide"));
     if (foreign_context()) {
