@@ -226,7 +226,7 @@ def inputs_missing(file):
     del mine(file)["inputs"]
 
 
-@fault("x", "an input is missing")
+@fault("inputs/x is missing", "an input is missing")
 def input_missing(file):
     del mine(file)["inputs/x"]
 

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "common/exit_code.h"
 
@@ -113,6 +114,32 @@ static const char *file_of(const char *text, const char *what, struct argp_state
     return text;
 }
 
+static bool same_file(const char *a, const char *b)
+{
+    struct stat one, other;
+    if (strcmp(a, b) == 0) return true;
+    return stat(a, &one) == 0 && stat(b, &other) == 0 && one.st_dev == other.st_dev &&
+           one.st_ino == other.st_ino;
+}
+
+/* What is written must not be what is read, nor two things at once. */
+static void check_written(const validate_options *o, struct argp_state *state)
+{
+    static const char *const names[] = {"json", "junit", "emit", "record"};
+    const char *const files[] = {o->json, o->junit, o->emit, o->record};
+    for (int i = 0; i < 4; i++) {
+        if (!files[i]) continue;
+        for (int k = 0; k < i; k++)
+            if (files[k] && same_file(files[i], files[k]))
+                WRONG(state, "--%s and --%s name the same file", names[k], names[i]);
+        for (int k = 0; k < o->file_count; k++)
+            if (same_file(files[i], o->files[k]))
+                WRONG(state, "--%s would overwrite %s, which is read", names[i], o->files[k]);
+        if (o->checkpoint && same_file(files[i], o->checkpoint))
+            WRONG(state, "--%s would overwrite %s, which is read", names[i], o->checkpoint);
+    }
+}
+
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
     static const char *const backends[] = {"auto", "host", "cuda", NULL};
@@ -133,9 +160,11 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         break;
     case KEY_ROWS:
         o->rows = number_of(arg, 0, 1 << 24, "rows", state);
+        o->of_checkpoint = "rows";
         break;
     case KEY_SEED:
         o->seed = number_of(arg, 0, INT64_MAX, "seed", state);
+        o->of_checkpoint = "seed";
         break;
     case KEY_BACKEND:
         o->backend = (tutti_backend)word_of(backends, arg, "backend", state);
@@ -170,8 +199,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case ARGP_KEY_END:
         if (o->file_count == 0 && !o->checkpoint && !o->help && !o->version)
             WRONG(state, "there is no file of cases");
-        if (o->emit && o->record && strcmp(o->emit, o->record) == 0)
-            WRONG(state, "--emit and --record name the same file");
+        if (o->of_checkpoint && !o->checkpoint)
+            WRONG(state, "--%s wants --checkpoint FILE", o->of_checkpoint);
+        check_written(o, state);
         break;
     default:
         return ARGP_ERR_UNKNOWN;

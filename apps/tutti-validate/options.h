@@ -17,7 +17,8 @@ typedef struct validate_options {
     tutti_backend backend;
     tutti_transport transport;
     double timeout;
-    int64_t rows, seed; /* of a checkpoint's inputs */
+    int64_t rows, seed;        /* of a checkpoint's inputs */
+    const char *of_checkpoint; /* one of the two that was given; NULL: none was */
 } validate_options;
 
 /* Code, after argp has said on stderr what is wrong, if it may speak. */

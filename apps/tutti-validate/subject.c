@@ -152,6 +152,8 @@ static int complete(subject *s, const tutti_layer_type *type)
         return subject_fail(s, "gradients are expected, but there is no upstream/d%s",
                             type->out[0]);
     int residual = slot_of(type->in, "residual"), sum = slot_of(type->out, "sum");
+    for (int i = 0; i < TUTTI_MAX_SLOTS && type->in[i]; i++)
+        if (!s->in[i] && i != residual) return subject_fail(s, "inputs/%s is missing", type->in[i]);
     if (residual >= 0 && sum >= 0 && s->in[residual]) {
         s->kept_slot = sum; /* the norms' headers: what was normalised */
         if (!s->out[sum] && s->backward) s->out[sum] = s->in[0];

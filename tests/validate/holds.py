@@ -1,6 +1,9 @@
 """Right layers hold: every case, on any number of ranks; and what is said about it."""
 
+import filecmp
+import os
 import re
+import shutil
 import stat
 import xml.etree.ElementTree
 
@@ -124,9 +127,22 @@ def test_help_and_the_document():
 
 def test_wrong_command_lines():
     for args in ([], ["--no-such"], ["--timeout", "0", CASES], ["--backend", "abacus", CASES], ["--json", "", CASES],
-                 ["--rows", "-1", CASES], ["--emit", path("x"), "--record", path("x"), CASES]):
+                 ["--rows", "-1", CASES], ["--rows", "5", CASES], ["--seed", "5", CASES],
+                 ["--emit", path("x"), "--record", path("x"), CASES], ["--json", path("x"), "--junit", path("x"), CASES]):
         run(args).want(64)
     assert run(["--transport", "abacus", CASES], 2).code == 64
+
+
+def test_what_is_read_is_not_overwritten():
+    """Under another name too."""
+    mine, other = path("read.h5"), path("link.h5")
+    shutil.copy(CASES, mine)
+    os.link(mine, other)
+    for option in ("--json", "--junit", "--record", "--emit"):
+        for name in (mine, other):
+            result = run([option, name, mine]).want(64)
+            assert f"{option} would overwrite {mine}" in result.err, result
+    assert filecmp.cmp(CASES, mine, False)
 
 
 def test_a_file_that_is_not_there():
