@@ -2,6 +2,7 @@
 #include "options.h"
 
 #include <argp.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -28,6 +29,7 @@ static const struct argp_option arguments[] = {
      0},
     {"repeats", OPTION_REPEATS, "N", 0, "Runs of which the median is taken (default 30)", 0},
     {"json", OPTION_JSON, "FILE", 0, "Write the results to FILE as well", 0},
+    {NULL, 'h', NULL, 0, "The same as --help", -1},
     {0},
 };
 
@@ -39,7 +41,15 @@ static const char description[] =
     "linear with the bare matrix products. On a GPU every time is that of a captured graph with "
     "256 MiB "
     "overwritten before.\n\n"
-    "Exit code: 0 if every result was right, 1 if one was wrong, 2 if the run failed.";
+    "Exit code: 0 if every result was right, 1 if one was wrong, 2 if the run failed, 64 for a "
+    "wrong "
+    "command line.";
+
+static void print_version(FILE *stream, struct argp_state *state)
+{
+    (void)state;
+    fprintf(stream, "tutti-bench %s\n%s\n", tutti_version(), tutti_build_info());
+}
 
 static int parse_int(const char *text, long least, long most, struct argp_state *state,
                      const char *what)
@@ -129,6 +139,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case OPTION_JSON:
         options->json = arg;
         break;
+    case 'h':
+        argp_state_help(state, stdout, ARGP_HELP_STD_HELP);
+        break;
     case ARGP_KEY_ARG:
         while (layer < BENCH_LAYERS && strcmp(arg, bench_layer_names[layer]) != 0) layer++;
         if (layer == BENCH_LAYERS) argp_error(state, "there is no layer %s", arg);
@@ -147,6 +160,7 @@ void bench_options_parse(int argc, char **argv, bench_options *options)
     *options = (bench_options){
         .dtype = -1, .repeats = 30, .activation_count = 2, .activations = {"none", "gelu"}};
     argp_err_exit_status = APP_USAGE;
+    argp_program_version_hook = print_version;
     argp_parse(&argp, argc, argv, 0, NULL, options);
     int any = 0;
     for (int i = 0; i < BENCH_LAYERS; i++) any |= options->layers[i];
