@@ -137,6 +137,13 @@ test_add_subdirectory() {
     compilers
     subdirectory
 }
+test_add_subdirectory_without_a_build_type() {
+    compilers
+    local said
+    said=$(cmake -S "$top/tests/package/consumer" -B untyped "${options[@]}" "-DTUTTI_SOURCE=$top" \
+        -DTUTTI_WITH_CUDA=OFF -DTUTTI_WITH_MPI=OFF -DTUTTI_WITH_HDF5=OFF -DCMAKE_BUILD_TYPE= 2>&1) || fail "$said"
+    expect_match "what CMake says" "$said" "CMAKE_BUILD_TYPE is not set"
+}
 test_static_find_package() {
     compilers
     subdirectory
