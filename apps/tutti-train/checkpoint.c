@@ -167,9 +167,10 @@ static int compare(const trainer *t, const config *file)
         if (f->change == FIXED)
             return app_fail(APP_USAGE, "%s: its run has %s '%s', this one '%s'",
                             t->options->checkpoint, f->option, was, is);
-        if (f->change == ALLOWED) app_say("resume: %s was %s and is now %s", f->option, was, is);
+        if (f->change == ALLOWED && !t->options->evaluate)
+            app_say("resume: %s was %s and is now %s", f->option, was, is);
     }
-    if (file->epochs != mine.epochs)
+    if (file->epochs != mine.epochs && !t->options->evaluate)
         app_say("resume: the run was %lld epochs long and is now %lld: the learning rate follows "
                 "the new length from here on",
                 (long long)file->epochs, (long long)mine.epochs);

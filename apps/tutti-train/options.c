@@ -317,6 +317,9 @@ static error_t check_all(struct argp_state *state, const train_options *o)
         return parse_refuse(state, "--%s wants --checkpoint FILE", lonely);
     if (o->evaluate && !o->resume)
         return parse_refuse(state, "--evaluate wants --resume and --checkpoint FILE");
+    const size_t plot_length = o->plot ? strlen(o->plot) : 0;
+    if (o->plot && (plot_length < 5 || strcmp(o->plot + plot_length - 4, ".svg") != 0))
+        return parse_refuse(state, "--plot is '%s', want a name that ends in .svg", o->plot);
     if (o->sample && !o->task->sample)
         return parse_refuse(state, "--sample: --task %s has nothing to write", o->task->name);
     return 0;

@@ -293,6 +293,7 @@ def test_evaluate(folder):
         assert last.startswith("evaluated | after step 26 | test loss "), result
         assert last.split(" | ")[2:] == end.split(" | ")[2:], f"{end}\n{result}"
         assert "\nstep " not in result.out and read(path) == before, result
+    assert "resume: " not in run(saving(path, "--resume", "--evaluate", "--lr", 0.01)).want(0).out  # nothing is trained
     os.remove(path)
     for how in ("--resume", "--resume=auto"):
         result = run(saving(path, how, "--evaluate")).want(2)
