@@ -81,7 +81,8 @@ TUTTI_API tutti_status tutti_comm_all_to_all(tutti_comm *comm, tutti_context *ct
 TUTTI_API tutti_status tutti_comm_barrier(tutti_comm *comm, tutti_context *ctx);
 
 /* Agrees on a status before ranks part ways: TUTTI_OK if all gave that; otherwise every rank gets the status
- * and the message of the lowest rank that did not ("rank 2: …"), its own last error included. */
+ * and the message of the lowest rank that did not ("rank 2: …"), its own last error included.  The message is that of the
+ * library's last failure there: of a status of the program's own it says nothing, so the program does. */
 TUTTI_API tutti_status tutti_comm_agree(tutti_comm *comm, tutti_status status);
 
 /* Makes rank 0's masters everybody's, refreshes the working values and proves by a hash of the masters that all
