@@ -320,6 +320,8 @@ static error_t check_all(struct argp_state *state, const train_options *o)
     const size_t plot_length = o->plot ? strlen(o->plot) : 0;
     if (o->plot && (plot_length < 5 || strcmp(o->plot + plot_length - 4, ".svg") != 0))
         return parse_refuse(state, "--plot is '%s', want a name that ends in .svg", o->plot);
+    if (o->loss_scale > 0 && o->dtype != TUTTI_F16)
+        return parse_refuse(state, "--loss-scale: --dtype %s has none", tutti_dtype_name(o->dtype));
     if (o->sample && !o->task->sample)
         return parse_refuse(state, "--sample: --task %s has nothing to write", o->task->name);
     return 0;
@@ -369,7 +371,6 @@ static void set_defaults(train_options *options, const task_class *task)
         .accumulate = 1,
         .weight_decay = 0.01,
         .warmup = -1,
-        .loss_scale = 65536.0,
         .seed = 1,
         .dtype = TUTTI_F32,
         .timeout = 60.0,

@@ -43,8 +43,8 @@ typedef struct train_options {
     int64_t leaves;         /* reproducible mode; 0: fast mode */
     int64_t check_replicas; /* steps; 0: never */
     double lr, weight_decay, clip;
-    int64_t warmup; /* steps; -1: a tenth of the run */
-    double loss_scale;
+    int64_t warmup;    /* steps; -1: a tenth of the run */
+    double loss_scale; /* f16's first; 0: the default */
     uint64_t seed;
     train_nonfinite nonfinite;
 

@@ -143,7 +143,8 @@ static int create_optimizer(trainer *t)
     desc.skip_nonfinite = 1; /* whatever follows, the weights stay numbers */
     APP_CHECK(tutti_adamw_create(t->ctx, t->params, &desc, &t->adamw));
     APP_CHECK(tutti_step_create(t->ctx, &t->step));
-    t->state.scale.value = o->dtype == TUTTI_F16 ? o->loss_scale : 1.0;
+    const double first_scale = o->loss_scale > 0 ? o->loss_scale : 65536.0;
+    t->state.scale.value = o->dtype == TUTTI_F16 ? first_scale : 1.0;
     return FAULT_HERE("setup", t->group->rank);
 }
 

@@ -60,6 +60,7 @@ WRONG = {
     "--lr=1e-3x": "--lr is '1e-3x', want",
     "--clip=-1": "--clip is '-1', want",
     "--loss-scale=3": "want a power of two",
+    "--loss-scale=1024": "--loss-scale: --dtype f32 has none",
     "--seed=-1": "--seed is '-1', want",
     "--norm=batchnorm": "want layernorm or rmsnorm",
     "--activation=tanh": "silu",
