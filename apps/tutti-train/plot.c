@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "common/exit_code.h"
+#include "common/output.h"
 #include "common/report.h"
 
 extern char **environ;
@@ -43,28 +44,9 @@ static int run_gnuplot(int input, int output, const char *argument)
     return APP_OK;
 }
 
-static int open_output(const char *path, int flags, int *file)
-{
-    *file = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | flags, 0666);
-    if (*file < 0) return app_fail(APP_FAILED, "%s: cannot be written: %s", path, strerror(errno));
-    return APP_OK;
-}
-
-/* Leaves nothing behind. */
-static int check_output(const char *path)
-{
-    int file = open(path, O_WRONLY | O_CLOEXEC);
-    const bool made = file < 0 && errno == ENOENT;
-    if (made) APP_TRY(open_output(path, O_EXCL, &file));
-    if (file < 0) return app_fail(APP_FAILED, "%s: cannot be written: %s", path, strerror(errno));
-    close(file);
-    if (made) unlink(path);
-    return APP_OK;
-}
-
 int plot_check(const char *path)
 {
-    APP_TRY(check_output(path));
+    APP_TRY(app_output_check(path));
     const int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
     if (nothing < 0) return app_fail(APP_FAILED, "/dev/null: %s", strerror(errno));
     const int code = run_gnuplot(nothing, nothing, "--version");
@@ -119,7 +101,11 @@ int plot_draw(const char *path, const history *history, const char *name)
     int output = -1, code = APP_OK;
     if (fflush(script) != 0 || lseek(fileno(script), 0, SEEK_SET) != 0)
         code = app_fail(APP_FAILED, "a temporary file cannot be written: %s", strerror(errno));
-    if (code == APP_OK) code = open_output(path, O_TRUNC, &output);
+    if (code == APP_OK) {
+        output = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+        if (output < 0)
+            code = app_fail(APP_FAILED, "%s: cannot be written: %s", path, strerror(errno));
+    }
     if (code == APP_OK) code = run_gnuplot(fileno(script), output, "-");
     if (output >= 0) close(output);
     fclose(script);

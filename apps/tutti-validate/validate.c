@@ -8,6 +8,7 @@
 
 #include "check.h"
 #include "common/exit_code.h"
+#include "common/output.h"
 #include "results_file.h"
 #include "trained.h"
 
@@ -175,6 +176,14 @@ static int visit_case(work *w, const char *file, const source *source, const tut
     return code;
 }
 
+static int check_reports(const validator *v)
+{
+    const validate_options *o = v->options;
+    if (v->group->rank == 0 && o->json) APP_TRY(app_output_check(o->json));
+    if (v->group->rank == 0 && o->junit) APP_TRY(app_output_check(o->junit));
+    return APP_OK;
+}
+
 static int run(work *w)
 {
     const validate_options *o = w->v.options;
@@ -182,6 +191,7 @@ static int run(work *w)
     if (w->trained) APP_TRY(trained_load(w->trained, &w->v));
     /* a file is refused before any of its cases is run */
     APP_TRY(app_group_agree(w->v.group, for_each_case(w, probe_case)));
+    APP_TRY(app_group_agree(w->v.group, check_reports(&w->v)));
     APP_TRY(results_file_open(&w->emit, &w->v, o->emit, TUTTI_DIFFERENCES_FORMAT));
     APP_TRY(results_file_open(&w->record, &w->v, o->record, TUTTI_CASES_FORMAT));
     APP_TRY(app_group_agree(w->v.group, for_each_case(w, visit_case)));
