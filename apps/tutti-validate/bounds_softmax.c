@@ -9,6 +9,7 @@
 typedef struct row {
     int64_t cols, seen_count;
     double u, scale, tiny;
+    double lost; /* of scale, relative, as a number of the arithmetic */
     tutti_dtype dtype, computed;
     double *t, *gap, *e; /* scaled elements, -inf where masked; t - max; exp(gap) */
     double *y;
@@ -39,12 +40,14 @@ static bool seen(const row *r, int64_t j)
     return isfinite(r->gap[j]);
 }
 
-/* Of an exponent: the difference, the scaling. */
+/* Of an exponent: the difference, which comes first, the product, the scale. */
 static spread exponent_error(const row *r, int64_t j)
 {
     if (!seen(r, j)) return (spread){0, 0, 0};
     spread error = spread_of(r->u * r->gap[j], 1);
-    return r->scale != 1 ? spread_add(error, spread_of(r->u * r->t[j], 1)) : error;
+    if (r->scale == 1) return error;
+    error = spread_add(error, spread_of(r->u * r->gap[j], 1));
+    return spread_add(error, spread_single(r->lost * r->gap[j]));
 }
 
 /* Of an exponential, relative to it: another base, the function itself. */
@@ -180,6 +183,8 @@ int bounds_softmax(const bounds_work *w)
     const int64_t cols = r.cols, period = (int64_t)bounds_option(w, "causal_period");
     const bool log_softmax = bounds_option(w, "log") != 0;
     r.scale = bounds_option(w, "scale");
+    if (r.scale != 0 && w->computed == TUTTI_F32)
+        r.lost = fabs((double)(float)r.scale / r.scale - 1);
     r.tiny = spread_tiny(w->computed);
     r.dtype = bounds_dtype(w, TUTTI_CASE_INPUTS, "x", TUTTI_F32);
     double *visible_dy = calloc((size_t)cols, sizeof *visible_dy);

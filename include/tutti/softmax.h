@@ -3,6 +3,9 @@
  *     softmax:      y_j = exp(scale x_j - m) / sum_k exp(scale x_k - m),    m = max_k scale x_k
  *     log-softmax:  y_j = scale x_j - m - log(sum_k exp(scale x_k - m))
  *
+ * The difference is taken before the scaling, scale (x_j - x_k): the greatest has exp(0), exactly 1, so that a row that sees
+ * one column gives it 1, and what the x of a row have in common costs no accuracy, nor do products scale x overflow.
+ *
  * With causal_period P > 0, row i (counted in the global batch: first_row + its place in the call) sees
  * columns j <= i mod P only: the others count for nothing, and their y is 0, or -inf for log-softmax.
  *
@@ -18,8 +21,9 @@
  * din[0]        dx       [rows, cols]    dtype      may be dy
  * saved         nothing
  *
- * Arithmetic is f32, f64 for f64.  A row with a NaN or +inf among its visible columns is NaN in all of them, as is
- * one whose visible columns are all -inf.  Bits depend on the shape, the type and the device only. */
+ * Arithmetic is f32, f64 for f64.  A row is NaN in all its visible columns where scale x_j is NaN or +inf in one of them
+ * (an infinite x_j times a scale of 0 is NaN), or -inf in all; otherwise -inf counts for nothing: y is 0, or -inf.  Bits
+ * depend on the shape, the type and the device only. */
 #ifndef TUTTI_SOFTMAX_H
 #define TUTTI_SOFTMAX_H
 
@@ -31,7 +35,7 @@ typedef struct tutti_softmax_desc {
     int64_t cols; /* 1 to 2^20 */
     tutti_dtype dtype;
     int log;               /* log-softmax */
-    double scale;          /* finite */
+    double scale;          /* finite, in f32 too where that is the arithmetic */
     int64_t causal_period; /* 0: no mask */
 } tutti_softmax_desc;
 #define TUTTI_SOFTMAX_DESC_INIT \

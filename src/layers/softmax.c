@@ -26,10 +26,13 @@ static const tutti_softmax_desc defaults = TUTTI_SOFTMAX_DESC_INIT;
 static tutti__softmax_args common_args(const softmax_layer *softmax, const tutti_call *call)
 {
     const tutti_softmax_desc *desc = &softmax->desc;
+    const double most = fabs(desc->scale) < 1 ? 0.5 : 1;
     return (tutti__softmax_args){
         .cols = desc->cols,
         .log = desc->log,
         .scale = desc->scale,
+        .lead = desc->scale < 0 ? -most : most,
+        .size = fabs(desc->scale) / most,
         .causal_period = desc->causal_period,
         .first_row = call->first_row,
     };
@@ -98,6 +101,8 @@ tutti_status tutti_softmax_create(tutti_context *ctx, const tutti_softmax_desc *
     TUTTI_REQUIRE(tutti__is_float(desc->dtype), "softmax: dtype is %s, want f32, f64, f16 or bf16",
                   tutti_dtype_name(desc->dtype));
     TUTTI_REQUIRE(isfinite(desc->scale), "softmax: scale is %g, want finite", desc->scale);
+    TUTTI_REQUIRE(desc->dtype == TUTTI_F64 || isfinite((float)desc->scale),
+                  "softmax: scale is %g, want finite in the arithmetic, f32", desc->scale);
     TUTTI_REQUIRE(desc->causal_period >= 0, "softmax: causal_period is %lld, want >= 0",
                   (long long)desc->causal_period);
     softmax_layer *made;

@@ -15,6 +15,7 @@ static void bad_softmax_create(void)
     CHECK_DESC(softmax, good, dtype = (tutti_dtype)99, "dtype");
     CHECK_DESC(softmax, good, scale = NAN, "scale");
     CHECK_DESC(softmax, good, scale = -INFINITY, "scale");
+    CHECK_DESC(softmax, good, scale = 1e300, "scale");
     CHECK_DESC(softmax, good, causal_period = -1, "causal_period");
 }
 

@@ -162,6 +162,82 @@ static void test_scale(void)
             }
 }
 
+/* A row that sees one column gives it everything: y is 1, or 0 for log-softmax, and dx 0, whatever x and scale are. */
+static void test_one_column(void)
+{
+    tutti_context *ctx = harness_context();
+    static const double scales[] = {1, 3, 0.3, -0.7, 1e-3, -7.7, 0};
+    static const int64_t cols[] = {1, 130, 5000, 40000};
+    for (int type = 0; type < 4; type++)
+        for (int log = 0; log < 2; log++)
+            for (int i = 0; i < HARNESS_COUNT(scales) * HARNESS_COUNT(cols); i++) {
+                softmax_case c = usual(float_dtypes[type], 3, cols[i % HARNESS_COUNT(cols)], log);
+                if (harness_quick() && c.cols > 130) continue;
+                c.scale = scales[i / HARNESS_COUNT(cols)];
+                c.period = 1;
+                c.deviation = 200;
+                setting s = set_up(ctx, &c);
+                CHECK_OK(run_forward(ctx, &c, &s));
+                CHECK_OK(run_backward(ctx, &c, &s));
+                operand_get(ctx, &s.y, "y");
+                operand_get(ctx, &s.dx, "dx");
+                for (int64_t j = 0; j < s.y.count; j++) {
+                    double want = j % c.cols == 0 ? !log : log ? -INFINITY : 0;
+                    if (!CHECK(s.y.values[j] == want && s.dx.values[j] == 0,
+                               "element %lld: y is %.17g, want %g; dx is %g, want 0", (long long)j,
+                               s.y.values[j], want, s.dx.values[j]))
+                        break;
+                }
+                tear_down(ctx, &s);
+            }
+}
+
+/* What all elements have in common costs no accuracy. */
+static void test_far_from_zero(void)
+{
+    tutti_context *ctx = harness_context();
+    static const double scales[] = {0.3, -0.7, 5};
+    static const int64_t cols[] = {20, 1000, 40000};
+    for (int type = 0; type < 4; type++)
+        for (int log = 0; log < 2; log++)
+            for (int i = 0; i < HARNESS_COUNT(scales); i++) {
+                softmax_case c = usual(float_dtypes[type], 3, cols[i], log);
+                if (harness_quick() && i > 0) continue;
+                c.scale = scales[i];
+                setting s = set_up(ctx, &c);
+                for (int64_t j = 0; j < s.x.count; j++)
+                    s.x.values[j] = harness_round(c.dtype, s.x.values[j] + 3000);
+                operand_put(ctx, &s.x);
+                check_forward(ctx, &c, &s);
+                check_backward(ctx, &c, &s);
+                tear_down(ctx, &s);
+            }
+}
+
+/* Neither x's differences nor its products with scale have to be numbers of the type. */
+static void test_range(void)
+{
+    tutti_context *ctx = harness_context();
+    static const double largest[] = {3e38, 1.5e308, 6e4, 3e38},
+                        scales[] = {1e-38, 1e-308, 1e-4, 1e-38};
+    static const int64_t cols[] = {3, 1000, 40000};
+    for (int type = 0; type < 4; type++)
+        for (int log = 0; log < 2; log++)
+            for (int i = 0; i < 4 * HARNESS_COUNT(cols); i++) {
+                softmax_case c = usual(float_dtypes[type], 2, cols[i / 4], log);
+                if (harness_quick() && i / 4 > 0) continue;
+                bool over = i & 2; /* otherwise all exponents are moderate */
+                c.scale = (over ? 1e30 : scales[type]) * (i & 1 ? -1 : 1);
+                setting s = set_up(ctx, &c);
+                for (int64_t j = 0; j < s.x.count; j++)
+                    s.x.values[j] =
+                        harness_round(c.dtype, largest[type] * ((double)(j % 5) / 2 - 1));
+                operand_put(ctx, &s.x);
+                check_forward(ctx, &c, &s);
+                tear_down(ctx, &s);
+            }
+}
+
 /* Row i of the global batch sees columns 0 to i mod period. */
 static void test_causal_mask(void)
 {
@@ -271,36 +347,49 @@ static void test_no_rows(void)
     }
 }
 
-/* A NaN or +inf makes its row NaN, as does a row of -inf alone; a single -inf counts for nothing.
- */
+/* A row is NaN if scale x is NaN or +inf in it, or -inf in all of it; a single -inf counts for nothing. */
+static void check_nonfinite(tutti_context *ctx, const softmax_case *c)
+{
+    const int64_t n = c->cols;
+    const bool log = c->log;
+    setting s = set_up(ctx, c);
+    s.x.values[0 * n + n / 2] = NAN;
+    s.x.values[1 * n + n - 1] = INFINITY;
+    s.x.values[2 * n] = -INFINITY;
+    for (int64_t j = 0; j < n; j++) s.x.values[3 * n + j] = -INFINITY;
+    for (int64_t j = 0; j < n / 2; j++) s.x.values[4 * n + j] = -INFINITY;
+    operand_put(ctx, &s.x);
+    check_forward(ctx, c, &s);
+    if (n > 1) {
+        const double none = log ? -INFINITY : 0, *y = s.y.values;
+        CHECK(isnan(y[0]) && isnan(y[3 * n]), "the rows with NaN and -inf alone are not NaN");
+        if (c->scale < 0)
+            CHECK(y[2 * n - 1] == none && !isnan(y[n]), "y of +inf is %g", y[2 * n - 1]);
+        else
+            CHECK(isnan(y[n]), "the row with +inf is not NaN");
+        if (c->scale > 0)
+            CHECK(y[2 * n] == none && !isnan(y[3 * n - 1]), "y of -inf is %g", y[2 * n]);
+        else
+            CHECK(isnan(y[2 * n]) && isnan(y[3 * n - 1]), "the row with -inf is not NaN");
+    }
+    s.dy.values[5 * n + n / 3] = NAN;
+    operand_put(ctx, &s.dy);
+    if (!log) /* exp(-inf) * sum is 0, but y itself is -inf there */
+        check_backward(ctx, c, &s);
+    tear_down(ctx, &s);
+}
+
 static void test_nonfinite(void)
 {
-    tutti_context *ctx = harness_context();
-    static const int64_t cols[] = {1, 9, 300, 5000};
+    static const int64_t cols[] = {1, 9, 300, 5000, 40000};
+    static const double scales[] = {1, 0.3, -2, 0};
     for (int type = 0; type < 4; type++)
         for (int log = 0; log < 2; log++)
-            for (int i = 0; i < HARNESS_COUNT(cols); i++) {
-                int64_t n = cols[i];
-                softmax_case c = usual(float_dtypes[type], 6, n, log);
-                setting s = set_up(ctx, &c);
-                s.x.values[0 * n + n / 2] = NAN;
-                s.x.values[1 * n + n - 1] = INFINITY;
-                s.x.values[2 * n] = -INFINITY;
-                for (int64_t j = 0; j < n; j++) s.x.values[3 * n + j] = -INFINITY;
-                for (int64_t j = 0; j < n / 2; j++) s.x.values[4 * n + j] = -INFINITY;
-                operand_put(ctx, &s.x);
-                check_forward(ctx, &c, &s);
-                if (n > 1) {
-                    CHECK(isnan(s.y.values[0]) && isnan(s.y.values[n]) && isnan(s.y.values[3 * n]),
-                          "the rows with NaN, +inf and -inf alone are not NaN");
-                    CHECK(s.y.values[2 * n] == (log ? -INFINITY : 0), "y of -inf is %g",
-                          s.y.values[2 * n]);
-                }
-                s.dy.values[5 * n + n / 3] = NAN;
-                operand_put(ctx, &s.dy);
-                if (!log) /* exp(-inf) * sum is 0, but y itself is -inf there */
-                    check_backward(ctx, &c, &s);
-                tear_down(ctx, &s);
+            for (int i = 0; i < HARNESS_COUNT(cols) * HARNESS_COUNT(scales); i++) {
+                softmax_case c = usual(float_dtypes[type], 6, cols[i % HARNESS_COUNT(cols)], log);
+                if (harness_quick() && c.cols > 5000) continue;
+                c.scale = scales[i / HARNESS_COUNT(cols)];
+                check_nonfinite(harness_context(), &c);
             }
 }
 
@@ -434,6 +523,9 @@ int main(int argc, char **argv)
         {"shapes", test_shapes},
         {"long rows", test_long_rows},
         {"scale", test_scale},
+        {"one column", test_one_column},
+        {"far from zero", test_far_from_zero},
+        {"range of x and scale", test_range},
         {"causal mask", test_causal_mask},
         {"hidden values", test_hidden_values},
         {"strides and misaligned pointers", test_strides_and_alignment},

@@ -201,11 +201,11 @@ typedef struct exp_sum {
     double relative; /* error of sum */
 } exp_sum;
 
-/* The error of an exponent t - m: the scaling and the difference, and once more u for a change of
- * base.  An error in m itself is common to all exponents and falls out. */
+/* The error of an exponent t - m: the difference, which comes before the scaling, the product, scale as a
+ * number of the arithmetic, and once more u for a change of base. */
 static double exponent_error(double u, double scale, real t, real most)
 {
-    return u * (2 * fabs((double)(t - most)) + (scale == 1 ? 0 : fabs((double)t)));
+    return u * (scale == 1 ? 2 : 4) * fabs((double)(t - most));
 }
 
 static exp_sum sum_of_exps(const double *x, int64_t visible, double scale, double u)

@@ -126,8 +126,8 @@ def softmax(case, given):
     if period:
         rows = case.attributes.get("first_row", 0) + np.arange(len(x))
         visible = np.arange(cols) <= (rows % period)[:, None]
-    t = np.where(visible, x * scale, real(-np.inf))
-    t = t - t.max(axis=1, keepdims=True)
+    t = np.where(visible, -x if scale < 0 else x, real(-np.inf))
+    t = (t - t.max(axis=1, keepdims=True)) * abs(scale)
     e = np.exp(t)
     total = e.sum(axis=1, keepdims=True)
     y = t - np.log(total) if log else e / total

@@ -9,16 +9,17 @@ from .numbers import FLOATS, round_to
 BLOCK = 1 << 19
 
 
-def exponents(t, scale, u):
+def exponents(t, scale, u, computed):
     """exp(t - max t) of each row, their sum, and the errors: of each exponent, of each exponential relative
-    to it, of the sum relative to it.  Masked elements are -inf."""
+    to it, of the sum relative to it.  Masked elements are -inf.  The difference comes before the scaling."""
     most = t.max(axis=1, keepdims=True)
     gap = t - most
     e = np.exp(gap)
     seen = np.isfinite(gap)
-    size, scaled = np.where(seen, np.abs(gap), 0), np.where(seen, np.abs(t), 0) * (scale != 1)
-    # the difference, the scaling; an error in the maximum is common to all and falls out
-    exponent = Spread.of(u * size, u * scaled)
+    size = np.where(seen, np.abs(gap), 0)
+    lost = abs(float(round_to(np.float64(scale), computed)) / scale - 1) if scale else 0.0
+    # the difference, the product, the scale as a number of the arithmetic
+    exponent = Spread.of(u * size, u * size * (scale != 1)) + Spread.single(lost * size)
     own = (
         exponent + Spread.of(u * size) + Spread.single(FUNCTION * u * (size > 0))
     )  # another base; exp(0) is 1
@@ -84,7 +85,7 @@ class Softmax:
         visible = self._visible(start, len(x))
         with np.errstate(invalid="ignore"):
             t = np.where(visible, self.real(self.scale) * x, -np.inf)
-        s = exponents(t, self.scale, u)
+        s = exponents(t, self.scale, u, self.computed)
         p, p_error = weights(s, u, tiny)
         seen = s["seen"]
         condition = 1 + np.where(seen, np.abs(t), 0) + np.abs(s["most"])
@@ -190,7 +191,7 @@ class CrossEntropy:
             return Result(none, none, none), Result(empty, empty, empty)
         counts = labels != self.ignore_label
         at = np.where(counts, labels, 0)[:, None]
-        s = exponents(x.astype(self.real), 1, u)
+        s = exponents(x.astype(self.real), 1, u, self.computed)
         log_total = np.log(s["total"])
         own = np.take_along_axis(x.astype(self.real), at, 1)
         value = s["most"] + log_total - own

@@ -183,8 +183,9 @@ __global__ void __launch_bounds__(1024) cross_entropy_long_kernel(entropy_call c
         entropy_row kind = classify(call, label);
         int count = kind == ENTROPY_COUNTS ? cols : 0;
         A own = count > 0 ? widen<A>(x[label]) : (A)0;
-        running_sum<T> sum = running_sum_of_row(x, count, (A)1, call.x_even, first, step, cols);
-        sum.merge(team);
+        running_sum<T> sum =
+            running_sum_of_row(x, count, (A)1, (A)1, call.x_even, first, step, cols);
+        sum.merge(team, (A)1);
         if (threadIdx.x == 0)
             finish_row(call, row, label, kind, logarithm(sum.sum) - (own - sum.top));
         if (!args.dlogits.data) continue;

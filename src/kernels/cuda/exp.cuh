@@ -50,21 +50,28 @@ static inline int row_long_threads(int64_t cols, int width)
     return threads;
 }
 
-/* Maximum, and sum of exp(x - maximum), of the columns seen so far. */
+/* Maximum of lead x, and sum of exp((lead x - maximum) size), of the columns seen so far.  lead is ±1 or ±1/2, so that
+ * lead x is exact and may be fused with the difference. */
 template<class T>
 struct running_sum {
     using A = typename wide_row<T>::A;
     A top, sum;
 
+    /* A sum of 0, of nothing but -inf, stays one, though size be 0. */
+    __device__ __forceinline__ void rescale(A most, A size)
+    {
+        if (most != top && sum != 0) sum *= exponential<T>::of((top - most) * size);
+        top = most;
+    }
+
     /* Makes it that of the whole row, in every thread. */
     template<class Team>
-    __device__ __forceinline__ void merge(Team &team)
+    __device__ __forceinline__ void merge(Team &team, A size)
     {
         A all[1] = {top};
         team.template reduce<row_max>(all);
-        /* a thread that saw nothing but -inf has a sum of 0; a row that has nothing else is NaN */
-        if (top != all[0]) sum *= exponential<T>::of(top - all[0]);
-        top = all[0];
+        rescale(all[0], size);
+        /* a row that has nothing but -inf is NaN */
         if (top == -(A)CUDART_INF) sum = (A)CUDART_NAN;
         A total[1] = {sum};
         team.template reduce<row_add>(total);
@@ -72,30 +79,31 @@ struct running_sum {
     }
 };
 
-/* A thread's part of the first `count` columns of a row, scaled. */
+/* A thread's part of the first `count` columns of a row. */
 template<class T, class A>
 __device__ __forceinline__ running_sum<T>
-running_sum_of_row(const T *x, int count, A scale, bool even, int first, int step, int cols)
+running_sum_of_row(const T *x, int count, A lead, A size, bool even, int first, int step, int cols)
 {
     constexpr int N = wide_row<T>::N;
-    A top = -(A)CUDART_INF, sum = 0;
+    running_sum<T> part = {-(A)CUDART_INF, 0};
 #pragma unroll 2
     for (int col = first; col < count; col += step) {
         A v[N];
         load_elements(v, x + col, cols - col, even);
-        A most = top;
+        A most = part.top;
 #pragma unroll
         for (int i = 0; i < N; i++) {
-            v[i] *= scale;
+            v[i] *= lead;
             if (col + i < count) most = row_max::of(most, v[i]);
         }
-        if (most != top) sum *= exponential<T>::of(top - most);
-        top = most;
+        part.rescale(most, size);
+        /* -inf counts for nothing, but times a size of 0 it is NaN */
 #pragma unroll
         for (int i = 0; i < N; i++)
-            if (col + i < count && v[i] != -(A)CUDART_INF) sum += exponential<T>::of(v[i] - top);
+            if (col + i < count && (v[i] != -(A)CUDART_INF || size == 0))
+                part.sum += exponential<T>::of((v[i] - part.top) * size);
     }
-    return {top, sum};
+    return part;
 }
 
 #endif

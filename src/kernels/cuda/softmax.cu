@@ -25,7 +25,7 @@ __device__ __forceinline__ void softmax_forward_rows(const tutti__softmax_args &
     using vector = vector16<T>;
     constexpr int N = vector::N;
     int cols = (int)args.cols;
-    float scale = (float)args.scale;
+    float lead = (float)args.lead, size = (float)args.size;
 
     uint4 raw[ROWS][VECS];
     int visible[ROWS];
@@ -47,7 +47,7 @@ __device__ __forceinline__ void softmax_forward_rows(const tutti__softmax_args &
             float v[N];
             vector::unpack(raw[r][k], v);
             for_elements<N>(visible[r] - place.column<T>(k),
-                            [&](int i) { top[r] = fmaxf(top[r], v[i] * scale); });
+                            [&](int i) { top[r] = fmaxf(top[r], v[i] * lead); });
         }
     }
     team.template reduce<row_max>(top);
@@ -60,7 +60,7 @@ __device__ __forceinline__ void softmax_forward_rows(const tutti__softmax_args &
             hold_packed<T>(raw[r][k]);
             vector::unpack(raw[r][k], v);
             for_elements<N>(visible[r] - place.column<T>(k),
-                            [&](int i) { sum[r] += exp_for<T>(v[i] * scale - top[r]); });
+                            [&](int i) { sum[r] += exp_for<T>((v[i] * lead - top[r]) * size); });
         }
     }
     team.template reduce<row_add>(sum);
@@ -75,7 +75,7 @@ __device__ __forceinline__ void softmax_forward_rows(const tutti__softmax_args &
             hold_packed<T>(raw[r][k]);
             vector::unpack(raw[r][k], v);
             for_elements<N>(left, [&](int i) {
-                float d = v[i] * scale - top[r];
+                float d = (v[i] * lead - top[r]) * size;
                 v[i] = args.log ? d - factor : exp_for<T>(d) * factor;
             });
             if (left < N) {
@@ -200,22 +200,22 @@ __global__ void __launch_bounds__(1024)
     __shared__ block_team_slots<A, 1> slots;
     block_team<A, 1> team(slots, 1);
     int cols = (int)args.cols, step = blockDim.x * N, first = threadIdx.x * N;
-    A scale = (A)args.scale;
+    A lead = (A)args.lead, size = (A)args.size;
 
     for (int64_t row = blockIdx.x; row < args.rows; row += gridDim.x) {
         const T *x = (const T *)args.x.data + row * args.x.stride;
         T *y = (T *)args.y.data + row * args.y.stride;
         int visible = visible_columns(args, row);
         A v[N];
-        running_sum<T> sum = running_sum_of_row(x, visible, scale, even.x, first, step, cols);
-        sum.merge(team);
+        running_sum<T> sum = running_sum_of_row(x, visible, lead, size, even.x, first, step, cols);
+        sum.merge(team, size);
         A factor = args.log ? logarithm(sum.sum) : (A)1 / sum.sum;
         for (int col = first; col < cols; col += step) {
             if (col < visible) load_elements(v, x + col, cols - col, even.x);
 #pragma unroll
             for (int i = 0; i < N; i++) {
                 if (col + i < visible) {
-                    A d = v[i] * scale - sum.top;
+                    A d = (v[i] * lead - sum.top) * size;
                     v[i] = args.log ? d - factor : exponential<T>::of(d) * factor;
                 } else {
                     v[i] = args.log ? (A)-CUDART_INF : (A)0;

@@ -21,7 +21,7 @@ static void OF(cross_entropy_rows)(void *data, int64_t begin, int64_t end, int t
         } else {
             OF(tutti__load)(x, tutti__row(&args->logits, row), args->logits.dtype, cols);
             const REAL most = OF(row_max)(x, cols), own = x[label] - most;
-            const double sum = OF(exp_row)(x, x, most, cols);
+            const double sum = OF(exp_row)(x, x, most, 1, cols);
             loss = log(sum) - (double)own;
             if (args->dlogits.data) {
                 const REAL inverse = (REAL)(1 / sum);

@@ -11,13 +11,13 @@ TUTTI__INLINE REAL OF(row_max)(const REAL *row, int64_t cols)
     return most;
 }
 
-/* out[j] = exp(row[j] - shift); gives their sum.  out may be row. */
-TUTTI__INLINE double OF(exp_row)(const REAL *row, REAL *out, REAL shift, int64_t cols)
+/* out[j] = exp((row[j] - shift) * size); gives their sum.  out may be row. */
+TUTTI__INLINE double OF(exp_row)(const REAL *row, REAL *out, REAL shift, REAL size, int64_t cols)
 {
     double total = 0;
     for (int64_t c = 0; c < cols; c += TUTTI__CHUNK) {
         int64_t end = cols - c < TUTTI__CHUNK ? cols : c + TUTTI__CHUNK;
-        for (int64_t j = c; j < end; j++) out[j] = OF(tutti__exp)(row[j] - shift);
+        for (int64_t j = c; j < end; j++) out[j] = OF(tutti__exp)((row[j] - shift) * size);
         total += OF(row_sum)(out + c, end - c);
     }
     return total;

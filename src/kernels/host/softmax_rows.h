@@ -7,19 +7,19 @@ static void OF(softmax_forward_rows)(void *data, int64_t begin, int64_t end, int
     const softmax_task *t = data;
     const tutti__softmax_args *args = t->args;
     const int64_t cols = args->cols;
-    const REAL scale = (REAL)args->scale;
+    const REAL lead = (REAL)args->lead, size = (REAL)args->size;
     REAL *restrict x = (REAL *)(t->rows + (size_t)thread * t->thread_bytes);
     for (int64_t row = begin; row < end; row++) {
         const int64_t seen = visible(args, row);
         OF(tutti__load)(x, tutti__row(&args->x, row), args->x.dtype, seen);
-        for (int64_t j = 0; j < seen; j++) x[j] *= scale;
+        for (int64_t j = 0; j < seen; j++) x[j] *= lead;
         const REAL most = OF(row_max)(x, seen);
         if (args->log) {
             REAL *restrict e = (REAL *)((char *)x + t->row_bytes);
-            const REAL log_sum = (REAL)log(OF(exp_row)(x, e, most, seen));
-            for (int64_t j = 0; j < seen; j++) x[j] = x[j] - most - log_sum;
+            const REAL log_sum = (REAL)log(OF(exp_row)(x, e, most, size, seen));
+            for (int64_t j = 0; j < seen; j++) x[j] = (x[j] - most) * size - log_sum;
         } else {
-            const REAL factor = (REAL)(1 / OF(exp_row)(x, x, most, seen));
+            const REAL factor = (REAL)(1 / OF(exp_row)(x, x, most, size, seen));
             for (int64_t j = 0; j < seen; j++) x[j] *= factor;
         }
         for (int64_t j = seen; j < cols; j++) x[j] = args->log ? -(REAL)INFINITY : 0;
