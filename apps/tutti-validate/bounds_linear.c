@@ -32,8 +32,20 @@ typedef struct linear {
     inexact *dz; /* [rows, out] */
 } linear;
 
+static bool is_smooth(const linear *k)
+{
+    return k->act == GELU || k->act == GELU_ERF || k->act == SILU;
+}
+
+/* gelu is z times a logistic function of this. */
+static double gelu_exponent(double z)
+{
+    return 2 * ROOT * (z + CUBE * z * z * z);
+}
+
 static double activate(const linear *k, double z)
 {
+    if (isinf(z) && is_smooth(k)) return fmax(z, 0);
     switch (k->act) {
     case RELU:
         return fmax(z, 0);
@@ -42,7 +54,7 @@ static double activate(const linear *k, double z)
     case SQUARED_RELU:
         return fmax(z, 0) * fmax(z, 0);
     case GELU:
-        return z / 2 * (1 + tanh(ROOT * (z + CUBE * z * z * z)));
+        return z / (1 + exp(-gelu_exponent(z)));
     case GELU_ERF:
         return z / 2 * erfc(-z * HALF_ROOT);
     case SILU:
@@ -55,6 +67,7 @@ static double activate(const linear *k, double z)
 static double derivative(const linear *k, double z)
 {
     double t;
+    if (isinf(z) && is_smooth(k)) return z > 0;
     switch (k->act) {
     case RELU:
         return z > 0;
@@ -157,9 +170,10 @@ static inexact preactivation(const linear *k, int64_t i, int64_t o)
     return z;
 }
 
-/* What z's error makes of a function of it. */
+/* What z's error makes of a function of it.  An infinite z has none. */
 static inexact change(const linear *k, double (*function)(const linear *k, double z), inexact z)
 {
+    if (isinf(z.value)) return (inexact){function(k, z.value), {0, 0, 0}};
     const double most = spread_most(z.error), value = function(k, z.value);
     const double above = fabs(function(k, z.value + most) - value);
     const double below = fabs(function(k, z.value - most) - value);
@@ -173,7 +187,7 @@ static void set_y(const linear *k, bounds_place place, int64_t i, inexact z)
         return;
     }
     inexact y = change(k, activate, z);
-    y.error = spread_add(y.error, own_errors(k, z.value, y.value));
+    if (!isinf(z.value)) y.error = spread_add(y.error, own_errors(k, z.value, y.value));
     bounds_set(place, i, spread_stored(y.error, y.value, k->dtype, k->computed), y.value);
 }
 
@@ -182,6 +196,7 @@ static inexact slope_of(const linear *k, inexact z)
 {
     const double u = k->u, at = z.value;
     inexact slope = change(k, derivative, z);
+    if (isinf(at)) return slope;
     switch (k->act) {
     case GELU:
         slope.error = spread_add(slope.error, gelu_slope_errors(u, at, slope.value));
@@ -192,10 +207,12 @@ static inexact slope_of(const linear *k, inexact z)
     case SILU:
         slope.error = spread_add(slope.error, silu_slope_errors(u, at, slope.value));
         break;
-    case SQUARED_RELU: { /* 2 sqrt(y), y as stored */
+    case SQUARED_RELU: { /* 2 sqrt(y), y as stored: nothing where it underflows */
         const double y = at * at;
-        const double most = spread_most(spread_add(rounding(k, y), spread_of(u * y, 1)));
-        slope.error = spread_add(slope.error, spread_single(2 * (sqrt(y + most) - fabs(at))));
+        const double most = spread_most(spread_add(rounding(k, y), spread_of(u * y, 1))) +
+                            spread_least(k->dtype) / 2;
+        const double below = fabs(at) - sqrt(fmax(y - most, 0)), above = sqrt(y + most) - fabs(at);
+        slope.error = spread_add(slope.error, spread_single(2 * fmax(below, above)));
         slope.error = spread_add(slope.error, spread_of(u * slope.value, 3));
         break;
     }

@@ -367,21 +367,20 @@ static void test_nan(void)
             }
 }
 
-/* Infinities where the activation has a value for them. */
+/* Infinities among other numbers. */
 static void test_infinity(void)
 {
     tutti_context *ctx = harness_context();
-    static const tutti_activation some[] = {TUTTI_ACT_NONE, TUTTI_ACT_RELU, TUTTI_ACT_LEAKY_RELU,
-                                            TUTTI_ACT_SQUARED_RELU};
     for (int type = 0; type < 4; type++)
-        for (int activation = 0; activation < HARNESS_COUNT(some); activation++) {
-            linear_case c = usual(float_dtypes[type], some[activation], 8, 16, 24);
+        for (int activation = 0; activation < ACTIVATIONS; activation++) {
+            linear_case c = usual(float_dtypes[type], (tutti_activation)activation, 8, 16, 24);
             setting s = set_up(ctx, &c);
             s.x.values[2 * 16 + 4] = INFINITY;
             s.bias.values[3] = -INFINITY;
             operand_put(ctx, &s.x);
             operand_put(ctx, &s.bias);
             check_forward(ctx, &c, &s);
+            check_backward(ctx, &c, &s);
             tear_down(ctx, &s);
         }
 }
@@ -405,6 +404,117 @@ static void test_large_values(void)
             operand_put(ctx, &s.weight);
             check_forward(ctx, &c, &s);
             check_backward(ctx, &c, &s);
+            tear_down(ctx, &s);
+        }
+}
+
+/* The smooth activations where they fade, from the definitions: y, its slope, and the size of the exponent whose
+ * roundings they carry. */
+typedef struct faded {
+    long double y, slope, exponent;
+} faded;
+
+static faded faded_at(tutti_activation activation, long double z)
+{
+    const long double pi = 3.14159265358979323846264338327950288L, k = sqrtl(2 / pi);
+    if (activation == TUTTI_ACT_GELU_ERF) {
+        long double cumulative = erfcl(-z * sqrtl(0.5L)) / 2;
+        return (faded){z * cumulative, cumulative + z * expl(-z * z / 2) / sqrtl(2 * pi),
+                       z * z / 2};
+    }
+    bool silu = activation == TUTTI_ACT_SILU;
+    long double a = silu ? z : 2 * k * (z + 0.044715L * z * z * z), e = expl(a);
+    long double da = silu ? 1 : 2 * k * (1 + 3 * 0.044715L * z * z);
+    faded at = {z * (e / (1 + e)), 0, silu ? 0 : a};
+    if (e > 0) at.slope = e / (1 + e) * (1 + z * da / (1 + e));
+    return at;
+}
+
+/* Far left the results are as accurate as anywhere, down to the type's last normal number.  x is 1 and W is z, so that
+ * z is exact; dy is 1, so that db is the slope. */
+static void check_fading(tutti_context *ctx, linear_case *c, double farthest)
+{
+    setting s = set_up(ctx, c);
+    static const double largest[] = {0x1.fffffep127, 0x1.fffffffffffffp1023, 65504, 0x1.fep127};
+    int type = 0;
+    while (float_dtypes[type] != c->dtype) type++;
+    s.x.values[0] = 1;
+    for (int64_t j = 0; j < c->out; j++) {
+        double z = j < c->out - 4 ? -farthest * (double)(j + 100) / (double)(c->out + 100)
+                                  : -pow(largest[type], (double)(c->out - j) / 4);
+        s.weight.values[j] = harness_round(c->dtype, z);
+        s.bias.values[j] = 0;
+        s.dy.values[j] = 1;
+    }
+    operand *all[] = {&s.x, &s.weight, &s.bias, &s.dy};
+    for (int i = 0; i < HARNESS_COUNT(all); i++) operand_put(ctx, all[i]);
+    CHECK_OK(run_forward(ctx, &s));
+    CHECK_OK(run_backward(ctx, c, &s));
+    operand_get(ctx, &s.y, "y");
+    operand_get(ctx, &s.dbias, "dbias");
+    const tutti_dtype real = c->dtype == TUTTI_F64 ? TUTTI_F64 : TUTTI_F32;
+    const double u = harness_roundoff(real), U = c->dtype == real ? 0 : harness_roundoff(c->dtype);
+    expected y = expected_make(c->out), slope = expected_make(c->out);
+    for (int64_t j = 0; j < c->out; j++) {
+        const faded at = faded_at(c->activation, s.weight.values[j]);
+        /* where types of 16 bits are computed with the hardware's functions these are good to 2^-16 */
+        double relative = u * (10 + (U > 0 ? 256 : 0));
+        if (at.y != 0) relative += 6 * u * fabs((double)at.exponent);
+        /* what is computed on the way is smaller than the result for gelu_erf only */
+        const bool erf = c->activation == TUTTI_ACT_GELU_ERF;
+        const double lost = harness_tiny(real) * (2 + (erf ? 2 * farthest : 0));
+        y.want[j] = (double)at.y;
+        y.bound[j] = (relative + U) * fabs(y.want[j]) + lost + harness_tiny(c->dtype) / 2;
+        slope.want[j] = (double)at.slope;
+        slope.bound[j] = relative * fabs(slope.want[j]) + lost;
+        CHECK(signbit(s.y.values[j]), "y of %g is %g", s.weight.values[j], s.y.values[j]);
+    }
+    check_expected("y", &s.y, &y, false);
+    check_expected("dbias", &s.dbias, &slope, false);
+    expected_free(&y);
+    expected_free(&slope);
+    tear_down(ctx, &s);
+}
+
+static void test_fading(void)
+{
+    for (int type = 0; type < 4; type++) {
+        const bool wide = float_dtypes[type] == TUTTI_F64;
+        linear_case c = usual(float_dtypes[type], TUTTI_ACT_SILU, 1, 1, 600);
+        check_fading(harness_context(), &c, wide ? 780 : 112);
+        c.activation = TUTTI_ACT_GELU;
+        check_fading(harness_context(), &c, wide ? 24 : 13);
+        c.activation = TUTTI_ACT_GELU_ERF;
+        check_fading(harness_context(), &c, wide ? 40 : 15);
+    }
+}
+
+/* At infinite z every activation and its derivative have their limits. */
+static void test_limits(void)
+{
+    tutti_context *ctx = harness_context();
+    for (int type = 0; type < 4; type++)
+        for (int activation = 0; activation < ACTIVATIONS; activation++) {
+            linear_case c = usual(float_dtypes[type], (tutti_activation)activation, 3, 4, 6);
+            setting s = set_up(ctx, &c);
+            for (int64_t j = 0; j < 6; j++) s.bias.values[j] = j & 1 ? -INFINITY : INFINITY;
+            for (int64_t i = 0; i < 18; i++) s.dy.values[i] = 1;
+            operand_put(ctx, &s.bias);
+            operand_put(ctx, &s.dy);
+            CHECK_OK(run_forward(ctx, &s));
+            CHECK_OK(run_backward(ctx, &c, &s));
+            operand_get(ctx, &s.y, "y");
+            operand_get(ctx, &s.dbias, "dbias");
+            static const double left[] = {-INFINITY, 0, -INFINITY, 0, 0, 0, 0};
+            static const double slopes[] = {1, 0, 0.125, 0, 0, 0, 0};
+            for (int64_t i = 0; i < 18; i++) {
+                double want = i & 1 ? left[activation] : INFINITY, right = 1;
+                if (activation == TUTTI_ACT_SQUARED_RELU) right = INFINITY;
+                double slope = 3 * (i & 1 ? slopes[activation] : right);
+                CHECK(s.y.values[i] == want && s.dbias.values[i % 6] == slope,
+                      "z %cinf: y is %g, want %g; the slopes' sum is %g, want %g", "+-"[i & 1],
+                      s.y.values[i], want, s.dbias.values[i % 6], slope);
+            }
             tear_down(ctx, &s);
         }
 }
@@ -592,6 +702,8 @@ int main(int argc, char **argv)
         {"NaN", test_nan},
         {"infinities", test_infinity},
         {"large values", test_large_values},
+        {"far left", test_fading},
+        {"limits", test_limits},
         {"slope at zero", test_slope_at_zero},
         {"well-conditioned", test_well_conditioned},
         {"TF32", test_tf32},

@@ -309,8 +309,15 @@ void oracle_softmax_backward(const oracle_softmax *o, const double *y, const dou
 
 /* Linear */
 
+/* The smooth ones are z times something that goes from 0 to 1. */
+static bool is_smooth(tutti_activation a)
+{
+    return a == TUTTI_ACT_GELU || a == TUTTI_ACT_GELU_ERF || a == TUTTI_ACT_SILU;
+}
+
 static real activate(const oracle_linear *o, real z)
 {
+    if (isinf(z) && is_smooth(o->activation)) return z > 0 ? z : 0;
     switch (o->activation) {
     case TUTTI_ACT_NONE:
         return z;
@@ -336,6 +343,7 @@ static real activate(const oracle_linear *o, real z)
 static real slope_at(const oracle_linear *o, real z, double y)
 {
     const real pi = 3.14159265358979323846264338327950288L;
+    if (isinf(z) && is_smooth(o->activation)) return z > 0;
     switch (o->activation) {
     case TUTTI_ACT_NONE:
         return 1;
@@ -357,11 +365,6 @@ static real slope_at(const oracle_linear *o, real z, double y)
     }
     }
     return NAN;
-}
-
-static bool is_smooth(tutti_activation a)
-{
-    return a == TUTTI_ACT_GELU || a == TUTTI_ACT_GELU_ERF || a == TUTTI_ACT_SILU;
 }
 
 /* z of row i, output k, and its error before and after it is rounded to the type */
@@ -390,6 +393,8 @@ void oracle_linear_forward(const oracle_linear *o, const double *x, double *y, d
             double rounded = stored(error, (double)z, o->dtype);
             real result = activate(o, z);
             y[k] = (double)result;
+            bound[k] = 0;
+            if (isinf(z)) continue; /* which no rounding moves */
             if (o->activation == TUTTI_ACT_NONE) {
                 bound[k] = rounded;
                 continue;
@@ -418,18 +423,18 @@ void oracle_linear_backward(const oracle_linear *o, const double *x, const doubl
             double error, rounded = 0;
             if (is_smooth(o->activation)) {
                 z = preactivation(o, x + i * o->in, k, u, &error);
-                rounded = stored(error, (double)z, o->dtype);
+                rounded = isinf(z) ? 0 : stored(error, (double)z, o->dtype);
             }
             real slope = slope_at(o, z, y ? y[at] : 0);
             double change = fmax(fabs((double)(slope_at(o, z + rounded, y ? y[at] : 0) - slope)),
                                  fabs((double)(slope_at(o, z - rounded, y ? y[at] : 0) - slope)));
             /* |act''| and |act'''| of the smooth ones are below 2; their arithmetic has steps of
              * size 1 + |z| */
-            double own = is_smooth(o->activation)
+            double own = is_smooth(o->activation) && !isinf(z)
                              ? 2 * rounded * rounded + 8 * u * (1 + fabs((double)z))
                              : 2 * u * fabs((double)slope);
             /* 1 - tanh^2 carries twice the error of tanh, 2 u near 1, and two roundings */
-            if (o->activation == TUTTI_ACT_GELU)
+            if (o->activation == TUTTI_ACT_GELU && !isinf(z))
                 own +=
                     (FUNCTION + 2) * u * fabs((double)z) * 0.4 * (1 + 0.134145 * (double)(z * z));
             real product = slope * dy[at];

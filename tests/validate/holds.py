@@ -63,6 +63,38 @@ def test_own_bounds_are_those_of_the_file():
     assert compared > 100, compared
 
 
+def test_own_bounds_where_activations_end():
+    """z is W, of one input that is 1: where silu fades, where squared_relu's y underflows, and at infinity."""
+    inf, e = np.inf, np.exp(np.float64(-89))
+    ends = {
+        "silu-f32": ([-89, -inf, inf], [-89 * e / (1 + e), 0, inf], [e * (1 + e - 89) / (1 + e) ** 2, 0, 1]),
+        "gelu-f32": ([-10.5, -inf, inf], [0, 0, inf], [0, 0, 1]),
+        "gelu_erf-bf16": ([-14, -inf, inf], [0, 0, inf], [0, 0, 1]),
+        "squared_relu-f16": ([2.0**-13, 2.0**-12, inf], [2.0**-26, 2.0**-24, inf], [2.0**-12, 2.0**-11, inf]),
+        "squared_relu-f32": ([2.0**-75, 2.0**-74, -inf], [2.0**-150, 2.0**-148, 0], [2.0**-74, 2.0**-73, 0]),
+    }
+
+    def write(factor):
+        with h5py.File(path("ends.h5"), "w") as file:
+            file.attrs["format"], file.attrs["format_version"] = "tutti-cases", [1, 0]
+            for name, (z, y, slope) in ends.items():
+                activation, dtype = name.split("-")
+                case = file.create_group(f"cases/{name}")
+                case.attrs["layer"] = "linear"
+                case.attrs["options"] = f"in=1,out=3,dtype={dtype},activation={activation},has_bias=0"
+                tensors = {"inputs/x": [[1]], "params/weight": np.reshape(z, (3, 1)), "upstream/dy": [[1, 1, 1]]}
+                tensors["expected/y"] = [np.multiply(y, factor)]
+                tensors["expected_grad/dweight"] = np.reshape(slope, (3, 1)) * factor
+                for tensor, values in tensors.items():
+                    wide = "f32" if "grad" in tensor and dtype != "f64" else dtype
+                    case.create_dataset(tensor, data=np.asarray(values, np.float64)).attrs["dtype"] = wide
+        return path("ends.h5")
+
+    run([write(1)]).want(0)
+    wrong = findings(report([write(1.001)], code=1))
+    assert not any(wrong[("silu-f32", tensor)]["holds"] for tensor in ("y", "dweight")), wrong
+
+
 def test_a_line_a_tensor():
     result = run(["--filter", "rmsnorm-residual-dsum-f32", CASES]).want(0)
     lines = [line for line in result.out.splitlines() if line.startswith("rmsnorm-")]

@@ -27,13 +27,7 @@ def activate(name, z, slope):
         return np.where(z > 0, z, slope * z)
     if name == "squared_relu":
         return np.maximum(z, 0) ** 2
-    if name == "gelu":
-        return z / 2 * (1 + np.tanh(ROOT * (z + CUBE * z**3)))
-    if name == "gelu_erf":
-        return z / 2 * erfc(-z * math.sqrt(0.5))
-    if name == "silu":
-        return z / (1 + np.exp(-z))
-    return z
+    return _with_limits(_smooth, name, z, np.maximum(z, 0)) if name in SMOOTH else z
 
 
 def derivative(name, z, slope):
@@ -43,15 +37,32 @@ def derivative(name, z, slope):
         return np.where(z > 0, z.dtype.type(1), z.dtype.type(slope))
     if name == "squared_relu":
         return 2 * np.maximum(z, 0)
+    return _with_limits(_smooth_slope, name, z, z > 0) if name in SMOOTH else np.ones_like(z)
+
+
+def _with_limits(function, name, z, limit):
+    """At infinite z, where the formulas have no value."""
+    infinite = np.isinf(z)
+    with np.errstate(over="ignore"):  # of exp(-z): the quotient is 0 then
+        return np.where(infinite, limit, function(name, np.where(infinite, 0, z)))
+
+
+def _smooth(name, z):
+    if name == "gelu":
+        return z / 2 * (1 + np.tanh(ROOT * (z + CUBE * z**3)))
+    if name == "gelu_erf":
+        return z / 2 * erfc(-z * math.sqrt(0.5))
+    return z / (1 + np.exp(-z))
+
+
+def _smooth_slope(name, z):
     if name == "gelu":
         t = np.tanh(ROOT * (z + CUBE * z**3))
         return (1 + t) / 2 + z / 2 * (1 - t * t) * ROOT * (1 + 3 * CUBE * z * z)
     if name == "gelu_erf":
         return erfc(-z * math.sqrt(0.5)) / 2 + z * np.exp(-z * z / 2) / math.sqrt(2 * math.pi)
-    if name == "silu":
-        s = 1 / (1 + np.exp(-z))
-        return s * (1 + z * (1 - s))
-    return np.ones_like(z)
+    s = 1 / (1 + np.exp(-z))
+    return s * (1 + z * (1 - s))
 
 
 def own_errors(name, z, value, u):
@@ -212,10 +223,11 @@ class Linear:
         size = np.abs(z).astype(np.float64)
         if self.activation in SMOOTH:
             error = error + own_slope_errors(self.activation, z, slope, self.u)
-        elif self.activation == "squared_relu":  # 2 sqrt(y), y as stored
-            y_error = (self._rounding(z * z) + Spread.of(self.u * z * z)).most()
-            root = np.sqrt(z * z + y_error)
-            error = error + Spread.single(2 * (root - size)) + Spread.of(*[self.u * np.abs(slope)] * 3)
+        elif self.activation == "squared_relu":  # 2 sqrt(y), y as stored: nothing where it underflows
+            y_error = (self._rounding(z * z) + Spread.of(self.u * z * z)).most() + FLOATS[self.dtype].least / 2
+            above = np.sqrt(z * z + y_error) - size
+            below = size - np.sqrt(np.maximum(z * z - y_error, 0))
+            error = error + Spread.single(2 * np.maximum(above, below)) + Spread.of(*[self.u * np.abs(slope)] * 3)
         else:
             error = Spread.of(self.u * np.abs(slope))  # of the slope; z is on one side
         value = slope * dy

@@ -104,6 +104,59 @@ constexpr double gelu_cubic = 0.044715 * gelu_linear;
 constexpr double sqrt_half = 0.70710678118654752440084436210485;
 constexpr double inverse_sqrt_two_pi = 0.39894228040143267793994605993438;
 
+/* Beyond -flat the smooth ones are -0, beyond ±flat their slopes 0 or 1, also where z is infinite: there z times a vanished
+ * factor must not become Inf times 0, and no overflow of an intermediate result may show.  A NaN stays. */
+template<tutti_activation act>
+constexpr int flat = act == TUTTI_ACT_GELU       ? 30
+                     : act == TUTTI_ACT_GELU_ERF ? 40
+                                                 : 800;
+
+template<class R>
+__device__ __forceinline__ R above(R z, R bound)
+{
+    return z < bound ? bound : z;
+}
+template<class R>
+__device__ __forceinline__ R within(R z, R bound)
+{
+    return above(z > bound ? bound : z, -bound);
+}
+
+/* Where a logistic function goes over into exp(a): there exp(a + from) times exp(-from) stays accurate although exp(a)
+ * itself is no normal number. */
+template<class R>
+struct far_left;
+template<>
+struct far_left<float> {
+    static constexpr float from = 64, factor = 1.60381089054863785298e-28f;
+};
+template<>
+struct far_left<double> {
+    static constexpr double from = 512, factor = 4.37749103705305145412e-223;
+};
+
+/* z / (1 + exp(-a)) */
+template<class T>
+__device__ __forceinline__ real_of<T> gated(real_of<T> z, real_of<T> a)
+{
+    using left = far_left<real_of<T>>;
+    bool far = a < -left::from;
+    real_of<T> e = maths<T>::exponential(far ? a + left::from : -a);
+    return far ? z * e * left::factor : maths<T>::divide(z, 1 + e);
+}
+
+/* Its derivative, da being that of a, without cancellation or overflow. */
+template<class T>
+__device__ __forceinline__ real_of<T> gated_slope(real_of<T> z, real_of<T> a, real_of<T> da)
+{
+    using left = far_left<real_of<T>>;
+    bool far = a < -left::from;
+    real_of<T> e = maths<T>::exponential(far ? a + left::from : a < 0 ? a : -a);
+    real_of<T> r = maths<T>::divide(1, 1 + e);
+    real_of<T> near = (a < 0 ? e * r : r) + z * (e * r * r) * da;
+    return far ? (1 + z * da) * e * left::factor : near;
+}
+
 /* act(z) */
 template<class T, tutti_activation act>
 __device__ real_of<T> activate(real_of<T> z, real_of<T> slope)
@@ -116,28 +169,22 @@ __device__ real_of<T> activate(real_of<T> z, real_of<T> slope)
         real r = z < 0 ? real(0) : z;
         return r * r;
     }
-    if constexpr (act == TUTTI_ACT_GELU)
-        return m::divide(z,
-                         1 + m::exponential(-z * (real(gelu_linear) + real(gelu_cubic) * z * z)));
-    if constexpr (act == TUTTI_ACT_GELU_ERF)
+    if constexpr (act == TUTTI_ACT_GELU) {
+        z = above(z, -real(flat<act>));
+        return gated<T>(z, z * (real(gelu_linear) + real(gelu_cubic) * z * z));
+    }
+    if constexpr (act == TUTTI_ACT_GELU_ERF) {
+        z = above(z, -real(flat<act>));
         return real(0.5) * z * m::complement(-real(sqrt_half) * z);
-    if constexpr (act == TUTTI_ACT_SILU) return m::divide(z, 1 + m::exponential(-z));
+    }
+    if constexpr (act == TUTTI_ACT_SILU) {
+        z = above(z, -real(flat<act>));
+        return gated<T>(z, z);
+    }
     return z;
 }
 
-/* s = 1 / (1 + exp(-x)) and its slope q = s (1 - s), without cancellation or overflow. */
-template<class T>
-__device__ __forceinline__ void sigmoid(real_of<T> x, real_of<T> &s, real_of<T> &q)
-{
-    real_of<T> e = maths<T>::exponential(x < 0 ? x : -x);
-    real_of<T> r = maths<T>::divide(1, 1 + e);
-    q = e * r * r;
-    s = x < 0 ? e * r : r;
-}
-
-/* act'(z), from y where y determines it and from z otherwise.  Where the smooth ones have become
- * flat the term with z is left out: at infinite z they give their limits, as on the host, and at
- * finite z no overflow of an intermediate result shows. */
+/* act'(z), from y where y determines it and from z otherwise. */
 template<class T, tutti_activation act>
 __device__ real_of<T> slope_at(real_of<T> v, real_of<T> slope)
 {
@@ -147,20 +194,20 @@ __device__ real_of<T> slope_at(real_of<T> v, real_of<T> slope)
     if constexpr (act == TUTTI_ACT_LEAKY_RELU) return v > 0 ? real(1) : v <= 0 ? slope : v;
     if constexpr (act == TUTTI_ACT_SQUARED_RELU) return 2 * m::root(v);
     if constexpr (act == TUTTI_ACT_GELU) {
-        real square = v * v, s, q;
-        sigmoid<T>(v * (real(gelu_linear) + real(gelu_cubic) * square), s, q);
-        real du = real(gelu_linear) + real(3 * gelu_cubic) * square;
-        return s + (q == 0 ? real(0) : v * q * du);
+        v = within(v, real(flat<act>));
+        real square = v * v;
+        return gated_slope<T>(v, v * (real(gelu_linear) + real(gelu_cubic) * square),
+                              real(gelu_linear) + real(3 * gelu_cubic) * square);
     }
     if constexpr (act == TUTTI_ACT_GELU_ERF) {
+        v = within(v, real(flat<act>));
         real density = real(inverse_sqrt_two_pi) * m::exponential(real(-0.5) * v * v);
         real cumulative = real(0.5) * m::complement(-real(sqrt_half) * v);
-        return cumulative + (density == 0 ? real(0) : v * density);
+        return cumulative + v * density;
     }
     if constexpr (act == TUTTI_ACT_SILU) {
-        real s, q;
-        sigmoid<T>(v, s, q);
-        return s + (q == 0 ? real(0) : v * q);
+        v = within(v, real(flat<act>));
+        return gated_slope<T>(v, v, real(1));
     }
     return 1;
 }

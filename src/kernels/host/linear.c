@@ -40,6 +40,13 @@ TUTTI__INLINE float erfc_of_f32(float x)
     return x < 0 ? 2 - tail : tail;
 }
 
+/* Where a logistic function goes over into exp(a): there exp(a + from) times exp(-from) stays accurate
+ * although exp(a) itself is no normal number. */
+#define far_from_f32 64
+#define far_from_f64 512
+#define far_factor_f32 1.60381089054863785298e-28f
+#define far_factor_f64 4.37749103705305145412e-223
+
 #define root_f32 sqrtf
 #define root_f64 sqrt
 #define erfc_of_f64 erfc

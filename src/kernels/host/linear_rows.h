@@ -1,17 +1,36 @@
 /* Bodies of linear.c, for one REAL. */
 
-/* 1 + tanh(u) = 2 / (1 + exp(-2u)), so that gelu is z times a logistic function. */
-TUTTI__INLINE REAL OF(gelu_gate)(REAL z)
+/* Beyond some -bound the smooth ones are -0, beyond ±bound their slopes 0 or 1; there z times a vanished factor must not
+ * become Inf times 0.  A NaN stays. */
+TUTTI__INLINE REAL OF(above)(REAL z, REAL bound)
 {
-    const REAL u = (REAL)0.79788456080286535588 * (z + (REAL)0.044715 * z * z * z);
-    return 1 / (1 + OF(tutti__exp)(-2 * u));
+    return z < bound ? bound : z;
 }
-
-/* Far out act' is 0 or 1; there z times a vanished factor must not become Inf times 0. */
 TUTTI__INLINE REAL OF(within)(REAL z, REAL bound)
 {
-    z = z > bound ? bound : z;
-    return z < -bound ? -bound : z;
+    return OF(above)(z > bound ? bound : z, -bound);
+}
+
+/* z / (1 + exp(-a)): silu for a = z, and gelu, as 1 + tanh(u) = 2 / (1 + exp(-2u)). */
+TUTTI__INLINE REAL OF(gated)(REAL z, REAL a)
+{
+    const bool far = a < -OF(far_from);
+    const REAL e = OF(tutti__exp)(far ? a + OF(far_from) : -a);
+    return far ? z * e * OF(far_factor) : z / (1 + e);
+}
+
+/* Its derivative, da being that of a. */
+TUTTI__INLINE REAL OF(gated_slope)(REAL z, REAL a, REAL da)
+{
+    const bool far = a < -OF(far_from);
+    const REAL e = OF(tutti__exp)(far ? a + OF(far_from) : -a), gate = 1 / (1 + e);
+    return far ? (1 + z * da) * e * OF(far_factor) : gate + z * da * gate * (1 - gate);
+}
+
+/* gelu's a, 2u */
+TUTTI__INLINE REAL OF(gelu_exponent)(REAL z)
+{
+    return 2 * ((REAL)0.79788456080286535588 * (z + (REAL)0.044715 * z * z * z));
 }
 
 /* row = act(row) */
@@ -35,14 +54,22 @@ static void OF(activate)(REAL *row, const tutti__linear_shape *shape, int64_t co
         }
         break;
     case TUTTI_ACT_GELU:
-        for (int64_t j = 0; j < count; j++) row[j] = row[j] * OF(gelu_gate)(row[j]);
+        for (int64_t j = 0; j < count; j++) {
+            const REAL z = OF(above)(row[j], -30);
+            row[j] = OF(gated)(z, OF(gelu_exponent)(z));
+        }
         break;
     case TUTTI_ACT_GELU_ERF:
-        for (int64_t j = 0; j < count; j++)
-            row[j] = row[j] * (REAL)0.5 * OF(erfc_of)(row[j] * (REAL)-0.70710678118654752440);
+        for (int64_t j = 0; j < count; j++) {
+            const REAL z = OF(above)(row[j], -40);
+            row[j] = z * (REAL)0.5 * OF(erfc_of)(z * (REAL)-0.70710678118654752440);
+        }
         break;
     case TUTTI_ACT_SILU:
-        for (int64_t j = 0; j < count; j++) row[j] = row[j] / (1 + OF(tutti__exp)(-row[j]));
+        for (int64_t j = 0; j < count; j++) {
+            const REAL z = OF(above)(row[j], -800);
+            row[j] = OF(gated)(z, z);
+        }
         break;
     }
 }
@@ -73,9 +100,9 @@ static void OF(activate_backward)(REAL *restrict d, const REAL *restrict from,
         break;
     case TUTTI_ACT_GELU:
         for (int64_t j = 0; j < count; j++) {
-            const REAL z = OF(within)(from[j], 30), gate = OF(gelu_gate)(z);
+            const REAL z = OF(within)(from[j], 30);
             const REAL du = (REAL)0.79788456080286535588 * (1 + (REAL)(3 * 0.044715) * z * z);
-            d[j] *= gate + 2 * du * z * gate * (1 - gate);
+            d[j] *= OF(gated_slope)(z, OF(gelu_exponent)(z), 2 * du);
         }
         break;
     case TUTTI_ACT_GELU_ERF:
@@ -87,8 +114,8 @@ static void OF(activate_backward)(REAL *restrict d, const REAL *restrict from,
         break;
     case TUTTI_ACT_SILU:
         for (int64_t j = 0; j < count; j++) {
-            const REAL z = OF(within)(from[j], 800), gate = 1 / (1 + OF(tutti__exp)(-z));
-            d[j] *= gate + z * gate * (1 - gate);
+            const REAL z = OF(within)(from[j], 800);
+            d[j] *= OF(gated_slope)(z, z, 1);
         }
         break;
     }
