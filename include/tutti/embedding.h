@@ -13,10 +13,11 @@
  * saved         nothing
  * parameters    weight    [vocab, cols]   dtype
  *
- * y is a copy of the table's rows, bit for bit.  dE is f64 for f64, otherwise f32, and is summed in that type in an order that
- * depends on the tokens only: equal tokens give equal bits, on any number of threads, at any address.  The host adds in
- * the order of the rows; CUDA adds runs of equal tokens first.  Without TUTTI_GRAD_ACCUMULATE the rows of dE that no
- * token names are zero.
+ * y is a copy of the table's rows, bit for bit.  dE is f64 for f64, otherwise f32, and is summed in that type, the n rows of a
+ * token in blocks of 64, one row after the other, and the blocks pairwise (neighbours, then those sums, and so on); that sum is
+ * what TUTTI_GRAD_ACCUMULATE adds.  So a row takes part in 63 + log2(n/64) additions, and the bits of dE[t] depend on the rows of
+ * token t alone, on no thread, address or backend (rows whose token is out of range may count as rows of token 0 that add
+ * nothing).  Without TUTTI_GRAD_ACCUMULATE the rows of dE that no token names are zero.
  *
  * The weight begins uniform in ±sqrt(3): variance 1, what torch.nn.Embedding draws.  A table tied to a linear layer
  * (tutti_params_tie) begins as the parameter that it is tied to.  Its weight decay has factor 1, as in GPT-2's trainers, which decay

@@ -221,6 +221,102 @@ static void test_many(void)
         }
 }
 
+/* A long run of equal rows, whose roundings are all alike, is as accurate as any. */
+static void test_one_token(void)
+{
+    tutti_context *ctx = harness_context();
+    static const int64_t cols[] = {3, 3, 1, 2};
+    for (int type = 0; type < 4; type++) {
+        emb_case c = usual(float_dtypes[type], 200000, 2, cols[type]);
+        c.tokens = ONE;
+        setting s = set_up(ctx, &c);
+        for (int64_t i = 0; i < s.dy.count; i++) s.dy.values[i] = harness_round(c.dtype, 0.1);
+        operand_put(ctx, &s.dy);
+        check_backward(ctx, &s, false);
+        check_backward(ctx, &s, true);
+        tear_down(ctx, &s);
+    }
+}
+
+/* The sum of count values, every stride-th, as the header says: blocks of 64 one after the
+ * other, the blocks pairwise. */
+static double sum_of_rows(tutti_dtype sums, const double *values, int64_t count, int64_t stride)
+{
+    int64_t blocks = (count + 63) / 64;
+    double *sum = harness_calloc((size_t)blocks + 1, sizeof *sum);
+    for (int64_t i = 0; i < count; i++)
+        sum[i / 64] = harness_round(sums, sum[i / 64] + values[i * stride]);
+    for (; blocks > 1; blocks = (blocks + 1) / 2)
+        for (int64_t i = 0; i < blocks; i += 2)
+            sum[i / 2] = i + 1 < blocks ? harness_round(sums, sum[i] + sum[i + 1]) : sum[i];
+    double total = sum[0];
+    free(sum);
+    return total;
+}
+
+/* A row of dE has the bits that its own rows of dy give, in the order that the header states, wherever they stand among
+ * others. */
+static void check_order(tutti_context *ctx, setting *s, bool accumulate)
+{
+    const int64_t rows = s->c.rows, vocab = s->c.vocab, cols = s->c.cols;
+    const tutti_dtype sums = s->dweight.buffer.dtype;
+    double *mine = harness_calloc((size_t)(rows * cols), sizeof *mine);
+    double *old = harness_calloc((size_t)s->dweight.count, sizeof *old);
+    operand_get(ctx, &s->dweight, "old dweight");
+    memcpy(old, s->dweight.values, (size_t)s->dweight.count * sizeof *old);
+    CHECK_OK(backward(ctx, s, accumulate ? TUTTI_GRAD_ACCUMULATE : 0));
+    operand_get(ctx, &s->dweight, "dweight");
+    for (int64_t token = 0; token < vocab; token++) {
+        int64_t count = 0;
+        for (int64_t i = 0; i < rows; i++)
+            if (s->ids[i] == token)
+                memcpy(mine + count++ * cols, s->dy.values + i * cols, (size_t)cols * sizeof *mine);
+        for (int64_t j = 0; j < cols; j++) {
+            double want = sum_of_rows(sums, mine + j, count, cols), got;
+            if (accumulate) want = harness_round(sums, old[token * cols + j] + want);
+            got = s->dweight.values[token * cols + j];
+            if (!CHECK(got == want, "dE[%lld, %lld] of %lld rows is %.17g, want %.17g",
+                       (long long)token, (long long)j, (long long)count, got, want))
+                break;
+        }
+    }
+    free(mine);
+    free(old);
+}
+
+/* Runs about the borders of blocks and of pairs of them, shuffled; behind each other in the sorted list they begin
+ * anywhere in a kernel's pieces. */
+static void test_order(void)
+{
+    static const int64_t lengths[] = {1,   2,   63,  64,   65,   127, 128,  129,  3,   191,
+                                      192, 193, 255, 1000, 1029, 7,   2048, 2049, 4100};
+    static const int64_t cols[] = {1, 40, 130, 515, 1024};
+    tutti_context *ctx = harness_context();
+    int64_t rows = 0;
+    for (int i = 0; i < HARNESS_COUNT(lengths); i++) rows += lengths[i];
+    for (int type = 0; type < 4; type++)
+        for (int i = 0; i < HARNESS_COUNT(cols); i++) {
+            if (harness_quick() && (i + type) % 4) continue;
+            emb_case c = usual(float_dtypes[type], rows, HARNESS_COUNT(lengths), cols[i]);
+            c.place = (layout){type == i ? 3 : 0, type == i ? 1 : 0};
+            setting s = set_up(ctx, &c);
+            harness_rng rng = {c.seed};
+            int64_t at = 0;
+            for (int32_t token = 0; token < c.vocab; token++)
+                for (int64_t k = 0; k < lengths[token]; k++) s.ids[at++] = token;
+            for (int64_t k = rows - 1; k > 0; k--) {
+                int64_t other = (int64_t)(harness_random(&rng) % (uint64_t)(k + 1));
+                int32_t id = s.ids[k];
+                s.ids[k] = s.ids[other];
+                s.ids[other] = id;
+            }
+            put_tokens(ctx, &s);
+            check_order(ctx, &s, false);
+            check_order(ctx, &s, true);
+            tear_down(ctx, &s);
+        }
+}
+
 static void test_long_rows(void)
 {
     static const int64_t cols[] = {16384, 50257, 70000, (1 << 20) - 1, 1 << 20};
@@ -659,6 +755,8 @@ int main(int argc, char **argv)
         {"shapes", test_shapes},
         {"patterns of tokens", test_patterns},
         {"many rows, many tokens", test_many},
+        {"many rows of one token", test_one_token},
+        {"order of the sum", test_order},
         {"long rows", test_long_rows},
         {"strides and misaligned pointers", test_strides_and_alignment},
         {"several dimensions", test_dimensions},

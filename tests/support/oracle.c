@@ -571,7 +571,9 @@ void oracle_embedding_backward(const oracle_embedding *o, const int32_t *tokens,
         }
     }
     for (int64_t k = 0; k < o->vocab * o->cols; k++) {
-        double additions = fmax(0, (double)terms[k / o->cols] - 1);
+        double rows = (double)terms[k / o->cols] - (old ? 1 : 0);
+        double additions = rows <= 64 ? fmax(0, rows - 1) : 63 + ceil(log2(rows / 64));
+        if (old && rows > 0) additions++;
         dweight[k] = (double)sums[k];
         bound[k] = many(additions * u * bound[k], additions * u * u * bound[k] * bound[k]);
         bound[k] += harness_roundoff(TUTTI_F64) * fabs(dweight[k]); /* handed over as f64 */

@@ -6,20 +6,23 @@
  *
  * Backward must read the tokens and dy, and write dE.
  *   1. The rows are sorted by token, stably: a radix sort of (token, row) over as many bits as the vocabulary has.
- *   2. The sorted list is cut into chunks of CHUNK positions.  Some lanes take a chunk, a vector of columns each, and add each
- *      run of one token in order.  A run inside of its chunk goes straight to dE.  One that began before its chunk, or goes on
- *      behind it, leaves a partial sum in scratch: at most two rows for CHUNK rows of dy.
- *   3. Runs over several chunks are added up from their partial sums, in an order that their length decides.
+ *   2. A run of one token is summed in blocks of CHUNK rows, counted from its own first, one row after the other.  The list is
+ *      cut into chunks of CHUNK positions, and some lanes take the blocks that begin in a chunk, a vector of columns each.  A
+ *      run of one block goes straight to dE.  Blocks of longer ones leave partial sums in scratch: at most two rows for CHUNK
+ *      rows of dy, as a block that begins in a chunk is its run's only one there.
+ *   3. The partial sums of a run are merged pairwise.
  * So neither one token in all rows nor another token in each leaves the machine idle, and the order of every sum depends on the
- * tokens alone.  Rows of dE that no token names are zeroed before.  A token out of range takes part as token 0 with no row.
+ * number of its rows alone; it is the host's.  Rows of dE that no token names are zeroed before.  A token out of range takes
+ * part as token 0 with no row.
  */
 #include <type_traits>
 
 #include "kernels/cuda/rows.cuh"
 
 enum { COPY_THREADS = 256, COPY_ROWS = 4 };
-/* SUM_BLOCKS a multiprocessor: as many as leave a thread the registers for the rows in flight */
-enum { SUM_THREADS = 128, SUM_BLOCKS = 5, CHUNK = 64, MERGE_GROUPS = 8 };
+/* SUM_BLOCKS, MERGE_BLOCKS a multiprocessor: as many as leave a thread the registers for the rows in flight */
+enum { SUM_THREADS = 128, SUM_BLOCKS = 5, CHUNK = 64 };
+enum { MERGE_GROUPS = 6, MERGE_BLOCKS = 6, MERGE_FAN = 8 };
 
 static __device__ void report_token(tutti__finding *finding, int32_t token, int64_t row,
                                     int64_t vocab)
@@ -162,8 +165,8 @@ __global__ void __launch_bounds__(COPY_THREADS) embedding_list_kernel(list_call 
     if (!good) report_token(call.finding, token, row, call.vocab);
 }
 
-/* Backward: the sums.  partial holds two rows a chunk: of the run that came from the left, and of the one that goes on to the
- * right, where they are two. */
+/* Backward: the sums.  partial holds two rows a chunk: of a block of a run that began before, and of the first block of a run
+ * that goes on behind it. */
 
 struct sum_call {
     const uint32_t *keys; /* [count], sorted */
@@ -232,6 +235,25 @@ static __device__ __forceinline__ void put_columns(A *row, const A (&sum)[N], bo
     }
 }
 
+/* Where the run of `key` that ends before position `end`, or goes on there, begins: the first of the sorted keys before
+ * `end` that is not below it.  Each of a group's lanes, up to 32, looks at a place of its own.  Called by whole warps; a group
+ * that has nothing to look for says end = 0. */
+static __device__ __forceinline__ int run_start(const uint32_t *keys, int end, uint32_t key,
+                                                int lanes)
+{
+    lanes = min(lanes, 32);
+    int lane = threadIdx.x % lanes, shift = threadIdx.x % 32 - lane;
+    uint32_t group = 0xffffffffu >> (32 - lanes);
+    int low = 0, high = end;
+    while (__any_sync(0xffffffffu, low < high)) {
+        int step = (high - low) / (lanes + 1) + 1, at = low + (lane + 1) * step - 1;
+        uint32_t below = __ballot_sync(0xffffffffu, at < high && keys[at] < key);
+        low += __popc(below >> shift & group) * step;
+        if (high - low >= step) high = low + step - 1;
+    }
+    return low;
+}
+
 template<class T, class A, bool EVEN>
 __global__ void __launch_bounds__(SUM_THREADS, SUM_BLOCKS) embedding_sum_kernel(sum_call call)
 {
@@ -239,91 +261,121 @@ __global__ void __launch_bounds__(SUM_THREADS, SUM_BLOCKS) embedding_sum_kernel(
     constexpr int DEPTH = EVEN || N < 4 ? 8 : 4; /* rows in flight */
     int chunk = blockIdx.x * (blockDim.x / call.lanes) + threadIdx.x / call.lanes;
     sum_columns<N, EVEN> columns(blockIdx.y, threadIdx.x % call.lanes, call.lanes);
-    if (chunk >= call.chunks || columns.first >= call.cols) return;
     const uint32_t *keys = call.keys + (int64_t)chunk * CHUNK;
     const int32_t *row_of = call.row_of + (int64_t)chunk * CHUNK;
+    /* the block at hand: its token, its first position, whether it is not its run's first */
+    uint32_t key = chunk < call.chunks ? keys[0] : 0;
+    bool came = chunk > 0 && chunk < call.chunks && keys[-1] == key;
+    int start = run_start(call.keys, came ? chunk * CHUNK : 0, key, call.lanes) % CHUNK;
+    if (chunk >= call.chunks || columns.first >= call.cols) return;
     int count = call.count - chunk * CHUNK; /* from here to the end of the list */
     bool goes_on = count > CHUNK && keys[CHUNK] == keys[CHUNK - 1];
-    if (count > CHUNK) count = CHUNK;
-    uint32_t key = keys[0];
-    bool came = chunk > 0 && keys[-1] == key;
+    /* a run that ends before one of its blocks begins here is no business of this chunk */
+    bool mine = !came || (start < count && keys[start] == key);
     A sum[N] = {};
     auto finish = [&](bool open) {
         A *dst = (A *)call.dweight + (int64_t)key * call.cols;
         if (came || open)
             dst = (A *)call.partial + (2 * (int64_t)chunk + !came) * call.partial_stride;
-        put_columns(dst, sum, call.accumulate && !came && !open, columns, call.cols);
+        if (mine) put_columns(dst, sum, call.accumulate && !came && !open, columns, call.cols);
         came = false;
+        mine = true;
 #pragma unroll
         for (int k = 0; k < N; k++) sum[k] = 0;
     };
-    for (int p = 0; p < count; p += DEPTH) { /* the lists have room for whole chunks */
+    /* the lists have room for whole chunks */
+    for (int p = mine ? start / DEPTH * DEPTH : 0; p < CHUNK || (goes_on && p < start + CHUNK);
+         p += DEPTH) {
+        int stop = p < CHUNK ? count : min(count, start + CHUNK);
+        if (p >= stop) break;
         uint32_t next[DEPTH];
         int32_t row[DEPTH];
         T values[DEPTH][N];
         load_list(next, keys + p);
         load_list(row, row_of + p);
+        if (p >= CHUNK && next[0] != key) break;
 #pragma unroll
         for (int d = 0; d < DEPTH; d++) {
-            if (p + d >= count) row[d] = -1;
+            bool ours = p < CHUNK ? p + d >= start || next[d] != key : next[d] == key;
+            if (p + d >= stop || !ours) row[d] = -1;
             load_columns(values[d], (const T *)call.dy + max(row[d], 0) * call.dy_stride, columns,
                          call.cols);
         }
 #pragma unroll
         for (int d = 0; d < DEPTH; d++) {
-            if (p + d < count && next[d] != key) {
+            if (p < CHUNK && p + d < stop && next[d] != key) {
                 finish(false);
                 key = next[d];
+                start = p + d;
             }
             if (row[d] < 0) continue;
 #pragma unroll
             for (int k = 0; k < N; k++) sum[k] += widen<A>(values[d][k]);
         }
     }
-    finish(goes_on);
+    finish(start + CHUNK < count && keys[start + CHUNK] == key);
 }
 
-/* A block looks for a run that begins in its chunk and goes on, and adds its partial sums: every MERGE_GROUPS-th by one group
- * of 32 lanes, then the groups. */
+template<class A, int N>
+static __device__ __forceinline__ void put_sum(A *dst, const A (&sum)[N], int left,
+                                               const sum_call &call)
+{
+    A value[N] = {};
+    if (call.accumulate) load_elements(value, dst, left, call.dweight_even);
+#pragma unroll
+    for (int k = 0; k < N; k++) value[k] += sum[k];
+    store_elements(dst, value, left, call.dweight_even);
+}
+
+/* A block of threads looks for a run of several blocks of rows that begins in its chunk, and merges their partial sums
+ * pairwise, MERGE_FAN of them in one go: first those of neighbours, then of those sums, which stand where the first of
+ * theirs stood.  What is missing of a full fan counts as 0, which changes nothing. */
 template<class A>
-__global__ void __launch_bounds__(32 * MERGE_GROUPS) embedding_merge_kernel(sum_call call)
+__global__ void __launch_bounds__(32 * MERGE_GROUPS, MERGE_BLOCKS)
+    embedding_merge_kernel(sum_call call)
 {
     constexpr int N = 16 / (int)sizeof(A);
-    __shared__ A shared[MERGE_GROUPS][32][N];
     int chunk = blockIdx.x, lane = threadIdx.x % 32, group = threadIdx.x / 32;
     const uint32_t *keys = call.keys + (int64_t)chunk * CHUNK;
-    uint32_t key = keys[CHUNK - 1];
-    if (keys[CHUNK] != key || (chunk > 0 && keys[-1] == key)) return;
-    int last = chunk + 1; /* the run's last chunk, as far as it is known */
-    for (int more = blockDim.x; more == (int)blockDim.x; last += more) {
-        int next = last + 1 + (int)threadIdx.x;
-        more = __syncthreads_count(next < call.chunks && call.keys[(int64_t)next * CHUNK] == key);
+    uint32_t key = keys[CHUNK - 1], before = keys[chunk > 0 ? -1 : CHUNK - 1];
+    if (keys[CHUNK] != key || (chunk > 0 && before == key)) return;
+    int start = CHUNK - __syncthreads_count(threadIdx.x < CHUNK && keys[threadIdx.x] == key);
+    int count = call.count - chunk * CHUNK - start; /* from the run's first row on */
+    keys += start;
+    if (count <= CHUNK || keys[CHUNK] != key) return;
+    int blocks = 2; /* of the run, as far as they are known */
+    for (int more = blockDim.x; more == (int)blockDim.x; blocks += more) {
+        int64_t next = (int64_t)(blocks + (int)threadIdx.x) * CHUNK;
+        more = __syncthreads_count(next < count && keys[next] == key);
     }
     int col = (blockIdx.y * 32 + lane) * N, left = call.cols - col;
-    const A *partial = (const A *)call.partial + col;
-    A sum[N] = {};
-#pragma unroll 4
-    for (int c = chunk + group; c <= last; c += MERGE_GROUPS) {
-        A part[N] = {};
-        if (left > 0)
-            load_elements(part, partial + (2 * (int64_t)c + (c == chunk)) * call.partial_stride,
-                          left, true);
-#pragma unroll
-        for (int k = 0; k < N; k++) sum[k] += part[k];
-    }
-#pragma unroll
-    for (int k = 0; k < N; k++) shared[group][lane][k] = sum[k];
-    __syncthreads();
-    if (group != 0 || left <= 0) return;
     A *dst = (A *)call.dweight + (int64_t)key * call.cols + col;
-    A old[N] = {};
-    if (call.accumulate) load_elements(old, dst, left, call.dweight_even);
-    for (int g = 1; g < MERGE_GROUPS; g++)
+    A *sums = (A *)call.partial + 2 * (int64_t)chunk * call.partial_stride + col;
+    /* the first block's sum is beside that of a block that began before */
+    auto place = [&](int block) {
+        return sums + (2 * (int64_t)block + (block == 0)) * call.partial_stride;
+    };
+    for (int span = 1; span < blocks; span *= MERGE_FAN) {
+        int whole = span * MERGE_FAN;
+        for (int first = group * whole; first < blocks; first += MERGE_GROUPS * whole) {
+            A part[MERGE_FAN][N];
 #pragma unroll
-        for (int k = 0; k < N; k++) sum[k] += shared[g][lane][k];
+            for (int f = 0; f < MERGE_FAN; f++)
+                load_elements(part[f], place(first + f * span),
+                              first + f * span < blocks ? left : 0, true);
 #pragma unroll
-    for (int k = 0; k < N; k++) sum[k] += old[k];
-    store_elements(dst, sum, left, call.dweight_even);
+            for (int apart = 1; apart < MERGE_FAN; apart *= 2)
+#pragma unroll
+                for (int f = 0; f < MERGE_FAN; f += 2 * apart)
+#pragma unroll
+                    for (int k = 0; k < N; k++) part[f][k] += part[f + apart][k];
+            if (whole < blocks)
+                store_elements(place(first), part[0], left, true);
+            else
+                put_sum(dst, part[0], left, call);
+        }
+        __syncthreads();
+    }
 }
 
 /* Backward: putting it together */

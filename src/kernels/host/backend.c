@@ -164,6 +164,7 @@ const tutti__backend tutti__host_backend = {
             .cross_entropy_plan = tutti__host_cross_entropy_plan,
             .embedding_forward = tutti__host_embedding_forward,
             .embedding_backward = tutti__host_embedding_backward,
+            .embedding_plan = tutti__host_embedding_plan,
             .linear_plan = tutti__host_linear_plan,
             .linear_plan_destroy = tutti__host_linear_plan_destroy,
             .linear_forward = tutti__host_linear_forward,

@@ -125,6 +125,7 @@ tutti_status tutti__host_cross_entropy_plan(tutti_context *ctx,
                                             const tutti__cross_entropy_args *args);
 tutti_status tutti__host_embedding_forward(tutti_context *ctx, const tutti__embedding_args *args);
 tutti_status tutti__host_embedding_backward(tutti_context *ctx, const tutti__embedding_args *args);
+tutti_status tutti__host_embedding_plan(tutti_context *ctx, const tutti__embedding_args *args);
 tutti_status tutti__host_linear_plan(tutti_context *ctx, const tutti__linear_shape *shape,
                                      tutti__linear_plan **plan);
 void tutti__host_linear_plan_destroy(tutti__linear_plan *plan);
