@@ -550,6 +550,34 @@ static void test_well_conditioned(void)
         }
 }
 
+/* Many equal rows, whose roundings are all alike: db is as accurate as the sum of any. */
+static void test_many_rows(void)
+{
+    tutti_context *ctx = harness_context();
+    for (int type = 0; type < 4; type++) {
+        linear_case c = usual(float_dtypes[type], TUTTI_ACT_RELU, 300000, 1, 2);
+        c.no_dx = c.no_dweight = true;
+        setting s = set_up(ctx, &c);
+        for (int64_t j = 0; j < s.dy.count; j++)
+            s.dy.values[j] = harness_round(c.dtype, j % c.out ? 0.1 : 0.7);
+        for (int64_t j = 0; j < s.y.count; j++) s.y.values[j] = 1;
+        operand_put(ctx, &s.dy);
+        operand_put(ctx, &s.y);
+        CHECK_OK(run_backward(ctx, &c, &s));
+        operand_get(ctx, &s.dbias, "dbias");
+        /* blocks of up to 64 rows, and some merging */
+        const double u = harness_roundoff(c.dtype == TUTTI_F64 ? TUTTI_F64 : TUTTI_F32);
+        for (int64_t j = 0; j < c.out; j++) {
+            double want = s.dy.values[j] * (double)c.rows, got = s.dbias.values[j];
+            if (!CHECK(fabs(got - want) <= 150 * u * want,
+                       "dbias[%lld] is %.17g, want %.17g: off by %.0f roundoffs", (long long)j, got,
+                       want, fabs(got - want) / want / u))
+                break;
+        }
+        tear_down(ctx, &s);
+    }
+}
+
 /* allow_tf32 may round the factors of f32 products to 11 bits, and nothing else; on the host it
  * changes nothing. */
 static void test_tf32(void)
@@ -706,6 +734,7 @@ int main(int argc, char **argv)
         {"limits", test_limits},
         {"slope at zero", test_slope_at_zero},
         {"well-conditioned", test_well_conditioned},
+        {"many rows", test_many_rows},
         {"TF32", test_tf32},
         {"repeated calls", test_repeated},
         {"bits and threads", test_threads},

@@ -266,6 +266,7 @@ __device__ __forceinline__ double rounded_product(double a, double b)
 constexpr int lanes = 32; /* threads side by side along a row */
 constexpr int strips = threads / lanes;
 constexpr int in_flight = 2; /* rows that a thread has loaded at once */
+constexpr int chain = 64;    /* numbers that are added one after the other */
 
 /* dz = dy act'(v), and each block's column sums of dz over its run of rows to
  * partial[blockIdx.y][cols].  v is y or z (see slope_at), unused for activation none; dz and
@@ -359,7 +360,7 @@ __global__ void __launch_bounds__(threads, 4)
 }
 
 /* sum[c] (+)= partial[0][c] + partial[1][c] + …: strip s of a block adds rows s, s + strips, …,
- * then the strips are added in order. */
+ * chain of them at a time, then the strips are added in order. */
 template<class R>
 __global__ void __launch_bounds__(threads)
     dbias_finish_kernel(int64_t count, int64_t cols, const R *partial, R *sum, bool accumulate)
@@ -367,9 +368,12 @@ __global__ void __launch_bounds__(threads)
     __shared__ R sums[strips][lanes];
     int64_t col = int64_t(blockIdx.x) * lanes + threadIdx.x;
     R mine = 0;
-    if (col < cols) {
+    for (int64_t first = threadIdx.y; col < cols && first < count; first += chain * strips) {
+        int64_t end = first + chain * strips < count ? first + chain * strips : count;
+        R part = 0;
 #pragma unroll 8
-        for (int64_t i = threadIdx.y; i < count; i += strips) mine += partial[i * cols + col];
+        for (int64_t i = first; i < end; i += strips) part += partial[i * cols + col];
+        mine += part;
     }
     sums[threadIdx.y][threadIdx.x] = mine;
     __syncthreads();
@@ -472,13 +476,17 @@ static tutti_status apply_activation(cudaStream_t stream, const tutti__linear_sh
 }
 
 /* How many rows a block of dz_kernel sums: at least 4 a thread, and about 1024 blocks, two waves
- * or more on any GPU of today.  A function of the shape only, so that the order of the sum is
- * too. */
+ * or more on any GPU of today; no more than chain a thread, so that the error does not grow with
+ * the rows, up to as many runs as a grid may have.  A function of the shape only, so that the
+ * order of the sum is too. */
 static int64_t rows_per_run(const tutti__linear_shape *shape)
 {
     int64_t tile = lanes * (16 / (int64_t)tutti_dtype_size(shape->dtype));
     int64_t runs = 1024 / div_up(shape->out, tile);
     int64_t most = div_up(shape->rows, 4 * strips);
+    int64_t least = div_up(shape->rows, chain * strips);
+    if (least > 32768) least = 32768;
+    if (runs < least) runs = least;
     if (runs > most) runs = most;
     if (runs < 1) runs = 1;
     return div_up(div_up(shape->rows, runs), strips) * strips;

@@ -5,13 +5,16 @@
 
 #include "kernels/host/gemm.h"
 
+/* Rows of db that are added in the type of the arithmetic. */
+#define RUN 64
+
 typedef struct backward_task {
     const tutti__linear_args *args;
     void *dz;   /* [rows, out] REALs; NULL: dy is dz */
-    char *rows; /* of each thread: two rows of REALs */
-    size_t row_bytes, thread_bytes;
+    char *rows; /* of each thread: three rows of REALs */
+    size_t row_bytes, thread_bytes, partial_bytes;
     tutti__row_blocks blocks;
-    char *partials; /* of db: a row of REALs a block */
+    char *partials; /* of db: a row of doubles a block */
 } backward_task;
 
 /* erfc of a float, free of branches and calls: P(t) exp(-a^2) for a = |x|, t = 1 / (1 + 0.4 a),
@@ -66,10 +69,11 @@ static size_t backward_layout(const tutti_context *ctx, const tutti__linear_shap
     const size_t size = tutti_dtype_size(real);
     const int64_t rows = shape->rows, in = shape->in, out = shape->out;
     task->row_bytes = tutti__room(out, size);
-    task->thread_bytes = 2 * task->row_bytes;
+    task->thread_bytes = 3 * task->row_bytes;
+    task->partial_bytes = tutti__room(out, sizeof(double));
     task->blocks = tutti__split_rows(rows, out);
     *partials_at = shape->activation == TUTTI_ACT_NONE ? 0 : tutti__room(rows * out, size);
-    *work_at = *partials_at + (size_t)task->blocks.count * task->row_bytes;
+    *work_at = *partials_at + (size_t)task->blocks.count * task->partial_bytes;
     const size_t work[] = {(size_t)ctx->threads * task->thread_bytes,
                            tutti__product_scratch(ctx, rows, in, out, real),
                            tutti__product_scratch(ctx, out, in, rows, real)};
@@ -145,8 +149,8 @@ tutti_status tutti__host_linear_backward(tutti_context *ctx, const tutti__linear
                         (wide ? 6.0 : 1.5) * (double)task.blocks.rows * (double)shape->out,
                         wide ? backward_blocks_f64 : backward_blocks_f32, &task);
     if (args->dbias)
-        tutti__merge_blocks(ctx, args->dbias, real, args->accumulate, task.partials, real,
-                            task.blocks.count, (int64_t)(task.row_bytes / tutti_dtype_size(real)),
+        tutti__merge_blocks(ctx, args->dbias, real, args->accumulate, task.partials, TUTTI_F64,
+                            task.blocks.count, (int64_t)(task.partial_bytes / sizeof(double)),
                             shape->out);
     if (args->dx.data) {
         const tutti__product product = {

@@ -166,7 +166,7 @@ static void OF(finish_dweight)(void *data, const tutti__tile *tile)
     }
 }
 
-/* dz = dy * act', and the partial sums of db, by blocks of rows. */
+/* dz = dy * act', and the partial sums of db, by blocks of rows: RUN rows in REALs, these sums in f64. */
 TUTTI__VECTORISED
 static void OF(backward_blocks)(void *data, int64_t begin, int64_t end, int thread)
 {
@@ -176,10 +176,10 @@ static void OF(backward_blocks)(void *data, int64_t begin, int64_t end, int thre
     const int64_t cols = shape->out;
     REAL *spare = (REAL *)(t->rows + (size_t)thread * t->thread_bytes);
     REAL *restrict from = (REAL *)((char *)spare + t->row_bytes);
+    REAL *restrict sum = args->dbias ? (REAL *)((char *)from + t->row_bytes) : NULL;
     for (int64_t block = begin; block < end; block++) {
-        REAL *restrict sum =
-            args->dbias ? (REAL *)(t->partials + (size_t)block * t->row_bytes) : NULL;
-        if (sum) memset(sum, 0, (size_t)cols * sizeof *sum);
+        double *restrict total = (double *)(t->partials + (size_t)block * t->partial_bytes);
+        if (sum) memset(total, 0, (size_t)cols * sizeof *total);
         const int64_t first = block * t->blocks.rows;
         const int64_t last =
             shape->rows - first < t->blocks.rows ? shape->rows : first + t->blocks.rows;
@@ -192,8 +192,11 @@ static void OF(backward_blocks)(void *data, int64_t begin, int64_t end, int thre
                 OF(tutti__load)(from, have, shape->dtype, cols);
                 OF(activate_backward)(d, from, shape, cols);
             }
-            if (sum)
-                for (int64_t j = 0; j < cols; j++) sum[j] += d[j];
+            if (!sum) continue;
+            if ((row - first) % RUN == 0) memset(sum, 0, (size_t)cols * sizeof *sum);
+            for (int64_t j = 0; j < cols; j++) sum[j] += d[j];
+            if ((row - first) % RUN == RUN - 1 || row == last - 1)
+                for (int64_t j = 0; j < cols; j++) total[j] += sum[j];
         }
     }
 }
