@@ -26,14 +26,6 @@ static void note_bad_row(entropy_task *task, int64_t row)
 #define OF(name) name##_f64
 #include "kernels/host/cross_entropy_rows.h"
 
-static double sum_losses(const double *losses, int64_t rows)
-{
-    double sum = 0;
-#pragma omp simd reduction(+ : sum)
-    for (int64_t i = 0; i < rows; i++) sum += losses[i];
-    return sum;
-}
-
 /* A row of REALs a thread, then the losses. */
 static tutti_status entropy_scratch(tutti_context *ctx, const tutti__cross_entropy_args *args,
                                     bool wants_sum, entropy_task *task)
@@ -62,7 +54,7 @@ tutti_status tutti__host_cross_entropy(tutti_context *ctx, const tutti__cross_en
     TUTTI_TRY(entropy_scratch(ctx, args, args->loss_sum != NULL, &task));
     tutti__parallel(ctx, args->rows, 40 + (wide ? 6.0 : 1.5) * (double)args->cols,
                     wide ? cross_entropy_rows_f64 : cross_entropy_rows_f32, &task);
-    if (args->loss_sum) *args->loss_sum = sum_losses(task.losses, args->rows);
+    if (args->loss_sum) *args->loss_sum = row_sum_f64(task.losses, args->rows);
     if (task.bad_row < args->rows && ctx->finding->code == TUTTI__FINDING_NONE)
         *ctx->finding = (tutti__finding){
             .code = TUTTI__FINDING_LABEL,

@@ -14,11 +14,11 @@ TUTTI__INLINE REAL OF(row_max)(const REAL *row, int64_t cols)
 /* out[j] = exp((row[j] - shift) * size); gives their sum.  out may be row. */
 TUTTI__INLINE double OF(exp_row)(const REAL *row, REAL *out, REAL shift, REAL size, int64_t cols)
 {
-    double total = 0;
+    tutti__long_sum total = {0, 0};
     for (int64_t c = 0; c < cols; c += TUTTI__CHUNK) {
         int64_t end = cols - c < TUTTI__CHUNK ? cols : c + TUTTI__CHUNK;
         for (int64_t j = c; j < end; j++) out[j] = OF(tutti__exp)((row[j] - shift) * size);
-        total += OF(row_sum)(out + c, end - c);
+        tutti__long_add(&total, OF(row_sum)(out + c, end - c));
     }
-    return total;
+    return tutti__long_total(&total);
 }

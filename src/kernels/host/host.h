@@ -48,8 +48,26 @@ void tutti__store_f64(void *dst, tutti_dtype dtype, const double *row, int64_t c
 void tutti__round_f32(float *row, tutti_dtype dtype, int64_t count);
 void tutti__round_f64(double *row, tutti_dtype dtype, int64_t count);
 
-/* Sums of long rows go by chunks of this many columns: lanes of REALs inside, f64 across. */
+/* Sums of long rows go by chunks of this many columns: lanes of REALs inside, two words across. */
 #define TUTTI__CHUNK 512
+
+/* A sum in two words: what an addition rounds off is kept, so that a chain of them is as good as one.  [Knuth 1997, 4.2.2] */
+typedef struct tutti__long_sum {
+    double high, low;
+} tutti__long_sum;
+
+TUTTI__INLINE void tutti__long_add(tutti__long_sum *sum, double term)
+{
+    const double high = sum->high + term, part = high - sum->high;
+    sum->low += (sum->high - (high - part)) + (term - part);
+    sum->high = high;
+}
+
+/* An infinity has no second word. */
+TUTTI__INLINE double tutti__long_total(const tutti__long_sum *sum)
+{
+    return isfinite(sum->high) ? sum->high + sum->low : sum->high;
+}
 
 /* Bytes of `count` elements, rounded up so that what follows starts on a cache line of its own. */
 static inline size_t tutti__room(int64_t count, size_t size)

@@ -1,38 +1,81 @@
-/* Sums over a row, for one REAL: lanes of REALs inside of a chunk, f64 across.  The lanes are
- * written out, so that the order and the accuracy are the code's and not the vectoriser's. */
+/* Sums over a row, for one REAL: inside of a chunk 32 lanes of REALs, each a chain of up to 16 terms, merged pairwise; chunks
+ * in two words.  The lanes are written out, so that the order and the accuracy are the code's and not the vectoriser's. */
 
 #define LANES 32
 
+/* Adds the terms of count <= TUTTI__CHUNK columns to lanes. */
+TUTTI__INLINE void OF(add_columns)(REAL *sums, REAL *products, const REAL *a, const REAL *b,
+                                   REAL shift, int64_t count)
+{
+    int64_t j = 0;
+    for (; j + LANES <= count; j += LANES)
+        for (int k = 0; k < LANES; k++) {
+            if (sums) sums[k] += a[j + k] - shift;
+            if (products) products[k] += (a[j + k] - shift) * (b[j + k] - shift);
+        }
+    for (int k = 0; j < count; j++, k++) {
+        if (sums) sums[k] += a[j] - shift;
+        if (products) products[k] += (a[j] - shift) * (b[j] - shift);
+    }
+}
+
+TUTTI__INLINE void OF(fold_lanes)(REAL *lane, int half)
+{
+    for (int k = 0; k < half; k++) lane[k] += lane[k + half];
+}
+
+/* Of steps written out: the compiler keeps the lanes in registers. */
+TUTTI__INLINE REAL OF(merge_lanes)(REAL *lane)
+{
+    OF(fold_lanes)(lane, 16);
+    OF(fold_lanes)(lane, 8);
+    OF(fold_lanes)(lane, 4);
+    OF(fold_lanes)(lane, 2);
+    return lane[0] + lane[1];
+}
+
+TUTTI__INLINE void OF(chunk_sums)(const REAL *a, const REAL *b, REAL shift, int64_t count,
+                                  REAL *sum, REAL *product)
+{
+    REAL lane[LANES] = {0}, lane_of_products[LANES] = {0};
+    OF(add_columns)(sum ? lane : NULL, product ? lane_of_products : NULL, a, b, shift, count);
+    if (sum) *sum = OF(merge_lanes)(lane);
+    if (product) *product = OF(merge_lanes)(lane_of_products);
+}
+
+/* The sums of a - shift and of (a - shift) (b - shift).  NULL: not wanted, and costs nothing once this is inlined. */
+TUTTI__INLINE void OF(row_sums)(const REAL *a, const REAL *b, REAL shift, int64_t cols, double *sum,
+                                double *product)
+{
+    tutti__long_sum sums = {0, 0}, products = {0, 0};
+    REAL s = 0, p = 0;
+    int64_t c = 0;
+    for (; c + TUTTI__CHUNK <= cols; c += TUTTI__CHUNK) {
+        OF(chunk_sums)(a + c, b + c, shift, TUTTI__CHUNK, sum ? &s : NULL, product ? &p : NULL);
+        if (sum) tutti__long_add(&sums, s);
+        if (product) tutti__long_add(&products, p);
+    }
+    if (c < cols) {
+        OF(chunk_sums)(a + c, b + c, shift, cols - c, sum ? &s : NULL, product ? &p : NULL);
+        if (sum) tutti__long_add(&sums, s);
+        if (product) tutti__long_add(&products, p);
+    }
+    if (sum) *sum = tutti__long_total(&sums);
+    if (product) *product = tutti__long_total(&products);
+}
+
 TUTTI__INLINE double OF(row_sum)(const REAL *row, int64_t cols)
 {
-    double total = 0;
-    for (int64_t c = 0; c < cols; c += TUTTI__CHUNK) {
-        int64_t end = cols - c < TUTTI__CHUNK ? cols : c + TUTTI__CHUNK, j = c;
-        REAL lane[LANES] = {0};
-        for (; j + LANES <= end; j += LANES)
-            for (int k = 0; k < LANES; k++) lane[k] += row[j + k];
-        for (int k = 0; j < end; j++, k++) lane[k] += row[j];
-        for (int half = LANES / 2; half > 0; half /= 2)
-            for (int k = 0; k < half; k++) lane[k] += lane[k + half];
-        total += lane[0];
-    }
-    return total;
+    double sum;
+    OF(row_sums)(row, row, 0, cols, &sum, NULL);
+    return sum;
 }
 
 TUTTI__INLINE double OF(row_dot)(const REAL *a, const REAL *b, int64_t cols)
 {
-    double total = 0;
-    for (int64_t c = 0; c < cols; c += TUTTI__CHUNK) {
-        int64_t end = cols - c < TUTTI__CHUNK ? cols : c + TUTTI__CHUNK, j = c;
-        REAL lane[LANES] = {0};
-        for (; j + LANES <= end; j += LANES)
-            for (int k = 0; k < LANES; k++) lane[k] += a[j + k] * b[j + k];
-        for (int k = 0; j < end; j++, k++) lane[k] += a[j] * b[j];
-        for (int half = LANES / 2; half > 0; half /= 2)
-            for (int k = 0; k < half; k++) lane[k] += lane[k + half];
-        total += lane[0];
-    }
-    return total;
+    double product;
+    OF(row_sums)(a, b, 0, cols, NULL, &product);
+    return product;
 }
 
 #undef LANES
