@@ -211,9 +211,10 @@ __global__ void __launch_bounds__(SUM_THREADS)
 {
     __shared__ block_team_slots<double, 1> slots;
     block_team<double, 1> team(slots, 1);
-    double sum[1] = {0};
+    row_total<double> mine;
 #pragma unroll 8
-    for (int64_t i = threadIdx.x; i < count; i += SUM_THREADS) sum[0] += values[i];
+    for (int64_t i = threadIdx.x; i < count; i += SUM_THREADS) mine.add(values[i]);
+    double sum[1] = {mine.value()};
     team.reduce<row_add>(sum);
     if (threadIdx.x == 0) *total = sum[0];
 }

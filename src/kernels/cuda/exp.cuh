@@ -57,20 +57,15 @@ struct running_sum {
     using A = typename wide_row<T>::A;
     A top, sum;
 
-    /* A sum of 0, of nothing but -inf, stays one, though size be 0. */
-    __device__ __forceinline__ void rescale(A most, A size)
-    {
-        if (most != top && sum != 0) sum *= exponential<T>::of((top - most) * size);
-        top = most;
-    }
-
     /* Makes it that of the whole row, in every thread. */
     template<class Team>
     __device__ __forceinline__ void merge(Team &team, A size)
     {
         A all[1] = {top};
         team.template reduce<row_max>(all);
-        rescale(all[0], size);
+        /* a sum of 0, of nothing but -inf, stays one, though size be 0 */
+        if (top != all[0] && sum != 0) sum *= exponential<T>::of((top - all[0]) * size);
+        top = all[0];
         /* a row that has nothing but -inf is NaN */
         if (top == -(A)CUDART_INF) sum = (A)CUDART_NAN;
         A total[1] = {sum};
@@ -85,25 +80,29 @@ __device__ __forceinline__ running_sum<T>
 running_sum_of_row(const T *x, int count, A lead, A size, bool even, int first, int step, int cols)
 {
     constexpr int N = wide_row<T>::N;
-    running_sum<T> part = {-(A)CUDART_INF, 0};
+    A top = -(A)CUDART_INF;
+    row_total<A> sum;
 #pragma unroll 2
     for (int col = first; col < count; col += step) {
         A v[N];
         load_elements(v, x + col, cols - col, even);
-        A most = part.top;
+        A most = top;
 #pragma unroll
         for (int i = 0; i < N; i++) {
             v[i] *= lead;
             if (col + i < count) most = row_max::of(most, v[i]);
         }
-        part.rescale(most, size);
+        if (most != top && sum.value() != 0) sum.scale(exponential<T>::of((top - most) * size));
+        top = most;
+        A part = 0;
         /* -inf counts for nothing, but times a size of 0 it is NaN */
 #pragma unroll
         for (int i = 0; i < N; i++)
             if (col + i < count && (v[i] != -(A)CUDART_INF || size == 0))
-                part.sum += exponential<T>::of((v[i] - part.top) * size);
+                part += exponential<T>::of((v[i] - top) * size);
+        sum.add(part);
     }
-    return part;
+    return {top, sum.value()};
 }
 
 #endif

@@ -11,7 +11,13 @@
  *           blocks that own a slice of the columns read x and dy again */
 #include "kernels/cuda/rows.cuh"
 
-enum { WARP_THREADS = 256, ANY_WIDTH = 8, ANY_THREADS = 256, FINISH_THREADS = 1024 };
+enum {
+    WARP_THREADS = 256,
+    ANY_WIDTH = 8,
+    ANY_THREADS = 256,
+    SUMS_THREADS = 512,
+    FINISH_THREADS = 1024
+};
 
 /* How a call is carried out: from shape, types and device, never from pointers or from what is wanted. */
 struct backward_plan {
@@ -273,7 +279,7 @@ struct any_row {
 };
 
 template<class A>
-__global__ void __launch_bounds__(1024)
+__global__ void __launch_bounds__(SUMS_THREADS)
     norm_backward_sums_kernel(tutti__norm_backward_args args, norm_backward_even even,
                               backward_scratch<A> scratch)
 {
@@ -283,18 +289,22 @@ __global__ void __launch_bounds__(1024)
     for (int64_t row = blockIdx.x; row < args.rows; row += gridDim.x) {
         A mean = args.centered ? ((const A *)args.mean)[row] : (A)0;
         A rstd = ((const A *)args.rstd)[row];
-        A sums[2] = {0, 0};
+        row_total<A> total_gn, total_g;
         for (int col = first; col < cols; col += step) {
             any_row<A> part;
             part.load(args, even, row, col);
             part.load_gamma(args, even.gamma, col);
+            A gn = 0, all = 0;
 #pragma unroll
             for (int i = 0; i < ANY_WIDTH; i++) {
                 A g = part.dy[i] * part.gamma[i];
-                sums[0] += g * ((part.x[i] - mean) * rstd);
-                sums[1] += g;
+                gn += g * ((part.x[i] - mean) * rstd);
+                all += g;
             }
+            total_gn.add(gn);
+            total_g.add(all);
         }
+        A sums[2] = {total_gn.value(), total_g.value()};
         team.template reduce<row_add>(sums);
         if (threadIdx.x < 2)
             scratch.sums[row * 2 + threadIdx.x] = sums[threadIdx.x == 0 ? 0 : 1] / (A)cols;
@@ -469,7 +479,7 @@ static tutti_status backward_sliced(tutti_context *ctx, const tutti__norm_backwa
     norm_backward_even even = find_even(args, ANY_WIDTH);
     cudaStream_t stream = tutti__cuda_stream(ctx);
     int threads = 32;
-    while (threads < 1024 && threads * ANY_WIDTH < args->cols) threads *= 2;
+    while (threads < SUMS_THREADS && threads * ANY_WIDTH < args->cols) threads *= 2;
     if (args->dx.data)
         TUTTI_TRY(row_launch("norm_backward", norm_backward_sums_kernel<A>,
                              row_grid(args->rows, 1, 1), threads, 1, 0, stream, *args, even,

@@ -136,6 +136,31 @@ struct row_max {
     static __device__ __forceinline__ float identity() { return -CUDART_INF_F; }
 };
 
+/* A thread's sum of what may be thousands of terms: of floats in f64, of doubles in two words.  A chain of additions in the
+ * arithmetic's own type would lose more than docs/numerics.md says. */
+template<class A>
+struct row_total;
+template<>
+struct row_total<float> {
+    double sum = 0;
+    __device__ __forceinline__ void add(float term) { sum += term; }
+    __device__ __forceinline__ void scale(float factor) { sum *= factor; }
+    __device__ __forceinline__ float value() const { return (float)sum; }
+};
+template<>
+struct row_total<double> {
+    double high = 0, low = 0;
+    __device__ __forceinline__ void add(double term)
+    {
+        double sum = __dadd_rn(high, term), part = __dsub_rn(sum, high);
+        low += __dadd_rn(__dsub_rn(high, __dsub_rn(sum, part)), __dsub_rn(term, part));
+        high = sum;
+    }
+    __device__ __forceinline__ void scale(double factor) { high *= factor, low *= factor; }
+    /* an infinity has no second word */
+    __device__ __forceinline__ double value() const { return isfinite(high) ? high + low : high; }
+};
+
 /* Every lane of a group gets the result, the same bits. */
 template<class Op, int N, class A>
 __device__ __forceinline__ void reduce_lanes(A (&values)[N], int lanes)
@@ -158,6 +183,8 @@ struct lane_team {
     {
         reduce_lanes<Op>(values, lanes);
     }
+    /* Whether it is so for one of the rows that are reduced together. */
+    __device__ __forceinline__ bool any(bool so) const { return __any_sync(0xffffffffu, so); }
 };
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
@@ -240,6 +267,12 @@ struct block_team {
         }
         reduce_lanes<Op>(values, width);
         turn ^= 1;
+    }
+
+    /* One row: all its threads say the same. */
+    __device__ __forceinline__ bool any(bool so) const
+    {
+        return so;
     }
 };
 

@@ -242,15 +242,19 @@ __global__ void __launch_bounds__(1024)
         const T *dy = (const T *)args.dy.data + row * args.dy.stride;
         T *dx = (T *)args.dx.data + row * args.dx.stride;
         int visible = visible_columns(args, row);
-        A sum[1] = {0}, a[N], b[N];
+        A a[N], b[N];
+        row_total<A> total;
 #pragma unroll 2
         for (int col = first; col < visible; col += step) {
             load_elements(b, dy + col, cols - col, even.dy);
             if (!args.log) load_elements(a, y + col, cols - col, even.y);
+            A part = 0;
 #pragma unroll
             for (int i = 0; i < N; i++)
-                if (col + i < visible) sum[0] += args.log ? b[i] : a[i] * b[i];
+                if (col + i < visible) part += args.log ? b[i] : a[i] * b[i];
+            total.add(part);
         }
+        A sum[1] = {total.value()};
         team.template reduce<row_add>(sum);
         for (int col = first; col < cols; col += step) {
             if (col < visible) {
