@@ -25,9 +25,9 @@ int bounds_embedding(const bounds_work *w)
     for (int64_t i = 0; i < vocab * cols; i++)
         if (sums[i].count > 0)
             bounds_set(dweight, i,
-                       spread_stored(spread_chain(w->u, &sums[i]), sums[i].total, w->computed,
-                                     w->computed),
-                       sums[i].total);
+                       spread_stored(spread_chain(w->u, &sums[i]), moments_total(&sums[i]),
+                                     w->computed, w->computed),
+                       moments_total(&sums[i]));
     free(sums);
     return APP_OK;
 }

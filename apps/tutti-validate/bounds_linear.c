@@ -161,7 +161,7 @@ static inexact preactivation(const linear *k, int64_t i, int64_t o)
     moments sum = {0};
     for (int64_t j = 0; j < k->in; j++)
         moments_add(&sum, k->x[i * k->in + j] * k->weight[o * k->in + j]);
-    inexact z = {sum.total, product_error(k, &sum, (spread){0, 0, 0})};
+    inexact z = {moments_total(&sum), product_error(k, &sum, (spread){0, 0, 0})};
     if (k->bias) {
         z.value += k->bias[o];
         z.error = spread_add(z.error, spread_of(k->u * z.value, 1));
@@ -263,7 +263,8 @@ static void set_chain(const linear *k, bounds_place place, int64_t i, int64_t co
     }
     const spread error =
         b ? product_error(k, &sum, inherited) : spread_add(inherited, spread_chain(k->u, &sum));
-    bounds_set(place, i, spread_stored(error, sum.total, dtype, k->computed), sum.total);
+    const double total = moments_total(&sum);
+    bounds_set(place, i, spread_stored(error, total, dtype, k->computed), total);
 }
 
 static void backward(const linear *k)

@@ -48,7 +48,7 @@ static void statistics(norm *k)
     const double u = k->u, cols = (double)k->cols;
     moments x = {0}, squares = {0};
     for (int64_t j = 0; j < k->cols; j++) moments_add(&x, k->x[j]);
-    k->mean = k->centered ? x.total / cols : 0;
+    k->mean = k->centered ? moments_total(&x) / cols : 0;
     k->mean_error = (spread){0, 0, 0};
     if (k->centered && k->cols > 1)
         k->mean_error =
@@ -60,11 +60,12 @@ static void statistics(norm *k)
         error = spread_add(error, spread_of(u * square, 1));
         if (k->centered) error = spread_add(error, spread_of(2 * u * square, 1));
     }
-    const double variance = squares.total / cols + k->eps, most = spread_most(k->mean_error);
+    const double total = moments_total(&squares), variance = total / cols + k->eps;
+    const double most = spread_most(k->mean_error);
     error = spread_times(spread_add(error, spread_tree(u, &squares)), 1 / cols);
     error = spread_add(error, spread_of(u * variance, 2));
     error = spread_add(error, spread_of(most * most, 1));
-    k->rstd = 1 / sqrt(variance);
+    k->rstd = total <= spread_huge(k->w->computed) ? 1 / sqrt(variance) : NAN;
     k->rstd_error = spread_add(spread_times(error, 0.5 / variance), spread_of(u, 1));
     k->rstd_error = spread_add(k->rstd_error, spread_single(SPREAD_FUNCTION * u));
     for (int64_t j = 0; j < k->cols; j++) k->n[j] = (k->x[j] - k->mean) * k->rstd;
@@ -135,11 +136,11 @@ static means means_of(const norm *k)
         gn_own = spread_add(gn_own, spread_part(own));
     }
     if (k->centered) {
-        m.g = g.total / cols;
+        m.g = moments_total(&g) / cols;
         m.g_error = spread_times(spread_add(g_own, spread_tree(u, &g)), 1 / cols);
         m.g_error = spread_add(m.g_error, spread_of(u * m.g, 2));
     }
-    m.gn = gn.total / cols;
+    m.gn = moments_total(&gn) / cols;
     m.gn_error = spread_times(spread_add(gn_own, spread_tree(u, &gn)), 1 / cols);
     m.gn_error = spread_add(m.gn_error, spread_of(u * m.gn, 2));
     m.gn_error = spread_add(m.gn_error, spread_times(k->mean_error, k->rstd * m.g));
@@ -198,8 +199,8 @@ static void totals(const norm *k, const char *name, const total *sums)
     const tutti_dtype dtype = bounds_dtype(k->w, TUTTI_CASE_EXPECTED_GRAD, name, k->w->computed);
     for (int64_t j = 0; place.bound && j < k->cols; j++) {
         const spread error = spread_add(sums[j].errors, spread_chain(k->u, &sums[j].terms));
-        bounds_set(place, j, spread_stored(error, sums[j].terms.total, dtype, k->w->computed),
-                   sums[j].terms.total);
+        const double value = moments_total(&sums[j].terms);
+        bounds_set(place, j, spread_stored(error, value, dtype, k->w->computed), value);
     }
 }
 

@@ -74,8 +74,8 @@ static void exponentials(row *r)
         moments_add(&sum, r->e[j]);
         own = spread_add(own, spread_part(spread_times(own_error(r, j), r->e[j])));
     }
-    r->total = sum.total;
-    r->relative = spread_times(spread_add(own, spread_tree(r->u, &sum)), 1 / sum.total);
+    r->total = moments_total(&sum);
+    r->relative = spread_times(spread_add(own, spread_tree(r->u, &sum)), 1 / r->total);
 }
 
 static double weight(const row *r, int64_t j)
@@ -156,7 +156,7 @@ static void backward(const row *r, bool log_softmax, const double *dy, bounds_pl
             spread_add(spread_times(r->y_error[j], dy[j]), spread_of(u * r->y[j] * dy[j], 1));
         total_error = spread_add(total_error, spread_part(own));
     }
-    const double total = sum.total;
+    const double total = moments_total(&sum);
     total_error =
         spread_add(total_error, spread_add(spread_tree(u, &sum), spread_of(u * total, 1)));
     for (int64_t j = 0; j < r->cols; j++) {
@@ -238,7 +238,7 @@ int bounds_cross_entropy(const bounds_work *w)
     const double ignored = bounds_option(w, "ignore_label");
     row r = {.cols = (int64_t)bounds_option(w, "cols"), .u = w->u, .computed = w->computed};
     spread errors = {0, 0, 0};
-    double sum = 0;
+    moments losses = {0};
     r.scale = 1;
     r.tiny = spread_tiny(w->computed);
     r.dtype = bounds_dtype(w, TUTTI_CASE_INPUTS, "logits", TUTTI_F32);
@@ -251,11 +251,11 @@ int bounds_cross_entropy(const bounds_work *w)
         const double bound = loss_bound(&r, r.t[label]);
         errors = spread_add(errors, spread_of(bound, 1));
         const double value = r.most + log(r.total) - r.t[label];
-        sum += value;
+        moments_add(&losses, value);
         bounds_set(loss, i, bound, value);
         if (dlogits.bound) dlogits_bounds(&r, label, factor, dlogits, i * r.cols);
     }
-    /* losses are not negative */
+    const double sum = moments_total(&losses); /* losses are not negative */
     bounds_set(loss_sum, 0,
                spread_most(errors) +
                    (spread_depth((double)w->rows) + 1) * spread_roundoff(TUTTI_F64) * sum,

@@ -3,6 +3,7 @@
 #ifndef TUTTI_VALIDATE_SPREAD_H
 #define TUTTI_VALIDATE_SPREAD_H
 
+#include <float.h>
 #include <math.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -52,17 +53,24 @@ static inline double spread_most(spread a)
     return fmin(a.total, a.few + 4 * sqrt(a.squares));
 }
 
-/* The terms of a sum. */
+/* The terms of a sum, which is exact to a rounding: what its additions round off is in rest.  References are made of it. */
 typedef struct moments {
-    double count, magnitude, squares, total;
+    double count, magnitude, squares, total, rest;
 } moments;
 
 static inline void moments_add(moments *m, double term)
 {
+    const double total = m->total + term, part = total - m->total;
+    m->rest += (m->total - (total - part)) + (term - part);
+    m->total = total;
     m->count++;
     m->magnitude += fabs(term);
     m->squares += term * term;
-    m->total += term;
+}
+
+static inline double moments_total(const moments *m)
+{
+    return isfinite(m->total) ? m->total + m->rest : m->total;
 }
 
 static inline double spread_depth(double count)
@@ -103,6 +111,12 @@ static inline double spread_least(tutti_dtype dtype)
            : dtype == TUTTI_F32 ? 0x1p-149
            : dtype == TUTTI_F16 ? 0x1p-24
                                 : 0x1p-133;
+}
+
+/* The greatest number of the arithmetic. */
+static inline double spread_huge(tutti_dtype computed)
+{
+    return computed == TUTTI_F64 ? DBL_MAX : FLT_MAX;
 }
 
 /* Where the normal numbers of the arithmetic end. */
