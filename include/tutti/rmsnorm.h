@@ -3,7 +3,9 @@
  *     y = x * rstd * gamma,   rstd = 1 / sqrt(mean(x^2) + eps),   row by row     [Zhang & Sennrich 2019]
  *
  * With a residual r the layer normalises s = x + r, rounded to x's type, and gives s as well.  With
- * zero_centered the factor is 1 + gamma.  Arithmetic and rstd are f32, or f64 if x or gamma is f64.
+ * zero_centered the factor is 1 + gamma.  Arithmetic and rstd are f32, or f64 if x or gamma is f64.  Where a row's x^2 add up
+ * to more than the arithmetic's type holds, rstd is NaN, and with it the row's y and all gradients that it enters: one value of
+ * 1.8e19 is enough, or 1.3e154 in f64, and so are cols values of a sqrt(cols)-th of that.
  *
  * Backward, with g = dy * gamma and n = x * rstd:
  *     dx = rstd * (g - n * mean(g * n)) + dsum,    dgamma = sum over rows of dy * n

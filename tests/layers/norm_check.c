@@ -62,9 +62,14 @@ static tutti_layer *create(tutti_context *ctx, const norm_case *c)
     return layer;
 }
 
-static tutti_status forward(tutti_layer *layer, tutti_context *ctx, const tutti_tensor *x,
-                            const tutti_tensor *residual, const tutti_tensor *sum,
-                            const tutti_tensor *y, void *saved)
+norm_kind norm_tested(void)
+{
+    return kind;
+}
+
+tutti_status norm_call_forward(tutti_layer *layer, tutti_context *ctx, const tutti_tensor *x,
+                               const tutti_tensor *residual, const tutti_tensor *sum,
+                               const tutti_tensor *y, void *saved)
 {
     if (kind == LAYERNORM)
         return residual ? tutti_layernorm_forward_residual(layer, ctx, x, residual, sum, y, saved)
@@ -160,8 +165,8 @@ static const tutti_tensor *tensor_or_null(const operand *o)
 
 static tutti_status run_forward(tutti_context *ctx, setting *s)
 {
-    return forward(s->layer, ctx, &s->x.tensor, tensor_or_null(&s->residual),
-                   tensor_or_null(&s->sum), &s->y.tensor, s->saved.data);
+    return norm_call_forward(s->layer, ctx, &s->x.tensor, tensor_or_null(&s->residual),
+                             tensor_or_null(&s->sum), &s->y.tensor, s->saved.data);
 }
 
 /* what was normalised */
@@ -426,16 +431,17 @@ static void test_in_place(void)
         CHECK_OK(run_backward(ctx, &s, false));
 
         /* without saved, and without keeping the sum: the same y */
-        CHECK_OK(forward(t.layer, ctx, &t.x.tensor, &t.residual.tensor, NULL, &t.y.tensor, NULL));
+        CHECK_OK(norm_call_forward(t.layer, ctx, &t.x.tensor, &t.residual.tensor, NULL, &t.y.tensor,
+                                   NULL));
         check_same_bits(ctx, "y without saved and sum", &s.y, &t.y);
         /* the sum in place of the residual, then of x */
-        CHECK_OK(forward(t.layer, ctx, &t.x.tensor, &t.residual.tensor, &t.residual.tensor,
-                         &t.y.tensor, t.saved.data));
+        CHECK_OK(norm_call_forward(t.layer, ctx, &t.x.tensor, &t.residual.tensor,
+                                   &t.residual.tensor, &t.y.tensor, t.saved.data));
         check_same_bits(ctx, "sum in place of residual", &s.sum, &t.residual);
         check_same_bits(ctx, "y", &s.y, &t.y);
         operand_put(ctx, &t.residual);
-        CHECK_OK(forward(t.layer, ctx, &t.x.tensor, &t.residual.tensor, &t.x.tensor, &t.y.tensor,
-                         t.saved.data));
+        CHECK_OK(norm_call_forward(t.layer, ctx, &t.x.tensor, &t.residual.tensor, &t.x.tensor,
+                                   &t.y.tensor, t.saved.data));
         check_same_bits(ctx, "sum in place of x", &s.sum, &t.x);
         check_same_bits(ctx, "y", &s.y, &t.y);
 
@@ -453,8 +459,8 @@ static void test_in_place(void)
 
         /* y in place of x, without saved */
         operand_put(ctx, &t.x);
-        CHECK_OK(forward(s.layer, ctx, &s.x.tensor, NULL, NULL, &s.y.tensor, NULL));
-        CHECK_OK(forward(t.layer, ctx, &t.x.tensor, NULL, NULL, &t.x.tensor, NULL));
+        CHECK_OK(norm_call_forward(s.layer, ctx, &s.x.tensor, NULL, NULL, &s.y.tensor, NULL));
+        CHECK_OK(norm_call_forward(t.layer, ctx, &t.x.tensor, NULL, NULL, &t.x.tensor, NULL));
         check_same_bits(ctx, "y in place of x", &s.y, &t.x);
         tear_down(ctx, &s);
         tear_down(ctx, &t);
@@ -474,7 +480,7 @@ static void test_no_rows(void)
             setting s = set_up(ctx, &c);
             tutti_tensor nowhere = tutti_tensor_2d(NULL, c.x, 0, c.cols);
             tutti_tensor nowhere_y = tutti_tensor_2d(NULL, c.y, 0, c.cols);
-            CHECK_OK(forward(s.layer, ctx, &nowhere, NULL, NULL, &nowhere_y, NULL));
+            CHECK_OK(norm_call_forward(s.layer, ctx, &nowhere, NULL, NULL, &nowhere_y, NULL));
             CHECK_OK(backward(s.layer, ctx, &nowhere, NULL, &nowhere_y, NULL, &nowhere,
                               accumulate ? TUTTI_GRAD_ACCUMULATE : 0));
             operand_get(ctx, &s.dgamma, "dgamma");
@@ -517,6 +523,102 @@ static void test_constant_rows(void)
         check_forward(ctx, &c, &s);
         check_backward(ctx, &c, &s);
         tear_down(ctx, &s);
+    }
+}
+
+/* Values that a sum of a few, or its division by the columns, rounds or overflows: a fraction, subnormal, large and the
+ * largest numbers.  The last two are those of the type. */
+static double constant_of(tutti_dtype dtype, int i)
+{
+    static const double values[] = {0,     1,     -2.5,  0.1,     1.0 / 3,   12345.678,
+                                    -1e-5, 3e-39, 1e-30, 1e8 / 3, -1e18 / 7, 1e30 / 3};
+    if (i >= HARNESS_COUNT(values)) return i % 2 ? harness_huge(dtype) : -harness_huge(dtype);
+    return fabs(values[i]) <= harness_huge(dtype) ? harness_round(dtype, values[i]) : -7;
+}
+enum { CONSTANTS = 14 };
+
+/* LayerNorm's results are then those of a row of zeros: y is beta, and nothing goes to gamma's gradient. */
+static void check_constant_rows(const norm_case *c)
+{
+    tutti_context *ctx = harness_context();
+    setting s = set_up(ctx, c);
+    for (int64_t i = 0; i < s.x.count; i++) {
+        s.x.values[i] = constant_of(c->x, (int)(i / c->cols));
+        if (!c->residual) continue;
+        s.residual.values[i] = 0.5 * s.x.values[i];
+        s.x.values[i] -= harness_round(c->x, s.residual.values[i]);
+    }
+    operand_put(ctx, &s.x);
+    if (c->residual) operand_put(ctx, &s.residual);
+    CHECK_OK(run_forward(ctx, &s));
+    operand_get(ctx, &s.y, "y");
+    expected beta = expected_make(s.y.count); /* with a bound of 0 */
+    for (int64_t i = 0; c->beta && i < s.y.count; i++)
+        beta.want[i] = harness_round(c->y, s.beta.values[i % c->cols]);
+    check_expected("y", &s.y, &beta, false);
+    memset(normalised(&s)->values, 0, (size_t)s.x.count * sizeof(double));
+    check_backward(ctx, c, &s);
+    for (int64_t j = 0; j < c->cols; j++)
+        if (!CHECK(s.dgamma.values[j] == 0, "dgamma[%lld] is %g", (long long)j, s.dgamma.values[j]))
+            break;
+    expected_free(&beta);
+    tear_down(ctx, &s);
+}
+
+static void test_rows_of_one_value(void)
+{
+    if (kind == RMSNORM) {
+        harness_skip("RMSNorm subtracts no mean");
+        return;
+    }
+    static const int64_t cols[] = {1,    3,     100,   200,   1000,  1027,   4096,  8192,
+                                   8200, 12000, 30001, 65528, 65537, 131080, 262147};
+    for (int type = 0; type < HARNESS_COUNT(common); type++)
+        for (int i = 0; i < (harness_quick() ? 4 : HARNESS_COUNT(cols)); i++) {
+            if (cols[i] > 10000 && type % 5 && i % 3 != type % 3) continue;
+            norm_case c =
+                usual(common[type][0], common[type][1], common[type][2], CONSTANTS, cols[i]);
+            c.residual = (i + type) & 1;
+            check_constant_rows(&c);
+        }
+}
+
+/* Rows whose squares add up to more than the arithmetic holds are NaN, whatever the backend; those of less are not, nor are
+ * their neighbours. */
+static void test_overflow(void)
+{
+    tutti_context *ctx = harness_context();
+    static const int64_t cols[] = {1, 9, 300, 1024, 5000, 20000, 70000, 150000};
+    for (int type = 0; type < HARNESS_COUNT(common); type++) {
+        const double most = harness_huge(common[type][0] == TUTTI_F64 ? TUTTI_F64 : TUTTI_F32);
+        const double limit = sqrt(most);
+        if (harness_huge(common[type][0]) < limit) continue;
+        for (int i = 0; i < (harness_quick() ? 3 : HARNESS_COUNT(cols)); i++) {
+            if (cols[i] > 70000 && type > 1) continue;
+            norm_case c = usual(common[type][0], common[type][1], common[type][2], 6, cols[i]);
+            setting s = set_up(ctx, &c);
+            const double even = limit / sqrt((double)cols[i]);
+            for (int64_t j = 0; j < cols[i]; j++) {
+                const double sign = j % 2 ? -1 : 1;
+                double *x = s.x.values + j;
+                x[cols[i]] = 1.1 * sign * even;               /* all of them together */
+                x[2 * cols[i]] = 0.9 * sign * even;           /* not quite */
+                x[3 * cols[i]] *= 1e-3 * even;                /* by far not, but one of them: */
+                x[5 * cols[i]] = j % 3 ? sign * 1e30 : 1e-30; /* each by far */
+            }
+            s.x.values[3 * cols[i] + cols[i] / 2] = -1.2 * limit;
+            operand_put(ctx, &s.x);
+            for (int64_t j = 0; j < s.x.count; j++)
+                s.x.values[j] = harness_round(c.x, s.x.values[j]);
+            check_forward(ctx, &c, &s);
+            check_backward(ctx, &c, &s);
+            if (cols[i] > 1)
+                for (int row = 0; row < c.rows; row++)
+                    CHECK(isnan(s.y.values[row * cols[i]]) == (row == 1 || row == 3 || row == 5) ||
+                              (c.x == TUTTI_F64 && row == 5),
+                          "row %d begins with %g", row, s.y.values[row * cols[i]]);
+            tear_down(ctx, &s);
+        }
     }
 }
 
@@ -691,6 +793,9 @@ int norm_main(int argc, char **argv, norm_kind tested)
         {"no rows", test_no_rows},
         {"NaN and infinities", test_nonfinite},
         {"constant rows", test_constant_rows},
+        {"rows of one value", test_rows_of_one_value},
+        {"overflow", test_overflow},
+        {"mean and rstd", norm_test_statistics},
         {"large mean", test_large_mean},
         {"bits of a row", test_row_bits},
         {"bits and threads", test_threads},

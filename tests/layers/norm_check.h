@@ -9,4 +9,11 @@ typedef enum norm_kind { LAYERNORM, RMSNORM } norm_kind;
 /* Runs them for one kind and returns the exit code. */
 int norm_main(int argc, char **argv, norm_kind tested);
 
+/* For norm_statistics.c */
+norm_kind norm_tested(void);
+tutti_status norm_call_forward(tutti_layer *layer, tutti_context *ctx, const tutti_tensor *x,
+                               const tutti_tensor *residual, const tutti_tensor *sum,
+                               const tutti_tensor *y, void *saved);
+void norm_test_statistics(void);
+
 #endif

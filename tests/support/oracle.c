@@ -45,6 +45,23 @@ static double arithmetic_roundoff(tutti_dtype a, tutti_dtype b)
     return harness_roundoff(a == TUTTI_F64 || b == TUTTI_F64 ? TUTTI_F64 : TUTTI_F32);
 }
 
+/* A sum in two words: 2^20 f64 values, added one after the other to a long double, may lose digits of f64. */
+typedef struct long_sum {
+    real high, low;
+} long_sum;
+
+static void long_sum_add(long_sum *sum, real term)
+{
+    real high = sum->high + term, part = high - sum->high;
+    sum->low += (sum->high - (high - part)) + (term - part);
+    sum->high = high;
+}
+
+static real long_sum_total(const long_sum *sum)
+{
+    return isfinite(sum->high) ? sum->high + sum->low : sum->high;
+}
+
 /* Norms */
 
 /* A row's statistics and their errors. */
@@ -55,25 +72,26 @@ typedef struct row_stats {
 
 static row_stats norm_stats(const oracle_norm *o, const double *x)
 {
+    bool wide = o->x == TUTTI_F64 || o->param == TUTTI_F64;
     double u = arithmetic_roundoff(o->x, o->param), depth = oracle_depth(o->cols);
     row_stats s = {0};
-    real sum = 0, magnitude = 0, squares = 0;
+    long_sum sum = {0}, distance = {0}, squares = {0};
     if (o->centered) {
-        for (int64_t j = 0; j < o->cols; j++) {
-            sum += x[j];
-            magnitude += fabs(x[j]);
-        }
-        s.mean = sum / (real)o->cols;
-        /* sum, division, storing */
-        s.mean_error = TOGETHER((depth + 1) * u * (double)(magnitude / (real)o->cols),
-                                u * fabs((double)s.mean));
+        for (int64_t j = 0; j < o->cols; j++) long_sum_add(&sum, x[j]);
+        s.mean = long_sum_total(&sum) / (real)o->cols;
+        for (int64_t j = 0; j < o->cols; j++) long_sum_add(&distance, fabsl(x[j] - s.mean));
+        /* the difference to a first mean, their sum, the division; rounding the mean */
+        s.mean_error =
+            TOGETHER((depth + 3) * u * (double)(long_sum_total(&distance) / (real)o->cols),
+                     u * fabs((double)s.mean));
     }
-    for (int64_t j = 0; j < o->cols; j++) squares += (x[j] - s.mean) * (x[j] - s.mean);
-    real variance = squares / (real)o->cols + (real)o->eps;
-    s.rstd = 1 / sqrtl(variance);
-    /* variance: the square (and, centred, its difference), the sum, the division, eps; an error in
-     * the mean enters by its square, the centred values having no mean */
-    double relative = (depth + (o->centered ? 5 : 3)) * u;
+    for (int64_t j = 0; j < o->cols; j++) long_sum_add(&squares, (x[j] - s.mean) * (x[j] - s.mean));
+    real variance = long_sum_total(&squares) / (real)o->cols + (real)o->eps;
+    bool overflows = !(long_sum_total(&squares) <= harness_huge(wide ? TUTTI_F64 : TUTTI_F32));
+    s.rstd = overflows ? (real)NAN : 1 / sqrtl(variance);
+    /* variance: the square (and, centred, its difference), the sum, the division, what the first mean was off by, eps; an
+     * error in the mean enters by its square, the centred values having no mean */
+    double relative = (depth + (o->centered ? 6 : 3)) * u;
     if (o->centered) relative += s.mean_error * s.mean_error * (double)(s.rstd * s.rstd);
     s.rstd_relative = TOGETHER(relative / 2, FUNCTION * u);
     return s;

@@ -97,8 +97,11 @@ def norm(case, given):
     if "beta" in case.params:
         beta = case.params["beta"].values.reshape(cols).astype(real)
     mean = x.mean(axis=1, keepdims=True) if centered else real(0)
+    if centered:  # of two passes, the second of which corrects the first
+        mean = mean + (x - mean).mean(axis=1, keepdims=True)
     c = x - mean
-    rstd = (1 / np.sqrt((c * c).mean(axis=1, keepdims=True).astype(np.float64) + eps)).astype(real)
+    squares = (c * c).sum(axis=1, keepdims=True).astype(np.float64)
+    rstd = (1 / np.sqrt(np.where(np.isfinite(squares), squares, np.nan) / cols + eps)).astype(real)
     n = c * rstd
     results["y"] = n if factor is None else n * factor
     if beta is not None:

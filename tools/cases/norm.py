@@ -4,7 +4,7 @@ import numpy as np
 
 from .bounds import FUNCTION, Result, Spread, Sum, arithmetic, stored, tree, unit
 from .draw import Stream
-from .numbers import round_to
+from .numbers import FLOATS, round_to
 
 BLOCK = 1 << 19  # elements that are worked on at a time
 
@@ -121,7 +121,8 @@ class Norm:
         centered = x - mean
         square = centered * centered
         variance = average(square) + self.eps
-        rstd = 1 / np.sqrt(variance)
+        overflows = square.sum(axis=1, keepdims=True) > FLOATS[self.computed].most
+        rstd = np.where(overflows, self.real(np.nan), 1 / np.sqrt(variance))
         # the differences and their squares, the sum, the division, eps; the mean's error enters by its square
         error = Spread.of(2 * u * square * self.centered, u * square).sum(1, True) + tree(u, square)
         error = error.times(1 / self.cols) + Spread.of(u * variance, u * variance, mean_error.most() ** 2)

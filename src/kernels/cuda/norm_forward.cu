@@ -2,16 +2,40 @@
  *
  * Fewest bytes: x read, y written (with a residual: x and r read, sum and y written), the parameters once an SM, a few
  * bytes a row of saved.  A row stays in registers, as the 16-byte vectors that memory holds, from its only read
- * to the write of y; the variance is that of the centred values.  rows.cuh says how rows are shared out.
+ * to the write of y.  rows.cuh says how rows are shared out.
  *
  * The pairings people train with (x and y of one type f32, f16 or bf16, parameters of any of these) have kernels of
  * their own; all others, and rows that fit on no cluster, go through one kernel that loads and stores by run-time type. */
+#include <float.h>
+
 #include "kernels/cuda/rows.cuh"
 
 struct norm_forward_even {
     bool x, residual, sum, y, gamma, beta;
     float inverse_cols;
 };
+
+/* The first mean only has to be near: the second pass corrects it.  So its terms are scaled, which costs nothing, until no sum
+ * of 2^20 of them overflows; a mean that rounds up to an infinity is the largest number instead.  A NaN comes back in the second
+ * pass. */
+constexpr float FIRST_SCALE = 0x1p-21f;
+
+static __device__ __forceinline__ float first_mean(float mean)
+{
+    return fminf(fmaxf(mean * (1 / FIRST_SCALE), -FLT_MAX), FLT_MAX);
+}
+static __device__ __forceinline__ double first_mean(double mean)
+{
+    return fmin(fmax(mean * (1 / (double)FIRST_SCALE), -DBL_MAX), DBL_MAX);
+}
+
+/* Whether the second pass was about a mean near enough: its squares are finite, and the square of what the mean was off by,
+ * which is part of their mean, can be subtracted. */
+template<class A>
+__device__ __forceinline__ bool was_near(A moved, A mean_square)
+{
+    return isfinite(mean_square) && 16 * moved * moved <= mean_square;
+}
 
 /* Sums over a thread's vectors of a row, in parts so that they do not hang on one chain of additions.  All kernels of this
  * file that hold a row in registers take them from here, and fused operations are written out: a row has the same bits in
@@ -26,38 +50,101 @@ __device__ __forceinline__ float sum_held(const uint4 (&raw)[VECS])
         float v[N], part = 0;
         vector16<T>::unpack(raw[k], v);
 #pragma unroll
-        for (int i = 0; i < N; i++) part += v[i];
+        for (int i = 0; i < N; i++) part = fmaf(v[i], FIRST_SCALE, part);
         sum += part;
     }
     return sum;
 }
 
-/* Sum of (x - mean)^2.  WHOLE: a vector lies inside of the row or beyond it. */
-template<class T, bool WHOLE, int VECS>
-__device__ __forceinline__ float squares_held(uint4 (&raw)[VECS], row_place place, int cols,
-                                              float mean)
+/* Sums of x - mean, if it is CENTERED, and of (x - mean)^2.  WHOLE: a vector lies inside of the row or beyond it. */
+template<class T, bool WHOLE, bool CENTERED, int VECS>
+__device__ __forceinline__ void squares_held(uint4 (&raw)[VECS], row_place place, int cols,
+                                             float mean, float &squares, float &moved)
 {
     constexpr int N = vector16<T>::N;
-    float sum = 0;
+    squares = moved = 0;
 #pragma unroll
     for (int k = 0; k < VECS; k++) {
         int left = cols - place.column<T>(k);
-        float v[N], part = 0;
+        float v[N], part = 0, part_moved = 0;
         hold_packed<T>(raw[k]);
         vector16<T>::unpack(raw[k], v);
         auto add = [&](int i) {
-            float centred = v[i] - mean;
+            float centred = __fsub_rn(v[i], mean);
             part = fmaf(centred, centred, part);
+            if (CENTERED) part_moved = __fadd_rn(part_moved, centred);
         };
         if constexpr (WHOLE) {
 #pragma unroll
             for (int i = 0; i < N; i++) add(i);
             part = left > 0 ? part : 0;
+            part_moved = left > 0 ? part_moved : 0;
         } else
             for_elements<N>(left, add);
-        sum += part;
+        squares += part;
+        moved += part_moved;
     }
-    return sum;
+}
+
+/* Mean and rstd of ROWS rows.  Two passes over the registers, of which the second corrects the first one's mean by the mean of
+ * x - mean, and the variance by its square [Chan, Golub & LeVeque 1983]; rows all but constant take one more, about the
+ * corrected mean.  A row that needs no third pass is not changed by a neighbour that does. */
+template<class T, bool WHOLE, int ROWS, int VECS, class Team>
+__device__ __forceinline__ void
+find_statistics(uint4 (&raw)[ROWS][VECS], Team &team, row_place place, int cols, bool centered,
+                float inverse_cols, float eps, float (&mean)[ROWS], float (&rstd)[ROWS])
+{
+    if (!centered) {
+        float none;
+#pragma unroll
+        for (int r = 0; r < ROWS; r++) {
+            mean[r] = 0;
+            squares_held<T, WHOLE, false>(raw[r], place, cols, 0.0f, rstd[r], none);
+        }
+        team.template reduce<row_add>(rstd);
+#pragma unroll
+        for (int r = 0; r < ROWS; r++)
+            rstd[r] = isfinite(rstd[r]) ? rsqrtf(fmaf(rstd[r], inverse_cols, eps)) : CUDART_NAN_F;
+        return;
+    }
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) mean[r] = sum_held<T>(raw[r]);
+    team.template reduce<row_add>(mean);
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) mean[r] = first_mean(__fmul_rn(mean[r], inverse_cols));
+    float variance[ROWS];
+    unsigned done = 0; /* a bit a row */
+#pragma unroll 1
+    for (int pass = 0; pass < 2; pass++) {
+        float sums[2 * ROWS];
+#pragma unroll
+        for (int r = 0; r < ROWS; r++)
+            squares_held<T, WHOLE, true>(raw[r], place, cols, mean[r], sums[2 * r],
+                                         sums[2 * r + 1]);
+        team.template reduce<row_add>(sums);
+#pragma unroll
+        for (int r = 0; r < ROWS; r++) {
+            if (done & 1u << r) continue;
+            float square = __fmul_rn(sums[2 * r], inverse_cols);
+            float moved = __fmul_rn(sums[2 * r + 1], inverse_cols);
+            mean[r] = __fadd_rn(mean[r], moved);
+            variance[r] = isfinite(sums[2 * r]) ? fmaf(-moved, moved, square) : CUDART_NAN_F;
+            if (isfinite(sums[2 * r]) && was_near(moved, square)) done |= 1u << r;
+        }
+        if (!team.any(done != (1u << ROWS) - 1)) break;
+        /* nothing that a third pass could reuse is to be kept in registers for it: it is rare */
+        asm volatile("" : "+r"(cols), "+r"(place.first), "+r"(place.step));
+#pragma unroll
+        for (int r = 0; r < ROWS; r++)
+#pragma unroll
+            for (int k = 0; k < VECS; k++)
+                asm volatile(""
+                             : "+r"(raw[r][k].x), "+r"(raw[r][k].y), "+r"(raw[r][k].z),
+                               "+r"(raw[r][k].w));
+    }
+#pragma unroll
+    for (int r = 0; r < ROWS; r++)
+        rstd[r] = rsqrtf(__fadd_rn(variance[r] < 0 ? 0 : variance[r], eps));
 }
 
 template<class T>
@@ -76,7 +163,7 @@ __device__ __forceinline__ uint4 scaled(const uint4 &raw, float mean, float rstd
 template<class T, int VECS, int ROWS, class Team>
 __device__ __forceinline__ void
 norm_forward_rows(const tutti__norm_forward_args &args, const norm_forward_even &even, Team &team,
-                  int64_t first_row, int rows, row_place place, bool writes_saved)
+                  int64_t first_row, int rows, row_place place, bool writes_saved, bool centered)
 {
     using vector = vector16<T>;
     constexpr int N = vector::N;
@@ -111,25 +198,13 @@ norm_forward_rows(const tutti__norm_forward_args &args, const norm_forward_even 
 
     team.begin();
     float mean[ROWS], rstd[ROWS];
-#pragma unroll
-    for (int r = 0; r < ROWS; r++) mean[r] = 0;
-    if (args.centered) {
-#pragma unroll
-        for (int r = 0; r < ROWS; r++) mean[r] = sum_held<T>(raw[r]);
-        team.template reduce<row_add>(mean);
-#pragma unroll
-        /* not to be fused with the subtractions: all kernels must have the same mean */
-        for (int r = 0; r < ROWS; r++) mean[r] = __fmul_rn(mean[r], even.inverse_cols);
-    }
-#pragma unroll
-    for (int r = 0; r < ROWS; r++) rstd[r] = squares_held<T, false>(raw[r], place, cols, mean[r]);
-    team.template reduce<row_add>(rstd);
+    find_statistics<T, false>(raw, team, place, cols, centered, even.inverse_cols, (float)args.eps,
+                              mean, rstd);
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
-        rstd[r] = rsqrtf(fmaf(rstd[r], even.inverse_cols, (float)args.eps));
         if (args.rstd && writes_saved && r < rows) {
             ((float *)args.rstd)[first_row + r] = rstd[r];
-            if (args.centered) ((float *)args.mean)[first_row + r] = mean[r];
+            if (centered) ((float *)args.mean)[first_row + r] = mean[r];
         }
     }
 
@@ -180,21 +255,21 @@ __global__ void __launch_bounds__(ROW_WARP_THREADS, VECS == 4 ? 4 : 5)
         int64_t first_row = base + (int64_t)group * ROWS, left = args.rows - first_row;
         int rows = left <= 0 ? 0 : left < ROWS ? (int)left : ROWS;
         norm_forward_rows<T, VECS, ROWS>(args, even, team, first_row, rows,
-                                         row_place{lane, lanes, lanes}, lane == 0);
+                                         row_place{lane, lanes, lanes}, lane == 0, args.centered);
     }
 }
 
-template<class T, int VECS>
+template<class T, int VECS, bool CENTERED>
 __global__ void __launch_bounds__(1024)
     norm_forward_block_kernel(tutti__norm_forward_args args, norm_forward_even even, int cluster)
 {
-    __shared__ block_team_slots<float, 1> slots;
-    block_team<float, 1> team(slots, cluster);
+    __shared__ block_team_slots<float, 2> slots;
+    block_team<float, 2> team(slots, cluster);
     int threads = blockDim.x;
     row_place place = {team.rank * threads * VECS + (int)threadIdx.x, threads, 32};
     for (int64_t row = blockIdx.x / cluster; row < args.rows; row += gridDim.x / cluster)
         norm_forward_rows<T, VECS, 1>(args, even, team, row, 1, place,
-                                      team.rank == 0 && threadIdx.x == 0);
+                                      team.rank == 0 && threadIdx.x == 0, CENTERED);
 }
 
 /* The usual case at full speed: no residual, parameters of x's type, not zero-centred, whole aligned vectors.  A block takes row after row,
@@ -212,8 +287,8 @@ __global__ void __maxnreg__(STREAM_REGISTERS)
 {
     using vector = vector16<T>;
     constexpr int N = vector::N;
-    __shared__ block_team_slots<float, 1> slots;
-    block_team<float, 1> team(slots, 1);
+    __shared__ block_team_slots<float, 2> slots;
+    block_team<float, 2> team(slots, 1);
     int cols = (int)args.cols;
     row_place place = {(int)threadIdx.x, (int)blockDim.x, 32};
     auto load = [&](uint4(&raw)[STREAM_VECS], const void *data) {
@@ -238,20 +313,14 @@ __global__ void __maxnreg__(STREAM_REGISTERS)
     int64_t row = blockIdx.x, step = gridDim.x;
     load(next, (const T *)args.x.data + row * args.x.stride);
     for (; row < args.rows; row += step) {
-        uint4 raw[STREAM_VECS];
+        uint4 raw[1][STREAM_VECS];
 #pragma unroll
-        for (int k = 0; k < STREAM_VECS; k++) raw[k] = next[k];
+        for (int k = 0; k < STREAM_VECS; k++) raw[0][k] = next[k];
         if (row + step < args.rows)
             load(next, (const T *)args.x.data + (row + step) * args.x.stride);
-        float mean[1] = {0}, rstd[1];
-        if constexpr (CENTERED) {
-            mean[0] = sum_held<T>(raw);
-            team.template reduce<row_add>(mean);
-            mean[0] = __fmul_rn(mean[0], even.inverse_cols);
-        }
-        rstd[0] = squares_held<T, true>(raw, place, cols, mean[0]);
-        team.template reduce<row_add>(rstd);
-        rstd[0] = rsqrtf(fmaf(rstd[0], even.inverse_cols, (float)args.eps));
+        float mean[1], rstd[1];
+        find_statistics<T, true>(raw, team, place, cols, CENTERED, even.inverse_cols,
+                                 (float)args.eps, mean, rstd);
         if (args.rstd && threadIdx.x == 0) {
             ((float *)args.rstd)[row] = rstd[0];
             if (CENTERED) ((float *)args.mean)[row] = mean[0];
@@ -262,10 +331,10 @@ __global__ void __maxnreg__(STREAM_REGISTERS)
             float gamma[N], beta[N];
             hold_packed<T>(gamma_held[k]);
             hold_packed<T>(beta_held[k]);
-            hold_packed<T>(raw[k]);
+            hold_packed<T>(raw[0][k]);
             vector::unpack(gamma_held[k], gamma);
             vector::unpack(beta_held[k], beta);
-            store_whole(y, place.column<T>(k), scaled<T>(raw[k], mean[0], rstd[0], gamma, beta),
+            store_whole(y, place.column<T>(k), scaled<T>(raw[0][k], mean[0], rstd[0], gamma, beta),
                         cols);
         }
     }
@@ -321,15 +390,15 @@ __global__ void __launch_bounds__(ANY_THREADS)
 {
     extern __shared__ __align__(16) unsigned char dynamic_shared[];
     A *stage = (A *)dynamic_shared;
-    __shared__ block_team_slots<A, 1> slots;
-    block_team<A, 1> team(slots, 1);
+    __shared__ block_team_slots<A, 2> slots;
+    block_team<A, 2> team(slots, 1);
     int cols = (int)args.cols, step = blockDim.x * ANY_WIDTH, first = threadIdx.x * ANY_WIDTH;
     A count = (A)cols;
 
     for (int64_t row = blockIdx.x; row < args.rows; row += gridDim.x) {
         norm_forward_reader<A> read = {args, even, row};
-        A v[ANY_WIDTH], sum[1], mean = 0;
-        double total = 0; /* a thread may have thousands of columns */
+        A v[ANY_WIDTH], mean = 0, moved = 0;
+        row_total<A> first_total;
         for (int col = first; col < cols; col += step) {
             A part = 0;
             read(v, col, false);
@@ -339,12 +408,12 @@ __global__ void __launch_bounds__(ANY_THREADS)
 #pragma unroll
             for (int i = 0; i < ANY_WIDTH; i++)
                 if (col + i < cols) {
-                    part += args.centered ? v[i] : v[i] * v[i];
+                    part += v[i] * (args.centered ? (A)FIRST_SCALE : v[i]);
                     if (staged) stage[col + i] = v[i];
                 }
-            total += part;
+            first_total.add(part);
         }
-        sum[0] = (A)total;
+        A sums[2] = {first_total.value(), 0}; /* the second: of x - mean */
         /* from here on a thread reads only what it has staged or written itself */
         auto reread = [&](int col) {
             if (!staged)
@@ -353,22 +422,33 @@ __global__ void __launch_bounds__(ANY_THREADS)
 #pragma unroll
                 for (int i = 0; i < ANY_WIDTH; i++) v[i] = col + i < cols ? stage[col + i] : (A)0;
         };
-        team.template reduce<row_add>(sum);
-        if (args.centered) {
-            mean = sum[0] / count;
-            total = 0;
+        team.template reduce<row_add>(sums);
+        bool near = !args.centered;
+        if (args.centered) mean = first_mean(sums[0] / count);
+        for (int pass = 0; pass < 2 && !near; pass++) {
+            row_total<A> squares, away;
             for (int col = first; col < cols; col += step) {
                 reread(col);
-                A part = 0;
+                A part = 0, part_away = 0;
 #pragma unroll
                 for (int i = 0; i < ANY_WIDTH; i++)
-                    if (col + i < cols) part += (v[i] - mean) * (v[i] - mean);
-                total += part;
+                    if (col + i < cols) {
+                        part += (v[i] - mean) * (v[i] - mean);
+                        part_away += v[i] - mean;
+                    }
+                squares.add(part);
+                away.add(part_away);
             }
-            sum[0] = (A)total;
-            team.template reduce<row_add>(sum);
+            sums[0] = squares.value();
+            sums[1] = away.value();
+            team.template reduce<row_add>(sums);
+            moved = sums[1] / count;
+            mean += moved;
+            near = isfinite(sums[0]) && was_near(moved, sums[0] / count);
         }
-        A rstd = (A)1 / sqrt(sum[0] / count + (A)args.eps);
+        A variance = sums[0] / count - moved * moved;
+        A rstd = isfinite(sums[0]) ? (A)1 / sqrt((variance < 0 ? 0 : variance) + (A)args.eps)
+                                   : (A)CUDART_NAN;
         if (args.rstd && threadIdx.x == 0) {
             ((A *)args.rstd)[row] = rstd;
             if (args.centered) ((A *)args.mean)[row] = mean;
@@ -457,7 +537,9 @@ static tutti_status forward_of(tutti_context *ctx, const tutti__norm_forward_arg
                 row_grid(args->rows, ROW_WARP_THREADS / plan.lanes * (ROW_WARP_VECS / VECS), 1),
                 plan.threads, 1, 0, stream, *args, even, plan.lanes);
         if constexpr (VECS == 4)
-            return row_launch("norm_forward", norm_forward_block_kernel<T, VECS>,
+            return row_launch("norm_forward",
+                              args->centered ? norm_forward_block_kernel<T, VECS, true>
+                                             : norm_forward_block_kernel<T, VECS, false>,
                               row_grid(args->rows, 1, plan.cluster), plan.threads, plan.cluster, 0,
                               stream, *args, even, plan.cluster);
         else

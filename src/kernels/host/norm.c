@@ -1,5 +1,6 @@
 /* LayerNorm and RMSNorm: forward by rows, backward by blocks of rows whose sums for gamma and beta
  * are merged in the order of the blocks.  include/tutti/layernorm.h has the mathematics. */
+#include <float.h>
 #include <string.h>
 
 #include "kernels/host/host.h"

@@ -1,6 +1,35 @@
 /* Bodies of norm.c, for one REAL. */
 #include "kernels/host/sum_rows.h"
 
+/* Two passes, of which the second corrects the first one's mean by the mean of x - mean, and the variance by its square
+ * [Chan, Golub & LeVeque 1983].  Where that square is much of the sum, as in rows all but constant, it is not to be
+ * subtracted: one more pass, about the corrected mean.  A sum of x that overflows is of no use, and any value of the row
+ * serves as well: if the row is not constant, the squares overflow too. */
+TUTTI__INLINE void OF(row_statistics)(const REAL *x, const tutti__norm_forward_args *args,
+                                      REAL *mean, REAL *rstd)
+{
+    const double cols = (double)args->cols, most = sizeof(REAL) == 4 ? FLT_MAX : DBL_MAX;
+    double squares, moved = 0, moved_square = 0;
+    *mean = 0;
+    if (args->centered) {
+        *mean = (REAL)(OF(row_sum)(x, args->cols) / cols);
+        if (!isfinite(*mean)) *mean = x[0];
+        bool near = false;
+        for (int pass = 0; pass < 2 && !near; pass++) {
+            OF(row_sums)(x, x, *mean, args->cols, &moved, &squares);
+            moved /= cols;
+            moved_square = moved * moved;
+            *mean = (REAL)(*mean + moved);
+            near = squares <= most && 16 * moved_square <= squares / cols;
+        }
+    } else {
+        squares = OF(row_dot)(x, x, args->cols);
+    }
+    double variance = squares / cols;
+    variance = variance < moved_square ? 0 : variance - moved_square;
+    *rstd = squares <= most ? (REAL)(1 / sqrt(variance + args->eps)) : (REAL)NAN;
+}
+
 /* y = (x - mean) * rstd * gamma + beta */
 TUTTI__VECTORISED
 static void OF(norm_forward_rows)(void *data, int64_t begin, int64_t end, int thread)
@@ -20,20 +49,16 @@ static void OF(norm_forward_rows)(void *data, int64_t begin, int64_t end, int th
             if (args->sum.data)
                 OF(tutti__store)(tutti__row(&args->sum, row), args->sum.dtype, x, cols);
         }
-        if (args->centered) {
-            const REAL mean = (REAL)(OF(row_sum)(x, cols) / (double)cols);
-            for (int64_t j = 0; j < cols; j++) x[j] -= mean;
-            if (args->mean) ((REAL *)args->mean)[row] = mean;
-        }
-        const double square = OF(row_dot)(x, x, cols) / (double)cols;
-        const REAL rstd = (REAL)(1 / sqrt(square + args->eps));
+        REAL mean, rstd;
+        OF(row_statistics)(x, args, &mean, &rstd);
+        if (args->mean) ((REAL *)args->mean)[row] = mean;
         if (args->rstd) ((REAL *)args->rstd)[row] = rstd;
         if (beta)
-            for (int64_t j = 0; j < cols; j++) x[j] = x[j] * rstd * gamma[j] + beta[j];
+            for (int64_t j = 0; j < cols; j++) x[j] = (x[j] - mean) * rstd * gamma[j] + beta[j];
         else if (gamma)
-            for (int64_t j = 0; j < cols; j++) x[j] = x[j] * rstd * gamma[j];
+            for (int64_t j = 0; j < cols; j++) x[j] = (x[j] - mean) * rstd * gamma[j];
         else
-            for (int64_t j = 0; j < cols; j++) x[j] = x[j] * rstd;
+            for (int64_t j = 0; j < cols; j++) x[j] = (x[j] - mean) * rstd;
         OF(tutti__store)(tutti__row(&args->y, row), args->y.dtype, x, cols);
     }
 }
