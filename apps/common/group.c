@@ -2,6 +2,7 @@
 #include "common/group.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -54,14 +55,15 @@ static void on_alarm(int signal_number)
     _exit(APP_FAILED);
 }
 
-static void guard_begin(const app_group *group, const char *operation, double seconds)
+static void guard_begin(const app_group *group, const char *operation, double wanted)
 {
+    const unsigned seconds = wanted < 1.0 ? 1 : wanted < UINT_MAX ? (unsigned)(wanted + 0.5) : 0;
     snprintf(alarm_text, sizeof alarm_text,
-             "%s: rank %d: %s did not return within %.0f s: another rank is not answering\n",
+             "%s: rank %d: %s did not return within %u s: another rank is not answering\n",
              program_invocation_short_name, group->rank, operation, seconds);
     struct sigaction action = {.sa_handler = on_alarm};
     sigaction(SIGALRM, &action, NULL);
-    alarm(seconds < 1.0 ? 1 : (unsigned)(seconds + 0.5));
+    alarm(seconds);
 }
 
 static void guard_end(void)
@@ -147,21 +149,32 @@ static void leave_mpi(const app_group *group, double seconds)
 
 #endif
 
-/* The way out after a failure that a communicator reported.  If all ranks had the same one (a
- * set-up that they refused together), rank 0 says so and all leave in order; otherwise each says
- * what it knows and the job is aborted: MPI_Finalize would wait for the rank that is missing. */
-static _Noreturn void part(app_group *group)
+/* Each rank says what it knows, and the job ends: MPI_Finalize would wait for the rank that is missing. */
+static _Noreturn void part_unheard(const app_group *group, int code)
 {
-    if (!group->mpi || !farewell(farewell_seconds)) {
-        app_complain("%s", app_failure());
-        if (group->mpi) abort_job(group);
-        exit(APP_FAILED);
-    }
+    const bool own = code != APP_OK, told = own && app_failure_is_comm();
+    if (own && app_failure()[0]) app_complain("%s", app_failure());
+    if (!told && tutti_comm_lost()) app_complain("%s", tutti_comm_lost());
+    if (group->mpi) abort_job(group);
+    exit(APP_FAILED);
+}
+
+/* The way out after a failure that a communicator reported, or with one that has died.  Then MPI is left alone, as messages under
+ * way are matched with whatever is sent next; if all ranks had the same failure (a set-up that they refused together), rank 0
+ * says so and all leave in order. */
+static _Noreturn void part(const app_group *group, int code)
+{
+    if (tutti_comm_lost() || !group->mpi || !farewell(farewell_seconds)) part_unheard(group, code);
     app_warn("%s", app_failure());
     fflush(NULL);
     if (!farewell(farewell_seconds)) abort_job(group);
     leave_mpi(group, farewell_seconds);
     exit(APP_FAILED);
+}
+
+static void part_if_needed(const app_group *group, int code)
+{
+    if (tutti_comm_lost() || (code != APP_OK && app_failure_is_comm())) part(group, code);
 }
 
 int app_group_start(app_group *group, const char *program, int *argc, char ***argv, double timeout,
@@ -195,7 +208,7 @@ int app_group_start(app_group *group, const char *program, int *argc, char ***ar
     tutti_comm_desc desc = TUTTI_COMM_DESC_INIT;
     desc.timeout = timeout;
     int code = app_check(tutti_comm_create(group->host, &desc, &group->control));
-    if (code != APP_OK && app_failure_is_comm()) part(group);
+    part_if_needed(group, code);
     return code;
 }
 
@@ -207,7 +220,7 @@ typedef struct notice {
 
 int app_group_agree(app_group *group, int code)
 {
-    if (code != APP_OK && app_failure_is_comm()) part(group);
+    part_if_needed(group, code);
     if (group->world_size == 1 || !group->control) return code;
 
     /* the worst code first, then the lowest rank */
@@ -216,7 +229,7 @@ int app_group_agree(app_group *group, int code)
     int32_t mine = severity ? severity * SPAN + (SPAN - 1 - group->rank) : 0, worst = 0;
     if (app_check(tutti_comm_all_reduce(group->control, group->host, &mine, &worst, 1, TUTTI_I32,
                                         TUTTI_MAX)))
-        part(group);
+        part(group, APP_FAILED);
     if (worst == 0) return APP_OK;
     const int from = SPAN - 1 - worst % SPAN;
 
@@ -224,13 +237,14 @@ int app_group_agree(app_group *group, int code)
     snprintf(said.message, sizeof said.message, "%s", app_failure());
     if (app_check(
             tutti_comm_broadcast(group->control, group->host, &said, sizeof said, TUTTI_U8, from)))
-        part(group);
+        part(group, APP_FAILED);
     if (said.code == APP_PREEMPTED || from == 0) return app_fail(said.code, "%s", said.message);
     return app_fail(said.code, "rank %d: %s", from, said.message);
 }
 
 int app_group_leave(app_group *group, int code)
 {
+    if (tutti_comm_lost()) part(group, code);
     if (code != APP_OK && code != APP_PREEMPTED && app_failure()[0]) {
         if (group->control)
             app_warn("%s", app_failure());
@@ -238,7 +252,8 @@ int app_group_leave(app_group *group, int code)
             app_complain("%s", app_failure());
     }
     fflush(NULL);
-    if (group->control && app_check(tutti_comm_barrier(group->control, group->host))) part(group);
+    if (group->control && app_check(tutti_comm_barrier(group->control, group->host)))
+        part(group, APP_FAILED);
     tutti_comm_destroy(&group->control);
     tutti_context_destroy(&group->host);
     if (group->mpi) leave_mpi(group, group->timeout);

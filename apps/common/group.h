@@ -32,7 +32,7 @@ int app_group_start(app_group *group, const char *program, int *argc, char ***ar
 /* Collective.  0 if all ranks bring 0; otherwise the code of the lowest rank with the worst one
  * (any failure is worse than APP_PREEMPTED), whose message becomes everybody's app_failure().
  * If this rank's failure came from a communicator, or the others do not answer, it does not
- * return. */
+ * return; nor does it where any communicator of this process has died. */
 int app_group_agree(app_group *group, int code);
 
 /* Collective.  Says on rank 0 why (for a code other than 0 and APP_PREEMPTED), waits until all

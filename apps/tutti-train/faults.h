@@ -11,7 +11,8 @@
  *        loss    its loss is infinite, but no gradient (PLACE step)
  *        corrupt a bit of its weights flips after the step
  *        nan     a pixel of its batch is NaN (PLACE step: the third one of each epoch)
- * PLACE  setup, step (the third one of the run), save (before each), end, left (nothing more is to be done) */
+ * PLACE  start (before MPI is), comm (before the communicator), setup (before parameters are loaded and sent to all), exchange (before
+ *        the gradient exchange), step (the third one of the run), save (before each), end, left (nothing more is to be done) */
 #ifndef TUTTI_TRAIN_FAULTS_H
 #define TUTTI_TRAIN_FAULTS_H
 

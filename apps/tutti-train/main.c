@@ -36,6 +36,7 @@ int main(int argc, char **argv)
     app_group group;
     const bool speaks = app_launcher_rank() == 0;
     signals_watch(); /* a launcher may send one as early as this */
+    (void)FAULT_HERE("start", app_launcher_rank());
     int code = train_options_parse(&options, argc, argv, !speaks);
     /* argp has said on rank 0 what is wrong there */
     if (code != APP_OK && speaks) app_fail(code, "%s", "");

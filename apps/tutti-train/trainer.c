@@ -49,6 +49,7 @@ static int open_comm(trainer *t)
     if (desc.transport == TUTTI_TRANSPORT_SELF && t->group->world_size > 1)
         return app_fail(APP_USAGE, "--transport is self, but there are %d ranks",
                         t->group->world_size);
+    APP_TRY(FAULT_HERE("comm", t->group->rank));
     return app_check(tutti_comm_create(t->ctx, &desc, &t->comm));
 }
 
@@ -153,6 +154,7 @@ static int exchange(trainer *t)
     APP_CHECK(tutti_comm_broadcast_params(t->comm, t->ctx, t->params));
     tutti_grad_sync_desc desc = TUTTI_GRAD_SYNC_DESC_INIT;
     desc.leaves = (int)t->options->leaves;
+    APP_TRY(FAULT_HERE("exchange", t->group->rank));
     desc.timeline = t->group->world_size > 1 && tutti_context_backend(t->ctx) == TUTTI_BACKEND_CUDA;
     return app_check(tutti_grad_sync_create(t->comm, t->ctx, t->params, &desc, &t->sync));
 }

@@ -32,7 +32,8 @@ typedef struct tutti_comm_desc {
  * the communicator was made with MPI, the ranks that were not heard of or that wait in another one.  After that the
  * communicator is dead: every call returns TUTTI_ERR_COMM, buffers of unfinished operations must not be touched or
  * freed, and destroying it does not communicate.  A program should then print the message and leave by MPI_Abort, not
- * MPI_Finalize.
+ * MPI_Finalize, nor call MPI otherwise: tutti_comm_lost says so.  (Other failures are TUTTI_ERR_COMM too, a difference that all
+ * ranks have been told of, say.)
  * With nccl that includes a wait in a call of CUDA, the caller's too, behind sums that do not end (a full queue of launches, say): a
  * rank that calls nothing here for the whole timeout while sums are under way is taken to be in one.  Sums in graphs
  * have a deadline only while this library waits for them.  A communicator is used from one thread at a time. */
@@ -48,6 +49,10 @@ TUTTI_API tutti_status tutti_comm_create(tutti_context *ctx, const tutti_comm_de
 
 /* Collective unless dead, but does not wait for other ranks.  NULL is allowed. */
 TUTTI_API void tutti_comm_destroy(tutti_comm **comm);
+
+/* NULL as long as no communicator of this process has died; afterwards why the first one did, even if it was destroyed or died while
+ * tutti_comm_create made it.  From any thread. */
+TUTTI_API const char *tutti_comm_lost(void);
 
 /* −1 and 0 for NULL. */
 TUTTI_API int tutti_comm_rank(const tutti_comm *comm);

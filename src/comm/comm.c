@@ -113,6 +113,22 @@ tutti_status tutti__comm_alive(const tutti_comm *comm, const char *who)
     return tutti__fail(TUTTI_ERR_COMM, "%s: the communicator is dead: %s", who, comm->why);
 }
 
+/* Of the first communicator of this process that died, written once. */
+static char lost_why[TUTTI__MESSAGE_MAX];
+static atomic_bool losing, lost;
+
+static void lose(const tutti_comm *comm)
+{
+    if (atomic_exchange(&losing, true)) return;
+    snprintf(lost_why, sizeof lost_why, "%s", comm->why);
+    lost = true;
+}
+
+const char *tutti_comm_lost(void)
+{
+    return lost ? lost_why : NULL;
+}
+
 tutti_status tutti__comm_die(tutti_comm *comm, const char *format, ...)
 {
     if (!atomic_exchange(&comm->dying, true)) {
@@ -120,6 +136,7 @@ tutti_status tutti__comm_die(tutti_comm *comm, const char *format, ...)
         va_start(args, format);
         vsnprintf(comm->why, sizeof comm->why, format, args);
         va_end(args);
+        lose(comm);
         comm->dead = true;
         if (comm->transport->abandon) comm->transport->abandon(comm);
     }

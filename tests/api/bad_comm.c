@@ -51,6 +51,15 @@ static void bad_comm_transport(void)
     CHECK(tutti_comm_transport(NULL) == TUTTI_TRANSPORT_AUTO, "NULL has a transport");
 }
 
+/* It takes no arguments: no failure of an argument makes it speak. */
+static void bad_comm_lost(void)
+{
+    tutti_comm *comm = self();
+    CHECK_FAILS(TUTTI_ERR_ARG, "ctx", tutti_comm_barrier(comm, NULL));
+    CHECK(!tutti_comm_lost(), "nothing is lost, and yet: %s", tutti_comm_lost());
+    tutti_comm_destroy(&comm);
+}
+
 /* The arguments of a verb; wrong ones are put in one at a time. */
 typedef struct verb {
     tutti_comm *comm;
@@ -236,6 +245,7 @@ static void bad_broadcast_params(void)
 const harness_test bad_comm[] = {
     {"tutti_comm_create", bad_comm_create},
     {"tutti_comm_destroy", bad_comm_destroy},
+    {"tutti_comm_lost", bad_comm_lost},
     {"tutti_comm_rank", bad_comm_rank},
     {"tutti_comm_world_size", bad_comm_world_size},
     {"tutti_comm_transport", bad_comm_transport},

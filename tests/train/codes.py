@@ -54,13 +54,29 @@ def stopped(place, rank, np=3):
     result = run(arguments(), np=np, fault=f"stop:{place}:{rank}", limit=60).want(2)
     print(f"  {place}, rank {rank}: {result.seconds:.1f} s, a good run takes {usual:.1f} s")
     assert result.seconds < usual + DEADLINE + GRACE, result
+    if place == "start":  # MPI does not say whom it waits for
+        assert "MPI_Init_thread did not return within" in result.err, result
+        return
     assert "tutti-train: " in result.err, result
     named = [line for line in result.err.splitlines() if line.startswith("tutti-train: ")]
     assert any(f"rank {rank}" in line.split(": ", 2)[2] for line in named), f"nobody names it:\n{result}"
 
 
 def test_stopped_in_setup():
-    stopped("setup", 1)
+    for place in ("comm", "setup") if BACKEND == "cuda" else ("start", "comm", "setup", "exchange"):
+        stopped(place, 1)
+
+
+def test_deadlines_too_short():
+    """Missed wherever the first wait is long enough, mostly while the first communicator is made: said, and the code is 2."""
+    for timeout, times in ((1e-4, 4), (1e-3, 2), (0.01, 1)):
+        for np in (2, 3) * (1 if BACKEND == "cuda" else times):
+            result = run(arguments("--epochs", 1, "--timeout", timeout), np=np, limit=60)
+            if result.code == 0:
+                assert timeout > 1e-4 and "done | 20 steps" in result.out, result
+                continue
+            said = "not finished after" in result.want(2).err or "did not return within" in result.err
+            assert said and "signal" not in result.err, result
 
 
 def test_stopped_in_step():

@@ -198,4 +198,12 @@ def test_malformed_files_are_refused_by_all_ranks():
         assert name in result.err and words in result.err, result
 
 
+def test_deadlines_too_short():
+    """Missed while the first communicator is made, if not before: said, and the code is that of a run that could not go on."""
+    for np in (2, 3) * 3:
+        result = run(["--quiet", "--timeout", 1e-4, "--filter", CASE, CASES], np).want(2)
+        said = "not finished after" in result.err or "did not return within" in result.err
+        assert said and "signal" not in result.err, result
+
+
 start()
