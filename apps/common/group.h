@@ -36,7 +36,7 @@ int app_group_start(app_group *group, const char *program, int *argc, char ***ar
 int app_group_agree(app_group *group, int code);
 
 /* Collective.  Says on rank 0 why (for a code other than 0 and APP_PREEMPTED), waits until all
- * are here, leaves MPI and returns the code that main returns. */
+ * are here, leaves MPI and returns the code that main returns.  As above, it may not return. */
 int app_group_leave(app_group *group, int code);
 
 #endif

@@ -29,12 +29,13 @@ typedef struct tutti_comm_desc {
  * data.  Buffers are on the context's device; counts are elements.  Verbs of
  * self and nccl are asynchronous on the context's stream and can be captured; those of mpi have finished when they
  * return.  Every wait ends at the deadline with TUTTI_ERR_COMM and a message that names the operation and, where
- * the communicator was made with MPI, the ranks that were not heard of or that wait in another one.  After that the
+ * the communicator was made with MPI, the ranks that do not answer (they get up to a second on top to do so, which whoever waits
+ * in a call of this library does, with any communicator) or that wait in another operation.  After that the
  * communicator is dead: every call returns TUTTI_ERR_COMM, buffers of unfinished operations must not be touched or
  * freed, and destroying it does not communicate.  A program should then print the message and leave by MPI_Abort, not
  * MPI_Finalize, nor call MPI otherwise: tutti_comm_lost says so.  (Other failures are TUTTI_ERR_COMM too, a difference that all
  * ranks have been told of, say.)
- * With nccl that includes a wait in a call of CUDA, the caller's too, behind sums that do not end (a full queue of launches, say): a
+ * With nccl those waits include one in a call of CUDA, the caller's too, behind sums that do not end (a full queue of launches, say): a
  * rank that calls nothing here for the whole timeout while sums are under way is taken to be in one.  Sums in graphs
  * have a deadline only while this library waits for them.  A communicator is used from one thread at a time. */
 

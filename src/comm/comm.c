@@ -154,23 +154,51 @@ tutti__wait tutti__wait_begin(tutti_comm *comm, const char *operation, int64_t s
     return (tutti__wait){comm, operation, sequence, now, now, 0, 0, false};
 }
 
-static tutti_status missed(tutti__wait *wait)
+#define ANSWER_SECONDS 1.0 /* that ranks get to answer at the deadline */
+
+/* A rank may have begun to wait only now, or wait where it has not said so: nobody is named who was not asked.  Time in which this
+ * process was stopped, or got no processor, is not taken from the others. */
+static void ask_around(const tutti__wait *wait)
 {
     tutti_comm *comm = wait->comm;
-    char silent[160] = "";
-    if (comm->control->silent) comm->control->silent(comm, wait->sequence, silent, sizeof silent);
-    if (silent[0])
+    double last = tutti__now(), waited = 0;
+    comm->control->ask(wait);
+    while (waited < ANSWER_SECONDS && !comm->dead) {
+        (void)comm->control->hear(wait);
+        if (comm->control->answered(comm)) return;
+        tutti__sleep(1e-3);
+        atomic_fetch_add_explicit(&comm->polls, 1, memory_order_relaxed);
+        double now = tutti__now();
+        waited += fmin(now - last, 0.1);
+        last = now;
+    }
+}
+
+static tutti_status missed(const tutti__wait *wait)
+{
+    tutti_comm *comm = wait->comm;
+    const long long sequence = wait->sequence;
+    const bool asks = comm->control->ask;
+    char late[160] = "", lost_there[160] = "", astray[256] = "";
+    if (asks) {
+        ask_around(wait);
+        comm->control->silent(wait, false, late, sizeof late);
+        comm->control->silent(wait, true, lost_there, sizeof lost_there);
+        comm->control->astray(wait, astray, sizeof astray);
+    }
+    if (late[0])
         return tutti__comm_die(comm, "%s #%lld: not finished after %g s, nothing heard of %s",
-                               wait->operation, (long long)wait->sequence, comm->timeout, silent);
-    char astray[160] = "";
-    if (comm->control->astray)
-        comm->control->astray(comm, wait->sequence, wait->operation, astray, sizeof astray);
+                               wait->operation, sequence, comm->timeout, late);
+    if (lost_there[0])
+        return tutti__comm_die(
+            comm,
+            "%s #%lld: not finished after %g s, nothing more heard of %s, which had come to it",
+            wait->operation, sequence, comm->timeout, lost_there);
     if (astray[0])
         return tutti__comm_die(comm, "%s #%lld: not finished after %g s, while %s", wait->operation,
-                               (long long)wait->sequence, comm->timeout, astray);
-    return tutti__comm_die(comm, "%s #%lld: not finished after %g s%s", wait->operation,
-                           (long long)wait->sequence, comm->timeout,
-                           comm->control->silent ? ", although every rank has come to it" : "");
+                               sequence, comm->timeout, astray);
+    return tutti__comm_die(comm, "%s #%lld: not finished after %g s%s", wait->operation, sequence,
+                           comm->timeout, asks ? ", although every rank has come to it" : "");
 }
 
 /* Tells and hears where ranks are, and gives up at the deadline. */
@@ -180,12 +208,10 @@ static tutti_status linger(tutti__wait *wait, double waited)
     atomic_fetch_add_explicit(&comm->polls, 1, memory_order_relaxed);
     TUTTI_TRY(tutti__comm_alive(comm, wait->operation));
     if (waited > 0.01 && comm->control->announce) {
-        bool others_wait = comm->control->hear(comm);
+        bool others_wait = comm->control->hear(wait);
         double patience = fmin(1.0, comm->timeout / 4);
         if (!wait->announced && (others_wait || waited > patience)) {
-            /* of a sum under way whose number is older the name is not that of the last operation */
-            comm->control->announce(comm, comm->sequence,
-                                    wait->sequence == comm->sequence ? wait->operation : "");
+            comm->control->announce(wait);
             wait->announced = true;
         }
     }

@@ -22,25 +22,29 @@ typedef struct tutti__wait {
 
 /* How ranks exchange a few bytes of host memory, and how they tell each other where they wait.  An all-reduce
  * cannot tell who is late: so whoever has waited a while announces point to point in which operation it is, and
- * at the deadline those that said nothing are named. */
+ * at the deadline all are asked, and those that do not answer are named. */
 typedef struct tutti__control {
     /* recv [world_size * bytes] = everybody's send [bytes] */
     tutti_status (*gather)(tutti_comm *comm, const void *send, void *recv, size_t bytes,
                            const char *operation);
     tutti_status (*broadcast)(tutti_comm *comm, void *data, size_t bytes, int root,
                               const char *operation);
-    /* optional: says once that this rank waits in operation `sequence`, of that name ("" if not known); never blocks */
-    void (*announce)(tutti_comm *comm, int64_t sequence, const char *operation);
-    /* optional: takes in what others said; true if anybody did */
-    bool (*hear)(tutti_comm *comm);
-    /* optional: what was said before does not count any more */
+    /* optional, all or none: */
+    /* says once where this rank waits; never blocks */
+    void (*announce)(const tutti__wait *wait);
+    /* takes in what others said, and answers who asks; true if anybody said something about this communicator */
+    bool (*hear)(const tutti__wait *wait);
+    /* asks the others for a sign of life, which those who wait give as soon as they hear of it */
+    void (*ask)(const tutti__wait *wait);
+    /* all have given one */
+    bool (*answered)(const tutti_comm *comm);
+    /* what was said before does not count any more */
     void (*forget)(tutti_comm *comm);
-    /* optional: writes the ranks that have not reached `sequence` as far as is known ("rank 2") */
-    void (*silent)(const tutti_comm *comm, int64_t sequence, char *text, size_t size);
-    /* optional: writes the ranks that have come to another operation with this number, and to which ("ranks 1, 2 wait in
-     * broadcast") */
-    void (*astray)(const tutti_comm *comm, int64_t sequence, const char *operation, char *text,
-                   size_t size);
+    /* writes the ranks ("rank 2") that have given none, and of which it is known, or is not, that they had come to the operation */
+    void (*silent)(const tutti__wait *wait, bool had_come, char *text, size_t size);
+    /* writes the ranks that wait somewhere else, and where ("ranks 1, 2 wait in broadcast") */
+    void (*astray)(const tutti__wait *wait, char *text, size_t size);
+
     /* never waits for other ranks; after comm->dead does not communicate */
     void (*destroy)(tutti_comm *comm);
 } tutti__control;

@@ -1,14 +1,17 @@
 /* One rank stops (SIGSTOP) at a chosen point; the others say when and with what status they came back, and leave by
- * MPI_Abort(…, 2).  Or it does not stop, but calls another verb than the others, or the same for another count.  Started by
- * test_stop.
+ * MPI_Abort(…, 2).  Or it does not stop, but calls another verb than the others, or the same for another count; or others are not
+ * where those who name it are: they come late, have gone on, or wait with another communicator.  Started by test_stop.
  *
- * usage: stop_rank host|cuda mpi|nccl setup|verb|exchange|launches|agree|barrier|destroy|mixed|counts SECONDS */
+ * usage: stop_rank host|cuda mpi|nccl POINT SECONDS
+ * POINT  setup verb exchange launches agree barrier destroy mixed counts
+ *        late middle midway apart */
 #include <mpi.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "tutti/tutti.h"
@@ -19,10 +22,15 @@ static int rank, size;
 static const char *point;
 static double start; /* of the wait that will not end */
 
+static bool chosen(const char *here)
+{
+    return strcmp(here, point) == 0;
+}
+
 /* This is the chosen point, and this rank the one that does something else there than the others. */
 static bool differs_at(const char *here)
 {
-    if (strcmp(here, point) != 0) return false;
+    if (!chosen(here)) return false;
     start = MPI_Wtime();
     return rank == size - 1;
 }
@@ -31,6 +39,69 @@ static bool differs_at(const char *here)
 static void at(const char *here)
 {
     if (differs_at(here)) raise(SIGSTOP);
+}
+
+static void nap(double seconds)
+{
+    struct timespec time = {(time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9)};
+    if (seconds > 0) nanosleep(&time, NULL);
+}
+
+static void stop_later(int signal_number)
+{
+    (void)signal_number;
+    raise(SIGSTOP);
+}
+
+static tutti_status sum_of_one(tutti_comm *comm, tutti_context *ctx)
+{
+    static float *value;
+    tutti_status status = value ? TUTTI_OK : tutti_alloc(ctx, sizeof *value, (void **)&value);
+    if (status == TUTTI_OK) status = tutti_zero(ctx, value, sizeof *value);
+    if (status == TUTTI_OK)
+        status = tutti_comm_all_reduce(comm, ctx, value, value, 1, TUTTI_F32, TUTTI_SUM);
+    return status == TUTTI_OK ? tutti_context_synchronize(ctx) : status;
+}
+
+/* Ranks 3 and above stop; ranks 1 and 2 come a few milliseconds before rank 0's deadline. */
+static tutti_status late(tutti_comm *comm, tutti_context *ctx, double timeout)
+{
+    MPI_Barrier(MPI_COMM_WORLD);
+    start = MPI_Wtime();
+    if (rank > 2) raise(SIGSTOP);
+    if (rank > 0) nap(timeout - 2e-3 * rank);
+    return sum_of_one(comm, ctx);
+}
+
+/* Rank 1 stops.  From rank 0's broadcast some go on to the next operation, and others wait in it for rank 1. */
+static tutti_status middle(tutti_comm *comm, tutti_context *ctx, void *data)
+{
+    start = MPI_Wtime();
+    if (rank == 1) raise(SIGSTOP);
+    tutti_status status = tutti_comm_broadcast(comm, ctx, data, COUNT, TUTTI_F32, 0);
+    return status == TUTTI_OK ? tutti_comm_barrier(comm, ctx) : status;
+}
+
+/* Rank 0 stops while it waits for the last one, after it has said so; what that sends is too long to go without rank 0. */
+static tutti_status midway(tutti_comm *comm, tutti_context *ctx, float *data, double timeout)
+{
+    enum { BLOCK = COUNT / 2 };
+    MPI_Barrier(MPI_COMM_WORLD);
+    start = MPI_Wtime();
+    signal(SIGALRM, stop_later);
+    if (rank == 0) alarm(timeout > 2 ? (unsigned)(timeout / 2) : 1);
+    if (rank == size - 1) nap(timeout * 0.75);
+    tutti_status status =
+        tutti_comm_all_to_all(comm, ctx, data, data + 2 * COUNT, BLOCK, TUTTI_F32);
+    return status == TUTTI_OK ? tutti_comm_barrier(comm, ctx) : status;
+}
+
+/* The last rank stops; rank 0 waits with one communicator, and the others with another. */
+static tutti_status apart(tutti_comm *comm, tutti_comm *other, tutti_context *ctx)
+{
+    start = MPI_Wtime();
+    if (rank == size - 1) raise(SIGSTOP);
+    return tutti_comm_barrier(rank == 0 ? comm : other, ctx);
 }
 
 static const char *name_of(tutti_status status)
@@ -96,6 +167,14 @@ static tutti_status run(tutti_context *ctx, tutti_transport transport, double ti
     if (status == TUTTI_OK) status = tutti_comm_barrier(*comm, ctx);
     if (status != TUTTI_OK) return status;
 
+    tutti_comm *other = NULL;
+    if (chosen("late")) return late(*comm, ctx, timeout);
+    if (chosen("middle")) return middle(*comm, ctx, grads);
+    if (chosen("midway")) return midway(*comm, ctx, grads, timeout);
+    if (chosen("apart")) {
+        status = tutti_comm_create(ctx, &desc, &other);
+        return status == TUTTI_OK ? apart(*comm, other, ctx) : status;
+    }
     if (differs_at("mixed")) return tutti_comm_broadcast(*comm, ctx, grads, 8, TUTTI_F32, 0);
     if (!strcmp(point, "mixed"))
         return tutti_comm_all_reduce(*comm, ctx, grads, grads, 8, TUTTI_F32, TUTTI_SUM);
@@ -154,6 +233,7 @@ int main(int argc, char **argv)
     start = MPI_Wtime();
     tutti_grad_sync_destroy(&sync);
     tutti_comm_destroy(&comm);
+    if (status == TUTTI_ERR_COMM && !tutti_comm_lost()) printf("rank %d: forgotten\n", rank);
     printf("rank %d: destroyed after %.2f s\n", rank, MPI_Wtime() - start);
     fflush(stdout);
     /* the others want to print too, and the first to be back may be a whole deadline before the last */

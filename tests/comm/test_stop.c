@@ -1,6 +1,6 @@
 /* Nobody hangs: one rank is stopped in set-up, in a verb, in the gradient exchange and at the end; every other rank is back
  * within the deadline and names it, and mpirun returns the program's 2.  So too where one rank calls something else than the
- * others.  Starts stop_rank under mpirun. */
+ * others.  Whoever lives and waits is not named, wherever it does.  Starts stop_rank under mpirun. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -118,6 +118,47 @@ static void another_count(void)
     if (line) CHECK(says(line, "TUTTI_ERR_COMM: all_reduce: MPI failed"), "rank 2: %.200s", line);
 }
 
+/* Ranks first to last but one name exactly these, and say what else there is to say. */
+static void check_named(int first, int last, const char *named, const char *more)
+{
+    char wanted[96];
+    snprintf(wanted, sizeof wanted, "heard of %s%s\n", named, more);
+    for (int r = first; r < last; r++) {
+        const char *line = line_of(output, r, "back");
+        if (!CHECK(line != NULL, "rank %d did not come back:\n%s", r, output)) continue;
+        const char *found = strstr(line, "heard of ");
+        CHECK(found && !strncmp(found, wanted, strlen(wanted)), "rank %d: %.200s, want %s", r, line,
+              wanted);
+    }
+    CHECK(!strstr(output, "forgotten"), "tutti_comm_lost says nothing:\n%s", output);
+}
+
+static void late(void)
+{
+    run_ranks("mpi", 5, "late");
+    check_named(0, 3, "ranks 3, 4", "");
+}
+
+static void middle(void)
+{
+    run_ranks("mpi", 4, "middle");
+    check_named(0, 1, "rank 1", "");
+    check_named(2, 4, "rank 1", "");
+}
+
+static void midway(void)
+{
+    run_ranks("mpi", 3, "midway");
+    check_named(1, 2, "rank 0", "");
+    check_named(2, 3, "rank 0", ", which had come to it");
+}
+
+static void apart(void)
+{
+    run_ranks("mpi", 3, "apart");
+    check_named(0, 2, "rank 2", "");
+}
+
 static void over_mpi(const char *point)
 {
     stop_at("mpi", 3, point);
@@ -169,10 +210,14 @@ static const harness_test tests[] = {
     TESTS("mpi:", mpi),
     {"mpi: another verb on one rank", another_verb},
     {"mpi: another count on one rank", another_count},
+    {"mpi: others come late", late},
+    {"mpi: others have gone on", middle},
+    {"mpi: stopped while it waits", midway},
+    {"mpi: others wait with another communicator", apart},
     TESTS("nccl:", nccl),
     {"nccl: stopped while the others launch on", nccl_launches},
 };
-enum { OVER_MPI = 8 };
+enum { OVER_MPI = 12 };
 
 int main(int argc, char **argv)
 {

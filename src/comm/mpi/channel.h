@@ -7,30 +7,75 @@
 
 #include "comm/comm.h"
 
+typedef enum tutti__beacon_kind {
+    TUTTI__BEACON_SAY,
+    TUTTI__BEACON_ASK,
+    TUTTI__BEACON_ANSWER
+} tutti__beacon_kind;
+
 typedef struct tutti__beacon {
     uint64_t magic;
-    int64_t sequence;
-    char operation[32]; /* its name, cut off if it is longer; "": not known */
+    int64_t come;  /* the operation that the rank has come to, ... */
+    int64_t waits; /* ... and the one that it waits for: an older one where sums are under way */
+    int32_t kind;  /* a tutti__beacon_kind */
+    int32_t elsewhere;  /* it waits with another communicator: come and waits are not known */
+    char operation[48]; /* the name, cut off if it is longer */
 } tutti__beacon;
 
+/* Where beacons travel: the caller's communicator, with a tag that nobody else uses, while ours is being made; and ours. */
+enum { TUTTI__WAY_EARLY, TUTTI__WAY_CONTROL, TUTTI__WAYS };
+typedef struct tutti__way {
+    MPI_Comm comm; /* MPI_COMM_NULL: not now */
+    int tag;
+} tutti__way;
+
+/* What goes to a rank one way. */
+typedef struct tutti__mail {
+    tutti__beacon out; /* being sent */
+    MPI_Request send;
+    bool asks, answers; /* to be sent next */
+} tutti__mail;
+
+/* What is known of a rank. */
+typedef struct tutti__peer {
+    tutti__beacon heard; /* the last one; come -1: nothing yet */
+    int64_t come;        /* the last operation that it is known to have come to */
+    bool said_early;     /* over the caller's communicator */
+    bool answered;       /* it polls, or did at its own deadline */
+    tutti__mail mail[TUTTI__WAYS];
+} tutti__peer;
+
 typedef struct tutti__channel {
+    struct tutti__channel *next; /* of this process */
+    int world_size;
     MPI_Comm data;    /* collectives */
     MPI_Comm control; /* beacons */
     MPI_Comm pending; /* a duplicate that MPI may still be making */
-    /* Where beacons travel: control, and before it exists the caller's communicator with a tag that nobody else uses. */
-    MPI_Comm beacon_comm;
-    int beacon_tag;
-    bool
-        announced_early; /* a beacon went over the caller's communicator: the others must take it in */
-    tutti__beacon
-        *heard; /* per rank: the last operation it said to be in; sequence -1: nothing yet */
-    tutti__beacon *out; /* per rank: what is being sent */
-    MPI_Request *sends; /* per rank */
-    MPI_Op ops[2][3];   /* f16, bf16 x sum, min, max */
+    tutti__way ways[TUTTI__WAYS];
+    bool announced_early; /* over the caller's communicator: the others must take it in */
+    bool due;             /* questions or answers */
+    tutti__peer *peers;   /* per rank */
+    MPI_Op ops[2][3];     /* f16, bf16 x sum, min, max */
 } tutti__channel;
 
 extern const tutti__control tutti__mpi_control;
 extern const tutti__transport tutti__mpi_transport;
+
+/* Beacons (beacons.c).  From open to close the channel's ranks are answered by every wait of this process. */
+void tutti__beacons_open(tutti__channel *channel);
+void tutti__beacons_close(tutti__channel *channel, bool drain);
+/* From now on they travel so. */
+void tutti__beacons_move(tutti__channel *channel, int way, MPI_Comm comm, int tag);
+/* The one that the rank has sent over the caller's communicator has been taken in. */
+bool tutti__beacons_said_early(tutti__channel *channel, int rank);
+/* Entries of tutti__control. */
+void tutti__beacons_announce(const tutti__wait *wait);
+bool tutti__beacons_hear(const tutti__wait *wait);
+void tutti__beacons_ask(const tutti__wait *wait);
+bool tutti__beacons_answered(const tutti_comm *comm);
+void tutti__beacons_forget(tutti_comm *comm);
+void tutti__beacons_silent(const tutti__wait *wait, bool had_come, char *text, size_t size);
+void tutti__beacons_astray(const tutti__wait *wait, char *text, size_t size);
 
 /* Gives comm, whose rank and world_size are set, a channel over parent.  Collective.  Afterwards the ranks agree on
  * status, which is what this rank has found so far. */

@@ -1,0 +1,244 @@
+/* Beacons: ranks tell each other, point to point, where they wait.
+ *
+ *   say     sent once in a wait that lasts: this rank has come to an operation.
+ *   ask     sent at the deadline, before anybody is named: who polls at all answers.
+ *   answer  what a rank that waits replies, also where it waits with another communicator.
+ *
+ * Whoever asks is about to give up, so a question, too, is an answer. */
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "comm/mpi/channel.h"
+
+#define BEACON_MAGIC UINT64_C(0x74757474692d6265)
+
+/* Of all channels of this process: a wait with one answers for the others, which another thread may be using. */
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static tutti__channel *channels;
+
+/* Sending */
+
+/* Where this rank waits; for a channel of another communicator it is only known that it does. */
+static tutti__beacon beacon_of(const tutti__wait *wait, const tutti__channel *channel,
+                               tutti__beacon_kind kind)
+{
+    const bool own = wait->comm->channel == channel;
+    tutti__beacon beacon = {.magic = BEACON_MAGIC, .kind = kind, .elsewhere = !own};
+    beacon.come = own ? wait->comm->sequence : -1;
+    beacon.waits = own ? wait->sequence : -1;
+    strncpy(beacon.operation, wait->operation, sizeof beacon.operation - 1);
+    return beacon;
+}
+
+/* False if the last one is still there: the rank takes nothing in, and would not read this either. */
+static bool post(tutti__channel *channel, int rank, int way, const tutti__beacon *beacon)
+{
+    const tutti__way *over = &channel->ways[way];
+    tutti__mail *mail = &channel->peers[rank].mail[way];
+    int free_again = 1;
+    if (over->comm == MPI_COMM_NULL) return true; /* closed meanwhile: who asks does so both ways */
+    if (mail->send != MPI_REQUEST_NULL) MPI_Test(&mail->send, &free_again, MPI_STATUS_IGNORE);
+    if (!free_again) return false;
+    mail->out = *beacon;
+    if (MPI_Isend(&mail->out, sizeof mail->out, MPI_BYTE, rank, over->tag, over->comm,
+                  &mail->send) != MPI_SUCCESS)
+        mail->send = MPI_REQUEST_NULL;
+    return true;
+}
+
+/* Sends the questions and answers that are due; those that cannot go now stay so. */
+static void deliver(tutti__channel *channel, const tutti__wait *wait)
+{
+    if (!channel->due) return;
+    channel->due = false;
+    const tutti__beacon question = beacon_of(wait, channel, TUTTI__BEACON_ASK);
+    const tutti__beacon answer = beacon_of(wait, channel, TUTTI__BEACON_ANSWER);
+    for (int r = 0; r < channel->world_size; r++)
+        for (int way = 0; way < TUTTI__WAYS; way++) {
+            tutti__mail *mail = &channel->peers[r].mail[way];
+            if (!mail->asks && !mail->answers) continue;
+            if (post(channel, r, way, mail->asks ? &question : &answer))
+                mail->asks = mail->answers = false;
+            else
+                channel->due = true;
+        }
+}
+
+void tutti__beacons_announce(const tutti__wait *wait)
+{
+    tutti__channel *channel = wait->comm->channel;
+    pthread_mutex_lock(&mutex);
+    const int way = channel->ways[TUTTI__WAY_CONTROL].comm != MPI_COMM_NULL ? TUTTI__WAY_CONTROL
+                                                                            : TUTTI__WAY_EARLY;
+    const tutti__beacon beacon = beacon_of(wait, channel, TUTTI__BEACON_SAY);
+    if (way == TUTTI__WAY_CONTROL || !channel->announced_early)
+        for (int r = 0; r < channel->world_size; r++)
+            if (r != wait->comm->rank) (void)post(channel, r, way, &beacon);
+    if (way == TUTTI__WAY_EARLY) channel->announced_early = true;
+    pthread_mutex_unlock(&mutex);
+}
+
+void tutti__beacons_ask(const tutti__wait *wait)
+{
+    tutti__channel *channel = wait->comm->channel;
+    pthread_mutex_lock(&mutex);
+    for (int r = 0; r < channel->world_size; r++)
+        for (int way = 0; way < TUTTI__WAYS && r != wait->comm->rank; way++)
+            channel->peers[r].mail[way].asks = channel->ways[way].comm != MPI_COMM_NULL;
+    channel->due = true;
+    deliver(channel, wait);
+    pthread_mutex_unlock(&mutex);
+}
+
+/* Receiving */
+
+static void take_in(tutti__channel *channel, int rank, int way, const tutti__beacon *in)
+{
+    tutti__peer *peer = &channel->peers[rank];
+    if (in->kind == TUTTI__BEACON_SAY && way == TUTTI__WAY_EARLY) peer->said_early = true;
+    if (in->kind == TUTTI__BEACON_ASK) channel->due = peer->mail[way].answers = true;
+    if (in->kind != TUTTI__BEACON_SAY) peer->answered = true;
+    if (in->elsewhere || in->come >= peer->heard.come) peer->heard = *in;
+    if (in->come > peer->come) peer->come = in->come;
+}
+
+/* Takes in one beacon if there is one. */
+static bool hear_one(tutti__channel *channel, int way)
+{
+    const tutti__way *over = &channel->ways[way];
+    int there = 0, bytes = 0;
+    MPI_Status status;
+    if (over->comm == MPI_COMM_NULL ||
+        MPI_Iprobe(MPI_ANY_SOURCE, over->tag, over->comm, &there, &status) != MPI_SUCCESS || !there)
+        return false;
+    tutti__beacon in = {.magic = 0};
+    MPI_Get_count(&status, MPI_BYTE, &bytes);
+    if (bytes != (int)sizeof in) return false; /* not ours: left to whoever waits for it */
+    if (MPI_Recv(&in, sizeof in, MPI_BYTE, status.MPI_SOURCE, over->tag, over->comm,
+                 MPI_STATUS_IGNORE) != MPI_SUCCESS)
+        return false;
+    if (in.magic == BEACON_MAGIC) take_in(channel, status.MPI_SOURCE, way, &in);
+    return true;
+}
+
+static bool hear_all(tutti__channel *channel)
+{
+    bool any = false;
+    for (int way = 0; way < TUTTI__WAYS; way++)
+        while (hear_one(channel, way)) any = true;
+    return any;
+}
+
+bool tutti__beacons_hear(const tutti__wait *wait)
+{
+    bool any = false;
+    pthread_mutex_lock(&mutex);
+    for (tutti__channel *channel = channels; channel; channel = channel->next) {
+        if (hear_all(channel) && channel == wait->comm->channel) any = true;
+        deliver(channel, wait);
+    }
+    pthread_mutex_unlock(&mutex);
+    return any;
+}
+
+bool tutti__beacons_said_early(tutti__channel *channel, int rank)
+{
+    pthread_mutex_lock(&mutex);
+    hear_all(channel);
+    const bool said = channel->peers[rank].said_early;
+    pthread_mutex_unlock(&mutex);
+    return said;
+}
+
+void tutti__beacons_forget(tutti_comm *comm)
+{
+    tutti__channel *channel = comm->channel;
+    pthread_mutex_lock(&mutex);
+    for (int r = 0; r < channel->world_size; r++)
+        channel->peers[r].come = channel->peers[r].heard.come = -1;
+    pthread_mutex_unlock(&mutex);
+}
+
+/* Life */
+
+void tutti__beacons_open(tutti__channel *channel)
+{
+    pthread_mutex_lock(&mutex);
+    channel->next = channels;
+    channels = channel;
+    pthread_mutex_unlock(&mutex);
+}
+
+void tutti__beacons_move(tutti__channel *channel, int way, MPI_Comm comm, int tag)
+{
+    pthread_mutex_lock(&mutex);
+    channel->ways[way] = (tutti__way){comm, tag};
+    pthread_mutex_unlock(&mutex);
+}
+
+void tutti__beacons_close(tutti__channel *channel, bool drain)
+{
+    pthread_mutex_lock(&mutex);
+    if (drain) hear_all(channel);
+    tutti__channel **at = &channels;
+    while (*at && *at != channel) at = &(*at)->next;
+    if (*at) *at = channel->next;
+    pthread_mutex_unlock(&mutex);
+}
+
+/* What was heard */
+
+bool tutti__beacons_answered(const tutti_comm *comm)
+{
+    const tutti__channel *channel = comm->channel;
+    bool all = true;
+    pthread_mutex_lock(&mutex);
+    for (int r = 0; r < channel->world_size; r++)
+        all = all && (r == comm->rank || channel->peers[r].answered);
+    pthread_mutex_unlock(&mutex);
+    return all;
+}
+
+void tutti__beacons_silent(const tutti__wait *wait, bool had_come, char *text, size_t size)
+{
+    const tutti__channel *channel = wait->comm->channel;
+    pthread_mutex_lock(&mutex);
+    for (int r = 0; r < channel->world_size; r++)
+        if (r != wait->comm->rank && !channel->peers[r].answered &&
+            (channel->peers[r].come >= wait->sequence) == had_come)
+            tutti__rank_list_add(text, size, r);
+    pthread_mutex_unlock(&mutex);
+}
+
+/* Where a rank waits if that is not where this one does; otherwise "". */
+static void place_of(const tutti__wait *wait, const tutti__beacon *heard, char *text, size_t size)
+{
+    const tutti__beacon mine = beacon_of(wait, wait->comm->channel, TUTTI__BEACON_SAY);
+    text[0] = 0;
+    if (heard->elsewhere)
+        snprintf(text, size, "%s of another communicator", heard->operation);
+    else if (heard->waits == mine.waits && strcmp(heard->operation, mine.operation) != 0)
+        snprintf(text, size, "%s", heard->operation);
+    else if (heard->come >= 0 && heard->come < mine.waits)
+        snprintf(text, size, "%s #%lld", heard->operation, (long long)heard->waits);
+}
+
+void tutti__beacons_astray(const tutti__wait *wait, char *text, size_t size)
+{
+    const tutti__channel *channel = wait->comm->channel;
+    char first[96] = "", place[96];
+    pthread_mutex_lock(&mutex);
+    for (int r = 0; r < channel->world_size; r++) {
+        if (r == wait->comm->rank) continue;
+        place_of(wait, &channel->peers[r].heard, place, sizeof place);
+        if (!place[0] || (first[0] && strcmp(place, first) != 0)) continue; /* one is enough */
+        memcpy(first, place, sizeof first);
+        tutti__rank_list_add(text, size, r);
+    }
+    pthread_mutex_unlock(&mutex);
+    if (!first[0]) return;
+    const size_t used = strlen(text);
+    snprintf(text + used, size - used, " wait%s in %s", strncmp(text, "ranks", 5) == 0 ? "" : "s",
+             first);
+}
