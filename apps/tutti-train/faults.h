@@ -6,13 +6,15 @@
  *        fail    it has a failure of its own
  *        scale   its loss weight is doubled (PLACE step, from the first step on)
  *        hang    it does nothing any more
+ *        late    it sleeps for FAULT_LATE seconds
  *        signal  it sends itself SIGUSR1
  *        overflow its gradients are not finite, but its loss is (PLACE step)
  *        loss    its loss is infinite, but no gradient (PLACE step)
  *        corrupt a bit of its weights flips after the step
  *        nan     a pixel of its batch is NaN (PLACE step: the third one of each epoch)
  * PLACE  start (before MPI is), comm (before the communicator), setup (before parameters are loaded and sent to all), exchange (before
- *        the gradient exchange), step (the third one of the run), save (before each), end, left (nothing more is to be done) */
+ *        the gradient exchange), step (the third one of the run), agree (the end of that one), save (before each), end, left (nothing
+ *        more is to be done) */
 #ifndef TUTTI_TRAIN_FAULTS_H
 #define TUTTI_TRAIN_FAULTS_H
 
@@ -30,6 +32,7 @@
 #include "common/report.h"
 
 enum { FAULT_STEP = 3 };
+#define FAULT_LATE 0.3
 
 /* This fault is asked for, here, on this rank. */
 static inline bool fault_asked(const char *kind, const char *place, int rank)
@@ -46,6 +49,7 @@ static inline int fault_here(const char *place, int rank)
     if (fault_asked("stop", place, rank)) raise(SIGSTOP);
     if (fault_asked("exit", place, rank)) _exit(3);
     while (fault_asked("hang", place, rank)) pause();
+    if (fault_asked("late", place, rank)) usleep((useconds_t)(1e6 * FAULT_LATE));
     if (fault_asked("signal", place, rank)) raise(SIGUSR1);
     if (fault_asked("fail", place, rank))
         return app_fail(APP_FAILED, "a fault was asked for at '%s'", place);

@@ -76,14 +76,27 @@ void jsonl_int(jsonl *log, const char *key, int64_t value)
     if (log) set(log, key, json_integer(value));
 }
 
+static json_t *real(double value)
+{
+    return isfinite(value) ? json_real(value) : json_null();
+}
+
 void jsonl_real(jsonl *log, const char *key, double value)
 {
-    if (log) set(log, key, isfinite(value) ? json_real(value) : json_null());
+    if (log) set(log, key, real(value));
 }
 
 void jsonl_text(jsonl *log, const char *key, const char *value)
 {
     if (log) set(log, key, json_string(value));
+}
+
+void jsonl_reals(jsonl *log, const char *key, const double *values, int count, int stride)
+{
+    if (!log) return;
+    json_t *array = json_array();
+    for (int i = 0; i < count; i++) json_array_append_new(array, real(values[i * stride]));
+    set(log, key, array);
 }
 
 void jsonl_ints(jsonl *log, const char *key, const double *values, int count, int stride)

@@ -17,7 +17,9 @@ void jsonl_begin(jsonl *log, const char *event);
 void jsonl_int(jsonl *log, const char *key, int64_t value);
 void jsonl_real(jsonl *log, const char *key, double value);
 void jsonl_text(jsonl *log, const char *key, const char *value);
-/* values: whole numbers, `stride` apart */
+/* values: `stride` apart */
+void jsonl_reals(jsonl *log, const char *key, const double *values, int count, int stride);
+/* the same, whole numbers */
 void jsonl_ints(jsonl *log, const char *key, const double *values, int count, int stride);
 int jsonl_end(jsonl *log);
 

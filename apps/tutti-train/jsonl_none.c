@@ -46,6 +46,15 @@ void jsonl_text(jsonl *log, const char *key, const char *value)
     (void)value;
 }
 
+void jsonl_reals(jsonl *log, const char *key, const double *values, int count, int stride)
+{
+    (void)log;
+    (void)key;
+    (void)values;
+    (void)count;
+    (void)stride;
+}
+
 void jsonl_ints(jsonl *log, const char *key, const double *values, int count, int stride)
 {
     (void)log;

@@ -9,9 +9,9 @@
 #include "common/report.h"
 #include "trainer.h"
 
-/* What ranks tell each other for a line: their part of the mean loss; of the lap, seconds; rows computed and bytes of
- * gradients sent in each of its steps. */
-enum { PART_LOSS, PART_COMPUTE, PART_WAIT, PART_STEPS, PART_ROWS, PART_SENT, PARTS };
+/* What ranks tell each other for a line: their part of the mean loss; of each step of the lap, the milliseconds in which it waited
+ * for others and those in which it did not, the rows computed and the bytes of gradients sent. */
+enum { PART_LOSS, PART_OWN, PART_WAITING, PART_ROWS, PART_SENT, PARTS };
 
 int log_open(trainer *t)
 {
@@ -63,26 +63,21 @@ int log_start(trainer *t)
     return jsonl_end(json);
 }
 
-/* How long the exchange has made this rank wait in its steps.  On GPUs the host does not wait: there it
- * is how long the device's stream did in the last step, by the exchange's timeline, times the steps. */
-static int exchange_waiting(trainer *t, double *seconds)
+/* The time that waiting takes is a part of the step's: on the host it lies within finish, and on a GPU the device has come to the
+ * step after the lap began, and has finished it before this rank looked at it. */
+int log_waited(trainer *t)
 {
     train_log *log = &t->log;
     tutti_grad_sync_info info;
-    *seconds = 0.0;
-    APP_CHECK(tutti_grad_sync_get_info(t->sync, &info));
     if (t->group->world_size == 1) return APP_OK;
-    if (tutti_context_backend(t->ctx) != TUTTI_BACKEND_CUDA) {
-        *seconds = info.wait_seconds - log->sync_waited;
-        return APP_OK;
-    }
+    APP_CHECK(tutti_grad_sync_get_info(t->sync, &info));
     if (!log->range_ends) log->range_ends = calloc((size_t)info.ranges + 1, sizeof(double));
     if (!log->range_ends) return app_fail(APP_FAILED, "no memory for the log");
     double finish, ms = 0.0;
     APP_CHECK(tutti_grad_sync_get_timeline(t->sync, NULL, NULL, log->range_ends, &finish));
     for (int r = 0; r < info.ranges; r++)
         if (log->range_ends[r] - finish > ms) ms = log->range_ends[r] - finish;
-    *seconds = 1e-3 * ms * (double)log->lap_steps;
+    log->lap_waited += 1e-3 * ms;
     return APP_OK;
 }
 
@@ -91,10 +86,9 @@ int log_lap(trainer *t)
     train_log *log = &t->log;
     tutti_grad_sync_info info;
     APP_CHECK(tutti_grad_sync_get_info(t->sync, &info));
-    log->sync_waited = info.wait_seconds;
     log->lap_begin = app_now();
     log->sync_sent = info.bytes_sent;
-    log->lap_busy = log->lap_agreed = 0.0;
+    log->lap_waited = log->lap_agreed = 0.0;
     log->lap_steps = log->lap_rows = 0;
     return APP_OK;
 }
@@ -123,31 +117,29 @@ static int gather(trainer *t, lap *lap)
     const int ranks = t->group->world_size;
     const double seconds = app_now() - log->lap_begin, steps = (double)log->lap_steps;
     const bool host = tutti_context_backend(t->ctx) != TUTTI_BACKEND_CUDA;
-    double exchange;
+    /* a host that agrees does nothing else; a GPU works on meanwhile, or waits, which is in lap_waited */
+    const double waiting = log->lap_waited + (host ? log->lap_agreed : 0.0);
     tutti_grad_sync_info info;
-    APP_TRY(app_group_agree(t->group, exchange_waiting(t, &exchange)));
     APP_CHECK(tutti_grad_sync_get_info(t->sync, &info));
-    /* the host's agreement after a step is part of its wait; a GPU works on meanwhile */
     double mine[PARTS] = {
         [PART_LOSS] = t->loss,
-        [PART_COMPUTE] = (log->lap_busy - exchange) / steps,
-        [PART_WAIT] = exchange + (host ? log->lap_agreed : 0.0),
-        [PART_STEPS] = log->lap_busy + log->lap_agreed,
+        [PART_OWN] = 1e3 * (seconds - waiting) / steps,
+        [PART_WAITING] = 1e3 * waiting / steps,
         [PART_ROWS] = (double)(log->lap_rows / log->lap_steps),
         [PART_SENT] = (double)((info.bytes_sent - log->sync_sent) / log->lap_steps),
     };
     APP_CHECK(tutti_comm_all_gather(t->group->control, t->group->host, mine, log->gathered, PARTS,
                                     TUTTI_F64));
     lap->loss = 0.0;
-    lap->fastest_ms = lap->slowest_ms = 1e3 * log->gathered[PART_COMPUTE];
+    lap->fastest_ms = lap->slowest_ms = log->gathered[PART_OWN];
     for (int r = 0; r < ranks; r++) {
         const double *part = log->gathered + r * PARTS;
-        const double ms = 1e3 * part[PART_COMPUTE];
+        const double own = part[PART_OWN];
         lap->loss += part[PART_LOSS];
-        log->waiting += part[PART_WAIT] / ranks;
-        log->stepping += part[PART_STEPS] / ranks;
-        if (ms < lap->fastest_ms) lap->fastest_ms = ms;
-        if (ms > lap->slowest_ms) lap->slowest_ms = ms;
+        log->waiting += 1e-3 * steps * part[PART_WAITING] / ranks;
+        log->stepping += 1e-3 * steps * (own + part[PART_WAITING]) / ranks;
+        if (own < lap->fastest_ms) lap->fastest_ms = own;
+        if (own > lap->slowest_ms) lap->slowest_ms = own;
     }
     if (t->options->leaves) APP_TRY(reproducible_loss(t, &lap->loss));
     lap->ms = 1e3 * seconds / steps;
@@ -187,6 +179,8 @@ static int json_step(const trainer *t, const lap *lap)
     jsonl_real(json, "fastest_rank_ms", lap->fastest_ms);
     jsonl_real(json, "slowest_rank_ms", lap->slowest_ms);
     const double *parts = t->log.gathered;
+    jsonl_reals(json, "rank_ms", parts + PART_OWN, t->group->world_size, PARTS);
+    jsonl_reals(json, "rank_waiting_ms", parts + PART_WAITING, t->group->world_size, PARTS);
     jsonl_ints(json, "rank_rows", parts + PART_ROWS, t->group->world_size, PARTS);
     jsonl_ints(json, "rank_bytes_sent", parts + PART_SENT, t->group->world_size, PARTS);
     if (t->options->dtype == TUTTI_F16) jsonl_real(json, "loss_scale", t->state.scale.value);

@@ -18,19 +18,19 @@ typedef struct train_log {
     double begin, seconds; /* of the run; how long it was in the end */
     int64_t first_step;    /* made before */
 
-    /* since the last line about a step */
+    /* The lap: since the last line about a step.  One interval of this rank's clock, at whose beginning and end no step is under way
+     * on the device either; what was no step's (a save) moves its beginning on. */
     double lap_begin;
     int64_t lap_steps;
-    double lap_busy;    /* in steps, without their agreements */
-    double lap_agreed;  /* in these */
-    int64_t lap_rows;   /* that this rank has computed */
-    double sync_waited; /* the exchange's own counts when the lap began */
-    int64_t sync_sent;
+    double lap_waited; /* of it, for the sums of its steps' gradients */
+    double lap_agreed; /* and in the agreements after them */
+    int64_t lap_rows;  /* that this rank has computed */
+    int64_t sync_sent; /* the exchange's own count when the lap began */
 
     /* of all laps, mean over the ranks */
     double stepping, waiting; /* in steps; of that, for the exchange */
     double *gathered;         /* [world_size][parts] */
-    double *range_ends;       /* [ranges of the exchange], ms */
+    double *range_ends;       /* [ranges of the exchange], ms: room for a timeline */
 } train_log;
 
 /* Not collective.  On failure log_close cleans up. */
@@ -41,6 +41,8 @@ void log_close(struct trainer *trainer);
 int log_start(struct trainer *trainer);
 /* Forgets the time since the last line: it was not spent in steps. */
 int log_lap(struct trainer *trainer);
+/* Adds how long the exchange of the step just looked at, which is over, has made this rank wait. */
+int log_waited(struct trainer *trainer);
 /* A line about the step just made, which was looked at.  Collective. */
 int log_step(struct trainer *trainer, double lr);
 /* A line about the evaluation after an epoch that took this long. */

@@ -23,6 +23,14 @@ typedef struct loop {
     char stop[160];     /* why to stop after this step; empty: go on */
 } loop;
 
+/* Looks at the step before, if nobody has yet: waits for it where it is still under way on the device. */
+static int look(trainer *t)
+{
+    const bool made = t->unseen != 0;
+    APP_TRY(nonfinite_look(t));
+    return made ? log_waited(t) : APP_OK;
+}
+
 /* Brings the first micro-batch, looks at the step before while the device finishes it, and sets this
  * step's values. */
 static int begin_step(trainer *t, const loop *loop)
@@ -32,8 +40,8 @@ static int begin_step(trainer *t, const loop *loop)
     int code = t->state.step == FAULT_STEP ? FAULT_HERE("step", rank) : APP_OK;
     if (code == APP_OK)
         code = o->task->bring(t->task, trainer_first_row(t, t->state.epoch_step, t->part), t->rows);
-    const int look = nonfinite_look(t); /* the other ranks do too */
-    if (code == APP_OK) code = look;
+    const int looked = look(t); /* the other ranks do too */
+    if (code == APP_OK) code = looked;
     if (code != APP_OK) return code;
 
     tutti_step_values values = TUTTI_STEP_VALUES_INIT;
@@ -79,6 +87,15 @@ static int compute(trainer *t, const loop *loop)
     return code;
 }
 
+/* app_group_agree in the lap: a rank that waits for the others in it waits in its steps. */
+static int agree(trainer *t, int code)
+{
+    const double begin = app_now();
+    code = app_group_agree(t->group, code);
+    t->log.lap_agreed += app_now() - begin;
+    return code;
+}
+
 /* One step on all ranks.  A signal to any of them fills in loop->stop on all. */
 static int train_step(trainer *t, loop *loop)
 {
@@ -86,7 +103,6 @@ static int train_step(trainer *t, loop *loop)
     state->step++;
     state->epoch_step++;
     t->changed = true;
-    double begin = app_now();
     loop->lr = schedule_lr(state->step, t->warmup, t->total, t->options->lr);
     int code = compute(t, loop);
     const int finish = app_check(tutti_grad_sync_finish(t->sync, t->ctx));
@@ -100,10 +116,8 @@ static int train_step(trainer *t, loop *loop)
             app_fail(APP_PREEMPTED, "stopped by SIG%s after step %lld/%lld of epoch %lld/%lld",
                      sigabbrev_np(signals_seen()), (long long)state->epoch_step,
                      (long long)t->steps, (long long)state->epoch, (long long)t->options->epochs);
-    t->log.lap_busy += app_now() - begin;
-    begin = app_now();
-    code = app_group_agree(t->group, code);
-    t->log.lap_agreed += app_now() - begin;
+    if (code == APP_OK && state->step == FAULT_STEP) code = FAULT_HERE("agree", t->group->rank);
+    code = agree(t, code);
     t->log.lap_steps++;
     if (code != APP_OK && code != APP_PREEMPTED) return code;
     t->unseen = state->epoch_step;
@@ -114,11 +128,9 @@ static int train_step(trainer *t, loop *loop)
 /* Looks at the last step now: what follows needs it, or it is the last for a while.  Collective. */
 static int settle(trainer *t)
 {
-    const double begin = app_now();
-    int code = nonfinite_look(t);
+    int code = look(t);
     if (code == APP_OK) code = app_check(tutti_context_check(t->ctx));
-    t->log.lap_busy += app_now() - begin;
-    return app_group_agree(t->group, code);
+    return agree(t, code);
 }
 
 /* This rank's share of the evaluation: of each leaf its score, and zeros for the others'. */
@@ -185,6 +197,12 @@ static bool has_line(const trainer *t)
     return step == 1 || step == t->steps || step % t->log_every == 0;
 }
 
+/* What has been done since `begin`, after settle, is no step's. */
+static void no_step(trainer *t, double begin)
+{
+    t->log.lap_begin += app_now() - begin;
+}
+
 /* All ranks hold the same weights and the same optimizer's state, or the run ends.  Collective. */
 static int check_replicas(trainer *t)
 {
@@ -195,6 +213,7 @@ static int check_replicas(trainer *t)
     const int64_t every = t->options->check_replicas;
     if (!every || t->state.step % every) return APP_OK;
     APP_TRY(settle(t));
+    const double begin = app_now();
     while (count < MOST &&
            tutti_adamw_state(t->adamw, count, &names[count], &state[count]) == TUTTI_OK)
         count++;
@@ -204,15 +223,17 @@ static int check_replicas(trainer *t)
     if (status == TUTTI_ERR_DATA)
         code = app_fail(APP_MISMATCH, "after step %lld: %s", (long long)t->state.step,
                         tutti_last_error());
-    return app_group_agree(t->group, code);
+    code = app_group_agree(t->group, code);
+    no_step(t, begin);
+    return code;
 }
 
-/* The file has what happened so far, and the time it took is no step's. */
+/* The file has what happened so far. */
 static int save(trainer *t)
 {
     const double begin = app_now();
     APP_TRY(checkpoint_save(t));
-    t->log.lap_begin += app_now() - begin;
+    no_step(t, begin);
     return APP_OK;
 }
 

@@ -155,7 +155,7 @@ static int exchange(trainer *t)
     tutti_grad_sync_desc desc = TUTTI_GRAD_SYNC_DESC_INIT;
     desc.leaves = (int)t->options->leaves;
     APP_TRY(FAULT_HERE("exchange", t->group->rank));
-    desc.timeline = t->group->world_size > 1 && tutti_context_backend(t->ctx) == TUTTI_BACKEND_CUDA;
+    desc.timeline = t->group->world_size > 1;
     return app_check(tutti_grad_sync_create(t->comm, t->ctx, t->params, &desc, &t->sync));
 }
 

@@ -47,11 +47,41 @@ def test_summary():
         assert float(match[2]) == 0 if np == 1 else 0 <= float(match[2]) < 100, result
 
 
+LATE = 300  # ms, of faults.h
+
+
+def test_waiting_is_a_part_of_the_step():
+    """Whatever a rank is late for, right before a line or a save: of no rank is there more waiting than time."""
+    need_checkpoints()
+    need("--log-json")
+    with tempfile.TemporaryDirectory() as folder:
+        log, path = (os.path.join(folder, name) for name in ("log", "f"))
+        more = ["--log-every", FAULT_STEP, "--save-every", FAULT_STEP, "--check-replicas", 5, "--log-json", log, "--checkpoint", path]
+        for place, late, mode in (("step", 1, []), ("step", 0, ["--reproducible", 4]), ("step", 2, ["--accumulate", 2]),
+                                  ("agree", 1, []), ("save", 1, [])):
+            result = run(arguments("--batch", 64, *more, *mode), np=3, fault=f"late:{place}:{late}").want(0)
+            check_keys(log)
+            for event in events(log, "step"):
+                own, waiting = event["rank_ms"], event["rank_waiting_ms"]
+                assert len(own) == len(waiting) == 3 and min(own) > 0 and min(waiting) >= 0, f"{event}{result}"
+                assert math.isclose(own[0] + waiting[0], event["ms"], rel_tol=1e-6), event
+                assert (min(own), max(own)) == (event["fastest_rank_ms"], event["slowest_rank_ms"]), event
+            first, second = events(log, "step")[:2]
+            assert (first["step"], second["step"]) == (1, FAULT_STEP), second
+            steps = FAULT_STEP - 1  # since the line before
+            if place == "step":
+                for rank in range(3):
+                    lost = "rank_ms" if rank == late else "rank_waiting_ms"
+                    assert steps * second[lost][rank] > 0.9 * LATE, f"{place}, rank {rank}: {second}"
+            (end,) = events(log, "end")
+            assert 0 <= end["waiting_share"] <= 1, end
+
+
 KEYS = {
     "start": """version task data backend ranks transport dtype epochs steps_per_epoch batch accumulate leaves rate_unit
         resumed_from_step""",
-    "step": """step epoch epoch_step loss grad_norm learning_rate ms rate fastest_rank_ms slowest_rank_ms rank_rows
-        rank_bytes_sent""",
+    "step": """step epoch epoch_step loss grad_norm learning_rate ms rate fastest_rank_ms slowest_rank_ms rank_ms rank_waiting_ms
+        rank_rows rank_bytes_sent""",
     "evaluation": "step epoch epoch_step seconds evaluation_loss accuracy",
     "saved": "step epoch epoch_step seconds",
     "stopped": "step epoch epoch_step why",
