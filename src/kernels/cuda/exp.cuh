@@ -2,29 +2,35 @@
 #ifndef TUTTI_KERNELS_CUDA_EXP_CUH
 #define TUTTI_KERNELS_CUDA_EXP_CUH
 
+#include <float.h>
 #include <math_constants.h>
 
 #include "kernels/cuda/rows.cuh"
 
-/* exp of a difference that is at most 0.  f32 and f64 in full; for 16-bit results the hardware's 2^x, whose
- * error is far below theirs, and which gives 0 for what would be subnormal in f32. */
+/* exp(x size) of a difference that is at most 0.  f32 and f64 in full; for 16-bit results the hardware's 2^x, whose
+ * error is far below theirs, and which gives 0 for what would be subnormal in f32: size is then part of the change of base. */
 template<class T>
-__device__ __forceinline__ float exp_for(float x)
+__device__ __forceinline__ float exp_for(float x, float size = 1)
 {
-    if (sizeof(T) == 4) return expf(x);
+    if (sizeof(T) == 4) return expf(x * size);
     float power;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x * 1.4426950408889634f));
+    asm("ex2.approx.ftz.f32 %0, %1;"
+        : "=f"(power)
+        : "f"(x * fminf(size * 1.4426950408889634f, FLT_MAX)));
     return power;
 }
 
 /* The same for all types. */
 template<class T>
 struct exponential {
-    static __device__ __forceinline__ float of(float d) { return exp_for<T>(d); }
+    static __device__ __forceinline__ float of(float d, float size = 1)
+    {
+        return exp_for<T>(d, size);
+    }
 };
 template<>
 struct exponential<double> {
-    static __device__ __forceinline__ double of(double d) { return exp(d); }
+    static __device__ __forceinline__ double of(double d, double size = 1) { return exp(d * size); }
 };
 
 static __device__ __forceinline__ float logarithm(float x)
@@ -64,7 +70,7 @@ struct running_sum {
         A all[1] = {top};
         team.template reduce<row_max>(all);
         /* a sum of 0, of nothing but -inf, stays one, though size be 0 */
-        if (top != all[0] && sum != 0) sum *= exponential<T>::of((top - all[0]) * size);
+        if (top != all[0] && sum != 0) sum *= exponential<T>::of(top - all[0], size);
         top = all[0];
         /* a row that has nothing but -inf is NaN */
         if (top == -(A)CUDART_INF) sum = (A)CUDART_NAN;
@@ -92,14 +98,14 @@ running_sum_of_row(const T *x, int count, A lead, A size, bool even, int first, 
             v[i] *= lead;
             if (col + i < count) most = row_max::of(most, v[i]);
         }
-        if (most != top && sum.value() != 0) sum.scale(exponential<T>::of((top - most) * size));
+        if (most != top && sum.value() != 0) sum.scale(exponential<T>::of(top - most, size));
         top = most;
         A part = 0;
         /* -inf counts for nothing, but times a size of 0 it is NaN */
 #pragma unroll
         for (int i = 0; i < N; i++)
             if (col + i < count && (v[i] != -(A)CUDART_INF || size == 0))
-                part += exponential<T>::of((v[i] - top) * size);
+                part += exponential<T>::of(v[i] - top, size);
         sum.add(part);
     }
     return {top, sum.value()};

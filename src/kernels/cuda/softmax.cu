@@ -24,6 +24,8 @@ __device__ __forceinline__ void softmax_forward_rows(const tutti__softmax_args &
 {
     using vector = vector16<T>;
     constexpr int N = vector::N;
+    /* where a register holds one element, it holds what the sum is made of as well as x */
+    constexpr bool HOLDS = sizeof(T) == 4;
     int cols = (int)args.cols;
     float lead = (float)args.lead, size = (float)args.size;
 
@@ -59,8 +61,12 @@ __device__ __forceinline__ void softmax_forward_rows(const tutti__softmax_args &
             float v[N];
             hold_packed<T>(raw[r][k]);
             vector::unpack(raw[r][k], v);
-            for_elements<N>(visible[r] - place.column<T>(k),
-                            [&](int i) { sum[r] += exp_for<T>((v[i] * lead - top[r]) * size); });
+            for_elements<N>(visible[r] - place.column<T>(k), [&](int i) {
+                float d = v[i] * lead - top[r], e = exp_for<T>(d, size);
+                sum[r] += e;
+                v[i] = args.log ? d * size : e;
+            });
+            if constexpr (HOLDS) raw[r][k] = vector::pack(v);
         }
     }
     team.template reduce<row_add>(sum);
@@ -75,8 +81,11 @@ __device__ __forceinline__ void softmax_forward_rows(const tutti__softmax_args &
             hold_packed<T>(raw[r][k]);
             vector::unpack(raw[r][k], v);
             for_elements<N>(left, [&](int i) {
-                float d = (v[i] * lead - top[r]) * size;
-                v[i] = args.log ? d - factor : exp_for<T>(d) * factor;
+                float d = v[i] * lead - top[r];
+                if constexpr (HOLDS)
+                    v[i] = args.log ? v[i] - factor : v[i] * factor;
+                else
+                    v[i] = args.log ? d * size - factor : exp_for<T>(d, size) * factor;
             });
             if (left < N) {
 #pragma unroll
@@ -215,8 +224,8 @@ __global__ void __launch_bounds__(1024)
 #pragma unroll
             for (int i = 0; i < N; i++) {
                 if (col + i < visible) {
-                    A d = (v[i] * lead - sum.top) * size;
-                    v[i] = args.log ? d - factor : exponential<T>::of(d) * factor;
+                    A d = v[i] * lead - sum.top;
+                    v[i] = args.log ? d * size - factor : exponential<T>::of(d, size) * factor;
                 } else {
                     v[i] = args.log ? (A)-CUDART_INF : (A)0;
                 }
