@@ -35,7 +35,7 @@ tutti_status tutti__fail(tutti_status status, const char *format, ...)
     va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-    snprintf(last_error, sizeof last_error, "%s", text);
+    snprintf(last_error, sizeof last_error, "%s", tutti_text_clean(text));
     return status;
 }
 
@@ -67,7 +67,7 @@ void tutti__log(tutti_log_level level, const char *format, ...)
     va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-    fn(user, level, text);
+    fn(user, level, tutti_text_clean(text));
 }
 
 double tutti__now(void)

@@ -135,10 +135,8 @@ static const char *get_text(reader *reader, int most)
         return "";
     }
     char *text = reader->at;
-    for (int i = 0; i < length; i++)
-        if ((unsigned char)text[i] < ' ' || text[i] == 0x7f) text[i] = '?';
     reader->at += length + 1;
-    return text;
+    return tutti_text_clean(text);
 }
 
 /* The bytes of a dataset are within the file, and as many as its shape wants. */

@@ -45,6 +45,37 @@ static void bad_last_error(void)
     CHECK_OK(tutti_convert(&result, TUTTI_F32, &number, TUTTI_F64, 1));
     CHECK(strcmp(before, tutti_last_error()) == 0, "a success changed the message to '%s'",
           tutti_last_error());
+    /* what a terminal would obey is not passed on */
+    tutti_dtype dtype;
+    CHECK_FAILS(TUTTI_ERR_ARG, "'?[31mf32?'", tutti_dtype_parse("\033[31mf32\n", &dtype));
+}
+
+static void bad_text_clean(void)
+{
+    static const struct {
+        const char *given, *wanted;
+    } cases[] = {
+        {"", ""},
+        {"plain text, \x7e", "plain text, ~"},
+        {"Gr\u00fc\u00dfe \u00a0\u2026 \u03b3 \U0001d11e",
+         "Gr\u00fc\u00dfe \u00a0\u2026 \u03b3 \U0001d11e"},
+        {"\033[2J\r\n\t\b\x7f", "?[2J?????"},
+        {"\xc2\x9b"
+         "31m \x9b"
+         "31m",
+         "??31m ?31m"}, /* ESC [ in one byte, as UTF-8 and plain */
+        {"\xc0\x9b \xe0\x80\x9b \xf0\x80\x80\x9b", "?? ??? ????"}, /* and longer than needed */
+        {"\xed\xa0\x80 \xf4\x90\x80\x80 \xff", "??? ???? ?"},      /* no letters */
+        {"caf\xc3", "caf?"},
+        {"\u202eegami.h5\u2028", "???egami.h5???"},
+    };
+    char text[64];
+    for (int i = 0; i < HARNESS_COUNT(cases); i++) {
+        snprintf(text, sizeof text, "%s", cases[i].given);
+        CHECK(tutti_text_clean(text) == text && strcmp(text, cases[i].wanted) == 0,
+              "case %d is '%s', want '%s'", i, text, cases[i].wanted);
+    }
+    CHECK(tutti_text_clean(NULL) == NULL, "NULL became something else");
 }
 
 static void count_line(void *user, tutti_log_level level, const char *message)
@@ -335,6 +366,7 @@ const harness_test bad_core[] = {
     {"tutti_build_info", bad_build_info},
     {"tutti_status_string", bad_status_string},
     {"tutti_last_error", bad_last_error},
+    {"tutti_text_clean", bad_text_clean},
     {"tutti_set_log", bad_set_log},
     {"tutti_tensor_make", bad_tensor_make},
     {"tutti_tensor_1d", bad_tensor_1d},
