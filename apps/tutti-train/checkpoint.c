@@ -1,20 +1,20 @@
 /* The run's checkpoint.  The file says what the run is (config/…), so that a run that differs is refused
- * before it is built, and where it is (state/…, history). */
+ * before it is built, and where it is (state/…, history).  One list of all that is in it serves the whole run, which owns
+ * the file for as long: two runs that save to one file would each undo what the other has saved. */
 #include "checkpoint.h"
 
 #include <errno.h>
-#include <libgen.h>
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "common/exit_code.h"
 #include "common/report.h"
 #include "faults.h"
+#include "signals.h"
 
 /* What the run is, as the file has it. */
 typedef struct config {
@@ -22,6 +22,13 @@ typedef struct config {
     int64_t width, depth, embedding, context, batch, leaves, seed, epochs, warmup;
     double lr, weight_decay, clip;
 } config;
+
+struct run_file {
+    tutti_checkpoint *list;
+    config config;
+    run_state state;
+    int64_t samples_seen;
+};
 
 /* Each value, and what becomes of a run whose own is another. */
 typedef struct field {
@@ -98,19 +105,29 @@ static int list_config(tutti_checkpoint *list, config *config)
     return APP_OK;
 }
 
-static int list_state(tutti_checkpoint *list, run_state *state, history *history,
-                      int64_t *samples_seen)
+static int list_state(tutti_checkpoint *list, run_file *file, history *history)
 {
+    run_state *state = &file->state;
     APP_CHECK(tutti_checkpoint_add_int(list, "state/step", &state->step));
     APP_CHECK(tutti_checkpoint_add_int(list, "state/epoch", &state->epoch));
     APP_CHECK(tutti_checkpoint_add_int(list, "state/epoch_step", &state->epoch_step));
     APP_CHECK(tutti_checkpoint_add_int(list, "state/evaluated", &state->evaluated));
-    APP_CHECK(tutti_checkpoint_add_int(list, "state/samples_seen", samples_seen));
+    APP_CHECK(tutti_checkpoint_add_int(list, "state/samples_seen", &file->samples_seen));
     APP_CHECK(tutti_checkpoint_add_int(list, "state/skipped", &state->skipped));
     APP_CHECK(tutti_checkpoint_add_real(list, "state/loss_scale", &state->scale.value));
     APP_CHECK(tutti_checkpoint_add_int(list, "state/loss_scale_good", &state->scale.good));
     return app_check(tutti_checkpoint_add_table(list, "history", history->values, HISTORY_COLS,
                                                 HISTORY_ROWS, &history->rows));
+}
+
+/* The values by name; the tensors follow once there are any. */
+static int create_list(trainer *t)
+{
+    t->file = calloc(1, sizeof *t->file);
+    if (!t->file) return app_fail(APP_FAILED, "no memory for the checkpoint's list");
+    APP_CHECK(tutti_checkpoint_create(t->comm, t->ctx, &t->file->list));
+    APP_TRY(list_config(t->file->list, &t->file->config));
+    return list_state(t->file->list, t->file, &t->history);
 }
 
 static int list_tensors(tutti_checkpoint *list, trainer *t)
@@ -121,16 +138,6 @@ static int list_tensors(tutti_checkpoint *list, trainer *t)
     for (int i = 0; tutti_adamw_state(t->adamw, i, &name, &tensor) == TUTTI_OK; i++)
         APP_CHECK(tutti_checkpoint_add_state(list, t->params, name, &tensor));
     return APP_OK;
-}
-
-/* Everything by name: the tensors too, once there are any. */
-static int list_all(trainer *t, config *config, run_state *state, int64_t *samples_seen,
-                    tutti_checkpoint **list)
-{
-    APP_CHECK(tutti_checkpoint_create(t->comm, t->ctx, list));
-    APP_TRY(list_config(*list, config));
-    APP_TRY(list_state(*list, state, &t->history, samples_seen));
-    return t->adamw ? list_tensors(*list, t) : APP_OK;
 }
 
 static void print_value(const field *f, const config *config, char *text, size_t size)
@@ -199,51 +206,52 @@ static int check_state(const trainer *t, const run_state *s)
     return APP_OK;
 }
 
-/* A name beside FILE that a save will write to: better refused now than after hours. */
-static int check_name(const char *path, const char *ending)
-{
-    char name[PATH_MAX];
-    struct stat there;
-    const bool fits = snprintf(name, sizeof name, "%s%s", path, ending) < (int)sizeof name;
-    const bool found = fits && lstat(name, &there) == 0;
-    if (!fits || (!found && errno == ENAMETOOLONG))
-        return app_fail(APP_FAILED, "%s: a save wants room for %s at its end: %s", path, ending,
-                        strerror(ENAMETOOLONG));
-    if (found && S_ISDIR(there.st_mode))
-        return app_fail(APP_FAILED, "%s: is a folder, and a save would write to it", name);
-    return APP_OK;
-}
-
-static int check_names(const trainer *t)
-{
-    char oldest[16];
-    snprintf(oldest, sizeof oldest, ".%d", (int)t->options->keep);
-    APP_TRY(check_name(t->options->checkpoint, ".tmp"));
-    return t->options->keep ? check_name(t->options->checkpoint, oldest) : APP_OK;
-}
-
-/* Rank 0 looks whether FILE is there and can be written. */
-static int look(const trainer *t, int32_t *resume)
+/* Rank 0 looks at what there is at FILE. */
+static int look(const trainer *t)
 {
     const char *path = t->options->checkpoint;
     struct stat there;
-    const bool found = stat(path, &there) == 0, absent = !found && errno == ENOENT;
-    *resume = t->options->resume &&
-              !(absent && t->options->resume == TRAIN_RESUME_AUTO && !t->options->evaluate);
+    const bool found = stat(path, &there) == 0;
     if ((found && !S_ISREG(there.st_mode)) || path[strlen(path) - 1] == '/')
         return app_fail(APP_FAILED, "%s: is not a regular file", path);
-    if (found && !t->options->resume)
-        app_warn("%s is there and will be replaced; --resume goes on from it", path);
-    if (t->options->evaluate) return APP_OK;
-    char *copy = strdup(path);
-    if (!copy) return app_fail(APP_FAILED, "no memory for a file's name");
-    const char *folder = dirname(copy);
-    int code = APP_OK;
-    if (access(folder, W_OK | X_OK) != 0)
-        code = app_fail(APP_FAILED, "%s: nothing can be written into '%s': %s", path, folder,
-                        strerror(errno));
-    free(copy);
-    return code == APP_OK ? check_names(t) : code;
+    return APP_OK;
+}
+
+/* The file is this run's, and can be saved as the list is now: better known now than after hours.  Collective. */
+static int own(trainer *t)
+{
+    const train_options *o = t->options;
+    char lock[PATH_MAX];
+    if (o->evaluate) return APP_OK;
+    APP_TRY(app_group_agree(
+        t->group, app_check(tutti_checkpoint_own(t->file->list, o->checkpoint, (int)o->keep))));
+    snprintf(lock, sizeof lock, "%s.lck", o->checkpoint);
+    if (t->group->rank == 0) signals_remove(lock);
+    return APP_OK;
+}
+
+/* Rank 0 decides whether to go on from FILE, which nobody else writes by now. */
+static int decide(const trainer *t, int32_t *resume)
+{
+    const train_options *o = t->options;
+    struct stat there;
+    const bool found = stat(o->checkpoint, &there) == 0, absent = !found && errno == ENOENT;
+    *resume = o->resume && !(absent && o->resume == TRAIN_RESUME_AUTO && !o->evaluate);
+    if (found && !o->resume)
+        app_warn("%s is there and will be replaced; --resume goes on from it", o->checkpoint);
+    return APP_OK;
+}
+
+/* What the run in FILE is, and where, while this one can still be refused.  Collective. */
+static int look_inside(trainer *t)
+{
+    run_file *file = t->file;
+    APP_TRY(app_group_agree(t->group,
+                            app_check(tutti_checkpoint_load(file->list, t->options->checkpoint,
+                                                            TUTTI_CHECKPOINT_VALUES))));
+    int code = compare(t, &file->config);
+    if (code == APP_OK) code = check_state(t, &file->state);
+    return app_group_agree(t->group, code);
 }
 
 int checkpoint_open(trainer *t)
@@ -251,57 +259,52 @@ int checkpoint_open(trainer *t)
     app_group *group = t->group;
     int32_t resume = 0;
     if (!t->options->checkpoint) return APP_OK;
-    tutti_checkpoint *list = NULL;
-    config file = {0};
-    run_state state = {0};
-    int64_t samples_seen = 0;
-    int code = list_all(t, &file, &state, &samples_seen, &list);
-    if (code == APP_OK && group->rank == 0) code = look(t, &resume);
-    code = app_group_agree(group, code);
-    if (code == APP_OK)
-        code = app_group_agree(group, app_check(tutti_comm_broadcast(group->control, group->host,
-                                                                     &resume, 1, TUTTI_I32, 0)));
+    int code = create_list(t);
+    if (code == APP_OK && group->rank == 0) code = look(t);
+    APP_TRY(app_group_agree(group, code));
+    APP_TRY(own(t));
+    if (group->rank == 0) code = decide(t, &resume);
+    APP_TRY(app_group_agree(group, code));
+    APP_TRY(app_group_agree(group, app_check(tutti_comm_broadcast(group->control, group->host,
+                                                                  &resume, 1, TUTTI_I32, 0))));
     t->resumed = resume;
-    if (code == APP_OK && t->resumed)
-        code =
-            app_check(tutti_checkpoint_load(list, t->options->checkpoint, TUTTI_CHECKPOINT_VALUES));
-    if (code == APP_OK && t->resumed) code = compare(t, &file);
-    if (code == APP_OK && t->resumed) code = check_state(t, &state);
-    tutti_checkpoint_destroy(&list);
-    return app_group_agree(group, code);
+    return t->resumed ? look_inside(t) : APP_OK;
 }
 
 int checkpoint_load(trainer *t)
 {
+    run_file *file = t->file;
+    if (!file) return APP_OK;
+    APP_TRY(app_group_agree(t->group, list_tensors(file->list, t)));
+    APP_TRY(own(t)); /* with the tensors it may be too large */
     if (!t->resumed) return APP_OK;
-    tutti_checkpoint *list = NULL;
-    config file = {0};
-    int64_t samples_seen = 0;
-    int code = app_group_agree(t->group, list_all(t, &file, &t->state, &samples_seen, &list));
-    if (code == APP_OK) code = app_check(tutti_checkpoint_load(list, t->options->checkpoint, 0));
-    /* the file may have been replaced since it was looked at */
-    if (code == APP_OK) code = check_state(t, &t->state);
-    tutti_checkpoint_destroy(&list);
+    int code = app_check(tutti_checkpoint_load(file->list, t->options->checkpoint, 0));
+    /* one that is only evaluated may have been replaced since it was looked at */
+    if (code == APP_OK) code = check_state(t, &file->state);
+    if (code == APP_OK) t->state = file->state;
     return app_group_agree(t->group, code);
 }
 
 int checkpoint_save(trainer *t)
 {
-    if (!t->options->checkpoint || !t->changed) return APP_OK;
+    run_file *file = t->file;
+    if (!file || !t->changed) return APP_OK;
     const double begin = app_now();
-    tutti_checkpoint *list = NULL;
-    config config = config_of(t);
-    run_state state = t->state;
-    int64_t samples_seen = state.step * t->options->batch;
-    int code = FAULT_HERE("save", t->group->rank);
-    if (code == APP_OK) code = list_all(t, &config, &state, &samples_seen, &list);
-    code = app_group_agree(t->group, code);
-    if (code == APP_OK)
-        code =
-            app_check(tutti_checkpoint_save(list, t->options->checkpoint, (int)t->options->keep));
-    tutti_checkpoint_destroy(&list);
-    code = app_group_agree(t->group, code);
-    if (code != APP_OK) return code;
+    file->config = config_of(t);
+    file->state = t->state;
+    file->samples_seen = t->state.step * t->options->batch;
+    APP_TRY(app_group_agree(t->group, FAULT_HERE("save", t->group->rank)));
+    APP_TRY(app_group_agree(t->group,
+                            app_check(tutti_checkpoint_save(file->list, t->options->checkpoint,
+                                                            (int)t->options->keep))));
     t->changed = false;
     return app_group_agree(t->group, log_saved(t, app_now() - begin));
+}
+
+void checkpoint_close(trainer *t)
+{
+    signals_remove(NULL);
+    if (t->file) tutti_checkpoint_destroy(&t->file->list);
+    free(t->file);
+    t->file = NULL;
 }

@@ -1,7 +1,9 @@
 /* Signals that ask the run to stop. */
 #include "signals.h"
 
+#include <limits.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -10,6 +12,8 @@
 
 static volatile sig_atomic_t seen, at_once, heeded;
 static struct timespec seen_at;
+static char left_over[PATH_MAX];
+static volatile sig_atomic_t has_left_over;
 
 /* A launcher may pass on a signal that this process had from its sender too: that is one request. */
 static const double same_request_seconds = 0.1;
@@ -18,6 +22,7 @@ static _Noreturn void leave(const char *text)
 {
     const ssize_t ignored = heeded ? 0 : write(STDERR_FILENO, text, strlen(text));
     (void)ignored;
+    if (has_left_over) unlink(left_over);
     _exit(APP_PREEMPTED);
 }
 
@@ -55,6 +60,14 @@ void signals_watch(void)
 void signals_leave_at_once(void)
 {
     at_once = 1;
+}
+
+void signals_remove(const char *name)
+{
+    has_left_over = 0;
+    if (!name) return;
+    snprintf(left_over, sizeof left_over, "%s", name);
+    has_left_over = 1;
 }
 
 void signals_heeded(void)

@@ -9,6 +9,9 @@ void signals_watch(void);
 /* There is nothing to finish or to save any more: from now on the first one leaves at once too. */
 void signals_leave_at_once(void);
 
+/* Who leaves at once removes this file from now on; NULL: none. */
+void signals_remove(const char *name);
+
 /* The run has stopped in order: from now on another one says nothing.  mpirun sends one to the ranks that leave last. */
 void signals_heeded(void);
 

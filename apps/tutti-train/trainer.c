@@ -185,6 +185,7 @@ int trainer_create(trainer *t, const train_options *options, app_group *group)
 void trainer_destroy(trainer *t)
 {
     log_close(t);
+    checkpoint_close(t);
     history_free(&t->history);
     tutti_grad_sync_destroy(&t->sync);
     tutti_adamw_destroy(&t->adamw);

@@ -19,6 +19,9 @@ typedef struct run_state {
     loss_scale scale;
 } run_state;
 
+/* What is in the run's file; checkpoint.c. */
+typedef struct run_file run_file;
+
 typedef struct trainer {
     const train_options *options;
     app_group *group;
@@ -39,6 +42,7 @@ typedef struct trainer {
 
     run_state state;
     history history;
+    run_file *file; /* NULL without --checkpoint */
     bool resumed;
     bool changed; /* since the checkpoint was written or read */
 

@@ -68,14 +68,16 @@ TUTTI_API tutti_status tutti_cases_read(const tutti_cases *cases, const tutti_ca
                                         int64_t first, int64_t count, tutti_dtype dtype,
                                         void *data);
 
-/* Writing.  The file appears at `path`, whole, when it is finished. */
+/* Writing.  The file appears at `path`, whole, when it is finished, with the permissions of the one that was there, or by
+ * the umask. */
 typedef struct tutti_cases_writer tutti_cases_writer;
 
 #define TUTTI_CASES_FORMAT "tutti-cases"
 /* cases/<name>/{actual,expected,difference}/<tensor>: what a validation found, for people and their scripts */
 #define TUTTI_DIFFERENCES_FORMAT "tutti-differences"
 
-/* format: one of the two.  TUTTI_ERR_IO if the file cannot be made, or something else than a file is at `path`. */
+/* format: one of the two.  TUTTI_ERR_IO if the file cannot be made or may not take its place, or something else than a file is
+ * at `path`. */
 TUTTI_API tutti_status tutti_cases_writer_create(const char *path, const char *format,
                                                  tutti_cases_writer **writer);
 /* A new case: its name, layer, options and numbers; its tensors are not looked at.  TUTTI_ERR_ARG for a name that is no

@@ -15,7 +15,7 @@ typedef struct tutti_checkpoint tutti_checkpoint;
 /* An empty list.  comm and ctx must outlive it.  TUTTI_ERR_UNSUPPORTED if the library was built without HDF5. */
 TUTTI_API tutti_status tutti_checkpoint_create(tutti_comm *comm, tutti_context *ctx,
                                                tutti_checkpoint **checkpoint);
-/* NULL is allowed. */
+/* NULL is allowed.  Gives up what the list owns. */
 TUTTI_API void tutti_checkpoint_destroy(tutti_checkpoint **checkpoint);
 
 /* What follows adds to the list; what is added must outlive it.  A name is a path in the file, "state/step": letters, digits and
@@ -42,16 +42,32 @@ TUTTI_API tutti_status tutti_checkpoint_add_table(tutti_checkpoint *checkpoint, 
                                                   double *values, int64_t cols, int64_t capacity,
                                                   int64_t *rows);
 
+/* Makes this list the only writer of path, and finds out whether it can be written: for the beginning of a run, which would
+ * otherwise learn either at its first save.  Collective: all ranks return the same status.  Waits for the context's stream.
+ *
+ * Rank 0 locks path.lck, which names its process and host, until the list is destroyed or owns another path, or until the process
+ * ends, however it ends; then it does what a save of the list as it is now would do, but for the tensors and the renaming.  Nothing
+ * changes at path and path.1 to path.<keep>, and no file but path.lck is left.  Another writer is waited for up to 10 s: one that
+ * is about to end after a kill is then gone.  What the list owns may be owned again, after something was added, say.
+ *
+ * TUTTI_ERR_IO, naming the file: another process writes it, and which; or what a save would fail with.  The list owns nothing then. */
+TUTTI_API tutti_status tutti_checkpoint_own(tutti_checkpoint *checkpoint, const char *path,
+                                            int keep);
+
 /* Writes the file.  Collective: all ranks return the same status.  Waits for the context's stream.
  *
  * The ranks of rank 0's machine write it together under the name path.tmp; it is synced and takes the place of `path` in
  * one step, so at every moment `path` is the file before or the file after, whole.  keep: how many older ones stay, as
  * path.1 (the one before) to path.<keep>; 0: none.
  *
- * A symbolic link at path is replaced.  Two programs must not save to one path at the same time.
+ * Permissions stay as they were at path, and where the system allows it owner and group; a new file has them by the umask.  A
+ * symbolic link at path is replaced.
  *
- * TUTTI_ERR_IO, naming the file and what the system said (a full disk, a missing folder, no permission); what was at `path` is
- * untouched then.  TUTTI_ERR_ARG if the ranks' lists or values differ. */
+ * One writer a path: unless the list owns it already (tutti_checkpoint_own), it does so while it saves, and waits for
+ * another one up to 10 s.
+ *
+ * TUTTI_ERR_IO, naming the file and what the system said (a full disk, a missing folder, no permission), or the process that
+ * writes it; what was at `path` is untouched then.  TUTTI_ERR_ARG if the ranks' lists or values differ. */
 TUTTI_API tutti_status tutti_checkpoint_save(tutti_checkpoint *checkpoint, const char *path,
                                              int keep);
 

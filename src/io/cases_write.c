@@ -5,17 +5,16 @@
 #ifdef TUTTI_WITH_HDF5
 
 #include <errno.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
+#include "io/place.h"
 #include "io/types.h"
 
 struct tutti_cases_writer {
-    char path[PATH_MAX], temporary[PATH_MAX];
+    char path[PATH_MAX];
+    tutti__place place;
     hid_t file;
     char name[TUTTI_CASE_NAME_MAX]; /* of the last case; "" before the first */
     bool failed;
@@ -105,9 +104,11 @@ static bool have_group(hid_t file, const char *path)
 static bool start_file(tutti_cases_writer *writer, const char *format)
 {
     static const int32_t version[] = {TUTTI__CASES_MAJOR, TUTTI__CASES_MINOR};
+    char own[64]; /* the very file that was made, whatever is at its name by now */
+    snprintf(own, sizeof own, "/proc/self/fd/%d", writer->place.fd);
     hid_t access = H5Pcreate(H5P_FILE_ACCESS), create = without_times(H5P_FILE_CREATE);
     H5Pset_libver_bounds(access, H5F_LIBVER_V18, H5F_LIBVER_LATEST);
-    writer->file = H5Fcreate(writer->temporary, H5F_ACC_TRUNC, create, access);
+    writer->file = H5Fcreate(own, H5F_ACC_TRUNC, create, access);
     H5Pclose(create);
     H5Pclose(access);
     if (writer->file < 0) return false;
@@ -136,11 +137,16 @@ tutti_status tutti_cases_writer_create(const char *path, const char *format,
         return tutti__fail(TUTTI_ERR_IO, "%s_create: %s: is no regular file", who, path);
     tutti_cases_writer *made = calloc(1, sizeof *made);
     if (!made) return tutti__fail(TUTTI_ERR_MEMORY, "%s_create: no memory", who);
+    made->file = -1;
     strcpy(made->path, path);
-    strcat(strcpy(made->temporary, path), ".tmp");
-    quiet before = be_quiet();
-    tutti_status status = start_file(made, format) ? TUTTI_OK : not_written(made, "the file");
-    speak(before);
+    tutti__place_init(&made->place, "cases_writer_create", made->path);
+    tutti_status status = tutti__place_make(&made->place);
+    if (status == TUTTI_OK) status = tutti__place_try(&made->place, 0);
+    if (status == TUTTI_OK) {
+        quiet before = be_quiet();
+        if (!start_file(made, format)) status = not_written(made, "the file");
+        speak(before);
+    }
     if (status == TUTTI_OK)
         *writer = made;
     else
@@ -262,9 +268,11 @@ tutti_status tutti_cases_writer_finish(tutti_cases_writer *writer)
     bool good = H5Fflush(writer->file, H5F_SCOPE_GLOBAL) >= 0;
     good = H5Fclose(writer->file) >= 0 && good;
     writer->file = -1;
-    good = good && rename(writer->temporary, writer->path) == 0;
     tutti_status status = good ? TUTTI_OK : not_written(writer, "the file");
     speak(before);
+    writer->place.who = "cases_writer_finish";
+    if (status == TUTTI_OK) status = tutti__place_take(&writer->place);
+    if (status != TUTTI_OK) writer->failed = true;
     return status;
 }
 
@@ -272,9 +280,8 @@ void tutti_cases_writer_destroy(tutti_cases_writer **writer)
 {
     if (!writer || !*writer) return;
     quiet before = be_quiet();
-    bool finished = (*writer)->file < 0 && !(*writer)->failed;
     if ((*writer)->file >= 0) H5Fclose((*writer)->file);
-    if (!finished) unlink((*writer)->temporary);
+    tutti__place_drop(&(*writer)->place);
     speak(before);
     free(*writer);
     *writer = NULL;

@@ -2,7 +2,8 @@
  *
  *   list.c       the list: create, add, destroy
  *   layout.c     the file without its tensors, made by HDF5 in memory
- *   save.c       tensors and layout into path.tmp, and path.tmp into the place of path
+ *   own.c        who may write the file, and whether it can be written; by lock.c, path.lck
+ *   save.c       tensors and layout into path.tmp; by place.c, path.tmp into the place of path
  *   structure.c  what a file holds, asked of HDF5 in a process of its own (structure_child.c)
  *   load.c       file against list, then blocks into tensors
  *   blocks.c     moving and hashing
@@ -14,6 +15,7 @@
 
 #include "core/context.h"
 #include "core/params.h"
+#include "io/lock.h"
 #include "tutti/checkpoint.h"
 
 #define TUTTI__FORMAT "tutti-checkpoint"
@@ -45,7 +47,19 @@ struct tutti_checkpoint {
     int count, room;
     tutti_params **stores; /* refreshed after loading */
     int store_count;
+    tutti__lock lock; /* rank 0's, of the path that the list owns */
 };
+
+/* What a save can be refused for before anybody looks at the file. */
+tutti_status tutti__save_check(tutti_checkpoint *checkpoint, const char *who, const char *path,
+                               int keep);
+/* On rank 0: what is at path may be replaced by a file, of the list's size. */
+tutti_status tutti__target_check(const tutti_checkpoint *checkpoint, const char *who,
+                                 const char *path);
+/* Makes the list the owner of path, or temporary the one that lasts for a save; waits for one that is about to end.
+ * Collective. */
+tutti_status tutti__own(tutti_checkpoint *checkpoint, const char *who, const char *path,
+                        tutti__lock *temporary);
 
 /* Bytes of a value as it is now, as the file has them (an empty text is one 0). */
 size_t tutti__item_bytes(const tutti__item *item);

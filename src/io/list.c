@@ -18,6 +18,7 @@ tutti_status tutti_checkpoint_create(tutti_comm *comm, tutti_context *ctx,
     if (!made) return tutti__fail(TUTTI_ERR_MEMORY, "checkpoint_create: no memory");
     made->comm = comm;
     made->ctx = ctx;
+    made->lock.fd = -1;
     *checkpoint = made;
     return TUTTI_OK;
 }
@@ -25,6 +26,7 @@ tutti_status tutti_checkpoint_create(tutti_comm *comm, tutti_context *ctx,
 void tutti_checkpoint_destroy(tutti_checkpoint **checkpoint)
 {
     if (!checkpoint || !*checkpoint) return;
+    tutti__lock_release(&(*checkpoint)->lock);
     free((*checkpoint)->items);
     free((*checkpoint)->stores);
     free(*checkpoint);

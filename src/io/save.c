@@ -1,5 +1,6 @@
 /* Saving.  Every step is agreed on before anybody waits for anybody, and rounds bound how long that is:
  *
+ *   rank 0 is, or becomes, the one writer of path
  *   rank 0 lays the file out in memory; all learn its size and the places of the tensors
  *   rank 0 makes path.tmp and reserves its space: a full disk is found here, before a byte is written
  *   the ranks that see that very file share its blocks: from the device, hashed, written, synced
@@ -12,25 +13,31 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <libgen.h>
-#include <limits.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "comm/comm.h"
+#include "io/place.h"
 
 static const char who[] = "checkpoint_save";
 
+/* The first bytes of path.tmp until it is whole.  No other file that is ever made under this name has them, while another may well
+ * get the number of one that was removed: so a rank that a kill has left behind never writes into the next run's file. */
+typedef struct mark {
+    char bytes[32];
+} mark;
+
 typedef struct save {
-    const tutti_checkpoint *checkpoint;
+    tutti_checkpoint *checkpoint;
     const char *path;
-    char temporary[PATH_MAX];
-    int keep, fd;
-    bool made; /* path.tmp is there */
+    int keep;
+    tutti__place place; /* path.tmp, on rank 0; on the others its descriptor */
+    mark mark;
+    tutti__lock lock; /* rank 0: for this save, unless the list owns path */
     int64_t size, *offsets;
     tutti__layout *layout; /* rank 0 */
     tutti__block *blocks;
@@ -42,37 +49,7 @@ typedef struct save {
 
 static void step(const save *s, const char *what)
 {
-    tutti__log(TUTTI_LOG_DEBUG, "%s: %s: %s", who, s->path, what);
-}
-
-static tutti_status failed(const save *s, const char *what, int error)
-{
-    return tutti__fail(TUTTI_ERR_IO, "%s: %s: %s %s: %s", who, s->path, what, s->temporary,
-                       strerror(error));
-}
-
-/* The list */
-
-static tutti_status check_value(const tutti__item *item)
-{
-    if (item->kind == TUTTI__ITEM_TEXT)
-        TUTTI_REQUIRE(memchr(item->data, 0, item->size), "%s: %s is not ended by a 0", who,
-                      item->name);
-    if (item->kind == TUTTI__ITEM_TABLE)
-        TUTTI_REQUIRE(*item->rows >= 0 && *item->rows <= item->capacity,
-                      "%s: %s has %lld rows, want 0 to %lld", who, item->name,
-                      (long long)*item->rows, (long long)item->capacity);
-    return TUTTI_OK;
-}
-
-static tutti_status check_save(tutti_checkpoint *checkpoint, const char *path, int keep)
-{
-    TUTTI_REQUIRE(path && path[0], "%s: path is %s", who, path ? "empty" : "NULL");
-    TUTTI_REQUIRE(strlen(path) + 16 < PATH_MAX, "%s: path is longer than %d bytes", who,
-                  PATH_MAX - 17);
-    TUTTI_REQUIRE(keep >= 0 && keep <= 9999, "%s: keep is %d, want 0 to 9999", who, keep);
-    for (int i = 0; i < checkpoint->count; i++) TUTTI_TRY(check_value(&checkpoint->items[i]));
-    return tutti_context_synchronize(checkpoint->ctx);
+    tutti__place_step(&s->place, what);
 }
 
 /* The same list with the same values on all ranks: what differs would be one rank's alone in the file. */
@@ -96,50 +73,24 @@ static tutti_status same_list(const save *s)
 
 /* path.tmp */
 
-static tutti_status check_target(const save *s)
-{
-    struct stat there;
-    if (stat(s->path, &there) == 0 && !S_ISREG(there.st_mode))
-        return tutti__fail(TUTTI_ERR_IO, "%s: %s: is no regular file", who, s->path);
-    /* beyond this limit a write would end the process by SIGXFSZ, and one into the layout's memory too: so the size is estimated
-     * before there is a layout, from above */
-    struct rlimit limit;
-    if (getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return TUTTI_OK;
-    uint64_t bytes = 1 << 16;
-    for (int i = 0; i < s->checkpoint->count; i++) {
-        const tutti__item *item = &s->checkpoint->items[i];
-        bytes += tutti__item_bytes(item) + 8192;
-        for (const char *at = item->name; *at; at++) bytes += *at == '/' ? 6144 : 0;
-    }
-    if (bytes > limit.rlim_cur)
-        return tutti__fail(TUTTI_ERR_IO,
-                           "%s: %s: it takes up to %llu bytes, and this process may write files "
-                           "of %llu (RLIMIT_FSIZE)",
-                           who, s->path, (unsigned long long)bytes,
-                           (unsigned long long)limit.rlim_cur);
-    return TUTTI_OK;
-}
-
 static tutti_status make_temporary(save *s)
 {
-    unlink(s->temporary); /* what a killed process has left */
-    s->fd = open(s->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (s->fd < 0) return failed(s, "cannot create", errno);
-    s->made = true;
-    step(s, "made the temporary file");
-    int done;
-    do done = fallocate(s->fd, 0, 0, s->size);
-    while (done != 0 && errno == EINTR);
-    /* a file system that cannot reserve says so; a full one is then found while writing */
-    if (done != 0 && (errno == EOPNOTSUPP || errno == ENOSYS)) done = ftruncate(s->fd, s->size);
-    if (done != 0) return failed(s, "cannot reserve the space of", errno);
-    step(s, "reserved");
+    TUTTI_TRY(tutti__place_make(&s->place));
+    TUTTI_TRY(tutti__place_reserve(&s->place, s->size));
+    mark *mine = &s->mark;
+    if (getrandom(mine->bytes, sizeof mine->bytes, 0) != (ssize_t)sizeof mine->bytes)
+        return tutti__fail(TUTTI_ERR_IO, "%s: no random number: %s", who, strerror(errno));
+    memcpy(mine->bytes, "unfinished", 10); /* which is no beginning of HDF5's */
+    const int error = tutti__write_at(s->place.fd, mine, sizeof *mine, 0);
+    if (error) return tutti__place_failed(&s->place, "cannot write", error);
+    step(s, "marked");
     return TUTTI_OK;
 }
 
 /* Whose file it is: only ranks that see the same file on the same machine write. */
 typedef struct sight {
     uint64_t device, inode;
+    mark mark;
     char machine[40];
     char writes;
 } sight;
@@ -156,7 +107,12 @@ static sight look_at(const save *s)
     struct rlimit limit;
     bool allowed = getrlimit(RLIMIT_FSIZE, &limit) == 0 &&
                    (limit.rlim_cur == RLIM_INFINITY || (uint64_t)s->size <= limit.rlim_cur);
-    if (!known || !allowed || s->fd < 0 || fstat(s->fd, &now) != 0) return seen;
+    const int fd = s->place.fd;
+    if (!known || !allowed || fd < 0 || fstat(fd, &now) != 0) return seen;
+    if (s->checkpoint->comm->rank == 0)
+        seen.mark = s->mark;
+    else if (tutti__read_at(fd, &seen.mark, sizeof seen.mark, 0) != 0)
+        return seen;
     seen.device = now.st_dev;
     seen.inode = now.st_ino;
     seen.writes = 1;
@@ -166,7 +122,8 @@ static sight look_at(const save *s)
 static tutti_status find_writers(save *s)
 {
     tutti_comm *comm = s->checkpoint->comm;
-    if (comm->rank > 0) s->fd = open(s->temporary, O_WRONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (comm->rank > 0)
+        s->place.fd = open(s->place.temporary, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     sight mine = look_at(s), *all = calloc((size_t)comm->world_size, sizeof *all);
     tutti_status status = all ? TUTTI_OK : tutti__fail(TUTTI_ERR_MEMORY, "%s: no memory", who);
     status = tutti_comm_agree(comm, status);
@@ -191,7 +148,8 @@ static tutti_status share_layout(save *s)
     s->offsets = calloc(count + 1, sizeof *s->offsets);
     tutti_status status =
         s->offsets ? TUTTI_OK : tutti__fail(TUTTI_ERR_MEMORY, "%s: no memory", who);
-    if (status == TUTTI_OK && comm->rank == 0) status = check_target(s);
+    if (status == TUTTI_OK && comm->rank == 0)
+        status = tutti__target_check(checkpoint, who, s->path);
     if (status == TUTTI_OK && comm->rank == 0) {
         status = tutti__layout_create(checkpoint, &s->layout);
         if (status == TUTTI_OK) {
@@ -234,9 +192,9 @@ static tutti_status settle_round(const save *s, int64_t round)
     for (int64_t i = now.first; i < now.first + now.count; i++) {
         const unsigned wait =
             SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
-        int done = sync_file_range(s->fd, s->blocks[i].offset, s->blocks[i].bytes, wait);
+        int done = sync_file_range(s->place.fd, s->blocks[i].offset, s->blocks[i].bytes, wait);
         if (done != 0 && (errno == EIO || errno == ENOSPC || errno == EDQUOT))
-            return failed(s, "cannot write", errno);
+            return tutti__place_failed(&s->place, "cannot write", errno);
     }
     return TUTTI_OK;
 }
@@ -250,7 +208,7 @@ static tutti_status write_round(save *s, tutti__mover *mover, int64_t round)
     int error;
     TUTTI_TRY(tutti__mover_write(mover, s->blocks + now.first, now.count, s->hashes + now.first,
                                  s->blocks + next.first, next.count, &error));
-    return error ? failed(s, "cannot write", error) : TUTTI_OK;
+    return error ? tutti__place_failed(&s->place, "cannot write", error) : TUTTI_OK;
 }
 
 static tutti_status write_tensors(save *s)
@@ -258,20 +216,20 @@ static tutti_status write_tensors(save *s)
     tutti_comm *comm = s->checkpoint->comm;
     share mine = share_of(s, s->writer), first = round_of(mine, 0);
     tutti__mover mover;
-    tutti_status status =
-        tutti__mover_open(&mover, s->checkpoint->ctx, s->fd, s->blocks + mine.first, mine.count);
+    tutti_status status = tutti__mover_open(&mover, s->checkpoint->ctx, s->place.fd,
+                                            s->blocks + mine.first, mine.count);
     if (status == TUTTI_OK)
         status = tutti__mover_fetch(&mover, s->blocks + first.first, first.count);
     status = tutti_comm_agree(comm, status);
     int64_t most = share_of(s, 0).count; /* the first writers have the largest shares */
     for (int64_t round = 0; status == TUTTI_OK && round * TUTTI__ROUND_BLOCKS < most; round++) {
         status = tutti_comm_agree(comm, write_round(s, &mover, round));
-        step(s, "wrote a round");
+        if (round_of(mine, round).count > 0) step(s, "wrote a round");
     }
     /* where a copy may still be under way the buffers are left to it */
     if (tutti_context_synchronize(s->checkpoint->ctx) == TUTTI_OK) tutti__mover_close(&mover);
-    if (status == TUTTI_OK && mine.count > 0 && fsync(s->fd) != 0)
-        status = failed(s, "cannot sync", errno);
+    if (status == TUTTI_OK && mine.count > 0 && fsync(s->place.fd) != 0)
+        status = tutti__place_failed(&s->place, "cannot sync", errno);
     step(s, "synced the tensors");
     return tutti_comm_agree(comm, status);
 }
@@ -316,78 +274,24 @@ static tutti_status write_layout(save *s)
     free(checksums);
     TUTTI_TRY(status);
     int error;
-    TUTTI_TRY(tutti__layout_write(s->layout, s->fd, &error));
-    if (error) return failed(s, "cannot write", error);
+    TUTTI_TRY(tutti__layout_write(s->layout, s->place.fd, &error));
+    if (error) return tutti__place_failed(&s->place, "cannot write", error);
     step(s, "completed");
-    if (fsync(s->fd) != 0) return failed(s, "cannot sync", errno);
-    error = close(s->fd) != 0 ? errno : 0;
-    s->fd = -1;
-    if (error) return failed(s, "cannot close", error);
+    if (fsync(s->place.fd) != 0) return tutti__place_failed(&s->place, "cannot sync", errno);
+    /* some file systems tell a fault when a descriptor is closed; this one stays, to know the file by */
+    const int other = dup(s->place.fd);
+    if (other < 0 || close(other) != 0)
+        return tutti__place_failed(&s->place, "cannot close", errno);
     step(s, "synced");
-    return TUTTI_OK;
-}
-
-static void older(const save *s, char *name, int which)
-{
-    snprintf(name, PATH_MAX, "%s.%d", s->path, which);
-}
-
-/* path.1 becomes path.2 and so on; what is at path gets path.1 as a second name, so that it is at path until the new file is. */
-static tutti_status rotate(const save *s)
-{
-    char from[PATH_MAX], to[PATH_MAX];
-    struct stat newest, before;
-    older(s, to, 1);
-    if (s->keep == 0 || stat(s->path, &newest) != 0) return TUTTI_OK;
-    /* a process killed just here has rotated already */
-    if (stat(to, &before) == 0 && before.st_dev == newest.st_dev && before.st_ino == newest.st_ino)
-        return TUTTI_OK;
-    for (int i = s->keep - 1; i >= 1; i--) {
-        older(s, from, i);
-        older(s, to, i + 1);
-        if (rename(from, to) == 0)
-            step(s, "rotated");
-        else if (errno != ENOENT)
-            return tutti__fail(TUTTI_ERR_IO, "%s: cannot rename %s to %s: %s", who, from, to,
-                               strerror(errno));
-    }
-    older(s, to, 1);
-    int done = link(s->path, to);
-    if (done != 0 && errno == EEXIST && unlink(to) == 0) done = link(s->path, to);
-    /* a file system without links: for a moment nothing is at path */
-    if (done != 0) done = rename(s->path, to);
-    if (done != 0)
-        return tutti__fail(TUTTI_ERR_IO, "%s: cannot rename %s to %s: %s", who, s->path, to,
-                           strerror(errno));
-    step(s, "linked");
-    return TUTTI_OK;
-}
-
-static tutti_status sync_folder(const save *s)
-{
-    char copy[PATH_MAX];
-    snprintf(copy, sizeof copy, "%s", s->path);
-    int folder = open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (folder < 0) return TUTTI_OK; /* a folder that may be written to but not read */
-    int error = fsync(folder) != 0 ? errno : 0;
-    close(folder);
-    if (error && error != EINVAL && error != ENOTSUP)
-        return tutti__fail(TUTTI_ERR_IO,
-                           "%s: %s is in its place, but its folder cannot be synced: %s", who,
-                           s->path, strerror(error));
     return TUTTI_OK;
 }
 
 static tutti_status take_place(save *s)
 {
     TUTTI_TRY(write_layout(s));
-    TUTTI_TRY(rotate(s));
-    if (rename(s->temporary, s->path) != 0) return failed(s, "cannot rename", errno);
-    s->made = false;
-    step(s, "renamed");
-    TUTTI_TRY(sync_folder(s));
-    step(s, "synced the folder");
-    return TUTTI_OK;
+    TUTTI_TRY(tutti__place_rotate(&s->place, s->keep));
+    TUTTI_TRY(tutti__place_take(&s->place));
+    return tutti__place_sync_folder(&s->place);
 }
 
 /* All of it */
@@ -397,6 +301,8 @@ static tutti_status write_file(save *s)
     tutti_comm *comm = s->checkpoint->comm;
     step(s, "begins");
     TUTTI_TRY(same_list(s));
+    TUTTI_TRY(tutti__own(s->checkpoint, who, s->path, &s->lock));
+    step(s, "owns the file");
     TUTTI_TRY(share_layout(s));
     tutti_status status = comm->rank == 0 ? make_temporary(s) : TUTTI_OK;
     if (status == TUTTI_OK)
@@ -416,12 +322,13 @@ tutti_status tutti_checkpoint_save(tutti_checkpoint *checkpoint, const char *pat
 {
     TUTTI_REQUIRE(checkpoint, "%s: checkpoint is NULL", who);
     TUTTI_TRY(tutti__comm_alive(checkpoint->comm, who));
-    TUTTI_TRY(tutti_comm_agree(checkpoint->comm, check_save(checkpoint, path, keep)));
-    save s = {.checkpoint = checkpoint, .path = path, .keep = keep, .fd = -1, .writer = -1};
-    snprintf(s.temporary, sizeof s.temporary, "%s.tmp", path);
+    TUTTI_TRY(tutti_comm_agree(checkpoint->comm, tutti__save_check(checkpoint, who, path, keep)));
+    save s = {.checkpoint = checkpoint, .path = path, .keep = keep, .writer = -1};
+    s.lock = (tutti__lock)TUTTI__LOCK_NONE;
+    tutti__place_init(&s.place, who, path);
     tutti_status status = write_file(&s);
-    if (s.fd >= 0) close(s.fd);
-    if (s.made) unlink(s.temporary);
+    tutti__place_drop(&s.place);
+    tutti__lock_release(&s.lock);
     tutti__layout_destroy(&s.layout);
     free(s.offsets);
     free(s.blocks);

@@ -74,6 +74,12 @@ tutti_status tutti_checkpoint_add_table(tutti_checkpoint *checkpoint, const char
     return unsupported("checkpoint_add_table");
 }
 
+tutti_status tutti_checkpoint_own(tutti_checkpoint *checkpoint, const char *path, int keep)
+{
+    (void)checkpoint, (void)path, (void)keep;
+    return unsupported("checkpoint_own");
+}
+
 tutti_status tutti_checkpoint_save(tutti_checkpoint *checkpoint, const char *path, int keep)
 {
     (void)checkpoint, (void)path, (void)keep;

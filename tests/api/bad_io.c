@@ -212,37 +212,51 @@ static void bad_checkpoint_add_table(void)
     end(&rig);
 }
 
-static void bad_checkpoint_save(void)
+typedef tutti_status writing(tutti_checkpoint *checkpoint, const char *path, int keep);
+
+static void bad_writing(writing *call)
 {
     io_rig rig;
     begin(&rig);
     char path[64], text[4] = "abc";
     snprintf(path, sizeof path, "/tmp/tutti-bad-%d", (int)getpid());
-    IO_FAILS(TUTTI_ERR_ARG, "checkpoint is", tutti_checkpoint_save(NULL, path, 0));
-    IO_FAILS(TUTTI_ERR_ARG, "path", tutti_checkpoint_save(rig.list, NULL, 0));
-    IO_FAILS(TUTTI_ERR_ARG, "path", tutti_checkpoint_save(rig.list, "", 0));
+    IO_FAILS(TUTTI_ERR_ARG, "checkpoint is", call(NULL, path, 0));
+    IO_FAILS(TUTTI_ERR_ARG, "path", call(rig.list, NULL, 0));
+    IO_FAILS(TUTTI_ERR_ARG, "path", call(rig.list, "", 0));
     char *long_path = harness_calloc(1, 5001);
     memset(long_path, 'a', 5000);
-    IO_FAILS(TUTTI_ERR_ARG, "path", tutti_checkpoint_save(rig.list, long_path, 0));
+    IO_FAILS(TUTTI_ERR_ARG, "path", call(rig.list, long_path, 0));
     free(long_path);
-    IO_FAILS(TUTTI_ERR_ARG, "keep", tutti_checkpoint_save(rig.list, path, -1));
-    IO_FAILS(TUTTI_ERR_ARG, "keep", tutti_checkpoint_save(rig.list, path, 1000000));
-    IO_FAILS(TUTTI_ERR_IO, "regular", tutti_checkpoint_save(rig.list, "/tmp", 0));
+    IO_FAILS(TUTTI_ERR_ARG, "keep", call(rig.list, path, -1));
+    IO_FAILS(TUTTI_ERR_ARG, "keep", call(rig.list, path, 1000000));
+    IO_FAILS(TUTTI_ERR_IO, "regular", call(rig.list, "/tmp", 0));
 #ifdef TESTS_WITH_HDF5
     double values[4] = {0};
     int64_t rows = 3;
     CHECK_OK(tutti_checkpoint_add_table(rig.list, "t", values, 2, 2, &rows));
-    CHECK_FAILS(TUTTI_ERR_ARG, "rows", tutti_checkpoint_save(rig.list, path, 0));
+    CHECK_FAILS(TUTTI_ERR_ARG, "rows", call(rig.list, path, 0));
     rows = -1;
-    CHECK_FAILS(TUTTI_ERR_ARG, "rows", tutti_checkpoint_save(rig.list, path, 0));
+    CHECK_FAILS(TUTTI_ERR_ARG, "rows", call(rig.list, path, 0));
     rows = 2;
     CHECK_OK(tutti_checkpoint_add_text(rig.list, "text", text, 3)); /* its 0 is beyond */
-    CHECK_FAILS(TUTTI_ERR_ARG, "text", tutti_checkpoint_save(rig.list, path, 0));
+    CHECK_FAILS(TUTTI_ERR_ARG, "text", call(rig.list, path, 0));
 #else
     (void)text;
 #endif
     CHECK(access(path, F_OK) != 0, "%s was made", path);
+    strcat(path, ".lck");
+    CHECK(access(path, F_OK) != 0, "%s was made", path);
     end(&rig);
+}
+
+static void bad_checkpoint_own(void)
+{
+    bad_writing(tutti_checkpoint_own);
+}
+
+static void bad_checkpoint_save(void)
+{
+    bad_writing(tutti_checkpoint_save);
 }
 
 static void bad_checkpoint_load(void)
@@ -267,6 +281,7 @@ const harness_test bad_io[] = {
     {"tutti_checkpoint_add_real", bad_checkpoint_add_real},
     {"tutti_checkpoint_add_text", bad_checkpoint_add_text},
     {"tutti_checkpoint_add_table", bad_checkpoint_add_table},
+    {"tutti_checkpoint_own", bad_checkpoint_own},
     {"tutti_checkpoint_save", bad_checkpoint_save},
     {"tutti_checkpoint_load", bad_checkpoint_load},
     {NULL, NULL},

@@ -16,10 +16,13 @@ static const struct {
     const char *name;
     bool everywhere;
 } steps[] = {
-    {"begins", true},     {"laid out", true},      {"made the temporary file", false},
-    {"reserved", false},  {"wrote a round", true}, {"synced the tensors", true},
-    {"completed", false}, {"synced", false},       {"rotated", false},
-    {"linked", false},    {"renamed", false},      {"synced the folder", false},
+    {"begins", true},        {"owns the file", true},
+    {"laid out", true},      {"made the temporary file", false},
+    {"reserved", false},     {"marked", false},
+    {"wrote a round", true}, {"synced the tensors", true},
+    {"completed", false},    {"synced", false},
+    {"rotated", false},      {"linked", false},
+    {"renamed", false},      {"synced the folder", false},
 };
 
 /* Small: its twenty tensors are twenty blocks, so there are several rounds. */

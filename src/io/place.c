@@ -1,0 +1,210 @@
+/* path.tmp and its way to path; place.h. */
+#include "io/place.h"
+
+#ifdef TUTTI_WITH_HDF5
+
+#include <errno.h>
+#include <fcntl.h>
+#include <libgen.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+void tutti__place_init(tutti__place *place, const char *who, const char *path)
+{
+    *place = (tutti__place){.who = who, .path = path, .fd = -1};
+    snprintf(place->temporary, sizeof place->temporary, "%s.tmp", path);
+}
+
+void tutti__place_step(const tutti__place *place, const char *what)
+{
+    tutti__log(TUTTI_LOG_DEBUG, "%s: %s: %s", place->who, place->path, what);
+}
+
+tutti_status tutti__place_failed(const tutti__place *place, const char *what, int error)
+{
+    return tutti__fail(TUTTI_ERR_IO, "%s: %s %s: %s", place->who, what, place->temporary,
+                       strerror(error));
+}
+
+static tutti_status is_a_folder(const tutti__place *place, const char *name)
+{
+    return tutti__fail(TUTTI_ERR_IO, "%s: %s: is a folder, and a save would write to it",
+                       place->who, name);
+}
+
+static bool same_file(const struct stat *a, const struct stat *b)
+{
+    return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
+}
+
+bool tutti__file_is_at(int fd, const char *name)
+{
+    struct stat open_one, named;
+    return fstat(fd, &open_one) == 0 && lstat(name, &named) == 0 && same_file(&open_one, &named);
+}
+
+static void look_before(tutti__place *place)
+{
+    struct stat now;
+    if (stat(place->path, &now) != 0 || !S_ISREG(now.st_mode)) return;
+    place->replaces = true;
+    place->before = now;
+}
+
+tutti_status tutti__place_make(tutti__place *place)
+{
+    look_before(place);
+    /* what a killed process has left */
+    if (unlink(place->temporary) != 0 && errno != ENOENT)
+        return errno == EISDIR ? is_a_folder(place, place->temporary)
+                               : tutti__place_failed(place, "cannot remove", errno);
+    /* nobody reads it before it is known who may */
+    const mode_t mode = place->replaces ? 0600 : 0666;
+    place->fd = open(place->temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+    if (place->fd < 0) return tutti__place_failed(place, "cannot create", errno);
+    place->made = true;
+    tutti__place_step(place, "made the temporary file");
+    return TUTTI_OK;
+}
+
+tutti_status tutti__place_reserve(tutti__place *place, int64_t bytes)
+{
+    int done;
+    do done = fallocate(place->fd, 0, 0, bytes);
+    while (done != 0 && errno == EINTR);
+    /* a file system that cannot reserve says so; a full one is then found while writing */
+    if (done != 0 && (errno == EOPNOTSUPP || errno == ENOSYS)) done = ftruncate(place->fd, bytes);
+    if (done != 0) return tutti__place_failed(place, "cannot reserve the space of", errno);
+    tutti__place_step(place, "reserved");
+    return TUTTI_OK;
+}
+
+tutti_status tutti__place_permit(tutti__place *place)
+{
+    struct stat now;
+    look_before(place);
+    if (!place->replaces) return TUTTI_OK;
+    if (fstat(place->fd, &now) != 0) return tutti__place_failed(place, "cannot read", errno);
+    const struct stat *before = &place->before;
+    mode_t mode = before->st_mode & 0777;
+    const bool owner = now.st_uid == before->st_uid, group = now.st_gid == before->st_gid;
+    const bool given = (owner && group) || fchown(place->fd, before->st_uid, before->st_gid) == 0 ||
+                       group || fchown(place->fd, (uid_t)-1, before->st_gid) == 0;
+    /* another group gets no more than everybody has */
+    if (!given) mode &= ~(mode_t)070 | (mode & 07) << 3;
+    if ((now.st_mode & 0777) != mode && fchmod(place->fd, mode) != 0)
+        return tutti__place_failed(place, "cannot set the permissions of", errno);
+    return TUTTI_OK;
+}
+
+/* Removing a folder where there is none: the system first checks whether this process may remove that name, a sticky folder and
+ * an immutable file included, then finds that it is no folder.  Nothing is changed either way. */
+static tutti_status try_name(const tutti__place *place, const char *name)
+{
+    struct stat now;
+    if (lstat(name, &now) != 0) {
+        if (errno == ENOENT) return TUTTI_OK;
+        return tutti__fail(TUTTI_ERR_IO, "%s: %s: %s", place->who, name, strerror(errno));
+    }
+    if (S_ISDIR(now.st_mode)) return is_a_folder(place, name);
+    if (rmdir(name) != 0 && (errno == ENOTDIR || errno == ENOENT)) return TUTTI_OK;
+    return tutti__fail(TUTTI_ERR_IO, "%s: %s: cannot be replaced: %s", place->who, name,
+                       strerror(errno));
+}
+
+static void older(const tutti__place *place, char *name, int which)
+{
+    snprintf(name, PATH_MAX, "%s.%d", place->path, which);
+}
+
+tutti_status tutti__place_try(const tutti__place *place, int keep)
+{
+    char name[PATH_MAX];
+    TUTTI_TRY(try_name(place, place->path));
+    for (int i = 1; i <= keep; i++) {
+        older(place, name, i);
+        TUTTI_TRY(try_name(place, name));
+    }
+    return TUTTI_OK;
+}
+
+tutti_status tutti__place_rotate(const tutti__place *place, int keep)
+{
+    char from[PATH_MAX], to[PATH_MAX];
+    struct stat newest, before;
+    older(place, to, 1);
+    if (keep == 0 || stat(place->path, &newest) != 0) return TUTTI_OK;
+    /* a process killed just here has rotated already */
+    if (stat(to, &before) == 0 && same_file(&before, &newest)) return TUTTI_OK;
+    for (int i = keep - 1; i >= 1; i--) {
+        older(place, from, i);
+        older(place, to, i + 1);
+        if (rename(from, to) == 0)
+            tutti__place_step(place, "rotated");
+        else if (errno != ENOENT)
+            return tutti__fail(TUTTI_ERR_IO, "%s: cannot rename %s to %s: %s", place->who, from, to,
+                               strerror(errno));
+    }
+    older(place, to, 1);
+    int done = link(place->path, to);
+    if (done != 0 && errno == EEXIST && unlink(to) == 0) done = link(place->path, to);
+    /* a file system without links: for a moment nothing is at path */
+    if (done != 0) done = rename(place->path, to);
+    if (done != 0)
+        return tutti__fail(TUTTI_ERR_IO, "%s: cannot rename %s to %s: %s", place->who, place->path,
+                           to, strerror(errno));
+    tutti__place_step(place, "linked");
+    return TUTTI_OK;
+}
+
+/* path.tmp is the file that was made. */
+static bool is_own(const tutti__place *place)
+{
+    return place->made && tutti__file_is_at(place->fd, place->temporary);
+}
+
+static void finish(tutti__place *place)
+{
+    if (place->fd >= 0) close(place->fd);
+    place->fd = -1;
+    place->made = false;
+}
+
+tutti_status tutti__place_take(tutti__place *place)
+{
+    TUTTI_TRY(tutti__place_permit(place));
+    if (!is_own(place))
+        return tutti__fail(
+            TUTTI_ERR_IO, "%s: %s: another program has removed or replaced %s while it was written",
+            place->who, place->path, place->temporary);
+    if (rename(place->temporary, place->path) != 0)
+        return tutti__place_failed(place, "cannot rename", errno);
+    finish(place);
+    tutti__place_step(place, "renamed");
+    return TUTTI_OK;
+}
+
+tutti_status tutti__place_sync_folder(const tutti__place *place)
+{
+    char copy[PATH_MAX];
+    snprintf(copy, sizeof copy, "%s", place->path);
+    int folder = open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (folder < 0) return TUTTI_OK; /* a folder that may be written to but not read */
+    int error = fsync(folder) != 0 ? errno : 0;
+    close(folder);
+    if (error && error != EINVAL && error != ENOTSUP)
+        return tutti__fail(TUTTI_ERR_IO,
+                           "%s: %s is in its place, but its folder cannot be synced: %s",
+                           place->who, place->path, strerror(error));
+    tutti__place_step(place, "synced the folder");
+    return TUTTI_OK;
+}
+
+void tutti__place_drop(tutti__place *place)
+{
+    if (is_own(place)) unlink(place->temporary);
+    finish(place);
+}
+
+#endif
