@@ -19,7 +19,7 @@ TUTTI_API tutti_status tutti_checkpoint_create(tutti_comm *comm, tutti_context *
 TUTTI_API void tutti_checkpoint_destroy(tutti_checkpoint **checkpoint);
 
 /* What follows adds to the list; what is added must outlive it.  A name is a path in the file, "state/step": letters, digits and
- * ._- in parts split by /.  TUTTI_ERR_ARG for a name that is taken or is no such path. */
+ * ._- in at most 16 parts split by /, of at most 255 bytes.  TUTTI_ERR_ARG for a name that is taken or is no such path. */
 
 /* The masters of a built store, each as model/<its name>.  Equal on all ranks, as training keeps them. */
 TUTTI_API tutti_status tutti_checkpoint_add_params(tutti_checkpoint *checkpoint,
@@ -67,7 +67,8 @@ TUTTI_API tutti_status tutti_checkpoint_own(tutti_checkpoint *checkpoint, const 
  * another one up to 10 s.
  *
  * TUTTI_ERR_IO, naming the file and what the system said (a full disk, a missing folder, no permission), or the process that
- * writes it; what was at `path` is untouched then.  TUTTI_ERR_ARG if the ranks' lists or values differ. */
+ * writes it; what was at `path` is untouched then.  TUTTI_ERR_ARG if the ranks' lists or values differ, or a list makes more than
+ * 131072 groups and datasets, which is the most that is read, too. */
 TUTTI_API tutti_status tutti_checkpoint_save(tutti_checkpoint *checkpoint, const char *path,
                                              int keep);
 

@@ -6,6 +6,7 @@
 
 #include "comm/comm.h"
 #include "io/checkpoint.h"
+#include "io/structure.h"
 
 #ifdef TUTTI_WITH_HDF5
 
@@ -116,6 +117,10 @@ static tutti_status add(tutti_checkpoint *checkpoint, const char *who, const tut
     TUTTI_REQUIRE(is_path(item->name),
                   "%s: the name '%s' is no path of letters, digits and ._- in parts split by /",
                   who, item->name);
+    int parts = 1;
+    for (const char *at = item->name; *at; at++) parts += *at == '/';
+    TUTTI_REQUIRE(parts <= TUTTI__FILE_DEPTH_MAX, "%s: the name %s has %d parts, want at most %d",
+                  who, item->name, parts, TUTTI__FILE_DEPTH_MAX);
     for (int i = 0; i < checkpoint->count; i++)
         TUTTI_REQUIRE(!collide(item->name, checkpoint->items[i].name),
                       "%s: the name %s is taken (%s is in the list)", who, item->name,

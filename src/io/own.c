@@ -5,11 +5,13 @@
 
 #include <errno.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 
 #include "comm/comm.h"
 #include "io/place.h"
+#include "io/structure.h"
 
 /* How long a writer that is about to end is waited for. */
 #define PATIENCE 10.0
@@ -26,6 +28,38 @@ static tutti_status check_value(const char *who, const tutti__item *item)
     return TUTTI_OK;
 }
 
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* Groups and datasets that a name adds to those of the one before it, where names are sorted. */
+static int64_t nodes_of(const char *name, const char *before)
+{
+    size_t same = 0;
+    int64_t nodes = 1;
+    while (name[same] && name[same] == before[same]) same++;
+    for (const char *at = name + same; *at; at++) nodes += *at == '/';
+    return nodes;
+}
+
+/* A file with more than a reader takes in is not written. */
+static tutti_status check_nodes(const tutti_checkpoint *checkpoint, const char *who)
+{
+    const char **names = calloc((size_t)checkpoint->count + 1, sizeof *names);
+    if (!names) return tutti__fail(TUTTI_ERR_MEMORY, "%s: no memory", who);
+    for (int i = 0; i < checkpoint->count; i++) names[i] = checkpoint->items[i].name;
+    qsort(names, (size_t)checkpoint->count, sizeof *names, by_name);
+    int64_t nodes = 1; /* the root */
+    for (int i = 0; i < checkpoint->count; i++)
+        nodes += nodes_of(names[i], i > 0 ? names[i - 1] : "");
+    free(names);
+    TUTTI_REQUIRE(nodes <= TUTTI__FILE_NODES_MAX,
+                  "%s: the list makes %lld groups and datasets, want at most %d", who,
+                  (long long)nodes, TUTTI__FILE_NODES_MAX);
+    return TUTTI_OK;
+}
+
 tutti_status tutti__save_check(tutti_checkpoint *checkpoint, const char *who, const char *path,
                                int keep)
 {
@@ -34,6 +68,7 @@ tutti_status tutti__save_check(tutti_checkpoint *checkpoint, const char *who, co
                   PATH_MAX - 17);
     TUTTI_REQUIRE(keep >= 0 && keep <= 9999, "%s: keep is %d, want 0 to 9999", who, keep);
     for (int i = 0; i < checkpoint->count; i++) TUTTI_TRY(check_value(who, &checkpoint->items[i]));
+    TUTTI_TRY(check_nodes(checkpoint, who));
     return tutti_context_synchronize(checkpoint->ctx);
 }
 

@@ -13,8 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { DEADLINE = 30 /* seconds */, ATTRIBUTES_MAX = 1 << 18 };
-#define REPORT_MAX ((size_t)64 << 20)
+enum { DEADLINE = 30 /* seconds */, ATTRIBUTES_MAX = 2 * TUTTI__FILE_NODES_MAX };
 
 const char *tutti__file_type_name(tutti__file_type type)
 {
@@ -31,14 +30,17 @@ const char *tutti__file_type_name(tutti__file_type type)
 typedef struct report {
     char *data;
     size_t bytes, room;
+    bool too_long, too_slow; /* it was broken off */
 } report;
 
 /* Takes in what there is to read; false at the end, or when it is more than anybody would have to say. */
 static bool take(report *report, int pipe)
 {
+    report->too_long = report->bytes > TUTTI__FILE_NAMES_MAX;
+    if (report->too_long) return false;
     if (report->room - report->bytes < 4096) {
         size_t room = 2 * report->room + (1 << 16);
-        char *data = room <= 2 * REPORT_MAX ? realloc(report->data, room) : NULL;
+        char *data = realloc(report->data, room);
         if (!data) return false;
         report->data = data;
         report->room = room;
@@ -58,6 +60,7 @@ static void listen_to(report *report, int pipe)
         if (ready < 0 && errno != EINTR) return;
         if (ready > 0 && !take(report, pipe)) return;
     }
+    report->too_slow = true;
 }
 
 /* Lets HDF5 read the file in a process of its own.  -1: there is no such process; errno says why. */
@@ -84,6 +87,8 @@ static int ask(int fd, report *report)
         int status = 0;
         kill(child, SIGKILL); /* it has said all, or will never */
         while (waitpid(child, &status, 0) < 0 && errno == EINTR) {}
+        if (WIFSIGNALED(status) && (WTERMSIG(status) == SIGXCPU || WTERMSIG(status) == SIGALRM))
+            report->too_slow = true;
         if (WIFSIGNALED(status) && WTERMSIG(status) != SIGKILL)
             tutti__log(TUTTI_LOG_DEBUG, "the process in which HDF5 read a file ended by signal %d",
                        WTERMSIG(status));
@@ -201,20 +206,29 @@ static void *grow(void **array, int *count, size_t size, int most)
     return memset((char *)*array + (size_t)n * size, 0, size);
 }
 
+/* What there is more of than a limit allows. */
+typedef struct excess {
+    tutti__file_limit limit;
+    int64_t found;
+} excess;
+
 /* Fills structure from the report; the outcome, or DAMAGED for a report that breaks off or makes no sense. */
-static tutti__outcome understand(tutti__structure *structure, report *report, int64_t file_bytes)
+static tutti__outcome understand(tutti__structure *structure, report *report, int64_t file_bytes,
+                                 excess *excess)
 {
     reader in = {report->data, report->data + report->bytes, false};
     while (!in.bad && in.at < in.end) {
         char tag = *in.at++;
         if (tag == 'E') {
             int outcome = get_int(&in, 0, TUTTI__OUTCOME_TOO_MUCH);
+            excess->limit = (tutti__file_limit)get_int(&in, 0, TUTTI__FILE_LIMIT_NAMES);
+            excess->found = get_number(&in);
             return in.bad ? TUTTI__OUTCOME_DAMAGED : (tutti__outcome)outcome;
         }
         if (tag == 'N') {
             tutti__node *node = grow((void **)&structure->nodes, &structure->node_count,
                                      sizeof *node, TUTTI__FILE_NODES_MAX);
-            if (!node) return TUTTI__OUTCOME_TOO_MUCH;
+            if (!node) break;
             node->kind = (tutti__node_kind)get_int(&in, 0, TUTTI__NODE_OTHER);
             node->path = get_text(&in, TUTTI__FILE_PATH_MAX);
             node->first_attribute = structure->attribute_count;
@@ -223,13 +237,43 @@ static tutti__outcome understand(tutti__structure *structure, report *report, in
             tutti__attribute *attribute =
                 grow((void **)&structure->attributes, &structure->attribute_count,
                      sizeof *attribute, ATTRIBUTES_MAX);
-            if (!attribute) return TUTTI__OUTCOME_TOO_MUCH;
+            if (!attribute) break;
             get_attribute(&in, attribute);
             structure->nodes[structure->node_count - 1].attribute_count++;
         } else
             in.bad = true;
     }
-    return TUTTI__OUTCOME_DAMAGED;
+    if (report->too_slow) return TUTTI__OUTCOME_TOO_SLOW;
+    if (!report->too_long) return TUTTI__OUTCOME_DAMAGED;
+    excess->limit = TUTTI__FILE_LIMIT_NAMES;
+    excess->found = (int64_t)report->bytes;
+    return TUTTI__OUTCOME_TOO_MUCH;
+}
+
+static tutti_status refuse(tutti__outcome outcome, const excess *excess, const char *who,
+                           const char *file)
+{
+    static const struct {
+        int most;
+        const char *what;
+    } limits[] = {
+#define TUTTI_X(name, most, what) {most, what},
+        TUTTI__FILE_LIMITS(TUTTI_X)
+#undef TUTTI_X
+    };
+    if (outcome == TUTTI__OUTCOME_TOO_MUCH)
+        return tutti__fail(TUTTI_ERR_DATA, "%s: %s: has %lld %s, want at most %d", who, file,
+                           (long long)excess->found, limits[excess->limit].what,
+                           limits[excess->limit].most);
+    if (outcome == TUTTI__OUTCOME_TOO_SLOW)
+        return tutti__fail(TUTTI_ERR_DATA,
+                           "%s: %s: HDF5 has not read its structure within %d s: it is damaged, or "
+                           "no file of this kind",
+                           who, file, TUTTI__FILE_SECONDS);
+    return tutti__fail(TUTTI_ERR_DATA, "%s: %s: %s", who, file,
+                       outcome == TUTTI__OUTCOME_NOT_HDF5
+                           ? "is no HDF5 file"
+                           : "is damaged: HDF5 cannot read its structure");
 }
 
 /* How long the file was when it was closed, as its superblock says (HDF5's file format, III.A); 0 if it says nothing. */
@@ -256,7 +300,8 @@ tutti_status tutti__structure_read(int fd, const char *who, const char *file,
     struct stat now;
     if (fstat(fd, &now) != 0)
         return tutti__fail(TUTTI_ERR_IO, "%s: %s: %s", who, file, strerror(errno));
-    report report = {NULL, 0, 0};
+    report report = {NULL, 0, 0, false, false};
+    excess excess = {TUTTI__FILE_LIMIT_NODES, 0};
     if (ask(fd, &report) != 0)
         return tutti__fail(TUTTI_ERR_IO, "%s: %s: no process to read it in: %s", who, file,
                            strerror(errno));
@@ -266,7 +311,7 @@ tutti_status tutti__structure_read(int fd, const char *who, const char *file,
         return tutti__fail(TUTTI_ERR_MEMORY, "%s: no memory", who);
     }
     made->text = report.data;
-    tutti__outcome outcome = understand(made, &report, now.st_size);
+    tutti__outcome outcome = understand(made, &report, now.st_size, &excess);
     if (outcome == TUTTI__OUTCOME_OK && made->node_count == 0) outcome = TUTTI__OUTCOME_DAMAGED;
     if (outcome == TUTTI__OUTCOME_OK) {
         qsort(made->nodes, (size_t)made->node_count, sizeof *made->nodes, by_path);
@@ -278,10 +323,7 @@ tutti_status tutti__structure_read(int fd, const char *who, const char *file,
     if (whole > now.st_size)
         return tutti__fail(TUTTI_ERR_DATA, "%s: %s: is truncated: it has %lld bytes of %lld", who,
                            file, (long long)now.st_size, (long long)whole);
-    static const char *const why[] = {"", "is no HDF5 file",
-                                      "is damaged: HDF5 cannot read its structure",
-                                      "holds more than a file of this kind ever does"};
-    return tutti__fail(TUTTI_ERR_DATA, "%s: %s: %s", who, file, why[outcome]);
+    return refuse(outcome, &excess, who, file);
 }
 
 void tutti__structure_destroy(tutti__structure **structure)

@@ -38,6 +38,24 @@ enum {
     TUTTI__FILE_TEXT_MAX = 4096   /* of an attribute */
 };
 
+/* What is more than this is not read, and not written: the most, and of what. */
+#define TUTTI__FILE_LIMITS(X)                                \
+    X(NODES, 1 << 17, "groups and datasets")                 \
+    X(DEPTH, 16, "parts in the path of a dataset")           \
+    X(PATH, 1023, "bytes in the path of a group or dataset") \
+    X(ATTRIBUTES, 256, "attributes of one group or dataset") \
+    X(NAMES, 1 << 26, "bytes of names, shapes and attributes")
+typedef enum tutti__file_limit {
+#define TUTTI_X(name, most, what) TUTTI__FILE_LIMIT_##name,
+    TUTTI__FILE_LIMITS(TUTTI_X)
+#undef TUTTI_X
+} tutti__file_limit;
+enum {
+#define TUTTI_X(name, most, what) TUTTI__FILE_##name##_MAX = most,
+    TUTTI__FILE_LIMITS(TUTTI_X)
+#undef TUTTI_X
+};
+
 typedef enum tutti__attribute_kind {
     TUTTI__ATTRIBUTE_INT,  /* whole numbers, truth values too; a u64 as its bits */
     TUTTI__ATTRIBUTE_REAL, /* numbers */
@@ -83,7 +101,7 @@ typedef struct tutti__structure {
 } tutti__structure;
 
 /* fd: a regular file open for reading.  who and file: for the message.  TUTTI_ERR_DATA: no HDF5 file, truncated, damaged, or with
- * more in it than is ever asked for. */
+ * more in it than one of the limits, which is named. */
 tutti_status tutti__structure_read(int fd, const char *who, const char *file,
                                    tutti__structure **structure);
 /* NULL is allowed. */
@@ -98,15 +116,17 @@ const tutti__attribute *tutti__node_attribute(const tutti__structure *structure,
  * bytes, and a 0.
  *     N kind path, and for a dataset: type element ndim dims... plain offset storage
  *     A kind name, then count numbers..., or text              (of the node before)
- *     E outcome                                                (the last one) */
+ *     E outcome limit found                                    (the last one; limit and how much there is for TOO_MUCH) */
 typedef enum tutti__outcome {
     TUTTI__OUTCOME_OK,
     TUTTI__OUTCOME_NOT_HDF5,
     TUTTI__OUTCOME_DAMAGED,
-    TUTTI__OUTCOME_TOO_MUCH
+    TUTTI__OUTCOME_TOO_MUCH,
+    TUTTI__OUTCOME_TOO_SLOW /* it did not end within its time; it does not say so itself */
 } tutti__outcome;
 
-enum { TUTTI__FILE_NODES_MAX = 1 << 17, TUTTI__FILE_DEPTH_MAX = 16, TUTTI__FILE_PATH_MAX = 1024 };
+/* Processor time that it may take, in seconds; twice as much in all. */
+enum { TUTTI__FILE_SECONDS = 20 };
 
 /* The process: reads file, writes to pipe, never returns. */
 _Noreturn void tutti__structure_child(int file, int pipe);

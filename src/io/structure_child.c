@@ -16,7 +16,6 @@
 
 #include "io/types.h"
 
-enum { SECONDS = 20, ATTRIBUTES_MAX = 256 };
 #define MEMORY ((rlim_t)1 << 30)
 
 static struct {
@@ -29,6 +28,7 @@ static int nodes;
 static hid_t types[TUTTI__FILE_TEXT]; /* one a type of numbers */
 
 _Noreturn static void leave(tutti__outcome outcome);
+_Noreturn static void leave_over(tutti__file_limit limit, int64_t found);
 
 /* Telling */
 
@@ -67,12 +67,24 @@ static void put_text(const char *text, size_t length)
     put("", 1);
 }
 
-static void leave(tutti__outcome outcome)
+_Noreturn static void end_with(tutti__outcome outcome, int limit, int64_t found)
 {
     put_tag('E');
     put_number(outcome);
+    put_number(limit);
+    put_number(found);
     flush();
     _exit(0);
+}
+
+static void leave(tutti__outcome outcome)
+{
+    end_with(outcome, 0, 0);
+}
+
+static void leave_over(tutti__file_limit limit, int64_t found)
+{
+    end_with(TUTTI__OUTCOME_TOO_MUCH, (int)limit, found);
 }
 
 /* Attributes */
@@ -124,8 +136,9 @@ static herr_t on_attribute(hid_t object, const char *name, const H5A_info_t *inf
 {
     int *count = data;
     (void)info;
-    if (++*count > ATTRIBUTES_MAX || strlen(name) >= TUTTI__FILE_PATH_MAX)
-        leave(TUTTI__OUTCOME_TOO_MUCH);
+    if (++*count > TUTTI__FILE_ATTRIBUTES_MAX) leave_over(TUTTI__FILE_LIMIT_ATTRIBUTES, *count);
+    if (strlen(name) > TUTTI__FILE_PATH_MAX)
+        leave_over(TUTTI__FILE_LIMIT_PATH, (int64_t)strlen(name));
     hid_t attribute = H5Aopen(object, name, H5P_DEFAULT);
     hid_t type = H5Aget_type(attribute), space = H5Aget_space(attribute);
     if (attribute < 0 || type < 0 || space < 0) leave(TUTTI__OUTCOME_DAMAGED);
@@ -156,7 +169,7 @@ static void put_attributes(hid_t object)
 
 static void put_node(tutti__node_kind kind, const char *path)
 {
-    if (++nodes > TUTTI__FILE_NODES_MAX) leave(TUTTI__OUTCOME_TOO_MUCH);
+    if (++nodes > TUTTI__FILE_NODES_MAX) leave_over(TUTTI__FILE_LIMIT_NODES, nodes);
     put_tag('N');
     put_number(kind);
     put_text(path, strlen(path));
@@ -219,6 +232,41 @@ static bool is_ancestor(hid_t group, int depth)
     return false;
 }
 
+static void put_group(hid_t group, char *path, int depth);
+
+/* Where in the tree a group is. */
+typedef struct place {
+    char *path; /* of the group, with room for what is in it */
+    int depth;
+} place;
+
+static void put_object(hid_t object, const place *at)
+{
+    H5I_type_t kind = object >= 0 ? H5Iget_type(object) : H5I_BADID;
+    if (kind == H5I_GROUP)
+        put_group(object, at->path, at->depth + 1);
+    else if (kind == H5I_DATASET) {
+        put_dataset(object, at->path);
+        put_attributes(object);
+    } else
+        put_node(TUTTI__NODE_OTHER, at->path);
+}
+
+static herr_t on_link(hid_t group, const char *name, const H5L_info_t *link, void *data)
+{
+    const place *at = data;
+    const size_t length = strlen(at->path), bytes = length + (length > 0) + strlen(name);
+    if (bytes > TUTTI__FILE_PATH_MAX) leave_over(TUTTI__FILE_LIMIT_PATH, (int64_t)bytes);
+    if (length > 0) at->path[length] = '/';
+    strcpy(at->path + length + (length > 0), name);
+    /* soft and external links may lead anywhere; what HDF5 cannot open is told by its name */
+    hid_t object = link->type == H5L_TYPE_HARD ? H5Oopen(group, name, H5P_DEFAULT) : -1;
+    put_object(object, at);
+    if (object >= 0) H5Oclose(object);
+    at->path[length] = 0;
+    return 0;
+}
+
 /* Everything below a group; its path is in `path`. */
 static void put_group(hid_t group, char *path, int depth)
 {
@@ -230,33 +278,16 @@ static void put_group(hid_t group, char *path, int depth)
     put_attributes(group);
     H5G_info_t info;
     if (H5Gget_info(group, &info) < 0) leave(TUTTI__OUTCOME_DAMAGED);
-    if (depth == TUTTI__FILE_DEPTH_MAX && info.nlinks > 0) leave(TUTTI__OUTCOME_TOO_MUCH);
-    size_t length = strlen(path);
-    for (hsize_t i = 0; i < info.nlinks; i++) {
-        size_t at = length > 0 ? length + 1 : 0, room = TUTTI__FILE_PATH_MAX - at;
-        if (length > 0) path[length] = '/';
-        ssize_t name = H5Lget_name_by_idx(group, ".", H5_INDEX_NAME, H5_ITER_INC, i, path + at,
-                                          room, H5P_DEFAULT);
-        H5L_info_t link;
-        if (name <= 0 ||
-            H5Lget_info_by_idx(group, ".", H5_INDEX_NAME, H5_ITER_INC, i, &link, H5P_DEFAULT) < 0)
-            leave(TUTTI__OUTCOME_DAMAGED);
-        if ((size_t)name >= room) leave(TUTTI__OUTCOME_TOO_MUCH);
-        /* soft and external links may lead anywhere; what HDF5 cannot open is told by its name */
-        hid_t object = -1;
-        if (link.type == H5L_TYPE_HARD)
-            object = H5Oopen_by_idx(group, ".", H5_INDEX_NAME, H5_ITER_INC, i, H5P_DEFAULT);
-        H5I_type_t kind = object >= 0 ? H5Iget_type(object) : H5I_BADID;
-        if (kind == H5I_GROUP)
-            put_group(object, path, depth + 1);
-        else if (kind == H5I_DATASET) {
-            put_dataset(object, path);
-            put_attributes(object);
-        } else
-            put_node(TUTTI__NODE_OTHER, path);
-        if (object >= 0) H5Oclose(object);
-    }
-    path[length] = 0;
+    if (depth == TUTTI__FILE_DEPTH_MAX && info.nlinks > 0)
+        leave_over(TUTTI__FILE_LIMIT_DEPTH, depth + 1);
+    /* too many are not first told one by one */
+    if (info.nlinks > (hsize_t)(TUTTI__FILE_NODES_MAX - nodes))
+        leave_over(TUTTI__FILE_LIMIT_NODES,
+                   info.nlinks < INT64_MAX / 2 ? nodes + (int64_t)info.nlinks : INT64_MAX);
+    /* by their numbers they would be looked for from the first one each time */
+    place at = {path, depth};
+    if (H5Literate(group, H5_INDEX_NAME, H5_ITER_NATIVE, NULL, on_link, &at) < 0)
+        leave(TUTTI__OUTCOME_DAMAGED);
 }
 
 /* The process */
@@ -291,9 +322,9 @@ static void settle(void)
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
     limit(RLIMIT_CORE, 0);
-    limit(RLIMIT_CPU, SECONDS);
+    limit(RLIMIT_CPU, TUTTI__FILE_SECONDS);
     limit_memory();
-    alarm(2 * SECONDS);
+    alarm(2 * TUTTI__FILE_SECONDS);
     int silence = open("/dev/null", O_RDWR);
     for (int i = 0; i < 3; i++) dup2(silence, i);
     setenv("HDF5_USE_FILE_LOCKING", "FALSE", 1);
@@ -318,7 +349,7 @@ void tutti__structure_child(int file, int pipe)
     out.fd = pipe;
     settle();
     H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
-    char path[TUTTI__FILE_PATH_MAX];
+    char path[TUTTI__FILE_PATH_MAX + 1];
     snprintf(path, sizeof path, "/proc/self/fd/%d", file);
     if (H5open() < 0 || !make_types()) leave(TUTTI__OUTCOME_DAMAGED);
     hid_t access = H5Pcreate(H5P_FILE_ACCESS);
