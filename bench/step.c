@@ -279,12 +279,13 @@ static bool check(model *m, mode how)
     return same;
 }
 
-static int64_t number(const char *option, const char *text)
+static int64_t number(const char *option, char *text)
 {
     char *end;
     long long value = strtoll(text, &end, 10);
     if (*end || value <= 0) {
-        fprintf(stderr, "bench-step: %s is '%s', want a number above 0\n", option, text);
+        fprintf(stderr, "bench-step: %s is '%s', want a number above 0\n", option,
+                tutti_text_clean(text));
         MPI_Abort(MPI_COMM_WORLD, 64);
     }
     return value;
@@ -310,7 +311,8 @@ static options parse(int argc, char **argv)
                  tutti_dtype_parse(argv[i + 1], &o.dtype) == TUTTI_OK)
             continue;
         else {
-            fprintf(stderr, "bench-step: %s %s is not understood\n", argv[i], argv[i + 1]);
+            fprintf(stderr, "bench-step: %s %s is not understood\n", tutti_text_clean(argv[i]),
+                    tutti_text_clean(argv[i + 1]));
             MPI_Abort(MPI_COMM_WORLD, 64);
         }
     }

@@ -3,6 +3,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -34,11 +35,23 @@ void app_report_start(const char *name, int rank, int world_size)
 void app_say(const char *format, ...)
 {
     if (this_rank != 0) return;
+    char *text = NULL;
     va_list args;
     va_start(args, format);
-    vprintf(format, args);
+    const int length = vasprintf(&text, format, args);
     va_end(args);
-    putchar('\n');
+    puts(length < 0 ? "no memory for a line" : tutti_text_clean(text));
+    if (length >= 0) free(text);
+}
+
+void app_say_lines(const char *text)
+{
+    for (;; text++) {
+        const size_t length = strcspn(text, "\n");
+        app_say("%.*s", (int)length, text);
+        text += length;
+        if (!*text) return;
+    }
 }
 
 /* In one write, so that the lines of several ranks do not mix. */
@@ -46,7 +59,7 @@ static void to_stderr(const char *prefix, const char *format, va_list args)
 {
     char text[APP_MESSAGE_MAX];
     vsnprintf(text, sizeof text, format, args);
-    fprintf(stderr, "%s: %s%s\n", program, prefix, text);
+    fprintf(stderr, "%s: %s%s\n", program, prefix, tutti_text_clean(text));
     fflush(stderr);
 }
 
@@ -75,6 +88,7 @@ int app_fail(int code, const char *format, ...)
     va_start(args, format);
     vsnprintf(failure, sizeof failure, format, args);
     va_end(args);
+    tutti_text_clean(failure);
     failure_is_comm = false;
     return code;
 }

@@ -11,8 +11,12 @@
 /* Names the program and this rank; routes the library's warnings to stderr. */
 void app_report_start(const char *program, int rank, int world_size);
 
+/* All that is said is clean (tutti_text_clean): names and texts in it may be a file's, or another's. */
+
 /* One line on rank 0's stdout, flushed.  Nothing on the other ranks. */
 void app_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* A text of several lines; otherwise the end of a line is cleaned away like all that may come from elsewhere. */
+void app_say_lines(const char *text);
 
 /* One line on rank 0's stderr, after the program's name. */
 void app_warn(const char *format, ...) __attribute__((format(printf, 1, 2)));

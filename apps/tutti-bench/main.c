@@ -79,7 +79,7 @@ static int run(bench_machine *machine, const bench_options *options, output *to)
     tutti_dtype dtype = options->dtype >= 0 ? (tutti_dtype)options->dtype
                         : gpu               ? TUTTI_BF16
                                             : TUTTI_F32;
-    app_say("%s", tutti_build_info());
+    app_say_lines(tutti_build_info());
     app_say("%-14s %-10s %-13s %-17s %-5s %11s %9s %-8s %9s %9s", "layer", "pass", "variant",
             "shape", "type", "time us", "rate", "unit", "reference", "share");
     for (int layer = 0; layer < BENCH_LAYERS; layer++) {

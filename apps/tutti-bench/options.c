@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/exit_code.h"
+#include "common/usage.h"
 
 const char *const bench_layer_names[BENCH_LAYERS] = {"layernorm",     "rmsnorm", "softmax",
                                                      "cross_entropy", "linear",  "embedding"};
@@ -57,7 +58,7 @@ static int parse_int(const char *text, long least, long most, struct argp_state 
     char *end;
     long value = strtol(text, &end, 10);
     if (end == text || *end || value < least || value > most)
-        argp_error(state, "%s is %s, want %ld to %ld", what, text, least, most);
+        app_usage_error(state, "%s is %s, want %ld to %ld", what, text, least, most);
     return (int)value;
 }
 
@@ -72,18 +73,18 @@ static void parse_shapes(char *list, bench_options *options, struct argp_state *
             long long value = strtoll(at, &end, 10);
             if (end == at || value < 1 || value > INT32_MAX || shape.ndim == 3 ||
                 (*end && *end != 'x'))
-                argp_error(state,
-                           "shape is %s, want ROWSxCOLUMNS, ROWSxINxOUT or ROWSxVOCABxCOLUMNS",
-                           word);
+                app_usage_error(state,
+                                "shape is %s, want ROWSxCOLUMNS, ROWSxINxOUT or ROWSxVOCABxCOLUMNS",
+                                word);
             shape.dims[shape.ndim++] = value;
             if (!*end) break;
             at = end + 1;
         }
         if (shape.ndim < 2)
-            argp_error(state, "shape is %s, want ROWSxCOLUMNS, ROWSxINxOUT or ROWSxVOCABxCOLUMNS",
-                       word);
+            app_usage_error(
+                state, "shape is %s, want ROWSxCOLUMNS, ROWSxINxOUT or ROWSxVOCABxCOLUMNS", word);
         if (options->shape_count == BENCH_SHAPES_MAX)
-            argp_error(state, "more than %d shapes", BENCH_SHAPES_MAX);
+            app_usage_error(state, "more than %d shapes", BENCH_SHAPES_MAX);
         options->shapes[options->shape_count++] = shape;
     }
 }
@@ -96,9 +97,9 @@ static void parse_activations(char *list, bench_options *options, struct argp_st
         int i = 0;
         while (i < BENCH_ACTIVATIONS_MAX && strcmp(word, activations[i]) != 0) i++;
         if (i == BENCH_ACTIVATIONS_MAX)
-            argp_error(state, "activation is %s, want one of --help's", word);
+            app_usage_error(state, "activation is %s, want one of --help's", word);
         if (options->activation_count == BENCH_ACTIVATIONS_MAX)
-            argp_error(state, "more than %d activations", BENCH_ACTIVATIONS_MAX);
+            app_usage_error(state, "more than %d activations", BENCH_ACTIVATIONS_MAX);
         options->activations[options->activation_count++] = activations[i];
     }
 }
@@ -117,14 +118,14 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         else if (strcmp(arg, "cuda") == 0)
             options->backend = TUTTI_BACKEND_CUDA;
         else
-            argp_error(state, "backend is %s, want auto, host or cuda", arg);
+            app_usage_error(state, "backend is %s, want auto, host or cuda", arg);
         break;
     case OPTION_DEVICE:
         options->device = parse_int(arg, 0, 1023, state, "device");
         break;
     case 'd':
         if (tutti_dtype_parse(arg, &dtype) != TUTTI_OK || dtype == TUTTI_I32 || dtype == TUTTI_U8)
-            argp_error(state, "dtype is %s, want f64, f32, f16 or bf16", arg);
+            app_usage_error(state, "dtype is %s, want f64, f32, f16 or bf16", arg);
         options->dtype = (int)dtype;
         break;
     case 's':
@@ -144,7 +145,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         break;
     case ARGP_KEY_ARG:
         while (layer < BENCH_LAYERS && strcmp(arg, bench_layer_names[layer]) != 0) layer++;
-        if (layer == BENCH_LAYERS) argp_error(state, "there is no layer %s", arg);
+        if (layer == BENCH_LAYERS) app_usage_error(state, "there is no layer %s", arg);
         options->layers[layer] = 1;
         break;
     default:

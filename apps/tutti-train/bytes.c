@@ -243,7 +243,7 @@ static int sample(task *task, int64_t count)
         b->tokens[context - 1] = byte;
     }
     *end = '\0';
-    if (code == APP_OK) app_say("%s", text);
+    if (code == APP_OK) app_say_lines(text);
     free(text);
     return code;
 }

@@ -12,7 +12,7 @@
 static void print_version(void)
 {
     app_say("tutti-train %s", tutti_version());
-    app_say("%s", tutti_build_info());
+    app_say_lines(tutti_build_info());
 }
 
 /* All that happens between start and leave; the code that the ranks agreed on. */

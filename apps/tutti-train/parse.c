@@ -10,6 +10,7 @@
 
 #include "common/exit_code.h"
 #include "common/report.h"
+#include "common/usage.h"
 
 error_t parse_refuse(struct argp_state *state, const char *format, ...)
 {
@@ -19,7 +20,7 @@ error_t parse_refuse(struct argp_state *state, const char *format, ...)
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
     app_fail(APP_USAGE, "%s", text);
-    argp_error(state, "%s", text);
+    app_usage_error(state, "%s", text);
     return EINVAL;
 }
 

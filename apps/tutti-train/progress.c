@@ -11,7 +11,8 @@ static void line(progress *progress, const char *format, va_list args)
     char text[APP_MESSAGE_MAX];
     vsnprintf(text, sizeof text, format, args);
     /* the line takes the bar's place, which is drawn again below it */
-    app_say("%s%s", progress->kind == TRAIN_PROGRESS_BAR ? "\r\033[K" : "", text);
+    if (progress->root && progress->kind == TRAIN_PROGRESS_BAR) fputs("\r\033[K", stdout);
+    app_say("%s", text);
     progress->drawn = 0.0;
 }
 

@@ -25,8 +25,11 @@ static void put_text(FILE *file, const char *text)
 
 static void put_case(FILE *file, const outcome *o)
 {
-    fprintf(file, "  <testcase classname=\"%s\" name=\"%s\" time=\"%.6f\">\n", o->layer, o->name,
-            o->seconds);
+    fputs("  <testcase classname=\"", file);
+    put_text(file, o->layer);
+    fputs("\" name=\"", file);
+    put_text(file, o->name);
+    fprintf(file, "\" time=\"%.6f\">\n", o->seconds);
     if (!o->holds) {
         fputs("    <failure message=\"results do not hold\">", file);
         for (int i = 0; i < o->count; i++) {

@@ -8,7 +8,7 @@
 static void print_version(void)
 {
     app_say("tutti-validate %s", tutti_version());
-    app_say("%s", tutti_build_info());
+    app_say_lines(tutti_build_info());
 }
 
 int main(int argc, char **argv)

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 
 #include "common/exit_code.h"
+#include "common/usage.h"
 
 enum {
     KEY_FILTER = 0x100,
@@ -75,7 +76,7 @@ static const char description[] =
 /* argp goes on after an error that it may not leave for. */
 #define WRONG(state, ...)                                   \
     do {                                                    \
-        argp_error(state, __VA_ARGS__);                     \
+        app_usage_error(state, __VA_ARGS__);                \
         ((validate_options *)(state)->input)->wrong = true; \
     } while (0)
 

@@ -57,7 +57,7 @@ static const char *word_of(const verdict *d)
 
 void report_head(const validator *v)
 {
-    app_say("%s", tutti_build_info());
+    app_say_lines(tutti_build_info());
     app_say("%d rank%s, backend %s", v->group->world_size, v->group->world_size > 1 ? "s" : "",
             tutti_context_backend(v->ctx) == TUTTI_BACKEND_CUDA ? "cuda" : "host");
     app_say("%-36s %-22s %-5s %9s %9s %9s %9s %9s  %-13s %4s %-5s %s", "case", "tensor", "type",
