@@ -4,8 +4,9 @@
 
 #include <argp.h>
 
-/* argp_error with a clean text: what was given is the caller's, and may be anything. */
-void app_usage_error(struct argp_state *state, const char *format, ...)
+/* Notes what is wrong (app_fail), and lets argp print it, unless it was told to be quiet: clean, as what was given may be
+ * anything.  EINVAL. */
+error_t app_usage_error(struct argp_state *state, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
 #endif

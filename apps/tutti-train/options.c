@@ -9,6 +9,7 @@
 
 #include "common/exit_code.h"
 #include "common/report.h"
+#include "common/usage.h"
 #include "parse.h"
 #include "task.h"
 
@@ -255,7 +256,7 @@ static error_t parse_spec(const spec *s, char *text, struct argp_state *state)
         *(bool *)at = true;
         return 0;
     case TEXT:
-        if (!text[0]) return parse_refuse(state, "--%s is empty, want a name", name);
+        if (!text[0]) return app_usage_error(state, "--%s is empty, want a name", name);
         *(const char **)at = text;
         return 0;
     case INT:
@@ -286,44 +287,45 @@ static error_t parse_task(struct argp_state *state, const char *text, const task
 static error_t check_all(struct argp_state *state, const train_options *o)
 {
     if (o->file_count > 0 && !o->task->takes_files)
-        return parse_refuse(state, "'%s' is not an option, and --task %s reads no files",
-                            o->files[0], o->task->name);
+        return app_usage_error(state, "'%s' is not an option, and --task %s reads no files",
+                               o->files[0], o->task->name);
     if (o->data && o->task->takes_files)
-        return parse_refuse(state, "--data: --task %s reads the FILEs that are named after it",
-                            o->task->name);
+        return app_usage_error(state, "--data: --task %s reads the FILEs that are named after it",
+                               o->task->name);
     const char *foreign = o->task->takes_files ? NULL
                           : o->context         ? "context"
                           : o->embedding       ? "embedding"
                                                : NULL;
-    if (foreign) return parse_refuse(state, "--%s: --task %s has none", foreign, o->task->name);
+    if (foreign) return app_usage_error(state, "--%s: --task %s has none", foreign, o->task->name);
     if (o->batch % o->accumulate)
-        return parse_refuse(state, "--accumulate is %lld, want a divisor of --batch, %lld",
-                            (long long)o->accumulate, (long long)o->batch);
+        return app_usage_error(state, "--accumulate is %lld, want a divisor of --batch, %lld",
+                               (long long)o->accumulate, (long long)o->batch);
     if (o->leaves & (o->leaves - 1))
-        return parse_refuse(state, "--reproducible is %lld, want a power of two",
-                            (long long)o->leaves);
+        return app_usage_error(state, "--reproducible is %lld, want a power of two",
+                               (long long)o->leaves);
     if (o->leaves && o->batch % o->leaves)
-        return parse_refuse(state, "--batch is %lld, want a multiple of --reproducible, %lld",
-                            (long long)o->batch, (long long)o->leaves);
+        return app_usage_error(state, "--batch is %lld, want a multiple of --reproducible, %lld",
+                               (long long)o->batch, (long long)o->leaves);
     if (o->leaves && o->accumulate > 1)
-        return parse_refuse(state,
-                            "--accumulate and --reproducible do not go together: the parts of a "
-                            "reproducible batch are micro-steps already");
+        return app_usage_error(state,
+                               "--accumulate and --reproducible do not go together: the parts of a "
+                               "reproducible batch are micro-steps already");
     const char *lonely = o->resume       ? "resume"
                          : o->save_every ? "save-every"
                          : o->keep       ? "keep"
                                          : NULL;
     if (lonely && !o->checkpoint)
-        return parse_refuse(state, "--%s wants --checkpoint FILE", lonely);
+        return app_usage_error(state, "--%s wants --checkpoint FILE", lonely);
     if (o->evaluate && !o->resume)
-        return parse_refuse(state, "--evaluate wants --resume and --checkpoint FILE");
+        return app_usage_error(state, "--evaluate wants --resume and --checkpoint FILE");
     const size_t plot_length = o->plot ? strlen(o->plot) : 0;
     if (o->plot && (plot_length < 5 || strcmp(o->plot + plot_length - 4, ".svg") != 0))
-        return parse_refuse(state, "--plot is '%s', want a name that ends in .svg", o->plot);
+        return app_usage_error(state, "--plot is '%s', want a name that ends in .svg", o->plot);
     if (o->loss_scale > 0 && o->dtype != TUTTI_F16)
-        return parse_refuse(state, "--loss-scale: --dtype %s has none", tutti_dtype_name(o->dtype));
+        return app_usage_error(state, "--loss-scale: --dtype %s has none",
+                               tutti_dtype_name(o->dtype));
     if (o->sample && !o->task->sample)
-        return parse_refuse(state, "--sample: --task %s has nothing to write", o->task->name);
+        return app_usage_error(state, "--sample: --task %s has nothing to write", o->task->name);
     return 0;
 }
 
@@ -346,7 +348,7 @@ static error_t parse_option(int key, char *text, struct argp_state *state)
         return 0;
     case KEY_RESUME:
         if (text && strcmp(text, "auto") != 0)
-            return parse_refuse(state, "--resume is '%s', want auto or no value", text);
+            return app_usage_error(state, "--resume is '%s', want auto or no value", text);
         o->resume = text ? TRAIN_RESUME_AUTO : TRAIN_RESUME_WANTED;
         return 0;
     case ARGP_KEY_ARGS:

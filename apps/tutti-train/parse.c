@@ -3,31 +3,16 @@
 
 #include <errno.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/exit_code.h"
-#include "common/report.h"
 #include "common/usage.h"
-
-error_t parse_refuse(struct argp_state *state, const char *format, ...)
-{
-    char text[APP_MESSAGE_MAX];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
-    va_end(args);
-    app_fail(APP_USAGE, "%s", text);
-    app_usage_error(state, "%s", text);
-    return EINVAL;
-}
 
 static error_t refuse_value(struct argp_state *state, const char *name, const char *given,
                             const char *wanted)
 {
-    return parse_refuse(state, "--%s is '%s', want %s", name, given, wanted);
+    return app_usage_error(state, "--%s is '%s', want %s", name, given, wanted);
 }
 
 error_t parse_int(struct argp_state *state, const char *name, const char *text, int64_t least,

@@ -6,10 +6,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Notes what is wrong, for argp to print (unless it was told to be quiet); EINVAL. */
-error_t parse_refuse(struct argp_state *state, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
-
 /* Each for the option --name; 0 or EINVAL. */
 error_t parse_int(struct argp_state *state, const char *name, const char *text, int64_t least,
                   int64_t most, int64_t *value);

@@ -1,7 +1,7 @@
 /* The one writer of a path: whoever holds the lock on path.lck.
  *
  * The lock is an open file description's: it ends with the process, however that ends; no other close of the file loses it;
- * it holds over NFS.  The file names its holder for whom it keeps waiting, and is removed by its holder only: who
+ * NFS passes it on.  The file names its holder for whom it keeps waiting, and is removed by its holder only: who
  * gets a lock on a file that has left its place by then begins again. */
 #ifndef TUTTI_IO_LOCK_H
 #define TUTTI_IO_LOCK_H
@@ -13,8 +13,8 @@
 #include "core/internal.h"
 
 typedef struct tutti__lock {
-    int fd;      /* -1: not held */
-    pid_t owner; /* a child that inherits it lets it be */
+    int fd;                              /* -1: not held */
+    pid_t owner;                         /* a child that inherits it lets it be */
     char path[PATH_MAX], name[PATH_MAX]; /* and of the file that is locked */
 } tutti__lock;
 

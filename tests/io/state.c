@@ -2,9 +2,11 @@
 #include "state.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -280,6 +282,25 @@ const char *in_folder(const char *name)
     int i = 0;
     while (i < 31 && paths[i][0] && strcmp(paths[i], path) != 0) i++;
     return strcpy(paths[i], path);
+}
+
+const char *small_disk(void)
+{
+    const char *disk = in_folder("disk");
+    int mounted = 0;
+    if (rig_rank() == 0)
+        mounted = mkdir(disk, 0755) == 0 && mount("tmpfs", disk, "tmpfs", 0, "size=1m") == 0;
+    if (rig_worst(mounted)) return disk;
+    harness_skip("a small tmpfs cannot be mounted: %s", strerror(errno));
+    return NULL;
+}
+
+void small_disk_remove(void)
+{
+    const char *disk = in_folder("disk");
+    rig_barrier();
+    if (rig_rank() == 0) CHECK(umount(disk) == 0, "umount: %s", strerror(errno));
+    if (rig_rank() == 0) rmdir(disk);
 }
 
 unsigned char *file_read(const char *path, size_t *bytes)

@@ -39,6 +39,10 @@ const char *folder(void);
 /* folder/name; for up to 32 names the text stays as it is. */
 const char *in_folder(const char *name);
 
+/* A disk of 1 MB at folder/disk on rank 0; NULL, with the test marked as skipped, where it cannot be mounted. */
+const char *small_disk(void);
+void small_disk_remove(void);
+
 /* The whole of a file; NULL if it is not there.  The caller frees it. */
 unsigned char *file_read(const char *path, size_t *bytes);
 void file_write(const char *path, const void *data, size_t bytes);

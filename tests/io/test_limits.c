@@ -111,14 +111,15 @@ static void test_reading(void)
     static const struct {
         void (*how)(hid_t file);
         const char *word; /* NULL: it is read */
+        bool at_once;     /* or when so many have been counted */
     } cases[] = {
-        {twenty_thousand, NULL},
-        {too_many, " groups and datasets, want at most 131072"},
-        {too_many_one_by_one, " groups and datasets, want at most 131072"},
-        {too_deep, "has 17 parts in the path of a dataset, want at most 16"},
-        {too_long, "has 1024 bytes in the path of a group or dataset, want at most 1023"},
-        {too_many_attributes, "has 257 attributes of one group or dataset, want at most 256"},
-        {too_much_text, " bytes of names, shapes and attributes, want at most 67108864"},
+        {twenty_thousand, NULL, true},
+        {too_many, " groups and datasets, want at most 131072", true},
+        {too_many_one_by_one, " groups and datasets, want at most 131072", false},
+        {too_deep, "has 17 parts in the path of a dataset, want at most 16", true},
+        {too_long, "has 1024 bytes in the path of a group or dataset, want at most 1023", true},
+        {too_many_attributes, "has 257 attributes of one group or dataset, want at most 256", true},
+        {too_much_text, " bytes of names, shapes and attributes, want at most 67108864", false},
     };
     const char *path = in_folder("limit");
     for (int i = 0; i < HARNESS_COUNT(cases); i++) {
@@ -132,7 +133,7 @@ static void test_reading(void)
             check_refused(s, TUTTI_ERR_DATA, cases[i].word, path);
         else
             CHECK_OK(tutti_checkpoint_load(s->checkpoint, path, 0));
-        CHECK(now() - begin < 10, "it took %.1f s", now() - begin);
+        CHECK(!cases[i].at_once || now() - begin < 10, "it took %.1f s", now() - begin);
         state_free(&s);
     }
     harness_where(NULL);

@@ -1,12 +1,10 @@
 /* One writer a file: who owns it, who waits and is refused; what stale and foreign files beside it can do; what a target is
  * found unfit for before there is anything to save; whom a saved file lets read it. */
-#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -358,14 +356,8 @@ static void test_unfit_targets(void)
 
 static void test_full_disk(void)
 {
-    const char *disk = in_folder("disk");
-    int mounted = 0;
-    if (rig_rank() == 0)
-        mounted = mkdir(disk, 0755) == 0 && mount("tmpfs", disk, "tmpfs", 0, "size=1m") == 0;
-    if (!rig_worst(mounted)) {
-        harness_skip("a small tmpfs cannot be mounted: %s", strerror(errno));
-        return;
-    }
+    const char *disk = small_disk();
+    if (!disk) return;
     char path[200];
     snprintf(path, sizeof path, "%s/f", disk);
     state *s = make(), *big = state_make(TUTTI_TRANSPORT_AUTO, TUTTI_F32, true);
@@ -374,9 +366,7 @@ static void test_full_disk(void)
     check_not_owned(big, path, 0, "No space left on device");
     state_free(&s);
     state_free(&big);
-    rig_barrier();
-    if (rig_rank() == 0) CHECK(umount(disk) == 0, "umount: %s", strerror(errno));
-    if (rig_rank() == 0) rmdir(disk);
+    small_disk_remove();
 }
 
 /* A folder in which everybody may make files, and nobody may remove another's. */

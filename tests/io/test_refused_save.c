@@ -1,10 +1,8 @@
 /* Saving where it cannot be, and what ranks do not agree on: each is answered with a status and a message, on all ranks alike,
  * and what was at the path stays as it was. */
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -100,14 +98,8 @@ static void test_file_size_limit(void)
 
 static void test_full_disk(void)
 {
-    const char *disk = in_folder("disk");
-    int mounted = 0;
-    if (rig_rank() == 0)
-        mounted = mkdir(disk, 0755) == 0 && mount("tmpfs", disk, "tmpfs", 0, "size=1m") == 0;
-    if (!rig_worst(mounted)) {
-        harness_skip("a small tmpfs cannot be mounted: %s", strerror(errno));
-        return;
-    }
+    const char *disk = small_disk();
+    if (!disk) return;
     char path[200];
     snprintf(path, sizeof path, "%s/file", disk);
     state *s = state_saved(path), *big = state_make(TUTTI_TRANSPORT_AUTO, TUTTI_F32, true);
@@ -118,9 +110,7 @@ static void test_full_disk(void)
         state_free(&s);
         state_free(&big);
     }
-    rig_barrier();
-    if (rig_rank() == 0) CHECK(umount(disk) == 0, "umount: %s", strerror(errno));
-    if (rig_rank() == 0) rmdir(disk);
+    small_disk_remove();
 }
 
 static void test_no_permission(void)

@@ -51,6 +51,17 @@ def test_a_run_that_does_not_hold_is_not_recorded():
     assert not os.path.exists(path("never.h5")) and not os.path.exists(path("never.h5.tmp"))
 
 
+def test_a_recorded_file_keeps_its_permissions():
+    record = ["--quiet", "--filter", "softmax-f32", "--record", path("private.h5"), CASES]
+    umask = os.umask(0o027)
+    run(record).want(0)
+    os.umask(umask)
+    assert os.stat(path("private.h5")).st_mode & 0o777 == 0o640
+    os.chmod(path("private.h5"), 0o600)
+    run(record).want(0)
+    assert os.stat(path("private.h5")).st_mode & 0o777 == 0o600
+
+
 def checkpoint(task):
     """A few steps of training."""
     made = path(f"{task}.ckpt")

@@ -77,6 +77,18 @@ def test_json_and_junit_name_it():
     assert 'failures="1"' in text and "expected/y: 1 of" in text and "[3,1]" in text, text
 
 
+def test_what_a_terminal_would_obey():
+    def edit(file):
+        file[f"cases/{CASE}"].attrs["layer"] = "\033[31m\u009b2J\u202e"
+
+    def name(file):
+        file.move(f"cases/{CASE}", f"cases/\u009b31m\033")
+
+    for spoil, shown in ((edit, "?[31m??2J???"), (name, "??31m?")):
+        result = run(["--filter", CASE, edited(spoil)]).want(2)
+        assert shown in result.err and all(c == "\n" or c.isprintable() for c in result.out + result.err), result
+
+
 def test_nan_and_infinity():
     def edit(file):
         y = file[f"cases/{CASE}/expected/y"]
