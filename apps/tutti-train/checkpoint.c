@@ -231,15 +231,14 @@ static int own(trainer *t)
 }
 
 /* Rank 0 decides whether to go on from FILE, which nobody else writes by now. */
-static int decide(const trainer *t, int32_t *resume)
+static bool decide(const trainer *t)
 {
     const train_options *o = t->options;
     struct stat there;
     const bool found = stat(o->checkpoint, &there) == 0, absent = !found && errno == ENOENT;
-    *resume = o->resume && !(absent && o->resume == TRAIN_RESUME_AUTO && !o->evaluate);
     if (found && !o->resume)
         app_warn("%s is there and will be replaced; --resume goes on from it", o->checkpoint);
-    return APP_OK;
+    return o->resume && !(absent && o->resume == TRAIN_RESUME_AUTO && !o->evaluate);
 }
 
 /* What the run in FILE is, and where, while this one can still be refused.  Collective. */
@@ -263,8 +262,7 @@ int checkpoint_open(trainer *t)
     if (code == APP_OK && group->rank == 0) code = look(t);
     APP_TRY(app_group_agree(group, code));
     APP_TRY(own(t));
-    if (group->rank == 0) code = decide(t, &resume);
-    APP_TRY(app_group_agree(group, code));
+    if (group->rank == 0) resume = decide(t);
     APP_TRY(app_group_agree(group, app_check(tutti_comm_broadcast(group->control, group->host,
                                                                   &resume, 1, TUTTI_I32, 0))));
     t->resumed = resume;

@@ -80,9 +80,24 @@ tutti_status tutti__place_reserve(tutti__place *place, int64_t bytes)
     return TUTTI_OK;
 }
 
+/* path.tmp is the file that was made. */
+static bool is_own(const tutti__place *place)
+{
+    return place->made && tutti__file_is_at(place->fd, place->temporary);
+}
+
+static tutti_status check_own(const tutti__place *place)
+{
+    if (is_own(place)) return TUTTI_OK;
+    return tutti__fail(TUTTI_ERR_IO,
+                       "%s: %s: another program has removed or replaced it while it was written",
+                       place->who, place->temporary);
+}
+
 tutti_status tutti__place_permit(tutti__place *place)
 {
     struct stat now;
+    TUTTI_TRY(check_own(place));
     look_before(place);
     if (!place->replaces) return TUTTI_OK;
     if (fstat(place->fd, &now) != 0) return tutti__place_failed(place, "cannot read", errno);
@@ -158,12 +173,6 @@ tutti_status tutti__place_rotate(const tutti__place *place, int keep)
     return TUTTI_OK;
 }
 
-/* path.tmp is the file that was made. */
-static bool is_own(const tutti__place *place)
-{
-    return place->made && tutti__file_is_at(place->fd, place->temporary);
-}
-
 static void finish(tutti__place *place)
 {
     if (place->fd >= 0) close(place->fd);
@@ -174,10 +183,7 @@ static void finish(tutti__place *place)
 tutti_status tutti__place_take(tutti__place *place)
 {
     TUTTI_TRY(tutti__place_permit(place));
-    if (!is_own(place))
-        return tutti__fail(
-            TUTTI_ERR_IO, "%s: %s: another program has removed or replaced %s while it was written",
-            place->who, place->path, place->temporary);
+    TUTTI_TRY(check_own(place));
     if (rename(place->temporary, place->path) != 0)
         return tutti__place_failed(place, "cannot rename", errno);
     finish(place);

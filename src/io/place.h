@@ -32,7 +32,8 @@ tutti_status tutti__place_failed(const tutti__place *place, const char *what, in
 tutti_status tutti__place_make(tutti__place *place);
 /* Reserves its space. */
 tutti_status tutti__place_reserve(tutti__place *place, int64_t bytes);
-/* Whom it lets read and write it is as it was with what is at path; where nothing is, as the umask has it. */
+/* Whom it lets read and write it is as it was with what is at path; where nothing is, as the umask has it.  TUTTI_ERR_IO too if
+ * path.tmp is another file by now. */
 tutti_status tutti__place_permit(tutti__place *place);
 /* Whether it may take path, and path the names path.1 to path.<keep>.  Changes nothing. */
 tutti_status tutti__place_try(const tutti__place *place, int keep);

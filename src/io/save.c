@@ -289,6 +289,8 @@ static tutti_status write_layout(save *s)
 static tutti_status take_place(save *s)
 {
     TUTTI_TRY(write_layout(s));
+    /* what may still fail comes before an older file is lost */
+    TUTTI_TRY(tutti__place_permit(&s->place));
     TUTTI_TRY(tutti__place_rotate(&s->place, s->keep));
     TUTTI_TRY(tutti__place_take(&s->place));
     return tutti__place_sync_folder(&s->place);

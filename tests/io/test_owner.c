@@ -264,6 +264,7 @@ static void test_a_stolen_temporary_file(void)
         free(content);
         rig_barrier();
         CHECK(file_same(path, copy), "what was there is another");
+        CHECK(!file_exists(beside(path, ".1")), "it was rotated");
         if (rig_rank() == 0) unlink(beside(path, ".tmp"));
         rig_barrier();
     }
