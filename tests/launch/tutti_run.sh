@@ -3,7 +3,7 @@
 # shellcheck source=tests/launch/check.sh disable=SC2317
 source "$(dirname "${BASH_SOURCE[0]}")/check.sh"
 ranks=$(readlink -f "$1")
-run=$top/launch/tutti-run
+run=("$top/launch/tutti-run")
 unset TUTTI_BUILD_DIR OMP_NUM_THREADS OMP_WAIT_POLICY
 
 # A nvidia-smi that lists $1 GPUs.
@@ -22,26 +22,26 @@ code_of() {
 }
 
 test_returns_0() {
-    expect_equal code "$(code_of "$run" -np 2 "$ranks" exit -1 0)" 0
+    expect_equal code "$(code_of "${run[@]}" -np 2 "$ranks" exit -1 0)" 0
 }
 test_returns_the_code_of_all_ranks() {
-    expect_equal code "$(code_of "$run" -np 2 "$ranks" exit -1 3)" 3
+    expect_equal code "$(code_of "${run[@]}" -np 2 "$ranks" exit -1 3)" 3
 }
 test_returns_the_code_of_rank_1() {
-    expect_equal code "$(code_of "$run" -np 2 "$ranks" exit 1 77)" 77
+    expect_equal code "$(code_of "${run[@]}" -np 2 "$ranks" exit 1 77)" 77
 }
 test_returns_the_code_of_one_rank() {
-    expect_equal code "$(code_of "$run" -np 1 "$ranks" exit 0 9)" 9
+    expect_equal code "$(code_of "${run[@]}" -np 1 "$ranks" exit 0 9)" 9
 }
 test_returns_137_if_a_rank_is_killed() {
     # shellcheck disable=SC2016
-    expect_equal code "$(code_of "$run" -np 2 bash -c 'if [ "$OMPI_COMM_WORLD_RANK" = 1 ]; then kill -KILL $$; fi; sleep 30')" 137
+    expect_equal code "$(code_of "${run[@]}" -np 2 bash -c 'if [ "$OMPI_COMM_WORLD_RANK" = 1 ]; then kill -KILL $$; fi; sleep 30')" 137
 }
 
 # signal_reaches_ranks SIGNAL NP: all ranks hear of it within two seconds and their code comes back.
 signal_reaches_ranks() {
     local launcher tries code r sent heard
-    "$run" -np "$2" "$ranks" wait "$PWD" >output 2>&1 &
+    "${run[@]}" -np "$2" "$ranks" wait "$PWD" >output 2>&1 &
     launcher=$!
     for ((tries = 0; tries < 1000; tries++)); do
         [[ -e up.$(($2 - 1)) && -e up.0 ]] && break
@@ -69,7 +69,7 @@ test_sigterm_reaches_one_rank() { signal_reaches_ranks TERM 1; }
 
 test_signal_before_the_ranks_are_up_ends_the_job() {
     local launcher began=$SECONDS
-    "$run" -np 2 sleep 60 >output 2>&1 &
+    "${run[@]}" -np 2 sleep 60 >output 2>&1 &
     launcher=$!
     sleep 0.05
     kill -TERM "$launcher"
@@ -83,7 +83,7 @@ test_signal_waits_for_a_program_that_is_being_loaded() {
     local np launcher tries
     for np in 1 2; do
         # shellcheck disable=SC2016
-        "$run" -np "$np" bash -c 'touch "$0/up.$PPID.$$"; sleep 1; trap "exit 75" USR1; while :; do sleep 0.05; done' "$PWD" >output 2>&1 &
+        "${run[@]}" -np "$np" bash -c 'touch "$0/up.$PPID.$$"; sleep 1; trap "exit 75" USR1; while :; do sleep 0.05; done' "$PWD" >output 2>&1 &
         launcher=$!
         for ((tries = 0; tries < 1000; tries++)); do
             (($(compgen -G 'up.*' | wc -l) >= np)) && break
@@ -100,7 +100,7 @@ test_signal_while_it_looks_for_gpus() {
     printf '#!/bin/sh\ntouch "%s/asked"\nsleep 1\n' "$PWD" >fake/nvidia-smi
     chmod +x fake/nvidia-smi
     local launcher tries
-    PATH=$PWD/fake:$PATH "$run" -np 1 touch ran >output 2>&1 &
+    PATH=$PWD/fake:$PATH "${run[@]}" -np 1 touch ran >output 2>&1 &
     launcher=$!
     for ((tries = 0; tries < 500; tries++)); do
         [[ -e asked ]] && break
@@ -112,74 +112,250 @@ test_signal_while_it_looks_for_gpus() {
     [[ ! -e ran ]] || fail "it ran"
 }
 
-test_killed_launcher_takes_the_ranks_along() {
-    setpriv --pdeathsig TERM true 2>/dev/null || skip "setpriv knows no --pdeathsig"
-    local launcher tries pid
-    # shellcheck disable=SC2016
-    "$run" -np 1 bash -c 'echo $$ >pid; exec sleep 60' >output 2>&1 &
-    launcher=$!
-    for ((tries = 0; tries < 500; tries++)); do
-        [[ -s pid ]] && break
-        sleep 0.02
-    done
-    pid=$(<pid)
-    kill -KILL "$launcher"
-    for ((tries = 0; tries < 500; tries++)); do
-        [[ $(ps_state "$pid") == [ZX] || -z $(ps_state "$pid") ]] && return
-        sleep 0.02
-    done
-    kill -KILL "$pid"
-    fail "the rank outlived its killed launcher"
+# A PATH on which setpriv knows nothing.
+no_setpriv() {
+    mkdir -p fake
+    printf '#!/bin/sh\nexit 1\n' >fake/setpriv && chmod +x fake/setpriv
+    PATH=$PWD/fake:$PATH
 }
-ps_state() {
-    sed -n 's/^State:\t\(.\).*/\1/p' "/proc/$1/status" 2>/dev/null
+# For tutti-run a PATH with no mpirun, and little else.
+no_mpirun() {
+    mkdir bin
+    local tool
+    for tool in bash sh env nproc setsid setpriv sleep id grep readlink dirname cat getconf mktemp; do
+        ln -s "$(type -P "$tool")" bin/
+    done
+    run=(env PATH="$PWD/bin" "${run[@]}")
+}
+# start_stubborn NP: ranks that heed no signal, each with a child; their processes' ids are in `ranks_up`, tutti-run's
+# is `launcher`, mpirun's (or without it the rank's) `leader`.  mpirun's files are in tmp/.
+start_stubborn() {
+    local tries
+    mkdir -p tmp
+    # shellcheck disable=SC2016
+    TMPDIR=$PWD/tmp "${run[@]}" -np "$1" bash -c 'trap "" TERM INT HUP USR1; sleep 60 & echo $$ $! >up.$$; while :; do sleep 0.05; done' \
+        >output 2>&1 &
+    launcher=$!
+    for ((tries = 0; tries < 1000; tries++)); do
+        ranks_up=$(cat up.* 2>/dev/null)
+        (($(wc -w <<<"$ranks_up") == 2 * $1)) && break
+        sleep 0.02
+    done
+    rm -f up.*
+    leader=$(ps_field 6 "${ranks_up%% *}")
+}
+# ps_field N PID: that field of /proc/PID/stat; 3 is the state, 6 the session.
+ps_field() {
+    sed 's/.*) //' "/proc/$2/stat" 2>/dev/null | cut -d ' ' -f $(($1 - 2))
+}
+# ranks_end_within MS: nothing of the ranks lives any longer than that from now on.
+ranks_end_within() {
+    local began pid left=begin ms=0
+    began=$(date +%s%N)
+    while [[ $left ]] && ((ms < 5000)); do
+        left=''
+        for pid in $ranks_up; do
+            [[ -e /proc/$pid && $(ps_field 3 "$pid") == [^ZX] ]] && left+=" $pid"
+        done
+        ms=$((($(date +%s%N) - began) / 1000000))
+        sleep 0.01
+    done
+    # shellcheck disable=SC2086
+    [[ -z $left ]] || kill -KILL $left
+    ((ms < $1)) || fail "$2: ranks lived on for $ms ms"
+}
+# mpirun_leaves_nothing: neither a process nor a file.
+mpirun_leaves_nothing() {
+    local tries
+    for ((tries = 0; tries < 500; tries++)); do
+        [[ -z $(find tmp -mindepth 2) && ($(ps_field 3 "$leader") == '' || $(ps_field 3 "$leader") == [ZX]) ]] && return
+        sleep 0.02
+    done
+    fail "mpirun has left $(find tmp -mindepth 2), its state is '$(ps_field 3 "$leader")'"
+}
+test_killed_launcher_takes_the_ranks_along() {
+    local np
+    for np in 1 3; do
+        start_stubborn "$np"
+        kill -KILL "$launcher"
+        ranks_end_within 500 "$np rank(s)"
+        mpirun_leaves_nothing
+    done
+    no_setpriv
+    start_stubborn 2
+    kill -KILL "$launcher"
+    ranks_end_within 500 "without setpriv"
+    mpirun_leaves_nothing
+    expect_match message "$(<output)" 'no setpriv that knows --pdeathsig'
+}
+test_killed_launcher_takes_a_rank_without_mpirun_along() {
+    no_mpirun
+    start_stubborn 1
+    kill -KILL "$launcher"
+    ranks_end_within 500 "without mpirun"
+}
+test_killed_mpirun_takes_the_ranks_along() {
+    start_stubborn 2
+    kill -KILL "$leader"
+    ranks_end_within 500 "after mpirun"
+    wait "$launcher"
+    expect_equal code $? 137
+    start_stubborn 2
+    kill -KILL "$leader" "$launcher"
+    ranks_end_within 500 "after both"
+}
+# mpirun starts many ranks from threads that end, which must not look like its own end.
+test_many_ranks_outlive_mpiruns_threads() {
+    expect_equal code "$(code_of "${run[@]}" -np 40 bash -c 'sleep 1; exit 0')" 0
+}
+
+# What the words of a program look like to it.
+show_words() {
+    # shellcheck disable=SC2016
+    printf '#!/usr/bin/env bash\nprintf "%%q " "${0##*/}" "$@"\n' >"$1"
+    chmod +x "$1"
+}
+test_words_arrive_byte_for_byte() {
+    local -a words=('' : x : :: '=' '=a' '' '&' '*' -mca btl none --mca btl none --gmca a b -am no-file -x Y --app z -np 9 -- - '%h'
+        "\$HOME" \' \" \\ $'a\nb' $'\n' $'\377\1' 'é  è')
+    local path wanted
+    show_words ./show
+    show_words ./-odd:name
+    for path in ./show -odd:name; do
+        wanted=$(printf '%q ' "${path#./}" "${words[@]}")
+        PATH=$PATH:. "${run[@]}" -np 1 -- "$path" "${words[@]}" >words 2>output
+        expect_equal "words of $path" "$(<words)" "$wanted"
+        expect_equal "what mpirun said" "$(grep -cv '^tutti-run: ' output)" 0
+    done
+    "${run[@]}" -np 1 ./show x : touch pwned >words 2>output
+    expect_equal words "$(<words)" "show x : touch pwned "
+    [[ ! -e pwned ]] || fail "it ran what stands behind a colon"
+    no_mpirun
+    wanted=$(printf '%q ' show "${words[@]}")
+    expect_equal "words without mpirun" "$("${run[@]}" -np 1 ./show "${words[@]}" 2>/dev/null)" "$wanted"
+}
+
+test_a_fatal_signal_of_a_rank_is_137_and_named() {
+    local name
+    for name in ABRT SEGV TERM; do
+        # shellcheck disable=SC2016
+        expect_equal "code after SIG$name" "$(code_of "${run[@]}" -np 2 bash -c 'ulimit -c 0; [ "$OMPI_COMM_WORLD_RANK" = 0 ] && kill -"$0" $$; sleep 30' "$name")" 137
+        expect_match message "$(<output)" "tutti-run: a rank was killed by SIG$name"
+    done
+}
+
+# signal_after MS NAME: from the moment that it catches signals, each ends it with 75, or finds the ranks that it ends.
+signal_after() {
+    local key value=0 launcher
+    env --default-signal=INT "${run[@]}" -np 2 "$ranks" wait "$PWD" >output 2>&1 &
+    launcher=$!
+    until ((16#${value:-0} >> 14 & 1)) || [[ ! -e /proc/$launcher/status ]]; do
+        while read -r key value; do [[ $key != SigCgt: ]] || break; done <"/proc/$launcher/status"
+    done
+    sleep "$(printf '0.%03d' "$1")"
+    kill "-$2" "$launcher"
+    wait "$launcher"
+    expect_equal "code of SIG$2 after $1 ms" "$?" 75
+}
+test_a_signal_at_any_moment_is_75() {
+    local ms name
+    for name in TERM INT HUP USR1; do
+        for ms in 0 1 2 3 4 5 7 9 12; do signal_after "$ms" "$name"; done
+    done
+    signal_after 20 TERM
+    signal_after 35 INT
+    signal_after 50 USR1
+    signal_after 80 HUP
+}
+test_three_signals_end_what_heeds_none() {
+    local tries
+    start_stubborn 2
+    for ((tries = 0; tries < 3; tries++)); do
+        kill -TERM "$launcher"
+        sleep 0.1
+    done
+    wait "$launcher"
+    expect_equal code $? 75
+    ranks_end_within 500 "three signals"
+}
+# A program's time to load begins with it, not with an mpirun that takes long.
+test_a_signal_waits_for_a_slow_mpirun() {
+    mkdir fake && mkfifo fake/silent # a child of its would pass for a rank
+    printf '#!/usr/bin/env bash\nread -rt 6 <>%q\nexec %q "$@"\n' "$PWD/fake/silent" "$(type -P mpirun)" >fake/mpirun
+    chmod +x fake/mpirun
+    # shellcheck disable=SC2016
+    PATH=$PWD/fake:$PATH "${run[@]}" -np 1 bash -c 'sleep 0.5; trap "exit 75" USR1; while :; do sleep 0.05; done' >output 2>&1 &
+    local launcher=$!
+    sleep 0.5
+    kill -TERM "$launcher"
+    wait "$launcher"
+    expect_equal code $? 75
+    [[ $(<output) != *"signal 10"* ]] || fail "the program was killed: $(<output)"
+}
+
+test_closed_descriptors_are_nobodys_file() {
+    # shellcheck disable=SC2016
+    printf '%s\n' '#!/bin/sh' 'seen=$(readlink /proc/$$/fd/0 /proc/$$/fd/1 /proc/$$/fd/2)' 'echo "$seen" >seen' >links && chmod +x links
+    no_mpirun
+    "${run[@]}" -np 1 ./links <&- >&- 2>&-
+    expect_equal code $? 0
+    expect_equal descriptors "$(<seen)" $'/dev/null\n/dev/null\n/dev/null'
+}
+
+test_says_what_mends_a_slow_name() {
+    mkdir fake
+    printf '#!/bin/sh\nexec sleep 5\n' >fake/getent && chmod +x fake/getent
+    local began
+    began=$(date +%s%N)
+    expect_equal code "$(PATH=$PWD/fake:$PATH code_of "${run[@]}" -np 1 true)" 0
+    (($(date +%s%N) - began < 4000000000)) || fail "it waited for the name"
+    expect_match message "$(<output)" "name takes more than a second .*As root, run:"$'\n'"echo '127.0.1.1 $(uname -n)' >>/etc/hosts"
+    printf '#!/bin/sh\nexit 2\n' >fake/getent
+    expect_equal code "$(PATH=$PWD/fake:$PATH code_of "${run[@]}" -np 1 true)" 0
+    [[ $(<output) != *hosts* ]] || fail "it complains of a name that is quickly unknown"
 }
 
 test_runs_one_rank_without_mpirun() {
-    mkdir bin
-    local tool
-    for tool in bash env nproc setsid setpriv sleep id grep readlink dirname cat; do
-        ln -s "$(type -P "$tool")" bin/
-    done
     printf '#!/bin/sh\nexit 5\n' >program && chmod +x program
-    expect_equal code "$(PATH=$PWD/bin code_of "$run" -np 1 ./program)" 5
-    expect_equal "code of two ranks" "$(PATH=$PWD/bin code_of "$run" -np 2 ./program)" 2
+    no_mpirun
+    expect_equal code "$(code_of "${run[@]}" -np 1 ./program)" 5
+    expect_equal "code of two ranks" "$(code_of "${run[@]}" -np 2 ./program)" 2
     expect_match message "$(<output)" 'need mpirun'
 }
 
 test_dry_run_prints_and_runs_nothing() {
-    expect_equal code "$(code_of "$run" --dry-run -np 2 touch 'a file')" 0
+    expect_equal code "$(code_of "${run[@]}" --dry-run -np 2 touch 'a file')" 0
     expect_match command "$(<output)" 'mpirun -np 2 .*/touch a\\ file'
     [[ ! -e 'a file' ]] || fail "it ran"
 }
 test_prints_the_command() {
-    expect_equal code "$(code_of "$run" -np 1 "$ranks" exit 0 0)" 0
+    expect_equal code "$(code_of "${run[@]}" -np 1 "$ranks" exit 0 0)" 0
     expect_match command "$(<output)" 'tutti-run: .*mpirun -np 1 .* exit 0 0'
 }
 
 test_keeps_the_callers_threads() {
-    OMP_NUM_THREADS=5 "$run" -np 2 "$ranks" threads >output 2>/dev/null
+    OMP_NUM_THREADS=5 "${run[@]}" -np 2 "$ranks" threads >output 2>/dev/null
     expect_equal threads "$(sort -u output)" "threads 5"
 }
 test_gives_each_rank_its_share_of_the_cores() {
     local cores
-    cores=$(source "$run" && cores)
-    "$run" -np 1 "$ranks" threads >output 2>/dev/null
+    cores=$(source "${run[0]}" && cores)
+    "${run[@]}" -np 1 "$ranks" threads >output 2>/dev/null
     expect_equal "threads of one rank" "$(<output)" "threads $cores"
-    "$run" -np $((cores + 1)) "$ranks" threads >output 2>/dev/null
+    "${run[@]}" -np $((cores + 1)) "$ranks" threads >output 2>/dev/null
     expect_equal "threads of too many ranks" "$(sort -u output)" "threads 1"
 }
 
 test_finds_programs_in_the_build_folder_that_is_named() {
     mkdir -p here/bin
     printf '#!/bin/sh\nexit 6\n' >here/bin/program && chmod +x here/bin/program
-    expect_equal code "$(TUTTI_BUILD_DIR=here code_of "$run" program)" 6
-    expect_equal "code elsewhere" "$(TUTTI_BUILD_DIR=there code_of "$run" program)" 64
-    expect_equal "code for a program on PATH only" "$(TUTTI_BUILD_DIR=here code_of "$run" true)" 64
+    expect_equal code "$(TUTTI_BUILD_DIR=here code_of "${run[@]}" program)" 6
+    expect_equal "code elsewhere" "$(TUTTI_BUILD_DIR=there code_of "${run[@]}" program)" 64
+    expect_equal "code for a program on PATH only" "$(TUTTI_BUILD_DIR=here code_of "${run[@]}" true)" 64
 }
 test_finds_programs_in_build_or_beside_itself() {
     mkdir -p tree/launch tree/build/bin prefix/bin
-    cp "$run" tree/launch/ && cp "$run" prefix/bin/ && touch tree/CMakePresets.json
+    cp "${run[0]}" tree/launch/ && cp "${run[0]}" prefix/bin/ && touch tree/CMakePresets.json
     printf '#!/bin/sh\nexit 6\n' >tree/build/bin/program
     printf '#!/bin/sh\nexit 8\n' >prefix/bin/program
     chmod +x tree/build/bin/program prefix/bin/program
@@ -192,51 +368,51 @@ test_refuses_bad_use() {
     local wrong
     for wrong in "" "-np" "-np 0 true" "-np x true" "--bogus true" "no-such-program" "./no-such-program"; do
         # shellcheck disable=SC2086
-        expect_equal "code of tutti-run $wrong" "$(code_of "$run" $wrong)" 64
+        expect_equal "code of tutti-run $wrong" "$(code_of "${run[@]}" $wrong)" 64
         expect_match message "$(<output)" '^tutti-run: .+'
     done
 }
 
 test_gives_one_rank_a_gpu() {
     fake_gpus 2
-    expect_equal code "$(code_of "$run" --dry-run -np 2 "$ranks" --backend cuda)" 0
-    expect_equal "code of three ranks" "$(code_of "$run" --dry-run -np 3 "$ranks" --backend cuda)" 64
+    expect_equal code "$(code_of "${run[@]}" --dry-run -np 2 "$ranks" --backend cuda)" 0
+    expect_equal "code of three ranks" "$(code_of "${run[@]}" --dry-run -np 3 "$ranks" --backend cuda)" 64
     expect_match message "$(<output)" '3 ranks, but 2 GPU'
     expect_equal "code of three that share" \
-        "$(OMP_NUM_THREADS=1 code_of "$run" --dry-run -np 2 "$ranks" --backend=cuda --transport=mpi)" 0
-    expect_equal "code of three on the host" "$(code_of "$run" --dry-run -np 3 "$ranks" --backend host)" 0
+        "$(OMP_NUM_THREADS=1 code_of "${run[@]}" --dry-run -np 2 "$ranks" --backend=cuda --transport=mpi)" 0
+    expect_equal "code of three on the host" "$(code_of "${run[@]}" --dry-run -np 3 "$ranks" --backend host)" 0
     expect_equal "code with one visible" \
-        "$(CUDA_VISIBLE_DEVICES=1 code_of "$run" --dry-run -np 2 "$ranks" --backend cuda)" 64
+        "$(CUDA_VISIBLE_DEVICES=1 code_of "${run[@]}" --dry-run -np 2 "$ranks" --backend cuda)" 64
 }
 test_takes_as_many_ranks_as_gpus_unless_told() {
     fake_gpus 2
     cp "$ranks" tutti-program
-    code_of "$run" --dry-run ./tutti-program >/dev/null
+    code_of "${run[@]}" --dry-run ./tutti-program >/dev/null
     expect_match command "$(<output)" 'mpirun -np 2 '
-    code_of "$run" --dry-run ./tutti-program --backend host >/dev/null
+    code_of "${run[@]}" --dry-run ./tutti-program --backend host >/dev/null
     expect_match command "$(<output)" 'mpirun -np 1 '
 }
 test_oversubscribes_on_the_host_backend_only() {
     local many=4096
     fake_gpus "$many"
-    expect_equal code "$(code_of "$run" --dry-run -np "$many" "$ranks" --backend cuda)" 64
+    expect_equal code "$(code_of "${run[@]}" --dry-run -np "$many" "$ranks" --backend cuda)" 64
     expect_match message "$(<output)" 'more ranks than cores'
-    expect_equal code "$(code_of "$run" --dry-run -np "$many" "$ranks" --backend host)" 0
+    expect_equal code "$(code_of "${run[@]}" --dry-run -np "$many" "$ranks" --backend host)" 0
 }
 
 test_decides_on_the_progress_bar() {
     cp "$ranks" tutti-train
-    code_of "$run" --dry-run -np 1 ./tutti-train --epochs 1 >/dev/null
+    code_of "${run[@]}" --dry-run -np 1 ./tutti-train --epochs 1 >/dev/null
     expect_match command "$(<output)" 'tutti-train --progress=plain --epochs 1'
-    code_of "$run" --dry-run -np 1 ./tutti-train --progress none >/dev/null
+    code_of "${run[@]}" --dry-run -np 1 ./tutti-train --progress none >/dev/null
     expect_match command "$(<output)" 'tutti-train --progress none$'
-    code_of "$run" --dry-run -np 1 "$ranks" >/dev/null
+    code_of "${run[@]}" --dry-run -np 1 "$ranks" >/dev/null
     [[ $(<output) != *progress* ]] || fail "it told another program about progress"
 }
 
 test_lets_root_run_in_containers_only() {
     # shellcheck source=launch/tutti-run
-    source "$run"
+    source "${run[0]}"
     unset CI TUTTI_ALLOW_ROOT OMPI_ALLOW_RUN_AS_ROOT OMPI_ALLOW_RUN_AS_ROOT_CONFIRM
     mkdir -p machine/run/systemd/system docker/run/systemd/system podman/run/systemd/system image/run \
         kubernetes/proc/1 kubernetes/run/systemd/system
