@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs from Debian's packages what the build, the tests and the demo need and this machine lacks.
 # Looks for the things themselves, so whatever way they came is good; touches no network if all are there.
+# Says so where names take long to look up, which makes mpirun start slowly, and what mends it.
 # usage: launch/setup.sh [--lint]        --lint: also what .ci/run checks the sources with, and what only some tests
 #        use, which are skipped without it: doxygen, h5dump, h5py, gnuplot and Debian's packaging tools
 set -euo pipefail
@@ -82,8 +83,12 @@ lint=
 case ${1-} in
     '') ;;
     --lint) lint=1 ;;
-    *) sed -n '2,5s/^# //p' "$0" && exit 64 ;;
+    *) sed -n '2,6s/^# //p' "$0" && exit 64 ;;
 esac
+
+# shellcheck source=launch/tutti-run
+source "$(dirname "${BASH_SOURCE[0]}")/tutti-run"
+warn_of_slow_names setup.sh
 
 look
 if ((${#packages[@]} == 0)); then

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,6 +19,12 @@
 
 /* How long a rank with a broken communicator waits for the others to say that they know. */
 static const double farewell_seconds = 1.0;
+
+#ifdef TUTTI_APPS_MPI
+/* How long MPI may take to start, unless group->timeout is longer: that is no wait for a rank that has
+ * gone silent, but for machines, names and libraries. */
+static const double start_seconds = 120.0;
+#endif
 
 /* The first of these variables that is set, or fallback. */
 static int launcher_number(const char *const *names, int fallback)
@@ -74,7 +81,7 @@ static void guard_end(void)
 static int start_mpi(app_group *group, const char *program, int *argc, char ***argv)
 {
     int provided = 0;
-    guard_begin(group, "MPI_Init_thread", group->timeout);
+    guard_begin(group, "MPI_Init_thread", fmax(start_seconds, group->timeout));
     MPI_Init_thread(argc, argv, MPI_THREAD_FUNNELED, &provided);
     group->mpi = true;
     MPI_Comm_rank(MPI_COMM_WORLD, &group->rank);

@@ -15,7 +15,7 @@
 typedef struct app_group {
     int rank, world_size;
     int local_rank, local_size; /* among the ranks of this machine */
-    double timeout;             /* seconds that any wait may last */
+    double timeout;             /* seconds that any wait may last, once MPI has started */
     bool mpi;                   /* MPI was started and must be left */
     tutti_context *host;
     tutti_comm *control; /* host memory: for agreements and small sums, beside the training's own */
@@ -25,7 +25,8 @@ typedef struct app_group {
 int app_launcher_rank(void);
 
 /* Starts MPI if a launcher started this process or need_mpi says so, and makes the control
- * communicator.  A failure is final: app_group_leave follows. */
+ * communicator.  MPI's start may take 120 s, or timeout if that is longer.  A failure is final:
+ * app_group_leave follows. */
 int app_group_start(app_group *group, const char *program, int *argc, char ***argv, double timeout,
                     bool need_mpi);
 

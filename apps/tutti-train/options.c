@@ -155,7 +155,8 @@ static const struct argp_option argp_options[] = {
      "result",
      5},
     {"timeout", KEY_TIMEOUT, "SECONDS", 0,
-     "longest wait for another rank before the run fails (default 60)", 5},
+     "longest wait for another rank before the run fails (default 60); MPI may take 120 to start",
+     5},
 
     {NULL, 0, NULL, 0, "What to see:", 6},
     {"log-every", KEY_LOG_EVERY, "STEPS", 0,

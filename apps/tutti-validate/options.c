@@ -45,7 +45,8 @@ static const struct argp_option arguments[] = {
     {"transport", KEY_TRANSPORT, "NAME", 0,
      "how ranks exchange gradients: auto (default), self (one rank), mpi, or nccl (one GPU a rank)",
      2},
-    {"timeout", KEY_TIMEOUT, "SECONDS", 0, "how long any wait may last (default 60)", 2},
+    {"timeout", KEY_TIMEOUT, "SECONDS", 0,
+     "how long any wait may last (default 60); MPI may take 120 to start", 2},
 
     {NULL, 0, NULL, 0, "What to write:", 3},
     {"json", KEY_JSON, "FILE", 0, "the table as JSON", 3},

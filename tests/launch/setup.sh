@@ -16,7 +16,15 @@ bare_path() {
     PATH=$PWD/bin
 }
 
+# names_after SECONDS: a getent that answers after so long.
+names_after() {
+    mkdir names
+    printf '#!/bin/sh\nexec sleep %s\n' "$1" >names/getent && chmod +x names/getent
+    PATH=$PWD/names:$PATH
+}
+
 test_second_run_is_quick_and_says_nothing() {
+    names_after 0
     "$top/launch/setup.sh" >/dev/null 2>&1 || skip "the first run could not install everything"
     local began output
     began=$(date +%s%N)
@@ -31,6 +39,13 @@ test_touches_no_network_if_all_is_there() {
     chmod +x bin/apt-get bin/sudo
     PATH=$PWD/bin:$PATH "$top/launch/setup.sh" || fail "it failed"
     [[ ! -e asked ]] || fail "it asked apt-get or sudo"
+}
+test_says_what_mends_slow_names() {
+    "$top/launch/setup.sh" >/dev/null 2>&1 || skip "the first run could not install everything"
+    names_after 9
+    local output
+    output=$("$top/launch/setup.sh" 2>&1) || fail "it failed: $output"
+    expect_match output "$output" "^setup.sh: the names localhost .*"$'\n'"echo '127.0.0.1 localhost $(uname -n)' >>/etc/hosts\$"
 }
 test_installs_what_is_missing_or_says_how() {
     bare_path

@@ -309,7 +309,7 @@ test_says_what_mends_a_slow_name() {
     began=$(date +%s%N)
     expect_equal code "$(PATH=$PWD/fake:$PATH code_of "${run[@]}" -np 1 true)" 0
     (($(date +%s%N) - began < 4000000000)) || fail "it waited for the name"
-    expect_match message "$(<output)" "name takes more than a second .*As root, run:"$'\n'"echo '127.0.1.1 $(uname -n)' >>/etc/hosts"
+    expect_match message "$(<output)" "names localhost and $(uname -n) take more than a second .*As root, run:"$'\n'"echo '127.0.0.1 localhost $(uname -n)' >>/etc/hosts"
     printf '#!/bin/sh\nexit 2\n' >fake/getent
     expect_equal code "$(PATH=$PWD/fake:$PATH code_of "${run[@]}" -np 1 true)" 0
     [[ $(<output) != *hosts* ]] || fail "it complains of a name that is quickly unknown"

@@ -208,7 +208,9 @@ def test_the_malformed_files_come_out_again():
 def test_wrong_arguments():
     assert "OUT.h5 is missing" in run(code=2).stderr
     assert "invalid choice" in run("--set", "many", "x.h5", code=2).stderr
-    result = run("--filter", "embedding-f32", "/nonexistent/x.h5", code=1)
+    with tempfile.TemporaryDirectory() as folder:
+        result = run("--filter", "embedding-f32", os.path.join(folder, "no", "x.h5"), code=1)
+        assert os.listdir(folder) == []
     assert "make_cases.py: " in result.stderr and "Traceback" not in result.stderr
 
 

@@ -29,6 +29,15 @@ def test_one_rank_fails():
                 assert rank == 0 or f"rank {rank}: " in result.err, result
 
 
+def test_slow_start():
+    """The deadline is that of the run, not of its start."""
+    command = command_line(arguments("--epochs", 1, "--timeout", 1), np=None)
+    late = ["sh", "-c", 'sleep 2.5; exec "$@"', "sh", *command]
+    command = [*launched(2)[:1], "-np", "1", *command, ":", "-np", "1", *late]
+    result = finish(start(command), command).want(0)
+    assert result.seconds > 2.5, result
+
+
 def test_usage_on_one_rank():
     good, bad = command_line(arguments(), np=None), command_line(arguments("--batch", "x"), np=None)
     for first, second in ((good, bad), (bad, good)):

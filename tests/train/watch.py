@@ -163,8 +163,10 @@ def test_json_is_appended_to():
 
 def test_json_cannot_be_written():
     need("--log-json")
-    result = run(arguments("--log-json", "/no/folder/log"), np=2).want(2)
-    assert "/no/folder/log" in result.err and "step " not in result.out, result
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "no", "log")
+        result = run(arguments("--log-json", path), np=2).want(2)
+        assert path in result.err and "step " not in result.out, result
     if os.path.exists("/dev/full"):
         result = run(arguments("--log-json", "/dev/full")).want(2)
         assert "/dev/full: cannot be written" in result.err, result
