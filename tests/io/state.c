@@ -263,14 +263,19 @@ static void remove_folder(void)
 const char *folder(void)
 {
     if (folder_path[0]) return folder_path;
-    int id = rig_worst(rig_rank() == 0 ? (int)getpid() : 0);
-    snprintf(folder_path, sizeof folder_path, "/tmp/tutti-io-%d", id);
-    if (rig_rank() == 0) {
-        CHECK(mkdir(folder_path, 0755) == 0, "mkdir %s failed", folder_path);
+    int id = 0, made = 0;
+    if (rig_rank() == 0) { /* a run that was killed has left its own behind */
+        for (id = (int)getpid(); !made; id += !made) {
+            snprintf(folder_path, sizeof folder_path, "/tmp/tutti-io-%d", id);
+            made = mkdir(folder_path, 0755) == 0;
+            if (!made && errno != EEXIST) break;
+        }
+        CHECK(made, "mkdir %s failed", folder_path);
         folder_owner = getpid();
         atexit(remove_folder);
     }
-    rig_barrier();
+    id = rig_worst(id);
+    snprintf(folder_path, sizeof folder_path, "/tmp/tutti-io-%d", id);
     return folder_path;
 }
 

@@ -47,7 +47,7 @@ static void test_no_place(void)
 {
     state *s = state_make(TUTTI_TRANSPORT_AUTO, TUTTI_F32, false);
     if (!s) return;
-    check_not_saved(s, "/no/such/folder/file", "No such file or directory");
+    check_not_saved(s, in_folder("no/such"), "No such file or directory");
     check_not_saved(s, "/dev/full", "no regular file");
     check_not_saved(s, folder(), "no regular file");
     const char *file = in_folder("file");

@@ -184,8 +184,8 @@ def test_a_file_that_is_not_there():
 
 def test_reports_that_cannot_be_written():
     for option in ("--json", "--junit", "--record", "--emit"):
-        result = run(["--quiet", "--filter", "softmax-f32", option, "/no/such/file", CASES]).want(2)
-        assert "/no/such/file" in result.err and "all hold" not in result.out, result  # before any case is run
+        result = run(["--quiet", "--filter", "softmax-f32", option, path("no/such"), CASES]).want(2)
+        assert path("no/such") in result.err and "all hold" not in result.out, result  # before any case is run
 
 
 def test_only_a_file_is_replaced():
