@@ -102,12 +102,13 @@ await_save() {
         sleep 0.02
     done
 }
-# The process of a rank: mpirun's child with that number.
+# The process of a rank: that with its number among the children of mpirun, which is one of tutti-run's.
 process_of() {
-    local mpirun pid
-    mpirun=$(children_of "$job" | head -n 1)
-    for pid in $(children_of "$mpirun"); do
-        grep -qsz "^OMPI_COMM_WORLD_RANK=$1\$" "/proc/$pid/environ" && echo "$pid"
+    local child pid
+    for child in $(children_of "$job"); do
+        for pid in $(children_of "$child"); do
+            grep -qsz "^OMPI_COMM_WORLD_RANK=$1\$" "/proc/$pid/environ" && echo "$pid"
+        done
     done
 }
 # said PATTERN: what the parentheses in it match in the log's last line with it.
