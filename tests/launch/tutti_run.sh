@@ -133,7 +133,7 @@ start_stubborn() {
     local tries
     mkdir -p tmp
     # shellcheck disable=SC2016
-    TMPDIR=$PWD/tmp "${run[@]}" -np "$1" bash -c 'trap "" TERM INT HUP USR1; sleep 60 & echo $$ $! >up.$$; while :; do sleep 0.05; done' \
+    TMPDIR=$PWD/tmp "${run[@]}" -np "$1" bash -c 'trap "" TERM INT HUP USR1 USR2; sleep 60 & echo $$ $! >up.$$; while :; do sleep 0.05; done' \
         >output 2>&1 &
     launcher=$!
     for ((tries = 0; tries < 1000; tries++)); do
