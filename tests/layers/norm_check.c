@@ -571,11 +571,12 @@ static void test_rows_of_one_value(void)
         harness_skip("RMSNorm subtracts no mean");
         return;
     }
-    static const int64_t cols[] = {1,    3,     100,   200,   1000,  1027,   4096,  8192,
-                                   8200, 12000, 30001, 65528, 65537, 131080, 262147};
+    /* of each way in which a GPU shares out a row, and one column more than a share */
+    static const int64_t cols[] = {1,     3,     100,   1000,   1027,  8192,
+                                   12000, 30001, 65537, 131080, 262147};
     for (int type = 0; type < HARNESS_COUNT(common); type++)
-        for (int i = 0; i < (harness_quick() ? 4 : HARNESS_COUNT(cols)); i++) {
-            if (cols[i] > 10000 && type % 5 && i % 3 != type % 3) continue;
+        for (int i = 0; i < (harness_quick() ? 3 : HARNESS_COUNT(cols)); i++) {
+            if (cols[i] > 10000 && i % 3 != type % 3) continue;
             norm_case c =
                 usual(common[type][0], common[type][1], common[type][2], CONSTANTS, cols[i]);
             c.residual = (i + type) & 1;

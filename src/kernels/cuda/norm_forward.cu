@@ -86,6 +86,13 @@ __device__ __forceinline__ void squares_held(uint4 (&raw)[VECS], row_place place
     }
 }
 
+/* What follows from these, columns and whether they lie inside of the row, is to be worked out anew from here on, rather than
+ * kept: the registers of blocks of 1024 threads are few. */
+static __device__ __forceinline__ void forget(row_place &place, int &cols)
+{
+    asm volatile("" : "+r"(cols), "+r"(place.first), "+r"(place.step));
+}
+
 /* Mean and rstd of ROWS rows.  Two passes over the registers, of which the second corrects the first one's mean by the mean of
  * x - mean, and the variance by its square [Chan, Golub & LeVeque 1983]; rows all but constant take one more, about the
  * corrected mean.  A row that needs no third pass is not changed by a neighbour that does. */
@@ -132,8 +139,8 @@ find_statistics(uint4 (&raw)[ROWS][VECS], Team &team, row_place place, int cols,
             if (isfinite(sums[2 * r]) && was_near(moved, square)) done |= 1u << r;
         }
         if (!team.any(done != (1u << ROWS) - 1)) break;
-        /* nothing that a third pass could reuse is to be kept in registers for it: it is rare */
-        asm volatile("" : "+r"(cols), "+r"(place.first), "+r"(place.step));
+        /* the third pass is rare: nor is anything made of x kept for it */
+        forget(place, cols);
 #pragma unroll
         for (int r = 0; r < ROWS; r++)
 #pragma unroll
@@ -196,6 +203,7 @@ norm_forward_rows(const tutti__norm_forward_args &args, const norm_forward_even 
         }
     }
 
+    forget(place, cols);
     team.begin();
     float mean[ROWS], rstd[ROWS];
     find_statistics<T, false>(raw, team, place, cols, centered, even.inverse_cols, (float)args.eps,
@@ -208,6 +216,7 @@ norm_forward_rows(const tutti__norm_forward_args &args, const norm_forward_even 
         }
     }
 
+    forget(place, cols);
     T *y[ROWS];
     bool whole[ROWS];
 #pragma unroll

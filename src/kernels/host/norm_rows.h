@@ -9,7 +9,7 @@ TUTTI__INLINE void OF(row_statistics)(const REAL *x, const tutti__norm_forward_a
                                       REAL *mean, REAL *rstd)
 {
     const double cols = (double)args->cols, most = sizeof(REAL) == 4 ? FLT_MAX : DBL_MAX;
-    double squares, moved = 0, moved_square = 0;
+    double squares, variance, moved, moved_square = 0;
     *mean = 0;
     if (args->centered) {
         *mean = (REAL)(OF(row_sum)(x, args->cols) / cols);
@@ -20,12 +20,13 @@ TUTTI__INLINE void OF(row_statistics)(const REAL *x, const tutti__norm_forward_a
             moved /= cols;
             moved_square = moved * moved;
             *mean = (REAL)(*mean + moved);
-            near = squares <= most && 16 * moved_square <= squares / cols;
+            variance = squares / cols;
+            near = squares <= most && 16 * moved_square <= variance;
         }
     } else {
         squares = OF(row_dot)(x, x, args->cols);
+        variance = squares / cols;
     }
-    double variance = squares / cols;
     variance = variance < moved_square ? 0 : variance - moved_square;
     *rstd = squares <= most ? (REAL)(1 / sqrt(variance + args->eps)) : (REAL)NAN;
 }
