@@ -247,6 +247,30 @@ static void test_outputs(void)
         }
 }
 
+/* Many equal losses, whose roundings are all alike, add up as accurately as any. */
+static void test_sum_of_equal_losses(void)
+{
+    tutti_context *ctx = harness_context();
+    for (int64_t rows = 300; rows <= 500000; rows = rows * 11 + 7) {
+        ce_case c = usual(TUTTI_F64, rows, 2);
+        c.ignore_label = -2;
+        setting s = set_up(ctx, &c);
+        for (int64_t i = 0; i < rows; i++) s.label_values[i] = 0;
+        for (int64_t i = 0; i < s.logits.count; i++) s.logits.values[i] = i % 2 ? 2.3 : 0;
+        put_labels(ctx, &s);
+        operand_put(ctx, &s.logits);
+        CHECK_OK(run(ctx, &s));
+        operand_get(ctx, &s.loss, "loss");
+        operand_get(ctx, &s.loss_sum, "loss_sum");
+        long double want = 0;
+        for (int64_t i = 0; i < rows; i++) want += s.loss.values[i];
+        double error = (double)fabsl(s.loss_sum.values[0] - want) / (double)want / 0x1p-53;
+        CHECK(error <= 40, "the sum of %lld losses is %.17g, want %.17Lg: off by %.0f roundoffs",
+              (long long)rows, s.loss_sum.values[0], want, error);
+        tear_down(ctx, &s);
+    }
+}
+
 static void test_no_rows(void)
 {
     tutti_context *ctx = harness_context();
@@ -467,6 +491,7 @@ int main(int argc, char **argv)
         {"strides and misaligned pointers", test_strides_and_alignment},
         {"several dimensions", test_dimensions},
         {"optional outputs, in place", test_outputs},
+        {"sum of equal losses", test_sum_of_equal_losses},
         {"no rows", test_no_rows},
         {"ignored labels", test_ignored_labels},
         {"labels out of range", test_bad_labels},
