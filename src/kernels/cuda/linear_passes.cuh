@@ -153,8 +153,8 @@ __device__ __forceinline__ real_of<T> gated_slope(real_of<T> z, real_of<T> a, re
     bool far = a < -left::from;
     real_of<T> e = maths<T>::exponential(far ? a + left::from : a < 0 ? a : -a);
     real_of<T> r = maths<T>::divide(1, 1 + e);
-    real_of<T> near = (a < 0 ? e * r : r) + z * (e * r * r) * da;
-    return far ? (1 + z * da) * e * left::factor : near;
+    real_of<T> s = far ? e : a < 0 ? e * r : r, q = far ? e : e * r * r;
+    return (s + z * q * da) * (far ? left::factor : 1);
 }
 
 /* act(z) */
