@@ -2,7 +2,7 @@
  *
  * Fewest bytes: x read, y written (with a residual: x and r read, sum and y written), the parameters once an SM, a few
  * bytes a row of saved.  A row stays in registers, as the 16-byte vectors that memory holds, from its only read
- * to the write of y.  rows.cuh says how rows are shared out.
+ * to the write of y; the variance is that of the centred values.  rows.cuh says how rows are shared out.
  *
  * The pairings people train with (x and y of one type f32, f16 or bf16, parameters of any of these) have kernels of
  * their own; all others, and rows that fit on no cluster, go through one kernel that loads and stores by run-time type. */
@@ -14,28 +14,6 @@ struct norm_forward_even {
     bool x, residual, sum, y, gamma, beta;
     float inverse_cols;
 };
-
-/* The first mean only has to be near: the second pass corrects it.  So its terms are scaled, which costs nothing, until no sum
- * of 2^20 of them overflows; a mean that rounds up to an infinity is the largest number instead.  A NaN comes back in the second
- * pass. */
-constexpr float FIRST_SCALE = 0x1p-21f;
-
-static __device__ __forceinline__ float first_mean(float mean)
-{
-    return fminf(fmaxf(mean * (1 / FIRST_SCALE), -FLT_MAX), FLT_MAX);
-}
-static __device__ __forceinline__ double first_mean(double mean)
-{
-    return fmin(fmax(mean * (1 / (double)FIRST_SCALE), -DBL_MAX), DBL_MAX);
-}
-
-/* Whether the second pass was about a mean near enough: its squares are finite, and the square of what the mean was off by,
- * which is part of their mean, can be subtracted. */
-template<class A>
-__device__ __forceinline__ bool was_near(A moved, A mean_square)
-{
-    return isfinite(mean_square) && 16 * moved * moved <= mean_square;
-}
 
 /* Sums over a thread's vectors of a row, in parts so that they do not hang on one chain of additions.  All kernels of this
  * file that hold a row in registers take them from here, and fused operations are written out: a row has the same bits in
@@ -50,19 +28,20 @@ __device__ __forceinline__ float sum_held(const uint4 (&raw)[VECS])
         float v[N], part = 0;
         vector16<T>::unpack(raw[k], v);
 #pragma unroll
-        for (int i = 0; i < N; i++) part = fmaf(v[i], FIRST_SCALE, part);
+        for (int i = 0; i < N; i++) part += v[i];
         sum += part;
     }
     return sum;
 }
 
-/* Sums of x - mean, if it is CENTERED, and of (x - mean)^2.  WHOLE: a vector lies inside of the row or beyond it. */
-template<class T, bool WHOLE, bool CENTERED, int VECS>
-__device__ __forceinline__ void squares_held(uint4 (&raw)[VECS], row_place place, int cols,
-                                             float mean, float &squares, float &moved)
+/* Sum of (x - mean)^2, and if it is wanted of (x - mean) scale.  WHOLE: a vector lies inside of the row or beyond it. */
+template<class T, bool WHOLE, int VECS>
+__device__ __forceinline__ float squares_held(uint4 (&raw)[VECS], row_place place, int cols,
+                                              float mean, float *moved = nullptr, float scale = 1)
 {
     constexpr int N = vector16<T>::N;
-    squares = moved = 0;
+    float sum = 0;
+    if (moved) *moved = 0;
 #pragma unroll
     for (int k = 0; k < VECS; k++) {
         int left = cols - place.column<T>(k);
@@ -70,9 +49,9 @@ __device__ __forceinline__ void squares_held(uint4 (&raw)[VECS], row_place place
         hold_packed<T>(raw[k]);
         vector16<T>::unpack(raw[k], v);
         auto add = [&](int i) {
-            float centred = __fsub_rn(v[i], mean);
+            float centred = v[i] - mean;
             part = fmaf(centred, centred, part);
-            if (CENTERED) part_moved = __fadd_rn(part_moved, centred);
+            if (moved) part_moved = fmaf(centred, scale, part_moved);
         };
         if constexpr (WHOLE) {
 #pragma unroll
@@ -81,77 +60,108 @@ __device__ __forceinline__ void squares_held(uint4 (&raw)[VECS], row_place place
             part_moved = left > 0 ? part_moved : 0;
         } else
             for_elements<N>(left, add);
-        squares += part;
-        moved += part_moved;
+        sum += part;
+        if (moved) *moved += part_moved;
     }
+    return sum;
 }
 
+/* A row is delicate if its deviations are so small beside its mean that the mean's own rounding would be seen in them, or if
+ * its sums overflow; a row of zeros is not.  Its mean is found anew, from terms scaled so that no sum of 2^20 of them
+ * overflows, and then twice corrected by the mean of x - mean, and the squares by its square [Chan, Golub & LeVeque 1983].  So
+ * a row of one value has that value as its mean, and squares of 0. */
+template<class A>
+__device__ __forceinline__ bool is_delicate(A mean, A mean_square)
+{
+    return mean != 0 && !(mean_square > mean * mean * (A)0x1p-20);
+}
+
+enum { DELICATE_PASSES = 3 };
+
+template<class A>
+struct delicate_row {
+    A mean = 0, squares = 0;
+
+    /* what a pass scales x - mean by, for a sum of their mean's */
+    static __device__ __forceinline__ A scale(int pass) { return pass == 0 ? (A)0x1p-21 : (A)1; }
+    /* After a pass: the sums of (x - mean)^2 and of (x - mean) scale, and the latter's mean.  A mean that rounds up to an
+     * infinity becomes the largest number; a NaN comes back with the next pass. */
+    __device__ __forceinline__ void correct(int pass, A sum_of_squares, A sum, A moved)
+    {
+        const A most = sizeof(A) == 4 ? (A)FLT_MAX : (A)DBL_MAX;
+        mean = pass == 0 ? fmin(fmax(moved * (A)0x1p21, -most), most) : mean + moved;
+        squares = sum_of_squares - moved * sum;
+        squares = squares < 0 ? 0 : squares;
+    }
+};
+
 /* What follows from these, columns and whether they lie inside of the row, is to be worked out anew from here on, rather than
- * kept: the registers of blocks of 1024 threads are few. */
+ * kept: the registers are few. */
 static __device__ __forceinline__ void forget(row_place &place, int &cols)
 {
     asm volatile("" : "+r"(cols), "+r"(place.first), "+r"(place.step));
 }
 
-/* Mean and rstd of ROWS rows.  Two passes over the registers, of which the second corrects the first one's mean by the mean of
- * x - mean, and the variance by its square [Chan, Golub & LeVeque 1983]; rows all but constant take one more, about the
- * corrected mean.  A row that needs no third pass is not changed by a neighbour that does. */
+template<class T, bool WHOLE, int ROWS, int VECS, class Team>
+__device__ __forceinline__ void correct_delicate(uint4 (&raw)[ROWS][VECS], Team &team,
+                                                 row_place place, int cols, float inverse_cols,
+                                                 float (&mean)[ROWS], float (&squares)[ROWS])
+{
+    delicate_row<float> found[ROWS];
+#pragma unroll 1
+    for (int pass = 0; pass < DELICATE_PASSES; pass++) {
+        float sums[2 * ROWS];
+        if (!WHOLE) forget(place, cols);
+#pragma unroll
+        for (int r = 0; r < ROWS; r++)
+            sums[2 * r] = squares_held<T, WHOLE>(raw[r], place, cols, found[r].mean,
+                                                 &sums[2 * r + 1], found[r].scale(pass));
+        team.template reduce<row_add>(sums);
+#pragma unroll
+        for (int r = 0; r < ROWS; r++)
+            found[r].correct(pass, sums[2 * r], sums[2 * r + 1],
+                             __fmul_rn(sums[2 * r + 1], inverse_cols));
+    }
+#pragma unroll
+    for (int r = 0; r < ROWS; r++)
+        if (is_delicate(mean[r], squares[r] * inverse_cols)) {
+            mean[r] = found[r].mean;
+            squares[r] = found[r].squares;
+        }
+}
+
+/* Mean and rstd of ROWS rows.  A row is not changed by a delicate neighbour. */
 template<class T, bool WHOLE, int ROWS, int VECS, class Team>
 __device__ __forceinline__ void
 find_statistics(uint4 (&raw)[ROWS][VECS], Team &team, row_place place, int cols, bool centered,
                 float inverse_cols, float eps, float (&mean)[ROWS], float (&rstd)[ROWS])
 {
-    if (!centered) {
-        float none;
 #pragma unroll
-        for (int r = 0; r < ROWS; r++) {
-            mean[r] = 0;
-            squares_held<T, WHOLE, false>(raw[r], place, cols, 0.0f, rstd[r], none);
-        }
-        team.template reduce<row_add>(rstd);
+    for (int r = 0; r < ROWS; r++) mean[r] = 0;
+    if (centered) {
 #pragma unroll
-        for (int r = 0; r < ROWS; r++)
-            rstd[r] = isfinite(rstd[r]) ? rsqrtf(fmaf(rstd[r], inverse_cols, eps)) : CUDART_NAN_F;
-        return;
+        for (int r = 0; r < ROWS; r++) mean[r] = sum_held<T>(raw[r]);
+        team.template reduce<row_add>(mean);
+#pragma unroll
+        /* not to be fused with the subtractions: all kernels must have the same mean */
+        for (int r = 0; r < ROWS; r++) mean[r] = __fmul_rn(mean[r], inverse_cols);
     }
+    float squares[ROWS];
 #pragma unroll
-    for (int r = 0; r < ROWS; r++) mean[r] = sum_held<T>(raw[r]);
-    team.template reduce<row_add>(mean);
-#pragma unroll
-    for (int r = 0; r < ROWS; r++) mean[r] = first_mean(__fmul_rn(mean[r], inverse_cols));
-    float variance[ROWS];
-    unsigned done = 0; /* a bit a row */
-#pragma unroll 1
-    for (int pass = 0; pass < 2; pass++) {
-        float sums[2 * ROWS];
+    for (int r = 0; r < ROWS; r++)
+        squares[r] = squares_held<T, WHOLE>(raw[r], place, cols, mean[r]);
+    team.template reduce<row_add>(squares);
+    if (centered) {
+        bool delicate = false;
 #pragma unroll
         for (int r = 0; r < ROWS; r++)
-            squares_held<T, WHOLE, true>(raw[r], place, cols, mean[r], sums[2 * r],
-                                         sums[2 * r + 1]);
-        team.template reduce<row_add>(sums);
-#pragma unroll
-        for (int r = 0; r < ROWS; r++) {
-            if (done & 1u << r) continue;
-            float square = __fmul_rn(sums[2 * r], inverse_cols);
-            float moved = __fmul_rn(sums[2 * r + 1], inverse_cols);
-            mean[r] = __fadd_rn(mean[r], moved);
-            variance[r] = isfinite(sums[2 * r]) ? fmaf(-moved, moved, square) : CUDART_NAN_F;
-            if (isfinite(sums[2 * r]) && was_near(moved, square)) done |= 1u << r;
-        }
-        if (!team.any(done != (1u << ROWS) - 1)) break;
-        /* the third pass is rare: nor is anything made of x kept for it */
-        forget(place, cols);
-#pragma unroll
-        for (int r = 0; r < ROWS; r++)
-#pragma unroll
-            for (int k = 0; k < VECS; k++)
-                asm volatile(""
-                             : "+r"(raw[r][k].x), "+r"(raw[r][k].y), "+r"(raw[r][k].z),
-                               "+r"(raw[r][k].w));
+            delicate = delicate || is_delicate(mean[r], squares[r] * inverse_cols);
+        if (team.any(delicate))
+            correct_delicate<T, WHOLE>(raw, team, place, cols, inverse_cols, mean, squares);
     }
 #pragma unroll
     for (int r = 0; r < ROWS; r++)
-        rstd[r] = rsqrtf(__fadd_rn(variance[r] < 0 ? 0 : variance[r], eps));
+        rstd[r] = isfinite(squares[r]) ? rsqrtf(fmaf(squares[r], inverse_cols, eps)) : CUDART_NAN_F;
 }
 
 template<class T>
@@ -406,8 +416,8 @@ __global__ void __launch_bounds__(ANY_THREADS)
 
     for (int64_t row = blockIdx.x; row < args.rows; row += gridDim.x) {
         norm_forward_reader<A> read = {args, even, row};
-        A v[ANY_WIDTH], mean = 0, moved = 0;
-        row_total<A> first_total;
+        A v[ANY_WIDTH], mean = 0;
+        row_total<A> total;
         for (int col = first; col < cols; col += step) {
             A part = 0;
             read(v, col, false);
@@ -417,12 +427,12 @@ __global__ void __launch_bounds__(ANY_THREADS)
 #pragma unroll
             for (int i = 0; i < ANY_WIDTH; i++)
                 if (col + i < cols) {
-                    part += v[i] * (args.centered ? (A)FIRST_SCALE : v[i]);
+                    part += args.centered ? v[i] : v[i] * v[i];
                     if (staged) stage[col + i] = v[i];
                 }
-            first_total.add(part);
+            total.add(part);
         }
-        A sums[2] = {first_total.value(), 0}; /* the second: of x - mean */
+        A sums[2] = {total.value(), 0};
         /* from here on a thread reads only what it has staged or written itself */
         auto reread = [&](int col) {
             if (!staged)
@@ -431,33 +441,42 @@ __global__ void __launch_bounds__(ANY_THREADS)
 #pragma unroll
                 for (int i = 0; i < ANY_WIDTH; i++) v[i] = col + i < cols ? stage[col + i] : (A)0;
         };
-        team.template reduce<row_add>(sums);
-        bool near = !args.centered;
-        if (args.centered) mean = first_mean(sums[0] / count);
-        for (int pass = 0; pass < 2 && !near; pass++) {
-            row_total<A> squares, away;
+        /* sums over the row of (x - mean)^2, and of (x - mean) scale */
+        auto sum_centred = [&](A scale) {
+            row_total<A> squares, moved;
             for (int col = first; col < cols; col += step) {
                 reread(col);
-                A part = 0, part_away = 0;
+                A part = 0, part_moved = 0;
 #pragma unroll
                 for (int i = 0; i < ANY_WIDTH; i++)
                     if (col + i < cols) {
-                        part += (v[i] - mean) * (v[i] - mean);
-                        part_away += v[i] - mean;
+                        A centred = v[i] - mean;
+                        part += centred * centred;
+                        part_moved += centred * scale;
                     }
                 squares.add(part);
-                away.add(part_away);
+                moved.add(part_moved);
             }
             sums[0] = squares.value();
-            sums[1] = away.value();
+            sums[1] = moved.value();
             team.template reduce<row_add>(sums);
-            moved = sums[1] / count;
-            mean += moved;
-            near = isfinite(sums[0]) && was_near(moved, sums[0] / count);
+        };
+        team.template reduce<row_add>(sums);
+        if (args.centered) {
+            mean = sums[0] / count;
+            sum_centred(1);
+            if (is_delicate(mean, sums[0] / count)) {
+                delicate_row<A> found;
+                for (int pass = 0; pass < DELICATE_PASSES; pass++) {
+                    mean = found.mean;
+                    sum_centred(found.scale(pass));
+                    found.correct(pass, sums[0], sums[1], sums[1] / count);
+                }
+                mean = found.mean;
+                sums[0] = found.squares;
+            }
         }
-        A variance = sums[0] / count - moved * moved;
-        A rstd = isfinite(sums[0]) ? (A)1 / sqrt((variance < 0 ? 0 : variance) + (A)args.eps)
-                                   : (A)CUDART_NAN;
+        A rstd = isfinite(sums[0]) ? (A)1 / sqrt(sums[0] / count + (A)args.eps) : (A)CUDART_NAN;
         if (args.rstd && threadIdx.x == 0) {
             ((A *)args.rstd)[row] = rstd;
             if (args.centered) ((A *)args.mean)[row] = mean;
