@@ -1,26 +1,30 @@
 /* Embedding: rows copied from a table, and their gradients added up in it; include/tutti/embedding.h has the
  * mathematics.
  *
- * Backward sorts the rows by token, stably.  The sorted list is cut into pieces, by columns and by position; a piece adds
- * up the runs of one token that begin in it, each in an order that its length decides, so no two threads write one place
- * and the cut does not show. */
+ * Backward adds the rows of a token in blocks, and merges these like the digits of a binary counter: what each row of dy is
+ * in its token's run is counted first.  The work is cut into pieces of the table, by columns and by tokens.  A piece looks
+ * at all tokens and adds its own rows in their order, so no two threads write one place and the cut does not show. */
 #include <string.h>
 
 #include "kernels/host/host.h"
 
-/* A piece's columns: what a run's partial sums take stays in cache. */
+/* A piece's columns: enough that looking at the tokens costs little beside adding. */
 #define SLAB 256
-/* Rows of a run that are added one after the other; these blocks are merged pairwise. */
+/* More pieces by tokens than this would mostly look. */
+#define MOST_BANDS 16
+/* Rows of a run that are added one after the other. */
 #define BLOCK 64
-/* Partial sums that wait for their like: of 1, 2, 4, … up to 2^31 / BLOCK blocks, and one under way. */
-#define WAITING 27
-/* Bits of a token that one pass of the sort looks at. */
-#define DIGIT 11
 
 typedef struct embedding_task {
     const tutti__embedding_args *args;
-    const int32_t *rows; /* [count], those with a token in the table, by token and in their order */
-    int64_t count, slabs, bands;
+    int32_t *places; /* [rows]: which of its token's rows each is, from 0 */
+    int32_t *counts; /* [vocab]: rows of each token */
+    /* [vocab]: where the sums of a token begin among those of all: with accumulate the block under way, otherwise it
+     * is in dE; then those of 1, 2, 4, … blocks that wait for their like.  Tokens that need neither have none. */
+    int32_t *begins;
+    char *sums; /* rows of REALs */
+    int64_t slabs;
+    uint32_t bands; /* a power of two: a token's band is its last bits */
 } embedding_task;
 
 static inline bool in_table(const tutti__embedding_args *args, int32_t token)
@@ -81,51 +85,51 @@ static void zero_rows(void *data, int64_t begin, int64_t end, int thread)
            (size_t)((end - begin) * args->cols) * tutti_dtype_size(sums));
 }
 
-static tutti_status list_room(tutti_context *ctx, const tutti__embedding_args *args,
-                              int32_t *lists[2])
+/* A row of sums for every second row of dy and for every block: a token that needs any has two rows at least, and
+ * no more waiting sums than blocks before its last. */
+static tutti_status make_room(tutti_context *ctx, const tutti__embedding_args *args,
+                              embedding_task *task)
 {
-    const size_t bytes = tutti__room(args->rows, sizeof(int32_t));
-    TUTTI_TRY(tutti__scratch(ctx, 2 * bytes, (void **)&lists[0]));
-    lists[1] = (int32_t *)((char *)lists[0] + bytes);
+    const size_t size = tutti_dtype_size(tutti__accumulate_dtype(args->dtype, args->dtype));
+    const size_t place = tutti__room(args->rows, sizeof(int32_t));
+    const size_t table = tutti__room(args->vocab, sizeof(int32_t));
+    const size_t sums = tutti__room((args->rows / 2 + args->rows / BLOCK) * args->cols, size);
+    char *data;
+    TUTTI_TRY(tutti__scratch(ctx, place + 2 * table + sums, (void **)&data));
+    task->args = args;
+    task->places = (int32_t *)data;
+    task->counts = (int32_t *)(data + place);
+    task->begins = (int32_t *)(data + place + table);
+    task->sums = data + place + 2 * table;
     return TUTTI_OK;
 }
 
 tutti_status tutti__host_embedding_plan(tutti_context *ctx, const tutti__embedding_args *args)
 {
-    int32_t *lists[2];
-    return list_room(ctx, args, lists);
+    embedding_task task;
+    return make_room(ctx, args, &task);
 }
 
-/* One stable pass of a radix sort, by DIGIT bits of the tokens. */
-static void sort_pass(const int32_t *tokens, const int32_t *from, int32_t *to, int64_t count,
-                      int shift)
-{
-    const uint32_t mask = (1u << DIGIT) - 1;
-    int32_t next[1 << DIGIT] = {0};
-    for (int64_t i = 0; i < count; i++) next[(uint32_t)tokens[from[i]] >> shift & mask]++;
-    for (int32_t digit = 0, begin = 0; digit < 1 << DIGIT; digit++) {
-        const int32_t here = next[digit];
-        next[digit] = begin;
-        begin += here;
-    }
-    for (int64_t i = 0; i < count; i++)
-        to[next[(uint32_t)tokens[from[i]] >> shift & mask]++] = from[i];
-}
-
-/* Makes the task's list of rows, in either of the lists. */
-static void sort_rows(embedding_task *task, int32_t *lists[2])
+/* Counts the rows of each token and lays out their sums. */
+static void lay_out(const embedding_task *task)
 {
     const tutti__embedding_args *args = task->args;
-    int32_t *rows = lists[0], *other = lists[1];
-    for (int64_t row = 0; row < args->rows; row++)
-        if (in_table(args, args->tokens[row])) rows[task->count++] = (int32_t)row;
-    for (int shift = 0; (args->vocab - 1) >> shift > 0; shift += DIGIT) {
-        sort_pass(args->tokens, rows, other, task->count, shift);
-        int32_t *const sorted = other;
-        other = rows;
-        rows = sorted;
+    const int32_t first =
+        args->accumulate ? 1 : BLOCK; /* place that says that a token needs sums */
+    int32_t *needy = (int32_t *)task->sums, count = 0, next = 0; /* there is room until sums come */
+    memset(task->counts, 0, (size_t)args->vocab * sizeof *task->counts);
+    for (int64_t row = 0; row < args->rows; row++) {
+        const int32_t token = args->tokens[row];
+        if (!in_table(args, token)) continue;
+        const int32_t place = task->counts[token]++;
+        task->places[row] = place;
+        if (place == first) needy[count++] = token;
     }
-    task->rows = rows;
+    for (int32_t i = 0; i < count; i++) {
+        task->begins[needy[i]] = next;
+        next += args->accumulate;
+        for (int32_t blocks = (task->counts[needy[i]] - 1) / BLOCK; blocks > 0; blocks /= 2) next++;
+    }
 }
 
 tutti_status tutti__host_embedding_backward(tutti_context *ctx, const tutti__embedding_args *args)
@@ -135,15 +139,16 @@ tutti_status tutti__host_embedding_backward(tutti_context *ctx, const tutti__emb
     if (!args->accumulate)
         tutti__parallel(ctx, args->vocab, (wide ? 0.8 : 0.4) * (double)args->cols, zero_rows,
                         (void *)args);
-    embedding_task task = {.args = args, .slabs = (args->cols + SLAB - 1) / SLAB};
-    int32_t *lists[2];
-    TUTTI_TRY(list_room(ctx, args, lists));
-    sort_rows(&task, lists);
-    const int64_t pieces = ctx->threads > 1 ? 8 * (int64_t)ctx->threads : 1;
-    task.bands = (pieces + task.slabs - 1) / task.slabs;
+    embedding_task task;
+    TUTTI_TRY(make_room(ctx, args, &task));
+    lay_out(&task);
+    task.slabs = (args->cols + SLAB - 1) / SLAB;
+    task.bands = 1;
+    const int64_t pieces = ctx->threads > 1 ? 4 * (int64_t)ctx->threads : 1;
+    while (task.slabs * task.bands < pieces && task.bands < MOST_BANDS) task.bands *= 2;
     const double width = (double)(args->cols < SLAB ? args->cols : SLAB);
-    const double cost = 10 + (wide ? 0.6 : 0.3) * width;
-    tutti__parallel(ctx, task.slabs * task.bands, (double)task.count * cost / (double)task.bands,
+    const double cost = 1 + (10 + (wide ? 0.6 : 0.3) * width) / task.bands;
+    tutti__parallel(ctx, task.slabs * task.bands, (double)args->rows * cost,
                     wide ? add_pieces_f64 : add_pieces_f32, &task);
     return TUTTI_OK;
 }
