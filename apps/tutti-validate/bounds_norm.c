@@ -65,7 +65,8 @@ static void statistics(norm *k)
     error = spread_times(spread_add(error, spread_tree(u, &squares)), 1 / cols);
     error = spread_add(error, spread_of(u * variance, 2));
     error = spread_add(error, spread_of(most * most, 1));
-    k->rstd = total <= spread_huge(k->w->computed) ? 1 / sqrt(variance) : NAN;
+    const double huge = spread_huge(k->w->computed);
+    k->rstd = total <= huge && fabs(k->mean) * cols <= huge ? 1 / sqrt(variance) : NAN;
     k->rstd_error = spread_add(spread_times(error, 0.5 / variance), spread_of(u, 1));
     k->rstd_error = spread_add(k->rstd_error, spread_single(SPREAD_FUNCTION * u));
     for (int64_t j = 0; j < k->cols; j++) k->n[j] = (k->x[j] - k->mean) * k->rstd;

@@ -3,10 +3,10 @@
  *     y = (x - mean) * rstd * gamma + beta,   rstd = 1 / sqrt(var + eps),   row by row     [Ba et al. 2016]
  *
  * var is the biased variance, from the centred values.  With a residual r the layer normalises s = x + r, rounded to
- * x's type, and gives s as well.  With zero_centered the factor is 1 + gamma.  Arithmetic, mean and rstd
- * are f32, or f64 if x or a parameter is f64.  A row of one finite value gives exactly beta if eps > 0.  Where a row's (x - mean)^2 add up to more
- * than the arithmetic's type holds, rstd is NaN, and with it the row's y and all gradients that it enters: one value 1.8e19 from
- * the mean is enough, or 1.3e154 in f64, and so are cols values a sqrt(cols)-th of that.
+ * x's type, and gives s as well.  With zero_centered the factor is 1 + gamma.  Arithmetic, mean and rstd are f32, or f64 if x
+ * or a parameter is f64.  A row of one value gives exactly beta if eps > 0.  Where a row's x or its (x - mean)^2 add up to more than
+ * the arithmetic's type holds, rstd is NaN, and with it the row's y and all gradients that it enters: one value 1.8e19 from the
+ * mean is enough, or 1.3e154 in f64, and so are cols values a sqrt(cols)-th of that.
  *
  * Backward, with g = dy * gamma and n = (x - mean) * rstd:
  *     dx = rstd * (g - mean(g) - n * mean(g * n)) + dsum

@@ -526,13 +526,13 @@ static void test_constant_rows(void)
     }
 }
 
-/* Values that a sum of a few, or its division by the columns, rounds or overflows: a fraction, subnormal and large ones.  The last
- * two are near the type's largest: backward forms mean * rstd, which is to be a number too. */
+/* Values of which a sum, or its division by the columns, rounds: a fraction, subnormal and large ones.  The last two are as
+ * large as the type lets rows be whose sum is a number. */
 static double constant_of(tutti_dtype dtype, int i)
 {
     static const double values[] = {0,     1,     -2.5,  0.1,     1.0 / 3,   12345.678,
                                     -1e-5, 3e-39, 1e-30, 1e8 / 3, -1e18 / 7, 1e30 / 3};
-    if (i >= HARNESS_COUNT(values)) return harness_huge(dtype) / (i % 2 ? 1024 : -1024);
+    if (i >= HARNESS_COUNT(values)) return harness_huge(dtype) / (i % 2 ? 1 << 20 : -(1 << 20));
     return fabs(values[i]) <= harness_huge(dtype) ? harness_round(dtype, values[i]) : -7;
 }
 enum { CONSTANTS = 14 };

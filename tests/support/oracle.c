@@ -87,7 +87,8 @@ static row_stats norm_stats(const oracle_norm *o, const double *x)
     }
     for (int64_t j = 0; j < o->cols; j++) long_sum_add(&squares, (x[j] - s.mean) * (x[j] - s.mean));
     real variance = long_sum_total(&squares) / (real)o->cols + (real)o->eps;
-    bool overflows = !(long_sum_total(&squares) <= harness_huge(wide ? TUTTI_F64 : TUTTI_F32));
+    const double most = harness_huge(wide ? TUTTI_F64 : TUTTI_F32);
+    bool overflows = !(long_sum_total(&squares) <= most && fabsl(long_sum_total(&sum)) <= most);
     s.rstd = overflows ? (real)NAN : 1 / sqrtl(variance);
     /* variance: the square (and, centred, its difference), the sum, the division, what the first mean was off by, eps; an
      * error in the mean enters by its square, the centred values having no mean */

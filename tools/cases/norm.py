@@ -121,7 +121,7 @@ class Norm:
         centered = x - mean
         square = centered * centered
         variance = average(square) + self.eps
-        overflows = square.sum(axis=1, keepdims=True) > FLOATS[self.computed].most
+        overflows = np.maximum(square.sum(axis=1, keepdims=True), np.abs(mean) * self.cols) > FLOATS[self.computed].most
         rstd = np.where(overflows, self.real(np.nan), 1 / np.sqrt(variance))
         # the differences and their squares, the sum, the division, eps; the mean's error enters by its square
         error = Spread.of(2 * u * square * self.centered, u * square).sum(1, True) + tree(u, square)

@@ -6,8 +6,6 @@
  *
  * The pairings people train with (x and y of one type f32, f16 or bf16, parameters of any of these) have kernels of
  * their own; all others, and rows that fit on no cluster, go through one kernel that loads and stores by run-time type. */
-#include <float.h>
-
 #include "kernels/cuda/rows.cuh"
 
 struct norm_forward_even {
@@ -34,10 +32,10 @@ __device__ __forceinline__ float sum_held(const uint4 (&raw)[VECS])
     return sum;
 }
 
-/* Sum of (x - mean)^2, and if it is wanted of (x - mean) scale.  WHOLE: a vector lies inside of the row or beyond it. */
+/* Sum of (x - mean)^2, and if it is wanted of x - mean.  WHOLE: a vector lies inside of the row or beyond it. */
 template<class T, bool WHOLE, int VECS>
 __device__ __forceinline__ float squares_held(uint4 (&raw)[VECS], row_place place, int cols,
-                                              float mean, float *moved = nullptr, float scale = 1)
+                                              float mean, float *moved = nullptr)
 {
     constexpr int N = vector16<T>::N;
     float sum = 0;
@@ -51,7 +49,7 @@ __device__ __forceinline__ float squares_held(uint4 (&raw)[VECS], row_place plac
         auto add = [&](int i) {
             float centred = v[i] - mean;
             part = fmaf(centred, centred, part);
-            if (moved) part_moved = fmaf(centred, scale, part_moved);
+            if (moved) part_moved += centred;
         };
         if constexpr (WHOLE) {
 #pragma unroll
@@ -67,33 +65,24 @@ __device__ __forceinline__ float squares_held(uint4 (&raw)[VECS], row_place plac
 }
 
 /* A row is delicate if its deviations are so small beside its mean that the mean's own rounding would be seen in them, or if
- * its sums overflow; a row of zeros is not.  Its mean is found anew, from terms scaled so that no sum of 2^20 of them
- * overflows, and then twice corrected by the mean of x - mean, and the squares by its square [Chan, Golub & LeVeque 1983].  So
- * a row of one value has that value as its mean, and squares of 0. */
+ * its sums overflow; a row of zeros is not.  Twice the mean is then corrected by the mean of x - mean, and the squares by its
+ * square [Chan, Golub & LeVeque 1983].  So a row of one value has that value as its mean, and squares of 0. */
 template<class A>
 __device__ __forceinline__ bool is_delicate(A mean, A mean_square)
 {
-    return mean != 0 && !(mean_square > mean * mean * (A)0x1p-20);
+    return mean != 0 && !(mean_square > mean * mean * (A)0x1p-6);
 }
 
-enum { DELICATE_PASSES = 3 };
+enum { DELICATE_PASSES = 2 };
 
+/* After a pass: the sums of x - mean and of (x - mean)^2, and the mean of the former. */
 template<class A>
-struct delicate_row {
-    A mean = 0, squares = 0;
-
-    /* what a pass scales x - mean by, for a sum of their mean's */
-    static __device__ __forceinline__ A scale(int pass) { return pass == 0 ? (A)0x1p-21 : (A)1; }
-    /* After a pass: the sums of (x - mean)^2 and of (x - mean) scale, and the latter's mean.  A mean that rounds up to an
-     * infinity becomes the largest number; a NaN comes back with the next pass. */
-    __device__ __forceinline__ void correct(int pass, A sum_of_squares, A sum, A moved)
-    {
-        const A most = sizeof(A) == 4 ? (A)FLT_MAX : (A)DBL_MAX;
-        mean = pass == 0 ? fmin(fmax(moved * (A)0x1p21, -most), most) : mean + moved;
-        squares = sum_of_squares - moved * sum;
-        squares = squares < 0 ? 0 : squares;
-    }
-};
+__device__ __forceinline__ void correct_mean(A &mean, A &squares, A sum, A moved)
+{
+    mean += moved;
+    squares = fma(-moved, sum, squares);
+    squares = squares < 0 ? 0 : squares;
+}
 
 /* What follows from these, columns and whether they lie inside of the row, is to be worked out anew from here on, rather than
  * kept: the registers are few. */
@@ -107,38 +96,36 @@ __device__ __forceinline__ void correct_delicate(uint4 (&raw)[ROWS][VECS], Team 
                                                  row_place place, int cols, float inverse_cols,
                                                  float (&mean)[ROWS], float (&squares)[ROWS])
 {
-    delicate_row<float> found[ROWS];
+    bool delicate[ROWS];
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) delicate[r] = is_delicate(mean[r], squares[r] * inverse_cols);
 #pragma unroll 1
     for (int pass = 0; pass < DELICATE_PASSES; pass++) {
         float sums[2 * ROWS];
         if (!WHOLE) forget(place, cols);
 #pragma unroll
         for (int r = 0; r < ROWS; r++)
-            sums[2 * r] = squares_held<T, WHOLE>(raw[r], place, cols, found[r].mean,
-                                                 &sums[2 * r + 1], found[r].scale(pass));
+            sums[2 * r] = squares_held<T, WHOLE>(raw[r], place, cols, mean[r], &sums[2 * r + 1]);
         team.template reduce<row_add>(sums);
 #pragma unroll
-        for (int r = 0; r < ROWS; r++)
-            found[r].correct(pass, sums[2 * r], sums[2 * r + 1],
-                             __fmul_rn(sums[2 * r + 1], inverse_cols));
-    }
-#pragma unroll
-    for (int r = 0; r < ROWS; r++)
-        if (is_delicate(mean[r], squares[r] * inverse_cols)) {
-            mean[r] = found[r].mean;
-            squares[r] = found[r].squares;
+        for (int r = 0; r < ROWS; r++) {
+            if (!delicate[r]) continue;
+            squares[r] = sums[2 * r];
+            correct_mean(mean[r], squares[r], sums[2 * r + 1],
+                         __fmul_rn(sums[2 * r + 1], inverse_cols));
         }
+    }
 }
 
 /* Mean and rstd of ROWS rows.  A row is not changed by a delicate neighbour. */
-template<class T, bool WHOLE, int ROWS, int VECS, class Team>
-__device__ __forceinline__ void
-find_statistics(uint4 (&raw)[ROWS][VECS], Team &team, row_place place, int cols, bool centered,
-                float inverse_cols, float eps, float (&mean)[ROWS], float (&rstd)[ROWS])
+template<class T, bool WHOLE, bool CENTERED, int ROWS, int VECS, class Team>
+__device__ __forceinline__ void find_statistics(uint4 (&raw)[ROWS][VECS], Team &team,
+                                                row_place place, int cols, float inverse_cols,
+                                                float eps, float (&mean)[ROWS], float (&rstd)[ROWS])
 {
 #pragma unroll
     for (int r = 0; r < ROWS; r++) mean[r] = 0;
-    if (centered) {
+    if constexpr (CENTERED) {
 #pragma unroll
         for (int r = 0; r < ROWS; r++) mean[r] = sum_held<T>(raw[r]);
         team.template reduce<row_add>(mean);
@@ -151,7 +138,7 @@ find_statistics(uint4 (&raw)[ROWS][VECS], Team &team, row_place place, int cols,
     for (int r = 0; r < ROWS; r++)
         squares[r] = squares_held<T, WHOLE>(raw[r], place, cols, mean[r]);
     team.template reduce<row_add>(squares);
-    if (centered) {
+    if constexpr (CENTERED) {
         bool delicate = false;
 #pragma unroll
         for (int r = 0; r < ROWS; r++)
@@ -177,10 +164,10 @@ __device__ __forceinline__ uint4 scaled(const uint4 &raw, float mean, float rstd
 }
 
 /* ROWS rows at once, each shared out over a team. */
-template<class T, int VECS, int ROWS, class Team>
+template<class T, int VECS, int ROWS, bool CENTERED, class Team>
 __device__ __forceinline__ void
 norm_forward_rows(const tutti__norm_forward_args &args, const norm_forward_even &even, Team &team,
-                  int64_t first_row, int rows, row_place place, bool writes_saved, bool centered)
+                  int64_t first_row, int rows, row_place place, bool writes_saved)
 {
     using vector = vector16<T>;
     constexpr int N = vector::N;
@@ -216,13 +203,13 @@ norm_forward_rows(const tutti__norm_forward_args &args, const norm_forward_even 
     forget(place, cols);
     team.begin();
     float mean[ROWS], rstd[ROWS];
-    find_statistics<T, false>(raw, team, place, cols, centered, even.inverse_cols, (float)args.eps,
-                              mean, rstd);
+    find_statistics<T, false, CENTERED>(raw, team, place, cols, even.inverse_cols, (float)args.eps,
+                                        mean, rstd);
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
         if (args.rstd && writes_saved && r < rows) {
             ((float *)args.rstd)[first_row + r] = rstd[r];
-            if (centered) ((float *)args.mean)[first_row + r] = mean[r];
+            if (CENTERED) ((float *)args.mean)[first_row + r] = mean[r];
         }
     }
 
@@ -261,7 +248,7 @@ norm_forward_rows(const tutti__norm_forward_args &args, const norm_forward_even 
         if (!whole[r]) store_row(y[r], raw[r], place, r < rows ? cols : 0);
 }
 
-template<class T, int VECS>
+template<class T, int VECS, bool CENTERED>
 __global__ void __launch_bounds__(ROW_WARP_THREADS, VECS == 4 ? 4 : 5)
     norm_forward_warp_kernel(tutti__norm_forward_args args, norm_forward_even even, int lanes)
 {
@@ -273,8 +260,8 @@ __global__ void __launch_bounds__(ROW_WARP_THREADS, VECS == 4 ? 4 : 5)
     for (int64_t base = (int64_t)blockIdx.x * groups * ROWS; base < args.rows; base += stride) {
         int64_t first_row = base + (int64_t)group * ROWS, left = args.rows - first_row;
         int rows = left <= 0 ? 0 : left < ROWS ? (int)left : ROWS;
-        norm_forward_rows<T, VECS, ROWS>(args, even, team, first_row, rows,
-                                         row_place{lane, lanes, lanes}, lane == 0, args.centered);
+        norm_forward_rows<T, VECS, ROWS, CENTERED>(args, even, team, first_row, rows,
+                                                   row_place{lane, lanes, lanes}, lane == 0);
     }
 }
 
@@ -287,8 +274,8 @@ __global__ void __launch_bounds__(1024)
     int threads = blockDim.x;
     row_place place = {team.rank * threads * VECS + (int)threadIdx.x, threads, 32};
     for (int64_t row = blockIdx.x / cluster; row < args.rows; row += gridDim.x / cluster)
-        norm_forward_rows<T, VECS, 1>(args, even, team, row, 1, place,
-                                      team.rank == 0 && threadIdx.x == 0, CENTERED);
+        norm_forward_rows<T, VECS, 1, CENTERED>(args, even, team, row, 1, place,
+                                                team.rank == 0 && threadIdx.x == 0);
 }
 
 /* The usual case at full speed: no residual, parameters of x's type, not zero-centred, whole aligned vectors.  A block takes row after row,
@@ -338,8 +325,8 @@ __global__ void __maxnreg__(STREAM_REGISTERS)
         if (row + step < args.rows)
             load(next, (const T *)args.x.data + (row + step) * args.x.stride);
         float mean[1], rstd[1];
-        find_statistics<T, true>(raw, team, place, cols, CENTERED, even.inverse_cols,
-                                 (float)args.eps, mean, rstd);
+        find_statistics<T, true, CENTERED>(raw, team, place, cols, even.inverse_cols,
+                                           (float)args.eps, mean, rstd);
         if (args.rstd && threadIdx.x == 0) {
             ((float *)args.rstd)[row] = rstd[0];
             if (CENTERED) ((float *)args.mean)[row] = mean[0];
@@ -441,8 +428,8 @@ __global__ void __launch_bounds__(ANY_THREADS)
 #pragma unroll
                 for (int i = 0; i < ANY_WIDTH; i++) v[i] = col + i < cols ? stage[col + i] : (A)0;
         };
-        /* sums over the row of (x - mean)^2, and of (x - mean) scale */
-        auto sum_centred = [&](A scale) {
+        /* sums over the row of (x - mean)^2 and of x - mean */
+        auto sum_centred = [&]() {
             row_total<A> squares, moved;
             for (int col = first; col < cols; col += step) {
                 reread(col);
@@ -452,7 +439,7 @@ __global__ void __launch_bounds__(ANY_THREADS)
                     if (col + i < cols) {
                         A centred = v[i] - mean;
                         part += centred * centred;
-                        part_moved += centred * scale;
+                        part_moved += centred;
                     }
                 squares.add(part);
                 moved.add(part_moved);
@@ -464,16 +451,12 @@ __global__ void __launch_bounds__(ANY_THREADS)
         team.template reduce<row_add>(sums);
         if (args.centered) {
             mean = sums[0] / count;
-            sum_centred(1);
-            if (is_delicate(mean, sums[0] / count)) {
-                delicate_row<A> found;
-                for (int pass = 0; pass < DELICATE_PASSES; pass++) {
-                    mean = found.mean;
-                    sum_centred(found.scale(pass));
-                    found.correct(pass, sums[0], sums[1], sums[1] / count);
-                }
-                mean = found.mean;
-                sums[0] = found.squares;
+            int passes = 1; /* and more for a delicate row */
+#pragma unroll 1
+            for (int pass = 0; pass < passes; pass++) {
+                sum_centred();
+                if (pass == 0 && is_delicate(mean, sums[0] / count)) passes += DELICATE_PASSES;
+                if (pass > 0) correct_mean(mean, sums[0], sums[1], sums[1] / count);
             }
         }
         A rstd = isfinite(sums[0]) ? (A)1 / sqrt(sums[0] / count + (A)args.eps) : (A)CUDART_NAN;
@@ -561,7 +544,9 @@ static tutti_status forward_of(tutti_context *ctx, const tutti__norm_forward_arg
         constexpr int VECS = decltype(vecs)::value;
         if (plan.kind == ROW_WARP)
             return row_launch(
-                "norm_forward", norm_forward_warp_kernel<T, VECS>,
+                "norm_forward",
+                args->centered ? norm_forward_warp_kernel<T, VECS, true>
+                               : norm_forward_warp_kernel<T, VECS, false>,
                 row_grid(args->rows, ROW_WARP_THREADS / plan.lanes * (ROW_WARP_VECS / VECS), 1),
                 plan.threads, 1, 0, stream, *args, even, plan.lanes);
         if constexpr (VECS == 4)

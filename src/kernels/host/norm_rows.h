@@ -3,8 +3,7 @@
 
 /* Two passes, of which the second corrects the first one's mean by the mean of x - mean, and the variance by its square
  * [Chan, Golub & LeVeque 1983].  Where that square is much of the sum, as in rows all but constant, it is not to be
- * subtracted: one more pass, about the corrected mean.  A sum of x that overflows is of no use, and any value of the row
- * serves as well: if the row is not constant, the squares overflow too. */
+ * subtracted: one more pass, about the corrected mean.  A sum that REAL does not hold makes the row NaN. */
 TUTTI__INLINE void OF(row_statistics)(const REAL *x, const tutti__norm_forward_args *args,
                                       REAL *mean, REAL *rstd)
 {
@@ -12,8 +11,8 @@ TUTTI__INLINE void OF(row_statistics)(const REAL *x, const tutti__norm_forward_a
     double squares, variance, moved, moved_square = 0;
     *mean = 0;
     if (args->centered) {
-        *mean = (REAL)(OF(row_sum)(x, args->cols) / cols);
-        if (!isfinite(*mean)) *mean = x[0];
+        const double sum = OF(row_sum)(x, args->cols);
+        *mean = fabs(sum) <= most ? (REAL)(sum / cols) : (REAL)NAN;
         bool near = false;
         for (int pass = 0; pass < 2 && !near; pass++) {
             OF(row_sums)(x, x, *mean, args->cols, &moved, &squares);
