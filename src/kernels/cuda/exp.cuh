@@ -7,17 +7,25 @@
 
 #include "kernels/cuda/rows.cuh"
 
-/* exp(x size) of a difference that is at most 0.  f32 and f64 in full; for 16-bit results the hardware's 2^x, whose
- * error is far below theirs, and which gives 0 for what would be subnormal in f32: size is then part of the change of base. */
+/* exp(x size) of a difference x that is at most 0 is exp_of(x exp_factor(size)).  f32 and f64 in full; for 16-bit results the
+ * hardware's 2^x, whose error is far below theirs, and which gives 0 for what would be subnormal in f32. */
+template<class T>
+__device__ __forceinline__ float exp_factor(float size)
+{
+    return sizeof(T) == 4 ? size : fminf(size * 1.4426950408889634f, FLT_MAX);
+}
+template<class T>
+__device__ __forceinline__ float exp_of(float x)
+{
+    if (sizeof(T) == 4) return expf(x);
+    float power;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x));
+    return power;
+}
 template<class T>
 __device__ __forceinline__ float exp_for(float x, float size = 1)
 {
-    if (sizeof(T) == 4) return expf(x * size);
-    float power;
-    asm("ex2.approx.ftz.f32 %0, %1;"
-        : "=f"(power)
-        : "f"(x * fminf(size * 1.4426950408889634f, FLT_MAX)));
-    return power;
+    return exp_of<T>(x * exp_factor<T>(size));
 }
 
 /* The same for all types. */

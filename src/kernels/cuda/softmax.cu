@@ -71,6 +71,7 @@ __device__ __forceinline__ void softmax_forward_rows(const tutti__softmax_args &
     }
     team.template reduce<row_add>(sum);
     float masked = args.log ? -CUDART_INF_F : 0.0f;
+    float times = args.log ? size : exp_factor<T>(size);
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
         float factor = args.log ? logf(sum[r]) : 1.0f / sum[r];
@@ -81,11 +82,11 @@ __device__ __forceinline__ void softmax_forward_rows(const tutti__softmax_args &
             hold_packed<T>(raw[r][k]);
             vector::unpack(raw[r][k], v);
             for_elements<N>(left, [&](int i) {
-                float d = v[i] * lead - top[r];
-                if constexpr (HOLDS)
-                    v[i] = args.log ? v[i] - factor : v[i] * factor;
-                else
-                    v[i] = args.log ? d * size - factor : exp_for<T>(d, size) * factor;
+                if constexpr (!HOLDS) {
+                    v[i] = (v[i] * lead - top[r]) * times;
+                    if (!args.log) v[i] = exp_of<T>(v[i]);
+                }
+                v[i] = args.log ? v[i] - factor : v[i] * factor;
             });
             if (left < N) {
 #pragma unroll
@@ -161,7 +162,7 @@ __device__ __forceinline__ void softmax_backward_rows(const tutti__softmax_args 
 }
 
 template<class T, int VECS, bool BACKWARD>
-__global__ void __launch_bounds__(ROW_WARP_THREADS, BACKWARD ? 5 : 6)
+__global__ void __launch_bounds__(ROW_WARP_THREADS, BACKWARD ? 5 : VECS == 4 ? 7 : 6)
     softmax_warp_kernel(tutti__softmax_args args, softmax_even even, int lanes)
 {
     /* backward has two vectors in flight for each of forward's */
