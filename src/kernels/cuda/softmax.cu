@@ -162,7 +162,9 @@ __device__ __forceinline__ void softmax_backward_rows(const tutti__softmax_args 
 }
 
 template<class T, int VECS, bool BACKWARD>
-__global__ void __launch_bounds__(ROW_WARP_THREADS, BACKWARD ? 5 : VECS == 4 ? 7 : 6)
+__global__ void __launch_bounds__(ROW_WARP_THREADS, BACKWARD    ? 5
+                                                    : VECS == 4 ? 7
+                                                                : 6)
     softmax_warp_kernel(tutti__softmax_args args, softmax_even even, int lanes)
 {
     /* backward has two vectors in flight for each of forward's */
