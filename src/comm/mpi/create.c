@@ -193,13 +193,15 @@ static tutti_status create(tutti_context *ctx, const tutti_comm_desc *desc, MPI_
     return status;
 }
 
-/* A launcher has started several ranks: whoever has not initialised MPI has forgotten to, and would train alone. */
+/* A launcher has started several ranks: whoever has not initialised MPI has forgotten to, and would train alone.  A launcher sets
+ * several variables; a single one may be left over in a shell. */
 static bool launched_with_others(void)
 {
-    static const char *const sizes[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"};
-    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
-        const char *size = getenv(sizes[i]);
-        if (size && atoi(size) > 1) return true;
+    static const char *const pairs[][2] = {{"OMPI_COMM_WORLD_SIZE", "PMIX_NAMESPACE"},
+                                           {"PMI_SIZE", "PMI_RANK"}};
+    for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
+        const char *size = getenv(pairs[i][0]);
+        if (size && atoi(size) > 1 && getenv(pairs[i][1])) return true;
     }
     return false;
 }
