@@ -37,6 +37,8 @@ def parse(argv):
     args = parser.parse_args(argv)
     if not args.list and not args.out:
         parser.error("OUT.h5 is missing")
+    if args.out and os.path.exists(args.out) and not os.path.isfile(args.out):
+        parser.error(f"{args.out} is not a regular file, and would be replaced")
     return args
 
 
