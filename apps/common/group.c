@@ -26,21 +26,34 @@ static const double farewell_seconds = 1.0;
 static const double start_seconds = 120.0;
 #endif
 
-/* The first of these variables that is set, or fallback. */
+/* One variable may be left over in a shell.  A launcher sets several: PMIx (Open MPI, SLURM) its namespace too, PMI (MPICH, Intel)
+ * both of its own. */
+static bool launched(void)
+{
+    return (getenv("PMIX_NAMESPACE") && getenv("PMIX_RANK")) ||
+           (getenv("PMI_RANK") && getenv("PMI_SIZE"));
+}
+
+/* The first of these variables that is set, or fallback, as it is without a launcher. */
 static int launcher_number(const char *const *names, int fallback)
 {
-    for (; *names; names++) {
+    for (; launched() && *names; names++) {
         const char *text = getenv(*names);
         if (text && *text) return atoi(text);
     }
     return fallback;
 }
 
-static const char *const rank_names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", NULL};
-static const char *const size_names[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", NULL};
 int app_launcher_rank(void)
 {
-    return launcher_number(rank_names, 0);
+    static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", NULL};
+    return launcher_number(names, 0);
+}
+
+static int launcher_size(void)
+{
+    static const char *const names[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", NULL};
+    return launcher_number(names, 1);
 }
 
 #ifdef TUTTI_APPS_MPI
@@ -98,6 +111,8 @@ static int start_mpi(app_group *group, const char *program, int *argc, char ***a
     }
     guard_end();
     app_report_start(program, group->rank, group->world_size);
+    /* the others wait for rank 0 meanwhile, which may have several readers */
+    if (group->world_size > 1) app_set_patience(group->timeout / 4);
     if (provided < MPI_THREAD_FUNNELED)
         return app_fail(APP_FAILED, "MPI offers thread level %d, want MPI_THREAD_FUNNELED (%d)",
                         provided, MPI_THREAD_FUNNELED);
@@ -188,21 +203,18 @@ int app_group_start(app_group *group, const char *program, int *argc, char ***ar
                     bool need_mpi)
 {
     *group = (app_group){.world_size = 1, .local_size = 1, .timeout = timeout};
-    const int launched = launcher_number(size_names, 1);
+    app_set_patience(timeout);
     group->rank = app_launcher_rank();
-    app_report_start(program, group->rank, launched);
+    app_report_start(program, group->rank, launcher_size());
 #ifdef TUTTI_APPS_MPI
-    if (need_mpi || getenv("OMPI_COMM_WORLD_SIZE") || getenv("PMIX_RANK") || getenv("PMI_RANK"))
-        APP_TRY(start_mpi(group, program, argc, argv));
-    else
-        group->rank = 0;
+    if (need_mpi || launched()) APP_TRY(start_mpi(group, program, argc, argv));
 #else
     (void)argc;
     (void)argv;
-    if (launched > 1)
+    if (launcher_size() > 1)
         return app_fail(APP_FAILED,
                         "a launcher started %d ranks, but this program was built without MPI",
-                        launched);
+                        launcher_size());
     if (need_mpi)
         return app_fail(APP_FAILED,
                         "this transport needs MPI, which this program was built without");

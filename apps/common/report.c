@@ -1,19 +1,29 @@
 /* What a program says. */
 #include "common/report.h"
 
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "common/exit_code.h"
+#include "common/signals.h"
 
 static const char *program = "tutti";
 static int this_rank, ranks = 1;
 
 static char failure[APP_MESSAGE_MAX];
 static bool failure_is_comm;
+
+static double patience = 60.0;
+static bool stderr_sleeps; /* it is not waited for again */
+static bool lines_missing; /* of standard output, though somebody may still want them */
 
 static void from_library(void *user, tutti_log_level level, const char *message)
 {
@@ -32,16 +42,89 @@ void app_report_start(const char *name, int rank, int world_size)
     tutti_set_log(from_library, NULL, TUTTI_LOG_WARN);
 }
 
+void app_set_patience(double seconds)
+{
+    patience = seconds;
+}
+
+double app_patience(void)
+{
+    return patience;
+}
+
+bool app_wait_writable(int file)
+{
+    /* what a signal still lets a reader that is only slow take */
+    const double after_signal = 1.0, slice = 0.1;
+    double end = app_now() + patience;
+    for (bool hurried = false;;) {
+        const double now = app_now();
+        if (!hurried && signals_seen()) {
+            hurried = true;
+            if (end > now + after_signal) end = now + after_signal;
+        }
+        const double left = end - now < slice ? end - now : slice;
+        struct pollfd wait = {.fd = file, .events = POLLOUT};
+        const int ready = poll(&wait, 1, left > 0.0 ? (int)(1e3 * left) + 1 : 0);
+        if (ready > 0 || (ready < 0 && errno != EINTR)) return true; /* a fault is the write's */
+        if (left <= 0.0) return false;
+    }
+}
+
+/* From here on nobody waits for a reader of standard output. */
+static void give_up_lines(const char *why)
+{
+    const int nothing = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    if (nothing >= 0) dup2(nothing, STDOUT_FILENO);
+    if (nothing >= 0) close(nothing);
+    app_warn("standard output: its reader %s: no more lines", why);
+}
+
+/* All of a text to standard output, in pieces that a pipe takes at once when it takes anything.  Not by stdio, which goes on
+ * after a fault as if there were none. */
+static void put(const char *text)
+{
+    for (size_t left = strlen(text); left > 0;) {
+        if (!app_wait_writable(STDOUT_FILENO)) {
+            lines_missing = true;
+            give_up_lines("takes nothing any more");
+            return;
+        }
+        const ssize_t written = write(STDOUT_FILENO, text, left < PIPE_BUF ? left : PIPE_BUF);
+        if (written > 0) {
+            text += written;
+            left -= (size_t)written;
+        } else if (errno == EPIPE) {
+            give_up_lines("has gone");
+            return;
+        } else if (errno != EINTR && errno != EAGAIN) {
+            lines_missing = true;
+            return;
+        }
+    }
+}
+
+static void print(bool is_line, const char *format, va_list args)
+{
+    char *text = NULL, *line = NULL;
+    if (vasprintf(&text, format, args) < 0) text = NULL;
+    if (text && is_line && asprintf(&line, "%s\n", tutti_text_clean(text)) < 0) line = NULL;
+    const char *all = is_line ? line : text;
+    if (all)
+        put(all);
+    else
+        lines_missing = true;
+    free(text);
+    free(line);
+}
+
 void app_say(const char *format, ...)
 {
     if (this_rank != 0) return;
-    char *text = NULL;
     va_list args;
     va_start(args, format);
-    const int length = vasprintf(&text, format, args);
+    print(true, format, args);
     va_end(args);
-    puts(length < 0 ? "no memory for a line" : tutti_text_clean(text));
-    if (length >= 0) free(text);
 }
 
 void app_say_lines(const char *text)
@@ -54,10 +137,28 @@ void app_say_lines(const char *text)
     }
 }
 
+void app_draw(const char *format, ...)
+{
+    if (this_rank != 0) return;
+    va_list args;
+    va_start(args, format);
+    print(false, format, args);
+    va_end(args);
+}
+
+int app_said(void)
+{
+    if (fflush(stdout) != 0 || ferror(stdout) || lines_missing)
+        return app_fail(APP_FAILED, "standard output cannot be written");
+    return APP_OK;
+}
+
 /* In one write, so that the lines of several ranks do not mix. */
 static void to_stderr(const char *prefix, const char *format, va_list args)
 {
     char text[APP_MESSAGE_MAX];
+    if (!stderr_sleeps) stderr_sleeps = !app_wait_writable(STDERR_FILENO);
+    if (stderr_sleeps) return;
     vsnprintf(text, sizeof text, format, args);
     fprintf(stderr, "%s: %s%s\n", program, prefix, tutti_text_clean(text));
     fflush(stderr);

@@ -4,7 +4,10 @@
 
 #include "cases.h"
 #include "common/exit_code.h"
+#include "common/files.h"
+#include "common/output.h"
 #include "common/report.h"
+#include "common/signals.h"
 #include "options.h"
 
 static const bench_shape gpu_rowwise[] = {
@@ -93,34 +96,56 @@ static int run(bench_machine *machine, const bench_options *options, output *to)
                                               : (gpu ? gpu_rowwise : host_rowwise);
         }
         for (int i = 0; i < count; i++)
-            if (shapes[i].ndim == ndim)
+            if (shapes[i].ndim == ndim) {
+                APP_TRY(signals_check("the next shape"));
                 APP_TRY(run_layer(machine, options, dtype, layer, &shapes[i], to));
+            }
     }
     return APP_OK;
+}
+
+/* All results, in a file too. */
+static int measure(bench_machine *machine, const bench_options *options, app_output *json,
+                   output *to)
+{
+    APP_TRY(bench_open(options->backend, options->device, options->repeats, machine));
+    if (!json) return run(machine, options, to);
+    APP_TRY(signals_check("anything was written"));
+    APP_TRY(app_output_begin(json, false));
+    to->json = app_output_stream(json);
+    fputs("[", to->json);
+    const int code = run(machine, options, to);
+    fputs("\n]\n", to->json);
+    return code;
+}
+
+static int check_files(const bench_options *options, app_output **json)
+{
+    app_files *files = app_files_create();
+    app_files_writes(files, "--json", options->json, "");
+    APP_TRY(app_files_check(files));
+    return app_output_open(options->json, json);
 }
 
 int main(int argc, char **argv)
 {
     bench_options options;
+    signals_watch();
     bench_options_parse(argc, argv, &options);
     app_report_start("tutti-bench", 0, 1);
+    signals_keep_files(options.json);
     output to = {0};
     bench_machine machine = {0};
-    int code = APP_OK;
-    if (options.json) {
-        to.json = fopen(options.json, "w");
-        if (!to.json) code = app_fail(APP_FAILED, "%s: cannot be written", options.json);
+    app_output *json = NULL;
+    int code = check_files(&options, &json);
+    if (code == APP_OK) code = measure(&machine, &options, json, &to);
+    if (code == APP_OK || code == APP_PREEMPTED) {
+        const int closed = app_output_close(&json);
+        if (closed != APP_OK) code = closed;
     }
-    if (code == APP_OK)
-        code = bench_open(options.backend, options.device, options.repeats, &machine);
-    if (to.json) fputs("[", to.json);
-    if (code == APP_OK) code = run(&machine, &options, &to);
-    if (to.json) {
-        fputs("\n]\n", to.json);
-        if (fclose(to.json) != 0 && code == APP_OK)
-            code = app_fail(APP_FAILED, "%s: cannot be written", options.json);
-    }
+    if (code == APP_OK) code = app_said();
     if (code != APP_OK) app_warn("%s", app_failure());
+    app_output_close(&json);
     bench_close(&machine);
     if (code == APP_OK && to.results == 0) {
         app_warn("no shape of the list fits a wanted layer");

@@ -43,8 +43,7 @@ static const char description[] =
     "256 MiB "
     "overwritten before.\n\n"
     "Exit code: 0 if every result was right, 1 if one was wrong, 2 if the run failed, 64 for a "
-    "wrong "
-    "command line.";
+    "wrong command line, 75 stopped by SIGTERM, SIGINT or SIGUSR1.";
 
 static void print_version(FILE *stream, struct argp_state *state)
 {
@@ -138,6 +137,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         options->repeats = parse_int(arg, 1, 100000, state, "repeats");
         break;
     case OPTION_JSON:
+        if (!*arg) app_usage_error(state, "--json is empty, want a file's name");
         options->json = arg;
         break;
     case 'h':

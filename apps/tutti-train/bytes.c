@@ -87,6 +87,12 @@ static int split(bytes *b)
     return APP_OK;
 }
 
+static void list_files(const train_options *o, app_files *files)
+{
+    if (o->file_count == 0) corpus_list_folder(CORPUS_FOLDER, files);
+    for (int i = 0; i < o->file_count; i++) app_files_reads(files, o->files[i]);
+}
+
 static int open_corpus(task *task)
 {
     bytes *b = (bytes *)task;
@@ -284,6 +290,7 @@ const task_class bytes_task = {
     .rate = "tokens/s",
     .takes_files = true,
     .defaults = set_defaults,
+    .list_files = list_files,
     .open = open_corpus,
     .create = create,
     .plan = plan,

@@ -13,8 +13,8 @@
 
 #include "common/exit_code.h"
 #include "common/report.h"
+#include "common/signals.h"
 #include "faults.h"
-#include "signals.h"
 
 /* What the run is, as the file has it. */
 typedef struct config {

@@ -102,6 +102,21 @@ static int list_folder(const char *folder, char ***paths, int64_t *count)
     return code;
 }
 
+static void free_paths(char **paths, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++) free(paths[i]);
+    free(paths);
+}
+
+void corpus_list_folder(const char *folder, app_files *files)
+{
+    char **paths = NULL;
+    int64_t count = 0;
+    if (list_folder(folder, &paths, &count) == APP_OK)
+        for (int64_t i = 0; i < count; i++) app_files_reads(files, paths[i]);
+    free_paths(paths, count);
+}
+
 int corpus_open_folder(corpus *corpus, const char *folder)
 {
     char **paths = NULL;
@@ -112,8 +127,7 @@ int corpus_open_folder(corpus *corpus, const char *folder)
         qsort(paths, (size_t)count, sizeof *paths, by_bytes);
         code = corpus_open(corpus, (const char *const *)paths, count);
     }
-    for (int64_t i = 0; i < count; i++) free(paths[i]);
-    free(paths);
+    free_paths(paths, count);
     return code;
 }
 

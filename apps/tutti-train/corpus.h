@@ -5,6 +5,8 @@
 
 #include <stdint.h>
 
+#include "common/files.h"
+
 /* what stands there on every Debian: the licence texts */
 #define CORPUS_FOLDER "/usr/share/common-licenses"
 
@@ -26,6 +28,9 @@ int corpus_open(corpus *corpus, const char *const *paths, int64_t count);
 /* The regular files of a folder in the order of their names' bytes; symbolic links are skipped. */
 int corpus_open_folder(corpus *corpus, const char *folder);
 void corpus_close(corpus *corpus);
+
+/* Names these files, as far as they can be found. */
+void corpus_list_folder(const char *folder, app_files *files);
 
 /* Copies bytes first to first + count - 1, which must be there, across the files' borders. */
 void corpus_read(const corpus *corpus, int64_t first, int64_t count, uint8_t *bytes);

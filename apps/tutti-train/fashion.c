@@ -36,6 +36,12 @@ static void set_defaults(train_options *options)
     options->lr = 0.003;
 }
 
+static void list_files(const train_options *o, app_files *files)
+{
+    dataset_list(o->data, "train", files);
+    if (o->hold_out == 0) dataset_list(o->data, "t10k", files);
+}
+
 static int open_data(task *task)
 {
     fashion *f = (fashion *)task;
@@ -179,6 +185,7 @@ const task_class fashion_task = {
     .rate = "samples/s",
     .has_accuracy = true,
     .defaults = set_defaults,
+    .list_files = list_files,
     .open = open_data,
     .create = create,
     .plan = plan,

@@ -4,11 +4,13 @@
 #include "fashion_data.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 #include <zlib.h>
 
 #include "common/exit_code.h"
@@ -59,25 +61,34 @@ static int read_u32(idx_file *file, uint32_t *value)
     return APP_OK;
 }
 
-/* Opens folder/name.gz or folder/name. */
+static const char *const endings[] = {".gz", ""};
+enum { ENDINGS = 2 };
+
+/* Opens folder/name.gz or folder/name, without waiting for whoever writes into a pipe. */
 static int open_idx(idx_file *file, const char *folder, const char *name)
 {
-    static const char *const endings[] = {".gz", ""};
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < ENDINGS; i++) {
         const int length = snprintf(file->path, PATH_SIZE, "%s/%s%s", folder, name, endings[i]);
         if (length >= PATH_SIZE)
             return app_fail(APP_FAILED, "--data: the folder's name is too long");
         struct stat info;
-        file->stream = gzopen(file->path, "rb");
-        if (file->stream && stat(file->path, &info) == 0) {
-            if (!S_ISREG(info.st_mode))
-                return app_fail(APP_FAILED, "%s: is not a regular file", file->path);
-            file->file_bytes = info.st_size;
-            gzbuffer(file->stream, 1 << 18);
-            return APP_OK;
+        const int fd = open(file->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+        if (fd < 0 && errno == ENOENT) continue;
+        if (fd < 0 || fstat(fd, &info) != 0) {
+            const int error = errno;
+            if (fd >= 0) close(fd);
+            return app_fail(APP_FAILED, "%s: cannot be opened: %s", file->path, strerror(error));
         }
-        if (errno != ENOENT)
-            return app_fail(APP_FAILED, "%s: cannot be opened: %s", file->path, strerror(errno));
+        file->stream = S_ISREG(info.st_mode) ? gzdopen(fd, "rb") : NULL;
+        if (!file->stream) {
+            close(fd);
+            return app_fail(APP_FAILED, "%s: %s", file->path,
+                            S_ISREG(info.st_mode) ? "no memory to read it"
+                                                  : "is not a regular file");
+        }
+        file->file_bytes = info.st_size;
+        gzbuffer(file->stream, 1 << 18);
+        return APP_OK;
     }
     return app_fail(APP_FAILED,
                     "%s/%s: not there, neither with .gz nor without; Debian's package "
@@ -149,17 +160,35 @@ static int load_file(const char *folder, const char *name, uint32_t magic, int64
     return code;
 }
 
+/* The names in the folder, but for their endings. */
+enum { IMAGES, LABELS, NAMES, NAME_SIZE = 64 };
+static void make_names(const char *kind, char names[NAMES][NAME_SIZE])
+{
+    snprintf(names[IMAGES], NAME_SIZE, "%s-images-idx3-ubyte", kind);
+    snprintf(names[LABELS], NAME_SIZE, "%s-labels-idx1-ubyte", kind);
+}
+
+void dataset_list(const char *folder, const char *kind, app_files *files)
+{
+    char names[NAMES][NAME_SIZE], path[PATH_SIZE];
+    make_names(kind, names);
+    for (int i = 0; i < NAMES * ENDINGS; i++) {
+        const char *name = names[i / ENDINGS], *ending = endings[i % ENDINGS];
+        if (snprintf(path, PATH_SIZE, "%s/%s%s", folder, name, ending) < PATH_SIZE)
+            app_files_reads(files, path);
+    }
+}
+
 int dataset_load(dataset *set, const char *folder, const char *kind)
 {
-    char name[64];
+    char names[NAMES][NAME_SIZE];
     int64_t labels = 0;
     *set = (dataset){0};
-    snprintf(name, sizeof name, "%s-images-idx3-ubyte", kind);
-    APP_TRY(load_file(folder, name, IDX_IMAGES, &set->count, &set->images));
-    snprintf(name, sizeof name, "%s-labels-idx1-ubyte", kind);
-    APP_TRY(load_file(folder, name, IDX_LABELS, &labels, &set->labels));
+    make_names(kind, names);
+    APP_TRY(load_file(folder, names[IMAGES], IDX_IMAGES, &set->count, &set->images));
+    APP_TRY(load_file(folder, names[LABELS], IDX_LABELS, &labels, &set->labels));
     if (labels != set->count)
-        return app_fail(APP_FAILED, "%s/%s: has %lld labels for %lld images", folder, name,
+        return app_fail(APP_FAILED, "%s/%s: has %lld labels for %lld images", folder, names[LABELS],
                         (long long)labels, (long long)set->count);
     return APP_OK;
 }

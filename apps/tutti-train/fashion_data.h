@@ -4,6 +4,8 @@
 
 #include <stdint.h>
 
+#include "common/files.h"
+
 enum { DATA_PIXELS = 28 * 28, DATA_CLASSES = 10 };
 
 typedef struct dataset {
@@ -16,6 +18,9 @@ typedef struct dataset {
  * folder; kind is "train" or "t10k".  Everything is checked; a failure names the file.  APP_OK
  * or APP_FAILED. */
 int dataset_load(dataset *set, const char *folder, const char *kind);
+
+/* Names what dataset_load may read. */
+void dataset_list(const char *folder, const char *kind, app_files *files);
 
 void dataset_free(dataset *set);
 

@@ -1,57 +1,38 @@
 /* Lines of JSON, by jansson. */
 #include "jsonl.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <jansson.h>
 #include <math.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "common/exit_code.h"
+#include "common/output.h"
 #include "common/report.h"
 
 struct jsonl {
-    FILE *file;
-    const char *path;
+    app_output *output;
     json_t *line;
 };
 
-/* A run that died, on a full disk say, may have left half a line: it is ended, so that it spoils no other. */
-static bool half_a_line(const char *path)
+int jsonl_open(const char *path, jsonl **log)
 {
-    const int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    struct stat info;
-    char last = '\n';
-    if (file < 0) return false;
-    if (fstat(file, &info) == 0 && S_ISREG(info.st_mode) && info.st_size > 0 &&
-        pread(file, &last, 1, info.st_size - 1) != 1)
-        last = '\n';
-    close(file);
-    return last != '\n';
+    *log = NULL;
+    if (!path) return APP_OK;
+    *log = calloc(1, sizeof **log);
+    if (!*log) return app_fail(APP_FAILED, "no memory for the log");
+    return app_output_open(path, &(*log)->output);
 }
 
-int jsonl_open(const char *path, bool append, jsonl **log)
+int jsonl_start(jsonl *log, bool append)
 {
-    jsonl *made = calloc(1, sizeof *made);
-    if (!made) return app_fail(APP_FAILED, "no memory for the log");
-    made->path = path;
-    const bool half = append && half_a_line(path);
-    made->file = fopen(path, append ? "a" : "w");
-    *log = made;
-    if (!made->file || (half && (fputc('\n', made->file) == EOF || fflush(made->file) != 0)))
-        return app_fail(APP_FAILED, "%s: cannot be written: %s", path, strerror(errno));
-    return APP_OK;
+    return log ? app_output_begin(log->output, append) : APP_OK;
 }
 
 void jsonl_close(jsonl **log)
 {
     if (!*log) return;
-    if ((*log)->file) fclose((*log)->file);
+    app_output_close(&(*log)->output);
     json_decref((*log)->line);
     free(*log);
     *log = NULL;
@@ -111,8 +92,14 @@ void jsonl_ints(jsonl *log, const char *key, const double *values, int count, in
 int jsonl_end(jsonl *log)
 {
     if (!log) return APP_OK;
-    const int failed = json_dumpf(log->line, log->file, JSON_COMPACT) != 0;
-    if (failed || fputc('\n', log->file) == EOF || fflush(log->file) != 0)
-        return app_fail(APP_FAILED, "%s: cannot be written: %s", log->path, strerror(errno));
-    return APP_OK;
+    FILE *stream = app_output_stream(log->output);
+    const bool made = json_dumpf(log->line, stream, JSON_COMPACT) == 0;
+    fputc('\n', stream);
+    APP_TRY(app_output_flush(log->output));
+    return made ? APP_OK : app_fail(APP_FAILED, "no memory for a line of the log");
+}
+
+bool jsonl_lost(const jsonl *log)
+{
+    return log && app_output_lost(log->output);
 }

@@ -8,8 +8,9 @@
 
 typedef struct jsonl jsonl;
 
-/* append: what is in the file stays.  On failure jsonl_close cleans up. */
-int jsonl_open(const char *path, bool append, jsonl **log);
+/* As app_output_open and app_output_begin.  A NULL path: no log.  On failure jsonl_close cleans up. */
+int jsonl_open(const char *path, jsonl **log);
+int jsonl_start(jsonl *log, bool append);
 void jsonl_close(jsonl **log);
 
 /* A line: begin, its values, end.  A number that is not finite is written as null. */
@@ -22,5 +23,7 @@ void jsonl_reals(jsonl *log, const char *key, const double *values, int count, i
 /* the same, whole numbers */
 void jsonl_ints(jsonl *log, const char *key, const double *values, int count, int stride);
 int jsonl_end(jsonl *log);
+/* As app_output_lost: jsonl_end has failed for that reason. */
+bool jsonl_lost(const jsonl *log);
 
 #endif

@@ -1,7 +1,7 @@
 /* What a run says and writes while it goes on. */
 #include "log.h"
 
-#include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,27 +21,46 @@ int log_open(trainer *t)
     log->gathered = calloc((size_t)t->group->world_size * PARTS, sizeof *log->gathered);
     if (!log->gathered) return app_fail(APP_FAILED, "no memory for the log");
     if (t->group->rank != 0 || o->dry_run) return APP_OK;
-    if (o->losses) {
-        log->losses = fopen(o->losses, t->resumed ? "a" : "w");
-        if (!log->losses)
-            return app_fail(APP_FAILED, "%s: cannot be written: %s", o->losses, strerror(errno));
-    }
-    return o->log_json ? jsonl_open(o->log_json, t->resumed, &log->json) : APP_OK;
+    APP_TRY(app_output_open(o->losses, &log->losses));
+    return jsonl_open(o->log_json, &log->json);
 }
 
 void log_close(trainer *t)
 {
     train_log *log = &t->log;
-    if (log->losses) fclose(log->losses);
+    app_output_close(&log->losses);
     jsonl_close(&log->json);
     free(log->gathered);
     free(log->range_ends);
+}
+
+/* A file whose reader has gone gets no more lines, and the run goes on. */
+static void note_lost(train_log *log)
+{
+    snprintf(log->lost, sizeof log->lost, "%s", app_failure());
+    app_warn("%s: no more lines", log->lost);
+}
+
+static int end_json(trainer *t)
+{
+    const int code = jsonl_end(t->log.json);
+    if (code == APP_OK || !jsonl_lost(t->log.json)) return code;
+    note_lost(&t->log);
+    jsonl_close(&t->log.json);
+    return APP_OK;
+}
+
+int log_complete(const trainer *t)
+{
+    return t->log.lost[0] ? app_fail(APP_FAILED, "%s", t->log.lost) : APP_OK;
 }
 
 int log_start(trainer *t)
 {
     const train_options *o = t->options;
     jsonl *json = t->log.json;
+    if (t->log.losses) APP_TRY(app_output_begin(t->log.losses, t->resumed));
+    APP_TRY(jsonl_start(json, t->resumed));
     t->log.begin = app_now();
     t->log.first_step = t->state.step;
     jsonl_begin(json, "start");
@@ -60,7 +79,7 @@ int log_start(trainer *t)
     jsonl_int(json, "leaves", o->leaves);
     jsonl_text(json, "rate_unit", t->task->class->rate);
     jsonl_int(json, "resumed_from_step", t->state.step);
-    return jsonl_end(json);
+    return end_json(t);
 }
 
 /* The time that waiting takes is a part of the step's: on the host it lies within finish, and on a GPU the device has come to the
@@ -147,14 +166,16 @@ static int gather(trainer *t, lap *lap)
     return APP_OK;
 }
 
-static int write_losses(const trainer *t, double loss)
+static int write_losses(trainer *t, double loss)
 {
-    if (!t->log.losses) return APP_OK;
-    fprintf(t->log.losses, "%lld %lld %.17g\n", (long long)t->state.epoch,
+    app_output *losses = t->log.losses;
+    if (!losses) return APP_OK;
+    fprintf(app_output_stream(losses), "%lld %lld %.17g\n", (long long)t->state.epoch,
             (long long)t->state.epoch_step, loss);
-    if (fflush(t->log.losses) != 0)
-        return app_fail(APP_FAILED, "%s: cannot be written: %s", t->options->losses,
-                        strerror(errno));
+    const int code = app_output_flush(losses);
+    if (code == APP_OK || !app_output_lost(losses)) return code;
+    note_lost(&t->log);
+    app_output_close(&t->log.losses);
     return APP_OK;
 }
 
@@ -167,7 +188,7 @@ static void json_place(const trainer *t, const char *event)
     jsonl_int(json, "epoch_step", t->state.epoch_step);
 }
 
-static int json_step(const trainer *t, const lap *lap)
+static int json_step(trainer *t, const lap *lap)
 {
     jsonl *json = t->log.json;
     json_place(t, "step");
@@ -184,7 +205,7 @@ static int json_step(const trainer *t, const lap *lap)
     jsonl_ints(json, "rank_rows", parts + PART_ROWS, t->group->world_size, PARTS);
     jsonl_ints(json, "rank_bytes_sent", parts + PART_SENT, t->group->world_size, PARTS);
     if (t->options->dtype == TUTTI_F16) jsonl_real(json, "loss_scale", t->state.scale.value);
-    return jsonl_end(json);
+    return end_json(t);
 }
 
 int log_step(trainer *t, double lr)
@@ -221,7 +242,7 @@ int log_epoch(trainer *t, const task_score *score, double seconds)
     json_place(t, "evaluation");
     jsonl_real(json, "seconds", seconds);
     json_score(t, score);
-    return jsonl_end(json);
+    return end_json(t);
 }
 
 int log_evaluated(trainer *t, const task_score *score)
@@ -233,7 +254,7 @@ int log_evaluated(trainer *t, const task_score *score)
     json_place(t, "evaluation");
     jsonl_real(t->log.json, "seconds", app_now() - t->log.begin);
     json_score(t, score);
-    return jsonl_end(t->log.json);
+    return end_json(t);
 }
 
 /* Samples or tokens a second, and the share of that time that went into waiting for the exchange. */
@@ -279,7 +300,7 @@ int log_end(trainer *t, const task_score *score)
     jsonl_real(json, "waiting_share", waiting);
     jsonl_int(json, "skipped", t->state.skipped);
     json_score(t, score);
-    return jsonl_end(json);
+    return end_json(t);
 }
 
 int log_skipped(trainer *t, int64_t epoch_step, const char *why)
@@ -290,7 +311,7 @@ int log_skipped(trainer *t, int64_t epoch_step, const char *why)
     jsonl_begin(json, "skipped");
     jsonl_int(json, "step", t->state.step - t->state.epoch_step + epoch_step);
     jsonl_text(json, "why", why);
-    return jsonl_end(json);
+    return end_json(t);
 }
 
 int log_saved(trainer *t, double seconds)
@@ -298,12 +319,12 @@ int log_saved(trainer *t, double seconds)
     jsonl *json = t->log.json;
     json_place(t, "saved");
     jsonl_real(json, "seconds", seconds);
-    return jsonl_end(json);
+    return end_json(t);
 }
 
 int log_stopped(trainer *t, const char *why)
 {
     json_place(t, "stopped");
     jsonl_text(t->log.json, "why", why);
-    return jsonl_end(t->log.json);
+    return end_json(t);
 }

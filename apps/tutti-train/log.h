@@ -2,8 +2,8 @@
 #ifndef TUTTI_TRAIN_LOG_H
 #define TUTTI_TRAIN_LOG_H
 
-#include <stdio.h>
-
+#include "common/output.h"
+#include "common/report.h"
 #include "jsonl.h"
 #include "progress.h"
 #include "task.h"
@@ -13,10 +13,11 @@ struct trainer;
 /* Times are in seconds. */
 typedef struct train_log {
     progress progress;
-    FILE *losses;          /* rank 0, with --losses */
-    jsonl *json;           /* rank 0, with --log-json */
-    double begin, seconds; /* of the run; how long it was in the end */
-    int64_t first_step;    /* made before */
+    app_output *losses;         /* rank 0, with --losses */
+    jsonl *json;                /* rank 0, with --log-json */
+    char lost[APP_MESSAGE_MAX]; /* why the lines of one of them have stopped; "" if none have */
+    double begin, seconds;      /* of the run; how long it was in the end */
+    int64_t first_step;         /* made before */
 
     /* The lap: since the last line about a step.  One interval of this rank's clock, at whose beginning and end no step is under way
      * on the device either; what was no step's (a save) moves its beginning on. */
@@ -33,12 +34,14 @@ typedef struct train_log {
     double *range_ends;       /* [ranges of the exchange], ms: room for a timeline */
 } train_log;
 
-/* Not collective.  On failure log_close cleans up. */
+/* Whether the files can be written; leaves them as they are.  Not collective.  On failure log_close cleans up. */
 int log_open(struct trainer *trainer);
 void log_close(struct trainer *trainer);
 
-/* What the run is, for --log-json. */
+/* Begins the files: with what the run is, for --log-json. */
 int log_start(struct trainer *trainer);
+/* A failure if the lines of a file have stopped before the run's end, as its reader has gone: the run itself does not. */
+int log_complete(const struct trainer *trainer);
 /* Forgets the time since the last line: it was not spent in steps. */
 int log_lap(struct trainer *trainer);
 /* Adds how long the exchange of the step just looked at, which is over, has made this rank wait. */

@@ -2,11 +2,13 @@
 #include <stdio.h>
 
 #include "common/exit_code.h"
+#include "common/files.h"
 #include "common/group.h"
 #include "common/report.h"
+#include "common/signals.h"
 #include "faults.h"
 #include "options.h"
-#include "signals.h"
+#include "task.h"
 #include "train.h"
 
 static void print_version(void)
@@ -15,10 +17,41 @@ static void print_version(void)
     app_say_lines(tutti_build_info());
 }
 
+/* All that a save makes or replaces. */
+static void list_checkpoint(const train_options *o, app_files *files)
+{
+    app_files_writes(files, "--checkpoint", o->checkpoint, "");
+    app_files_writes(files, "--checkpoint", o->checkpoint, ".tmp");
+    app_files_writes(files, "--checkpoint", o->checkpoint, ".lck");
+    for (int older = 1; older <= o->keep; older++) {
+        char ending[16];
+        snprintf(ending, sizeof ending, ".%d", older);
+        app_files_writes(files, "--checkpoint", o->checkpoint, ending);
+    }
+}
+
+/* Rank 0 writes the files, so it looks whether one of them has a second purpose. */
+static int check_files(const train_options *o)
+{
+    app_files *files = app_files_create();
+    o->task->list_files(o, files);
+    app_files_writes(files, "--losses", o->losses, "");
+    app_files_writes(files, "--log-json", o->log_json, "");
+    app_files_writes(files, "--plot", o->plot, "");
+    if (o->evaluate)
+        app_files_reads(files, o->checkpoint);
+    else
+        list_checkpoint(o, files);
+    return app_files_check(files);
+}
+
 /* All that happens between start and leave; the code that the ranks agreed on. */
 static int run(const train_options *options, app_group *group)
 {
     trainer trainer;
+    APP_TRY(app_group_agree(group, group->rank == 0 ? check_files(options) : APP_OK));
+    signals_keep_files(!options->dry_run && (options->checkpoint || options->losses ||
+                                             options->log_json || options->plot));
     int code = trainer_create(&trainer, options, group);
     if (code == APP_OK) trainer_describe(&trainer);
     if (code == APP_OK && options->dry_run)
@@ -34,9 +67,9 @@ int main(int argc, char **argv)
 {
     train_options options;
     app_group group;
-    const bool speaks = app_launcher_rank() == 0;
     signals_watch(); /* a launcher may send one as early as this */
     (void)FAULT_HERE("start", app_launcher_rank());
+    const bool speaks = app_launcher_rank() == 0;
     int code = train_options_parse(&options, argc, argv, !speaks);
     /* argp has said on rank 0 what is wrong there */
     if (code != APP_OK && speaks) app_fail(code, "%s", "");
@@ -49,14 +82,14 @@ int main(int argc, char **argv)
 
     code = app_group_agree(&group, code);
     if (code == APP_OK && (options.help || options.usage)) {
+        signals_leave_at_once();
         if (group.rank == 0) train_options_help(!options.help);
     } else if (code == APP_OK && options.version) {
         print_version();
     } else if (code == APP_OK) {
         code = run(&options, &group);
     }
-    if ((fflush(stdout) != 0 || ferror(stdout)) && code == APP_OK)
-        code = app_fail(APP_FAILED, "standard output cannot be written");
+    if (code == APP_OK) code = app_said();
     code = app_group_agree(&group, code);
     if (code == APP_PREEMPTED) {
         signals_heeded();

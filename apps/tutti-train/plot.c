@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
+#include <signal.h>
 #include <spawn.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -13,30 +14,61 @@
 #include <unistd.h>
 
 #include "common/exit_code.h"
-#include "common/output.h"
 #include "common/report.h"
+#include "common/signals.h"
 
 extern char **environ;
 
-/* Runs gnuplot with these files as standard input and output and waits for it. */
-static int run_gnuplot(int input, int output, const char *argument)
+/* Starts gnuplot with these files as standard input and output, in a process group of its own. */
+static int start_gnuplot(int input, int output, const char *argument, pid_t *child)
 {
     char *command[] = {(char *)"gnuplot", (char *)argument, NULL};
     posix_spawn_file_actions_t files;
+    posix_spawnattr_t attributes;
+    sigset_t usual;
     posix_spawn_file_actions_init(&files);
     posix_spawn_file_actions_adddup2(&files, input, STDIN_FILENO);
     posix_spawn_file_actions_adddup2(&files, output, STDOUT_FILENO);
-    pid_t child;
-    const int error = posix_spawnp(&child, command[0], &files, NULL, command, environ);
+    posix_spawnattr_init(&attributes);
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGDEF);
+    sigemptyset(&usual);
+    sigaddset(&usual, SIGPIPE);
+    posix_spawnattr_setsigdefault(&attributes, &usual);
+    const int error = posix_spawnp(child, command[0], &files, &attributes, command, environ);
+    posix_spawnattr_destroy(&attributes);
     posix_spawn_file_actions_destroy(&files);
     if (error == ENOENT)
         return app_fail(APP_FAILED,
                         "--plot wants gnuplot, which is not on PATH; Debian's package is "
                         "gnuplot-nox");
     if (error) return app_fail(APP_FAILED, "gnuplot cannot be started: %s", strerror(error));
+    return APP_OK;
+}
+
+/* Waits for it until the deadline, or until a while after a signal; then kills it with all that it has started. */
+static int await_gnuplot(pid_t child)
+{
+    const double begin = app_now(), after_signal = 3.0;
+    double end = begin + app_patience();
     int status = 0;
-    while (waitpid(child, &status, 0) < 0)
-        if (errno != EINTR) return app_fail(APP_FAILED, "gnuplot is lost: %s", strerror(errno));
+    for (bool hurried = false;;) {
+        const pid_t ended = waitpid(child, &status, WNOHANG);
+        if (ended == child) break;
+        if (ended < 0 && errno != EINTR)
+            return app_fail(APP_FAILED, "gnuplot is lost: %s", strerror(errno));
+        if (!hurried && signals_seen()) {
+            hurried = true;
+            end = fmin(end, app_now() + after_signal);
+        }
+        if (app_now() > end) {
+            kill(-child, SIGKILL);
+            while (waitpid(child, &status, 0) < 0 && errno == EINTR) {}
+            APP_TRY(signals_check("gnuplot had ended"));
+            return app_fail(APP_FAILED, "gnuplot did not end within %.1f s and was killed",
+                            end - begin);
+        }
+        usleep(5000);
+    }
     if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
         return app_fail(APP_FAILED, "gnuplot failed (%s %d)",
                         WIFEXITED(status) ? "exit code" : "signal",
@@ -44,9 +76,15 @@ static int run_gnuplot(int input, int output, const char *argument)
     return APP_OK;
 }
 
-int plot_check(const char *path)
+static int run_gnuplot(int input, int output, const char *argument)
 {
-    APP_TRY(app_output_check(path));
+    pid_t child;
+    APP_TRY(start_gnuplot(input, output, argument, &child));
+    return await_gnuplot(child);
+}
+
+int plot_check(void)
+{
     const int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
     if (nothing < 0) return app_fail(APP_FAILED, "/dev/null: %s", strerror(errno));
     const int code = run_gnuplot(nothing, nothing, "--version");
@@ -93,21 +131,16 @@ static void write_script(FILE *script, const history *history, const char *name)
     fputs("\n", script);
 }
 
-int plot_draw(const char *path, const history *history, const char *name)
+int plot_draw(app_output *output, const history *history, const char *name)
 {
     FILE *script = tmpfile();
     if (!script) return app_fail(APP_FAILED, "no temporary file: %s", strerror(errno));
     write_script(script, history, name);
-    int output = -1, code = APP_OK;
+    int code = APP_OK;
     if (fflush(script) != 0 || lseek(fileno(script), 0, SEEK_SET) != 0)
         code = app_fail(APP_FAILED, "a temporary file cannot be written: %s", strerror(errno));
-    if (code == APP_OK) {
-        output = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-        if (output < 0)
-            code = app_fail(APP_FAILED, "%s: cannot be written: %s", path, strerror(errno));
-    }
-    if (code == APP_OK) code = run_gnuplot(fileno(script), output, "-");
-    if (output >= 0) close(output);
+    if (code == APP_OK) code = app_output_begin(output, false);
+    if (code == APP_OK) code = run_gnuplot(fileno(script), app_output_file(output), "-");
     fclose(script);
     return code;
 }

@@ -11,7 +11,7 @@ static void line(progress *progress, const char *format, va_list args)
     char text[APP_MESSAGE_MAX];
     vsnprintf(text, sizeof text, format, args);
     /* the line takes the bar's place, which is drawn again below it */
-    if (progress->root && progress->kind == TRAIN_PROGRESS_BAR) fputs("\r\033[K", stdout);
+    if (progress->kind == TRAIN_PROGRESS_BAR) app_draw("\r\033[K");
     app_say("%s", text);
     progress->drawn = 0.0;
 }
@@ -43,13 +43,11 @@ void progress_bar(progress *progress, int64_t done, int64_t total)
     char cells[CELLS + 1];
     for (int i = 0; i < CELLS; i++) cells[i] = i * total < done * CELLS ? '#' : '.';
     cells[CELLS] = '\0';
-    printf("\r\033[K[%s] %3d %%", cells, (int)(100 * done / total));
-    fflush(stdout);
+    app_draw("\r\033[K[%s] %3d %%", cells, (int)(100 * done / total));
 }
 
 void progress_end(const progress *progress)
 {
     if (progress->drawn == 0.0) return; /* there is none */
-    fputs("\r\033[K", stdout);
-    fflush(stdout);
+    app_draw("\r\033[K");
 }

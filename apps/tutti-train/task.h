@@ -5,6 +5,7 @@
 
 #include <stddef.h>
 
+#include "common/files.h"
 #include "common/group.h"
 #include "options.h"
 #include "tutti/tutti.h"
@@ -26,6 +27,8 @@ typedef struct task_class {
 
     /* Sets the options whose defaults are the task's own, before the command line is read. */
     void (*defaults)(train_options *options);
+    /* Names the files that open will read. */
+    void (*list_files)(const train_options *options, app_files *files);
     /* Reads or maps the data and fills in the second half of the task's struct; not collective.  On
      * failure, here and below, close cleans up. */
     int (*open)(task *task);

@@ -9,10 +9,10 @@
 #include "checkpoint.h"
 #include "common/exit_code.h"
 #include "common/report.h"
+#include "common/signals.h"
 #include "faults.h"
 #include "nonfinite.h"
 #include "plot.h"
-#include "signals.h"
 
 /* What the loop knows beside the trainer. */
 typedef struct loop {
@@ -273,21 +273,20 @@ static int make_steps(trainer *t, loop *loop)
     }
 }
 
+/* Once.  Not collective. */
 static int draw(trainer *t)
 {
-    if (!t->options->plot || t->group->rank != 0) return APP_OK;
-    return plot_draw(t->options->plot, &t->history, t->task->test_name);
+    if (!t->plot) return APP_OK;
+    const int code = plot_draw(t->plot, &t->history, t->task->test_name);
+    const int closed = app_output_close(&t->plot);
+    return code == APP_OK ? closed : code;
 }
 
 /* What follows leaves nothing to save, so a signal ends it at once; one that came before is heeded now.  Collective. */
 static int nothing_to_save(const trainer *t, const char *what)
 {
-    int code = APP_OK;
     signals_leave_at_once();
-    if (signals_seen())
-        code = app_fail(APP_PREEMPTED, "stopped by SIG%s before %s", sigabbrev_np(signals_seen()),
-                        what);
-    return app_group_agree(t->group, code);
+    return app_group_agree(t->group, signals_check(what));
 }
 
 static int sample(trainer *t)
@@ -303,12 +302,14 @@ static int finish(trainer *t, const loop *loop)
     APP_TRY(app_group_agree(t->group, draw(t)));
     APP_TRY(app_group_agree(t->group, sample(t)));
     APP_TRY(app_group_agree(t->group, FAULT_HERE("end", t->group->rank)));
-    return app_group_agree(t->group, log_end(t, &loop->score));
+    APP_TRY(app_group_agree(t->group, log_end(t, &loop->score)));
+    return app_group_agree(t->group, log_complete(t));
 }
 
 int train_run(trainer *t)
 {
     loop loop = {.epoch_begin = app_now()};
+    APP_TRY(app_group_agree(t->group, signals_check("anything was written")));
     APP_TRY(app_group_agree(t->group, log_start(t)));
     if (t->state.step == t->total && t->state.evaluated == t->state.epoch)
         APP_TRY(evaluate(t, &loop.score)); /* there is nothing left but to say it */
@@ -330,5 +331,6 @@ int train_evaluate(trainer *t)
     APP_TRY(evaluate(t, &score));
     APP_TRY(app_group_agree(t->group, draw(t)));
     APP_TRY(app_group_agree(t->group, sample(t)));
-    return app_group_agree(t->group, log_evaluated(t, &score));
+    APP_TRY(app_group_agree(t->group, log_evaluated(t, &score)));
+    return app_group_agree(t->group, log_complete(t));
 }

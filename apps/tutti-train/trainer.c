@@ -11,6 +11,7 @@
 #include "checkpoint.h"
 #include "common/exit_code.h"
 #include "common/report.h"
+#include "common/signals.h"
 #include "faults.h"
 #include "plot.h"
 
@@ -163,28 +164,36 @@ static int exchange(trainer *t)
 static int open_files(trainer *t)
 {
     APP_TRY(log_open(t));
-    if (t->options->plot && t->group->rank == 0) APP_TRY(plot_check(t->options->plot));
-    return APP_OK;
+    if (!t->options->plot || t->group->rank != 0) return APP_OK;
+    APP_TRY(app_output_open(t->options->plot, &t->plot));
+    return plot_check();
+}
+
+/* The end of a phase.  A signal is heeded here, as nothing has been written yet. */
+static int agree(app_group *group, int code)
+{
+    return app_group_agree(group, code == APP_OK ? signals_check("anything was written") : code);
 }
 
 int trainer_create(trainer *t, const train_options *options, app_group *group)
 {
     *t = (trainer){.options = options, .group = group};
-    APP_TRY(app_group_agree(group, open_device(t)));
-    APP_TRY(app_group_agree(group, open_comm(t)));
-    APP_TRY(app_group_agree(group, open_task(t)));
+    APP_TRY(agree(group, open_device(t)));
+    APP_TRY(agree(group, open_comm(t)));
+    APP_TRY(agree(group, open_task(t)));
     APP_TRY(checkpoint_open(t));
-    APP_TRY(app_group_agree(group, open_files(t)));
-    APP_TRY(app_group_agree(group, create_model(t)));
-    APP_TRY(app_group_agree(group, app_check(tutti_params_build(t->params, t->ctx))));
-    APP_TRY(app_group_agree(group, create_optimizer(t)));
+    APP_TRY(agree(group, open_files(t)));
+    APP_TRY(agree(group, create_model(t)));
+    APP_TRY(agree(group, app_check(tutti_params_build(t->params, t->ctx))));
+    APP_TRY(agree(group, create_optimizer(t)));
     APP_TRY(checkpoint_load(t));
-    return app_group_agree(group, exchange(t));
+    return agree(group, exchange(t));
 }
 
 void trainer_destroy(trainer *t)
 {
     log_close(t);
+    app_output_close(&t->plot);
     checkpoint_close(t);
     history_free(&t->history);
     tutti_grad_sync_destroy(&t->sync);

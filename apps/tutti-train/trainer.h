@@ -54,6 +54,7 @@ typedef struct trainer {
     tutti_adamw_stats stats; /* of the same step */
 
     train_log log;
+    app_output *plot; /* rank 0, with --plot, until it is drawn */
 } trainer;
 
 /* Collective.  All ranks return the same code.  trainer_destroy cleans up after a failure too. */

@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "common/exit_code.h"
 #include "common/usage.h"
@@ -72,7 +71,8 @@ static const char description[] =
     "rank alone.\n\n"
     "Exit code: 0 if every tensor of every case held on every rank, 1 if one did not, 2 if "
     "something "
-    "kept the program from checking, 64 for a wrong command line.";
+    "kept the program from checking, 64 for a wrong command line, 75 stopped by "
+    "SIGTERM, SIGINT or SIGUSR1.";
 
 /* argp goes on after an error that it may not leave for. */
 #define WRONG(state, ...)                                   \
@@ -114,32 +114,6 @@ static const char *file_of(const char *text, const char *what, struct argp_state
 {
     if (!*text) WRONG(state, "--%s is empty, want a file's name", what);
     return text;
-}
-
-static bool same_file(const char *a, const char *b)
-{
-    struct stat one, other;
-    if (strcmp(a, b) == 0) return true;
-    return stat(a, &one) == 0 && stat(b, &other) == 0 && one.st_dev == other.st_dev &&
-           one.st_ino == other.st_ino;
-}
-
-/* What is written must not be what is read, nor two things at once. */
-static void check_written(const validate_options *o, struct argp_state *state)
-{
-    static const char *const names[] = {"json", "junit", "emit", "record"};
-    const char *const files[] = {o->json, o->junit, o->emit, o->record};
-    for (int i = 0; i < 4; i++) {
-        if (!files[i]) continue;
-        for (int k = 0; k < i; k++)
-            if (files[k] && same_file(files[i], files[k]))
-                WRONG(state, "--%s and --%s name the same file", names[k], names[i]);
-        for (int k = 0; k < o->file_count; k++)
-            if (same_file(files[i], o->files[k]))
-                WRONG(state, "--%s would overwrite %s, which is read", names[i], o->files[k]);
-        if (o->checkpoint && same_file(files[i], o->checkpoint))
-            WRONG(state, "--%s would overwrite %s, which is read", names[i], o->checkpoint);
-    }
 }
 
 static error_t parse(int key, char *arg, struct argp_state *state)
@@ -203,7 +177,6 @@ static error_t parse(int key, char *arg, struct argp_state *state)
             WRONG(state, "there is no file of cases");
         if (o->of_checkpoint && !o->checkpoint)
             WRONG(state, "--%s wants --checkpoint FILE", o->of_checkpoint);
-        check_written(o, state);
         break;
     default:
         return ARGP_ERR_UNKNOWN;

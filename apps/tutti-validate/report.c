@@ -137,11 +137,26 @@ void report_summary(const validator *v, summary *sum)
         app_say("%d tensors of %d cases do not hold", sum->wrong_tensors, sum->wrong_cases);
 }
 
-int report_files(const validator *v, const summary *sum)
+int report_open(const validator *v, summary *sum)
 {
     if (v->group->rank != 0) return APP_OK;
-    if (v->options->json) APP_TRY(report_json(v->options->json, v, sum));
-    if (v->options->junit) APP_TRY(report_junit(v->options->junit, sum));
+    if (v->options->json) APP_TRY(report_json_check());
+    APP_TRY(app_output_open(v->options->json, &sum->json));
+    return app_output_open(v->options->junit, &sum->junit);
+}
+
+int report_files(const validator *v, summary *sum)
+{
+    if (sum->json) {
+        APP_TRY(app_output_begin(sum->json, false));
+        APP_TRY(report_json(app_output_stream(sum->json), v, sum));
+        APP_TRY(app_output_close(&sum->json));
+    }
+    if (sum->junit) {
+        APP_TRY(app_output_begin(sum->junit, false));
+        report_junit(app_output_stream(sum->junit), sum);
+        APP_TRY(app_output_close(&sum->junit));
+    }
     return APP_OK;
 }
 
@@ -150,5 +165,7 @@ void report_drop(summary *sum)
     for (int i = 0; i < sum->cases; i++) free(sum->outcomes[i].verdicts);
     free(sum->outcomes);
     free(sum->margins);
+    app_output_close(&sum->json);
+    app_output_close(&sum->junit);
     *sum = (summary){0};
 }

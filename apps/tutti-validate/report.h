@@ -2,6 +2,7 @@
 #ifndef TUTTI_VALIDATE_REPORT_H
 #define TUTTI_VALIDATE_REPORT_H
 
+#include "common/output.h"
 #include "compare.h"
 
 typedef struct verdict {
@@ -26,19 +27,22 @@ typedef struct summary {
     int margin_count;
     outcome *outcomes;
     int room;
+    app_output *json, *junit; /* NULL: not asked for */
 } summary;
 
 void report_head(const validator *v);
 /* Lines of the table; the summary takes the outcome over. */
 int report_case(const validator *v, summary *sum, const outcome *o);
 void report_summary(const validator *v, summary *sum);
-/* Files that were asked for. */
-int report_files(const validator *v, const summary *sum);
+/* Files that were asked for: whether they can be written, before the work, and writing them. */
+int report_open(const validator *v, summary *sum);
+int report_files(const validator *v, summary *sum);
 void report_drop(summary *sum);
 
 /* --json: one file, by jansson where it is there. */
-int report_json(const char *path, const validator *v, const summary *sum);
-int report_junit(const char *path, const summary *sum);
+int report_json_check(void);
+int report_json(FILE *file, const validator *v, const summary *sum);
+void report_junit(FILE *file, const summary *sum);
 
 /* "[3, 1]" of an element of a tensor. */
 void report_index(const tutti_case_tensor *tensor, double index, char *text, size_t size);

@@ -8,7 +8,7 @@
 
 #include "check.h"
 #include "common/exit_code.h"
-#include "common/output.h"
+#include "common/signals.h"
 #include "results_file.h"
 #include "trained.h"
 
@@ -170,18 +170,13 @@ static int check_subject(work *w, const char *file, const subject *s)
 static int visit_case(work *w, const char *file, const source *source, const tutti_case *which)
 {
     subject s;
+    char place[TUTTI_CASE_NAME_MAX + 8];
+    snprintf(place, sizeof place, "case %s", which->name);
+    APP_TRY(app_group_agree(w->v.group, signals_check(place)));
     APP_TRY(app_group_agree(w->v.group, subject_make(&w->v, source, which, &s)));
     const int code = check_subject(w, file, &s);
     subject_drop(&s);
     return code;
-}
-
-static int check_reports(const validator *v)
-{
-    const validate_options *o = v->options;
-    if (v->group->rank == 0 && o->json) APP_TRY(app_output_check(o->json));
-    if (v->group->rank == 0 && o->junit) APP_TRY(app_output_check(o->junit));
-    return APP_OK;
 }
 
 static int run(work *w)
@@ -191,7 +186,7 @@ static int run(work *w)
     if (w->trained) APP_TRY(trained_load(w->trained, &w->v));
     /* a file is refused before any of its cases is run */
     APP_TRY(app_group_agree(w->v.group, for_each_case(w, probe_case)));
-    APP_TRY(app_group_agree(w->v.group, check_reports(&w->v)));
+    APP_TRY(app_group_agree(w->v.group, report_open(&w->v, &w->sum)));
     APP_TRY(results_file_open(&w->emit, &w->v, o->emit, TUTTI_DIFFERENCES_FORMAT));
     APP_TRY(results_file_open(&w->record, &w->v, o->record, TUTTI_CASES_FORMAT));
     APP_TRY(app_group_agree(w->v.group, for_each_case(w, visit_case)));

@@ -101,6 +101,16 @@ def finish(process, command, limit=240):
     return Result(command, process.returncode, out, err, time.monotonic() - begin)
 
 
+def wait_for(process, word):
+    """What was printed until a line has the word."""
+    head = ""
+    while word not in head:
+        line = process.stdout.readline()
+        assert line, f"{head}{process.communicate()}"
+        head += line
+    return head
+
+
 def run(args, np=1, fault=None, limit=240, **environment):
     """Runs tutti-train on np ranks; with a fault, the program that has faults."""
     command = command_line(args, np, FAULTY if fault else PROGRAM)

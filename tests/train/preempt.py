@@ -18,16 +18,6 @@ def arguments(path, *more):
     return [*small, "--timeout", DEADLINE, *more]
 
 
-def wait_for(process, word):
-    """What was printed until a line has the word."""
-    head = ""
-    while word not in head:
-        line = process.stdout.readline()
-        assert line, f"{head}{process.communicate()}"
-        head += line
-    return head
-
-
 def goes_on(path, np=1):
     """The file is good: the steps made, and a run that resumes from them."""
     result = run(arguments(path, "--resume", "--evaluate"), np=np).want(0)
