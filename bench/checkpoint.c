@@ -3,7 +3,7 @@
  *
  *     tutti-run -np 4 bench-checkpoint --path FILE [--bytes N] [--rounds N] [--backend host|cuda]
  *
- * FILE and FILE.plain are made, and removed at the end.  What is written is new in every round (no old file has to be
+ * FILE and FILE.plain are made, and removed at the end: neither may be there before.  What is written is new in every round (no old file has to be
  * freed meanwhile), and reads come from the disk: the file's pages are dropped from the cache before, where the file system
  * lets them.  Loaded data are compared with what was saved.  Prints a line a round and the medians on rank 0; exit code 1 if
  * the data differ, 2 if something else fails, 64 for a bad command line. */
@@ -15,9 +15,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "common/exit_code.h"
+#include "common/signals.h"
 #include "tutti/tutti.h"
 
 #define TRY(call)                           \
@@ -30,13 +33,13 @@ enum { PARAMS = 24, PIECE = 8 << 20 };
 static void die(const char *what)
 {
     fprintf(stderr, "bench-checkpoint: %s: %s\n", what, tutti_last_error());
-    MPI_Abort(MPI_COMM_WORLD, 2);
+    MPI_Abort(MPI_COMM_WORLD, APP_FAILED);
 }
 
 static void die_of_system(const char *what)
 {
     fprintf(stderr, "bench-checkpoint: %s: %s\n", what, strerror(errno));
-    MPI_Abort(MPI_COMM_WORLD, 2);
+    MPI_Abort(MPI_COMM_WORLD, APP_FAILED);
 }
 
 typedef struct options {
@@ -278,7 +281,7 @@ static void usage(void)
 {
     fprintf(stderr, "usage: bench-checkpoint --path FILE [--bytes N] [--rounds N] "
                     "[--backend host|cuda|auto]\n");
-    MPI_Abort(MPI_COMM_WORLD, 64);
+    MPI_Abort(MPI_COMM_WORLD, APP_USAGE);
 }
 
 static options parse(int argc, char **argv)
@@ -303,10 +306,22 @@ static options parse(int argc, char **argv)
     return o;
 }
 
+/* What is removed at the end must be this program's own. */
+static void refuse_existing(const char *path)
+{
+    struct stat there;
+    if (lstat(path, &there) != 0) return;
+    fprintf(stderr, "bench-checkpoint: %s is there, and would be removed\n", path);
+    MPI_Abort(MPI_COMM_WORLD, APP_USAGE);
+}
+
 int main(int argc, char **argv)
 {
     int level, local = 0, devices = 0;
     bench b = {.rank = 0};
+    signals_watch();
+    signals_leave_at_once();
+    signals_heeded(); /* mpirun sends one to the ranks that are left when one aborts */
     MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &level);
     MPI_Comm_rank(MPI_COMM_WORLD, &b.rank);
     MPI_Comm_size(MPI_COMM_WORLD, &b.world);
@@ -315,6 +330,10 @@ int main(int argc, char **argv)
     MPI_Comm_rank(node, &local);
     b.options = parse(argc, argv);
     snprintf(b.plain, sizeof b.plain, "%s.plain", b.options.path);
+    if (b.rank == 0) {
+        refuse_existing(b.options.path);
+        refuse_existing(b.plain);
+    }
 
     TRY(tutti_device_count(b.options.backend, &devices));
     tutti_context_desc desc = TUTTI_CONTEXT_DESC_INIT;

@@ -17,6 +17,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "common/signals.h"
 #include "tutti/tutti.h"
 
 #define TRY(call)                           \
@@ -371,6 +372,9 @@ static void report(const model *m, int world, const double median[MODES], bool g
 int main(int argc, char **argv)
 {
     int thread_level, rank, world, local = 0, devices = 0;
+    signals_watch();
+    signals_leave_at_once();
+    signals_heeded(); /* mpirun sends one to the ranks that are left when one aborts */
     MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &thread_level);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &world);
