@@ -96,7 +96,8 @@ def test_an_output_is_not_the_default_corpus():
     if not os.path.isdir(LICENCES):
         skip(f"no {LICENCES} here")
     with Folder() as folder:
-        name = next(f"{LICENCES}/{name}" for name in sorted(os.listdir(LICENCES)) if not os.path.islink(f"{LICENCES}/{name}"))
+        paths = [f"{LICENCES}/{name}" for name in sorted(os.listdir(LICENCES))]
+        name = next(path for path in paths if not os.path.islink(path))
         os.symlink(name, folder("link"))
         refused(folder, [*BYTES, "--dry-run", "--losses", folder("link")], [f"--losses would overwrite {name}"])
 
@@ -327,7 +328,8 @@ def test_the_reader_of_a_log_sleeps():
         save = ["--checkpoint", folder("f"), "--log-every", 1]
         for np in (1, 2):
             end = readers_end(folder(f"pipe{np}"))
-            result = run(fashion(*save, "--epochs", 10, "--timeout", 4 if np > 1 else 1, "--log-json", folder(f"pipe{np}")), np, limit=LIMIT)
+            args = ["--epochs", 10, "--timeout", 4 if np > 1 else 1, "--log-json", folder(f"pipe{np}")]
+            result = run(fashion(*save, *args), np, limit=LIMIT)
             os.close(end)
             result.want(2)
             assert "130 steps" in result.out and folder(f"pipe{np}") in result.err and "reader" in result.err, result

@@ -141,7 +141,8 @@ def test_a_reader_that_sleeps():
     args = ["--json", name, "--quiet", "--filter", "softmax", CASES]
     result = finish(validate("--timeout", "1", *args)).want(2)
     assert f"{name}: its reader takes nothing any more" in result.err, result
-    process = subprocess.Popen(validate("--timeout", "1000", *args), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    command = validate("--timeout", "1000", *args)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     while "cases, " not in process.stdout.readline():
         pass
     time.sleep(0.3)
