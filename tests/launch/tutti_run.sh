@@ -209,6 +209,50 @@ test_many_ranks_outlive_mpiruns_threads() {
     expect_equal code "$(code_of "${run[@]}" -np 40 bash -c 'sleep 1; exit 0')" 0
 }
 
+# A pipe that somebody, `sleeper`, could read and does not.
+open_pipe() {
+    mkfifo pipe
+    sleep 300 <>pipe &
+    sleeper=$!
+}
+# writers_of_pipe: the others that have it open.
+writers_of_pipe() {
+    find /proc/[0-9]*/fd -lname "$PWD/pipe" 2>/dev/null | cut -d / -f 3 | sort -u | grep -vx "$sleeper"
+}
+test_lines_find_their_reader_or_nobody() {
+    # shellcheck disable=SC2016
+    local np program='for ((i = 0; i < 20000; i++)); do echo "line $i" || exit 9; done; exit 5'
+    local -a codes
+    for np in 1 2; do
+        "${run[@]}" -np "$np" bash -c "$program" 2>output | head -1 >line
+        codes=("${PIPESTATUS[@]}")
+        expect_equal "code of $np rank(s)" "${codes[0]}" 5
+        expect_equal "lines of $np rank(s) for who reads late" \
+            "$("${run[@]}" -np "$np" bash -c "${program%5}0" 2>output | { sleep 1 && wc -l; })" $((20000 * np))
+    done
+}
+test_killed_launcher_takes_the_reader_of_its_lines_along() {
+    local launcher tries writers=''
+    open_pipe
+    "${run[@]}" -np 2 bash -c 'while :; do echo "a line that nobody reads"; done' >pipe 2>output &
+    launcher=$!
+    for ((tries = 0; tries < 500; tries++)); do
+        writers=$(writers_of_pipe)
+        [[ $writers && $writers != "$launcher" ]] && break
+        sleep 0.02
+    done
+    sleep 1 # it is full by now
+    kill -KILL "$launcher"
+    for ((tries = 0; tries < 100; tries++)); do
+        writers=$(writers_of_pipe)
+        [[ $writers ]] || break
+        sleep 0.02
+    done
+    [[ -z $writers ]] || writers=$(ps -o pid,stat,args -p "$(paste -sd, <<<"$writers")")
+    kill "$sleeper"
+    expect_equal "what holds the pipe" "$writers" ''
+}
+
 # What the words of a program look like to it.
 show_words() {
     # shellcheck disable=SC2016
@@ -244,10 +288,10 @@ test_a_fatal_signal_of_a_rank_is_137_and_named() {
     done
 }
 
-# signal_after MS NAME: from the moment that it catches signals, each ends it with 75, or finds the ranks that it ends.
+# signal_after MS NAME [OUTPUT]: from the moment that it catches signals, each ends it with 75, or finds the ranks that it ends.
 signal_after() {
     local key value=0 launcher
-    env --default-signal=INT "${run[@]}" -np 2 "$ranks" wait "$PWD" >output 2>&1 &
+    env --default-signal=INT "${run[@]}" -np 2 "$ranks" wait "$PWD" >"${3:-output}" 2>&1 &
     launcher=$!
     until ((16#${value:-0} >> 14 & 1)) || [[ ! -e /proc/$launcher/status ]]; do
         while read -r key value; do [[ $key != SigCgt: ]] || break; done <"/proc/$launcher/status"
@@ -266,6 +310,9 @@ test_a_signal_at_any_moment_is_75() {
     signal_after 35 INT
     signal_after 50 USR1
     signal_after 80 HUP
+    open_pipe
+    for ms in 0 2 4 7 10 15; do signal_after "$ms" USR1 pipe; done
+    kill "$sleeper"
 }
 test_three_signals_end_what_heeds_none() {
     local tries
