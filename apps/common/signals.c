@@ -28,11 +28,16 @@ static void say(const char *text)
     (void)ignored;
 }
 
+static void remove_left_over(void)
+{
+    if (has_left_over) unlink(left_over);
+}
+
 static _Noreturn void leave(int code, const char *text)
 {
     if (text) say(program_invocation_short_name);
     if (text) say(text);
-    if (has_left_over) unlink(left_over);
+    remove_left_over();
     _exit(code);
 }
 
@@ -46,6 +51,13 @@ static void on_abort(int number)
 {
     (void)number;
     leave(APP_FAILED, ": aborted by SIGABRT\n");
+}
+
+/* Ends as if there were no handler, on its return. */
+static void on_pipe(int number)
+{
+    remove_left_over();
+    raise(number);
 }
 
 static void on_signal(int number)
@@ -94,7 +106,8 @@ void signals_watch(void)
 
 void signals_keep_files(bool keeps)
 {
-    signal(SIGPIPE, keeps ? SIG_IGN : SIG_DFL);
+    struct sigaction action = {.sa_handler = keeps ? SIG_IGN : on_pipe, .sa_flags = SA_RESETHAND};
+    sigaction(SIGPIPE, &action, NULL);
 }
 
 void signals_leave_at_once(void)

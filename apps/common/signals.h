@@ -16,7 +16,7 @@ void signals_keep_files(bool keeps);
 /* There is nothing to finish or to save any more: from now on the first one leaves at once too. */
 void signals_leave_at_once(void);
 
-/* Who leaves at once, by SIGABRT too, removes this file from now on; NULL: none. */
+/* Who leaves at once, by SIGABRT or SIGPIPE too, removes this file from now on; NULL: none. */
 void signals_remove(const char *name);
 
 /* The program has stopped in order: from now on another one says nothing.  mpirun sends one to the ranks that leave last. */

@@ -115,6 +115,7 @@ def test_two_outputs_are_two_files():
             ("--losses", "twice", "--log-json", "dangling"),
             ("--log-json", "z.h5", "--checkpoint", "z.h5"),
             ("--losses", "z.h5.tmp", "--checkpoint", "z.h5"),
+            ("--losses", "z.h5.lck", "--checkpoint", "z.h5"),
             ("--losses", "p.svg", "--plot", "p.svg"),
         ]
         for first, one, second, other in pairs:
@@ -202,6 +203,18 @@ def test_a_reader_that_goes_away_ends_a_run_without_files():
     process.stdout.close()
     err = process.stderr.read()
     assert process.wait(LIMIT) == -signal.SIGPIPE and err == "", (process.returncode, err)
+
+
+def test_a_dry_run_whose_reader_has_gone():
+    """It ends, as it has no file to write; nor does it leave its lock."""
+    with Folder() as folder:
+        ends = os.pipe()
+        os.close(ends[0])
+        command = command_line(fashion("--dry-run", "--checkpoint", folder("f")))
+        done = subprocess.run(command, stdout=ends[1], stderr=subprocess.PIPE, timeout=LIMIT)
+        os.close(ends[1])
+        assert done.returncode == -signal.SIGPIPE and done.stderr == b"", (done.returncode, done.stderr)
+        assert os.listdir(folder.name) == [], os.listdir(folder.name)
 
 
 def test_a_reader_that_goes_away_from_the_launcher():
@@ -437,6 +450,7 @@ def test_abort():
             os.kill(process.pid if np == 1 else children_of(process.pid)[-1], signal.SIGABRT)
             result = finish(process, command, LIMIT).want(2)
             assert "SIGABRT" in result.err, result
+            assert np > 1 or not os.path.exists(folder("f.lck")), "the lock is left"
             check_logs(folder, 10)
             run(logged(folder, "--resume", "--dry-run", "--epochs", 100000)).want(0)
 
