@@ -50,8 +50,9 @@ static int run(const train_options *options, app_group *group)
 {
     trainer trainer;
     APP_TRY(app_group_agree(group, group->rank == 0 ? check_files(options) : APP_OK));
-    signals_keep_files(!options->dry_run && (options->checkpoint || options->losses ||
-                                             options->log_json || options->plot));
+    const bool saves = options->checkpoint && !options->evaluate;
+    signals_keep_files(!options->dry_run &&
+                       (saves || options->losses || options->log_json || options->plot));
     int code = trainer_create(&trainer, options, group);
     if (code == APP_OK) trainer_describe(&trainer);
     if (code == APP_OK && options->dry_run)

@@ -205,16 +205,18 @@ def test_a_reader_that_goes_away_ends_a_run_without_files():
     assert process.wait(LIMIT) == -signal.SIGPIPE and err == "", (process.returncode, err)
 
 
-def test_a_dry_run_whose_reader_has_gone():
-    """It ends, as it has no file to write; nor does it leave its lock."""
+def test_what_writes_no_file_ends_with_its_reader():
+    """And leaves no lock."""
     with Folder() as folder:
-        ends = os.pipe()
-        os.close(ends[0])
-        command = command_line(fashion("--dry-run", "--checkpoint", folder("f")))
-        done = subprocess.run(command, stdout=ends[1], stderr=subprocess.PIPE, timeout=LIMIT)
-        os.close(ends[1])
-        assert done.returncode == -signal.SIGPIPE and done.stderr == b"", (done.returncode, done.stderr)
-        assert os.listdir(folder.name) == [], os.listdir(folder.name)
+        run(fashion("--checkpoint", folder("f"))).want(0)
+        for name, more in (("new", ["--dry-run"]), ("f", ["--resume", "--evaluate"])):
+            ends = os.pipe()
+            os.close(ends[0])
+            command = command_line(fashion("--checkpoint", folder(name), *more))
+            done = subprocess.run(command, stdout=ends[1], stderr=subprocess.PIPE, timeout=LIMIT)
+            os.close(ends[1])
+            assert done.returncode == -signal.SIGPIPE and done.stderr == b"", (more, done.returncode, done.stderr)
+            assert os.listdir(folder.name) == ["f"], os.listdir(folder.name)
 
 
 def test_a_reader_that_goes_away_from_the_launcher():
