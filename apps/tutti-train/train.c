@@ -92,7 +92,7 @@ static int agree(trainer *t, int code)
 {
     const double begin = app_now();
     code = app_group_agree(t->group, code);
-    t->log.lap_agreed += app_now() - begin;
+    if (t->group->world_size > 1) t->log.lap_agreed += app_now() - begin;
     return code;
 }
 
