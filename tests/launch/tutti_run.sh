@@ -279,6 +279,17 @@ test_words_arrive_byte_for_byte() {
     expect_equal "words without mpirun" "$("${run[@]}" -np 1 ./show "${words[@]}" 2>/dev/null)" "$wanted"
 }
 
+test_pipes_of_the_shell_reach_the_ranks() {
+    # shellcheck disable=SC2016
+    local np program='[[ $OMPI_COMM_WORLD_RANK == 0 ]] || exit 0; read -r line <"${1#--in=}" && echo "$line, again" >"${2#--out=}"'
+    for np in 1 2; do
+        "${run[@]}" -np "$np" bash -c "$program" bash "--in="<(echo "one line") --out=>(cat >got) 2>output
+        expect_equal "code of $np rank(s)" $? 0
+        sleep 0.2
+        expect_equal "what came through with $np rank(s)" "$(<got)" "one line, again"
+    done
+}
+
 test_a_fatal_signal_of_a_rank_is_137_and_named() {
     local name
     for name in ABRT SEGV TERM; do
