@@ -170,6 +170,11 @@ def interrupted(command, word, number):
     return process.returncode, out + err
 
 
+def long_bench(*args):
+    """Many shapes that take little each."""
+    return [BENCH, "--backend", "host", "--repeats", "10000", "--shape", ",".join(["8x8"] * 30), *args]
+
+
 def test_signals():
     """75, and nothing half done: no report of a part, and nothing temporary; of a measurement what there is."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
@@ -178,17 +183,14 @@ def test_signals():
         code, said = interrupted(validate("--record", record, *many), "verdict", number)
         assert code == 75 and "stopped by" in said and os.listdir(os.path.dirname(record)) == [], (code, said[-300:])
         report = fresh("bench.json")
-        shapes = ",".join(["8x8"] * 30)
-        code, said = interrupted(
-            [BENCH, "--backend", "host", "--repeats", "10000", "--shape", shapes, "--json", report], "layernorm", number
-        )
+        code, said = interrupted(long_bench("--json", report), "layernorm", number)
         assert code == 75 and "stopped by" in said and good_json(report), (code, said[-300:])
 
 
 def test_abort():
     for command, word in (
         (validate(*[CASES] * 2), "verdict"),
-        ([BENCH, "--backend", "host", "--repeats", "10000"], "layernorm"),
+        (long_bench(), "layernorm"),
     ):
         code, said = interrupted(command, word, signal.SIGABRT)
         assert code == 2 and "SIGABRT" in said, (code, said[-300:])
