@@ -361,6 +361,32 @@ static void test_many_rows(void)
         }
 }
 
+/* What one chain of additions drifts by where all terms are equal: docs/numerics.md's bound of a chain is of terms in no
+ * particular order, and this must not be beyond it either. */
+static void test_equal_rows(void)
+{
+    enum { ROWS = 1000000, COLS = 2 };
+    if (kind == RMSNORM) {
+        harness_skip("RMSNorm has no beta");
+        return;
+    }
+    tutti_context *ctx = harness_context();
+    norm_case c = usual(TUTTI_F32, TUTTI_F32, TUTTI_F32, ROWS, COLS);
+    c.no_dx = true;
+    setting s = set_up(ctx, &c);
+    const double each = harness_round(TUTTI_F32, 0.7), want = ROWS * each;
+    for (int64_t i = 0; i < s.dy.count; i++) s.dy.values[i] = each;
+    operand_put(ctx, &s.dy);
+    CHECK_OK(run_forward(ctx, &s));
+    CHECK_OK(run_backward(ctx, &s, false));
+    operand_get(ctx, &s.dbeta, "dbeta");
+    const double bound = 4 * harness_roundoff(TUTTI_F32) * want * sqrt(ROWS / 3.0);
+    for (int j = 0; j < COLS; j++)
+        CHECK(fabs(s.dbeta.values[j] - want) <= bound, "dbeta[%d] is %.9g, want %.9g within %.2g",
+              j, s.dbeta.values[j], want, bound);
+    tear_down(ctx, &s);
+}
+
 static void test_long_rows(void)
 {
     static const int64_t cols[] = {16383, 16392, 32768, 65537, 100000, 262144, 1 << 20};
@@ -787,6 +813,7 @@ int norm_main(int argc, char **argv, norm_kind tested)
         {"options", test_options},
         {"shapes", test_shapes},
         {"many rows", test_many_rows},
+        {"equal rows", test_equal_rows},
         {"long rows", test_long_rows},
         {"strides and misaligned pointers", test_strides_and_alignment},
         {"several dimensions", test_dimensions},
