@@ -65,7 +65,7 @@ __device__ __forceinline__ float squares_held(uint4 (&raw)[VECS], row_place plac
 }
 
 /* A row is delicate if its deviations are so small beside its mean that the mean's own rounding would be seen in them, or if
- * its sums overflow; a row of zeros is not.  Twice the mean is then corrected by the mean of x - mean, and the squares by its
+ * its sums overflow (it stays NaN then); a row of zeros is not.  Twice the mean is then corrected by the mean of x - mean, and the squares by its
  * square [Chan, Golub & LeVeque 1983].  So a row of one value has that value as its mean, and squares of 0. */
 template<class A>
 __device__ __forceinline__ bool is_delicate(A mean, A mean_square)
