@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 #include <time.h>
 
 #include "tutti/api.h"
@@ -37,6 +38,24 @@ tutti_status tutti__fail(tutti_status status, const char *format, ...)
     va_end(arguments);
     snprintf(last_error, sizeof last_error, "%s", tutti_text_clean(text));
     return status;
+}
+
+tutti_status tutti__desc_read(void *own, size_t own_size, const void *given, const char *what)
+{
+    memset(own, 0, own_size);
+    if (!given) return TUTTI_OK;
+    size_t size = *(const size_t *)given;
+    if (size == 0) size = own_size;
+    TUTTI_REQUIRE(size >= sizeof size && size <= 4096,
+                  "%s: size is %zu, want 0 or the descriptor's sizeof", what, size);
+    for (size_t i = own_size; i < size; i++)
+        TUTTI_REQUIRE(((const char *)given)[i] == 0,
+                      "%s: the descriptor has %zu bytes, this library knows %zu, and the rest is "
+                      "not 0: the program was compiled for a newer one",
+                      what, size, own_size);
+    memcpy(own, given, size < own_size ? size : own_size);
+    *(size_t *)own = own_size;
+    return TUTTI_OK;
 }
 
 static pthread_mutex_t log_lock = PTHREAD_MUTEX_INITIALIZER;
