@@ -19,7 +19,7 @@ static int train(float x[2][4], float y[2], float weight[4], float grad[4])
     tg.data = grad;
     TRY(tutti_context_create(&(tutti_context_desc){.backend = TUTTI_BACKEND_HOST}, &ctx));
     TRY(tutti_comm_create(ctx, NULL, &comm)); /* all ranks of MPI_COMM_WORLD */
-    TRY(tutti_layer_create_by_name(ctx, "linear", "in=4,out=1,has_bias=0", &layer));
+    TRY(tutti_layer_create_by_name(ctx, "linear", "in=4,out=1,no_bias=1", &layer));
     TRY(tutti_param_bind(tutti_layer_param(layer, 0), &tw, &tg));
     const tutti_param *trained[] = {tutti_layer_param(layer, 0)};
     TRY(tutti_grad_sync_create_list(comm, ctx, trained, 1, NULL, &sync));

@@ -56,11 +56,23 @@ int64_t subject_rows_of(const subject *s, const tutti_case_tensor *tensor, int64
 
 /* Matching */
 
-static int slot_of(const char *const *slots, const char *name)
+/* The index of a slot of this role and name; −1: there is none. */
+static int slot_of(const tutti_layer_type *type, tutti_slot_role role, const char *name)
 {
-    for (int i = 0; i < TUTTI_MAX_SLOTS && slots[i]; i++)
-        if (strcmp(slots[i], name) == 0) return i;
+    for (int i = 0, index = 0; i < type->slot_count; i++) {
+        if (type->slots[i].role != role) continue;
+        if (strcmp(type->slots[i].name, name) == 0) return index;
+        index++;
+    }
     return -1;
+}
+
+/* The name of a role's slot; NULL: there is none. */
+static const char *slot_name(const tutti_layer_type *type, tutti_slot_role role, int index)
+{
+    for (int i = 0; i < type->slot_count; i++)
+        if (type->slots[i].role == role && index-- == 0) return type->slots[i].name;
+    return NULL;
 }
 
 static int param_of(const subject *s, const char *name)
@@ -79,7 +91,7 @@ static int no_such(const subject *s, const tutti_case_tensor *tensor)
 
 static int match_grad(subject *s, const tutti_layer_type *type, const tutti_case_tensor *tensor)
 {
-    int slot = slot_of(type->in, tensor->name + 1), param = param_of(s, tensor->name + 1);
+    int slot = slot_of(type, TUTTI_SLOT_IN, tensor->name + 1), param = param_of(s, tensor->name + 1);
     if (tensor->name[0] != 'd' || (slot < 0 && param < 0)) return no_such(s, tensor);
     if (slot >= 0)
         s->din[slot] = tensor;
@@ -95,7 +107,7 @@ static int match(subject *s, const tutti_layer_type *type, const tutti_case_tens
     int slot = -1;
     switch (tensor->part) {
     case TUTTI_CASE_INPUTS:
-        slot = slot_of(type->in, tensor->name);
+        slot = slot_of(type, TUTTI_SLOT_IN, tensor->name);
         if (slot >= 0) s->in[slot] = tensor;
         break;
     case TUTTI_CASE_PARAMS:
@@ -105,7 +117,7 @@ static int match(subject *s, const tutti_layer_type *type, const tutti_case_tens
     case TUTTI_CASE_UPSTREAM:
     case TUTTI_CASE_EXPECTED:
         if (!gradient || tensor->name[0] == 'd')
-            slot = slot_of(type->out, tensor->name + (gradient ? 1 : 0));
+            slot = slot_of(type, TUTTI_SLOT_OUT, tensor->name + (gradient ? 1 : 0));
         if (slot >= 0) *(gradient ? &s->upstream[slot] : &s->out[slot]) = tensor;
         break;
     case TUTTI_CASE_EXPECTED_GRAD:
@@ -142,7 +154,7 @@ static int check_params(const subject *s)
 static int complete(subject *s, const tutti_layer_type *type)
 {
     bool upstream = false;
-    s->sum_slot = slot_of(type->out, "loss_sum");
+    s->sum_slot = slot_of(type, TUTTI_SLOT_OUT, "loss_sum");
     s->kept_slot = -1;
     for (int i = 0; i < TUTTI_MAX_SLOTS; i++) {
         upstream = upstream || s->upstream[i];
@@ -150,10 +162,11 @@ static int complete(subject *s, const tutti_layer_type *type)
     }
     if (s->backward && !upstream)
         return subject_fail(s, "gradients are expected, but there is no upstream/d%s",
-                            type->out[0]);
-    int residual = slot_of(type->in, "residual"), sum = slot_of(type->out, "sum");
-    for (int i = 0; i < TUTTI_MAX_SLOTS && type->in[i]; i++)
-        if (!s->in[i] && i != residual) return subject_fail(s, "inputs/%s is missing", type->in[i]);
+                            slot_name(type, TUTTI_SLOT_OUT, 0));
+    int residual = slot_of(type, TUTTI_SLOT_IN, "residual"), sum = slot_of(type, TUTTI_SLOT_OUT, "sum");
+    const char *name;
+    for (int i = 0; (name = slot_name(type, TUTTI_SLOT_IN, i)) != NULL; i++)
+        if (!s->in[i] && i != residual) return subject_fail(s, "inputs/%s is missing", name);
     if (residual >= 0 && sum >= 0 && s->in[residual]) {
         s->kept_slot = sum; /* the norms' headers: what was normalised */
         if (!s->out[sum] && s->backward) s->out[sum] = s->in[0];
@@ -171,11 +184,11 @@ static const char *group_of(const subject *s, const char *name)
         if (tutti_case_find(s->which, parts[i], name)) return tutti_case_part_name(parts[i]);
     /* one that is not there */
     const tutti_layer_type *type = tutti_layer_type_of(s->layer);
-    if (slot_of(type->in, name) >= 0) return tutti_case_part_name(TUTTI_CASE_INPUTS);
-    if (slot_of(type->out, name) >= 0) return tutti_case_part_name(TUTTI_CASE_EXPECTED);
+    if (slot_of(type, TUTTI_SLOT_IN, name) >= 0) return tutti_case_part_name(TUTTI_CASE_INPUTS);
+    if (slot_of(type, TUTTI_SLOT_OUT, name) >= 0) return tutti_case_part_name(TUTTI_CASE_EXPECTED);
     if (name[0] != 'd') return NULL;
-    if (slot_of(type->out, name + 1) >= 0) return tutti_case_part_name(TUTTI_CASE_UPSTREAM);
-    if (slot_of(type->in, name + 1) >= 0) return tutti_case_part_name(TUTTI_CASE_EXPECTED_GRAD);
+    if (slot_of(type, TUTTI_SLOT_OUT, name + 1) >= 0) return tutti_case_part_name(TUTTI_CASE_UPSTREAM);
+    if (slot_of(type, TUTTI_SLOT_IN, name + 1) >= 0) return tutti_case_part_name(TUTTI_CASE_EXPECTED_GRAD);
     return NULL;
 }
 

@@ -135,7 +135,7 @@ static void make_linear(layer *l, const weight *weight)
     const int64_t *dims = weight->param.value.dims;
     const tutti_dtype dtype = weight->param.value.dtype;
     strcpy(l->which.layer, "linear");
-    snprintf(l->which.options, sizeof l->which.options, "in=%lld,out=%lld,dtype=%s,has_bias=%d",
+    snprintf(l->which.options, sizeof l->which.options, "in=%lld,out=%lld,dtype=%s,no_bias=%d",
              (long long)dims[1], (long long)dims[0], tutti_dtype_name(dtype), l->weight_count == 2);
     add_rows(l, TUTTI_CASE_INPUTS, "x", dtype, dims[1]);
     add_rows(l, TUTTI_CASE_UPSTREAM, "dy", dtype, dims[0]);

@@ -24,14 +24,13 @@
 TUTTI_BEGIN
 
 typedef struct tutti_cross_entropy_desc {
-    int64_t cols; /* classes: 1 to 2^20 */
-    tutti_dtype dtype;
-    int32_t ignore_label;
+    size_t size;
+    int64_t cols;         /* classes: 1 to 2^20; must be given */
+    tutti_dtype dtype;    /* 0: f32 */
+    int32_t ignore_label; /* 0: -1; TUTTI_ZERO_INT32: class 0 */
 } tutti_cross_entropy_desc;
-#define TUTTI_CROSS_ENTROPY_DESC_INIT \
-    {                                 \
-        0, TUTTI_F32, -1              \
-    }
+#define TUTTI_CROSS_ENTROPY_DESC_INIT TUTTI_DESC_INIT(tutti_cross_entropy_desc)
+TUTTI_API tutti_cross_entropy_desc tutti_cross_entropy_desc_default(void);
 
 /* A layer on the context's device; the context need not outlive it.  TUTTI_ERR_ARG if desc is NULL or one of its fields
  * is not what the descriptor says. */

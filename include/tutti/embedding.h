@@ -30,14 +30,13 @@
 TUTTI_BEGIN
 
 typedef struct tutti_embedding_desc {
-    int64_t vocab; /* rows of the table: 1 to 2^31 - 1 */
-    int64_t cols;  /* 1 to 2^20 */
-    tutti_dtype dtype;
+    size_t size;
+    int64_t vocab;     /* rows of the table: 1 to 2^31 - 1; must be given */
+    int64_t cols;      /* 1 to 2^20; must be given */
+    tutti_dtype dtype; /* 0: f32 */
 } tutti_embedding_desc;
-#define TUTTI_EMBEDDING_DESC_INIT \
-    {                             \
-        0, 0, TUTTI_F32           \
-    }
+#define TUTTI_EMBEDDING_DESC_INIT TUTTI_DESC_INIT(tutti_embedding_desc)
+TUTTI_API tutti_embedding_desc tutti_embedding_desc_default(void);
 
 /* A layer on the context's device; the context need not outlive it.  TUTTI_ERR_ARG if desc is NULL or one of its fields
  * is not what the descriptor says. */

@@ -57,24 +57,111 @@ TUTTI_API tutti_param *tutti_layer_param(tutti_layer *layer, int index);
 /* NULL is allowed.  Work that uses the layer must be done. */
 TUTTI_API void tutti_layer_destroy(tutti_layer **layer);
 
-/* What kinds of layer there are, for programs that create them by name. */
+/* Which tensor of a call the thread's last failure (tutti_last_error) was about. */
+typedef enum tutti_call_part {
+    TUTTI_PART_NONE, /* none, or another function failed since */
+    TUTTI_PART_IN,
+    TUTTI_PART_OUT,
+    TUTTI_PART_UPSTREAM,
+    TUTTI_PART_DIN,
+    TUTTI_PART_SAVED,
+    TUTTI_PART_PARAM,
+    TUTTI_PART_PARAM_GRAD
+} tutti_call_part;
+typedef struct tutti_call_place {
+    tutti_call_part part;
+    int index; /* of the slot, or of the parameter */
+} tutti_call_place;
+TUTTI_API tutti_call_place tutti_last_error_place(void);
+
+/* What kinds of layer there are: each kind's contract as a table, which the library checks calls against and programs make
+ * them from. */
+
+/* A field of the descriptor, under one name there and in tutti_layer_create_by_name. */
 typedef struct tutti_layer_option {
-    const char *name; /* as in the descriptor */
-    const char
-        *type; /* "int", "real", "bool", "dtype", or the words of a choice: "none|relu|gelu" */
-    const char *default_value; /* NULL: must be given */
+    const char *name;
+    const char *
+        type; /* "int" (int64_t), "int32", "real" (double), "bool" (int), "dtype" (tutti_dtype: a float type), or the
+                         words of a choice (an enum) from 0: "none|relu|gelu" */
+    const char *
+        default_value; /* what the descriptor's 0 stands for, or another dtype option; NULL: must be given */
+    size_t offset;      /* of the field in the descriptor */
+    double least, most; /* of numbers; both 0: any */
 } tutti_layer_option;
+
+typedef enum tutti_slot_role {
+    TUTTI_SLOT_IN,  /* in[], its gradient din[] */
+    TUTTI_SLOT_OUT, /* out[], its gradient upstream[] */
+    TUTTI_SLOT_KEPT /* a part of `saved`: forward writes, backward reads */
+} tutti_slot_role;
+enum {
+    TUTTI_SLOT_OPTIONAL = 1, /* forward may do without it */
+    TUTTI_SLOT_SUM =
+        2, /* of one row: a sum over the call's rows, to be added up over calls and ranks */
+    TUTTI_SLOT_READ = 4,          /* backward reads it */
+    TUTTI_SLOT_GRAD = 8,          /* has a gradient */
+    TUTTI_SLOT_GRAD_OPTIONAL = 16 /* has one that backward may do without */
+};
+/* A tensor of a call.  Slots of one role are in order: the first input is in[0], and so on.  Where a field names tensors, the
+ * gradient of x is "dx". */
+typedef struct tutti_slot {
+    const char *name;
+    tutti_slot_role role;
+    unsigned flags;
+    const char *cols; /* elements of a row: the option that says it, NULL for 1 */
+    const char *
+        dtype; /* the option that says it, or a type's name, or NULL for the arithmetic's: f64 if one of the
+                                layer's is, otherwise f32 */
+    const char *below;     /* of i32 values that are indices: the option that they are below */
+    const char *with;      /* may be given only with this one */
+    const char *grad_with; /* the same of its gradient */
+    const char *
+        may_be; /* tensors whose memory it may be, row by row: "x residual".  An input that backward reads only where
+                                nothing is saved, or it is the one that this replaces */
+    const char *grad_may_be; /* the same of its gradient: "dy dsum" */
+    const char *replaces; /* where `with` is given, backward gets it in the place of this input */
+} tutti_slot;
+
+typedef struct tutti_param_type {
+    const char *name;
+    const char *dims[2]; /* options; NULL past the last */
+    const char *dtype;   /* an option */
+    int decays;          /* the optimizer's weight decay has factor 1, otherwise 0 */
+    const char *unless;  /* the bool option that leaves it out */
+} tutti_param_type;
+
+enum {
+    TUTTI_LAYER_STEP = 1,      /* forward reads call.step, where it is given */
+    TUTTI_LAYER_BACKWARD = 2,  /* has one */
+    TUTTI_LAYER_ROWS_ALONE = 4 /* the bits of a row do not depend on how many rows a call has */
+};
 typedef struct tutti_layer_type {
     const char *name; /* "rmsnorm" */
-    int option_count;
+    unsigned flags;
+    int option_count, slot_count, param_count;
     const tutti_layer_option *options;
-    /* names of the slots; NULL past the last */
-    const char *in[TUTTI_MAX_SLOTS], *out[TUTTI_MAX_SLOTS];
+    const tutti_slot *slots;
+    const tutti_param_type *params;
 } tutti_layer_type;
+TUTTI_API int tutti_layer_type_count(void);
 /* The index-th kind, from 0; NULL past the last. */
 TUTTI_API const tutti_layer_type *tutti_layer_type_get(int index);
+/* The kind of a name; NULL if there is none. */
+TUTTI_API const tutti_layer_type *tutti_layer_type_find(const char *name);
 /* The kind of a layer; NULL for NULL. */
 TUTTI_API const tutti_layer_type *tutti_layer_type_of(const tutti_layer *layer);
+
+/* What a layer's options make of a slot of its kind. */
+typedef struct tutti_slot_shape {
+    int64_t cols; /* of a row; 0 of a kept slot that this layer does not keep */
+    tutti_dtype dtype;
+    unsigned flags; /* the slot's, as they are with these options */
+    int64_t below;  /* values are from 0 to below - 1; 0: no such limit */
+    int index;      /* in in[] and din[], out[] and upstream[] */
+} tutti_slot_shape;
+/* slot: number in the kind's table.  TUTTI_ERR_ARG if it has none such. */
+TUTTI_API tutti_status tutti_layer_slot_shape(const tutti_layer *layer, int slot,
+                                              tutti_slot_shape *shape);
 
 /* Creates a layer from its kind's name and options written "cols=4096,eps=1e-6,param_dtype=bf16".
  * options NULL or "" means the defaults.  TUTTI_ERR_ARG for an unknown kind, an unknown, repeated or

@@ -21,8 +21,8 @@
  * upstream[1]   dsum       [rows, cols]    x_dtype           optional: gradient that reaches s on another way
  * din[0]        dx         [rows, cols]    x_dtype           optional; of x and of the residual alike; may be dy (of one type) or dsum
  * saved         mean, rstd [rows] each     f32 or f64
- * parameters    gamma      [cols]          param_dtype       if has_gamma; initially 1, or 0 with zero_centered
- *               beta       [cols]          param_dtype       if has_beta; initially 0
+ * parameters    gamma      [cols]          param_dtype       unless no_gamma; initially 1, or 0 with zero_centered
+ *               beta       [cols]          param_dtype       unless no_beta; initially 0
  *
  * "[rows, cols]" is any tensor whose last dimensions multiply to cols and whose leading ones are rows.
  * y may be x only where saved is NULL.  The gradients of gamma and beta are of one type, f32 or f64 whatever the arithmetic.
@@ -35,17 +35,18 @@
 TUTTI_BEGIN
 
 typedef struct tutti_layernorm_desc {
-    int64_t cols; /* 1 to 2^20 */
-    double eps;   /* >= 0 */
-    tutti_dtype x_dtype, param_dtype;
-    tutti_dtype y_dtype;     /* x_dtype or param_dtype */
-    int has_gamma, has_beta; /* beta needs gamma */
+    size_t size;
+    int64_t cols;            /* 1 to 2^20; must be given */
+    double eps;              /* >= 0; 0: 1e-5; TUTTI_ZERO: none */
+    tutti_dtype x_dtype;     /* 0: f32 */
+    tutti_dtype param_dtype; /* 0: f32 */
+    tutti_dtype y_dtype;     /* x_dtype or param_dtype; 0: x_dtype */
+    int no_gamma;            /* wants no_beta */
     int zero_centered;
+    int no_beta;
 } tutti_layernorm_desc;
-#define TUTTI_LAYERNORM_DESC_INIT                         \
-    {                                                     \
-        0, 1e-5, TUTTI_F32, TUTTI_F32, TUTTI_F32, 1, 1, 0 \
-    }
+#define TUTTI_LAYERNORM_DESC_INIT TUTTI_DESC_INIT(tutti_layernorm_desc)
+TUTTI_API tutti_layernorm_desc tutti_layernorm_desc_default(void);
 
 /* A layer on the context's device; the context need not outlive it.  TUTTI_ERR_ARG if desc is NULL or one of its fields
  * is not what the descriptor says. */

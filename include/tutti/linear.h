@@ -21,7 +21,7 @@
  * din[0]        dx       [rows, in]      dtype       optional; not x nor dy
  * saved         z        [rows, out]     dtype       gelu, gelu_erf, silu only; 0 bytes otherwise
  * parameters    weight   [out, in]       dtype       initially uniform in ±1/sqrt(in)
- *               bias     [out]           dtype       if has_bias; the same
+ *               bias     [out]           dtype       unless no_bias; the same
  *
  * "[rows, in]" is any tensor whose last dimensions multiply to in and whose leading ones are rows.
  * f64 computes in f64; f32, f16, bf16 accumulate in f32 (TF32 only if allow_tf32).  z is rounded to dtype
@@ -44,17 +44,16 @@ typedef enum tutti_activation {
 } tutti_activation;
 
 typedef struct tutti_linear_desc {
-    int64_t in, out; /* 1 to 2^31 - 1 */
-    tutti_dtype dtype;
-    tutti_activation activation;
-    double slope; /* of leaky_relu: > 0 */
-    int has_bias;
+    size_t size;
+    int64_t in, out;             /* 1 to 2^31 - 1; must be given */
+    tutti_dtype dtype;           /* 0: f32 */
+    tutti_activation activation; /* 0: none */
+    double slope;                /* of leaky_relu, the others do not read it: > 0; 0: 0.01 */
+    int no_bias;
     int allow_tf32; /* f32 products in TF32 on GPUs that have it; no effect elsewhere */
 } tutti_linear_desc;
-#define TUTTI_LINEAR_DESC_INIT                      \
-    {                                               \
-        0, 0, TUTTI_F32, TUTTI_ACT_NONE, 0.01, 1, 0 \
-    }
+#define TUTTI_LINEAR_DESC_INIT TUTTI_DESC_INIT(tutti_linear_desc)
+TUTTI_API tutti_linear_desc tutti_linear_desc_default(void);
 
 /* A layer on the context's device; the context need not outlive it.  TUTTI_ERR_ARG if desc is NULL or one of its fields
  * is not what the descriptor says. */

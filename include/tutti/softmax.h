@@ -32,16 +32,15 @@
 TUTTI_BEGIN
 
 typedef struct tutti_softmax_desc {
-    int64_t cols; /* 1 to 2^20 */
-    tutti_dtype dtype;
+    size_t size;
+    int64_t cols;          /* 1 to 2^20; must be given */
+    tutti_dtype dtype;     /* 0: f32 */
     int log;               /* log-softmax */
-    double scale;          /* finite, in f32 too where that is the arithmetic */
+    double scale;          /* finite, in f32 too where that is the arithmetic; 0: 1; TUTTI_ZERO: 0 */
     int64_t causal_period; /* 0: no mask */
 } tutti_softmax_desc;
-#define TUTTI_SOFTMAX_DESC_INIT \
-    {                           \
-        0, TUTTI_F32, 0, 1.0, 0 \
-    }
+#define TUTTI_SOFTMAX_DESC_INIT TUTTI_DESC_INIT(tutti_softmax_desc)
+TUTTI_API tutti_softmax_desc tutti_softmax_desc_default(void);
 
 /* A layer on the context's device; the context need not outlive it.  TUTTI_ERR_ARG if desc is NULL or one of its fields
  * is not what the descriptor says. */

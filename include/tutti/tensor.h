@@ -12,7 +12,7 @@ TUTTI_BEGIN
 /* f16 is IEEE binary16, bf16 the upper half of a binary32; both are uint16_t in C.  i32 and u8 are
  * taken only where a header says so (labels). */
 typedef enum tutti_dtype {
-    TUTTI_F32,
+    TUTTI_F32 = 1, /* 0 is no type: in a descriptor it stands for what the field's comment says */
     TUTTI_F64,
     TUTTI_F16,
     TUTTI_BF16,

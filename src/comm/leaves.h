@@ -3,6 +3,7 @@
 #ifndef TUTTI_COMM_LEAVES_H
 #define TUTTI_COMM_LEAVES_H
 
+#include "ops/tree_sum.h"
 #include "comm/comm.h"
 #include "core/backend.h"
 

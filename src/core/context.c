@@ -1,6 +1,8 @@
 /* Contexts: stream, scratch, findings, memory; and the step block. */
 #include "core/context.h"
 
+#include "core/layer.h"
+
 #include <math.h>
 #include <omp.h>
 #include <stdlib.h>
@@ -172,6 +174,7 @@ void tutti_context_destroy(tutti_context **ctx)
     const tutti__runtime *run = &c->backend->run;
     /* a missed deadline ends this wait; what is still in flight then keeps its memory */
     bool idle = tutti_context_synchronize(c) == TUTTI_OK;
+    tutti__plans_drop(c);
     if (c->backend_data) c->backend_data_free(c->backend_data);
     for (scratch_block *block = c->scratch, *next; block; block = next) {
         next = block->next;
@@ -217,15 +220,10 @@ tutti_status tutti_context_check(tutti_context *ctx)
     tutti__finding finding;
     TUTTI_TRY(run->copy(ctx->device, ctx->stream, &finding, ctx->finding, sizeof finding));
     TUTTI_TRY(tutti_context_synchronize(ctx));
-    if (finding.code == TUTTI__FINDING_NONE) return TUTTI_OK;
+    if (finding.code == 0) return TUTTI_OK;
     TUTTI_TRY(run->zero(ctx->device, ctx->stream, ctx->finding, sizeof finding));
     TUTTI_TRY(tutti_context_synchronize(ctx));
-    if (finding.code == TUTTI__FINDING_TOKEN)
-        return tutti__fail(TUTTI_ERR_DATA, "embedding: token %d of row %lld is not in [0, %lld)",
-                           (int)finding.value, (long long)finding.row, (long long)finding.limit);
-    return tutti__fail(TUTTI_ERR_DATA,
-                       "cross_entropy: the label of row %lld is %d, want 0 to %lld or ignore_label",
-                       (long long)finding.row, (int)finding.value, (long long)finding.limit - 1);
+    return tutti__layer_classes[finding.code - 1]->explain(&finding);
 }
 
 tutti_backend tutti_context_backend(const tutti_context *ctx)

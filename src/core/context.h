@@ -3,6 +3,7 @@
 #define TUTTI_CORE_CONTEXT_H
 
 #include "core/backend.h"
+#include "tutti/step.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -18,13 +19,9 @@ typedef struct tutti__watch {
 } tutti__watch;
 
 /* What a kernel found wrong: written by the first thread that finds something since the last check. */
-typedef enum tutti__finding_code {
-    TUTTI__FINDING_NONE,
-    TUTTI__FINDING_LABEL,
-    TUTTI__FINDING_TOKEN
-} tutti__finding_code;
 typedef struct tutti__finding {
-    int32_t code; /* claimed by compare-and-swap from TUTTI__FINDING_NONE */
+    int32_t
+        code; /* 0: nothing, claimed from that by compare-and-swap; otherwise the args' finding: whose it is */
     int32_t value;
     int64_t row, limit;
 } tutti__finding;
@@ -37,6 +34,7 @@ struct tutti_context {
     bool owns_stream;
     tutti__finding *finding; /* device memory */
     struct tutti__scratch_block *scratch;
+    struct tutti__plans *plans; /* core/plan.c */
     tutti__watch *watches;
     void *backend_data; /* a backend's own, made on first use, freed by backend_data_free */
     void (*backend_data_free)(void *data);
@@ -45,6 +43,9 @@ struct tutti_context {
 /* At least `bytes` of device memory, 256-byte aligned, for the operation now being enqueued; the next operation on this
  * context reuses it, in stream order.  TUTTI_ERR_STATE if it would have to grow during capture. */
 tutti_status tutti__scratch(tutti_context *ctx, size_t bytes, void **data);
+
+/* Frees all plans of a context. */
+void tutti__plans_drop(tutti_context *ctx);
 
 /* Lets the watches move; called by every layer call, copy and zero. */
 tutti_status tutti__context_advance(tutti_context *ctx);

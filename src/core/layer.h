@@ -1,80 +1,91 @@
-/* Inside of a layer: what layers/X.c fills in. */
+/* Inside of a layer: what layers/X.c says of its kind, and what core makes of it. */
 #ifndef TUTTI_CORE_LAYER_H
 #define TUTTI_CORE_LAYER_H
 
 #include "core/context.h"
 #include "tutti/layer.h"
 
-#define TUTTI__LAYER_PARAMS_MAX 2
+enum { TUTTI__LAYER_PARAMS_MAX = 2, TUTTI__SLOTS_MAX = 8, TUTTI__ARGS_MAX = 512 };
 
-/* An option of a descriptor: the public names and where the value lies. */
-typedef enum tutti__option_kind {
-    TUTTI__OPTION_INT64,
-    TUTTI__OPTION_INT32,
-    TUTTI__OPTION_BOOL, /* an int, 0 or 1 */
-    TUTTI__OPTION_REAL,
-    TUTTI__OPTION_CHOICE, /* an enum; the option's type lists its words, split by |, from 0 */
-    TUTTI__OPTION_DTYPE
-} tutti__option_kind;
-typedef struct tutti__option_place {
-    tutti__option_kind kind;
-    size_t offset; /* in the descriptor */
-} tutti__option_place;
+/* What a call's tensors are once they are checked.  Absent ones have data NULL. */
+typedef struct tutti__views {
+    bool backward;
+    int64_t rows, first_row;
+    tutti__matrix in[TUTTI_MAX_SLOTS], out[TUTTI_MAX_SLOTS], upstream[TUTTI_MAX_SLOTS],
+        din[TUTTI_MAX_SLOTS];
+    void *kept[TUTTI_MAX_SLOTS]; /* parts of saved, in the table's order; NULL without saved */
+    void *value[TUTTI__LAYER_PARAMS_MAX], *grad[TUTTI__LAYER_PARAMS_MAX];
+    tutti_dtype grad_dtype; /* of all gradients of parameters */
+    bool accumulate;
+    const tutti_step_values *step; /* on the device, or NULL */
+} tutti__views;
+
+/* A class's arrays options, slots and params in its type: TUTTI__TABLE(option). */
+#define TUTTI__TABLE(row) .row##_count = sizeof row##s / sizeof row##s[0], .row##s = row##s
 
 typedef struct tutti__layer_class {
-    tutti_layer_type type;                    /* public: name, options, slots */
-    const tutti__option_place *option_places; /* beside type.options */
+    tutti_layer_type type; /* public: the contract */
     size_t desc_size;
-    const void *desc_default;
-    tutti_status (*create)(tutti_context *ctx, const void *desc, tutti_layer **layer);
-    tutti_status (*plan)(tutti_layer *layer, tutti_context *ctx, int64_t rows);
-    tutti_status (*forward)(tutti_layer *layer, tutti_context *ctx, const tutti_call *call);
-    tutti_status (*backward)(tutti_layer *layer, tutti_context *ctx, const tutti_call *call);
-    size_t (*saved_bytes)(const tutti_layer *layer, int64_t rows);
-    void (*destroy)(tutti_layer *layer); /* what the layer holds beside itself; may be NULL */
+    size_t op;         /* offset in tutti__operations */
+    int64_t rows_most; /* 0: as many as there may be */
+    bool any_grad;     /* gradients of parameters may be f32 or f64, whatever the arithmetic */
+    /* What the tables cannot say of a descriptor, once they hold; may be NULL. */
+    tutti_status (*check)(const char *name, const void *desc);
+    /* What the options change in a layer: its slots, its parameters' beginnings; may be NULL. */
+    void (*finish)(tutti_layer *layer);
+    /* The operation's args, zeroed at first, of a checked call. */
+    void (*fill)(const tutti_layer *layer, const tutti__views *views, void *args);
+    size_t args_size; /* at most TUTTI__ARGS_MAX */
+    /* What a kernel of the operation found wrong in the data. */
+    tutti_status (*explain)(const tutti__finding *finding);
 } tutti__layer_class;
 
-/* Every layer struct begins with this. */
+/* A slot of a layer: the table's row with the options put in. */
+typedef struct tutti__slot_state {
+    tutti_slot_shape shape;
+    uint32_t may_be,
+        grad_may_be; /* sets of tensors: bit i for slot i, bit 16 + i for its gradient */
+    uint32_t with, grad_with, replaces; /* sets of one or none */
+} tutti__slot_state;
+
 struct tutti_layer {
     const tutti__layer_class *class;
     const tutti__backend *backend;
+    const tutti__op *op;
     int device;
+    bool place_matters; /* bits depend on call.first_row */
     int param_count;
     tutti_param params[TUTTI__LAYER_PARAMS_MAX];
+    tutti__slot_state slots[TUTTI__SLOTS_MAX];
+    tutti_dtype accumulate; /* of the arithmetic */
+    uint64_t desc_hash;
+    void *desc; /* of the kind's own struct, defaults put in */
 };
 
-/* Zeroed memory for a layer struct of `size` bytes with its head filled in. */
-tutti_status tutti__layer_new(tutti_context *ctx, const tutti__layer_class *class, size_t size,
-                              tutti_layer **layer);
+/* What every tutti_X_create does: checks the descriptor by the class's tables and makes the layer. */
+tutti_status tutti__layer_create(tutti_context *ctx, const tutti__layer_class *class,
+                                 const void *desc, tutti_layer **layer);
 
-/* Appends a parameter: shape, type, how it starts and whether it decays. */
-tutti_param *tutti__layer_add_param(tutti_layer *layer, const char *name, tutti_dtype dtype,
-                                    int ndim, const int64_t *dims, tutti_param_init init,
-                                    double init_bound, double weight_decay);
+/* The parameter of this name; NULL if the options leave it out. */
+tutti_param *tutti__layer_param(tutti_layer *layer, const char *name);
+/* The slot of this name. */
+tutti__slot_state *tutti__layer_slot(tutti_layer *layer, const char *name);
 
-/* Sees a tensor as rows of `cols` contiguous elements.  what: "rmsnorm: x", for the message.  *rows < 0: takes
- * the tensor's; otherwise it must have that many.  Checks type, shape, strides, alignment and NULL. */
-tutti_status tutti__as_rows(const tutti_tensor *tensor, const char *what, tutti_dtype dtype,
-                            int64_t cols, int64_t *rows, tutti__matrix *matrix);
-/* The same for a tensor that may be NULL: matrix->data is NULL then. */
-tutti_status tutti__as_rows_if(const tutti_tensor *tensor, const char *what, tutti_dtype dtype,
-                               int64_t cols, int64_t *rows, tutti__matrix *matrix);
+/* The code under which the layer's kernels note what they find. */
+int32_t tutti__layer_finding(const tutti_layer *layer);
 
-/* Refuses outputs that share memory with another tensor of the call.  equal_ok: they may be the very same rows. */
-tutti_status tutti__check_apart(const tutti__matrix *a, const char *what_a, int64_t cols_a,
-                                const tutti__matrix *b, const char *what_b, int64_t cols_b,
-                                int64_t rows, bool equal_ok);
+/* Checks a call against the layer's tables and says what its tensors are.  plan: nothing has to be bound, and data may be NULL.
+ * Nothing is written. */
+tutti_status tutti__check_call(const tutti_layer *layer, const tutti_call *call, bool backward,
+                               bool plan, tutti__views *views);
 
 /* A typed wrapper's first check: the layer is of this class. */
 tutti_status tutti__check_class(const tutti_layer *layer, const tutti__layer_class *class);
 
-/* TUTTI_ERR_UNSUPPORTED for an operation that the backend lacks. */
-tutti_status tutti__unsupported(const tutti_layer *layer, const char *operation);
+/* The message of the failure under way is about this tensor. */
+void tutti__blame(tutti_call_part part, int index);
 
-/* The kinds: one line each in layers/classes.c. */
+/* The kinds, in layers/classes.c; NULL past the last. */
 extern const tutti__layer_class *const tutti__layer_classes[];
-
-extern const tutti__layer_class tutti__layernorm_class, tutti__rmsnorm_class, tutti__softmax_class,
-    tutti__linear_class, tutti__cross_entropy_class, tutti__embedding_class;
 
 #endif

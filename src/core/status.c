@@ -1,5 +1,5 @@
 /* Statuses, the thread's message, the log callback, and the small helpers of internal.h. */
-#include "core/internal.h"
+#include "core/layer.h"
 
 #include <pthread.h>
 #include <stdarg.h>
@@ -10,6 +10,7 @@
 #include "tutti/api.h"
 
 static _Thread_local char last_error[1024];
+static _Thread_local tutti_call_place last_place;
 
 const char *tutti_status_string(tutti_status status)
 {
@@ -37,7 +38,18 @@ tutti_status tutti__fail(tutti_status status, const char *format, ...)
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
     snprintf(last_error, sizeof last_error, "%s", tutti_text_clean(text));
+    last_place = (tutti_call_place){TUTTI_PART_NONE, 0};
     return status;
+}
+
+void tutti__blame(tutti_call_part part, int index)
+{
+    last_place = (tutti_call_place){part, index};
+}
+
+tutti_call_place tutti_last_error_place(void)
+{
+    return last_place;
 }
 
 tutti_status tutti__desc_read(void *own, size_t own_size, const void *given, const char *what)

@@ -16,7 +16,7 @@ enum { DTYPE_COUNT = sizeof dtypes / sizeof dtypes[0] };
 
 static bool is_dtype(tutti_dtype dtype)
 {
-    return (unsigned)dtype < DTYPE_COUNT;
+    return dtype >= TUTTI_F32 && (unsigned)dtype < DTYPE_COUNT;
 }
 
 size_t tutti_dtype_size(tutti_dtype dtype)
@@ -33,7 +33,7 @@ tutti_status tutti_dtype_parse(const char *name, tutti_dtype *dtype)
 {
     TUTTI_REQUIRE(name, "dtype_parse: name is NULL");
     TUTTI_REQUIRE(dtype, "dtype_parse: dtype is NULL");
-    for (int i = 0; i < DTYPE_COUNT; i++)
+    for (int i = TUTTI_F32; i < DTYPE_COUNT; i++)
         if (strcmp(name, dtypes[i].name) == 0) {
             *dtype = (tutti_dtype)i;
             return TUTTI_OK;

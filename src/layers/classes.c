@@ -1,12 +1,21 @@
 /* The kinds of layer: one line each. */
 #include "core/layer.h"
 
+#define CLASSES(X)   \
+    X(layernorm)     \
+    X(rmsnorm)       \
+    X(softmax)       \
+    X(linear)        \
+    X(cross_entropy) \
+    X(embedding)
+
+#define TUTTI_X(name) extern const tutti__layer_class tutti__##name##_class;
+CLASSES(TUTTI_X)
+#undef TUTTI_X
+
 const tutti__layer_class *const tutti__layer_classes[] = {
-    &tutti__layernorm_class,
-    &tutti__rmsnorm_class,
-    &tutti__softmax_class,
-    &tutti__linear_class,
-    &tutti__cross_entropy_class,
-    &tutti__embedding_class,
-    NULL,
+#define TUTTI_X(name) &tutti__##name##_class,
+    CLASSES(TUTTI_X)
+#undef TUTTI_X
+        NULL,
 };

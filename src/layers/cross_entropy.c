@@ -1,121 +1,73 @@
-/* CrossEntropy: validate, plan, call the table. */
+/* CrossEntropy: the contract, the operation's args, the typed call. */
 #include "tutti/cross_entropy.h"
 
 #include "core/layer.h"
-
-typedef struct cross_entropy_layer {
-    tutti_layer head;
-    tutti_cross_entropy_desc desc;
-} cross_entropy_layer;
+#include "ops/cross_entropy.h"
 
 static const tutti_layer_option options[] = {
-    {"cols", "int", NULL},
-    {"dtype", "dtype", "f32"},
-    {"ignore_label", "int", "-1"},
+    {"cols", "int", NULL, offsetof(tutti_cross_entropy_desc, cols), 1, 1 << 20},
+    {"dtype", "dtype", "f32", offsetof(tutti_cross_entropy_desc, dtype), 0, 0},
+    {"ignore_label", "int32", "-1", offsetof(tutti_cross_entropy_desc, ignore_label), 0, 0},
 };
-static const tutti__option_place places[] = {
-    {TUTTI__OPTION_INT64, offsetof(tutti_cross_entropy_desc, cols)},
-    {TUTTI__OPTION_DTYPE, offsetof(tutti_cross_entropy_desc, dtype)},
-    {TUTTI__OPTION_INT32, offsetof(tutti_cross_entropy_desc, ignore_label)},
+static const tutti_slot slots[] = {
+    {.name = "logits", .role = TUTTI_SLOT_IN, .cols = "cols", .dtype = "dtype"},
+    {.name = "labels", .role = TUTTI_SLOT_IN, .dtype = "i32", .below = "cols"},
+    {.name = "loss", .role = TUTTI_SLOT_OUT, .flags = TUTTI_SLOT_OPTIONAL},
+    {.name = "loss_sum",
+     .role = TUTTI_SLOT_OUT,
+     .flags = TUTTI_SLOT_OPTIONAL | TUTTI_SLOT_SUM,
+     .dtype = "f64"},
+    {.name = "dlogits",
+     .role = TUTTI_SLOT_OUT,
+     .flags = TUTTI_SLOT_OPTIONAL,
+     .cols = "cols",
+     .dtype = "dtype",
+     .may_be = "logits"},
 };
-static const tutti_cross_entropy_desc defaults = TUTTI_CROSS_ENTROPY_DESC_INIT;
 
-static tutti_status plan(tutti_layer *layer, tutti_context *ctx, int64_t rows)
+static void fill(const tutti_layer *layer, const tutti__views *views, void *args)
 {
-    const cross_entropy_layer *entropy = (const cross_entropy_layer *)layer;
-    if (!layer->backend->op.cross_entropy_plan) return TUTTI_OK;
-    tutti__cross_entropy_args args = {
-        .rows = rows,
-        .cols = entropy->desc.cols,
-        .logits = {NULL, entropy->desc.dtype, entropy->desc.cols},
-        .dlogits = {NULL, entropy->desc.dtype, entropy->desc.cols},
+    const tutti_cross_entropy_desc *desc = layer->desc;
+    *(tutti__cross_entropy_args *)args = (tutti__cross_entropy_args){
+        .rows = views->rows,
+        .cols = desc->cols,
+        .logits = views->in[0],
+        .labels = views->in[1].data,
+        .ignore_label = desc->ignore_label,
+        .loss = views->out[0].data,
+        .loss_sum = views->out[1].data,
+        .dlogits = views->out[2],
+        .step = views->step,
+        .finding = tutti__layer_finding(layer),
     };
-    return layer->backend->op.cross_entropy_plan(ctx, &args);
 }
 
-static tutti_status forward(tutti_layer *layer, tutti_context *ctx, const tutti_call *call)
+static tutti_status explain(const tutti__finding *finding)
 {
-    const cross_entropy_layer *entropy = (const cross_entropy_layer *)layer;
-    const tutti_cross_entropy_desc *desc = &entropy->desc;
-    if (!layer->backend->op.cross_entropy) return tutti__unsupported(layer, "cross_entropy");
-    int64_t rows = -1, one = 1;
-    tutti__matrix labels, loss, loss_sum;
-    tutti__cross_entropy_args args = {.cols = desc->cols, .ignore_label = desc->ignore_label};
-    TUTTI_TRY(tutti__as_rows(call->in[0], "cross_entropy: logits", desc->dtype, desc->cols, &rows,
-                             &args.logits));
-    TUTTI_TRY(tutti__as_rows(call->in[1], "cross_entropy: labels", TUTTI_I32, 1, &rows, &labels));
-    TUTTI_REQUIRE(rows <= 1 || labels.stride == 1, "cross_entropy: labels are not contiguous");
-    TUTTI_TRY(tutti__as_rows_if(call->out[0], "cross_entropy: loss",
-                                tutti__accumulate_dtype(desc->dtype, desc->dtype), 1, &rows,
-                                &loss));
-    TUTTI_REQUIRE(!loss.data || rows <= 1 || loss.stride == 1,
-                  "cross_entropy: loss is not contiguous");
-    TUTTI_TRY(
-        tutti__as_rows_if(call->out[1], "cross_entropy: loss_sum", TUTTI_F64, 1, &one, &loss_sum));
-    TUTTI_TRY(tutti__as_rows_if(call->out[2], "cross_entropy: dlogits", desc->dtype, desc->cols,
-                                &rows, &args.dlogits));
-    TUTTI_TRY(tutti__check_apart(&args.dlogits, "cross_entropy: dlogits", desc->cols, &args.logits,
-                                 "cross_entropy: logits", desc->cols, rows, true));
-    args.rows = rows;
-    args.labels = labels.data;
-    args.loss = loss.data;
-    args.loss_sum = loss_sum.data;
-    args.step = call->step ? call->step->values : NULL;
-    return layer->backend->op.cross_entropy(ctx, &args);
-}
-
-static tutti_status backward(tutti_layer *layer, tutti_context *ctx, const tutti_call *call)
-{
-    (void)layer, (void)ctx, (void)call;
-    return tutti__fail(TUTTI_ERR_UNSUPPORTED,
-                       "cross_entropy has no backward: forward gives dlogits");
-}
-
-static tutti_status create(tutti_context *ctx, const void *desc, tutti_layer **layer)
-{
-    return tutti_cross_entropy_create(ctx, desc, layer);
+    return tutti__fail(TUTTI_ERR_DATA,
+                       "cross_entropy: the label of row %lld is %d, want 0 to %lld or ignore_label",
+                       (long long)finding->row, (int)finding->value, (long long)finding->limit - 1);
 }
 
 const tutti__layer_class tutti__cross_entropy_class = {
     .type = {.name = "cross_entropy",
-             .option_count = sizeof options / sizeof options[0],
-             .options = options,
-             .in = {"logits", "labels"},
-             .out = {"loss", "loss_sum", "dlogits"}},
-    .option_places = places,
-    .desc_size = sizeof defaults,
-    .desc_default = &defaults,
-    .create = create,
-    .plan = plan,
-    .forward = forward,
-    .backward = backward,
+             .flags = TUTTI_LAYER_STEP | TUTTI_LAYER_ROWS_ALONE,
+             TUTTI__TABLE(option),
+             TUTTI__TABLE(slot)},
+    .desc_size = sizeof(tutti_cross_entropy_desc),
+    .op = offsetof(tutti__operations, cross_entropy),
+    .fill = fill,
+    .args_size = sizeof(tutti__cross_entropy_args),
+    .explain = explain,
 };
+
+tutti_cross_entropy_desc tutti_cross_entropy_desc_default(void)
+{
+    return (tutti_cross_entropy_desc)TUTTI_CROSS_ENTROPY_DESC_INIT;
+}
 
 tutti_status tutti_cross_entropy_create(tutti_context *ctx, const tutti_cross_entropy_desc *desc,
                                         tutti_layer **layer)
 {
-    TUTTI_REQUIRE(ctx, "cross_entropy: ctx is NULL");
-    TUTTI_REQUIRE(desc, "cross_entropy: desc is NULL");
-    TUTTI_REQUIRE(layer, "cross_entropy: layer is NULL");
-    TUTTI_REQUIRE(desc->cols >= 1 && desc->cols <= 1 << 20,
-                  "cross_entropy: cols is %lld, want 1 to 2^20", (long long)desc->cols);
-    TUTTI_REQUIRE(tutti__is_float(desc->dtype),
-                  "cross_entropy: dtype is %s, want f32, f64, f16 or bf16",
-                  tutti_dtype_name(desc->dtype));
-    cross_entropy_layer *made;
-    TUTTI_TRY(
-        tutti__layer_new(ctx, &tutti__cross_entropy_class, sizeof *made, (tutti_layer **)&made));
-    made->desc = *desc;
-    *layer = &made->head;
-    return TUTTI_OK;
-}
-
-tutti_status tutti_cross_entropy_forward(tutti_layer *layer, tutti_context *ctx,
-                                         const tutti_tensor *logits, const tutti_tensor *labels,
-                                         const tutti_tensor *loss, const tutti_tensor *loss_sum,
-                                         const tutti_tensor *dlogits, const tutti_step *step)
-{
-    TUTTI_TRY(tutti__check_class(layer, &tutti__cross_entropy_class));
-    tutti_call call = {.in = {logits, labels}, .out = {loss, loss_sum, dlogits}, .step = step};
-    return tutti_layer_forward(layer, ctx, &call);
+    return tutti__layer_create(ctx, &tutti__cross_entropy_class, desc, layer);
 }

@@ -1,34 +1,60 @@
-/* What LayerNorm and RMSNorm share: one layer, of which RMSNorm leaves out the mean and beta. */
+/* What LayerNorm and RMSNorm share: one operation, of which RMSNorm leaves out the mean and beta.  RMSNorm's descriptor is the
+ * beginning of LayerNorm's, and so are its tables' rows. */
 #ifndef TUTTI_LAYERS_NORM_H
 #define TUTTI_LAYERS_NORM_H
 
+#include <float.h>
+
 #include "core/layer.h"
+#include "ops/norm.h"
+#include "tutti/rmsnorm.h"
 
-typedef struct tutti__norm_desc {
-    int64_t cols;
-    double eps;
-    tutti_dtype x_dtype, param_dtype, y_dtype;
-    bool has_gamma, has_beta, zero_centered;
-    bool centered;
-} tutti__norm_desc;
+#define TUTTI__NORM_OPTIONS(desc, eps_default)                                           \
+    {"cols", "int", NULL, offsetof(desc, cols), 1, 1 << 20},                \
+        {"eps", "real", eps_default, offsetof(desc, eps), 0, DBL_MAX},           \
+        {"x_dtype", "dtype", "f32", offsetof(desc, x_dtype), 0, 0},         \
+        {"param_dtype", "dtype", "f32", offsetof(desc, param_dtype), 0, 0}, \
+        {"y_dtype", "dtype", "x_dtype", offsetof(desc, y_dtype), 0, 0},     \
+        {"no_gamma", "bool", "0", offsetof(desc, no_gamma), 0, 0},          \
+    {                                                                       \
+        "zero_centered", "bool", "0", offsetof(desc, zero_centered), 0, 0   \
+    }
 
-tutti_status tutti__norm_create(tutti_context *ctx, const tutti__layer_class *class,
-                                const tutti__norm_desc *desc, tutti_layer **layer);
+#define TUTTI__NORM_SLOTS                                                                          \
+    {.name = "x",                                                                                  \
+     .role = TUTTI_SLOT_IN,                                                                        \
+     .flags = TUTTI_SLOT_READ | TUTTI_SLOT_GRAD | TUTTI_SLOT_GRAD_OPTIONAL,                        \
+     .cols = "cols",                                                                               \
+     .dtype = "x_dtype",                                                                           \
+     .grad_may_be = "dy dsum"},                                                                    \
+        {.name = "residual",                                                                       \
+         .role = TUTTI_SLOT_IN,                                                                    \
+         .flags = TUTTI_SLOT_OPTIONAL,                                                             \
+         .cols = "cols",                                                                           \
+         .dtype = "x_dtype"},                                                                      \
+        {.name = "y",                                                                              \
+         .role = TUTTI_SLOT_OUT,                                                                   \
+         .flags = TUTTI_SLOT_GRAD,                                                                 \
+         .cols = "cols",                                                                           \
+         .dtype = "y_dtype",                                                                       \
+         .may_be = "x residual"},                                                                  \
+    {                                                                                              \
+        .name = "sum", .role = TUTTI_SLOT_OUT,                                                     \
+        .flags = TUTTI_SLOT_OPTIONAL | TUTTI_SLOT_GRAD | TUTTI_SLOT_GRAD_OPTIONAL, .cols = "cols", \
+        .dtype = "x_dtype", .with = "residual", .grad_with = "dx", .may_be = "x residual",         \
+        .replaces = "x"                                                                            \
+    }
+
+#define TUTTI__NORM_GAMMA                                                               \
+    {                                                                                   \
+        .name = "gamma", .dims = {"cols"}, .dtype = "param_dtype", .unless = "no_gamma" \
+    }
+
+extern const tutti__layer_class tutti__layernorm_class;
 
 /* Entries of both classes. */
-tutti_status tutti__norm_plan(tutti_layer *layer, tutti_context *ctx, int64_t rows);
-tutti_status tutti__norm_forward(tutti_layer *layer, tutti_context *ctx, const tutti_call *call);
-tutti_status tutti__norm_backward(tutti_layer *layer, tutti_context *ctx, const tutti_call *call);
-size_t tutti__norm_saved_bytes(const tutti_layer *layer, int64_t rows);
-
-/* Bodies of the typed wrappers. */
-tutti_status tutti__norm_call_forward(tutti_layer *layer, const tutti__layer_class *class,
-                                      tutti_context *ctx, const tutti_tensor *x,
-                                      const tutti_tensor *residual, const tutti_tensor *sum,
-                                      const tutti_tensor *y, void *saved);
-tutti_status tutti__norm_call_backward(tutti_layer *layer, const tutti__layer_class *class,
-                                       tutti_context *ctx, const tutti_tensor *x, const void *saved,
-                                       const tutti_tensor *dy, const tutti_tensor *dsum,
-                                       const tutti_tensor *dx, unsigned flags);
+tutti_status tutti__norm_check(const char *name, const void *desc);
+void tutti__norm_finish(tutti_layer *layer);
+void tutti__norm_fill(const tutti_layer *layer, const tutti__views *views, void *args);
 
 #endif

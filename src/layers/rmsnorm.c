@@ -1,83 +1,37 @@
-/* RMSNorm: the descriptor, the options and the typed wrappers; norm.c does the rest. */
+/* RMSNorm: the contract, and the typed calls; norm.c does the rest. */
 #include "tutti/rmsnorm.h"
 
 #include "layers/norm.h"
 
-static const tutti_layer_option options[] = {
-    {"cols", "int", NULL},           {"eps", "real", "1e-6"},     {"x_dtype", "dtype", "f32"},
-    {"param_dtype", "dtype", "f32"}, {"y_dtype", "dtype", "f32"}, {"has_gamma", "bool", "1"},
-    {"zero_centered", "bool", "0"},
+static const tutti_layer_option options[] = {TUTTI__NORM_OPTIONS(tutti_rmsnorm_desc, "1e-6")};
+static const tutti_slot slots[] = {
+    TUTTI__NORM_SLOTS,
+    {.name = "rstd", .role = TUTTI_SLOT_KEPT},
 };
-static const tutti__option_place places[] = {
-    {TUTTI__OPTION_INT64, offsetof(tutti_rmsnorm_desc, cols)},
-    {TUTTI__OPTION_REAL, offsetof(tutti_rmsnorm_desc, eps)},
-    {TUTTI__OPTION_DTYPE, offsetof(tutti_rmsnorm_desc, x_dtype)},
-    {TUTTI__OPTION_DTYPE, offsetof(tutti_rmsnorm_desc, param_dtype)},
-    {TUTTI__OPTION_DTYPE, offsetof(tutti_rmsnorm_desc, y_dtype)},
-    {TUTTI__OPTION_BOOL, offsetof(tutti_rmsnorm_desc, has_gamma)},
-    {TUTTI__OPTION_BOOL, offsetof(tutti_rmsnorm_desc, zero_centered)},
-};
-static const tutti_rmsnorm_desc defaults = TUTTI_RMSNORM_DESC_INIT;
-
-static tutti_status create(tutti_context *ctx, const void *desc, tutti_layer **layer)
-{
-    return tutti_rmsnorm_create(ctx, desc, layer);
-}
+static const tutti_param_type params[] = {TUTTI__NORM_GAMMA};
 
 const tutti__layer_class tutti__rmsnorm_class = {
     .type = {.name = "rmsnorm",
-             .option_count = sizeof options / sizeof options[0],
-             .options = options,
-             .in = {"x", "residual"},
-             .out = {"y", "sum"}},
-    .option_places = places,
-    .desc_size = sizeof defaults,
-    .desc_default = &defaults,
-    .create = create,
-    .plan = tutti__norm_plan,
-    .forward = tutti__norm_forward,
-    .backward = tutti__norm_backward,
-    .saved_bytes = tutti__norm_saved_bytes,
+             .flags = TUTTI_LAYER_BACKWARD | TUTTI_LAYER_ROWS_ALONE,
+             TUTTI__TABLE(option),
+             TUTTI__TABLE(slot),
+             TUTTI__TABLE(param)},
+    .desc_size = sizeof(tutti_rmsnorm_desc),
+    .op = offsetof(tutti__operations, norm),
+    .any_grad = true,
+    .check = tutti__norm_check,
+    .finish = tutti__norm_finish,
+    .fill = tutti__norm_fill,
+    .args_size = sizeof(tutti__norm_args),
 };
+
+tutti_rmsnorm_desc tutti_rmsnorm_desc_default(void)
+{
+    return (tutti_rmsnorm_desc)TUTTI_RMSNORM_DESC_INIT;
+}
 
 tutti_status tutti_rmsnorm_create(tutti_context *ctx, const tutti_rmsnorm_desc *desc,
                                   tutti_layer **layer)
 {
-    TUTTI_REQUIRE(desc, "rmsnorm: desc is NULL");
-    return tutti__norm_create(ctx, &tutti__rmsnorm_class,
-                              &(tutti__norm_desc){
-                                  .cols = desc->cols,
-                                  .eps = desc->eps,
-                                  .x_dtype = desc->x_dtype,
-                                  .param_dtype = desc->param_dtype,
-                                  .y_dtype = desc->y_dtype,
-                                  .has_gamma = desc->has_gamma,
-                                  .zero_centered = desc->zero_centered,
-                                  .centered = false,
-                              },
-                              layer);
-}
-
-tutti_status tutti_rmsnorm_forward(tutti_layer *layer, tutti_context *ctx, const tutti_tensor *x,
-                                   const tutti_tensor *y, void *saved)
-{
-    return tutti__norm_call_forward(layer, &tutti__rmsnorm_class, ctx, x, NULL, NULL, y, saved);
-}
-
-tutti_status tutti_rmsnorm_forward_residual(tutti_layer *layer, tutti_context *ctx,
-                                            const tutti_tensor *x, const tutti_tensor *residual,
-                                            const tutti_tensor *sum, const tutti_tensor *y,
-                                            void *saved)
-{
-    TUTTI_REQUIRE(residual, "rmsnorm: residual is NULL");
-    return tutti__norm_call_forward(layer, &tutti__rmsnorm_class, ctx, x, residual, sum, y, saved);
-}
-
-tutti_status tutti_rmsnorm_backward(tutti_layer *layer, tutti_context *ctx, const tutti_tensor *x,
-                                    const void *saved, const tutti_tensor *dy,
-                                    const tutti_tensor *dsum, const tutti_tensor *dx,
-                                    unsigned flags)
-{
-    return tutti__norm_call_backward(layer, &tutti__rmsnorm_class, ctx, x, saved, dy, dsum, dx,
-                                     flags);
+    return tutti__layer_create(ctx, &tutti__rmsnorm_class, desc, layer);
 }

@@ -6,6 +6,7 @@
 
 #include "core/context.h"
 #include "core/params.h"
+#include "ops/adamw.h"
 
 struct tutti_adamw {
     const tutti_params *params;
@@ -109,7 +110,8 @@ static tutti_status fill(tutti_adamw *adamw, tutti_context *ctx)
     TUTTI_TRY(alloc_zero(ctx, sizeof *adamw->state, (void **)&adamw->state));
     TUTTI_TRY(make_tables(adamw, ctx));
     tutti__adamw_args args = args_of(adamw, NULL);
-    return adamw->backend->op.adamw_plan ? adamw->backend->op.adamw_plan(ctx, &args) : TUTTI_OK;
+    return tutti__op_plan(
+        ctx, &(tutti__plan_key){.op = adamw->backend->op.adamw, .rows = args.count}, &args);
 }
 
 tutti_status tutti_adamw_create(tutti_context *ctx, tutti_params *params,
@@ -120,7 +122,7 @@ tutti_status tutti_adamw_create(tutti_context *ctx, tutti_params *params,
     tutti_adamw_desc wanted = TUTTI_ADAMW_DESC_INIT;
     if (desc) wanted = *desc;
     TUTTI_TRY(check_desc(&wanted));
-    if (!ctx->backend->op.adamw)
+    if (!ctx->backend->op.adamw->forward)
         return tutti__fail(TUTTI_ERR_UNSUPPORTED, "adamw is not supported by the %s backend",
                            ctx->backend->name);
     TUTTI_TRY(
@@ -159,7 +161,8 @@ tutti_status tutti_adamw_update(tutti_adamw *adamw, tutti_context *ctx, const tu
                   "adamw_update: step is on another device than the store");
     TUTTI_TRY(tutti__context_advance(ctx));
     tutti__adamw_args args = args_of(adamw, step->values);
-    return adamw->backend->op.adamw(ctx, &args);
+    return tutti__op_run(
+        ctx, &(tutti__plan_key){.op = adamw->backend->op.adamw, .rows = args.count}, &args);
 }
 
 tutti_status tutti_adamw_get_stats(tutti_adamw *adamw, tutti_context *ctx, tutti_adamw_stats *stats)

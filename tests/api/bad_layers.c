@@ -123,6 +123,53 @@ static void bad_layer_type_get(void)
     CHECK(!tutti_layer_type_get(-1) && !tutti_layer_type_get(1000), "a kind that is not there");
 }
 
+static void bad_layer_type_count(void)
+{
+    CHECK(tutti_layer_type_count() > 0 && !tutti_layer_type_get(tutti_layer_type_count()),
+          "%d kinds, and one more", tutti_layer_type_count());
+}
+
+static void bad_layer_type_find(void)
+{
+    CHECK(!tutti_layer_type_find(NULL) && !tutti_layer_type_find("") &&
+              !tutti_layer_type_find("Softmax"),
+          "a kind that is not there");
+}
+
+static void bad_layer_slot_shape(void)
+{
+    open_softmax();
+    tutti_slot_shape shape;
+    CHECK_FAILS(TUTTI_ERR_ARG, "layer", tutti_layer_slot_shape(NULL, 0, &shape));
+    CHECK_FAILS(TUTTI_ERR_ARG, "shape", tutti_layer_slot_shape(fix.layer, 0, NULL));
+    CHECK_FAILS(TUTTI_ERR_ARG, "slot", tutti_layer_slot_shape(fix.layer, -1, &shape));
+    CHECK_FAILS(TUTTI_ERR_ARG, "slot", tutti_layer_slot_shape(fix.layer, 2, &shape));
+    close_layer();
+}
+
+/* Each refused tensor is named by its place, and only until something else fails. */
+static void bad_last_error_place(void)
+{
+    open_softmax();
+    const tutti_tensor *x = fix.call.in[0], *dx = fix.call.din[0];
+    fix.call.in[0] = NULL;
+    CHECK(forward() == TUTTI_ERR_ARG, "no x");
+    tutti_call_place place = tutti_last_error_place();
+    CHECK(place.part == TUTTI_PART_IN && place.index == 0, "x is part %d, %d", place.part,
+          place.index);
+    fix.call.in[0] = x;
+    fix.call.din[0] = fix.call.out[0];
+    CHECK(backward() == TUTTI_ERR_ARG, "dx over y");
+    place = tutti_last_error_place();
+    CHECK(place.part == TUTTI_PART_DIN && place.index == 0, "dx is part %d, %d", place.part,
+          place.index);
+    fix.call.din[0] = dx;
+    CHECK(!tutti_layer_type_find("nonsense"), "a kind that is not there");
+    CHECK(tutti_layer_forward(NULL, fix.ctx, &fix.call) == TUTTI_ERR_ARG, "no layer");
+    CHECK(tutti_last_error_place().part == TUTTI_PART_NONE, "no layer is a tensor");
+    close_layer();
+}
+
 static void bad_layer_type_of(void)
 {
     CHECK(!tutti_layer_type_of(NULL), "NULL is of some kind");
@@ -146,7 +193,7 @@ static void bad_layer_create_by_name(void)
         {"rmsnorm", ",cols=4", "option"},
         {"rmsnorm", "cols=4,cols=5", "cols"},
         {"rmsnorm", "cols=4,colour=5", "colour"},
-        {"linear", "in=4,out=4,bias=0", "has_bias"},
+        {"linear", "in=4,out=4,bias=0", "no_bias"},
         {"rmsnorm", "cols=4x", "cols"},
         {"rmsnorm", "cols=1e3", "cols"},
         {"rmsnorm", "cols=99999999999999999999", "cols"},
@@ -158,9 +205,9 @@ static void bad_layer_create_by_name(void)
         {"rmsnorm", "cols=4,x_dtype=f8", "x_dtype"},
         {"rmsnorm", "cols=4,x_dtype=float", "want f32, f64, f16 or bf16"},
         {"rmsnorm", "cols=4,x_dtype=i32", "x_dtype"},
-        {"rmsnorm", "cols=4,has_gamma=2", "has_gamma"},
-        {"rmsnorm", "cols=4,has_gamma=yes", "has_gamma"},
-        {"layernorm", "cols=4,has_gamma=0,has_beta=1", "has_beta"},
+        {"rmsnorm", "cols=4,no_gamma=2", "no_gamma"},
+        {"rmsnorm", "cols=4,no_gamma=yes", "no_gamma"},
+        {"layernorm", "cols=4,no_gamma=1,no_beta=0", "no_beta"},
         {"softmax", "cols=4,scale=inf", "scale"},
         {"softmax", "cols=4,causal_period=-1", "causal_period"},
         {"linear", "in=4", "out"},
@@ -196,7 +243,11 @@ const harness_test bad_layers[] = {
     {"tutti_layer_param", bad_layer_param},
     {"tutti_layer_destroy", bad_layer_destroy},
     {"tutti_layer_type_get", bad_layer_type_get},
+    {"tutti_layer_type_count", bad_layer_type_count},
+    {"tutti_layer_type_find", bad_layer_type_find},
     {"tutti_layer_type_of", bad_layer_type_of},
+    {"tutti_layer_slot_shape", bad_layer_slot_shape},
+    {"tutti_last_error_place", bad_last_error_place},
     {"tutti_layer_create_by_name", bad_layer_create_by_name},
     {NULL, NULL},
 };

@@ -19,7 +19,7 @@ static void bad_linear_create(void)
     CHECK_DESC(linear, good, activation = (tutti_activation)99, "activation");
     CHECK_DESC(linear, good, activation = (tutti_activation)-1, "activation");
     good.activation = TUTTI_ACT_LEAKY_RELU;
-    CHECK_DESC(linear, good, slope = 0, "slope");
+    CHECK_DESC(linear, good, slope = TUTTI_ZERO, "slope");
     CHECK_DESC(linear, good, slope = -0.1, "slope");
     CHECK_DESC(linear, good, slope = NAN, "slope");
     CHECK_DESC(linear, good, slope = INFINITY, "slope");

@@ -20,7 +20,7 @@ static void bad_layernorm_create(void)
     CHECK_DESC(layernorm, good, param_dtype = (tutti_dtype)-1, "param_dtype");
     CHECK_DESC(layernorm, good, y_dtype = TUTTI_BF16, "y_dtype"); /* neither x's nor the params' */
     CHECK_DESC(layernorm, good, y_dtype = TUTTI_U8, "y_dtype");
-    CHECK_DESC(layernorm, good, has_gamma = 0, "has_beta");
+    CHECK_DESC(layernorm, good, no_gamma = 1, "no_beta");
 }
 
 static void bad_rmsnorm_create(void)
@@ -36,7 +36,7 @@ static void bad_rmsnorm_create(void)
     CHECK_DESC(rmsnorm, good, param_dtype = (tutti_dtype)99, "param_dtype");
     CHECK_DESC(rmsnorm, good, y_dtype = TUTTI_F16, "y_dtype");
     good.zero_centered = 1;
-    CHECK_DESC(rmsnorm, good, has_gamma = 0, "zero_centered");
+    CHECK_DESC(rmsnorm, good, no_gamma = 1, "zero_centered");
 }
 
 /* The wrappers of the norm that `centered` names. */

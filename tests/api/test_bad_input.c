@@ -53,7 +53,9 @@ static void test_exports(void)
         CHECK(public, "the library exports %s", symbol);
         if (!public) continue;
         functions++;
-        CHECK(has_case(symbol), "%s has no bad-input case", symbol);
+        const char *end = strstr(symbol, "_desc_default"); /* takes nothing */
+        CHECK((end && strcmp(end, "_desc_default") == 0) || has_case(symbol),
+              "%s has no bad-input case", symbol);
     }
     CHECK(pclose(pipe) == 0, "%s failed", TESTS_NM);
     CHECK(functions > 80, "only %d functions are exported", functions);

@@ -298,12 +298,12 @@ static void test_layer_types(void)
         int params;
     } known[] = {
         {"layernorm", "cols=8", 2},
-        {"layernorm", "cols=8,has_beta=0,eps=1e-3,x_dtype=bf16,param_dtype=f32,y_dtype=f32", 1},
+        {"layernorm", "cols=8,no_beta=1,eps=1e-3,x_dtype=bf16,param_dtype=f32,y_dtype=f32", 1},
         {"rmsnorm", "cols=8,zero_centered=1", 1},
-        {"rmsnorm", "has_gamma=0,cols=8", 0},
+        {"rmsnorm", "no_gamma=1,cols=8", 0},
         {"softmax", "cols=8,log=1,scale=0.5,causal_period=4,dtype=f16", 0},
         {"linear", "in=8,out=4,activation=gelu_erf", 2},
-        {"linear", "in=8,out=4,has_bias=0,activation=leaky_relu,slope=0.2,dtype=f64", 1},
+        {"linear", "in=8,out=4,no_bias=1,activation=leaky_relu,slope=0.2,dtype=f64", 1},
         {"cross_entropy", "cols=8,ignore_label=-100", 0}};
     tutti_context *ctx = harness_context();
     for (int i = 0; i < HARNESS_COUNT(known); i++) {
@@ -330,7 +330,7 @@ static void test_layer_types(void)
         harness_where("%s %s", type->name, options);
         tutti_layer *layer = NULL;
         CHECK_OK(tutti_layer_create_by_name(ctx, type->name, options, &layer));
-        CHECK(type->in[0] && type->out[0], "slots have no names");
+        CHECK(type->slot_count >= 2 && type->slots[0].name, "slots have no names");
         CHECK(tutti_layer_type_of(layer) == type, "another kind");
         tutti_layer_destroy(&layer);
         for (int other = 0; other < kinds; other++)

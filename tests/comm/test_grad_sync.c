@@ -383,7 +383,7 @@ static void tied_over(tutti_transport transport)
     tutti_layer *layers[2] = {NULL, NULL};
     tutti_linear_desc linear = TUTTI_LINEAR_DESC_INIT;
     linear.in = linear.out = 16;
-    linear.has_bias = 0;
+    linear.no_bias = 1;
     tutti_params *params = NULL;
     CHECK_OK(tutti_params_create(ctx, NULL, &params));
     for (int l = 0; l < 2; l++) {

@@ -30,26 +30,27 @@ ours() {
     local what=$1 allowed=$2 bad
     shift 2
     [[ $(includes "$@") ]] || fail "no includes in $*: this test looks at nothing"
-    bad=$(includes "$@" | grep -E ':[0-9]+:(\.\.?/|(core|layers|comm|optim|io|kernels|apps|tests)/)' |
+    bad=$(includes "$@" | grep -E ':[0-9]+:(\.\.?/|(core|ops|layers|comm|optim|io|kernels|apps|tests)/)' |
         grep -vE ":[0-9]+:($allowed)$")
     [[ -z $bad ]] || fail "$what, but:"$'\n'"$bad"
 }
 
 test_core_includes_core_only() {
-    ours "core includes core" 'core/[a-z_]+\.h' src/core
+    ours "core includes core and the list of operations" '(core/[a-z_]+|ops/ops)\.h' src/core
+    ours "ops includes core" 'core/[a-z_]+\.h' src/ops
 }
 test_kernels_include_core_and_their_own() {
-    ours "kernels/host includes core and itself" '(core|kernels/host)/[a-z_]+\.h' src/kernels/host
+    ours "kernels/host includes core, ops and itself" '(core|ops|kernels/host)/[a-z_]+\.h' src/kernels/host
     if [[ $(includes src/kernels/cuda) ]]; then
-        ours "kernels/cuda includes core and itself" '(core|kernels/cuda)/[a-z_]+\.(h|cuh)' src/kernels/cuda
+        ours "kernels/cuda includes core, ops and itself" '(core|ops|kernels/cuda)/[a-z_]+\.(h|cuh)' src/kernels/cuda
     fi
 }
 test_layers_and_optim_include_core_and_their_own() {
-    ours "layers includes core and itself" '(core|layers)/[a-z_]+\.h' src/layers
-    ours "optim includes core and itself" '(core|optim)/[a-z_]+\.h' src/optim
+    ours "layers includes core, ops and itself" '(core|ops|layers)/[a-z_]+\.h' src/layers
+    ours "optim includes core, ops and itself" '(core|ops|optim)/[a-z_]+\.h' src/optim
 }
 test_comm_includes_core_and_its_own() {
-    ours "comm includes core and itself" '(core|comm|comm/mpi|comm/nccl)/[a-z_]+\.h' src/comm
+    ours "comm includes core, ops and itself" '(core|ops|comm|comm/mpi|comm/nccl)/[a-z_]+\.h' src/comm
 }
 test_io_includes_core_comm_and_its_own() {
     ours "io includes core, comm and itself" '(core|comm|io)/[a-z0-9_]+\.h' src/io
@@ -85,7 +86,7 @@ test_public_headers_include_public_headers() {
 test_programs_use_public_headers_only() {
     local folders=(apps examples) bad
     [[ -d $top/bench ]] && folders+=(bench)
-    bad=$(includes "${folders[@]}" | grep -E ':[0-9]+:(\.\./)*(src/)?(core|kernels|layers|comm|optim|io)/')
+    bad=$(includes "${folders[@]}" | grep -E ':[0-9]+:(\.\./)*(src/)?(core|ops|kernels|layers|comm|optim|io)/')
     [[ -z $bad ]] || fail "programs use the public headers only, but:"$'\n'"$bad"
 }
 

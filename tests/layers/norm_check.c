@@ -45,8 +45,8 @@ static tutti_layer *create(tutti_context *ctx, const norm_case *c)
         desc.x_dtype = c->x;
         desc.param_dtype = c->param;
         desc.y_dtype = c->y;
-        desc.has_gamma = c->gamma;
-        desc.has_beta = c->beta;
+        desc.no_gamma = !c->gamma;
+        desc.no_beta = !c->beta;
         desc.zero_centered = c->zero_centered;
         CHECK_OK(tutti_layernorm_create(ctx, &desc, &layer));
     } else {
@@ -55,7 +55,7 @@ static tutti_layer *create(tutti_context *ctx, const norm_case *c)
         desc.x_dtype = c->x;
         desc.param_dtype = c->param;
         desc.y_dtype = c->y;
-        desc.has_gamma = c->gamma;
+        desc.no_gamma = !c->gamma;
         desc.zero_centered = c->zero_centered;
         CHECK_OK(tutti_rmsnorm_create(ctx, &desc, &layer));
     }

@@ -75,13 +75,13 @@ static tutti_layer *create(tutti_context *ctx, tutti_dtype dtype, int64_t cols)
         tutti_layernorm_desc desc = TUTTI_LAYERNORM_DESC_INIT;
         desc.cols = cols;
         desc.x_dtype = desc.param_dtype = desc.y_dtype = dtype;
-        desc.has_gamma = desc.has_beta = 0;
+        desc.no_gamma = desc.no_beta = 1;
         CHECK_OK(tutti_layernorm_create(ctx, &desc, &layer));
     } else {
         tutti_rmsnorm_desc desc = TUTTI_RMSNORM_DESC_INIT;
         desc.cols = cols;
         desc.x_dtype = desc.param_dtype = desc.y_dtype = dtype;
-        desc.has_gamma = 0;
+        desc.no_gamma = 1;
         CHECK_OK(tutti_rmsnorm_create(ctx, &desc, &layer));
     }
     return layer;

@@ -47,7 +47,7 @@ static setting set_up(tutti_context *ctx, const ce_case *c)
     tutti_cross_entropy_desc desc = TUTTI_CROSS_ENTROPY_DESC_INIT;
     desc.cols = c->cols;
     desc.dtype = c->dtype;
-    desc.ignore_label = c->ignore_label;
+    desc.ignore_label = c->ignore_label ? c->ignore_label : TUTTI_ZERO_INT32;
     setting s = {0};
     CHECK_OK(tutti_cross_entropy_create(ctx, &desc, &s.layer));
     harness_rng rng = {c->seed};
@@ -292,7 +292,7 @@ static void test_no_rows(void)
 static void test_ignored_labels(void)
 {
     tutti_context *ctx = harness_context();
-    static const int32_t ignores[] = {-1, -100, 3, INT32_MAX, INT32_MIN};
+    static const int32_t ignores[] = {-1, -100, 0, 3, INT32_MAX, INT32_MIN + 1};
     for (int type = 0; type < 4; type++)
         for (int i = 0; i < HARNESS_COUNT(ignores); i++) {
             ce_case c = usual(float_dtypes[type], 11, 6);

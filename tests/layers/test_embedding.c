@@ -594,7 +594,7 @@ static void test_tied(void)
         desc.in = c.cols;
         desc.out = c.vocab;
         desc.dtype = c.dtype;
-        desc.has_bias = 0;
+        desc.no_bias = 1;
         tutti_layer *head = NULL;
         CHECK_OK(tutti_linear_create(ctx, &desc, &head));
         tutti_params *params = tie(ctx, s.layer, head);

@@ -73,7 +73,7 @@ static setting set_up(tutti_context *ctx, const linear_case *c)
     desc.dtype = c->dtype;
     desc.activation = c->activation;
     desc.slope = c->slope;
-    desc.has_bias = !c->no_bias;
+    desc.no_bias = c->no_bias;
     desc.allow_tf32 = c->tf32;
     setting s = {0};
     if (!CHECK_OK(tutti_linear_create(ctx, &desc, &s.layer))) return s;

@@ -39,7 +39,7 @@ static setting set_up(tutti_context *ctx, const softmax_case *c)
     desc.cols = c->cols;
     desc.dtype = c->dtype;
     desc.log = c->log;
-    desc.scale = c->scale;
+    desc.scale = c->scale != 0 ? c->scale : TUTTI_ZERO;
     desc.causal_period = c->period;
     setting s = {0};
     CHECK_OK(tutti_softmax_create(ctx, &desc, &s.layer));

@@ -81,7 +81,7 @@ def test_own_bounds_where_activations_end():
                 activation, dtype = name.split("-")
                 case = file.create_group(f"cases/{name}")
                 case.attrs["layer"] = "linear"
-                case.attrs["options"] = f"in=1,out=3,dtype={dtype},activation={activation},has_bias=0"
+                case.attrs["options"] = f"in=1,out=3,dtype={dtype},activation={activation},no_bias=1"
                 tensors = {"inputs/x": [[1]], "params/weight": np.reshape(z, (3, 1)), "upstream/dy": [[1, 1, 1]]}
                 tensors["expected/y"] = [np.multiply(y, factor)]
                 tensors["expected_grad/dweight"] = np.reshape(slope, (3, 1)) * factor

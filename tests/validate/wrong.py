@@ -154,7 +154,7 @@ def test_a_bound_that_overflows_lets_nothing_through():
         file.attrs["format"], file.attrs["format_version"] = "tutti-cases", [1, 0]
         for name in ("own", "given"):
             case = file.create_group(f"cases/{name}")
-            case.attrs["layer"], case.attrs["options"] = "linear", "in=2,out=1,dtype=f64,has_bias=0"
+            case.attrs["layer"], case.attrs["options"] = "linear", "in=2,out=1,dtype=f64,no_bias=1"
             case["inputs/x"], case["params/weight"] = np.full((3, 2), 1e200), np.full((1, 2), 1e200)
             case["expected/y"] = np.full((3, 1), 1e308)
         bound = file["cases/given/expected/y"].attrs

@@ -135,7 +135,7 @@ class Linear:
         self.layer, self.options, self.rows, self.attributes = "linear", options, rows, {}
         self.ins, self.outs, self.dtype = options["in"], options["out"], options.get("dtype", "f32")
         self.activation, self.slope = options.get("activation", "none"), options.get("slope", 0.01)
-        self.has_bias, self.real = bool(options.get("has_bias", True)), real
+        self.has_bias, self.real = not options.get("no_bias", False), real
         self.drawn = drawn or self.dtype
         self.u = unit(self.dtype, real)
         self.grad = arithmetic(self.dtype)

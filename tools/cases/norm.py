@@ -38,12 +38,12 @@ class Norm:
         self.centered = layer == "layernorm"
         self.rows, self.cols = self.shape[0], options["cols"]
         self.x_dtype, self.param_dtype = options.get("x_dtype", "f32"), options.get("param_dtype", "f32")
-        self.y_dtype = options.get("y_dtype", "f32")
+        self.y_dtype = options.get("y_dtype", self.x_dtype)
         self.computed = arithmetic(self.x_dtype, self.param_dtype)
         self.eps = self.real(options.get("eps", 1e-5 if self.centered else 1e-6))
         self.zero = bool(options.get("zero_centered", False))
-        self.gamma = bool(options.get("has_gamma", True))
-        self.beta = self.centered and self.gamma and bool(options.get("has_beta", True))
+        self.gamma = not options.get("no_gamma", False)
+        self.beta = self.centered and not options.get("no_beta", False)
 
     def run(self, recorder):
         stream = {

@@ -31,15 +31,15 @@ def _norms(layer):
         "residual": dict(Residual=True),
         "residual-dsum": dict(Residual=True, Dsum=True),
         "zero-centered": dict(zero_centered=True),
-        "no-gamma": dict(has_gamma=False),
+        "no-gamma": dict(no_gamma=True),
         "eps": dict(eps=0.25),
         "eps-0": dict(eps=0.0),
         "small-x": dict(Mean=0.0, Deviation=1e-3),
     }
     if layer == "layernorm":
-        chosen["no-gamma"] = dict(has_gamma=False, has_beta=False)
-        chosen["no-beta"] = dict(has_beta=False)
-        chosen["no-beta-zero-centered"] = dict(has_beta=False, zero_centered=True)
+        chosen["no-gamma"] = dict(no_gamma=True, no_beta=True)
+        chosen["no-beta"] = dict(no_beta=True)
+        chosen["no-beta-zero-centered"] = dict(no_beta=True, zero_centered=True)
         chosen["large-mean"] = dict(Mean=2.0, Deviation=0.5)
     for option, more in chosen.items():
         for types in (("f32",) * 3, ("bf16", "f32", "bf16")):
@@ -87,7 +87,7 @@ def _linears():
             ins = 7 if activation == "squared_relu" else 13
             options = {"in": ins, "out": 11, "dtype": dtype, "activation": activation}
             yield f"linear-{activation}-{dtype}", Linear(options, 7)
-        options = {"in": 13, "out": 11, "dtype": dtype, "has_bias": False}
+        options = {"in": 13, "out": 11, "dtype": dtype, "no_bias": True}
         yield f"linear-no-bias-{dtype}", Linear(options, 7)
     yield "linear-slope", Linear({"in": 13, "out": 11, "activation": "leaky_relu", "slope": 0.25}, 7)
     # of numbers of f16, which TF32 holds: nothing is rounded that f32 would not round

@@ -5,6 +5,7 @@
  * in order, decides, and does once what does not depend on the element; the update, a warp for every
  * TUTTI_PARAM_ALIGN elements, which are one parameter's. */
 #include "kernels/cuda/rows.cuh"
+#include "ops/adamw.h"
 #include "tutti/param.h"
 
 enum { SQUARES_THREADS = 256, SQUARES_RUN = 16384, DECIDE_THREADS = 1024, UPDATE_THREADS = 256 };
@@ -111,35 +112,31 @@ __global__ void __launch_bounds__(UPDATE_THREADS)
     }
 }
 
-static tutti_status adamw_scratch(tutti_context *ctx, const tutti__adamw_args *args,
-                                  adamw_decision **decision, double **partial, int64_t *partials)
+/* Scratch: the decision, then the partial sums. */
+enum { ADAMW_HEAD = 256 };
+static_assert(sizeof(adamw_decision) <= ADAMW_HEAD, "the partial sums begin after the decision");
+
+static int64_t partials_of(const tutti__adamw_args *args)
 {
-    *partials = (args->count + SQUARES_RUN - 1) / SQUARES_RUN;
-    constexpr size_t HEAD = 256;
-    static_assert(sizeof(adamw_decision) <= HEAD, "the partial sums begin after the decision");
-    void *scratch;
-    TUTTI_TRY(tutti__scratch(ctx, HEAD + (size_t)*partials * sizeof(double), &scratch));
-    *decision = (adamw_decision *)scratch;
-    *partial = (double *)((char *)scratch + HEAD);
+    return (args->count + SQUARES_RUN - 1) / SQUARES_RUN;
+}
+
+static tutti_status adamw_plan(tutti_context *ctx, const void *args, bool backward,
+                               tutti__plan *plan)
+{
+    (void)ctx, (void)backward;
+    plan->scratch =
+        ADAMW_HEAD + (size_t)partials_of((const tutti__adamw_args *)args) * sizeof(double);
     return TUTTI_OK;
 }
 
-tutti_status tutti__cuda_adamw_plan(tutti_context *ctx, const tutti__adamw_args *args)
-{
-    adamw_decision *decision;
-    double *partial;
-    int64_t partials;
-    return adamw_scratch(ctx, args, &decision, &partial, &partials);
-}
-
 template<class T>
-static tutti_status adamw_of(tutti_context *ctx, const tutti__adamw_args *args)
+static tutti_status adamw_of(const tutti__job *job, const tutti__adamw_args *args)
 {
-    adamw_decision *decision;
-    double *partial;
-    int64_t partials;
-    TUTTI_TRY(adamw_scratch(ctx, args, &decision, &partial, &partials));
-    cudaStream_t stream = tutti__cuda_stream(ctx);
+    adamw_decision *decision = (adamw_decision *)job->scratch;
+    double *partial = (double *)((char *)job->scratch + ADAMW_HEAD);
+    int64_t partials = partials_of(args);
+    cudaStream_t stream = tutti__cuda_stream(job->ctx);
     if (partials > 0)
         TUTTI_TRY(row_launch("adamw", squares_kernel<T>, (unsigned)partials, SQUARES_THREADS, 1, 0,
                              stream, (const T *)args->grad, args->count, partial));
@@ -151,8 +148,11 @@ static tutti_status adamw_of(tutti_context *ctx, const tutti__adamw_args *args)
                       UPDATE_THREADS, 1, 0, stream, *args, decision);
 }
 
-tutti_status tutti__cuda_adamw(tutti_context *ctx, const tutti__adamw_args *args)
+static tutti_status adamw_run(const tutti__job *job, const void *untyped)
 {
-    TUTTI_TRY(tutti__cuda_use(ctx->device, "adamw"));
-    return args->dtype == TUTTI_F64 ? adamw_of<double>(ctx, args) : adamw_of<float>(ctx, args);
+    const tutti__adamw_args *args = (const tutti__adamw_args *)untyped;
+    TUTTI_TRY(tutti__cuda_use(job->ctx->device, "adamw"));
+    return args->dtype == TUTTI_F64 ? adamw_of<double>(job, args) : adamw_of<float>(job, args);
 }
+
+extern "C" const tutti__op tutti__cuda_adamw = {adamw_plan, adamw_run, NULL};

@@ -29,23 +29,10 @@ extern "C" const tutti__backend tutti__cuda_backend = {
         },
     .op =
         {
-            .norm_forward = tutti__cuda_norm_forward,
-            .norm_backward = tutti__cuda_norm_backward,
-            .norm_plan = tutti__cuda_norm_plan,
-            .softmax_forward = tutti__cuda_softmax_forward,
-            .softmax_backward = tutti__cuda_softmax_backward,
-            .cross_entropy = tutti__cuda_cross_entropy,
-            .cross_entropy_plan = tutti__cuda_cross_entropy_plan,
-            .embedding_forward = tutti__cuda_embedding_forward,
-            .embedding_backward = tutti__cuda_embedding_backward,
-            .embedding_plan = tutti__cuda_embedding_plan,
-            .linear_plan = tutti__cuda_linear_plan,
-            .linear_plan_destroy = tutti__cuda_linear_plan_destroy,
-            .linear_forward = tutti__cuda_linear_forward,
-            .linear_backward = tutti__cuda_linear_backward,
-            .adamw = tutti__cuda_adamw,
-            .adamw_plan = tutti__cuda_adamw_plan,
-            .tree_sum = tutti__cuda_tree_sum,
+#define TUTTI_X(name) .name = &tutti__cuda_##name,
+            TUTTI__OPS(TUTTI_X)
+#undef TUTTI_X
+                .tree_sum = tutti__cuda_tree_sum,
             .hash = tutti__cuda_hash,
             .convert = tutti__cuda_convert,
         },

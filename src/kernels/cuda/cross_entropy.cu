@@ -5,6 +5,7 @@
  * its gradient (rows.cuh); rows that fit on no cluster, and f64, are read twice.  The losses wait in scratch, in f64,
  * for a second kernel that sums them in an order that depends on the number of rows only. */
 #include "kernels/cuda/exp.cuh"
+#include "ops/cross_entropy.h"
 
 struct entropy_call {
     tutti__cross_entropy_args args;
@@ -29,8 +30,7 @@ static __device__ __forceinline__ void finish_row(const entropy_call &call, int6
     if (kind != ENTROPY_COUNTS) loss = kind == ENTROPY_BAD ? (A)CUDART_NAN : (A)0;
     if (call.args.loss) ((A *)call.args.loss)[row] = loss;
     if (call.row_losses) call.row_losses[row] = (double)loss;
-    if (kind == ENTROPY_BAD && atomicCAS(&call.finding->code, TUTTI__FINDING_NONE,
-                                         TUTTI__FINDING_LABEL) == TUTTI__FINDING_NONE) {
+    if (kind == ENTROPY_BAD && atomicCAS(&call.finding->code, 0, call.args.finding) == 0) {
         call.finding->value = label;
         call.finding->row = row;
         call.finding->limit = call.args.cols;
@@ -220,13 +220,12 @@ __global__ void __launch_bounds__(SUM_THREADS)
 }
 
 template<class T>
-static tutti_status entropy_of(tutti_context *ctx, const entropy_call &call)
+static tutti_status entropy_of(tutti_context *ctx, const entropy_call &call, const row_plan &plan)
 {
     constexpr int N = 16 / (int)sizeof(T);
     const char *what = "cross_entropy";
     int64_t rows = call.args.rows, cols = call.args.cols;
     cudaStream_t stream = tutti__cuda_stream(ctx);
-    row_plan plan = row_plan_for(cols, N, 1, tutti__cuda_has_clusters(ctx->device));
     if (sizeof(T) == 8 || plan.kind == ROW_LONG)
         return row_launch(what, cross_entropy_long_kernel<T>, row_grid(rows, 1, 1),
                           row_long_threads(cols, N), 1, 0, stream, call);
@@ -248,29 +247,36 @@ static tutti_status entropy_of(tutti_context *ctx, const entropy_call &call)
     return TUTTI_OK;
 }
 
-tutti_status tutti__cuda_cross_entropy_plan(tutti_context *ctx,
-                                            const tutti__cross_entropy_args *args)
+static tutti_status entropy_plan(tutti_context *ctx, const void *untyped, bool backward,
+                                 tutti__plan *plan)
 {
-    void *scratch;
-    return tutti__scratch(ctx, (size_t)args->rows * sizeof(double), &scratch);
+    (void)backward;
+    const tutti__cross_entropy_args *args = (const tutti__cross_entropy_args *)untyped;
+    *tutti__cuda_parameters<row_plan>(plan) =
+        row_plan_for(args->cols, 16 / (int)tutti_dtype_size(args->logits.dtype), 1,
+                     tutti__cuda_has_clusters(ctx->device));
+    plan->scratch = (size_t)args->rows * sizeof(double);
+    return TUTTI_OK;
 }
 
-tutti_status tutti__cuda_cross_entropy(tutti_context *ctx, const tutti__cross_entropy_args *args)
+static tutti_status entropy_run(const tutti__job *job, const void *untyped)
 {
+    tutti_context *ctx = job->ctx;
+    const tutti__cross_entropy_args *args = (const tutti__cross_entropy_args *)untyped;
     TUTTI_TRY(tutti__cuda_use(ctx->device, "cross_entropy"));
-    entropy_call call = {*args, false, false, NULL, ctx->finding};
-    if (args->loss_sum)
-        TUTTI_TRY(
-            tutti__scratch(ctx, (size_t)args->rows * sizeof(double), (void **)&call.row_losses));
+    entropy_call call = {*args, false, false, (double *)job->scratch, ctx->finding};
+    if (!args->loss_sum) call.row_losses = NULL;
     if (args->rows > 0)
         TUTTI_TRY(tutti__cuda_dispatch(args->logits.dtype, [&](auto type) {
             using T = typename decltype(type)::type;
             constexpr int N = 16 / (int)sizeof(T);
             call.x_even = row_even(args->logits, args->rows, N);
             call.dx_even = row_even(args->dlogits, args->rows, N);
-            return entropy_of<T>(ctx, call);
+            return entropy_of<T>(ctx, call, *tutti__cuda_parameters<row_plan>(job->plan));
         }));
     if (!args->loss_sum) return TUTTI_OK;
     return row_launch("cross_entropy", sum_in_order_kernel, 1, SUM_THREADS, 1, 0,
                       tutti__cuda_stream(ctx), call.row_losses, args->rows, args->loss_sum);
 }
+
+extern "C" const tutti__op tutti__cuda_cross_entropy = {entropy_plan, entropy_run, NULL};

@@ -81,44 +81,14 @@ tutti_status tutti__cuda_copy(int device, tutti__stream stream, void *dst, const
 tutti_status tutti__cuda_copy_waits(int device, const void *dst, const void *src, bool *waits);
 tutti_status tutti__cuda_zero(int device, tutti__stream stream, void *data, size_t bytes);
 
-/* norm_forward.cu, norm_backward.cu */
-tutti_status tutti__cuda_norm_forward(tutti_context *ctx, const tutti__norm_forward_args *args);
-tutti_status tutti__cuda_norm_backward(tutti_context *ctx, const tutti__norm_backward_args *args);
-tutti_status tutti__cuda_norm_plan(tutti_context *ctx, const tutti__norm_backward_args *args);
-
-/* softmax.cu */
-tutti_status tutti__cuda_softmax_forward(tutti_context *ctx, const tutti__softmax_args *args);
-tutti_status tutti__cuda_softmax_backward(tutti_context *ctx, const tutti__softmax_args *args);
-
-/* cross_entropy.cu */
-tutti_status tutti__cuda_cross_entropy(tutti_context *ctx, const tutti__cross_entropy_args *args);
-tutti_status tutti__cuda_cross_entropy_plan(tutti_context *ctx,
-                                            const tutti__cross_entropy_args *args);
-
-/* embedding.cu */
-tutti_status tutti__cuda_embedding_forward(tutti_context *ctx, const tutti__embedding_args *args);
-tutti_status tutti__cuda_embedding_backward(tutti_context *ctx, const tutti__embedding_args *args);
-tutti_status tutti__cuda_embedding_plan(tutti_context *ctx, const tutti__embedding_args *args);
-
 /* sort.cu: pairs by the last `bits` bits of their keys, equal keys in the order in which they came; count < 2^31.  With
  * scratch NULL only says how many bytes of it there must be. */
 tutti_status tutti__cuda_sort_pairs(tutti_context *ctx, void *scratch, size_t *scratch_bytes,
                                     tutti__cuda_pairs *pairs, int64_t count, int bits);
 
-/* linear.cu */
-tutti_status tutti__cuda_linear_plan(tutti_context *ctx, const tutti__linear_shape *shape,
-                                     tutti__linear_plan **plan);
-void tutti__cuda_linear_plan_destroy(tutti__linear_plan *plan);
-tutti_status tutti__cuda_linear_forward(tutti_context *ctx, const tutti__linear_args *args);
-tutti_status tutti__cuda_linear_backward(tutti_context *ctx, const tutti__linear_args *args);
-
-/* adamw.cu */
-tutti_status tutti__cuda_adamw(tutti_context *ctx, const tutti__adamw_args *args);
-tutti_status tutti__cuda_adamw_plan(tutti_context *ctx, const tutti__adamw_args *args);
-
 /* tree_sum.cu */
 tutti_status tutti__cuda_tree_sum(int device, tutti__stream stream,
-                                  const tutti__tree_sum_args *args);
+                                  const struct tutti__tree_sum_args *args);
 
 /* hash.cu */
 tutti_status tutti__cuda_hash(tutti_context *ctx, const uint32_t *words, int64_t count,
@@ -129,6 +99,20 @@ tutti_status tutti__cuda_convert(tutti_context *ctx, void *dst, tutti_dtype dst_
                                  const void *src, tutti_dtype src_dtype, int64_t count);
 
 } /* extern "C" */
+
+/* A plan's parameters as an operation's own struct. */
+template<class P>
+static inline P *tutti__cuda_parameters(tutti__plan *plan)
+{
+    static_assert(sizeof(P) <= sizeof plan->parameters && alignof(P) <= alignof(double),
+                  "too large");
+    return reinterpret_cast<P *>(plan->parameters.bytes);
+}
+template<class P>
+static inline const P *tutti__cuda_parameters(const tutti__plan *plan)
+{
+    return tutti__cuda_parameters<P>(const_cast<tutti__plan *>(plan));
+}
 
 /* A type as a value, to choose templates by. */
 template<class T>

@@ -18,20 +18,25 @@
 #include <type_traits>
 
 #include "kernels/cuda/rows.cuh"
+#include "ops/embedding.h"
 
 enum { COPY_THREADS = 256, COPY_ROWS = 4 };
 /* SUM_BLOCKS, MERGE_BLOCKS a multiprocessor: as many as leave a thread the registers for the rows in flight */
 enum { SUM_THREADS = 128, SUM_BLOCKS = 5, CHUNK = 64 };
 enum { MERGE_GROUPS = 6, MERGE_BLOCKS = 6, MERGE_FAN = 8 };
 
-static __device__ void report_token(tutti__finding *finding, int32_t token, int64_t row,
-                                    int64_t vocab)
+/* Where findings go, and under which code. */
+struct findings {
+    tutti__finding *finding;
+    int32_t code;
+};
+
+static __device__ void report_token(const findings &to, int32_t token, int64_t row, int64_t vocab)
 {
-    if (atomicCAS(&finding->code, TUTTI__FINDING_NONE, TUTTI__FINDING_TOKEN) != TUTTI__FINDING_NONE)
-        return;
-    finding->value = token;
-    finding->row = row;
-    finding->limit = vocab;
+    if (atomicCAS(&to.finding->code, 0, to.code) != 0) return;
+    to.finding->value = token;
+    to.finding->row = row;
+    to.finding->limit = vocab;
 }
 
 /* How threads lie over things of `units` pieces: `lanes` of them side by side on one thing, `groups` things a block, so many
@@ -68,7 +73,7 @@ struct copy_call {
     const void *weight;
     void *y;
     int lanes;
-    tutti__finding *finding;
+    findings found;
 };
 
 template<class W>
@@ -96,7 +101,7 @@ __global__ void __launch_bounds__(COPY_THREADS) embedding_copy_kernel(copy_call 
         if (r >= rows) continue;
         if (!good[r]) {
             memset(&word[r], 0xff, sizeof word[r]); /* a NaN in every type */
-            if (unit == 0) report_token(call.finding, token[r], first + r, call.vocab);
+            if (unit == 0) report_token(call.found, token[r], first + r, call.vocab);
         }
         y[r * call.y_stride] = word[r];
     }
@@ -115,8 +120,10 @@ static tutti_status copy_words(tutti_context *ctx, copy_call call, int64_t row_b
                   call);
 }
 
-tutti_status tutti__cuda_embedding_forward(tutti_context *ctx, const tutti__embedding_args *args)
+static tutti_status embedding_forward(const tutti__job *job, const void *untyped)
 {
+    tutti_context *ctx = job->ctx;
+    const tutti__embedding_args *args = (const tutti__embedding_args *)untyped;
     TUTTI_TRY(tutti__cuda_use(ctx->device, "embedding_forward"));
     if (args->rows == 0) return TUTTI_OK;
     copy_call call = {};
@@ -125,7 +132,7 @@ tutti_status tutti__cuda_embedding_forward(tutti_context *ctx, const tutti__embe
     call.vocab = (int)args->vocab;
     call.weight = args->weight;
     call.y = args->y.data;
-    call.finding = ctx->finding;
+    call.found = {ctx->finding, args->finding};
     int64_t size = (int64_t)tutti_dtype_size(args->dtype);
     int64_t row_bytes = args->cols * size;
     int64_t y_bytes = args->rows > 1 ? args->y.stride * size : row_bytes;
@@ -143,7 +150,7 @@ struct list_call {
     int64_t rows, room; /* room: of whole chunks */
     int vocab;
     tutti__cuda_pairs pairs;
-    tutti__finding *finding;
+    findings found;
 };
 
 __global__ void __launch_bounds__(COPY_THREADS) embedding_list_kernel(list_call call)
@@ -162,7 +169,7 @@ __global__ void __launch_bounds__(COPY_THREADS) embedding_list_kernel(list_call 
     bool good = token >= 0 && token < call.vocab;
     call.pairs.keys[0][row] = good ? (uint32_t)token : 0;
     call.pairs.values[0][row] = good ? (int32_t)row : -1;
-    if (!good) report_token(call.finding, token, row, call.vocab);
+    if (!good) report_token(call.found, token, row, call.vocab);
 }
 
 /* Backward: the sums.  partial holds two rows a chunk: of a block of a run that began before, and of the first block of a run
@@ -388,35 +395,50 @@ struct sum_scratch {
     int bits; /* of a token */
 };
 
-static tutti_status scratch_for(tutti_context *ctx, const tutti__embedding_args *args,
-                                sum_scratch *s)
+/* What a plan keeps of it. */
+struct sum_plan {
+    size_t sort_bytes;
+    int bits;
+};
+
+/* Lays the scratch out from data on; returns its bytes. */
+static size_t lay_out(const tutti__embedding_args *args, const sum_plan &plan, char *data,
+                      sum_scratch *s)
 {
     int64_t chunks = (args->rows + CHUNK - 1) / CHUNK;
     size_t sum_size = tutti_dtype_size(tutti__accumulate_dtype(args->dtype, args->dtype));
     *s = {};
-    for (s->bits = 1; INT64_C(1) << s->bits < args->vocab;) s->bits++;
+    s->bits = plan.bits;
+    s->sort_bytes = plan.sort_bytes;
     s->partial_stride = (args->cols + 7) / 8 * 8;
-    TUTTI_TRY(tutti__cuda_sort_pairs(ctx, NULL, &s->sort_bytes, &s->list, args->rows, s->bits));
     auto room = [](size_t bytes) { return (bytes + 255) / 256 * 256; };
     size_t column = room((size_t)chunks * CHUNK * sizeof(uint32_t)), sort = room(s->sort_bytes);
     size_t partial = (size_t)(2 * chunks * s->partial_stride) * sum_size;
-    char *data;
-    TUTTI_TRY(tutti__scratch(ctx, 4 * column + sort + partial, (void **)&data));
-    for (int i = 0; i < 2; i++) {
-        s->list.keys[i] = (uint32_t *)(data + i * column);
-        s->list.values[i] = (int32_t *)(data + (2 + i) * column);
+    if (data) {
+        for (int i = 0; i < 2; i++) {
+            s->list.keys[i] = (uint32_t *)(data + i * column);
+            s->list.values[i] = (int32_t *)(data + (2 + i) * column);
+        }
+        s->sort = data + 4 * column;
+        s->partial = data + 4 * column + sort;
     }
-    s->sort = data + 4 * column;
-    s->partial = data + 4 * column + sort;
-    return TUTTI_OK;
+    return 4 * column + sort + partial;
 }
 
-tutti_status tutti__cuda_embedding_plan(tutti_context *ctx, const tutti__embedding_args *args)
+static tutti_status embedding_plan(tutti_context *ctx, const void *untyped, bool backward,
+                                   tutti__plan *plan)
 {
+    const tutti__embedding_args *args = (const tutti__embedding_args *)untyped;
+    if (!backward || args->rows == 0) return TUTTI_OK;
     TUTTI_TRY(tutti__cuda_use(ctx->device, "embedding_plan"));
-    if (args->rows == 0) return TUTTI_OK;
+    sum_plan *chosen = tutti__cuda_parameters<sum_plan>(plan);
+    for (chosen->bits = 1; INT64_C(1) << chosen->bits < args->vocab;) chosen->bits++;
+    tutti__cuda_pairs none = {};
+    TUTTI_TRY(
+        tutti__cuda_sort_pairs(ctx, NULL, &chosen->sort_bytes, &none, args->rows, chosen->bits));
     sum_scratch s;
-    return scratch_for(ctx, args, &s);
+    plan->scratch = lay_out(args, *chosen, NULL, &s);
+    return TUTTI_OK;
 }
 
 template<class T, class A, bool EVEN>
@@ -433,21 +455,24 @@ static tutti_status add_sums(tutti_context *ctx, sum_call call)
     return launch("embedding_backward", embedding_merge_kernel<A>, team, stream, call);
 }
 
-tutti_status tutti__cuda_embedding_backward(tutti_context *ctx, const tutti__embedding_args *args)
+static tutti_status embedding_backward(const tutti__job *job, const void *untyped)
 {
+    tutti_context *ctx = job->ctx;
+    const tutti__embedding_args *args = (const tutti__embedding_args *)untyped;
     const char *what = "embedding_backward";
     TUTTI_TRY(tutti__cuda_use(ctx->device, what));
     cudaStream_t stream = tutti__cuda_stream(ctx);
     size_t sum_size = tutti_dtype_size(tutti__accumulate_dtype(args->dtype, args->dtype));
-    sum_scratch s;
-    if (args->rows > 0) TUTTI_TRY(scratch_for(ctx, args, &s));
     if (!args->accumulate)
         TUTTI_CUDA(cudaMemsetAsync(args->dweight, 0, (size_t)(args->vocab * args->cols) * sum_size,
                                    stream),
                    what);
     if (args->rows == 0) return TUTTI_OK;
+    sum_scratch s;
+    lay_out(args, *tutti__cuda_parameters<sum_plan>(job->plan), (char *)job->scratch, &s);
     int64_t room = (args->rows + CHUNK - 1) / CHUNK * CHUNK;
-    list_call list = {args->tokens, args->rows, room, (int)args->vocab, s.list, ctx->finding};
+    list_call list = {args->tokens,     args->rows, room,
+                      (int)args->vocab, s.list,     {ctx->finding, args->finding}};
     TUTTI_TRY(launch(what, embedding_list_kernel, team_for(room, 1, COPY_THREADS), stream, list));
     TUTTI_TRY(tutti__cuda_sort_pairs(ctx, s.sort, &s.sort_bytes, &s.list, args->rows, s.bits));
     sum_call call = {};
@@ -471,3 +496,6 @@ tutti_status tutti__cuda_embedding_backward(tutti_context *ctx, const tutti__emb
         return even ? add_sums<T, A, true>(ctx, call) : add_sums<T, A, false>(ctx, call);
     });
 }
+
+extern "C" const tutti__op tutti__cuda_embedding = {embedding_plan, embedding_forward,
+                                                    embedding_backward};

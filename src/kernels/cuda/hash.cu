@@ -1,5 +1,6 @@
 /* A hash of a buffer, to compare replicas by: each word read once; sums of integers, whose order does not matter. */
 #include "kernels/cuda/rows.cuh"
+#include "ops/hash.h"
 
 enum { HASH_THREADS = 256, HASH_WORDS = 16 /* a thread */ };
 

@@ -59,11 +59,6 @@ static void destroy_handle(void *data)
 static tutti_status ensure_handle(tutti_context *ctx)
 {
     if (ctx->backend_data) return TUTTI_OK;
-    bool capturing;
-    TUTTI_TRY(tutti__cuda_stream_capturing(ctx->device, ctx->stream, &capturing));
-    if (capturing)
-        return tutti__fail(TUTTI_ERR_STATE, "linear: the stream is being captured: plan a linear "
-                                            "layer on this context before");
     cublasLtHandle_t handle;
     TRY_CUBLAS(cublasLtCreate(&handle));
     ctx->backend_data = handle;
@@ -73,78 +68,88 @@ static tutti_status ensure_handle(tutti_context *ctx)
 
 /* Entries of the table */
 
-extern "C" tutti_status tutti__cuda_linear_plan(tutti_context *ctx,
-                                                const tutti__linear_shape *shape,
-                                                tutti__linear_plan **plan)
+static void describe_product(const tutti__linear_shape *shape, int which, int64_t dz_stride,
+                             product *p)
 {
-    TUTTI_TRY(tutti__cuda_use(ctx->device, "linear_plan"));
-    TUTTI_TRY(ensure_handle(ctx));
-    scratch_layout layout = lay_out(shape, true);
-    void *scratch;
-    size_t probed = workspace_bytes + probe_bytes;
-    TUTTI_TRY(tutti__scratch(ctx, layout.total > probed ? layout.total : probed, &scratch));
-    TUTTI_TRY(load_kernels(shape));
-
-    tutti__linear_plan *made = (tutti__linear_plan *)calloc(1, sizeof *made);
-    if (!made) return tutti__fail(TUTTI_ERR_MEMORY, "linear: no memory for a plan");
-    product base = {};
-    base.type = shape->dtype == TUTTI_F64   ? CUDA_R_64F
-                : shape->dtype == TUTTI_F32 ? CUDA_R_32F
-                : shape->dtype == TUTTI_F16 ? CUDA_R_16F
-                                            : CUDA_R_16BF;
-    base.d_type = base.type;
-    base.scale_type = shape->dtype == TUTTI_F64 ? CUDA_R_64F : CUDA_R_32F;
-    base.compute = shape->dtype == TUTTI_F64                        ? CUBLAS_COMPUTE_64F
-                   : shape->dtype == TUTTI_F32 && shape->allow_tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32
-                                                                    : CUBLAS_COMPUTE_32F;
+    *p = {};
+    p->type = shape->dtype == TUTTI_F64   ? CUDA_R_64F
+              : shape->dtype == TUTTI_F32 ? CUDA_R_32F
+              : shape->dtype == TUTTI_F16 ? CUDA_R_16F
+                                          : CUDA_R_16BF;
+    p->d_type = p->type;
+    p->scale_type = shape->dtype == TUTTI_F64 ? CUDA_R_64F : CUDA_R_32F;
+    p->compute = shape->dtype == TUTTI_F64                        ? CUBLAS_COMPUTE_64F
+                 : shape->dtype == TUTTI_F32 && shape->allow_tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32
+                                                                  : CUBLAS_COMPUTE_32F;
     uint64_t rows = (uint64_t)shape->rows, in = (uint64_t)shape->in, out = (uint64_t)shape->out;
-    int64_t dz_stride = shape->activation == TUTTI_ACT_NONE ? shape->out : layout.dz_stride;
-    for (int i = 0; i < PRODUCTS; i++) {
-        product *p = &made->products[i];
-        *p = base;
-        if (i == DGRAD) {
-            p->op_a = p->op_b = CUBLAS_OP_N;
-            p->m = in, p->n = rows, p->k = out;
-            p->lda = shape->in, p->ldb = dz_stride, p->ldd = shape->in;
-        } else if (i == WGRAD) {
-            p->op_a = CUBLAS_OP_N, p->op_b = CUBLAS_OP_T;
-            p->m = in, p->n = out, p->k = rows;
-            p->lda = shape->in, p->ldb = dz_stride, p->ldd = shape->in;
-            p->d_type = p->scale_type;
-        } else {
-            p->op_a = CUBLAS_OP_T, p->op_b = CUBLAS_OP_N;
-            p->m = out, p->n = rows, p->k = in;
-            p->lda = shape->in, p->ldb = shape->in, p->ldd = shape->out;
-            p->bias = i == FORWARD_BIAS;
-        }
-        /* f64 goes without epilogues: with the bias in it a product ran at half speed (29 of 57
-         * TFLOP/s at 4096, 1024, 1024 on an H200) */
-        bool epilogues = shape->dtype != TUTTI_F64;
-        if (rows == 0 || (p->bias && !(shape->has_bias && epilogues))) continue;
-        bool forward = i == FORWARD || i == FORWARD_BIAS;
-        bool relu = shape->activation == TUTTI_ACT_RELU && epilogues && forward;
-        for (int alignment = 0; alignment < ALIGNMENTS; alignment++) {
-            tutti_status status = choose_checked(ctx, p, alignment, forward, relu, (char *)scratch);
-            if (status != TUTTI_OK) {
-                free(made);
-                return status;
-            }
-        }
+    if (which == DGRAD) {
+        p->op_a = p->op_b = CUBLAS_OP_N;
+        p->m = in, p->n = rows, p->k = out;
+        p->lda = shape->in, p->ldb = dz_stride, p->ldd = shape->in;
+    } else if (which == WGRAD) {
+        p->op_a = CUBLAS_OP_N, p->op_b = CUBLAS_OP_T;
+        p->m = in, p->n = out, p->k = rows;
+        p->lda = shape->in, p->ldb = dz_stride, p->ldd = shape->in;
+        p->d_type = p->scale_type;
+    } else {
+        p->op_a = CUBLAS_OP_T, p->op_b = CUBLAS_OP_N;
+        p->m = out, p->n = rows, p->k = in;
+        p->lda = shape->in, p->ldb = shape->in, p->ldd = shape->out;
+        p->bias = which == FORWARD_BIAS;
     }
+}
+
+static void warn_if_rounded_early(const tutti__linear_shape *shape, const linear_products *made)
+{
     const product *fused = &made->products[FORWARD_BIAS], *plain = &made->products[FORWARD];
     bool once = (fused->has[AS_PLANNED] || plain->adds[AS_PLANNED] || plain->adds[ANY]) &&
                 (fused->has[ANY] || plain->adds[ANY]);
-    if (rows > 0 && shape->has_bias && !once)
+    if (shape->has_bias && !once)
         tutti__log(TUTTI_LOG_WARN,
                    "linear: cuBLASLt rounds x W^T before it adds the bias in [%lld, %lld, %lld] %s",
-                   (long long)rows, (long long)in, (long long)out, tutti_dtype_name(shape->dtype));
-    *plan = made;
-    return TUTTI_OK;
+                   (long long)shape->rows, (long long)shape->in, (long long)shape->out,
+                   tutti_dtype_name(shape->dtype));
 }
 
-extern "C" void tutti__cuda_linear_plan_destroy(tutti__linear_plan *plan)
+static tutti_status linear_plan(tutti_context *ctx, const void *args, bool backward,
+                                tutti__plan *plan)
 {
-    free(plan);
+    const tutti__linear_shape *shape = &((const tutti__linear_args *)args)->shape;
+    if (shape->rows == 0) return TUTTI_OK;
+    TUTTI_TRY(tutti__cuda_use(ctx->device, "linear_plan"));
+    bool capturing;
+    TUTTI_TRY(tutti__cuda_stream_capturing(ctx->device, ctx->stream, &capturing));
+    if (capturing)
+        return tutti__fail(TUTTI_ERR_STATE,
+                           "linear: a call of %lld rows is captured before it was planned",
+                           (long long)shape->rows);
+    TUTTI_TRY(ensure_handle(ctx));
+    scratch_layout layout = lay_out(shape, backward);
+    plan->scratch = layout.total;
+    void *scratch;
+    TUTTI_TRY(tutti__scratch(ctx, workspace_bytes + probe_bytes, &scratch));
+    TUTTI_TRY(load_kernels(shape));
+
+    linear_products *made = (linear_products *)calloc(1, sizeof *made);
+    if (!made) return tutti__fail(TUTTI_ERR_MEMORY, "linear: no memory for a plan");
+    plan->data = made;
+    plan->drop = free;
+    int64_t dz_stride = shape->activation == TUTTI_ACT_NONE ? shape->out : layout.dz_stride;
+    for (int i = 0; i < PRODUCTS; i++) {
+        bool forward = i == FORWARD || i == FORWARD_BIAS;
+        if (forward == backward) continue;
+        product *p = &made->products[i];
+        describe_product(shape, i, dz_stride, p);
+        /* f64 goes without epilogues: with the bias in it a product ran at half speed (29 of 57
+         * TFLOP/s at 4096, 1024, 1024 on an H200) */
+        bool epilogues = shape->dtype != TUTTI_F64;
+        if (p->bias && !(shape->has_bias && epilogues)) continue;
+        bool relu = shape->activation == TUTTI_ACT_RELU && epilogues && forward;
+        for (int alignment = 0; alignment < ALIGNMENTS; alignment++)
+            TUTTI_TRY(choose_checked(ctx, p, alignment, forward, relu, (char *)scratch));
+    }
+    if (!backward) warn_if_rounded_early(shape, made);
+    return TUTTI_OK;
 }
 
 /* A tensor of one row may have any stride. */
@@ -153,15 +158,15 @@ static int64_t leading(int64_t stride, int64_t rows, int64_t cols)
     return rows > 1 ? stride : cols;
 }
 
-extern "C" tutti_status tutti__cuda_linear_forward(tutti_context *ctx,
-                                                   const tutti__linear_args *args)
+static tutti_status linear_forward(const tutti__job *job, const void *untyped)
 {
+    tutti_context *ctx = job->ctx;
+    const tutti__linear_args *args = (const tutti__linear_args *)untyped;
     const tutti__linear_shape *shape = &args->shape;
     if (shape->rows == 0) return TUTTI_OK;
     TUTTI_TRY(tutti__cuda_use(ctx->device, "linear_forward"));
-    TUTTI_TRY(ensure_handle(ctx));
-    void *workspace;
-    TUTTI_TRY(tutti__scratch(ctx, lay_out(shape, false).total, &workspace));
+    const linear_products *chosen = (const linear_products *)job->plan->data;
+    void *workspace = job->scratch;
     cudaStream_t stream = tutti__cuda_stream(ctx);
 
     tutti__matrix z = args->y;
@@ -171,8 +176,8 @@ extern "C" tutti_status tutti__cuda_linear_forward(tutti_context *ctx,
     operands o = {
         args->weight, shape->in, args->x.data, leading(args->x.stride, shape->rows, shape->in),
         z.data,       z.stride,  args->bias};
-    const product *fused = &args->plan->products[FORWARD_BIAS];
-    const product *plain = &args->plan->products[FORWARD];
+    const product *fused = &chosen->products[FORWARD_BIAS];
+    const product *plain = &chosen->products[FORWARD];
     int with = alignment_for(fused, &o), without = alignment_for(plain, &o);
     bool activated = plain->relu[without];
     if (!args->bias)
@@ -193,9 +198,10 @@ extern "C" tutti_status tutti__cuda_linear_forward(tutti_context *ctx,
     return TUTTI_OK;
 }
 
-extern "C" tutti_status tutti__cuda_linear_backward(tutti_context *ctx,
-                                                    const tutti__linear_args *args)
+static tutti_status linear_backward(const tutti__job *job, const void *untyped)
 {
+    tutti_context *ctx = job->ctx;
+    const tutti__linear_args *args = (const tutti__linear_args *)untyped;
     const tutti__linear_shape *shape = &args->shape;
     TUTTI_TRY(tutti__cuda_use(ctx->device, "linear_backward"));
     cudaStream_t stream = tutti__cuda_stream(ctx);
@@ -210,11 +216,9 @@ extern "C" tutti_status tutti__cuda_linear_backward(tutti_context *ctx,
                        "linear_backward");
         return TUTTI_OK;
     }
-    TUTTI_TRY(ensure_handle(ctx));
+    const linear_products *chosen = (const linear_products *)job->plan->data;
     scratch_layout layout = lay_out(shape, true);
-    void *scratch;
-    TUTTI_TRY(tutti__scratch(ctx, layout.total, &scratch));
-    char *base = (char *)scratch;
+    char *base = (char *)job->scratch;
 
     bool products = args->dx.data || args->dweight, identity = shape->activation == TUTTI_ACT_NONE;
     tutti__matrix dz = args->dy, v = {};
@@ -232,7 +236,7 @@ extern "C" tutti_status tutti__cuda_linear_backward(tutti_context *ctx,
         operands o = {args->weight, shape->in,     dz.data,
                       dz.stride,    args->dx.data, leading(args->dx.stride, shape->rows, shape->in),
                       NULL};
-        const product *p = &args->plan->products[DGRAD];
+        const product *p = &chosen->products[DGRAD];
         TUTTI_TRY(multiply(ctx, p, alignment_for(p, &o), &o, false, base));
     }
     if (args->dweight) {
@@ -240,8 +244,10 @@ extern "C" tutti_status tutti__cuda_linear_backward(tutti_context *ctx,
                       dz.data,       dz.stride,
                       args->dweight, shape->in,
                       NULL};
-        const product *p = &args->plan->products[WGRAD];
+        const product *p = &chosen->products[WGRAD];
         TUTTI_TRY(multiply(ctx, p, alignment_for(p, &o), &o, args->accumulate, base));
     }
     return TUTTI_OK;
 }
+
+extern "C" const tutti__op tutti__cuda_linear = {linear_plan, linear_forward, linear_backward};

@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "kernels/cuda/device.cuh"
+#include "ops/linear.h"
 
 /* What a type is computed in. */
 template<class T>

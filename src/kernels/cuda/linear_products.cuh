@@ -38,7 +38,8 @@ struct product {
     cublasLtMatmulAlgo_t algorithm[ALIGNMENTS];
 };
 
-struct tutti__linear_plan {
+/* A plan's data: the products of its direction. */
+struct linear_products {
     product products[PRODUCTS];
 };
 

@@ -9,7 +9,7 @@
  *   block   up to 8192: a block a row; up to 65536: a cluster of blocks a row
  *   sliced  all others, and pairings that nobody trains with: the two means of each row first, then
  *           blocks that own a slice of the columns read x and dy again */
-#include "kernels/cuda/rows.cuh"
+#include "kernels/cuda/norm.cuh"
 
 enum {
     WARP_THREADS = 256,
@@ -53,8 +53,7 @@ struct param_share {
     static constexpr int N = vector16<T>::N;
     float gamma[VECS][N], dgamma[VECS][N], dbeta[VECS][N];
 
-    __device__ __forceinline__ void begin(const tutti__norm_backward_args &args, row_place place,
-                                          bool even)
+    __device__ __forceinline__ void begin(const tutti__norm_args &args, row_place place, bool even)
     {
         int cols = (int)args.cols;
 #pragma unroll
@@ -78,8 +77,7 @@ struct row_pair {
     uint4 x[VECS], dy[VECS];
     float mean, rstd;
 
-    __device__ __forceinline__ void load(const tutti__norm_backward_args &args, int64_t row,
-                                         row_place place)
+    __device__ __forceinline__ void load(const tutti__norm_args &args, int64_t row, row_place place)
     {
         bool there = row < args.rows;
         int cols = there ? (int)args.cols : 0;
@@ -97,7 +95,7 @@ constexpr bool PREFETCH = sizeof(T) == 2;
 
 template<class T, int VECS, bool CENTERED, class Team>
 __device__ __forceinline__ void
-norm_backward_row(const tutti__norm_backward_args &args, const norm_backward_even &even, Team &team,
+norm_backward_row(const tutti__norm_args &args, const norm_backward_even &even, Team &team,
                   int64_t row, row_place place, row_pair<T, VECS> &pair,
                   param_share<T, VECS> &share)
 {
@@ -158,7 +156,7 @@ norm_backward_row(const tutti__norm_backward_args &args, const norm_backward_eve
 /* Elements a thread and row: 8 or 16. */
 template<class T, int ELEMENTS, bool CENTERED>
 __global__ void __launch_bounds__(WARP_THREADS, ELEMENTS == 8 ? 3 : 2)
-    norm_backward_warp_kernel(tutti__norm_backward_args args, norm_backward_even even,
+    norm_backward_warp_kernel(tutti__norm_args args, norm_backward_even even,
                               backward_scratch<float> scratch, int lanes)
 {
     constexpr int N = vector16<T>::N, VECS = ELEMENTS / N, WARPS = WARP_THREADS / 32;
@@ -215,7 +213,7 @@ __global__ void __launch_bounds__(WARP_THREADS, ELEMENTS == 8 ? 3 : 2)
 
 template<class T, int ELEMENTS, bool CENTERED>
 __global__ void __launch_bounds__(512, ELEMENTS == 8 ? 2 : 1)
-    norm_backward_block_kernel(tutti__norm_backward_args args, norm_backward_even even,
+    norm_backward_block_kernel(tutti__norm_args args, norm_backward_even even,
                                backward_scratch<float> scratch, int cluster)
 {
     constexpr int N = vector16<T>::N, VECS = ELEMENTS / N, VALUES = CENTERED ? 2 : 1;
@@ -257,8 +255,7 @@ template<class A>
 struct any_row {
     A x[ANY_WIDTH], dy[ANY_WIDTH], gamma[ANY_WIDTH];
 
-    __device__ __forceinline__ void load_gamma(const tutti__norm_backward_args &args, bool even,
-                                               int col)
+    __device__ __forceinline__ void load_gamma(const tutti__norm_args &args, bool even, int col)
     {
 #pragma unroll
         for (int i = 0; i < ANY_WIDTH; i++) gamma[i] = 1;
@@ -269,7 +266,7 @@ struct any_row {
             if (args.zero_centered) gamma[i] += 1;
     }
 
-    __device__ __forceinline__ void load(const tutti__norm_backward_args &args,
+    __device__ __forceinline__ void load(const tutti__norm_args &args,
                                          const norm_backward_even &even, int64_t row, int col)
     {
         int count = (int)args.cols - col;
@@ -280,7 +277,7 @@ struct any_row {
 
 template<class A>
 __global__ void __launch_bounds__(SUMS_THREADS)
-    norm_backward_sums_kernel(tutti__norm_backward_args args, norm_backward_even even,
+    norm_backward_sums_kernel(tutti__norm_args args, norm_backward_even even,
                               backward_scratch<A> scratch)
 {
     __shared__ block_team_slots<A, 2> slots;
@@ -314,7 +311,7 @@ __global__ void __launch_bounds__(SUMS_THREADS)
 /* Then: a block has ANY_WIDTH columns a thread and every partials-th row. */
 template<class A>
 __global__ void __launch_bounds__(ANY_THREADS)
-    norm_backward_slices_kernel(tutti__norm_backward_args args, norm_backward_even even,
+    norm_backward_slices_kernel(tutti__norm_args args, norm_backward_even even,
                                 backward_scratch<A> scratch, int slices)
 {
     int slice = blockIdx.x % slices, cols = (int)args.cols;
@@ -393,7 +390,7 @@ static int64_t divide_up(int64_t value, int64_t by)
     return (value + by - 1) / by;
 }
 
-static backward_plan plan_backward(const tutti_context *ctx, const tutti__norm_backward_args *args)
+static backward_plan plan_backward(const tutti_context *ctx, const tutti__norm_args *args)
 {
     int64_t rows = args->rows, cols = args->cols, sms = tutti__cuda_sm_count(ctx->device);
     backward_plan plan = {};
@@ -435,7 +432,7 @@ static backward_plan plan_backward(const tutti_context *ctx, const tutti__norm_b
     return plan;
 }
 
-static norm_backward_even find_even(const tutti__norm_backward_args *args, int width)
+static norm_backward_even find_even(const tutti__norm_args *args, int width)
 {
     int64_t rows = args->rows;
     return {row_even(args->x, rows, width),
@@ -447,7 +444,7 @@ static norm_backward_even find_even(const tutti__norm_backward_args *args, int w
 }
 
 template<class T, int ELEMENTS, bool CENTERED>
-static tutti_status launch_own(tutti_context *ctx, const tutti__norm_backward_args *args,
+static tutti_status launch_own(tutti_context *ctx, const tutti__norm_args *args,
                                const backward_plan &plan, const backward_scratch<float> &scratch)
 {
     norm_backward_even even = find_even(args, vector16<T>::N);
@@ -462,7 +459,7 @@ static tutti_status launch_own(tutti_context *ctx, const tutti__norm_backward_ar
 }
 
 template<class T>
-static tutti_status backward_own(tutti_context *ctx, const tutti__norm_backward_args *args,
+static tutti_status backward_own(tutti_context *ctx, const tutti__norm_args *args,
                                  const backward_plan &plan, const backward_scratch<float> &scratch)
 {
     if (plan.elements == 8)
@@ -473,7 +470,7 @@ static tutti_status backward_own(tutti_context *ctx, const tutti__norm_backward_
 }
 
 template<class A>
-static tutti_status backward_sliced(tutti_context *ctx, const tutti__norm_backward_args *args,
+static tutti_status backward_sliced(tutti_context *ctx, const tutti__norm_args *args,
                                     const backward_plan &plan, const backward_scratch<A> &scratch)
 {
     norm_backward_even even = find_even(args, ANY_WIDTH);
@@ -490,7 +487,7 @@ static tutti_status backward_sliced(tutti_context *ctx, const tutti__norm_backwa
 }
 
 template<class A>
-static tutti_status finish(tutti_context *ctx, const tutti__norm_backward_args *args,
+static tutti_status finish(tutti_context *ctx, const tutti__norm_args *args,
                            const backward_plan &plan, const backward_scratch<A> &scratch)
 {
     if (!args->dgamma && !args->dbeta) return TUTTI_OK;
@@ -508,7 +505,7 @@ static tutti_status finish(tutti_context *ctx, const tutti__norm_backward_args *
 }
 
 template<class A>
-static tutti_status backward(tutti_context *ctx, const tutti__norm_backward_args *args,
+static tutti_status backward(tutti_context *ctx, const tutti__norm_args *args,
                              const backward_plan &plan, void *memory)
 {
     backward_scratch<A> scratch = {(A *)((char *)memory + plan.sums_bytes), (A *)memory,
@@ -533,18 +530,27 @@ static tutti_status backward(tutti_context *ctx, const tutti__norm_backward_args
     return finish<A>(ctx, args, plan, scratch);
 }
 
-tutti_status tutti__cuda_norm_plan(tutti_context *ctx, const tutti__norm_backward_args *args)
+static tutti_status norm_plan(tutti_context *ctx, const void *untyped, bool backward,
+                              tutti__plan *plan)
 {
-    void *memory;
-    return tutti__scratch(ctx, plan_backward(ctx, args).bytes, &memory);
+    const tutti__norm_args *args = (const tutti__norm_args *)untyped;
+    if (!backward) {
+        tutti__cuda_norm_forward_plan(ctx, args, plan);
+        return TUTTI_OK;
+    }
+    backward_plan *chosen = tutti__cuda_parameters<backward_plan>(plan);
+    *chosen = plan_backward(ctx, args);
+    plan->scratch = chosen->bytes;
+    return TUTTI_OK;
 }
 
-tutti_status tutti__cuda_norm_backward(tutti_context *ctx, const tutti__norm_backward_args *args)
+static tutti_status norm_backward(const tutti__job *job, const void *untyped)
 {
-    TUTTI_TRY(tutti__cuda_use(ctx->device, "norm_backward"));
-    backward_plan plan = plan_backward(ctx, args);
-    void *memory;
-    TUTTI_TRY(tutti__scratch(ctx, plan.bytes, &memory));
-    return plan.wide ? backward<double>(ctx, args, plan, memory)
-                     : backward<float>(ctx, args, plan, memory);
+    const tutti__norm_args *args = (const tutti__norm_args *)untyped;
+    TUTTI_TRY(tutti__cuda_use(job->ctx->device, "norm_backward"));
+    const backward_plan &plan = *tutti__cuda_parameters<backward_plan>(job->plan);
+    return plan.wide ? backward<double>(job->ctx, args, plan, job->scratch)
+                     : backward<float>(job->ctx, args, plan, job->scratch);
 }
+
+extern "C" const tutti__op tutti__cuda_norm = {norm_plan, tutti__cuda_norm_forward, norm_backward};

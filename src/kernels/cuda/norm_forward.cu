@@ -6,7 +6,7 @@
  *
  * The pairings people train with (x and y of one type f32, f16 or bf16, parameters of any of these) have kernels of
  * their own; all others, and rows that fit on no cluster, go through one kernel that loads and stores by run-time type. */
-#include "kernels/cuda/rows.cuh"
+#include "kernels/cuda/norm.cuh"
 
 struct norm_forward_even {
     bool x, residual, sum, y, gamma, beta;
@@ -166,7 +166,7 @@ __device__ __forceinline__ uint4 scaled(const uint4 &raw, float mean, float rstd
 /* ROWS rows at once, each shared out over a team. */
 template<class T, int VECS, int ROWS, bool CENTERED, class Team>
 __device__ __forceinline__ void
-norm_forward_rows(const tutti__norm_forward_args &args, const norm_forward_even &even, Team &team,
+norm_forward_rows(const tutti__norm_args &args, const norm_forward_even &even, Team &team,
                   int64_t first_row, int rows, row_place place, bool writes_saved)
 {
     using vector = vector16<T>;
@@ -250,7 +250,7 @@ norm_forward_rows(const tutti__norm_forward_args &args, const norm_forward_even 
 
 template<class T, int VECS, bool CENTERED>
 __global__ void __launch_bounds__(ROW_WARP_THREADS, VECS == 4 ? 4 : 5)
-    norm_forward_warp_kernel(tutti__norm_forward_args args, norm_forward_even even, int lanes)
+    norm_forward_warp_kernel(tutti__norm_args args, norm_forward_even even, int lanes)
 {
     constexpr int ROWS = ROW_WARP_VECS / VECS;
     lane_team team = {lanes};
@@ -267,7 +267,7 @@ __global__ void __launch_bounds__(ROW_WARP_THREADS, VECS == 4 ? 4 : 5)
 
 template<class T, int VECS, bool CENTERED>
 __global__ void __launch_bounds__(1024)
-    norm_forward_block_kernel(tutti__norm_forward_args args, norm_forward_even even, int cluster)
+    norm_forward_block_kernel(tutti__norm_args args, norm_forward_even even, int cluster)
 {
     __shared__ block_team_slots<float, 2> slots;
     block_team<float, 2> team(slots, cluster);
@@ -289,7 +289,7 @@ enum {
 
 template<class T, bool CENTERED>
 __global__ void __maxnreg__(STREAM_REGISTERS)
-    norm_forward_stream_kernel(tutti__norm_forward_args args, norm_forward_even even)
+    norm_forward_stream_kernel(tutti__norm_args args, norm_forward_even even)
 {
     using vector = vector16<T>;
     constexpr int N = vector::N;
@@ -352,7 +352,7 @@ enum { ANY_WIDTH = 8, ANY_THREADS = 512 };
 
 template<class A>
 struct norm_forward_reader {
-    const tutti__norm_forward_args &args;
+    const tutti__norm_args &args;
     const norm_forward_even &even;
     int64_t row;
 
@@ -392,7 +392,7 @@ struct norm_forward_reader {
 
 template<class A>
 __global__ void __launch_bounds__(ANY_THREADS)
-    norm_forward_any_kernel(tutti__norm_forward_args args, norm_forward_even even, bool staged)
+    norm_forward_any_kernel(tutti__norm_args args, norm_forward_even even, bool staged)
 {
     extern __shared__ __align__(16) unsigned char dynamic_shared[];
     A *stage = (A *)dynamic_shared;
@@ -484,7 +484,7 @@ __global__ void __launch_bounds__(ANY_THREADS)
     }
 }
 
-static norm_forward_even find_even(const tutti__norm_forward_args *args, int width)
+static norm_forward_even find_even(const tutti__norm_args *args, int width)
 {
     int64_t rows = args->rows;
     return {row_even(args->x, rows, width),
@@ -497,7 +497,7 @@ static norm_forward_even find_even(const tutti__norm_forward_args *args, int wid
 }
 
 template<class A>
-static tutti_status forward_any(tutti_context *ctx, const tutti__norm_forward_args *args)
+static tutti_status forward_any(tutti_context *ctx, const tutti__norm_args *args)
 {
     int threads = 32;
     while (threads < ANY_THREADS && threads * ANY_WIDTH < args->cols) threads *= 2;
@@ -516,7 +516,7 @@ static tutti_status forward_any(tutti_context *ctx, const tutti__norm_forward_ar
 }
 
 /* What norm_forward_stream_kernel takes. */
-static bool streams(const tutti__norm_forward_args *args, const norm_forward_even &even,
+static bool streams(const tutti__norm_args *args, const norm_forward_even &even,
                     const row_plan &plan, int width)
 {
     return plan.kind == ROW_BLOCK && plan.cluster == 1 && plan.vecs == STREAM_VECS &&
@@ -526,7 +526,7 @@ static bool streams(const tutti__norm_forward_args *args, const norm_forward_eve
 }
 
 template<class T>
-static tutti_status forward_of(tutti_context *ctx, const tutti__norm_forward_args *args,
+static tutti_status forward_of(tutti_context *ctx, const tutti__norm_args *args,
                                const row_plan &plan)
 {
     norm_forward_even even = find_even(args, vector16<T>::N);
@@ -560,22 +560,35 @@ static tutti_status forward_of(tutti_context *ctx, const tutti__norm_forward_arg
     });
 }
 
-tutti_status tutti__cuda_norm_forward(tutti_context *ctx, const tutti__norm_forward_args *args)
+/* Kernels by run-time type, in f64 or f32; otherwise those of a type, by the plan's row_plan. */
+enum { FORWARD_ANY_F64, FORWARD_ANY, FORWARD_OWN };
+
+void tutti__cuda_norm_forward_plan(const tutti_context *ctx, const tutti__norm_args *args,
+                                   tutti__plan *plan)
 {
-    TUTTI_TRY(tutti__cuda_use(ctx->device, "norm_forward"));
-    if (args->rows == 0) return TUTTI_OK;
-    if (tutti__accumulate_dtype(args->x.dtype, args->param_dtype) == TUTTI_F64)
-        return forward_any<double>(ctx, args);
-    row_plan plan = row_plan_for(args->cols, 16 / (int)tutti_dtype_size(args->x.dtype), 1,
+    row_plan rows = row_plan_for(args->cols, 16 / (int)tutti_dtype_size(args->x.dtype), 1,
                                  tutti__cuda_has_clusters(ctx->device));
-    if (args->y.dtype != args->x.dtype || plan.kind == ROW_LONG)
-        return forward_any<float>(ctx, args);
+    plan->kernel = FORWARD_OWN;
+    if (args->y.dtype != args->x.dtype || rows.kind == ROW_LONG) plan->kernel = FORWARD_ANY;
+    if (tutti__accumulate_dtype(args->x.dtype, args->param_dtype) == TUTTI_F64)
+        plan->kernel = FORWARD_ANY_F64;
+    *tutti__cuda_parameters<row_plan>(plan) = rows;
+}
+
+tutti_status tutti__cuda_norm_forward(const tutti__job *job, const void *untyped)
+{
+    const tutti__norm_args *args = (const tutti__norm_args *)untyped;
+    TUTTI_TRY(tutti__cuda_use(job->ctx->device, "norm_forward"));
+    if (args->rows == 0) return TUTTI_OK;
+    if (job->plan->kernel == FORWARD_ANY_F64) return forward_any<double>(job->ctx, args);
+    if (job->plan->kernel == FORWARD_ANY) return forward_any<float>(job->ctx, args);
+    const row_plan &plan = *tutti__cuda_parameters<row_plan>(job->plan);
     switch (args->x.dtype) {
     case TUTTI_F16:
-        return forward_of<__half>(ctx, args, plan);
+        return forward_of<__half>(job->ctx, args, plan);
     case TUTTI_BF16:
-        return forward_of<__nv_bfloat16>(ctx, args, plan);
+        return forward_of<__nv_bfloat16>(job->ctx, args, plan);
     default:
-        return forward_of<float>(ctx, args, plan);
+        return forward_of<float>(job->ctx, args, plan);
     }
 }

@@ -4,6 +4,7 @@
  * columns are read.  A row stays in registers from its only read to the write of its result (rows.cuh); rows that fit
  * on no cluster are read twice, the first time with a running maximum and sum merged as one pair. */
 #include "kernels/cuda/exp.cuh"
+#include "ops/softmax.h"
 
 struct softmax_even {
     bool x, y, dy, dx;
@@ -287,7 +288,8 @@ __global__ void __launch_bounds__(1024)
 }
 
 template<class T, bool BACKWARD>
-static tutti_status softmax_of(tutti_context *ctx, const tutti__softmax_args *args)
+static tutti_status softmax_of(tutti_context *ctx, const tutti__softmax_args *args,
+                               const row_plan &plan)
 {
     constexpr int N = 16 / (int)sizeof(T);
     const char *what = BACKWARD ? "softmax_backward" : "softmax_forward";
@@ -295,7 +297,6 @@ static tutti_status softmax_of(tutti_context *ctx, const tutti__softmax_args *ar
     softmax_even even = {row_even(args->x, rows, N), row_even(args->y, rows, N),
                          row_even(args->dy, rows, N), row_even(args->dx, rows, N)};
     cudaStream_t stream = tutti__cuda_stream(ctx);
-    row_plan plan = row_plan_for(cols, N, BACKWARD ? 2 : 1, tutti__cuda_has_clusters(ctx->device));
     if (sizeof(T) == 8 || plan.kind == ROW_LONG) {
         return row_launch(
             what, BACKWARD ? softmax_backward_long_kernel<T> : softmax_forward_long_kernel<T>,
@@ -321,20 +322,27 @@ static tutti_status softmax_of(tutti_context *ctx, const tutti__softmax_args *ar
     return TUTTI_OK;
 }
 
-tutti_status tutti__cuda_softmax_forward(tutti_context *ctx, const tutti__softmax_args *args)
+static tutti_status softmax_plan(tutti_context *ctx, const void *untyped, bool backward,
+                                 tutti__plan *plan)
 {
-    TUTTI_TRY(tutti__cuda_use(ctx->device, "softmax_forward"));
+    const tutti__softmax_args *args = (const tutti__softmax_args *)untyped;
+    *tutti__cuda_parameters<row_plan>(plan) =
+        row_plan_for(args->cols, 16 / (int)tutti_dtype_size(args->dtype), backward ? 2 : 1,
+                     tutti__cuda_has_clusters(ctx->device));
+    return TUTTI_OK;
+}
+
+template<bool BACKWARD>
+static tutti_status softmax_run(const tutti__job *job, const void *untyped)
+{
+    const tutti__softmax_args *args = (const tutti__softmax_args *)untyped;
+    TUTTI_TRY(tutti__cuda_use(job->ctx->device, BACKWARD ? "softmax_backward" : "softmax_forward"));
     if (args->rows == 0) return TUTTI_OK;
-    return tutti__cuda_dispatch(args->x.dtype, [&](auto type) {
-        return softmax_of<typename decltype(type)::type, false>(ctx, args);
+    return tutti__cuda_dispatch(args->dtype, [&](auto type) {
+        return softmax_of<typename decltype(type)::type, BACKWARD>(
+            job->ctx, args, *tutti__cuda_parameters<row_plan>(job->plan));
     });
 }
 
-tutti_status tutti__cuda_softmax_backward(tutti_context *ctx, const tutti__softmax_args *args)
-{
-    TUTTI_TRY(tutti__cuda_use(ctx->device, "softmax_backward"));
-    if (args->rows == 0) return TUTTI_OK;
-    return tutti__cuda_dispatch(args->dy.dtype, [&](auto type) {
-        return softmax_of<typename decltype(type)::type, true>(ctx, args);
-    });
-}
+extern "C" const tutti__op tutti__cuda_softmax = {softmax_plan, softmax_run<false>,
+                                                  softmax_run<true>};

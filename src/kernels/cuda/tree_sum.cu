@@ -2,6 +2,7 @@
  * A thread keeps the tree's open sums of 16 bytes of elements in registers; the program of pushes and pops is the same for
  * all of them. */
 #include "kernels/cuda/rows.cuh"
+#include "ops/tree_sum.h"
 
 enum { TREE_THREADS = 256, TREE_DEPTH = 10 /* of 256 inputs, and the one that is pushed */ };
 

@@ -1,5 +1,6 @@
 /* AdamW over flat buffers: norm of the gradients, decision, update; include/tutti/adamw.h has the
  * mathematics. */
+#include "ops/adamw.h"
 #include "kernels/host/host.h"
 #include "tutti/param.h"
 
@@ -23,26 +24,26 @@ typedef struct adamw_task {
 #define OF(name) name##_f64
 #include "kernels/host/adamw_rows.h"
 
-static tutti_status adamw_scratch(tutti_context *ctx, int64_t count, int64_t *blocks,
-                                  double **squares)
+static int64_t norm_blocks(const tutti__adamw_args *args)
 {
-    *blocks = (count + NORM_BLOCK - 1) / NORM_BLOCK;
-    return tutti__scratch(ctx, (size_t)*blocks * sizeof **squares, (void **)squares);
+    return (args->count + NORM_BLOCK - 1) / NORM_BLOCK;
 }
 
-tutti_status tutti__host_adamw_plan(tutti_context *ctx, const tutti__adamw_args *args)
+static tutti_status plan(tutti_context *ctx, const void *args, bool backward, tutti__plan *plan)
 {
-    int64_t blocks;
-    double *squares;
-    return adamw_scratch(ctx, args->count, &blocks, &squares);
+    (void)ctx, (void)backward;
+    plan->scratch = (size_t)norm_blocks(args) * sizeof(double);
+    return TUTTI_OK;
 }
 
-tutti_status tutti__host_adamw(tutti_context *ctx, const tutti__adamw_args *args)
+static tutti_status forward(const tutti__job *job, const void *untyped)
 {
+    tutti_context *ctx = job->ctx;
+    const tutti__adamw_args *args = untyped;
     const bool wide = args->dtype == TUTTI_F64;
-    adamw_task task = {.args = args, .learning_rate = args->step->learning_rate};
-    int64_t blocks;
-    TUTTI_TRY(adamw_scratch(ctx, args->count, &blocks, &task.squares));
+    adamw_task task = {
+        .args = args, .squares = job->scratch, .learning_rate = args->step->learning_rate};
+    const int64_t blocks = norm_blocks(args);
     tutti__parallel(ctx, blocks, 0.3 * NORM_BLOCK, wide ? square_blocks_f64 : square_blocks_f32,
                     &task);
     double square = 0;
@@ -66,3 +67,5 @@ tutti_status tutti__host_adamw(tutti_context *ctx, const tutti__adamw_args *args
                     wide ? update_runs_f64 : update_runs_f32, &task);
     return TUTTI_OK;
 }
+
+const tutti__op tutti__host_adamw = {plan, forward, NULL};

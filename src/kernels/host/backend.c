@@ -155,23 +155,10 @@ const tutti__backend tutti__host_backend = {
         },
     .op =
         {
-            .norm_forward = tutti__host_norm_forward,
-            .norm_backward = tutti__host_norm_backward,
-            .norm_plan = tutti__host_norm_plan,
-            .softmax_forward = tutti__host_softmax_forward,
-            .softmax_backward = tutti__host_softmax_backward,
-            .cross_entropy = tutti__host_cross_entropy,
-            .cross_entropy_plan = tutti__host_cross_entropy_plan,
-            .embedding_forward = tutti__host_embedding_forward,
-            .embedding_backward = tutti__host_embedding_backward,
-            .embedding_plan = tutti__host_embedding_plan,
-            .linear_plan = tutti__host_linear_plan,
-            .linear_plan_destroy = tutti__host_linear_plan_destroy,
-            .linear_forward = tutti__host_linear_forward,
-            .linear_backward = tutti__host_linear_backward,
-            .adamw = tutti__host_adamw,
-            .adamw_plan = tutti__host_adamw_plan,
-            .tree_sum = tutti__host_tree_sum,
+#define TUTTI_X(name) .name = &tutti__host_##name,
+            TUTTI__OPS(TUTTI_X)
+#undef TUTTI_X
+                .tree_sum = tutti__host_tree_sum,
             .hash = tutti__host_hash,
             .convert = tutti__host_convert,
         },

@@ -3,6 +3,7 @@
 #include <stdatomic.h>
 
 #include "kernels/host/host.h"
+#include "ops/cross_entropy.h"
 
 typedef struct entropy_task {
     const tutti__cross_entropy_args *args;
@@ -27,40 +28,40 @@ static void note_bad_row(entropy_task *task, int64_t row)
 #include "kernels/host/cross_entropy_rows.h"
 
 /* A row of REALs a thread, then the losses. */
-static tutti_status entropy_scratch(tutti_context *ctx, const tutti__cross_entropy_args *args,
-                                    bool wants_sum, entropy_task *task)
+static size_t thread_bytes(const tutti__cross_entropy_args *args)
 {
     const bool wide = args->logits.dtype == TUTTI_F64;
-    task->thread_bytes = tutti__room(args->cols, wide ? sizeof(double) : sizeof(float));
-    const size_t rows_bytes = (size_t)ctx->threads * task->thread_bytes;
-    const size_t losses_bytes = wants_sum ? tutti__room(args->rows, sizeof(double)) : 0;
-    TUTTI_TRY(tutti__scratch(ctx, rows_bytes + losses_bytes, (void **)&task->rows));
-    task->losses = wants_sum ? (double *)(task->rows + rows_bytes) : NULL;
+    return tutti__room(args->cols, wide ? sizeof(double) : sizeof(float));
+}
+
+static tutti_status plan(tutti_context *ctx, const void *untyped, bool backward, tutti__plan *plan)
+{
+    (void)backward;
+    const tutti__cross_entropy_args *args = untyped;
+    plan->scratch = (size_t)ctx->threads * thread_bytes(args) +
+                    tutti__room(args->rows, sizeof(double));
     return TUTTI_OK;
 }
 
-tutti_status tutti__host_cross_entropy_plan(tutti_context *ctx,
-                                            const tutti__cross_entropy_args *args)
+static tutti_status forward(const tutti__job *job, const void *untyped)
 {
-    entropy_task task;
-    return entropy_scratch(ctx, args, true, &task);
-}
-
-tutti_status tutti__host_cross_entropy(tutti_context *ctx, const tutti__cross_entropy_args *args)
-{
+    const tutti__cross_entropy_args *args = untyped;
     const bool wide = args->logits.dtype == TUTTI_F64;
-    entropy_task task = {.args = args, .weight = 1, .bad_row = args->rows};
+    entropy_task task = {.args = args,
+                         .weight = 1,
+                         .bad_row = args->rows,
+                         .rows = job->scratch,
+                         .thread_bytes = thread_bytes(args)};
     if (args->step) task.weight = args->step->loss_weight * args->step->loss_scale;
-    TUTTI_TRY(entropy_scratch(ctx, args, args->loss_sum != NULL, &task));
-    tutti__parallel(ctx, args->rows, 40 + (wide ? 6.0 : 1.5) * (double)args->cols,
+    if (args->loss_sum)
+        task.losses = (double *)(task.rows + (size_t)job->ctx->threads * task.thread_bytes);
+    tutti__parallel(job->ctx, args->rows, 40 + (wide ? 6.0 : 1.5) * (double)args->cols,
                     wide ? cross_entropy_rows_f64 : cross_entropy_rows_f32, &task);
     if (args->loss_sum) *args->loss_sum = row_sum_f64(task.losses, args->rows);
-    if (task.bad_row < args->rows && ctx->finding->code == TUTTI__FINDING_NONE)
-        *ctx->finding = (tutti__finding){
-            .code = TUTTI__FINDING_LABEL,
-            .value = args->labels[task.bad_row],
-            .row = task.bad_row,
-            .limit = args->cols,
-        };
+    if (task.bad_row < args->rows)
+        tutti__host_find(job->ctx, args->finding, args->labels[task.bad_row], task.bad_row,
+                         args->cols);
     return TUTTI_OK;
 }
+
+const tutti__op tutti__host_cross_entropy = {plan, forward, NULL};

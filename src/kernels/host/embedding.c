@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "kernels/host/host.h"
+#include "ops/embedding.h"
 
 /* A piece's columns: enough that looking at the tokens costs little beside adding. */
 #define SLAB 256
@@ -36,13 +37,7 @@ static void report_bad_token(tutti_context *ctx, const tutti__embedding_args *ar
 {
     int64_t row = 0;
     while (row < args->rows && in_table(args, args->tokens[row])) row++;
-    if (row < args->rows && ctx->finding->code == TUTTI__FINDING_NONE)
-        *ctx->finding = (tutti__finding){
-            .code = TUTTI__FINDING_TOKEN,
-            .value = args->tokens[row],
-            .row = row,
-            .limit = args->vocab,
-        };
+    if (row < args->rows) tutti__host_find(ctx, args->finding, args->tokens[row], row, args->vocab);
 }
 
 static void copy_rows(void *data, int64_t begin, int64_t end, int thread)
@@ -60,10 +55,11 @@ static void copy_rows(void *data, int64_t begin, int64_t end, int thread)
     }
 }
 
-tutti_status tutti__host_embedding_forward(tutti_context *ctx, const tutti__embedding_args *args)
+static tutti_status forward(const tutti__job *job, const void *untyped)
 {
-    report_bad_token(ctx, args);
-    tutti__parallel(ctx, args->rows,
+    const tutti__embedding_args *args = untyped;
+    report_bad_token(job->ctx, args);
+    tutti__parallel(job->ctx, args->rows,
                     20 + 0.1 * (double)args->cols * (double)tutti_dtype_size(args->dtype),
                     copy_rows, (void *)args);
     return TUTTI_OK;
@@ -87,27 +83,28 @@ static void zero_rows(void *data, int64_t begin, int64_t end, int thread)
 
 /* A row of sums for every second row of dy and for every block: a token that needs any has two rows at least, and
  * no more waiting sums than blocks before its last. */
-static tutti_status make_room(tutti_context *ctx, const tutti__embedding_args *args,
-                              embedding_task *task)
+static size_t lay_out_scratch(const tutti__embedding_args *args, char *data, embedding_task *task)
 {
     const size_t size = tutti_dtype_size(tutti__accumulate_dtype(args->dtype, args->dtype));
     const size_t place = tutti__room(args->rows, sizeof(int32_t));
     const size_t table = tutti__room(args->vocab, sizeof(int32_t));
     const size_t sums = tutti__room((args->rows / 2 + args->rows / BLOCK) * args->cols, size);
-    char *data;
-    TUTTI_TRY(tutti__scratch(ctx, place + 2 * table + sums, (void **)&data));
-    task->args = args;
-    task->places = (int32_t *)data;
-    task->counts = (int32_t *)(data + place);
-    task->begins = (int32_t *)(data + place + table);
-    task->sums = data + place + 2 * table;
-    return TUTTI_OK;
+    *task = (embedding_task){.args = args};
+    if (data) {
+        task->places = (int32_t *)data;
+        task->counts = (int32_t *)(data + place);
+        task->begins = (int32_t *)(data + place + table);
+        task->sums = data + place + 2 * table;
+    }
+    return place + 2 * table + sums;
 }
 
-tutti_status tutti__host_embedding_plan(tutti_context *ctx, const tutti__embedding_args *args)
+static tutti_status plan(tutti_context *ctx, const void *args, bool backward, tutti__plan *plan)
 {
+    (void)ctx;
     embedding_task task;
-    return make_room(ctx, args, &task);
+    if (backward) plan->scratch = lay_out_scratch(args, NULL, &task);
+    return TUTTI_OK;
 }
 
 /* Counts the rows of each token and lays out their sums. */
@@ -132,15 +129,17 @@ static void lay_out(const embedding_task *task)
     }
 }
 
-tutti_status tutti__host_embedding_backward(tutti_context *ctx, const tutti__embedding_args *args)
+static tutti_status backward(const tutti__job *job, const void *untyped)
 {
+    tutti_context *ctx = job->ctx;
+    const tutti__embedding_args *args = untyped;
     const bool wide = args->dtype == TUTTI_F64;
     report_bad_token(ctx, args);
     if (!args->accumulate)
         tutti__parallel(ctx, args->vocab, (wide ? 0.8 : 0.4) * (double)args->cols, zero_rows,
                         (void *)args);
     embedding_task task;
-    TUTTI_TRY(make_room(ctx, args, &task));
+    lay_out_scratch(args, job->scratch, &task);
     lay_out(&task);
     task.slabs = (args->cols + SLAB - 1) / SLAB;
     task.bands = 1;
@@ -152,3 +151,5 @@ tutti_status tutti__host_embedding_backward(tutti_context *ctx, const tutti__emb
                     wide ? add_pieces_f64 : add_pieces_f32, &task);
     return TUTTI_OK;
 }
+
+const tutti__op tutti__host_embedding = {plan, forward, backward};

@@ -2,6 +2,7 @@
 #include <stdatomic.h>
 
 #include "kernels/host/host.h"
+#include "ops/hash.h"
 
 typedef struct hash_task {
     const uint32_t *words;

@@ -132,27 +132,17 @@ TUTTI__INLINE double tutti__exp_f64(double x)
     return exp(x);
 }
 
-/* Operations; backend.h says what they do. */
-tutti_status tutti__host_norm_forward(tutti_context *ctx, const tutti__norm_forward_args *args);
-tutti_status tutti__host_norm_backward(tutti_context *ctx, const tutti__norm_backward_args *args);
-tutti_status tutti__host_norm_plan(tutti_context *ctx, const tutti__norm_backward_args *args);
-tutti_status tutti__host_softmax_forward(tutti_context *ctx, const tutti__softmax_args *args);
-tutti_status tutti__host_softmax_backward(tutti_context *ctx, const tutti__softmax_args *args);
-tutti_status tutti__host_cross_entropy(tutti_context *ctx, const tutti__cross_entropy_args *args);
-tutti_status tutti__host_cross_entropy_plan(tutti_context *ctx,
-                                            const tutti__cross_entropy_args *args);
-tutti_status tutti__host_embedding_forward(tutti_context *ctx, const tutti__embedding_args *args);
-tutti_status tutti__host_embedding_backward(tutti_context *ctx, const tutti__embedding_args *args);
-tutti_status tutti__host_embedding_plan(tutti_context *ctx, const tutti__embedding_args *args);
-tutti_status tutti__host_linear_plan(tutti_context *ctx, const tutti__linear_shape *shape,
-                                     tutti__linear_plan **plan);
-void tutti__host_linear_plan_destroy(tutti__linear_plan *plan);
-tutti_status tutti__host_linear_forward(tutti_context *ctx, const tutti__linear_args *args);
-tutti_status tutti__host_linear_backward(tutti_context *ctx, const tutti__linear_args *args);
-tutti_status tutti__host_adamw(tutti_context *ctx, const tutti__adamw_args *args);
-tutti_status tutti__host_adamw_plan(tutti_context *ctx, const tutti__adamw_args *args);
+/* Notes what was found wrong in the data of a call, if nothing else was. */
+static inline void tutti__host_find(tutti_context *ctx, int32_t code, int32_t value, int64_t row,
+                                    int64_t limit)
+{
+    if (ctx->finding->code == 0)
+        *ctx->finding = (tutti__finding){.code = code, .value = value, .row = row, .limit = limit};
+}
+
+/* What backend.h declares beside the operations. */
 tutti_status tutti__host_tree_sum(int device, tutti__stream stream,
-                                  const tutti__tree_sum_args *args);
+                                  const struct tutti__tree_sum_args *args);
 tutti_status tutti__host_hash(tutti_context *ctx, const uint32_t *words, int64_t count,
                               uint64_t *hash);
 tutti_status tutti__host_convert(tutti_context *ctx, void *dst, tutti_dtype dst_dtype,

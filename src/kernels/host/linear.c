@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "kernels/host/gemm.h"
+#include "ops/linear.h"
 
 /* Rows of db that are added in the type of the arithmetic. */
 #define RUN 64
@@ -82,23 +83,16 @@ static size_t backward_layout(const tutti_context *ctx, const tutti__linear_shap
     return *work_at + most;
 }
 
-/* The host keeps nothing for a shape but its scratch. */
-tutti_status tutti__host_linear_plan(tutti_context *ctx, const tutti__linear_shape *shape,
-                                     tutti__linear_plan **plan)
+static tutti_status plan(tutti_context *ctx, const void *untyped, bool backward, tutti__plan *plan)
 {
-    *plan = NULL;
+    const tutti__linear_shape *shape = &((const tutti__linear_args *)untyped)->shape;
     const tutti_dtype real = tutti__accumulate_dtype(shape->dtype, shape->dtype);
     backward_task task;
     size_t partials_at, work_at;
-    size_t bytes = backward_layout(ctx, shape, &task, &partials_at, &work_at);
-    size_t forward = tutti__product_scratch(ctx, shape->rows, shape->out, shape->in, real);
-    void *scratch;
-    return tutti__scratch(ctx, bytes > forward ? bytes : forward, &scratch);
-}
-
-void tutti__host_linear_plan_destroy(tutti__linear_plan *plan)
-{
-    (void)plan;
+    plan->scratch = backward
+                        ? backward_layout(ctx, shape, &task, &partials_at, &work_at)
+                        : tutti__product_scratch(ctx, shape->rows, shape->out, shape->in, real);
+    return TUTTI_OK;
 }
 
 static tutti__matrix weight_of(const tutti__linear_args *args)
@@ -106,13 +100,11 @@ static tutti__matrix weight_of(const tutti__linear_args *args)
     return (tutti__matrix){(void *)args->weight, args->shape.dtype, args->shape.in};
 }
 
-tutti_status tutti__host_linear_forward(tutti_context *ctx, const tutti__linear_args *args)
+static tutti_status forward(const tutti__job *job, const void *untyped)
 {
+    const tutti__linear_args *args = untyped;
     const tutti__linear_shape *shape = &args->shape;
     const tutti_dtype real = tutti__accumulate_dtype(shape->dtype, shape->dtype);
-    void *scratch;
-    TUTTI_TRY(tutti__scratch(
-        ctx, tutti__product_scratch(ctx, shape->rows, shape->out, shape->in, real), &scratch));
     const tutti__product product = {
         .m = shape->rows,
         .n = shape->out,
@@ -123,20 +115,21 @@ tutti_status tutti__host_linear_forward(tutti_context *ctx, const tutti__linear_
         .finish = real == TUTTI_F64 ? finish_forward_f64 : finish_forward_f32,
         .data = (void *)args,
     };
-    tutti__product_run(ctx, &product, scratch);
+    tutti__product_run(job->ctx, &product, job->scratch);
     return TUTTI_OK;
 }
 
-tutti_status tutti__host_linear_backward(tutti_context *ctx, const tutti__linear_args *args)
+static tutti_status backward(const tutti__job *job, const void *untyped)
 {
+    tutti_context *ctx = job->ctx;
+    const tutti__linear_args *args = untyped;
     const tutti__linear_shape *shape = &args->shape;
     const tutti_dtype real = tutti__accumulate_dtype(shape->dtype, shape->dtype);
     const bool wide = real == TUTTI_F64;
     backward_task task = {.args = args};
     size_t partials_at, work_at;
-    const size_t bytes = backward_layout(ctx, shape, &task, &partials_at, &work_at);
-    char *scratch;
-    TUTTI_TRY(tutti__scratch(ctx, bytes, (void **)&scratch));
+    backward_layout(ctx, shape, &task, &partials_at, &work_at);
+    char *scratch = job->scratch;
     task.partials = scratch + partials_at;
     task.rows = scratch + work_at;
     tutti__matrix dz = args->dy;
@@ -180,3 +173,5 @@ tutti_status tutti__host_linear_backward(tutti_context *ctx, const tutti__linear
     }
     return TUTTI_OK;
 }
+
+const tutti__op tutti__host_linear = {plan, forward, backward};

@@ -4,16 +4,17 @@
 #include <string.h>
 
 #include "kernels/host/host.h"
+#include "ops/norm.h"
 
 typedef struct forward_task {
-    const tutti__norm_forward_args *args;
+    const tutti__norm_args *args;
     const void *gamma, *beta; /* [cols] REALs, or NULL */
     char *rows;               /* of each thread: two rows of REALs */
     size_t row_bytes, thread_bytes;
 } forward_task;
 
 typedef struct backward_task {
-    const tutti__norm_backward_args *args;
+    const tutti__norm_args *args;
     const void *gamma; /* [cols] REALs, or NULL */
     char *rows;        /* of each thread: three rows of REALs */
     size_t row_bytes, thread_bytes;
@@ -28,88 +29,74 @@ typedef struct backward_task {
 #define OF(name) name##_f64
 #include "kernels/host/norm_rows.h"
 
-tutti_status tutti__host_norm_forward(tutti_context *ctx, const tutti__norm_forward_args *args)
+static tutti_dtype real_of(const tutti__norm_args *args)
 {
-    const tutti_dtype real = tutti__accumulate_dtype(args->x.dtype, args->param_dtype);
+    return tutti__accumulate_dtype(args->x.dtype, args->param_dtype);
+}
+
+/* gamma or beta as REALs; add_one: 1 more than that. */
+static const void *widened(const tutti__norm_args *args, void *room, const void *param,
+                           bool add_one)
+{
+    if (real_of(args) == TUTTI_F64)
+        return widen_param_f64(room, param, args->param_dtype, args->cols, add_one);
+    return widen_param_f32(room, param, args->param_dtype, args->cols, add_one);
+}
+
+/* Two rows for gamma and beta and two a thread; or one for gamma, three a thread, then the partial rows of dgamma and dbeta. */
+static tutti_status plan(tutti_context *ctx, const void *untyped, bool backward, tutti__plan *plan)
+{
+    const tutti__norm_args *args = untyped;
+    const tutti_dtype real = real_of(args);
+    const size_t row = tutti__room(args->cols, tutti_dtype_size(real));
+    const size_t partials =
+        backward ? 2 * (size_t)tutti__split_rows(args->rows, args->cols).count : 0;
+    const size_t params = backward ? 1 : 2, rows = backward ? 3 : 2;
+    plan->scratch = (params + (size_t)ctx->threads * rows + partials) * row;
+    return TUTTI_OK;
+}
+
+static tutti_status forward(const tutti__job *job, const void *untyped)
+{
+    const tutti__norm_args *args = untyped;
+    const tutti_dtype real = real_of(args);
+    const bool wide = real == TUTTI_F64;
     forward_task task = {.args = args};
     task.row_bytes = tutti__room(args->cols, tutti_dtype_size(real));
     task.thread_bytes = 2 * task.row_bytes;
-    char *scratch;
-    TUTTI_TRY(tutti__scratch(ctx, 2 * task.row_bytes + (size_t)ctx->threads * task.thread_bytes,
-                             (void **)&scratch));
-    task.rows = scratch + 2 * task.row_bytes;
-    if (real == TUTTI_F64) {
-        if (args->gamma)
-            task.gamma = widen_param_f64(scratch, args->gamma, args->param_dtype, args->cols,
-                                         args->zero_centered);
-        if (args->beta)
-            task.beta = widen_param_f64(scratch + task.row_bytes, args->beta, args->param_dtype,
-                                        args->cols, 0);
-        tutti__parallel(ctx, args->rows, 20 + 2.0 * (double)args->cols, norm_forward_rows_f64,
-                        &task);
-    } else {
-        if (args->gamma)
-            task.gamma = widen_param_f32(scratch, args->gamma, args->param_dtype, args->cols,
-                                         args->zero_centered);
-        if (args->beta)
-            task.beta = widen_param_f32(scratch + task.row_bytes, args->beta, args->param_dtype,
-                                        args->cols, 0);
-        tutti__parallel(ctx, args->rows, 20 + 1.0 * (double)args->cols, norm_forward_rows_f32,
-                        &task);
-    }
+    char *gamma = job->scratch, *beta = gamma + task.row_bytes;
+    task.rows = beta + task.row_bytes;
+    if (args->gamma) task.gamma = widened(args, gamma, args->gamma, args->zero_centered);
+    if (args->beta) task.beta = widened(args, beta, args->beta, false);
+    tutti__parallel(job->ctx, args->rows, 20 + (wide ? 2.0 : 1.0) * (double)args->cols,
+                    wide ? norm_forward_rows_f64 : norm_forward_rows_f32, &task);
     return TUTTI_OK;
 }
 
-/* One row for gamma, three rows a thread, then the partial rows of dgamma and dbeta. */
-static tutti_status backward_scratch(tutti_context *ctx, const tutti__norm_backward_args *args,
-                                     backward_task *task, char **scratch)
+static tutti_status backward(const tutti__job *job, const void *untyped)
 {
-    const tutti_dtype real = tutti__accumulate_dtype(args->x.dtype, args->param_dtype);
-    task->args = args;
-    task->row_bytes = tutti__room(args->cols, tutti_dtype_size(real));
-    task->thread_bytes = 3 * task->row_bytes;
-    task->blocks = tutti__split_rows(args->rows, args->cols);
-    const size_t partials = (size_t)task->blocks.count * task->row_bytes;
-    const size_t rows_at = task->row_bytes;
-    const size_t partials_at = rows_at + (size_t)ctx->threads * task->thread_bytes;
-    TUTTI_TRY(tutti__scratch(ctx, partials_at + 2 * partials, (void **)scratch));
-    task->rows = *scratch + rows_at;
-    task->dgamma = *scratch + partials_at;
-    task->dbeta = *scratch + partials_at + partials;
-    return TUTTI_OK;
-}
-
-tutti_status tutti__host_norm_plan(tutti_context *ctx, const tutti__norm_backward_args *args)
-{
-    backward_task task;
-    char *scratch;
-    return backward_scratch(ctx, args, &task, &scratch);
-}
-
-tutti_status tutti__host_norm_backward(tutti_context *ctx, const tutti__norm_backward_args *args)
-{
-    const tutti_dtype real = tutti__accumulate_dtype(args->x.dtype, args->param_dtype);
-    backward_task task = {0};
-    char *scratch;
-    TUTTI_TRY(backward_scratch(ctx, args, &task, &scratch));
-    const double elements = (double)task.blocks.rows * (double)args->cols;
-    if (real == TUTTI_F64) {
-        if (args->gamma)
-            task.gamma = widen_param_f64(scratch, args->gamma, args->param_dtype, args->cols,
-                                         args->zero_centered);
-        tutti__parallel(ctx, task.blocks.count, 3 * elements, norm_backward_blocks_f64, &task);
-    } else {
-        if (args->gamma)
-            task.gamma = widen_param_f32(scratch, args->gamma, args->param_dtype, args->cols,
-                                         args->zero_centered);
-        tutti__parallel(ctx, task.blocks.count, 1.5 * elements, norm_backward_blocks_f32, &task);
-    }
+    const tutti__norm_args *args = untyped;
+    const tutti_dtype real = real_of(args);
+    const bool wide = real == TUTTI_F64;
+    backward_task task = {.args = args};
+    task.row_bytes = tutti__room(args->cols, tutti_dtype_size(real));
+    task.thread_bytes = 3 * task.row_bytes;
+    task.blocks = tutti__split_rows(args->rows, args->cols);
+    task.rows = (char *)job->scratch + task.row_bytes;
+    task.dgamma = task.rows + (size_t)job->ctx->threads * task.thread_bytes;
+    task.dbeta = task.dgamma + (size_t)task.blocks.count * task.row_bytes;
+    if (args->gamma) task.gamma = widened(args, job->scratch, args->gamma, args->zero_centered);
+    tutti__parallel(job->ctx, task.blocks.count,
+                    (wide ? 3 : 1.5) * (double)task.blocks.rows * (double)args->cols,
+                    wide ? norm_backward_blocks_f64 : norm_backward_blocks_f32, &task);
     const int64_t stride = (int64_t)(task.row_bytes / tutti_dtype_size(real));
     if (args->dgamma)
-        tutti__merge_blocks(ctx, args->dgamma, args->grad_dtype, args->accumulate, task.dgamma,
+        tutti__merge_blocks(job->ctx, args->dgamma, args->grad_dtype, args->accumulate, task.dgamma,
                             real, task.blocks.count, stride, args->cols);
     if (args->dbeta)
-        tutti__merge_blocks(ctx, args->dbeta, args->grad_dtype, args->accumulate, task.dbeta, real,
-                            task.blocks.count, stride, args->cols);
+        tutti__merge_blocks(job->ctx, args->dbeta, args->grad_dtype, args->accumulate, task.dbeta,
+                            real, task.blocks.count, stride, args->cols);
     return TUTTI_OK;
 }
+
+const tutti__op tutti__host_norm = {plan, forward, backward};

@@ -4,8 +4,8 @@
 /* Two passes, of which the second corrects the first one's mean by the mean of x - mean, and the variance by its square
  * [Chan, Golub & LeVeque 1983].  Where that square is much of the sum, as in rows all but constant, it is not to be
  * subtracted: one more pass, about the corrected mean.  A sum that REAL does not hold makes the row NaN. */
-TUTTI__INLINE void OF(row_statistics)(const REAL *x, const tutti__norm_forward_args *args,
-                                      REAL *mean, REAL *rstd)
+TUTTI__INLINE void OF(row_statistics)(const REAL *x, const tutti__norm_args *args, REAL *mean,
+                                      REAL *rstd)
 {
     const double cols = (double)args->cols, most = sizeof(REAL) == 4 ? FLT_MAX : DBL_MAX;
     double squares, variance, moved, moved_square = 0;
@@ -35,7 +35,7 @@ TUTTI__VECTORISED
 static void OF(norm_forward_rows)(void *data, int64_t begin, int64_t end, int thread)
 {
     const forward_task *t = data;
-    const tutti__norm_forward_args *args = t->args;
+    const tutti__norm_args *args = t->args;
     const int64_t cols = args->cols;
     const REAL *restrict gamma = t->gamma, *restrict beta = t->beta;
     REAL *restrict x = (REAL *)(t->rows + (size_t)thread * t->thread_bytes);
@@ -71,7 +71,7 @@ TUTTI__VECTORISED
 static void OF(norm_backward_blocks)(void *data, int64_t begin, int64_t end, int thread)
 {
     const backward_task *t = data;
-    const tutti__norm_backward_args *args = t->args;
+    const tutti__norm_args *args = t->args;
     const int64_t cols = args->cols;
     const REAL *restrict gamma = t->gamma, *mean = args->mean, *rstd = args->rstd;
     REAL *restrict n = (REAL *)(t->rows + (size_t)thread * t->thread_bytes);

@@ -1,4 +1,5 @@
 /* Softmax and log-softmax, row by row; include/tutti/softmax.h has the mathematics. */
+#include "ops/softmax.h"
 #include "kernels/host/host.h"
 
 typedef struct softmax_task {
@@ -22,25 +23,37 @@ static inline int64_t visible(const tutti__softmax_args *args, int64_t row)
 #define OF(name) name##_f64
 #include "kernels/host/softmax_rows.h"
 
-static tutti_status run(tutti_context *ctx, const tutti__softmax_args *args, tutti_dtype dtype,
-                        tutti__work in_f32, tutti__work in_f64)
+static size_t row_bytes(const tutti__softmax_args *args)
 {
-    const bool wide = dtype == TUTTI_F64;
-    softmax_task task = {.args = args};
-    task.row_bytes = tutti__room(args->cols, wide ? sizeof(double) : sizeof(float));
-    task.thread_bytes = 2 * task.row_bytes;
-    TUTTI_TRY(tutti__scratch(ctx, (size_t)ctx->threads * task.thread_bytes, (void **)&task.rows));
-    const double cost = 20 + (wide ? 6.0 : 1.5) * (double)args->cols;
-    tutti__parallel(ctx, args->rows, cost, wide ? in_f64 : in_f32, &task);
+    return tutti__room(args->cols, args->dtype == TUTTI_F64 ? sizeof(double) : sizeof(float));
+}
+
+static tutti_status plan(tutti_context *ctx, const void *args, bool backward, tutti__plan *plan)
+{
+    (void)backward;
+    plan->scratch = (size_t)ctx->threads * 2 * row_bytes(args);
     return TUTTI_OK;
 }
 
-tutti_status tutti__host_softmax_forward(tutti_context *ctx, const tutti__softmax_args *args)
+static tutti_status run(const tutti__job *job, const tutti__softmax_args *args, tutti__work in_f32,
+                        tutti__work in_f64)
 {
-    return run(ctx, args, args->x.dtype, softmax_forward_rows_f32, softmax_forward_rows_f64);
+    const bool wide = args->dtype == TUTTI_F64;
+    softmax_task task = {.args = args, .rows = job->scratch, .row_bytes = row_bytes(args)};
+    task.thread_bytes = 2 * task.row_bytes;
+    const double cost = 20 + (wide ? 6.0 : 1.5) * (double)args->cols;
+    tutti__parallel(job->ctx, args->rows, cost, wide ? in_f64 : in_f32, &task);
+    return TUTTI_OK;
 }
 
-tutti_status tutti__host_softmax_backward(tutti_context *ctx, const tutti__softmax_args *args)
+static tutti_status forward(const tutti__job *job, const void *args)
 {
-    return run(ctx, args, args->y.dtype, softmax_backward_rows_f32, softmax_backward_rows_f64);
+    return run(job, args, softmax_forward_rows_f32, softmax_forward_rows_f64);
 }
+
+static tutti_status backward(const tutti__job *job, const void *args)
+{
+    return run(job, args, softmax_backward_rows_f32, softmax_backward_rows_f64);
+}
+
+const tutti__op tutti__host_softmax = {plan, forward, backward};

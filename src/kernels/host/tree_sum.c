@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "kernels/host/host.h"
+#include "ops/tree_sum.h"
 
 enum { TREE_BLOCK = 256, TREE_DEPTH = 10 /* of 256 inputs, and the one that is pushed */ };
 

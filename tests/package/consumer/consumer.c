@@ -17,7 +17,7 @@ int main(void)
     host.backend = TUTTI_BACKEND_HOST;
     linear.in = 2;
     linear.out = 1;
-    linear.has_bias = 0;
+    linear.no_bias = 1;
     linear.activation = TUTTI_ACT_RELU;
     int good = tutti_context_create(&host, &ctx) == TUTTI_OK &&
                tutti_linear_create(ctx, &linear, &layer) == TUTTI_OK &&

@@ -1,0 +1,23 @@
+/* Softmax and log-softmax; include/tutti/softmax.h has the mathematics. */
+#ifndef TUTTI_OPS_SOFTMAX_H
+#define TUTTI_OPS_SOFTMAX_H
+
+#include "core/op.h"
+
+typedef struct tutti__softmax_args {
+    int64_t rows, cols;
+    tutti_dtype dtype;
+    bool log;
+    double scale;
+    /* Exponents are (lead x - max lead x) size, with lead size = scale: the difference first, which is exactly 0 for
+     * the greatest.  lead is 1 or -1, whichever makes the extreme a maximum; or half of that where |scale| < 1, so
+     * that no difference overflows that scale would have brought back. */
+    double lead, size;
+    int64_t causal_period; /* 0: none */
+    int64_t first_row;
+    tutti__matrix x;      /* forward */
+    tutti__matrix y;      /* forward writes, backward reads; may be x */
+    tutti__matrix dy, dx; /* backward; dx may be dy */
+} tutti__softmax_args;
+
+#endif

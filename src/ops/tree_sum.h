@@ -1,0 +1,19 @@
+/* A sum of several gradients in a fixed order. */
+#ifndef TUTTI_OPS_TREE_SUM_H
+#define TUTTI_OPS_TREE_SUM_H
+
+#include "core/op.h"
+
+/* dst = the sum of the inputs as a binary tree: input k is pushed on a stack, then the two topmost are replaced by
+ * their sum pops[k] times; one is left at the end.  Elementwise, so dst may be an input. */
+enum { TUTTI__TREE_INPUTS_MAX = 256 };
+typedef struct tutti__tree_sum_args {
+    int64_t count;
+    tutti_dtype dtype; /* f32 or f64 */
+    void *dst;
+    int inputs, threads; /* threads: the host's */
+    const void *in[TUTTI__TREE_INPUTS_MAX];
+    unsigned char pops[TUTTI__TREE_INPUTS_MAX];
+} tutti__tree_sum_args;
+
+#endif
