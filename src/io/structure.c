@@ -161,7 +161,7 @@ static bool fits(const tutti__node *node, int64_t storage, int64_t file_bytes)
 
 static void get_dataset(reader *reader, tutti__node *node, int64_t file_bytes)
 {
-    node->type = (tutti__file_type)get_int(reader, 0, TUTTI__FILE_OTHER);
+    node->type = (tutti__file_type)get_int(reader, TUTTI__FILE_F32, TUTTI__FILE_OTHER);
     node->element = get_number(reader);
     node->ndim = get_int(reader, -1, TUTTI__FILE_DIMS_MAX);
     for (int i = 0; i < node->ndim; i++) {

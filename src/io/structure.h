@@ -8,8 +8,9 @@
 
 #include "core/internal.h"
 
-/* A type of the file.  The first six are those of tutti_dtype. */
+/* A type of the file.  Those from F32 to U8 have the numbers of tutti_dtype. */
 #define TUTTI__FILE_TYPES(X) \
+    X(NONE, "of no type")    \
     X(F32, "f32")            \
     X(F64, "f64")            \
     X(F16, "f16")            \
@@ -29,6 +30,8 @@ typedef enum tutti__file_type {
     TUTTI__FILE_TYPES(TUTTI_X)
 #undef TUTTI_X
 } tutti__file_type;
+_Static_assert((int)TUTTI__FILE_F32 == TUTTI_F32 && (int)TUTTI__FILE_U8 == TUTTI_U8,
+               "a type of tensors has one number");
 
 const char *tutti__file_type_name(tutti__file_type type);
 

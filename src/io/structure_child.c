@@ -177,7 +177,7 @@ static void put_node(tutti__node_kind kind, const char *path)
 
 static tutti__file_type type_of(hid_t type)
 {
-    for (int i = 0; i < TUTTI__FILE_TEXT; i++)
+    for (int i = TUTTI_F32; i < TUTTI__FILE_TEXT; i++)
         if (H5Tequal(type, types[i]) > 0) return (tutti__file_type)i;
     if (H5Tget_class(type) == H5T_STRING && H5Tis_variable_str(type) == 0) return TUTTI__FILE_TEXT;
     return TUTTI__FILE_OTHER;
@@ -339,7 +339,7 @@ static bool make_types(void)
     types[TUTTI__FILE_U16] = H5T_STD_U16LE;
     types[TUTTI__FILE_U32] = H5T_STD_U32LE;
     types[TUTTI__FILE_U64] = H5T_STD_U64LE;
-    for (int i = 0; i < TUTTI__FILE_TEXT; i++)
+    for (int i = TUTTI_F32; i < TUTTI__FILE_TEXT; i++)
         if (types[i] < 0) return false;
     return true;
 }
