@@ -98,14 +98,14 @@ tutti_status tutti__target_check(const tutti_checkpoint *checkpoint, const char 
 }
 
 /* Rank 0's turns at the lock: short ones, after each of which the other ranks hear of it, so that none of them waits long. */
-typedef struct turns {
+struct turns {
     const char *who, *path;
     tutti__lock *lock;
     double begin, pause;
     bool held, told;
-} turns;
+};
 
-static tutti_status take_turn(turns *turns)
+static tutti_status take_turn(struct turns *turns)
 {
     char holder[160] = "";
     const double begin = tutti__now();
@@ -137,11 +137,11 @@ tutti_status tutti__own(tutti_checkpoint *checkpoint, const char *who, const cha
     tutti__lock *lasting = &checkpoint->lock;
     const bool owned =
         !temporary || strcmp(lasting->path, path) == 0 || tutti__lock_covers(lasting, path);
-    turns turns = {.who = who,
-                   .path = path,
-                   .lock = owned ? lasting : temporary,
-                   .begin = tutti__now(),
-                   .pause = fmin(0.25, comm->timeout / 4)};
+    struct turns turns = {.who = who,
+                          .path = path,
+                          .lock = owned ? lasting : temporary,
+                          .begin = tutti__now(),
+                          .pause = fmin(0.25, comm->timeout / 4)};
     for (;;) {
         tutti_status status = TUTTI_OK;
         if (comm->rank == 0) status = tutti__target_check(checkpoint, who, path);

@@ -27,14 +27,14 @@ const char *tutti__file_type_name(tutti__file_type type)
 
 /* The process */
 
-typedef struct report {
+struct report {
     char *data;
     size_t bytes, room;
     bool too_long, too_slow; /* it was broken off */
-} report;
+};
 
 /* Takes in what there is to read; false at the end, or when it is more than anybody would have to say. */
-static bool take(report *report, int pipe)
+static bool take(struct report *report, int pipe)
 {
     report->too_long = report->bytes > TUTTI__FILE_NAMES_MAX;
     if (report->too_long) return false;
@@ -51,7 +51,7 @@ static bool take(report *report, int pipe)
     return got > 0;
 }
 
-static void listen_to(report *report, int pipe)
+static void listen_to(struct report *report, int pipe)
 {
     double begin = tutti__now(), left;
     while ((left = begin + DEADLINE - tutti__now()) > 0) {
@@ -64,7 +64,7 @@ static void listen_to(report *report, int pipe)
 }
 
 /* Lets HDF5 read the file in a process of its own.  -1: there is no such process; errno says why. */
-static int ask(int fd, report *report)
+static int ask(int fd, struct report *report)
 {
     int pipes[2];
     if (pipe2(pipes, O_CLOEXEC) != 0) return -1;
@@ -99,12 +99,12 @@ static int ask(int fd, report *report)
 
 /* What it said */
 
-typedef struct reader {
+struct reader {
     char *at, *end;
     bool bad;
-} reader;
+};
 
-static int64_t get_number(reader *reader)
+static int64_t get_number(struct reader *reader)
 {
     int64_t value = 0;
     if (reader->end - reader->at < (ptrdiff_t)sizeof value)
@@ -117,14 +117,14 @@ static int64_t get_number(reader *reader)
 }
 
 /* A number of a small range. */
-static int get_int(reader *reader, int least, int most)
+static int get_int(struct reader *reader, int least, int most)
 {
     int64_t value = get_number(reader);
     if (value < least || value > most) reader->bad = true;
     return reader->bad ? least : (int)value;
 }
 
-static double get_real(reader *reader)
+static double get_real(struct reader *reader)
 {
     int64_t bits = get_number(reader);
     double value;
@@ -132,7 +132,7 @@ static double get_real(reader *reader)
     return value;
 }
 
-static const char *get_text(reader *reader, int most)
+static const char *get_text(struct reader *reader, int most)
 {
     int length = get_int(reader, 0, most);
     if (reader->bad || reader->end - reader->at <= length || reader->at[length]) {
@@ -159,7 +159,7 @@ static bool fits(const tutti__node *node, int64_t storage, int64_t file_bytes)
                                                node->offset <= file_bytes - bytes));
 }
 
-static void get_dataset(reader *reader, tutti__node *node, int64_t file_bytes)
+static void get_dataset(struct reader *reader, tutti__node *node, int64_t file_bytes)
 {
     node->type = (tutti__file_type)get_int(reader, TUTTI__FILE_F32, TUTTI__FILE_OTHER);
     node->element = get_number(reader);
@@ -176,7 +176,7 @@ static void get_dataset(reader *reader, tutti__node *node, int64_t file_bytes)
     if (!fits(node, storage, file_bytes)) reader->bad = true;
 }
 
-static void get_attribute(reader *reader, tutti__attribute *attribute)
+static void get_attribute(struct reader *reader, tutti__attribute *attribute)
 {
     attribute->kind = (tutti__attribute_kind)get_int(reader, 0, TUTTI__ATTRIBUTE_OTHER);
     attribute->name = get_text(reader, TUTTI__FILE_PATH_MAX);
@@ -207,16 +207,16 @@ static void *grow(void **array, int *count, size_t size, int most)
 }
 
 /* What there is more of than a limit allows. */
-typedef struct excess {
+struct excess {
     tutti__file_limit limit;
     int64_t found;
-} excess;
+};
 
 /* Fills structure from the report; the outcome, or DAMAGED for a report that breaks off or makes no sense. */
-static tutti__outcome understand(tutti__structure *structure, report *report, int64_t file_bytes,
-                                 excess *excess)
+static tutti__outcome understand(tutti__structure *structure, struct report *report,
+                                 int64_t file_bytes, struct excess *excess)
 {
-    reader in = {report->data, report->data + report->bytes, false};
+    struct reader in = {report->data, report->data + report->bytes, false};
     while (!in.bad && in.at < in.end) {
         char tag = *in.at++;
         if (tag == 'E') {
@@ -250,7 +250,7 @@ static tutti__outcome understand(tutti__structure *structure, report *report, in
     return TUTTI__OUTCOME_TOO_MUCH;
 }
 
-static tutti_status refuse(tutti__outcome outcome, const excess *excess, const char *who,
+static tutti_status refuse(tutti__outcome outcome, const struct excess *excess, const char *who,
                            const char *file)
 {
     static const struct {
@@ -300,8 +300,8 @@ tutti_status tutti__structure_read(int fd, const char *who, const char *file,
     struct stat now;
     if (fstat(fd, &now) != 0)
         return tutti__fail(TUTTI_ERR_IO, "%s: %s: %s", who, file, strerror(errno));
-    report report = {NULL, 0, 0, false, false};
-    excess excess = {TUTTI__FILE_LIMIT_NODES, 0};
+    struct report report = {NULL, 0, 0, false, false};
+    struct excess excess = {TUTTI__FILE_LIMIT_NODES, 0};
     if (ask(fd, &report) != 0)
         return tutti__fail(TUTTI_ERR_IO, "%s: %s: no process to read it in: %s", who, file,
                            strerror(errno));
