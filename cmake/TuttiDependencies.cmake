@@ -75,10 +75,13 @@ if(NOT TUTTI_WITH_HDF5 STREQUAL "OFF")
 endif()
 tutti_decide(HDF5 "${found}" "${missing}")
 
-# CUDA.  The architecture must be chosen before the language is enabled.
+# CUDA.  The architecture must be chosen before the language is enabled.  A project that Tutti is a part of need not want
+# CUDA because the machine has it.
 set(found OFF)
 set(missing "switched off")
-if(NOT TUTTI_WITH_CUDA STREQUAL "OFF")
+if(TUTTI_WITH_CUDA STREQUAL "AUTO" AND NOT PROJECT_IS_TOP_LEVEL AND NOT CMAKE_CUDA_COMPILER_LOADED)
+    set(missing "the parent project has not enabled the language; -DTUTTI_WITH_CUDA=ON builds it")
+elseif(NOT TUTTI_WITH_CUDA STREQUAL "OFF")
     set(missing "no CUDA compiler was found")
     include(CheckLanguage)
     if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)

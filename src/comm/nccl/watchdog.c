@@ -36,11 +36,11 @@ struct tutti__watchdog {
     unsigned begun, cleared; /* notes written, and those whose clearing is enqueued */
 };
 
-static bool under_way(const notes *notes)
+static bool under_way(const notes *watched)
 {
     bool any = false;
     if (tutti__exit_hold()) /* CUDA takes the notes with it */
-        for (int i = 0; i < NOTES && !any; i++) any = atomic_load(&notes->words[i]);
+        for (int i = 0; i < NOTES && !any; i++) any = atomic_load(&watched->words[i]);
     tutti__exit_release();
     return any;
 }
