@@ -69,7 +69,7 @@ configure_package_config_file(cmake/tutti-config.cmake.in
     ${CMAKE_CURRENT_BINARY_DIR}/tutti-config.cmake INSTALL_DESTINATION ${tutti_package_dir}
     NO_SET_AND_CHECK_MACRO NO_CHECK_REQUIRED_COMPONENTS_MACRO)
 write_basic_package_version_file(${CMAKE_CURRENT_BINARY_DIR}/tutti-config-version.cmake
-    COMPATIBILITY SameMajorVersion)
+    COMPATIBILITY SameMinorVersion)
 install(EXPORT tutti-targets NAMESPACE tutti:: DESTINATION ${tutti_package_dir})
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/tutti-config.cmake
     ${CMAKE_CURRENT_BINARY_DIR}/tutti-config-version.cmake cmake/FindNCCL.cmake

@@ -34,12 +34,12 @@
 #endif
 
 #define TUTTI_VERSION_MAJOR 0
-#define TUTTI_VERSION_MINOR 1
+#define TUTTI_VERSION_MINOR 2
 #define TUTTI_VERSION_PATCH 0
 
 TUTTI_BEGIN
 
-/* "0.1.0": the version of the library that is loaded. */
+/* "0.2.0": the version of the library that is loaded. */
 TUTTI_API const char *tutti_version(void);
 
 /* One line a component: what the library was built with and what it finds now (backends and their
