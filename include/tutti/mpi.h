@@ -1,7 +1,18 @@
-/* For programs that have an MPI communicator of their own.  Only a library built with MPI has this function. */
+/* For programs that have an MPI communicator of their own.  Only a library built with MPI has this function.
+ *
+ * MPI's former C++ bindings, which mpi.h of Open MPI 4 and of MPICH declares in C++ and which would have to be linked to, are
+ * left out.  A program that includes mpi.h itself does it after this header, or defines the two macros. */
 #ifndef TUTTI_MPI_H
 #define TUTTI_MPI_H
 
+#ifdef __cplusplus
+#ifndef OMPI_SKIP_MPICXX
+#define OMPI_SKIP_MPICXX 1
+#endif
+#ifndef MPICH_SKIP_MPICXX
+#define MPICH_SKIP_MPICXX 1
+#endif
+#endif
 #include <mpi.h>
 
 #include "tutti/comm.h"

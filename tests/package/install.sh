@@ -31,28 +31,50 @@ for header in "$top"/include/tutti/*.h; do
     esac
 done >"$scratch/every_header.h"
 
-# consume FOLDER OPTIONS …: configures and builds the project there, runs both programs
+# has PREFIX COMPONENT: whether what is installed there was built with it
+has() {
+    grep -q "^set(tutti_HAVE_$2 ON)" "$1/$libdir/cmake/tutti/tutti-config.cmake"
+}
+# consume FOLDER OPTIONS …: configures and builds the project there
 consume() {
     local folder=$1
     shift
     quietly cmake -S "$top/tests/package/consumer" -B "$folder" "${options[@]}" "$@"
     quietly cmake --build "$folder"
-    runs "$folder/consumer_c" "$folder/consumer_cpp"
 }
-# runs C-PROGRAM C++-PROGRAM
+# runs FOLDER PREFIX: the programs there, which were built on what is installed at PREFIX
 runs() {
-    local version
+    local version components='' component
     version=$(cached CMAKE_PROJECT_VERSION)
-    expect_equal "what $1 prints" "$("$1" 2>&1)" "tutti $version: 11"
-    expect_equal "what $2 prints" "$("$2" 2>&1)" "tutti $version: 1"
+    expect_equal "what consumer_c prints" "$("$1/consumer_c" 2>&1)" "tutti $version: 11"
+    expect_equal "what consumer_cpp prints" "$("$1/consumer_cpp" 2>&1)" "tutti $version: 1"
+    for component in MPI NCCL CUDA; do
+        ! has "$2" "$component" || components+="${component,,} "
+    done
+    expect_equal "what interop_c prints" "$("$1/interop_c" 2>&1)" "${components}tutti"
+    expect_equal "what interop_cpp prints" "$("$1/interop_cpp" 2>&1)" "${components}tutti"
 }
-# compile PREFIX [--static]: both programs by what pkg-config says, as consumer_c and consumer_cpp
+# compile PREFIX [--static]: the programs by what pkg-config says, in this folder
 compile() {
-    local -a flags
+    local from=$top/tests/package/consumer cuda
+    local -a flags others=()
     export PKG_CONFIG_PATH=$1/$libdir/pkgconfig
     read -ra flags < <(pkg-config --cflags --libs "${@:2}" tutti) || fail "pkg-config does not know tutti"
-    quietly "$(cached CMAKE_C_COMPILER)" -std=c11 -o consumer_c "$top/tests/package/consumer/consumer.c" "${flags[@]}"
-    quietly "${CXX:-c++}" -std=c++17 "-I$scratch" -o consumer_cpp "$top/tests/package/consumer/consumer.cpp" "${flags[@]}"
+    if has "$1" MPI; then
+        mpicc --showme:link >/dev/null 2>&1 || skip "no mpicc that says what it adds"
+        read -ra others < <(echo "-DWITH_MPI $(mpicc --showme:compile) $(mpicc --showme:link)")
+    fi
+    if has "$1" CUDA; then
+        cuda=$(dirname "$(dirname "$(cached CMAKE_CUDA_COMPILER)")")
+        others+=(-DWITH_CUDA "-I$cuda/include" "-L$cuda/lib64" -lcudart)
+    fi
+    if has "$1" NCCL; then
+        others+=(-DWITH_NCCL "-I$(cached NCCL_INCLUDE_DIR)" "$(cached NCCL_LIBRARY)")
+    fi
+    quietly "$(cached CMAKE_C_COMPILER)" -std=c11 -o consumer_c "$from/consumer.c" "${flags[@]}"
+    quietly "${CXX:-c++}" -std=c++17 "-I$scratch" -o consumer_cpp "$from/consumer.cpp" "${flags[@]}"
+    quietly "$(cached CMAKE_C_COMPILER)" -std=c11 -o interop_c "$from/interop.c" "${flags[@]}" "${others[@]}"
+    quietly "${CXX:-c++}" -std=c++17 -o interop_cpp "$from/interop.cpp" "${flags[@]}" "${others[@]}"
 }
 needs_shared() {
     [[ -e $tree/$libdir/libtutti.so ]] || skip "this build's library is static"
@@ -76,6 +98,7 @@ subdirectory() {
     quietly cmake --install "$scratch/subdirectory" --prefix "$scratch/first/static"
     mv "$scratch/first/static" "$scratch/static"
     touch "$scratch/subdirectory.made"
+    runs "$scratch/subdirectory" "$scratch/static"
 }
 
 test_installs() {
@@ -100,6 +123,24 @@ test_names_no_path_of_the_build() {
     found=$(grep -rlaF -e "$top" -e "$build" -e "$scratch" "$tree") && fail "paths of the build in $found"
     return 0
 }
+test_shows_the_public_functions_alone() {
+    needs_shared
+    local -a headers=()
+    local header node
+    for header in "$tree"/include/tutti/*.h; do
+        case ${header##*/} in
+            cuda.h) has "$tree" CUDA ;;
+            mpi.h) has "$tree" MPI ;;
+            nccl.h) has "$tree" NCCL ;;
+        esac && headers+=("$header")
+    done
+    node=TUTTI_$(cut -d. -f1,2 <<<"$(cached CMAKE_PROJECT_VERSION)")
+    # the node itself is a symbol, too
+    diff <(sed -n '/^TUTTI_API/{:more; /(/!{N; b more}; s/.*\b\(tutti_[a-z0-9_]*\)(.*/\1/p}' "${headers[@]}" |
+        sed "s/\$/@@$node/" | sort) \
+        <(nm -D --defined-only --with-symbol-versions "$tree/$libdir/libtutti.so" | awk '$2 != "A" { print $3 }' | sort) >difference ||
+        fail "declared (<) and exported (>) differ: $(head difference)"
+}
 test_programs_run_where_they_were_moved_to() {
     needs_shared
     [[ -e $tree/bin/tutti-train ]] || skip "this build has no programs"
@@ -111,16 +152,19 @@ test_programs_run_where_they_were_moved_to() {
 }
 test_find_package() {
     compilers
-    consume build "-DCMAKE_PREFIX_PATH=$tree" -DTUTTI_WANTED=0.1
+    consume build "-DCMAKE_PREFIX_PATH=$tree" -DTUTTI_WANTED=0.2
+    runs build "$tree"
     [[ ! -e $tree/$libdir/libtutti.so ]] ||
         expect_match "the program's library" "$(ldd build/consumer_c | grep libtutti)" "=> $tree/"
 }
 test_find_package_refuses_what_it_has_not() {
     compilers
-    local output
-    output=$(cmake -S "$top/tests/package/consumer" -B a "${options[@]}" "-DCMAKE_PREFIX_PATH=$tree" -DTUTTI_WANTED=7.0 2>&1) &&
-        fail "it took version 0.1 for 7.0"
-    expect_match message "$output" 'tutti-config.cmake, version: '
+    local output wanted
+    for wanted in 0.1 0.3 7.0; do # before 1.0 each minor version is another interface
+        output=$(cmake -S "$top/tests/package/consumer" -B a "${options[@]}" "-DCMAKE_PREFIX_PATH=$tree" "-DTUTTI_WANTED=$wanted" 2>&1) &&
+            fail "it took its version for $wanted"
+        expect_match message "$output" 'tutti-config.cmake, version: '
+    done
     output=$(cmake -S "$top/tests/package/consumer" -B b "${options[@]}" "-DCMAKE_PREFIX_PATH=$tree" -DTUTTI_COMPONENTS=Abacus 2>&1) &&
         fail "it found a component that there is not"
     expect_match message "$output" 'Abacus'
@@ -131,11 +175,26 @@ test_pkg_config() {
     type -P pkg-config >/dev/null || skip "no pkg-config"
     compile "$tree"
     export LD_LIBRARY_PATH=$tree/$libdir
-    runs ./consumer_c ./consumer_cpp
+    runs . "$tree"
 }
 test_add_subdirectory() {
     compilers
     subdirectory
+}
+test_add_subdirectory_to_a_project_in_c() {
+    # no language but C, and options that nvcc does not know
+    mkdir parent
+    printf '%s\n' 'cmake_minimum_required(VERSION 3.24)' 'project(parent LANGUAGES C)' \
+        'add_compile_options(-Wall -Wextra -Werror)' "add_subdirectory($top tutti)" >parent/CMakeLists.txt
+    local said object=tutti/CMakeFiles/tutti.dir/src/kernels/cuda/convert.cu.o
+    said=$(cmake -S parent -B unasked "${options[@]}" 2>&1) || fail "$said"
+    expect_match "what CMake says" "$said" 'CUDA backend   no: the parent project .*-DTUTTI_WITH_CUDA=ON'
+    [[ $(cached CMAKE_CUDA_COMPILER) == */* ]] || return 0
+    said=$(cmake -S parent -B asked "${options[@]}" -DTUTTI_WITH_CUDA=ON \
+        "-DCMAKE_CUDA_ARCHITECTURES=$(cached CMAKE_CUDA_ARCHITECTURES)" 2>&1) || fail "$said"
+    expect_match "what CMake says" "$said" 'CUDA backend   yes'
+    [[ $(cached CMAKE_GENERATOR) == Ninja ]] || return 0
+    quietly cmake --build asked --target "$object"
 }
 test_add_subdirectory_without_a_build_type() {
     compilers
@@ -148,6 +207,7 @@ test_static_find_package() {
     compilers
     subdirectory
     consume build "-DCMAKE_PREFIX_PATH=$scratch/static"
+    runs build "$scratch/static"
     ! ldd build/consumer_c | grep -q libtutti || fail "it is not linked statically"
 }
 test_static_pkg_config() {
@@ -155,7 +215,7 @@ test_static_pkg_config() {
     type -P pkg-config >/dev/null || skip "no pkg-config"
     subdirectory
     compile "$scratch/static" --static
-    runs ./consumer_c ./consumer_cpp
+    runs . "$scratch/static"
 }
 
 run_tests

@@ -1,0 +1,2 @@
+// The same, compiled as C++.
+#include "interop.c"
