@@ -41,51 +41,64 @@ endforeach()
 list(REMOVE_DUPLICATES tutti_rpath)
 list(APPEND tutti_pc_libraries ${OpenMP_C_FLAGS} -lm)
 list(REMOVE_DUPLICATES tutti_pc_libraries)
+list(JOIN tutti_pc_libraries " " tutti_pc_libraries)
+set(tutti_pc_cflags " -DTUTTI_STATIC")
+if(BUILD_SHARED_LIBS) # which knows what it is linked to
+    set(tutti_pc_libraries)
+    set(tutti_pc_cflags)
+endif()
 
 set_target_properties(tutti PROPERTIES INSTALL_RPATH "${tutti_rpath}")
 file(RELATIVE_PATH tutti_bin_to_lib ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FULL_LIBDIR})
+set(tutti_programs)
 foreach(program tutti-train tutti-bench tutti-validate)
     if(TARGET ${program})
-        set_target_properties(${program} PROPERTIES
-            INSTALL_RPATH "$ORIGIN/${tutti_bin_to_lib};${tutti_rpath}")
+        list(APPEND tutti_programs ${program})
+        set_target_properties(${program} PROPERTIES INSTALL_RPATH "$ORIGIN/${tutti_bin_to_lib};${tutti_rpath}")
     endif()
 endforeach()
 
-install(TARGETS tutti EXPORT tutti-targets
-    LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
-    ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
-install(DIRECTORY include/tutti DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
-install(PROGRAMS launch/tutti-run DESTINATION ${CMAKE_INSTALL_BINDIR})
-install(FILES README.md CONTRIBUTING.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
-install(PROGRAMS launch/slurm.sbatch DESTINATION ${CMAKE_INSTALL_DOCDIR}/launch)
-install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} RENAME copyright) # Debian's name for it
-install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR}
-    PATTERN Doxyfile EXCLUDE PATTERN "*.awk" EXCLUDE)
-install(DIRECTORY examples DESTINATION ${CMAKE_INSTALL_DOCDIR} PATTERN CMakeLists.txt EXCLUDE)
+# tutti_install(PREFIX LIBDIR [EXCLUDE_FROM_ALL]): all of it in three parts, the components PREFIXruntime, PREFIXdev and
+# PREFIXtools, the library in LIBDIR.
+function(tutti_install prefix libdir)
+    set(made ${CMAKE_CURRENT_BINARY_DIR}/install/${prefix}files)
+    set(runtime COMPONENT ${prefix}runtime ${ARGN})
+    set(dev COMPONENT ${prefix}dev ${ARGN})
+    set(tools COMPONENT ${prefix}tools ${ARGN})
 
-# find_package(tutti CONFIG)
-set(tutti_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/tutti)
-configure_package_config_file(cmake/tutti-config.cmake.in
-    ${CMAKE_CURRENT_BINARY_DIR}/tutti-config.cmake INSTALL_DESTINATION ${tutti_package_dir}
-    NO_SET_AND_CHECK_MACRO NO_CHECK_REQUIRED_COMPONENTS_MACRO)
-write_basic_package_version_file(${CMAKE_CURRENT_BINARY_DIR}/tutti-config-version.cmake
-    COMPATIBILITY SameMinorVersion)
-install(EXPORT tutti-targets NAMESPACE tutti:: DESTINATION ${tutti_package_dir})
-install(FILES ${CMAKE_CURRENT_BINARY_DIR}/tutti-config.cmake
-    ${CMAKE_CURRENT_BINARY_DIR}/tutti-config-version.cmake cmake/FindNCCL.cmake
-    DESTINATION ${tutti_package_dir})
+    install(TARGETS tutti EXPORT ${prefix}targets
+        LIBRARY DESTINATION ${libdir} ${runtime} NAMELINK_COMPONENT ${prefix}dev
+        ARCHIVE DESTINATION ${libdir} ${dev})
+    install(DIRECTORY include/tutti DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} ${dev})
 
-# pkg-config tutti
-set(tutti_pc_dir ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
-string(REGEX REPLACE "[^/]+" ".." tutti_pc_to_prefix ${tutti_pc_dir})
-list(JOIN tutti_pc_libraries " " tutti_pc_libraries)
-set(tutti_pc_cflags)
-if(NOT BUILD_SHARED_LIBS)
-    set(tutti_pc_cflags " -DTUTTI_STATIC")
-endif()
-configure_file(cmake/tutti.pc.in ${CMAKE_CURRENT_BINARY_DIR}/tutti.pc @ONLY)
-install(FILES ${CMAKE_CURRENT_BINARY_DIR}/tutti.pc DESTINATION ${tutti_pc_dir})
+    # find_package(tutti CONFIG)
+    set(package ${libdir}/cmake/tutti)
+    configure_package_config_file(cmake/tutti-config.cmake.in ${made}/tutti-config.cmake INSTALL_DESTINATION ${package}
+        NO_SET_AND_CHECK_MACRO NO_CHECK_REQUIRED_COMPONENTS_MACRO)
+    # before 1.0 another minor version is another interface
+    write_basic_package_version_file(${made}/tutti-config-version.cmake COMPATIBILITY SameMinorVersion)
+    install(EXPORT ${prefix}targets NAMESPACE tutti:: FILE tutti-targets.cmake DESTINATION ${package} ${dev})
+    install(FILES ${made}/tutti-config.cmake ${made}/tutti-config-version.cmake cmake/FindNCCL.cmake
+        DESTINATION ${package} ${dev})
 
-if(PROJECT_IS_TOP_LEVEL)
+    # pkg-config tutti
+    set(tutti_pc_libdir ${libdir})
+    string(REGEX REPLACE "[^/]+" ".." tutti_pc_to_prefix ${libdir}/pkgconfig)
+    configure_file(cmake/tutti.pc.in ${made}/tutti.pc @ONLY)
+    install(FILES ${made}/tutti.pc DESTINATION ${libdir}/pkgconfig ${dev})
+
+    if(tutti_programs)
+        install(TARGETS ${tutti_programs} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} ${tools})
+    endif()
+    install(PROGRAMS launch/tutti-run DESTINATION ${CMAKE_INSTALL_BINDIR} ${tools})
+    install(FILES README.md CONTRIBUTING.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} ${tools})
+    install(PROGRAMS launch/slurm.sbatch DESTINATION ${CMAKE_INSTALL_DOCDIR}/launch ${tools})
+    install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR} ${tools}
+        PATTERN Doxyfile EXCLUDE PATTERN "*.awk" EXCLUDE)
+    install(DIRECTORY examples DESTINATION ${CMAKE_INSTALL_DOCDIR} ${tools} PATTERN CMakeLists.txt EXCLUDE)
+endfunction()
+
+tutti_install("" ${CMAKE_INSTALL_LIBDIR})
+if(PROJECT_IS_TOP_LEVEL AND BUILD_SHARED_LIBS)
     include(TuttiPackage)
 endif()

@@ -1,84 +1,196 @@
 #!/usr/bin/env bash
-# Tests of the Debian package that `cpack -G DEB` makes of a build folder: what it says of itself, and that its
-# programs run from wherever it is unpacked.  usage: deb.sh BUILD-FOLDER
+# Tests of the Debian packages that `cpack` makes of a build folder: what each says of itself and holds, that one compiles
+# against them, and that the programs run from wherever they are unpacked.  usage: deb.sh BUILD-FOLDER
 # shellcheck source=tests/launch/check.sh disable=SC2317
 source "$(dirname "${BASH_SOURCE[0]}")/../launch/check.sh"
 build=$(readlink -f "$1")
 
-# Why no package can be made here; empty if it can.
+# cached NAME: its value in the build folder's cache
+cached() {
+    sed -n "s/^$1:[A-Z]*=//p" "$build/CMakeCache.txt"
+}
+
+# Why no packages can be made here; empty if they can.
 obstacle=
 for tool in cpack dpkg dpkg-deb dpkg-shlibdeps file; do
     type -P "$tool" >/dev/null || obstacle="no $tool"
 done
-grep -qx 'CMAKE_BUILD_TYPE:[A-Z]*=Release' "$build/CMakeCache.txt" || obstacle="not a Release build"
+[[ $(cached CMAKE_BUILD_TYPE) == Release ]] || obstacle="not a Release build"
+[[ -e $build/libtutti.so ]] || obstacle="this build's library is static"
 
+version=$(cached CMAKE_PROJECT_VERSION)
+runtime=libtutti${version%.*}
+runtime_so=libtutti.so.${version%.*}
 root=$scratch/unpacked
-if [[ ! $obstacle ]] && (cd "$build" && cpack -G DEB -B "$scratch/made") >"$scratch/log" 2>&1; then
-    package=$(compgen -G "$scratch/made/*.deb")
-    dpkg-deb -x "$package" "$root"
+# cpack's own folder for what goes into the packages
+staged=$scratch/made/_CPack_Packages/Linux/DEB/tutti-$version-Linux
+if [[ ! $obstacle ]] && (cd "$build" && cpack -B "$scratch/made" \
+    -D "CPACK_PACKAGE_CONTACT=Tess Ter <tess@packages.debian.org>") >"$scratch/log" 2>&1; then
+    for package in "$scratch"/made/*.deb; do
+        dpkg-deb -x "$package" "$root"
+    done
+    lib=usr/lib/$(sed -n 's/.*CMAKE_LIBRARY_ARCHITECTURE "\(.*\)".*/\1/p' "$build"/CMakeFiles/3*/CMakeCCompiler.cmake)
 fi
 # every test begins so
 unpacked() {
     [[ ! $obstacle ]] || skip "$obstacle"
     [[ -d $root ]] || fail "cpack: $(<"$scratch/log")"
 }
-field() {
-    dpkg-deb -f "$package" "$1"
+# deb PACKAGE: its file
+deb() {
+    echo "$scratch/made/${1}_${version}_$(dpkg --print-architecture).deb"
+}
+field() { # field PACKAGE NAME
+    dpkg-deb -f "$(deb "$1")" "$2"
+}
+# The folders of CUDA and NCCL, which the packages do not know.
+loader_path() {
+    unset TUTTI_BUILD_DIR
+    export LD_LIBRARY_PATH
+    LD_LIBRARY_PATH=$(dirname "$(cached CUDA_cudart_LIBRARY)"):$(dirname "$(cached NCCL_LIBRARY)")
 }
 
-test_says_what_it_is() {
+test_say_what_they_are() {
     unpacked
-    expect_match "file name" "${package##*/}" "^tutti_[0-9.]+_$(dpkg --print-architecture)\.deb$"
-    expect_equal Package "$(field Package)" tutti
-    expect_match Maintainer "$(field Maintainer)" '^The Tutti authors'
-    # shellcheck disable=SC2016
-    expect_match Description "$(field Description)" $'^[A-Z][^\n]{10,79}\n [A-Z]'
+    local package
+    expect_equal "the packages" "$(cd "$scratch/made" && echo *.deb)" \
+        "$(cd "$scratch/made" && echo libtutti-dev_"$version"_*.deb "$runtime"_"$version"_*.deb tutti_"$version"_*.deb)"
+    for package in "$runtime" libtutti-dev tutti; do
+        expect_equal Package "$(field "$package" Package)" "$package"
+        expect_match Description "$(field "$package" Description)" $'^[A-Z][^\n]{10,79}\n [A-Z]'
+        for page in copyright changelog.gz; do
+            [[ -s $root/usr/share/doc/$package/$page ]] || fail "$package has no $page"
+        done
+        expect_match "changelog of $package" "$(zcat "$root/usr/share/doc/$package/changelog.gz")" \
+            "^tutti \($version\) .*-- Tess Ter <tess@packages.debian.org>  [A-Z][a-z][a-z], [0-9]"
+    done
 }
-test_names_its_dependencies() {
+test_name_their_dependencies() {
     unpacked
     local depends name
-    depends=$(field Depends)
-    for name in libc6 libgomp1 libopenblas0 zlib1g; do
-        expect_match Depends "$depends" "(^|, )$name"
+    depends=$(field "$runtime" Depends)
+    for name in libc6 libgomp1 libopenblas0; do
+        expect_match "Depends of $runtime" "$depends" "(^|, )$name"
     done
-    if ldd "$root/usr/lib/libtutti.so" | grep -q libmpi; then
-        expect_match Depends "$depends" '(^|, )openmpi-bin(,|$)'
-        expect_match Depends "$depends" '(^|, )libopenmpi'
+    for name in libtutti-dev tutti; do
+        expect_match "Depends of $name" "$(field "$name" Depends)" "(^|, )$runtime \(= $version\)"
+    done
+    expect_match "Depends of tutti" "$(field tutti Depends)" '(^|, )zlib1g'
+    if ldd "$root/$lib/$runtime_so" | grep -q libmpi; then
+        expect_match "Depends of tutti" "$(field tutti Depends)" '(^|, )openmpi-bin(,|$)'
+        expect_match "Depends of $runtime" "$depends" '(^|, )libopenmpi'
     fi
-    expect_match Recommends "$(field Recommends)" '(^|, )dataset-fashion-mnist(,|$)'
+    expect_match "Recommends of tutti" "$(field tutti Recommends)" '(^|, )dataset-fashion-mnist(,|$)'
 }
-test_holds_what_it_should() {
+test_hold_what_they_should() {
     unpacked
-    local file
-    for file in bin/tutti-run bin/tutti-train bin/tutti-validate bin/tutti-bench lib/libtutti.so include/tutti/tutti.h \
-        lib/pkgconfig/tutti.pc lib/cmake/tutti/tutti-config.cmake share/doc/tutti/copyright; do
-        [[ -s $root/usr/$file ]] || fail "$file is missing"
+    local package pattern found
+    # a package and what is in it alone
+    while read -r package pattern; do
+        found=$(for deb in "$scratch"/made/*.deb; do
+            dpkg-deb --fsys-tarfile "$deb" | tar -t | grep "^\./$pattern\$" >listed && dpkg-deb -f "$deb" Package
+        done | xargs)
+        expect_equal "who has $pattern" "$found" "$package"
+    done <<LIST
+$runtime $lib/$runtime_so
+$runtime $lib/libtutti.so.$version
+libtutti-dev $lib/libtutti.so
+libtutti-dev $lib/pkgconfig/tutti.pc
+libtutti-dev $lib/cmake/tutti/tutti-config.cmake
+libtutti-dev usr/include/tutti/tutti.h
+tutti usr/bin/tutti-run
+tutti usr/bin/tutti-train
+tutti usr/bin/tutti-validate
+tutti usr/bin/tutti-bench
+tutti usr/share/doc/tutti/docs/install.md
+LIST
+    found=$(find "$root" -type f \( -perm /022 -o ! -perm -444 \))
+    [[ ! $found ]] || fail "wrong permissions: $found"
+    found=$(find "$root" -mindepth 1 -maxdepth 2 ! -path "$root/usr" ! -path "$root/usr/*")
+    [[ ! $found ]] || fail "outside /usr: $found"
+}
+test_loader_hears_of_the_library() {
+    unpacked
+    mkdir control
+    dpkg-deb -e "$(deb "$runtime")" control
+    expect_equal triggers "$(<control/triggers)" "activate-noawait ldconfig"
+    expect_equal shlibs "$(<control/shlibs)" "libtutti ${version%.*} $runtime (>= $version)"
+    expect_match "the library's name" "$(readelf -d "$root/$lib/$runtime_so")" "SONAME.*\[$runtime_so\]"
+}
+test_look_for_libraries_where_the_loader_does() {
+    unpacked
+    local program
+    ! readelf -d "$root/$lib/$runtime_so" | grep -E 'R(UN)?PATH' || fail "the library has folders of its own"
+    for program in train validate bench; do
+        expect_equal "where tutti-$program looks" "$(readelf -d "$root/usr/bin/tutti-$program" |
+            sed -nE 's/.*\(R(UN)?PATH\).*\[(.*)\]/\2/p')" "\$ORIGIN/../${lib#usr/}"
     done
-    file=$(find "$root" -type f \( -perm /022 -o ! -perm -444 \))
-    [[ ! $file ]] || fail "wrong permissions: $file"
-    file=$(find "$root" -mindepth 1 -maxdepth 2 ! -path "$root/usr" ! -path "$root/usr/*")
-    [[ ! $file ]] || fail "outside /usr: $file"
 }
 test_every_program_is_named() {
     unpacked
     local file
     for file in "$root"/usr/bin/*; do
-        expect_match Description "$(field Description)" "${file##*/}[, .]"
+        expect_match Description "$(field tutti Description)" "${file##*/}[, .]"
         grep -qF "\`${file##*/}\`" "$top/docs/install.md" || fail "docs/install.md does not name ${file##*/}"
     done
 }
-test_names_no_path_of_the_build() {
+test_every_program_has_a_page() {
+    unpacked
+    type -P help2man >/dev/null || skip "no help2man (launch/setup.sh --lint installs it)"
+    local file page
+    for file in "$root"/usr/bin/*; do
+        page=$(zcat "$root/usr/share/man/man1/${file##*/}.1.gz") || fail "${file##*/} has none"
+        expect_match "the page of ${file##*/}" "$page" "${file##*/} \\\\- [a-z].*[Ee]xit"
+    done
+}
+test_say_when_they_have_no_pages() {
+    unpacked
+    cp -r "$staged" stage
+    rm -rf stage/deb_tools/usr/share/man
+    local said
+    said=$(cmake -D "CMAKE_IGNORE_PATH=$(tr : ';' <<<"$PATH");/bin;/usr/bin" -D "CPACK_TEMPORARY_DIRECTORY=$PWD/stage" \
+        -D "CPACK_TUTTI_BIN_DIR=$build/bin" -D "CPACK_TUTTI_LIB_DIR=${lib#usr/}" -D "CPACK_PACKAGE_VERSION=$version" \
+        -P "$top/cmake/TuttiPackageFinish.cmake" 2>&1) || fail "code $?: $said"
+    expect_match "what it says" "$said" 'help2man was not found: package tutti has no manual pages'
+    [[ ! -e stage/deb_tools/usr/share/man ]] || fail "it has pages"
+}
+test_lintian_finds_no_error() {
+    unpacked
+    type -P lintian >/dev/null || skip "no lintian (launch/setup.sh --lint installs it)"
+    type -P help2man >/dev/null || skip "no help2man (launch/setup.sh --lint installs it)"
+    local found
+    found=$(lintian --allow-root --fail-on error "$scratch"/made/*.deb 2>&1) || fail "$found"
+}
+test_name_no_path_of_the_build() {
     unpacked
     local found
     found=$(grep -rlaF -e "$top" -e "$build" -e "$scratch" "$root") && fail "paths of the build in $found"
     return 0
 }
-test_trains_from_where_it_is_unpacked() {
+test_compile_a_program() {
+    unpacked
+    type -P pkg-config >/dev/null || skip "no pkg-config"
+    loader_path
+    local -a flags
+    read -ra flags < <(PKG_CONFIG_PATH=$root/$lib/pkgconfig pkg-config --cflags --libs tutti)
+    "$(cached CMAKE_C_COMPILER)" -o by_pkg_config "$top/tests/package/consumer/consumer.c" "${flags[@]}" || fail "by pkg-config"
+    printf '%s\n' 'cmake_minimum_required(VERSION 3.24)' 'project(a LANGUAGES C)' "find_package(tutti ${version%.*} CONFIG REQUIRED)" \
+        "add_executable(by_cmake $top/tests/package/consumer/consumer.c)" 'target_link_libraries(by_cmake tutti::tutti)' >CMakeLists.txt
+    { cmake -G "$(cached CMAKE_GENERATOR)" -DCMAKE_BUILD_TYPE=Release -DCMAKE_PREFIX_PATH="$root/usr" . && cmake --build .; } \
+        >output 2>&1 || fail "by CMake: $(<output)"
+    LD_LIBRARY_PATH+=:$root/$lib
+    local program
+    for program in by_pkg_config by_cmake; do
+        expect_match "the library of $program" "$(ldd "$program")" "$runtime_so => $root/"
+        expect_equal "what $program prints" "$(./"$program")" "tutti $version: 11"
+    done
+}
+test_train_from_where_they_are_unpacked() {
     unpacked
     [[ -r /usr/share/datasets/fashion-mnist/train-images-idx3-ubyte.gz ]] || skip "no Fashion-MNIST"
     ldd "$root/usr/bin/tutti-train" | grep -q libmpi || skip "this build has no MPI"
     type -P mpirun >/dev/null || skip "no mpirun"
-    unset LD_LIBRARY_PATH TUTTI_BUILD_DIR
+    loader_path
     expect_match "its library" "$(ldd "$root/usr/bin/tutti-train")" "libtutti[^ ]* => $root/usr/"
     "$root/usr/bin/tutti-run" -np 2 tutti-train --task fashion --epochs 1 --width 32 --backend host >output 2>errors ||
         fail "code $?: $(tail -n 5 output) $(<errors)"
