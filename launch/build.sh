@@ -11,7 +11,7 @@ for preset in "$@"; do
         die "no preset '$preset' in CMakePresets.json (usage: launch/build.sh [PRESET …])" 64
 done
 
-"$here/setup.sh"
+"$here/setup.sh" --build
 for preset in "${@:-default}"; do
     build_preset "$preset" || die "the build of preset '$preset' failed"
 done

@@ -6,6 +6,7 @@ set -euo pipefail
 # shellcheck source=launch/lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
+"$here/setup.sh" --demo
 "$here/build.sh"
 ranks=$(gpu_count)
 # a driver alone makes no GPU run: the build must have found CUDA too

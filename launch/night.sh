@@ -23,7 +23,7 @@ case ${1-} in
 esac
 
 if [[ -z ${TUTTI_BUILD_DIR-} ]]; then
-    "$here/build.sh" || exit
+    "$here/setup.sh" --demo && "$here/build.sh" || exit
     export TUTTI_BUILD_DIR=$top/build
 fi
 if [[ $folder ]]; then mkdir -p "$folder" || exit 2; else folder=$(mktemp -d -t tutti-night.XXXXXX) || exit 2; fi

@@ -2,8 +2,10 @@
 # Installs from Debian's packages what the build, the tests and the demo need and this machine lacks.
 # Looks for the things themselves, so whatever way they came is good; touches no network if all are there.
 # Says so where names take long to look up, which makes mpirun start slowly, and what mends it.
-# usage: launch/setup.sh [--lint]        --lint: also what .ci/run checks the sources with, and what only some tests
-#        use, which are skipped without it: doxygen, h5dump, h5py, gnuplot and Debian's packaging tools
+# usage: launch/setup.sh [--build | --demo | --lint]
+#   --build   only what the build needs       --demo   that, and what the demo needs
+#   --lint    also what .ci/run checks the sources with, and what only some tests use, which are skipped without it:
+#             doxygen, h5dump, xxhash for Python, gnuplot and Debian's packaging tools
 set -euo pipefail
 
 missing=() packages=()
@@ -54,9 +56,6 @@ look() {
     need libc6-dev "the C library's headers" header stdlib.h
     need cmake "cmake 3.24 or newer" recent_cmake
     need ninja-build "ninja" program ninja
-    need pkg-config "pkg-config" program pkg-config
-    need binutils "nm" program nm
-    need openmpi-bin "mpirun" program mpirun
     need libopenmpi-dev "mpicc" program mpicc
     need libopenblas-dev "OpenBLAS (cblas.h, libopenblas.so)" all_of header cblas.h library openblas
     need zlib1g-dev "zlib (zlib.h, libz.so)" all_of header zlib.h library z
@@ -65,30 +64,37 @@ look() {
     need libjansson-dev "jansson (jansson.h, libjansson.so)" all_of header jansson.h library jansson
     need libcunit1-dev "CUnit (CUnit/Basic.h, libcunit.so)" all_of header CUnit/Basic.h library cunit
     need python3 "python3" program python3
+    [[ $purpose != build ]] || return 0
+    need openmpi-bin "mpirun" program mpirun
+    need dataset-fashion-mnist "Fashion-MNIST (share/datasets/fashion-mnist)" fashion_mnist
+    [[ $purpose != demo ]] || return 0
+    need pkg-config "pkg-config" program pkg-config
+    need binutils "nm" program nm
     need python3-numpy "NumPy for python3" python_module numpy
     need python3-h5py "h5py for python3" python_module h5py
-    need dataset-fashion-mnist "Fashion-MNIST (share/datasets/fashion-mnist)" fashion_mnist
-    if [[ $lint ]]; then
-        need shellcheck "shellcheck" program shellcheck
-        need clang-format "clang-format" program clang-format
-        need doxygen "doxygen" program doxygen
-        need dpkg-dev "dpkg-shlibdeps" program dpkg-shlibdeps
-        need file "file" program file
-        need hdf5-tools "h5dump" program h5dump
-        need gnuplot-nox "gnuplot" program gnuplot
-    fi
+    [[ $purpose == lint ]] || return 0
+    need shellcheck "shellcheck" program shellcheck
+    need clang-format "clang-format" program clang-format
+    need doxygen "doxygen" program doxygen
+    need dpkg-dev "dpkg-shlibdeps" program dpkg-shlibdeps
+    need file "file" program file
+    need lintian "lintian" program lintian
+    need help2man "help2man" program help2man
+    need hdf5-tools "h5dump" program h5dump
+    need python3-xxhash "xxhash for python3" python_module xxhash
+    need gnuplot-nox "gnuplot" program gnuplot
 }
 
-lint=
+purpose='test'
 case ${1-} in
     '') ;;
-    --lint) lint=1 ;;
-    *) sed -n '2,6s/^# //p' "$0" && exit 64 ;;
+    --build | --demo | --lint) purpose=${1#--} ;;
+    *) sed -n '2,9s/^# \{0,1\}//p' "$0" && exit 64 ;;
 esac
 
 # shellcheck source=launch/tutti-run
 source "$(dirname "${BASH_SOURCE[0]}")/tutti-run"
-warn_of_slow_names setup.sh
+[[ $purpose == build ]] || warn_of_slow_names setup.sh
 
 look
 if ((${#packages[@]} == 0)); then

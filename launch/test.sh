@@ -80,6 +80,7 @@ run_sanitized() {
     done
 }
 
+"$here/setup.sh"
 "$here/build.sh"
 if ((EUID == 0)) && root_may_run ''; then
     export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1

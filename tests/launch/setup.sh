@@ -63,6 +63,39 @@ test_installs_what_is_missing_or_says_how() {
         [[ ! -e asked ]] || fail "it ran apt-get without being root"
     fi
 }
+# without_data: the scripts as on a machine that has all but Fashion-MNIST, in ./tree, and a cmake and an apt-get that
+# only write down that they were called.
+without_data() {
+    "$top/launch/setup.sh" >/dev/null 2>&1 || skip "the first run could not install everything"
+    mkdir -p tree/launch bin
+    cp "$top"/launch/*.sh "$top/launch/tutti-run" tree/launch
+    sed -i 's|/usr/share/datasets|/nowhere|' tree/launch/setup.sh
+    printf '#!/bin/sh\necho apt-get >>%q; exit 1\n' "$PWD/asked" | tee bin/apt-get >bin/sudo
+    # shellcheck disable=SC2016
+    printf '#!/bin/sh\n[ "$1" = --version ] && exec %q --version\necho cmake >>%q\n' "$(type -P cmake)" "$PWD/asked" >bin/cmake
+    chmod +x bin/*
+    PATH=$PWD/bin:$PATH
+}
+test_build_needs_no_data() {
+    without_data
+    local output
+    output=$(tree/launch/build.sh 2>&1) || fail "it failed: $output"
+    expect_equal "what it ran" "$(xargs <asked)" "cmake cmake"
+    expect_match output "$output" '^built build/ in [0-9]+ s$'
+}
+test_demo_and_tests_need_the_data() {
+    without_data
+    local script output code
+    for script in demo test; do
+        : >asked
+        output=$(tree/launch/"$script".sh 2>&1)
+        code=$?
+        expect_equal "code of $script.sh" "$code" 2
+        expect_match "output of $script.sh" "$output" '^setup.sh: missing: Fashion-MNIST \(share/datasets/fashion-mnist\)'
+        expect_match "output of $script.sh" "$output" 'apt-get install -y --no-install-recommends dataset-fashion-mnist'
+        ! grep -q cmake asked || fail "$script.sh built"
+    done
+}
 test_refuses_unknown_options() {
     "$top/launch/setup.sh" --bogus >/dev/null 2>&1
     expect_equal code $? 64
