@@ -184,17 +184,26 @@ test_add_subdirectory() {
 test_add_subdirectory_to_a_project_in_c() {
     # no language but C, and options that nvcc does not know
     mkdir parent
-    printf '%s\n' 'cmake_minimum_required(VERSION 3.24)' 'project(parent LANGUAGES C)' \
-        'add_compile_options(-Wall -Wextra -Werror)' "add_subdirectory($top tutti)" >parent/CMakeLists.txt
-    local said object=tutti/CMakeFiles/tutti.dir/src/kernels/cuda/convert.cu.o
+    # shellcheck disable=SC2016
+    printf '%s\n' 'cmake_minimum_required(VERSION 3.24)' 'project(parent LANGUAGES C ${MORE})' \
+        'add_compile_options(-Wall -Wextra -Wshadow -Wconversion -Wundef -Werror)' \
+        "add_subdirectory($top tutti)" >parent/CMakeLists.txt
+    local said source
+    local -a objects=()
     said=$(cmake -S parent -B unasked "${options[@]}" 2>&1) || fail "$said"
     expect_match "what CMake says" "$said" 'CUDA backend   no: the parent project .*-DTUTTI_WITH_CUDA=ON'
     [[ $(cached CMAKE_CUDA_COMPILER) == */* ]] || return 0
-    said=$(cmake -S parent -B asked "${options[@]}" -DTUTTI_WITH_CUDA=ON \
-        "-DCMAKE_CUDA_ARCHITECTURES=$(cached CMAKE_CUDA_ARCHITECTURES)" 2>&1) || fail "$said"
-    expect_match "what CMake says" "$said" 'CUDA backend   yes'
+    options+=("-DCMAKE_CUDA_ARCHITECTURES=$(cached CMAKE_CUDA_ARCHITECTURES)")
+    said=$(cmake -S parent -B with_cuda "${options[@]}" -DMORE=CUDA \
+        "-DCMAKE_CUDA_COMPILER=$(cached CMAKE_CUDA_COMPILER)" 2>&1) || fail "$said"
+    expect_match "what CMake says of a parent with CUDA" "$said" 'CUDA backend   yes'
+    said=$(cmake -S parent -B asked "${options[@]}" -DTUTTI_WITH_CUDA=ON 2>&1) || fail "$said"
+    expect_match "what CMake says when it is asked" "$said" 'CUDA backend   yes'
+    # what no other test compiles so strictly, and one of the kernels
     [[ $(cached CMAKE_GENERATOR) == Ninja ]] || return 0
-    quietly cmake --build asked --target "$object"
+    has "$tree" NCCL && for source in "$top"/src/comm/nccl/*.c; do objects+=("${source#"$top"/}"); done
+    for source in "${objects[@]}" src/kernels/cuda/convert.cu; do echo "tutti/CMakeFiles/tutti.dir/$source.o"; done >objects
+    quietly xargs -a objects cmake --build asked --target
 }
 test_add_subdirectory_without_a_build_type() {
     compilers
