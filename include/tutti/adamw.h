@@ -35,8 +35,8 @@ TUTTI_API tutti_status tutti_adamw_create(tutti_context *ctx, tutti_params *para
 /* NULL is allowed. */
 TUTTI_API void tutti_adamw_destroy(tutti_adamw **adamw);
 
-/* One update from the store's gradients, which must be summed over the ranks.  Asynchronous; can be
- * captured. */
+/* One update from the store's gradients.  Asynchronous; can be captured.  While the store has an exchange they must be summed:
+ * TUTTI_ERR_STATE without a tutti_grad_sync_finish since the last update and the last ready. */
 TUTTI_API tutti_status tutti_adamw_update(tutti_adamw *adamw, tutti_context *ctx,
                                           const tutti_step *step);
 

@@ -53,6 +53,7 @@ struct tutti_grad_sync {
     const tutti__backend *backend;
     int device;
     tutti_grad_sync_desc desc;
+    tutti_params *params; /* whose gradients these are; NULL for a list */
 
     tutti__sync_entry *entries;
     int entry_count;

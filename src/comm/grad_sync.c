@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "comm/exchange.h"
+#include "core/params.h"
 #include "tutti/layer.h"
 
 /* A step */
@@ -73,6 +74,7 @@ static tutti_status begin_step(tutti_grad_sync *sync, tutti_context *ctx)
     if (sync->started) return TUTTI_OK;
     TUTTI_TRY(tutti__exchange_begin(sync, ctx));
     sync->started = true;
+    if (sync->params) sync->params->summed = false;
     sync->threads = ctx->threads;
     if (sync->comm->transport->style == TUTTI__STYLE_HOST) {
         tutti__context_watch(ctx, &sync->watch);
@@ -267,6 +269,7 @@ static void next_step(tutti_grad_sync *sync)
     sync->watched = NULL;
     sync->current = !sync->current;
     sync->steps++;
+    if (sync->params) sync->params->summed = true;
 }
 
 tutti_status tutti_grad_sync_finish(tutti_grad_sync *sync, tutti_context *ctx)

@@ -260,7 +260,7 @@ static tutti_status check_and_collect(tutti_grad_sync *sync, tutti_context *ctx,
     return collect(sync, params, list, count);
 }
 
-static tutti_status create(tutti_comm *comm, tutti_context *ctx, const tutti_params *params,
+static tutti_status create(tutti_comm *comm, tutti_context *ctx, tutti_params *params,
                            const tutti_param *const *list, int count, bool from_list,
                            const tutti_grad_sync_desc *desc, tutti_grad_sync **sync)
 {
@@ -290,6 +290,11 @@ static tutti_status create(tutti_comm *comm, tutti_context *ctx, const tutti_par
         free(made);
         return status;
     }
+    if (params) {
+        made->params = params;
+        params->exchanges++;
+        params->summed = false;
+    }
     *sync = made;
     return TUTTI_OK;
 }
@@ -312,6 +317,7 @@ void tutti_grad_sync_destroy(tutti_grad_sync **sync)
     if (!sync || !*sync) return;
     tutti_grad_sync *s = *sync;
     tutti__exchange_close(s);
+    if (s->params) s->params->exchanges--;
     free(s->entries);
     free(s->gradients);
     free(s->missing);

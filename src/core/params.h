@@ -32,6 +32,9 @@ struct tutti_params {
     int64_t count; /* elements of each flat buffer, a multiple of TUTTI_PARAM_ALIGN */
     void *master, *grad, *working; /* working NULL: every value has the masters' type */
     tutti_dtype working_dtype;
+    /* Kept by the exchanges of this store, read by its optimizers: with an exchange, an update wants sums. */
+    int exchanges;
+    bool summed; /* by a finish, since when no gradient was ready and no update was made */
 };
 
 /* The slot of a parameter in the store; −1 if it is not there or the store is not built. */

@@ -9,7 +9,7 @@
 #include "ops/adamw.h"
 
 struct tutti_adamw {
-    const tutti_params *params;
+    tutti_params *params;
     tutti_adamw_desc desc;
     const tutti__backend *backend;
     int device;
@@ -32,6 +32,16 @@ static tutti_status check_desc(const tutti_adamw_desc *desc)
     TUTTI_REQUIRE(isfinite(desc->clip_norm) && desc->clip_norm >= 0,
                   "adamw: clip_norm is %g, want finite and >= 0", desc->clip_norm);
     return TUTTI_OK;
+}
+
+/* Half-summed gradients would part the replicas in silence. */
+static tutti_status check_summed(const tutti_params *params)
+{
+    if (params->exchanges == 0 || params->summed) return TUTTI_OK;
+    return tutti__fail(
+        TUTTI_ERR_STATE,
+        "adamw_update: the gradients are not summed over the ranks: grad_sync_finish "
+        "is missing since the last update or ready");
 }
 
 static tutti__adamw_args args_of(const tutti_adamw *adamw, const tutti_step_values *step)
@@ -159,10 +169,13 @@ tutti_status tutti_adamw_update(tutti_adamw *adamw, tutti_context *ctx, const tu
     TUTTI_REQUIRE(step, "adamw_update: step is NULL");
     TUTTI_REQUIRE(step->backend == adamw->backend && step->device == adamw->device,
                   "adamw_update: step is on another device than the store");
+    TUTTI_TRY(check_summed(adamw->params));
     TUTTI_TRY(tutti__context_advance(ctx));
     tutti__adamw_args args = args_of(adamw, step->values);
-    return tutti__op_run(
-        ctx, &(tutti__plan_key){.op = adamw->backend->op.adamw, .rows = args.count}, &args);
+    const tutti__plan_key key = {.op = adamw->backend->op.adamw, .rows = args.count};
+    TUTTI_TRY(tutti__op_run(ctx, &key, &args));
+    adamw->params->summed = false;
+    return TUTTI_OK;
 }
 
 tutti_status tutti_adamw_get_stats(tutti_adamw *adamw, tutti_context *ctx, tutti_adamw_stats *stats)

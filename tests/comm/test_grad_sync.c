@@ -468,6 +468,47 @@ static void misuse_over(tutti_transport transport)
     tutti_comm_destroy(&comm);
 }
 
+/* An update wants sums for as long as the store has an exchange. */
+static void update_over(tutti_transport transport)
+{
+    tutti_context *ctx = rig_context();
+    tutti_comm *comm = rig_comm(ctx, transport, 0);
+    if (!comm) return;
+    tutti_allocator none = {NULL, NULL, NULL};
+    model m = model_make(ctx, none, 0, BATCH);
+    tutti_step *step = NULL;
+    tutti_adamw *adamw = NULL;
+    tutti_grad_sync *sync = NULL, *second = NULL;
+    CHECK_OK(tutti_step_create(ctx, &step));
+    CHECK_OK(tutti_adamw_create(ctx, m.params, NULL, &adamw));
+    CHECK_OK(tutti_adamw_update(adamw, ctx, step)); /* without an exchange nothing is missing */
+    CHECK_OK(tutti_grad_sync_create(comm, ctx, m.params, NULL, &sync));
+    static const char missing[] = "grad_sync_finish is missing";
+    CHECK_FAILS(TUTTI_ERR_STATE, missing, tutti_adamw_update(adamw, ctx, step));
+    run_step(&m, sync);
+    CHECK_OK(tutti_adamw_update(adamw, ctx, step));
+    CHECK_FAILS(TUTTI_ERR_STATE, missing, tutti_adamw_update(adamw, ctx, step)); /* twice */
+    run_step(&m, sync);
+    CHECK_OK(tutti_grad_sync_ready(sync, ctx, m.layers[LAYERS - 1]));
+    CHECK_FAILS(TUTTI_ERR_STATE, missing, tutti_adamw_update(adamw, ctx, step)); /* half a step */
+    for (int l = LAYERS - 2; l >= 0; l--) CHECK_OK(tutti_grad_sync_ready(sync, ctx, m.layers[l]));
+    CHECK_FAILS(TUTTI_ERR_STATE, missing, tutti_adamw_update(adamw, ctx, step));
+    CHECK_OK(tutti_grad_sync_finish(sync, ctx));
+    CHECK_OK(tutti_adamw_update(adamw, ctx, step));
+    tutti_adamw_stats stats = {0};
+    CHECK_OK(tutti_adamw_get_stats(adamw, ctx, &stats));
+    CHECK(stats.updates == 3, "%lld updates were made", (long long)stats.updates);
+    CHECK_OK(tutti_grad_sync_create(comm, ctx, m.params, NULL, &second));
+    tutti_grad_sync_destroy(&sync);
+    CHECK_FAILS(TUTTI_ERR_STATE, missing, tutti_adamw_update(adamw, ctx, step));
+    tutti_grad_sync_destroy(&second);
+    CHECK_OK(tutti_adamw_update(adamw, ctx, step));
+    tutti_adamw_destroy(&adamw);
+    tutti_step_destroy(&step);
+    model_free(&m);
+    tutti_comm_destroy(&comm);
+}
+
 #ifdef RIG_WITH_MPI
 /* What differs between ranks is found before anything is summed. */
 static void differences_over(tutti_transport transport)
@@ -543,6 +584,10 @@ static void all_over(tutti_transport transport)
     static void misuse_##name(void)  \
     {                                \
         misuse_over(transport);      \
+    }                                \
+    static void update_##name(void)  \
+    {                                \
+        update_over(transport);      \
     }
 
 OVER(self, TUTTI_TRANSPORT_SELF)
@@ -575,15 +620,18 @@ static const rig_test tests[] = {
     {"sums over self", sums_self, 1, 1, false},
     {"overlap over self", overlap_self, 1, 1, false},
     {"misuse over self", misuse_self, 1, 1, false},
+    {"updates over self", update_self, 1, 1, false},
 #ifdef RIG_WITH_MPI
     {"sums over mpi", sums_mpi, 1, 0, false},
     {"overlap over mpi", overlap_mpi, 1, 0, false},
     {"misuse over mpi", misuse_mpi, 1, 0, false},
+    {"updates over mpi", update_mpi, 1, 0, false},
     {"progress over mpi", progress_mpi, 2, 0, false},
     {"differences over mpi", differences_mpi, 2, 0, false},
     {"sums over nccl", sums_nccl, 1, 0, true},
     {"overlap over nccl", overlap_nccl, 1, 0, true},
     {"misuse over nccl", misuse_nccl, 1, 0, true},
+    {"updates over nccl", update_nccl, 1, 0, true},
     {"progress over nccl", progress_nccl, 2, 0, true},
     {"differences over nccl", differences_nccl, 2, 0, true},
 #endif
