@@ -10,6 +10,7 @@
  *        signal  it sends itself SIGUSR1
  *        overflow its gradients are not finite, but its loss is (PLACE step)
  *        loss    its loss is infinite, but no gradient (PLACE step)
+ *        mute    it declares no layer of the step ready (PLACE step)
  *        corrupt a bit of its weights flips after the step
  *        nan     a pixel of its batch is NaN (PLACE step: the third one of each epoch)
  * PLACE  start (before MPI is), comm (before the communicator), setup (before parameters are loaded and sent to all), exchange (before

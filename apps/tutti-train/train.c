@@ -62,6 +62,7 @@ static int compute_part(trainer *t, int64_t m, int code)
 {
     const bool leaf = t->options->leaves > 0, first = m == t->part;
     const bool last = m == t->part + t->part_count - 1;
+    const bool mute = t->state.step == FAULT_STEP && FAULT_ASKED("mute", "step", t->group->rank);
     const task_class *class = t->task->class;
     if (leaf) APP_CHECK(tutti_grad_sync_leaf_begin(t->sync, t->ctx, (int)m));
     if (code == APP_OK && !first)
@@ -73,7 +74,7 @@ static int compute_part(trainer *t, int64_t m, int code)
         FAULT_ASKED("loss", "step", t->group->rank))
         code = FAULT_LOSS(t->losses + m, t->ctx);
     code = class->backward(t->task, t->rows, code, leaf || first ? 0 : TUTTI_GRAD_ACCUMULATE,
-                           leaf || last ? t->sync : NULL);
+                           (leaf || last) && !mute ? t->sync : NULL);
     if (leaf) APP_CHECK(tutti_grad_sync_leaf_end(t->sync, t->ctx, (int)m));
     t->log.lap_rows += t->rows;
     return code;
@@ -96,6 +97,17 @@ static int agree(trainer *t, int code)
     return code;
 }
 
+/* Waits for the sums.  A rank that could not declare all its layers says so: the others would wait for it until the deadline. */
+static int finish_exchange(trainer *t, int code)
+{
+    char why[APP_MESSAGE_MAX];
+    snprintf(why, sizeof why, "%s", code == APP_OK ? "" : app_failure());
+    const int finish = app_check(tutti_grad_sync_finish(t->sync, t->ctx));
+    if (finish == APP_OK) return code;
+    if (!tutti_comm_lost()) (void)tutti_comm_abort(t->comm, why[0] ? why : app_failure());
+    return finish;
+}
+
 /* One step on all ranks.  A signal to any of them fills in loop->stop on all. */
 static int train_step(trainer *t, loop *loop)
 {
@@ -104,9 +116,7 @@ static int train_step(trainer *t, loop *loop)
     state->epoch_step++;
     t->changed = true;
     loop->lr = schedule_lr(state->step, t->warmup, t->total, t->options->lr);
-    int code = compute(t, loop);
-    const int finish = app_check(tutti_grad_sync_finish(t->sync, t->ctx));
-    if (finish != APP_OK) code = finish;
+    int code = finish_exchange(t, compute(t, loop));
     if (code == APP_OK) code = app_check(tutti_adamw_update(t->adamw, t->ctx, t->step));
     if (code == APP_OK && state->step == FAULT_STEP &&
         FAULT_ASKED("corrupt", "step", t->group->rank))

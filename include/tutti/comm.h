@@ -51,6 +51,13 @@ TUTTI_API tutti_status tutti_comm_create(tutti_context *ctx, const tutti_comm_de
 /* Collective unless dead, but does not wait for other ranks.  NULL is allowed. */
 TUTTI_API void tutti_comm_destroy(tutti_comm **comm);
 
+/* Declares that this rank cannot go on (a step failed here alone, say), so that nobody waits for it until the deadline.  Not
+ * collective.  The communicator is dead: here at once, in the others as soon as they wait with it, within about a second, with
+ * TUTTI_ERR_COMM and "rank 2 gave up: " and the message, of which 255 bytes arrive.  May take a second itself, where a rank takes
+ * nothing in.  A communicator of tutti_comm_create_from_nccl has no way to tell: there the others come to their deadline.  From
+ * the thread that uses the communicator.  TUTTI_ERR_COMM if it is dead already. */
+TUTTI_API tutti_status tutti_comm_abort(tutti_comm *comm, const char *message);
+
 /* NULL as long as no communicator of this process has died; afterwards why the first one did, even if it was destroyed or died while
  * tutti_comm_create made it.  From any thread. */
 TUTTI_API const char *tutti_comm_lost(void);

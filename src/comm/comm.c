@@ -144,6 +144,18 @@ tutti_status tutti__comm_die(tutti_comm *comm, const char *format, ...)
     return tutti__fail(TUTTI_ERR_COMM, "%s", comm->why);
 }
 
+tutti_status tutti_comm_abort(tutti_comm *comm, const char *message)
+{
+    TUTTI_REQUIRE(comm, "comm_abort: comm is NULL");
+    TUTTI_REQUIRE(message && message[0], "comm_abort: message is %s", message ? "empty" : "NULL");
+    TUTTI_TRY(tutti__comm_alive(comm, "comm_abort"));
+    char reason[TUTTI__MESSAGE_MAX / 2]; /* the message may be the library's last */
+    snprintf(reason, sizeof reason, "%s", message);
+    if (comm->control->give_up) comm->control->give_up(comm, reason);
+    (void)tutti__comm_die(comm, "rank %d gave up: %s", comm->rank, reason);
+    return TUTTI_OK;
+}
+
 /* Waiting */
 
 #define PAUSES_MAX 8 /* that are not counted as waiting */
@@ -209,6 +221,9 @@ static tutti_status linger(tutti__wait *wait, double waited)
     TUTTI_TRY(tutti__comm_alive(comm, wait->operation));
     if (waited > 0.01 && comm->control->announce) {
         bool others_wait = comm->control->hear(wait);
+        char reason[TUTTI__MESSAGE_MAX];
+        const int gone = comm->control->gave_up(comm, reason, sizeof reason);
+        if (gone >= 0) return tutti__comm_die(comm, "rank %d gave up: %s", gone, reason);
         double patience = fmin(1.0, comm->timeout / 4);
         if (!wait->announced && (others_wait || waited > patience)) {
             comm->control->announce(wait);

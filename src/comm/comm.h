@@ -44,6 +44,10 @@ typedef struct tutti__control {
     void (*silent)(const tutti__wait *wait, bool had_come, char *text, size_t size);
     /* writes the ranks that wait somewhere else, and where ("ranks 1, 2 wait in broadcast") */
     void (*astray)(const tutti__wait *wait, char *text, size_t size);
+    /* tells the others that this rank goes no further; may take a second */
+    void (*give_up)(tutti_comm *comm, const char *reason);
+    /* the rank that has been heard to, with its reason; -1: none */
+    int (*gave_up)(const tutti_comm *comm, char *reason, size_t size);
 
     /* never waits for other ranks; after comm->dead does not communicate */
     void (*destroy)(tutti_comm *comm);

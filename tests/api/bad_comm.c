@@ -3,6 +3,8 @@
 #include <mpi.h>
 #endif
 
+#include <string.h>
+
 #include "comm_fixture.h"
 
 static void bad_comm_create(void)
@@ -57,6 +59,21 @@ static void bad_comm_lost(void)
     tutti_comm *comm = self();
     CHECK_FAILS(TUTTI_ERR_ARG, "ctx", tutti_comm_barrier(comm, NULL));
     CHECK(!tutti_comm_lost(), "nothing is lost, and yet: %s", tutti_comm_lost());
+    tutti_comm_destroy(&comm);
+}
+
+static void bad_comm_abort(void)
+{
+    tutti_comm *comm = self();
+    CHECK_FAILS(TUTTI_ERR_ARG, "comm", tutti_comm_abort(NULL, "why"));
+    CHECK_FAILS(TUTTI_ERR_ARG, "message", tutti_comm_abort(comm, NULL));
+    CHECK_FAILS(TUTTI_ERR_ARG, "message", tutti_comm_abort(comm, ""));
+    CHECK_OK(tutti_comm_barrier(comm, harness_context())); /* the refusals did nothing */
+    CHECK_OK(tutti_comm_abort(comm, "the disk is full"));
+    static const char why[] = "rank 0 gave up: the disk is full";
+    CHECK_FAILS(TUTTI_ERR_COMM, why, tutti_comm_barrier(comm, harness_context()));
+    CHECK_FAILS(TUTTI_ERR_COMM, why, tutti_comm_abort(comm, "again"));
+    CHECK(tutti_comm_lost() && !strcmp(tutti_comm_lost(), why), "lost says %s", tutti_comm_lost());
     tutti_comm_destroy(&comm);
 }
 
@@ -246,6 +263,7 @@ const harness_test bad_comm[] = {
     {"tutti_comm_create", bad_comm_create},
     {"tutti_comm_destroy", bad_comm_destroy},
     {"tutti_comm_lost", bad_comm_lost},
+    {"tutti_comm_abort", bad_comm_abort},
     {"tutti_comm_rank", bad_comm_rank},
     {"tutti_comm_world_size", bad_comm_world_size},
     {"tutti_comm_transport", bad_comm_transport},

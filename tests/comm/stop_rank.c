@@ -4,7 +4,8 @@
  *
  * usage: stop_rank host|cuda mpi|nccl POINT SECONDS
  * POINT  setup verb exchange launches agree barrier destroy mixed counts
- *        late middle midway apart */
+ *        late middle midway apart
+ *        gives_up_verb gives_up_exchange: the last rank says that it goes no further */
 #include <mpi.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -45,6 +46,18 @@ static void nap(double seconds)
 {
     struct timespec time = {(time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9)};
     if (seconds > 0) nanosleep(&time, NULL);
+}
+
+/* The last rank says why it does not come to the chosen point. */
+static bool gives_up_at(const char *here, tutti_comm *comm, tutti_status *status)
+{
+    if (!differs_at(here)) return false;
+    nap(0.5); /* the others wait */
+    start = MPI_Wtime();
+    *status = tutti_comm_abort(comm, "the disk is full");
+    printf("rank %d: gave up, %s\n", rank, tutti_status_string(*status));
+    *status = tutti_comm_agree(comm, *status); /* dead */
+    return true;
 }
 
 static void stop_later(int signal_number)
@@ -117,14 +130,17 @@ static void leave(tutti_status status)
 }
 
 /* One step of the exchange; the chosen point lies between the first and the second gradient. */
-static tutti_status step(tutti_grad_sync *sync, tutti_context *ctx, tutti_param *params, bool stops)
+static tutti_status step(tutti_grad_sync *sync, tutti_comm *comm, tutti_context *ctx,
+                         tutti_param *params, bool stops)
 {
     for (int i = 0; i < PARAMS; i++) {
+        tutti_status status;
         if (i == 1 && stops) {
             at("exchange");
             at("launches");
+            if (gives_up_at("gives_up_exchange", comm, &status)) return status;
         }
-        tutti_status status = tutti_grad_sync_ready_param(sync, ctx, &params[i]);
+        status = tutti_grad_sync_ready_param(sync, ctx, &params[i]);
         if (status != TUTTI_OK) return status;
     }
     tutti_status status = tutti_grad_sync_finish(sync, ctx);
@@ -161,7 +177,8 @@ static tutti_status run(tutti_context *ctx, tutti_transport transport, double ti
     exchange.range_bytes = exchange.last_range_bytes = COUNT * sizeof *grads;
     if (status == TUTTI_OK)
         status = tutti_grad_sync_create_list(*comm, ctx, list, PARAMS, &exchange, sync);
-    if (status == TUTTI_OK) status = step(*sync, ctx, params, false); /* all is well so far */
+    if (status == TUTTI_OK)
+        status = step(*sync, *comm, ctx, params, false); /* all is well so far */
     if (status == TUTTI_OK)
         status = tutti_comm_all_reduce(*comm, ctx, grads, grads, COUNT, TUTTI_F32, TUTTI_SUM);
     if (status == TUTTI_OK) status = tutti_comm_barrier(*comm, ctx);
@@ -183,9 +200,10 @@ static tutti_status run(tutti_context *ctx, tutti_transport transport, double ti
         return tutti_comm_all_reduce(*comm, ctx, grads, grads, count, TUTTI_F32, TUTTI_SUM);
 
     at("verb");
+    if (gives_up_at("gives_up_verb", *comm, &status)) return status;
     status = tutti_comm_all_reduce(*comm, ctx, grads, grads, COUNT, TUTTI_F32, TUTTI_SUM);
     if (status == TUTTI_OK) status = tutti_context_synchronize(ctx);
-    if (status == TUTTI_OK) status = step(*sync, ctx, params, true);
+    if (status == TUTTI_OK) status = step(*sync, *comm, ctx, params, true);
     if (status != TUTTI_OK) return status;
     at("agree");
     status = tutti_comm_agree(*comm, TUTTI_OK);
@@ -237,6 +255,6 @@ int main(int argc, char **argv)
     printf("rank %d: destroyed after %.2f s\n", rank, MPI_Wtime() - start);
     fflush(stdout);
     /* the others want to print too, and the first to be back may be a whole deadline before the last */
-    sleep((unsigned)atof(argv[4]) + 2);
+    sleep(strncmp(point, "gives_up", 8) ? (unsigned)atof(argv[4]) + 2 : 2);
     MPI_Abort(MPI_COMM_WORLD, 2);
 }

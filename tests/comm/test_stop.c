@@ -1,6 +1,6 @@
 /* Nobody hangs: one rank is stopped in set-up, in a verb, in the gradient exchange and at the end; every other rank is back
  * within the deadline and names it, and mpirun returns the program's 2.  So too where one rank calls something else than the
- * others.  Whoever lives and waits is not named, wherever it does.  Starts stop_rank under mpirun. */
+ * others, or says that it gives up, long before the deadline then.  Whoever lives and waits is not named, wherever it does.  Starts stop_rank under mpirun. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 
 #include "harness.h"
 
-enum { DEADLINE = 3, SLACK = 5 };
+enum { DEADLINE = 3, SLACK = 5, LONG_DEADLINE = 30 };
 
 static double now(void)
 {
@@ -60,12 +60,12 @@ static void check_survivor(const char *output, int rank, int stopped, bool fails
 
 static char output[65536]; /* of the ranks that were started last */
 
-static void run_ranks(const char *transport, int ranks, const char *point)
+static void run_ranks_until(const char *transport, int ranks, const char *point, int deadline)
 {
     char command[1024];
     snprintf(command, sizeof command, "timeout -k 5 60 '%s' %s %d %s '%s' %s %s %s %d 2>&1",
              MPIEXEC, MPIEXEC_NUMPROC, ranks, MPIEXEC_FLAGS, STOP_RANK,
-             harness_backend() == TUTTI_BACKEND_CUDA ? "cuda" : "host", transport, point, DEADLINE);
+             harness_backend() == TUTTI_BACKEND_CUDA ? "cuda" : "host", transport, point, deadline);
     double begin = now();
     FILE *pipe = popen(command, "r");
     output[0] = 0;
@@ -77,6 +77,30 @@ static void run_ranks(const char *transport, int ranks, const char *point)
     CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 2, "mpirun ends with %d, want 2:\n%s",
           WIFEXITED(status) ? WEXITSTATUS(status) : -1, output);
     CHECK(seconds < 30, "the job took %.1f s", seconds);
+}
+
+static void run_ranks(const char *transport, int ranks, const char *point)
+{
+    run_ranks_until(transport, ranks, point, DEADLINE);
+}
+
+/* The last rank says that it gives up: the others are back at once, with its reason. */
+static void give_up_at(const char *transport, int ranks, const char *point)
+{
+    harness_where("%s, %d ranks, %s", transport, ranks, point);
+    run_ranks_until(transport, ranks, point, LONG_DEADLINE);
+    char wanted[64];
+    snprintf(wanted, sizeof wanted, "TUTTI_ERR_COMM: rank %d gave up: the disk is full", ranks - 1);
+    for (int r = 0; r < ranks; r++) {
+        const char *line = line_of(output, r, "back");
+        if (!CHECK(line != NULL, "rank %d did not come back:\n%s", r, output)) continue;
+        CHECK(atof(line) < 3, "rank %d came back after %.4s s", r, line);
+        CHECK(says(line, r < ranks - 1 ? wanted : "rank "), "rank %d: %.200s", r, line);
+        const char *destroyed = line_of(output, r, "destroyed");
+        CHECK(destroyed && atof(destroyed) < 2, "rank %d waits in destroy", r);
+    }
+    CHECK(strstr(output, "gave up, success"), "the rank could not give up:\n%s", output);
+    harness_where(NULL);
 }
 
 static void stop_at(const char *transport, int ranks, const char *point)
@@ -159,19 +183,38 @@ static void apart(void)
     check_named(0, 2, "rank 2", "");
 }
 
+static void mpi_gives_up(void)
+{
+    give_up_at("mpi", 3, "gives_up_verb");
+    give_up_at("mpi", 3, "gives_up_exchange");
+}
+
 static void over_mpi(const char *point)
 {
     stop_at("mpi", 3, point);
 }
 
-static void over_nccl(const char *point)
+/* Ranks with a GPU each; 0: skipped. */
+static int nccl_ranks(void)
 {
     int ranks = harness_devices() < 4 ? harness_devices() : 4;
-    if (harness_backend() != TUTTI_BACKEND_CUDA || ranks < 2) {
-        harness_skip("nccl wants 2 GPUs, there are %d", harness_devices());
-        return;
-    }
-    stop_at("nccl", ranks, point);
+    if (harness_backend() == TUTTI_BACKEND_CUDA && ranks >= 2) return ranks;
+    harness_skip("nccl wants 2 GPUs, there are %d", harness_devices());
+    return 0;
+}
+
+static void over_nccl(const char *point)
+{
+    int ranks = nccl_ranks();
+    if (ranks) stop_at("nccl", ranks, point);
+}
+
+static void nccl_gives_up(void)
+{
+    int ranks = nccl_ranks();
+    if (!ranks) return;
+    give_up_at("nccl", ranks, "gives_up_verb");
+    give_up_at("nccl", ranks, "gives_up_exchange");
 }
 
 #define AT(point)                  \
@@ -214,10 +257,12 @@ static const harness_test tests[] = {
     {"mpi: others have gone on", middle},
     {"mpi: stopped while it waits", midway},
     {"mpi: others wait with another communicator", apart},
+    {"mpi: a rank gives up", mpi_gives_up},
     TESTS("nccl:", nccl),
     {"nccl: stopped while the others launch on", nccl_launches},
+    {"nccl: a rank gives up", nccl_gives_up},
 };
-enum { OVER_MPI = 12 };
+enum { OVER_MPI = 13 };
 
 int main(int argc, char **argv)
 {

@@ -30,6 +30,14 @@ def test_one_rank_fails():
                 assert rank == 0 or f"rank {rank}: " in result.err, result
 
 
+def test_rank_gives_up():
+    """A rank that fails alone in a step, so that its sums never come, says so: nobody waits for the deadline."""
+    for np in (2,) if BACKEND == "cuda" else (2, 3):
+        for more in ((), ("--reproducible", 4)):
+            result = run(arguments("--timeout", 100, *more), np=np, fault="mute:step:1", limit=60).want(2)
+            assert "rank 1 gave up: " in result.err, result
+
+
 def test_slow_start():
     """The deadline is that of the run, not of MPI's start.  (NCCL's start may take a second and is the run's.)"""
     command = command_line(arguments("--epochs", 1, "--timeout", 1, "--transport", "mpi"), np=None)

@@ -3,6 +3,7 @@
  *   say     sent once in a wait that lasts: this rank has come to an operation.
  *   ask     sent at the deadline, before anybody is named: who polls at all answers.
  *   answer  what a rank that waits replies, also where it waits with another communicator.
+ *   gave up the last word of a rank, with its reason.
  *
  * Whoever asks is about to give up, so a question, too, is an answer. */
 #include <pthread.h>
@@ -96,6 +97,13 @@ void tutti__beacons_ask(const tutti__wait *wait)
 static void take_in(tutti__channel *channel, int rank, int way, const tutti__beacon *in)
 {
     tutti__peer *peer = &channel->peers[rank];
+    if (in->kind == TUTTI__BEACON_GAVE_UP) {
+        if (channel->gave_up >= 0) return;
+        channel->gave_up = rank;
+        memcpy(channel->reason, in->reason, sizeof channel->reason);
+        channel->reason[sizeof channel->reason - 1] = 0;
+        return;
+    }
     if (in->kind == TUTTI__BEACON_SAY && way == TUTTI__WAY_EARLY) peer->said_early = true;
     if (in->kind == TUTTI__BEACON_ASK) channel->due = peer->mail[way].answers = true;
     if (in->kind != TUTTI__BEACON_SAY) peer->answered = true;
@@ -158,6 +166,44 @@ void tutti__beacons_forget(tutti_comm *comm)
     for (int r = 0; r < channel->world_size; r++)
         channel->peers[r].come = channel->peers[r].heard.come = -1;
     pthread_mutex_unlock(&mutex);
+}
+
+/* Giving up */
+
+#define TELL_SECONDS 1.0 /* that a rank which takes nothing in may cost */
+
+void tutti__beacons_give_up(tutti_comm *comm, const char *reason)
+{
+    tutti__channel *channel = comm->channel;
+    const tutti__wait wait = tutti__wait_begin(comm, "abort", comm->sequence);
+    tutti__beacon beacon = beacon_of(&wait, channel, TUTTI__BEACON_GAVE_UP);
+    strncpy(beacon.reason, reason, sizeof beacon.reason - 1);
+    const double until = tutti__now() + TELL_SECONDS;
+    pthread_mutex_lock(&mutex);
+    /* first behind what is still being sent, then until it has left, as the program may end MPI next */
+    for (int r = 0; r < channel->world_size; r++) {
+        if (r == comm->rank) continue;
+        while (!post(channel, r, TUTTI__WAY_CONTROL, &beacon) && tutti__now() < until)
+            tutti__sleep(1e-4);
+    }
+    for (int r = 0; r < channel->world_size; r++) {
+        MPI_Request *send = &channel->peers[r].mail[TUTTI__WAY_CONTROL].send;
+        int left = *send == MPI_REQUEST_NULL;
+        while (!left && MPI_Test(send, &left, MPI_STATUS_IGNORE) == MPI_SUCCESS && !left &&
+               tutti__now() < until)
+            tutti__sleep(1e-4);
+    }
+    pthread_mutex_unlock(&mutex);
+}
+
+int tutti__beacons_gave_up(const tutti_comm *comm, char *reason, size_t size)
+{
+    const tutti__channel *channel = comm->channel;
+    pthread_mutex_lock(&mutex);
+    snprintf(reason, size, "%s", channel->reason);
+    const int rank = channel->gave_up;
+    pthread_mutex_unlock(&mutex);
+    return rank;
 }
 
 /* Life */

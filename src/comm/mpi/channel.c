@@ -135,6 +135,8 @@ const tutti__control tutti__mpi_control = {
     .forget = tutti__beacons_forget,
     .silent = tutti__beacons_silent,
     .astray = tutti__beacons_astray,
+    .give_up = tutti__beacons_give_up,
+    .gave_up = tutti__beacons_gave_up,
     .destroy = channel_destroy,
 };
 
@@ -148,6 +150,7 @@ static tutti_status channel_new(tutti_comm *comm, MPI_Comm parent)
         return tutti__fail(TUTTI_ERR_MEMORY, "comm_create: no memory");
     }
     channel->world_size = comm->world_size;
+    channel->gave_up = -1;
     for (size_t r = 0; r < world; r++) {
         tutti__peer *peer = &channel->peers[r];
         peer->come = peer->heard.come = peer->heard.waits = -1;

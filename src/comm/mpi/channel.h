@@ -10,7 +10,8 @@
 typedef enum tutti__beacon_kind {
     TUTTI__BEACON_SAY,
     TUTTI__BEACON_ASK,
-    TUTTI__BEACON_ANSWER
+    TUTTI__BEACON_ANSWER,
+    TUTTI__BEACON_GAVE_UP
 } tutti__beacon_kind;
 
 typedef struct tutti__beacon {
@@ -20,6 +21,7 @@ typedef struct tutti__beacon {
     int32_t kind;  /* a tutti__beacon_kind */
     int32_t elsewhere;  /* it waits with another communicator: come and waits are not known */
     char operation[48]; /* the name, cut off if it is longer */
+    char reason[256];   /* GAVE_UP: the caller's, cut off too */
 } tutti__beacon;
 
 /* Where beacons travel: the caller's communicator, with a tag that nobody else uses, while ours is being made; and ours. */
@@ -55,7 +57,9 @@ typedef struct tutti__channel {
     bool announced_early; /* over the caller's communicator: the others must take it in */
     bool due;             /* questions or answers */
     tutti__peer *peers;   /* per rank */
-    MPI_Op ops[2][3];     /* f16, bf16 x sum, min, max */
+    int gave_up;          /* the first rank that said so; -1: none */
+    char reason[sizeof((tutti__beacon *)0)->reason];
+    MPI_Op ops[2][3]; /* f16, bf16 x sum, min, max */
 } tutti__channel;
 
 extern const tutti__control tutti__mpi_control;
@@ -76,6 +80,8 @@ bool tutti__beacons_answered(const tutti_comm *comm);
 void tutti__beacons_forget(tutti_comm *comm);
 void tutti__beacons_silent(const tutti__wait *wait, bool had_come, char *text, size_t size);
 void tutti__beacons_astray(const tutti__wait *wait, char *text, size_t size);
+void tutti__beacons_give_up(tutti_comm *comm, const char *reason);
+int tutti__beacons_gave_up(const tutti_comm *comm, char *reason, size_t size);
 
 /* Gives comm, whose rank and world_size are set, a channel over parent.  Collective.  Afterwards the ranks agree on
  * status, which is what this rank has found so far. */
