@@ -6,8 +6,6 @@
 
 TUTTI_BEGIN
 
-typedef struct tutti_grad_sync tutti_grad_sync;
-
 typedef struct tutti_grad_sync_desc {
     size_t range_bytes;      /* gradients go out in ranges of about this size */
     size_t last_range_bytes; /* the last one, which nothing hides, is at most this if it can be */
@@ -60,8 +58,9 @@ TUTTI_API void tutti_grad_sync_destroy(tutti_grad_sync **sync);
 /* Says that everything enqueued on ctx so far completes the layer's gradients (a tied one completes when all its
  * layers are ready).  Each range that is thereby complete goes out on a stream of its own; what follows on ctx
  * does not wait for it.  Call it in one order on all ranks, also with 0 rows: in fast mode another order on a rank gives
- * wrong sums, or an error of MPI's, unless desc.check finds it.  TUTTI_ERR_STATE if the layer was ready before in this
- * step, TUTTI_ERR_ARG if it is not part of this exchange. */
+ * wrong sums, or an error of MPI's, unless desc.check finds it.  A layer without parameters, or whose parameters were bound
+ * without gradients, has nothing to say and may do so.  TUTTI_ERR_STATE if the layer was ready before in this step, TUTTI_ERR_ARG
+ * if it is not part of this exchange. */
 TUTTI_API tutti_status tutti_grad_sync_ready(tutti_grad_sync *sync, tutti_context *ctx,
                                              tutti_layer *layer);
 TUTTI_API tutti_status tutti_grad_sync_ready_param(tutti_grad_sync *sync, tutti_context *ctx,

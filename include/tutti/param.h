@@ -7,6 +7,7 @@
 TUTTI_BEGIN
 
 typedef struct tutti_layer tutti_layer;
+typedef struct tutti_grad_sync tutti_grad_sync; /* tutti/grad_sync.h */
 
 #define TUTTI_NAME_MAX 96 /* bytes of a name, its 0 included */
 

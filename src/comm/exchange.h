@@ -6,6 +6,7 @@
 #include "comm/comm.h"
 #include "comm/leaves.h"
 #include "comm/ranges.h"
+#include "core/ready.h"
 #include "tutti/grad_sync.h"
 
 /* How far a range has come in this step. */
@@ -49,6 +50,7 @@ typedef struct tutti__sync_entry {
 } tutti__sync_entry;
 
 struct tutti_grad_sync {
+    tutti__ready_sink sink; /* first: what a layer's backward is given */
     tutti_comm *comm;
     const tutti__backend *backend;
     int device;
@@ -102,6 +104,10 @@ struct tutti_grad_sync {
 
 /* The entry of a parameter; NULL if it is not part of the exchange. */
 tutti__sync_entry *tutti__sync_find(const tutti_grad_sync *sync, const tutti_param *param);
+
+/* tutti_grad_sync_ready of the exchange that begins with this. */
+tutti_status tutti__sync_sink_ready(tutti__ready_sink *self, tutti_context *ctx,
+                                    tutti_layer *layer);
 
 /* Streams, events, staging memory; the link is the caller's to make. */
 tutti_status tutti__exchange_open(tutti_grad_sync *sync);

@@ -174,19 +174,27 @@ tutti_status tutti_grad_sync_ready(tutti_grad_sync *sync, tutti_context *ctx, tu
     static const char who[] = "grad_sync_ready";
     TUTTI_TRY(usable(sync, ctx, who));
     TUTTI_REQUIRE(layer, "%s: layer is NULL", who);
-    TUTTI_TRY(in_leaf(sync, who));
     enum { BATCH = 16 };
     tutti__sync_entry *found[BATCH];
-    int count = 0, params = tutti_layer_param_count(layer);
+    int count = 0, trained = 0, params = tutti_layer_param_count(layer);
     TUTTI_ASSERT(params <= BATCH);
+    if (params > 0) TUTTI_TRY(in_leaf(sync, who));
     for (int i = 0; i < params; i++) {
-        tutti__sync_entry *entry = tutti__sync_find(sync, tutti_layer_param(layer, i));
-        if (!entry) continue; /* not trained */
+        const tutti_param *param = tutti_layer_param(layer, i);
+        tutti__sync_entry *entry = tutti__sync_find(sync, param);
+        trained += entry || param->grad.data || !param->value.data;
+        if (!entry) continue;
         if (entry->ready) return ready_twice(sync, entry, who);
         found[count++] = entry;
     }
+    if (trained == 0) return TUTTI_OK; /* nothing to exchange */
     TUTTI_REQUIRE(count > 0, "%s: no parameter of this layer is part of the exchange", who);
     return ready(sync, ctx, found, count);
+}
+
+tutti_status tutti__sync_sink_ready(tutti__ready_sink *self, tutti_context *ctx, tutti_layer *layer)
+{
+    return tutti_grad_sync_ready((tutti_grad_sync *)self, ctx, layer);
 }
 
 tutti_status tutti_grad_sync_ready_param(tutti_grad_sync *sync, tutti_context *ctx,

@@ -273,6 +273,7 @@ static tutti_status create(tutti_comm *comm, tutti_context *ctx, tutti_params *p
     else if (!sync)
         status = tutti__fail(TUTTI_ERR_ARG, "grad_sync_create: sync is NULL");
     else {
+        made->sink.ready = tutti__sync_sink_ready;
         made->comm = comm;
         made->backend = comm->backend;
         made->device = comm->device;

@@ -447,11 +447,21 @@ static void misuse_over(tutti_transport transport)
     CHECK_FAILS(TUTTI_ERR_ARG, "count",
                 tutti_grad_sync_create_list(comm, ctx, twice, -1, NULL, &sync));
 
+    tutti_layer *plain = NULL, *frozen = NULL;
+    static double gamma[WIDTH];
+    const tutti_tensor value = tutti_tensor_1d(gamma, TUTTI_F64, WIDTH);
+    CHECK_OK(tutti_layer_create_by_name(ctx, "softmax", "cols=4", &plain));
+    CHECK_OK(tutti_layer_create_by_name(
+        ctx, "rmsnorm", "cols=40,x_dtype=f64,param_dtype=f64,y_dtype=f64", &frozen));
+    CHECK_OK(tutti_param_bind(tutti_layer_param(frozen, 0), &value, NULL));
     CHECK_OK(tutti_grad_sync_create(comm, ctx, m.params, NULL, &sync));
     CHECK_FAILS(TUTTI_ERR_ARG, "part", tutti_grad_sync_ready(sync, ctx, stranger.layers[1]));
     CHECK_FAILS(TUTTI_ERR_ARG, "layer", tutti_grad_sync_ready(sync, ctx, NULL));
     CHECK_FAILS(TUTTI_ERR_ARG, "ctx", tutti_grad_sync_ready(sync, NULL, m.layers[0]));
     CHECK_FAILS(TUTTI_ERR_ARG, "sync", tutti_grad_sync_ready(NULL, ctx, m.layers[0]));
+    CHECK_OK(tutti_grad_sync_ready(sync, ctx, plain)); /* it has no parameters */
+    CHECK_OK(tutti_grad_sync_ready(sync, ctx, plain));
+    CHECK_OK(tutti_grad_sync_ready(sync, ctx, frozen)); /* its parameters have no gradients */
     CHECK_FAILS(TUTTI_ERR_STATE, "layer", tutti_grad_sync_finish(sync, ctx));
     CHECK_FAILS(TUTTI_ERR_STATE, "timeline",
                 tutti_grad_sync_get_timeline(sync, NULL, NULL, NULL, NULL));
@@ -462,6 +472,8 @@ static void misuse_over(tutti_transport transport)
     CHECK_OK(tutti_grad_sync_create_list(comm, ctx, empty, 0, NULL, &sync));
     CHECK_OK(tutti_grad_sync_finish(sync, ctx));
     tutti_grad_sync_destroy(&sync);
+    tutti_layer_destroy(&plain);
+    tutti_layer_destroy(&frozen);
     tutti_params_destroy(&unbuilt);
     model_free(&stranger);
     model_free(&m);
