@@ -9,13 +9,12 @@ TUTTI_BEGIN
 typedef struct tutti_grad_sync_desc {
     size_t range_bytes;      /* gradients go out in ranges of about this size */
     size_t last_range_bytes; /* the last one, which nothing hides, is at most this if it can be */
-    int check; /* compare the ranks' ranges before each exchange: a difference is an error, not a wrong sum */
     int timeline; /* keep times for tutti_grad_sync_get_timeline; not while a stream is captured */
     int leaves; /* 0: fast mode; otherwise reproducible mode: a power of two, world_size to TUTTI_LEAVES_MAX */
 } tutti_grad_sync_desc;
-#define TUTTI_GRAD_SYNC_DESC_INIT                  \
-    {                                              \
-        (size_t)32 << 20, (size_t)1 << 20, 0, 0, 0 \
+#define TUTTI_GRAD_SYNC_DESC_INIT               \
+    {                                           \
+        (size_t)32 << 20, (size_t)1 << 20, 0, 0 \
     }
 #define TUTTI_LEAVES_MAX 256
 
@@ -45,7 +44,7 @@ TUTTI_API tutti_status tutti_grad_sync_create(tutti_comm *comm, tutti_context *c
                                               tutti_params *params,
                                               const tutti_grad_sync_desc *desc,
                                               tutti_grad_sync **sync);
-/* The same for bound parameters of the caller's own, listed in the order in which backward finishes them.
+/* The same for bound parameters of the caller's own, listed in the order in which backward finishes them: they go out so.
  * Gradients that lie side by side in memory, in one way on all ranks, go out together. */
 TUTTI_API tutti_status tutti_grad_sync_create_list(tutti_comm *comm, tutti_context *ctx,
                                                    const tutti_param *const *list, int count,
@@ -57,10 +56,16 @@ TUTTI_API void tutti_grad_sync_destroy(tutti_grad_sync **sync);
 
 /* Says that everything enqueued on ctx so far completes the layer's gradients (a tied one completes when all its
  * layers are ready).  Each range that is thereby complete goes out on a stream of its own; what follows on ctx
- * does not wait for it.  Call it in one order on all ranks, also with 0 rows: in fast mode another order on a rank gives
- * wrong sums, or an error of MPI's, unless desc.check finds it.  A layer without parameters, or whose parameters were bound
- * without gradients, has nothing to say and may do so.  TUTTI_ERR_STATE if the layer was ready before in this step, TUTTI_ERR_ARG
- * if it is not part of this exchange. */
+ * does not wait for it.  Also with 0 rows.
+ *
+ * Order.  Ranges go out in one order, fixed when the exchange is made and the same on all ranks: that in which backward completes
+ * them if it runs through the layers from the last added to the first, or that of the list; a tied or shared gradient has the
+ * place of the parameter that comes last.  A range that is complete earlier waits for its turn.  So another order of the calls, on
+ * one rank or on all, changes no sum; it only costs overlap.  (With nccl, verbs of the same communicator must then stay outside of
+ * the time from the first ready to finish, as all its work is in one order.)
+ *
+ * A layer without parameters, or whose parameters were bound without gradients, has nothing to say and may do so.  TUTTI_ERR_STATE
+ * if the layer was ready before in this step, TUTTI_ERR_ARG if it is not part of this exchange. */
 TUTTI_API tutti_status tutti_grad_sync_ready(tutti_grad_sync *sync, tutti_context *ctx,
                                              tutti_layer *layer);
 TUTTI_API tutti_status tutti_grad_sync_ready_param(tutti_grad_sync *sync, tutti_context *ctx,
@@ -80,6 +85,14 @@ TUTTI_API tutti_status tutti_grad_sync_leaf_end(tutti_grad_sync *sync, tutti_con
 /* Makes what follows on ctx wait for the sums (with mpi: waits for them) and starts the next step.  TUTTI_ERR_STATE, with the
  * name of a parameter, if not all are ready, or in reproducible mode not all own leaves have ended. */
 TUTTI_API tutti_status tutti_grad_sync_finish(tutti_grad_sync *sync, tutti_context *ctx);
+
+/* Makes what follows on ctx, which may be another than that of ready and finish, wait for the sum of this parameter's gradient
+ * (with mpi: waits for it), before finish: for an optimizer that starts early, say.  After finish it waits for that step's sum, until
+ * the next ready.  (With a sharded optimizer it will also wait until the parameter's new value has come from all ranks: a
+ * layer's forward calls it then.)  TUTTI_ERR_STATE, with the name of a parameter, if this one, or one that goes out with it
+ * or before it, is not ready; in reproducible mode before this rank's last leaf. */
+TUTTI_API tutti_status tutti_grad_sync_wait(tutti_grad_sync *sync, tutti_context *ctx,
+                                            const tutti_param *param);
 
 typedef struct tutti_grad_sync_info {
     int ranges;          /* number of them */

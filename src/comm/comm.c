@@ -300,7 +300,8 @@ tutti_status tutti__comm_follow(tutti_comm *comm, tutti_context *ctx, const char
     return use_of(comm, ctx, operation) ? TUTTI_OK : TUTTI_ERR_MEMORY;
 }
 
-tutti_status tutti__comm_touch(tutti_comm *comm, tutti_context *ctx, const char *operation)
+tutti_status tutti__comm_touch(tutti_comm *comm, tutti_context *ctx, const char *operation,
+                               bool all)
 {
     const tutti__runtime *run = &comm->backend->run;
     comm_use *use = use_of(comm, ctx, operation);
@@ -312,7 +313,7 @@ tutti_status tutti__comm_touch(tutti_comm *comm, tutti_context *ctx, const char 
         use->captured = true;
         return TUTTI_OK;
     }
-    if (comm->transport->fence) TUTTI_TRY(comm->transport->fence(comm, ctx->stream));
+    if (all && comm->transport->fence) TUTTI_TRY(comm->transport->fence(comm, ctx->stream));
     if (!use->event) TUTTI_TRY(run->event_create(comm->device, false, &use->event));
     return run->event_record(comm->device, use->event, ctx->stream);
 }

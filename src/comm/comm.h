@@ -176,8 +176,10 @@ tutti_status tutti__wait_poll(tutti__wait *wait);
 /* Calls on ctx are this rank's signs of life from now on, before any work is there. */
 tutti_status tutti__comm_follow(tutti_comm *comm, tutti_context *ctx, const char *operation);
 
-/* Work of a STREAM transport has been enqueued on ctx, or ctx has been made to wait for it: waits for ctx get the deadline. */
-tutti_status tutti__comm_touch(tutti_comm *comm, tutti_context *ctx, const char *operation);
+/* Work of a STREAM transport has been enqueued on ctx, or ctx has been made to wait for it: waits for ctx get the deadline.  all:
+ * what ctx does next comes behind everything that was enqueued so far. */
+tutti_status tutti__comm_touch(tutti_comm *comm, tutti_context *ctx, const char *operation,
+                               bool all);
 
 /* Compares 64-bit numbers over ranks.  *differ: -1 if all are equal, otherwise the first index where a rank differs from rank
  * 0; ranks: those that do, "rank 2" or "ranks 1, 3". */

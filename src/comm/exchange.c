@@ -92,6 +92,8 @@ tutti_status tutti__exchange_open(tutti_grad_sync *sync)
     TUTTI_TRY(run->stream_create(sync->device, true, &sync->stream));
     TUTTI_TRY(run->event_create(sync->device, false, &sync->fork));
     TUTTI_TRY(run->event_create(sync->device, false, &sync->join));
+    for (int r = 0; r < sync->range_count; r++)
+        TUTTI_TRY(run->event_create(sync->device, false, &sync->ranges[r].summed));
     if (!sync->staged) return TUTTI_OK;
     void *staging = NULL;
     size_t bytes = sync->flat_bytes * (size_t)tutti__exchange_roots(sync);
@@ -133,7 +135,7 @@ static tutti_status fly(tutti_grad_sync *sync, tutti__exchange_range *range)
 static tutti_status start_flights(tutti_grad_sync *sync)
 {
     while (sync->started_count < sync->issued_count) {
-        tutti__exchange_range *range = &sync->ranges[sync->issued[sync->started_count]];
+        tutti__exchange_range *range = &sync->ranges[sync->started_count];
         if (sync->staged) {
             bool copied;
             TUTTI_TRY(sync->backend->run.event_query(sync->device, range->copied, &copied));
@@ -213,8 +215,10 @@ void tutti__exchange_close(tutti_grad_sync *sync)
     tutti__tree_close(sync, idle);
     if (idle && sync->stream) {
         /* copies between the devices end by themselves; sums of a living communicator do too */
-        for (int r = 0; r < sync->range_count; r++)
+        for (int r = 0; r < sync->range_count; r++) {
             if (sync->ranges[r].copied) run->event_destroy(sync->device, sync->ranges[r].copied);
+            if (sync->ranges[r].summed) run->event_destroy(sync->device, sync->ranges[r].summed);
+        }
         if (sync->staged) run->stream_synchronize(sync->device, sync->stream);
         if (sync->staging) run->host_free(sync->device, sync->staging);
         if (sync->fork) run->event_destroy(sync->device, sync->fork);
@@ -280,7 +284,7 @@ tutti_status tutti__exchange_issue(tutti_grad_sync *sync, tutti_context *ctx, in
     if (!sync->leaves.total) /* what a ring sends */
         sync->bytes_sent +=
             2 * (int64_t)bytes / sync->comm->world_size * (sync->comm->world_size - 1);
-    sync->issued[sync->issued_count++] = r;
+    sync->issued_count++;
     switch (sync->comm->transport->style) {
     case TUTTI__STYLE_LOCAL:
         TUTTI_TRY(mark_range(sync, times->begin, r, ctx->stream));
@@ -297,6 +301,7 @@ tutti_status tutti__exchange_issue(tutti_grad_sync *sync, tutti_context *ctx, in
                 sync->comm, sync->stream, range->at.data, range->at.count, range->at.dtype,
                 range->sequence));
         TUTTI_TRY(mark_range(sync, times->end, r, sync->stream));
+        TUTTI_TRY(run->event_record(sync->device, range->summed, sync->stream));
         done(sync, range);
         return TUTTI_OK;
     case TUTTI__STYLE_HOST:
@@ -325,6 +330,7 @@ static tutti_status land(tutti_grad_sync *sync, tutti__exchange_range *range)
         TUTTI_TRY(sync->backend->run.copy(
             sync->device, sync->stream, range->at.data,
             tutti__exchange_root(sync, range, tutti__exchange_roots(sync) - 1), bytes));
+        TUTTI_TRY(sync->backend->run.event_record(sync->device, range->summed, sync->stream));
     }
     TUTTI_TRY(mark_range(sync, now_times(sync)->end, r, sync->stream));
     done(sync, range);
@@ -335,7 +341,7 @@ tutti_status tutti__exchange_advance(tutti_grad_sync *sync)
 {
     TUTTI_TRY(start_flights(sync));
     for (int i = 0; i < sync->started_count; i++) {
-        tutti__exchange_range *range = &sync->ranges[sync->issued[i]];
+        tutti__exchange_range *range = &sync->ranges[i];
         if (range->state != TUTTI__RANGE_FLYING) continue;
         bool landed;
         TUTTI_TRY(test_flight(sync, range, &landed));
@@ -346,22 +352,18 @@ tutti_status tutti__exchange_advance(tutti_grad_sync *sync)
 
 /* Coming back */
 
-static tutti_status wait_for_flights(tutti_grad_sync *sync)
+/* Of these ranges, which have been issued. */
+static tutti_status wait_for_flights(tutti_grad_sync *sync, int first, int last)
 {
     double begin = tutti__now();
     tutti__wait wait;
-    int oldest = -1;
-    while (sync->done_count < sync->range_count) {
+    for (int oldest = -1;;) {
         TUTTI_TRY(tutti__exchange_advance(sync));
-        int first = 0;
-        while (first < sync->issued_count &&
-               sync->ranges[sync->issued[first]].state == TUTTI__RANGE_DONE)
-            first++;
-        if (first >= sync->issued_count) break;
+        while (first <= last && sync->ranges[first].state == TUTTI__RANGE_DONE) first++;
+        if (first > last) break;
         /* each sum has the whole deadline */
         if (first != oldest)
-            wait = tutti__wait_begin(sync->comm, "gradient exchange",
-                                     sync->ranges[sync->issued[first]].sequence);
+            wait = tutti__wait_begin(sync->comm, "gradient exchange", sync->ranges[first].sequence);
         oldest = first;
         TUTTI_TRY(tutti__wait_poll(&wait));
     }
@@ -369,12 +371,23 @@ static tutti_status wait_for_flights(tutti_grad_sync *sync)
     return TUTTI_OK;
 }
 
+tutti_status tutti__exchange_wait(tutti_grad_sync *sync, tutti_context *ctx, int first, int last)
+{
+    const tutti__transport_style style = sync->comm->transport->style;
+    if (style == TUTTI__STYLE_HOST && sync->started) TUTTI_TRY(wait_for_flights(sync, first, last));
+    for (int r = first; r <= last && sync->ranges[r].summed; r++)
+        TUTTI_TRY(sync->backend->run.stream_wait_event(sync->device, ctx->stream,
+                                                       sync->ranges[r].summed));
+    if (style != TUTTI__STYLE_STREAM) return TUTTI_OK;
+    return tutti__comm_touch(sync->comm, ctx, "gradient exchange", !sync->started);
+}
+
 tutti_status tutti__exchange_finish(tutti_grad_sync *sync, tutti_context *ctx)
 {
     const tutti__runtime *run = &sync->backend->run;
     tutti__transport_style style = sync->comm->transport->style;
     TUTTI_TRY(tutti__exchange_mark(sync, &now_times(sync)->finish, ctx->stream));
-    if (style == TUTTI__STYLE_HOST) TUTTI_TRY(wait_for_flights(sync));
+    if (style == TUTTI__STYLE_HOST) TUTTI_TRY(wait_for_flights(sync, 0, sync->range_count - 1));
     if (sync->stream && sync->range_count > 0) {
         TUTTI_TRY(run->event_record(sync->device, sync->join, sync->stream));
         TUTTI_TRY(run->stream_wait_event(sync->device, ctx->stream, sync->join));
@@ -383,5 +396,5 @@ tutti_status tutti__exchange_finish(tutti_grad_sync *sync, tutti_context *ctx)
     bool capturing;
     TUTTI_TRY(run->stream_capturing(ctx->device, ctx->stream, &capturing));
     sync->join_recorded = !capturing;
-    return tutti__comm_touch(sync->comm, ctx, "gradient exchange");
+    return tutti__comm_touch(sync->comm, ctx, "gradient exchange", true);
 }

@@ -11,11 +11,12 @@
 
 /* How far a range has come in this step. */
 typedef enum tutti__range_state {
-    TUTTI__RANGE_OPEN,   /* gradients are missing */
-    TUTTI__RANGE_MERGED, /* complete in a leaf that is not this rank's last */
-    TUTTI__RANGE_ISSUED, /* complete; waits for its turn, and staged for its copy to the host */
-    TUTTI__RANGE_FLYING, /* MPI has it */
-    TUTTI__RANGE_DONE    /* summed, or enqueued on a stream */
+    TUTTI__RANGE_OPEN,     /* gradients are missing */
+    TUTTI__RANGE_MERGED,   /* complete in a leaf that is not this rank's last */
+    TUTTI__RANGE_COMPLETE, /* waits for its turn: those before it go out first, on all ranks alike */
+    TUTTI__RANGE_ISSUED,   /* on its way; staged, and in its lane, it may still wait there */
+    TUTTI__RANGE_FLYING,   /* MPI has it */
+    TUTTI__RANGE_DONE      /* summed, or enqueued on a stream */
 } tutti__range_state;
 
 /* A point in time: an event on a device, the clock on the host. */
@@ -39,6 +40,7 @@ typedef struct tutti__exchange_range {
     char *received; /* reproducible: roots of the other ranks, in host memory for HOST */
     bool gathering; /* reproducible: this rank's slice is summed and on its way to the others */
     tutti__event copied; /* staged */
+    tutti__event summed; /* behind the sum, on the exchange's stream; NULL where there is none */
     void *flight;
 } tutti__exchange_range;
 
@@ -68,9 +70,9 @@ struct tutti_grad_sync {
 
     tutti__exchange_range *ranges;
     int range_count;
-    int *issued; /* ranges in the order in which they were complete */
-    int issued_count, started_count, done_count;
-    bool staged; /* HOST transport, device memory */
+    int issued_count, started_count,
+        done_count; /* the first so many ranges: they go out in order */
+    bool staged;    /* HOST transport, device memory */
     void *link;
     size_t flat_bytes; /* of all ranges, each at its offset */
     char *
@@ -118,14 +120,17 @@ void tutti__exchange_close(tutti_grad_sync *sync);
 
 /* Before a step's first range. */
 tutti_status tutti__exchange_begin(tutti_grad_sync *sync, tutti_context *ctx);
-/* A range is complete on ctx; of all ranges in a call of ready before any of them goes out. */
+/* A range is complete on ctx. */
 tutti_status tutti__exchange_complete(tutti_grad_sync *sync, tutti_context *ctx, int range);
-/* A complete range goes out. */
+/* A complete range goes out: the next one, issued_count. */
 tutti_status tutti__exchange_issue(tutti_grad_sync *sync, tutti_context *ctx, int range);
 /* Moves on what flies; never blocks. */
 tutti_status tutti__exchange_advance(tutti_grad_sync *sync);
 /* Everything has been issued: makes ctx wait for the sums, or waits for them. */
 tutti_status tutti__exchange_finish(tutti_grad_sync *sync, tutti_context *ctx);
+
+/* Makes ctx wait for the sums of these ranges, which have been issued, or waits for them; after a finish, for those of its step. */
+tutti_status tutti__exchange_wait(tutti_grad_sync *sync, tutti_context *ctx, int first, int last);
 
 /* Reproducible mode (tree.c) */
 

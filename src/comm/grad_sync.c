@@ -39,34 +39,11 @@ static tutti_status usable(const tutti_grad_sync *sync, const tutti_context *ctx
                            "%s: the mpi transport works on the host and cannot be captured; take "
                            "transport nccl",
                            who);
-    if (sync->desc.check || sync->desc.timeline)
+    if (sync->desc.timeline)
         return tutti__fail(TUTTI_ERR_STATE,
-                           "%s: desc.%s cannot be used while the stream is being captured", who,
-                           sync->desc.check ? "check" : "timeline");
+                           "%s: desc.timeline cannot be used while the stream is being captured",
+                           who);
     return TUTTI_OK;
-}
-
-/* Every rank sends this range next; otherwise all of them learn which do not. */
-static tutti_status check_range(tutti_grad_sync *sync, int r)
-{
-    const tutti__range *at = &sync->ranges[r].at;
-    const uint64_t values[] = {(uint64_t)sync->steps, (uint64_t)r, (uint64_t)at->count,
-                               (uint64_t)at->dtype};
-    char ranks[160], here[192] = "", there[192] = "";
-    int differ, first;
-    TUTTI_TRY(tutti__comm_compare(sync->comm, values, 4, "gradient exchange (check)", &differ,
-                                  &first, ranks, sizeof ranks));
-    if (differ < 0) return TUTTI_OK;
-    tutti_comm *comm = sync->comm;
-    snprintf(comm->rank == first ? there : here, sizeof here, "range %d (step %lld, up to '%s')", r,
-             (long long)sync->steps + 1, sync->gradients[at->last_gradient].param->name);
-    TUTTI_TRY(comm->control->broadcast(comm, here, sizeof here, 0, "gradient exchange (check)"));
-    TUTTI_TRY(
-        comm->control->broadcast(comm, there, sizeof there, first, "gradient exchange (check)"));
-    return tutti__fail(TUTTI_ERR_COMM,
-                       "grad_sync_ready: rank 0 sends %s and rank %d sends %s (%s against rank 0); "
-                       "call ready in one order on all ranks",
-                       here, first, there, ranks);
 }
 
 static tutti_status begin_step(tutti_grad_sync *sync, tutti_context *ctx)
@@ -83,17 +60,26 @@ static tutti_status begin_step(tutti_grad_sync *sync, tutti_context *ctx)
     return tutti__exchange_mark(sync, &sync->times[sync->current].start, ctx->stream);
 }
 
-static bool goes_out(const tutti__exchange_range *range)
-{
-    return range->missing == 0 && range->state == TUTTI__RANGE_OPEN;
-}
-
 static bool last_leaf(const tutti_grad_sync *sync)
 {
     return sync->leaf == sync->leaves.first + sync->leaves.count - 1;
 }
 
-/* These parameters' gradients are complete on this rank (in this leaf); ranges that are so too go out, in their order. */
+/* A range whose last gradient has come.  In a leaf that is not this rank's last it waits, merged, for those that follow. */
+static tutti_status complete(tutti_grad_sync *sync, tutti_context *ctx, int r)
+{
+    tutti__exchange_range *range = &sync->ranges[r];
+    if (sync->leaves.total) TUTTI_TRY(tutti__tree_merge(sync, ctx, r));
+    if (sync->leaves.total && !last_leaf(sync)) {
+        range->state = TUTTI__RANGE_MERGED;
+        return TUTTI_OK;
+    }
+    range->state = TUTTI__RANGE_COMPLETE;
+    return tutti__exchange_complete(sync, ctx, r);
+}
+
+/* These parameters' gradients are complete on this rank (in this leaf).  Ranges go out in their own order, whatever that of the
+ * calls: so all ranks sum the same ones, without having to ask. */
 static tutti_status ready(tutti_grad_sync *sync, tutti_context *ctx,
                           tutti__sync_entry *const *entries, int count)
 {
@@ -109,18 +95,12 @@ static tutti_status ready(tutti_grad_sync *sync, tutti_context *ctx,
         if (gradient->first_range < first) first = gradient->first_range;
         if (gradient->last_range > last) last = gradient->last_range;
     }
-    for (int r = first; r <= last && status == TUTTI_OK && sync->leaves.total; r++) {
-        if (!goes_out(&sync->ranges[r])) continue;
-        status = tutti__tree_merge(sync, ctx, r);
-        if (!last_leaf(sync)) sync->ranges[r].state = TUTTI__RANGE_MERGED;
-    }
     for (int r = first; r <= last && status == TUTTI_OK; r++)
-        if (goes_out(&sync->ranges[r])) status = tutti__exchange_complete(sync, ctx, r);
-    for (int r = first; r <= last && status == TUTTI_OK; r++) {
-        if (!goes_out(&sync->ranges[r])) continue;
-        if (sync->desc.check) status = check_range(sync, r);
-        if (status == TUTTI_OK) status = tutti__exchange_issue(sync, ctx, r);
-    }
+        if (sync->ranges[r].missing == 0 && sync->ranges[r].state == TUTTI__RANGE_OPEN)
+            status = complete(sync, ctx, r);
+    while (status == TUTTI_OK && sync->issued_count < sync->range_count &&
+           sync->ranges[sync->issued_count].state == TUTTI__RANGE_COMPLETE)
+        status = tutti__exchange_issue(sync, ctx, sync->issued_count);
     if (status == TUTTI_OK && sync->comm->transport->style == TUTTI__STYLE_HOST)
         status = tutti__exchange_advance(sync);
     return status == TUTTI_OK ? TUTTI_OK : fail_for_good(sync, status);
@@ -143,11 +123,11 @@ static tutti_status in_leaf(const tutti_grad_sync *sync, const char *who)
                        who);
 }
 
-/* Names a parameter that is not ready, if there is one. */
-static tutti_status all_ready(const tutti_grad_sync *sync, const char *who)
+/* Names a parameter in the ranges up to this one that is not ready, if there is one. */
+static tutti_status all_ready(const tutti_grad_sync *sync, int range, const char *who)
 {
     for (int g = 0; g < sync->gradient_count; g++) {
-        if (sync->missing[g] == 0) continue;
+        if (sync->missing[g] == 0 || sync->gradients[g].first_range > range) continue;
         const tutti_param *param = sync->gradients[g].param;
         for (int i = 0; i < sync->entry_count; i++)
             if (sync->entries[i].gradient == g && !sync->entries[i].ready)
@@ -259,7 +239,7 @@ tutti_status tutti_grad_sync_leaf_end(tutti_grad_sync *sync, tutti_context *ctx,
     TUTTI_TRY(leaf_check(sync, ctx, leaf, who));
     if (!sync->in_leaf)
         return tutti__fail(TUTTI_ERR_STATE, "%s: leaf %d has not begun", who, sync->leaf);
-    TUTTI_TRY(all_ready(sync, who));
+    TUTTI_TRY(all_ready(sync, sync->range_count, who));
     if (!last_leaf(sync)) reopen(sync);
     sync->in_leaf = false;
     sync->leaf++;
@@ -287,12 +267,32 @@ tutti_status tutti_grad_sync_finish(tutti_grad_sync *sync, tutti_context *ctx)
     if (sync->leaf < sync->leaves.first + sync->leaves.count)
         return tutti__fail(TUTTI_ERR_STATE, "%s: leaf %d has not %s", who, sync->leaf,
                            sync->in_leaf ? "ended" : "begun");
-    TUTTI_TRY(all_ready(sync, who));
+    TUTTI_TRY(all_ready(sync, sync->range_count, who));
     tutti_status status = begin_step(sync, ctx); /* an exchange of nothing */
     if (status == TUTTI_OK) status = tutti__exchange_finish(sync, ctx);
     if (status != TUTTI_OK) return fail_for_good(sync, status);
     next_step(sync);
     return TUTTI_OK;
+}
+
+tutti_status tutti_grad_sync_wait(tutti_grad_sync *sync, tutti_context *ctx,
+                                  const tutti_param *param)
+{
+    static const char who[] = "grad_sync_wait";
+    TUTTI_TRY(usable(sync, ctx, who));
+    TUTTI_REQUIRE(param, "%s: param is NULL", who);
+    const tutti__sync_entry *entry = tutti__sync_find(sync, param);
+    TUTTI_REQUIRE(entry, "%s: '%s' is not part of the exchange", who, param->name);
+    const tutti__gradient *gradient = &sync->gradients[entry->gradient];
+    if (sync->started || sync->steps == 0) {
+        TUTTI_TRY(all_ready(sync, gradient->last_range, who));
+        if (sync->leaves.total && sync->leaf < sync->leaves.first + sync->leaves.count - 1)
+            return tutti__fail(TUTTI_ERR_STATE, "%s: leaf %d is not this rank's last", who,
+                               sync->leaf);
+    }
+    tutti_status status =
+        tutti__exchange_wait(sync, ctx, gradient->first_range, gradient->last_range);
+    return status == TUTTI_OK ? TUTTI_OK : fail_for_good(sync, status);
 }
 
 /* What became of it */

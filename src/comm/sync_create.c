@@ -96,7 +96,16 @@ static tutti_status check_memory(const tutti_grad_sync *sync)
     return status;
 }
 
-/* Collects parameters (of the store, or of the list); local. */
+/* Another one further down the list shares this one's gradient, which is complete when that one is ready. */
+static bool shared_later(const tutti_param *const *list, int count, int i)
+{
+    for (int j = i + 1; j < count; j++)
+        if (list[j]->grad.data == list[i]->grad.data) return true;
+    return false;
+}
+
+/* Collects parameters (of the store, or of the list) in the order in which their gradients are complete, which is the order in
+ * which they go out; local. */
 static tutti_status collect(tutti_grad_sync *sync, const tutti_params *params,
                             const tutti_param *const *list, int count)
 {
@@ -106,13 +115,15 @@ static tutti_status collect(tutti_grad_sync *sync, const tutti_params *params,
     sync->missing = calloc(room, sizeof *sync->missing);
     if (!sync->entries || !sync->gradients || !sync->missing)
         return tutti__fail(TUTTI_ERR_MEMORY, "grad_sync_create: no memory");
-    /* the store's slots first: they are in the order of backward */
+    /* the store's slots first: a tied one has the place of the layer that was added first, and is done last */
     for (int i = 0; params && i < params->slot_count; i++)
         TUTTI_TRY(add(sync, params->slots[i].param));
     for (int i = 0; params && i < params->entry_count; i++)
         if (params->slots[params->entries[i].slot].param != params->entries[i].param)
             TUTTI_TRY(add(sync, params->entries[i].param));
-    for (int i = 0; !params && i < count; i++) TUTTI_TRY(add(sync, list[i]));
+    for (int late = 0; !params && late < 2; late++)
+        for (int i = 0; i < count; i++)
+            if (shared_later(list, count, i) == late) TUTTI_TRY(add(sync, list[i]));
     qsort(sync->entries, (size_t)sync->entry_count, sizeof *sync->entries, by_param);
     TUTTI_TRY(check_memory(sync));
     for (int g = 0; g < sync->gradient_count; g++) {
@@ -138,16 +149,14 @@ static tutti_status cut_ranges(tutti_grad_sync *sync)
     TUTTI_TRY(tutti__ranges_cut(sync->gradients, sync->gradient_count, gap, sync->desc.range_bytes,
                                 sync->desc.last_range_bytes, &cut, &sync->range_count));
     sync->ranges = calloc((size_t)sync->range_count + 1, sizeof *sync->ranges);
-    sync->issued = calloc((size_t)sync->range_count + 1, sizeof *sync->issued);
     for (int r = 0; sync->ranges && r < sync->range_count; r++) {
         sync->ranges[r].at = cut[r];
         sync->ranges[r].missing = cut[r].gradients;
     }
     free(cut);
-    if (!sync->ranges) sync->range_count = 0; /* there are none to close */
-    if (!sync->ranges || !sync->issued)
-        return tutti__fail(TUTTI_ERR_MEMORY, "grad_sync_create: no memory");
-    return TUTTI_OK;
+    if (sync->ranges) return TUTTI_OK;
+    sync->range_count = 0; /* there are none to close */
+    return tutti__fail(TUTTI_ERR_MEMORY, "grad_sync_create: no memory");
 }
 
 /* What the others gave */
@@ -185,10 +194,9 @@ static tutti_status compare_ranks(tutti_grad_sync *sync)
     char ranks[160];
     int differ, first;
     const uint64_t options[] = {(uint64_t)sync->desc.range_bytes,
-                                (uint64_t)sync->desc.last_range_bytes,
-                                (uint64_t)(sync->desc.check != 0), (uint64_t)sync->desc.leaves};
-    static const char *const names[] = {"range_bytes", "last_range_bytes", "check", "leaves"};
-    TUTTI_TRY(tutti__comm_compare(comm, options, 4, "grad_sync_create", &differ, &first, ranks,
+                                (uint64_t)sync->desc.last_range_bytes, (uint64_t)sync->desc.leaves};
+    static const char *const names[] = {"range_bytes", "last_range_bytes", "leaves"};
+    TUTTI_TRY(tutti__comm_compare(comm, options, 3, "grad_sync_create", &differ, &first, ranks,
                                   sizeof ranks));
     if (differ >= 0)
         return tutti__fail(TUTTI_ERR_COMM,
@@ -323,7 +331,6 @@ void tutti_grad_sync_destroy(tutti_grad_sync **sync)
     free(s->gradients);
     free(s->missing);
     free(s->ranges);
-    free(s->issued);
     free(s);
     *sync = NULL;
 }

@@ -147,6 +147,26 @@ static void bad_grad_sync_finish(void)
     close_exchange(&e);
 }
 
+static void bad_grad_sync_wait(void)
+{
+    tutti_context *ctx = harness_context();
+    exchange e = open_exchange(false);
+    const tutti_param *a = tutti_layer_param(e.m.a, 0), *b = tutti_layer_param(e.m.b, 0);
+    CHECK_FAILS(TUTTI_ERR_ARG, "sync", tutti_grad_sync_wait(NULL, ctx, b));
+    CHECK_FAILS(TUTTI_ERR_ARG, "ctx", tutti_grad_sync_wait(e.sync, NULL, b));
+    CHECK_FAILS(TUTTI_ERR_ARG, "param", tutti_grad_sync_wait(e.sync, ctx, NULL));
+    CHECK_FAILS(TUTTI_ERR_ARG, "gamma",
+                tutti_grad_sync_wait(e.sync, ctx, tutti_layer_param(e.m.outside, 0)));
+    CHECK_FAILS(TUTTI_ERR_STATE, "b/gamma", tutti_grad_sync_wait(e.sync, ctx, b));
+    CHECK_OK(tutti_grad_sync_ready(e.sync, ctx, e.m.b));
+    CHECK_FAILS(TUTTI_ERR_STATE, "a/gamma", tutti_grad_sync_wait(e.sync, ctx, a));
+    CHECK_OK(tutti_grad_sync_ready(e.sync, ctx, e.m.a));
+    CHECK_OK(tutti_grad_sync_wait(e.sync, ctx, a));
+    CHECK_OK(tutti_grad_sync_finish(e.sync, ctx));
+    CHECK_OK(tutti_grad_sync_wait(e.sync, ctx, a));
+    close_exchange(&e);
+}
+
 static void bad_grad_sync_own_leaves(void)
 {
     exchange e = open_exchange(false);
@@ -212,6 +232,7 @@ const harness_test bad_grad_sync[] = {
     {"tutti_grad_sync_ready", bad_grad_sync_ready},
     {"tutti_grad_sync_ready_param", bad_grad_sync_ready_param},
     {"tutti_grad_sync_finish", bad_grad_sync_finish},
+    {"tutti_grad_sync_wait", bad_grad_sync_wait},
     {"tutti_grad_sync_own_leaves", bad_grad_sync_own_leaves},
     {"tutti_grad_sync_leaf_begin", bad_grad_sync_leaf_begin},
     {"tutti_grad_sync_leaf_end", bad_grad_sync_leaf_end},

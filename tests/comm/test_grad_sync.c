@@ -143,7 +143,7 @@ static void compare_with_one_rank(model *m, model *whole)
     free(got);
 }
 
-static void sums_over(tutti_transport transport, size_t range_bytes, int check)
+static void sums_over(tutti_transport transport, size_t range_bytes)
 {
     tutti_context *ctx = rig_context();
     tutti_comm *comm = rig_comm(ctx, transport, 0);
@@ -156,7 +156,6 @@ static void sums_over(tutti_transport transport, size_t range_bytes, int check)
     tutti_grad_sync_desc desc = TUTTI_GRAD_SYNC_DESC_INIT;
     desc.range_bytes = range_bytes;
     desc.last_range_bytes = range_bytes;
-    desc.check = check;
     tutti_grad_sync *sync = NULL;
     CHECK_OK(tutti_grad_sync_create(comm, ctx, m.params, &desc, &sync));
     run_step(&whole, NULL);
@@ -416,6 +415,154 @@ static void tied_over(tutti_transport transport)
     tutti_comm_destroy(&comm);
 }
 
+/* A model of a tied embedding and head (the first and the last but one), sums of whole numbers. */
+enum { TIED = 8, TIED_COUNT = 600 };
+typedef struct tied {
+    tutti_params *params;
+    tutti_param own[TIED];
+} tied;
+
+static void tied_make(tutti_context *ctx, tied *t)
+{
+    *t = (tied){.params = NULL};
+    CHECK_OK(tutti_params_create(ctx, NULL, &t->params));
+    for (int i = 0; i < TIED; i++) {
+        tutti_param *param = &t->own[i];
+        snprintf(param->name, sizeof param->name, "p%d", i);
+        param->value =
+            tutti_tensor_1d(NULL, TUTTI_F32, i == TIED - 2 ? TIED_COUNT : TIED_COUNT + 100 * i);
+        param->lr_scale = 1;
+        CHECK_OK(tutti_params_add_param(t->params, param));
+    }
+    CHECK_OK(tutti_params_tie(t->params, &t->own[TIED - 2], &t->own[0]));
+    CHECK_OK(tutti_params_build(t->params, ctx));
+}
+
+static void tied_put(tutti_context *ctx, const tied *t, int seed)
+{
+    tutti_tensor flat;
+    CHECK_OK(tutti_params_flat(t->params, TUTTI_PARAMS_GRAD, &flat));
+    const int64_t n = tutti_tensor_count(&flat);
+    float *values = harness_calloc((size_t)n, sizeof *values);
+    for (int64_t i = 0; i < n; i++) values[i] = (float)(i % 1009 + seed);
+    CHECK_OK(tutti_copy(ctx, flat.data, values, (size_t)n * sizeof *values));
+    CHECK_OK(tutti_context_synchronize(ctx));
+    free(values);
+}
+
+/* The sum of `times` tied_put whose seeds add up to `seeds`, in the elements of one parameter. */
+static void tied_check(tutti_context *ctx, const tied *t, int p, int times, int seeds)
+{
+    tutti_tensor flat;
+    CHECK_OK(tutti_params_flat(t->params, TUTTI_PARAMS_GRAD, &flat));
+    const tutti_tensor *grad = &t->own[p].grad;
+    const int64_t n = tutti_tensor_count(grad), at = (float *)grad->data - (float *)flat.data;
+    float *values = harness_calloc((size_t)n, sizeof *values);
+    CHECK_OK(tutti_copy(ctx, values, grad->data, (size_t)n * sizeof *values));
+    CHECK_OK(tutti_context_synchronize(ctx));
+    for (int64_t i = 0; i < n; i++) {
+        const float want = (float)((at + i) % 1009 * times + seeds);
+        if (!CHECK(values[i] == want, "p%d[%lld] is %g, want %g", p, (long long)i, values[i], want))
+            break;
+    }
+    free(values);
+}
+
+/* All are ready, in an order of this rank's own. */
+static void tied_ready(tutti_context *ctx, tied *t, tutti_grad_sync *sync, harness_rng *rng)
+{
+    int order[TIED];
+    for (int i = 0; i < TIED; i++) {
+        const int j = (int)(harness_random(rng) % (uint64_t)(i + 1));
+        order[i] = order[j];
+        order[j] = i;
+    }
+    for (int i = 0; i < TIED; i++)
+        CHECK_OK(tutti_grad_sync_ready_param(sync, ctx, &t->own[order[i]]));
+}
+
+/* Another order of ready on each rank changes no sum; leaves 0: fast mode. */
+static void shuffled(tutti_comm *comm, tutti_context *ctx, size_t range_bytes, int leaves)
+{
+    tied t;
+    tied_make(ctx, &t);
+    tutti_grad_sync_desc desc = TUTTI_GRAD_SYNC_DESC_INIT;
+    desc.range_bytes = desc.last_range_bytes = range_bytes;
+    desc.leaves = leaves;
+    tutti_grad_sync *sync = NULL;
+    CHECK_OK(tutti_grad_sync_create(comm, ctx, t.params, &desc, &sync));
+    harness_rng rng = {(uint64_t)(77 + 13 * rig_rank())};
+    const int parts = leaves ? leaves : rig_size();
+    int first = rig_rank(), count = 1;
+    if (leaves) CHECK_OK(tutti_grad_sync_own_leaves(sync, &first, &count));
+    for (int step = 0; step < 20 && !harness_failures(); step++) {
+        for (int leaf = first; leaf < first + count; leaf++) {
+            if (leaves) CHECK_OK(tutti_grad_sync_leaf_begin(sync, ctx, leaf));
+            tied_put(ctx, &t, leaf + step);
+            tied_ready(ctx, &t, sync, &rng);
+            if (leaves) CHECK_OK(tutti_grad_sync_leaf_end(sync, ctx, leaf));
+        }
+        CHECK_OK(tutti_grad_sync_finish(sync, ctx));
+        for (int p = 0; p < TIED; p++)
+            tied_check(ctx, &t, p, parts, parts * (parts - 1) / 2 + parts * step);
+    }
+    tutti_grad_sync_destroy(&sync);
+    tutti_params_destroy(&t.params);
+}
+
+static void shuffled_over(tutti_transport transport)
+{
+    tutti_context *ctx = rig_context();
+    tutti_comm *comm = rig_comm(ctx, transport, 0);
+    if (!comm) return;
+    static const size_t sizes[] = {512, 4096, 1 << 20};
+    for (int i = 0; i < 3; i++)
+        for (int leaves = 0; leaves <= 8; leaves += 8) {
+            harness_where("ranges of %zu bytes, %d leaves", sizes[i], leaves);
+            shuffled(comm, ctx, sizes[i], leaves);
+        }
+    harness_where(NULL);
+    tutti_comm_destroy(&comm);
+}
+
+/* A sum is there before finish; the tied gradient, which comes last, holds nothing up. */
+static void wait_over(tutti_transport transport)
+{
+    tutti_context *ctx = rig_context();
+    tutti_comm *comm = rig_comm(ctx, transport, 0);
+    if (!comm) return;
+    tied t;
+    tied_make(ctx, &t);
+    tutti_grad_sync_desc desc = TUTTI_GRAD_SYNC_DESC_INIT;
+    desc.range_bytes = desc.last_range_bytes = 512;
+    tutti_grad_sync *sync = NULL;
+    CHECK_OK(tutti_grad_sync_create(comm, ctx, t.params, &desc, &sync));
+    const int n = rig_size(), seeds = n * (n - 1) / 2;
+    for (int step = 0; step < 3; step++) {
+        tied_put(ctx, &t, rig_rank());
+        for (int i = TIED - 1; i > 0; i--) {
+            CHECK_OK(tutti_grad_sync_ready_param(sync, ctx, &t.own[i]));
+            if (i == TIED - 2) {
+                CHECK_FAILS(TUTTI_ERR_STATE, "not ready",
+                            tutti_grad_sync_wait(sync, ctx, &t.own[TIED - 2]));
+                continue;
+            }
+            CHECK_OK(tutti_grad_sync_wait(sync, ctx, &t.own[i]));
+            tied_check(ctx, &t, i, n, seeds);
+            CHECK_FAILS(TUTTI_ERR_STATE, "not ready", tutti_grad_sync_wait(sync, ctx, t.own));
+        }
+        CHECK_OK(tutti_grad_sync_ready_param(sync, ctx, &t.own[0]));
+        CHECK_OK(tutti_grad_sync_wait(sync, ctx, &t.own[0]));
+        tied_check(ctx, &t, 0, n, seeds);
+        CHECK_OK(tutti_grad_sync_finish(sync, ctx));
+        CHECK_OK(tutti_grad_sync_wait(sync, ctx, &t.own[3]));
+        for (int p = 0; p < TIED; p++) tied_check(ctx, &t, p, n, seeds);
+    }
+    tutti_grad_sync_destroy(&sync);
+    tutti_params_destroy(&t.params);
+    tutti_comm_destroy(&comm);
+}
+
 /* What a caller does wrong on every rank alike. */
 static void misuse_over(tutti_transport transport)
 {
@@ -553,18 +700,6 @@ static void differences_over(tutti_transport transport)
     CHECK_FAILS(TUTTI_ERR_ARG, name,
                 tutti_grad_sync_create_list(comm, ctx, odd ? NULL : l.list, 6, NULL, &sync));
 
-    /* ready in another order on one rank: with check an error on all, not a wrong sum */
-    desc = (tutti_grad_sync_desc)TUTTI_GRAD_SYNC_DESC_INIT;
-    desc.range_bytes = 2048;
-    desc.check = 1;
-    CHECK_OK(tutti_grad_sync_create_list(comm, ctx, l.list, 4, &desc, &sync));
-    CHECK_OK(tutti_grad_sync_ready_param(sync, ctx, l.list[0]));
-    /* one rank is further with its sums than the others when all give up */
-    if (odd) usleep(20000);
-    if (odd) CHECK_OK(tutti_context_synchronize(ctx));
-    CHECK_FAILS(TUTTI_ERR_COMM, name, tutti_grad_sync_ready_param(sync, ctx, l.list[odd ? 2 : 1]));
-    CHECK_FAILS(TUTTI_ERR_COMM, "failed before", tutti_grad_sync_ready_param(sync, ctx, l.list[3]));
-    tutti_grad_sync_destroy(&sync);
     CHECK_OK(tutti_comm_barrier(comm, ctx)); /* the communicator is well */
     CHECK_OK(tutti_free(ctx, &l.memory));
     tutti_comm_destroy(&comm);
@@ -576,7 +711,7 @@ static void all_over(tutti_transport transport)
     static const size_t sizes[] = {1024, 4096, 32 << 20};
     for (int i = 0; i < 3; i++) {
         harness_where("ranges of %zu bytes", sizes[i]);
-        sums_over(transport, sizes[i], i == 1);
+        sums_over(transport, sizes[i]);
     }
     harness_where(NULL);
     list_over(transport);
@@ -584,22 +719,30 @@ static void all_over(tutti_transport transport)
     tied_over(transport);
 }
 
-#define OVER(name, transport)        \
-    static void sums_##name(void)    \
-    {                                \
-        all_over(transport);         \
-    }                                \
-    static void overlap_##name(void) \
-    {                                \
-        overlap_over(transport);     \
-    }                                \
-    static void misuse_##name(void)  \
-    {                                \
-        misuse_over(transport);      \
-    }                                \
-    static void update_##name(void)  \
-    {                                \
-        update_over(transport);      \
+#define OVER(name, transport)         \
+    static void sums_##name(void)     \
+    {                                 \
+        all_over(transport);          \
+    }                                 \
+    static void overlap_##name(void)  \
+    {                                 \
+        overlap_over(transport);      \
+    }                                 \
+    static void misuse_##name(void)   \
+    {                                 \
+        misuse_over(transport);       \
+    }                                 \
+    static void update_##name(void)   \
+    {                                 \
+        update_over(transport);       \
+    }                                 \
+    static void shuffled_##name(void) \
+    {                                 \
+        shuffled_over(transport);     \
+    }                                 \
+    static void wait_##name(void)     \
+    {                                 \
+        wait_over(transport);         \
     }
 
 OVER(self, TUTTI_TRANSPORT_SELF)
@@ -633,17 +776,23 @@ static const rig_test tests[] = {
     {"overlap over self", overlap_self, 1, 1, false},
     {"misuse over self", misuse_self, 1, 1, false},
     {"updates over self", update_self, 1, 1, false},
+    {"any order over self", shuffled_self, 1, 1, false},
+    {"waiting over self", wait_self, 1, 1, false},
 #ifdef RIG_WITH_MPI
     {"sums over mpi", sums_mpi, 1, 0, false},
     {"overlap over mpi", overlap_mpi, 1, 0, false},
     {"misuse over mpi", misuse_mpi, 1, 0, false},
     {"updates over mpi", update_mpi, 1, 0, false},
+    {"any order over mpi", shuffled_mpi, 1, 0, false},
+    {"waiting over mpi", wait_mpi, 1, 0, false},
     {"progress over mpi", progress_mpi, 2, 0, false},
     {"differences over mpi", differences_mpi, 2, 0, false},
     {"sums over nccl", sums_nccl, 1, 0, true},
     {"overlap over nccl", overlap_nccl, 1, 0, true},
     {"misuse over nccl", misuse_nccl, 1, 0, true},
     {"updates over nccl", update_nccl, 1, 0, true},
+    {"any order over nccl", shuffled_nccl, 1, 0, true},
+    {"waiting over nccl", wait_nccl, 1, 0, true},
     {"progress over nccl", progress_nccl, 2, 0, true},
     {"differences over nccl", differences_nccl, 2, 0, true},
 #endif

@@ -183,7 +183,7 @@ static tutti_status nccl_collective(tutti_comm *comm, tutti_context *ctx,
         tutti__nccl_leave(comm);
         TUTTI_TRY(tutti__nccl_settle(comm, result, what->name, what->sequence));
     }
-    return tutti__comm_touch(comm, ctx, what->name);
+    return tutti__comm_touch(comm, ctx, what->name, true);
 }
 
 static const char exchange[] = "gradient exchange";
