@@ -29,7 +29,7 @@ typedef struct tutti_adamw_desc {
         0.9, 0.999, 1e-8, 0.01, 0.0, 0 \
     }
 
-/* For a built store, which must outlive it, as must the context's device.  desc NULL means the defaults. */
+/* For a built store, which it holds.  desc NULL means the defaults. */
 TUTTI_API tutti_status tutti_adamw_create(tutti_context *ctx, tutti_params *params,
                                           const tutti_adamw_desc *desc, tutti_adamw **adamw);
 /* NULL is allowed. */

@@ -12,13 +12,13 @@ TUTTI_BEGIN
 
 typedef struct tutti_checkpoint tutti_checkpoint;
 
-/* An empty list.  comm and ctx must outlive it.  TUTTI_ERR_UNSUPPORTED if the library was built without HDF5. */
+/* An empty list.  It holds comm and ctx.  TUTTI_ERR_UNSUPPORTED if the library was built without HDF5. */
 TUTTI_API tutti_status tutti_checkpoint_create(tutti_comm *comm, tutti_context *ctx,
                                                tutti_checkpoint **checkpoint);
 /* NULL is allowed.  Gives up what the list owns. */
 TUTTI_API void tutti_checkpoint_destroy(tutti_checkpoint **checkpoint);
 
-/* What follows adds to the list; what is added must outlive it.  A name is a path in the file, "state/step": letters, digits and
+/* What follows adds to the list.  Stores are held; other things that are added must be there when it is saved or loaded.  A name is a path in the file, "state/step": letters, digits and
  * ._- in at most 16 parts split by /, of at most 255 bytes.  TUTTI_ERR_ARG for a name that is taken or is no such path. */
 
 /* The masters of a built store, each as model/<its name>.  Equal on all ranks, as training keeps them. */

@@ -48,7 +48,9 @@ typedef struct tutti_comm_desc {
 TUTTI_API tutti_status tutti_comm_create(tutti_context *ctx, const tutti_comm_desc *desc,
                                          tutti_comm **comm);
 
-/* Collective unless dead, but does not wait for other ranks.  NULL is allowed. */
+/* Collective unless dead, but does not wait for other ranks.  Exchanges, checkpoints and memory of its allocator hold the
+ * communicator, which goes with the last of them; their calls are TUTTI_ERR_STATE from now on, but destroying and freeing.  NULL is
+ * allowed. */
 TUTTI_API void tutti_comm_destroy(tutti_comm **comm);
 
 /* Declares that this rank cannot go on (a step failed here alone, say), so that nobody waits for it until the deadline.  Not
@@ -114,7 +116,7 @@ TUTTI_API tutti_status tutti_comm_check_params(tutti_comm *comm, tutti_context *
 
 /* An allocator for tutti_params_desc.gradient_memory that gives memory the transport likes best: under nccl a registered
  * symmetric window.  What one rank passes to a verb in such memory, all must.  Its calls are collective, with equal sizes:
- * all ranks get the memory, or all the error of the lowest rank that does not.  The communicator must outlive the memory. */
+ * all ranks get the memory, or all the error of the lowest rank that does not.  The memory holds the communicator. */
 TUTTI_API tutti_allocator tutti_comm_allocator(tutti_comm *comm);
 
 TUTTI_END

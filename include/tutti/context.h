@@ -37,8 +37,12 @@ TUTTI_API tutti_status tutti_device_count(tutti_backend backend, int *count);
  * backend was not built, TUTTI_ERR_DEVICE if there is no such device. */
 TUTTI_API tutti_status tutti_context_create(const tutti_context_desc *desc, tutti_context **ctx);
 
-/* Waits for the context's work and frees what it owns.  Layers, stores and communicators that used
- * it stay valid, except that communicators must be destroyed first.  NULL is allowed. */
+/* Waits for the context's work and frees what it owns.  NULL is allowed.
+ *
+ * Handles, here and in all headers, may be destroyed in any order, also by finalisers on another thread while nobody else uses what
+ * is destroyed: each holds what it needs of others (an exchange its communicator and store, a store its layers, a
+ * checkpoint its context).  What was destroyed, but is still held, can be used no more: TUTTI_ERR_STATE, where it can be seen.
+ * Layers, stores and communicators stay valid without the context that they were made with. */
 TUTTI_API void tutti_context_destroy(tutti_context **ctx);
 
 /* Waits until the stream has done all that was enqueued.  If a communicator has work on this stream,

@@ -37,14 +37,14 @@ typedef struct tutti_grad_sync_desc {
  * The bits of a leaf's own gradients are the layers' matter: equal rows, types, library versions and device models give equal
  * bits if each leaf's tensors begin at 256-byte boundaries, or at the same places for every leaf. */
 
-/* Exchanges the gradients of a built store.  The communicator and the store must outlive it.  Collective: names, shapes
+/* Exchanges the gradients of a built store.  It holds the communicator and the store.  Collective: names, shapes
  * and types are compared over the ranks, and a difference is TUTTI_ERR_COMM with the parameter's and the
  * ranks' names.  desc NULL means the defaults; it must be the same on all ranks. */
 TUTTI_API tutti_status tutti_grad_sync_create(tutti_comm *comm, tutti_context *ctx,
                                               tutti_params *params,
                                               const tutti_grad_sync_desc *desc,
                                               tutti_grad_sync **sync);
-/* The same for bound parameters of the caller's own, listed in the order in which backward finishes them: they go out so.
+/* The same for bound parameters of the caller's own, which must be there for as long as the exchange is used, listed in the order in which backward finishes them: they go out so.
  * Gradients that lie side by side in memory, in one way on all ranks, go out together. */
 TUTTI_API tutti_status tutti_grad_sync_create_list(tutti_comm *comm, tutti_context *ctx,
                                                    const tutti_param *const *list, int count,

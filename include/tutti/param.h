@@ -50,6 +50,9 @@ typedef struct tutti_allocator {
     tutti_status (*alloc)(void *self, size_t bytes, void **data);
     tutti_status (*free)(void *self, void *data);
     void *self;
+    /* optional, both or none: self is needed from now on; and no more */
+    void (*hold)(void *self);
+    void (*release)(void *self);
 } tutti_allocator;
 
 typedef struct tutti_params_desc {
@@ -61,19 +64,20 @@ typedef struct tutti_params_desc {
     {                          \
         TUTTI_F32,             \
         {                      \
-            0, 0, 0            \
+            0, 0, 0, 0, 0      \
         }                      \
     }
 
 /* An empty store on the context's device.  desc NULL means the defaults. */
 TUTTI_API tutti_status tutti_params_create(tutti_context *ctx, const tutti_params_desc *desc,
                                            tutti_params **params);
-/* Unbinds nothing: layers must not be called any more.  NULL is allowed. */
+/* The store's layers are unbound: a call is TUTTI_ERR_STATE.  Optimizers, exchanges and checkpoints of the store, which hold its
+ * memory, can then only be destroyed.  NULL is allowed. */
 TUTTI_API void tutti_params_destroy(tutti_params **params);
 
 /* Adds a layer's parameters as prefix/name.  Any prefix will do, except that a store that goes into a checkpoint wants
- * letters, digits and ._- in parts split by /.  Add layers in the order of forward.  The layer must live
- * as long as the store.  TUTTI_ERR_STATE after tutti_params_build; TUTTI_ERR_ARG for an empty prefix, a name
+ * letters, digits and ._- in parts split by /.  Add layers in the order of forward.  The store holds
+ * the layer.  TUTTI_ERR_STATE after tutti_params_build; TUTTI_ERR_ARG for an empty prefix, a name
  * that is taken, an f64 parameter in a store of f32 masters or the reverse, or a second working type. */
 TUTTI_API tutti_status tutti_params_add(tutti_params *params, tutti_layer *layer,
                                         const char *prefix);

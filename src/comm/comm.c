@@ -74,20 +74,50 @@ typedef struct tutti__comm_use {
     double waited;
 } comm_use;
 
+static void leave_context(tutti_comm *comm, comm_use *use)
+{
+    tutti__context_unwatch(use->ctx, &use->watch);
+    if (use->event && !comm->dead) comm->backend->run.event_destroy(comm->device, use->event);
+    free(use);
+}
+
+/* No wait for a context is this communicator's affair any more. */
+static void leave_contexts(tutti_comm *comm)
+{
+    while (comm->uses) {
+        comm_use *use = comm->uses;
+        comm->uses = use->next;
+        leave_context(comm, use);
+    }
+}
+
+static void let_go(tutti_comm *comm, bool caller)
+{
+    if (!tutti__let_go(&comm->holders, caller)) return;
+    leave_contexts(comm);
+    comm->transport->destroy(comm);
+    comm->control->destroy(comm);
+    free(comm);
+}
+
+void tutti__comm_release(tutti_comm *comm)
+{
+    let_go(comm, false);
+}
+
 void tutti_comm_destroy(tutti_comm **comm)
 {
     if (!comm || !*comm) return;
-    tutti_comm *c = *comm;
-    for (comm_use *use = c->uses, *next; use; use = next) {
-        next = use->next;
-        tutti__context_unwatch(use->ctx, &use->watch);
-        if (use->event && !c->dead) c->backend->run.event_destroy(c->device, use->event);
-        free(use);
-    }
-    c->transport->destroy(c);
-    c->control->destroy(c);
-    free(c);
+    if ((*comm)->dead) leave_contexts(*comm);
+    let_go(*comm, true);
     *comm = NULL;
+}
+
+tutti_status tutti__comm_open(const tutti_comm *comm, const char *who)
+{
+    if (comm->holders.closed)
+        return tutti__fail(TUTTI_ERR_STATE, "%s: the communicator has been destroyed", who);
+    return tutti__comm_alive(comm, who);
 }
 
 int tutti_comm_rank(const tutti_comm *comm)
@@ -148,7 +178,7 @@ tutti_status tutti_comm_abort(tutti_comm *comm, const char *message)
 {
     TUTTI_REQUIRE(comm, "comm_abort: comm is NULL");
     TUTTI_REQUIRE(message && message[0], "comm_abort: message is %s", message ? "empty" : "NULL");
-    TUTTI_TRY(tutti__comm_alive(comm, "comm_abort"));
+    TUTTI_TRY(tutti__comm_open(comm, "comm_abort"));
     char reason[TUTTI__MESSAGE_MAX / 2]; /* the message may be the library's last */
     snprintf(reason, sizeof reason, "%s", message);
     if (comm->control->give_up) comm->control->give_up(comm, reason);
@@ -275,12 +305,27 @@ static tutti_status use_advance(void *self, double waited)
     return linger(&use->wait, waited);
 }
 
+/* Contexts come and go; a long-lived communicator does not keep them all. */
+static void leave_closed(tutti_comm *comm)
+{
+    for (comm_use **at = &comm->uses; *at;) {
+        comm_use *use = *at;
+        if (!use->ctx->holders.closed) {
+            at = &use->next;
+            continue;
+        }
+        *at = use->next;
+        leave_context(comm, use);
+    }
+}
+
 /* NULL, with the message written, if there is no memory. */
 static comm_use *use_of(tutti_comm *comm, tutti_context *ctx, const char *operation)
 {
     comm_use *use = comm->uses;
     while (use && use->ctx != ctx) use = use->next;
     if (use) return use;
+    leave_closed(comm);
     use = calloc(1, sizeof *use);
     if (!use) {
         (void)tutti__fail(TUTTI_ERR_MEMORY, "%s: no memory", operation);
@@ -364,7 +409,7 @@ static tutti_status collective(tutti_comm *comm, tutti_context *ctx, tutti__coll
                                            gathers ? all : block),
                       "%s: send and recv overlap", what.name);
     }
-    TUTTI_TRY(tutti__comm_alive(comm, what.name));
+    TUTTI_TRY(tutti__comm_open(comm, what.name));
     if (what.count == 0) return TUTTI_OK;
     what.sequence = ++comm->sequence;
     return comm->transport->collective(comm, ctx, &what);
@@ -437,7 +482,7 @@ tutti_status tutti_comm_all_to_all(tutti_comm *comm, tutti_context *ctx, const v
 tutti_status tutti_comm_barrier(tutti_comm *comm, tutti_context *ctx)
 {
     TUTTI_TRY(tutti__comm_context_check(comm, ctx, "barrier"));
-    TUTTI_TRY(tutti__comm_alive(comm, "barrier"));
+    TUTTI_TRY(tutti__comm_open(comm, "barrier"));
     TUTTI_TRY(tutti_context_synchronize(ctx));
     unsigned char mine = 0, *all = malloc((size_t)comm->world_size);
     if (!all) return tutti__fail(TUTTI_ERR_MEMORY, "barrier: no memory");
@@ -449,7 +494,7 @@ tutti_status tutti_comm_barrier(tutti_comm *comm, tutti_context *ctx)
 tutti_status tutti_comm_agree(tutti_comm *comm, tutti_status status)
 {
     TUTTI_REQUIRE(comm, "agree: comm is NULL");
-    TUTTI_TRY(tutti__comm_alive(comm, "agree"));
+    TUTTI_TRY(tutti__comm_open(comm, "agree"));
     if (comm->world_size == 1) return status; /* the message is written already */
     char message[TUTTI__MESSAGE_MAX] = "";
     if (status != TUTTI_OK)
@@ -472,10 +517,8 @@ tutti_status tutti_comm_agree(tutti_comm *comm, tutti_status status)
 
 /* Memory */
 
-static tutti_status allocator_free(void *self, void *data)
+static tutti_status free_memory(tutti_comm *comm, void *data)
 {
-    tutti_comm *comm = self;
-    if (!data) return TUTTI_OK;
     for (comm_use *use = comm->uses; use && !comm->dead; use = use->next) {
         tutti__wait wait = tutti__wait_begin(comm, use->wait.operation, use->wait.sequence);
         bool done = !use->event;
@@ -491,25 +534,48 @@ static tutti_status allocator_free(void *self, void *data)
     return TUTTI_OK;
 }
 
+static tutti_status allocator_free(void *self, void *data)
+{
+    tutti_comm *comm = self;
+    if (!data) return TUTTI_OK;
+    tutti_status status = free_memory(comm, data);
+    tutti__comm_release(comm); /* it may go with its last memory */
+    return status;
+}
+
 /* All ranks get it or none. */
 static tutti_status allocator_alloc(void *self, size_t bytes, void **data)
 {
     tutti_comm *comm = self;
     *data = NULL;
-    TUTTI_TRY(tutti__comm_alive(comm, "allocator"));
+    TUTTI_TRY(tutti__comm_open(comm, "allocator"));
     if (bytes == 0) return TUTTI_OK;
     tutti_status mine = comm->transport->alloc
                             ? comm->transport->alloc(comm, bytes, data)
                             : comm->backend->run.alloc(comm->device, bytes, data);
     tutti_status status = tutti_comm_agree(comm, mine);
-    if (status == TUTTI_OK) return TUTTI_OK;
-    if (mine == TUTTI_OK) (void)allocator_free(comm, *data);
+    if (status == TUTTI_OK) {
+        tutti__hold(&comm->holders);
+        return TUTTI_OK;
+    }
+    if (mine == TUTTI_OK) (void)free_memory(comm, *data);
     *data = NULL;
     return status;
 }
 
+static void allocator_hold(void *self)
+{
+    tutti__hold(&((tutti_comm *)self)->holders);
+}
+
+static void allocator_release(void *self)
+{
+    tutti__comm_release(self);
+}
+
 tutti_allocator tutti_comm_allocator(tutti_comm *comm)
 {
-    if (!comm) return (tutti_allocator){NULL, NULL, NULL};
-    return (tutti_allocator){allocator_alloc, allocator_free, comm};
+    if (!comm) return (tutti_allocator){.self = NULL};
+    return (tutti_allocator){allocator_alloc, allocator_free, comm, allocator_hold,
+                             allocator_release};
 }

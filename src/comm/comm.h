@@ -130,6 +130,7 @@ typedef struct tutti__transport {
 } tutti__transport;
 
 struct tutti_comm {
+    tutti__holders holders;
     const tutti__transport *transport;
     const tutti__control *control;
     const tutti__backend *backend;
@@ -158,6 +159,11 @@ tutti_status tutti__comm_desc_check(const tutti_comm_desc *desc, const char *who
 /* Both are there and on one device. */
 tutti_status tutti__comm_context_check(const tutti_comm *comm, const tutti_context *ctx,
                                        const char *who);
+
+/* A call of the caller's may use it: not destroyed (TUTTI_ERR_STATE), while somebody held it, and alive. */
+tutti_status tutti__comm_open(const tutti_comm *comm, const char *who);
+/* Gives up a hold (tutti__hold). */
+void tutti__comm_release(tutti_comm *comm);
 
 /* TUTTI_ERR_COMM, with the cause, if the communicator is dead. */
 tutti_status tutti__comm_alive(const tutti_comm *comm, const char *who);

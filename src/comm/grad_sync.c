@@ -27,7 +27,9 @@ static tutti_status usable(const tutti_grad_sync *sync, const tutti_context *ctx
     TUTTI_REQUIRE(sync->backend == ctx->backend && sync->device == ctx->device,
                   "%s: the exchange is on %s device %d, the context on %s device %d", who,
                   sync->backend->name, sync->device, ctx->backend->name, ctx->device);
-    TUTTI_TRY(tutti__comm_alive(sync->comm, who));
+    TUTTI_TRY(tutti__comm_open(sync->comm, who));
+    if (sync->params && sync->params->holders.closed)
+        return tutti__fail(TUTTI_ERR_STATE, "%s: the store has been destroyed", who);
     if (sync->failed)
         return tutti__fail(TUTTI_ERR_COMM, "%s: the exchange has failed before: %s", who,
                            sync->why);
@@ -343,7 +345,7 @@ tutti_status tutti_grad_sync_get_timeline(tutti_grad_sync *sync, double *ready, 
         return tutti__fail(TUTTI_ERR_STATE, "%s: desc.timeline was not set", who);
     if (sync->steps == 0)
         return tutti__fail(TUTTI_ERR_STATE, "%s: no step has been finished yet", who);
-    TUTTI_TRY(tutti__comm_alive(sync->comm, who));
+    TUTTI_TRY(tutti__comm_open(sync->comm, who));
     const tutti__timeline *times = &sync->times[!sync->current];
     TUTTI_TRY(wait_for_times(sync, times));
     for (int r = 0; r < sync->range_count; r++) {

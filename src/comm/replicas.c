@@ -156,7 +156,7 @@ static void list_masters(const tutti_params *params, replica *list)
 tutti_status tutti_comm_broadcast_params(tutti_comm *comm, tutti_context *ctx, tutti_params *params)
 {
     TUTTI_REQUIRE(comm, "broadcast_params: comm is NULL");
-    TUTTI_TRY(tutti__comm_alive(comm, "broadcast_params"));
+    TUTTI_TRY(tutti__comm_open(comm, "broadcast_params"));
     /* what is wrong on one rank is wrong on all before anything is sent */
     tutti_status status = tutti__comm_context_check(comm, ctx, "broadcast_params");
     if (status == TUTTI_OK && !params)
@@ -233,7 +233,7 @@ tutti_status tutti_comm_check_params(tutti_comm *comm, tutti_context *ctx, tutti
 {
     static const char who[] = "check_params";
     TUTTI_REQUIRE(comm, "%s: comm is NULL", who);
-    TUTTI_TRY(tutti__comm_alive(comm, who));
+    TUTTI_TRY(tutti__comm_open(comm, who));
     tutti_status status = check_state(comm, ctx, params, names, state, count);
     if (status == TUTTI_OK) status = tutti_context_synchronize(ctx); /* refuses during capture */
     replica *list = NULL;

@@ -273,7 +273,7 @@ static tutti_status create(tutti_comm *comm, tutti_context *ctx, tutti_params *p
                            const tutti_grad_sync_desc *desc, tutti_grad_sync **sync)
 {
     TUTTI_REQUIRE(comm, "grad_sync_create: comm is NULL");
-    TUTTI_TRY(tutti__comm_alive(comm, "grad_sync_create"));
+    TUTTI_TRY(tutti__comm_open(comm, "grad_sync_create"));
     tutti_grad_sync *made = calloc(1, sizeof *made);
     tutti_status status = TUTTI_OK;
     if (!made)
@@ -283,6 +283,7 @@ static tutti_status create(tutti_comm *comm, tutti_context *ctx, tutti_params *p
     else {
         made->sink.ready = tutti__sync_sink_ready;
         made->comm = comm;
+        tutti__hold(&comm->holders);
         made->backend = comm->backend;
         made->device = comm->device;
         made->watch = (tutti__watch){NULL, made, watch_advance};
@@ -301,6 +302,7 @@ static tutti_status create(tutti_comm *comm, tutti_context *ctx, tutti_params *p
     }
     if (params) {
         made->params = params;
+        tutti__hold(&params->holders);
         params->exchanges++;
         params->summed = false;
     }
@@ -326,7 +328,11 @@ void tutti_grad_sync_destroy(tutti_grad_sync **sync)
     if (!sync || !*sync) return;
     tutti_grad_sync *s = *sync;
     tutti__exchange_close(s);
-    if (s->params) s->params->exchanges--;
+    if (s->params) {
+        s->params->exchanges--;
+        tutti__params_release(s->params);
+    }
+    tutti__comm_release(s->comm);
     free(s->entries);
     free(s->gradients);
     free(s->missing);

@@ -5,6 +5,7 @@
 
 #include <math.h>
 #include <omp.h>
+#include <pthread.h>
 #include <stdlib.h>
 
 /* Backends */
@@ -86,10 +87,46 @@ tutti_status tutti__scratch(tutti_context *ctx, size_t bytes, void **data)
     return TUTTI_OK;
 }
 
+/* Holders */
+
+/* Of all objects: finalisers of other languages may run on a thread of their own. */
+static pthread_mutex_t holding = PTHREAD_MUTEX_INITIALIZER;
+
+void tutti__hold(tutti__holders *holders)
+{
+    pthread_mutex_lock(&holding);
+    holders->count++;
+    pthread_mutex_unlock(&holding);
+}
+
+bool tutti__let_go(tutti__holders *holders, bool caller)
+{
+    pthread_mutex_lock(&holding);
+    if (caller)
+        holders->closed = true;
+    else
+        holders->count--;
+    const bool last = holders->closed && holders->count == 0;
+    pthread_mutex_unlock(&holding);
+    return last;
+}
+
+tutti_status tutti__context_open(const tutti_context *ctx, const char *who)
+{
+    if (!ctx->holders.closed) return TUTTI_OK;
+    return tutti__fail(TUTTI_ERR_STATE, "%s: the context has been destroyed", who);
+}
+
+void tutti__context_release(tutti_context *ctx)
+{
+    if (tutti__let_go(&ctx->holders, false)) free(ctx);
+}
+
 /* Watches */
 
 void tutti__context_watch(tutti_context *ctx, tutti__watch *watch)
 {
+    tutti__hold(&ctx->holders);
     watch->next = ctx->watches;
     ctx->watches = watch;
 }
@@ -99,6 +136,7 @@ void tutti__context_unwatch(tutti_context *ctx, tutti__watch *watch)
     for (tutti__watch **at = &ctx->watches; *at; at = &(*at)->next)
         if (*at == watch) {
             *at = watch->next;
+            tutti__context_release(ctx);
             return;
         }
 }
@@ -185,7 +223,8 @@ void tutti_context_destroy(tutti_context **ctx)
         if (c->finding) run->free(c->device, c->finding);
         if (c->owns_stream) run->stream_destroy(c->device, c->stream);
     }
-    free(c);
+    c->scratch = NULL;
+    if (tutti__let_go(&c->holders, true)) free(c);
     *ctx = NULL;
 }
 

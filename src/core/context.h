@@ -26,7 +26,18 @@ typedef struct tutti__finding {
     int64_t row, limit;
 } tutti__finding;
 
+/* Handles hold what they need: the caller's destroy closes an object, and the last holder frees it. */
+typedef struct tutti__holders {
+    int count;   /* beside the caller */
+    bool closed; /* by the caller */
+} tutti__holders;
+
+void tutti__hold(tutti__holders *holders);
+/* Gives one hold up (caller: the caller's).  true: it was the last, so that the object goes. */
+bool tutti__let_go(tutti__holders *holders, bool caller);
+
 struct tutti_context {
+    tutti__holders holders;
     const tutti__backend *backend;
     int device;
     int threads; /* host: > 0 */
@@ -50,6 +61,12 @@ void tutti__plans_drop(tutti_context *ctx);
 /* Lets the watches move; called by every layer call, copy and zero. */
 tutti_status tutti__context_advance(tutti_context *ctx);
 
+/* TUTTI_ERR_STATE for a context that was destroyed while somebody held it. */
+tutti_status tutti__context_open(const tutti_context *ctx, const char *who);
+/* Gives up a hold (tutti__hold). */
+void tutti__context_release(tutti_context *ctx);
+
+/* The watch holds the context. */
 void tutti__context_watch(tutti_context *ctx, tutti__watch *watch);
 void tutti__context_unwatch(tutti_context *ctx, tutti__watch *watch);
 

@@ -49,10 +49,21 @@ tutti_status tutti__check_class(const tutti_layer *layer, const tutti__layer_cla
 
 /* A layer */
 
+static void let_go(tutti_layer *layer, bool caller)
+{
+    if (!tutti__let_go(&layer->holders, caller)) return;
+    free(layer);
+}
+
+void tutti__layer_release(tutti_layer *layer)
+{
+    let_go(layer, false);
+}
+
 void tutti_layer_destroy(tutti_layer **layer)
 {
     if (!layer || !*layer) return;
-    free(*layer);
+    let_go(*layer, true);
     *layer = NULL;
 }
 

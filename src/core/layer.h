@@ -49,6 +49,7 @@ typedef struct tutti__slot_state {
 } tutti__slot_state;
 
 struct tutti_layer {
+    tutti__holders holders;
     const tutti__layer_class *class;
     const tutti__backend *backend;
     const tutti__op *op;
@@ -65,6 +66,9 @@ struct tutti_layer {
 /* What every tutti_X_create does: checks the descriptor by the class's tables and makes the layer. */
 tutti_status tutti__layer_create(tutti_context *ctx, const tutti__layer_class *class,
                                  const void *desc, tutti_layer **layer);
+
+/* Gives up a hold (tutti__hold). */
+void tutti__layer_release(tutti_layer *layer);
 
 /* The parameter of this name; NULL if the options leave it out. */
 tutti_param *tutti__layer_param(tutti_layer *layer, const char *name);

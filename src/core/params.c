@@ -68,31 +68,59 @@ tutti_status tutti_params_create(tutti_context *ctx, const tutti_params_desc *de
                   tutti_dtype_name(wanted.master_dtype));
     TUTTI_REQUIRE(!wanted.gradient_memory.alloc == !wanted.gradient_memory.free,
                   "params_create: gradient_memory has only one of alloc and free");
+    TUTTI_REQUIRE(!wanted.gradient_memory.hold == !wanted.gradient_memory.release,
+                  "params_create: gradient_memory has only one of hold and release");
     tutti_params *made = calloc(1, sizeof *made);
     if (!made) return tutti__fail(TUTTI_ERR_MEMORY, "params_create: no memory");
     made->backend = ctx->backend;
     made->device = ctx->device;
     made->desc = wanted;
+    if (wanted.gradient_memory.hold) wanted.gradient_memory.hold(wanted.gradient_memory.self);
     *params = made;
     return TUTTI_OK;
+}
+
+/* Layers that outlive their store are called in vain, with a message; parameters of the caller's own may be gone. */
+static void unbind(tutti_params *params)
+{
+    for (int i = 0; params->built && i < params->entry_count; i++) {
+        tutti_param *param = params->entries[i].param;
+        if (params->entries[i].layer)
+            param->value.data = param->master.data = param->grad.data = NULL;
+    }
+}
+
+static void let_go(tutti_params *p, bool caller)
+{
+    if (!tutti__let_go(&p->holders, caller)) return;
+    const tutti__runtime *run = &p->backend->run;
+    const tutti_allocator *memory = &p->desc.gradient_memory;
+    if (p->master) run->free(p->device, p->master);
+    if (p->working) run->free(p->device, p->working);
+    if (p->grad) {
+        if (memory->free)
+            memory->free(memory->self, p->grad);
+        else
+            run->free(p->device, p->grad);
+    }
+    for (int i = 0; i < p->entry_count; i++)
+        if (p->entries[i].layer) tutti__layer_release(p->entries[i].layer);
+    if (memory->release) memory->release(memory->self);
+    free(p->slots);
+    free(p->entries);
+    free(p);
+}
+
+void tutti__params_release(tutti_params *params)
+{
+    let_go(params, false);
 }
 
 void tutti_params_destroy(tutti_params **params)
 {
     if (!params || !*params) return;
-    tutti_params *p = *params;
-    const tutti__runtime *run = &p->backend->run;
-    if (p->master) run->free(p->device, p->master);
-    if (p->working) run->free(p->device, p->working);
-    if (p->grad) {
-        if (p->desc.gradient_memory.free)
-            p->desc.gradient_memory.free(p->desc.gradient_memory.self, p->grad);
-        else
-            run->free(p->device, p->grad);
-    }
-    free(p->slots);
-    free(p->entries);
-    free(p);
+    unbind(*params);
+    let_go(*params, true);
     *params = NULL;
 }
 
@@ -180,10 +208,13 @@ static tutti_status make_room(tutti_params *params, int more)
     return TUTTI_OK;
 }
 
-static void append(tutti_params *params, tutti_param *param)
+/* layer: NULL for a parameter of the caller's own */
+static void append(tutti_params *params, tutti_layer *layer, tutti_param *param)
 {
-    params->entries[params->entry_count] = (tutti__params_entry){param, params->entry_count, -1};
+    params->entries[params->entry_count] =
+        (tutti__params_entry){param, layer, params->entry_count, -1};
     params->entry_count++;
+    if (layer) tutti__hold(&layer->holders);
 }
 
 tutti_status tutti_params_add(tutti_params *params, tutti_layer *layer, const char *prefix)
@@ -204,7 +235,7 @@ tutti_status tutti_params_add(tutti_params *params, tutti_layer *layer, const ch
     }
     for (int i = 0; i < layer->param_count; i++) {
         memcpy(layer->params[i].name, names[i], TUTTI_NAME_MAX);
-        append(params, &layer->params[i]);
+        append(params, layer, &layer->params[i]);
     }
     return TUTTI_OK;
 }
@@ -217,7 +248,7 @@ tutti_status tutti_params_add_param(tutti_params *params, tutti_param *param)
                   "params_add_param: name is empty or not ended by a 0");
     TUTTI_TRY(check_new(params, param, param->name));
     TUTTI_TRY(make_room(params, 1));
-    append(params, param);
+    append(params, NULL, param);
     return TUTTI_OK;
 }
 
@@ -358,6 +389,8 @@ tutti_status tutti__params_ready(const tutti_params *params, const tutti_context
     TUTTI_REQUIRE(ctx->backend == params->backend && ctx->device == params->device,
                   "%s: the context is on %s device %d, the store on %s device %d", who,
                   ctx->backend->name, ctx->device, params->backend->name, params->device);
+    if (params->holders.closed)
+        return tutti__fail(TUTTI_ERR_STATE, "%s: the store has been destroyed", who);
     if (!params->built) return tutti__fail(TUTTI_ERR_STATE, "%s: the store is not built yet", who);
     return TUTTI_OK;
 }

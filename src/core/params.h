@@ -2,7 +2,7 @@
 #ifndef TUTTI_CORE_PARAMS_H
 #define TUTTI_CORE_PARAMS_H
 
-#include "core/backend.h"
+#include "core/context.h"
 #include "tutti/param.h"
 
 /* A place in the flat buffers.  Tied parameters share one. */
@@ -15,11 +15,13 @@ typedef struct tutti__slot {
 /* A parameter that was added, in the order of adding. */
 typedef struct tutti__params_entry {
     tutti_param *param;
-    int tied_to; /* entry whose slot it shares; itself if none */
-    int slot;    /* after build */
+    tutti_layer *layer; /* held; NULL for a parameter of the caller's own */
+    int tied_to;        /* entry whose slot it shares; itself if none */
+    int slot;           /* after build */
 } tutti__params_entry;
 
 struct tutti_params {
+    tutti__holders holders;
     const tutti__backend *backend;
     int device;
     tutti_params_desc desc;
@@ -40,7 +42,10 @@ struct tutti_params {
 /* The slot of a parameter in the store; −1 if it is not there or the store is not built. */
 int tutti__params_slot_of(const tutti_params *params, const tutti_param *param);
 
-/* TUTTI_ERR_STATE before build, TUTTI_ERR_ARG for a context on another device.  who: for the message. */
+/* Gives up a hold (tutti__hold). */
+void tutti__params_release(tutti_params *params);
+
+/* TUTTI_ERR_STATE before build and after destroy, TUTTI_ERR_ARG for a context on another device.  who: for the message. */
 tutti_status tutti__params_ready(const tutti_params *params, const tutti_context *ctx,
                                  const char *who);
 

@@ -50,6 +50,9 @@ struct tutti_checkpoint {
     tutti__lock lock; /* rank 0's, of the path that the list owns */
 };
 
+/* Neither the context nor a store has been destroyed. */
+tutti_status tutti__list_open(const tutti_checkpoint *checkpoint, const char *who);
+
 /* What a save can be refused for before anybody looks at the file. */
 tutti_status tutti__save_check(tutti_checkpoint *checkpoint, const char *who, const char *path,
                                int keep);

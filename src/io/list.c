@@ -19,6 +19,8 @@ tutti_status tutti_checkpoint_create(tutti_comm *comm, tutti_context *ctx,
     if (!made) return tutti__fail(TUTTI_ERR_MEMORY, "checkpoint_create: no memory");
     made->comm = comm;
     made->ctx = ctx;
+    tutti__hold(&comm->holders);
+    tutti__hold(&ctx->holders);
     made->lock.fd = -1;
     *checkpoint = made;
     return TUTTI_OK;
@@ -27,11 +29,23 @@ tutti_status tutti_checkpoint_create(tutti_comm *comm, tutti_context *ctx,
 void tutti_checkpoint_destroy(tutti_checkpoint **checkpoint)
 {
     if (!checkpoint || !*checkpoint) return;
-    tutti__lock_release(&(*checkpoint)->lock);
-    free((*checkpoint)->items);
-    free((*checkpoint)->stores);
-    free(*checkpoint);
+    tutti_checkpoint *c = *checkpoint;
+    tutti__lock_release(&c->lock);
+    for (int i = 0; i < c->store_count; i++) tutti__params_release(c->stores[i]);
+    tutti__comm_release(c->comm);
+    tutti__context_release(c->ctx);
+    free(c->items);
+    free(c->stores);
+    free(c);
     *checkpoint = NULL;
+}
+
+tutti_status tutti__list_open(const tutti_checkpoint *checkpoint, const char *who)
+{
+    TUTTI_TRY(tutti__context_open(checkpoint->ctx, who));
+    for (int i = 0; i < checkpoint->store_count; i++)
+        TUTTI_TRY(tutti__params_ready(checkpoint->stores[i], checkpoint->ctx, who));
+    return TUTTI_OK;
 }
 
 size_t tutti__item_bytes(const tutti__item *item)
@@ -153,6 +167,7 @@ static tutti_status add_store(tutti_checkpoint *checkpoint, tutti_params *params
     if (!stores) return tutti__fail(TUTTI_ERR_MEMORY, "checkpoint_add_params: no memory");
     checkpoint->stores = stores;
     stores[checkpoint->store_count++] = params;
+    tutti__hold(&params->holders);
     return TUTTI_OK;
 }
 

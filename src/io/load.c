@@ -404,6 +404,7 @@ static tutti_status load_tensors(const load *l)
 
 static tutti_status check_load(tutti_checkpoint *checkpoint, const char *path, unsigned flags)
 {
+    TUTTI_TRY(tutti__list_open(checkpoint, who));
     TUTTI_REQUIRE(path && path[0], "%s: path is %s", who, path ? "empty" : "NULL");
     TUTTI_REQUIRE(!(flags & ~(unsigned)(TUTTI_CHECKPOINT_VALUES | TUTTI_CHECKPOINT_SUBSET)),
                   "%s: flags is %#x, want TUTTI_CHECKPOINT_VALUES and TUTTI_CHECKPOINT_SUBSET only",
@@ -448,7 +449,7 @@ static tutti_status read_file(load *l)
 tutti_status tutti_checkpoint_load(tutti_checkpoint *checkpoint, const char *path, unsigned flags)
 {
     TUTTI_REQUIRE(checkpoint, "%s: checkpoint is NULL", who);
-    TUTTI_TRY(tutti__comm_alive(checkpoint->comm, who));
+    TUTTI_TRY(tutti__comm_open(checkpoint->comm, who));
     TUTTI_TRY(tutti_comm_agree(checkpoint->comm, check_load(checkpoint, path, flags)));
     load l = {.checkpoint = checkpoint, .path = path, .flags = flags, .fd = -1};
     tutti_status status = read_file(&l);

@@ -63,6 +63,7 @@ static tutti_status check_nodes(const tutti_checkpoint *checkpoint, const char *
 tutti_status tutti__save_check(tutti_checkpoint *checkpoint, const char *who, const char *path,
                                int keep)
 {
+    TUTTI_TRY(tutti__list_open(checkpoint, who));
     TUTTI_REQUIRE(path && path[0], "%s: path is %s", who, path ? "empty" : "NULL");
     TUTTI_REQUIRE(strlen(path) + 16 < PATH_MAX, "%s: path is longer than %d bytes", who,
                   PATH_MAX - 17);
@@ -189,7 +190,7 @@ tutti_status tutti_checkpoint_own(tutti_checkpoint *checkpoint, const char *path
     static const char who[] = "checkpoint_own";
     TUTTI_REQUIRE(checkpoint, "%s: checkpoint is NULL", who);
     tutti_comm *comm = checkpoint->comm;
-    TUTTI_TRY(tutti__comm_alive(comm, who));
+    TUTTI_TRY(tutti__comm_open(comm, who));
     TUTTI_TRY(tutti_comm_agree(comm, tutti__save_check(checkpoint, who, path, keep)));
     TUTTI_TRY(same_arguments(checkpoint, who, path, keep));
     tutti_status status = tutti__own(checkpoint, who, path, NULL);

@@ -323,7 +323,7 @@ static tutti_status write_file(save *s)
 tutti_status tutti_checkpoint_save(tutti_checkpoint *checkpoint, const char *path, int keep)
 {
     TUTTI_REQUIRE(checkpoint, "%s: checkpoint is NULL", who);
-    TUTTI_TRY(tutti__comm_alive(checkpoint->comm, who));
+    TUTTI_TRY(tutti__comm_open(checkpoint->comm, who));
     TUTTI_TRY(tutti_comm_agree(checkpoint->comm, tutti__save_check(checkpoint, who, path, keep)));
     save s = {.checkpoint = checkpoint, .path = path, .keep = keep, .writer = -1};
     s.lock = (tutti__lock)TUTTI__LOCK_NONE;

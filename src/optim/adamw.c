@@ -140,6 +140,7 @@ tutti_status tutti_adamw_create(tutti_context *ctx, tutti_params *params,
     tutti_adamw *made = calloc(1, sizeof *made);
     if (!made) return tutti__fail(TUTTI_ERR_MEMORY, "adamw_create: no memory");
     made->params = params;
+    tutti__hold(&params->holders);
     made->desc = wanted;
     made->backend = ctx->backend;
     made->device = ctx->device;
@@ -158,6 +159,7 @@ void tutti_adamw_destroy(tutti_adamw **adamw)
     void *buffers[] = {a->m, a->v, a->block_param, a->factors, a->state};
     for (size_t i = 0; i < sizeof buffers / sizeof buffers[0]; i++)
         if (buffers[i]) a->backend->run.free(a->device, buffers[i]);
+    tutti__params_release(a->params);
     free(a);
     *adamw = NULL;
 }

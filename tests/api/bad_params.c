@@ -128,6 +128,10 @@ static void bad_params_create(void)
     desc.gradient_memory.alloc = some_alloc; /* but no way to free */
     CHECK_FAILS_KEEPING(params, TUTTI_ERR_ARG, "gradient_memory",
                         tutti_params_create(ctx, &desc, &params));
+    desc = (tutti_params_desc)TUTTI_PARAMS_DESC_INIT;
+    desc.gradient_memory.hold = free; /* but no release */
+    CHECK_FAILS_KEEPING(params, TUTTI_ERR_ARG, "gradient_memory",
+                        tutti_params_create(ctx, &desc, &params));
 }
 
 static void bad_params_destroy(void)
@@ -328,7 +332,7 @@ static void bad_params_build(void)
 
     /* an allocator that fails: its status, and nothing bound */
     tutti_params_desc desc = TUTTI_PARAMS_DESC_INIT;
-    desc.gradient_memory = (tutti_allocator){no_memory, no_free, NULL};
+    desc.gradient_memory = (tutti_allocator){.alloc = no_memory, .free = no_free};
     CHECK_OK(tutti_params_create(ctx, &desc, &params));
     tutti_param param = own("p", TUTTI_F32, 3);
     CHECK_OK(tutti_params_add_param(params, &param));

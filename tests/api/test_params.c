@@ -361,7 +361,7 @@ static void test_gradient_memory(void)
     tutti_context *ctx = harness_context();
     tutti_params *params = NULL;
     tutti_params_desc desc = TUTTI_PARAMS_DESC_INIT;
-    desc.gradient_memory = (tutti_allocator){give, take, ctx};
+    desc.gradient_memory = (tutti_allocator){.alloc = give, .free = take, .self = ctx};
     CHECK_OK(tutti_params_create(ctx, &desc, &params));
     tutti_param a = own("a", TUTTI_BF16, 4, 50);
     CHECK_OK(tutti_params_add_param(params, &a));

@@ -149,7 +149,7 @@ static void sums_over(tutti_transport transport, size_t range_bytes)
     tutti_comm *comm = rig_comm(ctx, transport, 0);
     if (!comm) return;
     int64_t first = shard(rig_rank()), rows = shard(rig_rank() + 1) - first;
-    tutti_allocator none = {NULL, NULL, NULL};
+    tutti_allocator none = {.self = NULL};
     model m = model_make(ctx, tutti_comm_allocator(comm), first, rows);
     model whole = model_make(ctx, none, 0, BATCH);
     CHECK_OK(tutti_comm_broadcast_params(comm, ctx, m.params));
@@ -181,7 +181,7 @@ static void overlap_over(tutti_transport transport)
     tutti_context *ctx = rig_context();
     tutti_comm *comm = rig_comm(ctx, transport, 0);
     if (!comm) return;
-    tutti_allocator none = {NULL, NULL, NULL};
+    tutti_allocator none = {.self = NULL};
     model m = model_make(ctx, none, 0, BATCH);
     tutti_grad_sync_desc desc = TUTTI_GRAD_SYNC_DESC_INIT;
     desc.range_bytes = 4096;
@@ -227,7 +227,7 @@ static void progress_over(tutti_transport transport)
     tutti_context *ctx = rig_context();
     tutti_comm *comm = rig_comm(ctx, transport, 0);
     if (!comm) return;
-    tutti_allocator none = {NULL, NULL, NULL};
+    tutti_allocator none = {.self = NULL};
     model m = model_make(ctx, none, 0, BATCH);
     float *grads = NULL;
     CHECK_OK(tutti_alloc(ctx, (LARGE + 1) * sizeof *grads, (void **)&grads));
@@ -569,7 +569,7 @@ static void misuse_over(tutti_transport transport)
     tutti_context *ctx = rig_context();
     tutti_comm *comm = rig_comm(ctx, transport, 0);
     if (!comm) return;
-    tutti_allocator none = {NULL, NULL, NULL};
+    tutti_allocator none = {.self = NULL};
     model m = model_make(ctx, none, 0, BATCH), stranger = model_make(ctx, none, 0, BATCH);
     tutti_grad_sync *sync = NULL;
     tutti_params *unbuilt = NULL;
@@ -633,7 +633,7 @@ static void update_over(tutti_transport transport)
     tutti_context *ctx = rig_context();
     tutti_comm *comm = rig_comm(ctx, transport, 0);
     if (!comm) return;
-    tutti_allocator none = {NULL, NULL, NULL};
+    tutti_allocator none = {.self = NULL};
     model m = model_make(ctx, none, 0, BATCH);
     tutti_step *step = NULL;
     tutti_adamw *adamw = NULL;

@@ -126,7 +126,7 @@ static int64_t sent_by(int64_t bytes, int world)
     return world == 1 ? 0 : 2 * bytes / world * (world - 1);
 }
 
-static const tutti_allocator plain = {NULL, NULL, NULL};
+static const tutti_allocator plain = {.self = NULL};
 
 static void tree_over(tutti_transport transport, int leaves, size_t range_bytes, bool liked)
 {
