@@ -37,7 +37,18 @@ typedef struct tutti_comm_desc {
  * ranks have been told of, say.)
  * With nccl those waits include one in a call of CUDA, the caller's too, behind sums that do not end (a full queue of launches, say): a
  * rank that calls nothing here for the whole timeout while sums are under way is taken to be in one.  Sums in graphs
- * have a deadline only while this library waits for them.  A communicator is used from one thread at a time. */
+ * have a deadline only while this library waits for them.
+ *
+ * Threads.  A communicator, with its exchanges, checkpoints and allocator, is used from one thread at a time.  Where it was made
+ * with MPI, every function that takes one of them (the getters without a context aside: rank, world_size, transport, lost, get_info,
+ * own_leaves), and every call on a context while an exchange of transport mpi is in a step there, may call MPI, and so wants of
+ * MPI_Init_thread:
+ *   MPI_THREAD_FUNNELED    if all these calls are made on the thread that called it;
+ *   MPI_THREAD_SERIALIZED  if another thread makes them, but never while a second one is in this library or in MPI;
+ *   MPI_THREAD_MULTIPLE    if two threads do so at a time, with a communicator and a context each.
+ * Under FUNNELED a call on another thread is TUTTI_ERR_STATE; that threads take turns under SERIALIZED is not seen here.  Nothing
+ * is asked of transport self without MPI and of tutti_comm_create_from_nccl.  Destroying calls MPI too, when the last
+ * holder goes: under FUNNELED a finaliser's thread is the wrong one, and then MPI's part is left to MPI_Finalize. */
 
 /* Over MPI_COMM_WORLD, which the caller has initialised (the library never calls MPI_Init or MPI_Finalize) with at
  * least MPI_THREAD_FUNNELED, called on the main thread then.  Collective: a rank that fails makes all fail, with a

@@ -117,6 +117,7 @@ tutti_status tutti__comm_open(const tutti_comm *comm, const char *who)
 {
     if (comm->holders.closed)
         return tutti__fail(TUTTI_ERR_STATE, "%s: the communicator has been destroyed", who);
+    if (comm->control->thread) TUTTI_TRY(comm->control->thread(comm, who));
     return tutti__comm_alive(comm, who);
 }
 

@@ -29,6 +29,8 @@ typedef struct tutti__control {
                            const char *operation);
     tutti_status (*broadcast)(tutti_comm *comm, void *data, size_t bytes, int root,
                               const char *operation);
+    /* optional: the calling thread may use it; who: for the message */
+    tutti_status (*thread)(const tutti_comm *comm, const char *who);
     /* optional, all or none: */
     /* says once where this rank waits; never blocks */
     void (*announce)(const tutti__wait *wait);
@@ -160,7 +162,7 @@ tutti_status tutti__comm_desc_check(const tutti_comm_desc *desc, const char *who
 tutti_status tutti__comm_context_check(const tutti_comm *comm, const tutti_context *ctx,
                                        const char *who);
 
-/* A call of the caller's may use it: not destroyed (TUTTI_ERR_STATE), while somebody held it, and alive. */
+/* A call of the caller's may use it: not destroyed while somebody held it, on a thread that may (TUTTI_ERR_STATE), and alive. */
 tutti_status tutti__comm_open(const tutti_comm *comm, const char *who);
 /* Gives up a hold (tutti__hold). */
 void tutti__comm_release(tutti_comm *comm);

@@ -158,7 +158,11 @@ static tutti_status test_flight(tutti_grad_sync *sync, tutti__exchange_range *ra
  * here may be under way elsewhere, so it is begun here too. */
 static bool flights_landed(tutti_grad_sync *sync, double seconds)
 {
-    if (sync->comm->transport->style != TUTTI__STYLE_HOST) return true;
+    tutti_comm *comm = sync->comm;
+    if (comm->transport->style != TUTTI__STYLE_HOST || sync->issued_count == sync->done_count)
+        return true;
+    if (comm->control->thread && comm->control->thread(comm, "grad_sync_destroy") != TUTTI_OK)
+        return false;
     double begin = tutti__now();
     for (;;) {
         if (start_flights(sync) != TUTTI_OK) return false;

@@ -239,6 +239,9 @@ static tutti_status watch_advance(void *self, double waited)
     tutti_grad_sync *sync = self;
     (void)waited; /* the stream does not wait for what flies here */
     if (sync->failed || sync->comm->dead) return TUTTI_OK; /* finish tells */
+    if (sync->comm->control->thread)
+        TUTTI_TRY(
+            sync->comm->control->thread(sync->comm, "a call on a context with sums under way"));
     return tutti__exchange_advance(sync);
 }
 

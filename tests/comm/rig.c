@@ -87,9 +87,10 @@ static bool wants_cuda(int argc, char **argv)
 int rig_main(int argc, char **argv, const char *suite, const rig_test *tests, int count)
 {
 #ifdef RIG_WITH_MPI
-    int provided;
+    int provided, initialized = 0;
     MPI_Comm node;
-    MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &provided);
+    MPI_Initialized(&initialized);
+    if (!initialized) MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &provided);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &node);

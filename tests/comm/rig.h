@@ -12,7 +12,7 @@ typedef struct rig_test {
     bool cuda_only;           /* with --backend cuda */
 } rig_test;
 
-/* main of a test program: under mpirun, or alone with one rank. */
+/* main of a test program: under mpirun, or alone with one rank.  Starts MPI, FUNNELED, unless the program has; ends it. */
 int rig_main(int argc, char **argv, const char *suite, const rig_test *tests, int count);
 
 int rig_rank(void);

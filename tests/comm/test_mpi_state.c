@@ -54,6 +54,62 @@ static void *on_another_thread(void *unused)
     return NULL;
 }
 
+/* What uses a communicator, on a thread that MPI does not want: refused, and destroying leaves MPI alone. */
+typedef struct handles {
+    tutti_comm *comm;
+    tutti_grad_sync *sync;
+    tutti_param param;
+    float values[4];
+} handles;
+
+static void *used_on_another_thread(void *argument)
+{
+    handles *h = argument;
+    tutti_context *ctx = harness_context();
+    float *v = h->values;
+    CHECK_FAILS(TUTTI_ERR_STATE, "MPI_THREAD_FUNNELED", tutti_comm_barrier(h->comm, ctx));
+    CHECK_FAILS(TUTTI_ERR_STATE, "want MPI_THREAD_SERIALIZED", tutti_comm_agree(h->comm, TUTTI_OK));
+    CHECK_FAILS(TUTTI_ERR_STATE, "MPI_THREAD_MULTIPLE otherwise",
+                tutti_comm_all_reduce(h->comm, ctx, v, v, 4, TUTTI_F32, TUTTI_SUM));
+    CHECK_FAILS(TUTTI_ERR_STATE, "MPI_THREAD_FUNNELED",
+                tutti_grad_sync_ready_param(h->sync, ctx, &h->param));
+    CHECK_FAILS(TUTTI_ERR_STATE, "MPI_THREAD_FUNNELED", tutti_grad_sync_finish(h->sync, ctx));
+    CHECK_FAILS(TUTTI_ERR_STATE, "MPI_THREAD_FUNNELED", tutti_comm_abort(h->comm, "why"));
+    CHECK(tutti_comm_rank(h->comm) == 0 && tutti_comm_world_size(h->comm) == 1, "another rank");
+    return NULL;
+}
+
+static void *destroyed_on_another_thread(void *argument)
+{
+    handles *h = argument;
+    tutti_comm_destroy(&h->comm);
+    tutti_grad_sync_destroy(&h->sync);
+    return NULL;
+}
+
+static void run_on_another_thread(void *(*call)(void *), void *argument)
+{
+    pthread_t thread;
+    if (CHECK(pthread_create(&thread, NULL, call, argument) == 0, "no thread"))
+        pthread_join(thread, NULL);
+}
+
+static void used_from_threads(void)
+{
+    tutti_context *ctx = harness_context();
+    tutti_comm_desc desc = TUTTI_COMM_DESC_INIT;
+    desc.transport = TUTTI_TRANSPORT_MPI;
+    handles h = {.param = {.name = "p"}};
+    h.param.value = h.param.grad = tutti_tensor_1d(h.values, TUTTI_F32, 4);
+    const tutti_param *list[] = {&h.param};
+    CHECK_OK(tutti_comm_create(ctx, &desc, &h.comm));
+    CHECK_OK(tutti_grad_sync_create_list(h.comm, ctx, list, 1, NULL, &h.sync));
+    run_on_another_thread(used_on_another_thread, &h);
+    CHECK_OK(tutti_grad_sync_ready_param(h.sync, ctx, &h.param)); /* nothing was spoilt */
+    CHECK_OK(tutti_grad_sync_finish(h.sync, ctx));
+    run_on_another_thread(destroyed_on_another_thread, &h);
+}
+
 static void threads(void)
 {
     int provided = MPI_THREAD_SINGLE;
@@ -62,9 +118,8 @@ static void threads(void)
         CHECK_FAILS(TUTTI_ERR_STATE, "MPI_THREAD_FUNNELED", create(TUTTI_TRANSPORT_MPI));
     else if (provided == MPI_THREAD_FUNNELED) {
         CHECK_OK(create(TUTTI_TRANSPORT_MPI));
-        pthread_t thread;
-        if (CHECK(pthread_create(&thread, NULL, on_another_thread, NULL) == 0, "no thread"))
-            pthread_join(thread, NULL);
+        run_on_another_thread(on_another_thread, NULL);
+        used_from_threads();
     }
     CHECK_OK(create(TUTTI_TRANSPORT_SELF));
 }

@@ -21,12 +21,16 @@ tutti_status tutti__mpi_test(tutti_comm *comm, MPI_Request *request, const char 
     if (code == MPI_SUCCESS && *done) {
         /* Open MPI takes the error of a collective's request to MPI_COMM_WORLD's handler, which ends the process, whatever
          * the communicator's own says. */
+        static pthread_mutex_t one =
+            PTHREAD_MUTEX_INITIALIZER; /* thread at a time, or the caller's is lost */
         MPI_Errhandler callers;
+        pthread_mutex_lock(&one);
         MPI_Comm_get_errhandler(MPI_COMM_WORLD, &callers);
         MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
         code = MPI_Test(request, done, MPI_STATUS_IGNORE);
         MPI_Comm_set_errhandler(MPI_COMM_WORLD, callers);
         MPI_Errhandler_free(&callers);
+        pthread_mutex_unlock(&one);
     }
     return tutti__mpi_check(comm, code, operation);
 }
@@ -104,7 +108,9 @@ static void channel_destroy(tutti_comm *comm)
     if (!channel) return;
     int finalized = 0;
     MPI_Finalized(&finalized);
-    const bool ends = !comm->dead && !finalized;
+    /* a finaliser's thread may not be MPI's */
+    const bool ends =
+        !comm->dead && !finalized && comm->control->thread(comm, "comm_destroy") == TUTTI_OK;
     tutti__beacons_close(channel, ends);
     /* a collective under way can be neither cancelled nor freed: its memory is left to it */
     if (!ends) return;
@@ -125,7 +131,15 @@ static void channel_destroy(tutti_comm *comm)
     comm->channel = NULL;
 }
 
+static tutti_status channel_thread(const tutti_comm *comm, const char *who)
+{
+    const tutti__channel *channel = comm->channel;
+    if (!channel->funneled || pthread_equal(pthread_self(), channel->main)) return TUTTI_OK;
+    return tutti__fail(TUTTI_ERR_STATE, TUTTI__FUNNELED_TEXT, who);
+}
+
 const tutti__control tutti__mpi_control = {
+    .thread = channel_thread,
     .gather = channel_gather,
     .broadcast = channel_broadcast,
     .announce = tutti__beacons_announce,
@@ -151,6 +165,10 @@ static tutti_status channel_new(tutti_comm *comm, MPI_Comm parent)
     }
     channel->world_size = comm->world_size;
     channel->gave_up = -1;
+    int level = MPI_THREAD_FUNNELED;
+    MPI_Query_thread(&level);
+    channel->funneled = level == MPI_THREAD_FUNNELED;
+    channel->main = pthread_self();
     for (size_t r = 0; r < world; r++) {
         tutti__peer *peer = &channel->peers[r];
         peer->come = peer->heard.come = peer->heard.waits = -1;

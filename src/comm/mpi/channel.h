@@ -4,8 +4,14 @@
 #define TUTTI_COMM_MPI_CHANNEL_H
 
 #include <mpi.h>
+#include <pthread.h>
 
 #include "comm/comm.h"
+
+#define TUTTI__FUNNELED_TEXT                                                                       \
+    "%s: MPI was initialised with MPI_THREAD_FUNNELED, so this must be called on the thread that " \
+    "called MPI_Init_thread; want MPI_THREAD_SERIALIZED to call it on another one while no other " \
+    "thread is in Tutti or MPI, MPI_THREAD_MULTIPLE otherwise"
 
 typedef enum tutti__beacon_kind {
     TUTTI__BEACON_SAY,
@@ -50,6 +56,8 @@ typedef struct tutti__peer {
 typedef struct tutti__channel {
     struct tutti__channel *next; /* of this process */
     int world_size;
+    bool funneled;    /* MPI is for its main thread, ... */
+    pthread_t main;   /* ... which has made this */
     MPI_Comm data;    /* collectives */
     MPI_Comm control; /* beacons */
     MPI_Comm pending; /* a duplicate that MPI may still be making */

@@ -28,10 +28,7 @@ static tutti_status mpi_usable(const char *who)
                            who);
     MPI_Is_thread_main(&main_thread);
     if (level == MPI_THREAD_FUNNELED && !main_thread)
-        return tutti__fail(TUTTI_ERR_STATE,
-                           "%s: with MPI_THREAD_FUNNELED this must be called on the thread that "
-                           "called MPI_Init_thread; or ask for MPI_THREAD_SERIALIZED",
-                           who);
+        return tutti__fail(TUTTI_ERR_STATE, TUTTI__FUNNELED_TEXT, who);
     return TUTTI_OK;
 }
 

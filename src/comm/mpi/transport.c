@@ -249,7 +249,9 @@ static void mpi_link_destroy(tutti_comm *comm, void *link, bool idle)
     link_state *made = link;
     int finalized = 0;
     MPI_Finalized(&finalized);
-    if (!made || !idle || comm->dead || finalized) return;
+    if (!made || !idle || comm->dead || finalized ||
+        comm->control->thread(comm, "grad_sync_destroy") != TUTTI_OK)
+        return;
     MPI_Comm_free(&made->mpi_comm);
     free(made);
 }
