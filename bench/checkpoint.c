@@ -88,7 +88,7 @@ static void build(bench *b)
     TRY(tutti_params_build(b->params, b->ctx));
     TRY(tutti_params_flat(b->params, TUTTI_PARAMS_MASTER, &b->tensors[0]));
     b->bytes = (size_t)b->tensors[0].dims[0] * sizeof(float);
-    TRY(tutti_checkpoint_create(b->comm, b->ctx, &b->list));
+    TRY(tutti_checkpoint_create(b->ctx, b->comm, &b->list));
     TRY(tutti_checkpoint_add_params(b->list, b->params));
     for (int i = 1; i < 3; i++) {
         void *data;

@@ -142,10 +142,10 @@ static void build(model *m, int rank)
     fill_random(m, m->x, o->rows * dim, 1.0, (uint64_t)rank + 1);
     tutti_grad_sync_desc sync = TUTTI_GRAD_SYNC_DESC_INIT;
     sync.range_bytes = (size_t)o->range_mib << 20;
-    TRY(tutti_grad_sync_create(m->comm, m->ctx, m->params, &sync, &m->sync[FAST]));
+    TRY(tutti_grad_sync_create(m->ctx, m->comm, m->params, &sync, &m->sync[FAST]));
     sync.leaves = (int)o->leaves;
     if (o->leaves)
-        TRY(tutti_grad_sync_create(m->comm, m->ctx, m->params, &sync, &m->sync[REPRODUCIBLE]));
+        TRY(tutti_grad_sync_create(m->ctx, m->comm, m->params, &sync, &m->sync[REPRODUCIBLE]));
 }
 
 static tutti_tensor narrow(const model *m, void *data)

@@ -43,14 +43,14 @@ static void run_create(run *r)
     check(tutti_params_add(r->params, r->layer, "sums"));
     check(tutti_params_build(r->params, ctx));
     check(tutti_params_init(r->params, ctx, 1));
-    check(tutti_grad_sync_create(comm, ctx, r->params, NULL, &r->sync));
-    check(tutti_adamw_create(ctx, r->params, NULL, &r->adamw));
+    check(tutti_grad_sync_create(ctx, comm, r->params, NULL, &r->sync));
+    check(tutti_adamw_create(ctx, r->params, &(tutti_adamw_desc){.weight_decay = 0.01}, &r->adamw));
     check(tutti_step_create(ctx, &r->block));
 
     /* What a checkpoint of this run holds.  The list points to the run: saving reads from it, loading writes to it. */
     const char *name;
     tutti_tensor state;
-    check(tutti_checkpoint_create(comm, ctx, &r->checkpoint));
+    check(tutti_checkpoint_create(ctx, comm, &r->checkpoint));
     check(tutti_checkpoint_add_params(r->checkpoint, r->params));
     for (int i = 0; tutti_adamw_state(r->adamw, i, &name, &state) == TUTTI_OK; i++)
         check(tutti_checkpoint_add_state(r->checkpoint, r->params, name, &state));

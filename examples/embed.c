@@ -22,7 +22,7 @@ static int train(float x[2][4], float y[2], float weight[4], float grad[4])
     TRY(tutti_layer_create_by_name(ctx, "linear", "in=4,out=1,no_bias=1", &layer));
     TRY(tutti_param_bind(tutti_layer_param(layer, 0), &tw, &tg));
     const tutti_param *trained[] = {tutti_layer_param(layer, 0)};
-    TRY(tutti_grad_sync_create_list(comm, ctx, trained, 1, NULL, &sync));
+    TRY(tutti_grad_sync_create_list(ctx, comm, trained, 1, NULL, &sync));
     for (int step = 0; step < 200; step++) {
         TRY(tutti_linear_forward(layer, ctx, &tx, &ty, NULL));
         for (int row = 0; row < 2; row++) /* y becomes the gradient of your loss: wanted is 1 */

@@ -64,7 +64,7 @@ int main(int argc, char **argv)
     check(tutti_comm_create(ctx, NULL, &comm));
     const tutti_param w = over("weight", weight, dweight, COLS), b = over("bias", &bias, &dbias, 1);
     const tutti_param *list[] = {&b, &w}; /* in the order in which their gradients are complete */
-    check(tutti_grad_sync_create_list(comm, ctx, list, 2, NULL, &sync));
+    check(tutti_grad_sync_create_list(ctx, comm, list, 2, NULL, &sync));
 
     for (int step = 0; step < STEPS; step++) {
         dbias = 0.0;

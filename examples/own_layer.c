@@ -137,8 +137,8 @@ int main(int argc, char **argv)
     check(tutti_params_add(params, top, "top"));
     check(tutti_params_build(params, ctx));
     check(tutti_params_init(params, ctx, 1));
-    check(tutti_grad_sync_create(comm, ctx, params, NULL, &sync));
-    check(tutti_adamw_create(ctx, params, NULL, &adamw));
+    check(tutti_grad_sync_create(ctx, comm, params, NULL, &sync));
+    check(tutti_adamw_create(ctx, params, &(tutti_adamw_desc){.weight_decay = 0.01}, &adamw));
     check(tutti_step_create(ctx, &block));
 
     double loss = 0.0, error = 0.0;

@@ -125,7 +125,7 @@ static int create_list(trainer *t)
 {
     t->file = calloc(1, sizeof *t->file);
     if (!t->file) return app_fail(APP_FAILED, "no memory for the checkpoint's list");
-    APP_CHECK(tutti_checkpoint_create(t->comm, t->ctx, &t->file->list));
+    APP_CHECK(tutti_checkpoint_create(t->ctx, t->comm, &t->file->list));
     APP_TRY(list_config(t->file->list, &t->file->config));
     return list_state(t->file->list, t->file, &t->history);
 }

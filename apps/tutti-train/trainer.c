@@ -157,7 +157,7 @@ static int exchange(trainer *t)
     desc.leaves = (int)t->options->leaves;
     APP_TRY(FAULT_HERE("exchange", t->group->rank));
     desc.timeline = t->group->world_size > 1;
-    return app_check(tutti_grad_sync_create(t->comm, t->ctx, t->params, &desc, &t->sync));
+    return app_check(tutti_grad_sync_create(t->ctx, t->comm, t->params, &desc, &t->sync));
 }
 
 /* What is written while the run goes on: a fault here is better now than at its end. */

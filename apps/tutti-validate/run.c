@@ -204,7 +204,7 @@ static int exchange(run *r)
         if (s->grad[i]) list[count++] = tutti_layer_param(s->layer, i);
     if (count == 0) return APP_OK;
     tutti_grad_sync *sync = NULL;
-    APP_CHECK(tutti_grad_sync_create_list(r->v->comm, r->v->ctx, list, count, NULL, &sync));
+    APP_CHECK(tutti_grad_sync_create_list(r->v->ctx, r->v->comm, list, count, NULL, &sync));
     int code = APP_OK;
     for (int i = 0; i < count && code == APP_OK; i++)
         code = app_check(tutti_grad_sync_ready_param(sync, r->v->ctx, list[i]));

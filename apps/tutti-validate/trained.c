@@ -252,7 +252,7 @@ int trained_load(trained *t, validator *v)
     tutti_params *params = NULL;
     tutti_checkpoint *file = NULL;
     int code = app_group_agree(v->group, build_store(t, v, &params));
-    if (code == APP_OK) code = app_check(tutti_checkpoint_create(v->comm, v->ctx, &file));
+    if (code == APP_OK) code = app_check(tutti_checkpoint_create(v->ctx, v->comm, &file));
     if (code == APP_OK) code = app_check(tutti_checkpoint_add_params(file, params));
     if (code == APP_OK)
         code =

@@ -18,16 +18,16 @@ TUTTI_BEGIN
 typedef struct tutti_adamw tutti_adamw;
 
 typedef struct tutti_adamw_desc {
-    double beta1, beta2; /* in [0, 1) */
-    double eps;          /* > 0 */
-    double weight_decay; /* >= 0 */
+    size_t size;
+    double beta1;        /* in [0, 1); 0: 0.9, TUTTI_ZERO: 0 */
+    double beta2;        /* in [0, 1); 0: 0.999, TUTTI_ZERO: 0 */
+    double eps;          /* > 0; 0: 1e-8 */
+    double weight_decay; /* >= 0; 0: none */
     double clip_norm;    /* 0: no clipping */
     int skip_nonfinite;  /* leave everything as it is in a step whose norm is not finite */
 } tutti_adamw_desc;
-#define TUTTI_ADAMW_DESC_INIT          \
-    {                                  \
-        0.9, 0.999, 1e-8, 0.01, 0.0, 0 \
-    }
+#define TUTTI_ADAMW_DESC_INIT TUTTI_DESC_INIT(tutti_adamw_desc)
+TUTTI_API tutti_adamw_desc tutti_adamw_desc_default(void);
 
 /* For a built store, which it holds.  desc NULL means the defaults. */
 TUTTI_API tutti_status tutti_adamw_create(tutti_context *ctx, tutti_params *params,

@@ -13,7 +13,7 @@ TUTTI_BEGIN
 typedef struct tutti_checkpoint tutti_checkpoint;
 
 /* An empty list.  It holds comm and ctx.  TUTTI_ERR_UNSUPPORTED if the library was built without HDF5. */
-TUTTI_API tutti_status tutti_checkpoint_create(tutti_comm *comm, tutti_context *ctx,
+TUTTI_API tutti_status tutti_checkpoint_create(tutti_context *ctx, tutti_comm *comm,
                                                tutti_checkpoint **checkpoint);
 /* NULL is allowed.  Gives up what the list owns. */
 TUTTI_API void tutti_checkpoint_destroy(tutti_checkpoint **checkpoint);

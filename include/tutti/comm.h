@@ -16,13 +16,12 @@ typedef enum tutti_transport {
 } tutti_transport;
 
 typedef struct tutti_comm_desc {
+    size_t size;
     tutti_transport transport;
-    double timeout; /* seconds that any wait may last; > 0 */
+    double timeout; /* seconds that any wait may last, > 0; 0: 60 */
 } tutti_comm_desc;
-#define TUTTI_COMM_DESC_INIT       \
-    {                              \
-        TUTTI_TRANSPORT_AUTO, 60.0 \
-    }
+#define TUTTI_COMM_DESC_INIT TUTTI_DESC_INIT(tutti_comm_desc)
+TUTTI_API tutti_comm_desc tutti_comm_desc_default(void);
 
 /* Rules for all calls.  A verb is collective: every rank calls the same verbs in the same order with the
  * same counts, types, operators and roots: another count on one rank is TUTTI_ERR_COMM where MPI notices, otherwise wrong

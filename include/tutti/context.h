@@ -20,14 +20,13 @@ typedef enum tutti_backend {
 typedef struct tutti_context tutti_context;
 
 typedef struct tutti_context_desc {
+    size_t size;
     tutti_backend backend;
     int device; /* CUDA device; 0 on the host */
     int threads; /* host: OpenMP threads, 0 for OpenMP's own choice.  The number never changes a result. */
 } tutti_context_desc;
-#define TUTTI_CONTEXT_DESC_INIT  \
-    {                            \
-        TUTTI_BACKEND_AUTO, 0, 0 \
-    }
+#define TUTTI_CONTEXT_DESC_INIT TUTTI_DESC_INIT(tutti_context_desc)
+TUTTI_API tutti_context_desc tutti_context_desc_default(void);
 
 /* Devices of a backend: 1 for the host; for CUDA as many as are visible, 0 without driver or device.
  * TUTTI_ERR_UNSUPPORTED if the library was built without the backend. */

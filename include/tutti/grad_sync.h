@@ -7,15 +7,15 @@
 TUTTI_BEGIN
 
 typedef struct tutti_grad_sync_desc {
-    size_t range_bytes;      /* gradients go out in ranges of about this size */
-    size_t last_range_bytes; /* the last one, which nothing hides, is at most this if it can be */
+    size_t size;
+    size_t range_bytes; /* gradients go out in ranges of about this size; 0: 32 MiB */
+    size_t
+        last_range_bytes; /* the last one, which nothing hides, is at most this if it can be; 0: 1 MiB */
     int timeline; /* keep times for tutti_grad_sync_get_timeline; not while a stream is captured */
     int leaves; /* 0: fast mode; otherwise reproducible mode: a power of two, world_size to TUTTI_LEAVES_MAX */
 } tutti_grad_sync_desc;
-#define TUTTI_GRAD_SYNC_DESC_INIT               \
-    {                                           \
-        (size_t)32 << 20, (size_t)1 << 20, 0, 0 \
-    }
+#define TUTTI_GRAD_SYNC_DESC_INIT TUTTI_DESC_INIT(tutti_grad_sync_desc)
+TUTTI_API tutti_grad_sync_desc tutti_grad_sync_desc_default(void);
 #define TUTTI_LEAVES_MAX 256
 
 /* Modes.  Fast: the transport's all-reduce, whose order of summation depends on the number of ranks.
@@ -40,13 +40,13 @@ typedef struct tutti_grad_sync_desc {
 /* Exchanges the gradients of a built store.  It holds the communicator and the store.  Collective: names, shapes
  * and types are compared over the ranks, and a difference is TUTTI_ERR_COMM with the parameter's and the
  * ranks' names.  desc NULL means the defaults; it must be the same on all ranks. */
-TUTTI_API tutti_status tutti_grad_sync_create(tutti_comm *comm, tutti_context *ctx,
+TUTTI_API tutti_status tutti_grad_sync_create(tutti_context *ctx, tutti_comm *comm,
                                               tutti_params *params,
                                               const tutti_grad_sync_desc *desc,
                                               tutti_grad_sync **sync);
 /* The same for bound parameters of the caller's own, which must be there for as long as the exchange is used, listed in the order in which backward finishes them: they go out so.
  * Gradients that lie side by side in memory, in one way on all ranks, go out together. */
-TUTTI_API tutti_status tutti_grad_sync_create_list(tutti_comm *comm, tutti_context *ctx,
+TUTTI_API tutti_status tutti_grad_sync_create_list(tutti_context *ctx, tutti_comm *comm,
                                                    const tutti_param *const *list, int count,
                                                    const tutti_grad_sync_desc *desc,
                                                    tutti_grad_sync **sync);

@@ -21,8 +21,8 @@ TUTTI_BEGIN
 
 /* As tutti_comm_create, over the caller's intracommunicator, which is duplicated and may be freed
  * afterwards. */
-TUTTI_API tutti_status tutti_comm_create_from_mpi(tutti_context *ctx, const tutti_comm_desc *desc,
-                                                  MPI_Comm mpi_comm, tutti_comm **comm);
+TUTTI_API tutti_status tutti_comm_create_from_mpi(tutti_context *ctx, MPI_Comm mpi_comm,
+                                                  const tutti_comm_desc *desc, tutti_comm **comm);
 
 TUTTI_END
 #endif

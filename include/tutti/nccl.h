@@ -12,8 +12,8 @@ TUTTI_BEGIN
  * missed deadline it is aborted, by another thread where the caller's is held up, and the handle must not be used any
  * more.  Without MPI a silent rank cannot be named.  Not collective.  desc NULL means the defaults; desc.transport must
  * be AUTO or NCCL. */
-TUTTI_API tutti_status tutti_comm_create_from_nccl(tutti_context *ctx, const tutti_comm_desc *desc,
-                                                   ncclComm_t nccl_comm, tutti_comm **comm);
+TUTTI_API tutti_status tutti_comm_create_from_nccl(tutti_context *ctx, ncclComm_t nccl_comm,
+                                                   const tutti_comm_desc *desc, tutti_comm **comm);
 
 TUTTI_END
 #endif

@@ -56,17 +56,13 @@ typedef struct tutti_allocator {
 } tutti_allocator;
 
 typedef struct tutti_params_desc {
+    size_t size;
     tutti_dtype
         master_dtype; /* of masters and gradients: f64 for layers of f64 parameters, otherwise f32 */
     tutti_allocator gradient_memory; /* all NULL: the context's; else tutti_comm_allocator's */
 } tutti_params_desc;
-#define TUTTI_PARAMS_DESC_INIT \
-    {                          \
-        TUTTI_F32,             \
-        {                      \
-            0, 0, 0, 0, 0      \
-        }                      \
-    }
+#define TUTTI_PARAMS_DESC_INIT TUTTI_DESC_INIT(tutti_params_desc)
+TUTTI_API tutti_params_desc tutti_params_desc_default(void);
 
 /* An empty store on the context's device.  desc NULL means the defaults. */
 TUTTI_API tutti_status tutti_params_create(tutti_context *ctx, const tutti_params_desc *desc,

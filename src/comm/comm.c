@@ -10,18 +10,30 @@
 
 /* Life */
 
-tutti_status tutti__comm_desc_check(const tutti_comm_desc *desc, const char *who,
+tutti_comm_desc tutti_comm_desc_default(void)
+{
+    return (tutti_comm_desc)TUTTI_COMM_DESC_INIT;
+}
+
+static tutti_status desc_check(const tutti_comm_desc *given, const char *who, tutti_comm_desc *own)
+{
+    TUTTI_TRY(tutti__desc_read(own, sizeof *own, given, who));
+    TUTTI_REQUIRE((int)own->transport >= TUTTI_TRANSPORT_AUTO &&
+                      own->transport <= TUTTI_TRANSPORT_NCCL,
+                  "%s: transport is %d, want auto, self, mpi or nccl", who, (int)own->transport);
+    own->timeout = tutti__field(own->timeout, 60);
+    TUTTI_REQUIRE(isfinite(own->timeout) && own->timeout > 0,
+                  "%s: timeout is %g, want seconds > 0, or 0 for 60", who, own->timeout);
+    return TUTTI_OK;
+}
+
+tutti_status tutti__comm_desc_check(const tutti_comm_desc *given, const char *who,
                                     tutti_comm_desc *wanted)
 {
-    *wanted = (tutti_comm_desc)TUTTI_COMM_DESC_INIT;
-    if (!desc) return TUTTI_OK;
-    TUTTI_REQUIRE((int)desc->transport >= TUTTI_TRANSPORT_AUTO &&
-                      desc->transport <= TUTTI_TRANSPORT_NCCL,
-                  "%s: transport is %d, want auto, self, mpi or nccl", who, (int)desc->transport);
-    TUTTI_REQUIRE(isfinite(desc->timeout) && desc->timeout > 0,
-                  "%s: timeout is %g, want seconds > 0", who, desc->timeout);
-    *wanted = *desc;
-    return TUTTI_OK;
+    tutti_status status = desc_check(given, who, wanted);
+    if (status != TUTTI_OK)
+        *wanted = (tutti_comm_desc){.timeout = 60}; /* to tell the others with */
+    return status;
 }
 
 tutti_status tutti__comm_new(tutti_context *ctx, double timeout, tutti_comm **comm)

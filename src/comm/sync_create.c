@@ -9,21 +9,24 @@
 
 /* What the caller gave */
 
-static tutti_status desc_check(const tutti_grad_sync_desc *desc, int world_size,
-                               tutti_grad_sync_desc *wanted)
+tutti_grad_sync_desc tutti_grad_sync_desc_default(void)
 {
-    *wanted = (tutti_grad_sync_desc)TUTTI_GRAD_SYNC_DESC_INIT;
-    if (!desc) return TUTTI_OK;
-    TUTTI_REQUIRE(desc->range_bytes > 0, "grad_sync_create: range_bytes is 0, want > 0");
-    TUTTI_REQUIRE(desc->last_range_bytes > 0, "grad_sync_create: last_range_bytes is 0, want > 0");
-    TUTTI_REQUIRE(desc->leaves >= 0 && desc->leaves <= TUTTI_LEAVES_MAX &&
-                      (desc->leaves & (desc->leaves - 1)) == 0,
-                  "grad_sync_create: leaves is %d, want 0 or a power of two up to %d", desc->leaves,
+    return (tutti_grad_sync_desc)TUTTI_GRAD_SYNC_DESC_INIT;
+}
+
+static tutti_status desc_check(const tutti_grad_sync_desc *given, int world_size,
+                               tutti_grad_sync_desc *own)
+{
+    TUTTI_TRY(tutti__desc_read(own, sizeof *own, given, "grad_sync_create"));
+    if (own->range_bytes == 0) own->range_bytes = (size_t)32 << 20;
+    if (own->last_range_bytes == 0) own->last_range_bytes = (size_t)1 << 20;
+    TUTTI_REQUIRE(own->leaves >= 0 && own->leaves <= TUTTI_LEAVES_MAX &&
+                      (own->leaves & (own->leaves - 1)) == 0,
+                  "grad_sync_create: leaves is %d, want 0 or a power of two up to %d", own->leaves,
                   TUTTI_LEAVES_MAX);
-    TUTTI_REQUIRE(desc->leaves == 0 || desc->leaves >= world_size,
+    TUTTI_REQUIRE(own->leaves == 0 || own->leaves >= world_size,
                   "grad_sync_create: leaves is %d, want at least one for each of the %d ranks",
-                  desc->leaves, world_size);
-    *wanted = *desc;
+                  own->leaves, world_size);
     return TUTTI_OK;
 }
 
@@ -271,7 +274,7 @@ static tutti_status check_and_collect(tutti_grad_sync *sync, tutti_context *ctx,
     return collect(sync, params, list, count);
 }
 
-static tutti_status create(tutti_comm *comm, tutti_context *ctx, tutti_params *params,
+static tutti_status create(tutti_context *ctx, tutti_comm *comm, tutti_params *params,
                            const tutti_param *const *list, int count, bool from_list,
                            const tutti_grad_sync_desc *desc, tutti_grad_sync **sync)
 {
@@ -313,17 +316,17 @@ static tutti_status create(tutti_comm *comm, tutti_context *ctx, tutti_params *p
     return TUTTI_OK;
 }
 
-tutti_status tutti_grad_sync_create(tutti_comm *comm, tutti_context *ctx, tutti_params *params,
+tutti_status tutti_grad_sync_create(tutti_context *ctx, tutti_comm *comm, tutti_params *params,
                                     const tutti_grad_sync_desc *desc, tutti_grad_sync **sync)
 {
-    return create(comm, ctx, params, NULL, 0, false, desc, sync);
+    return create(ctx, comm, params, NULL, 0, false, desc, sync);
 }
 
-tutti_status tutti_grad_sync_create_list(tutti_comm *comm, tutti_context *ctx,
+tutti_status tutti_grad_sync_create_list(tutti_context *ctx, tutti_comm *comm,
                                          const tutti_param *const *list, int count,
                                          const tutti_grad_sync_desc *desc, tutti_grad_sync **sync)
 {
-    return create(comm, ctx, NULL, list, count, true, desc, sync);
+    return create(ctx, comm, NULL, list, count, true, desc, sync);
 }
 
 void tutti_grad_sync_destroy(tutti_grad_sync **sync)

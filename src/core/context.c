@@ -193,11 +193,16 @@ tutti_status tutti__context_make(const tutti__backend *backend, int device, int 
     return status;
 }
 
+tutti_context_desc tutti_context_desc_default(void)
+{
+    return (tutti_context_desc)TUTTI_CONTEXT_DESC_INIT;
+}
+
 tutti_status tutti_context_create(const tutti_context_desc *desc, tutti_context **ctx)
 {
     TUTTI_REQUIRE(ctx, "context_create: ctx is NULL");
-    tutti_context_desc wanted = TUTTI_CONTEXT_DESC_INIT;
-    if (desc) wanted = *desc;
+    tutti_context_desc wanted;
+    TUTTI_TRY(tutti__desc_read(&wanted, sizeof wanted, desc, "context_create"));
     TUTTI_REQUIRE(wanted.threads >= 0 && wanted.threads <= 4096,
                   "context_create: threads is %d, want 0 to 4096", wanted.threads);
     const tutti__backend *backend = NULL;

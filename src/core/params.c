@@ -56,13 +56,18 @@ tutti_status tutti_param_bind(tutti_param *param, const tutti_tensor *value,
 
 /* The store: adding */
 
+tutti_params_desc tutti_params_desc_default(void)
+{
+    return (tutti_params_desc)TUTTI_PARAMS_DESC_INIT;
+}
+
 tutti_status tutti_params_create(tutti_context *ctx, const tutti_params_desc *desc,
                                  tutti_params **params)
 {
     TUTTI_REQUIRE(ctx, "params_create: ctx is NULL");
     TUTTI_REQUIRE(params, "params_create: params is NULL");
-    tutti_params_desc wanted = TUTTI_PARAMS_DESC_INIT;
-    if (desc) wanted = *desc;
+    tutti_params_desc wanted;
+    TUTTI_TRY(tutti__desc_read(&wanted, sizeof wanted, desc, "params_create"));
     TUTTI_REQUIRE(wanted.master_dtype == TUTTI_F32 || wanted.master_dtype == TUTTI_F64,
                   "params_create: master_dtype is %s, want f32 or f64",
                   tutti_dtype_name(wanted.master_dtype));

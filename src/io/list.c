@@ -10,7 +10,7 @@
 
 #ifdef TUTTI_WITH_HDF5
 
-tutti_status tutti_checkpoint_create(tutti_comm *comm, tutti_context *ctx,
+tutti_status tutti_checkpoint_create(tutti_context *ctx, tutti_comm *comm,
                                      tutti_checkpoint **checkpoint)
 {
     TUTTI_TRY(tutti__comm_context_check(comm, ctx, "checkpoint_create"));

@@ -20,7 +20,7 @@ static tutti_status unsupported(const char *who)
                        who);
 }
 
-tutti_status tutti_checkpoint_create(tutti_comm *comm, tutti_context *ctx,
+tutti_status tutti_checkpoint_create(tutti_context *ctx, tutti_comm *comm,
                                      tutti_checkpoint **checkpoint)
 {
     (void)comm, (void)ctx, (void)checkpoint;

@@ -19,6 +19,11 @@ struct tutti_adamw {
     tutti__adamw_state *state;
 };
 
+tutti_adamw_desc tutti_adamw_desc_default(void)
+{
+    return (tutti_adamw_desc)TUTTI_ADAMW_DESC_INIT;
+}
+
 static tutti_status check_desc(const tutti_adamw_desc *desc)
 {
     TUTTI_REQUIRE(desc->beta1 >= 0 && desc->beta1 < 1, "adamw: beta1 is %g, want 0 <= beta1 < 1",
@@ -129,8 +134,11 @@ tutti_status tutti_adamw_create(tutti_context *ctx, tutti_params *params,
 {
     TUTTI_TRY(tutti__params_ready(params, ctx, "adamw_create"));
     TUTTI_REQUIRE(adamw, "adamw_create: adamw is NULL");
-    tutti_adamw_desc wanted = TUTTI_ADAMW_DESC_INIT;
-    if (desc) wanted = *desc;
+    tutti_adamw_desc wanted;
+    TUTTI_TRY(tutti__desc_read(&wanted, sizeof wanted, desc, "adamw_create"));
+    wanted.beta1 = tutti__field(wanted.beta1, 0.9);
+    wanted.beta2 = tutti__field(wanted.beta2, 0.999);
+    wanted.eps = tutti__field(wanted.eps, 1e-8);
     TUTTI_TRY(check_desc(&wanted));
     if (!ctx->backend->op.adamw->forward)
         return tutti__fail(TUTTI_ERR_UNSUPPORTED, "adamw is not supported by the %s backend",

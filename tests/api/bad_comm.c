@@ -259,7 +259,15 @@ static void bad_broadcast_params(void)
     tutti_comm_destroy(&comm);
 }
 
+/* Nothing but its size: 0 is every default. */
+static void bad_comm_desc_default(void)
+{
+    tutti_comm_desc desc = tutti_comm_desc_default(), zero = {.size = sizeof zero};
+    CHECK(memcmp(&desc, &zero, sizeof desc) == 0, "the default is not all 0");
+}
+
 const harness_test bad_comm[] = {
+    {"tutti_comm_desc_default", bad_comm_desc_default},
     {"tutti_comm_create", bad_comm_create},
     {"tutti_comm_destroy", bad_comm_destroy},
     {"tutti_comm_lost", bad_comm_lost},

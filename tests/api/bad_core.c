@@ -361,7 +361,15 @@ static void bad_step_set(void)
     tutti_step_destroy(&step);
 }
 
+/* Nothing but its size: 0 is every default. */
+static void bad_context_desc_default(void)
+{
+    tutti_context_desc desc = tutti_context_desc_default(), zero = {.size = sizeof zero};
+    CHECK(memcmp(&desc, &zero, sizeof desc) == 0, "the default is not all 0");
+}
+
 const harness_test bad_core[] = {
+    {"tutti_context_desc_default", bad_context_desc_default},
     {"tutti_version", bad_version},
     {"tutti_build_info", bad_build_info},
     {"tutti_status_string", bad_status_string},

@@ -1,6 +1,8 @@
 /* Bad input for grad_sync.h, with a communicator of one rank. */
 #include <stdio.h>
 
+#include <string.h>
+
 #include "comm_fixture.h"
 
 static void bad_grad_sync_create(void)
@@ -10,25 +12,27 @@ static void bad_grad_sync_create(void)
     model m = open_model(true), unbuilt = open_model(false);
     tutti_grad_sync *sync = UNTOUCHED(tutti_grad_sync);
     CHECK_FAILS_KEEPING(sync, TUTTI_ERR_ARG, "comm",
-                        tutti_grad_sync_create(NULL, ctx, m.params, NULL, &sync));
+                        tutti_grad_sync_create(ctx, NULL, m.params, NULL, &sync));
     CHECK_FAILS_KEEPING(sync, TUTTI_ERR_ARG, "ctx",
-                        tutti_grad_sync_create(comm, NULL, m.params, NULL, &sync));
+                        tutti_grad_sync_create(NULL, comm, m.params, NULL, &sync));
     CHECK_FAILS_KEEPING(sync, TUTTI_ERR_ARG, "params",
-                        tutti_grad_sync_create(comm, ctx, NULL, NULL, &sync));
-    CHECK_FAILS(TUTTI_ERR_ARG, "sync", tutti_grad_sync_create(comm, ctx, m.params, NULL, NULL));
+                        tutti_grad_sync_create(ctx, comm, NULL, NULL, &sync));
+    CHECK_FAILS(TUTTI_ERR_ARG, "sync", tutti_grad_sync_create(ctx, comm, m.params, NULL, NULL));
     CHECK_FAILS_KEEPING(sync, TUTTI_ERR_STATE, "built",
-                        tutti_grad_sync_create(comm, ctx, unbuilt.params, NULL, &sync));
+                        tutti_grad_sync_create(ctx, comm, unbuilt.params, NULL, &sync));
     if (foreign_context())
         CHECK_FAILS_KEEPING(sync, TUTTI_ERR_ARG, "context",
-                            tutti_grad_sync_create(comm, foreign_context(), m.params, NULL, &sync));
+                            tutti_grad_sync_create(foreign_context(), comm, m.params, NULL, &sync));
     tutti_grad_sync_desc desc = TUTTI_GRAD_SYNC_DESC_INIT;
-    desc.range_bytes = 0;
-    CHECK_FAILS_KEEPING(sync, TUTTI_ERR_ARG, "range_bytes",
-                        tutti_grad_sync_create(comm, ctx, m.params, &desc, &sync));
-    desc = (tutti_grad_sync_desc)TUTTI_GRAD_SYNC_DESC_INIT;
-    desc.last_range_bytes = 0;
-    CHECK_FAILS_KEEPING(sync, TUTTI_ERR_ARG, "last_range_bytes",
-                        tutti_grad_sync_create(comm, ctx, m.params, &desc, &sync));
+    desc.size = 3;
+    CHECK_FAILS_KEEPING(sync, TUTTI_ERR_ARG, "size",
+                        tutti_grad_sync_create(ctx, comm, m.params, &desc, &sync));
+    static const int leaves[] = {-1, 3, 2 * TUTTI_LEAVES_MAX};
+    for (int i = 0; i < HARNESS_COUNT(leaves); i++) {
+        desc = (tutti_grad_sync_desc){.leaves = leaves[i]};
+        CHECK_FAILS_KEEPING(sync, TUTTI_ERR_ARG, "leaves",
+                            tutti_grad_sync_create(ctx, comm, m.params, &desc, &sync));
+    }
     close_model(&m);
     close_model(&unbuilt);
     tutti_comm_destroy(&comm);
@@ -43,29 +47,29 @@ static void bad_grad_sync_create_list(void)
     const tutti_param *a = tutti_layer_param(m.a, 0), *b = tutti_layer_param(m.b, 0);
     const tutti_param *list[] = {a, b};
     CHECK_FAILS_KEEPING(sync, TUTTI_ERR_ARG, "comm",
-                        tutti_grad_sync_create_list(NULL, ctx, list, 2, NULL, &sync));
+                        tutti_grad_sync_create_list(ctx, NULL, list, 2, NULL, &sync));
     CHECK_FAILS_KEEPING(sync, TUTTI_ERR_ARG, "ctx",
-                        tutti_grad_sync_create_list(comm, NULL, list, 2, NULL, &sync));
+                        tutti_grad_sync_create_list(NULL, comm, list, 2, NULL, &sync));
     CHECK_FAILS_KEEPING(sync, TUTTI_ERR_ARG, "list",
-                        tutti_grad_sync_create_list(comm, ctx, NULL, 2, NULL, &sync));
+                        tutti_grad_sync_create_list(ctx, comm, NULL, 2, NULL, &sync));
     CHECK_FAILS_KEEPING(sync, TUTTI_ERR_ARG, "count",
-                        tutti_grad_sync_create_list(comm, ctx, list, -1, NULL, &sync));
-    CHECK_FAILS(TUTTI_ERR_ARG, "sync", tutti_grad_sync_create_list(comm, ctx, list, 2, NULL, NULL));
+                        tutti_grad_sync_create_list(ctx, comm, list, -1, NULL, &sync));
+    CHECK_FAILS(TUTTI_ERR_ARG, "sync", tutti_grad_sync_create_list(ctx, comm, list, 2, NULL, NULL));
     list[1] = NULL;
     CHECK_FAILS_KEEPING(sync, TUTTI_ERR_ARG, "list[1]",
-                        tutti_grad_sync_create_list(comm, ctx, list, 2, NULL, &sync));
+                        tutti_grad_sync_create_list(ctx, comm, list, 2, NULL, &sync));
     list[1] = a;
     CHECK_FAILS_KEEPING(sync, TUTTI_ERR_ARG, "a/gamma",
-                        tutti_grad_sync_create_list(comm, ctx, list, 2, NULL, &sync));
+                        tutti_grad_sync_create_list(ctx, comm, list, 2, NULL, &sync));
     list[1] = tutti_layer_param(m.outside, 0); /* bound to nothing */
     CHECK_FAILS_KEEPING(sync, TUTTI_ERR_ARG, "gamma",
-                        tutti_grad_sync_create_list(comm, ctx, list, 2, NULL, &sync));
+                        tutti_grad_sync_create_list(ctx, comm, list, 2, NULL, &sync));
     tutti_param shifted = *b; /* its gradient begins inside of a's */
     snprintf(shifted.name, sizeof shifted.name, "shifted");
     shifted.grad.data = (char *)a->grad.data + 4;
     list[1] = &shifted;
     CHECK_FAILS_KEEPING(sync, TUTTI_ERR_ARG, "shifted",
-                        tutti_grad_sync_create_list(comm, ctx, list, 2, NULL, &sync));
+                        tutti_grad_sync_create_list(ctx, comm, list, 2, NULL, &sync));
     close_model(&m);
     tutti_comm_destroy(&comm);
 }
@@ -89,7 +93,7 @@ static exchange open_exchange(bool timeline)
     exchange e = {open_model(true), self(), NULL};
     tutti_grad_sync_desc desc = TUTTI_GRAD_SYNC_DESC_INIT;
     desc.timeline = timeline;
-    CHECK_OK(tutti_grad_sync_create(e.comm, harness_context(), e.m.params, &desc, &e.sync));
+    CHECK_OK(tutti_grad_sync_create(harness_context(), e.comm, e.m.params, &desc, &e.sync));
     return e;
 }
 
@@ -225,7 +229,15 @@ static void bad_grad_sync_get_timeline(void)
     close_exchange(&e);
 }
 
+/* Nothing but its size: 0 is every default. */
+static void bad_grad_sync_desc_default(void)
+{
+    tutti_grad_sync_desc desc = tutti_grad_sync_desc_default(), zero = {.size = sizeof zero};
+    CHECK(memcmp(&desc, &zero, sizeof desc) == 0, "the default is not all 0");
+}
+
 const harness_test bad_grad_sync[] = {
+    {"tutti_grad_sync_desc_default", bad_grad_sync_desc_default},
     {"tutti_grad_sync_create", bad_grad_sync_create},
     {"tutti_grad_sync_create_list", bad_grad_sync_create_list},
     {"tutti_grad_sync_destroy", bad_grad_sync_destroy},

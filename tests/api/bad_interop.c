@@ -44,7 +44,7 @@ static tutti_status create_from_nccl(tutti_context *ctx, const tutti_comm_desc *
                                      tutti_comm **comm)
 {
     static int nothing;
-    return tutti_comm_create_from_nccl(ctx, desc, (ncclComm_t)&nothing, comm);
+    return tutti_comm_create_from_nccl(ctx, (ncclComm_t)&nothing, desc, comm);
 }
 
 static void bad_comm_create_from_nccl(void)
@@ -53,7 +53,7 @@ static void bad_comm_create_from_nccl(void)
     tutti_comm *comm = UNTOUCHED(tutti_comm);
     tutti_comm_desc desc = TUTTI_COMM_DESC_INIT;
     CHECK_FAILS_KEEPING(comm, TUTTI_ERR_ARG, "nccl_comm",
-                        tutti_comm_create_from_nccl(ctx, &desc, NULL, &comm));
+                        tutti_comm_create_from_nccl(ctx, NULL, &desc, &comm));
     static const int transports[] = {99, TUTTI_TRANSPORT_SELF, TUTTI_TRANSPORT_MPI};
     check_create_comm(create_from_nccl, desc, transports, HARNESS_COUNT(transports));
     tutti_context *host = NULL;
@@ -73,7 +73,7 @@ static void bad_comm_create_from_nccl(void)
 static tutti_status create_from_mpi(tutti_context *ctx, const tutti_comm_desc *desc,
                                     tutti_comm **comm)
 {
-    return tutti_comm_create_from_mpi(ctx, desc, MPI_COMM_WORLD, comm);
+    return tutti_comm_create_from_mpi(ctx, MPI_COMM_WORLD, desc, comm);
 }
 
 static void bad_comm_create_from_mpi(void)
@@ -85,7 +85,7 @@ static void bad_comm_create_from_mpi(void)
     int level;
     MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level);
     CHECK_FAILS_KEEPING(comm, TUTTI_ERR_ARG, "mpi_comm",
-                        tutti_comm_create_from_mpi(ctx, &desc, MPI_COMM_NULL, &comm));
+                        tutti_comm_create_from_mpi(ctx, MPI_COMM_NULL, &desc, &comm));
     desc.timeout = 20;
     check_create_comm(create_from_mpi, desc, (const int[]){99}, 1);
     desc.transport = TUTTI_TRANSPORT_NCCL;

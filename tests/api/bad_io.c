@@ -33,7 +33,7 @@ static void begin(io_rig *rig)
     CHECK_OK(tutti_params_add_param(rig->params, &rig->param));
     CHECK_OK(tutti_params_build(rig->params, ctx));
 #ifdef TESTS_WITH_HDF5
-    CHECK_OK(tutti_checkpoint_create(rig->comm, ctx, &rig->list));
+    CHECK_OK(tutti_checkpoint_create(ctx, rig->comm, &rig->list));
 #else
     rig->list = UNTOUCHED(tutti_checkpoint);
 #endif
@@ -55,11 +55,11 @@ static void bad_checkpoint_create(void)
     begin(&rig);
     tutti_context *ctx = harness_context();
     tutti_checkpoint *list = UNTOUCHED(tutti_checkpoint);
-    IO_FAILS(TUTTI_ERR_ARG, "comm", tutti_checkpoint_create(NULL, ctx, &list));
-    IO_FAILS(TUTTI_ERR_ARG, "ctx", tutti_checkpoint_create(rig.comm, NULL, &list));
-    IO_FAILS(TUTTI_ERR_ARG, "checkpoint is", tutti_checkpoint_create(rig.comm, ctx, NULL));
+    IO_FAILS(TUTTI_ERR_ARG, "comm", tutti_checkpoint_create(ctx, NULL, &list));
+    IO_FAILS(TUTTI_ERR_ARG, "ctx", tutti_checkpoint_create(NULL, rig.comm, &list));
+    IO_FAILS(TUTTI_ERR_ARG, "checkpoint is", tutti_checkpoint_create(ctx, rig.comm, NULL));
     tutti_context *other = foreign_context();
-    if (other) IO_FAILS(TUTTI_ERR_ARG, "context", tutti_checkpoint_create(rig.comm, other, &list));
+    if (other) IO_FAILS(TUTTI_ERR_ARG, "context", tutti_checkpoint_create(other, rig.comm, &list));
     CHECK(list == UNTOUCHED(tutti_checkpoint), "the output was written");
     end(&rig);
 }

@@ -429,7 +429,7 @@ static void bad_adamw_create(void)
         CHECK_FAILS_KEEPING(adamw, TUTTI_ERR_ARG, "context",
                             tutti_adamw_create(foreign_context(), params, NULL, &adamw));
     static const double betas[] = {NAN, -0.1, 1.0, 1.5, INFINITY};
-    static const double positives[] = {NAN, INFINITY, 0, -1};
+    static const double positives[] = {NAN, INFINITY, TUTTI_ZERO, -1};
     static const double counts[] = {NAN, INFINITY, -1};
     tutti_adamw_desc good = TUTTI_ADAMW_DESC_INIT, bad;
     for (int i = 0; i < HARNESS_COUNT(betas); i++) {
@@ -527,7 +527,23 @@ static void bad_adamw_state(void)
     tutti_params_destroy(&params);
 }
 
+/* Nothing but its size: 0 is every default. */
+static void bad_params_desc_default(void)
+{
+    tutti_params_desc desc = tutti_params_desc_default(), zero = {.size = sizeof zero};
+    CHECK(memcmp(&desc, &zero, sizeof desc) == 0, "the default is not all 0");
+}
+
+/* Nothing but its size: 0 is every default. */
+static void bad_adamw_desc_default(void)
+{
+    tutti_adamw_desc desc = tutti_adamw_desc_default(), zero = {.size = sizeof zero};
+    CHECK(memcmp(&desc, &zero, sizeof desc) == 0, "the default is not all 0");
+}
+
 const harness_test bad_params[] = {
+    {"tutti_adamw_desc_default", bad_adamw_desc_default},
+    {"tutti_params_desc_default", bad_params_desc_default},
     {"tutti_param_bind", bad_param_bind},
     {"tutti_params_create", bad_params_create},
     {"tutti_params_destroy", bad_params_destroy},

@@ -15,7 +15,7 @@ tutti_comm *self(void)
 void check_create_comm(create_comm_fn *create, tutti_comm_desc desc, const int *transports,
                        int count)
 {
-    static const double timeouts[] = {NAN, INFINITY, 0, -1};
+    static const double timeouts[] = {NAN, INFINITY, -1};
     tutti_context *ctx = harness_context();
     tutti_comm *comm = UNTOUCHED(tutti_comm);
     CHECK_FAILS_KEEPING(comm, TUTTI_ERR_ARG, "ctx", create(NULL, &desc, &comm));
@@ -26,6 +26,9 @@ void check_create_comm(create_comm_fn *create, tutti_comm_desc desc, const int *
         harness_where("timeout %g", timeouts[i]);
         CHECK_FAILS_KEEPING(comm, TUTTI_ERR_ARG, "timeout", create(ctx, &bad, &comm));
     }
+    desc.size = 3;
+    CHECK_FAILS_KEEPING(comm, TUTTI_ERR_ARG, "size", create(ctx, &desc, &comm));
+    desc.size = sizeof desc;
     for (int i = 0; i < count; i++) {
         tutti_comm_desc bad = desc;
         bad.transport = (tutti_transport)transports[i];

@@ -176,7 +176,7 @@ static tutti_status run(tutti_context *ctx, tutti_transport transport, double ti
     tutti_grad_sync_desc exchange = TUTTI_GRAD_SYNC_DESC_INIT;
     exchange.range_bytes = exchange.last_range_bytes = COUNT * sizeof *grads;
     if (status == TUTTI_OK)
-        status = tutti_grad_sync_create_list(*comm, ctx, list, PARAMS, &exchange, sync);
+        status = tutti_grad_sync_create_list(ctx, *comm, list, PARAMS, &exchange, sync);
     if (status == TUTTI_OK)
         status = step(*sync, *comm, ctx, params, false); /* all is well so far */
     if (status == TUTTI_OK)

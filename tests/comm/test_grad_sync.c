@@ -157,7 +157,7 @@ static void sums_over(tutti_transport transport, size_t range_bytes)
     desc.range_bytes = range_bytes;
     desc.last_range_bytes = range_bytes;
     tutti_grad_sync *sync = NULL;
-    CHECK_OK(tutti_grad_sync_create(comm, ctx, m.params, &desc, &sync));
+    CHECK_OK(tutti_grad_sync_create(ctx, comm, m.params, &desc, &sync));
     run_step(&whole, NULL);
     for (int step = 0; step < 3 && sync; step++) {
         run_step(&m, sync);
@@ -188,7 +188,7 @@ static void overlap_over(tutti_transport transport)
     desc.timeline = 1;
     tutti_grad_sync *sync = NULL;
     tutti_grad_sync_info info = {0};
-    CHECK_OK(tutti_grad_sync_create(comm, ctx, m.params, &desc, &sync));
+    CHECK_OK(tutti_grad_sync_create(ctx, comm, m.params, &desc, &sync));
     CHECK(tutti_grad_sync_get_timeline(sync, NULL, NULL, NULL, NULL) == TUTTI_ERR_STATE,
           "a timeline before a step");
     CHECK_OK(tutti_grad_sync_get_info(sync, &info));
@@ -240,7 +240,7 @@ static void progress_over(tutti_transport transport)
     desc.last_range_bytes = 512;
     desc.timeline = 1;
     tutti_grad_sync *sync = NULL;
-    CHECK_OK(tutti_grad_sync_create_list(comm, ctx, list, 2, &desc, &sync));
+    CHECK_OK(tutti_grad_sync_create_list(ctx, comm, list, 2, &desc, &sync));
     CHECK_OK(tutti_comm_barrier(comm, ctx));
     CHECK_OK(tutti_grad_sync_ready_param(sync, ctx, list[0]));
     struct timespec begin, now;
@@ -299,7 +299,7 @@ static void list_over(tutti_transport transport)
     desc.range_bytes = 2048;
     desc.last_range_bytes = 1024;
     tutti_grad_sync *sync = NULL;
-    CHECK_OK(tutti_grad_sync_create_list(comm, ctx, l.list, 6, &desc, &sync));
+    CHECK_OK(tutti_grad_sync_create_list(ctx, comm, l.list, 6, &desc, &sync));
     float *values = harness_calloc((size_t)l.count, sizeof *values);
     double ranks = rig_size();
     for (int step = 0; step < 2 && sync; step++) {
@@ -357,7 +357,7 @@ static void layouts_over(tutti_transport transport)
     tutti_grad_sync_desc desc = TUTTI_GRAD_SYNC_DESC_INIT;
     desc.range_bytes = desc.last_range_bytes = 4096;
     tutti_grad_sync *sync = NULL;
-    CHECK_OK(tutti_grad_sync_create_list(comm, ctx, list, 2, &desc, &sync));
+    CHECK_OK(tutti_grad_sync_create_list(ctx, comm, list, 2, &desc, &sync));
     for (int p = 0; p < 2; p++) CHECK_OK(tutti_grad_sync_ready_param(sync, ctx, list[p]));
     CHECK_OK(tutti_grad_sync_finish(sync, ctx));
     CHECK_OK(tutti_copy(ctx, values, memory, 2 * COUNT * sizeof *values));
@@ -393,7 +393,7 @@ static void tied_over(tutti_transport transport)
         tutti_params_tie(params, tutti_layer_param(layers[1], 0), tutti_layer_param(layers[0], 0)));
     CHECK_OK(tutti_params_build(params, ctx));
     tutti_grad_sync *sync = NULL;
-    CHECK_OK(tutti_grad_sync_create(comm, ctx, params, NULL, &sync));
+    CHECK_OK(tutti_grad_sync_create(ctx, comm, params, NULL, &sync));
     tutti_tensor flat;
     CHECK_OK(tutti_params_flat(params, TUTTI_PARAMS_GRAD, &flat));
     float values[256];
@@ -490,7 +490,7 @@ static void shuffled(tutti_comm *comm, tutti_context *ctx, size_t range_bytes, i
     desc.range_bytes = desc.last_range_bytes = range_bytes;
     desc.leaves = leaves;
     tutti_grad_sync *sync = NULL;
-    CHECK_OK(tutti_grad_sync_create(comm, ctx, t.params, &desc, &sync));
+    CHECK_OK(tutti_grad_sync_create(ctx, comm, t.params, &desc, &sync));
     harness_rng rng = {(uint64_t)(77 + 13 * rig_rank())};
     const int parts = leaves ? leaves : rig_size();
     int first = rig_rank(), count = 1;
@@ -536,7 +536,7 @@ static void wait_over(tutti_transport transport)
     tutti_grad_sync_desc desc = TUTTI_GRAD_SYNC_DESC_INIT;
     desc.range_bytes = desc.last_range_bytes = 512;
     tutti_grad_sync *sync = NULL;
-    CHECK_OK(tutti_grad_sync_create(comm, ctx, t.params, &desc, &sync));
+    CHECK_OK(tutti_grad_sync_create(ctx, comm, t.params, &desc, &sync));
     const int n = rig_size(), seeds = n * (n - 1) / 2;
     for (int step = 0; step < 3; step++) {
         tied_put(ctx, &t, rig_rank());
@@ -575,24 +575,23 @@ static void misuse_over(tutti_transport transport)
     tutti_params *unbuilt = NULL;
     CHECK_OK(tutti_params_create(ctx, NULL, &unbuilt));
     tutti_grad_sync_desc desc = TUTTI_GRAD_SYNC_DESC_INIT;
-    desc.range_bytes = 0;
-    CHECK_FAILS(TUTTI_ERR_ARG, "range_bytes",
-                tutti_grad_sync_create(comm, ctx, m.params, &desc, &sync));
-    CHECK_FAILS(TUTTI_ERR_ARG, "comm", tutti_grad_sync_create(NULL, ctx, m.params, NULL, &sync));
-    CHECK_FAILS(TUTTI_ERR_ARG, "ctx", tutti_grad_sync_create(comm, NULL, m.params, NULL, &sync));
-    CHECK_FAILS(TUTTI_ERR_ARG, "params", tutti_grad_sync_create(comm, ctx, NULL, NULL, &sync));
-    CHECK_FAILS(TUTTI_ERR_ARG, "sync", tutti_grad_sync_create(comm, ctx, m.params, NULL, NULL));
-    CHECK_FAILS(TUTTI_ERR_STATE, "built", tutti_grad_sync_create(comm, ctx, unbuilt, NULL, &sync));
+    desc.leaves = 3;
+    CHECK_FAILS(TUTTI_ERR_ARG, "leaves", tutti_grad_sync_create(ctx, comm, m.params, &desc, &sync));
+    CHECK_FAILS(TUTTI_ERR_ARG, "comm", tutti_grad_sync_create(ctx, NULL, m.params, NULL, &sync));
+    CHECK_FAILS(TUTTI_ERR_ARG, "ctx", tutti_grad_sync_create(NULL, comm, m.params, NULL, &sync));
+    CHECK_FAILS(TUTTI_ERR_ARG, "params", tutti_grad_sync_create(ctx, comm, NULL, NULL, &sync));
+    CHECK_FAILS(TUTTI_ERR_ARG, "sync", tutti_grad_sync_create(ctx, comm, m.params, NULL, NULL));
+    CHECK_FAILS(TUTTI_ERR_STATE, "built", tutti_grad_sync_create(ctx, comm, unbuilt, NULL, &sync));
     CHECK(!sync, "a failing create left a pointer");
     const tutti_param *twice[] = {tutti_layer_param(m.layers[1], 0),
                                   tutti_layer_param(m.layers[1], 0)};
     CHECK_FAILS(TUTTI_ERR_ARG, "twice",
-                tutti_grad_sync_create_list(comm, ctx, twice, 2, NULL, &sync));
+                tutti_grad_sync_create_list(ctx, comm, twice, 2, NULL, &sync));
     twice[1] = NULL;
     CHECK_FAILS(TUTTI_ERR_ARG, "list[1]",
-                tutti_grad_sync_create_list(comm, ctx, twice, 2, NULL, &sync));
+                tutti_grad_sync_create_list(ctx, comm, twice, 2, NULL, &sync));
     CHECK_FAILS(TUTTI_ERR_ARG, "count",
-                tutti_grad_sync_create_list(comm, ctx, twice, -1, NULL, &sync));
+                tutti_grad_sync_create_list(ctx, comm, twice, -1, NULL, &sync));
 
     tutti_layer *plain = NULL, *frozen = NULL;
     static double gamma[WIDTH];
@@ -601,7 +600,7 @@ static void misuse_over(tutti_transport transport)
     CHECK_OK(tutti_layer_create_by_name(
         ctx, "rmsnorm", "cols=40,x_dtype=f64,param_dtype=f64,y_dtype=f64", &frozen));
     CHECK_OK(tutti_param_bind(tutti_layer_param(frozen, 0), &value, NULL));
-    CHECK_OK(tutti_grad_sync_create(comm, ctx, m.params, NULL, &sync));
+    CHECK_OK(tutti_grad_sync_create(ctx, comm, m.params, NULL, &sync));
     CHECK_FAILS(TUTTI_ERR_ARG, "part", tutti_grad_sync_ready(sync, ctx, stranger.layers[1]));
     CHECK_FAILS(TUTTI_ERR_ARG, "layer", tutti_grad_sync_ready(sync, ctx, NULL));
     CHECK_FAILS(TUTTI_ERR_ARG, "ctx", tutti_grad_sync_ready(sync, NULL, m.layers[0]));
@@ -616,7 +615,7 @@ static void misuse_over(tutti_transport transport)
     tutti_grad_sync_destroy(&sync);
 
     const tutti_param *empty[] = {NULL};
-    CHECK_OK(tutti_grad_sync_create_list(comm, ctx, empty, 0, NULL, &sync));
+    CHECK_OK(tutti_grad_sync_create_list(ctx, comm, empty, 0, NULL, &sync));
     CHECK_OK(tutti_grad_sync_finish(sync, ctx));
     tutti_grad_sync_destroy(&sync);
     tutti_layer_destroy(&plain);
@@ -641,7 +640,7 @@ static void update_over(tutti_transport transport)
     CHECK_OK(tutti_step_create(ctx, &step));
     CHECK_OK(tutti_adamw_create(ctx, m.params, NULL, &adamw));
     CHECK_OK(tutti_adamw_update(adamw, ctx, step)); /* without an exchange nothing is missing */
-    CHECK_OK(tutti_grad_sync_create(comm, ctx, m.params, NULL, &sync));
+    CHECK_OK(tutti_grad_sync_create(ctx, comm, m.params, NULL, &sync));
     static const char missing[] = "grad_sync_finish is missing";
     CHECK_FAILS(TUTTI_ERR_STATE, missing, tutti_adamw_update(adamw, ctx, step));
     run_step(&m, sync);
@@ -657,7 +656,7 @@ static void update_over(tutti_transport transport)
     tutti_adamw_stats stats = {0};
     CHECK_OK(tutti_adamw_get_stats(adamw, ctx, &stats));
     CHECK(stats.updates == 3, "%lld updates were made", (long long)stats.updates);
-    CHECK_OK(tutti_grad_sync_create(comm, ctx, m.params, NULL, &second));
+    CHECK_OK(tutti_grad_sync_create(ctx, comm, m.params, NULL, &second));
     tutti_grad_sync_destroy(&sync);
     CHECK_FAILS(TUTTI_ERR_STATE, missing, tutti_adamw_update(adamw, ctx, step));
     tutti_grad_sync_destroy(&second);
@@ -683,22 +682,22 @@ static void differences_over(tutti_transport transport)
     listed_make(ctx, &l);
     tutti_grad_sync_desc desc = TUTTI_GRAD_SYNC_DESC_INIT;
     tutti_grad_sync *sync = NULL;
-    if (odd) desc.range_bytes /= 2;
+    if (odd) desc.range_bytes = 1 << 20;
     CHECK_FAILS(TUTTI_ERR_COMM, "range_bytes",
-                tutti_grad_sync_create_list(comm, ctx, l.list, 6, &desc, &sync));
+                tutti_grad_sync_create_list(ctx, comm, l.list, 6, &desc, &sync));
     CHECK_FAILS(TUTTI_ERR_COMM, name,
-                tutti_grad_sync_create_list(comm, ctx, l.list, odd ? 3 : 4, NULL, &sync));
+                tutti_grad_sync_create_list(ctx, comm, l.list, odd ? 3 : 4, NULL, &sync));
     CHECK_FAILS(TUTTI_ERR_COMM, "p3",
-                tutti_grad_sync_create_list(comm, ctx, l.list, odd ? 3 : 4, NULL, &sync));
+                tutti_grad_sync_create_list(ctx, comm, l.list, odd ? 3 : 4, NULL, &sync));
     if (odd) l.params[2].grad.dims[0] = 899;
     CHECK_FAILS(TUTTI_ERR_COMM, "p2",
-                tutti_grad_sync_create_list(comm, ctx, l.list, 6, NULL, &sync));
+                tutti_grad_sync_create_list(ctx, comm, l.list, 6, NULL, &sync));
     CHECK_FAILS(TUTTI_ERR_COMM, "[899]",
-                tutti_grad_sync_create_list(comm, ctx, l.list, 6, NULL, &sync));
+                tutti_grad_sync_create_list(ctx, comm, l.list, 6, NULL, &sync));
     if (odd) l.params[2].grad.dims[0] = 900;
     /* a mistake of one rank is every rank's, with its name */
     CHECK_FAILS(TUTTI_ERR_ARG, name,
-                tutti_grad_sync_create_list(comm, ctx, odd ? NULL : l.list, 6, NULL, &sync));
+                tutti_grad_sync_create_list(ctx, comm, odd ? NULL : l.list, 6, NULL, &sync));
 
     CHECK_OK(tutti_comm_barrier(comm, ctx)); /* the communicator is well */
     CHECK_OK(tutti_free(ctx, &l.memory));

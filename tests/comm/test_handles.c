@@ -42,9 +42,9 @@ static handles make(tutti_transport transport)
     CHECK_OK(tutti_params_add(h.params, h.layer, "norm"));
     CHECK_OK(tutti_params_build(h.params, h.ctx));
     CHECK_OK(tutti_adamw_create(h.ctx, h.params, NULL, &h.adamw));
-    CHECK_OK(tutti_grad_sync_create(h.comm, h.ctx, h.params, NULL, &h.sync));
+    CHECK_OK(tutti_grad_sync_create(h.ctx, h.comm, h.params, NULL, &h.sync));
     CHECK_OK(tutti_step_create(h.ctx, &h.step));
-    tutti_status status = tutti_checkpoint_create(h.comm, h.ctx, &h.checkpoint);
+    tutti_status status = tutti_checkpoint_create(h.ctx, h.comm, &h.checkpoint);
     if (status == TUTTI_OK) CHECK_OK(tutti_checkpoint_add_params(h.checkpoint, h.params));
     return h;
 }

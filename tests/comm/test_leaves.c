@@ -140,7 +140,7 @@ static void tree_over(tutti_transport transport, int leaves, size_t range_bytes,
     desc.range_bytes = desc.last_range_bytes = range_bytes;
     tutti_grad_sync *sync = NULL;
     harness_where("%d leaves, ranges of %zu bytes", leaves, range_bytes);
-    CHECK_OK(tutti_grad_sync_create_list(comm, ctx, g.list, PARAMS, &desc, &sync));
+    CHECK_OK(tutti_grad_sync_create_list(ctx, comm, g.list, PARAMS, &desc, &sync));
     int order[TUTTI_LEAVES_MAX];
     for (int l = 0; l < leaves; l++) order[l] = l;
     for (int round = 0; round < 2 && sync; round++) {
@@ -231,19 +231,19 @@ static void test_wrong_leaves(void)
     for (int i = 0; i < 4; i++) {
         desc.leaves = bad[i];
         CHECK_FAILS(TUTTI_ERR_ARG, "power of two",
-                    tutti_grad_sync_create_list(comm, ctx, g.list, PARAMS, &desc, &sync));
+                    tutti_grad_sync_create_list(ctx, comm, g.list, PARAMS, &desc, &sync));
     }
     if (rig_size() > 2) {
         desc.leaves = 2;
         CHECK_FAILS(TUTTI_ERR_ARG, "ranks",
-                    tutti_grad_sync_create_list(comm, ctx, g.list, PARAMS, &desc, &sync));
+                    tutti_grad_sync_create_list(ctx, comm, g.list, PARAMS, &desc, &sync));
     }
     desc.leaves = rig_rank() == rig_size() - 1 ? 16 : 8;
     if (rig_size() > 1)
         CHECK_FAILS(TUTTI_ERR_COMM, "leaves",
-                    tutti_grad_sync_create_list(comm, ctx, g.list, PARAMS, &desc, &sync));
+                    tutti_grad_sync_create_list(ctx, comm, g.list, PARAMS, &desc, &sync));
     desc.leaves = 8;
-    CHECK_OK(tutti_grad_sync_create_list(comm, ctx, g.list, PARAMS, &desc, &sync));
+    CHECK_OK(tutti_grad_sync_create_list(ctx, comm, g.list, PARAMS, &desc, &sync));
     int first, count;
     CHECK_OK(tutti_grad_sync_own_leaves(sync, &first, &count));
     CHECK(first == 8 * rig_rank() / rig_size(), "first is %d", first);
@@ -266,7 +266,7 @@ static void test_wrong_leaves(void)
     tutti_grad_sync_destroy(&sync);
 
     desc.leaves = 0;
-    CHECK_OK(tutti_grad_sync_create_list(comm, ctx, g.list, PARAMS, &desc, &sync));
+    CHECK_OK(tutti_grad_sync_create_list(ctx, comm, g.list, PARAMS, &desc, &sync));
     CHECK_FAILS(TUTTI_ERR_STATE, "fast", tutti_grad_sync_own_leaves(sync, &first, &count));
     CHECK_FAILS(TUTTI_ERR_STATE, "fast", tutti_grad_sync_leaf_begin(sync, ctx, 0));
     tutti_grad_sync_destroy(&sync);

@@ -43,7 +43,7 @@ static void not_initialised(void)
     CHECK_OK(create(TUTTI_TRANSPORT_SELF));
     tutti_comm *comm = NULL;
     CHECK_FAILS(TUTTI_ERR_STATE, "MPI_Init_thread",
-                tutti_comm_create_from_mpi(harness_context(), NULL, MPI_COMM_WORLD, &comm));
+                tutti_comm_create_from_mpi(harness_context(), MPI_COMM_WORLD, NULL, &comm));
     CHECK(strstr(tutti_build_info(), "mpi: "), "build_info does not speak of MPI");
 }
 
@@ -103,7 +103,7 @@ static void used_from_threads(void)
     h.param.value = h.param.grad = tutti_tensor_1d(h.values, TUTTI_F32, 4);
     const tutti_param *list[] = {&h.param};
     CHECK_OK(tutti_comm_create(ctx, &desc, &h.comm));
-    CHECK_OK(tutti_grad_sync_create_list(h.comm, ctx, list, 1, NULL, &h.sync));
+    CHECK_OK(tutti_grad_sync_create_list(ctx, h.comm, list, 1, NULL, &h.sync));
     run_on_another_thread(used_on_another_thread, &h);
     CHECK_OK(tutti_grad_sync_ready_param(h.sync, ctx, &h.param)); /* nothing was spoilt */
     CHECK_OK(tutti_grad_sync_finish(h.sync, ctx));

@@ -57,11 +57,11 @@ static void from_nccl(void)
     tutti_comm *comm = NULL;
     tutti_comm_desc desc = TUTTI_COMM_DESC_INIT;
     desc.transport = TUTTI_TRANSPORT_MPI;
-    CHECK_FAILS(TUTTI_ERR_ARG, "transport", tutti_comm_create_from_nccl(ctx, &desc, own, &comm));
+    CHECK_FAILS(TUTTI_ERR_ARG, "transport", tutti_comm_create_from_nccl(ctx, own, &desc, &comm));
     CHECK_FAILS(TUTTI_ERR_ARG, "nccl_comm", tutti_comm_create_from_nccl(ctx, NULL, NULL, &comm));
-    CHECK_FAILS(TUTTI_ERR_ARG, "ctx", tutti_comm_create_from_nccl(NULL, NULL, own, &comm));
-    CHECK_FAILS(TUTTI_ERR_ARG, "comm", tutti_comm_create_from_nccl(ctx, NULL, own, NULL));
-    CHECK_OK(tutti_comm_create_from_nccl(ctx, NULL, own, &comm));
+    CHECK_FAILS(TUTTI_ERR_ARG, "ctx", tutti_comm_create_from_nccl(NULL, own, NULL, &comm));
+    CHECK_FAILS(TUTTI_ERR_ARG, "comm", tutti_comm_create_from_nccl(ctx, own, NULL, NULL));
+    CHECK_OK(tutti_comm_create_from_nccl(ctx, own, NULL, &comm));
     CHECK(tutti_comm_rank(comm) == rig_rank() && tutti_comm_world_size(comm) == rig_size(),
           "rank %d of %d", tutti_comm_rank(comm), tutti_comm_world_size(comm));
 
@@ -130,7 +130,7 @@ static void refused(step *s, cudaStream_t stream)
     desc.timeline = 1;
     tutti_grad_sync *sync = NULL;
     cudaGraph_t graph = NULL;
-    CHECK_OK(tutti_grad_sync_create_list(s->comm, s->ctx, s->list, PARAMS, &desc, &sync));
+    CHECK_OK(tutti_grad_sync_create_list(s->ctx, s->comm, s->list, PARAMS, &desc, &sync));
     CHECK_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
     CHECK_FAILS(TUTTI_ERR_STATE, "captured", tutti_grad_sync_ready_param(sync, s->ctx, s->list[0]));
     CHECK_CUDA(cudaStreamEndCapture(stream, &graph));
@@ -153,7 +153,7 @@ static bool step_open(step *s, tutti_transport transport, double timeout)
     }
     tutti_grad_sync_desc desc = TUTTI_GRAD_SYNC_DESC_INIT;
     desc.range_bytes = 4096;
-    CHECK_OK(tutti_grad_sync_create_list(s->comm, s->ctx, s->list, PARAMS, &desc, &s->sync));
+    CHECK_OK(tutti_grad_sync_create_list(s->ctx, s->comm, s->list, PARAMS, &desc, &s->sync));
     fill_step(s, 3);
     CHECK_OK(run_step(s)); /* connects */
     expect_step(s, 3);

@@ -18,7 +18,7 @@ static void bad_arguments(void)
     tutti_comm_desc desc = TUTTI_COMM_DESC_INIT;
     CHECK_FAILS(TUTTI_ERR_ARG, "ctx", tutti_comm_create(NULL, NULL, &comm));
     CHECK_FAILS(TUTTI_ERR_ARG, "comm", tutti_comm_create(ctx, NULL, NULL));
-    desc.timeout = 0;
+    desc.timeout = -1;
     CHECK_FAILS(TUTTI_ERR_ARG, "timeout", tutti_comm_create(ctx, &desc, &comm));
     desc = (tutti_comm_desc)TUTTI_COMM_DESC_INIT;
     desc.transport = (tutti_transport)9;
@@ -342,7 +342,7 @@ static void from_mpi(void)
     tutti_comm *comm = NULL;
     tutti_comm_desc desc = TUTTI_COMM_DESC_INIT;
     desc.transport = TUTTI_TRANSPORT_MPI;
-    CHECK_OK(tutti_comm_create_from_mpi(ctx, &desc, half, &comm));
+    CHECK_OK(tutti_comm_create_from_mpi(ctx, half, &desc, &comm));
     int size = (rig_size() + 1 - colour) / 2;
     CHECK(tutti_comm_world_size(comm) == size, "size %d, want %d", tutti_comm_world_size(comm),
           size);
@@ -353,17 +353,17 @@ static void from_mpi(void)
     tutti_comm_destroy(&comm);
 
     CHECK_FAILS(TUTTI_ERR_ARG, "MPI_COMM_NULL",
-                tutti_comm_create_from_mpi(ctx, &desc, MPI_COMM_NULL, &comm));
+                tutti_comm_create_from_mpi(ctx, MPI_COMM_NULL, &desc, &comm));
     desc.transport = TUTTI_TRANSPORT_SELF;
     if (rig_size() > 1)
         CHECK_FAILS(TUTTI_ERR_ARG, "self",
-                    tutti_comm_create_from_mpi(ctx, &desc, MPI_COMM_WORLD, &comm));
-    CHECK_OK(tutti_comm_create_from_mpi(ctx, &desc, MPI_COMM_SELF, &comm));
+                    tutti_comm_create_from_mpi(ctx, MPI_COMM_WORLD, &desc, &comm));
+    CHECK_OK(tutti_comm_create_from_mpi(ctx, MPI_COMM_SELF, &desc, &comm));
     CHECK(tutti_comm_transport(comm) == TUTTI_TRANSPORT_SELF, "transport %d",
           tutti_comm_transport(comm));
     tutti_comm_destroy(&comm);
-    CHECK_FAILS(TUTTI_ERR_ARG, "ctx", tutti_comm_create_from_mpi(NULL, NULL, MPI_COMM_SELF, &comm));
-    CHECK_FAILS(TUTTI_ERR_ARG, "comm", tutti_comm_create_from_mpi(ctx, NULL, MPI_COMM_SELF, NULL));
+    CHECK_FAILS(TUTTI_ERR_ARG, "ctx", tutti_comm_create_from_mpi(NULL, MPI_COMM_SELF, NULL, &comm));
+    CHECK_FAILS(TUTTI_ERR_ARG, "comm", tutti_comm_create_from_mpi(ctx, MPI_COMM_SELF, NULL, NULL));
 }
 
 static void nap(double seconds)

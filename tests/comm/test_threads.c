@@ -69,7 +69,7 @@ static void open_worker(worker *w, int number, tutti_transport transport)
             tutti_tensor_1d(w->grads + p * COUNT / 2, TUTTI_F32, COUNT / 2);
         list[p] = &w->params[p];
     }
-    CHECK_OK(tutti_grad_sync_create_list(w->comm, w->ctx, list, 2, NULL, &w->sync));
+    CHECK_OK(tutti_grad_sync_create_list(w->ctx, w->comm, list, 2, NULL, &w->sync));
 }
 
 static void two_threads(tutti_transport transport)

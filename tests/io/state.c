@@ -89,7 +89,7 @@ state *state_make(tutti_transport transport, tutti_dtype masters, bool big)
     s->v = make_tensor(ctx, masters, 1, flat.dims);
     for (int i = 0; i < STATE_EXTRAS; i++)
         s->extra[i] = make_tensor(ctx, (tutti_dtype)i, 2, (const int64_t[]){i + 1, 13});
-    CHECK_OK(tutti_checkpoint_create(comm, ctx, &s->checkpoint));
+    CHECK_OK(tutti_checkpoint_create(ctx, comm, &s->checkpoint));
     add_all(s);
     return s;
 }

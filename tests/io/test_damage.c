@@ -206,7 +206,7 @@ static void test_other_list(void)
                                         "want [rows, 2]", "state/step is i64, want f64",
                                         "state/step is i64, want text"};
     for (int i = 0; i < HARNESS_COUNT(words); i++) {
-        CHECK_OK(tutti_checkpoint_create(s->comm, s->ctx, &list));
+        CHECK_OK(tutti_checkpoint_create(s->ctx, s->comm, &list));
         if (i == 0) CHECK_OK(tutti_checkpoint_add_text(list, "config/activation", text, 1));
         if (i == 1) CHECK_OK(tutti_checkpoint_add_table(list, "history", table, 3, 1, &rows));
         if (i == 2) CHECK_OK(tutti_checkpoint_add_table(list, "history", table, 2, 3, &rows));
@@ -231,7 +231,7 @@ static void test_flags(void)
     int64_t step = 0;
     char text[64];
     tutti_checkpoint *list = NULL;
-    CHECK_OK(tutti_checkpoint_create(s->comm, s->ctx, &list));
+    CHECK_OK(tutti_checkpoint_create(s->ctx, s->comm, &list));
     CHECK_OK(tutti_checkpoint_add_int(list, "state/step", &step));
     CHECK_FAILS(TUTTI_ERR_DATA, "not expected", tutti_checkpoint_load(list, path, 0));
     /* tensors do not count among the values, other values do */
@@ -247,7 +247,7 @@ static void test_flags(void)
     tutti_checkpoint_destroy(&list);
 
     /* the model without its optimizer, and no value */
-    CHECK_OK(tutti_checkpoint_create(s->comm, s->ctx, &list));
+    CHECK_OK(tutti_checkpoint_create(s->ctx, s->comm, &list));
     CHECK_OK(tutti_checkpoint_add_params(list, s->params));
     CHECK_OK(tutti_checkpoint_add_text(list, "config/activation", text, sizeof text));
     state_fill(s, 2);

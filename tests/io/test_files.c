@@ -85,7 +85,7 @@ static const char *write_numbers(void)
     char text[] = "gelu";
     CHECK_OK(tutti_params_create(ctx, NULL, &empty));
     CHECK_OK(tutti_params_build(empty, ctx));
-    CHECK_OK(tutti_checkpoint_create(comm, ctx, &list));
+    CHECK_OK(tutti_checkpoint_create(ctx, comm, &list));
     for (int i = 0; i < 4; i++) {
         tensors[i] = tutti_tensor_2d(NULL, types[i], 2, NUMBERS / 2);
         char bytes[NUMBERS * sizeof(double)];

@@ -157,7 +157,7 @@ static void test_writing(void)
     CHECK_FAILS(TUTTI_ERR_ARG, "has 17 parts, want at most 16",
                 tutti_checkpoint_add_int(s->checkpoint, deep, &s->step));
     tutti_checkpoint *list = NULL;
-    CHECK_OK(tutti_checkpoint_create(s->comm, s->ctx, &list));
+    CHECK_OK(tutti_checkpoint_create(s->ctx, s->comm, &list));
     int64_t value = 7;
     add_names(list, 1000, &value);
     CHECK_OK(tutti_checkpoint_save(list, path, 0)); /* the deepest are read again */
@@ -165,7 +165,7 @@ static void test_writing(void)
     CHECK_OK(tutti_checkpoint_load(list, path, 0));
     CHECK(value == 7, "%lld was read", (long long)value);
     tutti_checkpoint_destroy(&list);
-    CHECK_OK(tutti_checkpoint_create(s->comm, s->ctx, &list));
+    CHECK_OK(tutti_checkpoint_create(s->ctx, s->comm, &list));
     add_names(list, 8192, &value); /* and the root */
     static const char word[] = "makes 131073 groups and datasets, want at most 131072";
     CHECK_FAILS(TUTTI_ERR_ARG, word, tutti_checkpoint_save(list, in_folder("never"), 0));

@@ -143,7 +143,7 @@ static void test_small_lists(void)
     int64_t value = 7, rows = 0;
     double table[4] = {1, 2, 3, 4};
     char text[8] = "";
-    CHECK_OK(tutti_checkpoint_create(comm, rig_context(), &list));
+    CHECK_OK(tutti_checkpoint_create(rig_context(), comm, &list));
     CHECK_OK(tutti_checkpoint_save(list, path, 0));
     CHECK_OK(tutti_checkpoint_load(list, path, 0));
     CHECK_OK(tutti_checkpoint_add_int(list, "a.b/c-d/E_1", &value));

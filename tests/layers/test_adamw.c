@@ -8,6 +8,9 @@
 
 enum { PARAMS = 6 };
 static const int64_t counts[PARAMS] = {1, 7, 128, 129, 1000, 40000};
+/* with the defaults spelt out for the oracle */
+static const tutti_adamw_desc usual = {
+    .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.01};
 
 /* A store of the caller's own parameters. */
 typedef struct model {
@@ -242,19 +245,19 @@ static void run_updates(const tutti_adamw_desc *desc, double size, double loss_s
 
 static void test_updates(void)
 {
-    tutti_adamw_desc desc = TUTTI_ADAMW_DESC_INIT;
+    tutti_adamw_desc desc = usual;
     run_updates(&desc, 1, 1);
 }
 
 static void test_small_gradients(void)
 {
-    tutti_adamw_desc desc = TUTTI_ADAMW_DESC_INIT;
+    tutti_adamw_desc desc = usual;
     run_updates(&desc, 1e-7, 1);
 }
 
 static void test_clipping(void)
 {
-    tutti_adamw_desc desc = TUTTI_ADAMW_DESC_INIT;
+    tutti_adamw_desc desc = usual;
     desc.clip_norm = 0.5; /* far below the norm */
     run_updates(&desc, 1, 1);
     desc.clip_norm = 1e6; /* far above */
@@ -263,7 +266,7 @@ static void test_clipping(void)
 
 static void test_loss_scale(void)
 {
-    tutti_adamw_desc desc = TUTTI_ADAMW_DESC_INIT;
+    tutti_adamw_desc desc = usual;
     run_updates(&desc, 1e-2, 4096);
     desc.clip_norm = 0.25;
     run_updates(&desc, 1e-2, 0.125);
@@ -271,9 +274,10 @@ static void test_loss_scale(void)
 
 static void test_options(void)
 {
-    tutti_adamw_desc desc = {0.0, 0.0, 1e-3, 0.0, 0.0, 0};
+    tutti_adamw_desc desc = {.beta1 = TUTTI_ZERO, .beta2 = TUTTI_ZERO, .eps = 1e-3};
     run_updates(&desc, 1, 1);
-    desc = (tutti_adamw_desc){0.8, 0.95, 1e-6, 0.3, 0.0, 1};
+    desc = (tutti_adamw_desc){
+        .beta1 = 0.8, .beta2 = 0.95, .eps = 1e-6, .weight_decay = 0.3, .skip_nonfinite = 1};
     run_updates(&desc, 1, 1);
 }
 
@@ -300,7 +304,7 @@ static void test_skip_nonfinite(void)
     static const double specials[] = {NAN, INFINITY, -INFINITY};
     for (int type = 0; type < HARNESS_COUNT(types); type++)
         for (int i = 0; i < HARNESS_COUNT(specials); i++) {
-            tutti_adamw_desc desc = TUTTI_ADAMW_DESC_INIT;
+            tutti_adamw_desc desc = usual;
             desc.skip_nonfinite = 1;
             desc.clip_norm = i & 1;
             model model;
@@ -339,7 +343,7 @@ static void test_nan(void)
     tutti_context *ctx = harness_context();
     for (int type = 0; type < HARNESS_COUNT(types); type++)
         for (int clip = 0; clip < 2; clip++) {
-            tutti_adamw_desc desc = TUTTI_ADAMW_DESC_INIT;
+            tutti_adamw_desc desc = usual;
             desc.clip_norm = clip;
             model model;
             harness_rng rng = {5};
@@ -366,7 +370,7 @@ static void test_state(void)
 {
     tutti_context *ctx = harness_context();
     for (int type = 0; type < HARNESS_COUNT(types); type++) {
-        tutti_adamw_desc desc = TUTTI_ADAMW_DESC_INIT;
+        tutti_adamw_desc desc = usual;
         desc.clip_norm = 1;
         model a, b;
         harness_rng rng = {9};
@@ -407,7 +411,7 @@ static void test_threads(void)
         size_t bytes = 0;
         for (int threads = 1; threads <= 3; threads++) {
             tutti_context *ctx = harness_new_context(0, threads);
-            tutti_adamw_desc desc = TUTTI_ADAMW_DESC_INIT;
+            tutti_adamw_desc desc = usual;
             desc.clip_norm = 1;
             model model;
             harness_rng rng = {9};

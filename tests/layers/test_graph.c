@@ -93,7 +93,7 @@ static void set_up(model *m, tutti_context *ctx, tutti_dtype dtype)
     tutti_grad_sync_desc ranges = TUTTI_GRAD_SYNC_DESC_INIT;
     ranges.range_bytes = 4096; /* several ranges, so that the exchange's stream forks and joins */
     ranges.last_range_bytes = 1024;
-    CHECK_OK(tutti_grad_sync_create(m->comm, ctx, m->params, &ranges, &m->sync));
+    CHECK_OK(tutti_grad_sync_create(ctx, m->comm, m->params, &ranges, &m->sync));
     tutti_adamw_desc adamw = TUTTI_ADAMW_DESC_INIT;
     adamw.clip_norm = 1;
     adamw.skip_nonfinite = 1;

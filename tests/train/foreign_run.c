@@ -35,7 +35,7 @@ int main(int argc, char **argv)
     TRY(tutti_context_create(&(tutti_context_desc){.backend = TUTTI_BACKEND_HOST}, &ctx));
     TRY(tutti_comm_create(ctx, &(tutti_comm_desc){.transport = TUTTI_TRANSPORT_SELF, .timeout = 60},
                           &comm));
-    TRY(tutti_checkpoint_create(comm, ctx, &list));
+    TRY(tutti_checkpoint_create(ctx, comm, &list));
     for (int i = 0; i < TEXTS; i++) {
         snprintf(name, sizeof name, "config/%s", texts[i]);
         TRY(tutti_checkpoint_add_text(list, name, text, sizeof text));

@@ -232,8 +232,8 @@ tutti_status tutti__comm_create_world(tutti_context *ctx, const tutti_comm_desc 
     return create(ctx, desc, MPI_COMM_WORLD, "comm_create", comm);
 }
 
-tutti_status tutti_comm_create_from_mpi(tutti_context *ctx, const tutti_comm_desc *desc,
-                                        MPI_Comm mpi_comm, tutti_comm **comm)
+tutti_status tutti_comm_create_from_mpi(tutti_context *ctx, MPI_Comm mpi_comm,
+                                        const tutti_comm_desc *desc, tutti_comm **comm)
 {
     return create(ctx, desc, mpi_comm, "comm_create_from_mpi", comm);
 }

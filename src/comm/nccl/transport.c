@@ -363,8 +363,8 @@ tutti_status tutti__nccl_attach(tutti_comm *comm)
     return tutti_comm_agree(comm, status);
 }
 
-tutti_status tutti_comm_create_from_nccl(tutti_context *ctx, const tutti_comm_desc *desc,
-                                         ncclComm_t nccl_comm, tutti_comm **comm)
+tutti_status tutti_comm_create_from_nccl(tutti_context *ctx, ncclComm_t nccl_comm,
+                                         const tutti_comm_desc *desc, tutti_comm **comm)
 {
     static const char who[] = "comm_create_from_nccl";
     tutti_comm_desc wanted;
