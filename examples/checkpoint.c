@@ -29,7 +29,7 @@ typedef struct run {
     tutti_params *params;
     tutti_grad_sync *sync;
     tutti_adamw *adamw;
-    tutti_step *block;
+    tutti_step_block *block;
     tutti_checkpoint *checkpoint;
     int64_t step;
     double loss;
@@ -45,7 +45,7 @@ static void run_create(run *r)
     check(tutti_params_init(r->params, ctx, 1));
     check(tutti_grad_sync_create(ctx, comm, r->params, NULL, &r->sync));
     check(tutti_adamw_create(ctx, r->params, &(tutti_adamw_desc){.weight_decay = 0.01}, &r->adamw));
-    check(tutti_step_create(ctx, &r->block));
+    check(tutti_step_block_create(ctx, &r->block));
 
     /* What a checkpoint of this run holds.  The list points to the run: saving reads from it, loading writes to it. */
     const char *name;
@@ -61,7 +61,7 @@ static void run_create(run *r)
 static void run_destroy(run *r)
 {
     tutti_checkpoint_destroy(&r->checkpoint);
-    tutti_step_destroy(&r->block);
+    tutti_step_block_destroy(&r->block);
     tutti_adamw_destroy(&r->adamw);
     tutti_grad_sync_destroy(&r->sync);
     tutti_params_destroy(&r->params);
@@ -81,7 +81,9 @@ static void train_step(run *r)
             x[row][i] = (float)((r->step * 31 + (first + row) * 17 + i * 7) % 13) / 6.0f - 1.0f;
 
     r->step++;
-    check(tutti_step_set(r->block, ctx, &(tutti_step_values){r->step, 0.02, 1.0, 1.0, 0}));
+    check(tutti_step_block_set(
+        r->block, ctx,
+        &(tutti_step_values){.step = r->step, .learning_rate = 0.02, .loss_weight = 1.0}));
     check(tutti_linear_forward(r->layer, ctx, &tx, &ty, NULL));
     r->loss = 0.0;
     for (int row = 0; row < rows; row++)

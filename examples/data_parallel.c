@@ -41,7 +41,7 @@ int main(int argc, char **argv)
     tutti_params *params;
     tutti_grad_sync *sync;
     tutti_adamw *adamw;
-    tutti_step *block;
+    tutti_step_block *block;
     check(tutti_context_create(&(tutti_context_desc){.device = gpus ? rank % gpus : 0}, &ctx));
     check(tutti_comm_create(ctx, NULL, &comm));
     check(tutti_layer_create_by_name(ctx, "linear", "in=2,out=32,activation=silu,dtype=f64",
@@ -55,7 +55,7 @@ int main(int argc, char **argv)
     check(tutti_params_init(params, ctx, 1)); /* equal on all ranks, as they have one seed */
     check(tutti_grad_sync_create(ctx, comm, params, NULL, &sync));
     check(tutti_adamw_create(ctx, params, &(tutti_adamw_desc){.weight_decay = 0.01}, &adamw));
-    check(tutti_step_create(ctx, &block));
+    check(tutti_step_block_create(ctx, &block));
 
     /* This rank's rows of the batch: points of a disc, and whether they are far from its centre. */
     const int first = BATCH * rank / size, rows = BATCH * (rank + 1) / size - first;
@@ -75,7 +75,9 @@ int main(int argc, char **argv)
 
     for (int step = 1; step <= STEPS; step++) {
         /* A row's loss weighs its share of the global batch: then a plain sum over the ranks is right. */
-        check(tutti_step_set(block, ctx, &(tutti_step_values){step, 0.02, 1.0 / BATCH, 1.0, 0}));
+        check(tutti_step_block_set(
+            block, ctx,
+            &(tutti_step_values){.step = step, .learning_rate = 0.02, .loss_weight = 1.0 / BATCH}));
         check(tutti_linear_forward(hidden, ctx, &x, &h, z.data));
         check(tutti_linear_forward(output, ctx, &h, &y, NULL));
         check(tutti_cross_entropy_forward(loss, ctx, &y, &label, NULL, &total, &y,

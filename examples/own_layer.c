@@ -125,7 +125,7 @@ int main(int argc, char **argv)
     tutti_params *params;
     tutti_grad_sync *sync;
     tutti_adamw *adamw;
-    tutti_step *block;
+    tutti_step_block *block;
     check(tutti_context_create(&(tutti_context_desc){.backend = TUTTI_BACKEND_HOST}, &ctx));
     check(tutti_comm_create(ctx, NULL, &comm));
     check(tutti_layer_create_by_name(ctx, "linear", "in=2,out=16,activation=silu,dtype=f64", &low));
@@ -139,11 +139,13 @@ int main(int argc, char **argv)
     check(tutti_params_init(params, ctx, 1));
     check(tutti_grad_sync_create(ctx, comm, params, NULL, &sync));
     check(tutti_adamw_create(ctx, params, &(tutti_adamw_desc){.weight_decay = 0.01}, &adamw));
-    check(tutti_step_create(ctx, &block));
+    check(tutti_step_block_create(ctx, &block));
 
     double loss = 0.0, error = 0.0;
     for (int step = 1; step <= STEPS; step++) {
-        check(tutti_step_set(block, ctx, &(tutti_step_values){step, 0.01, 1.0, 1.0, 0}));
+        check(tutti_step_block_set(
+            block, ctx,
+            &(tutti_step_values){.step = step, .learning_rate = 0.01, .loss_weight = 1.0}));
         loss = forward();
         backward(sync);
         if (step == 1) error = gradient_error();

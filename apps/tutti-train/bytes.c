@@ -156,7 +156,7 @@ static int bring(task *task, int64_t first, int64_t rows)
     return rows ? send_rows(b, rows) : APP_OK;
 }
 
-static int forward(task *task, int64_t rows, const tutti_step *step)
+static int forward(task *task, int64_t rows, const tutti_step_block *step)
 {
     bytes *b = (bytes *)task;
     APP_TRY(bytes_model_forward(&b->model, rows, true));

@@ -218,7 +218,7 @@ void *bytes_model_logits(const bytes_model *model)
     return model->stages[model->depth].inner;
 }
 
-int bytes_model_loss(bytes_model *model, int64_t rows, const tutti_step *step)
+int bytes_model_loss(bytes_model *model, int64_t rows, const tutti_step_block *step)
 {
     const tutti_tensor logits = view(model, bytes_model_logits(model), rows, BYTES_VOCAB);
     const tutti_tensor labels = tutti_tensor_1d(model->labels, TUTTI_I32, rows);

@@ -51,7 +51,7 @@ int bytes_model_forward(bytes_model *model, int64_t rows, bool training);
 /* [capacity, BYTES_VOCAB]; after bytes_model_loss with a step their gradient. */
 void *bytes_model_logits(const bytes_model *model);
 /* loss_sum, and, with a step, the gradient of the logits in their place. */
-int bytes_model_loss(bytes_model *model, int64_t rows, const tutti_step *step);
+int bytes_model_loss(bytes_model *model, int64_t rows, const tutti_step_block *step);
 /* As task.h says of backward. */
 int bytes_model_backward(bytes_model *model, int64_t rows, int code, unsigned flags,
                          tutti_grad_sync *sync);

@@ -101,7 +101,7 @@ static int bring(task *task, int64_t first, int64_t rows)
     return APP_OK;
 }
 
-static int forward(task *task, int64_t rows, const tutti_step *step)
+static int forward(task *task, int64_t rows, const tutti_step_block *step)
 {
     fashion *f = (fashion *)task;
     APP_TRY(model_forward(&f->model, rows, true));

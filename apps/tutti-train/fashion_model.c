@@ -201,7 +201,7 @@ int model_forward(model *model, int64_t rows, bool training)
     return app_check(tutti_linear_forward(model->head, model->ctx, &h, &logits, NULL));
 }
 
-int model_loss(model *model, int64_t rows, const tutti_step *step)
+int model_loss(model *model, int64_t rows, const tutti_step_block *step)
 {
     const tutti_tensor logits = tutti_tensor_2d(model->logits, model->dtype, rows, DATA_CLASSES);
     const tutti_tensor labels = tutti_tensor_1d(model->labels, TUTTI_I32, rows);

@@ -40,7 +40,7 @@ void model_free(model *model);
 /* logits of the first `rows` images; keeps what backward needs if `training`. */
 int model_forward(model *model, int64_t rows, bool training);
 /* loss_sum, and, with a step, the gradient of the logits in their place. */
-int model_loss(model *model, int64_t rows, const tutti_step *step);
+int model_loss(model *model, int64_t rows, const tutti_step_block *step);
 /* As task.h says of backward. */
 int model_backward(model *model, int64_t rows, int code, unsigned flags, tutti_grad_sync *sync);
 

@@ -44,7 +44,7 @@ typedef struct task_class {
     int (*bring)(task *task, int64_t first, int64_t rows);
     /* Forward, the sum of the losses into *task->loss_sum, and the gradient of the logits, of the
      * rows brought. */
-    int (*forward)(task *task, int64_t rows, const tutti_step *step);
+    int (*forward)(task *task, int64_t rows, const tutti_step_block *step);
     /* Gradients of all parameters; flags: 0 or TUTTI_GRAD_ACCUMULATE.  sync: NULL in all micro-steps
      * but the last.  code: of this step so far.  Whatever it is, each layer is declared ready to the
      * exchange: the other ranks wait for it, and are told of this rank's fault at the next

@@ -44,7 +44,7 @@ static int begin_step(trainer *t, const loop *loop)
     if (code == APP_OK) code = looked;
     if (code != APP_OK) return code;
 
-    tutti_step_values values = TUTTI_STEP_VALUES_INIT;
+    tutti_step_values values = {.step = 1, .loss_weight = 1};
     values.step = t->state.step;
     values.learning_rate = loop->lr;
     values.loss_weight = 1.0 / (double)(o->batch * t->task->tokens_per_sample);
@@ -53,7 +53,7 @@ static int begin_step(trainer *t, const loop *loop)
     if (FAULT_ASKED("scale", "step", rank)) values.loss_weight *= 2.0;
     if (t->state.step == FAULT_STEP && FAULT_ASKED("overflow", "step", rank))
         values.loss_weight = 1e300;
-    return app_check(tutti_step_set(t->step, t->ctx, &values));
+    return app_check(tutti_step_block_set(t->step, t->ctx, &values));
 }
 
 /* One part of the batch.  Micro-steps add to one gradient, which goes out with the last of them; each leaf has a gradient of

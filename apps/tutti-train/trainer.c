@@ -144,7 +144,7 @@ static int create_optimizer(trainer *t)
     desc.clip_norm = o->clip;
     desc.skip_nonfinite = 1; /* whatever follows, the weights stay numbers */
     APP_CHECK(tutti_adamw_create(t->ctx, t->params, &desc, &t->adamw));
-    APP_CHECK(tutti_step_create(t->ctx, &t->step));
+    APP_CHECK(tutti_step_block_create(t->ctx, &t->step));
     const double first_scale = o->loss_scale > 0 ? o->loss_scale : 65536.0;
     t->state.scale.value = o->dtype == TUTTI_F16 ? first_scale : 1.0;
     return FAULT_HERE("setup", t->group->rank);
@@ -198,7 +198,7 @@ void trainer_destroy(trainer *t)
     history_free(&t->history);
     tutti_grad_sync_destroy(&t->sync);
     tutti_adamw_destroy(&t->adamw);
-    tutti_step_destroy(&t->step);
+    tutti_step_block_destroy(&t->step);
     tutti_params_destroy(&t->params);
     if (t->task) t->task->class->close(t->task);
     free(t->task);

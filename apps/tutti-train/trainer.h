@@ -29,7 +29,7 @@ typedef struct trainer {
     tutti_comm *comm;
     task *task;
     tutti_params *params;
-    tutti_step *step;
+    tutti_step_block *step;
     tutti_adamw *adamw;
     tutti_grad_sync *sync;
 

@@ -209,11 +209,11 @@ static int blame(const subject *s, int code)
 
 static int set_step(validator *v, subject *s)
 {
-    tutti_step_values values = TUTTI_STEP_VALUES_INIT;
+    tutti_step_values values = {.step = 1, .loss_weight = 1};
     values.loss_weight = s->which->loss_weight;
     values.loss_scale = s->which->loss_scale;
-    APP_CHECK(tutti_step_create(v->ctx, &s->step));
-    return app_check(tutti_step_set(s->step, v->ctx, &values));
+    APP_CHECK(tutti_step_block_create(v->ctx, &s->step));
+    return app_check(tutti_step_block_set(s->step, v->ctx, &values));
 }
 
 static int make(validator *v, subject *s)
@@ -246,6 +246,6 @@ int subject_make(validator *v, const source *source, const tutti_case *which, su
 
 void subject_drop(subject *s)
 {
-    tutti_step_destroy(&s->step);
+    tutti_step_block_destroy(&s->step);
     tutti_layer_destroy(&s->layer);
 }

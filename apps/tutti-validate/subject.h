@@ -28,7 +28,7 @@ typedef struct subject {
     const source *source;
     const tutti_case *which;
     tutti_layer *layer;
-    tutti_step *step;
+    tutti_step_block *step;
     bool backward;
     bool same_bits; /* rows are computed alone: the same bits however many a call has */
     const tutti_case_tensor *in[TUTTI_MAX_SLOTS], *out[TUTTI_MAX_SLOTS], *upstream[TUTTI_MAX_SLOTS],

@@ -38,7 +38,7 @@ TUTTI_API void tutti_adamw_destroy(tutti_adamw **adamw);
 /* One update from the store's gradients.  Asynchronous; can be captured.  While the store has an exchange they must be summed:
  * TUTTI_ERR_STATE without a tutti_grad_sync_finish since the last update and the last ready. */
 TUTTI_API tutti_status tutti_adamw_update(tutti_adamw *adamw, tutti_context *ctx,
-                                          const tutti_step *step);
+                                          const tutti_step_block *step);
 
 typedef struct tutti_adamw_stats {
     double grad_norm; /* of the last update's gradients, loss_scale divided out, before clipping */

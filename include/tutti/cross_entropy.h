@@ -41,7 +41,7 @@ TUTTI_API tutti_status tutti_cross_entropy_create(tutti_context *ctx,
 TUTTI_API tutti_status tutti_cross_entropy_forward(
     tutti_layer *layer, tutti_context *ctx, const tutti_tensor *logits, const tutti_tensor *labels,
     const tutti_tensor *loss, const tutti_tensor *loss_sum, const tutti_tensor *dlogits,
-    const tutti_step *step);
+    const tutti_step_block *step);
 
 TUTTI_END
 #endif

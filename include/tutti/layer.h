@@ -28,7 +28,7 @@ typedef struct tutti_call {
                           reads; NULL in a forward without backward */
     int64_t first_row; /* number of the first row in the global batch, for masks: 0 to 2^59 */
     unsigned flags;
-    const tutti_step *step; /* where a layer's header asks for it */
+    const tutti_step_block *step; /* where a layer's header asks for it */
 } tutti_call;
 #define TUTTI_CALL_INIT                \
     {                                  \

@@ -334,26 +334,31 @@ tutti_status tutti_zero(tutti_context *ctx, void *data, size_t bytes)
 
 /* The step block */
 
-tutti_status tutti_step_create(tutti_context *ctx, tutti_step **step)
+tutti_status tutti_step_block_create(tutti_context *ctx, tutti_step_block **step)
 {
-    TUTTI_REQUIRE(ctx, "step_create: ctx is NULL");
-    TUTTI_REQUIRE(step, "step_create: step is NULL");
-    tutti_step *made = calloc(1, sizeof *made);
-    if (!made) return tutti__fail(TUTTI_ERR_MEMORY, "step_create: no memory");
+    TUTTI_REQUIRE(ctx, "step_block_create: ctx is NULL");
+    TUTTI_REQUIRE(step, "step_block_create: step is NULL");
+    tutti_step_block *made = calloc(1, sizeof *made);
+    if (!made) return tutti__fail(TUTTI_ERR_MEMORY, "step_block_create: no memory");
     made->backend = ctx->backend;
     made->device = ctx->device;
-    tutti_step_values values = TUTTI_STEP_VALUES_INIT;
     tutti_status status =
-        ctx->backend->run.alloc(ctx->device, sizeof values, (void **)&made->values);
-    if (status == TUTTI_OK) status = tutti_step_set(made, ctx, &values);
+        ctx->backend->run.alloc(ctx->device, sizeof *made->values, (void **)&made->values);
     if (status != TUTTI_OK)
-        tutti_step_destroy(&made);
+        tutti_step_block_destroy(&made);
     else
         *step = made;
     return status;
 }
 
-void tutti_step_destroy(tutti_step **step)
+tutti_status tutti__step_block_check(const tutti_step_block *step, const char *who)
+{
+    if (step->set) return TUTTI_OK;
+    return tutti__fail(TUTTI_ERR_STATE,
+                       "%s: the step block was never set: call step_block_set before", who);
+}
+
+void tutti_step_block_destroy(tutti_step_block **step)
 {
     if (!step || !*step) return;
     if ((*step)->values) (*step)->backend->run.free((*step)->device, (*step)->values);
@@ -361,27 +366,35 @@ void tutti_step_destroy(tutti_step **step)
     *step = NULL;
 }
 
-tutti_status tutti_step_set(tutti_step *step, tutti_context *ctx, const tutti_step_values *values)
+tutti_status tutti_step_block_set(tutti_step_block *step, tutti_context *ctx,
+                                  const tutti_step_values *values)
 {
-    TUTTI_REQUIRE(step, "step_set: step is NULL");
-    TUTTI_REQUIRE(ctx, "step_set: ctx is NULL");
-    TUTTI_REQUIRE(values, "step_set: values is NULL");
+    TUTTI_REQUIRE(step, "step_block_set: step is NULL");
+    TUTTI_REQUIRE(ctx, "step_block_set: ctx is NULL");
+    TUTTI_REQUIRE(values, "step_block_set: values is NULL");
     TUTTI_REQUIRE(step->backend == ctx->backend && step->device == ctx->device,
-                  "step_set: the step block is on %s device %d, the context on %s device %d",
+                  "step_block_set: the step block is on %s device %d, the context on %s device %d",
                   step->backend->name, step->device, ctx->backend->name, ctx->device);
-    TUTTI_REQUIRE(values->step > 0, "step_set: step is %lld, want > 0", (long long)values->step);
+    TUTTI_REQUIRE(values->step > 0, "step_block_set: step is %lld, want > 0",
+                  (long long)values->step);
     TUTTI_REQUIRE(isfinite(values->learning_rate) && values->learning_rate >= 0,
-                  "step_set: learning_rate is %g, want finite and >= 0", values->learning_rate);
+                  "step_block_set: learning_rate is %g, want finite and >= 0",
+                  values->learning_rate);
     TUTTI_REQUIRE(isfinite(values->loss_weight) && values->loss_weight > 0,
-                  "step_set: loss_weight is %g, want finite and > 0", values->loss_weight);
+                  "step_block_set: loss_weight is %g, want finite and > 0", values->loss_weight);
+    tutti_step_values own = *values;
+    if (own.loss_scale == 0) own.loss_scale = 1;
     int exponent;
-    TUTTI_REQUIRE(isfinite(values->loss_scale) && values->loss_scale > 0 &&
-                      frexp(values->loss_scale, &exponent) == 0.5,
-                  "step_set: loss_scale is %g, want a power of two", values->loss_scale);
+    TUTTI_REQUIRE(
+        isfinite(own.loss_scale) && own.loss_scale > 0 && frexp(own.loss_scale, &exponent) == 0.5,
+        "step_block_set: loss_scale is %g, want a power of two, or 0 for 1", own.loss_scale);
     bool capturing;
     TUTTI_TRY(ctx->backend->run.stream_capturing(ctx->device, ctx->stream, &capturing));
     if (capturing)
-        return tutti__fail(TUTTI_ERR_STATE, "step_set: the stream is being captured; values that "
-                                            "change from step to step are set outside the graph");
-    return ctx->backend->run.copy(ctx->device, ctx->stream, step->values, values, sizeof *values);
+        return tutti__fail(TUTTI_ERR_STATE,
+                           "step_block_set: the stream is being captured; values that "
+                           "change from step to step are set outside the graph");
+    TUTTI_TRY(ctx->backend->run.copy(ctx->device, ctx->stream, step->values, &own, sizeof own));
+    step->set = true;
+    return TUTTI_OK;
 }

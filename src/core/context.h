@@ -78,11 +78,15 @@ tutti_status tutti__context_make(const tutti__backend *backend, int device, int 
 tutti_status tutti__backend_find(tutti_backend kind, const tutti__backend **backend);
 
 /* Inside of a step block: values in device memory. */
-struct tutti_step {
+struct tutti_step_block {
     const tutti__backend *backend;
     int device;
     tutti_step_values *values;
+    bool set; /* the values are the caller's */
 };
+
+/* TUTTI_ERR_STATE for a block that was never set.  who: for the message. */
+tutti_status tutti__step_block_check(const tutti_step_block *step, const char *who);
 
 #ifdef __cplusplus
 }

@@ -172,13 +172,15 @@ void tutti_adamw_destroy(tutti_adamw **adamw)
     *adamw = NULL;
 }
 
-tutti_status tutti_adamw_update(tutti_adamw *adamw, tutti_context *ctx, const tutti_step *step)
+tutti_status tutti_adamw_update(tutti_adamw *adamw, tutti_context *ctx,
+                                const tutti_step_block *step)
 {
     TUTTI_REQUIRE(adamw, "adamw_update: adamw is NULL");
     TUTTI_TRY(tutti__params_ready(adamw->params, ctx, "adamw_update"));
     TUTTI_REQUIRE(step, "adamw_update: step is NULL");
     TUTTI_REQUIRE(step->backend == adamw->backend && step->device == adamw->device,
                   "adamw_update: step is on another device than the store");
+    TUTTI_TRY(tutti__step_block_check(step, "adamw_update"));
     TUTTI_TRY(check_summed(adamw->params));
     TUTTI_TRY(tutti__context_advance(ctx));
     tutti__adamw_args args = args_of(adamw, step->values);

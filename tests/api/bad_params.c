@@ -470,23 +470,25 @@ static void bad_adamw_update(void)
     tutti_param param;
     tutti_params *params = built(&param);
     tutti_adamw *adamw = NULL;
-    tutti_step *step = NULL;
+    tutti_step_block *step = NULL;
     CHECK_OK(tutti_adamw_create(ctx, params, NULL, &adamw));
-    CHECK_OK(tutti_step_create(ctx, &step));
+    CHECK_OK(tutti_step_block_create(ctx, &step));
+    CHECK_FAILS(TUTTI_ERR_STATE, "never set", tutti_adamw_update(adamw, ctx, step));
+    CHECK_OK(tutti_step_block_set(step, ctx, &(tutti_step_values){.step = 1, .loss_weight = 1}));
     CHECK_FAILS(TUTTI_ERR_ARG, "adamw", tutti_adamw_update(NULL, ctx, step));
     CHECK_FAILS(TUTTI_ERR_ARG, "ctx", tutti_adamw_update(adamw, NULL, step));
     CHECK_FAILS(TUTTI_ERR_ARG, "step", tutti_adamw_update(adamw, ctx, NULL));
     if (foreign_context()) {
-        tutti_step *foreign = NULL;
-        CHECK_OK(tutti_step_create(foreign_context(), &foreign));
+        tutti_step_block *foreign = NULL;
+        CHECK_OK(tutti_step_block_create(foreign_context(), &foreign));
         CHECK_FAILS(TUTTI_ERR_ARG, "context", tutti_adamw_update(adamw, foreign_context(), step));
         CHECK_FAILS(TUTTI_ERR_ARG, "step", tutti_adamw_update(adamw, ctx, foreign));
-        tutti_step_destroy(&foreign);
+        tutti_step_block_destroy(&foreign);
     }
     tutti_adamw_stats stats;
     CHECK_OK(tutti_adamw_get_stats(adamw, ctx, &stats));
     CHECK(stats.updates == 0, "a refused update counted");
-    tutti_step_destroy(&step);
+    tutti_step_block_destroy(&step);
     tutti_adamw_destroy(&adamw);
     tutti_params_destroy(&params);
 }

@@ -250,10 +250,10 @@ void check_owners(attempt_fn *attempt)
 void check_foreign_step(attempt_fn *attempt)
 {
     if (!foreign_context()) return;
-    tutti_step *step = NULL;
-    CHECK_OK(tutti_step_create(foreign_context(), &step));
+    tutti_step_block *step = NULL;
+    CHECK_OK(tutti_step_block_create(foreign_context(), &step));
     CHECK_WITH(fix.call.step = step, "step", attempt);
-    tutti_step_destroy(&step);
+    tutti_step_block_destroy(&step);
 }
 
 void check_call(attempt_fn *attempt)

@@ -154,7 +154,7 @@ static void test_lifetimes(void)
     desc.cols = 8;
     tutti_layer *layer = NULL;
     tutti_params *params = NULL;
-    tutti_step *step = NULL;
+    tutti_step_block *step = NULL;
     tutti_adamw *adamw = NULL;
     CHECK_OK(tutti_rmsnorm_create(first, &desc, &layer));
     CHECK_OK(tutti_params_create(first, NULL, &params));
@@ -162,7 +162,8 @@ static void test_lifetimes(void)
     CHECK_OK(tutti_params_build(params, first));
     CHECK_OK(tutti_params_init(params, first, 1));
     CHECK_OK(tutti_adamw_create(first, params, NULL, &adamw));
-    CHECK_OK(tutti_step_create(first, &step));
+    CHECK_OK(tutti_step_block_create(first, &step));
+    CHECK_OK(tutti_step_block_set(step, first, &(tutti_step_values){.step = 1, .loss_weight = 1}));
     tutti_context_destroy(&first);
 
     harness_buffer x = harness_buffer_make(second, TUTTI_F32, 2, 8, 0, 0);
@@ -184,7 +185,7 @@ static void test_lifetimes(void)
     harness_buffer_free(second, &x);
     harness_buffer_free(second, &y);
     tutti_context_destroy(&second);
-    tutti_step_destroy(&step); /* after every context */
+    tutti_step_block_destroy(&step); /* after every context */
 }
 
 /* The step block is written in stream order: each call sees the values that were set before it. */
@@ -194,9 +195,9 @@ static void test_step(void)
     tutti_cross_entropy_desc desc = TUTTI_CROSS_ENTROPY_DESC_INIT;
     desc.cols = 2;
     tutti_layer *layer = NULL;
-    tutti_step *step = NULL;
+    tutti_step_block *step = NULL;
     CHECK_OK(tutti_cross_entropy_create(ctx, &desc, &layer));
-    CHECK_OK(tutti_step_create(ctx, &step));
+    CHECK_OK(tutti_step_block_create(ctx, &step));
     harness_buffer logits = harness_buffer_make(ctx, TUTTI_F32, 1, 2, 0, 0);
     harness_buffer labels = harness_buffer_make(ctx, TUTTI_I32, 1, 1, 0, 0);
     harness_buffer_put(ctx, &logits, (double[]){0, 0});
@@ -206,11 +207,11 @@ static void test_step(void)
     enum { TIMES = 50 };
     harness_buffer dlogits = harness_buffer_make(ctx, TUTTI_F32, TIMES, 2, 0, 0);
     for (int i = 0; i < TIMES; i++) {
-        tutti_step_values values = TUTTI_STEP_VALUES_INIT;
+        tutti_step_values values = {.step = 1, .loss_weight = 1};
         values.loss_weight = i + 1;
-        values.loss_scale = i & 1 ? 2 : 0.5;
+        values.loss_scale = i == 0 ? 0 : i & 1 ? 2 : 0.5; /* 0 is 1 */
         tutti_tensor out = tutti_tensor_2d((float *)dlogits.data + 2 * i, TUTTI_F32, 1, 2);
-        if (i > 0) CHECK_OK(tutti_step_set(step, ctx, &values)); /* at first what create wrote */
+        CHECK_OK(tutti_step_block_set(step, ctx, &values));
         CHECK_OK(tutti_cross_entropy_forward(layer, ctx, &x, &l, NULL, NULL, &out, step));
     }
     double got[2 * TIMES];
@@ -223,7 +224,7 @@ static void test_step(void)
     harness_buffer_free(ctx, &logits);
     harness_buffer_free(ctx, &labels);
     harness_buffer_free(ctx, &dlogits);
-    tutti_step_destroy(&step);
+    tutti_step_block_destroy(&step);
     tutti_layer_destroy(&layer);
 }
 

@@ -398,16 +398,17 @@ static void test_empty(void)
     CHECK_OK(tutti_params_flat(params, TUTTI_PARAMS_GRAD, &flat));
     CHECK(tutti_params_count(params) == 0 && tutti_tensor_count(&flat) == 0, "something is there");
     tutti_adamw *adamw = NULL;
-    tutti_step *step = NULL;
+    tutti_step_block *step = NULL;
     CHECK_OK(tutti_adamw_create(ctx, params, NULL, &adamw));
-    CHECK_OK(tutti_step_create(ctx, &step));
+    CHECK_OK(tutti_step_block_create(ctx, &step));
+    CHECK_OK(tutti_step_block_set(step, ctx, &(tutti_step_values){.step = 1, .loss_weight = 1}));
     CHECK_OK(tutti_adamw_update(adamw, ctx, step));
     tutti_adamw_stats stats;
     CHECK_OK(tutti_adamw_get_stats(adamw, ctx, &stats));
     CHECK(stats.updates == 1 && stats.grad_norm == 0, "updates %lld, norm %g",
           (long long)stats.updates, stats.grad_norm);
     tutti_adamw_destroy(&adamw);
-    tutti_step_destroy(&step);
+    tutti_step_block_destroy(&step);
     tutti_params_destroy(&params);
     tutti_layer_destroy(&layer);
 }

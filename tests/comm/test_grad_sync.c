@@ -634,10 +634,11 @@ static void update_over(tutti_transport transport)
     if (!comm) return;
     tutti_allocator none = {.self = NULL};
     model m = model_make(ctx, none, 0, BATCH);
-    tutti_step *step = NULL;
+    tutti_step_block *step = NULL;
     tutti_adamw *adamw = NULL;
     tutti_grad_sync *sync = NULL, *second = NULL;
-    CHECK_OK(tutti_step_create(ctx, &step));
+    CHECK_OK(tutti_step_block_create(ctx, &step));
+    CHECK_OK(tutti_step_block_set(step, ctx, &(tutti_step_values){.step = 1, .loss_weight = 1}));
     CHECK_OK(tutti_adamw_create(ctx, m.params, NULL, &adamw));
     CHECK_OK(tutti_adamw_update(adamw, ctx, step)); /* without an exchange nothing is missing */
     CHECK_OK(tutti_grad_sync_create(ctx, comm, m.params, NULL, &sync));
@@ -662,7 +663,7 @@ static void update_over(tutti_transport transport)
     tutti_grad_sync_destroy(&second);
     CHECK_OK(tutti_adamw_update(adamw, ctx, step));
     tutti_adamw_destroy(&adamw);
-    tutti_step_destroy(&step);
+    tutti_step_block_destroy(&step);
     model_free(&m);
     tutti_comm_destroy(&comm);
 }

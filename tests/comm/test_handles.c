@@ -13,7 +13,7 @@ typedef struct handles {
     tutti_comm *comm;
     tutti_grad_sync *sync;
     tutti_checkpoint *checkpoint; /* NULL without HDF5 */
-    tutti_step *step;
+    tutti_step_block *step;
 } handles;
 
 enum { KINDS = 8 };
@@ -43,7 +43,9 @@ static handles make(tutti_transport transport)
     CHECK_OK(tutti_params_build(h.params, h.ctx));
     CHECK_OK(tutti_adamw_create(h.ctx, h.params, NULL, &h.adamw));
     CHECK_OK(tutti_grad_sync_create(h.ctx, h.comm, h.params, NULL, &h.sync));
-    CHECK_OK(tutti_step_create(h.ctx, &h.step));
+    CHECK_OK(tutti_step_block_create(h.ctx, &h.step));
+    CHECK_OK(
+        tutti_step_block_set(h.step, h.ctx, &(tutti_step_values){.step = 1, .loss_weight = 1}));
     tutti_status status = tutti_checkpoint_create(h.ctx, h.comm, &h.checkpoint);
     if (status == TUTTI_OK) CHECK_OK(tutti_checkpoint_add_params(h.checkpoint, h.params));
     return h;
@@ -74,7 +76,7 @@ static void destroy(handles *h, int kind)
         tutti_checkpoint_destroy(&h->checkpoint);
         break;
     case 7:
-        tutti_step_destroy(&h->step);
+        tutti_step_block_destroy(&h->step);
         break;
     }
 }
@@ -170,13 +172,18 @@ static void used_over(tutti_transport transport)
 /* A communicator that died is none of a context's waits once it is destroyed, whoever still holds it. */
 static void dead_over(tutti_transport transport)
 {
+#ifdef __SANITIZE_ADDRESS__
+    (void)transport;
+    harness_skip("what a dead communicator may still write is left alone, and so leaks");
+    return;
+#else
     handles h = make(transport);
     CHECK_OK(tutti_grad_sync_ready(h.sync, h.ctx, h.layer));
-    rig_barrier();
     CHECK_OK(tutti_comm_abort(h.comm, "a test"));
     tutti_comm_destroy(&h.comm);
     CHECK_OK(tutti_context_synchronize(h.ctx));
     for (int i = 0; i < KINDS; i++) destroy(&h, i);
+#endif
 }
 
 #define OVER(name, transport, stride) \

@@ -16,7 +16,7 @@ static const tutti_adamw_desc usual = {
 typedef struct model {
     tutti_params *store;
     tutti_adamw *adamw;
-    tutti_step *step;
+    tutti_step_block *step;
     tutti_param params[PARAMS];
     tutti_tensor master, grad, working, m, v, updates; /* flat */
     int64_t count;
@@ -87,7 +87,7 @@ static void set_up(tutti_context *ctx, model *model, tutti_dtype dtype, tutti_dt
         CHECK_OK(tutti_adamw_state(model->adamw, i, &name, state[i]));
         CHECK(strcmp(name, names[i]) == 0, "state %d is called '%s'", i, name);
     }
-    CHECK_OK(tutti_step_create(ctx, &model->step));
+    CHECK_OK(tutti_step_block_create(ctx, &model->step));
     model->count = tutti_tensor_count(&model->master);
     CHECK(tutti_tensor_count(&model->m) == model->count, "m has another size than the masters");
 
@@ -116,7 +116,7 @@ static void tear_down(tutti_context *ctx, model *model)
 {
     CHECK_OK(tutti_context_synchronize(ctx));
     tutti_adamw_destroy(&model->adamw);
-    tutti_step_destroy(&model->step);
+    tutti_step_block_destroy(&model->step);
     tutti_params_destroy(&model->store);
     free(model->factor_decay);
     free(model->factor_lr);
@@ -166,11 +166,11 @@ static void check_update(tutti_context *ctx, model *model, harness_rng *rng, int
     get(ctx, &model->master, master);
     get(ctx, &model->m, m);
     get(ctx, &model->v, v);
-    tutti_step_values values = TUTTI_STEP_VALUES_INIT;
+    tutti_step_values values = {.step = 1, .loss_weight = 1};
     values.step = 1000 + t; /* t counts updates, not steps */
     values.learning_rate = learning_rate;
     values.loss_scale = loss_scale;
-    CHECK_OK(tutti_step_set(model->step, ctx, &values));
+    CHECK_OK(tutti_step_block_set(model->step, ctx, &values));
     CHECK_OK(tutti_adamw_update(model->adamw, ctx, model->step));
 
     tutti_adamw_stats stats;
@@ -352,9 +352,9 @@ static void test_nan(void)
             random_gradients(ctx, &model, &rng, 1, grad);
             grad[0] = NAN;
             put(ctx, &model.grad, grad);
-            tutti_step_values values = TUTTI_STEP_VALUES_INIT;
+            tutti_step_values values = {.step = 1, .loss_weight = 1};
             values.learning_rate = 1e-3;
-            CHECK_OK(tutti_step_set(model.step, ctx, &values));
+            CHECK_OK(tutti_step_block_set(model.step, ctx, &values));
             CHECK_OK(tutti_adamw_update(model.adamw, ctx, model.step));
             get(ctx, &model.master, master);
             CHECK(isnan(master[0]), "the master of a NaN gradient is %g", master[0]);

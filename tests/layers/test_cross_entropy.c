@@ -28,7 +28,7 @@ static ce_case usual(tutti_dtype dtype, int64_t rows, int64_t cols)
 
 typedef struct setting {
     tutti_layer *layer;
-    tutti_step *step;
+    tutti_step_block *step;
     operand logits, labels, loss, loss_sum, dlogits;
     int32_t *label_values;
 } setting;
@@ -68,11 +68,11 @@ static setting set_up(tutti_context *ctx, const ce_case *c)
     s.loss_sum.tensor = tutti_tensor_1d(s.loss_sum.buffer.data, TUTTI_F64, 1);
     put_labels(ctx, &s);
     if (c->loss_scale > 0) {
-        CHECK_OK(tutti_step_create(ctx, &s.step));
-        tutti_step_values values = TUTTI_STEP_VALUES_INIT;
+        CHECK_OK(tutti_step_block_create(ctx, &s.step));
+        tutti_step_values values = {.step = 1, .loss_weight = 1};
         values.loss_weight = c->loss_weight;
         values.loss_scale = c->loss_scale;
-        CHECK_OK(tutti_step_set(s.step, ctx, &values));
+        CHECK_OK(tutti_step_block_set(s.step, ctx, &values));
     }
     return s;
 }
@@ -81,7 +81,7 @@ static void tear_down(tutti_context *ctx, setting *s)
 {
     CHECK_OK(tutti_context_synchronize(ctx));
     tutti_layer_destroy(&s->layer);
-    tutti_step_destroy(&s->step);
+    tutti_step_block_destroy(&s->step);
     operand *all[] = {&s->logits, &s->labels, &s->loss, &s->loss_sum, &s->dlogits};
     for (int i = 0; i < HARNESS_COUNT(all); i++) operand_free(ctx, all[i]);
     free(s->label_values);

@@ -19,7 +19,7 @@ typedef struct model {
     tutti_comm *comm;
     tutti_grad_sync *sync;
     tutti_adamw *adamw;
-    tutti_step *step;
+    tutti_step_block *step;
     tutti_tensor tokens, x, labels, normed, up, skip, sum, hidden, logits, loss_sum;
     tutti_tensor dhidden, dup, dnormed, dx;
     void *saved[LAYERS];
@@ -98,7 +98,7 @@ static void set_up(model *m, tutti_context *ctx, tutti_dtype dtype)
     adamw.clip_norm = 1;
     adamw.skip_nonfinite = 1;
     CHECK_OK(tutti_adamw_create(ctx, m->params, &adamw, &m->adamw));
-    CHECK_OK(tutti_step_create(ctx, &m->step));
+    CHECK_OK(tutti_step_block_create(ctx, &m->step));
 
     m->tokens = tutti_tensor_1d(room(m, ROWS * sizeof(int32_t)), TUTTI_I32, ROWS);
     m->x = matrix(m, dtype, ROWS, IN);
@@ -129,7 +129,7 @@ static void tear_down(model *m)
     tutti_grad_sync_destroy(&m->sync);
     tutti_comm_destroy(&m->comm);
     tutti_params_destroy(&m->params);
-    tutti_step_destroy(&m->step);
+    tutti_step_block_destroy(&m->step);
     for (int i = 0; i < LAYERS; i++) tutti_layer_destroy(&m->layers[i]);
     tutti_layer_destroy(&m->loss);
     for (int i = 0; i < m->memories; i++) CHECK_OK(tutti_free(m->ctx, &m->memory[i]));
@@ -194,12 +194,12 @@ static void feed(model *m, int step)
     for (int i = 0; i < ROWS; i++)
         values[i] = i % 7 == step ? -1 : (double)(harness_random(&rng) % CLASSES);
     put(m, &m->labels, values);
-    tutti_step_values block = TUTTI_STEP_VALUES_INIT;
+    tutti_step_values block = {.step = 1, .loss_weight = 1};
     block.step = step + 1;
     block.learning_rate = 1e-2 / (1 + step * step);
     block.loss_weight = 1.0 / (ROWS + step);
     block.loss_scale = m->x.dtype == TUTTI_F16 ? (step & 1 ? 512 : 1024) : 1;
-    CHECK_OK(tutti_step_set(m->step, m->ctx, &block));
+    CHECK_OK(tutti_step_block_set(m->step, m->ctx, &block));
 }
 
 static void check_same(const char *what, model *a, const void *data_a, const void *data_b,
@@ -316,14 +316,14 @@ static void test_refusals(void)
     feed(&m, 0);
     tutti_tensor few_in = tutti_tensor_2d(m.normed.data, TUTTI_F32, ROWS - 1, IN);
     tutti_tensor few_out = tutti_tensor_2d(m.up.data, TUTTI_F32, ROWS - 1, HIDDEN);
-    tutti_step_values values = TUTTI_STEP_VALUES_INIT;
+    tutti_step_values values = {.step = 1, .loss_weight = 1};
 
     cudaGraph_t graph = NULL;
     CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal) == cudaSuccess,
           "no capture");
     CHECK_FAILS(TUTTI_ERR_STATE, "captured",
                 tutti_linear_forward(m.layers[UP], ctx, &few_in, &few_out, NULL));
-    CHECK_FAILS(TUTTI_ERR_STATE, "captured", tutti_step_set(m.step, ctx, &values));
+    CHECK_FAILS(TUTTI_ERR_STATE, "captured", tutti_step_block_set(m.step, ctx, &values));
     CHECK_FAILS(TUTTI_ERR_STATE, "captured", tutti_context_synchronize(ctx));
     CHECK_FAILS(TUTTI_ERR_STATE, "captured", tutti_context_check(ctx));
     run_step(&m);
