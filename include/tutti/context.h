@@ -16,7 +16,7 @@ typedef enum tutti_backend {
 /* Work on a context is asynchronous on its stream and runs in the order of the calls (the host backend has
  * done it when the call returns).  Calls on one context come from one thread at a time; different
  * contexts are independent.  Scratch memory grows when a shape is planned and is freed with the
- * context, never before, so captured graphs stay valid. */
+ * context or by tutti_context_trim, never before, so captured graphs stay valid. */
 typedef struct tutti_context tutti_context;
 
 typedef struct tutti_context_desc {
@@ -51,6 +51,11 @@ TUTTI_API tutti_status tutti_context_synchronize(tutti_context *ctx);
 /* Waits as above, then reports what kernels found wrong in the data (a label out of range) since the
  * last check: TUTTI_ERR_DATA with one of the findings; all are cleared then. */
 TUTTI_API tutti_status tutti_context_check(tutti_context *ctx);
+
+/* Waits as above, then frees the context's plans and scratch memory; later calls plan themselves again.  Scratch grows with the
+ * largest call, to three times its need at most, and is never freed otherwise: graphs that were captured on this context use
+ * it, and must not be replayed after a trim. */
+TUTTI_API tutti_status tutti_context_trim(tutti_context *ctx);
 
 /* HOST or CUDA; AUTO for NULL. */
 TUTTI_API tutti_backend tutti_context_backend(const tutti_context *ctx);

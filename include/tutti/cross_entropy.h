@@ -37,11 +37,18 @@ TUTTI_API tutti_cross_entropy_desc tutti_cross_entropy_desc_default(void);
 TUTTI_API tutti_status tutti_cross_entropy_create(tutti_context *ctx,
                                                   const tutti_cross_entropy_desc *desc,
                                                   tutti_layer **layer);
-/* loss, loss_sum, dlogits and step may each be NULL. */
-TUTTI_API tutti_status tutti_cross_entropy_forward(
-    tutti_layer *layer, tutti_context *ctx, const tutti_tensor *logits, const tutti_tensor *labels,
-    const tutti_tensor *loss, const tutti_tensor *loss_sum, const tutti_tensor *dlogits,
-    const tutti_step_block *step);
+
+/* The slots above, by name; what a direction does not read may be NULL or set. */
+typedef struct tutti_cross_entropy_call {
+    const tutti_tensor *logits, *labels;
+    tutti_tensor *loss, *loss_sum, *dlogits;
+    TUTTI_CALL_COMMON;
+} tutti_cross_entropy_call;
+/* As tutti_layer_plan, tutti_layer_forward do. */
+TUTTI_API tutti_status tutti_cross_entropy_plan(tutti_layer *layer, tutti_context *ctx,
+                                                const tutti_cross_entropy_call *call);
+TUTTI_API tutti_status tutti_cross_entropy_forward(tutti_layer *layer, tutti_context *ctx,
+                                                   const tutti_cross_entropy_call *call);
 
 TUTTI_END
 #endif

@@ -42,13 +42,21 @@ TUTTI_API tutti_embedding_desc tutti_embedding_desc_default(void);
  * is not what the descriptor says. */
 TUTTI_API tutti_status tutti_embedding_create(tutti_context *ctx, const tutti_embedding_desc *desc,
                                               tutti_layer **layer);
-/* y from tokens. */
+
+/* The slots above, by name; what a direction does not read may be NULL or set. */
+typedef struct tutti_embedding_call {
+    const tutti_tensor *tokens;
+    tutti_tensor *y;
+    const tutti_tensor *dy;
+    TUTTI_CALL_COMMON;
+} tutti_embedding_call;
+/* As tutti_layer_plan, tutti_layer_forward and tutti_layer_backward do. */
+TUTTI_API tutti_status tutti_embedding_plan(tutti_layer *layer, tutti_context *ctx,
+                                            const tutti_embedding_call *call);
 TUTTI_API tutti_status tutti_embedding_forward(tutti_layer *layer, tutti_context *ctx,
-                                               const tutti_tensor *tokens, const tutti_tensor *y);
-/* flags: 0 or TUTTI_GRAD_ACCUMULATE. */
+                                               const tutti_embedding_call *call);
 TUTTI_API tutti_status tutti_embedding_backward(tutti_layer *layer, tutti_context *ctx,
-                                                const tutti_tensor *tokens, const tutti_tensor *dy,
-                                                unsigned flags);
+                                                const tutti_embedding_call *call);
 
 TUTTI_END
 #endif

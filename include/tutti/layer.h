@@ -9,39 +9,57 @@ TUTTI_BEGIN
 /* A layer belongs to a device and a backend, not to a stream: every call names a context there. */
 
 #define TUTTI_MAX_SLOTS 4
+#define TUTTI_CALL_LEAVES_MAX 256
 
 enum {
     /* backward adds to the parameters' gradients instead of overwriting them */
     TUTTI_GRAD_ACCUMULATE = 1
 };
 
-/* One call of forward or backward.  Each layer's header says what the slots hold; an absent tensor is
- * NULL, and one in a slot that the layer does not have is an error.  Tensors in `in` and `upstream` are never written. */
+/* What a call has beside its tensors.  All 0 is the plain call.
+ *
+ * saved      tutti_layer_saved_bytes(layer, rows) at least, which saved_bytes says, on the device, 16-byte aligned: forward writes,
+ *            backward reads; NULL in a forward without backward
+ * first_row  number of the call's first row in the global batch, 0 to 2^59; must be given where bits depend on it (a mask)
+ * leaves     0 or 1: the rows are one leaf.  Otherwise a power of two to TUTTI_CALL_LEAVES_MAX: leaf i is the rows from leaf_rows[i] to
+ *            the next one's (the last one's end at the call's), leaf_rows[0] = 0.  Every sum over rows (gradients of
+ *            parameters, outputs that are sums) is then formed leaf by leaf, each as a call of its rows alone would form it, and
+ *            the leaves' sums are added as a binary tree: 0 + 1, 2 + 3, then these.  So a leaf's bits depend on its rows alone
+ *            (given tensors that begin each leaf on as even an address), and no partial sum crosses its border.
+ * step       where a layer's header asks for it
+ * sync       backward says tutti_grad_sync_ready for this layer there when it is enqueued; NULL: the program does */
+#define TUTTI_CALL_COMMON         \
+    void *saved;                  \
+    size_t saved_bytes;           \
+    const int64_t *first_row;     \
+    int leaves;                   \
+    const int64_t *leaf_rows;     \
+    unsigned flags;               \
+    const tutti_step_block *step; \
+    tutti_grad_sync *sync
+
+/* One call of forward or backward.  Each layer's header says what the slots hold, and has a struct of its own that names them; an
+ * absent tensor is NULL, and one in a slot that the layer does not have is an error.  Tensors in `in` and `upstream` are never
+ * written, nor are those in `out` by backward. */
 typedef struct tutti_call {
     const tutti_tensor *in[TUTTI_MAX_SLOTS];       /* inputs */
-    const tutti_tensor *out[TUTTI_MAX_SLOTS];      /* forward writes, some backwards read */
+    tutti_tensor *out[TUTTI_MAX_SLOTS];            /* forward writes, some backwards read */
     const tutti_tensor *upstream[TUTTI_MAX_SLOTS]; /* gradients of the outputs, for backward */
-    const tutti_tensor
-        *din[TUTTI_MAX_SLOTS]; /* gradients of the inputs: overwritten; NULL: not wanted */
-    void *
-        saved; /* tutti_layer_saved_bytes(layer, rows) on the device, 16-byte aligned: forward writes, backward
-                          reads; NULL in a forward without backward */
-    int64_t first_row; /* number of the first row in the global batch, for masks: 0 to 2^59 */
-    unsigned flags;
-    const tutti_step_block *step; /* where a layer's header asks for it */
+    tutti_tensor *din[TUTTI_MAX_SLOTS]; /* gradients of the inputs: overwritten; NULL: not wanted */
+    TUTTI_CALL_COMMON;
 } tutti_call;
-#define TUTTI_CALL_INIT                \
-    {                                  \
-        {0}, {0}, {0}, {0}, 0, 0, 0, 0 \
-    }
 
-/* Does every search and allocation for calls with this many rows (0 to 2^39), forward and backward.  A call of an
- * unplanned shape plans itself, but returns TUTTI_ERR_STATE while the stream is being captured. */
-TUTTI_API tutti_status tutti_layer_plan(tutti_layer *layer, tutti_context *ctx, int64_t rows);
+/* Does every search and allocation for calls like this one, so that they allocate nothing and may be captured: forward if it
+ * has inputs, backward if it has gradients of outputs.  Types, shapes, strides and addresses count; tensors' data, saved and
+ * parameters may be NULL or unbound, and then count as aligned to 16 bytes.  A call that was not planned plans itself, but
+ * returns TUTTI_ERR_STATE while the stream is being captured.  A context keeps the last 1024 plans. */
+TUTTI_API tutti_status tutti_layer_plan(tutti_layer *layer, tutti_context *ctx,
+                                        const tutti_call *call);
 
 /* Asynchronous on the context's stream, no allocation and no synchronisation once planned.  Not
  * collective.  TUTTI_ERR_ARG, with nothing written, if a shape, type, stride or pointer is not what the
- * layer's header asks for or the context is on another device; TUTTI_ERR_STATE if a parameter is unbound. */
+ * layer's header asks for, memory that is written is shared with other memory of the call, or the context is on another
+ * device; TUTTI_ERR_STATE if a parameter is unbound. */
 TUTTI_API tutti_status tutti_layer_forward(tutti_layer *layer, tutti_context *ctx,
                                            const tutti_call *call);
 TUTTI_API tutti_status tutti_layer_backward(tutti_layer *layer, tutti_context *ctx,

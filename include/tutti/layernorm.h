@@ -53,22 +53,21 @@ TUTTI_API tutti_layernorm_desc tutti_layernorm_desc_default(void);
 TUTTI_API tutti_status tutti_layernorm_create(tutti_context *ctx, const tutti_layernorm_desc *desc,
                                               tutti_layer **layer);
 
-/* y from x; saved as above or NULL. */
+/* The slots above, by name; what a direction does not read may be NULL or set. */
+typedef struct tutti_layernorm_call {
+    const tutti_tensor *x, *residual;
+    tutti_tensor *y, *sum;
+    const tutti_tensor *dy, *dsum;
+    tutti_tensor *dx;
+    TUTTI_CALL_COMMON;
+} tutti_layernorm_call;
+/* As tutti_layer_plan, tutti_layer_forward and tutti_layer_backward do. */
+TUTTI_API tutti_status tutti_layernorm_plan(tutti_layer *layer, tutti_context *ctx,
+                                            const tutti_layernorm_call *call);
 TUTTI_API tutti_status tutti_layernorm_forward(tutti_layer *layer, tutti_context *ctx,
-                                               const tutti_tensor *x, const tutti_tensor *y,
-                                               void *saved);
-/* sum = x + residual, y = norm(sum); sum may be NULL. */
-TUTTI_API tutti_status tutti_layernorm_forward_residual(tutti_layer *layer, tutti_context *ctx,
-                                                        const tutti_tensor *x,
-                                                        const tutti_tensor *residual,
-                                                        const tutti_tensor *sum,
-                                                        const tutti_tensor *y, void *saved);
-/* dx (or NULL) and, where bound, the gradients of gamma and beta; x is what was normalised; dsum may
- * be NULL; flags: 0 or TUTTI_GRAD_ACCUMULATE. */
+                                               const tutti_layernorm_call *call);
 TUTTI_API tutti_status tutti_layernorm_backward(tutti_layer *layer, tutti_context *ctx,
-                                                const tutti_tensor *x, const void *saved,
-                                                const tutti_tensor *dy, const tutti_tensor *dsum,
-                                                const tutti_tensor *dx, unsigned flags);
+                                                const tutti_layernorm_call *call);
 
 TUTTI_END
 #endif

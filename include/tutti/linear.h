@@ -59,15 +59,22 @@ TUTTI_API tutti_linear_desc tutti_linear_desc_default(void);
  * is not what the descriptor says. */
 TUTTI_API tutti_status tutti_linear_create(tutti_context *ctx, const tutti_linear_desc *desc,
                                            tutti_layer **layer);
-/* saved: as above; NULL in a forward without backward, or where it has 0 bytes. */
+
+/* The slots above, by name; what a direction does not read may be NULL or set. */
+typedef struct tutti_linear_call {
+    const tutti_tensor *x;
+    tutti_tensor *y;
+    const tutti_tensor *dy;
+    tutti_tensor *dx;
+    TUTTI_CALL_COMMON;
+} tutti_linear_call;
+/* As tutti_layer_plan, tutti_layer_forward and tutti_layer_backward do. */
+TUTTI_API tutti_status tutti_linear_plan(tutti_layer *layer, tutti_context *ctx,
+                                         const tutti_linear_call *call);
 TUTTI_API tutti_status tutti_linear_forward(tutti_layer *layer, tutti_context *ctx,
-                                            const tutti_tensor *x, const tutti_tensor *y,
-                                            void *saved);
-/* y: may be NULL where backward does not read it; dx may be NULL; flags: 0 or TUTTI_GRAD_ACCUMULATE. */
+                                            const tutti_linear_call *call);
 TUTTI_API tutti_status tutti_linear_backward(tutti_layer *layer, tutti_context *ctx,
-                                             const tutti_tensor *x, const tutti_tensor *y,
-                                             const void *saved, const tutti_tensor *dy,
-                                             const tutti_tensor *dx, unsigned flags);
+                                             const tutti_linear_call *call);
 
 TUTTI_END
 #endif

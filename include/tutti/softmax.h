@@ -33,10 +33,10 @@ TUTTI_BEGIN
 
 typedef struct tutti_softmax_desc {
     size_t size;
-    int64_t cols;          /* 1 to 2^20; must be given */
-    tutti_dtype dtype;     /* 0: f32 */
-    int log;               /* log-softmax */
-    double scale;          /* finite, in f32 too where that is the arithmetic; 0: 1; TUTTI_ZERO: 0 */
+    int64_t cols;      /* 1 to 2^20; must be given */
+    tutti_dtype dtype; /* 0: f32 */
+    int log;           /* log-softmax */
+    double scale;      /* finite, in f32 too where that is the arithmetic; 0: 1; TUTTI_ZERO: 0 */
     int64_t causal_period; /* 0: no mask */
 } tutti_softmax_desc;
 #define TUTTI_SOFTMAX_DESC_INIT TUTTI_DESC_INIT(tutti_softmax_desc)
@@ -46,13 +46,22 @@ TUTTI_API tutti_softmax_desc tutti_softmax_desc_default(void);
  * is not what the descriptor says. */
 TUTTI_API tutti_status tutti_softmax_create(tutti_context *ctx, const tutti_softmax_desc *desc,
                                             tutti_layer **layer);
-/* first_row: number of x's first row in the global batch (matters with a mask only). */
+
+/* The slots above, by name; what a direction does not read may be NULL or set. */
+typedef struct tutti_softmax_call {
+    const tutti_tensor *x;
+    tutti_tensor *y;
+    const tutti_tensor *dy;
+    tutti_tensor *dx;
+    TUTTI_CALL_COMMON;
+} tutti_softmax_call;
+/* As tutti_layer_plan, tutti_layer_forward and tutti_layer_backward do. */
+TUTTI_API tutti_status tutti_softmax_plan(tutti_layer *layer, tutti_context *ctx,
+                                          const tutti_softmax_call *call);
 TUTTI_API tutti_status tutti_softmax_forward(tutti_layer *layer, tutti_context *ctx,
-                                             const tutti_tensor *x, const tutti_tensor *y,
-                                             int64_t first_row);
+                                             const tutti_softmax_call *call);
 TUTTI_API tutti_status tutti_softmax_backward(tutti_layer *layer, tutti_context *ctx,
-                                              const tutti_tensor *y, const tutti_tensor *dy,
-                                              const tutti_tensor *dx, int64_t first_row);
+                                              const tutti_softmax_call *call);
 
 TUTTI_END
 #endif

@@ -260,7 +260,7 @@ static tutti_status see_slots(check *c)
             if ((int)type->slots[i].role != role || (backward && !(shape->flags & TUTTI_SLOT_READ)))
                 continue;
             const tutti_tensor *tensor =
-                (role == TUTTI_SLOT_IN ? c->call->in : c->call->out)[shape->index];
+                role == TUTTI_SLOT_IN ? c->call->in[shape->index] : c->call->out[shape->index];
             TUTTI_TRY(see(c, i, false, tensor, !backward && (shape->flags & TUTTI_SLOT_OPTIONAL),
                           value_of(c, i)));
         }
@@ -268,8 +268,8 @@ static tutti_status see_slots(check *c)
         for (int i = 0; i < type->slot_count; i++) {
             const tutti_slot_shape *shape = &c->layer->slots[i].shape;
             if ((int)type->slots[i].role != role || !(shape->flags & TUTTI_SLOT_GRAD)) continue;
-            const tutti_tensor *tensor =
-                (role == TUTTI_SLOT_IN ? c->call->din : c->call->upstream)[shape->index];
+            const tutti_tensor *tensor = role == TUTTI_SLOT_IN ? c->call->din[shape->index]
+                                                               : c->call->upstream[shape->index];
             TUTTI_TRY(see(c, i, true, tensor, shape->flags & TUTTI_SLOT_GRAD_OPTIONAL,
                           gradient_of(c, i)));
         }
@@ -308,11 +308,12 @@ static tutti_status see_kept(check *c)
         at += ((size_t)c->views->rows * (size_t)shape->cols * tutti_dtype_size(shape->dtype) + 15) /
               16 * 16;
     }
-    if (keeps && !at && c->views->backward && c->views->rows > 0 && !c->plan) {
-        tutti__fail(TUTTI_ERR_ARG, "%s: saved is NULL", name);
-        tutti__blame(TUTTI_PART_SAVED, 0);
-        return TUTTI_ERR_ARG;
-    }
+    const subject s = {name, "", "saved", TUTTI_PART_SAVED, 0};
+    const bool missing = keeps && !at && c->views->backward && c->views->rows > 0;
+    REQUIRE_OF(&s, !missing || c->plan, "is %s", "NULL");
+    const size_t bytes = tutti_layer_saved_bytes(c->layer, c->views->rows);
+    REQUIRE_OF(&s, !at || c->call->saved_bytes >= bytes, "has %zu bytes, want %zu",
+               c->call->saved_bytes, bytes);
     return TUTTI_OK;
 }
 
@@ -414,6 +415,38 @@ static tutti_status check_slots(const tutti_layer *layer, const char *what, tutt
     return TUTTI_OK;
 }
 
+/* What a call has beside its tensors, as far as it does not hang on these. */
+static tutti_status check_common(const tutti_layer *layer, const tutti_call *call)
+{
+    const char *name = layer->class->type.name;
+    const int leaves = call->leaves;
+    if (call->first_row)
+        TUTTI_REQUIRE(*call->first_row >= 0 && *call->first_row <= INT64_MAX / 16,
+                      "%s: first_row is %lld, want 0 to 2^59", name, (long long)*call->first_row);
+    TUTTI_REQUIRE((uintptr_t)call->saved % 16 == 0, "%s: saved is not 16-byte aligned", name);
+    TUTTI_REQUIRE(leaves >= 0 && leaves <= TUTTI_CALL_LEAVES_MAX && (leaves & (leaves - 1)) == 0,
+                  "%s: leaves is %d, want a power of two to %d", name, leaves,
+                  TUTTI_CALL_LEAVES_MAX);
+    TUTTI_REQUIRE(leaves < 2 || call->leaf_rows, "%s: leaf_rows is NULL", name);
+    if (!call->step) return TUTTI_OK;
+    TUTTI_REQUIRE(call->step->backend == layer->backend && call->step->device == layer->device,
+                  "%s: step is on another device than the layer", name);
+    if (!call->step->set)
+        return tutti__fail(TUTTI_ERR_STATE, "%s: step was never set (tutti_step_block_set)", name);
+    return TUTTI_OK;
+}
+
+static tutti_status check_leaves(const char *name, const tutti_call *call, int64_t rows)
+{
+    for (int i = 0; i < call->leaves && call->leaves > 1; i++) {
+        const int64_t least = i == 0 ? 0 : call->leaf_rows[i - 1], most = i == 0 ? 0 : rows;
+        TUTTI_REQUIRE(call->leaf_rows[i] >= least && call->leaf_rows[i] <= most,
+                      "%s: leaf_rows[%d] is %lld, want %lld to %lld", name, i,
+                      (long long)call->leaf_rows[i], (long long)least, (long long)most);
+    }
+    return TUTTI_OK;
+}
+
 tutti_status tutti__check_call(const tutti_layer *layer, const tutti_call *call, bool backward,
                                bool plan, tutti__views *views)
 {
@@ -421,17 +454,14 @@ tutti_status tutti__check_call(const tutti_layer *layer, const tutti_call *call,
     TUTTI_REQUIRE(call, "%s: call is NULL", name);
     TUTTI_REQUIRE((call->flags & ~(unsigned)TUTTI_GRAD_ACCUMULATE) == 0,
                   "%s: flags is %#x, want 0 or TUTTI_GRAD_ACCUMULATE", name, call->flags);
-    TUTTI_REQUIRE(call->first_row >= 0 && call->first_row <= INT64_MAX / 16,
-                  "%s: first_row is %lld, want 0 to 2^59", name, (long long)call->first_row);
-    TUTTI_REQUIRE((uintptr_t)call->saved % 16 == 0, "%s: saved is not 16-byte aligned", name);
-    TUTTI_REQUIRE(!call->step || (call->step->backend == layer->backend &&
-                                  call->step->device == layer->device),
-                  "%s: step is on another device than the layer", name);
+    TUTTI_TRY(check_common(layer, call));
     TUTTI_TRY(check_slots(layer, "in", TUTTI_PART_IN, call->in, TUTTI_SLOT_IN, 0));
-    TUTTI_TRY(check_slots(layer, "out", TUTTI_PART_OUT, call->out, TUTTI_SLOT_OUT, 0));
+    TUTTI_TRY(check_slots(layer, "out", TUTTI_PART_OUT, (const tutti_tensor *const *)call->out,
+                          TUTTI_SLOT_OUT, 0));
     TUTTI_TRY(check_slots(layer, "upstream", TUTTI_PART_UPSTREAM, call->upstream, TUTTI_SLOT_OUT,
                           TUTTI_SLOT_GRAD));
-    TUTTI_TRY(check_slots(layer, "din", TUTTI_PART_DIN, call->din, TUTTI_SLOT_IN, TUTTI_SLOT_GRAD));
+    TUTTI_TRY(check_slots(layer, "din", TUTTI_PART_DIN, (const tutti_tensor *const *)call->din,
+                          TUTTI_SLOT_IN, TUTTI_SLOT_GRAD));
 
     check c; /* the spans are long, and not looked at before they are written */
     c.layer = layer;
@@ -443,13 +473,18 @@ tutti_status tutti__check_call(const tutti_layer *layer, const tutti_call *call,
     memset(views, 0, sizeof *views);
     views->backward = backward;
     views->rows = -1;
-    views->first_row = call->first_row;
+    views->first_row = call->first_row ? *call->first_row : 0;
+    views->leaves = call->leaves > 1 ? call->leaves : 1;
+    views->leaf_rows = call->leaf_rows;
     views->accumulate = call->flags & TUTTI_GRAD_ACCUMULATE;
     views->step = call->step ? call->step->values : NULL;
     TUTTI_TRY(see_slots(&c));
     TUTTI_REQUIRE(layer->class->rows_most == 0 || views->rows <= layer->class->rows_most,
                   "%s: rows is %lld, want at most %lld", name, (long long)views->rows,
                   (long long)layer->class->rows_most);
+    TUTTI_REQUIRE(call->first_row || !layer->place_matters || plan,
+                  "%s: first_row is NULL, but these options' bits depend on it", name);
+    TUTTI_TRY(check_leaves(name, call, views->rows));
     TUTTI_TRY(check_company(&c));
     TUTTI_TRY(see_kept(&c));
     TUTTI_TRY(see_params(&c));

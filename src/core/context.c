@@ -55,10 +55,17 @@ typedef struct tutti__scratch_block {
 
 tutti_status tutti__scratch(tutti_context *ctx, size_t bytes, void **data)
 {
+    return tutti__scratch_of(ctx, TUTTI__SCRATCH_OPERATION, bytes, data);
+}
+
+tutti_status tutti__scratch_of(tutti_context *ctx, tutti__scratch_kind kind, size_t bytes,
+                               void **data)
+{
+    scratch_block **blocks = &ctx->scratch[kind];
     *data = NULL;
     if (bytes == 0) return TUTTI_OK;
-    if (ctx->scratch && ctx->scratch->bytes >= bytes) {
-        *data = ctx->scratch->data;
+    if (*blocks && (*blocks)->bytes >= bytes) {
+        *data = (*blocks)->data;
         return TUTTI_OK;
     }
     const tutti__runtime *run = &ctx->backend->run;
@@ -72,7 +79,7 @@ tutti_status tutti__scratch(tutti_context *ctx, size_t bytes, void **data)
     scratch_block *block = malloc(sizeof *block);
     if (!block) return tutti__fail(TUTTI_ERR_MEMORY, "context: no memory for a scratch block");
     /* a half more than asked for, so that slowly growing shapes do not add a block each */
-    *block = (scratch_block){ctx->scratch, bytes + bytes / 2, NULL};
+    *block = (scratch_block){*blocks, bytes + bytes / 2, NULL};
     tutti_status status = run->alloc(ctx->device, block->bytes, &block->data);
     if (status != TUTTI_OK) {
         block->bytes = bytes;
@@ -82,7 +89,7 @@ tutti_status tutti__scratch(tutti_context *ctx, size_t bytes, void **data)
         free(block);
         return status;
     }
-    ctx->scratch = block;
+    *blocks = block;
     *data = block->data;
     return TUTTI_OK;
 }
@@ -120,6 +127,28 @@ tutti_status tutti__context_open(const tutti_context *ctx, const char *who)
 void tutti__context_release(tutti_context *ctx)
 {
     if (tutti__let_go(&ctx->holders, false)) free(ctx);
+}
+
+/* idle: nothing that is enqueued uses it. */
+static void drop_scratch(tutti_context *ctx, bool idle)
+{
+    for (int kind = 0; kind < TUTTI__SCRATCHES; kind++) {
+        for (scratch_block *block = ctx->scratch[kind], *next; block; block = next) {
+            next = block->next;
+            if (idle) ctx->backend->run.free(ctx->device, block->data);
+            free(block);
+        }
+        ctx->scratch[kind] = NULL;
+    }
+}
+
+tutti_status tutti_context_trim(tutti_context *ctx)
+{
+    TUTTI_REQUIRE(ctx, "context_trim: ctx is NULL");
+    TUTTI_TRY(tutti_context_synchronize(ctx));
+    tutti__plans_drop(ctx);
+    drop_scratch(ctx, true);
+    return TUTTI_OK;
 }
 
 /* Watches */
@@ -219,16 +248,11 @@ void tutti_context_destroy(tutti_context **ctx)
     bool idle = tutti_context_synchronize(c) == TUTTI_OK;
     tutti__plans_drop(c);
     if (c->backend_data) c->backend_data_free(c->backend_data);
-    for (scratch_block *block = c->scratch, *next; block; block = next) {
-        next = block->next;
-        if (idle) run->free(c->device, block->data);
-        free(block);
-    }
+    drop_scratch(c, idle);
     if (idle) {
         if (c->finding) run->free(c->device, c->finding);
         if (c->owns_stream) run->stream_destroy(c->device, c->stream);
     }
-    c->scratch = NULL;
     if (tutti__let_go(&c->holders, true)) free(c);
     *ctx = NULL;
 }

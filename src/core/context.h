@@ -36,6 +36,13 @@ void tutti__hold(tutti__holders *holders);
 /* Gives one hold up (caller: the caller's).  true: it was the last, so that the object goes. */
 bool tutti__let_go(tutti__holders *holders, bool caller);
 
+/* Memories of a context: the operations', and what waits while they run. */
+typedef enum tutti__scratch_kind {
+    TUTTI__SCRATCH_OPERATION,
+    TUTTI__SCRATCH_LEAVES,
+    TUTTI__SCRATCHES
+} tutti__scratch_kind;
+
 struct tutti_context {
     tutti__holders holders;
     const tutti__backend *backend;
@@ -44,7 +51,7 @@ struct tutti_context {
     tutti__stream stream;
     bool owns_stream;
     tutti__finding *finding; /* device memory */
-    struct tutti__scratch_block *scratch;
+    struct tutti__scratch_block *scratch[TUTTI__SCRATCHES];
     struct tutti__plans *plans; /* core/plan.c */
     tutti__watch *watches;
     void *backend_data; /* a backend's own, made on first use, freed by backend_data_free */
@@ -54,6 +61,9 @@ struct tutti_context {
 /* At least `bytes` of device memory, 256-byte aligned, for the operation now being enqueued; the next operation on this
  * context reuses it, in stream order.  TUTTI_ERR_STATE if it would have to grow during capture. */
 tutti_status tutti__scratch(tutti_context *ctx, size_t bytes, void **data);
+/* The same from a memory that operations do not reuse. */
+tutti_status tutti__scratch_of(tutti_context *ctx, tutti__scratch_kind kind, size_t bytes,
+                               void **data);
 
 /* Frees all plans of a context. */
 void tutti__plans_drop(tutti_context *ctx);

@@ -1,5 +1,6 @@
 /* What all layers share: life, kinds, the verbs. */
 #include "core/layer.h"
+#include "core/ready.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -39,11 +40,13 @@ int32_t tutti__layer_finding(const tutti_layer *layer)
     return code;
 }
 
-tutti_status tutti__check_class(const tutti_layer *layer, const tutti__layer_class *class)
+tutti_status tutti__check_typed(const tutti_layer *layer, const tutti__layer_class *class,
+                                const void *call)
 {
     TUTTI_REQUIRE(layer, "%s: layer is NULL", class->type.name);
     TUTTI_REQUIRE(layer->class == class, "%s: layer is of kind %s, want %s", class->type.name,
                   layer->class->type.name, class->type.name);
+    TUTTI_REQUIRE(call, "%s: call is NULL", class->type.name);
     return TUTTI_OK;
 }
 
@@ -141,103 +144,53 @@ static tutti_status check_supported(const tutti_layer *layer, bool backward)
     return TUTTI_OK;
 }
 
-/* Addresses and row strides, all in one: its lowest bit says what they are multiples of. */
-static uintptr_t bits_of(const tutti__matrix *matrices)
+static tutti_status run(tutti_layer *layer, tutti_context *ctx, const tutti_call *call,
+                        bool backward)
 {
-    uintptr_t bits = 0;
-    for (int i = 0; i < TUTTI_MAX_SLOTS; i++) {
-        const tutti__matrix *m = &matrices[i];
-        if (m->data) bits |= (uintptr_t)m->data | (uintptr_t)m->stride * tutti_dtype_size(m->dtype);
-    }
-    return bits;
-}
-
-static tutti__plan_key key_of(const tutti_layer *layer, const tutti__views *views)
-{
-    tutti__plan_key key = {
-        .op = layer->op,
-        .settings = layer->desc,
-        .settings_bytes = layer->class->desc_size,
-        .settings_hash = layer->desc_hash,
-        .rows = views->rows,
-        .backward = views->backward,
-    };
-    uintptr_t bits = 16 | bits_of(views->in) | bits_of(views->out) | bits_of(views->upstream) |
-                     bits_of(views->din);
-    for (int i = 0; i < layer->param_count; i++)
-        bits |= (uintptr_t)views->value[i] | (uintptr_t)views->grad[i];
-    key.alignment = (uint32_t)(bits & -bits);
-    return key;
-}
-
-/* Whether anybody wants a gradient. */
-static bool computes(const tutti_layer *layer, const tutti__views *views)
-{
-    for (int i = 0; i < TUTTI_MAX_SLOTS; i++)
-        if (views->din[i].data) return true;
-    for (int i = 0; i < layer->param_count; i++)
-        if (views->grad[i]) return true;
-    return false;
-}
-
-static tutti_status call_op(tutti_layer *layer, tutti_context *ctx, const tutti_call *call,
-                            bool backward, bool plan)
-{
-    union {
-        char bytes[TUTTI__ARGS_MAX];
-        int64_t aligns;
-    } args;
     tutti__views views;
+    TUTTI_TRY(check_layer(layer, ctx, backward ? "backward" : "forward"));
     TUTTI_TRY(check_supported(layer, backward));
-    TUTTI_TRY(tutti__check_call(layer, call, backward, plan, &views));
-    if (backward && !computes(layer, &views)) return TUTTI_OK;
-    memset(&args, 0, layer->class->args_size);
-    layer->class->fill(layer, &views, &args);
-    const tutti__plan_key key = key_of(layer, &views);
-    return plan ? tutti__op_plan(ctx, &key, &args) : tutti__op_run(ctx, &key, &args);
+    TUTTI_TRY(tutti__check_call(layer, call, backward, false, &views));
+    TUTTI_TRY(tutti__context_advance(ctx));
+    return tutti__layer_run(layer, ctx, &views, false);
 }
 
 tutti_status tutti_layer_forward(tutti_layer *layer, tutti_context *ctx, const tutti_call *call)
 {
-    TUTTI_TRY(check_layer(layer, ctx, "forward"));
-    TUTTI_TRY(tutti__context_advance(ctx));
-    return call_op(layer, ctx, call, false, false);
+    return run(layer, ctx, call, false);
 }
 
 tutti_status tutti_layer_backward(tutti_layer *layer, tutti_context *ctx, const tutti_call *call)
 {
-    TUTTI_TRY(check_layer(layer, ctx, "backward"));
-    TUTTI_TRY(tutti__context_advance(ctx));
-    return call_op(layer, ctx, call, true, false);
+    TUTTI_TRY(run(layer, ctx, call, true));
+    if (!call->sync) return TUTTI_OK;
+    tutti__ready_sink *sink = (tutti__ready_sink *)call->sync;
+    return sink->ready(sink, ctx, layer);
 }
 
-/* Contiguous tensors of so many rows in all slots. */
-static void make_call(const tutti_layer *layer, int64_t rows, tutti_tensor *tensors,
-                      tutti_call *call)
+static tutti_status plan(tutti_layer *layer, tutti_context *ctx, const tutti_call *call,
+                         bool backward)
 {
-    const tutti_layer_type *type = &layer->class->type;
-    *call = (tutti_call){.saved = NULL};
-    for (int i = 0; i < type->slot_count; i++) {
-        const tutti_slot_shape *shape = &layer->slots[i].shape;
-        if (type->slots[i].role == TUTTI_SLOT_KEPT) continue;
-        tensors[i] = tutti_tensor_2d(NULL, shape->dtype, shape->flags & TUTTI_SLOT_SUM ? 1 : rows,
-                                     shape->cols);
-        const bool in = type->slots[i].role == TUTTI_SLOT_IN;
-        (in ? call->in : call->out)[shape->index] = &tensors[i];
-        if (shape->flags & TUTTI_SLOT_GRAD)
-            (in ? call->din : call->upstream)[shape->index] = &tensors[i];
-    }
+    tutti__views views;
+    TUTTI_TRY(check_supported(layer, backward));
+    TUTTI_TRY(tutti__check_call(layer, call, backward, true, &views));
+    return tutti__layer_run(layer, ctx, &views, true);
 }
 
-tutti_status tutti_layer_plan(tutti_layer *layer, tutti_context *ctx, int64_t rows)
+static bool has_any(const tutti_tensor *const tensors[TUTTI_MAX_SLOTS])
+{
+    for (int i = 0; i < TUTTI_MAX_SLOTS; i++)
+        if (tensors[i]) return true;
+    return false;
+}
+
+tutti_status tutti_layer_plan(tutti_layer *layer, tutti_context *ctx, const tutti_call *call)
 {
     TUTTI_TRY(check_layer(layer, ctx, "plan"));
-    TUTTI_REQUIRE(rows >= 0 && rows <= INT64_MAX >> 24, "%s: rows is %lld, want 0 to 2^39",
-                  layer->class->type.name, (long long)rows);
-    tutti_tensor tensors[TUTTI__SLOTS_MAX];
-    tutti_call call;
-    make_call(layer, rows, tensors, &call);
-    TUTTI_TRY(call_op(layer, ctx, &call, false, true));
-    return layer->class->type.flags & TUTTI_LAYER_BACKWARD ? call_op(layer, ctx, &call, true, true)
-                                                           : TUTTI_OK;
+    TUTTI_REQUIRE(call, "%s: call is NULL", layer->class->type.name);
+    const bool backward = has_any(call->upstream);
+    /* a backward alone may come with the inputs that it reads */
+    if (has_any((const tutti_tensor *const *)call->out) || !backward)
+        TUTTI_TRY(plan(layer, ctx, call, false));
+    return backward ? plan(layer, ctx, call, true) : TUTTI_OK;
 }

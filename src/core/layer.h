@@ -18,6 +18,8 @@ typedef struct tutti__views {
     tutti_dtype grad_dtype; /* of all gradients of parameters */
     bool accumulate;
     const tutti_step_values *step; /* on the device, or NULL */
+    int leaves;                    /* at least 1 */
+    const int64_t *leaf_rows;      /* where there are several */
 } tutti__views;
 
 /* A class's arrays options, slots and params in its type: TUTTI__TABLE(option). */
@@ -83,8 +85,40 @@ int32_t tutti__layer_finding(const tutti_layer *layer);
 tutti_status tutti__check_call(const tutti_layer *layer, const tutti_call *call, bool backward,
                                bool plan, tutti__views *views);
 
-/* A typed wrapper's first check: the layer is of this class. */
-tutti_status tutti__check_class(const tutti_layer *layer, const tutti__layer_class *class);
+/* The operation of a checked call, or its plan, leaf by leaf where that matters. */
+tutti_status tutti__layer_run(tutti_layer *layer, tutti_context *ctx, const tutti__views *views,
+                              bool plan);
+
+/* A typed call's first check: the layer is of this class, and there is a call. */
+tutti_status tutti__check_typed(const tutti_layer *layer, const tutti__layer_class *class,
+                                const void *call);
+
+/* The public functions of a layer, but for backward.  The file has tutti__X_class and generic(const tutti_X_call *), which puts
+ * the named tensors into their slots; TUTTI__COMMON copies what all calls have. */
+#define TUTTI__PUBLIC(name)                                                                 \
+    tutti_##name##_desc tutti_##name##_desc_default(void)                                   \
+    {                                                                                       \
+        return (tutti_##name##_desc){.size = sizeof(tutti_##name##_desc)};                  \
+    }                                                                                       \
+    tutti_status tutti_##name##_create(tutti_context *ctx, const tutti_##name##_desc *desc, \
+                                       tutti_layer **layer)                                 \
+    {                                                                                       \
+        return tutti__layer_create(ctx, &tutti__##name##_class, desc, layer);               \
+    }                                                                                       \
+    TUTTI__PUBLIC_CALL(name, plan)                                                          \
+    TUTTI__PUBLIC_CALL(name, forward)
+#define TUTTI__PUBLIC_CALL(name, verb)                                         \
+    tutti_status tutti_##name##_##verb(tutti_layer *layer, tutti_context *ctx, \
+                                       const tutti_##name##_call *call)        \
+    {                                                                          \
+        TUTTI_TRY(tutti__check_typed(layer, &tutti__##name##_class, call));    \
+        const tutti_call slots = generic(call);                                \
+        return tutti_layer_##verb(layer, ctx, &slots);                         \
+    }
+#define TUTTI__COMMON(call)                                                                     \
+    .saved = (call)->saved, .saved_bytes = (call)->saved_bytes, .first_row = (call)->first_row, \
+    .leaves = (call)->leaves, .leaf_rows = (call)->leaf_rows, .flags = (call)->flags,           \
+    .step = (call)->step, .sync = (call)->sync
 
 /* The message of the failure under way is about this tensor. */
 void tutti__blame(tutti_call_part part, int index);

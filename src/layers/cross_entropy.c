@@ -61,13 +61,13 @@ const tutti__layer_class tutti__cross_entropy_class = {
     .explain = explain,
 };
 
-tutti_cross_entropy_desc tutti_cross_entropy_desc_default(void)
+static tutti_call generic(const tutti_cross_entropy_call *c)
 {
-    return (tutti_cross_entropy_desc)TUTTI_CROSS_ENTROPY_DESC_INIT;
+    return (tutti_call){
+        .in = {c->logits, c->labels},
+        .out = {c->loss, c->loss_sum, c->dlogits},
+        TUTTI__COMMON(c),
+    };
 }
 
-tutti_status tutti_cross_entropy_create(tutti_context *ctx, const tutti_cross_entropy_desc *desc,
-                                        tutti_layer **layer)
-{
-    return tutti__layer_create(ctx, &tutti__cross_entropy_class, desc, layer);
-}
+TUTTI__PUBLIC(cross_entropy)

@@ -72,13 +72,10 @@ const tutti__layer_class tutti__embedding_class = {
     .explain = explain,
 };
 
-tutti_embedding_desc tutti_embedding_desc_default(void)
+static tutti_call generic(const tutti_embedding_call *c)
 {
-    return (tutti_embedding_desc)TUTTI_EMBEDDING_DESC_INIT;
+    return (tutti_call){.in = {c->tokens}, .out = {c->y}, .upstream = {c->dy}, TUTTI__COMMON(c)};
 }
 
-tutti_status tutti_embedding_create(tutti_context *ctx, const tutti_embedding_desc *desc,
-                                    tutti_layer **layer)
-{
-    return tutti__layer_create(ctx, &tutti__embedding_class, desc, layer);
-}
+TUTTI__PUBLIC(embedding)
+TUTTI__PUBLIC_CALL(embedding, backward)

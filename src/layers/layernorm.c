@@ -42,13 +42,16 @@ const tutti__layer_class tutti__layernorm_class = {
     .args_size = sizeof(tutti__norm_args),
 };
 
-tutti_layernorm_desc tutti_layernorm_desc_default(void)
+static tutti_call generic(const tutti_layernorm_call *c)
 {
-    return (tutti_layernorm_desc)TUTTI_LAYERNORM_DESC_INIT;
+    return (tutti_call){
+        .in = {c->x, c->residual},
+        .out = {c->y, c->sum},
+        .upstream = {c->dy, c->dsum},
+        .din = {c->dx},
+        TUTTI__COMMON(c),
+    };
 }
 
-tutti_status tutti_layernorm_create(tutti_context *ctx, const tutti_layernorm_desc *desc,
-                                    tutti_layer **layer)
-{
-    return tutti__layer_create(ctx, &tutti__layernorm_class, desc, layer);
-}
+TUTTI__PUBLIC(layernorm)
+TUTTI__PUBLIC_CALL(layernorm, backward)

@@ -99,13 +99,16 @@ const tutti__layer_class tutti__linear_class = {
     .args_size = sizeof(tutti__linear_args),
 };
 
-tutti_linear_desc tutti_linear_desc_default(void)
+static tutti_call generic(const tutti_linear_call *c)
 {
-    return (tutti_linear_desc)TUTTI_LINEAR_DESC_INIT;
+    return (tutti_call){
+        .in = {c->x},
+        .out = {c->y},
+        .upstream = {c->dy},
+        .din = {c->dx},
+        TUTTI__COMMON(c),
+    };
 }
 
-tutti_status tutti_linear_create(tutti_context *ctx, const tutti_linear_desc *desc,
-                                 tutti_layer **layer)
-{
-    return tutti__layer_create(ctx, &tutti__linear_class, desc, layer);
-}
+TUTTI__PUBLIC(linear)
+TUTTI__PUBLIC_CALL(linear, backward)

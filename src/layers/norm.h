@@ -9,9 +9,9 @@
 #include "ops/norm.h"
 #include "tutti/rmsnorm.h"
 
-#define TUTTI__NORM_OPTIONS(desc, eps_default)                                           \
+#define TUTTI__NORM_OPTIONS(desc, eps_default)                              \
     {"cols", "int", NULL, offsetof(desc, cols), 1, 1 << 20},                \
-        {"eps", "real", eps_default, offsetof(desc, eps), 0, DBL_MAX},           \
+        {"eps", "real", eps_default, offsetof(desc, eps), 0, DBL_MAX},      \
         {"x_dtype", "dtype", "f32", offsetof(desc, x_dtype), 0, 0},         \
         {"param_dtype", "dtype", "f32", offsetof(desc, param_dtype), 0, 0}, \
         {"y_dtype", "dtype", "x_dtype", offsetof(desc, y_dtype), 0, 0},     \

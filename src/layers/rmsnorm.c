@@ -25,13 +25,16 @@ const tutti__layer_class tutti__rmsnorm_class = {
     .args_size = sizeof(tutti__norm_args),
 };
 
-tutti_rmsnorm_desc tutti_rmsnorm_desc_default(void)
+static tutti_call generic(const tutti_rmsnorm_call *c)
 {
-    return (tutti_rmsnorm_desc)TUTTI_RMSNORM_DESC_INIT;
+    return (tutti_call){
+        .in = {c->x, c->residual},
+        .out = {c->y, c->sum},
+        .upstream = {c->dy, c->dsum},
+        .din = {c->dx},
+        TUTTI__COMMON(c),
+    };
 }
 
-tutti_status tutti_rmsnorm_create(tutti_context *ctx, const tutti_rmsnorm_desc *desc,
-                                  tutti_layer **layer)
-{
-    return tutti__layer_create(ctx, &tutti__rmsnorm_class, desc, layer);
-}
+TUTTI__PUBLIC(rmsnorm)
+TUTTI__PUBLIC_CALL(rmsnorm, backward)

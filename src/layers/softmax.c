@@ -77,13 +77,16 @@ const tutti__layer_class tutti__softmax_class = {
     .args_size = sizeof(tutti__softmax_args),
 };
 
-tutti_softmax_desc tutti_softmax_desc_default(void)
+static tutti_call generic(const tutti_softmax_call *c)
 {
-    return (tutti_softmax_desc)TUTTI_SOFTMAX_DESC_INIT;
+    return (tutti_call){
+        .in = {c->x},
+        .out = {c->y},
+        .upstream = {c->dy},
+        .din = {c->dx},
+        TUTTI__COMMON(c),
+    };
 }
 
-tutti_status tutti_softmax_create(tutti_context *ctx, const tutti_softmax_desc *desc,
-                                  tutti_layer **layer)
-{
-    return tutti__layer_create(ctx, &tutti__softmax_class, desc, layer);
-}
+TUTTI__PUBLIC(softmax)
+TUTTI__PUBLIC_CALL(softmax, backward)
