@@ -8,9 +8,10 @@ typedef struct bench_result {
     char layer[16], pass[12], variant[16], shape[48];
     tutti_dtype dtype;
     double seconds;
-    double amount;    /* bytes, or operations where `product` */
-    int product;      /* compared with the bare products, otherwise with a copy */
-    double reference; /* seconds of what it is compared with; 0: nothing */
+    double amount;       /* bytes, or operations where `product` */
+    int product;         /* compared with the bare products, otherwise with a copy */
+    double reference;    /* seconds of what it is compared with; 0: nothing */
+    double call_seconds; /* bench_time_call's */
     double error, tolerance;
 } bench_result;
 

@@ -127,6 +127,8 @@ static int measure(embedding *e, bench_sink sink, void *user)
         bench_reference copy = {.bytes = (size_t)result.amount};
         APP_TRY(bench_time(e->machine, bench_run_call, &call, &copy, &result.seconds,
                            &result.reference));
+        APP_TRY(bench_time_call(e->machine, bench_run_call, &call, e->rows, &result.seconds,
+                                &result.call_seconds));
         APP_CHECK(tutti_context_check(e->machine->ctx));
         APP_TRY(backward ? check_backward(e, &result.error) : check_forward(e, &result.error));
         sink(user, &result);

@@ -229,6 +229,8 @@ static int measure(linear *l, bench_sink sink, void *user)
                                     .backward = backward};
         APP_TRY(bench_time(l->machine, bench_run_call, &call, &products, &result.seconds,
                            &result.reference));
+        APP_TRY(bench_time_call(l->machine, bench_run_call, &call, l->rows, &result.seconds,
+                                &result.call_seconds));
         APP_CHECK(tutti_context_check(l->machine->ctx));
         APP_TRY(backward ? check_backward(l, &result.error) : check_forward(l, &result.error));
         sink(user, &result);

@@ -1,7 +1,9 @@
 /* Timing on the host, and the choice between host and GPU. */
 #include "machine.h"
 
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "common/exit_code.h"
 #include "common/report.h"
@@ -32,7 +34,13 @@ int bench_open(tutti_backend backend, int device, int repeats, bench_machine *ma
     desc.backend = backend;
     desc.device = device;
     APP_CHECK(tutti_context_create(&desc, &machine->ctx));
-    if (tutti_context_backend(machine->ctx) == TUTTI_BACKEND_HOST) return APP_OK;
+    if (tutti_context_backend(machine->ctx) == TUTTI_BACKEND_HOST) {
+        machine->backend = "host";
+        const char *line = strstr(tutti_build_info(), "host: ");
+        snprintf(machine->device, sizeof machine->device, "%.*s",
+                 line ? (int)strcspn(line, "\n") : 0, line ? line : "");
+        return APP_OK;
+    }
     /* timing wants a stream of our own */
     tutti_context_destroy(&machine->ctx);
     return bench_cuda_open(device, machine);
@@ -113,4 +121,25 @@ int bench_time(bench_machine *machine, bench_work work, void *self,
     (void)tutti_free(machine->ctx, &c.from);
     (void)tutti_free(machine->ctx, &c.to);
     return code;
+}
+
+/* In groups, as a call may take no longer than reading the clock.  A stream queues about a thousand launches, and a
+ * call may be a dozen: it is drained after each group. */
+enum { CALL_GROUPS = 128, CALLS = 8 };
+
+int bench_time_call(bench_machine *machine, bench_work work, void *self, int64_t rows,
+                    double *seconds, double *call_seconds)
+{
+    double times[CALL_GROUPS];
+    *call_seconds = 0;
+    if (!machine->cuda && rows != 1) return APP_OK;
+    for (int group = 0; group < CALL_GROUPS; group++) {
+        const double start = app_now();
+        for (int i = 0; i < CALLS; i++) APP_TRY(work(self));
+        times[group] = (app_now() - start) / CALLS;
+        APP_CHECK(tutti_context_synchronize(machine->ctx));
+    }
+    *call_seconds = median(times, CALL_GROUPS);
+    if (!machine->cuda) *seconds = *call_seconds;
+    return APP_OK;
 }

@@ -10,8 +10,10 @@ extern "C" {
 
 typedef struct bench_machine {
     tutti_context *ctx;
+    const char *backend; /* host or cuda */
     int repeats;
-    void *cuda; /* machine_cuda.cu's; NULL on the host */
+    char device[160]; /* a name by which figures of two machines are told apart */
+    void *cuda;       /* machine_cuda.cu's; NULL on the host */
 } bench_machine;
 
 /* Enqueues the work that is timed on the machine's context; an exit code of common/exit_code.h. */
@@ -37,6 +39,12 @@ typedef struct bench_reference {
  * each.  The host has no bare products: 0. */
 int bench_time(bench_machine *machine, bench_work work, void *self,
                const bench_reference *reference, double *seconds, double *reference_seconds);
+
+/* Median time from entering a call of a layer to its return, nothing waiting: on a GPU, where the queue
+ * is drained after every eight, what launching costs.  On the host a call's work is done when it returns:
+ * timed are calls of one row alone, and the median stands for *seconds too. 0: not timed. */
+int bench_time_call(bench_machine *machine, bench_work work, void *self, int64_t rows,
+                    double *seconds, double *call_seconds);
 
 /* machine_cuda.cu */
 int bench_cuda_open(int device, bench_machine *machine);

@@ -1,5 +1,6 @@
 /* Timing on a GPU: graph replays with a cold cache, copies, bare matrix products. */
 #include <algorithm>
+#include <cstdio>
 #include <vector>
 
 #include <cublasLt.h>
@@ -52,7 +53,11 @@ int bench_cuda_open(int device, bench_machine *machine)
 {
     gpu *made = new gpu();
     machine->cuda = made;
+    machine->backend = "cuda";
     TRY_CUDA(cudaSetDevice(device));
+    cudaDeviceProp properties;
+    TRY_CUDA(cudaGetDeviceProperties(&properties, device));
+    snprintf(machine->device, sizeof machine->device, "%s", properties.name);
     TRY_CUDA(cudaStreamCreateWithFlags(&made->stream, cudaStreamNonBlocking));
     TRY_CUDA(cudaMalloc(&made->flushed, flushed_bytes));
     TRY_CUDA(cudaMalloc(&made->workspace, workspace_bytes));

@@ -14,7 +14,7 @@ const char *const bench_layer_names[BENCH_LAYERS] = {"layernorm",     "rmsnorm",
 static const char *const activations[BENCH_ACTIVATIONS_MAX] = {
     "none", "relu", "leaky_relu", "gelu", "gelu_erf", "squared_relu", "silu"};
 
-enum { OPTION_REPEATS = 256, OPTION_JSON, OPTION_DEVICE };
+enum { OPTION_REPEATS = 256, OPTION_JSON, OPTION_DEVICE, OPTION_COMPARE, OPTION_FAIL_OVER };
 
 static const struct argp_option arguments[] = {
     {"backend", 'b', "auto|host|cuda", 0, "Where to run (default auto)", 0},
@@ -30,6 +30,10 @@ static const struct argp_option arguments[] = {
      0},
     {"repeats", OPTION_REPEATS, "N", 0, "Runs of which the median is taken (default 30)", 0},
     {"json", OPTION_JSON, "FILE", 0, "Write the results to FILE as well", 0},
+    {"compare", OPTION_COMPARE, "FILE", 0,
+     "Show what an earlier --json FILE of the same device has beside each figure", 0},
+    {"fail-over", OPTION_FAIL_OVER, "PERCENT", 0,
+     "With --compare: exit with 1 if a time or the host cost of a call is longer by more", 0},
     {NULL, 'h', NULL, 0, "The same as --help", -1},
     {0},
 };
@@ -42,7 +46,10 @@ static const char description[] =
     "linear with the bare matrix products. On a GPU every time is that of a captured graph with "
     "256 MiB "
     "overwritten before.\n\n"
-    "Exit code: 0 if every result was right, 1 if one was wrong, 2 if the run failed, 64 for a "
+    "\"call us\" is the host's time in a call, from its begin to its return; on the host, where "
+    "the work is in it, that of a call of one row, which has rows of its own.\n\n"
+    "Exit code: 0 if every result was right, 1 if one was wrong or slower than --fail-over allows, "
+    "2 if the run failed, 64 for a "
     "wrong command line, 75 stopped by SIGTERM, SIGINT or SIGUSR1.";
 
 static void print_version(FILE *stream, struct argp_state *state)
@@ -59,6 +66,17 @@ static int parse_int(const char *text, long least, long most, struct argp_state 
     if (end == text || *end || value < least || value > most)
         app_usage_error(state, "%s is %s, want %ld to %ld", what, text, least, most);
     return (int)value;
+}
+
+/* "5" or "5%" */
+static double parse_percent(const char *text, struct argp_state *state)
+{
+    char *end;
+    double value = strtod(text, &end);
+    if (end == text || strcmp(*end == '%' ? end + 1 : end, "") != 0 ||
+        !(value >= 0 && value <= 1000))
+        app_usage_error(state, "fail-over is %s, want 0%% to 1000%%", text);
+    return value;
 }
 
 static void parse_shapes(char *list, bench_options *options, struct argp_state *state)
@@ -140,6 +158,13 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         if (!*arg) app_usage_error(state, "--json is empty, want a file's name");
         options->json = arg;
         break;
+    case OPTION_COMPARE:
+        if (!*arg) app_usage_error(state, "--compare is empty, want a file's name");
+        options->compare = arg;
+        break;
+    case OPTION_FAIL_OVER:
+        options->fail_over = parse_percent(arg, state);
+        break;
     case 'h':
         argp_state_help(state, stdout, ARGP_HELP_STD_HELP);
         break;
@@ -147,6 +172,10 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         while (layer < BENCH_LAYERS && strcmp(arg, bench_layer_names[layer]) != 0) layer++;
         if (layer == BENCH_LAYERS) app_usage_error(state, "there is no layer %s", arg);
         options->layers[layer] = 1;
+        break;
+    case ARGP_KEY_END:
+        if (options->fail_over >= 0 && !options->compare)
+            app_usage_error(state, "--fail-over wants --compare FILE");
         break;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -158,8 +187,11 @@ void bench_options_parse(int argc, char **argv, bench_options *options)
 {
     static const struct argp argp = {
         .options = arguments, .parser = parse, .args_doc = "[LAYER...]", .doc = description};
-    *options = (bench_options){
-        .dtype = -1, .repeats = 30, .activation_count = 2, .activations = {"none", "gelu"}};
+    *options = (bench_options){.dtype = -1,
+                               .repeats = 30,
+                               .fail_over = -1,
+                               .activation_count = 2,
+                               .activations = {"none", "gelu"}};
     argp_err_exit_status = APP_USAGE;
     argp_program_version_hook = print_version;
     argp_parse(&argp, argc, argv, 0, NULL, options);

@@ -34,6 +34,8 @@ typedef struct bench_options {
     const char *activations[BENCH_ACTIVATIONS_MAX];
     int repeats;
     const char *json;
+    const char *compare; /* an earlier --json */
+    double fail_over;    /* percent; negative: nothing fails */
 } bench_options;
 
 /* Reads the command line; leaves the program with 64 where it is wrong. */

@@ -281,6 +281,8 @@ static int measure(rowwise *w, const char *layer, bench_sink sink, void *user)
         bench_reference copy = {.bytes = (size_t)result.amount};
         APP_TRY(bench_time(w->machine, bench_run_call, &call, &copy, &result.seconds,
                            &result.reference));
+        APP_TRY(bench_time_call(w->machine, bench_run_call, &call, w->rows, &result.seconds,
+                                &result.call_seconds));
         APP_CHECK(tutti_context_check(w->machine->ctx));
         APP_TRY(entropy    ? check_cross_entropy(w, &result.error)
                 : !norm    ? check_softmax(w, backward, &result.error)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Tests of bench-checkpoint and of examples that open files.  usage: bench.sh BUILD-FOLDER
+# Tests of bench-checkpoint, of examples that open files, and of tutti-bench --compare.  usage: bench.sh BUILD-FOLDER
 # shellcheck source=tests/launch/check.sh disable=SC2317
 source "$(dirname "${BASH_SOURCE[0]}")/check.sh"
 build=$(readlink -f "$1")
@@ -26,6 +26,101 @@ test_closed_standard_files() {
     "$build/bin/checkpoint" closed.h5 <&- >&- 2>&- || fail "code $?"
     cmp open.h5 closed.h5 || fail "its lines are in the file"
     "$build/bin/bench-checkpoint" --path f --bytes 10000 --rounds 1 --backend host <&- >&- 2>&- || fail "code $?"
+}
+
+# measure ARGS …: tutti-bench over two shapes, to `output`; returns its code.
+measure() {
+    "$build/bin/tutti-bench" --backend host --repeats 3 --shape 8x8,16x8 "$@" softmax >output 2>&1
+}
+# doctor FROM TO SED-SCRIPT: the file of another machine or another day
+doctor() {
+    sed "$3" "$1" >"$2"
+    cmp -s "$1" "$2" && fail "'$3' changes nothing in $1"
+    true
+}
+# What the earlier file says is so slow, or so fast, that no noise hides it.
+test_compares() {
+    measure --json now.json || fail "$(<output)"
+    expect_equal rows "$(grep -c call_seconds now.json)" 6
+    expect_equal "calls of one row" "$(grep -c '"shape": "1x8".*"call_seconds": [1-9]' now.json)" 2
+    expect_equal "other calls" "$(grep -c '"call_seconds": 0,' now.json)" 4
+    doctor now.json slow.json 's/"seconds": [^,]*/"seconds": 9/; s/"call_seconds": [1-9][^,]*/"call_seconds": 9/'
+    measure --compare slow.json --fail-over 5% || fail "$(<output)"
+    expect_match output "$(<output)" "16x8 .* 9000000.0 us -100.0 %"
+    # a time; the host cost of a call
+    doctor slow.json time.json '/16x8/s/"seconds": 9/"seconds": 1e-12/'
+    measure --compare time.json --fail-over 5%
+    expect_equal code $? 1
+    expect_match output "$(<output)" "softmax forward  16x8: the time is .* us, was 0.00 us: .*want at most 5 %"
+    doctor slow.json call.json '/1x8/s/"call_seconds": 9/"call_seconds": 1e-12/'
+    measure --compare call.json --fail-over 5
+    expect_equal code $? 1
+    expect_match output "$(<output)" "softmax backward  1x8: the host cost of a call is"
+    measure --compare call.json || fail "without --fail-over: $(<output)"
+    doctor slow.json pretty.json 's/, "/ ,\n\t"/g; s/"right"/"another": null, &/'
+    measure --compare pretty.json --fail-over 0 || fail "other white space: $(<output)"
+}
+test_compares_rows() {
+    measure --json now.json || fail "$(<output)"
+    doctor now.json rows.json 's/"seconds": [^,]*/"seconds": 9/; s/16x8/32x8/; s/"call_seconds": [1-9][^,]*/"call_seconds": 9/'
+    measure --compare rows.json --fail-over 5% || fail "$(<output)"
+    expect_equal new "$(grep -c '16x8 .*not in the earlier file' output)" 2
+    expect_equal gone "$(grep -c 'softmax .*32x8 f32 of rows.json was not measured' output)" 2
+    doctor now.json none.json 's/"layer": "softmax"/"layer": "other"/'
+    measure --compare none.json --fail-over 5%
+    expect_equal code $? 2
+    expect_match output "$(<output)" "none.json has no row that was measured"
+}
+test_refuses_what_does_not_compare() {
+    local change
+    measure --json now.json || fail "$(<output)"
+    doctor now.json device.json 's/"device": "/&other /'
+    measure --compare device.json
+    expect_equal code $? 2
+    expect_match output "$(<output)" "device.json was measured on host \(other host: .*this is host \(host: "
+    doctor now.json backend.json 's/"backend": "host"/"backend": "cuda"/'
+    measure --compare backend.json
+    expect_equal code $? 2
+    doctor now.json repeats.json 's/"repeats": 3/"repeats": 30/'
+    measure --compare repeats.json || fail "$(<output)"
+    expect_equal warnings "$(grep -c 'repeats.json has medians of 30 repeats, these are of 3' output)" 1
+    # no file, no JSON, half of one, numbers that are none, a key that is missing
+    : >empty.json
+    head -c 700 now.json >half.json
+    doctor now.json nan.json 's/"seconds": [^,]*/"seconds": nan/'
+    doctor now.json text.json 's/"seconds": [^,]*/"seconds": "9"/'
+    doctor now.json zero.json 's/"seconds": [^,]*/"seconds": 0/'
+    doctor now.json negative.json 's/"call_seconds": [^,]*/"call_seconds": -1/'
+    doctor now.json key.json 's/"call_seconds"/"calls"/'
+    doctor now.json tail.json '/^]/s/$/ more/'
+    doctor now.json comma.json 's/,$//'
+    printf '[\n]\n' >none.json
+    head -c 20000 /dev/zero >zeros.json
+    for change in empty half nan text zero negative key tail comma none zeros; do
+        measure --compare "$change.json"
+        expect_equal "code of $change" $? 2
+        expect_match "output of $change" "$(<output)" "$change.json is no file of tutti-bench's --json"
+    done
+    measure --compare key.json
+    expect_match output "$(<output)" "line 2: want call_seconds"
+    measure --compare missing.json
+    expect_equal code $? 2
+    expect_match output "$(<output)" "missing.json: No such file"
+    measure --compare .
+    expect_equal code $? 2
+}
+test_wrong_options_of_compare() {
+    local given
+    measure --json now.json || fail "$(<output)"
+    for given in "--fail-over 5" "--compare= --fail-over 5" "--compare now.json --fail-over -1" \
+        "--compare now.json --fail-over 5%%" "--compare now.json --fail-over nan" "--compare now.json --fail-over=" \
+        "--compare now.json --json now.json"; do
+        # shellcheck disable=SC2086
+        measure $given
+        expect_equal "code of $given" $? 64
+    done
+    measure --fail-over 5
+    expect_match output "$(<output)" "--fail-over wants --compare FILE"
 }
 
 run_tests
