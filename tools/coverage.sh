@@ -1,0 +1,66 @@
+#!/usr/bin/env bash
+# Line coverage of src/ under the host tests, by file and by folder, with gcov.  A build of its own, in build-coverage/; the library
+# alone is instrumented.  What a process did that is killed, or that leaves by _exit (io's reader of a file's structure), is not
+# counted, nor are CUDA's sources.  Left out are tests of scripts and those that promise a time.
+# usage: tools/coverage.sh [ARGS of ctest …]
+set -euo pipefail
+# shellcheck source=launch/lib.sh
+source "$(dirname "${BASH_SOURCE[0]}")/../launch/lib.sh"
+if [[ ${1-} == -h || ${1-} == --help ]]; then
+    sed -n '2,5s/^# \{0,1\}//p' "$0"
+    exit 0
+fi
+for tool in cmake ninja gcov; do
+    type -P "$tool" >/dev/null || die "$tool was not found"
+done
+
+build=$top/build-coverage
+mkdir -p "$build"
+cat >"$build/instrument.cmake" <<'END'
+cmake_language(DEFER CALL target_compile_options tutti PRIVATE --coverage -fprofile-update=atomic)
+cmake_language(DEFER CALL target_link_options tutti PRIVATE --coverage)
+END
+cmake -S "$top" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Debug "-DCMAKE_C_FLAGS_DEBUG=-O1 -g" -DTUTTI_WITH_CUDA=OFF \
+    "-DCMAKE_PROJECT_tutti_INCLUDE=$build/instrument.cmake" >"$build/configure.log" || die "cmake failed: $build/configure.log"
+cmake --build "$build" >"$build/build.log" || die "the build failed: $build/build.log"
+find "$build" -name '*.gcda' -delete
+
+run_ctest "$build" -L '^(cpu|mpi)$' -E '^(launch|package|tools)[.]|^train[.](bytes_)?demo$' "$@"
+
+# A line counts once, however often a header with it was compiled, and is covered if one of them ran.
+mapfile -d '' notes < <(find "$build/CMakeFiles/tutti.dir" -name '*.gcno' -print0)
+((${#notes[@]} > 0)) || die "the build left no .gcno files in $build"
+(cd "$build" && gcov --stdout "${notes[@]}" 2>"$build/gcov.log") >"$build/coverage.txt" || die "gcov failed: $build/gcov.log"
+awk -v top="$top/" '
+    match($0, /^ *[^:]*: *0:Source:/) {
+        file = substr($0, RLENGTH + 1)
+        ours = index(file, top "src/") == 1
+        file = substr(file, length(top) + 1)
+        next
+    }
+    ours && match($0, /^ *[^:]*: *[0-9]+:/) {
+        split(substr($0, 1, RLENGTH), part, ":")
+        gsub(/ /, "", part[1])
+        if (part[1] == "-") next
+        key = file ":" part[2] + 0
+        if (!(key in ran)) { ran[key] = 0; lines[file]++ }
+        if (part[1] ~ /^[0-9]/ && !ran[key]) { ran[key] = 1; hit[file]++ }
+    }
+    function row(name, some, all) { printf "%-36s %6d of %6d  %5.1f %%\n", name, some, all, 100 * some / all }
+    END {
+        for (file in lines) {
+            folder = file
+            sub(/\/[^\/]*$/, "/", folder)
+            all[folder] += lines[file]; some[folder] += hit[file]
+            total += lines[file]; covered += hit[file]
+            row(file, hit[file], lines[file])
+        }
+        close("sort")
+        if (!total) exit 1
+        print "\nby folder"
+        for (folder in all) row(folder, some[folder], all[folder]) | "sort"
+        close("sort")
+        print ""
+        row("src/, all of it", covered, total)
+    }' "$build/coverage.txt" || die "gcov knows no line of src/"
+report_tests || exit 1
