@@ -46,21 +46,21 @@ awk -v top="$top/" '
         if (!(key in ran)) { ran[key] = 0; lines[file]++ }
         if (part[1] ~ /^[0-9]/ && !ran[key]) { ran[key] = 1; hit[file]++ }
     }
-    function row(name, some, all) { printf "%-36s %6d of %6d  %5.1f %%\n", name, some, all, 100 * some / all }
+    function row(name) { printf "%-36s %6d of %6d  %5.1f %%\n", name, hit[name], lines[name], 100 * hit[name] / lines[name] | "sort" }
     END {
-        for (file in lines) {
+        for (file in lines) files[file]
+        for (file in files) {
+            row(file)
             folder = file
             sub(/\/[^\/]*$/, "/", folder)
-            all[folder] += lines[file]; some[folder] += hit[file]
-            total += lines[file]; covered += hit[file]
-            row(file, hit[file], lines[file])
+            lines[folder] += lines[file]; hit[folder] += hit[file]; folders[folder]
+            lines["src/, all of it"] += lines[file]; hit["src/, all of it"] += hit[file]
         }
         close("sort")
-        if (!total) exit 1
-        print "\nby folder"
-        for (folder in all) row(folder, some[folder], all[folder]) | "sort"
+        if (!("src/, all of it" in lines)) exit 1
+        print "\nby folder"; fflush()
+        for (folder in folders) row(folder)
         close("sort")
-        print ""
-        row("src/, all of it", covered, total)
+        row("src/, all of it")
     }' "$build/coverage.txt" || die "gcov knows no line of src/"
 report_tests || exit 1

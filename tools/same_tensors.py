@@ -64,7 +64,8 @@ def main():
             print(f"same_tensors.py: {arguments[0]} has no tensors", file=sys.stderr)
             return 2
         found = {}
-        for name, dataset in was.items():
+        # a checkpoint's parameters before what follows from them
+        for name, dataset in sorted(was.items(), key=lambda item: not item[0].startswith("model/")):
             what = difference(arguments, dataset, now.get(name))
             if what:
                 case, tensor = case_of(name)

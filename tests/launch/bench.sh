@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Tests of bench-checkpoint, of examples that open files, and of tutti-bench --compare.  usage: bench.sh BUILD-FOLDER
+# Tests of bench-checkpoint, of examples that open files, and of tutti-bench.  usage: bench.sh BUILD-FOLDER
 # shellcheck source=tests/launch/check.sh disable=SC2317
 source "$(dirname "${BASH_SOURCE[0]}")/check.sh"
 build=$(readlink -f "$1")
@@ -26,6 +26,21 @@ test_closed_standard_files() {
     "$build/bin/checkpoint" closed.h5 <&- >&- 2>&- || fail "code $?"
     cmp open.h5 closed.h5 || fail "its lines are in the file"
     "$build/bin/bench-checkpoint" --path f --bytes 10000 --rounds 1 --backend host <&- >&- 2>&- || fail "code $?"
+}
+test_finds_what_is_wrong() {
+    local faulty
+    local -a all=("$build/bin/tutti-bench" --backend host --repeats 1 --shape "7x33,5x9x17")
+    "${all[@]}" >output 2>&1 || fail "$(<output)"
+    expect_equal right "$(grep -c ' right$' output)" 26
+    # the same with a layer whose backward leaves its last row out
+    faulty=$(find "$build/tests/validate" -name 'libtutti_faulty.so')
+    if [[ ! $faulty ]] || grep -q '^TUTTI_SANITIZE:STRING=.' "$build/CMakeCache.txt"; then
+        skip "the library is static, or has a sanitizer in it"
+    fi
+    LD_PRELOAD=$faulty TUTTI_TEST_FAULT=row "${all[@]}" >output 2>&1
+    expect_equal code $? 1
+    expect_equal wrong "$(grep -c 'backward .* WRONG$' output)" 12
+    expect_equal right "$(grep -c ' right$' output)" 14
 }
 
 # measure ARGS …: tutti-bench over two shapes, to `output`; returns its code.
