@@ -83,10 +83,10 @@ def places_of(fault, sources):
     return []
 
 
-def read_sources():
+def read_sources(tree):
     sources = {}
     for part in ("src", "apps", "include"):
-        for folder, _, files in os.walk(os.path.join(TREE, part)):
+        for folder, _, files in os.walk(os.path.join(tree, part)):
             for name in files:
                 if name.endswith((".c", ".h")):
                     path = os.path.join(folder, name)
@@ -187,19 +187,19 @@ def main():
         return 64 if left.code else 0
     assert len({f.name for f in FAULTS}) == len(FAULTS), "two faults of one name"
 
-    copy_tree()
-    sources = read_sources()
     if given.list:
-        missing = 0
+        missing, sources = 0, read_sources(TOP)
         for f in wanted:
             places = places_of(f, sources)
             missing += len(places) != 1
-            where = os.path.relpath(places[0][0], TREE) if len(places) == 1 else f"in {len(places)} places"
-            print(f"{f.name:28} {where:40} {f.breaks}")
+            where = os.path.relpath(places[0][0], TOP) if len(places) == 1 else f"in {len(places)} places"
+            print(f"{f.name:20} {where:36} {f.breaks}")
         print(f"{len(wanted)} faults, {missing} whose text is not in exactly one place")
         return 2 if missing else 0
 
     begin = time.monotonic()
+    copy_tree()
+    sources = read_sources(TREE)
     counts = {True: 0, False: 0, None: 0}
     for asan, build in builds(given.jobs).items():
         some = [f for f in wanted if f.asan == asan]
