@@ -155,6 +155,8 @@ static void test_init(void)
         CHECK_OK(tutti_params_flat(m.params, TUTTI_PARAMS_GRAD, &grad));
         double *masters = get(&master), *grads = get(&grad);
         int64_t end = 0;
+        double firsts[8]; /* of uniform ones, in bounds: no two begin alike */
+        int uniform = 0;
         for (int i = 0; i < tutti_params_count(m.params); i++) {
             const tutti_param *param = tutti_params_get(m.params, i);
             int64_t offset = offset_of(&master, &param->master);
@@ -167,6 +169,13 @@ static void test_init(void)
             bool up = strncmp(param->name, "up", 2) == 0;
             double bound = 1 / sqrt(up ? 10 : 20), sum = 0, most = 0;
             double *values = get(&param->value);
+            if (!gamma && !beta) {
+                firsts[uniform] = masters[offset] / bound;
+                for (int k = 0; k < uniform; k++)
+                    CHECK(fabs(firsts[k] - firsts[uniform]) > 1e-6, "%s begins like another",
+                          param->name);
+                uniform++;
+            }
             for (int64_t j = 0; j < count; j++) {
                 double value = masters[offset + j];
                 if (gamma || beta)

@@ -397,11 +397,13 @@ static void tied_over(tutti_transport transport)
     tutti_tensor flat;
     CHECK_OK(tutti_params_flat(params, TUTTI_PARAMS_GRAD, &flat));
     float values[256];
-    for (int i = 0; i < 256; i++) values[i] = (float)(i + rig_rank());
-    CHECK_OK(tutti_copy(ctx, flat.data, values, sizeof values));
+    CHECK_OK(tutti_zero(ctx, flat.data, sizeof values));
     CHECK_OK(tutti_grad_sync_ready(sync, ctx, layers[1]));
     CHECK_FAILS(TUTTI_ERR_STATE, "lower", tutti_grad_sync_finish(sync, ctx));
     CHECK_FAILS(TUTTI_ERR_STATE, "before", tutti_grad_sync_ready(sync, ctx, layers[1]));
+    /* the other layer's part comes now: nothing has been sent */
+    for (int i = 0; i < 256; i++) values[i] = (float)(i + rig_rank());
+    CHECK_OK(tutti_copy(ctx, flat.data, values, sizeof values));
     CHECK_OK(tutti_grad_sync_ready(sync, ctx, layers[0]));
     CHECK_OK(tutti_grad_sync_finish(sync, ctx));
     CHECK_OK(tutti_copy(ctx, values, flat.data, sizeof values));
@@ -696,6 +698,11 @@ static void differences_over(tutti_transport transport)
     CHECK_FAILS(TUTTI_ERR_COMM, "[899]",
                 tutti_grad_sync_create_list(ctx, comm, l.list, 6, NULL, &sync));
     if (odd) l.params[2].grad.dims[0] = 900;
+    const tutti_dtype dtype = l.params[1].value.dtype;
+    if (odd) l.params[1].value.dtype = TUTTI_F16;
+    CHECK_FAILS(TUTTI_ERR_COMM, "p1",
+                tutti_grad_sync_create_list(comm, ctx, l.list, 6, NULL, &sync));
+    l.params[1].value.dtype = dtype;
     /* a mistake of one rank is every rank's, with its name */
     CHECK_FAILS(TUTTI_ERR_ARG, name,
                 tutti_grad_sync_create_list(ctx, comm, odd ? NULL : l.list, 6, NULL, &sync));

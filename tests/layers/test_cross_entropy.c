@@ -321,6 +321,7 @@ static void test_bad_labels(void)
             ce_case c = usual(float_dtypes[type], 8, 6);
             setting s = set_up(ctx, &c);
             s.label_values[4] = bad[i];
+            s.label_values[6] = bad[(i + 1) % HARNESS_COUNT(bad)]; /* the first one is named */
             put_labels(ctx, &s);
             check_run(ctx, &c, &s);
             char text[32];

@@ -312,6 +312,37 @@ static void test_dimensions(void)
     tear_down(ctx, &s);
 }
 
+/* Rows of y may lie in the gaps of x's, but reach into none of them. */
+static void test_slices(void)
+{
+    enum { ROWS = 3, COLS = 4, STRIDE = 10 };
+    tutti_context *ctx = harness_context();
+    tutti_softmax_desc desc = TUTTI_SOFTMAX_DESC_INIT;
+    desc.cols = COLS;
+    tutti_layer *layer = NULL;
+    void *data = NULL;
+    CHECK_OK(tutti_softmax_create(ctx, &desc, &layer));
+    CHECK_OK(tutti_alloc(ctx, 2 * ROWS * STRIDE * sizeof(float), &data));
+    CHECK_OK(tutti_zero(ctx, data, 2 * ROWS * STRIDE * sizeof(float)));
+    for (int shift = 1; shift < STRIDE; shift++)
+        for (int swapped = 0; swapped < 2; swapped++) {
+            harness_where("shift %d swapped %d", shift, swapped);
+            tutti_tensor low = tutti_tensor_2d(data, TUTTI_F32, ROWS, COLS);
+            tutti_tensor high = tutti_tensor_2d((float *)data + shift, TUTTI_F32, ROWS, COLS);
+            low.strides[0] = high.strides[0] = STRIDE;
+            tutti_call call = TUTTI_CALL_INIT;
+            call.in[0] = swapped ? &high : &low;
+            call.out[0] = swapped ? &low : &high;
+            if (shift >= COLS && shift + COLS <= STRIDE)
+                CHECK_OK(tutti_layer_forward(layer, ctx, &call));
+            else
+                CHECK_FAILS(TUTTI_ERR_ARG, "share memory", tutti_layer_forward(layer, ctx, &call));
+        }
+    harness_where(NULL);
+    CHECK_OK(tutti_free(ctx, &data));
+    tutti_layer_destroy(&layer);
+}
+
 static void test_in_place(void)
 {
     tutti_context *ctx = harness_context();
@@ -530,6 +561,7 @@ int main(int argc, char **argv)
         {"hidden values", test_hidden_values},
         {"strides and misaligned pointers", test_strides_and_alignment},
         {"several dimensions", test_dimensions},
+        {"slices of one tensor", test_slices},
         {"in place", test_in_place},
         {"no rows", test_no_rows},
         {"NaN and infinities", test_nonfinite},
