@@ -48,7 +48,7 @@ FAULTS = [
     Fault("norm-dx", "the sign of a term of dx", "g[j] - mean_g - n[j] * mean_gn", "g[j] - mean_g + n[j] * mean_gn", "layers.layernorm"),
     Fault("norm-dsum", "dsum is left out", "for (int64_t j = 0; j < cols; j++) g[j] += s[j];", "", "layers.rmsnorm"),
     Fault("norm-dbeta", "only a block's last row counts in dbeta", "dbeta[j] += g[j]", "dbeta[j] = g[j]", "layers.layernorm"),
-    Fault("norm-saved", "saved has room for rstd alone", "* (norm->desc.centered ? 2 : 1)", "* 1", "layers.layernorm validate.holds", asan=True),
+    Fault("norm-saved", "saved has room for rstd alone", "* (norm->desc.centered ? 2 : 1)", "* 1", "layers.layernorm", asan=True),
     Fault("norm-scratch", "a thread's third row lies in the next one's room", "task->thread_bytes = 3 * task->row_bytes; task->blocks = tutti__split_rows(args->rows, args->cols);", "task->thread_bytes = 2 * task->row_bytes; task->blocks = tutti__split_rows(args->rows, args->cols);", "layers.rmsnorm"),
     # Sums that all layers share
     Fault("sum-tail", "the last column is left out of sums", "for (int k = 0; j < count; j++, k++)", "for (int k = 0; j + 1 < count; j++, k++)", "layers.softmax"),
@@ -124,7 +124,7 @@ FAULTS = [
     Fault("validate-nan", "a NaN is like any value", "if (!isfinite(actual) || !isfinite(expected)) return INFINITY;", "if (!isfinite(actual) || !isfinite(expected)) return 0;", "validate.wrong validate.faults"),
     Fault("validate-code", "what does not hold is no failure", 'return app_fail(APP_MISMATCH, "%d tensors of %d cases do not hold"', 'return app_fail(APP_OK, "%d tensors of %d cases do not hold"', "validate.wrong"),
     Fault("validate-sum", "the second piece's sum of losses is left out", "*sum = pieces[0] + pieces[1];", "*sum = pieces[0];", "validate.holds"),
-    Fault("validate-rows", "all ranks have the same number of rows", "return rows / parts * before + rows % parts * before / parts;", "return rows * rank / world_size + 0 * before;", "validate.rows"),
+    Fault("validate-rows", "rows that do not divide evenly are nobody's", "return rows / parts * before + rows % parts * before / parts;", "return rows / parts * before;", "validate.holds"),
     Fault("validate-first-row", "a rank's rows begin at the case's first", "s->which->first_row + r->plan->first + first", "s->which->first_row + first", "validate.holds"),
     Fault("validate-alone", "sharded and whole are not compared", "if (same) return;", "return;", "validate.faults validate.wrong"),
     # Bench

@@ -75,6 +75,7 @@ for i in 0 1; do
 done
 type -P python3 >/dev/null || die "python3 was not found"
 
+export OMP_WAIT_POLICY=${OMP_WAIT_POLICY-passive} # threads that spin are slow beside another's work
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 mkdir "$work/base" "$work/new"
