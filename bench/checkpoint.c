@@ -94,7 +94,8 @@ static void build(bench *b)
         void *data;
         TRY(tutti_alloc(b->ctx, b->bytes, &data));
         b->tensors[i] = tutti_tensor_1d(data, TUTTI_F32, b->tensors[0].dims[0]);
-        TRY(tutti_checkpoint_add_state(b->list, b->params, i == 1 ? "m" : "v", &b->tensors[i]));
+        const tutti_state_tensor state = {i == 1 ? "m" : "v", b->tensors[i], 1, 0};
+        TRY(tutti_checkpoint_add_state(b->list, b->params, &state));
     }
 }
 

@@ -48,12 +48,13 @@ static void run_create(run *r)
     check(tutti_step_block_create(ctx, &r->block));
 
     /* What a checkpoint of this run holds.  The list points to the run: saving reads from it, loading writes to it. */
-    const char *name;
-    tutti_tensor state;
+    tutti_state_tensor state;
     check(tutti_checkpoint_create(ctx, comm, &r->checkpoint));
     check(tutti_checkpoint_add_params(r->checkpoint, r->params));
-    for (int i = 0; tutti_adamw_state(r->adamw, i, &name, &state) == TUTTI_OK; i++)
-        check(tutti_checkpoint_add_state(r->checkpoint, r->params, name, &state));
+    for (int i = 0; i < tutti_adamw_state_count(r->adamw); i++) {
+        check(tutti_adamw_state_get(r->adamw, i, &state));
+        check(tutti_checkpoint_add_state(r->checkpoint, r->params, &state));
+    }
     check(tutti_checkpoint_add_int(r->checkpoint, "state/step", &r->step));
     check(tutti_checkpoint_add_real(r->checkpoint, "state/loss", &r->loss));
 }

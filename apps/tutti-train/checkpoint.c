@@ -133,10 +133,11 @@ static int create_list(trainer *t)
 static int list_tensors(tutti_checkpoint *list, trainer *t)
 {
     APP_CHECK(tutti_checkpoint_add_params(list, t->params));
-    const char *name;
-    tutti_tensor tensor;
-    for (int i = 0; tutti_adamw_state(t->adamw, i, &name, &tensor) == TUTTI_OK; i++)
-        APP_CHECK(tutti_checkpoint_add_state(list, t->params, name, &tensor));
+    tutti_state_tensor state;
+    for (int i = 0; i < tutti_adamw_state_count(t->adamw); i++) {
+        APP_CHECK(tutti_adamw_state_get(t->adamw, i, &state));
+        APP_CHECK(tutti_checkpoint_add_state(list, t->params, &state));
+    }
     return APP_OK;
 }
 

@@ -217,18 +217,17 @@ static void no_step(trainer *t, double begin)
 static int check_replicas(trainer *t)
 {
     enum { MOST = 8 };
-    const char *names[MOST];
-    tutti_tensor state[MOST];
+    tutti_state_tensor state[MOST];
     int count = 0;
     const int64_t every = t->options->check_replicas;
     if (!every || t->state.step % every) return APP_OK;
     APP_TRY(settle(t));
     const double begin = app_now();
-    while (count < MOST &&
-           tutti_adamw_state(t->adamw, count, &names[count], &state[count]) == TUTTI_OK)
+    while (count < MOST && count < tutti_adamw_state_count(t->adamw)) {
+        APP_CHECK(tutti_adamw_state_get(t->adamw, count, &state[count]));
         count++;
-    const tutti_status status =
-        tutti_comm_check_params(t->comm, t->ctx, t->params, names, state, count);
+    }
+    const tutti_status status = tutti_comm_check_params(t->comm, t->ctx, t->params, state, count);
     int code = app_check(status);
     if (status == TUTTI_ERR_DATA)
         code = app_fail(APP_MISMATCH, "after step %lld: %s", (long long)t->state.step,

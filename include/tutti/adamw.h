@@ -49,10 +49,11 @@ typedef struct tutti_adamw_stats {
 TUTTI_API tutti_status tutti_adamw_get_stats(tutti_adamw *adamw, tutti_context *ctx,
                                              tutti_adamw_stats *stats);
 
-/* The state as named tensors on the device: "m" and "v", flat as the store's buffers, and "updates", f64 [1].
- * The index-th, from 0; TUTTI_ERR_ARG past the last. */
-TUTTI_API tutti_status tutti_adamw_state(tutti_adamw *adamw, int index, const char **name,
-                                         tutti_tensor *tensor);
+/* The state: "m" and "v", like the store, and "updates", f64 [1].  Of NULL there is none. */
+TUTTI_API int tutti_adamw_state_count(const tutti_adamw *adamw);
+/* The index-th, from 0.  The name and the memory are the optimizer's. */
+TUTTI_API tutti_status tutti_adamw_state_get(const tutti_adamw *adamw, int index,
+                                             tutti_state_tensor *state);
 
 TUTTI_END
 #endif

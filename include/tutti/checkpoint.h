@@ -24,11 +24,11 @@ TUTTI_API void tutti_checkpoint_destroy(tutti_checkpoint **checkpoint);
 /* The masters of a built store, each as model/<its name>.  Equal on all ranks, as training keeps them. */
 TUTTI_API tutti_status tutti_checkpoint_add_params(tutti_checkpoint *checkpoint,
                                                    tutti_params *params);
-/* One tensor of an optimizer's state (tutti_adamw_state).  Of one that is laid out as the store's flat buffers, the part of
- * each parameter becomes optimizer/<its name>/<name>; any other becomes optimizer/<name> as it is. */
+/* One tensor of an optimizer's state (tutti_adamw_state_get).  Of one like the store, the part of each parameter becomes
+ * optimizer/<its name>/<name>; any other becomes optimizer/<name> as it is, and wants no store: params may be NULL then. */
 TUTTI_API tutti_status tutti_checkpoint_add_state(tutti_checkpoint *checkpoint,
-                                                  tutti_params *params, const char *name,
-                                                  const tutti_tensor *tensor);
+                                                  tutti_params *params,
+                                                  const tutti_state_tensor *state);
 /* Values of the caller's own in host memory: a whole number, a number, a text (with its 0 in `size` bytes), a table of
  * f64 with `cols` columns, of which *rows rows count now and `capacity` at most.  Equal on all ranks when saved; set on all
  * ranks when loaded. */

@@ -116,13 +116,13 @@ TUTTI_API tutti_status tutti_comm_broadcast_params(tutti_comm *comm, tutti_conte
                                                    tutti_params *params);
 
 /* Proves that the ranks hold equal replicas: compares, over the ranks, 64-bit hashes of every parameter's master and of every
- * tensor of an optimizer's state (tutti_adamw_state): names[i] and state[i], `count` of them, each laid out as the store's flat
- * buffers, so that parameters are told apart in it, or of a layout of its own.  TUTTI_ERR_DATA, with the first tensor that
+ * tensor of an optimizer's state (tutti_adamw_state_get), `count` of them; in one like the store parameters are told apart.
+ * TUTTI_ERR_DATA, with the first tensor that
  * differs ("block0.norm/gamma m") and the ranks that have another than most, if they are not equal; the communicator
- * stays usable.  Waits for the stream.  count may be 0, names and state NULL then. */
+ * stays usable.  Waits for the stream.  count may be 0, state NULL then. */
 TUTTI_API tutti_status tutti_comm_check_params(tutti_comm *comm, tutti_context *ctx,
-                                               tutti_params *params, const char *const *names,
-                                               const tutti_tensor *state, int count);
+                                               tutti_params *params,
+                                               const tutti_state_tensor *state, int count);
 
 /* An allocator for tutti_params_desc.gradient_memory that gives memory the transport likes best: under nccl a registered
  * symmetric window.  What one rank passes to a verb in such memory, all must.  Its calls are collective, with equal sizes:

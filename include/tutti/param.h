@@ -102,6 +102,16 @@ TUTTI_API tutti_status tutti_params_zero_grad(tutti_params *params, tutti_contex
 TUTTI_API int tutti_params_count(const tutti_params *params);
 TUTTI_API const tutti_param *tutti_params_get(const tutti_params *params, int index);
 
+/* A tensor of an optimizer's state, on the device.  Two layouts: that of the store's flat buffers, of which each parameter has its
+ * part, or one of its own.  A sharded optimizer's rank has a part of the whole, which begins at element `first`; what checks,
+ * saves and loads state wants whole tensors so far, and says so (TUTTI_ERR_UNSUPPORTED). */
+typedef struct tutti_state_tensor {
+    const char *name;    /* "m" */
+    tutti_tensor tensor; /* [elements of the flat buffers] if like_store */
+    int like_store;
+    int64_t first; /* 0 unless sharded */
+} tutti_state_tensor;
+
 typedef enum tutti_params_buffer {
     TUTTI_PARAMS_MASTER,
     TUTTI_PARAMS_GRAD,

@@ -190,51 +190,52 @@ tutti_status tutti_comm_broadcast_params(tutti_comm *comm, tutti_context *ctx, t
 
 /* What the caller of check_params gave. */
 static tutti_status check_state(const tutti_comm *comm, const tutti_context *ctx,
-                                const tutti_params *params, const char *const *names,
-                                const tutti_tensor *state, int count)
+                                const tutti_params *params, const tutti_state_tensor *state,
+                                int count)
 {
     static const char who[] = "check_params";
     TUTTI_TRY(tutti__comm_context_check(comm, ctx, who));
     TUTTI_REQUIRE(params, "%s: params is NULL", who);
     TUTTI_TRY(tutti__params_ready(params, ctx, who));
     TUTTI_REQUIRE(count >= 0 && count < 1 << 16, "%s: count is %d, want 0 to 65535", who, count);
-    TUTTI_REQUIRE(count == 0 || names, "%s: names is NULL", who);
     TUTTI_REQUIRE(count == 0 || state, "%s: state is NULL", who);
     for (int i = 0; i < count; i++) {
-        TUTTI_REQUIRE(names[i], "%s: names[%d] is NULL", who, i);
-        TUTTI_REQUIRE(state[i].data, "%s: the data of state '%s' is NULL", who, names[i]);
-        TUTTI_REQUIRE(tutti_dtype_size(state[i].dtype) >= 4 && state[i].ndim == 1,
+        const tutti_tensor *tensor = &state[i].tensor;
+        TUTTI_REQUIRE(state[i].name, "%s: state[%d].name is NULL", who, i);
+        TUTTI_REQUIRE(tensor->data, "%s: the data of state '%s' is NULL", who, state[i].name);
+        TUTTI_REQUIRE(tutti_dtype_size(tensor->dtype) >= 4 && tensor->ndim == 1,
                       "%s: state '%s' is %s with %d dimensions, want one of f32, f64 or i32", who,
-                      names[i], tutti_dtype_name(state[i].dtype), state[i].ndim);
+                      state[i].name, tutti_dtype_name(tensor->dtype), tensor->ndim);
+        TUTTI_TRY(tutti__state_check(params, &state[i], who));
     }
     return TUTTI_OK;
 }
 
 /* The parts of a tensor of the state: one a slot, or the whole. */
-static int list_state(const tutti_params *params, const char *name, const tutti_tensor *tensor,
-                      replica *list)
+static int list_state(const tutti_params *params, const tutti_state_tensor *state, replica *list)
 {
+    const tutti_tensor *tensor = &state->tensor;
     const size_t size = tutti_dtype_size(tensor->dtype);
-    if (tensor->dims[0] != params->count) {
-        *list = (replica){NULL, name, tensor->data, (size_t)tensor->dims[0] * size};
+    if (!state->like_store) {
+        *list = (replica){NULL, state->name, tensor->data, (size_t)tensor->dims[0] * size};
         return 1;
     }
     for (int i = 0; i < params->slot_count; i++) {
         const tutti__slot *slot = &params->slots[i];
-        list[i] =
-            (replica){slot->param, name, (const char *)tensor->data + (size_t)slot->offset * size,
-                      (size_t)slot->count * size};
+        list[i] = (replica){slot->param, state->name,
+                            (const char *)tensor->data + (size_t)slot->offset * size,
+                            (size_t)slot->count * size};
     }
     return params->slot_count;
 }
 
 tutti_status tutti_comm_check_params(tutti_comm *comm, tutti_context *ctx, tutti_params *params,
-                                     const char *const *names, const tutti_tensor *state, int count)
+                                     const tutti_state_tensor *state, int count)
 {
     static const char who[] = "check_params";
     TUTTI_REQUIRE(comm, "%s: comm is NULL", who);
     TUTTI_TRY(tutti__comm_open(comm, who));
-    tutti_status status = check_state(comm, ctx, params, names, state, count);
+    tutti_status status = check_state(comm, ctx, params, state, count);
     if (status == TUTTI_OK) status = tutti_context_synchronize(ctx); /* refuses during capture */
     replica *list = NULL;
     if (status == TUTTI_OK) {
@@ -249,7 +250,7 @@ tutti_status tutti_comm_check_params(tutti_comm *comm, tutti_context *ctx, tutti
     }
     list_masters(params, list);
     int n = params->slot_count, differ = -1;
-    for (int i = 0; i < count; i++) n += list_state(params, names[i], &state[i], list + n);
+    for (int i = 0; i < count; i++) n += list_state(params, &state[i], list + n);
     char ranks[160];
     status = compare_replicas(comm, ctx, list, n, who, &differ, ranks, sizeof ranks);
     if (status == TUTTI_OK && differ >= 0) {

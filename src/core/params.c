@@ -400,6 +400,22 @@ tutti_status tutti__params_ready(const tutti_params *params, const tutti_context
     return TUTTI_OK;
 }
 
+tutti_status tutti__state_check(const tutti_params *params, const tutti_state_tensor *state,
+                                const char *who)
+{
+    const tutti_tensor *tensor = &state->tensor;
+    if (state->first != 0)
+        return tutti__fail(TUTTI_ERR_UNSUPPORTED,
+                           "%s: %s: first is %lld: a part of a sharded tensor cannot be taken yet",
+                           who, state->name, (long long)state->first);
+    TUTTI_REQUIRE(!state->like_store || (tensor->ndim == 1 && tensor->dims[0] == params->count),
+                  "%s: %s: like_store is set, but tensor has %lld elements in %d dimensions, the "
+                  "store's buffers %lld in 1",
+                  who, state->name, (long long)tutti_tensor_count(tensor), tensor->ndim,
+                  (long long)params->count);
+    return TUTTI_OK;
+}
+
 /* The store: contents */
 
 /* Numbers that depend on seed, name and element only: the output function of SplitMix64 [Steele et al. 2014] on a

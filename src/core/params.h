@@ -42,6 +42,10 @@ struct tutti_params {
 /* The slot of a parameter in the store; −1 if it is not there or the store is not built. */
 int tutti__params_slot_of(const tutti_params *params, const tutti_param *param);
 
+/* A whole tensor of state fits the store, if it says that it is laid out like it. */
+tutti_status tutti__state_check(const tutti_params *params, const tutti_state_tensor *state,
+                                const char *who);
+
 /* Gives up a hold (tutti__hold). */
 void tutti__params_release(tutti_params *params);
 

@@ -216,17 +216,20 @@ static tutti_status check_state(const tutti_tensor *tensor, const char *who, con
 }
 
 tutti_status tutti_checkpoint_add_state(tutti_checkpoint *checkpoint, tutti_params *params,
-                                        const char *name, const tutti_tensor *tensor)
+                                        const tutti_state_tensor *state)
 {
     static const char who[] = "checkpoint_add_state";
     TUTTI_REQUIRE(checkpoint, "%s: checkpoint is NULL", who);
-    TUTTI_TRY(tutti__params_ready(params, checkpoint->ctx, who));
-    TUTTI_REQUIRE(name && name[0], "%s: name is %s", who, name ? "empty" : "NULL");
-    TUTTI_REQUIRE(tensor, "%s: %s: tensor is NULL", who, name);
+    TUTTI_REQUIRE(state, "%s: state is NULL", who);
+    const char *name = state->name;
+    const tutti_tensor *tensor = &state->tensor;
+    TUTTI_REQUIRE(name && name[0], "%s: state.name is %s", who, name ? "empty" : "NULL");
     TUTTI_TRY(check_state(tensor, who, name));
+    if (state->like_store) TUTTI_TRY(tutti__params_ready(params, checkpoint->ctx, who));
+    TUTTI_TRY(tutti__state_check(params, state, who));
     int before = checkpoint->count;
     tutti__item item = {.kind = TUTTI__ITEM_TENSOR, .tensor = *tensor};
-    if (tensor->ndim != 1 || tensor->dims[0] != params->count) {
+    if (!state->like_store) {
         TUTTI_REQUIRE(tutti_tensor_count(tensor) > 0, "%s: %s: tensor has no elements", who, name);
         TUTTI_TRY(set_name(&item, who, "optimizer", name, ""));
         return add(checkpoint, who, &item);

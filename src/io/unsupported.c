@@ -39,9 +39,9 @@ tutti_status tutti_checkpoint_add_params(tutti_checkpoint *checkpoint, tutti_par
 }
 
 tutti_status tutti_checkpoint_add_state(tutti_checkpoint *checkpoint, tutti_params *params,
-                                        const char *name, const tutti_tensor *tensor)
+                                        const tutti_state_tensor *state)
 {
-    (void)checkpoint, (void)params, (void)name, (void)tensor;
+    (void)checkpoint, (void)params, (void)state;
     return unsupported("checkpoint_add_state");
 }
 

@@ -207,28 +207,26 @@ tutti_status tutti_adamw_get_stats(tutti_adamw *adamw, tutti_context *ctx, tutti
     return TUTTI_OK;
 }
 
-tutti_status tutti_adamw_state(tutti_adamw *adamw, int index, const char **name,
-                               tutti_tensor *tensor)
+enum { STATES = 3 };
+
+int tutti_adamw_state_count(const tutti_adamw *adamw)
 {
-    TUTTI_REQUIRE(adamw, "adamw_state: adamw is NULL");
-    TUTTI_REQUIRE(name, "adamw_state: name is NULL");
-    TUTTI_REQUIRE(tensor, "adamw_state: tensor is NULL");
-    tutti_dtype dtype = adamw->params->desc.master_dtype;
-    int64_t count = adamw->params->count;
-    switch (index) {
-    case 0:
-        *name = "m";
-        *tensor = tutti_tensor_1d(adamw->m, dtype, count);
-        return TUTTI_OK;
-    case 1:
-        *name = "v";
-        *tensor = tutti_tensor_1d(adamw->v, dtype, count);
-        return TUTTI_OK;
-    case 2:
-        *name = "updates";
-        *tensor = tutti_tensor_1d(&adamw->state->updates, TUTTI_F64, 1);
-        return TUTTI_OK;
-    default:
-        return tutti__fail(TUTTI_ERR_ARG, "adamw_state: index is %d, want 0 to 2", index);
-    }
+    return adamw ? STATES : 0;
+}
+
+tutti_status tutti_adamw_state_get(const tutti_adamw *adamw, int index, tutti_state_tensor *state)
+{
+    TUTTI_REQUIRE(adamw, "adamw_state_get: adamw is NULL");
+    TUTTI_REQUIRE(state, "adamw_state_get: state is NULL");
+    TUTTI_REQUIRE(index >= 0 && index < STATES, "adamw_state_get: index is %d, want 0 to %d", index,
+                  STATES - 1);
+    const tutti_dtype dtype = adamw->params->desc.master_dtype;
+    const int64_t count = adamw->params->count;
+    const tutti_state_tensor all[STATES] = {
+        {"m", tutti_tensor_1d(adamw->m, dtype, count), 1, 0},
+        {"v", tutti_tensor_1d(adamw->v, dtype, count), 1, 0},
+        {"updates", tutti_tensor_1d(&adamw->state->updates, TUTTI_F64, 1), 0, 0},
+    };
+    *state = all[index];
+    return TUTTI_OK;
 }

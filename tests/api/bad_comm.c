@@ -212,32 +212,29 @@ static void bad_check_params(void)
     tutti_context *ctx = harness_context();
     tutti_comm *comm = self();
     model unbuilt = open_model(false), m = open_model(true);
-    const char *names[] = {"m"};
-    tutti_tensor state[1], half;
-    CHECK_OK(tutti_params_flat(m.params, TUTTI_PARAMS_GRAD, &state[0]));
-    half = state[0];
-    half.dtype = TUTTI_F16;
-    CHECK_FAILS(TUTTI_ERR_ARG, "comm",
-                tutti_comm_check_params(NULL, ctx, m.params, names, state, 1));
-    CHECK_FAILS(TUTTI_ERR_ARG, "ctx",
-                tutti_comm_check_params(comm, NULL, m.params, names, state, 1));
-    CHECK_FAILS(TUTTI_ERR_ARG, "params", tutti_comm_check_params(comm, ctx, NULL, names, state, 1));
+    tutti_state_tensor state = {.name = "m", .like_store = 1}, bad;
+    CHECK_OK(tutti_params_flat(m.params, TUTTI_PARAMS_GRAD, &state.tensor));
+    CHECK_FAILS(TUTTI_ERR_ARG, "comm", tutti_comm_check_params(NULL, ctx, m.params, &state, 1));
+    CHECK_FAILS(TUTTI_ERR_ARG, "ctx", tutti_comm_check_params(comm, NULL, m.params, &state, 1));
+    CHECK_FAILS(TUTTI_ERR_ARG, "params", tutti_comm_check_params(comm, ctx, NULL, &state, 1));
     CHECK_FAILS(TUTTI_ERR_STATE, "built",
-                tutti_comm_check_params(comm, ctx, unbuilt.params, names, state, 1));
-    CHECK_FAILS(TUTTI_ERR_ARG, "count",
-                tutti_comm_check_params(comm, ctx, m.params, names, state, -1));
-    CHECK_FAILS(TUTTI_ERR_ARG, "names",
-                tutti_comm_check_params(comm, ctx, m.params, NULL, state, 1));
-    CHECK_FAILS(TUTTI_ERR_ARG, "state",
-                tutti_comm_check_params(comm, ctx, m.params, names, NULL, 1));
-    CHECK_FAILS(TUTTI_ERR_ARG, "f16",
-                tutti_comm_check_params(comm, ctx, m.params, names, &half, 1));
-    state[0].data = NULL;
-    CHECK_FAILS(TUTTI_ERR_ARG, "NULL",
-                tutti_comm_check_params(comm, ctx, m.params, names, state, 1));
+                tutti_comm_check_params(comm, ctx, unbuilt.params, &state, 1));
+    CHECK_FAILS(TUTTI_ERR_ARG, "count", tutti_comm_check_params(comm, ctx, m.params, &state, -1));
+    CHECK_FAILS(TUTTI_ERR_ARG, "state", tutti_comm_check_params(comm, ctx, m.params, NULL, 1));
+    bad = state, bad.name = NULL;
+    CHECK_FAILS(TUTTI_ERR_ARG, "name", tutti_comm_check_params(comm, ctx, m.params, &bad, 1));
+    bad = state, bad.tensor.dtype = TUTTI_F16;
+    CHECK_FAILS(TUTTI_ERR_ARG, "f16", tutti_comm_check_params(comm, ctx, m.params, &bad, 1));
+    bad = state, bad.tensor.dims[0]--;
+    CHECK_FAILS(TUTTI_ERR_ARG, "like_store", tutti_comm_check_params(comm, ctx, m.params, &bad, 1));
+    bad = state, bad.first = 1;
+    CHECK_FAILS(TUTTI_ERR_UNSUPPORTED, "sharded",
+                tutti_comm_check_params(comm, ctx, m.params, &bad, 1));
+    bad = state, bad.tensor.data = NULL;
+    CHECK_FAILS(TUTTI_ERR_ARG, "NULL", tutti_comm_check_params(comm, ctx, m.params, &bad, 1));
     if (foreign_context())
         CHECK_FAILS(TUTTI_ERR_ARG, "context",
-                    tutti_comm_check_params(comm, foreign_context(), m.params, NULL, NULL, 0));
+                    tutti_comm_check_params(comm, foreign_context(), m.params, NULL, 0));
     close_model(&m);
     close_model(&unbuilt);
     tutti_comm_destroy(&comm);

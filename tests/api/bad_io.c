@@ -106,26 +106,32 @@ static void bad_checkpoint_add_state(void)
     io_rig rig;
     begin(&rig);
     static float memory[16];
-    tutti_tensor good = tutti_tensor_2d(memory, TUTTI_F32, 2, 3), bad = good;
-    IO_FAILS(TUTTI_ERR_ARG, "checkpoint is",
-             tutti_checkpoint_add_state(NULL, rig.params, "m", &good));
-    IO_FAILS(TUTTI_ERR_ARG, "params", tutti_checkpoint_add_state(rig.list, NULL, "m", &good));
-    IO_FAILS(TUTTI_ERR_ARG, "name", tutti_checkpoint_add_state(rig.list, rig.params, NULL, &good));
-    IO_FAILS(TUTTI_ERR_ARG, "name", tutti_checkpoint_add_state(rig.list, rig.params, "", &good));
-    IO_FAILS(TUTTI_ERR_ARG, "tensor", tutti_checkpoint_add_state(rig.list, rig.params, "m", NULL));
+    const tutti_state_tensor good = {"m", tutti_tensor_2d(memory, TUTTI_F32, 2, 3), 0, 0};
+    tutti_state_tensor bad = good;
+    IO_FAILS(TUTTI_ERR_ARG, "checkpoint is", tutti_checkpoint_add_state(NULL, rig.params, &good));
+    IO_FAILS(TUTTI_ERR_ARG, "state is", tutti_checkpoint_add_state(rig.list, rig.params, NULL));
+    bad.name = NULL;
+    IO_FAILS(TUTTI_ERR_ARG, "name", tutti_checkpoint_add_state(rig.list, rig.params, &bad));
+    bad.name = "";
+    IO_FAILS(TUTTI_ERR_ARG, "name", tutti_checkpoint_add_state(rig.list, rig.params, &bad));
+    bad = good, bad.like_store = 1;
+    IO_FAILS(TUTTI_ERR_ARG, "params", tutti_checkpoint_add_state(rig.list, NULL, &bad));
+    IO_FAILS(TUTTI_ERR_ARG, "like_store", tutti_checkpoint_add_state(rig.list, rig.params, &bad));
+    bad = good, bad.first = 3;
+    IO_FAILS(TUTTI_ERR_UNSUPPORTED, "sharded",
+             tutti_checkpoint_add_state(rig.list, rig.params, &bad));
     for (int wrong = 0; wrong < 8; wrong++) {
         bad = good;
-        if (wrong == 0) bad.data = NULL;
-        if (wrong == 1) bad.dtype = (tutti_dtype)99;
-        if (wrong == 2) bad.ndim = 0;
-        if (wrong == 3) bad.ndim = TUTTI_MAX_DIMS + 1;
-        if (wrong == 4) bad.dims[1] = -3;
-        if (wrong == 5) bad.dims[1] = INT64_MAX / 2;
-        if (wrong == 6) bad.strides[0] = 4;
-        if (wrong == 7) bad.dims[0] = 0;
+        if (wrong == 0) bad.tensor.data = NULL;
+        if (wrong == 1) bad.tensor.dtype = (tutti_dtype)99;
+        if (wrong == 2) bad.tensor.ndim = 0;
+        if (wrong == 3) bad.tensor.ndim = TUTTI_MAX_DIMS + 1;
+        if (wrong == 4) bad.tensor.dims[1] = -3;
+        if (wrong == 5) bad.tensor.dims[1] = INT64_MAX / 2;
+        if (wrong == 6) bad.tensor.strides[0] = 4;
+        if (wrong == 7) bad.tensor.dims[0] = 0;
         harness_where("wrong in way %d", wrong);
-        IO_FAILS(TUTTI_ERR_ARG, "tensor",
-                 tutti_checkpoint_add_state(rig.list, rig.params, "m", &bad));
+        IO_FAILS(TUTTI_ERR_ARG, "tensor", tutti_checkpoint_add_state(rig.list, rig.params, &bad));
     }
     harness_where(NULL);
     end(&rig);

@@ -509,22 +509,19 @@ static void bad_adamw_get_stats(void)
     tutti_params_destroy(&params);
 }
 
-static void bad_adamw_state(void)
+static void bad_adamw_state_get(void)
 {
     tutti_context *ctx = harness_context();
     tutti_param param;
     tutti_params *params = built(&param);
     tutti_adamw *adamw = NULL;
     CHECK_OK(tutti_adamw_create(ctx, params, NULL, &adamw));
-    const char *name = UNTOUCHED(char);
-    tutti_tensor tensor = {.data = UNTOUCHED(void)};
-    CHECK_FAILS(TUTTI_ERR_ARG, "adamw", tutti_adamw_state(NULL, 0, &name, &tensor));
-    CHECK_FAILS(TUTTI_ERR_ARG, "name", tutti_adamw_state(adamw, 0, NULL, &tensor));
-    CHECK_FAILS(TUTTI_ERR_ARG, "tensor", tutti_adamw_state(adamw, 0, &name, NULL));
-    CHECK_FAILS(TUTTI_ERR_ARG, "index", tutti_adamw_state(adamw, -1, &name, &tensor));
-    CHECK_FAILS_KEEPING(tensor.data, TUTTI_ERR_ARG, "index",
-                        tutti_adamw_state(adamw, 3, &name, &tensor));
-    CHECK(name == UNTOUCHED(char), "name was written");
+    tutti_state_tensor state = {.name = UNTOUCHED(char)};
+    CHECK_FAILS(TUTTI_ERR_ARG, "adamw", tutti_adamw_state_get(NULL, 0, &state));
+    CHECK_FAILS(TUTTI_ERR_ARG, "state", tutti_adamw_state_get(adamw, 0, NULL));
+    CHECK_FAILS(TUTTI_ERR_ARG, "index", tutti_adamw_state_get(adamw, -1, &state));
+    CHECK_FAILS_KEEPING(state.name, TUTTI_ERR_ARG, "index",
+                        tutti_adamw_state_get(adamw, tutti_adamw_state_count(adamw), &state));
     tutti_adamw_destroy(&adamw);
     tutti_params_destroy(&params);
 }
@@ -543,7 +540,13 @@ static void bad_adamw_desc_default(void)
     CHECK(memcmp(&desc, &zero, sizeof desc) == 0, "the default is not all 0");
 }
 
+static void bad_adamw_state_count(void)
+{
+    CHECK(tutti_adamw_state_count(NULL) == 0, "NULL has state");
+}
+
 const harness_test bad_params[] = {
+    {"tutti_adamw_state_count", bad_adamw_state_count},
     {"tutti_adamw_desc_default", bad_adamw_desc_default},
     {"tutti_params_desc_default", bad_params_desc_default},
     {"tutti_param_bind", bad_param_bind},
@@ -563,6 +566,6 @@ const harness_test bad_params[] = {
     {"tutti_adamw_destroy", bad_adamw_destroy},
     {"tutti_adamw_update", bad_adamw_update},
     {"tutti_adamw_get_stats", bad_adamw_get_stats},
-    {"tutti_adamw_state", bad_adamw_state},
+    {"tutti_adamw_state_get", bad_adamw_state_get},
     {NULL, NULL},
 };

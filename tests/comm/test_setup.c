@@ -208,12 +208,13 @@ static void replicas_over(tutti_transport transport)
     tutti_adamw *adamw = NULL;
     CHECK_OK(tutti_comm_broadcast_params(comm, ctx, params));
     CHECK_OK(tutti_adamw_create(ctx, params, NULL, &adamw));
-    const char *names[3];
-    tutti_tensor state[3], masters;
-    for (int i = 0; i < 3; i++) CHECK_OK(tutti_adamw_state(adamw, i, &names[i], &state[i]));
+    tutti_state_tensor state[3];
+    tutti_tensor masters;
+    CHECK(tutti_adamw_state_count(adamw) == 3, "%d tensors", tutti_adamw_state_count(adamw));
+    for (int i = 0; i < 3; i++) CHECK_OK(tutti_adamw_state_get(adamw, i, &state[i]));
     CHECK_OK(tutti_params_flat(params, TUTTI_PARAMS_MASTER, &masters));
-    CHECK_OK(tutti_comm_check_params(comm, ctx, params, names, state, 3));
-    CHECK_OK(tutti_comm_check_params(comm, ctx, params, NULL, NULL, 0));
+    CHECK_OK(tutti_comm_check_params(comm, ctx, params, state, 3));
+    CHECK_OK(tutti_comm_check_params(comm, ctx, params, NULL, 0));
 
     const int last = rig_size() - 1;
     char rank[24];
@@ -222,20 +223,19 @@ static void replicas_over(tutti_transport transport)
         void *data;
         const char *name;
     } faults[] = {{masters.data, "'only/bias'"},
-                  {state[1].data, "'only/bias v'"},
-                  {state[2].data, "'updates'"}};
+                  {state[1].tensor.data, "'only/bias v'"},
+                  {state[2].tensor.data, "'updates'"}};
     for (int i = 0; i < 3 && last > 0; i++) {
         uint32_t word;
         CHECK_OK(tutti_copy(ctx, &word, faults[i].data, sizeof word));
         word ^= rig_rank() == last; /* 1 ulp of a number, or of 0 */
         CHECK_OK(tutti_copy(ctx, faults[i].data, &word, sizeof word));
-        CHECK_FAILS(TUTTI_ERR_DATA, rank,
-                    tutti_comm_check_params(comm, ctx, params, names, state, 3));
+        CHECK_FAILS(TUTTI_ERR_DATA, rank, tutti_comm_check_params(comm, ctx, params, state, 3));
         CHECK(strstr(tutti_last_error(), faults[i].name), "%s, want %s", tutti_last_error(),
               faults[i].name);
         word ^= rig_rank() == last;
         CHECK_OK(tutti_copy(ctx, faults[i].data, &word, sizeof word));
-        CHECK_OK(tutti_comm_check_params(comm, ctx, params, names, state, 3));
+        CHECK_OK(tutti_comm_check_params(comm, ctx, params, state, 3));
     }
     tutti_adamw_destroy(&adamw);
     tutti_params_destroy(&params);

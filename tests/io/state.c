@@ -56,16 +56,22 @@ static void add_params(state *s, tutti_dtype masters, bool big)
     CHECK_OK(tutti_params_build(s->params, s->ctx));
 }
 
+static void add_state(state *s, const char *name, const tutti_tensor *tensor, int like_store)
+{
+    const tutti_state_tensor added = {name, *tensor, like_store, 0};
+    CHECK_OK(tutti_checkpoint_add_state(s->checkpoint, like_store ? s->params : NULL, &added));
+}
+
 static void add_all(state *s)
 {
     tutti_checkpoint *c = s->checkpoint;
     CHECK_OK(tutti_checkpoint_add_params(c, s->params));
-    CHECK_OK(tutti_checkpoint_add_state(c, s->params, "m", &s->m));
-    CHECK_OK(tutti_checkpoint_add_state(c, s->params, "v", &s->v));
+    add_state(s, "m", &s->m, 1);
+    add_state(s, "v", &s->v, 1);
     for (int i = 0; i < STATE_EXTRAS; i++) {
         char name[32];
         snprintf(name, sizeof name, "extra/%s", tutti_dtype_name(s->extra[i].dtype));
-        CHECK_OK(tutti_checkpoint_add_state(c, s->params, name, &s->extra[i]));
+        add_state(s, name, &s->extra[i], 0);
     }
     CHECK_OK(tutti_checkpoint_add_int(c, "state/step", &s->step));
     CHECK_OK(tutti_checkpoint_add_real(c, "state/loss_scale", &s->scale));

@@ -83,9 +83,11 @@ static void set_up(tutti_context *ctx, model *model, tutti_dtype dtype, tutti_dt
     tutti_tensor *state[] = {&model->m, &model->v, &model->updates};
     static const char *const names[] = {"m", "v", "updates"};
     for (int i = 0; i < 3; i++) {
-        const char *name = "";
-        CHECK_OK(tutti_adamw_state(model->adamw, i, &name, state[i]));
-        CHECK(strcmp(name, names[i]) == 0, "state %d is called '%s'", i, name);
+        tutti_state_tensor got = {.name = ""};
+        CHECK_OK(tutti_adamw_state_get(model->adamw, i, &got));
+        CHECK(strcmp(got.name, names[i]) == 0 && got.like_store == (i < 2) && got.first == 0,
+              "state %d is called '%s'", i, got.name);
+        *state[i] = got.tensor;
     }
     CHECK_OK(tutti_step_block_create(ctx, &model->step));
     model->count = tutti_tensor_count(&model->master);
