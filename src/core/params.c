@@ -68,6 +68,7 @@ tutti_status tutti_params_create(tutti_context *ctx, const tutti_params_desc *de
     TUTTI_REQUIRE(params, "params_create: params is NULL");
     tutti_params_desc wanted;
     TUTTI_TRY(tutti__desc_read(&wanted, sizeof wanted, desc, "params_create"));
+    if (!wanted.master_dtype) wanted.master_dtype = TUTTI_F32;
     TUTTI_REQUIRE(wanted.master_dtype == TUTTI_F32 || wanted.master_dtype == TUTTI_F64,
                   "params_create: master_dtype is %s, want f32 or f64",
                   tutti_dtype_name(wanted.master_dtype));
