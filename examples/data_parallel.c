@@ -75,9 +75,8 @@ int main(int argc, char **argv)
 
     for (int step = 1; step <= STEPS; step++) {
         /* A row's loss weighs its share of the global batch: then a plain sum over the ranks is right. */
-        check(tutti_step_block_set(
-            block, ctx,
-            &(tutti_step_values){.step = step, .learning_rate = 0.02, .loss_weight = 1.0 / BATCH}));
+        check(
+            tutti_step_block_set(block, ctx, &(tutti_step_values){step, 0.02, 1.0 / BATCH, 0, 0}));
         check(tutti_linear_forward(hidden, ctx, &x, &h, z.data));
         check(tutti_linear_forward(output, ctx, &h, &y, NULL));
         check(tutti_cross_entropy_forward(loss, ctx, &y, &label, NULL, &total, &y,
