@@ -431,9 +431,7 @@ static tutti_status check_common(const tutti_layer *layer, const tutti_call *cal
     if (!call->step) return TUTTI_OK;
     TUTTI_REQUIRE(call->step->backend == layer->backend && call->step->device == layer->device,
                   "%s: step is on another device than the layer", name);
-    if (!call->step->set)
-        return tutti__fail(TUTTI_ERR_STATE, "%s: step was never set (tutti_step_block_set)", name);
-    return TUTTI_OK;
+    return tutti__step_block_check(call->step, name);
 }
 
 static tutti_status check_leaves(const char *name, const tutti_call *call, int64_t rows)
