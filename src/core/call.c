@@ -5,24 +5,59 @@
 
 #include "core/layer.h"
 
-/* What messages and tutti_last_error_place name. */
+/* What a check is about: one tensor of a call; a parameter, its gradient, what is saved. */
+enum { OF_PARAM = TUTTI__PART_DIN + 1, OF_PARAM_GRAD, OF_SAVED };
 typedef struct subject {
-    const char *layer, *prefix, *name; /* "softmax", "d" or "", "x" */
-    tutti_call_part part;
-    int index;
+    const tutti_layer *layer;
+    uint8_t part, index, slot; /* as in tutti__visit; part: or one of the above */
 } subject;
 
-#define REQUIRE_OF(s, condition, format, ...)                                                  \
-    do {                                                                                       \
-        if (!(condition)) {                                                                    \
-            tutti__fail(TUTTI_ERR_ARG, "%s: %s%s " format, (s)->layer, (s)->prefix, (s)->name, \
-                        __VA_ARGS__);                                                          \
-            tutti__blame((s)->part, (s)->index);                                               \
-            return TUTTI_ERR_ARG;                                                              \
-        }                                                                                      \
+static const char *name_of(const subject *s)
+{
+    if (s->part == OF_SAVED) return "saved";
+    if (s->part == OF_PARAM || s->part == OF_PARAM_GRAD) return s->layer->params[s->index].name;
+    return s->layer->class->type.slots[s->slot].name;
+}
+
+static const char *prefix_of(const subject *s)
+{
+    const bool gradient =
+        s->part == TUTTI__PART_UPSTREAM || s->part == TUTTI__PART_DIN || s->part == OF_PARAM_GRAD;
+    return gradient ? "d" : "";
+}
+
+static void blame(const subject *s)
+{
+    static const tutti_call_part parts[] = {
+        [TUTTI__PART_IN] = TUTTI_PART_IN,
+        [TUTTI__PART_OUT] = TUTTI_PART_OUT,
+        [TUTTI__PART_UPSTREAM] = TUTTI_PART_UPSTREAM,
+        [TUTTI__PART_DIN] = TUTTI_PART_DIN,
+        [OF_PARAM] = TUTTI_PART_PARAM,
+        [OF_PARAM_GRAD] = TUTTI_PART_PARAM_GRAD,
+        [OF_SAVED] = TUTTI_PART_SAVED,
+    };
+    tutti__blame(parts[s->part], s->index);
+}
+
+#define REQUIRE_OF(s, condition, format, ...)                                            \
+    do {                                                                                 \
+        if (!(condition)) {                                                              \
+            tutti__fail(TUTTI_ERR_ARG, "%s: %s%s " format, (s)->layer->class->type.name, \
+                        prefix_of(s), name_of(s), __VA_ARGS__);                          \
+            blame(s);                                                                    \
+            return TUTTI_ERR_ARG;                                                        \
+        }                                                                                \
     } while (0)
 
 /* Rows */
+
+/* Numbers >= 0 whose product is at most 2^59, so that bytes can be counted. */
+static bool within(int64_t a, int64_t b)
+{
+    int64_t product;
+    return !__builtin_mul_overflow(a, b, &product) && product <= INT64_MAX / 16;
+}
 
 /* The leading dimensions 0 .. lead-1 as evenly spaced rows. */
 static tutti_status collapse_rows(const tutti_tensor *tensor, const subject *s, int lead,
@@ -43,14 +78,13 @@ static tutti_status collapse_rows(const tutti_tensor *tensor, const subject *s, 
                     "times %lld",
                     i, (long long)tensor->strides[i], (long long)*rows, (long long)*stride);
         }
-        REQUIRE_OF(s, tensor->dims[i] == 0 || *rows <= INT64_MAX / 16 / tensor->dims[i],
-                   "has dims that multiply beyond %s", "2^59");
+        REQUIRE_OF(s, within(*rows, tensor->dims[i]), "has dims that multiply beyond %s", "2^59");
         *rows *= tensor->dims[i];
     }
     if (*rows == 0) *stride = cols;
     REQUIRE_OF(s, *rows <= 1 || *stride >= cols, "has a row stride of %lld, want >= %lld",
                (long long)*stride, (long long)cols);
-    REQUIRE_OF(s, *rows == 0 || *stride <= INT64_MAX / 16 / *rows,
+    REQUIRE_OF(s, within(*stride, *rows),
                "has a row stride of %lld, and %lld rows of it are beyond 2^59", (long long)*stride,
                (long long)*rows);
     return TUTTI_OK;
@@ -99,78 +133,18 @@ static tutti_status as_rows(const tutti_tensor *tensor, const subject *s, tutti_
     else
         REQUIRE_OF(s, found == *rows, "has %lld rows, want %lld", (long long)found,
                    (long long)*rows);
-    REQUIRE_OF(s, (uintptr_t)tensor->data % tutti_dtype_size(dtype) == 0,
-               "has data that is not aligned to its %s", "elements");
     *matrix = (tutti__matrix){tensor->data, dtype, stride};
     return TUTTI_OK;
 }
 
 /* Memory */
 
-/* A stretch of memory that a call touches.  Writes come first. */
+/* A stretch of memory that a call touches. */
 typedef struct span {
     uintptr_t from, to;
-    tutti__matrix matrix;
-    int64_t cols, rows;
     subject who;
-    uint32_t self, may_be, replaces; /* sets, as in tutti__slot_state */
-    bool
-        kept_input; /* an input that backward will read, in a forward that saves: no output may take its place */
 } span;
-
-enum { SPANS_MAX = 4 * TUTTI_MAX_SLOTS + 2 * TUTTI__LAYER_PARAMS_MAX + 1 };
-typedef struct spans {
-    span list[SPANS_MAX];
-    int count, written;
-} spans;
-
-static void add_span(spans *all, span s)
-{
-    if (!s.matrix.data || s.rows == 0 || s.cols == 0) return;
-    s.from = (uintptr_t)s.matrix.data;
-    s.to = s.from +
-           (size_t)((s.rows - 1) * s.matrix.stride + s.cols) * tutti_dtype_size(s.matrix.dtype);
-    all->list[all->count++] = s;
-}
-
-/* Rows of one matrix may lie in the gaps of the other's, as slices of one tensor do. */
-static bool interleave(const span *a, const span *b)
-{
-    const size_t size = tutti_dtype_size(a->matrix.dtype);
-    if (size != tutti_dtype_size(b->matrix.dtype) || a->matrix.stride != b->matrix.stride)
-        return false;
-    const uintptr_t step = (uintptr_t)a->matrix.stride * size;
-    const span *low = a->from <= b->from ? a : b, *high = low == a ? b : a;
-    const uintptr_t shift = (high->from - low->from) % step;
-    return shift >= (size_t)low->cols * size && shift + (size_t)high->cols * size <= step;
-}
-
-static bool may_be_equal(const span *written, const span *other)
-{
-    const bool equal =
-        written->from == other->from && written->cols == other->cols &&
-        written->rows == other->rows &&
-        tutti_dtype_size(written->matrix.dtype) == tutti_dtype_size(other->matrix.dtype) &&
-        (written->rows == 1 || written->matrix.stride == other->matrix.stride);
-    return equal && (!other->kept_input || (written->replaces & other->self)) &&
-           ((written->may_be & other->self) || (other->may_be & written->self));
-}
-
-static tutti_status check_apart(const spans *all)
-{
-    for (int i = 0; i < all->written; i++) {
-        const span *a = &all->list[i];
-        for (int j = i + 1; j < all->count; j++) {
-            const span *b = &all->list[j];
-            if (a->to <= b->from || b->to <= a->from || may_be_equal(a, b) || interleave(a, b))
-                continue;
-            REQUIRE_OF(&a->who, false, "and %s%s share memory", b->who.prefix, b->who.name);
-        }
-    }
-    return TUTTI_OK;
-}
-
-/* Slots */
+enum { SPANS_MAX = TUTTI__VISITS_MAX + TUTTI__LAYER_PARAMS_MAX + 1 };
 
 /* What a check of a call works on. */
 typedef struct check {
@@ -178,116 +152,156 @@ typedef struct check {
     const tutti_call *call;
     tutti__views *views;
     bool plan;
-    uint32_t given; /* a set, as in tutti__slot_state */
-    spans spans;
+    uint32_t given;    /* a set, as in tutti__slot_state */
+    int span_count[2]; /* of what is read, and written */
+    span spans[2][SPANS_MAX];
 } check;
 
-static _Alignas(16) char there[16]; /* stands for memory that a plan does not have yet */
-
-static subject subject_of(const check *c, int slot, bool gradient)
+static void add_span(check *c, subject who, const void *data, size_t bytes, bool written)
 {
-    const tutti_slot *row = &c->layer->class->type.slots[slot];
-    const tutti_call_part parts[2][2] = {{TUTTI_PART_IN, TUTTI_PART_OUT},
-                                         {TUTTI_PART_DIN, TUTTI_PART_UPSTREAM}};
-    return (subject){
-        .layer = c->layer->class->type.name,
-        .prefix = gradient ? "d" : "",
-        .name = row->name,
-        .part = row->role == TUTTI_SLOT_KEPT ? TUTTI_PART_SAVED : parts[gradient][row->role],
-        .index = c->layer->slots[slot].shape.index,
-    };
+    if (!data || bytes == 0) return;
+    c->views->bits |= (uintptr_t)data;
+    c->spans[written][c->span_count[written]++] =
+        (span){(uintptr_t)data, (uintptr_t)data + bytes, who};
 }
 
-/* One tensor of the call: a slot's, or its gradient. */
-static tutti_status see(check *c, int slot, bool gradient, const tutti_tensor *tensor,
-                        bool optional, tutti__matrix *matrix)
+/* The bit of a tensor in a set. */
+static uint32_t bit_of(const subject *s)
 {
-    const tutti__slot_state *state = &c->layer->slots[slot];
-    const subject s = subject_of(c, slot, gradient);
-    if (!tensor && optional) return TUTTI_OK;
-    REQUIRE_OF(&s, tensor, "is %s", "NULL");
-    int64_t one = 1, *rows = state->shape.flags & TUTTI_SLOT_SUM ? &one : &c->views->rows;
-    TUTTI_TRY(as_rows(tensor, &s, state->shape.dtype, state->shape.cols, rows, matrix));
-    REQUIRE_OF(&s, tensor->data || *rows == 0 || c->plan, "has data %s", "NULL");
-    /* lists of one number a row have no stride in a kernel's args */
-    REQUIRE_OF(&s,
-               state->shape.cols > 1 || c->layer->class->type.slots[slot].cols || *rows <= 1 ||
-                   matrix->stride == 1,
-               "is not %s", "contiguous");
-    if (c->plan && !matrix->data) matrix->data = there;
-    c->given |= UINT32_C(1) << (slot + (gradient ? 16 : 0));
+    const bool gradient = s->part == TUTTI__PART_UPSTREAM || s->part == TUTTI__PART_DIN;
+    return UINT32_C(1) << (s->slot + (gradient ? 16 : 0));
+}
+
+static bool is_tensor(const subject *s)
+{
+    return s->part <= TUTTI__PART_DIN;
+}
+
+static const tutti__matrix *matrix_of(const check *c, const subject *s)
+{
+    return &c->views->tensors[s->part][s->index];
+}
+
+static uint32_t may_be(const check *c, const subject *s)
+{
+    const tutti__slot_state *state = &c->layer->slots[s->slot];
+    return s->part == TUTTI__PART_DIN   ? state->grad_may_be
+           : s->part == TUTTI__PART_OUT ? state->may_be
+                                        : 0;
+}
+
+/* Rows of one matrix may lie in the gaps of the other's, as slices of one tensor do; or they may be the very same rows, where
+ * the tables allow it. */
+static bool may_overlap(const check *c, const span *written, const span *other)
+{
+    if (!is_tensor(&written->who) || !is_tensor(&other->who)) return false;
+    const tutti__slot_state *w = &c->layer->slots[written->who.slot],
+                            *o = &c->layer->slots[other->who.slot];
+    const tutti__matrix *a = matrix_of(c, &written->who), *b = matrix_of(c, &other->who);
+    const size_t size = tutti__size_of(a->dtype);
+    const bool alike = size == tutti__size_of(b->dtype) &&
+                       (a->stride == b->stride || c->views->rows == 1) &&
+                       !((w->shape.flags | o->shape.flags) & TUTTI_SLOT_SUM);
+    if (!alike) return false;
+    if (a->data == b->data && w->shape.cols == o->shape.cols) {
+        /* an input that backward will read may not be written over, unless it gets that output instead */
+        const bool lost = !c->views->backward && c->call->saved &&
+                          other->who.part == TUTTI__PART_IN && (o->shape.flags & TUTTI_SLOT_READ) &&
+                          !(w->replaces & bit_of(&other->who));
+        return !lost && ((may_be(c, &written->who) & bit_of(&other->who)) ||
+                         (may_be(c, &other->who) & bit_of(&written->who)));
+    }
+    const bool a_low = written->from <= other->from;
+    const uintptr_t step = (uintptr_t)a->stride * size;
+    const uintptr_t shift = a_low ? other->from - written->from : written->from - other->from;
+    const size_t low = (size_t)(a_low ? w : o)->shape.cols * size;
+    const size_t high = (size_t)(a_low ? o : w)->shape.cols * size;
+    return shift % step >= low && shift % step + high <= step;
+}
+
+static tutti_status check_apart_from(const check *c, const span *a, const span *others, int count)
+{
+    for (int i = 0; i < count; i++) {
+        const span *b = &others[i];
+        if (a->to <= b->from || b->to <= a->from || may_overlap(c, a, b)) continue;
+        REQUIRE_OF(&a->who, false, "and %s%s share memory", prefix_of(&b->who), name_of(&b->who));
+    }
     return TUTTI_OK;
 }
 
-static void note(check *c, int slot, bool gradient, const tutti__matrix *matrix)
+static tutti_status check_apart(const check *c)
 {
-    const tutti__slot_state *state = &c->layer->slots[slot];
-    const bool input = c->layer->class->type.slots[slot].role == TUTTI_SLOT_IN;
-    add_span(&c->spans, (span){
-                            .matrix = *matrix,
-                            .cols = state->shape.cols,
-                            .rows = state->shape.flags & TUTTI_SLOT_SUM ? 1 : c->views->rows,
-                            .who = subject_of(c, slot, gradient),
-                            .self = UINT32_C(1) << (slot + (gradient ? 16 : 0)),
-                            .may_be = gradient ? state->grad_may_be : state->may_be,
-                            .replaces = gradient ? 0 : state->replaces,
-                            .kept_input = !c->views->backward && c->call->saved && input &&
-                                          (state->shape.flags & TUTTI_SLOT_READ),
-                        });
+    const span *written = c->spans[true];
+    const int count = c->span_count[true];
+    for (int i = 0; i < count; i++) {
+        TUTTI_TRY(check_apart_from(c, &written[i], &written[i + 1], count - i - 1));
+        TUTTI_TRY(check_apart_from(c, &written[i], c->spans[false], c->span_count[false]));
+    }
+    return TUTTI_OK;
 }
 
-static tutti__matrix *value_of(check *c, int slot)
+/* Tensors */
+
+static _Alignas(16) char there[16]; /* stands for memory that a plan does not have yet */
+
+static const tutti_tensor *tensor_of(const tutti_call *call, const tutti__visit *visit)
 {
-    const int index = c->layer->slots[slot].shape.index;
-    return c->layer->class->type.slots[slot].role == TUTTI_SLOT_IN ? &c->views->in[index]
-                                                                   : &c->views->out[index];
-}
-static tutti__matrix *gradient_of(check *c, int slot)
-{
-    const int index = c->layer->slots[slot].shape.index;
-    return c->layer->class->type.slots[slot].role == TUTTI_SLOT_IN ? &c->views->din[index]
-                                                                   : &c->views->upstream[index];
+    switch (visit->part) {
+    case TUTTI__PART_IN:
+        return call->in[visit->index];
+    case TUTTI__PART_OUT:
+        return call->out[visit->index];
+    case TUTTI__PART_UPSTREAM:
+        return call->upstream[visit->index];
+    default:
+        return call->din[visit->index];
+    }
 }
 
-/* Forward: inputs, then outputs.  Backward: what it reads of these, then gradients, of the outputs first. */
-static tutti_status see_slots(check *c)
+static tutti_status see(check *c, const tutti__visit *visit)
 {
-    const tutti_layer_type *type = &c->layer->class->type;
-    const bool backward = c->views->backward;
-    for (int role = TUTTI_SLOT_IN; role <= TUTTI_SLOT_OUT; role++)
-        for (int i = 0; i < type->slot_count; i++) {
-            const tutti_slot_shape *shape = &c->layer->slots[i].shape;
-            if ((int)type->slots[i].role != role || (backward && !(shape->flags & TUTTI_SLOT_READ)))
-                continue;
-            const tutti_tensor *tensor =
-                role == TUTTI_SLOT_IN ? c->call->in[shape->index] : c->call->out[shape->index];
-            TUTTI_TRY(see(c, i, false, tensor, !backward && (shape->flags & TUTTI_SLOT_OPTIONAL),
-                          value_of(c, i)));
-        }
-    for (int role = TUTTI_SLOT_OUT; backward && role >= TUTTI_SLOT_IN; role--)
-        for (int i = 0; i < type->slot_count; i++) {
-            const tutti_slot_shape *shape = &c->layer->slots[i].shape;
-            if ((int)type->slots[i].role != role || !(shape->flags & TUTTI_SLOT_GRAD)) continue;
-            const tutti_tensor *tensor = role == TUTTI_SLOT_IN ? c->call->din[shape->index]
-                                                               : c->call->upstream[shape->index];
-            TUTTI_TRY(see(c, i, true, tensor, shape->flags & TUTTI_SLOT_GRAD_OPTIONAL,
-                          gradient_of(c, i)));
-        }
+    const subject s = {c->layer, visit->part, visit->index, visit->slot};
+    const tutti_slot_shape *shape = &c->layer->slots[visit->slot].shape;
+    const tutti_tensor *tensor = tensor_of(c->call, visit);
+    if (!tensor && visit->optional) return TUTTI_OK;
+    REQUIRE_OF(&s, tensor, "is %s", "NULL");
+    tutti__matrix *matrix = &c->views->tensors[visit->part][visit->index];
+    int64_t one = 1, *rows = shape->flags & TUTTI_SLOT_SUM ? &one : &c->views->rows;
+    TUTTI_TRY(as_rows(tensor, &s, shape->dtype, shape->cols, rows, matrix));
+    REQUIRE_OF(&s, tensor->data || *rows == 0 || c->plan, "has data %s", "NULL");
+    const size_t size = tutti__size_of(shape->dtype);
+    REQUIRE_OF(&s, (uintptr_t)tensor->data % size == 0, "has data that is not aligned to its %s",
+               "elements");
+    /* lists of one number a row have no stride in a kernel's args */
+    REQUIRE_OF(&s,
+               c->layer->class->type.slots[visit->slot].cols || *rows <= 1 || matrix->stride == 1,
+               "is not %s", "contiguous");
+    c->given |= bit_of(&s);
+    if (*rows > 1) c->views->bits |= (uintptr_t)matrix->stride * size;
+    if (c->plan && !matrix->data) {
+        matrix->data = there;
+        return TUTTI_OK;
+    }
+    const size_t bytes =
+        *rows > 0 ? (size_t)((*rows - 1) * matrix->stride + shape->cols) * size : 0;
+    add_span(c, s, matrix->data, bytes, visit->written);
     return TUTTI_OK;
 }
 
 /* "only with": sum with a residual, dsum with dx. */
 static tutti_status check_company(const check *c)
 {
-    const tutti_layer_type *type = &c->layer->class->type;
-    for (int i = 0; i < type->slot_count; i++) {
-        const tutti__slot_state *state = &c->layer->slots[i];
-        const bool gradient = c->views->backward;
-        const uint32_t self = UINT32_C(1) << (i + (gradient ? 16 : 0));
-        const uint32_t with = gradient ? state->grad_with : state->with;
-        const subject s = subject_of(c, i, gradient);
-        REQUIRE_OF(&s, !(c->given & self) || !with || (c->given & with), "is given without %s",
-                   gradient ? type->slots[i].grad_with : type->slots[i].with);
+    const bool backward = c->views->backward;
+    for (int i = 0; i < c->layer->visit_count[backward]; i++) {
+        const tutti__visit *visit = &c->layer->visits[backward][i];
+        const tutti__slot_state *state = &c->layer->slots[visit->slot];
+        const bool gradient = visit->part == TUTTI__PART_UPSTREAM || visit->part == TUTTI__PART_DIN;
+        const uint32_t with = gradient ? state->grad_with : backward ? 0 : state->with;
+        if (!with || (c->given & with)) continue;
+        const subject s = {c->layer, visit->part, visit->index, visit->slot};
+        const tutti_slot *row = &c->layer->class->type.slots[visit->slot];
+        REQUIRE_OF(&s, !(c->given & bit_of(&s)), "is given without %s",
+                   gradient ? row->grad_with : row->with);
     }
     return TUTTI_OK;
 }
@@ -296,24 +310,20 @@ static tutti_status check_company(const check *c)
 static tutti_status see_kept(check *c)
 {
     const tutti_layer_type *type = &c->layer->class->type;
-    char *at = c->call->saved;
-    const char *name = type->name;
-    bool keeps = false;
+    const bool backward = c->views->backward;
+    const subject s = {c->layer, OF_SAVED, 0, 0};
+    char *saved = c->call->saved;
+    size_t bytes = 0;
     for (int i = 0; i < type->slot_count; i++) {
         const tutti_slot_shape *shape = &c->layer->slots[i].shape;
         if (type->slots[i].role != TUTTI_SLOT_KEPT || shape->cols == 0) continue;
-        keeps = true;
-        if (!at) continue;
-        c->views->kept[shape->index] = at;
-        at += ((size_t)c->views->rows * (size_t)shape->cols * tutti_dtype_size(shape->dtype) + 15) /
-              16 * 16;
+        if (saved) c->views->kept[shape->index] = saved + bytes;
+        bytes += tutti__kept_bytes(shape, c->views->rows);
     }
-    const subject s = {name, "", "saved", TUTTI_PART_SAVED, 0};
-    const bool missing = keeps && !at && c->views->backward && c->views->rows > 0;
-    REQUIRE_OF(&s, !missing || c->plan, "is %s", "NULL");
-    const size_t bytes = tutti_layer_saved_bytes(c->layer, c->views->rows);
-    REQUIRE_OF(&s, !at || c->call->saved_bytes >= bytes, "has %zu bytes, want %zu",
+    REQUIRE_OF(&s, saved || bytes == 0 || !backward || c->plan, "is %s", "NULL");
+    REQUIRE_OF(&s, !saved || c->call->saved_bytes >= bytes, "has %zu bytes, want %zu",
                c->call->saved_bytes, bytes);
+    add_span(c, s, saved, bytes, !backward);
     return TUTTI_OK;
 }
 
@@ -322,94 +332,49 @@ static tutti_status see_kept(check *c)
 static tutti_status see_params(check *c)
 {
     const tutti_layer *layer = c->layer;
-    const char *name = layer->class->type.name;
     const tutti_param *first = NULL; /* of those with gradients */
     c->views->grad_dtype = layer->accumulate;
     for (int i = 0; i < layer->param_count; i++) {
         const tutti_param *param = &layer->params[i];
+        const size_t elements = (size_t)layer->param_elements[i];
+        const subject value = {layer, OF_PARAM, (uint8_t)i, 0},
+                      grad = {layer, OF_PARAM_GRAD, (uint8_t)i, 0};
         if (!param->value.data && !c->plan) {
-            tutti__fail(TUTTI_ERR_STATE, "%s: parameter %s is not bound", name, param->name);
-            tutti__blame(TUTTI_PART_PARAM, i);
+            tutti__fail(TUTTI_ERR_STATE, "%s: parameter %s is not bound", layer->class->type.name,
+                        param->name);
+            blame(&value);
             return TUTTI_ERR_STATE;
         }
         c->views->value[i] = param->value.data ? param->value.data : there;
+        add_span(c, value, param->value.data, elements * tutti__size_of(param->value.dtype), false);
         if (!c->views->backward) continue;
         c->views->grad[i] = param->value.data ? param->grad.data : there;
         if (!param->grad.data) continue;
-        const subject s = {name, "d", param->name, TUTTI_PART_PARAM_GRAD, i};
         if (!first) first = param;
         if (layer->class->any_grad) c->views->grad_dtype = first->grad.dtype;
-        REQUIRE_OF(&s, param->grad.dtype == c->views->grad_dtype, "is %s, want %s%s%s",
+        REQUIRE_OF(&grad, param->grad.dtype == c->views->grad_dtype, "is %s, want %s%s%s",
                    tutti_dtype_name(param->grad.dtype), tutti_dtype_name(c->views->grad_dtype),
                    layer->class->any_grad ? ", as the gradient of " : "",
                    layer->class->any_grad ? first->name : "");
+        add_span(c, grad, param->grad.data, elements * tutti__size_of(param->grad.dtype), true);
     }
     return TUTTI_OK;
 }
 
-static void note_params(check *c, bool gradients)
-{
-    for (int i = 0; i < c->layer->param_count; i++) {
-        const tutti_param *param = &c->layer->params[i];
-        const tutti_tensor *tensor = gradients ? &param->grad : &param->value;
-        add_span(&c->spans,
-                 (span){
-                     .matrix = {tensor->data, tensor->dtype, 0},
-                     .cols = tutti_tensor_count(&param->value),
-                     .rows = 1,
-                     .who = {c->layer->class->type.name, gradients ? "d" : "", param->name,
-                             gradients ? TUTTI_PART_PARAM_GRAD : TUTTI_PART_PARAM, i},
-                 });
-    }
-}
-
-static void note_saved(check *c)
-{
-    add_span(&c->spans, (span){
-                            .matrix = {c->call->saved, TUTTI_U8, 0},
-                            .cols = (int64_t)tutti_layer_saved_bytes(c->layer, c->views->rows),
-                            .rows = 1,
-                            .who = {c->layer->class->type.name, "", "saved", TUTTI_PART_SAVED, 0},
-                        });
-}
-
-/* Everything that the call touches, what it writes first. */
-static void note_spans(check *c)
-{
-    const tutti_layer_type *type = &c->layer->class->type;
-    const bool backward = c->views->backward;
-    const tutti_slot_role written = backward ? TUTTI_SLOT_IN : TUTTI_SLOT_OUT;
-    for (int i = 0; i < type->slot_count; i++)
-        if (type->slots[i].role == written)
-            note(c, i, backward, backward ? gradient_of(c, i) : value_of(c, i));
-    if (backward)
-        note_params(c, true);
-    else
-        note_saved(c);
-    c->spans.written = c->spans.count;
-    for (int i = 0; i < type->slot_count; i++) {
-        if (type->slots[i].role == TUTTI_SLOT_KEPT) continue;
-        if (backward || type->slots[i].role == TUTTI_SLOT_IN) note(c, i, false, value_of(c, i));
-        if (backward && type->slots[i].role == TUTTI_SLOT_OUT) note(c, i, true, gradient_of(c, i));
-    }
-    if (backward) note_saved(c);
-    note_params(c, false);
-}
+/* The rest */
 
 /* A tensor in a slot that the layer does not have would be passed over in silence. */
-static tutti_status check_slots(const tutti_layer *layer, const char *what, tutti_call_part part,
-                                const tutti_tensor *const tensors[TUTTI_MAX_SLOTS],
-                                tutti_slot_role role, unsigned flag)
+static tutti_status check_slots(const tutti_layer *layer, const tutti_call *call)
 {
-    const tutti_layer_type *type = &layer->class->type;
-    unsigned has = 0;
-    for (int i = 0; i < type->slot_count; i++)
-        if (type->slots[i].role == role && (!flag || (type->slots[i].flags & flag)))
-            has |= 1u << layer->slots[i].shape.index;
-    for (int i = 0; i < TUTTI_MAX_SLOTS; i++)
-        if (tensors[i] && !(has >> i & 1)) {
-            tutti__fail(TUTTI_ERR_ARG, "%s: there is no %s[%d], want NULL", type->name, what, i);
-            tutti__blame(part, i);
+    static const char *const names[] = {"in", "out", "upstream", "din"};
+    for (int part = TUTTI__PART_IN; part <= TUTTI__PART_DIN; part++)
+        for (int i = 0; i < TUTTI_MAX_SLOTS; i++) {
+            const tutti__visit at = {.part = (uint8_t)part, .index = (uint8_t)i};
+            if ((layer->there[part] >> i & 1) || !tensor_of(call, &at)) continue;
+            const subject s = {layer, (uint8_t)part, (uint8_t)i, 0};
+            tutti__fail(TUTTI_ERR_ARG, "%s: there is no %s[%d], want NULL", layer->class->type.name,
+                        names[part], i);
+            blame(&s);
             return TUTTI_ERR_ARG;
         }
     return TUTTI_OK;
@@ -420,6 +385,8 @@ static tutti_status check_common(const tutti_layer *layer, const tutti_call *cal
 {
     const char *name = layer->class->type.name;
     const int leaves = call->leaves;
+    TUTTI_REQUIRE((call->flags & ~(unsigned)TUTTI_GRAD_ACCUMULATE) == 0,
+                  "%s: flags is %#x, want 0 or TUTTI_GRAD_ACCUMULATE", name, call->flags);
     if (call->first_row)
         TUTTI_REQUIRE(*call->first_row >= 0 && *call->first_row <= INT64_MAX / 16,
                       "%s: first_row is %lld, want 0 to 2^59", name, (long long)*call->first_row);
@@ -445,21 +412,28 @@ static tutti_status check_leaves(const char *name, const tutti_call *call, int64
     return TUTTI_OK;
 }
 
+/* memset as a call: what compilers write in its place (rep stos) takes longer to start than the checks of a tensor. */
+static __attribute__((noipa)) void clear(void *data, size_t bytes)
+{
+    memset(data, 0, bytes);
+}
+
 tutti_status tutti__check_call(const tutti_layer *layer, const tutti_call *call, bool backward,
                                bool plan, tutti__views *views)
 {
     const char *name = layer->class->type.name;
     TUTTI_REQUIRE(call, "%s: call is NULL", name);
-    TUTTI_REQUIRE((call->flags & ~(unsigned)TUTTI_GRAD_ACCUMULATE) == 0,
-                  "%s: flags is %#x, want 0 or TUTTI_GRAD_ACCUMULATE", name, call->flags);
     TUTTI_TRY(check_common(layer, call));
-    TUTTI_TRY(check_slots(layer, "in", TUTTI_PART_IN, call->in, TUTTI_SLOT_IN, 0));
-    TUTTI_TRY(check_slots(layer, "out", TUTTI_PART_OUT, (const tutti_tensor *const *)call->out,
-                          TUTTI_SLOT_OUT, 0));
-    TUTTI_TRY(check_slots(layer, "upstream", TUTTI_PART_UPSTREAM, call->upstream, TUTTI_SLOT_OUT,
-                          TUTTI_SLOT_GRAD));
-    TUTTI_TRY(check_slots(layer, "din", TUTTI_PART_DIN, (const tutti_tensor *const *)call->din,
-                          TUTTI_SLOT_IN, TUTTI_SLOT_GRAD));
+    TUTTI_TRY(check_slots(layer, call));
+
+    clear(views, sizeof *views);
+    views->backward = backward;
+    views->rows = -1;
+    views->first_row = call->first_row ? *call->first_row : 0;
+    views->accumulate = call->flags & TUTTI_GRAD_ACCUMULATE;
+    views->step = call->step ? call->step->values : NULL;
+    views->leaves = call->leaves > 1 ? call->leaves : 1;
+    views->leaf_rows = call->leaf_rows;
 
     check c; /* the spans are long, and not looked at before they are written */
     c.layer = layer;
@@ -467,16 +441,9 @@ tutti_status tutti__check_call(const tutti_layer *layer, const tutti_call *call,
     c.views = views;
     c.plan = plan;
     c.given = 0;
-    c.spans.count = c.spans.written = 0;
-    memset(views, 0, sizeof *views);
-    views->backward = backward;
-    views->rows = -1;
-    views->first_row = call->first_row ? *call->first_row : 0;
-    views->leaves = call->leaves > 1 ? call->leaves : 1;
-    views->leaf_rows = call->leaf_rows;
-    views->accumulate = call->flags & TUTTI_GRAD_ACCUMULATE;
-    views->step = call->step ? call->step->values : NULL;
-    TUTTI_TRY(see_slots(&c));
+    c.span_count[false] = c.span_count[true] = 0;
+    for (int i = 0; i < layer->visit_count[backward]; i++)
+        TUTTI_TRY(see(&c, &layer->visits[backward][i]));
     TUTTI_REQUIRE(layer->class->rows_most == 0 || views->rows <= layer->class->rows_most,
                   "%s: rows is %lld, want at most %lld", name, (long long)views->rows,
                   (long long)layer->class->rows_most);
@@ -486,7 +453,5 @@ tutti_status tutti__check_call(const tutti_layer *layer, const tutti_call *call,
     TUTTI_TRY(check_company(&c));
     TUTTI_TRY(see_kept(&c));
     TUTTI_TRY(see_params(&c));
-    if (plan) return TUTTI_OK;
-    note_spans(&c);
-    return check_apart(&c.spans);
+    return check_apart(&c);
 }

@@ -63,6 +63,15 @@ static inline bool tutti__is_float(tutti_dtype dtype)
     return dtype == TUTTI_F32 || dtype == TUTTI_F64 || dtype == TUTTI_F16 || dtype == TUTTI_BF16;
 }
 
+/* tutti_dtype_size of a type that is one. */
+static inline size_t tutti__size_of(tutti_dtype dtype)
+{
+    return dtype == TUTTI_F64                         ? 8
+           : dtype == TUTTI_F32 || dtype == TUTTI_I32 ? 4
+           : dtype == TUTTI_U8                        ? 1
+                                                      : 2;
+}
+
 /* The type that a layer computes and accumulates in. */
 static inline tutti_dtype tutti__accumulate_dtype(tutti_dtype a, tutti_dtype b)
 {

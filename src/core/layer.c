@@ -109,12 +109,9 @@ size_t tutti_layer_saved_bytes(const tutti_layer *layer, int64_t rows)
 {
     if (!layer || rows < 0) return 0;
     size_t bytes = 0;
-    for (int i = 0; i < layer->class->type.slot_count; i++) {
-        const tutti_slot_shape *shape = &layer->slots[i].shape;
+    for (int i = 0; i < layer->class->type.slot_count; i++)
         if (layer->class->type.slots[i].role == TUTTI_SLOT_KEPT)
-            bytes += ((size_t)rows * (size_t)shape->cols * tutti_dtype_size(shape->dtype) + 15) /
-                     16 * 16;
-    }
+            bytes += tutti__kept_bytes(&layer->slots[i].shape, rows);
     return bytes;
 }
 

@@ -7,19 +7,34 @@
 
 enum { TUTTI__LAYER_PARAMS_MAX = 2, TUTTI__SLOTS_MAX = 8, TUTTI__ARGS_MAX = 512 };
 
+/* The tensors of a call, in the order of tutti_call. */
+typedef enum tutti__part {
+    TUTTI__PART_IN,
+    TUTTI__PART_OUT,
+    TUTTI__PART_UPSTREAM,
+    TUTTI__PART_DIN
+} tutti__part;
+
 /* What a call's tensors are once they are checked.  Absent ones have data NULL. */
 typedef struct tutti__views {
     bool backward;
     int64_t rows, first_row;
-    tutti__matrix in[TUTTI_MAX_SLOTS], out[TUTTI_MAX_SLOTS], upstream[TUTTI_MAX_SLOTS],
-        din[TUTTI_MAX_SLOTS];
+    union {
+        struct {
+            tutti__matrix in[TUTTI_MAX_SLOTS], out[TUTTI_MAX_SLOTS], upstream[TUTTI_MAX_SLOTS],
+                din[TUTTI_MAX_SLOTS];
+        };
+        tutti__matrix tensors[4][TUTTI_MAX_SLOTS]; /* by tutti__part */
+    };
     void *kept[TUTTI_MAX_SLOTS]; /* parts of saved, in the table's order; NULL without saved */
     void *value[TUTTI__LAYER_PARAMS_MAX], *grad[TUTTI__LAYER_PARAMS_MAX];
     tutti_dtype grad_dtype; /* of all gradients of parameters */
     bool accumulate;
     const tutti_step_values *step; /* on the device, or NULL */
-    int leaves;                    /* at least 1 */
-    const int64_t *leaf_rows;      /* where there are several */
+    uintptr_t
+        bits; /* of all addresses and row strides in bytes: the lowest says what they are multiples of */
+    int leaves;               /* at least 1 */
+    const int64_t *leaf_rows; /* where there are several */
 } tutti__views;
 
 /* A class's arrays options, slots and params in its type: TUTTI__TABLE(option). */
@@ -50,6 +65,13 @@ typedef struct tutti__slot_state {
     uint32_t with, grad_with, replaces; /* sets of one or none */
 } tutti__slot_state;
 
+/* A tensor that a direction looks at. */
+typedef struct tutti__visit {
+    uint8_t part, index, slot; /* tutti__part, its index, the slot's number in the table */
+    bool optional, written;
+} tutti__visit;
+enum { TUTTI__VISITS_MAX = 4 * TUTTI_MAX_SLOTS };
+
 struct tutti_layer {
     tutti__holders holders;
     const tutti__layer_class *class;
@@ -59,7 +81,12 @@ struct tutti_layer {
     bool place_matters; /* bits depend on call.first_row */
     int param_count;
     tutti_param params[TUTTI__LAYER_PARAMS_MAX];
+    int64_t param_elements[TUTTI__LAYER_PARAMS_MAX];
     tutti__slot_state slots[TUTTI__SLOTS_MAX];
+    tutti__visit visits[2]
+                       [TUTTI__VISITS_MAX]; /* of forward and backward, what sets the rows first */
+    int visit_count[2];
+    uint8_t there[4];       /* by tutti__part: a bit an index that a call may have */
     tutti_dtype accumulate; /* of the arithmetic */
     uint64_t desc_hash;
     void *desc; /* of the kind's own struct, defaults put in */
@@ -76,6 +103,12 @@ void tutti__layer_release(tutti_layer *layer);
 tutti_param *tutti__layer_param(tutti_layer *layer, const char *name);
 /* The slot of this name. */
 tutti__slot_state *tutti__layer_slot(tutti_layer *layer, const char *name);
+
+/* Bytes of a kept slot within saved, whose parts begin on 16-byte boundaries. */
+static inline size_t tutti__kept_bytes(const tutti_slot_shape *shape, int64_t rows)
+{
+    return ((size_t)rows * (size_t)shape->cols * tutti__size_of(shape->dtype) + 15) / 16 * 16;
+}
 
 /* The code under which the layer's kernels note what they find. */
 int32_t tutti__layer_finding(const tutti_layer *layer);

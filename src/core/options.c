@@ -241,7 +241,43 @@ static void put_params(tutti_layer *layer)
         *param = (tutti_param){.lr_scale = 1, .weight_decay = row->decays ? 1 : 0};
         snprintf(param->name, sizeof param->name, "%s", row->name);
         param->value = tutti_tensor_make(NULL, dtype_of(layer, row->dtype), ndim, dims);
+        layer->param_elements[layer->param_count - 1] = tutti_tensor_count(&param->value);
     }
+}
+
+/* What a call of each direction looks at: what is read first, as it sets the rows. */
+static void visit(tutti_layer *layer, bool backward, tutti__part part)
+{
+    const tutti_layer_type *type = &layer->class->type;
+    const bool input = part == TUTTI__PART_IN || part == TUTTI__PART_DIN;
+    const bool gradient = part == TUTTI__PART_UPSTREAM || part == TUTTI__PART_DIN;
+    for (int i = 0; i < type->slot_count; i++) {
+        const tutti_slot_shape *shape = &layer->slots[i].shape;
+        const unsigned flags = shape->flags;
+        if (type->slots[i].role != (input ? TUTTI_SLOT_IN : TUTTI_SLOT_OUT)) continue;
+        if (!gradient || (flags & TUTTI_SLOT_GRAD))
+            layer->there[part] |= (uint8_t)(1u << shape->index);
+        if (backward && !(flags & (gradient ? TUTTI_SLOT_GRAD : TUTTI_SLOT_READ))) continue;
+        layer->visits[backward][layer->visit_count[backward]++] = (tutti__visit){
+            .part = part,
+            .index = (uint8_t)shape->index,
+            .slot = (uint8_t)i,
+            .optional = gradient    ? flags & TUTTI_SLOT_GRAD_OPTIONAL
+                        : !backward ? flags & TUTTI_SLOT_OPTIONAL
+                                    : false,
+            .written = backward ? part == TUTTI__PART_DIN : part == TUTTI__PART_OUT,
+        };
+    }
+}
+
+static void put_visits(tutti_layer *layer)
+{
+    visit(layer, false, TUTTI__PART_IN);
+    visit(layer, false, TUTTI__PART_OUT);
+    visit(layer, true, TUTTI__PART_IN);
+    visit(layer, true, TUTTI__PART_OUT);
+    visit(layer, true, TUTTI__PART_UPSTREAM);
+    visit(layer, true, TUTTI__PART_DIN);
 }
 
 /* Creation */
@@ -287,6 +323,7 @@ tutti_status tutti__layer_create(tutti_context *ctx, const tutti__layer_class *c
     put_slots(made);
     put_params(made);
     if (class->finish) class->finish(made);
+    put_visits(made); /* of slots as finish left them */
     *layer = made;
     return TUTTI_OK;
 }

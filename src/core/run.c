@@ -4,23 +4,9 @@
 #include "core/layer.h"
 #include "ops/tree_sum.h"
 
-/* Addresses and row strides, all in one: its lowest bit says what they are multiples of. */
-static uintptr_t bits_of(const tutti__matrix *matrices)
-{
-    uintptr_t bits = 0;
-    for (int i = 0; i < TUTTI_MAX_SLOTS; i++) {
-        const tutti__matrix *m = &matrices[i];
-        if (m->data) bits |= (uintptr_t)m->data | (uintptr_t)m->stride * tutti_dtype_size(m->dtype);
-    }
-    return bits;
-}
-
 static tutti__plan_key key_of(const tutti_layer *layer, const tutti__views *views)
 {
-    uintptr_t bits = 16 | bits_of(views->in) | bits_of(views->out) | bits_of(views->upstream) |
-                     bits_of(views->din);
-    for (int i = 0; i < layer->param_count; i++)
-        bits |= (uintptr_t)views->value[i] | (uintptr_t)views->grad[i];
+    const uintptr_t bits = views->bits | 16;
     return (tutti__plan_key){
         .op = layer->op,
         .settings = layer->desc,
@@ -73,7 +59,7 @@ static void add_sum(leaf_sums *sums, void *result, tutti_dtype dtype, int64_t el
     sums->list[sums->count].dtype = dtype;
     sums->list[sums->count].elements = elements;
     sums->list[sums->count].at = sums->level_bytes;
-    sums->level_bytes += ((size_t)elements * tutti_dtype_size(dtype) + 255) / 256 * 256;
+    sums->level_bytes += ((size_t)elements * tutti__size_of(dtype) + 255) / 256 * 256;
     sums->count++;
 }
 
@@ -119,8 +105,8 @@ static tutti_status add(const leaf_sums *sums, int sum, void *dst, const void *a
 static void cut_rows(tutti__matrix *matrix, int64_t begin)
 {
     if (matrix->data)
-        matrix->data = (char *)matrix->data +
-                       begin * matrix->stride * (int64_t)tutti_dtype_size(matrix->dtype);
+        matrix->data =
+            (char *)matrix->data + begin * matrix->stride * (int64_t)tutti__size_of(matrix->dtype);
 }
 
 /* The views of a leaf, with its sums in a level. */
@@ -137,7 +123,7 @@ static tutti__views leaf_views(const leaf_sums *sums, int leaf, int level)
             char *kept = v.kept[shape->index];
             if (kept)
                 v.kept[shape->index] =
-                    kept + begin * shape->cols * (int64_t)tutti_dtype_size(shape->dtype);
+                    kept + begin * shape->cols * (int64_t)tutti__size_of(shape->dtype);
         } else if (!(shape->flags & TUTTI_SLOT_SUM)) {
             cut_rows(role == TUTTI_SLOT_IN ? &v.in[shape->index] : &v.out[shape->index], begin);
             cut_rows(role == TUTTI_SLOT_IN ? &v.din[shape->index] : &v.upstream[shape->index],
