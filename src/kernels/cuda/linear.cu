@@ -41,7 +41,7 @@ static scratch_layout lay_out(const tutti__linear_shape *shape, bool backward)
     to.dz_stride = div_up(shape->out, width) * width;
     to.partial = to.dz = to.total = workspace_bytes;
     if (!backward || shape->rows == 0) return to;
-    int64_t runs = div_up(shape->rows, rows_per_run(shape));
+    int64_t runs = div_up(shape->rows, column_run(shape->rows, shape->out, shape->dtype));
     if (shape->has_bias) to.dz += padded((size_t)runs * (size_t)shape->out * (size < 8 ? 4 : 8));
     to.total = to.dz;
     if (shape->activation != TUTTI_ACT_NONE)

@@ -5,7 +5,7 @@
 
 #include <type_traits>
 
-#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/column_sums.cuh"
 #include "ops/linear.h"
 
 /* What a type is computed in. */
@@ -215,7 +215,6 @@ __device__ real_of<T> slope_at(real_of<T> v, real_of<T> slope)
 
 /* Kernels */
 
-constexpr int threads = 256;
 constexpr int vectors = 4; /* loads in flight a thread, 16 bytes each */
 
 /* y = act(z).  y may be z.  16-byte accesses where `wide` (both aligned), otherwise element by
@@ -264,10 +263,7 @@ __device__ __forceinline__ double rounded_product(double a, double b)
     return __dmul_rn(a, b);
 }
 
-constexpr int lanes = 32; /* threads side by side along a row */
-constexpr int strips = threads / lanes;
 constexpr int in_flight = 2; /* rows that a thread has loaded at once */
-constexpr int chain = 64;    /* numbers that are added one after the other */
 
 /* dz = dy act'(v), and each block's column sums of dz over its run of rows to
  * partial[blockIdx.y][cols].  v is y or z (see slope_at), unused for activation none; dz and
@@ -360,31 +356,6 @@ __global__ void __launch_bounds__(threads, 4)
     }
 }
 
-/* sum[c] (+)= partial[0][c] + partial[1][c] + …: strip s of a block adds rows s, s + strips, …,
- * chain of them at a time, then the strips are added in order. */
-template<class R>
-__global__ void __launch_bounds__(threads)
-    dbias_finish_kernel(int64_t count, int64_t cols, const R *partial, R *sum, bool accumulate)
-{
-    __shared__ R sums[strips][lanes];
-    int64_t col = int64_t(blockIdx.x) * lanes + threadIdx.x;
-    R mine = 0;
-    for (int64_t first = threadIdx.y; col < cols && first < count; first += chain * strips) {
-        int64_t end = first + chain * strips < count ? first + chain * strips : count;
-        R part = 0;
-#pragma unroll 8
-        for (int64_t i = first; i < end; i += strips) part += partial[i * cols + col];
-        mine += part;
-    }
-    sums[threadIdx.y][threadIdx.x] = mine;
-    __syncthreads();
-    if (threadIdx.y || col >= cols) return;
-    R total = sums[0][threadIdx.x];
-#pragma unroll
-    for (int s = 1; s < strips; s++) total += sums[s][threadIdx.x];
-    sum[col] = accumulate ? sum[col] + total : total;
-}
-
 /* Every row of y becomes the bias, for a product that adds to it.  T is any type of that size. */
 template<class T>
 __global__ void __launch_bounds__(threads)
@@ -410,11 +381,6 @@ static unsigned grid_rows(int64_t rows)
 {
     return (unsigned)(rows < 65535 ? rows : 65535);
 }
-static int64_t div_up(int64_t a, int64_t b)
-{
-    return (a + b - 1) / b;
-}
-
 /* Calls f(std::integral_constant<tutti_activation, act>{}). */
 template<class F>
 static void with_activation(tutti_activation act, F &&f)
@@ -476,30 +442,14 @@ static tutti_status apply_activation(cudaStream_t stream, const tutti__linear_sh
     return TUTTI_OK;
 }
 
-/* How many rows a block of dz_kernel sums: at least 4 a thread, and about 1024 blocks, two waves
- * or more on any GPU of today; no more than chain a thread, so that the error does not grow with
- * the rows, up to as many runs as a grid may have.  A function of the shape only, so that the
- * order of the sum is too. */
-static int64_t rows_per_run(const tutti__linear_shape *shape)
-{
-    int64_t tile = lanes * (16 / (int64_t)tutti_dtype_size(shape->dtype));
-    int64_t runs = 1024 / div_up(shape->out, tile);
-    int64_t most = div_up(shape->rows, 4 * strips);
-    int64_t least = div_up(shape->rows, chain * strips);
-    if (least > 32768) least = 32768;
-    if (runs < least) runs = least;
-    if (runs > most) runs = most;
-    if (runs < 1) runs = 1;
-    return div_up(div_up(shape->rows, runs), strips) * strips;
-}
-
 /* dz = dy act'(v) and dbias from it; dz and dbias may each be absent.  partial: rows /
  * rows_per_run rows of sums. */
 static tutti_status compute_dz(cudaStream_t stream, const tutti__linear_args *args,
                                const tutti__matrix *v, const tutti__matrix *dz, void *partial)
 {
     const tutti__linear_shape *shape = &args->shape;
-    int64_t run = rows_per_run(shape), runs = div_up(shape->rows, run);
+    int64_t run = column_run(shape->rows, shape->out, shape->dtype),
+            runs = div_up(shape->rows, run);
     TUTTI_TRY(tutti__cuda_dispatch(shape->dtype, [&](auto type) {
         using T = typename decltype(type)::type;
         using real = real_of<T>;
@@ -515,12 +465,10 @@ static tutti_status compute_dz(cudaStream_t stream, const tutti__linear_args *ar
                 args->dbias ? (real *)partial : NULL, (real)shape->slope);
         });
         TUTTI_CUDA_LAUNCHED("linear: dz");
-        if (args->dbias) {
-            dbias_finish_kernel<real>
-                <<<(unsigned)div_up(shape->out, lanes), dim3(lanes, strips), 0, stream>>>(
-                    runs, shape->out, (const real *)partial, (real *)args->dbias, args->accumulate);
-            TUTTI_CUDA_LAUNCHED("linear: dbias");
-        }
+        if (args->dbias)
+            TUTTI_TRY(column_sums_finish("linear: dbias", stream, runs, shape->out,
+                                         (const real *)partial, (real *)args->dbias,
+                                         args->accumulate));
         return TUTTI_OK;
     }));
     return TUTTI_OK;
@@ -559,7 +507,7 @@ static tutti_status load_kernels(const tutti__linear_shape *shape)
             touch(dz_kernel<T, decltype(act)::value, true>);
             touch(dz_kernel<T, decltype(act)::value, false>);
         });
-        touch(dbias_finish_kernel<real_of<T>>);
+        touch(column_sums_kernel<real_of<T>>);
         touch(bias_rows_kernel<T>);
         return tutti__cuda_status(error, "linear: loading kernels");
     });
