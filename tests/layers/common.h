@@ -41,6 +41,8 @@ void check_same_row(tutti_context *ctx, const char *what, const operand *a, int6
 
 /* Memory for `saved`, between guards; data NULL where bytes is 0. */
 harness_buffer saved_make(tutti_context *ctx, const tutti_layer *layer, int64_t rows);
+/* It in a call. */
+#define SAVED(buffer) .saved = (buffer).data, .saved_bytes = (size_t)(buffer).cols
 
 /* Binds operands as a parameter's value and gradient (NULL: not trained). */
 void bind_param(tutti_layer *layer, int index, const operand *value, const operand *grad);

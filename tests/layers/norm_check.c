@@ -67,23 +67,35 @@ norm_kind norm_tested(void)
     return kind;
 }
 
-tutti_status norm_call_forward(tutti_layer *layer, tutti_context *ctx, const tutti_tensor *x,
-                               const tutti_tensor *residual, const tutti_tensor *sum,
-                               const tutti_tensor *y, void *saved)
+static tutti_layernorm_call as_layernorm(const tutti_rmsnorm_call *c)
 {
-    if (kind == LAYERNORM)
-        return residual ? tutti_layernorm_forward_residual(layer, ctx, x, residual, sum, y, saved)
-                        : tutti_layernorm_forward(layer, ctx, x, y, saved);
-    return residual ? tutti_rmsnorm_forward_residual(layer, ctx, x, residual, sum, y, saved)
-                    : tutti_rmsnorm_forward(layer, ctx, x, y, saved);
+    return (tutti_layernorm_call){
+        .x = c->x,
+        .residual = c->residual,
+        .y = c->y,
+        .sum = c->sum,
+        .dy = c->dy,
+        .dsum = c->dsum,
+        .dx = c->dx,
+        .saved = c->saved,
+        .saved_bytes = c->saved_bytes,
+        .flags = c->flags,
+    };
 }
 
-static tutti_status backward(tutti_layer *layer, tutti_context *ctx, const tutti_tensor *x,
-                             const void *saved, const tutti_tensor *dy, const tutti_tensor *dsum,
-                             const tutti_tensor *dx, unsigned flags)
+tutti_status norm_forward(tutti_layer *layer, tutti_context *ctx, const tutti_rmsnorm_call *call)
 {
-    return (kind == LAYERNORM ? tutti_layernorm_backward
-                              : tutti_rmsnorm_backward)(layer, ctx, x, saved, dy, dsum, dx, flags);
+    if (kind == RMSNORM) return tutti_rmsnorm_forward(layer, ctx, call);
+    const tutti_layernorm_call same = as_layernorm(call);
+    return tutti_layernorm_forward(layer, ctx, &same);
+}
+
+static tutti_status norm_backward(tutti_layer *layer, tutti_context *ctx,
+                                  const tutti_rmsnorm_call *call)
+{
+    if (kind == RMSNORM) return tutti_rmsnorm_backward(layer, ctx, call);
+    const tutti_layernorm_call same = as_layernorm(call);
+    return tutti_layernorm_backward(layer, ctx, &same);
 }
 
 /* A case's layer and tensors. */
@@ -158,15 +170,21 @@ static void tear_down(tutti_context *ctx, setting *s)
     free(s->old_dbeta);
 }
 
-static const tutti_tensor *tensor_or_null(const operand *o)
+static tutti_tensor *tensor_or_null(operand *o)
 {
     return o->buffer.mirror ? &o->tensor : NULL;
 }
 
 static tutti_status run_forward(tutti_context *ctx, setting *s)
 {
-    return norm_call_forward(s->layer, ctx, &s->x.tensor, tensor_or_null(&s->residual),
-                             tensor_or_null(&s->sum), &s->y.tensor, s->saved.data);
+    const tutti_rmsnorm_call call = {
+        .x = &s->x.tensor,
+        .residual = tensor_or_null(&s->residual),
+        .y = &s->y.tensor,
+        .sum = tensor_or_null(&s->sum),
+        SAVED(s->saved),
+    };
+    return norm_forward(s->layer, ctx, &call);
 }
 
 /* what was normalised */
@@ -177,9 +195,15 @@ static operand *normalised(setting *s)
 
 static tutti_status run_backward(tutti_context *ctx, setting *s, bool accumulate)
 {
-    return backward(s->layer, ctx, &normalised(s)->tensor, s->saved.data, &s->dy.tensor,
-                    tensor_or_null(&s->dsum), tensor_or_null(&s->dx),
-                    accumulate ? TUTTI_GRAD_ACCUMULATE : 0);
+    const tutti_rmsnorm_call call = {
+        .x = &normalised(s)->tensor,
+        .dy = &s->dy.tensor,
+        .dsum = tensor_or_null(&s->dsum),
+        .dx = tensor_or_null(&s->dx),
+        SAVED(s->saved),
+        .flags = accumulate ? TUTTI_GRAD_ACCUMULATE : 0,
+    };
+    return norm_backward(s->layer, ctx, &call);
 }
 
 static oracle_norm oracle_of(const norm_case *c, const setting *s)
@@ -457,36 +481,42 @@ static void test_in_place(void)
         CHECK_OK(run_backward(ctx, &s, false));
 
         /* without saved, and without keeping the sum: the same y */
-        CHECK_OK(norm_call_forward(t.layer, ctx, &t.x.tensor, &t.residual.tensor, NULL, &t.y.tensor,
-                                   NULL));
+        tutti_rmsnorm_call call = {
+            .x = &t.x.tensor, .residual = &t.residual.tensor, .y = &t.y.tensor};
+        CHECK_OK(norm_forward(t.layer, ctx, &call));
         check_same_bits(ctx, "y without saved and sum", &s.y, &t.y);
         /* the sum in place of the residual, then of x */
-        CHECK_OK(norm_call_forward(t.layer, ctx, &t.x.tensor, &t.residual.tensor,
-                                   &t.residual.tensor, &t.y.tensor, t.saved.data));
+        call.sum = &t.residual.tensor;
+        call.saved = t.saved.data;
+        call.saved_bytes = (size_t)t.saved.cols;
+        CHECK_OK(norm_forward(t.layer, ctx, &call));
         check_same_bits(ctx, "sum in place of residual", &s.sum, &t.residual);
         check_same_bits(ctx, "y", &s.y, &t.y);
         operand_put(ctx, &t.residual);
-        CHECK_OK(norm_call_forward(t.layer, ctx, &t.x.tensor, &t.residual.tensor, &t.x.tensor,
-                                   &t.y.tensor, t.saved.data));
+        call.sum = &t.x.tensor;
+        CHECK_OK(norm_forward(t.layer, ctx, &call));
         check_same_bits(ctx, "sum in place of x", &s.sum, &t.x);
         check_same_bits(ctx, "y", &s.y, &t.y);
 
         /* dx in place of dsum, then of dy */
-        CHECK_OK(backward(t.layer, ctx, &t.x.tensor, t.saved.data, &t.dy.tensor, &t.dsum.tensor,
-                          &t.dsum.tensor, 0));
+        call.dy = &t.dy.tensor;
+        call.dsum = call.dx = &t.dsum.tensor;
+        CHECK_OK(norm_backward(t.layer, ctx, &call));
         check_same_bits(ctx, "dx in place of dsum", &s.dx, &t.dsum);
         check_same_bits(ctx, "dgamma", &s.dgamma, &t.dgamma);
         operand_put(ctx, &t.dsum);
-        CHECK_OK(backward(t.layer, ctx, &t.x.tensor, t.saved.data, &t.dy.tensor, &t.dsum.tensor,
-                          &t.dy.tensor, 0));
+        call.dx = &t.dy.tensor;
+        CHECK_OK(norm_backward(t.layer, ctx, &call));
         check_same_bits(ctx, "dx in place of dy", &s.dx, &t.dy);
         check_same_bits(ctx, "dgamma", &s.dgamma, &t.dgamma);
         if (c.beta) check_same_bits(ctx, "dbeta", &s.dbeta, &t.dbeta);
 
         /* y in place of x, without saved */
         operand_put(ctx, &t.x);
-        CHECK_OK(norm_call_forward(s.layer, ctx, &s.x.tensor, NULL, NULL, &s.y.tensor, NULL));
-        CHECK_OK(norm_call_forward(t.layer, ctx, &t.x.tensor, NULL, NULL, &t.x.tensor, NULL));
+        call = (tutti_rmsnorm_call){.x = &s.x.tensor, .y = &s.y.tensor};
+        CHECK_OK(norm_forward(s.layer, ctx, &call));
+        call = (tutti_rmsnorm_call){.x = &t.x.tensor, .y = &t.x.tensor};
+        CHECK_OK(norm_forward(t.layer, ctx, &call));
         check_same_bits(ctx, "y in place of x", &s.y, &t.x);
         tear_down(ctx, &s);
         tear_down(ctx, &t);
@@ -506,9 +536,15 @@ static void test_no_rows(void)
             setting s = set_up(ctx, &c);
             tutti_tensor nowhere = tutti_tensor_2d(NULL, c.x, 0, c.cols);
             tutti_tensor nowhere_y = tutti_tensor_2d(NULL, c.y, 0, c.cols);
-            CHECK_OK(norm_call_forward(s.layer, ctx, &nowhere, NULL, NULL, &nowhere_y, NULL));
-            CHECK_OK(backward(s.layer, ctx, &nowhere, NULL, &nowhere_y, NULL, &nowhere,
-                              accumulate ? TUTTI_GRAD_ACCUMULATE : 0));
+            const tutti_rmsnorm_call call = {
+                .x = &nowhere,
+                .y = &nowhere_y,
+                .dy = &nowhere_y,
+                .dx = &nowhere,
+                .flags = accumulate ? TUTTI_GRAD_ACCUMULATE : 0,
+            };
+            CHECK_OK(norm_forward(s.layer, ctx, &call));
+            CHECK_OK(norm_backward(s.layer, ctx, &call));
             operand_get(ctx, &s.dgamma, "dgamma");
             for (int64_t j = 0; j < c.cols; j++)
                 if (!CHECK(s.dgamma.values[j] == (accumulate ? s.old_dgamma[j] : 0),

@@ -99,7 +99,8 @@ static void check_rows(tutti_dtype dtype, int64_t cols)
     for (int i = 0; i < ROWS; i++) fill_row(&rng, i, dtype, x.values + i * cols, cols);
     operand_put(ctx, &x);
     harness_buffer saved = saved_make(ctx, layer, ROWS);
-    if (CHECK_OK(norm_call_forward(layer, ctx, &x.tensor, NULL, NULL, &y.tensor, saved.data))) {
+    const tutti_rmsnorm_call call = {.x = &x.tensor, .y = &y.tensor, SAVED(saved)};
+    if (CHECK_OK(norm_forward(layer, ctx, &call))) {
         /* mean, if there is one, then rstd, each on a 16-byte boundary: src/layers/norm.c */
         const size_t size = tutti_dtype_size(dtype), apart = (ROWS * size + 15) / 16 * 16;
         unsigned char *bytes = harness_calloc(2, apart);

@@ -89,9 +89,15 @@ static void tear_down(tutti_context *ctx, setting *s)
 
 static tutti_status run(tutti_context *ctx, setting *s)
 {
-    return tutti_cross_entropy_forward(s->layer, ctx, &s->logits.tensor, &s->labels.tensor,
-                                       &s->loss.tensor, &s->loss_sum.tensor, &s->dlogits.tensor,
-                                       s->step);
+    const tutti_cross_entropy_call call = {
+        .logits = &s->logits.tensor,
+        .labels = &s->labels.tensor,
+        .loss = &s->loss.tensor,
+        .loss_sum = &s->loss_sum.tensor,
+        .dlogits = &s->dlogits.tensor,
+        .step = s->step,
+    };
+    return tutti_cross_entropy_forward(s->layer, ctx, &call);
 }
 
 static void check_run(tutti_context *ctx, const ce_case *c, setting *s)
@@ -220,10 +226,14 @@ static void test_outputs(void)
                 harness_buffer_poison(ctx, &t.loss.buffer);
                 harness_buffer_poison(ctx, &t.loss_sum.buffer);
                 harness_buffer_poison(ctx, &t.dlogits.buffer);
-                CHECK_OK(tutti_cross_entropy_forward(
-                    t.layer, ctx, &t.logits.tensor, &t.labels.tensor,
-                    bits & 1 ? &t.loss.tensor : NULL, bits & 2 ? &t.loss_sum.tensor : NULL,
-                    bits & 4 ? &t.dlogits.tensor : NULL, NULL));
+                const tutti_cross_entropy_call call = {
+                    .logits = &t.logits.tensor,
+                    .labels = &t.labels.tensor,
+                    .loss = bits & 1 ? &t.loss.tensor : NULL,
+                    .loss_sum = bits & 2 ? &t.loss_sum.tensor : NULL,
+                    .dlogits = bits & 4 ? &t.dlogits.tensor : NULL,
+                };
+                CHECK_OK(tutti_cross_entropy_forward(t.layer, ctx, &call));
                 if (bits & 1)
                     check_same_bits(ctx, "loss", &s.loss, &t.loss);
                 else
@@ -237,9 +247,14 @@ static void test_outputs(void)
                 else
                     operand_check_unchanged(ctx, &t.dlogits, "dlogits");
             }
-            CHECK_OK(tutti_cross_entropy_forward(t.layer, ctx, &t.logits.tensor, &t.labels.tensor,
-                                                 &t.loss.tensor, &t.loss_sum.tensor,
-                                                 &t.logits.tensor, NULL));
+            const tutti_cross_entropy_call in_place = {
+                .logits = &t.logits.tensor,
+                .labels = &t.labels.tensor,
+                .loss = &t.loss.tensor,
+                .loss_sum = &t.loss_sum.tensor,
+                .dlogits = &t.logits.tensor,
+            };
+            CHECK_OK(tutti_cross_entropy_forward(t.layer, ctx, &in_place));
             check_same_bits(ctx, "dlogits in place", &s.dlogits, &t.logits);
             check_same_bits(ctx, "loss in place", &s.loss, &t.loss);
             tear_down(ctx, &s);
@@ -281,8 +296,14 @@ static void test_no_rows(void)
         tutti_tensor nowhere = tutti_tensor_2d(NULL, c.dtype, 0, 9);
         tutti_tensor labels = tutti_tensor_1d(NULL, TUTTI_I32, 0);
         tutti_tensor loss = tutti_tensor_1d(NULL, s.loss.buffer.dtype, 0);
-        CHECK_OK(tutti_cross_entropy_forward(s.layer, ctx, &nowhere, &labels, &loss,
-                                             &s.loss_sum.tensor, &nowhere, NULL));
+        const tutti_cross_entropy_call call = {
+            .logits = &nowhere,
+            .labels = &labels,
+            .loss = &loss,
+            .loss_sum = &s.loss_sum.tensor,
+            .dlogits = &nowhere,
+        };
+        CHECK_OK(tutti_cross_entropy_forward(s.layer, ctx, &call));
         operand_get(ctx, &s.loss_sum, "loss_sum");
         CHECK(s.loss_sum.values[0] == 0, "loss_sum of no rows is %g", s.loss_sum.values[0]);
         tear_down(ctx, &s);
@@ -329,8 +350,12 @@ static void test_bad_labels(void)
             CHECK_FAILS(TUTTI_ERR_DATA, text, tutti_context_check(ctx));
             CHECK_OK(tutti_context_check(ctx));
             /* found where only the sum, or nothing, is asked for, too */
-            CHECK_OK(tutti_cross_entropy_forward(s.layer, ctx, &s.logits.tensor, &s.labels.tensor,
-                                                 NULL, &s.loss_sum.tensor, NULL, NULL));
+            const tutti_cross_entropy_call sum = {
+                .logits = &s.logits.tensor,
+                .labels = &s.labels.tensor,
+                .loss_sum = &s.loss_sum.tensor,
+            };
+            CHECK_OK(tutti_cross_entropy_forward(s.layer, ctx, &sum));
             CHECK_FAILS(TUTTI_ERR_DATA, text, tutti_context_check(ctx));
             tear_down(ctx, &s);
         }
@@ -474,9 +499,7 @@ static void test_no_backward(void)
     tutti_context *ctx = harness_context();
     ce_case c = usual(TUTTI_F32, 2, 3);
     setting s = set_up(ctx, &c);
-    tutti_call call = TUTTI_CALL_INIT;
-    call.in[0] = &s.logits.tensor;
-    call.in[1] = &s.labels.tensor;
+    const tutti_call call = {.in = {&s.logits.tensor, &s.labels.tensor}};
     CHECK_FAILS(TUTTI_ERR_UNSUPPORTED, "cross_entropy", tutti_layer_backward(s.layer, ctx, &call));
     CHECK(tutti_layer_saved_bytes(s.layer, 7) == 0, "cross_entropy wants memory for saved");
     tear_down(ctx, &s);

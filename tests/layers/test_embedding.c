@@ -100,11 +100,14 @@ static void tear_down(tutti_context *ctx, setting *s)
 
 static tutti_status forward(tutti_context *ctx, setting *s)
 {
-    return tutti_embedding_forward(s->layer, ctx, &s->tokens.tensor, &s->y.tensor);
+    return tutti_embedding_forward(
+        s->layer, ctx, &(tutti_embedding_call){.tokens = &s->tokens.tensor, .y = &s->y.tensor});
 }
 static tutti_status backward(tutti_context *ctx, setting *s, unsigned flags)
 {
-    return tutti_embedding_backward(s->layer, ctx, &s->tokens.tensor, &s->dy.tensor, flags);
+    return tutti_embedding_backward(
+        s->layer, ctx,
+        &(tutti_embedding_call){.tokens = &s->tokens.tensor, .dy = &s->dy.tensor, .flags = flags});
 }
 
 static oracle_embedding oracle_of(const setting *s)
@@ -371,10 +374,13 @@ static void test_no_rows(void)
         setting s = set_up(ctx, &c);
         tutti_tensor tokens = tutti_tensor_1d(NULL, TUTTI_I32, 0);
         tutti_tensor rows = tutti_tensor_2d(NULL, c.dtype, 0, 9);
-        CHECK_OK(tutti_embedding_forward(s.layer, ctx, &tokens, &rows));
-        CHECK_OK(tutti_embedding_backward(s.layer, ctx, &tokens, &rows, TUTTI_GRAD_ACCUMULATE));
+        tutti_embedding_call call = {
+            .tokens = &tokens, .y = &rows, .dy = &rows, .flags = TUTTI_GRAD_ACCUMULATE};
+        CHECK_OK(tutti_embedding_forward(s.layer, ctx, &call));
+        CHECK_OK(tutti_embedding_backward(s.layer, ctx, &call));
         operand_check_unchanged(ctx, &s.dweight, "dweight");
-        CHECK_OK(tutti_embedding_backward(s.layer, ctx, &tokens, &rows, 0));
+        call.flags = 0;
+        CHECK_OK(tutti_embedding_backward(s.layer, ctx, &call));
         operand_get(ctx, &s.dweight, "dweight");
         for (int64_t i = 0; i < s.dweight.count; i++)
             CHECK(s.dweight.values[i] == 0, "no rows leave %g", s.dweight.values[i]);
@@ -546,7 +552,10 @@ static void test_plan(void)
     emb_case c = usual(TUTTI_BF16, 130, 6, 8);
     setting s = set_up(ctx, &c);
     for (int i = 0; i < HARNESS_COUNT(rows); i++) {
-        CHECK_OK(tutti_layer_plan(s.layer, ctx, rows[i]));
+        tutti_tensor tokens = tutti_tensor_1d(NULL, TUTTI_I32, rows[i]);
+        tutti_tensor matrix = tutti_tensor_2d(NULL, c.dtype, rows[i], c.cols);
+        CHECK_OK(tutti_embedding_plan(
+            s.layer, ctx, &(tutti_embedding_call){.tokens = &tokens, .y = &matrix, .dy = &matrix}));
         check_backward(ctx, &s, i % 2);
     }
     tear_down(ctx, &s);
@@ -611,8 +620,8 @@ static void test_tied(void)
 
         harness_rng rng = {17};
         operand dlogits = operand_make(ctx, &rng, c.dtype, c.rows, c.vocab, (layout){0, 0}, 0, 1);
-        CHECK_OK(
-            tutti_linear_backward(head, ctx, &s.y.tensor, NULL, NULL, &dlogits.tensor, NULL, 0));
+        CHECK_OK(tutti_linear_backward(
+            head, ctx, &(tutti_linear_call){.x = &s.y.tensor, .dy = &dlogits.tensor}));
         fetch(ctx, &s.dweight, &table->grad, "the head's gradient");
         oracle_embedding o = oracle_of(&s);
         expected sum = expected_make(s.dweight.count);
@@ -715,8 +724,9 @@ static void check_large(int64_t rows, int64_t vocab, int64_t cols, int64_t every
         tutti_layer *layer = large_layer(ctx, vocab, cols, weight, dweight);
         tutti_tensor list = tutti_tensor_1d(tokens, TUTTI_I32, rows);
         tutti_tensor matrix = tutti_tensor_2d(y, TUTTI_BF16, rows, cols);
-        CHECK_OK(tutti_embedding_forward(layer, ctx, &list, &matrix));
-        CHECK_OK(tutti_embedding_backward(layer, ctx, &list, &matrix, 0));
+        const tutti_embedding_call call = {.tokens = &list, .y = &matrix, .dy = &matrix};
+        CHECK_OK(tutti_embedding_forward(layer, ctx, &call));
+        CHECK_OK(tutti_embedding_backward(layer, ctx, &call));
         CHECK_OK(tutti_context_check(ctx));
         for (int64_t i = 0; i < rows; i += i + 1000 < rows ? rows / 100 + 1 : 1)
             check_row(ctx, "y", y, TUTTI_BF16, i, cols, ids[i], 1);

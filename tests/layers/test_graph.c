@@ -22,7 +22,12 @@ typedef struct model {
     tutti_step_block *step;
     tutti_tensor tokens, x, labels, normed, up, skip, sum, hidden, logits, loss_sum;
     tutti_tensor dhidden, dup, dnormed, dx;
-    void *saved[LAYERS];
+    /* with the tensors of both directions */
+    tutti_embedding_call table_call;
+    tutti_rmsnorm_call rms_call;
+    tutti_linear_call up_call, head_call;
+    tutti_layernorm_call layer_call, layer_back_call;
+    tutti_cross_entropy_call loss_call;
     void *memory[24]; /* what tear_down frees */
     int memories;
 } model;
@@ -73,6 +78,72 @@ static void create_layers(model *m, tutti_dtype dtype)
     CHECK_OK(tutti_cross_entropy_create(m->ctx, &loss, &m->loss));
 }
 
+/* The calls of a step, and their plans. */
+static void plan(model *m)
+{
+    void *saved[LAYERS];
+    size_t bytes[LAYERS];
+    for (int i = 0; i < LAYERS; i++) {
+        bytes[i] = tutti_layer_saved_bytes(m->layers[i], ROWS);
+        saved[i] = bytes[i] ? room(m, bytes[i]) : NULL;
+    }
+    m->table_call = (tutti_embedding_call){.tokens = &m->tokens, .y = &m->x, .dy = &m->dx};
+    m->rms_call = (tutti_rmsnorm_call){
+        .x = &m->x,
+        .y = &m->normed,
+        .dy = &m->dnormed,
+        .dx = &m->dx,
+        .saved = saved[RMS],
+        .saved_bytes = bytes[RMS],
+        .sync = m->sync,
+    };
+    m->up_call = (tutti_linear_call){
+        .x = &m->normed,
+        .y = &m->up,
+        .dy = &m->dup,
+        .dx = &m->dnormed,
+        .saved = saved[UP],
+        .saved_bytes = bytes[UP],
+    };
+    m->layer_call = (tutti_layernorm_call){
+        .x = &m->up,
+        .residual = &m->skip,
+        .y = &m->hidden,
+        .sum = &m->sum,
+        .saved = saved[LAYER],
+        .saved_bytes = bytes[LAYER],
+    };
+    m->layer_back_call = (tutti_layernorm_call){
+        .x = &m->sum,
+        .dy = &m->dhidden,
+        .dx = &m->dup,
+        .saved = saved[LAYER],
+        .saved_bytes = bytes[LAYER],
+        .sync = m->sync,
+    };
+    m->head_call = (tutti_linear_call){
+        .x = &m->hidden,
+        .y = &m->logits,
+        .dy = &m->logits,
+        .dx = &m->dhidden,
+    };
+    m->loss_call = (tutti_cross_entropy_call){
+        .logits = &m->logits,
+        .labels = &m->labels,
+        .loss_sum = &m->loss_sum,
+        .dlogits = &m->logits,
+        .step = m->step,
+    };
+    tutti_layer **l = m->layers;
+    CHECK_OK(tutti_embedding_plan(l[TABLE], m->ctx, &m->table_call));
+    CHECK_OK(tutti_rmsnorm_plan(l[RMS], m->ctx, &m->rms_call));
+    CHECK_OK(tutti_linear_plan(l[UP], m->ctx, &m->up_call));
+    CHECK_OK(tutti_layernorm_plan(l[LAYER], m->ctx, &m->layer_call));
+    CHECK_OK(tutti_layernorm_plan(l[LAYER], m->ctx, &m->layer_back_call));
+    CHECK_OK(tutti_linear_plan(l[HEAD], m->ctx, &m->head_call));
+    CHECK_OK(tutti_cross_entropy_plan(m->loss, m->ctx, &m->loss_call));
+}
+
 static void set_up(model *m, tutti_context *ctx, tutti_dtype dtype)
 {
     harness_where("%s", tutti_dtype_name(dtype));
@@ -114,12 +185,7 @@ static void set_up(model *m, tutti_context *ctx, tutti_dtype dtype)
     m->dnormed = matrix(m, dtype, ROWS, IN);
     m->dx = matrix(m, dtype, ROWS, IN);
     m->loss_sum = tutti_tensor_1d(room(m, sizeof(double)), TUTTI_F64, 1);
-    for (int i = 0; i < LAYERS; i++) {
-        size_t bytes = tutti_layer_saved_bytes(m->layers[i], ROWS);
-        m->saved[i] = bytes ? room(m, bytes) : NULL;
-        CHECK_OK(tutti_layer_plan(m->layers[i], ctx, ROWS));
-    }
-    CHECK_OK(tutti_layer_plan(m->loss, ctx, ROWS));
+    plan(m);
 }
 
 static void tear_down(model *m)
@@ -135,36 +201,27 @@ static void tear_down(model *m)
     for (int i = 0; i < m->memories; i++) CHECK_OK(tutti_free(m->ctx, &m->memory[i]));
 }
 
-/* Forward, backward, exchange, update. */
+/* Forward, backward, exchange, update.  Some calls of backward say that their layer is ready, for others the program does. */
 static bool run_step(model *m)
 {
     tutti_context *ctx = m->ctx;
     tutti_layer **l = m->layers;
-    bool ok = CHECK_OK(tutti_embedding_forward(l[TABLE], ctx, &m->tokens, &m->x)) &&
-              CHECK_OK(tutti_rmsnorm_forward(l[RMS], ctx, &m->x, &m->normed, m->saved[RMS])) &&
-              CHECK_OK(tutti_linear_forward(l[UP], ctx, &m->normed, &m->up, m->saved[UP])) &&
-              CHECK_OK(tutti_layernorm_forward_residual(l[LAYER], ctx, &m->up, &m->skip, &m->sum,
-                                                        &m->hidden, m->saved[LAYER])) &&
-              CHECK_OK(tutti_linear_forward(l[HEAD], ctx, &m->hidden, &m->logits, NULL)) &&
-              CHECK_OK(tutti_cross_entropy_forward(m->loss, ctx, &m->logits, &m->labels, NULL,
-                                                   &m->loss_sum, &m->logits, m->step)) &&
-              CHECK_OK(tutti_linear_backward(l[HEAD], ctx, &m->hidden, NULL, NULL, &m->logits,
-                                             &m->dhidden, 0)) &&
-              CHECK_OK(tutti_grad_sync_ready(m->sync, ctx, l[HEAD])) &&
-              CHECK_OK(tutti_layernorm_backward(l[LAYER], ctx, &m->sum, m->saved[LAYER],
-                                                &m->dhidden, NULL, &m->dup, 0)) &&
-              CHECK_OK(tutti_grad_sync_ready(m->sync, ctx, l[LAYER])) &&
-              CHECK_OK(tutti_linear_backward(l[UP], ctx, &m->normed, &m->up, m->saved[UP], &m->dup,
-                                             &m->dnormed, 0)) &&
-              CHECK_OK(tutti_grad_sync_ready(m->sync, ctx, l[UP])) &&
-              CHECK_OK(tutti_rmsnorm_backward(l[RMS], ctx, &m->x, m->saved[RMS], &m->dnormed, NULL,
-                                              &m->dx, 0)) &&
-              CHECK_OK(tutti_grad_sync_ready(m->sync, ctx, l[RMS])) &&
-              CHECK_OK(tutti_embedding_backward(l[TABLE], ctx, &m->tokens, &m->dx, 0)) &&
-              CHECK_OK(tutti_grad_sync_ready(m->sync, ctx, l[TABLE])) &&
-              CHECK_OK(tutti_grad_sync_finish(m->sync, ctx)) &&
-              CHECK_OK(tutti_adamw_update(m->adamw, ctx, m->step));
-    return ok;
+    return CHECK_OK(tutti_embedding_forward(l[TABLE], ctx, &m->table_call)) &&
+           CHECK_OK(tutti_rmsnorm_forward(l[RMS], ctx, &m->rms_call)) &&
+           CHECK_OK(tutti_linear_forward(l[UP], ctx, &m->up_call)) &&
+           CHECK_OK(tutti_layernorm_forward(l[LAYER], ctx, &m->layer_call)) &&
+           CHECK_OK(tutti_linear_forward(l[HEAD], ctx, &m->head_call)) &&
+           CHECK_OK(tutti_cross_entropy_forward(m->loss, ctx, &m->loss_call)) &&
+           CHECK_OK(tutti_linear_backward(l[HEAD], ctx, &m->head_call)) &&
+           CHECK_OK(tutti_grad_sync_ready(m->sync, ctx, l[HEAD])) &&
+           CHECK_OK(tutti_layernorm_backward(l[LAYER], ctx, &m->layer_back_call)) &&
+           CHECK_OK(tutti_linear_backward(l[UP], ctx, &m->up_call)) &&
+           CHECK_OK(tutti_grad_sync_ready(m->sync, ctx, l[UP])) &&
+           CHECK_OK(tutti_rmsnorm_backward(l[RMS], ctx, &m->rms_call)) &&
+           CHECK_OK(tutti_embedding_backward(l[TABLE], ctx, &m->table_call)) &&
+           CHECK_OK(tutti_grad_sync_ready(m->sync, ctx, l[TABLE])) &&
+           CHECK_OK(tutti_grad_sync_finish(m->sync, ctx)) &&
+           CHECK_OK(tutti_adamw_update(m->adamw, ctx, m->step));
 }
 
 static void put(model *m, const tutti_tensor *tensor, const double *values)
@@ -321,8 +378,9 @@ static void test_refusals(void)
     cudaGraph_t graph = NULL;
     CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal) == cudaSuccess,
           "no capture");
-    CHECK_FAILS(TUTTI_ERR_STATE, "captured",
-                tutti_linear_forward(m.layers[UP], ctx, &few_in, &few_out, NULL));
+    CHECK_FAILS(
+        TUTTI_ERR_STATE, "captured",
+        tutti_linear_forward(m.layers[UP], ctx, &(tutti_linear_call){.x = &few_in, .y = &few_out}));
     CHECK_FAILS(TUTTI_ERR_STATE, "captured", tutti_step_block_set(m.step, ctx, &values));
     CHECK_FAILS(TUTTI_ERR_STATE, "captured", tutti_context_synchronize(ctx));
     CHECK_FAILS(TUTTI_ERR_STATE, "captured", tutti_context_check(ctx));

@@ -129,14 +129,21 @@ static oracle_linear oracle_of(const linear_case *c, const setting *s)
 
 static tutti_status run_forward(tutti_context *ctx, setting *s)
 {
-    return tutti_linear_forward(s->layer, ctx, &s->x.tensor, &s->y.tensor, s->saved.data);
+    return tutti_linear_forward(
+        s->layer, ctx, &(tutti_linear_call){.x = &s->x.tensor, .y = &s->y.tensor, SAVED(s->saved)});
 }
 
 static tutti_status run_backward(tutti_context *ctx, const linear_case *c, setting *s)
 {
-    return tutti_linear_backward(s->layer, ctx, &s->x.tensor, c->no_y ? NULL : &s->y.tensor,
-                                 s->saved.data, &s->dy.tensor, c->no_dx ? NULL : &s->dx.tensor,
-                                 c->accumulate ? TUTTI_GRAD_ACCUMULATE : 0);
+    const tutti_linear_call call = {
+        .x = &s->x.tensor,
+        .y = c->no_y ? NULL : &s->y.tensor,
+        .dy = &s->dy.tensor,
+        .dx = c->no_dx ? NULL : &s->dx.tensor,
+        SAVED(s->saved),
+        .flags = c->accumulate ? TUTTI_GRAD_ACCUMULATE : 0,
+    };
+    return tutti_linear_backward(s->layer, ctx, &call);
 }
 
 static void check_forward(tutti_context *ctx, const linear_case *c, setting *s)
@@ -303,7 +310,8 @@ static void test_without_saved(void)
             setting s = set_up(ctx, &c);
             check_forward(ctx, &c, &s);
             harness_buffer_poison(ctx, &s.y.buffer);
-            CHECK_OK(tutti_linear_forward(s.layer, ctx, &s.x.tensor, &s.y.tensor, NULL));
+            CHECK_OK(tutti_linear_forward(
+                s.layer, ctx, &(tutti_linear_call){.x = &s.x.tensor, .y = &s.y.tensor}));
             operand_get(ctx, &s.y, "y without saved");
             oracle_linear oracle = oracle_of(&c, &s);
             expected y = expected_make(s.y.count);
@@ -333,9 +341,13 @@ static void test_no_rows(void)
                 setting s = set_up(ctx, &c);
                 tutti_tensor x = tutti_tensor_2d(NULL, c.dtype, 0, 10);
                 tutti_tensor y = tutti_tensor_2d(NULL, c.dtype, 0, 6);
-                CHECK_OK(tutti_linear_forward(s.layer, ctx, &x, &y, NULL));
-                CHECK_OK(tutti_linear_backward(s.layer, ctx, &x, &y, NULL, &y, &x,
-                                               accumulate ? TUTTI_GRAD_ACCUMULATE : 0));
+                const tutti_linear_call call = {.x = &x,
+                                                .y = &y,
+                                                .dy = &y,
+                                                .dx = &x,
+                                                .flags = accumulate ? TUTTI_GRAD_ACCUMULATE : 0};
+                CHECK_OK(tutti_linear_forward(s.layer, ctx, &call));
+                CHECK_OK(tutti_linear_backward(s.layer, ctx, &call));
                 operand_get(ctx, &s.dweight, "dweight");
                 operand_get(ctx, &s.dbias, "dbias");
                 for (int64_t j = 0; j < s.dweight.count; j++)
@@ -628,7 +640,12 @@ static void test_repeated(void)
         setting s = set_up(ctx, &c), t = set_up(ctx, &c);
         setting *both[] = {&s, &t};
         for (int i = 0; i < 2; i++) {
-            CHECK_OK(tutti_layer_plan(both[i]->layer, ctx, 70));
+            CHECK_OK(tutti_linear_plan(both[i]->layer, ctx,
+                                       &(tutti_linear_call){.x = &both[i]->x.tensor,
+                                                            .y = &both[i]->y.tensor,
+                                                            .dy = &both[i]->dy.tensor,
+                                                            .dx = &both[i]->dx.tensor,
+                                                            SAVED(both[i]->saved)}));
             CHECK_OK(run_forward(ctx, both[i]));
             CHECK_OK(run_backward(ctx, &c, both[i]));
         }

@@ -74,13 +74,18 @@ static oracle_softmax oracle_of(const softmax_case *c)
 
 static tutti_status run_forward(tutti_context *ctx, const softmax_case *c, setting *s)
 {
-    return tutti_softmax_forward(s->layer, ctx, &s->x.tensor, &s->y.tensor, c->first_row);
+    return tutti_softmax_forward(
+        s->layer, ctx,
+        &(tutti_softmax_call){.x = &s->x.tensor, .y = &s->y.tensor, .first_row = &c->first_row});
 }
 
 static tutti_status run_backward(tutti_context *ctx, const softmax_case *c, setting *s)
 {
-    return tutti_softmax_backward(s->layer, ctx, &s->y.tensor, &s->dy.tensor, &s->dx.tensor,
-                                  c->first_row);
+    return tutti_softmax_backward(s->layer, ctx,
+                                  &(tutti_softmax_call){.y = &s->y.tensor,
+                                                        .dy = &s->dy.tensor,
+                                                        .dx = &s->dx.tensor,
+                                                        .first_row = &c->first_row});
 }
 
 static void check_forward(tutti_context *ctx, const softmax_case *c, setting *s)
@@ -330,9 +335,7 @@ static void test_slices(void)
             tutti_tensor low = tutti_tensor_2d(data, TUTTI_F32, ROWS, COLS);
             tutti_tensor high = tutti_tensor_2d((float *)data + shift, TUTTI_F32, ROWS, COLS);
             low.strides[0] = high.strides[0] = STRIDE;
-            tutti_call call = TUTTI_CALL_INIT;
-            call.in[0] = swapped ? &high : &low;
-            call.out[0] = swapped ? &low : &high;
+            tutti_call call = {.in = {swapped ? &high : &low}, .out = {swapped ? &low : &high}};
             if (shift >= COLS && shift + COLS <= STRIDE)
                 CHECK_OK(tutti_layer_forward(layer, ctx, &call));
             else
@@ -355,10 +358,13 @@ static void test_in_place(void)
                 setting s = set_up(ctx, &c);
                 CHECK_OK(run_forward(ctx, &c, &s));
                 CHECK_OK(run_backward(ctx, &c, &s));
-                CHECK_OK(tutti_softmax_forward(s.layer, ctx, &s.x.tensor, &s.x.tensor, 0));
+                CHECK_OK(tutti_softmax_forward(
+                    s.layer, ctx, &(tutti_softmax_call){.x = &s.x.tensor, .y = &s.x.tensor}));
                 check_same_bits(ctx, "y in place of x", &s.y, &s.x);
-                CHECK_OK(tutti_softmax_backward(s.layer, ctx, &s.y.tensor, &s.dy.tensor,
-                                                &s.dy.tensor, 0));
+                CHECK_OK(tutti_softmax_backward(s.layer, ctx,
+                                                &(tutti_softmax_call){.y = &s.y.tensor,
+                                                                      .dy = &s.dy.tensor,
+                                                                      .dx = &s.dy.tensor}));
                 check_same_bits(ctx, "dx in place of dy", &s.dx, &s.dy);
                 tear_down(ctx, &s);
             }
@@ -372,8 +378,10 @@ static void test_no_rows(void)
         check_case(&c);
         setting s = set_up(ctx, &c);
         tutti_tensor nowhere = tutti_tensor_2d(NULL, c.dtype, 0, 9);
-        CHECK_OK(tutti_softmax_forward(s.layer, ctx, &nowhere, &nowhere, 0));
-        CHECK_OK(tutti_softmax_backward(s.layer, ctx, &nowhere, &nowhere, &nowhere, 0));
+        const tutti_softmax_call call = {
+            .x = &nowhere, .y = &nowhere, .dy = &nowhere, .dx = &nowhere};
+        CHECK_OK(tutti_softmax_forward(s.layer, ctx, &call));
+        CHECK_OK(tutti_softmax_backward(s.layer, ctx, &call));
         tear_down(ctx, &s);
     }
 }
