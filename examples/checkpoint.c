@@ -75,8 +75,9 @@ static void train_step(run *r)
     static float x[ROWS][IN], y[ROWS][OUT];
     const int rank = tutti_comm_rank(comm), size = tutti_comm_world_size(comm);
     const int first = ROWS * rank / size, rows = ROWS * (rank + 1) / size - first;
-    const tutti_tensor tx = tutti_tensor_2d(x, TUTTI_F32, rows, IN);
-    const tutti_tensor ty = tutti_tensor_2d(y, TUTTI_F32, rows, OUT);
+    tutti_tensor tx = tutti_tensor_2d(x, TUTTI_F32, rows, IN);
+    tutti_tensor ty = tutti_tensor_2d(y, TUTTI_F32, rows, OUT);
+    const tutti_linear_call call = {.x = &tx, .y = &ty, .dy = &ty, .sync = r->sync};
     for (int row = 0; row < rows; row++)
         for (int i = 0; i < IN; i++)
             x[row][i] = (float)((r->step * 31 + (first + row) * 17 + i * 7) % 13) / 6.0f - 1.0f;
@@ -85,7 +86,7 @@ static void train_step(run *r)
     check(tutti_step_block_set(
         r->block, ctx,
         &(tutti_step_values){.step = r->step, .learning_rate = 0.02, .loss_weight = 1.0}));
-    check(tutti_linear_forward(r->layer, ctx, &tx, &ty, NULL));
+    check(tutti_linear_forward(r->layer, ctx, &call));
     r->loss = 0.0;
     for (int row = 0; row < rows; row++)
         for (int out = 0; out < OUT; out++) { /* y becomes the gradient of the mean square */
@@ -95,8 +96,7 @@ static void train_step(run *r)
             y[row][out] = 2.0f * difference / ROWS;
         }
     check(tutti_comm_all_reduce(comm, ctx, &r->loss, &r->loss, 1, TUTTI_F64, TUTTI_SUM));
-    check(tutti_linear_backward(r->layer, ctx, &tx, NULL, NULL, &ty, NULL, 0));
-    check(tutti_grad_sync_ready(r->sync, ctx, r->layer));
+    check(tutti_linear_backward(r->layer, ctx, &call));
     check(tutti_grad_sync_finish(r->sync, ctx));
     check(tutti_adamw_update(r->adamw, ctx, r->block));
 }

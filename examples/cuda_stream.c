@@ -81,13 +81,20 @@ int main(void)
     check(tutti_context_create_on_stream(0, stream, &ctx));
     check(tutti_layer_create_by_name(ctx, "rmsnorm", "cols=384", &norm));
     check(tutti_param_bind(tutti_layer_param(norm, 0), &tgamma, &tdgamma));
-    void *saved = device(NULL, tutti_layer_saved_bytes(norm, ROWS));
-    check(
-        tutti_layer_plan(norm, ctx, ROWS)); /* all allocation happens here: a capture allows none */
+    const size_t bytes = tutti_layer_saved_bytes(norm, ROWS);
+    const tutti_rmsnorm_call call = {
+        .x = &tx,
+        .y = &ty,
+        .dy = &tdy,
+        .dx = &tdx,
+        .saved = device(NULL, bytes),
+        .saved_bytes = bytes,
+    };
+    check(tutti_rmsnorm_plan(norm, ctx, &call)); /* all allocation: a capture allows none */
 
     cuda(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-    check(tutti_rmsnorm_forward(norm, ctx, &tx, &ty, saved));
-    check(tutti_rmsnorm_backward(norm, ctx, &tx, saved, &tdy, NULL, &tdx, 0));
+    check(tutti_rmsnorm_forward(norm, ctx, &call));
+    check(tutti_rmsnorm_backward(norm, ctx, &call));
     cuda(cudaStreamEndCapture(stream, &graph));
     cuda(cudaGraphInstantiate(&step, graph, 0));
     for (int i = 0; i < ITERATIONS; i++) cuda(cudaGraphLaunch(step, stream));

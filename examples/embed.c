@@ -23,13 +23,13 @@ static int train(float x[2][4], float y[2], float weight[4], float grad[4])
     TRY(tutti_param_bind(tutti_layer_param(layer, 0), &tw, &tg));
     const tutti_param *trained[] = {tutti_layer_param(layer, 0)};
     TRY(tutti_grad_sync_create_list(ctx, comm, trained, 1, NULL, &sync));
+    const tutti_linear_call call = {.x = &tx, .y = &ty, .dy = &ty, .sync = sync};
     for (int step = 0; step < 200; step++) {
-        TRY(tutti_linear_forward(layer, ctx, &tx, &ty, NULL));
+        TRY(tutti_linear_forward(layer, ctx, &call));
         for (int row = 0; row < 2; row++) /* y becomes the gradient of your loss: wanted is 1 */
             y[row] = (y[row] - 1) / (float)(2 * tutti_comm_world_size(comm));
-        TRY(tutti_linear_backward(layer, ctx, &tx, NULL, NULL, &ty, NULL, 0));
-        TRY(tutti_grad_sync_ready(sync, ctx, layer)); /* the sum over the ranks sets out … */
-        TRY(tutti_grad_sync_finish(sync, ctx));       /* … and has arrived in grad */
+        TRY(tutti_linear_backward(layer, ctx, &call)); /* the sum over the ranks sets out … */
+        TRY(tutti_grad_sync_finish(sync, ctx));        /* … and has arrived in grad */
         for (int i = 0; i < 4; i++) weight[i] -= 0.05f * grad[i];
     }
     tutti_grad_sync_destroy(&sync);

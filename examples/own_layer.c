@@ -69,12 +69,14 @@ static tutti_tensor view(double *data, int cols)
 /* The mean of (y - wanted)^2 over the batch, of all ranks' rows; dy is its gradient. */
 static double forward(void)
 {
-    const tutti_tensor tx = view(x[0], 2), th = view(h[0], WIDTH);
-    const tutti_tensor tscaled = view(scaled[0], WIDTH), ty = view(y, 1);
+    tutti_tensor tx = view(x[0], 2), th = view(h[0], WIDTH);
+    tutti_tensor tscaled = view(scaled[0], WIDTH), ty = view(y, 1);
+    const tutti_linear_call low_call = {.x = &tx, .y = &th, .saved = z, .saved_bytes = sizeof z};
+    const tutti_linear_call top_call = {.x = &tscaled, .y = &ty};
     double loss = 0.0;
-    check(tutti_linear_forward(low, ctx, &tx, &th, z));
+    check(tutti_linear_forward(low, ctx, &low_call));
     scale_forward(&scale, rows, h, scaled);
-    check(tutti_linear_forward(top, ctx, &tscaled, &ty, NULL));
+    check(tutti_linear_forward(top, ctx, &top_call));
     for (int row = 0; row < rows; row++) {
         loss += (y[row] - wanted[row]) * (y[row] - wanted[row]) / BATCH;
         dy[row] = 2.0 * (y[row] - wanted[row]) / BATCH;
@@ -85,14 +87,17 @@ static double forward(void)
 
 static void backward(tutti_grad_sync *sync)
 {
-    const tutti_tensor tx = view(x[0], 2), tscaled = view(scaled[0], WIDTH), tdy = view(dy, 1);
-    const tutti_tensor tdscaled = view(dscaled[0], WIDTH);
-    check(tutti_linear_backward(top, ctx, &tscaled, NULL, NULL, &tdy, &tdscaled, 0));
-    check(tutti_grad_sync_ready(sync, ctx, top));
+    tutti_tensor tx = view(x[0], 2), tscaled = view(scaled[0], WIDTH), tdy = view(dy, 1);
+    tutti_tensor tdscaled = view(dscaled[0], WIDTH);
+    /* With sync a backward says itself that its layer's gradients are complete. */
+    check(tutti_linear_backward(
+        top, ctx, &(tutti_linear_call){.x = &tscaled, .dy = &tdy, .dx = &tdscaled, .sync = sync}));
     scale_backward(&scale, rows, h, dscaled, dscaled);
     check(tutti_grad_sync_ready_param(sync, ctx, &scale));
-    check(tutti_linear_backward(low, ctx, &tx, NULL, z, &tdscaled, NULL, 0));
-    check(tutti_grad_sync_ready(sync, ctx, low));
+    check(tutti_linear_backward(
+        low, ctx,
+        &(tutti_linear_call){
+            .x = &tx, .dy = &tdscaled, .saved = z, .saved_bytes = sizeof z, .sync = sync}));
     check(tutti_grad_sync_finish(sync, ctx));
 }
 

@@ -19,10 +19,11 @@ int main(void)
     linear.out = 1;
     linear.no_bias = 1;
     linear.activation = TUTTI_ACT_RELU;
-    int good = tutti_context_create(&host, &ctx) == TUTTI_OK &&
-               tutti_linear_create(ctx, &linear, &layer) == TUTTI_OK &&
-               tutti_param_bind(tutti_layer_param(layer, 0), &tweight, &tgrad) == TUTTI_OK &&
-               tutti_linear_forward(layer, ctx, &tx, &ty, NULL) == TUTTI_OK;
+    int good =
+        tutti_context_create(&host, &ctx) == TUTTI_OK &&
+        tutti_linear_create(ctx, &linear, &layer) == TUTTI_OK &&
+        tutti_param_bind(tutti_layer_param(layer, 0), &tweight, &tgrad) == TUTTI_OK &&
+        tutti_linear_forward(layer, ctx, &(tutti_linear_call){.x = &tx, .y = &ty}) == TUTTI_OK;
     tutti_layer_destroy(&layer);
     tutti_context_destroy(&ctx);
     if (!good) {

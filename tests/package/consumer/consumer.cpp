@@ -22,7 +22,10 @@ int main()
     if (status == TUTTI_OK)
         status = tutti_layer_create_by_name(ctx, "softmax", "cols=4,dtype=f64", &layer);
     std::unique_ptr<tutti_layer, decltype(free_layer)> softmax(layer, free_layer);
-    if (status == TUTTI_OK) status = tutti_softmax_forward(layer, ctx, &tx, &ty, 0);
+    tutti_softmax_call call = {};
+    call.x = &tx;
+    call.y = &ty;
+    if (status == TUTTI_OK) status = tutti_softmax_forward(layer, ctx, &call);
     if (status != TUTTI_OK) {
         std::cout << tutti_last_error() << "\n";
         return 1;
