@@ -88,26 +88,27 @@ static void model_free(model *m)
     for (int i = 0; i < m->memories; i++) CHECK_OK(tutti_free(m->ctx, &m->memory[i]));
 }
 
-static void run_layer(model *m, int l, bool backward)
+/* sync: backward says ready there. */
+static tutti_status run_layer(model *m, int l, bool backward, tutti_grad_sync *sync)
 {
-    tutti_call call = TUTTI_CALL_INIT;
-    call.in[0] = &m->x[l];
-    call.out[0] = &m->x[l + 1];
-    call.saved = m->saved[l];
-    if (backward) {
-        call.upstream[0] = &m->dx[l + 1];
-        call.din[0] = &m->dx[l];
-        CHECK_OK(tutti_layer_backward(m->layers[l], m->ctx, &call));
-    } else
-        CHECK_OK(tutti_layer_forward(m->layers[l], m->ctx, &call));
+    const tutti_call call = {
+        .in = {&m->x[l]},
+        .out = {&m->x[l + 1]},
+        .upstream = {&m->dx[l + 1]},
+        .din = {&m->dx[l]},
+        .saved = m->saved[l],
+        .saved_bytes = tutti_layer_saved_bytes(m->layers[l], m->rows),
+        .sync = sync,
+    };
+    return (backward ? tutti_layer_backward : tutti_layer_forward)(m->layers[l], m->ctx, &call);
 }
 
 /* One step; sync NULL: without exchange. */
 static void run_step(model *m, tutti_grad_sync *sync)
 {
-    for (int l = 0; l < LAYERS; l++) run_layer(m, l, false);
+    for (int l = 0; l < LAYERS; l++) CHECK_OK(run_layer(m, l, false, NULL));
     for (int l = LAYERS - 1; l >= 0; l--) {
-        run_layer(m, l, true);
+        CHECK_OK(run_layer(m, l, true, NULL));
         if (sync) CHECK_OK(tutti_grad_sync_ready(sync, m->ctx, m->layers[l]));
     }
     if (sync) CHECK_OK(tutti_grad_sync_finish(sync, m->ctx));
@@ -246,7 +247,7 @@ static void progress_over(tutti_transport transport)
     struct timespec begin, now;
     clock_gettime(CLOCK_MONOTONIC, &begin);
     do { /* for a second, so that crowded cores do not matter */
-        run_layer(&m, 0, false);
+        CHECK_OK(run_layer(&m, 0, false, NULL));
         clock_gettime(CLOCK_MONOTONIC, &now);
     } while (now.tv_sec - begin.tv_sec + (now.tv_nsec - begin.tv_nsec) * 1e-9 < 1.0);
     CHECK_OK(tutti_grad_sync_ready_param(sync, ctx, list[1]));
@@ -701,7 +702,7 @@ static void differences_over(tutti_transport transport)
     const tutti_dtype dtype = l.params[1].value.dtype;
     if (odd) l.params[1].value.dtype = TUTTI_F16;
     CHECK_FAILS(TUTTI_ERR_COMM, "p1",
-                tutti_grad_sync_create_list(comm, ctx, l.list, 6, NULL, &sync));
+                tutti_grad_sync_create_list(ctx, comm, l.list, 6, NULL, &sync));
     l.params[1].value.dtype = dtype;
     /* a mistake of one rank is every rank's, with its name */
     CHECK_FAILS(TUTTI_ERR_ARG, name,

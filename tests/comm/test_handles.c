@@ -147,7 +147,8 @@ static void used_over(tutti_transport transport)
     tutti_tensor x = tutti_tensor_2d(row, TUTTI_F32, 1, 4);
     if (backend_of_rig() == TUTTI_BACKEND_HOST)
         CHECK_FAILS(TUTTI_ERR_STATE, "gamma",
-                    tutti_rmsnorm_forward(h.layer, h.ctx, &x, &x, NULL)); /* unbound */
+                    tutti_rmsnorm_forward(h.layer, h.ctx,
+                                          &(tutti_rmsnorm_call){.x = &x, .y = &x})); /* unbound */
     for (int i = 0; i < KINDS; i++) destroy(&h, i);
 
     h = make(transport);
