@@ -49,8 +49,8 @@ typedef struct tutti_call {
     TUTTI_CALL_COMMON;
 } tutti_call;
 
-/* Does every search and allocation for calls like this one, so that they allocate nothing and may be captured: forward if it
- * has inputs, backward if it has gradients of outputs.  Types, shapes, strides and addresses count; tensors' data, saved and
+/* Does every search and allocation for calls like this one, so that they allocate nothing and may be captured: backward if
+ * it has gradients of outputs, forward if it has outputs or none of these.  Types, shapes, strides and addresses count; tensors' data, saved and
  * parameters may be NULL or unbound, and then count as aligned to 16 bytes.  A call that was not planned plans itself, but
  * returns TUTTI_ERR_STATE while the stream is being captured.  A context keeps the last 1024 plans. */
 TUTTI_API tutti_status tutti_layer_plan(tutti_layer *layer, tutti_context *ctx,

@@ -33,13 +33,6 @@ const tutti_layer_type *tutti_layer_type_of(const tutti_layer *layer)
     return layer ? &layer->class->type : NULL;
 }
 
-int32_t tutti__layer_finding(const tutti_layer *layer)
-{
-    int32_t code = 1;
-    while (tutti__layer_classes[code - 1] != layer->class) code++;
-    return code;
-}
-
 tutti_status tutti__check_typed(const tutti_layer *layer, const tutti__layer_class *class,
                                 const void *call)
 {

@@ -78,6 +78,7 @@ struct tutti_layer {
     const tutti__backend *backend;
     const tutti__op *op;
     int device;
+    int32_t finding;    /* the code under which the layer's kernels note what they find */
     bool place_matters; /* bits depend on call.first_row */
     int param_count;
     tutti_param params[TUTTI__LAYER_PARAMS_MAX];
@@ -109,9 +110,6 @@ static inline size_t tutti__kept_bytes(const tutti_slot_shape *shape, int64_t ro
 {
     return ((size_t)rows * (size_t)shape->cols * tutti__size_of(shape->dtype) + 15) / 16 * 16;
 }
-
-/* The code under which the layer's kernels note what they find. */
-int32_t tutti__layer_finding(const tutti_layer *layer);
 
 /* Checks a call against the layer's tables and says what its tensors are.  plan: nothing has to be bound, and data may be NULL.
  * Nothing is written. */

@@ -308,6 +308,7 @@ tutti_status tutti__layer_create(tutti_context *ctx, const tutti__layer_class *c
     made->backend = ctx->backend;
     made->op = *(const tutti__op *const *)((const char *)&ctx->backend->op + class->op);
     made->device = ctx->device;
+    while (tutti__layer_classes[made->finding++] != class) continue;
     made->desc = made + 1;
     tutti_status status = read_desc(class, desc, made->desc);
     if (status != TUTTI_OK) {

@@ -38,7 +38,7 @@ static void fill(const tutti_layer *layer, const tutti__views *views, void *args
         .loss_sum = views->out[1].data,
         .dlogits = views->out[2],
         .step = views->step,
-        .finding = tutti__layer_finding(layer),
+        .finding = layer->finding,
     };
 }
 

@@ -47,7 +47,7 @@ static void fill(const tutti_layer *layer, const tutti__views *views, void *args
         .dy = views->upstream[0],
         .dweight = views->grad[0],
         .accumulate = views->accumulate,
-        .finding = tutti__layer_finding(layer),
+        .finding = layer->finding,
     };
 }
 
