@@ -50,7 +50,7 @@ typedef struct tutti__layer_class {
     tutti_status (*check)(const char *name, const void *desc);
     /* What the options change in a layer: its slots, its parameters' beginnings; may be NULL. */
     void (*finish)(tutti_layer *layer);
-    /* The operation's args, zeroed at first, of a checked call. */
+    /* The operation's args of a checked call, all of them. */
     void (*fill)(const tutti_layer *layer, const tutti__views *views, void *args);
     size_t args_size; /* at most TUTTI__ARGS_MAX */
     /* What a kernel of the operation found wrong in the data. */

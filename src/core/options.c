@@ -156,8 +156,14 @@ static void put_default(const tutti__layer_class *class, const tutti_layer_optio
         *number = *number == 0                  ? atoi(option->default_value)
                   : *number == TUTTI_ZERO_INT32 ? 0
                                                 : *number;
+    } else if (is_type(option, "int")) {
+        int64_t *number = field;
+        if (*number == 0) *number = strtoll(option->default_value, NULL, 10);
+    } else {
+        /* a flag's and a choice's default is what 0 says */
+        TUTTI_ASSERT(strcmp(option->default_value, "0") == 0 ||
+                     word_number(option->type, option->default_value) == 0);
     }
-    /* the other types' defaults are what 0 says itself */
 }
 
 /* Slots and parameters */

@@ -1,6 +1,4 @@
 /* A checked call becomes calls of the layer's operation: one, or one a leaf with their sums added as a tree. */
-#include <string.h>
-
 #include "core/layer.h"
 #include "ops/tree_sum.h"
 
@@ -25,7 +23,6 @@ static tutti_status run_once(tutti_layer *layer, tutti_context *ctx, const tutti
         char bytes[TUTTI__ARGS_MAX];
         int64_t aligns;
     } args;
-    memset(&args, 0, layer->class->args_size);
     layer->class->fill(layer, views, &args);
     const tutti__plan_key key = key_of(layer, views);
     return plan ? tutti__op_plan(ctx, &key, &args) : tutti__op_run(ctx, &key, &args);
