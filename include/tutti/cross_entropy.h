@@ -13,6 +13,7 @@
  * out[1]   loss_sum   [1]             f64                  optional; overwritten; summed in f64 in an order that depends on rows only
  * out[2]   dlogits    [rows, cols]    dtype                optional; may be logits
  * saved    nothing
+ * step     of the call: optional, factors of dlogits
  *
  * Arithmetic is f32, f64 for f64.  There is no backward: dlogits is there after forward, and
  * tutti_layer_backward returns TUTTI_ERR_UNSUPPORTED. */

@@ -26,6 +26,7 @@ enum {
  *            parameters, outputs that are sums) is then formed leaf by leaf, each as a call of its rows alone would form it, and
  *            the leaves' sums are added as a binary tree: 0 + 1, 2 + 3, then these.  So a leaf's bits depend on its rows alone
  *            (given tensors that begin each leaf on as even an address), and no partial sum crosses its border.
+ * flags      0 or TUTTI_GRAD_ACCUMULATE, which backward alone reads
  * step       where a layer's header asks for it
  * sync       backward says tutti_grad_sync_ready for this layer there when it is enqueued; NULL: the program does */
 #define TUTTI_CALL_COMMON         \
@@ -50,9 +51,10 @@ typedef struct tutti_call {
 } tutti_call;
 
 /* Does every search and allocation for calls like this one, so that they allocate nothing and may be captured: backward if
- * it has gradients of outputs, forward if it has outputs or none of these.  Types, shapes, strides and addresses count; tensors' data, saved and
- * parameters may be NULL or unbound, and then count as aligned to 16 bytes.  A call that was not planned plans itself, but
- * returns TUTTI_ERR_STATE while the stream is being captured.  A context keeps the last 1024 plans. */
+ * it has gradients of outputs, forward if it has outputs or none of these.  Types, shapes, strides and addresses count;
+ * tensors' data, saved and parameters may be NULL or unbound, and then count as aligned to 16 bytes.  A call that was not
+ * planned plans itself, but returns TUTTI_ERR_STATE while the stream is being captured if that takes scratch or a search.  A
+ * context keeps the last 1024 plans. */
 TUTTI_API tutti_status tutti_layer_plan(tutti_layer *layer, tutti_context *ctx,
                                         const tutti_call *call);
 

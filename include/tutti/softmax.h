@@ -20,6 +20,7 @@
  * upstream[0]   dy       [rows, cols]    dtype
  * din[0]        dx       [rows, cols]    dtype      may be dy
  * saved         nothing
+ * first_row     of the call: with a mask it must be given
  *
  * Arithmetic is f32, f64 for f64.  A row is NaN in all its visible columns where scale x_j is NaN or +inf in one of them
  * (an infinite x_j times a scale of 0 is NaN), or -inf in all; otherwise -inf counts for nothing: y is 0, or -inf.  Bits
