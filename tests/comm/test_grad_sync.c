@@ -629,6 +629,52 @@ static void misuse_over(tutti_transport transport)
     tutti_comm_destroy(&comm);
 }
 
+/* Backward with call.sync says ready, once, for its layer; forward says nothing. */
+static void by_call_over(tutti_transport transport)
+{
+    tutti_context *ctx = rig_context();
+    tutti_comm *comm = rig_comm(ctx, transport, 0);
+    if (!comm) return;
+    int64_t first = shard(rig_rank()), rows = shard(rig_rank() + 1) - first;
+    tutti_allocator none = {.self = NULL};
+    model m = model_make(ctx, tutti_comm_allocator(comm), first, rows);
+    model whole = model_make(ctx, none, 0, BATCH);
+    CHECK_OK(tutti_comm_broadcast_params(comm, ctx, m.params));
+    tutti_grad_sync *sync = NULL;
+    CHECK_OK(tutti_grad_sync_create(ctx, comm, m.params, NULL, &sync));
+    run_step(&whole, NULL);
+    for (int step = 0; step < 2; step++) {
+        for (int l = 0; l < LAYERS; l++) CHECK_OK(run_layer(&m, l, false, sync));
+        CHECK_FAILS(TUTTI_ERR_STATE, "layer", tutti_grad_sync_finish(sync, ctx));
+        for (int l = LAYERS - 1; l >= 0; l--) {
+            tutti_tensor kept = m.dx[l + 1];
+            m.dx[l + 1].dtype = TUTTI_F32; /* a call that is refused says nothing */
+            CHECK(run_layer(&m, l, true, sync) == TUTTI_ERR_ARG, "dy of f32 is taken");
+            m.dx[l + 1] = kept;
+            CHECK_OK(run_layer(&m, l, true, sync));
+            CHECK_FAILS(TUTTI_ERR_STATE, "ready", tutti_grad_sync_ready(sync, ctx, m.layers[l]));
+        }
+        CHECK_OK(tutti_grad_sync_finish(sync, ctx));
+        compare_with_one_rank(&m, &whole);
+    }
+
+    for (int l = 0; l < LAYERS; l++) CHECK_OK(run_layer(&whole, l, false, sync));
+    CHECK_FAILS(TUTTI_ERR_ARG, "part", run_layer(&whole, 1, true, sync)); /* of another model */
+    tutti_layer *plain = NULL;
+    CHECK_OK(tutti_layer_create_by_name(ctx, "softmax", "cols=40,dtype=f64", &plain));
+    const tutti_softmax_call call = {
+        .x = &whole.x[0], .y = &whole.x[1], .dy = &whole.dx[1], .dx = &whole.dx[0], .sync = sync};
+    for (int i = 0; i < 2; i++) { /* it has no parameters */
+        CHECK_OK(tutti_softmax_forward(plain, ctx, &call));
+        CHECK_OK(tutti_softmax_backward(plain, ctx, &call));
+    }
+    tutti_layer_destroy(&plain);
+    tutti_grad_sync_destroy(&sync);
+    model_free(&whole);
+    model_free(&m);
+    tutti_comm_destroy(&comm);
+}
+
 /* An update wants sums for as long as the store has an exchange. */
 static void update_over(tutti_transport transport)
 {
@@ -699,11 +745,11 @@ static void differences_over(tutti_transport transport)
     CHECK_FAILS(TUTTI_ERR_COMM, "[899]",
                 tutti_grad_sync_create_list(ctx, comm, l.list, 6, NULL, &sync));
     if (odd) l.params[2].grad.dims[0] = 900;
-    const tutti_dtype dtype = l.params[1].value.dtype;
-    if (odd) l.params[1].value.dtype = TUTTI_F16;
-    CHECK_FAILS(TUTTI_ERR_COMM, "p1",
+    const tutti_dtype dtype = l.params[3].value.dtype;
+    if (odd) l.params[3].value.dtype = TUTTI_F16;
+    CHECK_FAILS(TUTTI_ERR_COMM, "p3",
                 tutti_grad_sync_create_list(ctx, comm, l.list, 6, NULL, &sync));
-    l.params[1].value.dtype = dtype;
+    l.params[3].value.dtype = dtype;
     /* a mistake of one rank is every rank's, with its name */
     CHECK_FAILS(TUTTI_ERR_ARG, name,
                 tutti_grad_sync_create_list(ctx, comm, odd ? NULL : l.list, 6, NULL, &sync));
@@ -751,6 +797,10 @@ static void all_over(tutti_transport transport)
     static void wait_##name(void)     \
     {                                 \
         wait_over(transport);         \
+    }                                 \
+    static void by_call_##name(void)  \
+    {                                 \
+        by_call_over(transport);      \
     }
 
 OVER(self, TUTTI_TRANSPORT_SELF)
@@ -786,6 +836,7 @@ static const rig_test tests[] = {
     {"updates over self", update_self, 1, 1, false},
     {"any order over self", shuffled_self, 1, 1, false},
     {"waiting over self", wait_self, 1, 1, false},
+    {"ready by the call over self", by_call_self, 1, 1, false},
 #ifdef RIG_WITH_MPI
     {"sums over mpi", sums_mpi, 1, 0, false},
     {"overlap over mpi", overlap_mpi, 1, 0, false},
@@ -793,6 +844,7 @@ static const rig_test tests[] = {
     {"updates over mpi", update_mpi, 1, 0, false},
     {"any order over mpi", shuffled_mpi, 1, 0, false},
     {"waiting over mpi", wait_mpi, 1, 0, false},
+    {"ready by the call over mpi", by_call_mpi, 1, 0, false},
     {"progress over mpi", progress_mpi, 2, 0, false},
     {"differences over mpi", differences_mpi, 2, 0, false},
     {"sums over nccl", sums_nccl, 1, 0, true},
@@ -801,6 +853,7 @@ static const rig_test tests[] = {
     {"updates over nccl", update_nccl, 1, 0, true},
     {"any order over nccl", shuffled_nccl, 1, 0, true},
     {"waiting over nccl", wait_nccl, 1, 0, true},
+    {"ready by the call over nccl", by_call_nccl, 1, 0, true},
     {"progress over nccl", progress_nccl, 2, 0, true},
     {"differences over nccl", differences_nccl, 2, 0, true},
 #endif
