@@ -51,7 +51,7 @@ typedef struct tutti_call {
 } tutti_call;
 
 /* Does every search and allocation for calls like this one, so that they allocate nothing and may be captured: backward if
- * it has gradients of outputs, forward if it has outputs or none of these.  Types, shapes, strides and addresses count;
+ * it has gradients of outputs, forward if it has inputs and outputs.  Types, shapes, strides and addresses count;
  * tensors' data, saved and parameters may be NULL or unbound, and then count as aligned to 16 bytes.  A call that was not
  * planned plans itself, but returns TUTTI_ERR_STATE while the stream is being captured if that takes scratch or a search.  A
  * context keeps the last 1024 plans. */

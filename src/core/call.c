@@ -430,7 +430,7 @@ tutti_status tutti__check_call(const tutti_layer *layer, const tutti_call *call,
     views->backward = backward;
     views->rows = -1;
     views->first_row = call->first_row ? *call->first_row : 0;
-    views->accumulate = call->flags & TUTTI_GRAD_ACCUMULATE;
+    views->accumulate = backward && (call->flags & TUTTI_GRAD_ACCUMULATE);
     views->step = call->step ? call->step->values : NULL;
     views->leaves = call->leaves > 1 ? call->leaves : 1;
     views->leaf_rows = call->leaf_rows;

@@ -179,8 +179,8 @@ tutti_status tutti_layer_plan(tutti_layer *layer, tutti_context *ctx, const tutt
     TUTTI_TRY(check_layer(layer, ctx, "plan"));
     TUTTI_REQUIRE(call, "%s: call is NULL", layer->class->type.name);
     const bool backward = has_any(call->upstream);
-    /* a backward alone may come with the inputs that it reads */
-    if (has_any((const tutti_tensor *const *)call->out) || !backward)
-        TUTTI_TRY(plan(layer, ctx, call, false));
+    /* a backward alone may come with the inputs, or the outputs, that it reads */
+    const bool forward = has_any(call->in) && has_any((const tutti_tensor *const *)call->out);
+    if (forward || !backward) TUTTI_TRY(plan(layer, ctx, call, false));
     return backward ? plan(layer, ctx, call, true) : TUTTI_OK;
 }

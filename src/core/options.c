@@ -51,7 +51,8 @@ static tutti_status check_integer(const char *name, const tutti_layer_option *op
 {
     char least[32], most[32];
     if (option->most == 0 && option->least == 0) return TUTTI_OK;
-    TUTTI_REQUIRE((double)value >= option->least && (double)value <= option->most,
+    /* not as doubles, which are coarse beyond 2^53 */
+    TUTTI_REQUIRE(value >= (int64_t)option->least && value <= (int64_t)option->most,
                   "%s: %s is %lld, want %s to %s", name, option->name, (long long)value,
                   limit_text(option->least, least), limit_text(option->most, most));
     return TUTTI_OK;
