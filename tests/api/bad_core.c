@@ -243,6 +243,11 @@ static void bad_context_check(void)
     CHECK_FAILS(TUTTI_ERR_ARG, "ctx", tutti_context_check(NULL));
 }
 
+static void bad_context_trim(void)
+{
+    CHECK_FAILS(TUTTI_ERR_ARG, "ctx", tutti_context_trim(NULL));
+}
+
 static void bad_context_backend(void)
 {
     CHECK(tutti_context_backend(NULL) == TUTTI_BACKEND_AUTO, "NULL has a backend");
@@ -389,6 +394,7 @@ const harness_test bad_core[] = {
     {"tutti_context_destroy", bad_context_destroy},
     {"tutti_context_synchronize", bad_context_synchronize},
     {"tutti_context_check", bad_context_check},
+    {"tutti_context_trim", bad_context_trim},
     {"tutti_context_backend", bad_context_backend},
     {"tutti_context_device", bad_context_device},
     {"tutti_alloc", bad_alloc},

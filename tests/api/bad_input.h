@@ -9,8 +9,7 @@
 
 /* Arrays of cases, ended by a NULL name. */
 extern const harness_test bad_core[], bad_params[], bad_io[], bad_cases[];
-extern const harness_test bad_layers[], bad_norms[], bad_softmax[], bad_linear[];
-extern const harness_test bad_cross_entropy[], bad_embedding[];
+extern const harness_test bad_layers[], bad_kinds[];
 extern const harness_test bad_comm[], bad_grad_sync[], bad_interop[];
 
 /* A context of the other backend, or NULL where there is none. */

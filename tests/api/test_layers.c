@@ -1,0 +1,567 @@
+/* What holds for every kind of layer, by the tables: descriptors, leaves, plans. */
+#include <malloc.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "layer_fixture.h"
+
+/* Data */
+
+static void fill(layer_fixture *f, harness_buffer *buffer, harness_rng *rng, int64_t below)
+{
+    const int64_t count = buffer->rows * buffer->cols;
+    double *values = harness_calloc((size_t)count, sizeof *values);
+    if (buffer->dtype == TUTTI_I32)
+        for (int64_t i = 0; i < count; i++)
+            values[i] = (double)(harness_random(rng) % (uint64_t)below);
+    else
+        harness_fill(rng, values, count, buffer->dtype, 0.1, 1);
+    harness_buffer_put(f->ctx, buffer, values);
+    free(values);
+}
+
+/* What the layer reads, and the gradients that it may add to. */
+static void fill_all(layer_fixture *f, uint64_t seed)
+{
+    harness_rng rng = {seed};
+    for (int i = 0; i < f->type->slot_count; i++) {
+        if (slot_read(f, i, false, false)) fill(f, &f->buffers[i][0], &rng, f->shapes[i].below);
+        if (slot_read(f, i, true, true)) fill(f, &f->buffers[i][1], &rng, 0);
+    }
+    for (int i = 0; i < tutti_layer_param_count(f->layer); i++) {
+        fill(f, &f->params[i], &rng, 0);
+        fill(f, &f->grads[i], &rng, 0);
+    }
+}
+
+/* Forward, then backward if there is one, with what replaces an input in its place. */
+static void run_both(layer_fixture *f)
+{
+    CHECK_OK(tutti_layer_forward(f->layer, f->ctx, &f->call));
+    if (!f->kind->backward) return;
+    const tutti_call forward = f->call;
+    for (int i = 0; i < f->type->slot_count; i++)
+        for (int j = 0; j < f->type->slot_count; j++)
+            if (f->type->slots[i].replaces &&
+                strcmp(f->type->slots[i].replaces, f->type->slots[j].name) == 0)
+                slot_put(f, j, false, &f->tensors[i][0]);
+    CHECK_OK(tutti_layer_backward(f->layer, f->ctx, &f->call));
+    f->call = forward;
+}
+
+static void check_same(const char *what, const layer_fixture *a, const harness_buffer *one,
+                       const layer_fixture *b, const harness_buffer *other)
+{
+    const size_t bytes = (size_t)(one->rows * one->cols) * tutti_dtype_size(one->dtype);
+    unsigned char *bits = harness_calloc(2, bytes);
+    harness_buffer_get_raw(a->ctx, one, bits);
+    harness_buffer_get_raw(b->ctx, other, bits + bytes);
+    CHECK(memcmp(bits, bits + bytes, bytes) == 0, "%s has other bits", what);
+    free(bits);
+}
+
+/* All that two layers wrote. */
+static void check_same_results(const layer_fixture *a, const layer_fixture *b, bool sums)
+{
+    for (int i = 0; i < a->type->slot_count; i++)
+        for (int gradient = 0; gradient < 2; gradient++)
+            if (slot_written(a, i, gradient, gradient) &&
+                (sums || !(a->shapes[i].flags & TUTTI_SLOT_SUM)))
+                check_same(slot_name(a, i, gradient), a, &a->buffers[i][gradient], b,
+                           &b->buffers[i][gradient]);
+    for (int i = 0; sums && i < tutti_layer_param_count(a->layer); i++)
+        check_same(tutti_layer_param(a->layer, i)->name, a, &a->grads[i], b, &b->grads[i]);
+}
+
+/* The options with each type as "dtype=bf16", or for number 4 the first of several alone; false: that is none more. */
+static bool with_types(const layer_kind *kind, const char *options, int number, char text[256])
+{
+    static const char *const names[] = {"f32", "f64", "f16", "bf16", "bf16"};
+    const tutti_layer_type *type = tutti_layer_type_find(kind->name);
+    int found = 0;
+    snprintf(text, 256, "%s", options);
+    for (int i = 0; i < type->option_count; i++) {
+        if (strcmp(type->options[i].type, "dtype") != 0 || (number == 4 && found++ > 0)) continue;
+        const size_t used = strlen(text);
+        snprintf(text + used, 256 - used, ", %s=%s", type->options[i].name, names[number]);
+    }
+    return number < 4 || found > 1;
+}
+
+/* Calls check with every kind, its options and types. */
+static void for_all(void (*check)(const layer_kind *kind, const char *options))
+{
+    for (int i = 0; i < layer_kind_count; i++)
+        for (int o = 0; o < HARNESS_COUNT(layer_kinds[i].options); o++)
+            for (int number = 0; layer_kinds[i].options[o] && number < 5; number++) {
+                char text[256];
+                if (!with_types(&layer_kinds[i], layer_kinds[i].options[o], number, text)) continue;
+                harness_where("%s %s", layer_kinds[i].name, text);
+                check(&layer_kinds[i], text);
+            }
+    harness_where(NULL);
+}
+
+/* Leaves */
+
+enum { BATCH = 23, LEAVES = 8, SUMS = PARAMS + SLOTS };
+
+/* Where a fixture's sums over rows are: gradients of parameters, and outputs. */
+static int sums_of(layer_fixture *f, harness_buffer *sums[SUMS])
+{
+    int count = 0;
+    for (int i = 0; f->kind->backward && i < tutti_layer_param_count(f->layer); i++)
+        sums[count++] = &f->grads[i];
+    for (int i = 0; i < f->type->slot_count; i++)
+        if (f->shapes[i].flags & TUTTI_SLOT_SUM) sums[count++] = &f->buffers[i][0];
+    return count;
+}
+
+/* A sum as doubles, which hold f32 too. */
+static double *sum_get(const layer_fixture *f, const harness_buffer *sum)
+{
+    double *values = harness_calloc((size_t)sum->cols, sizeof *values);
+    harness_buffer_get(f->ctx, sum, values);
+    return values;
+}
+
+/* a += b, as the sum's type does. */
+static void add(tutti_dtype dtype, double *a, const double *b, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++)
+        a[i] = dtype == TUTTI_F64 ? a[i] + b[i] : (double)((float)a[i] + (float)b[i]);
+}
+
+/* Rows [from, to) of each of a fixture's tensors, in its call. */
+static void cut(layer_fixture *f, int64_t from, int64_t to)
+{
+    for (int i = 0; i < f->type->slot_count; i++)
+        for (int gradient = 0; gradient < 2; gradient++) {
+            if (!slot_has(f, i, gradient) || (f->shapes[i].flags & TUTTI_SLOT_SUM)) continue;
+            tutti_tensor *t = &f->tensors[i][gradient];
+            const harness_buffer *whole = &f->buffers[i][gradient];
+            const int64_t step = f->type->slots[i].cols ? whole->stride : 1;
+            t->data = (char *)whole->data + from * step * (int64_t)tutti_dtype_size(t->dtype);
+            t->dims[0] = to - from;
+        }
+}
+
+/* A call of several leaves has the bits of calls of one leaf each, its sums those of the tree over theirs. */
+static void check_leaves(const layer_kind *kind, const char *options, int leaves,
+                         const int64_t *leaf_rows, bool accumulate)
+{
+    layer_fixture whole, part;
+    tutti_context *ctx = harness_context();
+    open_layer(&whole, ctx, kind->name, options, BATCH, true);
+    open_layer(&part, ctx, kind->name, options, BATCH, true);
+    fill_all(&whole, 3);
+    fill_all(&part, 3);
+    harness_buffer *sums[SUMS], *part_sums[SUMS];
+    double *want[LEAVES][SUMS], *old[SUMS];
+    const int count = sums_of(&whole, sums);
+    sums_of(&part, part_sums);
+    for (int s = 0; s < count; s++) old[s] = sum_get(&whole, sums[s]);
+
+    for (int leaf = 0; leaf < leaves; leaf++) {
+        const int64_t end = leaf + 1 < leaves ? leaf_rows[leaf + 1] : BATCH;
+        cut(&part, leaf_rows[leaf], end);
+        part.first_row = 5 + leaf_rows[leaf];
+        run_both(&part);
+        for (int s = 0; s < count; s++) want[leaf][s] = sum_get(&part, part_sums[s]);
+    }
+    for (int apart = 1; apart < leaves; apart *= 2)
+        for (int leaf = 0; leaf < leaves; leaf += 2 * apart)
+            for (int s = 0; s < count; s++)
+                add(sums[s]->dtype, want[leaf][s], want[leaf + apart][s], sums[s]->cols);
+
+    whole.first_row = 5;
+    whole.call.leaves = leaves;
+    whole.call.leaf_rows = leaf_rows;
+    whole.call.flags = accumulate ? TUTTI_GRAD_ACCUMULATE : 0;
+    run_both(&whole);
+    check_same_results(&whole, &part, false);
+    for (int s = 0; s < count; s++) {
+        const bool adds = accumulate && s < tutti_layer_param_count(whole.layer);
+        if (adds) add(sums[s]->dtype, want[0][s], old[s], sums[s]->cols);
+        double *got = sum_get(&whole, sums[s]);
+        CHECK(memcmp(got, want[0][s], (size_t)sums[s]->cols * sizeof *got) == 0,
+              "sum %d of %d leaves from %lld, %lld%s has other bits", s, leaves,
+              (long long)leaf_rows[0], (long long)leaf_rows[1], adds ? ", added," : "");
+        free(got);
+        free(old[s]);
+        for (int leaf = 0; leaf < leaves; leaf++) free(want[leaf][s]);
+    }
+    close_layer(&whole);
+    close_layer(&part);
+}
+
+static void leaves_of(const layer_kind *kind, const char *options)
+{
+    static const struct {
+        int leaves;
+        int64_t rows[LEAVES];
+    } cuts[] = {
+        {2, {0, 12}},
+        {2, {0, 0}},     /* the first one is empty */
+        {2, {0, BATCH}}, /* the last one */
+        {4, {0, 4, 8, 12}},
+        {4, {0, 1, 1, 20}},
+        {8, {0, 3, 6, 9, 12, 15, 18, 21}},
+        {8, {0, 0, 0, 7, 7, 8, BATCH, BATCH}},
+    };
+    for (int i = 0; i < HARNESS_COUNT(cuts); i++)
+        for (int accumulate = 0; accumulate < 2; accumulate++)
+            check_leaves(kind, options, cuts[i].leaves, cuts[i].rows, accumulate);
+}
+
+static void test_leaves(void)
+{
+    for_all(leaves_of);
+}
+
+/* Descriptors */
+
+/* The layer of a descriptor has the results of one by name. */
+static void check_plain(const layer_kind *kind, const void *desc, const char *options)
+{
+    tutti_context *ctx = harness_context();
+    tutti_layer *layer = NULL;
+    layer_fixture plain, made;
+    if (!CHECK_OK(kind->create(ctx, desc, &layer))) return;
+    open_layer(&plain, ctx, kind->name, options, 7, true);
+    open_made(&made, ctx, layer, 7, true);
+    fill_all(&plain, 4);
+    fill_all(&made, 4);
+    CHECK(tutti_layer_param_count(plain.layer) == tutti_layer_param_count(layer), "%d parameters",
+          tutti_layer_param_count(layer));
+    run_both(&plain);
+    run_both(&made);
+    check_same_results(&plain, &made, true);
+    close_layer(&plain);
+    close_layer(&made);
+}
+
+/* What must be given, and where the fields that need not begin. */
+static size_t put_required(const tutti_layer_type *type, char *desc)
+{
+    size_t end = sizeof(size_t);
+    for (int i = 0; i < type->option_count; i++) {
+        const tutti_layer_option *option = &type->options[i];
+        if (option->default_value) continue;
+        *(int64_t *)(desc + option->offset) = 6;
+        if (option->offset + sizeof(int64_t) > end) end = option->offset + sizeof(int64_t);
+    }
+    return end;
+}
+
+/* Every option as the table has it: "cols=6, eps=1e-6". */
+static void write_out(const tutti_layer_type *type, char text[512])
+{
+    text[0] = 0;
+    for (int i = 0; i < type->option_count; i++) {
+        const size_t used = strlen(text);
+        const char *value = type->options[i].default_value;
+        snprintf(text + used, 512 - used, "%s%s=%s", i ? ", " : "", type->options[i].name,
+                 value ? value : "6");
+    }
+}
+
+static void test_descriptors(void)
+{
+    for (int k = 0; k < layer_kind_count; k++) {
+        const layer_kind *kind = &layer_kinds[k];
+        const tutti_layer_type *type = tutti_layer_type_find(kind->name);
+        char options[512], *desc = harness_calloc(2, kind->desc_size);
+        char *init = harness_calloc(2, kind->desc_size);
+        size_t *size = (size_t *)desc;
+        harness_where("%s", kind->name);
+        write_out(type, options);
+        kind->put_default(desc);
+        kind->put_init(init);
+        CHECK(*size == kind->desc_size && *(size_t *)init == kind->desc_size, "size is %zu", *size);
+        CHECK(memcmp(desc, init, kind->desc_size) == 0, "INIT is not what _default gives");
+        for (size_t i = sizeof(size_t); i < kind->desc_size; i++)
+            CHECK(desc[i] == 0, "byte %zu of the default is %d", i, desc[i]);
+        memset(desc, 0, kind->desc_size);
+        const size_t end = put_required(type, desc);
+        check_plain(kind, desc, options);
+        *size = kind->desc_size;
+        check_plain(kind, desc, options);
+        *size = 2 * kind->desc_size; /* a newer program's, which asks for nothing more */
+        check_plain(kind, desc, options);
+        memset(desc + end, -1, 2 * kind->desc_size - end); /* an older program's */
+        *size = end;
+        check_plain(kind, desc, options);
+        free(desc);
+        free(init);
+    }
+    harness_where(NULL);
+}
+
+/* The number 0 where a field's 0 is another default, and what it does. */
+static void test_zero(void)
+{
+    for (int k = 0; k < layer_kind_count; k++) {
+        const layer_kind *kind = &layer_kinds[k];
+        const tutti_layer_type *type = tutti_layer_type_find(kind->name);
+        for (int i = 0; i < type->option_count; i++) {
+            const tutti_layer_option *o = &type->options[i];
+            const bool real = strcmp(o->type, "real") == 0;
+            if (!real && strcmp(o->type, "int32") != 0) continue;
+            char options[512], *desc = harness_calloc(1, kind->desc_size);
+            options[0] = 0;
+            put_required(type, desc);
+            for (int j = 0; j < type->option_count; j++)
+                if (!type->options[j].default_value)
+                    snprintf(options + strlen(options), 64, "%s=6, ", type->options[j].name);
+            snprintf(options + strlen(options), 64, "%s=0", o->name);
+            if (real)
+                *(double *)(desc + o->offset) = TUTTI_ZERO;
+            else
+                *(int32_t *)(desc + o->offset) = TUTTI_ZERO_INT32;
+            harness_where("%s %s", kind->name, options);
+            check_plain(kind, desc, options);
+            free(desc);
+        }
+    }
+    harness_where(NULL);
+
+    tutti_context *ctx = harness_context();
+    layer_fixture f;
+    double y[4];
+    for (int zero = 0; zero < 2; zero++) {
+        open_layer(&f, ctx, "rmsnorm", zero ? "cols=4, no_gamma=1, eps=0" : "cols=4, no_gamma=1", 1,
+                   true);
+        fill_all(&f, 1);
+        harness_buffer_put(ctx, &f.buffers[0][0], (double[]){0, 0, 0, 0});
+        slot_put(&f, 1, false, NULL); /* no residual, and no sum */
+        slot_put(&f, 3, false, NULL);
+        CHECK_OK(tutti_layer_forward(f.layer, ctx, &f.call));
+        harness_buffer_get(ctx, &f.buffers[2][0], y);
+        CHECK(zero ? isnan(y[0]) : y[0] == 0, "eps=0 is %d, 0 becomes %g", zero, y[0]);
+        close_layer(&f);
+        open_layer(&f, ctx, "softmax", zero ? "cols=4, scale=0" : "cols=4", 1, true);
+        harness_buffer_put(ctx, &f.buffers[0][0], (double[]){0, 1, 2, 3});
+        CHECK_OK(tutti_layer_forward(f.layer, ctx, &f.call));
+        harness_buffer_get(ctx, &f.buffers[1][0], y);
+        CHECK((y[0] == 0.25) == zero, "scale=0 is %d, y[0] is %g", zero, y[0]);
+        close_layer(&f);
+        open_layer(&f, ctx, "cross_entropy", zero ? "cols=4, ignore_label=0" : "cols=4", 1, true);
+        harness_buffer_put(ctx, &f.buffers[0][0], (double[]){0, 0, 0, 0});
+        harness_buffer_put(ctx, &f.buffers[1][0], (double[]){0});
+        CHECK_OK(tutti_layer_forward(f.layer, ctx, &f.call));
+        harness_buffer_get(ctx, &f.buffers[2][0], y);
+        CHECK((y[0] == 0) == zero, "ignore_label=0 is %d, the loss of class 0 is %g", zero, y[0]);
+        close_layer(&f);
+    }
+}
+
+/* Plans */
+
+/* Bytes of the host's heap in use.  main sees to it that glibc keeps no lists of what was freed, which it would count. */
+size_t __sanitizer_get_current_allocated_bytes(void) __attribute__((weak));
+static size_t heap_in_use(void)
+{
+    if (__sanitizer_get_current_allocated_bytes) return __sanitizer_get_current_allocated_bytes();
+    const struct mallinfo2 info = mallinfo2();
+    return info.uordblks + info.hblkhd;
+}
+
+static void without_data(layer_fixture *f, bool without)
+{
+    for (int i = 0; i < f->type->slot_count; i++)
+        for (int gradient = 0; gradient < 2; gradient++)
+            if (slot_has(f, i, gradient))
+                f->tensors[i][gradient].data = without ? NULL : f->buffers[i][gradient].data;
+}
+
+/* Planned without memory, before its parameters are bound: then calls of that shape allocate nothing. */
+static void check_plan(const layer_kind *kind, const char *options, int64_t rows, bool typed,
+                       int leaves)
+{
+    tutti_context *ctx = harness_new_context(0, 1);
+    layer_fixture unbound, f;
+    const int64_t leaf_rows[4] = {0, rows / 3, rows / 2, rows / 2};
+    open_layer(&f, ctx, kind->name, options, rows, true);
+    open_layer(&unbound, ctx, kind->name, options, rows, false);
+    fill_all(&f, 5);
+    layer_fixture *both[] = {&unbound, &f};
+    for (int i = 0; i < 2; i++) {
+        both[i]->call.leaves = leaves;
+        both[i]->call.leaf_rows = leaf_rows;
+    }
+    without_data(&unbound, true);
+    unbound.call.saved = NULL;
+    void *call = typed_call(kind, &unbound.call);
+    CHECK_OK(typed ? kind->plan(unbound.layer, ctx, call)
+                   : tutti_layer_plan(unbound.layer, ctx, &unbound.call));
+    free(call);
+    const size_t before = heap_in_use();
+    run_both(&f);
+    const size_t after = heap_in_use();
+    if (harness_backend() == TUTTI_BACKEND_HOST)
+        CHECK(before == after, "calls that were planned took %lld bytes",
+              (long long)after - (long long)before);
+    close_layer(&unbound);
+    close_layer(&f);
+    tutti_context_destroy(&ctx);
+}
+
+static void plans_of(const layer_kind *kind, const char *options)
+{
+    static const int64_t rows[] = {0, 1, 64, 1000};
+    for (int i = 0; i < (harness_quick() ? 2 : HARNESS_COUNT(rows)); i++)
+        for (int typed = 0; typed < 2; typed++)
+            for (int leaves = 0; leaves <= 4; leaves += 4)
+                check_plan(kind, options, rows[i], typed, leaves);
+}
+
+static void test_plan(void)
+{
+    check_plan(find_kind("linear"), "in=6,out=4", 2, false,
+               0); /* what starts with the first call */
+    for_all(plans_of);
+}
+
+/* Of long rows, again and again, on several contexts. */
+static void test_plan_again(void)
+{
+    tutti_context *ctx = harness_context(), *other = harness_new_context(0, 1);
+    static const char *const options[][2] = {{"layernorm", "cols=100,x_dtype=bf16,y_dtype=bf16"},
+                                             {"rmsnorm", "cols=70000"},
+                                             {"softmax", "cols=70000,log=1"},
+                                             {"linear", "in=30,out=50,activation=silu,dtype=f16"},
+                                             {"cross_entropy", "cols=50000"},
+                                             {"embedding", "vocab=1000,cols=5000"}};
+    static const int64_t rows[] = {0, 1, 64, 1, 1000, 0};
+    for (int i = 0; i < HARNESS_COUNT(options); i++) {
+        layer_fixture f;
+        harness_where("%s %s", options[i][0], options[i][1]);
+        open_layer(&f, ctx, options[i][0], options[i][1], 0, false);
+        for (int r = 0; r < HARNESS_COUNT(rows); r++) {
+            for (int s = 0; s < f.type->slot_count; s++)
+                for (int gradient = 0; gradient < 2; gradient++)
+                    if (slot_has(&f, s, gradient) && !(f.shapes[s].flags & TUTTI_SLOT_SUM)) {
+                        f.tensors[s][gradient].dims[0] = rows[r];
+                        f.tensors[s][gradient].data = NULL;
+                    }
+            f.call.saved = NULL;
+            CHECK_OK(tutti_layer_plan(f.layer, ctx, &f.call));
+            CHECK_OK(tutti_layer_plan(f.layer, other, &f.call));
+        }
+        close_layer(&f);
+    }
+    tutti_context_destroy(&other);
+}
+
+/* A backward is planned by its own call, with what it reads and nothing else. */
+static void test_plan_backward(void)
+{
+    for (int k = 0; k < layer_kind_count; k++) {
+        if (!layer_kinds[k].backward) continue;
+        for (int o = 0; o < HARNESS_COUNT(layer_kinds[k].options) && layer_kinds[k].options[o];
+             o++) {
+            layer_fixture f;
+            harness_where("%s %s", layer_kinds[k].name, layer_kinds[k].options[o]);
+            open_layer(&f, harness_context(), layer_kinds[k].name, layer_kinds[k].options[o], 5,
+                       true);
+            for (int i = 0; i < f.type->slot_count; i++)
+                if (slot_has(&f, i, false) && !slot_read(&f, i, false, true))
+                    slot_put(&f, i, false, NULL);
+            CHECK_OK(tutti_layer_plan(f.layer, f.ctx, &f.call));
+            close_layer(&f);
+        }
+    }
+    harness_where(NULL);
+}
+
+/* After a trim everything is planned again, with the same results; what the context had is gone. */
+static void trims_of(const layer_kind *kind, const char *options)
+{
+    tutti_context *ctx = harness_new_context(0, 1);
+    layer_fixture kept, f;
+    open_layer(&kept, harness_context(), kind->name, options, 70, true);
+    open_layer(&f, ctx, kind->name, options, 70, true);
+    static const int64_t leaf_rows[2] = {0, 35};
+    kept.call.leaves = f.call.leaves = 2;
+    kept.call.leaf_rows = f.call.leaf_rows = leaf_rows;
+    fill_all(&kept, 6);
+    run_both(&kept);
+    const size_t before = heap_in_use();
+    for (int i = 0; i < 3; i++) {
+        fill_all(&f, 6);
+        run_both(&f);
+        check_same_results(&kept, &f, true);
+        CHECK_OK(tutti_context_trim(ctx));
+        CHECK_OK(tutti_context_trim(ctx));
+        if (harness_backend() == TUTTI_BACKEND_HOST)
+            CHECK(heap_in_use() == before, "a context that was trimmed has %lld bytes",
+                  (long long)heap_in_use() - (long long)before);
+    }
+    close_layer(&kept);
+    close_layer(&f);
+    tutti_context_destroy(&ctx);
+}
+
+static void test_trim(void)
+{
+    for_all(trims_of);
+}
+
+/* Batches of 3000 different lengths: their plans stay bounded, and every result is right. */
+static void test_many_shapes(void)
+{
+    enum { MOST = 3000, PLANS = 1024 };
+    tutti_context *ctx = harness_new_context(0, 1);
+    static const char *const kinds[][2] = {{"rmsnorm", "cols=6"}, {"softmax", "cols=6"}};
+    for (int k = 0; k < HARNESS_COUNT(kinds); k++) {
+        layer_fixture all, f;
+        harness_where("%s", kinds[k][0]);
+        open_layer(&all, harness_context(), kinds[k][0], kinds[k][1], MOST, true);
+        open_layer(&f, ctx, kinds[k][0], kinds[k][1], MOST, true);
+        fill_all(&all, 7);
+        fill_all(&f, 7);
+        run_both(&all);
+        run_both(&f); /* the longest comes first: later ones take its scratch */
+        size_t full = 0;
+        for (int64_t rows = MOST - 1; rows >= 0; rows--) {
+            cut(&f, 0, rows);
+            run_both(&f);
+            if (rows == MOST - PLANS - 1) full = heap_in_use();
+        }
+        if (harness_backend() == TUTTI_BACKEND_HOST)
+            CHECK(heap_in_use() == full, "%lld bytes more for plans beyond %d",
+                  (long long)heap_in_use() - (long long)full, PLANS);
+        check_same_results(&all, &f, false);
+        cut(&f, 0, MOST); /* its plan was dropped */
+        run_both(&f);
+        check_same_results(&all, &f, true);
+        close_layer(&all);
+        close_layer(&f);
+    }
+    harness_where(NULL);
+    tutti_context_destroy(&ctx);
+}
+
+int main(int argc, char **argv)
+{
+    if (!getenv("GLIBC_TUNABLES")) {
+        setenv("GLIBC_TUNABLES", "glibc.malloc.tcache_count=0", 1);
+        execv("/proc/self/exe", argv);
+        return 1;
+    }
+    static const harness_test tests[] = {
+        {"descriptors", test_descriptors},
+        {"the number 0", test_zero},
+        {"leaves", test_leaves},
+        {"plans", test_plan},
+        {"plans of long rows", test_plan_again},
+        {"plans of backward alone", test_plan_backward},
+        {"trim", test_trim},
+        {"many shapes", test_many_shapes},
+    };
+    return harness_main(argc, argv, "kinds of layer", tests, HARNESS_COUNT(tests));
+}
