@@ -128,9 +128,6 @@ static void build(model *m, int rank)
         k->v = buffer(m, dim);
         TRY(tutti_alloc(m->ctx, tutti_layer_saved_bytes(k->norm, o->rows), &k->saved_norm));
         TRY(tutti_alloc(m->ctx, tutti_layer_saved_bytes(k->up, o->rows), &k->saved_up));
-        TRY(tutti_layer_plan(k->norm, m->ctx, o->rows));
-        TRY(tutti_layer_plan(k->up, m->ctx, o->rows));
-        TRY(tutti_layer_plan(k->down, m->ctx, o->rows));
     }
     TRY(tutti_params_build(m->params, m->ctx));
     TRY(tutti_params_init(m->params, m->ctx, 1));
@@ -158,23 +155,30 @@ static tutti_tensor wide(const model *m, void *data)
     return tutti_tensor_2d(data, m->options.dtype, m->rows, 4 * m->options.dim);
 }
 
+static size_t saved_bytes(const model *m, const tutti_layer *layer)
+{
+    return tutti_layer_saved_bytes(layer, m->options.rows);
+}
+
 static void forward(model *m)
 {
     tutti_tensor h = narrow(m, m->part);
     for (int64_t b = 0; b < m->options.blocks; b++) {
         block *k = &m->blocks[b];
         tutti_tensor n = narrow(m, k->n), u = wide(m, k->u), v = narrow(m, k->v);
-        tutti_tensor sum = narrow(m, k->h);
-        if (b == 0) {
-            TRY(tutti_rmsnorm_forward(k->norm, m->ctx, &h, &n, k->saved_norm));
-        } else {
-            tutti_tensor branch = narrow(m, m->blocks[b - 1].v);
-            TRY(tutti_rmsnorm_forward_residual(k->norm, m->ctx, &h, &branch, &sum, &n,
-                                               k->saved_norm));
-            h = sum;
-        }
-        TRY(tutti_linear_forward(k->up, m->ctx, &n, &u, k->saved_up));
-        TRY(tutti_linear_forward(k->down, m->ctx, &u, &v, NULL));
+        tutti_tensor sum = narrow(m, k->h), branch = narrow(m, b ? m->blocks[b - 1].v : NULL);
+        const tutti_rmsnorm_call norm = {.x = &h,
+                                         .residual = b ? &branch : NULL,
+                                         .y = &n,
+                                         .sum = b ? &sum : NULL,
+                                         .saved = k->saved_norm,
+                                         .saved_bytes = saved_bytes(m, k->norm)};
+        const tutti_linear_call up = {
+            .x = &n, .y = &u, .saved = k->saved_up, .saved_bytes = saved_bytes(m, k->up)};
+        TRY(tutti_rmsnorm_forward(k->norm, m->ctx, &norm));
+        TRY(tutti_linear_forward(k->up, m->ctx, &up));
+        TRY(tutti_linear_forward(k->down, m->ctx, &(tutti_linear_call){.x = &u, .y = &v}));
+        if (b) h = sum;
     }
 }
 
@@ -188,12 +192,23 @@ static void backward(model *m, tutti_grad_sync *sync)
         block *k = &m->blocks[b];
         tutti_tensor n = narrow(m, k->n), u = wide(m, k->u);
         tutti_tensor h = narrow(m, b == 0 ? m->part : k->h);
-        TRY(tutti_linear_backward(k->down, m->ctx, &u, NULL, NULL, &dh, &dwide, 0));
-        if (sync) TRY(tutti_grad_sync_ready(sync, m->ctx, k->down));
-        TRY(tutti_linear_backward(k->up, m->ctx, &n, NULL, k->saved_up, &dwide, &dnarrow, 0));
-        if (sync) TRY(tutti_grad_sync_ready(sync, m->ctx, k->up));
-        TRY(tutti_rmsnorm_backward(k->norm, m->ctx, &h, k->saved_norm, &dnarrow, &dh, &dh, 0));
-        if (sync) TRY(tutti_grad_sync_ready(sync, m->ctx, k->norm));
+        const tutti_linear_call down = {.x = &u, .dy = &dh, .dx = &dwide, .sync = sync};
+        const tutti_linear_call up = {.x = &n,
+                                      .dy = &dwide,
+                                      .dx = &dnarrow,
+                                      .saved = k->saved_up,
+                                      .saved_bytes = saved_bytes(m, k->up),
+                                      .sync = sync};
+        const tutti_rmsnorm_call norm = {.x = &h,
+                                         .dy = &dnarrow,
+                                         .dsum = &dh,
+                                         .dx = &dh,
+                                         .saved = k->saved_norm,
+                                         .saved_bytes = saved_bytes(m, k->norm),
+                                         .sync = sync};
+        TRY(tutti_linear_backward(k->down, m->ctx, &down));
+        TRY(tutti_linear_backward(k->up, m->ctx, &up));
+        TRY(tutti_rmsnorm_backward(k->norm, m->ctx, &norm));
     }
 }
 

@@ -121,11 +121,6 @@ static int create(task *task, tutti_params *params, int64_t capacity)
     return APP_OK;
 }
 
-static int plan(task *task, int64_t rows)
-{
-    return bytes_model_plan(&((bytes *)task)->model, rows);
-}
-
 static int shuffle(task *task, int64_t epoch)
 {
     ((bytes *)task)->order = bytes_order_make(task->train_count, task->options->seed, epoch);
@@ -293,7 +288,6 @@ const task_class bytes_task = {
     .list_files = list_files,
     .open = open_corpus,
     .create = create,
-    .plan = plan,
     .shuffle = shuffle,
     .bring = bring,
     .forward = forward,

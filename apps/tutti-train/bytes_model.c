@@ -152,19 +152,6 @@ void bytes_model_free(bytes_model *model)
     *model = (struct bytes_model){0};
 }
 
-int bytes_model_plan(bytes_model *model, int64_t rows)
-{
-    APP_CHECK(tutti_layer_plan(model->embed, model->ctx, rows * model->context));
-    APP_CHECK(tutti_layer_plan(model->input, model->ctx, rows));
-    for (int64_t i = 0; i <= model->depth; i++) {
-        bytes_stage *stage = &model->stages[i];
-        APP_CHECK(tutti_layer_plan(stage->norm, model->ctx, rows));
-        APP_CHECK(tutti_layer_plan(stage->up, model->ctx, rows));
-        if (stage->down) APP_CHECK(tutti_layer_plan(stage->down, model->ctx, rows));
-    }
-    return app_check(tutti_layer_plan(model->loss, model->ctx, rows));
-}
-
 static tutti_tensor view(const bytes_model *model, void *data, int64_t rows, int64_t cols)
 {
     return tutti_tensor_2d(data, model->dtype, rows, cols);
@@ -174,41 +161,53 @@ static tutti_tensor view(const bytes_model *model, void *data, int64_t rows, int
 static int embed_forward(bytes_model *model, int64_t rows)
 {
     const tutti_tensor tokens = tutti_tensor_1d(model->tokens, TUTTI_I32, rows * model->context);
-    const tutti_tensor each = view(model, model->embedded, rows * model->context, model->embedding);
     const tutti_tensor all = view(model, model->embedded, rows, model->context * model->embedding);
-    const tutti_tensor h = view(model, model->stages[0].h, rows, model->width);
-    APP_CHECK(tutti_embedding_forward(model->embed, model->ctx, &tokens, &each));
-    return app_check(tutti_linear_forward(model->input, model->ctx, &all, &h, NULL));
+    tutti_tensor each = view(model, model->embedded, rows * model->context, model->embedding);
+    tutti_tensor h = view(model, model->stages[0].h, rows, model->width);
+    APP_CHECK(tutti_embedding_forward(model->embed, model->ctx,
+                                      &(tutti_embedding_call){.tokens = &tokens, .y = &each}));
+    return app_check(
+        tutti_linear_forward(model->input, model->ctx, &(tutti_linear_call){.x = &all, .y = &h}));
 }
 
 /* The first stage finds h in its place; the others add the branch to the h before theirs. */
 static int norm_forward(bytes_model *model, int64_t index, int64_t rows, bool training)
 {
     bytes_stage *stage = &model->stages[index];
-    const tutti_tensor h = view(model, stage->h, rows, model->width);
-    const tutti_tensor normed = view(model, stage->normed, rows, model->width);
-    void *saved = training ? stage->norm_saved : NULL;
-    if (index == 0)
-        return app_check(tutti_rmsnorm_forward(stage->norm, model->ctx, &h, &normed, saved));
-    const tutti_tensor before = view(model, stage[-1].h, rows, model->width);
     const tutti_tensor branch = view(model, model->branch, rows, model->width);
-    return app_check(tutti_rmsnorm_forward_residual(stage->norm, model->ctx, &branch, &before, &h,
-                                                    &normed, saved));
+    tutti_tensor h = view(model, stage->h, rows, model->width), before = {0};
+    tutti_tensor normed = view(model, stage->normed, rows, model->width);
+    tutti_rmsnorm_call call = {.x = &h,
+                               .y = &normed,
+                               .saved = training ? stage->norm_saved : NULL,
+                               .saved_bytes =
+                                   tutti_layer_saved_bytes(stage->norm, model->capacity)};
+    if (index > 0) {
+        before = view(model, stage[-1].h, rows, model->width);
+        call.x = &branch;
+        call.residual = &before;
+        call.sum = &h;
+    }
+    return app_check(tutti_rmsnorm_forward(stage->norm, model->ctx, &call));
 }
 
 int bytes_model_forward(bytes_model *model, int64_t rows, bool training)
 {
     APP_TRY(embed_forward(model, rows));
-    const tutti_tensor branch = view(model, model->branch, rows, model->width);
+    tutti_tensor branch = view(model, model->branch, rows, model->width);
     for (int64_t i = 0; i <= model->depth; i++) {
         bytes_stage *stage = &model->stages[i];
         const tutti_tensor normed = view(model, stage->normed, rows, model->width);
-        const tutti_tensor inner = view(model, stage->inner, rows, stage->inner_cols);
+        tutti_tensor inner = view(model, stage->inner, rows, stage->inner_cols);
+        const tutti_linear_call up = {.x = &normed,
+                                      .y = &inner,
+                                      .saved = training ? stage->up_saved : NULL,
+                                      .saved_bytes =
+                                          tutti_layer_saved_bytes(stage->up, model->capacity)};
+        const tutti_linear_call down = {.x = &inner, .y = &branch};
         APP_TRY(norm_forward(model, i, rows, training));
-        APP_CHECK(tutti_linear_forward(stage->up, model->ctx, &normed, &inner,
-                                       training ? stage->up_saved : NULL));
-        if (stage->down)
-            APP_CHECK(tutti_linear_forward(stage->down, model->ctx, &inner, &branch, NULL));
+        APP_CHECK(tutti_linear_forward(stage->up, model->ctx, &up));
+        if (stage->down) APP_CHECK(tutti_linear_forward(stage->down, model->ctx, &down));
     }
     return APP_OK;
 }
@@ -220,64 +219,90 @@ void *bytes_model_logits(const bytes_model *model)
 
 int bytes_model_loss(bytes_model *model, int64_t rows, const tutti_step_block *step)
 {
-    const tutti_tensor logits = view(model, bytes_model_logits(model), rows, BYTES_VOCAB);
     const tutti_tensor labels = tutti_tensor_1d(model->labels, TUTTI_I32, rows);
-    const tutti_tensor sum = tutti_tensor_1d(model->loss_sum, TUTTI_F64, 1);
-    return app_check(tutti_cross_entropy_forward(model->loss, model->ctx, &logits, &labels, NULL,
-                                                 &sum, step ? &logits : NULL, step));
+    tutti_tensor logits = view(model, bytes_model_logits(model), rows, BYTES_VOCAB);
+    tutti_tensor sum = tutti_tensor_1d(model->loss_sum, TUTTI_F64, 1);
+    const tutti_cross_entropy_call call = {.logits = &logits,
+                                           .labels = &labels,
+                                           .loss_sum = &sum,
+                                           .dlogits = step ? &logits : NULL,
+                                           .step = step};
+    return app_check(tutti_cross_entropy_forward(model->loss, model->ctx, &call));
 }
 
-static int down_backward(bytes_model *model, bytes_stage *stage, int64_t rows, unsigned flags)
+static int down_backward(bytes_model *model, bytes_stage *stage, int64_t rows, unsigned flags,
+                         tutti_grad_sync *sync)
 {
-    const tutti_tensor inner = view(model, stage->inner, rows, stage->inner_cols);
+    const tutti_tensor x = view(model, stage->inner, rows, stage->inner_cols);
     const tutti_tensor dy = view(model, model->d_h, rows, model->width);
-    const tutti_tensor dx = view(model, model->d_inner, rows, stage->inner_cols);
-    return app_check(
-        tutti_linear_backward(stage->down, model->ctx, &inner, NULL, NULL, &dy, &dx, flags));
+    tutti_tensor dx = view(model, model->d_inner, rows, stage->inner_cols);
+    const tutti_linear_call call = {.x = &x, .dy = &dy, .dx = &dx, .flags = flags, .sync = sync};
+    return app_check(tutti_linear_backward(stage->down, model->ctx, &call));
 }
 
-static int up_backward(bytes_model *model, bytes_stage *stage, int64_t rows, unsigned flags)
+static int up_backward(bytes_model *model, bytes_stage *stage, int64_t rows, unsigned flags,
+                       tutti_grad_sync *sync)
 {
     const tutti_tensor normed = view(model, stage->normed, rows, model->width);
-    const tutti_tensor inner = view(model, stage->inner, rows, stage->inner_cols);
     const tutti_tensor d_inner = view(model, model->d_inner, rows, stage->inner_cols);
-    const tutti_tensor dx = view(model, model->branch, rows, model->width);
+    tutti_tensor inner = view(model, stage->inner, rows, stage->inner_cols);
+    tutti_tensor dx = view(model, model->branch, rows, model->width);
     /* the loss has left the gradient of the logits in their place */
-    return app_check(tutti_linear_backward(stage->up, model->ctx, &normed, &inner, stage->up_saved,
-                                           stage->down ? &d_inner : &inner, &dx, flags));
+    const tutti_linear_call call = {.x = &normed,
+                                    .y = &inner,
+                                    .dy = stage->down ? &d_inner : &inner,
+                                    .dx = &dx,
+                                    .saved = stage->up_saved,
+                                    .saved_bytes =
+                                        tutti_layer_saved_bytes(stage->up, model->capacity),
+                                    .flags = flags,
+                                    .sync = sync};
+    return app_check(tutti_linear_backward(stage->up, model->ctx, &call));
 }
 
 /* Adds to the gradient of h what comes through the norm; the last stage, the first to come, writes
  * it. */
-static int norm_backward(bytes_model *model, bytes_stage *stage, int64_t rows, unsigned flags)
+static int norm_backward(bytes_model *model, bytes_stage *stage, int64_t rows, unsigned flags,
+                         tutti_grad_sync *sync)
 {
     const tutti_tensor h = view(model, stage->h, rows, model->width);
     const tutti_tensor dy = view(model, model->branch, rows, model->width);
-    const tutti_tensor d_h = view(model, model->d_h, rows, model->width);
-    return app_check(tutti_rmsnorm_backward(stage->norm, model->ctx, &h, stage->norm_saved, &dy,
-                                            stage->down ? &d_h : NULL, &d_h, flags));
+    tutti_tensor d_h = view(model, model->d_h, rows, model->width);
+    const tutti_rmsnorm_call call = {.x = &h,
+                                     .dy = &dy,
+                                     .dsum = stage->down ? &d_h : NULL,
+                                     .dx = &d_h,
+                                     .saved = stage->norm_saved,
+                                     .saved_bytes =
+                                         tutti_layer_saved_bytes(stage->norm, model->capacity),
+                                     .flags = flags,
+                                     .sync = sync};
+    return app_check(tutti_rmsnorm_backward(stage->norm, model->ctx, &call));
 }
 
-static int input_backward(bytes_model *model, int64_t rows, unsigned flags)
+static int input_backward(bytes_model *model, int64_t rows, unsigned flags, tutti_grad_sync *sync)
 {
     const int64_t cols = model->context * model->embedding;
     const tutti_tensor x = view(model, model->embedded, rows, cols);
     const tutti_tensor dy = view(model, model->d_h, rows, model->width);
-    const tutti_tensor dx = view(model, model->d_inner, rows, cols);
-    return app_check(
-        tutti_linear_backward(model->input, model->ctx, &x, NULL, NULL, &dy, &dx, flags));
+    tutti_tensor dx = view(model, model->d_inner, rows, cols);
+    const tutti_linear_call call = {.x = &x, .dy = &dy, .dx = &dx, .flags = flags, .sync = sync};
+    return app_check(tutti_linear_backward(model->input, model->ctx, &call));
 }
 
-static int embed_backward(bytes_model *model, int64_t rows, unsigned flags)
+static int embed_backward(bytes_model *model, int64_t rows, unsigned flags, tutti_grad_sync *sync)
 {
     const tutti_tensor tokens = tutti_tensor_1d(model->tokens, TUTTI_I32, rows * model->context);
     const tutti_tensor dy = view(model, model->d_inner, rows * model->context, model->embedding);
-    return app_check(tutti_embedding_backward(model->embed, model->ctx, &tokens, &dy, flags));
+    const tutti_embedding_call call = {.tokens = &tokens, .dy = &dy, .flags = flags, .sync = sync};
+    return app_check(tutti_embedding_backward(model->embed, model->ctx, &call));
 }
 
-static int ready(bytes_model *model, tutti_layer *layer, tutti_grad_sync *sync)
+/* After a layer's backward, which has declared it ready unless something failed. */
+static int ready(bytes_model *model, tutti_layer *layer, tutti_grad_sync *sync, int code)
 {
-    return sync ? app_check(tutti_grad_sync_ready(sync, model->ctx, layer)) : APP_OK;
+    if (code == APP_OK || !sync) return APP_OK;
+    return app_check(tutti_grad_sync_ready(sync, model->ctx, layer));
 }
 
 int bytes_model_backward(bytes_model *model, int64_t rows, int code, unsigned flags,
@@ -286,17 +311,17 @@ int bytes_model_backward(bytes_model *model, int64_t rows, int code, unsigned fl
     for (int64_t i = model->depth; i >= 0; i--) {
         bytes_stage *stage = &model->stages[i];
         if (stage->down) {
-            if (code == APP_OK) code = down_backward(model, stage, rows, flags);
-            APP_TRY(ready(model, stage->down, sync));
+            if (code == APP_OK) code = down_backward(model, stage, rows, flags, sync);
+            APP_TRY(ready(model, stage->down, sync, code));
         }
-        if (code == APP_OK) code = up_backward(model, stage, rows, flags);
-        APP_TRY(ready(model, stage->up, sync));
-        if (code == APP_OK) code = norm_backward(model, stage, rows, flags);
-        APP_TRY(ready(model, stage->norm, sync));
+        if (code == APP_OK) code = up_backward(model, stage, rows, flags, sync);
+        APP_TRY(ready(model, stage->up, sync, code));
+        if (code == APP_OK) code = norm_backward(model, stage, rows, flags, sync);
+        APP_TRY(ready(model, stage->norm, sync, code));
     }
-    if (code == APP_OK) code = input_backward(model, rows, flags);
-    APP_TRY(ready(model, model->input, sync));
-    if (code == APP_OK) code = embed_backward(model, rows, flags);
-    APP_TRY(ready(model, model->embed, sync));
+    if (code == APP_OK) code = input_backward(model, rows, flags, sync);
+    APP_TRY(ready(model, model->input, sync, code));
+    if (code == APP_OK) code = embed_backward(model, rows, flags, sync);
+    APP_TRY(ready(model, model->embed, sync, code));
     return code;
 }

@@ -43,8 +43,6 @@ typedef struct bytes_model {
 int bytes_model_create(bytes_model *model, tutti_context *ctx, const train_options *options,
                        int64_t capacity, tutti_params *params);
 void bytes_model_free(bytes_model *model);
-/* Searches for the shapes of calls of `rows` rows, once the store is built. */
-int bytes_model_plan(bytes_model *model, int64_t rows);
 
 /* The logits of the first `rows` rows of tokens; keeps what backward needs if `training`. */
 int bytes_model_forward(bytes_model *model, int64_t rows, bool training);

@@ -77,11 +77,6 @@ static int create(task *task, tutti_params *params, int64_t capacity)
     return APP_OK;
 }
 
-static int plan(task *task, int64_t rows)
-{
-    return model_plan(&((fashion *)task)->model, rows);
-}
-
 static int shuffle(task *task, int64_t epoch)
 {
     return loader_shuffle(&((fashion *)task)->train, task->options->seed, epoch);
@@ -188,7 +183,6 @@ const task_class fashion_task = {
     .list_files = list_files,
     .open = open_data,
     .create = create,
-    .plan = plan,
     .shuffle = shuffle,
     .bring = bring,
     .forward = forward,

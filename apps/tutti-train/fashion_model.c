@@ -113,16 +113,6 @@ int model_create(model *model, tutti_context *ctx, const train_options *options,
     return APP_OK;
 }
 
-int model_plan(model *model, int64_t rows)
-{
-    for (int64_t i = 0; i < model->depth; i++) {
-        APP_CHECK(tutti_layer_plan(model->blocks[i].norm, model->ctx, rows));
-        APP_CHECK(tutti_layer_plan(model->blocks[i].linear, model->ctx, rows));
-    }
-    APP_CHECK(tutti_layer_plan(model->head, model->ctx, rows));
-    return app_check(tutti_layer_plan(model->loss, model->ctx, rows));
-}
-
 /* Frees a buffer; a failure here has nobody left to tell. */
 static void release(tutti_context *ctx, void **data)
 {
@@ -155,28 +145,6 @@ void model_free(model *model)
     *model = (struct model){0};
 }
 
-static int norm_forward(tutti_layer *norm, tutti_context *ctx, const tutti_tensor *x,
-                        const tutti_tensor *y, void *saved)
-{
-    tutti_call call = TUTTI_CALL_INIT;
-    call.in[0] = x;
-    call.out[0] = y;
-    call.saved = saved;
-    return app_check(tutti_layer_forward(norm, ctx, &call));
-}
-
-static int norm_backward(tutti_layer *norm, tutti_context *ctx, const tutti_tensor *x, void *saved,
-                         const tutti_tensor *dy, const tutti_tensor *dx, unsigned flags)
-{
-    tutti_call call = TUTTI_CALL_INIT;
-    call.in[0] = x;
-    call.saved = saved;
-    call.upstream[0] = dy;
-    call.din[0] = dx;
-    call.flags = flags;
-    return app_check(tutti_layer_backward(norm, ctx, &call));
-}
-
 /* The input of block `index`, or of the head for index = depth. */
 static tutti_tensor input_of(const model *model, int64_t index, int64_t rows)
 {
@@ -184,78 +152,120 @@ static tutti_tensor input_of(const model *model, int64_t index, int64_t rows)
     return tutti_tensor_2d(model->blocks[index - 1].y, model->dtype, rows, model->width);
 }
 
+/* Of either kind; both have the same slots. */
+static int norm_forward(model *model, int64_t index, int64_t rows, bool training)
+{
+    model_block *block = &model->blocks[index];
+    const tutti_tensor x = input_of(model, index, rows);
+    tutti_tensor y = tutti_tensor_2d(block->normed, model->dtype, rows, block->in);
+    const tutti_call call = {.in = {&x},
+                             .out = {&y},
+                             .saved = training ? block->norm_saved : NULL,
+                             .saved_bytes = tutti_layer_saved_bytes(block->norm, model->capacity)};
+    return app_check(tutti_layer_forward(block->norm, model->ctx, &call));
+}
+
+static int linear_forward(model *model, int64_t index, int64_t rows, bool training)
+{
+    model_block *block = &model->blocks[index];
+    const tutti_tensor x = tutti_tensor_2d(block->normed, model->dtype, rows, block->in);
+    tutti_tensor y = tutti_tensor_2d(block->y, model->dtype, rows, model->width);
+    const tutti_linear_call call = {.x = &x,
+                                    .y = &y,
+                                    .saved = training ? block->linear_saved : NULL,
+                                    .saved_bytes =
+                                        tutti_layer_saved_bytes(block->linear, model->capacity)};
+    return app_check(tutti_linear_forward(block->linear, model->ctx, &call));
+}
+
 int model_forward(model *model, int64_t rows, bool training)
 {
     for (int64_t i = 0; i < model->depth; i++) {
-        model_block *block = &model->blocks[i];
-        const tutti_tensor x = input_of(model, i, rows);
-        const tutti_tensor normed = tutti_tensor_2d(block->normed, model->dtype, rows, block->in);
-        const tutti_tensor y = tutti_tensor_2d(block->y, model->dtype, rows, model->width);
-        APP_TRY(norm_forward(block->norm, model->ctx, &x, &normed,
-                             training ? block->norm_saved : NULL));
-        APP_CHECK(tutti_linear_forward(block->linear, model->ctx, &normed, &y,
-                                       training ? block->linear_saved : NULL));
+        APP_TRY(norm_forward(model, i, rows, training));
+        APP_TRY(linear_forward(model, i, rows, training));
     }
     const tutti_tensor h = input_of(model, model->depth, rows);
-    const tutti_tensor logits = tutti_tensor_2d(model->logits, model->dtype, rows, DATA_CLASSES);
-    return app_check(tutti_linear_forward(model->head, model->ctx, &h, &logits, NULL));
+    tutti_tensor logits = tutti_tensor_2d(model->logits, model->dtype, rows, DATA_CLASSES);
+    return app_check(
+        tutti_linear_forward(model->head, model->ctx, &(tutti_linear_call){.x = &h, .y = &logits}));
 }
 
 int model_loss(model *model, int64_t rows, const tutti_step_block *step)
 {
-    const tutti_tensor logits = tutti_tensor_2d(model->logits, model->dtype, rows, DATA_CLASSES);
     const tutti_tensor labels = tutti_tensor_1d(model->labels, TUTTI_I32, rows);
-    const tutti_tensor sum = tutti_tensor_1d(model->loss_sum, TUTTI_F64, 1);
-    return app_check(tutti_cross_entropy_forward(model->loss, model->ctx, &logits, &labels, NULL,
-                                                 &sum, step ? &logits : NULL, step));
+    tutti_tensor logits = tutti_tensor_2d(model->logits, model->dtype, rows, DATA_CLASSES);
+    tutti_tensor sum = tutti_tensor_1d(model->loss_sum, TUTTI_F64, 1);
+    const tutti_cross_entropy_call call = {.logits = &logits,
+                                           .labels = &labels,
+                                           .loss_sum = &sum,
+                                           .dlogits = step ? &logits : NULL,
+                                           .step = step};
+    return app_check(tutti_cross_entropy_forward(model->loss, model->ctx, &call));
 }
 
-static int block_linear_backward(model *model, int64_t index, int64_t rows, unsigned flags)
+static int head_backward(model *model, int64_t rows, unsigned flags, tutti_grad_sync *sync)
+{
+    const tutti_tensor h = input_of(model, model->depth, rows);
+    const tutti_tensor dy = tutti_tensor_2d(model->logits, model->dtype, rows, DATA_CLASSES);
+    tutti_tensor dx = tutti_tensor_2d(model->d_width, model->dtype, rows, model->width);
+    const tutti_linear_call call = {.x = &h, .dy = &dy, .dx = &dx, .flags = flags, .sync = sync};
+    return app_check(tutti_linear_backward(model->head, model->ctx, &call));
+}
+
+static int linear_backward(model *model, int64_t index, int64_t rows, unsigned flags,
+                           tutti_grad_sync *sync)
 {
     model_block *block = &model->blocks[index];
-    const tutti_tensor normed = tutti_tensor_2d(block->normed, model->dtype, rows, block->in);
-    const tutti_tensor y = tutti_tensor_2d(block->y, model->dtype, rows, model->width);
+    const tutti_tensor x = tutti_tensor_2d(block->normed, model->dtype, rows, block->in);
     const tutti_tensor dy = tutti_tensor_2d(model->d_width, model->dtype, rows, model->width);
-    const tutti_tensor dx = tutti_tensor_2d(model->d_normed, model->dtype, rows, block->in);
-    return app_check(tutti_linear_backward(block->linear, model->ctx, &normed, &y,
-                                           block->linear_saved, &dy, &dx, flags));
+    tutti_tensor y = tutti_tensor_2d(block->y, model->dtype, rows, model->width);
+    tutti_tensor dx = tutti_tensor_2d(model->d_normed, model->dtype, rows, block->in);
+    const tutti_linear_call call = {.x = &x,
+                                    .y = &y,
+                                    .dy = &dy,
+                                    .dx = &dx,
+                                    .saved = block->linear_saved,
+                                    .saved_bytes =
+                                        tutti_layer_saved_bytes(block->linear, model->capacity),
+                                    .flags = flags,
+                                    .sync = sync};
+    return app_check(tutti_linear_backward(block->linear, model->ctx, &call));
 }
 
-static int block_norm_backward(model *model, int64_t index, int64_t rows, unsigned flags)
+static int norm_backward(model *model, int64_t index, int64_t rows, unsigned flags,
+                         tutti_grad_sync *sync)
 {
     model_block *block = &model->blocks[index];
     const tutti_tensor x = input_of(model, index, rows);
     const tutti_tensor dy = tutti_tensor_2d(model->d_normed, model->dtype, rows, block->in);
-    const tutti_tensor dx = tutti_tensor_2d(model->d_width, model->dtype, rows, model->width);
+    tutti_tensor dx = tutti_tensor_2d(model->d_width, model->dtype, rows, model->width);
     /* nobody wants the gradient of the images */
-    return norm_backward(block->norm, model->ctx, &x, block->norm_saved, &dy,
-                         index == 0 ? NULL : &dx, flags);
+    const tutti_call call = {.in = {&x},
+                             .upstream = {&dy},
+                             .din = {index == 0 ? NULL : &dx},
+                             .saved = block->norm_saved,
+                             .saved_bytes = tutti_layer_saved_bytes(block->norm, model->capacity),
+                             .flags = flags,
+                             .sync = sync};
+    return app_check(tutti_layer_backward(block->norm, model->ctx, &call));
 }
 
-static int head_backward(model *model, int64_t rows, unsigned flags)
+/* After a layer's backward, which has declared it ready unless something failed. */
+static int ready(const model *model, tutti_layer *layer, tutti_grad_sync *sync, int code)
 {
-    const tutti_tensor h = input_of(model, model->depth, rows);
-    const tutti_tensor dy = tutti_tensor_2d(model->logits, model->dtype, rows, DATA_CLASSES);
-    const tutti_tensor dx = tutti_tensor_2d(model->d_width, model->dtype, rows, model->width);
-    return app_check(
-        tutti_linear_backward(model->head, model->ctx, &h, NULL, NULL, &dy, &dx, flags));
-}
-
-/* Without an exchange there is nobody to tell. */
-static int ready(const model *model, tutti_layer *layer, tutti_grad_sync *sync)
-{
-    return sync ? app_check(tutti_grad_sync_ready(sync, model->ctx, layer)) : APP_OK;
+    if (code == APP_OK || !sync) return APP_OK;
+    return app_check(tutti_grad_sync_ready(sync, model->ctx, layer));
 }
 
 int model_backward(model *model, int64_t rows, int code, unsigned flags, tutti_grad_sync *sync)
 {
-    if (code == APP_OK) code = head_backward(model, rows, flags);
-    APP_TRY(ready(model, model->head, sync));
+    if (code == APP_OK) code = head_backward(model, rows, flags, sync);
+    APP_TRY(ready(model, model->head, sync, code));
     for (int64_t i = model->depth - 1; i >= 0; i--) {
-        if (code == APP_OK) code = block_linear_backward(model, i, rows, flags);
-        APP_TRY(ready(model, model->blocks[i].linear, sync));
-        if (code == APP_OK) code = block_norm_backward(model, i, rows, flags);
-        APP_TRY(ready(model, model->blocks[i].norm, sync));
+        if (code == APP_OK) code = linear_backward(model, i, rows, flags, sync);
+        APP_TRY(ready(model, model->blocks[i].linear, sync, code));
+        if (code == APP_OK) code = norm_backward(model, i, rows, flags, sync);
+        APP_TRY(ready(model, model->blocks[i].norm, sync, code));
     }
     return code;
 }

@@ -33,8 +33,6 @@ typedef struct model {
  * model_free cleans up. */
 int model_create(model *model, tutti_context *ctx, const train_options *options, int64_t capacity,
                  tutti_params *params);
-/* Searches for the shapes of a training step, once the store is built. */
-int model_plan(model *model, int64_t rows);
 void model_free(model *model);
 
 /* logits of the first `rows` images; keeps what backward needs if `training`. */

@@ -36,8 +36,6 @@ typedef struct task_class {
      * many an evaluation takes at a time is the task's affair), and loss_sum; adds the parameters to a
      * store. */
     int (*create)(task *task, tutti_params *params, int64_t capacity);
-    /* Searches for the shapes of calls of `rows` rows, once the store is built. */
-    int (*plan)(task *task, int64_t rows);
     /* A new order of the training samples, which depends on seed and epoch and nothing else. */
     int (*shuffle)(task *task, int64_t epoch);
     /* Brings `rows` training samples, from place `first` of the epoch's order, to the device. */

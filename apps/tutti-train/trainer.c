@@ -138,7 +138,6 @@ static int create_optimizer(trainer *t)
 {
     const train_options *o = t->options;
     APP_CHECK(tutti_params_init(t->params, t->ctx, o->seed));
-    APP_TRY(t->task->class->plan(t->task, t->rows));
     tutti_adamw_desc desc = TUTTI_ADAMW_DESC_INIT;
     desc.weight_decay = o->weight_decay;
     desc.clip_norm = o->clip;
