@@ -38,7 +38,6 @@ static void set_defaults(train_options *options)
     options->embedding = 16;
     options->width = 128;
     options->depth = 2;
-    options->norm = TRAIN_NORM_RMSNORM;
     options->activation = TUTTI_ACT_RELU;
     options->epochs = 4;
     options->batch = 512;
@@ -97,9 +96,6 @@ static int open_corpus(task *task)
 {
     bytes *b = (bytes *)task;
     const train_options *o = task->options;
-    if (o->norm != TRAIN_NORM_RMSNORM)
-        return app_fail(APP_USAGE, "--norm is %s, but the bytes task has rmsnorm only",
-                        train_norm_name(o->norm));
     APP_TRY(o->file_count ? corpus_open(&b->corpus, o->files, o->file_count)
                           : corpus_open_folder(&b->corpus, CORPUS_FOLDER));
     return split(b);
@@ -261,11 +257,7 @@ static void describe(const task *task)
                 (long long)task->test_count, (long long)b->test_span);
     app_say("  data          %s (%lld file%s, %lld bytes)", name, (long long)b->corpus.count,
             b->corpus.count == 1 ? "" : "s", (long long)b->corpus.bytes);
-    app_say("  model         %lld x embedding %lld -> linear %lld -> %lld x [rmsnorm, linear %lld, "
-            "%s, linear %lld] -> rmsnorm -> %d",
-            (long long)o->context, (long long)o->embedding, (long long)o->width,
-            (long long)o->depth, (long long)(BYTES_EXPANSION * o->width),
-            train_activation_name(o->activation), (long long)o->width, BYTES_VOCAB);
+    bytes_model_describe(o);
 }
 
 static void close_corpus(task *task)
@@ -284,6 +276,7 @@ const task_class bytes_task = {
     .samples = "bytes",
     .rate = "tokens/s",
     .takes_files = true,
+    .norms = bytes_model_norms,
     .defaults = set_defaults,
     .list_files = list_files,
     .open = open_corpus,

@@ -7,11 +7,13 @@
 #include "common/exit_code.h"
 #include "common/report.h"
 
+const char *const bytes_model_norms[] = {"rmsnorm", NULL};
+
 static int create_norm(bytes_model *model, tutti_layer **layer)
 {
     tutti_rmsnorm_desc desc = TUTTI_RMSNORM_DESC_INIT;
     desc.cols = model->width;
-    desc.x_dtype = desc.y_dtype = model->dtype;
+    desc.x_dtype = model->dtype;
     /* 16-bit runs keep the norms' parameters in f32: they are few, and their products cost
      * nothing */
     desc.param_dtype = tutti_dtype_size(model->dtype) == 2 ? TUTTI_F32 : model->dtype;
@@ -123,6 +125,15 @@ int bytes_model_create(bytes_model *model, tutti_context *ctx, const train_optio
     for (int64_t i = 0; i <= model->depth; i++)
         APP_TRY(create_stage(model, i, options->activation, params));
     return create_buffers(model);
+}
+
+void bytes_model_describe(const train_options *o)
+{
+    app_say("  model         %lld x embedding %lld -> linear %lld -> %lld x [rmsnorm, linear %lld, "
+            "%s, linear %lld] -> rmsnorm -> %d",
+            (long long)o->context, (long long)o->embedding, (long long)o->width,
+            (long long)o->depth, (long long)(BYTES_EXPANSION * o->width),
+            train_activation_name(o->activation), (long long)o->width, BYTES_VOCAB);
 }
 
 /* Frees a buffer; a failure here has nobody left to tell. */

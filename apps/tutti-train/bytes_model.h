@@ -38,11 +38,16 @@ typedef struct bytes_model {
     double *loss_sum;         /* [1] */
 } bytes_model;
 
+/* What --norm may be, NULL last. */
+extern const char *const bytes_model_norms[];
+
 /* Makes the layers and the buffers; adds the parameters to a store.  Not collective.  On failure
  * bytes_model_free cleans up. */
 int bytes_model_create(bytes_model *model, tutti_context *ctx, const train_options *options,
                        int64_t capacity, tutti_params *params);
 void bytes_model_free(bytes_model *model);
+/* Line "model" of the configuration. */
+void bytes_model_describe(const train_options *options);
 
 /* The logits of the first `rows` rows of tokens; keeps what backward needs if `training`. */
 int bytes_model_forward(bytes_model *model, int64_t rows, bool training);

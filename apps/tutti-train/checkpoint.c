@@ -84,7 +84,7 @@ static config config_of(const trainer *t)
     };
     snprintf(made.task, sizeof made.task, "%s", o->task->name);
     snprintf(made.data, sizeof made.data, "%s", t->task->data_name);
-    snprintf(made.norm, sizeof made.norm, "%s", train_norm_name(o->norm));
+    snprintf(made.norm, sizeof made.norm, "%s", o->norm);
     snprintf(made.activation, sizeof made.activation, "%s", train_activation_name(o->activation));
     snprintf(made.dtype, sizeof made.dtype, "%s", tutti_dtype_name(o->dtype));
     return made;

@@ -29,7 +29,6 @@ static void set_defaults(train_options *options)
     options->data = TRAIN_DATA_DIR;
     options->width = 256;
     options->depth = 2;
-    options->norm = TRAIN_NORM_LAYERNORM;
     options->activation = TUTTI_ACT_RELU;
     options->epochs = 6;
     options->batch = 256;
@@ -157,9 +156,7 @@ static void describe(const task *task)
     const train_options *o = task->options;
     app_say("  task          fashion: %s", task->data_name);
     app_say("  data          %s", o->data);
-    app_say("  model         %d -> %lld x [%s, linear %lld, %s] -> %d", DATA_PIXELS,
-            (long long)o->depth, train_norm_name(o->norm), (long long)o->width,
-            train_activation_name(o->activation), DATA_CLASSES);
+    model_describe(o);
 }
 
 static void close_data(task *task)
@@ -179,6 +176,7 @@ const task_class fashion_task = {
     .samples = "images",
     .rate = "samples/s",
     .has_accuracy = true,
+    .norms = model_norms,
     .defaults = set_defaults,
     .list_files = list_files,
     .open = open_data,

@@ -8,6 +8,8 @@
 #include "common/report.h"
 #include "fashion_data.h"
 
+const char *const model_norms[] = {"layernorm", "rmsnorm", NULL};
+
 static int create_norm(tutti_context *ctx, const train_options *options, int64_t cols,
                        tutti_layer **layer)
 {
@@ -15,18 +17,10 @@ static int create_norm(tutti_context *ctx, const train_options *options, int64_t
      * nothing */
     const tutti_dtype dtype = options->dtype;
     const tutti_dtype param_dtype = tutti_dtype_size(dtype) == 2 ? TUTTI_F32 : dtype;
-    if (options->norm == TRAIN_NORM_RMSNORM) {
-        tutti_rmsnorm_desc desc = TUTTI_RMSNORM_DESC_INIT;
-        desc.cols = cols;
-        desc.x_dtype = desc.y_dtype = dtype;
-        desc.param_dtype = param_dtype;
-        return app_check(tutti_rmsnorm_create(ctx, &desc, layer));
-    }
-    tutti_layernorm_desc desc = TUTTI_LAYERNORM_DESC_INIT;
-    desc.cols = cols;
-    desc.x_dtype = desc.y_dtype = dtype;
-    desc.param_dtype = param_dtype;
-    return app_check(tutti_layernorm_create(ctx, &desc, layer));
+    char text[96];
+    snprintf(text, sizeof text, "cols=%lld,x_dtype=%s,param_dtype=%s", (long long)cols,
+             tutti_dtype_name(dtype), tutti_dtype_name(param_dtype));
+    return app_check(tutti_layer_create_by_name(ctx, options->norm, text, layer));
 }
 
 static int create_linear(tutti_context *ctx, tutti_dtype dtype, int64_t in, int64_t out,
@@ -111,6 +105,13 @@ int model_create(model *model, tutti_context *ctx, const train_options *options,
     APP_CHECK(tutti_alloc(ctx, sizeof(double), &loss_sum));
     model->loss_sum = loss_sum;
     return APP_OK;
+}
+
+void model_describe(const train_options *o)
+{
+    app_say("  model         %d -> %lld x [%s, linear %lld, %s] -> %d", DATA_PIXELS,
+            (long long)o->depth, o->norm, (long long)o->width, train_activation_name(o->activation),
+            DATA_CLASSES);
 }
 
 /* Frees a buffer; a failure here has nobody left to tell. */

@@ -29,11 +29,16 @@ typedef struct model {
     void *d_width, *d_normed; /* gradients on their way down */
 } model;
 
+/* What --norm may be, NULL last. */
+extern const char *const model_norms[];
+
 /* Makes the layers and the buffers; adds the parameters to a store.  Not collective.  On failure
  * model_free cleans up. */
 int model_create(model *model, tutti_context *ctx, const train_options *options, int64_t capacity,
                  tutti_params *params);
 void model_free(model *model);
+/* Line "model" of the configuration. */
+void model_describe(const train_options *options);
 
 /* logits of the first `rows` images; keeps what backward needs if `training`. */
 int model_forward(model *model, int64_t rows, bool training);

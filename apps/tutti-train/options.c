@@ -13,7 +13,6 @@
 #include "parse.h"
 #include "task.h"
 
-static const char *const norm_names[] = {"layernorm", "rmsnorm", NULL};
 static const char *const progress_names[] = {"plain", "bar", "none", NULL};
 static const char *const nonfinite_names[] = {"stop", "skip", NULL};
 static const char *const backend_names[] = {"auto", "host", "cuda", NULL};
@@ -22,10 +21,6 @@ static const char *const activation_names[] = {"none",     "relu",         "leak
                                                "gelu_erf", "squared_relu", "silu",       NULL};
 static const char *const dtype_names[] = {"f32", "f64", "f16", "bf16", NULL};
 
-const char *train_norm_name(train_norm norm)
-{
-    return norm_names[norm];
-}
 const char *train_activation_name(tutti_activation activation)
 {
     return activation_names[activation];
@@ -93,7 +88,8 @@ static const struct argp_option argp_options[] = {
     {NULL, 0, NULL, 0, "The model, of DEPTH blocks:", 2},
     {"width", KEY_WIDTH, "N", 0, "outputs of each block (default 256; bytes: 128)", 2},
     {"depth", KEY_DEPTH, "N", 0, "number of blocks (default 2)", 2},
-    {"norm", KEY_NORM, "KIND", 0, "layernorm (default) or rmsnorm; bytes: rmsnorm only", 2},
+    {"norm", KEY_NORM, "KIND", 0, "which layer the norms are, of those that the task's model takes",
+     2},
     {"activation", KEY_ACTIVATION, "NAME", 0,
      "none, relu (default), leaky_relu, gelu, gelu_erf, squared_relu or silu", 2},
     {"context", KEY_CONTEXT, "N", 0,
@@ -219,7 +215,6 @@ static const spec specs[] = {
     {KEY_HOLD_OUT, INT, AT(hold_out), 0, many, NULL},
     {KEY_WIDTH, INT, AT(width), 1, 1 << 20, NULL},
     {KEY_DEPTH, INT, AT(depth), 1, 1000, NULL},
-    {KEY_NORM, WORD, AT(norm), 0, 0, norm_names},
     {KEY_ACTIVATION, WORD, AT(activation), 0, 0, activation_names},
     {KEY_EMBEDDING, INT, AT(embedding), 1, 1 << 20, NULL},
     {KEY_CONTEXT, INT, AT(context), 1, 1 << 20, NULL},
@@ -339,6 +334,10 @@ static error_t parse_option(int key, char *text, struct argp_state *state)
     switch (key) {
     case KEY_TASK:
         return parse_task(state, text, &o->task);
+    case KEY_NORM:
+        if (parse_word(state, "norm", text, o->task->norms, &choice)) return EINVAL;
+        o->norm = o->task->norms[choice];
+        return 0;
     case KEY_LOSS_SCALE:
         return parse_power_of_two(state, "loss-scale", text, 0x1p100, &o->loss_scale);
     case KEY_SEED:
@@ -371,6 +370,7 @@ static void set_defaults(train_options *options, const task_class *task)
 {
     *options = (train_options){
         .task = task,
+        .norm = task->norms[0],
         .accumulate = 1,
         .weight_decay = 0.01,
         .warmup = -1,

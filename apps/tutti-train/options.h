@@ -12,7 +12,6 @@ struct task_class;
 /* where Debian's package dataset-fashion-mnist puts its files */
 #define TRAIN_DATA_DIR "/usr/share/datasets/fashion-mnist"
 
-typedef enum train_norm { TRAIN_NORM_LAYERNORM, TRAIN_NORM_RMSNORM } train_norm;
 typedef enum train_progress {
     TRAIN_PROGRESS_PLAIN,
     TRAIN_PROGRESS_BAR,
@@ -36,7 +35,7 @@ typedef struct train_options {
     int64_t sample;   /* characters at the end; 0: none */
 
     int64_t width, depth, embedding, context;
-    train_norm norm;
+    const char *norm; /* a kind of layer, of the task's norms */
     tutti_activation activation;
 
     int64_t epochs, batch, accumulate;
@@ -66,7 +65,6 @@ typedef struct train_options {
 } train_options;
 
 /* The words of the choices, for the table of the configuration. */
-const char *train_norm_name(train_norm norm);
 const char *train_activation_name(tutti_activation activation);
 const char *train_transport_name(tutti_transport transport);
 

@@ -24,6 +24,8 @@ typedef struct task_class {
     const char *rate;    /* of the step lines: "samples/s", "tokens/s" */
     bool takes_files;    /* FILE … on the command line; refused where it is false */
     bool has_accuracy;   /* evaluate counts what was right */
+    /* kinds of layer that its norms may be, NULL last; the first is the default */
+    const char *const *norms;
 
     /* Sets the options whose defaults are the task's own, before the command line is read. */
     void (*defaults)(train_options *options);

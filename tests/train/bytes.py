@@ -205,7 +205,7 @@ def test_too_short():
 
 def test_options():
     text = path_of("options", sentences(2000))
-    refused(64, [text], "--norm is layernorm", more=["--norm", "layernorm"])
+    refused(64, [text], "--norm is 'layernorm', want rmsnorm", more=["--norm", "layernorm"])
     refused(64, [text], "--data: --task bytes reads the FILEs", more=["--data", os.path.dirname(text)])
     result = run([*SHORT, text]).want(64)
     assert "--task fashion reads no files" in result.err, result
