@@ -2,7 +2,7 @@
 #ifndef TUTTI_BENCH_COMPARE_H
 #define TUTTI_BENCH_COMPARE_H
 
-#include "cases.h"
+#include "layers.h"
 
 typedef struct bench_earlier bench_earlier;
 

@@ -2,7 +2,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cases.h"
 #include "common/exit_code.h"
 #include "common/files.h"
 #include "common/output.h"
@@ -10,21 +9,6 @@
 #include "common/signals.h"
 #include "compare.h"
 #include "options.h"
-
-static const bench_shape gpu_rowwise[] = {
-    {2, {32768, 1024}}, {2, {32768, 4096}}, {2, {8192, 16384}}};
-static const bench_shape gpu_linear[] = {
-    {3, {8192, 4096, 4096}}, {3, {8192, 1024, 4096}}, {3, {4096, 4096, 16384}}};
-static const bench_shape host_rowwise[] = {{2, {4096, 256}}, {2, {1024, 4096}}, {2, {128, 32768}}};
-static const bench_shape host_linear[] = {
-    {3, {256, 784, 256}}, {3, {512, 512, 512}}, {3, {512, 256, 1024}}};
-static const bench_shape gpu_embedding[] = {
-    {3, {32768, 50257, 1024}}, {3, {65536, 256, 1024}}, {3, {8192, 50257, 4096}}};
-static const bench_shape host_embedding[] = {
-    {3, {4096, 256, 256}}, {3, {1024, 50257, 256}}, {3, {512, 256, 4096}}};
-enum { DEFAULT_SHAPES = 3 };
-
-static const bench_shape one_row[] = {{2, {1, 8}}, {3, {1, 8, 8}}};
 
 typedef struct output {
     FILE *json;
@@ -108,48 +92,71 @@ static void report(void *user, const bench_result *r)
     o->wrong += !right;
 }
 
-static int run_layer(bench_machine *machine, const bench_options *options, tutti_dtype dtype,
-                     int layer, const bench_shape *shape, output *to)
+/* Rows x sizes: of a kind that has no shapes of its own. */
+static bench_shape make_shape(int ndim, int64_t rows, int64_t size)
 {
-    if (layer == BENCH_EMBEDDING)
-        return bench_embedding(machine, dtype, shape->dims[0], shape->dims[1], shape->dims[2],
-                               report, to);
-    if (layer != BENCH_LINEAR)
-        return bench_rowwise(machine, bench_layer_names[layer], dtype, shape->dims[0],
-                             shape->dims[1], report, to);
-    for (int i = 0; i < options->activation_count; i++)
-        APP_TRY(bench_linear(machine, dtype, options->activations[i], shape->dims[0],
-                             shape->dims[1], shape->dims[2], report, to));
+    bench_shape shape = {ndim, {rows}};
+    for (int i = 1; i < ndim; i++) shape.dims[i] = size;
+    return shape;
+}
+
+/* One shape of a layer, in all variants. */
+static int run_shape(bench_machine *machine, const bench_options *options, int kind,
+                     const bench_layer *own, tutti_dtype dtype, const bench_shape *shape,
+                     output *to)
+{
+    bench_run run = {.machine = machine,
+                     .type = tutti_layer_type_get(kind),
+                     .own = own,
+                     .variant = "",
+                     .shape = *shape,
+                     .dtype = dtype,
+                     .rounded = dtype};
+    char variants[BENCH_VARIANTS_MAX], *rest = NULL;
+    APP_TRY(signals_check("the next shape"));
+    if (!own->variant) return bench_layer_run(&run, report, to);
+    snprintf(variants, sizeof variants, "%s",
+             options->variants[kind] ? options->variants[kind] : own->variants);
+    for (char *word = strtok_r(variants, ",", &rest); word; word = strtok_r(NULL, ",", &rest)) {
+        run.variant = word;
+        APP_TRY(bench_layer_run(&run, report, to));
+    }
     return APP_OK;
+}
+
+static int run_layer(bench_machine *machine, const bench_options *options, int kind,
+                     tutti_dtype dtype, output *to)
+{
+    const bool gpu = tutti_context_backend(machine->ctx) == TUTTI_BACKEND_CUDA;
+    const tutti_layer_type *type = tutti_layer_type_get(kind);
+    const bench_layer *own = options->plain ? &bench_layer_plain : bench_layer_find(type->name);
+    const char *names[BENCH_DIMS_MAX];
+    const int ndim = 1 + bench_shape_options(type, names);
+    const bench_shape *shapes = options->shape_count ? options->shapes : gpu ? own->gpu : own->host;
+    const bench_shape any = make_shape(ndim, gpu ? 8192 : 1024, gpu ? 1024 : 256);
+    const bench_shape one_row = make_shape(ndim, 1, 8);
+    int count = options->shape_count ? options->shape_count : BENCH_DEFAULT_SHAPES;
+    if (shapes->ndim == 0) {
+        shapes = &any;
+        count = 1;
+    }
+    for (int i = 0; i < count; i++)
+        if (shapes[i].ndim == ndim)
+            APP_TRY(run_shape(machine, options, kind, own, dtype, &shapes[i], to));
+    return gpu ? APP_OK : run_shape(machine, options, kind, own, dtype, &one_row, to);
 }
 
 static int run(bench_machine *machine, const bench_options *options, output *to)
 {
-    bool gpu = tutti_context_backend(machine->ctx) == TUTTI_BACKEND_CUDA;
-    tutti_dtype dtype = options->dtype >= 0 ? (tutti_dtype)options->dtype
-                        : gpu               ? TUTTI_BF16
-                                            : TUTTI_F32;
+    const bool gpu = tutti_context_backend(machine->ctx) == TUTTI_BACKEND_CUDA;
+    const tutti_dtype dtype = options->dtype ? options->dtype : gpu ? TUTTI_BF16 : TUTTI_F32;
     app_say_lines(tutti_build_info());
     app_say("%-14s %-10s %-13s %-17s %-5s %11s %9s %-8s %9s %9s %9s%s", "layer", "pass", "variant",
             "shape", "type", "time us", "rate", "unit", "reference", "share", "call us",
             to->earlier ? "              time before          call before" : "");
-    for (int layer = 0; layer < BENCH_LAYERS; layer++) {
-        if (!options->layers[layer]) continue;
-        int ndim = layer >= BENCH_LINEAR ? 3 : 2, count = options->shape_count;
-        const bench_shape *shapes = options->shapes;
-        if (count == 0) {
-            count = DEFAULT_SHAPES;
-            shapes = layer == BENCH_EMBEDDING ? (gpu ? gpu_embedding : host_embedding)
-                     : layer == BENCH_LINEAR  ? (gpu ? gpu_linear : host_linear)
-                                              : (gpu ? gpu_rowwise : host_rowwise);
-        }
-        for (int i = 0; i < count; i++)
-            if (shapes[i].ndim == ndim) {
-                APP_TRY(signals_check("the next shape"));
-                APP_TRY(run_layer(machine, options, dtype, layer, &shapes[i], to));
-            }
-        if (!gpu) APP_TRY(run_layer(machine, options, dtype, layer, &one_row[ndim - 2], to));
-    }
+    for (int kind = 0; kind < tutti_layer_type_count(); kind++)
+        if (!options->layers || (options->layers >> kind & 1))
+            APP_TRY(run_layer(machine, options, kind, dtype, to));
     return APP_OK;
 }
 

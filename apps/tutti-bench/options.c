@@ -9,24 +9,24 @@
 #include "common/exit_code.h"
 #include "common/usage.h"
 
-const char *const bench_layer_names[BENCH_LAYERS] = {"layernorm",     "rmsnorm", "softmax",
-                                                     "cross_entropy", "linear",  "embedding"};
-static const char *const activations[BENCH_ACTIVATIONS_MAX] = {
-    "none", "relu", "leaky_relu", "gelu", "gelu_erf", "squared_relu", "silu"};
-
-enum { OPTION_REPEATS = 256, OPTION_JSON, OPTION_DEVICE, OPTION_COMPARE, OPTION_FAIL_OVER };
+enum {
+    OPTION_REPEATS = 256,
+    OPTION_JSON,
+    OPTION_DEVICE,
+    OPTION_COMPARE,
+    OPTION_FAIL_OVER,
+    OPTION_PLAIN,
+    OPTION_VARIANT
+};
 
 static const struct argp_option arguments[] = {
     {"backend", 'b', "auto|host|cuda", 0, "Where to run (default auto)", 0},
     {"device", OPTION_DEVICE, "N", 0, "CUDA device (default 0)", 0},
     {"dtype", 'd', "TYPE", 0, "f64, f32, f16 or bf16 (default bf16 on a GPU, f32 on the host)", 0},
     {"shape", 's', "LIST", 0,
-     "Shapes such as 32768x4096,8192x16384 (rows x columns) and, for linear, 8192x1024x4096 (rows "
-     "x in x out), for embedding 32768x50257x1024 (rows x vocabulary x columns); without it some "
-     "of each layer's own",
-     0},
-    {"activation", 'a', "LIST", 0,
-     "Of linear: none, relu, leaky_relu, gelu, gelu_erf, squared_relu, silu (default none,gelu)",
+     "Shapes such as 32768x4096,8192x16384: rows, then the sizes that a layer wants (below); each "
+     "layer takes those with "
+     "as many numbers as its own, without any it takes some of its own",
      0},
     {"repeats", OPTION_REPEATS, "N", 0, "Runs of which the median is taken (default 30)", 0},
     {"json", OPTION_JSON, "FILE", 0, "Write the results to FILE as well", 0},
@@ -34,18 +34,22 @@ static const struct argp_option arguments[] = {
      "Show what an earlier --json FILE of the same device has beside each figure", 0},
     {"fail-over", OPTION_FAIL_OVER, "PERCENT", 0,
      "With --compare: exit with 1 if a time or the host cost of a call is longer by more", 0},
+    {"plain", OPTION_PLAIN, NULL, 0,
+     "Take every layer as one that only its table is known of: one shape, no variants, and the "
+     "same layer in f64 on the host "
+     "says what is right",
+     0},
     {NULL, 'h', NULL, 0, "The same as --help", -1},
     {0},
 };
 
 static const char description[] =
     "Times forward and backward of the layers and checks what they computed.\v"
-    "LAYER is layernorm, rmsnorm, softmax, cross_entropy, linear or embedding; without one, all "
-    "of them.\n\n"
-    "A row-wise layer or embedding is compared with a copy that reads and writes as many bytes, "
-    "linear with the bare matrix products. On a GPU every time is that of a captured graph with "
-    "256 MiB "
-    "overwritten before.\n\n"
+    "LAYER is one of the following, of shapes as beside it; without one, all of them.\n\n%s\n"
+    "A layer is compared with a copy that reads and writes as many bytes, or with the bare matrix "
+    "products that it "
+    "is made of. On a GPU every time is that of a captured graph with 256 MiB overwritten "
+    "before.\n\n"
     "\"call us\" is the host's time in a call, from its begin to its return; on the host, where "
     "the work is in it, that of a call of one row, which has rows of its own.\n\n"
     "Exit code: 0 if every result was right, 1 if one was wrong or slower than --fail-over allows, "
@@ -79,6 +83,14 @@ static double parse_percent(const char *text, struct argp_state *state)
     return value;
 }
 
+static bool fits_any(int ndim)
+{
+    const char *names[BENCH_DIMS_MAX];
+    for (int kind = 0; kind < tutti_layer_type_count(); kind++)
+        if (1 + bench_shape_options(tutti_layer_type_get(kind), names) == ndim) return true;
+    return false;
+}
+
 static void parse_shapes(char *list, bench_options *options, struct argp_state *state)
 {
     char *rest = NULL;
@@ -88,44 +100,73 @@ static void parse_shapes(char *list, bench_options *options, struct argp_state *
         for (;;) {
             char *end;
             long long value = strtoll(at, &end, 10);
-            if (end == at || value < 1 || value > INT32_MAX || shape.ndim == 3 ||
+            if (end == at || value < 1 || value > INT32_MAX || shape.ndim == BENCH_DIMS_MAX ||
                 (*end && *end != 'x'))
-                app_usage_error(state,
-                                "shape is %s, want ROWSxCOLUMNS, ROWSxINxOUT or ROWSxVOCABxCOLUMNS",
-                                word);
+                app_usage_error(state, "shape is %s, want one of --help's, as 32768x4096", word);
             shape.dims[shape.ndim++] = value;
             if (!*end) break;
             at = end + 1;
         }
-        if (shape.ndim < 2)
-            app_usage_error(
-                state, "shape is %s, want ROWSxCOLUMNS, ROWSxINxOUT or ROWSxVOCABxCOLUMNS", word);
+        if (!fits_any(shape.ndim))
+            app_usage_error(state, "shape is %s, but no layer takes %d numbers", word, shape.ndim);
         if (options->shape_count == BENCH_SHAPES_MAX)
             app_usage_error(state, "more than %d shapes", BENCH_SHAPES_MAX);
         options->shapes[options->shape_count++] = shape;
     }
 }
 
-static void parse_activations(char *list, bench_options *options, struct argp_state *state)
+/* The option of which a kind has variants; NULL if it has none. */
+static const tutti_layer_option *variant_of(int kind)
 {
-    char *rest = NULL;
-    options->activation_count = 0;
-    for (char *word = strtok_r(list, ",", &rest); word; word = strtok_r(NULL, ",", &rest)) {
-        int i = 0;
-        while (i < BENCH_ACTIVATIONS_MAX && strcmp(word, activations[i]) != 0) i++;
-        if (i == BENCH_ACTIVATIONS_MAX)
-            app_usage_error(state, "activation is %s, want one of --help's", word);
-        if (options->activation_count == BENCH_ACTIVATIONS_MAX)
-            app_usage_error(state, "more than %d activations", BENCH_ACTIVATIONS_MAX);
-        options->activations[options->activation_count++] = activations[i];
+    const tutti_layer_type *type = tutti_layer_type_get(kind);
+    const char *name = bench_layer_find(type->name)->variant;
+    for (int i = 0; name && i < type->option_count; i++)
+        if (strcmp(type->options[i].name, name) == 0) return &type->options[i];
+    return NULL;
+}
+
+static int variant_key(int kind)
+{
+    const int key = bench_layer_find(tutti_layer_type_get(kind)->name)->key;
+    return key ? key : OPTION_VARIANT + kind;
+}
+
+/* "none|relu|gelu" has "relu". */
+static bool is_one_of(const char *words, const char *word)
+{
+    const size_t length = strlen(word);
+    for (; words; words = strchr(words, '|') ? strchr(words, '|') + 1 : NULL)
+        if (strcspn(words, "|") == length && strncmp(words, word, length) == 0) return true;
+    return false;
+}
+
+static void parse_variants(int kind, const char *list, bench_options *options,
+                           struct argp_state *state)
+{
+    const tutti_layer_option *option = variant_of(kind);
+    char word[32];
+    if (strlen(list) >= BENCH_VARIANTS_MAX) app_usage_error(state, "%s is too long", option->name);
+    for (const char *at = list; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
+        snprintf(word, sizeof word, "%.*s", (int)strcspn(at, ","), at);
+        if (!is_one_of(option->type, word))
+            app_usage_error(state, "%s is %s, want %s", option->name, word, option->type);
     }
+    options->variants[kind] = list;
+}
+
+static void parse_layer(const char *name, bench_options *options, struct argp_state *state)
+{
+    int kind = 0;
+    while (kind < tutti_layer_type_count() && strcmp(name, tutti_layer_type_get(kind)->name) != 0)
+        kind++;
+    if (kind == tutti_layer_type_count()) app_usage_error(state, "there is no layer %s", name);
+    options->layers |= UINT64_C(1) << kind;
 }
 
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
     bench_options *options = state->input;
     tutti_dtype dtype;
-    int layer = 0;
     switch (key) {
     case 'b':
         if (strcmp(arg, "auto") == 0)
@@ -143,13 +184,10 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case 'd':
         if (tutti_dtype_parse(arg, &dtype) != TUTTI_OK || dtype == TUTTI_I32 || dtype == TUTTI_U8)
             app_usage_error(state, "dtype is %s, want f64, f32, f16 or bf16", arg);
-        options->dtype = (int)dtype;
+        options->dtype = dtype;
         break;
     case 's':
         parse_shapes(arg, options, state);
-        break;
-    case 'a':
-        parse_activations(arg, options, state);
         break;
     case OPTION_REPEATS:
         options->repeats = parse_int(arg, 1, 100000, state, "repeats");
@@ -165,37 +203,66 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case OPTION_FAIL_OVER:
         options->fail_over = parse_percent(arg, state);
         break;
+    case OPTION_PLAIN:
+        options->plain = true;
+        break;
     case 'h':
         argp_state_help(state, stdout, ARGP_HELP_STD_HELP);
         break;
     case ARGP_KEY_ARG:
-        while (layer < BENCH_LAYERS && strcmp(arg, bench_layer_names[layer]) != 0) layer++;
-        if (layer == BENCH_LAYERS) app_usage_error(state, "there is no layer %s", arg);
-        options->layers[layer] = 1;
+        parse_layer(arg, options, state);
         break;
     case ARGP_KEY_END:
         if (options->fail_over >= 0 && !options->compare)
             app_usage_error(state, "--fail-over wants --compare FILE");
         break;
     default:
+        for (int kind = 0; kind < tutti_layer_type_count(); kind++)
+            if (variant_of(kind) && key == variant_key(kind)) {
+                parse_variants(kind, arg, options, state);
+                return 0;
+            }
         return ARGP_ERR_UNKNOWN;
     }
     return 0;
 }
 
+/* "  softmax        ROWSxCOLS", a line a kind. */
+static void list_layers(char *text, size_t size)
+{
+    for (int kind = 0; kind < tutti_layer_type_count(); kind++) {
+        const tutti_layer_type *type = tutti_layer_type_get(kind);
+        const char *names[BENCH_DIMS_MAX];
+        const int count = bench_shape_options(type, names);
+        size_t used = strlen(text);
+        used += (size_t)snprintf(text + used, size - used, "  %-24s rows", type->name);
+        for (int i = 0; i < count && used < size; i++)
+            used += (size_t)snprintf(text + used, size - used, " x %s", names[i]);
+        if (used < size) snprintf(text + used, size - used, "\n");
+    }
+}
+
 void bench_options_parse(int argc, char **argv, bench_options *options)
 {
-    static const struct argp argp = {
-        .options = arguments, .parser = parse, .args_doc = "[LAYER...]", .doc = description};
-    *options = (bench_options){.dtype = -1,
-                               .repeats = 30,
-                               .fail_over = -1,
-                               .activation_count = 2,
-                               .activations = {"none", "gelu"}};
+    static char layers[4096], doc[sizeof layers + sizeof description], of[BENCH_KINDS_MAX][256];
+    static struct argp_option all[sizeof arguments / sizeof arguments[0] + BENCH_KINDS_MAX];
+    const struct argp argp = {
+        .options = all, .parser = parse, .args_doc = "[LAYER...]", .doc = doc};
+    int count = 0;
+    for (int kind = 0; kind < tutti_layer_type_count(); kind++) {
+        const tutti_layer_option *option = variant_of(kind);
+        if (!option) continue;
+        const char *name = tutti_layer_type_get(kind)->name;
+        snprintf(of[kind], sizeof of[kind], "Of %s: %s (default %s)", name, option->type,
+                 bench_layer_find(name)->variants);
+        all[count++] =
+            (struct argp_option){option->name, variant_key(kind), "LIST", 0, of[kind], 0};
+    }
+    memcpy(all + count, arguments, sizeof arguments);
+    list_layers(layers, sizeof layers);
+    snprintf(doc, sizeof doc, description, layers);
+    *options = (bench_options){.repeats = 30, .fail_over = -1};
     argp_err_exit_status = APP_USAGE;
     argp_program_version_hook = print_version;
     argp_parse(&argp, argc, argv, 0, NULL, options);
-    int any = 0;
-    for (int i = 0; i < BENCH_LAYERS; i++) any |= options->layers[i];
-    for (int i = 0; i < BENCH_LAYERS && !any; i++) options->layers[i] = 1;
 }

@@ -2,36 +2,19 @@
 #ifndef TUTTI_BENCH_OPTIONS_H
 #define TUTTI_BENCH_OPTIONS_H
 
-#include "tutti/tutti.h"
+#include "layers.h"
 
-enum { BENCH_SHAPES_MAX = 32, BENCH_ACTIVATIONS_MAX = 7 };
-
-/* In the order in which they are run. */
-enum {
-    BENCH_LAYERNORM,
-    BENCH_RMSNORM,
-    BENCH_SOFTMAX,
-    BENCH_CROSS_ENTROPY,
-    BENCH_LINEAR,
-    BENCH_EMBEDDING,
-    BENCH_LAYERS
-};
-extern const char *const bench_layer_names[BENCH_LAYERS];
-
-typedef struct bench_shape {
-    int ndim; /* 2: rows, cols; 3: rows, in, out for linear, rows, vocab, cols for embedding */
-    int64_t dims[3];
-} bench_shape;
+enum { BENCH_SHAPES_MAX = 32, BENCH_KINDS_MAX = 64, BENCH_VARIANTS_MAX = 256 };
 
 typedef struct bench_options {
-    int layers[BENCH_LAYERS]; /* 1: wanted; none: all */
+    uint64_t layers; /* bit i: the i-th kind is wanted; none: all */
+    bool plain;      /* no kind's own file is looked at */
     tutti_backend backend;
     int device;
-    int dtype; /* -1: bf16 on a GPU, f32 on the host */
+    tutti_dtype dtype; /* 0: bf16 on a GPU, f32 on the host */
     int shape_count;
-    bench_shape shapes[BENCH_SHAPES_MAX]; /* none: the defaults */
-    int activation_count;
-    const char *activations[BENCH_ACTIVATIONS_MAX];
+    bench_shape shapes[BENCH_SHAPES_MAX];  /* none: the layers' own */
+    const char *variants[BENCH_KINDS_MAX]; /* "none,gelu"; NULL: the layer's own */
     int repeats;
     const char *json;
     const char *compare; /* an earlier --json */

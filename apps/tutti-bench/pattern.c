@@ -1,4 +1,4 @@
-/* Random inputs and the memory of a case. */
+/* Random inputs, and what checks do with numbers. */
 #include "pattern.h"
 
 #include <math.h>
@@ -8,12 +8,11 @@
 #include "common/exit_code.h"
 #include "common/report.h"
 
-int bench_pattern_make(tutti_dtype dtype, uint64_t seed, double offset, double scale,
-                       bench_pattern *pattern)
+int bench_pattern_make(tutti_dtype dtype, tutti_dtype rounded, uint64_t seed, double offset,
+                       double scale, bench_pattern *pattern)
 {
-    size_t size = tutti_dtype_size(dtype);
-    *pattern =
-        (bench_pattern){dtype, malloc(BENCH_PERIOD * sizeof(double)), malloc(BENCH_PERIOD * size)};
+    *pattern = (bench_pattern){malloc(BENCH_PERIOD * sizeof(double)),
+                               malloc(BENCH_PERIOD * sizeof(double))};
     if (!pattern->values || !pattern->typed) {
         bench_pattern_free(pattern);
         return app_fail(APP_FAILED, "no memory for random inputs");
@@ -23,9 +22,10 @@ int bench_pattern_make(tutti_dtype dtype, uint64_t seed, double offset, double s
         state = state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
         pattern->values[i] = offset + scale * ((double)(state >> 32) / 2147483648.0 - 1.0);
     }
-    APP_CHECK(tutti_convert(pattern->typed, dtype, pattern->values, TUTTI_F64, BENCH_PERIOD));
+    APP_CHECK(tutti_convert(pattern->typed, rounded, pattern->values, TUTTI_F64, BENCH_PERIOD));
+    APP_CHECK(tutti_convert(pattern->values, TUTTI_F64, pattern->typed, rounded, BENCH_PERIOD));
     return app_check(
-        tutti_convert(pattern->values, TUTTI_F64, pattern->typed, dtype, BENCH_PERIOD));
+        tutti_convert(pattern->typed, dtype, pattern->values, TUTTI_F64, BENCH_PERIOD));
 }
 
 void bench_pattern_free(bench_pattern *pattern)
@@ -47,39 +47,20 @@ void bench_pattern_read(const bench_pattern *pattern, int64_t first, int64_t cou
     }
 }
 
-static int alloc(bench_memory *memory, size_t bytes, void **data)
+int bench_alloc(tutti_context *ctx, const bench_pattern *pattern, tutti_dtype dtype, int64_t count,
+                void **data)
 {
-    APP_CHECK(tutti_alloc(memory->ctx, bytes, data));
-    memory->blocks[memory->count++] = *data;
-    return APP_OK;
-}
-
-int bench_memory_alloc(bench_memory *memory, tutti_dtype dtype, int64_t count, void **data)
-{
-    size_t bytes = (size_t)count * tutti_dtype_size(dtype);
-    APP_TRY(alloc(memory, bytes, data));
-    return app_check(tutti_zero(memory->ctx, *data, bytes));
-}
-
-int bench_memory_fill(bench_memory *memory, const bench_pattern *pattern, int64_t count,
-                      void **data)
-{
-    size_t size = tutti_dtype_size(pattern->dtype), bytes = (size_t)count * size;
-    APP_TRY(alloc(memory, bytes, data));
+    const size_t size = tutti_dtype_size(dtype), bytes = (size_t)count * size;
+    APP_CHECK(tutti_alloc(ctx, bytes, data));
+    if (!pattern->values) return app_check(tutti_zero(ctx, *data, bytes));
     size_t filled = bytes < BENCH_PERIOD * size ? bytes : BENCH_PERIOD * size;
-    APP_CHECK(tutti_copy(memory->ctx, *data, pattern->typed, filled));
+    APP_CHECK(tutti_copy(ctx, *data, pattern->typed, filled));
     while (filled < bytes) { /* whole periods, so that the period goes on */
         size_t more = bytes - filled < filled ? bytes - filled : filled;
-        APP_CHECK(tutti_copy(memory->ctx, (char *)*data + filled, *data, more));
+        APP_CHECK(tutti_copy(ctx, (char *)*data + filled, *data, more));
         filled += more;
     }
     return APP_OK;
-}
-
-void bench_memory_free(bench_memory *memory)
-{
-    for (int i = 0; i < memory->count; i++) (void)tutti_free(memory->ctx, &memory->blocks[i]);
-    memory->count = 0;
 }
 
 int bench_read(tutti_context *ctx, const void *data, tutti_dtype dtype, int64_t first,
@@ -105,6 +86,14 @@ double bench_error(const double *got, const double *expected, int64_t count, dou
         if (fabs(expected[i]) > largest) largest = fabs(expected[i]);
     }
     return largest > 0 ? worst / largest : worst;
+}
+
+double bench_log_sum(const double *x, int64_t count)
+{
+    double largest = x[0], sum = 0;
+    for (int64_t i = 1; i < count; i++) largest = fmax(largest, x[i]);
+    for (int64_t i = 0; i < count; i++) sum += exp(x[i] - largest);
+    return largest + log(sum);
 }
 
 double bench_tolerance(tutti_dtype dtype)

@@ -43,6 +43,90 @@ test_finds_what_is_wrong() {
     expect_equal right "$(grep -c ' right$' output)" 14
 }
 
+
+# bench ARGS …: tutti-bench on the host, once, to `output`
+bench() {
+    "$build/bin/tutti-bench" --backend host --repeats 1 "$@" >output 2>&1
+}
+# As a kind that no file here is about.
+test_knows_a_layer_by_its_table() {
+    local dtype faulty
+    for dtype in f64 f32 f16 bf16; do
+        bench --plain --dtype "$dtype" --shape 7x33,5x9x17 || fail "$(<output)"
+        expect_equal "right of $dtype" "$(grep -c ' right$' output)" 22
+    done
+    bench --plain softmax cross_entropy embedding || fail "$(<output)"
+    expect_match "a shape of its own" "$(<output)" "softmax +forward +1024x256 "
+    expect_match "a shape of its own" "$(<output)" "cross_entropy +forward +1024x256 "
+    expect_match "a shape of its own" "$(<output)" "embedding +backward +1024x256x256 "
+    faulty=$(find "$build/tests/validate" -name 'libtutti_faulty.so')
+    if [[ ! $faulty ]] || grep -q '^TUTTI_SANITIZE:STRING=.' "$build/CMakeCache.txt"; then
+        skip "the library is static, or has a sanitizer in it"
+    fi
+    # every second forward does nothing, a reference's too
+    LD_PRELOAD=$faulty TUTTI_TEST_FAULT=idle bench --plain --shape 7x33
+    expect_equal code $? 1
+    grep -q ' WRONG$' output || fail "$(<output)"
+}
+test_bytes_of_a_pass() {
+    bench --json now.json --shape 7x33,5x9x17 --dtype f64 || fail "$(<output)"
+    local line
+    while read -r line; do
+        # shellcheck disable=SC2086
+        set -- $line
+        grep -q "\"layer\": \"$1\", \"pass\": \"$2\", \"variant\": \"[a-z]*\", \"shape\": \"$3\", .*\"$4\": $5," now.json ||
+            fail "not $line: $(grep "\"$1\"" now.json)"
+    done <<END
+rmsnorm forward 7x33 bytes $((2 * 7 * 33 * 8))
+layernorm backward 7x33 bytes $((3 * 7 * 33 * 8))
+softmax forward 7x33 bytes $((2 * 7 * 33 * 8))
+softmax backward 7x33 bytes $((3 * 7 * 33 * 8))
+cross_entropy loss+grad 7x33 bytes $((2 * 7 * 33 * 8))
+embedding forward 5x9x17 bytes $((5 * (4 + 2 * 17 * 8)))
+embedding backward 5x9x17 bytes $((5 * (4 + 17 * 8) + 9 * 17 * 8))
+linear forward 5x9x17 operations $((2 * 5 * 9 * 17))
+linear backward 5x9x17 operations $((4 * 5 * 9 * 17))
+END
+}
+test_variants() {
+    bench --activation relu,leaky_relu,gelu,gelu_erf,squared_relu,silu --shape 5x9x17 linear softmax || fail "$(<output)"
+    expect_equal rows "$(grep -c 'linear .* 5x9x17 .* right$' output)" 12
+    expect_match output "$(<output)" "linear +backward +squared_relu +5x9x17 "
+    bench -a silu --shape 5x9x17 linear || fail "$(<output)"
+    expect_equal rows "$(grep -c ' silu .* right$' output)" 4
+}
+test_wrong_options() {
+    local given
+    while IFS='|' read -r given wanted; do
+        # shellcheck disable=SC2086
+        bench $given
+        expect_equal "code of $given" $? 64
+        expect_match "output of $given" "$(<output)" "$wanted"
+    done <<'END'
+batchnorm|there is no layer batchnorm
+--activation tanh|activation is tanh, want none
+--activation relu,|activation is , want none
+--activation=|activation is , want none
+--activation gel|activation is gel, want none
+--shape 5|shape is 5, but no layer takes 1 numbers
+--shape 5x6x7x8|shape is 5x6x7x8, but no layer takes 4 numbers
+--shape 5x0|shape is 5x0, want
+--shape 5x|shape is 5x, want
+--dtype i32|dtype is i32, want f64
+END
+}
+# What it knows of a layer, beside its table, is in that layer's own file.
+test_names_no_layer() {
+    "$build/bin/tutti-bench" --help >output
+    local name names
+    names=$(sed -n 's/^  \([a-z_0-9]*\)  *rows x .*/\1/p' output)
+    expect_equal layers "$(wc -w <<<"$names")" 6
+    for name in $names; do
+        grep -rn "\"$name\"" "$top/apps/tutti-bench" && fail "$name is named"
+    done
+    true
+}
+
 # measure ARGS …: tutti-bench over two shapes, to `output`; returns its code.
 measure() {
     "$build/bin/tutti-bench" --backend host --repeats 3 --shape 8x8,16x8 "$@" softmax >output 2>&1

@@ -1,0 +1,109 @@
+/* What is timed: a layer made from its kind's table, and what a kind's own file adds to that. */
+#ifndef TUTTI_BENCH_LAYERS_H
+#define TUTTI_BENCH_LAYERS_H
+
+#include <stdbool.h>
+
+#include "machine.h"
+#include "pattern.h"
+
+enum { BENCH_DIMS_MAX = 8, BENCH_DEFAULT_SHAPES = 3 };
+
+/* Rows, then the options that the kind's table wants, in its order: 8192x4096x16384. */
+typedef struct bench_shape {
+    int ndim;
+    int64_t dims[BENCH_DIMS_MAX];
+} bench_shape;
+
+typedef struct bench_result {
+    const char *layer, *pass, *variant;
+    char shape[64];
+    tutti_dtype dtype;
+    double seconds;
+    double amount;       /* bytes, or operations where `product` */
+    int product;         /* compared with the bare products, otherwise with a copy */
+    double reference;    /* seconds of what it is compared with; 0: nothing */
+    double call_seconds; /* bench_time_call's */
+    double error, tolerance;
+} bench_result;
+
+/* A tensor of the call, or a parameter, or the gradient of either. */
+typedef struct bench_tensor {
+    tutti_tensor view;     /* on the device; data NULL: not in the call */
+    bench_pattern pattern; /* what it was filled with, floats */
+    int32_t *indices;      /* or these */
+} bench_tensor;
+
+typedef struct bench_layer bench_layer;
+
+/* One layer of one shape, with all that its calls need. */
+typedef struct bench_run {
+    /* the caller's */
+    bench_machine *machine;
+    const tutti_layer_type *type;
+    const bench_layer *own;
+    const char *variant; /* "" where the kind has none */
+    bench_shape shape;
+    tutti_dtype dtype;   /* of all its options that are types */
+    tutti_dtype rounded; /* that holds all values which it is given: dtype, but for a reference */
+
+    int64_t rows;
+    tutti_layer *layer;
+    bench_tensor *tensors; /* of slot i 2 i, its gradient 2 i + 1; then the parameters alike */
+    int slots, params;
+    tutti_step_block *step;
+    int64_t first_row;
+    tutti_call call; /* of both directions */
+    bool backward;
+    double *scratch;
+} bench_run;
+
+/* What a kind's own file says; a kind without one has all of it NULL. */
+struct bench_layer {
+    bench_shape gpu[BENCH_DEFAULT_SHAPES], host[BENCH_DEFAULT_SHAPES];
+    const char *options;  /* beside the shape and the types: "eps=1e-5" */
+    const char *variant;  /* an option of which several values are timed … */
+    const char *variants; /* … these unless the command line names others … */
+    int key;              /* … under its own name, or this letter */
+    const char *pass;     /* what forward is called in the table */
+    /* Fills in amount and product of the result, and what it is compared with, where the tables' count of bytes is wrong. */
+    void (*count)(const bench_run *run, bench_result *result, bench_reference *reference);
+    /* Fills in error, and tolerance where it is not bench_tolerance(dtype).  NULL: the same layer in f64 on the host, given the same,
+     * is right. */
+    int (*check)(bench_run *run, bench_result *result);
+};
+#define BENCH_ROWWISE_SHAPES                                             \
+    .gpu = {{2, {32768, 1024}}, {2, {32768, 4096}}, {2, {8192, 16384}}}, \
+    .host = {{2, {4096, 256}}, {2, {1024, 4096}}, {2, {128, 32768}}}
+
+/* Of the kind's name; a kind that is not listed has the plain one. */
+const bench_layer *bench_layer_find(const char *name);
+extern const bench_layer bench_layer_plain;
+
+/* How many options the kind wants of a shape, and their names. */
+int bench_shape_options(const tutti_layer_type *type, const char *names[BENCH_DIMS_MAX]);
+
+/* Called for each result. */
+typedef void (*bench_sink)(void *user, const bench_result *result);
+
+/* Times and checks forward and backward.  An exit code; a wrong result is the sink's business. */
+int bench_layer_run(const bench_run *plan, bench_sink sink, void *user);
+
+/* The type that a layer of dtype adds up in. */
+tutti_dtype bench_sums(tutti_dtype dtype);
+
+/* For checks. */
+
+/* "x", "dx": NULL if the run has no such tensor. */
+const bench_tensor *bench_find(const bench_run *run, const char *name);
+/* Elements first, first + 1, … of a tensor: what it was filled with, or what the device has. */
+int bench_values(const bench_run *run, const bench_tensor *tensor, int64_t first, int64_t count,
+                 double *values);
+/* count numbers that are the run's until the next call. */
+int bench_scratch(bench_run *run, int64_t count, double **values);
+/* Some of `count` rows or columns, the first and the last too. */
+enum { BENCH_SAMPLES = 3 };
+int64_t bench_sampled(int64_t count, int index, int samples);
+void bench_keep(double *worst, double error);
+
+#endif

@@ -1,0 +1,361 @@
+/* One layer of one shape: made, filled, timed and checked by its kind's table. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/exit_code.h"
+#include "common/report.h"
+#include "layers.h"
+
+/* The kinds that have a file of their own. */
+#define LAYERS(X)    \
+    X(layernorm)     \
+    X(rmsnorm)       \
+    X(softmax)       \
+    X(cross_entropy) \
+    X(linear)        \
+    X(embedding)
+
+#define DECLARE(name) extern const bench_layer bench_##name;
+LAYERS(DECLARE)
+#define LIST(name) {#name, &bench_##name},
+static const struct {
+    const char *name;
+    const bench_layer *own;
+} layers[] = {LAYERS(LIST)};
+
+const bench_layer bench_layer_plain = {0};
+
+const bench_layer *bench_layer_find(const char *name)
+{
+    for (size_t i = 0; i < sizeof layers / sizeof layers[0]; i++)
+        if (strcmp(layers[i].name, name) == 0) return layers[i].own;
+    return &bench_layer_plain;
+}
+
+static bool of_shape(const tutti_layer_option *option)
+{
+    return !option->default_value && strcmp(option->type, "int") == 0;
+}
+
+int bench_shape_options(const tutti_layer_type *type, const char *names[BENCH_DIMS_MAX])
+{
+    int count = 0;
+    for (int i = 0; i < type->option_count && count < BENCH_DIMS_MAX; i++)
+        if (of_shape(&type->options[i])) names[count++] = type->options[i].name;
+    return count;
+}
+
+tutti_dtype bench_sums(tutti_dtype dtype)
+{
+    return dtype == TUTTI_F64 ? TUTTI_F64 : TUTTI_F32;
+}
+
+static int create_layer(bench_run *run)
+{
+    char text[512];
+    size_t used = (size_t)snprintf(
+        text, sizeof text, "%s%s%s%s", run->own->options ? run->own->options : "",
+        *run->variant ? run->own->variant : "", *run->variant ? "=" : "", run->variant);
+    for (int i = 0, dim = 1; i < run->type->option_count; i++) {
+        const tutti_layer_option *option = &run->type->options[i];
+        char value[32];
+        if (of_shape(option))
+            snprintf(value, sizeof value, "%lld", (long long)run->shape.dims[dim++]);
+        else if (strcmp(option->type, "dtype") == 0)
+            snprintf(value, sizeof value, "%s", tutti_dtype_name(run->dtype));
+        else
+            continue;
+        used += (size_t)snprintf(text + used, sizeof text - used, "%s%s=%s", used ? "," : "",
+                                 option->name, value);
+        if (used >= sizeof text)
+            return app_fail(APP_FAILED, "%s has too many options", run->type->name);
+    }
+    return app_check(
+        tutti_layer_create_by_name(run->machine->ctx, run->type->name, text, &run->layer));
+}
+
+/* Tensors */
+
+static const char *name_of(const bench_run *run, int tensor)
+{
+    const int i = tensor / 2;
+    return i < run->slots ? run->type->slots[i].name
+                          : tutti_layer_param(run->layer, i - run->slots)->name;
+}
+
+const bench_tensor *bench_find(const bench_run *run, const char *name)
+{
+    for (int i = 0; i < 2 * (run->slots + run->params); i++) {
+        const char *at = i % 2 == 0 ? name : name[0] == 'd' ? name + 1 : "";
+        if (run->tensors[i].view.data && strcmp(at, name_of(run, i)) == 0) return &run->tensors[i];
+    }
+    return NULL;
+}
+
+int bench_values(const bench_run *run, const bench_tensor *tensor, int64_t first, int64_t count,
+                 double *values)
+{
+    if (tensor->pattern.values)
+        bench_pattern_read(&tensor->pattern, first, count, values);
+    else if (tensor->indices)
+        for (int64_t i = 0; i < count; i++) values[i] = tensor->indices[first + i];
+    else
+        return bench_read(run->machine->ctx, tensor->view.data, tensor->view.dtype, first, count,
+                          values);
+    return APP_OK;
+}
+
+int bench_scratch(bench_run *run, int64_t count, double **values)
+{
+    free(run->scratch);
+    *values = run->scratch = calloc((size_t)count, sizeof **values);
+    return *values ? APP_OK : app_fail(APP_FAILED, "no memory for the reference");
+}
+
+int64_t bench_sampled(int64_t count, int index, int samples)
+{
+    return (count - 1) * index / (samples - 1);
+}
+
+void bench_keep(double *worst, double error)
+{
+    if (!(error <= *worst)) *worst = error; /* a NaN is kept */
+}
+
+/* Zeros, or offset ± scale at random. */
+static int put(bench_run *run, int number, tutti_tensor shape, double offset, double scale)
+{
+    bench_tensor *tensor = &run->tensors[number];
+    const int64_t count = tutti_tensor_count(&shape);
+    tensor->view = shape;
+    if (scale > 0)
+        APP_TRY(bench_pattern_make(shape.dtype, run->rounded, (uint64_t)number + 1, offset, scale,
+                                   &tensor->pattern));
+    return bench_alloc(run->machine->ctx, &tensor->pattern, shape.dtype, count, &tensor->view.data);
+}
+
+/* About as uneven as text: of 256 values the commonest has 16 % of the rows, of 50257 it has 3 %. */
+static int draw(bench_run *run, bench_tensor *tensor, int64_t below)
+{
+    const int64_t count = tutti_tensor_count(&tensor->view);
+    uint64_t state = 1;
+    tensor->indices = malloc((size_t)count * sizeof *tensor->indices);
+    if (!tensor->indices)
+        return app_fail(APP_FAILED, "no memory for %lld indices", (long long)count);
+    for (int64_t i = 0; i < count; i++) {
+        state = state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+        const double u = (double)(state >> 33) / 2147483648.0;
+        tensor->indices[i] = (int32_t)(u * u * u * (double)(below ? below : INT32_MAX));
+    }
+    APP_CHECK(tutti_copy(run->machine->ctx, tensor->view.data, tensor->indices,
+                         (size_t)count * sizeof *tensor->indices));
+    return app_check(tutti_context_synchronize(run->machine->ctx));
+}
+
+/* Inputs that a layer may do without are left out, and what comes with them. */
+static bool is_given(const tutti_slot *slot)
+{
+    return slot->role != TUTTI_SLOT_KEPT &&
+           (!(slot->flags & TUTTI_SLOT_OPTIONAL) || (slot->role == TUTTI_SLOT_OUT && !slot->with));
+}
+
+static int fill_slot(bench_run *run, int i)
+{
+    const tutti_slot *slot = &run->type->slots[i];
+    const bool input = slot->role == TUTTI_SLOT_IN;
+    tutti_slot_shape shape;
+    if (!is_given(slot)) return APP_OK;
+    APP_CHECK(tutti_layer_slot_shape(run->layer, i, &shape));
+    const int64_t dims[] = {shape.flags & TUTTI_SLOT_SUM ? 1 : run->rows, shape.cols};
+    const tutti_tensor view = tutti_tensor_make(NULL, shape.dtype, slot->cols ? 2 : 1, dims);
+    const bool index = shape.dtype == TUTTI_I32;
+    bench_tensor *value = &run->tensors[2 * i], *gradient = value + 1;
+    APP_TRY(put(run, 2 * i, view, 0.1, input && !index ? 1.7 : 0));
+    if (input && index) APP_TRY(draw(run, value, shape.below));
+    if (shape.flags & TUTTI_SLOT_GRAD) APP_TRY(put(run, 2 * i + 1, view, 0, input ? 0 : 1.7));
+    const bool has_gradient = gradient->view.data;
+    if (input) {
+        run->call.in[shape.index] = &value->view;
+        run->call.din[shape.index] = has_gradient ? &gradient->view : NULL;
+    } else {
+        run->call.out[shape.index] = &value->view;
+        run->call.upstream[shape.index] = has_gradient ? &gradient->view : NULL;
+    }
+    return APP_OK;
+}
+
+static int fill_param(bench_run *run, int i)
+{
+    tutti_param *param = tutti_layer_param(run->layer, i);
+    const int number = 2 * (run->slots + i);
+    tutti_tensor grad = param->value;
+    grad.dtype = bench_sums(run->dtype);
+    if (param->init == TUTTI_INIT_UNIFORM) /* 1.7: so that products are about as large as x */
+        APP_TRY(put(run, number, param->value, 0, 1.7 * param->init_bound));
+    else
+        APP_TRY(put(run, number, param->value, param->init == TUTTI_INIT_ONE ? 1 : 0, 0.5));
+    APP_TRY(put(run, number + 1, grad, 0, 0));
+    return app_check(
+        tutti_param_bind(param, &run->tensors[number].view, &run->tensors[number + 1].view));
+}
+
+static int prepare(bench_run *run)
+{
+    tutti_context *ctx = run->machine->ctx;
+    APP_TRY(create_layer(run));
+    run->rows = run->shape.dims[0];
+    run->slots = run->type->slot_count;
+    run->params = tutti_layer_param_count(run->layer);
+    run->tensors = calloc(2 * (size_t)(run->slots + run->params), sizeof *run->tensors);
+    if (!run->tensors) return app_fail(APP_FAILED, "no memory for a layer's tensors");
+    for (int i = 0; i < run->slots; i++) APP_TRY(fill_slot(run, i));
+    for (int i = 0; i < run->params; i++) APP_TRY(fill_param(run, i));
+    run->call.first_row = &run->first_row;
+    run->call.saved_bytes = tutti_layer_saved_bytes(run->layer, run->rows);
+    APP_CHECK(tutti_alloc(ctx, run->call.saved_bytes, &run->call.saved));
+    if (run->type->flags & TUTTI_LAYER_STEP) {
+        const tutti_step_values values = {.step = 1, .loss_weight = 1};
+        APP_CHECK(tutti_step_block_create(ctx, &run->step));
+        APP_CHECK(tutti_step_block_set(run->step, ctx, &values));
+        run->call.step = run->step;
+    }
+    return app_check(tutti_layer_plan(run->layer, ctx, &run->call));
+}
+
+static void release(bench_run *run)
+{
+    tutti_context *ctx = run->machine->ctx;
+    for (int i = 0; run->tensors && i < 2 * (run->slots + run->params); i++) {
+        (void)tutti_free(ctx, &run->tensors[i].view.data);
+        bench_pattern_free(&run->tensors[i].pattern);
+        free(run->tensors[i].indices);
+    }
+    (void)tutti_free(ctx, &run->call.saved);
+    tutti_step_block_destroy(&run->step);
+    tutti_layer_destroy(&run->layer);
+    free(run->tensors);
+    free(run->scratch);
+}
+
+/* Times */
+
+static int work(void *self)
+{
+    const bench_run *run = self;
+    return app_check((run->backward ? tutti_layer_backward : tutti_layer_forward)(
+        run->layer, run->machine->ctx, &run->call));
+}
+
+/* What a pass must read and write: tensors of [rows, cols].  Parameters and numbers one a row are small beside them. */
+static double count_bytes(const bench_run *run)
+{
+    double bytes = 0;
+    for (int i = 0; i < run->slots; i++) {
+        const tutti_slot *slot = &run->type->slots[i];
+        const bool kept = slot->role == TUTTI_SLOT_KEPT;
+        tutti_slot_shape shape;
+        if (!slot->cols || !(kept || is_given(slot)) ||
+            tutti_layer_slot_shape(run->layer, i, &shape) != TUTTI_OK)
+            continue;
+        const int moved = !run->backward || kept ? 1
+                                                 : ((shape.flags & TUTTI_SLOT_READ) != 0) +
+                                                       ((shape.flags & TUTTI_SLOT_GRAD) != 0);
+        bytes += moved * (double)(shape.flags & TUTTI_SLOT_SUM ? 1 : run->rows) *
+                 (double)shape.cols * (double)tutti_dtype_size(shape.dtype);
+    }
+    return bytes;
+}
+
+/* The check that every kind has */
+
+static bool is_result(const bench_run *run, int tensor)
+{
+    const bool output =
+        tensor / 2 < run->slots && run->type->slots[tensor / 2].role == TUTTI_SLOT_OUT;
+    const bool gradient = tensor % 2;
+    if (!run->tensors[tensor].view.data) return false;
+    return run->backward ? gradient && !output : output && !gradient;
+}
+
+/* Some rows; all of what is a sum over rows. */
+static int compare_with(bench_run *run, bench_run *twin, int tensor, double *error)
+{
+    const bench_tensor *result = &run->tensors[tensor];
+    const int64_t count = tutti_tensor_count(&result->view);
+    const bool rows =
+        tensor / 2 < run->slots && !(run->type->slots[tensor / 2].flags & TUTTI_SLOT_SUM);
+    const int64_t width = rows ? count / run->rows : count;
+    double *got, *expected;
+    APP_TRY(bench_scratch(run, width, &got));
+    APP_TRY(bench_scratch(twin, width, &expected));
+    for (int s = 0; s < (rows ? BENCH_SAMPLES : 1); s++) {
+        const int64_t first = rows ? bench_sampled(run->rows, s, BENCH_SAMPLES) * width : 0;
+        APP_TRY(bench_values(run, result, first, width, got));
+        APP_TRY(bench_values(twin, &twin->tensors[tensor], first, width, expected));
+        bench_keep(error, bench_error(got, expected, width, 0));
+    }
+    return APP_OK;
+}
+
+/* A twin of the run, in f64 on the host, is given the same values. */
+static int check_by_f64(bench_run *run, bench_result *result)
+{
+    bench_machine host = {0};
+    bench_run twin = {.machine = &host,
+                      .type = run->type,
+                      .own = run->own,
+                      .variant = run->variant,
+                      .shape = run->shape,
+                      .dtype = TUTTI_F64,
+                      .rounded = run->rounded};
+    const tutti_context_desc desc = {.backend = TUTTI_BACKEND_HOST};
+    APP_CHECK(tutti_context_create(&desc, &host.ctx));
+    int code = prepare(&twin);
+    if (code == APP_OK) code = work(&twin);
+    twin.backward = run->backward;
+    if (code == APP_OK && twin.backward) code = work(&twin);
+    for (int i = 0; code == APP_OK && i < 2 * (run->slots + run->params); i++)
+        if (is_result(run, i)) code = compare_with(run, &twin, i, &result->error);
+    release(&twin);
+    tutti_context_destroy(&host.ctx);
+    return code;
+}
+
+static int measure(bench_run *run, bench_sink sink, void *user)
+{
+    bench_machine *machine = run->machine;
+    bench_result result = {.layer = run->type->name,
+                           .pass = run->backward    ? "backward"
+                                   : run->own->pass ? run->own->pass
+                                                    : "forward",
+                           .variant = run->variant,
+                           .dtype = run->dtype,
+                           .tolerance = bench_tolerance(run->dtype),
+                           .amount = count_bytes(run)};
+    for (int i = 0, used = 0; i < run->shape.ndim && used < (int)sizeof result.shape; i++)
+        used += snprintf(result.shape + used, sizeof result.shape - (size_t)used, "%s%lld",
+                         i ? "x" : "", (long long)run->shape.dims[i]);
+    bench_reference reference = {0};
+    if (run->own->count) run->own->count(run, &result, &reference);
+    if (!result.product) reference.bytes = (size_t)result.amount;
+    APP_TRY(bench_time(machine, work, run, &reference, &result.seconds, &result.reference));
+    APP_TRY(bench_time_call(machine, work, run, run->rows, &result.seconds, &result.call_seconds));
+    APP_CHECK(tutti_context_check(machine->ctx));
+    APP_TRY((run->own->check ? run->own->check : check_by_f64)(run, &result));
+    sink(user, &result);
+    return APP_OK;
+}
+
+int bench_layer_run(const bench_run *plan, bench_sink sink, void *user)
+{
+    bench_run run = *plan;
+    int code = prepare(&run);
+    if (code == APP_OK) code = measure(&run, sink, user);
+    run.backward = true;
+    if (code == APP_OK && (run.type->flags & TUTTI_LAYER_BACKWARD))
+        code = measure(&run, sink, user);
+    release(&run);
+    return code;
+}
