@@ -8,14 +8,15 @@
 #include "common/exit_code.h"
 #include "spread.h"
 
-static const struct {
-    const char *layer;
-    int (*compute)(const bounds_work *w);
-} formulas[] = {
-    {"layernorm", bounds_norm},  {"rmsnorm", bounds_norm},
-    {"softmax", bounds_softmax}, {"cross_entropy", bounds_cross_entropy},
-    {"linear", bounds_linear},   {"embedding", bounds_embedding},
-};
+static const layer_kind *const kinds[] = {&layernorm_kind,     &rmsnorm_kind, &softmax_kind,
+                                          &cross_entropy_kind, &linear_kind,  &embedding_kind};
+
+const layer_kind *bounds_kind(const char *name)
+{
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
+        if (strcmp(kinds[i]->name, name) == 0) return kinds[i];
+    return NULL;
+}
 
 static int index_of(const bounds_work *w, tutti_case_part part, const char *name)
 {
@@ -46,7 +47,7 @@ tutti_dtype bounds_dtype(const bounds_work *w, tutti_case_part part, const char 
 /* The word after "name=" among the options, or the option's default; "" if there is no such option. */
 static void option_word(const bounds_work *w, const char *name, char *word, size_t size)
 {
-    const tutti_layer_type *type = tutti_layer_type_of(w->s->layer);
+    const tutti_layer_type *type = w->s->type;
     const size_t length = strlen(name);
     word[0] = 0;
     for (int i = 0; i < type->option_count; i++)
@@ -56,7 +57,7 @@ static void option_word(const bounds_work *w, const char *name, char *word, size
         if (strncmp(at, name, length) == 0 && at[length] == '=')
             snprintf(word, size, "%.*s", (int)strcspn(at + length + 1, ","), at + length + 1);
         at = strchr(at, ',');
-        if (at) at++;
+        if (at) at += 1 + strspn(at + 1, " ");
     }
 }
 
@@ -102,6 +103,7 @@ static int read_values(const bounds_work *w, int index)
 static int prepare(bounds_work *w)
 {
     const tutti_case *which = w->s->which;
+    const tutti_layer_type *type = w->s->type;
     bool wide = false;
     for (int i = 0; i < which->tensor_count; i++) {
         const tutti_case_tensor *tensor = &which->tensors[i];
@@ -114,10 +116,11 @@ static int prepare(bounds_work *w)
                 return app_fail(APP_FAILED, "no memory for %s", tensor->name);
         } else
             APP_TRY(read_values(w, i));
-        if (tensor->part == TUTTI_CASE_INPUTS || tensor->part == TUTTI_CASE_PARAMS)
-            wide = wide || tensor->dtype == TUTTI_F64;
     }
-    w->computed = wide || bounds_option_is(w, "param_dtype", "f64") ? TUTTI_F64 : TUTTI_F32;
+    for (int i = 0; i < type->option_count; i++)
+        wide = wide || (strcmp(type->options[i].type, "dtype") == 0 &&
+                        bounds_option_is(w, type->options[i].name, tutti_dtype_name(TUTTI_F64)));
+    w->computed = wide ? TUTTI_F64 : TUTTI_F32;
     w->u = spread_roundoff(w->computed) + spread_roundoff(TUTTI_F64);
     return APP_OK;
 }
@@ -126,8 +129,8 @@ static int compute(bounds_work *w)
 {
     const char *layer = w->s->which->layer;
     APP_TRY(prepare(w));
-    for (size_t i = 0; i < sizeof formulas / sizeof formulas[0]; i++)
-        if (strcmp(formulas[i].layer, layer) == 0) return formulas[i].compute(w);
+    const layer_kind *kind = bounds_kind(layer);
+    if (kind) return kind->bounds(w);
     return subject_fail(w->s, "has results without atol and rtol, and of %s no bound is known",
                         layer);
 }

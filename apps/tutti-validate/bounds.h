@@ -46,11 +46,17 @@ bool bounds_option_is(const bounds_work *w, const char *name, const char *word);
 tutti_dtype bounds_dtype(const bounds_work *w, tutti_case_part part, const char *name,
                          tutti_dtype otherwise);
 
-/* Formulas; u and computed are set. */
-int bounds_norm(const bounds_work *w);
-int bounds_softmax(const bounds_work *w);
-int bounds_cross_entropy(const bounds_work *w);
-int bounds_linear(const bounds_work *w);
-int bounds_embedding(const bounds_work *w);
+/* What the validator has of a kind of layer, in that layer's file; all else is in the library's table (tutti_layer_type). */
+typedef struct layer_kind {
+    const char *name;
+    int (*bounds)(const bounds_work *w); /* the formulas; u and computed are set */
+    bool
+        by_name; /* of a checkpoint: parameters like this kind's are another's, unless the layer's name has the kind's in it */
+} layer_kind;
+/* NULL: nothing is known of it. */
+const layer_kind *bounds_kind(const char *name);
+
+extern const layer_kind layernorm_kind, rmsnorm_kind, softmax_kind, cross_entropy_kind, linear_kind,
+    embedding_kind;
 
 #endif

@@ -5,7 +5,7 @@
 #include "common/exit_code.h"
 #include "spread.h"
 
-int bounds_embedding(const bounds_work *w)
+static int bounds_embedding(const bounds_work *w)
 {
     const bounds_place y = bounds_place_of(w, TUTTI_CASE_EXPECTED, "y");
     const bounds_place dweight = bounds_place_of(w, TUTTI_CASE_EXPECTED_GRAD, "dweight");
@@ -31,3 +31,9 @@ int bounds_embedding(const bounds_work *w)
     free(sums);
     return APP_OK;
 }
+
+const layer_kind embedding_kind = {
+    .name = "embedding",
+    .bounds = bounds_embedding,
+    .by_name = true, /* a linear layer without bias has a weight, too */
+};

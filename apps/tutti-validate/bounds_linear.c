@@ -284,7 +284,7 @@ static void backward(const linear *k)
         set_chain(k, dbias, o, k->rows, k->dz + o, k->out, NULL, 0, k->computed);
 }
 
-int bounds_linear(const bounds_work *w)
+static int bounds_linear(const bounds_work *w)
 {
     linear k = {.w = w, .rows = w->rows, .u = w->u, .computed = w->computed};
     k.in = (int64_t)bounds_option(w, "in");
@@ -307,3 +307,5 @@ int bounds_linear(const bounds_work *w)
     free(k.dz);
     return APP_OK;
 }
+
+const layer_kind linear_kind = {.name = "linear", .bounds = bounds_linear};

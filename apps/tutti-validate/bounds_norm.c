@@ -205,7 +205,7 @@ static void totals(const norm *k, const char *name, const total *sums)
     }
 }
 
-int bounds_norm(const bounds_work *w)
+static int bounds_norm(const bounds_work *w)
 {
     norm k = {.w = w, .u = w->u, .cols = (int64_t)bounds_option(w, "cols")};
     k.centered = strcmp(w->s->which->layer, "layernorm") == 0;
@@ -229,3 +229,6 @@ int bounds_norm(const bounds_work *w)
     free(sums);
     return row && sums ? APP_OK : app_fail(APP_FAILED, "no memory for bounds");
 }
+
+const layer_kind layernorm_kind = {.name = "layernorm", .bounds = bounds_norm};
+const layer_kind rmsnorm_kind = {.name = "rmsnorm", .bounds = bounds_norm};

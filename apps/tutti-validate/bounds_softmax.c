@@ -173,7 +173,7 @@ static void backward(const row *r, bool log_softmax, const double *dy, bounds_pl
     }
 }
 
-int bounds_softmax(const bounds_work *w)
+static int bounds_softmax(const bounds_work *w)
 {
     const double *x = bounds_values(w, TUTTI_CASE_INPUTS, "x");
     const double *dy = bounds_values(w, TUTTI_CASE_UPSTREAM, "dy");
@@ -227,7 +227,7 @@ static void dlogits_bounds(const row *r, int64_t label, double factor, bounds_pl
     }
 }
 
-int bounds_cross_entropy(const bounds_work *w)
+static int bounds_cross_entropy(const bounds_work *w)
 {
     const double *x = bounds_values(w, TUTTI_CASE_INPUTS, "logits");
     const double *labels = bounds_values(w, TUTTI_CASE_INPUTS, "labels");
@@ -263,3 +263,6 @@ int bounds_cross_entropy(const bounds_work *w)
     row_drop(&r);
     return code;
 }
+
+const layer_kind softmax_kind = {.name = "softmax", .bounds = bounds_softmax};
+const layer_kind cross_entropy_kind = {.name = "cross_entropy", .bounds = bounds_cross_entropy};

@@ -6,22 +6,16 @@
 
 #include "common/exit_code.h"
 
-enum { PLACES_MAX = 64, PIECES_MAX = 2 };
-
-/* A tensor on the device. */
-typedef struct place {
-    const tutti_case_tensor *tensor;
-    char *data;
-} place;
+enum { PIECES_MAX = 2 };
 
 typedef struct run {
     validator *v;
     const subject *s;
     const run_plan *plan;
-    place places[PLACES_MAX];
-    int place_count;
+    int pieces; /* calls */
+    /* on the device; NULL: the calls have none */
+    char *value[SLOTS_MAX], *grad[SLOTS_MAX], *param[PARAMS_MAX], *param_grad[PARAMS_MAX];
     void *saved[PIECES_MAX];
-    double *sums; /* one a piece, on the device */
 } run;
 
 int64_t run_share(int64_t rows, int rank, int world_size)
@@ -36,13 +30,6 @@ static size_t bytes_of(const run *r, const tutti_case_tensor *tensor)
     return (size_t)subject_row(r->s, tensor) *
            (subject_has_rows(r->s, tensor) ? (size_t)r->plan->count : 1) *
            tutti_dtype_size(tensor->dtype);
-}
-
-static place *find(run *r, const tutti_case_tensor *tensor)
-{
-    for (int i = 0; i < r->place_count; i++)
-        if (r->places[i].tensor == tensor) return &r->places[i];
-    return NULL;
 }
 
 static int fill(run *r, const tutti_case_tensor *tensor, char *device)
@@ -69,128 +56,110 @@ static int poison(run *r, char *device, size_t bytes)
     return code;
 }
 
-/* A place on the device, filled from the source if it is no result. */
-static int put(run *r, const tutti_case_tensor *tensor, bool filled)
+/* Memory for a tensor of the case, or one that it does not have; read from the source, if it is no result. */
+static int put(run *r, const tutti_case_tensor *tensor, size_t bytes, char **data)
 {
-    if (!tensor || find(r, tensor)) return APP_OK;
-    if (r->place_count == PLACES_MAX) return app_fail(APP_FAILED, "too many tensors");
-    place *at = &r->places[r->place_count++];
-    *at = (place){.tensor = tensor};
-    APP_CHECK(tutti_alloc(r->v->ctx, bytes_of(r, tensor), (void **)&at->data));
+    APP_CHECK(tutti_alloc(r->v->ctx, bytes, (void **)data));
     if (r->plan->probe) return APP_OK;
-    return filled ? fill(r, tensor, at->data) : poison(r, at->data, bytes_of(r, tensor));
+    return tensor && !subject_is_result(tensor) ? fill(r, tensor, *data) : poison(r, *data, bytes);
 }
 
-static int bind_params(run *r)
+/* The value of a slot, or its gradient; each call has a place of its own for a sum. */
+static int put_slot(run *r, const subject_slot *slot, const tutti_case_tensor *tensor, char **data)
 {
-    for (int i = 0; i < r->s->param_count; i++) {
-        const tutti_case_tensor *param = r->s->param[i], *grad = r->s->grad[i];
-        APP_TRY(put(r, param, true));
-        APP_TRY(put(r, grad, false));
-        tutti_tensor value =
-            tutti_tensor_make(find(r, param)->data, param->dtype, param->ndim, param->dims);
+    const bool sum = slot->shape.flags & TUTTI_SLOT_SUM;
+    const size_t other = (size_t)slot->shape.cols * (sum ? 1 : (size_t)r->plan->count) *
+                         tutti_dtype_size(slot->shape.dtype);
+    const size_t bytes = tensor ? bytes_of(r, tensor) : other;
+    return put(r, tensor, sum ? bytes * (size_t)r->pieces : bytes, data);
+}
+
+static int put_params(run *r)
+{
+    const subject *s = r->s;
+    for (int i = 0; i < s->param_count; i++) {
+        const tutti_case_tensor *param = s->param[i], *grad = s->grad[i];
+        tutti_param *bound = tutti_layer_param(s->layer, i);
+        APP_TRY(put(r, param, bytes_of(r, param), &r->param[i]));
+        if (grad) APP_TRY(put(r, grad, bytes_of(r, grad), &r->param_grad[i]));
+        const tutti_tensor value =
+            tutti_tensor_make(r->param[i], param->dtype, param->ndim, param->dims);
         tutti_tensor gradient;
         if (grad)
-            gradient = tutti_tensor_make(find(r, grad)->data, grad->dtype, grad->ndim, grad->dims);
-        APP_CHECK(
-            tutti_param_bind(tutti_layer_param(r->s->layer, i), &value, grad ? &gradient : NULL));
+            gradient = tutti_tensor_make(r->param_grad[i], grad->dtype, grad->ndim, grad->dims);
+        if (tutti_param_bind(bound, &value, grad ? &gradient : NULL) != TUTTI_OK)
+            return subject_fail(s, "%s/d%s: %s", tutti_case_part_name(TUTTI_CASE_EXPECTED_GRAD),
+                                bound->name, tutti_last_error());
     }
     return APP_OK;
 }
 
 static int prepare(run *r)
 {
-    const subject *s = r->s;
-    for (int i = 0; i < TUTTI_MAX_SLOTS; i++) {
-        APP_TRY(put(r, s->in[i], true));
-        APP_TRY(put(r, s->upstream[i], true));
-        APP_TRY(put(r, s->din[i], false));
+    for (int i = 0; i < r->s->type->slot_count; i++) {
+        const subject_slot *slot = &r->s->slots[i];
+        if (slot->asked) APP_TRY(put_slot(r, slot, slot->value, &r->value[i]));
+        if (slot->grad_asked) APP_TRY(put_slot(r, slot, slot->grad, &r->grad[i]));
     }
-    APP_CHECK(tutti_alloc(r->v->ctx, PIECES_MAX * sizeof(double), (void **)&r->sums));
-    return bind_params(r);
+    return put_params(r);
 }
 
-/* Rows of a tensor, as [rows, columns] or [rows]. */
-static const tutti_tensor *view(const run *r, const tutti_case_tensor *tensor, char *data,
-                                int64_t first, int64_t count, tutti_tensor *made)
+/* Rows of one call. */
+typedef struct piece {
+    int number;
+    int64_t first, count;
+} piece;
+
+/* What a call gets of a tensor: its rows, as [rows, columns] or [rows], or all of it where it is a sum. */
+static tutti_tensor view(const run *r, const subject_slot *slot, const tutti_case_tensor *tensor,
+                         char *data, const piece *p)
 {
-    const int64_t row = subject_row(r->s, tensor);
-    data = data ? data + (size_t)(first * row) * tutti_dtype_size(tensor->dtype) : NULL;
-    *made = tensor->ndim == 1 ? tutti_tensor_1d(data, tensor->dtype, count)
-                              : tutti_tensor_2d(data, tensor->dtype, count, row);
-    return made;
+    const bool sum = slot->shape.flags & TUTTI_SLOT_SUM;
+    const tutti_dtype dtype = tensor ? tensor->dtype : slot->shape.dtype;
+    const int64_t row = tensor ? subject_row(r->s, tensor) : slot->shape.cols;
+    if (data) data += (size_t)((sum ? p->number : p->first) * row) * tutti_dtype_size(dtype);
+    if (tensor && sum) return tutti_tensor_make(data, dtype, tensor->ndim, tensor->dims);
+    return tensor && tensor->ndim == 1 ? tutti_tensor_1d(data, dtype, p->count)
+                                       : tutti_tensor_2d(data, dtype, sum ? 1 : p->count, row);
 }
 
-/* The tensors of one call. */
-typedef struct views {
-    tutti_tensor in[TUTTI_MAX_SLOTS], out[TUTTI_MAX_SLOTS], upstream[TUTTI_MAX_SLOTS],
-        din[TUTTI_MAX_SLOTS];
-    place own[TUTTI_MAX_SLOTS]; /* outputs that nobody expects */
-} views;
-
-/* Places of outputs: those that are expected are results, the others only pass through. */
-static int put_outputs(run *r, views *w)
-{
-    for (int i = 0; i < TUTTI_MAX_SLOTS; i++) {
-        const tutti_case_tensor *tensor = r->s->out[i];
-        if (!tensor || subject_is_result(tensor)) {
-            APP_TRY(put(r, tensor, false));
-            continue;
-        }
-        w->own[i].tensor = tensor;
-        APP_CHECK(tutti_alloc(r->v->ctx, bytes_of(r, tensor), (void **)&w->own[i].data));
-    }
-    return APP_OK;
-}
-
-static char *output_data(run *r, const views *w, int slot)
-{
-    const tutti_case_tensor *tensor = r->s->out[slot];
-    return subject_is_result(tensor) ? find(r, tensor)->data : w->own[slot].data;
-}
-
-static int call_piece(run *r, views *w, int piece, int64_t first, int64_t count)
+static int call_piece(run *r, const piece *p)
 {
     const subject *s = r->s;
-    tutti_call call = TUTTI_CALL_INIT;
-    for (int i = 0; i < TUTTI_MAX_SLOTS; i++) {
-        if (s->in[i])
-            call.in[i] = view(r, s->in[i], find(r, s->in[i])->data, first, count, &w->in[i]);
-        if (s->out[i])
-            call.out[i] = view(r, s->out[i], output_data(r, w, i), first, count, &w->out[i]);
-        if (s->upstream[i])
-            call.upstream[i] = view(r, s->upstream[i], find(r, s->upstream[i])->data, first, count,
-                                    &w->upstream[i]);
-        if (s->din[i])
-            call.din[i] = view(r, s->din[i], find(r, s->din[i])->data, first, count, &w->din[i]);
+    const int64_t first_row = s->which->first_row + r->plan->first + p->first;
+    const size_t bytes = s->backward ? tutti_layer_saved_bytes(s->layer, p->count) : 0;
+    tutti_tensor values[SLOTS_MAX], grads[SLOTS_MAX];
+    tutti_call call = {.first_row = &first_row, .saved_bytes = bytes, .step = s->step};
+    for (int i = 0; i < s->type->slot_count; i++) {
+        const subject_slot *slot = &s->slots[i];
+        const bool input = slot->role == TUTTI_SLOT_IN;
+        const int at = slot->shape.index;
+        values[i] = view(r, slot, slot->value, r->value[i], p);
+        grads[i] = view(r, slot, slot->grad, r->grad[i], p);
+        if (slot->asked && input) call.in[at] = &values[i];
+        if (slot->asked && !input) call.out[at] = &values[i];
+        if (slot->grad_asked && input) call.din[at] = &grads[i];
+        if (slot->grad_asked && !input) call.upstream[at] = &grads[i];
     }
-    if (s->sum_slot >= 0 && s->out[s->sum_slot]) {
-        w->out[s->sum_slot] = tutti_tensor_1d(r->sums + piece, s->out[s->sum_slot]->dtype, 1);
-        call.out[s->sum_slot] = &w->out[s->sum_slot];
-    }
-    APP_CHECK(tutti_alloc(r->v->ctx, tutti_layer_saved_bytes(s->layer, count), &r->saved[piece]));
-    call.saved = s->backward ? r->saved[piece] : NULL;
-    call.first_row = s->which->first_row + r->plan->first + first;
-    call.step = s->step;
-    APP_CHECK(tutti_layer_plan(s->layer, r->v->ctx, count));
+    APP_CHECK(tutti_alloc(r->v->ctx, bytes, &r->saved[p->number]));
+    call.saved = r->saved[p->number];
+    APP_CHECK(tutti_layer_plan(s->layer, r->v->ctx, &call));
     APP_CHECK(tutti_layer_forward(s->layer, r->v->ctx, &call));
     if (!s->backward) return APP_OK;
-    if (s->kept_slot >= 0) call.in[0] = call.out[s->kept_slot];
-    call.flags = piece > 0 ? TUTTI_GRAD_ACCUMULATE : 0;
+    for (int i = 0; i < s->type->slot_count; i++)
+        if (s->slots[i].replaces >= 0) call.in[s->slots[i].replaces] = &values[i];
+    call.flags = p->number > 0 ? TUTTI_GRAD_ACCUMULATE : 0;
     return app_check(tutti_layer_backward(s->layer, r->v->ctx, &call));
 }
 
-static int compute(run *r, views *w)
+static int compute(run *r)
 {
     const int64_t count = r->plan->count, cut = r->plan->cut;
+    r->pieces = cut > 0 && cut < count ? 2 : 1;
     APP_TRY(prepare(r));
-    APP_TRY(put_outputs(r, w));
-    APP_CHECK(tutti_zero(r->v->ctx, r->sums, PIECES_MAX * sizeof(double)));
-    if (cut > 0 && cut < count) {
-        APP_TRY(call_piece(r, w, 0, 0, cut));
-        APP_TRY(call_piece(r, w, 1, cut, count - cut));
-    } else
-        APP_TRY(call_piece(r, w, 0, 0, count));
+    const piece whole = {0, 0, count}, head = {0, 0, cut}, rest = {1, cut, count - cut};
+    APP_TRY(call_piece(r, r->pieces == 1 ? &whole : &head));
+    if (r->pieces == 2) APP_TRY(call_piece(r, &rest));
     return app_check(tutti_context_check(r->v->ctx));
 }
 
@@ -214,14 +183,39 @@ static int exchange(run *r)
     return code;
 }
 
-/* The sum over rows, of all pieces and, with exchange, all ranks. */
-static int fetch_sum(run *r, double *sum)
+/* A sum over rows, of all calls. */
+static int fetch_sum(run *r, const tutti_case_tensor *tensor, const char *data, void *sum)
 {
-    double pieces[PIECES_MAX];
-    APP_CHECK(tutti_copy(r->v->ctx, pieces, r->sums, sizeof pieces));
-    APP_CHECK(tutti_context_synchronize(r->v->ctx));
-    *sum = pieces[0] + pieces[1];
-    return APP_OK;
+    const int64_t count = subject_row(r->s, tensor);
+    const size_t bytes = bytes_of(r, tensor);
+    char *host = malloc((size_t)r->pieces * bytes + 1);
+    double *parts = calloc((size_t)(2 * count) + 1, sizeof *parts), *part = parts + count;
+    int code = host && parts ? APP_OK : app_fail(APP_FAILED, "no memory for %s", tensor->name);
+    if (code == APP_OK)
+        code = app_check(tutti_copy(r->v->ctx, host, data, (size_t)r->pieces * bytes));
+    if (code == APP_OK) code = app_check(tutti_context_synchronize(r->v->ctx));
+    for (int p = 0; code == APP_OK && p < r->pieces; p++) {
+        code = app_check(
+            tutti_convert(part, TUTTI_F64, host + (size_t)p * bytes, tensor->dtype, count));
+        for (int64_t i = 0; i < count; i++) parts[i] += part[i];
+    }
+    if (code == APP_OK)
+        code = app_check(tutti_convert(sum, tensor->dtype, parts, TUTTI_F64, count));
+    free(host);
+    free(parts);
+    return code;
+}
+
+/* Where a result lies on the device. */
+static const char *place_of(const run *r, const tutti_case_tensor *tensor)
+{
+    for (int i = 0; i < r->s->type->slot_count; i++) {
+        if (tensor == r->s->slots[i].value) return r->value[i];
+        if (tensor == r->s->slots[i].grad) return r->grad[i];
+    }
+    int param = 0;
+    while (tensor != r->s->grad[param]) param++;
+    return r->param_grad[param];
 }
 
 static int fetch(run *r, void **results)
@@ -231,46 +225,53 @@ static int fetch(run *r, void **results)
         const tutti_case_tensor *tensor = &which->tensors[i];
         if (!subject_is_result(tensor)) continue;
         const size_t bytes = bytes_of(r, tensor);
+        const char *data = place_of(r, tensor);
         results[i] = calloc(1, bytes + 1);
         if (!results[i]) return app_fail(APP_FAILED, "no memory for %s", tensor->name);
-        if (r->s->sum_slot >= 0 && tensor == r->s->out[r->s->sum_slot])
-            APP_TRY(fetch_sum(r, results[i]));
+        if (subject_is_sum(r->s, tensor))
+            APP_TRY(fetch_sum(r, tensor, data, results[i]));
         else
-            APP_CHECK(tutti_copy(r->v->ctx, results[i], find(r, tensor)->data, bytes));
+            APP_CHECK(tutti_copy(r->v->ctx, results[i], data, bytes));
     }
     return app_check(tutti_context_check(r->v->ctx));
 }
 
-static void release(run *r, views *w)
+static void release(run *r)
 {
-    for (int i = 0; i < r->place_count; i++) tutti_free(r->v->ctx, (void **)&r->places[i].data);
-    for (int i = 0; i < TUTTI_MAX_SLOTS; i++) tutti_free(r->v->ctx, (void **)&w->own[i].data);
+    for (int i = 0; i < SLOTS_MAX; i++) {
+        tutti_free(r->v->ctx, (void **)&r->value[i]);
+        tutti_free(r->v->ctx, (void **)&r->grad[i]);
+    }
+    for (int i = 0; i < PARAMS_MAX; i++) {
+        tutti_free(r->v->ctx, (void **)&r->param[i]);
+        tutti_free(r->v->ctx, (void **)&r->param_grad[i]);
+    }
     for (int i = 0; i < PIECES_MAX; i++) tutti_free(r->v->ctx, &r->saved[i]);
-    tutti_free(r->v->ctx, (void **)&r->sums);
 }
 
 static int add_sums(run *r, void **results)
 {
     const tutti_case *which = r->s->which;
-    for (int i = 0; i < which->tensor_count; i++)
-        if (r->s->sum_slot >= 0 && &which->tensors[i] == r->s->out[r->s->sum_slot])
-            return app_check(tutti_comm_all_reduce(r->v->group->control, r->v->group->host,
-                                                   results[i], results[i], 1, TUTTI_F64,
-                                                   TUTTI_SUM));
+    for (int i = 0; i < which->tensor_count; i++) {
+        const tutti_case_tensor *tensor = &which->tensors[i];
+        if (subject_is_sum(r->s, tensor))
+            APP_CHECK(tutti_comm_all_reduce(r->v->group->control, r->v->group->host, results[i],
+                                            results[i], subject_row(r->s, tensor), tensor->dtype,
+                                            TUTTI_SUM));
+    }
     return APP_OK;
 }
 
 int run_case(validator *v, const subject *s, const run_plan *plan, void **results)
 {
     run r = {.v = v, .s = s, .plan = plan};
-    views w = {.own = {{0}}};
-    int code = compute(&r, &w);
+    int code = compute(&r);
     if (plan->exchange) code = app_group_agree(v->group, subject_explain(s, code));
     if (plan->exchange && code == APP_OK) code = exchange(&r);
     if (code == APP_OK && results) code = fetch(&r, results);
     if (plan->exchange) code = app_group_agree(v->group, code);
     if (plan->exchange && code == APP_OK) code = add_sums(&r, results);
-    release(&r, &w);
+    release(&r);
     return code;
 }
 

@@ -1,7 +1,6 @@
 /* A case that is ready to be run; subject.h. */
 #include "subject.h"
 
-#include <ctype.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -33,10 +32,16 @@ bool subject_is_result(const tutti_case_tensor *tensor)
     return tensor->part == TUTTI_CASE_EXPECTED || tensor->part == TUTTI_CASE_EXPECTED_GRAD;
 }
 
+bool subject_is_sum(const subject *s, const tutti_case_tensor *tensor)
+{
+    for (int i = 0; i < s->type->slot_count; i++)
+        if (tensor == s->slots[i].value) return s->slots[i].shape.flags & TUTTI_SLOT_SUM;
+    return false;
+}
+
 bool subject_has_rows(const subject *s, const tutti_case_tensor *tensor)
 {
-    if (tensor->part == TUTTI_CASE_PARAMS) return false;
-    if (s->sum_slot >= 0 && tensor == s->out[s->sum_slot]) return false;
+    if (tensor->part == TUTTI_CASE_PARAMS || subject_is_sum(s, tensor)) return false;
     for (int i = 0; i < s->param_count; i++)
         if (tensor == s->grad[i]) return false;
     return true;
@@ -56,76 +61,46 @@ int64_t subject_rows_of(const subject *s, const tutti_case_tensor *tensor, int64
 
 /* Matching */
 
-/* The index of a slot of this role and name; −1: there is none. */
-static int slot_of(const tutti_layer_type *type, tutti_slot_role role, const char *name)
+/* The slot of this name; NULL: there is none. */
+static const subject_slot *slot_of(const subject *s, const char *name)
 {
-    for (int i = 0, index = 0; i < type->slot_count; i++) {
-        if (type->slots[i].role != role) continue;
-        if (strcmp(type->slots[i].name, name) == 0) return index;
-        index++;
-    }
-    return -1;
-}
-
-/* The name of a role's slot; NULL: there is none. */
-static const char *slot_name(const tutti_layer_type *type, tutti_slot_role role, int index)
-{
-    for (int i = 0; i < type->slot_count; i++)
-        if (type->slots[i].role == role && index-- == 0) return type->slots[i].name;
+    for (int i = 0; name && i < s->type->slot_count; i++)
+        if (strcmp(s->type->slots[i].name, name) == 0) return &s->slots[i];
     return NULL;
 }
 
-static int param_of(const subject *s, const char *name)
+/* Where a tensor of the case belongs; NULL: the layer has no such tensor. */
+static const tutti_case_tensor **home_of(subject *s, const tutti_case_tensor *tensor)
 {
-    for (int i = 0; i < s->param_count; i++)
-        if (strcmp(tutti_layer_param(s->layer, i)->name, name) == 0) return i;
-    return -1;
-}
-
-static int no_such(const subject *s, const tutti_case_tensor *tensor)
-{
-    return subject_fail(s, "%s/%s: a %s with the options \"%s\" has no such tensor",
-                        tutti_case_part_name(tensor->part), tensor->name, s->which->layer,
-                        s->which->options);
-}
-
-static int match_grad(subject *s, const tutti_layer_type *type, const tutti_case_tensor *tensor)
-{
-    int slot = slot_of(type, TUTTI_SLOT_IN, tensor->name + 1), param = param_of(s, tensor->name + 1);
-    if (tensor->name[0] != 'd' || (slot < 0 && param < 0)) return no_such(s, tensor);
-    if (slot >= 0)
-        s->din[slot] = tensor;
-    else
-        s->grad[param] = tensor;
-    s->backward = true;
-    return APP_OK;
-}
-
-static int match(subject *s, const tutti_layer_type *type, const tutti_case_tensor *tensor)
-{
-    const bool gradient = tensor->part == TUTTI_CASE_UPSTREAM;
-    int slot = -1;
-    switch (tensor->part) {
-    case TUTTI_CASE_INPUTS:
-        slot = slot_of(type, TUTTI_SLOT_IN, tensor->name);
-        if (slot >= 0) s->in[slot] = tensor;
-        break;
-    case TUTTI_CASE_PARAMS:
-        slot = param_of(s, tensor->name);
-        if (slot >= 0) s->param[slot] = tensor;
-        break;
-    case TUTTI_CASE_UPSTREAM:
-    case TUTTI_CASE_EXPECTED:
-        if (!gradient || tensor->name[0] == 'd')
-            slot = slot_of(type, TUTTI_SLOT_OUT, tensor->name + (gradient ? 1 : 0));
-        if (slot >= 0) *(gradient ? &s->upstream[slot] : &s->out[slot]) = tensor;
-        break;
-    case TUTTI_CASE_EXPECTED_GRAD:
-        return match_grad(s, type, tensor);
-    default:
-        break;
+    const tutti_case_part part = tensor->part;
+    const bool gradient = part == TUTTI_CASE_UPSTREAM || part == TUTTI_CASE_EXPECTED_GRAD;
+    const bool input = part == TUTTI_CASE_INPUTS || part == TUTTI_CASE_EXPECTED_GRAD;
+    const char *name = tensor->name;
+    if (gradient && (*name++ != 'd' || !(s->type->flags & TUTTI_LAYER_BACKWARD))) return NULL;
+    for (int i = 0; part != TUTTI_CASE_PARAMS && i < s->type->slot_count; i++) {
+        subject_slot *slot = &s->slots[i];
+        if (slot->role == (input ? TUTTI_SLOT_IN : TUTTI_SLOT_OUT) &&
+            strcmp(s->type->slots[i].name, name) == 0 &&
+            (!gradient || (slot->shape.flags & TUTTI_SLOT_GRAD)))
+            return gradient ? &slot->grad : &slot->value;
     }
-    return slot < 0 ? no_such(s, tensor) : APP_OK;
+    const bool of_param = part == TUTTI_CASE_PARAMS || part == TUTTI_CASE_EXPECTED_GRAD;
+    for (int i = 0; of_param && i < s->param_count; i++)
+        if (strcmp(tutti_layer_param(s->layer, i)->name, name) == 0)
+            return gradient ? &s->grad[i] : &s->param[i];
+    return NULL;
+}
+
+static int match(subject *s, const tutti_case_tensor *tensor)
+{
+    const tutti_case_tensor **home = home_of(s, tensor);
+    if (!home)
+        return subject_fail(s, "%s/%s: a %s with the options \"%s\" has no such tensor",
+                            tutti_case_part_name(tensor->part), tensor->name, s->which->layer,
+                            s->which->options);
+    *home = tensor;
+    s->backward = s->backward || tensor->part == TUTTI_CASE_EXPECTED_GRAD;
+    return APP_OK;
 }
 
 static bool same_shape(const tutti_case_tensor *tensor, const tutti_tensor *param)
@@ -143,6 +118,10 @@ static int check_params(const subject *s)
         if (!same_shape(s->param[i], &param->value))
             return subject_fail(s, "params/%s is not of the shape that the layer's %s has",
                                 param->name, param->name);
+        if (s->param[i]->dtype != param->value.dtype)
+            return subject_fail(s, "params/%s is %s, want %s", param->name,
+                                tutti_dtype_name(s->param[i]->dtype),
+                                tutti_dtype_name(param->value.dtype));
         if (s->grad[i] && !same_shape(s->grad[i], &param->value))
             return subject_fail(s, "expected_grad/d%s is not of the shape that the layer's %s has",
                                 param->name, param->name);
@@ -150,68 +129,72 @@ static int check_params(const subject *s)
     return APP_OK;
 }
 
-/* What the slots of outputs need beside what is expected. */
-static int complete(subject *s, const tutti_layer_type *type)
+/* Inputs and upstream gradients are all there; outputs and gradients that nobody expects are asked for where a call cannot do
+ * without them. */
+static int complete(subject *s)
 {
-    bool upstream = false;
-    s->sum_slot = slot_of(type, TUTTI_SLOT_OUT, "loss_sum");
-    s->kept_slot = -1;
-    for (int i = 0; i < TUTTI_MAX_SLOTS; i++) {
-        upstream = upstream || s->upstream[i];
-        if (!s->out[i]) s->out[i] = s->upstream[i]; /* of one shape and type */
-    }
-    if (s->backward && !upstream)
-        return subject_fail(s, "gradients are expected, but there is no upstream/d%s",
-                            slot_name(type, TUTTI_SLOT_OUT, 0));
-    int residual = slot_of(type, TUTTI_SLOT_IN, "residual"), sum = slot_of(type, TUTTI_SLOT_OUT, "sum");
-    const char *name;
-    for (int i = 0; (name = slot_name(type, TUTTI_SLOT_IN, i)) != NULL; i++)
-        if (!s->in[i] && i != residual) return subject_fail(s, "inputs/%s is missing", name);
-    if (residual >= 0 && sum >= 0 && s->in[residual]) {
-        s->kept_slot = sum; /* the norms' headers: what was normalised */
-        if (!s->out[sum] && s->backward) s->out[sum] = s->in[0];
+    for (int i = 0; i < s->type->slot_count; i++) {
+        const tutti_slot *row = &s->type->slots[i];
+        subject_slot *slot = &s->slots[i];
+        const unsigned flags = slot->shape.flags;
+        const bool grad = s->backward && (flags & TUTTI_SLOT_GRAD);
+        const bool grad_needed = grad && !(flags & TUTTI_SLOT_GRAD_OPTIONAL);
+        const subject_slot *with = slot_of(s, row->with), *other = slot_of(s, row->replaces);
+        if (slot->role == TUTTI_SLOT_KEPT) continue;
+        if (slot->role == TUTTI_SLOT_IN && !slot->value && !(flags & TUTTI_SLOT_OPTIONAL))
+            return subject_fail(s, "inputs/%s is missing", row->name);
+        if (slot->role == TUTTI_SLOT_OUT && !slot->grad && grad_needed)
+            return subject_fail(s, "gradients are expected, but there is no upstream/d%s",
+                                row->name);
+        if (s->backward && other && (!row->with || with->value))
+            slot->replaces = other->shape.index;
+        const bool needed = slot->role == TUTTI_SLOT_OUT &&
+                            (!(flags & TUTTI_SLOT_OPTIONAL) || slot->replaces >= 0 ||
+                             (s->backward && (flags & TUTTI_SLOT_READ)));
+        slot->asked = slot->value || needed;
+        slot->grad_asked = grad && (slot->grad || grad_needed);
     }
     return check_params(s);
 }
 
-/* Which tensor of the case a name in a layer's message means; NULL: none. */
-static const char *group_of(const subject *s, const char *name)
+/* The tensor of the case that a refused call was about, as "inputs/x"; false: none. */
+static bool blamed(const subject *s, char *text, size_t size)
 {
-    static const tutti_case_part parts[] = {TUTTI_CASE_INPUTS, TUTTI_CASE_UPSTREAM,
-                                            TUTTI_CASE_EXPECTED, TUTTI_CASE_EXPECTED_GRAD,
-                                            TUTTI_CASE_PARAMS};
-    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
-        if (tutti_case_find(s->which, parts[i], name)) return tutti_case_part_name(parts[i]);
-    /* one that is not there */
-    const tutti_layer_type *type = tutti_layer_type_of(s->layer);
-    if (slot_of(type, TUTTI_SLOT_IN, name) >= 0) return tutti_case_part_name(TUTTI_CASE_INPUTS);
-    if (slot_of(type, TUTTI_SLOT_OUT, name) >= 0) return tutti_case_part_name(TUTTI_CASE_EXPECTED);
-    if (name[0] != 'd') return NULL;
-    if (slot_of(type, TUTTI_SLOT_OUT, name + 1) >= 0) return tutti_case_part_name(TUTTI_CASE_UPSTREAM);
-    if (slot_of(type, TUTTI_SLOT_IN, name + 1) >= 0) return tutti_case_part_name(TUTTI_CASE_EXPECTED_GRAD);
-    return NULL;
+    static const tutti_case_part parts[] = {[TUTTI_PART_IN] = TUTTI_CASE_INPUTS,
+                                            [TUTTI_PART_OUT] = TUTTI_CASE_EXPECTED,
+                                            [TUTTI_PART_UPSTREAM] = TUTTI_CASE_UPSTREAM,
+                                            [TUTTI_PART_DIN] = TUTTI_CASE_EXPECTED_GRAD,
+                                            [TUTTI_PART_PARAM] = TUTTI_CASE_PARAMS,
+                                            [TUTTI_PART_PARAM_GRAD] = TUTTI_CASE_EXPECTED_GRAD};
+    const tutti_call_place at = tutti_last_error_place();
+    if (at.part == TUTTI_PART_NONE || at.part == TUTTI_PART_SAVED) return false;
+    const bool input = at.part == TUTTI_PART_IN || at.part == TUTTI_PART_DIN;
+    const bool param = at.part == TUTTI_PART_PARAM || at.part == TUTTI_PART_PARAM_GRAD;
+    const bool gradient = at.part == TUTTI_PART_UPSTREAM || at.part == TUTTI_PART_DIN ||
+                          at.part == TUTTI_PART_PARAM_GRAD;
+    const char *name = param ? tutti_layer_param(s->layer, at.index)->name : NULL;
+    for (int i = 0; !param && i < s->type->slot_count; i++)
+        if (s->slots[i].role == (input ? TUTTI_SLOT_IN : TUTTI_SLOT_OUT) &&
+            s->slots[i].shape.index == at.index)
+            name = s->type->slots[i].name;
+    if (name)
+        snprintf(text, size, "%s/%s%s", tutti_case_part_name(parts[at.part]), gradient ? "d" : "",
+                 name);
+    return name;
 }
 
-/* The layer's message begins "softmax: x is bf16"; the user's tensor is inputs/x. */
 static int blame(const subject *s, int code)
 {
-    const char *word = strstr(app_failure(), ": ");
-    char name[TUTTI_CASE_NAME_MAX] = "", text[APP_MESSAGE_MAX / 2];
-    for (size_t i = 0;
-         word && i + 1 < sizeof name && (isalnum((unsigned char)word[2 + i]) || word[2 + i] == '_');
-         i++)
-        name[i] = word[2 + i];
-    const char *group = group_of(s, name);
-    if (!group) return subject_explain(s, code);
+    char tensor[TUTTI_NAME_MAX + 32], text[APP_MESSAGE_MAX / 2];
+    if (!blamed(s, tensor, sizeof tensor)) return subject_explain(s, code);
     snprintf(text, sizeof text, "%.500s", app_failure());
-    return subject_fail(s, "%s/%s: %s", group, name, text);
+    return subject_fail(s, "%s: %s", tensor, text);
 }
 
 static int set_step(validator *v, subject *s)
 {
-    tutti_step_values values = {.step = 1, .loss_weight = 1};
-    values.loss_weight = s->which->loss_weight;
-    values.loss_scale = s->which->loss_scale;
+    const tutti_step_values values = {
+        .step = 1, .loss_weight = s->which->loss_weight, .loss_scale = s->which->loss_scale};
     APP_CHECK(tutti_step_block_create(v->ctx, &s->step));
     return app_check(tutti_step_block_set(s->step, v->ctx, &values));
 }
@@ -222,14 +205,19 @@ static int make(validator *v, subject *s)
     if (tutti_layer_create_by_name(v->ctx, which->layer, which->options, &s->layer) != TUTTI_OK)
         return subject_fail(s, "layer %s, options \"%.200s\": %s", which->layer, which->options,
                             tutti_last_error());
-    const tutti_layer_type *type = tutti_layer_type_of(s->layer);
+    s->type = tutti_layer_type_of(s->layer);
+    s->same_bits = s->type->flags & TUTTI_LAYER_ROWS_ALONE;
     s->param_count = tutti_layer_param_count(s->layer);
-    if (s->param_count > PARAMS_MAX)
-        return subject_fail(s, "layer %s has %d parameters, want at most %d", which->layer,
-                            s->param_count, PARAMS_MAX);
-    s->same_bits = strcmp(which->layer, "linear") != 0;
-    for (int i = 0; i < which->tensor_count; i++) APP_TRY(match(s, type, &which->tensors[i]));
-    APP_TRY(complete(s, type));
+    if (s->param_count > PARAMS_MAX || s->type->slot_count > SLOTS_MAX)
+        return subject_fail(s, "layer %s has %d parameters and %d tensors, want at most %d and %d",
+                            which->layer, s->param_count, s->type->slot_count, PARAMS_MAX,
+                            SLOTS_MAX);
+    for (int i = 0; i < s->type->slot_count; i++) {
+        s->slots[i] = (subject_slot){.role = s->type->slots[i].role, .replaces = -1};
+        APP_CHECK(tutti_layer_slot_shape(s->layer, i, &s->slots[i].shape));
+    }
+    for (int i = 0; i < which->tensor_count; i++) APP_TRY(match(s, &which->tensors[i]));
+    APP_TRY(complete(s));
     APP_TRY(set_step(v, s));
     const run_plan probe = {.probe = true};
     int code = run_case(v, s, &probe, NULL);
@@ -238,7 +226,7 @@ static int make(validator *v, subject *s)
 
 int subject_make(validator *v, const source *source, const tutti_case *which, subject *s)
 {
-    *s = (subject){.source = source, .which = which, .sum_slot = -1};
+    *s = (subject){.source = source, .which = which};
     const int code = make(v, s);
     if (code != APP_OK) subject_drop(s);
     return code;

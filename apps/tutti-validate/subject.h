@@ -6,7 +6,7 @@
 #include "common/report.h"
 #include "options.h"
 
-enum { PARAMS_MAX = 8 };
+enum { PARAMS_MAX = 8, SLOTS_MAX = 3 * TUTTI_MAX_SLOTS };
 
 typedef struct validator {
     const validate_options *options;
@@ -24,20 +24,27 @@ typedef struct source {
     bool has_reference; /* what is expected can be read */
 } source;
 
+/* A slot of the layer, and what goes into it. */
+typedef struct subject_slot {
+    tutti_slot_role role;
+    tutti_slot_shape shape;
+    const tutti_case_tensor *value, *grad; /* NULL: the case has none */
+    bool asked, grad_asked; /* the call has one, be it for memory that nobody looks at */
+    int replaces; /* index of the input in whose place backward gets this output; -1: none */
+} subject_slot;
+
 typedef struct subject {
     const source *source;
     const tutti_case *which;
     tutti_layer *layer;
+    const tutti_layer_type *type; /* the layer's */
     tutti_step_block *step;
     bool backward;
     bool same_bits; /* rows are computed alone: the same bits however many a call has */
-    const tutti_case_tensor *in[TUTTI_MAX_SLOTS], *out[TUTTI_MAX_SLOTS], *upstream[TUTTI_MAX_SLOTS],
-        *din[TUTTI_MAX_SLOTS];
+    subject_slot slots[SLOTS_MAX]; /* in the type's order */
     int param_count;
     const tutti_case_tensor *param[PARAMS_MAX];
     const tutti_case_tensor *grad[PARAMS_MAX]; /* NULL: not wanted */
-    int sum_slot;                              /* of an output that is a sum over rows; -1: none */
-    int kept_slot; /* of an output that backward reads in the place of in[0]; -1: none */
 } subject;
 
 /* Makes the layer, matches tensors and slots, and asks the layer, by a call without rows, whether types and shapes are
@@ -52,6 +59,8 @@ int subject_explain(const subject *s, int code);
 
 /* Elements of a row (of the whole tensor, if it has no rows); whether the first dimension counts rows. */
 int64_t subject_row(const subject *s, const tutti_case_tensor *tensor);
+/* Its values are sums over rows, which add up over calls and ranks. */
+bool subject_is_sum(const subject *s, const tutti_case_tensor *tensor);
 bool subject_has_rows(const subject *s, const tutti_case_tensor *tensor);
 /* Rows that are read of it when the case has `count`. */
 int64_t subject_rows_of(const subject *s, const tutti_case_tensor *tensor, int64_t count);

@@ -6,12 +6,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "bounds.h"
 #include "common/exit_code.h"
 
-enum { WEIGHTS_MAX = 2, TENSORS_MAX = 10, WEIGHT_NAME_MAX = 32 };
+enum { OPTIONS_MAX = 64, TENSORS_MAX = 4 * TUTTI_MAX_SLOTS + 2 * PARAMS_MAX, WEIGHT_NAME_MAX = 32 };
 
 typedef struct weight {
-    char name[WEIGHT_NAME_MAX]; /* in the layer: "gamma" */
+    char name[WEIGHT_NAME_MAX]; /* in the layer */
     tutti_param param;          /* its name: in the checkpoint */
     double *values;             /* in host memory, of all ranks alike */
 } weight;
@@ -20,10 +21,10 @@ typedef struct layer {
     const trained *owner;
     char prefix[TUTTI_NAME_MAX];
     int weight_count;
-    weight weights[WEIGHTS_MAX];
+    weight weights[PARAMS_MAX];
     tutti_case which;
     tutti_case_tensor tensors[TENSORS_MAX];
-    int64_t vocab; /* of an embedding */
+    int64_t below[TENSORS_MAX]; /* what a tensor's values are below, where they are indices */
 } layer;
 
 struct trained {
@@ -65,7 +66,7 @@ static void on_tensor(void *user, const char *name, const tutti_tensor *shape)
     }
     snprintf(prefix, sizeof prefix, "%.*s", (int)(slash - name), name);
     layer *l = layer_of(t, prefix);
-    if (!l || l->weight_count == WEIGHTS_MAX) {
+    if (!l || l->weight_count == PARAMS_MAX) {
         t->code = app_fail(APP_FAILED, "%s: model/%s has more parameters than any layer",
                            t->options->checkpoint, prefix);
         return;
@@ -77,88 +78,166 @@ static void on_tensor(void *user, const char *name, const tutti_tensor *shape)
     w->param.lr_scale = 1;
 }
 
-/* Making a case of a layer */
+/* Telling a layer's kind */
 
-static const weight *weight_of(const layer *l, const char *name, int ndim)
+/* A kind that has parameters like these. */
+typedef struct guess {
+    const tutti_layer_type *type;
+    int64_t numbers[OPTIONS_MAX]; /* one an option: what the parameters say of it, 0 for nothing */
+    int left_out;                 /* parameters that the kind may have, and the layer has not */
+} guess;
+
+static int64_t *number_of(guess *g, const char *option)
+{
+    int i = 0;
+    while (strcmp(g->type->options[i].name, option) != 0) i++;
+    return &g->numbers[i];
+}
+
+static const weight *weight_of(const layer *l, const char *name)
 {
     for (int i = 0; i < l->weight_count; i++)
-        if (strcmp(l->weights[i].name, name) == 0 && l->weights[i].param.value.ndim == ndim)
-            return &l->weights[i];
+        if (strcmp(l->weights[i].name, name) == 0) return &l->weights[i];
     return NULL;
 }
+
+/* Options by the dimensions of a parameter. */
+static bool take_dims(guess *g, const tutti_param_type *param, const tutti_tensor *value)
+{
+    enum { DIMS = sizeof param->dims / sizeof param->dims[0] };
+    int ndim = 0;
+    for (; ndim < DIMS && param->dims[ndim]; ndim++) {
+        int64_t *number = number_of(g, param->dims[ndim]);
+        if (ndim >= value->ndim || (*number != 0 && *number != value->dims[ndim])) return false;
+        *number = value->dims[ndim];
+    }
+    return ndim == value->ndim;
+}
+
+/* Floats can be drawn for any input, whole numbers where it is known what they are below. */
+static bool may_be_drawn(const tutti_slot *slot)
+{
+    tutti_dtype dtype;
+    const bool whole = slot->dtype && tutti_dtype_parse(slot->dtype, &dtype) == TUTTI_OK &&
+                       (dtype == TUTTI_I32 || dtype == TUTTI_U8);
+    return !whole || (dtype == TUTTI_I32 && slot->below);
+}
+
+static bool fits(const layer *l, const tutti_layer_type *type, guess *g)
+{
+    int taken = 0;
+    *g = (guess){.type = type};
+    if (type->option_count > OPTIONS_MAX) return false;
+    for (int i = 0; i < type->param_count; i++) {
+        const tutti_param_type *param = &type->params[i];
+        const weight *w = weight_of(l, param->name);
+        if (w && !take_dims(g, param, &w->param.value)) return false;
+        if (!w && !param->unless) return false;
+        if (!w) *number_of(g, param->unless) = 1;
+        taken += w != NULL;
+        g->left_out += w == NULL;
+    }
+    for (int i = 0; i < type->option_count; i++)
+        if (!type->options[i].default_value && g->numbers[i] == 0) return false;
+    for (int i = 0; i < type->slot_count; i++)
+        if (type->slots[i].role == TUTTI_SLOT_IN && !may_be_drawn(&type->slots[i])) return false;
+    return taken > 0 && taken == l->weight_count;
+}
+
+/* The kind that leaves out fewest of its parameters, the first of several; type NULL: there is none. */
+static guess guess_kind(const layer *l)
+{
+    guess best = {.type = NULL};
+    for (int i = 0; i < tutti_layer_type_count(); i++) {
+        guess g;
+        const tutti_layer_type *type = tutti_layer_type_get(i);
+        const layer_kind *kind = bounds_kind(type->name);
+        if (kind && kind->by_name && !strstr(l->prefix, type->name)) continue;
+        if (fits(l, type, &g) && (!best.type || g.left_out < best.left_out)) best = g;
+    }
+    return best;
+}
+
+/* Making a case of a layer */
 
 static void add_tensor(layer *l, tutti_case_part part, const char *name, tutti_dtype dtype,
                        int ndim, const int64_t *dims)
 {
     tutti_case_tensor *tensor = &l->tensors[l->which.tensor_count++];
+    const bool gradient = part == TUTTI_CASE_UPSTREAM || part == TUTTI_CASE_EXPECTED_GRAD;
     tensor->part = part;
-    snprintf(tensor->name, sizeof tensor->name, "%.32s", name);
+    snprintf(tensor->name, sizeof tensor->name, "%s%.32s", gradient ? "d" : "", name);
     tensor->dtype = dtype;
     tensor->ndim = ndim;
     memcpy(tensor->dims, dims, (size_t)ndim * sizeof *dims);
 }
 
-static void add_rows(layer *l, tutti_case_part part, const char *name, tutti_dtype dtype,
-                     int64_t cols)
+/* All types that are an option's are the masters', and so is the arithmetic's. */
+static void add_slot(layer *l, guess *g, const tutti_slot *slot, tutti_case_part part)
 {
-    add_tensor(l, part, name, dtype, 2, (const int64_t[]){l->which.rows, cols});
+    tutti_dtype dtype;
+    if (!slot->dtype || tutti_dtype_parse(slot->dtype, &dtype) != TUTTI_OK)
+        dtype = l->weights[0].param.value.dtype;
+    const int64_t cols = slot->cols ? *number_of(g, slot->cols) : 1;
+    const int64_t dims[] = {slot->flags & TUTTI_SLOT_SUM ? 1 : l->which.rows, cols};
+    if (slot->below) l->below[l->which.tensor_count] = *number_of(g, slot->below);
+    add_tensor(l, part, slot->name, dtype, slot->cols ? 2 : 1, dims);
 }
 
-static void add_weights(layer *l)
+/* What every call of the kind has. */
+static void add_slots(layer *l, guess *g)
 {
-    for (int i = 0; i < l->weight_count; i++) {
-        const tutti_tensor *value = &l->weights[i].param.value;
-        char grad[WEIGHT_NAME_MAX + 1];
-        snprintf(grad, sizeof grad, "d%s", l->weights[i].name);
-        add_tensor(l, TUTTI_CASE_PARAMS, l->weights[i].name, value->dtype, value->ndim,
-                   value->dims);
-        add_tensor(l, TUTTI_CASE_EXPECTED_GRAD, grad, value->dtype, value->ndim, value->dims);
+    static const tutti_case_part parts[] = {TUTTI_CASE_INPUTS, TUTTI_CASE_UPSTREAM,
+                                            TUTTI_CASE_EXPECTED, TUTTI_CASE_EXPECTED_GRAD};
+    for (size_t p = 0; p < sizeof parts / sizeof parts[0]; p++) {
+        const bool input = parts[p] == TUTTI_CASE_INPUTS || parts[p] == TUTTI_CASE_EXPECTED_GRAD;
+        const bool gradient = p % 2;
+        for (int i = 0; i < g->type->slot_count; i++) {
+            const tutti_slot *slot = &g->type->slots[i];
+            if (slot->role == (input ? TUTTI_SLOT_IN : TUTTI_SLOT_OUT) &&
+                !(slot->flags & TUTTI_SLOT_OPTIONAL) &&
+                (!gradient || (slot->flags & TUTTI_SLOT_GRAD)))
+                add_slot(l, g, slot, parts[p]);
+        }
     }
 }
 
-static void make_norm(layer *l, const weight *gamma)
+static void add_weights(layer *l, bool gradients)
 {
-    const int64_t cols = gamma->param.value.dims[0];
-    const tutti_dtype dtype = gamma->param.value.dtype;
-    const char *type = tutti_dtype_name(dtype);
-    strcpy(l->which.layer, l->weight_count == 2 ? "layernorm" : "rmsnorm");
-    snprintf(l->which.options, sizeof l->which.options,
-             "cols=%lld,x_dtype=%s,param_dtype=%s,y_dtype=%s", (long long)cols, type, type, type);
-    add_rows(l, TUTTI_CASE_INPUTS, "x", dtype, cols);
-    add_rows(l, TUTTI_CASE_UPSTREAM, "dy", dtype, cols);
-    add_rows(l, TUTTI_CASE_EXPECTED, "y", dtype, cols);
-    add_rows(l, TUTTI_CASE_EXPECTED_GRAD, "dx", dtype, cols);
+    for (int i = 0; i < l->weight_count; i++) {
+        const weight *w = &l->weights[i];
+        const tutti_tensor *value = &w->param.value;
+        add_tensor(l, TUTTI_CASE_PARAMS, w->name, value->dtype, value->ndim, value->dims);
+        if (gradients)
+            add_tensor(l, TUTTI_CASE_EXPECTED_GRAD, w->name, value->dtype, value->ndim,
+                       value->dims);
+    }
 }
 
-static void make_linear(layer *l, const weight *weight)
+static void add_option(layer *l, const char *name, const char *value)
 {
-    const int64_t *dims = weight->param.value.dims;
-    const tutti_dtype dtype = weight->param.value.dtype;
-    strcpy(l->which.layer, "linear");
-    snprintf(l->which.options, sizeof l->which.options, "in=%lld,out=%lld,dtype=%s,no_bias=%d",
-             (long long)dims[1], (long long)dims[0], tutti_dtype_name(dtype), l->weight_count == 2);
-    add_rows(l, TUTTI_CASE_INPUTS, "x", dtype, dims[1]);
-    add_rows(l, TUTTI_CASE_UPSTREAM, "dy", dtype, dims[0]);
-    add_rows(l, TUTTI_CASE_EXPECTED, "y", dtype, dims[0]);
-    add_rows(l, TUTTI_CASE_EXPECTED_GRAD, "dx", dtype, dims[1]);
+    char *options = l->which.options;
+    const size_t used = strlen(options);
+    snprintf(options + used, sizeof l->which.options - used, "%s%s=%s", used ? "," : "", name,
+             value);
 }
 
-static void make_embedding(layer *l, const weight *weight)
+static void add_options(layer *l, const guess *g)
 {
-    const int64_t *dims = weight->param.value.dims;
-    const tutti_dtype dtype = weight->param.value.dtype;
-    strcpy(l->which.layer, "embedding");
-    snprintf(l->which.options, sizeof l->which.options, "vocab=%lld,cols=%lld,dtype=%s",
-             (long long)dims[0], (long long)dims[1], tutti_dtype_name(dtype));
-    l->vocab = dims[0];
-    add_tensor(l, TUTTI_CASE_INPUTS, "tokens", TUTTI_I32, 1, (const int64_t[]){l->which.rows});
-    add_rows(l, TUTTI_CASE_UPSTREAM, "dy", dtype, dims[1]);
-    add_rows(l, TUTTI_CASE_EXPECTED, "y", dtype, dims[1]);
+    for (int i = 0; i < g->type->option_count; i++) {
+        const tutti_layer_option *option = &g->type->options[i];
+        char number[24];
+        snprintf(number, sizeof number, "%lld", (long long)g->numbers[i]);
+        if (strcmp(option->type, "dtype") == 0)
+            add_option(l, option->name, tutti_dtype_name(l->weights[0].param.value.dtype));
+        else if (g->numbers[i] != 0)
+            add_option(l, option->name, number);
+    }
 }
 
 static int make_case(trained *t, layer *l)
 {
-    const weight *gamma = weight_of(l, "gamma", 1), *matrix = weight_of(l, "weight", 2);
+    guess g = guess_kind(l);
     l->owner = t;
     l->which.tensors = l->tensors;
     l->which.rows = t->options->rows;
@@ -168,19 +247,15 @@ static int make_case(trained *t, layer *l)
                         t->options->checkpoint, l->prefix, sizeof l->which.name - 1);
     for (size_t i = 0; l->prefix[i]; i++)
         l->which.name[i] = l->prefix[i] == '/' ? '.' : l->prefix[i];
-    const bool alone = l->weight_count == 1;
-    if (gamma && (alone || weight_of(l, "beta", 1)))
-        make_norm(l, gamma);
-    else if (matrix && alone && strstr(l->prefix, "embedding"))
-        make_embedding(l, matrix);
-    else if (matrix && (alone || weight_of(l, "bias", 1)))
-        make_linear(l, matrix);
-    else
+    if (!g.type)
         return app_fail(APP_FAILED,
                         "%s: model/%s: its parameters are those of no kind of layer that "
                         "tutti-validate makes of a checkpoint",
                         t->options->checkpoint, l->prefix);
-    add_weights(l);
+    snprintf(l->which.layer, sizeof l->which.layer, "%s", g.type->name);
+    add_options(l, &g);
+    add_slots(l, &g);
+    add_weights(l, g.type->flags & TUTTI_LAYER_BACKWARD);
     return APP_OK;
 }
 
@@ -292,7 +367,7 @@ static int read_values(const void *self, const tutti_case_tensor *tensor, int64_
         const int64_t element = first * row + i;
         const uint64_t random = weights ? 0 : draw(l, tensor->name, element);
         if (dtype == TUTTI_I32) {
-            ((int32_t *)data)[i] = (int32_t)(random % (uint64_t)l->vocab);
+            ((int32_t *)data)[i] = (int32_t)(random % (uint64_t)l->below[tensor - l->tensors]);
             continue;
         }
         /* of deviation 1, and a number of f32 */

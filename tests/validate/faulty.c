@@ -25,7 +25,7 @@ tutti_status tutti_layer_forward(tutti_layer *layer, tutti_context *ctx, const t
     if (fault_is("idle") && calls++ % 2) return TUTTI_OK;
     tutti_status status = real(layer, ctx, call);
     const tutti_tensor *y = call->out[0];
-    if (status == TUTTI_OK && fault_is("bit") && call->first_row > 0 && tutti_tensor_count(y) > 0)
+    if (status == TUTTI_OK && fault_is("bit") && *call->first_row > 0 && tutti_tensor_count(y) > 0)
         *(char *)y->data ^= 1;
     return status;
 }
