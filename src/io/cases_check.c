@@ -167,10 +167,27 @@ tutti_status tutti__case_tensor_from(const tutti_cases *cases, const tutti__node
     return TUTTI_OK;
 }
 
-/* Its first dimension counts rows: all but parameters, their gradients, and the sum of losses. */
-static bool has_rows(const tutti_case *which, const tutti_case_tensor *tensor)
+/* The output of a kind that an expected tensor is; NULL: none. */
+static const tutti_slot *output_of(const tutti_layer_type *type, const tutti_case_tensor *tensor)
 {
-    if (tensor->part == TUTTI_CASE_PARAMS || strcmp(tensor->name, "loss_sum") == 0) return false;
+    for (int i = 0; type && tensor->part == TUTTI_CASE_EXPECTED && i < type->slot_count; i++)
+        if (type->slots[i].role == TUTTI_SLOT_OUT && strcmp(type->slots[i].name, tensor->name) == 0)
+            return &type->slots[i];
+    return NULL;
+}
+
+static bool is_sum(const tutti_slot *output)
+{
+    return output && (output->flags & TUTTI_SLOT_SUM);
+}
+
+/* Its first dimension counts rows: all but parameters, their gradients, and sums over rows.  What is expected of a kind that this
+ * library does not know may be such a sum. */
+static bool has_rows(const tutti_case *which, const tutti_layer_type *type,
+                     const tutti_case_tensor *tensor)
+{
+    if (tensor->part == TUTTI_CASE_PARAMS) return false;
+    if (tensor->part == TUTTI_CASE_EXPECTED) return type && !is_sum(output_of(type, tensor));
     return tensor->part != TUTTI_CASE_EXPECTED_GRAD || tensor->name[0] != 'd' ||
            !tutti_case_find(which, TUTTI_CASE_PARAMS, tensor->name + 1);
 }
@@ -178,10 +195,11 @@ static bool has_rows(const tutti_case *which, const tutti_case_tensor *tensor)
 tutti_status tutti__case_complete(const tutti_cases *cases, tutti_case *which)
 {
     const int base = (int)(which->tensors - cases->tensors);
+    const tutti_layer_type *type = tutti_layer_type_find(which->layer);
     const tutti_case_tensor *first = NULL;
     int expected = 0;
     for (int i = 0; i < which->tensor_count; i++)
-        if (has_rows(which, &which->tensors[i]) &&
+        if (has_rows(which, type, &which->tensors[i]) &&
             (!first ||
              (which->tensors[i].part == TUTTI_CASE_INPUTS && first->part != TUTTI_CASE_INPUTS)))
             first = &which->tensors[i];
@@ -192,10 +210,11 @@ tutti_status tutti__case_complete(const tutti_cases *cases, tutti_case *which)
     for (int i = 0; i < which->tensor_count; i++) {
         const tutti_case_tensor *tensor = &which->tensors[i];
         expected += tutti__case_is_expected(tensor->part);
-        if (has_rows(which, tensor) && tensor->dims[0] != which->rows)
+        if (has_rows(which, type, tensor) && tensor->dims[0] != which->rows)
             FAIL(cases, cases->nodes[base + i], "has %" PRId64 " rows, but %s/%s has %" PRId64,
                  tensor->dims[0], tutti_case_part_name(first->part), first->name, which->rows);
-        if (strcmp(tensor->name, "loss_sum") == 0 && (tensor->ndim != 1 || tensor->dims[0] != 1))
+        const tutti_slot *output = output_of(type, tensor);
+        if (is_sum(output) && !output->cols && (tensor->ndim != 1 || tensor->dims[0] != 1))
             FAIL(cases, cases->nodes[base + i], "is not of the shape [1]");
     }
     if (expected == 0)

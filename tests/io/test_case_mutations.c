@@ -1,5 +1,7 @@
 /* Damaged and hostile case files: seeded mutations of a good one (mutate.h), in the three ways of test_mutations.c.  Values of a
- * case file have no checksum; so what is taken must be as large as it says, and be readable to its end. */
+ * case file have no checksum; so what is taken must be as large as it says, and be readable to its end.  And rows: which
+ * tensors have as many as the others is the kind's own to say. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -102,10 +104,78 @@ static void test_oldest_format(void)
     mutate_run(path, 40, NULL, try_read);
 }
 
+/* Opens a file of one case with 3 rows of inputs, of which one tensor more is expected. */
+static tutti_status open_with(const char *layer, const char *name, int ndim, int64_t rows,
+                              int64_t *found)
+{
+    static const double values[8];
+    const char *path = in_folder("rows-cases");
+    tutti_cases_writer *writer = NULL;
+    tutti_cases *cases = NULL;
+    tutti_case which = {.name = "one", .loss_weight = 1, .loss_scale = 1};
+    tutti_case_tensor given = {
+        .part = TUTTI_CASE_INPUTS, .name = "in", .dtype = TUTTI_F64, .ndim = 2, .dims = {3, 1}};
+    tutti_case_tensor expected = {
+        .part = TUTTI_CASE_EXPECTED, .dtype = TUTTI_F64, .ndim = ndim, .dims = {rows, 1}};
+    snprintf(which.layer, sizeof which.layer, "%s", layer);
+    snprintf(expected.name, sizeof expected.name, "%s", name);
+    CHECK_OK(tutti_cases_writer_create(path, TUTTI_CASES_FORMAT, &writer));
+    CHECK_OK(tutti_cases_writer_add(writer, &which));
+    CHECK_OK(tutti_cases_writer_tensor(writer, &given, TUTTI_F64, values));
+    CHECK_OK(tutti_cases_writer_tensor(writer, &expected, TUTTI_F64, values));
+    CHECK_OK(tutti_cases_writer_finish(writer));
+    tutti_cases_writer_destroy(&writer);
+    const tutti_status status = tutti_cases_open(path, &cases);
+    *found = status == TUTTI_OK ? tutti_cases_get(cases, 0)->rows : -1;
+    tutti_cases_close(&cases);
+    return status;
+}
+
+static void test_rows_of_outputs(void)
+{
+    int sums = 0, others = 0;
+    int64_t rows;
+    for (int i = 0; i < tutti_layer_type_count(); i++) {
+        const tutti_layer_type *type = tutti_layer_type_get(i);
+        for (int j = 0; j < type->slot_count; j++) {
+            const tutti_slot *slot = &type->slots[j];
+            const bool sum = slot->flags & TUTTI_SLOT_SUM;
+            if (slot->role != TUTTI_SLOT_OUT) continue;
+            sums += sum;
+            others += !sum;
+            CHECK_OK(open_with(type->name, slot->name, sum ? 1 : 2, sum ? 1 : 3, &rows));
+            CHECK(rows == 3, "%s of %s: %lld rows", slot->name, type->name, (long long)rows);
+            if (sum && slot->cols) continue; /* its columns are the layer's to check */
+            CHECK_FAILS(TUTTI_ERR_DATA, sum ? "is not of the shape [1]" : "has 1 rows",
+                        open_with(type->name, slot->name, sum ? 1 : 2, sum ? 3 : 1, &rows));
+        }
+    }
+    CHECK(sums > 0 && others > 0, "%d sums and %d other outputs were looked at", sums, others);
+}
+
+/* Taken: whoever makes the layer refuses it.  What it makes of rows is not known, so what is expected may have any number. */
+static void test_unknown_kind(void)
+{
+    int64_t rows;
+    for (int ndim = 1; ndim <= 2; ndim++)
+        for (int64_t count = 0; count < 5; count++) {
+            CHECK_OK(open_with("no_such_layer", "out", ndim, count, &rows));
+            CHECK(rows == 3, "%lld rows", (long long)rows);
+        }
+    tutti_context *ctx = NULL;
+    tutti_layer *layer = NULL;
+    CHECK_OK(tutti_context_create(NULL, &ctx));
+    CHECK_FAILS(TUTTI_ERR_ARG, "no_such_layer",
+                tutti_layer_create_by_name(ctx, "no_such_layer", "", &layer));
+    tutti_context_destroy(&ctx);
+}
+
 static const rig_test tests[] = {
     {"as written", test_as_written, 0, 0, false},
     {"resealed", test_resealed, 0, 0, false},
     {"oldest format", test_oldest_format, 0, 0, false},
+    {"rows of outputs", test_rows_of_outputs, 0, 0, false},
+    {"unknown kind", test_unknown_kind, 0, 0, false},
 };
 
 int main(int argc, char **argv)
