@@ -12,6 +12,7 @@
 enum {
     KEY_FILTER = 0x100,
     KEY_LIST,
+    KEY_LAYERS,
     KEY_QUIET,
     KEY_CHECKPOINT,
     KEY_ROWS,
@@ -31,6 +32,8 @@ static const struct argp_option arguments[] = {
     {NULL, 0, NULL, 0, "What to check:", 1},
     {"filter", KEY_FILTER, "TEXT", 0, "only cases whose name contains TEXT", 1},
     {"list", KEY_LIST, NULL, 0, "list the cases, and check nothing", 1},
+    {"layers", KEY_LAYERS, NULL, 0,
+     "list the kinds of layer with their options, tensors and parameters, and check nothing", 1},
     {"checkpoint", KEY_CHECKPOINT, "FILE", 0,
      "make a case of each layer of a checkpoint, with its trained weights and random inputs; the "
      "reference is computed in f64",
@@ -128,6 +131,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case KEY_LIST:
         o->list = true;
         break;
+    case KEY_LAYERS:
+        o->layers = true;
+        break;
     case KEY_QUIET:
         o->quiet = true;
         break;
@@ -173,8 +179,10 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         o->files[o->file_count++] = arg;
         break;
     case ARGP_KEY_END:
-        if (o->file_count == 0 && !o->checkpoint && !o->help && !o->version)
+        if (o->file_count == 0 && !o->checkpoint && !o->layers && !o->help && !o->version)
             WRONG(state, "there is no file of cases");
+        if (o->layers && (o->file_count > 0 || o->checkpoint))
+            WRONG(state, "--layers lists what the library has, and takes no file");
         if (o->of_checkpoint && !o->checkpoint)
             WRONG(state, "--%s wants --checkpoint FILE", o->of_checkpoint);
         break;

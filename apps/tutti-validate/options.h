@@ -12,7 +12,7 @@ typedef struct validate_options {
     int file_count;
     const char *checkpoint; /* NULL: none, as below */
     const char *filter, *json, *junit, *emit, *record;
-    bool list, quiet, help, version;
+    bool list, layers, quiet, help, version;
     bool wrong; /* something was, and said so */
     tutti_backend backend;
     tutti_transport transport;

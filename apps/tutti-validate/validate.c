@@ -9,6 +9,7 @@
 #include "check.h"
 #include "common/exit_code.h"
 #include "common/signals.h"
+#include "kinds.h"
 #include "results_file.h"
 #include "trained.h"
 
@@ -202,6 +203,10 @@ static int run(work *w)
 int validate(const validate_options *options, app_group *group)
 {
     work w = {.v = {.options = options, .group = group}};
+    if (options->layers) {
+        kinds_list();
+        return APP_OK;
+    }
     int code = open_files(&w);
     if (code == APP_OK && options->list)
         code = for_each_case(&w, list_case);

@@ -10,7 +10,7 @@ import xml.etree.ElementTree
 from rig import *
 
 RANKS = (1, 2, 4) if BACKEND == "cuda" else (1, 3, 4)
-OPTIONS = "filter list checkpoint rows seed backend transport timeout json junit emit record quiet help version".split()
+OPTIONS = "filter list layers checkpoint rows seed backend transport timeout json junit emit record quiet help version".split()
 
 
 def test_all_cases_on_any_number_of_ranks():
@@ -19,22 +19,52 @@ def test_all_cases_on_any_number_of_ranks():
         assert re.search(rf"^227 cases, 721 tensors on {np} ranks?: all hold; ", result.out, re.M), result
 
 
+def tables():
+    """What --layers lists: lines of words."""
+    return [line.split() for line in run(["--layers"]).want(0).out.splitlines()]
+
+
 def test_every_option_has_a_case():
-    """Each option in the tables of src/layers with another value than its default, each word where there is a choice."""
+    """Each option in the layers' tables with another value than its default, each word where there is a choice."""
     given = {}
     for line in run(["--list", CASES]).want(0).out.splitlines():
         _, layer, _, _, options = line.split()
         given.setdefault(layer, set()).update(options.split(","))
     seen = 0
-    for layer, pairs in given.items():
-        with open(os.path.join(ROOT, "src", "layers", f"{layer}.c")) as file:
-            table = re.search(r"tutti_layer_option options\[\] = \{(.*?)\n\};", file.read(), re.S)[1]
-        for name, kind, default in re.findall(r'\{"(\w+)",\s*"([^"]+)",\s*(?:"([^"]*)"|NULL)\}', table):
-            seen += 1
-            missing = {f"{name}={word}" for word in kind.split("|")} - pairs if "|" in kind else set()
-            assert not missing, (layer, missing)
-            assert any(pair.startswith(f"{name}=") and pair != f"{name}={default}" for pair in pairs), (layer, name)
+    for layer, name, kind, default in ((line[0], *line[2:5]) for line in tables() if line[1] == "option"):
+        seen += 1
+        missing = {f"{name}={word}" for word in kind.split("|")} - given[layer] if "|" in kind else set()
+        assert not missing, (layer, missing)
+        assert any(pair.startswith(f"{name}=") and pair != f"{name}={default}" for pair in given[layer]), (layer, name)
     assert len(given) == 6 and seen == 33, (given.keys(), seen)
+
+
+def test_every_tensor_has_a_case():
+    """Each input, output and parameter in the layers' tables, and the gradients that they have."""
+    where = dict(input=("inputs", "expected_grad"), output=("expected", "upstream"), parameter=("params", "expected_grad"))
+    seen = {}
+    with h5py.File(CASES) as file:
+        for case in file["cases"].values():
+            for part in case.values():
+                seen.setdefault(case.attrs["layer"].decode(), set()).update(f"{part.name.split('/')[-1]}/{name}" for name in part)
+    count = 0
+    for layer, role, name, *more in tables():
+        if role in where:
+            value, gradient = where[role]
+            count += 1
+            assert f"{value}/{name}" in seen[layer], (layer, role, name)
+            assert role != "parameter" and f"d{name}" not in more or f"{gradient}/d{name}" in seen[layer], (layer, role, name)
+    assert count == 25, count
+
+
+def test_layers():
+    lines = tables()
+    assert {line[0] for line in lines} == {"layernorm", "rmsnorm", "softmax", "linear", "cross_entropy", "embedding"}, lines
+    for line in ("linear option in int - 1 to 2147483647 must be given", "linear parameter bias [out] dtype unless no_bias",
+                 "rmsnorm option eps real 1e-6 from 0", "cross_entropy input labels [rows] i32 below cols",
+                 "cross_entropy output loss_sum [1] f64 optional sum over rows", "layernorm kept mean [rows] f32 or f64",
+                 "rmsnorm output sum [rows, cols] x_dtype optional has dsum with residual backward reads it for x"):
+        assert line.split() in lines, (line, lines)
 
 
 def test_bounds_are_not_much_wider_than_errors():
@@ -159,7 +189,7 @@ def test_help_and_the_document():
 
 def test_wrong_command_lines():
     for args in ([], ["--no-such"], ["--timeout", "0", CASES], ["--backend", "abacus", CASES], ["--json", "", CASES],
-                 ["--rows", "-1", CASES], ["--rows", "5", CASES], ["--seed", "5", CASES],
+                 ["--rows", "-1", CASES], ["--rows", "5", CASES], ["--seed", "5", CASES], ["--layers", CASES],
                  ["--emit", path("x"), "--record", path("x"), CASES], ["--json", path("x"), "--junit", path("x"), CASES]):
         run(args).want(64)
     assert run(["--transport", "abacus", CASES], 2).code == 64

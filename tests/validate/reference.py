@@ -87,6 +87,36 @@ def test_layers_of_a_checkpoint():
             assert all(tensor["abs"] > 0 for (_, name), tensor in findings(said).items() if name == "dx"), said
 
 
+def test_kinds_by_parameters():
+    """Names and dimensions tell a kind, and the layer's own name only where they do not."""
+    made = path("kinds.ckpt")
+    for layer, params, want in (
+        ("a", {"gamma": 3, "beta": 3}, "layernorm cols=3,x_dtype=f32,param_dtype=f32,y_dtype=f32"),
+        ("layernorm", {"gamma": 3}, "rmsnorm cols=3,x_dtype=f32,param_dtype=f32,y_dtype=f32"),
+        ("a/rmsnorm", {"gamma": 3, "beta": 3}, "layernorm cols=3,x_dtype=f32,param_dtype=f32,y_dtype=f32"),
+        ("a", {"weight": (2, 3)}, "linear in=3,out=2,dtype=f32,no_bias=1"),
+        ("my_embedding.in", {"weight": (2, 3)}, "embedding vocab=2,cols=3,dtype=f32"),
+        ("embedding", {"weight": (2, 3), "bias": 2}, "linear in=3,out=2,dtype=f32"),
+        ("embedding", {"weight": 3}, None),
+        ("linear", {"weight": (2, 3), "bias": 3}, None),
+        ("norm", {"gamma": (3, 3)}, None),
+        ("norm", {"gamma": 3, "beta": 4}, None),
+        ("norm", {"gamma": 3, "bias": 3}, None),
+        ("norm", {"gamma": 3, "beta": 3, "bias": 3}, None),
+        ("softmax", {"x": 3}, None),
+    ):
+        shutil.copy(checkpoint("bytes"), made)
+        with h5py.File(made, "r+") as file:
+            del file["model"]
+            for name, shape in params.items():
+                file.create_dataset(f"model/{layer}/{name}", data=np.zeros(shape, np.float32)).attrs["checksum"] = np.uint64(0)
+        result = run(["--list", "--checkpoint", made]).want(0 if want else 2)
+        if want:
+            assert result.out.split() == [layer.replace("/", "."), want.split()[0], "64", "rows", want.split()[1]], result
+        else:
+            assert f"model/{layer}: its parameters are those of no kind" in result.err, result
+
+
 def test_options_of_a_checkpoints_inputs():
     file = checkpoint("bytes")
     listed = run(["--list", "--checkpoint", file, "--rows", "7"]).want(0)
