@@ -1,0 +1,174 @@
+"""No program, test harness, io or bench file knows a kind of layer by name: they read the library's tables.
+
+usage: kinds.py TUTTI_VALIDATE.  The names are what tutti-validate --layers lists, so a new layer is covered by itself."""
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "tools"))
+
+from harness import ROOT, run_tests  # noqa: E402
+
+FOLDERS = ("apps", "bench", "tests/support", "src/io", "src/comm", "src/optim")
+# Files that may: a layer's own, named after it or after what several are ("norm"), and those that models are made in.
+OWN = r"apps/tutti-validate/bounds_(\w+)\.c|apps/tutti-bench/(\w+)\.c"
+MODELS = r"apps/tutti-train/[a-z]+_model\.c|bench/step\.c"
+# Files that still do.  Whoever has seen to one takes it off this list, and it is looked at from then on; r"(?!)" is none.
+LATER = r"apps/tutti-bench/.*|apps/tutti-train/(bytes|options)\.c"
+# Texts that mean something else there: what stands between dimensions, an option of a model's, a key of --log-json, a curve, a
+# place for tests' faults, lines on a model for people
+OTHERWISE = {
+    "apps/tutti-bench/run.c": r"x",
+    "apps/tutti-train/options.c": r"embedding",
+    "apps/tutti-train/checkpoint.c": r"config/embedding|--embedding",
+    "apps/tutti-train/log.c": r"loss",
+    "apps/tutti-train/plot.c": r"loss",
+    "apps/tutti-train/train.c": r"loss",
+    "apps/tutti-train/bytes.c": r" *model .*|%s, linear .*",
+    "apps/tutti-train/fashion.c": r" *model .*",
+}
+
+TOKEN = re.compile(
+    r"""/\*.*?\*/ | //[^\n]* | (?P<string>"(?:[^"\\\n]|\\.)*") | '(?:[^'\\\n]|\\.)+' | (?P<word>[A-Za-z_]\w*) | \n | .""", re.S | re.X
+)
+SEARCHES = re.compile(r"(strn?(case)?cmp|str(case)?str|fnmatch|memcmp)$")
+
+
+class Names:
+    """Of the tables' kinds, and of the tensors that calls and cases have of them."""
+
+    def __init__(self, program):
+        listed = subprocess.run([program, "--layers"], check=True, capture_output=True, text=True).stdout
+        lines = [line.split() for line in listed.splitlines()]
+        self.kinds = {line[0] for line in lines}
+        tensors = {line[2] for line in lines if line[1] in ("input", "output", "parameter")}
+        self.tensors = tensors | {"d" + name for name in tensors}
+        one = "|".join(sorted(self.kinds))
+        self.calls = re.compile(rf"(tutti_({one})|TUTTI_({one.upper()}))_")
+        self.word = re.compile(rf"(?<![A-Za-z0-9_])({one})(?![A-Za-z0-9_])")  # in a header's name, too
+
+    def is_part(self, text):
+        return len(text) >= 4 and any(text in kind for kind in self.kinds)
+
+    def in_string(self, text, searched_for):
+        """Why a string literal names a kind or a tensor; None: it does not.  searched_for: in another, or compared."""
+        words = re.split(r"[ ,;|/]+", text.strip(" ,;|/"))
+        if all(word in self.kinds | self.tensors for word in words):
+            return "is the name of a tensor or a kind"
+        if self.word.search(text):
+            return "names a kind"
+        if searched_for and self.is_part(text):
+            return "is a part of a kind's name"
+        return None
+
+
+def named(names, text):
+    """Lines "NUMBER: what it is" of a source that names a kind or one of its tensors; comments may."""
+    found, number, function = [], 1, ""
+    for token in TOKEN.finditer(text):
+        word, string = token["word"], token["string"]
+        if word and names.calls.match(word):
+            found.append((number, word, "is a layer's"))
+        why = string and names.in_string(string[1:-1], SEARCHES.match(function))
+        if why:
+            found.append((number, string, why))
+        if word or token[0] in ";{}":
+            function = word if word and SEARCHES.match(word) else "" if token[0] in ";{}" else function
+        number += token[0].count("\n")
+    return found
+
+
+def is_own(names, name):
+    match = re.fullmatch(OWN, name)
+    return bool(match) and any(stem and names.is_part(stem) for stem in match.groups())
+
+
+def sources(names, root):
+    for folder in FOLDERS:
+        for path, _, files in os.walk(os.path.join(root, folder)):
+            for file in files:
+                name = os.path.relpath(os.path.join(path, file), root)
+                if not re.search(r"\.(c|h|cu|cuh)$", name) or re.fullmatch(f"{MODELS}|{LATER}", name):
+                    continue
+                if not is_own(names, name):
+                    yield name
+
+
+def all_named(names, root):
+    found = []
+    for name in sorted(sources(names, root)):
+        with open(os.path.join(root, name)) as file:
+            found += [
+                f"{name}:{number}: {what} {why}"
+                for number, what, why in named(names, file.read())
+                if not re.fullmatch(OTHERWISE.get(name, "(?!)"), what.strip('"'))
+            ]
+    return found
+
+
+NAMES = Names(sys.argv[1])
+
+
+def test_nobody_knows_a_kind_by_name():
+    assert len(list(sources(NAMES, ROOT))) > 50, "this test looks at nothing"
+    found = all_named(NAMES, ROOT)
+    assert not found, "kinds of layer and their tensors are the tables' to name, but:\n" + "\n".join(found)
+
+
+def test_names_are_the_tables():
+    assert {"softmax", "cross_entropy"} <= NAMES.kinds and {"x", "dx", "loss_sum", "dgamma"} <= NAMES.tensors
+    classes = os.path.join(ROOT, "src", "layers", "classes.c")
+    with open(classes) as file:
+        assert NAMES.kinds == set(re.findall(r"^ +X\((\w+)\)", file.read(), re.M)), classes
+
+
+SEEDED = (
+    'if (strcmp(name, "loss_sum") == 0) return;',
+    'if (strstr(layer->name, "norm")) return;',
+    "bool is = strncmp(name,\n\"cross\", 5) == 0;",
+    'const char *const layers[] = {"linear"};',
+    'add(t, "x", 2);',
+    'add(t, /* the gradient */ "dgamma", 2);',
+    '#include "tutti/softmax.h"',
+    '#define IS(a) (strcmp(a, "residual") == 0)',
+    'say("rmsnorm of %lld rows");',
+    'option("layernorm|rmsnorm");',
+    "tutti_embedding_forward(layer, ctx, &call);",
+    "tutti_linear_desc desc = TUTTI_LINEAR_DESC_INIT;",
+    'a = \'"\'; b = "weight";',
+    'a = "\\""; b = "weight";',
+)
+GOOD = (
+    "/* of a softmax, x */",
+    "// rmsnorm's gamma",
+    'say("an x is wanted");',
+    'say("%s: rows and labels differ");',
+    'name = "max";',
+    'name = "norm"; /* of the gradients */',
+    'strcmp(name, "json");',
+    '#include "tutti/layer.h"',
+    "tutti_layer_forward(layer, ctx, &call);",
+    "linear = softmax_of(x, y);",
+    "x = 'x';",
+)
+
+
+def test_seeded_names_are_found():
+    """In a tree of their own, in each folder that is looked at."""
+    with tempfile.TemporaryDirectory() as root:
+        for number, text in enumerate(SEEDED + GOOD):
+            folder = os.path.join(root, FOLDERS[number % len(FOLDERS)], "mine")
+            os.makedirs(folder, exist_ok=True)
+            name = os.path.join(folder, "file.c")
+            with open(name, "w") as file:
+                file.write(f"/* A file. */\n{text}\n")
+            found = all_named(NAMES, root)
+            os.remove(name)
+            assert bool(found) == (number < len(SEEDED)), (text, found)
+            assert all(os.path.relpath(name, root) in line for line in found), found
+
+
+run_tests()
