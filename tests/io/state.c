@@ -94,7 +94,7 @@ state *state_make(tutti_transport transport, tutti_dtype masters, bool big)
     s->m = make_tensor(ctx, masters, 1, flat.dims);
     s->v = make_tensor(ctx, masters, 1, flat.dims);
     for (int i = 0; i < STATE_EXTRAS; i++)
-        s->extra[i] = make_tensor(ctx, (tutti_dtype)i, 2, (const int64_t[]){i + 1, 13});
+        s->extra[i] = make_tensor(ctx, (tutti_dtype)(i + 1), 2, (const int64_t[]){i + 1, 13});
     CHECK_OK(tutti_checkpoint_create(ctx, comm, &s->checkpoint));
     add_all(s);
     return s;
