@@ -11,12 +11,12 @@ typedef struct tutti_grad_sync tutti_grad_sync; /* tutti/grad_sync.h */
 
 #define TUTTI_NAME_MAX 96 /* bytes of a name, its 0 included */
 
-/* How tutti_params_init fills a parameter. */
-typedef enum tutti_param_init {
+/* What a parameter is filled with at first (tutti_params_init, tutti_param_init). */
+typedef enum tutti_init {
     TUTTI_INIT_ZERO,
     TUTTI_INIT_ONE,
     TUTTI_INIT_UNIFORM /* uniform in ±init_bound */
-} tutti_param_init;
+} tutti_init;
 
 /* One parameter.  value is what the layer reads, master what the optimizer updates (the same memory
  * where both have one type), grad what backward writes.  grad is f32, or f64 where the layer computes in f64.
@@ -27,15 +27,26 @@ typedef struct tutti_param {
     char name[TUTTI_NAME_MAX]; /* "gamma"; in a store "block0.norm/gamma" */
     tutti_tensor value, master, grad;
     double weight_decay, lr_scale;
-    tutti_param_init init;
+    tutti_init init;
     double init_bound;
 } tutti_param;
 
 /* Gives a parameter the caller's memory.  value: the parameter's shape and type, contiguous, on the
- * layer's device.  grad: the same shape, f32 or f64 as above, or NULL for a parameter that is not
+ * layer's device; it is the master, too.  grad: the same shape, f32 or f64 as above, or NULL for a parameter that is not
  * trained (backward then skips it).  The memory must outlive the layer's calls. */
 TUTTI_API tutti_status tutti_param_bind(tutti_param *param, const tutti_tensor *value,
                                         const tutti_tensor *grad);
+/* Gives a bound parameter whose value is f16 or bf16 a master apart from it: the value's shape, f32, contiguous, on the same
+ * device, in memory that the value does not share.  To be bound again after each tutti_param_bind.  TUTTI_ERR_STATE for a
+ * parameter that is not bound. */
+TUTTI_API tutti_status tutti_param_bind_master(tutti_param *param, const tutti_tensor *master);
+
+/* Fills a bound parameter as its init says, from seed and name: the master, and the value where it is another, get the numbers
+ * that tutti_params_init gives to a parameter of that name in a store ("block0.norm/gamma"), rounded to the value's type
+ * where the value is its own master.  name: as of a parameter in a store; NULL: the parameter's own.  ctx: on the memory's
+ * device.  Waits for the stream.  TUTTI_ERR_STATE for a parameter that is not bound. */
+TUTTI_API tutti_status tutti_param_init(const tutti_param *param, tutti_context *ctx,
+                                        const char *name, uint64_t seed);
 
 /* A store: flat buffers of masters, gradients and, where the layers read another type than the
  * masters', working values.  All three count the same elements in the same places, laid out in
@@ -71,9 +82,9 @@ TUTTI_API tutti_status tutti_params_create(tutti_context *ctx, const tutti_param
  * memory, can then only be destroyed.  NULL is allowed. */
 TUTTI_API void tutti_params_destroy(tutti_params **params);
 
-/* Adds a layer's parameters as prefix/name.  Any prefix will do, except that a store that goes into a checkpoint wants
- * letters, digits and ._- in parts split by /.  Add layers in the order of forward.  The store holds
- * the layer.  TUTTI_ERR_STATE after tutti_params_build; TUTTI_ERR_ARG for an empty prefix, a name
+/* Adds a layer's parameters as prefix/name.  A name in a store is one that a checkpoint can hold: letters, digits and ._- in at
+ * most 14 parts split by /, no part of dots alone, no name the folder of another ("a" beside "a/b").  Add layers in the order of
+ * forward.  The store holds the layer.  TUTTI_ERR_STATE after tutti_params_build; TUTTI_ERR_ARG for another prefix, a name
  * that is taken, an f64 parameter in a store of f32 masters or the reverse, or a second working type. */
 TUTTI_API tutti_status tutti_params_add(tutti_params *params, tutti_layer *layer,
                                         const char *prefix);

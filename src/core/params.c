@@ -27,6 +27,74 @@ static bool is_contiguous(const tutti_tensor *t)
     return true;
 }
 
+/* Names */
+
+int tutti__path_parts(const char *name)
+{
+    static const char letters[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+    for (int parts = 1;; parts++) {
+        size_t length = strspn(name, letters);
+        bool dots =
+            strspn(name, ".") == length; /* "." and ".." mean something to HDF5 and to people */
+        if (length == 0 || dots) return 0;
+        if (!name[length]) return parts;
+        if (name[length] != '/') return 0;
+        name += length + 1;
+    }
+}
+
+bool tutti__paths_collide(const char *a, const char *b)
+{
+    size_t length = 0;
+    while (a[length] && a[length] == b[length]) length++;
+    return (!a[length] && (!b[length] || b[length] == '/')) || (!b[length] && a[length] == '/');
+}
+
+/* what: "prefix", "name".  more: parts that will follow. */
+static tutti_status check_name(const char *name, int more, const char *what, const char *who)
+{
+    int parts = tutti__path_parts(name);
+    TUTTI_REQUIRE(parts > 0,
+                  "%s: the %s '%s' is no path of letters, digits and ._- in parts split by /", who,
+                  what, name);
+    TUTTI_REQUIRE(parts + more <= TUTTI__NAME_PARTS_MAX,
+                  "%s: the %s %s has %d parts, want at most %d", who, what, name, parts,
+                  TUTTI__NAME_PARTS_MAX - more);
+    return TUTTI_OK;
+}
+
+/* One parameter */
+
+static tutti_status check_shape(const tutti_tensor *value, const char *name, const char *who)
+{
+    int64_t count = 1;
+    TUTTI_REQUIRE(value->ndim >= 1 && value->ndim <= TUTTI_MAX_DIMS,
+                  "%s: %s: value.ndim is %d, want 1 to %d", who, name, value->ndim, TUTTI_MAX_DIMS);
+    for (int i = 0; i < value->ndim; i++) {
+        int64_t dim = value->dims[i];
+        TUTTI_REQUIRE(dim > 0 && count <= INT64_MAX / 16 / dim,
+                      "%s: %s: value.dims[%d] is %lld, want > 0 and a product below 2^59", who,
+                      name, i, (long long)dim);
+        count *= dim;
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status check_init(const tutti_param *param, const char *name, const char *who)
+{
+    TUTTI_REQUIRE(isfinite(param->init_bound) && param->init_bound >= 0,
+                  "%s: %s: init_bound is %g, want finite and >= 0", who, name, param->init_bound);
+    TUTTI_REQUIRE((unsigned)param->init <= TUTTI_INIT_UNIFORM, "%s: %s: init is %d, no tutti_init",
+                  who, name, (int)param->init);
+    return TUTTI_OK;
+}
+
+static size_t bytes_of(const tutti_tensor *tensor)
+{
+    return (size_t)tutti_tensor_count(tensor) * tutti_dtype_size(tensor->dtype);
+}
+
 tutti_status tutti_param_bind(tutti_param *param, const tutti_tensor *value,
                               const tutti_tensor *grad)
 {
@@ -51,6 +119,71 @@ tutti_status tutti_param_bind(tutti_param *param, const tutti_tensor *value,
     }
     param->value = param->master = *value;
     param->grad = grad ? *grad : (tutti_tensor){.data = NULL};
+    return TUTTI_OK;
+}
+
+/* Of a parameter whose value is sound. */
+static tutti_status check_master(const tutti_tensor *value, const tutti_tensor *master,
+                                 const char *name, const char *who)
+{
+    TUTTI_REQUIRE(value->dtype == TUTTI_F16 || value->dtype == TUTTI_BF16,
+                  "%s: %s: the value is %s and its own master, want f16 or bf16 for one apart", who,
+                  name, tutti_dtype_name(value->dtype));
+    TUTTI_REQUIRE(master->dtype == TUTTI_F32, "%s: %s: master is %s, want f32", who, name,
+                  tutti_dtype_name(master->dtype));
+    TUTTI_REQUIRE(same_shape(master, value), "%s: %s: master's shape is not the parameter's", who,
+                  name);
+    TUTTI_REQUIRE(is_contiguous(master), "%s: %s: master is not contiguous", who, name);
+    uintptr_t a = (uintptr_t)value->data, b = (uintptr_t)master->data;
+    TUTTI_REQUIRE(a + bytes_of(value) <= b || b + bytes_of(master) <= a,
+                  "%s: %s: master overlaps the value", who, name);
+    return TUTTI_OK;
+}
+
+static tutti_status check_bound(const tutti_param *param, const char *name, const char *who)
+{
+    const tutti_tensor *value = &param->value;
+    if (!value->data || !param->master.data)
+        return tutti__fail(TUTTI_ERR_STATE, "%s: %s is not bound (tutti_param_bind)", who, name);
+    TUTTI_REQUIRE(tutti__is_float(value->dtype),
+                  "%s: %s: the value's type is %s, want a float type", who, name,
+                  tutti_dtype_name(value->dtype));
+    TUTTI_TRY(check_shape(value, name, who));
+    TUTTI_REQUIRE(is_contiguous(value), "%s: %s: value is not contiguous", who, name);
+    return TUTTI_OK;
+}
+
+static tutti_status check_own_name(const tutti_param *param, const char *who)
+{
+    TUTTI_REQUIRE(memchr(param->name, 0, TUTTI_NAME_MAX) && param->name[0],
+                  "%s: the parameter's name is empty or not ended by a 0", who);
+    return TUTTI_OK;
+}
+
+tutti_status tutti__param_check(const tutti_param *param, const char **name, const char *who)
+{
+    TUTTI_REQUIRE(param, "%s: param is NULL", who);
+    if (!*name) {
+        TUTTI_TRY(check_own_name(param, who));
+        *name = param->name;
+    }
+    TUTTI_REQUIRE(strlen(*name) < TUTTI_NAME_MAX, "%s: the name %s is longer than %d bytes", who,
+                  *name, TUTTI_NAME_MAX - 1);
+    TUTTI_TRY(check_name(*name, 0, "name", who));
+    TUTTI_TRY(check_bound(param, *name, who));
+    if (param->master.data != param->value.data)
+        return check_master(&param->value, &param->master, *name, who);
+    return TUTTI_OK;
+}
+
+tutti_status tutti_param_bind_master(tutti_param *param, const tutti_tensor *master)
+{
+    TUTTI_REQUIRE(param, "param_bind_master: param is NULL");
+    TUTTI_REQUIRE(master, "param_bind_master: %s: master is NULL", param->name);
+    TUTTI_REQUIRE(master->data, "param_bind_master: %s: master.data is NULL", param->name);
+    TUTTI_TRY(check_bound(param, param->name, "param_bind_master"));
+    TUTTI_TRY(check_master(&param->value, master, param->name, "param_bind_master"));
+    param->master = *master;
     return TUTTI_OK;
 }
 
@@ -167,32 +300,20 @@ static tutti_status check_new(const tutti_params *params, const tutti_param *par
     TUTTI_REQUIRE(dtype == master || working == master || dtype == working,
                   "params_add: %s is %s, but the store has working values of %s already", name,
                   tutti_dtype_name(dtype), tutti_dtype_name(working));
-    TUTTI_REQUIRE(isfinite(param->init_bound) && param->init_bound >= 0,
-                  "params_add: %s: init_bound is %g, want finite and >= 0", name,
-                  param->init_bound);
-    TUTTI_REQUIRE((unsigned)param->init <= TUTTI_INIT_UNIFORM,
-                  "params_add: %s: init is %d, no tutti_param_init", name, (int)param->init);
+    TUTTI_TRY(check_init(param, name, "params_add"));
     TUTTI_REQUIRE(isfinite(param->weight_decay) && param->weight_decay >= 0,
                   "params_add: %s: weight_decay is %g, want finite and >= 0", name,
                   param->weight_decay);
     TUTTI_REQUIRE(isfinite(param->lr_scale) && param->lr_scale >= 0,
                   "params_add: %s: lr_scale is %g, want finite and >= 0", name, param->lr_scale);
-    int64_t count = 1;
-    TUTTI_REQUIRE(param->value.ndim >= 1 && param->value.ndim <= TUTTI_MAX_DIMS,
-                  "params_add: %s: value.ndim is %d, want 1 to %d", name, param->value.ndim,
-                  TUTTI_MAX_DIMS);
-    for (int i = 0; i < param->value.ndim; i++) {
-        int64_t dim = param->value.dims[i];
-        TUTTI_REQUIRE(dim > 0 && count <= INT64_MAX / 16 / dim,
-                      "params_add: %s: value.dims[%d] is %lld, want > 0 and a product below 2^59",
-                      name, i, (long long)dim);
-        count *= dim;
-    }
-    for (int i = 0; i < params->entry_count; i++)
-        TUTTI_REQUIRE(strcmp(params->entries[i].param->name, name) != 0,
-                      "params_add: the name %s is taken", name);
+    TUTTI_TRY(check_shape(&param->value, name, "params_add"));
     TUTTI_REQUIRE(entry_of(params, param) < 0, "params_add: %s is in the store already",
                   param->name);
+    for (int i = 0; i < params->entry_count; i++) {
+        const char *other = params->entries[i].param->name;
+        TUTTI_REQUIRE(!tutti__paths_collide(name, other),
+                      "params_add: the name %s is taken (%s is in the store)", name, other);
+    }
     return TUTTI_OK;
 }
 
@@ -228,6 +349,7 @@ tutti_status tutti_params_add(tutti_params *params, tutti_layer *layer, const ch
     TUTTI_TRY(check_addable(params, "params_add"));
     TUTTI_REQUIRE(layer, "params_add: layer is NULL");
     TUTTI_REQUIRE(prefix && prefix[0], "params_add: prefix is %s", prefix ? "empty" : "NULL");
+    TUTTI_TRY(check_name(prefix, 1, "prefix", "params_add"));
     TUTTI_REQUIRE(layer->backend == params->backend && layer->device == params->device,
                   "params_add: %s: the layer is on %s device %d, the store on %s device %d", prefix,
                   layer->backend->name, layer->device, params->backend->name, params->device);
@@ -250,8 +372,8 @@ tutti_status tutti_params_add_param(tutti_params *params, tutti_param *param)
 {
     TUTTI_TRY(check_addable(params, "params_add_param"));
     TUTTI_REQUIRE(param, "params_add_param: param is NULL");
-    TUTTI_REQUIRE(memchr(param->name, 0, TUTTI_NAME_MAX) && param->name[0],
-                  "params_add_param: name is empty or not ended by a 0");
+    TUTTI_TRY(check_own_name(param, "params_add_param"));
+    TUTTI_TRY(check_name(param->name, 0, "name", "params_add_param"));
     TUTTI_TRY(check_new(params, param, param->name));
     TUTTI_TRY(make_room(params, 1));
     append(params, NULL, param);
@@ -430,6 +552,56 @@ static double uniform(uint64_t key, int64_t element)
     return (double)(z >> 11) * 0x1p-52 - 1.0; /* in [-1, 1) */
 }
 
+/* The master of a parameter of this name, f32 or f64, in host memory. */
+static void fill(const tutti_param *param, const char *name, uint64_t seed, tutti_dtype dtype,
+                 void *host)
+{
+    uint64_t key = tutti__hash(TUTTI__HASH_START, &seed, sizeof seed);
+    key = tutti__hash(key, name, strlen(name));
+    for (int64_t i = 0, count = tutti_tensor_count(&param->value); i < count; i++) {
+        double value = param->init == TUTTI_INIT_UNIFORM ? param->init_bound * uniform(key, i)
+                       : param->init == TUTTI_INIT_ONE   ? 1.0
+                                                         : 0.0;
+        if (dtype == TUTTI_F64)
+            ((double *)host)[i] = value;
+        else
+            ((float *)host)[i] = (float)value;
+    }
+}
+
+/* From host memory, where the other types' values are behind the masters'. */
+static tutti_status put_init(const tutti_param *param, tutti_context *ctx, tutti_dtype dtype,
+                             void *host)
+{
+    const tutti_tensor *tensors[] = {&param->master, &param->value};
+    int64_t count = tutti_tensor_count(&param->value);
+    void *rounded = at(host, dtype, count);
+    for (int i = param->master.data == param->value.data; i < 2; i++) {
+        bool as_is = tensors[i]->dtype == dtype;
+        if (!as_is) TUTTI_TRY(tutti_convert(rounded, tensors[i]->dtype, host, dtype, count));
+        TUTTI_TRY(tutti_copy(ctx, tensors[i]->data, as_is ? host : rounded, bytes_of(tensors[i])));
+    }
+    return tutti_context_synchronize(ctx);
+}
+
+tutti_status tutti_param_init(const tutti_param *param, tutti_context *ctx, const char *name,
+                              uint64_t seed)
+{
+    static const char who[] = "param_init";
+    TUTTI_TRY(tutti__param_check(param, &name, who));
+    TUTTI_TRY(check_init(param, name, who));
+    TUTTI_REQUIRE(ctx, "%s: %s: ctx is NULL", who, name);
+    TUTTI_TRY(
+        tutti_context_synchronize(ctx)); /* refuses during capture, before anything is enqueued */
+    tutti_dtype dtype = param->value.dtype == TUTTI_F64 ? TUTTI_F64 : TUTTI_F32;
+    void *host = malloc((size_t)tutti_tensor_count(&param->value) * 2 * tutti_dtype_size(dtype));
+    if (!host) return tutti__fail(TUTTI_ERR_MEMORY, "%s: %s: no memory", who, name);
+    fill(param, name, seed, dtype, host);
+    tutti_status status = put_init(param, ctx, dtype, host);
+    free(host);
+    return status;
+}
+
 tutti_status tutti_params_init(tutti_params *params, tutti_context *ctx, uint64_t seed)
 {
     TUTTI_TRY(tutti__params_ready(params, ctx, "params_init"));
@@ -441,18 +613,7 @@ tutti_status tutti_params_init(tutti_params *params, tutti_context *ctx, uint64_
     if (!host) return tutti__fail(TUTTI_ERR_MEMORY, "params_init: no memory");
     for (int s = 0; s < params->slot_count; s++) {
         const tutti__slot *slot = &params->slots[s];
-        const tutti_param *param = slot->param;
-        uint64_t key = tutti__hash(TUTTI__HASH_START, &seed, sizeof seed);
-        key = tutti__hash(key, param->name, strlen(param->name));
-        for (int64_t i = 0; i < slot->count; i++) {
-            double value = param->init == TUTTI_INIT_UNIFORM ? param->init_bound * uniform(key, i)
-                           : param->init == TUTTI_INIT_ONE   ? 1.0
-                                                             : 0.0;
-            if (dtype == TUTTI_F64)
-                ((double *)host)[slot->offset + i] = value;
-            else
-                ((float *)host)[slot->offset + i] = (float)value;
-        }
+        fill(slot->param, slot->param->name, seed, dtype, at(host, dtype, slot->offset));
     }
     tutti_status status = tutti_copy(ctx, params->master, host, (size_t)params->count * size);
     if (status == TUTTI_OK) status = tutti_params_refresh(params, ctx);

@@ -39,6 +39,17 @@ struct tutti_params {
     bool summed; /* by a finish, since when no gradient was ready and no update was made */
 };
 
+/* A name in a store: one that fits into a checkpoint, as model/<name> and optimizer/<name>/<state>. */
+#define TUTTI__NAME_PARTS_MAX 14
+/* Parts of a path: letters, digits and ._- in parts split by /, none of which is made of dots alone; 0 if it is no such path. */
+int tutti__path_parts(const char *name);
+/* One is the other or a folder above it. */
+bool tutti__paths_collide(const char *a, const char *b);
+
+/* A parameter is bound, its tensors are as tutti_param_bind and _bind_master leave them, and *name is one as in a store, or NULL
+ * and becomes the parameter's own.  who: for the message. */
+tutti_status tutti__param_check(const tutti_param *param, const char **name, const char *who);
+
 /* The slot of a parameter in the store; −1 if it is not there or the store is not built. */
 int tutti__params_slot_of(const tutti_params *params, const tutti_param *param);
 

@@ -104,6 +104,85 @@ static void bad_param_bind(void)
     tutti_layer_destroy(&layer);
 }
 
+static void bad_param_bind_master(void)
+{
+    static float memory[32];
+    static double wide[6];
+    tutti_tensor value = tutti_tensor_2d(memory, TUTTI_BF16, 2, 3), bad;
+    const tutti_tensor good = tutti_tensor_2d(memory + 4, TUTTI_F32, 2, 3);
+    tutti_param param = own("p", TUTTI_BF16, 6);
+    param.value = value, param.value.data = NULL;
+    CHECK_FAILS(TUTTI_ERR_STATE, "p is not bound", tutti_param_bind_master(&param, &good));
+    CHECK_OK(tutti_param_bind(&param, &value, NULL));
+    CHECK_FAILS(TUTTI_ERR_ARG, "param is", tutti_param_bind_master(NULL, &good));
+    CHECK_FAILS(TUTTI_ERR_ARG, "master is", tutti_param_bind_master(&param, NULL));
+    for (int wrong = 0; wrong < 9; wrong++) {
+        bad = good;
+        if (wrong == 0) bad.data = NULL;
+        if (wrong == 1) bad.dtype = TUTTI_F64;
+        if (wrong == 2) bad.dtype = TUTTI_BF16;
+        if (wrong == 3) bad.dims[1] = 4;
+        if (wrong == 4) bad.ndim = 1;
+        if (wrong == 5) bad.ndim = 99;
+        if (wrong == 6) bad.strides[0] = 4;
+        if (wrong == 7) bad.data = memory + 2; /* the value's last elements */
+        if (wrong == 8) bad.data = memory;
+        harness_where("wrong in way %d", wrong);
+        CHECK_FAILS(TUTTI_ERR_ARG, "master", tutti_param_bind_master(&param, &bad));
+        CHECK(param.master.data == value.data, "a refused master was bound");
+    }
+    harness_where(NULL);
+    CHECK_OK(tutti_param_bind_master(&param, &good));
+    CHECK(param.master.data == good.data && param.value.data == value.data, "it was not bound");
+    CHECK_OK(tutti_param_bind(&param, &value, NULL));
+    CHECK(param.master.data == value.data, "a master outlives the value's binding");
+    /* where master and value have one type they are one */
+    for (int i = 0; i < 2; i++) {
+        tutti_dtype dtype = i ? TUTTI_F64 : TUTTI_F32;
+        param = own("p", dtype, 6);
+        value = tutti_tensor_1d(i ? (void *)wide : memory, dtype, 6);
+        bad = tutti_tensor_1d(memory + 8, TUTTI_F32, 6);
+        CHECK_OK(tutti_param_bind(&param, &value, NULL));
+        CHECK_FAILS(TUTTI_ERR_ARG, "own master", tutti_param_bind_master(&param, &bad));
+    }
+}
+
+static void bad_param_init(void)
+{
+    tutti_context *ctx = harness_context();
+    static float memory[8];
+    char long_name[TUTTI_NAME_MAX + 1];
+    memset(long_name, 'n', TUTTI_NAME_MAX);
+    long_name[TUTTI_NAME_MAX] = 0;
+    const tutti_tensor value = tutti_tensor_1d(memory, TUTTI_F32, 5);
+    tutti_param good = own("p", TUTTI_F32, 5), bad = good;
+    CHECK_FAILS(TUTTI_ERR_STATE, "p is not bound", tutti_param_init(&bad, ctx, NULL, 1));
+    CHECK_OK(tutti_param_bind(&good, &value, NULL));
+    good.init = TUTTI_INIT_ONE;
+    CHECK_FAILS(TUTTI_ERR_ARG, "param is", tutti_param_init(NULL, ctx, "p", 1));
+    CHECK_FAILS(TUTTI_ERR_ARG, "ctx", tutti_param_init(&good, NULL, "p", 1));
+    const char *const names[] = {"",     "a b", "/p",      "p/",
+                                 "a//b", "..",  long_name, "a/a/a/a/a/a/a/a/a/a/a/a/a/a/p"};
+    for (int i = 0; i < HARNESS_COUNT(names); i++)
+        CHECK_FAILS(TUTTI_ERR_ARG, "name", tutti_param_init(&good, ctx, names[i], 1));
+    for (int wrong = 0; wrong < 8; wrong++) {
+        const char *word = "value";
+        bad = good;
+        if (wrong == 0) bad.init = (tutti_init)99, word = "init";
+        if (wrong == 1) bad.init_bound = NAN, word = "init_bound";
+        if (wrong == 2) bad.name[0] = 0, word = "name";
+        if (wrong == 3) memset(bad.name, 'n', sizeof bad.name), word = "name";
+        if (wrong == 4) bad.value.dtype = TUTTI_I32;
+        if (wrong == 5) bad.value.ndim = 5;
+        if (wrong == 6) bad.value.dims[0] = -5;
+        if (wrong == 7) bad.value.strides[0] = 2;
+        harness_where("wrong in way %d", wrong);
+        CHECK_FAILS(TUTTI_ERR_ARG, word, tutti_param_init(&bad, ctx, NULL, 1));
+    }
+    harness_where(NULL);
+    CHECK(memory[0] == 0, "a refused call has written");
+}
+
 static tutti_status some_alloc(void *self, size_t bytes, void **data)
 {
     (void)self;
@@ -144,6 +223,10 @@ static void bad_params_destroy(void)
     CHECK(!params, "the pointer was not cleared");
 }
 
+/* What no checkpoint can hold. */
+static const char *const no_names[] = {"/",    "a/",       "/a",  "a//b", "a b", "a/.",
+                                       "../a", "\xc3\xa4", "a\n", "a:b",  "."};
+
 static void bad_params_add(void)
 {
     tutti_context *ctx = harness_context();
@@ -158,6 +241,10 @@ static void bad_params_add(void)
     CHECK_FAILS(TUTTI_ERR_ARG, "prefix", tutti_params_add(params, layer, NULL));
     CHECK_FAILS(TUTTI_ERR_ARG, "prefix", tutti_params_add(params, layer, ""));
     CHECK_FAILS(TUTTI_ERR_ARG, "longer", tutti_params_add(params, layer, name));
+    for (int i = 0; i < HARNESS_COUNT(no_names); i++)
+        CHECK_FAILS(TUTTI_ERR_ARG, "prefix", tutti_params_add(params, layer, no_names[i]));
+    CHECK_FAILS(TUTTI_ERR_ARG, "want at most 13",
+                tutti_params_add(params, layer, "a/a/a/a/a/a/a/a/a/a/a/a/a/a"));
     CHECK_FAILS(TUTTI_ERR_ARG, "f64", tutti_params_add(params, wide, "wide"));
     if (foreign_context()) {
         tutti_layernorm_desc desc = TUTTI_LAYERNORM_DESC_INIT;
@@ -171,6 +258,7 @@ static void bad_params_add(void)
           "a refused parameter is called '%s'", tutti_layer_param(layer, 0)->name);
     CHECK_OK(tutti_params_add(params, half, "half"));
     CHECK_FAILS(TUTTI_ERR_ARG, "half", tutti_params_add(params, layer, "half")); /* taken */
+    CHECK_FAILS(TUTTI_ERR_ARG, "taken", tutti_params_add(params, layer, "half/gamma"));
     CHECK_FAILS(TUTTI_ERR_ARG, "bf16", tutti_params_add(params, other_half, "other"));
     CHECK_FAILS(TUTTI_ERR_ARG, "half", tutti_params_add(params, half, "again"));
     CHECK_OK(tutti_params_build(params, ctx));
@@ -191,6 +279,12 @@ static void bad_params_add_param(void)
     tutti_param good = own("good", TUTTI_F32, 3), bad;
     CHECK_FAILS(TUTTI_ERR_ARG, "params", tutti_params_add_param(NULL, &good));
     CHECK_FAILS(TUTTI_ERR_ARG, "param", tutti_params_add_param(params, NULL));
+    for (int i = 0; i < HARNESS_COUNT(no_names); i++) {
+        bad = own(no_names[i], TUTTI_F32, 3);
+        CHECK_FAILS(TUTTI_ERR_ARG, "name", tutti_params_add_param(params, &bad));
+    }
+    bad = own("a/a/a/a/a/a/a/a/a/a/a/a/a/a/p", TUTTI_F32, 3);
+    CHECK_FAILS(TUTTI_ERR_ARG, "want at most 14", tutti_params_add_param(params, &bad));
     for (int wrong = 0;; wrong++) {
         const char *word = "bad";
         bad = own("bad", TUTTI_F32, 3);
@@ -238,7 +332,7 @@ static void bad_params_add_param(void)
             bad.lr_scale = -1, word = "lr_scale";
             break;
         case 14:
-            bad.init = (tutti_param_init)99, word = "init";
+            bad.init = (tutti_init)99, word = "init";
             break;
         case 15:
             bad.init_bound = NAN, word = "init_bound";
@@ -258,6 +352,8 @@ static void bad_params_add_param(void)
     CHECK_FAILS(TUTTI_ERR_ARG, "good", tutti_params_add_param(params, &good));
     bad = own("good", TUTTI_F32, 3);
     CHECK_FAILS(TUTTI_ERR_ARG, "good", tutti_params_add_param(params, &bad));
+    bad = own("good/gamma", TUTTI_F32, 3); /* below it */
+    CHECK_FAILS(TUTTI_ERR_ARG, "taken", tutti_params_add_param(params, &bad));
     CHECK_OK(tutti_params_build(params, ctx));
     bad = own("late", TUTTI_F32, 3);
     CHECK_FAILS(TUTTI_ERR_STATE, "built", tutti_params_add_param(params, &bad));
@@ -550,6 +646,8 @@ const harness_test bad_params[] = {
     {"tutti_adamw_desc_default", bad_adamw_desc_default},
     {"tutti_params_desc_default", bad_params_desc_default},
     {"tutti_param_bind", bad_param_bind},
+    {"tutti_param_bind_master", bad_param_bind_master},
+    {"tutti_param_init", bad_param_init},
     {"tutti_params_create", bad_params_create},
     {"tutti_params_destroy", bad_params_destroy},
     {"tutti_params_add", bad_params_add},

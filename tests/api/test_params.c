@@ -251,6 +251,53 @@ static void test_init_is_reproducible(void)
     close_model(&half);
 }
 
+static void check_same_bits(const char *name, const tutti_tensor *got, const tutti_tensor *want)
+{
+    double *a = get(got), *b = get(want);
+    size_t count = (size_t)tutti_tensor_count(want);
+    CHECK(got->dtype == want->dtype && memcmp(a, b, count * sizeof *a) == 0,
+          "%s has other numbers than a store gives it", name);
+    free(a);
+    free(b);
+}
+
+/* In memory of its own, a parameter like this one gets the same numbers, in its master and in its value. */
+static void check_own_init(const tutti_param *param, bool apart)
+{
+    tutti_context *ctx = harness_context();
+    tutti_tensor value = param->value, master = param->master;
+    CHECK_OK(tutti_alloc(ctx, (size_t)tutti_tensor_count(&value) * tutti_dtype_size(value.dtype),
+                         &value.data));
+    CHECK_OK(tutti_alloc(ctx, (size_t)tutti_tensor_count(&master) * tutti_dtype_size(master.dtype),
+                         &master.data));
+    tutti_param own = *param;
+    CHECK_OK(tutti_param_bind(&own, &value, NULL));
+    if (apart) CHECK_OK(tutti_param_bind_master(&own, &master));
+    for (int named = 0; named < 2; named++) {
+        if (named) snprintf(own.name, sizeof own.name, "another");
+        CHECK_OK(tutti_param_init(&own, ctx, param->name, 41));
+        CHECK_OK(tutti_param_init(&own, ctx, named ? param->name : NULL, 42));
+        check_same_bits(param->name, &own.value, &param->value);
+        if (apart) check_same_bits(param->name, &own.master, &param->master);
+    }
+    CHECK_OK(tutti_free(ctx, &value.data));
+    CHECK_OK(tutti_free(ctx, &master.data));
+}
+
+static void test_init_of_own(void)
+{
+    for (int type = 0; type < HARNESS_COUNT(types); type++) {
+        model m = open_model(types[type][0], types[type][1], false);
+        CHECK_OK(tutti_params_init(m.params, harness_context(), 42));
+        for (int i = 0; i < tutti_params_count(m.params); i++) {
+            const tutti_param *param = tutti_params_get(m.params, i);
+            check_own_init(param, false);
+            if (param->value.dtype != param->master.dtype) check_own_init(param, true);
+        }
+        close_model(&m);
+    }
+}
+
 static void test_refresh(void)
 {
     tutti_context *ctx = harness_context();
@@ -428,6 +475,7 @@ int main(int argc, char **argv)
         {"layout", test_layout},
         {"init", test_init},
         {"init is reproducible", test_init_is_reproducible},
+        {"init of own parameters", test_init_of_own},
         {"refresh", test_refresh},
         {"zero_grad", test_zero_grad},
         {"tied parameters", test_tied},
