@@ -24,8 +24,20 @@ TUTTI_API void tutti_checkpoint_destroy(tutti_checkpoint **checkpoint);
 /* The masters of a built store, each as model/<its name>.  Equal on all ranks, as training keeps them. */
 TUTTI_API tutti_status tutti_checkpoint_add_params(tutti_checkpoint *checkpoint,
                                                    tutti_params *params);
+/* The master of a bound parameter of the caller's own (tutti_param_bind), as a store's: model/<name>.  name: as of a parameter in
+ * a store; NULL: the parameter's own.  Equal on all ranks.  The memory that it is bound to now is what is saved and loaded.
+ *
+ * What own parameters save a store loads, and the reverse; added in a store's order (tutti_params_get) they make the same file.
+ * The file has f64 for f64 values and f32 for all others.  A value of f16 or bf16 that is its own master is therefore saved as
+ * f32, exactly, by way of memory that the list takes here, and rounded to nearest even when it is loaded: digits that a store's
+ * master had beyond that are lost.  A value that has a master apart from it is made from that after loading.
+ *
+ * TUTTI_ERR_STATE for a parameter that is not bound. */
+TUTTI_API tutti_status tutti_checkpoint_add_param(tutti_checkpoint *checkpoint, const char *name,
+                                                  const tutti_param *param);
 /* One tensor of an optimizer's state (tutti_adamw_state_get).  Of one like the store, the part of each parameter becomes
- * optimizer/<its name>/<name>; any other becomes optimizer/<name> as it is, and wants no store: params may be NULL then. */
+ * optimizer/<its name>/<name>; any other becomes optimizer/<name> as it is, and wants no store: params may be NULL then.  So state that another optimizer
+ * keeps for a parameter of its own, in the parameter's shape, is named "<parameter's name>/m" to be read as a store's. */
 TUTTI_API tutti_status tutti_checkpoint_add_state(tutti_checkpoint *checkpoint,
                                                   tutti_params *params,
                                                   const tutti_state_tensor *state);
@@ -80,7 +92,7 @@ enum {
     TUTTI_CHECKPOINT_SUBSET = 2
 };
 
-/* Reads the file on rank 0 and gives what it holds to all ranks; refreshes the working values of the stores.  Collective: all
+/* Reads the file on rank 0 and gives what it holds to all ranks; refreshes the working values of stores and own parameters.  Collective: all
  * ranks return the same status.  Waits for the context's stream.
  *
  * Everything is checked against the list before anything is read: name, type and shape of all.  A checksum that

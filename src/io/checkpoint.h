@@ -40,6 +40,12 @@ typedef struct tutti__item {
     int64_t cols, capacity, *rows; /* TABLE */
 } tutti__item;
 
+/* A parameter of the caller's own whose value is not what the file has. */
+typedef struct tutti__bound {
+    tutti_tensor value, master;
+    bool made; /* master is the list's, made from the value before saving */
+} tutti__bound;
+
 struct tutti_checkpoint {
     tutti_comm *comm;
     tutti_context *ctx;
@@ -47,11 +53,18 @@ struct tutti_checkpoint {
     int count, room;
     tutti_params **stores; /* refreshed after loading */
     int store_count;
+    tutti__bound *bound; /* the values are made from the masters after loading */
+    int bound_count;
     tutti__lock lock; /* rank 0's, of the path that the list owns */
 };
 
 /* Neither the context nor a store has been destroyed. */
 tutti_status tutti__list_open(const tutti_checkpoint *checkpoint, const char *who);
+
+/* Makes the masters that are the list's own from their values: before saving. */
+tutti_status tutti__list_widen(const tutti_checkpoint *checkpoint);
+/* Makes the values of stores and own parameters from their masters: after loading. */
+tutti_status tutti__list_refresh(const tutti_checkpoint *checkpoint);
 
 /* What a save can be refused for before anybody looks at the file. */
 tutti_status tutti__save_check(tutti_checkpoint *checkpoint, const char *who, const char *path,

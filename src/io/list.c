@@ -32,10 +32,13 @@ void tutti_checkpoint_destroy(tutti_checkpoint **checkpoint)
     tutti_checkpoint *c = *checkpoint;
     tutti__lock_release(&c->lock);
     for (int i = 0; i < c->store_count; i++) tutti__params_release(c->stores[i]);
+    for (int i = 0; i < c->bound_count; i++)
+        if (c->bound[i].made) c->ctx->backend->run.free(c->ctx->device, c->bound[i].master.data);
     tutti__comm_release(c->comm);
     tutti__context_release(c->ctx);
     free(c->items);
     free(c->stores);
+    free(c->bound);
     free(c);
     *checkpoint = NULL;
 }
@@ -103,40 +106,19 @@ tutti_status tutti__same_list(const tutti_checkpoint *checkpoint, const char *wh
 
 /* Adding */
 
-static bool is_path(const char *name)
-{
-    static const char letters[] =
-        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
-    for (;;) {
-        size_t length = strspn(name, letters);
-        bool dots =
-            strspn(name, ".") == length; /* "." and ".." mean something to HDF5 and to people */
-        if (length == 0 || dots) return false;
-        if (!name[length]) return true;
-        if (name[length] != '/') return false;
-        name += length + 1;
-    }
-}
-
-/* One is the other or a folder above it. */
-static bool collide(const char *a, const char *b)
-{
-    size_t length = 0;
-    while (a[length] && a[length] == b[length]) length++;
-    return (!a[length] && (!b[length] || b[length] == '/')) || (!b[length] && a[length] == '/');
-}
+_Static_assert(TUTTI__NAME_PARTS_MAX + 2 <= TUTTI__FILE_DEPTH_MAX,
+               "state of a parameter in a store has a place in a file");
 
 static tutti_status add(tutti_checkpoint *checkpoint, const char *who, const tutti__item *item)
 {
-    TUTTI_REQUIRE(is_path(item->name),
+    int parts = tutti__path_parts(item->name);
+    TUTTI_REQUIRE(parts > 0,
                   "%s: the name '%s' is no path of letters, digits and ._- in parts split by /",
                   who, item->name);
-    int parts = 1;
-    for (const char *at = item->name; *at; at++) parts += *at == '/';
     TUTTI_REQUIRE(parts <= TUTTI__FILE_DEPTH_MAX, "%s: the name %s has %d parts, want at most %d",
                   who, item->name, parts, TUTTI__FILE_DEPTH_MAX);
     for (int i = 0; i < checkpoint->count; i++)
-        TUTTI_REQUIRE(!collide(item->name, checkpoint->items[i].name),
+        TUTTI_REQUIRE(!tutti__paths_collide(item->name, checkpoint->items[i].name),
                       "%s: the name %s is taken (%s is in the list)", who, item->name,
                       checkpoint->items[i].name);
     if (checkpoint->count == checkpoint->room) {
@@ -186,6 +168,71 @@ tutti_status tutti_checkpoint_add_params(tutti_checkpoint *checkpoint, tutti_par
     }
     if (status == TUTTI_OK) status = add_store(checkpoint, params);
     if (status != TUTTI_OK) checkpoint->count = before;
+    return status;
+}
+
+/* Own parameters */
+
+static tutti_status convert(const tutti_checkpoint *checkpoint, const tutti_tensor *to,
+                            const tutti_tensor *from)
+{
+    return checkpoint->ctx->backend->op.convert(checkpoint->ctx, to->data, to->dtype, from->data,
+                                                from->dtype, tutti_tensor_count(from));
+}
+
+tutti_status tutti__list_widen(const tutti_checkpoint *checkpoint)
+{
+    for (int i = 0; i < checkpoint->bound_count; i++) {
+        const tutti__bound *bound = &checkpoint->bound[i];
+        if (bound->made) TUTTI_TRY(convert(checkpoint, &bound->master, &bound->value));
+    }
+    return TUTTI_OK;
+}
+
+tutti_status tutti__list_refresh(const tutti_checkpoint *checkpoint)
+{
+    for (int i = 0; i < checkpoint->store_count; i++)
+        TUTTI_TRY(tutti_params_refresh(checkpoint->stores[i], checkpoint->ctx));
+    for (int i = 0; i < checkpoint->bound_count; i++)
+        TUTTI_TRY(convert(checkpoint, &checkpoint->bound[i].value, &checkpoint->bound[i].master));
+    return tutti_context_synchronize(checkpoint->ctx);
+}
+
+/* Enters a parameter whose value is f16 or bf16; *master: of f32 in the end. */
+static tutti_status add_bound(tutti_checkpoint *checkpoint, const char *who,
+                              const tutti_tensor *value, tutti_tensor *master)
+{
+    tutti__bound *grown =
+        realloc(checkpoint->bound, (size_t)(checkpoint->bound_count + 1) * sizeof *grown);
+    if (!grown) return tutti__fail(TUTTI_ERR_MEMORY, "%s: no memory", who);
+    checkpoint->bound = grown;
+    bool made = master->data == value->data;
+    if (made) {
+        *master = tutti_tensor_make(NULL, TUTTI_F32, value->ndim, value->dims);
+        size_t bytes = (size_t)tutti_tensor_count(master) * sizeof(float);
+        const tutti_context *ctx = checkpoint->ctx;
+        TUTTI_TRY(ctx->backend->run.alloc(ctx->device, bytes, &master->data));
+    }
+    grown[checkpoint->bound_count++] = (tutti__bound){*value, *master, made};
+    return TUTTI_OK;
+}
+
+tutti_status tutti_checkpoint_add_param(tutti_checkpoint *checkpoint, const char *name,
+                                        const tutti_param *param)
+{
+    static const char who[] = "checkpoint_add_param";
+    TUTTI_REQUIRE(checkpoint, "%s: checkpoint is NULL", who);
+    TUTTI_TRY(tutti__param_check(param, &name, who));
+    TUTTI_TRY(tutti__context_open(checkpoint->ctx, who));
+    const tutti_tensor *value = &param->value;
+    tutti__item item = {.kind = TUTTI__ITEM_TENSOR, .tensor = *value};
+    if (param->master.data != value->data) item.tensor = param->master;
+    TUTTI_TRY(set_name(&item, who, "model", name, ""));
+    TUTTI_TRY(add(checkpoint, who, &item));
+    if (value->dtype == TUTTI_F32 || value->dtype == TUTTI_F64) return TUTTI_OK;
+    tutti_tensor *master = &checkpoint->items[checkpoint->count - 1].tensor;
+    tutti_status status = add_bound(checkpoint, who, value, master);
+    if (status != TUTTI_OK) checkpoint->count--;
     return status;
 }
 

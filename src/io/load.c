@@ -1,5 +1,5 @@
 /* Loading.  Rank 0 reads: what the file holds (structure.h), all of which must be what the list says, then the bytes, block by
- * block, verified and given to all ranks.  Nothing is converted. */
+ * block, verified and given to all ranks.  Nothing that is read is converted: values of another type are made from their masters. */
 #include "io/checkpoint.h"
 
 #ifdef TUTTI_WITH_HDF5
@@ -64,6 +64,11 @@ static void leave_tensors_out(const tutti_checkpoint *checkpoint, int advice)
         size_t count = (size_t)params->count;
         leave_out(params->grad, count * tutti_dtype_size(params->desc.master_dtype), advice);
         leave_out(params->working, count * tutti_dtype_size(params->working_dtype), advice);
+    }
+    for (int i = 0; i < checkpoint->bound_count; i++) {
+        const tutti_tensor *value = &checkpoint->bound[i].value;
+        leave_out(value->data, (size_t)tutti_tensor_count(value) * tutti_dtype_size(value->dtype),
+                  advice);
     }
 }
 
@@ -394,9 +399,7 @@ static tutti_status load_tensors(const load *l)
     if (status == TUTTI_OK) status = load_blocks(l, blocks, hashes, count);
     free(blocks);
     free(hashes);
-    for (int i = 0; status == TUTTI_OK && i < checkpoint->store_count; i++)
-        status = tutti_params_refresh(checkpoint->stores[i], checkpoint->ctx);
-    if (status == TUTTI_OK) status = tutti_context_synchronize(checkpoint->ctx);
+    if (status == TUTTI_OK) status = tutti__list_refresh(checkpoint);
     return tutti_comm_agree(checkpoint->comm, status);
 }
 

@@ -218,6 +218,7 @@ static tutti_status write_tensors(save *s)
     tutti__mover mover;
     tutti_status status = tutti__mover_open(&mover, s->checkpoint->ctx, s->place.fd,
                                             s->blocks + mine.first, mine.count);
+    if (status == TUTTI_OK) status = tutti__list_widen(s->checkpoint);
     if (status == TUTTI_OK)
         status = tutti__mover_fetch(&mover, s->blocks + first.first, first.count);
     status = tutti_comm_agree(comm, status);

@@ -38,6 +38,13 @@ tutti_status tutti_checkpoint_add_params(tutti_checkpoint *checkpoint, tutti_par
     return unsupported("checkpoint_add_params");
 }
 
+tutti_status tutti_checkpoint_add_param(tutti_checkpoint *checkpoint, const char *name,
+                                        const tutti_param *param)
+{
+    (void)checkpoint, (void)name, (void)param;
+    return unsupported("checkpoint_add_param");
+}
+
 tutti_status tutti_checkpoint_add_state(tutti_checkpoint *checkpoint, tutti_params *params,
                                         const tutti_state_tensor *state)
 {

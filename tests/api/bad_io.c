@@ -106,6 +106,77 @@ static void bad_checkpoint_add_params(void)
     end(&rig);
 }
 
+/* Names that are no paths, for one of the functions that take one. */
+#define CHECK_NAMES(call)                                                            \
+    do {                                                                             \
+        char long_name[300];                                                         \
+        memset(long_name, 'a', sizeof long_name);                                    \
+        long_name[sizeof long_name - 1] = 0;                                         \
+        const char *const names[] = {"",    "/",    "a/", "/a",  "a//b", "a b",      \
+                                     "a/.", "../a", "ä",  "a\n", "a:b",  long_name}; \
+        for (int i_ = 0; i_ < HARNESS_COUNT(names); i_++) {                          \
+            const char *name = names[i_];                                            \
+            IO_FAILS(TUTTI_ERR_ARG, "name", call);                                   \
+        }                                                                            \
+    } while (0)
+
+static tutti_status add_named(io_rig *rig, const char *name)
+{
+    return tutti_checkpoint_add_param(rig->list, name, &rig->param);
+}
+
+static void bad_checkpoint_add_param(void)
+{
+    io_rig rig;
+    begin(&rig);
+    static float memory[12];
+    tutti_param unbound = {.name = "w", .value = tutti_tensor_1d(NULL, TUTTI_BF16, 6)};
+    tutti_param own = unbound, bad;
+    const tutti_tensor value = tutti_tensor_1d(memory, TUTTI_BF16, 6);
+    CHECK_OK(tutti_param_bind(&own, &value, NULL));
+    IO_FAILS(TUTTI_ERR_ARG, "checkpoint is", tutti_checkpoint_add_param(NULL, "w", &own));
+    IO_FAILS(TUTTI_ERR_ARG, "param is", tutti_checkpoint_add_param(rig.list, "w", NULL));
+    IO_FAILS(TUTTI_ERR_STATE, "w is not bound",
+             tutti_checkpoint_add_param(rig.list, "w", &unbound));
+    bad = own, bad.name[0] = 0;
+    IO_FAILS(TUTTI_ERR_ARG, "name", tutti_checkpoint_add_param(rig.list, NULL, &bad));
+    memset(bad.name, 'n', sizeof bad.name);
+    IO_FAILS(TUTTI_ERR_ARG, "name", tutti_checkpoint_add_param(rig.list, NULL, &bad));
+    CHECK_NAMES(add_named(&rig, name));
+    /* parameters that neither tutti_param_bind nor a store has made */
+    for (int wrong = 0; wrong < 10; wrong++) {
+        bad = own;
+        if (wrong == 0) bad.value.dtype = TUTTI_I32;
+        if (wrong == 1) bad.value.dtype = (tutti_dtype)99;
+        if (wrong == 2) bad.value.ndim = 0;
+        if (wrong == 3) bad.value.ndim = TUTTI_MAX_DIMS + 1;
+        if (wrong == 4) bad.value.dims[0] = 0;
+        if (wrong == 5) bad.value.strides[0] = 2;
+        if (wrong >= 6) bad.master = tutti_tensor_1d(memory + 3, TUTTI_F32, 6);
+        if (wrong == 6) bad.master.data = memory + 2; /* the last two of the value */
+        if (wrong == 7) bad.master.dtype = TUTTI_F64;
+        if (wrong == 8) bad.master.dims[0] = 5;
+        if (wrong == 9) bad.value.dtype = TUTTI_F32;
+        harness_where("wrong in way %d", wrong);
+        IO_FAILS(TUTTI_ERR_ARG, wrong > 5 && wrong < 9 ? "w: master" : "w: ",
+                 tutti_checkpoint_add_param(rig.list, "w", &bad));
+    }
+    harness_where(NULL);
+#ifdef TESTS_WITH_HDF5
+    int64_t number = 0;
+    CHECK_OK(tutti_checkpoint_add_int(rig.list, "model/w", &number)); /* nothing has stayed */
+    CHECK_FAILS(TUTTI_ERR_ARG, "taken", tutti_checkpoint_add_param(rig.list, "w", &own));
+    CHECK_OK(tutti_checkpoint_add_param(rig.list, "block0.norm/gamma", &own));
+    CHECK_FAILS(TUTTI_ERR_ARG, "taken",
+                tutti_checkpoint_add_param(rig.list, "block0.norm/gamma", &own));
+    CHECK_FAILS(TUTTI_ERR_ARG, "taken", tutti_checkpoint_add_param(rig.list, "block0.norm", &own));
+    CHECK_OK(tutti_checkpoint_add_params(rig.list, rig.params));
+    CHECK_FAILS(TUTTI_ERR_ARG, "taken", tutti_checkpoint_add_param(rig.list, "p", &own));
+    CHECK_FAILS(TUTTI_ERR_ARG, "taken", tutti_checkpoint_add_param(rig.list, NULL, &rig.param));
+#endif
+    end(&rig);
+}
+
 static void bad_checkpoint_add_state(void)
 {
     io_rig rig;
@@ -141,20 +212,6 @@ static void bad_checkpoint_add_state(void)
     harness_where(NULL);
     end(&rig);
 }
-
-/* Names that are no paths, for one of the functions that take one. */
-#define CHECK_NAMES(call)                                                            \
-    do {                                                                             \
-        char long_name[300];                                                         \
-        memset(long_name, 'a', sizeof long_name);                                    \
-        long_name[sizeof long_name - 1] = 0;                                         \
-        const char *const names[] = {"",    "/",    "a/", "/a",  "a//b", "a b",      \
-                                     "a/.", "../a", "ä",  "a\n", "a:b",  long_name}; \
-        for (int i_ = 0; i_ < HARNESS_COUNT(names); i_++) {                          \
-            const char *name = names[i_];                                            \
-            IO_FAILS(TUTTI_ERR_ARG, "name", call);                                   \
-        }                                                                            \
-    } while (0)
 
 static void bad_checkpoint_add_int(void)
 {
@@ -287,6 +344,7 @@ const harness_test bad_io[] = {
     {"tutti_checkpoint_create", bad_checkpoint_create},
     {"tutti_checkpoint_destroy", bad_checkpoint_destroy},
     {"tutti_checkpoint_add_params", bad_checkpoint_add_params},
+    {"tutti_checkpoint_add_param", bad_checkpoint_add_param},
     {"tutti_checkpoint_add_state", bad_checkpoint_add_state},
     {"tutti_checkpoint_add_int", bad_checkpoint_add_int},
     {"tutti_checkpoint_add_real", bad_checkpoint_add_real},
