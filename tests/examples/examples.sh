@@ -38,6 +38,7 @@ if [[ $backend == host ]]; then
     test_own_buffers() {
         does_not_depend_on_ranks own_buffers '^weight 0.500000 -1.250000 2.000000, bias -0.750000$'
     }
+    test_reproducible() { does_not_depend_on_ranks reproducible '^loss 0.000..., weights [0-9a-f]{16}$'; }
     test_own_layer() {
         local np
         for np in 1 2 3; do
@@ -61,6 +62,8 @@ if [[ $backend == host ]]; then
         local lines
         lines=$(wc -l <"$top/examples/data_parallel.c")
         ((lines < 100)) || fail "data_parallel.c has $lines lines"
+        lines=$(wc -l <"$top/examples/reproducible.c")
+        ((lines <= 100)) || fail "reproducible.c has $lines lines"
     }
 else
     test_data_parallel() {

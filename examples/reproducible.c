@@ -1,0 +1,100 @@
+/* Teaches: reproducible mode in a trainer of one's own: weights that are the same to the bit for any number of ranks.  The
+ * batch is always the same LEAVES blocks of rows.  A rank computes the gradients of its blocks one after the other, and all are added
+ * as a tree over the blocks' numbers, whoever computed them.  Buffers and update are the trainer's, layers and exchange Tutti's.
+ *
+ * Build: mpicc reproducible.c -o reproducible $(pkg-config --cflags --libs tutti) -lm
+ * Run:   mpirun -np 3 ./reproducible */
+#include <math.h>
+#include <mpi.h>
+#include <stdio.h>
+#include <tutti/tutti.h>
+
+enum { LEAVES = 8, ROWS = 4, IN = 6, HIDDEN = 16, STEPS = 400, PARAMS = 4, ROOM = IN * HIDDEN };
+static tutti_context *ctx;
+static tutti_layer *hidden, *output;
+/* The trainer's own memory.  Every leaf is computed in the same place, so none of its bits depends on where that is. */
+static float values[PARAMS * ROOM], grads[PARAMS * ROOM];
+static float x[ROWS][IN], h[ROWS][HIDDEN], dh[ROWS][HIDDEN], z[ROWS][HIDDEN], y[ROWS], dy[ROWS];
+static const tutti_param *params[PARAMS];
+
+static void check(tutti_status status)
+{
+    if (status == TUTTI_OK) return;
+    fprintf(stderr, "%s\n", tutti_last_error());
+    MPI_Abort(MPI_COMM_WORLD, 2);
+}
+
+/* A layer over the trainer's memory from this parameter on, filled as a store would fill it: the same on all ranks. */
+static void own_layer(const char *name, const char *options, int at, tutti_layer **layer)
+{
+    check(tutti_layer_create_by_name(ctx, "linear", options, layer));
+    for (int i = 0; i < tutti_layer_param_count(*layer); i++, at++) {
+        char full[2 * TUTTI_NAME_MAX];
+        tutti_param *param = tutti_layer_param(*layer, i);
+        tutti_tensor value = param->value, grad = param->value;
+        value.data = values + at * ROOM, grad.data = grads + at * ROOM;
+        check(tutti_param_bind(param, &value, &grad));
+        snprintf(full, sizeof full, "%s/%s", name, param->name);
+        check(tutti_param_init(param, ctx, full, 1));
+        params[at] = param;
+    }
+}
+
+/* Forward of a leaf, and dy.  Returns the leaf's part of the loss. */
+static double forward(int leaf, tutti_linear_call *lower, tutti_linear_call *upper)
+{
+    double loss = 0;
+    for (int i = 0; i < ROWS * IN; i++) x[i / IN][i % IN] = (float)sin(leaf * ROWS * IN + i);
+    check(tutti_linear_forward(hidden, ctx, lower));
+    check(tutti_linear_forward(output, ctx, upper));
+    for (int row = 0; row < ROWS; row++) { /* y is fitted to the product of two inputs */
+        const float difference = y[row] - x[row][0] * x[row][1];
+        loss += difference * difference / (LEAVES * ROWS);
+        dy[row] = 2 * difference / (LEAVES * ROWS);
+    }
+    return loss;
+}
+
+int main(int argc, char **argv)
+{
+    int first, count;
+    tutti_comm *comm;
+    tutti_grad_sync *sync;
+    MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &(int){0});
+    check(tutti_context_create(&(tutti_context_desc){.backend = TUTTI_BACKEND_HOST}, &ctx));
+    check(tutti_comm_create(ctx, NULL, &comm));
+    own_layer("output", "in=16,out=1", 0, &output); /* params: in the order of backward */
+    own_layer("hidden", "in=6,out=16,activation=silu", 2, &hidden);
+    const tutti_grad_sync_desc desc = {.leaves = LEAVES};
+    check(tutti_grad_sync_create_list(ctx, comm, params, PARAMS, &desc, &sync));
+    check(tutti_grad_sync_own_leaves(sync, &first, &count));
+
+    tutti_tensor tx = tutti_tensor_2d(x, TUTTI_F32, ROWS, IN);
+    tutti_tensor th = tutti_tensor_2d(h, TUTTI_F32, ROWS, HIDDEN), tdh = th;
+    tutti_tensor ty = tutti_tensor_2d(y, TUTTI_F32, ROWS, 1), tdy = ty;
+    tdh.data = dh, tdy.data = dy;
+    tutti_linear_call upper = {.x = &th, .y = &ty, .dy = &tdy, .dx = &tdh, .sync = sync};
+    tutti_linear_call lower = {.x = &tx, .y = &th, .dy = &tdh, .sync = sync};
+    lower.saved = z, lower.saved_bytes = sizeof z;
+    for (int step = 0; step < STEPS; step++) {
+        for (int leaf = first; leaf < first + count; leaf++) {
+            check(tutti_grad_sync_leaf_begin(sync, ctx, leaf));
+            forward(leaf, &lower, &upper);
+            check(tutti_linear_backward(output, ctx, &upper)); /* says itself that it is ready */
+            check(tutti_linear_backward(hidden, ctx, &lower));
+            check(tutti_grad_sync_leaf_end(sync, ctx, leaf));
+        }
+        check(tutti_grad_sync_finish(sync, ctx)); /* the sums over all leaves, on every rank */
+        for (int i = 0; i < PARAMS * ROOM; i++) values[i] -= 0.2f * grads[i];
+    }
+    double loss = 0;
+    unsigned long long hash = 0xcbf29ce484222325; /* FNV-1a of all weights' bytes */
+    for (int leaf = 0; leaf < LEAVES; leaf++) loss += forward(leaf, &lower, &upper);
+    for (size_t i = 0; i < sizeof values; i++)
+        hash = (hash ^ ((const unsigned char *)values)[i]) * 0x100000001b3;
+    if (tutti_comm_rank(comm) == 0) printf("loss %.6f, weights %016llx\n", loss, hash);
+    tutti_grad_sync_destroy(&sync);
+    tutti_comm_destroy(&comm); /* the rest ends with the process */
+    MPI_Finalize();
+    return loss < 0.02 ? 0 : 1;
+}
