@@ -32,6 +32,12 @@ static tutti_dtype master_type(const kind *k)
     return k->value == TUTTI_F64 ? TUTTI_F64 : TUTTI_F32;
 }
 
+/* Enough kinds for what is done block by block. */
+static bool is_big(const kind *k)
+{
+    return !k->apart && k->value != TUTTI_F64;
+}
+
 /* Parameters: own ones, or a store's. */
 typedef struct side {
     tutti_context *ctx;
@@ -195,7 +201,7 @@ static void for_all_kinds(void (*check)(tutti_comm *comm, const kind *k, const c
 static void own_to_own(tutti_comm *comm, const kind *k, const char *a, const char *b)
 {
     side s;
-    own_side(&s, comm, k, true);
+    own_side(&s, comm, k, is_big(k));
     tutti_dtype exact = s.param[0].master.dtype;
     fill_side(&s, 1, exact);
     CHECK_OK(tutti_checkpoint_save(s.list, a, 0));
@@ -263,8 +269,8 @@ static void other_ranks(tutti_comm *comm, const kind *k, const char *a, const ch
 {
     tutti_comm *alone = rig_comm(rig_context(), TUTTI_TRANSPORT_SELF, 0);
     side all, one;
-    own_side(&all, comm, k, true);
-    own_side(&one, alone, k, true);
+    own_side(&all, comm, k, is_big(k));
+    own_side(&one, alone, k, is_big(k));
     tutti_dtype exact = all.param[0].master.dtype;
     fill_side(&all, 8, exact);
     CHECK_OK(tutti_checkpoint_save(all.list, a, 0));
