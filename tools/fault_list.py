@@ -108,11 +108,12 @@ FAULTS = [
     Fault("adamw-skip", "an update with NaN gradients is made", "state->skipped = args->skip_nonfinite && !isfinite(state->grad_norm);", "state->skipped = 0;", "layers.adamw"),
     Fault("adamw-rate", "lr_scale is left out", "t->learning_rate * f->lr_scale", "t->learning_rate", "layers.adamw"),
     # Parameters
-    Fault("bind-contiguous", "a value with gaps can be bound", "TUTTI_REQUIRE(is_contiguous(value),", "TUTTI_REQUIRE(value,", "api.bad_input"),
+    Fault("name-checked", "a prefix that no checkpoint can hold is taken", "TUTTI_TRY(check_name(prefix, 1, \"prefix\", \"params_add\"));", "", "api.bad_input"),
+    Fault("bind-contiguous", "a value with gaps can be bound", "TUTTI_REQUIRE(is_contiguous(value), \"param_bind", "TUTTI_REQUIRE(value, \"param_bind", "api.bad_input"),
     Fault("bind-shape", "a gradient of another shape can be bound", "TUTTI_REQUIRE(same_shape(grad, &param->value),", "TUTTI_REQUIRE(grad,", "api.bad_input"),
     Fault("store-order", "the store is in the order of forward", "first = first && j >= i;", "first = first && j <= i;", "api.params"),
     Fault("store-refresh", "working values are not rewritten", "if (!params->working) return TUTTI_OK;", "return TUTTI_OK;", "api.params"),
-    Fault("store-init", "all parameters begin with the same numbers", "key = tutti__hash(key, param->name, strlen(param->name));", "", "api.params"),
+    Fault("store-init", "all parameters begin with the same numbers", "key = tutti__hash(key, name, strlen(name));", "(void)name;", "api.params"),
     # Exchange and leaves
     Fault("tree-slice", "a rank's first row of another's roots is its own", "root < sync->leaves.first_root ? root : root - sync->leaves.own_roots", "root < sync->leaves.first_root ? root : root - sync->leaves.own_roots + (root > sync->leaves.first_root + sync->leaves.own_roots ? -1 : 0)", "comm.leaves.host.np3"),
     Fault("tree-order", "roots of ranks are added one after the other", "args.pops[k] = leaves->pops[k];", "args.pops[k] = k > 0;", "comm.leaves.host.np3"),
@@ -130,7 +131,9 @@ FAULTS = [
     Fault("file-shape", "a tensor of another shape is loaded", "same = wants.dims[i] == node->dims[i] || wants.dims[i] == -1;", "same = true;", "io.damage.host.np1 io.round_trip.host.np1"),
     Fault("file-complete", "an incomplete file is loaded", "complete->kind == TUTTI__ATTRIBUTE_INT && complete->ints[0] == 1", "complete->kind == TUTTI__ATTRIBUTE_INT", "io.damage.host.np1"),
     Fault("file-extras", "what is not expected in a file is passed over", "if (!known[i] && node->kind != TUTTI__NODE_GROUP &&", "if (!node && !known[i] && node->kind != TUTTI__NODE_GROUP &&", "io.damage.host.np1"),
-    Fault("file-refresh", "working values are those of before the load", "status = tutti_params_refresh(checkpoint->stores[i], checkpoint->ctx);", "status = TUTTI_OK;", "io.round_trip.host.np1"),
+    Fault("file-refresh", "working values are those of before the load", "TUTTI_TRY(tutti_params_refresh(checkpoint->stores[i], checkpoint->ctx));", ";", "io.round_trip.host.np1"),
+    Fault("file-own-value", "own values are those of before the load", "TUTTI_TRY(convert(checkpoint, &checkpoint->bound[i].value, &checkpoint->bound[i].master));", ";", "io.own_params.host.np1"),
+    Fault("file-own-master", "own values without masters are not written", "if (bound->made) TUTTI_TRY(convert(checkpoint, &bound->master, &bound->value));", "(void)bound;", "io.own_params.host.np1"),
     Fault("file-share", "the last writer's blocks have another's hashes", "all + (size_t)s->ranks[w] * most,", "all + (size_t)s->ranks[0] * most,", "io.round_trip.host.np3 io.round_trip.host.np2"),
     Fault("file-private", "a private file's successor is open to all", "place->replaces ? 0600 : 0666", "0666", "io.owner.host.np1"),
     # Validator

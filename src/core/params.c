@@ -101,6 +101,9 @@ tutti_status tutti_param_bind(tutti_param *param, const tutti_tensor *value,
     TUTTI_REQUIRE(param, "param_bind: param is NULL");
     TUTTI_REQUIRE(value, "param_bind: %s: value is NULL", param->name);
     TUTTI_REQUIRE(value->data, "param_bind: %s: value.data is NULL", param->name);
+    TUTTI_REQUIRE(value->ndim >= 1 && value->ndim <= TUTTI_MAX_DIMS,
+                  "param_bind: %s: value.ndim is %d, want 1 to %d", param->name, value->ndim,
+                  TUTTI_MAX_DIMS);
     TUTTI_REQUIRE(value->dtype == param->value.dtype, "param_bind: %s: value is %s, want %s",
                   param->name, tutti_dtype_name(value->dtype),
                   tutti_dtype_name(param->value.dtype));

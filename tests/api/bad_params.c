@@ -93,6 +93,9 @@ static void bad_param_bind(void)
         }
     harness_where(NULL);
     CHECK_FAILS(TUTTI_ERR_ARG, "gamma", tutti_param_bind(gamma, NULL, NULL));
+    tutti_param odd = own("odd", TUTTI_F32, 6); /* of a shape that no tensor has */
+    bad = good, bad.ndim = odd.value.ndim = TUTTI_MAX_DIMS + 1;
+    CHECK_FAILS(TUTTI_ERR_ARG, "ndim", tutti_param_bind(&odd, &bad, NULL));
     CHECK_OK(tutti_param_bind(gamma, &good, NULL));
     tutti_layer_destroy(&layer);
 
