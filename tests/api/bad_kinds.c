@@ -477,7 +477,8 @@ static void check_step(void)
     layer_fixture *f = &fix.f;
     tutti_step_block *step = NULL;
     CHECK_OK(tutti_step_block_create(f->ctx, &step));
-    CHECK_WITH(f->call.step = step, TUTTI_ERR_STATE, "never set");
+    /* a plan is made before the first step's values are known */
+    if (fix.verb != PLAN) CHECK_WITH(f->call.step = step, TUTTI_ERR_STATE, "never set");
     tutti_step_block_destroy(&step);
     if (!foreign_context()) return;
     CHECK_OK(tutti_step_block_create(foreign_context(), &step));
