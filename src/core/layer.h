@@ -143,8 +143,8 @@ tutti_status tutti__check_typed(const tutti_layer *layer, const tutti__layer_cla
                                        const tutti_##name##_call *call)        \
     {                                                                          \
         TUTTI_TRY(tutti__check_typed(layer, &tutti__##name##_class, call));    \
-        const tutti_call slots = generic(call);                                \
-        return tutti_layer_##verb(layer, ctx, &slots);                         \
+        const tutti_call whole = generic(call);                                \
+        return tutti_layer_##verb(layer, ctx, &whole);                         \
     }
 #define TUTTI__COMMON(call)                                                                     \
     .saved = (call)->saved, .saved_bytes = (call)->saved_bytes, .first_row = (call)->first_row, \
