@@ -92,6 +92,7 @@ typedef struct tutti_call_place {
     tutti_call_part part;
     int index; /* of the slot, or of the parameter */
 } tutti_call_place;
+/* As tutti_last_error, valid until the thread's next failure. */
 TUTTI_API tutti_call_place tutti_last_error_place(void);
 
 /* What kinds of layer there are: each kind's contract as a table, which the library checks calls against and programs make
@@ -163,6 +164,7 @@ typedef struct tutti_layer_type {
     const tutti_slot *slots;
     const tutti_param_type *params;
 } tutti_layer_type;
+/* How many there are. */
 TUTTI_API int tutti_layer_type_count(void);
 /* The index-th kind, from 0; NULL past the last. */
 TUTTI_API const tutti_layer_type *tutti_layer_type_get(int index);

@@ -25,7 +25,7 @@ int main(void)
 #ifdef WITH_MPI
     int level;
     if (MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level) == MPI_SUCCESS &&
-        tutti_comm_create_from_mpi(ctx, NULL, MPI_COMM_WORLD, &comm) == TUTTI_OK)
+        tutti_comm_create_from_mpi(ctx, MPI_COMM_WORLD, NULL, &comm) == TUTTI_OK)
         printf("mpi ");
     else
         puts(tutti_last_error());
@@ -33,7 +33,7 @@ int main(void)
     MPI_Finalize();
 #endif
 #ifdef WITH_NCCL
-    if (tutti_comm_create_from_nccl(ctx, NULL, (ncclComm_t)NULL, &comm) == TUTTI_ERR_ARG)
+    if (tutti_comm_create_from_nccl(ctx, (ncclComm_t)NULL, NULL, &comm) == TUTTI_ERR_ARG)
         printf("nccl ");
 #endif
 #ifdef WITH_CUDA
