@@ -64,12 +64,12 @@ struct bench_layer {
     const char *options;  /* beside the shape and the types: "eps=1e-5" */
     const char *variant;  /* an option of which several values are timed … */
     const char *variants; /* … these unless the command line names others … */
-    int key;              /* … under its own name, or this letter */
+    int key;              /* … under its own name, or this letter, which no other option has */
     const char *pass;     /* what forward is called in the table */
     /* Fills in amount and product of the result, and what it is compared with, where the tables' count of bytes is wrong. */
     void (*count)(const bench_run *run, bench_result *result, bench_reference *reference);
-    /* Fills in error, and tolerance where it is not bench_tolerance(dtype).  NULL: the same layer in f64 on the host, given the same,
-     * is right. */
+    /* Fills in error, and tolerance where it is not bench_tolerance(dtype).  NULL: by the same layer in f64 on the host, which is
+     * given the same values. */
     int (*check)(bench_run *run, bench_result *result);
 };
 #define BENCH_ROWWISE_SHAPES                                             \

@@ -15,8 +15,7 @@ enum {
     OPTION_DEVICE,
     OPTION_COMPARE,
     OPTION_FAIL_OVER,
-    OPTION_PLAIN,
-    OPTION_VARIANT
+    OPTION_PLAIN
 };
 
 static const struct argp_option arguments[] = {
@@ -25,8 +24,7 @@ static const struct argp_option arguments[] = {
     {"dtype", 'd', "TYPE", 0, "f64, f32, f16 or bf16 (default bf16 on a GPU, f32 on the host)", 0},
     {"shape", 's', "LIST", 0,
      "Shapes such as 32768x4096,8192x16384: rows, then the sizes that a layer wants (below); each "
-     "layer takes those with "
-     "as many numbers as its own, without any it takes some of its own",
+     "layer takes those with as many numbers as it wants, without any some of its own",
      0},
     {"repeats", OPTION_REPEATS, "N", 0, "Runs of which the median is taken (default 30)", 0},
     {"json", OPTION_JSON, "FILE", 0, "Write the results to FILE as well", 0},
@@ -35,9 +33,8 @@ static const struct argp_option arguments[] = {
     {"fail-over", OPTION_FAIL_OVER, "PERCENT", 0,
      "With --compare: exit with 1 if a time or the host cost of a call is longer by more", 0},
     {"plain", OPTION_PLAIN, NULL, 0,
-     "Take every layer as one that only its table is known of: one shape, no variants, and the "
-     "same layer in f64 on the host "
-     "says what is right",
+     "Take every layer as one of which only its table is known: one shape, no variants, and the "
+     "same layer in f64 on the host says what is right",
      0},
     {NULL, 'h', NULL, 0, "The same as --help", -1},
     {0},
@@ -47,9 +44,8 @@ static const char description[] =
     "Times forward and backward of the layers and checks what they computed.\v"
     "LAYER is one of the following, of shapes as beside it; without one, all of them.\n\n%s\n"
     "A layer is compared with a copy that reads and writes as many bytes, or with the bare matrix "
-    "products that it "
-    "is made of. On a GPU every time is that of a captured graph with 256 MiB overwritten "
-    "before.\n\n"
+    "products that it is made of. On a GPU every time is that of a captured graph with 256 MiB "
+    "overwritten before.\n\n"
     "\"call us\" is the host's time in a call, from its begin to its return; on the host, where "
     "the work is in it, that of a call of one row, which has rows of its own.\n\n"
     "Exit code: 0 if every result was right, 1 if one was wrong or slower than --fail-over allows, "
@@ -115,20 +111,19 @@ static void parse_shapes(char *list, bench_options *options, struct argp_state *
     }
 }
 
+static const bench_layer *own_of(int kind)
+{
+    return bench_layer_find(tutti_layer_type_get(kind)->name);
+}
+
 /* The option of which a kind has variants; NULL if it has none. */
 static const tutti_layer_option *variant_of(int kind)
 {
     const tutti_layer_type *type = tutti_layer_type_get(kind);
-    const char *name = bench_layer_find(type->name)->variant;
+    const char *name = own_of(kind)->variant;
     for (int i = 0; name && i < type->option_count; i++)
         if (strcmp(type->options[i].name, name) == 0) return &type->options[i];
     return NULL;
-}
-
-static int variant_key(int kind)
-{
-    const int key = bench_layer_find(tutti_layer_type_get(kind)->name)->key;
-    return key ? key : OPTION_VARIANT + kind;
 }
 
 /* "none|relu|gelu" has "relu". */
@@ -218,7 +213,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         break;
     default:
         for (int kind = 0; kind < tutti_layer_type_count(); kind++)
-            if (variant_of(kind) && key == variant_key(kind)) {
+            if (variant_of(kind) && key == own_of(kind)->key) {
                 parse_variants(kind, arg, options, state);
                 return 0;
             }
@@ -227,7 +222,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     return 0;
 }
 
-/* "  softmax        ROWSxCOLS", a line a kind. */
+/* "  softmax     rows x cols": a line a kind. */
 static void list_layers(char *text, size_t size)
 {
     for (int kind = 0; kind < tutti_layer_type_count(); kind++) {
@@ -252,11 +247,10 @@ void bench_options_parse(int argc, char **argv, bench_options *options)
     for (int kind = 0; kind < tutti_layer_type_count(); kind++) {
         const tutti_layer_option *option = variant_of(kind);
         if (!option) continue;
-        const char *name = tutti_layer_type_get(kind)->name;
-        snprintf(of[kind], sizeof of[kind], "Of %s: %s (default %s)", name, option->type,
-                 bench_layer_find(name)->variants);
-        all[count++] =
-            (struct argp_option){option->name, variant_key(kind), "LIST", 0, of[kind], 0};
+        const bench_layer *own = own_of(kind);
+        snprintf(of[kind], sizeof of[kind], "Of %s: %s (default %s)",
+                 tutti_layer_type_get(kind)->name, option->type, own->variants);
+        all[count++] = (struct argp_option){option->name, own->key, "LIST", 0, of[kind], 0};
     }
     memcpy(all + count, arguments, sizeof arguments);
     list_layers(layers, sizeof layers);
