@@ -64,14 +64,13 @@ static int put(run *r, const tutti_case_tensor *tensor, size_t bytes, char **dat
     return tensor && !subject_is_result(tensor) ? fill(r, tensor, *data) : poison(r, *data, bytes);
 }
 
-/* The value of a slot, or its gradient; each call has a place of its own for a sum. */
-static int put_slot(run *r, const subject_slot *slot, const tutti_case_tensor *tensor, char **data)
+/* Memory for the value of a slot, or its gradient: `places` of it. */
+static int put_slot(run *r, const subject_slot *slot, const tutti_case_tensor *tensor, int places,
+                    char **data)
 {
-    const bool sum = slot->shape.flags & TUTTI_SLOT_SUM;
-    const size_t other = (size_t)slot->shape.cols * (sum ? 1 : (size_t)r->plan->count) *
-                         tutti_dtype_size(slot->shape.dtype);
-    const size_t bytes = tensor ? bytes_of(r, tensor) : other;
-    return put(r, tensor, sum ? bytes * (size_t)r->pieces : bytes, data);
+    const size_t rows = slot->shape.flags & TUTTI_SLOT_SUM ? 1 : (size_t)r->plan->count;
+    const size_t own = rows * (size_t)slot->shape.cols * tutti_dtype_size(slot->shape.dtype);
+    return put(r, tensor, (tensor ? bytes_of(r, tensor) : own) * (size_t)places, data);
 }
 
 static int put_params(run *r)
@@ -98,8 +97,10 @@ static int prepare(run *r)
 {
     for (int i = 0; i < r->s->type->slot_count; i++) {
         const subject_slot *slot = &r->s->slots[i];
-        if (slot->asked) APP_TRY(put_slot(r, slot, slot->value, &r->value[i]));
-        if (slot->grad_asked) APP_TRY(put_slot(r, slot, slot->grad, &r->grad[i]));
+        /* each call has a place of its own for a sum */
+        const int places = slot->shape.flags & TUTTI_SLOT_SUM ? r->pieces : 1;
+        if (slot->asked) APP_TRY(put_slot(r, slot, slot->value, places, &r->value[i]));
+        if (slot->grad_asked) APP_TRY(put_slot(r, slot, slot->grad, 1, &r->grad[i]));
     }
     return put_params(r);
 }
@@ -110,17 +111,18 @@ typedef struct piece {
     int64_t first, count;
 } piece;
 
-/* What a call gets of a tensor: its rows, as [rows, columns] or [rows], or all of it where it is a sum. */
+/* What a call gets of a tensor: its rows, as [rows, columns] or [rows], or all of it where it is a sum.  first: row, or place of
+ * the sum, where it begins. */
 static tutti_tensor view(const run *r, const subject_slot *slot, const tutti_case_tensor *tensor,
-                         char *data, const piece *p)
+                         char *data, int64_t first, int64_t count)
 {
     const bool sum = slot->shape.flags & TUTTI_SLOT_SUM;
     const tutti_dtype dtype = tensor ? tensor->dtype : slot->shape.dtype;
     const int64_t row = tensor ? subject_row(r->s, tensor) : slot->shape.cols;
-    if (data) data += (size_t)((sum ? p->number : p->first) * row) * tutti_dtype_size(dtype);
+    if (data) data += (size_t)(first * row) * tutti_dtype_size(dtype);
     if (tensor && sum) return tutti_tensor_make(data, dtype, tensor->ndim, tensor->dims);
-    return tensor && tensor->ndim == 1 ? tutti_tensor_1d(data, dtype, p->count)
-                                       : tutti_tensor_2d(data, dtype, sum ? 1 : p->count, row);
+    return tensor && tensor->ndim == 1 ? tutti_tensor_1d(data, dtype, count)
+                                       : tutti_tensor_2d(data, dtype, sum ? 1 : count, row);
 }
 
 static int call_piece(run *r, const piece *p)
@@ -132,10 +134,10 @@ static int call_piece(run *r, const piece *p)
     tutti_call call = {.first_row = &first_row, .saved_bytes = bytes, .step = s->step};
     for (int i = 0; i < s->type->slot_count; i++) {
         const subject_slot *slot = &s->slots[i];
-        const bool input = slot->role == TUTTI_SLOT_IN;
+        const bool input = slot->role == TUTTI_SLOT_IN, sum = slot->shape.flags & TUTTI_SLOT_SUM;
         const int at = slot->shape.index;
-        values[i] = view(r, slot, slot->value, r->value[i], p);
-        grads[i] = view(r, slot, slot->grad, r->grad[i], p);
+        values[i] = view(r, slot, slot->value, r->value[i], sum ? p->number : p->first, p->count);
+        grads[i] = view(r, slot, slot->grad, r->grad[i], sum ? 0 : p->first, p->count);
         if (slot->asked && input) call.in[at] = &values[i];
         if (slot->asked && !input) call.out[at] = &values[i];
         if (slot->grad_asked && input) call.din[at] = &grads[i];

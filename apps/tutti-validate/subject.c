@@ -42,6 +42,8 @@ bool subject_is_sum(const subject *s, const tutti_case_tensor *tensor)
 bool subject_has_rows(const subject *s, const tutti_case_tensor *tensor)
 {
     if (tensor->part == TUTTI_CASE_PARAMS || subject_is_sum(s, tensor)) return false;
+    for (int i = 0; i < s->type->slot_count; i++)
+        if (tensor == s->slots[i].grad && (s->slots[i].shape.flags & TUTTI_SLOT_SUM)) return false;
     for (int i = 0; i < s->param_count; i++)
         if (tensor == s->grad[i]) return false;
     return true;

@@ -167,11 +167,14 @@ tutti_status tutti__case_tensor_from(const tutti_cases *cases, const tutti__node
     return TUTTI_OK;
 }
 
-/* The output of a kind that an expected tensor is; NULL: none. */
+/* The output of a kind that an expected tensor is, or an upstream one the gradient of; NULL: none. */
 static const tutti_slot *output_of(const tutti_layer_type *type, const tutti_case_tensor *tensor)
 {
-    for (int i = 0; type && tensor->part == TUTTI_CASE_EXPECTED && i < type->slot_count; i++)
-        if (type->slots[i].role == TUTTI_SLOT_OUT && strcmp(type->slots[i].name, tensor->name) == 0)
+    const bool upstream = tensor->part == TUTTI_CASE_UPSTREAM && tensor->name[0] == 'd';
+    if (!type || !(upstream || tensor->part == TUTTI_CASE_EXPECTED)) return NULL;
+    for (int i = 0; i < type->slot_count; i++)
+        if (type->slots[i].role == TUTTI_SLOT_OUT &&
+            strcmp(type->slots[i].name, tensor->name + upstream) == 0)
             return &type->slots[i];
     return NULL;
 }
@@ -181,13 +184,14 @@ static bool is_sum(const tutti_slot *output)
     return output && (output->flags & TUTTI_SLOT_SUM);
 }
 
-/* Its first dimension counts rows: all but parameters, their gradients, and sums over rows.  What is expected of a kind that this
+/* Its first dimension counts rows: all but parameters, their gradients, and sums over rows.  An output of a kind that this
  * library does not know may be such a sum. */
 static bool has_rows(const tutti_case *which, const tutti_layer_type *type,
                      const tutti_case_tensor *tensor)
 {
     if (tensor->part == TUTTI_CASE_PARAMS) return false;
-    if (tensor->part == TUTTI_CASE_EXPECTED) return type && !is_sum(output_of(type, tensor));
+    if (tensor->part == TUTTI_CASE_EXPECTED || tensor->part == TUTTI_CASE_UPSTREAM)
+        return type && !is_sum(output_of(type, tensor));
     return tensor->part != TUTTI_CASE_EXPECTED_GRAD || tensor->name[0] != 'd' ||
            !tutti_case_find(which, TUTTI_CASE_PARAMS, tensor->name + 1);
 }

@@ -204,6 +204,61 @@ def test_malformed_files_are_refused():
     assert seen > 60, seen
 
 
+def test_a_tensor_that_the_layer_refuses_is_named():
+    """With its group, whoever refuses it: the table's types and columns, optional inputs, what has no gradient."""
+
+    def dtype(file, case, tensor):
+        file[f"cases/{case}/{tensor}"].attrs["dtype"] = "f16"
+
+    def wider(file, case, tensor):
+        rows, cols = file[f"cases/{case}/{tensor}"].shape
+        del file[f"cases/{case}/{tensor}"]
+        file[f"cases/{case}/{tensor}"] = np.zeros((rows, cols + 1), np.float32)
+
+    def added(file, case, tensor):
+        rows = next(iter(file[f"cases/{case}/inputs"].values())).shape[0]
+        file[f"cases/{case}/{tensor}"] = np.zeros((rows, 1), np.float32)
+
+    residual, loss, table = "rmsnorm-residual-dsum-f32", "cross-entropy-shape-33x17", "embedding-shape-65x3x5"
+    for case, tensor, spoil, word in (
+        *((residual, f"{part}/{name}", dtype, "f16, want f32") for part, name in (
+            ("inputs", "x"), ("inputs", "residual"), ("params", "gamma"), ("upstream", "dy"), ("upstream", "dsum"), ("expected", "y"),
+            ("expected", "sum"), ("expected_grad", "dx"), ("expected_grad", "dgamma"))),
+        *((residual, tensor, wider, "columns") for tensor in ("inputs/residual", "upstream/dsum", "expected/sum", "expected_grad/dx")),
+        (loss, "expected/loss_sum", dtype, "f16, want f64"),
+        (loss, "upstream/dloss", added, "has no such tensor"),
+        (loss, "expected_grad/dlogits", added, "has no such tensor"),
+        (table, "expected_grad/dtokens", added, "has no such tensor"),
+        (residual, "expected_grad/dresidual", added, "has no such tensor"),
+        ("softmax-f32", "upstream/dx", added, "has no such tensor"),
+    ):
+        result = run(["--filter", case, edited(lambda file: spoil(file, case, tensor))]).want(2)
+        assert f"case {case}: {tensor}" in result.err and word in result.err, (tensor, result)
+
+
+def test_outputs_that_nobody_expects():
+    """What a backward needs of them is there all the same, and what it does not need is not asked for."""
+
+    def without(*names):
+        def edit(file):
+            for name in names:
+                del file[f"cases/{case}/{name}"]
+
+        return edit
+
+    for case, names, left in (
+        ("rmsnorm-residual-dsum-f32", ("expected/sum", "expected/y"), {"dx", "dgamma"}),
+        ("rmsnorm-residual-dsum-f32", ("expected/sum",), {"y", "dx", "dgamma"}),
+        ("softmax-f32", ("expected/y",), {"dx"}),
+        ("linear-relu-f32", ("expected/y", "expected_grad/dx"), {"dweight", "dbias"}),
+        ("cross-entropy-shape-33x17", ("expected/loss", "expected/dlogits"), {"loss_sum"}),
+        ("cross-entropy-shape-33x17", ("expected/loss_sum",), {"loss", "dlogits"}),
+    ):
+        for np_ in (1, RANKS):
+            said = findings(report(["--filter", case, edited(without(*names))], np_))
+            assert {name for key, name in said if key == case} == left, (case, names, said)
+
+
 def test_malformed_files_are_refused_by_all_ranks():
     for name, words, _ in malformed()[1:40:9]:
         result = run([os.path.join(DATA, "bad", name)], RANKS).want(2)
