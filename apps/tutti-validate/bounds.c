@@ -8,8 +8,19 @@
 #include "common/exit_code.h"
 #include "spread.h"
 
-static const layer_kind *const kinds[] = {&layernorm_kind,     &rmsnorm_kind, &softmax_kind,
-                                          &cross_entropy_kind, &linear_kind,  &embedding_kind};
+/* One line a kind: its file has the record, X_kind. */
+#define KINDS(X)     \
+    X(layernorm)     \
+    X(rmsnorm)       \
+    X(softmax)       \
+    X(cross_entropy) \
+    X(linear)        \
+    X(embedding)
+
+#define DECLARE(name) extern const layer_kind name##_kind;
+#define ENTRY(name) &name##_kind,
+KINDS(DECLARE)
+static const layer_kind *const kinds[] = {KINDS(ENTRY)};
 
 const layer_kind *bounds_kind(const char *name)
 {

@@ -56,7 +56,4 @@ typedef struct layer_kind {
 /* NULL: nothing is known of it. */
 const layer_kind *bounds_kind(const char *name);
 
-extern const layer_kind layernorm_kind, rmsnorm_kind, softmax_kind, cross_entropy_kind, linear_kind,
-    embedding_kind;
-
 #endif
