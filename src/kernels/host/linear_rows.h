@@ -33,12 +33,11 @@ TUTTI__INLINE REAL OF(gelu_exponent)(REAL z)
     return 2 * ((REAL)0.79788456080286535588 * (z + (REAL)0.044715 * z * z * z));
 }
 
-/* row = act(row) */
 TUTTI__VECTORISED
-static void OF(activate)(REAL *row, const tutti__linear_shape *shape, int64_t count)
+void OF(tutti__activate)(REAL *row, tutti_activation activation, double leak, int64_t count)
 {
-    const REAL slope = (REAL)shape->slope;
-    switch (shape->activation) {
+    const REAL slope = (REAL)leak;
+    switch (activation) {
     case TUTTI_ACT_NONE:
         break;
     case TUTTI_ACT_RELU: /* comparisons are written so that a NaN stays */
@@ -74,13 +73,12 @@ static void OF(activate)(REAL *row, const tutti__linear_shape *shape, int64_t co
     }
 }
 
-/* d = d * act', from y for relu, leaky_relu and squared_relu, otherwise from z */
 TUTTI__VECTORISED
-static void OF(activate_backward)(REAL *restrict d, const REAL *restrict from,
-                                  const tutti__linear_shape *shape, int64_t count)
+void OF(tutti__activate_backward)(REAL *restrict d, const REAL *restrict from,
+                                  tutti_activation activation, double leak, int64_t count)
 {
-    const REAL slope = (REAL)shape->slope;
-    switch (shape->activation) {
+    const REAL slope = (REAL)leak;
+    switch (activation) {
     case TUTTI_ACT_NONE:
         break;
     case TUTTI_ACT_RELU:
@@ -137,7 +135,7 @@ static void OF(finish_forward)(void *data, const tutti__tile *tile)
         OF(tutti__round)(z, dtype, tile->cols);
         if (args->saved) OF(tutti__store)
         (tutti__at(args->saved, dtype, row * shape->out + tile->j), dtype, z, tile->cols);
-        OF(activate)(z, shape, tile->cols);
+        OF(tutti__activate)(z, shape->activation, shape->slope, tile->cols);
         OF(tutti__store)
         (tutti__at(tutti__row(&args->y, row), dtype, tile->j), dtype, z, tile->cols);
     }
@@ -190,7 +188,7 @@ static void OF(backward_blocks)(void *data, int64_t begin, int64_t end, int thre
                 const void *have = args->saved ? tutti__at(args->saved, shape->dtype, row * cols)
                                                : tutti__row(&args->y, row);
                 OF(tutti__load)(from, have, shape->dtype, cols);
-                OF(activate_backward)(d, from, shape, cols);
+                OF(tutti__activate_backward)(d, from, shape->activation, shape->slope, cols);
             }
             if (!sum) continue;
             if ((row - first) % RUN == 0) memset(sum, 0, (size_t)cols * sizeof *sum);

@@ -1,0 +1,205 @@
+/* Activations and their slopes on the GPU; include/tutti/linear.h has the mathematics. */
+#ifndef TUTTI_KERNELS_CUDA_ACTIVATION_CUH
+#define TUTTI_KERNELS_CUDA_ACTIVATION_CUH
+
+#include <type_traits>
+
+#include "kernels/cuda/device.cuh"
+#include "tutti/linear.h"
+
+/* What a type is computed in. */
+template<class T>
+using real_of = std::conditional_t<std::is_same_v<T, double>, double, float>;
+
+/* Elementary functions: f32 and f64 from the CUDA library, the 16-bit types with the hardware's
+ * approximations (2^-21 and better, far below their rounding). */
+template<class T>
+struct maths {
+    typedef float real;
+    static __device__ real exponential(real x) { return __expf(x); }
+    static __device__ real divide(real a, real b) { return __fdividef(a, b); }
+    static __device__ real root(real x)
+    {
+        real y;
+        asm("sqrt.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+        return y;
+    }
+    /* exp(-x^2) times a polynomial in t = 1/(1 + 0.4 |x|), fitted to erfc(x) exp(x^2) / t on
+     * [0, 11] with a relative error below 4e-6; so the tail keeps its digits, which 1 + erf would
+     * lose. */
+    static __device__ real complement(real x)
+    {
+        real t = __fdividef(1.0f, fmaf(0.4f, fabsf(x), 1.0f));
+        real p = -0.0803539693f;
+        p = fmaf(p, t, 0.134337165f);
+        p = fmaf(p, t, 0.141101188f);
+        p = fmaf(p, t, 0.130966753f);
+        p = fmaf(p, t, 0.225812497f);
+        p = fmaf(p, t, 0.222217004f);
+        p = fmaf(p, t, 0.225917378f);
+        real tail = p * t * __expf(-x * x);
+        return x < 0 ? 2.0f - tail : tail;
+    }
+};
+template<>
+struct maths<float> {
+    typedef float real;
+    static __device__ real exponential(real x) { return expf(x); }
+    static __device__ real divide(real a, real b) { return a / b; }
+    static __device__ real root(real x) { return sqrtf(x); }
+    static __device__ real complement(real x) { return erfcf(x); }
+};
+template<>
+struct maths<double> {
+    typedef double real;
+    static __device__ real exponential(real x) { return exp(x); }
+    static __device__ real divide(real a, real b) { return a / b; }
+    static __device__ real root(real x) { return sqrt(x); }
+    static __device__ real complement(real x) { return erfc(x); }
+};
+
+/* gelu(z) = z sigmoid(2u), u = sqrt(2/pi) (z + 0.044715 z^3): the tanh form rewritten without
+ * its cancellation. */
+constexpr double gelu_linear = 1.5957691216057307117597842397375; /* 2 sqrt(2/pi) */
+constexpr double gelu_cubic = 0.044715 * gelu_linear;
+constexpr double sqrt_half = 0.70710678118654752440084436210485;
+constexpr double inverse_sqrt_two_pi = 0.39894228040143267793994605993438;
+
+/* Beyond -flat the smooth ones are -0, beyond ±flat their slopes 0 or 1, also where z is infinite: there z times a vanished
+ * factor must not become Inf times 0, and no overflow of an intermediate result may show.  A NaN stays. */
+template<tutti_activation act>
+constexpr int flat = act == TUTTI_ACT_GELU       ? 30
+                     : act == TUTTI_ACT_GELU_ERF ? 40
+                                                 : 800;
+
+template<class R>
+__device__ __forceinline__ R above(R z, R bound)
+{
+    return z < bound ? bound : z;
+}
+template<class R>
+__device__ __forceinline__ R within(R z, R bound)
+{
+    return above(z > bound ? bound : z, -bound);
+}
+
+/* Where a logistic function goes over into exp(a): there exp(a + from) times exp(-from) stays accurate although exp(a)
+ * itself is no normal number. */
+template<class R>
+struct far_left;
+template<>
+struct far_left<float> {
+    static constexpr float from = 64, factor = 1.60381089054863785298e-28f;
+};
+template<>
+struct far_left<double> {
+    static constexpr double from = 512, factor = 4.37749103705305145412e-223;
+};
+
+/* z / (1 + exp(-a)) */
+template<class T>
+__device__ __forceinline__ real_of<T> gated(real_of<T> z, real_of<T> a)
+{
+    using left = far_left<real_of<T>>;
+    bool far = a < -left::from;
+    real_of<T> e = maths<T>::exponential(far ? a + left::from : -a);
+    return far ? z * e * left::factor : maths<T>::divide(z, 1 + e);
+}
+
+/* Its derivative, da being that of a, without cancellation or overflow. */
+template<class T>
+__device__ __forceinline__ real_of<T> gated_slope(real_of<T> z, real_of<T> a, real_of<T> da)
+{
+    using left = far_left<real_of<T>>;
+    bool far = a < -left::from;
+    real_of<T> e = maths<T>::exponential(far ? a + left::from : a < 0 ? a : -a);
+    real_of<T> r = maths<T>::divide(1, 1 + e);
+    real_of<T> s = far ? e : a < 0 ? e * r : r, q = far ? e : e * r * r;
+    return (s + z * q * da) * (far ? left::factor : 1);
+}
+
+/* act(z) */
+template<class T, tutti_activation act>
+__device__ real_of<T> activate(real_of<T> z, real_of<T> slope)
+{
+    typedef real_of<T> real;
+    typedef maths<T> m;
+    if constexpr (act == TUTTI_ACT_RELU) return z < 0 ? real(0) : z;
+    if constexpr (act == TUTTI_ACT_LEAKY_RELU) return z > 0 ? z : slope * z;
+    if constexpr (act == TUTTI_ACT_SQUARED_RELU) {
+        real r = z < 0 ? real(0) : z;
+        return r * r;
+    }
+    if constexpr (act == TUTTI_ACT_GELU) {
+        z = above(z, -real(flat<act>));
+        return gated<T>(z, z * (real(gelu_linear) + real(gelu_cubic) * z * z));
+    }
+    if constexpr (act == TUTTI_ACT_GELU_ERF) {
+        z = above(z, -real(flat<act>));
+        return real(0.5) * z * m::complement(-real(sqrt_half) * z);
+    }
+    if constexpr (act == TUTTI_ACT_SILU) {
+        z = above(z, -real(flat<act>));
+        return gated<T>(z, z);
+    }
+    return z;
+}
+
+/* act'(z), from y where y determines it and from z otherwise. */
+template<class T, tutti_activation act>
+__device__ real_of<T> slope_at(real_of<T> v, real_of<T> slope)
+{
+    typedef real_of<T> real;
+    typedef maths<T> m;
+    if constexpr (act == TUTTI_ACT_RELU) return v > 0 ? real(1) : v <= 0 ? real(0) : v;
+    if constexpr (act == TUTTI_ACT_LEAKY_RELU) return v > 0 ? real(1) : v <= 0 ? slope : v;
+    if constexpr (act == TUTTI_ACT_SQUARED_RELU) return 2 * m::root(v);
+    if constexpr (act == TUTTI_ACT_GELU) {
+        v = within(v, real(flat<act>));
+        real square = v * v;
+        return gated_slope<T>(v, v * (real(gelu_linear) + real(gelu_cubic) * square),
+                              real(gelu_linear) + real(3 * gelu_cubic) * square);
+    }
+    if constexpr (act == TUTTI_ACT_GELU_ERF) {
+        v = within(v, real(flat<act>));
+        real density = real(inverse_sqrt_two_pi) * m::exponential(real(-0.5) * v * v);
+        real cumulative = real(0.5) * m::complement(-real(sqrt_half) * v);
+        return cumulative + v * density;
+    }
+    if constexpr (act == TUTTI_ACT_SILU) {
+        v = within(v, real(flat<act>));
+        return gated_slope<T>(v, v, real(1));
+    }
+    return 1;
+}
+
+/* Calls f(std::integral_constant<tutti_activation, act>{}). */
+template<class F>
+static void with_activation(tutti_activation act, F &&f)
+{
+    switch (act) {
+    case TUTTI_ACT_NONE:
+        f(std::integral_constant<tutti_activation, TUTTI_ACT_NONE>{});
+        break;
+    case TUTTI_ACT_RELU:
+        f(std::integral_constant<tutti_activation, TUTTI_ACT_RELU>{});
+        break;
+    case TUTTI_ACT_LEAKY_RELU:
+        f(std::integral_constant<tutti_activation, TUTTI_ACT_LEAKY_RELU>{});
+        break;
+    case TUTTI_ACT_GELU:
+        f(std::integral_constant<tutti_activation, TUTTI_ACT_GELU>{});
+        break;
+    case TUTTI_ACT_GELU_ERF:
+        f(std::integral_constant<tutti_activation, TUTTI_ACT_GELU_ERF>{});
+        break;
+    case TUTTI_ACT_SQUARED_RELU:
+        f(std::integral_constant<tutti_activation, TUTTI_ACT_SQUARED_RELU>{});
+        break;
+    case TUTTI_ACT_SILU:
+        f(std::integral_constant<tutti_activation, TUTTI_ACT_SILU>{});
+        break;
+    }
+}
+
+#endif
