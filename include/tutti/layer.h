@@ -152,7 +152,7 @@ typedef struct tutti_param_type {
 } tutti_param_type;
 
 enum {
-    TUTTI_LAYER_STEP = 1,      /* forward reads call.step, where it is given */
+    TUTTI_LAYER_STEP = 1,      /* reads call.step, which some options want */
     TUTTI_LAYER_BACKWARD = 2,  /* has one */
     TUTTI_LAYER_ROWS_ALONE = 4 /* the bits of a row do not depend on how many rows a call has */
 };

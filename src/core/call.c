@@ -449,6 +449,8 @@ tutti_status tutti__check_call(const tutti_layer *layer, const tutti_call *call,
                   (long long)layer->class->rows_most);
     TUTTI_REQUIRE(call->first_row || !layer->place_matters || plan,
                   "%s: first_row is NULL, but these options' bits depend on it", name);
+    TUTTI_REQUIRE(call->step || !layer->step_matters || plan,
+                  "%s: step is NULL, but these options' bits depend on it", name);
     TUTTI_TRY(check_leaves(name, call, views->rows));
     TUTTI_TRY(check_company(&c));
     TUTTI_TRY(see_kept(&c));

@@ -80,6 +80,7 @@ struct tutti_layer {
     int device;
     int32_t finding;    /* the code under which the layer's kernels note what they find */
     bool place_matters; /* bits depend on call.first_row */
+    bool step_matters;  /* and on call.step */
     int param_count;
     tutti_param params[TUTTI__LAYER_PARAMS_MAX];
     int64_t param_elements[TUTTI__LAYER_PARAMS_MAX];
