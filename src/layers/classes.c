@@ -7,7 +7,8 @@
     X(softmax)       \
     X(linear)        \
     X(cross_entropy) \
-    X(embedding)
+    X(embedding)     \
+    X(dropout)
 
 #define TUTTI_X(name) extern const tutti__layer_class tutti__##name##_class;
 CLASSES(TUTTI_X)

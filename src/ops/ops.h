@@ -9,6 +9,7 @@
     X(cross_entropy)  \
     X(embedding)      \
     X(linear)         \
+    X(dropout)        \
     X(adamw)
 
 #endif

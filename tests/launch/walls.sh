@@ -57,7 +57,7 @@ test_io_includes_core_comm_and_its_own() {
 }
 test_comm_io_and_optim_know_no_kind_of_layer() {
     nowhere_but "comm, io and optim know parameters, not kinds of layer" \
-        'tutti/(layernorm|rmsnorm|softmax|linear|cross_entropy|embedding|tutti)\.h' none src/comm src/io src/optim
+        'tutti/(layernorm|rmsnorm|softmax|linear|cross_entropy|embedding|dropout|tutti)\.h' none src/comm src/io src/optim
     nowhere_but "io does not know the optimizer" 'tutti/adamw\.h' none src/io
 }
 test_hdf5_stays_in_its_room() {
