@@ -82,7 +82,7 @@ def test_the_committed_file_comes_out_again():
 
 
 def test_the_committed_file_is_small():
-    assert os.path.getsize(harness.CASES) <= 2_000_000
+    assert os.path.getsize(harness.CASES) <= 2_500_000
 
 
 def test_a_filter_gives_the_same_case():
@@ -168,7 +168,7 @@ def test_every_set_has_cases():
     assert [len(set(some)) == len(some) > 0 for some in names] == [True] * len(SETS)
     assert {"triton-layernorm", "triton-softmax"} == set(names[2])
     kinds = {case.layer for case in cases(harness.CASES)}
-    assert kinds == {"layernorm", "rmsnorm", "softmax", "linear", "cross_entropy", "embedding"}
+    assert kinds == {"layernorm", "rmsnorm", "softmax", "linear", "cross_entropy", "embedding", "dropout"}
 
 
 def test_every_pairing_of_a_norm():

@@ -6,6 +6,7 @@ import math
 import h5py
 import numpy as np
 
+from cases.dropout import keeps
 from cases.numbers import FLOATS, round_to, unpack
 
 WIDE = {"f64": np.float64}
@@ -183,18 +184,10 @@ def gate(name, z):
     return 1 / (1 + np.exp(-z))
 
 
-def linear(case, given):
-    real, dtype, name = (
-        case.real("dtype"),
-        case.options.get("dtype", "f32"),
-        case.options.get("activation", "none"),
-    )
-    x, weight = case.inputs["x"].values.astype(real), case.params["weight"].values.astype(real)
+def activation(case, z, dtype):
+    """act(z), and act' from act(z) as a number of dtype."""
+    real, name = case.real("dtype"), case.options.get("activation", "none")
     slope = real(case.option("slope", 0.01))
-    z = x @ weight.T
-    if "bias" in case.params:
-        z = z + case.params["bias"].values.astype(real)
-    z = round_to(z, dtype).astype(real)
     if name in ("gelu", "gelu_erf", "silu"):
         g = gate(name, z)
         y = z * g
@@ -219,11 +212,34 @@ def linear(case, given):
             "leaky_relu": np.where(stored > 0, real(1), slope),
             "squared_relu": 2 * np.sqrt(np.maximum(stored, 0)),
         }[name]
+    return y, act
+
+
+def linear(case, given):
+    real, dtype = case.real("dtype"), case.options.get("dtype", "f32")
+    x, weight = case.inputs["x"].values.astype(real), case.params["weight"].values.astype(real)
+    z = x @ weight.T
+    if "bias" in case.params:
+        z = z + case.params["bias"].values.astype(real)
+    z = round_to(z, dtype).astype(real)
+    y, act = activation(case, z, dtype)
     results = {"y": y}
     if "dy" in given:
         dz = round_to(given["dy"].astype(real) * act, dtype).astype(real)
         results.update(dx=dz @ weight, dweight=dz.T @ x, dbias=dz.sum(axis=0))
     return results
+
+
+def dropout(case, given):
+    real, cols = case.real("dtype"), case.option("cols", 0)
+    z = case.inputs["x"].values.reshape(-1, cols).astype(real)
+    if "bias" in case.params:
+        z = z + case.params["bias"].values.astype(real)
+    number, first_row = case.option("layer_number", 0), int(case.attributes.get("first_row", 0))
+    keep, kept = keeps(len(z), cols, first_row, number, case.option("p", 0.0))
+    y, act = activation(case, z, "f64" if real is np.float64 else "f32")
+    dz = np.where(keep, given["dy"].reshape(-1, cols).astype(real) * act, 0) / real(kept or 1)
+    return {"y": np.where(keep, y, 0) / real(kept or 1), "dx": dz, "dbias": dz.sum(axis=0)}
 
 
 RUN = dict(
@@ -233,4 +249,5 @@ RUN = dict(
     cross_entropy=cross_entropy,
     embedding=embedding,
     linear=linear,
+    dropout=dropout,
 )

@@ -16,7 +16,7 @@ OPTIONS = "filter list layers checkpoint rows seed backend transport timeout jso
 def test_all_cases_on_any_number_of_ranks():
     for np in RANKS:
         result = run(["--quiet", CASES], np).want(0)
-        assert re.search(rf"^227 cases, 721 tensors on {np} ranks?: all hold; ", result.out, re.M), result
+        assert re.search(rf"^269 cases, 843 tensors on {np} ranks?: all hold; ", result.out, re.M), result
 
 
 def tables():
@@ -36,7 +36,7 @@ def test_every_option_has_a_case():
         missing = {f"{name}={word}" for word in kind.split("|")} - given[layer] if "|" in kind else set()
         assert not missing, (layer, missing)
         assert any(pair.startswith(f"{name}=") and pair != f"{name}={default}" for pair in given[layer]), (layer, name)
-    assert len(given) == 6 and seen == 33, (given.keys(), seen)
+    assert len(given) == 7 and seen == 40, (given.keys(), seen)
 
 
 def test_every_tensor_has_a_case():
@@ -147,13 +147,13 @@ def test_the_gradients_of_parameters_are_compared_within_the_bound():
 
 def test_list():
     result = run(["--list", CASES]).want(0)
-    assert len(result.out.splitlines()) == 227, result
+    assert len(result.out.splitlines()) == 269, result
     assert re.search(r"^softmax-causal-f32 +softmax +16 rows  .*causal_period=7", result.out, re.M), result
 
 
 def test_filter():
     said = report(["--filter", "causal", CASES])
-    assert said["holds"] and 0 < len(said["cases"]) < 227
+    assert said["holds"] and 0 < len(said["cases"]) < 269
     assert all("causal" in case["case"] for case in said["cases"])
     result = run(["--filter", "no-such", CASES]).want(2)
     assert "no case's name contains 'no-such'" in result.err, result
@@ -162,7 +162,7 @@ def test_filter():
 def test_json():
     said = report([CASES], RANKS[1])
     assert said["ranks"] == RANKS[1] and said["backend"] == BACKEND and said["holds"] and said["wrong"] == 0
-    assert len(said["cases"]) == 227 and said["tensors"] == len(findings(said)) == 721
+    assert len(said["cases"]) == 269 and said["tensors"] == len(findings(said)) == 843
     for tensor in findings(said).values():
         assert tensor["holds"] and tensor.get("error_over_bound", 0) <= 1, tensor
 
@@ -170,7 +170,7 @@ def test_json():
 def test_junit():
     run(["--quiet", "--junit", path("report.xml"), CASES]).want(0)
     suite = xml.etree.ElementTree.parse(path("report.xml")).getroot()
-    assert suite.get("tests") == "227" and suite.get("failures") == "0" and len(suite) == 227
+    assert suite.get("tests") == "269" and suite.get("failures") == "0" and len(suite) == 269
 
 
 def test_several_files():

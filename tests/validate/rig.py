@@ -80,7 +80,11 @@ def edited(change, name="edited.h5", original=CASES):
 
 
 def without_bounds(file):
-    def strip(_, item):
+    """But for dropout, of which the validator knows no formulas."""
+
+    def strip(name, item):
+        if file["/".join(name.split("/")[:2])].attrs.get("layer") == b"dropout":
+            return
         for bound in ("atol", "rtol"):
             if bound in item.attrs:
                 del item.attrs[bound]

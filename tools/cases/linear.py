@@ -65,6 +65,26 @@ def _smooth_slope(name, z):
     return s * (1 + z * (1 - s))
 
 
+def change(function, z, z_error):
+    """function(z), and what z's error makes of it."""
+    most, value = z_error.most(), function(z)
+    apart = np.maximum(np.abs(function(z + most) - value), np.abs(function(z - most) - value))
+    return value, z_error.times(apart / np.maximum(most, FLOATS["f64"].least))
+
+
+def second_activation(torch, name, z, slope):
+    f = torch.nn.functional
+    return {
+        "none": lambda: z,
+        "relu": lambda: f.relu(z),
+        "leaky_relu": lambda: f.leaky_relu(z, slope),
+        "squared_relu": lambda: f.relu(z) ** 2,
+        "gelu": lambda: f.gelu(z, approximate="tanh"),
+        "gelu_erf": lambda: f.gelu(z),
+        "silu": lambda: f.silu(z),
+    }[name]()
+
+
 def own_errors(name, z, value, u):
     """What the arithmetic of act loses.  Steps may be as large as z where the result is small."""
     size, value = np.abs(z).astype(np.float64), np.abs(value).astype(np.float64)
@@ -194,16 +214,10 @@ class Linear:
             return Spread.of(np.zeros(value.shape))
         return Spread.single(kind.roundoff * np.abs(value) + kind.least / 2)
 
-    def _change(self, function, z, z_error):
-        """What z's error makes of function(z)."""
-        most, value = z_error.most(), function(z)
-        change = np.maximum(np.abs(function(z + most) - value), np.abs(function(z - most) - value))
-        return value, z_error.times(change / np.maximum(most, FLOATS["f64"].least))
-
     def _result(self, z, z_error):
         if self.activation == "none":
             return Result(z, z_error.most() + FLOATS["f64"].roundoff * np.abs(z), self.magnitude)
-        value, error = self._change(
+        value, error = change(
             lambda at: activate(self.activation, at, self.real(self.slope)), z, z_error
         )
         error = error + own_errors(self.activation, z, value, self.u)
@@ -217,7 +231,7 @@ class Linear:
         if self.activation in ("none", "relu"):  # dy itself, or nothing
             dz = dy.astype(self.real) * (1 if self.activation == "none" else z > 0)
             return dz, Spread.of(np.zeros(dy.shape)), size_dy
-        slope, error = self._change(
+        slope, error = change(
             lambda at: derivative(self.activation, at, self.real(self.slope)), z, z_error
         )
         size = np.abs(z).astype(np.float64)
@@ -270,15 +284,6 @@ class Linear:
         if bias is not None:
             leaf["dbias"] = torch.tensor(bias, requires_grad=True)
         z = torch.nn.functional.linear(leaf["dx"], leaf["dweight"], leaf.get("dbias"))
-        f = torch.nn.functional
-        y = {
-            "none": lambda: z,
-            "relu": lambda: f.relu(z),
-            "leaky_relu": lambda: f.leaky_relu(z, self.slope),
-            "squared_relu": lambda: f.relu(z) ** 2,
-            "gelu": lambda: f.gelu(z, approximate="tanh"),
-            "gelu_erf": lambda: f.gelu(z),
-            "silu": lambda: f.silu(z),
-        }[self.activation]()
+        y = second_activation(torch, self.activation, z, self.slope)
         (y * torch.tensor(dy)).sum().backward()
         return {"y": y.detach().numpy(), **{name: tensor.grad.numpy() for name, tensor in leaf.items()}}

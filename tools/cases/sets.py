@@ -3,6 +3,7 @@
 
 import numpy as np
 
+from .dropout import Dropout
 from .embedding import Embedding
 from .linear import Linear
 from .norm import Norm
@@ -127,6 +128,22 @@ def _embeddings():
         yield f"embedding-shape-{rows}x{vocab}x{cols}", Embedding(dict(vocab=vocab, cols=cols), rows)
 
 
+def _dropouts():
+    for dtype in DTYPES:
+        for activation in ACTIVATIONS:
+            options = dict(cols=17, dtype=dtype, activation=activation, p=0.25)
+            yield f"dropout-{activation}-{dtype}", Dropout(options, (5, 17), first_row=5)
+        options = dict(cols=17, dtype=dtype, activation="gelu", p=0.1, no_bias=True, layer_number=3)
+        yield f"dropout-no-bias-{dtype}", Dropout(options, (5, 17))
+    for p in (0, 1, 2.0**-18, 0.9):
+        yield f"dropout-p-{p:.2g}", Dropout(dict(cols=17, activation="silu", p=p), (5, 17))
+    options = dict(cols=17, activation="leaky_relu", slope=0.25, p=0.5, layer_number=32767)
+    yield "dropout-far-row", Dropout(options, (5, 17), first_row=2**33 - 3)
+    for shape in ((0, 8), (1, 1), (33, 17), (2, 1025), (4, 3, 5)):
+        options = dict(cols=int(np.prod(shape[1:])), activation="gelu_erf", p=0.5)
+        yield f"dropout-shape-{'x'.join(map(str, shape))}", Dropout(options, shape, first_row=11)
+
+
 def small():
     yield from _norms("layernorm")
     yield from _norms("rmsnorm")
@@ -134,6 +151,7 @@ def small():
     yield from _linears()
     yield from _cross_entropies()
     yield from _embeddings()
+    yield from _dropouts()
 
 
 def jax():
