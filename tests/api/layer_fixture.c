@@ -117,12 +117,18 @@ void open_made(layer_fixture *fix, tutti_context *ctx, tutti_layer *layer, int64
     fix->call.saved = bytes ? fix->saved.data : NULL;
     fix->call.saved_bytes = bytes;
     fix->call.first_row = &fix->first_row;
+    if (!(type->flags & TUTTI_LAYER_STEP)) return;
+    CHECK_OK(tutti_step_block_create(ctx, &fix->step));
+    CHECK_OK(tutti_step_block_set(fix->step, ctx,
+                                  &(tutti_step_values){.step = 3, .loss_weight = 1, .seed = 7}));
+    fix->call.step = fix->step;
 }
 
 void close_layer(layer_fixture *fix)
 {
     CHECK_OK(tutti_context_synchronize(fix->ctx));
     tutti_layer_destroy(&fix->layer);
+    tutti_step_block_destroy(&fix->step);
     for (int i = 0; i < SLOTS; i++)
         for (int gradient = 0; gradient < 2; gradient++)
             if (fix->buffers[i][gradient].mirror)

@@ -17,7 +17,8 @@ typedef struct layer_fixture {
     harness_buffer buffers[SLOTS][2]; /* of a slot's value and its gradient */
     tutti_tensor tensors[SLOTS][2];
     harness_buffer params[PARAMS], grads[PARAMS], saved;
-    tutti_call call; /* with every tensor, of both directions; without a step block and leaves */
+    tutti_step_block *step; /* of the kinds that read one */
+    tutti_call call;        /* with every tensor, of both directions; without leaves */
 } layer_fixture;
 
 /* A layer and a call that it accepts, if its parameters are bound.  Tensors hold NaN. */
