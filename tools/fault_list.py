@@ -145,7 +145,7 @@ FAULTS = [
     Fault("validate-first-row", "a rank's rows begin at the case's first", "s->which->first_row + r->plan->first + p->first", "s->which->first_row + p->first", "validate.holds"),
     Fault("validate-alone", "sharded and whole are not compared", "if (same) return;", "return;", "validate.faults validate.wrong"),
     # Bench
-    Fault("bench-reference", "the reference of norm backward lacks a term", "expected[i] = rstd * (dy[i] * gamma[i] - g_sum - (x[i] - mean) * rstd * gn_sum);", "expected[i] = rstd * (dy[i] * gamma[i] - g_sum);", "launch.bench"),
+    Fault("bench-reference", "the reference of norm backward lacks a term", "(n->dy[i] * n->gamma[i] - g_sum - normed * gn_sum)", "(n->dy[i] * n->gamma[i] - g_sum)", "launch.bench"),
     Fault("bench-error", "a wrong result is right", "bool right = r->error <= r->tolerance;", "bool right = r->error <= 1e300;", "launch.bench"),
     Fault("bench-fail-over", "nothing is slower than before", "now <= before * (1 + o->fail_over / 100)", "now > 0", "launch.bench"),
 ]

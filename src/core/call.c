@@ -388,7 +388,7 @@ static tutti_status check_common(const tutti_layer *layer, const tutti_call *cal
     TUTTI_REQUIRE((call->flags & ~(unsigned)TUTTI_GRAD_ACCUMULATE) == 0,
                   "%s: flags is %#x, want 0 or TUTTI_GRAD_ACCUMULATE", name, call->flags);
     if (call->first_row)
-        TUTTI_REQUIRE(*call->first_row >= 0 && *call->first_row <= INT64_MAX / 16,
+        TUTTI_REQUIRE(*call->first_row >= 0 && *call->first_row <= INT64_C(1) << 59,
                       "%s: first_row is %lld, want 0 to 2^59", name, (long long)*call->first_row);
     TUTTI_REQUIRE((uintptr_t)call->saved % 16 == 0, "%s: saved is not 16-byte aligned", name);
     TUTTI_REQUIRE(leaves >= 0 && leaves <= TUTTI_CALL_LEAVES_MAX && (leaves & (leaves - 1)) == 0,

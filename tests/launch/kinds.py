@@ -16,8 +16,6 @@ FOLDERS = ("apps", "bench", "tests/support", "src/io", "src/comm", "src/optim")
 # Files that may: a layer's own, named after it or after what several are ("norm"), and those that models are made in.
 OWN = r"apps/tutti-validate/bounds_(\w+)\.c|apps/tutti-bench/(\w+)\.c"
 MODELS = r"apps/tutti-train/[a-z]+_model\.c|bench/step\.c"
-# Files that still do.  Whoever has seen to one takes it off this list, and it is looked at from then on; r"(?!)" is none.
-LATER = r"apps/tutti-bench/.*|apps/tutti-train/(bytes|options)\.c"
 # Texts that mean something else there: what stands between dimensions, an option of a model's, a key of --log-json, a curve, a
 # place for tests' faults, lines on a model for people
 OTHERWISE = {
@@ -91,7 +89,7 @@ def sources(names, root):
         for path, _, files in os.walk(os.path.join(root, folder)):
             for file in files:
                 name = os.path.relpath(os.path.join(path, file), root)
-                if not re.search(r"\.(c|h|cu|cuh)$", name) or re.fullmatch(f"{MODELS}|{LATER}", name):
+                if not re.search(r"\.(c|h|cu|cuh)$", name) or re.fullmatch(MODELS, name):
                     continue
                 if not is_own(names, name):
                     yield name

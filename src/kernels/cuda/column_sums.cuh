@@ -1,5 +1,6 @@
-/* Sums over rows of each column, in two steps of fixed order: a first kernel's blocks of threads (lanes, strips) each sum a run
- * of rows and write a row of partial sums, then the rows are added. */
+/* Sums over rows of each column, in two steps of fixed order: a first kernel's blocks of (lanes, strips) threads each sum
+ * column_run rows and write a row of partial sums, then column_sums_finish adds the rows.  Without rows there is no partial row, and
+ * the sums are 0. */
 #ifndef TUTTI_KERNELS_CUDA_COLUMN_SUMS_CUH
 #define TUTTI_KERNELS_CUDA_COLUMN_SUMS_CUH
 
@@ -29,7 +30,8 @@ static inline int64_t column_run(int64_t rows, int64_t cols, tutti_dtype dtype)
     if (runs < least) runs = least;
     if (runs > most) runs = most;
     if (runs < 1) runs = 1;
-    return div_up(div_up(rows, runs), strips) * strips;
+    int64_t each = div_up(rows, runs);
+    return (each > 0 ? div_up(each, strips) : 1) * strips; /* no rows: no run is empty all the same */
 }
 
 /* sum[c] (+)= partial[0][c] + partial[1][c] + …: strip s of a block adds rows s, s + strips, …,
