@@ -19,7 +19,8 @@ typedef struct tutti_step_values {
     uint64_t seed; /* of random masks */
 } tutti_step_values;
 
-/* A block on the context's device.  What reads it before tutti_step_block_set is TUTTI_ERR_STATE. */
+/* A block on the context's device.  What reads it before tutti_step_block_set is TUTTI_ERR_STATE, unless it is captured: a
+ * graph's first replay wants it set. */
 TUTTI_API tutti_status tutti_step_block_create(tutti_context *ctx, tutti_step_block **step);
 /* NULL is allowed.  The context may be gone; its work that reads the block must be done. */
 TUTTI_API void tutti_step_block_destroy(tutti_step_block **step);

@@ -381,7 +381,7 @@ static tutti_status check_slots(const tutti_layer *layer, const tutti_call *call
 }
 
 /* What a call has beside its tensors, as far as it does not hang on these. */
-static tutti_status check_common(const tutti_layer *layer, const tutti_call *call, bool plan)
+static tutti_status check_common(const tutti_layer *layer, const tutti_call *call)
 {
     const char *name = layer->class->type.name;
     const int leaves = call->leaves;
@@ -398,7 +398,7 @@ static tutti_status check_common(const tutti_layer *layer, const tutti_call *cal
     if (!call->step) return TUTTI_OK;
     TUTTI_REQUIRE(call->step->backend == layer->backend && call->step->device == layer->device,
                   "%s: step is on another device than the layer", name);
-    return plan ? TUTTI_OK : tutti__step_block_check(call->step, name);
+    return TUTTI_OK;
 }
 
 static tutti_status check_leaves(const char *name, const tutti_call *call, int64_t rows)
@@ -423,7 +423,7 @@ tutti_status tutti__check_call(const tutti_layer *layer, const tutti_call *call,
 {
     const char *name = layer->class->type.name;
     TUTTI_REQUIRE(call, "%s: call is NULL", name);
-    TUTTI_TRY(check_common(layer, call, plan));
+    TUTTI_TRY(check_common(layer, call));
     TUTTI_TRY(check_slots(layer, call));
 
     clear(views, sizeof *views);

@@ -375,9 +375,13 @@ tutti_status tutti_step_block_create(tutti_context *ctx, tutti_step_block **step
     return status;
 }
 
-tutti_status tutti__step_block_check(const tutti_step_block *step, const char *who)
+tutti_status tutti__step_block_check(const tutti_step_block *step, const tutti_context *ctx,
+                                     const char *who)
 {
     if (step->set) return TUTTI_OK;
+    bool capturing; /* what is captured runs later, with the values of then */
+    TUTTI_TRY(ctx->backend->run.stream_capturing(ctx->device, ctx->stream, &capturing));
+    if (capturing) return TUTTI_OK;
     return tutti__fail(TUTTI_ERR_STATE,
                        "%s: the step block was never set: call step_block_set before", who);
 }

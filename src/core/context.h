@@ -96,7 +96,8 @@ struct tutti_step_block {
 };
 
 /* TUTTI_ERR_STATE for a block that was never set.  who: for the message. */
-tutti_status tutti__step_block_check(const tutti_step_block *step, const char *who);
+tutti_status tutti__step_block_check(const tutti_step_block *step, const tutti_context *ctx,
+                                     const char *who);
 
 #ifdef __cplusplus
 }

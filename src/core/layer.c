@@ -141,6 +141,7 @@ static tutti_status run(tutti_layer *layer, tutti_context *ctx, const tutti_call
     TUTTI_TRY(check_layer(layer, ctx, backward ? "backward" : "forward"));
     TUTTI_TRY(check_supported(layer, backward));
     TUTTI_TRY(tutti__check_call(layer, call, backward, false, &views));
+    if (call->step) TUTTI_TRY(tutti__step_block_check(call->step, ctx, layer->class->type.name));
     TUTTI_TRY(tutti__context_advance(ctx));
     return tutti__layer_run(layer, ctx, &views, false);
 }

@@ -180,7 +180,7 @@ tutti_status tutti_adamw_update(tutti_adamw *adamw, tutti_context *ctx,
     TUTTI_REQUIRE(step, "adamw_update: step is NULL");
     TUTTI_REQUIRE(step->backend == adamw->backend && step->device == adamw->device,
                   "adamw_update: step is on another device than the store");
-    TUTTI_TRY(tutti__step_block_check(step, "adamw_update"));
+    TUTTI_TRY(tutti__step_block_check(step, ctx, "adamw_update"));
     TUTTI_TRY(check_summed(adamw->params));
     TUTTI_TRY(tutti__context_advance(ctx));
     tutti__adamw_args args = args_of(adamw, step->values);

@@ -43,6 +43,7 @@ test_paths_are_there() {
 test_names_are_in_the_headers() {
     local document name
     while read -r document; do
+        [[ $document != *from-0.1-to-0.2.md ]] || continue # what is gone is its matter
         while read -r name; do
             grep -rqw -- "$name" "$top/include" "$top/src" "$top/CMakeLists.txt" "$top/cmake" "$top/launch" "$top/tests" ||
                 fail "$document names $name, which is not in the sources"
