@@ -66,6 +66,8 @@ struct bench_layer {
     const char *variants; /* … these unless the command line names others … */
     int key;              /* … under its own name, or this letter, which no other option has */
     const char *pass;     /* what forward is called in the table */
+    bool
+        about_zero; /* inputs have a mean of 0, not of 0.1: what products draw of a GPU's power hangs on their data */
     /* Fills in amount and product of the result, and what it is compared with, where the tables' count of bytes is wrong. */
     void (*count)(const bench_run *run, bench_result *result, bench_reference *reference);
     /* Fills in error, and tolerance where it is not bench_tolerance(dtype).  NULL: by the same layer in f64 on the host, which is

@@ -183,6 +183,7 @@ const bench_layer bench_linear = {
     .variant = "activation",
     .variants = "none,gelu",
     .key = 'a',
+    .about_zero = true,
     .count = count,
     .check = check,
 };

@@ -172,7 +172,8 @@ static int fill_slot(bench_run *run, int i)
     const tutti_tensor view = tutti_tensor_make(NULL, shape.dtype, slot->cols ? 2 : 1, dims);
     const bool index = shape.dtype == TUTTI_I32;
     bench_tensor *value = &run->tensors[2 * i], *gradient = value + 1;
-    APP_TRY(put(run, 2 * i, view, 0.1, input && !index ? 1.7 : 0));
+    const double mean = run->own->about_zero ? 0 : 0.1;
+    APP_TRY(put(run, 2 * i, view, mean, input && !index ? 1.7 : 0));
     if (input && index) APP_TRY(draw(run, value, shape.below));
     if (shape.flags & TUTTI_SLOT_GRAD) APP_TRY(put(run, 2 * i + 1, view, 0, input ? 0 : 1.7));
     const bool has_gradient = gradient->view.data;

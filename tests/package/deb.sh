@@ -4,6 +4,7 @@
 # shellcheck source=tests/launch/check.sh disable=SC2317
 source "$(dirname "${BASH_SOURCE[0]}")/../launch/check.sh"
 build=$(readlink -f "$1")
+export LC_ALL=C # one order of names everywhere
 
 # cached NAME: its value in the build folder's cache
 cached() {
@@ -29,7 +30,7 @@ if [[ ! $obstacle ]] && (cd "$build" && cpack -B "$scratch/made" \
     for package in "$scratch"/made/*.deb; do
         dpkg-deb -x "$package" "$root"
     done
-    lib=usr/lib/$(sed -n 's/.*CMAKE_LIBRARY_ARCHITECTURE "\(.*\)".*/\1/p' "$build"/CMakeFiles/3*/CMakeCCompiler.cmake)
+    lib=usr/lib/$(sed -n 's/.*CMAKE_LIBRARY_ARCHITECTURE "\(.*\)".*/\1/p' "$build"/CMakeFiles/[0-9]*/CMakeCCompiler.cmake)
 fi
 # every test begins so
 unpacked() {
