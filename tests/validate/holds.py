@@ -10,13 +10,14 @@ import xml.etree.ElementTree
 from rig import *
 
 RANKS = (1, 2, 4) if BACKEND == "cuda" else (1, 3, 4)
+COUNT, TENSORS = count(CASES)
 OPTIONS = "filter list layers checkpoint rows seed backend transport timeout json junit emit record quiet help version".split()
 
 
 def test_all_cases_on_any_number_of_ranks():
     for np in RANKS:
         result = run(["--quiet", CASES], np).want(0)
-        assert re.search(rf"^269 cases, 843 tensors on {np} ranks?: all hold; ", result.out, re.M), result
+        assert re.search(rf"^{COUNT} cases, {TENSORS} tensors on {np} ranks?: all hold; ", result.out, re.M), result
 
 
 def tables():
@@ -147,13 +148,13 @@ def test_the_gradients_of_parameters_are_compared_within_the_bound():
 
 def test_list():
     result = run(["--list", CASES]).want(0)
-    assert len(result.out.splitlines()) == 269, result
+    assert len(result.out.splitlines()) == COUNT, result
     assert re.search(r"^softmax-causal-f32 +softmax +16 rows  .*causal_period=7", result.out, re.M), result
 
 
 def test_filter():
     said = report(["--filter", "causal", CASES])
-    assert said["holds"] and 0 < len(said["cases"]) < 269
+    assert said["holds"] and 0 < len(said["cases"]) < COUNT
     assert all("causal" in case["case"] for case in said["cases"])
     result = run(["--filter", "no-such", CASES]).want(2)
     assert "no case's name contains 'no-such'" in result.err, result
@@ -162,7 +163,7 @@ def test_filter():
 def test_json():
     said = report([CASES], RANKS[1])
     assert said["ranks"] == RANKS[1] and said["backend"] == BACKEND and said["holds"] and said["wrong"] == 0
-    assert len(said["cases"]) == 269 and said["tensors"] == len(findings(said)) == 843
+    assert len(said["cases"]) == COUNT and said["tensors"] == len(findings(said)) == TENSORS
     for tensor in findings(said).values():
         assert tensor["holds"] and tensor.get("error_over_bound", 0) <= 1, tensor
 
@@ -170,7 +171,7 @@ def test_json():
 def test_junit():
     run(["--quiet", "--junit", path("report.xml"), CASES]).want(0)
     suite = xml.etree.ElementTree.parse(path("report.xml")).getroot()
-    assert suite.get("tests") == "269" and suite.get("failures") == "0" and len(suite) == 269
+    assert suite.get("tests") == str(COUNT) and suite.get("failures") == "0" and len(suite) == COUNT
 
 
 def test_several_files():

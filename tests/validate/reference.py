@@ -10,7 +10,7 @@ TRAIN = os.environ.get("TUTTI_TRAIN")
 
 def test_a_recorded_run_holds_on_other_ranks():
     run(["--quiet", "--record", path("one.h5"), CASES]).want(0)
-    assert "269 cases, 843 tensors" in run(["--quiet", path("one.h5")], RANKS).want(0).out
+    assert "%d cases, %d tensors" % count(CASES) in run(["--quiet", path("one.h5")], RANKS).want(0).out
     run(["--quiet", "--record", path("several.h5"), CASES], RANKS).want(0)
     run(["--quiet", path("several.h5")]).want(0)
 

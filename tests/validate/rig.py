@@ -79,6 +79,13 @@ def edited(change, name="edited.h5", original=CASES):
     return path(name)
 
 
+def count(name):
+    """Cases of a file, and the results in it that are compared."""
+    with h5py.File(name) as file:
+        cases = list(file["cases"].values())
+        return len(cases), sum(len(case.get(part, ())) for case in cases for part in ("expected", "expected_grad"))
+
+
 def without_bounds(file):
     """But for dropout, of which the validator knows no formulas."""
 
