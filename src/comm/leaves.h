@@ -3,9 +3,9 @@
 #ifndef TUTTI_COMM_LEAVES_H
 #define TUTTI_COMM_LEAVES_H
 
-#include "ops/tree_sum.h"
 #include "comm/comm.h"
 #include "core/backend.h"
+#include "ops/tree_sum.h"
 
 #define TUTTI__LEAVES_LEVELS 9 /* of a tree of TUTTI_LEAVES_MAX leaves */
 

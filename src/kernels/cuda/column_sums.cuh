@@ -31,7 +31,8 @@ static inline int64_t column_run(int64_t rows, int64_t cols, tutti_dtype dtype)
     if (runs > most) runs = most;
     if (runs < 1) runs = 1;
     int64_t each = div_up(rows, runs);
-    return (each > 0 ? div_up(each, strips) : 1) * strips; /* no rows: no run is empty all the same */
+    return (each > 0 ? div_up(each, strips) : 1) *
+           strips; /* no rows: no run is empty all the same */
 }
 
 /* sum[c] (+)= partial[0][c] + partial[1][c] + …: strip s of a block adds rows s, s + strips, …,

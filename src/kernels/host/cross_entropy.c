@@ -38,8 +38,8 @@ static tutti_status plan(tutti_context *ctx, const void *untyped, bool backward,
 {
     (void)backward;
     const tutti__cross_entropy_args *args = untyped;
-    plan->scratch = (size_t)ctx->threads * thread_bytes(args) +
-                    tutti__room(args->rows, sizeof(double));
+    plan->scratch =
+        (size_t)ctx->threads * thread_bytes(args) + tutti__room(args->rows, sizeof(double));
     return TUTTI_OK;
 }
 
