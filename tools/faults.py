@@ -129,7 +129,7 @@ class Build:
                 process.communicate()
                 return f"hangs ({' '.join(tests)})"
         write(os.path.join(SCRATCH, "tests.log"), out.encode())
-        failed = re.search(r"Test +#\d+: (\S+) [ .]*\*\*\*(?!Skipped|Not Run)", out)
+        failed = re.search(r"Test +#\d+: (\S+) [ .]*[A-Za-z ]*\*\*\*(?!Skipped|Not Run)", out)
         assert bool(process.returncode) == bool(failed), out
         return failed[1] if failed else None
 
