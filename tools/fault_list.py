@@ -47,7 +47,7 @@ FAULTS = [
     Fault("option-twice", "an option given twice passes", "!(given & bit)", "true", "api.bad_input"),
     Fault("option-missing", "an option without default may be missing", "(given >> i & 1) || class->type.options[i].default_value", "true", "api.bad_input"),
     Fault("option-prefix", "the beginning of a word is taken for it", "end == length && memcmp(word, value, length) == 0", "end >= length && memcmp(word, value, length) == 0", "api.bad_input"),
-    Fault("option-bool", "2 is a truth", "number == 0 || number == 1", "number >= 0", "api.bad_input"),
+    Fault("option-bool", "2 is a truth", "(*(const int *)field & ~1) == 0", "true", "api.bad_input"),
     Fault("option-real", "text behind a number is passed over", "return end != value && !*end;", "return end != value;", "api.bad_input"),
     Fault("option-eps", "eps may be negative", '{"eps", "real", eps_default, offsetof(desc, eps), 0, DBL_MAX}', '{"eps", "real", eps_default, offsetof(desc, eps), -1, DBL_MAX}', "api.bad_input"),
     Fault("option-beta", "beta1 of AdamW may be 1", "desc->beta1 >= 0 && desc->beta1 < 1", "desc->beta1 >= 0 && desc->beta1 <= 1", "api.bad_input"),

@@ -133,7 +133,6 @@ static bool parse_value(const tutti_layer_option *option, const char *value, voi
         *(int64_t *)field = number;
     else
         *(int *)field = (int)number;
-    if (is_type(option, "bool")) return number == 0 || number == 1;
     return is_type(option, "int") || (number >= INT32_MIN && number <= INT32_MAX);
 }
 

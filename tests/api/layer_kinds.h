@@ -13,7 +13,7 @@
     BOTH(linear, "in=6,out=4", "in=6,out=4,activation=relu", "in=6,out=4,activation=silu") \
     FORWARD(cross_entropy, "cols=6")                                                       \
     BOTH(embedding, "vocab=4,cols=6")                                                      \
-    BOTH(dropout, "cols=6,activation=gelu", "cols=6,activation=relu,no_bias=1,p=0.5")
+    BOTH(dropout, "cols=6,activation=gelu,no_bias=1", "cols=6,activation=relu,p=0.5")
 
 /* The public functions of a kind, with descriptors and calls of no type. */
 typedef tutti_status typed_call_fn(tutti_layer *layer, tutti_context *ctx, const void *call);
