@@ -7,6 +7,17 @@
 
 /* Kinds */
 
+#define TUTTI_X(name) extern const tutti__layer_class tutti__##name##_class;
+TUTTI__KINDS(TUTTI_X)
+#undef TUTTI_X
+
+const tutti__layer_class *const tutti__layer_classes[] = {
+#define TUTTI_X(name) &tutti__##name##_class,
+    TUTTI__KINDS(TUTTI_X)
+#undef TUTTI_X
+        NULL,
+};
+
 int tutti_layer_type_count(void)
 {
     int count = 0;

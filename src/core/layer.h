@@ -155,7 +155,7 @@ tutti_status tutti__check_typed(const tutti_layer *layer, const tutti__layer_cla
 /* The message of the failure under way is about this tensor. */
 void tutti__blame(tutti_call_part part, int index);
 
-/* The kinds, in layers/classes.c; NULL past the last. */
+/* The kinds; NULL past the last. */
 extern const tutti__layer_class *const tutti__layer_classes[];
 
 #endif

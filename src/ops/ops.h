@@ -1,8 +1,8 @@
-/* The operations, one line each: a backend's table has a tutti__op of each name, tutti__host_X and tutti__cuda_X.  One that a
- * backend lacks is all NULL there. */
+/* The operations and the kinds of layer, one line each. */
 #ifndef TUTTI_OPS_OPS_H
 #define TUTTI_OPS_OPS_H
 
+/* A backend's table has a tutti__op of each name, tutti__host_X and tutti__cuda_X.  One that a backend lacks is all NULL there. */
 #define TUTTI__OPS(X) \
     X(norm)           \
     X(softmax)        \
@@ -11,5 +11,15 @@
     X(linear)         \
     X(dropout)        \
     X(adamw)
+
+/* tutti__X_class in layers/X.c, under whose name a layer of the kind can be created. */
+#define TUTTI__KINDS(X) \
+    X(layernorm)        \
+    X(rmsnorm)          \
+    X(softmax)          \
+    X(linear)           \
+    X(cross_entropy)    \
+    X(embedding)        \
+    X(dropout)
 
 #endif

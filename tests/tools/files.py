@@ -134,7 +134,7 @@ def test_a_disagreement_is_refused():
 
 def test_blocks_make_no_difference():
     """Large cases are worked on in blocks of rows or of outputs; here small ones are, too."""
-    from cases import linear, norm, softmax
+    from cases.layers import cross_entropy, linear, norm, softmax
     from cases.record import CaseFile, Recorder
     from cases.sets import small
 
@@ -144,7 +144,7 @@ def test_blocks_make_no_difference():
     with tempfile.TemporaryDirectory() as folder:
         made = []
         for block in (1 << 20, 50):
-            linear.BLOCK = norm.BLOCK = softmax.BLOCK = block
+            cross_entropy.BLOCK = linear.BLOCK = norm.BLOCK = softmax.BLOCK = block
             made.append(os.path.join(folder, f"{block}.h5"))
             file = CaseFile(made[-1])
             for name, case in chosen.items():
@@ -168,8 +168,8 @@ def test_every_set_has_cases():
     assert [len(set(some)) == len(some) > 0 for some in names] == [True] * len(SETS)
     assert {"triton-layernorm", "triton-softmax"} == set(names[2])
     kinds = {case.layer for case in cases(harness.CASES)}
-    with open(os.path.join(harness.ROOT, "src", "layers", "classes.c")) as file:
-        assert kinds == set(re.findall(r"^ *X\((\w+)\)", file.read(), re.M)), kinds
+    with open(os.path.join(harness.ROOT, "src", "ops", "ops.h")) as file:
+        assert kinds == set(re.findall(r"^ *X\((\w+)\)", file.read().split("TUTTI__KINDS")[1], re.M)), kinds
 
 
 def test_every_pairing_of_a_norm():

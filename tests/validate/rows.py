@@ -2,9 +2,10 @@
 
 from rig import *
 
-from cases.norm import Norm  # noqa: E402
+from cases.layers.cross_entropy import CrossEntropy  # noqa: E402
+from cases.layers.norm import Norm  # noqa: E402
+from cases.layers.softmax import Softmax  # noqa: E402
 from cases.record import CaseFile, Recorder  # noqa: E402
-from cases.softmax import CrossEntropy, Softmax  # noqa: E402
 
 
 def written(name, chosen):

@@ -2,10 +2,11 @@
 
 import numpy as np
 
-from .bounds import Result, Spread, Sum, arithmetic, stored, unit
-from .draw import Stream
-from .linear import SMOOTH, activate, change, derivative, own_errors, own_slope_errors, second_activation
-from .numbers import round_to
+from ..bounds import Result, Spread, Sum, arithmetic, stored, unit
+from ..draw import Stream
+from .linear import ACTIVATIONS, SMOOTH, activate, change, derivative, own_errors, own_slope_errors
+from .linear import second_activation, simulated_activation
+from ..numbers import FLOATS, round_to
 
 SEED, STEP = 0, 1  # of the step block that tutti-validate makes
 
@@ -103,3 +104,31 @@ class Dropout:
         y = second_activation(torch, self.activation, z, self.slope) * torch.tensor(keep / (kept or 1))
         (y * torch.tensor(dy)).sum().backward()
         return {"y": y.detach().numpy(), **{name: tensor.grad.numpy() for name, tensor in leaf.items()}}
+
+
+def simulate(case, given):
+    real, cols = case.real("dtype"), case.option("cols", 0)
+    z = case.inputs["x"].values.reshape(-1, cols).astype(real)
+    if "bias" in case.params:
+        z = z + case.params["bias"].values.astype(real)
+    number, first_row = case.option("layer_number", 0), int(case.attributes.get("first_row", 0))
+    keep, kept = keeps(len(z), cols, first_row, number, case.option("p", 0.0))
+    y, act = simulated_activation(case, z, "f64" if real is np.float64 else "f32")
+    dz = np.where(keep, given["dy"].reshape(-1, cols).astype(real) * act, 0) / real(kept or 1)
+    return {"y": np.where(keep, y, 0) / real(kept or 1), "dx": dz, "dbias": dz.sum(axis=0)}
+
+
+def small():
+    for dtype in FLOATS:
+        for activation in ACTIVATIONS:
+            options = dict(cols=17, dtype=dtype, activation=activation, p=0.25)
+            yield f"dropout-{activation}-{dtype}", Dropout(options, (5, 17), first_row=5)
+        options = dict(cols=17, dtype=dtype, activation="gelu", p=0.1, no_bias=True, layer_number=3)
+        yield f"dropout-no-bias-{dtype}", Dropout(options, (5, 17))
+    for p in (0, 1, 2.0**-18, 0.9):
+        yield f"dropout-p-{p:.2g}", Dropout(dict(cols=17, activation="silu", p=p), (5, 17))
+    options = dict(cols=17, activation="leaky_relu", slope=0.25, p=0.5, layer_number=32767)
+    yield "dropout-far-row", Dropout(options, (5, 17), first_row=2**33 - 3)
+    for shape in ((0, 8), (1, 1), (33, 17), (2, 1025), (4, 3, 5)):
+        options = dict(cols=int(np.prod(shape[1:])), activation="gelu_erf", p=0.5)
+        yield f"dropout-shape-{'x'.join(map(str, shape))}", Dropout(options, shape, first_row=11)

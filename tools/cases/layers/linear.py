@@ -4,12 +4,13 @@ import math
 
 import numpy as np
 
-from .bounds import FUNCTION, Result, Spread, Sum, arithmetic, chain, stored, unit
-from .draw import Stream
-from .numbers import FLOATS, round_to
+from ..bounds import FUNCTION, Result, Spread, Sum, arithmetic, chain, stored, unit
+from ..draw import Stream
+from ..numbers import FLOATS, round_to
 
 BLOCK = 1 << 20  # of W, x or y: elements that are worked on at a time
 SMOOTH = ("gelu", "gelu_erf", "silu")
+ACTIVATIONS = ("none", "relu", "leaky_relu", "gelu", "gelu_erf", "squared_relu", "silu")
 ROOT = math.sqrt(2 / math.pi)
 CUBE = 0.044715
 
@@ -287,3 +288,94 @@ class Linear:
         y = second_activation(torch, self.activation, z, self.slope)
         (y * torch.tensor(dy)).sum().backward()
         return {"y": y.detach().numpy(), **{name: tensor.grad.numpy() for name, tensor in leaf.items()}}
+
+
+def gate(name, z):
+    """act = z gate(z)"""
+    if name == "gelu":
+        return 1 / (
+            1 + np.exp(-2 * z.dtype.type(math.sqrt(2 / math.pi)) * (z + z.dtype.type(0.044715) * z * z * z))
+        )
+    if name == "gelu_erf":
+        return np.array([math.erfc(-v * math.sqrt(0.5)) / 2 for v in z.ravel()], z.dtype).reshape(z.shape)
+    return 1 / (1 + np.exp(-z))
+
+
+def simulated_activation(case, z, dtype):
+    """act(z), and act' from act(z) as a number of dtype."""
+    real, name = case.real("dtype"), case.options.get("activation", "none")
+    slope = real(case.option("slope", 0.01))
+    if name in ("gelu", "gelu_erf", "silu"):
+        g = gate(name, z)
+        y = z * g
+        if name == "silu":
+            act = g + z * g * (1 - g)
+        elif name == "gelu":
+            inner = real(math.sqrt(2 / math.pi)) * (1 + real(3 * 0.044715) * z * z)
+            act = g + 2 * inner * z * g * (1 - g)
+        else:
+            act = g + z * real(1 / math.sqrt(2 * math.pi)) * np.exp(z * z / -2)
+    else:
+        y = {
+            "none": z,
+            "relu": np.maximum(z, 0),
+            "leaky_relu": np.where(z > 0, z, slope * z),
+            "squared_relu": np.maximum(z, 0) ** 2,
+        }[name]
+        stored = round_to(y, dtype).astype(real)
+        act = {
+            "none": np.ones_like(z),
+            "relu": (stored > 0).astype(real),
+            "leaky_relu": np.where(stored > 0, real(1), slope),
+            "squared_relu": 2 * np.sqrt(np.maximum(stored, 0)),
+        }[name]
+    return y, act
+
+
+def simulate(case, given):
+    real, dtype = case.real("dtype"), case.options.get("dtype", "f32")
+    x, weight = case.inputs["x"].values.astype(real), case.params["weight"].values.astype(real)
+    z = x @ weight.T
+    if "bias" in case.params:
+        z = z + case.params["bias"].values.astype(real)
+    z = round_to(z, dtype).astype(real)
+    y, act = simulated_activation(case, z, dtype)
+    results = {"y": y}
+    if "dy" in given:
+        dz = round_to(given["dy"].astype(real) * act, dtype).astype(real)
+        results.update(dx=dz @ weight, dweight=dz.T @ x, dbias=dz.sum(axis=0))
+    return results
+
+
+def small():
+    for dtype in FLOATS:
+        for activation in ACTIVATIONS:
+            # a square doubles what the product has lost
+            ins = 7 if activation == "squared_relu" else 13
+            options = {"in": ins, "out": 11, "dtype": dtype, "activation": activation}
+            yield f"linear-{activation}-{dtype}", Linear(options, 7)
+        options = {"in": 13, "out": 11, "dtype": dtype, "no_bias": True}
+        yield f"linear-no-bias-{dtype}", Linear(options, 7)
+    yield "linear-slope", Linear({"in": 13, "out": 11, "activation": "leaky_relu", "slope": 0.25}, 7)
+    # of numbers of f16, which TF32 holds: nothing is rounded that f32 would not round
+    yield "linear-tf32", Linear({"in": 13, "out": 11, "allow_tf32": True}, 7, drawn="f16")
+    for rows, ins, outs in (
+        (0, 8, 4),
+        (1, 1, 1),
+        (1, 33, 17),
+        (33, 17, 9),
+        (5, 65, 33),
+        (7, 5, 1),
+        (7, 1, 5),
+    ):
+        # a chain of 33 roundings of f32 is no longer below 16 ulp
+        for dtype in ("f32", "bf16")[ins > 32 : 1 + (ins > 16)]:
+            options = {"in": ins, "out": outs, "dtype": dtype, "activation": "gelu"}
+            yield f"linear-shape-{rows}x{ins}x{outs}-{dtype}", Linear(options, rows)
+
+
+REDRAWN = {
+    "linear-gelu-f64": 2,
+    "linear-shape-33x17x9-f32": 1,
+    "linear-shape-7x5x1-f32": 1,
+}

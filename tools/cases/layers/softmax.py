@@ -1,10 +1,10 @@
-"""Softmax, log-softmax and cross-entropy."""
+"""Softmax and log-softmax."""
 
 import numpy as np
 
-from .bounds import FUNCTION, TINY, Result, Spread, arithmetic, depth, stored, tree, unit
-from .draw import Stream
-from .numbers import FLOATS, round_to
+from ..bounds import FUNCTION, TINY, Result, Spread, arithmetic, stored, tree, unit
+from ..draw import Stream
+from ..numbers import FLOATS, round_to
 
 BLOCK = 1 << 19
 
@@ -146,78 +146,69 @@ class Softmax:
         return {"y": y.detach().numpy(), "dx": leaf.grad.numpy()}
 
 
-class CrossEntropy:
-    def __init__(
-        self, options, rows, ignored=0.0, loss_weight=1.0, loss_scale=1.0, deviation=1.0, real=np.longdouble
-    ):
-        """ignored: this part of the labels."""
-        self.layer, self.options, self.rows = "cross_entropy", options, rows
-        self.cols, self.dtype = options["cols"], options.get("dtype", "f32")
-        self.computed = arithmetic(self.dtype)
-        self.ignore_label = options.get("ignore_label", -1)
-        self.attributes = {"loss_weight": float(loss_weight), "loss_scale": float(loss_scale)}
-        self.weight = real(loss_weight) * real(loss_scale)
-        self.ignored, self.deviation, self.real = ignored, deviation, real
+def simulate(case, given):
+    real, cols = case.real("dtype"), case.option("cols", 0)
+    x = case.inputs["x"].values.reshape(-1, cols).astype(real)
+    scale, period, log = (
+        real(case.option("scale", 1.0)),
+        case.option("causal_period", 0),
+        case.option("log", 0),
+    )
+    visible = np.ones(x.shape, bool)
+    if period:
+        rows = case.attributes.get("first_row", 0) + np.arange(len(x))
+        visible = np.arange(cols) <= (rows % period)[:, None]
+    t = np.where(visible, -x if scale < 0 else x, real(-np.inf))
+    t = (t - t.max(axis=1, keepdims=True)) * abs(scale)
+    e = np.exp(t)
+    total = e.sum(axis=1, keepdims=True)
+    y = t - np.log(total) if log else e / total
+    results = {"y": y}
+    if "dy" in given:
+        dy = np.where(visible, given["dy"].reshape(-1, cols), 0).astype(real)
+        y = round_to(y, case.expected["y"].dtype).astype(real)
+        if log:
+            results["dx"] = scale * (dy - np.exp(y) * dy.sum(axis=1, keepdims=True))
+        else:
+            results["dx"] = scale * y * (dy - (y * dy).sum(axis=1, keepdims=True))
+    return results
 
-    def run(self, recorder):
-        stream = {name: Stream(recorder.data, name) for name in ("logits", "labels", "ignored")}
-        shape, total = (self.rows, self.cols), [0, 0, 0, 0]
-        step = max(1, BLOCK // self.cols)
-        loss_dtype = self.computed
-        for start in range(0, max(self.rows, 1), step):
-            size = (min(step, self.rows - start), self.cols)
-            x = round_to(self.deviation * stream["logits"].normal(*size), self.dtype)
-            labels = stream["labels"].below(self.cols, size[0])
-            labels[stream["ignored"].uniform(size[0]) < self.ignored] = self.ignore_label
-            recorder.exact("inputs/logits", self.dtype, shape, x, start)
-            recorder.exact("inputs/labels", "i32", (self.rows,), labels, start)
-            loss, dlogits = self._both(x, labels, loss_dtype)
-            second = self._second(recorder.torch, x, labels) if recorder.torch else {}
-            recorder.expect("expected/loss", loss_dtype, (self.rows,), loss, start, second=second.get("loss"))
-            recorder.expect(
-                "expected/dlogits", self.dtype, shape, dlogits, start, second=second.get("dlogits")
+
+def small():
+    # exponents of moderate size: what they lose to rounding is a part of them
+    for log, name in ((False, "softmax"), (True, "log-softmax")):
+        for dtype in FLOATS:
+            options = dict(dtype=dtype, log=log)
+            yield f"{name}-{dtype}", Softmax(dict(cols=33, **options), (5, 33), deviation=0.5)
+            yield f"{name}-scale-{dtype}", Softmax(
+                dict(cols=33, scale=0.125, **options), (5, 33), deviation=4
             )
-            for i, part in enumerate((loss.value, np.abs(loss.value), loss.bound, loss.bound**2)):
-                total[i] = total[i] + part.sum()
-        value, size, errors, squares = total
-        bound = Spread(errors, squares).most() + (depth(self.rows) + 1) * FLOATS["f64"].roundoff * size
-        result = Result(*(np.reshape(np.asarray(a), (1,)) for a in (value, bound, size)))
-        recorder.expect("expected/loss_sum", "f64", (1,), result)
-
-    def _both(self, x, labels, loss_dtype):
-        u, tiny = unit(self.dtype, self.real), TINY[self.computed]
-        if len(x) == 0:
-            empty, none = np.zeros(x.shape), np.zeros(0)
-            return Result(none, none, none), Result(empty, empty, empty)
-        counts = labels != self.ignore_label
-        at = np.where(counts, labels, 0)[:, None]
-        s = exponents(x.astype(self.real), 1, u, self.computed)
-        log_total = np.log(s["total"])
-        own = np.take_along_axis(x.astype(self.real), at, 1)
-        value = s["most"] + log_total - own
-        error = s["relative"] + Spread.single(FUNCTION * u * log_total)
-        error = error + Spread.of(
-            u * np.abs(s["most"] + log_total), u * np.abs(value), u * np.abs(s["most"] - own)
+            yield f"{name}-causal-{dtype}", Softmax(
+                dict(cols=9, causal_period=7, **options), (16, 9), first_row=3, deviation=0.5
+            )
+        options = dict(log=log)
+        yield f"{name}-negative-scale", Softmax(dict(cols=37, scale=-1.5, **options), (5, 37), deviation=0.25)
+        yield f"{name}-causal-short", Softmax(
+            dict(cols=5, causal_period=8, **options), (19, 5), deviation=0.5
         )
-        terms = np.abs(s["most"]) + log_total + np.abs(own) + 1
-        parts = (value, stored(error, value, loss_dtype, loss_dtype), terms)
-        loss = Result(*(np.where(counts, part[:, 0], 0) for part in parts))
+        yield f"{name}-minus-inf", Softmax(dict(cols=33, **options), (5, 33), masked=0.3, deviation=0.5)
+        # all but the greatest element vanish, and so does the gradient
+        yield f"{name}-peaked", Softmax(dict(cols=33, **options), (5, 33), deviation=20, backward=False)
+        for shape in ((0, 8), (1, 64), (7, 1), (33, 17), (2, 129), (2, 1025), (4, 3, 5)):
+            cols = int(np.prod(shape[1:]))
+            yield f"{name}-shape-{'x'.join(map(str, shape))}", Softmax(
+                dict(cols=cols, **options), shape, deviation=0.5
+            )
 
-        p, p_error = weights(s, u, tiny)
-        hit = np.arange(self.cols) == at
-        difference, weight = p - hit, np.abs(self.weight)
-        value = difference * self.weight
-        error = (p_error + Spread.of(u * np.abs(difference))).times(weight) + Spread.of(
-            *[u * np.abs(value)] * 2, tiny
-        )
-        terms = weight * (hit + p * (1 + np.abs(x) + np.abs(s["most"])))
-        parts = (value, stored(error, value, self.dtype, self.computed), terms)
-        return loss, Result(*(np.where(counts[:, None], part, 0) for part in parts))
 
-    def _second(self, torch, x, labels):
-        leaf = torch.tensor(x, requires_grad=True)
-        loss = torch.nn.functional.cross_entropy(
-            leaf, torch.tensor(labels), ignore_index=self.ignore_label, reduction="none"
-        )
-        (loss.sum() * float(self.weight)).backward()
-        return {"loss": loss.detach().numpy(), "dlogits": leaf.grad.numpy()}
+REDRAWN = {
+    "softmax-f32": 1,
+    "softmax-causal-f32": 12,
+    "softmax-causal-f64": 2,
+    "softmax-causal-short": 2,
+    "softmax-shape-1x64": 2,
+    "softmax-shape-33x17": 1,
+    "softmax-shape-2x1025": 1,
+    "softmax-shape-4x3x5": 1,
+    "log-softmax-f32": 1,
+}

@@ -2,10 +2,11 @@
 
 import numpy as np
 
-from .bounds import FUNCTION, Result, Spread, Sum, arithmetic, stored, tree, unit
-from .draw import Stream
-from .numbers import FLOATS, round_to
+from ..bounds import FUNCTION, Result, Spread, Sum, arithmetic, stored, tree, unit
+from ..draw import Stream
+from ..numbers import FLOATS, round_to
 
+KINDS = ("layernorm", "rmsnorm")
 BLOCK = 1 << 19  # elements that are worked on at a time
 
 
@@ -204,3 +205,106 @@ class Norm:
             loss = loss + (x * torch.tensor(dsum)).sum()
         loss.backward()
         return {"y": y.detach().numpy(), **{name: tensor.grad.numpy() for name, tensor in leaf.items()}}
+
+
+def simulate(case, given):
+    real = case.real("x_dtype", "param_dtype")
+    cols, centered = case.option("cols", 0), case.layer == "layernorm"
+    eps = case.option("eps", 1e-5 if centered else 1e-6)
+    x = case.inputs["x"].values.reshape(-1, cols).astype(real)
+    results = {}
+    if "residual" in case.inputs:
+        total = x + case.inputs["residual"].values.reshape(-1, cols).astype(real)
+        results["sum"] = round_to(total, case.inputs["x"].dtype)
+        x = results["sum"].astype(real)
+    factor = beta = None
+    if "gamma" in case.params:
+        factor = case.params["gamma"].values.reshape(cols).astype(real) + real(
+            case.option("zero_centered", 0)
+        )
+    if "beta" in case.params:
+        beta = case.params["beta"].values.reshape(cols).astype(real)
+    mean = x.mean(axis=1, keepdims=True) if centered else real(0)
+    if centered:  # of two passes, the second of which corrects the first
+        mean = mean + (x - mean).mean(axis=1, keepdims=True)
+    c = x - mean
+    squares = (c * c).sum(axis=1, keepdims=True).astype(np.float64)
+    rstd = (1 / np.sqrt(np.where(np.isfinite(squares), squares, np.nan) / cols + eps)).astype(real)
+    n = c * rstd
+    results["y"] = n if factor is None else n * factor
+    if beta is not None:
+        results["y"] = results["y"] + beta
+    if "dy" in given:
+        dy = given["dy"].reshape(-1, cols).astype(real)
+        results["dgamma"], results["dbeta"] = (dy * n).sum(axis=0), dy.sum(axis=0)
+        g = dy if factor is None else dy * factor
+        mean_g = g.mean(axis=1, keepdims=True) if centered else real(0)
+        results["dx"] = rstd * (g - mean_g - n * (g * n).mean(axis=1, keepdims=True))
+        if "dsum" in given:
+            results["dx"] = results["dx"] + given["dsum"].reshape(-1, cols).astype(real)
+    return results
+
+
+def norm(layer, types, shape, **more):
+    """more: options of the layer, and with a capital what Norm() itself takes."""
+    x, param, y = types
+    options = dict(cols=int(np.prod(shape[1:])), x_dtype=x, param_dtype=param, y_dtype=y)
+    options.update((key, value) for key, value in more.items() if key[0].islower())
+    return Norm(
+        layer, options, shape, **{key.lower(): value for key, value in more.items() if key[0].isupper()}
+    )
+
+
+def _norms(layer):
+    for x in FLOATS:
+        for param in FLOATS:
+            for y in dict.fromkeys((x, param)):
+                yield f"{layer}-types-{x}-{param}-{y}", norm(layer, (x, param, y), (4, 33))
+    chosen = {
+        "residual": dict(Residual=True),
+        "residual-dsum": dict(Residual=True, Dsum=True),
+        "zero-centered": dict(zero_centered=True),
+        "no-gamma": dict(no_gamma=True),
+        "eps": dict(eps=0.25),
+        "eps-0": dict(eps=0.0),
+        "small-x": dict(Mean=0.0, Deviation=1e-3),
+    }
+    if layer == "layernorm":
+        chosen["no-gamma"] = dict(no_gamma=True, no_beta=True)
+        chosen["no-beta"] = dict(no_beta=True)
+        chosen["no-beta-zero-centered"] = dict(no_beta=True, zero_centered=True)
+        chosen["large-mean"] = dict(Mean=2.0, Deviation=0.5)
+    for option, more in chosen.items():
+        for types in (("f32",) * 3, ("bf16", "f32", "bf16")):
+            yield f"{layer}-{option}-{types[0]}", norm(layer, types, (5, 33), **more)
+    shapes = ((0, 8), (1, 64), (1, 257), (33, 17), (65, 5), (2, 1025), (2, 129), (4, 3, 5), (3, 2, 2, 7))
+    for shape in shapes:
+        for types in (("f32",) * 3, ("bf16", "f32", "bf16"))[: 1 + (shape in ((33, 17), (2, 1025)))]:
+            yield f"{layer}-shape-{'x'.join(map(str, shape))}-{types[0]}", norm(layer, types, shape)
+    # with so few columns the terms of dx all but cancel, unless eps has a part in rstd
+    for cols in (1, 3) if layer == "layernorm" else (1, 2, 3):
+        yield f"{layer}-shape-7x{cols}-f32", norm(layer, ("f32",) * 3, (7, cols), eps=1.0)
+
+
+def small():
+    yield from _norms("layernorm")
+    yield from _norms("rmsnorm")
+
+
+REDRAWN = {
+    "layernorm-types-f64-f32-f64": 1,
+    "layernorm-types-f64-f16-f16": 3,
+    "layernorm-types-f64-bf16-f64": 1,
+    "layernorm-types-f64-bf16-bf16": 1,
+    "layernorm-residual-f32": 2,
+    "layernorm-eps-0-f32": 4,
+    "layernorm-small-x-f32": 1,
+    "layernorm-no-beta-zero-centered-f32": 1,
+    "layernorm-shape-1x257-f32": 1,
+    "layernorm-shape-2x1025-f32": 2,
+    "layernorm-shape-7x3-f32": 1,
+    "rmsnorm-types-f64-f16-f16": 1,
+    "rmsnorm-zero-centered-f32": 1,
+    "rmsnorm-shape-2x1025-f32": 1,
+    "rmsnorm-shape-2x129-f32": 1,
+}

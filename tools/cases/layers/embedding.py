@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from .bounds import Result, arithmetic, chain, stored, unit
-from .draw import Stream
-from .numbers import round_to
+from ..bounds import Result, arithmetic, chain, stored, unit
+from ..draw import Stream
+from ..numbers import FLOATS, round_to
 
 
 class Embedding:
@@ -50,3 +50,19 @@ class Embedding:
         y = torch.nn.functional.embedding(torch.tensor(tokens), leaf)
         (y * torch.tensor(dy)).sum().backward()
         return {"y": y.detach().numpy(), "dweight": leaf.grad.numpy()}
+
+
+def simulate(case, given):
+    tokens, weight = case.inputs["tokens"].values, case.params["weight"].values
+    results = {"y": weight[tokens]}
+    if "dy" in given:
+        results["dweight"] = np.zeros(weight.shape, case.real("dtype"))
+        np.add.at(results["dweight"], tokens, given["dy"].astype(case.real("dtype")))
+    return results
+
+
+def small():
+    for dtype in FLOATS:
+        yield f"embedding-{dtype}", Embedding(dict(vocab=11, cols=7, dtype=dtype), 30)
+    for rows, vocab, cols in ((0, 4, 3), (1, 1, 1), (65, 3, 5), (9, 65, 9), (7, 5, 1)):
+        yield f"embedding-shape-{rows}x{vocab}x{cols}", Embedding(dict(vocab=vocab, cols=cols), rows)
