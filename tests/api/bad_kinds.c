@@ -168,17 +168,18 @@ static void check_untouched(void)
           f->kind->name);
 }
 
-/* Does the verb look at this tensor? */
+/* Does the verb look at this tensor, in this direction? */
+static bool looked_at_by(int slot, bool gradient, bool backward)
+{
+    if (fix.verb != PLAN && backward != (fix.verb == BACKWARD)) return false;
+    if (backward && !fix.f.kind->backward) return false;
+    return slot_read(&fix.f, slot, gradient, backward) ||
+           slot_written(&fix.f, slot, gradient, backward);
+}
+
 static bool looked_at(int slot, bool gradient)
 {
-    bool backward = fix.verb == BACKWARD, found = false;
-    for (int way = 0; way < 2; way++) {
-        if (fix.verb == PLAN) backward = way;
-        if (backward && !fix.f.kind->backward) continue;
-        found = found || slot_read(&fix.f, slot, gradient, backward) ||
-                slot_written(&fix.f, slot, gradient, backward);
-    }
-    return found;
+    return looked_at_by(slot, gradient, false) || looked_at_by(slot, gradient, true);
 }
 
 static bool optional(int slot, bool gradient)
@@ -188,13 +189,18 @@ static bool optional(int slot, bool gradient)
     return fix.verb != BACKWARD && (flags & TUTTI_SLOT_OPTIONAL);
 }
 
-/* The tensor that the others' rows are measured by: the first that is looked at. */
+/* The tensor that the others' rows are measured by: the first one in the direction, inputs and outputs before gradients. */
 static bool sets_rows(int slot, bool gradient)
 {
-    for (int role = TUTTI_SLOT_IN; role <= TUTTI_SLOT_OUT; role++)
-        for (int i = 0; i < fix.f.type->slot_count; i++)
-            if ((int)fix.f.type->slots[i].role == role && looked_at(i, false))
-                return i == slot && !gradient;
+    const bool backward = !looked_at_by(slot, gradient, false);
+    for (int of_gradients = 0; of_gradients < 2; of_gradients++)
+        for (int step = 0; step < 2; step++) {
+            const int role = step == of_gradients ? TUTTI_SLOT_IN : TUTTI_SLOT_OUT;
+            for (int i = 0; i < fix.f.type->slot_count; i++)
+                if ((int)fix.f.type->slots[i].role == role &&
+                    looked_at_by(i, of_gradients, backward))
+                    return i == slot && gradient == of_gradients;
+        }
     return false;
 }
 
@@ -537,9 +543,10 @@ static void check_verb(const layer_kind *kind, verb verb, bool typed)
     layer_fixture *f = &fix.f;
     fix.verb = verb;
     fix.typed = typed;
-    for (int o = 0; o < HARNESS_COUNT(kind->options) && kind->options[o]; o++) {
-        open_layer(f, harness_context(), kind->name, kind->options[o], ROWS, true);
-        check_common(kind->options[o]);
+    const char *options;
+    for (int o = 0; (options = kind_options(kind, o)); o++) {
+        open_layer(f, harness_context(), kind->name, options, ROWS, true);
+        check_common(options);
         for (int i = 0; i < f->type->slot_count; i++)
             for (int gradient = 0; gradient < 2; gradient++)
                 if (looked_at(i, gradient)) check_tensor(i, gradient);
@@ -548,7 +555,7 @@ static void check_verb(const layer_kind *kind, verb verb, bool typed)
         if (verb != PLAN) check_memory();
         check_untouched();
         close_layer(f);
-        if (verb != PLAN) check_unbound(kind->name, kind->options[o]);
+        if (verb != PLAN) check_unbound(kind->name, options);
     }
 }
 
@@ -558,7 +565,7 @@ static void check_stranger(const layer_kind *kind, typed_call_fn *call)
     layer_fixture *f = &fix.f;
     for (int i = 0; i < layer_kind_count; i++) {
         const layer_kind *other = &layer_kinds[i];
-        open_layer(f, harness_context(), other->name, other->options[0], ROWS, true);
+        open_layer(f, harness_context(), other->name, kind_options(other, 0), ROWS, true);
         void *typed = harness_calloc(1, kind->call_size);
         if (other == kind)
             CHECK_FAILS(TUTTI_ERR_ARG, "call", call(f->layer, f->ctx, NULL));
@@ -586,7 +593,7 @@ static void check_general(verb verb)
             check_verb(kind, verb, false);
             continue;
         }
-        open_layer(&fix.f, harness_context(), kind->name, kind->options[0], ROWS, true);
+        open_layer(&fix.f, harness_context(), kind->name, kind_options(kind, 0), ROWS, true);
         CHECK_FAILS(TUTTI_ERR_UNSUPPORTED, "backward",
                     tutti_layer_backward(fix.f.layer, fix.f.ctx, &fix.f.call));
         check_untouched();
@@ -664,25 +671,28 @@ static void bad_layer_backward(void)
 
 /* The cases: one for each public function of each kind. */
 
-#define CREATE(name)                      \
-    static void bad_##name##_create(void) \
-    {                                     \
-        check_create(find_kind(#name));   \
-    }
 #define VERB(name, verb, VERB)               \
     static void bad_##name##_##verb(void)    \
     {                                        \
         check_typed(find_kind(#name), VERB); \
     }
-#define FORWARD_CASES(name, ...) CREATE(name) VERB(name, plan, PLAN) VERB(name, forward, FORWARD)
-#define BOTH_CASES(name, ...) FORWARD_CASES(name) VERB(name, backward, BACKWARD)
-LAYER_KINDS(BOTH_CASES, FORWARD_CASES)
+#define CASES(name)                                                              \
+    static void bad_##name##_create(void)                                        \
+    {                                                                            \
+        check_create(find_kind(#name));                                          \
+    }                                                                            \
+    VERB(name, plan, PLAN)                                                       \
+    VERB(name, forward, FORWARD)                                                 \
+    static void bad_##name##_backward(void)                                      \
+    {                                                                            \
+        if (find_kind(#name)->backward) check_typed(find_kind(#name), BACKWARD); \
+    }
+TUTTI__KINDS(CASES)
 
 #define LINE(name, verb) {"tutti_" #name "_" #verb, bad_##name##_##verb},
-#define FORWARD_LINES(name, ...) LINE(name, create) LINE(name, plan) LINE(name, forward)
-#define BOTH_LINES(name, ...) FORWARD_LINES(name) LINE(name, backward)
+#define LINES(name) LINE(name, create) LINE(name, plan) LINE(name, forward) LINE(name, backward)
 const harness_test bad_kinds[] = {
-    LAYER_KINDS(BOTH_LINES, FORWARD_LINES){"tutti_layer_plan", bad_layer_plan},
+    TUTTI__KINDS(LINES){"tutti_layer_plan", bad_layer_plan},
     {"tutti_layer_forward", bad_layer_forward},
     {"tutti_layer_backward", bad_layer_backward},
     {NULL, NULL},

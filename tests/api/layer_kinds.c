@@ -1,15 +1,12 @@
 /* The kinds of layer; see layer_kinds.h. */
 #include "layer_kinds.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define CALLS(name, verb)                                                                       \
-    static tutti_status name##_##verb(tutti_layer *layer, tutti_context *ctx, const void *call) \
-    {                                                                                           \
-        return tutti_##name##_##verb(layer, ctx, call);                                         \
-    }
-#define FORWARD(name, ...)                                                                        \
+/* Weak: a kind without a backward has none. */
+#define KIND(name)                                                                                \
     static void name##_put_init(void *desc)                                                       \
     {                                                                                             \
         *(tutti_##name##_desc *)desc = (tutti_##name##_desc)TUTTI_DESC_INIT(tutti_##name##_desc); \
@@ -22,18 +19,19 @@
     {                                                                                             \
         return tutti_##name##_create(ctx, desc, layer);                                           \
     }                                                                                             \
-    CALLS(name, plan)                                                                             \
-    CALLS(name, forward)
-#define BOTH(name, ...)        \
-    FORWARD(name, __VA_ARGS__) \
-    CALLS(name, backward)
-LAYER_KINDS(BOTH, FORWARD)
-#undef FORWARD
-#undef BOTH
+    static tutti_status name##_plan(tutti_layer *layer, tutti_context *ctx, const void *call)     \
+    {                                                                                             \
+        return tutti_##name##_plan(layer, ctx, call);                                             \
+    }                                                                                             \
+    static tutti_status name##_forward(tutti_layer *layer, tutti_context *ctx, const void *call)  \
+    {                                                                                             \
+        return tutti_##name##_forward(layer, ctx, call);                                          \
+    }                                                                                             \
+    extern typed_call_fn name##_backward __asm__("tutti_" #name "_backward") __attribute__((weak));
+TUTTI__KINDS(KIND)
 
-#define ROW(name, back, ...)      \
+#define ROW(name)                 \
     {#name,                       \
-     {__VA_ARGS__},               \
      sizeof(tutti_##name##_desc), \
      sizeof(tutti_##name##_call), \
      name##_put_init,             \
@@ -41,17 +39,15 @@ LAYER_KINDS(BOTH, FORWARD)
      name##_create,               \
      name##_plan,                 \
      name##_forward,              \
-     back},
-#define FORWARD(name, ...) ROW(name, NULL, __VA_ARGS__)
-#define BOTH(name, ...) ROW(name, name##_backward, __VA_ARGS__)
-const layer_kind layer_kinds[] = {LAYER_KINDS(BOTH, FORWARD)};
+     name##_backward},
+const layer_kind layer_kinds[] = {TUTTI__KINDS(ROW)};
 const int layer_kind_count = HARNESS_COUNT(layer_kinds);
 
 const layer_kind *find_kind(const char *name)
 {
     for (int i = 0; i < layer_kind_count; i++)
         if (strcmp(layer_kinds[i].name, name) == 0) return &layer_kinds[i];
-    CHECK(false, "%s is missing in LAYER_KINDS", name);
+    CHECK(false, "there is no kind %s", name);
     return NULL;
 }
 
@@ -81,4 +77,86 @@ void *typed_call(const layer_kind *kind, const tutti_call *call)
               (size_t)(at - typed) + common))
         memcpy(at, (const char *)call + offsetof(tutti_call, saved), common);
     return typed;
+}
+
+/* Options */
+
+enum { OPTIONS = 16, OPTIONS_LENGTH = 256 };
+
+static void put_option(char *options, const char *name, const char *value, int length)
+{
+    const size_t used = strlen(options);
+    snprintf(options + used, OPTIONS_LENGTH - used, "%s%s=%.*s", used ? "," : "", name, length,
+             value);
+}
+
+/* Another value than the default; NULL: types, which are the tests' own business, and what must be given. */
+static const char *other_value(const tutti_layer_option *option)
+{
+    if (!option->default_value || strcmp(option->type, "dtype") == 0) return NULL;
+    if (strcmp(option->type, "bool") == 0) return "1";
+    if (strcmp(option->type, "real") == 0) return "0.5";
+    return strncmp(option->type, "int", 3) == 0 ? "4" : NULL;
+}
+
+static bool is_accepted(const layer_kind *kind, const char *options)
+{
+    tutti_layer *layer = NULL;
+    const tutti_status status =
+        tutti_layer_create_by_name(harness_context(), kind->name, options, &layer);
+    tutti_layer_destroy(&layer);
+    return status == TUTTI_OK;
+}
+
+static const char *add_options(char made[OPTIONS][OPTIONS_LENGTH], int *count, const char *start)
+{
+    if (!CHECK(*count < OPTIONS, "more than %d choices of options", OPTIONS)) return start;
+    return strcpy(made[(*count)++], start);
+}
+
+static void add_with_others(const layer_kind *kind, const tutti_layer_type *type,
+                            char made[OPTIONS][OPTIONS_LENGTH], int *count, bool last_first)
+{
+    char options[OPTIONS_LENGTH], more[OPTIONS_LENGTH];
+    strcpy(options, made[0]);
+    for (int i = 0; i < type->option_count; i++) {
+        const tutti_layer_option *option =
+            &type->options[last_first ? type->option_count - 1 - i : i];
+        const char *value = other_value(option);
+        strcpy(more, options);
+        if (value) put_option(more, option->name, value, (int)strlen(value));
+        if (value && is_accepted(kind, more)) strcpy(options, more);
+    }
+    if (strcmp(options, made[*count - 1]) != 0) add_options(made, count, options);
+}
+
+static void make_options(const layer_kind *kind, char made[OPTIONS][OPTIONS_LENGTH], int *count)
+{
+    const tutti_layer_type *type = tutti_layer_type_find(kind->name);
+    char options[OPTIONS_LENGTH] = "";
+    const char *const sizes[] = {"6", "4", "8", "2"};
+    for (int i = 0, size = 0; i < type->option_count; i++)
+        if (!type->options[i].default_value)
+            put_option(options, type->options[i].name, sizes[size++ % 4], 1);
+    add_options(made, count, options);
+    add_with_others(kind, type, made, count, false);
+    add_with_others(kind, type, made, count, true);
+    for (int i = 0; i < type->option_count; i++) {
+        const tutti_layer_option *option = &type->options[i];
+        for (const char *word = strchr(option->type, '|'); word; word = strchr(word, '|')) {
+            strcpy(options, made[0]);
+            word++;
+            put_option(options, option->name, word, (int)strcspn(word, "|"));
+            add_options(made, count, options);
+        }
+    }
+}
+
+const char *kind_options(const layer_kind *kind, int number)
+{
+    static char made[HARNESS_COUNT(layer_kinds)][OPTIONS][OPTIONS_LENGTH];
+    static int counts[HARNESS_COUNT(layer_kinds)];
+    const int i = (int)(kind - layer_kinds);
+    if (counts[i] == 0) make_options(kind, made[i], &counts[i]);
+    return number < counts[i] ? made[i][number] : NULL;
 }

@@ -1,25 +1,15 @@
-/* The kinds of layer as the tests of the interface see them: a line each.  What a call of a kind looks like they learn from
- * the library's tables. */
+/* The kinds of layer as the tests of the interface see them: what the library lists, and their public functions.  What a call of
+ * a kind looks like and which options it has they learn from the library's tables. */
 #ifndef TESTS_API_LAYER_KINDS_H
 #define TESTS_API_LAYER_KINDS_H
 
 #include "harness.h"
-
-/* BOTH or FORWARD (there is no backward), then the options that each check is made with. */
-#define LAYER_KINDS(BOTH, FORWARD)                                                         \
-    BOTH(layernorm, "cols=6", "cols=6,no_gamma=1,no_beta=1")                               \
-    BOTH(rmsnorm, "cols=6,zero_centered=1", "cols=6,no_gamma=1")                           \
-    BOTH(softmax, "cols=6", "cols=6,log=1,causal_period=4")                                \
-    BOTH(linear, "in=6,out=4", "in=6,out=4,activation=relu", "in=6,out=4,activation=silu") \
-    FORWARD(cross_entropy, "cols=6")                                                       \
-    BOTH(embedding, "vocab=4,cols=6")                                                      \
-    BOTH(dropout, "cols=6,activation=gelu,no_bias=1", "cols=6,activation=relu,p=0.5")
+#include "ops/ops.h"
 
 /* The public functions of a kind, with descriptors and calls of no type. */
 typedef tutti_status typed_call_fn(tutti_layer *layer, tutti_context *ctx, const void *call);
 typedef struct layer_kind {
     const char *name;
-    const char *options[4]; /* up to a NULL */
     size_t desc_size, call_size;
     void (*put_init)(void *desc);    /* TUTTI_X_DESC_INIT */
     void (*put_default)(void *desc); /* tutti_x_desc_default() */
@@ -30,6 +20,10 @@ extern const layer_kind layer_kinds[];
 extern const int layer_kind_count;
 
 const layer_kind *find_kind(const char *name);
+
+/* The number-th choice of options that a kind is tested with, NULL past the last: the plain layer; as many options as go together
+ * with another value than their default, from the first on and from the last on; each further word of a choice. */
+const char *kind_options(const layer_kind *kind, int number);
 
 /* A kind's own call from the general one: the tensors of the table's slots in the one order that all have, inputs, outputs,
  * their gradients, the inputs' gradients; then what all calls have.  The caller frees it. */

@@ -95,10 +95,11 @@ static bool with_types(const layer_kind *kind, const char *options, int number, 
 static void for_all(void (*check)(const layer_kind *kind, const char *options))
 {
     for (int i = 0; i < layer_kind_count; i++)
-        for (int o = 0; o < HARNESS_COUNT(layer_kinds[i].options); o++)
-            for (int number = 0; layer_kinds[i].options[o] && number < 5; number++) {
+        for (int o = 0; kind_options(&layer_kinds[i], o); o++)
+            for (int number = 0; number < 5; number++) {
                 char text[256];
-                if (!with_types(&layer_kinds[i], layer_kinds[i].options[o], number, text)) continue;
+                if (!with_types(&layer_kinds[i], kind_options(&layer_kinds[i], o), number, text))
+                    continue;
                 harness_where("%s %s", layer_kinds[i].name, text);
                 check(&layer_kinds[i], text);
             }
@@ -466,12 +467,11 @@ static void test_plan_backward(void)
 {
     for (int k = 0; k < layer_kind_count; k++) {
         if (!layer_kinds[k].backward) continue;
-        for (int o = 0; o < HARNESS_COUNT(layer_kinds[k].options) && layer_kinds[k].options[o];
-             o++) {
+        const char *options;
+        for (int o = 0; (options = kind_options(&layer_kinds[k], o)); o++) {
             layer_fixture f;
-            harness_where("%s %s", layer_kinds[k].name, layer_kinds[k].options[o]);
-            open_layer(&f, harness_context(), layer_kinds[k].name, layer_kinds[k].options[o], 5,
-                       true);
+            harness_where("%s %s", layer_kinds[k].name, options);
+            open_layer(&f, harness_context(), layer_kinds[k].name, options, 5, true);
             for (int i = 0; i < f.type->slot_count; i++)
                 if (slot_has(&f, i, false) && !slot_read(&f, i, false, true))
                     slot_put(&f, i, false, NULL);

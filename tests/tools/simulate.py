@@ -9,6 +9,7 @@ import numpy as np
 from cases.layers import SIMULATED
 from cases.numbers import FLOATS, round_to, unpack
 
+
 class Tensor:
     def __init__(self, dataset):
         attribute = dataset.attrs.get("dtype")
