@@ -1,0 +1,60 @@
+/* The exponentials of a row; exponentials.h. */
+#include "exponentials.h"
+
+#include <stdlib.h>
+
+bool exponentials_make(exponentials *r, const reference_work *w, int64_t cols, real scale)
+{
+    *r = (exponentials){.u = w->u, .scale = scale, .tiny = spread_tiny(w->computed)};
+    if (scale != 0 && w->computed == TUTTI_F32) r->lost = fabsl((real)(float)scale / scale - 1);
+    r->gap = calloc((size_t)cols * 2, sizeof *r->gap);
+    r->e = r->gap ? r->gap + cols : NULL;
+    return r->gap;
+}
+
+void exponentials_free(exponentials *r)
+{
+    free(r->gap);
+}
+
+spread exponent_error(const exponentials *r, int64_t j)
+{
+    if (!isfinite(r->gap[j])) return (spread){0, 0, 0};
+    spread error = spread_of(r->u * r->gap[j], 1);
+    if (r->scale == 1) return error;
+    error = spread_add(error, spread_of(r->u * r->gap[j], 1));
+    return spread_add(error, spread_single(r->lost * r->gap[j]));
+}
+
+/* Of an exponential, relative to it: another base, the function itself. */
+static spread own_error(const exponentials *r, int64_t j)
+{
+    if (!isfinite(r->gap[j])) return (spread){0, 0, 0};
+    spread error = spread_add(exponent_error(r, j), spread_of(r->u * r->gap[j], 1));
+    if (r->gap[j] != 0) error = spread_add(error, spread_single(SPREAD_FUNCTION * r->u));
+    return error;
+}
+
+void exponentials_take(exponentials *r, const double *x, int64_t cols)
+{
+    moments sum = {0};
+    spread own = {0};
+    r->cols = cols;
+    r->most = -INFINITY;
+    for (int64_t j = 0; j < cols; j++) r->most = fmaxl(r->most, r->scale * x[j]);
+    for (int64_t j = 0; j < cols; j++) {
+        r->gap[j] = r->scale * x[j] - r->most;
+        r->e[j] = expl(r->gap[j]);
+        moments_add(&sum, r->e[j]);
+        own = spread_add(own, spread_part(spread_times(own_error(r, j), r->e[j])));
+    }
+    r->total = moments_total(&sum);
+    r->relative = spread_times(spread_add(own, spread_tree(r->u, &sum)), 1 / r->total);
+}
+
+spread weight_error(const exponentials *r, int64_t j)
+{
+    if (r->cols <= 1 || !isfinite(r->gap[j])) return (spread){0, 0, 0}; /* one alone is 1 */
+    spread error = spread_add(spread_add(own_error(r, j), r->relative), spread_of(r->u, 2));
+    return spread_add(spread_times(error, weight_of(r, j)), spread_of(r->tiny, 1));
+}

@@ -1,0 +1,29 @@
+/* The exponentials of a row, which softmax and cross-entropy share, and their errors. */
+#ifndef TUTTI_REFERENCE_EXPONENTIALS_H
+#define TUTTI_REFERENCE_EXPONENTIALS_H
+
+#include "kind.h"
+
+typedef struct exponentials {
+    int64_t cols; /* that count */
+    real u, scale, tiny;
+    real lost;     /* of scale, relative, as a number of the arithmetic */
+    real *gap, *e; /* t - max of the scaled elements t; exp(gap) */
+    real most, total;
+    spread relative; /* error of the total */
+} exponentials;
+
+/* Room for rows of up to cols. */
+bool exponentials_make(exponentials *r, const reference_work *w, int64_t cols, real scale);
+void exponentials_free(exponentials *r);
+void exponentials_take(exponentials *r, const double *x, int64_t cols);
+
+/* Of an exponent: the difference, which comes first, the product, the scale. */
+spread exponent_error(const exponentials *r, int64_t j);
+static inline real weight_of(const exponentials *r, int64_t j)
+{
+    return r->e[j] / r->total;
+}
+spread weight_error(const exponentials *r, int64_t j);
+
+#endif

@@ -1,0 +1,59 @@
+/* What the formulas of a kind of layer see of a problem.  A kind is a file with a record, which reference.c lists. */
+#ifndef TUTTI_REFERENCE_KIND_H
+#define TUTTI_REFERENCE_KIND_H
+
+#include "reference.h"
+#include "spread.h"
+
+typedef struct reference_work {
+    const reference_problem *problem;
+    const tutti_layer_type *type;
+    int64_t rows;
+    tutti_dtype computed; /* type of the arithmetic */
+    real u; /* unit roundoff of the arithmetic, and of what the values here are made in */
+} reference_work;
+
+typedef struct reference_kind {
+    const char *name;
+    const char *(*compute)(const reference_work *w); /* NULL, or what is wrong */
+} reference_kind;
+
+#define REFERENCE_NO_MEMORY "no memory for the reference"
+
+/* By name: "x", a gradient as "dx"; all NULL where the layer has no such tensor, or the problem does not give it. */
+reference_tensor reference_find(const reference_work *w, const char *name);
+static inline const double *reference_given(const reference_work *w, const char *name)
+{
+    return reference_find(w, name).given;
+}
+/* A result's type, or that of its gradient. */
+tutti_dtype reference_dtype(const reference_work *w, const char *name);
+/* A number among the options, or its default; whether an option is this word. */
+double reference_option(const reference_work *w, const char *name);
+bool reference_option_is(const reference_work *w, const char *name, const char *word);
+
+static inline bool reference_wants(reference_tensor t)
+{
+    return t.value || t.bound;
+}
+/* A value that is none has no error: nothing else is right. */
+static inline void reference_set(reference_tensor t, int64_t i, real bound, real value)
+{
+    if (t.bound) t.bound[i] = isfinite(value) ? (double)bound : 0;
+    if (t.value) t.value[i] = (double)value;
+}
+
+/* The bound of a result, and of the value here, handed over as f64. */
+static inline real reference_stored(const reference_work *w, spread error, real value,
+                                    tutti_dtype dtype)
+{
+    return spread_stored(error, value, dtype, w->computed);
+}
+
+/* Adding up over rows. */
+static inline spread reference_over_rows(const reference_work *w, const moments *m)
+{
+    return w->problem->any_order ? spread_chain(w->u, m) : spread_blocks(w->u, m);
+}
+
+#endif

@@ -1,0 +1,130 @@
+/* The list of kinds, and what their formulas share; reference.h, kind.h. */
+#include "reference.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kind.h"
+
+/* One line a kind: its file has the record, reference_X. */
+#define KINDS(X) X(softmax)
+
+#define DECLARE(name) extern const reference_kind reference_##name;
+#define ENTRY(name) &reference_##name,
+KINDS(DECLARE)
+static const reference_kind *const kinds[] = {KINDS(ENTRY)};
+
+static const reference_kind *find_kind(const char *name)
+{
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
+        if (strcmp(kinds[i]->name, name) == 0) return kinds[i];
+    return NULL;
+}
+
+bool reference_knows(const char *kind)
+{
+    return find_kind(kind);
+}
+
+/* A tensor's place: of a slot, or of a parameter; number -1: there is none. */
+typedef struct place {
+    bool param, gradient;
+    int number;
+} place;
+
+static place place_named(const reference_work *w, const char *name, bool gradient)
+{
+    for (int i = 0; i < w->type->slot_count; i++)
+        if (strcmp(w->type->slots[i].name, name) == 0) return (place){false, gradient, i};
+    for (int i = 0; i < w->type->param_count; i++)
+        if (strcmp(w->type->params[i].name, name) == 0) return (place){true, gradient, i};
+    return (place){.number = -1};
+}
+
+/* dlogits is a tensor's own name, dx the gradient of x. */
+static place place_of(const reference_work *w, const char *name)
+{
+    const place own = place_named(w, name, false);
+    return own.number >= 0 || name[0] != 'd' ? own : place_named(w, name + 1, true);
+}
+
+reference_tensor reference_find(const reference_work *w, const char *name)
+{
+    const place at = place_of(w, name);
+    if (at.number < 0) return (reference_tensor){NULL, NULL, NULL};
+    return (at.param ? w->problem->params : w->problem->slots)[at.number][at.gradient];
+}
+
+/* The layer's parameter of a number in the kind's table, which it may leave out. */
+static const tutti_param *param_of(const reference_work *w, int number)
+{
+    tutti_layer *layer = w->problem->layer;
+    for (int i = 0; i < tutti_layer_param_count(layer); i++)
+        if (strcmp(tutti_layer_param(layer, i)->name, w->type->params[number].name) == 0)
+            return tutti_layer_param(layer, i);
+    return NULL;
+}
+
+tutti_dtype reference_dtype(const reference_work *w, const char *name)
+{
+    const place at = place_of(w, name);
+    tutti_slot_shape shape;
+    if (at.number >= 0 && !at.param)
+        return tutti_layer_slot_shape(w->problem->layer, at.number, &shape) == TUTTI_OK
+                   ? shape.dtype
+                   : w->computed;
+    const tutti_param *param = at.number >= 0 ? param_of(w, at.number) : NULL;
+    if (!param || (at.gradient && !param->grad.data)) return w->computed;
+    return at.gradient ? param->grad.dtype : param->value.dtype;
+}
+
+/* The word after "name=" among the options, or the option's default; "" if there is no such option. */
+static void option_word(const reference_work *w, const char *name, char *word, size_t size)
+{
+    const size_t length = strlen(name);
+    word[0] = 0;
+    for (int i = 0; i < w->type->option_count; i++)
+        if (strcmp(w->type->options[i].name, name) == 0 && w->type->options[i].default_value)
+            snprintf(word, size, "%s", w->type->options[i].default_value);
+    for (const char *at = w->problem->options; at && *at;) {
+        if (strncmp(at, name, length) == 0 && at[length] == '=')
+            snprintf(word, size, "%.*s", (int)strcspn(at + length + 1, ","), at + length + 1);
+        at = strchr(at, ',');
+        if (at) at += 1 + strspn(at + 1, " ");
+    }
+}
+
+double reference_option(const reference_work *w, const char *name)
+{
+    char word[64];
+    option_word(w, name, word, sizeof word);
+    return strtod(word, NULL);
+}
+
+bool reference_option_is(const reference_work *w, const char *name, const char *wanted)
+{
+    char word[64];
+    option_word(w, name, word, sizeof word);
+    return strcmp(word, wanted) == 0;
+}
+
+static tutti_dtype arithmetic(const reference_work *w)
+{
+    for (int i = 0; i < w->type->option_count; i++)
+        if (strcmp(w->type->options[i].type, "dtype") == 0 &&
+            reference_option_is(w, w->type->options[i].name, tutti_dtype_name(TUTTI_F64)))
+            return TUTTI_F64;
+    return TUTTI_F32;
+}
+
+const char *reference_compute(const reference_problem *problem)
+{
+    reference_work w = {
+        .problem = problem, .type = tutti_layer_type_of(problem->layer), .rows = problem->rows};
+    const reference_kind *kind = find_kind(w.type->name);
+    if (!kind) return "a kind of layer without formulas";
+    w.computed = arithmetic(&w);
+    w.u = spread_roundoff(w.computed) + 0x1p-64L + problem->expected_roundoff;
+    return kind->compute(&w);
+}
