@@ -50,10 +50,13 @@ static inline real reference_stored(const reference_work *w, spread error, real 
     return spread_stored(error, value, dtype, w->computed);
 }
 
-/* Adding up over rows. */
+/* Of adding up over rows. */
 static inline spread reference_over_rows(const reference_work *w, const moments *m)
 {
     return w->problem->any_order ? spread_chain(w->u, m) : spread_blocks(w->u, m);
 }
+/* A sum over rows, added to the old one if there is one.  error: of the sum. */
+void reference_set_sum(const reference_work *w, reference_tensor t, int64_t i, spread error,
+                       const moments *sum, tutti_dtype dtype);
 
 #endif

@@ -8,7 +8,10 @@
 #include "kind.h"
 
 /* One line a kind: its file has the record, reference_X. */
-#define KINDS(X) X(softmax)
+#define KINDS(X)     \
+    X(softmax)       \
+    X(cross_entropy) \
+    X(embedding)
 
 #define DECLARE(name) extern const reference_kind reference_##name;
 #define ENTRY(name) &reference_##name,
@@ -77,6 +80,19 @@ tutti_dtype reference_dtype(const reference_work *w, const char *name)
     const tutti_param *param = at.number >= 0 ? param_of(w, at.number) : NULL;
     if (!param || (at.gradient && !param->grad.data)) return w->computed;
     return at.gradient ? param->grad.dtype : param->value.dtype;
+}
+
+void reference_set_sum(const reference_work *w, reference_tensor t, int64_t i, spread error,
+                       const moments *sum, tutti_dtype dtype)
+{
+    real value = moments_total(sum);
+    if (t.given && (sum->count > 0 || t.given[i] != 0)) {
+        /* the sum may be stored before it is added, in the wider of both types */
+        error = spread_add(error, spread_of(fmaxl(w->u, spread_roundoff(dtype)) * value, 1));
+        value += t.given[i];
+        if (sum->count > 0) error = spread_add(error, spread_of(w->u * value, 1));
+    }
+    reference_set(t, i, reference_stored(w, error, value, dtype), value);
 }
 
 /* The word after "name=" among the options, or the option's default; "" if there is no such option. */

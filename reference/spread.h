@@ -89,14 +89,6 @@ static inline spread spread_tree(real u, const moments *m)
                     m->count > 1 ? u * u * (2 * m->total * m->total + depth * m->squares) : 0, 0};
 }
 
-/* The same where the blocks are not one of eight each but of up to some hundred, whose chains are random: the sum of the worst
- * cases, which stands beside errors of other sources as one more that does not know of them. */
-static inline spread spread_blocks(real u, const moments *m)
-{
-    const real worst = spread_depth(m->count) * u * m->magnitude;
-    return (spread){worst, worst * worst / 16, 0};
-}
-
 /* Adding them up one after the other, in any order.  The squares of the partial sums add up to n (S^2 / 3 + Q / 6) on average; but
  * they are those of one random path, which may stray: what exceeds `most` falls as exp(-2.2 * 4) then, not as a normal
  * deviate's tail.  Six times the path's part makes it exp(-2.2 * 4 * sqrt(6)), one element in 10^9. */
@@ -105,6 +97,16 @@ static inline spread spread_chain(real u, const moments *m)
     if (m->count <= 1) return (spread){0, 0, 0};
     const real squares = m->count * (m->total * m->total / 3 + m->squares);
     return (spread){(m->count - 1) * u * m->magnitude, u * u * squares, 0};
+}
+
+/* In blocks of up to some hundred that are merged pairwise, as one call of this library adds rows up: no worse than a chain of
+ * terms in no particular order, and no worse than pairs where they are not.  The latter is one error beside those of other
+ * sources. */
+static inline spread spread_blocks(real u, const moments *m)
+{
+    const real worst = spread_depth(m->count) * u * m->magnitude;
+    const spread chain = spread_chain(u, m);
+    return spread_most(chain) < worst ? chain : (spread){worst, worst * worst / 16, 0};
 }
 
 static inline real spread_roundoff(tutti_dtype dtype)

@@ -1,0 +1,90 @@
+/* CrossEntropy, row by row. */
+#include "exponentials.h"
+
+typedef struct cross_entropy {
+    const double *logits, *labels;
+    double ignored;
+    int64_t cols;
+    reference_tensor loss, dlogits;
+    real factor;
+    tutti_dtype dtype;
+} cross_entropy;
+
+/* The row's loss and its error. */
+static real loss_of(const exponentials *r, const reference_work *w, real own, real *bound)
+{
+    const real u = r->u, log_total = logl(r->total), value = r->most + log_total - own;
+    spread error = spread_add(r->relative, spread_single(SPREAD_FUNCTION * u * log_total));
+    error = spread_add(error, spread_of(u * (r->most + log_total), 1));
+    error = spread_add(error, spread_of(u * value, 1));
+    error = spread_add(error, spread_of(u * (r->most - own), 1));
+    *bound = reference_stored(w, error, value, w->computed);
+    return value;
+}
+
+static void set_dlogits(const exponentials *r, const reference_work *w, const cross_entropy *k,
+                        int64_t label, int64_t first)
+{
+    for (int64_t j = 0; j < r->cols; j++) {
+        const real difference = weight_of(r, j) - (j == label), value = difference * k->factor;
+        spread error = spread_add(weight_error(r, j), spread_of(r->u * difference, 1));
+        error = spread_add(spread_times(error, k->factor), spread_of(r->u * value, 2));
+        error = spread_add(error, spread_of(r->tiny, 1));
+        reference_set(k->dlogits, first + j, reference_stored(w, error, value, k->dtype), value);
+    }
+}
+
+/* A row that is ignored, or has a label out of range. */
+static real set_all(const cross_entropy *k, int64_t i, real value)
+{
+    reference_set(k->loss, i, 0, value);
+    for (int64_t j = 0; j < k->cols; j++) reference_set(k->dlogits, i * k->cols + j, 0, value);
+    return value;
+}
+
+/* Its loss. */
+static real one_row(const cross_entropy *k, exponentials *r, const reference_work *w, int64_t i,
+                    real *bound)
+{
+    const double *x = k->logits + i * k->cols;
+    const double label = k->labels[i];
+    *bound = 0;
+    if (label == k->ignored) return set_all(k, i, 0);
+    if (label < 0 || label >= (double)k->cols) return set_all(k, i, NAN);
+    exponentials_take(r, x, k->cols);
+    const real value = loss_of(r, w, x[(int64_t)label], bound);
+    reference_set(k->loss, i, *bound, value);
+    if (reference_wants(k->dlogits)) set_dlogits(r, w, k, (int64_t)label, i * k->cols);
+    return value;
+}
+
+static const char *compute(const reference_work *w)
+{
+    const tutti_step_values *step = &w->problem->step;
+    const cross_entropy k = {.logits = reference_given(w, "logits"),
+                             .labels = reference_given(w, "labels"),
+                             .ignored = reference_option(w, "ignore_label"),
+                             .cols = (int64_t)reference_option(w, "cols"),
+                             .loss = reference_find(w, "loss"),
+                             .dlogits = reference_find(w, "dlogits"),
+                             .factor = (real)(step->loss_weight != 0 ? step->loss_weight : 1) *
+                                       (step->loss_scale != 0 ? step->loss_scale : 1),
+                             .dtype = reference_dtype(w, "logits")};
+    exponentials row;
+    if (!exponentials_make(&row, w, k.cols, 1)) return REFERENCE_NO_MEMORY;
+    spread errors = {0, 0, 0};
+    moments losses = {0};
+    for (int64_t i = 0; i < w->rows; i++) {
+        real bound;
+        moments_add(&losses, one_row(&k, &row, w, i, &bound));
+        errors = spread_add(errors, spread_of(bound, 1));
+    }
+    const real sum = moments_total(&losses), additions = spread_depth((real)w->rows) + 1;
+    reference_set(reference_find(w, "loss_sum"), 0,
+                  spread_most(errors) + additions * spread_roundoff(TUTTI_F64) * losses.magnitude,
+                  sum);
+    exponentials_free(&row);
+    return NULL;
+}
+
+const reference_kind reference_cross_entropy = {.name = "cross_entropy", .compute = compute};
