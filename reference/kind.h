@@ -43,6 +43,9 @@ static inline void reference_set(reference_tensor t, int64_t i, real bound, real
     if (t.value) t.value[i] = (double)value;
 }
 
+/* The number of the type that is nearest, of two the even one. */
+real reference_round(tutti_dtype dtype, real value);
+
 /* The bound of a result, and of the value here, handed over as f64. */
 static inline real reference_stored(const reference_work *w, spread error, real value,
                                     tutti_dtype dtype)

@@ -9,6 +9,8 @@
 
 /* One line a kind: its file has the record, reference_X. */
 #define KINDS(X)     \
+    X(layernorm)     \
+    X(rmsnorm)       \
     X(softmax)       \
     X(cross_entropy) \
     X(embedding)
@@ -80,6 +82,17 @@ tutti_dtype reference_dtype(const reference_work *w, const char *name)
     const tutti_param *param = at.number >= 0 ? param_of(w, at.number) : NULL;
     if (!param || (at.gradient && !param->grad.data)) return w->computed;
     return at.gradient ? param->grad.dtype : param->value.dtype;
+}
+
+real reference_round(tutti_dtype dtype, real value)
+{
+    int exponent, digits = 1;
+    if (value == 0 || !isfinite(value)) return value;
+    while (ldexpl(1, -digits) > spread_roundoff(dtype)) digits++;
+    frexpl(value, &exponent);
+    const real step = fmaxl(ldexpl(1, exponent - digits), spread_least(dtype));
+    const real rounded = rintl(value / step) * step;
+    return fabsl(rounded) > spread_greatest(dtype) ? copysignl(INFINITY, rounded) : rounded;
 }
 
 void reference_set_sum(const reference_work *w, reference_tensor t, int64_t i, spread error,

@@ -126,10 +126,13 @@ static inline real spread_least(tutti_dtype dtype)
                                 : 0x1p-133;
 }
 
-/* The greatest number of the arithmetic. */
-static inline real spread_huge(tutti_dtype computed)
+/* The greatest number of a type. */
+static inline real spread_greatest(tutti_dtype dtype)
 {
-    return computed == TUTTI_F64 ? DBL_MAX : FLT_MAX;
+    return dtype == TUTTI_F64   ? (real)DBL_MAX
+           : dtype == TUTTI_F32 ? (real)FLT_MAX
+           : dtype == TUTTI_F16 ? 65504
+                                : 0x1.fep127L;
 }
 
 /* Where the normal numbers of the arithmetic end. */
