@@ -53,8 +53,8 @@ static inline real reference_stored(const reference_work *w, spread error, real 
     return spread_stored(error, value, dtype, w->computed);
 }
 
-/* Of adding up over rows. */
-static inline spread reference_over_rows(const reference_work *w, const moments *m)
+/* Of adding up over rows, or in a matrix product. */
+static inline spread reference_adding(const reference_work *w, const moments *m)
 {
     return w->problem->any_order ? spread_chain(w->u, m) : spread_blocks(w->u, m);
 }

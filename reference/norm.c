@@ -200,7 +200,7 @@ static void totals(const norm *k, const char *name, const total *sums)
     const tutti_dtype dtype = reference_dtype(k->w, name);
     for (int64_t j = 0; reference_wants(place) && j < k->cols; j++)
         reference_set_sum(k->w, place, j,
-                          spread_add(sums[j].errors, reference_over_rows(k->w, &sums[j].terms)),
+                          spread_add(sums[j].errors, reference_adding(k->w, &sums[j].terms)),
                           &sums[j].terms, dtype);
 }
 

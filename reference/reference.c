@@ -13,6 +13,7 @@
     X(rmsnorm)       \
     X(softmax)       \
     X(cross_entropy) \
+    X(linear)        \
     X(embedding)
 
 #define DECLARE(name) extern const reference_kind reference_##name;

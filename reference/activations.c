@@ -1,0 +1,206 @@
+/* Activations; activations.h. */
+#include "activations.h"
+
+#define ROOT 0.797884560802865355879892119868763737L /* sqrt(2 / pi) */
+#define CUBE 0.044715L
+#define HALF_ROOT 0.707106781186547524400844362104849039L
+#define DENSITY 0.398942280401432677939946059934381868L /* 1 / sqrt(2 pi) */
+
+bool activation_take(activation *a, const reference_work *w)
+{
+    static const char *const names[ACTIVATION_KINDS] = {
+        "none", "relu", "leaky_relu", "gelu", "gelu_erf", "squared_relu", "silu"};
+    int kind = 0;
+    while (kind < ACTIVATION_KINDS && !reference_option_is(w, "activation", names[kind])) kind++;
+    *a = (activation){.kind = (activation_kind)kind,
+                      .slope = reference_option(w, "slope"),
+                      .u = w->u,
+                      .dtype = reference_dtype(w, "x"),
+                      .computed = w->computed};
+    return kind < ACTIVATION_KINDS;
+}
+
+static bool is_smooth(const activation *a)
+{
+    return a->kind == ACTIVATION_GELU || a->kind == ACTIVATION_GELU_ERF ||
+           a->kind == ACTIVATION_SILU;
+}
+
+static real relu(real z)
+{
+    return z > 0 || isnan(z) ? z : 0;
+}
+
+static real value_at(const activation *a, real z)
+{
+    if (isinf(z) && is_smooth(a)) return relu(z);
+    switch (a->kind) {
+    case ACTIVATION_RELU:
+        return relu(z);
+    case ACTIVATION_LEAKY_RELU:
+        return z > 0 ? z : a->slope * z;
+    case ACTIVATION_SQUARED_RELU:
+        return relu(z) * relu(z);
+    case ACTIVATION_GELU: /* z times a logistic function, which is (1 + tanh) / 2 of half its argument */
+        return z / (1 + expl(-2 * ROOT * (z + CUBE * z * z * z)));
+    case ACTIVATION_GELU_ERF:
+        return z / 2 * erfcl(-z * HALF_ROOT);
+    case ACTIVATION_SILU:
+        return z / (1 + expl(-z));
+    default:
+        return z;
+    }
+}
+
+/* NaN stays NaN. */
+static real slope_at(const activation *a, real z)
+{
+    real t;
+    if (isinf(z) && is_smooth(a)) return z > 0;
+    if (isnan(z) && a->kind != ACTIVATION_NONE) return z;
+    switch (a->kind) {
+    case ACTIVATION_RELU:
+        return z > 0;
+    case ACTIVATION_LEAKY_RELU:
+        return z > 0 ? 1 : a->slope;
+    case ACTIVATION_SQUARED_RELU:
+        return 2 * relu(z);
+    case ACTIVATION_GELU:
+        t = tanhl(ROOT * (z + CUBE * z * z * z));
+        return (1 + t) / 2 + z / 2 * (1 - t * t) * ROOT * (1 + 3 * CUBE * z * z);
+    case ACTIVATION_GELU_ERF:
+        return erfcl(-z * HALF_ROOT) / 2 + z * expl(-z * z / 2) * DENSITY;
+    case ACTIVATION_SILU:
+        t = 1 / (1 + expl(-z));
+        return t * (1 + z * (1 - t));
+    default:
+        return 1;
+    }
+}
+
+spread activation_rounding(const activation *a, real value)
+{
+    if (a->dtype == a->computed) return (spread){0, 0, 0};
+    return spread_single(spread_roundoff(a->dtype) * fabsl(value) + spread_least(a->dtype) / 2);
+}
+
+/* What z's error makes of a function of it.  An infinite z has none. */
+static inexact change(const activation *a, real (*function)(const activation *a, real z), inexact z)
+{
+    const real most = spread_most(z.error), value = function(a, z.value);
+    if (isinf(z.value) || most == 0) return (inexact){value, {0, 0, 0}};
+    const real above = fabsl(function(a, z.value + most) - value);
+    const real below = fabsl(function(a, z.value - most) - value);
+    return (inexact){value, spread_times(z.error, fmaxl(above, below) / most)};
+}
+
+/* What the arithmetic of act loses.  Steps may be as large as z where the result is small. */
+static spread own_errors(const activation *a, real z, real value)
+{
+    const real u = a->u;
+    spread last = spread_of(u * value, 2);
+    if (a->kind == ACTIVATION_GELU || a->kind == ACTIVATION_GELU_ERF)
+        last = spread_add(last, spread_add(spread_single(SPREAD_FUNCTION / 2.0L * u * z),
+                                           spread_of(u * z / 2, 1)));
+    if (a->kind == ACTIVATION_GELU) return spread_add(last, spread_of(0.22L * u * z, 4));
+    if (a->kind == ACTIVATION_GELU_ERF) return spread_add(last, spread_of(0.25L * u * z, 1));
+    if (a->kind == ACTIVATION_SILU)
+        return spread_add(
+            last, spread_add(spread_single(SPREAD_FUNCTION * u * value), spread_of(u * value, 1)));
+    return last;
+}
+
+inexact activation_apply(const activation *a, inexact z)
+{
+    if (a->kind == ACTIVATION_NONE) return z;
+    inexact y = change(a, value_at, z);
+    if (!isinf(z.value)) y.error = spread_add(y.error, own_errors(a, z.value, y.value));
+    return y;
+}
+
+static spread gelu_slope_errors(real u, real z, real slope)
+{
+    const real t = tanhl(ROOT * (z + CUBE * z * z * z));
+    const real factor = fabsl(z) / 2 * ROOT * (1 + 3 * CUBE * z * z), second = factor * (1 - t * t);
+    spread error = spread_single(SPREAD_FUNCTION * u * (0.5L + factor * 2 * fabsl(t)) * t);
+    error = spread_add(error, spread_of(u / 2, 1));
+    error = spread_add(error, spread_of(u * factor, 1));
+    error = spread_add(error, spread_of(0.22L * u * (1 + 2 * factor), 4));
+    error = spread_add(error, spread_of(u * second, 4));
+    return spread_add(error, spread_of(u * slope, 1));
+}
+
+static spread gelu_erf_slope_errors(real u, real z, real slope)
+{
+    const real second = fabsl(z) * expl(-z * z / 2) * DENSITY;
+    spread error = spread_single(SPREAD_FUNCTION * u * (0.5L + second));
+    error = spread_add(error, spread_of(u / 2, 1));
+    error = spread_add(error, spread_of(u * second, 3));
+    error = spread_add(error, spread_of(u * second * z * z, 1));
+    return spread_add(error, spread_of(u * slope, 1));
+}
+
+static spread silu_slope_errors(real u, real z, real slope)
+{
+    const real s = 1 / (1 + expl(-z)), size = fabsl(z);
+    spread error = spread_single(SPREAD_FUNCTION * u * s * (1 - s) * (1 + size));
+    error = spread_add(error, spread_of(u * s * (1 + size), 2));
+    error = spread_add(error, spread_of(u * s * size, 2));
+    return spread_add(error, spread_of(u * slope, 2));
+}
+
+/* 2 sqrt(y), y as it will be stored: nothing where it underflows. */
+static spread squared_relu_slope_errors(const activation *a, real z, real slope)
+{
+    const real u = a->u, y = z * z;
+    const real most = spread_most(spread_add(activation_rounding(a, y), spread_of(u * y, 1))) +
+                      spread_least(a->dtype) / 2;
+    const real below = fabsl(z) - sqrtl(fmaxl(y - most, 0)), above = sqrtl(y + most) - fabsl(z);
+    return spread_add(spread_single(2 * fmaxl(below, above)), spread_of(u * slope, 3));
+}
+
+/* The slope as backward sees it, from z. */
+static inexact slope_of(const activation *a, inexact z)
+{
+    const real u = a->u, at = z.value, left = a->kind == ACTIVATION_LEAKY_RELU ? a->slope : 0;
+    inexact slope = change(a, slope_at, z);
+    if (isinf(at)) return slope;
+    switch (a->kind) {
+    case ACTIVATION_GELU:
+        slope.error = spread_add(slope.error, gelu_slope_errors(u, at, slope.value));
+        break;
+    case ACTIVATION_GELU_ERF:
+        slope.error = spread_add(slope.error, gelu_erf_slope_errors(u, at, slope.value));
+        break;
+    case ACTIVATION_SILU:
+        slope.error = spread_add(slope.error, silu_slope_errors(u, at, slope.value));
+        break;
+    case ACTIVATION_SQUARED_RELU:
+        slope.error = spread_add(slope.error, squared_relu_slope_errors(a, at, slope.value));
+        break;
+    default: /* constant, but for the kink, where rounding decides on which side z lies */
+        slope.error = spread_single(fabsl(at) <= spread_most(z.error) ? 1 - left : 0);
+        break;
+    }
+    return slope;
+}
+
+/* From y, which lies on z's side of the kink; exact but for squared_relu's root. */
+static inexact slope_from(const activation *a, real y)
+{
+    const bool squared = a->kind == ACTIVATION_SQUARED_RELU;
+    const real slope = slope_at(a, squared && y > 0 ? sqrtl(y) : y);
+    return (inexact){slope, spread_of(a->u * slope, squared ? 3 : 0)};
+}
+
+inexact activation_gradient(const activation *a, inexact z, const double *y, real dy)
+{
+    if (a->kind == ACTIVATION_NONE) return (inexact){dy, {0, 0, 0}};
+    const inexact slope = y && !is_smooth(a) ? slope_from(a, *y) : slope_of(a, z);
+    inexact dz = {slope.value * dy, spread_times(slope.error, dy)};
+    if (a->kind == ACTIVATION_RELU) return dz;
+    /* the slope of leaky_relu as a number of the arithmetic, the product */
+    dz.error =
+        spread_add(dz.error, spread_of(a->u * dz.value, a->kind == ACTIVATION_LEAKY_RELU ? 2 : 1));
+    return dz;
+}

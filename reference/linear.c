@@ -1,0 +1,136 @@
+/* FusedLinear. */
+#include <stdlib.h>
+
+#include "activations.h"
+
+/* A gradient of z, and what its error adds to a sum over many. */
+typedef struct gradient {
+    real value;
+    spread part;
+} gradient;
+
+typedef struct linear {
+    const reference_work *w;
+    const double *x, *weight, *bias, *dy;
+    int64_t rows, in, out;
+    activation act;
+    real u;
+    bool tf32;    /* factors of products may be cut to 11 digits */
+    gradient *dz; /* [rows, out] */
+} linear;
+
+/* Of the products whose sum this is, but for the additions. */
+static spread products_error(const linear *k, const moments *m)
+{
+    const real u = k->u;
+    const spread products = {u * m->magnitude, u * u * m->squares, 0};
+    if (!k->tf32) return products;
+    /* TF32 loses up to 2^-10 of each factor.  If it cuts, all terms shrink: by half of that on average */
+    const real lost = 2 * 0x1p-10L, shrunk = lost / 2 * fabsl(m->total);
+    const spread cut = {lost * m->magnitude, lost * lost * m->squares, shrunk};
+    return spread_add(products, cut);
+}
+
+static inexact preactivation(const linear *k, int64_t i, int64_t o)
+{
+    moments sum = {0};
+    for (int64_t j = 0; j < k->in; j++)
+        moments_add(&sum, (real)k->x[i * k->in + j] * k->weight[o * k->in + j]);
+    inexact z = {moments_total(&sum),
+                 spread_add(products_error(k, &sum), reference_adding(k->w, &sum))};
+    if (k->bias) {
+        z.value += k->bias[o];
+        z.error = spread_add(z.error, spread_of(k->u * z.value, 1));
+    }
+    z.error = spread_add(z.error, activation_rounding(&k->act, z.value));
+    return z;
+}
+
+static void set_y(const linear *k, reference_tensor place, int64_t i, inexact z)
+{
+    const inexact y = activation_apply(&k->act, z);
+    const tutti_dtype dtype = k->act.kind == ACTIVATION_NONE ? k->w->computed : k->act.dtype;
+    reference_set(place, i, reference_stored(k->w, y.error, y.value, dtype), y.value);
+}
+
+static gradient gradient_of(const linear *k, inexact z, const double *y, real dy)
+{
+    inexact dz = activation_gradient(&k->act, z, y, dy);
+    const bool as_it_is = k->act.kind == ACTIVATION_NONE || k->act.kind == ACTIVATION_RELU;
+    if (!as_it_is && dy != 0)
+        dz.error = spread_add(dz.error, activation_rounding(&k->act, dz.value));
+    return (gradient){dz.value, spread_part(dz.error)};
+}
+
+static void forward(const linear *k)
+{
+    const reference_tensor y = reference_find(k->w, "y");
+    for (int64_t i = 0; i < k->rows; i++)
+        for (int64_t o = 0; o < k->out; o++) {
+            const int64_t at = i * k->out + o;
+            const inexact z = preactivation(k, i, o);
+            set_y(k, y, at, z);
+            if (k->dy) k->dz[at] = gradient_of(k, z, y.given ? &y.given[at] : NULL, k->dy[at]);
+        }
+}
+
+/* sum over n of dz[n * dz_step] b[n * b_step]; b NULL: of dz. */
+static spread chain(const linear *k, moments *sum, int64_t count, const gradient *dz,
+                    int64_t dz_step, const double *b, int64_t b_step)
+{
+    spread inherited = {0, 0, 0};
+    *sum = (moments){0};
+    for (int64_t n = 0; n < count; n++) {
+        const gradient *left = &dz[n * dz_step];
+        const real right = b ? b[n * b_step] : 1;
+        moments_add(sum, left->value * right);
+        inherited.total += left->part.total * fabsl(right);
+        inherited.squares += left->part.squares * right * right;
+    }
+    if (b) inherited = spread_add(inherited, products_error(k, sum));
+    return spread_add(inherited, reference_adding(k->w, sum));
+}
+
+static void backward(const linear *k)
+{
+    const reference_work *w = k->w;
+    const reference_tensor dx = reference_find(w, "dx"), dweight = reference_find(w, "dweight");
+    const reference_tensor dbias = reference_find(w, "dbias");
+    moments sum;
+    for (int64_t i = 0; reference_wants(dx) && i < k->rows; i++)
+        for (int64_t j = 0; j < k->in; j++) {
+            const spread error =
+                chain(k, &sum, k->out, k->dz + i * k->out, 1, k->weight + j, k->in);
+            reference_set_sum(w, dx, i * k->in + j, error, &sum, k->act.dtype);
+        }
+    for (int64_t o = 0; reference_wants(dweight) && o < k->out; o++)
+        for (int64_t j = 0; j < k->in; j++) {
+            const spread error = chain(k, &sum, k->rows, k->dz + o, k->out, k->x + j, k->in);
+            reference_set_sum(w, dweight, o * k->in + j, error, &sum, w->computed);
+        }
+    for (int64_t o = 0; reference_wants(dbias) && o < k->out; o++) {
+        const spread error = chain(k, &sum, k->rows, k->dz + o, k->out, NULL, 0);
+        reference_set_sum(w, dbias, o, error, &sum, w->computed);
+    }
+}
+
+static const char *compute(const reference_work *w)
+{
+    linear k = {.w = w, .rows = w->rows, .u = w->u};
+    k.in = (int64_t)reference_option(w, "in");
+    k.out = (int64_t)reference_option(w, "out");
+    k.x = reference_given(w, "x");
+    k.weight = reference_given(w, "weight");
+    k.bias = reference_given(w, "bias");
+    k.dy = reference_given(w, "dy");
+    if (!activation_take(&k.act, w)) return "an activation without formulas";
+    k.tf32 = reference_option(w, "allow_tf32") != 0 && k.act.dtype == TUTTI_F32;
+    k.dz = calloc((size_t)(k.rows * k.out) + 1, sizeof *k.dz);
+    if (!k.dz) return REFERENCE_NO_MEMORY;
+    forward(&k);
+    if (k.dy) backward(&k);
+    free(k.dz);
+    return NULL;
+}
+
+const reference_kind reference_linear = {.name = "linear", .compute = compute};
