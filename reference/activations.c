@@ -6,7 +6,7 @@
 #define HALF_ROOT 0.707106781186547524400844362104849039L
 #define DENSITY 0.398942280401432677939946059934381868L /* 1 / sqrt(2 pi) */
 
-bool activation_take(activation *a, const reference_work *w)
+bool activation_take(activation *a, const reference_work *w, tutti_dtype dtype)
 {
     static const char *const names[ACTIVATION_KINDS] = {
         "none", "relu", "leaky_relu", "gelu", "gelu_erf", "squared_relu", "silu"};
@@ -15,7 +15,7 @@ bool activation_take(activation *a, const reference_work *w)
     *a = (activation){.kind = (activation_kind)kind,
                       .slope = reference_option(w, "slope"),
                       .u = w->u,
-                      .dtype = reference_dtype(w, "x"),
+                      .dtype = dtype,
                       .computed = w->computed};
     return kind < ACTIVATION_KINDS;
 }

@@ -27,8 +27,8 @@ typedef struct activation {
     tutti_dtype dtype, computed; /* of the layer's tensors, of the arithmetic */
 } activation;
 
-/* From the options "activation" and "slope", and the type of x; false: of this activation no formula is known. */
-bool activation_take(activation *a, const reference_work *w);
+/* From the options "activation" and "slope"; false: of this activation no formula is known.  dtype: of the layer's tensors. */
+bool activation_take(activation *a, const reference_work *w, tutti_dtype dtype);
 
 /* What storing a value in the type adds: nothing where it is computed in it. */
 spread activation_rounding(const activation *a, real value);

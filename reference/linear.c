@@ -123,7 +123,8 @@ static const char *compute(const reference_work *w)
     k.weight = reference_given(w, "weight");
     k.bias = reference_given(w, "bias");
     k.dy = reference_given(w, "dy");
-    if (!activation_take(&k.act, w)) return "an activation without formulas";
+    if (!activation_take(&k.act, w, reference_dtype(w, "x")))
+        return "an activation without formulas";
     k.tf32 = reference_option(w, "allow_tf32") != 0 && k.act.dtype == TUTTI_F32;
     k.dz = calloc((size_t)(k.rows * k.out) + 1, sizeof *k.dz);
     if (!k.dz) return REFERENCE_NO_MEMORY;

@@ -1,90 +1,21 @@
-/* Bounds where a case gives none; bounds.h. */
+/* A case as a problem for reference/; bounds.h. */
 #include "bounds.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/exit_code.h"
-#include "spread.h"
+#include "reference/reference.h"
 
-/* One line a kind: its file has the record, X_kind. */
-#define KINDS(X)     \
-    X(layernorm)     \
-    X(rmsnorm)       \
-    X(softmax)       \
-    X(cross_entropy) \
-    X(linear)        \
-    X(embedding)
+_Static_assert((int)REFERENCE_SLOTS == (int)SLOTS_MAX && (int)REFERENCE_PARAMS == (int)PARAMS_MAX,
+               "a problem has room for every case");
 
-#define DECLARE(name) extern const layer_kind name##_kind;
-#define ENTRY(name) &name##_kind,
-KINDS(DECLARE)
-static const layer_kind *const kinds[] = {KINDS(ENTRY)};
-
-const layer_kind *bounds_kind(const char *name)
-{
-    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
-        if (strcmp(kinds[i]->name, name) == 0) return kinds[i];
-    return NULL;
-}
-
-static int index_of(const bounds_work *w, tutti_case_part part, const char *name)
-{
-    const tutti_case_tensor *tensor = tutti_case_find(w->s->which, part, name);
-    return tensor ? (int)(tensor - w->s->which->tensors) : -1;
-}
-
-const double *bounds_values(const bounds_work *w, tutti_case_part part, const char *name)
-{
-    const int index = index_of(w, part, name);
-    return index >= 0 ? w->values[index] : NULL;
-}
-
-bounds_place bounds_place_of(const bounds_work *w, tutti_case_part part, const char *name)
-{
-    const int index = index_of(w, part, name);
-    if (index < 0) return (bounds_place){NULL, NULL};
-    return (bounds_place){w->bounds[index], w->references[index]};
-}
-
-tutti_dtype bounds_dtype(const bounds_work *w, tutti_case_part part, const char *name,
-                         tutti_dtype otherwise)
-{
-    const tutti_case_tensor *tensor = tutti_case_find(w->s->which, part, name);
-    return tensor ? tensor->dtype : otherwise;
-}
-
-/* The word after "name=" among the options, or the option's default; "" if there is no such option. */
-static void option_word(const bounds_work *w, const char *name, char *word, size_t size)
-{
-    const tutti_layer_type *type = w->s->type;
-    const size_t length = strlen(name);
-    word[0] = 0;
-    for (int i = 0; i < type->option_count; i++)
-        if (strcmp(type->options[i].name, name) == 0 && type->options[i].default_value)
-            snprintf(word, size, "%s", type->options[i].default_value);
-    for (const char *at = w->s->which->options; at && *at;) {
-        if (strncmp(at, name, length) == 0 && at[length] == '=')
-            snprintf(word, size, "%.*s", (int)strcspn(at + length + 1, ","), at + length + 1);
-        at = strchr(at, ',');
-        if (at) at += 1 + strspn(at + 1, " ");
-    }
-}
-
-double bounds_option(const bounds_work *w, const char *name)
-{
-    char word[64];
-    option_word(w, name, word, sizeof word);
-    return strtod(word, NULL);
-}
-
-bool bounds_option_is(const bounds_work *w, const char *name, const char *wanted)
-{
-    char word[64];
-    option_word(w, name, word, sizeof word);
-    return strcmp(word, wanted) == 0;
-}
+/* One entry a tensor of the case. */
+typedef struct work {
+    const subject *s;
+    double **values; /* inputs, parameters, upstream gradients */
+    double **bounds, **references;
+} work;
 
 static int64_t elements_of(const tutti_case_tensor *tensor)
 {
@@ -93,14 +24,10 @@ static int64_t elements_of(const tutti_case_tensor *tensor)
     return count;
 }
 
-static int read_values(const bounds_work *w, int index)
+static int read_values(const work *w, const tutti_case_tensor *tensor, double *values)
 {
-    const tutti_case_tensor *tensor = &w->s->which->tensors[index];
     const source *source = w->s->source;
     const int64_t count = elements_of(tensor);
-    double *values = malloc(((size_t)count + 1) * sizeof *values);
-    w->values[index] = values;
-    if (!values) return app_fail(APP_FAILED, "no memory for %s", tensor->name);
     if (tensor->dtype != TUTTI_I32)
         return source->read(source->self, tensor, 0, tensor->dims[0], TUTTI_F64, values);
     int32_t *whole = malloc(((size_t)count + 1) * sizeof *whole);
@@ -111,39 +38,60 @@ static int read_values(const bounds_work *w, int index)
     return code;
 }
 
-static int prepare(bounds_work *w)
+static double *room(const tutti_case_tensor *tensor)
 {
-    const tutti_case *which = w->s->which;
-    const tutti_layer_type *type = w->s->type;
-    bool wide = false;
-    for (int i = 0; i < which->tensor_count; i++) {
-        const tutti_case_tensor *tensor = &which->tensors[i];
-        if (subject_is_result(tensor)) {
-            if (tensor->has_bound) continue;
-            w->bounds[i] = calloc((size_t)elements_of(tensor) + 1, sizeof **w->bounds);
-            if (!w->s->source->has_reference)
-                w->references[i] = calloc((size_t)elements_of(tensor) + 1, sizeof **w->references);
-            if (!w->bounds[i] || (!w->s->source->has_reference && !w->references[i]))
-                return app_fail(APP_FAILED, "no memory for %s", tensor->name);
-        } else
-            APP_TRY(read_values(w, i));
-    }
-    for (int i = 0; i < type->option_count; i++)
-        wide = wide || (strcmp(type->options[i].type, "dtype") == 0 &&
-                        bounds_option_is(w, type->options[i].name, tutti_dtype_name(TUTTI_F64)));
-    w->computed = wide ? TUTTI_F64 : TUTTI_F32;
-    w->u = spread_roundoff(w->computed) + spread_roundoff(TUTTI_F64);
-    return APP_OK;
+    return calloc((size_t)elements_of(tensor) + 1, sizeof(double));
 }
 
-static int compute(bounds_work *w)
+/* Room for what is wanted of a tensor, or its values. */
+static int take(const work *w, const tutti_case_tensor *tensor, reference_tensor *place)
 {
-    const char *layer = w->s->which->layer;
-    APP_TRY(prepare(w));
-    const layer_kind *kind = bounds_kind(layer);
-    if (kind) return kind->bounds(w);
-    return subject_fail(w->s, "has results without atol and rtol, and of %s no bound is known",
-                        layer);
+    if (!tensor || (subject_is_result(tensor) && tensor->has_bound)) return APP_OK;
+    const bool result = subject_is_result(tensor);
+    const bool wanted = result && !w->s->source->has_reference;
+    const ptrdiff_t i = tensor - w->s->which->tensors;
+    if (result) place->bound = w->bounds[i] = room(tensor);
+    if (wanted) place->value = w->references[i] = room(tensor);
+    if (!result) place->given = w->values[i] = room(tensor);
+    if ((result ? !place->bound : !place->given) || (wanted && !place->value))
+        return app_fail(APP_FAILED, "no memory for %s", tensor->name);
+    return result ? APP_OK : read_values(w, tensor, w->values[i]);
+}
+
+/* The number in the kind's table of the layer's i-th parameter. */
+static int number_of(const subject *s, int i)
+{
+    int number = 0;
+    while (strcmp(s->type->params[number].name, tutti_layer_param(s->layer, i)->name) != 0)
+        number++;
+    return number;
+}
+
+static int compute(const work *w)
+{
+    const subject *s = w->s;
+    if (!reference_knows(s->which->layer))
+        return subject_fail(s, "has results without atol and rtol, and of %s no bound is known",
+                            s->which->layer);
+    reference_problem problem = {
+        .layer = s->layer,
+        .options = s->which->options,
+        .rows = s->which->rows,
+        .first_row = s->which->first_row,
+        .step = subject_step(s),
+        .any_order = true,
+        .expected_roundoff = s->source->has_reference ? 0x1p-53 : 0,
+    };
+    for (int i = 0; i < s->type->slot_count; i++) {
+        APP_TRY(take(w, s->slots[i].value, &problem.slots[i][0]));
+        APP_TRY(take(w, s->slots[i].grad, &problem.slots[i][1]));
+    }
+    for (int i = 0; i < s->param_count; i++) {
+        APP_TRY(take(w, s->param[i], &problem.params[number_of(s, i)][0]));
+        APP_TRY(take(w, s->grad[i], &problem.params[number_of(s, i)][1]));
+    }
+    const char *wrong = reference_compute(&problem);
+    return wrong ? subject_fail(s, "has results without atol and rtol: %s", wrong) : APP_OK;
 }
 
 int bounds_compute(const subject *s, double **bounds, double **references)
@@ -154,7 +102,7 @@ int bounds_compute(const subject *s, double **bounds, double **references)
         wanted =
             wanted || (subject_is_result(&s->which->tensors[i]) && !s->which->tensors[i].has_bound);
     if (!wanted) return APP_OK;
-    bounds_work w = {.s = s, .bounds = bounds, .references = references, .rows = s->which->rows};
+    work w = {.s = s, .bounds = bounds, .references = references};
     w.values = calloc((size_t)count + 1, sizeof *w.values);
     const int code = w.values ? compute(&w) : app_fail(APP_FAILED, "no memory for bounds");
     for (int i = 0; w.values && i < count; i++) free(w.values[i]);

@@ -193,10 +193,15 @@ static int blame(const subject *s, int code)
     return subject_fail(s, "%s: %s", tensor, text);
 }
 
+tutti_step_values subject_step(const subject *s)
+{
+    return (tutti_step_values){
+        .step = 1, .loss_weight = s->which->loss_weight, .loss_scale = s->which->loss_scale};
+}
+
 static int set_step(validator *v, subject *s)
 {
-    const tutti_step_values values = {
-        .step = 1, .loss_weight = s->which->loss_weight, .loss_scale = s->which->loss_scale};
+    const tutti_step_values values = subject_step(s);
     APP_CHECK(tutti_step_block_create(v->ctx, &s->step));
     return app_check(tutti_step_block_set(s->step, v->ctx, &values));
 }

@@ -65,5 +65,7 @@ bool subject_has_rows(const subject *s, const tutti_case_tensor *tensor);
 /* Rows that are read of it when the case has `count`. */
 int64_t subject_rows_of(const subject *s, const tutti_case_tensor *tensor, int64_t count);
 bool subject_is_result(const tutti_case_tensor *tensor);
+/* What the step block says in its calls. */
+tutti_step_values subject_step(const subject *s);
 
 #endif

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bounds.h"
 #include "common/exit_code.h"
 
 enum { OPTIONS_MAX = 64, TENSORS_MAX = 4 * TUTTI_MAX_SLOTS + 2 * PARAMS_MAX, WEIGHT_NAME_MAX = 32 };
@@ -144,6 +143,14 @@ static bool fits(const layer *l, const tutti_layer_type *type, guess *g)
     return taken > 0 && taken == l->weight_count;
 }
 
+/* A table that is looked up has a weight like a matrix that multiplies: only the layer's name tells them apart. */
+static bool is_looked_up(const tutti_layer_type *type)
+{
+    for (int i = 0; i < type->slot_count; i++)
+        if (type->slots[i].role == TUTTI_SLOT_IN && type->slots[i].below) return true;
+    return false;
+}
+
 /* The kind that leaves out fewest of its parameters, the first of several; type NULL: there is none. */
 static guess guess_kind(const layer *l)
 {
@@ -151,8 +158,7 @@ static guess guess_kind(const layer *l)
     for (int i = 0; i < tutti_layer_type_count(); i++) {
         guess g;
         const tutti_layer_type *type = tutti_layer_type_get(i);
-        const layer_kind *kind = bounds_kind(type->name);
-        if (kind && kind->by_name && !strstr(l->prefix, type->name)) continue;
+        if (is_looked_up(type) && !strstr(l->prefix, type->name)) continue;
         if (fits(l, type, &g) && (!best.type || g.left_out < best.left_out)) best = g;
     }
     return best;

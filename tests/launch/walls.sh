@@ -92,6 +92,12 @@ test_programs_use_public_headers_only() {
     [[ -z $bad ]] || fail "programs use the public headers only, but:"$'\n'"$bad"
 }
 
+test_the_reference_is_private_and_stands_alone() {
+    only "reference includes public headers, C's and its own" '(tutti/)?[a-z_]+\.h' reference
+    nowhere_but "reference is for tutti-validate, tutti-bench and tests" '(\.\./)*reference/.*' 'apps/tutti-(validate|bench)/|tests/' \
+        include src apps bench examples tests
+}
+
 test_the_library_never_prints_or_leaves() {
     local bad
     # the process in which HDF5 reads a file is not the program: it may leave
@@ -104,7 +110,7 @@ test_sources_open_with_a_comment() {
     local file bad=''
     while read -r file; do
         [[ $(sed -n 1p "$top/$file") == '/*'* || $(sed -n 1p "$top/$file") == '//'* ]] || bad+="$file"$'\n'
-    done < <(cd "$top" && find src include apps bench examples tests -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh')
+    done < <(cd "$top" && find src include apps bench examples reference tests -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh')
     [[ -z $bad ]] || fail "every source opens with a comment that says what it is, but:"$'\n'"$bad"
 }
 
