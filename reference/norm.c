@@ -45,7 +45,7 @@ static spread mean_error(const norm *k, const moments *x)
     moments deviations = {0};
     for (int64_t j = 0; j < k->cols; j++) moments_add(&deviations, fabsl(k->x[j] - k->mean));
     const real worst = (spread_depth(cols) + 3) * u * moments_total(&deviations) / cols;
-    return spread_add((spread){worst, worst * worst / 16, 0}, spread_of(u * k->mean, 1));
+    return spread_add(spread_whole(worst), spread_of(u * k->mean, 1));
 }
 
 static void statistics(norm *k)

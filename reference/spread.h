@@ -38,6 +38,12 @@ static inline spread spread_single(real worst)
     return (spread){fabsl(worst), 0, fabsl(worst)};
 }
 
+/* The worst case of a whole computation: beside other sources' errors, which do not know of it, the root of the sum of squares. */
+static inline spread spread_whole(real worst)
+{
+    return (spread){fabsl(worst), worst * worst / 16, 0};
+}
+
 /* Of a value that is multiplied by an exact factor. */
 static inline spread spread_times(spread a, real factor)
 {
@@ -106,7 +112,7 @@ static inline spread spread_blocks(real u, const moments *m)
 {
     const real worst = spread_depth(m->count) * u * m->magnitude;
     const spread chain = spread_chain(u, m);
-    return spread_most(chain) < worst ? chain : (spread){worst, worst * worst / 16, 0};
+    return spread_most(chain) < worst ? chain : spread_whole(worst);
 }
 
 static inline real spread_roundoff(tutti_dtype dtype)

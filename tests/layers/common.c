@@ -112,7 +112,7 @@ void check_expected(const char *what, const operand *got, const expected *e, boo
             e->want[i] = harness_round(got->buffer.dtype, e->want[i]);
     CHECK_CLOSE(what, got->values, e->want, e->bound, e->count);
     if (sharp)
-        CHECK(oracle_is_sharp(e->want, e->bound, e->count, got->buffer.dtype),
+        CHECK(harness_is_sharp(e->want, e->bound, e->count, got->buffer.dtype),
               "%s: the bound lets 16 ulp pass", what);
 }
 

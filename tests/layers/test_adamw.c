@@ -1,14 +1,16 @@
-/* Tests of AdamW: every update is compared with the oracle's from the state before it. */
+/* Tests of AdamW: every update is compared with the reference's from the state before it. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common.h"
+#include "reference/adamw.h"
+#include "reference/spread.h"
 
 enum { PARAMS = 6 };
 static const int64_t counts[PARAMS] = {1, 7, 128, 129, 1000, 40000};
-/* with the defaults spelt out for the oracle */
+/* with the defaults spelt out for the reference */
 static const tutti_adamw_desc usual = {
     .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.01};
 
@@ -181,7 +183,7 @@ static void check_update(tutti_context *ctx, model *model, harness_rng *rng, int
     for (int64_t i = 0; i < model->count; i++) squares += (long double)grad[i] * grad[i];
     double norm = (double)sqrtl(squares) / loss_scale;
     /* the squares and their sum halve in the root */
-    double relative = (oracle_depth(model->count) / 2 + 3) * harness_roundoff(TUTTI_F64);
+    double relative = ((double)spread_depth(model->count) / 2 + 3) * harness_roundoff(TUTTI_F64);
     double allowed = relative * norm;
     CHECK(fabs(stats.grad_norm - norm) <= allowed, "grad_norm is %.17g, want %.17g",
           stats.grad_norm, norm);
@@ -192,18 +194,20 @@ static void check_update(tutti_context *ctx, model *model, harness_rng *rng, int
     double clip = desc->clip_norm > 0 ? fmin(1, desc->clip_norm / (norm + 1e-6)) : 1;
     for (int64_t i = 0; i < model->count; i++) {
         if (model->factor_lr[i] < 0) continue; /* padding: wanted 0 */
-        oracle_adamw oracle = {.beta1 = desc->beta1,
-                               .beta2 = desc->beta2,
-                               .eps = desc->eps,
-                               .weight_decay = desc->weight_decay * model->factor_decay[i],
-                               .learning_rate = learning_rate * model->factor_lr[i],
-                               .factor = clip / loss_scale,
-                               .factor_error = clip < 1 ? relative : 0,
-                               .t = t,
-                               .dtype = model->dtype};
-        oracle_adamw_update(&oracle, 1, master + i, grad + i, m + i, v + i,
-                            &(oracle_adamw_result){want[0] + i, want[1] + i, want[2] + i,
-                                                   want[3] + i, want[4] + i, want[5] + i});
+        const reference_adamw adamw = {.beta1 = desc->beta1,
+                                       .beta2 = desc->beta2,
+                                       .eps = desc->eps,
+                                       .weight_decay = desc->weight_decay * model->factor_decay[i],
+                                       .learning_rate = learning_rate * model->factor_lr[i],
+                                       .factor = clip / loss_scale,
+                                       .factor_error = clip < 1 ? relative : 0,
+                                       .t = t,
+                                       .dtype = model->dtype};
+        reference_adamw_state bound;
+        const reference_adamw_state state = reference_adamw_update(
+            &adamw, &(reference_adamw_state){master[i], m[i], v[i]}, grad[i], &bound);
+        want[0][i] = state.master, want[1][i] = state.m, want[2][i] = state.v;
+        want[3][i] = bound.master, want[4][i] = bound.m, want[5][i] = bound.v;
     }
     get(ctx, &model->m, after);
     CHECK_CLOSE("m", after, want[1], want[4], model->count);
@@ -211,9 +215,9 @@ static void check_update(tutti_context *ctx, model *model, harness_rng *rng, int
     CHECK_CLOSE("v", after, want[2], want[5], model->count);
     get(ctx, &model->master, after);
     CHECK_CLOSE("master", after, want[0], want[3], model->count);
-    CHECK(oracle_is_sharp(want[0], want[3], model->count, model->dtype),
+    CHECK(harness_is_sharp(want[0], want[3], model->count, model->dtype),
           "the bound of the masters lets 16 ulp pass");
-    CHECK(oracle_is_sharp(want[1], want[4], model->count, model->dtype),
+    CHECK(harness_is_sharp(want[1], want[4], model->count, model->dtype),
           "the bound of m lets 16 ulp pass");
     check_working(ctx, model, after);
     get(ctx, &model->grad, after);

@@ -136,6 +136,9 @@ bool harness_compare(const char *what, const double *got, const double *want, co
 #define CHECK_CLOSE(what, got, want, bound, count) \
     harness_compare((what), (got), (want), (bound), (count), __FILE__, __LINE__)
 
+/* At the result of the largest magnitude, would a change of 16 ulp of the type be seen? */
+bool harness_is_sharp(const double *want, const double *bound, int64_t count, tutti_dtype dtype);
+
 /* malloc that fails the program, cleared; free() releases. */
 void *harness_calloc(size_t count, size_t size);
 

@@ -142,3 +142,15 @@ void harness_fill(harness_rng *rng, double *values, int64_t count, tutti_dtype d
     for (int64_t i = 0; i < count; i++)
         values[i] = harness_round(dtype, mean + deviation * harness_normal(rng));
 }
+
+bool harness_is_sharp(const double *want, const double *bound, int64_t count, tutti_dtype dtype)
+{
+    int64_t largest = -1;
+    for (int64_t i = 0; i < count; i++)
+        if (isfinite(want[i]) && (largest < 0 || fabs(want[i]) > fabs(want[largest]))) largest = i;
+    if (largest < 0 || want[largest] == 0) return true;
+    int exponent;
+    frexp(fabs(want[largest]), &exponent);
+    double ulp = 2 * harness_roundoff(dtype) * ldexp(1, exponent - 1);
+    return bound[largest] < 16 * ulp;
+}

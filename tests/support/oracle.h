@@ -100,25 +100,6 @@ void oracle_embedding_forward(const oracle_embedding *embedding, const int32_t *
 void oracle_embedding_backward(const oracle_embedding *embedding, const int32_t *tokens,
                                const double *dy, const double *old, double *dweight, double *bound);
 
-/* One update of count elements.  factor: what clipping and loss_scale make of a gradient, from the
- * norm below. */
-typedef struct oracle_adamw {
-    double beta1, beta2, eps, weight_decay, learning_rate, factor;
-    double factor_error; /* relative; from the norm */
-    int64_t t;           /* of this update, from 1 */
-    tutti_dtype dtype;
-} oracle_adamw;
-
-typedef struct oracle_adamw_result {
-    double *master, *m, *v, *master_bound, *m_bound, *v_bound;
-} oracle_adamw_result;
-void oracle_adamw_update(const oracle_adamw *adamw, int64_t count, const double *master,
-                         const double *grad, const double *m, const double *v,
-                         const oracle_adamw_result *result);
-
-/* At the result of the largest magnitude, would a change of 16 ulp of the type be seen? */
-bool oracle_is_sharp(const double *want, const double *bound, int64_t count, tutti_dtype dtype);
-
 /* depth(n) above */
 double oracle_depth(int64_t n);
 
