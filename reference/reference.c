@@ -39,27 +39,38 @@ typedef struct place {
     int number;
 } place;
 
-static place place_named(const reference_work *w, const char *name, bool gradient)
+static place place_named(const tutti_layer_type *type, const char *name, bool gradient)
 {
-    for (int i = 0; i < w->type->slot_count; i++)
-        if (strcmp(w->type->slots[i].name, name) == 0) return (place){false, gradient, i};
-    for (int i = 0; i < w->type->param_count; i++)
-        if (strcmp(w->type->params[i].name, name) == 0) return (place){true, gradient, i};
+    for (int i = 0; i < type->slot_count; i++)
+        if (strcmp(type->slots[i].name, name) == 0) return (place){false, gradient, i};
+    for (int i = 0; i < type->param_count; i++)
+        if (strcmp(type->params[i].name, name) == 0) return (place){true, gradient, i};
     return (place){.number = -1};
 }
 
 /* dlogits is a tensor's own name, dx the gradient of x. */
-static place place_of(const reference_work *w, const char *name)
+static place place_of(const tutti_layer_type *type, const char *name)
 {
-    const place own = place_named(w, name, false);
-    return own.number >= 0 || name[0] != 'd' ? own : place_named(w, name + 1, true);
+    const place own = place_named(type, name, false);
+    return own.number >= 0 || name[0] != 'd' ? own : place_named(type, name + 1, true);
+}
+
+static const reference_tensor *tensor_at(const reference_problem *problem, const char *name)
+{
+    const place at = place_of(tutti_layer_type_of(problem->layer), name);
+    if (at.number < 0) return NULL;
+    return &(at.param ? problem->params : problem->slots)[at.number][at.gradient];
+}
+
+reference_tensor *reference_place(reference_problem *problem, const char *name)
+{
+    return (reference_tensor *)tensor_at(problem, name);
 }
 
 reference_tensor reference_find(const reference_work *w, const char *name)
 {
-    const place at = place_of(w, name);
-    if (at.number < 0) return (reference_tensor){NULL, NULL, NULL};
-    return (at.param ? w->problem->params : w->problem->slots)[at.number][at.gradient];
+    const reference_tensor *tensor = tensor_at(w->problem, name);
+    return tensor ? *tensor : (reference_tensor){NULL, NULL, NULL};
 }
 
 /* The layer's parameter of a number in the kind's table, which it may leave out. */
@@ -74,7 +85,7 @@ static const tutti_param *param_of(const reference_work *w, int number)
 
 tutti_dtype reference_dtype(const reference_work *w, const char *name)
 {
-    const place at = place_of(w, name);
+    const place at = place_of(w->type, name);
     tutti_slot_shape shape;
     if (at.number >= 0 && !at.param)
         return tutti_layer_slot_shape(w->problem->layer, at.number, &shape) == TUTTI_OK
@@ -100,6 +111,10 @@ void reference_set_sum(const reference_work *w, reference_tensor t, int64_t i, s
                        const moments *sum, tutti_dtype dtype)
 {
     real value = moments_total(sum);
+    if (sum->count == 0 && !t.given) {
+        reference_set(t, i, 0, 0);
+        return;
+    }
     if (t.given && (sum->count > 0 || t.given[i] != 0)) {
         /* the sum may be stored before it is added, in the wider of both types */
         error = spread_add(error, spread_of(fmaxl(w->u, spread_roundoff(dtype)) * value, 1));

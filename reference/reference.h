@@ -37,6 +37,9 @@ typedef struct reference_problem {
     reference_tensor slots[REFERENCE_SLOTS][2], params[REFERENCE_PARAMS][2];
 } reference_problem;
 
+/* The place of a tensor: "x", a gradient as "dx".  NULL: the kind of the problem's layer has none of this name. */
+reference_tensor *reference_place(reference_problem *problem, const char *name);
+
 bool reference_knows(const char *kind);
 /* Fills values and bounds.  NULL, or what is wrong: no memory, a kind without formulas. */
 const char *reference_compute(const reference_problem *problem);

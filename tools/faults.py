@@ -5,7 +5,7 @@ usage: tools/faults.py [--list] [--jobs N] [NAME ...]
 
 Each fault of tools/fault_list.py is put into a copy of the tree (build-faults/tree, which is built in build-faults/build on the
 host backend), the tests that are named with it are run, and one of them must fail.  A fault is found by its text, wherever that
-now is in src/, apps/ or include/; white space does not matter.  NAME: only faults whose name contains it.
+now is in src/, apps/, include/ or reference/; white space does not matter.  NAME: only faults whose name contains it.
 Exit code 0: all were caught, 1: one was not, 2: a text is not found in exactly one place, a fault does not compile, or a test
 fails without any; 64: a wrong command line."""
 
@@ -85,7 +85,7 @@ def places_of(fault, sources):
 
 def read_sources(tree):
     sources = {}
-    for part in ("src", "apps", "include"):
+    for part in ("src", "apps", "include", "reference"):
         for folder, _, files in os.walk(os.path.join(tree, part)):
             for name in files:
                 if name.endswith((".c", ".h")):

@@ -2,13 +2,9 @@
 #include "bounds.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "common/exit_code.h"
 #include "reference/reference.h"
-
-_Static_assert((int)REFERENCE_SLOTS == (int)SLOTS_MAX && (int)REFERENCE_PARAMS == (int)PARAMS_MAX,
-               "a problem has room for every case");
 
 /* One entry a tensor of the case. */
 typedef struct work {
@@ -46,8 +42,8 @@ static double *room(const tutti_case_tensor *tensor)
 /* Room for what is wanted of a tensor, or its values. */
 static int take(const work *w, const tutti_case_tensor *tensor, reference_tensor *place)
 {
-    if (!tensor || (subject_is_result(tensor) && tensor->has_bound)) return APP_OK;
     const bool result = subject_is_result(tensor);
+    if (result && tensor->has_bound) return APP_OK;
     const bool wanted = result && !w->s->source->has_reference;
     const ptrdiff_t i = tensor - w->s->which->tensors;
     if (result) place->bound = w->bounds[i] = room(tensor);
@@ -56,15 +52,6 @@ static int take(const work *w, const tutti_case_tensor *tensor, reference_tensor
     if ((result ? !place->bound : !place->given) || (wanted && !place->value))
         return app_fail(APP_FAILED, "no memory for %s", tensor->name);
     return result ? APP_OK : read_values(w, tensor, w->values[i]);
-}
-
-/* The number in the kind's table of the layer's i-th parameter. */
-static int number_of(const subject *s, int i)
-{
-    int number = 0;
-    while (strcmp(s->type->params[number].name, tutti_layer_param(s->layer, i)->name) != 0)
-        number++;
-    return number;
 }
 
 static int compute(const work *w)
@@ -82,14 +69,9 @@ static int compute(const work *w)
         .any_order = true,
         .expected_roundoff = s->source->has_reference ? 0x1p-53 : 0,
     };
-    for (int i = 0; i < s->type->slot_count; i++) {
-        APP_TRY(take(w, s->slots[i].value, &problem.slots[i][0]));
-        APP_TRY(take(w, s->slots[i].grad, &problem.slots[i][1]));
-    }
-    for (int i = 0; i < s->param_count; i++) {
-        APP_TRY(take(w, s->param[i], &problem.params[number_of(s, i)][0]));
-        APP_TRY(take(w, s->grad[i], &problem.params[number_of(s, i)][1]));
-    }
+    for (int i = 0; i < s->which->tensor_count; i++)
+        APP_TRY(
+            take(w, &s->which->tensors[i], reference_place(&problem, s->which->tensors[i].name)));
     const char *wrong = reference_compute(&problem);
     return wrong ? subject_fail(s, "has results without atol and rtol: %s", wrong) : APP_OK;
 }
