@@ -12,6 +12,7 @@
     X(layernorm)     \
     X(rmsnorm)       \
     X(softmax)       \
+    X(dropout)       \
     X(cross_entropy) \
     X(linear)        \
     X(embedding)

@@ -60,8 +60,8 @@ void check_same_bits(tutti_context *ctx, const char *what, const operand *a, con
 void check_same_row(tutti_context *ctx, const char *what, const operand *a, int64_t row,
                     const operand *b)
 {
-    size_t row_bytes = (size_t)a->buffer.cols * tutti_dtype_size(a->buffer.dtype);
-    unsigned char *all = harness_calloc((size_t)a->buffer.rows, row_bytes);
+    size_t row_bytes = (size_t)b->count * tutti_dtype_size(b->buffer.dtype);
+    unsigned char *all = harness_calloc((size_t)a->count, tutti_dtype_size(a->buffer.dtype));
     unsigned char *one = harness_calloc(1, row_bytes);
     harness_buffer_get_raw(ctx, &a->buffer, all);
     harness_buffer_get_raw(ctx, &b->buffer, one);

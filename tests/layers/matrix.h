@@ -1,0 +1,36 @@
+/* What is tested of every kind of layer, driven by the library's table of the kind and a record: types, shapes, strides, alignment,
+ * optional tensors, in place, no rows, NaN, bits of rows and of threads, finite differences.  A layer's test is a record, its special
+ * cases (trial.h) and a line of main. */
+#ifndef TESTS_LAYERS_MATRIX_H
+#define TESTS_LAYERS_MATRIX_H
+
+#include "trial.h"
+
+typedef struct matrix_shape {
+    int64_t rows;
+    const char *sizes; /* "in=3,out=5" */
+} matrix_shape;
+
+enum {
+    /* gradients of parameters may be f64 where the arithmetic is f32 */
+    MATRIX_WIDE_GRADS = 1,
+    /* the bits of an output do not depend on what else is wanted, or saved */
+    MATRIX_OUTPUTS_ALONE = 2
+};
+
+typedef struct matrix_kind {
+    trial_kind trial;
+    unsigned flags;
+    const char *variants[16]; /* options beside sizes and types, "" for none, up to a NULL */
+    int common;   /* of the first variants, which meet large shapes too; 0: they take turns */
+    int pairings; /* of types that the kind allows; 0: 4 */
+    const char *types[12]; /* the pairings that all but one test has; none: dtype=each */
+    /* Up to a NULL; shapes NULL: of the only size, cols. */
+    const matrix_shape *shapes, *some;
+    const char *small; /* even sizes; NULL: "cols=10" */
+} matrix_kind;
+
+/* Runs the matrix and the tests of the kind's own; returns the exit code. */
+int matrix_main(int argc, char **argv, const matrix_kind *kind, const harness_test *own, int count);
+
+#endif
