@@ -19,10 +19,10 @@ static const matrix_shape shapes_of_cols[] = {
     {2, "cols=1025"},    {33, "cols=1025"}, {2, "cols=4097"},   {9, "cols=4097"},
     {1, "cols=10000"},   {2, "cols=10000"}, {2, "cols=16383"},  {2, "cols=16392"},
     {3, "cols=32768"},   {2, "cols=65537"}, {2, "cols=131072"}, {2, "cols=262144"},
-    {2, "cols=1048576"}, {700, "cols=3"},   {3001, "cols=5"},   {0, NULL}};
-static const matrix_shape some_of_cols[] = {
-    {4, "cols=5"},     {37, "cols=64"},  {4, "cols=257"},   {9, "cols=1027"},  {67, "cols=131"},
-    {11, "cols=1024"}, {3, "cols=5001"}, {2, "cols=40000"}, {1, "cols=70000"}, {0, NULL}};
+    {1, "cols=1048576"}, {700, "cols=3"},   {3001, "cols=5"},   {0, NULL}};
+static const matrix_shape some_of_cols[] = {{4, "cols=5"},    {37, "cols=64"},   {4, "cols=257"},
+                                            {9, "cols=1027"}, {67, "cols=131"},  {11, "cols=1024"},
+                                            {3, "cols=5001"}, {2, "cols=40000"}, {0, NULL}};
 static const char *const types_of_one[] = {"dtype=f32", "dtype=f64", "dtype=f16", "dtype=bf16",
                                            NULL};
 
@@ -444,7 +444,7 @@ static void test_nonfinite(void)
             for (int v = 0; v < variants; v++) {
                 const matrix_shape *shape = &some_shapes()[i];
                 const bool mine = v == (y + i) % variants;
-                if ((i > 0 && !mine) || work_of(shape) > 20000 || left_out(y + i + v, 4)) continue;
+                if ((i > 0 && !mine) || work_of(shape) > SMALL || left_out(y + i + v, 4)) continue;
                 const trial_desc c =
                     usual(shape->rows, shape->sizes, types()[y], kind->variants[v]);
                 trial t;

@@ -185,39 +185,41 @@ static void test_slices(void)
 }
 
 /* A row is NaN if scale x is NaN or +inf in it, or -inf in all of it; a single -inf counts for nothing. */
-static void check_infinite_rows(const trial_desc *c, int64_t n, bool log, double scale)
+static void check_special_rows(const trial_desc *c, int64_t n, bool log, double scale)
 {
     trial t;
     if (!trial_open(&t, harness_context(), c)) return;
-    double *x = trial_find(&t, "x")->values;
-    x[n - 1] = INFINITY;
-    x[n] = -INFINITY;
-    for (int64_t j = 0; j < n; j++) x[2 * n + j] = -INFINITY;
-    for (int64_t j = 0; j < n / 2; j++) x[3 * n + j] = -INFINITY;
+    double *x = trial_find(&t, "x")->values, *dy = trial_find(&t, "dy")->values;
+    x[n / 2] = NAN;
+    x[2 * n - 1] = INFINITY;
+    x[2 * n] = -INFINITY;
+    for (int64_t j = 0; j < n; j++) x[3 * n + j] = -INFINITY;
+    for (int64_t j = 0; j < n / 2; j++) x[4 * n + j] = -INFINITY;
+    dy[5 * n + n / 3] = NAN;
     trial_put(&t);
     if (trial_run(&t)) trial_check(&t);
     const double none = log ? -INFINITY : 0, *y = trial_find(&t, "y")->values;
-    CHECK(isnan(y[2 * n]), "the row of -inf is not NaN");
+    CHECK(isnan(y[0]) && isnan(y[3 * n]), "the rows with NaN and -inf alone are not NaN");
     if (scale < 0)
-        CHECK(y[n - 1] == none && !isnan(y[0]), "y of +inf is %g", y[n - 1]);
+        CHECK(y[2 * n - 1] == none && !isnan(y[n]), "y of +inf is %g", y[2 * n - 1]);
     else
-        CHECK(isnan(y[0]), "the row with +inf is not NaN");
+        CHECK(isnan(y[n]), "the row with +inf is not NaN");
     if (scale > 0)
-        CHECK(y[n] == none && !isnan(y[2 * n - 1]), "y of -inf is %g", y[n]);
+        CHECK(y[2 * n] == none && !isnan(y[3 * n - 1]), "y of -inf is %g", y[2 * n]);
     else
-        CHECK(isnan(y[n]) && isnan(y[2 * n - 1]), "the row with -inf is not NaN");
+        CHECK(isnan(y[2 * n]) && isnan(y[3 * n - 1]), "the row with -inf is not NaN");
     trial_close(&t);
 }
 
-static void test_infinite_rows(void)
+static void test_special_rows(void)
 {
     static const double scales[] = {1, 0.3, -2, 0};
     static const int64_t cols[] = {9, 300, 5000, 40000};
     EACH(type, log, i, 4 * (harness_quick() ? 2 : HARNESS_COUNT(cols)))
     {
         if (cols[i / 4] > 5000 && i % 4 != type) continue;
-        const trial_desc c = usual(type, log, 4, cols[i / 4], scales[i % 4], 0);
-        check_infinite_rows(&c, cols[i / 4], log, scales[i % 4]);
+        const trial_desc c = usual(type, log, 6, cols[i / 4], scales[i % 4], 0);
+        check_special_rows(&c, cols[i / 4], log, scales[i % 4]);
     }
 }
 
@@ -243,7 +245,7 @@ int main(int argc, char **argv)
         {"causal mask", test_causal_mask},
         {"hidden values", test_hidden_values},
         {"slices of one tensor", test_slices},
-        {"infinities in rows", test_infinite_rows},
+        {"NaN and infinities in rows", test_special_rows},
         {"extreme values", test_extreme_values},
     };
     return matrix_main(argc, argv, &softmax, own, HARNESS_COUNT(own));

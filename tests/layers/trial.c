@@ -55,9 +55,18 @@ static void add_tensor(trial_tensor list[], int *count, trial_tensor tensor, con
     list[(*count)++] = tensor;
 }
 
-/* Lists of one number a row are tensors of one dimension. */
-static void make_tensor(trial *t, harness_rng *rng, int slot, bool gradient)
+/* A tensor's numbers depend on the options and the rows, not on where it lies and which others there are. */
+static harness_rng rng_of(const trial *t, int tensor)
 {
+    harness_rng rng = {(uint64_t)t->c.rows * 1000003 + (uint64_t)tensor};
+    for (const char *c = t->c.options; *c; c++) rng.state = rng.state * 31 + (unsigned char)*c;
+    return rng;
+}
+
+/* Lists of one number a row are tensors of one dimension. */
+static void make_tensor(trial *t, int slot, bool gradient)
+{
+    harness_rng rng = rng_of(t, 2 * slot + gradient);
     const tutti_slot *row = &t->type->slots[slot];
     const tutti_slot_shape *shape = &t->shapes[slot];
     const bool list = !row->cols, sum = shape->flags & TUTTI_SLOT_SUM;
@@ -66,12 +75,12 @@ static void make_tensor(trial *t, harness_rng *rng, int slot, bool gradient)
     const layout flat = {0, t->c.place.misaligned};
     const double deviation = t->c.kind->deviation != 0 && !gradient ? t->c.kind->deviation : 1;
     operand *o = &t->slots[slot][gradient];
-    *o = operand_make(t->ctx, rng, shape->dtype, list ? 1 : rows, list ? rows : shape->cols,
+    *o = operand_make(t->ctx, &rng, shape->dtype, list ? 1 : rows, list ? rows : shape->cols,
                       list ? flat : t->c.place, gradient ? 0.1 : 0.25,
                       output || shape->below > 0 ? -1 : deviation);
     if (list) o->tensor = tutti_tensor_1d(o->buffer.data, shape->dtype, rows);
     for (int64_t i = 0; i < o->count && shape->below > 0; i++)
-        o->values[i] = (double)(harness_random(rng) % (uint64_t)shape->below);
+        o->values[i] = (double)(harness_random(&rng) % (uint64_t)shape->below);
     place(t, &t->call, slot, gradient, &o->tensor);
     add_tensor(output ? t->results : t->inputs, output ? &t->result_count : &t->input_count,
                (trial_tensor){.at = o, .gradient = gradient, .by_row = !sum, .index = slot},
@@ -86,8 +95,9 @@ static int number_of(const trial *t, const tutti_param *param)
 }
 
 /* About as large as they begin.  Gradients to add to have values, those to overwrite hold NaN. */
-static void make_param(trial *t, harness_rng *rng, int i)
+static void make_param(trial *t, int i)
 {
+    harness_rng rng = rng_of(t, 2 * REFERENCE_SLOTS + i);
     tutti_param *param = tutti_layer_param(t->layer, i);
     const int64_t *dims = param->value.dims, rows = param->value.ndim > 1 ? dims[0] : 1;
     const int64_t cols = tutti_tensor_count(&param->value) / rows;
@@ -99,9 +109,9 @@ static void make_param(trial *t, harness_rng *rng, int i)
     EACH_SLOT(t, k)
     if (t->shapes[k].dtype == TUTTI_F64 && !(t->shapes[k].flags & TUTTI_SLOT_SUM)) sums = TUTTI_F64;
     operand *value = &t->params[i][0], *grad = &t->params[i][1];
-    *value = operand_make(t->ctx, rng, param->value.dtype, rows, cols, flat,
+    *value = operand_make(t->ctx, &rng, param->value.dtype, rows, cols, flat,
                           param->init == TUTTI_INIT_ONE, deviation);
-    *grad = operand_make(t->ctx, rng, sums, rows, cols, flat, 0, t->c.accumulate ? 1 : -1);
+    *grad = operand_make(t->ctx, &rng, sums, rows, cols, flat, 0, t->c.accumulate ? 1 : -1);
     const bool trained = !(t->c.untrained >> i & 1);
     bind_param(t->layer, i, value, trained ? grad : NULL);
     trial_tensor tensor = {.at = value, .param = true, .index = number_of(t, param)};
@@ -135,12 +145,10 @@ bool trial_open(trial *t, tutti_context *ctx, const trial_desc *desc)
         return false;
     t->type = tutti_layer_type_of(t->layer);
     t->param_count = tutti_layer_param_count(t->layer);
-    harness_rng rng = {(uint64_t)desc->rows * 1000003};
-    for (const char *c = desc->options; *c; c++) rng.state = rng.state * 31 + (unsigned char)*c;
     EACH_SLOT(t, i) CHECK_OK(tutti_layer_slot_shape(t->layer, i, &t->shapes[i]));
     for (int i = 0; i < 2 * t->type->slot_count; i++)
-        if (present(t, i / 2, i % 2)) make_tensor(t, &rng, i / 2, i % 2);
-    EACH_PARAM(t, i) make_param(t, &rng, i);
+        if (present(t, i / 2, i % 2)) make_tensor(t, i / 2, i % 2);
+    EACH_PARAM(t, i) make_param(t, i);
     t->saved = saved_make(ctx, t->layer, desc->rows);
     t->call.saved = t->saved.data;
     t->call.saved_bytes = (size_t)t->saved.cols;
