@@ -212,7 +212,7 @@ void oracle_norm_backward(const oracle_norm *o, const double *x, const double *d
     free(beta.value);
 }
 
-/* Softmax */
+/* Exponentials */
 
 /* The sum of exp(scale x - m) over the visible columns. */
 typedef struct exp_sum {
@@ -241,89 +241,10 @@ static exp_sum sum_of_exps(const double *x, int64_t visible, double scale, doubl
     return s;
 }
 
-static int64_t visible_cols(const oracle_softmax *o, int64_t row)
-{
-    if (o->causal_period == 0) return o->cols;
-    int64_t place = (o->first_row + row) % o->causal_period;
-    return place + 1 < o->cols ? place + 1 : o->cols;
-}
-
 /* What may be lost where results fall below the arithmetic's normal numbers. */
 static double underflow(tutti_dtype dtype)
 {
     return dtype == TUTTI_F64 ? 0x1p-1022 : 0x1p-126;
-}
-
-void oracle_softmax_forward(const oracle_softmax *o, const double *x, double *y, double *bound)
-{
-    double u = arithmetic_roundoff(o->dtype, o->dtype);
-    for (int64_t i = 0; i < o->rows; i++, x += o->cols, y += o->cols, bound += o->cols) {
-        int64_t visible = visible_cols(o, i);
-        exp_sum s = sum_of_exps(x, visible, o->scale, u);
-        for (int64_t j = 0; j < o->cols; j++) {
-            bound[j] = 0;
-            y[j] = o->log ? -INFINITY : 0;
-            if (j >= visible) continue;
-            real t = (real)o->scale * x[j];
-            double own = exponent_error(u, o->scale, t, s.most), error;
-            real result;
-            if (o->log) {
-                real log_sum = logl(s.sum);
-                result = t - s.most - log_sum;
-                error = TOGETHER(own, s.relative, FUNCTION * u * (double)log_sum,
-                                 u * fabs((double)result));
-                if (isinf(x[j]) && x[j] * o->scale < 0) error = 0;
-            } else {
-                result = expl(t - s.most) / s.sum;
-                double size = (double)result;
-                error = size > 0 ? TOGETHER(own * size, FUNCTION * u * size, s.relative * size,
-                                            2 * u * size)
-                                 : 0;
-                error += underflow(o->dtype);
-            }
-            y[j] = (double)result;
-            bound[j] = stored(error, y[j], o->dtype);
-        }
-    }
-}
-
-void oracle_softmax_backward(const oracle_softmax *o, const double *y, const double *dy, double *dx,
-                             double *bound)
-{
-    double u = arithmetic_roundoff(o->dtype, o->dtype);
-    for (int64_t i = 0; i < o->rows;
-         i++, y += o->cols, dy += o->cols, dx += o->cols, bound += o->cols) {
-        int64_t visible = visible_cols(o, i);
-        double depth = oracle_depth(visible);
-        real sum = 0, magnitude = 0;
-        for (int64_t j = 0; j < visible; j++) {
-            real term = o->log ? (real)dy[j] : (real)y[j] * dy[j];
-            sum += term;
-            magnitude += fabsl(term);
-        }
-        double sum_error = (depth + 1) * u * (double)magnitude;
-        for (int64_t j = 0; j < o->cols; j++) {
-            dx[j] = bound[j] = 0;
-            if (j >= visible) continue;
-            real result;
-            double error, scale = fabs(o->scale);
-            if (o->log) {
-                real p = expl((real)y[j]);
-                double subtrahend = fabs((double)(p * sum));
-                result = o->scale * (dy[j] - p * sum);
-                error = scale * TOGETHER((double)p * sum_error, (FUNCTION + 1) * u * subtrahend,
-                                         p > 0 ? 2 * u * fabs(y[j]) * subtrahend : 0,
-                                         u * fabs((double)(dy[j] - p * sum)));
-            } else {
-                double difference = fabs((double)(dy[j] - sum));
-                result = o->scale * (real)y[j] * (dy[j] - sum);
-                error = scale * fabs(y[j]) * TOGETHER(sum_error, 3 * u * difference);
-            }
-            error += 2 * u * fabs((double)result) + underflow(o->dtype) * (1 + scale);
-            dx[j] = (double)result;
-            bound[j] = stored(error, dx[j], o->dtype);
-        }
-    }
 }
 
 /* Linear */

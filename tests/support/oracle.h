@@ -44,19 +44,6 @@ typedef struct oracle_norm_grads {
 void oracle_norm_backward(const oracle_norm *norm, const double *x, const double *dy,
                           const oracle_norm_grads *grads);
 
-typedef struct oracle_softmax {
-    int64_t rows, cols, causal_period, first_row;
-    bool log;
-    double scale;
-    tutti_dtype dtype;
-} oracle_softmax;
-
-void oracle_softmax_forward(const oracle_softmax *softmax, const double *x, double *y,
-                            double *bound);
-/* from y as it was stored */
-void oracle_softmax_backward(const oracle_softmax *softmax, const double *y, const double *dy,
-                             double *dx, double *bound);
-
 typedef struct oracle_linear {
     int64_t rows, in, out;
     tutti_activation activation;
