@@ -125,9 +125,21 @@ tutti_status tutti__layer_run(tutti_layer *layer, tutti_context *ctx, const tutt
 tutti_status tutti__check_typed(const tutti_layer *layer, const tutti__layer_class *class,
                                 const void *call);
 
-/* The public functions of a layer, but for backward.  The file has tutti__X_class and generic(const tutti_X_call *), which puts
- * the named tensors into their slots; TUTTI__COMMON copies what all calls have. */
-#define TUTTI__PUBLIC(name)                                                                 \
+/* The public functions of a layer whose class is tutti__X_class, but for backward.  After the name,
+ * the slots that the tensors of the typed call c have: .in = {c->x}, … */
+#define TUTTI__PUBLIC(name, ...)                                                            \
+    static tutti_call generic(const tutti_##name##_call *c)                                 \
+    {                                                                                       \
+        return (tutti_call){__VA_ARGS__,                                                    \
+                            .saved = c->saved,                                              \
+                            .saved_bytes = c->saved_bytes,                                  \
+                            .first_row = c->first_row,                                      \
+                            .leaves = c->leaves,                                            \
+                            .leaf_rows = c->leaf_rows,                                      \
+                            .flags = c->flags,                                              \
+                            .step = c->step,                                                \
+                            .sync = c->sync};                                               \
+    }                                                                                       \
     tutti_##name##_desc tutti_##name##_desc_default(void)                                   \
     {                                                                                       \
         return (tutti_##name##_desc){.size = sizeof(tutti_##name##_desc)};                  \
@@ -147,10 +159,6 @@ tutti_status tutti__check_typed(const tutti_layer *layer, const tutti__layer_cla
         const tutti_call whole = generic(call);                                \
         return tutti_layer_##verb(layer, ctx, &whole);                         \
     }
-#define TUTTI__COMMON(call)                                                                     \
-    .saved = (call)->saved, .saved_bytes = (call)->saved_bytes, .first_row = (call)->first_row, \
-    .leaves = (call)->leaves, .leaf_rows = (call)->leaf_rows, .flags = (call)->flags,           \
-    .step = (call)->step, .sync = (call)->sync
 
 /* The message of the failure under way is about this tensor. */
 void tutti__blame(tutti_call_part part, int index);

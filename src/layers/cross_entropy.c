@@ -61,13 +61,5 @@ const tutti__layer_class tutti__cross_entropy_class = {
     .explain = explain,
 };
 
-static tutti_call generic(const tutti_cross_entropy_call *c)
-{
-    return (tutti_call){
-        .in = {c->logits, c->labels},
-        .out = {c->loss, c->loss_sum, c->dlogits},
-        TUTTI__COMMON(c),
-    };
-}
-
-TUTTI__PUBLIC(cross_entropy)
+TUTTI__PUBLIC(cross_entropy, .in = {c->logits, c->labels},
+              .out = {c->loss, c->loss_sum, c->dlogits})

@@ -86,16 +86,5 @@ const tutti__layer_class tutti__dropout_class = {
     .args_size = sizeof(tutti__dropout_args),
 };
 
-static tutti_call generic(const tutti_dropout_call *c)
-{
-    return (tutti_call){
-        .in = {c->x},
-        .out = {c->y},
-        .upstream = {c->dy},
-        .din = {c->dx},
-        TUTTI__COMMON(c),
-    };
-}
-
-TUTTI__PUBLIC(dropout)
+TUTTI__PUBLIC(dropout, .in = {c->x}, .out = {c->y}, .upstream = {c->dy}, .din = {c->dx})
 TUTTI__PUBLIC_CALL(dropout, backward)

@@ -72,10 +72,5 @@ const tutti__layer_class tutti__embedding_class = {
     .explain = explain,
 };
 
-static tutti_call generic(const tutti_embedding_call *c)
-{
-    return (tutti_call){.in = {c->tokens}, .out = {c->y}, .upstream = {c->dy}, TUTTI__COMMON(c)};
-}
-
-TUTTI__PUBLIC(embedding)
+TUTTI__PUBLIC(embedding, .in = {c->tokens}, .out = {c->y}, .upstream = {c->dy})
 TUTTI__PUBLIC_CALL(embedding, backward)

@@ -42,16 +42,6 @@ const tutti__layer_class tutti__layernorm_class = {
     .args_size = sizeof(tutti__norm_args),
 };
 
-static tutti_call generic(const tutti_layernorm_call *c)
-{
-    return (tutti_call){
-        .in = {c->x, c->residual},
-        .out = {c->y, c->sum},
-        .upstream = {c->dy, c->dsum},
-        .din = {c->dx},
-        TUTTI__COMMON(c),
-    };
-}
-
-TUTTI__PUBLIC(layernorm)
+TUTTI__PUBLIC(layernorm, .in = {c->x, c->residual}, .out = {c->y, c->sum},
+              .upstream = {c->dy, c->dsum}, .din = {c->dx})
 TUTTI__PUBLIC_CALL(layernorm, backward)

@@ -99,16 +99,5 @@ const tutti__layer_class tutti__linear_class = {
     .args_size = sizeof(tutti__linear_args),
 };
 
-static tutti_call generic(const tutti_linear_call *c)
-{
-    return (tutti_call){
-        .in = {c->x},
-        .out = {c->y},
-        .upstream = {c->dy},
-        .din = {c->dx},
-        TUTTI__COMMON(c),
-    };
-}
-
-TUTTI__PUBLIC(linear)
+TUTTI__PUBLIC(linear, .in = {c->x}, .out = {c->y}, .upstream = {c->dy}, .din = {c->dx})
 TUTTI__PUBLIC_CALL(linear, backward)

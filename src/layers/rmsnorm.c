@@ -25,16 +25,6 @@ const tutti__layer_class tutti__rmsnorm_class = {
     .args_size = sizeof(tutti__norm_args),
 };
 
-static tutti_call generic(const tutti_rmsnorm_call *c)
-{
-    return (tutti_call){
-        .in = {c->x, c->residual},
-        .out = {c->y, c->sum},
-        .upstream = {c->dy, c->dsum},
-        .din = {c->dx},
-        TUTTI__COMMON(c),
-    };
-}
-
-TUTTI__PUBLIC(rmsnorm)
+TUTTI__PUBLIC(rmsnorm, .in = {c->x, c->residual}, .out = {c->y, c->sum},
+              .upstream = {c->dy, c->dsum}, .din = {c->dx})
 TUTTI__PUBLIC_CALL(rmsnorm, backward)

@@ -77,16 +77,5 @@ const tutti__layer_class tutti__softmax_class = {
     .args_size = sizeof(tutti__softmax_args),
 };
 
-static tutti_call generic(const tutti_softmax_call *c)
-{
-    return (tutti_call){
-        .in = {c->x},
-        .out = {c->y},
-        .upstream = {c->dy},
-        .din = {c->dx},
-        TUTTI__COMMON(c),
-    };
-}
-
-TUTTI__PUBLIC(softmax)
+TUTTI__PUBLIC(softmax, .in = {c->x}, .out = {c->y}, .upstream = {c->dy}, .din = {c->dx})
 TUTTI__PUBLIC_CALL(softmax, backward)
