@@ -32,7 +32,7 @@ static tutti_status run_once(tutti_layer *layer, tutti_context *ctx, const tutti
 
 /* The sums of a call: gradients of parameters, or outputs.  Leaves' sums wait in levels: level 0 is where the result belongs,
  * if it is to be overwritten, and the others lie in scratch, one after another. */
-enum { SUMS_MAX = TUTTI__LAYER_PARAMS_MAX + TUTTI_MAX_SLOTS, LEVELS_MAX = 10 };
+enum { SUMS_MAX = TUTTI__LAYER_PARAMS_MAX + TUTTI_MAX_SLOTS };
 typedef struct leaf_sums {
     tutti_layer *layer;
     tutti_context *ctx;
@@ -117,10 +117,11 @@ static tutti__views leaf_views(const leaf_sums *sums, int leaf, int level)
         const tutti_slot_shape *shape = &layer->slots[i].shape;
         const tutti_slot_role role = layer->class->type.slots[i].role;
         if (role == TUTTI_SLOT_KEPT) {
+            /* a plan may be without saved: what it is shifted by says how it will be aligned */
+            const int64_t shift = begin * shape->cols * (int64_t)tutti__size_of(shape->dtype);
             char *kept = v.kept[shape->index];
-            if (kept)
-                v.kept[shape->index] =
-                    kept + begin * shape->cols * (int64_t)tutti__size_of(shape->dtype);
+            if (kept) v.kept[shape->index] = kept + shift;
+            v.bits |= (uintptr_t)shift;
         } else if (!(shape->flags & TUTTI_SLOT_SUM)) {
             cut_rows(role == TUTTI_SLOT_IN ? &v.in[shape->index] : &v.out[shape->index], begin);
             cut_rows(role == TUTTI_SLOT_IN ? &v.din[shape->index] : &v.upstream[shape->index],
