@@ -3,15 +3,13 @@
 
 #include <math.h>
 
-#include "core/layer.h"
+#include "layers/activation.h"
 #include "ops/dropout.h"
 
 static const tutti_layer_option options[] = {
     {"cols", "int", NULL, offsetof(tutti_dropout_desc, cols), 1, 1 << 20},
     {"dtype", "dtype", "f32", offsetof(tutti_dropout_desc, dtype), 0, 0},
-    {"activation", "none|relu|leaky_relu|gelu|gelu_erf|squared_relu|silu", "none",
-     offsetof(tutti_dropout_desc, activation), 0, 0},
-    {"slope", "real", "0.01", offsetof(tutti_dropout_desc, slope), 0, 0},
+    TUTTI__ACTIVATION_OPTIONS(tutti_dropout_desc),
     {"p", "real", "0", offsetof(tutti_dropout_desc, p), 0, 1},
     {"layer_number", "int", "0", offsetof(tutti_dropout_desc, layer_number), 0, 32767},
     {"no_bias", "bool", "0", offsetof(tutti_dropout_desc, no_bias), 0, 0},
@@ -36,9 +34,7 @@ static const tutti_param_type params[] = {
 static tutti_status check(const char *name, const void *untyped)
 {
     const tutti_dropout_desc *desc = untyped;
-    TUTTI_REQUIRE(desc->activation != TUTTI_ACT_LEAKY_RELU || desc->slope > 0,
-                  "%s: slope is %g, want > 0", name, desc->slope);
-    return TUTTI_OK;
+    return tutti__activation_check(name, (tutti__activation){desc->activation, desc->slope});
 }
 
 static void finish(tutti_layer *layer)
@@ -57,8 +53,7 @@ static void fill(const tutti_layer *layer, const tutti__views *views, void *args
         .cols = desc->cols,
         .first_row = views->first_row,
         .dtype = desc->dtype,
-        .activation = desc->activation,
-        .slope = desc->slope,
+        .activation = {desc->activation, desc->slope},
         .number = (uint32_t)desc->layer_number,
         .dropped = (uint32_t)lrint(65536 * desc->p),
         .step = views->step,

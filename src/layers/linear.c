@@ -3,16 +3,14 @@
 
 #include <math.h>
 
-#include "core/layer.h"
+#include "layers/activation.h"
 #include "ops/linear.h"
 
 static const tutti_layer_option options[] = {
     {"in", "int", NULL, offsetof(tutti_linear_desc, in), 1, INT32_MAX},
     {"out", "int", NULL, offsetof(tutti_linear_desc, out), 1, INT32_MAX},
     {"dtype", "dtype", "f32", offsetof(tutti_linear_desc, dtype), 0, 0},
-    {"activation", "none|relu|leaky_relu|gelu|gelu_erf|squared_relu|silu", "none",
-     offsetof(tutti_linear_desc, activation), 0, 0},
-    {"slope", "real", "0.01", offsetof(tutti_linear_desc, slope), 0, 0},
+    TUTTI__ACTIVATION_OPTIONS(tutti_linear_desc),
     {"no_bias", "bool", "0", offsetof(tutti_linear_desc, no_bias), 0, 0},
     {"allow_tf32", "bool", "0", offsetof(tutti_linear_desc, allow_tf32), 0, 0},
 };
@@ -37,17 +35,14 @@ static const tutti_param_type params[] = {
 static tutti_status check(const char *name, const void *untyped)
 {
     const tutti_linear_desc *desc = untyped;
-    TUTTI_REQUIRE(desc->activation != TUTTI_ACT_LEAKY_RELU || desc->slope > 0,
-                  "%s: slope is %g, want > 0", name, desc->slope);
-    return TUTTI_OK;
+    return tutti__activation_check(name, (tutti__activation){desc->activation, desc->slope});
 }
 
-/* gelu and silu cannot be undone from y: they keep z; the others' backward reads y, but for none. */
+/* z is kept where backward wants it; otherwise backward reads y, but for none. */
 static void finish(tutti_layer *layer)
 {
     const tutti_linear_desc *desc = layer->desc;
-    const bool keeps = desc->activation == TUTTI_ACT_GELU ||
-                       desc->activation == TUTTI_ACT_GELU_ERF || desc->activation == TUTTI_ACT_SILU;
+    const bool keeps = tutti__activation_wants_z(desc->activation);
     if (!keeps) tutti__layer_slot(layer, "z")->shape.cols = 0;
     if (keeps || desc->activation == TUTTI_ACT_NONE)
         tutti__layer_slot(layer, "y")->shape.flags &= ~(unsigned)TUTTI_SLOT_READ;
@@ -67,8 +62,7 @@ static void fill(const tutti_layer *layer, const tutti__views *views, void *args
                 .in = desc->in,
                 .out = desc->out,
                 .dtype = desc->dtype,
-                .activation = desc->activation,
-                .slope = desc->slope,
+                .activation = {desc->activation, desc->slope},
                 .has_bias = !desc->no_bias,
                 .allow_tf32 = desc->allow_tf32,
             },

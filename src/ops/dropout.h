@@ -2,15 +2,14 @@
 #ifndef TUTTI_OPS_DROPOUT_H
 #define TUTTI_OPS_DROPOUT_H
 
+#include "ops/activation.h"
 #include "ops/philox.h"
-#include "tutti/linear.h"
 #include "tutti/step.h"
 
 typedef struct tutti__dropout_args {
     int64_t rows, cols, first_row;
     tutti_dtype dtype;
-    tutti_activation activation;
-    double slope;
+    tutti__activation activation;
     uint32_t number;               /* the layer's */
     uint32_t dropped;              /* of 65536: an element goes where its 16 bits are below */
     const tutti_step_values *step; /* on the device; not read where dropped is 0 */

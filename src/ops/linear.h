@@ -3,13 +3,12 @@
 #define TUTTI_OPS_LINEAR_H
 
 #include "core/op.h"
-#include "tutti/linear.h"
+#include "ops/activation.h"
 
 typedef struct tutti__linear_shape {
     int64_t rows, in, out;
     tutti_dtype dtype;
-    tutti_activation activation;
-    double slope;
+    tutti__activation activation;
     bool has_bias, allow_tf32;
 } tutti__linear_shape;
 

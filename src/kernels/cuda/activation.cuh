@@ -5,7 +5,7 @@
 #include <type_traits>
 
 #include "kernels/cuda/device.cuh"
-#include "tutti/linear.h"
+#include "ops/activation.h"
 
 /* What a type is computed in. */
 template<class T>
@@ -145,7 +145,7 @@ __device__ real_of<T> activate(real_of<T> z, real_of<T> slope)
     return z;
 }
 
-/* act'(z), from y where y determines it and from z otherwise. */
+/* act'(z) */
 template<class T, tutti_activation act>
 __device__ real_of<T> slope_at(real_of<T> v, real_of<T> slope)
 {
@@ -153,7 +153,7 @@ __device__ real_of<T> slope_at(real_of<T> v, real_of<T> slope)
     typedef maths<T> m;
     if constexpr (act == TUTTI_ACT_RELU) return v > 0 ? real(1) : v <= 0 ? real(0) : v;
     if constexpr (act == TUTTI_ACT_LEAKY_RELU) return v > 0 ? real(1) : v <= 0 ? slope : v;
-    if constexpr (act == TUTTI_ACT_SQUARED_RELU) return 2 * m::root(v);
+    if constexpr (act == TUTTI_ACT_SQUARED_RELU) return 2 * (v < 0 ? real(0) : v);
     if constexpr (act == TUTTI_ACT_GELU) {
         v = within(v, real(flat<act>));
         real square = v * v;
@@ -173,32 +173,30 @@ __device__ real_of<T> slope_at(real_of<T> v, real_of<T> slope)
     return 1;
 }
 
+/* The same from what is kept for backward: z where it is wanted, otherwise y = act(z). */
+template<class T, tutti_activation act>
+__device__ real_of<T> slope_from_kept(real_of<T> v, real_of<T> slope)
+{
+    if constexpr (act == TUTTI_ACT_SQUARED_RELU) return 2 * maths<T>::root(v);
+    return slope_at<T, act>(v, slope);
+}
+
 /* Calls f(std::integral_constant<tutti_activation, act>{}). */
 template<class F>
 static void with_activation(tutti_activation act, F &&f)
 {
     switch (act) {
-    case TUTTI_ACT_NONE:
-        f(std::integral_constant<tutti_activation, TUTTI_ACT_NONE>{});
-        break;
-    case TUTTI_ACT_RELU:
-        f(std::integral_constant<tutti_activation, TUTTI_ACT_RELU>{});
-        break;
-    case TUTTI_ACT_LEAKY_RELU:
-        f(std::integral_constant<tutti_activation, TUTTI_ACT_LEAKY_RELU>{});
-        break;
-    case TUTTI_ACT_GELU:
-        f(std::integral_constant<tutti_activation, TUTTI_ACT_GELU>{});
-        break;
-    case TUTTI_ACT_GELU_ERF:
-        f(std::integral_constant<tutti_activation, TUTTI_ACT_GELU_ERF>{});
-        break;
-    case TUTTI_ACT_SQUARED_RELU:
-        f(std::integral_constant<tutti_activation, TUTTI_ACT_SQUARED_RELU>{});
-        break;
-    case TUTTI_ACT_SILU:
-        f(std::integral_constant<tutti_activation, TUTTI_ACT_SILU>{});
-        break;
+#define ACTIVATION(name) \
+    case name:           \
+        return f(std::integral_constant<tutti_activation, name>{})
+        ACTIVATION(TUTTI_ACT_NONE);
+        ACTIVATION(TUTTI_ACT_RELU);
+        ACTIVATION(TUTTI_ACT_LEAKY_RELU);
+        ACTIVATION(TUTTI_ACT_GELU);
+        ACTIVATION(TUTTI_ACT_GELU_ERF);
+        ACTIVATION(TUTTI_ACT_SQUARED_RELU);
+        ACTIVATION(TUTTI_ACT_SILU);
+#undef ACTIVATION
     }
 }
 

@@ -53,7 +53,8 @@ __global__ void __launch_bounds__(threads) dropout_group_kernel(tutti__dropout_a
         real z[group];
         load_z<T>(z, args, row, first, count);
 #pragma unroll
-        for (int i = 0; i < group; i++) z[i] = activate<real, act>(z[i], real(args.slope));
+        for (int i = 0; i < group; i++)
+            z[i] = activate<real, act>(z[i], real(args.activation.slope));
         drop(z, args, row, first);
         T *y = (T *)args.y.data + row * args.y.stride + first;
         store_elements(y, z, count, skew_of(y) == 0);
@@ -80,10 +81,7 @@ __global__ void __launch_bounds__(threads)
             load_z<T>(z, args, row, first, count);
 #pragma unroll
             for (int i = 0; i < group; i++)
-                if constexpr (act == TUTTI_ACT_SQUARED_RELU)
-                    d[i] *= 2 * (z[i] < 0 ? real(0) : z[i]); /* no root of y has to be taken */
-                else
-                    d[i] *= slope_at<real, act>(z[i], real(args.slope));
+                d[i] *= slope_at<real, act>(z[i], real(args.activation.slope));
         }
         drop(d, args, row, first);
 #pragma unroll
@@ -133,7 +131,7 @@ static tutti_status dropout_forward(const tutti__job *job, const void *untyped)
                     (unsigned)(args->rows < 65535 ? args->rows : 65535));
     TUTTI_TRY(tutti__cuda_dispatch(args->dtype, [&](auto type) {
         using T = typename decltype(type)::type;
-        with_activation(args->activation, [&](auto act) {
+        with_activation(args->activation.kind, [&](auto act) {
             dropout_group_kernel<T, decltype(act)::value>
                 <<<grid, threads, 0, tutti__cuda_stream(job->ctx)>>>(*args);
         });
@@ -156,7 +154,7 @@ static tutti_status dropout_backward(const tutti__job *job, const void *untyped)
         using real = real_of<T>;
         real *partial = args->dbias ? (real *)job->scratch : NULL;
         if (runs > 0)
-            with_activation(args->activation, [&](auto act) {
+            with_activation(args->activation.kind, [&](auto act) {
                 dropout_backward_strips_kernel<T, decltype(act)::value>
                     <<<grid, dim3(lanes, strips), 0, stream>>>(*args, run, partial);
             });

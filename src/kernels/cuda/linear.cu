@@ -44,7 +44,7 @@ static scratch_layout lay_out(const tutti__linear_shape *shape, bool backward)
     int64_t runs = div_up(shape->rows, column_run(shape->rows, shape->out, shape->dtype));
     if (shape->has_bias) to.dz += padded((size_t)runs * (size_t)shape->out * (size < 8 ? 4 : 8));
     to.total = to.dz;
-    if (shape->activation != TUTTI_ACT_NONE)
+    if (shape->activation.kind != TUTTI_ACT_NONE)
         to.total += padded((size_t)shape->rows * (size_t)to.dz_stride * size);
     return to;
 }
@@ -134,7 +134,7 @@ static tutti_status linear_plan(tutti_context *ctx, const void *args, bool backw
     if (!made) return tutti__fail(TUTTI_ERR_MEMORY, "linear: no memory for a plan");
     plan->data = made;
     plan->drop = free;
-    int64_t dz_stride = shape->activation == TUTTI_ACT_NONE ? shape->out : layout.dz_stride;
+    int64_t dz_stride = shape->activation.kind == TUTTI_ACT_NONE ? shape->out : layout.dz_stride;
     for (int i = 0; i < PRODUCTS; i++) {
         bool forward = i == FORWARD || i == FORWARD_BIAS;
         if (forward == backward) continue;
@@ -144,7 +144,7 @@ static tutti_status linear_plan(tutti_context *ctx, const void *args, bool backw
          * TFLOP/s at 4096, 1024, 1024 on an H200) */
         bool epilogues = shape->dtype != TUTTI_F64;
         if (p->bias && !(shape->has_bias && epilogues)) continue;
-        bool relu = shape->activation == TUTTI_ACT_RELU && epilogues && forward;
+        bool relu = shape->activation.kind == TUTTI_ACT_RELU && epilogues && forward;
         for (int alignment = 0; alignment < ALIGNMENTS; alignment++)
             TUTTI_TRY(choose_checked(ctx, p, alignment, forward, relu, (char *)scratch));
     }
@@ -170,7 +170,7 @@ static tutti_status linear_forward(const tutti__job *job, const void *untyped)
     cudaStream_t stream = tutti__cuda_stream(ctx);
 
     tutti__matrix z = args->y;
-    if (args->saved && keeps_z(shape->activation))
+    if (args->saved && keeps_z(shape->activation.kind))
         z = tutti__matrix{args->saved, shape->dtype, shape->out};
     z.stride = leading(z.stride, shape->rows, shape->out);
     operands o = {
@@ -193,7 +193,7 @@ static tutti_status linear_forward(const tutti__job *job, const void *untyped)
         TUTTI_TRY(fill_with_bias(stream, args, &z));
         TUTTI_TRY(multiply(ctx, plain, without, &o, true, workspace));
     }
-    if (shape->activation != TUTTI_ACT_NONE && !activated)
+    if (shape->activation.kind != TUTTI_ACT_NONE && !activated)
         TUTTI_TRY(apply_activation(stream, shape, &z, &args->y));
     return TUTTI_OK;
 }
@@ -220,7 +220,8 @@ static tutti_status linear_backward(const tutti__job *job, const void *untyped)
     scratch_layout layout = lay_out(shape, true);
     char *base = (char *)job->scratch;
 
-    bool products = args->dx.data || args->dweight, identity = shape->activation == TUTTI_ACT_NONE;
+    bool products = args->dx.data || args->dweight,
+         identity = shape->activation.kind == TUTTI_ACT_NONE;
     tutti__matrix dz = args->dy, v = {};
     dz.stride = leading(dz.stride, shape->rows, shape->out);
     tutti__matrix written = {};
@@ -228,7 +229,8 @@ static tutti_status linear_backward(const tutti__job *job, const void *untyped)
         dz = tutti__matrix{base + layout.dz, shape->dtype, layout.dz_stride};
         if (products) written = dz;
         v = args->y;
-        if (keeps_z(shape->activation)) v = tutti__matrix{args->saved, shape->dtype, shape->out};
+        if (keeps_z(shape->activation.kind))
+            v = tutti__matrix{args->saved, shape->dtype, shape->out};
     }
     if (args->dbias || (!identity && products))
         TUTTI_TRY(compute_dz(stream, args, &v, &written, base + layout.partial));

@@ -99,7 +99,7 @@ __device__ __forceinline__ double rounded_product(double a, double b)
 constexpr int in_flight = 2; /* rows that a thread has loaded at once */
 
 /* dz = dy act'(v), and each block's column sums of dz over its run of rows to
- * partial[blockIdx.y][cols].  v is y or z (see slope_at), unused for activation none; dz and
+ * partial[blockIdx.y][cols].  v is y or z (see slope_from_kept), unused for activation none; dz and
  * partial may each be NULL.
  * A block sees lanes * width columns.  Strip s of it takes rows s, s + strips, … of the run, and
  * the strips' sums are added in order: wide or not, every column is summed in the same order.
@@ -166,7 +166,7 @@ __global__ void __launch_bounds__(threads, 4)
                 unpack<T>(at[i], where);
 #pragma unroll
                 for (int k = 0; k < width; k++)
-                    d[k] = rounded_product(d[k], slope_at<T, act>(where[k], slope));
+                    d[k] = rounded_product(d[k], slope_from_kept<T, act>(where[k], slope));
                 if (dz) store(dz + r * dz_stride + first, d);
             }
 #pragma unroll
@@ -225,7 +225,7 @@ static tutti_status apply_activation(cudaStream_t stream, const tutti__linear_sh
 {
     TUTTI_TRY(tutti__cuda_dispatch(shape->dtype, [&](auto type) {
         using T = typename decltype(type)::type;
-        with_activation(shape->activation, [&](auto act) {
+        with_activation(shape->activation.kind, [&](auto act) {
             int64_t rows = shape->rows, cols = shape->out;
             if (z->stride == cols && y->stride == cols) {
                 cols *= rows;
@@ -238,7 +238,8 @@ static tutti_status apply_activation(cudaStream_t stream, const tutti__linear_sh
             auto kernel = wide ? activation_kernel<T, decltype(act)::value, true>
                                : activation_kernel<T, decltype(act)::value, false>;
             kernel<<<grid, threads, 0, stream>>>(rows, cols, (const T *)z->data, z->stride,
-                                                 (T *)y->data, y->stride, (real_of<T>)shape->slope);
+                                                 (T *)y->data, y->stride,
+                                                 (real_of<T>)shape->activation.slope);
         });
         return TUTTI_OK;
     }));
@@ -260,13 +261,13 @@ static tutti_status compute_dz(cudaStream_t stream, const tutti__linear_args *ar
         bool wide = aligned(args->dy.data) && aligned(args->dy.stride, sizeof(T)) &&
                     (!v->data || (aligned(v->data) && aligned(v->stride, sizeof(T))));
         dim3 grid((unsigned)div_up(shape->out, lanes * width_of<T>), (unsigned)runs);
-        with_activation(shape->activation, [&](auto act) {
+        with_activation(shape->activation.kind, [&](auto act) {
             auto kernel = wide ? dz_kernel<T, decltype(act)::value, true>
                                : dz_kernel<T, decltype(act)::value, false>;
             kernel<<<grid, dim3(lanes, strips), 0, stream>>>(
                 shape->rows, shape->out, run, (const T *)args->dy.data, args->dy.stride,
                 (const T *)v->data, v->stride, (T *)dz->data, dz->stride,
-                args->dbias ? (real *)partial : NULL, (real)shape->slope);
+                args->dbias ? (real *)partial : NULL, (real)shape->activation.slope);
         });
         TUTTI_CUDA_LAUNCHED("linear: dz");
         if (args->dbias)
@@ -305,7 +306,7 @@ static tutti_status load_kernels(const tutti__linear_shape *shape)
         auto touch = [&](auto kernel) {
             if (error == cudaSuccess) error = cudaFuncGetAttributes(&attributes, kernel);
         };
-        with_activation(shape->activation, [&](auto act) {
+        with_activation(shape->activation.kind, [&](auto act) {
             touch(activation_kernel<T, decltype(act)::value, true>);
             touch(activation_kernel<T, decltype(act)::value, false>);
             touch(dz_kernel<T, decltype(act)::value, true>);

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "kernels/host/host.h"
+#include "kernels/host/activation.h"
 
 typedef struct dropout_task {
     const tutti__dropout_args *args;

@@ -31,23 +31,10 @@ static void OF(dropout_rows)(void *data, int64_t begin, int64_t end, int thread)
     REAL *z = (REAL *)(t->rows + (size_t)thread * 2 * t->row_bytes);
     for (int64_t row = begin; row < end; row++) {
         OF(load_z)(z, t, row);
-        OF(tutti__activate)(z, args->activation, args->slope, args->cols);
+        OF(tutti__activate)(z, args->activation, args->cols);
         OF(drop)(z, args, row);
         OF(tutti__store)(tutti__row(&args->y, row), args->dtype, z, args->cols);
     }
-}
-
-/* d = d act'(z) */
-TUTTI__INLINE void OF(through_activation)(REAL *restrict d, REAL *restrict z, const dropout_task *t,
-                                          int64_t row)
-{
-    const tutti__dropout_args *args = t->args;
-    if (args->activation == TUTTI_ACT_NONE) return;
-    OF(load_z)(z, t, row);
-    if (args->activation != TUTTI_ACT_SQUARED_RELU)
-        OF(tutti__activate_backward)(d, z, args->activation, args->slope, args->cols);
-    else /* z is at hand: no root of y has to be taken */
-        for (int64_t j = 0; j < args->cols; j++) d[j] *= 2 * (z[j] < 0 ? 0 : z[j]);
 }
 
 TUTTI__VECTORISED
@@ -66,7 +53,10 @@ static void OF(dropout_backward_blocks)(void *data, int64_t begin, int64_t end, 
             args->rows - first < t->blocks.rows ? args->rows : first + t->blocks.rows;
         for (int64_t row = first; row < last; row++) {
             OF(tutti__load)(d, tutti__row(&args->dy, row), args->dtype, cols);
-            OF(through_activation)(d, z, t, row);
+            if (args->activation.kind != TUTTI_ACT_NONE) {
+                OF(load_z)(z, t, row);
+                OF(tutti__activate_backward)(d, z, TUTTI__FROM_Z, args->activation, cols);
+            }
             OF(drop)(d, args, row);
             for (int64_t j = 0; args->dbias && j < cols; j++) sum[j] += d[j];
             if (args->dx.data) OF(tutti__store)(tutti__row(&args->dx, row), args->dtype, d, cols);

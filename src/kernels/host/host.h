@@ -12,7 +12,6 @@
 
 #include "core/context.h"
 #include "core/half.h"
-#include "tutti/linear.h"
 
 /* A function whose loops the compiler vectorises, once for any x86-64, once for AVX2 and FMA, once
  * for AVX-512; the loader picks one. */
@@ -48,15 +47,6 @@ void tutti__store_f32(void *dst, tutti_dtype dtype, const float *row, int64_t co
 void tutti__store_f64(void *dst, tutti_dtype dtype, const double *row, int64_t count);
 void tutti__round_f32(float *row, tutti_dtype dtype, int64_t count);
 void tutti__round_f64(double *row, tutti_dtype dtype, int64_t count);
-
-/* row = act(row); and d = d act', from z, or from y = act(z) for relu, leaky_relu and squared_relu.  In linear_rows.h.  leak:
- * slope of leaky_relu. */
-void tutti__activate_f32(float *row, tutti_activation activation, double leak, int64_t count);
-void tutti__activate_f64(double *row, tutti_activation activation, double leak, int64_t count);
-void tutti__activate_backward_f32(float *restrict d, const float *restrict from,
-                                  tutti_activation activation, double leak, int64_t count);
-void tutti__activate_backward_f64(double *restrict d, const double *restrict from,
-                                  tutti_activation activation, double leak, int64_t count);
 
 /* Sums of long rows go by chunks of this many columns: lanes of REALs inside, two words across. */
 #define TUTTI__CHUNK 512

@@ -3,6 +3,7 @@
  * mathematics. */
 #include <string.h>
 
+#include "kernels/host/activation.h"
 #include "kernels/host/gemm.h"
 #include "ops/linear.h"
 
@@ -18,42 +19,6 @@ typedef struct backward_task {
     char *partials; /* of db: a row of doubles a block */
 } backward_task;
 
-/* erfc of a float, free of branches and calls: P(t) exp(-a^2) for a = |x|, t = 1 / (1 + 0.4 a),
- * with P interpolating erfc(a) exp(a^2) at the Chebyshev nodes of 0 <= a <= 10.2 (relative error
- * 1e-8). */
-TUTTI__INLINE float erfc_of_f32(float x)
-{
-    float a = fabsf(x);
-    a = a > 11.0f ? 11.0f : a; /* 0 from there on */
-    const float t = 1 / (1 + 0.4f * a) - 0.59842521f;
-    float p = -0.0418803417f;
-    p = p * t + 0.0183374226f;
-    p = p * t + 0.0953631369f;
-    p = p * t - 0.0479301094f;
-    p = p * t - 0.225908433f;
-    p = p * t + 0.00892013515f;
-    p = p * t + 0.673787342f;
-    p = p * t + 1.26056735f;
-    p = p * t + 1.34029497f;
-    p = p * t + 0.973229266f;
-    p = p * t + 0.29475152f;
-    /* what a * a loses in rounding would show in exp */
-    const float square = a * a, high = tutti__float_of_bits(tutti__bits_of_float(a) & 0xfffff000u);
-    const float low = a - high, lost = (high * high - square) + (a + high) * low;
-    const float tail = p * tutti__exp_f32(-square) * (1 - lost);
-    return x < 0 ? 2 - tail : tail;
-}
-
-/* Where a logistic function goes over into exp(a): there exp(a + from) times exp(-from) stays accurate
- * although exp(a) itself is no normal number. */
-#define far_from_f32 64
-#define far_from_f64 512
-#define far_factor_f32 1.60381089054863785298e-28f
-#define far_factor_f64 4.37749103705305145412e-223
-
-#define root_f32 sqrtf
-#define root_f64 sqrt
-#define erfc_of_f64 erfc
 #define REAL float
 #define OF(name) name##_f32
 #include "kernels/host/linear_rows.h"
@@ -73,7 +38,7 @@ static size_t backward_layout(const tutti_context *ctx, const tutti__linear_shap
     task->thread_bytes = 3 * task->row_bytes;
     task->partial_bytes = tutti__room(out, sizeof(double));
     task->blocks = tutti__split_rows(rows, out);
-    *partials_at = shape->activation == TUTTI_ACT_NONE ? 0 : tutti__room(rows * out, size);
+    *partials_at = shape->activation.kind == TUTTI_ACT_NONE ? 0 : tutti__room(rows * out, size);
     *work_at = *partials_at + (size_t)task->blocks.count * task->partial_bytes;
     const size_t work[] = {(size_t)ctx->threads * task->thread_bytes,
                            tutti__product_scratch(ctx, rows, in, out, real),
@@ -133,7 +98,7 @@ static tutti_status backward(const tutti__job *job, const void *untyped)
     task.partials = scratch + partials_at;
     task.rows = scratch + work_at;
     tutti__matrix dz = args->dy;
-    if (shape->activation != TUTTI_ACT_NONE) {
+    if (shape->activation.kind != TUTTI_ACT_NONE) {
         task.dz = scratch;
         dz = (tutti__matrix){task.dz, real, shape->out};
     }
