@@ -80,14 +80,14 @@ FAULTS = [
     Fault("softmax-log-dx", "dx of log-softmax takes y for its exponential", "scale * (dy[j] - OF(tutti__exp)(y[j]) * sum)", "scale * (dy[j] - y[j] * sum)", "layers.softmax"),
     Fault("softmax-dx-masked", "dx of what is masked is dy", "for (int64_t j = seen; j < cols; j++) dy[j] = 0;", "", "layers.softmax"),
     # Linear
-    Fault("linear-bias", "the bias is left out", "for (int64_t j = 0; j < tile->cols; j++) z[j] += bias[j];", ";", "layers.linear"),
+    Fault("linear-bias", "the bias is left out", "for (int64_t j = 0; j < cols; j++) z[j] += row[j];", ";", "layers.linear"),
     Fault("linear-relu-nan", "relu makes 0 of a NaN", "row[j] = row[j] < 0 ? 0 : row[j]", "row[j] = row[j] > 0 ? row[j] : 0", "layers.linear"),
     Fault("linear-gelu", "a factor in gelu's derivative", "(REAL)(3 * 0.044715)", "(REAL)(2 * 0.044715)", "layers.linear"),
     Fault("linear-gelu-erf", "a sign in gelu_erf's derivative", "+ z * density", "- z * density", "layers.linear"),
     Fault("linear-silu", "silu's gate is not bounded where exp overflows", "return far ? z * e * OF(far_factor) : z / (1 + e);", "return z / (1 + OF(tutti__exp)(-a));", "layers.linear"),
     Fault("linear-db-run", "the rest of a run of rows is left out of db", "% RUN == RUN - 1 || row == last - 1", "% RUN == RUN - 1", "layers.linear"),
-    Fault("linear-dw-accumulate", "dW overwrites", "dw[j] += sum[j]", "dw[j] = sum[j]", "layers.linear"),
-    Fault("linear-tile", "a tile's products begin anew at each piece of depth", "cblas_sgemm(CblasRowMajor, ta, tb, (blasint)m, (blasint)n, (blasint)depth, 1, a, (blasint)lda, b, (blasint)ldb, k > 0,", "cblas_sgemm(CblasRowMajor, ta, tb, (blasint)m, (blasint)n, (blasint)depth, 1, a, (blasint)lda, b, (blasint)ldb, 0,", "layers.linear"),
+    Fault("linear-dw-accumulate", "dW overwrites", "z[j] += (REAL)gemm->beta * row[j]", "", "layers.linear"),
+    Fault("linear-tile", "a tile's products begin anew at each piece of depth", "(float)g->alpha, a_piece, (blasint)lda, b_piece, (blasint)ldb, k > 0,", "(float)g->alpha, a_piece, (blasint)lda, b_piece, (blasint)ldb, 0,", "layers.linear"),
     Fault("linear-saved", "z is not kept for gelu", 'if (!keeps) tutti__layer_slot(layer, "z")->shape.cols = 0;', 'tutti__layer_slot(layer, "z")->shape.cols = 0;', "layers.linear"),
     # CrossEntropy
     Fault("entropy-label", "1 is not subtracted at the label", "(x[label] * inverse - 1) * weight", "x[label] * inverse * weight", "layers.cross_entropy"),

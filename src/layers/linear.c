@@ -63,7 +63,6 @@ static void fill(const tutti_layer *layer, const tutti__views *views, void *args
                 .out = desc->out,
                 .dtype = desc->dtype,
                 .activation = {desc->activation, desc->slope},
-                .has_bias = !desc->no_bias,
                 .allow_tf32 = desc->allow_tf32,
             },
         .x = views->in[0],

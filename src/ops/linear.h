@@ -2,25 +2,66 @@
 #ifndef TUTTI_OPS_LINEAR_H
 #define TUTTI_OPS_LINEAR_H
 
-#include "core/op.h"
-#include "ops/activation.h"
+#include "ops/gemm.h"
 
 typedef struct tutti__linear_shape {
     int64_t rows, in, out;
     tutti_dtype dtype;
     tutti__activation activation;
-    bool has_bias, allow_tf32;
+    bool allow_tf32;
 } tutti__linear_shape;
 
 typedef struct tutti__linear_args {
     tutti__linear_shape shape;
     tutti__matrix x;
-    const void *weight, *bias; /* weight is contiguous */
-    tutti__matrix y;       /* forward writes; backward reads for relu, leaky_relu, squared_relu */
-    void *saved;           /* z, [rows, out] contiguous; NULL: not wanted */
+    const void *weight, *bias; /* contiguous; bias is NULL where the layer has none */
+    tutti__matrix y; /* forward writes; backward reads where it does not want z, but for none */
+    void *saved;     /* z, [rows, out] contiguous; NULL: not wanted */
     tutti__matrix dy, dx;  /* dx optional */
     void *dweight, *dbias; /* optional, each; contiguous; f64 for f64, otherwise f32 */
     bool accumulate;
 } tutti__linear_args;
+
+static inline tutti__matrix tutti__linear_weight(const tutti__linear_args *args)
+{
+    const tutti__matrix weight = {(void *)args->weight, args->shape.dtype, args->shape.in};
+    return weight;
+}
+
+/* y = act(x W^T + bias) */
+static inline tutti__gemm tutti__linear_y(const tutti__linear_args *args)
+{
+    const tutti__linear_shape *s = &args->shape;
+    tutti__gemm gemm = tutti__gemm_of("linear", s->rows, s->out, s->in, tutti__as_is(args->x),
+                                      tutti__transposed(tutti__linear_weight(args)), args->y);
+    gemm.tf32 = s->allow_tf32;
+    gemm.bias = args->bias;
+    gemm.z = args->saved;
+    gemm.activation = s->activation;
+    return gemm;
+}
+
+/* dx = dz W */
+static inline tutti__gemm tutti__linear_dx(const tutti__linear_args *args, tutti__matrix dz)
+{
+    const tutti__linear_shape *s = &args->shape;
+    tutti__gemm gemm = tutti__gemm_of("linear", s->rows, s->in, s->out, tutti__as_is(dz),
+                                      tutti__as_is(tutti__linear_weight(args)), args->dx);
+    gemm.tf32 = s->allow_tf32;
+    return gemm;
+}
+
+/* dW (+)= dz^T x */
+static inline tutti__gemm tutti__linear_dweight(const tutti__linear_args *args, tutti__matrix dz)
+{
+    const tutti__linear_shape *s = &args->shape;
+    const tutti__matrix dweight = {args->dweight, tutti__accumulate_dtype(s->dtype, s->dtype),
+                                   s->in};
+    tutti__gemm gemm = tutti__gemm_of("linear", s->out, s->in, s->rows, tutti__transposed(dz),
+                                      tutti__as_is(args->x), dweight);
+    gemm.tf32 = s->allow_tf32;
+    gemm.beta = args->accumulate;
+    return gemm;
+}
 
 #endif

@@ -42,7 +42,7 @@ static scratch_layout lay_out(const tutti__linear_shape *shape, bool backward)
     to.partial = to.dz = to.total = workspace_bytes;
     if (!backward || shape->rows == 0) return to;
     int64_t runs = div_up(shape->rows, column_run(shape->rows, shape->out, shape->dtype));
-    if (shape->has_bias) to.dz += padded((size_t)runs * (size_t)shape->out * (size < 8 ? 4 : 8));
+    to.dz += padded((size_t)runs * (size_t)shape->out * (size < 8 ? 4 : 8));
     to.total = to.dz;
     if (shape->activation.kind != TUTTI_ACT_NONE)
         to.total += padded((size_t)shape->rows * (size_t)to.dz_stride * size);
@@ -104,7 +104,7 @@ static void warn_if_rounded_early(const tutti__linear_shape *shape, const linear
     const product *fused = &made->products[FORWARD_BIAS], *plain = &made->products[FORWARD];
     bool once = (fused->has[AS_PLANNED] || plain->adds[AS_PLANNED] || plain->adds[ANY]) &&
                 (fused->has[ANY] || plain->adds[ANY]);
-    if (shape->has_bias && !once)
+    if (!once)
         tutti__log(TUTTI_LOG_WARN,
                    "linear: cuBLASLt rounds x W^T before it adds the bias in [%lld, %lld, %lld] %s",
                    (long long)shape->rows, (long long)shape->in, (long long)shape->out,
@@ -143,12 +143,12 @@ static tutti_status linear_plan(tutti_context *ctx, const void *args, bool backw
         /* f64 goes without epilogues: with the bias in it a product ran at half speed (29 of 57
          * TFLOP/s at 4096, 1024, 1024 on an H200) */
         bool epilogues = shape->dtype != TUTTI_F64;
-        if (p->bias && !(shape->has_bias && epilogues)) continue;
+        if (p->bias && !(((const tutti__linear_args *)args)->bias && epilogues)) continue;
         bool relu = shape->activation.kind == TUTTI_ACT_RELU && epilogues && forward;
         for (int alignment = 0; alignment < ALIGNMENTS; alignment++)
             TUTTI_TRY(choose_checked(ctx, p, alignment, forward, relu, (char *)scratch));
     }
-    if (!backward) warn_if_rounded_early(shape, made);
+    if (!backward && ((const tutti__linear_args *)args)->bias) warn_if_rounded_early(shape, made);
     return TUTTI_OK;
 }
 

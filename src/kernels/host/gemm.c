@@ -1,10 +1,12 @@
-/* Matrix products on OpenBLAS whose bits do not depend on the number of threads: tiles of a fixed
- * grid, each a single-threaded product, handed to the threads of our own loop. */
+/* Tiles of a fixed grid, each a single-threaded product of OpenBLAS's, handed to the threads of our
+ * own loop. */
 #include "kernels/host/gemm.h"
 
 #include <cblas.h>
 #include <pthread.h>
 #include <string.h>
+
+#include "kernels/host/activation.h"
 
 /* Tiles are of about EDGE x EDGE elements: large enough for nearly OpenBLAS's full speed, and of
  * half the edge where there would be few of them. */
@@ -54,11 +56,16 @@ static room room_of(const grid *g, int64_t k, tutti_dtype real)
     return r;
 }
 
-size_t tutti__product_scratch(const tutti_context *ctx, int64_t m, int64_t n, int64_t k,
-                              tutti_dtype real)
+/* The type of the arithmetic and of the tiles. */
+static tutti_dtype real_of(const tutti__gemm *gemm)
 {
-    grid g = grid_of(m, n);
-    return (size_t)ctx->threads * room_of(&g, k, real).all;
+    return tutti__accumulate_dtype(gemm->a.in.dtype, gemm->b.in.dtype);
+}
+
+size_t tutti__host_gemm_scratch(const tutti_context *ctx, const tutti__gemm *gemm)
+{
+    const grid g = grid_of(gemm->m, gemm->n);
+    return (size_t)ctx->threads * room_of(&g, gemm->k, real_of(gemm)).all;
 }
 
 /* OpenBLAS 0.3.21 knows one number of threads, the process's.  While any product of ours runs it is
@@ -84,88 +91,136 @@ static void blas_leave(void)
     pthread_mutex_unlock(&blas_lock);
 }
 
-typedef struct product_task {
-    const tutti__product *product;
+/* A tile of C, before its epilogue: rows [i, i + rows), columns [j, j + cols), cols apart. */
+typedef struct tile {
+    void *data;
+    tutti__matrix c; /* of its product */
+    int64_t i, j, rows, cols;
+    void *row; /* room for cols REALs */
+} tile;
+
+#define REAL float
+#define OF(name) name##_f32
+#include "kernels/host/gemm_rows.h"
+#define REAL double
+#define OF(name) name##_f64
+#include "kernels/host/gemm_rows.h"
+
+typedef struct gemm_task {
+    const tutti__gemm *gemm;
+    tutti_dtype real;
     grid grid;
     room room;
     int64_t depth;
     char *scratch;
-} product_task;
+} gemm_task;
 
-/* OpenBLAS can read the factor where it is. */
-static bool readable(const tutti__factor *factor, tutti_dtype real)
+/* A matrix of product number `batch`. */
+static tutti__matrix of_batch(const tutti__gemm *gemm, tutti__matrix first, const int64_t *apart,
+                              int64_t batch)
 {
-    return factor->in.dtype == real && factor->in.stride <= DEPTH_MOST;
+    const int64_t outer = batch / gemm->batch[1], inner = batch % gemm->batch[1];
+    first.data = tutti__at(first.data, first.dtype, outer * apart[0] + inner * apart[1]);
+    return first;
 }
 
-/* [outer, outer + count) x [k, k + depth) of a factor, as REALs; *stride: between its rows. */
-static const void *piece_of(const tutti__factor *factor, tutti_dtype real, int64_t outer,
-                            int64_t count, int64_t k, int64_t depth, void *copy, int64_t *stride)
+/* OpenBLAS can read the matrix where it is. */
+static bool readable(const tutti__matrix *matrix, tutti_dtype real)
 {
-    const int64_t first = factor->transposed ? k : outer, rows = factor->transposed ? depth : count;
-    const int64_t skip = factor->transposed ? outer : k, cols = factor->transposed ? count : depth;
-    if (readable(factor, real)) {
-        *stride = factor->in.stride > cols ? factor->in.stride : cols;
-        return tutti__at(tutti__row(&factor->in, first), real, skip);
+    return matrix->dtype == real && matrix->stride <= DEPTH_MOST;
+}
+
+/* Rows [first, first + rows) and columns [skip, skip + cols) of a matrix, as REALs; *stride:
+ * between its rows. */
+static const void *piece_of(const tutti__matrix *matrix, tutti_dtype real, int64_t first,
+                            int64_t rows, int64_t skip, int64_t cols, void *copy, int64_t *stride)
+{
+    if (readable(matrix, real)) {
+        *stride = matrix->stride > cols ? matrix->stride : cols;
+        return tutti__at(tutti__row(matrix, first), real, skip);
     }
     *stride = cols;
     for (int64_t r = 0; r < rows; r++) {
-        const void *src = tutti__at(tutti__row(&factor->in, first + r), factor->in.dtype, skip);
+        const void *src = tutti__at(tutti__row(matrix, first + r), matrix->dtype, skip);
         void *dst = tutti__at(copy, real, r * cols);
         if (real == TUTTI_F64)
-            tutti__load_f64(dst, src, factor->in.dtype, cols);
+            tutti__load_f64(dst, src, matrix->dtype, cols);
         else
-            tutti__load_f32(dst, src, factor->in.dtype, cols);
+            tutti__load_f32(dst, src, matrix->dtype, cols);
     }
     return copy;
 }
 
-static void multiply_tiles(void *data, int64_t begin, int64_t end, int thread)
+/* tile = alpha op(A) op(B) there, `a` and `b` being of its product. */
+static void multiply(const gemm_task *t, const tutti__matrix *a, const tutti__matrix *b, char *mine,
+                     const tile *to)
 {
-    const product_task *t = data;
-    const tutti__product *p = t->product;
-    char *mine = t->scratch + (size_t)thread * t->room.all;
-    void *c = mine + t->room.tile;
-    for (int64_t index = begin; index < end; index++) {
-        const int64_t i = index / t->grid.count_n * t->grid.tile_m;
-        const int64_t j = index % t->grid.count_n * t->grid.tile_n;
-        const int64_t m = p->m - i < t->grid.tile_m ? p->m - i : t->grid.tile_m;
-        const int64_t n = p->n - j < t->grid.tile_n ? p->n - j : t->grid.tile_n;
-        if (p->k == 0) memset(c, 0, (size_t)(m * n) * tutti_dtype_size(p->real));
-        for (int64_t k = 0; k < p->k; k += t->depth) {
-            const int64_t depth = p->k - k < t->depth ? p->k - k : t->depth;
-            int64_t lda, ldb;
-            const void *a = piece_of(&p->a, p->real, i, m, k, depth, mine + t->room.a, &lda);
-            const void *b = piece_of(&p->b, p->real, j, n, k, depth, mine + t->room.b, &ldb);
-            const enum CBLAS_TRANSPOSE ta = p->a.transposed ? CblasTrans : CblasNoTrans;
-            const enum CBLAS_TRANSPOSE tb = p->b.transposed ? CblasNoTrans : CblasTrans;
-            if (p->real == TUTTI_F64)
-                cblas_dgemm(CblasRowMajor, ta, tb, (blasint)m, (blasint)n, (blasint)depth, 1, a,
-                            (blasint)lda, b, (blasint)ldb, k > 0, c, (blasint)n);
-            else
-                cblas_sgemm(CblasRowMajor, ta, tb, (blasint)m, (blasint)n, (blasint)depth, 1, a,
-                            (blasint)lda, b, (blasint)ldb, k > 0, c, (blasint)n);
-        }
-        p->finish(p->data, &(tutti__tile){c, i, j, m, n, mine + t->room.row});
+    const tutti__gemm *g = t->gemm;
+    const bool ta = g->a.transposed, tb = g->b.transposed;
+    const int64_t m = to->rows, n = to->cols;
+    if (g->k == 0) memset(to->data, 0, (size_t)(m * n) * tutti_dtype_size(t->real));
+    for (int64_t k = 0; k < g->k; k += t->depth) {
+        const int64_t depth = g->k - k < t->depth ? g->k - k : t->depth;
+        int64_t lda, ldb;
+        const void *a_piece = ta ? piece_of(a, t->real, k, depth, to->i, m, mine + t->room.a, &lda)
+                                 : piece_of(a, t->real, to->i, m, k, depth, mine + t->room.a, &lda);
+        const void *b_piece = tb ? piece_of(b, t->real, to->j, n, k, depth, mine + t->room.b, &ldb)
+                                 : piece_of(b, t->real, k, depth, to->j, n, mine + t->room.b, &ldb);
+        const enum CBLAS_TRANSPOSE op_a = ta ? CblasTrans : CblasNoTrans;
+        const enum CBLAS_TRANSPOSE op_b = tb ? CblasTrans : CblasNoTrans;
+        if (t->real == TUTTI_F64)
+            cblas_dgemm(CblasRowMajor, op_a, op_b, (blasint)m, (blasint)n, (blasint)depth, g->alpha,
+                        a_piece, (blasint)lda, b_piece, (blasint)ldb, k > 0, to->data, (blasint)n);
+        else
+            cblas_sgemm(CblasRowMajor, op_a, op_b, (blasint)m, (blasint)n, (blasint)depth,
+                        (float)g->alpha, a_piece, (blasint)lda, b_piece, (blasint)ldb, k > 0,
+                        to->data, (blasint)n);
     }
 }
 
-void tutti__product_run(const tutti_context *ctx, const tutti__product *product, void *scratch)
+static void multiply_tiles(void *data, int64_t begin, int64_t end, int thread)
 {
-    const grid g = grid_of(product->m, product->n);
-    const bool direct =
-        readable(&product->a, product->real) && readable(&product->b, product->real);
-    product_task task = {
-        .product = product,
+    const gemm_task *t = data;
+    const tutti__gemm *g = t->gemm;
+    char *mine = t->scratch + (size_t)thread * t->room.all;
+    for (int64_t index = begin; index < end; index++) {
+        const int64_t batch = index / (t->grid.count_m * t->grid.count_n);
+        const int64_t place = index % (t->grid.count_m * t->grid.count_n);
+        const tutti__matrix a = of_batch(g, g->a.in, g->a.apart, batch);
+        const tutti__matrix b = of_batch(g, g->b.in, g->b.apart, batch);
+        tile to = {.data = mine + t->room.tile,
+                   .c = of_batch(g, g->c, g->c_apart, batch),
+                   .i = place / t->grid.count_n * t->grid.tile_m,
+                   .j = place % t->grid.count_n * t->grid.tile_n,
+                   .row = mine + t->room.row};
+        to.rows = g->m - to.i < t->grid.tile_m ? g->m - to.i : t->grid.tile_m;
+        to.cols = g->n - to.j < t->grid.tile_n ? g->n - to.j : t->grid.tile_n;
+        multiply(t, &a, &b, mine, &to);
+        if (t->real == TUTTI_F64)
+            finish_f64(g, &to);
+        else
+            finish_f32(g, &to);
+    }
+}
+
+void tutti__host_gemm(const tutti_context *ctx, const tutti__gemm *gemm, void *scratch)
+{
+    const tutti_dtype real = real_of(gemm);
+    const grid g = grid_of(gemm->m, gemm->n);
+    const bool direct = readable(&gemm->a.in, real) && readable(&gemm->b.in, real);
+    gemm_task task = {
+        .gemm = gemm,
+        .real = real,
         .grid = g,
-        .room = room_of(&g, product->k, product->real),
+        .room = room_of(&g, gemm->k, real),
         .depth = direct ? DEPTH_MOST : DEPTH,
         .scratch = scratch,
     };
     /* about 50 multiplications and additions a nanosecond, half of that for f64 */
-    const double cost = (double)(g.tile_m * g.tile_n) * (1 + (double)product->k / 50) *
-                        (product->real == TUTTI_F64 ? 2 : 1);
+    const double cost =
+        (double)(g.tile_m * g.tile_n) * (1 + (double)gemm->k / 50) * (real == TUTTI_F64 ? 2 : 1);
     blas_enter();
-    tutti__parallel(ctx, g.count_m * g.count_n, cost, multiply_tiles, &task);
+    tutti__parallel(ctx, gemm->batch[0] * gemm->batch[1] * g.count_m * g.count_n, cost,
+                    multiply_tiles, &task);
     blas_leave();
 }

@@ -1,6 +1,5 @@
-/* FusedLinear: products by tiles, with bias and activation applied to a tile while it is in cache;
- * backward makes dz = dy * act' once and multiplies twice.  include/tutti/linear.h has the
- * mathematics. */
+/* FusedLinear: forward is a product with its epilogue; backward makes dz = dy * act' once and
+ * multiplies twice.  include/tutti/linear.h has the mathematics. */
 #include <string.h>
 
 #include "kernels/host/activation.h"
@@ -28,59 +27,43 @@ typedef struct backward_task {
 
 /* Where a backward's scratch begins and ends: dz, partial rows of db, then what the passes use one
  * after another. */
-static size_t backward_layout(const tutti_context *ctx, const tutti__linear_shape *shape,
+static size_t backward_layout(const tutti_context *ctx, const tutti__linear_args *args,
                               backward_task *task, size_t *partials_at, size_t *work_at)
 {
+    const tutti__linear_shape *shape = &args->shape;
     const tutti_dtype real = tutti__accumulate_dtype(shape->dtype, shape->dtype);
     const size_t size = tutti_dtype_size(real);
-    const int64_t rows = shape->rows, in = shape->in, out = shape->out;
-    task->row_bytes = tutti__room(out, size);
+    const tutti__matrix dz = {NULL, real, shape->out};
+    const tutti__gemm dx = tutti__linear_dx(args, dz), dweight = tutti__linear_dweight(args, dz);
+    task->row_bytes = tutti__room(shape->out, size);
     task->thread_bytes = 3 * task->row_bytes;
-    task->partial_bytes = tutti__room(out, sizeof(double));
-    task->blocks = tutti__split_rows(rows, out);
-    *partials_at = shape->activation.kind == TUTTI_ACT_NONE ? 0 : tutti__room(rows * out, size);
+    task->partial_bytes = tutti__room(shape->out, sizeof(double));
+    task->blocks = tutti__split_rows(shape->rows, shape->out);
+    *partials_at =
+        shape->activation.kind == TUTTI_ACT_NONE ? 0 : tutti__room(shape->rows * shape->out, size);
     *work_at = *partials_at + (size_t)task->blocks.count * task->partial_bytes;
     const size_t work[] = {(size_t)ctx->threads * task->thread_bytes,
-                           tutti__product_scratch(ctx, rows, in, out, real),
-                           tutti__product_scratch(ctx, out, in, rows, real)};
+                           tutti__host_gemm_scratch(ctx, &dx),
+                           tutti__host_gemm_scratch(ctx, &dweight)};
     size_t most = 0;
     for (int i = 0; i < 3; i++) most = work[i] > most ? work[i] : most;
     return *work_at + most;
 }
 
-static tutti_status plan(tutti_context *ctx, const void *untyped, bool backward, tutti__plan *plan)
+static tutti_status plan(tutti_context *ctx, const void *args, bool backward, tutti__plan *plan)
 {
-    const tutti__linear_shape *shape = &((const tutti__linear_args *)untyped)->shape;
-    const tutti_dtype real = tutti__accumulate_dtype(shape->dtype, shape->dtype);
+    const tutti__gemm y = tutti__linear_y(args);
     backward_task task;
     size_t partials_at, work_at;
-    plan->scratch = backward
-                        ? backward_layout(ctx, shape, &task, &partials_at, &work_at)
-                        : tutti__product_scratch(ctx, shape->rows, shape->out, shape->in, real);
+    plan->scratch = backward ? backward_layout(ctx, args, &task, &partials_at, &work_at)
+                             : tutti__host_gemm_scratch(ctx, &y);
     return TUTTI_OK;
 }
 
-static tutti__matrix weight_of(const tutti__linear_args *args)
+static tutti_status forward(const tutti__job *job, const void *args)
 {
-    return (tutti__matrix){(void *)args->weight, args->shape.dtype, args->shape.in};
-}
-
-static tutti_status forward(const tutti__job *job, const void *untyped)
-{
-    const tutti__linear_args *args = untyped;
-    const tutti__linear_shape *shape = &args->shape;
-    const tutti_dtype real = tutti__accumulate_dtype(shape->dtype, shape->dtype);
-    const tutti__product product = {
-        .m = shape->rows,
-        .n = shape->out,
-        .k = shape->in,
-        .a = {args->x, false},
-        .b = {weight_of(args), false},
-        .real = real,
-        .finish = real == TUTTI_F64 ? finish_forward_f64 : finish_forward_f32,
-        .data = (void *)args,
-    };
-    tutti__product_run(job->ctx, &product, job->scratch);
+    const tutti__gemm y = tutti__linear_y(args);
+    tutti__host_gemm(job->ctx, &y, job->scratch);
     return TUTTI_OK;
 }
 
@@ -93,7 +76,7 @@ static tutti_status backward(const tutti__job *job, const void *untyped)
     const bool wide = real == TUTTI_F64;
     backward_task task = {.args = args};
     size_t partials_at, work_at;
-    backward_layout(ctx, shape, &task, &partials_at, &work_at);
+    backward_layout(ctx, args, &task, &partials_at, &work_at);
     char *scratch = job->scratch;
     task.partials = scratch + partials_at;
     task.rows = scratch + work_at;
@@ -111,30 +94,12 @@ static tutti_status backward(const tutti__job *job, const void *untyped)
                             task.blocks.count, (int64_t)(task.partial_bytes / sizeof(double)),
                             shape->out);
     if (args->dx.data) {
-        const tutti__product product = {
-            .m = shape->rows,
-            .n = shape->in,
-            .k = shape->out,
-            .a = {dz, false},
-            .b = {weight_of(args), true},
-            .real = real,
-            .finish = wide ? finish_dx_f64 : finish_dx_f32,
-            .data = (void *)args,
-        };
-        tutti__product_run(ctx, &product, task.rows);
+        const tutti__gemm dx = tutti__linear_dx(args, dz);
+        tutti__host_gemm(ctx, &dx, task.rows);
     }
     if (args->dweight) {
-        const tutti__product product = {
-            .m = shape->out,
-            .n = shape->in,
-            .k = shape->rows,
-            .a = {dz, true},
-            .b = {args->x, true},
-            .real = real,
-            .finish = wide ? finish_dweight_f64 : finish_dweight_f32,
-            .data = (void *)args,
-        };
-        tutti__product_run(ctx, &product, task.rows);
+        const tutti__gemm dweight = tutti__linear_dweight(args, dz);
+        tutti__host_gemm(ctx, &dweight, task.rows);
     }
     return TUTTI_OK;
 }

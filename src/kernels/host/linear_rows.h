@@ -1,50 +1,5 @@
 /* Bodies of linear.c, for one REAL. */
 
-/* A tile of x W^T: add the bias, round to z, keep it if asked, y = act(z). */
-static void OF(finish_forward)(void *data, const tutti__tile *tile)
-{
-    const tutti__linear_args *args = data;
-    const tutti__linear_shape *shape = &args->shape;
-    const tutti_dtype dtype = shape->dtype;
-    REAL *restrict bias = tile->row;
-    if (args->bias) OF(tutti__load)(bias, tutti__at(args->bias, dtype, tile->j), dtype, tile->cols);
-    for (int64_t r = 0; r < tile->rows; r++) {
-        REAL *restrict z = (REAL *)tile->data + r * tile->cols;
-        const int64_t row = tile->i + r;
-        if (args->bias)
-            for (int64_t j = 0; j < tile->cols; j++) z[j] += bias[j];
-        OF(tutti__round)(z, dtype, tile->cols);
-        if (args->saved) OF(tutti__store)
-        (tutti__at(args->saved, dtype, row * shape->out + tile->j), dtype, z, tile->cols);
-        OF(tutti__activate)(z, shape->activation, tile->cols);
-        OF(tutti__store)
-        (tutti__at(tutti__row(&args->y, row), dtype, tile->j), dtype, z, tile->cols);
-    }
-}
-
-/* A tile of dx. */
-static void OF(finish_dx)(void *data, const tutti__tile *tile)
-{
-    const tutti__linear_args *args = data;
-    for (int64_t r = 0; r < tile->rows; r++) OF(tutti__store)
-    (tutti__at(tutti__row(&args->dx, tile->i + r), args->dx.dtype, tile->j), args->dx.dtype,
-     (REAL *)tile->data + r * tile->cols, tile->cols);
-}
-
-/* A tile of dW, which is of REALs. */
-static void OF(finish_dweight)(void *data, const tutti__tile *tile)
-{
-    const tutti__linear_args *args = data;
-    for (int64_t r = 0; r < tile->rows; r++) {
-        const REAL *restrict sum = (REAL *)tile->data + r * tile->cols;
-        REAL *restrict dw = (REAL *)args->dweight + (tile->i + r) * args->shape.in + tile->j;
-        if (args->accumulate)
-            for (int64_t j = 0; j < tile->cols; j++) dw[j] += sum[j];
-        else
-            memcpy(dw, sum, (size_t)tile->cols * sizeof *dw);
-    }
-}
-
 /* dz = dy * act', and the partial sums of db, by blocks of rows: RUN rows in REALs, these sums in f64. */
 TUTTI__VECTORISED
 static void OF(backward_blocks)(void *data, int64_t begin, int64_t end, int thread)

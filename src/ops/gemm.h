@@ -1,0 +1,67 @@
+/* Matrix products, as operations ask the gemm of their backend (kernels/X/gemm.*) for them. */
+#ifndef TUTTI_OPS_GEMM_H
+#define TUTTI_OPS_GEMM_H
+
+#include "core/op.h"
+#include "ops/activation.h"
+
+/* op(A): A as it is, or its transpose. */
+typedef struct tutti__factor {
+    tutti__matrix in;
+    bool transposed;
+    int64_t apart[2]; /* elements from a batch's product to the next one's */
+} tutti__factor;
+
+/* z = alpha op(A) op(B) + beta C + bias, rounded to C's type, and C = act(z).  op(A) is [m, k],
+ * op(B) [k, n], C [m, n]; batch[0] x batch[1] such products.  k may be 0.  An epilogue (bias, z,
+ * activation) is that of a single product with beta 0. */
+typedef struct tutti__gemm {
+    const char *name; /* of the layer, in messages */
+    int64_t m, n, k;
+    int64_t batch[2];
+    tutti__factor a, b;
+    tutti__matrix c;
+    int64_t c_apart[2];
+    double alpha, beta;
+    bool tf32;        /* f32 may be multiplied in TF32 */
+    const void *bias; /* [n], of C's type; or NULL */
+    void *z;          /* [m, n] contiguous, of C's type, where it is kept; or NULL */
+    tutti__activation activation;
+} tutti__gemm;
+
+static inline tutti__factor tutti__as_is(tutti__matrix matrix)
+{
+    const tutti__factor factor = {matrix, false, {0, 0}};
+    return factor;
+}
+static inline tutti__factor tutti__transposed(tutti__matrix matrix)
+{
+    const tutti__factor factor = {matrix, true, {0, 0}};
+    return factor;
+}
+
+/* C = op(A) op(B) */
+static inline tutti__gemm tutti__gemm_of(const char *name, int64_t m, int64_t n, int64_t k,
+                                         tutti__factor a, tutti__factor b, tutti__matrix c)
+{
+    const tutti__gemm gemm = {
+        .name = name,
+        .m = m,
+        .n = n,
+        .k = k,
+        .batch = {1, 1},
+        .a = a,
+        .b = b,
+        .c = c,
+        .c_apart = {0, 0},
+        .alpha = 1,
+        .beta = 0,
+        .tf32 = false,
+        .bias = NULL,
+        .z = NULL,
+        .activation = {TUTTI_ACT_NONE, 0},
+    };
+    return gemm;
+}
+
+#endif
