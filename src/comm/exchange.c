@@ -8,6 +8,10 @@
 
 #include <stdlib.h>
 
+#include "comm/control.h"
+#include "comm/follow.h"
+#include "comm/wait.h"
+
 static tutti__timeline *now_times(tutti_grad_sync *sync)
 {
     return &sync->times[sync->current];

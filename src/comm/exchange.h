@@ -3,9 +3,9 @@
 #ifndef TUTTI_COMM_EXCHANGE_H
 #define TUTTI_COMM_EXCHANGE_H
 
-#include "comm/comm.h"
 #include "comm/leaves.h"
 #include "comm/ranges.h"
+#include "comm/transport.h"
 #include "core/ready.h"
 #include "tutti/grad_sync.h"
 

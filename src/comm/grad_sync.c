@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "comm/exchange.h"
+#include "comm/wait.h"
 #include "core/params.h"
 #include "tutti/layer.h"
 
@@ -33,15 +34,10 @@ static tutti_status usable(const tutti_grad_sync *sync, const tutti_context *ctx
     if (sync->failed)
         return tutti__fail(TUTTI_ERR_COMM, "%s: the exchange has failed before: %s", who,
                            sync->why);
+    TUTTI_TRY(tutti__comm_capture_check(sync->comm, ctx, who));
     bool capturing;
     TUTTI_TRY(ctx->backend->run.stream_capturing(ctx->device, ctx->stream, &capturing));
-    if (!capturing) return TUTTI_OK;
-    if (sync->comm->transport->style == TUTTI__STYLE_HOST)
-        return tutti__fail(TUTTI_ERR_STATE,
-                           "%s: the mpi transport works on the host and cannot be captured; take "
-                           "transport nccl",
-                           who);
-    if (sync->desc.timeline)
+    if (capturing && sync->desc.timeline)
         return tutti__fail(TUTTI_ERR_STATE,
                            "%s: desc.timeline cannot be used while the stream is being captured",
                            who);

@@ -1,52 +1,13 @@
-/* Replicas: comparing numbers over ranks, and making rank 0's parameters everybody's. */
+/* Replicas: making rank 0's parameters everybody's, and proving that all ranks hold the same. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/agree.h"
 #include "comm/comm.h"
+#include "comm/control.h"
+#include "comm/rank_list.h"
 #include "core/params.h"
-
-/* Comparing over ranks */
-
-void tutti__rank_list_add(char *text, size_t size, int rank)
-{
-    size_t used = strlen(text);
-    if (used == 0)
-        snprintf(text, size, "rank %d", rank);
-    else if (used + 16 < size) {
-        if (!strncmp(text, "rank ", 5)) {
-            memmove(text + 5, text + 4, used - 3);
-            text[4] = 's';
-            used++;
-        }
-        snprintf(text + used, size - used, ", %d", rank);
-    } else if (used + 4 < size && text[used - 1] != '.')
-        strcat(text, "...");
-}
-
-tutti_status tutti__comm_compare(tutti_comm *comm, const uint64_t *values, int count,
-                                 const char *operation, int *differ, int *first_rank, char *ranks,
-                                 size_t size)
-{
-    *differ = -1;
-    *first_rank = 0;
-    ranks[0] = 0;
-    size_t n = (size_t)count, world = (size_t)comm->world_size;
-    uint64_t *all = malloc((n * world + 1) * sizeof *all);
-    if (!all) return tutti__fail(TUTTI_ERR_MEMORY, "%s: no memory", operation);
-    tutti_status status = comm->control->gather(comm, values, all, n * sizeof *all, operation);
-    for (int i = 0; status == TUTTI_OK && i < count && *differ < 0; i++)
-        for (int r = 1; r < comm->world_size; r++)
-            if (all[(size_t)r * n + (size_t)i] != all[i]) {
-                if (*differ < 0) *first_rank = r;
-                *differ = i;
-                tutti__rank_list_add(ranks, size, r);
-            }
-    free(all);
-    return status;
-}
-
-/* Parameters */
 
 static uint64_t param_signature(const tutti_param *param)
 {

@@ -1,7 +1,7 @@
 /* The communicator of one rank: sums are what they are, copies are copies. */
 #include <string.h>
 
-#include "comm/comm.h"
+#include "comm/self.h"
 
 static tutti_status self_gather(tutti_comm *comm, const void *send, void *recv, size_t bytes,
                                 const char *operation)

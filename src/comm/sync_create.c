@@ -4,7 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/agree.h"
+#include "comm/control.h"
 #include "comm/exchange.h"
+#include "comm/life.h"
 #include "core/params.h"
 
 /* What the caller gave */

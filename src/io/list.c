@@ -4,7 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "comm/comm.h"
+#include "comm/agree.h"
+#include "comm/life.h"
 #include "io/checkpoint.h"
 #include "io/structure.h"
 

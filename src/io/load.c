@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "comm/comm.h"
+#include "comm/control.h"
 #include "io/structure.h"
 
 static const char who[] = "checkpoint_load";

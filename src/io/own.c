@@ -9,7 +9,8 @@
 #include <string.h>
 #include <sys/resource.h>
 
-#include "comm/comm.h"
+#include "comm/agree.h"
+#include "comm/control.h"
 #include "io/place.h"
 #include "io/structure.h"
 

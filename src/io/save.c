@@ -20,7 +20,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "comm/comm.h"
+#include "comm/control.h"
 #include "io/place.h"
 
 static const char who[] = "checkpoint_save";

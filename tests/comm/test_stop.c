@@ -174,7 +174,7 @@ static void midway(void)
 {
     run_ranks("mpi", 3, "midway");
     check_named(1, 2, "rank 0", "");
-    check_named(2, 3, "rank 0", ", which had come to it");
+    check_named(2, 3, "rank 0", ", which had entered it");
 }
 
 static void apart(void)

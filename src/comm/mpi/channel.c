@@ -111,7 +111,7 @@ static void channel_destroy(tutti_comm *comm)
     /* a finaliser's thread may not be MPI's */
     const bool ends =
         !comm->dead && !finalized && comm->control->thread(comm, "comm_destroy") == TUTTI_OK;
-    tutti__beacons_close(channel, ends);
+    tutti__heartbeats_close(channel, ends);
     /* a collective under way can be neither cancelled nor freed: its memory is left to it */
     if (!ends) return;
     bool sent = true;
@@ -142,15 +142,15 @@ const tutti__control tutti__mpi_control = {
     .thread = channel_thread,
     .gather = channel_gather,
     .broadcast = channel_broadcast,
-    .announce = tutti__beacons_announce,
-    .hear = tutti__beacons_hear,
-    .ask = tutti__beacons_ask,
-    .answered = tutti__beacons_answered,
-    .forget = tutti__beacons_forget,
-    .silent = tutti__beacons_silent,
-    .astray = tutti__beacons_astray,
-    .give_up = tutti__beacons_give_up,
-    .gave_up = tutti__beacons_gave_up,
+    .announce = tutti__heartbeats_announce,
+    .hear = tutti__heartbeats_hear,
+    .ask = tutti__heartbeats_ask,
+    .answered = tutti__heartbeats_answered,
+    .forget = tutti__heartbeats_forget,
+    .silent = tutti__heartbeats_silent,
+    .elsewhere = tutti__heartbeats_elsewhere,
+    .give_up = tutti__heartbeats_give_up,
+    .gave_up = tutti__heartbeats_gave_up,
     .destroy = channel_destroy,
 };
 
@@ -182,17 +182,17 @@ static tutti_status channel_new(tutti_comm *comm, MPI_Comm parent)
     channel->ways[TUTTI__WAY_CONTROL] = (tutti__way){MPI_COMM_NULL, 0};
     comm->channel = channel;
     comm->control = &tutti__mpi_control;
-    tutti__beacons_open(channel);
+    tutti__heartbeats_open(channel);
     return TUTTI_OK;
 }
 
-/* Takes the beacons that were sent over the caller's communicator out of it again. */
+/* Takes the heartbeats that were sent over the caller's communicator out of it again. */
 static tutti_status drain_early(tutti_comm *comm, const int32_t *announced)
 {
     for (int r = 0; r < comm->world_size; r++) {
         if (r == comm->rank || !announced[r]) continue;
         tutti__wait wait = tutti__wait_begin(comm, "comm_create", comm->sequence);
-        while (!tutti__beacons_said_early(comm->channel, r)) TUTTI_TRY(tutti__wait_poll(&wait));
+        while (!tutti__heartbeats_said_early(comm->channel, r)) TUTTI_TRY(tutti__wait_poll(&wait));
     }
     return TUTTI_OK;
 }
@@ -206,19 +206,19 @@ tutti_status tutti__channel_open(tutti_comm *comm, MPI_Comm parent, tutti_status
     TUTTI_TRY(tutti__mpi_duplicate(comm, parent, &channel->data, "comm_create", 0));
     TUTTI_TRY(tutti__mpi_duplicate(comm, channel->data, &channel->pending, "comm_create", 0));
 
-    /* who said something over the caller's communicator is asked before beacons move to ours */
+    /* who said something over the caller's communicator is asked before heartbeats move to ours */
     size_t world = (size_t)comm->world_size;
     int32_t *announced = calloc(world, sizeof *announced);
     if (!announced) return tutti__fail(TUTTI_ERR_MEMORY, "comm_create: no memory");
     int32_t early = channel->announced_early;
     channel->control = channel->pending;
-    tutti__beacons_move(channel, TUTTI__WAY_CONTROL, channel->control, 0);
+    tutti__heartbeats_move(channel, TUTTI__WAY_CONTROL, channel->control, 0);
     tutti_status moved =
         channel_gather(comm, &early, announced, sizeof early, "comm_create (duplicated)");
     if (moved == TUTTI_OK) moved = drain_early(comm, announced);
     free(announced);
     TUTTI_TRY(moved);
-    tutti__beacons_move(channel, TUTTI__WAY_EARLY, MPI_COMM_NULL, 0);
+    tutti__heartbeats_move(channel, TUTTI__WAY_EARLY, MPI_COMM_NULL, 0);
     if (status == TUTTI_OK)
         status = tutti__half_ops_create(channel->ops);
     else

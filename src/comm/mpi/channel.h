@@ -6,31 +6,32 @@
 #include <mpi.h>
 #include <pthread.h>
 
-#include "comm/comm.h"
+#include "comm/control.h"
+#include "comm/transport.h"
 
 #define TUTTI__FUNNELED_TEXT                                                                       \
     "%s: MPI was initialised with MPI_THREAD_FUNNELED, so this must be called on the thread that " \
     "called MPI_Init_thread; want MPI_THREAD_SERIALIZED to call it on another one while no other " \
     "thread is in Tutti or MPI, MPI_THREAD_MULTIPLE otherwise"
 
-typedef enum tutti__beacon_kind {
-    TUTTI__BEACON_SAY,
-    TUTTI__BEACON_ASK,
-    TUTTI__BEACON_ANSWER,
-    TUTTI__BEACON_GAVE_UP
-} tutti__beacon_kind;
+typedef enum tutti__heartbeat_kind {
+    TUTTI__HEARTBEAT_SAY,
+    TUTTI__HEARTBEAT_ASK,
+    TUTTI__HEARTBEAT_ANSWER,
+    TUTTI__HEARTBEAT_GAVE_UP
+} tutti__heartbeat_kind;
 
-typedef struct tutti__beacon {
+typedef struct tutti__heartbeat {
     uint64_t magic;
     int64_t come;  /* the operation that the rank has come to, ... */
     int64_t waits; /* ... and the one that it waits for: an older one where sums are under way */
-    int32_t kind;  /* a tutti__beacon_kind */
+    int32_t kind;  /* a tutti__heartbeat_kind */
     int32_t elsewhere;  /* it waits with another communicator: come and waits are not known */
     char operation[48]; /* the name, cut off if it is longer */
     char reason[256];   /* GAVE_UP: the caller's, cut off too */
-} tutti__beacon;
+} tutti__heartbeat;
 
-/* Where beacons travel: the caller's communicator, with a tag that nobody else uses, while ours is being made; and ours. */
+/* Where heartbeats travel: the caller's communicator, with a tag that nobody else uses, while ours is being made; and ours. */
 enum { TUTTI__WAY_EARLY, TUTTI__WAY_CONTROL, TUTTI__WAYS };
 typedef struct tutti__way {
     MPI_Comm comm; /* MPI_COMM_NULL: not now */
@@ -39,17 +40,17 @@ typedef struct tutti__way {
 
 /* What goes to a rank one way. */
 typedef struct tutti__mail {
-    tutti__beacon out; /* being sent */
+    tutti__heartbeat out; /* being sent */
     MPI_Request send;
     bool asks, answers; /* to be sent next */
 } tutti__mail;
 
 /* What is known of a rank. */
 typedef struct tutti__peer {
-    tutti__beacon heard; /* the last one; come -1: nothing yet */
-    int64_t come;        /* the last operation that it is known to have come to */
-    bool said_early;     /* over the caller's communicator */
-    bool answered;       /* it polls, or did at its own deadline */
+    tutti__heartbeat heard; /* the last one; come -1: nothing yet */
+    int64_t come;           /* the last operation that it is known to have come to */
+    bool said_early;        /* over the caller's communicator */
+    bool answered;          /* it polls, or did at its own deadline */
     tutti__mail mail[TUTTI__WAYS];
 } tutti__peer;
 
@@ -59,37 +60,36 @@ typedef struct tutti__channel {
     bool funneled;    /* MPI is for its main thread, ... */
     pthread_t main;   /* ... which has made this */
     MPI_Comm data;    /* collectives */
-    MPI_Comm control; /* beacons */
+    MPI_Comm control; /* heartbeats */
     MPI_Comm pending; /* a duplicate that MPI may still be making */
     tutti__way ways[TUTTI__WAYS];
     bool announced_early; /* over the caller's communicator: the others must take it in */
     bool due;             /* questions or answers */
     tutti__peer *peers;   /* per rank */
     int gave_up;          /* the first rank that said so; -1: none */
-    char reason[sizeof((tutti__beacon *)0)->reason];
+    char reason[sizeof((tutti__heartbeat *)0)->reason];
     MPI_Op ops[2][3]; /* f16, bf16 x sum, min, max */
 } tutti__channel;
 
 extern const tutti__control tutti__mpi_control;
-extern const tutti__transport tutti__mpi_transport;
 
-/* Beacons (beacons.c).  From open to close the channel's ranks are answered by every wait of this process. */
-void tutti__beacons_open(tutti__channel *channel);
-void tutti__beacons_close(tutti__channel *channel, bool drain);
+/* Heartbeats (heartbeats.c).  From open to close the channel's ranks are answered by every wait of this process. */
+void tutti__heartbeats_open(tutti__channel *channel);
+void tutti__heartbeats_close(tutti__channel *channel, bool drain);
 /* From now on they travel so. */
-void tutti__beacons_move(tutti__channel *channel, int way, MPI_Comm comm, int tag);
+void tutti__heartbeats_move(tutti__channel *channel, int way, MPI_Comm comm, int tag);
 /* The one that the rank has sent over the caller's communicator has been taken in. */
-bool tutti__beacons_said_early(tutti__channel *channel, int rank);
+bool tutti__heartbeats_said_early(tutti__channel *channel, int rank);
 /* Entries of tutti__control. */
-void tutti__beacons_announce(const tutti__wait *wait);
-bool tutti__beacons_hear(const tutti__wait *wait);
-void tutti__beacons_ask(const tutti__wait *wait);
-bool tutti__beacons_answered(const tutti_comm *comm);
-void tutti__beacons_forget(tutti_comm *comm);
-void tutti__beacons_silent(const tutti__wait *wait, bool had_come, char *text, size_t size);
-void tutti__beacons_astray(const tutti__wait *wait, char *text, size_t size);
-void tutti__beacons_give_up(tutti_comm *comm, const char *reason);
-int tutti__beacons_gave_up(const tutti_comm *comm, char *reason, size_t size);
+void tutti__heartbeats_announce(const tutti__wait *wait);
+bool tutti__heartbeats_hear(const tutti__wait *wait);
+void tutti__heartbeats_ask(const tutti__wait *wait);
+bool tutti__heartbeats_answered(const tutti_comm *comm);
+void tutti__heartbeats_forget(tutti_comm *comm);
+void tutti__heartbeats_silent(const tutti__wait *wait, bool had_come, char *text, size_t size);
+void tutti__heartbeats_elsewhere(const tutti__wait *wait, char *text, size_t size);
+void tutti__heartbeats_give_up(tutti_comm *comm, const char *reason);
+int tutti__heartbeats_gave_up(const tutti_comm *comm, char *reason, size_t size);
 
 /* Gives comm, whose rank and world_size are set, a channel over parent.  Collective.  Afterwards the ranks agree on
  * status, which is what this rank has found so far. */

@@ -4,6 +4,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "comm/life.h"
+#include "comm/makers.h"
 #include "comm/mpi/channel.h"
 #include "core/version.h"
 #include "tutti/mpi.h"
@@ -85,7 +87,7 @@ static tutti_status nccl_possible(const tutti__identity *all, int world_size)
 }
 
 /* One transport for all, from what all have told; every rank decides alike. */
-static tutti_status choose(const tutti__identity *all, int world_size, int *chosen)
+static tutti_status choose(const tutti__identity *all, int world_size, tutti_transport *chosen)
 {
     for (int r = 1; r < world_size; r++) {
         if (all[r].transport != all[0].transport)
@@ -101,7 +103,7 @@ static tutti_status choose(const tutti__identity *all, int world_size, int *chos
                                all[0].backend == TUTTI_BACKEND_CUDA ? "GPU" : "host",
                                all[r].backend == TUTTI_BACKEND_CUDA ? "GPU" : "host", r);
     }
-    *chosen = all[0].transport;
+    *chosen = (tutti_transport)all[0].transport;
     if (*chosen == TUTTI_TRANSPORT_NCCL) return nccl_possible(all, world_size);
     if (*chosen == TUTTI_TRANSPORT_AUTO) {
         *chosen = TUTTI_TRANSPORT_MPI;
@@ -123,11 +125,9 @@ static tutti_status identify(const tutti_context *ctx, int transport, tutti__ide
     identity->backend = (int32_t)ctx->backend->kind;
     identity->device = ctx->device;
     gethostname(identity->host, sizeof identity->host - 1);
-#ifdef TUTTI_WITH_NCCL
-    identity->nccl_built = 1;
-    if (ctx->backend->kind == TUTTI_BACKEND_CUDA) return tutti__nccl_identify(ctx, identity);
-#endif
-    return TUTTI_OK;
+    const tutti__maker *nccl = tutti__maker_of(TUTTI_TRANSPORT_NCCL);
+    identity->nccl_built = nccl != NULL;
+    return nccl ? nccl->identify(ctx, identity) : TUTTI_OK;
 }
 
 /* Channel, then who everybody is, then the transport. */
@@ -140,17 +140,12 @@ static tutti_status set_up(tutti_comm *comm, tutti_context *ctx, const tutti_com
     tutti__identity *all = calloc((size_t)comm->world_size, sizeof *all);
     status = tutti_comm_agree(comm, all ? TUTTI_OK
                                         : tutti__fail(TUTTI_ERR_MEMORY, "comm_create: no memory"));
-    int chosen = TUTTI_TRANSPORT_MPI;
+    tutti_transport chosen = TUTTI_TRANSPORT_MPI;
     if (status == TUTTI_OK)
         status = comm->control->gather(comm, &mine, all, sizeof mine, "comm_create (who is who)");
     if (status == TUTTI_OK) status = choose(all, comm->world_size, &chosen);
     free(all);
-    TUTTI_TRY(status);
-#ifdef TUTTI_WITH_NCCL
-    if (chosen == TUTTI_TRANSPORT_NCCL) return tutti__nccl_attach(comm);
-#endif
-    comm->transport = &tutti__mpi_transport;
-    return TUTTI_OK;
+    return status == TUTTI_OK ? tutti__maker_of(chosen)->attach(comm) : status;
 }
 
 static tutti_status create(tutti_context *ctx, const tutti_comm_desc *desc, MPI_Comm parent,
@@ -221,12 +216,10 @@ tutti_status tutti__comm_create_world(tutti_context *ctx, const tutti_comm_desc 
         TUTTI_REQUIRE(ctx, "comm_create: ctx is NULL");
         TUTTI_REQUIRE(comm, "comm_create: comm is NULL");
         TUTTI_TRY(tutti__comm_desc_check(desc, "comm_create", &wanted));
-#ifndef TUTTI_WITH_NCCL
-        if (transport == TUTTI_TRANSPORT_NCCL)
+        if (transport == TUTTI_TRANSPORT_NCCL && !tutti__maker_of(TUTTI_TRANSPORT_NCCL))
             return tutti__fail(TUTTI_ERR_UNSUPPORTED,
                                "comm_create: the library was built without NCCL; take transport "
                                "mpi or build with -DTUTTI_WITH_NCCL=ON");
-#endif
         return mpi_usable("comm_create");
     }
     return create(ctx, desc, MPI_COMM_WORLD, "comm_create", comm);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/makers.h"
 #include "comm/mpi/channel.h"
 
 /* MPI counts are int; a build may make the pieces small to test that they fit together. */
@@ -183,13 +184,7 @@ static tutti_status staging_reserve(tutti_comm *comm, size_t bytes, void **data)
 static tutti_status staged(tutti_comm *comm, tutti_context *ctx, const tutti__collective *what)
 {
     const tutti__runtime *run = &ctx->backend->run;
-    bool capturing;
-    TUTTI_TRY(run->stream_capturing(ctx->device, ctx->stream, &capturing));
-    if (capturing)
-        return tutti__fail(TUTTI_ERR_STATE,
-                           "%s: the mpi transport works on the host and cannot be captured; take "
-                           "transport nccl",
-                           what->name);
+    TUTTI_TRY(tutti__comm_capture_check(comm, ctx, what->name));
     size_t block = (size_t)what->count * tutti_dtype_size(what->dtype);
     size_t all = block * (size_t)comm->world_size;
     bool scatters = what->kind == TUTTI__REDUCE_SCATTER || what->kind == TUTTI__ALL_TO_ALL;
@@ -329,7 +324,7 @@ static tutti_status mpi_flight_test(tutti_comm *comm, void **flight, bool *done)
     return TUTTI_OK;
 }
 
-const tutti__transport tutti__mpi_transport = {
+static const tutti__transport transport = {
     .kind = TUTTI_TRANSPORT_MPI,
     .style = TUTTI__STYLE_HOST,
     .collective = mpi_collective,
@@ -340,3 +335,11 @@ const tutti__transport tutti__mpi_transport = {
     .flight_test = mpi_flight_test,
     .destroy = mpi_destroy,
 };
+
+static tutti_status mpi_attach(tutti_comm *comm)
+{
+    comm->transport = &transport;
+    return TUTTI_OK;
+}
+
+const tutti__maker tutti__mpi_maker = {.kind = TUTTI_TRANSPORT_MPI, .attach = mpi_attach};

@@ -6,7 +6,8 @@
 #include <nccl.h>
 #include <pthread.h>
 
-#include "comm/comm.h"
+#include "comm/control.h"
+#include "comm/transport.h"
 
 /* Gradient memory, in a symmetric window where NCCL has them. */
 typedef struct tutti__nccl_memory {
@@ -32,6 +33,12 @@ extern const tutti__transport tutti__nccl_transport;
 /* Gathers and broadcasts through NCCL itself, for a communicator of the caller's without MPI. */
 extern const tutti__control tutti__nccl_control;
 
+void tutti__nccl_state_free(tutti__nccl *state);
+
+/* NCCL's last message of this process, whichever communicator it is about. */
+const char *tutti__nccl_last_words(void);
+/* An error that NCCL has noticed. */
+tutti_status tutti__nccl_poll(tutti_comm *comm);
 /* After an NCCL call: waits until a non-blocking communicator has taken it in, to the deadline; a failure is the end of the
  * communicator. */
 tutti_status tutti__nccl_settle(tutti_comm *comm, ncclResult_t result, const char *operation,

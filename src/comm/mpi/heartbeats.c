@@ -1,4 +1,4 @@
-/* Beacons: ranks tell each other, point to point, where they wait.
+/* Heartbeats: ranks tell each other, point to point, where they wait.
  *
  *   say     sent once in a wait that lasts: this rank has come to an operation.
  *   ask     sent at the deadline, before anybody is named: who polls at all answers.
@@ -11,8 +11,9 @@
 #include <string.h>
 
 #include "comm/mpi/channel.h"
+#include "comm/rank_list.h"
 
-#define BEACON_MAGIC UINT64_C(0x74757474692d6265)
+#define HEARTBEAT_MAGIC UINT64_C(0x74757474692d6265)
 
 /* Of all channels of this process: a wait with one answers for the others, which another thread may be using. */
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -21,19 +22,19 @@ static tutti__channel *channels;
 /* Sending */
 
 /* Where this rank waits; for a channel of another communicator it is only known that it does. */
-static tutti__beacon beacon_of(const tutti__wait *wait, const tutti__channel *channel,
-                               tutti__beacon_kind kind)
+static tutti__heartbeat heartbeat_of(const tutti__wait *wait, const tutti__channel *channel,
+                                     tutti__heartbeat_kind kind)
 {
     const bool own = wait->comm->channel == channel;
-    tutti__beacon beacon = {.magic = BEACON_MAGIC, .kind = kind, .elsewhere = !own};
-    beacon.come = own ? wait->comm->sequence : -1;
-    beacon.waits = own ? wait->sequence : -1;
-    strncpy(beacon.operation, wait->operation, sizeof beacon.operation - 1);
-    return beacon;
+    tutti__heartbeat heartbeat = {.magic = HEARTBEAT_MAGIC, .kind = kind, .elsewhere = !own};
+    heartbeat.come = own ? wait->comm->sequence : -1;
+    heartbeat.waits = own ? wait->sequence : -1;
+    strncpy(heartbeat.operation, wait->operation, sizeof heartbeat.operation - 1);
+    return heartbeat;
 }
 
 /* False if the last one is still there: the rank takes nothing in, and would not read this either. */
-static bool post(tutti__channel *channel, int rank, int way, const tutti__beacon *beacon)
+static bool post(tutti__channel *channel, int rank, int way, const tutti__heartbeat *heartbeat)
 {
     const tutti__way *over = &channel->ways[way];
     tutti__mail *mail = &channel->peers[rank].mail[way];
@@ -41,7 +42,7 @@ static bool post(tutti__channel *channel, int rank, int way, const tutti__beacon
     if (over->comm == MPI_COMM_NULL) return true; /* closed meanwhile: who asks does so both ways */
     if (mail->send != MPI_REQUEST_NULL) MPI_Test(&mail->send, &free_again, MPI_STATUS_IGNORE);
     if (!free_again) return false;
-    mail->out = *beacon;
+    mail->out = *heartbeat;
     if (MPI_Isend(&mail->out, sizeof mail->out, MPI_BYTE, rank, over->tag, over->comm,
                   &mail->send) != MPI_SUCCESS)
         mail->send = MPI_REQUEST_NULL;
@@ -53,8 +54,8 @@ static void deliver(tutti__channel *channel, const tutti__wait *wait)
 {
     if (!channel->due) return;
     channel->due = false;
-    const tutti__beacon question = beacon_of(wait, channel, TUTTI__BEACON_ASK);
-    const tutti__beacon answer = beacon_of(wait, channel, TUTTI__BEACON_ANSWER);
+    const tutti__heartbeat question = heartbeat_of(wait, channel, TUTTI__HEARTBEAT_ASK);
+    const tutti__heartbeat answer = heartbeat_of(wait, channel, TUTTI__HEARTBEAT_ANSWER);
     for (int r = 0; r < channel->world_size; r++)
         for (int way = 0; way < TUTTI__WAYS; way++) {
             tutti__mail *mail = &channel->peers[r].mail[way];
@@ -66,21 +67,21 @@ static void deliver(tutti__channel *channel, const tutti__wait *wait)
         }
 }
 
-void tutti__beacons_announce(const tutti__wait *wait)
+void tutti__heartbeats_announce(const tutti__wait *wait)
 {
     tutti__channel *channel = wait->comm->channel;
     pthread_mutex_lock(&mutex);
     const int way = channel->ways[TUTTI__WAY_CONTROL].comm != MPI_COMM_NULL ? TUTTI__WAY_CONTROL
                                                                             : TUTTI__WAY_EARLY;
-    const tutti__beacon beacon = beacon_of(wait, channel, TUTTI__BEACON_SAY);
+    const tutti__heartbeat heartbeat = heartbeat_of(wait, channel, TUTTI__HEARTBEAT_SAY);
     if (way == TUTTI__WAY_CONTROL || !channel->announced_early)
         for (int r = 0; r < channel->world_size; r++)
-            if (r != wait->comm->rank) (void)post(channel, r, way, &beacon);
+            if (r != wait->comm->rank) (void)post(channel, r, way, &heartbeat);
     if (way == TUTTI__WAY_EARLY) channel->announced_early = true;
     pthread_mutex_unlock(&mutex);
 }
 
-void tutti__beacons_ask(const tutti__wait *wait)
+void tutti__heartbeats_ask(const tutti__wait *wait)
 {
     tutti__channel *channel = wait->comm->channel;
     pthread_mutex_lock(&mutex);
@@ -94,24 +95,24 @@ void tutti__beacons_ask(const tutti__wait *wait)
 
 /* Receiving */
 
-static void take_in(tutti__channel *channel, int rank, int way, const tutti__beacon *in)
+static void take_in(tutti__channel *channel, int rank, int way, const tutti__heartbeat *in)
 {
     tutti__peer *peer = &channel->peers[rank];
-    if (in->kind == TUTTI__BEACON_GAVE_UP) {
+    if (in->kind == TUTTI__HEARTBEAT_GAVE_UP) {
         if (channel->gave_up >= 0) return;
         channel->gave_up = rank;
         memcpy(channel->reason, in->reason, sizeof channel->reason);
         channel->reason[sizeof channel->reason - 1] = 0;
         return;
     }
-    if (in->kind == TUTTI__BEACON_SAY && way == TUTTI__WAY_EARLY) peer->said_early = true;
-    if (in->kind == TUTTI__BEACON_ASK) channel->due = peer->mail[way].answers = true;
-    if (in->kind != TUTTI__BEACON_SAY) peer->answered = true;
+    if (in->kind == TUTTI__HEARTBEAT_SAY && way == TUTTI__WAY_EARLY) peer->said_early = true;
+    if (in->kind == TUTTI__HEARTBEAT_ASK) channel->due = peer->mail[way].answers = true;
+    if (in->kind != TUTTI__HEARTBEAT_SAY) peer->answered = true;
     if (in->elsewhere || in->come >= peer->heard.come) peer->heard = *in;
     if (in->come > peer->come) peer->come = in->come;
 }
 
-/* Takes in one beacon if there is one. */
+/* Takes in one heartbeat if there is one. */
 static bool hear_one(tutti__channel *channel, int way)
 {
     const tutti__way *over = &channel->ways[way];
@@ -120,13 +121,13 @@ static bool hear_one(tutti__channel *channel, int way)
     if (over->comm == MPI_COMM_NULL ||
         MPI_Iprobe(MPI_ANY_SOURCE, over->tag, over->comm, &there, &status) != MPI_SUCCESS || !there)
         return false;
-    tutti__beacon in = {.magic = 0};
+    tutti__heartbeat in = {.magic = 0};
     MPI_Get_count(&status, MPI_BYTE, &bytes);
     if (bytes != (int)sizeof in) return false; /* not ours: left to whoever waits for it */
     if (MPI_Recv(&in, sizeof in, MPI_BYTE, status.MPI_SOURCE, over->tag, over->comm,
                  MPI_STATUS_IGNORE) != MPI_SUCCESS)
         return false;
-    if (in.magic == BEACON_MAGIC) take_in(channel, status.MPI_SOURCE, way, &in);
+    if (in.magic == HEARTBEAT_MAGIC) take_in(channel, status.MPI_SOURCE, way, &in);
     return true;
 }
 
@@ -138,7 +139,7 @@ static bool hear_all(tutti__channel *channel)
     return any;
 }
 
-bool tutti__beacons_hear(const tutti__wait *wait)
+bool tutti__heartbeats_hear(const tutti__wait *wait)
 {
     bool any = false;
     pthread_mutex_lock(&mutex);
@@ -150,7 +151,7 @@ bool tutti__beacons_hear(const tutti__wait *wait)
     return any;
 }
 
-bool tutti__beacons_said_early(tutti__channel *channel, int rank)
+bool tutti__heartbeats_said_early(tutti__channel *channel, int rank)
 {
     pthread_mutex_lock(&mutex);
     hear_all(channel);
@@ -159,7 +160,7 @@ bool tutti__beacons_said_early(tutti__channel *channel, int rank)
     return said;
 }
 
-void tutti__beacons_forget(tutti_comm *comm)
+void tutti__heartbeats_forget(tutti_comm *comm)
 {
     tutti__channel *channel = comm->channel;
     pthread_mutex_lock(&mutex);
@@ -172,18 +173,18 @@ void tutti__beacons_forget(tutti_comm *comm)
 
 #define TELL_SECONDS 1.0 /* that a rank which takes nothing in may cost */
 
-void tutti__beacons_give_up(tutti_comm *comm, const char *reason)
+void tutti__heartbeats_give_up(tutti_comm *comm, const char *reason)
 {
     tutti__channel *channel = comm->channel;
     const tutti__wait wait = tutti__wait_begin(comm, "abort", comm->sequence);
-    tutti__beacon beacon = beacon_of(&wait, channel, TUTTI__BEACON_GAVE_UP);
-    strncpy(beacon.reason, reason, sizeof beacon.reason - 1);
+    tutti__heartbeat heartbeat = heartbeat_of(&wait, channel, TUTTI__HEARTBEAT_GAVE_UP);
+    strncpy(heartbeat.reason, reason, sizeof heartbeat.reason - 1);
     const double until = tutti__now() + TELL_SECONDS;
     pthread_mutex_lock(&mutex);
     /* first behind what is still being sent, then until it has left, as the program may end MPI next */
     for (int r = 0; r < channel->world_size; r++) {
         if (r == comm->rank) continue;
-        while (!post(channel, r, TUTTI__WAY_CONTROL, &beacon) && tutti__now() < until)
+        while (!post(channel, r, TUTTI__WAY_CONTROL, &heartbeat) && tutti__now() < until)
             tutti__sleep(1e-4);
     }
     for (int r = 0; r < channel->world_size; r++) {
@@ -196,7 +197,7 @@ void tutti__beacons_give_up(tutti_comm *comm, const char *reason)
     pthread_mutex_unlock(&mutex);
 }
 
-int tutti__beacons_gave_up(const tutti_comm *comm, char *reason, size_t size)
+int tutti__heartbeats_gave_up(const tutti_comm *comm, char *reason, size_t size)
 {
     const tutti__channel *channel = comm->channel;
     pthread_mutex_lock(&mutex);
@@ -208,7 +209,7 @@ int tutti__beacons_gave_up(const tutti_comm *comm, char *reason, size_t size)
 
 /* Life */
 
-void tutti__beacons_open(tutti__channel *channel)
+void tutti__heartbeats_open(tutti__channel *channel)
 {
     pthread_mutex_lock(&mutex);
     channel->next = channels;
@@ -216,14 +217,14 @@ void tutti__beacons_open(tutti__channel *channel)
     pthread_mutex_unlock(&mutex);
 }
 
-void tutti__beacons_move(tutti__channel *channel, int way, MPI_Comm comm, int tag)
+void tutti__heartbeats_move(tutti__channel *channel, int way, MPI_Comm comm, int tag)
 {
     pthread_mutex_lock(&mutex);
     channel->ways[way] = (tutti__way){comm, tag};
     pthread_mutex_unlock(&mutex);
 }
 
-void tutti__beacons_close(tutti__channel *channel, bool drain)
+void tutti__heartbeats_close(tutti__channel *channel, bool drain)
 {
     pthread_mutex_lock(&mutex);
     if (drain) hear_all(channel);
@@ -235,7 +236,7 @@ void tutti__beacons_close(tutti__channel *channel, bool drain)
 
 /* What was heard */
 
-bool tutti__beacons_answered(const tutti_comm *comm)
+bool tutti__heartbeats_answered(const tutti_comm *comm)
 {
     const tutti__channel *channel = comm->channel;
     bool all = true;
@@ -246,7 +247,7 @@ bool tutti__beacons_answered(const tutti_comm *comm)
     return all;
 }
 
-void tutti__beacons_silent(const tutti__wait *wait, bool had_come, char *text, size_t size)
+void tutti__heartbeats_silent(const tutti__wait *wait, bool had_come, char *text, size_t size)
 {
     const tutti__channel *channel = wait->comm->channel;
     pthread_mutex_lock(&mutex);
@@ -258,9 +259,10 @@ void tutti__beacons_silent(const tutti__wait *wait, bool had_come, char *text, s
 }
 
 /* Where a rank waits if that is not where this one does; otherwise "". */
-static void place_of(const tutti__wait *wait, const tutti__beacon *heard, char *text, size_t size)
+static void place_of(const tutti__wait *wait, const tutti__heartbeat *heard, char *text,
+                     size_t size)
 {
-    const tutti__beacon mine = beacon_of(wait, wait->comm->channel, TUTTI__BEACON_SAY);
+    const tutti__heartbeat mine = heartbeat_of(wait, wait->comm->channel, TUTTI__HEARTBEAT_SAY);
     text[0] = 0;
     if (heard->elsewhere)
         snprintf(text, size, "%s of another communicator", heard->operation);
@@ -270,7 +272,7 @@ static void place_of(const tutti__wait *wait, const tutti__beacon *heard, char *
         snprintf(text, size, "%s #%lld", heard->operation, (long long)heard->waits);
 }
 
-void tutti__beacons_astray(const tutti__wait *wait, char *text, size_t size)
+void tutti__heartbeats_elsewhere(const tutti__wait *wait, char *text, size_t size)
 {
     const tutti__channel *channel = wait->comm->channel;
     char first[96] = "", place[96];

@@ -1,0 +1,54 @@
+/* What all ranks find out together: the worst status, and whether their numbers are equal. */
+#include "comm/agree.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "comm/control.h"
+#include "comm/rank_list.h"
+
+tutti_status tutti_comm_agree(tutti_comm *comm, tutti_status status)
+{
+    TUTTI_REQUIRE(comm, "agree: comm is NULL");
+    TUTTI_TRY(tutti__comm_open(comm, "agree"));
+    if (comm->world_size == 1) return status; /* the message is written already */
+    char message[TUTTI__MESSAGE_MAX] = "";
+    if (status != TUTTI_OK)
+        snprintf(message, sizeof message, "%s",
+                 tutti_last_error()[0] ? tutti_last_error() : tutti_status_string(status));
+    int32_t mine = (int32_t)status, *all = malloc((size_t)comm->world_size * sizeof *all);
+    if (!all) return tutti__fail(TUTTI_ERR_MEMORY, "agree: no memory");
+    tutti_status moved = comm->control->gather(comm, &mine, all, sizeof mine, "agree");
+    int first = 0;
+    while (moved == TUTTI_OK && first < comm->world_size && all[first] == TUTTI_OK) first++;
+    if (moved == TUTTI_OK && first < comm->world_size) {
+        status = (tutti_status)all[first];
+        moved = comm->control->broadcast(comm, message, sizeof message, first, "agree");
+        message[sizeof message - 1] = 0;
+        if (moved == TUTTI_OK) tutti__fail(status, "rank %d: %s", first, message);
+    }
+    free(all);
+    return moved == TUTTI_OK ? status : moved;
+}
+
+tutti_status tutti__comm_compare(tutti_comm *comm, const uint64_t *values, int count,
+                                 const char *operation, int *differ, int *first_rank, char *ranks,
+                                 size_t size)
+{
+    *differ = -1;
+    *first_rank = 0;
+    ranks[0] = 0;
+    size_t n = (size_t)count, world = (size_t)comm->world_size;
+    uint64_t *all = malloc((n * world + 1) * sizeof *all);
+    if (!all) return tutti__fail(TUTTI_ERR_MEMORY, "%s: no memory", operation);
+    tutti_status status = comm->control->gather(comm, values, all, n * sizeof *all, operation);
+    for (int i = 0; status == TUTTI_OK && i < count && *differ < 0; i++)
+        for (int r = 1; r < comm->world_size; r++)
+            if (all[(size_t)r * n + (size_t)i] != all[i]) {
+                if (*differ < 0) *first_rank = r;
+                *differ = i;
+                tutti__rank_list_add(ranks, size, r);
+            }
+    free(all);
+    return status;
+}
