@@ -65,7 +65,7 @@ TUTTI_API void tutti_grad_sync_destroy(tutti_grad_sync **sync);
  * the time from the first ready to finish, as all its work is in one order.)
  *
  * A layer without parameters, or whose parameters were bound without gradients, has nothing to say and may do so.  TUTTI_ERR_STATE
- * if the layer was ready before in this step, TUTTI_ERR_ARG if it is not part of this exchange. */
+ * if the layer is already declared ready in this step, TUTTI_ERR_ARG if it is not part of this exchange. */
 TUTTI_API tutti_status tutti_grad_sync_ready(tutti_grad_sync *sync, tutti_context *ctx,
                                              tutti_layer *layer);
 TUTTI_API tutti_status tutti_grad_sync_ready_param(tutti_grad_sync *sync, tutti_context *ctx,

@@ -4,9 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "comm/exchange.h"
-#include "comm/wait.h"
-#include "core/params.h"
+#include "comm/sync.h"
 #include "tutti/layer.h"
 
 /* A step */
@@ -15,9 +13,7 @@ static tutti_status fail_for_good(tutti_grad_sync *sync, tutti_status status)
 {
     sync->failed = true;
     snprintf(sync->why, sizeof sync->why, "%s", tutti_last_error());
-    if (sync->watched) tutti__context_unwatch(sync->watched, &sync->watch);
-    sync->watched = NULL;
-    tutti__exchange_give_up(sync);
+    if (sync->engine.table->abandon) sync->engine.table->abandon(&sync->engine);
     return status;
 }
 
@@ -25,16 +21,17 @@ static tutti_status usable(const tutti_grad_sync *sync, const tutti_context *ctx
 {
     TUTTI_REQUIRE(sync, "%s: sync is NULL", who);
     TUTTI_REQUIRE(ctx, "%s: ctx is NULL", who);
-    TUTTI_REQUIRE(sync->backend == ctx->backend && sync->device == ctx->device,
+    const tutti_comm *comm = sync->comm;
+    TUTTI_REQUIRE(comm->backend == ctx->backend && comm->device == ctx->device,
                   "%s: the exchange is on %s device %d, the context on %s device %d", who,
-                  sync->backend->name, sync->device, ctx->backend->name, ctx->device);
-    TUTTI_TRY(tutti__comm_open(sync->comm, who));
+                  comm->backend->name, comm->device, ctx->backend->name, ctx->device);
+    TUTTI_TRY(tutti__comm_open(comm, who));
     if (sync->params && sync->params->holders.closed)
         return tutti__fail(TUTTI_ERR_STATE, "%s: the store has been destroyed", who);
     if (sync->failed)
         return tutti__fail(TUTTI_ERR_COMM, "%s: the exchange has failed before: %s", who,
                            sync->why);
-    TUTTI_TRY(tutti__comm_capture_check(sync->comm, ctx, who));
+    TUTTI_TRY(tutti__comm_capture_check(comm, ctx, who));
     bool capturing;
     TUTTI_TRY(ctx->backend->run.stream_capturing(ctx->device, ctx->stream, &capturing));
     if (capturing && sync->desc.timeline)
@@ -46,16 +43,13 @@ static tutti_status usable(const tutti_grad_sync *sync, const tutti_context *ctx
 
 static tutti_status begin_step(tutti_grad_sync *sync, tutti_context *ctx)
 {
-    if (sync->started) return TUTTI_OK;
-    TUTTI_TRY(tutti__exchange_begin(sync, ctx));
-    sync->started = true;
+    tutti__engine *engine = &sync->engine;
+    if (engine->in_step) return TUTTI_OK;
+    if (engine->table->begin) TUTTI_TRY(engine->table->begin(engine, ctx));
+    engine->in_step = true;
+    engine->threads = ctx->threads;
     if (sync->params) sync->params->summed = false;
-    sync->threads = ctx->threads;
-    if (sync->comm->transport->style == TUTTI__STYLE_HOST) {
-        tutti__context_watch(ctx, &sync->watch);
-        sync->watched = ctx;
-    }
-    return tutti__exchange_mark(sync, &sync->times[sync->current].start, ctx->stream);
+    return tutti__timeline_mark(engine->times, TUTTI__MOMENT_START, 0, ctx->stream);
 }
 
 static bool last_leaf(const tutti_grad_sync *sync)
@@ -66,41 +60,48 @@ static bool last_leaf(const tutti_grad_sync *sync)
 /* A range whose last gradient has come.  In a leaf that is not this rank's last it waits, merged, for those that follow. */
 static tutti_status complete(tutti_grad_sync *sync, tutti_context *ctx, int r)
 {
-    tutti__exchange_range *range = &sync->ranges[r];
-    if (sync->leaves.total) TUTTI_TRY(tutti__tree_merge(sync, ctx, r));
-    if (sync->leaves.total && !last_leaf(sync)) {
-        range->state = TUTTI__RANGE_MERGED;
-        return TUTTI_OK;
-    }
-    range->state = TUTTI__RANGE_COMPLETE;
-    return tutti__exchange_complete(sync, ctx, r);
+    tutti__engine *engine = &sync->engine;
+    sync->ranges[r].complete = true;
+    if (sync->leaves.total) TUTTI_TRY(engine->table->merge(engine, ctx, r, sync->leaf));
+    if (sync->leaves.total && !last_leaf(sync)) return TUTTI_OK;
+    return tutti__timeline_mark(engine->times, TUTTI__MOMENT_READY, r, ctx->stream);
 }
 
-/* These parameters' gradients are complete on this rank (in this leaf).  Ranges go out in their own order, whatever that of the
- * calls: so all ranks sum the same ones, without having to ask. */
+/* Complete ranges go out in their own order, whatever that of the calls: so all ranks sum the same ones, without having to ask. */
+static tutti_status issue(tutti_grad_sync *sync, tutti_context *ctx)
+{
+    tutti__engine *engine = &sync->engine;
+    const int first = engine->issued;
+    if (sync->leaves.total && !last_leaf(sync)) return TUTTI_OK;
+    for (; engine->issued < engine->range_count && sync->ranges[engine->issued].complete;
+         engine->issued++)
+        engine->ranges[engine->issued].work.sequence = ++sync->comm->sequence;
+    if (engine->issued > first)
+        TUTTI_TRY(engine->table->issue(engine, ctx, first, engine->issued - 1));
+    return engine->table->advance ? engine->table->advance(engine) : TUTTI_OK;
+}
+
+/* These parameters' gradients are complete on this rank (in this leaf). */
 static tutti_status ready(tutti_grad_sync *sync, tutti_context *ctx,
                           tutti__sync_entry *const *entries, int count)
 {
-    sync->forked = false;
+    const tutti__gradients *gradients = &sync->gradients;
     tutti_status status = begin_step(sync, ctx);
-    int first = sync->range_count, last = -1;
+    int first = sync->engine.range_count, last = -1;
     for (int i = 0; i < count; i++) {
-        const tutti__gradient *gradient = &sync->gradients[entries[i]->gradient];
+        const int g = entries[i]->gradient;
+        const tutti__gradient *gradient = &gradients->list[g];
         entries[i]->ready = true;
-        if (--sync->missing[entries[i]->gradient] > 0) continue;
+        if (--gradients->missing[g] > 0) continue;
         for (int r = gradient->first_range; r <= gradient->last_range; r++)
             sync->ranges[r].missing--;
         if (gradient->first_range < first) first = gradient->first_range;
         if (gradient->last_range > last) last = gradient->last_range;
     }
     for (int r = first; r <= last && status == TUTTI_OK; r++)
-        if (sync->ranges[r].missing == 0 && sync->ranges[r].state == TUTTI__RANGE_OPEN)
+        if (sync->ranges[r].missing == 0 && !sync->ranges[r].complete)
             status = complete(sync, ctx, r);
-    while (status == TUTTI_OK && sync->issued_count < sync->range_count &&
-           sync->ranges[sync->issued_count].state == TUTTI__RANGE_COMPLETE)
-        status = tutti__exchange_issue(sync, ctx, sync->issued_count);
-    if (status == TUTTI_OK && sync->comm->transport->style == TUTTI__STYLE_HOST)
-        status = tutti__exchange_advance(sync);
+    if (status == TUTTI_OK) status = issue(sync, ctx);
     return status == TUTTI_OK ? TUTTI_OK : fail_for_good(sync, status);
 }
 
@@ -108,9 +109,9 @@ static tutti_status ready_twice(const tutti_grad_sync *sync, const tutti__sync_e
                                 const char *who)
 {
     const bool leaf = sync->leaves.total > 0;
-    return tutti__fail(TUTTI_ERR_STATE, "%s: '%s' was ready before in this %s, which %s ends", who,
-                       entry->param->name, leaf ? "leaf" : "step",
-                       leaf ? "grad_sync_leaf_end" : "grad_sync_finish");
+    return tutti__fail(TUTTI_ERR_STATE, "%s: '%s' already declared ready in this %s; call %s first",
+                       who, entry->param->name, leaf ? "leaf" : "step",
+                       leaf ? "tutti_grad_sync_leaf_end" : "tutti_grad_sync_finish");
 }
 
 /* Reproducible mode: ready belongs into a leaf. */
@@ -124,12 +125,13 @@ static tutti_status in_leaf(const tutti_grad_sync *sync, const char *who)
 /* Names a parameter in the ranges up to this one that is not ready, if there is one. */
 static tutti_status all_ready(const tutti_grad_sync *sync, int range, const char *who)
 {
-    for (int g = 0; g < sync->gradient_count; g++) {
-        if (sync->missing[g] == 0 || sync->gradients[g].first_range > range) continue;
-        const tutti_param *param = sync->gradients[g].param;
-        for (int i = 0; i < sync->entry_count; i++)
-            if (sync->entries[i].gradient == g && !sync->entries[i].ready)
-                param = sync->entries[i].param;
+    const tutti__gradients *gradients = &sync->gradients;
+    for (int g = 0; g < gradients->count; g++) {
+        if (gradients->missing[g] == 0 || gradients->list[g].first_range > range) continue;
+        const tutti_param *param = gradients->list[g].param;
+        for (int i = 0; i < gradients->entry_count; i++)
+            if (gradients->entries[i].gradient == g && !gradients->entries[i].ready)
+                param = gradients->entries[i].param;
         return tutti__fail(TUTTI_ERR_STATE, "%s: '%s' is not ready in this %s", who, param->name,
                            sync->leaves.total ? "leaf" : "step");
     }
@@ -139,12 +141,11 @@ static tutti_status all_ready(const tutti_grad_sync *sync, int range, const char
 /* All gradients are to come again. */
 static void reopen(tutti_grad_sync *sync)
 {
-    for (int i = 0; i < sync->entry_count; i++) sync->entries[i].ready = false;
-    for (int g = 0; g < sync->gradient_count; g++) sync->missing[g] = sync->gradients[g].users;
-    for (int r = 0; r < sync->range_count; r++) {
-        sync->ranges[r].missing = sync->ranges[r].at.gradients;
-        sync->ranges[r].state = TUTTI__RANGE_OPEN;
-    }
+    const tutti__gradients *gradients = &sync->gradients;
+    for (int i = 0; i < gradients->entry_count; i++) gradients->entries[i].ready = false;
+    for (int g = 0; g < gradients->count; g++) gradients->missing[g] = gradients->list[g].users;
+    for (int r = 0; r < sync->engine.range_count; r++)
+        sync->ranges[r] = (tutti__sync_range){sync->engine.ranges[r].gradient.gradients, false};
 }
 
 tutti_status tutti_grad_sync_ready(tutti_grad_sync *sync, tutti_context *ctx, tutti_layer *layer)
@@ -159,7 +160,7 @@ tutti_status tutti_grad_sync_ready(tutti_grad_sync *sync, tutti_context *ctx, tu
     if (params > 0) TUTTI_TRY(in_leaf(sync, who));
     for (int i = 0; i < params; i++) {
         const tutti_param *param = tutti_layer_param(layer, i);
-        tutti__sync_entry *entry = tutti__sync_find(sync, param);
+        tutti__sync_entry *entry = tutti__gradients_find(&sync->gradients, param);
         trained += entry || param->grad.data || !param->value.data;
         if (!entry) continue;
         if (entry->ready) return ready_twice(sync, entry, who);
@@ -181,7 +182,7 @@ tutti_status tutti_grad_sync_ready_param(tutti_grad_sync *sync, tutti_context *c
     static const char who[] = "grad_sync_ready_param";
     TUTTI_TRY(usable(sync, ctx, who));
     TUTTI_REQUIRE(param, "%s: param is NULL", who);
-    tutti__sync_entry *entry = tutti__sync_find(sync, param);
+    tutti__sync_entry *entry = tutti__gradients_find(&sync->gradients, param);
     TUTTI_REQUIRE(entry, "%s: '%s' is not part of the exchange", who, param->name);
     TUTTI_TRY(in_leaf(sync, who));
     if (entry->ready) return ready_twice(sync, entry, who);
@@ -237,7 +238,7 @@ tutti_status tutti_grad_sync_leaf_end(tutti_grad_sync *sync, tutti_context *ctx,
     TUTTI_TRY(leaf_check(sync, ctx, leaf, who));
     if (!sync->in_leaf)
         return tutti__fail(TUTTI_ERR_STATE, "%s: leaf %d has not begun", who, sync->leaf);
-    TUTTI_TRY(all_ready(sync, sync->range_count, who));
+    TUTTI_TRY(all_ready(sync, sync->engine.range_count, who));
     if (!last_leaf(sync)) reopen(sync);
     sync->in_leaf = false;
     sync->leaf++;
@@ -249,13 +250,19 @@ static void next_step(tutti_grad_sync *sync)
 {
     reopen(sync);
     sync->leaf = sync->leaves.first;
-    sync->issued_count = sync->started_count = sync->done_count = 0;
-    sync->started = false;
-    if (sync->watched) tutti__context_unwatch(sync->watched, &sync->watch);
-    sync->watched = NULL;
-    sync->current = !sync->current;
+    sync->engine.issued = 0;
+    sync->engine.in_step = false;
+    tutti__timeline_next(sync->engine.times);
     sync->steps++;
     if (sync->params) sync->params->summed = true;
+}
+
+static tutti_status finish(tutti_grad_sync *sync, tutti_context *ctx)
+{
+    tutti__engine *engine = &sync->engine;
+    TUTTI_TRY(begin_step(sync, ctx)); /* an exchange of nothing */
+    TUTTI_TRY(tutti__timeline_mark(engine->times, TUTTI__MOMENT_FINISH, 0, ctx->stream));
+    return engine->table->finish ? engine->table->finish(engine, ctx) : TUTTI_OK;
 }
 
 tutti_status tutti_grad_sync_finish(tutti_grad_sync *sync, tutti_context *ctx)
@@ -265,9 +272,8 @@ tutti_status tutti_grad_sync_finish(tutti_grad_sync *sync, tutti_context *ctx)
     if (sync->leaf < sync->leaves.first + sync->leaves.count)
         return tutti__fail(TUTTI_ERR_STATE, "%s: leaf %d has not %s", who, sync->leaf,
                            sync->in_leaf ? "ended" : "begun");
-    TUTTI_TRY(all_ready(sync, sync->range_count, who));
-    tutti_status status = begin_step(sync, ctx); /* an exchange of nothing */
-    if (status == TUTTI_OK) status = tutti__exchange_finish(sync, ctx);
+    TUTTI_TRY(all_ready(sync, sync->engine.range_count, who));
+    tutti_status status = finish(sync, ctx);
     if (status != TUTTI_OK) return fail_for_good(sync, status);
     next_step(sync);
     return TUTTI_OK;
@@ -279,17 +285,18 @@ tutti_status tutti_grad_sync_wait(tutti_grad_sync *sync, tutti_context *ctx,
     static const char who[] = "grad_sync_wait";
     TUTTI_TRY(usable(sync, ctx, who));
     TUTTI_REQUIRE(param, "%s: param is NULL", who);
-    const tutti__sync_entry *entry = tutti__sync_find(sync, param);
+    const tutti__sync_entry *entry = tutti__gradients_find(&sync->gradients, param);
     TUTTI_REQUIRE(entry, "%s: '%s' is not part of the exchange", who, param->name);
-    const tutti__gradient *gradient = &sync->gradients[entry->gradient];
-    if (sync->started || sync->steps == 0) {
+    const tutti__gradient *gradient = &sync->gradients.list[entry->gradient];
+    if (sync->engine.in_step || sync->steps == 0) {
         TUTTI_TRY(all_ready(sync, gradient->last_range, who));
         if (sync->leaves.total && sync->leaf < sync->leaves.first + sync->leaves.count - 1)
             return tutti__fail(TUTTI_ERR_STATE, "%s: leaf %d is not this rank's last", who,
                                sync->leaf);
     }
+    if (!sync->engine.table->wait) return TUTTI_OK;
     tutti_status status =
-        tutti__exchange_wait(sync, ctx, gradient->first_range, gradient->last_range);
+        sync->engine.table->wait(&sync->engine, ctx, gradient->first_range, gradient->last_range);
     return status == TUTTI_OK ? TUTTI_OK : fail_for_good(sync, status);
 }
 
@@ -299,36 +306,8 @@ tutti_status tutti_grad_sync_get_info(const tutti_grad_sync *sync, tutti_grad_sy
 {
     TUTTI_REQUIRE(sync, "grad_sync_get_info: sync is NULL");
     TUTTI_REQUIRE(info, "grad_sync_get_info: info is NULL");
-    *info = (tutti_grad_sync_info){sync->range_count, sync->bytes, sync->wait_seconds, sync->steps,
-                                   sync->bytes_sent};
-    return TUTTI_OK;
-}
-
-static tutti_status since_start(const tutti_grad_sync *sync, const tutti__timeline *times,
-                                const tutti__mark *mark, double *ms)
-{
-    if (mark->event)
-        return sync->backend->run.event_elapsed(sync->device, times->start.event, mark->event, ms);
-    *ms = (mark->time - times->start.time) * 1e3;
-    return TUTTI_OK;
-}
-
-/* All events of a step have happened. */
-static tutti_status wait_for_times(tutti_grad_sync *sync, const tutti__timeline *times)
-{
-    tutti__wait wait = tutti__wait_begin(sync->comm, "gradient exchange", sync->comm->sequence);
-    for (int r = -1; r < sync->range_count;) {
-        const tutti__mark *mark = r < 0 ? &times->finish : &times->end[r];
-        bool done = true;
-        if (mark->event)
-            TUTTI_TRY(sync->backend->run.event_query(sync->device, mark->event, &done));
-        if (done) {
-            r++;
-            continue;
-        }
-        if (sync->comm->transport->poll) TUTTI_TRY(sync->comm->transport->poll(sync->comm));
-        TUTTI_TRY(tutti__wait_poll(&wait));
-    }
+    *info = (tutti_grad_sync_info){sync->engine.range_count, sync->gradients.bytes,
+                                   sync->engine.wait_seconds, sync->steps, sync->engine.bytes_sent};
     return TUTTI_OK;
 }
 
@@ -342,13 +321,5 @@ tutti_status tutti_grad_sync_get_timeline(tutti_grad_sync *sync, double *ready, 
     if (sync->steps == 0)
         return tutti__fail(TUTTI_ERR_STATE, "%s: no step has been finished yet", who);
     TUTTI_TRY(tutti__comm_open(sync->comm, who));
-    const tutti__timeline *times = &sync->times[!sync->current];
-    TUTTI_TRY(wait_for_times(sync, times));
-    for (int r = 0; r < sync->range_count; r++) {
-        if (ready) TUTTI_TRY(since_start(sync, times, &times->ready[r], &ready[r]));
-        if (begin) TUTTI_TRY(since_start(sync, times, &times->begin[r], &begin[r]));
-        if (end) TUTTI_TRY(since_start(sync, times, &times->end[r], &end[r]));
-    }
-    if (finish) TUTTI_TRY(since_start(sync, times, &times->finish, finish));
-    return TUTTI_OK;
+    return tutti__timeline_read(sync->engine.times, ready, begin, end, finish);
 }

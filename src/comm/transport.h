@@ -27,8 +27,8 @@ typedef struct tutti__collective {
 
 typedef enum tutti__transport_style {
     TUTTI__STYLE_LOCAL,  /* nothing to exchange */
-    TUTTI__STYLE_STREAM, /* sums on a stream: all_reduce_on_stream */
-    TUTTI__STYLE_HOST    /* sums in host memory, moved on by the host: flight_start, flight_test */
+    TUTTI__STYLE_STREAM, /* sums on a stream: what is enqueued there */
+    TUTTI__STYLE_HOST    /* sums in host memory, moved on by the host */
 } tutti__transport_style;
 
 /* Messages point to point, sent and received side by side; in both lists those to or from one peer are in one order. */
@@ -41,34 +41,38 @@ typedef struct tutti__swap {
     tutti__piece *sends, *recvs;
     int send_count, recv_count;
     tutti_dtype dtype;
-    int tag; /* HOST: tells swaps under way at one time apart */
 } tutti__swap;
+
+/* A range of an exchange on its way over the ranks. */
+typedef struct tutti__work {
+    int64_t sequence;
+    int round;            /* of messages, in this step */
+    int tag;              /* HOST: tells messages under way at one time apart */
+    tutti__stream stream; /* STREAM */
+    void *duplicate;      /* HOST */
+    void *requests;       /* HOST: what is under way; NULL: nothing */
+} tutti__work;
 
 struct tutti__transport {
     tutti_transport kind;
     tutti__transport_style style;
     tutti_status (*collective)(tutti_comm *comm, tutti_context *ctx, const tutti__collective *what);
 
-    /* STREAM: in place, a plain sum */
-    tutti_status (*all_reduce_on_stream)(tutti_comm *comm, tutti__stream stream, void *data,
-                                         int64_t count, tutti_dtype dtype, int64_t sequence);
-    tutti_status (*swap_on_stream)(tutti_comm *comm, tutti__stream stream, const tutti__swap *swap,
-                                   int64_t sequence);
+    /* Of an exchange: a plain sum in place, or messages.  STREAM enqueues them; HOST begins them, and *work must stay where it is
+     * until test says done. */
+    tutti_status (*all_reduce)(tutti_comm *comm, tutti__work *work, void *data, int64_t count,
+                               tutti_dtype dtype);
+    tutti_status (*swap)(tutti_comm *comm, tutti__work *work, const tutti__swap *swap);
+    tutti_status (*test)(tutti_comm *comm, tutti__work *work, bool *done); /* HOST */
+    /* HOST: a duplicate has an order of its own, so that its sums start when they can; collective */
+    tutti_status (*duplicate_create)(tutti_comm *comm, void **duplicate);
+    /* idle: none of its work is under way.  Otherwise its memory is left to it. */
+    void (*duplicate_destroy)(tutti_comm *comm, void *duplicate, bool idle);
+
     /* STREAM, optional: what has been enqueued so far comes before this place of a stream that is not being captured */
     tutti_status (*fence)(tutti_comm *comm, tutti__stream stream);
     /* STREAM, in every poll of a wait: an error that the transport has noticed; never blocks */
     tutti_status (*poll)(tutti_comm *comm);
-
-    /* HOST: a lane has an order of its own, so that its sums start when they can.  link_create is collective. */
-    tutti_status (*link_create)(tutti_comm *comm, void **link);
-    /* idle: none of its flights is under way.  Otherwise its memory is left to them. */
-    void (*link_destroy)(tutti_comm *comm, void *link, bool idle);
-    /* a plain sum in place in host memory; *flight must stay where it is until flight_test says done */
-    tutti_status (*flight_start)(tutti_comm *comm, void *link, void *data, int64_t count,
-                                 tutti_dtype dtype, void **flight);
-    tutti_status (*swap_start)(tutti_comm *comm, void *link, const tutti__swap *swap,
-                               void **flight);
-    tutti_status (*flight_test)(tutti_comm *comm, void **flight, bool *done);
 
     /* optional: memory that the transport likes best */
     tutti_status (*alloc)(tutti_comm *comm, size_t bytes, void **data);

@@ -1,23 +1,31 @@
-/* Reproducible mode: leaves merge on the caller's stream; then a range is summed over the ranks in two swaps.  In the
- * first each rank sends every other one its slice of all own roots; it adds what it got in the order of the tree; in the
- * second it sends the sum to all.  A small range is sent whole in the first, and everybody adds all of it: one swap's
- * latency for world_size times the bytes. */
+/* The engine of reproducible mode: the transport's engine, which does for a range what stands here.  Leaves merge on the caller's
+ * stream; then a range is summed over the ranks in two swaps.  In the first each rank sends every other one its slice of all own
+ * roots; it adds what it got in the order of the tree; in the second it sends the sum to all.  A small range is sent whole in the
+ * first, and everybody adds all of it: one swap's latency for world_size times the bytes. */
 #include <stdlib.h>
 
-#include "comm/exchange.h"
+#include "comm/engine.h"
 
 /* Ranges up to this size are sent whole. */
 #define WHOLE_BYTES ((size_t)64 << 10)
 /* Slices begin at multiples of so many elements, so that vectors in them are whole. */
 #define SLICE_ALIGN TUTTI_PARAM_ALIGN
 
+typedef struct tree {
+    tutti__engine_table table; /* the carrier's, with the tree's own entries */
+    bool apart;                /* sums over the ranks are made in slots, not in the gradients */
+    void *received;            /* roots of the other ranks, ... */
+    char **places;             /* ... those of each range */
+    tutti__piece *pieces;      /* room for a swap's messages */
+} tree;
+
 typedef struct slice {
     int64_t begin, end; /* elements */
 } slice;
 
-static bool whole(const tutti__exchange_range *range)
+static bool whole(const tutti__engine_range *range)
 {
-    return (size_t)range->at.count * tutti_dtype_size(range->at.dtype) <= WHOLE_BYTES;
+    return tutti__engine_bytes(range) <= WHOLE_BYTES;
 }
 
 static int64_t slice_begin(int64_t count, int rank, int world_size)
@@ -26,229 +34,216 @@ static int64_t slice_begin(int64_t count, int rank, int world_size)
 }
 
 /* What a rank adds. */
-static slice slice_of(const tutti_grad_sync *sync, const tutti__exchange_range *range, int rank)
+static slice slice_of(const tutti__engine *engine, const tutti__engine_range *range, int rank)
 {
-    const int world = sync->comm->world_size;
-    if (whole(range)) return (slice){0, range->at.count};
-    return (slice){slice_begin(range->at.count, rank, world),
-                   slice_begin(range->at.count, rank + 1, world)};
+    const int world = engine->comm->world_size;
+    const int64_t count = range->gradient.count;
+    if (whole(range)) return (slice){0, count};
+    return (slice){slice_begin(count, rank, world), slice_begin(count, rank + 1, world)};
 }
 
-static size_t slice_bytes(const tutti_grad_sync *sync, const tutti__exchange_range *range)
+static size_t slice_bytes(const tutti__engine *engine, const tutti__engine_range *range)
 {
-    slice own = slice_of(sync, range, sync->comm->rank);
-    return ((size_t)(own.end - own.begin) * tutti_dtype_size(range->at.dtype) + 255) / 256 * 256;
+    slice own = slice_of(engine, range, engine->comm->rank);
+    return ((size_t)(own.end - own.begin) * tutti__size_of(range->wire.dtype) + 255) / 256 * 256;
 }
 
-/* Where a root lies: this rank's own in place, another's where it is received.  Of the first, element 0 is the range's; of
- * the second, the slice's. */
-static char *received(const tutti_grad_sync *sync, const tutti__exchange_range *range, int root)
+/* This rank's root k of a range, 0 the oldest, where it travels from. */
+static char *own_root(const tutti__engine *engine, const tutti__engine_range *range, int k)
 {
-    int other = root < sync->leaves.first_root ? root : root - sync->leaves.own_roots;
-    return range->received + (size_t)other * slice_bytes(sync, range);
+    if (k == engine->roots - 1) return range->wire.data;
+    return engine->wire_roots + (size_t)k * engine->flat_bytes + range->offset;
 }
 
-static bool is_own(const tutti_grad_sync *sync, int root)
+/* A root of another rank: its element 0 is the slice's. */
+static char *received(const tutti__engine *engine, const tutti__engine_range *range, int root)
 {
-    return root >= sync->leaves.first_root &&
-           root < sync->leaves.first_root + sync->leaves.own_roots;
+    const tree *t = engine->tree;
+    const tutti__leaves *leaves = engine->leaves;
+    int other = root < leaves->first_root ? root : root - leaves->own_roots;
+    return t->places[range - engine->ranges] + (size_t)other * slice_bytes(engine, range);
 }
 
-/* Life */
-
-tutti_status tutti__tree_open(tutti_grad_sync *sync)
+static bool is_own(const tutti__engine *engine, int root)
 {
-    const tutti__runtime *run = &sync->backend->run;
-    const tutti__leaves *leaves = &sync->leaves;
-    const int world = sync->comm->world_size;
-    const bool on_host = sync->comm->transport->style == TUTTI__STYLE_HOST;
-    const size_t others = (size_t)(leaves->roots - leaves->own_roots);
-    /* NCCL's messages want memory of one kind on both sides (registered, as gradients may be, or not): a kernel would wait
-     * for ever otherwise.  So they go from slots to slots. */
-    sync->apart = sync->comm->transport->style == TUTTI__STYLE_STREAM && others > 0;
-    const int slots =
-        sync->apart && leaves->own_roots > leaves->slots ? leaves->own_roots : leaves->slots;
-    void *memory = NULL;
-    if (slots > 0 && sync->flat_bytes > 0)
-        TUTTI_TRY(run->alloc(sync->device, (size_t)slots * sync->flat_bytes, &memory));
-    sync->slots = memory;
-    if (others == 0) return TUTTI_OK;
-
-    /* sends and receives of the larger swap */
-    size_t room = (size_t)(world - 1) * (size_t)leaves->own_roots + others + 2 * (size_t)world;
-    sync->pieces = calloc(room, sizeof *sync->pieces);
-    if (!sync->pieces) return tutti__fail(TUTTI_ERR_MEMORY, "grad_sync_create: no memory");
-    /* on a stream one range follows another; in host memory several fly at a time */
-    size_t all = 0, largest = 0;
-    for (int r = 0; r < sync->range_count; r++) {
-        size_t bytes = others * slice_bytes(sync, &sync->ranges[r]);
-        all += bytes;
-        if (bytes > largest) largest = bytes;
-    }
-    size_t bytes = on_host ? all : largest;
-    memory = NULL;
-    if (bytes > 0)
-        TUTTI_TRY(sync->staged ? run->host_alloc(sync->device, bytes, &memory)
-                               : run->alloc(sync->device, bytes, &memory));
-    sync->received = memory;
-    char *place = memory;
-    for (int r = 0; r < sync->range_count; r++) {
-        sync->ranges[r].received = place;
-        if (on_host && place) place += others * slice_bytes(sync, &sync->ranges[r]);
-    }
-    return TUTTI_OK;
-}
-
-void tutti__tree_close(tutti_grad_sync *sync, bool idle)
-{
-    const tutti__runtime *run = &sync->backend->run;
-    free(sync->pieces);
-    sync->pieces = NULL;
-    tutti__leaves_close(&sync->leaves);
-    if (!idle) return; /* a lost sum may still touch it */
-    if (sync->slots) run->free(sync->device, sync->slots);
-    if (sync->received && sync->staged) run->host_free(sync->device, sync->received);
-    if (sync->received && !sync->staged) run->free(sync->device, sync->received);
-    sync->slots = sync->received = NULL;
+    const tutti__leaves *leaves = engine->leaves;
+    return root >= leaves->first_root && root < leaves->first_root + leaves->own_roots;
 }
 
 /* Merging */
 
-tutti_status tutti__tree_merge(tutti_grad_sync *sync, tutti_context *ctx, int r)
+static tutti_status tree_merge(tutti__engine *engine, tutti_context *ctx, int r, int leaf)
 {
-    const tutti__exchange_range *range = &sync->ranges[r];
-    const tutti__leaf_merge merge = tutti__leaves_merge(&sync->leaves, sync->leaf);
-    const bool in_place = sync->leaf == sync->leaves.first + sync->leaves.count - 1 && !sync->apart;
-    tutti__tree_sum_args args = {.count = range->at.count,
-                                 .dtype = range->at.dtype,
-                                 .inputs = merge.merges + 1,
-                                 .threads = sync->threads};
-    const int base = merge.depth - merge.merges;
-    for (int k = 0; k < merge.merges; k++)
-        args.in[k] = sync->slots + (size_t)(base + k) * sync->flat_bytes + range->offset;
-    args.in[merge.merges] = range->at.data;
-    args.pops[merge.merges] = (unsigned char)merge.merges;
-    args.dst =
-        in_place ? range->at.data : sync->slots + (size_t)base * sync->flat_bytes + range->offset;
+    const tree *t = engine->tree;
+    const tutti__engine_range *range = &engine->ranges[r];
+    const tutti__leaf_merge merge = tutti__leaves_merge(engine->leaves, leaf);
+    const bool in_place = leaf == engine->leaves->first + engine->leaves->count - 1 && !t->apart;
     if (in_place && merge.merges == 0) return TUTTI_OK;
+    const int base = merge.depth - merge.merges;
+    tutti__tree_sum_args args = {.count = range->gradient.count,
+                                 .dtype = range->gradient.dtype,
+                                 .inputs = merge.merges + 1,
+                                 .threads = engine->threads};
+    char *slot = engine->device_roots + (size_t)base * engine->flat_bytes + range->offset;
+    for (int k = 0; k < merge.merges; k++) args.in[k] = slot + (size_t)k * engine->flat_bytes;
+    args.in[merge.merges] = range->gradient.data;
+    args.pops[merge.merges] = (unsigned char)merge.merges;
+    args.dst = in_place ? range->gradient.data : slot;
     return ctx->backend->op.tree_sum(ctx->device, ctx->stream, &args);
 }
 
 /* Over the ranks */
 
-static void add_piece(tutti__piece *pieces, int *count, int peer, char *data, slice part,
-                      size_t size)
+static void add_piece(const tutti__engine *engine, tutti__piece *pieces, int *count, int peer,
+                      char *data, slice part, size_t size)
 {
-    if (part.end == part.begin) return;
+    if (peer == engine->comm->rank || part.end == part.begin) return;
     pieces[(*count)++] =
         (tutti__piece){peer, data + (size_t)part.begin * size, part.end - part.begin};
 }
 
-/* Own roots to all, all others' to here. */
-static tutti__swap scatter(tutti_grad_sync *sync, tutti__exchange_range *range)
+/* Round 0: own roots to all, all others' to here.  Round 1: the sum of the own slice to all, all others' to here. */
+static tutti_status tree_start(tutti__engine *engine, int r)
 {
-    const int rank = sync->comm->rank, world = sync->comm->world_size;
-    const tutti__leaves *leaves = &sync->leaves;
-    const size_t size = tutti_dtype_size(range->at.dtype);
-    tutti__swap swap = {.dtype = range->at.dtype, .sends = sync->pieces};
-    const slice own = slice_of(sync, range, rank);
+    const tree *t = engine->tree;
+    const tutti__leaves *leaves = engine->leaves;
+    tutti__engine_range *range = &engine->ranges[r];
+    const int rank = engine->comm->rank, world = engine->comm->world_size;
+    const bool scatters = range->work.round == 0;
+    const size_t size = tutti__size_of(range->wire.dtype);
+    const slice own = slice_of(engine, range, rank);
+    tutti__swap swap = {.dtype = range->wire.dtype, .sends = t->pieces};
     for (int peer = 0; peer < world; peer++)
-        for (int k = 0; peer != rank && k < leaves->own_roots; k++)
-            add_piece(swap.sends, &swap.send_count, peer, tutti__exchange_root(sync, range, k),
-                      slice_of(sync, range, peer), size);
+        for (int k = scatters ? 0 : engine->roots - 1; k < engine->roots; k++)
+            add_piece(engine, swap.sends, &swap.send_count, peer, own_root(engine, range, k),
+                      scatters ? slice_of(engine, range, peer) : own, size);
     swap.recvs = swap.sends + swap.send_count;
     for (int peer = 0; peer < world; peer++)
-        for (int k = leaves->rank_roots[peer]; peer != rank && k < leaves->rank_roots[peer + 1];
-             k++)
-            add_piece(swap.recvs, &swap.recv_count, peer, received(sync, range, k),
-                      (slice){0, own.end - own.begin}, size);
-    return swap;
-}
-
-/* The sum of the own slice to all, all others' to here. */
-static tutti__swap gather(tutti_grad_sync *sync, tutti__exchange_range *range)
-{
-    const int rank = sync->comm->rank, world = sync->comm->world_size;
-    const size_t size = tutti_dtype_size(range->at.dtype);
-    char *result = tutti__exchange_root(sync, range, sync->leaves.own_roots - 1);
-    tutti__swap swap = {.dtype = range->at.dtype, .sends = sync->pieces};
-    for (int peer = 0; peer < world; peer++)
-        if (peer != rank)
-            add_piece(swap.sends, &swap.send_count, peer, result, slice_of(sync, range, rank),
-                      size);
-    swap.recvs = swap.sends + swap.send_count;
-    for (int peer = 0; peer < world; peer++)
-        if (peer != rank)
-            add_piece(swap.recvs, &swap.recv_count, peer, result, slice_of(sync, range, peer),
-                      size);
-    return swap;
-}
-
-static tutti__swap counted(tutti_grad_sync *sync, tutti__swap swap)
-{
+        if (!scatters)
+            add_piece(engine, swap.recvs, &swap.recv_count, peer, range->wire.data,
+                      slice_of(engine, range, peer), size);
+        else
+            for (int k = leaves->rank_roots[peer]; k < leaves->rank_roots[peer + 1]; k++)
+                add_piece(engine, swap.recvs, &swap.recv_count, peer, received(engine, range, k),
+                          (slice){0, own.end - own.begin}, size);
     for (int i = 0; i < swap.send_count; i++)
-        sync->bytes_sent += swap.sends[i].count * (int64_t)tutti_dtype_size(swap.dtype);
-    return swap;
+        engine->bytes_sent += swap.sends[i].count * (int64_t)size;
+    range->work.tag = 2 * (r % 8192) + range->work.round;
+    return engine->comm->transport->swap(engine->comm, &range->work, &swap);
 }
 
 /* Adds the own slice of all roots. */
-static tutti__tree_sum_args slice_sum(const tutti_grad_sync *sync,
-                                      const tutti__exchange_range *range)
+static tutti_status add_slices(tutti__engine *engine, const tutti__engine_range *range)
 {
-    const tutti__leaves *leaves = &sync->leaves;
-    const slice own = slice_of(sync, range, sync->comm->rank);
-    const size_t skip = (size_t)own.begin * tutti_dtype_size(range->at.dtype);
+    const tutti__leaves *leaves = engine->leaves;
+    const slice own = slice_of(engine, range, engine->comm->rank);
+    const size_t skip = (size_t)own.begin * tutti__size_of(range->wire.dtype);
     tutti__tree_sum_args args = {.count = own.end - own.begin,
-                                 .dtype = range->at.dtype,
-                                 .dst = tutti__exchange_root(sync, range, leaves->own_roots - 1) +
-                                        skip,
+                                 .dtype = range->wire.dtype,
+                                 .dst = range->wire.data + skip,
                                  .inputs = leaves->roots,
-                                 .threads = sync->threads};
+                                 .threads = engine->threads};
     for (int k = 0; k < leaves->roots; k++) {
-        args.in[k] = is_own(sync, k)
-                         ? tutti__exchange_root(sync, range, k - leaves->first_root) + skip
-                         : received(sync, range, k);
+        args.in[k] = is_own(engine, k) ? own_root(engine, range, k - leaves->first_root) + skip
+                                       : received(engine, range, k);
         args.pops[k] = leaves->pops[k];
     }
-    return args;
+    /* where the wire is */
+    if (engine->comm->transport->style == TUTTI__STYLE_HOST)
+        return tutti__host_backend.op.tree_sum(0, NULL, &args);
+    return engine->comm->backend->op.tree_sum(engine->comm->device, range->work.stream, &args);
 }
 
-tutti_status tutti__tree_on_stream(tutti_grad_sync *sync, tutti__exchange_range *range)
+static tutti_status tree_arrived(tutti__engine *engine, int r, bool *another)
 {
-    tutti_comm *comm = sync->comm;
-    tutti__swap swap = counted(sync, scatter(sync, range));
-    TUTTI_TRY(comm->transport->swap_on_stream(comm, sync->stream, &swap, range->sequence));
-    const tutti__tree_sum_args args = slice_sum(sync, range);
-    TUTTI_TRY(sync->backend->op.tree_sum(sync->device, sync->stream, &args));
-    if (!whole(range)) {
-        swap = counted(sync, gather(sync, range));
-        TUTTI_TRY(comm->transport->swap_on_stream(comm, sync->stream, &swap, range->sequence));
+    const tutti__engine_range *range = &engine->ranges[r];
+    if (range->work.round == 1) return TUTTI_OK;
+    *another = !whole(range);
+    return add_slices(engine, range);
+}
+
+/* Life */
+
+static tutti_status open_slots(tutti__engine *engine, tree *t)
+{
+    const tutti__leaves *leaves = engine->leaves;
+    tutti_comm *comm = engine->comm;
+    /* NCCL's messages want memory of one kind on both sides (registered, as gradients may be, or not): a kernel would wait
+     * for ever otherwise.  So they go from slots to slots. */
+    t->apart = comm->transport->style == TUTTI__STYLE_STREAM && leaves->roots > leaves->own_roots;
+    const int slots =
+        t->apart && leaves->own_roots > leaves->slots ? leaves->own_roots : leaves->slots;
+    void *memory = NULL;
+    if (slots > 0 && engine->flat_bytes > 0)
+        TUTTI_TRY(
+            comm->backend->run.alloc(comm->device, (size_t)slots * engine->flat_bytes, &memory));
+    engine->roots = leaves->own_roots;
+    engine->device_roots = engine->wire_roots = memory;
+    for (int r = 0; t->apart && r < engine->range_count; r++)
+        engine->ranges[r].wire.data = engine->wire_roots +
+                                      (size_t)(engine->roots - 1) * engine->flat_bytes +
+                                      engine->ranges[r].offset;
+    return TUTTI_OK;
+}
+
+/* Room for what the other ranks send. */
+static tutti_status open_received(tutti__engine *engine, tree *t)
+{
+    const tutti__leaves *leaves = engine->leaves;
+    tutti_comm *comm = engine->comm;
+    const tutti__runtime *run = &comm->backend->run;
+    const size_t world = (size_t)comm->world_size;
+    const size_t own = (size_t)leaves->own_roots, others = (size_t)leaves->roots - own;
+    /* sends and receives of the larger swap */
+    t->pieces = calloc((world - 1) * own + others + 2 * world, sizeof *t->pieces);
+    t->places = calloc((size_t)engine->range_count + 1, sizeof *t->places);
+    if (!t->pieces || !t->places)
+        return tutti__fail(TUTTI_ERR_MEMORY, "grad_sync_create: no memory");
+    /* on a stream one range follows another; in host memory several are under way at a time */
+    const bool on_host = comm->transport->style == TUTTI__STYLE_HOST;
+    size_t bytes = 0;
+    for (int r = 0; r < engine->range_count; r++) {
+        const size_t one = others * slice_bytes(engine, &engine->ranges[r]);
+        bytes = on_host ? bytes + one : one > bytes ? one : bytes;
     }
-    return sync->backend->run.copy(sync->device, sync->stream, range->at.data,
-                                   tutti__exchange_root(sync, range, sync->leaves.own_roots - 1),
-                                   (size_t)range->at.count * tutti_dtype_size(range->at.dtype));
+    if (bytes > 0)
+        TUTTI_TRY(
+            (engine->staged ? run->host_alloc : run->alloc)(comm->device, bytes, &t->received));
+    char *place = t->received;
+    for (int r = 0; r < engine->range_count; r++) {
+        t->places[r] = place;
+        if (on_host && place) place += others * slice_bytes(engine, &engine->ranges[r]);
+    }
+    return TUTTI_OK;
 }
 
-static tutti_status swap_start(tutti_grad_sync *sync, tutti__exchange_range *range,
-                               tutti__swap swap)
+static bool tree_close(tutti__engine *engine)
 {
-    swap.tag = 2 * (int)((range - sync->ranges) % 8192) + range->gathering;
-    return sync->comm->transport->swap_start(sync->comm, sync->link, &swap, &range->flight);
+    const tutti__runtime *run = &engine->comm->backend->run;
+    tree *t = engine->tree;
+    const int device = engine->comm->device;
+    const bool idle = !engine->carrier->close || engine->carrier->close(engine);
+    if (idle && engine->device_roots) run->free(device, engine->device_roots);
+    if (idle && t->received) (engine->staged ? run->host_free : run->free)(device, t->received);
+    free(t->pieces);
+    free(t->places);
+    free(t);
+    return idle;
 }
 
-tutti_status tutti__tree_fly(tutti_grad_sync *sync, tutti__exchange_range *range)
+static tutti_status tree_open(tutti__engine *engine)
 {
-    range->gathering = false;
-    return swap_start(sync, range, counted(sync, scatter(sync, range)));
+    tree *t = engine->tree = calloc(1, sizeof *t);
+    if (!t) return tutti__fail(TUTTI_ERR_MEMORY, "grad_sync_create: no memory");
+    t->table = *engine->carrier;
+    t->table.merge = tree_merge;
+    t->table.start = tree_start;
+    t->table.arrived = tree_arrived;
+    t->table.close = tree_close;
+    engine->table = &t->table;
+    TUTTI_TRY(open_slots(engine, t));
+    TUTTI_TRY(open_received(engine, t));
+    return engine->carrier->open ? engine->carrier->open(engine) : TUTTI_OK;
 }
 
-tutti_status tutti__tree_landed(tutti_grad_sync *sync, tutti__exchange_range *range, bool *landed)
-{
-    *landed = range->gathering || whole(range);
-    if (range->gathering) return TUTTI_OK;
-    const tutti__tree_sum_args args = slice_sum(sync, range);
-    TUTTI_TRY(tutti__host_backend.op.tree_sum(0, NULL, &args));
-    if (*landed) return TUTTI_OK;
-    range->gathering = true;
-    return swap_start(sync, range, counted(sync, gather(sync, range)));
-}
+const tutti__engine_table tutti__tree_engine = {.open = tree_open};

@@ -401,7 +401,7 @@ static void tied_over(tutti_transport transport)
     CHECK_OK(tutti_zero(ctx, flat.data, sizeof values));
     CHECK_OK(tutti_grad_sync_ready(sync, ctx, layers[1]));
     CHECK_FAILS(TUTTI_ERR_STATE, "lower", tutti_grad_sync_finish(sync, ctx));
-    CHECK_FAILS(TUTTI_ERR_STATE, "before", tutti_grad_sync_ready(sync, ctx, layers[1]));
+    CHECK_FAILS(TUTTI_ERR_STATE, "already declared ready", tutti_grad_sync_ready(sync, ctx, layers[1]));
     /* the other layer's part comes now: nothing has been sent */
     for (int i = 0; i < 256; i++) values[i] = (float)(i + rig_rank());
     CHECK_OK(tutti_copy(ctx, flat.data, values, sizeof values));

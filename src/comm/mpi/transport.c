@@ -218,109 +218,98 @@ static void mpi_destroy(tutti_comm *comm)
     free(stage);
 }
 
-/* Sums that fly while the caller computes */
+/* Sums and messages while the caller computes */
 
 /* A duplicate of its own for each gradient exchange: its sums are in one order whatever else the communicator does. */
-typedef struct link_state {
-    MPI_Comm mpi_comm;
-} link_state;
-
-static tutti_status mpi_link_create(tutti_comm *comm, void **link)
+static tutti_status mpi_duplicate_create(tutti_comm *comm, void **duplicate)
 {
     const tutti__channel *channel = comm->channel;
-    *link = NULL;
-    link_state *made = calloc(1, sizeof *made);
+    MPI_Comm *made = malloc(sizeof *made);
     if (!made) return tutti__fail(TUTTI_ERR_MEMORY, "grad_sync_create: no memory");
-    made->mpi_comm = MPI_COMM_NULL;
+    *made = MPI_COMM_NULL;
     /* after a failure MPI may still write the handle: it is left where it is */
-    TUTTI_TRY(tutti__mpi_duplicate(comm, channel->data, &made->mpi_comm, "grad_sync_create",
-                                   ++comm->sequence));
-    *link = made;
+    TUTTI_TRY(
+        tutti__mpi_duplicate(comm, channel->data, made, "grad_sync_create", ++comm->sequence));
+    *duplicate = made;
     return TUTTI_OK;
 }
 
-static void mpi_link_destroy(tutti_comm *comm, void *link, bool idle)
+static void mpi_duplicate_destroy(tutti_comm *comm, void *duplicate, bool idle)
 {
-    link_state *made = link;
     int finalized = 0;
     MPI_Finalized(&finalized);
-    if (!made || !idle || comm->dead || finalized ||
+    if (!idle || comm->dead || finalized ||
         comm->control->thread(comm, "grad_sync_destroy") != TUTTI_OK)
         return;
-    MPI_Comm_free(&made->mpi_comm);
-    free(made);
+    MPI_Comm_free((MPI_Comm *)duplicate);
+    free(duplicate);
 }
 
-/* Requests that MPI works on: they stay where they are until all are done. */
-typedef struct flight_state {
+/* They stay where they are until MPI is done with all. */
+typedef struct requests {
     int count;
-    MPI_Request requests[];
-} flight_state;
+    MPI_Request each[];
+} requests;
 
-static tutti_status flight_new(int count, flight_state **made)
+static tutti_status requests_new(int count, tutti__work *work, MPI_Request **each)
 {
-    *made = malloc(sizeof **made + (size_t)count * sizeof *(*made)->requests);
-    if (!*made) return tutti__fail(TUTTI_ERR_MEMORY, "grad_sync: no memory");
-    (*made)->count = count;
-    for (int i = 0; i < count; i++) (*made)->requests[i] = MPI_REQUEST_NULL;
+    requests *made = malloc(sizeof *made + (size_t)count * sizeof made->each[0]);
+    if (!made) return tutti__fail(TUTTI_ERR_MEMORY, "grad_sync: no memory");
+    made->count = count;
+    for (int i = 0; i < count; i++) made->each[i] = MPI_REQUEST_NULL;
+    work->requests = made;
+    *each = made->each;
     return TUTTI_OK;
 }
 
-static tutti_status mpi_flight_start(tutti_comm *comm, void *link, void *data, int64_t count,
-                                     tutti_dtype dtype, void **flight)
+static tutti_status mpi_all_reduce(tutti_comm *comm, tutti__work *work, void *data, int64_t count,
+                                   tutti_dtype dtype)
 {
-    link_state *lane = link;
-    flight_state *made;
-    TUTTI_TRY(flight_new(1, &made));
-    *flight = made;
+    MPI_Request *request = NULL;
+    TUTTI_TRY(requests_new(1, work, &request));
     TUTTI_ASSERT(count <= TUTTI__MPI_PIECE);
     return tutti__mpi_check(comm,
                             MPI_Iallreduce(MPI_IN_PLACE, data, (int)count, type_of(dtype),
-                                           op_of(comm, dtype, TUTTI_SUM), lane->mpi_comm,
-                                           &made->requests[0]),
+                                           op_of(comm, dtype, TUTTI_SUM),
+                                           *(MPI_Comm *)work->duplicate, request),
                             "grad_sync");
 }
 
-static tutti_status mpi_swap_start(tutti_comm *comm, void *link, const tutti__swap *swap,
-                                   void **flight)
+static tutti_status mpi_swap(tutti_comm *comm, tutti__work *work, const tutti__swap *swap)
 {
-    link_state *lane = link;
-    flight_state *made;
-    TUTTI_TRY(flight_new(swap->recv_count + swap->send_count, &made));
-    *flight = made;
-    MPI_Datatype type = type_of(swap->dtype);
-    MPI_Request *request = made->requests;
+    const MPI_Comm over = *(MPI_Comm *)work->duplicate;
+    const MPI_Datatype type = type_of(swap->dtype);
+    MPI_Request *request = NULL;
+    TUTTI_TRY(requests_new(swap->recv_count + swap->send_count, work, &request));
     for (int i = 0; i < swap->recv_count; i++) {
         const tutti__piece *piece = &swap->recvs[i];
-        int code = MPI_Irecv(piece->data, (int)piece->count, type, piece->peer, swap->tag,
-                             lane->mpi_comm, request++);
+        int code = MPI_Irecv(piece->data, (int)piece->count, type, piece->peer, work->tag, over,
+                             request++);
         TUTTI_TRY(tutti__mpi_check(comm, code, "grad_sync"));
     }
     for (int i = 0; i < swap->send_count; i++) {
         const tutti__piece *piece = &swap->sends[i];
-        int code = MPI_Isend(piece->data, (int)piece->count, type, piece->peer, swap->tag,
-                             lane->mpi_comm, request++);
+        int code = MPI_Isend(piece->data, (int)piece->count, type, piece->peer, work->tag, over,
+                             request++);
         TUTTI_TRY(tutti__mpi_check(comm, code, "grad_sync"));
     }
     return TUTTI_OK;
 }
 
-static tutti_status mpi_flight_test(tutti_comm *comm, void **flight, bool *done)
+static tutti_status mpi_test_work(tutti_comm *comm, tutti__work *work, bool *done)
 {
-    flight_state *under_way = *flight;
-    int complete = 0;
-    if (under_way->count == 1)
-        TUTTI_TRY(tutti__mpi_test(comm, under_way->requests, "grad_sync", &complete));
-    else
+    requests *under_way = work->requests;
+    int complete = 1;
+    if (under_way && under_way->count == 1)
+        TUTTI_TRY(tutti__mpi_test(comm, under_way->each, "grad_sync", &complete));
+    else if (under_way)
         TUTTI_TRY(tutti__mpi_check(
-            comm,
-            MPI_Testall(under_way->count, under_way->requests, &complete, MPI_STATUSES_IGNORE),
+            comm, MPI_Testall(under_way->count, under_way->each, &complete, MPI_STATUSES_IGNORE),
             "grad_sync"));
     *done = complete;
-    if (complete) {
-        free(*flight);
-        *flight = NULL;
-    }
+    if (!complete) return TUTTI_OK;
+    free(under_way);
+    work->requests = NULL;
     return TUTTI_OK;
 }
 
@@ -328,11 +317,11 @@ static const tutti__transport transport = {
     .kind = TUTTI_TRANSPORT_MPI,
     .style = TUTTI__STYLE_HOST,
     .collective = mpi_collective,
-    .link_create = mpi_link_create,
-    .link_destroy = mpi_link_destroy,
-    .flight_start = mpi_flight_start,
-    .swap_start = mpi_swap_start,
-    .flight_test = mpi_flight_test,
+    .all_reduce = mpi_all_reduce,
+    .swap = mpi_swap,
+    .test = mpi_test_work,
+    .duplicate_create = mpi_duplicate_create,
+    .duplicate_destroy = mpi_duplicate_destroy,
     .destroy = mpi_destroy,
 };
 

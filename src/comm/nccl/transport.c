@@ -112,35 +112,35 @@ static tutti_status nccl_collective(tutti_comm *comm, tutti_context *ctx,
 
 static const char exchange[] = "gradient exchange";
 
-static tutti_status nccl_all_reduce_on_stream(tutti_comm *comm, tutti__stream stream, void *data,
-                                              int64_t count, tutti_dtype dtype, int64_t sequence)
+static tutti_status nccl_all_reduce(tutti_comm *comm, tutti__work *work, void *data, int64_t count,
+                                    tutti_dtype dtype)
 {
     tutti__nccl *nccl = comm->state;
-    TUTTI_TRY(tutti__watchdog_begin(nccl->watchdog, stream, exchange, sequence));
+    TUTTI_TRY(tutti__watchdog_begin(nccl->watchdog, work->stream, exchange, work->sequence));
     TUTTI_TRY(tutti__nccl_enter(comm, exchange));
     ncclResult_t result = ncclAllReduce(data, data, (size_t)count, type_of(dtype), ncclSum,
-                                        nccl->comm, (cudaStream_t)stream);
+                                        nccl->comm, (cudaStream_t)work->stream);
     tutti__nccl_leave(comm);
-    return tutti__nccl_settle(comm, result, exchange, sequence);
+    return tutti__nccl_settle(comm, result, exchange, work->sequence);
 }
 
-static tutti_status nccl_swap_on_stream(tutti_comm *comm, tutti__stream stream,
-                                        const tutti__swap *swap, int64_t sequence)
+static tutti_status nccl_swap(tutti_comm *comm, tutti__work *work, const tutti__swap *swap)
 {
     tutti__nccl *nccl = comm->state;
     ncclDataType_t type = type_of(swap->dtype);
-    TUTTI_TRY(tutti__watchdog_begin(nccl->watchdog, stream, exchange, sequence));
+    cudaStream_t stream = (cudaStream_t)work->stream;
+    TUTTI_TRY(tutti__watchdog_begin(nccl->watchdog, stream, exchange, work->sequence));
     TUTTI_TRY(tutti__nccl_enter(comm, exchange));
     ncclResult_t worst = ncclGroupStart();
     for (int i = 0; i < swap->send_count && worst == ncclSuccess; i++)
         worst = ncclSend(swap->sends[i].data, (size_t)swap->sends[i].count, type,
-                         swap->sends[i].peer, nccl->comm, (cudaStream_t)stream);
+                         swap->sends[i].peer, nccl->comm, stream);
     for (int i = 0; i < swap->recv_count && worst == ncclSuccess; i++)
         worst = ncclRecv(swap->recvs[i].data, (size_t)swap->recvs[i].count, type,
-                         swap->recvs[i].peer, nccl->comm, (cudaStream_t)stream);
+                         swap->recvs[i].peer, nccl->comm, stream);
     ncclResult_t ended = ncclGroupEnd();
     tutti__nccl_leave(comm);
-    return tutti__nccl_settle(comm, worst == ncclSuccess ? ended : worst, exchange, sequence);
+    return tutti__nccl_settle(comm, worst == ncclSuccess ? ended : worst, exchange, work->sequence);
 }
 
 static tutti_status nccl_fence(tutti_comm *comm, tutti__stream stream)
@@ -199,8 +199,8 @@ const tutti__transport tutti__nccl_transport = {
     .kind = TUTTI_TRANSPORT_NCCL,
     .style = TUTTI__STYLE_STREAM,
     .collective = nccl_collective,
-    .all_reduce_on_stream = nccl_all_reduce_on_stream,
-    .swap_on_stream = nccl_swap_on_stream,
+    .all_reduce = nccl_all_reduce,
+    .swap = nccl_swap,
     .fence = nccl_fence,
     .poll = tutti__nccl_poll,
     .alloc = tutti__nccl_alloc,

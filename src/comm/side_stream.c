@@ -1,0 +1,64 @@
+/* A stream beside the caller's, and the events between them. */
+#include "comm/side_stream.h"
+
+#include <stdlib.h>
+
+tutti_status tutti__side_open(tutti__side_stream *side, const tutti__engine *engine)
+{
+    const tutti__runtime *run = &engine->comm->backend->run;
+    const int device = engine->comm->device;
+    side->summed = calloc((size_t)engine->range_count + 1, sizeof *side->summed);
+    if (!side->summed) return tutti__fail(TUTTI_ERR_MEMORY, "grad_sync_create: no memory");
+    TUTTI_TRY(run->stream_create(device, true, &side->stream));
+    TUTTI_TRY(run->event_create(device, false, &side->fork));
+    TUTTI_TRY(run->event_create(device, false, &side->join));
+    for (int r = 0; r < engine->range_count; r++)
+        TUTTI_TRY(run->event_create(device, false, &side->summed[r]));
+    return TUTTI_OK;
+}
+
+void tutti__side_close(tutti__side_stream *side, const tutti__engine *engine)
+{
+    const tutti__runtime *run = &engine->comm->backend->run;
+    const int device = engine->comm->device;
+    for (int r = 0; side->summed && r < engine->range_count; r++)
+        if (side->summed[r]) run->event_destroy(device, side->summed[r]);
+    if (side->fork) run->event_destroy(device, side->fork);
+    if (side->join) run->event_destroy(device, side->join);
+    if (side->stream) run->stream_destroy(device, side->stream);
+    free(side->summed);
+}
+
+tutti_status tutti__side_fork(tutti__side_stream *side, const tutti_context *ctx)
+{
+    const tutti__runtime *run = &ctx->backend->run;
+    TUTTI_TRY(run->event_record(ctx->device, side->fork, ctx->stream));
+    return run->stream_wait_event(ctx->device, side->stream, side->fork);
+}
+
+tutti_status tutti__side_land(tutti__side_stream *side, const tutti__engine *engine, int r)
+{
+    const tutti__runtime *run = &engine->comm->backend->run;
+    const int device = engine->comm->device;
+    const tutti__engine_range *range = &engine->ranges[r];
+    if (range->wire.data != range->gradient.data)
+        TUTTI_TRY(run->copy(device, side->stream, range->gradient.data, range->wire.data,
+                            tutti__engine_bytes(range)));
+    TUTTI_TRY(tutti__timeline_mark(engine->times, TUTTI__MOMENT_END, r, side->stream));
+    return run->event_record(device, side->summed[r], side->stream);
+}
+
+tutti_status tutti__side_wait(const tutti__side_stream *side, const tutti_context *ctx, int first,
+                              int last)
+{
+    for (int r = first; r <= last; r++)
+        TUTTI_TRY(ctx->backend->run.stream_wait_event(ctx->device, ctx->stream, side->summed[r]));
+    return TUTTI_OK;
+}
+
+tutti_status tutti__side_join(tutti__side_stream *side, const tutti_context *ctx)
+{
+    const tutti__runtime *run = &ctx->backend->run;
+    TUTTI_TRY(run->event_record(ctx->device, side->join, side->stream));
+    return run->stream_wait_event(ctx->device, ctx->stream, side->join);
+}

@@ -1,0 +1,37 @@
+/* Inside of a gradient exchange: sync_create.c opens it, grad_sync.c knows parameters and steps, an engine moves ranges. */
+#ifndef TUTTI_COMM_SYNC_H
+#define TUTTI_COMM_SYNC_H
+
+#include "comm/engine.h"
+#include "comm/gradients.h"
+#include "core/ready.h"
+#include "tutti/grad_sync.h"
+
+/* How far a range has come on this rank. */
+typedef struct tutti__sync_range {
+    int missing; /* gradients that are not ready yet */
+    bool
+        complete; /* on ctx, in this leaf; it waits for its turn: those before it go out first, on all ranks alike */
+} tutti__sync_range;
+
+struct tutti_grad_sync {
+    tutti__ready_sink sink; /* first: what a layer's backward is given */
+    tutti_comm *comm;
+    tutti_grad_sync_desc desc;
+    tutti_params *params; /* whose gradients these are; NULL for a list */
+    tutti__gradients gradients;
+    tutti__sync_range *ranges;
+    tutti__leaves leaves;
+    int leaf; /* the next one of this rank's, from leaves.first */
+    bool in_leaf;
+    tutti__engine engine;
+    int64_t steps;
+    bool failed;
+    char why[TUTTI__MESSAGE_MAX];
+};
+
+/* tutti_grad_sync_ready of the exchange that begins with this. */
+tutti_status tutti__sync_sink_ready(tutti__ready_sink *self, tutti_context *ctx,
+                                    tutti_layer *layer);
+
+#endif

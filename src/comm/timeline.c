@@ -1,0 +1,103 @@
+/* The times of this step and of the last finished one. */
+#include "comm/timeline.h"
+
+#include <stdlib.h>
+
+#include "comm/wait.h"
+
+typedef struct mark {
+    tutti__event event; /* NULL on the host */
+    double time;
+} mark;
+
+struct tutti__timeline {
+    tutti_comm *comm;
+    int ranges, current;
+    mark *steps[2];
+};
+
+static mark *mark_of(const tutti__timeline *times, int step, tutti__moment moment, int range)
+{
+    return &times->steps[step][(int)moment + 3 * range];
+}
+
+static int mark_count(const tutti__timeline *times)
+{
+    return (int)TUTTI__MOMENT_READY + 3 * times->ranges;
+}
+
+tutti_status tutti__timeline_open(tutti_comm *comm, int ranges, tutti__timeline **opened)
+{
+    tutti__timeline *times = *opened = calloc(1, sizeof *times);
+    if (!times) return tutti__fail(TUTTI_ERR_MEMORY, "grad_sync_create: no memory");
+    times->comm = comm;
+    times->ranges = ranges;
+    for (int step = 0; step < 2; step++) {
+        times->steps[step] = calloc((size_t)mark_count(times), sizeof(mark));
+        if (!times->steps[step])
+            return tutti__fail(TUTTI_ERR_MEMORY, "grad_sync_create: no memory");
+        for (int i = 0; i < mark_count(times) && comm->backend->kind != TUTTI_BACKEND_HOST; i++)
+            TUTTI_TRY(
+                comm->backend->run.event_create(comm->device, true, &times->steps[step][i].event));
+    }
+    return TUTTI_OK;
+}
+
+void tutti__timeline_close(tutti__timeline **closing)
+{
+    tutti__timeline *times = *closing;
+    if (!times) return;
+    const tutti_comm *comm = times->comm;
+    for (int step = 0; step < 2; step++) {
+        for (int i = 0; times->steps[step] && !comm->dead && i < mark_count(times); i++)
+            if (times->steps[step][i].event)
+                comm->backend->run.event_destroy(comm->device, times->steps[step][i].event);
+        free(times->steps[step]);
+    }
+    free(times);
+    *closing = NULL;
+}
+
+tutti_status tutti__timeline_mark(tutti__timeline *times, tutti__moment moment, int range,
+                                  tutti__stream stream)
+{
+    if (!times) return TUTTI_OK;
+    mark *now = mark_of(times, times->current, moment, range);
+    now->time = tutti__now();
+    if (!now->event) return TUTTI_OK;
+    return times->comm->backend->run.event_record(times->comm->device, now->event, stream);
+}
+
+void tutti__timeline_next(tutti__timeline *times)
+{
+    if (times) times->current = !times->current;
+}
+
+/* *ms: from the step's start to this mark, which has come. */
+static tutti_status read_mark(tutti__timeline *times, tutti__moment moment, int range, double *ms)
+{
+    const int step = !times->current;
+    const mark *start = mark_of(times, step, TUTTI__MOMENT_START, 0);
+    const mark *mark = mark_of(times, step, moment, range);
+    *ms = (mark->time - start->time) * 1e3;
+    if (!mark->event) return TUTTI_OK;
+    return times->comm->backend->run.event_elapsed(times->comm->device, start->event, mark->event,
+                                                   ms);
+}
+
+tutti_status tutti__timeline_read(tutti__timeline *times, double *ready, double *begin, double *end,
+                                  double *finish)
+{
+    tutti_comm *comm = times->comm;
+    for (int i = 0; i < mark_count(times); i++) {
+        const mark *mark = &times->steps[!times->current][i];
+        if (mark->event)
+            TUTTI_TRY(tutti__wait_event(comm, mark->event, "gradient exchange", comm->sequence));
+    }
+    for (int r = 0; r < times->ranges; r++) {
+        if (ready) TUTTI_TRY(read_mark(times, TUTTI__MOMENT_READY, r, &ready[r]));
+        if (begin) TUTTI_TRY(read_mark(times, TUTTI__MOMENT_BEGIN, r, &begin[r]));
+        if (end) TUTTI_TRY(read_mark(times, TUTTI__MOMENT_END, r, &end[r]));
+    }
+    return finish ? read_mark(times, TUTTI__MOMENT_FINISH, 0, finish) : TUTTI_OK;
+}
