@@ -76,6 +76,17 @@ tutti_comm *rig_comm(tutti_context *ctx, tutti_transport transport, double timeo
     return comm;
 }
 
+void rig_over(tutti_transport transport, void (*test)(tutti_context *ctx, tutti_comm *comm))
+{
+    tutti_context *ctx = rig_context();
+    tutti_comm *comm = rig_comm(ctx, transport, 0);
+    if (!comm) return;
+    CHECK(tutti_comm_transport(comm) == transport, "transport %d", tutti_comm_transport(comm));
+    test(ctx, comm);
+    tutti_comm_destroy(&comm);
+    CHECK(!comm, "destroy left the pointer");
+}
+
 /* The harness reads the options; only this one decides which tests there are. */
 static bool wants_cuda(int argc, char **argv)
 {

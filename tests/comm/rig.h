@@ -23,6 +23,32 @@ tutti_context *rig_context(void);
 /* A communicator of all ranks, or NULL with the test marked as skipped where that transport cannot be had here.
  * timeout 0: the default. */
 tutti_comm *rig_comm(tutti_context *ctx, tutti_transport transport, double timeout);
+/* Runs a test with a communicator of this transport. */
+void rig_over(tutti_transport transport, void (*test)(tutti_context *ctx, tutti_comm *comm));
+/* test_self, test_mpi and test_nccl run the test with a communicator of each transport; their rows among the tests. */
+#define RIG_OVER_(test, which, transport) \
+    static void test##_##which(void)      \
+    {                                     \
+        rig_over(transport, test);        \
+    }
+#ifdef RIG_WITH_MPI
+#define RIG_OVER(test)                          \
+    RIG_OVER_(test, self, TUTTI_TRANSPORT_SELF) \
+    RIG_OVER_(test, mpi, TUTTI_TRANSPORT_MPI)   \
+    RIG_OVER_(test, nccl, TUTTI_TRANSPORT_NCCL)
+#define RIG_ROWS(name, test, min_ranks, max_ranks)                   \
+    {name " over self", test##_self, min_ranks, 1, false},           \
+        {name " over mpi", test##_mpi, min_ranks, max_ranks, false}, \
+    {                                                                \
+        name " over nccl", test##_nccl, min_ranks, max_ranks, true   \
+    }
+#else
+#define RIG_OVER(test) RIG_OVER_(test, self, TUTTI_TRANSPORT_SELF)
+#define RIG_ROWS(name, test, min_ranks, max_ranks)          \
+    {                                                       \
+        name " over self", test##_self, min_ranks, 1, false \
+    }
+#endif
 /* Every rank has a GPU of its own, or NCCL has been told to do with less. */
 bool rig_has_gpu_each(void);
 /* Without the library's help: everybody waits here, or knows the worst value of all. */

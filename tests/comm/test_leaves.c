@@ -128,11 +128,9 @@ static int64_t sent_by(int64_t bytes, int world)
 
 static const tutti_allocator plain = {.self = NULL};
 
-static void tree_over(tutti_transport transport, int leaves, size_t range_bytes, bool liked)
+static void one_tree(tutti_context *ctx, tutti_comm *comm, int leaves, size_t range_bytes,
+                     bool liked)
 {
-    tutti_context *ctx = rig_context();
-    tutti_comm *comm = rig_comm(ctx, transport, 0);
-    if (!comm) return;
     gradients g;
     gradients_make(ctx, liked ? tutti_comm_allocator(comm) : plain, &g);
     tutti_grad_sync_desc desc = TUTTI_GRAD_SYNC_DESC_INIT;
@@ -165,37 +163,23 @@ static void tree_over(tutti_transport transport, int leaves, size_t range_bytes,
     harness_where(NULL);
     tutti_grad_sync_destroy(&sync);
     gradients_free(&g);
-    tutti_comm_destroy(&comm);
 }
 
-static void over(tutti_transport transport)
+static void trees(tutti_context *ctx, tutti_comm *comm)
 {
     static const int counts[] = {1, 2, 4, 8, 32};
     for (int i = 0; i < 5; i++)
-        if (counts[i] >= rig_size()) tree_over(transport, counts[i], (size_t)32 << 20, false);
-    tree_over(transport, 8, (size_t)100 << 10, false);
-    tree_over(transport, 8, 4096, false);
+        if (counts[i] >= rig_size()) one_tree(ctx, comm, counts[i], (size_t)32 << 20, false);
+    one_tree(ctx, comm, 8, (size_t)100 << 10, false);
+    one_tree(ctx, comm, 8, 4096, false);
     /* the memory that the transport likes best, and messages too long for NCCL's quick protocol */
     const int64_t usual = sizes[1];
     sizes[1] = 3000001;
-    tree_over(transport, rig_size() > 4 ? 8 : 4, (size_t)32 << 20, true);
+    one_tree(ctx, comm, rig_size() > 4 ? 8 : 4, (size_t)32 << 20, true);
     sizes[1] = usual;
 }
 
-#ifdef RIG_WITH_MPI
-static void test_mpi(void)
-{
-    over(TUTTI_TRANSPORT_MPI);
-}
-static void test_nccl(void)
-{
-    over(TUTTI_TRANSPORT_NCCL);
-}
-#endif
-static void test_self(void)
-{
-    over(TUTTI_TRANSPORT_SELF);
-}
+RIG_OVER(trees)
 
 /* What the test above would not see proves nothing: other orders have other bits for these data. */
 static void test_other_orders_differ(void)
@@ -275,11 +259,7 @@ static void test_wrong_leaves(void)
 }
 
 static const rig_test tests[] = {
-    {"leaves over self", test_self, 1, 1, false},
-#ifdef RIG_WITH_MPI
-    {"leaves over mpi", test_mpi, 0, 0, false},
-    {"leaves over nccl", test_nccl, 0, 0, true},
-#endif
+    RIG_ROWS("leaves", trees, 1, 0),
     {"other orders have other bits", test_other_orders_differ, 1, 1, false},
     {"wrong leaves", test_wrong_leaves, 0, 0, false},
 };

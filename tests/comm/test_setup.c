@@ -120,28 +120,25 @@ static void expect(tutti_context *ctx, float *data, int count, double value)
     CHECK_OK(tutti_free(ctx, (void **)&data));
 }
 
-/* Two communicators, each with a context of its own, work side by side in turns. */
-static void two_over(tutti_transport transport)
+/* Two more communicators, each with a context of its own, work side by side in turns. */
+static void two_at_once(tutti_context *ctx, tutti_comm *comm)
 {
-    tutti_context *ctx = rig_context();
+    enum { COUNT = 50001 };
     tutti_context *second = harness_new_context(tutti_context_device(ctx), 1);
-    tutti_comm *a = rig_comm(ctx, transport, 0), *b = a ? rig_comm(second, transport, 30) : NULL;
-    if (b) {
-        enum { COUNT = 50001 };
-        float *x = filled(ctx, COUNT, (float)(rig_rank() + 1));
-        float *y = filled(second, COUNT, (float)(10 * (rig_rank() + 1)));
-        for (int i = 0; i < 3; i++) {
-            CHECK_OK(tutti_comm_all_reduce(a, ctx, x, x, COUNT, TUTTI_F32, TUTTI_MAX));
-            CHECK_OK(tutti_comm_all_reduce(b, second, y, y, COUNT, TUTTI_F32, TUTTI_MIN));
-        }
-        CHECK_OK(tutti_comm_barrier(b, second));
-        tutti_comm_destroy(&a); /* the other one goes on */
-        CHECK_OK(tutti_comm_all_reduce(b, second, y, y, COUNT, TUTTI_F32, TUTTI_SUM));
-        expect(ctx, x, COUNT, rig_size());
-        expect(second, y, COUNT, 10 * rig_size());
+    tutti_comm *a = rig_comm(ctx, tutti_comm_transport(comm), 0);
+    tutti_comm *b = rig_comm(second, tutti_comm_transport(comm), 30);
+    float *x = filled(ctx, COUNT, (float)(rig_rank() + 1));
+    float *y = filled(second, COUNT, (float)(10 * (rig_rank() + 1)));
+    for (int i = 0; i < 3; i++) {
+        CHECK_OK(tutti_comm_all_reduce(a, ctx, x, x, COUNT, TUTTI_F32, TUTTI_MAX));
+        CHECK_OK(tutti_comm_all_reduce(b, second, y, y, COUNT, TUTTI_F32, TUTTI_MIN));
     }
+    CHECK_OK(tutti_comm_barrier(b, second));
+    tutti_comm_destroy(&a); /* the other one goes on */
+    CHECK_OK(tutti_comm_all_reduce(b, second, y, y, COUNT, TUTTI_F32, TUTTI_SUM));
+    expect(ctx, x, COUNT, rig_size());
+    expect(second, y, COUNT, 10 * rig_size());
     tutti_comm_destroy(&b);
-    tutti_comm_destroy(&a);
     tutti_context_destroy(&second);
 }
 
@@ -162,11 +159,8 @@ static tutti_params *store(tutti_context *ctx, tutti_layer **layer, int64_t out,
     return params;
 }
 
-static void params_over(tutti_transport transport)
+static void params_of_root(tutti_context *ctx, tutti_comm *comm)
 {
-    tutti_context *ctx = rig_context();
-    tutti_comm *comm = rig_comm(ctx, transport, 0);
-    if (!comm) return;
     tutti_layer *layers[3];
     /* 16-bit working values, to see that they are refreshed */
     tutti_params *params = store(ctx, &layers[0], 9, 100 + (uint64_t)rig_rank(), TUTTI_BF16);
@@ -194,15 +188,11 @@ static void params_over(tutti_transport transport)
     tutti_params_destroy(&wanted);
     tutti_params_destroy(&params);
     for (int i = 0; i < 3; i++) tutti_layer_destroy(&layers[i]);
-    tutti_comm_destroy(&comm);
 }
 
 /* One element that one rank has changed is found, in the masters or in the state, and the communicator lives on. */
-static void replicas_over(tutti_transport transport)
+static void replicas(tutti_context *ctx, tutti_comm *comm)
 {
-    tutti_context *ctx = rig_context();
-    tutti_comm *comm = rig_comm(ctx, transport, 0);
-    if (!comm) return;
     tutti_layer *layer;
     tutti_params *params = store(ctx, &layer, 9, 100 + (uint64_t)rig_rank(), TUTTI_F32);
     tutti_adamw *adamw = NULL;
@@ -240,16 +230,12 @@ static void replicas_over(tutti_transport transport)
     tutti_adamw_destroy(&adamw);
     tutti_params_destroy(&params);
     tutti_layer_destroy(&layer);
-    tutti_comm_destroy(&comm);
 }
 
-#ifdef RIG_WITH_MPI
 /* All ranks get the status and the message of the lowest rank that failed. */
-static void agree_over(tutti_transport transport)
+static void agree(tutti_context *ctx, tutti_comm *comm)
 {
-    tutti_context *ctx = rig_context();
-    tutti_comm *comm = rig_comm(ctx, transport, 0);
-    if (!comm) return;
+    (void)ctx;
     CHECK_OK(tutti_comm_agree(comm, TUTTI_OK));
     for (int r = 1; r < rig_size(); r++) {
         tutti_status mine = TUTTI_OK;
@@ -272,9 +258,9 @@ static void agree_over(tutti_transport transport)
     CHECK(!data, "a failing alloc left a pointer");
     CHECK_OK(memory.alloc(memory.self, 1 << 10, &data));
     CHECK_OK(memory.free(memory.self, data));
-    tutti_comm_destroy(&comm);
 }
 
+#ifdef RIG_WITH_MPI
 /* A mistake of one rank in set-up is every rank's, before anybody communicates further. */
 static void agreed_set_up(void)
 {
@@ -410,55 +396,35 @@ static void many(void)
 }
 #endif
 
-#define OVER(name, transport)       \
-    static void two_##name(void)    \
-    {                               \
-        two_over(transport);        \
-    }                               \
-    static void params_##name(void) \
-    {                               \
-        params_over(transport);     \
-        replicas_over(transport);   \
-    }
-
-OVER(self, TUTTI_TRANSPORT_SELF)
 #ifdef RIG_WITH_MPI
-OVER(mpi, TUTTI_TRANSPORT_MPI)
-OVER(nccl, TUTTI_TRANSPORT_NCCL)
-
-static void agree_mpi(void)
-{
-    agree_over(TUTTI_TRANSPORT_MPI);
-}
-
-static void agree_nccl(void)
-{
-    agree_over(TUTTI_TRANSPORT_NCCL);
-}
-
 static void nccl_on_host(void)
 {
     if (harness_backend() == TUTTI_BACKEND_HOST) nccl_refused();
 }
 #endif
 
+static void replicated(tutti_context *ctx, tutti_comm *comm)
+{
+    params_of_root(ctx, comm);
+    replicas(ctx, comm);
+}
+
+RIG_OVER(two_at_once)
+RIG_OVER(replicated)
+RIG_OVER(agree)
+
 static const rig_test tests[] = {
     {"bad arguments", bad_arguments, 1, 0, false},
     {"auto", automatic, 1, 0, false},
-    {"two at once over self", two_self, 1, 1, false},
-    {"broadcast of parameters over self", params_self, 1, 1, false},
+    RIG_ROWS("two at once", two_at_once, 1, 0),
+    RIG_ROWS("broadcast of parameters", replicated, 1, 0),
+    RIG_ROWS("agree", agree, 1, 0),
 #ifdef RIG_WITH_MPI
-    {"two at once over mpi", two_mpi, 1, 0, false},
-    {"broadcast of parameters over mpi", params_mpi, 1, 0, false},
-    {"agree over mpi", agree_mpi, 1, 0, false},
     {"set-up is agreed", agreed_set_up, 2, 0, false},
     {"a late rank", late, 2, 0, false},
     {"from the caller's MPI communicator", from_mpi, 1, 0, false},
     {"many in turn", many, 1, 0, false},
     {"nccl on the host is refused", nccl_on_host, 1, 0, false},
-    {"two at once over nccl", two_nccl, 1, 0, true},
-    {"broadcast of parameters over nccl", params_nccl, 1, 0, true},
-    {"agree over nccl", agree_nccl, 1, 0, true},
     {"two ranks on one GPU", shared_gpu, 2, 0, true},
 #endif
 };

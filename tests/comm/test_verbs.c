@@ -149,43 +149,18 @@ static void all_verbs(tutti_comm *comm, tutti_context *ctx, tutti_dtype dtype, i
     harness_where(NULL);
 }
 
-static void verbs_over(tutti_transport transport)
+static void verbs(tutti_context *ctx, tutti_comm *comm)
 {
-    tutti_context *ctx = rig_context();
-    tutti_comm *comm = rig_comm(ctx, transport, 0);
-    if (!comm) return;
     CHECK(tutti_comm_rank(comm) == rig_rank(), "rank %d", tutti_comm_rank(comm));
     CHECK(tutti_comm_world_size(comm) == rig_size(), "size %d", tutti_comm_world_size(comm));
-    CHECK(tutti_comm_transport(comm) == transport, "transport %d", tutti_comm_transport(comm));
     for (size_t d = 0; d < sizeof dtypes / sizeof *dtypes; d++)
         for (size_t c = 0; c < sizeof counts / sizeof *counts; c++)
             all_verbs(comm, ctx, dtypes[d], counts[c]);
-    tutti_comm_destroy(&comm);
-    CHECK(!comm, "destroy left the pointer");
-}
-
-static void test_self(void)
-{
-    verbs_over(TUTTI_TRANSPORT_SELF);
-}
-
-#ifdef RIG_WITH_MPI
-static void test_mpi(void)
-{
-    verbs_over(TUTTI_TRANSPORT_MPI);
-}
-
-static void test_nccl(void)
-{
-    verbs_over(TUTTI_TRANSPORT_NCCL);
 }
 
 /* 16-bit sums of two ranks: exact in f32, rounded once. */
-static void rounding_over(tutti_transport transport)
+static void rounding(tutti_context *ctx, tutti_comm *comm)
 {
-    tutti_context *ctx = rig_context();
-    tutti_comm *comm = rig_comm(ctx, transport, 0);
-    if (!comm) return;
     enum { N = 1001 };
     double mine[N], other[N], want[N], bound[N];
     for (int d = 0; d < 2; d++) {
@@ -205,29 +180,14 @@ static void rounding_over(tutti_transport transport)
         CHECK_CLOSE(tutti_dtype_name(dtype), mine, want, bound, N);
         harness_buffer_free(ctx, &data);
     }
-    tutti_comm_destroy(&comm);
 }
 
-static void test_rounding_mpi(void)
-{
-    rounding_over(TUTTI_TRANSPORT_MPI);
-}
-
-static void test_rounding_nccl(void)
-{
-    rounding_over(TUTTI_TRANSPORT_NCCL);
-}
-
-#endif
+RIG_OVER(verbs)
+RIG_OVER(rounding)
 
 static const rig_test tests[] = {
-    {"verbs over self", test_self, 1, 1, false},
-#ifdef RIG_WITH_MPI
-    {"verbs over mpi", test_mpi, 1, 0, false},
-    {"16-bit sums over mpi", test_rounding_mpi, 2, 2, false},
-    {"verbs over nccl", test_nccl, 1, 0, true},
-    {"16-bit sums over nccl", test_rounding_nccl, 2, 2, true},
-#endif
+    RIG_ROWS("verbs", verbs, 1, 0),
+    RIG_ROWS("16-bit sums", rounding, 2, 2),
 };
 
 int main(int argc, char **argv)
