@@ -39,4 +39,6 @@ struct tutti__control {
     void (*destroy)(tutti_comm *comm);
 };
 
+extern const tutti__control tutti__self_control;
+
 #endif

@@ -6,7 +6,6 @@
 
 #include "comm/control.h"
 #include "comm/follow.h"
-#include "comm/self.h"
 #include "comm/transport.h"
 
 tutti_comm_desc tutti_comm_desc_default(void)

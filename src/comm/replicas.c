@@ -102,16 +102,33 @@ static tutti_status compare_replicas(tutti_comm *comm, tutti_context *ctx, const
     return status;
 }
 
-/* The masters' replicas, one a slot. */
-static void list_masters(const tutti_params *params, replica *list)
+/* The parts of a flat buffer like the store, one a slot. */
+static int list_slots(const tutti_params *params, const char *name, const void *data,
+                      tutti_dtype dtype, replica *list)
 {
-    const size_t size = tutti_dtype_size(params->desc.master_dtype);
+    const size_t size = tutti__size_of(dtype);
     for (int i = 0; i < params->slot_count; i++) {
         const tutti__slot *slot = &params->slots[i];
-        list[i] =
-            (replica){slot->param, "", (const char *)params->master + (size_t)slot->offset * size,
-                      (size_t)slot->count * size};
+        list[i] = (replica){slot->param, name, (const char *)data + (size_t)slot->offset * size,
+                            (size_t)slot->count * size};
     }
+    return params->slot_count;
+}
+
+static int list_masters(const tutti_params *params, replica *list)
+{
+    return list_slots(params, "", params->master, params->desc.master_dtype, list);
+}
+
+/* The parts of a tensor of the state: one a slot, or the whole. */
+static int list_state(const tutti_params *params, const tutti_state_tensor *state, replica *list)
+{
+    const tutti_tensor *tensor = &state->tensor;
+    if (state->like_store)
+        return list_slots(params, state->name, tensor->data, tensor->dtype, list);
+    *list = (replica){NULL, state->name, tensor->data,
+                      (size_t)tensor->dims[0] * tutti__size_of(tensor->dtype)};
+    return 1;
 }
 
 tutti_status tutti_comm_broadcast_params(tutti_comm *comm, tutti_context *ctx, tutti_params *params)
@@ -134,7 +151,7 @@ tutti_status tutti_comm_broadcast_params(tutti_comm *comm, tutti_context *ctx, t
     replica *masters = calloc((size_t)params->slot_count + 1, sizeof *masters);
     TUTTI_TRY(tutti_comm_agree(
         comm, masters ? TUTTI_OK : tutti__fail(TUTTI_ERR_MEMORY, "broadcast_params: no memory")));
-    list_masters(params, masters);
+    (void)list_masters(params, masters);
     int differ = -1;
     char ranks[160];
     status = compare_replicas(comm, ctx, masters, params->slot_count, "broadcast_params", &differ,
@@ -172,24 +189,6 @@ static tutti_status check_state(const tutti_comm *comm, const tutti_context *ctx
     return TUTTI_OK;
 }
 
-/* The parts of a tensor of the state: one a slot, or the whole. */
-static int list_state(const tutti_params *params, const tutti_state_tensor *state, replica *list)
-{
-    const tutti_tensor *tensor = &state->tensor;
-    const size_t size = tutti_dtype_size(tensor->dtype);
-    if (!state->like_store) {
-        *list = (replica){NULL, state->name, tensor->data, (size_t)tensor->dims[0] * size};
-        return 1;
-    }
-    for (int i = 0; i < params->slot_count; i++) {
-        const tutti__slot *slot = &params->slots[i];
-        list[i] = (replica){slot->param, state->name,
-                            (const char *)tensor->data + (size_t)slot->offset * size,
-                            (size_t)slot->count * size};
-    }
-    return params->slot_count;
-}
-
 tutti_status tutti_comm_check_params(tutti_comm *comm, tutti_context *ctx, tutti_params *params,
                                      const tutti_state_tensor *state, int count)
 {
@@ -209,8 +208,7 @@ tutti_status tutti_comm_check_params(tutti_comm *comm, tutti_context *ctx, tutti
         free(list);
         return status;
     }
-    list_masters(params, list);
-    int n = params->slot_count, differ = -1;
+    int n = list_masters(params, list), differ = -1;
     for (int i = 0; i < count; i++) n += list_state(params, &state[i], list + n);
     char ranks[160];
     status = compare_replicas(comm, ctx, list, n, who, &differ, ranks, sizeof ranks);
@@ -218,7 +216,7 @@ tutti_status tutti_comm_check_params(tutti_comm *comm, tutti_context *ctx, tutti
         const replica *bad = &list[differ];
         status = tutti__fail(TUTTI_ERR_DATA,
                              "%s: '%s%s%s' on %s differs from the other ranks': the replicas have "
-                             "parted ways",
+                             "diverged",
                              who, bad->param ? bad->param->name : "",
                              bad->param && bad->name[0] ? " " : "", bad->name, ranks);
     }

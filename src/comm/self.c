@@ -1,7 +1,8 @@
 /* The communicator of one rank: sums are what they are, copies are copies. */
 #include <string.h>
 
-#include "comm/self.h"
+#include "comm/control.h"
+#include "comm/transport.h"
 
 static tutti_status self_gather(tutti_comm *comm, const void *send, void *recv, size_t bytes,
                                 const char *operation)

@@ -33,11 +33,7 @@ static tutti_status check_and_collect(tutti_grad_sync *sync, tutti_context *ctx,
                                       int count, bool from_list, const tutti_grad_sync_desc *desc)
 {
     tutti_comm *comm = sync->comm;
-    TUTTI_REQUIRE(ctx, "grad_sync_create: ctx is NULL");
-    TUTTI_REQUIRE(comm->backend == ctx->backend && comm->device == ctx->device,
-                  "grad_sync_create: the communicator is on %s device %d, the context on %s device "
-                  "%d",
-                  comm->backend->name, comm->device, ctx->backend->name, ctx->device);
+    TUTTI_TRY(tutti__comm_context_check(comm, ctx, "grad_sync_create"));
     TUTTI_TRY(desc_check(desc, comm->world_size, &sync->desc));
     TUTTI_TRY(tutti__leaves_open(&sync->leaves, sync->desc.leaves, comm->rank, comm->world_size));
     sync->leaf = sync->leaves.first;

@@ -84,4 +84,6 @@ struct tutti__transport {
     void (*destroy)(tutti_comm *comm);
 };
 
+extern const tutti__transport tutti__self_transport;
+
 #endif

@@ -48,14 +48,9 @@ static tutti_status collective(tutti_comm *comm, tutti_context *ctx, tutti__coll
 tutti_status tutti_comm_all_reduce(tutti_comm *comm, tutti_context *ctx, const void *send,
                                    void *recv, int64_t count, tutti_dtype dtype, tutti_op op)
 {
-    return collective(comm, ctx,
-                      (tutti__collective){.kind = TUTTI__ALL_REDUCE,
-                                          .name = "all_reduce",
-                                          .send = send,
-                                          .recv = recv,
-                                          .count = count,
-                                          .dtype = dtype,
-                                          .op = op});
+    return collective(
+        comm, ctx,
+        (tutti__collective){TUTTI__ALL_REDUCE, "all_reduce", send, recv, count, dtype, op, 0, 0});
 }
 
 tutti_status tutti_comm_broadcast(tutti_comm *comm, tutti_context *ctx, void *data, int64_t count,
@@ -63,50 +58,32 @@ tutti_status tutti_comm_broadcast(tutti_comm *comm, tutti_context *ctx, void *da
 {
     TUTTI_REQUIRE(data || count <= 0, "broadcast: data is NULL");
     return collective(comm, ctx,
-                      (tutti__collective){.kind = TUTTI__BROADCAST,
-                                          .name = "broadcast",
-                                          .send = data,
-                                          .recv = data,
-                                          .count = count,
-                                          .dtype = dtype,
-                                          .root = root});
+                      (tutti__collective){TUTTI__BROADCAST, "broadcast", data, data, count, dtype,
+                                          TUTTI_SUM, root, 0});
 }
 
 tutti_status tutti_comm_all_gather(tutti_comm *comm, tutti_context *ctx, const void *send,
                                    void *recv, int64_t count, tutti_dtype dtype)
 {
     return collective(comm, ctx,
-                      (tutti__collective){.kind = TUTTI__ALL_GATHER,
-                                          .name = "all_gather",
-                                          .send = send,
-                                          .recv = recv,
-                                          .count = count,
-                                          .dtype = dtype});
+                      (tutti__collective){TUTTI__ALL_GATHER, "all_gather", send, recv, count, dtype,
+                                          TUTTI_SUM, 0, 0});
 }
 
 tutti_status tutti_comm_reduce_scatter(tutti_comm *comm, tutti_context *ctx, const void *send,
                                        void *recv, int64_t count, tutti_dtype dtype, tutti_op op)
 {
     return collective(comm, ctx,
-                      (tutti__collective){.kind = TUTTI__REDUCE_SCATTER,
-                                          .name = "reduce_scatter",
-                                          .send = send,
-                                          .recv = recv,
-                                          .count = count,
-                                          .dtype = dtype,
-                                          .op = op});
+                      (tutti__collective){TUTTI__REDUCE_SCATTER, "reduce_scatter", send, recv,
+                                          count, dtype, op, 0, 0});
 }
 
 tutti_status tutti_comm_all_to_all(tutti_comm *comm, tutti_context *ctx, const void *send,
                                    void *recv, int64_t count, tutti_dtype dtype)
 {
     return collective(comm, ctx,
-                      (tutti__collective){.kind = TUTTI__ALL_TO_ALL,
-                                          .name = "all_to_all",
-                                          .send = send,
-                                          .recv = recv,
-                                          .count = count,
-                                          .dtype = dtype});
+                      (tutti__collective){TUTTI__ALL_TO_ALL, "all_to_all", send, recv, count, dtype,
+                                          TUTTI_SUM, 0, 0});
 }
 
 tutti_status tutti_comm_barrier(tutti_comm *comm, tutti_context *ctx)

@@ -59,45 +59,43 @@ tutti_status tutti__mpi_duplicate(tutti_comm *comm, MPI_Comm parent, MPI_Comm *d
 
 /* A few bytes */
 
-static tutti_status channel_gather(tutti_comm *comm, const void *send, void *recv, size_t bytes,
-                                   const char *operation)
+/* Everybody's send [bytes] to all, or only the root's. */
+enum { EVERYBODY = -1 };
+static tutti_status from(int root, tutti_comm *comm, const void *send, void *recv, size_t bytes,
+                         const char *operation)
 {
     tutti__channel *channel = comm->channel;
     TUTTI_ASSERT(bytes <= INT32_MAX);
+    const size_t all = root == EVERYBODY ? bytes * (size_t)comm->world_size : bytes;
+    const size_t own = root == EVERYBODY ? all : 0;
+    const int n = (int)bytes;
     int64_t sequence = ++comm->sequence;
     /* copies of its own: after a missed deadline MPI may still write them */
-    size_t world = (size_t)comm->world_size;
-    char *buffer = malloc((world + 1) * bytes + 1);
+    char *buffer = malloc(own + bytes + 1);
     if (!buffer) return tutti__fail(TUTTI_ERR_MEMORY, "%s: no memory", operation);
-    char *mine = buffer + world * bytes;
-    memcpy(mine, send, bytes);
+    memcpy(buffer + own, send, bytes);
     MPI_Request request;
-    TUTTI_TRY(tutti__mpi_check(comm,
-                               MPI_Iallgather(mine, (int)bytes, MPI_BYTE, buffer, (int)bytes,
-                                              MPI_BYTE, channel->data, &request),
-                               operation));
+    const int code = root == EVERYBODY
+                         ? MPI_Iallgather(buffer + own, n, MPI_BYTE, buffer, n, MPI_BYTE,
+                                          channel->data, &request)
+                         : MPI_Ibcast(buffer, n, MPI_BYTE, root, channel->data, &request);
+    TUTTI_TRY(tutti__mpi_check(comm, code, operation));
     TUTTI_TRY(tutti__mpi_wait(comm, &request, operation, sequence));
-    memcpy(recv, buffer, world * bytes);
+    memcpy(recv, buffer, all);
     free(buffer);
     return TUTTI_OK;
+}
+
+static tutti_status channel_gather(tutti_comm *comm, const void *send, void *recv, size_t bytes,
+                                   const char *operation)
+{
+    return from(EVERYBODY, comm, send, recv, bytes, operation);
 }
 
 static tutti_status channel_broadcast(tutti_comm *comm, void *data, size_t bytes, int root,
                                       const char *operation)
 {
-    tutti__channel *channel = comm->channel;
-    TUTTI_ASSERT(bytes <= INT32_MAX);
-    int64_t sequence = ++comm->sequence;
-    char *buffer = malloc(bytes + 1);
-    if (!buffer) return tutti__fail(TUTTI_ERR_MEMORY, "%s: no memory", operation);
-    memcpy(buffer, data, bytes);
-    MPI_Request request;
-    TUTTI_TRY(tutti__mpi_check(
-        comm, MPI_Ibcast(buffer, (int)bytes, MPI_BYTE, root, channel->data, &request), operation));
-    TUTTI_TRY(tutti__mpi_wait(comm, &request, operation, sequence));
-    memcpy(data, buffer, bytes);
-    free(buffer);
-    return TUTTI_OK;
+    return from(root, comm, data, data, bytes, operation);
 }
 
 /* Life */

@@ -35,23 +35,20 @@ static void buffers_close(tutti_comm *comm, buffers *own)
     comm->backend->run.host_free(comm->device, own->host);
 }
 
-static tutti_status wait_for_stream(tutti_comm *comm, const char *operation, int64_t sequence)
-{
-    tutti__nccl *nccl = comm->state;
-    TUTTI_TRY(tutti__wait_stream(comm, nccl->control_stream, operation, sequence));
-    return tutti__comm_alive(comm, operation); /* not by being aborted */
-}
-
-static tutti_status nccl_gather(tutti_comm *comm, const void *send, void *recv, size_t bytes,
-                                const char *operation)
+/* Everybody's send [bytes] to all, or only the root's. */
+enum { EVERYBODY = -1 };
+static tutti_status from(int root, tutti_comm *comm, const void *send, void *recv, size_t bytes,
+                         const char *operation)
 {
     const tutti__runtime *run = &comm->backend->run;
     tutti__nccl *nccl = comm->state;
-    size_t all = bytes * (size_t)comm->world_size;
+    const bool gathers = root == EVERYBODY;
+    const size_t skip = gathers ? bytes : 0;
+    const size_t all = gathers ? bytes * (size_t)comm->world_size : bytes;
     int64_t sequence = ++comm->sequence;
     buffers own;
     TUTTI_TRY(tutti__comm_alive(comm, operation));
-    TUTTI_TRY(buffers_open(comm, bytes + all, &own));
+    TUTTI_TRY(buffers_open(comm, skip + all, &own));
     memcpy(own.host, send, bytes);
     tutti__stream stream = nccl->control_stream;
     tutti_status status = run->copy(comm->device, stream, own.device, own.host, bytes);
@@ -59,45 +56,32 @@ static tutti_status nccl_gather(tutti_comm *comm, const void *send, void *recv, 
         status = tutti__watchdog_begin(nccl->watchdog, stream, operation, sequence);
     if (status == TUTTI_OK) status = tutti__nccl_enter(comm, operation);
     if (status == TUTTI_OK) {
-        ncclResult_t result = ncclAllGather(own.device, own.device + bytes, bytes, ncclUint8,
-                                            nccl->comm, (cudaStream_t)stream);
+        ncclResult_t result = gathers ? ncclAllGather(own.device, own.device + skip, bytes,
+                                                      ncclUint8, nccl->comm, (cudaStream_t)stream)
+                                      : ncclBroadcast(own.device, own.device, bytes, ncclUint8,
+                                                      root, nccl->comm, (cudaStream_t)stream);
         tutti__nccl_leave(comm);
         status = tutti__nccl_settle(comm, result, operation, sequence);
     }
     if (status == TUTTI_OK)
-        status = run->copy(comm->device, stream, own.host + bytes, own.device + bytes, all);
-    if (status == TUTTI_OK) status = wait_for_stream(comm, operation, sequence);
-    if (status == TUTTI_OK) memcpy(recv, own.host + bytes, all);
+        status = run->copy(comm->device, stream, own.host + skip, own.device + skip, all);
+    if (status == TUTTI_OK) status = tutti__wait_stream(comm, stream, operation, sequence);
+    if (status == TUTTI_OK) status = tutti__comm_alive(comm, operation); /* not by being aborted */
+    if (status == TUTTI_OK) memcpy(recv, own.host + skip, all);
     buffers_close(comm, &own);
     return status;
+}
+
+static tutti_status nccl_gather(tutti_comm *comm, const void *send, void *recv, size_t bytes,
+                                const char *operation)
+{
+    return from(EVERYBODY, comm, send, recv, bytes, operation);
 }
 
 static tutti_status nccl_broadcast(tutti_comm *comm, void *data, size_t bytes, int root,
                                    const char *operation)
 {
-    const tutti__runtime *run = &comm->backend->run;
-    tutti__nccl *nccl = comm->state;
-    int64_t sequence = ++comm->sequence;
-    buffers own;
-    TUTTI_TRY(tutti__comm_alive(comm, operation));
-    TUTTI_TRY(buffers_open(comm, bytes, &own));
-    memcpy(own.host, data, bytes);
-    tutti__stream stream = nccl->control_stream;
-    tutti_status status = run->copy(comm->device, stream, own.device, own.host, bytes);
-    if (status == TUTTI_OK)
-        status = tutti__watchdog_begin(nccl->watchdog, stream, operation, sequence);
-    if (status == TUTTI_OK) status = tutti__nccl_enter(comm, operation);
-    if (status == TUTTI_OK) {
-        ncclResult_t result = ncclBroadcast(own.device, own.device, bytes, ncclUint8, root,
-                                            nccl->comm, (cudaStream_t)stream);
-        tutti__nccl_leave(comm);
-        status = tutti__nccl_settle(comm, result, operation, sequence);
-    }
-    if (status == TUTTI_OK) status = run->copy(comm->device, stream, own.host, own.device, bytes);
-    if (status == TUTTI_OK) status = wait_for_stream(comm, operation, sequence);
-    if (status == TUTTI_OK) memcpy(data, own.host, bytes);
-    buffers_close(comm, &own);
-    return status;
+    return from(root, comm, data, data, bytes, operation);
 }
 
 static void nccl_control_destroy(tutti_comm *comm)
