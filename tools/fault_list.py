@@ -115,13 +115,13 @@ FAULTS = [
     Fault("store-refresh", "working values are not rewritten", "if (!params->working) return TUTTI_OK;", "return TUTTI_OK;", "api.params"),
     Fault("store-init", "all parameters begin with the same numbers", "key = tutti__hash(key, name, strlen(name));", "(void)name;", "api.params"),
     # Exchange and leaves
-    Fault("tree-slice", "a rank's first row of another's roots is its own", "root < sync->leaves.first_root ? root : root - sync->leaves.own_roots", "root < sync->leaves.first_root ? root : root - sync->leaves.own_roots + (root > sync->leaves.first_root + sync->leaves.own_roots ? -1 : 0)", "comm.leaves.host.np3"),
+    Fault("tree-slice", "a rank's first row of another's roots is its own", "root < leaves->first_root ? root : root - leaves->own_roots", "root < leaves->first_root ? root : root - leaves->own_roots + (root > leaves->first_root + leaves->own_roots ? -1 : 0)", "comm.leaves.host.np3"),
     Fault("tree-order", "roots of ranks are added one after the other", "args.pops[k] = leaves->pops[k];", "args.pops[k] = k > 0;", "comm.leaves.host.np3"),
     Fault("tree-leaf", "a leaf's neighbours are not merged", "top = (node){top.level + 1, top.number / 2};", "top = (node){top.level + 1, top.number};", "comm.leaves"),
-    Fault("sync-tied", "a tied gradient sets out at its first use", "if (--sync->missing[entries[i]->gradient] > 0) continue;", "if (--sync->missing[entries[i]->gradient] != sync->gradients[entries[i]->gradient].users - 1) continue;", "comm.grad_sync.host.np2"),
-    Fault("sync-ready", "a parameter that never was ready is no error", "if (sync->missing[g] == 0 || sync->gradients[g].first_range > range) continue;", "continue;", "api.bad_input comm.grad_sync.host.np1"),
+    Fault("sync-tied", "a tied gradient sets out at its first use", "if (--gradients->missing[g] > 0) continue;", "if (--gradients->missing[g] != gradient->users - 1) continue;", "comm.grad_sync.host.np2"),
+    Fault("sync-ready", "a parameter that never was ready is no error", "if (gradients->missing[g] == 0 || gradients->list[g].first_range > range) continue;", "continue;", "api.bad_input"),
     Fault("sync-signature", "types and users of parameters are not compared over the ranks", "{(int32_t)gradient->dtype, (int32_t)param->value.dtype, gradient->users, param->grad.ndim}", "{0, 0, 0, param->grad.ndim}", "comm.grad_sync.host.np2"),
-    Fault("sync-reopen", "the second step sends before gradients are complete", "sync->ranges[r].missing = sync->ranges[r].at.gradients;", "sync->ranges[r].missing = 1;", "comm.grad_sync.host.np2"),
+    Fault("sync-reopen", "the second step sends before gradients are complete", "(tutti__sync_range){sync->engine.ranges[r].gradient.gradients, false}", "(tutti__sync_range){1, false}", "comm.grad_sync.host.np2"),
     Fault("sync-overlap", "gradients that overlap are taken", "a->data + (size_t)a->count * tutti_dtype_size(a->dtype) > b->data", "a->data > b->data", "api.bad_input comm.setup.host.np1"),
     Fault("replicas", "a difference on the last rank is not seen", "if (all[r * n + i] != all[i]) *differ = (int)i;", "if (all[r * n + i] != all[i] && r + 1 < (size_t)comm->world_size) *differ = (int)i;", "comm.verbs.host.np3 comm.setup.host.np3"),
     # Status
