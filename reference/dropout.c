@@ -46,9 +46,9 @@ static const char *compute(const reference_work *w)
     const int64_t cols = (int64_t)reference_option(w, "cols");
     dropout k = {.w = w, .number = (int64_t)reference_option(w, "layer_number")};
     k.dropped = nearbyint(reference_option(w, "p") * 65536);
-    if (!activation_take(&k.act, w)) return "an activation without formulas";
-    const tutti_dtype stored = k.act.dtype;
-    k.act.dtype = w->computed; /* z and act(z) are not stored */
+    if (!activation_take(&k.act, w, w->computed)) /* z and act(z) are not stored */
+        return "an activation without formulas";
+    const tutti_dtype stored = reference_dtype(w, "x");
     moments *sums = calloc((size_t)cols, sizeof *sums);
     spread *errors = calloc((size_t)cols, sizeof *errors);
     for (int64_t i = 0; i < w->rows * cols && sums && errors; i++) {

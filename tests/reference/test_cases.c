@@ -52,6 +52,7 @@ static setting set_up(const tutti_cases *file, const tutti_case *which, tutti_la
                              .rows = which->rows,
                              .first_row = which->first_row,
                              .any_order = true}};
+    s.problem.step.step = 1;
     s.problem.step.loss_weight = which->loss_weight;
     s.problem.step.loss_scale = which->loss_scale;
     for (int i = 0; i < which->tensor_count; i++) {
