@@ -27,13 +27,18 @@ static inexact quotient(const dropout *k, inexact a)
     return a;
 }
 
-/* Backward makes z again, so relu and its kin see it as it is; squared_relu's slope carries its rounding. */
+/* Backward makes z again: relu and its kin see it as it is, and squared_relu needs no root. */
 static inexact gradient(const dropout *k, inexact z, real dy)
 {
     const double y = (double)activation_apply(&k->act, z).value;
     inexact dz = activation_gradient(&k->act, z, &y, dy);
-    if (k->act.kind == ACTIVATION_SQUARED_RELU && z.value > 0 && !isinf(z.value))
-        dz.error = spread_add(dz.error, spread_times(z.error, 2 * dy));
+    if (k->act.kind == ACTIVATION_SQUARED_RELU) {
+        const bool left = z.value <= 0;
+        dz.value = left ? 0 * dy : 2 * z.value * dy;
+        dz.error =
+            left ? (spread){0, 0, 0}
+                 : spread_add(spread_times(z.error, 2 * dy), spread_of(k->w->u * dz.value, 1));
+    }
     return quotient(k, dz);
 }
 
