@@ -5,7 +5,7 @@
 
 bool exponentials_make(exponentials *r, const reference_work *w, int64_t cols, real scale)
 {
-    *r = (exponentials){.u = w->u, .scale = scale, .tiny = spread_tiny(w->computed)};
+    *r = (exponentials){.w = w, .u = w->u, .scale = scale, .tiny = spread_tiny(w->computed)};
     if (scale != 0 && w->computed == TUTTI_F32) r->lost = fabsl((real)(float)scale / scale - 1);
     r->gap = calloc((size_t)cols * 2, sizeof *r->gap);
     r->e = r->gap ? r->gap + cols : NULL;
@@ -49,7 +49,7 @@ void exponentials_take(exponentials *r, const double *x, int64_t cols)
         own = spread_add(own, spread_part(spread_times(own_error(r, j), r->e[j])));
     }
     r->total = moments_total(&sum);
-    r->relative = spread_times(spread_add(own, spread_tree(r->u, &sum)), 1 / r->total);
+    r->relative = spread_times(spread_add(own, reference_along_row(r->w, &sum)), 1 / r->total);
 }
 
 spread weight_error(const exponentials *r, int64_t j)

@@ -5,6 +5,7 @@
 #include "kind.h"
 
 typedef struct exponentials {
+    const reference_work *w;
     int64_t cols; /* that count */
     real u, scale, tiny;
     real lost;     /* of scale, relative, as a number of the arithmetic */

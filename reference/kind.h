@@ -36,10 +36,10 @@ static inline bool reference_wants(reference_tensor t)
 {
     return t.value || t.bound;
 }
-/* A value that is none has no error: nothing else is right. */
+/* Where a value or its bound is no number, only the very value is right. */
 static inline void reference_set(reference_tensor t, int64_t i, real bound, real value)
 {
-    if (t.bound) t.bound[i] = isfinite(value) ? (double)bound : 0;
+    if (t.bound) t.bound[i] = isfinite(value) && isfinite(bound) ? (double)bound : 0;
     if (t.value) t.value[i] = (double)value;
 }
 
@@ -53,6 +53,12 @@ static inline real reference_stored(const reference_work *w, spread error, real 
     return spread_stored(error, value, dtype, w->computed);
 }
 
+/* Of adding up along a row: blocks merged pairwise; in what others made, in any order. */
+static inline spread reference_along_row(const reference_work *w, const moments *m)
+{
+    const real other = w->problem->expected_roundoff;
+    return spread_add(spread_tree(w->u - other, m), spread_chain(other, m));
+}
 /* Of adding up over rows, or in a matrix product. */
 static inline spread reference_adding(const reference_work *w, const moments *m)
 {

@@ -41,7 +41,8 @@ static spread mean_error(const norm *k, const moments *x)
 {
     const real u = k->u, cols = (real)k->cols;
     if (k->w->problem->any_order)
-        return spread_add(spread_times(spread_tree(u, x), 1 / cols), spread_of(u * k->mean, 2));
+        return spread_add(spread_times(reference_along_row(k->w, x), 1 / cols),
+                          spread_of(u * k->mean, 2));
     moments deviations = {0};
     for (int64_t j = 0; j < k->cols; j++) moments_add(&deviations, fabsl(k->x[j] - k->mean));
     const real worst = (spread_depth(cols) + 3) * u * moments_total(&deviations) / cols;
@@ -65,7 +66,7 @@ static void statistics(norm *k)
     }
     const real total = moments_total(&squares), variance = total / cols + k->eps;
     const real most = spread_most(k->mean_error);
-    error = spread_times(spread_add(error, spread_tree(u, &squares)), 1 / cols);
+    error = spread_times(spread_add(error, reference_along_row(k->w, &squares)), 1 / cols);
     error = spread_add(error, spread_of(u * variance, 2));
     error = spread_add(error, spread_of(most * most, 1));
     k->rstd = total <= huge && fabsl(sum) <= huge ? 1 / sqrtl(variance) : NAN;
@@ -139,11 +140,11 @@ static means means_of(const norm *k)
     }
     if (k->centered) {
         m.g = moments_total(&g) / cols;
-        m.g_error = spread_times(spread_add(g_own, spread_tree(u, &g)), 1 / cols);
+        m.g_error = spread_times(spread_add(g_own, reference_along_row(k->w, &g)), 1 / cols);
         m.g_error = spread_add(m.g_error, spread_of(u * m.g, 2));
     }
     m.gn = moments_total(&gn) / cols;
-    m.gn_error = spread_times(spread_add(gn_own, spread_tree(u, &gn)), 1 / cols);
+    m.gn_error = spread_times(spread_add(gn_own, reference_along_row(k->w, &gn)), 1 / cols);
     m.gn_error = spread_add(m.gn_error, spread_of(u * m.gn, 2));
     m.gn_error = spread_add(m.gn_error, spread_times(k->mean_error, k->rstd * m.g));
     m.gn_error = spread_add(m.gn_error, spread_times(k->rstd_error, m.gn));

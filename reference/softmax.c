@@ -97,7 +97,8 @@ static real subtracted(const softmax *s, const double *dy, spread *error)
         *error = spread_add(*error, spread_part(own));
     }
     const real total = moments_total(&sum);
-    *error = spread_add(*error, spread_add(spread_tree(u, &sum), spread_of(u * total, 1)));
+    *error = spread_add(*error,
+                        spread_add(reference_along_row(s->row.w, &sum), spread_of(u * total, 1)));
     return total;
 }
 

@@ -19,10 +19,22 @@ bool finding_holds(const finding *f)
     return f->wrong == 0 && f->differing == 0;
 }
 
-/* 0 for equal values, NaN beside NaN and infinities of one sign among them; otherwise inf where one is not finite. */
-static double error_of(double actual, double expected)
+/* An infinity of the type is what becomes of a number beyond its range, or of one that a right result may come to. */
+static bool overflows(tutti_dtype dtype, double actual, double expected, double bound)
+{
+    if (!isinf(actual) || !isfinite(expected) || !isfinite(bound)) return false;
+    const double furthest = expected + copysign(bound, actual);
+    unsigned char typed[sizeof(double)];
+    double rounded = 0;
+    return tutti_convert(typed, dtype, &furthest, TUTTI_F64, 1) == TUTTI_OK &&
+           tutti_convert(&rounded, TUTTI_F64, typed, dtype, 1) == TUTTI_OK && rounded == actual;
+}
+
+/* 0 for equal values, NaN beside NaN and infinities of one sign among them; otherwise inf where one is not finite, and should be. */
+static double error_of(tutti_dtype dtype, double actual, double expected, double bound)
 {
     if (actual == expected || (isnan(actual) && isnan(expected))) return 0;
+    if (overflows(dtype, actual, expected, bound)) return 0;
     if (!isfinite(actual) || !isfinite(expected)) return INFINITY;
     return fabs(actual - expected);
 }
@@ -54,7 +66,8 @@ static double bound_at(const part *p, int64_t i)
 static void compare_expected(const part *p, int64_t i, finding *f)
 {
     const double actual = p->actual[i], expected = p->expected[i];
-    const double error = error_of(actual, expected), bound = bound_at(p, i);
+    const double bound = bound_at(p, i);
+    const double error = error_of(p->tensor->dtype, actual, expected, bound);
     const double load = load_of(error, bound);
     f->abs = worst(f->abs, error);
     if (error > 0) {
@@ -77,7 +90,10 @@ static void compare_alone(const part *p, int64_t i, finding *f)
 {
     const double actual = p->actual[i], alone = p->alone[i];
     bool same = memcmp(&actual, &alone, sizeof actual) == 0 || (isnan(actual) && isnan(alone));
-    if (!p->same_bits) same = same || within(error_of(actual, alone), 2 * bound_at(p, i));
+    const double most = 2 * bound_at(p, i);
+    if (!p->same_bits)
+        same = same || within(error_of(p->tensor->dtype, actual, alone, most), most) ||
+               overflows(p->tensor->dtype, alone, actual, most);
     if (same) return;
     if (f->differing++ > 0) return;
     f->differ_index = (double)(p->first + i);

@@ -26,6 +26,18 @@ void report_index(const tutti_case_tensor *tensor, double index, char *text, siz
     if (used < size) snprintf(text + used, size - used, "]");
 }
 
+/* So many that two numbers look as different as they are. */
+static int digits_of(double a, double b)
+{
+    char first[32], second[32];
+    for (int digits = 9; digits < 15; digits++) {
+        snprintf(first, sizeof first, "%.*g", digits, a);
+        snprintf(second, sizeof second, "%.*g", digits, b);
+        if (strcmp(first, second) != 0) return digits == 9 ? 9 : digits + 2;
+    }
+    return a == b ? 9 : 17;
+}
+
 void report_why(const verdict *d, char *text, size_t size)
 {
     const finding *f = &d->found;
@@ -33,11 +45,12 @@ void report_why(const verdict *d, char *text, size_t size)
     text[0] = 0;
     size_t used = 0;
     if (f->wrong > 0) {
+        const int digits = digits_of(f->actual, f->expected);
         report_index(d->tensor, f->index, at, sizeof at);
         used = (size_t)snprintf(
             text, size,
-            "%.0f of %.0f elements beyond the bound; %s of rank %.0f is %.9g, want %.9g ± %.3g",
-            f->wrong, f->elements, at, f->rank, f->actual, f->expected, f->bound);
+            "%.0f of %.0f elements beyond the bound; %s of rank %.0f is %.*g, want %.*g ± %.3g",
+            f->wrong, f->elements, at, f->rank, digits, f->actual, digits, f->expected, f->bound);
     }
     if (f->differing > 0 && used < size) {
         report_index(d->tensor, f->differ_index, at, sizeof at);
