@@ -41,7 +41,7 @@ static real value_at(const activation *a, real z)
         return z > 0 ? z : a->slope * z;
     case ACTIVATION_SQUARED_RELU:
         return relu(z) * relu(z);
-    case ACTIVATION_GELU: /* z times a logistic function, which is (1 + tanh) / 2 of half its argument */
+    case ACTIVATION_GELU: /* (1 + tanh(t)) / 2 is the logistic function of 2 t */
         return z / (1 + expl(-2 * ROOT * (z + CUBE * z * z * z)));
     case ACTIVATION_GELU_ERF:
         return z / 2 * erfcl(-z * HALF_ROOT);

@@ -1,4 +1,5 @@
-/* What an update of AdamW should make of an element, and how far a right implementation may be from it. */
+/* What an update of AdamW should make of an element, and how far a right implementation may be
+ * from it. */
 #ifndef TUTTI_REFERENCE_ADAMW_H
 #define TUTTI_REFERENCE_ADAMW_H
 

@@ -1,4 +1,5 @@
-/* What the formulas of a kind of layer see of a problem.  A kind is a file with a record, which reference.c lists. */
+/* What the formulas of a kind of layer see of a problem.  A kind is a file with a record, which
+ * reference.c lists. */
 #ifndef TUTTI_REFERENCE_KIND_H
 #define TUTTI_REFERENCE_KIND_H
 
@@ -20,7 +21,8 @@ typedef struct reference_kind {
 
 #define REFERENCE_NO_MEMORY "no memory for the reference"
 
-/* By name: "x", a gradient as "dx"; all NULL where the layer has no such tensor, or the problem does not give it. */
+/* By name: "x", a gradient as "dx"; all NULL where the layer has no such tensor, or the problem
+ * does not give it. */
 reference_tensor reference_find(const reference_work *w, const char *name);
 static inline const double *reference_given(const reference_work *w, const char *name)
 {

@@ -25,7 +25,8 @@ static spread products_error(const linear *k, const moments *m)
     const real u = k->u;
     const spread products = {u * m->magnitude, u * u * m->squares, 0};
     if (!k->tf32) return products;
-    /* TF32 loses up to 2^-10 of each factor.  If it cuts, all terms shrink: by half of that on average */
+    /* TF32 loses up to 2^-10 of each factor.  If it cuts, all terms shrink: by half of that on
+     * average */
     const real lost = 2 * 0x1p-10L, shrunk = lost / 2 * fabsl(m->total);
     const spread cut = {lost * m->magnitude, lost * lost * m->squares, shrunk};
     return spread_add(products, cut);

@@ -36,7 +36,8 @@ static void take_row(norm *k, const double *x, const double *residual)
         k->x[j] = residual ? reference_round(k->x_dtype, (real)x[j] + residual[j]) : x[j];
 }
 
-/* Of a mean that is made in one pass; and of one that the mean of the deviations from it was added to. */
+/* Of a mean that is made in one pass; and of one that the mean of the deviations from it was
+ * added to. */
 static spread mean_error(const norm *k, const moments *x)
 {
     const real u = k->u, cols = (real)k->cols;

@@ -125,7 +125,8 @@ void reference_set_sum(const reference_work *w, reference_tensor t, int64_t i, s
     reference_set(t, i, reference_stored(w, error, value, dtype), value);
 }
 
-/* The word after "name=" among the options, or the option's default; "" if there is no such option. */
+/* The word after "name=" among the options, or the option's default; "" if there is no such
+ * option. */
 static void option_word(const reference_work *w, const char *name, char *word, size_t size)
 {
     const size_t length = strlen(name);

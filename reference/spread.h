@@ -1,5 +1,5 @@
-/* Rounding errors that do not know of each other, after docs/numerics.md: the sum of their worst cases, the sum of the squares
- * of many, and the sum of few larger ones, which count in full. */
+/* Rounding errors that do not know of each other, after docs/numerics.md: the sum of their worst
+ * cases, the sum of the squares of many, and the sum of few larger ones, which count in full. */
 #ifndef TUTTI_REFERENCE_SPREAD_H
 #define TUTTI_REFERENCE_SPREAD_H
 
@@ -38,7 +38,8 @@ static inline spread spread_single(real worst)
     return (spread){fabsl(worst), 0, fabsl(worst)};
 }
 
-/* The worst case of a whole computation: beside other sources' errors, which do not know of it, the root of the sum of squares. */
+/* The worst case of a whole computation: beside other sources' errors, which do not know of it,
+ * the root of the sum of squares. */
 static inline spread spread_whole(real worst)
 {
     return (spread){fabsl(worst), worst * worst / 16, 0};
@@ -62,7 +63,8 @@ static inline real spread_most(spread a)
     return fminl(a.total, a.few + 4 * sqrtl(a.squares));
 }
 
-/* The terms of a sum, which is exact to a rounding: what its additions round off is in rest.  References are made of it. */
+/* The terms of a sum, which is exact to a rounding: what its additions round off is in rest.
+ * References are made of it. */
 typedef struct moments {
     real count, magnitude, squares, total, rest;
 } moments;
@@ -95,9 +97,10 @@ static inline spread spread_tree(real u, const moments *m)
                     m->count > 1 ? u * u * (2 * m->total * m->total + depth * m->squares) : 0, 0};
 }
 
-/* Adding them up one after the other, in any order.  The squares of the partial sums add up to n (S^2 / 3 + Q / 6) on average; but
- * they are those of one random path, which may stray: what exceeds `most` falls as exp(-2.2 * 4) then, not as a normal
- * deviate's tail.  Six times the path's part makes it exp(-2.2 * 4 * sqrt(6)), one element in 10^9. */
+/* Adding them up one after the other, in any order.  The squares of the partial sums add up to n
+ * (S^2 / 3 + Q / 6) on average; but they are those of one random path, which may stray: what
+ * exceeds `most` falls as exp(-2.2 * 4) then, not as a normal deviate's tail.  Six times the
+ * path's part makes it exp(-2.2 * 4 * sqrt(6)), one element in 10^9. */
 static inline spread spread_chain(real u, const moments *m)
 {
     if (m->count <= 1) return (spread){0, 0, 0};
@@ -105,9 +108,9 @@ static inline spread spread_chain(real u, const moments *m)
     return (spread){(m->count - 1) * u * m->magnitude, u * u * squares, 0};
 }
 
-/* In blocks of up to some hundred that are merged pairwise, as one call of this library adds rows up: no worse than a chain of
- * terms in no particular order, and no worse than pairs where they are not.  The latter is one error beside those of other
- * sources. */
+/* In blocks of up to some hundred that are merged pairwise, as one call of this library adds
+ * rows up: no worse than a chain of terms in no particular order, and no worse than pairs where
+ * they are not.  The latter is one error beside those of other sources. */
 static inline spread spread_blocks(real u, const moments *m)
 {
     const real worst = spread_depth(m->count) * u * m->magnitude;
@@ -147,7 +150,8 @@ static inline real spread_tiny(tutti_dtype computed)
     return computed == TUTTI_F64 ? 0x1p-1022 : 0x1p-126;
 }
 
-/* The bound of a result that was computed in one type and is stored in another; its reference is of f64. */
+/* The bound of a result that was computed in one type and is stored in another; its reference is
+ * of f64. */
 static inline real spread_stored(spread a, real value, tutti_dtype dtype, tutti_dtype computed)
 {
     const real error = spread_most(a);

@@ -187,13 +187,16 @@ FAULTS = [
     # Validator
     Fault("validate-bound", "bounds are ten times too wide", "p->tensor->atol + p->tensor->rtol * size", "10 * (p->tensor->atol + p->tensor->rtol * size)", "validate.wrong validate.faults"),
     Fault("validate-nan", "a NaN is like any value", "if (!isfinite(actual) || !isfinite(expected)) return INFINITY;", "if (!isfinite(actual) || !isfinite(expected)) return 0;", "validate.wrong validate.faults"),
+    Fault("validate-overflow", "every infinity is right", "&& rounded == actual;", "&& rounded <= INFINITY;", "validate.bounds"),
+    Fault("validate-f64", "a reference of f64 is exact", "s->source->has_reference ? 0x1p-53 : 0", "0", "validate.bounds"),
+    Fault("validate-digits", "different numbers look alike", "return digits == 9 ? 9 : digits + 2;", "return 9;", "validate.bounds"),
     Fault("validate-code", "what does not hold is no failure", 'return app_fail(APP_MISMATCH, "%d tensors of %d cases do not hold"', 'return app_fail(APP_OK, "%d tensors of %d cases do not hold"', "validate.wrong"),
     Fault("validate-sum", "the second piece's sum of losses is left out", "p < r->pieces; p++", "p < 1; p++", "validate.holds"),
     Fault("validate-rows", "rows that do not divide evenly are nobody's", "return rows / parts * before + rows % parts * before / parts;", "return rows / parts * before;", "validate.holds"),
     Fault("validate-first-row", "a rank's rows begin at the case's first", "s->which->first_row + r->plan->first + p->first", "s->which->first_row + p->first", "validate.holds"),
     Fault("validate-alone", "sharded and whole are not compared", "if (same) return;", "return;", "validate.faults validate.wrong"),
     # Bench
-    Fault("bench-reference", "the reference of norm backward lacks a term", "(n->dy[i] * n->gamma[i] - g_sum - normed * gn_sum)", "(n->dy[i] * n->gamma[i] - g_sum)", "launch.bench"),
+    Fault("bench-rows", "the last row is not looked at", "return (count - 1) * index / (BENCH_SAMPLES - 1);", "return (count - 1) * index / BENCH_SAMPLES;", "launch.bench"),
     Fault("bench-error", "a wrong result is right", "bool right = r->error <= r->tolerance;", "bool right = r->error <= 1e300;", "launch.bench"),
     Fault("bench-fail-over", "nothing is slower than before", "now <= before * (1 + o->fail_over / 100)", "now > 0", "launch.bench"),
 ]

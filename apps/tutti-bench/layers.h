@@ -6,6 +6,7 @@
 
 #include "machine.h"
 #include "pattern.h"
+#include "reference/reference.h"
 
 enum { BENCH_DIMS_MAX = 8, BENCH_DEFAULT_SHAPES = 3 };
 
@@ -48,6 +49,7 @@ typedef struct bench_run {
     tutti_dtype rounded; /* that holds all values which it is given: dtype, but for a reference */
 
     int64_t rows;
+    char options[512]; /* of the layer */
     tutti_layer *layer;
     bench_tensor *tensors; /* of slot i 2 i, its gradient 2 i + 1; then the parameters alike */
     int slots, params;
@@ -70,9 +72,9 @@ struct bench_layer {
         about_zero; /* inputs have a mean of 0, not of 0.1: what products draw of a GPU's power hangs on their data */
     /* Fills in amount and product of the result, and what it is compared with, where the tables' count of bytes is wrong. */
     void (*count)(const bench_run *run, bench_result *result, bench_reference *reference);
-    /* Fills in error, and tolerance where it is not bench_tolerance(dtype).  NULL: by the same layer in f64 on the host, which is
-     * given the same values. */
-    int (*check)(bench_run *run, bench_result *result);
+    /* Checks what is summed over rows (bench_compare, bench_keep).  NULL: by the same layer in
+     * f64 on the host, which is given the same values. */
+    int (*check_sums)(bench_run *run, bench_result *result);
 };
 #define BENCH_ROWWISE_SHAPES                                             \
     .gpu = {{2, {32768, 1024}}, {2, {32768, 4096}}, {2, {8192, 16384}}}, \
@@ -94,7 +96,15 @@ int bench_layer_run(const bench_run *plan, bench_sink sink, void *user);
 /* The type that a layer of dtype adds up in. */
 tutti_dtype bench_sums(tutti_dtype dtype);
 
+/* A run's layer with all that its calls need; one call; the end of it. */
+int bench_prepare(bench_run *run);
+int bench_layer_call(void *run);
+void bench_release(bench_run *run);
+
 /* For checks. */
+
+/* Fills in error and tolerance. */
+int bench_check(bench_run *run, bench_result *result);
 
 /* "x", "dx": NULL if the run has no such tensor. */
 const bench_tensor *bench_find(const bench_run *run, const char *name);
@@ -105,7 +115,14 @@ int bench_values(const bench_run *run, const bench_tensor *tensor, int64_t first
 int bench_scratch(bench_run *run, int64_t count, double **values);
 /* Some of `count` rows or columns, the first and the last too. */
 enum { BENCH_SAMPLES = 3 };
-int64_t bench_sampled(int64_t count, int index, int samples);
-void bench_keep(double *worst, double error);
+int64_t bench_sampled(int64_t count, int index);
+/* Takes an error in, of the largest value, if it is a larger part of what is allowed than those
+ * before. */
+void bench_keep(bench_result *result, double error, double allowed);
+/* Does so with elements first, first + 1, … of a result. */
+int bench_compare(bench_run *run, bench_result *result, const bench_tensor *tensor, int64_t first,
+                  int64_t count, const double *expected, const double *bound);
+/* Rows of the run for reference/, without its tensors. */
+reference_problem bench_problem(const bench_run *run, int64_t row, int64_t rows);
 
 #endif

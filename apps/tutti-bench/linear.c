@@ -1,166 +1,71 @@
 /* FusedLinear beside the bare matrix products. */
-#include <math.h>
-#include <string.h>
+#include <stdio.h>
+#include <stdlib.h>
 
 #include "common/exit_code.h"
 #include "common/report.h"
 #include "layers.h"
 
-enum { ROWS = 2, COLUMNS = 16 }; /* sampled */
+/* A layer of one of the outputs alone: all rows of x, and one column of dy. */
+typedef struct column {
+    double *x, *weight, *bias, *dy, *dweight, *dbias; /* what is computed, then its bounds */
+} column;
 
-typedef struct linear {
-    bench_run *run;
-    const bench_tensor *x, *w, *b, *dy;
-    int64_t rows, in, out;
-    double *x_row, *w_row; /* in elements each */
-} linear;
-
-static double round_to(tutti_dtype dtype, double value)
+static int read_column(const bench_run *run, int64_t col, const column *c)
 {
-    uint64_t typed;
-    (void)tutti_convert(&typed, dtype, &value, TUTTI_F64, 1);
-    (void)tutti_convert(&value, TUTTI_F64, &typed, dtype, 1);
-    return value;
-}
-
-/* act(z) and act'(z), from tutti/linear.h's formulas. */
-static void activate(const char *name, double z, double *value, double *slope)
-{
-    const double c = sqrt(2 / acos(-1.0)), slow = 0.01;
-    double t;
-    *value = z;
-    *slope = 1;
-    if (strcmp(name, "relu") == 0) {
-        *value = fmax(z, 0);
-        *slope = z > 0;
-    } else if (strcmp(name, "leaky_relu") == 0) {
-        *value = z > 0 ? z : slow * z;
-        *slope = z > 0 ? 1 : slow;
-    } else if (strcmp(name, "squared_relu") == 0) {
-        *value = z > 0 ? z * z : 0;
-        *slope = z > 0 ? 2 * z : 0;
-    } else if (strcmp(name, "gelu") == 0) {
-        t = tanh(c * (z + 0.044715 * z * z * z));
-        *value = 0.5 * z * (1 + t);
-        *slope = 0.5 * (1 + t) + 0.5 * z * (1 - t * t) * c * (1 + 3 * 0.044715 * z * z);
-    } else if (strcmp(name, "gelu_erf") == 0) {
-        t = 0.5 * erfc(-z / sqrt(2));
-        *value = z * t;
-        *slope = t + z * exp(-0.5 * z * z) * 0.5 * c;
-    } else if (strcmp(name, "silu") == 0) {
-        t = 1 / (1 + exp(-z));
-        *value = z * t;
-        *slope = t * (1 + z * (1 - t));
-    }
-}
-
-static double dot(const double *a, const double *b, int64_t count)
-{
-    double sum[4] = {0};
-    int64_t i = 0;
-    for (; i + 4 <= count; i += 4)
-        for (int k = 0; k < 4; k++) sum[k] += a[i + k] * b[i + k];
-    for (; i < count; i++) sum[0] += a[i] * b[i];
-    return sum[0] + sum[1] + (sum[2] + sum[3]);
-}
-
-static double element(const bench_tensor *tensor, int64_t index)
-{
-    return tensor->pattern.values[index % BENCH_PERIOD];
-}
-
-/* act and act' of one element's rounded z, from x_row and w_row. */
-static void activated(const linear *l, int64_t col, double *value, double *slope)
-{
-    const double z = dot(l->x_row, l->w_row, l->in) + element(l->b, col);
-    activate(l->run->variant, round_to(l->run->dtype, z), value, slope);
-}
-
-static int read_x(const linear *l, int64_t row)
-{
-    return bench_values(l->run, l->x, row * l->in, l->in, l->x_row);
-}
-static int read_w(const linear *l, int64_t row)
-{
-    return bench_values(l->run, l->w, row * l->in, l->in, l->w_row);
-}
-
-/* Some columns of a row of a result. */
-static int compare(const linear *l, const char *name, int64_t row, int64_t cols,
-                   const double expected[COLUMNS], double *error)
-{
-    double got[COLUMNS];
-    for (int c = 0; c < COLUMNS; c++)
-        APP_TRY(bench_values(l->run, bench_find(l->run, name),
-                             row * cols + bench_sampled(cols, c, COLUMNS), 1, &got[c]));
-    bench_keep(error, bench_error(got, expected, COLUMNS, 0));
+    const int64_t in = run->shape.dims[1], out = run->shape.dims[2];
+    APP_TRY(bench_values(run, bench_find(run, "x"), 0, run->rows * in, c->x));
+    APP_TRY(bench_values(run, bench_find(run, "weight"), col * in, in, c->weight));
+    APP_TRY(bench_values(run, bench_find(run, "bias"), col, 1, c->bias));
+    for (int64_t i = 0; i < run->rows; i++)
+        APP_TRY(bench_values(run, bench_find(run, "dy"), i * out + col, 1, &c->dy[i]));
     return APP_OK;
 }
 
-static int check_y(const linear *l, int64_t row, double *error)
+static int compute_column(bench_run *run, const column *c)
 {
-    double expected[COLUMNS], slope;
-    APP_TRY(read_x(l, row));
-    for (int c = 0; c < COLUMNS; c++) {
-        const int64_t col = bench_sampled(l->out, c, COLUMNS);
-        APP_TRY(read_w(l, col));
-        activated(l, col, &expected[c], &slope);
-    }
-    return compare(l, "y", row, l->out, expected, error);
+    const int64_t in = run->shape.dims[1];
+    reference_problem problem = bench_problem(run, 0, run->rows);
+    char options[256];
+    snprintf(options, sizeof options, "in=%lld,out=1,dtype=%s,activation=%s", (long long)in,
+             tutti_dtype_name(run->dtype), run->variant[0] ? run->variant : "none");
+    APP_CHECK(
+        tutti_layer_create_by_name(run->machine->ctx, run->type->name, options, &problem.layer));
+    problem.options = options;
+    problem.any_order = true;
+    reference_place(&problem, "x")->given = c->x;
+    reference_place(&problem, "weight")->given = c->weight;
+    reference_place(&problem, "bias")->given = c->bias;
+    reference_place(&problem, "dy")->given = c->dy;
+    *reference_place(&problem, "dweight") = (reference_tensor){NULL, c->dweight, c->dweight + in};
+    *reference_place(&problem, "dbias") = (reference_tensor){NULL, c->dbias, c->dbias + 1};
+    const char *wrong = reference_compute(&problem);
+    tutti_layer_destroy(&problem.layer);
+    return wrong ? app_fail(APP_FAILED, "%s: %s", run->type->name, wrong) : APP_OK;
 }
 
-static int check_dx(const linear *l, int64_t row, double *error)
+/* Gradients of some outputs' weights and biases. */
+static int check_sums(bench_run *run, bench_result *result)
 {
-    double expected[COLUMNS] = {0}, value, slope;
-    APP_TRY(read_x(l, row));
-    for (int64_t col = 0; col < l->out; col++) {
-        APP_TRY(read_w(l, col));
-        activated(l, col, &value, &slope);
-        const double dz = element(l->dy, row * l->out + col) * slope;
-        for (int c = 0; c < COLUMNS; c++)
-            expected[c] += dz * l->w_row[bench_sampled(l->in, c, COLUMNS)];
+    const int64_t in = run->shape.dims[1], x_count = run->rows * in;
+    column c = {.x = calloc((size_t)(x_count + run->rows + 3 * in + 3), sizeof *c.x)};
+    if (!c.x) return app_fail(APP_FAILED, "no memory for the reference");
+    c.dy = c.x + x_count, c.weight = c.dy + run->rows, c.dweight = c.weight + in;
+    c.bias = c.dweight + 2 * in, c.dbias = c.bias + 1;
+    int code = APP_OK;
+    for (int s = 0; code == APP_OK && s < BENCH_SAMPLES; s++) {
+        const int64_t col = bench_sampled(run->shape.dims[2], s);
+        code = read_column(run, col, &c);
+        if (code == APP_OK) code = compute_column(run, &c);
+        if (code == APP_OK)
+            code = bench_compare(run, result, bench_find(run, "dweight"), col * in, in, c.dweight,
+                                 c.dweight + in);
+        if (code == APP_OK)
+            code =
+                bench_compare(run, result, bench_find(run, "dbias"), col, 1, c.dbias, c.dbias + 1);
     }
-    return compare(l, "dx", row, l->in, expected, error);
-}
-
-/* A row of dW, and db there. */
-static int check_dw(const linear *l, int64_t row, double *error)
-{
-    double expected[COLUMNS] = {0}, dbias = 0, got, value, slope;
-    APP_TRY(read_w(l, row));
-    for (int64_t i = 0; i < l->rows; i++) {
-        APP_TRY(read_x(l, i));
-        activated(l, row, &value, &slope);
-        const double dz = element(l->dy, i * l->out + row) * slope;
-        dbias += dz;
-        for (int c = 0; c < COLUMNS; c++)
-            expected[c] += dz * l->x_row[bench_sampled(l->in, c, COLUMNS)];
-    }
-    APP_TRY(compare(l, "dweight", row, l->in, expected, error));
-    APP_TRY(bench_values(l->run, bench_find(l->run, "dbias"), row, 1, &got));
-    /* db may cancel to nearly nothing: measure it by the size of what it sums */
-    bench_keep(error, fabs(got - dbias) / sqrt((double)l->rows));
-    return APP_OK;
-}
-
-static int check(bench_run *run, bench_result *result)
-{
-    linear l = {.run = run,
-                .x = bench_find(run, "x"),
-                .w = bench_find(run, "weight"),
-                .b = bench_find(run, "bias"),
-                .dy = bench_find(run, "dy"),
-                .rows = run->rows,
-                .in = run->shape.dims[1],
-                .out = run->shape.dims[2]};
-    APP_TRY(bench_scratch(run, 2 * l.in, &l.x_row));
-    l.w_row = l.x_row + l.in;
-    for (int r = 0; r < ROWS; r++) {
-        const int64_t row = bench_sampled(l.rows, r, ROWS);
-        APP_TRY((run->backward ? check_dx : check_y)(&l, row, &result->error));
-        if (run->backward) APP_TRY(check_dw(&l, bench_sampled(l.out, r, ROWS), &result->error));
-    }
-    return APP_OK;
+    free(c.x);
+    return code;
 }
 
 /* y's product alone, or those of dx and dW. */
@@ -185,5 +90,5 @@ const bench_layer bench_linear = {
     .key = 'a',
     .about_zero = true,
     .count = count,
-    .check = check,
+    .check_sums = check_sums,
 };

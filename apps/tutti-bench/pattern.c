@@ -88,14 +88,6 @@ double bench_error(const double *got, const double *expected, int64_t count, dou
     return largest > 0 ? worst / largest : worst;
 }
 
-double bench_log_sum(const double *x, int64_t count)
-{
-    double largest = x[0], sum = 0;
-    for (int64_t i = 1; i < count; i++) largest = fmax(largest, x[i]);
-    for (int64_t i = 0; i < count; i++) sum += exp(x[i] - largest);
-    return largest + log(sum);
-}
-
 double bench_tolerance(tutti_dtype dtype)
 {
     switch (dtype) {

@@ -31,8 +31,6 @@ int bench_read(tutti_context *ctx, const void *data, tutti_dtype dtype, int64_t 
 /* The largest difference over the largest expected value, or over scale where that is larger (for
  * results that may cancel); infinite for a NaN. */
 double bench_error(const double *got, const double *expected, int64_t count, double scale);
-/* log(sum of exp(x_i)) */
-double bench_log_sum(const double *x, int64_t count);
 /* What bench_error may be for results of a type. */
 double bench_tolerance(tutti_dtype dtype);
 

@@ -54,9 +54,9 @@ tutti_dtype bench_sums(tutti_dtype dtype)
 
 static int create_layer(bench_run *run)
 {
-    char text[512];
+    char *const text = run->options;
     size_t used = (size_t)snprintf(
-        text, sizeof text, "%s%s%s%s", run->own->options ? run->own->options : "",
+        text, sizeof run->options, "%s%s%s%s", run->own->options ? run->own->options : "",
         *run->variant ? run->own->variant : "", *run->variant ? "=" : "", run->variant);
     for (int i = 0, dim = 1; i < run->type->option_count; i++) {
         const tutti_layer_option *option = &run->type->options[i];
@@ -67,9 +67,9 @@ static int create_layer(bench_run *run)
             snprintf(value, sizeof value, "%s", tutti_dtype_name(run->dtype));
         else
             continue;
-        used += (size_t)snprintf(text + used, sizeof text - used, "%s%s=%s", used ? "," : "",
-                                 option->name, value);
-        if (used >= sizeof text)
+        used += (size_t)snprintf(text + used, sizeof run->options - used, "%s%s=%s",
+                                 used ? "," : "", option->name, value);
+        if (used >= sizeof run->options)
             return app_fail(APP_FAILED, "%s has too many options", run->type->name);
     }
     return app_check(
@@ -114,14 +114,9 @@ int bench_scratch(bench_run *run, int64_t count, double **values)
     return *values ? APP_OK : app_fail(APP_FAILED, "no memory for the reference");
 }
 
-int64_t bench_sampled(int64_t count, int index, int samples)
+int64_t bench_sampled(int64_t count, int index)
 {
-    return (count - 1) * index / (samples - 1);
-}
-
-void bench_keep(double *worst, double error)
-{
-    if (!(error <= *worst)) *worst = error; /* a NaN is kept */
+    return (count - 1) * index / (BENCH_SAMPLES - 1);
 }
 
 /* Zeros, or offset ± scale at random. */
@@ -202,7 +197,7 @@ static int fill_param(bench_run *run, int i)
         tutti_param_bind(param, &run->tensors[number].view, &run->tensors[number + 1].view));
 }
 
-static int prepare(bench_run *run)
+int bench_prepare(bench_run *run)
 {
     tutti_context *ctx = run->machine->ctx;
     APP_TRY(create_layer(run));
@@ -225,7 +220,7 @@ static int prepare(bench_run *run)
     return app_check(tutti_layer_plan(run->layer, ctx, &run->call));
 }
 
-static void release(bench_run *run)
+void bench_release(bench_run *run)
 {
     tutti_context *ctx = run->machine->ctx;
     for (int i = 0; run->tensors && i < 2 * (run->slots + run->params); i++) {
@@ -242,7 +237,7 @@ static void release(bench_run *run)
 
 /* Times */
 
-static int work(void *self)
+int bench_layer_call(void *self)
 {
     const bench_run *run = self;
     return app_check((run->backward ? tutti_layer_backward : tutti_layer_forward)(
@@ -269,61 +264,6 @@ static double count_bytes(const bench_run *run)
     return bytes;
 }
 
-/* The check that every kind has */
-
-static bool is_result(const bench_run *run, int tensor)
-{
-    const bool output =
-        tensor / 2 < run->slots && run->type->slots[tensor / 2].role == TUTTI_SLOT_OUT;
-    const bool gradient = tensor % 2;
-    if (!run->tensors[tensor].view.data) return false;
-    return run->backward ? gradient && !output : output && !gradient;
-}
-
-/* Some rows; all of what is a sum over rows. */
-static int compare_with(bench_run *run, bench_run *twin, int tensor, double *error)
-{
-    const bench_tensor *result = &run->tensors[tensor];
-    const int64_t count = tutti_tensor_count(&result->view);
-    const bool rows =
-        tensor / 2 < run->slots && !(run->type->slots[tensor / 2].flags & TUTTI_SLOT_SUM);
-    const int64_t width = rows ? count / run->rows : count;
-    double *got, *expected;
-    APP_TRY(bench_scratch(run, width, &got));
-    APP_TRY(bench_scratch(twin, width, &expected));
-    for (int s = 0; s < (rows ? BENCH_SAMPLES : 1); s++) {
-        const int64_t first = rows ? bench_sampled(run->rows, s, BENCH_SAMPLES) * width : 0;
-        APP_TRY(bench_values(run, result, first, width, got));
-        APP_TRY(bench_values(twin, &twin->tensors[tensor], first, width, expected));
-        bench_keep(error, bench_error(got, expected, width, 0));
-    }
-    return APP_OK;
-}
-
-/* A twin of the run, in f64 on the host, is given the same values. */
-static int check_by_f64(bench_run *run, bench_result *result)
-{
-    bench_machine host = {0};
-    bench_run twin = {.machine = &host,
-                      .type = run->type,
-                      .own = run->own,
-                      .variant = run->variant,
-                      .shape = run->shape,
-                      .dtype = TUTTI_F64,
-                      .rounded = run->rounded};
-    const tutti_context_desc desc = {.backend = TUTTI_BACKEND_HOST};
-    APP_CHECK(tutti_context_create(&desc, &host.ctx));
-    int code = prepare(&twin);
-    if (code == APP_OK) code = work(&twin);
-    twin.backward = run->backward;
-    if (code == APP_OK && twin.backward) code = work(&twin);
-    for (int i = 0; code == APP_OK && i < 2 * (run->slots + run->params); i++)
-        if (is_result(run, i)) code = compare_with(run, &twin, i, &result->error);
-    release(&twin);
-    tutti_context_destroy(&host.ctx);
-    return code;
-}
-
 static int measure(bench_run *run, bench_sink sink, void *user)
 {
     bench_machine *machine = run->machine;
@@ -341,10 +281,12 @@ static int measure(bench_run *run, bench_sink sink, void *user)
     bench_reference reference = {0};
     if (run->own->count) run->own->count(run, &result, &reference);
     if (!result.product) reference.bytes = (size_t)result.amount;
-    APP_TRY(bench_time(machine, work, run, &reference, &result.seconds, &result.reference));
-    APP_TRY(bench_time_call(machine, work, run, run->rows, &result.seconds, &result.call_seconds));
+    APP_TRY(
+        bench_time(machine, bench_layer_call, run, &reference, &result.seconds, &result.reference));
+    APP_TRY(bench_time_call(machine, bench_layer_call, run, run->rows, &result.seconds,
+                            &result.call_seconds));
     APP_CHECK(tutti_context_check(machine->ctx));
-    APP_TRY((run->own->check ? run->own->check : check_by_f64)(run, &result));
+    APP_TRY(bench_check(run, &result));
     sink(user, &result);
     return APP_OK;
 }
@@ -352,11 +294,11 @@ static int measure(bench_run *run, bench_sink sink, void *user)
 int bench_layer_run(const bench_run *plan, bench_sink sink, void *user)
 {
     bench_run run = *plan;
-    int code = prepare(&run);
+    int code = bench_prepare(&run);
     if (code == APP_OK) code = measure(&run, sink, user);
     run.backward = true;
     if (code == APP_OK && (run.type->flags & TUTTI_LAYER_BACKWARD))
         code = measure(&run, sink, user);
-    release(&run);
+    bench_release(&run);
     return code;
 }

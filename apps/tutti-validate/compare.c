@@ -19,7 +19,8 @@ bool finding_holds(const finding *f)
     return f->wrong == 0 && f->differing == 0;
 }
 
-/* An infinity of the type is what becomes of a number beyond its range, or of one that a right result may come to. */
+/* An infinity of the type is what becomes of a number beyond its range, or of one that a right
+ * result may come to. */
 static bool overflows(tutti_dtype dtype, double actual, double expected, double bound)
 {
     if (!isinf(actual) || !isfinite(expected) || !isfinite(bound)) return false;
@@ -30,7 +31,8 @@ static bool overflows(tutti_dtype dtype, double actual, double expected, double 
            tutti_convert(&rounded, TUTTI_F64, typed, dtype, 1) == TUTTI_OK && rounded == actual;
 }
 
-/* 0 for equal values, NaN beside NaN and infinities of one sign among them; otherwise inf where one is not finite, and should be. */
+/* 0 for equal values, NaN beside NaN and infinities of one sign among them; otherwise inf where
+ * one is not finite, and should be. */
 static double error_of(tutti_dtype dtype, double actual, double expected, double bound)
 {
     if (actual == expected || (isnan(actual) && isnan(expected))) return 0;

@@ -143,7 +143,8 @@ static bool fits(const layer *l, const tutti_layer_type *type, guess *g)
     return taken > 0 && taken == l->weight_count;
 }
 
-/* A table that is looked up has a weight like a matrix that multiplies: only the layer's name tells them apart. */
+/* A table that is looked up has a weight like a matrix that multiplies: only the layer's name
+ * tells them apart. */
 static bool is_looked_up(const tutti_layer_type *type)
 {
     for (int i = 0; i < type->slot_count; i++)

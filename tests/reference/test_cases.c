@@ -1,5 +1,5 @@
-/* The reference beside the committed cases, whose expected values and bounds NumPy computed (tools/cases/): two versions of every
- * formula that share nothing but docs/numerics.md. */
+/* The reference beside the committed cases, whose expected values and bounds NumPy computed
+ * (tools/cases/): two versions of every formula that share nothing but docs/numerics.md. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -81,8 +81,8 @@ static void tear_down(setting *s)
     }
 }
 
-/* Both are of long double, but for NumPy's erfc, which is of f64, and handed over as f64: what is left is a roundoff's share
- * of the bound. */
+/* Both are of long double, but for NumPy's erfc, which is of f64, and handed over as f64: what
+ * is left is a roundoff's share of the bound. */
 static void check_values(const result *r, double u)
 {
     double *allowed = harness_calloc((size_t)r->count + 1, sizeof *allowed);
@@ -92,8 +92,9 @@ static void check_values(const result *r, double u)
     free(allowed);
 }
 
-/* A case's bound is a line through the largest.  Short chains of a case have a bound up to sqrt(6) times as narrow as those of
- * any data; columns that a mask hides count in it; and it knows that TF32 cuts nothing of the case's numbers. */
+/* A case's bound is a line through the largest.  Short chains of a case have a bound up to
+ * sqrt(6) times as narrow as those of any data; columns that a mask hides count in it; and it
+ * knows that TF32 cuts nothing of the case's numbers. */
 static void check_bounds(const result *r, bool tf32)
 {
     double most = 0, size = 0, wide = 0;
