@@ -65,8 +65,9 @@ constexpr double gelu_cubic = 0.044715 * gelu_linear;
 constexpr double sqrt_half = 0.70710678118654752440084436210485;
 constexpr double inverse_sqrt_two_pi = 0.39894228040143267793994605993438;
 
-/* Beyond -flat the smooth ones are -0, beyond ±flat their slopes 0 or 1, also where z is infinite: there z times a vanished
- * factor must not become Inf times 0, and no overflow of an intermediate result may show.  A NaN stays. */
+/* Beyond -flat the smooth ones are -0, beyond ±flat their slopes 0 or 1, also where z is infinite:
+ * there z times a vanished factor must not become Inf times 0, and no overflow of an intermediate
+ * result may show.  A NaN stays. */
 template<tutti_activation act>
 constexpr int flat = act == TUTTI_ACT_GELU       ? 30
                      : act == TUTTI_ACT_GELU_ERF ? 40
@@ -83,8 +84,8 @@ __device__ __forceinline__ R within(R z, R bound)
     return above(z > bound ? bound : z, -bound);
 }
 
-/* Where a logistic function goes over into exp(a): there exp(a + from) times exp(-from) stays accurate although exp(a)
- * itself is no normal number. */
+/* Where a logistic function goes over into exp(a): there exp(a + from) times exp(-from) stays
+ * accurate although exp(a) itself is no normal number. */
 template<class R>
 struct far_left;
 template<>
@@ -181,23 +182,26 @@ __device__ real_of<T> slope_from_kept(real_of<T> v, real_of<T> slope)
     return slope_at<T, act>(v, slope);
 }
 
-/* Calls f(std::integral_constant<tutti_activation, act>{}). */
+/* Calls f(tutti__type<T>{}, std::integral_constant<tutti_activation, kind>{}). */
 template<class F>
-static void with_activation(tutti_activation act, F &&f)
+static tutti_status with_activation(tutti_dtype dtype, tutti_activation kind, F &&f)
 {
-    switch (act) {
+    return tutti__cuda_dispatch(dtype, [&](auto type) {
+        switch (kind) {
 #define ACTIVATION(name) \
     case name:           \
-        return f(std::integral_constant<tutti_activation, name>{})
-        ACTIVATION(TUTTI_ACT_NONE);
-        ACTIVATION(TUTTI_ACT_RELU);
-        ACTIVATION(TUTTI_ACT_LEAKY_RELU);
-        ACTIVATION(TUTTI_ACT_GELU);
-        ACTIVATION(TUTTI_ACT_GELU_ERF);
-        ACTIVATION(TUTTI_ACT_SQUARED_RELU);
-        ACTIVATION(TUTTI_ACT_SILU);
+        return f(type, std::integral_constant<tutti_activation, name>{})
+            ACTIVATION(TUTTI_ACT_NONE);
+            ACTIVATION(TUTTI_ACT_RELU);
+            ACTIVATION(TUTTI_ACT_LEAKY_RELU);
+            ACTIVATION(TUTTI_ACT_GELU);
+            ACTIVATION(TUTTI_ACT_GELU_ERF);
+            ACTIVATION(TUTTI_ACT_SQUARED_RELU);
+            ACTIVATION(TUTTI_ACT_SILU);
 #undef ACTIVATION
-    }
+        }
+        return tutti__fail(TUTTI_ERR_INTERNAL, "cuda: there is no activation %d", (int)kind);
+    });
 }
 
 #endif

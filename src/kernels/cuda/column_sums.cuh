@@ -1,6 +1,6 @@
-/* Sums over rows of each column, in two steps of fixed order: a first kernel's blocks of (lanes, strips) threads each sum
- * column_run rows and write a row of partial sums, then column_sums_finish adds the rows.  Without rows there is no partial row, and
- * the sums are 0. */
+/* Sums over rows of each column, in two steps of fixed order: a first kernel's blocks of
+ * (lanes, strips) threads each sum column_run rows and write a row of partial sums (write_partial),
+ * then column_sums_finish adds the rows.  Without rows there is no partial row, and the sums are 0. */
 #ifndef TUTTI_KERNELS_CUDA_COLUMN_SUMS_CUH
 #define TUTTI_KERNELS_CUDA_COLUMN_SUMS_CUH
 
@@ -33,6 +33,26 @@ static inline int64_t column_run(int64_t rows, int64_t cols, tutti_dtype dtype)
     int64_t each = div_up(rows, runs);
     return (each > 0 ? div_up(each, strips) : 1) *
            strips; /* no rows: no run is empty all the same */
+}
+
+/* The end of a first kernel: adds the sums of a block's strips in order.  A block has lanes * WIDTH
+ * columns; a thread has those at lane + k * APART. */
+template<int WIDTH, int APART, class R>
+__device__ __forceinline__ void write_partial(const R (&sum)[WIDTH], int lane, int64_t cols,
+                                              R *partial)
+{
+    __shared__ R sums[strips][lanes * WIDTH];
+#pragma unroll
+    for (int k = 0; k < WIDTH; k++) sums[threadIdx.y][lane + k * APART] = sum[k];
+    __syncthreads();
+    const int64_t base = int64_t(blockIdx.x) * (lanes * WIDTH);
+    for (int c = threadIdx.y * lanes + threadIdx.x; c < lanes * WIDTH; c += threads) {
+        if (base + c >= cols) break;
+        R total = sums[0][c];
+#pragma unroll
+        for (int s = 1; s < strips; s++) total += sums[s][c];
+        partial[blockIdx.y * cols + base + c] = total;
+    }
 }
 
 /* sum[c] (+)= partial[0][c] + partial[1][c] + …: strip s of a block adds rows s, s + strips, …,

@@ -1,8 +1,9 @@
 /* BiasDropoutActivation on the GPU: one elementwise pass each way.
  *
- * Forward reads x and writes y, backward reads dy and x and writes dx: 2 and 3 rows cols e bytes at the least; the mask is made anew
- * each time and moves none.  A thread has 8 neighbouring columns of a row, those of one call of Philox.  In backward a block
- * also sums its run of rows for dbias, strip by strip, and column_sums.cuh adds the runs in order.  Not tuned. */
+ * Forward reads x and writes y, backward reads dy and x and writes dx: 2 and 3 rows cols e bytes at
+ * the least; the mask is made anew each time and moves none.  A thread has 8 neighbouring columns of
+ * a row, those of one call of Philox.  In backward a block also sums its run of rows for dbias, strip
+ * by strip, and column_sums.cuh adds the runs in order.  Not tuned. */
 #include "kernels/cuda/activation.cuh"
 #include "kernels/cuda/column_sums.cuh"
 #include "ops/dropout.h"
@@ -61,13 +62,14 @@ __global__ void __launch_bounds__(threads) dropout_group_kernel(tutti__dropout_a
     }
 }
 
-/* Block (x, y) has lanes groups of columns and the y-th run of rows; its sums go to partial[y][cols], where partial is not NULL. */
+/* Block (x, y) has lanes groups of columns and the y-th run of rows; its sums go to partial[y][cols],
+ * where partial is not NULL. */
 template<class T, tutti_activation act>
 __global__ void __launch_bounds__(threads)
     dropout_backward_strips_kernel(tutti__dropout_args args, int64_t run, real_of<T> *partial)
 {
     typedef real_of<T> real;
-    const int64_t base = int64_t(blockIdx.x) * lanes * group, first = base + threadIdx.x * group;
+    const int64_t first = int64_t(blockIdx.x) * lanes * group + threadIdx.x * group;
     const int64_t left = args.cols - first;
     const int count = left < 0 ? 0 : left < group ? int(left) : group;
     const int64_t begin = int64_t(blockIdx.y) * run,
@@ -90,26 +92,7 @@ __global__ void __launch_bounds__(threads)
         T *dx = (T *)args.dx.data + row * args.dx.stride + first;
         store_elements(dx, d, count, skew_of(dx) == 0);
     }
-    if (!partial) return;
-
-    __shared__ real sums[strips][lanes * group];
-#pragma unroll
-    for (int i = 0; i < group; i++) sums[threadIdx.y][threadIdx.x * group + i] = sum[i];
-    __syncthreads();
-    for (int c = threadIdx.y * lanes + threadIdx.x; c < lanes * group; c += threads) {
-        if (base + c >= args.cols) break;
-        real total = sums[0][c];
-#pragma unroll
-        for (int s = 1; s < strips; s++) total += sums[s][c];
-        partial[blockIdx.y * args.cols + base + c] = total;
-    }
-}
-
-/* Runs of rows of backward; without rows there is none, and dbias is a sum of nothing. */
-static int64_t runs_of(const tutti__dropout_args *args, int64_t *run)
-{
-    *run = column_run(args->rows, args->cols, args->dtype);
-    return args->rows > 0 ? div_up(args->rows, *run) : 0;
+    if (partial) write_partial<group, 1>(sum, int(threadIdx.x) * group, args.cols, partial);
 }
 
 static tutti_status dropout_plan(tutti_context *, const void *untyped, bool backward,
@@ -117,8 +100,8 @@ static tutti_status dropout_plan(tutti_context *, const void *untyped, bool back
 {
     const tutti__dropout_args *args = (const tutti__dropout_args *)untyped;
     if (!backward) return TUTTI_OK;
-    int64_t run;
-    plan->scratch = (size_t)(runs_of(args, &run) * args->cols) * (args->dtype == TUTTI_F64 ? 8 : 4);
+    const int64_t runs = div_up(args->rows, column_run(args->rows, args->cols, args->dtype));
+    plan->scratch = (size_t)(runs * args->cols) * (args->dtype == TUTTI_F64 ? 8 : 4);
     return TUTTI_OK;
 }
 
@@ -129,16 +112,12 @@ static tutti_status dropout_forward(const tutti__job *job, const void *untyped)
     if (args->rows == 0) return TUTTI_OK;
     const dim3 grid((unsigned)div_up(args->cols, threads * group),
                     (unsigned)(args->rows < 65535 ? args->rows : 65535));
-    TUTTI_TRY(tutti__cuda_dispatch(args->dtype, [&](auto type) {
+    return with_activation(args->dtype, args->activation.kind, [&](auto type, auto act) {
         using T = typename decltype(type)::type;
-        with_activation(args->activation.kind, [&](auto act) {
-            dropout_group_kernel<T, decltype(act)::value>
-                <<<grid, threads, 0, tutti__cuda_stream(job->ctx)>>>(*args);
-        });
-        return TUTTI_OK;
-    }));
-    TUTTI_CUDA_LAUNCHED("dropout_forward");
-    return TUTTI_OK;
+        dropout_group_kernel<T, decltype(act)::value>
+            <<<grid, threads, 0, tutti__cuda_stream(job->ctx)>>>(*args);
+        return tutti__cuda_status(cudaGetLastError(), "dropout_forward");
+    });
 }
 
 static tutti_status dropout_backward(const tutti__job *job, const void *untyped)
@@ -146,18 +125,16 @@ static tutti_status dropout_backward(const tutti__job *job, const void *untyped)
     const tutti__dropout_args *args = (const tutti__dropout_args *)untyped;
     TUTTI_TRY(tutti__cuda_use(job->ctx->device, "dropout_backward"));
     const cudaStream_t stream = tutti__cuda_stream(job->ctx);
-    int64_t run;
-    const int64_t runs = runs_of(args, &run);
+    const int64_t run = column_run(args->rows, args->cols, args->dtype);
+    const int64_t runs = div_up(args->rows, run); /* without rows none: dbias is a sum of nothing */
     const dim3 grid((unsigned)div_up(args->cols, lanes * group), (unsigned)runs);
-    return tutti__cuda_dispatch(args->dtype, [&](auto type) {
+    return with_activation(args->dtype, args->activation.kind, [&](auto type, auto act) {
         using T = typename decltype(type)::type;
         using real = real_of<T>;
         real *partial = args->dbias ? (real *)job->scratch : NULL;
         if (runs > 0)
-            with_activation(args->activation.kind, [&](auto act) {
-                dropout_backward_strips_kernel<T, decltype(act)::value>
-                    <<<grid, dim3(lanes, strips), 0, stream>>>(*args, run, partial);
-            });
+            dropout_backward_strips_kernel<T, decltype(act)::value>
+                <<<grid, dim3(lanes, strips), 0, stream>>>(*args, run, partial);
         TUTTI_CUDA_LAUNCHED("dropout_backward");
         if (!args->dbias) return TUTTI_OK;
         return column_sums_finish("dropout_backward", stream, runs, args->cols,

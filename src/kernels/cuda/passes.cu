@@ -1,11 +1,9 @@
-/* FusedLinear's elementwise passes: act(z), dz with db, the bias; and their launchers.  linear.cu says
- * when they run. */
-#ifndef TUTTI_KERNELS_CUDA_LINEAR_PASSES_CUH
-#define TUTTI_KERNELS_CUDA_LINEAR_PASSES_CUH
+/* Elementwise passes round matrix products: act(z), dz with its column sums, a bias in every row.
+ * Dropout has passes of its own, with columns in groups of a call of Philox. */
+#include "kernels/cuda/passes.h"
 
 #include "kernels/cuda/activation.cuh"
 #include "kernels/cuda/column_sums.cuh"
-#include "ops/linear.h"
 
 /* Elements of 16 bytes. */
 template<class T>
@@ -86,7 +84,8 @@ __global__ void __launch_bounds__(threads)
     }
 }
 
-/* A product that is not fused with the sum that follows: db has the same bits whether dz is written or not. */
+/* A product that is not fused with the sum that follows: db has the same bits whether dz is written
+ * or not. */
 __device__ __forceinline__ float rounded_product(float a, float b)
 {
     return __fmul_rn(a, b);
@@ -173,20 +172,7 @@ __global__ void __launch_bounds__(threads, 4)
             for (int k = 0; k < width; k++) sum[k] += d[k];
         }
     }
-    if (!partial) return;
-
-    __shared__ real sums[strips][lanes * width];
-#pragma unroll
-    for (int k = 0; k < width; k++) sums[threadIdx.y][lane + k * apart] = sum[k];
-    __syncthreads();
-    int64_t base = int64_t(blockIdx.x) * (lanes * width);
-    for (int c = threadIdx.y * lanes + threadIdx.x; c < lanes * width; c += threads) {
-        if (base + c >= cols) break;
-        real total = sums[0][c];
-#pragma unroll
-        for (int s = 1; s < strips; s++) total += sums[s][c];
-        partial[blockIdx.y * cols + base + c] = total;
-    }
+    if (partial) write_partial<width, apart>(sum, lane, cols, partial);
 }
 
 /* Every row of y becomes the bias, for a product that adds to it.  T is any type of that size. */
@@ -202,120 +188,91 @@ __global__ void __launch_bounds__(threads)
 
 /* Launchers */
 
-static bool aligned(const void *data)
+/* Whether rows can be accessed by 16 bytes. */
+static bool aligned(const tutti__matrix *matrix)
 {
-    return (uintptr_t)data % 16 == 0;
-}
-static bool aligned(int64_t stride, size_t size)
-{
-    return stride * (int64_t)size % 16 == 0;
+    return tutti__cuda_aligned(matrix->data) &&
+           matrix->stride * (int64_t)tutti_dtype_size(matrix->dtype) % 16 == 0;
 }
 static unsigned grid_rows(int64_t rows)
 {
     return (unsigned)(rows < 65535 ? rows : 65535);
 }
-static bool keeps_z(tutti_activation act)
-{
-    return act == TUTTI_ACT_GELU || act == TUTTI_ACT_GELU_ERF || act == TUTTI_ACT_SILU;
-}
 
-/* y = act(z); z may be y. */
-static tutti_status apply_activation(cudaStream_t stream, const tutti__linear_shape *shape,
-                                     const tutti__matrix *z, const tutti__matrix *y)
+tutti_status tutti__cuda_activate(const char *name, cudaStream_t stream, int64_t rows, int64_t cols,
+                                  tutti__activation activation, const tutti__matrix *z,
+                                  const tutti__matrix *y)
 {
-    TUTTI_TRY(tutti__cuda_dispatch(shape->dtype, [&](auto type) {
+    if (z->stride == cols && y->stride == cols) {
+        cols *= rows;
+        rows = 1;
+    }
+    return with_activation(y->dtype, activation.kind, [&](auto type, auto act) {
         using T = typename decltype(type)::type;
-        with_activation(shape->activation.kind, [&](auto act) {
-            int64_t rows = shape->rows, cols = shape->out;
-            if (z->stride == cols && y->stride == cols) {
-                cols *= rows;
-                rows = 1;
-            }
-            bool wide =
-                aligned(z->data) && aligned(y->data) &&
-                (rows == 1 || (aligned(z->stride, sizeof(T)) && aligned(y->stride, sizeof(T))));
-            dim3 grid((unsigned)div_up(cols, threads * vectors * width_of<T>), grid_rows(rows));
-            auto kernel = wide ? activation_kernel<T, decltype(act)::value, true>
-                               : activation_kernel<T, decltype(act)::value, false>;
-            kernel<<<grid, threads, 0, stream>>>(rows, cols, (const T *)z->data, z->stride,
-                                                 (T *)y->data, y->stride,
-                                                 (real_of<T>)shape->activation.slope);
-        });
-        return TUTTI_OK;
-    }));
-    TUTTI_CUDA_LAUNCHED("linear: activation");
-    return TUTTI_OK;
+        bool wide = rows == 1 ? tutti__cuda_aligned(z->data) && tutti__cuda_aligned(y->data)
+                              : aligned(z) && aligned(y);
+        dim3 grid((unsigned)div_up(cols, threads * vectors * width_of<T>), grid_rows(rows));
+        auto kernel = wide ? activation_kernel<T, decltype(act)::value, true>
+                           : activation_kernel<T, decltype(act)::value, false>;
+        kernel<<<grid, threads, 0, stream>>>(rows, cols, (const T *)z->data, z->stride,
+                                             (T *)y->data, y->stride, (real_of<T>)activation.slope);
+        return tutti__cuda_status(cudaGetLastError(), name);
+    });
 }
 
-/* dz = dy act'(v) and dbias from it; dz and dbias may each be absent.  partial: rows /
- * rows_per_run rows of sums. */
-static tutti_status compute_dz(cudaStream_t stream, const tutti__linear_args *args,
-                               const tutti__matrix *v, const tutti__matrix *dz, void *partial)
+tutti_status tutti__cuda_activate_backward(const char *name, cudaStream_t stream, int64_t rows,
+                                           int64_t cols, tutti__activation activation,
+                                           const tutti__matrix *dy, const tutti__matrix *v,
+                                           const tutti__matrix *dz, void *partial, void *sums,
+                                           bool accumulate)
 {
-    const tutti__linear_shape *shape = &args->shape;
-    int64_t run = column_run(shape->rows, shape->out, shape->dtype),
-            runs = div_up(shape->rows, run);
-    TUTTI_TRY(tutti__cuda_dispatch(shape->dtype, [&](auto type) {
+    int64_t run = column_run(rows, cols, dy->dtype), runs = div_up(rows, run);
+    return with_activation(dy->dtype, activation.kind, [&](auto type, auto act) {
         using T = typename decltype(type)::type;
         using real = real_of<T>;
-        bool wide = aligned(args->dy.data) && aligned(args->dy.stride, sizeof(T)) &&
-                    (!v->data || (aligned(v->data) && aligned(v->stride, sizeof(T))));
-        dim3 grid((unsigned)div_up(shape->out, lanes * width_of<T>), (unsigned)runs);
-        with_activation(shape->activation.kind, [&](auto act) {
-            auto kernel = wide ? dz_kernel<T, decltype(act)::value, true>
-                               : dz_kernel<T, decltype(act)::value, false>;
-            kernel<<<grid, dim3(lanes, strips), 0, stream>>>(
-                shape->rows, shape->out, run, (const T *)args->dy.data, args->dy.stride,
-                (const T *)v->data, v->stride, (T *)dz->data, dz->stride,
-                args->dbias ? (real *)partial : NULL, (real)shape->activation.slope);
-        });
-        TUTTI_CUDA_LAUNCHED("linear: dz");
-        if (args->dbias)
-            TUTTI_TRY(column_sums_finish("linear: dbias", stream, runs, shape->out,
-                                         (const real *)partial, (real *)args->dbias,
-                                         args->accumulate));
-        return TUTTI_OK;
-    }));
-    return TUTTI_OK;
+        bool wide = aligned(dy) && (!v->data || aligned(v));
+        dim3 grid((unsigned)div_up(cols, lanes * width_of<T>), (unsigned)runs);
+        auto kernel = wide ? dz_kernel<T, decltype(act)::value, true>
+                           : dz_kernel<T, decltype(act)::value, false>;
+        kernel<<<grid, dim3(lanes, strips), 0, stream>>>(
+            rows, cols, run, (const T *)dy->data, dy->stride, (const T *)v->data, v->stride,
+            (T *)dz->data, dz->stride, sums ? (real *)partial : NULL, (real)activation.slope);
+        TUTTI_CUDA_LAUNCHED(name);
+        if (!sums) return TUTTI_OK;
+        return column_sums_finish(name, stream, runs, cols, (const real *)partial, (real *)sums,
+                                  accumulate);
+    });
 }
 
-static tutti_status fill_with_bias(cudaStream_t stream, const tutti__linear_args *args,
-                                   const tutti__matrix *y)
+tutti_status tutti__cuda_fill_rows(const char *name, cudaStream_t stream, int64_t rows,
+                                   int64_t cols, const void *bias, const tutti__matrix *y)
 {
-    const tutti__linear_shape *shape = &args->shape;
-    int64_t across = div_up(shape->out, threads);
-    dim3 grid((unsigned)(across < 1024 ? across : 1024), grid_rows(shape->rows));
-    TUTTI_TRY(tutti__cuda_dispatch(shape->dtype, [&](auto type) {
+    int64_t across = div_up(cols, threads);
+    dim3 grid((unsigned)(across < 1024 ? across : 1024), grid_rows(rows));
+    return tutti__cuda_dispatch(y->dtype, [&](auto type) {
         using T = typename decltype(type)::type;
-        bias_rows_kernel<T><<<grid, threads, 0, stream>>>(
-            shape->rows, shape->out, (const T *)args->bias, (T *)y->data, y->stride);
-        return TUTTI_OK;
-    }));
-    TUTTI_CUDA_LAUNCHED("linear: bias");
-    return TUTTI_OK;
+        bias_rows_kernel<T>
+            <<<grid, threads, 0, stream>>>(rows, cols, (const T *)bias, (T *)y->data, y->stride);
+        return tutti__cuda_status(cudaGetLastError(), name);
+    });
 }
 
-/* Loads the kernels that calls of this shape will launch: loading is not allowed to wait for a
- * capture. */
-static tutti_status load_kernels(const tutti__linear_shape *shape)
+tutti_status tutti__cuda_load_passes(const char *name, tutti_dtype dtype,
+                                     tutti__activation activation)
 {
-    return tutti__cuda_dispatch(shape->dtype, [&](auto type) {
+    return with_activation(dtype, activation.kind, [&](auto type, auto act) {
         using T = typename decltype(type)::type;
         cudaFuncAttributes attributes;
         cudaError_t error = cudaSuccess;
         auto touch = [&](auto kernel) {
             if (error == cudaSuccess) error = cudaFuncGetAttributes(&attributes, kernel);
         };
-        with_activation(shape->activation.kind, [&](auto act) {
-            touch(activation_kernel<T, decltype(act)::value, true>);
-            touch(activation_kernel<T, decltype(act)::value, false>);
-            touch(dz_kernel<T, decltype(act)::value, true>);
-            touch(dz_kernel<T, decltype(act)::value, false>);
-        });
-        touch(column_sums_kernel<real_of<T>>);
         touch(bias_rows_kernel<T>);
-        return tutti__cuda_status(error, "linear: loading kernels");
+        touch(activation_kernel<T, decltype(act)::value, true>);
+        touch(activation_kernel<T, decltype(act)::value, false>);
+        touch(dz_kernel<T, decltype(act)::value, true>);
+        touch(dz_kernel<T, decltype(act)::value, false>);
+        touch(column_sums_kernel<real_of<T>>);
+        return tutti__cuda_status(error, name);
     });
 }
-
-#endif

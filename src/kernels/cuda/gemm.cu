@@ -1,0 +1,405 @@
+/* Matrix products on cuBLASLt, and elementwise passes of our own after them.
+ *
+ * A bias rides in the product's epilogue where a trial at planning shows that it is added before C
+ * is rounded; otherwise, and for f64, C is filled with it and the product is added.  relu rides
+ * along where a trial shows that NaN stays NaN.  The other activations are a second pass over C:
+ * cuBLASLt's GELU epilogue, keeping z, is no faster than that, and for the rest it has none.
+ *
+ * cuBLASLt thinks in columns: a row-major [r, c] matrix with row stride s is its c x r matrix with
+ * leading dimension s.  All products are therefore written transposed, C^T = op(B)^T op(A)^T: its
+ * first factor is B, its m is n.
+ *
+ * Algorithms are chosen among those that sum in a fixed order, so the bits of a product depend on
+ * the shape and on how operands are aligned only.  Each product has two: one for operands aligned
+ * as those that were planned with, and one for any address and stride.  Descriptors live on the
+ * stack, a call searches and allocates nothing. */
+#include "kernels/cuda/gemm.cuh"
+
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+
+#include "kernels/cuda/passes.h"
+
+#define TRY_CUBLAS(name, call)                                                   \
+    do {                                                                         \
+        cublasStatus_t status_ = (call);                                         \
+        if (status_ != CUBLAS_STATUS_SUCCESS)                                    \
+            return tutti__fail(TUTTI_ERR_DEVICE, "%s: cuBLASLt says %s", (name), \
+                               cublasLtGetStatusString(status_));                \
+    } while (0)
+
+struct descriptors {
+    cublasLtMatmulDescOpaque_t op;
+    cublasLtMatrixLayoutOpaque_t a, b, c; /* A and B of cuBLASLt are our b and a */
+};
+
+constexpr size_t probe_bytes = (size_t)8 << 20; /* of a probe's matrices */
+
+/* The context's cuBLASLt handle is its backend_data, made with the first plan on it. */
+
+static void destroy_handle(void *data)
+{
+    (void)cublasLtDestroy((cublasLtHandle_t)data);
+}
+
+static tutti_status ensure_handle(tutti_context *ctx, const char *name)
+{
+    if (ctx->backend_data) return TUTTI_OK;
+    cublasLtHandle_t handle;
+    TRY_CUBLAS(name, cublasLtCreate(&handle));
+    ctx->backend_data = handle;
+    ctx->backend_data_free = destroy_handle;
+    return TUTTI_OK;
+}
+
+static cudaDataType type_of(tutti_dtype dtype)
+{
+    return dtype == TUTTI_F64   ? CUDA_R_64F
+           : dtype == TUTTI_F32 ? CUDA_R_32F
+           : dtype == TUTTI_F16 ? CUDA_R_16F
+                                : CUDA_R_16BF;
+}
+
+/* A row-major matrix [rows, cols] as cuBLASLt's, of a batch along batch[1]. */
+static tutti_status lay_out(const tutti__gemm *g, const tutti__matrix *matrix, int64_t rows,
+                            int64_t cols, int64_t apart, cublasLtMatrixLayoutOpaque_t *to)
+{
+    TRY_CUBLAS(g->name, cublasLtMatrixLayoutInit(to, type_of(matrix->dtype), (uint64_t)cols,
+                                                 (uint64_t)rows, matrix->stride));
+    if (g->batch[1] == 1) return TUTTI_OK;
+    const int32_t count = (int32_t)g->batch[1];
+    TRY_CUBLAS(g->name, cublasLtMatrixLayoutSetAttribute(to, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT,
+                                                         &count, sizeof count));
+    TRY_CUBLAS(g->name, cublasLtMatrixLayoutSetAttribute(
+                            to, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &apart, sizeof apart));
+    return TUTTI_OK;
+}
+
+static tutti_status describe(const tutti__gemm *g, bool bias, bool relu, descriptors *to)
+{
+    const bool wide = g->a.in.dtype == TUTTI_F64;
+    const cublasComputeType_t compute = wide ? CUBLAS_COMPUTE_64F
+                                        : g->a.in.dtype == TUTTI_F32 && g->tf32
+                                            ? CUBLAS_COMPUTE_32F_FAST_TF32
+                                            : CUBLAS_COMPUTE_32F;
+    TRY_CUBLAS(g->name, cublasLtMatmulDescInit(&to->op, compute, wide ? CUDA_R_64F : CUDA_R_32F));
+    const cublasOperation_t op_a = g->b.transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
+    const cublasOperation_t op_b = g->a.transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
+    TRY_CUBLAS(g->name, cublasLtMatmulDescSetAttribute(&to->op, CUBLASLT_MATMUL_DESC_TRANSA, &op_a,
+                                                       sizeof op_a));
+    TRY_CUBLAS(g->name, cublasLtMatmulDescSetAttribute(&to->op, CUBLASLT_MATMUL_DESC_TRANSB, &op_b,
+                                                       sizeof op_b));
+    const cublasLtEpilogue_t epilogue = bias && relu ? CUBLASLT_EPILOGUE_RELU_BIAS
+                                        : relu       ? CUBLASLT_EPILOGUE_RELU
+                                        : bias       ? CUBLASLT_EPILOGUE_BIAS
+                                                     : CUBLASLT_EPILOGUE_DEFAULT;
+    TRY_CUBLAS(g->name, cublasLtMatmulDescSetAttribute(&to->op, CUBLASLT_MATMUL_DESC_EPILOGUE,
+                                                       &epilogue, sizeof epilogue));
+    if (bias)
+        TRY_CUBLAS(g->name,
+                   cublasLtMatmulDescSetAttribute(&to->op, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
+                                                  &g->bias, sizeof g->bias));
+    const bool ta = g->a.transposed, tb = g->b.transposed;
+    TUTTI_TRY(lay_out(g, &g->b.in, tb ? g->n : g->k, tb ? g->k : g->n, g->b.apart[1], &to->a));
+    TUTTI_TRY(lay_out(g, &g->a.in, ta ? g->k : g->m, ta ? g->m : g->k, g->a.apart[1], &to->b));
+    return lay_out(g, &g->c, g->m, g->n, g->c_apart[1], &to->c);
+}
+
+/* The largest power of two up to 16 that divides a stride in bytes. */
+static int64_t alignment_of(int64_t ld, tutti_dtype dtype)
+{
+    int64_t bytes = (ld * (int64_t)tutti_dtype_size(dtype)) | 16;
+    return bytes & -bytes;
+}
+
+/* The least of a batch's matrices, where the first begins on 16 bytes. */
+static uint32_t matrix_alignment(const tutti__matrix &matrix, const int64_t *apart)
+{
+    return (uint32_t)alignment_of(apart[0] | apart[1], matrix.dtype);
+}
+
+/* cuBLASLt's first choice; has[] stays false where it knows none. */
+static tutti_status choose(cublasLtHandle_t handle, const tutti__gemm *gemm, gemm_candidate *p,
+                           int alignment, bool relu)
+{
+    /* an odd leading dimension is the least that an algorithm for any can be asked for */
+    tutti__gemm g = *gemm;
+    if (alignment == ANY)
+        for (int64_t *stride : {&g.a.in.stride, &g.b.in.stride, &g.c.stride, &g.a.apart[1],
+                                &g.b.apart[1], &g.c_apart[1]})
+            *stride |= 1;
+    /* only the alignment of this address counts */
+    g.bias = (const void *)(uintptr_t)256;
+    descriptors d;
+    TUTTI_TRY(describe(&g, p->bias, relu, &d));
+    cublasLtMatmulPreferenceOpaque_t preference;
+    TRY_CUBLAS(g.name, cublasLtMatmulPreferenceInit(&preference));
+    /* split sums only by way of the workspace, added in a second step: their order does not
+     * depend on timing */
+    uint32_t scheme = CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    uint32_t of_a = matrix_alignment(g.a.in, g.a.apart), of_b = matrix_alignment(g.b.in, g.b.apart);
+    uint32_t of_c = matrix_alignment(g.c, g.c_apart);
+    const struct {
+        cublasLtMatmulPreferenceAttributes_t name;
+        const void *value;
+        size_t size;
+    } attributes[] = {
+        {CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &gemm_workspace, sizeof gemm_workspace},
+        {CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &scheme, sizeof scheme},
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, &of_b, sizeof of_b},
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, &of_a, sizeof of_a},
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &of_c, sizeof of_c},
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &of_c, sizeof of_c},
+    };
+    for (const auto &attribute : attributes)
+        TRY_CUBLAS(g.name, cublasLtMatmulPreferenceSetAttribute(&preference, attribute.name,
+                                                                attribute.value, attribute.size));
+    cublasLtMatmulHeuristicResult_t result;
+    int found = 0;
+    cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(handle, &d.op, &d.a, &d.b, &d.c, &d.c,
+                                                           &preference, 1, &result, &found);
+    if (status == CUBLAS_STATUS_NOT_SUPPORTED || (status == CUBLAS_STATUS_SUCCESS && found == 0))
+        return TUTTI_OK;
+    TRY_CUBLAS(g.name, status);
+    TRY_CUBLAS(g.name, result.state);
+    p->algorithm[alignment] = result.algo;
+    p->has[alignment] = true;
+    p->relu[alignment] = relu;
+    return TUTTI_OK;
+}
+
+static cublasStatus_t run(tutti_context *ctx, const tutti__gemm *g, const gemm_candidate *p,
+                          int alignment, const descriptors *d, void *workspace)
+{
+    const float alpha = (float)g->alpha, beta = (float)g->beta;
+    const bool wide = g->a.in.dtype == TUTTI_F64;
+    return cublasLtMatmul(
+        (cublasLtHandle_t)ctx->backend_data, (cublasLtMatmulDesc_t)&d->op,
+        wide ? (const void *)&g->alpha : &alpha, g->b.in.data, (cublasLtMatrixLayout_t)&d->a,
+        g->a.in.data, (cublasLtMatrixLayout_t)&d->b, wide ? (const void *)&g->beta : &beta,
+        g->c.data, (cublasLtMatrixLayout_t)&d->c, g->c.data, (cublasLtMatrixLayout_t)&d->c,
+        &p->algorithm[alignment], workspace, gemm_workspace, tutti__cuda_stream(ctx));
+}
+
+/* A small product with the chosen algorithm: op(A) holds x in its first column, op(B) w in its first
+ * row, and 0 elsewhere, and `bias` is added: by the epilogue where the candidate has one, otherwise
+ * (add) to what is in C.  *as_wanted: it ran, and every result is `want` (NaN is NaN). */
+static tutti_status probe(tutti_context *ctx, const tutti__gemm *gemm, const gemm_candidate *p,
+                          int alignment, double x, double w, double bias, bool add, double want,
+                          char *scratch, bool *as_wanted)
+{
+    constexpr int64_t most = 512; /* of m, n, k, each: a few tiles */
+    constexpr int64_t count = most * most;
+    constexpr size_t each = count * sizeof(double);
+    static_assert(4 * each <= probe_bytes, "the probe's matrices");
+    *as_wanted = false;
+    const tutti_dtype dtype = gemm->a.in.dtype;
+    char *base = scratch + gemm_workspace;
+    tutti__gemm small = *gemm;
+    small.m = gemm->m < most ? gemm->m : most;
+    small.n = gemm->n < most ? gemm->n : most;
+    small.k = gemm->k < most ? gemm->k : most;
+    small.b.in = tutti__matrix{base, dtype, most};
+    small.a.in = tutti__matrix{base + each, dtype, most};
+    small.c = tutti__matrix{base + 2 * each, dtype, most};
+    small.bias = base + 3 * each;
+    small.beta = add;
+    descriptors d;
+    TUTTI_TRY(describe(&small, p->bias, p->relu[alignment], &d));
+    cudaStream_t stream = tutti__cuda_stream(ctx);
+    size_t size = tutti_dtype_size(dtype);
+    char *host = (char *)malloc(count * size);
+    if (!host) return tutti__fail(TUTTI_ERR_MEMORY, "%s: no memory for a plan", gemm->name);
+    tutti_status status = TUTTI_OK;
+    auto copy = [&](void *to, const void *from) {
+        if (status == TUTTI_OK)
+            status = tutti__cuda_status(
+                cudaMemcpyAsync(to, from, count * size, cudaMemcpyDefault, stream), gemm->name);
+        if (status == TUTTI_OK)
+            status = tutti__cuda_status(cudaStreamSynchronize(stream), gemm->name);
+    };
+    /* value at every step-th of the first `end` elements */
+    auto fill = [&](const void *to, double value, int64_t step, int64_t end) {
+        double bits = 0; /* holds a value of any type */
+        (void)tutti_convert(&bits, dtype, &value, TUTTI_F64, 1);
+        memset(host, 0, count * size);
+        for (int64_t i = 0; i < end; i += step) memcpy(host + i * size, &bits, size);
+        copy((void *)to, host);
+    };
+    auto fill_first = [&](const void *to, double value, bool row) {
+        fill(to, value, row ? 1 : most, row ? most : count);
+    };
+    fill_first(small.a.in.data, x, small.a.transposed);
+    fill_first(small.b.in.data, w, !small.b.transposed);
+    fill(small.c.data, add ? bias : 0, 1, count);
+    fill(small.bias, bias, 1, count);
+    if (status == TUTTI_OK &&
+        run(ctx, &small, p, alignment, &d, scratch) == CUBLAS_STATUS_SUCCESS) {
+        copy(host, small.c.data);
+        *as_wanted = status == TUTTI_OK;
+        for (int64_t i = 0; i < most * small.m && *as_wanted; i++) {
+            double got = want;
+            if (i % most < small.n) (void)tutti_convert(&got, TUTTI_F64, host + i * size, dtype, 1);
+            *as_wanted = got == want || (std::isnan(want) && std::isnan(got));
+        }
+    }
+    free(host);
+    return status;
+}
+
+/* Whether a 16-bit product with the chosen algorithm is rounded once, after the bias has been
+ * added.  Some round before, too, and lose what the bias leaves of the product: some with a bias
+ * epilogue, others when they add to C. */
+static tutti_status rounds_once(tutti_context *ctx, const tutti__gemm *gemm,
+                                const gemm_candidate *p, int alignment, bool add, char *scratch,
+                                bool *good)
+{
+    const tutti_dtype dtype = gemm->a.in.dtype;
+    *good = true;
+    if (tutti_dtype_size(dtype) > 2) return TUTTI_OK;
+    /* (1 + e)^2 - (1 + 2e) = e^2, exact in f32 */
+    double e = dtype == TUTTI_F16 ? 0x1p-10 : 0x1p-7;
+    return probe(ctx, gemm, p, alignment, 1 + e, 1 + e, -(1 + 2 * e), add, e * e, scratch, good);
+}
+
+/* What a chosen algorithm must do: with relu let NaN through (some return 0), and round once. */
+static tutti_status check_epilogue(tutti_context *ctx, const tutti__gemm *gemm, gemm_candidate *p,
+                                   int alignment, char *scratch, bool *good)
+{
+    *good = true;
+    if (p->relu[alignment])
+        TUTTI_TRY(probe(ctx, gemm, p, alignment, NAN, 0, 0, false, NAN, scratch, good));
+    if (*good && p->bias) TUTTI_TRY(rounds_once(ctx, gemm, p, alignment, false, scratch, good));
+    if (*good && gemm->bias && !p->bias)
+        TUTTI_TRY(rounds_once(ctx, gemm, p, alignment, true, scratch, &p->adds[alignment]));
+    return TUTTI_OK;
+}
+
+/* For each alignment an algorithm that does relu in its epilogue if that is asked for and one does
+ * it right; else one that does not.  None (has[] false) where cuBLASLt has none that is right. */
+static tutti_status choose_checked(tutti_context *ctx, const tutti__gemm *gemm, gemm_candidate *p,
+                                   bool relu, char *scratch)
+{
+    for (int alignment = 0; alignment < ALIGNMENTS; alignment++) {
+        bool good = false;
+        for (int with_relu = relu; with_relu >= 0 && !good; with_relu--) {
+            p->has[alignment] = p->relu[alignment] = false;
+            TUTTI_TRY(choose((cublasLtHandle_t)ctx->backend_data, gemm, p, alignment, with_relu));
+            if (p->has[alignment])
+                TUTTI_TRY(check_epilogue(ctx, gemm, p, alignment, scratch, &good));
+        }
+        if (!good) p->has[alignment] = p->relu[alignment] = false;
+    }
+    return TUTTI_OK;
+}
+
+static void warn_if_rounded_early(const tutti__gemm *gemm, const gemm_plan *plan)
+{
+    const gemm_candidate *fused = &plan->fused, *plain = &plan->plain;
+    bool once = (fused->has[AS_PLANNED] || plain->adds[AS_PLANNED] || plain->adds[ANY]) &&
+                (fused->has[ANY] || plain->adds[ANY]);
+    if (gemm->bias && !once)
+        tutti__log(TUTTI_LOG_WARN,
+                   "%s: cuBLASLt rounds a product before it adds the bias in [%lld, %lld, %lld] %s",
+                   gemm->name, (long long)gemm->m, (long long)gemm->k, (long long)gemm->n,
+                   tutti_dtype_name(gemm->a.in.dtype));
+}
+
+/* Entries */
+
+tutti_status tutti__cuda_gemm_plan(tutti_context *ctx, const tutti__gemm *gemm, gemm_plan *plan)
+{
+    bool capturing;
+    TUTTI_TRY(tutti__cuda_stream_capturing(ctx->device, ctx->stream, &capturing));
+    if (capturing)
+        return tutti__fail(TUTTI_ERR_STATE,
+                           "%s: the product [%lld, %lld, %lld] is captured before it was planned",
+                           gemm->name, (long long)gemm->m, (long long)gemm->k, (long long)gemm->n);
+    TUTTI_TRY(ensure_handle(ctx, gemm->name));
+    void *scratch;
+    TUTTI_TRY(tutti__scratch(ctx, gemm_workspace + probe_bytes, &scratch));
+    *plan = {};
+    plan->planned = *gemm;
+    plan->fused.bias = true;
+    /* f64 goes without epilogues: with the bias in it a product ran at half speed (29 of 57
+     * TFLOP/s at 4096, 1024, 1024 on an H200) */
+    const bool epilogues = gemm->a.in.dtype != TUTTI_F64;
+    const bool relu = epilogues && gemm->activation.kind == TUTTI_ACT_RELU;
+    if (epilogues && gemm->bias)
+        TUTTI_TRY(choose_checked(ctx, gemm, &plan->fused, relu, (char *)scratch));
+    TUTTI_TRY(choose_checked(ctx, gemm, &plan->plain, relu, (char *)scratch));
+    warn_if_rounded_early(gemm, plan);
+    return tutti__cuda_load_passes(gemm->name, gemm->c.dtype, gemm->activation);
+}
+
+/* Which of a candidate's algorithms these operands allow. */
+static int alignment_for(const gemm_plan *plan, const gemm_candidate *p, const tutti__gemm *g)
+{
+    const tutti__gemm *planned = &plan->planned;
+    auto as_planned = [](const tutti__matrix &m, const int64_t *apart, const tutti__matrix &then,
+                         const int64_t *apart_then) {
+        return tutti__cuda_aligned(m.data) &&
+               alignment_of(m.stride, m.dtype) >= alignment_of(then.stride, m.dtype) &&
+               matrix_alignment(m, apart) >= matrix_alignment(m, apart_then);
+    };
+    return p->has[AS_PLANNED] && as_planned(g->a.in, g->a.apart, planned->a.in, planned->a.apart) &&
+                   as_planned(g->b.in, g->b.apart, planned->b.in, planned->b.apart) &&
+                   as_planned(g->c, g->c_apart, planned->c, planned->c_apart)
+               ? AS_PLANNED
+               : ANY;
+}
+
+static tutti_status multiply(tutti_context *ctx, const tutti__gemm *g, const gemm_candidate *p,
+                             int alignment, void *workspace)
+{
+    if (!p->has[alignment])
+        return tutti__fail(TUTTI_ERR_UNSUPPORTED,
+                           "%s: cuBLASLt has no algorithm for the product [%lld, %lld, %lld]",
+                           g->name, (long long)g->m, (long long)g->k, (long long)g->n);
+    descriptors d;
+    TUTTI_TRY(describe(g, p->bias, p->relu[alignment], &d));
+    TRY_CUBLAS(g->name, run(ctx, g, p, alignment, &d, workspace));
+    return TUTTI_OK;
+}
+
+static void advance(tutti__matrix *matrix, int64_t elements)
+{
+    matrix->data = tutti__cuda_at(matrix->data, matrix->dtype, elements);
+}
+
+tutti_status tutti__cuda_gemm(tutti_context *ctx, const gemm_plan *plan, const tutti__gemm *gemm,
+                              void *workspace)
+{
+    cudaStream_t stream = tutti__cuda_stream(ctx);
+    tutti__gemm g = *gemm; /* without the passes */
+    if (g.z) g.c = tutti__matrix{g.z, g.c.dtype, g.n};
+    /* a matrix of one row may have any stride */
+    if ((g.a.transposed ? g.k : g.m) == 1) g.a.in.stride = plan->planned.a.in.stride;
+    if ((g.b.transposed ? g.n : g.k) == 1) g.b.in.stride = plan->planned.b.in.stride;
+    if (g.m == 1) g.c.stride = plan->planned.c.stride;
+
+    const tutti__matrix z = g.c;
+    const gemm_candidate *fused = &plan->fused, *plain = &plan->plain, *chosen = plain;
+    int with = alignment_for(plan, fused, &g), alignment = alignment_for(plan, plain, &g);
+    if (g.bias) {
+        if (tutti__cuda_aligned(g.bias) && fused->has[with] &&
+            /* rather C filled first than a product for any alignment */
+            (with == AS_PLANNED || alignment == ANY || !plain->adds[AS_PLANNED])) {
+            chosen = fused;
+            alignment = with;
+        } else {
+            if (!plain->adds[alignment] && plain->adds[ANY]) alignment = ANY;
+            TUTTI_TRY(tutti__cuda_fill_rows(g.name, stream, g.m, g.n, g.bias, &g.c));
+            g.beta = 1;
+        }
+    }
+    for (int64_t i = 0; i < g.batch[0]; i++) {
+        TUTTI_TRY(multiply(ctx, &g, chosen, alignment, workspace));
+        advance(&g.a.in, g.a.apart[0]);
+        advance(&g.b.in, g.b.apart[0]);
+        advance(&g.c, g.c_apart[0]);
+    }
+    if (g.activation.kind == TUTTI_ACT_NONE || chosen->relu[alignment]) return TUTTI_OK;
+    return tutti__cuda_activate(g.name, stream, g.m, g.n, g.activation, &z, &gemm->c);
+}
