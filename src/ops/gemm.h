@@ -45,22 +45,7 @@ static inline tutti__gemm tutti__gemm_of(const char *name, int64_t m, int64_t n,
                                          tutti__factor a, tutti__factor b, tutti__matrix c)
 {
     const tutti__gemm gemm = {
-        .name = name,
-        .m = m,
-        .n = n,
-        .k = k,
-        .batch = {1, 1},
-        .a = a,
-        .b = b,
-        .c = c,
-        .c_apart = {0, 0},
-        .alpha = 1,
-        .beta = 0,
-        .tf32 = false,
-        .bias = NULL,
-        .z = NULL,
-        .activation = {TUTTI_ACT_NONE, 0},
-    };
+        name, m, n, k, {1, 1}, a, b, c, {0, 0}, 1, 0, false, NULL, NULL, {TUTTI_ACT_NONE, 0}};
     return gemm;
 }
 

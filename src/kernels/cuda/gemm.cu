@@ -13,7 +13,9 @@
  * the shape and on how operands are aligned only.  Each product has two: one for operands aligned
  * as those that were planned with, and one for any address and stride.  Descriptors live on the
  * stack, a call searches and allocates nothing. */
-#include "kernels/cuda/gemm.cuh"
+#include "kernels/cuda/gemm.h"
+
+#include <cublasLt.h>
 
 #include <cmath>
 #include <cstdlib>
@@ -28,6 +30,23 @@
             return tutti__fail(TUTTI_ERR_DEVICE, "%s: cuBLASLt says %s", (name), \
                                cublasLtGetStatusString(status_));                \
     } while (0)
+
+/* What an algorithm may count on: AS_PLANNED, pointers of 16 bytes and strides aligned at least as
+ * in the plan; ANY, elements. */
+enum { AS_PLANNED, ANY, ALIGNMENTS };
+
+struct candidate {
+    bool bias;                              /* the epilogue adds it */
+    bool has[ALIGNMENTS], relu[ALIGNMENTS]; /* relu: the epilogue does the activation */
+    bool adds[ALIGNMENTS];                  /* it may be added to what is there, rounding once */
+    cublasLtMatmulAlgo_t algorithm[ALIGNMENTS];
+};
+
+/* What a plan keeps of a product. */
+struct choice {
+    tutti__gemm planned;
+    candidate plain, fused;
+};
 
 struct descriptors {
     cublasLtMatmulDescOpaque_t op;
@@ -76,31 +95,30 @@ static tutti_status lay_out(const tutti__gemm *g, const tutti__matrix *matrix, i
     return TUTTI_OK;
 }
 
+template<class V>
+static tutti_status set(const tutti__gemm *g, descriptors *of,
+                        cublasLtMatmulDescAttributes_t attribute, const V &value)
+{
+    TRY_CUBLAS(g->name, cublasLtMatmulDescSetAttribute(&of->op, attribute, &value, sizeof value));
+    return TUTTI_OK;
+}
+
 static tutti_status describe(const tutti__gemm *g, bool bias, bool relu, descriptors *to)
 {
-    const bool wide = g->a.in.dtype == TUTTI_F64;
+    const bool wide = g->a.in.dtype == TUTTI_F64, ta = g->a.transposed, tb = g->b.transposed;
     const cublasComputeType_t compute = wide ? CUBLAS_COMPUTE_64F
                                         : g->a.in.dtype == TUTTI_F32 && g->tf32
                                             ? CUBLAS_COMPUTE_32F_FAST_TF32
                                             : CUBLAS_COMPUTE_32F;
-    TRY_CUBLAS(g->name, cublasLtMatmulDescInit(&to->op, compute, wide ? CUDA_R_64F : CUDA_R_32F));
-    const cublasOperation_t op_a = g->b.transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
-    const cublasOperation_t op_b = g->a.transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
-    TRY_CUBLAS(g->name, cublasLtMatmulDescSetAttribute(&to->op, CUBLASLT_MATMUL_DESC_TRANSA, &op_a,
-                                                       sizeof op_a));
-    TRY_CUBLAS(g->name, cublasLtMatmulDescSetAttribute(&to->op, CUBLASLT_MATMUL_DESC_TRANSB, &op_b,
-                                                       sizeof op_b));
     const cublasLtEpilogue_t epilogue = bias && relu ? CUBLASLT_EPILOGUE_RELU_BIAS
                                         : relu       ? CUBLASLT_EPILOGUE_RELU
                                         : bias       ? CUBLASLT_EPILOGUE_BIAS
                                                      : CUBLASLT_EPILOGUE_DEFAULT;
-    TRY_CUBLAS(g->name, cublasLtMatmulDescSetAttribute(&to->op, CUBLASLT_MATMUL_DESC_EPILOGUE,
-                                                       &epilogue, sizeof epilogue));
-    if (bias)
-        TRY_CUBLAS(g->name,
-                   cublasLtMatmulDescSetAttribute(&to->op, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
-                                                  &g->bias, sizeof g->bias));
-    const bool ta = g->a.transposed, tb = g->b.transposed;
+    TRY_CUBLAS(g->name, cublasLtMatmulDescInit(&to->op, compute, wide ? CUDA_R_64F : CUDA_R_32F));
+    TUTTI_TRY(set(g, to, CUBLASLT_MATMUL_DESC_TRANSA, tb ? CUBLAS_OP_T : CUBLAS_OP_N));
+    TUTTI_TRY(set(g, to, CUBLASLT_MATMUL_DESC_TRANSB, ta ? CUBLAS_OP_T : CUBLAS_OP_N));
+    TUTTI_TRY(set(g, to, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue));
+    if (bias) TUTTI_TRY(set(g, to, CUBLASLT_MATMUL_DESC_BIAS_POINTER, g->bias));
     TUTTI_TRY(lay_out(g, &g->b.in, tb ? g->n : g->k, tb ? g->k : g->n, g->b.apart[1], &to->a));
     TUTTI_TRY(lay_out(g, &g->a.in, ta ? g->k : g->m, ta ? g->m : g->k, g->a.apart[1], &to->b));
     return lay_out(g, &g->c, g->m, g->n, g->c_apart[1], &to->c);
@@ -120,7 +138,7 @@ static uint32_t matrix_alignment(const tutti__matrix &matrix, const int64_t *apa
 }
 
 /* cuBLASLt's first choice; has[] stays false where it knows none. */
-static tutti_status choose(cublasLtHandle_t handle, const tutti__gemm *gemm, gemm_candidate *p,
+static tutti_status choose(cublasLtHandle_t handle, const tutti__gemm *gemm, candidate *p,
                            int alignment, bool relu)
 {
     /* an odd leading dimension is the least that an algorithm for any can be asked for */
@@ -138,6 +156,7 @@ static tutti_status choose(cublasLtHandle_t handle, const tutti__gemm *gemm, gem
     /* split sums only by way of the workspace, added in a second step: their order does not
      * depend on timing */
     uint32_t scheme = CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    const size_t workspace = TUTTI__CUDA_GEMM_WORKSPACE;
     uint32_t of_a = matrix_alignment(g.a.in, g.a.apart), of_b = matrix_alignment(g.b.in, g.b.apart);
     uint32_t of_c = matrix_alignment(g.c, g.c_apart);
     const struct {
@@ -145,7 +164,7 @@ static tutti_status choose(cublasLtHandle_t handle, const tutti__gemm *gemm, gem
         const void *value;
         size_t size;
     } attributes[] = {
-        {CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &gemm_workspace, sizeof gemm_workspace},
+        {CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof workspace},
         {CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &scheme, sizeof scheme},
         {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, &of_b, sizeof of_b},
         {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, &of_a, sizeof of_a},
@@ -169,7 +188,7 @@ static tutti_status choose(cublasLtHandle_t handle, const tutti__gemm *gemm, gem
     return TUTTI_OK;
 }
 
-static cublasStatus_t run(tutti_context *ctx, const tutti__gemm *g, const gemm_candidate *p,
+static cublasStatus_t run(tutti_context *ctx, const tutti__gemm *g, const candidate *p,
                           int alignment, const descriptors *d, void *workspace)
 {
     const float alpha = (float)g->alpha, beta = (float)g->beta;
@@ -179,13 +198,13 @@ static cublasStatus_t run(tutti_context *ctx, const tutti__gemm *g, const gemm_c
         wide ? (const void *)&g->alpha : &alpha, g->b.in.data, (cublasLtMatrixLayout_t)&d->a,
         g->a.in.data, (cublasLtMatrixLayout_t)&d->b, wide ? (const void *)&g->beta : &beta,
         g->c.data, (cublasLtMatrixLayout_t)&d->c, g->c.data, (cublasLtMatrixLayout_t)&d->c,
-        &p->algorithm[alignment], workspace, gemm_workspace, tutti__cuda_stream(ctx));
+        &p->algorithm[alignment], workspace, TUTTI__CUDA_GEMM_WORKSPACE, tutti__cuda_stream(ctx));
 }
 
 /* A small product with the chosen algorithm: op(A) holds x in its first column, op(B) w in its first
  * row, and 0 elsewhere, and `bias` is added: by the epilogue where the candidate has one, otherwise
  * (add) to what is in C.  *as_wanted: it ran, and every result is `want` (NaN is NaN). */
-static tutti_status probe(tutti_context *ctx, const tutti__gemm *gemm, const gemm_candidate *p,
+static tutti_status probe(tutti_context *ctx, const tutti__gemm *gemm, const candidate *p,
                           int alignment, double x, double w, double bias, bool add, double want,
                           char *scratch, bool *as_wanted)
 {
@@ -195,7 +214,7 @@ static tutti_status probe(tutti_context *ctx, const tutti__gemm *gemm, const gem
     static_assert(4 * each <= probe_bytes, "the probe's matrices");
     *as_wanted = false;
     const tutti_dtype dtype = gemm->a.in.dtype;
-    char *base = scratch + gemm_workspace;
+    char *base = scratch + TUTTI__CUDA_GEMM_WORKSPACE;
     tutti__gemm small = *gemm;
     small.m = gemm->m < most ? gemm->m : most;
     small.n = gemm->n < most ? gemm->n : most;
@@ -251,9 +270,8 @@ static tutti_status probe(tutti_context *ctx, const tutti__gemm *gemm, const gem
 /* Whether a 16-bit product with the chosen algorithm is rounded once, after the bias has been
  * added.  Some round before, too, and lose what the bias leaves of the product: some with a bias
  * epilogue, others when they add to C. */
-static tutti_status rounds_once(tutti_context *ctx, const tutti__gemm *gemm,
-                                const gemm_candidate *p, int alignment, bool add, char *scratch,
-                                bool *good)
+static tutti_status rounds_once(tutti_context *ctx, const tutti__gemm *gemm, const candidate *p,
+                                int alignment, bool add, char *scratch, bool *good)
 {
     const tutti_dtype dtype = gemm->a.in.dtype;
     *good = true;
@@ -264,7 +282,7 @@ static tutti_status rounds_once(tutti_context *ctx, const tutti__gemm *gemm,
 }
 
 /* What a chosen algorithm must do: with relu let NaN through (some return 0), and round once. */
-static tutti_status check_epilogue(tutti_context *ctx, const tutti__gemm *gemm, gemm_candidate *p,
+static tutti_status check_epilogue(tutti_context *ctx, const tutti__gemm *gemm, candidate *p,
                                    int alignment, char *scratch, bool *good)
 {
     *good = true;
@@ -278,7 +296,7 @@ static tutti_status check_epilogue(tutti_context *ctx, const tutti__gemm *gemm, 
 
 /* For each alignment an algorithm that does relu in its epilogue if that is asked for and one does
  * it right; else one that does not.  None (has[] false) where cuBLASLt has none that is right. */
-static tutti_status choose_checked(tutti_context *ctx, const tutti__gemm *gemm, gemm_candidate *p,
+static tutti_status choose_checked(tutti_context *ctx, const tutti__gemm *gemm, candidate *p,
                                    bool relu, char *scratch)
 {
     for (int alignment = 0; alignment < ALIGNMENTS; alignment++) {
@@ -294,9 +312,9 @@ static tutti_status choose_checked(tutti_context *ctx, const tutti__gemm *gemm, 
     return TUTTI_OK;
 }
 
-static void warn_if_rounded_early(const tutti__gemm *gemm, const gemm_plan *plan)
+static void warn_if_rounded_early(const tutti__gemm *gemm, const choice *made)
 {
-    const gemm_candidate *fused = &plan->fused, *plain = &plan->plain;
+    const candidate *fused = &made->fused, *plain = &made->plain;
     bool once = (fused->has[AS_PLANNED] || plain->adds[AS_PLANNED] || plain->adds[ANY]) &&
                 (fused->has[ANY] || plain->adds[ANY]);
     if (gemm->bias && !once)
@@ -306,43 +324,54 @@ static void warn_if_rounded_early(const tutti__gemm *gemm, const gemm_plan *plan
                    tutti_dtype_name(gemm->a.in.dtype));
 }
 
-/* Entries */
-
-tutti_status tutti__cuda_gemm_plan(tutti_context *ctx, const tutti__gemm *gemm, gemm_plan *plan)
+static tutti_status choose_all(tutti_context *ctx, const tutti__gemm *gemm, char *scratch,
+                               choice *made)
 {
-    bool capturing;
-    TUTTI_TRY(tutti__cuda_stream_capturing(ctx->device, ctx->stream, &capturing));
-    if (capturing)
-        return tutti__fail(TUTTI_ERR_STATE,
-                           "%s: the product [%lld, %lld, %lld] is captured before it was planned",
-                           gemm->name, (long long)gemm->m, (long long)gemm->k, (long long)gemm->n);
-    TUTTI_TRY(ensure_handle(ctx, gemm->name));
-    void *scratch;
-    TUTTI_TRY(tutti__scratch(ctx, gemm_workspace + probe_bytes, &scratch));
-    *plan = {};
-    plan->planned = *gemm;
-    plan->fused.bias = true;
+    made->planned = *gemm;
+    made->fused.bias = true;
     /* f64 goes without epilogues: with the bias in it a product ran at half speed (29 of 57
      * TFLOP/s at 4096, 1024, 1024 on an H200) */
     const bool epilogues = gemm->a.in.dtype != TUTTI_F64;
     const bool relu = epilogues && gemm->activation.kind == TUTTI_ACT_RELU;
-    if (epilogues && gemm->bias)
-        TUTTI_TRY(choose_checked(ctx, gemm, &plan->fused, relu, (char *)scratch));
-    TUTTI_TRY(choose_checked(ctx, gemm, &plan->plain, relu, (char *)scratch));
-    warn_if_rounded_early(gemm, plan);
+    if (epilogues && gemm->bias) TUTTI_TRY(choose_checked(ctx, gemm, &made->fused, relu, scratch));
+    TUTTI_TRY(choose_checked(ctx, gemm, &made->plain, relu, scratch));
+    warn_if_rounded_early(gemm, made);
     return tutti__cuda_load_passes(gemm->name, gemm->c.dtype, gemm->activation);
 }
 
-/* Which of a candidate's algorithms these operands allow. */
-static int alignment_for(const gemm_plan *plan, const gemm_candidate *p, const tutti__gemm *g)
+tutti_status tutti__cuda_gemm_plan(tutti_context *ctx, const tutti__gemm *gemms, int count,
+                                   tutti__plan *plan)
 {
-    const tutti__gemm *planned = &plan->planned;
-    auto as_planned = [](const tutti__matrix &m, const int64_t *apart, const tutti__matrix &then,
-                         const int64_t *apart_then) {
-        return tutti__cuda_aligned(m.data) &&
-               alignment_of(m.stride, m.dtype) >= alignment_of(then.stride, m.dtype) &&
-               matrix_alignment(m, apart) >= matrix_alignment(m, apart_then);
-    };
+    const char *name = gemms->name;
+    bool capturing;
+    TUTTI_TRY(tutti__cuda_stream_capturing(ctx->device, ctx->stream, &capturing));
+    if (capturing)
+        return tutti__fail(TUTTI_ERR_STATE, "%s: a call is captured before it was planned", name);
+    TUTTI_TRY(ensure_handle(ctx, name));
+    void *scratch;
+    TUTTI_TRY(tutti__scratch(ctx, TUTTI__CUDA_GEMM_WORKSPACE + probe_bytes, &scratch));
+    choice *made = (choice *)calloc((size_t)count, sizeof *made);
+    if (!made) return tutti__fail(TUTTI_ERR_MEMORY, "%s: no memory for a plan", name);
+    plan->data = made;
+    plan->drop = free;
+    for (int i = 0; i < count; i++)
+        TUTTI_TRY(choose_all(ctx, &gemms[i], (char *)scratch, &made[i]));
+    return TUTTI_OK;
+}
+
+/* Calls */
+
+static bool as_planned(const tutti__matrix &now, const int64_t *apart, const tutti__matrix &then,
+                       const int64_t *apart_then)
+{
+    return tutti__cuda_aligned(now.data) &&
+           alignment_of(now.stride, now.dtype) >= alignment_of(then.stride, now.dtype) &&
+           matrix_alignment(now, apart) >= matrix_alignment(now, apart_then);
+}
+
+/* Which of a candidate's algorithms these operands allow. */
+static int alignment_for(const tutti__gemm *planned, const candidate *p, const tutti__gemm *g)
+{
     return p->has[AS_PLANNED] && as_planned(g->a.in, g->a.apart, planned->a.in, planned->a.apart) &&
                    as_planned(g->b.in, g->b.apart, planned->b.in, planned->b.apart) &&
                    as_planned(g->c, g->c_apart, planned->c, planned->c_apart)
@@ -350,7 +379,7 @@ static int alignment_for(const gemm_plan *plan, const gemm_candidate *p, const t
                : ANY;
 }
 
-static tutti_status multiply(tutti_context *ctx, const tutti__gemm *g, const gemm_candidate *p,
+static tutti_status multiply(tutti_context *ctx, const tutti__gemm *g, const candidate *p,
                              int alignment, void *workspace)
 {
     if (!p->has[alignment])
@@ -368,20 +397,22 @@ static void advance(tutti__matrix *matrix, int64_t elements)
     matrix->data = tutti__cuda_at(matrix->data, matrix->dtype, elements);
 }
 
-tutti_status tutti__cuda_gemm(tutti_context *ctx, const gemm_plan *plan, const tutti__gemm *gemm,
-                              void *workspace)
+tutti_status tutti__cuda_gemm(tutti_context *ctx, const tutti__plan *plan, int which,
+                              const tutti__gemm *gemm, void *workspace)
 {
+    const choice *made = (const choice *)plan->data + which;
+    const tutti__gemm *planned = &made->planned;
     cudaStream_t stream = tutti__cuda_stream(ctx);
     tutti__gemm g = *gemm; /* without the passes */
     if (g.z) g.c = tutti__matrix{g.z, g.c.dtype, g.n};
     /* a matrix of one row may have any stride */
-    if ((g.a.transposed ? g.k : g.m) == 1) g.a.in.stride = plan->planned.a.in.stride;
-    if ((g.b.transposed ? g.n : g.k) == 1) g.b.in.stride = plan->planned.b.in.stride;
-    if (g.m == 1) g.c.stride = plan->planned.c.stride;
+    if ((g.a.transposed ? g.k : g.m) == 1) g.a.in.stride = planned->a.in.stride;
+    if ((g.b.transposed ? g.n : g.k) == 1) g.b.in.stride = planned->b.in.stride;
+    if (g.m == 1) g.c.stride = planned->c.stride;
 
     const tutti__matrix z = g.c;
-    const gemm_candidate *fused = &plan->fused, *plain = &plan->plain, *chosen = plain;
-    int with = alignment_for(plan, fused, &g), alignment = alignment_for(plan, plain, &g);
+    const candidate *fused = &made->fused, *plain = &made->plain, *chosen = plain;
+    int with = alignment_for(planned, fused, &g), alignment = alignment_for(planned, plain, &g);
     if (g.bias) {
         if (tutti__cuda_aligned(g.bias) && fused->has[with] &&
             /* rather C filled first than a product for any alignment */

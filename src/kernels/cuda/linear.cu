@@ -7,14 +7,12 @@
  * pass only sums.  db is summed in two steps of fixed order: each block sums a run of rows in
  * f32 (f64 for f64), then one kernel adds the blocks. */
 #include "kernels/cuda/column_sums.cuh"
-#include "kernels/cuda/gemm.cuh"
+#include "kernels/cuda/gemm.h"
 #include "kernels/cuda/passes.h"
 #include "ops/linear.h"
 
-/* A plan's data: the products of its direction. */
-struct linear_products {
-    gemm_plan y, dx, dweight;
-};
+/* The products of a backward's plan; a forward's has one. */
+enum { DX, DWEIGHT };
 
 /* Scratch of a call: the products' workspace, db's partial sums, dz. */
 struct scratch_layout {
@@ -34,7 +32,7 @@ static scratch_layout lay_out(const tutti__linear_args *args, bool backward)
     int64_t width = 16 / (int64_t)size;
     scratch_layout to;
     to.dz_stride = div_up(shape->out, width) * width;
-    to.partial = to.dz = to.total = gemm_workspace;
+    to.partial = to.dz = to.total = TUTTI__CUDA_GEMM_WORKSPACE;
     if (!backward) return to;
     int64_t runs = div_up(shape->rows, column_run(shape->rows, shape->out, shape->dtype));
     if (args->bias) to.dz += padded((size_t)runs * (size_t)shape->out * (size < 8 ? 4 : 8));
@@ -63,19 +61,14 @@ static tutti_status linear_plan(tutti_context *ctx, const void *untyped, bool ba
     TUTTI_TRY(tutti__cuda_use(ctx->device, "linear_plan"));
     const scratch_layout layout = lay_out(&args, backward);
     plan->scratch = layout.total;
-    linear_products *made = (linear_products *)calloc(1, sizeof *made);
-    if (!made) return tutti__fail(TUTTI_ERR_MEMORY, "linear: no memory for a plan");
-    plan->data = made;
-    plan->drop = free;
     if (!backward) {
         const tutti__gemm y = tutti__linear_y(&args);
-        return tutti__cuda_gemm_plan(ctx, &y, &made->y);
+        return tutti__cuda_gemm_plan(ctx, &y, 1, plan);
     }
     const bool identity = shape->activation.kind == TUTTI_ACT_NONE;
     const tutti__matrix dz = {NULL, shape->dtype, identity ? shape->out : layout.dz_stride};
-    const tutti__gemm dx = tutti__linear_dx(&args, dz), dweight = tutti__linear_dweight(&args, dz);
-    TUTTI_TRY(tutti__cuda_gemm_plan(ctx, &dx, &made->dx));
-    TUTTI_TRY(tutti__cuda_gemm_plan(ctx, &dweight, &made->dweight));
+    const tutti__gemm gemms[] = {tutti__linear_dx(&args, dz), tutti__linear_dweight(&args, dz)};
+    TUTTI_TRY(tutti__cuda_gemm_plan(ctx, gemms, 2, plan));
     return tutti__cuda_load_passes("linear", shape->dtype, shape->activation);
 }
 
@@ -85,8 +78,7 @@ static tutti_status linear_forward(const tutti__job *job, const void *untyped)
     if (args->shape.rows == 0) return TUTTI_OK;
     TUTTI_TRY(tutti__cuda_use(job->ctx->device, "linear_forward"));
     const tutti__gemm y = tutti__linear_y(args);
-    return tutti__cuda_gemm(job->ctx, &((const linear_products *)job->plan->data)->y, &y,
-                            job->scratch);
+    return tutti__cuda_gemm(job->ctx, job->plan, 0, &y, job->scratch);
 }
 
 static tutti_status linear_backward(const tutti__job *job, const void *untyped)
@@ -107,7 +99,6 @@ static tutti_status linear_backward(const tutti__job *job, const void *untyped)
                        "linear_backward");
         return TUTTI_OK;
     }
-    const linear_products *chosen = (const linear_products *)job->plan->data;
     const scratch_layout layout = lay_out(args, true);
     char *base = (char *)job->scratch;
 
@@ -124,11 +115,11 @@ static tutti_status linear_backward(const tutti__job *job, const void *untyped)
             base + layout.partial, args->dbias, args->accumulate));
     if (args->dx.data) {
         const tutti__gemm dx = tutti__linear_dx(args, dz);
-        TUTTI_TRY(tutti__cuda_gemm(ctx, &chosen->dx, &dx, base));
+        TUTTI_TRY(tutti__cuda_gemm(ctx, job->plan, DX, &dx, base));
     }
     if (args->dweight) {
         const tutti__gemm dweight = tutti__linear_dweight(args, dz);
-        TUTTI_TRY(tutti__cuda_gemm(ctx, &chosen->dweight, &dweight, base));
+        TUTTI_TRY(tutti__cuda_gemm(ctx, job->plan, DWEIGHT, &dweight, base));
     }
     return TUTTI_OK;
 }

@@ -1,0 +1,26 @@
+/* Matrix products on cuBLASLt, whose algorithms are chosen when a shape is planned.  gemm.cu says
+ * how. */
+#ifndef TUTTI_KERNELS_CUDA_GEMM_H
+#define TUTTI_KERNELS_CUDA_GEMM_H
+
+#include "ops/gemm.h"
+
+/* Bytes at the beginning of a call's scratch. */
+enum { TUTTI__CUDA_GEMM_WORKSPACE = 32 << 20 };
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The plan's data becomes what is chosen for `count` products like these, whatever their addresses
+ * and strides; those given are what is to be fast.  Uses the context's stream and scratch. */
+tutti_status tutti__cuda_gemm_plan(tutti_context *ctx, const tutti__gemm *gemms, int count,
+                                   tutti__plan *plan);
+/* A product like number `which` of the plan. */
+tutti_status tutti__cuda_gemm(tutti_context *ctx, const tutti__plan *plan, int which,
+                              const tutti__gemm *gemm, void *workspace);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
