@@ -94,7 +94,7 @@ static void blas_leave(void)
 /* A tile of C, before its epilogue: rows [i, i + rows), columns [j, j + cols), cols apart. */
 typedef struct tile {
     void *data;
-    tutti__matrix c; /* of its product */
+    tutti__matrix a, b, c; /* of its product */
     int64_t i, j, rows, cols;
     void *row; /* room for cols REALs */
 } tile;
@@ -115,13 +115,15 @@ typedef struct gemm_task {
     char *scratch;
 } gemm_task;
 
-/* A matrix of product number `batch`. */
-static tutti__matrix of_batch(const tutti__gemm *gemm, tutti__matrix first, const int64_t *apart,
-                              int64_t batch)
+/* From the first product's matrices to those of product number `batch`. */
+static void move_to(int64_t batch, const tutti__gemm *gemm, tile *tile)
 {
     const int64_t outer = batch / gemm->batch[1], inner = batch % gemm->batch[1];
-    first.data = tutti__at(first.data, first.dtype, outer * apart[0] + inner * apart[1]);
-    return first;
+    const int64_t *aparts[] = {gemm->a.apart, gemm->b.apart, gemm->c_apart};
+    tutti__matrix *matrices[] = {&tile->a, &tile->b, &tile->c};
+    for (int i = 0; i < 3; i++)
+        matrices[i]->data = tutti__at(matrices[i]->data, matrices[i]->dtype,
+                                      outer * aparts[i][0] + inner * aparts[i][1]);
 }
 
 /* OpenBLAS can read the matrix where it is. */
@@ -151,11 +153,11 @@ static const void *piece_of(const tutti__matrix *matrix, tutti_dtype real, int64
     return copy;
 }
 
-/* tile = alpha op(A) op(B) there, `a` and `b` being of its product. */
-static void multiply(const gemm_task *t, const tutti__matrix *a, const tutti__matrix *b, char *mine,
-                     const tile *to)
+/* tile = alpha op(A) op(B) there */
+static void multiply(const gemm_task *t, char *mine, const tile *to)
 {
     const tutti__gemm *g = t->gemm;
+    const tutti__matrix *a = &to->a, *b = &to->b;
     const bool ta = g->a.transposed, tb = g->b.transposed;
     const int64_t m = to->rows, n = to->cols;
     if (g->k == 0) memset(to->data, 0, (size_t)(m * n) * tutti_dtype_size(t->real));
@@ -183,19 +185,20 @@ static void multiply_tiles(void *data, int64_t begin, int64_t end, int thread)
     const gemm_task *t = data;
     const tutti__gemm *g = t->gemm;
     char *mine = t->scratch + (size_t)thread * t->room.all;
+    const int64_t tiles = t->grid.count_m * t->grid.count_n; /* of a product */
     for (int64_t index = begin; index < end; index++) {
-        const int64_t batch = index / (t->grid.count_m * t->grid.count_n);
-        const int64_t place = index % (t->grid.count_m * t->grid.count_n);
-        const tutti__matrix a = of_batch(g, g->a.in, g->a.apart, batch);
-        const tutti__matrix b = of_batch(g, g->b.in, g->b.apart, batch);
+        const int64_t place = index < tiles ? index : index % tiles;
         tile to = {.data = mine + t->room.tile,
-                   .c = of_batch(g, g->c, g->c_apart, batch),
+                   .a = g->a.in,
+                   .b = g->b.in,
+                   .c = g->c,
                    .i = place / t->grid.count_n * t->grid.tile_m,
                    .j = place % t->grid.count_n * t->grid.tile_n,
                    .row = mine + t->room.row};
+        if (index >= tiles) move_to(index / tiles, g, &to);
         to.rows = g->m - to.i < t->grid.tile_m ? g->m - to.i : t->grid.tile_m;
         to.cols = g->n - to.j < t->grid.tile_n ? g->n - to.j : t->grid.tile_n;
-        multiply(t, &a, &b, mine, &to);
+        multiply(t, mine, &to);
         if (t->real == TUTTI_F64)
             finish_f64(g, &to);
         else

@@ -27,14 +27,10 @@ typedef struct backward_task {
 
 /* Where a backward's scratch begins and ends: dz, partial rows of db, then what the passes use one
  * after another. */
-static size_t backward_layout(const tutti_context *ctx, const tutti__linear_args *args,
-                              backward_task *task, size_t *partials_at, size_t *work_at)
+static void backward_layout(const tutti__linear_shape *shape, tutti_dtype real, backward_task *task,
+                            size_t *partials_at, size_t *work_at)
 {
-    const tutti__linear_shape *shape = &args->shape;
-    const tutti_dtype real = tutti__accumulate_dtype(shape->dtype, shape->dtype);
     const size_t size = tutti_dtype_size(real);
-    const tutti__matrix dz = {NULL, real, shape->out};
-    const tutti__gemm dx = tutti__linear_dx(args, dz), dweight = tutti__linear_dweight(args, dz);
     task->row_bytes = tutti__room(shape->out, size);
     task->thread_bytes = 3 * task->row_bytes;
     task->partial_bytes = tutti__room(shape->out, sizeof(double));
@@ -42,21 +38,27 @@ static size_t backward_layout(const tutti_context *ctx, const tutti__linear_args
     *partials_at =
         shape->activation.kind == TUTTI_ACT_NONE ? 0 : tutti__room(shape->rows * shape->out, size);
     *work_at = *partials_at + (size_t)task->blocks.count * task->partial_bytes;
-    const size_t work[] = {(size_t)ctx->threads * task->thread_bytes,
-                           tutti__host_gemm_scratch(ctx, &dx),
-                           tutti__host_gemm_scratch(ctx, &dweight)};
-    size_t most = 0;
-    for (int i = 0; i < 3; i++) most = work[i] > most ? work[i] : most;
-    return *work_at + most;
 }
 
-static tutti_status plan(tutti_context *ctx, const void *args, bool backward, tutti__plan *plan)
+static tutti_status plan(tutti_context *ctx, const void *untyped, bool backward, tutti__plan *plan)
 {
-    const tutti__gemm y = tutti__linear_y(args);
+    const tutti__linear_args *args = untyped;
+    const tutti__linear_shape *shape = &args->shape;
+    const tutti_dtype real = tutti__accumulate_dtype(shape->dtype, shape->dtype);
+    const tutti__matrix dz = {NULL, real, shape->out};
+    const tutti__gemm gemms[] = {tutti__linear_y(args), tutti__linear_dx(args, dz),
+                                 tutti__linear_dweight(args, dz)};
     backward_task task;
-    size_t partials_at, work_at;
-    plan->scratch = backward ? backward_layout(ctx, args, &task, &partials_at, &work_at)
-                             : tutti__host_gemm_scratch(ctx, &y);
+    size_t partials_at, work_at = 0, most = 0;
+    if (backward) {
+        backward_layout(shape, real, &task, &partials_at, &work_at);
+        most = (size_t)ctx->threads * task.thread_bytes;
+    }
+    for (int i = backward; i < (backward ? 3 : 1); i++) {
+        const size_t bytes = tutti__host_gemm_scratch(ctx, &gemms[i]);
+        most = bytes > most ? bytes : most;
+    }
+    plan->scratch = work_at + most;
     return TUTTI_OK;
 }
 
@@ -76,7 +78,7 @@ static tutti_status backward(const tutti__job *job, const void *untyped)
     const bool wide = real == TUTTI_F64;
     backward_task task = {.args = args};
     size_t partials_at, work_at;
-    backward_layout(ctx, args, &task, &partials_at, &work_at);
+    backward_layout(shape, real, &task, &partials_at, &work_at);
     char *scratch = job->scratch;
     task.partials = scratch + partials_at;
     task.rows = scratch + work_at;
