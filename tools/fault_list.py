@@ -135,9 +135,9 @@ FAULTS = [
     # Status
     Fault("status-clean", "control characters of others reach the message", 'snprintf(last_error, sizeof last_error, "%s", tutti_text_clean(text));', 'snprintf(last_error, sizeof last_error, "%s", text);', "api.bad_input train.clean"),
     # Checkpoints and cases
-    Fault("file-checksum", "a damaged tensor is loaded", "DATA_REQUIRE(checksum == given,", "DATA_REQUIRE(true,", "io.damage.host.np1"),
+    Fault("file-checksum", "a damaged tensor is loaded", "DATA_REQUIRE(l, checksum == given,", "DATA_REQUIRE(l, true,", "io.damage.host.np1"),
     Fault("file-shape", "a tensor of another shape is loaded", "same = wants.dims[i] == node->dims[i] || wants.dims[i] == -1;", "same = true;", "io.damage.host.np1 io.round_trip.host.np1"),
-    Fault("file-complete", "an incomplete file is loaded", "complete->kind == TUTTI__ATTRIBUTE_INT && complete->ints[0] == 1", "complete->kind == TUTTI__ATTRIBUTE_INT", "io.damage.host.np1"),
+    Fault("file-complete", "an incomplete file is loaded", "complete->kind != TUTTI__ATTRIBUTE_INT || complete->ints[0] != 1", "complete->kind != TUTTI__ATTRIBUTE_INT", "io.damage.host.np1"),
     Fault("file-extras", "what is not expected in a file is passed over", "if (!known[i] && node->kind != TUTTI__NODE_GROUP &&", "if (!node && !known[i] && node->kind != TUTTI__NODE_GROUP &&", "io.damage.host.np1"),
     Fault("file-refresh", "working values are those of before the load", "TUTTI_TRY(tutti_params_refresh(checkpoint->stores[i], checkpoint->ctx));", ";", "io.round_trip.host.np1"),
     Fault("file-own-value", "own values are those of before the load", "TUTTI_TRY(convert(checkpoint, &checkpoint->bound[i].value, &checkpoint->bound[i].master));", ";", "io.own_params.host.np1"),

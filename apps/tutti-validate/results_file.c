@@ -13,7 +13,7 @@ int results_file_open(results_file *f, validator *v, const char *path, const cha
     if (!path) return APP_OK;
     *f = (results_file){.path = path, .records = strcmp(format, TUTTI_CASES_FORMAT) == 0};
     int code = APP_OK;
-    if (v->group->rank == 0) code = app_check(tutti_cases_writer_create(path, format, &f->writer));
+    if (v->group->rank == 0) code = tutti_cases_writer_create(path, format, &f->writer);
     return app_group_agree(v->group, code);
 }
 
@@ -72,8 +72,7 @@ static int record_tensor(results_file *f, const results *r, int index,
     if (!values) return app_fail(APP_FAILED, "no memory for %s", given->name);
     widen(given, r->bounds[index], &tensor);
     int code = app_check(tutti_convert(values, TUTTI_F64, whole, given->dtype, count));
-    if (code == APP_OK)
-        code = app_check(tutti_cases_writer_tensor(f->writer, &tensor, TUTTI_F64, values));
+    if (code == APP_OK) code = tutti_cases_writer_tensor(f->writer, &tensor, TUTTI_F64, values);
     free(values);
     return code;
 }
@@ -85,8 +84,7 @@ static int copy_tensor(results_file *f, const subject *s, const tutti_case_tenso
     void *data = malloc((size_t)count * tutti_dtype_size(tensor->dtype) + 1);
     if (!data) return app_fail(APP_FAILED, "no memory for %s", tensor->name);
     int code = s->source->read(s->source->self, tensor, 0, tensor->dims[0], tensor->dtype, data);
-    if (code == APP_OK)
-        code = app_check(tutti_cases_writer_tensor(f->writer, tensor, tensor->dtype, data));
+    if (code == APP_OK) code = tutti_cases_writer_tensor(f->writer, tensor, tensor->dtype, data);
     free(data);
     return code;
 }
@@ -110,8 +108,7 @@ static int emit_tensor(results_file *f, const subject *s, const results *r, int 
     for (int i = 0; code == APP_OK && i < 3; i++) {
         tutti_case_tensor tensor = *given;
         tensor.part = parts[i];
-        code =
-            app_check(tutti_cases_writer_tensor(f->writer, &tensor, TUTTI_F64, values + i * count));
+        code = tutti_cases_writer_tensor(f->writer, &tensor, TUTTI_F64, values + i * count);
     }
     free(values);
     return code;
@@ -134,7 +131,7 @@ int results_file_add(results_file *f, validator *v, const subject *s, const resu
 {
     if (!f->path || (f->records ? !o->holds : o->holds)) return APP_OK;
     int code = APP_OK;
-    if (v->group->rank == 0) code = app_check(tutti_cases_writer_add(f->writer, s->which));
+    if (v->group->rank == 0) code = tutti_cases_writer_add(f->writer, s->which);
     code = app_group_agree(v->group, code);
     for (int i = 0, result = 0; code == APP_OK && i < s->which->tensor_count; i++) {
         const tutti_case_tensor *tensor = &s->which->tensors[i];
@@ -153,8 +150,7 @@ int results_file_add(results_file *f, validator *v, const subject *s, const resu
 int results_file_finish(results_file *f, validator *v, bool keep)
 {
     int code = APP_OK;
-    if (f->path && keep && v->group->rank == 0)
-        code = app_check(tutti_cases_writer_finish(f->writer));
+    if (f->path && keep && v->group->rank == 0) code = tutti_cases_writer_finish(f->writer);
     return app_group_agree(v->group, code);
 }
 

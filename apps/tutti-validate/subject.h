@@ -2,6 +2,7 @@
 #ifndef TUTTI_VALIDATE_SUBJECT_H
 #define TUTTI_VALIDATE_SUBJECT_H
 
+#include "cases.h"
 #include "common/group.h"
 #include "common/report.h"
 #include "options.h"

@@ -58,7 +58,7 @@ static int open_comm(validator *v)
 static int read_file(const void *self, const tutti_case_tensor *tensor, int64_t first,
                      int64_t count, tutti_dtype dtype, void *data)
 {
-    return app_check(tutti_cases_read(self, tensor, first, count, dtype, data));
+    return tutti_cases_read(self, tensor, first, count, dtype, data);
 }
 
 static bool wanted(const work *w, const tutti_case *which)
@@ -99,8 +99,7 @@ static int open_files(work *w)
     APP_TRY(app_group_agree(w->v.group,
                             w->files ? APP_OK : app_fail(APP_FAILED, "no memory for the files")));
     for (int i = 0; i < o->file_count; i++) {
-        APP_TRY(
-            app_group_agree(w->v.group, app_check(tutti_cases_open(o->files[i], &w->files[i]))));
+        APP_TRY(app_group_agree(w->v.group, tutti_cases_open(o->files[i], &w->files[i])));
         APP_TRY(app_group_agree(w->v.group, same_file(w, o->files[i], w->files[i])));
         for (int c = 0; c < tutti_cases_count(w->files[i]); c++)
             w->seen += wanted(w, tutti_cases_get(w->files[i], c));

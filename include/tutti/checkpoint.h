@@ -111,7 +111,7 @@ TUTTI_API tutti_status tutti_checkpoint_load(tutti_checkpoint *checkpoint, const
 typedef void tutti_checkpoint_visitor(void *user, const char *name, const tutti_tensor *shape);
 
 /* What a file's model is made of, for programs that do not know it: visit is called for each of its tensors, sorted by
- * name.  Reads no values.  Not collective. */
+ * name.  Reads no values.  Not collective.  Fails as tutti_checkpoint_load does for a file that is none. */
 TUTTI_API tutti_status tutti_checkpoint_visit(const char *path, tutti_checkpoint_visitor *visit,
                                               void *user);
 

@@ -5,7 +5,6 @@
 
 #include "tutti/adamw.h"
 #include "tutti/api.h"
-#include "tutti/cases.h"
 #include "tutti/checkpoint.h"
 #include "tutti/comm.h"
 #include "tutti/context.h"

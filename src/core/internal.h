@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <time.h>
 
 #include "tutti/log.h"
 #include "tutti/status.h"
@@ -50,7 +51,12 @@ static inline double tutti__field(double given, double otherwise)
 }
 
 /* Monotonic clock, in seconds. */
-double tutti__now(void);
+static inline double tutti__now(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
 /* Sleeps for about this long (for polling loops). */
 void tutti__sleep(double seconds);
 

@@ -101,13 +101,6 @@ void tutti__log(tutti_log_level level, const char *format, ...)
     fn(user, level, tutti_text_clean(text));
 }
 
-double tutti__now(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
-
 void tutti__sleep(double seconds)
 {
     struct timespec time = {(time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9)};

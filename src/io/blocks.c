@@ -1,17 +1,25 @@
 /* Moving and hashing tensors in blocks: between the device and the file, by several threads. */
 #include "io/checkpoint.h"
 
-#ifdef TUTTI_WITH_HDF5
-
-#include <errno.h>
 #include <fcntl.h>
+#include <hdf5.h>
+#include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
 #include <xxhash.h>
+
+#include "core/version.h"
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #error "the file's numbers are little-endian, and so must memory's be"
 #endif
+
+void tutti__io_describe(char *text, size_t size)
+{
+    unsigned major = 0, minor = 0, release = 0, xxhash = XXH_versionNumber();
+    H5get_libversion(&major, &minor, &release);
+    snprintf(text, size, "files: hdf5 %u.%u.%u, xxhash %u.%u.%u", major, minor, release,
+             xxhash / 10000, xxhash / 100 % 100, xxhash % 100);
+}
 
 /* Hashes */
 
@@ -62,34 +70,6 @@ tutti_status tutti__blocks_make(const tutti_checkpoint *checkpoint, const int64_
     }
     *blocks = made;
     return TUTTI_OK;
-}
-
-/* The file */
-
-int tutti__write_at(int fd, const void *data, int64_t bytes, int64_t offset)
-{
-    const char *at = data;
-    while (bytes > 0) {
-        ssize_t done = pwrite(fd, at, (size_t)bytes, offset);
-        if (done < 0 && errno == EINTR) continue;
-        if (done < 0) return errno;
-        if (done == 0) return ENOSPC;
-        at += done, offset += done, bytes -= done;
-    }
-    return 0;
-}
-
-int tutti__read_at(int fd, void *data, int64_t bytes, int64_t offset)
-{
-    char *at = data;
-    while (bytes > 0) {
-        ssize_t done = pread(fd, at, (size_t)bytes, offset);
-        if (done < 0 && errno == EINTR) continue;
-        if (done < 0) return errno;
-        if (done == 0) return -1;
-        at += done, offset += done, bytes -= done;
-    }
-    return 0;
 }
 
 /* The device */
@@ -200,5 +180,3 @@ tutti_status tutti__mover_read(tutti__mover *mover, const tutti__block *blocks, 
     mover->turn ^= 1;
     return TUTTI_OK;
 }
-
-#endif

@@ -3,11 +3,12 @@
  *   list.c       the list: create, add, destroy
  *   layout.c     the file without its tensors, made by HDF5 in memory
  *   own.c        who may write the file, and whether it can be written; by lock.c, path.lck
- *   save.c       tensors and layout into path.tmp; by place.c, path.tmp into the place of path
- *   structure.c  what a file holds, asked of HDF5 in a process of its own (structure_child.c)
+ *   save.c       tensors and layout into path.tmp, and that into the place of path
  *   load.c       file against list, then blocks into tensors
  *   blocks.c     moving and hashing
- *   types.c      the types of the file, for HDF5 */
+ *   visit.c      what a file's model is made of
+ *
+ * What is not a checkpoint's own is in files/. */
 #ifndef TUTTI_IO_CHECKPOINT_H
 #define TUTTI_IO_CHECKPOINT_H
 
@@ -15,12 +16,13 @@
 
 #include "core/context.h"
 #include "core/params.h"
+#include "files/file.h"
 #include "io/lock.h"
 #include "tutti/checkpoint.h"
 
-#define TUTTI__FORMAT "tutti-checkpoint"
-#define TUTTI__FORMAT_MAJOR 1
-#define TUTTI__FORMAT_MINOR 0
+extern const tutti__format tutti__checkpoint_format;
+extern const tutti__voice tutti__library; /* tutti_last_error and the log */
+
 #define TUTTI__ITEM_NAME_MAX 256 /* its 0 included */
 
 typedef enum tutti__item_kind {
@@ -124,10 +126,6 @@ tutti_status tutti__mover_write(tutti__mover *mover, const tutti__block *blocks,
 /* Reads a round of blocks, hashes them and sends them to the device.  *error: 0, errno, or -1 for a file that ends early. */
 tutti_status tutti__mover_read(tutti__mover *mover, const tutti__block *blocks, int64_t count,
                                uint64_t *hashes, int *error);
-
-/* The whole of it, at an offset.  0, errno, or -1 if the file ends early. */
-int tutti__write_at(int fd, const void *data, int64_t bytes, int64_t offset);
-int tutti__read_at(int fd, void *data, int64_t bytes, int64_t offset);
 
 /* A checksum is the hash of the hashes of a tensor's blocks. */
 uint64_t tutti__checksum_of_hashes(const uint64_t *hashes, int64_t count);

@@ -6,10 +6,11 @@
 
 #include "comm/agree.h"
 #include "comm/life.h"
+#include "files/structure.h"
 #include "io/checkpoint.h"
-#include "io/structure.h"
 
-#ifdef TUTTI_WITH_HDF5
+const tutti__format tutti__checkpoint_format = {"Tutti checkpoint", "tutti-checkpoint", 1, 0, true};
+const tutti__voice tutti__library = {tutti__fail, tutti__log};
 
 tutti_status tutti_checkpoint_create(tutti_context *ctx, tutti_comm *comm,
                                      tutti_checkpoint **checkpoint)
@@ -349,5 +350,3 @@ tutti_status tutti_checkpoint_add_table(tutti_checkpoint *checkpoint, const char
                                    .capacity = capacity,
                                    .rows = rows});
 }
-
-#endif

@@ -2,8 +2,6 @@
  * block, verified and given to all ranks.  Nothing that is read is converted: values of another type are made from their masters. */
 #include "io/checkpoint.h"
 
-#ifdef TUTTI_WITH_HDF5
-
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -11,30 +9,27 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "comm/control.h"
-#include "io/structure.h"
+#include "files/structure.h"
 
 static const char who[] = "checkpoint_load";
 
 typedef struct load {
     const tutti_checkpoint *checkpoint;
-    const char *path;
     unsigned flags;
-    int fd;                      /* rank 0 */
-    tutti__structure *structure; /* rank 0 */
-    const tutti__node **nodes;   /* rank 0: one an item; NULL: not wanted */
+    tutti__file file;          /* rank 0: open */
+    const tutti__node **nodes; /* rank 0: one an item; NULL: not wanted */
     int64_t *offsets;
     int64_t *value_bytes; /* one an item; 0 for tensors */
     char *values;         /* of all items, one behind the other */
     int64_t values_bytes;
 } load;
 
-#define DATA_REQUIRE(condition, ...)                                       \
-    do {                                                                   \
-        if (!(condition)) return tutti__fail(TUTTI_ERR_DATA, __VA_ARGS__); \
+#define DATA_REQUIRE(l, condition, ...)                                                     \
+    do {                                                                                    \
+        if (!(condition)) return tutti__file_fail(&(l)->file, TUTTI_ERR_DATA, __VA_ARGS__); \
     } while (0)
 
 static bool wanted(const load *l, const tutti__item *item)
@@ -74,49 +69,9 @@ static void leave_tensors_out(const tutti_checkpoint *checkpoint, int advice)
 
 /* The file against the list */
 
-static tutti_status open_file(load *l)
-{
-    /* without waiting for whoever writes into a pipe */
-    l->fd = open(l->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    struct stat now;
-    if (l->fd < 0 || fstat(l->fd, &now) != 0)
-        return tutti__fail(TUTTI_ERR_IO, "%s: %s: %s", who, l->path, strerror(errno));
-    if (!S_ISREG(now.st_mode))
-        return tutti__fail(TUTTI_ERR_IO, "%s: %s: is no regular file", who, l->path);
-    leave_tensors_out(l->checkpoint, MADV_DONTFORK);
-    tutti_status status = tutti__structure_read(l->fd, who, l->path, &l->structure);
-    leave_tensors_out(l->checkpoint, MADV_DOFORK);
-    return status;
-}
-
-static tutti_status check_root(const load *l)
-{
-    const tutti__structure *structure = l->structure;
-    const tutti__node *root = tutti__structure_find(structure, "");
-    DATA_REQUIRE(root, "%s: %s: is no Tutti checkpoint", who, l->path);
-    const tutti__attribute *format = tutti__node_attribute(structure, root, "format");
-    DATA_REQUIRE(format && format->kind == TUTTI__ATTRIBUTE_TEXT &&
-                     strcmp(format->text, TUTTI__FORMAT) == 0,
-                 "%s: %s: is no Tutti checkpoint", who, l->path);
-    const tutti__attribute *version = tutti__node_attribute(structure, root, "format_version");
-    DATA_REQUIRE(version && version->kind == TUTTI__ATTRIBUTE_INT && version->count == 2,
-                 "%s: %s: has no format_version", who, l->path);
-    DATA_REQUIRE(
-        version->ints[0] <= TUTTI__FORMAT_MAJOR,
-        "%s: %s: is of format version %" PRId64 ".%" PRId64 ", newer than this library's %d.%d",
-        who, l->path, version->ints[0], version->ints[1], TUTTI__FORMAT_MAJOR, TUTTI__FORMAT_MINOR);
-    DATA_REQUIRE(version->ints[0] == TUTTI__FORMAT_MAJOR,
-                 "%s: %s: is of format version %" PRId64 ", which this library does not know", who,
-                 l->path, version->ints[0]);
-    const tutti__attribute *complete = tutti__node_attribute(structure, root, "complete");
-    DATA_REQUIRE(complete && complete->kind == TUTTI__ATTRIBUTE_INT && complete->ints[0] == 1,
-                 "%s: %s: is incomplete: its save did not end", who, l->path);
-    return TUTTI_OK;
-}
-
 static const tutti__attribute *checksum_of(const load *l, const tutti__node *node)
 {
-    const tutti__attribute *checksum = tutti__node_attribute(l->structure, node, "checksum");
+    const tutti__attribute *checksum = tutti__node_attribute(l->file.structure, node, "checksum");
     return checksum && checksum->kind == TUTTI__ATTRIBUTE_INT && checksum->count == 1 ? checksum
                                                                                       : NULL;
 }
@@ -166,23 +121,23 @@ static form form_of(const tutti__item *item)
 static tutti_status check_room(const load *l, const tutti__item *item, const tutti__node *node)
 {
     if (item->kind == TUTTI__ITEM_TEXT)
-        DATA_REQUIRE(node->bytes < (int64_t)item->size,
-                     "%s: %s: %s has %" PRId64 " bytes, and there is room for %zu", who, l->path,
-                     item->name, node->bytes, item->size - 1);
+        DATA_REQUIRE(l, node->bytes < (int64_t)item->size,
+                     "%s has %" PRId64 " bytes, and there is room for %zu", item->name, node->bytes,
+                     item->size - 1);
     if (item->kind == TUTTI__ITEM_TABLE)
-        DATA_REQUIRE(node->dims[0] <= item->capacity,
-                     "%s: %s: %s has %" PRId64 " rows, and there is room for %" PRId64, who,
-                     l->path, item->name, node->dims[0], item->capacity);
+        DATA_REQUIRE(l, node->dims[0] <= item->capacity,
+                     "%s has %" PRId64 " rows, and there is room for %" PRId64, item->name,
+                     node->dims[0], item->capacity);
     return TUTTI_OK;
 }
 
 static tutti_status check_item(const load *l, const tutti__item *item, const tutti__node *node)
 {
-    const char *file = l->path, *name = item->name;
-    DATA_REQUIRE(node, "%s: %s: %s is missing", who, file, name);
-    DATA_REQUIRE(node->kind == TUTTI__NODE_DATASET, "%s: %s: %s is no dataset", who, file, name);
+    const char *name = item->name;
+    DATA_REQUIRE(l, node, "%s is missing", name);
+    DATA_REQUIRE(l, node->kind == TUTTI__NODE_DATASET, "%s is no dataset", name);
     form wants = form_of(item);
-    DATA_REQUIRE(node->type == wants.type, "%s: %s: %s is %s, want %s", who, file, name,
+    DATA_REQUIRE(l, node->type == wants.type, "%s is %s, want %s", name,
                  tutti__file_type_name(node->type), tutti__file_type_name(wants.type));
     bool same = node->ndim == wants.ndim;
     for (int i = 0; same && i < wants.ndim; i++)
@@ -193,26 +148,25 @@ static tutti_status check_item(const load *l, const tutti__item *item, const tut
         write_shape(want, sizeof want, wants.ndim, wants.dims);
         if (item->kind == TUTTI__ITEM_TABLE)
             snprintf(want, sizeof want, "[rows, %" PRId64 "]", item->cols);
-        return tutti__fail(TUTTI_ERR_DATA, "%s: %s: the shape of %s is %s, want %s", who, file,
-                           name, got, want);
+        return tutti__file_fail(&l->file, TUTTI_ERR_DATA, "the shape of %s is %s, want %s", name,
+                                got, want);
     }
-    DATA_REQUIRE(node->plain, "%s: %s: %s is not stored in one piece (chunked or compressed)", who,
-                 file, name);
+    DATA_REQUIRE(l, node->plain, "%s is not stored in one piece (chunked or compressed)", name);
     if (item->kind == TUTTI__ITEM_TENSOR) {
-        const tutti__attribute *dtype = tutti__node_attribute(l->structure, node, "dtype");
+        const tutti__attribute *dtype = tutti__node_attribute(l->file.structure, node, "dtype");
         const char *given = dtype && dtype->kind == TUTTI__ATTRIBUTE_TEXT ? dtype->text : "missing";
-        DATA_REQUIRE(strcmp(given, tutti_dtype_name(item->tensor.dtype)) == 0,
-                     "%s: %s: the attribute dtype of %s is %s, want %s", who, file, name, given,
+        DATA_REQUIRE(l, strcmp(given, tutti_dtype_name(item->tensor.dtype)) == 0,
+                     "the attribute dtype of %s is %s, want %s", name, given,
                      tutti_dtype_name(item->tensor.dtype));
     }
-    DATA_REQUIRE(checksum_of(l, node), "%s: %s: %s has no checksum", who, file, name);
+    DATA_REQUIRE(l, checksum_of(l, node), "%s has no checksum", name);
     return check_room(l, item, node);
 }
 
 /* Nothing in the file is without a place in the list. */
 static tutti_status check_extras(const load *l)
 {
-    const tutti__structure *structure = l->structure;
+    const tutti__structure *structure = l->file.structure;
     if (l->flags & TUTTI_CHECKPOINT_SUBSET) return TUTTI_OK;
     bool *known = calloc((size_t)structure->node_count, sizeof *known);
     if (!known) return tutti__fail(TUTTI_ERR_MEMORY, "%s: no memory", who);
@@ -227,10 +181,10 @@ static tutti_status check_extras(const load *l)
             extra = node;
     }
     free(known);
-    DATA_REQUIRE(
-        !extra, "%s: %s: %s is in the file, but is %s", who, l->path, extra ? extra->path : "",
-        l->flags & TUTTI_CHECKPOINT_VALUES ? "neither a tensor nor a value that is expected"
-                                           : "not expected");
+    DATA_REQUIRE(l, !extra, "%s is in the file, but is %s", extra ? extra->path : "",
+                 l->flags & TUTTI_CHECKPOINT_VALUES
+                     ? "neither a tensor nor a value that is expected"
+                     : "not expected");
     return TUTTI_OK;
 }
 
@@ -238,14 +192,16 @@ static tutti_status check_extras(const load *l)
 static tutti_status examine(load *l)
 {
     const tutti_checkpoint *checkpoint = l->checkpoint;
-    TUTTI_TRY(open_file(l));
-    TUTTI_TRY(check_root(l));
+    leave_tensors_out(checkpoint, MADV_DONTFORK);
+    tutti_status status = tutti__file_open(&l->file, &tutti__checkpoint_format);
+    leave_tensors_out(checkpoint, MADV_DOFORK);
+    TUTTI_TRY(status);
     l->nodes = calloc((size_t)checkpoint->count + 1, sizeof *l->nodes);
     if (!l->nodes) return tutti__fail(TUTTI_ERR_MEMORY, "%s: no memory", who);
     for (int i = 0; i < checkpoint->count; i++) {
         const tutti__item *item = &checkpoint->items[i];
         if (!wanted(l, item)) continue;
-        l->nodes[i] = tutti__structure_find(l->structure, item->name);
+        l->nodes[i] = tutti__structure_find(l->file.structure, item->name);
         TUTTI_TRY(check_item(l, item, l->nodes[i]));
         l->offsets[i] = l->nodes[i]->offset;
         if (item->kind != TUTTI__ITEM_TENSOR) l->value_bytes[i] = l->nodes[i]->bytes;
@@ -255,18 +211,18 @@ static tutti_status examine(load *l)
 
 static tutti_status read_failed(const load *l, const char *name, int error)
 {
-    return error > 0 ? tutti__fail(TUTTI_ERR_IO, "%s: %s: cannot read %s: %s", who, l->path, name,
-                                   strerror(error))
-                     : tutti__fail(TUTTI_ERR_DATA, "%s: %s: ends within %s", who, l->path, name);
+    return error > 0 ? tutti__file_fail(&l->file, TUTTI_ERR_IO, "cannot read %s: %s", name,
+                                        strerror(error))
+                     : tutti__file_fail(&l->file, TUTTI_ERR_DATA, "ends within %s", name);
 }
 
 static tutti_status verify(const load *l, int item, uint64_t checksum)
 {
     uint64_t given = (uint64_t)checksum_of(l, l->nodes[item])->ints[0];
-    DATA_REQUIRE(checksum == given,
-                 "%s: %s: the checksum of %s is %016" PRIx64 ", the file says %016" PRIx64
+    DATA_REQUIRE(l, checksum == given,
+                 "the checksum of %s is %016" PRIx64 ", the file says %016" PRIx64
                  ": the file is damaged",
-                 who, l->path, l->checkpoint->items[item].name, checksum, given);
+                 l->checkpoint->items[item].name, checksum, given);
     return TUTTI_OK;
 }
 
@@ -278,7 +234,7 @@ static tutti_status read_values(const load *l)
     for (int i = 0; i < l->checkpoint->count; i++) {
         const tutti__item *item = &l->checkpoint->items[i];
         if (item->kind == TUTTI__ITEM_TENSOR) continue;
-        int error = tutti__read_at(l->fd, at, l->value_bytes[i], l->offsets[i]);
+        int error = tutti__read_at(l->file.fd, at, l->value_bytes[i], l->offsets[i]);
         if (error) return read_failed(l, item->name, error);
         TUTTI_TRY(verify(l, i, tutti__checksum(at, (size_t)l->value_bytes[i])));
         at += l->value_bytes[i];
@@ -344,7 +300,7 @@ static tutti_status read_round(const load *l, tutti__mover *mover, const tutti__
 static void expect(const load *l, const tutti__block *blocks, int64_t first, int64_t count)
 {
     for (int64_t i = first; i < count && i < first + TUTTI__ROUND_BLOCKS; i++)
-        posix_fadvise(l->fd, blocks[i].offset, blocks[i].bytes, POSIX_FADV_WILLNEED);
+        posix_fadvise(l->file.fd, blocks[i].offset, blocks[i].bytes, POSIX_FADV_WILLNEED);
 }
 
 /* Blocks of one tensor lie one behind the other: they travel together. */
@@ -371,7 +327,7 @@ static tutti_status load_blocks(const load *l, tutti__block *blocks, uint64_t *h
     blocks[count].item = -1; /* the last tensor ends there */
     tutti_status status = TUTTI_OK;
     bool reads = comm->rank == 0;
-    status = tutti__mover_open(&mover, checkpoint->ctx, l->fd, blocks, reads ? count : 0);
+    status = tutti__mover_open(&mover, checkpoint->ctx, l->file.fd, blocks, reads ? count : 0);
     status = tutti_comm_agree(comm, status);
     int64_t tensor = 0; /* the first block of the one being read */
     for (int64_t first = 0, end; status == TUTTI_OK && first < count; first = end) {
@@ -454,15 +410,13 @@ tutti_status tutti_checkpoint_load(tutti_checkpoint *checkpoint, const char *pat
     TUTTI_REQUIRE(checkpoint, "%s: checkpoint is NULL", who);
     TUTTI_TRY(tutti__comm_open(checkpoint->comm, who));
     TUTTI_TRY(tutti_comm_agree(checkpoint->comm, check_load(checkpoint, path, flags)));
-    load l = {.checkpoint = checkpoint, .path = path, .flags = flags, .fd = -1};
+    load l = {.checkpoint = checkpoint, .flags = flags};
+    l.file = (tutti__file){.voice = &tutti__library, .who = who, .path = path, .fd = -1};
     tutti_status status = read_file(&l);
-    if (l.fd >= 0) close(l.fd);
-    tutti__structure_destroy(&l.structure);
+    tutti__file_close(&l.file);
     free(l.nodes);
     free(l.offsets);
     free(l.value_bytes);
     free(l.values);
     return status;
 }
-
-#endif

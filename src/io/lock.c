@@ -1,8 +1,6 @@
 /* The lock on path.lck; lock.h. */
 #include "io/lock.h"
 
-#ifdef TUTTI_WITH_HDF5
-
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -10,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "io/place.h"
+#include "files/place.h"
 
 /* A file of this name may have come between opening and locking so often before it is somebody's fault. */
 #define TRIES 100
@@ -126,5 +124,3 @@ void tutti__lock_release(tutti__lock *lock)
     close(lock->fd);
     *lock = (tutti__lock)TUTTI__LOCK_NONE;
 }
-
-#endif

@@ -1,8 +1,6 @@
 /* Who may write a file, and whether it can be written at all: tutti_checkpoint_own, and what a save asks first. */
 #include "io/checkpoint.h"
 
-#ifdef TUTTI_WITH_HDF5
-
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -11,8 +9,8 @@
 
 #include "comm/agree.h"
 #include "comm/control.h"
-#include "io/place.h"
-#include "io/structure.h"
+#include "files/place.h"
+#include "files/structure.h"
 
 /* How long a writer that is about to end is waited for. */
 #define PATIENCE 10.0
@@ -161,7 +159,7 @@ static tutti_status try_save(const tutti_checkpoint *checkpoint, const char *who
 {
     tutti__place place;
     tutti__layout *layout = NULL;
-    tutti__place_init(&place, who, path);
+    tutti__place_init(&place, &tutti__library, who, path);
     tutti_status status = tutti__layout_create(checkpoint, &layout);
     if (status == TUTTI_OK) status = tutti__place_make(&place);
     if (status == TUTTI_OK) status = tutti__place_reserve(&place, tutti__layout_size(layout));
@@ -201,5 +199,3 @@ tutti_status tutti_checkpoint_own(tutti_checkpoint *checkpoint, const char *path
     if (status != TUTTI_OK) tutti__lock_release(&checkpoint->lock);
     return status;
 }
-
-#endif

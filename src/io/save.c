@@ -9,8 +9,6 @@
  * Each step is logged at debug level as it ends, in the words of the tests that kill a process there. */
 #include "io/checkpoint.h"
 
-#ifdef TUTTI_WITH_HDF5
-
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -21,7 +19,7 @@
 #include <unistd.h>
 
 #include "comm/control.h"
-#include "io/place.h"
+#include "files/place.h"
 
 static const char who[] = "checkpoint_save";
 
@@ -278,13 +276,7 @@ static tutti_status write_layout(save *s)
     TUTTI_TRY(tutti__layout_write(s->layout, s->place.fd, &error));
     if (error) return tutti__place_failed(&s->place, "cannot write", error);
     step(s, "completed");
-    if (fsync(s->place.fd) != 0) return tutti__place_failed(&s->place, "cannot sync", errno);
-    /* some file systems tell a fault when a descriptor is closed; this one stays, to know the file by */
-    const int other = dup(s->place.fd);
-    if (other < 0 || close(other) != 0)
-        return tutti__place_failed(&s->place, "cannot close", errno);
-    step(s, "synced");
-    return TUTTI_OK;
+    return tutti__place_sync(&s->place);
 }
 
 static tutti_status take_place(save *s)
@@ -328,7 +320,7 @@ tutti_status tutti_checkpoint_save(tutti_checkpoint *checkpoint, const char *pat
     TUTTI_TRY(tutti_comm_agree(checkpoint->comm, tutti__save_check(checkpoint, who, path, keep)));
     save s = {.checkpoint = checkpoint, .path = path, .keep = keep, .writer = -1};
     s.lock = (tutti__lock)TUTTI__LOCK_NONE;
-    tutti__place_init(&s.place, who, path);
+    tutti__place_init(&s.place, &tutti__library, who, path);
     tutti_status status = write_file(&s);
     tutti__place_drop(&s.place);
     tutti__lock_release(&s.lock);
@@ -339,5 +331,3 @@ tutti_status tutti_checkpoint_save(tutti_checkpoint *checkpoint, const char *pat
     free(s.ranks);
     return status;
 }
-
-#endif

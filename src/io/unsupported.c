@@ -3,8 +3,6 @@
 #include "core/version.h"
 #include "tutti/checkpoint.h"
 
-#ifndef TUTTI_WITH_HDF5
-
 #include <stdio.h>
 
 void tutti__io_describe(char *text, size_t size)
@@ -99,4 +97,8 @@ tutti_status tutti_checkpoint_load(tutti_checkpoint *checkpoint, const char *pat
     return unsupported("checkpoint_load");
 }
 
-#endif
+tutti_status tutti_checkpoint_visit(const char *path, tutti_checkpoint_visitor *visit, void *user)
+{
+    (void)path, (void)visit, (void)user;
+    return unsupported("checkpoint_visit");
+}

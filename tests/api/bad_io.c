@@ -340,6 +340,23 @@ static void bad_checkpoint_load(void)
     end(&rig);
 }
 
+static void count_tensors(void *user, const char *name, const tutti_tensor *shape)
+{
+    (void)name, (void)shape;
+    ++*(int *)user;
+}
+
+static void bad_checkpoint_visit(void)
+{
+    int seen = 0;
+    IO_FAILS(TUTTI_ERR_ARG, "path is NULL", tutti_checkpoint_visit(NULL, count_tensors, &seen));
+    IO_FAILS(TUTTI_ERR_ARG, "path is empty", tutti_checkpoint_visit("", count_tensors, &seen));
+    IO_FAILS(TUTTI_ERR_ARG, "visit is NULL", tutti_checkpoint_visit("/tmp", NULL, &seen));
+    IO_FAILS(TUTTI_ERR_IO, "regular", tutti_checkpoint_visit("/tmp", count_tensors, &seen));
+    IO_FAILS(TUTTI_ERR_IO, "/no/such", tutti_checkpoint_visit("/no/such", count_tensors, &seen));
+    CHECK(seen == 0, "%d tensors in nothing", seen);
+}
+
 const harness_test bad_io[] = {
     {"tutti_checkpoint_create", bad_checkpoint_create},
     {"tutti_checkpoint_destroy", bad_checkpoint_destroy},
@@ -353,5 +370,6 @@ const harness_test bad_io[] = {
     {"tutti_checkpoint_own", bad_checkpoint_own},
     {"tutti_checkpoint_save", bad_checkpoint_save},
     {"tutti_checkpoint_load", bad_checkpoint_load},
+    {"tutti_checkpoint_visit", bad_checkpoint_visit},
     {NULL, NULL},
 };

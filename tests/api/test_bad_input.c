@@ -73,7 +73,6 @@ int main(int argc, char **argv)
     add(bad_grad_sync);
     add(bad_interop);
     add(bad_io);
-    add(bad_cases);
     cases[case_count++] = (harness_test){"exports", test_exports};
     int code = harness_main(argc, argv, "bad input", cases, case_count);
     tutti_context_destroy(&foreign);

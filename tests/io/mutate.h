@@ -15,8 +15,8 @@ void mutate_oldest(const char *from, const char *to);
 
 /* Reads a spoilt file; false after a failed CHECK.  *taken: it was found to be good. */
 typedef bool mutate_reader(const char *path, bool *taken);
-/* For a reader: the status and the message of a file that was refused are right. */
-bool mutate_refused(tutti_status status, const char *path);
+/* For a reader: the message of a file that was refused names it. */
+bool mutate_refused(const char *message, const char *path);
 
 /* Spoils a good file TUTTI_TEST_ROUNDS times and has each read: soon, with a status, and without much memory.  share: of these
  * rounds, in percent.  checksum: makes HDF5's checksums right again, so that it believes what it reads; NULL: does not. */

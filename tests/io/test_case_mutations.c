@@ -5,9 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cases.h"
+#include "common/exit_code.h"
+#include "common/report.h"
 #include "mutate.h"
 #include "state.h"
-#include "tutti/cases.h"
+
+#define CHECK_CODE(call) CHECK((call) == APP_OK, "%s: %s", #call, app_failure())
 
 static int64_t elements_of(const tutti_case_tensor *tensor)
 {
@@ -17,32 +21,32 @@ static int64_t elements_of(const tutti_case_tensor *tensor)
 }
 
 /* Both ways: as what it is, which refuses values that are none, and as it is stored. */
-static tutti_status read_tensor(const tutti_cases *cases, const tutti_case_tensor *tensor)
+static int read_tensor(const tutti_cases *cases, const tutti_case_tensor *tensor)
 {
     double *data = harness_calloc((size_t)elements_of(tensor) + 1, sizeof *data);
-    tutti_status status = tutti_cases_read(cases, tensor, 0, tensor->dims[0], tensor->dtype, data);
-    if (status == TUTTI_OK && tensor->dtype != TUTTI_I32)
-        status = tutti_cases_read(cases, tensor, 0, tensor->dims[0], TUTTI_F64, data);
+    int code = tutti_cases_read(cases, tensor, 0, tensor->dims[0], tensor->dtype, data);
+    if (code == APP_OK && tensor->dtype != TUTTI_I32)
+        code = tutti_cases_read(cases, tensor, 0, tensor->dims[0], TUTTI_F64, data);
     free(data);
-    return status;
+    return code;
 }
 
 static bool try_read(const char *path, bool *taken)
 {
     tutti_cases *cases = NULL;
-    harness_forget_error();
-    tutti_status status = tutti_cases_open(path, &cases);
-    for (int i = 0; status == TUTTI_OK && i < tutti_cases_count(cases); i++) {
+    app_fail(APP_OK, "%s", "none");
+    int code = tutti_cases_open(path, &cases);
+    for (int i = 0; code == APP_OK && i < tutti_cases_count(cases); i++) {
         const tutti_case *which = tutti_cases_get(cases, i);
-        for (int j = 0; status == TUTTI_OK && j < which->tensor_count; j++) {
+        for (int j = 0; code == APP_OK && j < which->tensor_count; j++) {
             if (!CHECK(elements_of(&which->tensors[j]) < 1 << 20, "a tensor larger than the file"))
                 return false;
-            status = read_tensor(cases, &which->tensors[j]);
+            code = read_tensor(cases, &which->tensors[j]);
         }
     }
     tutti_cases_close(&cases);
-    *taken = status == TUTTI_OK;
-    return *taken || mutate_refused(status, path);
+    *taken = code == APP_OK;
+    return *taken || mutate_refused(app_failure(), path);
 }
 
 static void put(tutti_cases_writer *writer, tutti_case_part part, const char *name,
@@ -53,20 +57,20 @@ static void put(tutti_cases_writer *writer, tutti_case_part part, const char *na
     strcpy(tensor.name, name);
     tensor.has_bound = part == TUTTI_CASE_EXPECTED;
     tensor.atol = 1e-6;
-    CHECK_OK(tutti_cases_writer_tensor(writer, &tensor, stored, values));
+    CHECK_CODE(tutti_cases_writer_tensor(writer, &tensor, stored, values));
 }
 
 static const char *good_file(void)
 {
     const char *path = in_folder("good-cases");
     tutti_cases_writer *writer = NULL;
-    CHECK_OK(tutti_cases_writer_create(path, TUTTI_CASES_FORMAT, &writer));
+    CHECK_CODE(tutti_cases_writer_create(path, TUTTI_CASES_FORMAT, &writer));
     for (int i = 0; i < 3; i++) {
         tutti_case which = {.layer = "rmsnorm", .options = "cols=4,x_dtype=bf16"};
         which.loss_weight = which.loss_scale = 1;
         strcpy(which.name, "case-0");
         which.name[5] = (char)('0' + i);
-        CHECK_OK(tutti_cases_writer_add(writer, &which));
+        CHECK_CODE(tutti_cases_writer_add(writer, &which));
         put(writer, TUTTI_CASE_INPUTS, "x", TUTTI_BF16, i == 1 ? TUTTI_F64 : TUTTI_BF16, 3, 4);
         put(writer, TUTTI_CASE_INPUTS, "labels", TUTTI_I32, TUTTI_I32, 3, 1);
         put(writer, TUTTI_CASE_PARAMS, "gamma", TUTTI_F32, TUTTI_F32, 4, 1);
@@ -74,10 +78,10 @@ static const char *good_file(void)
         put(writer, TUTTI_CASE_EXPECTED, "y", TUTTI_BF16, TUTTI_F64, 3, 4);
         put(writer, TUTTI_CASE_EXPECTED_GRAD, "dgamma", TUTTI_F32, TUTTI_F64, 4, 1);
     }
-    CHECK_OK(tutti_cases_writer_finish(writer));
+    CHECK_CODE(tutti_cases_writer_finish(writer));
     tutti_cases_writer_destroy(&writer);
     bool taken = false;
-    CHECK(try_read(path, &taken) && taken, "the good file is refused: %s", tutti_last_error());
+    CHECK(try_read(path, &taken) && taken, "the good file is refused: %s", app_failure());
     return path;
 }
 
@@ -100,13 +104,12 @@ static void test_oldest_format(void)
     const char *path = in_folder("oldest-cases");
     bool taken = false;
     mutate_oldest(good_file(), path);
-    CHECK(try_read(path, &taken) && taken, "the oldest format is refused: %s", tutti_last_error());
+    CHECK(try_read(path, &taken) && taken, "the oldest format is refused: %s", app_failure());
     mutate_run(path, 40, NULL, try_read);
 }
 
 /* Opens a file of one case with 3 rows of inputs, of which one tensor more is expected. */
-static tutti_status open_with(const char *layer, const char *name, int ndim, int64_t rows,
-                              int64_t *found)
+static int open_with(const char *layer, const char *name, int ndim, int64_t rows, int64_t *found)
 {
     static const double values[8];
     const char *path = in_folder("rows-cases");
@@ -119,16 +122,16 @@ static tutti_status open_with(const char *layer, const char *name, int ndim, int
         .part = TUTTI_CASE_EXPECTED, .dtype = TUTTI_F64, .ndim = ndim, .dims = {rows, 1}};
     snprintf(which.layer, sizeof which.layer, "%s", layer);
     snprintf(expected.name, sizeof expected.name, "%s", name);
-    CHECK_OK(tutti_cases_writer_create(path, TUTTI_CASES_FORMAT, &writer));
-    CHECK_OK(tutti_cases_writer_add(writer, &which));
-    CHECK_OK(tutti_cases_writer_tensor(writer, &given, TUTTI_F64, values));
-    CHECK_OK(tutti_cases_writer_tensor(writer, &expected, TUTTI_F64, values));
-    CHECK_OK(tutti_cases_writer_finish(writer));
+    CHECK_CODE(tutti_cases_writer_create(path, TUTTI_CASES_FORMAT, &writer));
+    CHECK_CODE(tutti_cases_writer_add(writer, &which));
+    CHECK_CODE(tutti_cases_writer_tensor(writer, &given, TUTTI_F64, values));
+    CHECK_CODE(tutti_cases_writer_tensor(writer, &expected, TUTTI_F64, values));
+    CHECK_CODE(tutti_cases_writer_finish(writer));
     tutti_cases_writer_destroy(&writer);
-    const tutti_status status = tutti_cases_open(path, &cases);
-    *found = status == TUTTI_OK ? tutti_cases_get(cases, 0)->rows : -1;
+    const int code = tutti_cases_open(path, &cases);
+    *found = code == APP_OK ? tutti_cases_get(cases, 0)->rows : -1;
     tutti_cases_close(&cases);
-    return status;
+    return code;
 }
 
 static void test_rows_of_outputs(void)
@@ -143,11 +146,12 @@ static void test_rows_of_outputs(void)
             if (slot->role != TUTTI_SLOT_OUT) continue;
             sums += sum;
             others += !sum;
-            CHECK_OK(open_with(type->name, slot->name, sum ? 1 : 2, sum ? 1 : 3, &rows));
+            CHECK_CODE(open_with(type->name, slot->name, sum ? 1 : 2, sum ? 1 : 3, &rows));
             CHECK(rows == 3, "%s of %s: %lld rows", slot->name, type->name, (long long)rows);
             if (sum && slot->cols) continue; /* its columns are the layer's to check */
-            CHECK_FAILS(TUTTI_ERR_DATA, sum ? "is not of the shape [1]" : "has 1 rows",
-                        open_with(type->name, slot->name, sum ? 1 : 2, sum ? 3 : 1, &rows));
+            CHECK(open_with(type->name, slot->name, sum ? 1 : 2, sum ? 3 : 1, &rows) != APP_OK &&
+                      strstr(app_failure(), sum ? "is not of the shape [1]" : "has 1 rows"),
+                  "%s of %s: '%s'", slot->name, type->name, app_failure());
         }
     }
     CHECK(sums > 0 && others > 0, "%d sums and %d other outputs were looked at", sums, others);
@@ -159,7 +163,7 @@ static void test_unknown_kind(void)
     int64_t rows;
     for (int ndim = 1; ndim <= 2; ndim++)
         for (int64_t count = 0; count < 5; count++) {
-            CHECK_OK(open_with("no_such_layer", "out", ndim, count, &rows));
+            CHECK_CODE(open_with("no_such_layer", "out", ndim, count, &rows));
             CHECK(rows == 3, "%lld rows", (long long)rows);
         }
     tutti_context *ctx = NULL;

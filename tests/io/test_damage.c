@@ -22,7 +22,13 @@ static void edit(const char *path, change how)
     rig_barrier();
 }
 
-static void check_edited(change how, const char *word)
+static void pass_over(void *user, const char *name, const tutti_tensor *shape)
+{
+    (void)user, (void)name, (void)shape;
+}
+
+/* at_root: whoever opens the file refuses it. */
+static void check_edited(change how, const char *word, bool at_root)
 {
     const char *path = in_folder("edited");
     state *s = state_saved(path);
@@ -30,6 +36,7 @@ static void check_edited(change how, const char *word)
     edit(path, how);
     harness_where("want '%s'", word);
     check_refused(s, TUTTI_ERR_DATA, word, path);
+    if (at_root) CHECK_FAILS(TUTTI_ERR_DATA, word, tutti_checkpoint_visit(path, pass_over, NULL));
     harness_where(NULL);
     state_free(&s);
 }
@@ -151,26 +158,28 @@ static void test_content(void)
     static const struct {
         change how;
         const char *word;
+        bool at_root;
     } cases[] = {
-        {newer, "version 2.7, newer than this library's 1."},
-        {unknown_version, "version 0"},
-        {no_version, "format_version"},
-        {incomplete, "incomplete"},
-        {no_format, "no Tutti checkpoint"},
-        {no_tensor, "model/block0.norm/gamma is missing"},
-        {no_value, "state/step is missing"},
-        {one_too_many, "model/block7.norm_gamma is in the file, but is not expected"},
-        {no_checksum, "optimizer/head-1/bias_2/m has no checksum"},
-        {no_dtype, "the attribute dtype of optimizer/extra/bf16 is missing, want bf16"},
-        {a_group, "history is no dataset"},
-        {a_link, "history is no dataset"},
-        {circles, "model/again is in the file, but is not expected"},
-        {other_shape, "the shape of model/block0.norm/gamma is [3, 2], want [7]"},
-        {other_type, "model/block0.norm/gamma is f64, want f32"},
-        {big_endian, "model/block0.norm/gamma is of another type, want f32"},
-        {in_chunks, "model/block0.norm/gamma is not stored in one piece"},
+        {newer, "version 2.7, newer than this library's 1.", true},
+        {unknown_version, "version 0", true},
+        {no_version, "format_version", true},
+        {incomplete, "incomplete", true},
+        {no_format, "no Tutti checkpoint", true},
+        {no_tensor, "model/block0.norm/gamma is missing", false},
+        {no_value, "state/step is missing", false},
+        {one_too_many, "model/block7.norm_gamma is in the file, but is not expected", false},
+        {no_checksum, "optimizer/head-1/bias_2/m has no checksum", false},
+        {no_dtype, "the attribute dtype of optimizer/extra/bf16 is missing, want bf16", false},
+        {a_group, "history is no dataset", false},
+        {a_link, "history is no dataset", false},
+        {circles, "model/again is in the file, but is not expected", false},
+        {other_shape, "the shape of model/block0.norm/gamma is [3, 2], want [7]", false},
+        {other_type, "model/block0.norm/gamma is f64, want f32", false},
+        {big_endian, "model/block0.norm/gamma is of another type, want f32", false},
+        {in_chunks, "model/block0.norm/gamma is not stored in one piece", false},
     };
-    for (int i = 0; i < HARNESS_COUNT(cases); i++) check_edited(cases[i].how, cases[i].word);
+    for (int i = 0; i < HARNESS_COUNT(cases); i++)
+        check_edited(cases[i].how, cases[i].word, cases[i].at_root);
 }
 
 static void test_newer_minor_version(void)

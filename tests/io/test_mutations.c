@@ -23,7 +23,9 @@ static bool try_load(const char *path, bool *taken)
         const char *what = "";
         return CHECK(state_is(shared, 1, &what), "a file was taken whose %s is wrong", what);
     }
-    return mutate_refused(status, path);
+    return CHECK(status == TUTTI_ERR_DATA || status == TUTTI_ERR_IO, "status %d: %s", (int)status,
+                 tutti_last_error()) &&
+           mutate_refused(tutti_last_error(), path);
 }
 
 static const char *good_file(void)

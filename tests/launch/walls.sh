@@ -30,7 +30,7 @@ ours() {
     local what=$1 allowed=$2 bad
     shift 2
     [[ $(includes "$@") ]] || fail "no includes in $*: this test looks at nothing"
-    bad=$(includes "$@" | grep -E ':[0-9]+:(\.\.?/|(core|ops|layers|comm|optim|io|kernels|apps|tests)/)' |
+    bad=$(includes "$@" | grep -E ':[0-9]+:(\.\.?/|(core|ops|layers|comm|optim|files|io|kernels|apps|tests)/)' |
         grep -vE ":[0-9]+:($allowed)$")
     [[ -z $bad ]] || fail "$what, but:"$'\n'"$bad"
 }
@@ -52,18 +52,19 @@ test_layers_and_optim_include_core_and_their_own() {
 test_comm_includes_core_and_its_own() {
     ours "comm includes core, ops and itself" '(core|ops|comm|comm/mpi|comm/nccl)/[a-z_]+\.h' src/comm
 }
-test_io_includes_core_comm_and_its_own() {
-    ours "io includes core, comm and itself" '(core|comm|io)/[a-z0-9_]+\.h' src/io
+test_io_includes_core_comm_files_and_its_own() {
+    ours "files includes core/internal.h and itself" '(core/internal|files/[a-z0-9_]+)\.h' src/files
+    ours "io includes core, comm, files and itself" '(core|comm|files|io)/[a-z0-9_]+\.h' src/io
 }
 test_comm_io_and_optim_know_no_kind_of_layer() {
     local kinds
     kinds=$(sed -n '/define TUTTI__KINDS/,/^$/s/^ *X(\([a-z_]*\)).*/\1/p' "$top/src/ops/ops.h" | paste -sd'|')
     [[ $kinds == *softmax* ]] || fail "src/ops/ops.h lists no kinds: $kinds"
-    nowhere_but "comm, io and optim know parameters, not kinds of layer" "tutti/($kinds|tutti)\.h" none src/comm src/io src/optim
+    nowhere_but "comm, io and optim know parameters, not kinds of layer" "tutti/($kinds|tutti)\.h" none src/comm src/files src/io src/optim
     nowhere_but "io does not know the optimizer" 'tutti/adamw\.h' none src/io
 }
 test_hdf5_stays_in_its_room() {
-    nowhere_but "HDF5 is io's" '(hdf5|H5.*|xxhash)\.h' 'src/io/' src include
+    nowhere_but "HDF5 is files' and io's" '(hdf5|H5.*|xxhash)\.h' 'src/(files|io)/' src include apps examples bench
 }
 test_cuda_stays_in_its_rooms() {
     nowhere_but "CUDA's headers appear in kernels/cuda and comm/nccl only" '(cuda|cublas|cuda_|math_constants|nv).*' \
@@ -88,7 +89,9 @@ test_public_headers_include_public_headers() {
 test_programs_use_public_headers_only() {
     local folders=(apps examples) bad
     [[ -d $top/bench ]] && folders+=(bench)
-    bad=$(includes "${folders[@]}" | grep -E ':[0-9]+:(\.\./)*(src/)?(core|ops|kernels|layers|comm|optim|io)/')
+    # case files are made of the helpers that checkpoints are made of
+    bad=$(includes "${folders[@]}" | grep -E ':[0-9]+:(\.\./)*(src/)?(core|ops|kernels|layers|comm|optim|files|io)/' |
+        grep -vE '^apps/tutti-validate/cases/[^:]*:[0-9]+:files/')
     [[ -z $bad ]] || fail "programs use the public headers only, but:"$'\n'"$bad"
 }
 
@@ -103,7 +106,7 @@ test_the_library_never_prints_or_leaves() {
     # the process in which HDF5 reads a file is not the program: it may leave
     bad=$(cd "$top" && grep -rnE '(^|[^a-zA-Z_>.])(v?f?printf|puts|putchar|perror|exit|_exit|abort|MPI_Abort|MPI_Init|MPI_Finalize)\(' \
         src --include='*.[ch]' --include='*.cu' --include='*.cuh' | grep -vE '^[^:]+:[0-9]+: *(/\*|\*|//)' |
-        grep -vE '^src/io/structure_child\.c:[0-9]+:.*\b_exit\(')
+        grep -vE '^src/files/structure_child\.c:[0-9]+:.*\b_exit\(')
     [[ -z $bad ]] || fail "the library never prints, exits or aborts, but:"$'\n'"$bad"
 }
 test_sources_open_with_a_comment() {

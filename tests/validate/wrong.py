@@ -171,6 +171,7 @@ def test_emit():
         case = emitted[f"cases/{CASE}"]
         assert list(emitted["cases"]) == [CASE] and sorted(case) == ["actual", "difference", "expected"]
         assert emitted.attrs["format"] == b"tutti-differences" and list(case["actual"]) == ["y"]
+        assert emitted.attrs["complete"] == 1
         expected, difference = case["expected/y"][...], case["difference/y"][...]
         assert np.array_equal(expected, cases[f"cases/{CASE}/expected/y"][...])
         assert np.array_equal(case["actual/y"][...] - expected, difference)
@@ -257,6 +258,12 @@ def test_outputs_that_nobody_expects():
         for np_ in (1, RANKS):
             said = findings(report(["--filter", case, edited(without(*names))], np_))
             assert {name for key, name in said if key == case} == left, (case, names, said)
+
+
+def test_a_file_whose_writing_did_not_end():
+    for complete, code in ((1, 0), (0, 2), ("yes", 2)):
+        result = run(["--list", edited(lambda file: file.attrs.create("complete", complete))]).want(code)
+        assert ("is incomplete" in result.err) == (code == 2), result
 
 
 def test_malformed_files_are_refused_by_all_ranks():

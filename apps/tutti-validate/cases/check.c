@@ -1,14 +1,10 @@
 /* A case and its tensors: attributes, types and shapes, as docs/case-files.md has them. */
-#include "io/cases.h"
-
-#ifdef TUTTI_WITH_HDF5
+#include "inside.h"
 
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-
-static const char who[] = "cases_open";
 
 /* Elements of a row, and of a tensor: far beyond what a file holds, and far from overflow. */
 #define ELEMENTS_MAX ((int64_t)1 << 48)
@@ -22,12 +18,12 @@ static const char who[] = "cases_open";
         return fail(cases, node, text_);            \
     } while (0)
 
-static tutti_status fail(const tutti_cases *cases, const tutti__node *node, const char *text)
+static int fail(const tutti_cases *cases, const tutti__node *node, const char *text)
 {
     const char *name = node->path + strlen("cases/");
     size_t length = strcspn(name, "/");
-    return tutti__fail(TUTTI_ERR_DATA, "%s: %s: case %.*s: %s%s%s", who, cases->path, (int)length,
-                       name, name[length] ? name + length + 1 : "", name[length] ? ": " : "", text);
+    CASES_REFUSE(cases, "case %.*s: %s%s%s", (int)length, name,
+                 name[length] ? name + length + 1 : "", name[length] ? ": " : "", text);
 }
 
 static bool is_number(const tutti__attribute *attribute)
@@ -37,51 +33,51 @@ static bool is_number(const tutti__attribute *attribute)
 }
 
 /* A number from an attribute, if it is there. */
-static tutti_status get_real(const tutti_cases *cases, const tutti__node *node, const char *name,
-                             bool *there, double *value)
+static int get_real(const tutti_cases *cases, const tutti__node *node, const char *name,
+                    bool *there, double *value)
 {
-    const tutti__attribute *attribute = tutti__node_attribute(cases->structure, node, name);
+    const tutti__attribute *attribute = tutti__node_attribute(cases->file.structure, node, name);
     *there = attribute != NULL;
-    if (!attribute) return TUTTI_OK;
+    if (!attribute) return APP_OK;
     if (!is_number(attribute)) FAIL(cases, node, "%s is not one number", name);
     *value = attribute->reals[0];
-    return TUTTI_OK;
+    return APP_OK;
 }
 
-static tutti_status get_text(const tutti_cases *cases, const tutti__node *node, const char *name,
-                             size_t size, char *value)
+static int get_text(const tutti_cases *cases, const tutti__node *node, const char *name,
+                    size_t size, char *value)
 {
-    const tutti__attribute *attribute = tutti__node_attribute(cases->structure, node, name);
-    if (!attribute) return TUTTI_OK;
+    const tutti__attribute *attribute = tutti__node_attribute(cases->file.structure, node, name);
+    if (!attribute) return APP_OK;
     if (attribute->kind != TUTTI__ATTRIBUTE_TEXT) FAIL(cases, node, "%s is no text", name);
     if (strlen(attribute->text) >= size)
         FAIL(cases, node, "%s has %zu letters, want at most %zu", name, strlen(attribute->text),
              size - 1);
     strcpy(value, attribute->text);
-    return TUTTI_OK;
+    return APP_OK;
 }
 
-tutti_status tutti__case_from(const tutti_cases *cases, const tutti__node *node, tutti_case *which)
+int case_from(const tutti_cases *cases, const tutti__node *node, tutti_case *which)
 {
     bool there;
     double first_row = 0;
     strcpy(which->name, node->path + strlen("cases/"));
-    TUTTI_TRY(get_text(cases, node, "layer", sizeof which->layer, which->layer));
+    APP_TRY(get_text(cases, node, "layer", sizeof which->layer, which->layer));
     if (!which->layer[0]) FAIL(cases, node, "has no layer");
-    TUTTI_TRY(get_text(cases, node, "options", sizeof which->options, which->options));
-    TUTTI_TRY(get_real(cases, node, "first_row", &there, &first_row));
+    APP_TRY(get_text(cases, node, "options", sizeof which->options, which->options));
+    APP_TRY(get_real(cases, node, "first_row", &there, &first_row));
     if (!(first_row >= 0 && first_row <= (double)(FIRST_ROW_MAX / 2)) ||
         first_row != floor(first_row))
         FAIL(cases, node, "first_row is %g, want a whole number from 0 to 2^58", first_row);
     which->first_row = (int64_t)first_row;
     which->loss_weight = which->loss_scale = 1;
-    TUTTI_TRY(get_real(cases, node, "loss_weight", &there, &which->loss_weight));
-    TUTTI_TRY(get_real(cases, node, "loss_scale", &there, &which->loss_scale));
+    APP_TRY(get_real(cases, node, "loss_weight", &there, &which->loss_weight));
+    APP_TRY(get_real(cases, node, "loss_scale", &there, &which->loss_scale));
     if (!isfinite(which->loss_weight) || which->loss_weight <= 0)
         FAIL(cases, node, "loss_weight is %g, want finite and above 0", which->loss_weight);
     if (!isfinite(which->loss_scale) || which->loss_scale <= 0)
         FAIL(cases, node, "loss_scale is %g, want finite and above 0", which->loss_scale);
-    return TUTTI_OK;
+    return APP_OK;
 }
 
 /* A type may be stored as itself or as a wider one. */
@@ -103,23 +99,21 @@ static bool may_be_stored(tutti_dtype dtype, tutti__file_type stored)
     return false;
 }
 
-static tutti_status take_type(const tutti_cases *cases, const tutti__node *node,
-                              tutti_case_tensor *tensor)
+static int take_type(const tutti_cases *cases, const tutti__node *node, tutti_case_tensor *tensor)
 {
     char name[16] = "";
-    TUTTI_TRY(get_text(cases, node, "dtype", sizeof name, name));
-    if (!name[0] && !tutti__node_attribute(cases->structure, node, "dtype"))
+    APP_TRY(get_text(cases, node, "dtype", sizeof name, name));
+    if (!name[0] && !tutti__node_attribute(cases->file.structure, node, "dtype"))
         snprintf(name, sizeof name, "%.15s", tutti__file_type_name(node->type));
     if (tutti_dtype_parse(name, &tensor->dtype) != TUTTI_OK || tensor->dtype == TUTTI_U8)
         FAIL(cases, node, "dtype is '%s', want f64, f32, f16, bf16 or i32", name);
     if (!may_be_stored(tensor->dtype, node->type))
         FAIL(cases, node, "is stored as %s (little-endian), which does not hold %s",
              tutti__file_type_name(node->type), name);
-    return TUTTI_OK;
+    return APP_OK;
 }
 
-static tutti_status take_shape(const tutti_cases *cases, const tutti__node *node,
-                               tutti_case_tensor *tensor)
+static int take_shape(const tutti_cases *cases, const tutti__node *node, tutti_case_tensor *tensor)
 {
     if (node->ndim < 1 || node->ndim > TUTTI_MAX_DIMS)
         FAIL(cases, node, "has %d dimensions, want 1 to %d", node->ndim < 0 ? 0 : node->ndim,
@@ -136,35 +130,34 @@ static tutti_status take_shape(const tutti_cases *cases, const tutti__node *node
         if (i > 0) row *= node->dims[i];
     }
     if (row == 0) FAIL(cases, node, "has rows of no elements");
-    return TUTTI_OK;
+    return APP_OK;
 }
 
-static tutti_status take_bound(const tutti_cases *cases, const tutti__node *node,
-                               tutti_case_tensor *tensor)
+static int take_bound(const tutti_cases *cases, const tutti__node *node, tutti_case_tensor *tensor)
 {
     bool atol, rtol;
-    TUTTI_TRY(get_real(cases, node, "atol", &atol, &tensor->atol));
-    TUTTI_TRY(get_real(cases, node, "rtol", &rtol, &tensor->rtol));
+    APP_TRY(get_real(cases, node, "atol", &atol, &tensor->atol));
+    APP_TRY(get_real(cases, node, "rtol", &rtol, &tensor->rtol));
     if (atol != rtol) FAIL(cases, node, "has one of atol and rtol, want both or neither");
     if (!isfinite(tensor->atol) || tensor->atol < 0)
         FAIL(cases, node, "atol is %g, want finite and not negative", tensor->atol);
     if (!isfinite(tensor->rtol) || tensor->rtol < 0)
         FAIL(cases, node, "rtol is %g, want finite and not negative", tensor->rtol);
     tensor->has_bound = atol;
-    return TUTTI_OK;
+    return APP_OK;
 }
 
-tutti_status tutti__case_tensor_from(const tutti_cases *cases, const tutti__node *node,
-                                     tutti_case_part part, tutti_case_tensor *tensor)
+int case_tensor_from(const tutti_cases *cases, const tutti__node *node, tutti_case_part part,
+                     tutti_case_tensor *tensor)
 {
     tensor->part = part;
-    TUTTI_TRY(take_type(cases, node, tensor));
-    TUTTI_TRY(take_shape(cases, node, tensor));
-    if (tutti__case_is_expected(part)) {
+    APP_TRY(take_type(cases, node, tensor));
+    APP_TRY(take_shape(cases, node, tensor));
+    if (case_is_expected(part)) {
         if (tensor->dtype == TUTTI_I32) FAIL(cases, node, "is i32, want a float type");
-        TUTTI_TRY(take_bound(cases, node, tensor));
+        APP_TRY(take_bound(cases, node, tensor));
     }
-    return TUTTI_OK;
+    return APP_OK;
 }
 
 /* The output of a kind that an expected tensor is, or an upstream one the gradient of; NULL: none. */
@@ -196,7 +189,7 @@ static bool has_rows(const tutti_case *which, const tutti_layer_type *type,
            !tutti_case_find(which, TUTTI_CASE_PARAMS, tensor->name + 1);
 }
 
-tutti_status tutti__case_complete(const tutti_cases *cases, tutti_case *which)
+int case_complete(const tutti_cases *cases, tutti_case *which)
 {
     const int base = (int)(which->tensors - cases->tensors);
     const tutti_layer_type *type = tutti_layer_type_find(which->layer);
@@ -207,13 +200,11 @@ tutti_status tutti__case_complete(const tutti_cases *cases, tutti_case *which)
             (!first ||
              (which->tensors[i].part == TUTTI_CASE_INPUTS && first->part != TUTTI_CASE_INPUTS)))
             first = &which->tensors[i];
-    if (!first)
-        return tutti__fail(TUTTI_ERR_DATA, "%s: %s: case %s: has no inputs", who, cases->path,
-                           which->name);
+    if (!first) CASES_REFUSE(cases, "case %s: has no inputs", which->name);
     which->rows = first->dims[0];
     for (int i = 0; i < which->tensor_count; i++) {
         const tutti_case_tensor *tensor = &which->tensors[i];
-        expected += tutti__case_is_expected(tensor->part);
+        expected += case_is_expected(tensor->part);
         if (has_rows(which, type, tensor) && tensor->dims[0] != which->rows)
             FAIL(cases, cases->nodes[base + i], "has %" PRId64 " rows, but %s/%s has %" PRId64,
                  tensor->dims[0], tutti_case_part_name(first->part), first->name, which->rows);
@@ -221,10 +212,6 @@ tutti_status tutti__case_complete(const tutti_cases *cases, tutti_case *which)
         if (is_sum(output) && !output->cols && (tensor->ndim != 1 || tensor->dims[0] != 1))
             FAIL(cases, cases->nodes[base + i], "is not of the shape [1]");
     }
-    if (expected == 0)
-        return tutti__fail(TUTTI_ERR_DATA, "%s: %s: case %s: nothing is expected of it", who,
-                           cases->path, which->name);
-    return TUTTI_OK;
+    if (expected == 0) CASES_REFUSE(cases, "case %s: nothing is expected of it", which->name);
+    return APP_OK;
 }
-
-#endif

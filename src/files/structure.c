@@ -1,7 +1,5 @@
 /* What an HDF5 file holds: starts the process that asks HDF5, and believes nothing that it says; structure.h. */
-#include "io/structure.h"
-
-#ifdef TUTTI_WITH_HDF5
+#include "files/structure.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -64,7 +62,7 @@ static void listen_to(struct report *report, int pipe)
 }
 
 /* Lets HDF5 read the file in a process of its own.  -1: there is no such process; errno says why. */
-static int ask(int fd, struct report *report)
+static int ask(const tutti__file *file, struct report *report)
 {
     int pipes[2];
     if (pipe2(pipes, O_CLOEXEC) != 0) return -1;
@@ -73,7 +71,7 @@ static int ask(int fd, struct report *report)
     pthread_sigmask(SIG_SETMASK, &all,
                     &before); /* no handler of the program runs in the other process */
     /* above the standard three, which that process closes */
-    int in = fcntl(fd, F_DUPFD_CLOEXEC, 3), out = fcntl(pipes[1], F_DUPFD_CLOEXEC, 3);
+    int in = fcntl(file->fd, F_DUPFD_CLOEXEC, 3), out = fcntl(pipes[1], F_DUPFD_CLOEXEC, 3);
     pid_t child = in >= 0 && out >= 0 ? fork() : -1;
     if (child == 0) tutti__structure_child(in, out);
     int error = errno;
@@ -89,9 +87,10 @@ static int ask(int fd, struct report *report)
         while (waitpid(child, &status, 0) < 0 && errno == EINTR) {}
         if (WIFSIGNALED(status) && (WTERMSIG(status) == SIGXCPU || WTERMSIG(status) == SIGALRM))
             report->too_slow = true;
-        if (WIFSIGNALED(status) && WTERMSIG(status) != SIGKILL)
-            tutti__log(TUTTI_LOG_DEBUG, "the process in which HDF5 read a file ended by signal %d",
-                       WTERMSIG(status));
+        if (WIFSIGNALED(status) && WTERMSIG(status) != SIGKILL && file->voice->log)
+            file->voice->log(TUTTI_LOG_DEBUG,
+                             "the process in which HDF5 read a file ended by signal %d",
+                             WTERMSIG(status));
     }
     errno = error;
     return child > 0 ? 0 : -1;
@@ -250,8 +249,8 @@ static tutti__outcome understand(tutti__structure *structure, struct report *rep
     return TUTTI__OUTCOME_TOO_MUCH;
 }
 
-static tutti_status refuse(tutti__outcome outcome, const struct excess *excess, const char *who,
-                           const char *file)
+static tutti_status refuse(const tutti__file *file, tutti__outcome outcome,
+                           const struct excess *excess)
 {
     static const struct {
         int most;
@@ -262,18 +261,19 @@ static tutti_status refuse(tutti__outcome outcome, const struct excess *excess, 
 #undef TUTTI_X
     };
     if (outcome == TUTTI__OUTCOME_TOO_MUCH)
-        return tutti__fail(TUTTI_ERR_DATA, "%s: %s: has %lld %s, want at most %d", who, file,
-                           (long long)excess->found, limits[excess->limit].what,
-                           limits[excess->limit].most);
+        return tutti__file_fail(file, TUTTI_ERR_DATA, "has %lld %s, want at most %d",
+                                (long long)excess->found, limits[excess->limit].what,
+                                limits[excess->limit].most);
     if (outcome == TUTTI__OUTCOME_TOO_SLOW)
-        return tutti__fail(TUTTI_ERR_DATA,
-                           "%s: %s: HDF5 has not read its structure within %d s: it is damaged, or "
-                           "no file of this kind",
-                           who, file, TUTTI__FILE_SECONDS);
-    return tutti__fail(TUTTI_ERR_DATA, "%s: %s: %s", who, file,
-                       outcome == TUTTI__OUTCOME_NOT_HDF5
-                           ? "is no HDF5 file"
-                           : "is damaged: HDF5 cannot read its structure");
+        return tutti__file_fail(
+            file, TUTTI_ERR_DATA,
+            "HDF5 has not read its structure within %d s: it is damaged, or no file "
+            "of this kind",
+            TUTTI__FILE_SECONDS);
+    return tutti__file_fail(file, TUTTI_ERR_DATA, "%s",
+                            outcome == TUTTI__OUTCOME_NOT_HDF5
+                                ? "is no HDF5 file"
+                                : "is damaged: HDF5 cannot read its structure");
 }
 
 /* How long the file was when it was closed, as its superblock says (HDF5's file format, III.A); 0 if it says nothing. */
@@ -294,21 +294,20 @@ static int by_path(const void *a, const void *b)
     return strcmp(((const tutti__node *)a)->path, ((const tutti__node *)b)->path);
 }
 
-tutti_status tutti__structure_read(int fd, const char *who, const char *file,
-                                   tutti__structure **structure)
+tutti_status tutti__structure_read(const tutti__file *file, tutti__structure **structure)
 {
     struct stat now;
-    if (fstat(fd, &now) != 0)
-        return tutti__fail(TUTTI_ERR_IO, "%s: %s: %s", who, file, strerror(errno));
+    if (fstat(file->fd, &now) != 0)
+        return tutti__file_fail(file, TUTTI_ERR_IO, "%s", strerror(errno));
     struct report report = {NULL, 0, 0, false, false};
     struct excess excess = {TUTTI__FILE_LIMIT_NODES, 0};
-    if (ask(fd, &report) != 0)
-        return tutti__fail(TUTTI_ERR_IO, "%s: %s: no process to read it in: %s", who, file,
-                           strerror(errno));
+    if (ask(file, &report) != 0)
+        return tutti__file_fail(file, TUTTI_ERR_IO, "no process to read it in: %s",
+                                strerror(errno));
     tutti__structure *made = calloc(1, sizeof *made);
     if (!made) {
         free(report.data);
-        return tutti__fail(TUTTI_ERR_MEMORY, "%s: no memory", who);
+        return tutti__file_fail(file, TUTTI_ERR_MEMORY, "no memory");
     }
     made->text = report.data;
     tutti__outcome outcome = understand(made, &report, now.st_size, &excess);
@@ -319,11 +318,11 @@ tutti_status tutti__structure_read(int fd, const char *who, const char *file,
         return TUTTI_OK;
     }
     tutti__structure_destroy(&made);
-    int64_t whole = outcome == TUTTI__OUTCOME_DAMAGED ? bytes_by_superblock(fd) : 0;
+    int64_t whole = outcome == TUTTI__OUTCOME_DAMAGED ? bytes_by_superblock(file->fd) : 0;
     if (whole > now.st_size)
-        return tutti__fail(TUTTI_ERR_DATA, "%s: %s: is truncated: it has %lld bytes of %lld", who,
-                           file, (long long)now.st_size, (long long)whole);
-    return refuse(outcome, &excess, who, file);
+        return tutti__file_fail(file, TUTTI_ERR_DATA, "is truncated: it has %lld bytes of %lld",
+                                (long long)now.st_size, (long long)whole);
+    return refuse(file, outcome, &excess);
 }
 
 void tutti__structure_destroy(tutti__structure **structure)
@@ -346,11 +345,9 @@ const tutti__node *tutti__structure_find(const tutti__structure *structure, cons
 const tutti__attribute *tutti__node_attribute(const tutti__structure *structure,
                                               const tutti__node *node, const char *name)
 {
-    for (int i = 0; i < node->attribute_count; i++) {
+    for (int i = 0; node && i < node->attribute_count; i++) {
         const tutti__attribute *attribute = &structure->attributes[node->first_attribute + i];
         if (strcmp(attribute->name, name) == 0) return attribute;
     }
     return NULL;
 }
-
-#endif

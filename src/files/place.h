@@ -1,15 +1,16 @@
 /* A new file's way to its place: made as path.tmp, finished, and renamed to path in one step, so that whoever looks sees the
  * file before or the file after.  The one descriptor that made path.tmp says whether it is still the same file. */
-#ifndef TUTTI_IO_PLACE_H
-#define TUTTI_IO_PLACE_H
+#ifndef TUTTI_FILES_PLACE_H
+#define TUTTI_FILES_PLACE_H
 
 #include <limits.h>
 #include <stdbool.h>
 #include <sys/stat.h>
 
-#include "core/internal.h"
+#include "files/file.h"
 
 typedef struct tutti__place {
+    const tutti__voice *voice;
     const char *who, *path; /* of messages too */
     char temporary[PATH_MAX];
     int fd;    /* of path.tmp, for reading and writing; -1: none */
@@ -22,7 +23,8 @@ typedef struct tutti__place {
 bool tutti__file_is_at(int fd, const char *name);
 
 /* path must outlive it. */
-void tutti__place_init(tutti__place *place, const char *who, const char *path);
+void tutti__place_init(tutti__place *place, const tutti__voice *voice, const char *who,
+                       const char *path);
 /* "<who>: <path>: <what>" at debug level, in the words of the tests that kill a process there. */
 void tutti__place_step(const tutti__place *place, const char *what);
 /* TUTTI_ERR_IO: what could not be done with path.tmp. */
@@ -39,6 +41,8 @@ tutti_status tutti__place_permit(tutti__place *place);
 tutti_status tutti__place_try(const tutti__place *place, int keep);
 /* path.1 becomes path.2 and so on; what is at path gets path.1 as a second name. */
 tutti_status tutti__place_rotate(const tutti__place *place, int keep);
+/* The disk has all that was written to it. */
+tutti_status tutti__place_sync(tutti__place *place);
 /* Gives it its permissions and its place. */
 tutti_status tutti__place_take(tutti__place *place);
 tutti_status tutti__place_sync_folder(const tutti__place *place);

@@ -3,10 +3,10 @@
  * HDF5 1.10 may crash or loop on a damaged file.  So it reads the structure in a process of its own, within limits of
  * memory and time, and tells names, types, shapes, places and small attributes; every number is checked again here.  The
  * bytes themselves are then read by their place, without HDF5. */
-#ifndef TUTTI_IO_STRUCTURE_H
-#define TUTTI_IO_STRUCTURE_H
+#ifndef TUTTI_FILES_STRUCTURE_H
+#define TUTTI_FILES_STRUCTURE_H
 
-#include "core/internal.h"
+#include "files/file.h"
 
 /* A type of the file.  Those from F32 to U8 have the numbers of tutti_dtype. */
 #define TUTTI__FILE_TYPES(X) \
@@ -103,14 +103,13 @@ typedef struct tutti__structure {
     int attribute_count;
 } tutti__structure;
 
-/* fd: a regular file open for reading.  who and file: for the message.  TUTTI_ERR_DATA: no HDF5 file, truncated, damaged, or with
- * more in it than one of the limits, which is named. */
-tutti_status tutti__structure_read(int fd, const char *who, const char *file,
-                                   tutti__structure **structure);
+/* Of a regular file that is open.  TUTTI_ERR_DATA: no HDF5 file, truncated, damaged, or with more in it than one of the limits,
+ * which is named. */
+tutti_status tutti__structure_read(const tutti__file *file, tutti__structure **structure);
 /* NULL is allowed. */
 void tutti__structure_destroy(tutti__structure **structure);
 
-/* NULL if there is none. */
+/* NULL if there is none; so has a node NULL no attributes. */
 const tutti__node *tutti__structure_find(const tutti__structure *structure, const char *path);
 const tutti__attribute *tutti__node_attribute(const tutti__structure *structure,
                                               const tutti__node *node, const char *name);

@@ -1,8 +1,6 @@
 /* The process that lets HDF5 read a file's structure; structure.h.  The one place of the library that leaves: this process is
  * its own. */
-#include "io/structure.h"
-
-#ifdef TUTTI_WITH_HDF5
+#include "files/structure.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -14,7 +12,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "io/types.h"
+#include "files/hdf5.h"
 
 #define MEMORY ((rlim_t)1 << 30)
 
@@ -332,7 +330,7 @@ static void settle(void)
 
 static bool make_types(void)
 {
-    for (int i = TUTTI_F32; i <= TUTTI_U8; i++) types[i] = tutti__file_type_of((tutti_dtype)i);
+    for (int i = TUTTI_F32; i <= TUTTI_U8; i++) types[i] = tutti__hdf5_type((tutti_dtype)i);
     types[TUTTI__FILE_I8] = H5T_STD_I8LE;
     types[TUTTI__FILE_I16] = H5T_STD_I16LE;
     types[TUTTI__FILE_I64] = H5T_STD_I64LE;
@@ -364,5 +362,3 @@ void tutti__structure_child(int file, int pipe)
     put_group(root, path, 0);
     leave(TUTTI__OUTCOME_OK);
 }
-
-#endif
