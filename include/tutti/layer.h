@@ -186,7 +186,7 @@ TUTTI_API tutti_status tutti_layer_slot_shape(const tutti_layer *layer, int slot
                                               tutti_slot_shape *shape);
 
 /* Creates a layer from its kind's name and options written "cols=4096,eps=1e-6,param_dtype=bf16".
- * options NULL or "" means the defaults.  TUTTI_ERR_ARG for an unknown kind, an unknown, repeated or
+ * A bool is 0, 1, false, true, False or True.  options NULL or "" means the defaults.  TUTTI_ERR_ARG for an unknown kind, an unknown, repeated or
  * missing option, or a value that does not parse; then as the kind's own create. */
 TUTTI_API tutti_status tutti_layer_create_by_name(tutti_context *ctx, const char *name,
                                                   const char *options, tutti_layer **layer);

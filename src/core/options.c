@@ -123,7 +123,12 @@ static bool parse_value(const tutti_layer_option *option, const char *value, voi
         return end != value && !*end;
     }
     if (is_type(option, "dtype")) return tutti_dtype_parse(value, (tutti_dtype *)field) == TUTTI_OK;
-    if (!is_type(option, "int") && !is_type(option, "int32") && !is_type(option, "bool")) {
+    if (is_type(option, "bool")) {
+        const int word = word_number("0|false|False|1|true|True", value);
+        *(int *)field = word > 2;
+        return word >= 0;
+    }
+    if (!is_type(option, "int") && !is_type(option, "int32")) {
         *(int *)field = word_number(option->type, value);
         return *(int *)field >= 0;
     }
@@ -372,7 +377,9 @@ static tutti_status put_option(const tutti__layer_class *class, const tutti_laye
     if (as_default) return TUTTI_OK;
     TUTTI_REQUIRE(parse_value(option, value, field), "%s: option %s is '%s', want %s",
                   class->type.name, option->name, value,
-                  is_type(option, "dtype") ? "f32, f64, f16 or bf16" : option->type);
+                  is_type(option, "dtype")  ? "f32, f64, f16 or bf16"
+                  : is_type(option, "bool") ? "0, 1, false or true"
+                                            : option->type);
     if (is_type(option, "real") && option->default_value && *(double *)field == 0)
         *(double *)field = TUTTI_ZERO;
     if (is_type(option, "int32") && option->default_value && *(int *)field == 0)

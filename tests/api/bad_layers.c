@@ -128,7 +128,8 @@ static void bad_layer_create_by_name(void)
         {"rmsnorm", "cols=4,x_dtype=float", "want f32, f64, f16 or bf16"},
         {"rmsnorm", "cols=4,x_dtype=i32", "x_dtype"},
         {"rmsnorm", "cols=4,no_gamma=2", "no_gamma"},
-        {"rmsnorm", "cols=4,no_gamma=yes", "no_gamma"},
+        {"rmsnorm", "cols=4,no_gamma=yes", "no_gamma is 'yes', want 0, 1, false or true"},
+        {"rmsnorm", "cols=4,no_gamma=true|True", "no_gamma"},
         {"layernorm", "cols=4,no_gamma=1,no_beta=0", "no_beta"},
         {"layernorm", "cols=4,no_gamma=1", "no_beta"},
         {"layernorm", "cols=4,y_dtype=bf16", "y_dtype"}, /* neither x's nor the parameters' */

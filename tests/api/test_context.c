@@ -305,6 +305,8 @@ static void test_layer_types(void)
         {"layernorm", "cols=8", 2},
         {"layernorm", "cols=8,no_beta=1,eps=1e-3,x_dtype=bf16,param_dtype=f32,y_dtype=f32", 1},
         {"rmsnorm", "cols=8,zero_centered=1", 1},
+        {"rmsnorm", "cols=8,zero_centered=True,no_gamma=False", 1},
+        {"rmsnorm", "cols=8,no_gamma=true,zero_centered=false", 0},
         {"rmsnorm", "no_gamma=1, cols=8,  eps=1e-6", 0},
         {"softmax", "cols=8,log=1,scale=0.5,causal_period=4,dtype=f16", 0},
         {"linear", "in=8,out=4,activation=gelu_erf", 2},
