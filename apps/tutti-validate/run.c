@@ -81,11 +81,11 @@ static int put_params(run *r)
         tutti_param *bound = tutti_layer_param(s->layer, i);
         APP_TRY(put(r, param, bytes_of(r, param), &r->param[i]));
         if (grad) APP_TRY(put(r, grad, bytes_of(r, grad), &r->param_grad[i]));
-        const tutti_tensor value =
-            tutti_tensor_make(r->param[i], param->dtype, param->ndim, param->dims);
-        tutti_tensor gradient;
-        if (grad)
-            gradient = tutti_tensor_make(r->param_grad[i], grad->dtype, grad->ndim, grad->dims);
+        /* in the layer's shape, of which the case's may have more dimensions */
+        tutti_tensor value = bound->value, gradient = bound->value;
+        value.data = r->param[i];
+        gradient.data = r->param_grad[i];
+        if (grad) gradient.dtype = grad->dtype;
         if (tutti_param_bind(bound, &value, grad ? &gradient : NULL) != TUTTI_OK)
             return subject_fail(s, "%s/d%s: %s", tutti_case_part_name(TUTTI_CASE_EXPECTED_GRAD),
                                 bound->name, tutti_last_error());

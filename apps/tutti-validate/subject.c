@@ -105,11 +105,28 @@ static int match(subject *s, const tutti_case_tensor *tensor)
     return APP_OK;
 }
 
-static bool same_shape(const tutti_case_tensor *tensor, const tutti_tensor *param)
+/* Fails with both shapes. */
+static int wrong_shape(const subject *s, const tutti_case_tensor *tensor, int ndim,
+                       const int64_t *dims, const char *why)
 {
-    bool same = tensor->ndim == param->ndim;
-    for (int i = 0; same && i < param->ndim; i++) same = tensor->dims[i] == param->dims[i];
-    return same;
+    return subject_fail(s, "%s/%s is %s, want %s%s", tutti_case_part_name(tensor->part),
+                        tensor->name, tutti_case_shape(tensor->ndim, tensor->dims).text,
+                        tutti_case_shape(ndim, dims).text, why);
+}
+
+/* The columns of a parameter may be stored in several dimensions, which are not there to be 1. */
+static int check_param_shape(const subject *s, const tutti_case_tensor *tensor,
+                             const tutti_tensor *param)
+{
+    bool same = tensor->ndim == param->ndim, several = param->ndim == 1;
+    int64_t count = 1;
+    for (int i = 0; i < tensor->ndim; i++) {
+        same = same && tensor->dims[i] == param->dims[i];
+        several = several && tensor->dims[i] > 1;
+        count *= tensor->dims[i];
+    }
+    if (same || (several && count == param->dims[0])) return APP_OK;
+    return wrong_shape(s, tensor, param->ndim, param->dims, "");
 }
 
 static int check_params(const subject *s)
@@ -117,18 +134,26 @@ static int check_params(const subject *s)
     for (int i = 0; i < s->param_count; i++) {
         const tutti_param *param = tutti_layer_param(s->layer, i);
         if (!s->param[i]) return subject_fail(s, "params/%s is missing", param->name);
-        if (!same_shape(s->param[i], &param->value))
-            return subject_fail(s, "params/%s is not of the shape that the layer's %s has",
-                                param->name, param->name);
+        APP_TRY(check_param_shape(s, s->param[i], &param->value));
         if (s->param[i]->dtype != param->value.dtype)
             return subject_fail(s, "params/%s is %s, want %s", param->name,
                                 tutti_dtype_name(s->param[i]->dtype),
                                 tutti_dtype_name(param->value.dtype));
-        if (s->grad[i] && !same_shape(s->grad[i], &param->value))
-            return subject_fail(s, "expected_grad/d%s is not of the shape that the layer's %s has",
-                                param->name, param->name);
+        if (s->grad[i]) APP_TRY(check_param_shape(s, s->grad[i], &param->value));
     }
     return APP_OK;
+}
+
+/* The columns of what goes into a slot, or is its gradient: here, as a call without rows would name another shape. */
+static int check_columns(const subject *s, int slot, const tutti_case_tensor *tensor)
+{
+    const tutti_slot_shape *shape = &s->slots[slot].shape;
+    if (!tensor || subject_row(s, tensor) == shape->cols) return APP_OK;
+    const bool sum = !subject_has_rows(s, tensor), named = s->type->slots[slot].cols != NULL;
+    const int64_t dims[] = {sum ? shape->cols : s->which->rows, shape->cols};
+    char why[48];
+    snprintf(why, sizeof why, " (%lld columns)", (long long)shape->cols);
+    return wrong_shape(s, tensor, named && !sum ? 2 : 1, dims, why);
 }
 
 /* Inputs and upstream gradients are all there; outputs and gradients that nobody expects are asked for where a call cannot do
@@ -155,6 +180,8 @@ static int complete(subject *s)
                              (s->backward && (flags & TUTTI_SLOT_READ)));
         slot->asked = slot->value || needed;
         slot->grad_asked = grad && (slot->grad || grad_needed);
+        APP_TRY(check_columns(s, i, slot->value));
+        APP_TRY(check_columns(s, i, slot->grad));
     }
     return check_params(s);
 }

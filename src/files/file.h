@@ -5,6 +5,8 @@
 #ifndef TUTTI_FILES_FILE_H
 #define TUTTI_FILES_FILE_H
 
+#include <stdio.h>
+
 #include "core/internal.h"
 
 /* How a failure is kept for whoever asks, and a line of debugging logged. */
@@ -37,6 +39,16 @@ tutti_status tutti__file_fail(const tutti__file *file, tutti_status status, cons
  * no regular file; TUTTI_ERR_DATA: not of this format and its major version, or not complete.  To be closed in any case. */
 tutti_status tutti__file_open(tutti__file *file, const tutti__format *format);
 void tutti__file_close(tutti__file *file);
+
+/* Writes "[3, 4]". */
+static inline void tutti__shape_text(char *text, size_t size, int ndim, const int64_t *dims)
+{
+    size_t used = (size_t)snprintf(text, size, "[");
+    for (int i = 0; i < ndim && used < size; i++)
+        used += (size_t)snprintf(text + used, size - used, "%s%lld", i > 0 ? ", " : "",
+                                 (long long)dims[i]);
+    if (used < size) snprintf(text + used, size - used, "]");
+}
 
 /* The whole of it, at an offset.  0, errno, or -1 if the file ends early. */
 int tutti__write_at(int fd, const void *data, int64_t bytes, int64_t offset);

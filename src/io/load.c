@@ -76,15 +76,6 @@ static const tutti__attribute *checksum_of(const load *l, const tutti__node *nod
                                                                                       : NULL;
 }
 
-static void write_shape(char *text, size_t size, int ndim, const int64_t *dims)
-{
-    size_t used = (size_t)snprintf(text, size, "[");
-    for (int i = 0; i < ndim && used < size; i++)
-        used +=
-            (size_t)snprintf(text + used, size - used, "%s%" PRId64, i > 0 ? ", " : "", dims[i]);
-    if (used < size) snprintf(text + used, size - used, "]");
-}
-
 /* What the file must have for an item.  A dimension of -1 may be any. */
 typedef struct form {
     tutti__file_type type;
@@ -144,8 +135,8 @@ static tutti_status check_item(const load *l, const tutti__item *item, const tut
         same = wants.dims[i] == node->dims[i] || wants.dims[i] == -1;
     if (!same) {
         char got[200] = "unknown", want[120];
-        if (node->ndim >= 0) write_shape(got, sizeof got, node->ndim, node->dims);
-        write_shape(want, sizeof want, wants.ndim, wants.dims);
+        if (node->ndim >= 0) tutti__shape_text(got, sizeof got, node->ndim, node->dims);
+        tutti__shape_text(want, sizeof want, wants.ndim, wants.dims);
         if (item->kind == TUTTI__ITEM_TABLE)
             snprintf(want, sizeof want, "[rows, %" PRId64 "]", item->cols);
         return tutti__file_fail(&l->file, TUTTI_ERR_DATA, "the shape of %s is %s, want %s", name,

@@ -237,6 +237,88 @@ def test_a_tensor_that_the_layer_refuses_is_named():
         assert f"case {case}: {tensor}" in result.err and word in result.err, (tensor, result)
 
 
+def norm(name, shape, options="", **other):
+    """A file of an RMSNorm over `shape`, as a user of h5py writes one; other: tensors in place of the right ones, None for none."""
+    rng, rows = np.random.default_rng(0), 6
+    x, dy = (rng.uniform(-4, 4, (rows, np.prod(shape))).astype(np.float32) for _ in range(2))
+    scale = rng.uniform(0.5, 1.5, np.prod(shape)).astype(np.float32)
+    zero = 1 if "zero_centered=True" in options else 0
+    rms = np.sqrt((x.astype(float) ** 2).mean(axis=1, keepdims=True) + 1e-6)
+    n, g = x / rms, dy * (scale + zero)
+    dx = (g - n * (g * n).mean(axis=1, keepdims=True)) / rms
+    tensors = {"inputs/x": x, "params/gamma": scale, "upstream/dy": dy, "expected/y": n * (scale + zero), "expected_grad/dx": dx,
+               "expected_grad/dgamma": (dy * n).sum(axis=0)}
+    with h5py.File(path(name), "w") as file:
+        file.attrs["format"], file.attrs["format_version"] = "tutti-cases", [1, 0]
+        case = file.create_group("cases/mine")
+        case.attrs["layer"], case.attrs["options"] = "rmsnorm", f"cols={np.prod(shape)}{options}"
+        for key, values in tensors.items():
+            values = values.reshape(shape if "gamma" in key else (rows, *shape))
+            values = other.get(key.split("/")[1], values)
+            if values is not None:
+                case.create_dataset(key, data=values).attrs["dtype"] = "f32"
+    return path(name)
+
+
+def test_a_gamma_of_several_dimensions():
+    for np_ in (1, RANKS):
+        for name in (norm("several.h5", (512, 512)), norm("two.h5", (4, 8), dgamma=None)):
+            run([name], np_).want(0)
+    with h5py.File(norm("flat.h5", (512, 512)), "r+") as file:
+        for key in ("inputs/x", "upstream/dy", "expected/y", "expected_grad/dx"):
+            values = file[f"cases/mine/{key}"][...].reshape(6, -1)
+            del file[f"cases/mine/{key}"]
+            file[f"cases/mine/{key}"] = values
+            file[f"cases/mine/{key}"].attrs["dtype"] = "f32"
+    run([path("flat.h5")]).want(0)
+    run(["--record", path("recorded.h5"), path("several.h5")]).want(0)
+    run([path("recorded.h5")]).want(0)
+
+
+def test_options_as_python_writes_them():
+    for options in (",zero_centered=True", ",zero_centered=False"):
+        run([norm("python.h5", (8,), options)]).want(0)
+    result = run([norm("python.h5", (8,), ",zero_centered=Yes")]).want(2)
+    assert "zero_centered is 'Yes', want 0, 1, false or true" in result.err, result
+
+
+def test_a_forgotten_parameter_is_missing():
+    for more in (dict(), dict(dgamma=None)):
+        result = run([norm("forgotten.h5", (8,), gamma=None, **more)]).want(2)
+        assert "case mine: params/gamma is missing" in result.err, result
+
+
+def test_a_wrong_shape_names_both():
+    def of(*shape):
+        return np.zeros(shape, np.float32)
+
+    for tensor, given, said in (
+        ("params/gamma", of(7), "[7], want [16]"),
+        ("params/gamma", of(16, 1), "[16, 1], want [16]"),
+        ("params/gamma", of(3, 5), "[3, 5], want [16]"),
+        ("expected_grad/dgamma", of(17), "[17], want [16]"),
+        ("inputs/x", of(6, 15), "[6, 15], want [6, 16] (16 columns)"),
+        ("inputs/x", of(6), "[6], want [6, 16] (16 columns)"),
+        ("upstream/dy", of(6, 3, 5), "[6, 3, 5], want [6, 16] (16 columns)"),
+        ("expected/y", of(6, 15), "[6, 15], want [6, 16] (16 columns)"),
+        ("expected_grad/dx", of(6, 32), "[6, 32], want [6, 16] (16 columns)"),
+        ("expected_grad/dx", of(5, 16), "[5, 16], has 5 rows, but inputs/x is [6, 16] and has 6"),
+    ):
+        result = run([norm("shape.h5", (16,), **{tensor.split("/")[1]: given})]).want(2)
+        assert f"case mine: {tensor}" in result.err and f"is {said}" in result.err and "[0" not in result.err, (tensor, result)
+    for tensor, given, said in (("expected/loss_sum", np.zeros(3), "[3], want [1]"),
+                                ("inputs/labels", np.zeros((33, 2), np.int32), "[33, 2], want [33] (1 columns)")):
+        def replace(file):
+            where = f"cases/cross-entropy-shape-33x17/{tensor}"
+            dtype = file[where].attrs["dtype"]
+            del file[where]
+            file[where] = given
+            file[where].attrs["dtype"] = dtype
+
+        result = run(["--filter", "cross-entropy-shape-33x17", edited(replace)]).want(2)
+        assert f"{tensor}: is {said}" in result.err or f"{tensor} is {said}" in result.err, result
+
+
 def test_outputs_that_nobody_expects():
     """What a backward needs of them is there all the same, and what it does not need is not asked for."""
 

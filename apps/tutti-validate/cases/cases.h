@@ -45,6 +45,12 @@ typedef struct tutti_case {
 /* "inputs", … */
 const char *tutti_case_part_name(tutti_case_part part);
 
+/* Writes a shape as "[3, 4]". */
+typedef struct tutti_case_text {
+    char text[100];
+} tutti_case_text;
+tutti_case_text tutti_case_shape(int ndim, const int64_t *dims);
+
 typedef struct tutti_cases tutti_cases;
 
 /* Opens a file for reading and lists what is in it.  Not collective: each rank that reads opens it.  Fails if it is not there, cannot

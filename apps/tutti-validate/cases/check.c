@@ -13,7 +13,7 @@
 /* What is wrong, after file, case and tensor ("soft: inputs/x"). */
 #define FAIL(cases, node, ...)                      \
     do {                                            \
-        char text_[256];                            \
+        char text_[512];                            \
         snprintf(text_, sizeof text_, __VA_ARGS__); \
         return fail(cases, node, text_);            \
     } while (0)
@@ -177,6 +177,14 @@ static bool is_sum(const tutti_slot *output)
     return output && (output->flags & TUTTI_SLOT_SUM);
 }
 
+/* The kind's tables say so, that a parameter which the case lacks is one all the same; of an unknown kind the case does. */
+static bool is_param(const tutti_case *which, const tutti_layer_type *type, const char *name)
+{
+    for (int i = 0; type && i < type->param_count; i++)
+        if (strcmp(type->params[i].name, name) == 0) return true;
+    return !type && tutti_case_find(which, TUTTI_CASE_PARAMS, name);
+}
+
 /* Its first dimension counts rows: all but parameters, their gradients, and sums over rows.  An output of a kind that this
  * library does not know may be such a sum. */
 static bool has_rows(const tutti_case *which, const tutti_layer_type *type,
@@ -186,7 +194,7 @@ static bool has_rows(const tutti_case *which, const tutti_layer_type *type,
     if (tensor->part == TUTTI_CASE_EXPECTED || tensor->part == TUTTI_CASE_UPSTREAM)
         return type && !is_sum(output_of(type, tensor));
     return tensor->part != TUTTI_CASE_EXPECTED_GRAD || tensor->name[0] != 'd' ||
-           !tutti_case_find(which, TUTTI_CASE_PARAMS, tensor->name + 1);
+           !is_param(which, type, tensor->name + 1);
 }
 
 int case_complete(const tutti_cases *cases, tutti_case *which)
@@ -205,12 +213,15 @@ int case_complete(const tutti_cases *cases, tutti_case *which)
     for (int i = 0; i < which->tensor_count; i++) {
         const tutti_case_tensor *tensor = &which->tensors[i];
         expected += case_is_expected(tensor->part);
+        const tutti_case_text shape = tutti_case_shape(tensor->ndim, tensor->dims);
         if (has_rows(which, type, tensor) && tensor->dims[0] != which->rows)
-            FAIL(cases, cases->nodes[base + i], "has %" PRId64 " rows, but %s/%s has %" PRId64,
-                 tensor->dims[0], tutti_case_part_name(first->part), first->name, which->rows);
+            FAIL(cases, cases->nodes[base + i],
+                 "is %s, has %" PRId64 " rows, but %s/%s is %s and has %" PRId64, shape.text,
+                 tensor->dims[0], tutti_case_part_name(first->part), first->name,
+                 tutti_case_shape(first->ndim, first->dims).text, which->rows);
         const tutti_slot *output = output_of(type, tensor);
         if (is_sum(output) && !output->cols && (tensor->ndim != 1 || tensor->dims[0] != 1))
-            FAIL(cases, cases->nodes[base + i], "is not of the shape [1]");
+            FAIL(cases, cases->nodes[base + i], "is %s, want [1]", shape.text);
     }
     if (expected == 0) CASES_REFUSE(cases, "case %s: nothing is expected of it", which->name);
     return APP_OK;

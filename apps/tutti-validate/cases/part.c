@@ -12,6 +12,13 @@ const char *tutti_case_part_name(tutti_case_part part)
     return part_names[part];
 }
 
+tutti_case_text tutti_case_shape(int ndim, const int64_t *dims)
+{
+    tutti_case_text shape;
+    tutti__shape_text(shape.text, sizeof shape.text, ndim, dims);
+    return shape;
+}
+
 int case_part_parse(const char *name, size_t length)
 {
     for (int i = 0; i <= TUTTI_CASE_DIFFERENCE; i++)
