@@ -5,8 +5,10 @@
 #include <hdf5.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <xxhash.h>
 
+#include "comm/comm.h"
 #include "core/version.h"
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
@@ -48,6 +50,30 @@ uint64_t tutti__checksum(const void *data, size_t bytes)
 
 /* Blocks */
 
+/* A tensor's blocks, of whose parts each is a rank's alone, or which all have; how many. */
+static int64_t cut(const tutti_checkpoint *checkpoint, int number, int64_t offset,
+                   tutti__block *blocks)
+{
+    const tutti__item *item = &checkpoint->items[number];
+    const int rank = checkpoint->comm->rank, ranks = item->bounds ? item->ranks : 1;
+    int64_t n = 0;
+    for (int r = 0; r < ranks; r++) {
+        const tutti__part part = tutti__item_part(item, r);
+        const bool here = !item->bounds || r == rank;
+        for (int64_t at = part.begin; at < part.end; at += TUTTI__BLOCK_BYTES) {
+            const int64_t left = part.end - at;
+            blocks[n++] = (tutti__block){
+                .item = number,
+                .mover = item->bounds ? r : -1,
+                .data = here ? (char *)item->tensor.data + (at - part.begin) : NULL,
+                .offset = offset + at,
+                .bytes = left < TUTTI__BLOCK_BYTES ? left : TUTTI__BLOCK_BYTES,
+            };
+        }
+    }
+    return n;
+}
+
 tutti_status tutti__blocks_make(const tutti_checkpoint *checkpoint, const int64_t *offsets,
                                 tutti__block **blocks, int64_t *count)
 {
@@ -59,17 +85,70 @@ tutti_status tutti__blocks_make(const tutti_checkpoint *checkpoint, const int64_
     tutti__block *made = calloc((size_t)*count + 1, sizeof *made);
     if (!made) return tutti__fail(TUTTI_ERR_MEMORY, "checkpoint: no memory");
     int64_t n = 0;
-    for (int i = 0; i < checkpoint->count; i++) {
-        const tutti__item *item = &checkpoint->items[i];
-        if (item->kind != TUTTI__ITEM_TENSOR) continue;
-        int64_t bytes = (int64_t)tutti__item_bytes(item);
-        for (int64_t at = 0; at < bytes; at += TUTTI__BLOCK_BYTES) {
-            int64_t part = bytes - at < TUTTI__BLOCK_BYTES ? bytes - at : TUTTI__BLOCK_BYTES;
-            made[n++] = (tutti__block){i, (char *)item->tensor.data + at, offsets[i] + at, part};
-        }
-    }
+    for (int i = 0; i < checkpoint->count; i++)
+        if (checkpoint->items[i].kind == TUTTI__ITEM_TENSOR)
+            n += cut(checkpoint, i, offsets[i], made + n);
     *blocks = made;
     return TUTTI_OK;
+}
+
+tutti_status tutti__share_make(const tutti_checkpoint *checkpoint, const tutti__block *blocks,
+                               int64_t count, int mover, tutti__share *share)
+{
+    int64_t *counts = calloc((size_t)checkpoint->comm->world_size + 1, sizeof *counts);
+    *share = (tutti__share){.count = 0};
+    for (int64_t i = 0; counts && i < count; i++) {
+        const int64_t so_many = ++counts[blocks[i].mover + 1];
+        if (blocks[i].mover >= 0 && so_many > share->most) share->most = so_many;
+    }
+    const size_t room = counts ? (size_t)counts[mover + 1] + 1 : 1;
+    share->blocks = calloc(room, sizeof *share->blocks);
+    share->hashes = calloc(room, sizeof *share->hashes);
+    const bool good = counts && share->blocks && share->hashes;
+    for (int64_t i = 0; good && i < count; i++)
+        if (blocks[i].mover == mover) share->blocks[share->count++] = blocks[i];
+    free(counts);
+    return good ? TUTTI_OK : tutti__fail(TUTTI_ERR_MEMORY, "checkpoint: no memory");
+}
+
+void tutti__share_free(tutti__share *share)
+{
+    free(share->blocks);
+    free(share->hashes);
+    *share = (tutti__share){.count = 0};
+}
+
+tutti__round tutti__share_round(const tutti__share *share, int64_t round)
+{
+    const int64_t done = round * TUTTI__ROUND_BLOCKS;
+    const int64_t left = share->count > done ? share->count - done : 0;
+    return (tutti__round){done, left < TUTTI__ROUND_BLOCKS ? left : TUTTI__ROUND_BLOCKS};
+}
+
+tutti_status tutti__share_gather(const tutti_checkpoint *checkpoint, const char *who,
+                                 const tutti__share *share, const tutti__block *blocks,
+                                 int64_t count, uint64_t *hashes)
+{
+    tutti_comm *comm = checkpoint->comm;
+    const size_t most = (size_t)share->most, ranks = (size_t)comm->world_size;
+    uint64_t *sent = calloc(most + 1, sizeof *sent);
+    uint64_t *all = calloc(ranks * most + 1, sizeof *all);
+    size_t *next = calloc(ranks, sizeof *next);
+    tutti_status status =
+        sent && all && next ? TUTTI_OK : tutti__fail(TUTTI_ERR_MEMORY, "%s: no memory", who);
+    status = tutti_comm_agree(comm, status);
+    if (status == TUTTI_OK) {
+        memcpy(sent, share->hashes, (size_t)share->count * sizeof *sent);
+        status = comm->control->gather(comm, sent, all, most * sizeof *sent, who);
+    }
+    for (int64_t i = 0; status == TUTTI_OK && i < count; i++) {
+        const int mover = blocks[i].mover;
+        if (mover >= 0) hashes[i] = all[(size_t)mover * most + next[mover]++];
+    }
+    free(sent);
+    free(all);
+    free(next);
+    return status;
 }
 
 /* The device */

@@ -36,7 +36,10 @@ typedef enum tutti__item_kind {
 typedef struct tutti__item {
     char name[TUTTI__ITEM_NAME_MAX];
     tutti__item_kind kind;
-    tutti_tensor tensor;           /* TENSOR: contiguous, on the device */
+    tutti_tensor tensor; /* TENSOR: contiguous, on the device; data: of this rank's part */
+    int64_t *
+        bounds; /* TENSOR: rank r alone has elements [bounds[r], bounds[r + 1]); NULL: all have all */
+    int ranks;                     /* of the bounds */
     void *data;                    /* the others: in host memory */
     size_t size;                   /* TEXT: bytes that data has room for */
     int64_t cols, capacity, *rows; /* TABLE */
@@ -60,6 +63,13 @@ struct tutti_checkpoint {
     tutti__lock lock; /* rank 0's, of the path that the list owns */
 };
 
+/* Adds a tensor of which each rank has a part: rank r the elements [bounds[r], bounds[r + 1]), contiguous at its tensor.data.  The
+ * first bound is 0, the last the tensor's count, and the others are multiples of a block, so that each block has one owner.  What
+ * is saved is the file of the whole tensor.  Owners write and read their blocks themselves: a save wants them on rank 0's machine, and
+ * a load wants them to see the file. */
+tutti_status tutti__checkpoint_add_parts(tutti_checkpoint *checkpoint, const char *name,
+                                         const tutti_tensor *tensor, const int64_t *bounds);
+
 /* Neither the context nor a store has been destroyed. */
 tutti_status tutti__list_open(const tutti_checkpoint *checkpoint, const char *who);
 
@@ -81,6 +91,11 @@ tutti_status tutti__own(tutti_checkpoint *checkpoint, const char *who, const cha
 
 /* Bytes of a value as it is now, as the file has them (an empty text is one 0). */
 size_t tutti__item_bytes(const tutti__item *item);
+/* Which of a tensor's bytes a rank has. */
+typedef struct tutti__part {
+    int64_t begin, end;
+} tutti__part;
+tutti__part tutti__item_part(const tutti__item *item, int rank);
 
 /* Every rank has the same list: hashes [1 + count], the first of which is of what `first` says, the others one an item
  * (tutti__item_hash).  Collective. */
@@ -97,13 +112,35 @@ uint64_t tutti__item_hash(const tutti__item *item, bool with_value);
 
 typedef struct tutti__block {
     int item;
-    char *data;            /* on the device */
+    int mover;  /* the rank that writes or reads it, its owner where it has one; -1: any may */
+    char *data; /* on the device; NULL: only the owner's */
     int64_t offset, bytes; /* in the file */
 } tutti__block;
 
 /* The blocks of all tensors, in the list's order; offsets: in the file, one an item. */
 tutti_status tutti__blocks_make(const tutti_checkpoint *checkpoint, const int64_t *offsets,
                                 tutti__block **blocks, int64_t *count);
+
+/* Some of the blocks, one behind the other, with their hashes. */
+typedef struct tutti__share {
+    tutti__block *blocks; /* with room for one more */
+    uint64_t *hashes;
+    int64_t count, most; /* most: of any rank's share */
+} tutti__share;
+
+/* Those of a mover. */
+tutti_status tutti__share_make(const tutti_checkpoint *checkpoint, const tutti__block *blocks,
+                               int64_t count, int mover, tutti__share *share);
+void tutti__share_free(tutti__share *share);
+/* hashes [count]: of all blocks that have movers, from every rank's share.  Collective. */
+tutti_status tutti__share_gather(const tutti_checkpoint *checkpoint, const char *who,
+                                 const tutti__share *share, const tutti__block *blocks,
+                                 int64_t count, uint64_t *hashes);
+/* The blocks of a round: from `first` on; none, where the share has fewer. */
+typedef struct tutti__round {
+    int64_t first, count;
+} tutti__round;
+tutti__round tutti__share_round(const tutti__share *share, int64_t round);
 
 /* A file, and buffers between it and the device where that is not the host. */
 typedef struct tutti__mover {

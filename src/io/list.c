@@ -33,6 +33,7 @@ void tutti_checkpoint_destroy(tutti_checkpoint **checkpoint)
     if (!checkpoint || !*checkpoint) return;
     tutti_checkpoint *c = *checkpoint;
     tutti__lock_release(&c->lock);
+    for (int i = 0; i < c->count; i++) free(c->items[i].bounds);
     for (int i = 0; i < c->store_count; i++) tutti__params_release(c->stores[i]);
     for (int i = 0; i < c->bound_count; i++)
         if (c->bound[i].made) c->ctx->backend->run.free(c->ctx->device, c->bound[i].master.data);
@@ -72,6 +73,13 @@ size_t tutti__item_bytes(const tutti__item *item)
     return 0;
 }
 
+tutti__part tutti__item_part(const tutti__item *item, int rank)
+{
+    const int64_t size = (int64_t)tutti_dtype_size(item->tensor.dtype);
+    if (!item->bounds) return (tutti__part){0, (int64_t)tutti__item_bytes(item)};
+    return (tutti__part){item->bounds[rank] * size, item->bounds[rank + 1] * size};
+}
+
 /* The same on all ranks */
 
 uint64_t tutti__item_hash(const tutti__item *item, bool with_value)
@@ -82,6 +90,8 @@ uint64_t tutti__item_hash(const tutti__item *item, bool with_value)
                                (int64_t)item->size, item->cols,    item->capacity};
     hash = tutti__hash(hash, numbers, sizeof numbers);
     hash = tutti__hash(hash, tensor->dims, (size_t)tensor->ndim * sizeof *tensor->dims);
+    if (item->bounds)
+        hash = tutti__hash(hash, item->bounds, ((size_t)item->ranks + 1) * sizeof *item->bounds);
     if (with_value && item->kind != TUTTI__ITEM_TENSOR)
         hash = tutti__hash(hash, item->data, tutti__item_bytes(item));
     return hash;
@@ -260,6 +270,12 @@ static tutti_status check_state(const tutti_tensor *tensor, const char *who, con
                       "%s: %s: tensor is not contiguous", who, name);
         stride *= tensor->dims[i];
     }
+    return TUTTI_OK;
+}
+
+static tutti_status check_data(const tutti_tensor *tensor, int64_t count, const char *who,
+                               const char *name)
+{
     TUTTI_REQUIRE(tensor->data || count == 0, "%s: %s: tensor.data is NULL", who, name);
     return TUTTI_OK;
 }
@@ -274,6 +290,7 @@ tutti_status tutti_checkpoint_add_state(tutti_checkpoint *checkpoint, tutti_para
     const tutti_tensor *tensor = &state->tensor;
     TUTTI_REQUIRE(name && name[0], "%s: state.name is %s", who, name ? "empty" : "NULL");
     TUTTI_TRY(check_state(tensor, who, name));
+    TUTTI_TRY(check_data(tensor, tutti_tensor_count(tensor), who, name));
     if (state->like_store) TUTTI_TRY(tutti__params_ready(params, checkpoint->ctx, who));
     TUTTI_TRY(tutti__state_check(params, state, who));
     int before = checkpoint->count;
@@ -293,6 +310,42 @@ tutti_status tutti_checkpoint_add_state(tutti_checkpoint *checkpoint, tutti_para
         if (status == TUTTI_OK) status = add(checkpoint, who, &item);
     }
     if (status != TUTTI_OK) checkpoint->count = before;
+    return status;
+}
+
+/* Bounds ascend from 0 to the tensor's count, over whole blocks. */
+static tutti_status check_bounds(const tutti_tensor *tensor, const int64_t *bounds, int ranks,
+                                 const char *who, const char *name)
+{
+    const int64_t count = tutti_tensor_count(tensor);
+    const int64_t block = TUTTI__BLOCK_BYTES / (int64_t)tutti_dtype_size(tensor->dtype);
+    for (int r = 0; r <= ranks; r++) {
+        const int64_t least = r > 0 ? bounds[r - 1] : 0;
+        TUTTI_REQUIRE(bounds[r] >= least && bounds[r] <= count &&
+                          (bounds[r] % block == 0 || bounds[r] == count) &&
+                          (r > 0 || bounds[r] == 0) && (r < ranks || bounds[r] == count),
+                      "%s: %s: bounds[%d] is %lld, want 0 to %lld in order, by blocks of %lld", who,
+                      name, r, (long long)bounds[r], (long long)count, (long long)block);
+    }
+    return TUTTI_OK;
+}
+
+tutti_status tutti__checkpoint_add_parts(tutti_checkpoint *checkpoint, const char *name,
+                                         const tutti_tensor *tensor, const int64_t *bounds)
+{
+    static const char who[] = "checkpoint_add_parts";
+    const int ranks = checkpoint->comm->world_size, rank = checkpoint->comm->rank;
+    tutti__item item = {.kind = TUTTI__ITEM_TENSOR, .tensor = *tensor, .ranks = ranks};
+    TUTTI_TRY(set_name(&item, who, name, "", ""));
+    TUTTI_TRY(check_state(tensor, who, name));
+    TUTTI_TRY(check_bounds(tensor, bounds, ranks, who, name));
+    TUTTI_TRY(check_data(tensor, bounds[rank + 1] - bounds[rank], who, name));
+    const size_t bytes = ((size_t)ranks + 1) * sizeof *bounds;
+    item.bounds = malloc(bytes);
+    if (!item.bounds) return tutti__fail(TUTTI_ERR_MEMORY, "%s: no memory", who);
+    memcpy(item.bounds, bounds, bytes);
+    tutti_status status = add(checkpoint, who, &item);
+    if (status != TUTTI_OK) free(item.bounds);
     return status;
 }
 

@@ -46,13 +46,19 @@ static void leave_out(void *data, size_t bytes, int advice)
     if (data && end > first + (1 << 20)) madvise((void *)first, end - first, advice);
 }
 
+static size_t part_bytes(const tutti_checkpoint *checkpoint, const tutti__item *item)
+{
+    const tutti__part part = tutti__item_part(item, checkpoint->comm->rank);
+    return (size_t)(part.end - part.begin);
+}
+
 static void leave_tensors_out(const tutti_checkpoint *checkpoint, int advice)
 {
     if (checkpoint->ctx->backend->kind != TUTTI_BACKEND_HOST) return;
     for (int i = 0; i < checkpoint->count; i++) {
         const tutti__item *item = &checkpoint->items[i];
         if (item->kind == TUTTI__ITEM_TENSOR)
-            leave_out(item->tensor.data, tutti__item_bytes(item), advice);
+            leave_out(item->tensor.data, part_bytes(checkpoint, item), advice);
     }
     for (int i = 0; i < checkpoint->store_count; i++) {
         const tutti_params *params = checkpoint->stores[i];
@@ -309,45 +315,108 @@ static tutti_status share_round(const load *l, const tutti__block *blocks, int64
     return TUTTI_OK;
 }
 
-static tutti_status load_blocks(const load *l, tutti__block *blocks, uint64_t *hashes,
-                                int64_t count)
+/* Where a copy may still be under way the buffers are left to it. */
+static tutti_status close_mover(const load *l, tutti__mover *mover, tutti_status status)
+{
+    const tutti_status idle = tutti_context_synchronize(l->checkpoint->ctx);
+    if (status == TUTTI_OK) status = idle;
+    if (idle == TUTTI_OK) tutti__mover_close(mover);
+    return tutti_comm_agree(l->checkpoint->comm, status);
+}
+
+/* Of what every rank has: rank 0 reads for all. */
+static tutti_status load_shared(const load *l, tutti__share *share)
 {
     const tutti_checkpoint *checkpoint = l->checkpoint;
     tutti_comm *comm = checkpoint->comm;
+    tutti__block *blocks = share->blocks;
+    const int64_t count = share->count;
     tutti__mover mover;
     blocks[count].item = -1; /* the last tensor ends there */
-    tutti_status status = TUTTI_OK;
-    bool reads = comm->rank == 0;
-    status = tutti__mover_open(&mover, checkpoint->ctx, l->file.fd, blocks, reads ? count : 0);
+    const bool reads = comm->rank == 0;
+    tutti_status status =
+        tutti__mover_open(&mover, checkpoint->ctx, l->file.fd, blocks, reads ? count : 0);
     status = tutti_comm_agree(comm, status);
     int64_t tensor = 0; /* the first block of the one being read */
     for (int64_t first = 0, end; status == TUTTI_OK && first < count; first = end) {
         end = first + TUTTI__ROUND_BLOCKS < count ? first + TUTTI__ROUND_BLOCKS : count;
         if (reads) expect(l, blocks, end, count);
-        if (reads) status = read_round(l, &mover, blocks, hashes, first, end, &tensor);
+        if (reads) status = read_round(l, &mover, blocks, share->hashes, first, end, &tensor);
         status = tutti_comm_agree(comm, status);
         if (status == TUTTI_OK) status = share_round(l, blocks, first, end);
     }
-    tutti_status idle = tutti_context_synchronize(checkpoint->ctx);
-    if (status == TUTTI_OK) status = idle;
-    if (idle == TUTTI_OK) tutti__mover_close(&mover);
-    return tutti_comm_agree(comm, status);
+    return close_mover(l, &mover, status);
 }
 
-static tutti_status load_tensors(const load *l)
+/* The owner of blocks reads them itself. */
+static tutti_status read_part(const load *l, tutti__mover *mover, const tutti__share *share,
+                              int64_t round)
+{
+    int error;
+    const tutti__round now = tutti__share_round(share, round);
+    if (now.count == 0) return TUTTI_OK;
+    const tutti__block *blocks = share->blocks + now.first;
+    TUTTI_TRY(tutti__mover_read(mover, blocks, now.count, share->hashes + now.first, &error));
+    return error ? read_failed(l, l->checkpoint->items[blocks->item].name, error) : TUTTI_OK;
+}
+
+/* On rank 0: all tensors that have owners. */
+static tutti_status verify_parts(const load *l, const tutti__block *blocks, const uint64_t *hashes,
+                                 int64_t count)
+{
+    for (int64_t i = 0, end; i < count; i = end) {
+        for (end = i; end < count && blocks[end].item == blocks[i].item;) end++;
+        if (blocks[i].mover >= 0)
+            TUTTI_TRY(verify(l, blocks[i].item, tutti__checksum_of_hashes(hashes + i, end - i)));
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status load_parts(load *l, const tutti__share *share, const tutti__block *blocks,
+                               uint64_t *hashes, int64_t count)
+{
+    tutti_comm *comm = l->checkpoint->comm;
+    tutti_status status = TUTTI_OK;
+    tutti__mover mover;
+    if (l->file.fd < 0 && share->count > 0)
+        l->file.fd = open(l->file.path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (l->file.fd < 0 && share->count > 0)
+        status = tutti__file_fail(&l->file, TUTTI_ERR_IO, "%s", strerror(errno));
+    TUTTI_TRY(tutti_comm_agree(comm, status));
+    status = tutti__mover_open(&mover, l->checkpoint->ctx, l->file.fd, share->blocks, share->count);
+    status = tutti_comm_agree(comm, status);
+    for (int64_t r = 0; status == TUTTI_OK && r * TUTTI__ROUND_BLOCKS < share->most; r++)
+        status = tutti_comm_agree(comm, read_part(l, &mover, share, r));
+    TUTTI_TRY(close_mover(l, &mover, status));
+    TUTTI_TRY(tutti__share_gather(l->checkpoint, who, share, blocks, count, hashes));
+    return tutti_comm_agree(comm,
+                            comm->rank == 0 ? verify_parts(l, blocks, hashes, count) : TUTTI_OK);
+}
+
+static tutti_status load_tensors(load *l)
 {
     const tutti_checkpoint *checkpoint = l->checkpoint;
+    tutti_comm *comm = checkpoint->comm;
     tutti__block *blocks = NULL;
+    tutti__share shared = {.count = 0}, mine = {.count = 0};
     int64_t count = 0;
+    TUTTI_TRY(comm->control->broadcast(comm, l->offsets,
+                                       (size_t)checkpoint->count * sizeof *l->offsets, 0, who));
     tutti_status status = tutti__blocks_make(checkpoint, l->offsets, &blocks, &count);
+    if (status == TUTTI_OK) status = tutti__share_make(checkpoint, blocks, count, -1, &shared);
+    if (status == TUTTI_OK)
+        status = tutti__share_make(checkpoint, blocks, count, comm->rank, &mine);
     uint64_t *hashes = calloc((size_t)count + 1, sizeof *hashes);
     if (status == TUTTI_OK && !hashes) status = tutti__fail(TUTTI_ERR_MEMORY, "%s: no memory", who);
-    status = tutti_comm_agree(checkpoint->comm, status);
-    if (status == TUTTI_OK) status = load_blocks(l, blocks, hashes, count);
+    status = tutti_comm_agree(comm, status);
+    if (status == TUTTI_OK) status = load_shared(l, &shared);
+    if (status == TUTTI_OK && mine.most > 0) status = load_parts(l, &mine, blocks, hashes, count);
+    tutti__share_free(&shared);
+    tutti__share_free(&mine);
     free(blocks);
     free(hashes);
     if (status == TUTTI_OK) status = tutti__list_refresh(checkpoint);
-    return tutti_comm_agree(checkpoint->comm, status);
+    return tutti_comm_agree(comm, status);
 }
 
 /* All of it */

@@ -40,9 +40,9 @@ typedef struct save {
     tutti__layout *layout; /* rank 0 */
     tutti__block *blocks;
     int64_t block_count;
-    int writers, writer,
-        *ranks;       /* how many ranks write, which of them this one is (-1: none), who they are */
-    uint64_t *hashes; /* of all blocks */
+    int writers, *ranks; /* how many ranks write, and who they are */
+    tutti__share mine;   /* what this one writes */
+    uint64_t *hashes;    /* of all blocks */
 } save;
 
 static void step(const save *s, const char *what)
@@ -126,11 +126,9 @@ static tutti_status find_writers(save *s)
     tutti_status status = all ? TUTTI_OK : tutti__fail(TUTTI_ERR_MEMORY, "%s: no memory", who);
     status = tutti_comm_agree(comm, status);
     if (status == TUTTI_OK) status = comm->control->gather(comm, &mine, all, sizeof mine, who);
-    s->writer = -1;
     for (int r = 0; status == TUTTI_OK && r < comm->world_size; r++) {
         /* rank 0 has made the file and writes in any case */
         if (r > 0 && (!all[0].writes || memcmp(&all[r], &all[0], sizeof mine) != 0)) continue;
-        if (r == comm->rank) s->writer = s->writers;
         s->ranks[s->writers++] = r;
     }
     free(all);
@@ -164,33 +162,43 @@ static tutti_status share_layout(save *s)
 
 /* The tensors */
 
-typedef struct share {
-    int64_t first, count;
-} share;
-
-static share share_of(const save *s, int writer)
+static bool writes(const save *s, int rank)
 {
-    int64_t each = s->block_count / s->writers, rest = s->block_count % s->writers;
-    if (writer < 0) return (share){0, 0};
-    return (share){writer * each + (writer < rest ? writer : rest), each + (writer < rest)};
+    for (int w = 0; w < s->writers; w++)
+        if (s->ranks[w] == rank) return true;
+    return false;
 }
 
-static share round_of(share mine, int64_t round)
+/* Blocks that every rank has are dealt out, in as many runs as there are writers; the others are their owners'. */
+static tutti_status deal_out(save *s)
 {
-    int64_t done = round * TUTTI__ROUND_BLOCKS;
-    int64_t left = mine.count > done ? mine.count - done : 0;
-    return (share){mine.first + done, left < TUTTI__ROUND_BLOCKS ? left : TUTTI__ROUND_BLOCKS};
+    const tutti_checkpoint *checkpoint = s->checkpoint;
+    int64_t everybodys = 0, dealt = 0;
+    for (int64_t i = 0; i < s->block_count; i++) everybodys += s->blocks[i].mover < 0;
+    for (int64_t i = 0; i < s->block_count; i++) {
+        tutti__block *block = &s->blocks[i];
+        if (block->mover < 0)
+            block->mover = s->ranks[dealt++ * s->writers / everybodys];
+        else if (!writes(s, block->mover))
+            return tutti__fail(TUTTI_ERR_IO,
+                               "%s: %s: rank %d alone has a part of %s, and does not see the file "
+                               "that rank 0 has made, or is on another machine",
+                               who, s->path, block->mover, checkpoint->items[block->item].name);
+    }
+    return tutti__share_make(checkpoint, s->blocks, s->block_count, checkpoint->comm->rank,
+                             &s->mine);
 }
 
 /* Waits until the disk has a round: what it has not yet is never more than two, and the sync at the end is soon done, so no rank
  * waits for another longer than that, however slow the disk. */
 static tutti_status settle_round(const save *s, int64_t round)
 {
-    share now = round_of(share_of(s, s->writer), round);
+    const tutti__round now = tutti__share_round(&s->mine, round);
     for (int64_t i = now.first; i < now.first + now.count; i++) {
         const unsigned wait =
             SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
-        int done = sync_file_range(s->place.fd, s->blocks[i].offset, s->blocks[i].bytes, wait);
+        const tutti__block *block = &s->mine.blocks[i];
+        int done = sync_file_range(s->place.fd, block->offset, block->bytes, wait);
         if (done != 0 && (errno == EIO || errno == ENOSPC || errno == EDQUOT))
             return tutti__place_failed(&s->place, "cannot write", errno);
     }
@@ -199,63 +207,39 @@ static tutti_status settle_round(const save *s, int64_t round)
 
 static tutti_status write_round(save *s, tutti__mover *mover, int64_t round)
 {
-    share mine = share_of(s, s->writer), now = round_of(mine, round);
-    share next = round_of(mine, round + 1);
+    const tutti__share *mine = &s->mine;
+    const tutti__round now = tutti__share_round(mine, round),
+                       next = tutti__share_round(mine, round + 1);
     if (now.count == 0) return TUTTI_OK;
     if (round >= 2) TUTTI_TRY(settle_round(s, round - 2));
     int error;
-    TUTTI_TRY(tutti__mover_write(mover, s->blocks + now.first, now.count, s->hashes + now.first,
-                                 s->blocks + next.first, next.count, &error));
+    TUTTI_TRY(tutti__mover_write(mover, mine->blocks + now.first, now.count,
+                                 mine->hashes + now.first, mine->blocks + next.first, next.count,
+                                 &error));
     return error ? tutti__place_failed(&s->place, "cannot write", error) : TUTTI_OK;
 }
 
 static tutti_status write_tensors(save *s)
 {
     tutti_comm *comm = s->checkpoint->comm;
-    share mine = share_of(s, s->writer), first = round_of(mine, 0);
+    const tutti__share *mine = &s->mine;
     tutti__mover mover;
-    tutti_status status = tutti__mover_open(&mover, s->checkpoint->ctx, s->place.fd,
-                                            s->blocks + mine.first, mine.count);
+    tutti_status status =
+        tutti__mover_open(&mover, s->checkpoint->ctx, s->place.fd, mine->blocks, mine->count);
     if (status == TUTTI_OK) status = tutti__list_widen(s->checkpoint);
     if (status == TUTTI_OK)
-        status = tutti__mover_fetch(&mover, s->blocks + first.first, first.count);
+        status = tutti__mover_fetch(&mover, mine->blocks, tutti__share_round(mine, 0).count);
     status = tutti_comm_agree(comm, status);
-    int64_t most = share_of(s, 0).count; /* the first writers have the largest shares */
-    for (int64_t round = 0; status == TUTTI_OK && round * TUTTI__ROUND_BLOCKS < most; round++) {
-        status = tutti_comm_agree(comm, write_round(s, &mover, round));
-        if (round_of(mine, round).count > 0) step(s, "wrote a round");
+    for (int64_t r = 0; status == TUTTI_OK && r * TUTTI__ROUND_BLOCKS < mine->most; r++) {
+        status = tutti_comm_agree(comm, write_round(s, &mover, r));
+        if (tutti__share_round(mine, r).count > 0) step(s, "wrote a round");
     }
     /* where a copy may still be under way the buffers are left to it */
     if (tutti_context_synchronize(s->checkpoint->ctx) == TUTTI_OK) tutti__mover_close(&mover);
-    if (status == TUTTI_OK && mine.count > 0 && fsync(s->place.fd) != 0)
+    if (status == TUTTI_OK && mine->count > 0 && fsync(s->place.fd) != 0)
         status = tutti__place_failed(&s->place, "cannot sync", errno);
     step(s, "synced the tensors");
     return tutti_comm_agree(comm, status);
-}
-
-/* Everybody's hashes, for all. */
-static tutti_status gather_hashes(save *s)
-{
-    tutti_comm *comm = s->checkpoint->comm;
-    share mine = share_of(s, s->writer);
-    size_t most = (size_t)share_of(s, 0).count;
-    uint64_t *sent = calloc(most + 1, sizeof *sent);
-    uint64_t *all = calloc((size_t)comm->world_size * most + 1, sizeof *all);
-    tutti_status status =
-        sent && all ? TUTTI_OK : tutti__fail(TUTTI_ERR_MEMORY, "%s: no memory", who);
-    status = tutti_comm_agree(comm, status);
-    if (status == TUTTI_OK) {
-        memcpy(sent, s->hashes + mine.first, (size_t)mine.count * sizeof *sent);
-        status = comm->control->gather(comm, sent, all, most * sizeof *sent, who);
-    }
-    for (int w = 0; status == TUTTI_OK && w < s->writers; w++) {
-        share theirs = share_of(s, w);
-        memcpy(s->hashes + theirs.first, all + (size_t)s->ranks[w] * most,
-               (size_t)theirs.count * sizeof *all);
-    }
-    free(sent);
-    free(all);
-    return status;
 }
 
 /* The end, on rank 0 */
@@ -308,8 +292,10 @@ static tutti_status write_file(save *s)
         status = tutti__fail(TUTTI_ERR_MEMORY, "%s: no memory", who);
     TUTTI_TRY(tutti_comm_agree(comm, status));
     TUTTI_TRY(find_writers(s));
+    TUTTI_TRY(tutti_comm_agree(comm, deal_out(s)));
     TUTTI_TRY(write_tensors(s));
-    TUTTI_TRY(gather_hashes(s));
+    TUTTI_TRY(
+        tutti__share_gather(s->checkpoint, who, &s->mine, s->blocks, s->block_count, s->hashes));
     return tutti_comm_agree(comm, comm->rank == 0 ? take_place(s) : TUTTI_OK);
 }
 
@@ -318,7 +304,7 @@ tutti_status tutti_checkpoint_save(tutti_checkpoint *checkpoint, const char *pat
     TUTTI_REQUIRE(checkpoint, "%s: checkpoint is NULL", who);
     TUTTI_TRY(tutti__comm_open(checkpoint->comm, who));
     TUTTI_TRY(tutti_comm_agree(checkpoint->comm, tutti__save_check(checkpoint, who, path, keep)));
-    save s = {.checkpoint = checkpoint, .path = path, .keep = keep, .writer = -1};
+    save s = {.checkpoint = checkpoint, .path = path, .keep = keep};
     s.lock = (tutti__lock)TUTTI__LOCK_NONE;
     tutti__place_init(&s.place, &tutti__library, who, path);
     tutti_status status = write_file(&s);
@@ -326,6 +312,7 @@ tutti_status tutti_checkpoint_save(tutti_checkpoint *checkpoint, const char *pat
     tutti__lock_release(&s.lock);
     tutti__layout_destroy(&s.layout);
     free(s.offsets);
+    tutti__share_free(&s.mine);
     free(s.blocks);
     free(s.hashes);
     free(s.ranks);
