@@ -8,7 +8,7 @@
 #include <string.h>
 #include <xxhash.h>
 
-#include "comm/comm.h"
+#include "comm/control.h"
 #include "core/version.h"
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
