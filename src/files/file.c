@@ -19,7 +19,7 @@ tutti_status tutti__file_fail(const tutti__file *file, tutti_status status, cons
     va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-    return file->voice->fail(status, "%s: %s: %s", file->who, file->path, text);
+    return file->reporter->fail(status, "%s: %s: %s", file->who, file->path, text);
 }
 
 static tutti_status check_root(const tutti__file *file, const tutti__format *format)

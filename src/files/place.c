@@ -8,29 +8,29 @@
 #include <string.h>
 #include <unistd.h>
 
-void tutti__place_init(tutti__place *place, const tutti__voice *voice, const char *who,
+void tutti__place_init(tutti__place *place, const tutti__reporter *reporter, const char *who,
                        const char *path)
 {
-    *place = (tutti__place){.voice = voice, .who = who, .path = path, .fd = -1};
+    *place = (tutti__place){.reporter = reporter, .who = who, .path = path, .fd = -1};
     snprintf(place->temporary, sizeof place->temporary, "%s.tmp", path);
 }
 
 void tutti__place_step(const tutti__place *place, const char *what)
 {
-    if (place->voice->log)
-        place->voice->log(TUTTI_LOG_DEBUG, "%s: %s: %s", place->who, place->path, what);
+    if (place->reporter->log)
+        place->reporter->log(TUTTI_LOG_DEBUG, "%s: %s: %s", place->who, place->path, what);
 }
 
 tutti_status tutti__place_failed(const tutti__place *place, const char *what, int error)
 {
-    return place->voice->fail(TUTTI_ERR_IO, "%s: %s %s: %s", place->who, what, place->temporary,
-                              strerror(error));
+    return place->reporter->fail(TUTTI_ERR_IO, "%s: %s %s: %s", place->who, what, place->temporary,
+                                 strerror(error));
 }
 
 static tutti_status is_a_folder(const tutti__place *place, const char *name)
 {
-    return place->voice->fail(TUTTI_ERR_IO, "%s: %s: is a folder, and a save would write to it",
-                              place->who, name);
+    return place->reporter->fail(TUTTI_ERR_IO, "%s: %s: is a folder, and a save would write to it",
+                                 place->who, name);
 }
 
 static bool same_file(const struct stat *a, const struct stat *b)
@@ -89,7 +89,7 @@ static bool is_own(const tutti__place *place)
 static tutti_status check_own(const tutti__place *place)
 {
     if (is_own(place)) return TUTTI_OK;
-    return place->voice->fail(
+    return place->reporter->fail(
         TUTTI_ERR_IO, "%s: %s: another program has removed or replaced it while it was written",
         place->who, place->temporary);
 }
@@ -120,12 +120,12 @@ static tutti_status try_name(const tutti__place *place, const char *name)
     struct stat now;
     if (lstat(name, &now) != 0) {
         if (errno == ENOENT) return TUTTI_OK;
-        return place->voice->fail(TUTTI_ERR_IO, "%s: %s: %s", place->who, name, strerror(errno));
+        return place->reporter->fail(TUTTI_ERR_IO, "%s: %s: %s", place->who, name, strerror(errno));
     }
     if (S_ISDIR(now.st_mode)) return is_a_folder(place, name);
     if (rmdir(name) != 0 && (errno == ENOTDIR || errno == ENOENT)) return TUTTI_OK;
-    return place->voice->fail(TUTTI_ERR_IO, "%s: %s: cannot be replaced: %s", place->who, name,
-                              strerror(errno));
+    return place->reporter->fail(TUTTI_ERR_IO, "%s: %s: cannot be replaced: %s", place->who, name,
+                                 strerror(errno));
 }
 
 static void older(const tutti__place *place, char *name, int which)
@@ -158,8 +158,8 @@ tutti_status tutti__place_rotate(const tutti__place *place, int keep)
         if (rename(from, to) == 0)
             tutti__place_step(place, "rotated");
         else if (errno != ENOENT)
-            return place->voice->fail(TUTTI_ERR_IO, "%s: cannot rename %s to %s: %s", place->who,
-                                      from, to, strerror(errno));
+            return place->reporter->fail(TUTTI_ERR_IO, "%s: cannot rename %s to %s: %s", place->who,
+                                         from, to, strerror(errno));
     }
     older(place, to, 1);
     int done = link(place->path, to);
@@ -167,8 +167,8 @@ tutti_status tutti__place_rotate(const tutti__place *place, int keep)
     /* a file system without links: for a moment nothing is at path */
     if (done != 0) done = rename(place->path, to);
     if (done != 0)
-        return place->voice->fail(TUTTI_ERR_IO, "%s: cannot rename %s to %s: %s", place->who,
-                                  place->path, to, strerror(errno));
+        return place->reporter->fail(TUTTI_ERR_IO, "%s: cannot rename %s to %s: %s", place->who,
+                                     place->path, to, strerror(errno));
     tutti__place_step(place, "linked");
     return TUTTI_OK;
 }
@@ -210,9 +210,9 @@ tutti_status tutti__place_sync_folder(const tutti__place *place)
     int error = fsync(folder) != 0 ? errno : 0;
     close(folder);
     if (error && error != EINVAL && error != ENOTSUP)
-        return place->voice->fail(TUTTI_ERR_IO,
-                                  "%s: %s is in its place, but its folder cannot be synced: %s",
-                                  place->who, place->path, strerror(error));
+        return place->reporter->fail(TUTTI_ERR_IO,
+                                     "%s: %s is in its place, but its folder cannot be synced: %s",
+                                     place->who, place->path, strerror(error));
     tutti__place_step(place, "synced the folder");
     return TUTTI_OK;
 }

@@ -10,7 +10,7 @@
 #include "files/file.h"
 
 typedef struct tutti__place {
-    const tutti__voice *voice;
+    const tutti__reporter *reporter;
     const char *who, *path; /* of messages too */
     char temporary[PATH_MAX];
     int fd;    /* of path.tmp, for reading and writing; -1: none */
@@ -23,7 +23,7 @@ typedef struct tutti__place {
 bool tutti__file_is_at(int fd, const char *name);
 
 /* path must outlive it. */
-void tutti__place_init(tutti__place *place, const tutti__voice *voice, const char *who,
+void tutti__place_init(tutti__place *place, const tutti__reporter *reporter, const char *who,
                        const char *path);
 /* "<who>: <path>: <what>" at debug level, in the words of the tests that kill a process there. */
 void tutti__place_step(const tutti__place *place, const char *what);

@@ -87,10 +87,10 @@ static int ask(const tutti__file *file, struct report *report)
         while (waitpid(child, &status, 0) < 0 && errno == EINTR) {}
         if (WIFSIGNALED(status) && (WTERMSIG(status) == SIGXCPU || WTERMSIG(status) == SIGALRM))
             report->too_slow = true;
-        if (WIFSIGNALED(status) && WTERMSIG(status) != SIGKILL && file->voice->log)
-            file->voice->log(TUTTI_LOG_DEBUG,
-                             "the process in which HDF5 read a file ended by signal %d",
-                             WTERMSIG(status));
+        if (WIFSIGNALED(status) && WTERMSIG(status) != SIGKILL && file->reporter->log)
+            file->reporter->log(TUTTI_LOG_DEBUG,
+                                "the process in which HDF5 read a file ended by signal %d",
+                                WTERMSIG(status));
     }
     errno = error;
     return child > 0 ? 0 : -1;

@@ -21,7 +21,7 @@
 #include "tutti/checkpoint.h"
 
 extern const tutti__format tutti__checkpoint_format;
-extern const tutti__voice tutti__library; /* tutti_last_error and the log */
+extern const tutti__reporter tutti__library; /* tutti_last_error and the log */
 
 #define TUTTI__ITEM_NAME_MAX 256 /* its 0 included */
 

@@ -10,7 +10,7 @@
 #include "io/checkpoint.h"
 
 const tutti__format tutti__checkpoint_format = {"Tutti checkpoint", "tutti-checkpoint", 1, 0, true};
-const tutti__voice tutti__library = {tutti__fail, tutti__log};
+const tutti__reporter tutti__library = {tutti__fail, tutti__log};
 
 tutti_status tutti_checkpoint_create(tutti_context *ctx, tutti_comm *comm,
                                      tutti_checkpoint **checkpoint)
@@ -273,13 +273,6 @@ static tutti_status check_state(const tutti_tensor *tensor, const char *who, con
     return TUTTI_OK;
 }
 
-static tutti_status check_data(const tutti_tensor *tensor, int64_t count, const char *who,
-                               const char *name)
-{
-    TUTTI_REQUIRE(tensor->data || count == 0, "%s: %s: tensor.data is NULL", who, name);
-    return TUTTI_OK;
-}
-
 tutti_status tutti_checkpoint_add_state(tutti_checkpoint *checkpoint, tutti_params *params,
                                         const tutti_state_tensor *state)
 {
@@ -290,7 +283,8 @@ tutti_status tutti_checkpoint_add_state(tutti_checkpoint *checkpoint, tutti_para
     const tutti_tensor *tensor = &state->tensor;
     TUTTI_REQUIRE(name && name[0], "%s: state.name is %s", who, name ? "empty" : "NULL");
     TUTTI_TRY(check_state(tensor, who, name));
-    TUTTI_TRY(check_data(tensor, tutti_tensor_count(tensor), who, name));
+    TUTTI_REQUIRE(tensor->data || tutti_tensor_count(tensor) == 0, "%s: %s: tensor.data is NULL",
+                  who, name);
     if (state->like_store) TUTTI_TRY(tutti__params_ready(params, checkpoint->ctx, who));
     TUTTI_TRY(tutti__state_check(params, state, who));
     int before = checkpoint->count;
@@ -339,7 +333,8 @@ tutti_status tutti__checkpoint_add_parts(tutti_checkpoint *checkpoint, const cha
     TUTTI_TRY(set_name(&item, who, name, "", ""));
     TUTTI_TRY(check_state(tensor, who, name));
     TUTTI_TRY(check_bounds(tensor, bounds, ranks, who, name));
-    TUTTI_TRY(check_data(tensor, bounds[rank + 1] - bounds[rank], who, name));
+    TUTTI_REQUIRE(tensor->data || bounds[rank] == bounds[rank + 1], "%s: %s: tensor.data is NULL",
+                  who, name);
     const size_t bytes = ((size_t)ranks + 1) * sizeof *bounds;
     item.bounds = malloc(bytes);
     if (!item.bounds) return tutti__fail(TUTTI_ERR_MEMORY, "%s: no memory", who);

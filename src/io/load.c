@@ -471,7 +471,7 @@ tutti_status tutti_checkpoint_load(tutti_checkpoint *checkpoint, const char *pat
     TUTTI_TRY(tutti__comm_open(checkpoint->comm, who));
     TUTTI_TRY(tutti_comm_agree(checkpoint->comm, check_load(checkpoint, path, flags)));
     load l = {.checkpoint = checkpoint, .flags = flags};
-    l.file = (tutti__file){.voice = &tutti__library, .who = who, .path = path, .fd = -1};
+    l.file = (tutti__file){.reporter = &tutti__library, .who = who, .path = path, .fd = -1};
     tutti_status status = read_file(&l);
     tutti__file_close(&l.file);
     free(l.nodes);

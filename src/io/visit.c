@@ -23,7 +23,7 @@ static tutti_status visit_all(const tutti__file *file, tutti_checkpoint_visitor 
 
 tutti_status tutti_checkpoint_visit(const char *path, tutti_checkpoint_visitor *visit, void *user)
 {
-    tutti__file file = {.voice = &tutti__library, .who = "checkpoint_visit", .path = path};
+    tutti__file file = {.reporter = &tutti__library, .who = "checkpoint_visit", .path = path};
     TUTTI_REQUIRE(path && path[0], "%s: path is %s", file.who, path ? "empty" : "NULL");
     TUTTI_REQUIRE(visit, "%s: visit is NULL", file.who);
     tutti_status status = tutti__file_open(&file, &tutti__checkpoint_format);

@@ -14,9 +14,9 @@
 #include "common/report.h"
 #include "files/structure.h"
 
-/* A helper's failure, of which cases_voice has kept the message. */
+/* A helper's failure, of which cases_reporter has kept the message. */
 int cases_code(tutti_status status);
-extern const tutti__voice cases_voice;
+extern const tutti__reporter cases_reporter;
 extern const tutti__format cases_format;
 
 /* Fails with a message after the file's name. */

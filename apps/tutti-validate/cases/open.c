@@ -21,7 +21,7 @@ static tutti_status fail(tutti_status status, const char *format, ...)
     return status;
 }
 
-const tutti__voice cases_voice = {fail, NULL};
+const tutti__reporter cases_reporter = {fail, NULL};
 
 int cases_code(tutti_status status)
 {
@@ -192,7 +192,7 @@ int tutti_cases_open(const char *path, tutti_cases **cases)
 {
     tutti_cases *made = calloc(1, sizeof *made);
     if (!made) return app_fail(APP_FAILED, "%s: no memory", who);
-    made->file = (tutti__file){.voice = &cases_voice, .who = who, .path = path, .fd = -1};
+    made->file = (tutti__file){.reporter = &cases_reporter, .who = who, .path = path, .fd = -1};
     int code = read_all(made);
     if (code == APP_OK)
         *cases = made;

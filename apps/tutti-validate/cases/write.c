@@ -57,7 +57,7 @@ int tutti_cases_writer_create(const char *path, const char *format, tutti_cases_
     if (!made) return app_fail(APP_FAILED, "%s: no memory", who);
     made->file = -1;
     strcpy(made->path, path);
-    tutti__place_init(&made->place, &cases_voice, who, made->path);
+    tutti__place_init(&made->place, &cases_reporter, who, made->path);
     int code = cases_code(tutti__place_make(&made->place));
     if (code == APP_OK) code = cases_code(tutti__place_try(&made->place, 0));
     if (code == APP_OK) {
