@@ -150,7 +150,8 @@ static void test_rows_of_outputs(void)
             CHECK(rows == 3, "%s of %s: %lld rows", slot->name, type->name, (long long)rows);
             if (sum && slot->cols) continue; /* its columns are the layer's to check */
             CHECK(open_with(type->name, slot->name, sum ? 1 : 2, sum ? 3 : 1, &rows) != APP_OK &&
-                      strstr(app_failure(), sum ? "is [3], want [1]" : "is [1, 1], has 1 rows, but inputs/in is [3, 1]"),
+                      strstr(app_failure(), sum ? "is [3], want [1]"
+                                                : "is [1, 1], has 1 rows, but inputs/in is [3, 1]"),
                   "%s of %s: '%s'", slot->name, type->name, app_failure());
         }
     }
