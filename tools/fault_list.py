@@ -185,6 +185,10 @@ FAULTS = [
     Fault("reference-gelu-erf-slope", "the density is left out of gelu_erf'", "/ 2 + z * expl(-z * z / 2) * DENSITY", "/ 2", "reference.cases"),
     Fault("reference-silu", "silu is the logistic function", "return z / (1 + expl(-z));", "return 1 / (1 + expl(-z));", "reference.cases"),
     Fault("reference-silu-slope", "silu' is silu over z", "return t * (1 + z * (1 - t));", "return t;", "reference.cases"),
+    Fault("reference-adamw-correction", "m is not corrected", "m.value / correction1 / denominator;", "m.value / denominator;", "reference.cases"),
+    Fault("reference-adamw-moment", "beta weighs the new, too", "added = (1 - (real)beta) * fresh;", "added = (real)beta * fresh;", "reference.cases"),
+    Fault("reference-adamw-decay", "the decay is added", "(real)a->learning_rate * (ratio + decay)", "(real)a->learning_rate * (ratio - decay)", "reference.cases"),
+    Fault("reference-adamw-eps", "eps is left out", "denominator = root + a->eps;", "denominator = root;", "reference.cases"),
     Fault("reference-bound-many", "many errors count once", "a.few + 4 * sqrtl(a.squares)", "a.few + sqrtl(a.squares)", "reference.cases"),
     Fault("reference-bound-stored", "storing costs nothing", "0x1p-53 + (dtype == computed ? 0 : spread_roundoff(dtype))", "0x1p-53", "reference.cases"),
     # Validator

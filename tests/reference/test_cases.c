@@ -8,6 +8,7 @@
 #include "common/exit_code.h"
 #include "common/report.h"
 #include "harness.h"
+#include "reference/adamw.h"
 #include "reference/reference.h"
 #include "reference/spread.h"
 
@@ -139,8 +140,38 @@ static void test_cases(void)
     tutti_cases_close(&file);
 }
 
+/* Where every gradient is the same, m and v approach it and its square, and their quotient is its sign. */
+static void test_adamw(void)
+{
+    const double g = -0.75;
+    const reference_adamw adamw = {.beta1 = 0.75,
+                                   .beta2 = 0.875,
+                                   .eps = 0.25,
+                                   .weight_decay = 0.5,
+                                   .learning_rate = 0.125,
+                                   .factor = 0.5,
+                                   .dtype = TUTTI_F64};
+    const double half = g * adamw.factor;
+    reference_adamw_state state = {.master = 2}, bound;
+    for (int t = 1; t <= 20; t++) {
+        reference_adamw now = adamw;
+        now.t = t;
+        const double decayed = state.master * (1 - adamw.learning_rate * adamw.weight_decay);
+        const double want[] = {decayed - adamw.learning_rate * half / (fabs(half) + adamw.eps),
+                               half * (1 - pow(adamw.beta1, t)),
+                               half * half * (1 - pow(adamw.beta2, t))};
+        state = reference_adamw_update(&now, &state, g, &bound);
+        harness_where("update %d", t);
+        CHECK_CLOSE("master", &state.master, &want[0], &bound.master, 1);
+        CHECK_CLOSE("m", &state.m, &want[1], &bound.m, 1);
+        CHECK_CLOSE("v", &state.v, &want[2], &bound.v, 1);
+    }
+    harness_where(NULL);
+}
+
 int main(int argc, char **argv)
 {
-    static const harness_test tests[] = {{"cases of NumPy", test_cases}};
+    static const harness_test tests[] = {{"cases of NumPy", test_cases},
+                                         {"AdamW of equal gradients", test_adamw}};
     return harness_main(argc, argv, "reference", tests, HARNESS_COUNT(tests));
 }
