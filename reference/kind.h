@@ -11,7 +11,7 @@ typedef struct reference_work {
     const tutti_layer_type *type;
     int64_t rows;
     tutti_dtype computed; /* type of the arithmetic */
-    real u; /* unit roundoff of the arithmetic, and of what the values here are made in */
+    real u; /* unit roundoff of the arithmetic, of the values here and of others' values */
 } reference_work;
 
 typedef struct reference_kind {
@@ -28,7 +28,7 @@ static inline const double *reference_given(const reference_work *w, const char 
 {
     return reference_find(w, name).given;
 }
-/* A result's type, or that of its gradient. */
+/* A tensor's type; that of the arithmetic for one which the layer has not. */
 tutti_dtype reference_dtype(const reference_work *w, const char *name);
 /* A number among the options, or its default; whether an option is this word. */
 double reference_option(const reference_work *w, const char *name);

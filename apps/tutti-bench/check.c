@@ -48,6 +48,11 @@ static bool is_result(const bench_run *run, int tensor)
     return run->backward ? gradient && !output : output && !gradient;
 }
 
+static bool is_row_result(const bench_run *run, int tensor)
+{
+    return is_result(run, tensor) && has_rows(run, tensor);
+}
+
 /* Inputs and parameters; of backward also what forward stored and the gradients of that. */
 static bool is_given(const bench_run *run, int tensor)
 {
@@ -66,24 +71,24 @@ reference_problem bench_problem(const bench_run *run, int64_t row, int64_t rows)
                                .step = {.step = 1, .loss_weight = 1}};
 }
 
-/* What a row takes, or room for what comes out of it: in memory that is to be freed. */
+/* What a row takes, or room for what comes out of it, in memory that is to be freed; all rows take
+ * the same parameters. */
 static int take(const bench_run *run, int tensor, int64_t row, reference_tensor *place,
                 double **memory)
 {
     const bench_tensor *from = &run->tensors[tensor];
     const int64_t all = tutti_tensor_count(&from->view);
     const int64_t count = has_rows(run, tensor) ? all / run->rows : all;
-    const bool result = is_result(run, tensor) && has_rows(run, tensor);
+    const bool result = is_row_result(run, tensor), first = !*memory;
     if (!result && !is_given(run, tensor)) return APP_OK;
-    *memory = calloc(2 * (size_t)count, sizeof **memory);
+    if (first) *memory = calloc(2 * (size_t)count, sizeof **memory);
     if (!*memory) return app_fail(APP_FAILED, "no memory for the reference");
-    if (!result) {
+    if (result)
+        *place = (reference_tensor){.value = *memory, .bound = *memory + count};
+    else
         place->given = *memory;
-        return bench_values(run, from, has_rows(run, tensor) ? row * count : 0, count, *memory);
-    }
-    place->value = *memory;
-    place->bound = *memory + count;
-    return APP_OK;
+    if (result || !(first || has_rows(run, tensor))) return APP_OK;
+    return bench_values(run, from, has_rows(run, tensor) ? row * count : 0, count, *memory);
 }
 
 /* The place of a tensor of the run: a layer may leave out parameters of its kind. */
@@ -97,23 +102,31 @@ static reference_tensor *place_of(const bench_run *run, reference_problem *probl
     return &problem->params[number][tensor % 2];
 }
 
-static int check_row(bench_run *run, int64_t row, bench_result *result)
+static int check_row(bench_run *run, int64_t row, double **memory, bench_result *result)
 {
     const int count = 2 * (run->slots + run->params);
     reference_problem problem = bench_problem(run, row, 1);
+    for (int i = 0; i < count; i++)
+        APP_TRY(take(run, i, row, place_of(run, &problem, i), &memory[i]));
+    const char *wrong = reference_compute(&problem);
+    if (wrong) return app_fail(APP_FAILED, "%s: %s", run->type->name, wrong);
+    for (int i = 0; i < count; i++) {
+        if (!is_row_result(run, i)) continue;
+        const reference_tensor *place = place_of(run, &problem, i);
+        const int64_t cols = tutti_tensor_count(&run->tensors[i].view) / run->rows;
+        APP_TRY(bench_compare(run, result, &run->tensors[i], row * cols, cols, place->value,
+                              place->bound));
+    }
+    return APP_OK;
+}
+
+static int check_rows(bench_run *run, bench_result *result)
+{
+    const int count = 2 * (run->slots + run->params);
     double **memory = calloc((size_t)count, sizeof *memory);
     int code = memory ? APP_OK : app_fail(APP_FAILED, "no memory for the reference");
-    for (int i = 0; code == APP_OK && i < count; i++)
-        code = take(run, i, row, place_of(run, &problem, i), &memory[i]);
-    const char *wrong = code == APP_OK ? reference_compute(&problem) : NULL;
-    if (wrong) code = app_fail(APP_FAILED, "%s: %s", run->type->name, wrong);
-    for (int i = 0; code == APP_OK && i < count; i++) {
-        const reference_tensor *place = place_of(run, &problem, i);
-        if (!place->value) continue;
-        const int64_t cols = tutti_tensor_count(&run->tensors[i].view) / run->rows;
-        code = bench_compare(run, result, &run->tensors[i], row * cols, cols, place->value,
-                             place->bound);
-    }
+    for (int s = 0; code == APP_OK && s < BENCH_SAMPLES; s++)
+        code = check_row(run, bench_sampled(run->rows, s), memory, result);
     for (int i = 0; memory && i < count; i++) free(memory[i]);
     free(memory);
     return code;
@@ -154,7 +167,7 @@ static int check_by_f64(bench_run *run, bench_result *result, bool known)
     twin.backward = run->backward;
     if (code == APP_OK && twin.backward) code = bench_layer_call(&twin);
     for (int i = 0; code == APP_OK && i < 2 * (run->slots + run->params); i++)
-        if (is_result(run, i) && !(known && has_rows(run, i)))
+        if (is_result(run, i) && !(known && is_row_result(run, i)))
             code = compare_with(run, &twin, i, result);
     bench_release(&twin);
     tutti_context_destroy(&host.ctx);
@@ -164,11 +177,12 @@ static int check_by_f64(bench_run *run, bench_result *result, bool known)
 int bench_check(bench_run *run, bench_result *result)
 {
     const bool known = reference_knows(run->type->name);
-    bool others = false;
-    for (int s = 0; known && s < BENCH_SAMPLES; s++)
-        APP_TRY(check_row(run, bench_sampled(run->rows, s), result));
-    for (int i = 0; i < 2 * (run->slots + run->params); i++)
-        others = others || (is_result(run, i) && !(known && has_rows(run, i)));
+    bool rows = false, others = false;
+    for (int i = 0; i < 2 * (run->slots + run->params); i++) {
+        rows = rows || (known && is_row_result(run, i));
+        others = others || (is_result(run, i) && !(known && is_row_result(run, i)));
+    }
+    if (rows) APP_TRY(check_rows(run, result));
     if (!others) return APP_OK;
     return run->own->check_sums ? run->own->check_sums(run, result)
                                 : check_by_f64(run, result, known);

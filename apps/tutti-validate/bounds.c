@@ -4,7 +4,6 @@
 #include <stdlib.h>
 
 #include "common/exit_code.h"
-#include "reference/reference.h"
 
 /* One entry a tensor of the case. */
 typedef struct work {

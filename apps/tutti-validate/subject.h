@@ -6,8 +6,9 @@
 #include "common/group.h"
 #include "common/report.h"
 #include "options.h"
+#include "reference/reference.h"
 
-enum { PARAMS_MAX = 8, SLOTS_MAX = 3 * TUTTI_MAX_SLOTS };
+enum { PARAMS_MAX = REFERENCE_PARAMS, SLOTS_MAX = REFERENCE_SLOTS };
 
 typedef struct validator {
     const validate_options *options;
