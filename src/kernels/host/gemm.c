@@ -21,20 +21,23 @@ typedef struct grid {
     int64_t tile_m, tile_n, count_m, count_n;
 } grid;
 
-static int64_t even_tile(int64_t size, int64_t edge)
+/* Cuts evenly.  What fits in one tile is cut without a division: it may be a call's only product. */
+static void cut(int64_t size, int64_t edge, int64_t *tile, int64_t *count)
 {
-    int64_t parts = (size + edge - 1) / edge;
-    int64_t tile = parts > 0 ? (size + parts - 1) / parts : 1;
-    return (tile + 15) / 16 * 16;
+    const bool one = size <= edge;
+    const int64_t parts = one ? 1 : (size + edge - 1) / edge;
+    const int64_t even = one ? (size > 0 ? size : 1) : (size + parts - 1) / parts;
+    *tile = (even + 15) / 16 * 16;
+    *count = one ? size > 0 : (size + *tile - 1) / *tile;
 }
 
 static grid grid_of(int64_t m, int64_t n)
 {
     int64_t edge = EDGE;
     if (((m + EDGE - 1) / EDGE) * ((n + EDGE - 1) / EDGE) < MANY_TILES) edge = EDGE / 2;
-    grid g = {.tile_m = even_tile(m, edge), .tile_n = even_tile(n, edge)};
-    g.count_m = (m + g.tile_m - 1) / g.tile_m;
-    g.count_n = (n + g.tile_n - 1) / g.tile_n;
+    grid g;
+    cut(m, edge, &g.tile_m, &g.count_m);
+    cut(n, edge, &g.tile_n, &g.count_n);
     return g;
 }
 
