@@ -29,23 +29,27 @@ typedef struct tutti__gemm {
     tutti__activation activation;
 } tutti__gemm;
 
-static inline tutti__factor tutti__as_is(tutti__matrix matrix)
-{
-    const tutti__factor factor = {matrix, false, {0, 0}};
-    return factor;
-}
-static inline tutti__factor tutti__transposed(tutti__matrix matrix)
-{
-    const tutti__factor factor = {matrix, true, {0, 0}};
-    return factor;
-}
-
-/* C = op(A) op(B) */
+/* C = op(A) op(B), of one product */
 static inline tutti__gemm tutti__gemm_of(const char *name, int64_t m, int64_t n, int64_t k,
-                                         tutti__factor a, tutti__factor b, tutti__matrix c)
+                                         const tutti__matrix *a, bool transpose_a,
+                                         const tutti__matrix *b, bool transpose_b,
+                                         const tutti__matrix *c)
 {
-    const tutti__gemm gemm = {
-        name, m, n, k, {1, 1}, a, b, c, {0, 0}, 1, 0, false, NULL, NULL, {TUTTI_ACT_NONE, 0}};
+    const tutti__gemm gemm = {name,
+                              m,
+                              n,
+                              k,
+                              {1, 1},
+                              {*a, transpose_a, {0, 0}},
+                              {*b, transpose_b, {0, 0}},
+                              *c,
+                              {0, 0},
+                              1,
+                              0,
+                              false,
+                              NULL,
+                              NULL,
+                              {TUTTI_ACT_NONE, 0}};
     return gemm;
 }
 

@@ -32,8 +32,9 @@ static inline tutti__matrix tutti__linear_weight(const tutti__linear_args *args)
 static inline tutti__gemm tutti__linear_y(const tutti__linear_args *args)
 {
     const tutti__linear_shape *s = &args->shape;
-    tutti__gemm gemm = tutti__gemm_of("linear", s->rows, s->out, s->in, tutti__as_is(args->x),
-                                      tutti__transposed(tutti__linear_weight(args)), args->y);
+    const tutti__matrix weight = tutti__linear_weight(args);
+    tutti__gemm gemm =
+        tutti__gemm_of("linear", s->rows, s->out, s->in, &args->x, false, &weight, true, &args->y);
     gemm.tf32 = s->allow_tf32;
     gemm.bias = args->bias;
     gemm.z = args->saved;
@@ -42,23 +43,25 @@ static inline tutti__gemm tutti__linear_y(const tutti__linear_args *args)
 }
 
 /* dx = dz W */
-static inline tutti__gemm tutti__linear_dx(const tutti__linear_args *args, tutti__matrix dz)
+static inline tutti__gemm tutti__linear_dx(const tutti__linear_args *args, const tutti__matrix *dz)
 {
     const tutti__linear_shape *s = &args->shape;
-    tutti__gemm gemm = tutti__gemm_of("linear", s->rows, s->in, s->out, tutti__as_is(dz),
-                                      tutti__as_is(tutti__linear_weight(args)), args->dx);
+    const tutti__matrix weight = tutti__linear_weight(args);
+    tutti__gemm gemm =
+        tutti__gemm_of("linear", s->rows, s->in, s->out, dz, false, &weight, false, &args->dx);
     gemm.tf32 = s->allow_tf32;
     return gemm;
 }
 
 /* dW (+)= dz^T x */
-static inline tutti__gemm tutti__linear_dweight(const tutti__linear_args *args, tutti__matrix dz)
+static inline tutti__gemm tutti__linear_dweight(const tutti__linear_args *args,
+                                                const tutti__matrix *dz)
 {
     const tutti__linear_shape *s = &args->shape;
-    const tutti__matrix dweight = {args->dweight, tutti__accumulate_dtype(s->dtype, s->dtype),
-                                   s->in};
-    tutti__gemm gemm = tutti__gemm_of("linear", s->out, s->in, s->rows, tutti__transposed(dz),
-                                      tutti__as_is(args->x), dweight);
+    const tutti_dtype real = tutti__accumulate_dtype(s->dtype, s->dtype);
+    const tutti__matrix dweight = {args->dweight, real, s->in};
+    tutti__gemm gemm =
+        tutti__gemm_of("linear", s->out, s->in, s->rows, dz, true, &args->x, false, &dweight);
     gemm.tf32 = s->allow_tf32;
     gemm.beta = args->accumulate;
     return gemm;

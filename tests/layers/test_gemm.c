@@ -65,10 +65,9 @@ static tutti__matrix matrix_of(const harness_buffer *buffer, int pad)
 static tutti__gemm gemm_of(const problem *p, const harness_buffer *a, const harness_buffer *b,
                            const harness_buffer *c, int pad)
 {
-    tutti__gemm gemm = tutti__gemm_of("gemm", p->m, p->n, p->k, tutti__as_is(matrix_of(a, pad)),
-                                      tutti__as_is(matrix_of(b, pad)), matrix_of(c, pad));
-    gemm.a.transposed = p->ta;
-    gemm.b.transposed = p->tb;
+    const tutti__matrix in_a = matrix_of(a, pad), in_b = matrix_of(b, pad),
+                        in_c = matrix_of(c, pad);
+    tutti__gemm gemm = tutti__gemm_of("gemm", p->m, p->n, p->k, &in_a, p->ta, &in_b, p->tb, &in_c);
     gemm.alpha = p->alpha;
     gemm.beta = p->beta;
     gemm.a.apart[1] = p->ta ? p->m : p->k;

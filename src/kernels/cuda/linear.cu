@@ -67,7 +67,7 @@ static tutti_status linear_plan(tutti_context *ctx, const void *untyped, bool ba
     }
     const bool identity = shape->activation.kind == TUTTI_ACT_NONE;
     const tutti__matrix dz = {NULL, shape->dtype, identity ? shape->out : layout.dz_stride};
-    const tutti__gemm gemms[] = {tutti__linear_dx(&args, dz), tutti__linear_dweight(&args, dz)};
+    const tutti__gemm gemms[] = {tutti__linear_dx(&args, &dz), tutti__linear_dweight(&args, &dz)};
     TUTTI_TRY(tutti__cuda_gemm_plan(ctx, gemms, 2, plan));
     return tutti__cuda_load_passes("linear", shape->dtype, shape->activation);
 }
@@ -114,11 +114,11 @@ static tutti_status linear_backward(const tutti__job *job, const void *untyped)
             "linear", stream, shape->rows, shape->out, shape->activation, &args->dy, &v, &written,
             base + layout.partial, args->dbias, args->accumulate));
     if (args->dx.data) {
-        const tutti__gemm dx = tutti__linear_dx(args, dz);
+        const tutti__gemm dx = tutti__linear_dx(args, &dz);
         TUTTI_TRY(tutti__cuda_gemm(ctx, job->plan, DX, &dx, base));
     }
     if (args->dweight) {
-        const tutti__gemm dweight = tutti__linear_dweight(args, dz);
+        const tutti__gemm dweight = tutti__linear_dweight(args, &dz);
         TUTTI_TRY(tutti__cuda_gemm(ctx, job->plan, DWEIGHT, &dweight, base));
     }
     return TUTTI_OK;

@@ -97,7 +97,7 @@ static void blas_leave(void)
 /* A tile of C, before its epilogue: rows [i, i + rows), columns [j, j + cols), cols apart. */
 typedef struct tile {
     void *data;
-    tutti__matrix a, b, c; /* of its product */
+    const tutti__matrix *a, *b, *c; /* of its product */
     int64_t i, j, rows, cols;
     void *row; /* room for cols REALs */
 } tile;
@@ -118,15 +118,17 @@ typedef struct gemm_task {
     char *scratch;
 } gemm_task;
 
-/* From the first product's matrices to those of product number `batch`. */
-static void move_to(int64_t batch, const tutti__gemm *gemm, tile *tile)
+/* The matrices A, B and C of product number `batch`. */
+static void move_to(int64_t batch, const tutti__gemm *gemm, tutti__matrix moved[3])
 {
     const int64_t outer = batch / gemm->batch[1], inner = batch % gemm->batch[1];
     const int64_t *aparts[] = {gemm->a.apart, gemm->b.apart, gemm->c_apart};
-    tutti__matrix *matrices[] = {&tile->a, &tile->b, &tile->c};
+    moved[0] = gemm->a.in;
+    moved[1] = gemm->b.in;
+    moved[2] = gemm->c;
     for (int i = 0; i < 3; i++)
-        matrices[i]->data = tutti__at(matrices[i]->data, matrices[i]->dtype,
-                                      outer * aparts[i][0] + inner * aparts[i][1]);
+        moved[i].data =
+            tutti__at(moved[i].data, moved[i].dtype, outer * aparts[i][0] + inner * aparts[i][1]);
 }
 
 /* OpenBLAS can read the matrix where it is. */
@@ -160,17 +162,18 @@ static const void *piece_of(const tutti__matrix *matrix, tutti_dtype real, int64
 static void multiply(const gemm_task *t, char *mine, const tile *to)
 {
     const tutti__gemm *g = t->gemm;
-    const tutti__matrix *a = &to->a, *b = &to->b;
     const bool ta = g->a.transposed, tb = g->b.transposed;
     const int64_t m = to->rows, n = to->cols;
     if (g->k == 0) memset(to->data, 0, (size_t)(m * n) * tutti_dtype_size(t->real));
     for (int64_t k = 0; k < g->k; k += t->depth) {
         const int64_t depth = g->k - k < t->depth ? g->k - k : t->depth;
         int64_t lda, ldb;
-        const void *a_piece = ta ? piece_of(a, t->real, k, depth, to->i, m, mine + t->room.a, &lda)
-                                 : piece_of(a, t->real, to->i, m, k, depth, mine + t->room.a, &lda);
-        const void *b_piece = tb ? piece_of(b, t->real, to->j, n, k, depth, mine + t->room.b, &ldb)
-                                 : piece_of(b, t->real, k, depth, to->j, n, mine + t->room.b, &ldb);
+        const void *a_piece =
+            ta ? piece_of(to->a, t->real, k, depth, to->i, m, mine + t->room.a, &lda)
+               : piece_of(to->a, t->real, to->i, m, k, depth, mine + t->room.a, &lda);
+        const void *b_piece =
+            tb ? piece_of(to->b, t->real, to->j, n, k, depth, mine + t->room.b, &ldb)
+               : piece_of(to->b, t->real, k, depth, to->j, n, mine + t->room.b, &ldb);
         const enum CBLAS_TRANSPOSE op_a = ta ? CblasTrans : CblasNoTrans;
         const enum CBLAS_TRANSPOSE op_b = tb ? CblasTrans : CblasNoTrans;
         if (t->real == TUTTI_F64)
@@ -192,13 +195,17 @@ static void multiply_tiles(void *data, int64_t begin, int64_t end, int thread)
     for (int64_t index = begin; index < end; index++) {
         const int64_t place = index < tiles ? index : index % tiles;
         tile to = {.data = mine + t->room.tile,
-                   .a = g->a.in,
-                   .b = g->b.in,
-                   .c = g->c,
+                   .a = &g->a.in,
+                   .b = &g->b.in,
+                   .c = &g->c,
                    .i = place / t->grid.count_n * t->grid.tile_m,
                    .j = place % t->grid.count_n * t->grid.tile_n,
                    .row = mine + t->room.row};
-        if (index >= tiles) move_to(index / tiles, g, &to);
+        tutti__matrix moved[3];
+        if (index >= tiles) {
+            move_to(index / tiles, g, moved);
+            to.a = &moved[0], to.b = &moved[1], to.c = &moved[2];
+        }
         to.rows = g->m - to.i < t->grid.tile_m ? g->m - to.i : t->grid.tile_m;
         to.cols = g->n - to.j < t->grid.tile_n ? g->n - to.j : t->grid.tile_n;
         multiply(t, mine, &to);

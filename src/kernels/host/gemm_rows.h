@@ -9,7 +9,7 @@ static void OF(finish)(const tutti__gemm *gemm, const tile *tile)
     if (gemm->bias) OF(tutti__load)(row, tutti__at(gemm->bias, dtype, tile->j), dtype, cols);
     for (int64_t r = 0; r < tile->rows; r++) {
         REAL *restrict z = (REAL *)tile->data + r * cols;
-        void *c = tutti__at(tutti__row(&tile->c, tile->i + r), dtype, tile->j);
+        void *c = tutti__at(tutti__row(tile->c, tile->i + r), dtype, tile->j);
         if (gemm->bias)
             for (int64_t j = 0; j < cols; j++) z[j] += row[j];
         if (gemm->beta != 0) {

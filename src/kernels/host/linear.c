@@ -46,8 +46,8 @@ static tutti_status plan(tutti_context *ctx, const void *untyped, bool backward,
     const tutti__linear_shape *shape = &args->shape;
     const tutti_dtype real = tutti__accumulate_dtype(shape->dtype, shape->dtype);
     const tutti__matrix dz = {NULL, real, shape->out};
-    const tutti__gemm gemms[] = {tutti__linear_y(args), tutti__linear_dx(args, dz),
-                                 tutti__linear_dweight(args, dz)};
+    const tutti__gemm gemms[] = {tutti__linear_y(args), tutti__linear_dx(args, &dz),
+                                 tutti__linear_dweight(args, &dz)};
     backward_task task;
     size_t partials_at, work_at = 0, most = 0;
     if (backward) {
@@ -96,11 +96,11 @@ static tutti_status backward(const tutti__job *job, const void *untyped)
                             task.blocks.count, (int64_t)(task.partial_bytes / sizeof(double)),
                             shape->out);
     if (args->dx.data) {
-        const tutti__gemm dx = tutti__linear_dx(args, dz);
+        const tutti__gemm dx = tutti__linear_dx(args, &dz);
         tutti__host_gemm(ctx, &dx, task.rows);
     }
     if (args->dweight) {
-        const tutti__gemm dweight = tutti__linear_dweight(args, dz);
+        const tutti__gemm dweight = tutti__linear_dweight(args, &dz);
         tutti__host_gemm(ctx, &dweight, task.rows);
     }
     return TUTTI_OK;
