@@ -92,7 +92,7 @@ FAULTS = [
     Fault("linear-gelu-erf", "a sign in gelu_erf's derivative", "+ z * density", "- z * density", "layers.linear"),
     Fault("linear-silu", "silu's gate is not bounded where exp overflows", "return far ? z * e * OF(far_factor) : z / (1 + e);", "return z / (1 + OF(tutti__exp)(-a));", "layers.linear"),
     Fault("linear-db-run", "the rest of a run of rows is left out of db", "% RUN == RUN - 1 || row == last - 1", "% RUN == RUN - 1", "layers.linear"),
-    Fault("linear-dw-accumulate", "dW overwrites", "z[j] += (REAL)gemm->beta * row[j]", "", "layers.linear"),
+    Fault("linear-dw-accumulate", "dW overwrites", "z[j] += (REAL)gemm->beta * old[j]", "", "layers.linear"),
     Fault("linear-tile", "a tile's products begin anew at each piece of depth", "(float)g->alpha, a_piece, (blasint)lda, b_piece, (blasint)ldb, k > 0,", "(float)g->alpha, a_piece, (blasint)lda, b_piece, (blasint)ldb, 0,", "layers.linear"),
     Fault("gemm-batch", "products of the outer batch lie as far apart as those of the inner one", "outer * aparts[i][0] + inner", "outer * aparts[i][1] + inner", "layers.gemm"),
     Fault("gemm-alpha", "alpha is left out", "(float)g->alpha,", "1,", "layers.gemm"),

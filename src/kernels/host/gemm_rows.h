@@ -4,6 +4,7 @@
 static void OF(finish)(const tutti__gemm *gemm, const tile *tile)
 {
     const tutti_dtype dtype = gemm->c.dtype;
+    const bool plain = tutti_dtype_size(dtype) == sizeof(REAL); /* C is of REALs */
     const int64_t cols = tile->cols;
     REAL *restrict row = tile->row;
     if (gemm->bias) OF(tutti__load)(row, tutti__at(gemm->bias, dtype, tile->j), dtype, cols);
@@ -13,8 +14,9 @@ static void OF(finish)(const tutti__gemm *gemm, const tile *tile)
         if (gemm->bias)
             for (int64_t j = 0; j < cols; j++) z[j] += row[j];
         if (gemm->beta != 0) {
-            OF(tutti__load)(row, c, dtype, cols);
-            for (int64_t j = 0; j < cols; j++) z[j] += (REAL)gemm->beta * row[j];
+            const REAL *old = plain ? c : row;
+            if (!plain) OF(tutti__load)(row, c, dtype, cols);
+            for (int64_t j = 0; j < cols; j++) z[j] += (REAL)gemm->beta * old[j];
         }
         if (gemm->activation.kind != TUTTI_ACT_NONE) {
             OF(tutti__round)(z, dtype, cols);
@@ -24,7 +26,10 @@ static void OF(finish)(const tutti__gemm *gemm, const tile *tile)
             }
             OF(tutti__activate)(z, gemm->activation, cols);
         }
-        OF(tutti__store)(c, dtype, z, cols);
+        if (plain)
+            memcpy(c, z, (size_t)cols * sizeof *z);
+        else
+            OF(tutti__store)(c, dtype, z, cols);
     }
 }
 
