@@ -26,8 +26,8 @@ struct tutti__control {
     bool (*answered)(const tutti_comm *comm);
     /* what was said before does not count any more */
     void (*forget)(tutti_comm *comm);
-    /* writes the ranks ("rank 2") that have given none, and of which it is known, or is not, that they had come to the operation */
-    void (*silent)(const tutti__wait *wait, bool had_come, char *text, size_t size);
+    /* writes the ranks ("rank 2") that have given none, and of which it is known, or is not, that they had entered the operation */
+    void (*silent)(const tutti__wait *wait, bool had_entered, char *text, size_t size);
     /* writes the ranks that wait somewhere else, and where ("ranks 1, 2 wait in broadcast") */
     void (*elsewhere)(const tutti__wait *wait, char *text, size_t size);
     /* tells the others that this rank goes no further; may take a second */

@@ -12,7 +12,7 @@ typedef struct tutti__comm_use {
     struct tutti__comm_use *next;
     tutti_comm *comm;
     tutti_context *ctx;
-    tutti__watch watch;
+    tutti__progress progress;
     tutti__event event; /* behind the last work; NULL before the first outside of a capture */
     bool captured;      /* graphs hold such work, and when they run is not known */
     tutti__wait wait;
@@ -21,7 +21,7 @@ typedef struct tutti__comm_use {
 
 static void leave_context(tutti_comm *comm, comm_use *use)
 {
-    tutti__context_unwatch(use->ctx, &use->watch);
+    tutti__progress_remove(use->ctx, &use->progress);
     if (use->event && !comm->dead) comm->backend->run.event_destroy(comm->device, use->event);
     free(use);
 }
@@ -86,10 +86,10 @@ static comm_use *use_of(tutti_comm *comm, tutti_context *ctx, const char *operat
     }
     use->comm = comm;
     use->ctx = ctx;
-    use->watch = (tutti__watch){NULL, use, use_advance};
+    use->progress = (tutti__progress){NULL, use, use_advance};
     use->next = comm->uses;
     comm->uses = use;
-    tutti__context_watch(ctx, &use->watch);
+    tutti__progress_add(ctx, &use->progress);
     return use;
 }
 

@@ -20,11 +20,8 @@ static tutti_status fail_for_good(tutti_grad_sync *sync, tutti_status status)
 static tutti_status usable(const tutti_grad_sync *sync, const tutti_context *ctx, const char *who)
 {
     TUTTI_REQUIRE(sync, "%s: sync is NULL", who);
-    TUTTI_REQUIRE(ctx, "%s: ctx is NULL", who);
     const tutti_comm *comm = sync->comm;
-    TUTTI_REQUIRE(comm->backend == ctx->backend && comm->device == ctx->device,
-                  "%s: the exchange is on %s device %d, the context on %s device %d", who,
-                  comm->backend->name, comm->device, ctx->backend->name, ctx->device);
+    TUTTI_TRY(tutti__comm_context_check(comm, ctx, who));
     TUTTI_TRY(tutti__comm_open(comm, who));
     if (sync->params && sync->params->holders.closed)
         return tutti__fail(TUTTI_ERR_STATE, "%s: the store has been destroyed", who);

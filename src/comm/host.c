@@ -5,17 +5,17 @@
 #include "comm/control.h"
 #include "comm/side_stream.h"
 
-typedef struct progress {
+typedef struct range_state {
     tutti__event copied; /* staged: to the host */
     bool summed;
-} progress;
+} range_state;
 
 typedef struct state {
-    progress *ranges;
+    range_state *ranges;
     int started, done;       /* the first so many; so many */
     tutti__side_stream side; /* staged */
-    tutti__watch watch;
-    tutti_context *watched; /* in a step */
+    tutti__progress progress;
+    tutti_context *ctx; /* in a step */
     bool closing;
 } state;
 
@@ -57,15 +57,15 @@ static tutti_status host_open(tutti__engine *engine)
     state *s = engine->state = calloc(1, sizeof *s);
     if (s) s->ranges = calloc((size_t)engine->range_count + 1, sizeof *s->ranges);
     if (!s || !s->ranges) return tutti__fail(TUTTI_ERR_MEMORY, "grad_sync_create: no memory");
-    s->watch = (tutti__watch){NULL, engine, on_layer_call};
+    s->progress = (tutti__progress){NULL, engine, on_layer_call};
     return engine->staged ? open_staging(engine, s) : TUTTI_OK;
 }
 
 static void host_abandon(tutti__engine *engine)
 {
     state *s = engine->state;
-    if (s->watched) tutti__context_unwatch(s->watched, &s->watch);
-    s->watched = NULL;
+    if (s->ctx) tutti__progress_remove(s->ctx, &s->progress);
+    s->ctx = NULL;
 }
 
 /* Sums that all ranks have begun end by themselves; others never do, and closing must not wait for them.  What is issued
@@ -116,8 +116,8 @@ static tutti_status host_begin(tutti__engine *engine, tutti_context *ctx)
     state *s = engine->state;
     s->started = s->done = 0;
     for (int r = 0; r < engine->range_count; r++) s->ranges[r].summed = false;
-    tutti__context_watch(ctx, &s->watch);
-    s->watched = ctx;
+    tutti__progress_add(ctx, &s->progress);
+    s->ctx = ctx;
     return TUTTI_OK;
 }
 

@@ -20,12 +20,12 @@ static tutti_status self_broadcast(tutti_comm *comm, void *data, size_t bytes, i
 }
 
 static tutti_status self_collective(tutti_comm *comm, tutti_context *ctx,
-                                    const tutti__collective *what)
+                                    const tutti__collective *call)
 {
     (void)comm;
-    if (what->kind == TUTTI__BROADCAST || what->send == what->recv) return TUTTI_OK;
-    size_t bytes = (size_t)what->count * tutti_dtype_size(what->dtype);
-    return ctx->backend->run.copy(ctx->device, ctx->stream, what->recv, what->send, bytes);
+    if (call->kind == TUTTI__BROADCAST || call->send == call->recv) return TUTTI_OK;
+    size_t bytes = (size_t)call->count * tutti_dtype_size(call->dtype);
+    return ctx->backend->run.copy(ctx->device, ctx->stream, call->recv, call->send, bytes);
 }
 
 static void self_destroy(tutti_comm *comm)

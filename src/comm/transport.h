@@ -56,7 +56,7 @@ typedef struct tutti__work {
 struct tutti__transport {
     tutti_transport kind;
     tutti__transport_style style;
-    tutti_status (*collective)(tutti_comm *comm, tutti_context *ctx, const tutti__collective *what);
+    tutti_status (*collective)(tutti_comm *comm, tutti_context *ctx, const tutti__collective *call);
 
     /* Of an exchange: a plain sum in place, or messages.  STREAM enqueues them; HOST begins them, and *work must stay where it is
      * until test says done. */

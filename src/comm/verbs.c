@@ -12,37 +12,37 @@ static bool overlap(const void *a, size_t a_bytes, const void *b, size_t b_bytes
     return p < q + b_bytes && q < p + a_bytes;
 }
 
-static tutti_status collective(tutti_comm *comm, tutti_context *ctx, tutti__collective what)
+static tutti_status collective(tutti_comm *comm, tutti_context *ctx, tutti__collective call)
 {
-    TUTTI_TRY(tutti__comm_context_check(comm, ctx, what.name));
-    TUTTI_REQUIRE(what.count >= 0, "%s: count is %lld, want >= 0", what.name,
-                  (long long)what.count);
-    size_t size = tutti_dtype_size(what.dtype);
-    TUTTI_REQUIRE(size > 0, "%s: dtype is %d, which is no type", what.name, (int)what.dtype);
-    TUTTI_REQUIRE((int)what.op >= TUTTI_SUM && what.op <= TUTTI_MAX,
-                  "%s: op is %d, want sum, min or max", what.name, (int)what.op);
-    TUTTI_REQUIRE(what.root >= 0 && what.root < comm->world_size, "%s: root is %d, want 0 to %d",
-                  what.name, what.root, comm->world_size - 1);
-    TUTTI_REQUIRE((uint64_t)what.count <= PTRDIFF_MAX / size / (size_t)comm->world_size,
-                  "%s: count is %lld, more than memory can hold", what.name, (long long)what.count);
-    if (what.count > 0) {
-        TUTTI_REQUIRE(what.send, "%s: send is NULL", what.name);
-        TUTTI_REQUIRE(what.recv, "%s: recv is NULL", what.name);
-        size_t block = (size_t)what.count * size, all = block * (size_t)comm->world_size;
-        bool scatters = what.kind == TUTTI__REDUCE_SCATTER || what.kind == TUTTI__ALL_TO_ALL;
-        bool gathers = what.kind == TUTTI__ALL_GATHER || what.kind == TUTTI__ALL_TO_ALL;
-        bool in_place = what.kind == TUTTI__ALL_REDUCE || what.kind == TUTTI__BROADCAST
-                            ? what.send == what.recv
-                            : what.kind == TUTTI__ALL_GATHER &&
-                                  what.send == (char *)what.recv + block * (size_t)comm->rank;
-        TUTTI_REQUIRE(in_place || !overlap(what.send, scatters ? all : block, what.recv,
+    TUTTI_TRY(tutti__comm_context_check(comm, ctx, call.name));
+    TUTTI_REQUIRE(call.count >= 0, "%s: count is %lld, want >= 0", call.name,
+                  (long long)call.count);
+    size_t size = tutti_dtype_size(call.dtype);
+    TUTTI_REQUIRE(size > 0, "%s: dtype is %d, which is no type", call.name, (int)call.dtype);
+    TUTTI_REQUIRE((int)call.op >= TUTTI_SUM && call.op <= TUTTI_MAX,
+                  "%s: op is %d, want sum, min or max", call.name, (int)call.op);
+    TUTTI_REQUIRE(call.root >= 0 && call.root < comm->world_size, "%s: root is %d, want 0 to %d",
+                  call.name, call.root, comm->world_size - 1);
+    TUTTI_REQUIRE((uint64_t)call.count <= PTRDIFF_MAX / size / (size_t)comm->world_size,
+                  "%s: count is %lld, more than memory can hold", call.name, (long long)call.count);
+    if (call.count > 0) {
+        TUTTI_REQUIRE(call.send, "%s: send is NULL", call.name);
+        TUTTI_REQUIRE(call.recv, "%s: recv is NULL", call.name);
+        size_t block = (size_t)call.count * size, all = block * (size_t)comm->world_size;
+        bool scatters = call.kind == TUTTI__REDUCE_SCATTER || call.kind == TUTTI__ALL_TO_ALL;
+        bool gathers = call.kind == TUTTI__ALL_GATHER || call.kind == TUTTI__ALL_TO_ALL;
+        bool in_place = call.kind == TUTTI__ALL_REDUCE || call.kind == TUTTI__BROADCAST
+                            ? call.send == call.recv
+                            : call.kind == TUTTI__ALL_GATHER &&
+                                  call.send == (char *)call.recv + block * (size_t)comm->rank;
+        TUTTI_REQUIRE(in_place || !overlap(call.send, scatters ? all : block, call.recv,
                                            gathers ? all : block),
-                      "%s: send and recv overlap", what.name);
+                      "%s: send and recv overlap", call.name);
     }
-    TUTTI_TRY(tutti__comm_open(comm, what.name));
-    if (what.count == 0) return TUTTI_OK;
-    what.sequence = ++comm->sequence;
-    return comm->transport->collective(comm, ctx, &what);
+    TUTTI_TRY(tutti__comm_open(comm, call.name));
+    if (call.count == 0) return TUTTI_OK;
+    call.sequence = ++comm->sequence;
+    return comm->transport->collective(comm, ctx, &call);
 }
 
 tutti_status tutti_comm_all_reduce(tutti_comm *comm, tutti_context *ctx, const void *send,

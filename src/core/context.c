@@ -153,18 +153,18 @@ tutti_status tutti_context_trim(tutti_context *ctx)
 
 /* Watches */
 
-void tutti__context_watch(tutti_context *ctx, tutti__watch *watch)
+void tutti__progress_add(tutti_context *ctx, tutti__progress *progress)
 {
     tutti__hold(&ctx->holders);
-    watch->next = ctx->watches;
-    ctx->watches = watch;
+    progress->next = ctx->progress;
+    ctx->progress = progress;
 }
 
-void tutti__context_unwatch(tutti_context *ctx, tutti__watch *watch)
+void tutti__progress_remove(tutti_context *ctx, tutti__progress *progress)
 {
-    for (tutti__watch **at = &ctx->watches; *at; at = &(*at)->next)
-        if (*at == watch) {
-            *at = watch->next;
+    for (tutti__progress **at = &ctx->progress; *at; at = &(*at)->next)
+        if (*at == progress) {
+            *at = progress->next;
             tutti__context_release(ctx);
             return;
         }
@@ -173,9 +173,9 @@ void tutti__context_unwatch(tutti_context *ctx, tutti__watch *watch)
 static tutti_status advance(tutti_context *ctx, double waited)
 {
     tutti_status worst = TUTTI_OK;
-    for (tutti__watch *watch = ctx->watches, *next; watch; watch = next) {
-        next = watch->next; /* a watch may remove itself */
-        tutti_status status = watch->advance(watch->self, waited);
+    for (tutti__progress *progress = ctx->progress, *next; progress; progress = next) {
+        next = progress->next; /* it may remove itself */
+        tutti_status status = progress->advance(progress->self, waited);
         if (status != TUTTI_OK) worst = status;
     }
     return worst;
@@ -183,7 +183,7 @@ static tutti_status advance(tutti_context *ctx, double waited)
 
 tutti_status tutti__context_advance(tutti_context *ctx)
 {
-    return ctx->watches ? advance(ctx, -1) : TUTTI_OK;
+    return ctx->progress ? advance(ctx, -1) : TUTTI_OK;
 }
 
 /* Life */
@@ -267,7 +267,7 @@ tutti_status tutti_context_synchronize(tutti_context *ctx)
         return tutti__fail(
             TUTTI_ERR_STATE,
             "context_synchronize: the stream is being captured, nothing to wait for");
-    if (!ctx->watches) return run->stream_synchronize(ctx->device, ctx->stream);
+    if (!ctx->progress) return run->stream_synchronize(ctx->device, ctx->stream);
     double start = tutti__now();
     for (;;) {
         bool done;
@@ -336,7 +336,7 @@ tutti_status tutti_copy(tutti_context *ctx, void *dst, const void *src, size_t b
     TUTTI_REQUIRE(src || bytes == 0, "copy: src is NULL");
     if (bytes == 0) return TUTTI_OK;
     const tutti__runtime *run = &ctx->backend->run;
-    if (ctx->watches && run->copy_waits) {
+    if (ctx->progress && run->copy_waits) {
         /* wait here, with the deadline, and not in the copy, behind an exchange whose peer may be gone */
         bool waits, capturing;
         TUTTI_TRY(run->copy_waits(ctx->device, dst, src, &waits));

@@ -9,14 +9,14 @@
 extern "C" {
 #endif
 
-/* What a communicator hangs on a context that it has work on.  advance never blocks: it moves pending messages on
+/* What makes progress for a communicator that has work on a context.  advance never blocks: it moves pending messages on
  * and, told how long somebody has been waiting for the stream, gives up at its deadline.  waited: 0 when the wait is over, < 0 in a
  * layer call, where nobody waits. */
-typedef struct tutti__watch {
-    struct tutti__watch *next;
+typedef struct tutti__progress {
+    struct tutti__progress *next;
     void *self;
     tutti_status (*advance)(void *self, double waited);
-} tutti__watch;
+} tutti__progress;
 
 /* What a kernel found wrong: written by the first thread that finds something since the last check. */
 typedef struct tutti__finding {
@@ -53,8 +53,8 @@ struct tutti_context {
     tutti__finding *finding; /* device memory */
     struct tutti__scratch_block *scratch[TUTTI__SCRATCHES];
     struct tutti__plans *plans; /* core/plan.c */
-    tutti__watch *watches;
-    void *backend_data; /* a backend's own, made on first use, freed by backend_data_free */
+    tutti__progress *progress;  /* a list */
+    void *backend_data;         /* a backend's own, made on first use, freed by backend_data_free */
     void (*backend_data_free)(void *data);
 };
 
@@ -68,7 +68,7 @@ tutti_status tutti__scratch_of(tutti_context *ctx, tutti__scratch_kind kind, siz
 /* Frees all plans of a context. */
 void tutti__plans_drop(tutti_context *ctx);
 
-/* Lets the watches move; called by every layer call, copy and zero. */
+/* Lets communicators make progress; called by every layer call, copy and zero. */
 tutti_status tutti__context_advance(tutti_context *ctx);
 
 /* TUTTI_ERR_STATE for a context that was destroyed while somebody held it. */
@@ -76,9 +76,9 @@ tutti_status tutti__context_open(const tutti_context *ctx, const char *who);
 /* Gives up a hold (tutti__hold). */
 void tutti__context_release(tutti_context *ctx);
 
-/* The watch holds the context. */
-void tutti__context_watch(tutti_context *ctx, tutti__watch *watch);
-void tutti__context_unwatch(tutti_context *ctx, tutti__watch *watch);
+/* It holds the context until it is removed. */
+void tutti__progress_add(tutti_context *ctx, tutti__progress *progress);
+void tutti__progress_remove(tutti_context *ctx, tutti__progress *progress);
 
 /* A context on a stream that exists (stream_given) or on one of its own. */
 tutti_status tutti__context_make(const tutti__backend *backend, int device, int threads,

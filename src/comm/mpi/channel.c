@@ -169,7 +169,7 @@ static tutti_status channel_new(tutti_comm *comm, MPI_Comm parent)
     channel->main = pthread_self();
     for (size_t r = 0; r < world; r++) {
         tutti__peer *peer = &channel->peers[r];
-        peer->come = peer->heard.come = peer->heard.waits = -1;
+        peer->entered = peer->heard.entered = peer->heard.waits = -1;
         for (int way = 0; way < TUTTI__WAYS; way++) peer->mail[way].send = MPI_REQUEST_NULL;
     }
     channel->data = channel->control = MPI_COMM_NULL;

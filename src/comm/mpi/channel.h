@@ -23,10 +23,10 @@ typedef enum tutti__heartbeat_kind {
 
 typedef struct tutti__heartbeat {
     uint64_t magic;
-    int64_t come;  /* the operation that the rank has come to, ... */
-    int64_t waits; /* ... and the one that it waits for: an older one where sums are under way */
-    int32_t kind;  /* a tutti__heartbeat_kind */
-    int32_t elsewhere;  /* it waits with another communicator: come and waits are not known */
+    int64_t entered; /* the operation that the rank has entered, ... */
+    int64_t waits;   /* ... and the one that it waits for: an older one where sums are under way */
+    int32_t kind;    /* a tutti__heartbeat_kind */
+    int32_t elsewhere;  /* it waits with another communicator: entered and waits are not known */
     char operation[48]; /* the name, cut off if it is longer */
     char reason[256];   /* GAVE_UP: the caller's, cut off too */
 } tutti__heartbeat;
@@ -47,8 +47,8 @@ typedef struct tutti__mail {
 
 /* What is known of a rank. */
 typedef struct tutti__peer {
-    tutti__heartbeat heard; /* the last one; come -1: nothing yet */
-    int64_t come;           /* the last operation that it is known to have come to */
+    tutti__heartbeat heard; /* the last one; entered -1: nothing yet */
+    int64_t entered;        /* the last operation that it is known to have entered */
     bool said_early;        /* over the caller's communicator */
     bool answered;          /* it polls, or did at its own deadline */
     tutti__mail mail[TUTTI__WAYS];
@@ -86,7 +86,7 @@ bool tutti__heartbeats_hear(const tutti__wait *wait);
 void tutti__heartbeats_ask(const tutti__wait *wait);
 bool tutti__heartbeats_answered(const tutti_comm *comm);
 void tutti__heartbeats_forget(tutti_comm *comm);
-void tutti__heartbeats_silent(const tutti__wait *wait, bool had_come, char *text, size_t size);
+void tutti__heartbeats_silent(const tutti__wait *wait, bool had_entered, char *text, size_t size);
 void tutti__heartbeats_elsewhere(const tutti__wait *wait, char *text, size_t size);
 void tutti__heartbeats_give_up(tutti_comm *comm, const char *reason);
 int tutti__heartbeats_gave_up(const tutti_comm *comm, char *reason, size_t size);

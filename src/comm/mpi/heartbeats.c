@@ -1,6 +1,6 @@
 /* Heartbeats: ranks tell each other, point to point, where they wait.
  *
- *   say     sent once in a wait that lasts: this rank has come to an operation.
+ *   say     sent once in a wait that lasts: this rank has entered an operation.
  *   ask     sent at the deadline, before anybody is named: who polls at all answers.
  *   answer  what a rank that waits replies, also where it waits with another communicator.
  *   gave up the last word of a rank, with its reason.
@@ -27,7 +27,7 @@ static tutti__heartbeat heartbeat_of(const tutti__wait *wait, const tutti__chann
 {
     const bool own = wait->comm->channel == channel;
     tutti__heartbeat heartbeat = {.magic = HEARTBEAT_MAGIC, .kind = kind, .elsewhere = !own};
-    heartbeat.come = own ? wait->comm->sequence : -1;
+    heartbeat.entered = own ? wait->comm->sequence : -1;
     heartbeat.waits = own ? wait->sequence : -1;
     strncpy(heartbeat.operation, wait->operation, sizeof heartbeat.operation - 1);
     return heartbeat;
@@ -108,8 +108,8 @@ static void take_in(tutti__channel *channel, int rank, int way, const tutti__hea
     if (in->kind == TUTTI__HEARTBEAT_SAY && way == TUTTI__WAY_EARLY) peer->said_early = true;
     if (in->kind == TUTTI__HEARTBEAT_ASK) channel->due = peer->mail[way].answers = true;
     if (in->kind != TUTTI__HEARTBEAT_SAY) peer->answered = true;
-    if (in->elsewhere || in->come >= peer->heard.come) peer->heard = *in;
-    if (in->come > peer->come) peer->come = in->come;
+    if (in->elsewhere || in->entered >= peer->heard.entered) peer->heard = *in;
+    if (in->entered > peer->entered) peer->entered = in->entered;
 }
 
 /* Takes in one heartbeat if there is one. */
@@ -165,7 +165,7 @@ void tutti__heartbeats_forget(tutti_comm *comm)
     tutti__channel *channel = comm->channel;
     pthread_mutex_lock(&mutex);
     for (int r = 0; r < channel->world_size; r++)
-        channel->peers[r].come = channel->peers[r].heard.come = -1;
+        channel->peers[r].entered = channel->peers[r].heard.entered = -1;
     pthread_mutex_unlock(&mutex);
 }
 
@@ -247,13 +247,13 @@ bool tutti__heartbeats_answered(const tutti_comm *comm)
     return all;
 }
 
-void tutti__heartbeats_silent(const tutti__wait *wait, bool had_come, char *text, size_t size)
+void tutti__heartbeats_silent(const tutti__wait *wait, bool had_entered, char *text, size_t size)
 {
     const tutti__channel *channel = wait->comm->channel;
     pthread_mutex_lock(&mutex);
     for (int r = 0; r < channel->world_size; r++)
         if (r != wait->comm->rank && !channel->peers[r].answered &&
-            (channel->peers[r].come >= wait->sequence) == had_come)
+            (channel->peers[r].entered >= wait->sequence) == had_entered)
             tutti__rank_list_add(text, size, r);
     pthread_mutex_unlock(&mutex);
 }
@@ -268,7 +268,7 @@ static void place_of(const tutti__wait *wait, const tutti__heartbeat *heard, cha
         snprintf(text, size, "%s of another communicator", heard->operation);
     else if (heard->waits == mine.waits && strcmp(heard->operation, mine.operation) != 0)
         snprintf(text, size, "%s", heard->operation);
-    else if (heard->come >= 0 && heard->come < mine.waits)
+    else if (heard->entered >= 0 && heard->entered < mine.waits)
         snprintf(text, size, "%s #%lld", heard->operation, (long long)heard->waits);
 }
 

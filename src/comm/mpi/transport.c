@@ -47,10 +47,10 @@ static int piece(int64_t count, int64_t done)
 /* Verbs on host memory */
 
 static tutti_status finish(tutti_comm *comm, int code, MPI_Request *request,
-                           const tutti__collective *what)
+                           const tutti__collective *call)
 {
-    TUTTI_TRY(tutti__mpi_check(comm, code, what->name));
-    return tutti__mpi_wait(comm, request, what->name, what->sequence);
+    TUTTI_TRY(tutti__mpi_check(comm, code, call->name));
+    return tutti__mpi_wait(comm, request, call->name, call->sequence);
 }
 
 /* `n` elements in a row, the next such block `count` elements further: the pieces of all ranks' blocks in one call. */
@@ -64,95 +64,95 @@ static int block_type(MPI_Datatype element, int n, int64_t count, size_t size, M
     return code == MPI_SUCCESS ? MPI_Type_commit(block) : code;
 }
 
-static tutti_status gather_or_exchange(tutti_comm *comm, const tutti__collective *what)
+static tutti_status gather_or_exchange(tutti_comm *comm, const tutti__collective *call)
 {
     const tutti__channel *channel = comm->channel;
-    size_t size = tutti_dtype_size(what->dtype);
-    MPI_Datatype element = type_of(what->dtype);
-    bool exchange = what->kind == TUTTI__ALL_TO_ALL;
-    bool in_place = !exchange && what->send == (char *)what->recv +
-                                                   (size_t)what->count * size * (size_t)comm->rank;
-    for (int64_t done = 0; done < what->count; done += TUTTI__MPI_PIECE) {
-        int n = piece(what->count, done);
-        const char *send = (const char *)what->send + (size_t)done * size;
-        char *recv = (char *)what->recv + (size_t)done * size;
-        bool whole = n == what->count;
+    size_t size = tutti_dtype_size(call->dtype);
+    MPI_Datatype element = type_of(call->dtype);
+    bool exchange = call->kind == TUTTI__ALL_TO_ALL;
+    bool in_place = !exchange && call->send == (char *)call->recv +
+                                                   (size_t)call->count * size * (size_t)comm->rank;
+    for (int64_t done = 0; done < call->count; done += TUTTI__MPI_PIECE) {
+        int n = piece(call->count, done);
+        const char *send = (const char *)call->send + (size_t)done * size;
+        char *recv = (char *)call->recv + (size_t)done * size;
+        bool whole = n == call->count;
         MPI_Datatype block = element;
         int blocks = whole ? n : 1;
         MPI_Request request;
         if (!whole)
-            TUTTI_TRY(tutti__mpi_check(comm, block_type(element, n, what->count, size, &block),
-                                       what->name));
+            TUTTI_TRY(tutti__mpi_check(comm, block_type(element, n, call->count, size, &block),
+                                       call->name));
         int code = exchange ? MPI_Ialltoall(send, blocks, block, recv, blocks, block, channel->data,
                                             &request)
                             : MPI_Iallgather(in_place ? MPI_IN_PLACE : send, n, element, recv,
                                              blocks, block, channel->data, &request);
-        tutti_status status = finish(comm, code, &request, what);
+        tutti_status status = finish(comm, code, &request, call);
         if (!whole) MPI_Type_free(&block);
         TUTTI_TRY(status);
     }
     return TUTTI_OK;
 }
 
-static tutti_status reduce_scatter(tutti_comm *comm, const tutti__collective *what)
+static tutti_status reduce_scatter(tutti_comm *comm, const tutti__collective *call)
 {
     const tutti__channel *channel = comm->channel;
-    size_t size = tutti_dtype_size(what->dtype);
-    MPI_Datatype element = type_of(what->dtype);
-    MPI_Op op = op_of(comm, what->dtype, what->op);
+    size_t size = tutti_dtype_size(call->dtype);
+    MPI_Datatype element = type_of(call->dtype);
+    MPI_Op op = op_of(comm, call->dtype, call->op);
     MPI_Request request;
-    if (what->count <= TUTTI__MPI_PIECE && what->count <= INT_MAX / comm->world_size)
+    if (call->count <= TUTTI__MPI_PIECE && call->count <= INT_MAX / comm->world_size)
         return finish(comm,
-                      MPI_Ireduce_scatter_block(what->send, what->recv, (int)what->count, element,
+                      MPI_Ireduce_scatter_block(call->send, call->recv, (int)call->count, element,
                                                 op, channel->data, &request),
-                      &request, what);
+                      &request, call);
     for (int root = 0; root < comm->world_size; root++)
-        for (int64_t done = 0; done < what->count; done += TUTTI__MPI_PIECE) {
-            const char *send = (const char *)what->send +
-                               ((size_t)root * (size_t)what->count + (size_t)done) * size;
-            char *recv = (char *)what->recv + (size_t)done * size;
+        for (int64_t done = 0; done < call->count; done += TUTTI__MPI_PIECE) {
+            const char *send = (const char *)call->send +
+                               ((size_t)root * (size_t)call->count + (size_t)done) * size;
+            char *recv = (char *)call->recv + (size_t)done * size;
             TUTTI_TRY(
                 finish(comm,
-                       MPI_Ireduce(send, root == comm->rank ? recv : NULL, piece(what->count, done),
+                       MPI_Ireduce(send, root == comm->rank ? recv : NULL, piece(call->count, done),
                                    element, op, root, channel->data, &request),
-                       &request, what));
+                       &request, call));
         }
     return TUTTI_OK;
 }
 
-static tutti_status all_reduce_or_broadcast(tutti_comm *comm, const tutti__collective *what)
+static tutti_status all_reduce_or_broadcast(tutti_comm *comm, const tutti__collective *call)
 {
     const tutti__channel *channel = comm->channel;
-    size_t size = tutti_dtype_size(what->dtype);
-    MPI_Datatype element = type_of(what->dtype);
-    for (int64_t done = 0; done < what->count; done += TUTTI__MPI_PIECE) {
-        const char *send = (const char *)what->send + (size_t)done * size;
-        char *recv = (char *)what->recv + (size_t)done * size;
-        int n = piece(what->count, done), code;
+    size_t size = tutti_dtype_size(call->dtype);
+    MPI_Datatype element = type_of(call->dtype);
+    for (int64_t done = 0; done < call->count; done += TUTTI__MPI_PIECE) {
+        const char *send = (const char *)call->send + (size_t)done * size;
+        char *recv = (char *)call->recv + (size_t)done * size;
+        int n = piece(call->count, done), code;
         MPI_Request request;
-        if (what->kind == TUTTI__BROADCAST)
-            code = MPI_Ibcast(recv, n, element, what->root, channel->data, &request);
+        if (call->kind == TUTTI__BROADCAST)
+            code = MPI_Ibcast(recv, n, element, call->root, channel->data, &request);
         else
-            code = MPI_Iallreduce(what->send == what->recv ? MPI_IN_PLACE : send, recv, n, element,
-                                  op_of(comm, what->dtype, what->op), channel->data, &request);
-        TUTTI_TRY(finish(comm, code, &request, what));
+            code = MPI_Iallreduce(call->send == call->recv ? MPI_IN_PLACE : send, recv, n, element,
+                                  op_of(comm, call->dtype, call->op), channel->data, &request);
+        TUTTI_TRY(finish(comm, code, &request, call));
     }
     return TUTTI_OK;
 }
 
-static tutti_status on_host(tutti_comm *comm, const tutti__collective *what)
+static tutti_status on_host(tutti_comm *comm, const tutti__collective *call)
 {
-    switch (what->kind) {
+    switch (call->kind) {
     case TUTTI__ALL_GATHER:
     case TUTTI__ALL_TO_ALL:
-        return gather_or_exchange(comm, what);
+        return gather_or_exchange(comm, call);
     case TUTTI__REDUCE_SCATTER:
-        return reduce_scatter(comm, what);
+        return reduce_scatter(comm, call);
     case TUTTI__ALL_REDUCE:
     case TUTTI__BROADCAST:
         break;
     }
-    return all_reduce_or_broadcast(comm, what);
+    return all_reduce_or_broadcast(comm, call);
 }
 
 /* Device memory */
@@ -181,32 +181,32 @@ static tutti_status staging_reserve(tutti_comm *comm, size_t bytes, void **data)
     return TUTTI_OK;
 }
 
-static tutti_status staged(tutti_comm *comm, tutti_context *ctx, const tutti__collective *what)
+static tutti_status staged(tutti_comm *comm, tutti_context *ctx, const tutti__collective *call)
 {
     const tutti__runtime *run = &ctx->backend->run;
-    TUTTI_TRY(tutti__comm_capture_check(comm, ctx, what->name));
-    size_t block = (size_t)what->count * tutti_dtype_size(what->dtype);
+    TUTTI_TRY(tutti__comm_capture_check(comm, ctx, call->name));
+    size_t block = (size_t)call->count * tutti_dtype_size(call->dtype);
     size_t all = block * (size_t)comm->world_size;
-    bool scatters = what->kind == TUTTI__REDUCE_SCATTER || what->kind == TUTTI__ALL_TO_ALL;
-    bool gathers = what->kind == TUTTI__ALL_GATHER || what->kind == TUTTI__ALL_TO_ALL;
+    bool scatters = call->kind == TUTTI__REDUCE_SCATTER || call->kind == TUTTI__ALL_TO_ALL;
+    bool gathers = call->kind == TUTTI__ALL_GATHER || call->kind == TUTTI__ALL_TO_ALL;
     size_t in = scatters ? all : block, out = gathers ? all : block;
-    bool in_place = what->kind == TUTTI__ALL_REDUCE || what->kind == TUTTI__BROADCAST;
+    bool in_place = call->kind == TUTTI__ALL_REDUCE || call->kind == TUTTI__BROADCAST;
     void *memory = NULL;
     TUTTI_TRY(staging_reserve(comm, in_place ? out : in + out, &memory));
-    tutti__collective host = *what;
+    tutti__collective host = *call;
     host.recv = memory;
     host.send = in_place ? memory : (char *)memory + out;
-    TUTTI_TRY(run->copy(ctx->device, ctx->stream, (void *)(uintptr_t)host.send, what->send, in));
+    TUTTI_TRY(run->copy(ctx->device, ctx->stream, (void *)(uintptr_t)host.send, call->send, in));
     TUTTI_TRY(tutti_context_synchronize(ctx));
     TUTTI_TRY(on_host(comm, &host));
-    TUTTI_TRY(run->copy(ctx->device, ctx->stream, what->recv, memory, out));
+    TUTTI_TRY(run->copy(ctx->device, ctx->stream, call->recv, memory, out));
     return tutti_context_synchronize(ctx);
 }
 
 static tutti_status mpi_collective(tutti_comm *comm, tutti_context *ctx,
-                                   const tutti__collective *what)
+                                   const tutti__collective *call)
 {
-    return ctx->backend->kind == TUTTI_BACKEND_HOST ? on_host(comm, what) : staged(comm, ctx, what);
+    return ctx->backend->kind == TUTTI_BACKEND_HOST ? on_host(comm, call) : staged(comm, ctx, call);
 }
 
 static void mpi_destroy(tutti_comm *comm)

@@ -45,21 +45,21 @@ static bool in_window(const tutti__nccl *nccl, const void *data)
 
 /* A message from a registered window into plain memory, or the other way round, never ends in NCCL 2.28.  What a peer's buffer
  * is nobody knows here, so messages are always between plain ones. */
-static tutti_status all_to_all(tutti_comm *comm, tutti_context *ctx, const tutti__collective *what)
+static tutti_status all_to_all(tutti_comm *comm, tutti_context *ctx, const tutti__collective *call)
 {
     tutti__nccl *nccl = comm->state;
-    size_t count = (size_t)what->count, block = count * tutti_dtype_size(what->dtype);
+    size_t count = (size_t)call->count, block = count * tutti_dtype_size(call->dtype);
     size_t bytes = block * (size_t)comm->world_size, room = (bytes + 255) / 256 * 256;
-    ncclDataType_t type = type_of(what->dtype);
-    bool send_apart = in_window(nccl, what->send), recv_apart = in_window(nccl, what->recv);
+    ncclDataType_t type = type_of(call->dtype);
+    bool send_apart = in_window(nccl, call->send), recv_apart = in_window(nccl, call->recv);
     const tutti__runtime *run = &comm->backend->run;
     void *scratch;
     TUTTI_TRY(tutti__scratch(ctx, room * (size_t)(send_apart + recv_apart), &scratch));
-    const char *send = send_apart ? scratch : what->send;
-    char *recv = recv_apart ? (char *)scratch + (send_apart ? room : 0) : what->recv;
-    if (send_apart) TUTTI_TRY(run->copy(comm->device, ctx->stream, scratch, what->send, bytes));
+    const char *send = send_apart ? scratch : call->send;
+    char *recv = recv_apart ? (char *)scratch + (send_apart ? room : 0) : call->recv;
+    if (send_apart) TUTTI_TRY(run->copy(comm->device, ctx->stream, scratch, call->send, bytes));
 
-    TUTTI_TRY(tutti__nccl_enter(comm, what->name));
+    TUTTI_TRY(tutti__nccl_enter(comm, call->name));
     ncclResult_t worst = ncclGroupStart();
     for (int r = 0; r < comm->world_size && worst == ncclSuccess; r++) {
         size_t skip = block * (size_t)r;
@@ -70,24 +70,24 @@ static tutti_status all_to_all(tutti_comm *comm, tutti_context *ctx, const tutti
     ncclResult_t ended = ncclGroupEnd();
     tutti__nccl_leave(comm);
     TUTTI_TRY(
-        tutti__nccl_settle(comm, worst == ncclSuccess ? ended : worst, what->name, what->sequence));
-    return recv_apart ? run->copy(comm->device, ctx->stream, what->recv, recv, bytes) : TUTTI_OK;
+        tutti__nccl_settle(comm, worst == ncclSuccess ? ended : worst, call->name, call->sequence));
+    return recv_apart ? run->copy(comm->device, ctx->stream, call->recv, recv, bytes) : TUTTI_OK;
 }
 
-static ncclResult_t enqueue(ncclComm_t nccl, cudaStream_t stream, const tutti__collective *what)
+static ncclResult_t enqueue(ncclComm_t nccl, cudaStream_t stream, const tutti__collective *call)
 {
-    size_t count = (size_t)what->count;
-    ncclDataType_t type = type_of(what->dtype);
-    ncclRedOp_t op = op_of(what->op);
-    switch (what->kind) {
+    size_t count = (size_t)call->count;
+    ncclDataType_t type = type_of(call->dtype);
+    ncclRedOp_t op = op_of(call->op);
+    switch (call->kind) {
     case TUTTI__ALL_REDUCE:
-        return ncclAllReduce(what->send, what->recv, count, type, op, nccl, stream);
+        return ncclAllReduce(call->send, call->recv, count, type, op, nccl, stream);
     case TUTTI__BROADCAST:
-        return ncclBroadcast(what->send, what->recv, count, type, what->root, nccl, stream);
+        return ncclBroadcast(call->send, call->recv, count, type, call->root, nccl, stream);
     case TUTTI__ALL_GATHER:
-        return ncclAllGather(what->send, what->recv, count, type, nccl, stream);
+        return ncclAllGather(call->send, call->recv, count, type, nccl, stream);
     case TUTTI__REDUCE_SCATTER:
-        return ncclReduceScatter(what->send, what->recv, count, type, op, nccl, stream);
+        return ncclReduceScatter(call->send, call->recv, count, type, op, nccl, stream);
     case TUTTI__ALL_TO_ALL:
         break; /* several calls */
     }
@@ -95,19 +95,19 @@ static ncclResult_t enqueue(ncclComm_t nccl, cudaStream_t stream, const tutti__c
 }
 
 static tutti_status nccl_collective(tutti_comm *comm, tutti_context *ctx,
-                                    const tutti__collective *what)
+                                    const tutti__collective *call)
 {
     tutti__nccl *nccl = comm->state;
-    TUTTI_TRY(tutti__watchdog_begin(nccl->watchdog, ctx->stream, what->name, what->sequence));
-    if (what->kind == TUTTI__ALL_TO_ALL) {
-        TUTTI_TRY(all_to_all(comm, ctx, what));
+    TUTTI_TRY(tutti__watchdog_begin(nccl->watchdog, ctx->stream, call->name, call->sequence));
+    if (call->kind == TUTTI__ALL_TO_ALL) {
+        TUTTI_TRY(all_to_all(comm, ctx, call));
     } else {
-        TUTTI_TRY(tutti__nccl_enter(comm, what->name));
-        ncclResult_t result = enqueue(nccl->comm, ctx->stream, what);
+        TUTTI_TRY(tutti__nccl_enter(comm, call->name));
+        ncclResult_t result = enqueue(nccl->comm, ctx->stream, call);
         tutti__nccl_leave(comm);
-        TUTTI_TRY(tutti__nccl_settle(comm, result, what->name, what->sequence));
+        TUTTI_TRY(tutti__nccl_settle(comm, result, call->name, call->sequence));
     }
-    return tutti__comm_touch(comm, ctx, what->name, true);
+    return tutti__comm_touch(comm, ctx, call->name, true);
 }
 
 static const char exchange[] = "gradient exchange";
