@@ -20,7 +20,7 @@ typedef struct tutti__engine_range {
 } tutti__engine_range;
 
 /* Called so: open, then in each step begin, issue of all ranges in their order, finish; close.  Entries may be NULL: there is
- * nothing to do.  Only wait, finish and close wait for other ranks. */
+ * nothing to do.  Issue, merge and advance never wait for other ranks. */
 typedef struct tutti__engine_table {
     tutti_status (*open)(tutti__engine *engine);
     tutti_status (*begin)(tutti__engine *engine, tutti_context *ctx);

@@ -97,7 +97,8 @@ void tutti__comm_drain(tutti_comm *comm)
 {
     for (comm_use *use = comm->uses; use && !comm->dead; use = use->next)
         if (use->event)
-            (void)tutti__wait_event(comm, use->event, use->wait.operation, use->wait.sequence);
+            (void)tutti__wait_device(comm, use->event, NULL, use->wait.operation,
+                                     use->wait.sequence);
 }
 
 tutti_status tutti__comm_follow(tutti_comm *comm, tutti_context *ctx, const char *operation)

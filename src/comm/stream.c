@@ -34,7 +34,8 @@ static tutti_status stream_begin(tutti__engine *engine, tutti_context *ctx)
     if (s->joined) TUTTI_TRY(capturing_of(engine, ctx->stream, &capturing));
     /* The caller may run ahead of the device by one step.  With more, its launches would fill the device's queue
      * while a rank is missing, and block where no deadline reaches them. */
-    return capturing ? TUTTI_OK : tutti__wait_event(comm, s->side.join, operation, comm->sequence);
+    return capturing ? TUTTI_OK
+                     : tutti__wait_device(comm, s->side.join, NULL, operation, comm->sequence);
 }
 
 static tutti_status stream_issue(tutti__engine *engine, tutti_context *ctx, int first, int last)
@@ -95,7 +96,7 @@ static bool stream_close(tutti__engine *engine)
     if (s->side.stream) (void)capturing_of(engine, s->side.stream, &capturing);
     /* memory could not be freed behind a sum that a rank never joins */
     if (!capturing && !comm->dead)
-        (void)tutti__wait_stream(comm, s->side.stream, "grad_sync_destroy", comm->sequence);
+        (void)tutti__wait_device(comm, NULL, s->side.stream, "grad_sync_destroy", comm->sequence);
     if (comm->dead) return false;
     tutti__side_close(&s->side, engine);
     free(s);

@@ -13,33 +13,29 @@ typedef struct mark {
 struct tutti__timeline {
     tutti_comm *comm;
     int ranges, current;
-    mark *steps[2];
+    mark marks[]; /* of step 0, then of step 1 */
 };
 
-static mark *mark_of(const tutti__timeline *times, int step, tutti__moment moment, int range)
+static int mark_count(int ranges)
 {
-    return &times->steps[step][(int)moment + 3 * range];
+    return (int)TUTTI__MOMENT_READY + 3 * ranges;
 }
 
-static int mark_count(const tutti__timeline *times)
+static mark *mark_of(tutti__timeline *times, int step, tutti__moment moment, int range)
 {
-    return (int)TUTTI__MOMENT_READY + 3 * times->ranges;
+    return &times->marks[step * mark_count(times->ranges) + (int)moment + 3 * range];
 }
 
 tutti_status tutti__timeline_open(tutti_comm *comm, int ranges, tutti__timeline **opened)
 {
-    tutti__timeline *times = *opened = calloc(1, sizeof *times);
+    const int count = 2 * mark_count(ranges);
+    tutti__timeline *times = calloc(1, sizeof *times + (size_t)count * sizeof times->marks[0]);
     if (!times) return tutti__fail(TUTTI_ERR_MEMORY, "grad_sync_create: no memory");
     times->comm = comm;
     times->ranges = ranges;
-    for (int step = 0; step < 2; step++) {
-        times->steps[step] = calloc((size_t)mark_count(times), sizeof(mark));
-        if (!times->steps[step])
-            return tutti__fail(TUTTI_ERR_MEMORY, "grad_sync_create: no memory");
-        for (int i = 0; i < mark_count(times) && comm->backend->kind != TUTTI_BACKEND_HOST; i++)
-            TUTTI_TRY(
-                comm->backend->run.event_create(comm->device, true, &times->steps[step][i].event));
-    }
+    *opened = times;
+    for (int i = 0; i < count && comm->backend->kind != TUTTI_BACKEND_HOST; i++)
+        TUTTI_TRY(comm->backend->run.event_create(comm->device, true, &times->marks[i].event));
     return TUTTI_OK;
 }
 
@@ -48,12 +44,9 @@ void tutti__timeline_close(tutti__timeline **closing)
     tutti__timeline *times = *closing;
     if (!times) return;
     const tutti_comm *comm = times->comm;
-    for (int step = 0; step < 2; step++) {
-        for (int i = 0; times->steps[step] && !comm->dead && i < mark_count(times); i++)
-            if (times->steps[step][i].event)
-                comm->backend->run.event_destroy(comm->device, times->steps[step][i].event);
-        free(times->steps[step]);
-    }
+    for (int i = 0; !comm->dead && i < 2 * mark_count(times->ranges); i++)
+        if (times->marks[i].event)
+            comm->backend->run.event_destroy(comm->device, times->marks[i].event);
     free(times);
     *closing = NULL;
 }
@@ -89,11 +82,11 @@ tutti_status tutti__timeline_read(tutti__timeline *times, double *ready, double 
                                   double *finish)
 {
     tutti_comm *comm = times->comm;
-    for (int i = 0; i < mark_count(times); i++) {
-        const mark *mark = &times->steps[!times->current][i];
-        if (mark->event)
-            TUTTI_TRY(tutti__wait_event(comm, mark->event, "gradient exchange", comm->sequence));
-    }
+    const mark *marks = mark_of(times, !times->current, TUTTI__MOMENT_START, 0);
+    for (int i = 0; i < mark_count(times->ranges); i++)
+        if (marks[i].event)
+            TUTTI_TRY(tutti__wait_device(comm, marks[i].event, NULL, "gradient exchange",
+                                         comm->sequence));
     for (int r = 0; r < times->ranges; r++) {
         if (ready) TUTTI_TRY(read_mark(times, TUTTI__MOMENT_READY, r, &ready[r]));
         if (begin) TUTTI_TRY(read_mark(times, TUTTI__MOMENT_BEGIN, r, &begin[r]));

@@ -98,9 +98,8 @@ tutti_status tutti__wait_poll(tutti__wait *wait)
     return tutti__wait_check(wait, waited);
 }
 
-/* Until the event has happened, or the stream is idle where there is none. */
-static tutti_status wait_for(tutti_comm *comm, tutti__event event, tutti__stream stream,
-                             const char *operation, int64_t sequence)
+tutti_status tutti__wait_device(tutti_comm *comm, tutti__event event, tutti__stream stream,
+                                const char *operation, int64_t sequence)
 {
     const tutti__runtime *run = &comm->backend->run;
     tutti__wait wait = tutti__wait_begin(comm, operation, sequence);
@@ -112,16 +111,4 @@ static tutti_status wait_for(tutti_comm *comm, tutti__event event, tutti__stream
         if (comm->transport->poll) TUTTI_TRY(comm->transport->poll(comm));
         TUTTI_TRY(tutti__wait_poll(&wait));
     }
-}
-
-tutti_status tutti__wait_event(tutti_comm *comm, tutti__event event, const char *operation,
-                               int64_t sequence)
-{
-    return wait_for(comm, event, NULL, operation, sequence);
-}
-
-tutti_status tutti__wait_stream(tutti_comm *comm, tutti__stream stream, const char *operation,
-                                int64_t sequence)
-{
-    return wait_for(comm, NULL, stream, operation, sequence);
 }

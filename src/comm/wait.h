@@ -23,10 +23,8 @@ tutti_status tutti__wait_poll(tutti__wait *wait);
 /* A poll without the pause, for a wait that somebody else makes and that has lasted so long. */
 tutti_status tutti__wait_check(tutti__wait *wait, double waited);
 
-/* Waits for an event, or for all of a stream, behind work of a STREAM transport. */
-tutti_status tutti__wait_event(tutti_comm *comm, tutti__event event, const char *operation,
-                               int64_t sequence);
-tutti_status tutti__wait_stream(tutti_comm *comm, tutti__stream stream, const char *operation,
-                                int64_t sequence);
+/* Waits for an event, or for all of a stream (event NULL), behind work of a STREAM transport. */
+tutti_status tutti__wait_device(tutti_comm *comm, tutti__event event, tutti__stream stream,
+                                const char *operation, int64_t sequence);
 
 #endif

@@ -57,95 +57,71 @@ static void verify(tutti_context *ctx, harness_buffer *send, harness_buffer *rec
     free(got);
 }
 
-static void all_reduce(tutti_comm *comm, tutti_context *ctx, tutti_dtype dtype, int64_t count,
-                       tutti_op op, bool in_place)
+typedef enum verb { ALL_REDUCE, REDUCE_SCATTER, BROADCAST, ALL_GATHER, ALL_TO_ALL } verb;
+
+/* What this rank has afterwards, in block b. */
+static double wanted(verb v, int64_t b, int64_t i, tutti_op op, int root)
 {
-    harness_buffer send = filled(ctx, dtype, 1, count, 1);
-    harness_buffer other = harness_buffer_make(ctx, dtype, 1, count, 0, 0);
-    harness_buffer *recv = in_place ? &send : &other;
-    double *want = harness_calloc((size_t)count, sizeof *want);
-    for (int64_t i = 0; i < count; i++) want[i] = reduced(0, i, op);
-    CHECK_OK(tutti_comm_all_reduce(comm, ctx, send.data, recv->data, count, dtype, op));
-    verify(ctx, &send, recv, want);
-    free(want);
-    harness_buffer_free(ctx, &send);
-    harness_buffer_free(ctx, &other);
+    switch (v) {
+    case ALL_REDUCE:
+        return reduced(0, i, op);
+    case REDUCE_SCATTER:
+        return reduced(rig_rank(), i, op);
+    case BROADCAST:
+        return element(root, 0, i);
+    case ALL_GATHER:
+        return element((int)b, 0, i);
+    case ALL_TO_ALL:
+        break;
+    }
+    return element((int)b, rig_rank(), i);
 }
 
-static void reduce_scatter(tutti_comm *comm, tutti_context *ctx, tutti_dtype dtype, int64_t count,
-                           tutti_op op)
+static void one_verb(tutti_comm *comm, tutti_context *ctx, verb v, tutti_dtype dtype, int64_t count,
+                     tutti_op op, int root, bool in_place)
 {
-    harness_buffer send = filled(ctx, dtype, rig_size(), count, 0);
-    harness_buffer recv = harness_buffer_make(ctx, dtype, 1, count, 0, 1);
-    double *want = harness_calloc((size_t)count, sizeof *want);
-    for (int64_t i = 0; i < count; i++) want[i] = reduced(rig_rank(), i, op);
-    CHECK_OK(tutti_comm_reduce_scatter(comm, ctx, send.data, recv.data, count, dtype, op));
-    verify(ctx, &send, &recv, want);
+    const int sends = v == REDUCE_SCATTER || v == ALL_TO_ALL ? rig_size() : 1;
+    const int64_t blocks = v == ALL_GATHER || v == ALL_TO_ALL ? rig_size() : 1;
+    harness_buffer from = filled(ctx, dtype, sends, count, v != REDUCE_SCATTER);
+    harness_buffer to = harness_buffer_make(ctx, dtype, 1, blocks * count, 0, v == REDUCE_SCATTER);
+    harness_buffer *recv = in_place && v != ALL_GATHER ? &from : &to;
+    double *want = harness_calloc((size_t)(blocks * count), sizeof *want);
+    for (int64_t b = 0; b < blocks; b++)
+        for (int64_t i = 0; i < count; i++) want[b * count + i] = wanted(v, b, i, op, root);
+    void *send = from.data;
+    if (v == ALL_GATHER && in_place) {
+        const size_t bytes = (size_t)count * tutti_dtype_size(dtype);
+        send = (char *)to.data + (size_t)rig_rank() * bytes;
+        CHECK_OK(tutti_copy(ctx, send, from.data, bytes));
+    }
+    tutti_status status =
+        v == ALL_REDUCE ? tutti_comm_all_reduce(comm, ctx, send, recv->data, count, dtype, op)
+        : v == REDUCE_SCATTER
+            ? tutti_comm_reduce_scatter(comm, ctx, send, recv->data, count, dtype, op)
+        : v == BROADCAST  ? tutti_comm_broadcast(comm, ctx, recv->data, count, dtype, root)
+        : v == ALL_GATHER ? tutti_comm_all_gather(comm, ctx, send, recv->data, count, dtype)
+                          : tutti_comm_all_to_all(comm, ctx, send, recv->data, count, dtype);
+    CHECK_OK(status);
+    verify(ctx, &from, recv, want);
     free(want);
-    harness_buffer_free(ctx, &send);
-    harness_buffer_free(ctx, &recv);
-}
-
-static void broadcast(tutti_comm *comm, tutti_context *ctx, tutti_dtype dtype, int64_t count,
-                      int root)
-{
-    harness_buffer data = filled(ctx, dtype, 1, count, 1);
-    double *want = harness_calloc((size_t)count, sizeof *want);
-    for (int64_t i = 0; i < count; i++) want[i] = element(root, 0, i);
-    CHECK_OK(tutti_comm_broadcast(comm, ctx, data.data, count, dtype, root));
-    verify(ctx, &data, &data, want);
-    free(want);
-    harness_buffer_free(ctx, &data);
-}
-
-static void all_gather(tutti_comm *comm, tutti_context *ctx, tutti_dtype dtype, int64_t count,
-                       bool in_place)
-{
-    int n = rig_size();
-    harness_buffer send = filled(ctx, dtype, 1, count, 1);
-    harness_buffer recv = harness_buffer_make(ctx, dtype, 1, n * count, 0, 0);
-    double *want = harness_calloc((size_t)(n * count), sizeof *want);
-    for (int r = 0; r < n; r++)
-        for (int64_t i = 0; i < count; i++) want[r * count + i] = element(r, 0, i);
-    char *place = (char *)recv.data + (size_t)(rig_rank() * count) * tutti_dtype_size(dtype);
-    if (in_place)
-        CHECK_OK(tutti_copy(ctx, place, send.data, (size_t)count * tutti_dtype_size(dtype)));
-    CHECK_OK(
-        tutti_comm_all_gather(comm, ctx, in_place ? place : send.data, recv.data, count, dtype));
-    verify(ctx, &send, &recv, want);
-    free(want);
-    harness_buffer_free(ctx, &send);
-    harness_buffer_free(ctx, &recv);
-}
-
-static void all_to_all(tutti_comm *comm, tutti_context *ctx, tutti_dtype dtype, int64_t count)
-{
-    int n = rig_size();
-    harness_buffer send = filled(ctx, dtype, n, count, 1);
-    harness_buffer recv = harness_buffer_make(ctx, dtype, 1, n * count, 0, 0);
-    double *want = harness_calloc((size_t)(n * count), sizeof *want);
-    for (int r = 0; r < n; r++)
-        for (int64_t i = 0; i < count; i++) want[r * count + i] = element(r, rig_rank(), i);
-    CHECK_OK(tutti_comm_all_to_all(comm, ctx, send.data, recv.data, count, dtype));
-    verify(ctx, &send, &recv, want);
-    free(want);
-    harness_buffer_free(ctx, &send);
-    harness_buffer_free(ctx, &recv);
+    harness_buffer_free(ctx, &from);
+    harness_buffer_free(ctx, &to);
 }
 
 static void all_verbs(tutti_comm *comm, tutti_context *ctx, tutti_dtype dtype, int64_t count)
 {
     for (size_t o = 0; o < sizeof ops / sizeof *ops; o++) {
         harness_where("%s count %lld op %d", tutti_dtype_name(dtype), (long long)count, ops[o]);
-        all_reduce(comm, ctx, dtype, count, ops[o], false);
-        all_reduce(comm, ctx, dtype, count, ops[o], true);
-        reduce_scatter(comm, ctx, dtype, count, ops[o]);
+        one_verb(comm, ctx, ALL_REDUCE, dtype, count, ops[o], 0, false);
+        one_verb(comm, ctx, ALL_REDUCE, dtype, count, ops[o], 0, true);
+        one_verb(comm, ctx, REDUCE_SCATTER, dtype, count, ops[o], 0, false);
     }
     harness_where("%s count %lld", tutti_dtype_name(dtype), (long long)count);
-    for (int root = 0; root < rig_size(); root++) broadcast(comm, ctx, dtype, count, root);
-    all_gather(comm, ctx, dtype, count, false);
-    all_gather(comm, ctx, dtype, count, true);
-    all_to_all(comm, ctx, dtype, count);
+    for (int root = 0; root < rig_size(); root++)
+        one_verb(comm, ctx, BROADCAST, dtype, count, TUTTI_SUM, root, true);
+    one_verb(comm, ctx, ALL_GATHER, dtype, count, TUTTI_SUM, 0, false);
+    one_verb(comm, ctx, ALL_GATHER, dtype, count, TUTTI_SUM, 0, true);
+    one_verb(comm, ctx, ALL_TO_ALL, dtype, count, TUTTI_SUM, 0, false);
     harness_where(NULL);
 }
 

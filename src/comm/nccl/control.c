@@ -65,7 +65,7 @@ static tutti_status from(int root, tutti_comm *comm, const void *send, void *rec
     }
     if (status == TUTTI_OK)
         status = run->copy(comm->device, stream, own.host + skip, own.device + skip, all);
-    if (status == TUTTI_OK) status = tutti__wait_stream(comm, stream, operation, sequence);
+    if (status == TUTTI_OK) status = tutti__wait_device(comm, NULL, stream, operation, sequence);
     if (status == TUTTI_OK) status = tutti__comm_alive(comm, operation); /* not by being aborted */
     if (status == TUTTI_OK) memcpy(recv, own.host + skip, all);
     buffers_close(comm, &own);

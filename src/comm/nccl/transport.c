@@ -94,19 +94,23 @@ static ncclResult_t enqueue(ncclComm_t nccl, cudaStream_t stream, const tutti__c
     return ncclInternalError;
 }
 
+/* All but all-to-all. */
+static tutti_status on_stream(tutti_comm *comm, tutti__stream stream, const tutti__collective *call)
+{
+    tutti__nccl *nccl = comm->state;
+    TUTTI_TRY(tutti__nccl_enter(comm, call->name));
+    ncclResult_t result = enqueue(nccl->comm, (cudaStream_t)stream, call);
+    tutti__nccl_leave(comm);
+    return tutti__nccl_settle(comm, result, call->name, call->sequence);
+}
+
 static tutti_status nccl_collective(tutti_comm *comm, tutti_context *ctx,
                                     const tutti__collective *call)
 {
     tutti__nccl *nccl = comm->state;
     TUTTI_TRY(tutti__watchdog_begin(nccl->watchdog, ctx->stream, call->name, call->sequence));
-    if (call->kind == TUTTI__ALL_TO_ALL) {
-        TUTTI_TRY(all_to_all(comm, ctx, call));
-    } else {
-        TUTTI_TRY(tutti__nccl_enter(comm, call->name));
-        ncclResult_t result = enqueue(nccl->comm, ctx->stream, call);
-        tutti__nccl_leave(comm);
-        TUTTI_TRY(tutti__nccl_settle(comm, result, call->name, call->sequence));
-    }
+    TUTTI_TRY(call->kind == TUTTI__ALL_TO_ALL ? all_to_all(comm, ctx, call)
+                                              : on_stream(comm, ctx->stream, call));
     return tutti__comm_touch(comm, ctx, call->name, true);
 }
 
@@ -116,12 +120,10 @@ static tutti_status nccl_all_reduce(tutti_comm *comm, tutti__work *work, void *d
                                     tutti_dtype dtype)
 {
     tutti__nccl *nccl = comm->state;
+    const tutti__collective call = {TUTTI__ALL_REDUCE, exchange, data,          data, count, dtype,
+                                    TUTTI_SUM,         0,        work->sequence};
     TUTTI_TRY(tutti__watchdog_begin(nccl->watchdog, work->stream, exchange, work->sequence));
-    TUTTI_TRY(tutti__nccl_enter(comm, exchange));
-    ncclResult_t result = ncclAllReduce(data, data, (size_t)count, type_of(dtype), ncclSum,
-                                        nccl->comm, (cudaStream_t)work->stream);
-    tutti__nccl_leave(comm);
-    return tutti__nccl_settle(comm, result, exchange, work->sequence);
+    return on_stream(comm, work->stream, &call);
 }
 
 static tutti_status nccl_swap(tutti_comm *comm, tutti__work *work, const tutti__swap *swap)
