@@ -29,7 +29,7 @@ struct tutti_comm {
     void *state;   /* the transport's own */
 };
 
-/* A call of the caller's may use it: not destroyed while somebody held it, on a thread that may (TUTTI_ERR_STATE), and alive. */
+/* A call of the caller's may use it: not destroyed, on a thread that may, and alive. */
 tutti_status tutti__comm_open(const tutti_comm *comm, const char *who);
 
 /* Both are there and on one device. */
@@ -43,8 +43,8 @@ tutti_status tutti__comm_capture_check(const tutti_comm *comm, const tutti_conte
 /* TUTTI_ERR_COMM, with the cause, if the communicator is dead. */
 tutti_status tutti__comm_alive(const tutti_comm *comm, const char *who);
 
-/* The communicator is of no use any more: writes why, lets the transport go, returns TUTTI_ERR_COMM.  Of two threads the first
- * says why. */
+/* The communicator is of no use any more: writes why, lets the transport go, returns
+ * TUTTI_ERR_COMM.  Of two threads the first says why. */
 tutti_status tutti__comm_die(tutti_comm *comm, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 

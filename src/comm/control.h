@@ -4,9 +4,9 @@
 
 #include "comm/wait.h"
 
-/* How ranks exchange a few bytes of host memory, and how they tell each other where they wait.  An all-reduce
- * cannot tell who is late: so whoever has waited a while announces point to point in which operation it is, and
- * at the deadline all are asked, and those that do not answer are named. */
+/* How ranks exchange a few bytes of host memory, and how they tell each other where they wait.  An
+ * all-reduce cannot tell who is late: so whoever has waited a while announces point to point in
+ * which operation it is; at the deadline all are asked, and those that do not answer are named. */
 struct tutti__control {
     /* recv [world_size * bytes] = everybody's send [bytes] */
     tutti_status (*gather)(tutti_comm *comm, const void *send, void *recv, size_t bytes,
@@ -18,7 +18,7 @@ struct tutti__control {
     /* optional, all or none: */
     /* says once where this rank waits; never blocks */
     void (*announce)(const tutti__wait *wait);
-    /* takes in what others said, and answers who asks; true if anybody said something about this communicator */
+    /* takes in what others said, and answers who asks; true if it was about this communicator */
     bool (*hear)(const tutti__wait *wait);
     /* asks the others for a sign of life, which those who wait give as soon as they hear of it */
     void (*ask)(const tutti__wait *wait);
@@ -26,7 +26,8 @@ struct tutti__control {
     bool (*answered)(const tutti_comm *comm);
     /* what was said before does not count any more */
     void (*forget)(tutti_comm *comm);
-    /* writes the ranks ("rank 2") that have given none, and of which it is known, or is not, that they had entered the operation */
+    /* writes the ranks ("rank 2") that have given none, and of which it is known, or is not, that
+     * they had entered the operation */
     void (*silent)(const tutti__wait *wait, bool had_entered, char *text, size_t size);
     /* writes the ranks that wait somewhere else, and where ("ranks 1, 2 wait in broadcast") */
     void (*elsewhere)(const tutti__wait *wait, char *text, size_t size);

@@ -19,8 +19,8 @@ typedef struct tutti__engine_range {
     tutti__work work;
 } tutti__engine_range;
 
-/* Called so: open, then in each step begin, issue of all ranges in their order, finish; close.  Entries may be NULL: there is
- * nothing to do.  Issue, merge and advance never wait for other ranks. */
+/* Called so: open, then in each step begin, issue of all ranges in their order, finish; close.
+ * Entries may be NULL: nothing to do.  Merge, issue and advance never wait for other ranks. */
 typedef struct tutti__engine_table {
     tutti_status (*open)(tutti__engine *engine);
     tutti_status (*begin)(tutti__engine *engine, tutti_context *ctx);
@@ -30,16 +30,17 @@ typedef struct tutti__engine_table {
     tutti_status (*issue)(tutti__engine *engine, tutti_context *ctx, int first, int last);
     /* Moves on what is under way. */
     tutti_status (*advance)(tutti__engine *engine);
-    /* Makes ctx wait for the sums of these ranges, which have been issued, or waits for them; after a finish, of its step's. */
+    /* Makes ctx wait for the sums of these ranges, which have been issued, or waits for them; after
+     * a finish, of its step's. */
     tutti_status (*wait)(tutti__engine *engine, tutti_context *ctx, int first, int last);
     tutti_status (*finish)(tutti__engine *engine, tutti_context *ctx);
     /* No finish follows what has been issued. */
     void (*abandon)(tutti__engine *engine);
-    /* True: nothing is under way any more, so that memory can be freed.  After an open that failed, too. */
+    /* True: nothing is under way any more, memory can be freed.  After a failed open, too. */
     bool (*close)(tutti__engine *engine);
 
-    /* What the engines `stream` and `host` do for a range: start a round of messages; when they have arrived, what follows, and
-     * whether another round does. */
+    /* What the engines `stream` and `host` do for a range: start a round of messages; when they
+     * have arrived, what follows, and whether another round does. */
     tutti_status (*start)(tutti__engine *engine, int range);
     tutti_status (*arrived)(tutti__engine *engine, int range, bool *another);
 } tutti__engine_table;
@@ -59,7 +60,8 @@ struct tutti__engine {
     int64_t bytes_sent;
     double wait_seconds;
     void *duplicate; /* the transport's, for this exchange */
-    /* This rank's roots beside the last (none in fast mode), flat_bytes each: on the device, and where they travel from. */
+    /* This rank's roots beside the last (none in fast mode), flat_bytes each: on the device, and
+     * where they travel from. */
     int roots;
     char *device_roots, *wire_roots;
     void *state, *tree; /* the engine's own, and the tree's beside it */

@@ -7,8 +7,8 @@
 /* Calls on ctx are this rank's signs of life from now on, before any work is there. */
 tutti_status tutti__comm_follow(tutti_comm *comm, tutti_context *ctx, const char *operation);
 
-/* Work of a STREAM transport has been enqueued on ctx, or ctx has been made to wait for it: waits for ctx get the deadline.  all:
- * what ctx does next comes behind everything that was enqueued so far. */
+/* Work of a STREAM transport has been enqueued on ctx, or ctx has been made to wait for it: waits
+ * for ctx get the deadline.  all: what ctx does next comes behind everything enqueued so far. */
 tutti_status tutti__comm_touch(tutti_comm *comm, tutti_context *ctx, const char *operation,
                                bool all);
 

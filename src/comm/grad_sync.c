@@ -1,4 +1,4 @@
-/* The steps of a gradient exchange, seen from the caller: which parameters are ready, in which leaf and step. */
+/* The steps of a gradient exchange: which parameters are ready, in which leaf and step. */
 #include "tutti/grad_sync.h"
 
 #include <stdio.h>
@@ -54,7 +54,8 @@ static bool last_leaf(const tutti_grad_sync *sync)
     return sync->leaf == sync->leaves.first + sync->leaves.count - 1;
 }
 
-/* A range whose last gradient has come.  In a leaf that is not this rank's last it waits, merged, for those that follow. */
+/* A range whose last gradient has come.  In a leaf that is not this rank's last it waits, merged,
+ * for those that follow. */
 static tutti_status complete(tutti_grad_sync *sync, tutti_context *ctx, int r)
 {
     tutti__engine *engine = &sync->engine;
@@ -64,7 +65,8 @@ static tutti_status complete(tutti_grad_sync *sync, tutti_context *ctx, int r)
     return tutti__timeline_mark(engine->times, TUTTI__MOMENT_READY, r, ctx->stream);
 }
 
-/* Complete ranges go out in their own order, whatever that of the calls: so all ranks sum the same ones, without having to ask. */
+/* Complete ranges go out in their own order, whatever that of the calls: so all ranks sum the same
+ * ones, without having to ask. */
 static tutti_status issue(tutti_grad_sync *sync, tutti_context *ctx)
 {
     tutti__engine *engine = &sync->engine;

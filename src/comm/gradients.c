@@ -1,4 +1,4 @@
-/* The parameters of an exchange and their gradients: which there are, and that all ranks mean the same. */
+/* The parameters of an exchange and their gradients, the same on all ranks. */
 #include "comm/gradients.h"
 
 #include <stdio.h>
@@ -79,7 +79,7 @@ static tutti_status check_memory(const tutti__gradients *own)
     return status;
 }
 
-/* Another one further down the list shares this one's gradient, which is complete when that one is ready. */
+/* One further down the list shares this one's gradient, which is complete when that one is. */
 static bool shared_later(const tutti_param *const *list, int count, int i)
 {
     for (int j = i + 1; j < count; j++)
@@ -96,7 +96,8 @@ tutti_status tutti__gradients_collect(tutti__gradients *own, const tutti_params 
     own->missing = calloc(room, sizeof *own->missing);
     if (!own->entries || !own->list || !own->missing)
         return tutti__fail(TUTTI_ERR_MEMORY, "grad_sync_create: no memory");
-    /* the store's slots first: a tied one has the place of the layer that was added first, and is done last */
+    /* the store's slots first: a tied one has the place of the layer that was added first, and is
+     * done last */
     for (int i = 0; params && i < params->slot_count; i++)
         TUTTI_TRY(add(own, params->slots[i].param));
     for (int i = 0; params && i < params->entry_count; i++)

@@ -24,8 +24,9 @@ typedef struct tutti__gradients {
     uint64_t layout; /* how gradients lie beside each other */
 } tutti__gradients;
 
-/* Collects parameters (of the store, or of the list) in the order in which their gradients are complete, which is the order in
- * which they go out; local.  What it has collected, also where it fails, is to be freed. */
+/* Collects parameters (of the store, or of the list) in the order in which their gradients are
+ * complete, which is the order in which they go out; local.  What it has collected, also where it
+ * fails, is to be freed. */
 tutti_status tutti__gradients_collect(tutti__gradients *own, const tutti_params *params,
                                       const tutti_param *const *list, int count);
 void tutti__gradients_free(tutti__gradients *own);

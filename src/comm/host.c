@@ -1,5 +1,6 @@
-/* The engine of a transport that sums in host memory: MPI makes no progress by itself, so every layer call moves on what is
- * under way.  Device memory is staged: copied to the host on a stream of the engine's own, summed, copied back. */
+/* The engine of a transport that sums in host memory: MPI makes no progress by itself, so every
+ * layer call moves on what is under way.  Device memory is staged: copied to the host on a stream
+ * of the engine's own, summed, copied back. */
 #include <stdlib.h>
 
 #include "comm/control.h"
@@ -68,8 +69,8 @@ static void host_abandon(tutti__engine *engine)
     s->ctx = NULL;
 }
 
-/* Sums that all ranks have begun end by themselves; others never do, and closing must not wait for them.  What is issued
- * here may be under way elsewhere, so it is begun here too. */
+/* Sums that all ranks have begun end by themselves; others never do, and closing must not wait for
+ * them.  What is issued here may be under way elsewhere, so it is begun here too. */
 static bool all_end(tutti__engine *engine, double seconds)
 {
     tutti_comm *comm = engine->comm;

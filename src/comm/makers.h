@@ -1,4 +1,4 @@
-/* How communicators over MPI get their transport: each transport that was built has registered how. */
+/* How communicators over MPI get their transport: each one that was built has registered how. */
 #ifndef TUTTI_COMM_MAKERS_H
 #define TUTTI_COMM_MAKERS_H
 
@@ -29,7 +29,8 @@ typedef struct tutti__maker {
 const tutti__maker *tutti__maker_of(tutti_transport kind);
 
 #ifdef TUTTI_WITH_MPI
-/* Over MPI_COMM_WORLD; *made: false if MPI is not in use and the transport asked for does not need it. */
+/* Over MPI_COMM_WORLD; *made: false if MPI is not in use and the transport asked for does not need
+ * it. */
 tutti_status tutti__comm_create_world(tutti_context *ctx, const tutti_comm_desc *desc, bool *made,
                                       tutti_comm **comm);
 #endif

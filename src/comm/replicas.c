@@ -39,7 +39,7 @@ static tutti_status same_layout(tutti_comm *comm, const tutti_params *params, co
     return TUTTI_OK;
 }
 
-/* A tensor that all ranks should hold alike: the masters (no name), or a part of an optimizer's state. */
+/* What all ranks should hold alike: the masters (no name), or a part of an optimizer's state. */
 typedef struct replica {
     const tutti_param *param; /* NULL: a tensor of a layout of its own */
     const char *name;
@@ -80,7 +80,8 @@ static void minority(const uint64_t *values, int world, size_t stride, char *ran
             tutti__rank_list_add(ranks, size, r);
 }
 
-/* Compares replicas over the ranks.  *differ: −1, or the first that is not equal; ranks: who has another than most. */
+/* Compares replicas over the ranks.  *differ: −1, or the first that is not equal; ranks: who has
+ * another than most. */
 static tutti_status compare_replicas(tutti_comm *comm, tutti_context *ctx, const replica *replicas,
                                      int count, const char *who, int *differ, char *ranks,
                                      size_t size)

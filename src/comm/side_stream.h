@@ -1,5 +1,5 @@
-/* An engine's own stream beside the caller's: it follows the caller's where ranges set out, and the caller's waits for it
- * where their sums are wanted. */
+/* An engine's own stream beside the caller's: it follows the caller's where ranges set out, and the
+ * caller's waits for it where their sums are wanted. */
 #ifndef TUTTI_COMM_SIDE_STREAM_H
 #define TUTTI_COMM_SIDE_STREAM_H
 

@@ -1,5 +1,6 @@
-/* The engine of a transport that sums on a stream: an event on the caller's stream, for which the engine's own waits and sums;
- * finish makes the caller's wait for that.  Nothing waits on the host, so all of it can be captured. */
+/* The engine of a transport that sums on a stream: an event on the caller's stream, for which the
+ * engine's own waits and sums; finish makes the caller's wait for that.  Nothing waits on the host,
+ * so all of it can be captured. */
 #include <stdlib.h>
 
 #include "comm/follow.h"
@@ -32,8 +33,8 @@ static tutti_status stream_begin(tutti__engine *engine, tutti_context *ctx)
     bool capturing = true;
     TUTTI_TRY(tutti__comm_follow(comm, ctx, operation));
     if (s->joined) TUTTI_TRY(capturing_of(engine, ctx->stream, &capturing));
-    /* The caller may run ahead of the device by one step.  With more, its launches would fill the device's queue
-     * while a rank is missing, and block where no deadline reaches them. */
+    /* The caller may run ahead of the device by one step.  With more, its launches would fill the
+     * device's queue while a rank is missing, and block where no deadline reaches them. */
     return capturing ? TUTTI_OK
                      : tutti__wait_device(comm, s->side.join, NULL, operation, comm->sequence);
 }

@@ -1,4 +1,5 @@
-/* Inside of a gradient exchange: sync_create.c opens it, grad_sync.c knows parameters and steps, an engine moves ranges. */
+/* Inside of a gradient exchange: sync_create.c opens it, grad_sync.c knows parameters and steps, an
+ * engine moves ranges. */
 #ifndef TUTTI_COMM_SYNC_H
 #define TUTTI_COMM_SYNC_H
 
@@ -9,9 +10,8 @@
 
 /* How far a range has come on this rank. */
 typedef struct tutti__sync_range {
-    int missing; /* gradients that are not ready yet */
-    bool
-        complete; /* on ctx, in this leaf; it waits for its turn: those before it go out first, on all ranks alike */
+    int missing;   /* gradients that are not ready yet */
+    bool complete; /* in this leaf; those before it go out first, on all ranks alike */
 } tutti__sync_range;
 
 struct tutti_grad_sync {

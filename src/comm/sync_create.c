@@ -1,5 +1,5 @@
-/* Opening and closing a gradient exchange: which gradients there are, how they are cut into ranges, that all ranks mean the
- * same, and the engine for their transport. */
+/* Opening and closing a gradient exchange: which gradients there are, how they are cut into ranges,
+ * that all ranks mean the same, and the engine for their transport. */
 #include <stdlib.h>
 
 #include "comm/agree.h"
@@ -66,8 +66,8 @@ static tutti_status compare_options(const tutti_grad_sync *sync)
                        names[differ], ranks);
 }
 
-/* Cuts the gradients into ranges, the same on all ranks: where they lie in different ways, neighbours do not share
- * ranges. */
+/* Cuts the gradients into ranges, the same on all ranks: where they lie in different ways,
+ * neighbours do not share ranges. */
 static tutti_status cut_ranges(tutti_grad_sync *sync)
 {
     tutti__gradients *gradients = &sync->gradients;

@@ -31,7 +31,8 @@ typedef enum tutti__transport_style {
     TUTTI__STYLE_HOST    /* sums in host memory, moved on by the host */
 } tutti__transport_style;
 
-/* Messages point to point, sent and received side by side; in both lists those to or from one peer are in one order. */
+/* Messages point to point, sent and received side by side; in both lists those to or from one peer
+ * are in one order. */
 typedef struct tutti__piece {
     int peer;
     void *data;
@@ -58,18 +59,19 @@ struct tutti__transport {
     tutti__transport_style style;
     tutti_status (*collective)(tutti_comm *comm, tutti_context *ctx, const tutti__collective *call);
 
-    /* Of an exchange: a plain sum in place, or messages.  STREAM enqueues them; HOST begins them, and *work must stay where it is
-     * until test says done. */
+    /* Of an exchange: a plain sum in place, or messages.  STREAM enqueues them; HOST begins them,
+     * and *work must stay where it is until test says done. */
     tutti_status (*all_reduce)(tutti_comm *comm, tutti__work *work, void *data, int64_t count,
                                tutti_dtype dtype);
     tutti_status (*swap)(tutti_comm *comm, tutti__work *work, const tutti__swap *swap);
     tutti_status (*test)(tutti_comm *comm, tutti__work *work, bool *done); /* HOST */
-    /* HOST: a duplicate has an order of its own, so that its sums start when they can; collective */
+    /* HOST: a duplicate has an order of its own: its sums start when they can; collective */
     tutti_status (*duplicate_create)(tutti_comm *comm, void **duplicate);
     /* idle: none of its work is under way.  Otherwise its memory is left to it. */
     void (*duplicate_destroy)(tutti_comm *comm, void *duplicate, bool idle);
 
-    /* STREAM, optional: what has been enqueued so far comes before this place of a stream that is not being captured */
+    /* STREAM, optional: what has been enqueued so far comes before this place of a stream that is
+     * not being captured */
     tutti_status (*fence)(tutti_comm *comm, tutti__stream stream);
     /* STREAM, in every poll of a wait: an error that the transport has noticed; never blocks */
     tutti_status (*poll)(tutti_comm *comm);
@@ -78,7 +80,7 @@ struct tutti__transport {
     tutti_status (*alloc)(tutti_comm *comm, size_t bytes, void **data);
     tutti_status (*free)(tutti_comm *comm, void *data);
 
-    /* optional, when a deadline was missed: frees those who wait on this rank's device, within seconds */
+    /* optional, after a deadline: frees those who wait on this rank's device, within seconds */
     void (*abandon)(tutti_comm *comm);
     /* never waits for other ranks; after comm->dead does not communicate */
     void (*destroy)(tutti_comm *comm);

@@ -1,6 +1,7 @@
-/* The engine of reproducible mode: the transport's engine, which does for a range what stands here.  Leaves merge on the caller's
- * stream; then a range is summed over the ranks in two swaps.  In the first each rank sends every other one its slice of all own
- * roots; it adds what it got in the order of the tree; in the second it sends the sum to all.  A small range is sent whole in the
+/* The engine of reproducible mode: the transport's engine, which does for a range what stands here.
+ * Leaves merge on the caller's stream; then a range is summed over the ranks in two swaps.  In the
+ * first each rank sends every other one its slice of all own roots; it adds what it got in the
+ * order of the tree; in the second it sends the sum to all.  A small range is sent whole in the
  * first, and everybody adds all of it: one swap's latency for world_size times the bytes. */
 #include <stdlib.h>
 
@@ -102,7 +103,8 @@ static void add_piece(const tutti__engine *engine, tutti__piece *pieces, int *co
         (tutti__piece){peer, data + (size_t)part.begin * size, part.end - part.begin};
 }
 
-/* Round 0: own roots to all, all others' to here.  Round 1: the sum of the own slice to all, all others' to here. */
+/* Round 0: own roots to all, all others' to here.  Round 1: the sum of the own slice to all, all
+ * others' to here. */
 static tutti_status tree_start(tutti__engine *engine, int r)
 {
     const tree *t = engine->tree;
@@ -168,8 +170,8 @@ static tutti_status open_slots(tutti__engine *engine, tree *t)
 {
     const tutti__leaves *leaves = engine->leaves;
     tutti_comm *comm = engine->comm;
-    /* NCCL's messages want memory of one kind on both sides (registered, as gradients may be, or not): a kernel would wait
-     * for ever otherwise.  So they go from slots to slots. */
+    /* NCCL's messages want memory of one kind on both sides (registered, as gradients may be, or
+     * not): a kernel would wait for ever otherwise.  So they go from slots to slots. */
     t->apart = comm->transport->style == TUTTI__STYLE_STREAM && leaves->roots > leaves->own_roots;
     const int slots =
         t->apart && leaves->own_roots > leaves->slots ? leaves->own_roots : leaves->slots;

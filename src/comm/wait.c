@@ -17,8 +17,9 @@ tutti__wait tutti__wait_begin(tutti_comm *comm, const char *operation, int64_t s
 
 #define ANSWER_SECONDS 1.0 /* that ranks get to answer at the deadline */
 
-/* A rank may have begun to wait only now, or wait where it has not said so: nobody is named who was not asked.  Time in which this
- * process was stopped, or got no processor, is not taken from the others. */
+/* A rank may have begun to wait only now, or wait where it has not said so: nobody is named who was
+ * not asked.  Time in which this process was stopped, or got no processor, is not taken from the
+ * others. */
 static void ask_around(const tutti__wait *wait)
 {
     tutti_comm *comm = wait->comm;
@@ -84,8 +85,8 @@ tutti_status tutti__wait_check(tutti__wait *wait, double waited)
 tutti_status tutti__wait_poll(tutti__wait *wait)
 {
     double now = tutti__now();
-    /* A process that was itself stopped for a while has not waited for the others in that time.  One whose every poll is so slow
-     * (a driver that answers late) has. */
+    /* A process that was itself stopped for a while has not waited for the others in that time.
+     * One whose every poll is so slow (a driver that answers late) has. */
     if (now - wait->last > 0.5 && wait->pauses++ < PAUSES_MAX) wait->begin += now - wait->last;
     wait->last = now;
     double waited = now - wait->begin;

@@ -17,7 +17,8 @@ typedef struct tutti__wait {
 
 /* Waiting:  tutti__wait wait = tutti__wait_begin(…);
  *           while (!done()) TUTTI_TRY(tutti__wait_poll(&wait));
- * A poll pauses a little, tells and hears where ranks are, and fails at the deadline; the communicator is dead then. */
+ * A poll pauses a little, tells and hears where ranks are, and fails at the deadline; the
+ * communicator is dead then. */
 tutti__wait tutti__wait_begin(tutti_comm *comm, const char *operation, int64_t sequence);
 tutti_status tutti__wait_poll(tutti__wait *wait);
 /* A poll without the pause, for a wait that somebody else makes and that has lasted so long. */

@@ -1,4 +1,4 @@
-/* What the tests of communicators share: MPI around the harness, a context a rank, a communicator a transport. */
+/* For tests of communicators: MPI around the harness, a context a rank, communicators. */
 #ifndef TESTS_COMM_RIG_H
 #define TESTS_COMM_RIG_H
 
@@ -12,20 +12,22 @@ typedef struct rig_test {
     bool cuda_only;           /* with --backend cuda */
 } rig_test;
 
-/* main of a test program: under mpirun, or alone with one rank.  Starts MPI, FUNNELED, unless the program has; ends it. */
+/* main of a test program: under mpirun, or alone with one rank.  Starts MPI, FUNNELED, unless the
+ * program has; ends it. */
 int rig_main(int argc, char **argv, const char *suite, const rig_test *tests, int count);
 
 int rig_rank(void);
 int rig_size(void);
 
-/* This rank's context: on the GPU of its local number, or on one that it shares when there are too few. */
+/* This rank's context: on the GPU of its local number, or on a shared one. */
 tutti_context *rig_context(void);
-/* A communicator of all ranks, or NULL with the test marked as skipped where that transport cannot be had here.
- * timeout 0: the default. */
+/* A communicator of all ranks, or NULL with the test marked as skipped where that transport cannot
+ * be had here. timeout 0: the default. */
 tutti_comm *rig_comm(tutti_context *ctx, tutti_transport transport, double timeout);
 /* Runs a test with a communicator of this transport. */
 void rig_over(tutti_transport transport, void (*test)(tutti_context *ctx, tutti_comm *comm));
-/* test_self, test_mpi and test_nccl run the test with a communicator of each transport; their rows among the tests. */
+/* test_self, test_mpi and test_nccl run the test with a communicator of each transport; their rows
+ * among the tests. */
 #define RIG_OVER_(test, which, transport) \
     static void test##_##which(void)      \
     {                                     \

@@ -1,5 +1,5 @@
-/* The gradient exchange: sums of a sharded batch equal one rank's, ranges go out while backward runs, and what may go
- * wrong is said. */
+/* The gradient exchange: sums of a sharded batch equal one rank's, ranges go out while backward
+ * runs, and what may go wrong is said. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 
 enum { LAYERS = 4, WIDTH = 40, BATCH = 12 };
 
-/* x -> norm -> linear -> linear -> linear, all WIDTH wide; f64, so that sums hardly depend on their order. */
+/* x -> norm -> linear -> linear -> linear, WIDTH wide; f64: sums hardly depend on their order. */
 typedef struct model {
     tutti_context *ctx;
     tutti_layer *layers[LAYERS];
@@ -250,7 +250,7 @@ static void progress(tutti_context *ctx, tutti_comm *comm)
     model_free(&m);
 }
 
-/* A list of bound parameters: neighbours upwards or downwards in memory, strangers, other types, a shared gradient. */
+/* Bound parameters: neighbours upwards or downwards in memory, other types, a shared gradient. */
 typedef struct listed {
     tutti_param params[6];
     const tutti_param *list[6];
@@ -260,7 +260,7 @@ typedef struct listed {
 
 static void listed_make(tutti_context *ctx, listed *l)
 {
-    /* offsets in floats: two going up, two going down, one f64, one that shares the second's gradient */
+    /* in floats: two going up, two going down, one f64, one that shares the second's gradient */
     static const int64_t offset[] = {0, 700, 4000, 2001, 5000, 700};
     static const int64_t size[] = {700, 1301, 900, 1999, 33, 1301};
     *l = (listed){.count = 6000};
@@ -319,7 +319,8 @@ static void listed_parameters(tutti_context *ctx, tutti_comm *comm)
     CHECK_OK(tutti_free(ctx, &l.memory));
 }
 
-/* Neighbours that lie the other way round on every second rank: what goes out together must be the same gradients. */
+/* Neighbours that lie the other way round on every second rank: what goes out together must be the
+ * same gradients. */
 static void layouts(tutti_context *ctx, tutti_comm *comm)
 {
     enum { COUNT = 3000 };

@@ -1,4 +1,5 @@
-/* Reproducible mode: the bits of the sums are those of one fixed tree over the leaves, whatever the number of ranks. */
+/* Reproducible mode: the bits of the sums are those of one fixed tree over the leaves, whatever the
+ * number of ranks. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

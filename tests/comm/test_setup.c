@@ -1,4 +1,4 @@
-/* Setting up communicators, agreeing, several at once, the broadcast of parameters, and bad arguments. */
+/* Setting up communicators, agreeing, several at once, replicas of parameters, bad arguments. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -144,7 +144,8 @@ static void params_of_root(tutti_context *ctx, tutti_comm *comm)
     for (int i = 0; i < 3; i++) tutti_layer_destroy(&layers[i]);
 }
 
-/* One element that one rank has changed is found, in the masters or in the state, and the communicator lives on. */
+/* One element that one rank has changed is found, in the masters or in the state, and the
+ * communicator lives on. */
 static void replicas(tutti_context *ctx, tutti_comm *comm)
 {
     tutti_layer *layer;

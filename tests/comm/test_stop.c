@@ -1,6 +1,8 @@
-/* Nobody hangs: one rank is stopped in set-up, in a verb, in the gradient exchange and at the end; every other rank is back
- * within the deadline and names it, and mpirun returns the program's 2.  So too where one rank calls something else than the
- * others, or says that it gives up, long before the deadline then.  Whoever lives and waits is not named, wherever it does.  Starts stop_rank under mpirun. */
+/* Nobody hangs: one rank is stopped in set-up, in a verb, in the gradient exchange and at the end;
+ * every other rank is back within the deadline and names it, and mpirun returns the program's 2.
+ * So too where one rank calls something else than the others, or says that it gives up, long before
+ * the deadline then.  Whoever lives and waits is not named, wherever it does.  Starts stop_rank
+ * under mpirun. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,5 @@
-/* Every verb x operator x type x count, in place or not, against sums of small integers that every type holds exactly. */
+/* Every verb x operator x type x count, in place or not, against sums of small integers that every
+ * type holds exactly. */
 #include <stdlib.h>
 #include <string.h>
 

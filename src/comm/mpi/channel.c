@@ -1,4 +1,4 @@
-/* The control channel: duplicating a communicator to a deadline, gathers and broadcasts of a few bytes. */
+/* The control channel: duplicates made to a deadline, gathers and broadcasts of a few bytes. */
 #include "comm/mpi/channel.h"
 
 #include <stdlib.h>
@@ -19,8 +19,8 @@ tutti_status tutti__mpi_test(tutti_comm *comm, MPI_Request *request, const char 
     *done = 0;
     int code = MPI_Request_get_status(*request, done, MPI_STATUS_IGNORE);
     if (code == MPI_SUCCESS && *done) {
-        /* Open MPI takes the error of a collective's request to MPI_COMM_WORLD's handler, which ends the process, whatever
-         * the communicator's own says. */
+        /* Open MPI takes the error of a collective's request to MPI_COMM_WORLD's handler, which
+         * ends the process, whatever the communicator's own says. */
         static pthread_mutex_t one =
             PTHREAD_MUTEX_INITIALIZER; /* thread at a time, or the caller's is lost */
         MPI_Errhandler callers;

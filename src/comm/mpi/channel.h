@@ -1,5 +1,5 @@
-/* The control channel: duplicates of the caller's communicator, made without ever blocking.  The mpi transport's own
- * messages go over it, and nccl starts with it. */
+/* The control channel: duplicates of the caller's communicator, made without ever blocking.  The
+ * mpi transport's own messages go over it, and nccl starts with it. */
 #ifndef TUTTI_COMM_MPI_CHANNEL_H
 #define TUTTI_COMM_MPI_CHANNEL_H
 
@@ -31,7 +31,8 @@ typedef struct tutti__heartbeat {
     char reason[256];   /* GAVE_UP: the caller's, cut off too */
 } tutti__heartbeat;
 
-/* Where heartbeats travel: the caller's communicator, with a tag that nobody else uses, while ours is being made; and ours. */
+/* Where heartbeats travel: the caller's communicator, with a tag that nobody else uses, while ours
+ * is being made; and ours. */
 enum { TUTTI__WAY_EARLY, TUTTI__WAY_CONTROL, TUTTI__WAYS };
 typedef struct tutti__way {
     MPI_Comm comm; /* MPI_COMM_NULL: not now */
@@ -73,7 +74,8 @@ typedef struct tutti__channel {
 
 extern const tutti__control tutti__mpi_control;
 
-/* Heartbeats (heartbeats.c).  From open to close the channel's ranks are answered by every wait of this process. */
+/* Heartbeats (heartbeats.c).  From open to close the channel's ranks are answered by every wait of
+ * this process. */
 void tutti__heartbeats_open(tutti__channel *channel);
 void tutti__heartbeats_close(tutti__channel *channel, bool drain);
 /* From now on they travel so. */
@@ -91,8 +93,8 @@ void tutti__heartbeats_elsewhere(const tutti__wait *wait, char *text, size_t siz
 void tutti__heartbeats_give_up(tutti_comm *comm, const char *reason);
 int tutti__heartbeats_gave_up(const tutti_comm *comm, char *reason, size_t size);
 
-/* Gives comm, whose rank and world_size are set, a channel over parent.  Collective.  Afterwards the ranks agree on
- * status, which is what this rank has found so far. */
+/* Gives comm, whose rank and world_size are set, a channel over parent.  Collective.  Afterwards
+ * the ranks agree on status, which is what this rank has found so far. */
 tutti_status tutti__channel_open(tutti_comm *comm, MPI_Comm parent, tutti_status status);
 
 /* Fails with MPI's text unless code is MPI_SUCCESS; the communicator is dead then. */

@@ -1,4 +1,5 @@
-/* Setting up a communicator over MPI: every phase is agreed by all ranks before anyone goes on to the next. */
+/* Setting up a communicator over MPI: every phase is agreed by all ranks before anyone goes on to
+ * the next. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -185,8 +186,8 @@ static tutti_status create(tutti_context *ctx, const tutti_comm_desc *desc, MPI_
     return status;
 }
 
-/* A launcher has started several ranks: whoever has not initialised MPI has forgotten to, and would train alone.  A launcher sets
- * several variables; a single one may be left over in a shell. */
+/* A launcher has started several ranks: whoever has not initialised MPI has forgotten to, and would
+ * train alone.  A launcher sets several variables; a single one may be left over in a shell. */
 static bool launched_with_others(void)
 {
     static const char *const pairs[][2] = {{"OMPI_COMM_WORLD_SIZE", "PMIX_NAMESPACE"},

@@ -15,7 +15,8 @@
 
 #define HEARTBEAT_MAGIC UINT64_C(0x74757474692d6265)
 
-/* Of all channels of this process: a wait with one answers for the others, which another thread may be using. */
+/* Of all channels of this process: a wait with one answers for the others, which another thread may
+ * be using. */
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static tutti__channel *channels;
 
@@ -33,7 +34,7 @@ static tutti__heartbeat heartbeat_of(const tutti__wait *wait, const tutti__chann
     return heartbeat;
 }
 
-/* False if the last one is still there: the rank takes nothing in, and would not read this either. */
+/* False if the last one is still there: the rank takes nothing in, and would not read this. */
 static bool post(tutti__channel *channel, int rank, int way, const tutti__heartbeat *heartbeat)
 {
     const tutti__way *over = &channel->ways[way];
@@ -181,7 +182,7 @@ void tutti__heartbeats_give_up(tutti_comm *comm, const char *reason)
     strncpy(heartbeat.reason, reason, sizeof heartbeat.reason - 1);
     const double until = tutti__now() + TELL_SECONDS;
     pthread_mutex_lock(&mutex);
-    /* first behind what is still being sent, then until it has left, as the program may end MPI next */
+    /* first behind what is being sent, then until it has left: the program may end MPI next */
     for (int r = 0; r < channel->world_size; r++) {
         if (r == comm->rank) continue;
         while (!post(channel, r, TUTTI__WAY_CONTROL, &heartbeat) && tutti__now() < until)

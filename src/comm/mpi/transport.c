@@ -1,5 +1,5 @@
-/* The mpi transport: non-blocking collectives on host memory, tested to a deadline; device memory is staged through
- * pinned host memory, because MPI need not know what a device pointer is. */
+/* The mpi transport: non-blocking collectives on host memory, tested to a deadline; device memory
+ * is staged through pinned host memory, because MPI need not know what a device pointer is. */
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,7 +53,8 @@ static tutti_status finish(tutti_comm *comm, int code, MPI_Request *request,
     return tutti__mpi_wait(comm, request, call->name, call->sequence);
 }
 
-/* `n` elements in a row, the next such block `count` elements further: the pieces of all ranks' blocks in one call. */
+/* `n` elements in a row, the next such block `count` elements further: the pieces of all ranks'
+ * blocks in one call. */
 static int block_type(MPI_Datatype element, int n, int64_t count, size_t size, MPI_Datatype *block)
 {
     MPI_Datatype row;
@@ -220,7 +221,8 @@ static void mpi_destroy(tutti_comm *comm)
 
 /* Sums and messages while the caller computes */
 
-/* A duplicate of its own for each gradient exchange: its sums are in one order whatever else the communicator does. */
+/* A duplicate of its own for each gradient exchange: its sums are in one order whatever else the
+ * communicator does. */
 static tutti_status mpi_duplicate_create(tutti_comm *comm, void **duplicate)
 {
     const tutti__channel *channel = comm->channel;

@@ -31,8 +31,8 @@ const char *tutti__nccl_last_words(void)
     return text && text[0] ? text : "NCCL_DEBUG=WARN may tell more";
 }
 
-/* How far NCCL has come with a call that returned `result`.  A call that goes on in the background does not always say so (2.28's
- * window registration returns success). */
+/* How far NCCL has come with a call that returned `result`.  A call that goes on in the background
+ * does not always say so (2.28's window registration returns success). */
 static tutti_status look(tutti_comm *comm, const char *operation, ncclResult_t *result)
 {
     tutti__nccl *nccl = comm->state;

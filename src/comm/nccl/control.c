@@ -1,6 +1,7 @@
-/* A few bytes of host memory over NCCL itself: for a communicator of the caller's, where there may be no MPI.  Copied to
- * the device, exchanged on a stream of its own, copied back; every wait has the deadline.  The calls of a blocking communicator wait
- * in NCCL, from where the watchdog fetches them. */
+/* A few bytes of host memory over NCCL itself: for a communicator of the caller's, where there may
+ * be no MPI.  Copied to the device, exchanged on a stream of its own, copied back; every wait has
+ * the deadline.  The calls of a blocking communicator wait in NCCL, from where the watchdog fetches
+ * them. */
 #include <stdlib.h>
 #include <string.h>
 

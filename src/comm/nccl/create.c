@@ -9,7 +9,8 @@
 #include "core/version.h"
 #include "tutti/nccl.h"
 
-/* Blocks of the GPU that a sum may take: enough for NVLink's bandwidth, few enough for matrix products to go on beside it. */
+/* Blocks of the GPU that a sum may take: enough for NVLink's bandwidth, few enough for matrix
+ * products to go on beside it. */
 #define CTAS_MAX 16
 
 static tutti__nccl *state_new(ncclComm_t comm, bool owned)
@@ -83,7 +84,7 @@ static tutti_status nccl_attach(tutti_comm *comm)
         ncclCommInitRankConfig(&nccl->comm, comm->world_size, id, comm->rank, &config);
     status =
         tutti__nccl_settle(comm, result, "comm_create (ncclCommInitRankConfig)", ++comm->sequence);
-    /* whoever is dead has missed the deadline or heard NCCL's error: the others find out the same way */
+    /* whoever is dead has missed the deadline or heard NCCL's error: so will the others */
     if (comm->dead) return status;
     if (status == TUTTI_OK) status = tutti__watchdog_open(comm, &nccl->watchdog);
     return tutti_comm_agree(comm, status);

@@ -1,5 +1,5 @@
-/* The nccl transport: verbs on the caller's stream through a non-blocking communicator, so that no call can wait for a
- * rank that is gone. */
+/* The nccl transport: verbs on the caller's stream through a non-blocking communicator, so that no
+ * call can wait for a rank that is gone. */
 #include "comm/nccl/transport.h"
 
 #include <stdlib.h>
@@ -43,8 +43,8 @@ static bool in_window(const tutti__nccl *nccl, const void *data)
     return false;
 }
 
-/* A message from a registered window into plain memory, or the other way round, never ends in NCCL 2.28.  What a peer's buffer
- * is nobody knows here, so messages are always between plain ones. */
+/* A message from a registered window into plain memory, or the other way round, never ends in NCCL
+ * 2.28.  What a peer's buffer is nobody knows here, so messages are always between plain ones. */
 static tutti_status all_to_all(tutti_comm *comm, tutti_context *ctx, const tutti__collective *call)
 {
     tutti__nccl *nccl = comm->state;
@@ -165,7 +165,8 @@ static void nccl_abandon(tutti_comm *comm)
 {
     tutti__nccl *nccl = comm->state;
     if (!nccl) return;
-    /* Non-blocking calls of NCCL end soon.  If one does not, aborting from another thread is what NCCL advises. */
+    /* Non-blocking calls of NCCL end soon.  If one does not, aborting from another thread is what
+     * NCCL advises. */
     bool held = false;
     for (double until = tutti__now() + 1; !held && tutti__now() < until;) {
         held = pthread_mutex_trylock(&nccl->calls) == 0;

@@ -39,19 +39,22 @@ void tutti__nccl_state_free(tutti__nccl *state);
 const char *tutti__nccl_last_words(void);
 /* An error that NCCL has noticed. */
 tutti_status tutti__nccl_poll(tutti_comm *comm);
-/* After an NCCL call: waits until a non-blocking communicator has taken it in, to the deadline; a failure is the end of the
- * communicator. */
+/* After an NCCL call: waits until a non-blocking communicator has taken it in, to the deadline; a
+ * failure is the end of the communicator. */
 tutti_status tutti__nccl_settle(tutti_comm *comm, ncclResult_t result, const char *operation,
                                 int64_t sequence);
-/* Brackets calls of NCCL with the communicator: alive, not aborted meanwhile, its device current.  Fails without entering. */
+/* Brackets calls of NCCL with the communicator: alive, not aborted meanwhile, its device current.
+ * Fails without entering. */
 tutti_status tutti__nccl_enter(tutti_comm *comm, const char *operation);
 void tutti__nccl_leave(tutti_comm *comm);
 
-/* Watches that the host is not held up for ever behind a sum (watchdog.c).  NULL, with one rank, does nothing. */
+/* Watches that the host is not held up for ever behind a sum (watchdog.c).  NULL, with one rank,
+ * does nothing. */
 tutti_status tutti__watchdog_open(tutti_comm *comm, tutti__watchdog **made);
 /* Before the communicator goes; waits for the thread, which may be aborting it. */
 void tutti__watchdog_close(tutti__watchdog **closing);
-/* Before work that waits for other ranks is enqueued on a stream; and after it, on that stream or one that waits for it. */
+/* Before work that waits for other ranks is enqueued on a stream; and after it, on that stream or
+ * one that waits for it. */
 tutti_status tutti__watchdog_begin(tutti__watchdog *dog, tutti__stream stream,
                                    const char *operation, int64_t sequence);
 tutti_status tutti__watchdog_clear(tutti__watchdog *dog, tutti__stream stream);
@@ -60,13 +63,14 @@ tutti_status tutti__watchdog_clear(tutti__watchdog *dog, tutti__stream stream);
 void tutti__cond_init(pthread_cond_t *cond);
 bool tutti__cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex, double until);
 
-/* The end of the process waits a few seconds for whoever holds it up.  false: it has begun, and CUDA may be gone.  Released in
- * either case. */
+/* The end of the process waits a few seconds for whoever holds it up.  false: it has begun, and
+ * CUDA may be gone.  Released in either case. */
 bool tutti__exit_hold(void);
 void tutti__exit_release(void);
 
-/* Tearing down, each back within two seconds whatever other ranks do.  true: done; false: it goes on by itself, and the end of
- * the process waits a few seconds for it.  Work in flight has `timeout` seconds. */
+/* Tearing down, each back within two seconds whatever other ranks do.  true: done; false: it goes
+ * on by itself, and the end of the process waits a few seconds for it.  Work in flight has
+ * `timeout` seconds. */
 bool tutti__nccl_abort(ncclComm_t comm, int device);
 bool tutti__nccl_finalize(ncclComm_t comm, int device, double timeout);
 
