@@ -95,10 +95,10 @@ static tutti_status tree_merge(tutti__engine *engine, tutti_context *ctx, int r,
 
 /* Over the ranks */
 
-static void add_piece(const tutti__engine *engine, tutti__piece *pieces, int *count, int peer,
-                      char *data, slice part, size_t size)
+static void add_piece(tutti__piece *pieces, int *count, int peer, char *data, slice part,
+                      size_t size)
 {
-    if (peer == engine->comm->rank || part.end == part.begin) return;
+    if (part.end == part.begin) return;
     pieces[(*count)++] =
         (tutti__piece){peer, data + (size_t)part.begin * size, part.end - part.begin};
 }
@@ -116,18 +116,19 @@ static tutti_status tree_start(tutti__engine *engine, int r)
     const slice own = slice_of(engine, range, rank);
     tutti__swap swap = {.dtype = range->wire.dtype, .sends = t->pieces};
     for (int peer = 0; peer < world; peer++)
-        for (int k = scatters ? 0 : engine->roots - 1; k < engine->roots; k++)
-            add_piece(engine, swap.sends, &swap.send_count, peer, own_root(engine, range, k),
+        for (int k = scatters ? 0 : engine->roots - 1; peer != rank && k < engine->roots; k++)
+            add_piece(swap.sends, &swap.send_count, peer, own_root(engine, range, k),
                       scatters ? slice_of(engine, range, peer) : own, size);
     swap.recvs = swap.sends + swap.send_count;
-    for (int peer = 0; peer < world; peer++)
+    for (int peer = 0; peer < world; peer++) {
+        if (peer == rank) continue;
         if (!scatters)
-            add_piece(engine, swap.recvs, &swap.recv_count, peer, range->wire.data,
+            add_piece(swap.recvs, &swap.recv_count, peer, range->wire.data,
                       slice_of(engine, range, peer), size);
-        else
-            for (int k = leaves->rank_roots[peer]; k < leaves->rank_roots[peer + 1]; k++)
-                add_piece(engine, swap.recvs, &swap.recv_count, peer, received(engine, range, k),
-                          (slice){0, own.end - own.begin}, size);
+        for (int k = leaves->rank_roots[peer]; scatters && k < leaves->rank_roots[peer + 1]; k++)
+            add_piece(swap.recvs, &swap.recv_count, peer, received(engine, range, k),
+                      (slice){0, own.end - own.begin}, size);
+    }
     for (int i = 0; i < swap.send_count; i++)
         engine->bytes_sent += swap.sends[i].count * (int64_t)size;
     range->work.tag = 2 * (r % 8192) + range->work.round;
