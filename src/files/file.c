@@ -57,7 +57,7 @@ tutti_status tutti__file_open(tutti__file *file, const tutti__format *format)
     file->fd = open(file->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (file->fd < 0 || fstat(file->fd, &now) != 0)
         return tutti__file_fail(file, TUTTI_ERR_IO, "%s", strerror(errno));
-    if (!S_ISREG(now.st_mode)) return tutti__file_fail(file, TUTTI_ERR_IO, "is no regular file");
+    if (!S_ISREG(now.st_mode)) return tutti__file_fail(file, TUTTI_ERR_IO, "is not a regular file");
     TUTTI_TRY(tutti__structure_read(file, &file->structure));
     return check_root(file, format);
 }

@@ -62,7 +62,7 @@ static tutti_status open_file(const char *who, const char *name, int *fd)
         return tutti__fail(TUTTI_ERR_IO, "%s: cannot open %s: %s", who, name, strerror(errno));
     if (fstat(*fd, &now) == 0 && S_ISREG(now.st_mode)) return TUTTI_OK;
     close(*fd);
-    return tutti__fail(TUTTI_ERR_IO, "%s: %s: is no regular file", who, name);
+    return tutti__fail(TUTTI_ERR_IO, "%s: %s: is not a regular file", who, name);
 }
 
 /* Locks the file that is open, which may have left its place meanwhile: *again. */

@@ -77,7 +77,7 @@ tutti_status tutti__target_check(const tutti_checkpoint *checkpoint, const char 
 {
     struct stat there;
     if (stat(path, &there) == 0 && !S_ISREG(there.st_mode))
-        return tutti__fail(TUTTI_ERR_IO, "%s: %s: is no regular file", who, path);
+        return tutti__fail(TUTTI_ERR_IO, "%s: %s: is not a regular file", who, path);
     /* beyond this limit a write would end the process by SIGXFSZ, and one into the layout's memory too: so the size is estimated
      * before there is a layout, from above */
     struct rlimit limit;

@@ -394,9 +394,9 @@ static void test_other_files(void)
     }
     rig_barrier();
     check_refused(s, TUTTI_ERR_DATA, "no HDF5 file", path);
-    check_refused(s, TUTTI_ERR_IO, "no regular file", pipe);
-    check_refused(s, TUTTI_ERR_IO, "no regular file", folder());
-    check_refused(s, TUTTI_ERR_IO, "no regular file", "/dev/zero");
+    check_refused(s, TUTTI_ERR_IO, "not a regular file", pipe);
+    check_refused(s, TUTTI_ERR_IO, "not a regular file", folder());
+    check_refused(s, TUTTI_ERR_IO, "not a regular file", "/dev/zero");
     check_refused(s, TUTTI_ERR_IO, "No such file", in_folder("nothing"));
     check_refused(s, TUTTI_ERR_IO, "No such file", "/no/such/folder/file");
     state_free(&s);

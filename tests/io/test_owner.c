@@ -330,7 +330,7 @@ static void test_unfit_targets(void)
     if (!s) return;
     check_not_owned(s, "/proc/tutti-owner", 0, "No such file or directory");
     check_not_owned(s, "/no/such/folder/f", 0, "No such file or directory");
-    check_not_owned(s, "/dev/full", 0, "is no regular file");
+    check_not_owned(s, "/dev/full", 0, "is not a regular file");
     if (rig_rank() == 0) {
         file_write(path, "1", 1);
         mkdir(beside(path, ".2"), 0755);

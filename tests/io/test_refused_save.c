@@ -48,8 +48,8 @@ static void test_no_place(void)
     state *s = state_make(TUTTI_TRANSPORT_AUTO, TUTTI_F32, false);
     if (!s) return;
     check_not_saved(s, in_folder("no/such"), "No such file or directory");
-    check_not_saved(s, "/dev/full", "no regular file");
-    check_not_saved(s, folder(), "no regular file");
+    check_not_saved(s, "/dev/full", "not a regular file");
+    check_not_saved(s, folder(), "not a regular file");
     const char *file = in_folder("file");
     char below[200];
     if (rig_rank() == 0) file_write(file, "x", 1);

@@ -158,7 +158,7 @@ def test_a_pipe_is_no_input():
     for np in (1, 2):
         for args in ([name], ["--checkpoint", name]):
             result = run(args, np, LIMIT).want(2)
-            assert f"{name}: is no regular file" in result.err, result
+            assert f"{name}: is not a regular file" in result.err, result
 
 
 def interrupted(command, word, number):

@@ -226,7 +226,7 @@ def test_only_a_file_is_replaced():
     for option in ("--record", "--emit"):
         for there in (path("pipe"), path("folder")):
             result = run(["--quiet", "--filter", "softmax-f32", option, there, CASES], RANKS[1]).want(2)
-            assert f"{there}: is no regular file" in result.err, result
+            assert f"{there}: is not a regular file" in result.err, result
     assert stat.S_ISFIFO(os.stat(path("pipe")).st_mode)
 
 

@@ -52,7 +52,7 @@ int tutti_cases_writer_create(const char *path, const char *format, tutti_cases_
         return app_fail(APP_FAILED, "%s: path is longer than %d bytes", who, PATH_MAX - 9);
     /* the new file would take the place of a folder, or of a device */
     if (stat(path, &now) == 0 && !S_ISREG(now.st_mode))
-        return app_fail(APP_FAILED, "%s: %s: is no regular file", who, path);
+        return app_fail(APP_FAILED, "%s: %s: is not a regular file", who, path);
     tutti_cases_writer *made = calloc(1, sizeof *made);
     if (!made) return app_fail(APP_FAILED, "%s: no memory", who);
     made->file = -1;
