@@ -261,6 +261,14 @@ int app_group_agree(app_group *group, int code)
     return app_fail(said.code, "rank %d: %s", from, said.message);
 }
 
+int app_group_largest(app_group *group, double *values, int count)
+{
+    for (int i = 0; i < count; i++)
+        if (isnan(values[i])) values[i] = INFINITY;
+    return app_check(tutti_comm_all_reduce(group->control, group->host, values, values, count,
+                                           TUTTI_F64, TUTTI_MAX));
+}
+
 int app_group_leave(app_group *group, int code)
 {
     if (tutti_comm_lost()) part(group, code);

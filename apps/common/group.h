@@ -36,6 +36,9 @@ int app_group_start(app_group *group, const char *program, int *argc, char ***ar
  * return; nor does it where any communicator of this process has died. */
 int app_group_agree(app_group *group, int code);
 
+/* Each value becomes the largest of all ranks'; NaN becomes infinite.  Collective. */
+int app_group_largest(app_group *group, double *values, int count);
+
 /* Collective.  Says on rank 0 why (for a code other than 0 and APP_PREEMPTED), waits until all
  * are here, leaves MPI and returns the code that main returns.  As above, it may not return. */
 int app_group_leave(app_group *group, int code);

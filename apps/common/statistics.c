@@ -1,0 +1,16 @@
+/* What repeated measurements come to. */
+#include "common/statistics.h"
+
+#include <stdlib.h>
+
+static int ascending(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double app_median(double *values, int count)
+{
+    qsort(values, (size_t)count, sizeof *values, ascending);
+    return values[count / 2];
+}
