@@ -5,24 +5,19 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "tutti/tutti.h"
+#include "common/options.h"
 
 typedef struct validate_options {
-    char **files; /* of cases */
-    int file_count;
+    app_common common;      /* its words: files of cases */
     const char *checkpoint; /* NULL: none, as below */
     const char *filter, *json, *junit, *emit, *record;
-    bool list, layers, quiet, help, version;
-    bool wrong; /* something was, and said so */
-    tutti_backend backend;
-    tutti_transport transport;
-    double timeout;
-    int64_t rows, seed;        /* of a checkpoint's inputs */
-    const char *of_checkpoint; /* one of the two that was given; NULL: none was */
+    bool list, layers, quiet;
+    int64_t rows; /* of a checkpoint's inputs */
+    uint64_t seed;
 } validate_options;
 
-/* Code, after argp has said on stderr what is wrong, if it may speak. */
-int validate_options_parse(validate_options *options, int argc, char **argv, bool silent);
-void validate_options_help(void);
+extern const app_command validate_command;
+/* Its run; main.c. */
+int validate_main(void *options, app_group *group);
 
 #endif

@@ -6,7 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/device.h"
 #include "common/exit_code.h"
+#include "common/statistics.h"
 
 void report_index(const tutti_case_tensor *tensor, double index, char *text, size_t size)
 {
@@ -72,7 +74,7 @@ void report_head(const validator *v)
 {
     app_say_lines(tutti_build_info());
     app_say("%d rank%s, backend %s", v->group->world_size, v->group->world_size > 1 ? "s" : "",
-            tutti_context_backend(v->ctx) == TUTTI_BACKEND_CUDA ? "cuda" : "host");
+            app_backend_name(v->ctx));
     app_say("%-36s %-22s %-5s %9s %9s %9s %9s %9s  %-13s %4s %-5s %s", "case", "tensor", "type",
             "abs", "rel", "ulp", "bound", "bound/err", "at", "rank", "alone", "verdict");
 }
@@ -129,19 +131,13 @@ int report_case(const validator *v, summary *sum, const outcome *o)
     return take_over(sum, o);
 }
 
-static int by_size(const void *a, const void *b)
-{
-    const double left = *(const double *)a, right = *(const double *)b;
-    return (left > right) - (left < right);
-}
-
 void report_summary(const validator *v, summary *sum)
 {
     char margins[64] = "";
     if (sum->margin_count > 0) {
-        qsort(sum->margins, (size_t)sum->margin_count, sizeof *sum->margins, by_size);
-        snprintf(margins, sizeof margins, "; bound / error: median %.1f, least %.2g",
-                 sum->margins[sum->margin_count / 2], sum->margins[0]);
+        const double median = app_median(sum->margins, sum->margin_count);
+        snprintf(margins, sizeof margins, "; bound / error: median %.1f, least %.2g", median,
+                 sum->margins[0]);
     }
     app_say("%d cases, %d tensors on %d rank%s: %s%s", sum->cases, sum->tensors,
             v->group->world_size, v->group->world_size > 1 ? "s" : "",
@@ -153,7 +149,6 @@ void report_summary(const validator *v, summary *sum)
 int report_open(const validator *v, summary *sum)
 {
     if (v->group->rank != 0) return APP_OK;
-    if (v->options->json) APP_TRY(report_json_check());
     APP_TRY(app_output_open(v->options->json, &sum->json));
     return app_output_open(v->options->junit, &sum->junit);
 }
@@ -162,7 +157,7 @@ int report_files(const validator *v, summary *sum)
 {
     if (sum->json) {
         APP_TRY(app_output_begin(sum->json, false));
-        APP_TRY(report_json(app_output_stream(sum->json), v, sum));
+        report_json(app_output_stream(sum->json), v, sum);
         APP_TRY(app_output_close(&sum->json));
     }
     if (sum->junit) {

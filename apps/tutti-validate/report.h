@@ -39,9 +39,8 @@ int report_open(const validator *v, summary *sum);
 int report_files(const validator *v, summary *sum);
 void report_drop(summary *sum);
 
-/* --json: one file, by jansson where it is there. */
-int report_json_check(void);
-int report_json(FILE *file, const validator *v, const summary *sum);
+/* --json and --junit; a file's faults are seen when it is closed. */
+void report_json(FILE *file, const validator *v, const summary *sum);
 void report_junit(FILE *file, const summary *sum);
 
 /* "[3, 1]" of an element of a tensor. */

@@ -352,7 +352,7 @@ int trained_load(trained *t, validator *v)
 /* splitmix64 [Steele et al. 2014], of tensor and element: rows can be had in any order. */
 static uint64_t draw(const layer *l, const char *name, int64_t element)
 {
-    uint64_t z = (uint64_t)l->owner->options->seed * 0x9e3779b97f4a7c15u + (uint64_t)element;
+    uint64_t z = l->owner->options->seed * 0x9e3779b97f4a7c15u + (uint64_t)element;
     for (const char *c = l->prefix; *c; c++) z = z * 31 + (unsigned char)*c;
     for (const char *c = name; *c; c++) z = z * 31 + (unsigned char)*c;
     z *= 0x9e3779b97f4a7c15u;

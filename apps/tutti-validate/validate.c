@@ -1,12 +1,12 @@
 /* All that happens between start and leave; validate.h. */
 #include "validate.h"
 
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "check.h"
+#include "common/device.h"
 #include "common/exit_code.h"
 #include "common/signals.h"
 #include "kinds.h"
@@ -21,38 +21,6 @@ typedef struct work {
     summary sum;
     int seen; /* cases that the filter lets through */
 } work;
-
-/* OpenMP's own choice where the user made one; otherwise this rank's share of the cores it may use. */
-static int choose_threads(const app_group *group)
-{
-    cpu_set_t cores;
-    if (getenv("OMP_NUM_THREADS") || sched_getaffinity(0, sizeof cores, &cores) != 0) return 0;
-    const int share = CPU_COUNT(&cores) / group->local_size;
-    return share > 1 ? share : 1;
-}
-
-static int open_device(validator *v)
-{
-    tutti_context_desc desc = TUTTI_CONTEXT_DESC_INIT;
-    int devices = 0;
-    desc.backend = v->options->backend;
-    desc.threads = choose_threads(v->group);
-    if (desc.backend != TUTTI_BACKEND_HOST &&
-        tutti_device_count(TUTTI_BACKEND_CUDA, &devices) == TUTTI_OK && devices > 0)
-        desc.device = v->group->local_rank % devices;
-    return app_check(tutti_context_create(&desc, &v->ctx));
-}
-
-static int open_comm(validator *v)
-{
-    tutti_comm_desc desc = TUTTI_COMM_DESC_INIT;
-    desc.transport = v->options->transport;
-    desc.timeout = v->options->timeout;
-    if (desc.transport == TUTTI_TRANSPORT_SELF && v->group->world_size > 1)
-        return app_fail(APP_USAGE, "--transport is self, but there are %d ranks",
-                        v->group->world_size);
-    return app_check(tutti_comm_create(v->ctx, &desc, &v->comm));
-}
 
 /* A file as the source of its cases' values. */
 static int read_file(const void *self, const tutti_case_tensor *tensor, int64_t first,
@@ -95,12 +63,12 @@ static int same_file(work *w, const char *name, const tutti_cases *file)
 static int open_files(work *w)
 {
     const validate_options *o = w->v.options;
-    w->files = calloc((size_t)o->file_count + 1, sizeof *w->files);
+    w->files = calloc((size_t)o->common.arg_count + 1, sizeof *w->files);
     APP_TRY(app_group_agree(w->v.group,
                             w->files ? APP_OK : app_fail(APP_FAILED, "no memory for the files")));
-    for (int i = 0; i < o->file_count; i++) {
-        APP_TRY(app_group_agree(w->v.group, tutti_cases_open(o->files[i], &w->files[i])));
-        APP_TRY(app_group_agree(w->v.group, same_file(w, o->files[i], w->files[i])));
+    for (int i = 0; i < o->common.arg_count; i++) {
+        APP_TRY(app_group_agree(w->v.group, tutti_cases_open(o->common.args[i], &w->files[i])));
+        APP_TRY(app_group_agree(w->v.group, same_file(w, o->common.args[i], w->files[i])));
         for (int c = 0; c < tutti_cases_count(w->files[i]); c++)
             w->seen += wanted(w, tutti_cases_get(w->files[i], c));
     }
@@ -117,8 +85,8 @@ typedef int case_visitor(work *w, const char *file, const source *source, const 
 
 static int for_each_case(work *w, case_visitor *visit)
 {
-    for (int i = 0; i < w->v.options->file_count; i++) {
-        const char *name = w->v.options->files[i];
+    for (int i = 0; i < w->v.options->common.arg_count; i++) {
+        const char *name = w->v.options->common.args[i];
         const source source = {name, read_file, w->files[i], true};
         for (int c = 0; c < tutti_cases_count(w->files[i]); c++) {
             const tutti_case *which = tutti_cases_get(w->files[i], c);
@@ -210,14 +178,16 @@ int validate(const validate_options *options, app_group *group)
     if (code == APP_OK && options->list)
         code = for_each_case(&w, list_case);
     else if (code == APP_OK) {
-        code = app_group_agree(group, open_device(&w.v));
-        if (code == APP_OK) code = app_group_agree(group, open_comm(&w.v));
+        code = app_group_agree(group, app_device_open(group, options->common.backend, 0, &w.v.ctx));
+        if (code == APP_OK)
+            code = app_group_agree(
+                group, app_device_connect(group, w.v.ctx, options->common.transport, &w.v.comm));
         if (code == APP_OK) code = run(&w);
     }
     results_file_drop(&w.emit);
     results_file_drop(&w.record);
     report_drop(&w.sum);
-    for (int i = 0; w.files && i < options->file_count; i++) tutti_cases_close(&w.files[i]);
+    for (int i = 0; w.files && i < options->common.arg_count; i++) tutti_cases_close(&w.files[i]);
     free(w.files);
     trained_close(&w.trained);
     tutti_comm_destroy(&w.v.comm);

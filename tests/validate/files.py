@@ -43,6 +43,16 @@ def good_json(name):
         return json.load(file)
 
 
+def test_names_in_a_report():
+    """Quotes and control characters are escaped; a byte that is no UTF-8 is U+FFFD."""
+    name = os.fsencode(fresh("x"))[:-1] + b'q"b\\n\n\x7f\xc3\xa9\xff\xc3'
+    shutil.copy(CASES, name)
+    report = fresh("report.json")
+    finish([*validate("--json", report, "--quiet", "--filter", "softmax-f32"), name]).want(0)
+    made = good_json(report)
+    assert made["cases"][0]["file"] == name.decode(errors="replace"), made["cases"][0]["file"]
+
+
 def test_two_outputs_are_two_files():
     """Whatever their names; a temporary file is an output too."""
     for first, one, second, other in (

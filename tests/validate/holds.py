@@ -11,7 +11,7 @@ from rig import *
 
 RANKS = (1, 2, 4) if BACKEND == "cuda" else (1, 3, 4)
 COUNT, TENSORS = count(CASES)
-OPTIONS = "filter list layers checkpoint rows seed backend transport timeout json junit emit record quiet help version".split()
+OPTIONS = "filter list layers checkpoint rows seed backend transport timeout json junit emit record quiet help usage version".split()
 
 
 def test_all_cases_on_any_number_of_ranks():
@@ -184,7 +184,7 @@ def test_help_and_the_document():
     with open(os.path.join(ROOT, "docs", "validate.md")) as file:
         documented = set(re.findall(r"--([a-z-]+)", file.read()))
     shown = set(re.findall(r"^(?:  -.,)? +--([a-z-]+)", result.out, re.M))
-    assert shown == set(OPTIONS) and shown - {"help", "version"} <= documented, (shown ^ set(OPTIONS), shown - documented)
+    assert shown == set(OPTIONS) and shown - {"help", "usage", "version"} <= documented, (shown ^ set(OPTIONS), shown - documented)
     assert run(["--version"]).want(0).out.startswith("tutti-validate ")
 
 
