@@ -61,7 +61,6 @@ look() {
     need zlib1g-dev "zlib (zlib.h, libz.so)" all_of header zlib.h library z
     need libhdf5-dev "HDF5 (hdf5.h, libhdf5.so)" hdf5
     need libxxhash-dev "xxhash (xxhash.h, libxxhash.so)" all_of header xxhash.h library xxhash
-    need libjansson-dev "jansson (jansson.h, libjansson.so)" all_of header jansson.h library jansson
     need libcunit1-dev "CUnit (CUnit/Basic.h, libcunit.so)" all_of header CUnit/Basic.h library cunit
     need python3 "python3" program python3
     [[ $purpose != build ]] || return 0

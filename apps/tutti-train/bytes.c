@@ -32,28 +32,20 @@ typedef struct bytes {
 /* Chosen with --hold-out 21358, by the loss on the last tenth of the training bytes; the bytes
  * held out had no part in it.  With less weight decay the few
  * licences are learnt by heart. */
-static void set_defaults(train_options *options)
-{
-    options->context = 16;
-    options->embedding = 16;
-    options->width = 128;
-    options->depth = 2;
-    options->activation = TUTTI_ACT_RELU;
-    options->epochs = 4;
-    options->batch = 512;
-    options->lr = 0.004;
-    options->weight_decay = 1.0;
-}
+static const train_default options[] = {
+    {"context", "16"}, {"embedding", "16"},   {"width", "128"}, {"epochs", "4"}, {"batch", "512"},
+    {"lr", "0.004"},   {"weight-decay", "1"}, {"sample", NULL}, {NULL, NULL},
+};
 
 /* The corpus in a few words. */
 static void name_corpus(const train_options *o, char *text, size_t size)
 {
-    if (o->file_count == 0)
+    if (o->common.arg_count == 0)
         snprintf(text, size, "%s", CORPUS_FOLDER);
-    else if (o->file_count == 1)
-        snprintf(text, size, "%s", o->files[0]);
+    else if (o->common.arg_count == 1)
+        snprintf(text, size, "%s", o->common.args[0]);
     else
-        snprintf(text, size, "%s and %d more", o->files[0], o->file_count - 1);
+        snprintf(text, size, "%s and %d more", o->common.args[0], o->common.arg_count - 1);
 }
 
 /* Shares the bytes out to the parts; each must hold a window. */
@@ -88,16 +80,16 @@ static int split(bytes *b)
 
 static void list_files(const train_options *o, app_files *files)
 {
-    if (o->file_count == 0) corpus_list_folder(CORPUS_FOLDER, files);
-    for (int i = 0; i < o->file_count; i++) app_files_reads(files, o->files[i]);
+    if (o->common.arg_count == 0) corpus_list_folder(CORPUS_FOLDER, files);
+    for (int i = 0; i < o->common.arg_count; i++) app_files_reads(files, o->common.args[i]);
 }
 
 static int open_corpus(task *task)
 {
     bytes *b = (bytes *)task;
     const train_options *o = task->options;
-    APP_TRY(o->file_count ? corpus_open(&b->corpus, o->files, o->file_count)
-                          : corpus_open_folder(&b->corpus, CORPUS_FOLDER));
+    APP_TRY(o->common.arg_count ? corpus_open(&b->corpus, o->common.args, o->common.arg_count)
+                                : corpus_open_folder(&b->corpus, CORPUS_FOLDER));
     return split(b);
 }
 
@@ -113,7 +105,7 @@ static int create(task *task, tutti_params *params, int64_t capacity)
     if (!b->window || !b->tokens || !b->labels || !b->logits)
         return app_fail(APP_FAILED, "no memory for %lld rows of bytes", (long long)rows);
     APP_TRY(bytes_model_create(&b->model, task->ctx, task->options, rows, params));
-    task->loss_sum = b->model.loss_sum;
+    task->loss_sum = b->model.network.loss_sum;
     return APP_OK;
 }
 
@@ -126,7 +118,7 @@ static int shuffle(task *task, int64_t epoch)
 /* The window that begins at byte `first` becomes a row of the call. */
 static void set_row(bytes *b, int64_t row, int64_t first)
 {
-    const int64_t context = b->model.context;
+    const int64_t context = b->task.options->context;
     corpus_read(&b->corpus, first, context + 1, b->window);
     for (int64_t i = 0; i < context; i++) b->tokens[row * context + i] = b->window[i];
     b->labels[row] = b->window[context];
@@ -135,9 +127,9 @@ static void set_row(bytes *b, int64_t row, int64_t first)
 static int send_rows(bytes *b, int64_t rows)
 {
     const size_t labels = (size_t)rows * sizeof *b->labels;
-    APP_CHECK(
-        tutti_copy(b->task.ctx, b->model.tokens, b->tokens, (size_t)b->model.context * labels));
-    return app_check(tutti_copy(b->task.ctx, b->model.labels, b->labels, labels));
+    APP_CHECK(tutti_copy(b->task.ctx, b->model.tokens, b->tokens,
+                         (size_t)b->task.options->context * labels));
+    return app_check(tutti_copy(b->task.ctx, b->model.network.labels, b->labels, labels));
 }
 
 static int bring(task *task, int64_t first, int64_t rows)
@@ -150,13 +142,13 @@ static int bring(task *task, int64_t first, int64_t rows)
 static int forward(task *task, int64_t rows, const tutti_step_block *step)
 {
     bytes *b = (bytes *)task;
-    APP_TRY(bytes_model_forward(&b->model, rows, true));
-    return bytes_model_loss(&b->model, rows, step);
+    APP_TRY(network_forward(&b->model.network, rows, true));
+    return network_loss(&b->model.network, rows, step);
 }
 
 static int backward(task *task, int64_t rows, int code, unsigned flags, tutti_grad_sync *sync)
 {
-    return bytes_model_backward(&((bytes *)task)->model, rows, code, flags, sync);
+    return network_backward(&((bytes *)task)->model.network, rows, code, flags, sync);
 }
 
 /* Samples evenly spaced over the part where there are more than an evaluation takes. */
@@ -164,14 +156,15 @@ static int evaluate(task *task, int64_t first, int64_t end, task_score *score)
 {
     bytes *b = (bytes *)task;
     while (first < end) {
-        const int64_t rows = end - first < b->model.capacity ? end - first : b->model.capacity;
+        const int64_t rows =
+            end - first < b->model.network.capacity ? end - first : b->model.network.capacity;
         double loss;
         for (int64_t i = 0; i < rows; i++)
             set_row(b, i, b->test_first + (first + i) * b->test_span / task->test_count);
         APP_TRY(send_rows(b, rows));
-        APP_TRY(bytes_model_forward(&b->model, rows, false));
-        APP_TRY(bytes_model_loss(&b->model, rows, NULL));
-        APP_CHECK(tutti_copy(task->ctx, &loss, b->model.loss_sum, sizeof loss));
+        APP_TRY(network_forward(&b->model.network, rows, false));
+        APP_TRY(network_loss(&b->model.network, rows, NULL));
+        APP_CHECK(tutti_copy(task->ctx, &loss, b->model.network.loss_sum, sizeof loss));
         APP_CHECK(tutti_context_check(task->ctx));
         score->samples += (double)rows;
         score->loss += loss;
@@ -190,11 +183,11 @@ static void report(const task *task, const task_score *score, char *text, size_t
 /* A byte at random, with the probabilities that the model gives it after row 0 of tokens. */
 static int draw(bytes *b, uint64_t *state, uint8_t *byte)
 {
-    const tutti_dtype dtype = b->model.dtype;
+    const tutti_dtype dtype = b->model.network.dtype;
     double raw[BYTES_VOCAB], largest = -INFINITY, sum = 0.0;
     APP_TRY(send_rows(b, 1));
-    APP_TRY(bytes_model_forward(&b->model, 1, false));
-    APP_CHECK(tutti_copy(b->task.ctx, raw, bytes_model_logits(&b->model),
+    APP_TRY(network_forward(&b->model.network, 1, false));
+    APP_CHECK(tutti_copy(b->task.ctx, raw, b->model.network.logits,
                          BYTES_VOCAB * tutti_dtype_size(dtype)));
     APP_CHECK(tutti_context_check(b->task.ctx));
     APP_CHECK(tutti_convert(b->logits, TUTTI_F64, raw, dtype, BYTES_VOCAB));
@@ -221,7 +214,7 @@ static char *show(char *text, uint8_t byte)
 static int sample(task *task, int64_t count)
 {
     bytes *b = (bytes *)task;
-    const int64_t context = b->model.context;
+    const int64_t context = b->task.options->context;
     uint64_t state = task->options->seed;
     char *text = malloc((size_t)(context > count ? context : count) * 4 + 1), *end = text;
     if (!text) return app_fail(APP_FAILED, "no memory for %lld characters", (long long)count);
@@ -263,7 +256,7 @@ static void describe(const task *task)
 static void close_corpus(task *task)
 {
     bytes *b = (bytes *)task;
-    bytes_model_free(&b->model);
+    network_free(&b->model.network);
     free(b->window);
     free(b->tokens);
     free(b->labels);
@@ -277,7 +270,7 @@ const task_class bytes_task = {
     .rate = "tokens/s",
     .takes_files = true,
     .norms = bytes_model_norms,
-    .defaults = set_defaults,
+    .options = options,
     .list_files = list_files,
     .open = open_corpus,
     .create = create,

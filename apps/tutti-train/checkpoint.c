@@ -16,91 +16,55 @@
 #include "common/signals.h"
 #include "faults.h"
 
-/* What the run is, as the file has it. */
-typedef struct config {
-    char task[32], data[128], norm[16], activation[16], dtype[8];
-    int64_t width, depth, embedding, context, batch, leaves, seed, epochs, warmup;
-    double lr, weight_decay, clip;
-} config;
+/* A value of the configuration, as the file has it. */
+typedef union saved {
+    int64_t whole;
+    double real;
+    char text[128];
+} saved;
 
 struct run_file {
     tutti_checkpoint *list;
-    config config;
+    saved config[APP_OPTIONS_MAX]; /* of the options that have a key */
     run_state state;
     int64_t samples_seen;
 };
 
-/* Each value, and what becomes of a run whose own is another. */
-typedef struct field {
-    const char *name, *option;
-    enum { TEXT, INT, WARMUP, SEED, REAL } kind;
-    size_t at, size;
-    enum {
-        FIXED,   /* it is refused */
-        ALLOWED, /* it is told */
-        LENGTH   /* it is told what that means */
-    } change;
-} field;
+enum value_type { WHOLE, REAL, TEXT };
 
-#define AT(member) offsetof(config, member), sizeof((config *)0)->member
-
-static const field fields[] = {
-    {"config/task", "--task", TEXT, AT(task), FIXED},
-    {"config/data", "data", TEXT, AT(data), FIXED},
-    {"config/width", "--width", INT, AT(width), FIXED},
-    {"config/depth", "--depth", INT, AT(depth), FIXED},
-    {"config/embedding", "--embedding", INT, AT(embedding), FIXED},
-    {"config/context", "--context", INT, AT(context), FIXED},
-    {"config/norm", "--norm", TEXT, AT(norm), FIXED},
-    {"config/activation", "--activation", TEXT, AT(activation), FIXED},
-    {"config/dtype", "--dtype", TEXT, AT(dtype), FIXED},
-    {"config/batch", "--batch", INT, AT(batch), FIXED},
-    {"config/leaves", "--reproducible", INT, AT(leaves), ALLOWED},
-    {"config/seed", "--seed", SEED, AT(seed), FIXED},
-    {"config/epochs", "--epochs", INT, AT(epochs), LENGTH},
-    {"config/warmup", "--warmup", WARMUP, AT(warmup), ALLOWED},
-    {"config/lr", "--lr", REAL, AT(lr), ALLOWED},
-    {"config/weight_decay", "--weight-decay", REAL, AT(weight_decay), ALLOWED},
-    {"config/clip", "--clip", REAL, AT(clip), ALLOWED},
-};
-enum { FIELDS = sizeof fields / sizeof fields[0] };
-
-static config config_of(const trainer *t)
+static enum value_type type_of(const app_option *option)
 {
-    const train_options *o = t->options;
-    config made = {
-        .width = o->width,
-        .depth = o->depth,
-        .embedding = o->embedding,
-        .context = o->context,
-        .batch = o->batch,
-        .leaves = o->leaves,
-        .seed = (int64_t)o->seed,
-        .epochs = o->epochs,
-        .warmup = o->warmup,
-        .lr = o->lr,
-        .weight_decay = o->weight_decay,
-        .clip = o->clip,
-    };
-    snprintf(made.task, sizeof made.task, "%s", o->task->name);
-    snprintf(made.data, sizeof made.data, "%s", t->task->data_name);
-    snprintf(made.norm, sizeof made.norm, "%s", o->norm);
-    snprintf(made.activation, sizeof made.activation, "%s", train_activation_name(o->activation));
-    snprintf(made.dtype, sizeof made.dtype, "%s", tutti_dtype_name(o->dtype));
+    return option->kind == APP_INT || option->kind == APP_UNSIGNED    ? WHOLE
+           : option->kind == APP_REAL || option->kind == APP_POSITIVE ? REAL
+                                                                      : TEXT;
+}
+
+/* Of the data their sizes, not the folder. */
+static saved value_of(const trainer *t, const app_option *option)
+{
+    const void *at = (const char *)t->options + option->at;
+    saved made = {0};
+    if (type_of(option) != TEXT)
+        memcpy(&made, at, sizeof(int64_t));
+    else if (strcmp(option->name, "data") == 0)
+        snprintf(made.text, sizeof made.text, "%s", t->task->data_name);
+    else
+        app_option_print(option, at, made.text, sizeof made.text);
     return made;
 }
 
-static int list_config(tutti_checkpoint *list, config *config)
+static int list_config(tutti_checkpoint *list, saved *config)
 {
-    for (int i = 0; i < FIELDS; i++) {
-        const field *f = &fields[i];
-        void *at = (char *)config + f->at;
-        if (f->kind == TEXT)
-            APP_CHECK(tutti_checkpoint_add_text(list, f->name, at, f->size));
-        else if (f->kind == REAL)
-            APP_CHECK(tutti_checkpoint_add_real(list, f->name, at));
+    for (int i = 0; i < train_command.count; i++) {
+        const app_option *option = &train_command.options[i];
+        if (!option->key) continue;
+        if (type_of(option) == TEXT)
+            APP_CHECK(tutti_checkpoint_add_text(list, option->key, config[i].text,
+                                                sizeof config[i].text));
+        else if (type_of(option) == REAL)
+            APP_CHECK(tutti_checkpoint_add_real(list, option->key, &config[i].real));
         else
-            APP_CHECK(tutti_checkpoint_add_int(list, f->name, at));
+            APP_CHECK(tutti_checkpoint_add_int(list, option->key, &config[i].whole));
     }
     return APP_OK;
 }
@@ -126,7 +90,7 @@ static int create_list(trainer *t)
     t->file = calloc(1, sizeof *t->file);
     if (!t->file) return app_fail(APP_FAILED, "no memory for the checkpoint's list");
     APP_CHECK(tutti_checkpoint_create(t->ctx, t->comm, &t->file->list));
-    APP_TRY(list_config(t->file->list, &t->file->config));
+    APP_TRY(list_config(t->file->list, t->file->config));
     return list_state(t->file->list, t->file, &t->history);
 }
 
@@ -141,47 +105,40 @@ static int list_tensors(tutti_checkpoint *list, trainer *t)
     return APP_OK;
 }
 
-static void print_value(const field *f, const config *config, char *text, size_t size)
+static void print_value(const app_option *option, const saved *value, char *text, size_t size)
 {
-    const void *at = (const char *)config + f->at;
-    if (f->kind == TEXT)
-        snprintf(text, size, "%s", (const char *)at);
-    else if (f->kind == REAL)
-        snprintf(text, size, "%g", *(const double *)at);
-    else if (f->kind == WARMUP && *(const int64_t *)at < 0)
-        snprintf(text, size, "a tenth of the run");
-    else if (f->kind == SEED)
-        snprintf(text, size, "%llu", (unsigned long long)*(const int64_t *)at);
+    if (type_of(option) == TEXT)
+        snprintf(text, size, "%s", value->text);
     else
-        snprintf(text, size, "%lld", (long long)*(const int64_t *)at);
-}
-
-static bool same_value(const field *f, const config *a, const config *b)
-{
-    const char *x = (const char *)a + f->at, *y = (const char *)b + f->at;
-    return f->kind == TEXT ? strcmp(x, y) == 0 : memcmp(x, y, f->size) == 0;
+        app_option_print(option, value, text, size);
 }
 
 /* Refuses what would be another run; says what else is different. */
-static int compare(const trainer *t, const config *file)
+static int compare(const trainer *t, const saved *file)
 {
-    const config mine = config_of(t);
-    char was[128], is[128];
-    for (int i = 0; i < FIELDS; i++) {
-        const field *f = &fields[i];
-        if (same_value(f, file, &mine)) continue;
-        print_value(f, file, was, sizeof was);
-        print_value(f, &mine, is, sizeof is);
-        if (f->change == FIXED)
-            return app_fail(APP_USAGE, "%s: its run has %s '%s', this one '%s'",
-                            t->options->checkpoint, f->option, was, is);
-        if (f->change == ALLOWED && !t->options->evaluate)
-            app_say("resume: %s was %s and is now %s", f->option, was, is);
+    char was[128], is[128], name[64];
+    for (int i = 0; i < train_command.count; i++) {
+        const app_option *option = &train_command.options[i];
+        if (!option->key) continue;
+        const saved mine = value_of(t, option);
+        if (type_of(option) == TEXT ? strcmp(file[i].text, mine.text) == 0
+                                    : file[i].whole == mine.whole)
+            continue;
+        print_value(option, &file[i], was, sizeof was);
+        print_value(option, &mine, is, sizeof is);
+        snprintf(name, sizeof name, "%s%s", strcmp(option->name, "data") == 0 ? "" : "--",
+                 option->name);
+        const int change = option->mark & TRAIN_SAVED;
+        if (change == TRAIN_FIXED)
+            return app_fail(APP_USAGE, "%s was saved with %s %s; this run uses %s",
+                            t->options->checkpoint, name, was, is);
+        if (t->options->evaluate) continue;
+        if (change == TRAIN_TOLD) app_say("resume: %s was %s and is now %s", name, was, is);
+        if (change == TRAIN_LENGTH)
+            app_say("resume: the run was %s epochs long and is now %s: the learning rate follows "
+                    "the new length from here on",
+                    was, is);
     }
-    if (file->epochs != mine.epochs && !t->options->evaluate)
-        app_say("resume: the run was %lld epochs long and is now %lld: the learning rate follows "
-                "the new length from here on",
-                (long long)file->epochs, (long long)mine.epochs);
     return APP_OK;
 }
 
@@ -249,7 +206,7 @@ static int look_inside(trainer *t)
     APP_TRY(app_group_agree(t->group,
                             app_check(tutti_checkpoint_load(file->list, t->options->checkpoint,
                                                             TUTTI_CHECKPOINT_VALUES))));
-    int code = compare(t, &file->config);
+    int code = compare(t, file->config);
     if (code == APP_OK) code = check_state(t, &file->state);
     return app_group_agree(t->group, code);
 }
@@ -289,7 +246,8 @@ int checkpoint_save(trainer *t)
     run_file *file = t->file;
     if (!file || !t->changed) return APP_OK;
     const double begin = app_now();
-    file->config = config_of(t);
+    for (int i = 0; i < train_command.count; i++)
+        if (train_command.options[i].key) file->config[i] = value_of(t, &train_command.options[i]);
     file->state = t->state;
     file->samples_seen = t->state.step * t->options->batch;
     APP_TRY(app_group_agree(t->group, FAULT_HERE("save", t->group->rank)));
@@ -297,7 +255,8 @@ int checkpoint_save(trainer *t)
                             app_check(tutti_checkpoint_save(file->list, t->options->checkpoint,
                                                             (int)t->options->keep))));
     t->changed = false;
-    return app_group_agree(t->group, log_saved(t, app_now() - begin));
+    const log_place place = trainer_place(t);
+    return app_group_agree(t->group, log_saved(&t->log, &place, app_now() - begin));
 }
 
 void checkpoint_close(trainer *t)

@@ -24,16 +24,10 @@ typedef struct fashion {
 
 /* Chosen with --hold-out 10000, by the accuracy on the training images held out; the test images had
  * no part in it. */
-static void set_defaults(train_options *options)
-{
-    options->data = TRAIN_DATA_DIR;
-    options->width = 256;
-    options->depth = 2;
-    options->activation = TUTTI_ACT_RELU;
-    options->epochs = 6;
-    options->batch = 256;
-    options->lr = 0.003;
-}
+static const train_default options[] = {
+    {"data", TRAIN_DATA_DIR}, {"width", "256"}, {"epochs", "6"},
+    {"batch", "256"},         {"lr", "0.003"},  {NULL, NULL},
+};
 
 static void list_files(const train_options *o, app_files *files)
 {
@@ -72,7 +66,7 @@ static int create(task *task, tutti_params *params, int64_t capacity)
                           o->hold_out ? task->train_count : 0, task->test_count, EVALUATION_ROWS,
                           o->dtype));
     APP_TRY(model_create(&f->model, task->ctx, o, rows, params));
-    task->loss_sum = f->model.loss_sum;
+    task->loss_sum = f->model.network.loss_sum;
     return APP_OK;
 }
 
@@ -84,7 +78,8 @@ static int shuffle(task *task, int64_t epoch)
 static int bring(task *task, int64_t first, int64_t rows)
 {
     fashion *f = (fashion *)task;
-    APP_TRY(loader_bring(&f->train, task->ctx, first, rows, f->model.images, f->model.labels));
+    APP_TRY(
+        loader_bring(&f->train, task->ctx, first, rows, f->model.images, f->model.network.labels));
     if (first / task->options->batch + 1 == FAULT_STEP &&
         FAULT_ASKED("nan", "step", task->group->rank)) {
         const double nan_value = NAN;
@@ -98,13 +93,13 @@ static int bring(task *task, int64_t first, int64_t rows)
 static int forward(task *task, int64_t rows, const tutti_step_block *step)
 {
     fashion *f = (fashion *)task;
-    APP_TRY(model_forward(&f->model, rows, true));
-    return model_loss(&f->model, rows, step);
+    APP_TRY(network_forward(&f->model.network, rows, true));
+    return network_loss(&f->model.network, rows, step);
 }
 
 static int backward(task *task, int64_t rows, int code, unsigned flags, tutti_grad_sync *sync)
 {
-    return model_backward(&((fashion *)task)->model, rows, code, flags, sync);
+    return network_backward(&((fashion *)task)->model.network, rows, code, flags, sync);
 }
 
 /* How many of `rows` logits have their largest value where the label is. */
@@ -112,7 +107,7 @@ static int count_correct(fashion *f, int64_t rows, double *correct)
 {
     const tutti_dtype dtype = f->task.options->dtype;
     const int64_t count = rows * DATA_CLASSES;
-    APP_CHECK(tutti_copy(f->task.ctx, f->logits_raw, f->model.logits,
+    APP_CHECK(tutti_copy(f->task.ctx, f->logits_raw, f->model.network.logits,
                          (size_t)count * tutti_dtype_size(dtype)));
     APP_CHECK(tutti_context_check(f->task.ctx));
     APP_CHECK(tutti_convert(f->logits, TUTTI_F64, f->logits_raw, dtype, count));
@@ -132,10 +127,11 @@ static int evaluate(task *task, int64_t first, int64_t end, task_score *score)
     while (first < end) {
         const int64_t rows = end - first < EVALUATION_ROWS ? end - first : EVALUATION_ROWS;
         double loss;
-        APP_TRY(loader_bring(&f->test, task->ctx, first, rows, f->model.images, f->model.labels));
-        APP_TRY(model_forward(&f->model, rows, false));
-        APP_TRY(model_loss(&f->model, rows, NULL));
-        APP_CHECK(tutti_copy(task->ctx, &loss, f->model.loss_sum, sizeof loss));
+        APP_TRY(loader_bring(&f->test, task->ctx, first, rows, f->model.images,
+                             f->model.network.labels));
+        APP_TRY(network_forward(&f->model.network, rows, false));
+        APP_TRY(network_loss(&f->model.network, rows, NULL));
+        APP_CHECK(tutti_copy(task->ctx, &loss, f->model.network.loss_sum, sizeof loss));
         APP_TRY(count_correct(f, rows, &score->correct));
         score->samples += (double)rows;
         score->loss += loss;
@@ -162,7 +158,7 @@ static void describe(const task *task)
 static void close_data(task *task)
 {
     fashion *f = (fashion *)task;
-    model_free(&f->model);
+    network_free(&f->model.network);
     loader_free(&f->train);
     loader_free(&f->test);
     free(f->logits_raw);
@@ -177,7 +173,7 @@ const task_class fashion_task = {
     .rate = "samples/s",
     .has_accuracy = true,
     .norms = model_norms,
-    .defaults = set_defaults,
+    .options = options,
     .list_files = list_files,
     .open = open_data,
     .create = create,

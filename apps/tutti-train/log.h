@@ -2,63 +2,64 @@
 #ifndef TUTTI_TRAIN_LOG_H
 #define TUTTI_TRAIN_LOG_H
 
+#include "common/json.h"
 #include "common/output.h"
 #include "common/report.h"
-#include "jsonl.h"
+#include "lap.h"
+#include "options.h"
 #include "progress.h"
-#include "task.h"
 
-struct trainer;
+/* Where the run is, and how long it is. */
+typedef struct log_place {
+    int64_t step, epoch, epoch_step; /* made; the epoch's number from 1, and the steps made of it */
+    int64_t steps, epochs;           /* an epoch has; the run has */
+} log_place;
 
-/* Times are in seconds. */
+/* What an evaluation has come to. */
+typedef struct log_score {
+    char report[160];      /* for people */
+    double loss, accuracy; /* accuracy: NaN where it is not counted */
+} log_score;
+
+/* What the run has come to, or this part of it. */
+typedef struct log_total {
+    int64_t steps, samples, skipped;
+    double seconds;
+    double rate, waiting_share; /* of the time in steps */
+} log_total;
+
 typedef struct train_log {
     progress progress;
-    app_output *losses;         /* rank 0, with --losses */
-    jsonl *json;                /* rank 0, with --log-json */
+    app_output *losses;      /* rank 0, with --losses */
+    app_output *json_output; /* rank 0, with --log-json */
+    app_json json;
     char lost[APP_MESSAGE_MAX]; /* why the lines of one of them have stopped; "" if none have */
-    double begin, seconds;      /* of the run; how long it was in the end */
-    int64_t first_step;         /* made before */
-
-    /* The lap: since the last line about a step.  One interval of this rank's clock, at whose beginning and end no step is under way
-     * on the device either; what was no step's (a save) moves its beginning on. */
-    double lap_begin;
-    int64_t lap_steps;
-    double lap_waited; /* of it, for the sums of its steps' gradients */
-    double lap_agreed; /* and in the agreements after them */
-    int64_t lap_rows;  /* that this rank has computed */
-    int64_t sync_sent; /* the exchange's own count when the lap began */
-
-    /* of all laps, mean over the ranks */
-    double stepping, waiting; /* in steps; of that, for the exchange */
-    double *gathered;         /* [world_size][parts] */
-    double *range_ends;       /* [ranges of the exchange], ms: room for a timeline */
+    int ranks;
+    const char *samples, *rate; /* the task's words */
 } train_log;
 
 /* Whether the files can be written; leaves them as they are.  Not collective.  On failure log_close cleans up. */
-int log_open(struct trainer *trainer);
-void log_close(struct trainer *trainer);
+int log_open(train_log *log, const train_options *options, const app_group *group);
+void log_close(train_log *log);
 
 /* Begins the files: with what the run is, for --log-json. */
-int log_start(struct trainer *trainer);
+int log_start(train_log *log, const train_options *options, const log_place *place, bool resumed,
+              const char *data, const char *backend, const char *transport);
 /* A failure if the lines of a file have stopped before the run's end, as its reader has gone: the run itself does not. */
-int log_complete(const struct trainer *trainer);
-/* Forgets the time since the last line: it was not spent in steps. */
-int log_lap(struct trainer *trainer);
-/* Adds how long the exchange of the step just looked at, which is over, has made this rank wait. */
-int log_waited(struct trainer *trainer);
-/* A line about the step just made, which was looked at.  Collective. */
-int log_step(struct trainer *trainer, double lr);
-/* A line about the evaluation after an epoch that took this long. */
-int log_epoch(struct trainer *trainer, const task_score *score, double seconds);
-/* The one line of --evaluate. */
-int log_evaluated(struct trainer *trainer, const task_score *score);
+int log_complete(const train_log *log);
+/* A line about the step just made.  rate: samples or tokens a second.  loss_scale: 0: there is none. */
+int log_step(train_log *log, const log_place *place, const lap *lap, double grad_norm, double lr,
+             double rate, double loss_scale);
+/* A line about the evaluation after an epoch that took this long, or of --evaluate. */
+int log_evaluated(train_log *log, const log_place *place, const log_score *score, double seconds,
+                  bool epoch);
 /* The last lines: how fast the run was, as long as it has been, and what it comes to. */
-void log_summary(struct trainer *trainer);
-int log_end(struct trainer *trainer, const task_score *score);
+void log_summary(train_log *log, const log_total *total);
+int log_end(train_log *log, const log_place *place, const log_total *total, const log_score *score);
 
 /* An update that was not made, and why. */
-int log_skipped(struct trainer *trainer, int64_t epoch_step, const char *why);
-int log_saved(struct trainer *trainer, double seconds);
-int log_stopped(struct trainer *trainer, const char *why);
+int log_skipped(train_log *log, const log_place *place, int64_t epoch_step, const char *why);
+int log_saved(train_log *log, const log_place *place, double seconds);
+int log_stopped(train_log *log, const log_place *place, const char *why);
 
 #endif

@@ -3,19 +3,13 @@
 
 #include "common/exit_code.h"
 #include "common/files.h"
-#include "common/group.h"
+#include "common/program.h"
 #include "common/report.h"
 #include "common/signals.h"
 #include "faults.h"
 #include "options.h"
 #include "task.h"
 #include "train.h"
-
-static void print_version(void)
-{
-    app_say("tutti-train %s", tutti_version());
-    app_say_lines(tutti_build_info());
-}
 
 /* All that a save makes or replaces. */
 static void list_checkpoint(const train_options *o, app_files *files)
@@ -45,20 +39,19 @@ static int check_files(const train_options *o)
     return app_files_check(files);
 }
 
-/* All that happens between start and leave; the code that the ranks agreed on. */
-static int run(const train_options *options, app_group *group)
+int train_main(void *options, app_group *group)
 {
+    const train_options *o = options;
     trainer trainer;
-    APP_TRY(app_group_agree(group, group->rank == 0 ? check_files(options) : APP_OK));
-    const bool saves = options->checkpoint && !options->evaluate;
-    signals_keep_files(!options->dry_run &&
-                       (saves || options->losses || options->log_json || options->plot));
-    int code = trainer_create(&trainer, options, group);
+    APP_TRY(app_group_agree(group, group->rank == 0 ? check_files(o) : APP_OK));
+    const bool saves = o->checkpoint && !o->evaluate;
+    signals_keep_files(!o->dry_run && (saves || o->losses || o->log_json || o->plot));
+    int code = trainer_create(&trainer, o, group);
     if (code == APP_OK) trainer_describe(&trainer);
-    if (code == APP_OK && options->dry_run)
+    if (code == APP_OK && o->dry_run)
         app_say("dry run: nothing was trained");
     else if (code == APP_OK)
-        code = options->evaluate ? train_evaluate(&trainer) : train_run(&trainer);
+        code = o->evaluate ? train_evaluate(&trainer) : train_run(&trainer);
     code = app_group_agree(group, code);
     trainer_destroy(&trainer);
     return code;
@@ -66,37 +59,9 @@ static int run(const train_options *options, app_group *group)
 
 int main(int argc, char **argv)
 {
-    train_options options;
-    app_group group;
     signals_watch(); /* a launcher may send one as early as this */
     (void)FAULT_HERE("start", app_launcher_rank());
-    const bool speaks = app_launcher_rank() == 0;
-    int code = train_options_parse(&options, argc, argv, !speaks);
-    /* argp has said on rank 0 what is wrong there */
-    if (code != APP_OK && speaks) app_fail(code, "%s", "");
-
-    const bool need_mpi =
-        options.transport == TUTTI_TRANSPORT_MPI || options.transport == TUTTI_TRANSPORT_NCCL;
-    const int start =
-        app_group_start(&group, "tutti-train", &argc, &argv, options.timeout, need_mpi);
-    if (start != APP_OK) return app_group_leave(&group, start);
-
-    code = app_group_agree(&group, code);
-    if (code == APP_OK && (options.help || options.usage)) {
-        signals_leave_at_once();
-        if (group.rank == 0) train_options_help(!options.help);
-    } else if (code == APP_OK && options.version) {
-        print_version();
-    } else if (code == APP_OK) {
-        code = run(&options, &group);
-    }
-    if (code == APP_OK) code = app_said();
-    code = app_group_agree(&group, code);
-    if (code == APP_PREEMPTED) {
-        signals_heeded();
-        app_say("%s", app_failure());
-    }
-    code = app_group_leave(&group, code);
-    (void)FAULT_HERE("left", group.rank);
+    const int code = app_main(&train_command, argc, argv);
+    (void)FAULT_HERE("left", app_launcher_rank());
     return code;
 }

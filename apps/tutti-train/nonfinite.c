@@ -80,7 +80,7 @@ static int own_gradients(trainer *t, int64_t step)
  * is not.  Collective. */
 static int find_origin(trainer *t, int64_t step, int *rank, int *number)
 {
-    double *all = t->log.gathered;
+    double *all = t->laps.gathered;
     int mine = -1;
     int code = own_gradients(t, step);
     if (code == APP_OK) code = find_tensor(t, &mine);
@@ -98,7 +98,7 @@ static int find_origin(trainer *t, int64_t step, int *rank, int *number)
 /* The first rank whose loss is not finite, and that loss; -1 if there is none. */
 static int name_rank(trainer *t, int *rank, double *loss)
 {
-    double *all = t->log.gathered;
+    double *all = t->laps.gathered;
     *rank = -1;
     *loss = t->loss;
     APP_CHECK(
@@ -133,7 +133,8 @@ static int report_overflow(trainer *t, int64_t step)
     const bool usable = loss_scale_adapt(&t->state.scale, true);
     snprintf(why, sizeof why, "the gradients overflow; loss scale %g -> %g", before,
              t->state.scale.value);
-    APP_TRY(log_skipped(t, step, why));
+    const log_place place = trainer_place(t);
+    APP_TRY(log_skipped(&t->log, &place, step, why));
     if (usable) return APP_OK;
     return app_fail(APP_FAILED,
                     "the gradients of step %lld of epoch %lld are not finite at any loss scale; "
@@ -158,7 +159,9 @@ static int report_gradient(trainer *t, int64_t step, int rank, double loss)
                  "the loss is finite on every rank, but not all gradients are; the first is %s, %s",
                  name_of(t, number), where);
     }
-    if (t->options->nonfinite == TRAIN_NONFINITE_SKIP) return log_skipped(t, step, what);
+    const log_place place = trainer_place(t);
+    if (t->options->nonfinite == TRAIN_NONFINITE_SKIP)
+        return log_skipped(&t->log, &place, step, what);
     return app_fail(APP_FAILED,
                     "step %lld/%lld of epoch %lld/%lld: %s; try a lower --lr, or --on-nonfinite "
                     "skip",

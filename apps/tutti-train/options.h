@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "common/options.h"
 #include "tutti/tutti.h"
 
 struct task_class;
@@ -26,11 +27,10 @@ typedef enum train_resume {
 } train_resume;
 
 typedef struct train_options {
-    bool help, usage, version, dry_run, evaluate;
+    app_common common; /* its words: FILE … */
+    bool dry_run, evaluate;
     const struct task_class *task;
-    const char *data;         /* folder of the four files; NULL in a task that has none */
-    const char *const *files; /* FILE … */
-    int file_count;
+    const char *data; /* folder of the four files; NULL in a task that has none */
     int64_t hold_out; /* training images kept for validation; 0: test instead */
     int64_t sample;   /* characters at the end; 0: none */
 
@@ -43,7 +43,7 @@ typedef struct train_options {
     int64_t check_replicas; /* steps; 0: never */
     double lr, weight_decay, clip;
     int64_t warmup;    /* steps; -1: a tenth of the run */
-    double loss_scale; /* f16's first; 0: the default */
+    double loss_scale; /* f16's first */
     uint64_t seed;
     train_nonfinite nonfinite;
 
@@ -52,11 +52,8 @@ typedef struct train_options {
     int64_t keep;           /* older files */
     train_resume resume;
 
-    tutti_backend backend;
     tutti_dtype dtype;
-    tutti_transport transport;
     int64_t threads;
-    double timeout;
     int64_t log_every;  /* steps; 0: ten times an epoch */
     const char *losses; /* files to write, or NULL */
     const char *log_json;
@@ -64,14 +61,25 @@ typedef struct train_options {
     train_progress progress;
 } train_options;
 
-/* The words of the choices, for the table of the configuration. */
-const char *train_activation_name(tutti_activation activation);
-const char *train_transport_name(tutti_transport transport);
+/* A task's own options, and its defaults of those that all have; NULL: it has the option, but no default. */
+typedef struct train_default {
+    const char *name, *value;
+} train_default;
 
-/* APP_OK or APP_USAGE.  quiet: says nothing on stderr (another rank does). */
-int train_options_parse(train_options *options, int argc, char **argv, bool quiet);
+/* What becomes of a run that resumes with another value: app_option's mark. */
+enum {
+    TRAIN_SAVED = 3,  /* the checkpoint has it, under config/ … */
+    TRAIN_FIXED = 1,  /* … the run is refused */
+    TRAIN_TOLD = 2,   /* … it is told */
+    TRAIN_LENGTH = 3, /* … it is told what that means */
+    TRAIN_OF_TASK = 4 /* only for the tasks that list it */
+};
 
-/* The text of --help or --usage, on stdout. */
-void train_options_help(bool usage);
+extern const app_command train_command;
+/* Its run; main.c. */
+int train_main(void *options, app_group *group);
+
+/* The text of an option's value, "gelu"; valid until the next call. */
+const char *train_text(const train_options *options, const char *name);
 
 #endif

@@ -27,8 +27,7 @@ typedef struct task_class {
     /* kinds of layer that its norms may be, NULL last; the first is the default */
     const char *const *norms;
 
-    /* Sets the options whose defaults are the task's own, before the command line is read. */
-    void (*defaults)(train_options *options);
+    const train_default *options; /* a NULL name ends them */
     /* Names the files that open will read. */
     void (*list_files)(const train_options *options, app_files *files);
     /* Reads or maps the data and fills in the second half of the task's struct; not collective.  On

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "checkpoint.h"
+#include "common/device.h"
 #include "common/exit_code.h"
 #include "common/report.h"
 #include "common/signals.h"
@@ -19,16 +20,22 @@ typedef struct loop {
     double lr;
     int64_t shuffled;   /* the epoch that the order is of; 0: none */
     double epoch_begin; /* when it began, or was resumed */
-    task_score score;   /* of the last evaluation */
+    log_score score;    /* of the last evaluation */
     char stop[160];     /* why to stop after this step; empty: go on */
 } loop;
+
+/* Predictions a step, over all ranks. */
+static double batch_tokens(const trainer *t)
+{
+    return (double)(t->options->batch * t->task->tokens_per_sample);
+}
 
 /* Looks at the step before, if nobody has yet: waits for it where it is still under way on the device. */
 static int look(trainer *t)
 {
     const bool made = t->unseen != 0;
     APP_TRY(nonfinite_look(t));
-    return made ? log_waited(t) : APP_OK;
+    return made && t->group->world_size > 1 ? laps_waited(&t->laps, t->sync) : APP_OK;
 }
 
 /* Brings the first micro-batch, looks at the step before while the device finishes it, and sets this
@@ -47,7 +54,7 @@ static int begin_step(trainer *t, const loop *loop)
     tutti_step_values values = {.step = 1, .loss_weight = 1};
     values.step = t->state.step;
     values.learning_rate = loop->lr;
-    values.loss_weight = 1.0 / (double)(o->batch * t->task->tokens_per_sample);
+    values.loss_weight = 1.0 / batch_tokens(t);
     values.loss_scale = t->state.scale.value;
     values.seed = o->seed;
     if (FAULT_ASKED("scale", "step", rank)) values.loss_weight *= 2.0;
@@ -76,7 +83,7 @@ static int compute_part(trainer *t, int64_t m, int code)
     code = class->backward(t->task, t->rows, code, leaf || first ? 0 : TUTTI_GRAD_ACCUMULATE,
                            (leaf || last) && !mute ? t->sync : NULL);
     if (leaf) APP_CHECK(tutti_grad_sync_leaf_end(t->sync, t->ctx, (int)m));
-    t->log.lap_rows += t->rows;
+    t->laps.rows += t->rows;
     return code;
 }
 
@@ -93,7 +100,7 @@ static int agree(trainer *t, int code)
 {
     const double begin = app_now();
     code = app_group_agree(t->group, code);
-    if (t->group->world_size > 1) t->log.lap_agreed += app_now() - begin;
+    if (t->group->world_size > 1) t->laps.agreed += app_now() - begin;
     return code;
 }
 
@@ -128,7 +135,7 @@ static int train_step(trainer *t, loop *loop)
                      (long long)t->steps, (long long)state->epoch, (long long)t->options->epochs);
     if (code == APP_OK && state->step == FAULT_STEP) code = FAULT_HERE("agree", t->group->rank);
     code = agree(t, code);
-    t->log.lap_steps++;
+    t->laps.steps++;
     if (code != APP_OK && code != APP_PREEMPTED) return code;
     t->unseen = state->epoch_step;
     if (code == APP_PREEMPTED) snprintf(loop->stop, sizeof loop->stop, "%s", app_failure());
@@ -159,19 +166,23 @@ static int evaluate_share(trainer *t, task_score *scores)
 }
 
 /* The score of all samples of the evaluation.  Collective. */
-static int evaluate(trainer *t, task_score *score)
+static int evaluate(trainer *t, log_score *score)
 {
-    enum { FIELDS = sizeof *score / sizeof score->loss };
+    enum { FIELDS = sizeof(task_score) / sizeof(double) };
     app_group *group = t->group;
+    const task_class *class = t->task->class;
     const int64_t parts = t->options->leaves ? t->options->leaves : 1;
     task_score scores[TUTTI_LEAVES_MAX] = {{0}};
     APP_TRY(app_group_agree(group, evaluate_share(t, scores)));
     APP_TRY(app_group_agree(
         group, app_check(tutti_comm_all_reduce(group->control, group->host, scores, scores,
                                                parts * FIELDS, TUTTI_F64, TUTTI_SUM))));
-    score->samples = trainer_tree_sum(&scores[0].samples, parts, FIELDS);
-    score->loss = trainer_tree_sum(&scores[0].loss, parts, FIELDS);
-    score->correct = trainer_tree_sum(&scores[0].correct, parts, FIELDS);
+    const task_score all = {trainer_tree_sum(&scores[0].samples, parts, FIELDS),
+                            trainer_tree_sum(&scores[0].loss, parts, FIELDS),
+                            trainer_tree_sum(&scores[0].correct, parts, FIELDS)};
+    score->loss = all.loss / all.samples;
+    score->accuracy = class->has_accuracy ? all.correct / all.samples : NAN;
+    class->report(t->task, &all, score->report, sizeof score->report);
     return APP_OK;
 }
 
@@ -180,10 +191,34 @@ static int end_epoch(trainer *t, loop *loop)
     APP_TRY(evaluate(t, &loop->score));
     t->state.evaluated = t->state.epoch;
     t->changed = true;
-    const task_score *score = &loop->score;
-    history_evaluation(&t->history, score->loss / score->samples,
-                       t->task->class->has_accuracy ? score->correct / score->samples : NAN);
-    return app_group_agree(t->group, log_epoch(t, score, app_now() - loop->epoch_begin));
+    history_evaluation(&t->history, loop->score.loss, loop->score.accuracy);
+    const log_place place = trainer_place(t);
+    return app_group_agree(t->group, log_evaluated(&t->log, &place, &loop->score,
+                                                   app_now() - loop->epoch_begin, true));
+}
+
+/* The batch's mean loss by the tree over its leaves.  Of each leaf one rank has the sum and all others 0, so that the sum over
+ * the ranks is exact. */
+static int reproducible_loss(trainer *t, double *loss)
+{
+    APP_CHECK(tutti_comm_all_reduce(t->group->control, t->group->host, t->losses_host,
+                                    t->losses_host, t->parts, TUTTI_F64, TUTTI_SUM));
+    *loss = trainer_tree_sum(t->losses_host, t->parts, 1) / batch_tokens(t);
+    return APP_OK;
+}
+
+/* A line about the step just made, which was looked at.  Collective. */
+static int say_step(trainer *t, double lr)
+{
+    const log_place place = trainer_place(t);
+    const bool on_host = tutti_context_backend(t->ctx) != TUTTI_BACKEND_CUDA;
+    lap lap;
+    APP_TRY(laps_gather(&t->laps, t->group, t->sync, on_host, t->loss, &lap));
+    if (t->options->leaves) APP_TRY(reproducible_loss(t, &lap.loss));
+    history_step(&t->history, t->state.step, lap.loss);
+    APP_TRY(log_step(&t->log, &place, &lap, t->stats.grad_norm, lr, 1e3 * batch_tokens(t) / lap.ms,
+                     t->options->dtype == TUTTI_F16 ? t->state.scale.value : 0.0));
+    return laps_begin(&t->laps, t->sync);
 }
 
 /* The order of the epoch that the next step is in. */
@@ -198,7 +233,7 @@ static int begin_epoch(trainer *t, loop *loop)
     loop->shuffled = state->epoch;
     loop->epoch_begin = app_now();
     APP_TRY(app_group_agree(t->group, t->task->class->shuffle(t->task, state->epoch)));
-    return app_group_agree(t->group, log_lap(t));
+    return app_group_agree(t->group, laps_begin(&t->laps, t->sync));
 }
 
 static bool has_line(const trainer *t)
@@ -210,7 +245,7 @@ static bool has_line(const trainer *t)
 /* What has been done since `begin`, after settle, is no step's. */
 static void no_step(trainer *t, double begin)
 {
-    t->log.lap_begin += app_now() - begin;
+    t->laps.begin += app_now() - begin;
 }
 
 /* All ranks hold the same weights and the same optimizer's state, or the run ends.  Collective. */
@@ -252,7 +287,8 @@ static int stop(trainer *t, const loop *loop)
     const char *file = t->options->checkpoint;
     APP_TRY(settle(t));
     APP_TRY(save(t));
-    APP_TRY(app_group_agree(t->group, log_stopped(t, loop->stop)));
+    const log_place place = trainer_place(t);
+    APP_TRY(app_group_agree(t->group, log_stopped(&t->log, &place, loop->stop)));
     return app_fail(APP_PREEMPTED, "%s%s%s", loop->stop, file ? "; --resume goes on from " : "",
                     file ? file : "");
 }
@@ -274,7 +310,7 @@ static int make_steps(trainer *t, loop *loop)
         APP_TRY(train_step(t, loop));
         if (has_line(t)) {
             APP_TRY(settle(t));
-            APP_TRY(app_group_agree(t->group, log_step(t, loop->lr)));
+            APP_TRY(app_group_agree(t->group, say_step(t, loop->lr)));
         }
         APP_TRY(check_replicas(t));
         progress_bar(&t->log.progress, state->step, t->total);
@@ -305,21 +341,48 @@ static int sample(trainer *t)
     return t->group->rank == 0 ? t->task->class->sample(t->task, t->options->sample) : APP_OK;
 }
 
+/* Begins the log, and this part of the run.  Collective. */
+static int start(trainer *t)
+{
+    const log_place place = trainer_place(t);
+    const int code =
+        log_start(&t->log, t->options, &place, t->resumed, t->task->data_name,
+                  app_backend_name(t->ctx), app_transport_name(tutti_comm_transport(t->comm)));
+    t->begin = app_now();
+    t->first_step = t->state.step;
+    return app_group_agree(t->group, code);
+}
+
+static log_total total_of(const trainer *t)
+{
+    const laps *laps = &t->laps;
+    const int64_t steps = t->state.step - t->first_step;
+    const bool any = laps->stepping > 0.0;
+    return (log_total){.steps = steps,
+                       .samples = steps * t->options->batch,
+                       .skipped = t->state.skipped,
+                       .seconds = app_now() - t->begin,
+                       .rate = any ? (double)steps * batch_tokens(t) / laps->stepping : 0.0,
+                       .waiting_share = any ? laps->waiting / laps->stepping : 0.0};
+}
+
 static int finish(trainer *t, const loop *loop)
 {
-    log_summary(t);
+    const log_place place = trainer_place(t);
+    const log_total total = total_of(t);
+    log_summary(&t->log, &total);
     APP_TRY(app_group_agree(t->group, draw(t)));
     APP_TRY(app_group_agree(t->group, sample(t)));
     APP_TRY(app_group_agree(t->group, FAULT_HERE("end", t->group->rank)));
-    APP_TRY(app_group_agree(t->group, log_end(t, &loop->score)));
-    return app_group_agree(t->group, log_complete(t));
+    APP_TRY(app_group_agree(t->group, log_end(&t->log, &place, &total, &loop->score)));
+    return app_group_agree(t->group, log_complete(&t->log));
 }
 
 int train_run(trainer *t)
 {
     loop loop = {.epoch_begin = app_now()};
     APP_TRY(app_group_agree(t->group, signals_check("anything was written")));
-    APP_TRY(app_group_agree(t->group, log_start(t)));
+    APP_TRY(start(t));
     if (t->state.step == t->total && t->state.evaluated == t->state.epoch)
         APP_TRY(evaluate(t, &loop.score)); /* there is nothing left but to say it */
     int code = make_steps(t, &loop);
@@ -334,12 +397,14 @@ int train_run(trainer *t)
 
 int train_evaluate(trainer *t)
 {
-    task_score score;
+    const log_place place = trainer_place(t);
+    log_score score;
     APP_TRY(nothing_to_save(t, "the evaluation"));
-    APP_TRY(app_group_agree(t->group, log_start(t)));
+    APP_TRY(start(t));
     APP_TRY(evaluate(t, &score));
     APP_TRY(app_group_agree(t->group, draw(t)));
     APP_TRY(app_group_agree(t->group, sample(t)));
-    APP_TRY(app_group_agree(t->group, log_evaluated(t, &score)));
-    return app_group_agree(t->group, log_complete(t));
+    APP_TRY(app_group_agree(t->group,
+                            log_evaluated(&t->log, &place, &score, app_now() - t->begin, false)));
+    return app_group_agree(t->group, log_complete(&t->log));
 }

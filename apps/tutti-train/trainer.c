@@ -3,12 +3,12 @@
 #include "trainer.h"
 
 #include <errno.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "checkpoint.h"
+#include "common/device.h"
 #include "common/exit_code.h"
 #include "common/report.h"
 #include "common/signals.h"
@@ -20,38 +20,10 @@ static int64_t largest(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-/* OpenMP's own choice where the user made one; otherwise this rank's share of the cores it may
- * use. */
-static int choose_threads(const train_options *options, const app_group *group)
-{
-    if (options->threads > 0 || getenv("OMP_NUM_THREADS")) return (int)options->threads;
-    cpu_set_t cores;
-    if (sched_getaffinity(0, sizeof cores, &cores) != 0) return 0;
-    return (int)largest(1, CPU_COUNT(&cores) / group->local_size);
-}
-
-static int open_device(trainer *t)
-{
-    tutti_context_desc desc = TUTTI_CONTEXT_DESC_INIT;
-    desc.backend = t->options->backend;
-    desc.threads = choose_threads(t->options, t->group);
-    int devices = 0;
-    if (desc.backend != TUTTI_BACKEND_HOST &&
-        tutti_device_count(TUTTI_BACKEND_CUDA, &devices) == TUTTI_OK && devices > 0)
-        desc.device = t->group->local_rank % devices;
-    return app_check(tutti_context_create(&desc, &t->ctx));
-}
-
 static int open_comm(trainer *t)
 {
-    tutti_comm_desc desc = TUTTI_COMM_DESC_INIT;
-    desc.transport = t->options->transport;
-    desc.timeout = t->options->timeout;
-    if (desc.transport == TUTTI_TRANSPORT_SELF && t->group->world_size > 1)
-        return app_fail(APP_USAGE, "--transport is self, but there are %d ranks",
-                        t->group->world_size);
     APP_TRY(FAULT_HERE("comm", t->group->rank));
-    return app_check(tutti_comm_create(t->ctx, &desc, &t->comm));
+    return app_device_connect(t->group, t->ctx, t->options->common.transport, &t->comm);
 }
 
 int64_t trainer_share(int64_t total, int rank, int world_size)
@@ -70,6 +42,12 @@ double trainer_tree_sum(const double *values, int64_t count, int64_t stride)
     const int64_t half = count / 2;
     return trainer_tree_sum(values, half, stride) +
            trainer_tree_sum(values + half * stride, half, stride);
+}
+
+log_place trainer_place(const trainer *t)
+{
+    const run_state *s = &t->state;
+    return (log_place){s->step, s->epoch, s->epoch_step, t->steps, t->options->epochs};
 }
 
 /* Which rows of a batch are this rank's: a share of each micro-step, or whole leaves. */
@@ -144,8 +122,7 @@ static int create_optimizer(trainer *t)
     desc.skip_nonfinite = 1; /* whatever follows, the weights stay numbers */
     APP_CHECK(tutti_adamw_create(t->ctx, t->params, &desc, &t->adamw));
     APP_CHECK(tutti_step_block_create(t->ctx, &t->step));
-    const double first_scale = o->loss_scale > 0 ? o->loss_scale : 65536.0;
-    t->state.scale.value = o->dtype == TUTTI_F16 ? first_scale : 1.0;
+    t->state.scale.value = o->dtype == TUTTI_F16 ? o->loss_scale : 1.0;
     return FAULT_HERE("setup", t->group->rank);
 }
 
@@ -162,7 +139,8 @@ static int exchange(trainer *t)
 /* What is written while the run goes on: a fault here is better now than at its end. */
 static int open_files(trainer *t)
 {
-    APP_TRY(log_open(t));
+    APP_TRY(log_open(&t->log, t->options, t->group));
+    APP_TRY(laps_create(&t->laps, t->group));
     if (!t->options->plot || t->group->rank != 0) return APP_OK;
     APP_TRY(app_output_open(t->options->plot, &t->plot));
     return plot_check();
@@ -177,7 +155,8 @@ static int agree(app_group *group, int code)
 int trainer_create(trainer *t, const train_options *options, app_group *group)
 {
     *t = (trainer){.options = options, .group = group};
-    APP_TRY(agree(group, open_device(t)));
+    APP_TRY(
+        agree(group, app_device_open(group, options->common.backend, options->threads, &t->ctx)));
     APP_TRY(agree(group, open_comm(t)));
     APP_TRY(agree(group, open_task(t)));
     APP_TRY(checkpoint_open(t));
@@ -191,7 +170,8 @@ int trainer_create(trainer *t, const train_options *options, app_group *group)
 
 void trainer_destroy(trainer *t)
 {
-    log_close(t);
+    log_close(&t->log);
+    laps_free(&t->laps);
     app_output_close(&t->plot);
     checkpoint_close(t);
     history_free(&t->history);
@@ -218,7 +198,8 @@ static int64_t parameter_count(const trainer *t)
 
 static void describe_device(const trainer *t)
 {
-    const int device = tutti_context_device(t->ctx), threads = choose_threads(t->options, t->group);
+    const int device = tutti_context_device(t->ctx),
+              threads = app_device_threads(t->group, t->options->threads);
     if (tutti_context_backend(t->ctx) == TUTTI_BACKEND_CUDA)
         app_say("  backend       cuda (rank 0 on device %d)", device);
     else if (threads > 0)
@@ -254,7 +235,7 @@ void trainer_describe(const trainer *t)
     app_say("  parameters    %lld", (long long)parameter_count(t));
     describe_device(t);
     app_say("  ranks         %d, transport %s, at most %g s a wait", t->group->world_size,
-            train_transport_name(tutti_comm_transport(t->comm)), o->timeout);
+            app_transport_name(tutti_comm_transport(t->comm)), o->common.timeout);
     app_say("  dtype         %s", tutti_dtype_name(o->dtype));
     if (o->dtype == TUTTI_F16)
         app_say("  loss scale    %g, doubled after %d good steps", t->state.scale.value,

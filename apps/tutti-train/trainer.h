@@ -54,7 +54,10 @@ typedef struct trainer {
     tutti_adamw_stats stats; /* of the same step */
 
     train_log log;
-    app_output *plot; /* rank 0, with --plot, until it is drawn */
+    laps laps;
+    double begin;       /* when the run began, on this clock … */
+    int64_t first_step; /* … and the steps made before */
+    app_output *plot;   /* rank 0, with --plot, until it is drawn */
 } trainer;
 
 /* Collective.  All ranks return the same code.  trainer_destroy cleans up after a failure too. */
@@ -69,6 +72,9 @@ int64_t trainer_first_row(const trainer *trainer, int64_t epoch_step, int64_t pa
 
 /* The sum of `count` numbers as a binary tree: count a power of two, the numbers `stride` apart. */
 double trainer_tree_sum(const double *values, int64_t count, int64_t stride);
+
+/* Where the run is, for the log. */
+log_place trainer_place(const trainer *trainer);
 
 /* The table of the configuration, on rank 0. */
 void trainer_describe(const trainer *trainer);

@@ -21,11 +21,10 @@ MODELS = r"apps/tutti-train/[a-z]+_model\.c|apps/common/network\.c|bench/step\.c
 OTHERWISE = {
     "apps/tutti-bench/run.c": r"x",
     "apps/tutti-train/options.c": r"embedding",
-    "apps/tutti-train/checkpoint.c": r"config/embedding|--embedding",
     "apps/tutti-train/log.c": r"loss",
     "apps/tutti-train/plot.c": r"loss",
     "apps/tutti-train/train.c": r"loss",
-    "apps/tutti-train/bytes.c": r" *model .*|%s, linear .*",
+    "apps/tutti-train/bytes.c": r" *model .*|%s, linear .*|embedding",
     "apps/tutti-train/fashion.c": r" *model .*",
 }
 

@@ -21,7 +21,7 @@ def test_a_checkpoint_of_another():
         subprocess.run([os.environ["TUTTI_FOREIGN_RUN"], path], check=True)
         for np in (1, 2):
             result = run(["--data", small_data(), "--batch", 50, "--checkpoint", path, "--resume"], np=np)
-            clean(result, 64, "its run has --task '?[2J??', this one 'fashion'")
+            clean(result, 64, "was saved with --task ?[2J??; this run uses fashion")
 
 
 def test_names_of_files():

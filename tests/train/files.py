@@ -475,8 +475,7 @@ def test_a_stray_variable_of_a_launcher():
 
 
 def probe():
-    need("--checkpoint")
-    need("--log-json")
+    need_checkpoints()
 
 
 run_tests(probe)

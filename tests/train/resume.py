@@ -84,9 +84,9 @@ def test_exact_bytes():
             assert sample in evaluated.out and "| held-out loss " in evaluated.out, evaluated
         write(folder, "text", b"another text\n" * 300)
         result = run([*more, parts, "--resume"]).want(64)
-        assert "data '2700 training and 300 held-out bytes', this one '3510 training" in result.err, result
+        assert "data 2700 training and 300 held-out bytes; this run uses 3510 training" in result.err, result
         result = run(["--data", small_data(), "--checkpoint", parts, "--resume"]).want(64)
-        assert "--task 'bytes', this one 'fashion'" in result.err, result
+        assert "was saved with --task bytes; this run uses fashion" in result.err, result
 
 
 def test_stopped_at_the_end_of_an_epoch():
@@ -150,14 +150,14 @@ def test_longer_run(folder):
 
 
 REFUSED = {
-    "--width=48": "--width '32', this one '48'",
-    "--depth=2": "--depth '1', this one '2'",
-    "--norm=rmsnorm": "--norm 'layernorm', this one 'rmsnorm'",
-    "--activation=gelu": "--activation 'relu', this one 'gelu'",
-    "--dtype=bf16": "--dtype 'f32', this one 'bf16'",
-    "--batch=25": "--batch '50', this one '25'",
-    "--seed=18446744073709551615": "--seed '1', this one '18446744073709551615'",
-    "--hold-out=100": "data '650 training and 103 test images', this one '550 training and 100 validation images'",
+    "--width=48": "was saved with --width 32; this run uses 48",
+    "--depth=2": "was saved with --depth 1; this run uses 2",
+    "--norm=rmsnorm": "was saved with --norm layernorm; this run uses rmsnorm",
+    "--activation=gelu": "was saved with --activation relu; this run uses gelu",
+    "--dtype=bf16": "was saved with --dtype f32; this run uses bf16",
+    "--batch=25": "was saved with --batch 50; this run uses 25",
+    "--seed=18446744073709551615": "was saved with --seed 1; this run uses 18446744073709551615",
+    "--hold-out=100": "data 650 training and 103 test images; this run uses 550 training and 100 validation images",
 }
 TOLD = {
     "--lr=0.002": "--lr was 0.003 and is now 0.002",

@@ -53,7 +53,6 @@ LATE = 300  # ms, of faults.h
 def test_waiting_is_a_part_of_the_step():
     """Whatever a rank is late for, right before a line or a save: of no rank is there more waiting than time."""
     need_checkpoints()
-    need("--log-json")
     with tempfile.TemporaryDirectory() as folder:
         log, path = (os.path.join(folder, name) for name in ("log", "f"))
         more = ["--log-every", FAULT_STEP, "--save-every", FAULT_STEP, "--check-replicas", 5, "--log-json", log, "--checkpoint", path]
@@ -104,7 +103,6 @@ def test_keys_are_documented():
 
 
 def test_json_says_what_the_lines_say():
-    need("--log-json")
     with tempfile.TemporaryDirectory() as folder:
         for np in (1, 2):
             path = os.path.join(folder, f"log{np}")
@@ -133,7 +131,6 @@ def test_json_says_what_the_lines_say():
 
 def test_json_is_appended_to():
     need_checkpoints()
-    need("--log-json")
     with tempfile.TemporaryDirectory() as folder:
         path, log = (os.path.join(folder, name) for name in ("f", "log"))
         more = ["--checkpoint", path, "--log-json", log, "--log-every", 1]
@@ -162,7 +159,6 @@ def test_json_is_appended_to():
 
 
 def test_json_cannot_be_written():
-    need("--log-json")
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "no", "log")
         result = run(arguments("--log-json", path), np=2).want(2)
@@ -259,7 +255,6 @@ def test_nonfinite_gradient_alone():
 
 def test_nonfinite_skips():
     """The model does not see the step; all others are made."""
-    need("--log-json")
     with tempfile.TemporaryDirectory() as folder:
         log = os.path.join(folder, "log")
         for np, dtype in ((1, "f32"), (2, "f32"), (2, "f16"), (1, "bf16")):
