@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What more ranks give, and that they change nothing: the language model in fast mode on each number of ranks (tokens a second, and
 # the share kept of as many times one rank's); the same with --reproducible (its cost, and cmp of the checkpoints); a run that goes from
-# the most ranks to the fewest by resuming in its middle (cmp again); tutti-validate; and on GPUs bench-step.
+# the most ranks to the fewest by resuming in its middle (cmp again); tutti-validate; and on GPUs tutti-bench step.
 # Exit code 1 if two files differ or a case does not hold.
 # usage: bench/scaling.sh [--ranks "1 2 4"] [--folder DIR] [ARGS of tutti-train …]
 #   bench/scaling.sh                       on 1, 2, 4 … GPUs, as many as there are: 278 M parameters in bf16
@@ -107,6 +107,6 @@ for n in "${counts[@]}"; do
     tail -n 1 "$folder/validate$n.log"
 done
 if ((gpus)); then
-    for n in "${counts[@]}"; do "$here/tutti-run" -np "$n" bench-step --leaves "$leaves" 2>/dev/null; done
+    for n in "${counts[@]}"; do "$here/tutti-run" -np "$n" tutti-bench step --leaves "$leaves" 2>/dev/null; done
 fi
 exit "$wrong"

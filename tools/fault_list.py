@@ -205,6 +205,7 @@ FAULTS = [
     # Bench
     Fault("bench-rows", "the last row is not looked at", "return (count - 1) * index / (BENCH_SAMPLES - 1);", "return (count - 1) * index / BENCH_SAMPLES;", "launch.bench"),
     Fault("bench-error", "a wrong result is right", "bool right = r->error <= r->tolerance;", "bool right = r->error <= 1e300;", "launch.bench"),
-    Fault("bench-fail-over", "nothing is slower than before", "now <= before * (1 + o->fail_over / 100)", "now > 0", "launch.bench"),
+    Fault("bench-fail-over", "nothing is slower than before", "now <= before * o->limit", "now > 0", "launch.bench"),
+    Fault("bench-exchange", "the sums of an exchange are those of one rank more", "0.5 * ranks * (ranks - 1)", "0.5 * ranks * (ranks + 1)", "launch.bench"),
     Fault("json-escape", "a quote in a text ends it", """if (c == '"' || c == '\\\\')""", """if (c == '\\\\')""", "validate.files"),
 ]

@@ -26,6 +26,8 @@ typedef struct bench_result {
     double reference;    /* seconds of what it is compared with; 0: nothing */
     double call_seconds; /* bench_time_call's */
     double error, tolerance;
+    bool exchange;     /* gradients over the ranks … */
+    double bus_factor; /* … whose bandwidth on the bus is so much of the algorithm's */
 } bench_result;
 
 /* A tensor of the call, or a parameter, or the gradient of either. */

@@ -7,6 +7,7 @@
 
 #include "common/exit_code.h"
 #include "common/report.h"
+#include "common/statistics.h"
 
 #ifndef TUTTI_BENCH_CUDA
 /* Never reached: without CUDA bench_open makes no machine with `cuda` set. */
@@ -54,18 +55,6 @@ void bench_close(bench_machine *machine)
         tutti_context_destroy(&machine->ctx);
 }
 
-static int ascending(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(double *times, int count)
-{
-    qsort(times, (size_t)count, sizeof *times, ascending);
-    return times[count / 2];
-}
-
 typedef struct copy {
     tutti_context *ctx;
     void *from, *to;
@@ -98,8 +87,8 @@ static int host_time(bench_machine *machine, bench_work work, void *self, copy *
         if (code == APP_OK) code = timed(run_copy, c, &times[machine->repeats + i]);
     }
     if (code == APP_OK) {
-        *seconds = median(times, machine->repeats);
-        *reference_seconds = c->to ? median(times + machine->repeats, machine->repeats) : 0;
+        *seconds = app_median(times, machine->repeats);
+        *reference_seconds = c->to ? app_median(times + machine->repeats, machine->repeats) : 0;
     }
     free(times);
     return code;
@@ -139,7 +128,7 @@ int bench_time_call(bench_machine *machine, bench_work work, void *self, int64_t
         times[group] = (app_now() - start) / CALLS;
         APP_CHECK(tutti_context_synchronize(machine->ctx));
     }
-    *call_seconds = median(times, CALL_GROUPS);
+    *call_seconds = app_median(times, CALL_GROUPS);
     if (!machine->cuda) *seconds = *call_seconds;
     return APP_OK;
 }

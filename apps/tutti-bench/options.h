@@ -1,27 +1,51 @@
-/* What tutti-bench is asked to do. */
+/* What tutti-bench is asked to do: the layers, or one of its other commands. */
 #ifndef TUTTI_BENCH_OPTIONS_H
 #define TUTTI_BENCH_OPTIONS_H
 
-#include "layers.h"
+#include "common/options.h"
 
-enum { BENCH_SHAPES_MAX = 32, BENCH_KINDS_MAX = 64, BENCH_VARIANTS_MAX = 256 };
-
+/* Of the commands whose results are rows. */
 typedef struct bench_options {
-    uint64_t layers; /* bit i: the i-th kind is wanted; none: all */
-    bool plain;      /* no kind's own file is looked at */
-    tutti_backend backend;
-    int device;
-    tutti_dtype dtype; /* 0: bf16 on a GPU, f32 on the host */
-    int shape_count;
-    bench_shape shapes[BENCH_SHAPES_MAX];  /* none: the layers' own */
-    const char *variants[BENCH_KINDS_MAX]; /* "none,gelu"; NULL: the layer's own */
-    int repeats;
+    app_common common;
+    int64_t repeats;
     const char *json;
     const char *compare; /* an earlier --json */
-    double fail_over;    /* percent; negative: nothing fails */
+    double limit;        /* of a time over the earlier one; 0: nothing fails */
 } bench_options;
 
-/* Reads the command line; leaves the program with 64 where it is wrong. */
-void bench_options_parse(int argc, char **argv, bench_options *options);
+bool bench_parse_limit(const app_option *option, void *options, const char *text,
+                       char wanted[APP_WANTED_MAX]);
+
+#define BENCH_TABLE                                                                               \
+    {"repeats",                                                                                   \
+     "N",                                                                                         \
+     "runs of which the median is taken",                                                         \
+     "30",                                                                                        \
+     .kind = APP_INT,                                                                             \
+     .least = 1,                                                                                  \
+     .most = 100000,                                                                              \
+     .at = offsetof(bench_options, repeats)},                                                     \
+        {"json", "FILE", "write the results to FILE as well", .kind = APP_TEXT,                   \
+         .at = offsetof(bench_options, json)},                                                    \
+        {"compare", "FILE",                                                                       \
+         "show what an earlier --json FILE of the same device has beside each figure",            \
+         .kind = APP_TEXT, .at = offsetof(bench_options, compare)},                               \
+    {                                                                                             \
+        "fail-over", "PERCENT",                                                                   \
+            "with --compare: exit with 1 if a time or the host cost of a call is longer by more", \
+            .kind = APP_OTHER, .parse = bench_parse_limit                                         \
+    }
+
+#define BENCH_EXIT_CODES                                                                          \
+    "Exit code: 0 if every result was right, 1 if one was wrong or slower than --fail-over "      \
+    "allows, 2 if the run failed, 64 for a wrong command line, 75 stopped by SIGTERM, SIGINT or " \
+    "SIGUSR1."
+
+/* "--fail-over wants --compare FILE" */
+error_t bench_check(struct argp_state *state, void *options);
+
+extern const app_command bench_step_command, bench_checkpoint_command, bench_exchange_command;
+/* Of the layers, whose options are in their tables. */
+const app_command *bench_layers_command(void);
 
 #endif

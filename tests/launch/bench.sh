@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Tests of bench-checkpoint, of examples that open files, and of tutti-bench.  usage: bench.sh BUILD-FOLDER
+# Tests of tutti-bench, and of examples that open files.  usage: bench.sh BUILD-FOLDER
 # shellcheck source=tests/launch/check.sh disable=SC2317
 source "$(dirname "${BASH_SOURCE[0]}")/check.sh"
 build=$(readlink -f "$1")
@@ -7,17 +7,17 @@ export ASAN_OPTIONS=detect_leaks=0 # they leave to the end of the process what i
 
 # It would be removed at the end.
 test_refuses_a_file_that_is_there() {
-    [[ -x $build/bin/bench-checkpoint ]] || skip "built without MPI or HDF5"
+    "$build/bin/tutti-bench" --version | grep -q "^files: hdf5" || skip "built without HDF5"
     local there
     for there in f f.plain; do
         echo precious >"$there"
-        "$build/bin/bench-checkpoint" --path f --bytes 10000 --rounds 1 --backend host >output 2>&1
+        "$build/bin/tutti-bench" checkpoint --path f --bytes 10000 --rounds 1 --backend host >output 2>&1
         expect_equal code $? 64
         expect_match output "$(<output)" "$there is there"
         expect_equal "$there" "$(<"$there")" precious
         rm "$there"
     done
-    "$build/bin/bench-checkpoint" --path f --bytes 10000 --rounds 1 --backend host >output 2>&1 || fail "$(<output)"
+    "$build/bin/tutti-bench" checkpoint --path f --bytes 10000 --rounds 1 --backend host >output 2>&1 || fail "$(<output)"
     expect_equal files "$(ls)" output
 }
 test_closed_standard_files() {
@@ -25,7 +25,7 @@ test_closed_standard_files() {
     "$build/bin/checkpoint" open.h5 >output
     "$build/bin/checkpoint" closed.h5 <&- >&- 2>&- || fail "code $?"
     cmp open.h5 closed.h5 || fail "its lines are in the file"
-    "$build/bin/bench-checkpoint" --path f --bytes 10000 --rounds 1 --backend host <&- >&- 2>&- || fail "code $?"
+    "$build/bin/tutti-bench" checkpoint --path f --bytes 10000 --rounds 1 --backend host <&- >&- 2>&- || fail "code $?"
 }
 # expect_right LEAST: every row of the output is right, and there are so many at least.
 expect_right() {
@@ -114,16 +114,85 @@ test_wrong_options() {
         expect_match "output of $given" "$(<output)" "$wanted"
     done <<'END'
 batchnorm|there is no layer batchnorm
---activation tanh|activation is tanh, want none
---activation relu,|activation is , want none
---activation=|activation is , want none
---activation gel|activation is gel, want none
---shape 5|shape is 5, but no layer takes 1 numbers
---shape 5x6x7x8|shape is 5x6x7x8, but no layer takes 4 numbers
---shape 5x0|shape is 5x0, want
---shape 5x|shape is 5x, want
---dtype i32|dtype is i32, want f64
+--activation tanh|--activation is 'tanh', want none
+--activation relu,|--activation is 'relu,', want none
+--activation=|--activation is '', want none
+--activation gel|--activation is 'gel', want none
+--shape 5|--shape is '5', want as many numbers as a layer takes, not 1
+--shape 5x6x7x8|--shape is '5x6x7x8', want as many numbers as a layer takes, not 4
+--shape 5x0|--shape is '5x0', want at most 32 of
+--shape 5x|--shape is '5x', want at most 32 of
+--dtype i32|--dtype is 'i32', want f64
 END
+}
+# step, exchange and checkpoint are commands with options of their own, on one rank and on several.
+test_commands() {
+    local command given wanted
+    for command in step exchange checkpoint; do
+        "$build/bin/tutti-bench" "$command" --help >output 2>&1 || fail "$(<output)"
+        expect_match "help of $command" "$(<output)" "Usage: tutti-bench $command \\[OPTION"
+    done
+    while IFS='|' read -r given wanted; do
+        # shellcheck disable=SC2086
+        "$build/bin/tutti-bench" $given >output 2>&1
+        expect_equal "code of $given" $? 64
+        expect_match "output of $given" "$(<output)" "$wanted"
+    done <<'END'
+step odd|tutti-bench step: 'odd' is not an option
+step --dim 32 odd|'odd' is not an option
+step --dim 0|--dim is '0', want
+step --dtype i32|--dtype is 'i32', want f64
+step --backend host --leaves 3 --rows 64|--leaves wants a multiple of the ranks
+step softmax|'softmax' is not an option
+exchange --sizes 6|--sizes is '6', want
+exchange --sizes 4K,|--sizes is '4K,', want
+exchange --sizes 4T|--sizes is '4T', want
+exchange --fail-over 5|--fail-over wants --compare FILE
+checkpoint --bytes 10000|there is no --path FILE
+checkpoint --path f --bytes 10|--bytes is '10', want
+stap|there is no layer stap
+END
+}
+# on RANKS ARGS …: tutti-bench on the host, on so many ranks, to `output`
+on() {
+    local ranks=$1
+    shift
+    OMP_NUM_THREADS=1 "$top/launch/tutti-run" -np "$ranks" "$build/bin/tutti-bench" "$@" --backend host >output 2>&1
+}
+test_step_on_ranks() {
+    local ranks
+    for ranks in 1 2; do
+        on "$ranks" step --dim 32 --blocks 2 --rows 64 --dtype f32 --steps 2 --leaves 4 || fail "$(<output)"
+        expect_match output "$(<output)" "ranks $ranks \\| .* \\| kept .* \\| reproducible, 4 leaves .* \\| sums good"
+    done
+    on 2 softmax
+    expect_equal "code of layers on two ranks" $? 64
+}
+test_exchange_on_ranks() {
+    local ranks
+    for ranks in 1 2; do
+        on "$ranks" exchange --transport mpi --repeats 2 --sizes 4,4K,5M --json "$ranks.json" || fail "$(<output)"
+        expect_equal right "$(grep -cE "^mpi +$ranks rank.* right$" output)" 3
+        python3 - "$ranks" <<'END' || fail "$(<"$ranks.json")"
+import json, sys
+ranks = int(sys.argv[1])
+with open(f"{ranks}.json") as file:
+    rows = json.load(file)
+assert [row["bytes"] for row in rows] == [4, 4096, 5 << 20], rows
+for row in rows:
+    algorithm, bus = row["algorithm_bandwidth"], row["bus_bandwidth"]
+    assert abs(algorithm * row["seconds"] / row["bytes"] - 1) < 1e-9, row
+    assert abs(bus - algorithm * 2 * (ranks - 1) / ranks) <= 1e-9 * algorithm, row
+    assert 0 < row["call_seconds"] <= row["seconds"] and row["error"] == 0 and row["right"], row
+END
+    done
+    doctor 2.json slow.json 's/"seconds": [^,]*/"seconds": 9/; s/"call_seconds": [^,]*/"call_seconds": 9/'
+    on 2 exchange --transport mpi --repeats 2 --sizes 4,4K,5M --compare slow.json --fail-over 5% || fail "$(<output)"
+    expect_match output "$(<output)" " 4096 .* 9000000.0 us -100.0 %"
+    doctor slow.json fast.json '/"4096"/s/"seconds": 9/"seconds": 1e-12/'
+    on 2 exchange --transport mpi --repeats 2 --sizes 4,4K,5M --compare fast.json --fail-over 5%
+    expect_equal code $? 1
+    expect_match output "$(<output)" "exchange mpi 2 ranks 4096: the time is .* want at most 5 %"
 }
 # What it knows of a layer, beside its table, is in that layer's own file.
 test_names_no_layer() {

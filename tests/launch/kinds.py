@@ -12,10 +12,10 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 
 from harness import ROOT, run_tests  # noqa: E402
 
-FOLDERS = ("apps", "bench", "reference", "tests/support", "src/files", "src/io", "src/comm", "src/optim")
+FOLDERS = ("apps", "reference", "tests/support", "src/files", "src/io", "src/comm", "src/optim")
 # Files that may: a layer's own, named after it or after what several are ("norm"), and those that models are made in.
 OWN = r"reference/(\w+)\.c|apps/tutti-bench/(\w+)\.c"
-MODELS = r"apps/tutti-train/[a-z]+_model\.c|apps/common/network\.c|bench/step\.c"
+MODELS = r"apps/tutti-train/[a-z]+_model\.c|apps/common/network\.c|apps/tutti-bench/step\.c"
 # Texts that mean something else there: what stands between dimensions, an option of a model's, a key of --log-json, a curve, a
 # place for tests' faults, lines on a model for people
 OTHERWISE = {
