@@ -4,7 +4,8 @@
 
 #include "common/group.h"
 
-/* Host threads of this rank: `wanted`, or 0, OpenMP's own choice, where the user made one; otherwise the rank's share of the cores it may use. */
+/* Host threads of this rank: `wanted`, or 0, OpenMP's own choice, where the user made one;
+ * otherwise the rank's share of the cores it may use. */
 int app_device_threads(const app_group *group, int64_t wanted);
 
 /* The ranks of a machine take its GPUs in turn: the number of this rank's; 0 on the host. */

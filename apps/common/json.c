@@ -6,7 +6,8 @@
 
 #include "tutti/tutti.h"
 
-/* Bytes of the letter at the beginning of a text if it is one that tutti_text_clean leaves alone; otherwise 0. */
+/* Bytes of the letter at the beginning of a text if it is one that tutti_text_clean leaves alone;
+ * otherwise 0. */
 static size_t letter(const char *text)
 {
     char first[5];

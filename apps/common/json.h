@@ -1,5 +1,5 @@
-/* Writes JSON.  Texts are escaped, and what is no UTF-8 in them becomes U+FFFD; a number that is not finite becomes null.  Faults
- * of the file are seen by whoever closes it. */
+/* Writes JSON.  Texts are escaped, and what is no UTF-8 in them becomes U+FFFD; a number that is
+ * not finite becomes null.  Faults of the file are seen by whoever closes it. */
 #ifndef TUTTI_APPS_JSON_H
 #define TUTTI_APPS_JSON_H
 

@@ -11,14 +11,14 @@ int network_create(network *n, tutti_context *ctx, tutti_dtype dtype, int64_t bl
                    int64_t capacity, tutti_params *params)
 {
     enum { OF_BLOCK = 6, ENDS = 16 }; /* buffers, what layers save included */
-    *n = (network){
-        .ctx = ctx,
-        .params = params,
-        .dtype = dtype,
-        /* 16-bit runs keep the norms' parameters in f32: they are few, and their products cost nothing */
-        .norm_dtype = tutti_dtype_size(dtype) == 2 ? TUTTI_F32 : dtype,
-        .capacity = capacity > 0 ? capacity : 1,
-        .room = OF_BLOCK * blocks + ENDS};
+    *n = (network){.ctx = ctx,
+                   .params = params,
+                   .dtype = dtype,
+                   /* 16-bit runs keep the norms' parameters in f32: they are few, and their
+                      products cost nothing */
+                   .norm_dtype = tutti_dtype_size(dtype) == 2 ? TUTTI_F32 : dtype,
+                   .capacity = capacity > 0 ? capacity : 1,
+                   .room = OF_BLOCK * blocks + ENDS};
     n->layers = calloc((size_t)n->room, sizeof *n->layers);
     n->buffers = calloc((size_t)n->room, sizeof *n->buffers);
     if (!n->layers || !n->buffers)

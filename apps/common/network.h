@@ -1,5 +1,6 @@
-/* What the programs' models are made of: layers in a row, over buffers of `capacity` rows, with a loss at the end.  A model says which
- * layers, and which tensors each has in both directions; the two passes are here. */
+/* What the programs' models are made of: layers in a row, over buffers of `capacity` rows, with a
+ * loss at the end.  A model says which layers, and which tensors each has in both directions; the
+ * two passes are here. */
 #ifndef TUTTI_APPS_NETWORK_H
 #define TUTTI_APPS_NETWORK_H
 
@@ -8,7 +9,8 @@
 
 #include "tutti/tutti.h"
 
-/* A tensor of a call with `rows` rows: [rows, cols], [rows * of_row, cols / of_row], or for cols 0 tokens, [rows * of_row]. */
+/* A tensor of a call with `rows` rows: [rows, cols], [rows * of_row, cols / of_row], or for cols 0
+ * tokens, [rows * of_row]. */
 typedef struct view {
     void *data; /* NULL: none */
     int64_t cols, of_row;
@@ -42,8 +44,8 @@ typedef struct network {
     double *loss_sum; /* [1] */
 } network;
 
-/* Room for a model of so many blocks and what is before and after them.  Its parameters go to the store.  Not collective.  On failure,
- * here and below, network_free cleans up. */
+/* Room for a model of so many blocks and what is before and after them.  Its parameters go to the
+ * store.  Not collective.  On failure, here and below, network_free cleans up. */
 int network_create(network *network, tutti_context *ctx, tutti_dtype dtype, int64_t blocks,
                    int64_t capacity, tutti_params *params);
 void network_free(network *network);
@@ -67,8 +69,8 @@ int network_add_loss(network *network, int64_t classes, void *logits);
 int network_forward(network *network, int64_t rows, bool training);
 /* loss_sum, and, with a step, the gradient of the logits in their place. */
 int network_loss(network *network, int64_t rows, const tutti_step_block *step);
-/* Gradients of all parameters, and of the input where its layer's wiring has one.  Each layer is declared ready to the exchange, if there is
- * one, whatever code, of the step so far, is. */
+/* Gradients of all parameters, and of the input where its layer's wiring has one.  Each layer is
+ * declared ready to the exchange, if there is one, whatever code, of the step so far, is. */
 int network_backward(network *network, int64_t rows, int code, unsigned flags,
                      tutti_grad_sync *sync);
 

@@ -1,5 +1,6 @@
-/* Command lines.  A program has one table of its options, which says all that is known of each: argp's list, --help, the
- * defaults, the checks of values and how a value is written are made from it. */
+/* Command lines.  A program has one table of its options, which says all that is known of each:
+ * argp's list, --help, the defaults, the checks of values and how a value is written are made from
+ * it. */
 #ifndef TUTTI_APPS_OPTIONS_H
 #define TUTTI_APPS_OPTIONS_H
 
@@ -64,9 +65,11 @@ typedef struct app_command {
     const char *args_doc, *doc;
     const app_option *options; /* options[count]; --help, --usage and --version are there without */
     int count;
-    int ranks; /* group under which --backend, --transport and --timeout are listed; 0: it has none of its own */
+    int ranks; /* group under which --backend, --transport and --timeout are listed; 0: it has none
+                  of its own */
     size_t size; /* of the program's struct */
-    /* Whatever may be NULL.  settle: sets what the defaults of an option depend on, after a first look at the command line. */
+    /* Whatever may be NULL.  settle: sets what the defaults of an option depend on, after a first
+     * look at the command line. */
     void (*settle)(void *options);
     /* The default that --help says, if it is not the option's own. */
     const char *(*initial)(const app_option *option);
@@ -90,14 +93,15 @@ const app_option *app_option_find(const app_command *command, const char *name);
 bool app_option_given(const app_command *command, const void *options, const char *name);
 /* Sets an option to a default. */
 void app_option_set(const app_option *option, void *options, const char *text);
-/* Writes a value, where it lies in the struct or a copy of it; for APP_OTHER value is the struct. */
+/* Writes a value, where it lies in the struct or a copy of it; for APP_OTHER value is the struct.
+ */
 void app_option_print(const app_option *option, const void *value, char *text, size_t size);
 /* The place of a word in a list that NULL ends. */
 bool app_word_find(const char *const *words, const char *text, int *place,
                    char wanted[APP_WANTED_MAX]);
 
-/* Notes what is wrong (app_fail), and lets argp print it, unless it was told to be quiet: clean, as what was given may be
- * anything.  EINVAL. */
+/* Notes what is wrong (app_fail), and lets argp print it, unless it was told to be quiet: clean, as
+ * what was given may be anything.  EINVAL. */
 error_t app_usage_error(struct argp_state *state, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 

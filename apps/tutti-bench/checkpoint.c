@@ -1,9 +1,11 @@
-/* tutti-bench checkpoint: a store of f32 masters with AdamW's m and v, saved and loaded by all ranks, beside a plain write
- * with fsync and a plain read of as many bytes by one process, in turns.
+/* tutti-bench checkpoint: a store of f32 masters with AdamW's m and v, saved and loaded by all
+ * ranks, beside a plain write with fsync and a plain read of as many bytes by one process, in
+ * turns.
  *
- * FILE and FILE.plain are made, and removed at the end: neither may be there before.  What is written is new in every round (no old file has to be
- * freed meanwhile), and reads come from the disk: the file's pages are dropped from the cache before, where the file system
- * lets them.  Loaded data are compared with what was saved. */
+ * FILE and FILE.plain are made, and removed at the end: neither may be there before.  What is
+ * written is new in every round (no old file has to be freed meanwhile), and reads come from the
+ * disk: the file's pages are dropped from the cache before, where the file system lets them. Loaded
+ * data are compared with what was saved. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>

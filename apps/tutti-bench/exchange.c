@@ -1,6 +1,6 @@
-/* tutti-bench exchange: the sum of a store's gradients over the ranks, for several sizes.  Algorithm bandwidth is bytes / time, bus
- * bandwidth 2 (n - 1) / n of that on n ranks: what a ring moves over each link, so that figures of different n compare.
- * [nccl-tests, doc/PERFORMANCE.md] */
+/* tutti-bench exchange: the sum of a store's gradients over the ranks, for several sizes. Algorithm
+ * bandwidth is bytes / time, bus bandwidth 2 (n - 1) / n of that on n ranks: what a ring moves over
+ * each link, so that figures of different n compare. [nccl-tests, doc/PERFORMANCE.md] */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -122,12 +122,12 @@ static int exchange_once(exchange *e, double *seconds, double *call_seconds)
 static int time_size(exchange *e, bench_result *result)
 {
     const int repeats = (int)e->options->bench.repeats;
-    double *times = malloc(2 * (size_t)repeats * sizeof *times), *calls = times + repeats,
-           ignored[2];
+    double *times = malloc(2 * (size_t)repeats * sizeof *times);
     if (!times) return app_fail(APP_FAILED, "no memory for the times");
+    double *calls = times + repeats;
     int code = APP_OK;
     for (int i = -WARM_UP; i < repeats && code == APP_OK; i++)
-        code = exchange_once(e, i < 0 ? ignored : &times[i], i < 0 ? ignored + 1 : &calls[i]);
+        code = exchange_once(e, &times[i < 0 ? 0 : i], &calls[i < 0 ? 0 : i]);
     if (code == APP_OK) {
         result->seconds = app_median(times, repeats);
         result->call_seconds = app_median(calls, repeats);

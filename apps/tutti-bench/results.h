@@ -17,7 +17,8 @@ typedef struct bench_results {
     int count, wrong, slower;
 } bench_results;
 
-/* Rank 0 alone has files; the others' rows are not said.  On failure bench_results_end cleans up. */
+/* Rank 0 alone has files; the others' rows are not said.  On failure bench_results_end cleans up.
+ */
 int bench_results_open(bench_results *results, const bench_options *options,
                        const app_group *group);
 /* Once the machine is known.  head: of the table's columns. */

@@ -2,8 +2,9 @@
  *
  *     h = h + W2 gelu(W1 rmsnorm(h)),    W1 [4 dim, dim],  W2 [dim, 4 dim]
  *
- * timed without the gradient exchange, with it, and with --leaves in reproducible mode too, on the same ranks, in turns.  After the
- * last exchange the sums are checked: equal on all ranks, and equal to what a plain all-reduce of the local gradients gives. */
+ * timed without the gradient exchange, with it, and with --leaves in reproducible mode too, on the
+ * same ranks, in turns.  After the last exchange the sums are checked: equal on all ranks, and
+ * equal to what a plain all-reduce of the local gradients gives. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -177,8 +178,8 @@ static int compare_piece(model *m, void *const data[3], tutti_dtype dtype, int64
     return APP_OK;
 }
 
-/* The exchanged gradients against an all-reduce of the local ones: the same sums up to rounding, and the same
- * bits on all ranks. */
+/* The exchanged gradients against an all-reduce of the local ones: the same sums up to rounding,
+ * and the same bits on all ranks. */
 static int check(model *m, mode how)
 {
     tutti_tensor flat;

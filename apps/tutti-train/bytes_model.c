@@ -6,8 +6,8 @@
 
 const char *const bytes_model_norms[] = {"rmsnorm", NULL};
 
-/* What the layers of all blocks share: what a block adds, later a norm's gradient; the gradient of the stream; and of the widest
- * tensor inside. */
+/* What the layers of all blocks share: what a block adds, later a norm's gradient; the gradient of
+ * the stream; and of the widest tensor inside. */
 typedef struct shared {
     view branch, d_h, d_inner;
 } shared;
@@ -34,9 +34,10 @@ static int add_input(bytes_model *model, const train_options *o, const shared *s
     return network_add_linear(n, all.cols, o->width, TUTTI_ACT_NONE, &input, -1, "input");
 }
 
-/* A norm of the residual stream and what reads it: the layers of a block, or in the last stage the head.  The first stage finds h
- * in its place; the others add the branch to the h before theirs.  Backward adds to the gradient of h what comes through the norm; the
- * last stage, the first to come, writes it. */
+/* A norm of the residual stream and what reads it: the layers of a block, or in the last stage the
+ * head.  The first stage finds h in its place; the others add the branch to the h before theirs.
+ * Backward adds to the gradient of h what comes through the norm; the last stage, the first to
+ * come, writes it. */
 static int add_stage(network *n, const train_options *o, int64_t index, const shared *s,
                      view before, view h)
 {

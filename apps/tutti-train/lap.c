@@ -18,8 +18,9 @@ void laps_free(laps *l)
     free(l->range_ends);
 }
 
-/* The time that waiting takes is a part of the step's: on the host it lies within finish, and on a GPU the device has come to the
- * step after the lap began, and has finished it before this rank looked at it. */
+/* The time that waiting takes is a part of the step's: on the host it lies within finish, and on a
+ * GPU the device has come to the step after the lap began, and has finished it before this rank
+ * looked at it. */
 int laps_waited(laps *l, tutti_grad_sync *sync)
 {
     tutti_grad_sync_info info;
@@ -50,7 +51,8 @@ int laps_gather(laps *l, const app_group *group, const tutti_grad_sync *sync, bo
 {
     const int ranks = group->world_size;
     const double seconds = app_now() - l->begin, steps = (double)l->steps;
-    /* a host that agrees does nothing else; a GPU works on meanwhile, or waits, which is in waited */
+    /* a host that agrees does nothing else; a GPU works on meanwhile, or waits, which is in waited
+     */
     const double waiting = l->waited + (on_host ? l->agreed : 0.0);
     tutti_grad_sync_info info;
     APP_CHECK(tutti_grad_sync_get_info(sync, &info));

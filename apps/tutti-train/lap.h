@@ -4,8 +4,8 @@
 
 #include "common/group.h"
 
-/* The lap is one interval of this rank's clock, at whose beginning and end no step is under way on the device either; what was no
- * step's (a save) moves its beginning on.  Times are in seconds. */
+/* The lap is one interval of this rank's clock, at whose beginning and end no step is under way on
+ * the device either; what was no step's (a save) moves its beginning on.  Times are in seconds. */
 typedef struct laps {
     double begin;
     int64_t steps;
@@ -20,8 +20,9 @@ typedef struct laps {
     double *range_ends;       /* [ranges of the exchange], ms: room for a timeline */
 } laps;
 
-/* What ranks tell each other for a line: their part of the mean loss; of each step of the lap, the milliseconds in which it waited
- * for others and those in which it did not, the rows computed and the bytes of gradients sent. */
+/* What ranks tell each other for a line: their part of the mean loss; of each step of the lap, the
+ * milliseconds in which it waited for others and those in which it did not, the rows computed and
+ * the bytes of gradients sent. */
 enum { LAP_LOSS, LAP_OWN, LAP_WAITING, LAP_ROWS, LAP_SENT, LAP_PARTS };
 
 /* What a line is made of. */
@@ -38,7 +39,8 @@ void laps_free(laps *laps);
 int laps_begin(laps *laps, const tutti_grad_sync *sync);
 /* Adds how long the exchange of the step just looked at, which is over, has made this rank wait. */
 int laps_waited(laps *laps, tutti_grad_sync *sync);
-/* Brings the ranks' parts together.  on_host: the steps are computed there.  loss: this rank's part.  Collective. */
+/* Brings the ranks' parts together.  on_host: the steps are computed there.  loss: this rank's
+ * part.  Collective. */
 int laps_gather(laps *laps, const app_group *group, const tutti_grad_sync *sync, bool on_host,
                 double loss, lap *lap);
 

@@ -38,16 +38,19 @@ typedef struct train_log {
     const char *samples, *rate; /* the task's words */
 } train_log;
 
-/* Whether the files can be written; leaves them as they are.  Not collective.  On failure log_close cleans up. */
+/* Whether the files can be written; leaves them as they are.  Not collective.  On failure log_close
+ * cleans up. */
 int log_open(train_log *log, const train_options *options, const app_group *group);
 void log_close(train_log *log);
 
 /* Begins the files: with what the run is, for --log-json. */
 int log_start(train_log *log, const train_options *options, const log_place *place, bool resumed,
               const char *data, const char *backend, const char *transport);
-/* A failure if the lines of a file have stopped before the run's end, as its reader has gone: the run itself does not. */
+/* A failure if the lines of a file have stopped before the run's end, as its reader has gone: the
+ * run itself does not. */
 int log_complete(const train_log *log);
-/* A line about the step just made.  rate: samples or tokens a second.  loss_scale: 0: there is none. */
+/* A line about the step just made.  rate: samples or tokens a second.  loss_scale: 0: there is
+ * none. */
 int log_step(train_log *log, const log_place *place, const lap *lap, double grad_norm, double lr,
              double rate, double loss_scale);
 /* A line about the evaluation after an epoch that took this long, or of --evaluate. */

@@ -188,11 +188,11 @@ static const char *list_defaults(const app_option *option)
 {
     static char text[96];
     size_t used = 0;
-    const char *last = option->initial;
     for (int i = 0; task_classes[i]; i++) {
         const train_default *own = find_default(task_classes[i], option);
         if (!own || !own->value || used >= sizeof text) continue;
-        if (i > 0 && used == 0 && last) used = (size_t)snprintf(text, sizeof text, "%s", last);
+        if (i > 0 && used == 0 && option->initial)
+            used = (size_t)snprintf(text, sizeof text, "%s", option->initial);
         used += (size_t)snprintf(text + used, sizeof text - used, "%s%s%s%s", used ? "; " : "",
                                  used ? task_classes[i]->name : "", used ? ": " : "", own->value);
     }
