@@ -39,7 +39,10 @@ int app_main(const app_command *command, int argc, char **argv)
 {
     app_group group;
     app_common *options = malloc(command->size);
-    if (!options) return APP_FAILED;
+    if (!options) {
+        app_complain("no memory for the options");
+        return APP_FAILED;
+    }
     const bool speaks = app_launcher_rank() == 0;
     int code = app_options_parse(command, options, argc, argv, !speaks);
     /* argp has said on rank 0 what is wrong there */
