@@ -234,5 +234,5 @@ const app_command bench_exchange_command = {
     .count = sizeof table / sizeof table[0],
     .ranks = 1,
     .size = sizeof(exchange_options),
-    .check = bench_check,
+    .check = bench_check_options,
     .run = run};

@@ -113,7 +113,7 @@ static error_t check(struct argp_state *state, void *given)
             return app_usage_error(state, "there is no layer %s", name);
         options->layers |= UINT64_C(1) << kind;
     }
-    return bench_check(state, &options->bench);
+    return bench_check_options(state, &options->bench);
 }
 
 static const char *const dtypes[] = {"f64", "f32", "f16", "bf16", NULL};

@@ -42,7 +42,7 @@ bool bench_parse_limit(const app_option *option, void *options, const char *text
     "SIGUSR1."
 
 /* "--fail-over wants --compare FILE" */
-error_t bench_check(struct argp_state *state, void *options);
+error_t bench_check_options(struct argp_state *state, void *options);
 
 extern const app_command bench_step_command, bench_checkpoint_command, bench_exchange_command;
 /* Of the layers, whose options are in their tables. */

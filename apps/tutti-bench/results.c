@@ -22,7 +22,7 @@ bool bench_parse_limit(const app_option *option, void *options, const char *text
            percent <= 1000;
 }
 
-error_t bench_check(struct argp_state *state, void *given)
+error_t bench_check_options(struct argp_state *state, void *given)
 {
     const bench_options *options = given;
     if (options->limit > 0 && !options->compare)
