@@ -23,7 +23,11 @@ typedef struct linear {
 static spread products_error(const linear *k, const moments *m)
 {
     const real u = k->u;
-    const spread products = {u * m->magnitude, u * u * m->squares, 0};
+    spread products = {u * m->magnitude, u * u * m->squares, 0};
+    /* Tensor cores add 16 products of 16 bits at a time to a partial sum, and cut what exceeds f32:
+     * up to 2 u of the partial sum, always towards 0 [Fasi et al. 2021] */
+    if (tutti_dtype_size(k->act.dtype) == 2)
+        products.few = 2 * u * m->count / 16 * (fabsl(m->total) + sqrtl(m->squares));
     if (!k->tf32) return products;
     /* TF32 loses up to 2^-10 of each factor.  If it cuts, all terms shrink: by half of that on
      * average */
@@ -75,21 +79,48 @@ static void forward(const linear *k)
         }
 }
 
-/* sum over n of dz[n * dz_step] b[n * b_step]; b NULL: of dz. */
-static spread chain(const linear *k, moments *sum, int64_t count, const gradient *dz,
-                    int64_t dz_step, const double *b, int64_t b_step)
+enum { COLUMNS = 64 };
+
+/* A sum over rows for each of some neighbouring columns. */
+typedef struct sums {
+    moments sum[COLUMNS];
+    spread error[COLUMNS];
+} sums;
+
+/* sum over n of dz[n * dz_step] b[n * b_step + j], for j below cols; b NULL: of dz. */
+static void add_up(const linear *k, sums *s, int64_t count, const gradient *dz, int64_t dz_step,
+                   const double *b, int64_t b_step, int cols)
 {
-    spread inherited = {0, 0, 0};
-    *sum = (moments){0};
+    for (int j = 0; j < cols; j++) {
+        s->sum[j] = (moments){0};
+        s->error[j] = (spread){0, 0, 0};
+    }
     for (int64_t n = 0; n < count; n++) {
         const gradient *left = &dz[n * dz_step];
-        const real right = b ? b[n * b_step] : 1;
-        moments_add(sum, left->value * right);
-        inherited.total += left->part.total * fabsl(right);
-        inherited.squares += left->part.squares * right * right;
+        for (int j = 0; j < cols; j++) {
+            const real right = b ? b[n * b_step + j] : 1;
+            moments_add(&s->sum[j], left->value * right);
+            s->error[j].total += left->part.total * fabsl(right);
+            s->error[j].squares += left->part.squares * right * right;
+        }
     }
-    if (b) inherited = spread_add(inherited, products_error(k, sum));
-    return spread_add(inherited, reference_adding(k->w, sum));
+    for (int j = 0; j < cols; j++) {
+        if (b) s->error[j] = spread_add(s->error[j], products_error(k, &s->sum[j]));
+        s->error[j] = spread_add(s->error[j], reference_adding(k->w, &s->sum[j]));
+    }
+}
+
+/* A row of products with b, [count, in]. */
+static void set_row(const linear *k, reference_tensor place, int64_t row, int64_t count,
+                    const gradient *dz, int64_t dz_step, const double *b, tutti_dtype dtype)
+{
+    sums s;
+    for (int64_t first = 0; reference_wants(place) && first < k->in; first += COLUMNS) {
+        const int cols = (int)(k->in - first < COLUMNS ? k->in - first : COLUMNS);
+        add_up(k, &s, count, dz, dz_step, b + first, k->in, cols);
+        for (int j = 0; j < cols; j++)
+            reference_set_sum(k->w, place, row * k->in + first + j, s.error[j], &s.sum[j], dtype);
+    }
 }
 
 static void backward(const linear *k)
@@ -97,21 +128,14 @@ static void backward(const linear *k)
     const reference_work *w = k->w;
     const reference_tensor dx = reference_find(w, "dx"), dweight = reference_find(w, "dweight");
     const reference_tensor dbias = reference_find(w, "dbias");
-    moments sum;
-    for (int64_t i = 0; reference_wants(dx) && i < k->rows; i++)
-        for (int64_t j = 0; j < k->in; j++) {
-            const spread error =
-                chain(k, &sum, k->out, k->dz + i * k->out, 1, k->weight + j, k->in);
-            reference_set_sum(w, dx, i * k->in + j, error, &sum, k->act.dtype);
-        }
-    for (int64_t o = 0; reference_wants(dweight) && o < k->out; o++)
-        for (int64_t j = 0; j < k->in; j++) {
-            const spread error = chain(k, &sum, k->rows, k->dz + o, k->out, k->x + j, k->in);
-            reference_set_sum(w, dweight, o * k->in + j, error, &sum, w->computed);
-        }
+    sums s;
+    for (int64_t i = 0; i < k->rows; i++)
+        set_row(k, dx, i, k->out, k->dz + i * k->out, 1, k->weight, k->act.dtype);
+    for (int64_t o = 0; o < k->out; o++)
+        set_row(k, dweight, o, k->rows, k->dz + o, k->out, k->x, w->computed);
     for (int64_t o = 0; reference_wants(dbias) && o < k->out; o++) {
-        const spread error = chain(k, &sum, k->rows, k->dz + o, k->out, NULL, 0);
-        reference_set_sum(w, dbias, o, error, &sum, w->computed);
+        add_up(k, &s, k->rows, k->dz + o, k->out, NULL, 0, 1);
+        reference_set_sum(w, dbias, o, s.error[0], &s.sum[0], w->computed);
     }
 }
 
