@@ -1,6 +1,7 @@
-/* Teaches: a run saved in a checkpoint and gone on with: weights, the optimizer's state and values of your own, listed once
- * for saving and loading.  A second run, made afresh as a new process would make it, resumes from the file in the middle of
- * the first one and must end with the first one's bits.  Any number of ranks reads the file.
+/* Teaches: a run saved in a checkpoint and gone on with: weights, the optimizer's state and values
+ * of your own, listed once for saving and loading.  A second run, made afresh as a new process
+ * would make it, resumes from the file in the middle of the first one and must end with the first
+ * one's bits.  Any number of ranks reads the file.
  *
  * Build: mpicc checkpoint.c -o checkpoint $(pkg-config --cflags --libs tutti)
  * Run:   mpirun -np 2 ./checkpoint run.h5, then look at it: h5dump -H run.h5 */
@@ -23,7 +24,8 @@ static void check(tutti_status status)
     MPI_Abort(MPI_COMM_WORLD, 2);
 }
 
-/* A run: one layer that learns to sum its inputs in four ways, its optimizer, and how far it has come. */
+/* A run: one layer that learns to sum its inputs in four ways, its optimizer, and how far it has
+ * come. */
 typedef struct run {
     tutti_layer *layer;
     tutti_params *params;
@@ -47,7 +49,8 @@ static void run_create(run *r)
     check(tutti_adamw_create(ctx, r->params, &(tutti_adamw_desc){.weight_decay = 0.01}, &r->adamw));
     check(tutti_step_block_create(ctx, &r->block));
 
-    /* What a checkpoint of this run holds.  The list points to the run: saving reads from it, loading writes to it. */
+    /* What a checkpoint of this run holds.  The list points to the run: saving reads from it,
+     * loading writes to it. */
     tutti_state_tensor state;
     check(tutti_checkpoint_create(ctx, comm, &r->checkpoint));
     check(tutti_checkpoint_add_params(r->checkpoint, r->params));
@@ -69,7 +72,8 @@ static void run_destroy(run *r)
     tutti_layer_destroy(&r->layer);
 }
 
-/* One step on this rank's rows; the batch depends on the number of the step alone, as it must in a run that resumes. */
+/* One step on this rank's rows; the batch depends on the number of the step alone, as it must in a
+ * run that resumes. */
 static void train_step(run *r)
 {
     static float x[ROWS][IN], y[ROWS][OUT];

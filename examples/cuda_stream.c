@@ -1,5 +1,6 @@
-/* Teaches: a layer on a CUDA stream and in device memory that your program already has, and its forward and backward captured
- * in a graph of yours.  The result is checked against a plain computation.  Without a GPU it ends with 77.
+/* Teaches: a layer on a CUDA stream and in device memory that your program already has, and its
+ * forward and backward captured in a graph of yours.  The result is checked against a plain
+ * computation.  Without a GPU it ends with 77.
  *
  * Build: nvcc -cudart shared cuda_stream.c -o cuda_stream $(pkg-config --cflags --libs tutti) -lm
  * Run:   ./cuda_stream */

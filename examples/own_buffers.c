@@ -1,5 +1,6 @@
-/* Teaches: an existing trainer, with buffers, gradients and an optimizer of its own, takes one thing of Tutti: the exchange,
- * which sums its gradients over the ranks while it still computes.  No layer, no store: a parameter is a name and two arrays.
+/* Teaches: an existing trainer, with buffers, gradients and an optimizer of its own, takes one
+ * thing of Tutti: the exchange, which sums its gradients over the ranks while it still computes.
+ * No layer, no store: a parameter is a name and two arrays.
  *
  * Build: mpicc own_buffers.c -o own_buffers $(pkg-config --cflags --libs tutti) -lm
  * Run:   mpirun -np 2 ./own_buffers */

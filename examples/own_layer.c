@@ -1,5 +1,6 @@
-/* Teaches: a layer of your own between Tutti's, here y = x * factor, a learned factor a column, written as plain loops.  Its
- * parameter lies in the store beside theirs: the same exchange sums its gradient, the same optimizer updates it.
+/* Teaches: a layer of your own between Tutti's, here y = x * factor, a learned factor a column,
+ * written as plain loops.  Its parameter lies in the store beside theirs: the same exchange sums
+ * its gradient, the same optimizer updates it.
  *
  * Build: mpicc own_layer.c -o own_layer $(pkg-config --cflags --libs tutti) -lm
  * Run:   mpirun -np 2 ./own_layer */
@@ -17,8 +18,9 @@ static void check(tutti_status status)
     MPI_Abort(MPI_COMM_WORLD, 2);
 }
 
-/* The layer is a parameter, which the store binds to memory, and two functions.  On the host backend all has happened when
- * a call returns; for a GPU these would launch kernels on the context's stream (tutti/cuda.h). */
+/* The layer is a parameter, which the store binds to memory, and two functions.  On the host
+ * backend all has happened when a call returns; for a GPU these would launch kernels on the
+ * context's stream (tutti/cuda.h). */
 
 static tutti_param scale_create(void)
 {

@@ -46,8 +46,8 @@ static void take_identity(entry *e, const struct stat *info)
     e->inode = info->st_ino;
 }
 
-/* What is at `path`, or would be made by opening it: through links that lead nowhere too.  Unknown where that fails, which
- * whoever opens it will say. */
+/* What is at `path`, or would be made by opening it: through links that lead nowhere too.  Unknown
+ * where that fails, which whoever opens it will say. */
 static void identify(entry *e)
 {
     enum { HOPS = 40 }; /* as many as the system follows */

@@ -21,13 +21,13 @@
 static const double farewell_seconds = 1.0;
 
 #ifdef TUTTI_APPS_MPI
-/* How long MPI may take to start, unless group->timeout is longer: that is no wait for a rank that has
- * gone silent, but for machines, names and libraries. */
+/* How long MPI may take to start, unless group->timeout is longer: that is no wait for a rank that
+ * has gone silent, but for machines, names and libraries. */
 static const double start_seconds = 120.0;
 #endif
 
-/* One variable may be left over in a shell.  A launcher sets several: PMIx (Open MPI, SLURM) its namespace too, PMI (MPICH, Intel)
- * both of its own. */
+/* One variable may be left over in a shell.  A launcher sets several: PMIx (Open MPI, SLURM) its
+ * namespace too, PMI (MPICH, Intel) both of its own. */
 static bool launched(void)
 {
     return (getenv("PMIX_NAMESPACE") && getenv("PMIX_RANK")) ||
@@ -171,7 +171,8 @@ static void leave_mpi(const app_group *group, double seconds)
 
 #endif
 
-/* Each rank says what it knows, and the job ends: MPI_Finalize would wait for the rank that is missing. */
+/* Each rank says what it knows, and the job ends: MPI_Finalize would wait for the rank that is
+ * missing. */
 static _Noreturn void part_unheard(const app_group *group, int code)
 {
     const bool own = code != APP_OK, told = own && app_failure_is_comm();
@@ -181,9 +182,9 @@ static _Noreturn void part_unheard(const app_group *group, int code)
     exit(APP_FAILED);
 }
 
-/* The way out after a failure that a communicator reported, or with one that has died.  Then MPI is left alone, as messages under
- * way are matched with whatever is sent next; if all ranks had the same failure (a set-up that they refused together), rank 0
- * says so and all leave in order. */
+/* The way out after a failure that a communicator reported, or with one that has died.  Then MPI is
+ * left alone, as messages under way are matched with whatever is sent next; if all ranks had the
+ * same failure (a set-up that they refused together), rank 0 says so and all leave in order. */
 static _Noreturn void part(const app_group *group, int code)
 {
     if (tutti_comm_lost() || !group->mpi || !farewell(farewell_seconds)) part_unheard(group, code);

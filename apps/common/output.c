@@ -66,7 +66,8 @@ static ssize_t put(void *cookie, const char *data, size_t size)
     return o->error ? 0 : (ssize_t)size;
 }
 
-/* A run that died, on a full disk say, may have left half a line: it is ended, so that it spoils no other. */
+/* A run that died, on a full disk say, may have left half a line: it is ended, so that it spoils no
+ * other. */
 static bool half_a_line(const char *path)
 {
     struct stat info;

@@ -1,5 +1,6 @@
-/* Files that a program writes beside its lines.  A file may be a pipe, >(jq .) say: it is opened without waiting for a reader, and
- * one that reads too slowly is waited for as long as app_wait_writable does. */
+/* Files that a program writes beside its lines.  A file may be a pipe, >(jq .) say: it is opened
+ * without waiting for a reader, and one that reads too slowly is waited for as long as
+ * app_wait_writable does. */
 #ifndef TUTTI_APPS_OUTPUT_H
 #define TUTTI_APPS_OUTPUT_H
 
@@ -8,9 +9,9 @@
 
 typedef struct app_output app_output;
 
-/* Says at the start what would only be found out at the end: APP_FAILED if the file cannot be written.  Leaves a file as it is, and
- * none behind.  A pipe is opened here once and for all, as its reader would take a close for the end.  A NULL path is none: *output
- * is NULL then. */
+/* Says at the start what would only be found out at the end: APP_FAILED if the file cannot be
+ * written.  Leaves a file as it is, and none behind.  A pipe is opened here once and for all, as
+ * its reader would take a close for the end.  A NULL path is none: *output is NULL then. */
 int app_output_open(const char *path, app_output **output);
 
 /* Opens a file, empty or to append to it, after the end of its last line.  Once. */

@@ -80,8 +80,8 @@ static void give_up_lines(const char *why)
     app_warn("standard output: its reader %s: no more lines", why);
 }
 
-/* All of a text to standard output, in pieces that a pipe takes at once when it takes anything.  Not by stdio, which goes on
- * after a fault as if there were none. */
+/* All of a text to standard output, in pieces that a pipe takes at once when it takes anything.
+ * Not by stdio, which goes on after a fault as if there were none. */
 static void put(const char *text)
 {
     for (size_t left = strlen(text); left > 0;) {

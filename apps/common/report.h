@@ -11,20 +11,23 @@
 /* Names the program and this rank; routes the library's warnings to stderr. */
 void app_report_start(const char *program, int rank, int world_size);
 
-/* How long somebody who reads what the program writes is waited for: 60 s, if nothing else is said. */
+/* How long somebody who reads what the program writes is waited for: 60 s, if nothing else is
+ * said. */
 void app_set_patience(double seconds);
 double app_patience(void);
 
-/* Waits until a pipe or a terminal takes something.  false: it did not for so long, or for a second after a signal that
- * signals_seen. */
+/* Waits until a pipe or a terminal takes something.  false: it did not for so long, or for a second
+ * after a signal that signals_seen. */
 bool app_wait_writable(int file);
 
-/* All that is said is clean (tutti_text_clean): names and texts in it may be a file's, or another's. */
+/* All that is said is clean (tutti_text_clean): names and texts in it may be a file's, or
+ * another's. */
 
-/* One line on rank 0's stdout, flushed.  Nothing on the other ranks.  When the reader has gone, or takes nothing for so long, the
- * lines stop, with a warning. */
+/* One line on rank 0's stdout, flushed.  Nothing on the other ranks.  When the reader has gone, or
+ * takes nothing for so long, the lines stop, with a warning. */
 void app_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
-/* A text of several lines; otherwise the end of a line is cleaned away like all that may come from elsewhere. */
+/* A text of several lines; otherwise the end of a line is cleaned away like all that may come from
+ * elsewhere. */
 void app_say_lines(const char *text);
 /* As app_say, but neither clean nor a whole line: what draws on a terminal. */
 void app_draw(const char *format, ...) __attribute__((format(printf, 1, 2)));

@@ -19,7 +19,8 @@ static struct timespec seen_at;
 static char left_over[PATH_MAX];
 static volatile sig_atomic_t has_left_over;
 
-/* A launcher may pass on a signal that this process had from its sender too: that is one request. */
+/* A launcher may pass on a signal that this process had from its sender too: that is one
+ * request. */
 static const double same_request_seconds = 0.1;
 
 static void say(const char *text)
@@ -77,7 +78,8 @@ static void on_signal(int number)
                             : ": a second signal: left at once, nothing was saved\n");
 }
 
-/* What is closed would be the number of the next file that is opened, and lines would land in it. */
+/* What is closed would be the number of the next file that is opened, and lines would land in
+ * it. */
 static void fill_standard_files(void)
 {
     for (int file = STDIN_FILENO; file <= STDERR_FILENO; file++)

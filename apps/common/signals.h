@@ -4,13 +4,15 @@
 
 #include <stdbool.h>
 
-/* The first call of main.  What is closed of the standard three becomes /dev/null, so that no file opened later gets its number
- * and the lines said there.  SIGTERM, SIGINT and SIGUSR1 are noted from now on; a second one leaves at once, with APP_PREEMPTED
- * and nothing saved.  SIGABRT leaves with APP_FAILED.  SIGXFSZ is ignored. */
+/* The first call of main.  What is closed of the standard three becomes /dev/null, so that no file
+ * opened later gets its number and the lines said there.  SIGTERM, SIGINT and SIGUSR1 are noted
+ * from now on; a second one leaves at once, with APP_PREEMPTED and nothing saved.  SIGABRT leaves
+ * with APP_FAILED.  SIGXFSZ is ignored. */
 void signals_watch(void);
 
-/* Whether the program has files to write, which are worth more than its lines: then it goes on without these when their reader
- * goes away.  Otherwise it ends there, by SIGPIPE, as Unix tools do. */
+/* Whether the program has files to write, which are worth more than its lines: then it goes on
+ * without these when their reader goes away.  Otherwise it ends there, by SIGPIPE, as Unix tools
+ * do. */
 void signals_keep_files(bool keeps);
 
 /* There is nothing to finish or to save any more: from now on the first one leaves at once too. */
@@ -19,7 +21,8 @@ void signals_leave_at_once(void);
 /* Who leaves at once, by SIGABRT or SIGPIPE too, removes this file from now on; NULL: none. */
 void signals_remove(const char *name);
 
-/* The program has stopped in order: from now on another one says nothing.  mpirun sends one to the ranks that leave last. */
+/* The program has stopped in order: from now on another one says nothing.  mpirun sends one to the
+ * ranks that leave last. */
 void signals_heeded(void);
 
 /* The one that was noted, or 0. */

@@ -1,4 +1,5 @@
-/* The reader of --compare: an array of flat objects, as --json writes it; other white space and further keys do no harm. */
+/* The reader of --compare: an array of flat objects, as --json writes it; other white space and
+ * further keys do no harm. */
 #include "compare.h"
 
 #include <ctype.h>

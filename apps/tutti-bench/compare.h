@@ -11,7 +11,8 @@ typedef struct bench_times {
     double seconds, call_seconds; /* call_seconds is 0 where it was not timed */
 } bench_times;
 
-/* Reads a file of --json.  APP_FAILED if it is none, or none of this version's; path NULL: *earlier is NULL. */
+/* Reads a file of --json.  APP_FAILED if it is none, or none of this version's; path NULL: *earlier
+ * is NULL. */
 int bench_earlier_read(const char *path, bench_earlier **earlier);
 void bench_earlier_free(bench_earlier **earlier);
 
@@ -21,7 +22,8 @@ int bench_earlier_check(const bench_earlier *earlier, const bench_machine *machi
 /* NULL: the earlier run has no such row. */
 const bench_times *bench_earlier_find(bench_earlier *earlier, const bench_result *result);
 
-/* Names the rows that bench_earlier_find was never asked for.  APP_FAILED if that is all of them. */
+/* Names the rows that bench_earlier_find was never asked for.  APP_FAILED if that is all of
+ * them. */
 int bench_earlier_rest(const bench_earlier *earlier);
 
 #endif

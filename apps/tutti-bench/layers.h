@@ -70,9 +70,11 @@ struct bench_layer {
     const char *variants; /* … these unless the command line names others … */
     int key;              /* … under its own name, or this letter, which no other option has */
     const char *pass;     /* what forward is called in the table */
-    bool
-        about_zero; /* inputs have a mean of 0, not of 0.1: what products draw of a GPU's power hangs on their data */
-    /* Fills in amount and product of the result, and what it is compared with, where the tables' count of bytes is wrong. */
+    /* inputs have a mean of 0, not of 0.1: what products draw of a GPU's power hangs on their
+     * data */
+    bool about_zero;
+    /* Fills in amount and product of the result, and what it is compared with, where the tables'
+     * count of bytes is wrong. */
     void (*count)(const bench_run *run, bench_result *result, bench_reference *reference);
     /* Checks what is summed over rows (bench_compare, bench_keep).  NULL: by the same layer in
      * f64 on the host, which is given the same values. */

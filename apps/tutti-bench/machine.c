@@ -112,8 +112,8 @@ int bench_time(bench_machine *machine, bench_work work, void *self,
     return code;
 }
 
-/* In groups, as a call may take no longer than reading the clock.  A stream queues about a thousand launches, and a
- * call may be a dozen: it is drained after each group. */
+/* In groups, as a call may take no longer than reading the clock.  A stream queues about a thousand
+ * launches, and a call may be a dozen: it is drained after each group. */
 enum { CALL_GROUPS = 128, CALLS = 8 };
 
 int bench_time_call(bench_machine *machine, bench_work work, void *self, int64_t rows,

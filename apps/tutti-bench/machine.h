@@ -40,9 +40,10 @@ typedef struct bench_reference {
 int bench_time(bench_machine *machine, bench_work work, void *self,
                const bench_reference *reference, double *seconds, double *reference_seconds);
 
-/* Median time from entering a call of a layer to its return, nothing waiting: on a GPU, where the queue
- * is drained after every eight, what launching costs.  On the host a call's work is done when it returns:
- * timed are calls of one row alone, and the median stands for *seconds too. 0: not timed. */
+/* Median time from entering a call of a layer to its return, nothing waiting: on a GPU, where the
+ * queue is drained after every eight, what launching costs.  On the host a call's work is done when
+ * it returns: timed are calls of one row alone, and the median stands for *seconds too. 0: not
+ * timed. */
 int bench_time_call(bench_machine *machine, bench_work work, void *self, int64_t rows,
                     double *seconds, double *call_seconds);
 

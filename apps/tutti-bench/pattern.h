@@ -12,7 +12,8 @@ typedef struct bench_pattern {
     void *typed; /* in the tensor's type */
 } bench_pattern;
 
-/* Values uniform in offset ± scale, as `rounded` holds them, for a tensor of dtype.  0 or an exit code. */
+/* Values uniform in offset ± scale, as `rounded` holds them, for a tensor of dtype.  0 or an exit
+ * code. */
 int bench_pattern_make(tutti_dtype dtype, tutti_dtype rounded, uint64_t seed, double offset,
                        double scale, bench_pattern *pattern);
 void bench_pattern_free(bench_pattern *pattern);

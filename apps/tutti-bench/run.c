@@ -131,7 +131,8 @@ static int put(bench_run *run, int number, tutti_tensor shape, double offset, do
     return bench_alloc(run->machine->ctx, &tensor->pattern, shape.dtype, count, &tensor->view.data);
 }
 
-/* About as uneven as text: of 256 values the commonest has 16 % of the rows, of 50257 it has 3 %. */
+/* About as uneven as text: of 256 values the commonest has 16 % of the rows, of 50257 it has 3
+ * %. */
 static int draw(bench_run *run, bench_tensor *tensor, int64_t below)
 {
     const int64_t count = tutti_tensor_count(&tensor->view);
@@ -244,7 +245,8 @@ int bench_layer_call(void *self)
         run->layer, run->machine->ctx, &run->call));
 }
 
-/* What a pass must read and write: tensors of [rows, cols].  Parameters and numbers one a row are small beside them. */
+/* What a pass must read and write: tensors of [rows, cols].  Parameters and numbers one a row are
+ * small beside them. */
 static double count_bytes(const bench_run *run)
 {
     double bytes = 0;

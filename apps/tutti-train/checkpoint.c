@@ -1,6 +1,7 @@
-/* The run's checkpoint.  The file says what the run is (config/…), so that a run that differs is refused
- * before it is built, and where it is (state/…, history).  One list of all that is in it serves the whole run, which owns
- * the file for as long: two runs that save to one file would each undo what the other has saved. */
+/* The run's checkpoint.  The file says what the run is (config/…), so that a run that differs is
+ * refused before it is built, and where it is (state/…, history).  One list of all that is in it
+ * serves the whole run, which owns the file for as long: two runs that save to one file would each
+ * undo what the other has saved. */
 #include "checkpoint.h"
 
 #include <errno.h>
@@ -175,7 +176,8 @@ static int look(const trainer *t)
     return APP_OK;
 }
 
-/* The file is this run's, and can be saved as the list is now: better known now than after hours.  Collective. */
+/* The file is this run's, and can be saved as the list is now: better known now than after hours.
+ * Collective. */
 static int own(trainer *t)
 {
     const train_options *o = t->options;

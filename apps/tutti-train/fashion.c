@@ -22,8 +22,8 @@ typedef struct fashion {
     double *logits;   /* and in f64 */
 } fashion;
 
-/* Chosen with --hold-out 10000, by the accuracy on the training images held out; the test images had
- * no part in it. */
+/* Chosen with --hold-out 10000, by the accuracy on the training images held out; the test images
+ * had no part in it. */
 static const train_default options[] = {
     {"data", TRAIN_DATA_DIR}, {"width", "256"}, {"epochs", "6"},
     {"batch", "256"},         {"lr", "0.003"},  {NULL, NULL},

@@ -13,9 +13,10 @@
  *        mute    it declares no layer of the step ready (PLACE step)
  *        corrupt a bit of its weights flips after the step
  *        nan     a pixel of its batch is NaN (PLACE step: the third one of each epoch)
- * PLACE  start (before MPI is), comm (before the communicator), setup (before parameters are loaded and sent to all), exchange (before
- *        the gradient exchange), step (the third one of the run), agree (the end of that one), save (before each), end, left (nothing
- *        more is to be done) */
+ * PLACE  start (before MPI is), comm (before the communicator), setup (before parameters are loaded
+ *        and sent to all), exchange (before the gradient exchange), step (the third one of the
+ *        run), agree (the end of that one), save (before each), end, left (nothing more is to be
+ *        done) */
 #ifndef TUTTI_TRAIN_FAULTS_H
 #define TUTTI_TRAIN_FAULTS_H
 

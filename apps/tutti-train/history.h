@@ -8,7 +8,8 @@ enum {
     HISTORY_STEP,      /* of the run */
     HISTORY_LOSS,      /* of that step's batch */
     HISTORY_EVALUATED, /* mean loss of the evaluation after that step; NaN: there was none */
-    HISTORY_ACCURACY, /* and the share of right predictions, 0 to 1; NaN: as above, or not counted */
+    /* and the share of right predictions, 0 to 1; NaN: as above, or not counted */
+    HISTORY_ACCURACY,
     HISTORY_COLS,
     HISTORY_ROWS = 16384 /* when they are full, every second one is dropped */
 };

@@ -25,7 +25,8 @@ void log_close(train_log *log)
     app_output_close(&log->json_output);
 }
 
-/* What was written to a file has left.  One whose reader has gone gets no more lines, and the run goes on. */
+/* What was written to a file has left.  One whose reader has gone gets no more lines, and the run
+ * goes on. */
 static int flush(train_log *log, app_output **output)
 {
     const int code = app_output_flush(*output);

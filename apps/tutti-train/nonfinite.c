@@ -1,6 +1,6 @@
-/* Losses and gradients that are not finite.  After the exchange all ranks have the same gradients, so
- * the rank is known by its own loss, or else by making its own gradients again; the tensor is the first one in the
- * store's order, which is that of backward. */
+/* Losses and gradients that are not finite.  After the exchange all ranks have the same gradients,
+ * so the rank is known by its own loss, or else by making its own gradients again; the tensor is
+ * the first one in the store's order, which is that of backward. */
 #include "nonfinite.h"
 
 #include <math.h>
@@ -76,8 +76,8 @@ static int own_gradients(trainer *t, int64_t step)
     return class->bring(t->task, trainer_first_row(t, t->state.epoch_step, t->part), t->rows);
 }
 
-/* The first rank whose own gradients are not all finite, and which tensor is the first there; -1: only their sum
- * is not.  Collective. */
+/* The first rank whose own gradients are not all finite, and which tensor is the first there; -1:
+ * only their sum is not.  Collective. */
 static int find_origin(trainer *t, int64_t step, int *rank, int *number)
 {
     double *all = t->laps.gathered;
@@ -111,7 +111,8 @@ static int name_rank(trainer *t, int *rank, double *loss)
     return APP_OK;
 }
 
-/* A loss that is not finite above gradients that are: only this rank knows, and the update was made. */
+/* A loss that is not finite above gradients that are: only this rank knows, and the update was
+ * made. */
 static int report_loss(trainer *t, int64_t step)
 {
     char what[160];

@@ -61,7 +61,8 @@ typedef struct train_options {
     train_progress progress;
 } train_options;
 
-/* A task's own options, and its defaults of those that all have; NULL: it has the option, but no default. */
+/* A task's own options, and its defaults of those that all have; NULL: it has the option, but no
+ * default. */
 typedef struct train_default {
     const char *name, *value;
 } train_default;

@@ -1,5 +1,5 @@
-/* --plot: gnuplot reads a script on its standard input and writes the file on its standard output.  No
- * shell, and no text of the user's in the script. */
+/* --plot: gnuplot reads a script on its standard input and writes the file on its standard output.
+ * No shell, and no text of the user's in the script. */
 #include "plot.h"
 
 #include <errno.h>
@@ -45,7 +45,8 @@ static int start_gnuplot(int input, int output, const char *argument, pid_t *chi
     return APP_OK;
 }
 
-/* Waits for it until the deadline, or until a while after a signal; then kills it with all that it has started. */
+/* Waits for it until the deadline, or until a while after a signal; then kills it with all that it
+ * has started. */
 static int await_gnuplot(pid_t child)
 {
     const double begin = app_now(), after_signal = 3.0;

@@ -8,8 +8,8 @@
 /* Whether there is a gnuplot, for the start of a run, so that its end brings no surprise. */
 int plot_check(void);
 
-/* Writes an SVG.  name: of the data evaluated, "test".  Waits for gnuplot, as long as for any reader; then kills it.  After a signal
- * it has a few seconds left. */
+/* Writes an SVG.  name: of the data evaluated, "test".  Waits for gnuplot, as long as for any
+ * reader; then kills it.  After a signal it has a few seconds left. */
 int plot_draw(app_output *output, const history *history, const char *name);
 
 #endif

@@ -1,5 +1,5 @@
-/* A task: its data, its model and its measure.  The trainer knows tasks through this table only, so a
- * new task is a few files of its own and one line in task.c. */
+/* A task: its data, its model and its measure.  The trainer knows tasks through this table only, so
+ * a new task is a few files of its own and one line in task.c. */
 #ifndef TUTTI_TRAIN_TASK_H
 #define TUTTI_TRAIN_TASK_H
 
@@ -34,8 +34,8 @@ typedef struct task_class {
      * failure, here and below, close cleans up. */
     int (*open)(task *task);
     /* Makes the layers and the buffers for training calls of up to `capacity` rows, at least 1 (how
-     * many an evaluation takes at a time is the task's affair), and loss_sum; adds the parameters to a
-     * store. */
+     * many an evaluation takes at a time is the task's affair), and loss_sum; adds the parameters
+     * to a store. */
     int (*create)(task *task, tutti_params *params, int64_t capacity);
     /* A new order of the training samples, which depends on seed and epoch and nothing else. */
     int (*shuffle)(task *task, int64_t epoch);
@@ -44,18 +44,18 @@ typedef struct task_class {
     /* Forward, the sum of the losses into *task->loss_sum, and the gradient of the logits, of the
      * rows brought. */
     int (*forward)(task *task, int64_t rows, const tutti_step_block *step);
-    /* Gradients of all parameters; flags: 0 or TUTTI_GRAD_ACCUMULATE.  sync: NULL in all micro-steps
-     * but the last.  code: of this step so far.  Whatever it is, each layer is declared ready to the
-     * exchange: the other ranks wait for it, and are told of this rank's fault at the next
-     * agreement. */
+    /* Gradients of all parameters; flags: 0 or TUTTI_GRAD_ACCUMULATE.  sync: NULL in all
+     * micro-steps but the last.  code: of this step so far.  Whatever it is, each layer is declared
+     * ready to the exchange: the other ranks wait for it, and are told of this rank's fault at the
+     * next agreement. */
     int (*backward)(task *task, int64_t rows, int code, unsigned flags, tutti_grad_sync *sync);
     /* Adds the score of test samples first to end - 1. */
     int (*evaluate)(task *task, int64_t first, int64_t end, task_score *score);
-    /* What the score says, at the end of the epoch and done lines: "test loss 0.3012 | test accuracy
-     * 88.21 %" */
+    /* What the score says, at the end of the epoch and done lines: "test loss 0.3012 | test
+     * accuracy 88.21 %" */
     void (*report)(const task *task, const task_score *score, char *text, size_t size);
-    /* --sample, on rank 0: writes `count` characters that the model continues with; NULL where a task
-     * cannot. */
+    /* --sample, on rank 0: writes `count` characters that the model continues with; NULL where a
+     * task cannot. */
     int (*sample)(task *task, int64_t count);
     /* Lines "task", "data" and "model" of the configuration. */
     void (*describe)(const task *task);

@@ -30,7 +30,8 @@ static double batch_tokens(const trainer *t)
     return (double)(t->options->batch * t->task->tokens_per_sample);
 }
 
-/* Looks at the step before, if nobody has yet: waits for it where it is still under way on the device. */
+/* Looks at the step before, if nobody has yet: waits for it where it is still under way on the
+ * device. */
 static int look(trainer *t)
 {
     const bool made = t->unseen != 0;
@@ -38,8 +39,8 @@ static int look(trainer *t)
     return made && t->group->world_size > 1 ? laps_waited(&t->laps, t->sync) : APP_OK;
 }
 
-/* Brings the first micro-batch, looks at the step before while the device finishes it, and sets this
- * step's values. */
+/* Brings the first micro-batch, looks at the step before while the device finishes it, and sets
+ * this step's values. */
 static int begin_step(trainer *t, const loop *loop)
 {
     const train_options *o = t->options;
@@ -63,8 +64,8 @@ static int begin_step(trainer *t, const loop *loop)
     return app_check(tutti_step_block_set(t->step, t->ctx, &values));
 }
 
-/* One part of the batch.  Micro-steps add to one gradient, which goes out with the last of them; each leaf has a gradient of
- * its own, which the exchange merges with the others'. */
+/* One part of the batch.  Micro-steps add to one gradient, which goes out with the last of them;
+ * each leaf has a gradient of its own, which the exchange merges with the others'. */
 static int compute_part(trainer *t, int64_t m, int code)
 {
     const bool leaf = t->options->leaves > 0, first = m == t->part;
@@ -104,7 +105,8 @@ static int agree(trainer *t, int code)
     return code;
 }
 
-/* Waits for the sums.  A rank that could not declare all its layers says so: the others would wait for it until the deadline. */
+/* Waits for the sums.  A rank that could not declare all its layers says so: the others would wait
+ * for it until the deadline. */
 static int finish_exchange(trainer *t, int code)
 {
     char why[APP_MESSAGE_MAX];
@@ -197,8 +199,8 @@ static int end_epoch(trainer *t, loop *loop)
                                                    app_now() - loop->epoch_begin, true));
 }
 
-/* The batch's mean loss by the tree over its leaves.  Of each leaf one rank has the sum and all others 0, so that the sum over
- * the ranks is exact. */
+/* The batch's mean loss by the tree over its leaves.  Of each leaf one rank has the sum and all
+ * others 0, so that the sum over the ranks is exact. */
 static int reproducible_loss(trainer *t, double *loss)
 {
     APP_CHECK(tutti_comm_all_reduce(t->group->control, t->group->host, t->losses_host,
@@ -327,7 +329,8 @@ static int draw(trainer *t)
     return code == APP_OK ? closed : code;
 }
 
-/* What follows leaves nothing to save, so a signal ends it at once; one that came before is heeded now.  Collective. */
+/* What follows leaves nothing to save, so a signal ends it at once; one that came before is heeded
+ * now.  Collective. */
 static int nothing_to_save(const trainer *t, const char *what)
 {
     signals_leave_at_once();

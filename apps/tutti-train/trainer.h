@@ -46,8 +46,8 @@ typedef struct trainer {
     bool resumed;
     bool changed; /* since the checkpoint was written or read */
 
-    double *
-        losses; /* [parts] on the device: sums over this rank's rows of each; 0 for others' leaves */
+    /* [parts] on the device: sums over this rank's rows of each; 0 for others' leaves */
+    double *losses;
     double *losses_host;
     int64_t unseen;          /* step of the epoch whose result was not looked at yet; 0: none */
     double loss;             /* of the last step looked at: this rank's part of the batch's mean */

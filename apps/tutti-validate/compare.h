@@ -4,7 +4,8 @@
 
 #include "subject.h"
 
-/* What was found in a tensor, by one rank or by all.  All numbers are f64: ranks gather findings as arrays of them. */
+/* What was found in a tensor, by one rank or by all.  All numbers are f64: ranks gather findings as
+ * arrays of them. */
 typedef struct finding {
     double elements;
     double abs, rel, ulp; /* the worst of each error */
@@ -33,7 +34,8 @@ typedef struct part {
 /* Nothing found yet. */
 void compare_start(finding *f);
 void compare_part(const part *p, finding *f);
-/* Takes the finding of another part in, or another rank's.  replicated: of the very same elements. */
+/* Takes the finding of another part in, or another rank's.  replicated: of the very same
+ * elements. */
 void compare_merge(finding *f, const finding *other, bool replicated);
 
 /* Distance between neighbouring numbers of a type at a value. */

@@ -1,4 +1,5 @@
-/* What tutti-validate says: the table, JSON, JUnit.  The work of rank 0; on the others every call does nothing. */
+/* What tutti-validate says: the table, JSON, JUnit.  The work of rank 0; on the others every call
+ * does nothing. */
 #ifndef TUTTI_VALIDATE_REPORT_H
 #define TUTTI_VALIDATE_REPORT_H
 

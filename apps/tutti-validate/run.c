@@ -56,7 +56,8 @@ static int poison(run *r, char *device, size_t bytes)
     return code;
 }
 
-/* Memory for a tensor of the case, or one that it does not have; read from the source, if it is no result. */
+/* Memory for a tensor of the case, or one that it does not have; read from the source, if it is no
+ * result. */
 static int put(run *r, const tutti_case_tensor *tensor, size_t bytes, char **data)
 {
     APP_CHECK(tutti_alloc(r->v->ctx, bytes, (void **)data));
@@ -111,8 +112,8 @@ typedef struct piece {
     int64_t first, count;
 } piece;
 
-/* What a call gets of a tensor: its rows, as [rows, columns] or [rows], or all of it where it is a sum.  first: row, or place of
- * the sum, where it begins. */
+/* What a call gets of a tensor: its rows, as [rows, columns] or [rows], or all of it where it is a
+ * sum.  first: row, or place of the sum, where it begins. */
 static tutti_tensor view(const run *r, const subject_slot *slot, const tutti_case_tensor *tensor,
                          char *data, int64_t first, int64_t count)
 {

@@ -144,7 +144,8 @@ static int check_params(const subject *s)
     return APP_OK;
 }
 
-/* The columns of what goes into a slot, or is its gradient: here, as a call without rows would name another shape. */
+/* The columns of what goes into a slot, or is its gradient: here, as a call without rows would name
+ * another shape. */
 static int check_columns(const subject *s, int slot, const tutti_case_tensor *tensor)
 {
     const tutti_slot_shape *shape = &s->slots[slot].shape;
@@ -156,8 +157,8 @@ static int check_columns(const subject *s, int slot, const tutti_case_tensor *te
     return wrong_shape(s, tensor, named && !sum ? 2 : 1, dims, why);
 }
 
-/* Inputs and upstream gradients are all there; outputs and gradients that nobody expects are asked for where a call cannot do
- * without them. */
+/* Inputs and upstream gradients are all there; outputs and gradients that nobody expects are asked
+ * for where a call cannot do without them. */
 static int complete(subject *s)
 {
     for (int i = 0; i < s->type->slot_count; i++) {

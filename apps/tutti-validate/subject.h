@@ -1,4 +1,5 @@
-/* A case that is ready to be run: its layer, and which tensor of the case goes into which slot of the layer's call. */
+/* A case that is ready to be run: its layer, and which tensor of the case goes into which slot of
+ * the layer's call. */
 #ifndef TUTTI_VALIDATE_SUBJECT_H
 #define TUTTI_VALIDATE_SUBJECT_H
 
@@ -49,8 +50,8 @@ typedef struct subject {
     const tutti_case_tensor *grad[PARAMS_MAX]; /* NULL: not wanted */
 } subject;
 
-/* Makes the layer, matches tensors and slots, and asks the layer, by a call without rows, whether types and shapes are
- * right.  Whatever is wrong is named with file and case. */
+/* Makes the layer, matches tensors and slots, and asks the layer, by a call without rows, whether
+ * types and shapes are right.  Whatever is wrong is named with file and case. */
 int subject_make(validator *v, const source *source, const tutti_case *which, subject *s);
 void subject_drop(subject *s);
 
@@ -59,7 +60,8 @@ int subject_fail(const subject *s, const char *format, ...) __attribute__((forma
 /* Puts file and case before the message of a failure that is under way. */
 int subject_explain(const subject *s, int code);
 
-/* Elements of a row (of the whole tensor, if it has no rows); whether the first dimension counts rows. */
+/* Elements of a row (of the whole tensor, if it has no rows); whether the first dimension counts
+ * rows. */
 int64_t subject_row(const subject *s, const tutti_case_tensor *tensor);
 /* Its values are sums over rows, which add up over calls and ranks. */
 bool subject_is_sum(const subject *s, const tutti_case_tensor *tensor);

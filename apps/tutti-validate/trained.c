@@ -152,7 +152,8 @@ static bool is_looked_up(const tutti_layer_type *type)
     return false;
 }
 
-/* The kind that leaves out fewest of its parameters, the first of several; type NULL: there is none. */
+/* The kind that leaves out fewest of its parameters, the first of several; type NULL: there is
+ * none. */
 static guess guess_kind(const layer *l)
 {
     guess best = {.type = NULL};

@@ -1,13 +1,15 @@
-/* AdamW over a store.                                                     [Loshchilov & Hutter 2019]
+/* AdamW over a store.                                                     [Loshchilov & Hutter
+ *                                                                         2019]
  *
- *     g = grad / loss_scale;  with clip_norm:  g *= min(1, clip_norm / (norm + 1e-6)),  norm = sqrt(sum g^2) over the store
- *     m = beta1 m + (1 - beta1) g;    v = beta2 v + (1 - beta2) g^2
+ *     g = grad / loss_scale;  with clip_norm:  g *= min(1, clip_norm / (norm + 1e-6)),  norm =
+ *     sqrt(sum g^2) over the store m = beta1 m + (1 - beta1) g;    v = beta2 v + (1 - beta2) g^2
  *     lr = learning_rate * lr_scale
  *     master -= lr * (m / (1 - beta1^t) / (sqrt(v / (1 - beta2^t)) + eps) + weight_decay * master)
  *
- * learning_rate and loss_scale come from the step block; lr_scale and a factor on weight_decay from each
- * parameter; t counts the updates made.  The working values are rewritten in the same pass.  State and
- * arithmetic have the masters' type.  The norm is summed in f64 in an order that depends on the layout only. */
+ * learning_rate and loss_scale come from the step block; lr_scale and a factor on weight_decay from
+ * each parameter; t counts the updates made.  The working values are rewritten in the same pass.
+ * State and arithmetic have the masters' type.  The norm is summed in f64 in an order that depends
+ * on the layout only. */
 #ifndef TUTTI_ADAMW_H
 #define TUTTI_ADAMW_H
 
@@ -35,8 +37,9 @@ TUTTI_API tutti_status tutti_adamw_create(tutti_context *ctx, tutti_params *para
 /* NULL is allowed. */
 TUTTI_API void tutti_adamw_destroy(tutti_adamw **adamw);
 
-/* One update from the store's gradients.  Asynchronous; can be captured.  While the store has an exchange they must be summed:
- * TUTTI_ERR_STATE without a tutti_grad_sync_finish since the last update and the last ready. */
+/* One update from the store's gradients.  Asynchronous; can be captured.  While the store has an
+ * exchange they must be summed: TUTTI_ERR_STATE without a tutti_grad_sync_finish since the last
+ * update and the last ready. */
 TUTTI_API tutti_status tutti_adamw_update(tutti_adamw *adamw, tutti_context *ctx,
                                           const tutti_step_block *step);
 

@@ -19,9 +19,9 @@
 /* Descriptors.  One whose fields are all 0 is the plain thing: a field's 0 stands for its default,
  * which its comment names.  Where the number 0 itself is wanted of a real field whose 0 stands for
  * another default, TUTTI_ZERO says so, and TUTTI_ZERO_INT32 of an int32_t.  The first field of a
- * descriptor that may grow is `size`, its sizeof as the program was compiled, or 0 for the library's
- * own; TUTTI_X_DESC_INIT sets it.  tutti_x_desc_default() gives the same for languages that have no
- * macros. */
+ * descriptor that may grow is `size`, its sizeof as the program was compiled, or 0 for the
+ * library's own; TUTTI_X_DESC_INIT sets it.  tutti_x_desc_default() gives the same for languages
+ * that have no macros. */
 #define TUTTI_ZERO (-1e-300)
 #define TUTTI_ZERO_INT32 (-2147483647 - 1)
 

@@ -13,23 +13,24 @@ typedef enum tutti_backend {
     TUTTI_BACKEND_CUDA
 } tutti_backend;
 
-/* Work on a context is asynchronous on its stream and runs in the order of the calls (the host backend has
- * done it when the call returns).  Calls on one context come from one thread at a time; different
- * contexts are independent.  Scratch memory grows when a shape is planned and is freed with the
- * context or by tutti_context_trim, never before, so captured graphs stay valid. */
+/* Work on a context is asynchronous on its stream and runs in the order of the calls (the host
+ * backend has done it when the call returns).  Calls on one context come from one thread at a time;
+ * different contexts are independent.  Scratch memory grows when a shape is planned and is freed
+ * with the context or by tutti_context_trim, never before, so captured graphs stay valid. */
 typedef struct tutti_context tutti_context;
 
 typedef struct tutti_context_desc {
     size_t size;
     tutti_backend backend;
     int device; /* CUDA device; 0 on the host */
-    int threads; /* host: OpenMP threads, 0 for OpenMP's own choice.  The number never changes a result. */
+    /* host: OpenMP threads, 0 for OpenMP's own choice.  The number never changes a result. */
+    int threads;
 } tutti_context_desc;
 #define TUTTI_CONTEXT_DESC_INIT TUTTI_DESC_INIT(tutti_context_desc)
 TUTTI_API tutti_context_desc tutti_context_desc_default(void);
 
-/* Devices of a backend: 1 for the host; for CUDA as many as are visible, 0 without driver or device.
- * TUTTI_ERR_UNSUPPORTED if the library was built without the backend. */
+/* Devices of a backend: 1 for the host; for CUDA as many as are visible, 0 without driver or
+ * device. TUTTI_ERR_UNSUPPORTED if the library was built without the backend. */
 TUTTI_API tutti_status tutti_device_count(tutti_backend backend, int *count);
 
 /* A context with a stream of its own.  desc NULL means the defaults.  TUTTI_ERR_UNSUPPORTED if the
@@ -38,23 +39,26 @@ TUTTI_API tutti_status tutti_context_create(const tutti_context_desc *desc, tutt
 
 /* Waits for the context's work and frees what it owns.  NULL is allowed.
  *
- * Handles, here and in all headers, may be destroyed in any order, also by finalisers on another thread while nobody else uses what
- * is destroyed: each holds what it needs of others (an exchange its communicator and store, a store its layers, a
- * checkpoint its context).  What was destroyed, but is still held, can be used no more: TUTTI_ERR_STATE, where it can be seen.
- * Layers, stores and communicators stay valid without the context that they were made with. */
+ * Handles, here and in all headers, may be destroyed in any order, also by finalisers on another
+ * thread while nobody else uses what is destroyed: each holds what it needs of others (an exchange
+ * its communicator and store, a store its layers, a checkpoint its context).  What was destroyed,
+ * but is still held, can be used no more: TUTTI_ERR_STATE, where it can be seen.  Layers, stores
+ * and communicators stay valid without the context that they were made with. */
 TUTTI_API void tutti_context_destroy(tutti_context **ctx);
 
-/* Waits until the stream has done all that was enqueued.  If a communicator has work on this stream,
- * the wait ends at its deadline with TUTTI_ERR_COMM; so does every wait after that, at once, until it is destroyed. */
+/* Waits until the stream has done all that was enqueued.  If a communicator has work on this
+ * stream, the wait ends at its deadline with TUTTI_ERR_COMM; so does every wait after that, at
+ * once, until it is destroyed. */
 TUTTI_API tutti_status tutti_context_synchronize(tutti_context *ctx);
 
-/* Waits as above, then reports what kernels found wrong in the data (a label out of range) since the
- * last check: TUTTI_ERR_DATA with one of the findings; all are cleared then. */
+/* Waits as above, then reports what kernels found wrong in the data (a label out of range) since
+ * the last check: TUTTI_ERR_DATA with one of the findings; all are cleared then. */
 TUTTI_API tutti_status tutti_context_check(tutti_context *ctx);
 
-/* Waits as above, then frees the context's plans and scratch memory; later calls plan themselves again.  Scratch grows with the
- * largest call, to three times its need at most, and is never freed otherwise: graphs that were captured on this context use
- * it, and must not be replayed after a trim. */
+/* Waits as above, then frees the context's plans and scratch memory; later calls plan themselves
+ * again.  Scratch grows with the largest call, to three times its need at most, and is never freed
+ * otherwise: graphs that were captured on this context use it, and must not be replayed after a
+ * trim. */
 TUTTI_API tutti_status tutti_context_trim(tutti_context *ctx);
 
 /* HOST or CUDA; AUTO for NULL. */
@@ -67,8 +71,8 @@ TUTTI_API tutti_status tutti_alloc(tutti_context *ctx, size_t bytes, void **data
 /* Frees it after the stream's work is done and sets *data to NULL.  *data = NULL is allowed. */
 TUTTI_API tutti_status tutti_free(tutti_context *ctx, void **data);
 
-/* Copies between host and device memory in any direction, in stream order.  From or to pageable host
- * memory the call returns when that memory may be used again. */
+/* Copies between host and device memory in any direction, in stream order.  From or to pageable
+ * host memory the call returns when that memory may be used again. */
 TUTTI_API tutti_status tutti_copy(tutti_context *ctx, void *dst, const void *src, size_t bytes);
 /* Sets bytes to zero, in stream order. */
 TUTTI_API tutti_status tutti_zero(tutti_context *ctx, void *data, size_t bytes);

@@ -1,16 +1,19 @@
 /* CrossEntropy: loss of each row, their sum, and the gradient of the logits, in one call.
  *
  *     loss_i = log(sum_k exp(x_ik)) - x_i,label(i)
- *     dlogits_ij = (softmax(x_i)_j - [j = label(i)]) * loss_weight * loss_scale      (both of `step`; 1 where step is NULL)
+ *     dlogits_ij = (softmax(x_i)_j - [j = label(i)]) * loss_weight * loss_scale      (both of
+ *     `step`; 1 where step is NULL)
  *
- * A row whose label is ignore_label has loss 0 and dlogits 0.  A label outside [0, cols) that is not ignore_label makes
- * loss and dlogits of its row NaN, and tutti_context_check reports it.  loss and loss_sum carry neither factor.
+ * A row whose label is ignore_label has loss 0 and dlogits 0.  A label outside [0, cols) that is
+ * not ignore_label makes loss and dlogits of its row NaN, and tutti_context_check reports it.  loss
+ * and loss_sum carry neither factor.
  *
  * slot     tensor     shape           type
  * in[0]    logits     [rows, cols]    dtype
  * in[1]    labels     [rows]          i32
  * out[0]   loss       [rows]          f32; f64 for f64     optional
- * out[1]   loss_sum   [1]             f64                  optional; overwritten; summed in f64 in an order that depends on rows only
+ * out[1]   loss_sum   [1]             f64                  optional; overwritten; summed in f64 in
+ *          an order that depends on rows only
  * out[2]   dlogits    [rows, cols]    dtype                optional; may be logits
  * saved    nothing
  * step     of the call: optional, factors of dlogits
@@ -33,8 +36,8 @@ typedef struct tutti_cross_entropy_desc {
 #define TUTTI_CROSS_ENTROPY_DESC_INIT TUTTI_DESC_INIT(tutti_cross_entropy_desc)
 TUTTI_API tutti_cross_entropy_desc tutti_cross_entropy_desc_default(void);
 
-/* A layer on the context's device; the context need not outlive it.  TUTTI_ERR_ARG if desc is NULL or one of its fields
- * is not what the descriptor says. */
+/* A layer on the context's device; the context need not outlive it.  TUTTI_ERR_ARG if desc is NULL
+ * or one of its fields is not what the descriptor says. */
 TUTTI_API tutti_status tutti_cross_entropy_create(tutti_context *ctx,
                                                   const tutti_cross_entropy_desc *desc,
                                                   tutti_layer **layer);

@@ -1,4 +1,5 @@
-/* For programs that have a CUDA stream already.  Only a library built with CUDA has these functions. */
+/* For programs that have a CUDA stream already.  Only a library built with CUDA has these
+ * functions. */
 #ifndef TUTTI_CUDA_H
 #define TUTTI_CUDA_H
 
@@ -8,8 +9,8 @@
 
 TUTTI_BEGIN
 
-/* A context on the caller's stream, which must belong to `device` and outlive the context.  The library
- * makes `device` current during its calls and leaves it so. */
+/* A context on the caller's stream, which must belong to `device` and outlive the context.  The
+ * library makes `device` current during its calls and leaves it so. */
 TUTTI_API tutti_status tutti_context_create_on_stream(int device, cudaStream_t stream,
                                                       tutti_context **ctx);
 /* The context's stream; NULL on the host. */

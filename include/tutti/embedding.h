@@ -2,26 +2,30 @@
  *
  * Backward:  dE[t] = sum of dy over the rows whose token is t.
  *
- * A token outside [0, vocab) makes its row of y NaN and adds nothing to dE; tutti_context_check reports it
- * (TUTTI_ERR_DATA), so nobody waits for the device in a step.
+ * A token outside [0, vocab) makes its row of y NaN and adds nothing to dE; tutti_context_check
+ * reports it (TUTTI_ERR_DATA), so nobody waits for the device in a step.
  *
  * slot          tensor    shape           type
- * in[0]         tokens    [rows]          i32        of any dims, contiguous; backward reads it; at most 2^31 - 1 rows
+ * in[0]         tokens    [rows]          i32        of any dims, contiguous; backward reads it; at
+ *               most 2^31 - 1 rows
  * out[0]        y         [rows, cols]    dtype
  * upstream[0]   dy        [rows, cols]    dtype
  * din           none: tokens have no gradient
  * saved         nothing
  * parameters    weight    [vocab, cols]   dtype
  *
- * y is a copy of the table's rows, bit for bit.  dE is f64 for f64, otherwise f32, and is summed in that type, the n rows of a
- * token in blocks of 64, one row after the other, and the blocks pairwise (neighbours, then those sums, and so on); that sum is
- * what TUTTI_GRAD_ACCUMULATE adds.  So a row takes part in 63 + log2(n/64) additions, and the bits of dE[t] depend on the rows of
- * token t alone, on no thread, address or backend (rows whose token is out of range may count as rows of token 0 that add
- * nothing).  Without TUTTI_GRAD_ACCUMULATE the rows of dE that no token names are zero.
+ * y is a copy of the table's rows, bit for bit.  dE is f64 for f64, otherwise f32, and is summed in
+ * that type, the n rows of a token in blocks of 64, one row after the other, and the blocks
+ * pairwise (neighbours, then those sums, and so on); that sum is what TUTTI_GRAD_ACCUMULATE adds.
+ * So a row takes part in 63 + log2(n/64) additions, and the bits of dE[t] depend on the rows of
+ * token t alone, on no thread, address or backend (rows whose token is out of range may count as
+ * rows of token 0 that add nothing).  Without TUTTI_GRAD_ACCUMULATE the rows of dE that no token
+ * names are zero.
  *
- * The weight begins uniform in ±sqrt(3): variance 1, what torch.nn.Embedding draws.  A table tied to a linear layer
- * (tutti_params_tie) begins as the parameter that it is tied to.  Its weight decay has factor 1, as in GPT-2's trainers, which decay
- * every matrix.  Either is the caller's to change in tutti_param before tutti_params_build. */
+ * The weight begins uniform in ±sqrt(3): variance 1, what torch.nn.Embedding draws.  A table tied
+ * to a linear layer (tutti_params_tie) begins as the parameter that it is tied to.  Its weight
+ * decay has factor 1, as in GPT-2's trainers, which decay every matrix.  Either is the caller's to
+ * change in tutti_param before tutti_params_build. */
 #ifndef TUTTI_EMBEDDING_H
 #define TUTTI_EMBEDDING_H
 
@@ -38,8 +42,8 @@ typedef struct tutti_embedding_desc {
 #define TUTTI_EMBEDDING_DESC_INIT TUTTI_DESC_INIT(tutti_embedding_desc)
 TUTTI_API tutti_embedding_desc tutti_embedding_desc_default(void);
 
-/* A layer on the context's device; the context need not outlive it.  TUTTI_ERR_ARG if desc is NULL or one of its fields
- * is not what the descriptor says. */
+/* A layer on the context's device; the context need not outlive it.  TUTTI_ERR_ARG if desc is NULL
+ * or one of its fields is not what the descriptor says. */
 TUTTI_API tutti_status tutti_embedding_create(tutti_context *ctx, const tutti_embedding_desc *desc,
                                               tutti_layer **layer);
 

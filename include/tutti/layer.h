@@ -18,17 +18,21 @@ enum {
 
 /* What a call has beside its tensors.  All 0 is the plain call.
  *
- * saved      tutti_layer_saved_bytes(layer, rows) at least, which saved_bytes says, on the device, 16-byte aligned: forward writes,
- *            backward reads; NULL in a forward without backward
- * first_row  number of the call's first row in the global batch, 0 to 2^59; must be given where bits depend on it (a mask)
- * leaves     0 or 1: the rows are one leaf.  Otherwise a power of two to TUTTI_CALL_LEAVES_MAX: leaf i is the rows from leaf_rows[i] to
- *            the next one's (the last one's end at the call's), leaf_rows[0] = 0.  Every sum over rows (gradients of
- *            parameters, outputs that are sums) is then formed leaf by leaf, each as a call of its rows alone would form it, and
- *            the leaves' sums are added as a binary tree: 0 + 1, 2 + 3, then these.  So a leaf's bits depend on its rows alone
- *            (given tensors that begin each leaf on as even an address), and no partial sum crosses its border.
+ * saved      tutti_layer_saved_bytes(layer, rows) at least, which saved_bytes says, on the device,
+ *            16-byte aligned: forward writes, backward reads; NULL in a forward without backward
+ * first_row  number of the call's first row in the global batch, 0 to 2^59; must be given where
+ *            bits depend on it (a mask)
+ * leaves     0 or 1: the rows are one leaf.  Otherwise a power of two to TUTTI_CALL_LEAVES_MAX:
+ *            leaf i is the rows from leaf_rows[i] to the next one's (the last one's end at the
+ *            call's), leaf_rows[0] = 0.  Every sum over rows (gradients of parameters, outputs that
+ *            are sums) is then formed leaf by leaf, each as a call of its rows alone would form it,
+ *            and the leaves' sums are added as a binary tree: 0 + 1, 2 + 3, then these.  So a
+ *            leaf's bits depend on its rows alone (given tensors that begin each leaf on as even an
+ *            address), and no partial sum crosses its border.
  * flags      0 or TUTTI_GRAD_ACCUMULATE, which backward alone reads
  * step       where a layer's header asks for it
- * sync       backward says tutti_grad_sync_ready for this layer there when it is enqueued; NULL: the program does */
+ * sync       backward says tutti_grad_sync_ready for this layer there when it is enqueued; NULL:
+ *            the program does */
 #define TUTTI_CALL_COMMON         \
     void *saved;                  \
     size_t saved_bytes;           \
@@ -39,9 +43,10 @@ enum {
     const tutti_step_block *step; \
     tutti_grad_sync *sync
 
-/* One call of forward or backward.  Each layer's header says what the slots hold, and has a struct of its own that names them; an
- * absent tensor is NULL, and one in a slot that the layer does not have is an error.  Tensors in `in` and `upstream` are never
- * written, nor are those in `out` by backward. */
+/* One call of forward or backward.  Each layer's header says what the slots hold, and has a struct
+ * of its own that names them; an absent tensor is NULL, and one in a slot that the layer does not
+ * have is an error.  Tensors in `in` and `upstream` are never written, nor are those in `out` by
+ * backward. */
 typedef struct tutti_call {
     const tutti_tensor *in[TUTTI_MAX_SLOTS];       /* inputs */
     tutti_tensor *out[TUTTI_MAX_SLOTS];            /* forward writes, some backwards read */
@@ -50,18 +55,19 @@ typedef struct tutti_call {
     TUTTI_CALL_COMMON;
 } tutti_call;
 
-/* Does every search and allocation for calls like this one, so that they allocate nothing and may be captured: backward if
- * it has gradients of outputs, forward if it has inputs and outputs.  Types, shapes, strides and addresses count;
- * tensors' data, saved and parameters may be NULL or unbound, and then count as aligned to 16 bytes.  A call that was not
- * planned plans itself, but returns TUTTI_ERR_STATE while the stream is being captured if that takes scratch or a search.  A
+/* Does every search and allocation for calls like this one, so that they allocate nothing and may
+ * be captured: backward if it has gradients of outputs, forward if it has inputs and outputs.
+ * Types, shapes, strides and addresses count; tensors' data, saved and parameters may be NULL or
+ * unbound, and then count as aligned to 16 bytes.  A call that was not planned plans itself, but
+ * returns TUTTI_ERR_STATE while the stream is being captured if that takes scratch or a search.  A
  * context keeps the last 1024 plans. */
 TUTTI_API tutti_status tutti_layer_plan(tutti_layer *layer, tutti_context *ctx,
                                         const tutti_call *call);
 
 /* Asynchronous on the context's stream, no allocation and no synchronisation once planned.  Not
- * collective.  TUTTI_ERR_ARG, with nothing written, if a shape, type, stride or pointer is not what the
- * layer's header asks for, memory that is written is shared with other memory of the call, or the context is on another
- * device; TUTTI_ERR_STATE if a parameter is unbound. */
+ * collective.  TUTTI_ERR_ARG, with nothing written, if a shape, type, stride or pointer is not what
+ * the layer's header asks for, memory that is written is shared with other memory of the call, or
+ * the context is on another device; TUTTI_ERR_STATE if a parameter is unbound. */
 TUTTI_API tutti_status tutti_layer_forward(tutti_layer *layer, tutti_context *ctx,
                                            const tutti_call *call);
 TUTTI_API tutti_status tutti_layer_backward(tutti_layer *layer, tutti_context *ctx,
@@ -95,17 +101,17 @@ typedef struct tutti_call_place {
 /* As tutti_last_error, valid until the thread's next failure. */
 TUTTI_API tutti_call_place tutti_last_error_place(void);
 
-/* What kinds of layer there are: each kind's contract as a table, which the library checks calls against and programs make
- * them from. */
+/* What kinds of layer there are: each kind's contract as a table, which the library checks calls
+ * against and programs make them from. */
 
 /* A field of the descriptor, under one name there and in tutti_layer_create_by_name. */
 typedef struct tutti_layer_option {
     const char *name;
-    const char *
-        type; /* "int" (int64_t), "int32", "real" (double), "bool" (int), "dtype" (tutti_dtype: a float type), or the
-                         words of a choice (an enum) from 0: "none|relu|gelu" */
-    const char *
-        default_value; /* what the descriptor's 0 stands for, or another dtype option; NULL: must be given */
+    /* "int" (int64_t), "int32", "real" (double), "bool" (int), "dtype" (tutti_dtype: a float type),
+     * or the words of a choice (an enum) from 0: "none|relu|gelu" */
+    const char *type;
+    /* what the descriptor's 0 stands for, or another dtype option; NULL: must be given */
+    const char *default_value;
     size_t offset;      /* of the field in the descriptor */
     double least, most; /* of numbers; both 0: any */
 } tutti_layer_option;
@@ -123,22 +129,22 @@ enum {
     TUTTI_SLOT_GRAD = 8,          /* has a gradient */
     TUTTI_SLOT_GRAD_OPTIONAL = 16 /* has one that backward may do without */
 };
-/* A tensor of a call.  Slots of one role are in order: the first input is in[0], and so on.  Where a field names tensors, the
- * gradient of x is "dx". */
+/* A tensor of a call.  Slots of one role are in order: the first input is in[0], and so on.  Where
+ * a field names tensors, the gradient of x is "dx". */
 typedef struct tutti_slot {
     const char *name;
     tutti_slot_role role;
     unsigned flags;
     const char *cols; /* elements of a row: the option that says it, NULL for 1 */
-    const char *
-        dtype; /* the option that says it, or a type's name, or NULL for the arithmetic's: f64 if one of the
-                                layer's is, otherwise f32 */
+    /* the option that says it, or a type's name, or NULL for the arithmetic's: f64 if one of the
+     * layer's is, otherwise f32 */
+    const char *dtype;
     const char *below;     /* of i32 values that are indices: the option that they are below */
     const char *with;      /* may be given only with this one */
     const char *grad_with; /* the same of its gradient */
-    const char *
-        may_be; /* tensors whose memory it may be, row by row: "x residual".  An input that backward reads only where
-                                nothing is saved, or it is the one that this replaces */
+    /* tensors whose memory it may be, row by row: "x residual".  An input that backward reads only
+     * where nothing is saved, or it is the one that this replaces */
+    const char *may_be;
     const char *grad_may_be; /* the same of its gradient: "dy dsum" */
     const char *replaces; /* where `with` is given, backward gets it in the place of this input */
 } tutti_slot;
@@ -186,8 +192,9 @@ TUTTI_API tutti_status tutti_layer_slot_shape(const tutti_layer *layer, int slot
                                               tutti_slot_shape *shape);
 
 /* Creates a layer from its kind's name and options written "cols=4096,eps=1e-6,param_dtype=bf16".
- * A bool is 0, 1, false, true, False or True.  options NULL or "" means the defaults.  TUTTI_ERR_ARG for an unknown kind, an unknown, repeated or
- * missing option, or a value that does not parse; then as the kind's own create. */
+ * A bool is 0, 1, false, true, False or True.  options NULL or "" means the defaults.
+ * TUTTI_ERR_ARG for an unknown kind, an unknown, repeated or missing option, or a value that does
+ * not parse; then as the kind's own create. */
 TUTTI_API tutti_status tutti_layer_create_by_name(tutti_context *ctx, const char *name,
                                                   const char *options, tutti_layer **layer);
 

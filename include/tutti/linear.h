@@ -8,15 +8,18 @@
  * gelu_erf      z/2 (1 + erf(z / sqrt 2))            silu           z / (1 + exp(-z))
  *
  * Backward, with dz = dy * act'(z):   dx = dz W,   dW = dz^T x,   db = sum over rows of dz.
- * act'(0) is 0 for relu and squared_relu, slope for leaky_relu.  A NaN in dy is a NaN in dz, and so is one in z, but for none,
- * where dz is dy and z is not looked at.  At infinite z, act and act' have their limits: gelu, gelu_erf and silu are -0 and 0 at
- * -inf (where the formulas, and other libraries, have NaN), inf and 1 at +inf; an infinite z of f16 may be one that overflowed.
- * gelu and silu are as accurate far left as elsewhere, down to the arithmetic's least normal number.  act' of squared_relu is
- * 2 sqrt(y), from y as stored: it is 0 where y underflows, for z below 2^-12.5 in f16, 2^-75 in f32, 2^-67 in bf16.
+ * act'(0) is 0 for relu and squared_relu, slope for leaky_relu.  A NaN in dy is a NaN in dz, and so
+ * is one in z, but for none, where dz is dy and z is not looked at.  At infinite z, act and act'
+ * have their limits: gelu, gelu_erf and silu are -0 and 0 at -inf (where the formulas, and other
+ * libraries, have NaN), inf and 1 at +inf; an infinite z of f16 may be one that overflowed.  gelu
+ * and silu are as accurate far left as elsewhere, down to the arithmetic's least normal number.
+ * act' of squared_relu is 2 sqrt(y), from y as stored: it is 0 where y underflows, for z below
+ * 2^-12.5 in f16, 2^-75 in f32, 2^-67 in bf16.
  *
  * slot          tensor   shape           type
  * in[0]         x        [rows, in]      dtype       backward reads it
- * out[0]        y        [rows, out]     dtype       backward reads it for relu, leaky_relu, squared_relu
+ * out[0]        y        [rows, out]     dtype       backward reads it for relu, leaky_relu,
+ *               squared_relu
  * upstream[0]   dy       [rows, out]     dtype
  * din[0]        dx       [rows, in]      dtype       optional; not x nor dy
  * saved         z        [rows, out]     dtype       gelu, gelu_erf, silu only; 0 bytes otherwise
@@ -24,8 +27,9 @@
  *               bias     [out]           dtype       unless no_bias; the same
  *
  * "[rows, in]" is any tensor whose last dimensions multiply to in and whose leading ones are rows.
- * f64 computes in f64; f32, f16, bf16 accumulate in f32 (TF32 only if allow_tf32).  z is rounded to dtype
- * before act; dz may be before the products.  Gradients of the parameters are f64 for f64, otherwise f32. */
+ * f64 computes in f64; f32, f16, bf16 accumulate in f32 (TF32 only if allow_tf32).  z is rounded to
+ * dtype before act; dz may be before the products.  Gradients of the parameters are f64 for f64,
+ * otherwise f32. */
 #ifndef TUTTI_LINEAR_H
 #define TUTTI_LINEAR_H
 
@@ -55,8 +59,8 @@ typedef struct tutti_linear_desc {
 #define TUTTI_LINEAR_DESC_INIT TUTTI_DESC_INIT(tutti_linear_desc)
 TUTTI_API tutti_linear_desc tutti_linear_desc_default(void);
 
-/* A layer on the context's device; the context need not outlive it.  TUTTI_ERR_ARG if desc is NULL or one of its fields
- * is not what the descriptor says. */
+/* A layer on the context's device; the context need not outlive it.  TUTTI_ERR_ARG if desc is NULL
+ * or one of its fields is not what the descriptor says. */
 TUTTI_API tutti_status tutti_linear_create(tutti_context *ctx, const tutti_linear_desc *desc,
                                            tutti_layer **layer);
 

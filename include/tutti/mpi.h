@@ -1,7 +1,9 @@
-/* For programs that have an MPI communicator of their own.  Only a library built with MPI has this function.
+/* For programs that have an MPI communicator of their own.  Only a library built with MPI has this
+ * function.
  *
- * MPI's former C++ bindings, which mpi.h of Open MPI 4 and of MPICH declares in C++ and which would have to be linked to, are
- * left out.  A program that includes mpi.h itself does it after this header, or defines the two macros. */
+ * MPI's former C++ bindings, which mpi.h of Open MPI 4 and of MPICH declares in C++ and which would
+ * have to be linked to, are left out.  A program that includes mpi.h itself does it after this
+ * header, or defines the two macros. */
 #ifndef TUTTI_MPI_H
 #define TUTTI_MPI_H
 

@@ -19,10 +19,11 @@ typedef enum tutti_init {
 } tutti_init;
 
 /* One parameter.  value is what the layer reads, master what the optimizer updates (the same memory
- * where both have one type), grad what backward writes.  grad is f32, or f64 where the layer computes in f64.
- * A layer publishes its parameters but does not own their memory: the caller binds memory of its own
- * (tutti_param_bind) or hands the layer to a store.  weight_decay and lr_scale are factors on the
- * optimizer's; a layer sets them to 1, and weight_decay to 0 for biases and norm parameters. */
+ * where both have one type), grad what backward writes.  grad is f32, or f64 where the layer
+ * computes in f64.  A layer publishes its parameters but does not own their memory: the caller
+ * binds memory of its own (tutti_param_bind) or hands the layer to a store.  weight_decay and
+ * lr_scale are factors on the optimizer's; a layer sets them to 1, and weight_decay to 0 for biases
+ * and norm parameters. */
 typedef struct tutti_param {
     char name[TUTTI_NAME_MAX]; /* "gamma"; in a store "block0.norm/gamma" */
     tutti_tensor value, master, grad;
@@ -32,26 +33,29 @@ typedef struct tutti_param {
 } tutti_param;
 
 /* Gives a parameter the caller's memory.  value: the parameter's shape and type, contiguous, on the
- * layer's device; it is the master, too.  grad: the same shape, f32 or f64 as above, or NULL for a parameter that is not
- * trained (backward then skips it).  The memory must outlive the layer's calls. */
+ * layer's device; it is the master, too.  grad: the same shape, f32 or f64 as above, or NULL for a
+ * parameter that is not trained (backward then skips it).  The memory must outlive the layer's
+ * calls. */
 TUTTI_API tutti_status tutti_param_bind(tutti_param *param, const tutti_tensor *value,
                                         const tutti_tensor *grad);
-/* Gives a bound parameter whose value is f16 or bf16 a master apart from it: the value's shape, f32, contiguous, on the same
- * device, in memory that the value does not share.  To be bound again after each tutti_param_bind.  TUTTI_ERR_STATE for a
- * parameter that is not bound. */
+/* Gives a bound parameter whose value is f16 or bf16 a master apart from it: the value's shape,
+ * f32, contiguous, on the same device, in memory that the value does not share.  To be bound again
+ * after each tutti_param_bind.  TUTTI_ERR_STATE for a parameter that is not bound. */
 TUTTI_API tutti_status tutti_param_bind_master(tutti_param *param, const tutti_tensor *master);
 
-/* Fills a bound parameter as its init says, from seed and name: the master, and the value where it is another, get the numbers
- * that tutti_params_init gives to a parameter of that name in a store ("block0.norm/gamma"), rounded to the value's type
- * where the value is its own master.  name: as of a parameter in a store; NULL: the parameter's own.  ctx: on the memory's
- * device.  Waits for the stream.  TUTTI_ERR_STATE for a parameter that is not bound. */
+/* Fills a bound parameter as its init says, from seed and name: the master, and the value where it
+ * is another, get the numbers that tutti_params_init gives to a parameter of that name in a store
+ * ("block0.norm/gamma"), rounded to the value's type where the value is its own master.  name: as
+ * of a parameter in a store; NULL: the parameter's own.  ctx: on the memory's device.  Waits for
+ * the stream.  TUTTI_ERR_STATE for a parameter that is not bound. */
 TUTTI_API tutti_status tutti_param_init(const tutti_param *param, tutti_context *ctx,
                                         const char *name, uint64_t seed);
 
 /* A store: flat buffers of masters, gradients and, where the layers read another type than the
  * masters', working values.  All three count the same elements in the same places, laid out in
- * the order in which backward finishes the parameters: last added first.  Each parameter starts at a
- * multiple of TUTTI_PARAM_ALIGN elements; the padding between them is zero, and stays so while all updates are finite. */
+ * the order in which backward finishes the parameters: last added first.  Each parameter starts at
+ * a multiple of TUTTI_PARAM_ALIGN elements; the padding between them is zero, and stays so while
+ * all updates are finite. */
 typedef struct tutti_params tutti_params;
 #define TUTTI_PARAM_ALIGN 128
 
@@ -68,8 +72,8 @@ typedef struct tutti_allocator {
 
 typedef struct tutti_params_desc {
     size_t size;
-    tutti_dtype
-        master_dtype; /* of masters and gradients: f64 for layers of f64 parameters, otherwise f32 */
+    /* of masters and gradients: f64 for layers of f64 parameters, otherwise f32 */
+    tutti_dtype master_dtype;
     tutti_allocator gradient_memory; /* all NULL: the context's; else tutti_comm_allocator's */
 } tutti_params_desc;
 #define TUTTI_PARAMS_DESC_INIT TUTTI_DESC_INIT(tutti_params_desc)
@@ -78,44 +82,49 @@ TUTTI_API tutti_params_desc tutti_params_desc_default(void);
 /* An empty store on the context's device.  desc NULL means the defaults. */
 TUTTI_API tutti_status tutti_params_create(tutti_context *ctx, const tutti_params_desc *desc,
                                            tutti_params **params);
-/* The store's layers are unbound: a call is TUTTI_ERR_STATE.  Optimizers, exchanges and checkpoints of the store, which hold its
- * memory, can then only be destroyed.  NULL is allowed. */
+/* The store's layers are unbound: a call is TUTTI_ERR_STATE.  Optimizers, exchanges and checkpoints
+ * of the store, which hold its memory, can then only be destroyed.  NULL is allowed. */
 TUTTI_API void tutti_params_destroy(tutti_params **params);
 
-/* Adds a layer's parameters as prefix/name.  A name in a store is one that a checkpoint can hold: letters, digits and ._- in at
- * most 14 parts split by /, no part of dots alone, no name the folder of another ("a" beside "a/b").  Add layers in the order of
- * forward.  The store holds the layer.  TUTTI_ERR_STATE after tutti_params_build; TUTTI_ERR_ARG for another prefix, a name
- * that is taken, an f64 parameter in a store of f32 masters or the reverse, or a second working type. */
+/* Adds a layer's parameters as prefix/name.  A name in a store is one that a checkpoint can hold:
+ * letters, digits and ._- in at most 14 parts split by /, no part of dots alone, no name the folder
+ * of another ("a" beside "a/b").  Add layers in the order of forward.  The store holds the layer.
+ * TUTTI_ERR_STATE after tutti_params_build; TUTTI_ERR_ARG for another prefix, a name that is taken,
+ * an f64 parameter in a store of f32 masters or the reverse, or a second working type. */
 TUTTI_API tutti_status tutti_params_add(tutti_params *params, tutti_layer *layer,
                                         const char *prefix);
-/* The same for one parameter of the caller's own, which must outlive the store: name, shape and type of
- * its value (value.data is ignored), factors and init are read, and its tensors are set by build. */
+/* The same for one parameter of the caller's own, which must outlive the store: name, shape and
+ * type of its value (value.data is ignored), factors and init are read, and its tensors are set by
+ * build. */
 TUTTI_API tutti_status tutti_params_add_param(tutti_params *params, tutti_param *param);
 
-/* Makes param share other's slot (tied weights): equal shapes and types, both in the store.  Both layers then
- * read one value and add to one gradient, which is complete when the backward of both is done: the
- * backward that runs second must accumulate.  Before build. */
+/* Makes param share other's slot (tied weights): equal shapes and types, both in the store.  Both
+ * layers then read one value and add to one gradient, which is complete when the backward of both
+ * is done: the backward that runs second must accumulate.  Before build. */
 TUTTI_API tutti_status tutti_params_tie(tutti_params *params, tutti_param *param,
                                         tutti_param *other);
 
 /* Allocates the buffers, all zero, and binds every parameter to its place. */
 TUTTI_API tutti_status tutti_params_build(tutti_params *params, tutti_context *ctx);
 
-/* Fills the masters from seed, as each parameter's init says (the same numbers on every backend, for
- * every order of adding: they depend on seed, name and element), then refreshes.  Waits for the stream. */
+/* Fills the masters from seed, as each parameter's init says (the same numbers on every backend,
+ * for every order of adding: they depend on seed, name and element), then refreshes.  Waits for the
+ * stream. */
 TUTTI_API tutti_status tutti_params_init(tutti_params *params, tutti_context *ctx, uint64_t seed);
 /* Rewrites the working values from the masters. */
 TUTTI_API tutti_status tutti_params_refresh(tutti_params *params, tutti_context *ctx);
 /* Sets all gradients to zero. */
 TUTTI_API tutti_status tutti_params_zero_grad(tutti_params *params, tutti_context *ctx);
 
-/* Parameters in the store, in layout order; a tied one is counted once.  0 and NULL for bad arguments. */
+/* Parameters in the store, in layout order; a tied one is counted once.  0 and NULL for bad
+ * arguments. */
 TUTTI_API int tutti_params_count(const tutti_params *params);
 TUTTI_API const tutti_param *tutti_params_get(const tutti_params *params, int index);
 
-/* A tensor of an optimizer's state, on the device.  Two layouts: that of the store's flat buffers, of which each parameter has its
- * part, or one of its own.  A sharded optimizer's rank has a part of the whole, which begins at element `first`; what checks,
- * saves and loads state wants whole tensors so far, and says so (TUTTI_ERR_UNSUPPORTED). */
+/* A tensor of an optimizer's state, on the device.  Two layouts: that of the store's flat buffers,
+ * of which each parameter has its part, or one of its own.  A sharded optimizer's rank has a part
+ * of the whole, which begins at element `first`; what checks, saves and loads state wants whole
+ * tensors so far, and says so (TUTTI_ERR_UNSUPPORTED). */
 typedef struct tutti_state_tensor {
     const char *name;    /* "m" */
     tutti_tensor tensor; /* [elements of the flat buffers] if like_store */
@@ -126,8 +135,9 @@ typedef struct tutti_state_tensor {
 typedef enum tutti_params_buffer {
     TUTTI_PARAMS_MASTER,
     TUTTI_PARAMS_GRAD,
-    TUTTI_PARAMS_WORKING /* data NULL where all values have the masters' type; where only some have, their places here are
-                            not read and not kept up to date */
+    /* data NULL where all values have the masters' type; where only some have, their places here
+     * are not read and not kept up to date */
+    TUTTI_PARAMS_WORKING
 } tutti_params_buffer;
 /* A whole flat buffer as a view of one dimension.  TUTTI_ERR_STATE before build. */
 TUTTI_API tutti_status tutti_params_flat(const tutti_params *params, tutti_params_buffer which,

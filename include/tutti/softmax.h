@@ -3,11 +3,13 @@
  *     softmax:      y_j = exp(scale x_j - m) / sum_k exp(scale x_k - m),    m = max_k scale x_k
  *     log-softmax:  y_j = scale x_j - m - log(sum_k exp(scale x_k - m))
  *
- * The difference is taken before the scaling, scale (x_j - x_k): the greatest has exp(0), exactly 1, so that a row that sees
- * one column gives it 1, and what the x of a row have in common costs no accuracy, nor do products scale x overflow.
+ * The difference is taken before the scaling, scale (x_j - x_k): the greatest has exp(0), exactly
+ * 1, so that a row that sees one column gives it 1, and what the x of a row have in common costs no
+ * accuracy, nor do products scale x overflow.
  *
- * With causal_period P > 0, row i (counted in the global batch: first_row + its place in the call) sees
- * columns j <= i mod P only: the others count for nothing, and their y is 0, or -inf for log-softmax.
+ * With causal_period P > 0, row i (counted in the global batch: first_row + its place in the call)
+ * sees columns j <= i mod P only: the others count for nothing, and their y is 0, or -inf for
+ * log-softmax.
  *
  * Backward:
  *     softmax:      dx = scale * y * (dy - sum(y * dy))
@@ -22,9 +24,10 @@
  * saved         nothing
  * first_row     of the call: with a mask it must be given
  *
- * Arithmetic is f32, f64 for f64.  A row is NaN in all its visible columns where scale x_j is NaN or +inf in one of them
- * (an infinite x_j times a scale of 0 is NaN), or -inf in all; otherwise -inf counts for nothing: y is 0, or -inf.  Bits
- * depend on the shape, the type and the device only. */
+ * Arithmetic is f32, f64 for f64.  A row is NaN in all its visible columns where scale x_j is NaN
+ * or +inf in one of them (an infinite x_j times a scale of 0 is NaN), or -inf in all; otherwise
+ * -inf counts for nothing: y is 0, or -inf.  Bits depend on the shape, the type and the device
+ * only. */
 #ifndef TUTTI_SOFTMAX_H
 #define TUTTI_SOFTMAX_H
 
@@ -43,8 +46,8 @@ typedef struct tutti_softmax_desc {
 #define TUTTI_SOFTMAX_DESC_INIT TUTTI_DESC_INIT(tutti_softmax_desc)
 TUTTI_API tutti_softmax_desc tutti_softmax_desc_default(void);
 
-/* A layer on the context's device; the context need not outlive it.  TUTTI_ERR_ARG if desc is NULL or one of its fields
- * is not what the descriptor says. */
+/* A layer on the context's device; the context need not outlive it.  TUTTI_ERR_ARG if desc is NULL
+ * or one of its fields is not what the descriptor says. */
 TUTTI_API tutti_status tutti_softmax_create(tutti_context *ctx, const tutti_softmax_desc *desc,
                                             tutti_layer **layer);
 

@@ -33,10 +33,11 @@ TUTTI_API const char *tutti_status_string(tutti_status status);
  * whatever the names and values in it are. */
 TUTTI_API const char *tutti_last_error(void);
 
-/* Cleans a text of unknown origin, in place: each byte that is no part of a printable letter in UTF-8
- * (control characters, ESC among them, that a terminal would obey; marks that turn the direction of
- * writing round; what is no UTF-8) becomes a ?.  Returns text; NULL is allowed.  Messages of the library are clean;
- * texts that a program loads from a checkpoint are as the file has them. */
+/* Cleans a text of unknown origin, in place: each byte that is no part of a printable letter in
+ * UTF-8 (control characters, ESC among them, that a terminal would obey; marks that turn the
+ * direction of writing round; what is no UTF-8) becomes a ?.  Returns text; NULL is allowed.
+ * Messages of the library are clean; texts that a program loads from a checkpoint are as the file
+ * has them. */
 TUTTI_API char *tutti_text_clean(char *text);
 
 TUTTI_END

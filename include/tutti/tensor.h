@@ -23,8 +23,8 @@ typedef enum tutti_dtype {
 #define TUTTI_MAX_DIMS 4
 
 /* A view, never an owner.  dims and strides count elements, outermost first; the last stride is 1
- * (strides of dimensions of size 1 are ignored).  Row-wise layers see the leading dimensions as rows:
- * these must be evenly spaced in memory, so that one row stride reaches them all. */
+ * (strides of dimensions of size 1 are ignored).  Row-wise layers see the leading dimensions as
+ * rows: these must be evenly spaced in memory, so that one row stride reaches them all. */
 typedef struct tutti_tensor {
     void *data;
     tutti_dtype dtype;

@@ -1,5 +1,5 @@
-/* Tutti: data-parallel training layers.  Includes everything but cuda.h, mpi.h and nccl.h, which need
- * the headers of those libraries. */
+/* Tutti: data-parallel training layers.  Includes everything but cuda.h, mpi.h and nccl.h, which
+ * need the headers of those libraries. */
 #ifndef TUTTI_TUTTI_H
 #define TUTTI_TUTTI_H
 

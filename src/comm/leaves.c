@@ -1,6 +1,7 @@
-/* The tree over the leaves.  A node is named by its level and its number there; leaf i is node (0, i), and the parent of
- * (l, n) is (l + 1, n / 2).  A run of leaves is a list of whole subtrees, whose roots a stack yields: after each push an
- * odd node and its left neighbour become their parent. */
+/* The tree over the leaves.  A node is named by its level and its number there; leaf i is node (0,
+ * i), and the parent of (l, n) is (l + 1, n / 2).  A run of leaves is a list of whole subtrees,
+ * whose roots a stack yields: after each push an odd node and its left neighbour become their
+ * parent. */
 #include "comm/leaves.h"
 
 #include <stdlib.h>
@@ -47,7 +48,8 @@ tutti_status tutti__leaves_open(tutti__leaves *leaves, int total, int rank, int 
         int end = first_leaf(total, r + 1, world_size);
         for (int leaf = first_leaf(total, r, world_size); leaf < end; leaf++) {
             (void)push(&own, (node){0, leaf});
-            /* while the next leaf is computed all are in slots; for the exchange the last one need not be */
+            /* while the next leaf is computed all are in slots; for the exchange the last one need
+             * not be */
             int slots = leaf + 1 < end ? own.depth : own.depth - 1;
             if (r == rank && slots > leaves->slots) leaves->slots = slots;
         }

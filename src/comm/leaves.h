@@ -1,5 +1,5 @@
-/* Reproducible mode: which leaves a rank has, how they merge, and how ranges of gradients are summed over the ranks in the
- * order of a binary tree over all leaves. */
+/* Reproducible mode: which leaves a rank has, how they merge, and how ranges of gradients are
+ * summed over the ranks in the order of a binary tree over all leaves. */
 #ifndef TUTTI_COMM_LEAVES_H
 #define TUTTI_COMM_LEAVES_H
 
@@ -9,8 +9,9 @@
 
 #define TUTTI__LEAVES_LEVELS 9 /* of a tree of TUTTI_LEAVES_MAX leaves */
 
-/* Merging a rank's leaves: a stack like a binary counter.  Its entries are whole subtrees in slots, slot 0 the oldest.  A leaf
- * begins in the gradient buffer; where the rank's last root ends, there or in a slot, is tree.c's affair. */
+/* Merging a rank's leaves: a stack like a binary counter.  Its entries are whole subtrees in slots,
+ * slot 0 the oldest.  A leaf begins in the gradient buffer; where the rank's last root ends, there
+ * or in a slot, is tree.c's affair. */
 typedef struct tutti__leaf_merge {
     int depth;  /* slots in use before */
     int merges; /* of these the last so many go into the sum with the leaf's gradients */

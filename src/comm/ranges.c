@@ -1,5 +1,6 @@
-/* Cutting gradients into ranges.  A range grows over neighbours in memory, upwards or downwards, until it is full; a
- * large gradient is cut inside, at multiples of CUT elements, so that every piece stays aligned. */
+/* Cutting gradients into ranges.  A range grows over neighbours in memory, upwards or downwards,
+ * until it is full; a large gradient is cut inside, at multiples of CUT elements, so that every
+ * piece stays aligned. */
 #include "comm/ranges.h"
 
 #include <stdlib.h>
@@ -34,7 +35,8 @@ static int64_t elements(size_t bytes, size_t size)
     return count < CUT ? CUT : count / CUT * CUT;
 }
 
-/* Bytes at the end that make up the last range: whole gradients as far as they fit, otherwise a piece of the last. */
+/* Bytes at the end that make up the last range: whole gradients as far as they fit, otherwise a
+ * piece of the last. */
 static size_t tail_bytes(const tutti__gradient *gradients, int count, size_t limit)
 {
     size_t tail = 0;
@@ -51,7 +53,8 @@ static size_t tail_bytes(const tutti__gradient *gradients, int count, size_t lim
     return (size_t)(last->count - head) * size;
 }
 
-/* Where the rest [lo, hi) of a gradient would join a range: 1 above it, -1 below it, 0 not at all. */
+/* Where the rest [lo, hi) of a gradient would join a range: 1 above it, -1 below it, 0 not at
+ * all. */
 static int side(const tutti__range *range, const char *lo, const char *hi, int64_t gap)
 {
     if (gap < 0) return 0;
@@ -109,7 +112,8 @@ static int by_address(const void *a, const void *b)
 tutti_status tutti__ranges_layout(const tutti__gradient *gradients, int count, int64_t gap,
                                   uint64_t *layout)
 {
-    /* of each gradient: the first one of its block, by its number in the list, and the distance from it */
+    /* of each gradient: the first one of its block, by its number in the list, and the distance
+     * from it */
     const size_t n = (size_t)count;
     const tutti__gradient **sorted = malloc((n + 1) * sizeof *sorted);
     int64_t(*places)[2] = malloc((n + 1) * sizeof *places);
@@ -145,7 +149,8 @@ tutti_status tutti__ranges_cut(tutti__gradient *gradients, int count, int64_t ga
         size_t size = tutti_dtype_size(g->dtype);
         char *lo = g->data, *hi = lo + (size_t)g->count * size;
         int64_t full = elements(range_bytes, size);
-        /* going down in memory, a piece is taken from the upper end, so that the next one joins it */
+        /* going down in memory, a piece is taken from the upper end, so that the next one joins
+         * it */
         int direction = i + 1 < count && follows(&gradients[i + 1], g, gap) ? -1 : 1;
         g->first_range = -1;
         while (lo < hi) {

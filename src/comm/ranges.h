@@ -23,14 +23,15 @@ typedef struct tutti__range {
     int last_gradient; /* the last of these to be finished */
 } tutti__range;
 
-/* Where each gradient lies in its block of neighbours, `gap` elements of padding between two at most: equal numbers on all ranks
- * mean equal cuts.  */
+/* Where each gradient lies in its block of neighbours, `gap` elements of padding between two at
+ * most: equal numbers on all ranks mean equal cuts.  */
 tutti_status tutti__ranges_layout(const tutti__gradient *gradients, int count, int64_t gap,
                                   uint64_t *layout);
 
-/* Cuts gradients, given in the order in which backward finishes them, into ranges in that order.  Those side by side
- * in memory, up to `gap` elements of padding between them, share ranges (gap < 0: none do); no range has more than range_bytes; the last
- * has at most last_range_bytes.  *ranges: malloc'd. */
+/* Cuts gradients, given in the order in which backward finishes them, into ranges in that order.
+ * Those side by side in memory, up to `gap` elements of padding between them, share ranges (gap <
+ * 0: none do); no range has more than range_bytes; the last has at most last_range_bytes.  *ranges:
+ * malloc'd. */
 tutti_status tutti__ranges_cut(tutti__gradient *gradients, int count, int64_t gap,
                                size_t range_bytes, size_t last_range_bytes, tutti__range **ranges,
                                int *range_count);

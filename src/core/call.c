@@ -1,5 +1,6 @@
-/* Checks of a call against the layer's tables: each tensor's type, shape, strides and address, and that what is written lies apart
- * from everything else.  Nothing is written before all is checked. */
+/* Checks of a call against the layer's tables: each tensor's type, shape, strides and address, and
+ * that what is written lies apart from everything else.  Nothing is written before all is
+ * checked. */
 #include <stdio.h>
 #include <string.h>
 
@@ -103,7 +104,8 @@ static tutti_status wrong_columns(const tutti_tensor *tensor, const subject *s, 
     return TUTTI_OK;
 }
 
-/* Sees a tensor as rows of `cols` contiguous elements.  *rows < 0: takes the tensor's; otherwise it must have that many. */
+/* Sees a tensor as rows of `cols` contiguous elements.  *rows < 0: takes the tensor's; otherwise it
+ * must have that many. */
 static tutti_status as_rows(const tutti_tensor *tensor, const subject *s, tutti_dtype dtype,
                             int64_t cols, int64_t *rows, tutti__matrix *matrix)
 {
@@ -190,8 +192,8 @@ static uint32_t may_be(const check *c, const subject *s)
                                         : 0;
 }
 
-/* Rows of one matrix may lie in the gaps of the other's, as slices of one tensor do; or they may be the very same rows, where
- * the tables allow it. */
+/* Rows of one matrix may lie in the gaps of the other's, as slices of one tensor do; or they may be
+ * the very same rows, where the tables allow it. */
 static bool may_overlap(const check *c, const span *written, const span *other)
 {
     if (!is_tensor(&written->who) || !is_tensor(&other->who)) return false;
@@ -204,7 +206,8 @@ static bool may_overlap(const check *c, const span *written, const span *other)
                        !((w->shape.flags | o->shape.flags) & TUTTI_SLOT_SUM);
     if (!alike) return false;
     if (a->data == b->data && w->shape.cols == o->shape.cols) {
-        /* an input that backward will read may not be written over, unless it gets that output instead */
+        /* an input that backward will read may not be written over, unless it gets that output
+         * instead */
         const bool lost = !c->views->backward && c->call->saved &&
                           other->who.part == TUTTI__PART_IN && (o->shape.flags & TUTTI_SLOT_READ) &&
                           !(w->replaces & bit_of(&other->who));
@@ -412,7 +415,8 @@ static tutti_status check_leaves(const char *name, const tutti_call *call, int64
     return TUTTI_OK;
 }
 
-/* memset as a call: what compilers write in its place (rep stos) takes longer to start than the checks of a tensor. */
+/* memset as a call: what compilers write in its place (rep stos) takes longer to start than the
+ * checks of a tensor. */
 static __attribute__((noipa)) void clear(void *data, size_t bytes)
 {
     memset(data, 0, bytes);

@@ -337,7 +337,8 @@ tutti_status tutti_copy(tutti_context *ctx, void *dst, const void *src, size_t b
     if (bytes == 0) return TUTTI_OK;
     const tutti__runtime *run = &ctx->backend->run;
     if (ctx->progress && run->copy_waits) {
-        /* wait here, with the deadline, and not in the copy, behind an exchange whose peer may be gone */
+        /* wait here, with the deadline, and not in the copy, behind an exchange whose peer may be
+         * gone */
         bool waits, capturing;
         TUTTI_TRY(run->copy_waits(ctx->device, dst, src, &waits));
         TUTTI_TRY(run->stream_capturing(ctx->device, ctx->stream, &capturing));

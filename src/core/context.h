@@ -9,24 +9,27 @@
 extern "C" {
 #endif
 
-/* What makes progress for a communicator that has work on a context.  advance never blocks: it moves pending messages on
- * and, told how long somebody has been waiting for the stream, gives up at its deadline.  waited: 0 when the wait is over, < 0 in a
- * layer call, where nobody waits. */
+/* What makes progress for a communicator that has work on a context.  advance never blocks: it
+ * moves pending messages on and, told how long somebody has been waiting for the stream, gives up
+ * at its deadline.  waited: 0 when the wait is over, < 0 in a layer call, where nobody waits. */
 typedef struct tutti__progress {
     struct tutti__progress *next;
     void *self;
     tutti_status (*advance)(void *self, double waited);
 } tutti__progress;
 
-/* What a kernel found wrong: written by the first thread that finds something since the last check. */
+/* What a kernel found wrong: written by the first thread that finds something since the last
+ * check. */
 typedef struct tutti__finding {
-    int32_t
-        code; /* 0: nothing, claimed from that by compare-and-swap; otherwise the args' finding: whose it is */
+    /* 0: nothing, claimed from that by compare-and-swap; otherwise the args' finding: whose it
+     * is */
+    int32_t code;
     int32_t value;
     int64_t row, limit;
 } tutti__finding;
 
-/* Handles hold what they need: the caller's destroy closes an object, and the last holder frees it. */
+/* Handles hold what they need: the caller's destroy closes an object, and the last holder frees
+ * it. */
 typedef struct tutti__holders {
     int count;   /* beside the caller */
     bool closed; /* by the caller */
@@ -58,8 +61,9 @@ struct tutti_context {
     void (*backend_data_free)(void *data);
 };
 
-/* At least `bytes` of device memory, 256-byte aligned, for the operation now being enqueued; the next operation on this
- * context reuses it, in stream order.  TUTTI_ERR_STATE if it would have to grow during capture. */
+/* At least `bytes` of device memory, 256-byte aligned, for the operation now being enqueued; the
+ * next operation on this context reuses it, in stream order.  TUTTI_ERR_STATE if it would have to
+ * grow during capture. */
 tutti_status tutti__scratch(tutti_context *ctx, size_t bytes, void **data);
 /* The same from a memory that operations do not reuse. */
 tutti_status tutti__scratch_of(tutti_context *ctx, tutti__scratch_kind kind, size_t bytes,

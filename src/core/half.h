@@ -1,5 +1,5 @@
-/* Conversions between float and the 16-bit types, one value at a time, round to nearest even.  Written with
- * integer arithmetic only, so that the compiler can vectorise loops over them. */
+/* Conversions between float and the 16-bit types, one value at a time, round to nearest even.
+ * Written with integer arithmetic only, so that the compiler can vectorise loops over them. */
 #ifndef TUTTI_CORE_HALF_H
 #define TUTTI_CORE_HALF_H
 

@@ -40,8 +40,9 @@ void tutti__log(tutti_log_level level, const char *format, ...)
         if (status_ != TUTTI_OK) return status_; \
     } while (0)
 
-/* Reads a caller's descriptor, which begins with its size_t size, into one of the library's own: what an older, shorter one
- * lacks is 0.  given NULL: all 0.  Refuses one that is longer and not 0 there: this library does not know what it asks for. */
+/* Reads a caller's descriptor, which begins with its size_t size, into one of the library's own:
+ * what an older, shorter one lacks is 0.  given NULL: all 0.  Refuses one that is longer and not 0
+ * there: this library does not know what it asks for. */
 tutti_status tutti__desc_read(void *own, size_t own_size, const void *given, const char *what);
 
 /* A real field of a descriptor: 0 stands for the default, TUTTI_ZERO for 0. */

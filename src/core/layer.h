@@ -31,8 +31,8 @@ typedef struct tutti__views {
     tutti_dtype grad_dtype; /* of all gradients of parameters */
     bool accumulate;
     const tutti_step_values *step; /* on the device, or NULL */
-    uintptr_t
-        bits; /* of all addresses and row strides in bytes: the lowest says what they are multiples of */
+    /* of all addresses and row strides in bytes: the lowest says what they are multiples of */
+    uintptr_t bits;
     int leaves;               /* at least 1 */
     const int64_t *leaf_rows; /* where there are several */
 } tutti__views;
@@ -94,7 +94,8 @@ struct tutti_layer {
     void *desc; /* of the kind's own struct, defaults put in */
 };
 
-/* What every tutti_X_create does: checks the descriptor by the class's tables and makes the layer. */
+/* What every tutti_X_create does: checks the descriptor by the class's tables and makes the
+ * layer. */
 tutti_status tutti__layer_create(tutti_context *ctx, const tutti__layer_class *class,
                                  const void *desc, tutti_layer **layer);
 
@@ -112,8 +113,8 @@ static inline size_t tutti__kept_bytes(const tutti_slot_shape *shape, int64_t ro
     return ((size_t)rows * (size_t)shape->cols * tutti__size_of(shape->dtype) + 15) / 16 * 16;
 }
 
-/* Checks a call against the layer's tables and says what its tensors are.  plan: nothing has to be bound, and data may be NULL.
- * Nothing is written. */
+/* Checks a call against the layer's tables and says what its tensors are.  plan: nothing has to be
+ * bound, and data may be NULL.  Nothing is written. */
 tutti_status tutti__check_call(const tutti_layer *layer, const tutti_call *call, bool backward,
                                bool plan, tutti__views *views);
 

@@ -1,7 +1,8 @@
-/* An operation: what a backend does for one kind of layer, or for the optimizer, and what is decided once for its calls of one shape.
+/* An operation: what a backend does for one kind of layer, or for the optimizer, and what is
+ * decided once for its calls of one shape.
  *
- * Everything that takes a context is asynchronous on the context's stream and has checked arguments: an operation's caller
- * validates, the operation trusts.  Nothing allocates but plan. */
+ * Everything that takes a context is asynchronous on the context's stream and has checked
+ * arguments: an operation's caller validates, the operation trusts.  Nothing allocates but plan. */
 #ifndef TUTTI_CORE_OP_H
 #define TUTTI_CORE_OP_H
 
@@ -27,8 +28,8 @@ typedef struct tutti__matrix {
     int64_t stride;
 } tutti__matrix;
 
-/* What is decided once for the calls of one shape: how much scratch they need, which of the operation's kernels does them, and
- * with which parameters (a measured choice lives here, too). */
+/* What is decided once for the calls of one shape: how much scratch they need, which of the
+ * operation's kernels does them, and with which parameters (a measured choice lives here, too). */
 typedef struct tutti__plan {
     size_t scratch; /* bytes, 256-byte aligned, that a call gets */
     int kernel;     /* the operation's own numbers */
@@ -50,15 +51,17 @@ typedef struct tutti__job {
 
 /* The operation's args hold both directions' tensors; ops/X.h has them. */
 typedef struct tutti__op {
-    /* Fills in a plan that is all 0 for calls like args in this direction.  Reads nothing that args point to.  TUTTI_ERR_STATE
-     * if it would have to use the stream while that is being captured. */
+    /* Fills in a plan that is all 0 for calls like args in this direction.  Reads nothing that args
+     * point to.  TUTTI_ERR_STATE if it would have to use the stream while that is being
+     * captured. */
     tutti_status (*plan)(tutti_context *ctx, const void *args, bool backward, tutti__plan *plan);
     tutti_status (*forward)(const tutti__job *job, const void *args);
     tutti_status (*backward)(const tutti__job *job, const void *args);
 } tutti__op;
 
-/* Calls that share a plan: of one operation and direction, with equal settings (a layer's descriptor), as many rows, and equally
- * aligned.  Whatever else a call has, optional tensors for one, a plan serves with and without. */
+/* Calls that share a plan: of one operation and direction, with equal settings (a layer's
+ * descriptor), as many rows, and equally aligned.  Whatever else a call has, optional tensors for
+ * one, a plan serves with and without. */
 typedef struct tutti__plan_key {
     const tutti__op *op;
     const void *settings;
@@ -66,8 +69,8 @@ typedef struct tutti__plan_key {
     uint64_t settings_hash;
     int64_t rows;
     uint32_t present; /* a bit a tensor, and other flags of the caller's */
-    uint32_t
-        alignment; /* bytes, a power of two up to 16, that all addresses and row strides are multiples of */
+    /* bytes, a power of two up to 16, that all addresses and row strides are multiples of */
+    uint32_t alignment;
     bool backward;
 } tutti__plan_key;
 

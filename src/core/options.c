@@ -1,4 +1,5 @@
-/* A layer from its descriptor, or from options by name: what the class's tables say of its fields, slots and parameters. */
+/* A layer from its descriptor, or from options by name: what the class's tables say of its fields,
+ * slots and parameters. */
 #include <errno.h>
 #include <float.h>
 #include <math.h>
@@ -367,7 +368,8 @@ static tutti_status unknown_layer(const char *name)
                        "layer_create_by_name: there is no layer '%s', want one of %s", name, names);
 }
 
-/* A value given by name means itself: where the descriptor's 0 stands for something else, what stands for 0. */
+/* A value given by name means itself: where the descriptor's 0 stands for something else, what
+ * stands for 0. */
 static tutti_status put_option(const tutti__layer_class *class, const tutti_layer_option *option,
                                const char *value, void *desc)
 {

@@ -222,7 +222,8 @@ tutti_status tutti_params_create(tutti_context *ctx, const tutti_params_desc *de
     return TUTTI_OK;
 }
 
-/* Layers that outlive their store are called in vain, with a message; parameters of the caller's own may be gone. */
+/* Layers that outlive their store are called in vain, with a message; parameters of the caller's
+ * own may be gone. */
 static void unbind(tutti_params *params)
 {
     for (int i = 0; params->built && i < params->entry_count; i++) {
@@ -410,8 +411,8 @@ static int root_of(const tutti_params *params, int entry)
     return entry;
 }
 
-/* Slots in the order in which backward completes them: backward runs through the entries from last to first, and a
- * slot is complete when the first of its entries is done. */
+/* Slots in the order in which backward completes them: backward runs through the entries from last
+ * to first, and a slot is complete when the first of its entries is done. */
 static tutti_status lay_out(tutti_params *params)
 {
     params->slots = calloc((size_t)params->entry_count + 1, sizeof *params->slots);
@@ -544,8 +545,8 @@ tutti_status tutti__state_check(const tutti_params *params, const tutti_state_te
 
 /* The store: contents */
 
-/* Numbers that depend on seed, name and element only: the output function of SplitMix64 [Steele et al. 2014] on a
- * counter. */
+/* Numbers that depend on seed, name and element only: the output function of SplitMix64 [Steele et
+ * al. 2014] on a counter. */
 static double uniform(uint64_t key, int64_t element)
 {
     uint64_t z = key + (uint64_t)(element + 1) * UINT64_C(0x9e3779b97f4a7c15);

@@ -34,20 +34,23 @@ struct tutti_params {
     int64_t count; /* elements of each flat buffer, a multiple of TUTTI_PARAM_ALIGN */
     void *master, *grad, *working; /* working NULL: every value has the masters' type */
     tutti_dtype working_dtype;
-    /* Kept by the exchanges of this store, read by its optimizers: with an exchange, an update wants sums. */
+    /* Kept by the exchanges of this store, read by its optimizers: with an exchange, an update
+     * wants sums. */
     int exchanges;
     bool summed; /* by a finish, since when no gradient was ready and no update was made */
 };
 
-/* A name in a store: one that fits into a checkpoint, as model/<name> and optimizer/<name>/<state>. */
+/* A name in a store: one that fits into a checkpoint, as model/<name> and
+ * optimizer/<name>/<state>. */
 #define TUTTI__NAME_PARTS_MAX 14
-/* Parts of a path: letters, digits and ._- in parts split by /, none of which is made of dots alone; 0 if it is no such path. */
+/* Parts of a path: letters, digits and ._- in parts split by /, none of which is made of dots
+ * alone; 0 if it is no such path. */
 int tutti__path_parts(const char *name);
 /* One is the other or a folder above it. */
 bool tutti__paths_collide(const char *a, const char *b);
 
-/* A parameter is bound, its tensors are as tutti_param_bind and _bind_master leave them, and *name is one as in a store, or NULL
- * and becomes the parameter's own.  who: for the message. */
+/* A parameter is bound, its tensors are as tutti_param_bind and _bind_master leave them, and *name
+ * is one as in a store, or NULL and becomes the parameter's own.  who: for the message. */
 tutti_status tutti__param_check(const tutti_param *param, const char **name, const char *who);
 
 /* The slot of a parameter in the store; −1 if it is not there or the store is not built. */
@@ -60,7 +63,8 @@ tutti_status tutti__state_check(const tutti_params *params, const tutti_state_te
 /* Gives up a hold (tutti__hold). */
 void tutti__params_release(tutti_params *params);
 
-/* TUTTI_ERR_STATE before build and after destroy, TUTTI_ERR_ARG for a context on another device.  who: for the message. */
+/* TUTTI_ERR_STATE before build and after destroy, TUTTI_ERR_ARG for a context on another device.
+ * who: for the message. */
 tutti_status tutti__params_ready(const tutti_params *params, const tutti_context *ctx,
                                  const char *who);
 

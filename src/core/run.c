@@ -1,4 +1,5 @@
-/* A checked call becomes calls of the layer's operation: one, or one a leaf with their sums added as a tree. */
+/* A checked call becomes calls of the layer's operation: one, or one a leaf with their sums added
+ * as a tree. */
 #include "core/layer.h"
 #include "ops/tree_sum.h"
 
@@ -30,8 +31,9 @@ static tutti_status run_once(tutti_layer *layer, tutti_context *ctx, const tutti
 
 /* Leaves */
 
-/* The sums of a call: gradients of parameters, or outputs.  Leaves' sums wait in levels: level 0 is where the result belongs,
- * if it is to be overwritten, and the others lie in scratch, one after another. */
+/* The sums of a call: gradients of parameters, or outputs.  Leaves' sums wait in levels: level 0 is
+ * where the result belongs, if it is to be overwritten, and the others lie in scratch, one after
+ * another. */
 enum { SUMS_MAX = TUTTI__LAYER_PARAMS_MAX + TUTTI_MAX_SLOTS };
 typedef struct leaf_sums {
     tutti_layer *layer;

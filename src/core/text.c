@@ -12,7 +12,8 @@ static int is_shown(uint32_t letter)
     return letter >= 0x20 && !(letter >= 0x7f && letter < 0xa0) && !direction;
 }
 
-/* Bytes of the letter at the beginning of a text in UTF-8; 0 for one that is not to be shown, or none. */
+/* Bytes of the letter at the beginning of a text in UTF-8; 0 for one that is not to be shown, or
+ * none. */
 static int letter_bytes(const unsigned char *text)
 {
     static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};

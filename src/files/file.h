@@ -1,7 +1,9 @@
-/* The files of Tutti's formats, as the library's checkpoints and tutti-validate's cases share them: opening one and checking what it
- * says of itself, HDF5's objects (hdf5.h), what a file holds (structure.h), and a new file's way to its place (place.h).
+/* The files of Tutti's formats, as the library's checkpoints and tutti-validate's cases share them:
+ * opening one and checking what it says of itself, HDF5's objects (hdf5.h), what a file holds
+ * (structure.h), and a new file's way to its place (place.h).
  *
- * Linked to both, so that nothing of it is exported: it calls none of core's functions, and reports through a table. */
+ * Linked to both, so that nothing of it is exported: it calls none of core's functions, and reports
+ * through a table. */
 #ifndef TUTTI_FILES_FILE_H
 #define TUTTI_FILES_FILE_H
 
@@ -35,8 +37,9 @@ typedef struct tutti__file {
 tutti_status tutti__file_fail(const tutti__file *file, tutti_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Opens a file for reading, of which reporter, who and path are set, and takes in its structure.  TUTTI_ERR_IO: it is not there or
- * no regular file; TUTTI_ERR_DATA: not of this format and its major version, or not complete.  To be closed in any case. */
+/* Opens a file for reading, of which reporter, who and path are set, and takes in its structure.
+ * TUTTI_ERR_IO: it is not there or no regular file; TUTTI_ERR_DATA: not of this format and its
+ * major version, or not complete.  To be closed in any case. */
 tutti_status tutti__file_open(tutti__file *file, const tutti__format *format);
 void tutti__file_close(tutti__file *file);
 

@@ -1,4 +1,5 @@
-/* Making HDF5's objects; hdf5.h.  HDF5 never converts: the file's type is the memory's, as 1.10 narrows floats wrongly. */
+/* Making HDF5's objects; hdf5.h.  HDF5 never converts: the file's type is the memory's, as 1.10
+ * narrows floats wrongly. */
 #include "files/hdf5.h"
 
 #include <limits.h>

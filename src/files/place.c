@@ -113,8 +113,9 @@ tutti_status tutti__place_permit(tutti__place *place)
     return TUTTI_OK;
 }
 
-/* Removing a folder where there is none: the system first checks whether this process may remove that name, a sticky folder and
- * an immutable file included, then finds that it is no folder.  Nothing is changed either way. */
+/* Removing a folder where there is none: the system first checks whether this process may remove
+ * that name, a sticky folder and an immutable file included, then finds that it is no folder.
+ * Nothing is changed either way. */
 static tutti_status try_name(const tutti__place *place, const char *name)
 {
     struct stat now;
@@ -183,7 +184,8 @@ static void finish(tutti__place *place)
 tutti_status tutti__place_sync(tutti__place *place)
 {
     if (fsync(place->fd) != 0) return tutti__place_failed(place, "cannot sync", errno);
-    /* some file systems tell a fault when a descriptor is closed; this one stays, to know the file by */
+    /* some file systems tell a fault when a descriptor is closed; this one stays, to know the file
+     * by */
     const int other = dup(place->fd);
     if (other < 0 || close(other) != 0) return tutti__place_failed(place, "cannot close", errno);
     tutti__place_step(place, "synced");

@@ -1,5 +1,6 @@
-/* A new file's way to its place: made as path.tmp, finished, and renamed to path in one step, so that whoever looks sees the
- * file before or the file after.  The one descriptor that made path.tmp says whether it is still the same file. */
+/* A new file's way to its place: made as path.tmp, finished, and renamed to path in one step, so
+ * that whoever looks sees the file before or the file after.  The one descriptor that made path.tmp
+ * says whether it is still the same file. */
 #ifndef TUTTI_FILES_PLACE_H
 #define TUTTI_FILES_PLACE_H
 
@@ -34,8 +35,8 @@ tutti_status tutti__place_failed(const tutti__place *place, const char *what, in
 tutti_status tutti__place_make(tutti__place *place);
 /* Reserves its space. */
 tutti_status tutti__place_reserve(tutti__place *place, int64_t bytes);
-/* Whom it lets read and write it is as it was with what is at path; where nothing is, as the umask has it.  TUTTI_ERR_IO too if
- * path.tmp is another file by now. */
+/* Whom it lets read and write it is as it was with what is at path; where nothing is, as the umask
+ * has it.  TUTTI_ERR_IO too if path.tmp is another file by now. */
 tutti_status tutti__place_permit(tutti__place *place);
 /* Whether it may take path, and path the names path.1 to path.<keep>.  Changes nothing. */
 tutti_status tutti__place_try(const tutti__place *place, int keep);

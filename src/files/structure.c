@@ -1,4 +1,5 @@
-/* What an HDF5 file holds: starts the process that asks HDF5, and believes nothing that it says; structure.h. */
+/* What an HDF5 file holds: starts the process that asks HDF5, and believes nothing that it says;
+ * structure.h. */
 #include "files/structure.h"
 
 #include <errno.h>
@@ -31,7 +32,8 @@ struct report {
     bool too_long, too_slow; /* it was broken off */
 };
 
-/* Takes in what there is to read; false at the end, or when it is more than anybody would have to say. */
+/* Takes in what there is to read; false at the end, or when it is more than anybody would have to
+ * say. */
 static bool take(struct report *report, int pipe)
 {
     report->too_long = report->bytes > TUTTI__FILE_NAMES_MAX;
@@ -61,7 +63,8 @@ static void listen_to(struct report *report, int pipe)
     report->too_slow = true;
 }
 
-/* Lets HDF5 read the file in a process of its own.  -1: there is no such process; errno says why. */
+/* Lets HDF5 read the file in a process of its own.  -1: there is no such process; errno says
+ * why. */
 static int ask(const tutti__file *file, struct report *report)
 {
     int pipes[2];
@@ -211,7 +214,8 @@ struct excess {
     int64_t found;
 };
 
-/* Fills structure from the report; the outcome, or DAMAGED for a report that breaks off or makes no sense. */
+/* Fills structure from the report; the outcome, or DAMAGED for a report that breaks off or makes no
+ * sense. */
 static tutti__outcome understand(tutti__structure *structure, struct report *report,
                                  int64_t file_bytes, struct excess *excess)
 {
@@ -276,7 +280,8 @@ static tutti_status refuse(const tutti__file *file, tutti__outcome outcome,
                                 : "is damaged: HDF5 cannot read its structure");
 }
 
-/* How long the file was when it was closed, as its superblock says (HDF5's file format, III.A); 0 if it says nothing. */
+/* How long the file was when it was closed, as its superblock says (HDF5's file format, III.A); 0
+ * if it says nothing. */
 static int64_t bytes_by_superblock(int fd)
 {
     unsigned char start[52];

@@ -1,8 +1,9 @@
 /* What an HDF5 file holds, for readers that trust no file.
  *
- * HDF5 1.10 may crash or loop on a damaged file.  So it reads the structure in a process of its own, within limits of
- * memory and time, and tells names, types, shapes, places and small attributes; every number is checked again here.  The
- * bytes themselves are then read by their place, without HDF5. */
+ * HDF5 1.10 may crash or loop on a damaged file.  So it reads the structure in a process of its
+ * own, within limits of memory and time, and tells names, types, shapes, places and small
+ * attributes; every number is checked again here.  The bytes themselves are then read by their
+ * place, without HDF5. */
 #ifndef TUTTI_FILES_STRUCTURE_H
 #define TUTTI_FILES_STRUCTURE_H
 
@@ -90,8 +91,8 @@ typedef struct tutti__node {
     int64_t element; /* bytes */
     int ndim;        /* -1: no dimensions that could be told */
     int64_t dims[TUTTI__FILE_DIMS_MAX];
-    bool
-        plain; /* contiguous and unfiltered in this very file: its bytes are at offset, all within the file */
+    /* contiguous and unfiltered in this very file: its bytes are at offset, all within the file */
+    bool plain;
     int64_t offset, bytes;
 } tutti__node;
 
@@ -103,8 +104,8 @@ typedef struct tutti__structure {
     int attribute_count;
 } tutti__structure;
 
-/* Of a regular file that is open.  TUTTI_ERR_DATA: no HDF5 file, truncated, damaged, or with more in it than one of the limits,
- * which is named. */
+/* Of a regular file that is open.  TUTTI_ERR_DATA: no HDF5 file, truncated, damaged, or with more
+ * in it than one of the limits, which is named. */
 tutti_status tutti__structure_read(const tutti__file *file, tutti__structure **structure);
 /* NULL is allowed. */
 void tutti__structure_destroy(tutti__structure **structure);
@@ -114,11 +115,12 @@ const tutti__node *tutti__structure_find(const tutti__structure *structure, cons
 const tutti__attribute *tutti__node_attribute(const tutti__structure *structure,
                                               const tutti__node *node, const char *name);
 
-/* What the process writes into the pipe: records, in the machine's own byte order.  A number is 8 bytes; a text its length, its
- * bytes, and a 0.
+/* What the process writes into the pipe: records, in the machine's own byte order.  A number is 8
+ * bytes; a text its length, its bytes, and a 0.
  *     N kind path, and for a dataset: type element ndim dims... plain offset storage
  *     A kind name, then count numbers..., or text              (of the node before)
- *     E outcome limit found                                    (the last one; limit and how much there is for TOO_MUCH) */
+ *     E outcome limit found                                    (the last one; limit and how much
+ *                                                              there is for TOO_MUCH) */
 typedef enum tutti__outcome {
     TUTTI__OUTCOME_OK,
     TUTTI__OUTCOME_NOT_HDF5,

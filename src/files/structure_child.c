@@ -1,5 +1,5 @@
-/* The process that lets HDF5 read a file's structure; structure.h.  The one place of the library that leaves: this process is
- * its own. */
+/* The process that lets HDF5 read a file's structure; structure.h.  The one place of the library
+ * that leaves: this process is its own. */
 #include "files/structure.h"
 
 #include <errno.h>
@@ -351,8 +351,8 @@ void tutti__structure_child(int file, int pipe)
     snprintf(path, sizeof path, "/proc/self/fd/%d", file);
     if (H5open() < 0 || !make_types()) leave(TUTTI__OUTCOME_DAMAGED);
     hid_t access = H5Pcreate(H5P_FILE_ACCESS);
-    H5Pset_fapl_stdio(
-        access); /* the other drivers would follow the descriptor's path, where another file may be by now */
+    /* the other drivers would follow the descriptor's path, where another file may be by now */
+    H5Pset_fapl_stdio(access);
     if (H5Fis_hdf5(path) <= 0) leave(TUTTI__OUTCOME_NOT_HDF5);
     hid_t id = H5Fopen(path, H5F_ACC_RDONLY, access);
     if (id < 0) leave(TUTTI__OUTCOME_DAMAGED);

@@ -1,4 +1,5 @@
-/* Inside of a checkpoint: the list of what belongs into the file, and the blocks in which tensors are moved and hashed.
+/* Inside of a checkpoint: the list of what belongs into the file, and the blocks in which tensors
+ * are moved and hashed.
  *
  *   list.c       the list: create, add, destroy
  *   layout.c     the file without its tensors, made by HDF5 in memory
@@ -37,8 +38,8 @@ typedef struct tutti__item {
     char name[TUTTI__ITEM_NAME_MAX];
     tutti__item_kind kind;
     tutti_tensor tensor; /* TENSOR: contiguous, on the device; data: of this rank's part */
-    int64_t *
-        bounds; /* TENSOR: rank r alone has elements [bounds[r], bounds[r + 1]); NULL: all have all */
+    /* TENSOR: rank r alone has elements [bounds[r], bounds[r + 1]); NULL: all have all */
+    int64_t *bounds;
     int ranks;                     /* of the bounds */
     void *data;                    /* the others: in host memory */
     size_t size;                   /* TEXT: bytes that data has room for */
@@ -63,10 +64,11 @@ struct tutti_checkpoint {
     tutti__lock lock; /* rank 0's, of the path that the list owns */
 };
 
-/* Adds a tensor of which each rank has a part: rank r the elements [bounds[r], bounds[r + 1]), contiguous at its tensor.data.  The
- * first bound is 0, the last the tensor's count, and the others are multiples of a block, so that each block has one owner.  What
- * is saved is the file of the whole tensor.  Owners write and read their blocks themselves: a save wants them on rank 0's machine, and
- * a load wants them to see the file. */
+/* Adds a tensor of which each rank has a part: rank r the elements [bounds[r], bounds[r + 1]),
+ * contiguous at its tensor.data.  The first bound is 0, the last the tensor's count, and the others
+ * are multiples of a block, so that each block has one owner.  What is saved is the file of the
+ * whole tensor.  Owners write and read their blocks themselves: a save wants them on rank 0's
+ * machine, and a load wants them to see the file. */
 tutti_status tutti__checkpoint_add_parts(tutti_checkpoint *checkpoint, const char *name,
                                          const tutti_tensor *tensor, const int64_t *bounds);
 
@@ -84,8 +86,8 @@ tutti_status tutti__save_check(tutti_checkpoint *checkpoint, const char *who, co
 /* On rank 0: what is at path may be replaced by a file, of the list's size. */
 tutti_status tutti__target_check(const tutti_checkpoint *checkpoint, const char *who,
                                  const char *path);
-/* Makes the list the owner of path, or temporary the one that lasts for a save; waits for one that is about to end.
- * Collective. */
+/* Makes the list the owner of path, or temporary the one that lasts for a save; waits for one that
+ * is about to end. Collective. */
 tutti_status tutti__own(tutti_checkpoint *checkpoint, const char *who, const char *path,
                         tutti__lock *temporary);
 
@@ -97,17 +99,18 @@ typedef struct tutti__part {
 } tutti__part;
 tutti__part tutti__item_part(const tutti__item *item, int rank);
 
-/* Every rank has the same list: hashes [1 + count], the first of which is of what `first` says, the others one an item
- * (tutti__item_hash).  Collective. */
+/* Every rank has the same list: hashes [1 + count], the first of which is of what `first` says, the
+ * others one an item (tutti__item_hash).  Collective. */
 tutti_status tutti__same_list(const tutti_checkpoint *checkpoint, const char *who,
                               const uint64_t *hashes, const char *first);
 /* Of name, type and shape; with_value: and of what a value is now. */
 uint64_t tutti__item_hash(const tutti__item *item, bool with_value);
 
-/* Tensors are moved and hashed in blocks of this many bytes, the last one of a tensor being shorter.  The format's:
- * the checksum of a tensor depends on it. */
+/* Tensors are moved and hashed in blocks of this many bytes, the last one of a tensor being
+ * shorter.  The format's: the checksum of a tensor depends on it. */
 #define TUTTI__BLOCK_BYTES ((int64_t)4 << 20)
-/* The most blocks that one rank moves before the ranks agree that all is well: bounds how long ranks wait for each other. */
+/* The most blocks that one rank moves before the ranks agree that all is well: bounds how long
+ * ranks wait for each other. */
 #define TUTTI__ROUND_BLOCKS 8
 
 typedef struct tutti__block {
@@ -154,13 +157,15 @@ tutti_status tutti__mover_open(tutti__mover *mover, tutti_context *ctx, int fd,
                                const tutti__block *blocks, int64_t count);
 void tutti__mover_close(tutti__mover *mover);
 
-/* Writes a round of blocks and hashes them.  next: those of the round to come (next_count 0: none), which are on their way from the
- * device meanwhile; the first round was announced by tutti__mover_fetch.  *error: 0 or errno. */
+/* Writes a round of blocks and hashes them.  next: those of the round to come (next_count 0: none),
+ * which are on their way from the device meanwhile; the first round was announced by
+ * tutti__mover_fetch.  *error: 0 or errno. */
 tutti_status tutti__mover_fetch(tutti__mover *mover, const tutti__block *blocks, int64_t count);
 tutti_status tutti__mover_write(tutti__mover *mover, const tutti__block *blocks, int64_t count,
                                 uint64_t *hashes, const tutti__block *next, int64_t next_count,
                                 int *error);
-/* Reads a round of blocks, hashes them and sends them to the device.  *error: 0, errno, or -1 for a file that ends early. */
+/* Reads a round of blocks, hashes them and sends them to the device.  *error: 0, errno, or -1 for a
+ * file that ends early. */
 tutti_status tutti__mover_read(tutti__mover *mover, const tutti__block *blocks, int64_t count,
                                uint64_t *hashes, int *error);
 
@@ -178,10 +183,11 @@ void tutti__layout_destroy(tutti__layout **layout);
 int64_t tutti__layout_size(const tutti__layout *layout);
 /* Where each item's bytes begin; -1 for an item without any. */
 const int64_t *tutti__layout_offsets(const tutti__layout *layout);
-/* Enters the checksums, one an item (values have theirs already), and marks the file as complete. */
+/* Enters the checksums, one an item (values have theirs already), and marks the file as
+ * complete. */
 tutti_status tutti__layout_finish(tutti__layout *layout, const uint64_t *checksums);
-/* Writes everything but the tensors into fd, the file's first bytes last, so that what is unfinished is no HDF5 file.
- * After finish.  *error: 0 or errno. */
+/* Writes everything but the tensors into fd, the file's first bytes last, so that what is
+ * unfinished is no HDF5 file.  After finish.  *error: 0 or errno. */
 tutti_status tutti__layout_write(const tutti__layout *layout, int fd, int *error);
 
 #endif

@@ -1,6 +1,7 @@
-/* The file without its tensors: HDF5 lays it out and writes its metadata and values into memory, where no disk can be
- * full (after ENOSPC HDF5 1.10 crashes at exit).  Tensors have their places in it, but no bytes: memory that nobody has
- * written is no memory.  Equal lists give equal bytes: no times are kept, and nothing is left to the file system. */
+/* The file without its tensors: HDF5 lays it out and writes its metadata and values into memory,
+ * where no disk can be full (after ENOSPC HDF5 1.10 crashes at exit).  Tensors have their places in
+ * it, but no bytes: memory that nobody has written is no memory.  Equal lists give equal bytes: no
+ * times are kept, and nothing is left to the file system. */
 #include "io/checkpoint.h"
 
 #include <errno.h>

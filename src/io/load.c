@@ -1,5 +1,6 @@
-/* Loading.  Rank 0 reads: what the file holds (structure.h), all of which must be what the list says, then the bytes, block by
- * block, verified and given to all ranks.  Nothing that is read is converted: values of another type are made from their masters. */
+/* Loading.  Rank 0 reads: what the file holds (structure.h), all of which must be what the list
+ * says, then the bytes, block by block, verified and given to all ranks.  Nothing that is read is
+ * converted: values of another type are made from their masters. */
 #include "io/checkpoint.h"
 
 #include <errno.h>
@@ -37,8 +38,9 @@ static bool wanted(const load *l, const tutti__item *item)
     return item->kind != TUTTI__ITEM_TENSOR || !(l->flags & TUTTI_CHECKPOINT_VALUES);
 }
 
-/* The process that reads the structure needs no tensor.  Were they handed on to it, starting it would take 0.2 s a GB, and the
- * first write to each of their pages afterwards 0.7 s more (measured). */
+/* The process that reads the structure needs no tensor.  Were they handed on to it, starting it
+ * would take 0.2 s a GB, and the first write to each of their pages afterwards 0.7 s more
+ * (measured). */
 static void leave_out(void *data, size_t bytes, int advice)
 {
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), begin = (uintptr_t)data;

@@ -10,7 +10,8 @@
 
 #include "files/place.h"
 
-/* A file of this name may have come between opening and locking so often before it is somebody's fault. */
+/* A file of this name may have come between opening and locking so often before it is somebody's
+ * fault. */
 #define TRIES 100
 
 static void name_of(const char *path, char *name)

@@ -1,8 +1,9 @@
 /* The one writer of a path: whoever holds the lock on path.lck.
  *
- * The lock is an open file description's: it ends with the process, however that ends; no other close of the file loses it;
- * NFS passes it on.  The file names its holder for whom it keeps waiting, and is removed by its holder only: who
- * gets a lock on a file that has left its place by then begins again. */
+ * The lock is an open file description's: it ends with the process, however that ends; no other
+ * close of the file loses it; NFS passes it on.  The file names its holder for whom it keeps
+ * waiting, and is removed by its holder only: who gets a lock on a file that has left its place by
+ * then begins again. */
 #ifndef TUTTI_IO_LOCK_H
 #define TUTTI_IO_LOCK_H
 

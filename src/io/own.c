@@ -1,4 +1,5 @@
-/* Who may write a file, and whether it can be written at all: tutti_checkpoint_own, and what a save asks first. */
+/* Who may write a file, and whether it can be written at all: tutti_checkpoint_own, and what a save
+ * asks first. */
 #include "io/checkpoint.h"
 
 #include <errno.h>
@@ -78,8 +79,8 @@ tutti_status tutti__target_check(const tutti_checkpoint *checkpoint, const char 
     struct stat there;
     if (stat(path, &there) == 0 && !S_ISREG(there.st_mode))
         return tutti__fail(TUTTI_ERR_IO, "%s: %s: is not a regular file", who, path);
-    /* beyond this limit a write would end the process by SIGXFSZ, and one into the layout's memory too: so the size is estimated
-     * before there is a layout, from above */
+    /* beyond this limit a write would end the process by SIGXFSZ, and one into the layout's memory
+     * too: so the size is estimated before there is a layout, from above */
     struct rlimit limit;
     if (getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return TUTTI_OK;
     uint64_t bytes = 1 << 16;
@@ -97,7 +98,8 @@ tutti_status tutti__target_check(const tutti_checkpoint *checkpoint, const char 
     return TUTTI_OK;
 }
 
-/* Rank 0's turns at the lock: short ones, after each of which the other ranks hear of it, so that none of them waits long. */
+/* Rank 0's turns at the lock: short ones, after each of which the other ranks hear of it, so that
+ * none of them waits long. */
 struct turns {
     const char *who, *path;
     tutti__lock *lock;
@@ -153,7 +155,8 @@ tutti_status tutti__own(tutti_checkpoint *checkpoint, const char *who, const cha
     }
 }
 
-/* Whether a save will find what it needs, on rank 0: everything that a save does, but no tensor, and not the renaming. */
+/* Whether a save will find what it needs, on rank 0: everything that a save does, but no tensor,
+ * and not the renaming. */
 static tutti_status try_save(const tutti_checkpoint *checkpoint, const char *who, const char *path,
                              int keep)
 {

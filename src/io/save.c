@@ -1,12 +1,14 @@
-/* Saving.  Every step is agreed on before anybody waits for anybody, and rounds bound how long that is:
+/* Saving.  Every step is agreed on before anybody waits for anybody, and rounds bound how long that
+ * is:
  *
  *   rank 0 is, or becomes, the one writer of path
  *   rank 0 lays the file out in memory; all learn its size and the places of the tensors
- *   rank 0 makes path.tmp and reserves its space: a full disk is found here, before a byte is written
- *   the ranks that see that very file share its blocks: from the device, hashed, written, synced
- *   rank 0 adds checksums and metadata, the first bytes last, syncs, and renames
+ *   rank 0 makes path.tmp and reserves its space: a full disk is found here, before a byte is
+ *   written the ranks that see that very file share its blocks: from the device, hashed, written,
+ *   synced rank 0 adds checksums and metadata, the first bytes last, syncs, and renames
  *
- * Each step is logged at debug level as it ends, in the words of the tests that kill a process there. */
+ * Each step is logged at debug level as it ends, in the words of the tests that kill a process
+ * there. */
 #include "io/checkpoint.h"
 
 #include <errno.h>
@@ -23,8 +25,9 @@
 
 static const char who[] = "checkpoint_save";
 
-/* The first bytes of path.tmp until it is whole.  No other file that is ever made under this name has them, while another may well
- * get the number of one that was removed: so a rank that a kill has left behind never writes into the next run's file. */
+/* The first bytes of path.tmp until it is whole.  No other file that is ever made under this name
+ * has them, while another may well get the number of one that was removed: so a rank that a kill
+ * has left behind never writes into the next run's file. */
 typedef struct mark {
     char bytes[32];
 } mark;
@@ -50,7 +53,8 @@ static void step(const save *s, const char *what)
     tutti__place_step(&s->place, what);
 }
 
-/* The same list with the same values on all ranks: what differs would be one rank's alone in the file. */
+/* The same list with the same values on all ranks: what differs would be one rank's alone in the
+ * file. */
 static tutti_status same_list(const save *s)
 {
     const tutti_checkpoint *checkpoint = s->checkpoint;
@@ -169,7 +173,8 @@ static bool writes(const save *s, int rank)
     return false;
 }
 
-/* Blocks that every rank has are dealt out, in as many runs as there are writers; the others are their owners'. */
+/* Blocks that every rank has are dealt out, in as many runs as there are writers; the others are
+ * their owners'. */
 static tutti_status deal_out(save *s)
 {
     const tutti_checkpoint *checkpoint = s->checkpoint;
@@ -189,8 +194,8 @@ static tutti_status deal_out(save *s)
                              &s->mine);
 }
 
-/* Waits until the disk has a round: what it has not yet is never more than two, and the sync at the end is soon done, so no rank
- * waits for another longer than that, however slow the disk. */
+/* Waits until the disk has a round: what it has not yet is never more than two, and the sync at the
+ * end is soon done, so no rank waits for another longer than that, however slow the disk. */
 static tutti_status settle_round(const save *s, int64_t round)
 {
     const tutti__round now = tutti__share_round(&s->mine, round);

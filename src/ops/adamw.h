@@ -1,12 +1,13 @@
-/* AdamW's update: flat passes over a store; forward only.  include/tutti/adamw.h has the mathematics. Norm of the gradients,
- * skip decision, then the update and the working values. */
+/* AdamW's update: flat passes over a store; forward only.  include/tutti/adamw.h has the
+ * mathematics. Norm of the gradients, skip decision, then the update and the working values. */
 #ifndef TUTTI_OPS_ADAMW_H
 #define TUTTI_OPS_ADAMW_H
 
 #include "core/op.h"
 #include "tutti/step.h"
 
-/* Flat passes of the optimizer.  Element i belongs to the parameter whose number is block_param[i / TUTTI_PARAM_ALIGN]. */
+/* Flat passes of the optimizer.  Element i belongs to the parameter whose number is block_param[i /
+ * TUTTI_PARAM_ALIGN]. */
 typedef struct tutti__param_factors {
     double weight_decay, lr_scale;
     int64_t working; /* this parameter has a working value of another type */

@@ -13,7 +13,9 @@ typedef struct tutti__norm_args {
     const void *gamma;                   /* optional */
     const void *beta;                    /* optional; only with gamma */
     void *mean,
-        *rstd; /* [rows] f32 or f64 (tutti__accumulate_dtype of x and params); mean: centered only; both NULL: not wanted */
+        /* [rows] f32 or f64 (tutti__accumulate_dtype of x and params); mean: centered only; both
+         * NULL: not wanted */
+        *rstd;
 
     tutti__matrix residual; /* forward; optional */
     tutti__matrix sum;      /* forward; optional; may be x or residual */

@@ -2,7 +2,8 @@
 #ifndef TUTTI_OPS_OPS_H
 #define TUTTI_OPS_OPS_H
 
-/* A backend's table has a tutti__op of each name, tutti__host_X and tutti__cuda_X.  One that a backend lacks is all NULL there. */
+/* A backend's table has a tutti__op of each name, tutti__host_X and tutti__cuda_X.  One that a
+ * backend lacks is all NULL there. */
 #define TUTTI__OPS(X) \
     X(norm)           \
     X(softmax)        \

@@ -9,9 +9,10 @@ typedef struct tutti__softmax_args {
     tutti_dtype dtype;
     bool log;
     double scale;
-    /* Exponents are (lead x - max lead x) size, with lead size = scale: the difference first, which is exactly 0 for
-     * the greatest.  lead is 1 or -1, whichever makes the extreme a maximum; or half of that where |scale| < 1, so
-     * that no difference overflows that scale would have brought back. */
+    /* Exponents are (lead x - max lead x) size, with lead size = scale: the difference first, which
+     * is exactly 0 for the greatest.  lead is 1 or -1, whichever makes the extreme a maximum; or
+     * half of that where |scale| < 1, so that no difference overflows that scale would have brought
+     * back. */
     double lead, size;
     int64_t causal_period; /* 0: none */
     int64_t first_row;

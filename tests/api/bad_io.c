@@ -1,4 +1,5 @@
-/* Bad input for checkpoint.h.  A library without HDF5 refuses everything, and says what to install. */
+/* Bad input for checkpoint.h.  A library without HDF5 refuses everything, and says what to
+ * install. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +14,8 @@
 #define IO_FAILS(wanted, word, call) CHECK_FAILS(TUTTI_ERR_UNSUPPORTED, "libhdf5-dev", call)
 #endif
 
-/* A communicator of one rank, a built store with the parameter "p" of 5 elements, and an empty list. */
+/* A communicator of one rank, a built store with the parameter "p" of 5 elements, and an empty
+ * list. */
 typedef struct io_rig {
     tutti_comm *comm;
     tutti_param param;

@@ -1,5 +1,5 @@
-/* Bad input for the headers of the layers: what is wrong with every kind's descriptor, plan, forward and backward, by the tables
- * of its options and slots. */
+/* Bad input for the headers of the layers: what is wrong with every kind's descriptor, plan,
+ * forward and backward, by the tables of its options and slots. */
 #include <float.h>
 #include <math.h>
 #include <stdio.h>
@@ -189,7 +189,8 @@ static bool optional(int slot, bool gradient)
     return fix.verb != BACKWARD && (flags & TUTTI_SLOT_OPTIONAL);
 }
 
-/* The tensor that the others' rows are measured by: the first one in the direction, inputs and outputs before gradients. */
+/* The tensor that the others' rows are measured by: the first one in the direction, inputs and
+ * outputs before gradients. */
 static bool sets_rows(int slot, bool gradient)
 {
     const bool backward = !looked_at_by(slot, gradient, false);
@@ -398,7 +399,8 @@ static bool lists(const char *names, const char *name)
     return false;
 }
 
-/* May one be in the other's place, row by row?  What forward keeps of an input, backward reads, unless an output replaces it. */
+/* May one be in the other's place, row by row?  What forward keeps of an input, backward reads,
+ * unless an output replaces it. */
 static bool may_be(const span *a, const span *b)
 {
     const tutti_slot *slots = fix.f.type->slots;
@@ -636,7 +638,8 @@ static void bad_layer_forward(void)
     close_layer(f);
 }
 
-/* The gradient of the first parameter is of another type than the arithmetic's, or than the other parameter's. */
+/* The gradient of the first parameter is of another type than the arithmetic's, or than the other
+ * parameter's. */
 static void check_gradient_type(const char *kind, const char *options)
 {
     layer_fixture *f = &fix.f;

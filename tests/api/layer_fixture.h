@@ -1,5 +1,5 @@
-/* What the tests of the layers' interface share: a layer of any kind with everything that a call of it needs, made from the
- * library's table of the kind. */
+/* What the tests of the layers' interface share: a layer of any kind with everything that a call of
+ * it needs, made from the library's table of the kind. */
 #ifndef TESTS_API_LAYER_FIXTURE_H
 #define TESTS_API_LAYER_FIXTURE_H
 

@@ -1,5 +1,6 @@
-/* The kinds of layer as the tests of the interface see them: what the library lists, and their public functions.  What a call of
- * a kind looks like and which options it has they learn from the library's tables. */
+/* The kinds of layer as the tests of the interface see them: what the library lists, and their
+ * public functions.  What a call of a kind looks like and which options it has they learn from the
+ * library's tables. */
 #ifndef TESTS_API_LAYER_KINDS_H
 #define TESTS_API_LAYER_KINDS_H
 
@@ -21,12 +22,14 @@ extern const int layer_kind_count;
 
 const layer_kind *find_kind(const char *name);
 
-/* The number-th choice of options that a kind is tested with, NULL past the last: the plain layer; as many options as go together
- * with another value than their default, from the first on and from the last on; each further word of a choice. */
+/* The number-th choice of options that a kind is tested with, NULL past the last: the plain layer;
+ * as many options as go together with another value than their default, from the first on and from
+ * the last on; each further word of a choice. */
 const char *kind_options(const layer_kind *kind, int number);
 
-/* A kind's own call from the general one: the tensors of the table's slots in the one order that all have, inputs, outputs,
- * their gradients, the inputs' gradients; then what all calls have.  The caller frees it. */
+/* A kind's own call from the general one: the tensors of the table's slots in the one order that
+ * all have, inputs, outputs, their gradients, the inputs' gradients; then what all calls have.  The
+ * caller frees it. */
 void *typed_call(const layer_kind *kind, const tutti_call *call);
 
 #endif

@@ -76,7 +76,8 @@ static void check_same_results(const layer_fixture *a, const layer_fixture *b, b
         check_same(tutti_layer_param(a->layer, i)->name, a, &a->grads[i], b, &b->grads[i]);
 }
 
-/* The options with each type as "dtype=bf16", or for number 4 the first of several alone; false: that is none more. */
+/* The options with each type as "dtype=bf16", or for number 4 the first of several alone; false:
+ * that is none more. */
 static bool with_types(const layer_kind *kind, const char *options, int number, char text[256])
 {
     static const char *const names[] = {"f32", "f64", "f16", "bf16", "bf16"};
@@ -150,7 +151,8 @@ static void cut(layer_fixture *f, int64_t from, int64_t to)
         }
 }
 
-/* A call of several leaves has the bits of calls of one leaf each, its sums those of the tree over theirs. */
+/* A call of several leaves has the bits of calls of one leaf each, its sums those of the tree over
+ * theirs. */
 static void check_leaves(const layer_kind *kind, const char *options, int leaves,
                          const int64_t *leaf_rows, bool accumulate)
 {
@@ -366,7 +368,8 @@ static void test_zero(void)
 
 /* Plans */
 
-/* Bytes of the host's heap in use.  main sees to it that glibc keeps no lists of what was freed, which it would count. */
+/* Bytes of the host's heap in use.  main sees to it that glibc keeps no lists of what was freed,
+ * which it would count. */
 size_t __sanitizer_get_current_allocated_bytes(void) __attribute__((weak));
 static size_t heap_in_use(void)
 {
@@ -383,7 +386,8 @@ static void without_data(layer_fixture *f, bool without)
                 f->tensors[i][gradient].data = without ? NULL : f->buffers[i][gradient].data;
 }
 
-/* Planned without memory, before its parameters are bound: then calls of that shape allocate nothing. */
+/* Planned without memory, before its parameters are bound: then calls of that shape allocate
+ * nothing. */
 static void check_plan(const layer_kind *kind, const char *options, int64_t rows, bool typed,
                        int leaves)
 {

@@ -261,7 +261,8 @@ static void check_same_bits(const char *name, const tutti_tensor *got, const tut
     free(b);
 }
 
-/* In memory of its own, a parameter like this one gets the same numbers, in its master and in its value. */
+/* In memory of its own, a parameter like this one gets the same numbers, in its master and in its
+ * value. */
 static void check_own_init(const tutti_param *param, bool apart)
 {
     tutti_context *ctx = harness_context();

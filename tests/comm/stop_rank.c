@@ -1,6 +1,7 @@
-/* One rank stops (SIGSTOP) at a chosen point; the others say when and with what status they came back, and leave by
- * MPI_Abort(…, 2).  Or it does not stop, but calls another verb than the others, or the same for another count; or others are not
- * where those who name it are: they come late, have gone on, or wait with another communicator.  Started by test_stop.
+/* One rank stops (SIGSTOP) at a chosen point; the others say when and with what status they came
+ * back, and leave by MPI_Abort(…, 2).  Or it does not stop, but calls another verb than the others,
+ * or the same for another count; or others are not where those who name it are: they come late,
+ * have gone on, or wait with another communicator.  Started by test_stop.
  *
  * usage: stop_rank host|cuda mpi|nccl POINT SECONDS
  * POINT  setup verb exchange launches agree barrier destroy mixed counts
@@ -28,7 +29,8 @@ static bool chosen(const char *here)
     return strcmp(here, point) == 0;
 }
 
-/* This is the chosen point, and this rank the one that does something else there than the others. */
+/* This is the chosen point, and this rank the one that does something else there than the
+ * others. */
 static bool differs_at(const char *here)
 {
     if (!chosen(here)) return false;
@@ -86,7 +88,8 @@ static tutti_status late(tutti_comm *comm, tutti_context *ctx, double timeout)
     return sum_of_one(comm, ctx);
 }
 
-/* Rank 1 stops.  From rank 0's broadcast some go on to the next operation, and others wait in it for rank 1. */
+/* Rank 1 stops.  From rank 0's broadcast some go on to the next operation, and others wait in it
+ * for rank 1. */
 static tutti_status middle(tutti_comm *comm, tutti_context *ctx, void *data)
 {
     start = MPI_Wtime();
@@ -95,7 +98,8 @@ static tutti_status middle(tutti_comm *comm, tutti_context *ctx, void *data)
     return status == TUTTI_OK ? tutti_comm_barrier(comm, ctx) : status;
 }
 
-/* Rank 0 stops while it waits for the last one, after it has said so; what that sends is too long to go without rank 0. */
+/* Rank 0 stops while it waits for the last one, after it has said so; what that sends is too long
+ * to go without rank 0. */
 static tutti_status midway(tutti_comm *comm, tutti_context *ctx, float *data, double timeout)
 {
     enum { BLOCK = COUNT / 2 };
@@ -144,7 +148,8 @@ static tutti_status step(tutti_grad_sync *sync, tutti_comm *comm, tutti_context 
         if (status != TUTTI_OK) return status;
     }
     tutti_status status = tutti_grad_sync_finish(sync, ctx);
-    /* far more than CUDA queues: a launch waits for room there, where nothing of the library polls */
+    /* far more than CUDA queues: a launch waits for room there, where nothing of the library
+     * polls */
     float *data = params[0].grad.data;
     for (int i = 0; stops && strcmp(point, "launches") == 0 && i < LAUNCHES; i++)
         if (status == TUTTI_OK) status = tutti_zero(ctx, data, sizeof *data);
@@ -254,7 +259,8 @@ int main(int argc, char **argv)
     if (status == TUTTI_ERR_COMM && !tutti_comm_lost()) printf("rank %d: forgotten\n", rank);
     printf("rank %d: destroyed after %.2f s\n", rank, MPI_Wtime() - start);
     fflush(stdout);
-    /* the others want to print too, and the first to be back may be a whole deadline before the last */
+    /* the others want to print too, and the first to be back may be a whole deadline before the
+     * last */
     sleep(strncmp(point, "gives_up", 8) ? (unsigned)atof(argv[4]) + 2 : 2);
     MPI_Abort(MPI_COMM_WORLD, 2);
 }

@@ -1,5 +1,6 @@
-/* Handles are destroyed in every order, as the finalisers of other languages do: nothing is used after it was freed, nothing
- * leaks (under ASan), and what was destroyed under another handle is missed with a message. */
+/* Handles are destroyed in every order, as the finalisers of other languages do: nothing is used
+ * after it was freed, nothing leaks (under ASan), and what was destroyed under another handle is
+ * missed with a message. */
 #include <stdio.h>
 #include <string.h>
 
@@ -170,7 +171,8 @@ static void used_over(tutti_transport transport)
     for (int i = 0; i < KINDS; i++) destroy(&h, i);
 }
 
-/* A communicator that died is none of a context's waits once it is destroyed, whoever still holds it. */
+/* A communicator that died is none of a context's waits once it is destroyed, whoever still holds
+ * it. */
 static void dead_over(tutti_transport transport)
 {
 #ifdef __SANITIZE_ADDRESS__

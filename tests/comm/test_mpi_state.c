@@ -1,5 +1,5 @@
-/* What is said when MPI is not in the state that a communicator wants: not initialised, without threads, finalised.  One
- * process that goes through all of it in order. */
+/* What is said when MPI is not in the state that a communicator wants: not initialised, without
+ * threads, finalised.  One process that goes through all of it in order. */
 #include <mpi.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -18,7 +18,8 @@ static tutti_status create(tutti_transport transport)
     return status;
 }
 
-/* As a launcher starts a rank, which would train alone; one of the two variables alone is left over in a shell. */
+/* As a launcher starts a rank, which would train alone; one of the two variables alone is left over
+ * in a shell. */
 static void launched(const char *size, const char *companion)
 {
     setenv(size, "2", 1);
@@ -54,7 +55,8 @@ static void *on_another_thread(void *unused)
     return NULL;
 }
 
-/* What uses a communicator, on a thread that MPI does not want: refused, and destroying leaves MPI alone. */
+/* What uses a communicator, on a thread that MPI does not want: refused, and destroying leaves MPI
+ * alone. */
 typedef struct handles {
     tutti_comm *comm;
     tutti_grad_sync *sync;

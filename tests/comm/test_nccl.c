@@ -1,4 +1,5 @@
-/* What only nccl does: a communicator of the caller's, and work that is captured in a CUDA graph and replayed. */
+/* What only nccl does: a communicator of the caller's, and work that is captured in a CUDA graph
+ * and replayed. */
 #include <cuda_runtime_api.h>
 #include <mpi.h>
 #include <nccl.h>
@@ -248,7 +249,8 @@ static float *summed(tutti_comm *comm, tutti_context *ctx)
     return data;
 }
 
-/* The others do not wait for a rank that destroys its communicator late, and all of them end well. */
+/* The others do not wait for a rank that destroys its communicator late, and all of them end
+ * well. */
 static void late_to_destroy(void)
 {
     tutti_context *ctx = harness_new_context(tutti_context_device(rig_context()), 1);
@@ -328,7 +330,8 @@ static void idle(void)
     tutti_comm_destroy(&comm);
 }
 
-/* Nor is waiting for a late rank, while this one computes: layer calls and copies are signs of life. */
+/* Nor is waiting for a late rank, while this one computes: layer calls and copies are signs of
+ * life. */
 static void busy(void)
 {
     enum { DEADLINE = 2 };

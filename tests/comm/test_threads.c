@@ -1,4 +1,5 @@
-/* Two threads with a communicator, a context and an exchange each, at one time, under MPI_THREAD_MULTIPLE. */
+/* Two threads with a communicator, a context and an exchange each, at one time, under
+ * MPI_THREAD_MULTIPLE. */
 #include <mpi.h>
 #include <pthread.h>
 #include <stdlib.h>

@@ -191,7 +191,8 @@ static void mutate(const bytes *whole, bytes *spoilt, metadata_checksum checksum
     if (checksum) reseal(spoilt, checksum);
 }
 
-/* What sanitizers find in the process that reads a file's structure: it has no stderr, and the program only sees it end. */
+/* What sanitizers find in the process that reads a file's structure: it has no stderr, and the
+ * program only sees it end. */
 
 typedef void set_report_path(const char *path);
 static char reports[128]; /* where; a report's name ends in the process's number */
@@ -227,8 +228,8 @@ static bool frame_in_hdf5(const char *from)
     return false;
 }
 
-/* Whether a report is of a fault of HDF5's, in memory of its own.  It is built without sanitizers, so what they know of stacks
- * and of variables is not its. */
+/* Whether a report is of a fault of HDF5's, in memory of its own.  It is built without sanitizers,
+ * so what they know of stacks and of variables is not its. */
 static bool is_hdf5s(const char *report)
 {
     const char *error = strstr(report, "ERROR: AddressSanitizer");

@@ -1,4 +1,5 @@
-/* Spoiling files, again and again, by seeded random changes: bits flipped, numbers put in, pieces moved, cut out, doubled. */
+/* Spoiling files, again and again, by seeded random changes: bits flipped, numbers put in, pieces
+ * moved, cut out, doubled. */
 #ifndef TESTS_IO_MUTATE_H
 #define TESTS_IO_MUTATE_H
 
@@ -18,8 +19,9 @@ typedef bool mutate_reader(const char *path, bool *taken);
 /* For a reader: the message of a file that was refused names it. */
 bool mutate_refused(const char *message, const char *path);
 
-/* Spoils a good file TUTTI_TEST_ROUNDS times and has each read: soon, with a status, and without much memory.  share: of these
- * rounds, in percent.  checksum: makes HDF5's checksums right again, so that it believes what it reads; NULL: does not. */
+/* Spoils a good file TUTTI_TEST_ROUNDS times and has each read: soon, with a status, and without
+ * much memory.  share: of these rounds, in percent.  checksum: makes HDF5's checksums right again,
+ * so that it believes what it reads; NULL: does not. */
 void mutate_run(const char *good, int share, metadata_checksum checksum, mutate_reader *read);
 
 #endif

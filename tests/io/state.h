@@ -1,4 +1,5 @@
-/* A little of everything that a checkpoint can hold: what the tests of checkpoints save, spoil, load and compare. */
+/* A little of everything that a checkpoint can hold: what the tests of checkpoints save, spoil,
+ * load and compare. */
 #ifndef TESTS_IO_STATE_H
 #define TESTS_IO_STATE_H
 
@@ -20,13 +21,14 @@ typedef struct state {
     tutti_checkpoint *checkpoint;
 } state;
 
-/* On a communicator of its own; NULL, with the test marked as skipped, where this transport cannot be had.
- * big: a parameter of several blocks and an odd rest. */
+/* On a communicator of its own; NULL, with the test marked as skipped, where this transport cannot
+ * be had. big: a parameter of several blocks and an odd rest. */
 state *state_make(tutti_transport transport, tutti_dtype masters, bool big);
 void state_free(state **state);
 /* Everything becomes what this seed says; the same on all ranks. */
 void state_fill(state *state, uint64_t seed);
-/* Everything is what this seed says (else what differs is put into `what`); the working values too. */
+/* Everything is what this seed says (else what differs is put into `what`); the working values
+ * too. */
 bool state_is(state *state, uint64_t seed, const char **what);
 #define CHECK_STATE(state, seed)                                                              \
     do {                                                                                      \
@@ -39,7 +41,8 @@ const char *folder(void);
 /* folder/name; for up to 32 names the text stays as it is. */
 const char *in_folder(const char *name);
 
-/* A disk of 1 MB at folder/disk on rank 0; NULL, with the test marked as skipped, where it cannot be mounted. */
+/* A disk of 1 MB at folder/disk on rank 0; NULL, with the test marked as skipped, where it cannot
+ * be mounted. */
 const char *small_disk(void);
 void small_disk_remove(void);
 

@@ -1,6 +1,7 @@
-/* Damaged and hostile case files: seeded mutations of a good one (mutate.h), in the three ways of test_mutations.c.  Values of a
- * case file have no checksum; so what is taken must be as large as it says, and be readable to its end.  And rows: which
- * tensors have as many as the others is the kind's own to say. */
+/* Damaged and hostile case files: seeded mutations of a good one (mutate.h), in the three ways of
+ * test_mutations.c.  Values of a case file have no checksum; so what is taken must be as large as
+ * it says, and be readable to its end.  And rows: which tensors have as many as the others is the
+ * kind's own to say. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -158,7 +159,8 @@ static void test_rows_of_outputs(void)
     CHECK(sums > 0 && others > 0, "%d sums and %d other outputs were looked at", sums, others);
 }
 
-/* Taken: whoever makes the layer refuses it.  What it makes of rows is not known, so what is expected may have any number. */
+/* Taken: whoever makes the layer refuses it.  What it makes of rows is not known, so what is
+ * expected may have any number. */
 static void test_unknown_kind(void)
 {
     int64_t rows;

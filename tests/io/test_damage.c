@@ -1,5 +1,5 @@
-/* Files that are not as they should be: each is answered with a status and a message that names file and tensor, on all ranks
- * alike. */
+/* Files that are not as they should be: each is answered with a status and a message that names
+ * file and tensor, on all ranks alike. */
 #include <hdf5.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -269,7 +269,8 @@ static void test_flags(void)
     CHECK_OK(tutti_checkpoint_load(s->checkpoint, path, TUTTI_CHECKPOINT_VALUES));
     CHECK(s->rows == 1, "the values were not loaded");
     CHECK(!state_is(s, 1, &what), "the tensors were loaded");
-    /* what should be a tensor and is none is not called unexpected, as nobody has said what tensors are */
+    /* what should be a tensor and is none is not called unexpected, as nobody has said what tensors
+     * are */
     edit(path, no_dtype);
     CHECK_FAILS(TUTTI_ERR_DATA, "optimizer/extra/bf16 is in the file, but is neither",
                 tutti_checkpoint_load(s->checkpoint, path, TUTTI_CHECKPOINT_VALUES));

@@ -1,4 +1,5 @@
-/* The file itself: the same bytes from any number of ranks, for any number of ranks, and readable by h5dump and h5py. */
+/* The file itself: the same bytes from any number of ranks, for any number of ranks, and readable
+ * by h5dump and h5py. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -67,7 +68,8 @@ static int ask(const char *command, char *output, size_t size)
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-/* Numbers of each kind in a file, of every float type: 1/3 shows its rounding, 100000.0 that the exponent is wide. */
+/* Numbers of each kind in a file, of every float type: 1/3 shows its rounding, 100000.0 that the
+ * exponent is wide. */
 static const double numbers[] = {1, -2.5, 0.15625, 1.0 / 3, 100000, -0.0009765625};
 enum { NUMBERS = 6 };
 

@@ -1,5 +1,6 @@
-/* Saves that are killed: at random moments, and at each of their steps, on one rank or on all.  Whatever the moment, the file is
- * the one before or the new one, whole; what is left of the temporary file is whole or refused; and the next save works. */
+/* Saves that are killed: at random moments, and at each of their steps, on one rank or on all.
+ * Whatever the moment, the file is the one before or the new one, whole; what is left of the
+ * temporary file is whole or refused; and the next save works. */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -49,7 +50,8 @@ static uint64_t seed_of(state *s, const char *path, uint64_t a, uint64_t b)
     return seed;
 }
 
-/* After a kill: the file is of one of the seeds, and the temporary one, if it is there, is whole or refused. */
+/* After a kill: the file is of one of the seeds, and the temporary one, if it is there, is whole or
+ * refused. */
 static uint64_t check_left(state *s, const char *path, uint64_t before, uint64_t after)
 {
     char temporary[300];

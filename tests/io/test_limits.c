@@ -1,4 +1,5 @@
-/* How much a file may hold: what is more is refused at once, with how much there is and how much is read, and is not written. */
+/* How much a file may hold: what is more is refused at once, with how much there is and how much is
+ * read, and is not written. */
 #include <hdf5.h>
 #include <stdio.h>
 #include <string.h>

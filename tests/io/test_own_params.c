@@ -1,4 +1,5 @@
-/* Parameters of the caller's own in checkpoints: they and a store read what the other has saved, to the bit. */
+/* Parameters of the caller's own in checkpoints: they and a store read what the other has saved, to
+ * the bit. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -131,7 +132,8 @@ static void put(const side *s, const tutti_tensor *tensor, const double *values)
     free(bytes);
 }
 
-/* What a master of this seed holds: of every size, subnormal and infinite ones too, exact in the type given. */
+/* What a master of this seed holds: of every size, subnormal and infinite ones too, exact in the
+ * type given. */
 static double *numbers(const tutti_param *p, int which, uint64_t seed, tutti_dtype exact)
 {
     int64_t count = tutti_tensor_count(&p->value);
@@ -147,7 +149,8 @@ static double *numbers(const tutti_param *p, int which, uint64_t seed, tutti_dty
     return values;
 }
 
-/* The masters become those of the seed; values that have masters apart become nonsense, as only these count. */
+/* The masters become those of the seed; values that have masters apart become nonsense, as only
+ * these count. */
 static void fill_side(side *s, uint64_t seed, tutti_dtype exact)
 {
     for (int i = 0; i < PARAMS; i++) {
@@ -183,7 +186,8 @@ static void check_side(const side *s, uint64_t seed, tutti_dtype exact)
     }
 }
 
-/* For every kind: the test's own part, with a communicator of all ranks and files named after the kind. */
+/* For every kind: the test's own part, with a communicator of all ranks and files named after the
+ * kind. */
 static void for_all_kinds(void (*check)(tutti_comm *comm, const kind *k, const char *a,
                                         const char *b))
 {
@@ -248,7 +252,8 @@ static void own_to_store(tutti_comm *comm, const kind *k, const char *a, const c
     end_side(&own);
 }
 
-/* Masters with more digits than the values have: those become the working values that a store makes of them. */
+/* Masters with more digits than the values have: those become the working values that a store makes
+ * of them. */
 static void rounded_store_to_own(tutti_comm *comm, const kind *k, const char *a, const char *b)
 {
     (void)b;
@@ -310,7 +315,8 @@ static void test_other_ranks(void)
     for_all_kinds(other_ranks);
 }
 
-/* AdamW's state of another trainer's own parameters: tensors of the parameters' shapes in AdamW's places. */
+/* AdamW's state of another trainer's own parameters: tensors of the parameters' shapes in AdamW's
+ * places. */
 static void optimizer_state(tutti_comm *comm, const kind *k, const char *a, const char *b)
 {
     static const char *const states[] = {"m", "v"};
@@ -372,7 +378,8 @@ static void test_optimizer_state(void)
     for_all_kinds(optimizer_state);
 }
 
-/* Own parameters beside a store's, in one file; the list is there without its layers and parameters. */
+/* Own parameters beside a store's, in one file; the list is there without its layers and
+ * parameters. */
 static void test_beside_a_store(void)
 {
     tutti_comm *comm = rig_comm(rig_context(), TUTTI_TRANSPORT_AUTO, 0);

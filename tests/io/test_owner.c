@@ -1,5 +1,6 @@
-/* One writer a file: who owns it, who waits and is refused; what stale and foreign files beside it can do; what a target is
- * found unfit for before there is anything to save; whom a saved file lets read it. */
+/* One writer a file: who owns it, who waits and is refused; what stale and foreign files beside it
+ * can do; what a target is found unfit for before there is anything to save; whom a saved file lets
+ * read it. */
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -33,7 +34,8 @@ static state *make(void)
     return state_make(TUTTI_TRANSPORT_AUTO, TUTTI_F32, false);
 }
 
-/* Another process, on rank 0: it locks path.lck, signs it, and ends by itself after some seconds. */
+/* Another process, on rank 0: it locks path.lck, signs it, and ends by itself after some
+ * seconds. */
 static pid_t start_holder(const char *path, double seconds)
 {
     if (rig_rank() > 0) return 0;
@@ -183,7 +185,8 @@ static void test_what_is_no_lock(void)
     state_free(&s);
 }
 
-/* Removed by hand, the lock is taken again at the next save; if another has it by then, that one is named. */
+/* Removed by hand, the lock is taken again at the next save; if another has it by then, that one is
+ * named. */
 static void test_a_lost_lock(void)
 {
     const char *path = in_folder("lost");
@@ -210,8 +213,8 @@ static void test_a_lost_lock(void)
 static const char *moment, *changed_path;
 static int written;
 
-/* At that moment somebody puts a file of his own in the place of path.tmp, or the file gets another beginning, as one that
- * has the number of a removed one would have. */
+/* At that moment somebody puts a file of his own in the place of path.tmp, or the file gets another
+ * beginning, as one that has the number of a removed one would have. */
 static void on_step(void *user, tutti_log_level level, const char *message)
 {
     (void)user, (void)level;

@@ -1,4 +1,5 @@
-/* Tensors of which each rank has a part: the file is that of the whole, and what is read is the part.  Of the library's inside. */
+/* Tensors of which each rank has a part: the file is that of the whole, and what is read is the
+ * part.  Of the library's inside. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

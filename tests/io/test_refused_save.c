@@ -1,5 +1,5 @@
-/* Saving where it cannot be, and what ranks do not agree on: each is answered with a status and a message, on all ranks alike,
- * and what was at the path stays as it was. */
+/* Saving where it cannot be, and what ranks do not agree on: each is answered with a status and a
+ * message, on all ranks alike, and what was at the path stays as it was. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +17,8 @@ static const char *temporary_of(const char *path)
     return name;
 }
 
-/* The save fails with TUTTI_ERR_IO and these words; what was at path is still there, and no temporary file. */
+/* The save fails with TUTTI_ERR_IO and these words; what was at path is still there, and no
+ * temporary file. */
 static void check_not_saved(state *s, const char *path, const char *word)
 {
     const char *copy = in_folder("copy");

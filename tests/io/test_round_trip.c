@@ -1,4 +1,5 @@
-/* Checkpoints in and out: everything comes back, on any number of ranks, and equal states are equal bytes. */
+/* Checkpoints in and out: everything comes back, on any number of ranks, and equal states are equal
+ * bytes. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

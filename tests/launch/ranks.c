@@ -1,8 +1,8 @@
 /* A small MPI program for the tests of tutti-run.
  *
  *     ranks exit RANK CODE    RANK ends with CODE, the others with 0 (all of them if RANK is -1)
- *     ranks wait FOLDER       each rank makes FOLDER/up.R and waits for SIGUSR1, then makes FOLDER/got.R; all
- *                             ranks wait for each other and end with 75
+ *     ranks wait FOLDER       each rank makes FOLDER/up.R and waits for SIGUSR1, then makes
+ *                             FOLDER/got.R; all ranks wait for each other and end with 75
  *     ranks threads           each rank prints OMP_NUM_THREADS */
 #include <signal.h>
 #include <stdio.h>

@@ -41,8 +41,8 @@ static double *read_tensor(const tutti_cases *file, const tutti_case_tensor *ten
     const int64_t count = elements_of(tensor);
     const bool whole = tensor->dtype == TUTTI_I32;
     double *values = harness_calloc((size_t)count + 1, sizeof *values);
-    const int code = tutti_cases_read(file, tensor, 0, tensor->dims[0],
-                                      whole ? TUTTI_I32 : TUTTI_F64, values);
+    const int code =
+        tutti_cases_read(file, tensor, 0, tensor->dims[0], whole ? TUTTI_I32 : TUTTI_F64, values);
     CHECK(code == APP_OK, "%s", app_failure());
     const int32_t *numbers = (const int32_t *)values;
     for (int64_t i = count - 1; whole && i >= 0; i--) values[i] = numbers[i];
@@ -140,7 +140,8 @@ static void test_cases(void)
     tutti_cases_close(&file);
 }
 
-/* Where every gradient is the same, m and v approach it and its square, and their quotient is its sign. */
+/* Where every gradient is the same, m and v approach it and its square, and their quotient is its
+ * sign. */
 static void test_adamw(void)
 {
     const double g = -0.75;

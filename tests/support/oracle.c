@@ -45,7 +45,8 @@ static double arithmetic_roundoff(tutti_dtype a, tutti_dtype b)
     return harness_roundoff(a == TUTTI_F64 || b == TUTTI_F64 ? TUTTI_F64 : TUTTI_F32);
 }
 
-/* A sum in two words: 2^20 f64 values, added one after the other to a long double, may lose digits of f64. */
+/* A sum in two words: 2^20 f64 values, added one after the other to a long double, may lose digits
+ * of f64. */
 typedef struct long_sum {
     real high, low;
 } long_sum;
@@ -90,8 +91,9 @@ static row_stats norm_stats(const oracle_norm *o, const double *x)
     const double most = harness_huge(wide ? TUTTI_F64 : TUTTI_F32);
     bool overflows = !(long_sum_total(&squares) <= most && fabsl(long_sum_total(&sum)) <= most);
     s.rstd = overflows ? (real)NAN : 1 / sqrtl(variance);
-    /* variance: the square (and, centred, its difference), the sum, the division, what the first mean was off by, eps; an
-     * error in the mean enters by its square, the centred values having no mean */
+    /* variance: the square (and, centred, its difference), the sum, the division, what the first
+     * mean was off by, eps; an error in the mean enters by its square, the centred values having no
+     * mean */
     double relative = (depth + (o->centered ? 6 : 3)) * u;
     if (o->centered) relative += s.mean_error * s.mean_error * (double)(s.rstd * s.rstd);
     s.rstd_relative = TOGETHER(relative / 2, FUNCTION * u);
@@ -220,8 +222,8 @@ typedef struct exp_sum {
     double relative; /* error of sum */
 } exp_sum;
 
-/* The error of an exponent t - m: the difference, which comes before the scaling, the product, scale as a
- * number of the arithmetic, and once more u for a change of base. */
+/* The error of an exponent t - m: the difference, which comes before the scaling, the product,
+ * scale as a number of the arithmetic, and once more u for a change of base. */
 static double exponent_error(double u, double scale, real t, real most)
 {
     return u * (scale == 1 ? 2 : 4) * fabs((double)(t - most));

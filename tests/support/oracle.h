@@ -82,8 +82,9 @@ typedef struct oracle_embedding {
 /* A token out of range gives a row of NaN. */
 void oracle_embedding_forward(const oracle_embedding *embedding, const int32_t *tokens,
                               const double *weight, double *y);
-/* The sum of each token's rows in blocks of 64 that are merged pairwise: a row takes part in depth = 63 + log2(n / 64)
- * additions, whose roundings are many of one kind.  old: what is added to, or NULL. */
+/* The sum of each token's rows in blocks of 64 that are merged pairwise: a row takes part in depth
+ * = 63 + log2(n / 64) additions, whose roundings are many of one kind.  old: what is added to, or
+ * NULL. */
 void oracle_embedding_backward(const oracle_embedding *embedding, const int32_t *tokens,
                                const double *dy, const double *old, double *dweight, double *bound);
 

@@ -1,4 +1,5 @@
-/* alarm, for a test that does not want to wait as long as the program does: TUTTI_TRAIN_HURRY says how much sooner it rings. */
+/* alarm, for a test that does not want to wait as long as the program does: TUTTI_TRAIN_HURRY says
+ * how much sooner it rings. */
 #include <stdlib.h>
 #include <unistd.h>
 

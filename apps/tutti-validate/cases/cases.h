@@ -1,7 +1,9 @@
-/* Case files: HDF5 files of reference cases, that is what goes into a layer and what should come out.  docs/case-files.md has
- * the format.  Reading trusts nothing: what a file says is checked before anything is allocated or read.
+/* Case files: HDF5 files of reference cases, that is what goes into a layer and what should come
+ * out.  docs/case-files.md has the format.  Reading trusts nothing: what a file says is checked
+ * before anything is allocated or read.
  *
- * A library of tutti-validate's own.  What fails returns APP_FAILED, with a message that names file, case and tensor. */
+ * A library of tutti-validate's own.  What fails returns APP_FAILED, with a message that names
+ * file, case and tensor. */
 #ifndef TUTTI_VALIDATE_CASES_H
 #define TUTTI_VALIDATE_CASES_H
 
@@ -53,8 +55,9 @@ tutti_case_text tutti_case_shape(int ndim, const int64_t *dims);
 
 typedef struct tutti_cases tutti_cases;
 
-/* Opens a file for reading and lists what is in it.  Not collective: each rank that reads opens it.  Fails if it is not there, cannot
- * be read or is not what docs/case-files.md says, and where the program was built without HDF5. */
+/* Opens a file for reading and lists what is in it.  Not collective: each rank that reads opens it.
+ * Fails if it is not there, cannot be read or is not what docs/case-files.md says, and where the
+ * program was built without HDF5. */
 int tutti_cases_open(const char *path, tutti_cases **cases);
 /* NULL is allowed. */
 void tutti_cases_close(tutti_cases **cases);
@@ -66,29 +69,33 @@ const tutti_case *tutti_cases_get(const tutti_cases *cases, int index);
 const tutti_case_tensor *tutti_case_find(const tutti_case *which, tutti_case_part part,
                                          const char *name);
 
-/* Reads rows [first, first + count) of a tensor of this file into host memory.  dtype: the tensor's own, and then every value
- * must be a number of that type; or f64, whatever float the tensor is of, as it is stored. */
+/* Reads rows [first, first + count) of a tensor of this file into host memory.  dtype: the tensor's
+ * own, and then every value must be a number of that type; or f64, whatever float the tensor is of,
+ * as it is stored. */
 int tutti_cases_read(const tutti_cases *cases, const tutti_case_tensor *tensor, int64_t first,
                      int64_t count, tutti_dtype dtype, void *data);
 
-/* Writing.  The file appears at `path`, whole, when it is finished, with the permissions of the one that was there, or by
- * the umask. */
+/* Writing.  The file appears at `path`, whole, when it is finished, with the permissions of the one
+ * that was there, or by the umask. */
 typedef struct tutti_cases_writer tutti_cases_writer;
 
 #define TUTTI_CASES_FORMAT "tutti-cases"
-/* cases/<name>/{actual,expected,difference}/<tensor>: what a validation found, for people and their scripts */
+/* cases/<name>/{actual,expected,difference}/<tensor>: what a validation found, for people and their
+ * scripts */
 #define TUTTI_DIFFERENCES_FORMAT "tutti-differences"
 
-/* format: one of the two.  Fails if the file cannot be made or may not take its place, or something else than a file is at
- * `path`. */
+/* format: one of the two.  Fails if the file cannot be made or may not take its place, or something
+ * else than a file is at `path`. */
 int tutti_cases_writer_create(const char *path, const char *format, tutti_cases_writer **writer);
-/* A new case: its name, layer, options and numbers; its tensors are not looked at.  A name may be there only once. */
+/* A new case: its name, layer, options and numbers; its tensors are not looked at.  A name may be
+ * there only once. */
 int tutti_cases_writer_add(tutti_cases_writer *writer, const tutti_case *which);
-/* A tensor of the case that was added last: contiguous, in host memory, and stored, as `stored`: the tensor's dtype or f64. */
+/* A tensor of the case that was added last: contiguous, in host memory, and stored, as `stored`:
+ * the tensor's dtype or f64. */
 int tutti_cases_writer_tensor(tutti_cases_writer *writer, const tutti_case_tensor *tensor,
                               tutti_dtype stored, const void *data);
-/* Puts the file in its place, once the disk has it.  What was at path is untouched where that fails.  To be destroyed afterwards
- * all the same. */
+/* Puts the file in its place, once the disk has it.  What was at path is untouched where that
+ * fails.  To be destroyed afterwards all the same. */
 int tutti_cases_writer_finish(tutti_cases_writer *writer);
 /* Of one that is not finished nothing remains.  NULL is allowed. */
 void tutti_cases_writer_destroy(tutti_cases_writer **writer);

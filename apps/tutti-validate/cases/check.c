@@ -160,7 +160,8 @@ int case_tensor_from(const tutti_cases *cases, const tutti__node *node, tutti_ca
     return APP_OK;
 }
 
-/* The output of a kind that an expected tensor is, or an upstream one the gradient of; NULL: none. */
+/* The output of a kind that an expected tensor is, or an upstream one the gradient of; NULL:
+ * none. */
 static const tutti_slot *output_of(const tutti_layer_type *type, const tutti_case_tensor *tensor)
 {
     const bool upstream = tensor->part == TUTTI_CASE_UPSTREAM && tensor->name[0] == 'd';
@@ -177,7 +178,8 @@ static bool is_sum(const tutti_slot *output)
     return output && (output->flags & TUTTI_SLOT_SUM);
 }
 
-/* The kind's tables say so, that a parameter which the case lacks is one all the same; of an unknown kind the case does. */
+/* The kind's tables say so, that a parameter which the case lacks is one all the same; of an
+ * unknown kind the case does. */
 static bool is_param(const tutti_case *which, const tutti_layer_type *type, const char *name)
 {
     for (int i = 0; type && i < type->param_count; i++)
@@ -185,8 +187,8 @@ static bool is_param(const tutti_case *which, const tutti_layer_type *type, cons
     return !type && tutti_case_find(which, TUTTI_CASE_PARAMS, name);
 }
 
-/* Its first dimension counts rows: all but parameters, their gradients, and sums over rows.  An output of a kind that this
- * library does not know may be such a sum. */
+/* Its first dimension counts rows: all but parameters, their gradients, and sums over rows.  An
+ * output of a kind that this library does not know may be such a sum. */
 static bool has_rows(const tutti_case *which, const tutti_layer_type *type,
                      const tutti_case_tensor *tensor)
 {

@@ -1,4 +1,5 @@
-/* Writing a case file, by HDF5.  It is made under a temporary name and takes its place when it is whole. */
+/* Writing a case file, by HDF5.  It is made under a temporary name and takes its place when it is
+ * whole. */
 #include "inside.h"
 
 #include <errno.h>

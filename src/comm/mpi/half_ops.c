@@ -1,5 +1,5 @@
-/* MPI operators for f16 and bf16, which travel as 16-bit integers: each pair is widened to f32, combined and
- * rounded once. */
+/* MPI operators for f16 and bf16, which travel as 16-bit integers: each pair is widened to f32,
+ * combined and rounded once. */
 #include "comm/mpi/channel.h"
 #include "core/half.h"
 

@@ -1,5 +1,6 @@
-/* Gradient memory in a symmetric window: NCCL then reads the peers' memory directly, which halves the time of small
- * sums.  Where the library is too old for windows, or a rank cannot have one, plain device memory. */
+/* Gradient memory in a symmetric window: NCCL then reads the peers' memory directly, which halves
+ * the time of small sums.  Where the library is too old for windows, or a rank cannot have one,
+ * plain device memory. */
 #include <stdlib.h>
 
 #include "comm/nccl/transport.h"
@@ -80,7 +81,8 @@ tutti_status tutti__nccl_free(tutti_comm *comm, void *data)
     if (comm->dead) {
         /* kernels that were left alone may still use it */
     } else if (memory->by_nccl) {
-        /* unlike cudaFree these do not wait for kernels; the communicator's own have ended before */
+        /* unlike cudaFree these do not wait for kernels; the communicator's own have ended
+         * before */
         (void)cudaSetDevice(comm->device);
         (void)cudaDeviceSynchronize();
 #if defined WITH_WINDOWS && defined WITH_MEM_ALLOC

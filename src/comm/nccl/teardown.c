@@ -1,5 +1,6 @@
-/* Ending an NCCL communicator without trusting NCCL to come back: its calls run on a thread of their own, which is left alone
- * when it takes too long: ncclCommDestroy waits for this rank's neighbours to come to theirs. */
+/* Ending an NCCL communicator without trusting NCCL to come back: its calls run on a thread of
+ * their own, which is left alone when it takes too long: ncclCommDestroy waits for this rank's
+ * neighbours to come to theirs. */
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <time.h>
@@ -104,7 +105,8 @@ static void *run(void *argument)
     return NULL;
 }
 
-/* Where no thread can be had: what waits for the lost rank is freed first of all, and the rest does not take for ever. */
+/* Where no thread can be had: what waits for the lost rank is freed first of all, and the rest does
+ * not take for ever. */
 static bool alone(ncclComm_t comm, bool abort)
 {
     if (abort) (void)ncclCommAbort(comm);

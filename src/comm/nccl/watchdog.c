@@ -1,11 +1,12 @@
-/* A thread that watches the host.  The library's own waits poll and meet their deadline.  But calls of CUDA wait too, the
- * caller's as well as ours: for room in a queue of launches (about a thousand), or for a kernel's code, which CUDA loads when it is
- * first launched.  Behind a sum that some rank never joins they wait for ever, and nobody polls.  So when sums are under way and
- * this rank's thread has not been heard of for the whole deadline, the communicator dies from here: NCCL's kernels end, and the call
- * comes back.
+/* A thread that watches the host.  The library's own waits poll and meet their deadline.  But calls
+ * of CUDA wait too, the caller's as well as ours: for room in a queue of launches (about a
+ * thousand), or for a kernel's code, which CUDA loads when it is first launched.  Behind a sum that
+ * some rank never joins they wait for ever, and nobody polls.  So when sums are under way and this
+ * rank's thread has not been heard of for the whole deadline, the communicator dies from here:
+ * NCCL's kernels end, and the call comes back.
  *
- * The thread does not ask CUDA, which may hold a lock in that call.  The host notes that sums begin in pinned memory, and the stream
- * clears the note behind them. */
+ * The thread does not ask CUDA, which may hold a lock in that call.  The host notes that sums begin
+ * in pinned memory, and the stream clears the note behind them. */
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -13,7 +14,8 @@
 
 #include "comm/nccl/transport.h"
 
-/* Notes are used in turn: one is free again before its turn comes, since no stream holds that many launches. */
+/* Notes are used in turn: one is free again before its turn comes, since no stream holds that many
+ * launches. */
 #define NOTES 2048
 
 typedef struct notes {
@@ -92,8 +94,8 @@ static tutti_status start(tutti__watchdog *dog)
                        strerror(code));
 }
 
-/* Of communicators that are gone: freeing would wait for the whole device, and so for the sums of others and of graphs.  A stream
- * may still clear some, which are not used before. */
+/* Of communicators that are gone: freeing would wait for the whole device, and so for the sums of
+ * others and of graphs.  A stream may still clear some, which are not used before. */
 static pthread_mutex_t spare_mutex = PTHREAD_MUTEX_INITIALIZER;
 static notes *spare;
 

@@ -1,9 +1,11 @@
-/* AdamW over flat buffers: norm of the gradients, decision, update.  include/tutti/adamw.h has the mathematics.
+/* AdamW over flat buffers: norm of the gradients, decision, update.  include/tutti/adamw.h has the
+ * mathematics.
  *
- * Fewest bytes: the gradients once for their norm; then master, m, v and gradient read, master, m, v and working values
- * written once.  Three kernels: a sum of squares for every fixed run of elements, in f64; one block that adds these
- * in order, decides, and does once what does not depend on the element; the update, a warp for every
- * TUTTI_PARAM_ALIGN elements, which are one parameter's. */
+ * Fewest bytes: the gradients once for their norm; then master, m, v and gradient read, master, m,
+ * v and working values written once.  Three kernels: a sum of squares for every fixed run of
+ * elements, in f64; one block that adds these in order, decides, and does once what does not depend
+ * on the element; the update, a warp for every TUTTI_PARAM_ALIGN elements, which are one
+ * parameter's. */
 #include "kernels/cuda/rows.cuh"
 #include "ops/adamw.h"
 #include "tutti/param.h"

@@ -1,6 +1,7 @@
 /* Sums over rows of each column, in two steps of fixed order: a first kernel's blocks of
  * (lanes, strips) threads each sum column_run rows and write a row of partial sums (write_partial),
- * then column_sums_finish adds the rows.  Without rows there is no partial row, and the sums are 0. */
+ * then column_sums_finish adds the rows.  Without rows there is no partial row, and the sums are
+ * 0. */
 #ifndef TUTTI_KERNELS_CUDA_COLUMN_SUMS_CUH
 #define TUTTI_KERNELS_CUDA_COLUMN_SUMS_CUH
 

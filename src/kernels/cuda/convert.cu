@@ -1,5 +1,5 @@
-/* Conversion between the floating-point types on the device, each value rounded once.  Elementwise: reads and writes
- * every element once. */
+/* Conversion between the floating-point types on the device, each value rounded once.  Elementwise:
+ * reads and writes every element once. */
 #include "kernels/cuda/rows.cuh"
 
 enum { CONVERT_THREADS = 256, CONVERT_WIDTH = 8 };

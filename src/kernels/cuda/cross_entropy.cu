@@ -1,9 +1,10 @@
-/* CrossEntropy: loss of each row, their sum, and the gradient of the logits.  include/tutti/cross_entropy.h has the
- * mathematics.
+/* CrossEntropy: loss of each row, their sum, and the gradient of the logits.
+ * include/tutti/cross_entropy.h has the mathematics.
  *
- * Fewest bytes: the logits read once, dlogits written once.  A row stays in registers from its only read to the write of
- * its gradient (rows.cuh); rows that fit on no cluster, and f64, are read twice.  The losses wait in scratch, in f64,
- * for a second kernel that sums them in an order that depends on the number of rows only. */
+ * Fewest bytes: the logits read once, dlogits written once.  A row stays in registers from its only
+ * read to the write of its gradient (rows.cuh); rows that fit on no cluster, and f64, are read
+ * twice.  The losses wait in scratch, in f64, for a second kernel that sums them in an order that
+ * depends on the number of rows only. */
 #include "kernels/cuda/exp.cuh"
 #include "ops/cross_entropy.h"
 

@@ -1,5 +1,5 @@
-/* What the files of the CUDA backend share on the host side: error checks, device facts, types by name, and the
- * entries of the table that live in files of their own. */
+/* What the files of the CUDA backend share on the host side: error checks, device facts, types by
+ * name, and the entries of the table that live in files of their own. */
 #ifndef TUTTI_KERNELS_CUDA_CUDA_H
 #define TUTTI_KERNELS_CUDA_CUDA_H
 
@@ -42,7 +42,8 @@ static inline void *tutti__cuda_at(void *data, tutti_dtype dtype, int64_t elemen
     return (char *)data + elements * (int64_t)tutti_dtype_size(dtype);
 }
 
-/* Pairs for a sort: keys[0] and values[0] come in, all four buffers are written, the result lies in two of them. */
+/* Pairs for a sort: keys[0] and values[0] come in, all four buffers are written, the result lies in
+ * two of them. */
 typedef struct tutti__cuda_pairs {
     uint32_t *keys[2], *sorted_keys;
     int32_t *values[2], *sorted_values;
@@ -81,8 +82,8 @@ tutti_status tutti__cuda_copy(int device, tutti__stream stream, void *dst, const
 tutti_status tutti__cuda_copy_waits(int device, const void *dst, const void *src, bool *waits);
 tutti_status tutti__cuda_zero(int device, tutti__stream stream, void *data, size_t bytes);
 
-/* sort.cu: pairs by the last `bits` bits of their keys, equal keys in the order in which they came; count < 2^31.  With
- * scratch NULL only says how many bytes of it there must be. */
+/* sort.cu: pairs by the last `bits` bits of their keys, equal keys in the order in which they came;
+ * count < 2^31.  With scratch NULL only says how many bytes of it there must be. */
 tutti_status tutti__cuda_sort_pairs(tutti_context *ctx, void *scratch, size_t *scratch_bytes,
                                     tutti__cuda_pairs *pairs, int64_t count, int bits);
 
@@ -120,7 +121,8 @@ struct tutti__type {
     using type = T;
 };
 
-/* Calls f(tutti__type<T>{}) with the C++ type of a dtype: the one place where a run-time type becomes a type. */
+/* Calls f(tutti__type<T>{}) with the C++ type of a dtype: the one place where a run-time type
+ * becomes a type. */
 template<class F>
 static inline tutti_status tutti__cuda_dispatch(tutti_dtype dtype, F &&f)
 {

@@ -1,19 +1,22 @@
-/* Embedding: rows copied from a table, and their gradients added up in it.  include/tutti/embedding.h has the
- * mathematics.
+/* Embedding: rows copied from a table, and their gradients added up in it.
+ * include/tutti/embedding.h has the mathematics.
  *
- * Forward must read the tokens and the rows that they name, and write y.  Bytes are bytes: rows are copied in the widest
- * words that all addresses allow, by neighbouring lanes, some rows a thread at once.
+ * Forward must read the tokens and the rows that they name, and write y.  Bytes are bytes: rows are
+ * copied in the widest words that all addresses allow, by neighbouring lanes, some rows a thread at
+ * once.
  *
  * Backward must read the tokens and dy, and write dE.
- *   1. The rows are sorted by token, stably: a radix sort of (token, row) over as many bits as the vocabulary has.
- *   2. A run of one token is summed in blocks of CHUNK rows, counted from its own first, one row after the other.  The list is
- *      cut into chunks of CHUNK positions, and some lanes take the blocks that begin in a chunk, a vector of columns each.  A
- *      run of one block goes straight to dE.  Blocks of longer ones leave partial sums in scratch: at most two rows for CHUNK
- *      rows of dy, as a block that begins in a chunk is its run's only one there.
+ *   1. The rows are sorted by token, stably: a radix sort of (token, row) over as many bits as the
+ *      vocabulary has.
+ *   2. A run of one token is summed in blocks of CHUNK rows, counted from its own first, one row
+ *      after the other.  The list is cut into chunks of CHUNK positions, and some lanes take the
+ *      blocks that begin in a chunk, a vector of columns each.  A run of one block goes straight to
+ *      dE.  Blocks of longer ones leave partial sums in scratch: at most two rows for CHUNK rows of
+ *      dy, as a block that begins in a chunk is its run's only one there.
  *   3. The partial sums of a run are merged pairwise.
- * So neither one token in all rows nor another token in each leaves the machine idle, and the order of every sum depends on the
- * number of its rows alone; it is the host's.  Rows of dE that no token names are zeroed before.  A token out of range takes
- * part as token 0 with no row.
+ * So neither one token in all rows nor another token in each leaves the machine idle, and the order
+ * of every sum depends on the number of its rows alone; it is the host's.  Rows of dE that no token
+ * names are zeroed before.  A token out of range takes part as token 0 with no row.
  */
 #include <type_traits>
 
@@ -21,7 +24,8 @@
 #include "ops/embedding.h"
 
 enum { COPY_THREADS = 256, COPY_ROWS = 4 };
-/* SUM_BLOCKS, MERGE_BLOCKS a multiprocessor: as many as leave a thread the registers for the rows in flight */
+/* SUM_BLOCKS, MERGE_BLOCKS a multiprocessor: as many as leave a thread the registers for the rows
+ * in flight */
 enum { SUM_THREADS = 128, SUM_BLOCKS = 5, CHUNK = 64 };
 enum { MERGE_GROUPS = 6, MERGE_BLOCKS = 6, MERGE_FAN = 8 };
 
@@ -39,8 +43,9 @@ static __device__ void report_token(const findings &to, int32_t token, int64_t r
     to.finding->limit = vocab;
 }
 
-/* How threads lie over things of `units` pieces: `lanes` of them side by side on one thing, `groups` things a block, so many
- * blocks for all things (x of the grid), and so many slabs of lanes to a thing (y). */
+/* How threads lie over things of `units` pieces: `lanes` of them side by side on one thing,
+ * `groups` things a block, so many blocks for all things (x of the grid), and so many slabs of
+ * lanes to a thing (y). */
 struct team_shape {
     int lanes, groups, blocks, slabs;
 };
@@ -157,8 +162,8 @@ __global__ void __launch_bounds__(COPY_THREADS) embedding_list_kernel(list_call 
 {
     int64_t row = (int64_t)blockIdx.x * COPY_THREADS + threadIdx.x;
     if (row >= call.room) return;
-    if (row >=
-        call.rows) { /* what is read with the last rows; the sort leaves it alone, in either place */
+    /* what is read with the last rows; the sort leaves it alone, in either place */
+    if (row >= call.rows) {
         for (int i = 0; i < 2; i++) {
             call.pairs.keys[i][row] = 0;
             call.pairs.values[i][row] = -1;
@@ -172,8 +177,8 @@ __global__ void __launch_bounds__(COPY_THREADS) embedding_list_kernel(list_call 
     if (!good) report_token(call.found, token, row, call.vocab);
 }
 
-/* Backward: the sums.  partial holds two rows a chunk: of a block of a run that began before, and of the first block of a run
- * that goes on behind it. */
+/* Backward: the sums.  partial holds two rows a chunk: of a block of a run that began before, and
+ * of the first block of a run that goes on behind it. */
 
 struct sum_call {
     const uint32_t *keys; /* [count], sorted */
@@ -185,8 +190,8 @@ struct sum_call {
     bool accumulate, dweight_even;
 };
 
-/* The columns of a thread: N side by side, or, where rows do not begin on 16-byte boundaries, each one beside the
- * next lane's. */
+/* The columns of a thread: N side by side, or, where rows do not begin on 16-byte boundaries, each
+ * one beside the next lane's. */
 template<int N, bool EVEN>
 struct sum_columns {
     int first, step;
@@ -197,8 +202,8 @@ struct sum_columns {
     __device__ __forceinline__ int at(int k) const { return first + k * step; }
 };
 
-/* Without branches, so that the loads of several rows are under way at once; columns behind the last repeat it, and nobody
- * stores them. */
+/* Without branches, so that the loads of several rows are under way at once; columns behind the
+ * last repeat it, and nobody stores them. */
 template<class T, int N, bool EVEN>
 static __device__ __forceinline__ void load_columns(T (&values)[N], const T *row,
                                                     const sum_columns<N, EVEN> &columns, int cols)
@@ -242,9 +247,9 @@ static __device__ __forceinline__ void put_columns(A *row, const A (&sum)[N], bo
     }
 }
 
-/* Where the run of `key` that ends before position `end`, or goes on there, begins: the first of the sorted keys before
- * `end` that is not below it.  Each of a group's lanes, up to 32, looks at a place of its own.  Called by whole warps; a group
- * that has nothing to look for says end = 0. */
+/* Where the run of `key` that ends before position `end`, or goes on there, begins: the first of
+ * the sorted keys before `end` that is not below it.  Each of a group's lanes, up to 32, looks at a
+ * place of its own.  Called by whole warps; a group that has nothing to look for says end = 0. */
 static __device__ __forceinline__ int run_start(const uint32_t *keys, int end, uint32_t key,
                                                 int lanes)
 {
@@ -334,9 +339,10 @@ static __device__ __forceinline__ void put_sum(A *dst, const A (&sum)[N], int le
     store_elements(dst, value, left, call.dweight_even);
 }
 
-/* A block of threads looks for a run of several blocks of rows that begins in its chunk, and merges their partial sums
- * pairwise, MERGE_FAN of them in one go: first those of neighbours, then of those sums, which stand where the first of
- * theirs stood.  What is missing of a full fan counts as 0, which changes nothing. */
+/* A block of threads looks for a run of several blocks of rows that begins in its chunk, and merges
+ * their partial sums pairwise, MERGE_FAN of them in one go: first those of neighbours, then of
+ * those sums, which stand where the first of theirs stood.  What is missing of a full fan counts as
+ * 0, which changes nothing. */
 template<class A>
 __global__ void __launch_bounds__(32 * MERGE_GROUPS, MERGE_BLOCKS)
     embedding_merge_kernel(sum_call call)

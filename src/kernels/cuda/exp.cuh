@@ -7,8 +7,9 @@
 
 #include "kernels/cuda/rows.cuh"
 
-/* exp(x size) of a difference x that is at most 0 is exp_of(x exp_factor(size)).  f32 and f64 in full; for 16-bit results the
- * hardware's 2^x, whose error is far below theirs, and which gives 0 for what would be subnormal in f32. */
+/* exp(x size) of a difference x that is at most 0 is exp_of(x exp_factor(size)).  f32 and f64 in
+ * full; for 16-bit results the hardware's 2^x, whose error is far below theirs, and which gives 0
+ * for what would be subnormal in f32. */
 template<class T>
 __device__ __forceinline__ float exp_factor(float size)
 {
@@ -64,8 +65,8 @@ static inline int row_long_threads(int64_t cols, int width)
     return threads;
 }
 
-/* Maximum of lead x, and sum of exp((lead x - maximum) size), of the columns seen so far.  lead is ±1 or ±1/2, so that
- * lead x is exact and may be fused with the difference. */
+/* Maximum of lead x, and sum of exp((lead x - maximum) size), of the columns seen so far.  lead is
+ * ±1 or ±1/2, so that lead x is exact and may be fused with the difference. */
 template<class T>
 struct running_sum {
     using A = typename wide_row<T>::A;

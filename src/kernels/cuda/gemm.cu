@@ -201,9 +201,9 @@ static cublasStatus_t run(tutti_context *ctx, const tutti__gemm *g, const candid
         &p->algorithm[alignment], workspace, TUTTI__CUDA_GEMM_WORKSPACE, tutti__cuda_stream(ctx));
 }
 
-/* A small product with the chosen algorithm: op(A) holds x in its first column, op(B) w in its first
- * row, and 0 elsewhere, and `bias` is added: by the epilogue where the candidate has one, otherwise
- * (add) to what is in C.  *as_wanted: it ran, and every result is `want` (NaN is NaN). */
+/* A small product with the chosen algorithm: op(A) holds x in its first column, op(B) w in its
+ * first row, and 0 elsewhere, and `bias` is added: by the epilogue where the candidate has one,
+ * otherwise (add) to what is in C.  *as_wanted: it ran, and every result is `want` (NaN is NaN). */
 static tutti_status probe(tutti_context *ctx, const tutti__gemm *gemm, const candidate *p,
                           int alignment, double x, double w, double bias, bool add, double want,
                           char *scratch, bool *as_wanted)

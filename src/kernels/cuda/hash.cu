@@ -1,4 +1,5 @@
-/* A hash of a buffer, to compare replicas by: each word read once; sums of integers, whose order does not matter. */
+/* A hash of a buffer, to compare replicas by: each word read once; sums of integers, whose order
+ * does not matter. */
 #include "kernels/cuda/rows.cuh"
 #include "ops/hash.h"
 

@@ -1,9 +1,11 @@
-/* LayerNorm and RMSNorm, backward: dx, dgamma and dbeta.  include/tutti/layernorm.h has the mathematics.
+/* LayerNorm and RMSNorm, backward: dx, dgamma and dbeta.  include/tutti/layernorm.h has the
+ * mathematics.
  *
- * Fewest bytes: x and dy read, dx written, once each.  Few blocks stay (no more than the device holds at a time) and go
- * through the rows in turn, so that each thread meets the same columns again and again and keeps their gamma and
- * its part of dgamma and dbeta in registers; the next row's x and dy are on their way while a row is reduced.  At
- * the end each block writes one partial row a parameter to scratch, and a second kernel adds these in order.
+ * Fewest bytes: x and dy read, dx written, once each.  Few blocks stay (no more than the device
+ * holds at a time) and go through the rows in turn, so that each thread meets the same columns
+ * again and again and keeps their gamma and its part of dgamma and dbeta in registers; the next
+ * row's x and dy are on their way while a row is reduced.  At the end each block writes one partial
+ * row a parameter to scratch, and a second kernel adds these in order.
  *
  *   warp    up to 512 columns: a group of lanes a row
  *   block   up to 8192: a block a row; up to 65536: a cluster of blocks a row
@@ -19,7 +21,8 @@ enum {
     FINISH_THREADS = 1024
 };
 
-/* How a call is carried out: from shape, types and device, never from pointers or from what is wanted. */
+/* How a call is carried out: from shape, types and device, never from pointers or from what is
+ * wanted. */
 struct backward_plan {
     enum { WARP, BLOCK, SLICED } kind;
     int elements; /* a thread has of a row */
@@ -172,7 +175,8 @@ __global__ void __launch_bounds__(WARP_THREADS, ELEMENTS == 8 ? 3 : 2)
     int64_t base = (int64_t)blockIdx.x * groups;
     row_pair<T, VECS> pair, next;
     if (PREFETCH<T>) next.load(args, base + group, place);
-    /* whole warps go round together: a group past the end has zeros but takes part in the shuffles */
+    /* whole warps go round together: a group past the end has zeros but takes part in the
+     * shuffles */
     for (; base < args.rows; base += stride) {
         if (PREFETCH<T>) {
             pair = next;
@@ -350,7 +354,8 @@ __global__ void __launch_bounds__(ANY_THREADS)
     if (args.dbeta) store_elements(scratch.row(chunk, 1) + col, dbeta, ANY_WIDTH, true);
 }
 
-/* Adds the partial rows, 32 columns a block: each of 32 warps every 32nd row, then the warps in order. */
+/* Adds the partial rows, 32 columns a block: each of 32 warps every 32nd row, then the warps in
+ * order. */
 template<class A, class G>
 __global__ void __launch_bounds__(FINISH_THREADS)
     norm_backward_finish_kernel(backward_scratch<A> scratch, int64_t partials, int cols, G *dgamma,
@@ -416,7 +421,8 @@ static backward_plan plan_backward(const tutti_context *ctx, const tutti__norm_a
         plan.threads = row_round_up((int)at_most(divide_up(cols, plan.elements), 512), 32);
         while (plan.cluster * plan.threads * plan.elements < cols) plan.cluster *= 2;
         int64_t resident = (plan.elements == 8 ? 1024 : 512) / plan.threads;
-        /* how many clusters fit differs between devices of one model: many short ones leave no tail */
+        /* how many clusters fit differs between devices of one model: many short ones leave no
+         * tail */
         plan.partials = at_most(most, plan.cluster == 1 ? sms * resident : sms / plan.cluster * 4);
     } else {
         plan.kind = backward_plan::SLICED;

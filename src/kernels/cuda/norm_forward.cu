@@ -1,11 +1,13 @@
 /* LayerNorm and RMSNorm, forward.  include/tutti/layernorm.h has the mathematics.
  *
- * Fewest bytes: x read, y written (with a residual: x and r read, sum and y written), the parameters once an SM, a few
- * bytes a row of saved.  A row stays in registers, as the 16-byte vectors that memory holds, from its only read
- * to the write of y; the variance is that of the centred values.  rows.cuh says how rows are shared out.
+ * Fewest bytes: x read, y written (with a residual: x and r read, sum and y written), the
+ * parameters once an SM, a few bytes a row of saved.  A row stays in registers, as the 16-byte
+ * vectors that memory holds, from its only read to the write of y; the variance is that of the
+ * centred values.  rows.cuh says how rows are shared out.
  *
- * The pairings people train with (x and y of one type f32, f16 or bf16, parameters of any of these) have kernels of
- * their own; all others, and rows that fit on no cluster, go through one kernel that loads and stores by run-time type. */
+ * The pairings people train with (x and y of one type f32, f16 or bf16, parameters of any of these)
+ * have kernels of their own; all others, and rows that fit on no cluster, go through one kernel
+ * that loads and stores by run-time type. */
 #include "kernels/cuda/norm.cuh"
 
 struct norm_forward_even {
@@ -13,9 +15,9 @@ struct norm_forward_even {
     float inverse_cols;
 };
 
-/* Sums over a thread's vectors of a row, in parts so that they do not hang on one chain of additions.  All kernels of this
- * file that hold a row in registers take them from here, and fused operations are written out: a row has the same bits in
- * each. */
+/* Sums over a thread's vectors of a row, in parts so that they do not hang on one chain of
+ * additions.  All kernels of this file that hold a row in registers take them from here, and fused
+ * operations are written out: a row has the same bits in each. */
 template<class T, int VECS>
 __device__ __forceinline__ float sum_held(const uint4 (&raw)[VECS])
 {
@@ -32,7 +34,8 @@ __device__ __forceinline__ float sum_held(const uint4 (&raw)[VECS])
     return sum;
 }
 
-/* Sum of (x - mean)^2, and if it is wanted of x - mean.  WHOLE: a vector lies inside of the row or beyond it. */
+/* Sum of (x - mean)^2, and if it is wanted of x - mean.  WHOLE: a vector lies inside of the row or
+ * beyond it. */
 template<class T, bool WHOLE, int VECS>
 __device__ __forceinline__ float squares_held(uint4 (&raw)[VECS], row_place place, int cols,
                                               float mean, float *moved = nullptr)
@@ -64,9 +67,10 @@ __device__ __forceinline__ float squares_held(uint4 (&raw)[VECS], row_place plac
     return sum;
 }
 
-/* A row is delicate if its deviations are so small beside its mean that the mean's own rounding would be seen in them, or if
- * its sums overflow (it stays NaN then); a row of zeros is not.  Twice the mean is then corrected by the mean of x - mean, and the squares by its
- * square [Chan, Golub & LeVeque 1983].  So a row of one value has that value as its mean, and squares of 0. */
+/* A row is delicate if its deviations are so small beside its mean that the mean's own rounding
+ * would be seen in them, or if its sums overflow (it stays NaN then); a row of zeros is not.  Twice
+ * the mean is then corrected by the mean of x - mean, and the squares by its square [Chan, Golub &
+ * LeVeque 1983].  So a row of one value has that value as its mean, and squares of 0. */
 template<class A>
 __device__ __forceinline__ bool is_delicate(A mean, A mean_square)
 {
@@ -84,8 +88,8 @@ __device__ __forceinline__ void correct_mean(A &mean, A &squares, A sum, A moved
     squares = squares < 0 ? 0 : squares;
 }
 
-/* What follows from these, columns and whether they lie inside of the row, is to be worked out anew from here on, rather than
- * kept: the registers are few. */
+/* What follows from these, columns and whether they lie inside of the row, is to be worked out anew
+ * from here on, rather than kept: the registers are few. */
 static __device__ __forceinline__ void forget(row_place &place, int &cols)
 {
     asm volatile("" : "+r"(cols), "+r"(place.first), "+r"(place.step));
@@ -256,7 +260,8 @@ __global__ void __launch_bounds__(ROW_WARP_THREADS, VECS == 4 ? 4 : 5)
     lane_team team = {lanes};
     int lane = threadIdx.x % lanes, group = threadIdx.x / lanes, groups = ROW_WARP_THREADS / lanes;
     int64_t stride = (int64_t)gridDim.x * groups * ROWS;
-    /* whole warps go round together: a group past the end has no rows but takes part in the shuffles */
+    /* whole warps go round together: a group past the end has no rows but takes part in the
+     * shuffles */
     for (int64_t base = (int64_t)blockIdx.x * groups * ROWS; base < args.rows; base += stride) {
         int64_t first_row = base + (int64_t)group * ROWS, left = args.rows - first_row;
         int rows = left <= 0 ? 0 : left < ROWS ? (int)left : ROWS;
@@ -278,8 +283,9 @@ __global__ void __launch_bounds__(1024)
                                                 team.rank == 0 && threadIdx.x == 0);
 }
 
-/* The usual case at full speed: no residual, parameters of x's type, not zero-centred, whole aligned vectors.  A block takes row after row,
- * keeps its columns' parameters in registers and has the next row on its way while it works on one. */
+/* The usual case at full speed: no residual, parameters of x's type, not zero-centred, whole
+ * aligned vectors.  A block takes row after row, keeps its columns' parameters in registers and has
+ * the next row on its way while it works on one. */
 enum {
     STREAM_VECS = 4,
     STREAM_THREADS = 512,
@@ -346,8 +352,8 @@ __global__ void __maxnreg__(STREAM_REGISTERS)
     }
 }
 
-/* Any types, any length.  A block a row; with `staged` the row waits in shared memory as arithmetic values, otherwise it
- * is read again for each of the sums and for y. */
+/* Any types, any length.  A block a row; with `staged` the row waits in shared memory as arithmetic
+ * values, otherwise it is read again for each of the sums and for y. */
 enum { ANY_WIDTH = 8, ANY_THREADS = 512 };
 
 template<class A>

@@ -1,12 +1,13 @@
 /* Row-wise kernels: how a row is shared out among threads, and the reductions over it.
  *
  *   warp   rows of up to 128 vectors: a group of 1 to 32 lanes a row, several rows a warp
- *   block  a block a row, the row in registers; beyond 32 KiB a cluster of up to 8 blocks a row, which
- *          exchange their partial sums over distributed shared memory
- *   long   rows beyond that (256 or 512 KiB), and devices without clusters: a block a row that reads it more than once
+ *   block  a block a row, the row in registers; beyond 32 KiB a cluster of up to 8 blocks a row,
+ *          which exchange their partial sums over distributed shared memory
+ *   long   rows beyond that (256 or 512 KiB), and devices without clusters: a block a row that
+ *          reads it more than once
  *
- * The choice depends on the number of columns, the type and the device only: the bits of a row do not depend on the
- * number of rows. */
+ * The choice depends on the number of columns, the type and the device only: the bits of a row do
+ * not depend on the number of rows. */
 #ifndef TUTTI_KERNELS_CUDA_ROWS_CUH
 #define TUTTI_KERNELS_CUDA_ROWS_CUH
 
@@ -136,8 +137,8 @@ struct row_max {
     static __device__ __forceinline__ float identity() { return -CUDART_INF_F; }
 };
 
-/* A thread's sum of what may be thousands of terms: of floats in f64, of doubles in two words.  A chain of additions in the
- * arithmetic's own type would lose more than docs/numerics.md says. */
+/* A thread's sum of what may be thousands of terms: of floats in f64, of doubles in two words.  A
+ * chain of additions in the arithmetic's own type would lose more than docs/numerics.md says. */
 template<class A>
 struct row_total;
 template<>
@@ -191,9 +192,9 @@ struct lane_team {
 #define TUTTI_ROW_CLUSTERS 1
 #endif
 
-/* A block, or a cluster of blocks, that has a row.  Every warp sends its partial result to every block of the
- * cluster; after one barrier each thread combines all of them in the same order.  Two buffers take turns, so that one
- * barrier a reduction is enough. */
+/* A block, or a cluster of blocks, that has a row.  Every warp sends its partial result to every
+ * block of the cluster; after one barrier each thread combines all of them in the same order.  Two
+ * buffers take turns, so that one barrier a reduction is enough. */
 template<class A, int VALUES>
 struct block_team_slots {
     A partial[2][VALUES][ROW_CLUSTER_MAX * ROW_WARPS_MAX];

@@ -1,4 +1,5 @@
-/* The run-time half of the CUDA backend: devices, streams, events, memory; and the public calls of tutti/cuda.h. */
+/* The run-time half of the CUDA backend: devices, streams, events, memory; and the public calls of
+ * tutti/cuda.h. */
 #include <atomic>
 #include <cstdio>
 
@@ -7,8 +8,8 @@
 #include "kernels/cuda/cuda.h"
 #include "tutti/cuda.h"
 
-/* Work on one stream must not break the capture of another, which the runtime's global capture mode would make of
- * allocations and queries. */
+/* Work on one stream must not break the capture of another, which the runtime's global capture mode
+ * would make of allocations and queries. */
 struct relaxed_capture {
     cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
     relaxed_capture() { (void)cudaThreadExchangeStreamCaptureMode(&mode); }
@@ -250,7 +251,8 @@ void tutti__cuda_host_free(int device, void *data)
     (void)cudaGetLastError();
 }
 
-/* From pageable memory the runtime stages before it returns, to pageable memory it returns when the copy is done. */
+/* From pageable memory the runtime stages before it returns, to pageable memory it returns when the
+ * copy is done. */
 tutti_status tutti__cuda_copy(int device, tutti__stream stream, void *dst, const void *src,
                               size_t bytes)
 {

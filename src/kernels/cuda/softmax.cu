@@ -1,8 +1,9 @@
 /* Softmax and log-softmax, forward and backward.  include/tutti/softmax.h has the mathematics.
  *
- * Fewest bytes: forward reads x and writes y, backward reads y and dy and writes dx; behind a causal mask only the visible
- * columns are read.  A row stays in registers from its only read to the write of its result (rows.cuh); rows that fit
- * on no cluster are read twice, the first time with a running maximum and sum merged as one pair. */
+ * Fewest bytes: forward reads x and writes y, backward reads y and dy and writes dx; behind a
+ * causal mask only the visible columns are read.  A row stays in registers from its only read to
+ * the write of its result (rows.cuh); rows that fit on no cluster are read twice, the first time
+ * with a running maximum and sum merged as one pair. */
 #include "kernels/cuda/exp.cuh"
 #include "ops/softmax.h"
 
@@ -173,7 +174,8 @@ __global__ void __launch_bounds__(ROW_WARP_THREADS, BACKWARD    ? 5
     lane_team team = {lanes};
     int lane = threadIdx.x % lanes, group = threadIdx.x / lanes, groups = ROW_WARP_THREADS / lanes;
     int64_t stride = (int64_t)gridDim.x * groups * ROWS;
-    /* whole warps go round together: a group past the end has no rows but takes part in the shuffles */
+    /* whole warps go round together: a group past the end has no rows but takes part in the
+     * shuffles */
     for (int64_t base = (int64_t)blockIdx.x * groups * ROWS; base < args.rows; base += stride) {
         int64_t first_row = base + (int64_t)group * ROWS, left = args.rows - first_row;
         int rows = left <= 0 ? 0 : left < ROWS ? (int)left : ROWS;

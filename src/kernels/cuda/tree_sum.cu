@@ -1,6 +1,6 @@
-/* Sums of gradients as a binary tree over their inputs, element by element: each input read once, the result written once.
- * A thread keeps the tree's open sums of 16 bytes of elements in registers; the program of pushes and pops is the same for
- * all of them. */
+/* Sums of gradients as a binary tree over their inputs, element by element: each input read once,
+ * the result written once. A thread keeps the tree's open sums of 16 bytes of elements in
+ * registers; the program of pushes and pops is the same for all of them. */
 #include "kernels/cuda/rows.cuh"
 #include "ops/tree_sum.h"
 

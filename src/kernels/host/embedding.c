@@ -1,9 +1,10 @@
-/* Embedding: rows copied from a table, and their gradients added up in it; include/tutti/embedding.h has the
- * mathematics.
+/* Embedding: rows copied from a table, and their gradients added up in it;
+ * include/tutti/embedding.h has the mathematics.
  *
- * Backward adds the rows of a token in blocks, and merges these like the digits of a binary counter: what each row of dy is
- * in its token's run is counted first.  The work is cut into pieces of the table, by columns and by tokens.  A piece looks
- * at all tokens and adds its own rows in their order, so no two threads write one place and the cut does not show. */
+ * Backward adds the rows of a token in blocks, and merges these like the digits of a binary
+ * counter: what each row of dy is in its token's run is counted first.  The work is cut into pieces
+ * of the table, by columns and by tokens.  A piece looks at all tokens and adds its own rows in
+ * their order, so no two threads write one place and the cut does not show. */
 #include <string.h>
 
 #include "kernels/host/host.h"
@@ -20,8 +21,9 @@ typedef struct embedding_task {
     const tutti__embedding_args *args;
     int32_t *places; /* [rows]: which of its token's rows each is, from 0 */
     int32_t *counts; /* [vocab]: rows of each token */
-    /* [vocab]: where the sums of a token begin among those of all: with accumulate the block under way, otherwise it
-     * is in dE; then those of 1, 2, 4, … blocks that wait for their like.  Tokens that need neither have none. */
+    /* [vocab]: where the sums of a token begin among those of all: with accumulate the block under
+     * way, otherwise it is in dE; then those of 1, 2, 4, … blocks that wait for their like.  Tokens
+     * that need neither have none. */
     int32_t *begins;
     char *sums; /* rows of REALs */
     int64_t slabs;
@@ -81,8 +83,8 @@ static void zero_rows(void *data, int64_t begin, int64_t end, int thread)
            (size_t)((end - begin) * args->cols) * tutti_dtype_size(sums));
 }
 
-/* A row of sums for every second row of dy and for every block: a token that needs any has two rows at least, and
- * no more waiting sums than blocks before its last. */
+/* A row of sums for every second row of dy and for every block: a token that needs any has two rows
+ * at least, and no more waiting sums than blocks before its last. */
 static size_t lay_out_scratch(const tutti__embedding_args *args, char *data, embedding_task *task)
 {
     const size_t size = tutti_dtype_size(tutti__accumulate_dtype(args->dtype, args->dtype));

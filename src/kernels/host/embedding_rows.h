@@ -1,7 +1,7 @@
 /* Body of embedding.c's backward, for one REAL. */
 
-/* What becomes of a complete block, number `block` of its run: it is merged with the sums that wait for one of their size,
- * and waits in turn; the last one with all, and is the sum of the run. */
+/* What becomes of a complete block, number `block` of its run: it is merged with the sums that wait
+ * for one of their size, and waits in turn; the last one with all, and is the sum of the run. */
 TUTTI__INLINE void OF(merge_block)(REAL *restrict sum, REAL *waiting, int64_t stride, int32_t block,
                                    bool last, int64_t width)
 {

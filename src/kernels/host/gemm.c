@@ -21,7 +21,8 @@ typedef struct grid {
     int64_t tile_m, tile_n, count_m, count_n;
 } grid;
 
-/* Cuts evenly.  What fits in one tile is cut without a division: it may be a call's only product. */
+/* Cuts evenly.  What fits in one tile is cut without a division: it may be a call's only
+ * product. */
 static void cut(int64_t size, int64_t edge, int64_t *tile, int64_t *count)
 {
     const bool one = size <= edge;

@@ -51,7 +51,8 @@ void tutti__round_f64(double *row, tutti_dtype dtype, int64_t count);
 /* Sums of long rows go by chunks of this many columns: lanes of REALs inside, two words across. */
 #define TUTTI__CHUNK 512
 
-/* A sum in two words: what an addition rounds off is kept, so that a chain of them is as good as one.  [Knuth 1997, 4.2.2] */
+/* A sum in two words: what an addition rounds off is kept, so that a chain of them is as good as
+ * one.  [Knuth 1997, 4.2.2] */
 typedef struct tutti__long_sum {
     double high, low;
 } tutti__long_sum;

@@ -43,7 +43,8 @@ static const void *widened(const tutti__norm_args *args, void *room, const void 
     return widen_param_f32(room, param, args->param_dtype, args->cols, add_one);
 }
 
-/* Two rows for gamma and beta and two a thread; or one for gamma, three a thread, then the partial rows of dgamma and dbeta. */
+/* Two rows for gamma and beta and two a thread; or one for gamma, three a thread, then the partial
+ * rows of dgamma and dbeta. */
 static tutti_status plan(tutti_context *ctx, const void *untyped, bool backward, tutti__plan *plan)
 {
     const tutti__norm_args *args = untyped;

@@ -31,8 +31,8 @@ void tutti__parallel(const tutti_context *ctx, int64_t count, double cost, tutti
 
 tutti__row_blocks tutti__split_rows(int64_t rows, int64_t cols)
 {
-    /* 8 rows a block at least, and then 64 blocks, or for very long rows no more than 4 Mi partial values; but 512 rows
-     * at most, as those of a block are one chain of additions */
+    /* 8 rows a block at least, and then 64 blocks, or for very long rows no more than 4 Mi partial
+     * values; but 512 rows at most, as those of a block are one chain of additions */
     int64_t most = cols > 0 ? (INT64_C(1) << 22) / cols : 64;
     most = most < 4 ? 4 : most > 64 ? 64 : most;
     int64_t each = (rows + most - 1) / most;

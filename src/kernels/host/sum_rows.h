@@ -1,5 +1,6 @@
-/* Sums over a row, for one REAL: inside of a chunk 32 lanes of REALs, each a chain of up to 16 terms, merged pairwise; chunks
- * in two words.  The lanes are written out, so that the order and the accuracy are the code's and not the vectoriser's. */
+/* Sums over a row, for one REAL: inside of a chunk 32 lanes of REALs, each a chain of up to 16
+ * terms, merged pairwise; chunks in two words.  The lanes are written out, so that the order and
+ * the accuracy are the code's and not the vectoriser's. */
 
 #define LANES 32
 
@@ -43,7 +44,8 @@ TUTTI__INLINE void OF(chunk_sums)(const REAL *a, const REAL *b, REAL shift, int6
     if (product) *product = OF(merge_lanes)(lane_of_products);
 }
 
-/* The sums of a - shift and of (a - shift) (b - shift).  NULL: not wanted, and costs nothing once this is inlined. */
+/* The sums of a - shift and of (a - shift) (b - shift).  NULL: not wanted, and costs nothing once
+ * this is inlined. */
 TUTTI__INLINE void OF(row_sums)(const REAL *a, const REAL *b, REAL shift, int64_t cols, double *sum,
                                 double *product)
 {

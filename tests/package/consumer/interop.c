@@ -1,5 +1,6 @@
-/* The headers that include another library's, as the build has them: a program with a communicator of MPI's or NCCL's or a CUDA
- * stream of its own, in C and, by interop.cpp, in C++.  Prints the ones that did what they should here. */
+/* The headers that include another library's, as the build has them: a program with a communicator
+ * of MPI's or NCCL's or a CUDA stream of its own, in C and, by interop.cpp, in C++.  Prints the
+ * ones that did what they should here. */
 #include <stdio.h>
 #include <tutti/tutti.h>
 #ifdef WITH_MPI
