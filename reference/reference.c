@@ -99,11 +99,10 @@ tutti_dtype reference_dtype(const reference_work *w, const char *name)
 
 real reference_round(tutti_dtype dtype, real value)
 {
-    int exponent, digits = 1;
+    int exponent;
     if (value == 0 || !isfinite(value)) return value;
-    while (ldexpl(1, -digits) > spread_roundoff(dtype)) digits++;
     frexpl(value, &exponent);
-    const real step = fmaxl(ldexpl(1, exponent - digits), spread_least(dtype));
+    const real step = fmaxl(ldexpl(spread_roundoff(dtype), exponent), spread_least(dtype));
     const real rounded = rintl(value / step) * step;
     return fabsl(rounded) > spread_greatest(dtype) ? copysignl(INFINITY, rounded) : rounded;
 }
