@@ -67,6 +67,11 @@ uint64_t harness_encode(tutti_dtype dtype, double value)
         memcpy(&bits, &value, sizeof bits);
         return bits;
     }
+    if (dtype == TUTTI_F32) {
+        const float rounded = (float)value;
+        memcpy(&bits, &rounded, sizeof rounded);
+        return bits;
+    }
     if (!f) return (uint64_t)(int64_t)nearbyint(value) & (dtype == TUTTI_U8 ? 0xff : 0xffffffff);
 
     uint64_t sign = signbit(value) ? UINT64_C(1) << (f->bits - 1) : 0;
@@ -93,6 +98,11 @@ double harness_decode(tutti_dtype dtype, uint64_t bits)
 {
     if (dtype == TUTTI_F64) {
         double value;
+        memcpy(&value, &bits, sizeof value);
+        return value;
+    }
+    if (dtype == TUTTI_F32) {
+        float value;
         memcpy(&value, &bits, sizeof value);
         return value;
     }
@@ -125,7 +135,7 @@ uint64_t harness_random(harness_rng *rng)
 
 double harness_uniform(harness_rng *rng, double low, double high)
 {
-    return low + (high - low) * ldexp((double)(harness_random(rng) >> 11), -53);
+    return low + (high - low) * (double)(harness_random(rng) >> 11) * 0x1p-53;
 }
 
 double harness_normal(harness_rng *rng)
