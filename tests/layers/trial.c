@@ -82,6 +82,7 @@ static void make_tensor(trial *t, int slot, bool gradient)
     if (list) o->tensor = tutti_tensor_1d(o->buffer.data, shape->dtype, rows);
     for (int64_t i = 0; i < o->count && shape->below > 0; i++)
         o->values[i] = (double)(harness_random(&rng) % (uint64_t)shape->below);
+    if (shape->below > 0) operand_put(t->ctx, o);
     place(t, &t->call, slot, gradient, &o->tensor);
     add_tensor(output ? t->results : t->inputs, output ? &t->result_count : &t->input_count,
                (trial_tensor){.at = o, .gradient = gradient, .by_row = !sum, .index = slot},
@@ -157,7 +158,8 @@ bool trial_open(trial *t, tutti_context *ctx, const trial_desc *desc)
     t->call.first_row = &t->c.first_row;
     t->call.flags = desc->accumulate ? TUTTI_GRAD_ACCUMULATE : 0;
     make_step(t);
-    if (desc->kind->draw) desc->kind->draw(t);
+    if (!desc->kind->draw) return true;
+    desc->kind->draw(t);
     trial_put(t);
     return true;
 }
@@ -267,7 +269,8 @@ static reference_problem problem_of(const trial *t, bool backward)
                            .first_row = t->c.first_row,
                            .step = t->c.step};
     for (int i = 0; i < t->input_count; i++)
-        reference_of(&p, &t->inputs[i])->given = t->inputs[i].at->values;
+        if (backward || !t->inputs[i].gradient)
+            reference_of(&p, &t->inputs[i])->given = t->inputs[i].at->values;
     EACH_SLOT(t, i)
     if (backward && written(t, i, false) && present(t, i, false) &&
         ((t->shapes[i].flags & TUTTI_SLOT_READ) || t->type->slots[i].replaces))
