@@ -1,7 +1,6 @@
-/* What is tested of every kind of layer, driven by the library's table of the kind and a record:
- * types, shapes, strides, alignment, optional tensors, in place, no rows, NaN, bits of rows and
- * of threads, finite differences.  A layer's test is a record, its special cases (trial.h) and a
- * line of main. */
+/* What is tested of every kind of layer, driven by the library's table of the kind and a record: types, shapes, strides, alignment,
+ * optional tensors, in place, no rows, NaN, bits of rows and of threads, finite differences.  A layer's test is a record, its special
+ * cases (trial.h) and a line of main. */
 #ifndef TESTS_LAYERS_MATRIX_H
 #define TESTS_LAYERS_MATRIX_H
 
@@ -25,7 +24,7 @@ typedef struct matrix_kind {
     const char *variants[16]; /* options beside sizes and types, "" for none, up to a NULL */
     int common;   /* of the first variants, which meet large shapes too; 0: they take turns */
     int pairings; /* of types that the kind allows; 0: 4 */
-    const char *types[12]; /* the pairings of all tests but one; none: dtype=each */
+    const char *types[12]; /* the pairings that all but one test has; none: dtype=each */
     /* Up to a NULL; shapes NULL: of the only size, cols. */
     const matrix_shape *shapes, *some;
     const char *small; /* even sizes; NULL: "cols=10" */

@@ -71,8 +71,7 @@ static void test_limits(void)
     if (!harness_quick()) trial_case(&c);
 }
 
-/* Also those that 16 bits make 0 or 1, 0 without a step block and a first row, and the least
- * that drops an element. */
+/* Also those that 16 bits make 0 or 1, 0 without a step block and a first row, and the least that drops an element. */
 static void test_probabilities(void)
 {
     const trial_kind *k = &dropout.trial;
@@ -139,8 +138,7 @@ static void check_count(const char *what, int64_t seen, int64_t count, double p)
           (double)count * p);
 }
 
-/* Elements that were dropped in both: `shift` elements apart in one mask, or at one place of
- * two. */
+/* Elements that were dropped in both: `shift` elements apart in one mask, or at one place of two. */
 static void check_independent(const char *what, const unsigned char *a, const unsigned char *b,
                               int64_t shift, double p)
 {

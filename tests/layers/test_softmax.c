@@ -50,8 +50,7 @@ static int64_t count_of(const trial *t)
     return t->c.rows * t->shapes[0].cols;
 }
 
-/* A row that sees one column gives it everything: y is 1, or 0 for log-softmax, and dx 0,
- * whatever x and scale are. */
+/* A row that sees one column gives it everything: y is 1, or 0 for log-softmax, and dx 0, whatever x and scale are. */
 static void test_one_column(void)
 {
     static const double scales[] = {1, 3, 0.3, -0.7, 1e-3, -7.7, 0};
@@ -185,8 +184,7 @@ static void test_slices(void)
     tutti_layer_destroy(&layer);
 }
 
-/* A row is NaN if scale x is NaN or +inf in it, or -inf in all of it; a single -inf counts for
- * nothing. */
+/* A row is NaN if scale x is NaN or +inf in it, or -inf in all of it; a single -inf counts for nothing. */
 static void check_special_rows(const trial_desc *c, int64_t n, bool log, double scale)
 {
     trial t;

@@ -55,8 +55,7 @@ static void add_tensor(trial_tensor list[], int *count, trial_tensor tensor, con
     list[(*count)++] = tensor;
 }
 
-/* A tensor's numbers depend on the options and the rows, not on where it lies and which others
- * there are. */
+/* A tensor's numbers depend on the options and the rows, not on where it lies and which others there are. */
 static harness_rng rng_of(const trial *t, int tensor)
 {
     harness_rng rng = {(uint64_t)t->c.rows * 1000003 + (uint64_t)tensor};
@@ -259,8 +258,7 @@ static reference_tensor *reference_of(reference_problem *p, const trial_tensor *
     return &(tensor->param ? p->params : p->slots)[tensor->index][tensor->gradient];
 }
 
-/* What a direction is given; an output that backward reads, or gets in an input's place, as
- * forward stored it. */
+/* What a direction is given; an output that backward reads, or gets in an input's place, as forward stored it. */
 static reference_problem problem_of(const trial *t, bool backward)
 {
     reference_problem p = {.layer = t->layer,

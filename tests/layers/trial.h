@@ -1,5 +1,5 @@
-/* A layer of any kind with everything that a call of it has, made from the library's table of
- * the kind: drawn, run, compared with the reference. */
+/* A layer of any kind with everything that a call of it has, made from the library's table of the kind: drawn, run, compared
+ * with the reference. */
 #ifndef TESTS_LAYERS_TRIAL_H
 #define TESTS_LAYERS_TRIAL_H
 
@@ -69,7 +69,7 @@ void trial_close(trial *t);
 /* Calls of forward alone, from now on. */
 void trial_save_nothing(trial *t);
 
-/* An operand by its name: "x", "dy", "gamma"; the program ends where there is none. */
+/* An operand by its name: "x", "dy", "gamma"; a failure where there is none. */
 operand *trial_find(trial *t, const char *name);
 /* Puts all inputs again, after the test changed their values. */
 void trial_put(trial *t);
