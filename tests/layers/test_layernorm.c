@@ -1,7 +1,15 @@
 /* Tests of LayerNorm; norm_check.c has them. */
 #include "norm_check.h"
 
+#include <stddef.h>
+
 int main(int argc, char **argv)
 {
-    return norm_main(argc, argv, LAYERNORM);
+    static const char *const variants[] = {"",
+                                           "zero_centered=1,eps=0.1",
+                                           "no_beta=1",
+                                           "no_gamma=1,no_beta=1",
+                                           "no_beta=1,zero_centered=1",
+                                           NULL};
+    return norm_main(argc, argv, "layernorm", variants);
 }

@@ -1,7 +1,10 @@
 /* Tests of RMSNorm; norm_check.c has them. */
 #include "norm_check.h"
 
+#include <stddef.h>
+
 int main(int argc, char **argv)
 {
-    return norm_main(argc, argv, RMSNORM);
+    static const char *const variants[] = {"", "zero_centered=1,eps=0.1", "no_gamma=1", NULL};
+    return norm_main(argc, argv, "rmsnorm", variants);
 }

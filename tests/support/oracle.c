@@ -45,87 +45,6 @@ static double arithmetic_roundoff(tutti_dtype a, tutti_dtype b)
     return harness_roundoff(a == TUTTI_F64 || b == TUTTI_F64 ? TUTTI_F64 : TUTTI_F32);
 }
 
-/* A sum in two words: 2^20 f64 values, added one after the other to a long double, may lose digits
- * of f64. */
-typedef struct long_sum {
-    real high, low;
-} long_sum;
-
-static void long_sum_add(long_sum *sum, real term)
-{
-    real high = sum->high + term, part = high - sum->high;
-    sum->low += (sum->high - (high - part)) + (term - part);
-    sum->high = high;
-}
-
-static real long_sum_total(const long_sum *sum)
-{
-    return isfinite(sum->high) ? sum->high + sum->low : sum->high;
-}
-
-/* Norms */
-
-/* A row's statistics and their errors. */
-typedef struct row_stats {
-    real mean, rstd;
-    double mean_error, rstd_relative;
-} row_stats;
-
-static row_stats norm_stats(const oracle_norm *o, const double *x)
-{
-    bool wide = o->x == TUTTI_F64 || o->param == TUTTI_F64;
-    double u = arithmetic_roundoff(o->x, o->param), depth = oracle_depth(o->cols);
-    row_stats s = {0};
-    long_sum sum = {0}, distance = {0}, squares = {0};
-    if (o->centered) {
-        for (int64_t j = 0; j < o->cols; j++) long_sum_add(&sum, x[j]);
-        s.mean = long_sum_total(&sum) / (real)o->cols;
-        for (int64_t j = 0; j < o->cols; j++) long_sum_add(&distance, fabsl(x[j] - s.mean));
-        /* the difference to a first mean, their sum, the division; rounding the mean */
-        s.mean_error =
-            TOGETHER((depth + 3) * u * (double)(long_sum_total(&distance) / (real)o->cols),
-                     u * fabs((double)s.mean));
-    }
-    for (int64_t j = 0; j < o->cols; j++) long_sum_add(&squares, (x[j] - s.mean) * (x[j] - s.mean));
-    real variance = long_sum_total(&squares) / (real)o->cols + (real)o->eps;
-    const double most = harness_huge(wide ? TUTTI_F64 : TUTTI_F32);
-    bool overflows = !(long_sum_total(&squares) <= most && fabsl(long_sum_total(&sum)) <= most);
-    s.rstd = overflows ? (real)NAN : 1 / sqrtl(variance);
-    /* variance: the square (and, centred, its difference), the sum, the division, what the first
-     * mean was off by, eps; an error in the mean enters by its square, the centred values having no
-     * mean */
-    double relative = (depth + (o->centered ? 6 : 3)) * u;
-    if (o->centered) relative += s.mean_error * s.mean_error * (double)(s.rstd * s.rstd);
-    s.rstd_relative = TOGETHER(relative / 2, FUNCTION * u);
-    return s;
-}
-
-static real norm_factor(const oracle_norm *o, int64_t j)
-{
-    return o->gamma ? (o->zero_centered ? 1 + (real)o->gamma[j] : (real)o->gamma[j]) : 1;
-}
-
-void oracle_norm_forward(const oracle_norm *o, const double *x, double *y, double *bound)
-{
-    double u = arithmetic_roundoff(o->x, o->param);
-    for (int64_t i = 0; i < o->rows; i++, x += o->cols, y += o->cols, bound += o->cols) {
-        row_stats s = norm_stats(o, x);
-        for (int64_t j = 0; j < o->cols; j++) {
-            real n = ((real)x[j] - s.mean) * s.rstd, factor = norm_factor(o, j);
-            real result = n * factor + (o->beta ? (real)o->beta[j] : 0);
-            double product = fabs((double)(n * factor));
-            double error =
-                TOGETHER(s.mean_error * fabs((double)(s.rstd * factor)), /* x - mean: its mean */
-                         o->centered ? u * product : 0,                  /* its rounding */
-                         s.rstd_relative * product, 2 * u * product,     /* rstd, two products */
-                         o->zero_centered ? u * product : 0,             /* 1 + gamma */
-                         o->beta ? u * fabs((double)result) : 0);        /* + beta */
-            y[j] = (double)result;
-            bound[j] = stored(error, y[j], o->y);
-        }
-    }
-}
-
 /* Sums over rows, an array a column. */
 typedef struct column_sums {
     real *value, *magnitude, *errors, *squares;
@@ -162,58 +81,6 @@ static void column_sums_finish(const column_sums *sums, int64_t rows, int64_t co
     }
 }
 
-void oracle_norm_backward(const oracle_norm *o, const double *x, const double *dy,
-                          const oracle_norm_grads *grads)
-{
-    double u = arithmetic_roundoff(o->x, o->param), depth = oracle_depth(o->cols);
-    column_sums gamma = column_sums_make(o->cols), beta = column_sums_make(o->cols);
-    for (int64_t i = 0; i < o->rows; i++, x += o->cols, dy += o->cols) {
-        row_stats s = norm_stats(o, x);
-        double rstd = fabs((double)s.rstd);
-        /* means of g and of g n, and their errors; n carries the errors of mean, of rstd and of its
-         * own rounding */
-        real sum_g = 0, size_g = 0, sum_gn = 0, size_gn = 0;
-        for (int64_t j = 0; j < o->cols; j++) {
-            real n = ((real)x[j] - s.mean) * s.rstd, g = dy[j] * norm_factor(o, j);
-            sum_g += g;
-            size_g += fabsl(g);
-            sum_gn += g * n;
-            size_gn += fabsl(g * n);
-        }
-        real mean_g = o->centered ? sum_g / (real)o->cols : 0, mean_gn = sum_gn / (real)o->cols;
-        double abs_g = (double)(size_g / (real)o->cols), abs_gn = (double)(size_gn / (real)o->cols);
-        double zero = o->zero_centered ? u : 0;
-        double mean_g_error = o->centered ? (depth + 2) * u * abs_g + zero * abs_g : 0;
-        double mean_gn_error =
-            TOGETHER((depth + 4) * u * abs_gn + zero * abs_gn, s.mean_error * rstd * abs_g,
-                     s.rstd_relative * fabs((double)mean_gn));
-        for (int64_t j = 0; j < o->cols; j++) {
-            real n = ((real)x[j] - s.mean) * s.rstd, g = dy[j] * norm_factor(o, j);
-            double abs_n = fabs((double)n),
-                   n_error = TOGETHER(s.mean_error * rstd, 2 * u * abs_n, s.rstd_relative * abs_n);
-            column_sums_add(&gamma, j, (real)dy[j] * n, fabs(dy[j]) * TOGETHER(n_error, u * abs_n));
-            column_sums_add(&beta, j, dy[j], 0);
-            if (!grads->dx) continue;
-            real inner = s.rstd * (g - mean_g - n * mean_gn);
-            real result = inner + (grads->dsum ? (real)grads->dsum[i * o->cols + j] : 0);
-            double terms = fabs((double)g) + fabs((double)mean_g) + fabs((double)(n * mean_gn));
-            double error = TOGETHER(rstd * mean_g_error, rstd * abs_n * mean_gn_error,
-                                    rstd * fabs((double)mean_gn) * n_error,
-                                    (2 * u + zero) * rstd * terms, /* products, two differences */
-                                    (s.rstd_relative + u) * fabs((double)inner),
-                                    grads->dsum ? u * fabs((double)result) : 0);
-            grads->dx[i * o->cols + j] = (double)result;
-            grads->dx_bound[i * o->cols + j] = stored(error, (double)result, o->x);
-        }
-    }
-    column_sums_finish(&gamma, o->rows, o->cols, u, o->grad, grads->old_dgamma, grads->dgamma,
-                       grads->dgamma_bound);
-    column_sums_finish(&beta, o->rows, o->cols, u, o->grad, grads->old_dbeta, grads->dbeta,
-                       grads->dbeta_bound);
-    free(gamma.value);
-    free(beta.value);
-}
-
 /* Exponentials */
 
 /* The sum of exp(scale x - m) over the visible columns. */
@@ -222,8 +89,8 @@ typedef struct exp_sum {
     double relative; /* error of sum */
 } exp_sum;
 
-/* The error of an exponent t - m: the difference, which comes before the scaling, the product,
- * scale as a number of the arithmetic, and once more u for a change of base. */
+/* The error of an exponent t - m: the difference, which comes before the scaling, the product, scale as a
+ * number of the arithmetic, and once more u for a change of base. */
 static double exponent_error(double u, double scale, real t, real most)
 {
     return u * (scale == 1 ? 2 : 4) * fabs((double)(t - most));

@@ -26,24 +26,6 @@
 
 #include "tutti/tutti.h"
 
-/* LayerNorm (centered) and RMSNorm. */
-typedef struct oracle_norm {
-    int64_t rows, cols;
-    bool centered, zero_centered;
-    double eps;
-    tutti_dtype x, param, y, grad;
-    const double *gamma, *beta; /* [cols] or NULL */
-} oracle_norm;
-
-void oracle_norm_forward(const oracle_norm *norm, const double *x, double *y, double *bound);
-/* dsum and the old gradients may be NULL; so may each result with its bound. */
-typedef struct oracle_norm_grads {
-    const double *dsum, *old_dgamma, *old_dbeta;
-    double *dx, *dx_bound, *dgamma, *dgamma_bound, *dbeta, *dbeta_bound;
-} oracle_norm_grads;
-void oracle_norm_backward(const oracle_norm *norm, const double *x, const double *dy,
-                          const oracle_norm_grads *grads);
-
 typedef struct oracle_linear {
     int64_t rows, in, out;
     tutti_activation activation;
