@@ -550,13 +550,13 @@ static void check_again(const trial *t, tutti_context *ctx)
     trial_close(&again);
 }
 
-/* The same call gives the same bits: again, and on any number of host threads. */
+/* The same call gives the same bits: again, and on any number of host threads, in contexts whose
+ * scratch is this call's. */
 static void test_repeated(void)
 {
+    static const int threads[] = {2, 3, 7};
     const bool host = harness_backend() == TUTTI_BACKEND_HOST;
     const int variants = count_of(kind->variants);
-    tutti_context *several[3] = {NULL};
-    for (int i = 0; i < 3 && host; i++) several[i] = harness_new_context(0, (int[]){2, 3, 7}[i]);
     for (int y = 0; types()[y]; y++)
         for (int i = 0; some_shapes()[i].sizes; i++) {
             const trial_desc c = usual(some_shapes()[i].rows, some_shapes()[i].sizes, types()[y],
@@ -565,10 +565,13 @@ static void test_repeated(void)
             if (!trial_open(&t, harness_context(), &c)) return;
             trial_run(&t);
             check_again(&t, harness_context());
-            for (int k = 0; k < 3 && host; k++) check_again(&t, several[k]);
+            for (int k = 0; k < HARNESS_COUNT(threads) && host; k++) {
+                tutti_context *several = harness_new_context(0, threads[k]);
+                check_again(&t, several);
+                tutti_context_destroy(&several);
+            }
             trial_close(&t);
         }
-    for (int i = 0; i < 3; i++) tutti_context_destroy(&several[i]);
 }
 
 /* Finite differences */

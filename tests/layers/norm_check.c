@@ -56,14 +56,14 @@ static void round_all(operand *o)
         o->values[i] = harness_round(o->buffer.dtype, o->values[i]);
 }
 
-/* What one chain of additions drifts by where all terms are equal: docs/numerics.md's bound of a chain is of terms in no
- * particular order, and this must not be beyond it either. */
 static void make_equal(trial *t)
 {
     operand *dy = &t->slots[Y][1];
     for (int64_t i = 0; i < dy->count; i++) dy->values[i] = harness_round(TUTTI_F32, 0.7);
 }
 
+/* What one chain of additions drifts by where all terms are equal: docs/numerics.md's bound of a
+ * chain is of terms in no particular order, and this must not be beyond it either. */
 static void test_equal_rows(void)
 {
     enum { ROWS = 1000000, COLS = 2 };
@@ -87,8 +87,8 @@ static void test_equal_rows(void)
 
 /* Rows of one value */
 
-/* Values of which a sum, or its division by the columns, rounds: a fraction, subnormal and large ones.  The last two are as
- * large as the type lets rows be whose sum is a number. */
+/* Values of which a sum, or its division by the columns, rounds: a fraction, subnormal and large
+ * ones.  The last two are as large as the type lets rows be whose sum is a number. */
 static double constant_of(tutti_dtype dtype, int i)
 {
     static const double values[] = {0,     1,     -2.5,  0.1,     1.0 / 3,   12345.678,
@@ -109,7 +109,8 @@ static void make_constant(trial *t)
     }
 }
 
-/* What LayerNorm makes of them is what it makes of rows of zeros: y is beta, and nothing goes to gamma's gradient. */
+/* What LayerNorm makes of them is what it makes of rows of zeros: y is beta, and nothing goes to
+ * gamma's gradient. */
 static void check_like_zeros(const trial_desc *c)
 {
     trial t;
@@ -117,6 +118,12 @@ static void check_like_zeros(const trial_desc *c)
     if (!trial_open(&t, harness_context(), c)) return;
     trial_run(&t);
     for (int backward = 0; backward < 2; backward++) trial_get(&t, backward);
+    const operand *y = &t.slots[Y][0];
+    const double *beta = trial_find(&t, "beta")->values;
+    for (int64_t i = 0; i < y->count; i++)
+        if (!CHECK(y->values[i] == harness_round(y->buffer.dtype, beta[i % cols_of(&t)]),
+                   "y is %g in row %lld, not beta", y->values[i], (long long)(i / cols_of(&t))))
+            break;
     for (int i = 0; i < t.result_count; i++) {
         const operand *result = t.results[i].at;
         constants[i] = expected_make(result->count); /* with bounds of 0 */
@@ -147,7 +154,10 @@ static void test_rows_of_one_value(void)
             if (cols[i] > (centered ? 10000 : 1000) && (!centered || i % 3 != type % 3)) continue;
             trial_desc c = made(type, CONSTANTS, cols[i], make_constant);
             if ((i + type) & 1) c.absent = 0;
-            centered ? check_like_zeros(&c) : trial_case(&c);
+            if (centered)
+                check_like_zeros(&c);
+            else
+                trial_case(&c);
         }
 }
 
@@ -175,8 +185,8 @@ static void make_overflow(trial *t)
     round_all(x);
 }
 
-/* Rows whose squares add up to more than the arithmetic holds are NaN, whatever the backend; those of less are not, nor are
- * their neighbours. */
+/* Rows whose squares add up to more than the arithmetic holds are NaN, whatever the backend; those
+ * of less are not, nor are their neighbours. */
 static void check_overflow(const trial_desc *c)
 {
     trial t;
@@ -292,8 +302,8 @@ static void check_row(tutti_dtype dtype, const double *x, int64_t cols, const do
           fabs((double)(rstd - right)) / u / (double)right);
 }
 
-/* Mean and rstd of rows that are long, that all but cancel, or that all but overflow: of what forward saves, as y and the
- * gradients cannot be nearer than these. */
+/* Mean and rstd of rows that are long, that all but cancel, or that all but overflow: of what
+ * forward saves, as y and the gradients cannot be nearer than these. */
 static void check_saved(int type, int64_t cols)
 {
     trial_desc c = made(type, ROWS, cols, make_kinds_of_row);

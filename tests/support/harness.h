@@ -78,7 +78,8 @@ int harness_failures(void);
  * none. */
 void harness_where(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* Numbers.  Conversions share no code with the library: they go through double arithmetic. */
+/* Numbers.  Conversions share no code with the library: f32's are the compiler's casts, the others
+ * go through double arithmetic. */
 uint64_t harness_encode(tutti_dtype dtype, double value); /* bits, rounded to nearest even */
 double harness_decode(tutti_dtype dtype, uint64_t bits);
 double harness_round(tutti_dtype dtype, double value); /* the nearest value of the type */
