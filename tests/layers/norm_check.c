@@ -17,10 +17,11 @@ static bool sharp(const trial *t, const trial_tensor *result)
            result->at->buffer.dtype != TUTTI_F64;
 }
 
-/* Of whole vectors too, for which a backend may have a kernel of its own where rows are aligned. */
+/* Of whole vectors too, for which a backend may have a kernel of its own where rows are aligned; and
+ * work enough for several threads. */
 static const matrix_shape some[] = {{4, "cols=5"},    {37, "cols=64"},   {4, "cols=257"},
-                                    {5, "cols=1027"}, {67, "cols=131"},  {5, "cols=1024"},
-                                    {3, "cols=5000"}, {2, "cols=20000"}, {0, NULL}};
+                                    {5, "cols=1027"}, {5, "cols=1024"},  {3, "cols=5000"},
+                                    {403, "cols=50"}, {2, "cols=20000"}, {0, NULL}};
 enum { F32, F64, TYPES = 6 };
 static matrix_kind norm = {
     .trial = {.sharp = sharp},
