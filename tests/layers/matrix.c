@@ -57,12 +57,20 @@ static int count_of(const char *const *list)
     return count;
 }
 
-/* How many elements a shape has that all sizes count in: products of a linear layer, say. */
+/* About how many elements a shape's tensors have. */
 static double work_of(const matrix_shape *shape)
 {
-    double work = (double)shape->rows;
-    for (const char *at = shape->sizes; (at = strchr(at, '=')) != NULL;) work *= atof(++at);
-    return work;
+    double cols = 0;
+    for (const char *at = shape->sizes; (at = strchr(at, '=')) != NULL;) cols += atof(++at);
+    return (double)shape->rows * cols;
+}
+
+/* How many of some are, from the first on. */
+static int moderate_shapes(void)
+{
+    int count = 0;
+    while (some_shapes()[count].sizes && work_of(&some_shapes()[count]) < 20000) count++;
+    return count;
 }
 
 enum { SMALL = 8192, LONG = 140000 };
@@ -140,14 +148,11 @@ static bool allowed(const char *options)
 
 static void check_pairing(const char *pairing, int number)
 {
-    const matrix_shape *some = some_shapes();
-    int most = 0;
-    while (some[most].sizes && work_of(&some[most]) < 20000) most++;
     for (int v = 0; kind->variants[v]; v++) {
         trial_desc c = usual(5, small_sizes(), pairing, kind->variants[v]);
         take_turns(&c, v + number);
         trial_case(&c);
-        const matrix_shape *shape = &some[(v + number) % most];
+        const matrix_shape *shape = &some_shapes()[(v + number) % moderate_shapes()];
         c = usual(shape->rows, shape->sizes, pairing, kind->variants[v]);
         take_turns(&c, v / 2 + number);
         if (!harness_quick()) trial_case(&c);
@@ -470,6 +475,69 @@ static void test_nonfinite(void)
             }
 }
 
+/* Indices */
+
+static unsigned optional_outputs(void)
+{
+    unsigned bits = 0;
+    for (int i = 0; i < type->slot_count; i++)
+        if (type->slots[i].role == TUTTI_SLOT_OUT && (type->slots[i].flags & TUTTI_SLOT_OPTIONAL))
+            bits |= 1u << i;
+    return bits;
+}
+
+/* The first index out of range is named, once. */
+static void check_found(const trial *t, int64_t row, double index)
+{
+    char place[32], value[32];
+    snprintf(place, sizeof place, "row %lld ", (long long)row);
+    snprintf(value, sizeof value, " %.0f", index);
+    CHECK_FAILS(TUTTI_ERR_DATA, place, tutti_context_check(t->ctx));
+    CHECK(strstr(tutti_last_error(), value), "'%s' names no%s", tutti_last_error(), value);
+    CHECK_OK(tutti_context_check(t->ctx));
+}
+
+enum { BAD_INDICES = 7 };
+static void check_index(const trial_desc *c, int slot, int i)
+{
+    trial t;
+    if (!trial_open(&t, harness_context(), c)) return;
+    const double below = (double)t.shapes[slot].below;
+    const double bad[BAD_INDICES] = {below, below + 1, -1, -2, 1 << 20, INT32_MIN, INT32_MAX};
+    const int64_t row = c->rows / 4;
+    t.slots[slot][0].values[c->rows - 1] = bad[(i + 1) % BAD_INDICES];
+    t.slots[slot][0].values[row] = bad[i];
+    trial_put(&t);
+    trial_forward(&t);
+    check_found(&t, row, bad[i]);
+    trial_backward(&t);
+    if (type->flags & TUTTI_LAYER_BACKWARD) check_found(&t, row, bad[i]);
+    trial_check(&t);
+    trial_close(&t);
+}
+
+/* Found by either direction, whatever is asked for; results are as the reference has them. */
+static void test_bad_indices(void)
+{
+    int turn = 0, slot = 0;
+    while (slot < type->slot_count && !type->slots[slot].below) slot++;
+    if (slot == type->slot_count) {
+        harness_skip("no input is an index");
+        return;
+    }
+    for (int y = 0; types()[y]; y++)
+        for (unsigned left = optional_outputs(), absent = left;; absent = (absent - 1) & left) {
+            for (int i = 0; i < BAD_INDICES; i++, turn++) {
+                const matrix_shape *shape = &some_shapes()[turn % moderate_shapes()];
+                trial_desc c = usual(shape->rows, shape->sizes, types()[y], kind->variants[0]);
+                c.absent = absent;
+                c.accumulate = turn & 1;
+                check_index(&c, slot, i);
+            }
+            if (absent == 0) break;
+        }
+}
+
 /* Bits */
 
 /* Row `from` of a call's inputs as the only row of another's. */
@@ -623,6 +691,7 @@ int matrix_main(int argc, char **argv, const matrix_kind *tested, const harness_
         {"in place", test_in_place},
         {"no rows", test_no_rows},
         {"NaN and infinities", test_nonfinite},
+        {"indices out of range", test_bad_indices},
         {"bits of a row", test_row_bits},
         {"the same call again, and threads", test_repeated},
         {"finite differences", test_finite_differences},

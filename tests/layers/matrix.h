@@ -1,6 +1,6 @@
 /* What is tested of every kind of layer, driven by the library's table of the kind and a record: types, shapes, strides, alignment,
- * optional tensors, in place, no rows, NaN, bits of rows and of threads, finite differences.  A layer's test is a record, its special
- * cases (trial.h) and a line of main. */
+ * optional tensors, in place, no rows, NaN, indices out of range, bits of rows and of threads,
+ * finite differences.  A layer's test is a record, its special cases (trial.h), a line of main. */
 #ifndef TESTS_LAYERS_MATRIX_H
 #define TESTS_LAYERS_MATRIX_H
 

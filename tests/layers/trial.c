@@ -126,6 +126,20 @@ static void make_param(trial *t, int i)
     memcpy(t->old[tensor.index], grad->values, (size_t)grad->count * sizeof(double));
 }
 
+/* Room for what the table says is kept, and none where nothing is. */
+static void make_saved(trial *t)
+{
+    size_t kept = 0;
+    EACH_SLOT(t, i)
+    if (t->type->slots[i].role == TUTTI_SLOT_KEPT)
+        kept += (size_t)(t->c.rows * t->shapes[i].cols) * tutti_dtype_size(t->shapes[i].dtype);
+    t->saved = saved_make(t->ctx, t->layer, t->c.rows);
+    t->call.saved = t->saved.data;
+    t->call.saved_bytes = (size_t)t->saved.cols;
+    CHECK(kept ? t->call.saved_bytes >= kept : t->call.saved_bytes == 0,
+          "saved has %zu bytes, for %zu that are kept", t->call.saved_bytes, kept);
+}
+
 static void make_step(trial *t)
 {
     if (!(t->type->flags & TUTTI_LAYER_STEP)) return;
@@ -150,9 +164,7 @@ bool trial_open(trial *t, tutti_context *ctx, const trial_desc *desc)
     for (int i = 0; i < 2 * t->type->slot_count; i++)
         if (present(t, i / 2, i % 2)) make_tensor(t, i / 2, i % 2);
     EACH_PARAM(t, i) make_param(t, i);
-    t->saved = saved_make(ctx, t->layer, desc->rows);
-    t->call.saved = t->saved.data;
-    t->call.saved_bytes = (size_t)t->saved.cols;
+    make_saved(t);
     if (desc->forward_only) trial_save_nothing(t);
     t->call.first_row = &t->c.first_row;
     t->call.flags = desc->accumulate ? TUTTI_GRAD_ACCUMULATE : 0;
@@ -172,7 +184,7 @@ void trial_save_nothing(trial *t)
 
 void trial_close(trial *t)
 {
-    CHECK_OK(tutti_context_synchronize(t->ctx));
+    CHECK_OK(tutti_context_check(t->ctx));
     tutti_layer_destroy(&t->layer);
     tutti_step_block_destroy(&t->step);
     for (int i = 0; i < REFERENCE_SLOTS * 2; i++) operand_free(t->ctx, &t->slots[i / 2][i % 2]);
