@@ -81,39 +81,56 @@ static void column_sums_finish(const column_sums *sums, int64_t rows, int64_t co
     }
 }
 
-/* Exponentials */
-
-/* The sum of exp(scale x - m) over the visible columns. */
-typedef struct exp_sum {
-    real most, sum;
-    double relative; /* error of sum */
-} exp_sum;
-
-/* The error of an exponent t - m: the difference, which comes before the scaling, the product, scale as a
- * number of the arithmetic, and once more u for a change of base. */
-static double exponent_error(double u, double scale, real t, real most)
+void oracle_norm_backward(const oracle_norm *o, const double *x, const double *dy,
+                          const oracle_norm_grads *grads)
 {
-    return u * (scale == 1 ? 2 : 4) * fabs((double)(t - most));
-}
-
-static exp_sum sum_of_exps(const double *x, int64_t visible, double scale, double u)
-{
-    exp_sum s = {.most = -INFINITY};
-    for (int64_t j = 0; j < visible; j++) s.most = fmaxl(s.most, (real)scale * x[j]);
-    real errors = 0;
-    for (int64_t j = 0; j < visible; j++) {
-        real t = (real)scale * x[j], e = expl(t - s.most);
-        s.sum += e;
-        if (e > 0) errors += e * (FUNCTION * u + exponent_error(u, scale, t, s.most));
+    double u = arithmetic_roundoff(o->x, o->param), depth = oracle_depth(o->cols);
+    column_sums gamma = column_sums_make(o->cols), beta = column_sums_make(o->cols);
+    for (int64_t i = 0; i < o->rows; i++, x += o->cols, dy += o->cols) {
+        row_stats s = norm_stats(o, x);
+        double rstd = fabs((double)s.rstd);
+        /* means of g and of g n, and their errors; n carries the errors of mean, of rstd and of its
+         * own rounding */
+        real sum_g = 0, size_g = 0, sum_gn = 0, size_gn = 0;
+        for (int64_t j = 0; j < o->cols; j++) {
+            real n = ((real)x[j] - s.mean) * s.rstd, g = dy[j] * norm_factor(o, j);
+            sum_g += g;
+            size_g += fabsl(g);
+            sum_gn += g * n;
+            size_gn += fabsl(g * n);
+        }
+        real mean_g = o->centered ? sum_g / (real)o->cols : 0, mean_gn = sum_gn / (real)o->cols;
+        double abs_g = (double)(size_g / (real)o->cols), abs_gn = (double)(size_gn / (real)o->cols);
+        double zero = o->zero_centered ? u : 0;
+        double mean_g_error = o->centered ? (depth + 2) * u * abs_g + zero * abs_g : 0;
+        double mean_gn_error =
+            TOGETHER((depth + 4) * u * abs_gn + zero * abs_gn, s.mean_error * rstd * abs_g,
+                     s.rstd_relative * fabs((double)mean_gn));
+        for (int64_t j = 0; j < o->cols; j++) {
+            real n = ((real)x[j] - s.mean) * s.rstd, g = dy[j] * norm_factor(o, j);
+            double abs_n = fabs((double)n),
+                   n_error = TOGETHER(s.mean_error * rstd, 2 * u * abs_n, s.rstd_relative * abs_n);
+            column_sums_add(&gamma, j, (real)dy[j] * n, fabs(dy[j]) * TOGETHER(n_error, u * abs_n));
+            column_sums_add(&beta, j, dy[j], 0);
+            if (!grads->dx) continue;
+            real inner = s.rstd * (g - mean_g - n * mean_gn);
+            real result = inner + (grads->dsum ? (real)grads->dsum[i * o->cols + j] : 0);
+            double terms = fabs((double)g) + fabs((double)mean_g) + fabs((double)(n * mean_gn));
+            double error = TOGETHER(rstd * mean_g_error, rstd * abs_n * mean_gn_error,
+                                    rstd * fabs((double)mean_gn) * n_error,
+                                    (2 * u + zero) * rstd * terms, /* products, two differences */
+                                    (s.rstd_relative + u) * fabs((double)inner),
+                                    grads->dsum ? u * fabs((double)result) : 0);
+            grads->dx[i * o->cols + j] = (double)result;
+            grads->dx_bound[i * o->cols + j] = stored(error, (double)result, o->x);
+        }
     }
-    s.relative = TOGETHER((double)(errors / s.sum), oracle_depth(visible) * u);
-    return s;
-}
-
-/* What may be lost where results fall below the arithmetic's normal numbers. */
-static double underflow(tutti_dtype dtype)
-{
-    return dtype == TUTTI_F64 ? 0x1p-1022 : 0x1p-126;
+    column_sums_finish(&gamma, o->rows, o->cols, u, o->grad, grads->old_dgamma, grads->dgamma,
+                       grads->dgamma_bound);
+    column_sums_finish(&beta, o->rows, o->cols, u, o->grad, grads->old_dbeta, grads->dbeta,
+                       grads->dbeta_bound);
+    free(gamma.value);
+    free(beta.value);
 }
 
 /* Linear */
@@ -295,59 +312,6 @@ void oracle_linear_backward(const oracle_linear *o, const double *x, const doubl
     free(bias.value);
     free(dz);
     free(dz_error);
-}
-
-/* Cross-entropy */
-
-void oracle_cross_entropy_forward(const oracle_cross_entropy *o, const double *logits,
-                                  const int32_t *labels, double *loss, double *loss_bound,
-                                  double *loss_sum, double *loss_sum_bound, double *dlogits,
-                                  double *dlogits_bound)
-{
-    double u = arithmetic_roundoff(o->dtype, o->dtype);
-    tutti_dtype loss_dtype = o->dtype == TUTTI_F64 ? TUTTI_F64 : TUTTI_F32;
-    real total = 0, errors = 0, squares = 0, size = 0;
-    for (int64_t i = 0; i < o->rows; i++) {
-        const double *x = logits + i * o->cols;
-        double *d = dlogits + i * o->cols, *d_bound = dlogits_bound + i * o->cols;
-        int32_t label = labels[i];
-        bool ignored = label == o->ignore_label, bad = !ignored && (label < 0 || label >= o->cols);
-        exp_sum s = sum_of_exps(x, o->cols, 1, u);
-        real log_sum = logl(s.sum);
-        loss[i] = loss_bound[i] = 0;
-        if (bad) loss[i] = NAN;
-        if (!bad && !ignored) {
-            real result = s.most + log_sum - x[label];
-            double error = TOGETHER(s.relative, FUNCTION * u * fabs((double)log_sum),
-                                    u * fabs((double)(s.most + log_sum)), u * fabs((double)result),
-                                    u * fabs((double)(s.most - x[label])));
-            loss[i] = (double)result;
-            loss_bound[i] = stored(error, loss[i], loss_dtype);
-        }
-        total += loss[i];
-        size += fabs(loss[i]);
-        errors += loss_bound[i];
-        squares += (real)loss_bound[i] * loss_bound[i];
-        for (int64_t j = 0; j < o->cols; j++) {
-            d[j] = bad ? NAN : 0;
-            d_bound[j] = 0;
-            if (bad || ignored) continue;
-            real p = expl(x[j] - s.most) / s.sum, result = (p - (j == label)) * (real)o->weight;
-            double size_p = (double)p;
-            double error =
-                size_p > 0 ? TOGETHER(exponent_error(u, 1, x[j], s.most) * size_p,
-                                      FUNCTION * u * size_p, s.relative * size_p, 2 * u * size_p)
-                           : 0;
-            error = (error + u * fabs((double)(p - (j == label))) + underflow(o->dtype)) *
-                        fabs(o->weight) +
-                    2 * u * fabs((double)result) + underflow(o->dtype);
-            d[j] = (double)result;
-            d_bound[j] = stored(error, d[j], o->dtype);
-        }
-    }
-    *loss_sum = (double)total;
-    *loss_sum_bound = many((double)errors, (double)squares) +
-                      oracle_depth(o->rows) * harness_roundoff(TUTTI_F64) * (double)size;
 }
 
 void oracle_embedding_forward(const oracle_embedding *o, const int32_t *tokens,

@@ -44,18 +44,6 @@ typedef struct oracle_linear_grads {
 void oracle_linear_backward(const oracle_linear *linear, const double *x, const double *y,
                             const double *dy, const oracle_linear_grads *grads);
 
-typedef struct oracle_cross_entropy {
-    int64_t rows, cols;
-    int32_t ignore_label;
-    double weight; /* loss_weight * loss_scale */
-    tutti_dtype dtype;
-} oracle_cross_entropy;
-
-void oracle_cross_entropy_forward(const oracle_cross_entropy *ce, const double *logits,
-                                  const int32_t *labels, double *loss, double *loss_bound,
-                                  double *loss_sum, double *loss_sum_bound, double *dlogits,
-                                  double *dlogits_bound);
-
 typedef struct oracle_embedding {
     int64_t rows, vocab, cols;
     tutti_dtype dtype;
