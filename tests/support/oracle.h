@@ -44,20 +44,6 @@ typedef struct oracle_linear_grads {
 void oracle_linear_backward(const oracle_linear *linear, const double *x, const double *y,
                             const double *dy, const oracle_linear_grads *grads);
 
-typedef struct oracle_embedding {
-    int64_t rows, vocab, cols;
-    tutti_dtype dtype;
-} oracle_embedding;
-
-/* A token out of range gives a row of NaN. */
-void oracle_embedding_forward(const oracle_embedding *embedding, const int32_t *tokens,
-                              const double *weight, double *y);
-/* The sum of each token's rows in blocks of 64 that are merged pairwise: a row takes part in depth
- * = 63 + log2(n / 64) additions, whose roundings are many of one kind.  old: what is added to, or
- * NULL. */
-void oracle_embedding_backward(const oracle_embedding *embedding, const int32_t *tokens,
-                               const double *dy, const double *old, double *dweight, double *bound);
-
 /* depth(n) above */
 double oracle_depth(int64_t n);
 
