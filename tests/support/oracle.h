@@ -26,23 +26,23 @@
 
 #include "tutti/tutti.h"
 
-typedef struct oracle_linear {
-    int64_t rows, in, out;
-    tutti_activation activation;
-    double slope;
-    tutti_dtype dtype;
-    const double *weight, *bias; /* [out, in]; [out] or NULL */
-} oracle_linear;
+/* LayerNorm (centered) and RMSNorm. */
+typedef struct oracle_norm {
+    int64_t rows, cols;
+    bool centered, zero_centered;
+    double eps;
+    tutti_dtype x, param, y, grad;
+    const double *gamma, *beta; /* [cols] or NULL */
+} oracle_norm;
 
-void oracle_linear_forward(const oracle_linear *linear, const double *x, double *y, double *bound);
-/* y as it was stored, for relu, leaky_relu and squared_relu, whose derivative is taken from it.
- * Results may be NULL. */
-typedef struct oracle_linear_grads {
-    const double *old_dweight, *old_dbias;
-    double *dx, *dx_bound, *dweight, *dweight_bound, *dbias, *dbias_bound;
-} oracle_linear_grads;
-void oracle_linear_backward(const oracle_linear *linear, const double *x, const double *y,
-                            const double *dy, const oracle_linear_grads *grads);
+void oracle_norm_forward(const oracle_norm *norm, const double *x, double *y, double *bound);
+/* dsum and the old gradients may be NULL; so may each result with its bound. */
+typedef struct oracle_norm_grads {
+    const double *dsum, *old_dgamma, *old_dbeta;
+    double *dx, *dx_bound, *dgamma, *dgamma_bound, *dbeta, *dbeta_bound;
+} oracle_norm_grads;
+void oracle_norm_backward(const oracle_norm *norm, const double *x, const double *dy,
+                          const oracle_norm_grads *grads);
 
 /* depth(n) above */
 double oracle_depth(int64_t n);
