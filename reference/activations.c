@@ -98,6 +98,7 @@ static inexact change(const activation *a, real (*function)(const activation *a,
 static spread own_errors(const activation *a, real z, real value)
 {
     const real u = a->u;
+    if (a->kind == ACTIVATION_RELU) return (spread){0, 0, 0}; /* max(z, 0) is exact */
     spread last = spread_of(u * value, 2);
     if (a->kind == ACTIVATION_GELU || a->kind == ACTIVATION_GELU_ERF)
         last = spread_add(last, spread_add(spread_single(SPREAD_FUNCTION / 2.0L * u * z),

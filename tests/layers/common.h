@@ -1,10 +1,9 @@
 /* What the layer tests share: guarded tensors of a case, parameters bound to them, checks against
- * the oracle, finite differences. */
+ * the reference, finite differences. */
 #ifndef TESTS_LAYERS_COMMON_H
 #define TESTS_LAYERS_COMMON_H
 
 #include "harness.h"
-#include "oracle.h"
 
 extern const tutti_dtype float_dtypes[4];
 
