@@ -12,7 +12,6 @@
     X(layernorm)     \
     X(rmsnorm)       \
     X(softmax)       \
-    X(dropout)       \
     X(cross_entropy) \
     X(linear)        \
     X(embedding)

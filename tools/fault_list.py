@@ -79,12 +79,6 @@ FAULTS = [
     Fault("softmax-dx-scale", "dx lacks the scale", "dy[j] = scale * y[j] * (dy[j] - sum)", "dy[j] = y[j] * (dy[j] - sum)", "layers.softmax"),
     Fault("softmax-log-dx", "dx of log-softmax takes y for its exponential", "scale * (dy[j] - OF(tutti__exp)(y[j]) * sum)", "scale * (dy[j] - y[j] * sum)", "layers.softmax"),
     Fault("softmax-dx-masked", "dx of what is masked is dy", "for (int64_t j = seen; j < cols; j++) dy[j] = 0;", "", "layers.softmax"),
-    # Dropout
-    Fault("dropout-first-row", "first_row is left out of the mask", "args->first_row + row, (uint32_t)group", "row, (uint32_t)group", "layers.dropout"),
-    Fault("dropout-halves", "neighbours share bits", "bits->word[i / 2] >> (i % 2 * 16)", "bits->word[i / 2] >> (i % 2 * 15)", "layers.dropout"),
-    Fault("dropout-kept", "what is kept is not divided by its part", "v[j + i] / kept", "v[j + i]", "layers.dropout"),
-    Fault("dropout-dbias", "the first column is left out of dbias", "for (int64_t j = 0; args->dbias && j < cols; j++)", "for (int64_t j = 1; args->dbias && j < cols; j++)", "layers.dropout"),
-    Fault("dropout-squared", "squared_relu's derivative lacks its factor", "d[j] *= 2 * (v[j] < 0 ? 0 : v[j])", "d[j] *= v[j] < 0 ? 0 : v[j]", "layers.dropout"),
     # Linear
     Fault("linear-bias", "the bias is left out", "for (int64_t j = 0; j < cols; j++) z[j] += row[j];", ";", "layers.linear"),
     Fault("linear-relu-nan", "relu makes 0 of a NaN", "row[j] = row[j] < 0 ? 0 : row[j]", "row[j] = row[j] > 0 ? row[j] : 0", "layers.linear"),

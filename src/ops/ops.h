@@ -10,7 +10,6 @@
     X(cross_entropy)  \
     X(embedding)      \
     X(linear)         \
-    X(dropout)        \
     X(adamw)
 
 /* tutti__X_class in layers/X.c, under whose name a layer of the kind can be created. */
@@ -20,7 +19,6 @@
     X(softmax)          \
     X(linear)           \
     X(cross_entropy)    \
-    X(embedding)        \
-    X(dropout)
+    X(embedding)
 
 #endif

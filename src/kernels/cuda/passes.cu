@@ -1,5 +1,4 @@
-/* Elementwise passes round matrix products: act(z), dz with its column sums, a bias in every row.
- * Dropout has passes of its own, with columns in groups of a call of Philox. */
+/* Elementwise passes round matrix products: act(z), dz with its column sums, a bias in every row. */
 #include "kernels/cuda/passes.h"
 
 #include "kernels/cuda/activation.cuh"
