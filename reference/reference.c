@@ -14,7 +14,8 @@
     X(softmax)       \
     X(cross_entropy) \
     X(linear)        \
-    X(embedding)
+    X(embedding)     \
+    X(dropout)
 
 #define DECLARE(name) extern const reference_kind reference_##name;
 #define ENTRY(name) &reference_##name,

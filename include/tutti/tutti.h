@@ -9,6 +9,7 @@
 #include "tutti/comm.h"
 #include "tutti/context.h"
 #include "tutti/cross_entropy.h"
+#include "tutti/dropout.h"
 #include "tutti/embedding.h"
 #include "tutti/grad_sync.h"
 #include "tutti/layer.h"

@@ -10,6 +10,7 @@
     X(cross_entropy)  \
     X(embedding)      \
     X(linear)         \
+    X(dropout)        \
     X(adamw)
 
 /* tutti__X_class in layers/X.c, under whose name a layer of the kind can be created. */
@@ -19,6 +20,7 @@
     X(softmax)          \
     X(linear)           \
     X(cross_entropy)    \
-    X(embedding)
+    X(embedding)        \
+    X(dropout)
 
 #endif

@@ -1,0 +1,85 @@
+/* BiasDropoutActivation: the contract, the operation's args, the typed calls. */
+#include "tutti/dropout.h"
+
+#include <math.h>
+
+#include "layers/activation.h"
+#include "ops/dropout.h"
+
+static const tutti_layer_option options[] = {
+    {"cols", "int", NULL, offsetof(tutti_dropout_desc, cols), 1, 1 << 20},
+    {"dtype", "dtype", "f32", offsetof(tutti_dropout_desc, dtype), 0, 0},
+    TUTTI__ACTIVATION_OPTIONS(tutti_dropout_desc),
+    {"p", "real", "0", offsetof(tutti_dropout_desc, p), 0, 1},
+    {"layer_number", "int", "0", offsetof(tutti_dropout_desc, layer_number), 0, (1 << 15) - 1},
+    {"no_bias", "bool", "0", offsetof(tutti_dropout_desc, no_bias), 0, 0},
+};
+static const tutti_slot slots[] = {
+    {.name = "x",
+     .role = TUTTI_SLOT_IN,
+     .flags = TUTTI_SLOT_READ | TUTTI_SLOT_GRAD | TUTTI_SLOT_GRAD_OPTIONAL,
+     .cols = "cols",
+     .dtype = "dtype",
+     .grad_may_be = "dy"},
+    {.name = "y",
+     .role = TUTTI_SLOT_OUT,
+     .flags = TUTTI_SLOT_GRAD,
+     .cols = "cols",
+     .dtype = "dtype"},
+};
+static const tutti_param_type params[] = {
+    {.name = "bias", .dims = {"cols"}, .dtype = "dtype", .unless = "no_bias"},
+};
+
+static tutti_status check(const char *name, const void *untyped)
+{
+    const tutti_dropout_desc *desc = untyped;
+    return tutti__activation_check(name, (tutti__activation){desc->activation, desc->slope});
+}
+
+static void finish(tutti_layer *layer)
+{
+    const tutti_dropout_desc *desc = layer->desc;
+    layer->place_matters = layer->step_matters = desc->p > 0;
+    if (desc->activation == TUTTI_ACT_NONE)
+        tutti__layer_slot(layer, "x")->shape.flags &= ~(unsigned)TUTTI_SLOT_READ;
+}
+
+static void fill(const tutti_layer *layer, const tutti__views *views, void *args)
+{
+    const tutti_dropout_desc *desc = layer->desc;
+    *(tutti__dropout_args *)args = (tutti__dropout_args){
+        .rows = views->rows,
+        .cols = desc->cols,
+        .first_row = views->first_row,
+        .dtype = desc->dtype,
+        .activation = {desc->activation, desc->slope},
+        .dropped = (uint32_t)lrint(desc->p * 65536),
+        .layer_number = (uint32_t)desc->layer_number,
+        .step = views->step,
+        .x = views->in[0],
+        .bias = views->value[0],
+        .y = views->out[0],
+        .dy = views->upstream[0],
+        .dx = views->din[0],
+        .dbias = views->grad[0],
+        .accumulate = views->accumulate,
+    };
+}
+
+const tutti__layer_class tutti__dropout_class = {
+    .type = {.name = "dropout",
+             .flags = TUTTI_LAYER_STEP | TUTTI_LAYER_BACKWARD | TUTTI_LAYER_ROWS_ALONE,
+             TUTTI__TABLE(option),
+             TUTTI__TABLE(slot),
+             TUTTI__TABLE(param)},
+    .desc_size = sizeof(tutti_dropout_desc),
+    .op = offsetof(tutti__operations, dropout),
+    .check = check,
+    .finish = finish,
+    .fill = fill,
+    .args_size = sizeof(tutti__dropout_args),
+};
+
+TUTTI__PUBLIC(dropout, .in = {c->x}, .out = {c->y}, .upstream = {c->dy}, .din = {c->dx})
+TUTTI__PUBLIC_CALL(dropout, backward)
