@@ -78,8 +78,7 @@ int main(int argc, char **argv)
     tutti_cross_entropy_call entropy = {.logits = &y, .labels = &label, .dlogits = &y};
     low_call.saved_bytes = tutti_layer_saved_bytes(low, rows);
     entropy.loss_sum = &total, entropy.step = block;
-    /* A row's loss weighs its share of the global batch: then a plain sum over the ranks is
-     * right. */
+    /* A row's loss weighs its share of the global batch: a plain sum over the ranks is right. */
     tutti_step_values values = {.step = 1, .learning_rate = 0.02, .loss_weight = 1.0 / BATCH};
     for (int step = 1; step <= STEPS; step++, values.step++) {
         check(tutti_step_block_set(block, ctx, &values));

@@ -1,7 +1,8 @@
 /* Teaches: one layer inside a trainer of your own, which keeps its memory, its loss and its
- * optimizer; Tutti computes and sums the gradients over the ranks.  Build: cc embed.c $(pkg-config
- * --cflags --libs tutti ompi-c); run it under mpirun.  README shows the part from the first line of
- * train to its last. */
+ * optimizer; Tutti computes and sums the gradients over the ranks.  README shows the part from the
+ * first line of train to its last.
+ * Build: cc embed.c $(pkg-config --cflags --libs tutti ompi-c)
+ * Run:   mpirun -np 2 ./a.out */
 #include <mpi.h>
 #include <stdio.h>
 #include <tutti/tutti.h>

@@ -97,6 +97,13 @@ FAULTS = [
     Fault("entropy-scale", "the loss scale is left out", "args->step->loss_weight * args->step->loss_scale", "args->step->loss_weight", "layers.cross_entropy"),
     Fault("entropy-ignored", "an ignored row's loss is one of a label", "if (label == args->ignore_label)", "if (label == args->ignore_label && label < 0)", "layers.cross_entropy"),
     Fault("entropy-sum", "the last row is left out of the sum of losses", "row_sum_f64(task.losses, args->rows)", "row_sum_f64(task.losses, args->rows - (args->rows > 1))", "layers.cross_entropy"),
+    # Dropout
+    Fault("dropout-first-row", "first_row is left out of the mask", "args->first_row + row, (uint32_t)group", "row, (uint32_t)group", "layers.dropout"),
+    Fault("dropout-step", "every step has the mask of step 0", "args->layer_number, args->step->step,", "args->layer_number, 0,", "layers.dropout"),
+    Fault("dropout-halves", "neighbours share bits", ">> i % 2 * 16 & 0xffff", ">> i % 2 * 15 & 0xffff", "layers.dropout"),
+    Fault("dropout-p", "p is rounded down", "(uint32_t)lrint(desc->p * 65536)", "(uint32_t)(desc->p * 65536)", "layers.dropout"),
+    Fault("dropout-kept", "what is kept is not divided by its part", "? v[j + i] / p_keep : 0", "? v[j + i] : 0", "layers.dropout"),
+    Fault("dropout-dbias", "the first column is left out of dbias", "OF(drop)(d, args, row); for (int64_t j = 0;", "OF(drop)(d, args, row); for (int64_t j = 1;", "layers.dropout"),
     # Embedding
     Fault("embedding-token", "the first token beyond the table is in it", "token >= 0 && token < args->vocab", "token >= 0 && token <= args->vocab", "layers.embedding", asan=True),
     Fault("embedding-merge", "blocks of rows are merged in another order", "const bool apart = accumulate && count > 1;", "const bool apart = false;", "layers.embedding"),

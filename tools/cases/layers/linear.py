@@ -89,6 +89,8 @@ def second_activation(torch, name, z, slope):
 def own_errors(name, z, value, u):
     """What the arithmetic of act loses.  Steps may be as large as z where the result is small."""
     size, value = np.abs(z).astype(np.float64), np.abs(value).astype(np.float64)
+    if name in ("none", "relu"):  # exact
+        return Spread.of(0 * value)
     last = Spread.of(u * value, u * value)
     if (
         name == "gelu"
