@@ -71,10 +71,10 @@ static tutti_status read_mark(tutti__timeline *times, tutti__moment moment, int 
 {
     const int step = !times->current;
     const mark *start = mark_of(times, step, TUTTI__MOMENT_START, 0);
-    const mark *mark = mark_of(times, step, moment, range);
-    *ms = (mark->time - start->time) * 1e3;
-    if (!mark->event) return TUTTI_OK;
-    return times->comm->backend->run.event_elapsed(times->comm->device, start->event, mark->event,
+    const mark *end = mark_of(times, step, moment, range);
+    *ms = (end->time - start->time) * 1e3;
+    if (!end->event) return TUTTI_OK;
+    return times->comm->backend->run.event_elapsed(times->comm->device, start->event, end->event,
                                                    ms);
 }
 
