@@ -1,4 +1,4 @@
-/* What all ranks find out together: the worst status, and whether their numbers are equal. */
+/* Agreement of all ranks: the first failed rank's status, and whether their numbers are equal. */
 #include "comm/agree.h"
 
 #include <stdio.h>

@@ -5,7 +5,7 @@
 #include "comm/comm.h"
 
 /* Compares 64-bit numbers over ranks.  *differ: -1 if all are equal, otherwise the first index
- * where a rank differs from rank 0; ranks: those that do, "rank 2" or "ranks 1, 3". */
+ * where a rank differs from rank 0; ranks: the ranks that differ, "rank 2" or "ranks 1, 3". */
 tutti_status tutti__comm_compare(tutti_comm *comm, const uint64_t *values, int count,
                                  const char *operation, int *differ, int *first_rank, char *ranks,
                                  size_t size);

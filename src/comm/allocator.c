@@ -1,4 +1,4 @@
-/* Gradient memory that a transport likes best. */
+/* Gradient memory in which the transport is fastest. */
 #include "comm/follow.h"
 #include "comm/life.h"
 #include "comm/transport.h"
@@ -6,7 +6,7 @@
 static tutti_status free_memory(tutti_comm *comm, void *data)
 {
     tutti__comm_drain(comm);
-    /* what a lost operation may still write stays allocated */
+    /* a lost operation may still write to it */
     if (comm->dead) return TUTTI_OK;
     if (comm->transport->free) return comm->transport->free(comm, data);
     comm->backend->run.free(comm->device, data);
@@ -18,11 +18,11 @@ static tutti_status allocator_free(void *self, void *data)
     tutti_comm *comm = self;
     if (!data) return TUTTI_OK;
     tutti_status status = free_memory(comm, data);
-    tutti__comm_release(comm); /* it may go with its last memory */
+    tutti__comm_release(comm); /* which may destroy it */
     return status;
 }
 
-/* All ranks get it or none. */
+/* Collective: all ranks get memory or none. */
 static tutti_status allocator_alloc(void *self, size_t bytes, void **data)
 {
     tutti_comm *comm = self;

@@ -1,4 +1,4 @@
-/* The handle of a communicator: what is known of it, and its end. */
+/* The handle of a communicator: its properties, its checks and its death. */
 #include "comm/comm.h"
 
 #include <sched.h>
@@ -49,13 +49,12 @@ tutti_status tutti__comm_capture_check(const tutti_comm *comm, const tutti_conte
     if (comm->transport->style != TUTTI__STYLE_HOST) return TUTTI_OK;
     TUTTI_TRY(ctx->backend->run.stream_capturing(ctx->device, ctx->stream, &capturing));
     if (!capturing) return TUTTI_OK;
-    return tutti__fail(TUTTI_ERR_STATE,
-                       "%s: the mpi transport works on the host and cannot be captured; take "
-                       "transport nccl",
-                       who);
+    return tutti__fail(
+        TUTTI_ERR_STATE,
+        "%s: the mpi transport works on the host and cannot be captured; use transport nccl", who);
 }
 
-/* Its end */
+/* Death */
 
 tutti_status tutti__comm_alive(const tutti_comm *comm, const char *who)
 {
@@ -63,7 +62,7 @@ tutti_status tutti__comm_alive(const tutti_comm *comm, const char *who)
     return tutti__fail(TUTTI_ERR_COMM, "%s: the communicator is dead: %s", who, comm->why);
 }
 
-/* Of the first communicator of this process that died, written once. */
+/* Why the first communicator of this process died; written once. */
 static char lost_why[TUTTI__MESSAGE_MAX];
 static atomic_bool losing, lost;
 

@@ -20,19 +20,20 @@ struct tutti_comm {
     int device;
     int rank, world_size;
     double timeout;
-    int64_t sequence;  /* operations entered so far; the same on all ranks between operations */
-    atomic_uint polls; /* of this rank's waits, and calls on its contexts: a sign of life */
+    int64_t sequence; /* operations entered so far, equal on all ranks between operations */
+    atomic_uint
+        polls; /* counts this rank's polls and context calls, so that a watchdog sees it alive */
     atomic_bool dying, dead;      /* nccl's watchdog may end it from another thread */
-    char why[TUTTI__MESSAGE_MAX]; /* it is dead */
+    char why[TUTTI__MESSAGE_MAX]; /* why it is dead */
     struct tutti__comm_use *uses;
     void *channel; /* the control's own */
     void *state;   /* the transport's own */
 };
 
-/* A call of the caller's may use it: not destroyed, on a thread that may, and alive. */
+/* Fails unless a call may use the communicator: not destroyed, on an allowed thread, alive. */
 tutti_status tutti__comm_open(const tutti_comm *comm, const char *who);
 
-/* Both are there and on one device. */
+/* Fails unless both are given and on the same device. */
 tutti_status tutti__comm_context_check(const tutti_comm *comm, const tutti_context *ctx,
                                        const char *who);
 
@@ -43,8 +44,8 @@ tutti_status tutti__comm_capture_check(const tutti_comm *comm, const tutti_conte
 /* TUTTI_ERR_COMM, with the cause, if the communicator is dead. */
 tutti_status tutti__comm_alive(const tutti_comm *comm, const char *who);
 
-/* The communicator is of no use any more: writes why, lets the transport go, returns
- * TUTTI_ERR_COMM.  Of two threads the first says why. */
+/* Marks the communicator dead with a reason, abandons the transport and returns TUTTI_ERR_COMM.  Of
+ * several threads the first one's reason is kept. */
 tutti_status tutti__comm_die(tutti_comm *comm, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 

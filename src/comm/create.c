@@ -5,7 +5,7 @@
 tutti_status tutti_comm_create(tutti_context *ctx, const tutti_comm_desc *desc, tutti_comm **comm)
 {
 #ifdef TUTTI_WITH_MPI
-    /* everything is checked in there: what is wrong on one rank must fail on all */
+    /* checks the arguments, too: what is wrong on one rank must fail on all */
     bool made;
     TUTTI_TRY(tutti__comm_create_world(ctx, desc, &made, comm));
     if (made) return TUTTI_OK;

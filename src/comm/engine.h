@@ -14,57 +14,59 @@ typedef struct tutti__engine_range {
     struct {
         char *data; /* this rank's share, and in the end the sum */
         tutti_dtype dtype;
-    } wire;        /* what travels; the gradient itself where an engine does not say otherwise */
-    size_t offset; /* its place in memory of flat_bytes */
+    } wire;        /* what travels: the gradient itself unless the engine copies it */
+    size_t offset; /* of the range in a buffer of flat_bytes */
     tutti__work work;
 } tutti__engine_range;
 
-/* Called so: open, then in each step begin, issue of all ranges in their order, finish; close.
- * Entries may be NULL: nothing to do.  Merge, issue and advance never wait for other ranks. */
+/* Order of calls: open; in each step begin, issue of all ranges in order, finish; close.  An entry
+ * may be NULL if there is nothing to do.  Merge, issue and advance never wait for other ranks. */
 typedef struct tutti__engine_table {
     tutti_status (*open)(tutti__engine *engine);
     tutti_status (*begin)(tutti__engine *engine, tutti_context *ctx);
-    /* In a leaf a range is complete on ctx: it joins this rank's earlier ones. */
+    /* A leaf's gradients of a range are complete on ctx: merges them with this rank's earlier
+     * leaves. */
     tutti_status (*merge)(tutti__engine *engine, tutti_context *ctx, int range, int leaf);
-    /* Ranges, complete on ctx, set out. */
+    /* Starts the exchange of ranges that are complete on ctx. */
     tutti_status (*issue)(tutti__engine *engine, tutti_context *ctx, int first, int last);
-    /* Moves on what is under way. */
+    /* Drives what is under way. */
     tutti_status (*advance)(tutti__engine *engine);
-    /* Makes ctx wait for the sums of these ranges, which have been issued, or waits for them; after
-     * a finish, of its step's. */
+    /* Waits for the sums of these ranges, which have been issued, or makes ctx wait; after finish,
+     * for those of the finished step. */
     tutti_status (*wait)(tutti__engine *engine, tutti_context *ctx, int first, int last);
     tutti_status (*finish)(tutti__engine *engine, tutti_context *ctx);
-    /* No finish follows what has been issued. */
+    /* The step is given up: no finish follows. */
     void (*abandon)(tutti__engine *engine);
-    /* True: nothing is under way any more, memory can be freed.  After a failed open, too. */
+    /* True if nothing is under way any more, so memory can be freed.  Also called after a failed
+     * open. */
     bool (*close)(tutti__engine *engine);
 
-    /* What the engines `stream` and `host` do for a range: start a round of messages; when they
-     * have arrived, what follows, and whether another round does. */
+    /* Per range, for the engines `stream` and `host`: start begins a round of messages; arrived
+     * handles them and tells whether another round follows. */
     tutti_status (*start)(tutti__engine *engine, int range);
     tutti_status (*arrived)(tutti__engine *engine, int range, bool *another);
 } tutti__engine_table;
 
 struct tutti__engine {
-    const tutti__engine_table *table, *carrier; /* carrier: for the transport, in fast mode */
+    const tutti__engine_table *table, *carrier; /* carrier: the transport's, as in fast mode */
     tutti_comm *comm;
     tutti__engine_range *ranges;
     int range_count;
-    size_t flat_bytes; /* of all ranges, each at its offset */
+    size_t flat_bytes; /* all ranges, each at its offset */
     const tutti__leaves *leaves;
-    tutti__timeline *times; /* NULL: nobody asks */
+    tutti__timeline *times; /* NULL: not recorded */
     int threads;            /* of the context that began the step */
-    int issued;             /* the first so many ranges */
+    int issued;             /* ranges issued in this step */
     bool in_step;           /* between begin and finish */
     bool staged;            /* device memory travels through host memory */
     int64_t bytes_sent;
     double wait_seconds;
     void *duplicate; /* the transport's, for this exchange */
-    /* This rank's roots beside the last (none in fast mode), flat_bytes each: on the device, and
-     * where they travel from. */
+    /* This rank's roots but the last (none in fast mode), flat_bytes each: on the device, and where
+     * they are sent from. */
     int roots;
     char *device_roots, *wire_roots;
-    void *state, *tree; /* the engine's own, and the tree's beside it */
+    void *state, *tree; /* the engine's, and the tree's in reproducible mode */
 };
 
 extern const tutti__engine_table tutti__local_engine, tutti__stream_engine, tutti__host_engine,

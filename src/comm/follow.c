@@ -7,14 +7,14 @@
 #include "comm/transport.h"
 #include "comm/wait.h"
 
-/* What hangs on a context while a STREAM transport may have work there. */
+/* Added to a context while a STREAM transport may have work there. */
 typedef struct tutti__comm_use {
     struct tutti__comm_use *next;
     tutti_comm *comm;
     tutti_context *ctx;
     tutti__progress progress;
-    tutti__event event; /* behind the last work; NULL before the first outside of a capture */
-    bool captured;      /* graphs hold such work, and when they run is not known */
+    tutti__event event; /* after the last work; NULL if none was enqueued outside of a capture */
+    bool captured;      /* graphs hold such work, so it is not known when it runs */
     tutti__wait wait;
     double waited;
 } comm_use;
@@ -41,7 +41,7 @@ static tutti_status use_advance(void *self, double waited)
     tutti_comm *comm = use->comm;
     atomic_fetch_add_explicit(&comm->polls, 1, memory_order_relaxed);
     if (waited < 0) return TUTTI_OK;
-    /* of a wait that is over too: aborting a sum ends it like any other */
+    /* checked after a wait, too: an aborted sum ends it like a good one */
     TUTTI_TRY(tutti__comm_alive(comm, "context_synchronize"));
     if (waited == 0) return TUTTI_OK;
     bool done = !use->captured;
@@ -49,16 +49,16 @@ static tutti_status use_advance(void *self, double waited)
         TUTTI_TRY(comm->backend->run.event_query(comm->device, use->event, &done));
     if (done) return TUTTI_OK;
     TUTTI_TRY(comm->transport->poll(comm));
-    if (waited < use->waited) { /* another wait than the last */
+    if (waited < use->waited) { /* a new wait */
         use->wait.announced = false;
-        /* replays of a graph have no numbers: who waits in this one says so now */
+        /* replays of a graph have no sequence numbers: only what is announced from now on counts */
         if (use->captured && comm->control->forget) comm->control->forget(comm);
     }
     use->waited = waited;
     return tutti__wait_check(&use->wait, waited);
 }
 
-/* Contexts come and go; a long-lived communicator does not keep them all. */
+/* A long-lived communicator would otherwise keep every context it ever had. */
 static void leave_closed(tutti_comm *comm)
 {
     for (comm_use **at = &comm->uses; *at;) {

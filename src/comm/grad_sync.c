@@ -1,4 +1,4 @@
-/* The steps of a gradient exchange: which parameters are ready, in which leaf and step. */
+/* The steps of a gradient exchange: tracks ready parameters, leaves and steps. */
 #include "tutti/grad_sync.h"
 
 #include <stdio.h>
@@ -26,7 +26,7 @@ static tutti_status usable(const tutti_grad_sync *sync, const tutti_context *ctx
     if (sync->params && sync->params->holders.closed)
         return tutti__fail(TUTTI_ERR_STATE, "%s: the store has been destroyed", who);
     if (sync->failed)
-        return tutti__fail(TUTTI_ERR_COMM, "%s: the exchange has failed before: %s", who,
+        return tutti__fail(TUTTI_ERR_COMM, "%s: the exchange has already failed: %s", who,
                            sync->why);
     TUTTI_TRY(tutti__comm_capture_check(comm, ctx, who));
     bool capturing;
@@ -54,8 +54,7 @@ static bool last_leaf(const tutti_grad_sync *sync)
     return sync->leaf == sync->leaves.first + sync->leaves.count - 1;
 }
 
-/* A range whose last gradient has come.  In a leaf that is not this rank's last it waits, merged,
- * for those that follow. */
+/* Handles a range whose last gradient is ready.  Before this rank's last leaf it is only merged. */
 static tutti_status complete(tutti_grad_sync *sync, tutti_context *ctx, int r)
 {
     tutti__engine *engine = &sync->engine;
@@ -65,8 +64,8 @@ static tutti_status complete(tutti_grad_sync *sync, tutti_context *ctx, int r)
     return tutti__timeline_mark(engine->times, TUTTI__MOMENT_READY, r, ctx->stream);
 }
 
-/* Complete ranges go out in their own order, whatever that of the calls: so all ranks sum the same
- * ones, without having to ask. */
+/* Ranges are issued in their own order, whatever that of the calls, so that all ranks sum the same
+ * ones without asking. */
 static tutti_status issue(tutti_grad_sync *sync, tutti_context *ctx)
 {
     tutti__engine *engine = &sync->engine;
@@ -113,15 +112,15 @@ static tutti_status ready_twice(const tutti_grad_sync *sync, const tutti__sync_e
                        leaf ? "tutti_grad_sync_leaf_end" : "tutti_grad_sync_finish");
 }
 
-/* Reproducible mode: ready belongs into a leaf. */
+/* Reproducible mode: ready must be called inside a leaf. */
 static tutti_status in_leaf(const tutti_grad_sync *sync, const char *who)
 {
     if (!sync->leaves.total || sync->in_leaf) return TUTTI_OK;
-    return tutti__fail(TUTTI_ERR_STATE, "%s: no leaf has begun; call grad_sync_leaf_begin first",
-                       who);
+    return tutti__fail(TUTTI_ERR_STATE,
+                       "%s: no leaf has begun; call tutti_grad_sync_leaf_begin first", who);
 }
 
-/* Names a parameter in the ranges up to this one that is not ready, if there is one. */
+/* Fails with the name of a parameter in the ranges up to this one that is not ready. */
 static tutti_status all_ready(const tutti_grad_sync *sync, int range, const char *who)
 {
     const tutti__gradients *gradients = &sync->gradients;
@@ -137,7 +136,7 @@ static tutti_status all_ready(const tutti_grad_sync *sync, int range, const char
     return TUTTI_OK;
 }
 
-/* All gradients are to come again. */
+/* Marks all gradients as not ready. */
 static void reopen(tutti_grad_sync *sync)
 {
     const tutti__gradients *gradients = &sync->gradients;
@@ -165,7 +164,7 @@ tutti_status tutti_grad_sync_ready(tutti_grad_sync *sync, tutti_context *ctx, tu
         if (entry->ready) return ready_twice(sync, entry, who);
         found[count++] = entry;
     }
-    if (trained == 0) return TUTTI_OK; /* nothing to exchange */
+    if (trained == 0) return TUTTI_OK; /* no trained parameter */
     TUTTI_REQUIRE(count > 0, "%s: no parameter of this layer is part of the exchange", who);
     return ready(sync, ctx, found, count);
 }
@@ -203,7 +202,7 @@ tutti_status tutti_grad_sync_own_leaves(const tutti_grad_sync *sync, int *first,
     return TUTTI_OK;
 }
 
-/* This leaf is the next one. */
+/* Fails unless this leaf is the next one. */
 static tutti_status leaf_check(const tutti_grad_sync *sync, const tutti_context *ctx, int leaf,
                                const char *who)
 {
@@ -214,10 +213,11 @@ static tutti_status leaf_check(const tutti_grad_sync *sync, const tutti_context 
                            who);
     if (sync->leaf == leaves->first + leaves->count)
         return tutti__fail(TUTTI_ERR_STATE,
-                           "%s: all leaves of this rank have ended; call grad_sync_finish", who);
+                           "%s: all leaves of this rank have ended; call tutti_grad_sync_finish",
+                           who);
     TUTTI_REQUIRE(leaf == sync->leaf,
-                  "%s: leaf is %d, want %d: this rank has leaves %d to %d, one after the other",
-                  who, leaf, sync->leaf, leaves->first, leaves->first + leaves->count - 1);
+                  "%s: leaf is %d, want %d: this rank has leaves %d to %d, in order", who, leaf,
+                  sync->leaf, leaves->first, leaves->first + leaves->count - 1);
     return TUTTI_OK;
 }
 
@@ -244,7 +244,7 @@ tutti_status tutti_grad_sync_leaf_end(tutti_grad_sync *sync, tutti_context *ctx,
     return TUTTI_OK;
 }
 
-/* Everything as before the first ready. */
+/* Returns to the state before the first ready. */
 static void next_step(tutti_grad_sync *sync)
 {
     reopen(sync);
@@ -259,7 +259,7 @@ static void next_step(tutti_grad_sync *sync)
 static tutti_status finish(tutti_grad_sync *sync, tutti_context *ctx)
 {
     tutti__engine *engine = &sync->engine;
-    TUTTI_TRY(begin_step(sync, ctx)); /* an exchange of nothing */
+    TUTTI_TRY(begin_step(sync, ctx)); /* needed if the exchange has no parameters */
     TUTTI_TRY(tutti__timeline_mark(engine->times, TUTTI__MOMENT_FINISH, 0, ctx->stream));
     return engine->table->finish ? engine->table->finish(engine, ctx) : TUTTI_OK;
 }
@@ -299,7 +299,7 @@ tutti_status tutti_grad_sync_wait(tutti_grad_sync *sync, tutti_context *ctx,
     return status == TUTTI_OK ? TUTTI_OK : fail_for_good(sync, status);
 }
 
-/* What became of it */
+/* Results */
 
 tutti_status tutti_grad_sync_get_info(const tutti_grad_sync *sync, tutti_grad_sync_info *info)
 {

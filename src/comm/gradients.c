@@ -30,9 +30,9 @@ tutti__sync_entry *tutti__gradients_find(const tutti__gradients *own, const tutt
                : NULL;
 }
 
-/* What the caller gave */
+/* This rank's parameters */
 
-/* Adds a parameter to the exchange; one whose gradient is there already (tied) shares it. */
+/* Adds a parameter to the exchange; a tied one shares a gradient that was added before. */
 static tutti_status add(tutti__gradients *own, const tutti_param *param)
 {
     const tutti_tensor *grad = &param->grad;
@@ -46,16 +46,16 @@ static tutti_status add(tutti__gradients *own, const tutti_param *param)
         own->list[own->count++] =
             (tutti__gradient){param, grad->data, count, grad->dtype, 0, -1, -1};
     else if (own->list[g].count != count || own->list[g].dtype != grad->dtype)
-        return tutti__fail(TUTTI_ERR_ARG,
-                           "grad_sync_create: '%s' and '%s' have one gradient buffer but differ in "
-                           "shape or type",
-                           own->list[g].param->name, param->name);
+        return tutti__fail(
+            TUTTI_ERR_ARG,
+            "grad_sync_create: '%s' and '%s' share a gradient buffer but differ in shape or type",
+            own->list[g].param->name, param->name);
     own->list[g].users++;
     own->entries[own->entry_count++] = (tutti__sync_entry){param, g, false};
     return TUTTI_OK;
 }
 
-/* No two gradients overlap, no parameter is listed twice. */
+/* Fails if gradients overlap or a parameter is listed twice. */
 static tutti_status check_memory(const tutti__gradients *own)
 {
     for (int i = 1; i < own->entry_count; i++)
@@ -79,7 +79,7 @@ static tutti_status check_memory(const tutti__gradients *own)
     return status;
 }
 
-/* One further down the list shares this one's gradient, which is complete when that one is. */
+/* A later parameter of the list shares this one's gradient, which is complete only then. */
 static bool shared_later(const tutti_param *const *list, int count, int i)
 {
     for (int j = i + 1; j < count; j++)
@@ -96,8 +96,8 @@ tutti_status tutti__gradients_collect(tutti__gradients *own, const tutti_params 
     own->missing = calloc(room, sizeof *own->missing);
     if (!own->entries || !own->list || !own->missing)
         return tutti__fail(TUTTI_ERR_MEMORY, "grad_sync_create: no memory");
-    /* the store's slots first: a tied one has the place of the layer that was added first, and is
-     * done last */
+    /* the store's slots first: a tied one has the place of its first layer, which backward finishes
+     * last */
     for (int i = 0; params && i < params->slot_count; i++)
         TUTTI_TRY(add(own, params->slots[i].param));
     for (int i = 0; params && i < params->entry_count; i++)
@@ -123,7 +123,7 @@ void tutti__gradients_free(tutti__gradients *own)
     free(own->missing);
 }
 
-/* What the others gave */
+/* The other ranks' parameters */
 
 static uint64_t signature(const tutti__gradient *gradient)
 {
@@ -179,8 +179,9 @@ tutti_status tutti__gradients_compare(const tutti__gradients *own, tutti_comm *c
     describe(own, differ, comm->rank == first ? there : here, sizeof here);
     TUTTI_TRY(comm->control->broadcast(comm, here, sizeof here, 0, "grad_sync_create"));
     TUTTI_TRY(comm->control->broadcast(comm, there, sizeof there, first, "grad_sync_create"));
-    return tutti__fail(TUTTI_ERR_COMM,
-                       "grad_sync_create: parameter %d is %s on rank 0 and %s on rank %d (%s "
-                       "against rank 0); every rank must list the same parameters in one order",
-                       differ, here, there, first, ranks);
+    return tutti__fail(
+        TUTTI_ERR_COMM,
+        "grad_sync_create: parameter %d is %s on rank 0 and %s on rank %d (%s "
+        "against rank 0); every rank must list the same parameters in the same order",
+        differ, here, there, first, ranks);
 }

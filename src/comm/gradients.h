@@ -6,7 +6,7 @@
 #include "comm/ranges.h"
 #include "core/params.h"
 
-/* A parameter of the exchange; sorted by address for the look-up. */
+/* A parameter of the exchange.  Entries are sorted by the parameter's address. */
 typedef struct tutti__sync_entry {
     const tutti_param *param;
     int gradient;
@@ -16,17 +16,16 @@ typedef struct tutti__sync_entry {
 typedef struct tutti__gradients {
     tutti__sync_entry *entries;
     int entry_count;
-    tutti__gradient *list; /* in the order in which they go out */
+    tutti__gradient *list; /* in the order of the exchange */
     int *missing;          /* per gradient: parameters that are not ready yet */
     int count;
     int64_t bytes;
-    int64_t gap;     /* elements of padding that neighbours may have between them */
-    uint64_t layout; /* how gradients lie beside each other */
+    int64_t gap;     /* elements of padding allowed between neighbours */
+    uint64_t layout; /* tutti__ranges_layout */
 } tutti__gradients;
 
-/* Collects parameters (of the store, or of the list) in the order in which their gradients are
- * complete, which is the order in which they go out; local.  What it has collected, also where it
- * fails, is to be freed. */
+/* Collects the parameters of the store, or of the list, in the order in which backward completes
+ * their gradients, which is the order of the exchange.  Local.  To be freed even if it fails. */
 tutti_status tutti__gradients_collect(tutti__gradients *own, const tutti_params *params,
                                       const tutti_param *const *list, int count);
 void tutti__gradients_free(tutti__gradients *own);
@@ -34,7 +33,7 @@ void tutti__gradients_free(tutti__gradients *own);
 /* The entry of a parameter; NULL if it is not part of the exchange. */
 tutti__sync_entry *tutti__gradients_find(const tutti__gradients *own, const tutti_param *param);
 
-/* The same parameters in the same order on all ranks. */
+/* Fails unless all ranks have the same parameters in the same order.  Collective. */
 tutti_status tutti__gradients_compare(const tutti__gradients *own, tutti_comm *comm);
 
 #endif

@@ -1,6 +1,6 @@
 /* The engine of a transport that sums in host memory: MPI makes no progress by itself, so every
- * layer call moves on what is under way.  Device memory is staged: copied to the host on a stream
- * of the engine's own, summed, copied back. */
+ * layer call drives what is under way.  Device memory is copied to the host on the engine's own
+ * stream, summed and copied back. */
 #include <stdlib.h>
 
 #include "comm/control.h"
@@ -13,7 +13,7 @@ typedef struct range_state {
 
 typedef struct state {
     range_state *ranges;
-    int started, done;       /* the first so many; so many */
+    int started, done;       /* how many ranges, in order; how many, in any order */
     tutti__side_stream side; /* staged */
     tutti__progress progress;
     tutti_context *ctx; /* in a step */
@@ -27,7 +27,7 @@ static tutti_status on_layer_call(void *self, double waited)
     tutti__engine *engine = self;
     const tutti_comm *comm = engine->comm;
     (void)waited;                    /* the stream does not wait for these sums */
-    if (comm->dead) return TUTTI_OK; /* finish tells */
+    if (comm->dead) return TUTTI_OK; /* finish reports it */
     if (comm->control->thread)
         TUTTI_TRY(comm->control->thread(comm, "a call on a context with sums under way"));
     return host_advance(engine);
@@ -69,8 +69,8 @@ static void host_abandon(tutti__engine *engine)
     s->ctx = NULL;
 }
 
-/* Sums that all ranks have begun end by themselves; others never do, and closing must not wait for
- * them.  What is issued here may be under way elsewhere, so it is begun here too. */
+/* Sums that all ranks have begun complete by themselves; others never do, and closing must not wait
+ * for them.  What was issued here may be under way elsewhere, so it is begun here too. */
 static bool all_end(tutti__engine *engine, double seconds)
 {
     tutti_comm *comm = engine->comm;
@@ -95,9 +95,9 @@ static bool host_close(tutti__engine *engine)
     if (!s) return true;
     host_abandon(engine);
     const bool idle = !s->ranges || all_end(engine, 1.0);
-    if (!idle && !comm->dead) /* MPI writes into the gradients still */
-        (void)tutti__comm_die(
-            comm, "grad_sync_destroy: sums are under way that not all ranks have joined");
+    if (!idle && !comm->dead) /* MPI may still write to the gradients */
+        (void)tutti__comm_die(comm,
+                              "grad_sync_destroy: not all ranks have joined the sums under way");
     if (engine->duplicate) comm->transport->duplicate_destroy(comm, engine->duplicate, idle);
     if (!idle) return false;
     if (s->side.stream) run->stream_synchronize(comm->device, s->side.stream);
@@ -169,7 +169,7 @@ static tutti_status start_ranges(tutti__engine *engine)
     return TUTTI_OK;
 }
 
-/* Asks after a round, which may be followed by another. */
+/* Tests a round of messages and starts the next, if there is one. */
 static tutti_status test(tutti__engine *engine, int r, bool *summed)
 {
     tutti__work *work = &engine->ranges[r].work;
@@ -191,7 +191,7 @@ static tutti_status host_advance(tutti__engine *engine)
         TUTTI_TRY(test(engine, r, &s->ranges[r].summed));
         if (!s->ranges[r].summed) continue;
         s->done++;
-        if (s->closing) continue; /* nobody wants it any more */
+        if (s->closing) continue; /* the sum is not used */
         if (engine->staged)
             TUTTI_TRY(tutti__side_land(&s->side, engine, r));
         else
@@ -209,7 +209,7 @@ static tutti_status wait_for_sums(tutti__engine *engine, int first, int last)
         TUTTI_TRY(host_advance(engine));
         while (first <= last && s->ranges[first].summed) first++;
         if (first > last) break;
-        /* each sum has the whole deadline */
+        /* each sum gets the full timeout */
         if (first != oldest)
             wait = tutti__wait_begin(engine->comm, "gradient exchange",
                                      engine->ranges[first].work.sequence);

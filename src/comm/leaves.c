@@ -1,7 +1,7 @@
 /* The tree over the leaves.  A node is named by its level and its number there; leaf i is node (0,
  * i), and the parent of (l, n) is (l + 1, n / 2).  A run of leaves is a list of whole subtrees,
- * whose roots a stack yields: after each push an odd node and its left neighbour become their
- * parent. */
+ * whose roots are found with a stack: after each push an odd node and its left neighbour become
+ * their parent. */
 #include "comm/leaves.h"
 
 #include <stdlib.h>
@@ -15,7 +15,7 @@ typedef struct stack {
     int depth;
 } stack;
 
-/* Pushes a node; how many merges follow. */
+/* Pushes a node; returns how many merges follow. */
 static int push(stack *s, node top)
 {
     int merges = 0;
@@ -48,8 +48,8 @@ tutti_status tutti__leaves_open(tutti__leaves *leaves, int total, int rank, int 
         int end = first_leaf(total, r + 1, world_size);
         for (int leaf = first_leaf(total, r, world_size); leaf < end; leaf++) {
             (void)push(&own, (node){0, leaf});
-            /* while the next leaf is computed all are in slots; for the exchange the last one need
-             * not be */
+            /* all roots are in slots while the next leaf is computed; for the exchange the last
+             * need not be */
             int slots = leaf + 1 < end ? own.depth : own.depth - 1;
             if (r == rank && slots > leaves->slots) leaves->slots = slots;
         }

@@ -9,18 +9,18 @@
 
 #define TUTTI__LEAVES_LEVELS 9 /* of a tree of TUTTI_LEAVES_MAX leaves */
 
-/* Merging a rank's leaves: a stack like a binary counter.  Its entries are whole subtrees in slots,
- * slot 0 the oldest.  A leaf begins in the gradient buffer; where the rank's last root ends, there
- * or in a slot, is tree.c's affair. */
+/* Merging a rank's leaves: a stack like a binary counter, whose entries are whole subtrees in
+ * slots, slot 0 the oldest.  A leaf is computed in the gradient buffer; tree.c decides whether the
+ * rank's last root stays there or moves to a slot. */
 typedef struct tutti__leaf_merge {
-    int depth;  /* slots in use before */
-    int merges; /* of these the last so many go into the sum with the leaf's gradients */
+    int depth;  /* slots in use before the leaf */
+    int merges; /* of these, how many of the last are summed with the leaf's gradients */
 } tutti__leaf_merge;
 
 typedef struct tutti__leaves {
     int total;                 /* of all ranks; 0: fast mode */
     int first, count;          /* this rank's */
-    int slots;                 /* that this rank needs, its last root aside */
+    int slots;                 /* that this rank needs, not counting its last root */
     int roots;                 /* subtrees of all ranks, in the order of their leaves */
     int first_root, own_roots; /* this rank's among them */
     unsigned char pops[TUTTI__TREE_INPUTS_MAX]; /* merges after each root */

@@ -1,4 +1,4 @@
-/* Making and ending communicators, whichever transport they get. */
+/* Making and destroying communicators of any transport. */
 #include "comm/life.h"
 
 #include <math.h>
@@ -30,7 +30,7 @@ tutti_status tutti__comm_desc_check(const tutti_comm_desc *given, const char *wh
 {
     tutti_status status = desc_check(given, who, wanted);
     if (status != TUTTI_OK)
-        *wanted = (tutti_comm_desc){.timeout = 60}; /* to tell the others with */
+        *wanted = (tutti_comm_desc){.timeout = 60}; /* with which the other ranks are told */
     return status;
 }
 

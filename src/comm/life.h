@@ -4,14 +4,14 @@
 
 #include "comm/comm.h"
 
-/* A communicator without transport: size 1, self's control. */
+/* A communicator of one rank, with transport self. */
 tutti_status tutti__comm_new(tutti_context *ctx, double timeout, tutti_comm **comm);
 
-/* What is wrong with a descriptor; *wanted gets it or the defaults. */
+/* Checks a descriptor; *wanted gets it, or the defaults if it is invalid. */
 tutti_status tutti__comm_desc_check(const tutti_comm_desc *desc, const char *who,
                                     tutti_comm_desc *wanted);
 
-/* Gives up a hold (tutti__hold). */
+/* Releases a hold (tutti__hold). */
 void tutti__comm_release(tutti_comm *comm);
 
 #endif

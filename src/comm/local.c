@@ -1,4 +1,4 @@
-/* The engine of one rank: a range is summed when it is complete. */
+/* The engine of one rank: a complete range is its own sum. */
 #include "comm/engine.h"
 
 static tutti_status local_issue(tutti__engine *engine, tutti_context *ctx, int first, int last)

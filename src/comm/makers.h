@@ -1,16 +1,16 @@
-/* How communicators over MPI get their transport: each one that was built has registered how. */
+/* How communicators over MPI get their transport: one maker per transport that was built. */
 #ifndef TUTTI_COMM_MAKERS_H
 #define TUTTI_COMM_MAKERS_H
 
 #include "comm/comm.h"
 
-/* Who a rank is, for the agreement on a transport. */
+/* What a rank tells the others to agree on a transport. */
 typedef struct tutti__identity {
     int32_t transport;    /* asked for */
     int32_t backend;      /* of the context */
-    int32_t nccl_built;   /* into this rank's library */
-    int32_t nccl_version; /* of the NCCL that is loaded; 0: not asked on the host */
-    int32_t nccl_shares;  /* it has been told to let ranks share a GPU */
+    int32_t nccl_built;   /* this rank's library was built with NCCL */
+    int32_t nccl_version; /* of the loaded NCCL; 0 on the host, where it is not queried */
+    int32_t nccl_shares;  /* NCCL is set up to let ranks share a GPU */
     int32_t device;
     unsigned char uuid[16];
     char bus[32];
@@ -19,9 +19,10 @@ typedef struct tutti__identity {
 
 typedef struct tutti__maker {
     tutti_transport kind;
-    /* optional: fills in what it wants to know */
+    /* optional: fills in what the transport needs to know */
     tutti_status (*identify)(const tutti_context *ctx, tutti__identity *identity);
-    /* Gives comm, whose control works, the transport; collective.  Every phase is agreed. */
+    /* Sets the transport of comm, whose control works.  Collective; the ranks agree after every
+     * phase. */
     tutti_status (*attach)(tutti_comm *comm);
 } tutti__maker;
 

@@ -53,8 +53,7 @@ static size_t tail_bytes(const tutti__gradient *gradients, int count, size_t lim
     return (size_t)(last->count - head) * size;
 }
 
-/* Where the rest [lo, hi) of a gradient would join a range: 1 above it, -1 below it, 0 not at
- * all. */
+/* Where the rest [lo, hi) of a gradient joins a range: 1 above it, -1 below it, 0 nowhere. */
 static int side(const tutti__range *range, const char *lo, const char *hi, int64_t gap)
 {
     if (gap < 0) return 0;
@@ -94,7 +93,7 @@ static size_t bytes_of(const tutti__gradient *gradient)
     return (size_t)gradient->count * tutti_dtype_size(gradient->dtype);
 }
 
-/* b follows a in memory, or with up to `gap` elements between them. */
+/* True if b follows a in memory, with at most `gap` elements between them. */
 static bool follows(const tutti__gradient *a, const tutti__gradient *b, int64_t gap)
 {
     const char *end = a->data + bytes_of(a);
@@ -112,8 +111,7 @@ static int by_address(const void *a, const void *b)
 tutti_status tutti__ranges_layout(const tutti__gradient *gradients, int count, int64_t gap,
                                   uint64_t *layout)
 {
-    /* of each gradient: the first one of its block, by its number in the list, and the distance
-     * from it */
+    /* per gradient: the list index of the first one of its block, and the distance from it */
     const size_t n = (size_t)count;
     const tutti__gradient **sorted = malloc((n + 1) * sizeof *sorted);
     int64_t(*places)[2] = malloc((n + 1) * sizeof *places);
@@ -149,8 +147,8 @@ tutti_status tutti__ranges_cut(tutti__gradient *gradients, int count, int64_t ga
         size_t size = tutti_dtype_size(g->dtype);
         char *lo = g->data, *hi = lo + (size_t)g->count * size;
         int64_t full = elements(range_bytes, size);
-        /* going down in memory, a piece is taken from the upper end, so that the next one joins
-         * it */
+        /* when gradients descend in memory, a piece is cut from the upper end, so that the next
+         * joins it */
         int direction = i + 1 < count && follows(&gradients[i + 1], g, gap) ? -1 : 1;
         g->first_range = -1;
         while (lo < hi) {

@@ -7,12 +7,12 @@
 
 /* One gradient buffer, which several (tied) parameters may share. */
 typedef struct tutti__gradient {
-    const tutti_param *param; /* gives it its name */
+    const tutti_param *param; /* names it in messages */
     char *data;
     int64_t count;
     tutti_dtype dtype;
     int users;                   /* parameters that share it */
-    int first_range, last_range; /* that it lies in */
+    int first_range, last_range; /* that contain it */
 } tutti__gradient;
 
 typedef struct tutti__range {
@@ -23,14 +23,14 @@ typedef struct tutti__range {
     int last_gradient; /* the last of these to be finished */
 } tutti__range;
 
-/* Where each gradient lies in its block of neighbours, `gap` elements of padding between two at
- * most: equal numbers on all ranks mean equal cuts.  */
+/* A hash of where each gradient lies in its block of neighbours, with at most `gap` elements of
+ * padding between two.  Equal hashes on all ranks mean equal cuts. */
 tutti_status tutti__ranges_layout(const tutti__gradient *gradients, int count, int64_t gap,
                                   uint64_t *layout);
 
 /* Cuts gradients, given in the order in which backward finishes them, into ranges in that order.
- * Those side by side in memory, up to `gap` elements of padding between them, share ranges (gap <
- * 0: none do); no range has more than range_bytes; the last has at most last_range_bytes.  *ranges:
+ * Neighbours in memory with at most `gap` elements of padding between them share ranges (gap < 0:
+ * none do).  No range exceeds range_bytes, nor the last one last_range_bytes.  *ranges:
  * malloc'd. */
 tutti_status tutti__ranges_cut(tutti__gradient *gradients, int count, int64_t gap,
                                size_t range_bytes, size_t last_range_bytes, tutti__range **ranges,

@@ -1,4 +1,4 @@
-/* Replicas: making rank 0's parameters everybody's, and proving that all ranks hold the same. */
+/* Replicas: broadcasting rank 0's parameters, and proving that all ranks hold the same. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +17,7 @@ static uint64_t param_signature(const tutti_param *param)
     return tutti__hash(hash, param->value.dims, (size_t)param->value.ndim * sizeof(int64_t));
 }
 
-/* Every rank's store has the same layout. */
+/* Fails unless every rank's store has the same layout. */
 static tutti_status same_layout(tutti_comm *comm, const tutti_params *params, const char *who)
 {
     uint64_t layout = tutti__hash(TUTTI__HASH_START, &params->count, sizeof params->count);
@@ -39,9 +39,9 @@ static tutti_status same_layout(tutti_comm *comm, const tutti_params *params, co
     return TUTTI_OK;
 }
 
-/* What all ranks should hold alike: the masters (no name), or a part of an optimizer's state. */
+/* What all ranks should hold equally: a master (empty name) or a part of an optimizer's state. */
 typedef struct replica {
-    const tutti_param *param; /* NULL: a tensor of a layout of its own */
+    const tutti_param *param; /* NULL: a tensor that is not laid out like the store */
     const char *name;
     const char *data;
     size_t bytes;
@@ -64,7 +64,7 @@ static tutti_status hash_replicas(tutti_context *ctx, const replica *replicas, i
     return status == TUTTI_OK ? freed : status;
 }
 
-/* The ranks whose value is not the most frequent one (rank 0's where two are). */
+/* The ranks whose value is not the most frequent one (in a tie, rank 0's counts). */
 static void minority(const uint64_t *values, int world, size_t stride, char *ranks, size_t size)
 {
     int best = 0, most = 0;
@@ -80,8 +80,8 @@ static void minority(const uint64_t *values, int world, size_t stride, char *ran
             tutti__rank_list_add(ranks, size, r);
 }
 
-/* Compares replicas over the ranks.  *differ: −1, or the first that is not equal; ranks: who has
- * another than most. */
+/* Compares replicas over the ranks.  *differ: -1, or the first that differs; ranks: the
+ * minority. */
 static tutti_status compare_replicas(tutti_comm *comm, tutti_context *ctx, const replica *replicas,
                                      int count, const char *who, int *differ, char *ranks,
                                      size_t size)
@@ -103,7 +103,7 @@ static tutti_status compare_replicas(tutti_comm *comm, tutti_context *ctx, const
     return status;
 }
 
-/* The parts of a flat buffer like the store, one a slot. */
+/* The parts of a buffer laid out like the store, one per slot. */
 static int list_slots(const tutti_params *params, const char *name, const void *data,
                       tutti_dtype dtype, replica *list)
 {
@@ -121,7 +121,7 @@ static int list_masters(const tutti_params *params, replica *list)
     return list_slots(params, "", params->master, params->desc.master_dtype, list);
 }
 
-/* The parts of a tensor of the state: one a slot, or the whole. */
+/* The parts of a state tensor: one per slot, or the whole. */
 static int list_state(const tutti_params *params, const tutti_state_tensor *state, replica *list)
 {
     const tutti_tensor *tensor = &state->tensor;
@@ -136,12 +136,12 @@ tutti_status tutti_comm_broadcast_params(tutti_comm *comm, tutti_context *ctx, t
 {
     TUTTI_REQUIRE(comm, "broadcast_params: comm is NULL");
     TUTTI_TRY(tutti__comm_open(comm, "broadcast_params"));
-    /* what is wrong on one rank is wrong on all before anything is sent */
+    /* an error on one rank fails all of them before anything is sent */
     tutti_status status = tutti__comm_context_check(comm, ctx, "broadcast_params");
     if (status == TUTTI_OK && !params)
         status = tutti__fail(TUTTI_ERR_ARG, "broadcast_params: params is NULL");
     if (status == TUTTI_OK) status = tutti__params_ready(params, ctx, "broadcast_params");
-    if (status == TUTTI_OK) status = tutti_context_synchronize(ctx); /* refuses during capture */
+    if (status == TUTTI_OK) status = tutti_context_synchronize(ctx); /* fails during capture */
     TUTTI_TRY(tutti_comm_agree(comm, status));
     TUTTI_TRY(same_layout(comm, params, "broadcast_params"));
     TUTTI_TRY(tutti_comm_broadcast(comm, ctx, params->master, params->count,
@@ -167,7 +167,7 @@ tutti_status tutti_comm_broadcast_params(tutti_comm *comm, tutti_context *ctx, t
     return TUTTI_OK;
 }
 
-/* What the caller of check_params gave. */
+/* Checks the arguments of check_params. */
 static tutti_status check_state(const tutti_comm *comm, const tutti_context *ctx,
                                 const tutti_params *params, const tutti_state_tensor *state,
                                 int count)
@@ -182,9 +182,10 @@ static tutti_status check_state(const tutti_comm *comm, const tutti_context *ctx
         const tutti_tensor *tensor = &state[i].tensor;
         TUTTI_REQUIRE(state[i].name, "%s: state[%d].name is NULL", who, i);
         TUTTI_REQUIRE(tensor->data, "%s: the data of state '%s' is NULL", who, state[i].name);
-        TUTTI_REQUIRE(tutti_dtype_size(tensor->dtype) >= 4 && tensor->ndim == 1,
-                      "%s: state '%s' is %s with %d dimensions, want one of f32, f64 or i32", who,
-                      state[i].name, tutti_dtype_name(tensor->dtype), tensor->ndim);
+        TUTTI_REQUIRE(
+            tutti_dtype_size(tensor->dtype) >= 4 && tensor->ndim == 1,
+            "%s: state '%s' is %s with %d dimensions, want f32, f64 or i32 with 1 dimension", who,
+            state[i].name, tutti_dtype_name(tensor->dtype), tensor->ndim);
         TUTTI_TRY(tutti__state_check(params, &state[i], who));
     }
     return TUTTI_OK;
@@ -197,7 +198,7 @@ tutti_status tutti_comm_check_params(tutti_comm *comm, tutti_context *ctx, tutti
     TUTTI_REQUIRE(comm, "%s: comm is NULL", who);
     TUTTI_TRY(tutti__comm_open(comm, who));
     tutti_status status = check_state(comm, ctx, params, state, count);
-    if (status == TUTTI_OK) status = tutti_context_synchronize(ctx); /* refuses during capture */
+    if (status == TUTTI_OK) status = tutti_context_synchronize(ctx); /* fails during capture */
     replica *list = NULL;
     if (status == TUTTI_OK) {
         list = calloc((size_t)(count + 1) * (size_t)(params->slot_count + 1), sizeof *list);

@@ -1,4 +1,4 @@
-/* The communicator of one rank: sums are what they are, copies are copies. */
+/* The communicator of one rank: every verb is a copy. */
 #include <string.h>
 
 #include "comm/control.h"

@@ -1,5 +1,5 @@
-/* An engine's own stream beside the caller's: it follows the caller's where ranges set out, and the
- * caller's waits for it where their sums are wanted. */
+/* An engine's own stream beside the caller's: it waits for the caller's where ranges are issued,
+ * and the caller's waits for it where their sums are needed. */
 #ifndef TUTTI_COMM_SIDE_STREAM_H
 #define TUTTI_COMM_SIDE_STREAM_H
 
@@ -14,11 +14,11 @@ typedef struct tutti__side_stream {
 tutti_status tutti__side_open(tutti__side_stream *side, const tutti__engine *engine);
 void tutti__side_close(tutti__side_stream *side, const tutti__engine *engine);
 
-/* ctx up to here comes before what follows on the side stream. */
+/* What ctx has enqueued so far precedes what follows on the side stream. */
 tutti_status tutti__side_fork(tutti__side_stream *side, const tutti_context *ctx);
-/* The sum of a range is enqueued, on the wire: it ends in the gradient. */
+/* The sum of a range is enqueued on the wire: copies it into the gradient. */
 tutti_status tutti__side_land(tutti__side_stream *side, const tutti__engine *engine, int range);
-/* ctx goes on behind the sums of these ranges, or behind everything. */
+/* ctx waits for the sums of these ranges, or for everything. */
 tutti_status tutti__side_wait(const tutti__side_stream *side, const tutti_context *ctx, int first,
                               int last);
 tutti_status tutti__side_join(tutti__side_stream *side, const tutti_context *ctx);

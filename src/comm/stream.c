@@ -1,6 +1,6 @@
-/* The engine of a transport that sums on a stream: an event on the caller's stream, for which the
- * engine's own waits and sums; finish makes the caller's wait for that.  Nothing waits on the host,
- * so all of it can be captured. */
+/* The engine of a transport that sums on a stream: the engine's own stream waits for an event on
+ * the caller's and sums; finish makes the caller's stream wait for the sums.  Nothing waits on the
+ * host, so all of it can be captured. */
 #include <stdlib.h>
 
 #include "comm/follow.h"
@@ -11,7 +11,7 @@ static const char operation[] = "gradient exchange";
 
 typedef struct state {
     tutti__side_stream side;
-    bool joined; /* by the last step, outside of a capture */
+    bool joined; /* the last step was joined outside of a capture */
 } state;
 
 static tutti_status stream_open(tutti__engine *engine)
@@ -33,8 +33,8 @@ static tutti_status stream_begin(tutti__engine *engine, tutti_context *ctx)
     bool capturing = true;
     TUTTI_TRY(tutti__comm_follow(comm, ctx, operation));
     if (s->joined) TUTTI_TRY(capturing_of(engine, ctx->stream, &capturing));
-    /* The caller may run ahead of the device by one step.  With more, its launches would fill the
-     * device's queue while a rank is missing, and block where no deadline reaches them. */
+    /* The caller may run ahead of the device by one step only: while a rank is missing, more
+     * launches would fill the device's queue and block without a deadline. */
     return capturing ? TUTTI_OK
                      : tutti__wait_device(comm, s->side.join, NULL, operation, comm->sequence);
 }
@@ -76,7 +76,7 @@ static tutti_status stream_finish(tutti__engine *engine, tutti_context *ctx)
     return tutti__comm_touch(engine->comm, ctx, operation, true);
 }
 
-/* The transport is told where the sums end that have been issued. */
+/* Tells the transport where the issued sums end. */
 static void stream_abandon(tutti__engine *engine)
 {
     const state *s = engine->state;
@@ -95,7 +95,7 @@ static bool stream_close(tutti__engine *engine)
     if (!s) return true;
     stream_abandon(engine);
     if (s->side.stream) (void)capturing_of(engine, s->side.stream, &capturing);
-    /* memory could not be freed behind a sum that a rank never joins */
+    /* freeing memory would wait for a sum that a rank never joins */
     if (!capturing && !comm->dead)
         (void)tutti__wait_device(comm, NULL, s->side.stream, "grad_sync_destroy", comm->sequence);
     if (comm->dead) return false;

@@ -10,19 +10,19 @@
 
 /* How far a range has come on this rank. */
 typedef struct tutti__sync_range {
-    int missing;   /* gradients that are not ready yet */
-    bool complete; /* in this leaf; those before it go out first, on all ranks alike */
+    int missing;   /* gradients that are not ready */
+    bool complete; /* in this leaf; issued once all ranges before it are */
 } tutti__sync_range;
 
 struct tutti_grad_sync {
-    tutti__ready_sink sink; /* first: what a layer's backward is given */
+    tutti__ready_sink sink; /* first member: what a layer's backward is given */
     tutti_comm *comm;
     tutti_grad_sync_desc desc;
-    tutti_params *params; /* whose gradients these are; NULL for a list */
+    tutti_params *params; /* the store; NULL for a list */
     tutti__gradients gradients;
     tutti__sync_range *ranges;
     tutti__leaves leaves;
-    int leaf; /* the next one of this rank's, from leaves.first */
+    int leaf; /* this rank's next one, from leaves.first */
     bool in_leaf;
     tutti__engine engine;
     int64_t steps;

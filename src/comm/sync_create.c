@@ -1,5 +1,5 @@
-/* Opening and closing a gradient exchange: which gradients there are, how they are cut into ranges,
- * that all ranks mean the same, and the engine for their transport. */
+/* Opening and closing a gradient exchange: collects the gradients, cuts them into ranges, compares
+ * the ranks and opens the transport's engine. */
 #include <stdlib.h>
 
 #include "comm/agree.h"
@@ -27,7 +27,7 @@ static tutti_status desc_check(const tutti_grad_sync_desc *given, int world_size
     return TUTTI_OK;
 }
 
-/* A descriptor, and a store or a list; everything that can be wrong on this rank alone. */
+/* Checks the descriptor and the store or list, without the other ranks. */
 static tutti_status check_and_collect(tutti_grad_sync *sync, tutti_context *ctx,
                                       const tutti_params *params, const tutti_param *const *list,
                                       int count, bool from_list, const tutti_grad_sync_desc *desc)
@@ -49,7 +49,7 @@ static tutti_status check_and_collect(tutti_grad_sync *sync, tutti_context *ctx,
     return tutti__gradients_collect(&sync->gradients, params, list, count);
 }
 
-/* The same options on all ranks. */
+/* Fails unless all ranks have the same options. */
 static tutti_status compare_options(const tutti_grad_sync *sync)
 {
     char ranks[160];
@@ -60,14 +60,14 @@ static tutti_status compare_options(const tutti_grad_sync *sync)
     TUTTI_TRY(tutti__comm_compare(sync->comm, options, 3, "grad_sync_create", &differ, &first,
                                   ranks, sizeof ranks));
     if (differ < 0) return TUTTI_OK;
-    return tutti__fail(TUTTI_ERR_COMM,
-                       "grad_sync_create: %s on %s differs from rank 0's; want one value on "
-                       "all ranks",
-                       names[differ], ranks);
+    return tutti__fail(
+        TUTTI_ERR_COMM,
+        "grad_sync_create: %s on %s differs from rank 0's; want the same value on all ranks",
+        names[differ], ranks);
 }
 
-/* Cuts the gradients into ranges, the same on all ranks: where they lie in different ways,
- * neighbours do not share ranges. */
+/* Cuts the gradients into ranges, equally on all ranks: if memory layouts differ, neighbours do not
+ * share ranges. */
 static tutti_status cut_ranges(tutti_grad_sync *sync)
 {
     tutti__gradients *gradients = &sync->gradients;
@@ -95,7 +95,7 @@ static tutti_status cut_ranges(tutti_grad_sync *sync)
                : tutti__fail(TUTTI_ERR_MEMORY, "grad_sync_create: no memory");
 }
 
-/* Local, but for the duplicate. */
+/* Local, except that the duplicate is collective. */
 static tutti_status open_engine(tutti_grad_sync *sync)
 {
     static const tutti__engine_table *const carriers[] = {

@@ -1,4 +1,4 @@
-/* The times of this step and of the last finished one. */
+/* The marks of this step and of the last finished one. */
 #include "comm/timeline.h"
 
 #include <stdlib.h>
@@ -66,7 +66,7 @@ void tutti__timeline_next(tutti__timeline *times)
     if (times) times->current = !times->current;
 }
 
-/* *ms: from the step's start to this mark, which has come. */
+/* *ms: from the step's start to this mark, which has been reached. */
 static tutti_status read_mark(tutti__timeline *times, tutti__moment moment, int range, double *ms)
 {
     const int step = !times->current;

@@ -15,12 +15,12 @@ typedef enum tutti__moment {
 typedef struct tutti__timeline tutti__timeline;
 
 tutti_status tutti__timeline_open(tutti_comm *comm, int ranges, tutti__timeline **opened);
-/* Of a dead communicator's events nothing is known: they stay. */
+/* The events of a dead communicator are not destroyed: they may never complete. */
 void tutti__timeline_close(tutti__timeline **closing);
-/* Now, on a stream.  times NULL: nothing.  range: 0 where the moment is the step's. */
+/* Marks a moment on a stream.  times NULL: does nothing.  range: 0 for a moment of the step. */
 tutti_status tutti__timeline_mark(tutti__timeline *times, tutti__moment moment, int range,
                                   tutti__stream stream);
-/* The step's end: the next one is marked apart from it. */
+/* Ends the step; the next one's marks are separate. */
 void tutti__timeline_next(tutti__timeline *times);
 /* Waits for the last finished step; as tutti_grad_sync_get_timeline. */
 tutti_status tutti__timeline_read(tutti__timeline *times, double *ready, double *begin, double *end,

@@ -12,7 +12,7 @@ typedef enum tutti__collective_kind {
     TUTTI__ALL_TO_ALL
 } tutti__collective_kind;
 
-/* A verb whose arguments have been checked; count > 0. */
+/* A collective whose arguments have been checked; count > 0. */
 typedef struct tutti__collective {
     tutti__collective_kind kind;
     const char *name;
@@ -27,12 +27,12 @@ typedef struct tutti__collective {
 
 typedef enum tutti__transport_style {
     TUTTI__STYLE_LOCAL,  /* nothing to exchange */
-    TUTTI__STYLE_STREAM, /* sums on a stream: what is enqueued there */
-    TUTTI__STYLE_HOST    /* sums in host memory, moved on by the host */
+    TUTTI__STYLE_STREAM, /* sums are enqueued on a stream */
+    TUTTI__STYLE_HOST    /* sums in host memory, driven by the host */
 } tutti__transport_style;
 
-/* Messages point to point, sent and received side by side; in both lists those to or from one peer
- * are in one order. */
+/* Point-to-point messages, sent and received concurrently; those between two ranks are in the same
+ * order in both ranks' lists. */
 typedef struct tutti__piece {
     int peer;
     void *data;
@@ -44,11 +44,11 @@ typedef struct tutti__swap {
     tutti_dtype dtype;
 } tutti__swap;
 
-/* A range of an exchange on its way over the ranks. */
+/* A range that is being summed over the ranks. */
 typedef struct tutti__work {
     int64_t sequence;
     int round;            /* of messages, in this step */
-    int tag;              /* HOST: tells messages under way at one time apart */
+    int tag;              /* HOST: distinguishes messages that are under way together */
     tutti__stream stream; /* STREAM */
     void *duplicate;      /* HOST */
     void *requests;       /* HOST: what is under way; NULL: nothing */
@@ -59,28 +59,28 @@ struct tutti__transport {
     tutti__transport_style style;
     tutti_status (*collective)(tutti_comm *comm, tutti_context *ctx, const tutti__collective *call);
 
-    /* Of an exchange: a plain sum in place, or messages.  STREAM enqueues them; HOST begins them,
-     * and *work must stay where it is until test says done. */
+    /* For an exchange: a plain sum in place, or messages.  STREAM enqueues them; HOST begins them,
+     * and *work must not move until test reports done. */
     tutti_status (*all_reduce)(tutti_comm *comm, tutti__work *work, void *data, int64_t count,
                                tutti_dtype dtype);
     tutti_status (*swap)(tutti_comm *comm, tutti__work *work, const tutti__swap *swap);
     tutti_status (*test)(tutti_comm *comm, tutti__work *work, bool *done); /* HOST */
-    /* HOST: a duplicate has an order of its own: its sums start when they can; collective */
+    /* HOST: each duplicate orders its own sums, independent of other calls; collective */
     tutti_status (*duplicate_create)(tutti_comm *comm, void **duplicate);
-    /* idle: none of its work is under way.  Otherwise its memory is left to it. */
+    /* idle: none of its work is under way; otherwise its memory is not freed */
     void (*duplicate_destroy)(tutti_comm *comm, void *duplicate, bool idle);
 
-    /* STREAM, optional: what has been enqueued so far comes before this place of a stream that is
-     * not being captured */
+    /* STREAM, optional: all work enqueued so far precedes this point of the stream, which is not
+     * being captured */
     tutti_status (*fence)(tutti_comm *comm, tutti__stream stream);
-    /* STREAM, in every poll of a wait: an error that the transport has noticed; never blocks */
+    /* STREAM, in every poll of a wait: fails if the transport has met an error; never blocks */
     tutti_status (*poll)(tutti_comm *comm);
 
-    /* optional: memory that the transport likes best */
+    /* optional: memory in which the transport is fastest */
     tutti_status (*alloc)(tutti_comm *comm, size_t bytes, void **data);
     tutti_status (*free)(tutti_comm *comm, void *data);
 
-    /* optional, after a deadline: frees those who wait on this rank's device, within seconds */
+    /* optional, after a deadline: ends work that is stuck on this rank's device, within seconds */
     void (*abandon)(tutti_comm *comm);
     /* never waits for other ranks; after comm->dead does not communicate */
     void (*destroy)(tutti_comm *comm);

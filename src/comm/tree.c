@@ -1,20 +1,21 @@
-/* The engine of reproducible mode: the transport's engine, which does for a range what stands here.
+/* The engine of reproducible mode: the transport's engine with other operations for a range.
  * Leaves merge on the caller's stream; then a range is summed over the ranks in two swaps.  In the
- * first each rank sends every other one its slice of all own roots; it adds what it got in the
- * order of the tree; in the second it sends the sum to all.  A small range is sent whole in the
- * first, and everybody adds all of it: one swap's latency for world_size times the bytes. */
+ * first each rank sends every other rank that rank's slice of all its own roots; each adds what it
+ * received in the order of the tree; in the second it sends the sum to all.  A small range is sent
+ * whole in the first swap, and every rank adds all of it: one swap's latency for world_size times
+ * the bytes. */
 #include <stdlib.h>
 
 #include "comm/engine.h"
 
 /* Ranges up to this size are sent whole. */
 #define WHOLE_BYTES ((size_t)64 << 10)
-/* Slices begin at multiples of so many elements, so that vectors in them are whole. */
+/* Slices begin at multiples of this many elements, so that vectors in them are whole. */
 #define SLICE_ALIGN TUTTI_PARAM_ALIGN
 
 typedef struct tree {
     tutti__engine_table table; /* the carrier's, with the tree's own entries */
-    bool apart;                /* sums over the ranks are made in slots, not in the gradients */
+    bool apart;                /* sums over the ranks are computed in slots, not in the gradients */
     void *received;            /* roots of the other ranks, ... */
     char **places;             /* ... those of each range */
     tutti__piece *pieces;      /* room for a swap's messages */
@@ -34,7 +35,7 @@ static int64_t slice_begin(int64_t count, int rank, int world_size)
     return rank == world_size ? count : count / SLICE_ALIGN * rank / world_size * SLICE_ALIGN;
 }
 
-/* What a rank adds. */
+/* The elements that a rank adds. */
 static slice slice_of(const tutti__engine *engine, const tutti__engine_range *range, int rank)
 {
     const int world = engine->comm->world_size;
@@ -49,14 +50,14 @@ static size_t slice_bytes(const tutti__engine *engine, const tutti__engine_range
     return ((size_t)(own.end - own.begin) * tutti__size_of(range->wire.dtype) + 255) / 256 * 256;
 }
 
-/* This rank's root k of a range, 0 the oldest, where it travels from. */
+/* Where this rank's root k of a range, 0 the oldest, is sent from. */
 static char *own_root(const tutti__engine *engine, const tutti__engine_range *range, int k)
 {
     if (k == engine->roots - 1) return range->wire.data;
     return engine->wire_roots + (size_t)k * engine->flat_bytes + range->offset;
 }
 
-/* A root of another rank: its element 0 is the slice's. */
+/* A received root of another rank; its element 0 is the slice's first. */
 static char *received(const tutti__engine *engine, const tutti__engine_range *range, int root)
 {
     const tree *t = engine->tree;
@@ -103,8 +104,7 @@ static void add_piece(tutti__piece *pieces, int *count, int peer, char *data, sl
         (tutti__piece){peer, data + (size_t)part.begin * size, part.end - part.begin};
 }
 
-/* Round 0: own roots to all, all others' to here.  Round 1: the sum of the own slice to all, all
- * others' to here. */
+/* Round 0 exchanges the roots, round 1 the sums of the slices. */
 static tutti_status tree_start(tutti__engine *engine, int r)
 {
     const tree *t = engine->tree;
@@ -135,7 +135,7 @@ static tutti_status tree_start(tutti__engine *engine, int r)
     return engine->comm->transport->swap(engine->comm, &range->work, &swap);
 }
 
-/* Adds the own slice of all roots. */
+/* Adds this rank's slice of all roots. */
 static tutti_status add_slices(tutti__engine *engine, const tutti__engine_range *range)
 {
     const tutti__leaves *leaves = engine->leaves;
@@ -171,8 +171,8 @@ static tutti_status open_slots(tutti__engine *engine, tree *t)
 {
     const tutti__leaves *leaves = engine->leaves;
     tutti_comm *comm = engine->comm;
-    /* NCCL's messages want memory of one kind on both sides (registered, as gradients may be, or
-     * not): a kernel would wait for ever otherwise.  So they go from slots to slots. */
+    /* A message of NCCL hangs unless both sides' memory is registered, as gradients may be, or
+     * neither's is; so messages go from slots to slots. */
     t->apart = comm->transport->style == TUTTI__STYLE_STREAM && leaves->roots > leaves->own_roots;
     const int slots =
         t->apart && leaves->own_roots > leaves->slots ? leaves->own_roots : leaves->slots;
@@ -202,7 +202,7 @@ static tutti_status open_received(tutti__engine *engine, tree *t)
     t->places = calloc((size_t)engine->range_count + 1, sizeof *t->places);
     if (!t->pieces || !t->places)
         return tutti__fail(TUTTI_ERR_MEMORY, "grad_sync_create: no memory");
-    /* on a stream one range follows another; in host memory several are under way at a time */
+    /* a stream processes one range at a time; in host memory several are under way at once */
     const bool on_host = comm->transport->style == TUTTI__STYLE_HOST;
     size_t bytes = 0;
     for (int r = 0; r < engine->range_count; r++) {

@@ -1,4 +1,4 @@
-/* The public verbs: they check their arguments and hand over to a transport. */
+/* The public collectives: check their arguments and call the transport. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -18,7 +18,7 @@ static tutti_status collective(tutti_comm *comm, tutti_context *ctx, tutti__coll
     TUTTI_REQUIRE(call.count >= 0, "%s: count is %lld, want >= 0", call.name,
                   (long long)call.count);
     size_t size = tutti_dtype_size(call.dtype);
-    TUTTI_REQUIRE(size > 0, "%s: dtype is %d, which is no type", call.name, (int)call.dtype);
+    TUTTI_REQUIRE(size > 0, "%s: dtype is %d, want a tutti_dtype", call.name, (int)call.dtype);
     TUTTI_REQUIRE((int)call.op >= TUTTI_SUM && call.op <= TUTTI_MAX,
                   "%s: op is %d, want sum, min or max", call.name, (int)call.op);
     TUTTI_REQUIRE(call.root >= 0 && call.root < comm->world_size, "%s: root is %d, want 0 to %d",
@@ -103,7 +103,7 @@ tutti_status tutti_comm_abort(tutti_comm *comm, const char *message)
     TUTTI_REQUIRE(comm, "comm_abort: comm is NULL");
     TUTTI_REQUIRE(message && message[0], "comm_abort: message is %s", message ? "empty" : "NULL");
     TUTTI_TRY(tutti__comm_open(comm, "comm_abort"));
-    char reason[TUTTI__MESSAGE_MAX / 2]; /* the message may be the library's last */
+    char reason[TUTTI__MESSAGE_MAX / 2]; /* message may be tutti_last_error's */
     snprintf(reason, sizeof reason, "%s", message);
     if (comm->control->give_up) comm->control->give_up(comm, reason);
     (void)tutti__comm_die(comm, "rank %d gave up: %s", comm->rank, reason);

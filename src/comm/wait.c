@@ -1,4 +1,4 @@
-/* Waiting for other ranks, to the deadline; and who is named when it has passed. */
+/* Waiting for other ranks until the deadline, and naming those at fault when it has passed. */
 #include "comm/wait.h"
 
 #include <math.h>
@@ -7,7 +7,7 @@
 #include "comm/control.h"
 #include "comm/transport.h"
 
-#define PAUSES_MAX 8 /* that are not counted as waiting */
+#define PAUSES_MAX 8 /* that do not count as waiting */
 
 tutti__wait tutti__wait_begin(tutti_comm *comm, const char *operation, int64_t sequence)
 {
@@ -15,18 +15,17 @@ tutti__wait tutti__wait_begin(tutti_comm *comm, const char *operation, int64_t s
     return (tutti__wait){comm, operation, sequence, now, now, 0, 0, false};
 }
 
-#define ANSWER_SECONDS 1.0 /* that ranks get to answer at the deadline */
+#define ANSWER_SECONDS 1.0 /* that ranks have to answer at the deadline */
 
-/* A rank may have begun to wait only now, or wait where it has not said so: nobody is named who was
- * not asked.  Time in which this process was stopped, or got no processor, is not taken from the
- * others. */
+/* No rank is named without having been asked: it may have begun to wait only now, or unannounced.
+ * Time in which this process was stopped or not scheduled does not count against the others. */
 static void ask_around(const tutti__wait *wait)
 {
     tutti_comm *comm = wait->comm;
     double last = tutti__now(), waited = 0;
     comm->control->ask(wait);
     while (waited < ANSWER_SECONDS && !comm->dead) {
-        (void)comm->control->hear(wait);
+        (void)comm->control->receive(wait);
         if (comm->control->answered(comm)) return;
         tutti__sleep(1e-3);
         atomic_fetch_add_explicit(&comm->polls, 1, memory_order_relaxed);
@@ -49,12 +48,12 @@ static tutti_status missed(const tutti__wait *wait)
         comm->control->elsewhere(wait, elsewhere, sizeof elsewhere);
     }
     if (late[0])
-        return tutti__comm_die(comm, "%s #%lld: not finished after %g s, nothing heard of %s",
+        return tutti__comm_die(comm, "%s #%lld: not finished after %g s, nothing heard from %s",
                                wait->operation, sequence, comm->timeout, late);
     if (left[0])
         return tutti__comm_die(
             comm,
-            "%s #%lld: not finished after %g s, nothing more heard of %s, which had entered it",
+            "%s #%lld: not finished after %g s, nothing more heard from %s, which had entered it",
             wait->operation, sequence, comm->timeout, left);
     if (elsewhere[0])
         return tutti__comm_die(comm, "%s #%lld: not finished after %g s, while %s", wait->operation,
@@ -69,7 +68,7 @@ tutti_status tutti__wait_check(tutti__wait *wait, double waited)
     atomic_fetch_add_explicit(&comm->polls, 1, memory_order_relaxed);
     TUTTI_TRY(tutti__comm_alive(comm, wait->operation));
     if (waited > 0.01 && comm->control->announce) {
-        bool others_wait = comm->control->hear(wait);
+        bool others_wait = comm->control->receive(wait);
         char reason[TUTTI__MESSAGE_MAX];
         const int gone = comm->control->gave_up(comm, reason, sizeof reason);
         if (gone >= 0) return tutti__comm_die(comm, "rank %d gave up: %s", gone, reason);
@@ -85,12 +84,12 @@ tutti_status tutti__wait_check(tutti__wait *wait, double waited)
 tutti_status tutti__wait_poll(tutti__wait *wait)
 {
     double now = tutti__now();
-    /* A process that was itself stopped for a while has not waited for the others in that time.
-     * One whose every poll is so slow (a driver that answers late) has. */
+    /* Time in which this process was itself stopped is no waiting, unless every poll is that slow
+     * because a driver answers late. */
     if (now - wait->last > 0.5 && wait->pauses++ < PAUSES_MAX) wait->begin += now - wait->last;
     wait->last = now;
     double waited = now - wait->begin;
-    /* spin while an answer is a matter of microseconds, then leave the core to others */
+    /* spin while an answer may take microseconds, then yield the core */
     if (++wait->polls < 64 && waited < 1e-3) return TUTTI_OK;
     if (waited < 0.02)
         sched_yield();

@@ -386,8 +386,8 @@ static void wait_elsewhere(void)
             double seconds = MPI_Wtime() - begin;
             CHECK(seconds > DEADLINE - 0.5 && seconds < DEADLINE + 3, "back after %.1f s", seconds);
             /* the stream has ended, but by an abort: what it holds is no sum */
-            CHECK_FAILS(TUTTI_ERR_COMM, "held up", tutti_context_synchronize(ctx));
-            CHECK_FAILS(TUTTI_ERR_COMM, "held up", tutti_comm_barrier(comm, ctx));
+            CHECK_FAILS(TUTTI_ERR_COMM, "blocked in", tutti_context_synchronize(ctx));
+            CHECK_FAILS(TUTTI_ERR_COMM, "blocked in", tutti_comm_barrier(comm, ctx));
         }
         rig_barrier();
         if (rig_rank() == 0) CHECK_OK(tutti_free(ctx, (void **)&data));

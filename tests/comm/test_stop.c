@@ -40,7 +40,7 @@ static bool says(const char *line, const char *word)
 static void check_survivor(const char *output, int rank, int stopped, bool fails, bool names)
 {
     char name[32], plain[32];
-    snprintf(name, sizeof name, "heard of rank %d", stopped);
+    snprintf(name, sizeof name, "heard from rank %d", stopped);
     snprintf(plain, sizeof plain, "not finished");
     const char *line = line_of(output, rank, "back");
     if (!CHECK(line != NULL, "rank %d did not come back:\n%s", rank, output)) return;
@@ -148,11 +148,11 @@ static void another_count(void)
 static void check_named(int first, int last, const char *named, const char *more)
 {
     char wanted[96];
-    snprintf(wanted, sizeof wanted, "heard of %s%s\n", named, more);
+    snprintf(wanted, sizeof wanted, "heard from %s%s\n", named, more);
     for (int r = first; r < last; r++) {
         const char *line = line_of(output, r, "back");
         if (!CHECK(line != NULL, "rank %d did not come back:\n%s", r, output)) continue;
-        const char *found = strstr(line, "heard of ");
+        const char *found = strstr(line, "heard from ");
         CHECK(found && !strncmp(found, wanted, strlen(wanted)), "rank %d: %.200s, want %s", r, line,
               wanted);
     }

@@ -1,4 +1,4 @@
-/* The control channel: duplicates made to a deadline, gathers and broadcasts of a few bytes. */
+/* The control channel: duplicates made with a deadline, gathers and broadcasts of a few bytes. */
 #include "comm/mpi/channel.h"
 
 #include <stdlib.h>
@@ -19,10 +19,10 @@ tutti_status tutti__mpi_test(tutti_comm *comm, MPI_Request *request, const char 
     *done = 0;
     int code = MPI_Request_get_status(*request, done, MPI_STATUS_IGNORE);
     if (code == MPI_SUCCESS && *done) {
-        /* Open MPI takes the error of a collective's request to MPI_COMM_WORLD's handler, which
-         * ends the process, whatever the communicator's own says. */
+        /* Open MPI reports the error of a collective's request to MPI_COMM_WORLD's handler, which
+         * ends the process, whatever the communicator's own handler is. */
         static pthread_mutex_t one =
-            PTHREAD_MUTEX_INITIALIZER; /* thread at a time, or the caller's is lost */
+            PTHREAD_MUTEX_INITIALIZER; /* thread at a time, or the caller's handler is lost */
         MPI_Errhandler callers;
         pthread_mutex_lock(&one);
         MPI_Comm_get_errhandler(MPI_COMM_WORLD, &callers);
@@ -59,7 +59,7 @@ tutti_status tutti__mpi_duplicate(tutti_comm *comm, MPI_Comm parent, MPI_Comm *d
 
 /* A few bytes */
 
-/* Everybody's send [bytes] to all, or only the root's. */
+/* Sends every rank's send [bytes] to all, or only the root's. */
 enum { EVERYBODY = -1 };
 static tutti_status from(int root, tutti_comm *comm, const void *send, void *recv, size_t bytes,
                          const char *operation)
@@ -70,7 +70,7 @@ static tutti_status from(int root, tutti_comm *comm, const void *send, void *rec
     const size_t own = root == EVERYBODY ? all : 0;
     const int n = (int)bytes;
     int64_t sequence = ++comm->sequence;
-    /* copies of its own: after a missed deadline MPI may still write them */
+    /* own copies: after a missed deadline MPI may still write to them */
     char *buffer = malloc(own + bytes + 1);
     if (!buffer) return tutti__fail(TUTTI_ERR_MEMORY, "%s: no memory", operation);
     memcpy(buffer + own, send, bytes);
@@ -106,16 +106,16 @@ static void channel_destroy(tutti_comm *comm)
     if (!channel) return;
     int finalized = 0;
     MPI_Finalized(&finalized);
-    /* a finaliser's thread may not be MPI's */
+    /* a finaliser may run on a thread that must not call MPI */
     const bool ends =
         !comm->dead && !finalized && comm->control->thread(comm, "comm_destroy") == TUTTI_OK;
     tutti__heartbeats_close(channel, ends);
-    /* a collective under way can be neither cancelled nor freed: its memory is left to it */
+    /* a collective under way can be neither cancelled nor freed, so its memory is kept */
     if (!ends) return;
     bool sent = true;
     for (int r = 0; r < comm->world_size; r++)
-        for (int way = 0; way < TUTTI__WAYS; way++) {
-            MPI_Request *send = &channel->peers[r].mail[way].send;
+        for (int route = 0; route < TUTTI__ROUTES; route++) {
+            MPI_Request *send = &channel->peers[r].outbox[route].send;
             int done = 1;
             if (*send != MPI_REQUEST_NULL) MPI_Test(send, &done, MPI_STATUS_IGNORE);
             if (!done) MPI_Request_free(send);
@@ -141,7 +141,7 @@ const tutti__control tutti__mpi_control = {
     .gather = channel_gather,
     .broadcast = channel_broadcast,
     .announce = tutti__heartbeats_announce,
-    .hear = tutti__heartbeats_hear,
+    .receive = tutti__heartbeats_receive,
     .ask = tutti__heartbeats_ask,
     .answered = tutti__heartbeats_answered,
     .forget = tutti__heartbeats_forget,
@@ -170,21 +170,22 @@ static tutti_status channel_new(tutti_comm *comm, MPI_Comm parent)
     for (size_t r = 0; r < world; r++) {
         tutti__peer *peer = &channel->peers[r];
         peer->entered = peer->heard.entered = peer->heard.waits = -1;
-        for (int way = 0; way < TUTTI__WAYS; way++) peer->mail[way].send = MPI_REQUEST_NULL;
+        for (int route = 0; route < TUTTI__ROUTES; route++)
+            peer->outbox[route].send = MPI_REQUEST_NULL;
     }
     channel->data = channel->control = MPI_COMM_NULL;
     for (int i = 0; i < 6; i++) channel->ops[i / 3][i % 3] = MPI_OP_NULL;
-    int *upper, there = 0, tag = 32767; /* what MPI grants at least */
+    int *upper, there = 0, tag = 32767; /* the least that MPI guarantees */
     if (MPI_Comm_get_attr(parent, MPI_TAG_UB, &upper, &there) == MPI_SUCCESS && there) tag = *upper;
-    channel->ways[TUTTI__WAY_EARLY] = (tutti__way){parent, tag};
-    channel->ways[TUTTI__WAY_CONTROL] = (tutti__way){MPI_COMM_NULL, 0};
+    channel->routes[TUTTI__ROUTE_EARLY] = (tutti__route){parent, tag};
+    channel->routes[TUTTI__ROUTE_CONTROL] = (tutti__route){MPI_COMM_NULL, 0};
     comm->channel = channel;
     comm->control = &tutti__mpi_control;
     tutti__heartbeats_open(channel);
     return TUTTI_OK;
 }
 
-/* Takes the heartbeats that were sent over the caller's communicator out of it again. */
+/* Receives the heartbeats that were sent over the caller's communicator. */
 static tutti_status drain_early(tutti_comm *comm, const int32_t *announced)
 {
     for (int r = 0; r < comm->world_size; r++) {
@@ -204,19 +205,19 @@ tutti_status tutti__channel_open(tutti_comm *comm, MPI_Comm parent, tutti_status
     TUTTI_TRY(tutti__mpi_duplicate(comm, parent, &channel->data, "comm_create", 0));
     TUTTI_TRY(tutti__mpi_duplicate(comm, channel->data, &channel->pending, "comm_create", 0));
 
-    /* who said something over the caller's communicator is asked before heartbeats move to ours */
+    /* find out who announced over the caller's communicator before heartbeats move to ours */
     size_t world = (size_t)comm->world_size;
     int32_t *announced = calloc(world, sizeof *announced);
     if (!announced) return tutti__fail(TUTTI_ERR_MEMORY, "comm_create: no memory");
     int32_t early = channel->announced_early;
     channel->control = channel->pending;
-    tutti__heartbeats_move(channel, TUTTI__WAY_CONTROL, channel->control, 0);
+    tutti__heartbeats_move(channel, TUTTI__ROUTE_CONTROL, channel->control, 0);
     tutti_status moved =
         channel_gather(comm, &early, announced, sizeof early, "comm_create (duplicated)");
     if (moved == TUTTI_OK) moved = drain_early(comm, announced);
     free(announced);
     TUTTI_TRY(moved);
-    tutti__heartbeats_move(channel, TUTTI__WAY_EARLY, MPI_COMM_NULL, 0);
+    tutti__heartbeats_move(channel, TUTTI__ROUTE_EARLY, MPI_COMM_NULL, 0);
     if (status == TUTTI_OK)
         status = tutti__half_ops_create(channel->ops);
     else

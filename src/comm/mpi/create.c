@@ -1,5 +1,4 @@
-/* Setting up a communicator over MPI: every phase is agreed by all ranks before anyone goes on to
- * the next. */
+/* Setting up a communicator over MPI: all ranks agree on each phase before the next. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,16 +10,15 @@
 #include "core/version.h"
 #include "tutti/mpi.h"
 
-/* MPI can be called from this thread. */
+/* Fails unless MPI can be called on this thread. */
 static tutti_status mpi_usable(const char *who)
 {
     int initialized = 0, finalized = 0, level = MPI_THREAD_SINGLE, main_thread = 0;
     MPI_Initialized(&initialized);
     if (!initialized)
-        return tutti__fail(TUTTI_ERR_STATE,
-                           "%s: MPI is not initialised; call MPI_Init_thread with "
-                           "MPI_THREAD_FUNNELED before",
-                           who);
+        return tutti__fail(
+            TUTTI_ERR_STATE,
+            "%s: MPI is not initialised; call MPI_Init_thread with MPI_THREAD_FUNNELED first", who);
     MPI_Finalized(&finalized);
     if (finalized) return tutti__fail(TUTTI_ERR_STATE, "%s: MPI has been finalised already", who);
     MPI_Query_thread(&level);
@@ -50,44 +48,44 @@ static bool shares_device(const tutti__identity *a, const tutti__identity *b)
     return a->bus[0] && !strcmp(a->bus, b->bus) && !strcmp(a->host, b->host);
 }
 
-/* What stands against nccl among these ranks; all ranks find the same. */
+/* Fails with what rules out nccl among these ranks; all ranks decide alike. */
 static tutti_status nccl_possible(const tutti__identity *all, int world_size)
 {
     for (int r = 0; r < world_size; r++) {
         if (!all[r].nccl_built)
             return tutti__fail(TUTTI_ERR_UNSUPPORTED,
-                               "comm_create: the library was built without NCCL (rank %d); take "
+                               "comm_create: the library was built without NCCL (rank %d); use "
                                "transport mpi or build with -DTUTTI_WITH_NCCL=ON",
                                r);
         if (all[r].backend != TUTTI_BACKEND_CUDA)
             return tutti__fail(TUTTI_ERR_ARG,
-                               "comm_create: transport nccl wants a context on a CUDA device, and "
-                               "rank %d's is on the host; take transport mpi, or run with GPUs",
+                               "comm_create: transport nccl needs a context on a CUDA device, and "
+                               "rank %d's is on the host; use transport mpi, or run with GPUs",
                                r);
         if (all[r].nccl_version < 21800)
             return tutti__fail(TUTTI_ERR_COMM,
                                "comm_create: rank %d loads NCCL %d.%d.%d, want 2.18 or newer: "
-                               "install a newer libnccl2 or take transport mpi",
+                               "install a newer libnccl2 or use transport mpi",
                                r, all[r].nccl_version / 10000, all[r].nccl_version / 100 % 100,
                                all[r].nccl_version % 100);
         if (all[r].nccl_version / 10000 != all[0].nccl_version / 10000)
             return tutti__fail(TUTTI_ERR_COMM,
-                               "comm_create: rank 0 loads NCCL %d.%d and rank %d %d.%d: one major "
-                               "version is wanted everywhere",
+                               "comm_create: rank 0 loads NCCL %d.%d and rank %d %d.%d, want the "
+                               "same major version on all ranks",
                                all[0].nccl_version / 10000, all[0].nccl_version / 100 % 100, r,
                                all[r].nccl_version / 10000, all[r].nccl_version / 100 % 100);
         for (int q = 0; q < r; q++)
             if (shares_device(&all[q], &all[r]) && !(all[q].nccl_shares && all[r].nccl_shares))
-                return tutti__fail(TUTTI_ERR_COMM,
-                                   "comm_create: ranks %d and %d share one GPU (device %d of %s, "
-                                   "%s), which NCCL does not do: run one rank a GPU, or take "
-                                   "transport mpi",
-                                   q, r, (int)all[r].device, all[r].host, all[r].bus);
+                return tutti__fail(
+                    TUTTI_ERR_COMM,
+                    "comm_create: ranks %d and %d share one GPU (device %d of %s, "
+                    "%s), which NCCL does not support: run one rank per GPU, or use transport mpi",
+                    q, r, (int)all[r].device, all[r].host, all[r].bus);
     }
     return TUTTI_OK;
 }
 
-/* One transport for all, from what all have told; every rank decides alike. */
+/* Chooses one transport from all ranks' identities; every rank decides alike. */
 static tutti_status choose(const tutti__identity *all, int world_size, tutti_transport *chosen)
 {
     for (int r = 1; r < world_size; r++) {
@@ -100,7 +98,7 @@ static tutti_status choose(const tutti__identity *all, int world_size, tutti_tra
         if (all[r].backend != all[0].backend)
             return tutti__fail(TUTTI_ERR_ARG,
                                "comm_create: the context is on the %s on rank 0 and on the %s on "
-                               "rank %d; want one backend on all ranks",
+                               "rank %d; want the same backend on all ranks",
                                all[0].backend == TUTTI_BACKEND_CUDA ? "GPU" : "host",
                                all[r].backend == TUTTI_BACKEND_CUDA ? "GPU" : "host", r);
     }
@@ -112,8 +110,7 @@ static tutti_status choose(const tutti__identity *all, int world_size, tutti_tra
             if (nccl_possible(all, world_size) == TUTTI_OK)
                 *chosen = TUTTI_TRANSPORT_NCCL;
             else
-                tutti__log(TUTTI_LOG_INFO, "gradients travel by MPI, because: %s",
-                           tutti_last_error());
+                tutti__log(TUTTI_LOG_INFO, "using transport mpi: %s", tutti_last_error());
         }
     }
     return TUTTI_OK;
@@ -131,7 +128,7 @@ static tutti_status identify(const tutti_context *ctx, int transport, tutti__ide
     return nccl ? nccl->identify(ctx, identity) : TUTTI_OK;
 }
 
-/* Channel, then who everybody is, then the transport. */
+/* Opens the channel, gathers the identities, attaches the transport. */
 static tutti_status set_up(tutti_comm *comm, tutti_context *ctx, const tutti_comm_desc *desc,
                            MPI_Comm parent, tutti_status status)
 {
@@ -143,7 +140,7 @@ static tutti_status set_up(tutti_comm *comm, tutti_context *ctx, const tutti_com
                                         : tutti__fail(TUTTI_ERR_MEMORY, "comm_create: no memory"));
     tutti_transport chosen = TUTTI_TRANSPORT_MPI;
     if (status == TUTTI_OK)
-        status = comm->control->gather(comm, &mine, all, sizeof mine, "comm_create (who is who)");
+        status = comm->control->gather(comm, &mine, all, sizeof mine, "comm_create (identities)");
     if (status == TUTTI_OK) status = choose(all, comm->world_size, &chosen);
     free(all);
     return status == TUTTI_OK ? tutti__maker_of(chosen)->attach(comm) : status;
@@ -158,9 +155,10 @@ static tutti_status create(tutti_context *ctx, const tutti_comm_desc *desc, MPI_
     if (MPI_Comm_test_inter(parent, &inter) != MPI_SUCCESS ||
         MPI_Comm_size(parent, &world_size) != MPI_SUCCESS ||
         MPI_Comm_rank(parent, &rank) != MPI_SUCCESS || inter)
-        return tutti__fail(TUTTI_ERR_ARG, "%s: mpi_comm is no intracommunicator", who);
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "%s: mpi_comm is an intercommunicator, want an intracommunicator", who);
 
-    /* from here on a fault of this rank is told to all */
+    /* from here on an error of this rank is reported on all */
     tutti_comm_desc wanted;
     tutti_status status = tutti__comm_desc_check(desc, who, &wanted);
     if (status == TUTTI_OK && !ctx) status = tutti__fail(TUTTI_ERR_ARG, "%s: ctx is NULL", who);
@@ -186,8 +184,8 @@ static tutti_status create(tutti_context *ctx, const tutti_comm_desc *desc, MPI_
     return status;
 }
 
-/* A launcher has started several ranks: whoever has not initialised MPI has forgotten to, and would
- * train alone.  A launcher sets several variables; a single one may be left over in a shell. */
+/* True if a launcher has started several ranks: one that has not initialised MPI would train alone.
+ * A launcher sets several variables; a single one may be left over in a shell. */
 static bool launched_with_others(void)
 {
     static const char *const pairs[][2] = {{"OMPI_COMM_WORLD_SIZE", "PMIX_NAMESPACE"},
@@ -212,15 +210,15 @@ tutti_status tutti__comm_create_world(tutti_context *ctx, const tutti_comm_desc 
     *made = demanded || (usable && transport != TUTTI_TRANSPORT_SELF);
     if (!*made) return TUTTI_OK;
     if (!usable) {
-        /* nobody can be told: the arguments come first */
+        /* no other rank can be told, so the arguments are checked first */
         tutti_comm_desc wanted;
         TUTTI_REQUIRE(ctx, "comm_create: ctx is NULL");
         TUTTI_REQUIRE(comm, "comm_create: comm is NULL");
         TUTTI_TRY(tutti__comm_desc_check(desc, "comm_create", &wanted));
         if (transport == TUTTI_TRANSPORT_NCCL && !tutti__maker_of(TUTTI_TRANSPORT_NCCL))
             return tutti__fail(TUTTI_ERR_UNSUPPORTED,
-                               "comm_create: the library was built without NCCL; take transport "
-                               "mpi or build with -DTUTTI_WITH_NCCL=ON");
+                               "comm_create: the library was built without NCCL; use transport mpi "
+                               "or build with -DTUTTI_WITH_NCCL=ON");
         return mpi_usable("comm_create");
     }
     return create(ctx, desc, MPI_COMM_WORLD, "comm_create", comm);
@@ -238,6 +236,6 @@ void tutti__mpi_describe(char *text, size_t size)
     int length = 0, initialized = 0;
     MPI_Get_library_version(library, &length);
     MPI_Initialized(&initialized);
-    library[strcspn(library, ",\n")] = 0; /* the rest is who built it where */
+    library[strcspn(library, ",\n")] = 0; /* the rest tells where it was built */
     snprintf(text, size, "mpi: %s, %s", library, initialized ? "initialised" : "not initialised");
 }

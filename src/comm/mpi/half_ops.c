@@ -15,7 +15,7 @@
         }                                                                   \
     }
 
-/* a NaN on either side stays one */
+/* a NaN on either side is kept */
 #define LEAST (a != a || a < b ? a : b)
 #define GREATEST (a != a || a > b ? a : b)
 

@@ -1,11 +1,11 @@
 /* Heartbeats: ranks tell each other, point to point, where they wait.
  *
- *   say     sent once in a wait that lasts: this rank has entered an operation.
- *   ask     sent at the deadline, before anybody is named: who polls at all answers.
- *   answer  what a rank that waits replies, also where it waits with another communicator.
- *   gave up the last word of a rank, with its reason.
+ *   say     sent once in a long wait: this rank has entered an operation.
+ *   ask     sent at the deadline, before any rank is named: every rank that polls answers.
+ *   answer  the reply of a waiting rank, even if it waits with another communicator.
+ *   gave up sent last by a rank that aborts, with its reason.
  *
- * Whoever asks is about to give up, so a question, too, is an answer. */
+ * A rank that asks is alive, so a question also counts as an answer. */
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -15,14 +15,15 @@
 
 #define HEARTBEAT_MAGIC UINT64_C(0x74757474692d6265)
 
-/* Of all channels of this process: a wait with one answers for the others, which another thread may
- * be using. */
+/* Guards all channels of this process: a wait with one answers for the others, which other threads
+ * may be using. */
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static tutti__channel *channels;
 
 /* Sending */
 
-/* Where this rank waits; for a channel of another communicator it is only known that it does. */
+/* States where this rank waits; over another communicator's channel only that it waits
+ * elsewhere. */
 static tutti__heartbeat heartbeat_of(const tutti__wait *wait, const tutti__channel *channel,
                                      tutti__heartbeat_kind kind)
 {
@@ -34,23 +35,23 @@ static tutti__heartbeat heartbeat_of(const tutti__wait *wait, const tutti__chann
     return heartbeat;
 }
 
-/* False if the last one is still there: the rank takes nothing in, and would not read this. */
-static bool post(tutti__channel *channel, int rank, int way, const tutti__heartbeat *heartbeat)
+/* False if the last one has not left: the rank receives nothing, and would not read this one. */
+static bool post(tutti__channel *channel, int rank, int route, const tutti__heartbeat *heartbeat)
 {
-    const tutti__way *over = &channel->ways[way];
-    tutti__mail *mail = &channel->peers[rank].mail[way];
+    const tutti__route *over = &channel->routes[route];
+    tutti__outbox *outbox = &channel->peers[rank].outbox[route];
     int free_again = 1;
-    if (over->comm == MPI_COMM_NULL) return true; /* closed meanwhile: who asks does so both ways */
-    if (mail->send != MPI_REQUEST_NULL) MPI_Test(&mail->send, &free_again, MPI_STATUS_IGNORE);
+    if (over->comm == MPI_COMM_NULL) return true; /* closed; questions go both routes */
+    if (outbox->send != MPI_REQUEST_NULL) MPI_Test(&outbox->send, &free_again, MPI_STATUS_IGNORE);
     if (!free_again) return false;
-    mail->out = *heartbeat;
-    if (MPI_Isend(&mail->out, sizeof mail->out, MPI_BYTE, rank, over->tag, over->comm,
-                  &mail->send) != MPI_SUCCESS)
-        mail->send = MPI_REQUEST_NULL;
+    outbox->out = *heartbeat;
+    if (MPI_Isend(&outbox->out, sizeof outbox->out, MPI_BYTE, rank, over->tag, over->comm,
+                  &outbox->send) != MPI_SUCCESS)
+        outbox->send = MPI_REQUEST_NULL;
     return true;
 }
 
-/* Sends the questions and answers that are due; those that cannot go now stay so. */
+/* Sends the questions and answers that are due; those that cannot be sent now stay due. */
 static void deliver(tutti__channel *channel, const tutti__wait *wait)
 {
     if (!channel->due) return;
@@ -58,11 +59,11 @@ static void deliver(tutti__channel *channel, const tutti__wait *wait)
     const tutti__heartbeat question = heartbeat_of(wait, channel, TUTTI__HEARTBEAT_ASK);
     const tutti__heartbeat answer = heartbeat_of(wait, channel, TUTTI__HEARTBEAT_ANSWER);
     for (int r = 0; r < channel->world_size; r++)
-        for (int way = 0; way < TUTTI__WAYS; way++) {
-            tutti__mail *mail = &channel->peers[r].mail[way];
-            if (!mail->asks && !mail->answers) continue;
-            if (post(channel, r, way, mail->asks ? &question : &answer))
-                mail->asks = mail->answers = false;
+        for (int route = 0; route < TUTTI__ROUTES; route++) {
+            tutti__outbox *outbox = &channel->peers[r].outbox[route];
+            if (!outbox->asks && !outbox->answers) continue;
+            if (post(channel, r, route, outbox->asks ? &question : &answer))
+                outbox->asks = outbox->answers = false;
             else
                 channel->due = true;
         }
@@ -72,13 +73,14 @@ void tutti__heartbeats_announce(const tutti__wait *wait)
 {
     tutti__channel *channel = wait->comm->channel;
     pthread_mutex_lock(&mutex);
-    const int way = channel->ways[TUTTI__WAY_CONTROL].comm != MPI_COMM_NULL ? TUTTI__WAY_CONTROL
-                                                                            : TUTTI__WAY_EARLY;
+    const int route = channel->routes[TUTTI__ROUTE_CONTROL].comm != MPI_COMM_NULL
+                          ? TUTTI__ROUTE_CONTROL
+                          : TUTTI__ROUTE_EARLY;
     const tutti__heartbeat heartbeat = heartbeat_of(wait, channel, TUTTI__HEARTBEAT_SAY);
-    if (way == TUTTI__WAY_CONTROL || !channel->announced_early)
+    if (route == TUTTI__ROUTE_CONTROL || !channel->announced_early)
         for (int r = 0; r < channel->world_size; r++)
-            if (r != wait->comm->rank) (void)post(channel, r, way, &heartbeat);
-    if (way == TUTTI__WAY_EARLY) channel->announced_early = true;
+            if (r != wait->comm->rank) (void)post(channel, r, route, &heartbeat);
+    if (route == TUTTI__ROUTE_EARLY) channel->announced_early = true;
     pthread_mutex_unlock(&mutex);
 }
 
@@ -87,8 +89,8 @@ void tutti__heartbeats_ask(const tutti__wait *wait)
     tutti__channel *channel = wait->comm->channel;
     pthread_mutex_lock(&mutex);
     for (int r = 0; r < channel->world_size; r++)
-        for (int way = 0; way < TUTTI__WAYS && r != wait->comm->rank; way++)
-            channel->peers[r].mail[way].asks = channel->ways[way].comm != MPI_COMM_NULL;
+        for (int route = 0; route < TUTTI__ROUTES && r != wait->comm->rank; route++)
+            channel->peers[r].outbox[route].asks = channel->routes[route].comm != MPI_COMM_NULL;
     channel->due = true;
     deliver(channel, wait);
     pthread_mutex_unlock(&mutex);
@@ -96,7 +98,7 @@ void tutti__heartbeats_ask(const tutti__wait *wait)
 
 /* Receiving */
 
-static void take_in(tutti__channel *channel, int rank, int way, const tutti__heartbeat *in)
+static void record(tutti__channel *channel, int rank, int route, const tutti__heartbeat *in)
 {
     tutti__peer *peer = &channel->peers[rank];
     if (in->kind == TUTTI__HEARTBEAT_GAVE_UP) {
@@ -106,17 +108,17 @@ static void take_in(tutti__channel *channel, int rank, int way, const tutti__hea
         channel->reason[sizeof channel->reason - 1] = 0;
         return;
     }
-    if (in->kind == TUTTI__HEARTBEAT_SAY && way == TUTTI__WAY_EARLY) peer->said_early = true;
-    if (in->kind == TUTTI__HEARTBEAT_ASK) channel->due = peer->mail[way].answers = true;
+    if (in->kind == TUTTI__HEARTBEAT_SAY && route == TUTTI__ROUTE_EARLY) peer->said_early = true;
+    if (in->kind == TUTTI__HEARTBEAT_ASK) channel->due = peer->outbox[route].answers = true;
     if (in->kind != TUTTI__HEARTBEAT_SAY) peer->answered = true;
     if (in->elsewhere || in->entered >= peer->heard.entered) peer->heard = *in;
     if (in->entered > peer->entered) peer->entered = in->entered;
 }
 
-/* Takes in one heartbeat if there is one. */
-static bool hear_one(tutti__channel *channel, int way)
+/* Receives one heartbeat if there is one. */
+static bool receive_one(tutti__channel *channel, int route)
 {
-    const tutti__way *over = &channel->ways[way];
+    const tutti__route *over = &channel->routes[route];
     int there = 0, bytes = 0;
     MPI_Status status;
     if (over->comm == MPI_COMM_NULL ||
@@ -124,28 +126,28 @@ static bool hear_one(tutti__channel *channel, int way)
         return false;
     tutti__heartbeat in = {.magic = 0};
     MPI_Get_count(&status, MPI_BYTE, &bytes);
-    if (bytes != (int)sizeof in) return false; /* not ours: left to whoever waits for it */
+    if (bytes != (int)sizeof in) return false; /* not ours */
     if (MPI_Recv(&in, sizeof in, MPI_BYTE, status.MPI_SOURCE, over->tag, over->comm,
                  MPI_STATUS_IGNORE) != MPI_SUCCESS)
         return false;
-    if (in.magic == HEARTBEAT_MAGIC) take_in(channel, status.MPI_SOURCE, way, &in);
+    if (in.magic == HEARTBEAT_MAGIC) record(channel, status.MPI_SOURCE, route, &in);
     return true;
 }
 
-static bool hear_all(tutti__channel *channel)
+static bool receive_all(tutti__channel *channel)
 {
     bool any = false;
-    for (int way = 0; way < TUTTI__WAYS; way++)
-        while (hear_one(channel, way)) any = true;
+    for (int route = 0; route < TUTTI__ROUTES; route++)
+        while (receive_one(channel, route)) any = true;
     return any;
 }
 
-bool tutti__heartbeats_hear(const tutti__wait *wait)
+bool tutti__heartbeats_receive(const tutti__wait *wait)
 {
     bool any = false;
     pthread_mutex_lock(&mutex);
     for (tutti__channel *channel = channels; channel; channel = channel->next) {
-        if (hear_all(channel) && channel == wait->comm->channel) any = true;
+        if (receive_all(channel) && channel == wait->comm->channel) any = true;
         deliver(channel, wait);
     }
     pthread_mutex_unlock(&mutex);
@@ -155,7 +157,7 @@ bool tutti__heartbeats_hear(const tutti__wait *wait)
 bool tutti__heartbeats_said_early(tutti__channel *channel, int rank)
 {
     pthread_mutex_lock(&mutex);
-    hear_all(channel);
+    receive_all(channel);
     const bool said = channel->peers[rank].said_early;
     pthread_mutex_unlock(&mutex);
     return said;
@@ -172,7 +174,7 @@ void tutti__heartbeats_forget(tutti_comm *comm)
 
 /* Giving up */
 
-#define TELL_SECONDS 1.0 /* that a rank which takes nothing in may cost */
+#define TELL_SECONDS 1.0 /* spent at most on ranks that receive nothing */
 
 void tutti__heartbeats_give_up(tutti_comm *comm, const char *reason)
 {
@@ -182,14 +184,14 @@ void tutti__heartbeats_give_up(tutti_comm *comm, const char *reason)
     strncpy(heartbeat.reason, reason, sizeof heartbeat.reason - 1);
     const double until = tutti__now() + TELL_SECONDS;
     pthread_mutex_lock(&mutex);
-    /* first behind what is being sent, then until it has left: the program may end MPI next */
+    /* wait until earlier heartbeats and this one have left: the program may end MPI next */
     for (int r = 0; r < channel->world_size; r++) {
         if (r == comm->rank) continue;
-        while (!post(channel, r, TUTTI__WAY_CONTROL, &heartbeat) && tutti__now() < until)
+        while (!post(channel, r, TUTTI__ROUTE_CONTROL, &heartbeat) && tutti__now() < until)
             tutti__sleep(1e-4);
     }
     for (int r = 0; r < channel->world_size; r++) {
-        MPI_Request *send = &channel->peers[r].mail[TUTTI__WAY_CONTROL].send;
+        MPI_Request *send = &channel->peers[r].outbox[TUTTI__ROUTE_CONTROL].send;
         int left = *send == MPI_REQUEST_NULL;
         while (!left && MPI_Test(send, &left, MPI_STATUS_IGNORE) == MPI_SUCCESS && !left &&
                tutti__now() < until)
@@ -218,24 +220,24 @@ void tutti__heartbeats_open(tutti__channel *channel)
     pthread_mutex_unlock(&mutex);
 }
 
-void tutti__heartbeats_move(tutti__channel *channel, int way, MPI_Comm comm, int tag)
+void tutti__heartbeats_move(tutti__channel *channel, int route, MPI_Comm comm, int tag)
 {
     pthread_mutex_lock(&mutex);
-    channel->ways[way] = (tutti__way){comm, tag};
+    channel->routes[route] = (tutti__route){comm, tag};
     pthread_mutex_unlock(&mutex);
 }
 
 void tutti__heartbeats_close(tutti__channel *channel, bool drain)
 {
     pthread_mutex_lock(&mutex);
-    if (drain) hear_all(channel);
+    if (drain) receive_all(channel);
     tutti__channel **at = &channels;
     while (*at && *at != channel) at = &(*at)->next;
     if (*at) *at = channel->next;
     pthread_mutex_unlock(&mutex);
 }
 
-/* What was heard */
+/* What was received */
 
 bool tutti__heartbeats_answered(const tutti_comm *comm)
 {
@@ -259,7 +261,7 @@ void tutti__heartbeats_silent(const tutti__wait *wait, bool had_entered, char *t
     pthread_mutex_unlock(&mutex);
 }
 
-/* Where a rank waits if that is not where this one does; otherwise "". */
+/* Where a rank waits, or "" if it waits where this one does. */
 static void place_of(const tutti__wait *wait, const tutti__heartbeat *heard, char *text,
                      size_t size)
 {
@@ -281,7 +283,8 @@ void tutti__heartbeats_elsewhere(const tutti__wait *wait, char *text, size_t siz
     for (int r = 0; r < channel->world_size; r++) {
         if (r == wait->comm->rank) continue;
         place_of(wait, &channel->peers[r].heard, place, sizeof place);
-        if (!place[0] || (first[0] && strcmp(place, first) != 0)) continue; /* one is enough */
+        if (!place[0] || (first[0] && strcmp(place, first) != 0))
+            continue; /* name only one place */
         memcpy(first, place, sizeof first);
         tutti__rank_list_add(text, size, r);
     }

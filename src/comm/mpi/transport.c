@@ -1,5 +1,5 @@
-/* The mpi transport: non-blocking collectives on host memory, tested to a deadline; device memory
- * is staged through pinned host memory, because MPI need not know what a device pointer is. */
+/* The mpi transport: non-blocking collectives on host memory, tested until a deadline.  Device
+ * memory is staged through pinned host memory, because MPI need not support device pointers. */
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,7 +7,7 @@
 #include "comm/makers.h"
 #include "comm/mpi/channel.h"
 
-/* MPI counts are int; a build may make the pieces small to test that they fit together. */
+/* MPI counts are int; tests may build with smaller pieces. */
 #ifndef TUTTI__MPI_PIECE
 #define TUTTI__MPI_PIECE ((int64_t)1 << 30)
 #endif
@@ -158,7 +158,7 @@ static tutti_status on_host(tutti_comm *comm, const tutti__collective *call)
 
 /* Device memory */
 
-/* Pinned host memory for the verbs, which grows and is kept. */
+/* Pinned host memory for the collectives, which grows and is kept. */
 typedef struct staging {
     void *data;
     size_t bytes;
@@ -221,7 +221,7 @@ static void mpi_destroy(tutti_comm *comm)
 
 /* Sums and messages while the caller computes */
 
-/* A duplicate of its own for each gradient exchange: its sums are in one order whatever else the
+/* Each gradient exchange has its own duplicate, so that its sums keep their order whatever else the
  * communicator does. */
 static tutti_status mpi_duplicate_create(tutti_comm *comm, void **duplicate)
 {
@@ -229,7 +229,7 @@ static tutti_status mpi_duplicate_create(tutti_comm *comm, void **duplicate)
     MPI_Comm *made = malloc(sizeof *made);
     if (!made) return tutti__fail(TUTTI_ERR_MEMORY, "grad_sync_create: no memory");
     *made = MPI_COMM_NULL;
-    /* after a failure MPI may still write the handle: it is left where it is */
+    /* after a failure MPI may still write the handle, so it is not freed */
     TUTTI_TRY(
         tutti__mpi_duplicate(comm, channel->data, made, "grad_sync_create", ++comm->sequence));
     *duplicate = made;
@@ -247,7 +247,7 @@ static void mpi_duplicate_destroy(tutti_comm *comm, void *duplicate, bool idle)
     free(duplicate);
 }
 
-/* They stay where they are until MPI is done with all. */
+/* Must not move until MPI has completed all. */
 typedef struct requests {
     int count;
     MPI_Request each[];

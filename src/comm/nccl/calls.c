@@ -1,4 +1,4 @@
-/* Calls of NCCL: entered by one thread at a time, and settled to the deadline. */
+/* Calls of NCCL: entered by one thread at a time, and completed until the deadline. */
 #include <stdio.h>
 
 #include "comm/nccl/transport.h"
@@ -31,8 +31,8 @@ const char *tutti__nccl_last_words(void)
     return text && text[0] ? text : "NCCL_DEBUG=WARN may tell more";
 }
 
-/* How far NCCL has come with a call that returned `result`.  A call that goes on in the background
- * does not always say so (2.28's window registration returns success). */
+/* The state of a call that returned `result`.  A call that continues in the background does not
+ * always return ncclInProgress (2.28's window registration returns success). */
 static tutti_status look(tutti_comm *comm, const char *operation, ncclResult_t *result)
 {
     tutti__nccl *nccl = comm->state;

@@ -1,7 +1,6 @@
-/* A few bytes of host memory over NCCL itself: for a communicator of the caller's, where there may
- * be no MPI.  Copied to the device, exchanged on a stream of its own, copied back; every wait has
- * the deadline.  The calls of a blocking communicator wait in NCCL, from where the watchdog fetches
- * them. */
+/* A few bytes of host memory over NCCL itself, for a caller's ncclComm_t, where there may be no
+ * MPI: copied to the device, exchanged on an own stream, copied back; every wait has the deadline.
+ * Calls of a blocking communicator wait inside NCCL until the watchdog aborts them. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,7 +15,7 @@ static tutti_status buffers_open(tutti_comm *comm, size_t bytes, buffers *own)
 {
     const tutti__runtime *run = &comm->backend->run;
     tutti__nccl *nccl = comm->state;
-    bytes = (bytes + 15) / 16 * 16; /* NCCL reads bytes in whole words */
+    bytes = (bytes + 15) / 16 * 16; /* NCCL reads whole words */
     *own = (buffers){NULL, NULL};
     if (!nccl->control_stream)
         TUTTI_TRY(run->stream_create(comm->device, true, &nccl->control_stream));
@@ -26,7 +25,7 @@ static tutti_status buffers_open(tutti_comm *comm, size_t bytes, buffers *own)
     return status;
 }
 
-/* What a lost operation may still write stays. */
+/* A lost operation may still write to them: they are then kept. */
 static void buffers_close(tutti_comm *comm, buffers *own)
 {
     tutti__nccl *nccl = comm->state;
@@ -36,7 +35,7 @@ static void buffers_close(tutti_comm *comm, buffers *own)
     comm->backend->run.host_free(comm->device, own->host);
 }
 
-/* Everybody's send [bytes] to all, or only the root's. */
+/* Sends every rank's send [bytes] to all, or only the root's. */
 enum { EVERYBODY = -1 };
 static tutti_status from(int root, tutti_comm *comm, const void *send, void *recv, size_t bytes,
                          const char *operation)
@@ -67,7 +66,7 @@ static tutti_status from(int root, tutti_comm *comm, const void *send, void *rec
     if (status == TUTTI_OK)
         status = run->copy(comm->device, stream, own.host + skip, own.device + skip, all);
     if (status == TUTTI_OK) status = tutti__wait_device(comm, NULL, stream, operation, sequence);
-    if (status == TUTTI_OK) status = tutti__comm_alive(comm, operation); /* not by being aborted */
+    if (status == TUTTI_OK) status = tutti__comm_alive(comm, operation); /* unless it was aborted */
     if (status == TUTTI_OK) memcpy(recv, own.host + skip, all);
     buffers_close(comm, &own);
     return status;
@@ -87,7 +86,7 @@ static tutti_status nccl_broadcast(tutti_comm *comm, void *data, size_t bytes, i
 
 static void nccl_control_destroy(tutti_comm *comm)
 {
-    (void)comm; /* the transport has released what there was */
+    (void)comm; /* the transport has released its stream */
 }
 
 const tutti__control tutti__nccl_control = {

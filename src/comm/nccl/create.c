@@ -1,4 +1,5 @@
-/* Making communicators over NCCL: a new one, whose id travels over the control, or the caller's. */
+/* Making communicators over NCCL: a new one, whose id is broadcast by the control, or the
+ * caller's. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,8 +10,8 @@
 #include "core/version.h"
 #include "tutti/nccl.h"
 
-/* Blocks of the GPU that a sum may take: enough for NVLink's bandwidth, few enough for matrix
- * products to go on beside it. */
+/* Thread blocks of a sum: enough for NVLink's bandwidth, few enough for matrix products beside
+ * it. */
 #define CTAS_MAX 16
 
 static tutti__nccl *state_new(ncclComm_t comm, bool owned)
@@ -37,8 +38,8 @@ static tutti_status nccl_identify(const tutti_context *ctx, tutti__identity *ide
     if (code == cudaSuccess)
         code = cudaDeviceGetPCIBusId(identity->bus, sizeof identity->bus, ctx->device);
     if (code != cudaSuccess)
-        return tutti__fail(TUTTI_ERR_DEVICE, "comm_create: device %d cannot be asked who it is: %s",
-                           ctx->device, cudaGetErrorString(code));
+        return tutti__fail(TUTTI_ERR_DEVICE, "comm_create: cannot query device %d: %s", ctx->device,
+                           cudaGetErrorString(code));
     memcpy(identity->uuid, properties.uuid.bytes, sizeof identity->uuid);
     return TUTTI_OK;
 }
@@ -47,7 +48,7 @@ static void warn_of_old_faults(int version)
 {
     if (version >= NCCL_VERSION(2, 28, 0) && version < NCCL_VERSION(2, 28, 7))
         tutti__log(TUTTI_LOG_WARN,
-                   "NCCL %d.%d.%d has known faults in small messages; 2.28.7 or newer is better",
+                   "NCCL %d.%d.%d has known bugs with small messages; want 2.28.7 or newer",
                    version / 10000, version / 100 % 100, version % 100);
 }
 
@@ -84,7 +85,7 @@ static tutti_status nccl_attach(tutti_comm *comm)
         ncclCommInitRankConfig(&nccl->comm, comm->world_size, id, comm->rank, &config);
     status =
         tutti__nccl_settle(comm, result, "comm_create (ncclCommInitRankConfig)", ++comm->sequence);
-    /* whoever is dead has missed the deadline or heard NCCL's error: so will the others */
+    /* dead: the deadline has passed or NCCL has failed, as it will on the other ranks */
     if (comm->dead) return status;
     if (status == TUTTI_OK) status = tutti__watchdog_open(comm, &nccl->watchdog);
     return tutti_comm_agree(comm, status);
@@ -116,7 +117,7 @@ tutti_status tutti_comm_create_from_nccl(tutti_context *ctx, ncclComm_t nccl_com
     if (ncclCommUserRank(nccl_comm, &rank) != ncclSuccess ||
         ncclCommCount(nccl_comm, &size) != ncclSuccess ||
         ncclCommCuDevice(nccl_comm, &device) != ncclSuccess)
-        return tutti__fail(TUTTI_ERR_ARG, "%s: nccl_comm is no working communicator", who);
+        return tutti__fail(TUTTI_ERR_ARG, "%s: nccl_comm is not a working communicator", who);
     TUTTI_REQUIRE(device == ctx->device, "%s: nccl_comm is on device %d, the context on %d", who,
                   device, ctx->device);
     warn_of_old_faults(version);
@@ -145,7 +146,7 @@ void tutti__nccl_describe(char *text, size_t size)
 {
     int version = 0;
     if (ncclGetVersion(&version) != ncclSuccess)
-        snprintf(text, size, "nccl: %d.%d.%d when built, none that works now", NCCL_MAJOR,
+        snprintf(text, size, "nccl: %d.%d.%d when built, no working one loaded", NCCL_MAJOR,
                  NCCL_MINOR, NCCL_PATCH);
     else
         snprintf(text, size, "nccl: %d.%d.%d, built against %d.%d.%d", version / 10000,

@@ -1,13 +1,13 @@
 /* Gradient memory in a symmetric window: NCCL then reads the peers' memory directly, which halves
- * the time of small sums.  Where the library is too old for windows, or a rank cannot have one,
- * plain device memory. */
+ * the time of small sums.  Plain device memory if the library is too old for windows or a rank
+ * cannot have one. */
 #include <stdlib.h>
 
 #include "comm/nccl/transport.h"
 
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0)
 #define WITH_WINDOWS
-/* a library that is loaded may be older than the header: then these are NULL */
+/* NULL if the loaded library is older than the header */
 #pragma weak ncclCommWindowRegister
 #pragma weak ncclCommWindowDeregister
 #endif
@@ -17,13 +17,13 @@
 #pragma weak ncclMemFree
 #endif
 
-/* NCCL's own allocation, where every rank gets one. */
+/* Allocates by NCCL if every rank can. */
 static tutti_status alloc_by_nccl(tutti_comm *comm, size_t bytes, tutti__nccl_memory *memory)
 {
 #if defined WITH_WINDOWS && defined WITH_MEM_ALLOC
     bool able = ncclMemAlloc && ncclMemFree && ncclCommWindowRegister && ncclCommWindowDeregister;
     if (able && ncclMemAlloc(&memory->data, bytes) != ncclSuccess) memory->data = NULL;
-    /* the registration below is collective: all or none */
+    /* the registration below is collective */
     unsigned char mine = memory->data != NULL, *all = malloc((size_t)comm->world_size);
     tutti_status status = all ? TUTTI_OK : tutti__fail(TUTTI_ERR_MEMORY, "allocator: no memory");
     status = tutti_comm_agree(comm, status);
@@ -38,7 +38,7 @@ static tutti_status alloc_by_nccl(tutti_comm *comm, size_t bytes, tutti__nccl_me
     }
     memory->by_nccl = true;
     tutti__nccl *nccl = comm->state;
-    ncclWindow_t *window = (ncclWindow_t *)&memory->window; /* written when the call has settled */
+    ncclWindow_t *window = (ncclWindow_t *)&memory->window; /* written when the call completes */
     TUTTI_TRY(tutti__nccl_enter(comm, "allocator"));
     ncclResult_t result =
         ncclCommWindowRegister(nccl->comm, memory->data, bytes, window, NCCL_WIN_COLL_SYMMETRIC);
@@ -60,7 +60,7 @@ tutti_status tutti__nccl_alloc(tutti_comm *comm, size_t bytes, void **data)
     if (status == TUTTI_OK && !memory->data)
         status = comm->backend->run.alloc(comm->device, bytes, &memory->data);
     if (status != TUTTI_OK) {
-        /* NCCL may still write into a record whose registration was lost */
+        /* NCCL may still write to the record of a lost registration */
         if (!comm->dead) free(memory);
         return status;
     }
@@ -76,13 +76,12 @@ tutti_status tutti__nccl_free(tutti_comm *comm, void *data)
     tutti__nccl_memory **at = &nccl->memory;
     while (*at && (*at)->data != data) at = &(*at)->next;
     tutti__nccl_memory *memory = *at;
-    TUTTI_REQUIRE(memory, "allocator: %p was not allocated here", data);
+    TUTTI_REQUIRE(memory, "allocator: %p was not allocated by this communicator", data);
     *at = memory->next;
     if (comm->dead) {
-        /* kernels that were left alone may still use it */
+        /* kernels that never ended may still use it */
     } else if (memory->by_nccl) {
-        /* unlike cudaFree these do not wait for kernels; the communicator's own have ended
-         * before */
+        /* these do not wait for kernels as cudaFree does; the communicator's own have ended */
         (void)cudaSetDevice(comm->device);
         (void)cudaDeviceSynchronize();
 #if defined WITH_WINDOWS && defined WITH_MEM_ALLOC

@@ -1,6 +1,5 @@
-/* Ending an NCCL communicator without trusting NCCL to come back: its calls run on a thread of
- * their own, which is left alone when it takes too long: ncclCommDestroy waits for this rank's
- * neighbours to come to theirs. */
+/* Ending an NCCL communicator although NCCL may not return: ncclCommDestroy waits for other ranks
+ * to call it.  So it runs on a thread of its own, which is left running if it takes too long. */
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <time.h>
@@ -15,7 +14,7 @@ typedef struct job {
     ncclComm_t comm;
     int device;
     bool abort;
-    double deadline; /* of work in flight: then it is aborted */
+    double deadline; /* for work in flight, which is then aborted */
     pthread_mutex_t mutex;
     pthread_cond_t finished;
     bool done, left_alone;
@@ -38,9 +37,9 @@ bool tutti__cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex, double until
 }
 
 static atomic_bool exiting;
-static atomic_int holding; /* threads that are in NCCL or in CUDA's memory */
+static atomic_int holding; /* threads that use NCCL or CUDA */
 
-/* Where the process takes CUDA down while NCCL is still at work, NCCL crashes. */
+/* NCCL crashes if the process shuts CUDA down while NCCL is at work. */
 static void wait_at_exit(void)
 {
     atomic_store(&exiting, true);
@@ -55,7 +54,7 @@ static void have_exit_wait(void)
 
 bool tutti__exit_hold(void)
 {
-    /* registered so late, it runs before the handlers of CUDA and NCCL */
+    /* registered this late, it runs before the handlers of CUDA and NCCL */
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, have_exit_wait);
     atomic_fetch_add(&holding, 1);
@@ -105,8 +104,8 @@ static void *run(void *argument)
     return NULL;
 }
 
-/* Where no thread can be had: what waits for the lost rank is freed first of all, and the rest does
- * not take for ever. */
+/* Without a thread only an abort is called: it ends kernels that wait for the lost rank, and
+ * returns; a destroy may not. */
 static bool alone(ncclComm_t comm, bool abort)
 {
     if (abort) (void)ncclCommAbort(comm);

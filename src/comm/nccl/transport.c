@@ -1,5 +1,5 @@
-/* The nccl transport: verbs on the caller's stream through a non-blocking communicator, so that no
- * call can wait for a rank that is gone. */
+/* The nccl transport: collectives on the caller's stream through a non-blocking communicator, so
+ * that no call waits for a lost rank. */
 #include "comm/nccl/transport.h"
 
 #include <stdlib.h>
@@ -43,8 +43,8 @@ static bool in_window(const tutti__nccl *nccl, const void *data)
     return false;
 }
 
-/* A message from a registered window into plain memory, or the other way round, never ends in NCCL
- * 2.28.  What a peer's buffer is nobody knows here, so messages are always between plain ones. */
+/* In NCCL 2.28 a message between a registered window and plain memory never ends.  A peer's kind of
+ * memory is unknown here, so messages always use plain memory. */
 static tutti_status all_to_all(tutti_comm *comm, tutti_context *ctx, const tutti__collective *call)
 {
     tutti__nccl *nccl = comm->state;
@@ -94,7 +94,7 @@ static ncclResult_t enqueue(ncclComm_t nccl, cudaStream_t stream, const tutti__c
     return ncclInternalError;
 }
 
-/* All but all-to-all. */
+/* All collectives but all-to-all. */
 static tutti_status on_stream(tutti_comm *comm, tutti__stream stream, const tutti__collective *call)
 {
     tutti__nccl *nccl = comm->state;
@@ -160,7 +160,7 @@ void tutti__nccl_state_free(tutti__nccl *state)
     free(state);
 }
 
-/* Called by the watchdog too, while the rank's thread may be anywhere. */
+/* Also called by the watchdog, wherever the rank's thread is. */
 static void nccl_abandon(tutti_comm *comm)
 {
     tutti__nccl *nccl = comm->state;
@@ -172,11 +172,11 @@ static void nccl_abandon(tutti_comm *comm)
         held = pthread_mutex_trylock(&nccl->calls) == 0;
         if (!held) tutti__sleep(1e-3);
     }
-    ncclComm_t handle = nccl->comm; /* nobody enters any more: comm is dead */
+    ncclComm_t handle = nccl->comm; /* no thread enters any more: comm is dead */
     if (held) pthread_mutex_unlock(&nccl->calls);
-    /* the kernels that wait for the lost rank end, and with them the streams */
+    /* ends the kernels that wait for the lost rank, so that their streams complete */
     if (handle && !tutti__nccl_abort(handle, comm->device))
-        tutti__log(TUTTI_LOG_WARN, "NCCL does not come back from ncclCommAbort; left alone");
+        tutti__log(TUTTI_LOG_WARN, "ncclCommAbort does not return; left running");
 }
 
 static void nccl_destroy(tutti_comm *comm)
@@ -189,10 +189,10 @@ static void nccl_destroy(tutti_comm *comm)
     if (nccl->control_stream) comm->backend->run.stream_destroy(comm->device, nccl->control_stream);
     if (nccl->comm && nccl->owned && !tutti__nccl_finalize(nccl->comm, comm->device, comm->timeout))
         tutti__log(TUTTI_LOG_INFO,
-                   "NCCL goes on destroying a communicator by itself: another rank has not come to "
-                   "that yet, or graphs hold its work and must be destroyed");
+                   "NCCL is still destroying a communicator in the background: another rank has "
+                   "not begun to, or CUDA graphs that hold its work must be destroyed");
     for (tutti__nccl_memory *memory = nccl->memory, *next; memory; memory = next) {
-        next = memory->next; /* its owner has outlived the communicator: the memory is his */
+        next = memory->next; /* not freed before the communicator: the memory stays its user's */
         free(memory);
     }
     tutti__nccl_state_free(nccl);

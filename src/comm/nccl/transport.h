@@ -9,68 +9,68 @@
 #include "comm/control.h"
 #include "comm/transport.h"
 
-/* Gradient memory, in a symmetric window where NCCL has them. */
+/* Gradient memory, in a symmetric window where NCCL supports it. */
 typedef struct tutti__nccl_memory {
     struct tutti__nccl_memory *next;
     void *data;
     size_t bytes;
-    bool by_nccl; /* ncclMemAlloc's */
+    bool by_nccl; /* from ncclMemAlloc */
     void *window; /* NULL: not registered */
 } tutti__nccl_memory;
 
 typedef struct tutti__watchdog tutti__watchdog;
 
 typedef struct tutti__nccl {
-    ncclComm_t comm;       /* gone once the communicator is dead */
+    ncclComm_t comm;       /* invalid once the communicator is dead */
     bool owned;            /* ours to destroy */
-    pthread_mutex_t calls; /* held in a call of NCCL with comm: the watchdog may abort it */
+    pthread_mutex_t calls; /* held during NCCL calls with comm, which the watchdog may abort */
     tutti__watchdog *watchdog;
     tutti__nccl_memory *memory;
-    tutti__stream control_stream; /* without MPI: for the few bytes of the control */
+    tutti__stream control_stream; /* for the control's messages, without MPI */
 } tutti__nccl;
 
 extern const tutti__transport tutti__nccl_transport;
-/* Gathers and broadcasts through NCCL itself, for a communicator of the caller's without MPI. */
+/* Gathers and broadcasts through NCCL itself, for a caller's ncclComm_t without MPI. */
 extern const tutti__control tutti__nccl_control;
 
 void tutti__nccl_state_free(tutti__nccl *state);
 
-/* NCCL's last message of this process, whichever communicator it is about. */
+/* NCCL's last message in this process, whichever communicator it is about. */
 const char *tutti__nccl_last_words(void);
-/* An error that NCCL has noticed. */
+/* Fails if NCCL has met an asynchronous error. */
 tutti_status tutti__nccl_poll(tutti_comm *comm);
-/* After an NCCL call: waits until a non-blocking communicator has taken it in, to the deadline; a
- * failure is the end of the communicator. */
+/* After an NCCL call: waits until a non-blocking communicator has completed it, until the deadline.
+ * If this fails, the communicator is dead. */
 tutti_status tutti__nccl_settle(tutti_comm *comm, ncclResult_t result, const char *operation,
                                 int64_t sequence);
-/* Brackets calls of NCCL with the communicator: alive, not aborted meanwhile, its device current.
- * Fails without entering. */
+/* Brackets NCCL calls with the communicator: it is alive and not aborted meanwhile, and its device
+ * is current.  If enter fails, leave is not called. */
 tutti_status tutti__nccl_enter(tutti_comm *comm, const char *operation);
 void tutti__nccl_leave(tutti_comm *comm);
 
-/* Watches that the host is not held up for ever behind a sum (watchdog.c).  NULL, with one rank,
- * does nothing. */
+/* Ends a wait of the host behind a sum that never completes (watchdog.c).  NULL with one rank,
+ * where it does nothing. */
 tutti_status tutti__watchdog_open(tutti_comm *comm, tutti__watchdog **made);
-/* Before the communicator goes; waits for the thread, which may be aborting it. */
+/* Called before the communicator is destroyed; waits for the thread, which may be aborting it. */
 void tutti__watchdog_close(tutti__watchdog **closing);
-/* Before work that waits for other ranks is enqueued on a stream; and after it, on that stream or
- * one that waits for it. */
+/* begin: before work that waits for other ranks is enqueued on a stream.  clear: after it, on that
+ * stream or one that waits for it. */
 tutti_status tutti__watchdog_begin(tutti__watchdog *dog, tutti__stream stream,
                                    const char *operation, int64_t sequence);
 tutti_status tutti__watchdog_clear(tutti__watchdog *dog, tutti__stream stream);
 
-/* A condition on tutti__now's clock; false: `until` has passed. */
+/* A condition variable on tutti__now's clock.  False: `until` has passed. */
 void tutti__cond_init(pthread_cond_t *cond);
 bool tutti__cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex, double until);
 
-/* The end of the process waits a few seconds for whoever holds it up.  false: it has begun, and
- * CUDA may be gone.  Released in either case. */
+/* While held, exit waits a few seconds.  False: exit has begun, so CUDA may be gone.  To be
+ * released in either case. */
 bool tutti__exit_hold(void);
 void tutti__exit_release(void);
 
-/* Tearing down, each back within two seconds whatever other ranks do.  true: done; false: it goes
- * on by itself, and the end of the process waits a few seconds for it.  Work in flight has
- * `timeout` seconds. */
+/* Tearing down; each returns within two seconds whatever other ranks do.  True: done.  False: it
+ * continues in the background, and exit waits a few seconds for it.  Work in flight has `timeout`
+ * seconds. */
 bool tutti__nccl_abort(ncclComm_t comm, int device);
 bool tutti__nccl_finalize(ncclComm_t comm, int device, double timeout);
 

@@ -1,12 +1,11 @@
-/* A thread that watches the host.  The library's own waits poll and meet their deadline.  But calls
- * of CUDA wait too, the caller's as well as ours: for room in a queue of launches (about a
- * thousand), or for a kernel's code, which CUDA loads when it is first launched.  Behind a sum that
- * some rank never joins they wait for ever, and nobody polls.  So when sums are under way and this
- * rank's thread has not been heard of for the whole deadline, the communicator dies from here:
- * NCCL's kernels end, and the call comes back.
+/* A thread that watches the host.  The library's own waits poll until their deadline, but CUDA
+ * calls wait too, the caller's as well as ours: for room in the launch queue (about a thousand), or
+ * for a kernel's code, which is loaded at its first launch.  Behind a sum that some rank never
+ * joins they wait for ever.  So if sums are under way and this rank's thread has not polled for the
+ * whole timeout, the watchdog kills the communicator: NCCL's kernels end, and the call returns.
  *
- * The thread does not ask CUDA, which may hold a lock in that call.  The host notes that sums begin
- * in pinned memory, and the stream clears the note behind them. */
+ * The thread does not ask CUDA, which may hold a lock in that call.  Instead the host sets a note
+ * in pinned memory before sums, and the stream clears it after them. */
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -14,7 +13,7 @@
 
 #include "comm/nccl/transport.h"
 
-/* Notes are used in turn: one is free again before its turn comes, since no stream holds that many
+/* Notes are used in turn; each is clear again before its turn, since no stream holds that many
  * launches. */
 #define NOTES 2048
 
@@ -22,26 +21,26 @@ typedef struct notes {
     struct notes *next;
     int device;
     atomic_uint *words; /* pinned: 1 while sums are under way */
-    void *zero;         /* on the device: what clears them */
+    void *zero;         /* on the device: copied to a note to clear it */
 } notes;
 
 struct tutti__watchdog {
     tutti_comm *comm;
     pthread_t thread;
-    pthread_mutex_t mutex; /* of what follows */
+    pthread_mutex_t mutex; /* guards what follows */
     pthread_cond_t wake;
     bool stop;
     const char *operation; /* the last one that began */
     int64_t sequence;
 
     notes *notes;
-    unsigned begun, cleared; /* notes written, and those whose clearing is enqueued */
+    unsigned begun, cleared; /* notes set, and notes whose clearing is enqueued */
 };
 
 static bool under_way(const notes *watched)
 {
     bool any = false;
-    if (tutti__exit_hold()) /* CUDA takes the notes with it */
+    if (tutti__exit_hold()) /* CUDA frees the notes at exit */
         for (int i = 0; i < NOTES && !any; i++) any = atomic_load(&watched->words[i]);
     tutti__exit_release();
     return any;
@@ -57,45 +56,43 @@ static void *watch(void *argument)
     pthread_mutex_lock(&dog->mutex);
     while (!dog->stop && silent <= comm->timeout) {
         (void)tutti__cond_wait(&dog->wake, &dog->mutex, last + period);
-        /* while the whole process is stopped this thread is too: that time does not count */
+        /* time in which the whole process was stopped does not count */
         double now = tutti__now(), step = now - last < 2 * period ? now - last : period;
         unsigned seen = atomic_load(&comm->polls);
         silent = seen == polls && under_way(dog->notes) ? silent + step : 0;
         polls = seen;
         last = now;
     }
-    bool bites = !dog->stop;
+    bool expired = !dog->stop;
     const char *operation = dog->operation;
     long long sequence = dog->sequence;
     pthread_mutex_unlock(&dog->mutex);
-    if (tutti__exit_hold() && bites)
-        (void)tutti__comm_die(
-            comm,
-            "%s #%lld: not finished after %g s, in which the program called nothing "
-            "here, or was held up in a call of CUDA",
-            operation, sequence, comm->timeout);
+    if (tutti__exit_hold() && expired)
+        (void)tutti__comm_die(comm,
+                              "%s #%lld: not finished after %g s, in which the program made no "
+                              "call to this library or was blocked in a CUDA call",
+                              operation, sequence, comm->timeout);
     tutti__exit_release();
     return NULL;
 }
 
 static tutti_status start(tutti__watchdog *dog)
 {
-    /* from now on, CUDA being there, and not only when the thread first looks */
+    /* registers the exit handler now that CUDA is loaded, not when the thread first looks */
     (void)tutti__exit_hold();
     tutti__exit_release();
-    /* signals are for the program's own threads */
+    /* signals are left to the program's threads */
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int code = pthread_create(&dog->thread, NULL, watch, dog);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (code == 0) return TUTTI_OK;
-    return tutti__fail(TUTTI_ERR_MEMORY, "comm_create: no thread can be started: %s",
-                       strerror(code));
+    return tutti__fail(TUTTI_ERR_MEMORY, "comm_create: cannot start a thread: %s", strerror(code));
 }
 
-/* Of communicators that are gone: freeing would wait for the whole device, and so for the sums of
- * others and of graphs.  A stream may still clear some, which are not used before. */
+/* Notes of destroyed communicators, kept because freeing them would wait for the whole device, and
+ * so for sums of others and of graphs.  Reused once streams have cleared them all. */
 static pthread_mutex_t spare_mutex = PTHREAD_MUTEX_INITIALIZER;
 static notes *spare;
 
@@ -118,7 +115,7 @@ static void notes_keep(notes *kept)
     pthread_mutex_unlock(&spare_mutex);
 }
 
-/* Not on CUDA's default stream, which may wait for the caller's. */
+/* Does not use CUDA's default stream, which may wait for the caller's. */
 static tutti_status zero_open(const tutti__runtime *run, int device, void **zero)
 {
     tutti__stream stream;
@@ -201,7 +198,7 @@ tutti_status tutti__watchdog_begin(tutti__watchdog *dog, tutti__stream stream,
     bool capturing;
     tutti_comm *comm = dog->comm;
     TUTTI_TRY(comm->backend->run.stream_capturing(comm->device, stream, &capturing));
-    if (capturing) return TUTTI_OK; /* when a graph runs is not known */
+    if (capturing) return TUTTI_OK; /* it is not known when a graph runs */
     pthread_mutex_lock(&dog->mutex);
     dog->operation = operation;
     dog->sequence = sequence;
