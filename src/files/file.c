@@ -30,12 +30,13 @@ static tutti_status check_root(const tutti__file *file, const tutti__format *for
     const tutti__attribute *version = tutti__node_attribute(structure, root, "format_version");
     const tutti__attribute *complete = tutti__node_attribute(structure, root, "complete");
     if (!name || name->kind != TUTTI__ATTRIBUTE_TEXT)
-        return tutti__file_fail(file, TUTTI_ERR_DATA, "is no %s: it has no format", format->noun);
+        return tutti__file_fail(file, TUTTI_ERR_DATA, "is not a %s: it has no format attribute",
+                                format->noun);
     if (strcmp(name->text, format->name) != 0)
-        return tutti__file_fail(file, TUTTI_ERR_DATA, "is no %s: its format is %.64s, want %s",
+        return tutti__file_fail(file, TUTTI_ERR_DATA, "is not a %s: its format is %.64s, want %s",
                                 format->noun, name->text, format->name);
     if (!version || version->kind != TUTTI__ATTRIBUTE_INT || version->count != 2)
-        return tutti__file_fail(file, TUTTI_ERR_DATA, "format_version is not two whole numbers");
+        return tutti__file_fail(file, TUTTI_ERR_DATA, "format_version is not two integers");
     if (version->ints[0] != format->major)
         return tutti__file_fail(
             file, TUTTI_ERR_DATA,
@@ -44,8 +45,7 @@ static tutti_status check_root(const tutti__file *file, const tutti__format *for
             version->ints[0] > format->major ? "newer" : "older", format->major, format->minor);
     if (complete ? complete->kind != TUTTI__ATTRIBUTE_INT || complete->ints[0] != 1
                  : format->says_complete)
-        return tutti__file_fail(file, TUTTI_ERR_DATA,
-                                "is incomplete: it was not written to its end");
+        return tutti__file_fail(file, TUTTI_ERR_DATA, "is incomplete: it was not fully written");
     return TUTTI_OK;
 }
 
@@ -53,7 +53,7 @@ tutti_status tutti__file_open(tutti__file *file, const tutti__format *format)
 {
     struct stat now;
     file->structure = NULL;
-    /* without waiting for whoever writes into a pipe */
+    /* does not block if it is a pipe */
     file->fd = open(file->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (file->fd < 0 || fstat(file->fd, &now) != 0)
         return tutti__file_fail(file, TUTTI_ERR_IO, "%s", strerror(errno));

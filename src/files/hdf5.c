@@ -19,7 +19,7 @@ void tutti__hdf5_unhush(tutti__hush before)
     H5Eset_auto2(H5E_DEFAULT, before.print, before.data);
 }
 
-/* No times are kept. */
+/* A property list that stores no times. */
 static hid_t timeless(hid_t class)
 {
     hid_t list = H5Pcreate(class);
@@ -34,10 +34,10 @@ hid_t tutti__hdf5_file(int fd, bool create, int alignment)
     char path[64];
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
     hid_t creation = timeless(H5P_FILE_CREATE), access = H5Pcreate(H5P_FILE_ACCESS);
-    H5Pset_fapl_stdio(access); /* the other drivers want a path that leads to a name */
+    H5Pset_fapl_stdio(access); /* other drivers open the path's target by name */
     H5Pset_alignment(access, 512, (hsize_t)alignment);
     H5Pset_fclose_degree(access, H5F_CLOSE_STRONG);
-    /* metadata with checksums: what any HDF5 since 1.8 reads */
+    /* metadata with checksums, readable by any HDF5 since 1.8 */
 #if H5_VERSION_GE(1, 10, 2)
     H5Pset_libver_bounds(access, H5F_LIBVER_V18, H5F_LIBVER_V18);
 #endif
@@ -64,7 +64,7 @@ bool tutti__hdf5_complete(hid_t file)
 
 /* Types */
 
-/* A float of two bytes: sign, exponent and mantissa from the top. */
+/* A two-byte float: sign, exponent and mantissa from the most significant bit. */
 static hid_t two_byte_float(unsigned exponent_bits, unsigned mantissa_bits, size_t bias)
 {
     hid_t type = H5Tcopy(H5T_IEEE_F32LE);

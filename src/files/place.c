@@ -1,4 +1,4 @@
-/* path.tmp and its way to path; place.h. */
+/* Writing path.tmp and renaming it to path; place.h. */
 #include "files/place.h"
 
 #include <errno.h>
@@ -29,8 +29,8 @@ tutti_status tutti__place_failed(const tutti__place *place, const char *what, in
 
 static tutti_status is_a_folder(const tutti__place *place, const char *name)
 {
-    return place->reporter->fail(TUTTI_ERR_IO, "%s: %s: is a folder, and a save would write to it",
-                                 place->who, name);
+    return place->reporter->fail(TUTTI_ERR_IO, "%s: %s: is a folder, want a file", place->who,
+                                 name);
 }
 
 static bool same_file(const struct stat *a, const struct stat *b)
@@ -55,11 +55,11 @@ static void look_before(tutti__place *place)
 tutti_status tutti__place_make(tutti__place *place)
 {
     look_before(place);
-    /* what a killed process has left */
+    /* left by a killed process */
     if (unlink(place->temporary) != 0 && errno != ENOENT)
         return errno == EISDIR ? is_a_folder(place, place->temporary)
                                : tutti__place_failed(place, "cannot remove", errno);
-    /* nobody reads it before it is known who may */
+    /* unreadable for others until its permissions are set */
     const mode_t mode = place->replaces ? 0600 : 0666;
     place->fd = open(place->temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, mode);
     if (place->fd < 0) return tutti__place_failed(place, "cannot create", errno);
@@ -73,14 +73,14 @@ tutti_status tutti__place_reserve(tutti__place *place, int64_t bytes)
     int done;
     do done = fallocate(place->fd, 0, 0, bytes);
     while (done != 0 && errno == EINTR);
-    /* a file system that cannot reserve says so; a full one is then found while writing */
+    /* if the file system cannot reserve, a full disk is found while writing */
     if (done != 0 && (errno == EOPNOTSUPP || errno == ENOSYS)) done = ftruncate(place->fd, bytes);
     if (done != 0) return tutti__place_failed(place, "cannot reserve the space of", errno);
     tutti__place_step(place, "reserved");
     return TUTTI_OK;
 }
 
-/* path.tmp is the file that was made. */
+/* True if path.tmp is still the file that was created. */
 static bool is_own(const tutti__place *place)
 {
     return place->made && tutti__file_is_at(place->fd, place->temporary);
@@ -90,8 +90,9 @@ static tutti_status check_own(const tutti__place *place)
 {
     if (is_own(place)) return TUTTI_OK;
     return place->reporter->fail(
-        TUTTI_ERR_IO, "%s: %s: another program has removed or replaced it while it was written",
-        place->who, place->temporary);
+        TUTTI_ERR_IO,
+        "%s: %s: another program has removed or replaced it while it was being written", place->who,
+        place->temporary);
 }
 
 tutti_status tutti__place_permit(tutti__place *place)
@@ -106,16 +107,16 @@ tutti_status tutti__place_permit(tutti__place *place)
     const bool owner = now.st_uid == before->st_uid, group = now.st_gid == before->st_gid;
     const bool given = (owner && group) || fchown(place->fd, before->st_uid, before->st_gid) == 0 ||
                        group || fchown(place->fd, (uid_t)-1, before->st_gid) == 0;
-    /* another group gets no more than everybody has */
+    /* a different group gets no more rights than everybody */
     if (!given) mode &= ~(mode_t)070 | (mode & 07) << 3;
     if ((now.st_mode & 0777) != mode && fchmod(place->fd, mode) != 0)
         return tutti__place_failed(place, "cannot set the permissions of", errno);
     return TUTTI_OK;
 }
 
-/* Removing a folder where there is none: the system first checks whether this process may remove
- * that name, a sticky folder and an immutable file included, then finds that it is no folder.
- * Nothing is changed either way. */
+/* Calls rmdir on a file: the system first checks whether this process may remove the name,
+ * including sticky folders and immutable files, then finds that it is not a folder.  Nothing is
+ * changed. */
 static tutti_status try_name(const tutti__place *place, const char *name)
 {
     struct stat now;
@@ -129,9 +130,9 @@ static tutti_status try_name(const tutti__place *place, const char *name)
                                  strerror(errno));
 }
 
-static void older(const tutti__place *place, char *name, int which)
+static void older(const tutti__place *place, char *name, int number)
 {
-    snprintf(name, PATH_MAX, "%s.%d", place->path, which);
+    snprintf(name, PATH_MAX, "%s.%d", place->path, number);
 }
 
 tutti_status tutti__place_try(const tutti__place *place, int keep)
@@ -151,7 +152,7 @@ tutti_status tutti__place_rotate(const tutti__place *place, int keep)
     struct stat newest, before;
     older(place, to, 1);
     if (keep == 0 || stat(place->path, &newest) != 0) return TUTTI_OK;
-    /* a process killed just here has rotated already */
+    /* rotated by a process that was killed after that */
     if (stat(to, &before) == 0 && same_file(&before, &newest)) return TUTTI_OK;
     for (int i = keep - 1; i >= 1; i--) {
         older(place, from, i);
@@ -165,7 +166,7 @@ tutti_status tutti__place_rotate(const tutti__place *place, int keep)
     older(place, to, 1);
     int done = link(place->path, to);
     if (done != 0 && errno == EEXIST && unlink(to) == 0) done = link(place->path, to);
-    /* a file system without links: for a moment nothing is at path */
+    /* no hard links on this file system: path is briefly missing */
     if (done != 0) done = rename(place->path, to);
     if (done != 0)
         return place->reporter->fail(TUTTI_ERR_IO, "%s: cannot rename %s to %s: %s", place->who,
@@ -184,8 +185,7 @@ static void finish(tutti__place *place)
 tutti_status tutti__place_sync(tutti__place *place)
 {
     if (fsync(place->fd) != 0) return tutti__place_failed(place, "cannot sync", errno);
-    /* some file systems tell a fault when a descriptor is closed; this one stays, to know the file
-     * by */
+    /* some file systems report errors on close; place->fd stays open to identify the file */
     const int other = dup(place->fd);
     if (other < 0 || close(other) != 0) return tutti__place_failed(place, "cannot close", errno);
     tutti__place_step(place, "synced");
@@ -208,12 +208,12 @@ tutti_status tutti__place_sync_folder(const tutti__place *place)
     char copy[PATH_MAX];
     snprintf(copy, sizeof copy, "%s", place->path);
     int folder = open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (folder < 0) return TUTTI_OK; /* a folder that may be written to but not read */
+    if (folder < 0) return TUTTI_OK; /* a folder with write but no read permission */
     int error = fsync(folder) != 0 ? errno : 0;
     close(folder);
     if (error && error != EINVAL && error != ENOTSUP)
         return place->reporter->fail(TUTTI_ERR_IO,
-                                     "%s: %s is in its place, but its folder cannot be synced: %s",
+                                     "%s: %s was written, but its folder cannot be synced: %s",
                                      place->who, place->path, strerror(error));
     tutti__place_step(place, "synced the folder");
     return TUTTI_OK;

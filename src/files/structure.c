@@ -1,4 +1,4 @@
-/* What an HDF5 file holds: starts the process that asks HDF5, and believes nothing that it says;
+/* Starts the child process that reads a file's structure with HDF5, and checks all it reports;
  * structure.h. */
 #include "files/structure.h"
 
@@ -24,17 +24,16 @@ const char *tutti__file_type_name(tutti__file_type type)
     return names[type <= TUTTI__FILE_OTHER ? type : TUTTI__FILE_OTHER];
 }
 
-/* The process */
+/* The child process */
 
 struct report {
     char *data;
     size_t bytes, room;
-    bool too_long, too_slow; /* it was broken off */
+    bool too_long, too_slow; /* reading was aborted */
 };
 
-/* Takes in what there is to read; false at the end, or when it is more than anybody would have to
- * say. */
-static bool take(struct report *report, int pipe)
+/* Reads what the pipe holds; false at the end, or if it is longer than any valid report. */
+static bool read_some(struct report *report, int pipe)
 {
     report->too_long = report->bytes > TUTTI__FILE_NAMES_MAX;
     if (report->too_long) return false;
@@ -51,29 +50,28 @@ static bool take(struct report *report, int pipe)
     return got > 0;
 }
 
-static void listen_to(struct report *report, int pipe)
+static void read_report(struct report *report, int pipe)
 {
     double begin = tutti__now(), left;
     while ((left = begin + DEADLINE - tutti__now()) > 0) {
         struct pollfd wait = {.fd = pipe, .events = POLLIN};
         int ready = poll(&wait, 1, (int)(left * 1000) + 1);
         if (ready < 0 && errno != EINTR) return;
-        if (ready > 0 && !take(report, pipe)) return;
+        if (ready > 0 && !read_some(report, pipe)) return;
     }
     report->too_slow = true;
 }
 
-/* Lets HDF5 read the file in a process of its own.  -1: there is no such process; errno says
- * why. */
-static int ask(const tutti__file *file, struct report *report)
+/* Lets HDF5 read the file in a child process.  -1 with errno if the child cannot be started. */
+static int run_child(const tutti__file *file, struct report *report)
 {
     int pipes[2];
     if (pipe2(pipes, O_CLOEXEC) != 0) return -1;
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all,
-                    &before); /* no handler of the program runs in the other process */
-    /* above the standard three, which that process closes */
+                    &before); /* none of the program's handlers runs in the child */
+    /* above the standard three, which the child closes */
     int in = fcntl(file->fd, F_DUPFD_CLOEXEC, 3), out = fcntl(pipes[1], F_DUPFD_CLOEXEC, 3);
     pid_t child = in >= 0 && out >= 0 ? fork() : -1;
     if (child == 0) tutti__structure_child(in, out);
@@ -82,24 +80,24 @@ static int ask(const tutti__file *file, struct report *report)
     if (in >= 0) close(in);
     if (out >= 0) close(out);
     close(pipes[1]);
-    if (child > 0) listen_to(report, pipes[0]);
+    if (child > 0) read_report(report, pipes[0]);
     close(pipes[0]);
     if (child > 0) {
         int status = 0;
-        kill(child, SIGKILL); /* it has said all, or will never */
+        kill(child, SIGKILL); /* the report is complete or will never be */
         while (waitpid(child, &status, 0) < 0 && errno == EINTR) {}
         if (WIFSIGNALED(status) && (WTERMSIG(status) == SIGXCPU || WTERMSIG(status) == SIGALRM))
             report->too_slow = true;
         if (WIFSIGNALED(status) && WTERMSIG(status) != SIGKILL && file->reporter->log)
             file->reporter->log(TUTTI_LOG_DEBUG,
-                                "the process in which HDF5 read a file ended by signal %d",
+                                "the process in which HDF5 read a file was ended by signal %d",
                                 WTERMSIG(status));
     }
     errno = error;
     return child > 0 ? 0 : -1;
 }
 
-/* What it said */
+/* The report */
 
 struct reader {
     char *at, *end;
@@ -118,7 +116,7 @@ static int64_t get_number(struct reader *reader)
     return value;
 }
 
-/* A number of a small range. */
+/* A number within a range. */
 static int get_int(struct reader *reader, int least, int most)
 {
     int64_t value = get_number(reader);
@@ -146,7 +144,7 @@ static const char *get_text(struct reader *reader, int most)
     return tutti_text_clean(text);
 }
 
-/* The bytes of a dataset are within the file, and as many as its shape wants. */
+/* True if a dataset's bytes lie within the file and are as many as its shape needs. */
 static bool fits(const tutti__node *node, int64_t storage, int64_t file_bytes)
 {
     if (node->ndim < 0 || node->element <= 0) return false;
@@ -194,7 +192,7 @@ static void get_attribute(struct reader *reader, tutti__attribute *attribute)
             attribute->reals[i] = get_real(reader);
 }
 
-/* One more element at the end of an array, cleared. */
+/* Appends a cleared element to an array. */
 static void *grow(void **array, int *count, size_t size, int most)
 {
     int n = *count;
@@ -208,16 +206,16 @@ static void *grow(void **array, int *count, size_t size, int most)
     return memset((char *)*array + (size_t)n * size, 0, size);
 }
 
-/* What there is more of than a limit allows. */
+/* The limit that was exceeded, and how much there is. */
 struct excess {
     tutti__file_limit limit;
     int64_t found;
 };
 
-/* Fills structure from the report; the outcome, or DAMAGED for a report that breaks off or makes no
- * sense. */
-static tutti__outcome understand(tutti__structure *structure, struct report *report,
-                                 int64_t file_bytes, struct excess *excess)
+/* Fills structure from the report.  Returns its outcome, or DAMAGED if it is truncated or
+ * malformed. */
+static tutti__outcome parse_report(tutti__structure *structure, struct report *report,
+                                   int64_t file_bytes, struct excess *excess)
 {
     struct reader in = {report->data, report->data + report->bytes, false};
     while (!in.bad && in.at < in.end) {
@@ -269,19 +267,18 @@ static tutti_status refuse(const tutti__file *file, tutti__outcome outcome,
                                 (long long)excess->found, limits[excess->limit].what,
                                 limits[excess->limit].most);
     if (outcome == TUTTI__OUTCOME_TOO_SLOW)
-        return tutti__file_fail(
-            file, TUTTI_ERR_DATA,
-            "HDF5 has not read its structure within %d s: it is damaged, or no file "
-            "of this kind",
-            TUTTI__FILE_SECONDS);
+        return tutti__file_fail(file, TUTTI_ERR_DATA,
+                                "HDF5 could not read its structure within %d s: it is damaged or "
+                                "not a file of this kind",
+                                TUTTI__FILE_SECONDS);
     return tutti__file_fail(file, TUTTI_ERR_DATA, "%s",
                             outcome == TUTTI__OUTCOME_NOT_HDF5
-                                ? "is no HDF5 file"
+                                ? "is not an HDF5 file"
                                 : "is damaged: HDF5 cannot read its structure");
 }
 
-/* How long the file was when it was closed, as its superblock says (HDF5's file format, III.A); 0
- * if it says nothing. */
+/* The file's size when it was closed, according to its superblock (HDF5's file format, III.A); 0 if
+ * unknown. */
 static int64_t bytes_by_superblock(int fd)
 {
     unsigned char start[52];
@@ -306,8 +303,8 @@ tutti_status tutti__structure_read(const tutti__file *file, tutti__structure **s
         return tutti__file_fail(file, TUTTI_ERR_IO, "%s", strerror(errno));
     struct report report = {NULL, 0, 0, false, false};
     struct excess excess = {TUTTI__FILE_LIMIT_NODES, 0};
-    if (ask(file, &report) != 0)
-        return tutti__file_fail(file, TUTTI_ERR_IO, "no process to read it in: %s",
+    if (run_child(file, &report) != 0)
+        return tutti__file_fail(file, TUTTI_ERR_IO, "cannot start a process to read it: %s",
                                 strerror(errno));
     tutti__structure *made = calloc(1, sizeof *made);
     if (!made) {
@@ -315,7 +312,7 @@ tutti_status tutti__structure_read(const tutti__file *file, tutti__structure **s
         return tutti__file_fail(file, TUTTI_ERR_MEMORY, "no memory");
     }
     made->text = report.data;
-    tutti__outcome outcome = understand(made, &report, now.st_size, &excess);
+    tutti__outcome outcome = parse_report(made, &report, now.st_size, &excess);
     if (outcome == TUTTI__OUTCOME_OK && made->node_count == 0) outcome = TUTTI__OUTCOME_DAMAGED;
     if (outcome == TUTTI__OUTCOME_OK) {
         qsort(made->nodes, (size_t)made->node_count, sizeof *made->nodes, by_path);

@@ -1,15 +1,14 @@
-/* What an HDF5 file holds, for readers that trust no file.
+/* The structure of an HDF5 file, for readers that must not trust it.
  *
- * HDF5 1.10 may crash or loop on a damaged file.  So it reads the structure in a process of its
- * own, within limits of memory and time, and tells names, types, shapes, places and small
- * attributes; every number is checked again here.  The bytes themselves are then read by their
- * place, without HDF5. */
+ * HDF5 1.10 may crash or loop on a damaged file, so it reads the structure in a child process with
+ * limits of memory and time.  The child reports names, types, shapes, offsets and small attributes,
+ * and every number is checked again here.  The data are then read by offset, without HDF5. */
 #ifndef TUTTI_FILES_STRUCTURE_H
 #define TUTTI_FILES_STRUCTURE_H
 
 #include "files/file.h"
 
-/* A type of the file.  Those from F32 to U8 have the numbers of tutti_dtype. */
+/* A type in the file.  F32 to U8 have the numbers of tutti_dtype. */
 #define TUTTI__FILE_TYPES(X) \
     X(NONE, "of no type")    \
     X(F32, "f32")            \
@@ -32,7 +31,7 @@ typedef enum tutti__file_type {
 #undef TUTTI_X
 } tutti__file_type;
 _Static_assert((int)TUTTI__FILE_F32 == TUTTI_F32 && (int)TUTTI__FILE_U8 == TUTTI_U8,
-               "a type of tensors has one number");
+               "dtypes have the same numbers");
 
 const char *tutti__file_type_name(tutti__file_type type);
 
@@ -42,7 +41,7 @@ enum {
     TUTTI__FILE_TEXT_MAX = 4096   /* of an attribute */
 };
 
-/* What is more than this is not read, and not written: the most, and of what. */
+/* Files that exceed these limits are neither read nor written. */
 #define TUTTI__FILE_LIMITS(X)                                \
     X(NODES, 1 << 17, "groups and datasets")                 \
     X(DEPTH, 16, "parts in the path of a dataset")           \
@@ -61,10 +60,10 @@ enum {
 };
 
 typedef enum tutti__attribute_kind {
-    TUTTI__ATTRIBUTE_INT,  /* whole numbers, truth values too; a u64 as its bits */
-    TUTTI__ATTRIBUTE_REAL, /* numbers */
-    TUTTI__ATTRIBUTE_TEXT, /* one text */
-    TUTTI__ATTRIBUTE_OTHER /* anything else, or more of it than fits */
+    TUTTI__ATTRIBUTE_INT,  /* integers and booleans; u64 as its bits */
+    TUTTI__ATTRIBUTE_REAL, /* floats */
+    TUTTI__ATTRIBUTE_TEXT, /* one string */
+    TUTTI__ATTRIBUTE_OTHER /* any other type, or too large */
 } tutti__attribute_kind;
 
 typedef struct tutti__attribute {
@@ -79,44 +78,44 @@ typedef struct tutti__attribute {
 typedef enum tutti__node_kind {
     TUTTI__NODE_GROUP,
     TUTTI__NODE_DATASET,
-    TUTTI__NODE_OTHER /* a link elsewhere or to an ancestor, a named type, what HDF5 cannot open */
+    TUTTI__NODE_OTHER /* soft or external link, link to an ancestor, named type, unreadable */
 } tutti__node_kind;
 
 typedef struct tutti__node {
-    const char *path; /* "model/fc1/weight"; "" the root; what cannot be printed has become a ? */
+    const char *path; /* "model/fc1/weight"; "" the root; ? for unprintable bytes */
     tutti__node_kind kind;
     int first_attribute, attribute_count;
     /* datasets */
     tutti__file_type type;
     int64_t element; /* bytes */
-    int ndim;        /* -1: no dimensions that could be told */
+    int ndim;        /* -1: unknown */
     int64_t dims[TUTTI__FILE_DIMS_MAX];
-    /* contiguous and unfiltered in this very file: its bytes are at offset, all within the file */
+    /* contiguous, unfiltered and in this file: its bytes are at offset, all within the file */
     bool plain;
     int64_t offset, bytes;
 } tutti__node;
 
 typedef struct tutti__structure {
-    char *text;         /* names and texts */
+    char *text;         /* names and strings */
     tutti__node *nodes; /* sorted by path; the root is the first */
     int node_count;
     tutti__attribute *attributes;
     int attribute_count;
 } tutti__structure;
 
-/* Of a regular file that is open.  TUTTI_ERR_DATA: no HDF5 file, truncated, damaged, or with more
- * in it than one of the limits, which is named. */
+/* Reads the structure of an open regular file.  TUTTI_ERR_DATA if it is not HDF5, truncated,
+ * damaged or exceeds a limit, which the message names. */
 tutti_status tutti__structure_read(const tutti__file *file, tutti__structure **structure);
 /* NULL is allowed. */
 void tutti__structure_destroy(tutti__structure **structure);
 
-/* NULL if there is none; so has a node NULL no attributes. */
+/* NULL if there is none.  node may be NULL. */
 const tutti__node *tutti__structure_find(const tutti__structure *structure, const char *path);
 const tutti__attribute *tutti__node_attribute(const tutti__structure *structure,
                                               const tutti__node *node, const char *name);
 
-/* What the process writes into the pipe: records, in the machine's own byte order.  A number is 8
- * bytes; a text its length, its bytes, and a 0.
+/* What the child writes into the pipe: records in native byte order.  A number is 8 bytes; a text
+ * is its length, its bytes and a 0.
  *     N kind path, and for a dataset: type element ndim dims... plain offset storage
  *     A kind name, then count numbers..., or text              (of the node before)
  *     E outcome limit found                                    (the last one; limit and how much
@@ -126,13 +125,13 @@ typedef enum tutti__outcome {
     TUTTI__OUTCOME_NOT_HDF5,
     TUTTI__OUTCOME_DAMAGED,
     TUTTI__OUTCOME_TOO_MUCH,
-    TUTTI__OUTCOME_TOO_SLOW /* it did not end within its time; it does not say so itself */
+    TUTTI__OUTCOME_TOO_SLOW /* found by the parent: the child exceeded its time */
 } tutti__outcome;
 
-/* Processor time that it may take, in seconds; twice as much in all. */
+/* The child's limit of CPU time, in seconds; of wall time, twice as much. */
 enum { TUTTI__FILE_SECONDS = 20 };
 
-/* The process: reads file, writes to pipe, never returns. */
+/* The child: reads file, writes to pipe, never returns. */
 _Noreturn void tutti__structure_child(int file, int pipe);
 
 #endif

@@ -1,5 +1,5 @@
-/* The process that lets HDF5 read a file's structure; structure.h.  The one place of the library
- * that leaves: this process is its own. */
+/* The child process in which HDF5 reads a file's structure; structure.h.  The only code of the
+ * library that exits, as it ends only its own process. */
 #include "files/structure.h"
 
 #include <errno.h>
@@ -23,12 +23,12 @@ static struct {
 } out;
 
 static int nodes;
-static hid_t types[TUTTI__FILE_TEXT]; /* one a type of numbers */
+static hid_t types[TUTTI__FILE_TEXT]; /* one per type of numbers */
 
 _Noreturn static void leave(tutti__outcome outcome);
 _Noreturn static void leave_over(tutti__file_limit limit, int64_t found);
 
-/* Telling */
+/* Reporting */
 
 static void flush(void)
 {
@@ -202,7 +202,7 @@ static void put_dataset(hid_t dataset, const char *path)
     haddr_t offset = plain ? H5Dget_offset(dataset) : HADDR_UNDEF;
     bool empty = false;
     for (int i = 0; i < ndim; i++) empty = empty || dims[i] == 0;
-    /* no shape at all, or never written */
+    /* no shape, or never written */
     if (ndim < 0 || (offset == HADDR_UNDEF && !empty)) plain = false;
     put_number(plain);
     put_number((int64_t)offset);
@@ -212,7 +212,7 @@ static void put_dataset(hid_t dataset, const char *path)
     H5Tclose(type);
 }
 
-/* A group that is its own ancestor would be walked for ever. */
+/* A group that is its own ancestor would be visited for ever. */
 static bool is_ancestor(hid_t group, int depth)
 {
     static haddr_t ancestors[TUTTI__FILE_DEPTH_MAX + 1];
@@ -232,9 +232,9 @@ static bool is_ancestor(hid_t group, int depth)
 
 static void put_group(hid_t group, char *path, int depth);
 
-/* Where in the tree a group is. */
+/* A group's position in the tree. */
 typedef struct place {
-    char *path; /* of the group, with room for what is in it */
+    char *path; /* of the group, with room for its members' names */
     int depth;
 } place;
 
@@ -257,7 +257,7 @@ static herr_t on_link(hid_t group, const char *name, const H5L_info_t *link, voi
     if (bytes > TUTTI__FILE_PATH_MAX) leave_over(TUTTI__FILE_LIMIT_PATH, (int64_t)bytes);
     if (length > 0) at->path[length] = '/';
     strcpy(at->path + length + (length > 0), name);
-    /* soft and external links may lead anywhere; what HDF5 cannot open is told by its name */
+    /* soft and external links may lead anywhere; what HDF5 cannot open is reported by name only */
     hid_t object = link->type == H5L_TYPE_HARD ? H5Oopen(group, name, H5P_DEFAULT) : -1;
     put_object(object, at);
     if (object >= 0) H5Oclose(object);
@@ -265,7 +265,7 @@ static herr_t on_link(hid_t group, const char *name, const H5L_info_t *link, voi
     return 0;
 }
 
-/* Everything below a group; its path is in `path`. */
+/* Reports everything below the group at `path`. */
 static void put_group(hid_t group, char *path, int depth)
 {
     if (is_ancestor(group, depth)) {
@@ -278,17 +278,17 @@ static void put_group(hid_t group, char *path, int depth)
     if (H5Gget_info(group, &info) < 0) leave(TUTTI__OUTCOME_DAMAGED);
     if (depth == TUTTI__FILE_DEPTH_MAX && info.nlinks > 0)
         leave_over(TUTTI__FILE_LIMIT_DEPTH, depth + 1);
-    /* too many are not first told one by one */
+    /* too many are refused before they are visited */
     if (info.nlinks > (hsize_t)(TUTTI__FILE_NODES_MAX - nodes))
         leave_over(TUTTI__FILE_LIMIT_NODES,
                    info.nlinks < INT64_MAX / 2 ? nodes + (int64_t)info.nlinks : INT64_MAX);
-    /* by their numbers they would be looked for from the first one each time */
+    /* iterating by index would search from the first one each time */
     place at = {path, depth};
     if (H5Literate(group, H5_INDEX_NAME, H5_ITER_NATIVE, NULL, on_link, &at) < 0)
         leave(TUTTI__OUTCOME_DAMAGED);
 }
 
-/* The process */
+/* The child process */
 
 static void limit(int resource, rlim_t value)
 {
@@ -298,7 +298,7 @@ static void limit(int resource, rlim_t value)
     setrlimit((__rlimit_resource_t)resource, &limits);
 }
 
-/* What the process has already, and a gigabyte. */
+/* Limits memory to what the process has already plus a gigabyte. */
 static void limit_memory(void)
 {
     unsigned long long pages = 0;
@@ -312,7 +312,7 @@ static void limit_memory(void)
 static void settle(void)
 {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    /* signals that are meant for the program are its own business; faults end this process */
+    /* the program's handlers must not run here; a crash ends this process */
     for (int signal_number = 1; signal_number < 32; signal_number++) signal(signal_number, SIG_DFL);
     static const int others[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP};
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) signal(others[i], SIG_IGN);
@@ -351,7 +351,7 @@ void tutti__structure_child(int file, int pipe)
     snprintf(path, sizeof path, "/proc/self/fd/%d", file);
     if (H5open() < 0 || !make_types()) leave(TUTTI__OUTCOME_DAMAGED);
     hid_t access = H5Pcreate(H5P_FILE_ACCESS);
-    /* the other drivers would follow the descriptor's path, where another file may be by now */
+    /* other drivers would open the descriptor's path, which may refer to another file by now */
     H5Pset_fapl_stdio(access);
     if (H5Fis_hdf5(path) <= 0) leave(TUTTI__OUTCOME_NOT_HDF5);
     hid_t id = H5Fopen(path, H5F_ACC_RDONLY, access);

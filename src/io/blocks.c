@@ -12,7 +12,7 @@
 #include "core/version.h"
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
-#error "the file's numbers are little-endian, and so must memory's be"
+#error "the file format is little-endian, so the machine must be"
 #endif
 
 void tutti__io_describe(char *text, size_t size)
@@ -50,7 +50,7 @@ uint64_t tutti__checksum(const void *data, size_t bytes)
 
 /* Blocks */
 
-/* A tensor's blocks, of whose parts each is a rank's alone, or which all have; how many. */
+/* Cuts a tensor into blocks, part by part if ranks have parts; returns how many. */
 static int64_t cut(const tutti_checkpoint *checkpoint, int number, int64_t offset,
                    tutti__block *blocks)
 {
@@ -161,7 +161,7 @@ tutti_status tutti__mover_open(tutti__mover *mover, tutti_context *ctx, int fd,
     int64_t largest = 0;
     for (int64_t i = 0; i < count; i++)
         if (blocks[i].bytes > largest) largest = blocks[i].bytes;
-    /* stages have a place of a whole block for each block of a round */
+    /* a stage has room for a full block per block of a round */
     size_t blocks_a_round = (size_t)(count < TUTTI__ROUND_BLOCKS ? count : TUTTI__ROUND_BLOCKS);
     size_t bytes = count == 1 ? (size_t)largest : blocks_a_round * (size_t)TUTTI__BLOCK_BYTES;
     for (int i = 0; i < 2; i++)
@@ -177,7 +177,7 @@ void tutti__mover_close(tutti__mover *mover)
     mover->stage[0] = mover->stage[1] = NULL;
 }
 
-/* Where a block of the round is in host memory. */
+/* Where a block of a round is in host memory. */
 static char *host_place(const tutti__mover *mover, const tutti__block *block, int64_t place)
 {
     char *stage = mover->stage[mover->turn];
@@ -224,7 +224,7 @@ tutti_status tutti__mover_write(tutti__mover *mover, const tutti__block *blocks,
         const tutti__block *block = &blocks[i];
         const char *data = host_place(mover, block, i);
         int failed = tutti__write_at(mover->fd, data, block->bytes, block->offset);
-        /* on its way to the disk while the next one is hashed */
+        /* written to the disk while the next one is hashed */
         if (!failed) sync_file_range(mover->fd, block->offset, block->bytes, SYNC_FILE_RANGE_WRITE);
         hashes[i] = XXH3_64bits(data, (size_t)block->bytes);
         if (failed) {
@@ -253,7 +253,7 @@ tutti_status tutti__mover_read(tutti__mover *mover, const tutti__block *blocks, 
     }
     *error = first_error;
     if (first_error || !mover->stage[0]) return TUTTI_OK;
-    /* the other stage's copies went on meanwhile; it is free after this */
+    /* waits for the other stage's copies, so that it can be reused */
     TUTTI_TRY(tutti_context_synchronize(mover->ctx));
     TUTTI_TRY(copy_round(mover, blocks, count, true));
     mover->turn ^= 1;

@@ -1,7 +1,7 @@
 /* The file without its tensors: HDF5 lays it out and writes its metadata and values into memory,
- * where no disk can be full (after ENOSPC HDF5 1.10 crashes at exit).  Tensors have their places in
- * it, but no bytes: memory that nobody has written is no memory.  Equal lists give equal bytes: no
- * times are kept, and nothing is left to the file system. */
+ * where no disk can be full (after ENOSPC HDF5 1.10 crashes at exit).  Tensors have their offsets
+ * in it but are never written, so they take no memory.  Equal lists give equal bytes: no times are
+ * stored. */
 #include "io/checkpoint.h"
 
 #include <errno.h>
@@ -25,7 +25,7 @@ struct tutti__layout {
     int fd;
     hid_t file;
     int64_t size, *offsets;
-    extent *tensors; /* in the file's order */
+    extent *tensors; /* by offset */
     int tensor_count;
 };
 
@@ -71,7 +71,7 @@ static hid_t make_dataset(hid_t file, const tutti__item *item, hid_t type)
 
 static bool fill_in(hid_t dataset, hid_t type, const tutti__item *item)
 {
-    uint64_t checksum = 0; /* a tensor's is known when it has been written */
+    uint64_t checksum = 0; /* a tensor's is set once it has been written */
     if (item->kind == TUTTI__ITEM_TENSOR)
         return tutti__hdf5_text(dataset, "dtype", tutti_dtype_name(item->tensor.dtype)) &&
                tutti__hdf5_attribute(dataset, "checksum", H5T_STD_U64LE, 1, &checksum);

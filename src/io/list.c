@@ -1,4 +1,4 @@
-/* The list of what belongs into a checkpoint. */
+/* The list of a checkpoint's contents. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -80,7 +80,7 @@ tutti__part tutti__item_part(const tutti__item *item, int rank)
     return (tutti__part){item->bounds[rank] * size, item->bounds[rank + 1] * size};
 }
 
-/* The same on all ranks */
+/* Comparing ranks */
 
 uint64_t tutti__item_hash(const tutti__item *item, bool with_value)
 {
@@ -119,14 +119,15 @@ tutti_status tutti__same_list(const tutti_checkpoint *checkpoint, const char *wh
 /* Adding */
 
 _Static_assert(TUTTI__NAME_PARTS_MAX + 2 <= TUTTI__FILE_DEPTH_MAX,
-               "state of a parameter in a store has a place in a file");
+               "state of a store's parameter has a valid path in a file");
 
 static tutti_status add(tutti_checkpoint *checkpoint, const char *who, const tutti__item *item)
 {
     int parts = tutti__path_parts(item->name);
-    TUTTI_REQUIRE(parts > 0,
-                  "%s: the name '%s' is no path of letters, digits and ._- in parts split by /",
-                  who, item->name);
+    TUTTI_REQUIRE(
+        parts > 0,
+        "%s: name is '%s', want a path of letters, digits and ._- in parts separated by /", who,
+        item->name);
     TUTTI_REQUIRE(parts <= TUTTI__FILE_DEPTH_MAX, "%s: the name %s has %d parts, want at most %d",
                   who, item->name, parts, TUTTI__FILE_DEPTH_MAX);
     for (int i = 0; i < checkpoint->count; i++)
@@ -183,7 +184,7 @@ tutti_status tutti_checkpoint_add_params(tutti_checkpoint *checkpoint, tutti_par
     return status;
 }
 
-/* Own parameters */
+/* The caller's parameters */
 
 static tutti_status convert(const tutti_checkpoint *checkpoint, const tutti_tensor *to,
                             const tutti_tensor *from)
@@ -210,7 +211,7 @@ tutti_status tutti__list_refresh(const tutti_checkpoint *checkpoint)
     return tutti_context_synchronize(checkpoint->ctx);
 }
 
-/* Enters a parameter whose value is f16 or bf16; *master: of f32 in the end. */
+/* Adds a parameter whose value is f16 or bf16; *master gets an f32 tensor. */
 static tutti_status add_bound(tutti_checkpoint *checkpoint, const char *who,
                               const tutti_tensor *value, tutti_tensor *master)
 {
@@ -254,7 +255,7 @@ static tutti_status check_state(const tutti_tensor *tensor, const char *who, con
                   "%s: %s: tensor.ndim is %d, want 1 to %d", who, name, tensor->ndim,
                   TUTTI_MAX_DIMS);
     size_t size = tutti_dtype_size(tensor->dtype);
-    TUTTI_REQUIRE(size > 0, "%s: %s: tensor.dtype is %d, which is no type", who, name,
+    TUTTI_REQUIRE(size > 0, "%s: %s: tensor.dtype is %d, want a tutti_dtype", who, name,
                   (int)tensor->dtype);
     int64_t count = 1;
     for (int i = 0; i < tensor->ndim; i++) {
@@ -307,7 +308,7 @@ tutti_status tutti_checkpoint_add_state(tutti_checkpoint *checkpoint, tutti_para
     return status;
 }
 
-/* Bounds ascend from 0 to the tensor's count, over whole blocks. */
+/* Fails unless bounds ascend from 0 to the tensor's count in whole blocks. */
 static tutti_status check_bounds(const tutti_tensor *tensor, const int64_t *bounds, int ranks,
                                  const char *who, const char *name)
 {

@@ -1,5 +1,5 @@
-/* Loading.  Rank 0 reads: what the file holds (structure.h), all of which must be what the list
- * says, then the bytes, block by block, verified and given to all ranks.  Nothing that is read is
+/* Loading.  Rank 0 reads the file's structure (structure.h), which must match the list, then the
+ * bytes, block by block, verifies them and sends them to all ranks.  Nothing that is read is
  * converted: values of another type are made from their masters. */
 #include "io/checkpoint.h"
 
@@ -21,10 +21,10 @@ typedef struct load {
     const tutti_checkpoint *checkpoint;
     unsigned flags;
     tutti__file file;          /* rank 0: open */
-    const tutti__node **nodes; /* rank 0: one an item; NULL: not wanted */
+    const tutti__node **nodes; /* rank 0: one per item; NULL: not loaded */
     int64_t *offsets;
-    int64_t *value_bytes; /* one an item; 0 for tensors */
-    char *values;         /* of all items, one behind the other */
+    int64_t *value_bytes; /* one per item; 0 for tensors */
+    char *values;         /* of all items, in order */
     int64_t values_bytes;
 } load;
 
@@ -38,10 +38,9 @@ static bool wanted(const load *l, const tutti__item *item)
     return item->kind != TUTTI__ITEM_TENSOR || !(l->flags & TUTTI_CHECKPOINT_VALUES);
 }
 
-/* The process that reads the structure needs no tensor.  Were they handed on to it, starting it
- * would take 0.2 s a GB, and the first write to each of their pages afterwards 0.7 s more
- * (measured). */
-static void leave_out(void *data, size_t bytes, int advice)
+/* Keeps tensors out of the forked process that reads the structure: with them the fork would take
+ * 0.2 s per GB, and the first write to their pages afterwards another 0.7 s (measured). */
+static void advise(void *data, size_t bytes, int advice)
 {
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), begin = (uintptr_t)data;
     uintptr_t first = (begin + page - 1) / page * page, end = (begin + bytes) / page * page;
@@ -54,28 +53,28 @@ static size_t part_bytes(const tutti_checkpoint *checkpoint, const tutti__item *
     return (size_t)(part.end - part.begin);
 }
 
-static void leave_tensors_out(const tutti_checkpoint *checkpoint, int advice)
+static void advise_tensors(const tutti_checkpoint *checkpoint, int advice)
 {
     if (checkpoint->ctx->backend->kind != TUTTI_BACKEND_HOST) return;
     for (int i = 0; i < checkpoint->count; i++) {
         const tutti__item *item = &checkpoint->items[i];
         if (item->kind == TUTTI__ITEM_TENSOR)
-            leave_out(item->tensor.data, part_bytes(checkpoint, item), advice);
+            advise(item->tensor.data, part_bytes(checkpoint, item), advice);
     }
     for (int i = 0; i < checkpoint->store_count; i++) {
         const tutti_params *params = checkpoint->stores[i];
         size_t count = (size_t)params->count;
-        leave_out(params->grad, count * tutti_dtype_size(params->desc.master_dtype), advice);
-        leave_out(params->working, count * tutti_dtype_size(params->working_dtype), advice);
+        advise(params->grad, count * tutti_dtype_size(params->desc.master_dtype), advice);
+        advise(params->working, count * tutti_dtype_size(params->working_dtype), advice);
     }
     for (int i = 0; i < checkpoint->bound_count; i++) {
         const tutti_tensor *value = &checkpoint->bound[i].value;
-        leave_out(value->data, (size_t)tutti_tensor_count(value) * tutti_dtype_size(value->dtype),
-                  advice);
+        advise(value->data, (size_t)tutti_tensor_count(value) * tutti_dtype_size(value->dtype),
+               advice);
     }
 }
 
-/* The file against the list */
+/* Comparing the file with the list */
 
 static const tutti__attribute *checksum_of(const load *l, const tutti__node *node)
 {
@@ -84,7 +83,7 @@ static const tutti__attribute *checksum_of(const load *l, const tutti__node *nod
                                                                                       : NULL;
 }
 
-/* What the file must have for an item.  A dimension of -1 may be any. */
+/* What the file must contain for an item.  A dimension of -1 may have any size. */
 typedef struct form {
     tutti__file_type type;
     int ndim;
@@ -121,12 +120,12 @@ static tutti_status check_room(const load *l, const tutti__item *item, const tut
 {
     if (item->kind == TUTTI__ITEM_TEXT)
         DATA_REQUIRE(l, node->bytes < (int64_t)item->size,
-                     "%s has %" PRId64 " bytes, and there is room for %zu", item->name, node->bytes,
+                     "%s has %" PRId64 " bytes, want at most %zu", item->name, node->bytes,
                      item->size - 1);
     if (item->kind == TUTTI__ITEM_TABLE)
         DATA_REQUIRE(l, node->dims[0] <= item->capacity,
-                     "%s has %" PRId64 " rows, and there is room for %" PRId64, item->name,
-                     node->dims[0], item->capacity);
+                     "%s has %" PRId64 " rows, want at most %" PRId64, item->name, node->dims[0],
+                     item->capacity);
     return TUTTI_OK;
 }
 
@@ -134,7 +133,7 @@ static tutti_status check_item(const load *l, const tutti__item *item, const tut
 {
     const char *name = item->name;
     DATA_REQUIRE(l, node, "%s is missing", name);
-    DATA_REQUIRE(l, node->kind == TUTTI__NODE_DATASET, "%s is no dataset", name);
+    DATA_REQUIRE(l, node->kind == TUTTI__NODE_DATASET, "%s is not a dataset", name);
     form wants = form_of(item);
     DATA_REQUIRE(l, node->type == wants.type, "%s is %s, want %s", name,
                  tutti__file_type_name(node->type), tutti__file_type_name(wants.type));
@@ -162,7 +161,7 @@ static tutti_status check_item(const load *l, const tutti__item *item, const tut
     return check_room(l, item, node);
 }
 
-/* Nothing in the file is without a place in the list. */
+/* Fails if the file contains what is not in the list. */
 static tutti_status check_extras(const load *l)
 {
     const tutti__structure *structure = l->file.structure;
@@ -187,13 +186,13 @@ static tutti_status check_extras(const load *l)
     return TUTTI_OK;
 }
 
-/* On rank 0: everything but the bytes. */
+/* On rank 0: checks everything but the bytes. */
 static tutti_status examine(load *l)
 {
     const tutti_checkpoint *checkpoint = l->checkpoint;
-    leave_tensors_out(checkpoint, MADV_DONTFORK);
+    advise_tensors(checkpoint, MADV_DONTFORK);
     tutti_status status = tutti__file_open(&l->file, &tutti__checkpoint_format);
-    leave_tensors_out(checkpoint, MADV_DOFORK);
+    advise_tensors(checkpoint, MADV_DOFORK);
     TUTTI_TRY(status);
     l->nodes = calloc((size_t)checkpoint->count + 1, sizeof *l->nodes);
     if (!l->nodes) return tutti__fail(TUTTI_ERR_MEMORY, "%s: no memory", who);
@@ -241,7 +240,7 @@ static tutti_status read_values(const load *l)
     return TUTTI_OK;
 }
 
-/* Rank 0's values to all. */
+/* Sends rank 0's values to all ranks. */
 static tutti_status share_values(load *l)
 {
     tutti_comm *comm = l->checkpoint->comm;
@@ -295,14 +294,14 @@ static tutti_status read_round(const load *l, tutti__mover *mover, const tutti__
     return TUTTI_OK;
 }
 
-/* Lets the system read the next round while this one is hashed and sent. */
-static void expect(const load *l, const tutti__block *blocks, int64_t first, int64_t count)
+/* Prefetches the next round while this one is hashed and sent. */
+static void prefetch(const load *l, const tutti__block *blocks, int64_t first, int64_t count)
 {
     for (int64_t i = first; i < count && i < first + TUTTI__ROUND_BLOCKS; i++)
         posix_fadvise(l->file.fd, blocks[i].offset, blocks[i].bytes, POSIX_FADV_WILLNEED);
 }
 
-/* Blocks of one tensor lie one behind the other: they travel together. */
+/* Adjacent blocks of one tensor are broadcast together. */
 static tutti_status share_round(const load *l, const tutti__block *blocks, int64_t first,
                                 int64_t end)
 {
@@ -317,7 +316,7 @@ static tutti_status share_round(const load *l, const tutti__block *blocks, int64
     return TUTTI_OK;
 }
 
-/* Where a copy may still be under way the buffers are left to it. */
+/* Keeps the buffers if a copy may still be under way. */
 static tutti_status close_mover(const load *l, tutti__mover *mover, tutti_status status)
 {
     const tutti_status idle = tutti_context_synchronize(l->checkpoint->ctx);
@@ -326,7 +325,7 @@ static tutti_status close_mover(const load *l, tutti__mover *mover, tutti_status
     return tutti_comm_agree(l->checkpoint->comm, status);
 }
 
-/* Of what every rank has: rank 0 reads for all. */
+/* Loads tensors that every rank has: rank 0 reads for all. */
 static tutti_status load_shared(const load *l, tutti__share *share)
 {
     const tutti_checkpoint *checkpoint = l->checkpoint;
@@ -334,7 +333,7 @@ static tutti_status load_shared(const load *l, tutti__share *share)
     tutti__block *blocks = share->blocks;
     const int64_t count = share->count;
     tutti__mover mover;
-    blocks[count].item = -1; /* the last tensor ends there */
+    blocks[count].item = -1; /* ends the last tensor */
     const bool reads = comm->rank == 0;
     tutti_status status =
         tutti__mover_open(&mover, checkpoint->ctx, l->file.fd, blocks, reads ? count : 0);
@@ -342,7 +341,7 @@ static tutti_status load_shared(const load *l, tutti__share *share)
     int64_t tensor = 0; /* the first block of the one being read */
     for (int64_t first = 0, end; status == TUTTI_OK && first < count; first = end) {
         end = first + TUTTI__ROUND_BLOCKS < count ? first + TUTTI__ROUND_BLOCKS : count;
-        if (reads) expect(l, blocks, end, count);
+        if (reads) prefetch(l, blocks, end, count);
         if (reads) status = read_round(l, &mover, blocks, share->hashes, first, end, &tensor);
         status = tutti_comm_agree(comm, status);
         if (status == TUTTI_OK) status = share_round(l, blocks, first, end);
@@ -350,7 +349,7 @@ static tutti_status load_shared(const load *l, tutti__share *share)
     return close_mover(l, &mover, status);
 }
 
-/* The owner of blocks reads them itself. */
+/* Reads a round of the blocks that this rank owns. */
 static tutti_status read_part(const load *l, tutti__mover *mover, const tutti__share *share,
                               int64_t round)
 {
@@ -362,7 +361,7 @@ static tutti_status read_part(const load *l, tutti__mover *mover, const tutti__s
     return error ? read_failed(l, l->checkpoint->items[blocks->item].name, error) : TUTTI_OK;
 }
 
-/* On rank 0: all tensors that have owners. */
+/* On rank 0: verifies all tensors that have owners. */
 static tutti_status verify_parts(const load *l, const tutti__block *blocks, const uint64_t *hashes,
                                  int64_t count)
 {
@@ -421,7 +420,7 @@ static tutti_status load_tensors(load *l)
     return tutti_comm_agree(comm, status);
 }
 
-/* All of it */
+/* The whole load */
 
 static tutti_status check_load(tutti_checkpoint *checkpoint, const char *path, unsigned flags)
 {

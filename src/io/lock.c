@@ -10,8 +10,8 @@
 
 #include "files/place.h"
 
-/* A file of this name may have come between opening and locking so often before it is somebody's
- * fault. */
+/* How often the lock file may be replaced between opening and locking it before that is an
+ * error. */
 #define TRIES 100
 
 static void name_of(const char *path, char *name)
@@ -35,15 +35,15 @@ static int set(int fd, short type)
     return done;
 }
 
-/* For whom is refused: if it cannot be written, he is told less. */
-static void sign(int fd)
+/* Names the holder for others' messages, which say less if this fails. */
+static void write_holder(int fd)
 {
     char host[65] = "", text[128];
     gethostname(host, sizeof host - 1);
     const int length =
         snprintf(text, sizeof text, "process %lld on host %s\n", (long long)getpid(), host);
     if (ftruncate(fd, 0) != 0 || pwrite(fd, text, (size_t)length, 0) != length)
-        tutti__log(TUTTI_LOG_DEBUG, "a lock's file cannot name its holder");
+        tutti__log(TUTTI_LOG_DEBUG, "cannot write the holder's name to the lock file");
 }
 
 static void read_holder(int fd, char *holder, size_t size)
@@ -66,7 +66,7 @@ static tutti_status open_file(const char *who, const char *name, int *fd)
     return tutti__fail(TUTTI_ERR_IO, "%s: %s: is not a regular file", who, name);
 }
 
-/* Locks the file that is open, which may have left its place meanwhile: *again. */
+/* Locks the open file; *again: it was removed meanwhile. */
 static tutti_status lock_file(int fd, const char *who, const char *path, const char *name,
                               bool *held, bool *again)
 {
@@ -79,8 +79,8 @@ static tutti_status lock_file(int fd, const char *who, const char *path, const c
     if (errno != ENOLCK && errno != EOPNOTSUPP && errno != ENOSYS)
         return tutti__fail(TUTTI_ERR_IO, "%s: cannot lock %s: %s", who, name, strerror(errno));
     tutti__log(TUTTI_LOG_WARN,
-               "%s: %s: this file system has no locks (%s): nothing keeps a second program from "
-               "saving to it too",
+               "%s: %s: this file system does not support locks (%s): nothing keeps another "
+               "program from saving to the same file",
                who, path, strerror(errno));
     *held = true;
     return TUTTI_OK;
@@ -93,7 +93,7 @@ tutti_status tutti__lock_try(tutti__lock *lock, const char *who, const char *pat
     name_of(path, name);
     *held = tutti__lock_covers(lock, path);
     if (*held) return TUTTI_OK;
-    /* what it held is gone, or another path's */
+    /* what it held was removed, or is another path's */
     tutti__lock_release(lock);
     bool again = true;
     for (int i = 0; again && i < TRIES; i++) {
@@ -105,7 +105,7 @@ tutti_status tutti__lock_try(tutti__lock *lock, const char *who, const char *pat
             *lock = (tutti__lock){.fd = fd, .owner = getpid()};
             strcpy(lock->path, path);
             strcpy(lock->name, name);
-            sign(fd);
+            write_holder(fd);
             return TUTTI_OK;
         }
         if (status == TUTTI_OK) read_holder(fd, holder, size);

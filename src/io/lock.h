@@ -1,9 +1,9 @@
-/* The one writer of a path: whoever holds the lock on path.lck.
+/* The single writer of a path is the one that holds the lock on path.lck.
  *
- * The lock is an open file description's: it ends with the process, however that ends; no other
- * close of the file loses it; NFS passes it on.  The file names its holder for whom it keeps
- * waiting, and is removed by its holder only: who gets a lock on a file that has left its place by
- * then begins again. */
+ * An open file description lock: it ends with the process, however that ends; closing another
+ * descriptor does not release it; it works over NFS.  The file names its holder, for messages, and
+ * only its holder removes it: a lock obtained on a file that has been removed meanwhile is
+ * retried. */
 #ifndef TUTTI_IO_LOCK_H
 #define TUTTI_IO_LOCK_H
 
@@ -15,8 +15,8 @@
 
 typedef struct tutti__lock {
     int fd;                              /* -1: not held */
-    pid_t owner;                         /* a child that inherits it lets it be */
-    char path[PATH_MAX], name[PATH_MAX]; /* and of the file that is locked */
+    pid_t owner;                         /* a forked child does not release it */
+    char path[PATH_MAX], name[PATH_MAX]; /* name: of the lock file */
 } tutti__lock;
 
 #define TUTTI__LOCK_NONE \
@@ -24,10 +24,10 @@ typedef struct tutti__lock {
         .fd = -1         \
     }
 
-/* Never waits.  *held: it is this lock's now, or was already; otherwise holder says whose it is. */
+/* Never waits.  *held: it is held now, or was already; otherwise `holder` names the holder. */
 tutti_status tutti__lock_try(tutti__lock *lock, const char *who, const char *path, bool *held,
                              char *holder, size_t size);
-/* It is held, and it is that of this path, whatever its name. */
+/* True if it is held for the same file as path, whatever its name. */
 bool tutti__lock_covers(const tutti__lock *lock, const char *path);
 void tutti__lock_release(tutti__lock *lock);
 

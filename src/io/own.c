@@ -1,5 +1,5 @@
-/* Who may write a file, and whether it can be written at all: tutti_checkpoint_own, and what a save
- * asks first. */
+/* Owning a file and checking that it can be written: tutti_checkpoint_own, and the first checks of
+ * a save. */
 #include "io/checkpoint.h"
 
 #include <errno.h>
@@ -13,13 +13,13 @@
 #include "files/place.h"
 #include "files/structure.h"
 
-/* How long a writer that is about to end is waited for. */
+/* How long to wait for another writer to end. */
 #define PATIENCE 10.0
 
 static tutti_status check_value(const char *who, const tutti__item *item)
 {
     if (item->kind == TUTTI__ITEM_TEXT)
-        TUTTI_REQUIRE(memchr(item->data, 0, item->size), "%s: %s is not ended by a 0", who,
+        TUTTI_REQUIRE(memchr(item->data, 0, item->size), "%s: %s is not terminated by a 0", who,
                       item->name);
     if (item->kind == TUTTI__ITEM_TABLE)
         TUTTI_REQUIRE(*item->rows >= 0 && *item->rows <= item->capacity,
@@ -33,7 +33,7 @@ static int by_name(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* Groups and datasets that a name adds to those of the one before it, where names are sorted. */
+/* The groups and datasets that a name adds to those of its predecessor in sorted order. */
 static int64_t nodes_of(const char *name, const char *before)
 {
     size_t same = 0;
@@ -43,7 +43,7 @@ static int64_t nodes_of(const char *name, const char *before)
     return nodes;
 }
 
-/* A file with more than a reader takes in is not written. */
+/* Refuses a file that has more than a reader accepts. */
 static tutti_status check_nodes(const tutti_checkpoint *checkpoint, const char *who)
 {
     const char **names = calloc((size_t)checkpoint->count + 1, sizeof *names);
@@ -79,8 +79,8 @@ tutti_status tutti__target_check(const tutti_checkpoint *checkpoint, const char 
     struct stat there;
     if (stat(path, &there) == 0 && !S_ISREG(there.st_mode))
         return tutti__fail(TUTTI_ERR_IO, "%s: %s: is not a regular file", who, path);
-    /* beyond this limit a write would end the process by SIGXFSZ, and one into the layout's memory
-     * too: so the size is estimated before there is a layout, from above */
+    /* beyond this limit any write, even to the layout's memory, raises SIGXFSZ: so an upper bound
+     * of the size is computed before there is a layout */
     struct rlimit limit;
     if (getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return TUTTI_OK;
     uint64_t bytes = 1 << 16;
@@ -91,43 +91,43 @@ tutti_status tutti__target_check(const tutti_checkpoint *checkpoint, const char 
     }
     if (bytes > limit.rlim_cur)
         return tutti__fail(TUTTI_ERR_IO,
-                           "%s: %s: it takes up to %llu bytes, and this process may write files "
-                           "of %llu (RLIMIT_FSIZE)",
+                           "%s: %s: it takes up to %llu bytes, but this process may write at most "
+                           "%llu (RLIMIT_FSIZE)",
                            who, path, (unsigned long long)bytes,
                            (unsigned long long)limit.rlim_cur);
     return TUTTI_OK;
 }
 
-/* Rank 0's turns at the lock: short ones, after each of which the other ranks hear of it, so that
- * none of them waits long. */
-struct turns {
+/* Rank 0's attempts at the lock: short ones, each followed by a broadcast, so that no other rank
+ * waits long. */
+struct attempts {
     const char *who, *path;
     tutti__lock *lock;
     double begin, pause;
-    bool held, told;
+    bool held, warned;
 };
 
-static tutti_status take_turn(struct turns *turns)
+static tutti_status try_lock(struct attempts *attempts)
 {
     char holder[160] = "";
     const double begin = tutti__now();
     for (;;) {
-        TUTTI_TRY(tutti__lock_try(turns->lock, turns->who, turns->path, &turns->held, holder,
-                                  sizeof holder));
-        if (turns->held) return TUTTI_OK;
+        TUTTI_TRY(tutti__lock_try(attempts->lock, attempts->who, attempts->path, &attempts->held,
+                                  holder, sizeof holder));
+        if (attempts->held) return TUTTI_OK;
         const double now = tutti__now();
-        if (now - turns->begin > PATIENCE)
+        if (now - attempts->begin > PATIENCE)
             return tutti__fail(TUTTI_ERR_IO,
-                               "%s: %s: %s writes this file: it has locked %s.lck, and did not "
-                               "let go within %g s",
-                               turns->who, turns->path, holder, turns->path, PATIENCE);
-        if (!turns->told && now - turns->begin > 0.5) {
+                               "%s: %s: %s writes this file: it has locked %s.lck and did not "
+                               "release it within %g s",
+                               attempts->who, attempts->path, holder, attempts->path, PATIENCE);
+        if (!attempts->warned && now - attempts->begin > 0.5) {
             tutti__log(TUTTI_LOG_WARN,
-                       "%s: %s: %s writes this file: waiting up to %g s for it to let go",
-                       turns->who, turns->path, holder, PATIENCE);
-            turns->told = true;
+                       "%s: %s: %s writes this file: waiting up to %g s for it to end",
+                       attempts->who, attempts->path, holder, PATIENCE);
+            attempts->warned = true;
         }
-        if (now - begin > turns->pause) return TUTTI_OK;
+        if (now - begin > attempts->pause) return TUTTI_OK;
         tutti__sleep(0.02);
     }
 }
@@ -139,24 +139,23 @@ tutti_status tutti__own(tutti_checkpoint *checkpoint, const char *who, const cha
     tutti__lock *lasting = &checkpoint->lock;
     const bool owned =
         !temporary || strcmp(lasting->path, path) == 0 || tutti__lock_covers(lasting, path);
-    struct turns turns = {.who = who,
-                          .path = path,
-                          .lock = owned ? lasting : temporary,
-                          .begin = tutti__now(),
-                          .pause = fmin(0.25, comm->timeout / 4)};
+    struct attempts attempts = {.who = who,
+                                .path = path,
+                                .lock = owned ? lasting : temporary,
+                                .begin = tutti__now(),
+                                .pause = fmin(0.25, comm->timeout / 4)};
     for (;;) {
         tutti_status status = TUTTI_OK;
         if (comm->rank == 0) status = tutti__target_check(checkpoint, who, path);
-        if (comm->rank == 0 && status == TUTTI_OK) status = take_turn(&turns);
+        if (comm->rank == 0 && status == TUTTI_OK) status = try_lock(&attempts);
         TUTTI_TRY(tutti_comm_agree(comm, status));
-        char held = turns.held;
+        char held = attempts.held;
         TUTTI_TRY(comm->control->broadcast(comm, &held, sizeof held, 0, who));
         if (held) return TUTTI_OK;
     }
 }
 
-/* Whether a save will find what it needs, on rank 0: everything that a save does, but no tensor,
- * and not the renaming. */
+/* On rank 0: tries everything that a save does, except writing tensors and renaming. */
 static tutti_status try_save(const tutti_checkpoint *checkpoint, const char *who, const char *path,
                              int keep)
 {
@@ -173,7 +172,7 @@ static tutti_status try_save(const tutti_checkpoint *checkpoint, const char *who
     return status;
 }
 
-/* The same path and keep on all ranks. */
+/* Fails unless all ranks have the same path and keep. */
 static tutti_status same_arguments(const tutti_checkpoint *checkpoint, const char *who,
                                    const char *path, int keep)
 {

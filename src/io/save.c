@@ -1,14 +1,14 @@
-/* Saving.  Every step is agreed on before anybody waits for anybody, and rounds bound how long that
- * is:
+/* Saving.  The ranks agree on every step before they wait for each other, and rounds bound how
+ * long:
  *
- *   rank 0 is, or becomes, the one writer of path
- *   rank 0 lays the file out in memory; all learn its size and the places of the tensors
- *   rank 0 makes path.tmp and reserves its space: a full disk is found here, before a byte is
- *   written the ranks that see that very file share its blocks: from the device, hashed, written,
- *   synced rank 0 adds checksums and metadata, the first bytes last, syncs, and renames
+ *   1. rank 0 is or becomes the single writer of path;
+ *   2. rank 0 lays the file out in memory, and all learn its size and the tensors' offsets;
+ *   3. rank 0 creates path.tmp and reserves its space, so that a full disk is found before writing;
+ *   4. the ranks that see that file share its blocks: copied from the device, hashed,
+ *      written, synced;
+ *   5. rank 0 writes checksums and metadata, the first bytes last, syncs and renames.
  *
- * Each step is logged at debug level as it ends, in the words of the tests that kill a process
- * there. */
+ * Each step is logged at debug level as it ends; tests that kill a process match these texts. */
 #include "io/checkpoint.h"
 
 #include <errno.h>
@@ -25,9 +25,9 @@
 
 static const char who[] = "checkpoint_save";
 
-/* The first bytes of path.tmp until it is whole.  No other file that is ever made under this name
- * has them, while another may well get the number of one that was removed: so a rank that a kill
- * has left behind never writes into the next run's file. */
+/* The first bytes of path.tmp until it is complete.  They are unique, unlike its inode number,
+ * which may be reused: so a rank left over from a killed run never writes to the next run's
+ * file. */
 typedef struct mark {
     char bytes[32];
 } mark;
@@ -36,15 +36,15 @@ typedef struct save {
     tutti_checkpoint *checkpoint;
     const char *path;
     int keep;
-    tutti__place place; /* path.tmp, on rank 0; on the others its descriptor */
+    tutti__place place; /* of path.tmp; on ranks > 0 only its descriptor */
     mark mark;
-    tutti__lock lock; /* rank 0: for this save, unless the list owns path */
+    tutti__lock lock; /* rank 0: for this save if the list does not own path */
     int64_t size, *offsets;
     tutti__layout *layout; /* rank 0 */
     tutti__block *blocks;
     int64_t block_count;
-    int writers, *ranks; /* how many ranks write, and who they are */
-    tutti__share mine;   /* what this one writes */
+    int writers, *ranks; /* the ranks that write, and how many */
+    tutti__share mine;   /* this rank's blocks */
     uint64_t *hashes;    /* of all blocks */
 } save;
 
@@ -53,8 +53,7 @@ static void step(const save *s, const char *what)
     tutti__place_step(&s->place, what);
 }
 
-/* The same list with the same values on all ranks: what differs would be one rank's alone in the
- * file. */
+/* Fails unless all ranks have the same list and values, since the file has only one rank's. */
 static tutti_status same_list(const save *s)
 {
     const tutti_checkpoint *checkpoint = s->checkpoint;
@@ -81,25 +80,25 @@ static tutti_status make_temporary(save *s)
     TUTTI_TRY(tutti__place_reserve(&s->place, s->size));
     mark *mine = &s->mark;
     if (getrandom(mine->bytes, sizeof mine->bytes, 0) != (ssize_t)sizeof mine->bytes)
-        return tutti__fail(TUTTI_ERR_IO, "%s: no random number: %s", who, strerror(errno));
-    memcpy(mine->bytes, "unfinished", 10); /* which is no beginning of HDF5's */
+        return tutti__fail(TUTTI_ERR_IO, "%s: cannot get random bytes: %s", who, strerror(errno));
+    memcpy(mine->bytes, "unfinished", 10); /* HDF5 files begin otherwise */
     const int error = tutti__write_at(s->place.fd, mine, sizeof *mine, 0);
     if (error) return tutti__place_failed(&s->place, "cannot write", error);
     step(s, "marked");
     return TUTTI_OK;
 }
 
-/* Whose file it is: only ranks that see the same file on the same machine write. */
-typedef struct sight {
+/* Identifies the file that a rank sees: only those write that see rank 0's, on its machine. */
+typedef struct file_identity {
     uint64_t device, inode;
     mark mark;
     char machine[40];
     char writes;
-} sight;
+} file_identity;
 
-static sight look_at(const save *s)
+static file_identity identify_file(const save *s)
 {
-    sight seen;
+    file_identity seen;
     memset(&seen, 0, sizeof seen);
     struct stat now;
     int id = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
@@ -126,12 +125,12 @@ static tutti_status find_writers(save *s)
     tutti_comm *comm = s->checkpoint->comm;
     if (comm->rank > 0)
         s->place.fd = open(s->place.temporary, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    sight mine = look_at(s), *all = calloc((size_t)comm->world_size, sizeof *all);
+    file_identity mine = identify_file(s), *all = calloc((size_t)comm->world_size, sizeof *all);
     tutti_status status = all ? TUTTI_OK : tutti__fail(TUTTI_ERR_MEMORY, "%s: no memory", who);
     status = tutti_comm_agree(comm, status);
     if (status == TUTTI_OK) status = comm->control->gather(comm, &mine, all, sizeof mine, who);
     for (int r = 0; status == TUTTI_OK && r < comm->world_size; r++) {
-        /* rank 0 has made the file and writes in any case */
+        /* rank 0 has created the file and always writes */
         if (r > 0 && (!all[0].writes || memcmp(&all[r], &all[0], sizeof mine) != 0)) continue;
         s->ranks[s->writers++] = r;
     }
@@ -139,7 +138,7 @@ static tutti_status find_writers(save *s)
     return status;
 }
 
-/* Size and places, from rank 0 to all. */
+/* Sends the file's size and offsets from rank 0 to all. */
 static tutti_status share_layout(save *s)
 {
     const tutti_checkpoint *checkpoint = s->checkpoint;
@@ -173,9 +172,8 @@ static bool writes(const save *s, int rank)
     return false;
 }
 
-/* Blocks that every rank has are dealt out, in as many runs as there are writers; the others are
- * their owners'. */
-static tutti_status deal_out(save *s)
+/* Assigns the blocks that every rank has to the writers, a run each; the others to their owners. */
+static tutti_status assign_blocks(save *s)
 {
     const tutti_checkpoint *checkpoint = s->checkpoint;
     int64_t everybodys = 0, dealt = 0;
@@ -186,16 +184,16 @@ static tutti_status deal_out(save *s)
             block->mover = s->ranks[dealt++ * s->writers / everybodys];
         else if (!writes(s, block->mover))
             return tutti__fail(TUTTI_ERR_IO,
-                               "%s: %s: rank %d alone has a part of %s, and does not see the file "
-                               "that rank 0 has made, or is on another machine",
+                               "%s: %s: rank %d alone has a part of %s, but it does not see rank "
+                               "0's file or is on another machine",
                                who, s->path, block->mover, checkpoint->items[block->item].name);
     }
     return tutti__share_make(checkpoint, s->blocks, s->block_count, checkpoint->comm->rank,
                              &s->mine);
 }
 
-/* Waits until the disk has a round: what it has not yet is never more than two, and the sync at the
- * end is soon done, so no rank waits for another longer than that, however slow the disk. */
+/* Waits until a round is on the disk.  So at most two are pending, the final sync is short, and
+ * ranks wait for each other no longer than that, however slow the disk. */
 static tutti_status settle_round(const save *s, int64_t round)
 {
     const tutti__round now = tutti__share_round(&s->mine, round);
@@ -239,7 +237,7 @@ static tutti_status write_tensors(save *s)
         status = tutti_comm_agree(comm, write_round(s, &mover, r));
         if (tutti__share_round(mine, r).count > 0) step(s, "wrote a round");
     }
-    /* where a copy may still be under way the buffers are left to it */
+    /* keeps the buffers if a copy may still be under way */
     if (tutti_context_synchronize(s->checkpoint->ctx) == TUTTI_OK) tutti__mover_close(&mover);
     if (status == TUTTI_OK && mine->count > 0 && fsync(s->place.fd) != 0)
         status = tutti__place_failed(&s->place, "cannot sync", errno);
@@ -271,14 +269,14 @@ static tutti_status write_layout(save *s)
 static tutti_status take_place(save *s)
 {
     TUTTI_TRY(write_layout(s));
-    /* what may still fail comes before an older file is lost */
+    /* all that may fail comes before an older file is lost */
     TUTTI_TRY(tutti__place_permit(&s->place));
     TUTTI_TRY(tutti__place_rotate(&s->place, s->keep));
     TUTTI_TRY(tutti__place_take(&s->place));
     return tutti__place_sync_folder(&s->place);
 }
 
-/* All of it */
+/* The whole save */
 
 static tutti_status write_file(save *s)
 {
@@ -297,7 +295,7 @@ static tutti_status write_file(save *s)
         status = tutti__fail(TUTTI_ERR_MEMORY, "%s: no memory", who);
     TUTTI_TRY(tutti_comm_agree(comm, status));
     TUTTI_TRY(find_writers(s));
-    TUTTI_TRY(tutti_comm_agree(comm, deal_out(s)));
+    TUTTI_TRY(tutti_comm_agree(comm, assign_blocks(s)));
     TUTTI_TRY(write_tensors(s));
     TUTTI_TRY(
         tutti__share_gather(s->checkpoint, who, &s->mine, s->blocks, s->block_count, s->hashes));

@@ -1,4 +1,4 @@
-/* What a checkpoint's model is made of. */
+/* Visits the tensors of a checkpoint's model. */
 #include <string.h>
 
 #include "files/structure.h"
@@ -13,7 +13,7 @@ static tutti_status visit_all(const tutti__file *file, tutti_checkpoint_visitor 
         if (node->kind != TUTTI__NODE_DATASET || strncmp(node->path, model, strlen(model)) != 0)
             continue;
         if (!node->plain || node->ndim > TUTTI_MAX_DIMS || node->type > TUTTI__FILE_BF16)
-            return tutti__file_fail(file, TUTTI_ERR_DATA, "%s is no tensor", node->path);
+            return tutti__file_fail(file, TUTTI_ERR_DATA, "%s is not a tensor", node->path);
         tutti_tensor shape =
             tutti_tensor_make(NULL, (tutti_dtype)node->type, node->ndim, node->dims);
         visit(user, node->path + strlen(model), &shape);

@@ -164,14 +164,14 @@ static void test_content(void)
         {unknown_version, "version 0", true},
         {no_version, "format_version", true},
         {incomplete, "incomplete", true},
-        {no_format, "no Tutti checkpoint", true},
+        {no_format, "not a Tutti checkpoint", true},
         {no_tensor, "model/block0.norm/gamma is missing", false},
         {no_value, "state/step is missing", false},
         {one_too_many, "model/block7.norm_gamma is in the file, but is not expected", false},
         {no_checksum, "optimizer/head-1/bias_2/m has no checksum", false},
         {no_dtype, "the attribute dtype of optimizer/extra/bf16 is missing, want bf16", false},
-        {a_group, "history is no dataset", false},
-        {a_link, "history is no dataset", false},
+        {a_group, "history is not a dataset", false},
+        {a_link, "history is not a dataset", false},
         {circles, "model/again is in the file, but is not expected", false},
         {other_shape, "the shape of model/block0.norm/gamma is [3, 2], want [7]", false},
         {other_type, "model/block0.norm/gamma is f64, want f32", false},
@@ -210,8 +210,8 @@ static void test_other_list(void)
     double table[6];
     int64_t rows = 0;
     tutti_checkpoint *list = NULL;
-    static const char *const words[] = {"config/activation has 1 bytes, and there is room for 0",
-                                        "history has 1 rows, and there is room for",
+    static const char *const words[] = {"config/activation has 1 bytes, want at most 0",
+                                        "history has 1 rows, want at most",
                                         "want [rows, 2]", "state/step is i64, want f64",
                                         "state/step is i64, want text"};
     for (int i = 0; i < HARNESS_COUNT(words); i++) {
@@ -370,7 +370,7 @@ static void test_truncated(void)
         size_t bytes;
         const char *word;
     } cases[] = {
-        {0, "no HDF5 file"},        {7, "no HDF5 file"},        {40, "is"},
+        {0, "not an HDF5 file"},        {7, "not an HDF5 file"},        {40, "is"},
         {size / 4, "is truncated"}, {size / 2, "is truncated"}, {size - 4096, "is truncated"},
         {size - 1, "is truncated"}};
     for (int i = 0; i < HARNESS_COUNT(cases); i++) {
@@ -394,7 +394,7 @@ static void test_other_files(void)
         CHECK(mkfifo(pipe, 0644) == 0, "no pipe");
     }
     rig_barrier();
-    check_refused(s, TUTTI_ERR_DATA, "no HDF5 file", path);
+    check_refused(s, TUTTI_ERR_DATA, "not an HDF5 file", path);
     check_refused(s, TUTTI_ERR_IO, "not a regular file", pipe);
     check_refused(s, TUTTI_ERR_IO, "not a regular file", folder());
     check_refused(s, TUTTI_ERR_IO, "not a regular file", "/dev/zero");

@@ -136,7 +136,7 @@ def test_a_recorded_checkpoint():
 
 def test_files_that_are_no_checkpoints():
     result = run(["--checkpoint", CASES]).want(2)
-    assert "no Tutti checkpoint" in result.err, result
+    assert "not a Tutti checkpoint" in result.err, result
     with open(checkpoint("bytes"), "rb") as file:
         content = bytearray(file.read())
     with h5py.File(checkpoint("bytes")) as file:
