@@ -53,7 +53,7 @@ static void bad_comm_transport(void)
     CHECK(tutti_comm_transport(NULL) == TUTTI_TRANSPORT_AUTO, "NULL has a transport");
 }
 
-/* It takes no arguments: no failure of an argument makes it speak. */
+/* It takes no arguments, and failures of arguments do not change its result. */
 static void bad_comm_lost(void)
 {
     tutti_comm *comm = self();
@@ -148,7 +148,7 @@ static void check_verb(tutti_status (*call)(const verb *), bool has_recv, bool h
     }
     CHECK(harness_buffer_unchanged(ctx, &from) && harness_buffer_unchanged(ctx, &to),
           "a refused call wrote");
-    verb nothing = good; /* which is nothing wrong */
+    verb nothing = good; /* nothing wrong */
     nothing.count = 0, nothing.send = nothing.recv = NULL;
     CHECK_OK(call(&nothing));
     tutti_comm_destroy(&good.comm);

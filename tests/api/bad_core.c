@@ -45,7 +45,7 @@ static void bad_last_error(void)
     CHECK_OK(tutti_convert(&result, TUTTI_F32, &number, TUTTI_F64, 1));
     CHECK(strcmp(before, tutti_last_error()) == 0, "a success changed the message to '%s'",
           tutti_last_error());
-    /* what a terminal would obey is not passed on */
+    /* control sequences for terminals are removed */
     tutti_dtype dtype;
     CHECK_FAILS(TUTTI_ERR_ARG, "'?[31mf32?'", tutti_dtype_parse("\033[31mf32\n", &dtype));
 }
@@ -63,9 +63,9 @@ static void bad_text_clean(void)
         {"\xc2\x9b"
          "31m \x9b"
          "31m",
-         "??31m ?31m"}, /* ESC [ in one byte, as UTF-8 and plain */
-        {"\xc0\x9b \xe0\x80\x9b \xf0\x80\x80\x9b", "?? ??? ????"}, /* and longer than needed */
-        {"\xed\xa0\x80 \xf4\x90\x80\x80 \xff", "??? ???? ?"},      /* no letters */
+         "??31m ?31m"}, /* CSI in one byte, as UTF-8 and raw */
+        {"\xc0\x9b \xe0\x80\x9b \xf0\x80\x80\x9b", "?? ??? ????"}, /* overlong */
+        {"\xed\xa0\x80 \xf4\x90\x80\x80 \xff", "??? ???? ?"},      /* not characters */
         {"caf\xc3", "caf?"},
         {"\u202eegami.h5\u2028", "???egami.h5???"},
     };
@@ -88,7 +88,7 @@ static void bad_set_log(void)
 {
     int lines = 0;
     tutti_set_log(NULL, NULL, TUTTI_LOG_DEBUG);
-    tutti_set_log(count_line, &lines, (tutti_log_level)99); /* nothing reaches such a level */
+    tutti_set_log(count_line, &lines, (tutti_log_level)99); /* no message has such a level */
     tutti_context_desc desc = TUTTI_CONTEXT_DESC_INIT;
     desc.backend = harness_backend();
     tutti_context *ctx = NULL;
@@ -271,7 +271,7 @@ static void bad_alloc(void)
     data = UNTOUCHED(void);
     CHECK_OK(tutti_alloc(ctx, 0, &data));
     CHECK(!data, "0 bytes are not NULL");
-    /* and after a failure the context goes on */
+    /* the context works after a failure */
     CHECK_OK(tutti_alloc(ctx, 1, &data));
     CHECK((uintptr_t)data % 256 == 0, "memory is not aligned to 256 bytes");
     CHECK_OK(tutti_free(ctx, &data));

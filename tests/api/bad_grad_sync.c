@@ -64,7 +64,7 @@ static void bad_grad_sync_create_list(void)
     list[1] = tutti_layer_param(m.outside, 0); /* bound to nothing */
     CHECK_FAILS_KEEPING(sync, TUTTI_ERR_ARG, "gamma",
                         tutti_grad_sync_create_list(ctx, comm, list, 2, NULL, &sync));
-    tutti_param shifted = *b; /* its gradient begins inside of a's */
+    tutti_param shifted = *b; /* its gradient begins inside a's */
     snprintf(shifted.name, sizeof shifted.name, "shifted");
     shifted.grad.data = (char *)a->grad.data + 4;
     list[1] = &shifted;
@@ -146,7 +146,7 @@ static void bad_grad_sync_finish(void)
     CHECK_FAILS(TUTTI_ERR_STATE, "gamma", tutti_grad_sync_finish(e.sync, ctx));
     CHECK_OK(tutti_grad_sync_ready(e.sync, ctx, e.m.b));
     CHECK_FAILS(TUTTI_ERR_STATE, "a/gamma", tutti_grad_sync_finish(e.sync, ctx));
-    CHECK_OK(tutti_grad_sync_ready(e.sync, ctx, e.m.a)); /* the refusal spoilt nothing */
+    CHECK_OK(tutti_grad_sync_ready(e.sync, ctx, e.m.a)); /* the refusal did no harm */
     CHECK_OK(tutti_grad_sync_finish(e.sync, ctx));
     close_exchange(&e);
 }
@@ -182,7 +182,7 @@ static void bad_grad_sync_own_leaves(void)
     close_exchange(&e);
 }
 
-/* tests/comm/test_leaves.c has what can be wrong with the leaf */
+/* tests/comm/test_leaves.c covers wrong leaves */
 static void bad_grad_sync_leaf(tutti_status (*call)(tutti_grad_sync *, tutti_context *, int))
 {
     exchange e = open_exchange(false);

@@ -1,7 +1,6 @@
-/* Bad input: one test function for each public function, which bears its name.  Every argument is
- * wrong in each way it can be; the call must return the status and a message that names the
- * argument, and leave everything as it was.  A function that cannot fail is asked for what it
- * answers to nonsense. */
+/* Bad input: one test function for each public function, named like it.  Every argument is wrong in
+ * each possible way; the call must return the status and a message that names the argument, and
+ * change nothing.  For a function that cannot fail, its result for nonsense is checked. */
 #ifndef TESTS_API_BAD_INPUT_H
 #define TESTS_API_BAD_INPUT_H
 
@@ -12,7 +11,7 @@ extern const harness_test bad_core[], bad_params[], bad_io[];
 extern const harness_test bad_layers[], bad_kinds[];
 extern const harness_test bad_comm[], bad_grad_sync[], bad_interop[];
 
-/* A context of the other backend, or NULL where there is none. */
+/* A context of the other backend, or NULL if there is none. */
 tutti_context *foreign_context(void);
 
 /* A pointer that an output must still have after a failure. */

@@ -39,7 +39,7 @@ static void bad_context_stream(void)
 /* nccl.h */
 
 #ifdef TESTS_WITH_NCCL
-/* No communicator of NCCL's is looked at before the other arguments are right. */
+/* The ncclComm_t is not used before the other arguments are valid. */
 static tutti_status create_from_nccl(tutti_context *ctx, const tutti_comm_desc *desc,
                                      tutti_comm **comm)
 {
@@ -66,8 +66,8 @@ static void bad_comm_create_from_nccl(void)
 }
 #endif
 
-/* mpi.h: a program that was started without mpirun is a world of one rank.  The last case, because
- * it initialises MPI and, at the end, finalises it. */
+/* mpi.h: a program started without mpirun is a world of one rank.  The last case, because it
+ * initialises and finalises MPI. */
 
 #ifdef TESTS_WITH_MPI
 static tutti_status create_from_mpi(tutti_context *ctx, const tutti_comm_desc *desc,
@@ -95,7 +95,7 @@ static void bad_comm_create_from_mpi(void)
 #else
     CHECK_FAILS_KEEPING(comm, TUTTI_ERR_UNSUPPORTED, "NCCL", create_from_mpi(ctx, &desc, &comm));
 #endif
-    /* the verbs of the mpi transport check what those of self do */
+    /* the mpi transport's verbs make the same checks as self's */
     desc.transport = TUTTI_TRANSPORT_MPI;
     if (CHECK_OK(create_from_mpi(ctx, &desc, &comm))) {
         float data = 1;

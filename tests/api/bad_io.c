@@ -1,4 +1,4 @@
-/* Bad input for checkpoint.h.  A library without HDF5 refuses everything, and says what to
+/* Bad input for checkpoint.h.  A library without HDF5 refuses everything and tells what to
  * install. */
 #include <math.h>
 #include <stdio.h>
@@ -20,7 +20,7 @@ typedef struct io_rig {
     tutti_comm *comm;
     tutti_param param;
     tutti_params *params;
-    tutti_checkpoint *list; /* not to be looked into where there is no HDF5 */
+    tutti_checkpoint *list; /* not a valid pointer without HDF5 */
 } io_rig;
 
 static void begin(io_rig *rig)
@@ -85,7 +85,7 @@ static void bad_checkpoint_add_params(void)
     tutti_params *other = NULL;
     CHECK_OK(tutti_params_create(harness_context(), NULL, &other));
     IO_FAILS(TUTTI_ERR_STATE, "built", tutti_checkpoint_add_params(rig.list, other));
-    /* the second name is taken: the first must not stay */
+    /* the second name is taken: the first must not be added */
     tutti_param a = rig.param, b = rig.param;
     int64_t number = 0;
     snprintf(a.name, sizeof a.name, "a/b");
@@ -108,7 +108,7 @@ static void bad_checkpoint_add_params(void)
     end(&rig);
 }
 
-/* Names that are no paths, for one of the functions that take one. */
+/* Names that are not valid paths, for a function that takes one. */
 #define CHECK_NAMES(call)                                                            \
     do {                                                                             \
         char long_name[300];                                                         \
@@ -155,7 +155,7 @@ static void bad_checkpoint_add_param(void)
         if (wrong == 4) bad.value.dims[0] = 0;
         if (wrong == 5) bad.value.strides[0] = 2;
         if (wrong >= 6) bad.master = tutti_tensor_1d(memory + 3, TUTTI_F32, 6);
-        if (wrong == 6) bad.master.data = memory + 2; /* the last two of the value */
+        if (wrong == 6) bad.master.data = memory + 2; /* overlaps the value's last two elements */
         if (wrong == 7) bad.master.dtype = TUTTI_F64;
         if (wrong == 8) bad.master.dims[0] = 5;
         if (wrong == 9) bad.value.dtype = TUTTI_F32;
@@ -166,7 +166,7 @@ static void bad_checkpoint_add_param(void)
     harness_where(NULL);
 #ifdef TESTS_WITH_HDF5
     int64_t number = 0;
-    CHECK_OK(tutti_checkpoint_add_int(rig.list, "model/w", &number)); /* nothing has stayed */
+    CHECK_OK(tutti_checkpoint_add_int(rig.list, "model/w", &number)); /* nothing was added */
     CHECK_FAILS(TUTTI_ERR_ARG, "taken", tutti_checkpoint_add_param(rig.list, "w", &own));
     CHECK_OK(tutti_checkpoint_add_param(rig.list, "block0.norm/gamma", &own));
     CHECK_FAILS(TUTTI_ERR_ARG, "taken",
@@ -308,7 +308,7 @@ static void bad_writing(writing *call)
     rows = -1;
     CHECK_FAILS(TUTTI_ERR_ARG, "rows", call(rig.list, path, 0));
     rows = 2;
-    CHECK_OK(tutti_checkpoint_add_text(rig.list, "text", text, 3)); /* its 0 is beyond */
+    CHECK_OK(tutti_checkpoint_add_text(rig.list, "text", text, 3)); /* its 0 is beyond the end */
     CHECK_FAILS(TUTTI_ERR_ARG, "text", call(rig.list, path, 0));
 #else
     (void)text;

@@ -1,5 +1,5 @@
-/* Bad input for the headers of the layers: what is wrong with every kind's descriptor, plan,
- * forward and backward, by the tables of its options and slots. */
+/* Bad input for the headers of the layers: every kind's descriptor, plan, forward and backward, by
+ * the tables of its options and slots. */
 #include <float.h>
 #include <math.h>
 #include <stdio.h>
@@ -13,11 +13,11 @@ enum { ROWS = 3 };
 
 /* Descriptors */
 
-/* A descriptor with what must be given, on the heap. */
+/* A descriptor with the required fields set, on the heap. */
 static char *good_desc(const layer_kind *kind)
 {
     const tutti_layer_type *type = tutti_layer_type_find(kind->name);
-    char *desc = harness_calloc(2, kind->desc_size); /* room for what a newer program would have */
+    char *desc = harness_calloc(2, kind->desc_size); /* room for a newer program's fields */
     kind->put_init(desc);
     for (int i = 0; i < type->option_count; i++)
         if (!type->options[i].default_value) *(int64_t *)(desc + type->options[i].offset) = 6;
@@ -72,7 +72,7 @@ static void check_option(const creation *c)
         CHECK(!bounds, "%s of a kind that is not tested", o->name);
     } else {
         REFUSED_AS(int, -1);
-        REFUSED_AS(int, 99); /* of a bool, or of a choice */
+        REFUSED_AS(int, 99); /* for a bool or a choice */
     }
 }
 
@@ -96,11 +96,11 @@ static void check_create(const layer_kind *kind)
         *size = garbage[i];
         refused(&c, "size");
     }
-    /* a newer program's, which asks for something */
+    /* a newer program's, with an unknown field set */
     *size = 2 * kind->desc_size;
     c.desc[2 * kind->desc_size - 1] = 1;
     refused(&c, "newer");
-    *size = sizeof *size; /* one of before the first field was there: what must be given is not */
+    *size = sizeof *size; /* older than the first field: required fields are missing */
     refused(&c, type->options[0].name);
     harness_where(NULL);
     free(c.desc);
@@ -132,7 +132,7 @@ static tutti_status attempt(void)
     return status;
 }
 
-/* The attempt is refused with this word after one change of `fix`. */
+/* Checks that the attempt is refused with this word after one change of `fix`. */
 #define CHECK_WITH(change, status, word)                    \
     do {                                                    \
         const layer_fixture before = fix.f;                 \
@@ -168,7 +168,7 @@ static void check_untouched(void)
           f->kind->name);
 }
 
-/* Does the verb look at this tensor, in this direction? */
+/* True if the verb checks this tensor in this direction. */
 static bool looked_at_by(int slot, bool gradient, bool backward)
 {
     if (fix.verb != PLAN && backward != (fix.verb == BACKWARD)) return false;
@@ -189,8 +189,8 @@ static bool optional(int slot, bool gradient)
     return fix.verb != BACKWARD && (flags & TUTTI_SLOT_OPTIONAL);
 }
 
-/* The tensor that the others' rows are measured by: the first one in the direction, inputs and
- * outputs before gradients. */
+/* The tensor that determines the number of rows: the direction's first, inputs and outputs before
+ * gradients. */
 static bool sets_rows(int slot, bool gradient)
 {
     const bool backward = !looked_at_by(slot, gradient, false);
@@ -205,7 +205,7 @@ static bool sets_rows(int slot, bool gradient)
     return false;
 }
 
-/* Leading dimensions that no single stride reaches. */
+/* Leading dimensions that no single stride describes. */
 static void split_rows(tutti_tensor *t)
 {
     int64_t cols = t->dims[1];
@@ -214,7 +214,7 @@ static void split_rows(tutti_tensor *t)
     memcpy(t->strides, (int64_t[]){5 * cols, cols, 1}, 3 * sizeof(int64_t));
 }
 
-/* One change of the tensor `bad`, which stands in its slot. */
+/* Checks one change of the tensor `bad`, which is in its slot. */
 #define CHECK_TENSOR(change)                                           \
     do {                                                               \
         bad = *good;                                                   \
@@ -262,12 +262,12 @@ static void check_tensor(int slot, bool gradient)
     if (sets_rows(slot, gradient)) {
         bad = *good;
         bad.dims[0]++;
-        CHECK_FAILS(TUTTI_ERR_ARG, "rows", attempt()); /* of another */
+        CHECK_FAILS(TUTTI_ERR_ARG, "rows", attempt()); /* differs from another tensor's */
     } else {
         CHECK_TENSOR(bad.dims[0] += 1);
     }
     const tutti_call whole = f->call;
-    if (fix.verb == PLAN) { /* without y, say, it would be a plan of backward alone */
+    if (fix.verb == PLAN) { /* without y, for example, it would be a valid plan of backward only */
         memset(f->call.upstream, 0, sizeof f->call.upstream);
         memset(f->call.din, 0, sizeof f->call.din);
     }
@@ -296,7 +296,7 @@ static void check_company(void)
         }
 }
 
-/* A tensor in a slot that the kind does not have, or a gradient of what has none. */
+/* A tensor in a slot that the kind does not have, or a gradient of a slot without one. */
 static void check_no_slot(void)
 {
     layer_fixture *f = &fix.f;
@@ -324,7 +324,7 @@ static void check_no_slot(void)
 
 /* Memory */
 
-/* A stretch of memory that a call touches. */
+/* A range of memory that a call accesses. */
 typedef struct span {
     char name[TUTTI_NAME_MAX + 1];
     char *data;
@@ -374,7 +374,7 @@ static int spans_of(span *spans)
     return count;
 }
 
-/* Moves a stretch to other memory, and back. */
+/* Moves a range to other memory, and back. */
 static void move(const span *s, void *data)
 {
     layer_fixture *f = &fix.f;
@@ -390,7 +390,7 @@ static void move(const span *s, void *data)
     }
 }
 
-/* Is `name` a word of `names`? */
+/* True if `name` is a word of `names`. */
 static bool lists(const char *names, const char *name)
 {
     const size_t length = strlen(name);
@@ -399,8 +399,8 @@ static bool lists(const char *names, const char *name)
     return false;
 }
 
-/* May one be in the other's place, row by row?  What forward keeps of an input, backward reads,
- * unless an output replaces it. */
+/* True if one may alias the other, row by row.  Backward reads inputs that forward keeps, unless an
+ * output replaces them. */
 static bool may_be(const span *a, const span *b)
 {
     const tutti_slot *slots = fix.f.type->slots;
@@ -425,7 +425,7 @@ static void check_shared(const span *a, const span *b)
           got.part, got.index);
 }
 
-/* What is written lies apart from everything else. */
+/* What is written must not overlap anything else. */
 static void check_memory(void)
 {
     layer_fixture *f = &fix.f;
@@ -448,7 +448,7 @@ static void check_memory(void)
             if (a->slot < 0 || b->slot < 0 || !f->type->slots[a->slot].cols) continue;
             tutti_tensor *tensor = &f->tensors[a->slot][a->gradient];
             move(a, b->data);
-            tensor->strides[0]++; /* in its place, but with other rows */
+            tensor->strides[0]++; /* aliased, but with other rows */
             check_shared(a, b);
             tensor->strides[0]--;
             move(a, a->data);
@@ -519,7 +519,7 @@ static void check_common(const char *options)
     check_leaves();
     check_step();
     CHECK_WITH(f->call.flags = 2, TUTTI_ERR_ARG, "flags");
-    check_place((tutti_call_place){TUTTI_PART_NONE, 0}); /* that is no tensor */
+    check_place((tutti_call_place){TUTTI_PART_NONE, 0}); /* not a tensor */
 }
 
 static void check_unbound(const char *kind, const char *options)
@@ -561,7 +561,7 @@ static void check_verb(const layer_kind *kind, verb verb, bool typed)
     }
 }
 
-/* A kind's own call of another kind's layer, and none. */
+/* A kind's own call with another kind's layer, and with none. */
 static void check_stranger(const layer_kind *kind, typed_call_fn *call)
 {
     layer_fixture *f = &fix.f;
@@ -613,7 +613,7 @@ static void bad_layer_plan(void)
     CHECK_FAILS(TUTTI_ERR_ARG, "x is NULL", tutti_layer_plan(f->layer, ctx, &(tutti_call){0}));
     close_layer(f);
 
-    /* more rows than there may be; rows and columns that are allowed, but not together */
+    /* too many rows; rows and columns whose product is too large */
     tutti_layer *table = NULL, *wide = NULL;
     CHECK_OK(tutti_layer_create_by_name(ctx, "embedding", "vocab=4,cols=6", &table));
     tutti_tensor tokens = tutti_tensor_1d(NULL, TUTTI_I32, INT64_C(1) << 31);
@@ -638,8 +638,7 @@ static void bad_layer_forward(void)
     close_layer(f);
 }
 
-/* The gradient of the first parameter is of another type than the arithmetic's, or than the other
- * parameter's. */
+/* The first parameter's gradient has another type than the arithmetic or the other parameter's. */
 static void check_gradient_type(const char *kind, const char *options)
 {
     layer_fixture *f = &fix.f;

@@ -1,4 +1,4 @@
-/* Bad input for layer.h: what all layers share, but for the calls, which bad_kinds.c has. */
+/* Bad input for layer.h: what all layers share, except the calls, which are in bad_kinds.c. */
 #include "bad_input.h"
 
 static tutti_layer *make(const char *kind, const char *options)
@@ -70,7 +70,7 @@ static void bad_layer_slot_shape(void)
     tutti_layer_destroy(&layer);
 }
 
-/* A tensor is blamed until something else fails; bad_kinds.c looks at each. */
+/* The place is kept until another failure; bad_kinds.c checks each place. */
 static void bad_last_error_place(void)
 {
     tutti_context *ctx = harness_context();
@@ -78,7 +78,7 @@ static void bad_last_error_place(void)
     CHECK(tutti_layer_forward(layer, ctx, &(tutti_call){0}) == TUTTI_ERR_ARG, "no x");
     CHECK(tutti_last_error_place().part == TUTTI_PART_IN, "x is part %d",
           tutti_last_error_place().part);
-    CHECK(!tutti_layer_type_find("nonsense"), "a kind that is not there"); /* that is no failure */
+    CHECK(!tutti_layer_type_find("nonsense"), "a kind that is not there"); /* not a failure */
     CHECK(tutti_last_error_place().part == TUTTI_PART_IN, "x was forgotten");
     CHECK(tutti_layer_forward(NULL, ctx, &(tutti_call){0}) == TUTTI_ERR_ARG, "no layer");
     CHECK(tutti_last_error_place().part == TUTTI_PART_NONE, "no layer is a tensor");

@@ -93,7 +93,7 @@ static void bad_param_bind(void)
         }
     harness_where(NULL);
     CHECK_FAILS(TUTTI_ERR_ARG, "gamma", tutti_param_bind(gamma, NULL, NULL));
-    tutti_param odd = own("odd", TUTTI_F32, 6); /* of a shape that no tensor has */
+    tutti_param odd = own("odd", TUTTI_F32, 6); /* of an invalid shape */
     bad = good, bad.ndim = odd.value.ndim = TUTTI_MAX_DIMS + 1;
     CHECK_FAILS(TUTTI_ERR_ARG, "ndim", tutti_param_bind(&odd, &bad, NULL));
     CHECK_OK(tutti_param_bind(gamma, &good, NULL));
@@ -139,7 +139,7 @@ static void bad_param_bind_master(void)
     CHECK(param.master.data == good.data && param.value.data == value.data, "it was not bound");
     CHECK_OK(tutti_param_bind(&param, &value, NULL));
     CHECK(param.master.data == value.data, "a master outlives the value's binding");
-    /* where master and value have one type they are one */
+    /* with the same type master and value are the same tensor */
     for (int i = 0; i < 2; i++) {
         tutti_dtype dtype = i ? TUTTI_F64 : TUTTI_F32;
         param = own("p", dtype, 6);
@@ -226,7 +226,7 @@ static void bad_params_destroy(void)
     CHECK(!params, "the pointer was not cleared");
 }
 
-/* What no checkpoint can hold. */
+/* Names that a checkpoint cannot hold. */
 static const char *const no_names[] = {"/",    "a/",       "/a",  "a//b", "a b", "a/.",
                                        "../a", "\xc3\xa4", "a\n", "a:b",  "."};
 
@@ -417,7 +417,7 @@ static void bad_params_build(void)
     CHECK_FAILS(TUTTI_ERR_STATE, "built", tutti_params_build(params, ctx));
     tutti_params_destroy(&params);
 
-    /* each could be counted, all of them together could not */
+    /* each count is valid, their sum overflows */
     params = store();
     tutti_param huge[8];
     for (int i = 0; i < HARNESS_COUNT(huge); i++) {

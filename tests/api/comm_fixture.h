@@ -7,7 +7,7 @@
 /* A communicator of one rank. */
 tutti_comm *self(void);
 
-/* What every way to make a communicator refuses: a missing argument, and in `desc` bad timeouts and
+/* Checks what every create function refuses: a missing argument, and in `desc` bad timeouts and
  * these transports. */
 typedef tutti_status create_comm_fn(tutti_context *, const tutti_comm_desc *, tutti_comm **);
 void check_create_comm(create_comm_fn *create, tutti_comm_desc desc, const int *transports,

@@ -1,4 +1,4 @@
-/* A layer of any kind with everything that a call of it needs; see layer_fixture.h. */
+/* A layer of any kind with everything that its calls need; see layer_fixture.h. */
 #include "layer_fixture.h"
 
 #include <stdio.h>

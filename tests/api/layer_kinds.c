@@ -90,8 +90,7 @@ static void put_option(char *options, const char *name, const char *value, int l
              value);
 }
 
-/* Another value than the default; NULL: types, which are the tests' own business, and what must be
- * given. */
+/* Another value than the default; NULL for types, which tests choose, and for required options. */
 static const char *other_value(const tutti_layer_option *option)
 {
     if (!option->default_value || strcmp(option->type, "dtype") == 0) return NULL;

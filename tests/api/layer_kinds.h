@@ -1,13 +1,12 @@
-/* The kinds of layer as the tests of the interface see them: what the library lists, and their
- * public functions.  What a call of a kind looks like and which options it has they learn from the
- * library's tables. */
+/* The kinds of layer for the tests of the interface: the library's list, and their public
+ * functions.  Slots and options are read from the library's tables. */
 #ifndef TESTS_API_LAYER_KINDS_H
 #define TESTS_API_LAYER_KINDS_H
 
 #include "harness.h"
 #include "ops/ops.h"
 
-/* The public functions of a kind, with descriptors and calls of no type. */
+/* The public functions of a kind, with untyped descriptors and calls. */
 typedef tutti_status typed_call_fn(tutti_layer *layer, tutti_context *ctx, const void *call);
 typedef struct layer_kind {
     const char *name;
@@ -22,14 +21,14 @@ extern const int layer_kind_count;
 
 const layer_kind *find_kind(const char *name);
 
-/* The number-th choice of options that a kind is tested with, NULL past the last: the plain layer;
- * as many options as go together with another value than their default, from the first on and from
- * the last on; each further word of a choice. */
+/* The options that a kind is tested with, by number, NULL past the last: the plain layer; as many
+ * non-default options as go together, from the first on and from the last on; each further word of
+ * a choice. */
 const char *kind_options(const layer_kind *kind, int number);
 
-/* A kind's own call from the general one: the tensors of the table's slots in the one order that
- * all have, inputs, outputs, their gradients, the inputs' gradients; then what all calls have.  The
- * caller frees it. */
+/* A kind's own call from the general one: the tensors of the table's slots in the common order of
+ * inputs, outputs, their gradients and the inputs' gradients, then what all calls have.  The caller
+ * frees it. */
 void *typed_call(const layer_kind *kind, const tutti_call *call);
 
 #endif

@@ -1,5 +1,5 @@
-/* Bad input for every public function, and the proof that it is every one: the library's exported
- * symbols are compared with the cases. */
+/* Bad input for every public function: the exported symbols are compared with the cases to prove
+ * that none is missing. */
 #include <stdio.h>
 #include <string.h>
 

@@ -74,7 +74,7 @@ static void *run_work(void *arg)
     return NULL;
 }
 
-/* Two contexts, each with its stream and its thread, work through one layer at once. */
+/* Two contexts, each with its own stream and thread, use one layer concurrently. */
 static void test_two_contexts(void)
 {
     tutti_softmax_desc desc = TUTTI_SOFTMAX_DESC_INIT;
@@ -118,7 +118,7 @@ static void test_two_contexts(void)
     tutti_layer_destroy(&layer);
 }
 
-/* A finding belongs to the context on which it was made. */
+/* An error found in data belongs to the context of the call. */
 static void test_findings(void)
 {
     tutti_context *a = harness_context(), *b = harness_new_context(0, 1);
@@ -138,7 +138,7 @@ static void test_findings(void)
     const tutti_cross_entropy_call call = {.logits = &x, .labels = &l, .loss = &out};
     CHECK_OK(tutti_cross_entropy_forward(layer, b, &call));
     CHECK_OK(tutti_context_check(a));
-    CHECK_OK(tutti_context_synchronize(b)); /* says nothing of it */
+    CHECK_OK(tutti_context_synchronize(b)); /* does not report it */
     CHECK_FAILS(TUTTI_ERR_DATA, "row 1", tutti_context_check(b));
     CHECK_OK(tutti_context_check(b));
     harness_buffer_free(a, &logits);
@@ -249,7 +249,7 @@ static void test_messages(void)
     pthread_create(&thread, NULL, fail_elsewhere, NULL);
     pthread_join(thread, NULL);
     CHECK(strstr(tutti_last_error(), "mine"), "another thread wrote '%s' here", tutti_last_error());
-    /* a message longer than any buffer is cut, not a fault */
+    /* a message longer than any buffer is truncated */
     char name[5000];
     memset(name, 'x', sizeof name - 1);
     name[sizeof name - 1] = 0;
@@ -278,7 +278,7 @@ static void record_line(void *user, tutti_log_level level, const char *message)
     CHECK(message && message[0] && !strchr(message, '\n'), "a line is empty or several");
 }
 
-/* Whatever the library remarks comes through the callback at the level asked for. */
+/* Log messages reach the callback at the chosen level. */
 static void test_log(void)
 {
     for (int level = TUTTI_LOG_DEBUG; level <= TUTTI_LOG_WARN; level++) {
@@ -295,7 +295,7 @@ static void test_log(void)
     }
 }
 
-/* Layers by name: what the table says of options is true. */
+/* Layers by name: the table of options is correct. */
 static void test_layer_types(void)
 {
     static const struct {
@@ -326,7 +326,7 @@ static void test_layer_types(void)
     }
     int kinds = 0;
     for (const tutti_layer_type *type; (type = tutti_layer_type_get(kinds)); kinds++) {
-        /* every default, written out, is accepted; what must be given is given as 8 */
+        /* every default is accepted when written out; required options are set to 8 */
         char options[512] = "";
         for (int o = 0; o < type->option_count; o++) {
             const tutti_layer_option *option = &type->options[o];

@@ -23,7 +23,7 @@ static void fill(layer_fixture *f, harness_buffer *buffer, harness_rng *rng, int
     free(values);
 }
 
-/* What the layer reads, and the gradients that it may add to. */
+/* Fills what the layer reads, and the gradients that it may add to. */
 static void fill_all(layer_fixture *f, uint64_t seed)
 {
     harness_rng rng = {seed};
@@ -37,7 +37,7 @@ static void fill_all(layer_fixture *f, uint64_t seed)
     }
 }
 
-/* Forward, then backward if there is one, with what replaces an input in its place. */
+/* Forward, then backward if there is one, with outputs that replace inputs aliased to them. */
 static void run_both(layer_fixture *f)
 {
     CHECK_OK(tutti_layer_forward(f->layer, f->ctx, &f->call));
@@ -63,7 +63,7 @@ static void check_same(const char *what, const layer_fixture *a, const harness_b
     free(bits);
 }
 
-/* All that two layers wrote. */
+/* Compares all that two layers wrote. */
 static void check_same_results(const layer_fixture *a, const layer_fixture *b, bool sums)
 {
     for (int i = 0; i < a->type->slot_count; i++)
@@ -76,8 +76,8 @@ static void check_same_results(const layer_fixture *a, const layer_fixture *b, b
         check_same(tutti_layer_param(a->layer, i)->name, a, &a->grads[i], b, &b->grads[i]);
 }
 
-/* The options with each type as "dtype=bf16", or for number 4 the first of several alone; false:
- * that is none more. */
+/* Adds the type of this number to the options as "dtype=bf16", number 4 to the first of several
+ * types only; false past the last. */
 static bool with_types(const layer_kind *kind, const char *options, int number, char text[256])
 {
     static const char *const names[] = {"f32", "f64", "f16", "bf16", "bf16"};
@@ -111,7 +111,7 @@ static void for_all(void (*check)(const layer_kind *kind, const char *options))
 
 enum { BATCH = 23, SUMS = PARAMS + SLOTS };
 
-/* Where a fixture's sums over rows are: gradients of parameters, and outputs. */
+/* A fixture's sums over rows: gradients of parameters, and outputs. */
 static int sums_of(layer_fixture *f, harness_buffer *sums[SUMS])
 {
     int count = 0;
@@ -251,7 +251,7 @@ static void check_plain(const layer_kind *kind, const void *desc, const char *op
     close_layer(&made);
 }
 
-/* What must be given, and where the fields that need not begin. */
+/* Sets required fields, and returns where the optional ones begin. */
 static size_t put_required(const tutti_layer_type *type, char *desc)
 {
     size_t end = sizeof(size_t);
@@ -297,7 +297,7 @@ static void test_descriptors(void)
         check_plain(kind, desc, options);
         *size = kind->desc_size;
         check_plain(kind, desc, options);
-        *size = 2 * kind->desc_size; /* a newer program's, which asks for nothing more */
+        *size = 2 * kind->desc_size; /* a newer program's, with unknown fields unset */
         check_plain(kind, desc, options);
         memset(desc + end, -1, 2 * kind->desc_size - end); /* an older program's */
         *size = end;
@@ -308,7 +308,7 @@ static void test_descriptors(void)
     harness_where(NULL);
 }
 
-/* The number 0 where a field's 0 is another default, and what it does. */
+/* The number 0 for a field whose 0 means another default, and its effect. */
 static void test_zero(void)
 {
     for (int k = 0; k < layer_kind_count; k++) {
@@ -368,8 +368,8 @@ static void test_zero(void)
 
 /* Plans */
 
-/* Bytes of the host's heap in use.  main sees to it that glibc keeps no lists of what was freed,
- * which it would count. */
+/* Bytes of the host's heap in use.  main turns off glibc's caches of freed memory, which would
+ * count. */
 size_t __sanitizer_get_current_allocated_bytes(void) __attribute__((weak));
 static size_t heap_in_use(void)
 {
@@ -386,8 +386,7 @@ static void without_data(layer_fixture *f, bool without)
                 f->tensors[i][gradient].data = without ? NULL : f->buffers[i][gradient].data;
 }
 
-/* Planned without memory, before its parameters are bound: then calls of that shape allocate
- * nothing. */
+/* A plan needs no memory or bound parameters; afterwards calls of that shape allocate nothing. */
 static void check_plan(const layer_kind *kind, const char *options, int64_t rows, bool typed,
                        int leaves)
 {
@@ -431,11 +430,11 @@ static void plans_of(const layer_kind *kind, const char *options)
 static void test_plan(void)
 {
     check_plan(find_kind("linear"), "in=6,out=4", 2, false,
-               0); /* what starts with the first call */
+               0); /* warm-up: the first call starts threads */
     for_all(plans_of);
 }
 
-/* Of long rows, again and again, on several contexts. */
+/* With long rows, repeatedly, on several contexts. */
 static void test_plan_again(void)
 {
     tutti_context *ctx = harness_context(), *other = harness_new_context(0, 1);
@@ -486,7 +485,7 @@ static void test_plan_backward(void)
     harness_where(NULL);
 }
 
-/* After a trim everything is planned again, with the same results; what the context had is gone. */
+/* A trim frees the context's memory; then everything is planned again, with the same results. */
 static void trims_of(const layer_kind *kind, const char *options)
 {
     tutti_context *ctx = harness_new_context(0, 1);
@@ -519,7 +518,7 @@ static void test_trim(void)
     for_all(trims_of);
 }
 
-/* Batches of 3000 different lengths: their plans stay bounded, and every result is right. */
+/* Batches of 3000 different lengths: memory of plans stays bounded, and every result is right. */
 static void test_many_shapes(void)
 {
     enum { MOST = 3000, PLANS = 1024 };
@@ -533,7 +532,7 @@ static void test_many_shapes(void)
         fill_all(&all, 7);
         fill_all(&f, 7);
         run_both(&all);
-        run_both(&f); /* the longest comes first: later ones take its scratch */
+        run_both(&f); /* the longest first: later ones reuse its scratch */
         size_t full = 0;
         for (int64_t rows = MOST - 1; rows >= 0; rows--) {
             cut(&f, 0, rows);

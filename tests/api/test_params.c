@@ -155,7 +155,7 @@ static void test_init(void)
         CHECK_OK(tutti_params_flat(m.params, TUTTI_PARAMS_GRAD, &grad));
         double *masters = get(&master), *grads = get(&grad);
         int64_t end = 0;
-        double firsts[8]; /* of uniform ones, in bounds: no two begin alike */
+        double firsts[8]; /* of uniform ones: no two may be equal */
         int uniform = 0;
         for (int i = 0; i < tutti_params_count(m.params); i++) {
             const tutti_param *param = tutti_params_get(m.params, i);
@@ -188,7 +188,7 @@ static void test_init(void)
                 sum += value;
                 most = fmax(most, fabs(value));
             }
-            if (count >= 60) { /* a uniform sample: mean near 0, within 5 deviations, and wide */
+            if (count >= 60) { /* a uniform sample: mean within 5 deviations of 0, and wide */
                 CHECK(fabs(sum / (double)count) < 5 * bound / sqrt(3.0 * (double)count),
                       "the mean of %s is %g", param->name, sum / (double)count);
                 CHECK(most > 0.8 * bound, "the largest of %s is %g of %g", param->name, most,
@@ -225,7 +225,7 @@ static void check_same_values(const model *a, const model *b, bool want_same)
     if (!want_same) CHECK(!all_same, "another seed gives the same numbers");
 }
 
-/* The numbers depend on seed, name and element only. */
+/* The initial values depend on seed, name and element only. */
 static void test_init_is_reproducible(void)
 {
     tutti_context *ctx = harness_context();
@@ -240,7 +240,7 @@ static void test_init_is_reproducible(void)
     check_same_values(&a, &b, false);
     CHECK_OK(tutti_params_init(b.params, ctx, 42)); /* and back */
     check_same_values(&a, &b, true);
-    /* neighbours are not alike */
+    /* neighbouring elements and layers differ */
     double *up = get(&tutti_layer_param(a.layers[1], 0)->master);
     double *head = get(&tutti_layer_param(a.layers[3], 0)->master);
     CHECK(up[0] != up[1] && up[0] / sqrt(20) != head[0] / sqrt(10), "weights repeat");
@@ -261,8 +261,7 @@ static void check_same_bits(const char *name, const tutti_tensor *got, const tut
     free(b);
 }
 
-/* In memory of its own, a parameter like this one gets the same numbers, in its master and in its
- * value. */
+/* A parameter like this one in its own memory gets the same master and value. */
 static void check_own_init(const tutti_param *param, bool apart)
 {
     tutti_context *ctx = harness_context();
@@ -362,7 +361,7 @@ static tutti_param own(const char *name, tutti_dtype dtype, int64_t rows, int64_
     return param;
 }
 
-/* Tied parameters share one slot, which lies where the one that backward finishes last would be. */
+/* Tied parameters share one slot, at the position of the one that backward finishes last. */
 static void test_tied(void)
 {
     tutti_context *ctx = harness_context();
@@ -436,7 +435,7 @@ static void test_gradient_memory(void)
     CHECK(live == 0, "memory was not given back");
 }
 
-/* A store with nothing in it. */
+/* An empty store. */
 static void test_empty(void)
 {
     tutti_context *ctx = harness_context();

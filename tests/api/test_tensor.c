@@ -64,8 +64,8 @@ static void check_rounding(tutti_dtype dtype, const double *values, int count)
         }
 }
 
-/* Between every two neighbours: the middle, and the least step to either side of it, where only one
- * rounding of the exact value is right. */
+/* Between every two neighbours: the midpoint and the nearest values on either side, which show
+ * double rounding. */
 static void test_rounding(void)
 {
     for (int type = 0; type < 2; type++) {

@@ -63,7 +63,7 @@ tutti_comm *rig_comm(tutti_context *ctx, tutti_transport transport, double timeo
     desc.transport = transport;
     if (timeout > 0) desc.timeout = timeout;
     if (transport == TUTTI_TRANSPORT_NCCL && !rig_has_gpu_each()) {
-        harness_skip("%d ranks want a GPU each, there are %d", size, harness_devices());
+        harness_skip("%d ranks need a GPU each, there are %d", size, harness_devices());
         return NULL;
     }
     tutti_comm *comm = NULL;
@@ -87,7 +87,7 @@ void rig_over(tutti_transport transport, void (*test)(tutti_context *ctx, tutti_
     CHECK(!comm, "destroy left the pointer");
 }
 
-/* The harness reads the options; only this one decides which tests there are. */
+/* The harness reads the options, but this one decides which tests are listed. */
 static bool wants_cuda(int argc, char **argv)
 {
     for (int i = 1; i + 1 < argc; i++)

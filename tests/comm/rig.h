@@ -1,10 +1,10 @@
-/* For tests of communicators: MPI around the harness, a context a rank, communicators. */
+/* For tests of communicators: MPI around the harness, a context per rank, communicators. */
 #ifndef TESTS_COMM_RIG_H
 #define TESTS_COMM_RIG_H
 
 #include "harness.h"
 
-/* A test function, and where it has something to say: not being there is not being skipped. */
+/* A test function, and where it applies; elsewhere it is left out, not skipped. */
 typedef struct rig_test {
     const char *name;
     void (*run)(void);
@@ -12,8 +12,8 @@ typedef struct rig_test {
     bool cuda_only;           /* with --backend cuda */
 } rig_test;
 
-/* main of a test program: under mpirun, or alone with one rank.  Starts MPI, FUNNELED, unless the
- * program has; ends it. */
+/* main of a test program: under mpirun, or alone with one rank.  Initialises MPI, FUNNELED, unless
+ * the program has; finalises it. */
 int rig_main(int argc, char **argv, const char *suite, const rig_test *tests, int count);
 
 int rig_rank(void);
@@ -21,17 +21,17 @@ int rig_size(void);
 
 /* This rank's context: on the GPU of its local number, or on a shared one. */
 tutti_context *rig_context(void);
-/* A communicator of all ranks, or NULL with the test marked as skipped where that transport cannot
- * be had here. timeout 0: the default. */
+/* A communicator of all ranks, or NULL with the test marked as skipped if that transport is not
+ * available.  timeout 0: the default. */
 tutti_comm *rig_comm(tutti_context *ctx, tutti_transport transport, double timeout);
 /* Runs a test with a communicator of this transport. */
 void rig_over(tutti_transport transport, void (*test)(tutti_context *ctx, tutti_comm *comm));
-/* test_self, test_mpi and test_nccl run the test with a communicator of each transport; their rows
- * among the tests. */
-#define RIG_OVER_(test, which, transport) \
-    static void test##_##which(void)      \
-    {                                     \
-        rig_over(transport, test);        \
+/* RIG_OVER defines test_self, test_mpi and test_nccl, which run the test with a communicator of
+ * each transport; RIG_ROWS lists them among the tests. */
+#define RIG_OVER_(test, name, transport) \
+    static void test##_##name(void)      \
+    {                                    \
+        rig_over(transport, test);       \
     }
 #ifdef RIG_WITH_MPI
 #define RIG_OVER(test)                          \
@@ -51,9 +51,9 @@ void rig_over(tutti_transport transport, void (*test)(tutti_context *ctx, tutti_
         name " over self", test##_self, min_ranks, 1, false \
     }
 #endif
-/* Every rank has a GPU of its own, or NCCL has been told to do with less. */
+/* Every rank has its own GPU, or NCCL is set up to share GPUs. */
 bool rig_has_gpu_each(void);
-/* Without the library's help: everybody waits here, or knows the worst value of all. */
+/* Without the library: a barrier, and the largest value of all ranks. */
 void rig_barrier(void);
 int rig_worst(int value);
 

@@ -1,12 +1,12 @@
-/* One rank stops (SIGSTOP) at a chosen point; the others say when and with what status they came
- * back, and leave by MPI_Abort(…, 2).  Or it does not stop, but calls another verb than the others,
- * or the same for another count; or others are not where those who name it are: they come late,
- * have gone on, or wait with another communicator.  Started by test_stop.
+/* One rank stops (SIGSTOP) at a chosen point; the others print when and with what status they
+ * returned, and leave by MPI_Abort(…, 2).  At other points it does not stop, but calls another verb
+ * or uses another count than the others; or some ranks come late, have gone on, or wait with
+ * another communicator.  Started by test_stop.
  *
- * usage: stop_rank host|cuda mpi|nccl POINT SECONDS
- * POINT  setup verb exchange launches agree barrier destroy mixed counts
+ * usage: stop_rank host|cuda mpi|nccl POINT SECONDS POINT  setup verb exchange launches agree
+ * barrier destroy mixed counts
  *        late middle midway apart
- *        gives_up_verb gives_up_exchange: the last rank says that it goes no further */
+ *        gives_up_verb gives_up_exchange: the last rank aborts the communicator */
 #include <mpi.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -22,15 +22,14 @@ enum { PARAMS = 4, COUNT = 5000, LAUNCHES = 20000 };
 
 static int rank, size;
 static const char *point;
-static double start; /* of the wait that will not end */
+static double start; /* of the wait that does not end */
 
 static bool chosen(const char *here)
 {
     return strcmp(here, point) == 0;
 }
 
-/* This is the chosen point, and this rank the one that does something else there than the
- * others. */
+/* True at the chosen point on the rank that acts differently from the others. */
 static bool differs_at(const char *here)
 {
     if (!chosen(here)) return false;
@@ -38,7 +37,7 @@ static bool differs_at(const char *here)
     return rank == size - 1;
 }
 
-/* The last rank goes no further than the chosen point. */
+/* Stops the last rank at the chosen point. */
 static void at(const char *here)
 {
     if (differs_at(here)) raise(SIGSTOP);
@@ -50,7 +49,7 @@ static void nap(double seconds)
     if (seconds > 0) nanosleep(&time, NULL);
 }
 
-/* The last rank says why it does not come to the chosen point. */
+/* At the chosen point the last rank aborts the communicator with a reason. */
 static bool gives_up_at(const char *here, tutti_comm *comm, tutti_status *status)
 {
     if (!differs_at(here)) return false;
@@ -78,7 +77,7 @@ static tutti_status sum_of_one(tutti_comm *comm, tutti_context *ctx)
     return status == TUTTI_OK ? tutti_context_synchronize(ctx) : status;
 }
 
-/* Ranks 3 and above stop; ranks 1 and 2 come a few milliseconds before rank 0's deadline. */
+/* Ranks 3 and above stop; ranks 1 and 2 arrive a few milliseconds before rank 0's deadline. */
 static tutti_status late(tutti_comm *comm, tutti_context *ctx, double timeout)
 {
     MPI_Barrier(MPI_COMM_WORLD);
@@ -88,8 +87,8 @@ static tutti_status late(tutti_comm *comm, tutti_context *ctx, double timeout)
     return sum_of_one(comm, ctx);
 }
 
-/* Rank 1 stops.  From rank 0's broadcast some go on to the next operation, and others wait in it
- * for rank 1. */
+/* Rank 1 stops.  After rank 0's broadcast some ranks are in the next operation, while others still
+ * wait for rank 1. */
 static tutti_status middle(tutti_comm *comm, tutti_context *ctx, void *data)
 {
     start = MPI_Wtime();
@@ -98,8 +97,8 @@ static tutti_status middle(tutti_comm *comm, tutti_context *ctx, void *data)
     return status == TUTTI_OK ? tutti_comm_barrier(comm, ctx) : status;
 }
 
-/* Rank 0 stops while it waits for the last one, after it has said so; what that sends is too long
- * to go without rank 0. */
+/* Rank 0 stops while it waits for the last rank, after announcing it; the last rank's message is
+ * too long to be sent without rank 0. */
 static tutti_status midway(tutti_comm *comm, tutti_context *ctx, float *data, double timeout)
 {
     enum { BLOCK = COUNT / 2 };
@@ -113,7 +112,7 @@ static tutti_status midway(tutti_comm *comm, tutti_context *ctx, float *data, do
     return status == TUTTI_OK ? tutti_comm_barrier(comm, ctx) : status;
 }
 
-/* The last rank stops; rank 0 waits with one communicator, and the others with another. */
+/* The last rank stops; rank 0 waits with one communicator, the others with another. */
 static tutti_status apart(tutti_comm *comm, tutti_comm *other, tutti_context *ctx)
 {
     start = MPI_Wtime();
@@ -148,15 +147,14 @@ static tutti_status step(tutti_grad_sync *sync, tutti_comm *comm, tutti_context 
         if (status != TUTTI_OK) return status;
     }
     tutti_status status = tutti_grad_sync_finish(sync, ctx);
-    /* far more than CUDA queues: a launch waits for room there, where nothing of the library
-     * polls */
+    /* far more than CUDA queues: a launch waits for room, and the library does not poll there */
     float *data = params[0].grad.data;
     for (int i = 0; stops && strcmp(point, "launches") == 0 && i < LAUNCHES; i++)
         if (status == TUTTI_OK) status = tutti_zero(ctx, data, sizeof *data);
     return status == TUTTI_OK ? tutti_context_synchronize(ctx) : status;
 }
 
-/* Everything up to the point; the status is that of the call that could not succeed. */
+/* Runs everything up to the point; returns the status of the call that could not succeed. */
 static tutti_status run(tutti_context *ctx, tutti_transport transport, double timeout,
                         tutti_comm **comm, tutti_grad_sync **sync)
 {
@@ -247,7 +245,7 @@ int main(int argc, char **argv)
     if (status == TUTTI_OK) status = run(ctx, transport, atof(argv[4]), &comm, &sync);
     leave(status);
 
-    /* a dead communicator answers at once, and going away does not wait either */
+    /* a dead communicator fails at once, and destroying it does not wait either */
     start = MPI_Wtime();
     if (comm && status != TUTTI_OK) {
         tutti_status again = tutti_comm_barrier(comm, ctx);
@@ -259,8 +257,7 @@ int main(int argc, char **argv)
     if (status == TUTTI_ERR_COMM && !tutti_comm_lost()) printf("rank %d: forgotten\n", rank);
     printf("rank %d: destroyed after %.2f s\n", rank, MPI_Wtime() - start);
     fflush(stdout);
-    /* the others want to print too, and the first to be back may be a whole deadline before the
-     * last */
+    /* let the others print, too: the last may return a whole deadline later */
     sleep(strncmp(point, "gives_up", 8) ? (unsigned)atof(argv[4]) + 2 : 2);
     MPI_Abort(MPI_COMM_WORLD, 2);
 }

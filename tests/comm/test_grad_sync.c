@@ -1,5 +1,5 @@
-/* The gradient exchange: sums of a sharded batch equal one rank's, ranges go out while backward
- * runs, and what may go wrong is said. */
+/* The gradient exchange: sums of a sharded batch equal one rank's, ranges are exchanged while
+ * backward runs, and misuse is reported. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -88,7 +88,7 @@ static void model_free(model *m)
     for (int i = 0; i < m->memories; i++) CHECK_OK(tutti_free(m->ctx, &m->memory[i]));
 }
 
-/* sync: backward says ready there. */
+/* sync: backward declares its layer ready there. */
 static tutti_status run_layer(model *m, int l, bool backward, tutti_grad_sync *sync)
 {
     const tutti_call call = {
@@ -103,7 +103,7 @@ static tutti_status run_layer(model *m, int l, bool backward, tutti_grad_sync *s
     return (backward ? tutti_layer_backward : tutti_layer_forward)(m->layers[l], m->ctx, &call);
 }
 
-/* One step; sync NULL: without exchange. */
+/* One step; sync NULL: no exchange. */
 static void run_step(model *m, tutti_grad_sync *sync)
 {
     for (int l = 0; l < LAYERS; l++) CHECK_OK(run_layer(m, l, false, NULL));
@@ -130,7 +130,7 @@ static int64_t shard(int rank)
     return BATCH * rank / rig_size();
 }
 
-/* The exchanged gradients are those of the whole batch on one rank. */
+/* The exchanged gradients equal those of the whole batch on one rank. */
 static void compare_with_one_rank(model *m, model *whole)
 {
     int64_t n, other;
@@ -186,7 +186,7 @@ static void overlap(tutti_context *ctx, tutti_comm *comm)
     CHECK(tutti_grad_sync_get_timeline(sync, NULL, NULL, NULL, NULL) == TUTTI_ERR_STATE,
           "a timeline before a step");
     CHECK_OK(tutti_grad_sync_get_info(sync, &info));
-    run_step(&m, sync); /* the first one plans and connects */
+    run_step(&m, sync); /* plans and connects */
     run_step(&m, sync);
     int n = info.ranges;
     CHECK(n >= 8, "%d ranges", n);
@@ -212,7 +212,7 @@ static void overlap(tutti_context *ctx, tutti_comm *comm)
     model_free(&m);
 }
 
-/* A sum moves on while layers run: MPI does nothing by itself, every layer call drives it. */
+/* A sum progresses while layers run: MPI does nothing by itself, so every layer call drives it. */
 static void progress(tutti_context *ctx, tutti_comm *comm)
 {
     enum { LARGE = 1 << 20 };
@@ -234,7 +234,7 @@ static void progress(tutti_context *ctx, tutti_comm *comm)
     CHECK_OK(tutti_grad_sync_ready_param(sync, ctx, list[0]));
     struct timespec begin, now;
     clock_gettime(CLOCK_MONOTONIC, &begin);
-    do { /* for a second, so that crowded cores do not matter */
+    do { /* for a second, to allow for busy cores */
         CHECK_OK(run_layer(&m, 0, false, NULL));
         clock_gettime(CLOCK_MONOTONIC, &now);
     } while (now.tv_sec - begin.tv_sec + (now.tv_nsec - begin.tv_nsec) * 1e-9 < 1.0);
@@ -250,7 +250,7 @@ static void progress(tutti_context *ctx, tutti_comm *comm)
     model_free(&m);
 }
 
-/* Bound parameters: neighbours upwards or downwards in memory, other types, a shared gradient. */
+/* Bound parameters: ascending and descending neighbours, another type, a shared gradient. */
 typedef struct listed {
     tutti_param params[6];
     const tutti_param *list[6];
@@ -260,7 +260,7 @@ typedef struct listed {
 
 static void listed_make(tutti_context *ctx, listed *l)
 {
-    /* in floats: two going up, two going down, one f64, one that shares the second's gradient */
+    /* in floats: two ascending, two descending, one f64, one that shares the second's gradient */
     static const int64_t offset[] = {0, 700, 4000, 2001, 5000, 700};
     static const int64_t size[] = {700, 1301, 900, 1999, 33, 1301};
     *l = (listed){.count = 6000};
@@ -319,8 +319,7 @@ static void listed_parameters(tutti_context *ctx, tutti_comm *comm)
     CHECK_OK(tutti_free(ctx, &l.memory));
 }
 
-/* Neighbours that lie the other way round on every second rank: what goes out together must be the
- * same gradients. */
+/* Neighbours in opposite order on every second rank: ranges must still hold the same gradients. */
 static void layouts(tutti_context *ctx, tutti_comm *comm)
 {
     enum { COUNT = 3000 };
@@ -353,7 +352,7 @@ static void layouts(tutti_context *ctx, tutti_comm *comm)
     free(values);
 }
 
-/* Two layers with one weight: the range goes out when both are ready. */
+/* Two layers with a tied weight: its range is exchanged when both are ready. */
 static void tied_weight(tutti_context *ctx, tutti_comm *comm)
 {
     tutti_layer *layers[2] = {NULL, NULL};
@@ -379,7 +378,7 @@ static void tied_weight(tutti_context *ctx, tutti_comm *comm)
     CHECK_FAILS(TUTTI_ERR_STATE, "lower", tutti_grad_sync_finish(sync, ctx));
     CHECK_FAILS(TUTTI_ERR_STATE, "already declared ready",
                 tutti_grad_sync_ready(sync, ctx, layers[1]));
-    /* the other layer's part comes now: nothing has been sent */
+    /* add the other layer's part: nothing has been sent yet */
     for (int i = 0; i < 256; i++) values[i] = (float)(i + rig_rank());
     CHECK_OK(tutti_copy(ctx, flat.data, values, sizeof values));
     CHECK_OK(tutti_grad_sync_ready(sync, ctx, layers[0]));
@@ -447,7 +446,7 @@ static void tied_check(tutti_context *ctx, const tied *t, int p, int times, int 
     free(values);
 }
 
-/* All are ready, in an order of this rank's own. */
+/* Declares all ready, in an order of this rank's own. */
 static void tied_ready(tutti_context *ctx, tied *t, tutti_grad_sync *sync, harness_rng *rng)
 {
     int order[TIED];
@@ -460,7 +459,7 @@ static void tied_ready(tutti_context *ctx, tied *t, tutti_grad_sync *sync, harne
         CHECK_OK(tutti_grad_sync_ready_param(sync, ctx, &t->own[order[i]]));
 }
 
-/* Another order of ready on each rank changes no sum; leaves 0: fast mode. */
+/* A different order of ready on each rank changes no sum; leaves 0: fast mode. */
 static void shuffled(tutti_comm *comm, tutti_context *ctx, size_t range_bytes, int leaves)
 {
     tied t;
@@ -500,7 +499,7 @@ static void any_order(tutti_context *ctx, tutti_comm *comm)
     harness_where(NULL);
 }
 
-/* A sum is there before finish; the tied gradient, which comes last, holds nothing up. */
+/* A sum is available before finish, without waiting for the tied gradient, which comes last. */
 static void wait_for_one(tutti_context *ctx, tutti_comm *comm)
 {
     tied t;
@@ -534,7 +533,7 @@ static void wait_for_one(tutti_context *ctx, tutti_comm *comm)
     tutti_params_destroy(&t.params);
 }
 
-/* What a caller does wrong on every rank alike; tests/api has each argument. */
+/* Misuse on all ranks alike; tests/api covers each argument. */
 static void misuse(tutti_context *ctx, tutti_comm *comm)
 {
     tutti_allocator none = {.self = NULL};
@@ -562,7 +561,7 @@ static void misuse(tutti_context *ctx, tutti_comm *comm)
     CHECK_OK(tutti_grad_sync_ready(sync, ctx, plain));
     CHECK_OK(tutti_grad_sync_ready(sync, ctx, frozen)); /* its parameters have no gradients */
     CHECK_FAILS(TUTTI_ERR_STATE, "layer", tutti_grad_sync_finish(sync, ctx));
-    run_step(&m, sync); /* nothing of this has harmed it */
+    run_step(&m, sync); /* the refusals did no harm */
     tutti_grad_sync_destroy(&sync);
 
     const tutti_param *empty[] = {NULL};
@@ -575,7 +574,7 @@ static void misuse(tutti_context *ctx, tutti_comm *comm)
     model_free(&m);
 }
 
-/* Backward with call.sync says ready, once, for its layer; forward says nothing. */
+/* Backward with call.sync declares its layer ready, once; forward does not. */
 static void by_call(tutti_context *ctx, tutti_comm *comm)
 {
     int64_t first = shard(rig_rank()), rows = shard(rig_rank() + 1) - first;
@@ -591,7 +590,7 @@ static void by_call(tutti_context *ctx, tutti_comm *comm)
         CHECK_FAILS(TUTTI_ERR_STATE, "layer", tutti_grad_sync_finish(sync, ctx));
         for (int l = LAYERS - 1; l >= 0; l--) {
             tutti_tensor kept = m.dx[l + 1];
-            m.dx[l + 1].dtype = TUTTI_F32; /* a call that is refused says nothing */
+            m.dx[l + 1].dtype = TUTTI_F32; /* a refused call declares nothing */
             CHECK(run_layer(&m, l, true, sync) == TUTTI_ERR_ARG, "dy of f32 is taken");
             m.dx[l + 1] = kept;
             CHECK_OK(run_layer(&m, l, true, sync));
@@ -617,7 +616,7 @@ static void by_call(tutti_context *ctx, tutti_comm *comm)
     model_free(&m);
 }
 
-/* An update wants sums for as long as the store has an exchange. */
+/* An update needs sums as long as the store has an exchange. */
 static void update(tutti_context *ctx, tutti_comm *comm)
 {
     tutti_allocator none = {.self = NULL};
@@ -628,7 +627,7 @@ static void update(tutti_context *ctx, tutti_comm *comm)
     CHECK_OK(tutti_step_block_create(ctx, &step));
     CHECK_OK(tutti_step_block_set(step, ctx, &(tutti_step_values){.step = 1, .loss_weight = 1}));
     CHECK_OK(tutti_adamw_create(ctx, m.params, NULL, &adamw));
-    CHECK_OK(tutti_adamw_update(adamw, ctx, step)); /* without an exchange nothing is missing */
+    CHECK_OK(tutti_adamw_update(adamw, ctx, step)); /* no exchange, nothing is missing */
     CHECK_OK(tutti_grad_sync_create(ctx, comm, m.params, NULL, &sync));
     static const char missing[] = "grad_sync_finish is missing";
     CHECK_FAILS(TUTTI_ERR_STATE, missing, tutti_adamw_update(adamw, ctx, step));
@@ -655,7 +654,7 @@ static void update(tutti_context *ctx, tutti_comm *comm)
     model_free(&m);
 }
 
-/* What differs between ranks is found before anything is summed. */
+/* Differences between ranks are found before anything is summed. */
 static void differences(tutti_context *ctx, tutti_comm *comm)
 {
     int last = rig_size() - 1;
@@ -684,11 +683,11 @@ static void differences(tutti_context *ctx, tutti_comm *comm)
     CHECK_FAILS(TUTTI_ERR_COMM, "p3",
                 tutti_grad_sync_create_list(ctx, comm, l.list, 6, NULL, &sync));
     l.params[3].value.dtype = dtype;
-    /* a mistake of one rank is every rank's, with its name */
+    /* an error of one rank is reported on all, with its number */
     CHECK_FAILS(TUTTI_ERR_ARG, name,
                 tutti_grad_sync_create_list(ctx, comm, odd ? NULL : l.list, 6, NULL, &sync));
 
-    CHECK_OK(tutti_comm_barrier(comm, ctx)); /* the communicator is well */
+    CHECK_OK(tutti_comm_barrier(comm, ctx)); /* the communicator still works */
     CHECK_OK(tutti_free(ctx, &l.memory));
 }
 

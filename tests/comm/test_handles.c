@@ -1,6 +1,6 @@
-/* Handles are destroyed in every order, as the finalisers of other languages do: nothing is used
- * after it was freed, nothing leaks (under ASan), and what was destroyed under another handle is
- * missed with a message. */
+/* Handles are destroyed in every order, as finalisers of other languages do: nothing is used after
+ * it was freed or leaks (under ASan), and using a handle that needs a destroyed one fails with a
+ * message. */
 #include <stdio.h>
 #include <string.h>
 
@@ -24,7 +24,7 @@ static tutti_backend backend_of_rig(void)
     return tutti_context_backend(rig_context());
 }
 
-/* A store whose gradients lie in the communicator's memory, and everything that hangs on it. */
+/* A store whose gradients lie in the communicator's memory, and everything that depends on it. */
 static handles make(tutti_transport transport)
 {
     handles h = {NULL};
@@ -82,7 +82,7 @@ static void destroy(handles *h, int kind)
     }
 }
 
-/* The next permutation in the order of the alphabet; false after the last. */
+/* The next permutation in lexicographic order; false after the last. */
 static bool next(int *order)
 {
     int i = KINDS - 2, j = KINDS - 1;
@@ -100,7 +100,7 @@ static bool next(int *order)
     return true;
 }
 
-/* Every stride-th order, after a whole step, half of one, or none. */
+/* Destroys in every stride-th order, after a whole step, half of one, or none. */
 static void orders(tutti_transport transport, int stride)
 {
     int order[KINDS], count = 0;
@@ -115,7 +115,7 @@ static void orders(tutti_transport transport, int stride)
     CHECK(count == 40320, "%d orders", count);
 }
 
-/* What is used after something else was destroyed says so. */
+/* Handles that need a destroyed one say so. */
 static void used_over(tutti_transport transport)
 {
     handles h = make(transport);
@@ -159,7 +159,7 @@ static void used_over(tutti_transport transport)
                     tutti_checkpoint_save(h.checkpoint, "x", 0));
     for (int i = 0; i < KINDS; i++) destroy(&h, i);
 
-    /* a store that is built after its memory's communicator was destroyed */
+    /* a store built after its memory's communicator was destroyed */
     h = make(transport);
     tutti_params *late = NULL;
     tutti_params_desc desc = TUTTI_PARAMS_DESC_INIT;
@@ -171,13 +171,13 @@ static void used_over(tutti_transport transport)
     for (int i = 0; i < KINDS; i++) destroy(&h, i);
 }
 
-/* A communicator that died is none of a context's waits once it is destroyed, whoever still holds
- * it. */
+/* A dead communicator that was destroyed no longer takes part in a context's waits, even if still
+ * held. */
 static void dead_over(tutti_transport transport)
 {
 #ifdef __SANITIZE_ADDRESS__
     (void)transport;
-    harness_skip("what a dead communicator may still write is left alone, and so leaks");
+    harness_skip("memory that a dead communicator may still write to is not freed, and so leaks");
     return;
 #else
     handles h = make(transport);

@@ -1,5 +1,5 @@
-/* Reproducible mode: the bits of the sums are those of one fixed tree over the leaves, whatever the
- * number of ranks. */
+/* Reproducible mode: the sums have the bits of one fixed tree over the leaves, whatever the number
+ * of ranks. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,7 +41,7 @@ static void gradients_free(gradients *g)
                                    : tutti_free(g->ctx, &g->memory[p]));
 }
 
-/* Numbers of many magnitudes, so that almost every order of summation has bits of its own. */
+/* Numbers of many magnitudes, so that almost every order of summation gives different bits. */
 static void leaf_values(int leaf, int p, double *values)
 {
     harness_rng rng = {(uint64_t)(leaf * PARAMS + p + 1) * UINT64_C(0x9e3779b97f4a7c15)};
@@ -81,7 +81,7 @@ static double add(double a, double b, bool f32)
     return f32 ? (double)((float)a + (float)b) : a + b;
 }
 
-/* The tree, written as what it is; order: which leaf stands at each place. */
+/* The tree by its definition; order: the leaf at each position. */
 static double *tree(int p, const int *order, int leaves)
 {
     double *values = harness_calloc((size_t)sizes[p], sizeof *values);
@@ -121,7 +121,7 @@ static void step(gradients *g, tutti_grad_sync *sync)
     CHECK_OK(tutti_grad_sync_finish(sync, g->ctx));
 }
 
-/* Without any exchange: all leaves on this rank, or one rank's share of all. */
+/* Bytes that one rank of a ring all-reduce sends. */
 static int64_t sent_by(int64_t bytes, int world)
 {
     return world == 1 ? 0 : 2 * bytes / world * (world - 1);
@@ -156,8 +156,7 @@ static void one_tree(tutti_context *ctx, tutti_comm *comm, int leaves, size_t ra
     tutti_grad_sync_info info = {0};
     if (sync) CHECK_OK(tutti_grad_sync_get_info(sync, &info));
     int64_t ring = 2 * sent_by(info.bytes, rig_size()), world = rig_size();
-    if (range_bytes > 65536 * 2 &&
-        (world & (world - 1)) == 0) /* and some padding and small ranges */
+    if (range_bytes > 65536 * 2 && (world & (world - 1)) == 0) /* plus padding and small ranges */
         CHECK(info.bytes_sent >= ring && info.bytes_sent <= ring + ring / 10 + 8192 * world,
               "%lld bytes were sent in 2 steps, a ring sends %lld", (long long)info.bytes_sent,
               (long long)ring);
@@ -173,7 +172,7 @@ static void trees(tutti_context *ctx, tutti_comm *comm)
         if (counts[i] >= rig_size()) one_tree(ctx, comm, counts[i], (size_t)32 << 20, false);
     one_tree(ctx, comm, 8, (size_t)100 << 10, false);
     one_tree(ctx, comm, 8, 4096, false);
-    /* the memory that the transport likes best, and messages too long for NCCL's quick protocol */
+    /* the transport's own memory, and messages too long for NCCL's low-latency protocol */
     const int64_t usual = sizes[1];
     sizes[1] = 3000001;
     one_tree(ctx, comm, rig_size() > 4 ? 8 : 4, (size_t)32 << 20, true);
@@ -182,7 +181,7 @@ static void trees(tutti_context *ctx, tutti_comm *comm)
 
 RIG_OVER(trees)
 
-/* What the test above would not see proves nothing: other orders have other bits for these data. */
+/* The test above can fail: for these data other orders give other bits. */
 static void test_other_orders_differ(void)
 {
     static const int straight[] = {0, 1, 2, 3, 4, 5, 6, 7}, swapped[] = {4, 5, 2, 3, 0, 1, 6, 7};
@@ -203,7 +202,7 @@ static void test_other_orders_differ(void)
     free(want);
 }
 
-/* tests/api has what is wrong without leaves, and with their number. */
+/* tests/api covers misuse without leaves and wrong numbers of leaves. */
 static void test_wrong_leaves(void)
 {
     tutti_context *ctx = rig_context();

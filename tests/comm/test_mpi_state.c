@@ -1,5 +1,5 @@
-/* What is said when MPI is not in the state that a communicator wants: not initialised, without
- * threads, finalised.  One process that goes through all of it in order. */
+/* Messages when MPI is not in the state that a communicator needs: not initialised, without
+ * threads, finalised.  One process passes through these states in order. */
 #include <mpi.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -18,8 +18,8 @@ static tutti_status create(tutti_transport transport)
     return status;
 }
 
-/* As a launcher starts a rank, which would train alone; one of the two variables alone is left over
- * in a shell. */
+/* The environment of a rank under a launcher, which would train alone; one variable alone may be
+ * left over in a shell. */
 static void launched(const char *size, const char *companion)
 {
     setenv(size, "2", 1);
@@ -38,7 +38,7 @@ static void not_initialised(void)
         CHECK_FAILS(TUTTI_ERR_UNSUPPORTED, "NCCL", create(TUTTI_TRANSPORT_NCCL));
     else
         CHECK_FAILS(TUTTI_ERR_STATE, "MPI_Init_thread", create(TUTTI_TRANSPORT_NCCL));
-    CHECK_OK(create(TUTTI_TRANSPORT_AUTO)); /* one process, and nothing says otherwise */
+    CHECK_OK(create(TUTTI_TRANSPORT_AUTO)); /* no launcher */
     launched("OMPI_COMM_WORLD_SIZE", "PMIX_NAMESPACE");
     launched("PMI_SIZE", "PMI_RANK");
     CHECK_OK(create(TUTTI_TRANSPORT_SELF));
@@ -55,8 +55,8 @@ static void *on_another_thread(void *unused)
     return NULL;
 }
 
-/* What uses a communicator, on a thread that MPI does not want: refused, and destroying leaves MPI
- * alone. */
+/* Uses of a communicator on a thread that must not call MPI: refused, and destroying does not call
+ * MPI. */
 typedef struct handles {
     tutti_comm *comm;
     tutti_grad_sync *sync;
@@ -107,7 +107,7 @@ static void used_from_threads(void)
     CHECK_OK(tutti_comm_create(ctx, &desc, &h.comm));
     CHECK_OK(tutti_grad_sync_create_list(ctx, h.comm, list, 1, NULL, &h.sync));
     run_on_another_thread(used_on_another_thread, &h);
-    CHECK_OK(tutti_grad_sync_ready_param(h.sync, ctx, &h.param)); /* nothing was spoilt */
+    CHECK_OK(tutti_grad_sync_ready_param(h.sync, ctx, &h.param)); /* the refusals did no harm */
     CHECK_OK(tutti_grad_sync_finish(h.sync, ctx));
     run_on_another_thread(destroyed_on_another_thread, &h);
 }
@@ -128,7 +128,7 @@ static void threads(void)
 
 static void finalised(void)
 {
-    /* a communicator that outlives MPI goes away quietly */
+    /* a communicator that outlives MPI can be destroyed */
     int level;
     tutti_comm *late = NULL;
     MPI_Query_thread(&level);

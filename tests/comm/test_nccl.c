@@ -1,5 +1,5 @@
-/* What only nccl does: a communicator of the caller's, and work that is captured in a CUDA graph
- * and replayed. */
+/* What only nccl supports: a caller's ncclComm_t, and work that is captured in a CUDA graph and
+ * replayed. */
 #include <cuda_runtime_api.h>
 #include <mpi.h>
 #include <nccl.h>
@@ -16,7 +16,7 @@ enum { PARAMS = 3, COUNT = 3000 };
 
 #define CHECK_CUDA(call) CHECK((call) == cudaSuccess, "%s fails", #call)
 
-/* Values of which the sum over ranks is known. */
+/* Values whose sum over ranks is known. */
 static void fill(tutti_context *ctx, float *data, int count, int seed)
 {
     float *host = harness_calloc((size_t)count, sizeof *host);
@@ -44,7 +44,7 @@ static void expect_sum(tutti_context *ctx, const float *data, int count, int see
 static void from_nccl(void)
 {
     if (!rig_has_gpu_each()) {
-        harness_skip("%d ranks want a GPU each, there are %d", rig_size(), harness_devices());
+        harness_skip("%d ranks need a GPU each, there are %d", rig_size(), harness_devices());
         return;
     }
     tutti_context *ctx = rig_context();
@@ -124,7 +124,7 @@ static void expect_step(step *s, int seed)
     expect_sum(s->ctx, s->verb, COUNT, seed + 5);
 }
 
-/* Options that work on the host have no place in a graph. */
+/* Options that work on the host are refused in a graph. */
 static void refused(step *s, cudaStream_t stream)
 {
     tutti_grad_sync_desc desc = TUTTI_GRAD_SYNC_DESC_INIT;
@@ -214,7 +214,7 @@ static void captured_nccl(void)
     captured_over(TUTTI_TRANSPORT_NCCL);
 }
 
-/* The mpi transport works on the host, and says so. */
+/* The mpi transport works on the host and refuses to be captured. */
 static void captured_mpi(void)
 {
     int device = tutti_context_device(rig_context());
@@ -238,7 +238,7 @@ static void captured_mpi(void)
     CHECK_CUDA(cudaStreamDestroy(stream));
 }
 
-/* Memory with which a sum has gone well. */
+/* Memory in which a sum has been checked. */
 static float *summed(tutti_comm *comm, tutti_context *ctx)
 {
     float *data = NULL;
@@ -249,8 +249,7 @@ static float *summed(tutti_comm *comm, tutti_context *ctx)
     return data;
 }
 
-/* The others do not wait for a rank that destroys its communicator late, and all of them end
- * well. */
+/* The others do not wait for a rank that destroys its communicator late, and all end normally. */
 static void late_to_destroy(void)
 {
     tutti_context *ctx = harness_new_context(tutti_context_device(rig_context()), 1);
@@ -284,21 +283,22 @@ static void all_to_all_windows(void)
         CHECK_OK(tutti_alloc(ctx, bytes, (void **)&data[i][0]));
         CHECK_OK(memory.alloc(memory.self, bytes, (void **)&data[i][1]));
     }
-    for (int which = 0; which < 8; which++) {
-        int32_t *send = data[0][which & 1], *recv = data[1][which >> 1 & 1];
-        int count = which & 4 ? LONG : 100;
-        harness_where("send in a window: %d, recv: %d, count %d", which & 1, which >> 1 & 1, count);
-        for (int i = 0; i < n * count; i++) host[i] = rank * 100 * LONG + which + i;
+    for (int choice = 0; choice < 8; choice++) {
+        int32_t *send = data[0][choice & 1], *recv = data[1][choice >> 1 & 1];
+        int count = choice & 4 ? LONG : 100;
+        harness_where("send in a window: %d, recv: %d, count %d", choice & 1, choice >> 1 & 1,
+                      count);
+        for (int i = 0; i < n * count; i++) host[i] = rank * 100 * LONG + choice + i;
         CHECK_OK(tutti_copy(ctx, send, host, (size_t)(n * count) * sizeof *host));
         CHECK_OK(tutti_zero(ctx, recv, bytes));
         CHECK_OK(tutti_comm_all_to_all(comm, ctx, send, recv, count, TUTTI_I32));
         if (!CHECK_OK(tutti_context_synchronize(ctx)))
-            return; /* what is in flight keeps its memory */
+            return; /* memory in flight must not be freed */
         CHECK_OK(tutti_copy(ctx, host, recv, (size_t)(n * count) * sizeof *host));
         CHECK_OK(tutti_context_synchronize(ctx));
         int wrong = 0;
         for (int i = 0; i < n * count; i++)
-            wrong += host[i] != i / count * 100 * LONG + which + rank * count + i % count;
+            wrong += host[i] != i / count * 100 * LONG + choice + rank * count + i % count;
         CHECK(wrong == 0, "%d of %d elements are wrong", wrong, n * count);
     }
     harness_where(NULL);
@@ -310,7 +310,7 @@ static void all_to_all_windows(void)
     tutti_comm_destroy(&comm);
 }
 
-/* Doing nothing for longer than the deadline is no fault where no sum is under way. */
+/* Idling for longer than the deadline is no error while no sum is under way. */
 static void idle(void)
 {
     enum { DEADLINE = 1 };
@@ -321,7 +321,7 @@ static void idle(void)
     CHECK_OK(tutti_alloc(ctx, COUNT * sizeof *data, (void **)&data));
     for (int i = 0; i < 2; i++) {
         fill(ctx, data, COUNT, 4);
-        rig_barrier(); /* a sum that waits for a late rank would be under way */
+        rig_barrier(); /* otherwise a sum would wait for a late rank */
         CHECK_OK(tutti_comm_all_reduce(comm, ctx, data, data, COUNT, TUTTI_F32, TUTTI_SUM));
         sleep(i == 0 ? DEADLINE + 2 : 0);
         expect_sum(ctx, data, COUNT, 4);
@@ -330,7 +330,7 @@ static void idle(void)
     tutti_comm_destroy(&comm);
 }
 
-/* Nor is waiting for a late rank, while this one computes: layer calls and copies are signs of
+/* Nor is waiting for a late rank while this one computes: layer calls and copies are signs of
  * life. */
 static void busy(void)
 {
@@ -341,7 +341,7 @@ static void busy(void)
     float *data = summed(comm, ctx), *other = NULL;
     CHECK_OK(tutti_alloc(ctx, COUNT * sizeof *other, (void **)&other));
     CHECK_OK(tutti_zero(
-        ctx, other, COUNT * sizeof *other)); /* loads its kernel: behind a sum that would wait */
+        ctx, other, COUNT * sizeof *other)); /* loads its kernel, which would wait behind a sum */
     fill(ctx, data, COUNT, 6);
     if (rig_rank() == 0) sleep(DEADLINE + 2);
     CHECK_OK(tutti_comm_all_reduce(comm, ctx, data, data, COUNT, TUTTI_F32, TUTTI_SUM));
@@ -356,7 +356,7 @@ static void busy(void)
     tutti_comm_destroy(&comm);
 }
 
-/* Nor is a step that is given up in its middle: no sum of it is under way afterwards. */
+/* Nor is a step that was given up: none of its sums is under way afterwards. */
 static void given_up(void)
 {
     enum { DEADLINE = 2 };
@@ -371,7 +371,7 @@ static void given_up(void)
     step_close(&s);
 }
 
-/* A rank that never joins, while the others wait for their stream without this library. */
+/* One rank never joins, and the others wait for their stream without this library. */
 static void wait_elsewhere(void)
 {
     enum { DEADLINE = 2 };
@@ -385,7 +385,7 @@ static void wait_elsewhere(void)
             CHECK_CUDA(cudaStreamSynchronize(tutti_context_stream(ctx)));
             double seconds = MPI_Wtime() - begin;
             CHECK(seconds > DEADLINE - 0.5 && seconds < DEADLINE + 3, "back after %.1f s", seconds);
-            /* the stream has ended, but by an abort: what it holds is no sum */
+            /* the stream was ended by an abort, so there is no sum */
             CHECK_FAILS(TUTTI_ERR_COMM, "blocked in", tutti_context_synchronize(ctx));
             CHECK_FAILS(TUTTI_ERR_COMM, "blocked in", tutti_comm_barrier(comm, ctx));
         }

@@ -1,4 +1,4 @@
-/* Setting up communicators, agreeing, several at once, replicas of parameters, bad arguments. */
+/* Creating communicators, agreement, several at once, replicas of parameters, bad arguments. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 #include "tutti/mpi.h"
 #endif
 
-/* What is wrong with several ranks only, the same on every rank; tests/api has each argument. */
+/* Arguments that are wrong only with several ranks; tests/api covers the others. */
 static void bad_arguments(tutti_context *ctx, tutti_comm *comm)
 {
     int n = rig_size();
@@ -25,7 +25,7 @@ static void bad_arguments(tutti_context *ctx, tutti_comm *comm)
     CHECK_FAILS(TUTTI_ERR_ARG, "overlap",
                 tutti_comm_all_to_all(comm, ctx, data, end, 4, TUTTI_F32));
     CHECK_FAILS(TUTTI_ERR_ARG, "params", tutti_comm_broadcast_params(comm, ctx, NULL));
-    /* nothing of this has harmed it */
+    /* the refusals did no harm */
     CHECK_OK(tutti_comm_all_reduce(comm, ctx, NULL, NULL, 0, TUTTI_F32, TUTTI_SUM));
     CHECK_OK(tutti_zero(ctx, data, 16));
     CHECK_OK(tutti_comm_all_reduce(comm, ctx, data, data, 4, TUTTI_F32, TUTTI_SUM));
@@ -33,7 +33,7 @@ static void bad_arguments(tutti_context *ctx, tutti_comm *comm)
     CHECK_OK(tutti_free(ctx, &data));
 }
 
-/* AUTO is self for one rank and a transport of many otherwise, the same everywhere. */
+/* AUTO is self for one rank, otherwise the same multi-rank transport everywhere. */
 static void automatic(void)
 {
     tutti_context *ctx = rig_context();
@@ -74,7 +74,7 @@ static void expect(tutti_context *ctx, float *data, int count, double value)
     CHECK_OK(tutti_free(ctx, (void **)&data));
 }
 
-/* Two more communicators, each with a context of its own, work side by side in turns. */
+/* Two more communicators, each with its own context, used in turn. */
 static void two_at_once(tutti_context *ctx, tutti_comm *comm)
 {
     enum { COUNT = 50001 };
@@ -88,7 +88,7 @@ static void two_at_once(tutti_context *ctx, tutti_comm *comm)
         CHECK_OK(tutti_comm_all_reduce(b, second, y, y, COUNT, TUTTI_F32, TUTTI_MIN));
     }
     CHECK_OK(tutti_comm_barrier(b, second));
-    tutti_comm_destroy(&a); /* the other one goes on */
+    tutti_comm_destroy(&a); /* the other one still works */
     CHECK_OK(tutti_comm_all_reduce(b, second, y, y, COUNT, TUTTI_F32, TUTTI_SUM));
     expect(ctx, x, COUNT, rig_size());
     expect(second, y, COUNT, 10 * rig_size());
@@ -144,8 +144,8 @@ static void params_of_root(tutti_context *ctx, tutti_comm *comm)
     for (int i = 0; i < 3; i++) tutti_layer_destroy(&layers[i]);
 }
 
-/* One element that one rank has changed is found, in the masters or in the state, and the
- * communicator lives on. */
+/* One element changed on one rank is found, in the masters or in the state, and the communicator
+ * still works. */
 static void replicas(tutti_context *ctx, tutti_comm *comm)
 {
     tutti_layer *layer;
@@ -187,7 +187,7 @@ static void replicas(tutti_context *ctx, tutti_comm *comm)
     tutti_layer_destroy(&layer);
 }
 
-/* All ranks get the status and the message of the lowest rank that failed. */
+/* All ranks get the status and message of the lowest rank that failed. */
 static void agree(tutti_context *ctx, tutti_comm *comm)
 {
     (void)ctx;
@@ -202,7 +202,7 @@ static void agree(tutti_context *ctx, tutti_comm *comm)
         CHECK(strstr(tutti_last_error(), word) != NULL, "message: %s", tutti_last_error());
     }
     CHECK_OK(tutti_comm_agree(comm, TUTTI_OK));
-    /* nor has anybody memory that the last rank cannot have */
+    /* no rank gets memory if the last one cannot */
     tutti_allocator memory = tutti_comm_allocator(comm);
     const bool odd = rig_rank() == rig_size() - 1;
     char word[48] = "no memory for 1152921504606846976 bytes";
@@ -216,7 +216,7 @@ static void agree(tutti_context *ctx, tutti_comm *comm)
 }
 
 #ifdef RIG_WITH_MPI
-/* A mistake of one rank in set-up is every rank's, before anybody communicates further. */
+/* An error of one rank in set-up fails all ranks. */
 static void agreed_set_up(void)
 {
     tutti_context *ctx = rig_context();
@@ -238,7 +238,7 @@ static void agreed_set_up(void)
     tutti_comm_destroy(&comm);
 }
 
-/* nccl without what it needs says what to do instead. */
+/* Creating nccl where it is impossible names the alternative. */
 static void nccl_refused(void)
 {
     tutti_context *ctx = rig_context();
@@ -253,7 +253,7 @@ static void nccl_refused(void)
 
 static void shared_gpu(void)
 {
-    unsetenv("NCCL_MULTI_RANK_GPU_ENABLE"); /* which would allow it */
+    unsetenv("NCCL_MULTI_RANK_GPU_ENABLE"); /* would allow it */
     tutti_context *ctx = harness_new_context(0, 1);
     tutti_comm *comm = NULL;
     tutti_comm_desc desc = TUTTI_COMM_DESC_INIT;
@@ -273,7 +273,7 @@ static void shared_gpu(void)
     tutti_context_destroy(&ctx);
 }
 
-/* Over a part of the ranks, from a communicator that is freed at once. */
+/* Over some of the ranks, from an MPI communicator that is freed at once. */
 static void from_mpi(void)
 {
     tutti_context *ctx = rig_context();
@@ -313,7 +313,7 @@ static void nap(double seconds)
     nanosleep(&time, NULL);
 }
 
-/* A rank that is only late is waited for, and what the others said meanwhile is taken in again. */
+/* A rank that is only late is waited for, and the heartbeats sent meanwhile are received. */
 static void late(void)
 {
     tutti_context *ctx = rig_context();
@@ -332,12 +332,12 @@ static void late(void)
         CHECK_OK(tutti_comm_barrier(comm, ctx));
     }
     tutti_comm_destroy(&comm);
-    CHECK_OK(tutti_comm_create(ctx, &desc, &comm)); /* nothing stray meets the next one */
+    CHECK_OK(tutti_comm_create(ctx, &desc, &comm)); /* no stray message reaches the next one */
     CHECK_OK(tutti_comm_barrier(comm, ctx));
     tutti_comm_destroy(&comm);
 }
 
-/* Many communicators one after another: handles are given back. */
+/* Many communicators in sequence: handles are released. */
 static void many(void)
 {
     tutti_context *ctx = rig_context();

@@ -1,8 +1,7 @@
-/* Nobody hangs: one rank is stopped in set-up, in a verb, in the gradient exchange and at the end;
- * every other rank is back within the deadline and names it, and mpirun returns the program's 2.
- * So too where one rank calls something else than the others, or says that it gives up, long before
- * the deadline then.  Whoever lives and waits is not named, wherever it does.  Starts stop_rank
- * under mpirun. */
+/* No rank hangs: one is stopped in set-up, in a verb, in the gradient exchange and at the end;
+ * every other rank returns within the deadline and names it, and mpirun returns the program's 2.
+ * The same if one rank calls something else than the others, or gives up, then long before the
+ * deadline.  A living rank that waits anywhere is never named.  Starts stop_rank under mpirun. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,7 +35,7 @@ static bool says(const char *line, const char *word)
     return found && found < line + length;
 }
 
-/* fails: with an error of the deadline; names: that tells who was stopped. */
+/* fails: expects the deadline's error; names: expects it to name the stopped rank. */
 static void check_survivor(const char *output, int rank, int stopped, bool fails, bool names)
 {
     char name[32], plain[32];
@@ -86,7 +85,7 @@ static void run_ranks(const char *transport, int ranks, const char *point)
     run_ranks_until(transport, ranks, point, DEADLINE);
 }
 
-/* The last rank says that it gives up: the others are back at once, with its reason. */
+/* The last rank gives up: the others return at once, with its reason. */
 static void give_up_at(const char *transport, int ranks, const char *point)
 {
     harness_where("%s, %d ranks, %s", transport, ranks, point);
@@ -115,7 +114,7 @@ static void stop_at(const char *transport, int ranks, const char *point)
     harness_where(NULL);
 }
 
-/* Nobody stops, but the last rank calls something else than the others: its output. */
+/* No rank stops, but the last one acts differently from the others; returns the output. */
 static const char *part_at(const char *point)
 {
     enum { RANKS = 3 };
@@ -128,7 +127,7 @@ static const char *part_at(const char *point)
     return output;
 }
 
-/* Each side says where the other waits. */
+/* Each side reports where the other waits. */
 static void another_verb(void)
 {
     const char *text = part_at("mixed");
@@ -137,14 +136,14 @@ static void another_verb(void)
     if (other) CHECK(says(other, "while ranks 0, 1 wait in all_reduce"), "rank 2: %.200s", other);
 }
 
-/* The rank that receives more than it has room for has a status: MPI does not end the process. */
+/* A rank that receives more than it expects gets a status: MPI does not end the process. */
 static void another_count(void)
 {
     const char *line = line_of(part_at("counts"), 2, "back");
     if (line) CHECK(says(line, "TUTTI_ERR_COMM: all_reduce: MPI failed"), "rank 2: %.200s", line);
 }
 
-/* Ranks first to last but one name exactly these, and say what else there is to say. */
+/* Ranks `first` to `last` - 1 name exactly these ranks, followed by `more`. */
 static void check_named(int first, int last, const char *named, const char *more)
 {
     char wanted[96];
@@ -236,19 +235,19 @@ AT(agree)
 AT(barrier)
 AT(destroy)
 
-/* Found by the watchdog, which does not know who is late. */
+/* Found by the watchdog, which does not know the late rank. */
 static void nccl_launches(void)
 {
     over_nccl("launches");
 }
 
-#define TESTS(name, which)                                                                 \
-    {name " stopped in set-up", which##_setup}, {name " stopped in a verb", which##_verb}, \
-        {name " stopped in the exchange", which##_exchange},                               \
-        {name " stopped in agree", which##_agree},                                         \
-        {name " stopped in a barrier", which##_barrier},                                   \
-    {                                                                                      \
-        name " stopped before destroy", which##_destroy                                    \
+#define TESTS(name, transport)                                                                     \
+    {name " stopped in set-up", transport##_setup}, {name " stopped in a verb", transport##_verb}, \
+        {name " stopped in the exchange", transport##_exchange},                                   \
+        {name " stopped in agree", transport##_agree},                                             \
+        {name " stopped in a barrier", transport##_barrier},                                       \
+    {                                                                                              \
+        name " stopped before destroy", transport##_destroy                                        \
     }
 
 static const harness_test tests[] = {
@@ -269,7 +268,7 @@ enum { OVER_MPI = 13 };
 int main(int argc, char **argv)
 {
     int count = HARNESS_COUNT(tests);
-    /* on the host there is no nccl to test */
+    /* there is no nccl on the host */
     bool cuda = false;
     for (int i = 1; i + 1 < argc; i++)
         cuda |= !strcmp(argv[i], "--backend") && !strcmp(argv[i + 1], "cuda");

@@ -1,4 +1,4 @@
-/* Two threads with a communicator, a context and an exchange each, at one time, under
+/* Two concurrent threads, each with its own communicator, context and exchange, under
  * MPI_THREAD_MULTIPLE. */
 #include <mpi.h>
 #include <pthread.h>
@@ -30,7 +30,7 @@ static tutti_status run_step(worker *w, int step, float *values)
     if (status == TUTTI_OK) status = tutti_grad_sync_finish(w->sync, w->ctx);
     if (status == TUTTI_OK)
         status = tutti_comm_all_reduce(w->comm, w->ctx, w->grads, w->grads, COUNT, TUTTI_F32,
-                                       TUTTI_MAX); /* all have the same: it changes nothing */
+                                       TUTTI_MAX); /* all have the same, so nothing changes */
     if (status == TUTTI_OK) status = tutti_copy(w->ctx, values, w->grads, bytes);
     if (status == TUTTI_OK) status = tutti_context_synchronize(w->ctx);
     return status == TUTTI_OK ? tutti_comm_agree(w->comm, TUTTI_OK) : status;

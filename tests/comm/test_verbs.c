@@ -10,7 +10,7 @@ static const tutti_dtype dtypes[] = {TUTTI_F32,  TUTTI_F64, TUTTI_F16,
 static const tutti_op ops[] = {TUTTI_SUM, TUTTI_MIN, TUTTI_MAX};
 static const int64_t counts[] = {0, 1, 3, 17, 1000, 4099};
 
-/* Element i of rank r, in block b of what is scattered. */
+/* Element i of rank r, in block b of a scattered buffer. */
 static double element(int r, int64_t b, int64_t i)
 {
     return (double)((i * 7 + r * 5 + b * 3) % 13);
@@ -42,7 +42,7 @@ static harness_buffer filled(tutti_context *ctx, tutti_dtype dtype, int blocks, 
     return buffer;
 }
 
-/* recv holds want, guards are whole, and send, if another buffer, is as it was. */
+/* recv holds the result, guards are intact, and send, if another buffer, is unchanged. */
 static void verify(tutti_context *ctx, harness_buffer *send, harness_buffer *recv,
                    const double *want)
 {
@@ -60,7 +60,7 @@ static void verify(tutti_context *ctx, harness_buffer *send, harness_buffer *rec
 
 typedef enum verb { ALL_REDUCE, REDUCE_SCATTER, BROADCAST, ALL_GATHER, ALL_TO_ALL } verb;
 
-/* What this rank has afterwards, in block b. */
+/* The result on this rank, in block b. */
 static double wanted(verb v, int64_t b, int64_t i, tutti_op op, int root)
 {
     switch (v) {

@@ -1,4 +1,4 @@
-/* Spoiling files; mutate.h. */
+/* Damaging files; mutate.h. */
 #include "mutate.h"
 
 #include <dlfcn.h>
@@ -26,7 +26,7 @@ static size_t below(size_t n)
 typedef struct bytes {
     unsigned char *data;
     size_t size, room;
-    size_t *used; /* the places that are not 0 */
+    size_t *used; /* offsets of bytes that are not 0 */
     size_t used_count;
 } bytes;
 
@@ -133,16 +133,16 @@ static void mutate_once(bytes *b)
     case 5:
         b->data[to] = (unsigned char)harness_random(&rng);
         break;
-    case 6: /* a piece from elsewhere */
+    case 6: /* copy a piece */
         if (length > b->size - (from > to ? from : to)) length = b->size - (from > to ? from : to);
         memmove(b->data + to, b->data + from, length);
         break;
-    case 7: /* cut out */
+    case 7: /* remove a piece */
         if (length > b->size - from) length = b->size - from;
         memmove(b->data + from, b->data + from + length, b->size - from - length);
         b->size -= length;
         break;
-    case 8: /* put in */
+    case 8: /* duplicate a piece */
         memmove(b->data + from + length, b->data + from, b->size - from);
         b->size += length;
         break;
@@ -166,7 +166,7 @@ static void seal(bytes *b, metadata_checksum checksum, size_t begin, size_t leng
     memcpy(b->data + begin + length, &sum, sizeof sum);
 }
 
-/* Makes the checksums of the superblock and of the object headers right. */
+/* Corrects the checksums of the superblock and of the object headers. */
 static void reseal(bytes *b, metadata_checksum checksum)
 {
     seal(b, checksum, 0, 44);
@@ -191,11 +191,11 @@ static void mutate(const bytes *whole, bytes *spoilt, metadata_checksum checksum
     if (checksum) reseal(spoilt, checksum);
 }
 
-/* What sanitizers find in the process that reads a file's structure: it has no stderr, and the
- * program only sees it end. */
+/* Sanitizer reports of the process that reads a file's structure, which has no stderr: the program
+ * only sees it end. */
 
 typedef void set_report_path(const char *path);
-static char reports[128]; /* where; a report's name ends in the process's number */
+static char reports[128]; /* path prefix of the reports; the process id is appended */
 static set_report_path *set_paths[2];
 
 static void in_child(void)
@@ -228,8 +228,8 @@ static bool frame_in_hdf5(const char *from)
     return false;
 }
 
-/* Whether a report is of a fault of HDF5's, in memory of its own.  It is built without sanitizers,
- * so what they know of stacks and of variables is not its. */
+/* True if a report is of an error of HDF5's in its own heap memory.  HDF5 is built without
+ * sanitizers, so reports on stacks and variables are not about it. */
 static bool is_hdf5s(const char *report)
 {
     const char *error = strstr(report, "ERROR: AddressSanitizer");
@@ -238,7 +238,7 @@ static bool is_hdf5s(const char *report)
            (!allocated || frame_in_hdf5(allocated));
 }
 
-/* Reports are read and removed; false after one of a fault of the library's own. */
+/* Reads and removes the reports; false if one is of an error of the library's own. */
 static bool no_reports(void)
 {
     char pattern[sizeof reports + 2];
@@ -258,7 +258,7 @@ static bool no_reports(void)
     return good;
 }
 
-/* Reading what came of it */
+/* Reading the damaged files */
 
 static double now(void)
 {

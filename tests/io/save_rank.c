@@ -1,7 +1,7 @@
-/* One rank of a save, or of a load.  Started under mpirun by test_kill and test_files, and told by
- * the environment: SAVE_PATH, SAVE_SEED, SAVE_KEEP, SAVE_BIG (0 or 1); SAVE_STEP and SAVE_VICTIM:
- * at that step, which the library's debug lines name, this rank ends by SIGKILL (-1: all ranks,
- * when the first of them comes there). */
+/* One rank of a save, or of a load.  Started under mpirun by test_kill and test_files, with its
+ * parameters in the environment: SAVE_PATH, SAVE_SEED, SAVE_KEEP, SAVE_BIG (0 or 1); SAVE_STEP and
+ * SAVE_VICTIM: at that step, named by the library's debug lines, this rank ends by SIGKILL (-1: all
+ * ranks, when the first of them reaches it). */
 #include <mpi.h>
 #include <signal.h>
 #include <stdlib.h>

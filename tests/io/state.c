@@ -16,9 +16,9 @@ static uint64_t mix(uint64_t key)
     return harness_random(&rng);
 }
 
-static void fill_bytes(unsigned char *bytes, size_t count, uint64_t seed, uint64_t which)
+static void fill_bytes(unsigned char *bytes, size_t count, uint64_t seed, uint64_t number)
 {
-    harness_rng rng = {mix(seed * 1000 + which)};
+    harness_rng rng = {mix(seed * 1000 + number)};
     for (size_t i = 0; i < count; i += 8) {
         uint64_t word = harness_random(&rng);
         memcpy(bytes + i, &word, count - i < 8 ? count - i : 8);
@@ -39,7 +39,7 @@ static void add_params(state *s, tutti_dtype masters, bool big)
 {
     static const char *const names[STATE_PARAMS] = {"embed/weight", "block0.norm/gamma",
                                                     "block0.up/weight", "head-1/bias_2"};
-    /* several blocks of 4 MiB, and a rest that is no multiple of a page */
+    /* several blocks of 4 MiB, and a rest that is not a multiple of a page */
     const int64_t large = big ? 3 * 1048576 + 12345 : 700;
     const int64_t dims[STATE_PARAMS][TUTTI_MAX_DIMS] = {{large}, {7}, {3, 5, 11}, {1}};
     static const int ndim[STATE_PARAMS] = {1, 1, 3, 1};
@@ -113,8 +113,8 @@ void state_free(state **state)
     *state = NULL;
 }
 
-/* Calls visit for all tensors as the file has them, with a number each. */
-typedef bool (*visitor)(state *s, void *device, size_t bytes, uint64_t seed, uint64_t which);
+/* Calls visit for all tensors, numbered, in the file's order. */
+typedef bool (*visitor)(state *s, void *device, size_t bytes, uint64_t seed, uint64_t number);
 
 static bool visit_all(state *s, uint64_t seed, visitor visit, const char **what)
 {
@@ -142,20 +142,20 @@ static bool visit_all(state *s, uint64_t seed, visitor visit, const char **what)
     return true;
 }
 
-static bool put(state *s, void *device, size_t bytes, uint64_t seed, uint64_t which)
+static bool put(state *s, void *device, size_t bytes, uint64_t seed, uint64_t number)
 {
     unsigned char *host = harness_calloc(1, bytes);
-    fill_bytes(host, bytes, seed, which);
+    fill_bytes(host, bytes, seed, number);
     CHECK_OK(tutti_copy(s->ctx, device, host, bytes));
     CHECK_OK(tutti_context_synchronize(s->ctx));
     free(host);
     return true;
 }
 
-static bool same(state *s, void *device, size_t bytes, uint64_t seed, uint64_t which)
+static bool same(state *s, void *device, size_t bytes, uint64_t seed, uint64_t number)
 {
     unsigned char *host = harness_calloc(2, bytes);
-    fill_bytes(host, bytes, seed, which);
+    fill_bytes(host, bytes, seed, number);
     CHECK_OK(tutti_copy(s->ctx, host + bytes, device, bytes));
     CHECK_OK(tutti_context_synchronize(s->ctx));
     bool equal = memcmp(host, host + bytes, bytes) == 0;
@@ -181,7 +181,7 @@ void state_fill(state *s, uint64_t seed)
     for (int i = 0; i < STATE_ROWS_MAX * STATE_COLS; i++) s->table[i] = (double)seed + i / 7.0;
 }
 
-/* What lies between the parameters in a flat buffer is zero. */
+/* The padding between the parameters in a flat buffer is zero. */
 static bool padding_is_zero(state *s, const tutti_tensor *flat)
 {
     size_t size = tutti_dtype_size(flat->dtype), bytes = (size_t)flat->dims[0] * size;
@@ -251,7 +251,7 @@ bool state_is(state *s, uint64_t seed, const char **what)
 /* Files */
 
 static char folder_path[64];
-static pid_t folder_owner; /* children of this program leave it alone */
+static pid_t folder_owner; /* its children do not remove it */
 
 static void remove_folder(void)
 {
@@ -270,7 +270,7 @@ const char *folder(void)
 {
     if (folder_path[0]) return folder_path;
     int id = 0, made = 0;
-    if (rig_rank() == 0) { /* a run that was killed has left its own behind */
+    if (rig_rank() == 0) { /* a killed run may have left its folder */
         for (id = (int)getpid(); !made; id += !made) {
             snprintf(folder_path, sizeof folder_path, "/tmp/tutti-io-%d", id);
             made = mkdir(folder_path, 0755) == 0;

@@ -1,5 +1,4 @@
-/* A little of everything that a checkpoint can hold: what the tests of checkpoints save, spoil,
- * load and compare. */
+/* A state with everything that a checkpoint can hold, for the tests of checkpoints. */
 #ifndef TESTS_IO_STATE_H
 #define TESTS_IO_STATE_H
 
@@ -21,14 +20,14 @@ typedef struct state {
     tutti_checkpoint *checkpoint;
 } state;
 
-/* On a communicator of its own; NULL, with the test marked as skipped, where this transport cannot
- * be had. big: a parameter of several blocks and an odd rest. */
+/* On its own communicator; NULL, with the test marked as skipped, if the transport is not
+ * available.  big: a parameter of several blocks and an odd rest. */
 state *state_make(tutti_transport transport, tutti_dtype masters, bool big);
 void state_free(state **state);
-/* Everything becomes what this seed says; the same on all ranks. */
+/* Sets everything to the values of this seed, equal on all ranks. */
 void state_fill(state *state, uint64_t seed);
-/* Everything is what this seed says (else what differs is put into `what`); the working values
- * too. */
+/* True if everything has the values of this seed, working values included; otherwise `what` names
+ * what differs. */
 bool state_is(state *state, uint64_t seed, const char **what);
 #define CHECK_STATE(state, seed)                                                              \
     do {                                                                                      \
@@ -36,17 +35,17 @@ bool state_is(state *state, uint64_t seed, const char **what);
         CHECK(state_is((state), (seed), &what_), "%s is not of seed %d", what_, (int)(seed)); \
     } while (0)
 
-/* A folder for this program's files, the same on all ranks; rank 0 removes it at its end. */
+/* A folder for this program's files, the same on all ranks; rank 0 removes it at exit. */
 const char *folder(void);
-/* folder/name; for up to 32 names the text stays as it is. */
+/* folder/name; the text is valid for the next 32 calls. */
 const char *in_folder(const char *name);
 
-/* A disk of 1 MB at folder/disk on rank 0; NULL, with the test marked as skipped, where it cannot
- * be mounted. */
+/* A disk of 1 MB at folder/disk on rank 0; NULL, with the test marked as skipped, if it cannot be
+ * mounted. */
 const char *small_disk(void);
 void small_disk_remove(void);
 
-/* The whole of a file; NULL if it is not there.  The caller frees it. */
+/* A file's content; NULL if there is no file.  The caller frees it. */
 unsigned char *file_read(const char *path, size_t *bytes);
 void file_write(const char *path, const void *data, size_t bytes);
 bool file_exists(const char *path);
@@ -54,7 +53,8 @@ bool file_same(const char *a, const char *b);
 
 /* A state of seed 1, saved at path. */
 state *state_saved(const char *path);
-/* Loading fails: all ranks get the status, and a message with the file and the word. */
+/* Checks that loading fails on all ranks with the status and a message that has the file and the
+ * word. */
 void check_refused(state *s, tutti_status wanted, const char *word, const char *path);
 
 #endif

@@ -1,7 +1,7 @@
 /* Damaged and hostile case files: seeded mutations of a good one (mutate.h), in the three ways of
- * test_mutations.c.  Values of a case file have no checksum; so what is taken must be as large as
- * it says, and be readable to its end.  And rows: which tensors have as many as the others is the
- * kind's own to say. */
+ * test_mutations.c.  Values of a case file have no checksum, so an accepted file must only have
+ * consistent sizes and be readable to its end.  Also rows: the kind of layer determines which
+ * tensors have as many as the others. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +21,7 @@ static int64_t elements_of(const tutti_case_tensor *tensor)
     return count;
 }
 
-/* Both ways: as what it is, which refuses values that are none, and as it is stored. */
+/* Reads in both ways: converted, which refuses invalid values, and as stored. */
 static int read_tensor(const tutti_cases *cases, const tutti_case_tensor *tensor)
 {
     double *data = harness_calloc((size_t)elements_of(tensor) + 1, sizeof *data);
@@ -38,11 +38,11 @@ static bool try_read(const char *path, bool *taken)
     app_fail(APP_OK, "%s", "none");
     int code = tutti_cases_open(path, &cases);
     for (int i = 0; code == APP_OK && i < tutti_cases_count(cases); i++) {
-        const tutti_case *which = tutti_cases_get(cases, i);
-        for (int j = 0; code == APP_OK && j < which->tensor_count; j++) {
-            if (!CHECK(elements_of(&which->tensors[j]) < 1 << 20, "a tensor larger than the file"))
+        const tutti_case *entry = tutti_cases_get(cases, i);
+        for (int j = 0; code == APP_OK && j < entry->tensor_count; j++) {
+            if (!CHECK(elements_of(&entry->tensors[j]) < 1 << 20, "a tensor larger than the file"))
                 return false;
-            code = read_tensor(cases, &which->tensors[j]);
+            code = read_tensor(cases, &entry->tensors[j]);
         }
     }
     tutti_cases_close(&cases);
@@ -67,11 +67,11 @@ static const char *good_file(void)
     tutti_cases_writer *writer = NULL;
     CHECK_CODE(tutti_cases_writer_create(path, TUTTI_CASES_FORMAT, &writer));
     for (int i = 0; i < 3; i++) {
-        tutti_case which = {.layer = "rmsnorm", .options = "cols=4,x_dtype=bf16"};
-        which.loss_weight = which.loss_scale = 1;
-        strcpy(which.name, "case-0");
-        which.name[5] = (char)('0' + i);
-        CHECK_CODE(tutti_cases_writer_add(writer, &which));
+        tutti_case entry = {.layer = "rmsnorm", .options = "cols=4,x_dtype=bf16"};
+        entry.loss_weight = entry.loss_scale = 1;
+        strcpy(entry.name, "case-0");
+        entry.name[5] = (char)('0' + i);
+        CHECK_CODE(tutti_cases_writer_add(writer, &entry));
         put(writer, TUTTI_CASE_INPUTS, "x", TUTTI_BF16, i == 1 ? TUTTI_F64 : TUTTI_BF16, 3, 4);
         put(writer, TUTTI_CASE_INPUTS, "labels", TUTTI_I32, TUTTI_I32, 3, 1);
         put(writer, TUTTI_CASE_PARAMS, "gamma", TUTTI_F32, TUTTI_F32, 4, 1);
@@ -109,22 +109,22 @@ static void test_oldest_format(void)
     mutate_run(path, 40, NULL, try_read);
 }
 
-/* Opens a file of one case with 3 rows of inputs, of which one tensor more is expected. */
+/* Opens a file of one case with 3 rows of inputs and one more expected tensor. */
 static int open_with(const char *layer, const char *name, int ndim, int64_t rows, int64_t *found)
 {
     static const double values[8];
     const char *path = in_folder("rows-cases");
     tutti_cases_writer *writer = NULL;
     tutti_cases *cases = NULL;
-    tutti_case which = {.name = "one", .loss_weight = 1, .loss_scale = 1};
+    tutti_case entry = {.name = "one", .loss_weight = 1, .loss_scale = 1};
     tutti_case_tensor given = {
         .part = TUTTI_CASE_INPUTS, .name = "in", .dtype = TUTTI_F64, .ndim = 2, .dims = {3, 1}};
     tutti_case_tensor expected = {
         .part = TUTTI_CASE_EXPECTED, .dtype = TUTTI_F64, .ndim = ndim, .dims = {rows, 1}};
-    snprintf(which.layer, sizeof which.layer, "%s", layer);
+    snprintf(entry.layer, sizeof entry.layer, "%s", layer);
     snprintf(expected.name, sizeof expected.name, "%s", name);
     CHECK_CODE(tutti_cases_writer_create(path, TUTTI_CASES_FORMAT, &writer));
-    CHECK_CODE(tutti_cases_writer_add(writer, &which));
+    CHECK_CODE(tutti_cases_writer_add(writer, &entry));
     CHECK_CODE(tutti_cases_writer_tensor(writer, &given, TUTTI_F64, values));
     CHECK_CODE(tutti_cases_writer_tensor(writer, &expected, TUTTI_F64, values));
     CHECK_CODE(tutti_cases_writer_finish(writer));
@@ -149,7 +149,7 @@ static void test_rows_of_outputs(void)
             others += !sum;
             CHECK_CODE(open_with(type->name, slot->name, sum ? 1 : 2, sum ? 1 : 3, &rows));
             CHECK(rows == 3, "%s of %s: %lld rows", slot->name, type->name, (long long)rows);
-            if (sum && slot->cols) continue; /* its columns are the layer's to check */
+            if (sum && slot->cols) continue; /* the layer checks its columns */
             CHECK(open_with(type->name, slot->name, sum ? 1 : 2, sum ? 3 : 1, &rows) != APP_OK &&
                       strstr(app_failure(), sum ? "is [3], want [1]"
                                                 : "is [1, 1], has 1 rows, but inputs/in is [3, 1]"),
@@ -159,8 +159,8 @@ static void test_rows_of_outputs(void)
     CHECK(sums > 0 && others > 0, "%d sums and %d other outputs were looked at", sums, others);
 }
 
-/* Taken: whoever makes the layer refuses it.  What it makes of rows is not known, so what is
- * expected may have any number. */
+/* Accepted, and refused when the layer is created.  Its use of rows is unknown, so expected tensors
+ * may have any number of them. */
 static void test_unknown_kind(void)
 {
     int64_t rows;

@@ -1,5 +1,5 @@
-/* Files that are not as they should be: each is answered with a status and a message that names
- * file and tensor, on all ranks alike. */
+/* Invalid files: each gives a status and a message that names file and tensor, on all ranks
+ * alike. */
 #include <hdf5.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 
 #include "state.h"
 
-/* Changes a file by HDF5, on rank 0. */
+/* Changes a file with HDF5, on rank 0. */
 typedef void (*change)(hid_t file);
 
 static void edit(const char *path, change how)
@@ -27,7 +27,7 @@ static void pass_over(void *user, const char *name, const tutti_tensor *shape)
     (void)user, (void)name, (void)shape;
 }
 
-/* at_root: whoever opens the file refuses it. */
+/* at_root: opening the file already fails. */
 static void check_edited(change how, const char *word, bool at_root)
 {
     const char *path = in_folder("edited");
@@ -121,7 +121,7 @@ static void circles(hid_t file)
     H5Lcreate_hard(file, "/", file, "model/again", H5P_DEFAULT, H5P_DEFAULT);
 }
 
-/* Puts another dataset in the place of gamma [7]. */
+/* Replaces gamma [7] by another dataset. */
 static void replace(hid_t file, hid_t type, int ndim, const hsize_t *dims, bool chunked)
 {
     static const char name[] = "model/block0.norm/gamma";
@@ -210,10 +210,9 @@ static void test_other_list(void)
     double table[6];
     int64_t rows = 0;
     tutti_checkpoint *list = NULL;
-    static const char *const words[] = {"config/activation has 1 bytes, want at most 0",
-                                        "history has 1 rows, want at most",
-                                        "want [rows, 2]", "state/step is i64, want f64",
-                                        "state/step is i64, want text"};
+    static const char *const words[] = {
+        "config/activation has 1 bytes, want at most 0", "history has 1 rows, want at most",
+        "want [rows, 2]", "state/step is i64, want f64", "state/step is i64, want text"};
     for (int i = 0; i < HARNESS_COUNT(words); i++) {
         CHECK_OK(tutti_checkpoint_create(s->ctx, s->comm, &list));
         if (i == 0) CHECK_OK(tutti_checkpoint_add_text(list, "config/activation", text, 1));
@@ -243,7 +242,7 @@ static void test_flags(void)
     CHECK_OK(tutti_checkpoint_create(s->ctx, s->comm, &list));
     CHECK_OK(tutti_checkpoint_add_int(list, "state/step", &step));
     CHECK_FAILS(TUTTI_ERR_DATA, "not expected", tutti_checkpoint_load(list, path, 0));
-    /* tensors do not count among the values, other values do */
+    /* tensors are ignored by a load of values, other values are not */
     CHECK_FAILS(TUTTI_ERR_DATA,
                 "config/activation is in the file, but is neither a tensor nor a value",
                 tutti_checkpoint_load(list, path, TUTTI_CHECKPOINT_VALUES));
@@ -255,7 +254,7 @@ static void test_flags(void)
     CHECK(step == s->step, "step is %lld", (long long)step);
     tutti_checkpoint_destroy(&list);
 
-    /* the model without its optimizer, and no value */
+    /* the model without its optimizer and values */
     CHECK_OK(tutti_checkpoint_create(s->ctx, s->comm, &list));
     CHECK_OK(tutti_checkpoint_add_params(list, s->params));
     CHECK_OK(tutti_checkpoint_add_text(list, "config/activation", text, sizeof text));
@@ -269,8 +268,7 @@ static void test_flags(void)
     CHECK_OK(tutti_checkpoint_load(s->checkpoint, path, TUTTI_CHECKPOINT_VALUES));
     CHECK(s->rows == 1, "the values were not loaded");
     CHECK(!state_is(s, 1, &what), "the tensors were loaded");
-    /* what should be a tensor and is none is not called unexpected, as nobody has said what tensors
-     * are */
+    /* a damaged tensor is not called unexpected, as a list of values names no tensors */
     edit(path, no_dtype);
     CHECK_FAILS(TUTTI_ERR_DATA, "optimizer/extra/bf16 is in the file, but is neither",
                 tutti_checkpoint_load(s->checkpoint, path, TUTTI_CHECKPOINT_VALUES));
@@ -292,7 +290,7 @@ static void flip(const char *path, size_t at)
     rig_barrier();
 }
 
-/* Where a dataset's bytes begin and how many there are. */
+/* The offset and size of a dataset's bytes. */
 static size_t place_of(const char *path, const char *name, size_t *bytes)
 {
     int place = 0, length = 0;
@@ -370,7 +368,7 @@ static void test_truncated(void)
         size_t bytes;
         const char *word;
     } cases[] = {
-        {0, "not an HDF5 file"},        {7, "not an HDF5 file"},        {40, "is"},
+        {0, "not an HDF5 file"},    {7, "not an HDF5 file"},    {40, "is"},
         {size / 4, "is truncated"}, {size / 2, "is truncated"}, {size - 4096, "is truncated"},
         {size - 1, "is truncated"}};
     for (int i = 0; i < HARNESS_COUNT(cases); i++) {

@@ -1,5 +1,5 @@
-/* The file itself: the same bytes from any number of ranks, for any number of ranks, and readable
- * by h5dump and h5py. */
+/* The file: the same bytes from any number of ranks, readable by any number of ranks, h5dump and
+ * h5py. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 #include "state.h"
 
 #ifdef SAVE_RANK
-/* Saves or loads under mpirun; the exit code. */
+/* Saves or loads under mpirun; returns the exit code. */
 static int run_ranks(int ranks, const char *what, const char *path)
 {
     char command[1200];
@@ -57,7 +57,7 @@ static void test_other_ranks_read(void)
 
 /* Readers */
 
-/* What a command prints, and its exit code. */
+/* Runs a command; returns its output and exit code. */
 static int ask(const char *command, char *output, size_t size)
 {
     FILE *pipe = popen(command, "r");
@@ -68,8 +68,8 @@ static int ask(const char *command, char *output, size_t size)
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-/* Numbers of each kind in a file, of every float type: 1/3 shows its rounding, 100000.0 that the
- * exponent is wide. */
+/* Numbers written in every float type: 1/3 shows the rounding, 100000.0 the range of the
+ * exponent. */
 static const double numbers[] = {1, -2.5, 0.15625, 1.0 / 3, 100000, -0.0009765625};
 enum { NUMBERS = 6 };
 

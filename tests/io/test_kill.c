@@ -1,6 +1,6 @@
-/* Saves that are killed: at random moments, and at each of their steps, on one rank or on all.
- * Whatever the moment, the file is the one before or the new one, whole; what is left of the
- * temporary file is whole or refused; and the next save works. */
+/* Saves that are killed at random moments and at each of their steps, on one rank or on all.
+ * Whatever the moment, the file is the complete old or new one, a temporary file that is left is
+ * complete or refused, and the next save works. */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -12,7 +12,7 @@
 
 #include "state.h"
 
-/* What the library says at debug level as each step of a save ends; on which ranks. */
+/* What the library logs at debug level as each step of a save ends, and whether on all ranks. */
 static const struct {
     const char *name;
     bool everywhere;
@@ -39,7 +39,7 @@ static double now(void)
     return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
 }
 
-/* Loads path, which must be whole, and returns which of the two seeds it is of (0: neither). */
+/* Loads path, which must be complete, and returns which of the two seeds it has (0: neither). */
 static uint64_t seed_of(state *s, const char *path, uint64_t a, uint64_t b)
 {
     const char *what;
@@ -50,8 +50,7 @@ static uint64_t seed_of(state *s, const char *path, uint64_t a, uint64_t b)
     return seed;
 }
 
-/* After a kill: the file is of one of the seeds, and the temporary one, if it is there, is whole or
- * refused. */
+/* After a kill: the file has one of the seeds, and a temporary file is complete or refused. */
 static uint64_t check_left(state *s, const char *path, uint64_t before, uint64_t after)
 {
     char temporary[300];
@@ -67,7 +66,7 @@ static uint64_t check_left(state *s, const char *path, uint64_t before, uint64_t
     return seed;
 }
 
-/* A process of its own that saves and is killed after some time, or by its own log. */
+/* A child process that saves and is killed after some time, or by its own log callback. */
 static const char *fatal_step;
 
 static void on_log(void *user, tutti_log_level level, const char *message)
@@ -118,7 +117,7 @@ static void test_random_moments(void)
     harness_rng rng = {7};
     uint64_t seed = 1;
     int kills = 0, news = 0, left = 0;
-    double longest = 1.5 * whole + 0.004; /* filling takes its time too */
+    double longest = 1.5 * whole + 0.004; /* filling takes time, too */
     for (int i = 0; kills < KILLS && i < 20 * KILLS && harness_failures() < 5; i++) {
         uint64_t next = seed + 1;
         harness_where("kill %d", kills);
@@ -130,7 +129,7 @@ static void test_random_moments(void)
             news += found == next;
         } else
             CHECK(found == next, "a save that ended is not there");
-        /* slow machines let the save end too often or never begin */
+        /* on slow machines the save would end too often or never begin */
         longest *= killed ? 1.02 : 0.9;
         seed = found ? found : seed;
         state_fill(s, seed);
@@ -146,7 +145,7 @@ static void test_random_moments(void)
     state_free(&s);
 }
 
-/* The file is new from the rename on, and old before. */
+/* The file is the new one from the rename on, and the old one before. */
 static void check_age(const char *step, uint64_t found, uint64_t before, uint64_t after)
 {
     bool late = strcmp(step, "renamed") == 0 || strcmp(step, "synced the folder") == 0;
@@ -154,7 +153,7 @@ static void check_age(const char *step, uint64_t found, uint64_t before, uint64_
           late ? "old" : "new");
 }
 
-/* Two files, so that there is something to rotate, and a save that will be killed. */
+/* Two files, so that there is something to rotate, and a state to save. */
 static uint64_t prepare(state *s, const char *path)
 {
     for (uint64_t seed = 1; seed <= 2; seed++) {
@@ -164,7 +163,7 @@ static uint64_t prepare(state *s, const char *path)
     return 2;
 }
 
-/* The older files are whole too, and the next save leaves everything in order. */
+/* The older files are complete, too, and the next save cleans up. */
 static void check_older(state *s, const char *path, uint64_t found)
 {
     char older[300];
@@ -213,7 +212,7 @@ static void kill_under_mpirun(state *s, const char *path, int step, int victim)
     CHECK(WIFEXITED(status) && WEXITSTATUS(status) != 0 && WEXITSTATUS(status) != 124,
           "mpirun ends with %d", WEXITSTATUS(status));
     uint64_t found = check_left(s, path, 2, 3);
-    /* when another rank than 0 dies, rank 0 may come further before it is told */
+    /* when another rank dies, rank 0 may get further before it notices */
     if (victim < 1) check_age(steps[step].name, found, 2, 3);
     check_older(s, path, found);
 }

@@ -1,5 +1,5 @@
-/* How much a file may hold: what is more is refused at once, with how much there is and how much is
- * read, and is not written. */
+/* The limits of a file: a file beyond one is refused at once, with a message that has its size and
+ * the limit, and is not written. */
 #include <hdf5.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,7 +14,7 @@ static double now(void)
     return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
 }
 
-/* In the form that holds many attributes, and many links. */
+/* In the newest format, which allows many attributes and links. */
 static hid_t open_file(const char *path)
 {
     hid_t access = H5Pcreate(H5P_FILE_ACCESS);
@@ -25,7 +25,7 @@ static hid_t open_file(const char *path)
     return file;
 }
 
-/* A second name costs less than a group of its own, and counts as much. */
+/* A hard link costs less than a group and counts as much. */
 static void add_links(hid_t file, const char *to, int count)
 {
     char name[32];
@@ -112,7 +112,7 @@ static void test_reading(void)
     static const struct {
         void (*how)(hid_t file);
         const char *word; /* NULL: it is read */
-        bool at_once;     /* or when so many have been counted */
+        bool at_once;     /* otherwise after counting up to the limit */
     } cases[] = {
         {twenty_thousand, NULL, true},
         {too_many, " groups and datasets, want at most 131072", true},
@@ -140,7 +140,7 @@ static void test_reading(void)
     harness_where(NULL);
 }
 
-/* Names of 16 parts of which 15 are their own: so few make so many groups. */
+/* Names of 16 parts, 15 of them unique, so that few names make many groups. */
 static void add_names(tutti_checkpoint *list, int count, int64_t *value)
 {
     for (int i = 0; i < count; i++) {
@@ -161,13 +161,13 @@ static void test_writing(void)
     CHECK_OK(tutti_checkpoint_create(s->ctx, s->comm, &list));
     int64_t value = 7;
     add_names(list, 1000, &value);
-    CHECK_OK(tutti_checkpoint_save(list, path, 0)); /* the deepest are read again */
+    CHECK_OK(tutti_checkpoint_save(list, path, 0)); /* the deepest can be read back */
     value = 0;
     CHECK_OK(tutti_checkpoint_load(list, path, 0));
     CHECK(value == 7, "%lld was read", (long long)value);
     tutti_checkpoint_destroy(&list);
     CHECK_OK(tutti_checkpoint_create(s->ctx, s->comm, &list));
-    add_names(list, 8192, &value); /* and the root */
+    add_names(list, 8192, &value); /* one more than allowed, with the root */
     static const char word[] = "makes 131073 groups and datasets, want at most 131072";
     CHECK_FAILS(TUTTI_ERR_ARG, word, tutti_checkpoint_save(list, in_folder("never"), 0));
     CHECK_FAILS(TUTTI_ERR_ARG, word, tutti_checkpoint_own(list, in_folder("never"), 0));

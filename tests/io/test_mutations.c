@@ -1,11 +1,11 @@
-/* Damaged and hostile files: seeded mutations of a good one.  Whatever it is handed, the reader
- * answers with a status and a message that names the file, soon and without much memory; and where
- * it says that all is well, all is well.
+/* Damaged and hostile files: seeded mutations of a good one.  Whatever the file, the reader returns
+ * quickly, without much memory, with a status and a message that names the file; and what it
+ * accepts is correct.
  *
  * Three files are mutated: what the library writes, whose metadata have checksums of HDF5's own;
- * the same with these checksums made right again, so that HDF5 believes what it reads; and the same
- * content in HDF5's oldest format, which has none.  TUTTI_TEST_ROUNDS and TUTTI_TEST_SEED: how
- * many, and which. */
+ * the same with these checksums corrected, so that HDF5 accepts what it reads; and the same content
+ * in HDF5's oldest format, which has none.  TUTTI_TEST_ROUNDS and TUTTI_TEST_SEED: number and seed
+ * of the mutations. */
 #include <string.h>
 
 #include "mutate.h"
@@ -13,7 +13,7 @@
 
 static state *shared;
 
-/* Loading what came of it */
+/* Loading */
 
 static bool try_load(const char *path, bool *taken)
 {

@@ -1,5 +1,5 @@
-/* Parameters of the caller's own in checkpoints: they and a store read what the other has saved, to
- * the bit. */
+/* The caller's own parameters in checkpoints: they and a store read each other's files, to the
+ * bit. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,7 +33,7 @@ static tutti_dtype master_type(const kind *k)
     return k->value == TUTTI_F64 ? TUTTI_F64 : TUTTI_F32;
 }
 
-/* Enough kinds for what is done block by block. */
+/* Some kinds have parameters of several blocks. */
 static bool is_big(const kind *k)
 {
     return !k->apart && k->value != TUTTI_F64;
@@ -85,7 +85,7 @@ static void make_side(side *s, tutti_comm *comm, const kind *k, bool store, bool
     CHECK_OK(tutti_checkpoint_create(s->ctx, comm, &s->list));
 }
 
-/* Own ones in a store's order: the last is added first there. */
+/* Own parameters in a store's order, which adds the last first. */
 static void own_side(side *s, tutti_comm *comm, const kind *k, bool big)
 {
     make_side(s, comm, k, false, big);
@@ -132,13 +132,13 @@ static void put(const side *s, const tutti_tensor *tensor, const double *values)
     free(bytes);
 }
 
-/* What a master of this seed holds: of every size, subnormal and infinite ones too, exact in the
- * type given. */
-static double *numbers(const tutti_param *p, int which, uint64_t seed, tutti_dtype exact)
+/* The master's values of this seed: of every magnitude, including subnormal and infinite ones,
+ * exact in the type given. */
+static double *numbers(const tutti_param *p, int number, uint64_t seed, tutti_dtype exact)
 {
     int64_t count = tutti_tensor_count(&p->value);
     double *values = harness_calloc((size_t)count, sizeof *values);
-    harness_rng rng = {seed * 100 + (uint64_t)which};
+    harness_rng rng = {seed * 100 + (uint64_t)number};
     harness_fill(&rng, values, count, exact, 0, 1);
     if (count > 4) {
         values[1] = harness_tiny(exact);
@@ -149,8 +149,8 @@ static double *numbers(const tutti_param *p, int which, uint64_t seed, tutti_dty
     return values;
 }
 
-/* The masters become those of the seed; values that have masters apart become nonsense, as only
- * these count. */
+/* Sets the masters to those of the seed, and values that have separate masters to nonsense, as only
+ * the masters are saved. */
 static void fill_side(side *s, uint64_t seed, tutti_dtype exact)
 {
     for (int i = 0; i < PARAMS; i++) {
@@ -163,7 +163,7 @@ static void fill_side(side *s, uint64_t seed, tutti_dtype exact)
     }
 }
 
-/* All masters are those of the seed, to the bit, and all values are these, rounded. */
+/* All masters are those of the seed, to the bit, and all values are the masters, rounded. */
 static void check_side(const side *s, uint64_t seed, tutti_dtype exact)
 {
     for (int i = 0; i < PARAMS; i++) {
@@ -186,8 +186,7 @@ static void check_side(const side *s, uint64_t seed, tutti_dtype exact)
     }
 }
 
-/* For every kind: the test's own part, with a communicator of all ranks and files named after the
- * kind. */
+/* Runs a check for every kind, with a communicator of all ranks and two file names. */
 static void for_all_kinds(void (*check)(tutti_comm *comm, const kind *k, const char *a,
                                         const char *b))
 {
@@ -217,7 +216,7 @@ static void own_to_own(tutti_comm *comm, const kind *k, const char *a, const cha
     end_side(&s);
 }
 
-/* A store's file is read by own parameters, which write the same again. */
+/* Own parameters read a store's file and write the same bytes. */
 static void store_to_own(tutti_comm *comm, const kind *k, const char *a, const char *b)
 {
     side store, own;
@@ -252,8 +251,7 @@ static void own_to_store(tutti_comm *comm, const kind *k, const char *a, const c
     end_side(&own);
 }
 
-/* Masters with more digits than the values have: those become the working values that a store makes
- * of them. */
+/* Masters with more digits than the values: the values become a store's working values. */
 static void rounded_store_to_own(tutti_comm *comm, const kind *k, const char *a, const char *b)
 {
     (void)b;
@@ -269,7 +267,7 @@ static void rounded_store_to_own(tutti_comm *comm, const kind *k, const char *a,
     end_side(&own);
 }
 
-/* The file of all ranks is that of one, and each reads the other's. */
+/* All ranks write the same file as one, and each reads the other's. */
 static void other_ranks(tutti_comm *comm, const kind *k, const char *a, const char *b)
 {
     tutti_comm *alone = rig_comm(rig_context(), TUTTI_TRANSPORT_SELF, 0);
@@ -315,8 +313,8 @@ static void test_other_ranks(void)
     for_all_kinds(other_ranks);
 }
 
-/* AdamW's state of another trainer's own parameters: tensors of the parameters' shapes in AdamW's
- * places. */
+/* AdamW's state of another trainer's parameters: tensors of the parameters' shapes under AdamW's
+ * names. */
 static void optimizer_state(tutti_comm *comm, const kind *k, const char *a, const char *b)
 {
     static const char *const states[] = {"m", "v"};
@@ -378,8 +376,7 @@ static void test_optimizer_state(void)
     for_all_kinds(optimizer_state);
 }
 
-/* Own parameters beside a store's, in one file; the list is there without its layers and
- * parameters. */
+/* Own parameters and a store's in one file; the list outlives its layers and parameters. */
 static void test_beside_a_store(void)
 {
     tutti_comm *comm = rig_comm(rig_context(), TUTTI_TRANSPORT_AUTO, 0);
@@ -406,7 +403,7 @@ static void test_beside_a_store(void)
     CHECK_OK(tutti_checkpoint_load(store.list, in_folder("both"), 0));
     check_side(&store, 1, TUTTI_F32);
     check_side(&own, 2, TUTTI_BF16);
-    fill_side(&own, 5, TUTTI_BF16); /* values alone are read: no parameter is touched */
+    fill_side(&own, 5, TUTTI_BF16); /* reads values only: no parameter changes */
     CHECK_OK(tutti_checkpoint_load(store.list, in_folder("both"), TUTTI_CHECKPOINT_VALUES));
     check_side(&own, 5, TUTTI_BF16);
     end_side(&store);
@@ -414,7 +411,7 @@ static void test_beside_a_store(void)
     tutti_comm_destroy(&comm);
 }
 
-/* A parameter of a store's is taken alone, and part of a file. */
+/* A single parameter of a store's, and a part of a file. */
 static void test_part_of_a_store(void)
 {
     tutti_comm *comm = rig_comm(rig_context(), TUTTI_TRANSPORT_AUTO, 0);

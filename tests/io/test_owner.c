@@ -1,6 +1,5 @@
-/* One writer a file: who owns it, who waits and is refused; what stale and foreign files beside it
- * can do; what a target is found unfit for before there is anything to save; whom a saved file lets
- * read it. */
+/* One writer per file: owning, waiting and refusing; stale and foreign files beside it; targets
+ * that are found unfit before saving; permissions of a saved file. */
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -34,7 +33,7 @@ static state *make(void)
     return state_make(TUTTI_TRANSPORT_AUTO, TUTTI_F32, false);
 }
 
-/* Another process, on rank 0: it locks path.lck, signs it, and ends by itself after some
+/* Another process, on rank 0, that locks path.lck, writes a holder's name and ends after some
  * seconds. */
 static pid_t start_holder(const char *path, double seconds)
 {
@@ -78,7 +77,7 @@ static void test_own_and_save(void)
     CHECK(!file_exists(path) && !file_exists(beside(path, ".tmp")), "something was left");
     CHECK(file_exists(beside(path, ".lck")), "there is no lock");
     rig_barrier();
-    CHECK_OK(tutti_checkpoint_own(s->checkpoint, path, 2)); /* once more is no harm */
+    CHECK_OK(tutti_checkpoint_own(s->checkpoint, path, 2)); /* owning twice is allowed */
     for (int i = 0; i < 3; i++) CHECK_OK(tutti_checkpoint_save(s->checkpoint, path, 2));
     CHECK_OK(
         tutti_checkpoint_save(s->checkpoint, beside(folder(), "/./own"), 2)); /* the same file */
@@ -113,7 +112,7 @@ static void test_another_is_refused(void)
     CHECK_FAILS(TUTTI_ERR_IO, who, tutti_checkpoint_save(second->checkpoint, path, 0));
     CHECK(strstr(tutti_last_error(), path), "%s", tutti_last_error());
     CHECK(now() - begin > 9.5 && now() - begin < 20, "refused after %.1f s", now() - begin);
-    CHECK_OK(tutti_checkpoint_load(second->checkpoint, path, 0)); /* whoever reads needs no lock */
+    CHECK_OK(tutti_checkpoint_load(second->checkpoint, path, 0)); /* loading needs no lock */
     CHECK_STATE(second, 1);
     CHECK_OK(tutti_checkpoint_save(first->checkpoint, path, 0));
     state_free(&first);
@@ -145,7 +144,7 @@ static void test_a_dying_one_is_waited_for(void)
     tutti_set_log(NULL, NULL, TUTTI_LOG_WARN);
     end_holder(holder);
     state_free(&s);
-    /* killed, it is gone at once, whatever it has left */
+    /* a killed holder's lock is free at once, whatever it has left */
     end_holder(start_holder(path, 60));
     rig_barrier();
     s = make();
@@ -185,8 +184,8 @@ static void test_what_is_no_lock(void)
     state_free(&s);
 }
 
-/* Removed by hand, the lock is taken again at the next save; if another has it by then, that one is
- * named. */
+/* If the lock file is removed by hand, the next save locks it again; if another has it by then,
+ * that one is named. */
 static void test_a_lost_lock(void)
 {
     const char *path = in_folder("lost");
@@ -213,8 +212,8 @@ static void test_a_lost_lock(void)
 static const char *moment, *changed_path;
 static int written;
 
-/* At that moment somebody puts a file of his own in the place of path.tmp, or the file gets another
- * beginning, as one that has the number of a removed one would have. */
+/* At that moment path.tmp is replaced by another file, or gets another beginning, as a file that
+ * reuses the inode number of a removed one would have. */
 static void on_step(void *user, tutti_log_level level, const char *message)
 {
     (void)user, (void)level;
@@ -292,7 +291,7 @@ static void test_a_file_with_the_number_of_another(void)
 
 /* Targets that cannot be saved to */
 
-/* Everything that is known of a file. */
+/* Compares all that stat tells of a file. */
 static bool same_stat(const struct stat *a, const struct stat *b)
 {
     return a->st_ino == b->st_ino && a->st_size == b->st_size && a->st_nlink == b->st_nlink &&
@@ -300,7 +299,7 @@ static bool same_stat(const struct stat *a, const struct stat *b)
            a->st_ctim.tv_sec == b->st_ctim.tv_sec && a->st_ctim.tv_nsec == b->st_ctim.tv_nsec;
 }
 
-/* Owning fails with these words, and nothing beside path is made, changed or removed. */
+/* Owning fails with this text, and no file beside path is created, changed or removed. */
 static void check_not_owned(state *s, const char *path, int keep, const char *word)
 {
     static const char *const endings[] = {"", ".1", ".2", ".3", ".tmp"};
@@ -373,7 +372,7 @@ static void test_full_disk(void)
     small_disk_remove();
 }
 
-/* A folder in which everybody may make files, and nobody may remove another's. */
+/* A folder in which everyone may create files, but nobody may remove another's. */
 static void test_sticky_folder(void)
 {
     enum { NOBODY = 65534 };
@@ -390,7 +389,7 @@ static void test_sticky_folder(void)
     }
     rig_barrier();
     if (!rig_worst(root) || seteuid(NOBODY) != 0) {
-        harness_skip("needs root, to become somebody else");
+        harness_skip("needs root to become another user");
         state_free(&s);
         return;
     }
@@ -403,7 +402,7 @@ static void test_sticky_folder(void)
     check_not_owned(s, path[2], 0, "cannot remove");
     CHECK_FAILS(TUTTI_ERR_IO, "lck.lck: Permission denied",
                 tutti_checkpoint_own(s->checkpoint, path[3], 0));
-    CHECK_OK(tutti_checkpoint_own(s->checkpoint, path[1], 0)); /* which leaves old.1 alone */
+    CHECK_OK(tutti_checkpoint_own(s->checkpoint, path[1], 0)); /* which does not touch old.1 */
     CHECK_OK(tutti_checkpoint_save(s->checkpoint, path[1], 0));
     state_free(&s);
     rig_barrier();
@@ -452,7 +451,7 @@ static void test_permissions(void)
     state_free(&s);
 }
 
-/* Before its permissions are set nobody but the owner can read it. */
+/* Until its permissions are set only the owner can read it. */
 static void on_made(void *user, tutti_log_level level, const char *message)
 {
     (void)user, (void)level;
@@ -487,7 +486,7 @@ static void test_owner_and_group(void)
     if (!s) return;
     int root = geteuid() == 0;
     if (!rig_worst(root)) {
-        harness_skip("needs root, to give files away");
+        harness_skip("needs root to change owners");
         state_free(&s);
         return;
     }
@@ -501,7 +500,7 @@ static void test_owner_and_group(void)
     CHECK(stat(path, &there) == 0 && there.st_uid == NOBODY && there.st_gid == GROUP &&
               mode_of(path) == 0660,
           "it is %u:%u's, %o", there.st_uid, there.st_gid, mode_of(path));
-    /* who may not give it to the group does not let his own group in instead */
+    /* if the group cannot be set, the saver's own group gets no access instead */
     rig_barrier();
     if (rig_rank() == 0) chmod(folder(), 0777);
     rig_barrier();

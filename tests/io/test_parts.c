@@ -1,5 +1,5 @@
-/* Tensors of which each rank has a part: the file is that of the whole, and what is read is the
- * part.  Of the library's inside. */
+/* Tensors of which each rank has a part: the file is that of the whole tensor, and each rank reads
+ * its part.  Tests an internal function. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,10 +8,10 @@
 #include "io/checkpoint.h"
 #include "state.h"
 
-/* Two rounds of the last rank, with a rest, and less than a block. */
+/* Two rounds of the last rank with a rest, and less than a block. */
 enum { BLOCK = 4 << 18, LARGE = 10 * BLOCK + 77, SMALL = 5 };
 
-/* A list of a value, a whole tensor and two that may be shared out. */
+/* A list of a value, a whole tensor and two that may be distributed. */
 typedef struct parts {
     tutti_context *ctx;
     tutti_comm *comm;
@@ -21,21 +21,21 @@ typedef struct parts {
     int64_t first[3], count[3], step;
 } parts;
 
-/* Uneven on purpose: the last rank has most, and with three the middle one nothing. */
+/* Uneven on purpose: the last rank has most, and of three the middle one nothing. */
 static void share_out(int64_t *bounds, int64_t blocks, int64_t count)
 {
     const int ranks = rig_size();
     for (int r = 0; r <= ranks; r++) bounds[r] = r < ranks ? blocks * (r > 0) * BLOCK : count;
 }
 
-static void add(parts *p, int which, const char *name, const int64_t *bounds, int64_t count)
+static void add(parts *p, int index, const char *name, const int64_t *bounds, int64_t count)
 {
     const int rank = rig_rank();
     tutti_tensor tensor = tutti_tensor_1d(NULL, TUTTI_F32, count);
-    p->first[which] = bounds ? bounds[rank] : 0;
-    p->count[which] = bounds ? bounds[rank + 1] - bounds[rank] : count;
-    CHECK_OK(tutti_alloc(p->ctx, (size_t)p->count[which] * sizeof(float), &tensor.data));
-    p->data[which] = tensor.data;
+    p->first[index] = bounds ? bounds[rank] : 0;
+    p->count[index] = bounds ? bounds[rank + 1] - bounds[rank] : count;
+    CHECK_OK(tutti_alloc(p->ctx, (size_t)p->count[index] * sizeof(float), &tensor.data));
+    p->data[index] = tensor.data;
     if (bounds)
         CHECK_OK(tutti__checkpoint_add_parts(p->list, name, &tensor, bounds));
     else
@@ -65,26 +65,26 @@ static void drop(parts *p)
     tutti_comm_destroy(&p->comm);
 }
 
-static float value_of(int which, int64_t element, int seed)
+static float value_of(int index, int64_t element, int seed)
 {
-    return (float)((element * 31 + which * 7 + seed) % 65521);
+    return (float)((element * 31 + index * 7 + seed) % 65521);
 }
 
-/* Fills a list, or says whether it is as it was filled. */
+/* Fills a list, or tells whether it is as filled. */
 static bool visit(parts *p, int seed, bool fill)
 {
     bool same = true;
-    for (int which = 0; which < 3; which++) {
-        const size_t bytes = (size_t)p->count[which] * sizeof(float);
-        float *host = harness_calloc((size_t)p->count[which] + 1, sizeof *host);
-        if (!fill) CHECK_OK(tutti_copy(p->ctx, host, p->data[which], bytes));
+    for (int index = 0; index < 3; index++) {
+        const size_t bytes = (size_t)p->count[index] * sizeof(float);
+        float *host = harness_calloc((size_t)p->count[index] + 1, sizeof *host);
+        if (!fill) CHECK_OK(tutti_copy(p->ctx, host, p->data[index], bytes));
         CHECK_OK(tutti_context_synchronize(p->ctx));
-        for (int64_t i = 0; i < p->count[which]; i++) {
-            const float value = value_of(which, p->first[which] + i, seed);
+        for (int64_t i = 0; i < p->count[index]; i++) {
+            const float value = value_of(index, p->first[index] + i, seed);
             same = same && host[i] == value;
             host[i] = value;
         }
-        if (fill) CHECK_OK(tutti_copy(p->ctx, p->data[which], host, bytes));
+        if (fill) CHECK_OK(tutti_copy(p->ctx, p->data[index], host, bytes));
         CHECK_OK(tutti_context_synchronize(p->ctx));
         free(host);
     }
@@ -113,7 +113,7 @@ static void test_file_of_the_whole(void)
     }
 }
 
-/* In whichever part, all ranks hear of it. */
+/* Damage in any part fails all ranks. */
 static void test_damage(void)
 {
     const char *path = in_folder("damaged");
@@ -165,7 +165,7 @@ static void test_bad_bounds(void)
     drop(&p);
 }
 
-/* Nobody else can write or read what is a rank's alone: it is said, and what was there stays. */
+/* No other rank can write or read a rank's part: the save fails, and the old file stays. */
 static void test_owner_elsewhere(void)
 {
     char before[1024];

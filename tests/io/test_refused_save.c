@@ -1,5 +1,5 @@
-/* Saving where it cannot be, and what ranks do not agree on: each is answered with a status and a
- * message, on all ranks alike, and what was at the path stays as it was. */
+/* Saves to impossible targets and ranks that disagree: each gives a status and a message, on all
+ * ranks alike, and the file at the path is unchanged. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 
 #include "state.h"
 
-/* The name that a save gives its file until it is whole. */
+/* The name of a save's temporary file. */
 static const char *temporary_of(const char *path)
 {
     static char name[300];
@@ -17,7 +17,7 @@ static const char *temporary_of(const char *path)
     return name;
 }
 
-/* The save fails with TUTTI_ERR_IO and these words; what was at path is still there, and no
+/* The save fails with TUTTI_ERR_IO and this text; the file at path is unchanged, and there is no
  * temporary file. */
 static void check_not_saved(state *s, const char *path, const char *word)
 {
@@ -75,7 +75,7 @@ static void test_file_size_limit(void)
     CHECK(tutti_checkpoint_save(other->checkpoint, path, 0) == TUTTI_ERR_IO, "it was saved");
     CHECK(strstr(tutti_last_error(), "RLIMIT_FSIZE"), "%s", tutti_last_error());
     CHECK(!file_exists(temporary_of(path)), "the temporary file is still there");
-    /* whatever the limit, the file is there or the save is refused */
+    /* whatever the limit, the file is complete or the save is refused */
     for (small.rlim_cur = 4096; small.rlim_cur < 2000000; small.rlim_cur *= 2) {
         if (rig_rank() == 0) setrlimit(RLIMIT_FSIZE, &small);
         tutti_status status = tutti_checkpoint_save(other->checkpoint, in_folder("some"), 0);
@@ -87,7 +87,7 @@ static void test_file_size_limit(void)
     CHECK(file_exists(in_folder("some")), "2 MB are not enough");
     CHECK_OK(tutti_checkpoint_load(s->checkpoint, path, 0));
     CHECK_STATE(s, 1);
-    /* on another rank than 0 the limit is no reason to fail: it lets the others write */
+    /* the limit of a rank other than 0 is no reason to fail: the others write */
     if (rig_rank() > 0) setrlimit(RLIMIT_FSIZE, &small);
     CHECK_OK(tutti_checkpoint_save(other->checkpoint, path, 0));
     setrlimit(RLIMIT_FSIZE, &before);
@@ -142,7 +142,7 @@ static void test_no_permission(void)
     state_free(&s);
 }
 
-/* Ranks that do not agree */
+/* Ranks that disagree */
 
 static void test_ranks_differ(void)
 {

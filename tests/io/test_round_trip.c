@@ -1,4 +1,4 @@
-/* Checkpoints in and out: everything comes back, on any number of ranks, and equal states are equal
+/* Save and load: everything is restored, on any number of ranks, and equal states give equal
  * bytes. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -97,7 +97,7 @@ static void test_keep_three(void)
     check_keep(3);
 }
 
-/* Fewer are kept than before: the oldest stay where they are, and the newest are the newest. */
+/* If fewer are kept than before, the oldest files stay and the newest are rotated. */
 static void test_keep_changes(void)
 {
     state *s = state_make(TUTTI_TRANSPORT_AUTO, TUTTI_F32, false);
@@ -114,7 +114,7 @@ static void test_keep_changes(void)
     state_free(&s);
 }
 
-/* A rank that does not see the file takes no part in writing it. */
+/* A rank that does not see the file does not write to it. */
 static void test_one_rank_elsewhere(void)
 {
     state *s = state_make(TUTTI_TRANSPORT_AUTO, TUTTI_F32, true);
@@ -134,7 +134,7 @@ static void test_one_rank_elsewhere(void)
     state_free(&s);
 }
 
-/* A list may be empty, and hold values only. */
+/* A list may be empty or hold values only. */
 static void test_small_lists(void)
 {
     tutti_comm *comm = rig_comm(rig_context(), TUTTI_TRANSPORT_AUTO, 0);
