@@ -429,8 +429,8 @@ static void plans_of(const layer_kind *kind, const char *options)
 
 static void test_plan(void)
 {
-    check_plan(find_kind("linear"), "in=6,out=4", 2, false,
-               0); /* warm-up: the first call starts threads */
+    /* warm-up: the first call starts threads */
+    check_plan(find_kind("linear"), "in=6,out=4", 2, false, 0);
     for_all(plans_of);
 }
 
