@@ -20,10 +20,9 @@ struct tutti_comm {
     int device;
     int rank, world_size;
     double timeout;
-    int64_t sequence; /* operations entered so far, equal on all ranks between operations */
-    atomic_uint
-        polls; /* counts this rank's polls and context calls, so that a watchdog sees it alive */
-    atomic_bool dying, dead;      /* nccl's watchdog may end it from another thread */
+    int64_t sequence;        /* operations entered so far, equal on all ranks between operations */
+    atomic_uint polls;       /* by this rank, and its calls on contexts: signs of life */
+    atomic_bool dying, dead; /* nccl's watchdog may end it from another thread */
     char why[TUTTI__MESSAGE_MAX]; /* why it is dead */
     struct tutti__comm_use *uses;
     void *channel; /* the control's own */

@@ -195,8 +195,8 @@ tutti_status tutti_grad_sync_own_leaves(const tutti_grad_sync *sync, int *first,
     TUTTI_REQUIRE(sync, "%s: sync is NULL", who);
     TUTTI_REQUIRE(first && count, "%s: %s is NULL", who, first ? "count" : "first");
     if (!sync->leaves.total)
-        return tutti__fail(TUTTI_ERR_STATE, "%s: desc.leaves is 0: there are none in fast mode",
-                           who);
+        return tutti__fail(TUTTI_ERR_STATE,
+                           "%s: desc.leaves is 0, want > 0: fast mode has no leaves", who);
     *first = sync->leaves.first;
     *count = sync->leaves.count;
     return TUTTI_OK;
@@ -209,8 +209,8 @@ static tutti_status leaf_check(const tutti_grad_sync *sync, const tutti_context 
     const tutti__leaves *leaves = sync ? &sync->leaves : NULL;
     TUTTI_TRY(usable(sync, ctx, who));
     if (!leaves->total)
-        return tutti__fail(TUTTI_ERR_STATE, "%s: desc.leaves is 0: there are none in fast mode",
-                           who);
+        return tutti__fail(TUTTI_ERR_STATE,
+                           "%s: desc.leaves is 0, want > 0: fast mode has no leaves", who);
     if (sync->leaf == leaves->first + leaves->count)
         return tutti__fail(TUTTI_ERR_STATE,
                            "%s: all leaves of this rank have ended; call tutti_grad_sync_finish",

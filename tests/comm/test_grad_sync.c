@@ -591,7 +591,7 @@ static void by_call(tutti_context *ctx, tutti_comm *comm)
         for (int l = LAYERS - 1; l >= 0; l--) {
             tutti_tensor kept = m.dx[l + 1];
             m.dx[l + 1].dtype = TUTTI_F32; /* a refused call declares nothing */
-            CHECK(run_layer(&m, l, true, sync) == TUTTI_ERR_ARG, "dy of f32 is taken");
+            CHECK(run_layer(&m, l, true, sync) == TUTTI_ERR_ARG, "dy of f32 is accepted");
             m.dx[l + 1] = kept;
             CHECK_OK(run_layer(&m, l, true, sync));
             CHECK_FAILS(TUTTI_ERR_STATE, "ready", tutti_grad_sync_ready(sync, ctx, m.layers[l]));

@@ -45,7 +45,7 @@ static void not_initialised(void)
     tutti_comm *comm = NULL;
     CHECK_FAILS(TUTTI_ERR_STATE, "MPI_Init_thread",
                 tutti_comm_create_from_mpi(harness_context(), MPI_COMM_WORLD, NULL, &comm));
-    CHECK(strstr(tutti_build_info(), "mpi: "), "build_info does not speak of MPI");
+    CHECK(strstr(tutti_build_info(), "mpi: "), "build_info does not mention MPI");
 }
 
 static void *on_another_thread(void *unused)

@@ -86,7 +86,7 @@ static void from_nccl(void)
     tutti_comm_destroy(&comm);
     CHECK(ncclAllReduce(data, data, 1, ncclFloat32, ncclSum, own, tutti_context_stream(ctx)) ==
               ncclSuccess,
-          "the caller's communicator does not work any more");
+          "the caller's communicator no longer works");
     CHECK_OK(tutti_context_synchronize(ctx));
     CHECK_OK(tutti_free(ctx, (void **)&data));
     CHECK(ncclCommDestroy(own) == ncclSuccess, "ncclCommDestroy fails");

@@ -326,7 +326,7 @@ static void late(void)
     rig_barrier();
     int left = 0;
     MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &left, MPI_STATUS_IGNORE);
-    CHECK(!left, "a message of the library's is left in MPI_COMM_WORLD");
+    CHECK(!left, "a message of the library is left in MPI_COMM_WORLD");
     for (int i = 0; i < 2; i++) {
         if (rig_rank() == i) nap(1.4);
         CHECK_OK(tutti_comm_barrier(comm, ctx));

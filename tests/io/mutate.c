@@ -281,7 +281,7 @@ static void on_log(void *user, tutti_log_level level, const char *message)
 
 bool mutate_refused(const char *message, const char *path)
 {
-    return CHECK(strstr(message, path), "no file in '%s'", message);
+    return CHECK(strstr(message, path), "'%s' does not name the file", message);
 }
 
 static bool try(const char *path, const bytes *b, mutate_reader *read, tally *tally)

@@ -40,7 +40,7 @@ static void test_equal_bytes(void)
     state_fill(s, 4);
     for (int i = 0; i < 2; i++) {
         CHECK_OK(tutti_checkpoint_save(s->checkpoint, in_folder("alone"), 0));
-        CHECK(file_same(in_folder("alone"), file_of(1)), "alone the bytes are others");
+        CHECK(file_same(in_folder("alone"), file_of(1)), "one rank without MPI writes other bytes");
     }
     state_free(&s);
 }

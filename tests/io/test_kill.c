@@ -60,7 +60,7 @@ static uint64_t check_left(state *s, const char *path, uint64_t before, uint64_t
     tutti_status status = tutti_checkpoint_load(s->checkpoint, temporary, 0);
     const char *what = "";
     if (status == TUTTI_OK)
-        CHECK(state_is(s, after, &what), "a temporary file was taken whose %s is wrong", what);
+        CHECK(state_is(s, after, &what), "a temporary file whose %s is wrong was accepted", what);
     else
         CHECK(status == TUTTI_ERR_DATA, "a temporary file: %s", tutti_last_error());
     return seed;
@@ -128,7 +128,7 @@ static void test_random_moments(void)
             kills++;
             news += found == next;
         } else
-            CHECK(found == next, "a save that ended is not there");
+            CHECK(found == next, "a completed save is missing");
         /* on slow machines the save would end too often or never begin */
         longest *= killed ? 1.02 : 0.9;
         seed = found ? found : seed;
@@ -187,7 +187,7 @@ static void test_each_step(void)
         harness_where("killed at '%s'", steps[i].name);
         prepare(s, path);
         fatal_step = steps[i].name;
-        CHECK(save_and_kill(s, path, 3, 2, 0), "the save did not come there");
+        CHECK(save_and_kill(s, path, 3, 2, 0), "the save did not reach this step");
         fatal_step = NULL;
         uint64_t found = check_left(s, path, 2, 3);
         check_age(steps[i].name, found, 2, 3);

@@ -23,7 +23,7 @@ static bool try_load(const char *path, bool *taken)
     *taken = status == TUTTI_OK;
     if (*taken) {
         const char *what = "";
-        return CHECK(state_is(shared, 1, &what), "a file was taken whose %s is wrong", what);
+        return CHECK(state_is(shared, 1, &what), "a file whose %s is wrong was accepted", what);
     }
     return CHECK(status == TUTTI_ERR_DATA || status == TUTTI_ERR_IO, "status %d: %s", (int)status,
                  tutti_last_error()) &&

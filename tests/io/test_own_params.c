@@ -356,13 +356,13 @@ static void optimizer_state(tutti_comm *comm, const kind *k, const char *a, cons
     CHECK_OK(tutti_adamw_get_stats(adamw, store.ctx, &stats));
     CHECK(stats.updates == 12, "%lld updates, want 12", (long long)stats.updates);
     CHECK_OK(tutti_checkpoint_save(store.list, b, 0));
-    if (rig_rank() == 0) CHECK(file_same(a, b), "the optimizer's state is elsewhere");
+    if (rig_rank() == 0) CHECK(file_same(a, b), "the optimizer's state has other names");
     for (int t = 0; t < 2; t++)
         for (int i = 0; i < PARAMS; i++)
             CHECK_OK(tutti_zero(own.ctx, mine[t][i].data, bytes_of(&mine[t][i])));
     CHECK_OK(tutti_checkpoint_load(own.list, b, 0));
     CHECK_OK(tutti_checkpoint_save(own.list, a, 0));
-    if (rig_rank() == 0) CHECK(file_same(a, b), "the optimizer's state does not come back");
+    if (rig_rank() == 0) CHECK(file_same(a, b), "the optimizer's state is not restored");
     for (int t = 0; t < 2; t++)
         for (int i = 0; i < PARAMS; i++) CHECK_OK(tutti_free(own.ctx, &mine[t][i].data));
     CHECK_OK(tutti_free(own.ctx, &updates.data));

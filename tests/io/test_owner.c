@@ -88,7 +88,7 @@ static void test_own_and_save(void)
     rig_barrier();
     CHECK_OK(tutti_checkpoint_own(s->checkpoint, in_folder("own-too"), 0));
     rig_barrier();
-    CHECK(!file_exists(beside(path, ".lck")), "it still owns the former");
+    CHECK(!file_exists(beside(path, ".lck")), "it still owns the former path");
     rig_barrier();
     CHECK_OK(tutti_checkpoint_load(s->checkpoint, path, 0));
     CHECK_STATE(s, 1);
@@ -138,7 +138,7 @@ static void test_a_dying_one_is_waited_for(void)
     pid_t holder = start_holder(path, 1.5);
     double begin = now();
     CHECK_OK(tutti_checkpoint_own(s->checkpoint, path, 0));
-    CHECK(now() - begin > 0.5 && now() - begin < 9, "it was waited for %.1f s", now() - begin);
+    CHECK(now() - begin > 0.5 && now() - begin < 9, "waited %.1f s", now() - begin);
     if (rig_rank() == 0)
         CHECK(strstr(warned, "process 7 on host ?[31mx writes this file: waiting"), "'%s'", warned);
     tutti_set_log(NULL, NULL, TUTTI_LOG_WARN);
@@ -151,9 +151,9 @@ static void test_a_dying_one_is_waited_for(void)
     state_fill(s, 3);
     begin = now();
     CHECK_OK(tutti_checkpoint_save(s->checkpoint, path, 0));
-    CHECK(now() - begin < 5, "a dead one was waited for");
+    CHECK(now() - begin < 5, "waited for a dead holder");
     rig_barrier();
-    CHECK(!file_exists(beside(path, ".lck")), "the dead one's file was left");
+    CHECK(!file_exists(beside(path, ".lck")), "the dead holder's lock file was left");
     state_free(&s);
 }
 
@@ -175,7 +175,7 @@ static void test_what_is_no_lock(void)
     CHECK_FAILS(TUTTI_ERR_IO, ".lck", tutti_checkpoint_own(s->checkpoint, path, 0));
     size_t bytes = 0;
     unsigned char *content = file_read(other, &bytes);
-    CHECK(bytes == 4 && memcmp(content, "mine", 4) == 0, "what a link leads to was written");
+    CHECK(bytes == 4 && memcmp(content, "mine", 4) == 0, "the link's target was written");
     free(content);
     rig_barrier();
     if (rig_rank() == 0) unlink(beside(path, ".lck"));
@@ -196,7 +196,7 @@ static void test_a_lost_lock(void)
     if (rig_rank() == 0) CHECK(unlink(beside(path, ".lck")) == 0, "there is no lock");
     CHECK_OK(tutti_checkpoint_save(s->checkpoint, path, 0));
     rig_barrier();
-    CHECK(file_exists(beside(path, ".lck")), "it was not taken again");
+    CHECK(file_exists(beside(path, ".lck")), "it was not locked again");
     rig_barrier();
     if (rig_rank() == 0) unlink(beside(path, ".lck"));
     pid_t holder = start_holder(path, 60);
@@ -265,7 +265,7 @@ static void test_a_stolen_temporary_file(void)
               "the other file was written to or removed");
         free(content);
         rig_barrier();
-        CHECK(file_same(path, copy), "what was there is another");
+        CHECK(file_same(path, copy), "the old file was changed");
         CHECK(!file_exists(beside(path, ".1")), "it was rotated");
         if (rig_rank() == 0) unlink(beside(path, ".tmp"));
         rig_barrier();
@@ -406,7 +406,7 @@ static void test_sticky_folder(void)
     CHECK_OK(tutti_checkpoint_save(s->checkpoint, path[1], 0));
     state_free(&s);
     rig_barrier();
-    CHECK(seteuid(0) == 0, "not root again");
+    CHECK(seteuid(0) == 0, "seteuid fails");
     rig_barrier();
     if (rig_rank() == 0) {
         for (int i = 0; i < HARNESS_COUNT(files); i++) unlink(beside(shared, files[i]));
@@ -474,7 +474,7 @@ static void test_private_while_written(void)
     tutti_set_log(on_made, NULL, TUTTI_LOG_DEBUG);
     CHECK_OK(tutti_checkpoint_save(s->checkpoint, path, 0));
     tutti_set_log(NULL, NULL, TUTTI_LOG_WARN);
-    CHECK(rig_rank() > 0 || written == 1, "it was not looked at");
+    CHECK(rig_rank() > 0 || written == 1, "the mode was not checked");
     state_free(&s);
 }
 
@@ -504,12 +504,12 @@ static void test_owner_and_group(void)
     rig_barrier();
     if (rig_rank() == 0) chmod(folder(), 0777);
     rig_barrier();
-    CHECK(seteuid(NOBODY) == 0, "not somebody else");
+    CHECK(seteuid(NOBODY) == 0, "seteuid fails");
     CHECK_OK(tutti_checkpoint_save(s->checkpoint, path, 0));
     rig_barrier();
     CHECK(mode_of(path) == 0600, "another group gets %o", mode_of(path));
     rig_barrier();
-    CHECK(seteuid(0) == 0, "not root again");
+    CHECK(seteuid(0) == 0, "seteuid fails");
     if (rig_rank() == 0) chmod(folder(), 0755);
     state_free(&s);
 }

@@ -101,7 +101,7 @@ static void test_file_of_the_whole(void)
         CHECK_OK(tutti_checkpoint_save(p.list, names[saved], 0));
         drop(&p);
     }
-    if (rig_rank() == 0) CHECK(file_same(names[0], names[1]), "the bytes are others");
+    if (rig_rank() == 0) CHECK(file_same(names[0], names[1]), "the bytes differ");
     for (int loaded = 0; loaded < 4; loaded++) {
         parts p;
         if (!make(&p, loaded % 2)) return;
@@ -181,7 +181,7 @@ static void test_owner_elsewhere(void)
     CHECK(chdir(before) == 0, "no folder");
     visit(&p, 2, true);
     CHECK_OK(tutti_checkpoint_load(p.list, in_folder("there"), 0));
-    CHECK(visit(&p, 1, false), "the file is another");
+    CHECK(visit(&p, 1, false), "the old file was changed");
     drop(&p);
 }
 

@@ -40,7 +40,7 @@ static void check_not_saved(state *s, const char *path, const char *word)
           "'%s' does not name %s and '%s'", tutti_last_error(), path, word);
     rig_barrier();
     CHECK(!file_exists(temporary_of(path)), "%s was left", temporary_of(path));
-    if (rig_rank() == 0 && there) CHECK(file_same(path, copy), "%s is another", path);
+    if (rig_rank() == 0 && there) CHECK(file_same(path, copy), "%s was changed", path);
     rig_barrier();
 }
 
@@ -125,7 +125,7 @@ static void test_no_permission(void)
     rig_barrier();
     int root = geteuid() == 0;
     if (!rig_worst(root) || seteuid(NOBODY) != 0) {
-        harness_skip("needs root, to become somebody without permission");
+        harness_skip("needs root to drop permissions");
         state_free(&s);
         return;
     }
@@ -135,7 +135,7 @@ static void test_no_permission(void)
     CHECK(status == TUTTI_ERR_IO && strstr(tutti_last_error(), "Permission denied"), "%s",
           tutti_last_error());
     check_refused(s, TUTTI_ERR_IO, "Permission denied", secret);
-    CHECK(seteuid(0) == 0, "not root again");
+    CHECK(seteuid(0) == 0, "seteuid fails");
     rig_barrier();
     CHECK_OK(tutti_checkpoint_load(s->checkpoint, path, 0));
     CHECK_STATE(s, 1);

@@ -57,7 +57,7 @@ static void check_seed(state *s, const char *path, int older, uint64_t seed)
     rig_barrier();
     harness_where("%s", name);
     if (seed == 0)
-        CHECK(!file_exists(name), "it is there");
+        CHECK(!file_exists(name), "%s exists", name);
     else {
         state_fill(s, 99);
         CHECK_OK(tutti_checkpoint_load(s->checkpoint, name, 0));
@@ -130,7 +130,7 @@ static void test_one_rank_elsewhere(void)
     CHECK(chdir(before) == 0, "no folder");
     CHECK_OK(tutti_checkpoint_save(s->checkpoint, in_folder("here"), 0));
     if (rig_rank() == 0)
-        CHECK(file_same(in_folder("here"), in_folder("elsewhere")), "the bytes are others");
+        CHECK(file_same(in_folder("here"), in_folder("elsewhere")), "the bytes differ");
     state_free(&s);
 }
 

@@ -21,16 +21,16 @@ tutti_status tutti__mpi_test(tutti_comm *comm, MPI_Request *request, const char 
     if (code == MPI_SUCCESS && *done) {
         /* Open MPI reports the error of a collective's request to MPI_COMM_WORLD's handler, which
          * ends the process, whatever the communicator's own handler is. */
-        static pthread_mutex_t one =
-            PTHREAD_MUTEX_INITIALIZER; /* thread at a time, or the caller's handler is lost */
+        /* one thread at a time, or the caller's handler is lost */
+        static pthread_mutex_t handler_mutex = PTHREAD_MUTEX_INITIALIZER;
         MPI_Errhandler callers;
-        pthread_mutex_lock(&one);
+        pthread_mutex_lock(&handler_mutex);
         MPI_Comm_get_errhandler(MPI_COMM_WORLD, &callers);
         MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
         code = MPI_Test(request, done, MPI_STATUS_IGNORE);
         MPI_Comm_set_errhandler(MPI_COMM_WORLD, callers);
         MPI_Errhandler_free(&callers);
-        pthread_mutex_unlock(&one);
+        pthread_mutex_unlock(&handler_mutex);
     }
     return tutti__mpi_check(comm, code, operation);
 }
@@ -60,14 +60,14 @@ tutti_status tutti__mpi_duplicate(tutti_comm *comm, MPI_Comm parent, MPI_Comm *d
 /* A few bytes */
 
 /* Sends every rank's send [bytes] to all, or only the root's. */
-enum { EVERYBODY = -1 };
-static tutti_status from(int root, tutti_comm *comm, const void *send, void *recv, size_t bytes,
-                         const char *operation)
+enum { ALL_RANKS = -1 };
+static tutti_status exchange(int root, tutti_comm *comm, const void *send, void *recv, size_t bytes,
+                             const char *operation)
 {
     tutti__channel *channel = comm->channel;
     TUTTI_ASSERT(bytes <= INT32_MAX);
-    const size_t all = root == EVERYBODY ? bytes * (size_t)comm->world_size : bytes;
-    const size_t own = root == EVERYBODY ? all : 0;
+    const size_t all = root == ALL_RANKS ? bytes * (size_t)comm->world_size : bytes;
+    const size_t own = root == ALL_RANKS ? all : 0;
     const int n = (int)bytes;
     int64_t sequence = ++comm->sequence;
     /* own copies: after a missed deadline MPI may still write to them */
@@ -75,7 +75,7 @@ static tutti_status from(int root, tutti_comm *comm, const void *send, void *rec
     if (!buffer) return tutti__fail(TUTTI_ERR_MEMORY, "%s: no memory", operation);
     memcpy(buffer + own, send, bytes);
     MPI_Request request;
-    const int code = root == EVERYBODY
+    const int code = root == ALL_RANKS
                          ? MPI_Iallgather(buffer + own, n, MPI_BYTE, buffer, n, MPI_BYTE,
                                           channel->data, &request)
                          : MPI_Ibcast(buffer, n, MPI_BYTE, root, channel->data, &request);
@@ -89,13 +89,13 @@ static tutti_status from(int root, tutti_comm *comm, const void *send, void *rec
 static tutti_status channel_gather(tutti_comm *comm, const void *send, void *recv, size_t bytes,
                                    const char *operation)
 {
-    return from(EVERYBODY, comm, send, recv, bytes, operation);
+    return exchange(ALL_RANKS, comm, send, recv, bytes, operation);
 }
 
 static tutti_status channel_broadcast(tutti_comm *comm, void *data, size_t bytes, int root,
                                       const char *operation)
 {
-    return from(root, comm, data, data, bytes, operation);
+    return exchange(root, comm, data, data, bytes, operation);
 }
 
 /* Life */

@@ -126,7 +126,7 @@ static bool receive_one(tutti__channel *channel, int route)
         return false;
     tutti__heartbeat in = {.magic = 0};
     MPI_Get_count(&status, MPI_BYTE, &bytes);
-    if (bytes != (int)sizeof in) return false; /* not ours */
+    if (bytes != (int)sizeof in) return false; /* not ours: left for its receiver */
     if (MPI_Recv(&in, sizeof in, MPI_BYTE, status.MPI_SOURCE, over->tag, over->comm,
                  MPI_STATUS_IGNORE) != MPI_SUCCESS)
         return false;

@@ -1,5 +1,5 @@
 /* A few bytes of host memory over NCCL itself, for a caller's ncclComm_t, where there may be no
- * MPI: copied to the device, exchanged on an own stream, copied back; every wait has the deadline.
+ * MPI: copied to the device, exchanged on its own stream, copied back; every wait has the deadline.
  * Calls of a blocking communicator wait inside NCCL until the watchdog aborts them. */
 #include <stdlib.h>
 #include <string.h>
@@ -36,13 +36,13 @@ static void buffers_close(tutti_comm *comm, buffers *own)
 }
 
 /* Sends every rank's send [bytes] to all, or only the root's. */
-enum { EVERYBODY = -1 };
-static tutti_status from(int root, tutti_comm *comm, const void *send, void *recv, size_t bytes,
-                         const char *operation)
+enum { ALL_RANKS = -1 };
+static tutti_status exchange(int root, tutti_comm *comm, const void *send, void *recv, size_t bytes,
+                             const char *operation)
 {
     const tutti__runtime *run = &comm->backend->run;
     tutti__nccl *nccl = comm->state;
-    const bool gathers = root == EVERYBODY;
+    const bool gathers = root == ALL_RANKS;
     const size_t skip = gathers ? bytes : 0;
     const size_t all = gathers ? bytes * (size_t)comm->world_size : bytes;
     int64_t sequence = ++comm->sequence;
@@ -75,13 +75,13 @@ static tutti_status from(int root, tutti_comm *comm, const void *send, void *rec
 static tutti_status nccl_gather(tutti_comm *comm, const void *send, void *recv, size_t bytes,
                                 const char *operation)
 {
-    return from(EVERYBODY, comm, send, recv, bytes, operation);
+    return exchange(ALL_RANKS, comm, send, recv, bytes, operation);
 }
 
 static tutti_status nccl_broadcast(tutti_comm *comm, void *data, size_t bytes, int root,
                                    const char *operation)
 {
-    return from(root, comm, data, data, bytes, operation);
+    return exchange(root, comm, data, data, bytes, operation);
 }
 
 static void nccl_control_destroy(tutti_comm *comm)

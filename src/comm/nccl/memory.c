@@ -28,10 +28,10 @@ static tutti_status alloc_by_nccl(tutti_comm *comm, size_t bytes, tutti__nccl_me
     tutti_status status = all ? TUTTI_OK : tutti__fail(TUTTI_ERR_MEMORY, "allocator: no memory");
     status = tutti_comm_agree(comm, status);
     if (status == TUTTI_OK) status = comm->control->gather(comm, &mine, all, 1, "allocator");
-    bool everybody = status == TUTTI_OK;
-    for (int r = 0; r < comm->world_size && everybody; r++) everybody = all[r];
+    bool complete = status == TUTTI_OK;
+    for (int r = 0; r < comm->world_size && complete; r++) complete = all[r];
     free(all);
-    if (!everybody) {
+    if (!complete) {
         if (memory->data) (void)ncclMemFree(memory->data);
         memory->data = NULL;
         return status;

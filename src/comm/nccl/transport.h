@@ -44,7 +44,7 @@ tutti_status tutti__nccl_poll(tutti_comm *comm);
 tutti_status tutti__nccl_settle(tutti_comm *comm, ncclResult_t result, const char *operation,
                                 int64_t sequence);
 /* Brackets NCCL calls with the communicator: it is alive and not aborted meanwhile, and its device
- * is current.  If enter fails, leave is not called. */
+ * is current.  If enter fails, leave must not be called. */
 tutti_status tutti__nccl_enter(tutti_comm *comm, const char *operation);
 void tutti__nccl_leave(tutti_comm *comm);
 
