@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# What more ranks give, and that they change nothing: the language model in fast mode on each number of ranks (tokens a second, and
-# the share kept of as many times one rank's); the same with --reproducible (its cost, and cmp of the checkpoints); a run that goes from
-# the most ranks to the fewest by resuming in its middle (cmp again); tutti-validate; and on GPUs tutti-bench step.
+# Measures scaling, and checks that the number of ranks changes no result: the language model in fast mode on each number of
+# ranks (tokens a second, and the share of linear scaling); the same with --reproducible (its cost, and cmp of the checkpoints);
+# a run that is resumed on ever fewer ranks (cmp again); tutti-validate; and on GPUs tutti-bench step.
 # Exit code 1 if two files differ or a case does not hold.
 # usage: bench/scaling.sh [--ranks "1 2 4"] [--folder DIR] [ARGS of tutti-train …]
 #   bench/scaling.sh                       on 1, 2, 4 … GPUs, as many as there are: 278 M parameters in bf16
@@ -19,7 +19,7 @@ while (($#)); do
         -h | --help) sed -n '2,10s/^# \{0,1\}//p' "$0" && exit 0 ;;
         *) break ;;
     esac
-    [[ ${2-} ]] || die "$1 wants a value" 64
+    [[ ${2-} ]] || die "$1 requires a value" 64
     shift 2
 done
 
@@ -76,7 +76,7 @@ for n in "${counts[@]}"; do
     [[ $files == "$folder/$n.h5" ]] || { same "$files" "$folder/$n.h5" "$n ranks" && rm -f "$folder/$n.h5"; }
 done
 
-# Each part of the chain runs to the end; the next one goes on from the file that it saved in the middle.
+# Each part of the chain runs to the end; the next one resumes from the file that it saved in the middle.
 steps=$(sed -nE 's/.*"event":"end","step":([0-9]+).*/\1/p' "$folder/fast$most.json")
 part=$((steps / (${#counts[@]} + 1)))
 ((part > 0)) || die "$steps steps are too few to stop in their middle"
@@ -87,7 +87,7 @@ for ((i = ${#counts[@]} - 1; i >= 0; i--)); do
     train "chain$n" "$n" "$@" --reproducible "$leaves" --checkpoint "$chain" --save-every "$part" \
         --keep $((${#counts[@]} + 2)) "${resume[@]}" >/dev/null
     ((i == 0)) && break
-    # Of the older files the oldest is what this part began with, if it was resumed, and the next its first save.
+    # The oldest file is the one that this part resumed from, if it did, and the next is its first save.
     number=1
     while [[ -e $chain.$((number + 1)) ]]; do number=$((number + 1)); done
     mv "$chain.$((number - ${#resume[@]}))" "$folder/next.h5"

@@ -1,4 +1,4 @@
-# Finds NCCL: the target NCCL::NCCL, NCCL_VERSION, NCCL_FOUND.  NCCL_ROOT says where to look first.
+# Finds NCCL: the target NCCL::NCCL, NCCL_VERSION, NCCL_FOUND.  NCCL_ROOT is searched first.
 find_path(NCCL_INCLUDE_DIR nccl.h HINTS ${NCCL_ROOT} ${CUDAToolkit_INCLUDE_DIRS} PATH_SUFFIXES include)
 find_library(NCCL_LIBRARY NAMES nccl libnccl.so.2
     HINTS ${NCCL_ROOT} ${CUDAToolkit_LIBRARY_DIR} PATH_SUFFIXES lib lib64)

@@ -1,4 +1,4 @@
-# Finds what the library builds on and says what it found.  Sets TUTTI_HAVE_CUDA, _NCCL, _MPI, _HDF5 and the targets
+# Finds the library's dependencies and prints a summary.  Sets TUTTI_HAVE_CUDA, _NCCL, _MPI, _HDF5 and the targets
 # tutti_openblas and tutti_hdf5.
 
 find_package(OpenMP REQUIRED COMPONENTS C)
@@ -14,7 +14,7 @@ add_library(tutti_openblas INTERFACE)
 target_include_directories(tutti_openblas INTERFACE $<BUILD_INTERFACE:${TUTTI_CBLAS_INCLUDE_DIR}>)
 target_link_libraries(tutti_openblas INTERFACE $<BUILD_INTERFACE:${TUTTI_OPENBLAS_LIBRARY}>)
 
-# tutti_decide(NAME found "what is missing"): ON fails hard, AUTO goes on.
+# tutti_decide(NAME found "what is missing"): ON is an error if it was not found, AUTO does without.
 function(tutti_decide name found missing)
     if(found)
         set(TUTTI_HAVE_${name} ON PARENT_SCOPE)
@@ -75,8 +75,8 @@ if(NOT TUTTI_WITH_HDF5 STREQUAL "OFF")
 endif()
 tutti_decide(HDF5 "${found}" "${missing}")
 
-# CUDA.  The architecture must be chosen before the language is enabled.  A project that Tutti is a part of need not want
-# CUDA because the machine has it.
+# CUDA.  The architecture must be chosen before the language is enabled.  AUTO in a parent project does not enable the
+# language by itself.
 set(found OFF)
 set(missing "switched off")
 if(TUTTI_WITH_CUDA STREQUAL "AUTO" AND NOT PROJECT_IS_TOP_LEVEL AND NOT CMAKE_CUDA_COMPILER_LOADED)
@@ -90,12 +90,12 @@ elseif(NOT TUTTI_WITH_CUDA STREQUAL "OFF")
         if(code EQUAL 0 AND gpus MATCHES "GPU 0")
             set(CMAKE_CUDA_ARCHITECTURES native)
         endif()
-        if(PROJECT_IS_TOP_LEVEL) # a parent's kernels are the parent's matter
+        if(PROJECT_IS_TOP_LEVEL) # not for a parent's kernels
             set(CMAKE_CUDA_ARCHITECTURES ${CMAKE_CUDA_ARCHITECTURES} CACHE STRING "CUDA architectures")
         endif()
     endif()
     if(NOT CMAKE_CUDA_COMPILER)
-        unset(CMAKE_CUDA_COMPILER CACHE) # what an earlier run did not find may be there now
+        unset(CMAKE_CUDA_COMPILER CACHE) # it may have been installed since an earlier run
         find_program(TUTTI_NVCC nvcc PATHS ENV CUDA_HOME ENV CUDA_PATH /usr/local/cuda PATH_SUFFIXES bin)
         if(TUTTI_NVCC AND NOT DEFINED ENV{CUDACXX})
             set(ENV{CUDACXX} ${TUTTI_NVCC})

@@ -1,10 +1,10 @@
-# What is installed and packaged: library, headers, programs, CMake package, tutti.pc, documents.  Nothing of it holds
-# a path of the source tree, and the CMake package, tutti.pc and the programs find the library from where they lie, so
-# an installed tree can be moved.
+# Installs library, headers, programs, CMake package, tutti.pc and documents.  None of them contains a path of the source
+# tree, and the CMake package, tutti.pc and the programs find the library relative to themselves, so an installed tree can
+# be moved.
 
 include(CMakePackageConfigHelpers)
 
-# What a static library must be linked to, for tutti.pc.
+# The dependencies of a static library, for tutti.pc.
 set(tutti_links ${TUTTI_OPENBLAS_LIBRARY})
 if(TUTTI_HAVE_MPI)
     list(APPEND tutti_links ${MPI_C_LIBRARIES})
@@ -19,8 +19,8 @@ if(TUTTI_HAVE_NCCL)
     list(APPEND tutti_links ${NCCL_LIBRARY})
 endif()
 
-# Libraries outside the loader's own folders (CUDA in /usr/local/cuda, a cluster's MPI) are looked for where they are now.
-# Debian links from a folder of each flavour into its own: that link counts as inside.
+# Libraries outside the loader's own folders (CUDA in /usr/local/cuda, a cluster's MPI) get an rpath.  Debian's folders of
+# library flavours link into the loader's folder and count as inside.
 set(tutti_pc_libraries)
 set(tutti_rpath)
 foreach(link IN LISTS tutti_links)
@@ -43,7 +43,7 @@ list(APPEND tutti_pc_libraries ${OpenMP_C_FLAGS} -lm)
 list(REMOVE_DUPLICATES tutti_pc_libraries)
 list(JOIN tutti_pc_libraries " " tutti_pc_libraries)
 set(tutti_pc_cflags " -DTUTTI_STATIC")
-if(BUILD_SHARED_LIBS) # which knows what it is linked to
+if(BUILD_SHARED_LIBS) # a shared library knows its own dependencies
     set(tutti_pc_libraries)
     set(tutti_pc_cflags)
 endif()
@@ -58,8 +58,8 @@ foreach(program tutti-train tutti-bench tutti-validate)
     endif()
 endforeach()
 
-# tutti_install(PREFIX LIBDIR [EXCLUDE_FROM_ALL]): all of it in three parts, the components PREFIXruntime, PREFIXdev and
-# PREFIXtools, the library in LIBDIR.
+# tutti_install(PREFIX LIBDIR [EXCLUDE_FROM_ALL]): three components, PREFIXruntime, PREFIXdev and PREFIXtools, with the
+# library in LIBDIR.
 function(tutti_install prefix libdir)
     set(made ${CMAKE_CURRENT_BINARY_DIR}/install/${prefix}files)
     set(runtime COMPONENT ${prefix}runtime ${ARGN})

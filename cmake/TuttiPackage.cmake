@@ -1,5 +1,5 @@
-# The Debian packages, made by `cpack` in the build folder: the library, what one builds on it with, and the programs.  Each is
-# a component of its own, with the library where Debian wants it, whatever the build folder would install it to.
+# The Debian packages, made by `cpack` in the build folder: the library, the development files, and the programs.  Each is a
+# component of its own, with the library in Debian's folder wherever `cmake --install` would put it.
 
 set(tutti_deb_libdir lib/${CMAKE_LIBRARY_ARCHITECTURE})
 tutti_install(deb_ ${tutti_deb_libdir} EXCLUDE_FROM_ALL)
@@ -7,8 +7,8 @@ tutti_install(deb_ ${tutti_deb_libdir} EXCLUDE_FROM_ALL)
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_NAME tutti)
 set(CPACK_PACKAGE_VENDOR "The Tutti authors")
-# Debian's archive wants an address here, dpkg does not.  Who hands the packages on puts theirs: -DCPACK_PACKAGE_CONTACT=…
-set(CPACK_PACKAGE_CONTACT "The Tutti authors" CACHE STRING "Who answers for the packages: NAME <ADDRESS>")
+# Debian's archive requires an address here, dpkg does not: -DCPACK_PACKAGE_CONTACT=… sets one.
+set(CPACK_PACKAGE_CONTACT "The Tutti authors" CACHE STRING "Maintainer of the packages: NAME <ADDRESS>")
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "") # each package has its own, the first line of its description
 set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
 set(CPACK_STRIP_FILES ON)

@@ -1,5 +1,5 @@
-# Run by CPack on the packages' folders before it packs them: what Debian wants in a package and `cmake --install` does not
-# leave.  Changelog and copyright, compressed manual pages, and no folder of this machine in which to look for libraries.
+# Run by CPack on the packages' folders before packing: adds what Debian requires beyond `cmake --install`: changelog,
+# copyright and compressed manual pages, and no rpath of the build machine.
 
 # finish_with(COMMAND…): runs it, which must succeed
 function(finish_with)
@@ -19,8 +19,8 @@ foreach(component IN LISTS CPACK_COMPONENTS_ALL)
 endforeach()
 file(REMOVE ${CPACK_TEMPORARY_DIRECTORY}/deb_tools/usr/share/doc/tutti/LICENSE) # copyright says it
 
-# In a package the library is where the loader looks, and what it needs has to be there too; $ORIGIN is for packages that are
-# unpacked without being installed.
+# In a package, the library and its dependencies are in the loader's path; $ORIGIN is for packages that are unpacked without
+# being installed.
 file(GLOB libraries ${CPACK_TEMPORARY_DIRECTORY}/deb_runtime/usr/${CPACK_TUTTI_LIB_DIR}/libtutti.so.*.*.*)
 file(RPATH_REMOVE FILE ${libraries})
 set(tools ${CPACK_TEMPORARY_DIRECTORY}/deb_tools/usr)
@@ -31,7 +31,7 @@ foreach(program IN LISTS programs)
     endif()
 endforeach()
 
-# Manual pages, of what the programs say of themselves.
+# Manual pages, from the programs' --help.
 set(what_tutti-run "run a program of Tutti's on several ranks")
 set(what_tutti-train "train a model on one process or on several")
 set(what_tutti-validate "check the layers against reference cases")
@@ -44,7 +44,7 @@ endif()
 file(MAKE_DIRECTORY ${tools}/share/man/man1)
 foreach(program IN LISTS programs)
     set(asked ${tools}/bin/${program})
-    if(EXISTS ${CPACK_TUTTI_BIN_DIR}/${program}) # the build's, which finds the build's library
+    if(EXISTS ${CPACK_TUTTI_BIN_DIR}/${program}) # the build's program finds the build's library
         set(asked ${CPACK_TUTTI_BIN_DIR}/${program})
     endif()
     set(page ${tools}/share/man/man1/${program}.1)

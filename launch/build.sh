@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Sets this machine up and builds: build/ with all that the machine has, or the presets that are named
+# Installs what is missing and builds build/ with everything that the machine has, or the named presets
 # (cmake --list-presets), each in build-PRESET/.
 # usage: launch/build.sh [PRESET …]
 set -euo pipefail

@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# What the scripts beside this file share: where the project is, what this machine has, building a preset,
-# and running CTest while counting test functions.  Sourced, never run.
+# Shared by the scripts: the project's folder, this machine's GPUs, building a preset, and running CTest while counting
+# test functions.  Sourced, never run.
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 top=$(dirname "$here")
@@ -10,11 +10,11 @@ die() {
     exit "${2:-2}"
 }
 
-# gpu_count and root_may_run are tutti-run's, which must do without this file where it is installed.
+# gpu_count and root_may_run are defined in tutti-run, which is installed without this file.
 # shellcheck source=launch/tutti-run
 source "$here/tutti-run"
 
-# preset_dir PRESET: the folder that CMakePresets.json gives it.
+# preset_dir PRESET: its build folder in CMakePresets.json.
 preset_dir() {
     if [[ $1 == default ]]; then echo "$top/build"; else echo "$top/build-$1"; fi
 }
@@ -27,7 +27,7 @@ build_preset() {
     if [[ -f $dir/CMakeCache.txt ]] &&
         ! { grep -qx 'CMAKE_GENERATOR:INTERNAL=Ninja' "$dir/CMakeCache.txt" &&
             grep -qxF "CMAKE_HOME_DIRECTORY:INTERNAL=$top" "$dir/CMakeCache.txt"; }; then
-        echo "${dir##*/}/ was made by another generator or elsewhere: starting it afresh"
+        echo "${dir##*/}/ was made by another generator or elsewhere: removing it"
         rm -rf "$dir"
     fi
     local -a options=()
@@ -38,7 +38,7 @@ build_preset() {
     echo "built ${dir##*/}/ in $((SECONDS - began)) s"
 }
 
-# Counts of test functions, which run_ctest adds to, and why how many were skipped.
+# Counts of test functions, which run_ctest adds to, and of skipped ones by reason.
 passed=0 failed=0 skipped=0
 declare -A skip_reasons=()
 
@@ -77,7 +77,7 @@ run_ctest() {
                 "${counts[$id]-}" "${reason[$id]-}" "${reasons[$id]-}" "${output[$id]-}"
             unset "output[$id]"
         fi
-        # more than there are cores: ranks wait for each other, and scripts for programs, a good part of the time
+        # more jobs than cores, as ranks often wait for each other, and scripts for programs
     done 3>"$dir/tests.log" < <(cd "$dir" && exec ctest -V -j "$(($(cores) + 3))" --no-tests=error "$@" 2>&1)
     ctest_pid=$!
     if ! wait "$ctest_pid" && ((failed == failed_before)); then
@@ -87,8 +87,8 @@ run_ctest() {
     fi
 }
 
-# count_entry NAME VERDICT SECONDS "P F K" LAST-REASON REASONS OUTPUT: one entry of CTest.  Where all was skipped the
-# last reason given is that of all; otherwise each is one function's.
+# count_entry NAME VERDICT SECONDS "P F K" LAST-REASON REASONS OUTPUT: one entry of CTest.  If all of it was skipped, the
+# last reason is that of all; otherwise each reason is one function's.
 count_entry() {
     local name=$1 verdict=$2 p=0 f=0 k=0 line
     read -r p f k <<<"${4:-0 0 0}"

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# A night's life in one script: trains with checkpoints on two ranks, kills one of them, resumes on another number of
-# ranks, is told to stop by a signal, resumes again, finishes, and evaluates what it saved; with --reproducible, it must
-# be to the byte what a run saves that nothing disturbs.  Says each step and what it expects of it; the last line says
-# whether all held, and the exit code is 0 only then.
+# A night of training in one script: trains with checkpoints on two ranks, kills one of them, resumes on another number of
+# ranks, is stopped by a signal, resumes again, finishes, and evaluates what it saved; with --reproducible, the file must
+# be the same, byte for byte, as that of an undisturbed run.  Prints each step and its expectations; the last line says
+# whether all held, and only then is the exit code 0.
 # usage: launch/night.sh [--folder DIR] [ARGS of tutti-train …]
 #   launch/night.sh                                               small: --task fashion --reproducible 4, seconds
 #   launch/night.sh --epochs 60 --width 1024 --save-every 500     longer
@@ -17,7 +17,7 @@ case ${1-} in
     -h | --help) sed -n '2,10s/^# \{0,1\}//p' "$0" && exit 0 ;;
     --folder)
         folder=${2-}
-        [[ $folder ]] || die "--folder wants a folder" 64
+        [[ $folder ]] || die "--folder requires a folder" 64
         shift 2
         ;;
 esac
@@ -30,7 +30,7 @@ if [[ $folder ]]; then mkdir -p "$folder" || exit 2; else folder=$(mktemp -d -t 
 file=$folder/run.h5 plot=$folder/run.svg
 [[ ! -e $file ]] || die "$file is there already: choose another folder"
 
-# One rank a GPU as far as they go; ranks that share one exchange through the host.
+# One rank a GPU while there are enough; ranks that share a GPU exchange through the host.
 gpus=$(gpu_count)
 if ((gpus > 0)) && ! grep -qsx 'CMAKE_CUDA_COMPILER:.*=.*nvcc' "$TUTTI_BUILD_DIR/CMakeCache.txt"; then
     gpus=0
@@ -49,14 +49,14 @@ options+=("$@")
 steps=0 wrong=0 job='' log='' began=$SECONDS
 trap '[[ -z $job ]] || kill -TERM "$job" 2>/dev/null' EXIT
 
-# step TEXT: what is done now and what is expected of it.
+# step TEXT: begins a step and announces it.
 step() {
     steps=$((steps + 1)) ok=1
     log=$folder/$steps.log
     echo
     echo "$steps. $1"
 }
-# expect WHAT GOT WANTED, which may be a pattern as for file names
+# expect WHAT GOT WANTED; WANTED may be a glob pattern
 expect() {
     # shellcheck disable=SC2053
     if [[ $2 == $3 ]]; then
@@ -89,20 +89,20 @@ finish() {
 identity() {
     stat -c '%i %y' "$1" 2>/dev/null
 }
-# await_save FILE: until a save puts another file at that name; fails if the run ends before.
+# await_save FILE: waits until a save replaces the file; fails if the run ends first.
 await_save() {
     local before
     before=$(identity "$1")
     while [[ $(identity "$1") == "$before" ]]; do
         if ! kill -0 "$job" 2>/dev/null; then
             [[ $(identity "$1") != "$before" ]] && return
-            echo "   the run ended before it had saved: this needs more steps or a smaller --save-every"
+            echo "   the run ended before it saved: use more steps or a smaller --save-every"
             return 1
         fi
         sleep 0.02
     done
 }
-# The process of a rank: that with its number among the children of mpirun, which is one of tutti-run's.
+# The process of a rank, a child of mpirun, which is a child of tutti-run.
 process_of() {
     local child pid
     for child in $(children_of "$job"); do
@@ -111,14 +111,14 @@ process_of() {
         done
     done
 }
-# said PATTERN: what the parentheses in it match in the log's last line with it.
+# said PATTERN: what its parentheses match in the last such line of the log.
 said() {
     sed -nE "s/.*$1.*/\1/p" "$log" | tail -n 1
 }
 
 echo "A night with ${ranks[0]}, then ${ranks[1]}, then ${ranks[2]} ranks on $gpus GPU(s); files in $folder"
 
-step "Train on ${ranks[0]} ranks and kill one of them after the second save: the others end too, and the file is there"
+step "Train on ${ranks[0]} ranks and kill one of them after the second save: the others end too, and the file exists"
 start "${ranks[0]}"
 await_save "$file" && victim=$(process_of 1) && await_save "$file" && kill -KILL "$victim"
 finish
@@ -135,7 +135,7 @@ expect "resumed after step" "$(said 'resumed +after step ([0-9]+)')" '[1-9]*'
 first=$(said 'resumed +after step ([0-9]+)')
 end_step
 
-step "Resume on ${ranks[2]} rank(s), if there is something to resume from: the run goes to its end"
+step "Resume on ${ranks[2]} rank(s) with --resume=auto: the run completes"
 start "${ranks[2]}" --resume=auto
 finish
 expect "exit code" "$code" 0
@@ -145,7 +145,7 @@ expect "files half written" "$(ls "$file".tmp* 2>/dev/null)" ''
 score=$(said '^done \| [^|]*\| (.*)')
 end_step
 
-step "Evaluate what is in the file, training nothing: the same result as at the end"
+step "Evaluate the file without training: the same result as at the end"
 before=$(sha256sum <"$file")
 start "${ranks[2]}" --resume --evaluate
 finish
@@ -155,7 +155,7 @@ expect "file untouched" "$([[ $(sha256sum <"$file") == "$before" ]] && echo yes)
 end_step
 
 if [[ $(option reproducible "$@") ]]; then
-    step "The same on ${ranks[0]} ranks that nothing disturbs: the same file, byte for byte"
+    step "The same on ${ranks[0]} ranks, undisturbed: the same file, byte for byte"
     start "${ranks[0]}" --checkpoint "$folder/undisturbed.h5"
     finish
     expect "exit code" "$code" 0
@@ -164,7 +164,7 @@ if [[ $(option reproducible "$@") ]]; then
 fi
 
 if type -P gnuplot >/dev/null; then
-    step "Look at the plot: a whole SVG picture"
+    step "Check the plot: a complete SVG picture"
     tail -c 8 "$plot" >"$log" 2>&1
     expect "end of the picture" "$(<"$log")" '*</svg>'
     end_step

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Installs from Debian's packages what the build, the tests and the demo need and this machine lacks.
-# Looks for the things themselves, so whatever way they came is good; touches no network if all are there.
-# Says so where names take long to look up, which makes mpirun start slowly, and what mends it.
+# Installs the Debian packages that the build, the tests and the demo need and this machine lacks.
+# Looks for programs and files, not packages, so any installation counts; uses no network if all are there.
+# Warns if host names are slow to look up, which makes mpirun start slowly, and prints the remedy.
 # usage: launch/setup.sh [--build | --demo | --lint]
 #   --build   only what the build needs       --demo   that, and what the demo needs
-#   --lint    also what .ci/run checks the sources with, and what only some tests use, which are skipped without it:
-#             doxygen, h5dump, xxhash for Python, gnuplot and Debian's packaging tools
+#   --lint    also what .ci/run checks the sources with, and what tests are skipped without: doxygen, h5dump, xxhash
+#             for Python, gnuplot and Debian's packaging tools
 set -euo pipefail
 
 missing=() packages=()
@@ -20,7 +20,7 @@ need() {
 
 program() { type -P "$1"; }
 header() { type -P gcc && echo "#include <$1>" | gcc -E -x c -o /dev/null -; }
-library() { # gcc answers with the bare name where it finds nothing
+library() { # gcc prints the bare name if it finds nothing
     type -P gcc && [[ $(gcc -print-file-name="lib$1.so") == /* ]]
 }
 all_of() { # all_of CHECK NAME [CHECK NAME …]
@@ -34,12 +34,12 @@ recent_cmake() {
     version=$(cmake --version | sed -n 's/^cmake version \([0-9.]*\).*/\1/p')
     printf '3.24\n%s\n' "$version" | sort -VC
 }
-# Debian keeps HDF5's flavours apart from the compiler's own folders; h5cc and pkg-config know where.
+# Debian installs HDF5 outside of the compiler's search path; h5cc and pkg-config know where.
 hdf5() {
     program h5cc || program h5pcc || pkg-config --exists hdf5 || pkg-config --exists hdf5-serial ||
         all_of header hdf5.h library hdf5
 }
-python_module() { # Debian's own python3 may stand behind another one on PATH
+python_module() { # another python3 may precede Debian's on PATH
     [[ -d /usr/lib/python3/dist-packages/$1 ]] || python3 -c "import $1"
 }
 fashion_mnist() {
@@ -103,7 +103,7 @@ echo "setup.sh: missing: $(printf '%s; ' "${missing[@]}" | sed 's/; $//')"
 
 install="apt-get update && apt-get install -y --no-install-recommends ${packages[*]}"
 if ! type -P apt-get >/dev/null; then
-    echo "setup.sh: this is no Debian; install what Debian calls ${packages[*]}" >&2
+    echo "setup.sh: this is not Debian; install the equivalents of ${packages[*]}" >&2
     exit 2
 fi
 if [[ $(id -u) -eq 0 ]]; then
@@ -111,7 +111,7 @@ if [[ $(id -u) -eq 0 ]]; then
 elif type -P sudo >/dev/null && { sudo -n true 2>/dev/null || [[ -t 0 ]]; }; then
     as_root=(sudo)
 else
-    echo "setup.sh: not root, and sudo needs a password or is not there.  As root, run:" >&2
+    echo "setup.sh: not root, and sudo needs a password or is missing.  As root, run:" >&2
     echo "$install" >&2
     exit 2
 fi

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Sets this machine up, builds, and runs every test that this machine can run.  The last line is
+# Installs what is missing, builds, and runs every test that this machine can run.  The last line is
 # "N passed, M failed, K skipped", counting test functions; the exit code is 1 if one failed or none ran.
 # usage: launch/test.sh [--gpu] [--sanitize] [ARGS of ctest …]
 #   --gpu        a missing GPU is a failure, not a reason to skip
@@ -44,7 +44,7 @@ count_sanitized() {
     count_entry "$1.$2" "$verdict" "${seconds:-0}" "$counts" "$reason" '' "$(sed 's/^/        /' "$log")"$'\n'
 }
 
-# The GPU tests as lines "NAME<tab>COMMAND", from what CTest says it would run.
+# The GPU tests as lines "NAME<tab>COMMAND", from CTest's dry run.
 gpu_entries() {
     (cd "$top/build" && ctest -N -V -L '^gpu$' "$@") | awk '
         sub(/^[0-9]+: Test command: /, "") { command = $0 }
@@ -62,15 +62,15 @@ run_sanitized() {
     jobs=$((jobs < 1 ? 1 : jobs > 6 ? 6 : jobs))
     for tool in memcheck racecheck initcheck; do
         while IFS=$'\t' read -r name command; do
-            # Kernels are the layers' tests' matter.  Of the others one and two ranks show each code path; programs and
-            # ranks that are stopped on purpose say nothing about memory.
+            # The layers' tests cover the kernels.  Of the others, those on one and two ranks cover each code path; programs
+            # and ranks that are stopped on purpose show nothing about memory.
             case $name in
                 layers.*) ;;
                 comm.*.np[12]) [[ $tool == memcheck ]] || continue ;;
                 *) continue ;;
             esac
             entries+=("$tool $name")
-            sanitize_entry "$tool" "$name" "$command" </dev/null & # mpirun would eat the list
+            sanitize_entry "$tool" "$name" "$command" </dev/null & # mpirun would read the list
             while (($(jobs -rp | wc -l) >= jobs)); do wait -n || true; done
         done < <(gpu_entries "$@")
     done

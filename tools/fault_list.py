@@ -201,7 +201,7 @@ FAULTS = [
     Fault("validate-code", "what does not hold is no failure", 'return app_fail(APP_MISMATCH, "%d tensors of %d cases do not hold"', 'return app_fail(APP_OK, "%d tensors of %d cases do not hold"', "validate.wrong"),
     Fault("validate-sum", "the second piece's sum of losses is left out", "p < r->pieces; p++", "p < 1; p++", "validate.holds"),
     Fault("validate-rows", "rows that do not divide evenly are nobody's", "return rows / parts * before + rows % parts * before / parts;", "return rows / parts * before;", "validate.holds"),
-    Fault("validate-first-row", "a rank's rows begin at the case's first", "s->which->first_row + r->plan->first + p->first", "s->which->first_row + p->first", "validate.holds"),
+    Fault("validate-first-row", "a rank's rows begin at the case's first", "s->test_case->first_row + r->plan->first + p->first", "s->test_case->first_row + p->first", "validate.holds"),
     Fault("validate-alone", "sharded and whole are not compared", "if (same) return;", "return;", "validate.faults validate.wrong"),
     # Bench
     Fault("bench-rows", "the last row is not looked at", "return (count - 1) * index / (BENCH_SAMPLES - 1);", "return (count - 1) * index / BENCH_SAMPLES;", "launch.bench"),

@@ -19,7 +19,7 @@ while (($#)); do
     case $1 in
         --cuda) backend=cuda ;;
         --builds)
-            (($# >= 3)) || die "--builds wants two build folders" 64
+            (($# >= 3)) || die "--builds requires two build folders" 64
             builds=("$2" "$3")
             shift 2
             ;;

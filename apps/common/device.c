@@ -1,4 +1,4 @@
-/* A rank's device, and its way to the others. */
+/* A rank's device and communicator. */
 #include "common/device.h"
 
 #include <sched.h>

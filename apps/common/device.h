@@ -1,20 +1,20 @@
-/* A rank's device, and its way to the others. */
+/* A rank's device and communicator. */
 #ifndef TUTTI_APPS_DEVICE_H
 #define TUTTI_APPS_DEVICE_H
 
 #include "common/group.h"
 
-/* Host threads of this rank: `wanted`, or 0, OpenMP's own choice, where the user made one;
+/* Host threads of this rank: `wanted` if above 0; 0 (OpenMP decides) if OMP_NUM_THREADS is set;
  * otherwise the rank's share of the cores it may use. */
 int app_device_threads(const app_group *group, int64_t wanted);
 
-/* The ranks of a machine take its GPUs in turn: the number of this rank's; 0 on the host. */
+/* This rank's GPU, as the ranks of a machine take its GPUs in turn; 0 on the host. */
 int app_device_number(const app_group *group, tutti_backend backend);
-/* A context there.  Not collective. */
+/* Creates a context on that device.  Not collective. */
 int app_device_open(const app_group *group, tutti_backend backend, int64_t threads,
                     tutti_context **ctx);
 
-/* APP_USAGE for self with several ranks.  Collective. */
+/* Creates a communicator.  APP_USAGE for self with several ranks.  Collective. */
 int app_device_connect(const app_group *group, tutti_context *ctx, tutti_transport transport,
                        tutti_comm **comm);
 

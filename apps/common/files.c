@@ -1,4 +1,4 @@
-/* Which names are the same file. */
+/* Detects names of the same file. */
 #include "common/files.h"
 
 #include <errno.h>
@@ -14,13 +14,13 @@
 #include "common/report.h"
 
 typedef struct entry {
-    const char *option; /* NULL: it is read */
-    bool standard;      /* an output that was opened by whoever started the program */
+    const char *option; /* NULL: an input */
+    bool standard;      /* standard output or standard error */
     char path[PATH_MAX];
-    bool known; /* a regular file, or to be one: it has an identity */
+    bool known; /* a regular file, existing or to be created: it has an identity */
     dev_t device;
-    ino_t inode;             /* of the file; of its folder if it is not there */
-    char name[NAME_MAX + 1]; /* in that folder; "" for a file that is there */
+    ino_t inode;             /* of the file; of its folder if the file does not exist */
+    char name[NAME_MAX + 1]; /* in that folder; "" if the file exists */
 } entry;
 
 struct app_files {
@@ -29,7 +29,7 @@ struct app_files {
     bool no_memory;
 };
 
-/* The folder of a path, and the name there; false if one of them is too long. */
+/* Splits a path into folder and name; false if one of them is too long. */
 static bool split(const char *path, char folder[PATH_MAX], char name[NAME_MAX + 1])
 {
     const char *slash = strrchr(path, '/');
@@ -46,11 +46,11 @@ static void take_identity(entry *e, const struct stat *info)
     e->inode = info->st_ino;
 }
 
-/* What is at `path`, or would be made by opening it: through links that lead nowhere too.  Unknown
- * where that fails, which whoever opens it will say. */
+/* Identifies the file at the path, or that opening the path would create, dangling links included.
+ * Stays unknown where that fails: opening the file will report the error. */
 static void identify(entry *e)
 {
-    enum { HOPS = 40 }; /* as many as the system follows */
+    enum { HOPS = 40 }; /* Linux's own limit */
     char path[PATH_MAX], link[PATH_MAX], folder[PATH_MAX], name[NAME_MAX + 1];
     struct stat info;
     snprintf(path, sizeof path, "%s", e->path);
@@ -87,7 +87,7 @@ static entry *add(app_files *files, const char *option, const char *path, const 
     }
     entry *made = &files->entries[files->count];
     *made = (entry){.option = option};
-    /* no file has a longer name */
+    /* a longer path cannot be opened */
     if (snprintf(made->path, sizeof made->path, "%s%s", path, ending) >= (int)sizeof made->path)
         return NULL;
     files->count++;
@@ -131,7 +131,7 @@ static bool same(const entry *a, const entry *b)
            strcmp(a->name, b->name) == 0;
 }
 
-/* Of one option's own names, FILE and FILE.1 may well be one file for a while. */
+/* One option's own names, FILE and FILE.1, may be the same file for a while. */
 static bool one_purpose(const entry *a, const entry *b)
 {
     if (!a->option || !b->option) return !a->option && !b->option;

@@ -1,18 +1,18 @@
-/* The files that a program's command line names.  What is written must be neither what is read nor
- * a second output, whatever the names: regular files are told apart by device and inode, those that
- * are not there yet by their folder and name. */
+/* The files that a program's command line names.  An output must be neither an input nor another
+ * output, under whatever name: regular files are compared by device and inode, files that do not
+ * exist yet by their folder and name. */
 #ifndef TUTTI_APPS_FILES_H
 #define TUTTI_APPS_FILES_H
 
 typedef struct app_files app_files;
 
-/* An empty list, which knows of standard output and standard error.  NULL: no memory, which
- * app_files_check says. */
+/* A list of standard output and standard error.  NULL if there is no memory; app_files_check
+ * reports it. */
 app_files *app_files_create(void);
-/* A NULL path is none. */
+/* A NULL path is ignored, here and below. */
 void app_files_reads(app_files *files, const char *path);
-/* option: "--losses".  ending: of a further name, beside path, that is written to for the same
- * option; "" for path itself. */
+/* option: "--losses".  ending: appended to path, for a further file of the same option; "" for path
+ * itself. */
 void app_files_writes(app_files *files, const char *option, const char *path, const char *ending);
 
 /* APP_USAGE if an output is an input or another option's output.  Destroys the list. */

@@ -17,24 +17,24 @@
 #include "common/exit_code.h"
 #include "common/report.h"
 
-/* How long a rank with a broken communicator waits for the others to say that they know. */
-static const double farewell_seconds = 1.0;
+/* How long a rank with a broken communicator waits for the others to leave with it. */
+static const double leave_seconds = 1.0;
 
 #ifdef TUTTI_APPS_MPI
-/* How long MPI may take to start, unless group->timeout is longer: that is no wait for a rank that
- * has gone silent, but for machines, names and libraries. */
+/* How long MPI may take to start, unless group->timeout is longer: starting processes and loading
+ * libraries may take longer than a wait for a silent rank should. */
 static const double start_seconds = 120.0;
 #endif
 
-/* One variable may be left over in a shell.  A launcher sets several: PMIx (Open MPI, SLURM) its
- * namespace too, PMI (MPICH, Intel) both of its own. */
+/* One variable may be left over in a shell, so two are required: PMIx (Open MPI, SLURM) and PMI
+ * (MPICH, Intel) both set two. */
 static bool launched(void)
 {
     return (getenv("PMIX_NAMESPACE") && getenv("PMIX_RANK")) ||
            (getenv("PMI_RANK") && getenv("PMI_SIZE"));
 }
 
-/* The first of these variables that is set, or fallback, as it is without a launcher. */
+/* The first of these variables that is set; fallback if none is, or without a launcher. */
 static int launcher_number(const char *const *names, int fallback)
 {
     for (; launched() && *names; names++) {
@@ -63,8 +63,8 @@ static const char *const local_rank_names[] = {"OMPI_COMM_WORLD_LOCAL_RANK", "MP
 static const char *const local_size_names[] = {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS",
                                                NULL};
 
-/* Some calls of MPI (its start, its end, an abort) cannot be given a deadline: an alarm ends the
- * process then.  The text is made before, as a signal handler may only write it. */
+/* MPI_Init_thread, MPI_Finalize and MPI_Abort have no deadline: an alarm ends the process.  The
+ * text is formatted in advance, as a signal handler may only write it. */
 static char alarm_text[160];
 
 static void on_alarm(int signal_number)
@@ -111,7 +111,8 @@ static int start_mpi(app_group *group, const char *program, int *argc, char ***a
     }
     guard_end();
     app_report_start(program, group->rank, group->world_size);
-    /* the others wait for rank 0 meanwhile, which may have several readers */
+    /* the other ranks wait while rank 0 waits for a reader of its output, and it may have
+     * several */
     if (group->world_size > 1) app_set_patience(group->timeout / 4);
     if (provided < MPI_THREAD_FUNNELED)
         return app_fail(APP_FAILED, "MPI offers thread level %d, want MPI_THREAD_FUNNELED (%d)",
@@ -119,8 +120,8 @@ static int start_mpi(app_group *group, const char *program, int *argc, char ***a
     return APP_OK;
 }
 
-/* All ranks reach this point within the time. */
-static bool farewell(double seconds)
+/* A barrier with a deadline; false if a rank did not arrive. */
+static bool barrier_within(double seconds)
 {
     MPI_Request request;
     if (MPI_Ibarrier(MPI_COMM_WORLD, &request) != MPI_SUCCESS) return false;
@@ -136,7 +137,7 @@ static bool farewell(double seconds)
 static _Noreturn void abort_job(const app_group *group)
 {
     fflush(NULL);
-    guard_begin(group, "MPI_Abort", farewell_seconds);
+    guard_begin(group, "MPI_Abort", leave_seconds);
     MPI_Abort(MPI_COMM_WORLD, APP_FAILED);
     _exit(APP_FAILED);
 }
@@ -150,7 +151,7 @@ static void leave_mpi(const app_group *group, double seconds)
 
 #else
 
-static bool farewell(double seconds)
+static bool barrier_within(double seconds)
 {
     (void)seconds;
     return true;
@@ -171,9 +172,9 @@ static void leave_mpi(const app_group *group, double seconds)
 
 #endif
 
-/* Each rank says what it knows, and the job ends: MPI_Finalize would wait for the rank that is
- * missing. */
-static _Noreturn void part_unheard(const app_group *group, int code)
+/* Each rank prints what it knows and aborts the job: MPI_Finalize would wait for the missing
+ * rank. */
+static _Noreturn void leave_alone(const app_group *group, int code)
 {
     const bool own = code != APP_OK, told = own && app_failure_is_comm();
     if (own && app_failure()[0]) app_complain("%s", app_failure());
@@ -182,22 +183,23 @@ static _Noreturn void part_unheard(const app_group *group, int code)
     exit(APP_FAILED);
 }
 
-/* The way out after a failure that a communicator reported, or with one that has died.  Then MPI is
- * left alone, as messages under way are matched with whatever is sent next; if all ranks had the
- * same failure (a set-up that they refused together), rank 0 says so and all leave in order. */
-static _Noreturn void part(const app_group *group, int code)
+/* Leaves after a communicator has failed.  A lost one forbids further MPI calls, as pending
+ * messages would be matched with whatever is sent next.  If all ranks had the same failure (a
+ * set-up that they refused together), rank 0 prints it and all leave in order. */
+static _Noreturn void leave_failed(const app_group *group, int code)
 {
-    if (tutti_comm_lost() || !group->mpi || !farewell(farewell_seconds)) part_unheard(group, code);
+    if (tutti_comm_lost() || !group->mpi || !barrier_within(leave_seconds))
+        leave_alone(group, code);
     app_warn("%s", app_failure());
     fflush(NULL);
-    if (!farewell(farewell_seconds)) abort_job(group);
-    leave_mpi(group, farewell_seconds);
+    if (!barrier_within(leave_seconds)) abort_job(group);
+    leave_mpi(group, leave_seconds);
     exit(APP_FAILED);
 }
 
-static void part_if_needed(const app_group *group, int code)
+static void leave_if_lost(const app_group *group, int code)
 {
-    if (tutti_comm_lost() || (code != APP_OK && app_failure_is_comm())) part(group, code);
+    if (tutti_comm_lost() || (code != APP_OK && app_failure_is_comm())) leave_failed(group, code);
 }
 
 int app_group_start(app_group *group, const char *program, int *argc, char ***argv, double timeout,
@@ -228,11 +230,11 @@ int app_group_start(app_group *group, const char *program, int *argc, char ***ar
     tutti_comm_desc desc = TUTTI_COMM_DESC_INIT;
     desc.timeout = timeout;
     int code = app_check(tutti_comm_create(group->host, &desc, &group->control));
-    part_if_needed(group, code);
+    leave_if_lost(group, code);
     return code;
 }
 
-/* What ranks tell each other about a failure. */
+/* A failure as ranks send it to each other. */
 typedef struct notice {
     int32_t code;
     char message[APP_MESSAGE_MAX];
@@ -240,7 +242,7 @@ typedef struct notice {
 
 int app_group_agree(app_group *group, int code)
 {
-    part_if_needed(group, code);
+    leave_if_lost(group, code);
     if (group->world_size == 1 || !group->control) return code;
 
     /* the worst code first, then the lowest rank */
@@ -249,7 +251,7 @@ int app_group_agree(app_group *group, int code)
     int32_t mine = severity ? severity * SPAN + (SPAN - 1 - group->rank) : 0, worst = 0;
     if (app_check(tutti_comm_all_reduce(group->control, group->host, &mine, &worst, 1, TUTTI_I32,
                                         TUTTI_MAX)))
-        part(group, APP_FAILED);
+        leave_failed(group, APP_FAILED);
     if (worst == 0) return APP_OK;
     const int from = SPAN - 1 - worst % SPAN;
 
@@ -257,7 +259,7 @@ int app_group_agree(app_group *group, int code)
     snprintf(said.message, sizeof said.message, "%s", app_failure());
     if (app_check(
             tutti_comm_broadcast(group->control, group->host, &said, sizeof said, TUTTI_U8, from)))
-        part(group, APP_FAILED);
+        leave_failed(group, APP_FAILED);
     if (said.code == APP_PREEMPTED || from == 0) return app_fail(said.code, "%s", said.message);
     return app_fail(said.code, "rank %d: %s", from, said.message);
 }
@@ -272,16 +274,16 @@ int app_group_largest(app_group *group, double *values, int count)
 
 int app_group_leave(app_group *group, int code)
 {
-    if (tutti_comm_lost()) part(group, code);
+    if (tutti_comm_lost()) leave_failed(group, code);
     if (code != APP_OK && code != APP_PREEMPTED && app_failure()[0]) {
         if (group->control)
             app_warn("%s", app_failure());
-        else /* nobody else knows */
+        else /* no other rank knows of it */
             app_complain("%s", app_failure());
     }
     fflush(NULL);
     if (group->control && app_check(tutti_comm_barrier(group->control, group->host)))
-        part(group, APP_FAILED);
+        leave_failed(group, APP_FAILED);
     tutti_comm_destroy(&group->control);
     tutti_context_destroy(&group->host);
     if (group->mpi) leave_mpi(group, group->timeout);

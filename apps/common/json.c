@@ -6,9 +6,8 @@
 
 #include "tutti/tutti.h"
 
-/* Bytes of the letter at the beginning of a text if it is one that tutti_text_clean leaves alone;
- * otherwise 0. */
-static size_t letter(const char *text)
+/* Bytes of the text's first character if tutti_text_clean leaves it alone; otherwise 0. */
+static size_t character(const char *text)
 {
     char first[5];
     const unsigned char lead = (unsigned char)*text;
@@ -22,7 +21,7 @@ static void put_text(FILE *file, const char *text)
     fputc('"', file);
     while (*text) {
         const unsigned char c = (unsigned char)*text;
-        const size_t bytes = c < 0x80 ? 1 : letter(text);
+        const size_t bytes = c < 0x80 ? 1 : character(text);
         if (c == '"' || c == '\\')
             fprintf(file, "\\%c", c);
         else if (c < ' ' || c == 0x7f)
@@ -41,7 +40,7 @@ static void end_line(const app_json *json)
     if (json->depth <= json->lines) fprintf(json->file, "\n%*s", 2 * json->depth, "");
 }
 
-/* What stands before a value. */
+/* Writes what precedes a value: comma, line break, key. */
 static bool begin(app_json *json, const char *key)
 {
     if (!json->file) return false;

@@ -1,5 +1,5 @@
-/* Writes JSON.  Texts are escaped, and what is no UTF-8 in them becomes U+FFFD; a number that is
- * not finite becomes null.  Faults of the file are seen by whoever closes it. */
+/* Writes JSON.  Texts are escaped, and bytes that are not UTF-8 become U+FFFD; a number that is not
+ * finite becomes null.  Write errors are left to whoever closes the file. */
 #ifndef TUTTI_APPS_JSON_H
 #define TUTTI_APPS_JSON_H
 
@@ -9,9 +9,9 @@
 
 typedef struct app_json {
     FILE *file;  /* NULL: the calls do nothing */
-    int lines;   /* in so many of the outer levels each value has a line of its own */
+    int lines;   /* outer levels in which each value has a line of its own */
     bool spaced; /* blanks after : and , */
-    /* the writer's */
+    /* private */
     int depth;
     bool filled; /* the innermost level has a value */
 } app_json;

@@ -1,4 +1,4 @@
-/* Layers in a row. */
+/* A sequence of layers. */
 #include "common/network.h"
 
 #include <stdio.h>
@@ -10,7 +10,7 @@
 int network_create(network *n, tutti_context *ctx, tutti_dtype dtype, int64_t blocks,
                    int64_t capacity, tutti_params *params)
 {
-    enum { OF_BLOCK = 6, ENDS = 16 }; /* buffers, what layers save included */
+    enum { OF_BLOCK = 6, ENDS = 16 }; /* buffers, including what layers save */
     *n = (network){.ctx = ctx,
                    .params = params,
                    .dtype = dtype,
@@ -29,7 +29,7 @@ int network_create(network *n, tutti_context *ctx, tutti_dtype dtype, int64_t bl
 void network_free(network *n)
 {
     for (int64_t i = 0; i < n->count; i++) tutti_layer_destroy(&n->layers[i].layer);
-    /* a failure here has nobody left to tell */
+    /* a failure here cannot be reported any more */
     for (int64_t i = 0; i < n->buffer_count; i++) (void)tutti_free(n->ctx, &n->buffers[i]);
     tutti_layer_destroy(&n->loss);
     free(n->layers);

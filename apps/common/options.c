@@ -1,4 +1,4 @@
-/* Command lines, by argp. */
+/* Command lines, parsed by argp. */
 #include "common/options.h"
 
 #include <errno.h>
@@ -21,7 +21,7 @@ static const app_option shared[] = {
     {"usage", .group = -1, .help = "the options in short", AT(usage)},
     {"version", .group = -1, .letter = 'V',
      .help = "what this was built with and what it finds now", AT(version)},
-    /* of programs on several ranks */
+    /* only for programs on several ranks */
     {"backend", "NAME", "auto (cuda where there is a GPU), host or cuda", "auto", .kind = APP_WORD,
      AT(backend), .words = app_backends},
     {"transport", "NAME",
@@ -43,7 +43,7 @@ static const app_option *option_at(const app_command *command, int i)
     return i < command->count ? &command->options[i] : &shared[i - command->count];
 }
 
-/* Texts and values */
+/* Parsing and printing values */
 
 static bool parse_int(const app_option *o, const char *text, int64_t *value, char *wanted)
 {
@@ -169,13 +169,13 @@ void app_option_print(const app_option *o, const void *value, char *text, size_t
     }
 }
 
-/* Defaults and what was given */
+/* Defaults */
 
 void app_option_set(const app_option *o, void *options, const char *text)
 {
     char ignored[APP_WANTED_MAX];
     app_option any = *o;
-    any.least = -1; /* a default may stand for none */
+    any.least = -1; /* a default of -1 or 0 may mean "not set" */
     parse_value(&any, options, text, ignored);
 }
 
@@ -226,14 +226,14 @@ static const char *default_of(const app_command *command, const app_option *o)
     return own ? own : o->unset ? o->unset : o->initial;
 }
 
-/* argp's key of an option: its letter, or a number behind all letters. */
+/* argp's key of an option: its letter, or a number above all letters. */
 static int key_of(const app_command *command, int i)
 {
     const app_option *o = option_at(command, i);
     return !o->name ? 0 : o->letter ? o->letter : 0x100 + i;
 }
 
-/* argp's list; its texts are there until the next call. */
+/* argp's list; its texts are valid until the next call. */
 static const struct argp_option *list_options(const app_command *command)
 {
     static struct argp_option all[APP_OPTIONS_MAX + 1];

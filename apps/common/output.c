@@ -1,4 +1,4 @@
-/* Files and pipes to write to. */
+/* Output files and pipes. */
 #include "common/output.h"
 
 #include <errno.h>
@@ -16,10 +16,10 @@ struct app_output {
     FILE *stream;
     int file;   /* -1: not open yet */
     bool plain; /* a regular file, or none yet */
-    int error;  /* of a write; nothing is tried again */
+    int error;  /* of a write: no more is attempted */
 };
 
-static const int flags = O_WRONLY | O_CLOEXEC | O_NONBLOCK; /* a pipe's reader is not waited for */
+static const int flags = O_WRONLY | O_CLOEXEC | O_NONBLOCK; /* a pipe may have no reader yet */
 
 static int refuse(const char *path)
 {
@@ -66,8 +66,7 @@ static ssize_t put(void *cookie, const char *data, size_t size)
     return o->error ? 0 : (ssize_t)size;
 }
 
-/* A run that died, on a full disk say, may have left half a line: it is ended, so that it spoils no
- * other. */
+/* Whether the last line is incomplete: a run may have died, for example on a full disk. */
 static bool half_a_line(const char *path)
 {
     struct stat info;
@@ -109,7 +108,7 @@ int app_output_flush(app_output *o)
     if (fflush(o->stream) == 0 && !ferror(o->stream)) return APP_OK;
     if (o->error == EPIPE) return app_fail(APP_FAILED, "%s: its reader has gone", o->path);
     if (o->error == ETIMEDOUT)
-        return app_fail(APP_FAILED, "%s: its reader takes nothing any more", o->path);
+        return app_fail(APP_FAILED, "%s: its reader has stopped reading", o->path);
     return app_fail(APP_FAILED, "%s: cannot be written: %s", o->path, strerror(o->error));
 }
 

@@ -1,5 +1,5 @@
-/* Files that a program writes beside its lines.  A file may be a pipe, >(jq .) say: it is opened
- * without waiting for a reader, and one that reads too slowly is waited for as long as
+/* Files that a program writes besides standard output.  A file may be a pipe, such as >(jq .): it
+ * is opened without waiting for a reader, and a slow reader is waited for as long as
  * app_wait_writable does. */
 #ifndef TUTTI_APPS_OUTPUT_H
 #define TUTTI_APPS_OUTPUT_H
@@ -9,22 +9,22 @@
 
 typedef struct app_output app_output;
 
-/* Says at the start what would only be found out at the end: APP_FAILED if the file cannot be
- * written.  Leaves a file as it is, and none behind.  A pipe is opened here once and for all, as
- * its reader would take a close for the end.  A NULL path is none: *output is NULL then. */
+/* Checks early that the file can be written: APP_FAILED if not.  An existing file is not changed,
+ * and none is left behind.  A pipe stays open, as its reader would take a close for the end.
+ * *output is NULL for a NULL path. */
 int app_output_open(const char *path, app_output **output);
 
-/* Opens a file, empty or to append to it, after the end of its last line.  Once. */
+/* Opens the file, empty or to append to it; ends an incomplete last line first.  Call it once. */
 int app_output_begin(app_output *output, bool append);
 
-/* To write to.  A pipe's line is complete or, if nobody takes it, missing. */
+/* The stream to write to.  A line reaches a pipe whole or not at all. */
 FILE *app_output_stream(app_output *output);
-/* The same for another process, which may be made to wait. */
+/* The descriptor, made blocking, for another process to write to. */
 int app_output_file(app_output *output);
 
-/* What was written has left the program: APP_FAILED if it could not. */
+/* Flushes what was written; APP_FAILED if that fails. */
 int app_output_flush(app_output *output);
-/* Its reader has gone, or has taken nothing for too long: that is no reason to end a run. */
+/* A pipe's reader has gone or stopped reading, which is no reason to end a run. */
 bool app_output_lost(const app_output *output);
 
 /* Flushes and closes; clears the pointer.  NULL is allowed. */

@@ -1,4 +1,4 @@
-/* What the programs' mains have in common. */
+/* The programs' common main. */
 #include "common/program.h"
 
 #include <stdlib.h>
@@ -29,7 +29,7 @@ static int run_together(const app_command *command, void *options, app_group *gr
     if (code == APP_OK) code = app_said();
     code = app_group_agree(group, code);
     if (code == APP_PREEMPTED) {
-        signals_heeded();
+        signals_handled();
         app_say("%s", app_failure());
     }
     return code;
@@ -45,7 +45,7 @@ int app_main(const app_command *command, int argc, char **argv)
     }
     const bool speaks = app_launcher_rank() == 0;
     int code = app_options_parse(command, options, argc, argv, !speaks);
-    /* argp has said on rank 0 what is wrong there */
+    /* argp has already printed rank 0's error */
     if (code != APP_OK && speaks) app_fail(code, "%s", "");
     const bool need_mpi =
         options->transport == TUTTI_TRANSPORT_MPI || options->transport == TUTTI_TRANSPORT_NCCL;

@@ -1,4 +1,4 @@
-/* What a program says. */
+/* A program's output. */
 #include "common/report.h"
 
 #include <errno.h>
@@ -22,8 +22,8 @@ static char failure[APP_MESSAGE_MAX];
 static bool failure_is_comm;
 
 static double patience = 60.0;
-static bool stderr_sleeps; /* it is not waited for again */
-static bool lines_missing; /* of standard output, though somebody may still want them */
+static bool stderr_stuck;  /* its reader has stopped reading: nothing more is written */
+static bool lines_missing; /* on standard output, though its reader has not gone */
 
 static void from_library(void *user, tutti_log_level level, const char *message)
 {
@@ -37,7 +37,7 @@ void app_report_start(const char *name, int rank, int world_size)
     program = name;
     this_rank = rank;
     ranks = world_size;
-    /* a rank's stdout is a pipe, and a line must be there when the rank is killed after it */
+    /* a rank's stdout is a pipe, and its lines must survive the rank being killed */
     setvbuf(stdout, NULL, _IOLBF, 0);
     tutti_set_log(from_library, NULL, TUTTI_LOG_WARN);
 }
@@ -54,7 +54,7 @@ double app_patience(void)
 
 bool app_wait_writable(int file)
 {
-    /* what a signal still lets a reader that is only slow take */
+    /* after a signal, a slow reader still gets a second */
     const double after_signal = 1.0, slice = 0.1;
     double end = app_now() + patience;
     for (bool hurried = false;;) {
@@ -66,28 +66,28 @@ bool app_wait_writable(int file)
         const double left = end - now < slice ? end - now : slice;
         struct pollfd wait = {.fd = file, .events = POLLOUT};
         const int ready = poll(&wait, 1, left > 0.0 ? (int)(1e3 * left) + 1 : 0);
-        if (ready > 0 || (ready < 0 && errno != EINTR)) return true; /* a fault is the write's */
+        if (ready > 0 || (ready < 0 && errno != EINTR)) return true; /* the write reports errors */
         if (left <= 0.0) return false;
     }
 }
 
-/* From here on nobody waits for a reader of standard output. */
+/* Stops writing to standard output. */
 static void give_up_lines(const char *why)
 {
     const int nothing = open("/dev/null", O_WRONLY | O_CLOEXEC);
     if (nothing >= 0) dup2(nothing, STDOUT_FILENO);
     if (nothing >= 0) close(nothing);
-    app_warn("standard output: its reader %s: no more lines", why);
+    app_warn("standard output: its reader %s: no more lines are written", why);
 }
 
-/* All of a text to standard output, in pieces that a pipe takes at once when it takes anything.
- * Not by stdio, which goes on after a fault as if there were none. */
+/* Writes a text to standard output, in pieces that fit a pipe that is ready.  Not by stdio, which
+ * ignores an error and continues. */
 static void put(const char *text)
 {
     for (size_t left = strlen(text); left > 0;) {
         if (!app_wait_writable(STDOUT_FILENO)) {
             lines_missing = true;
-            give_up_lines("takes nothing any more");
+            give_up_lines("has stopped reading");
             return;
         }
         const ssize_t written = write(STDOUT_FILENO, text, left < PIPE_BUF ? left : PIPE_BUF);
@@ -153,12 +153,12 @@ int app_said(void)
     return APP_OK;
 }
 
-/* In one write, so that the lines of several ranks do not mix. */
+/* One write a line, so that the lines of several ranks do not mix. */
 static void to_stderr(const char *prefix, const char *format, va_list args)
 {
     char text[APP_MESSAGE_MAX];
-    if (!stderr_sleeps) stderr_sleeps = !app_wait_writable(STDERR_FILENO);
-    if (stderr_sleeps) return;
+    if (!stderr_stuck) stderr_stuck = !app_wait_writable(STDERR_FILENO);
+    if (stderr_stuck) return;
     vsnprintf(text, sizeof text, format, args);
     fprintf(stderr, "%s: %s%s\n", program, prefix, tutti_text_clean(text));
     fflush(stderr);

@@ -1,4 +1,4 @@
-/* Signals that ask a program to stop, and those that would end it. */
+/* Signals that ask a program to stop or would end it. */
 #include "common/signals.h"
 
 #include <errno.h>
@@ -14,13 +14,12 @@
 #include "common/exit_code.h"
 #include "common/report.h"
 
-static volatile sig_atomic_t seen, at_once, heeded;
+static volatile sig_atomic_t seen, at_once, handled;
 static struct timespec seen_at;
 static char left_over[PATH_MAX];
 static volatile sig_atomic_t has_left_over;
 
-/* A launcher may pass on a signal that this process had from its sender too: that is one
- * request. */
+/* A launcher may pass on a signal that its sender sent to this process too: one request. */
 static const double same_request_seconds = 0.1;
 
 static void say(const char *text)
@@ -44,17 +43,16 @@ static _Noreturn void leave(int code, const char *text)
 
 static _Noreturn void leave_preempted(const char *text)
 {
-    leave(APP_PREEMPTED, heeded ? NULL : text);
+    leave(APP_PREEMPTED, handled ? NULL : text);
 }
 
-/* From outside, or from a library that gives up. */
 static void on_abort(int number)
 {
     (void)number;
     leave(APP_FAILED, ": aborted by SIGABRT\n");
 }
 
-/* Ends as if there were no handler, on its return. */
+/* SA_RESETHAND is set, so the raised signal ends the process when this returns. */
 static void on_pipe(int number)
 {
     remove_left_over();
@@ -78,19 +76,18 @@ static void on_signal(int number)
                             : ": a second signal: left at once, nothing was saved\n");
 }
 
-/* What is closed would be the number of the next file that is opened, and lines would land in
- * it. */
+/* A closed one's number would go to the next file opened, and lines would be written to that. */
 static void fill_standard_files(void)
 {
     for (int file = STDIN_FILENO; file <= STDERR_FILENO; file++)
         if (fcntl(file, F_GETFD) < 0 && errno == EBADF && open("/dev/null", O_RDWR) != file)
-            _exit(APP_FAILED); /* there is nobody to say it to */
+            _exit(APP_FAILED); /* there is nowhere to report it */
 }
 
-void signals_watch(void)
+void signals_install(void)
 {
     struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
-    /* one at a time */
+    /* one handler at a time */
     sigaddset(&action.sa_mask, SIGTERM);
     sigaddset(&action.sa_mask, SIGINT);
     sigaddset(&action.sa_mask, SIGUSR1);
@@ -101,7 +98,7 @@ void signals_watch(void)
     sigaction(SIGUSR1, &action, NULL);
     action.sa_handler = on_abort;
     sigaction(SIGABRT, &action, NULL);
-    /* Open MPI would say at length that SIGABRT is taken */
+    /* without SIGABRT, as Open MPI would warn at length that it has a handler */
     setenv("OMPI_MCA_opal_signal", "7,8,11", 0);
     fill_standard_files();
 }
@@ -125,9 +122,9 @@ void signals_remove(const char *name)
     has_left_over = 1;
 }
 
-void signals_heeded(void)
+void signals_handled(void)
 {
-    heeded = 1;
+    handled = 1;
 }
 
 int signals_seen(void)

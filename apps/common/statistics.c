@@ -1,4 +1,4 @@
-/* What repeated measurements come to. */
+/* Statistics of repeated measurements. */
 #include "common/statistics.h"
 
 #include <stdlib.h>

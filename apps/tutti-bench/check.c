@@ -1,5 +1,5 @@
-/* Is what was timed right?  Some rows by reference/, sums over rows by the same layer in f64 on
- * the host, or as the kind's own file says. */
+/* Checks what was timed: some rows against reference/, sums over rows against the same layer in f64
+ * on the host or as the kind's own file defines. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +11,7 @@
 void bench_keep(bench_result *result, double error, double allowed)
 {
     if (isnan(error)) error = INFINITY;
-    if (error * result->tolerance > result->error * allowed) { /* what is allowed may be nothing */
+    if (error * result->tolerance > result->error * allowed) { /* no division: `allowed` may be 0 */
         result->error = error;
         result->tolerance = allowed;
     }
@@ -53,7 +53,7 @@ static bool is_row_result(const bench_run *run, int tensor)
     return is_result(run, tensor) && has_rows(run, tensor);
 }
 
-/* Inputs and parameters; of backward also what forward stored and the gradients of that. */
+/* Inputs and parameters; in backward also what forward stored, and its gradients. */
 static bool is_given(const bench_run *run, int tensor)
 {
     const bool gradient = tensor % 2;
@@ -71,8 +71,8 @@ reference_problem bench_problem(const bench_run *run, int64_t row, int64_t rows)
                                .step = {.step = 1, .loss_weight = 1}};
 }
 
-/* What a row takes, or room for what comes out of it, in memory that is to be freed; all rows take
- * the same parameters. */
+/* A row's values of an input, or room for those of a result; the caller frees *memory.  Parameters
+ * are read once, for all rows. */
 static int take(const bench_run *run, int tensor, int64_t row, reference_tensor *place,
                 double **memory)
 {
@@ -91,7 +91,7 @@ static int take(const bench_run *run, int tensor, int64_t row, reference_tensor 
     return bench_values(run, from, has_rows(run, tensor) ? row * count : 0, count, *memory);
 }
 
-/* The place of a tensor of the run: a layer may leave out parameters of its kind. */
+/* A layer may leave out parameters of its kind, so they are found by name. */
 static reference_tensor *place_of(const bench_run *run, reference_problem *problem, int tensor)
 {
     const int i = tensor / 2;
@@ -132,8 +132,8 @@ static int check_rows(bench_run *run, bench_result *result)
     return code;
 }
 
-/* With a twin of the run, in f64 on the host, that was given the same values: some rows; all of
- * what is a sum over rows. */
+/* Compares with the same run in f64 on the host: some rows of a tensor that has rows, all of a sum
+ * over rows. */
 static int compare_with(bench_run *run, bench_run *twin, int tensor, bench_result *result)
 {
     const int64_t count = tutti_tensor_count(&run->tensors[tensor].view);

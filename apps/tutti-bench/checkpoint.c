@@ -1,11 +1,11 @@
 /* tutti-bench checkpoint: a store of f32 masters with AdamW's m and v, saved and loaded by all
- * ranks, beside a plain write with fsync and a plain read of as many bytes by one process, in
- * turns.
+ * ranks, compared with a plain write with fsync and a plain read of as many bytes by one process,
+ * in turns.
  *
- * FILE and FILE.plain are made, and removed at the end: neither may be there before.  What is
- * written is new in every round (no old file has to be freed meanwhile), and reads come from the
- * disk: the file's pages are dropped from the cache before, where the file system lets them. Loaded
- * data are compared with what was saved. */
+ * FILE and FILE.plain are created, and removed at the end: neither may exist before.  Each round
+ * writes new files, so that freeing old ones is not measured, and reads from the disk: the file's
+ * pages are dropped from the cache first, where the file system allows it.  Loaded data are
+ * compared with what was saved. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -40,9 +40,9 @@ typedef struct bench {
     tutti_tensor tensors[3]; /* masters, m, v: flat */
     tutti_checkpoint *list;
     size_t bytes; /* of each of the three */
-    char *host;   /* what they hold, one behind the other */
+    char *host;   /* their contents, one after the other */
     char *piece;  /* for comparing */
-    char *back;   /* what the plain file had, on rank 0 */
+    char *back;   /* what was read from the plain file, on rank 0 */
     char plain[PATH_MAX];
 } bench;
 
@@ -80,15 +80,15 @@ static int build(bench *b)
     return APP_OK;
 }
 
-/* Random where a parameter is, zero between. */
+/* Random in the parameters, zero between them. */
 static int fill(bench *b)
 {
     b->host = calloc(3, b->bytes);
     b->piece = malloc(PIECE);
     b->back = malloc(b->group->rank == 0 ? 3 * b->bytes : 1);
     if (!b->host || !b->piece || !b->back) return app_fail(APP_FAILED, "no memory for the data");
-    memset(b->back, 1,
-           b->group->rank == 0 ? 3 * b->bytes : 1); /* its pages are there, as a tensor's are */
+    /* touch its pages: a tensor's are mapped too */
+    memset(b->back, 1, b->group->rank == 0 ? 3 * b->bytes : 1);
     uint64_t state = 1;
     for (int t = 0; t < 3; t++)
         for (int i = 0; i < PARAMS; i++) {
@@ -126,7 +126,7 @@ static int compare(bench *b)
             APP_CHECK(tutti_context_synchronize(b->ctx));
             same = same && memcmp(b->piece, b->host + (size_t)t * b->bytes + at, part) == 0;
         }
-    return same ? APP_OK : app_fail(APP_MISMATCH, "what was loaded is not what was saved");
+    return same ? APP_OK : app_fail(APP_MISMATCH, "the loaded data differ from what was saved");
 }
 
 /* Files: on rank 0. */
@@ -221,7 +221,7 @@ static void say_line(const bench *b, const char *name, const double *seconds)
             gigabytes / seconds[READ], 100 * seconds[READ] / seconds[LOAD]);
 }
 
-/* In turns: a disk may be fast for a while only. */
+/* In alternating order, as a disk may be fast only for a while. */
 static int measure(bench *b, int round, double *seconds)
 {
     app_group *group = b->group;
@@ -236,7 +236,7 @@ static int measure_all(bench *b)
     const int rounds = (int)b->options->rounds;
     double *all = calloc((size_t)rounds * KINDS, sizeof *all), medians[KINDS];
     if (!all) return app_fail(APP_FAILED, "no memory for the times");
-    app_say("%.2f GB of masters, m and v on the %s, np %d, by %s", 3e-9 * (double)b->bytes,
+    app_say("%.2f GB of masters, m and v on the %s, %d ranks, to %s", 3e-9 * (double)b->bytes,
             tutti_context_backend(b->ctx) == TUTTI_BACKEND_CUDA ? "GPU" : "host",
             b->group->world_size, b->options->path);
     app_say(" round    save   plain   share      load   plain   share   (GB/s)");
@@ -261,7 +261,7 @@ static int refuse_existing(const char *path)
 {
     struct stat there;
     if (lstat(path, &there) != 0) return APP_OK;
-    return app_fail(APP_USAGE, "%s is there, and would be removed", path);
+    return app_fail(APP_USAGE, "%s exists and would be removed", path);
 }
 
 static int time_checkpoints(bench *b)
@@ -312,13 +312,13 @@ static error_t check(struct argp_state *state, void *options)
     const checkpoint_options *o = options;
     const app_common *asked = &o->common;
     if (!o->path && !asked->help && !asked->usage && !asked->version)
-        return app_usage_error(state, "there is no --path FILE");
+        return app_usage_error(state, "--path FILE is missing");
     return 0;
 }
 
 static const app_option table[] = {
     {"path", "FILE",
-     "where to save: FILE and FILE.plain, neither of which may be there, are removed at the end",
+     "where to save; FILE and FILE.plain must not exist, and are removed at the end",
      .kind = APP_TEXT, .at = offsetof(checkpoint_options, path)},
     {"bytes", "N", "of masters, m and v together", "1000000000", .kind = APP_INT,
      .at = offsetof(checkpoint_options, bytes), .least = 12 * PARAMS, .most = 1e15},
@@ -328,9 +328,9 @@ static const app_option table[] = {
 
 const app_command bench_checkpoint_command = {
     .program = "tutti-bench checkpoint",
-    .doc = "Times a checkpoint that all ranks save and load beside a plain write, with fsync, and "
-           "a plain read of as many bytes by "
-           "one process, and compares what was loaded with what was saved.\v"
+    .doc = "Times saving and loading a checkpoint on all ranks, compared with a plain write, with "
+           "fsync, and a plain read of as many bytes by one process, and checks that the loaded "
+           "data are what was saved.\v"
            "Exit code: 0 good, 1 loaded data differ, 2 the run failed, 64 wrong command line, 75 "
            "stopped by SIGTERM, SIGINT or SIGUSR1.",
     .options = table,

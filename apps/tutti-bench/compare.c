@@ -1,5 +1,5 @@
-/* The reader of --compare: an array of flat objects, as --json writes it; other white space and
- * further keys do no harm. */
+/* Reads the file of --compare: an array of flat objects, as --json writes it; white space and
+ * further keys are ignored. */
 #include "compare.h"
 
 #include <ctype.h>
@@ -59,8 +59,8 @@ static int wrong(const text *t, const char *wanted)
     int line = 1;
     for (const char *c = t->begin; c < t->at; c++) line += *c == '\n';
     return app_fail(APP_FAILED,
-                    "--compare: %s is no file of tutti-bench's --json: line %d: want %s", t->path,
-                    line, wanted);
+                    "--compare: %s was not written by tutti-bench --json: line %d: want %s",
+                    t->path, line, wanted);
 }
 
 static bool take(text *t, char wanted)
@@ -71,7 +71,7 @@ static bool take(text *t, char wanted)
     return true;
 }
 
-/* "value", which holds no escapes where we wrote it */
+/* "value"; --json writes no escapes */
 static int take_string(text *t, char value[TEXT_MAX])
 {
     if (!take(t, '"')) return wrong(t, "a string");
@@ -149,7 +149,7 @@ static int take_rows(text *t, bench_earlier *earlier)
     return *t->at ? wrong(t, "the end") : APP_OK;
 }
 
-/* The whole file, and a 0. */
+/* The whole file, terminated by a 0. */
 static int read_file(const char *path, char **content)
 {
     FILE *file = fopen(path, "r");
@@ -162,7 +162,7 @@ static int read_file(const char *path, char **content)
     if (!*content) return app_fail(APP_FAILED, "no memory for what --compare reads");
     if (failed) return app_fail(APP_FAILED, "--compare: %s: %s", path, strerror(reason));
     if (!whole || strlen(*content) != size)
-        return app_fail(APP_FAILED, "--compare: %s is no file of tutti-bench's --json", path);
+        return app_fail(APP_FAILED, "--compare: %s was not written by tutti-bench --json", path);
     return APP_OK;
 }
 

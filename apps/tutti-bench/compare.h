@@ -1,4 +1,4 @@
-/* --compare: figures beside those of an earlier run. */
+/* --compare: times of an earlier run. */
 #ifndef TUTTI_BENCH_COMPARE_H
 #define TUTTI_BENCH_COMPARE_H
 
@@ -6,24 +6,24 @@
 
 typedef struct bench_earlier bench_earlier;
 
-/* What of an earlier run belongs to a result. */
+/* A result's times in the earlier run. */
 typedef struct bench_times {
     double seconds, call_seconds; /* call_seconds is 0 where it was not timed */
 } bench_times;
 
-/* Reads a file of --json.  APP_FAILED if it is none, or none of this version's; path NULL: *earlier
- * is NULL. */
+/* Reads a file that --json wrote.  APP_FAILED if it is not one, or of another version.  *earlier is
+ * NULL for a NULL path. */
 int bench_earlier_read(const char *path, bench_earlier **earlier);
 void bench_earlier_free(bench_earlier **earlier);
 
-/* APP_FAILED if it was measured on another backend or device; a warning if with other repeats. */
+/* APP_FAILED if it was measured on another backend or device; warns of another number of
+ * repeats. */
 int bench_earlier_check(const bench_earlier *earlier, const bench_machine *machine);
 
 /* NULL: the earlier run has no such row. */
 const bench_times *bench_earlier_find(bench_earlier *earlier, const bench_result *result);
 
-/* Names the rows that bench_earlier_find was never asked for.  APP_FAILED if that is all of
- * them. */
+/* Warns of rows that bench_earlier_find did not return.  APP_FAILED if it returned none. */
 int bench_earlier_rest(const bench_earlier *earlier);
 
 #endif

@@ -1,4 +1,4 @@
-/* CrossEntropy, whose forward gives the gradient too. */
+/* CrossEntropy, whose forward computes the gradient too. */
 #include "layers.h"
 
 const bench_layer bench_cross_entropy = {BENCH_ROWWISE_SHAPES, .pass = "loss+grad"};

@@ -18,7 +18,7 @@ static void count(const bench_run *run, bench_result *result, bench_reference *r
     result->amount = rows * (4 + (run->backward ? 1 : 2) * row_bytes) + (run->backward ? table : 0);
 }
 
-/* A table of one token alone, with the rows that name it. */
+/* Checks a token's gradient by a table of that token alone, with the rows that name it. */
 static int check_token(bench_run *run, int32_t token, bench_result *result)
 {
     const int64_t cols = run->shape.dims[2];

@@ -100,7 +100,7 @@ static void release(exchange *e)
     (void)tutti_free(e->machine.ctx, &e->source);
 }
 
-/* One exchange: the slowest rank's time, and what the calls took of it. */
+/* One exchange: the slowest rank's time, and the host's time in the calls. */
 static int exchange_once(exchange *e, double *seconds, double *call_seconds)
 {
     tutti_context *ctx = e->machine.ctx;

@@ -1,4 +1,4 @@
-/* The layers, forward and backward: the command line, and which are timed. */
+/* Times the layers, forward and backward: the command line and the selection. */
 #include "layers.h"
 
 #include <stdio.h>
@@ -14,8 +14,8 @@ enum { BENCH_SHAPES_MAX = 32, BENCH_KINDS_MAX = 32, BENCH_VARIANTS_MAX = 256 };
 
 typedef struct layers_options {
     bench_options bench;
-    uint64_t layers; /* bit i: the i-th kind is wanted; none: all */
-    bool plain;      /* no kind's own file is looked at */
+    uint64_t layers; /* bit i: time the i-th kind; 0: all */
+    bool plain;      /* ignore the kinds' own files */
     int64_t device;
     tutti_dtype dtype; /* 0: bf16 on a GPU, f32 on the host */
     int shape_count;
@@ -126,13 +126,12 @@ static const app_option table[] = {
     {"dtype", "TYPE", "f64, f32, f16 or bf16", .unset = "bf16 on a GPU, f32 on the host",
      .letter = 'd', .kind = APP_DTYPE, .at = offsetof(layers_options, dtype), .words = dtypes},
     {"shape", "LIST",
-     "shapes such as 32768x4096,8192x16384: rows, then the sizes that a layer wants (below); each "
-     "layer takes those with as many numbers as it wants, without any some of its own",
+     "shapes such as 32768x4096,8192x16384: rows, then the layer's sizes (below); each layer takes "
+     "the shapes with as many numbers as it has; by default, each layer has shapes of its own",
      .letter = 's', .kind = APP_OTHER, .parse = parse_shapes},
     {"plain",
-     .help = "take every layer as one of which only its table is known: one shape, no variants, "
-             "and the "
-             "same layer in f64 on the host says what is right",
+     .help = "treat every layer as one of which only its table is known: one shape, no variants, "
+             "checked against the same layer in f64 on the host",
      .at = offsetof(layers_options, plain)},
     BENCH_TABLE,
 };
@@ -140,16 +139,15 @@ enum { TABLE = sizeof table / sizeof table[0] };
 
 static const char description[] =
     "Times forward and backward of the layers and checks what they computed.  tutti-bench step, "
-    "exchange and checkpoint time what "
-    "several ranks cost; each has a --help of its own.\v"
-    "LAYER is one of the following, of shapes as beside it; without one, all of them.\n\n%s\n"
+    "exchange and checkpoint time what several ranks cost; each has a --help of its own.\v"
+    "LAYER is one of the following, with its shape beside it; by default, all of them.\n\n%s\n"
     "A layer is compared with a copy that reads and writes as many bytes, or with the bare matrix "
-    "products that it is made of. On a GPU every time is that of a captured graph with 256 MiB "
-    "overwritten before.\n\n"
-    "\"call us\" is the host's time in a call, from its begin to its return; on the host, where "
-    "the work is in it, that of a call of one row, which has rows of its own.\n\n" BENCH_EXIT_CODES;
+    "products that it is made of. On a GPU, a time is that of a captured graph, with 256 MiB "
+    "overwritten before it.\n\n"
+    "\"call us\" is the host's time in a call. On the host, where a call includes the work, it is "
+    "the time of a call of one row, which has its own line in the table.\n\n" BENCH_EXIT_CODES;
 
-/* "  softmax     rows x cols": a line a kind. */
+/* One line a kind: "  softmax     rows x cols". */
 static void list_layers(char *text, size_t size)
 {
     for (int kind = 0; kind < tutti_layer_type_count(); kind++) {
@@ -185,7 +183,7 @@ static void report(void *user, const bench_result *r)
     bench_results_add(user, r, row);
 }
 
-/* Rows x sizes: of a kind that has no shapes of its own. */
+/* For a kind that has no shapes of its own. */
 static bench_shape make_shape(int ndim, int64_t rows, int64_t size)
 {
     bench_shape shape = {ndim, {rows}};
@@ -251,7 +249,8 @@ static int time_all(bench_machine *machine, const layers_options *options, bench
     for (int kind = 0; kind < tutti_layer_type_count(); kind++)
         if (!options->layers || (options->layers >> kind & 1))
             APP_TRY(run_layer(machine, options, kind, dtype, to));
-    if (to->count == 0) return app_fail(APP_USAGE, "no shape of the list fits a wanted layer");
+    if (to->count == 0)
+        return app_fail(APP_USAGE, "no shape of --shape fits a layer that was asked for");
     return APP_OK;
 }
 
@@ -262,7 +261,7 @@ static int run(void *given, app_group *group)
     bench_results results;
     bench_machine machine = {0};
     if (group->world_size > 1)
-        return app_fail(APP_USAGE, "layers are timed on one rank, and there are %d",
+        return app_fail(APP_USAGE, "layers are timed on one rank, but there are %d",
                         group->world_size);
     int code = bench_results_open(&results, o, group);
     if (code == APP_OK)

@@ -1,4 +1,4 @@
-/* What is timed: a layer made from its kind's table, and what a kind's own file adds to that. */
+/* A layer to time, created from its kind's table, and what a kind's own file adds to that. */
 #ifndef TUTTI_BENCH_LAYERS_H
 #define TUTTI_BENCH_LAYERS_H
 
@@ -26,8 +26,8 @@ typedef struct bench_result {
     double reference;    /* seconds of what it is compared with; 0: nothing */
     double call_seconds; /* bench_time_call's */
     double error, tolerance;
-    bool exchange;     /* gradients over the ranks … */
-    double bus_factor; /* … whose bandwidth on the bus is so much of the algorithm's */
+    bool exchange;     /* of gradients over the ranks */
+    double bus_factor; /* bus bandwidth / algorithm bandwidth of the exchange */
 } bench_result;
 
 /* A tensor of the call, or a parameter, or the gradient of either. */
@@ -48,12 +48,12 @@ typedef struct bench_run {
     const char *variant; /* "" where the kind has none */
     bench_shape shape;
     tutti_dtype dtype;   /* of all its options that are types */
-    tutti_dtype rounded; /* that holds all values which it is given: dtype, but for a reference */
+    tutti_dtype rounded; /* inputs are rounded to it: the dtype of the run under test */
 
     int64_t rows;
     char options[512]; /* of the layer */
     tutti_layer *layer;
-    bench_tensor *tensors; /* of slot i 2 i, its gradient 2 i + 1; then the parameters alike */
+    bench_tensor *tensors; /* slot i at 2 i, its gradient at 2 i + 1; then the parameters alike */
     int slots, params;
     tutti_step_block *step;
     int64_t first_row;
@@ -62,45 +62,45 @@ typedef struct bench_run {
     double *scratch;
 } bench_run;
 
-/* What a kind's own file says; a kind without one has all of it NULL. */
+/* What a kind's own file defines; a kind without one has zeros. */
 struct bench_layer {
     bench_shape gpu[BENCH_DEFAULT_SHAPES], host[BENCH_DEFAULT_SHAPES];
-    const char *options;  /* beside the shape and the types: "eps=1e-5" */
-    const char *variant;  /* an option of which several values are timed … */
-    const char *variants; /* … these unless the command line names others … */
-    int key;              /* … under its own name, or this letter, which no other option has */
-    const char *pass;     /* what forward is called in the table */
-    /* inputs have a mean of 0, not of 0.1: what products draw of a GPU's power hangs on their
-     * data */
+    const char *options; /* beside the shape and the types: "eps=1e-5" */
+    const char *variant; /* an option of which several values are timed */
+    const char
+        *variants;    /* the default values; the option's name on the command line sets others */
+    int key;          /* the letter of that command-line option, or 0 */
+    const char *pass; /* what forward is called in the table */
+    /* inputs have a mean of 0, not of 0.1: a GPU's power draw in products depends on their data */
     bool about_zero;
-    /* Fills in amount and product of the result, and what it is compared with, where the tables'
-     * count of bytes is wrong. */
+    /* Fills in amount and product of the result, and the reference; NULL: bytes counted from the
+     * kind's table. */
     void (*count)(const bench_run *run, bench_result *result, bench_reference *reference);
-    /* Checks what is summed over rows (bench_compare, bench_keep).  NULL: by the same layer in
-     * f64 on the host, which is given the same values. */
+    /* Checks what is summed over rows (bench_compare, bench_keep).  NULL: against the same layer in
+     * f64 on the host. */
     int (*check_sums)(bench_run *run, bench_result *result);
 };
 #define BENCH_ROWWISE_SHAPES                                             \
     .gpu = {{2, {32768, 1024}}, {2, {32768, 4096}}, {2, {8192, 16384}}}, \
     .host = {{2, {4096, 256}}, {2, {1024, 4096}}, {2, {128, 32768}}}
 
-/* Of the kind's name; a kind that is not listed has the plain one. */
+/* bench_layer_plain for a kind without a file. */
 const bench_layer *bench_layer_find(const char *name);
 extern const bench_layer bench_layer_plain;
 
-/* How many options the kind wants of a shape, and their names. */
+/* The number of options that the kind takes from a shape, and their names. */
 int bench_shape_options(const tutti_layer_type *type, const char *names[BENCH_DIMS_MAX]);
 
 /* Called for each result. */
 typedef void (*bench_sink)(void *user, const bench_result *result);
 
-/* Times and checks forward and backward.  An exit code; a wrong result is the sink's business. */
+/* Times and checks forward and backward.  A wrong result is left to the sink. */
 int bench_layer_run(const bench_run *plan, bench_sink sink, void *user);
 
-/* The type that a layer of dtype adds up in. */
+/* The type in which a layer of dtype sums. */
 tutti_dtype bench_sums(tutti_dtype dtype);
 
-/* A run's layer with all that its calls need; one call; the end of it. */
+/* Creates a run's layer and tensors; makes one call; frees everything. */
 int bench_prepare(bench_run *run);
 int bench_layer_call(void *run);
 void bench_release(bench_run *run);
@@ -112,21 +112,21 @@ int bench_check(bench_run *run, bench_result *result);
 
 /* "x", "dx": NULL if the run has no such tensor. */
 const bench_tensor *bench_find(const bench_run *run, const char *name);
-/* Elements first, first + 1, … of a tensor: what it was filled with, or what the device has. */
+/* Elements first, first + 1, … of a tensor: its inputs before rounding to the device's type, or
+ * what the device holds. */
 int bench_values(const bench_run *run, const bench_tensor *tensor, int64_t first, int64_t count,
                  double *values);
-/* count numbers that are the run's until the next call. */
+/* Room for count numbers, valid until the next call. */
 int bench_scratch(bench_run *run, int64_t count, double **values);
 /* Some of `count` rows or columns, the first and the last too. */
 enum { BENCH_SAMPLES = 3 };
 int64_t bench_sampled(int64_t count, int index);
-/* Takes an error in, of the largest value, if it is a larger part of what is allowed than those
- * before. */
+/* Keeps the error, relative to the largest value, that is the largest part of what is allowed. */
 void bench_keep(bench_result *result, double error, double allowed);
-/* Does so with elements first, first + 1, … of a result. */
+/* Compares elements first, first + 1, … of a result and keeps their errors. */
 int bench_compare(bench_run *run, bench_result *result, const bench_tensor *tensor, int64_t first,
                   int64_t count, const double *expected, const double *bound);
-/* Rows of the run for reference/, without its tensors. */
+/* Rows of the run as a problem for reference/, without tensors. */
 reference_problem bench_problem(const bench_run *run, int64_t row, int64_t rows);
 
 #endif

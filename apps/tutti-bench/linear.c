@@ -1,4 +1,4 @@
-/* FusedLinear beside the bare matrix products. */
+/* FusedLinear, compared with the bare matrix products. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -6,9 +6,9 @@
 #include "common/report.h"
 #include "layers.h"
 
-/* A layer of one of the outputs alone: all rows of x, and one column of dy. */
+/* A layer with one of the outputs only: all rows of x and one column of dy. */
 typedef struct column {
-    double *x, *weight, *bias, *dy, *dweight, *dbias; /* what is computed, then its bounds */
+    double *x, *weight, *bias, *dy, *dweight, *dbias; /* results are followed by their bounds */
 } column;
 
 static int read_column(const bench_run *run, int64_t col, const column *c)

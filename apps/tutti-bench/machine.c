@@ -42,7 +42,7 @@ int bench_open(tutti_backend backend, int device, int repeats, bench_machine *ma
                  line ? (int)strcspn(line, "\n") : 0, line ? line : "");
         return APP_OK;
     }
-    /* timing wants a stream of our own */
+    /* timing needs a stream of its own */
     tutti_context_destroy(&machine->ctx);
     return bench_cuda_open(device, machine);
 }
@@ -112,8 +112,8 @@ int bench_time(bench_machine *machine, bench_work work, void *self,
     return code;
 }
 
-/* In groups, as a call may take no longer than reading the clock.  A stream queues about a thousand
- * launches, and a call may be a dozen: it is drained after each group. */
+/* Calls are timed in groups, as one may be as short as reading the clock.  The stream is drained
+ * after each group: it queues about a thousand launches, and a call may be a dozen. */
 enum { CALL_GROUPS = 128, CALLS = 8 };
 
 int bench_time_call(bench_machine *machine, bench_work work, void *self, int64_t rows,

@@ -12,20 +12,19 @@ typedef struct bench_machine {
     tutti_context *ctx;
     const char *backend; /* host or cuda */
     int repeats;
-    char device[160]; /* a name by which figures of two machines are told apart */
+    char device[160]; /* a name that distinguishes the machines of two measurements */
     void *cuda;       /* machine_cuda.cu's; NULL on the host */
 } bench_machine;
 
-/* Enqueues the work that is timed on the machine's context; an exit code of common/exit_code.h. */
+/* Enqueues the timed work on the machine's context; an exit code of common/exit_code.h. */
 typedef int (*bench_work)(void *self);
 
 /* All return an exit code and leave the message with app_fail. */
 int bench_open(tutti_backend backend, int device, int repeats, bench_machine *machine);
 void bench_close(bench_machine *machine);
 
-/* What work is compared with: a copy that reads bytes / 2 and writes as many, on a GPU the
- * faster of cudaMemcpyAsync and a plain kernel; or the bare products of a linear layer, y alone
- * or dx and dW. */
+/* What work is compared with: a copy that reads bytes / 2 and writes as many, on a GPU the faster
+ * of cudaMemcpyAsync and a plain kernel; or the bare products of a linear layer, y or dx and dW. */
 typedef struct bench_reference {
     int product;
     size_t bytes;
@@ -34,16 +33,15 @@ typedef struct bench_reference {
     int backward;
 } bench_reference;
 
-/* Median times of `repeats` runs of the work and of its reference, in turn, so that both see the
- * same clocks; in seconds. On a GPU: replays of captured graphs, 256 MiB overwritten before
- * each.  The host has no bare products: 0. */
+/* Median times, in seconds, of `repeats` runs of the work and of its reference, in turn, so that
+ * both see the same clocks.  On a GPU: replays of captured graphs, 256 MiB overwritten before each.
+ * The host has no bare products: 0. */
 int bench_time(bench_machine *machine, bench_work work, void *self,
                const bench_reference *reference, double *seconds, double *reference_seconds);
 
-/* Median time from entering a call of a layer to its return, nothing waiting: on a GPU, where the
- * queue is drained after every eight, what launching costs.  On the host a call's work is done when
- * it returns: timed are calls of one row alone, and the median stands for *seconds too. 0: not
- * timed. */
+/* Median time of the host in a layer's call; 0 if not timed.  On a GPU that is the cost of
+ * launching: the queue is drained after every eight calls.  On the host a call includes its work:
+ * only calls of one row are timed, and *seconds is set to the same median. */
 int bench_time_call(bench_machine *machine, bench_work work, void *self, int64_t rows,
                     double *seconds, double *call_seconds);
 

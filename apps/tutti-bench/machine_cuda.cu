@@ -33,7 +33,7 @@ constexpr int warm_up = 3;
 
 struct gpu {
     cudaStream_t stream;
-    void *flushed; /* written before each run, to leave nothing of use in the cache */
+    void *flushed; /* overwritten before each run, to flush the cache */
     void *workspace;
     cublasLtHandle_t cublas;
 };
@@ -43,7 +43,7 @@ static gpu *gpu_of(const bench_machine *machine)
     return (gpu *)machine->cuda;
 }
 
-/* Device memory that goes when its owner returns. */
+/* Device memory, freed at the end of the scope. */
 struct buffer {
     void *data = NULL;
     ~buffer() { (void)cudaFree(data); }
@@ -77,7 +77,7 @@ void bench_cuda_close(bench_machine *machine)
     machine->cuda = NULL;
 }
 
-/* Work as a graph; and the events round a replay. */
+/* Work as a graph, and the events around a replay. */
 struct timed_work {
     cudaGraph_t graph = NULL;
     cudaGraphExec_t executable = NULL;
@@ -250,7 +250,7 @@ static int run_products(void *self)
     return APP_OK;
 }
 
-/* Finite values of every exponent that does no harm: products run faster on zeros. */
+/* Varied finite values, as products run faster on zeros. */
 __global__ void fill_kernel(uint8_t *data, size_t bytes, int size, bool f32, bool f64)
 {
     size_t stride = (size_t)gridDim.x * blockDim.x;

@@ -15,12 +15,12 @@ static const struct {
 int main(int argc, char **argv)
 {
     const app_command *command = NULL;
-    signals_watch();
+    signals_install();
     for (size_t i = 0; argc > 1 && i < sizeof commands / sizeof commands[0]; i++)
         if (strcmp(argv[1], commands[i].word) == 0) command = commands[i].command;
     if (!command) return app_main(bench_layers_command(), argc, argv);
     char name[64];
     snprintf(name, sizeof name, "%s", command->program);
-    argv[1] = name; /* of the rest of the line, for its messages */
+    argv[1] = name; /* argp prints it before its messages */
     return app_main(command, argc - 1, argv + 1);
 }

@@ -1,4 +1,4 @@
-/* Random inputs, and what checks do with numbers. */
+/* Random inputs and errors of results. */
 #include "pattern.h"
 
 #include <math.h>
@@ -55,7 +55,7 @@ int bench_alloc(tutti_context *ctx, const bench_pattern *pattern, tutti_dtype dt
     if (!pattern->values) return app_check(tutti_zero(ctx, *data, bytes));
     size_t filled = bytes < BENCH_PERIOD * size ? bytes : BENCH_PERIOD * size;
     APP_CHECK(tutti_copy(ctx, *data, pattern->typed, filled));
-    while (filled < bytes) { /* whole periods, so that the period goes on */
+    while (filled < bytes) { /* whole periods, so that the pattern continues */
         size_t more = bytes - filled < filled ? bytes - filled : filled;
         APP_CHECK(tutti_copy(ctx, (char *)*data + filled, *data, more));
         filled += more;

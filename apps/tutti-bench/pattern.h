@@ -1,5 +1,5 @@
-/* Random inputs that both the device and the reference know: a prime number of values, repeated
- * as often as a tensor needs.  And what checks do with numbers. */
+/* Random inputs, the same for the device and the reference: a prime number of values, repeated as
+ * often as a tensor needs.  And errors of results. */
 #ifndef TUTTI_BENCH_PATTERN_H
 #define TUTTI_BENCH_PATTERN_H
 
@@ -12,8 +12,7 @@ typedef struct bench_pattern {
     void *typed; /* in the tensor's type */
 } bench_pattern;
 
-/* Values uniform in offset ± scale, as `rounded` holds them, for a tensor of dtype.  0 or an exit
- * code. */
+/* Values uniform in offset ± scale, rounded to `rounded`, for a tensor of dtype. */
 int bench_pattern_make(tutti_dtype dtype, tutti_dtype rounded, uint64_t seed, double offset,
                        double scale, bench_pattern *pattern);
 void bench_pattern_free(bench_pattern *pattern);
@@ -32,7 +31,7 @@ int bench_read(tutti_context *ctx, const void *data, tutti_dtype dtype, int64_t 
 /* The largest difference over the largest expected value, or over scale where that is larger (for
  * results that may cancel); infinite for a NaN. */
 double bench_error(const double *got, const double *expected, int64_t count, double scale);
-/* What bench_error may be for results of a type. */
+/* The largest bench_error allowed for results of a type. */
 double bench_tolerance(tutti_dtype dtype);
 
 #endif

@@ -1,4 +1,4 @@
-/* The rows of a command. */
+/* A command's rows. */
 #include "results.h"
 
 #include <stdio.h>
@@ -26,7 +26,7 @@ error_t bench_check_options(struct argp_state *state, void *given)
 {
     const bench_options *options = given;
     if (options->limit > 0 && !options->compare)
-        return app_usage_error(state, "--fail-over wants --compare FILE");
+        return app_usage_error(state, "--fail-over requires --compare FILE");
     return 0;
 }
 
@@ -58,8 +58,8 @@ int bench_results_begin(bench_results *results, const bench_machine *machine, co
     return APP_OK;
 }
 
-/* "12.3 us -4.5 %", or what is missing for it. */
-static void set_beside(char *text, size_t size, double now, double before)
+/* "12.3 us -4.5 %", or "-" where one of the times is missing. */
+static void print_change(char *text, size_t size, double now, double before)
 {
     if (now > 0 && before > 0)
         snprintf(text, size, "%.1f us %+.1f %%", before * 1e6, 100 * (now / before - 1));
@@ -78,7 +78,7 @@ static void judge(bench_results *results, const bench_result *r, const char *wha
              100 * (o->limit - 1));
 }
 
-/* Ends a row of the table with what the earlier run has. */
+/* Appends the earlier run's times to a row of the table. */
 static void compare(bench_results *results, const bench_result *r, char *text, size_t size)
 {
     char time[48], call[48];
@@ -89,8 +89,8 @@ static void compare(bench_results *results, const bench_result *r, char *text, s
         snprintf(text, size, "  not in the earlier file");
         return;
     }
-    set_beside(time, sizeof time, r->seconds, before->seconds);
-    set_beside(call, sizeof call, r->call_seconds, before->call_seconds);
+    print_change(time, sizeof time, r->seconds, before->seconds);
+    print_change(call, sizeof call, r->call_seconds, before->call_seconds);
     snprintf(text, size, "  %20s %20s", time, call);
     if (r->seconds != r->call_seconds) judge(results, r, "time", r->seconds, before->seconds);
     judge(results, r, "host cost of a call", r->call_seconds, before->call_seconds);
@@ -150,7 +150,7 @@ int bench_results_end(bench_results *results, int code)
     bench_earlier_free(&results->earlier);
     if (code == APP_OK && (results->wrong || results->slower))
         code = app_fail(APP_MISMATCH,
-                        "of %d results %d are wrong; %d times are longer than --fail-over allows",
-                        results->count, results->wrong, results->slower);
+                        "%d of %d results are wrong; %d times are longer than --fail-over allows",
+                        results->wrong, results->count, results->slower);
     return code;
 }

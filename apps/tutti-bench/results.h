@@ -1,4 +1,4 @@
-/* The rows of a command: a table, --json, and --compare. */
+/* A command's rows: a table, --json and --compare. */
 #ifndef TUTTI_BENCH_RESULTS_H
 #define TUTTI_BENCH_RESULTS_H
 
@@ -17,15 +17,14 @@ typedef struct bench_results {
     int count, wrong, slower;
 } bench_results;
 
-/* Rank 0 alone has files; the others' rows are not said.  On failure bench_results_end cleans up.
- */
+/* Only rank 0 has files and prints rows.  On failure bench_results_end cleans up. */
 int bench_results_open(bench_results *results, const bench_options *options,
                        const app_group *group);
-/* Once the machine is known.  head: of the table's columns. */
+/* Call it once the machine is known.  head: the table's header. */
 int bench_results_begin(bench_results *results, const bench_machine *machine, const char *head);
-/* row: the table's columns, without the verdict and what an earlier run had. */
+/* row: the table's columns, without the verdict and the earlier run's times. */
 void bench_results_add(bench_results *results, const bench_result *result, const char *row);
-/* code: of the work.  APP_MISMATCH if a result was wrong or too slow. */
+/* code: of the work so far.  APP_MISMATCH if a result was wrong or too slow. */
 int bench_results_end(bench_results *results, int code);
 
 #endif

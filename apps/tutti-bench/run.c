@@ -1,4 +1,4 @@
-/* One layer of one shape: made, filled, timed and checked by its kind's table. */
+/* Creates, fills, times and checks one layer of one shape by its kind's table. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -131,8 +131,7 @@ static int put(bench_run *run, int number, tutti_tensor shape, double offset, do
     return bench_alloc(run->machine->ctx, &tensor->pattern, shape.dtype, count, &tensor->view.data);
 }
 
-/* About as uneven as text: of 256 values the commonest has 16 % of the rows, of 50257 it has 3
- * %. */
+/* About as skewed as text: the commonest of 256 values has 16 % of the rows, of 50257, 3 %. */
 static int draw(bench_run *run, bench_tensor *tensor, int64_t below)
 {
     const int64_t count = tutti_tensor_count(&tensor->view);
@@ -150,7 +149,7 @@ static int draw(bench_run *run, bench_tensor *tensor, int64_t below)
     return app_check(tutti_context_synchronize(run->machine->ctx));
 }
 
-/* Inputs that a layer may do without are left out, and what comes with them. */
+/* Optional inputs are left out, and the outputs that depend on them. */
 static bool is_given(const tutti_slot *slot)
 {
     return slot->role != TUTTI_SLOT_KEPT &&
@@ -245,8 +244,8 @@ int bench_layer_call(void *self)
         run->layer, run->machine->ctx, &run->call));
 }
 
-/* What a pass must read and write: tensors of [rows, cols].  Parameters and numbers one a row are
- * small beside them. */
+/* The bytes a pass must read and write, in tensors of [rows, cols]: parameters and one number a row
+ * are negligible. */
 static double count_bytes(const bench_run *run)
 {
     double bytes = 0;
@@ -296,7 +295,7 @@ static int check_pass(bench_run *run, bench_result *result, bench_sink sink, voi
     return APP_OK;
 }
 
-/* The thousand calls whose host time is taken heat a GPU: its times are taken before. */
+/* Both passes are timed first, as the thousand calls of bench_time_call heat a GPU. */
 int bench_layer_run(const bench_run *plan, bench_sink sink, void *user)
 {
     bench_run run = *plan;

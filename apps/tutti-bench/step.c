@@ -38,7 +38,7 @@ typedef struct model {
     view x, dh; /* the input, and the gradient of the stream */
 } model;
 
-/* Draws x.  Its random numbers are as good a gradient as any, too. */
+/* Draws x, which also serves as the upstream gradient. */
 static int fill_random(model *m)
 {
     bench_pattern pattern;
@@ -49,7 +49,7 @@ static int fill_random(model *m)
     return code;
 }
 
-/* Residual block b: h and branch are what the one before has left, and become this one's. */
+/* Residual block b: h and branch are the previous block's on entry and this one's on return. */
 static int add_block(model *m, int64_t b, const view *dnarrow, const view *dwide, view *h,
                      view *branch)
 {
@@ -160,7 +160,7 @@ static int step_seconds(model *m, mode how, double *seconds)
 
 enum { PIECE = 1 << 20 };
 
-/* A piece of the gradients as computed here, and of what the ranks hold. */
+/* Compares a piece of the local sums with the smallest and the largest that the ranks hold. */
 static int compare_piece(model *m, void *const data[3], tutti_dtype dtype, int64_t first,
                          int64_t count, double *worst, double *largest)
 {
@@ -214,8 +214,8 @@ static int measure(model *m, double median[MODES])
     double *times = calloc((size_t)steps * MODES, sizeof *times), seconds;
     if (!times) return app_fail(APP_FAILED, "no memory for the times");
     int code = APP_OK;
-    for (int i = -3; i < steps && code == APP_OK;
-         i++) /* three to warm up; in turns, so that clocks drift for all */
+    /* three steps to warm up; modes in turns, so that clock drift affects all alike */
+    for (int i = -3; i < steps && code == APP_OK; i++)
         for (int how = 0; how < modes && code == APP_OK; how++) {
             code = step_seconds(m, (mode)how, &seconds);
             if (i >= 0) times[how * steps + i] = seconds;
@@ -270,7 +270,9 @@ static int run(void *given, app_group *group)
     model m = {.options = o, .group = group};
     signals_leave_at_once();
     if (o->leaves && (o->leaves % group->world_size || o->rows * group->world_size % o->leaves))
-        return app_fail(APP_USAGE, "--leaves wants a multiple of the ranks that divides all rows");
+        return app_fail(
+            APP_USAGE,
+            "--leaves must be a multiple of the ranks that divides the rows of all ranks");
     int code = app_group_agree(group, app_device_open(group, o->common.backend, 0, &m.ctx));
     if (code == APP_OK)
         code =
@@ -292,17 +294,16 @@ static const app_option table[] = {
     {"dtype", "TYPE", "f64, f32, f16 or bf16", "bf16", .kind = APP_DTYPE,
      .at = offsetof(step_options, dtype), .words = dtypes},
     {"steps", "N", "steps of each mode, of which the median is taken", "20", INT(steps, 1000000)},
-    {"range-mib", "N", "gradients go out in ranges of about so many MiB", "32",
+    {"range-mib", "N", "exchange gradients in ranges of about N MiB", "32",
      INT(range_mib, 1 << 20)},
-    {"leaves", "N", "time reproducible mode with so many leaves too",
-     INT(leaves, TUTTI_LEAVES_MAX)},
+    {"leaves", "N", "time reproducible mode with N leaves too", INT(leaves, TUTTI_LEAVES_MAX)},
 };
 
 const app_command bench_step_command = {
     .program = "tutti-bench step",
     .doc = "Times forward and backward of a stack of residual blocks without the gradient "
-           "exchange, with it, and with --leaves in "
-           "reproducible mode too, in turns, and checks the sums.\v" BENCH_EXIT_CODES,
+           "exchange, with it, and with --leaves in reproducible mode too, in turns, and checks "
+           "the sums.\v" BENCH_EXIT_CODES,
     .options = table,
     .count = sizeof table / sizeof table[0],
     .ranks = 1,

@@ -1,8 +1,8 @@
 /* The task bytes: predict the next byte of a corpus from the bytes before it.
  *
  * The last tenth of the bytes is held out.  A sample is a window of `context` bytes and the byte
- * after them, which lies in one part as a whole, so training sees no held-out byte, neither as
- * context nor as target, and evaluation no training byte. */
+ * after them, and never crosses the border: training sees no held-out byte, neither as context nor
+ * as target, and evaluation no training byte. */
 #include <ctype.h>
 #include <math.h>
 #include <stdio.h>
@@ -21,17 +21,16 @@ enum { EVALUATION_ROWS = 1024, EVALUATION_MOST = 65536 };
 typedef struct bytes {
     task task;
     corpus corpus;
-    int64_t test_first, test_span; /* the part that is evaluated: its first byte, its samples */
+    int64_t test_first, test_span; /* the evaluated part: its first byte, its number of samples */
     bytes_order order;
     bytes_model model;
     uint8_t *window;          /* [context + 1] */
-    int32_t *tokens, *labels; /* of a call, on the host, as in the model */
-    double *logits;           /* [BYTES_VOCAB], of a sampled byte */
+    int32_t *tokens, *labels; /* a call's, on the host, shaped as in the model */
+    double *logits;           /* [BYTES_VOCAB], for sampling */
 } bytes;
 
-/* Chosen with --hold-out 21358, by the loss on the last tenth of the training bytes; the bytes
- * held out had no part in it.  With less weight decay the few
- * licences are learnt by heart. */
+/* Chosen with --hold-out 21358, by the loss on the last tenth of the training bytes; the held-out
+ * bytes were not used.  With less weight decay the model memorises the few licences. */
 static const train_default options[] = {
     {"context", "16"}, {"embedding", "16"},   {"width", "128"}, {"epochs", "4"}, {"batch", "512"},
     {"lr", "0.004"},   {"weight-decay", "1"}, {"sample", NULL}, {NULL, NULL},
@@ -48,7 +47,7 @@ static void name_corpus(const train_options *o, char *text, size_t size)
         snprintf(text, size, "%s and %d more", o->common.args[0], o->common.arg_count - 1);
 }
 
-/* Shares the bytes out to the parts; each must hold a window. */
+/* Splits the bytes into training and evaluation; each must hold a window. */
 static int split(bytes *b)
 {
     task *task = &b->task;
@@ -115,7 +114,7 @@ static int shuffle(task *task, int64_t epoch)
     return APP_OK;
 }
 
-/* The window that begins at byte `first` becomes a row of the call. */
+/* Copies the window that begins at byte `first` to a row of the call. */
 static void set_row(bytes *b, int64_t row, int64_t first)
 {
     const int64_t context = b->task.options->context;
@@ -132,7 +131,7 @@ static int send_rows(bytes *b, int64_t rows)
     return app_check(tutti_copy(b->task.ctx, b->model.network.labels, b->labels, labels));
 }
 
-static int bring(task *task, int64_t first, int64_t rows)
+static int load(task *task, int64_t first, int64_t rows)
 {
     bytes *b = (bytes *)task;
     for (int64_t i = 0; i < rows; i++) set_row(b, i, bytes_order_at(&b->order, first + i));
@@ -151,7 +150,7 @@ static int backward(task *task, int64_t rows, int code, unsigned flags, tutti_gr
     return network_backward(&((bytes *)task)->model.network, rows, code, flags, sync);
 }
 
-/* Samples evenly spaced over the part where there are more than an evaluation takes. */
+/* Evaluates samples evenly spaced over the part, if it has more than EVALUATION_MOST. */
 static int evaluate(task *task, int64_t first, int64_t end, task_score *score)
 {
     bytes *b = (bytes *)task;
@@ -180,7 +179,7 @@ static void report(const task *task, const task_score *score, char *text, size_t
              nats / log(2.0));
 }
 
-/* A byte at random, with the probabilities that the model gives it after row 0 of tokens. */
+/* Draws the next byte after row 0 of tokens from the model's distribution. */
 static int draw(bytes *b, uint64_t *state, uint8_t *byte)
 {
     const tutti_dtype dtype = b->model.network.dtype;
@@ -201,7 +200,7 @@ static int draw(bytes *b, uint64_t *state, uint8_t *byte)
     return APP_OK;
 }
 
-/* Appends a byte as it is, or escaped as in C where it cannot be seen. */
+/* Appends a byte, escaped as in C if it is not printable. */
 static char *show(char *text, uint8_t byte)
 {
     if (byte == '\n' || (byte < 0x80 && isprint(byte) && byte != '\\')) {
@@ -275,7 +274,7 @@ const task_class bytes_task = {
     .open = open_corpus,
     .create = create,
     .shuffle = shuffle,
-    .bring = bring,
+    .load = load,
     .forward = forward,
     .backward = backward,
     .evaluate = evaluate,

@@ -6,8 +6,8 @@
 
 const char *const bytes_model_norms[] = {"rmsnorm", NULL};
 
-/* What the layers of all blocks share: what a block adds, later a norm's gradient; the gradient of
- * the stream; and of the widest tensor inside. */
+/* Buffers that all blocks share: a block's output, later a norm's gradient; the gradient of the
+ * residual stream; the gradient of the widest tensor inside a block. */
 typedef struct shared {
     view branch, d_h, d_inner;
 } shared;
@@ -18,7 +18,7 @@ static view with_cols(view v, int64_t cols)
     return v;
 }
 
-/* The embeddings of a row's tokens lie side by side, so they are one row of the next layer. */
+/* A row's embeddings are adjacent, so they form one row of the next layer's input. */
 static int add_input(bytes_model *model, const train_options *o, const shared *s, view h)
 {
     network *n = &model->network;
@@ -34,10 +34,9 @@ static int add_input(bytes_model *model, const train_options *o, const shared *s
     return network_add_linear(n, all.cols, o->width, TUTTI_ACT_NONE, &input, -1, "input");
 }
 
-/* A norm of the residual stream and what reads it: the layers of a block, or in the last stage the
- * head.  The first stage finds h in its place; the others add the branch to the h before theirs.
- * Backward adds to the gradient of h what comes through the norm; the last stage, the first to
- * come, writes it. */
+/* A norm of the residual stream and the layers that read it: a block's, or in the last stage the
+ * head.  The first stage's h exists already; the others add the branch to the previous h.  Backward
+ * adds the norm's gradient to that of h; the last stage, the first to run, writes it. */
 static int add_stage(network *n, const train_options *o, int64_t index, const shared *s,
                      view before, view h)
 {

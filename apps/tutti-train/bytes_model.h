@@ -21,7 +21,7 @@ typedef struct bytes_model {
 /* What --norm may be, NULL last. */
 extern const char *const bytes_model_norms[];
 
-/* As network_create. */
+/* Errors and cleanup are network_create's. */
 int bytes_model_create(bytes_model *model, tutti_context *ctx, const train_options *options,
                        int64_t capacity, tutti_params *params);
 /* Line "model" of the configuration. */

@@ -1,7 +1,6 @@
-/* The run's checkpoint.  The file says what the run is (config/…), so that a run that differs is
- * refused before it is built, and where it is (state/…, history).  One list of all that is in it
- * serves the whole run, which owns the file for as long: two runs that save to one file would each
- * undo what the other has saved. */
+/* The run's checkpoint.  The file holds the run's configuration (config/…), so that a different run
+ * is refused before its model is built, and its progress (state/…, history).  The run owns the file
+ * from begin to end: two runs that save to one file would overwrite each other's work. */
 #include "checkpoint.h"
 
 #include <errno.h>
@@ -17,7 +16,7 @@
 #include "common/signals.h"
 #include "faults.h"
 
-/* A value of the configuration, as the file has it. */
+/* A value of the configuration as it is saved. */
 typedef union saved {
     int64_t whole;
     double real;
@@ -40,7 +39,7 @@ static enum value_type type_of(const app_option *option)
                                                                       : TEXT;
 }
 
-/* Of the data their sizes, not the folder. */
+/* For --data, the sizes of the data, not the folder. */
 static saved value_of(const trainer *t, const app_option *option)
 {
     const void *at = (const char *)t->options + option->at;
@@ -85,7 +84,7 @@ static int list_state(tutti_checkpoint *list, run_file *file, history *history)
                                                 HISTORY_ROWS, &history->rows));
 }
 
-/* The values by name; the tensors follow once there are any. */
+/* Lists the values; the tensors are added once they exist. */
 static int create_list(trainer *t)
 {
     t->file = calloc(1, sizeof *t->file);
@@ -114,7 +113,7 @@ static void print_value(const app_option *option, const saved *value, char *text
         app_option_print(option, value, text, size);
 }
 
-/* Refuses what would be another run; says what else is different. */
+/* Refuses to resume a different run; prints the differences that are allowed. */
 static int compare(const trainer *t, const saved *file)
 {
     char was[128], is[128], name[64];
@@ -134,7 +133,7 @@ static int compare(const trainer *t, const saved *file)
             return app_fail(APP_USAGE, "%s was saved with %s %s; this run uses %s",
                             t->options->checkpoint, name, was, is);
         if (t->options->evaluate) continue;
-        if (change == TRAIN_TOLD) app_say("resume: %s was %s and is now %s", name, was, is);
+        if (change == TRAIN_REPORTED) app_say("resume: %s was %s and is now %s", name, was, is);
         if (change == TRAIN_LENGTH)
             app_say("resume: the run was %s epochs long and is now %s: the learning rate follows "
                     "the new length from here on",
@@ -143,7 +142,7 @@ static int compare(const trainer *t, const saved *file)
     return APP_OK;
 }
 
-/* A state that no run of this length comes to, from a damaged or a foreign file. */
+/* Refuses a state that this run cannot reach, from a damaged or a foreign file. */
 static int check_state(const trainer *t, const run_state *s)
 {
     const bool fresh = s->step == 0 && s->epoch == 0 && s->epoch_step == 0;
@@ -153,8 +152,8 @@ static int check_state(const trainer *t, const run_state *s)
     if (!(fresh || within) || s->evaluated < 0 || s->evaluated > s->epoch || s->skipped < 0 ||
         !(s->scale.value > 0.0) || !isfinite(s->scale.value) || s->scale.good < 0)
         return app_fail(APP_FAILED,
-                        "%s: step %lld, epoch %lld, step %lld of it: no run with %lld steps an "
-                        "epoch is there",
+                        "%s: step %lld, epoch %lld, step %lld of it: impossible in a run with "
+                        "%lld steps an epoch",
                         t->options->checkpoint, (long long)s->step, (long long)s->epoch,
                         (long long)s->epoch_step, (long long)t->steps);
     if (s->step > t->total && !t->options->evaluate)
@@ -165,8 +164,8 @@ static int check_state(const trainer *t, const run_state *s)
     return APP_OK;
 }
 
-/* Rank 0 looks at what there is at FILE. */
-static int look(const trainer *t)
+/* FILE must be a regular file or not exist.  For rank 0. */
+static int check_path(const trainer *t)
 {
     const char *path = t->options->checkpoint;
     struct stat there;
@@ -176,7 +175,7 @@ static int look(const trainer *t)
     return APP_OK;
 }
 
-/* The file is this run's, and can be saved as the list is now: better known now than after hours.
+/* Makes the file this run's own and checks that the list can be saved, before hours of training.
  * Collective. */
 static int own(trainer *t)
 {
@@ -190,19 +189,19 @@ static int own(trainer *t)
     return APP_OK;
 }
 
-/* Rank 0 decides whether to go on from FILE, which nobody else writes by now. */
-static bool decide(const trainer *t)
+/* Whether to resume from FILE, which no other run writes by now.  For rank 0. */
+static bool decide_resume(const trainer *t)
 {
     const train_options *o = t->options;
     struct stat there;
     const bool found = stat(o->checkpoint, &there) == 0, absent = !found && errno == ENOENT;
     if (found && !o->resume)
-        app_warn("%s is there and will be replaced; --resume goes on from it", o->checkpoint);
+        app_warn("%s exists and will be replaced; --resume continues from it", o->checkpoint);
     return o->resume && !(absent && o->resume == TRAIN_RESUME_AUTO && !o->evaluate);
 }
 
-/* What the run in FILE is, and where, while this one can still be refused.  Collective. */
-static int look_inside(trainer *t)
+/* Reads the values of FILE and refuses a run that does not match.  Collective. */
+static int load_values(trainer *t)
 {
     run_file *file = t->file;
     APP_TRY(app_group_agree(t->group,
@@ -219,14 +218,14 @@ int checkpoint_open(trainer *t)
     int32_t resume = 0;
     if (!t->options->checkpoint) return APP_OK;
     int code = create_list(t);
-    if (code == APP_OK && group->rank == 0) code = look(t);
+    if (code == APP_OK && group->rank == 0) code = check_path(t);
     APP_TRY(app_group_agree(group, code));
     APP_TRY(own(t));
-    if (group->rank == 0) resume = decide(t);
+    if (group->rank == 0) resume = decide_resume(t);
     APP_TRY(app_group_agree(group, app_check(tutti_comm_broadcast(group->control, group->host,
                                                                   &resume, 1, TUTTI_I32, 0))));
     t->resumed = resume;
-    return t->resumed ? look_inside(t) : APP_OK;
+    return t->resumed ? load_values(t) : APP_OK;
 }
 
 int checkpoint_load(trainer *t)
@@ -234,10 +233,10 @@ int checkpoint_load(trainer *t)
     run_file *file = t->file;
     if (!file) return APP_OK;
     APP_TRY(app_group_agree(t->group, list_tensors(file->list, t)));
-    APP_TRY(own(t)); /* with the tensors it may be too large */
+    APP_TRY(own(t)); /* again: with the tensors the file may be too large */
     if (!t->resumed) return APP_OK;
     int code = app_check(tutti_checkpoint_load(file->list, t->options->checkpoint, 0));
-    /* one that is only evaluated may have been replaced since it was looked at */
+    /* with --evaluate, a training run may have replaced the file since checkpoint_open */
     if (code == APP_OK) code = check_state(t, &file->state);
     if (code == APP_OK) t->state = file->state;
     return app_group_agree(t->group, code);

@@ -4,18 +4,17 @@
 
 #include "trainer.h"
 
-/* Collective, all but checkpoint_close: all ranks return the same code. */
+/* All but checkpoint_close are collective: all ranks return the same code. */
 
-/* With --checkpoint, once the data are known and before there is a model: makes the file this run's
- * own (with --evaluate it writes none), finds out whether it can be saved, whether the run resumes
- * (trainer->resumed), and whether the file's run is this one. */
+/* With --checkpoint, once the data are open and before the model is created: takes ownership of the
+ * file (not with --evaluate, which writes none), checks that it can be saved, decides whether the
+ * run resumes (trainer->resumed), and if so, that the file is of the same run. */
 int checkpoint_open(trainer *trainer);
-/* Adds the model to what is saved, and if the run resumes, brings the file's tensors, state and
- * history. */
+/* Adds the model to what is saved, and if the run resumes, loads tensors, state and history. */
 int checkpoint_load(trainer *trainer);
 /* Saves, unless nothing has changed or there is no --checkpoint. */
 int checkpoint_save(trainer *trainer);
-/* Another run may have the file from now on. */
+/* Gives up ownership of the file. */
 void checkpoint_close(trainer *trainer);
 
 #endif

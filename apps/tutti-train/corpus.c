@@ -63,7 +63,7 @@ static int by_bytes(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* Appends the path of an entry that is a regular file itself. */
+/* Appends the path of an entry if it is a regular file, not a link to one. */
 static int add_path(const char *folder, const char *name, char ***paths, int64_t *count)
 {
     char *path = NULL;
@@ -139,7 +139,7 @@ void corpus_close(corpus *corpus)
     *corpus = (struct corpus){0};
 }
 
-/* The file that holds a byte: the last one that does not begin behind it. */
+/* The file that holds a byte: the last one that begins at or before it. */
 static const corpus_file *find_file(const corpus *corpus, int64_t at)
 {
     int64_t low = 0, high = corpus->count;

@@ -7,7 +7,7 @@
 
 #include "common/files.h"
 
-/* what stands there on every Debian: the licence texts */
+/* the licence texts, present on every Debian */
 #define CORPUS_FOLDER "/usr/share/common-licenses"
 
 typedef struct corpus_file {
@@ -29,10 +29,10 @@ int corpus_open(corpus *corpus, const char *const *paths, int64_t count);
 int corpus_open_folder(corpus *corpus, const char *folder);
 void corpus_close(corpus *corpus);
 
-/* Names these files, as far as they can be found. */
+/* Adds these files to the list, as far as they can be found. */
 void corpus_list_folder(const char *folder, app_files *files);
 
-/* Copies bytes first to first + count - 1, which must be there, across the files' borders. */
+/* Copies bytes first to first + count - 1, which must exist, across files' borders. */
 void corpus_read(const corpus *corpus, int64_t first, int64_t count, uint8_t *bytes);
 
 #endif

@@ -18,12 +18,12 @@ typedef struct fashion {
     dataset train_set, test_set; /* with --hold-out, test_set stays empty */
     loader train, test;          /* test: what is evaluated, held out or not */
     model model;
-    void *logits_raw; /* of one call, on the host, as they come */
-    double *logits;   /* and in f64 */
+    void *logits_raw; /* of one call, on the host, in the model's type */
+    double *logits;   /* the same in f64 */
 } fashion;
 
 /* Chosen with --hold-out 10000, by the accuracy on the training images held out; the test images
- * had no part in it. */
+ * were not used. */
 static const train_default options[] = {
     {"data", TRAIN_DATA_DIR}, {"width", "256"}, {"epochs", "6"},
     {"batch", "256"},         {"lr", "0.003"},  {NULL, NULL},
@@ -75,11 +75,11 @@ static int shuffle(task *task, int64_t epoch)
     return loader_shuffle(&((fashion *)task)->train, task->options->seed, epoch);
 }
 
-static int bring(task *task, int64_t first, int64_t rows)
+static int load(task *task, int64_t first, int64_t rows)
 {
     fashion *f = (fashion *)task;
     APP_TRY(
-        loader_bring(&f->train, task->ctx, first, rows, f->model.images, f->model.network.labels));
+        loader_load(&f->train, task->ctx, first, rows, f->model.images, f->model.network.labels));
     if (first / task->options->batch + 1 == FAULT_STEP &&
         FAULT_ASKED("nan", "step", task->group->rank)) {
         const double nan_value = NAN;
@@ -102,7 +102,7 @@ static int backward(task *task, int64_t rows, int code, unsigned flags, tutti_gr
     return network_backward(&((fashion *)task)->model.network, rows, code, flags, sync);
 }
 
-/* How many of `rows` logits have their largest value where the label is. */
+/* Adds the rows whose largest logit is that of the label. */
 static int count_correct(fashion *f, int64_t rows, double *correct)
 {
     const tutti_dtype dtype = f->task.options->dtype;
@@ -127,8 +127,8 @@ static int evaluate(task *task, int64_t first, int64_t end, task_score *score)
     while (first < end) {
         const int64_t rows = end - first < EVALUATION_ROWS ? end - first : EVALUATION_ROWS;
         double loss;
-        APP_TRY(loader_bring(&f->test, task->ctx, first, rows, f->model.images,
-                             f->model.network.labels));
+        APP_TRY(loader_load(&f->test, task->ctx, first, rows, f->model.images,
+                            f->model.network.labels));
         APP_TRY(network_forward(&f->model.network, rows, false));
         APP_TRY(network_loss(&f->model.network, rows, NULL));
         APP_CHECK(tutti_copy(task->ctx, &loss, f->model.network.loss_sum, sizeof loss));
@@ -178,7 +178,7 @@ const task_class fashion_task = {
     .open = open_data,
     .create = create,
     .shuffle = shuffle,
-    .bring = bring,
+    .load = load,
     .forward = forward,
     .backward = backward,
     .evaluate = evaluate,

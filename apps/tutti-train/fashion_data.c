@@ -24,7 +24,7 @@ typedef struct idx_file {
     int64_t file_bytes;
 } idx_file;
 
-/* What zlib says of the last fault; what the system says if that was it. */
+/* Reports zlib's last error, or the system's if that was the cause. */
 static int read_failed(idx_file *file)
 {
     int number = Z_OK;
@@ -64,7 +64,7 @@ static int read_u32(idx_file *file, uint32_t *value)
 static const char *const endings[] = {".gz", ""};
 enum { ENDINGS = 2 };
 
-/* Opens folder/name.gz or folder/name, without waiting for whoever writes into a pipe. */
+/* Opens folder/name.gz or folder/name, without waiting for a pipe's writer. */
 static int open_idx(idx_file *file, const char *folder, const char *name)
 {
     for (int i = 0; i < ENDINGS; i++) {
@@ -91,13 +91,12 @@ static int open_idx(idx_file *file, const char *folder, const char *name)
         return APP_OK;
     }
     return app_fail(APP_FAILED,
-                    "%s/%s: not there, neither with .gz nor without; Debian's package "
-                    "dataset-fashion-mnist has it, or --data DIR names another folder",
+                    "%s/%s: does not exist, with or without .gz; install Debian's package "
+                    "dataset-fashion-mnist, or name its folder by --data DIR",
                     folder, name);
 }
 
-/* Checks the head: the kind of file, its dimensions (dims[0] is free), and that the file can
- * hold them. */
+/* Checks the header: the kind of file and its dimensions, of which dims[0] is free. */
 static int read_head(idx_file *file, uint32_t magic, int ndim, uint32_t *dims)
 {
     uint32_t found;
@@ -116,13 +115,14 @@ static int read_head(idx_file *file, uint32_t magic, int ndim, uint32_t *dims)
     return APP_OK;
 }
 
-/* Reads `bytes` that the head promises, and nothing may follow. */
+/* Reads the `bytes` that the header declares; nothing may follow them. */
 static int read_body(idx_file *file, int64_t bytes, uint8_t **data)
 {
-    /* A false head must not make us allocate: deflate shrinks to 1/1032 at best. */
+    /* A damaged header must not make us allocate: deflate compresses to 1/1032 at best. */
     const int64_t most = gzdirect(file->stream) ? file->file_bytes : file->file_bytes * 1032;
     if (bytes > most)
-        return app_fail(APP_FAILED, "%s: its head promises %lld bytes, but the file has only %lld",
+        return app_fail(APP_FAILED,
+                        "%s: its header declares %lld bytes, but the file has only %lld",
                         file->path, (long long)bytes, (long long)file->file_bytes);
     *data = malloc((size_t)bytes);
     if (!*data)
@@ -133,7 +133,7 @@ static int read_body(idx_file *file, int64_t bytes, uint8_t **data)
     const int got = gzread(file->stream, &extra, 1); /* at the end zlib compares the checksum */
     if (got < 0) return read_failed(file);
     if (got > 0)
-        return app_fail(APP_FAILED, "%s: goes on after the %lld bytes that its head promises",
+        return app_fail(APP_FAILED, "%s: continues after the %lld bytes that its header declares",
                         file->path, (long long)bytes);
     return APP_OK;
 }
@@ -154,13 +154,13 @@ static int load_file(const char *folder, const char *name, uint32_t magic, int64
         if ((*data)[i] >= DATA_CLASSES)
             code = app_fail(APP_FAILED, "%s: label %lld is %d, want 0 to %d", file.path,
                             (long long)i, (*data)[i], DATA_CLASSES - 1);
-    /* gzclose's own verdict on a file cut inside its last block */
+    /* only gzclose reports a file truncated inside its last block */
     if (file.stream && gzclose_r(file.stream) == Z_BUF_ERROR && code == APP_OK)
         code = app_fail(APP_FAILED, "%s: cannot be read: it ends too early", file.path);
     return code;
 }
 
-/* The names in the folder, but for their endings. */
+/* The names in the folder, without .gz. */
 enum { IMAGES, LABELS, NAMES, NAME_SIZE = 64 };
 static void make_names(const char *kind, char names[NAMES][NAME_SIZE])
 {

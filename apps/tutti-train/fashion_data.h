@@ -19,7 +19,7 @@ typedef struct dataset {
  * or APP_FAILED. */
 int dataset_load(dataset *set, const char *folder, const char *kind);
 
-/* Names what dataset_load may read. */
+/* Adds the files that dataset_load may read to the list. */
 void dataset_list(const char *folder, const char *kind, app_files *files);
 
 void dataset_free(dataset *set);

@@ -1,4 +1,4 @@
-/* Rows of a dataset, on their way to the device. */
+/* Copies rows of a dataset to the device. */
 #include "fashion_loader.h"
 
 #include <stdlib.h>
@@ -51,8 +51,8 @@ int loader_shuffle(loader *loader, uint64_t seed, int64_t epoch)
     state = splitmix64(&state) ^ (uint64_t)epoch;
     for (int64_t i = 0; i < loader->count; i++) loader->order[i] = i;
     for (int64_t i = loader->count - 1; i > 0; i--) {
-        /* an IDX file counts in 32 bits, so the high half of this product is a number below i +
-         * 1, as good as even */
+        /* an IDX file has less than 2^32 images: the high half of the product is nearly uniform
+         * below i + 1 */
         const int64_t j = (int64_t)((splitmix64(&state) >> 32) * (uint64_t)(i + 1) >> 32);
         const int64_t kept = loader->order[i];
         loader->order[i] = loader->order[j];
@@ -61,7 +61,7 @@ int loader_shuffle(loader *loader, uint64_t seed, int64_t epoch)
     return APP_OK;
 }
 
-/* dst[i] = table[src[i]], for the element sizes there are. */
+/* dst[i] = table[src[i]] for one element size. */
 #define LOOK_UP(type)                                                  \
     do {                                                               \
         const type *table = loader->pixels;                            \
@@ -84,8 +84,8 @@ static void look_up(loader *loader, int64_t row, const uint8_t *image)
     }
 }
 
-int loader_bring(loader *loader, tutti_context *ctx, int64_t row, int64_t rows, void *images,
-                 int32_t *labels)
+int loader_load(loader *loader, tutti_context *ctx, int64_t row, int64_t rows, void *images,
+                int32_t *labels)
 {
     if (rows == 0) return APP_OK;
     for (int64_t i = 0; i < rows; i++) {

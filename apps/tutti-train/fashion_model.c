@@ -7,7 +7,7 @@
 
 const char *const model_norms[] = {"layernorm", "rmsnorm", NULL};
 
-/* Gradients on their way down. */
+/* Buffers of gradients that all blocks share. */
 typedef struct gradients {
     view width, normed;
 } gradients;
@@ -16,7 +16,7 @@ static int add_block(network *n, const train_options *o, int64_t index, const gr
 {
     view normed = {.cols = h->cols}, y = {.cols = o->width}, d_normed = d->normed, d_h = d->width;
     d_normed.cols = h->cols;
-    if (index == 0) d_h.data = NULL; /* nobody wants the gradient of the images */
+    if (index == 0) d_h.data = NULL; /* the gradient of the images is not needed */
     APP_TRY(network_buffer(n, h->cols, &normed.data));
     APP_TRY(network_buffer(n, o->width, &y.data));
     const wiring norm = {.in = {*h}, .out = {normed}, .x = *h, .upstream = {d_normed}, .dx = d_h};

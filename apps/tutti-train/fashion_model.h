@@ -16,7 +16,7 @@ typedef struct model {
 /* What --norm may be, NULL last. */
 extern const char *const model_norms[];
 
-/* As network_create. */
+/* Errors and cleanup are network_create's. */
 int model_create(model *model, tutti_context *ctx, const train_options *options, int64_t capacity,
                  tutti_params *params);
 /* Line "model" of the configuration. */

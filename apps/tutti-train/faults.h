@@ -1,22 +1,27 @@
 /* Faults for the tests: built in only with TUTTI_TRAIN_FAULTS, for a program of tests/train, and
- * steered by the environment variable TUTTI_TRAIN_FAULT = KIND:PLACE:RANK.
+ * selected by the environment variable TUTTI_TRAIN_FAULT = KIND:PLACE:RANK.
  *
- * KIND   stop    the process stops itself (SIGSTOP)
- *        exit    it exits with code 3, without a word
- *        fail    it has a failure of its own
- *        scale   its loss weight is doubled (PLACE step, from the first step on)
- *        hang    it does nothing any more
- *        late    it sleeps for FAULT_LATE seconds
- *        signal  it sends itself SIGUSR1
- *        overflow its gradients are not finite, but its loss is (PLACE step)
- *        loss    its loss is infinite, but no gradient (PLACE step)
- *        mute    it declares no layer of the step ready (PLACE step)
- *        corrupt a bit of its weights flips after the step
- *        nan     a pixel of its batch is NaN (PLACE step: the third one of each epoch)
- * PLACE  start (before MPI is), comm (before the communicator), setup (before parameters are loaded
- *        and sent to all), exchange (before the gradient exchange), step (the third one of the
- *        run), agree (the end of that one), save (before each), end, left (nothing more is to be
- *        done) */
+ * KIND   stop      the process stops itself (SIGSTOP)
+ *        exit      it exits with code 3, without a message
+ *        fail      it fails with a message
+ *        scale     its loss weight is doubled (PLACE step, from the first step on)
+ *        hang      it pauses for ever
+ *        late      it sleeps for FAULT_LATE seconds
+ *        signal    it sends itself SIGUSR1
+ *        overflow  its gradients are not finite, but its loss is (PLACE step)
+ *        loss      its loss is infinite, but its gradients are finite (PLACE step)
+ *        mute      it declares no layer of the step ready (PLACE step)
+ *        corrupt   a bit of its weights flips after the step
+ *        nan       a pixel of its batch is NaN (PLACE step: the third of each epoch)
+ * PLACE  start     before MPI starts
+ *        comm      before the communicator is created
+ *        setup     before parameters are loaded and broadcast
+ *        exchange  before the gradient exchange is created
+ *        step      the third step of the run
+ *        agree     the end of that step
+ *        save      before each save
+ *        end       the end of the run
+ *        left      the end of main */
 #ifndef TUTTI_TRAIN_FAULTS_H
 #define TUTTI_TRAIN_FAULTS_H
 
@@ -36,7 +41,7 @@
 enum { FAULT_STEP = 3 };
 #define FAULT_LATE 0.3
 
-/* This fault is asked for, here, on this rank. */
+/* Whether this fault was selected for this place and rank. */
 static inline bool fault_asked(const char *kind, const char *place, int rank)
 {
     char wanted[64];
@@ -45,7 +50,7 @@ static inline bool fault_asked(const char *kind, const char *place, int rank)
     return given && strcmp(given, wanted) == 0;
 }
 
-/* Does what is asked for; the code to go on with. */
+/* Carries out the selected fault; returns the code to continue with. */
 static inline int fault_here(const char *place, int rank)
 {
     if (fault_asked("stop", place, rank)) raise(SIGSTOP);

@@ -1,4 +1,4 @@
-/* What the run has come through. */
+/* The run's losses. */
 #include "history.h"
 
 #include <math.h>
@@ -22,7 +22,7 @@ void history_free(history *history)
     *history = (struct history){0};
 }
 
-/* The past gets coarser; what comes stays as dense as it was. */
+/* Drops every second row; new rows stay as dense as before. */
 static void thin(history *history)
 {
     const int64_t kept = history->rows / 2;

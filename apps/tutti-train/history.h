@@ -1,4 +1,4 @@
-/* What the run has come through: a table of losses, kept in the checkpoint and drawn by --plot. */
+/* The run's losses: a table, kept in the checkpoint and drawn by --plot. */
 #ifndef TUTTI_TRAIN_HISTORY_H
 #define TUTTI_TRAIN_HISTORY_H
 
@@ -8,10 +8,9 @@ enum {
     HISTORY_STEP,      /* of the run */
     HISTORY_LOSS,      /* of that step's batch */
     HISTORY_EVALUATED, /* mean loss of the evaluation after that step; NaN: there was none */
-    /* and the share of right predictions, 0 to 1; NaN: as above, or not counted */
-    HISTORY_ACCURACY,
+    HISTORY_ACCURACY,  /* share of right predictions, 0 to 1; NaN: as above, or not counted */
     HISTORY_COLS,
-    HISTORY_ROWS = 16384 /* when they are full, every second one is dropped */
+    HISTORY_ROWS = 16384 /* when the table is full, every second row is dropped */
 };
 
 typedef struct history {
@@ -23,9 +22,9 @@ typedef struct history {
 int history_create(history *history);
 void history_free(history *history);
 
-/* A row for a step that has a line. */
+/* Adds a row for a step that is reported. */
 void history_step(history *history, int64_t step, double loss);
-/* The evaluation after the last row's step. */
+/* Adds the evaluation after the last row's step. */
 void history_evaluation(history *history, double loss, double accuracy);
 
 #endif

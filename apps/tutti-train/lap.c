@@ -1,4 +1,4 @@
-/* What steps cost. */
+/* The time of steps. */
 #include "lap.h"
 
 #include <stdlib.h>
@@ -18,9 +18,8 @@ void laps_free(laps *l)
     free(l->range_ends);
 }
 
-/* The time that waiting takes is a part of the step's: on the host it lies within finish, and on a
- * GPU the device has come to the step after the lap began, and has finished it before this rank
- * looked at it. */
+/* The waiting time is part of the lap: on the host it lies within finish; a GPU begins the step
+ * after the lap began, and has finished it before this rank reads its result. */
 int laps_waited(laps *l, tutti_grad_sync *sync)
 {
     tutti_grad_sync_info info;
@@ -51,8 +50,7 @@ int laps_gather(laps *l, const app_group *group, const tutti_grad_sync *sync, bo
 {
     const int ranks = group->world_size;
     const double seconds = app_now() - l->begin, steps = (double)l->steps;
-    /* a host that agrees does nothing else; a GPU works on meanwhile, or waits, which is in waited
-     */
+    /* while a host agrees it does nothing else; a GPU computes, or waits, which `waited` counts */
     const double waiting = l->waited + (on_host ? l->agreed : 0.0);
     tutti_grad_sync_info info;
     APP_CHECK(tutti_grad_sync_get_info(sync, &info));

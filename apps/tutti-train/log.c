@@ -1,4 +1,4 @@
-/* What a run says and writes while it goes on. */
+/* The output of a run. */
 #include "log.h"
 
 #include <math.h>
@@ -25,19 +25,18 @@ void log_close(train_log *log)
     app_output_close(&log->json_output);
 }
 
-/* What was written to a file has left.  One whose reader has gone gets no more lines, and the run
- * goes on. */
+/* Flushes a file.  If its reader has gone, it gets no more lines, and the run continues. */
 static int flush(train_log *log, app_output **output)
 {
     const int code = app_output_flush(*output);
     if (code == APP_OK || !app_output_lost(*output)) return code;
     snprintf(log->lost, sizeof log->lost, "%s", app_failure());
-    app_warn("%s: no more lines", log->lost);
+    app_warn("%s: no more lines are written", log->lost);
     app_output_close(output);
     return APP_OK;
 }
 
-/* An object a line. */
+/* One object a line. */
 static app_json *begin_json(train_log *log, const char *event)
 {
     app_json_open(&log->json, NULL, '{');

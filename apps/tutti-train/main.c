@@ -11,7 +11,7 @@
 #include "task.h"
 #include "train.h"
 
-/* All that a save makes or replaces. */
+/* The files that a save creates or replaces. */
 static void list_checkpoint(const train_options *o, app_files *files)
 {
     app_files_writes(files, "--checkpoint", o->checkpoint, "");
@@ -24,7 +24,7 @@ static void list_checkpoint(const train_options *o, app_files *files)
     }
 }
 
-/* Rank 0 writes the files, so it looks whether one of them has a second purpose. */
+/* Checks that no file has two purposes.  For rank 0, which writes them. */
 static int check_files(const train_options *o)
 {
     app_files *files = app_files_create();
@@ -59,7 +59,7 @@ int train_main(void *options, app_group *group)
 
 int main(int argc, char **argv)
 {
-    signals_watch(); /* a launcher may send one as early as this */
+    signals_install(); /* a launcher may send one as early as this */
     (void)FAULT_HERE("start", app_launcher_rank());
     const int code = app_main(&train_command, argc, argv);
     (void)FAULT_HERE("left", app_launcher_rank());

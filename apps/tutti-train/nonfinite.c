@@ -1,6 +1,6 @@
 /* Losses and gradients that are not finite.  After the exchange all ranks have the same gradients,
- * so the rank is known by its own loss, or else by making its own gradients again; the tensor is
- * the first one in the store's order, which is that of backward. */
+ * so the rank is identified by its own loss, or else by computing its own gradients again; the
+ * tensor is the first in the store's order, which is that of backward. */
 #include "nonfinite.h"
 
 #include <math.h>
@@ -10,7 +10,7 @@
 #include "common/exit_code.h"
 #include "common/report.h"
 
-/* What printf calls -nan too. */
+/* printf would print some as -nan. */
 static const char *word(double loss)
 {
     return isnan(loss) ? "nan" : loss > 0.0 ? "inf" : "-inf";
@@ -27,7 +27,7 @@ static int read_result(trainer *t)
     return APP_OK;
 }
 
-/* Whether all of a gradient is finite; a part at a time is brought to the host. */
+/* Clears *finite if a gradient is not all finite; copies a part at a time to the host. */
 static int check_gradient(trainer *t, const tutti_tensor *grad, bool *finite)
 {
     enum { PART = 1 << 16 };
@@ -61,23 +61,23 @@ static const char *name_of(const trainer *t, int number)
     return number < 0 ? "none" : tutti_params_get(t->params, number)->name;
 }
 
-/* This rank's own gradients of a step whose update was not made, once more, over the sums. */
+/* Computes this rank's own gradients of a skipped step again, overwriting the sums. */
 static int own_gradients(trainer *t, int64_t step)
 {
     const task_class *class = t->task->class;
     for (int64_t m = t->part; m < t->part + t->part_count; m++) {
         const unsigned flags = m == t->part ? 0 : TUTTI_GRAD_ACCUMULATE;
-        APP_TRY(class->bring(t->task, trainer_first_row(t, step, m), t->rows));
+        APP_TRY(class->load(t->task, trainer_first_row(t, step, m), t->rows));
         APP_TRY(class->forward(t->task, t->rows, t->step));
         APP_TRY(class->backward(t->task, t->rows, APP_OK, flags, NULL));
     }
-    /* the next step's samples were here already */
+    /* the next step's samples had been loaded already */
     if (t->state.epoch_step == step) return APP_OK;
-    return class->bring(t->task, trainer_first_row(t, t->state.epoch_step, t->part), t->rows);
+    return class->load(t->task, trainer_first_row(t, t->state.epoch_step, t->part), t->rows);
 }
 
-/* The first rank whose own gradients are not all finite, and which tensor is the first there; -1:
- * only their sum is not.  Collective. */
+/* The first rank whose own gradients are not all finite, and its first such tensor; -1: only the
+ * sum is not finite.  Collective. */
 static int find_origin(trainer *t, int64_t step, int *rank, int *number)
 {
     double *all = t->laps.gathered;
@@ -111,7 +111,7 @@ static int name_rank(trainer *t, int *rank, double *loss)
     return APP_OK;
 }
 
-/* A loss that is not finite above gradients that are: only this rank knows, and the update was
+/* A loss that is not finite though the gradients are: only this rank knows, and the update was
  * made. */
 static int report_loss(trainer *t, int64_t step)
 {
@@ -143,7 +143,7 @@ static int report_overflow(trainer *t, int64_t step)
                     (long long)step, (long long)t->state.epoch);
 }
 
-/* All ranks are here; rank 0, which will speak, looks for the tensor. */
+/* Collective; rank 0, which reports, looks for the tensor. */
 static int report_gradient(trainer *t, int64_t step, int rank, double loss)
 {
     char what[256], where[48] = "in the sum over the ranks";
@@ -170,12 +170,12 @@ static int report_gradient(trainer *t, int64_t step, int rank, double loss)
                     (long long)t->options->epochs, what);
 }
 
-int nonfinite_look(trainer *t)
+int nonfinite_check(trainer *t)
 {
-    if (!t->unseen) return APP_OK;
+    if (!t->unchecked) return APP_OK;
     const bool f16 = t->options->dtype == TUTTI_F16;
-    const int64_t step = t->unseen;
-    t->unseen = 0;
+    const int64_t step = t->unchecked;
+    t->unchecked = 0;
     APP_TRY(read_result(t));
     if (isfinite(t->stats.grad_norm)) {
         if (f16) loss_scale_adapt(&t->state.scale, false);

@@ -1,15 +1,13 @@
-/* Looking at a step's result: whether its loss and gradients are numbers, and what follows if
- * not. */
+/* Checks that a step's loss and gradients are finite, and acts if they are not. */
 #ifndef TUTTI_TRAIN_NONFINITE_H
 #define TUTTI_TRAIN_NONFINITE_H
 
 #include "trainer.h"
 
-/* Reads loss and gradient norm of the last step, if that has not been done, and applies
- * --on-nonfinite or, where only f16's range was left, the rule of the loss scale.  Waits for the
- * stream: so the loop calls it once the next step's samples are under way, when the device has
- * little left to do, and before anything that uses the result.  The gradients must still be the
- * step's.  Collective. */
-int nonfinite_look(trainer *trainer);
+/* Reads loss and gradient norm of the last step, if not done yet, and applies --on-nonfinite or, if
+ * only f16 overflowed, the rule of the loss scale.  It waits for the stream, so call it once the
+ * next step's samples are on their way, and before anything that uses the result.  The gradients
+ * must still be the step's.  Collective. */
+int nonfinite_check(trainer *trainer);
 
 #endif

@@ -63,13 +63,14 @@ static bool parse_resume(const app_option *option, void *options, const char *te
 static const double many = 1e9;
 enum { TO_TRAIN_ON = 1, MODEL, HOW, CHECKPOINTS, WHERE, TO_SEE };
 
-/* Those that a checkpoint has come first, in its order. */
+/* The options that a checkpoint saves come first, in its order. */
 static const app_option table[] = {
     {"task", "NAME", .group = TO_TRAIN_ON, .kind = APP_OTHER, .parse = parse_task,
      .print = print_task, .initial = "fashion", KEPT("task", FIXED),
-     .help = "fashion: classify the 28 x 28 images of Fashion-MNIST into ten kinds of clothing; "
-             "bytes: predict the next byte of the FILEs, or "
-             "without one of the licence texts that every Debian has"},
+     .help =
+         "fashion: classify the 28 x 28 images of Fashion-MNIST into ten kinds of clothing; "
+         "bytes: predict the next byte of the FILEs, or, without any, of the licence texts that "
+         "every Debian has"},
     {"data", "DIR", .group = TO_TRAIN_ON, TEXT(data), KEPT("data", FIXED | TRAIN_OF_TASK),
      .help = "folder of the four IDX files, gzip or not"},
     {"width", "N", .group = MODEL, INT(width, 1, 1 << 20), KEPT("width", FIXED),
@@ -77,13 +78,13 @@ static const app_option table[] = {
     {"depth", "N", .group = MODEL, INT(depth, 1, 1000), .initial = "2", KEPT("depth", FIXED),
      .help = "number of blocks"},
     {"embedding", "N", .group = MODEL, INT(embedding, 1, 1 << 20),
-     KEPT("embedding", FIXED | TRAIN_OF_TASK), .help = "bytes: how many numbers stand for a byte"},
+     KEPT("embedding", FIXED | TRAIN_OF_TASK), .help = "bytes: size of a byte's embedding"},
     {"context", "N", .group = MODEL, INT(context, 1, 1 << 20),
      KEPT("context", FIXED | TRAIN_OF_TASK),
-     .help = "bytes: how many bytes before it a byte is predicted from"},
+     .help = "bytes: number of preceding bytes that predict the next one"},
     {"norm", "KIND", .group = MODEL, .kind = APP_OTHER, .parse = parse_norm, .print = print_norm,
      KEPT("norm", FIXED),
-     .help = "which layer the norms are, of those that the task's model takes"},
+     .help = "kind of the norm layers, of those that the task's model supports"},
     {"activation", "NAME", .group = MODEL, WORD(activation, activation_names), .initial = "relu",
      KEPT("activation", FIXED),
      .help = "none, relu, leaky_relu, gelu, gelu_erf, squared_relu or silu"},
@@ -92,60 +93,59 @@ static const app_option table[] = {
     {"batch", "N", .group = HOW, INT(batch, 1, many), KEPT("batch", FIXED),
      .help =
          "samples a step, over all ranks together: results do not depend on the number of ranks"},
-    {"reproducible", "L", .group = HOW, INT(leaves, 1, TUTTI_LEAVES_MAX), KEPT("leaves", TOLD),
+    {"reproducible", "L", .group = HOW, INT(leaves, 1, TUTTI_LEAVES_MAX), KEPT("leaves", REPORTED),
      .help = "the same bits on any number of ranks up to L, a power of two that divides the batch: "
-             "it is always computed in L parts, whose "
-             "gradients are added in one order (costs time and memory)"},
+             "the batch is always computed in L parts, whose gradients are added in a fixed order "
+             "(costs time and memory)"},
     {"seed", "N", .group = HOW, .kind = APP_UNSIGNED, AT(seed), .initial = "1", KEPT("seed", FIXED),
      .help = "of the initial weights and the order of the samples"},
     {"epochs", "N", .group = HOW, INT(epochs, 1, many), KEPT("epochs", LENGTH),
      .help = "passes over the training samples"},
     {"warmup", "STEPS", .group = HOW, INT(warmup, 0, many), .initial = "-1",
-     .unset = "a tenth of the run", KEPT("warmup", TOLD),
+     .unset = "a tenth of the run", KEPT("warmup", REPORTED),
      .help = "steps over which the learning rate rises, before it falls along a cosine"},
-    {"lr", "X", .group = HOW, REAL(APP_POSITIVE, lr, 1000), KEPT("lr", TOLD),
+    {"lr", "X", .group = HOW, REAL(APP_POSITIVE, lr, 1000), KEPT("lr", REPORTED),
      .help = "highest learning rate"},
     {"weight-decay", "X", .group = HOW, REAL(APP_REAL, weight_decay, 1000), .initial = "0.01",
-     KEPT("weight_decay", TOLD), .help = "AdamW's, on weights but not on biases and norms"},
-    {"clip", "X", .group = HOW, REAL(APP_REAL, clip, 1e30), .initial = "0", KEPT("clip", TOLD),
+     KEPT("weight_decay", REPORTED), .help = "AdamW's, on weights but not on biases and norms"},
+    {"clip", "X", .group = HOW, REAL(APP_REAL, clip, 1e30), .initial = "0", KEPT("clip", REPORTED),
      .help = "largest norm of the gradients, 0 for none"},
 
     {.group = TO_TRAIN_ON, .help = "What to train on:"},
     {"hold-out", "N", .group = TO_TRAIN_ON, INT(hold_out, 0, many),
-     .help = "keep the last N training samples out and evaluate those: for choosing options "
-             "without looking at the test"},
+     .help = "exclude the last N training samples from training and evaluate on them: for choosing "
+             "options without using the test data"},
     {.group = MODEL, .help = "The model, of DEPTH blocks:"},
     {.group = HOW, .help = "How to train:"},
     {"accumulate", "N", .group = HOW, INT(accumulate, 1, many), .initial = "1",
      .help = "micro-steps: the gradients of a batch are computed in N parts, one after the other, "
-             "and exchanged once; N times less memory, and "
-             "the same results to rounding"},
+             "and exchanged once; N times less memory, and the same results to rounding"},
     {"check-replicas", "N", .group = HOW, INT(check_replicas, 1, many),
      .help = "every N steps compare the ranks' parameters and optimizer states by hashes"},
     {"loss-scale", "X", .group = HOW, REAL(APP_POWER, loss_scale, 0x1p100), .initial = "65536",
      .help = "first loss scale of f16, a power of two; halved when gradients overflow"},
     {"on-nonfinite", "WHAT", .group = HOW, WORD(nonfinite, nonfinite_names), .initial = "stop",
-     .help = "when a loss or gradient is NaN or infinite: stop, or skip the update and go on"},
+     .help = "when a loss or gradient is NaN or infinite: stop, or skip the update and continue"},
 
     {.group = CHECKPOINTS, .help = "Checkpoints:"},
     {"checkpoint", "FILE", .group = CHECKPOINTS, TEXT(checkpoint),
      .help = "save the run in FILE: at the end, and when a signal stops it"},
     {"save-every", "STEPS", .group = CHECKPOINTS, INT(save_every, 1, many),
-     .help = "save as often as that too"},
+     .help = "also save every STEPS steps"},
     {"keep", "K", .group = CHECKPOINTS, INT(keep, 0, 1000), .initial = "0",
-     .help = "keep the K files before FILE as FILE.1 to FILE.K"},
+     .help = "keep the K previous files as FILE.1 to FILE.K"},
     {"resume", "auto", .group = CHECKPOINTS, .kind = APP_OTHER, .optional = true,
      .parse = parse_resume,
-     .help = "go on from FILE, which must be there; --resume=auto: start afresh if it is not"},
+     .help = "continue from FILE, which must exist; --resume=auto: start afresh if it does not"},
     {"evaluate", .group = CHECKPOINTS, AT(evaluate),
-     .help = "with --resume: only evaluate what is in FILE"},
+     .help = "with --resume: only evaluate the model in FILE"},
 
     {.group = WHERE, .help = "Where to train:"},
     {"threads", "N", .group = WHERE, INT(threads, 1, 4096),
      .unset = "OMP_NUM_THREADS, otherwise its share of the cores",
-     .help = "host threads a rank; changes no result"},
+     .help = "host threads of a rank; does not change results"},
 
-    {.group = TO_SEE, .help = "What to see:"},
+    {.group = TO_SEE, .help = "Output:"},
     {"log-every", "STEPS", .group = TO_SEE, INT(log_every, 1, many),
      .unset = "ten lines an epoch or a few more", .help = "steps between lines"},
     {"losses", "FILE", .group = TO_SEE, TEXT(losses),
@@ -155,7 +155,7 @@ static const app_option table[] = {
     {"plot", "FILE.svg", .group = TO_SEE, TEXT(plot),
      .help = "draw loss and accuracy at the end, by gnuplot"},
     {"sample", "N", .group = TO_SEE, INT(sample, 1, many), .mark = TRAIN_OF_TASK,
-     .help = "N characters that the model continues with, at the end (bytes)"},
+     .help = "at the end, print N characters generated by the model (bytes)"},
     {"progress", "KIND", .group = TO_SEE, WORD(progress, progress_names), .initial = "plain",
      .help = "plain: lines; bar: a bar under them, for a terminal; none: epochs only"},
     {"dry-run", .group = TO_SEE, AT(dry_run),
@@ -173,8 +173,7 @@ static const char doc[] =
     "  tutti-train --hold-out 10000 --lr 0.004  try a learning rate without the test images\n"
     "\n"
     "Exit codes: 0 good, 1 the replicas differ, 2 the run failed, 64 wrong command line, 75 "
-    "stopped by SIGTERM, SIGINT or "
-    "SIGUSR1.";
+    "stopped by SIGTERM, SIGINT or SIGUSR1.";
 
 static const train_default *find_default(const task_class *task, const app_option *option)
 {
@@ -199,7 +198,7 @@ static const char *list_defaults(const app_option *option)
     return used ? text : NULL;
 }
 
-/* The task's own defaults over those that all share. */
+/* Applies the task's own defaults after the common ones. */
 static void settle(void *options)
 {
     train_options *o = options;
@@ -211,7 +210,7 @@ static void settle(void *options)
         if (own->value) app_option_set(app_option_find(&train_command, own->name), o, own->value);
 }
 
-/* An option that the task has no use for. */
+/* An option that was given but does not apply to the task. */
 static const char *find_foreign(const train_options *o)
 {
     for (int i = 0; i < train_command.count; i++)
@@ -241,16 +240,16 @@ static error_t check_all(struct argp_state *state, void *options)
                                (long long)o->batch, (long long)o->leaves);
     if (o->leaves && o->accumulate > 1)
         return app_usage_error(state,
-                               "--accumulate and --reproducible do not go together: the parts of a "
+                               "--accumulate and --reproducible exclude each other: the parts of a "
                                "reproducible batch are micro-steps already");
-    const char *lonely = o->resume       ? "resume"
-                         : o->save_every ? "save-every"
-                         : o->keep       ? "keep"
-                                         : NULL;
-    if (lonely && !o->checkpoint)
-        return app_usage_error(state, "--%s wants --checkpoint FILE", lonely);
+    const char *dependent = o->resume       ? "resume"
+                            : o->save_every ? "save-every"
+                            : o->keep       ? "keep"
+                                            : NULL;
+    if (dependent && !o->checkpoint)
+        return app_usage_error(state, "--%s requires --checkpoint FILE", dependent);
     if (o->evaluate && !o->resume)
-        return app_usage_error(state, "--evaluate wants --resume and --checkpoint FILE");
+        return app_usage_error(state, "--evaluate requires --resume and --checkpoint FILE");
     const size_t plot_length = o->plot ? strlen(o->plot) : 0;
     if (o->plot && (plot_length < 5 || strcmp(o->plot + plot_length - 4, ".svg") != 0))
         return app_usage_error(state, "--plot is '%s', want a name that ends in .svg", o->plot);

@@ -10,7 +10,7 @@
 
 struct task_class;
 
-/* where Debian's package dataset-fashion-mnist puts its files */
+/* the folder of Debian's package dataset-fashion-mnist */
 #define TRAIN_DATA_DIR "/usr/share/datasets/fashion-mnist"
 
 typedef enum train_progress {
@@ -22,20 +22,20 @@ typedef enum train_progress {
 typedef enum train_nonfinite { TRAIN_NONFINITE_STOP, TRAIN_NONFINITE_SKIP } train_nonfinite;
 typedef enum train_resume {
     TRAIN_RESUME_NO,
-    TRAIN_RESUME_WANTED, /* the file must be there */
-    TRAIN_RESUME_AUTO    /* a fresh start if it is not */
+    TRAIN_RESUME_WANTED, /* the file must exist */
+    TRAIN_RESUME_AUTO    /* a fresh start if it does not */
 } train_resume;
 
 typedef struct train_options {
-    app_common common; /* its words: FILE … */
+    app_common common; /* its args: FILE … */
     bool dry_run, evaluate;
     const struct task_class *task;
-    const char *data; /* folder of the four files; NULL in a task that has none */
+    const char *data; /* folder of the four files; NULL if the task reads none */
     int64_t hold_out; /* training images kept for validation; 0: test instead */
     int64_t sample;   /* characters at the end; 0: none */
 
     int64_t width, depth, embedding, context;
-    const char *norm; /* a kind of layer, of the task's norms */
+    const char *norm; /* a kind of layer, one of the task's norms */
     tutti_activation activation;
 
     int64_t epochs, batch, accumulate;
@@ -61,23 +61,23 @@ typedef struct train_options {
     train_progress progress;
 } train_options;
 
-/* A task's own options, and its defaults of those that all have; NULL: it has the option, but no
+/* A task's own options, and its defaults of the common ones; value NULL: an option without a
  * default. */
 typedef struct train_default {
     const char *name, *value;
 } train_default;
 
-/* What becomes of a run that resumes with another value: app_option's mark. */
+/* app_option's mark: how a resumed run treats another value than the one saved under config/. */
 enum {
-    TRAIN_SAVED = 3,  /* the checkpoint has it, under config/ … */
-    TRAIN_FIXED = 1,  /* … the run is refused */
-    TRAIN_TOLD = 2,   /* … it is told */
-    TRAIN_LENGTH = 3, /* … it is told what that means */
-    TRAIN_OF_TASK = 4 /* only for the tasks that list it */
+    TRAIN_SAVED = 3,    /* mask of the following three */
+    TRAIN_FIXED = 1,    /* the run is refused */
+    TRAIN_REPORTED = 2, /* the change is reported */
+    TRAIN_LENGTH = 3,   /* the change and its consequence are reported */
+    TRAIN_OF_TASK = 4   /* only for the tasks that list it */
 };
 
 extern const app_command train_command;
-/* Its run; main.c. */
+/* The command's run function, in main.c. */
 int train_main(void *options, app_group *group);
 
 /* The text of an option's value, "gelu"; valid until the next call. */

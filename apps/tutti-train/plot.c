@@ -1,5 +1,5 @@
-/* --plot: gnuplot reads a script on its standard input and writes the file on its standard output.
- * No shell, and no text of the user's in the script. */
+/* --plot: gnuplot reads a script from standard input and writes the file to standard output.  No
+ * shell, and no text of the user's in the script. */
 #include "plot.h"
 
 #include <errno.h>
@@ -39,14 +39,14 @@ static int start_gnuplot(int input, int output, const char *argument, pid_t *chi
     posix_spawn_file_actions_destroy(&files);
     if (error == ENOENT)
         return app_fail(APP_FAILED,
-                        "--plot wants gnuplot, which is not on PATH; Debian's package is "
+                        "--plot requires gnuplot, which is not on PATH; Debian's package is "
                         "gnuplot-nox");
     if (error) return app_fail(APP_FAILED, "gnuplot cannot be started: %s", strerror(error));
     return APP_OK;
 }
 
-/* Waits for it until the deadline, or until a while after a signal; then kills it with all that it
- * has started. */
+/* Waits for it until the deadline, or a few seconds after a signal; then kills it and its
+ * children. */
 static int await_gnuplot(pid_t child)
 {
     const double begin = app_now(), after_signal = 3.0;
@@ -93,7 +93,7 @@ int plot_check(void)
     return code;
 }
 
-/* One curve as inline data; how many points it has. */
+/* Writes a curve as inline data; returns its number of points. */
 static int64_t write_curve(FILE *script, const history *history, const char *name, int column,
                            double scale)
 {

@@ -5,11 +5,11 @@
 #include "common/output.h"
 #include "history.h"
 
-/* Whether there is a gnuplot, for the start of a run, so that its end brings no surprise. */
+/* Checks at the start of a run that gnuplot can be started. */
 int plot_check(void);
 
-/* Writes an SVG.  name: of the data evaluated, "test".  Waits for gnuplot, as long as for any
- * reader; then kills it.  After a signal it has a few seconds left. */
+/* Writes an SVG.  name: of the evaluated data, "test".  Waits for gnuplot as long as for any
+ * reader, or a few seconds after a signal, then kills it. */
 int plot_draw(app_output *output, const history *history, const char *name);
 
 #endif

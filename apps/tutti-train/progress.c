@@ -48,6 +48,6 @@ void progress_bar(progress *progress, int64_t done, int64_t total)
 
 void progress_end(const progress *progress)
 {
-    if (progress->drawn == 0.0) return; /* there is none */
+    if (progress->drawn == 0.0) return; /* there is no bar */
     app_draw("\r\033[K");
 }

@@ -16,12 +16,12 @@ typedef struct progress {
 /* A line about a step; --progress=none leaves these out. */
 void progress_step(progress *progress, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-/* A line that is always there. */
+/* A line that is always printed. */
 void progress_line(progress *progress, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 /* Redraws the bar, at most ten times a second. */
 void progress_bar(progress *progress, int64_t done, int64_t total);
-/* Takes the bar away, so that what is said next has a line of its own. */
+/* Erases the bar, so that the next line starts on its own. */
 void progress_end(const progress *progress);
 
 #endif

@@ -1,4 +1,4 @@
-/* What changes from step to step: the learning rate and the loss scale. */
+/* The learning rate and the loss scale of each step. */
 #ifndef TUTTI_TRAIN_SCHEDULE_H
 #define TUTTI_TRAIN_SCHEDULE_H
 
@@ -11,7 +11,7 @@
 double schedule_lr(int64_t step, int64_t warmup, int64_t total, double peak);
 
 /* The loss scale of f16.  A power of two, so scaling is exact; every rank sees the same summed
- * gradients and so comes to the same scale.   [Micikevicius et al. 2018] */
+ * gradients and so computes the same scale.   [Micikevicius et al. 2018] */
 typedef struct loss_scale {
     double value;
     int64_t good; /* updates since the last change */
@@ -19,8 +19,8 @@ typedef struct loss_scale {
 
 enum { LOSS_SCALE_GROWTH = 500 }; /* good updates after which it doubles */
 
-/* After an update: halves if it was skipped, doubles after LOSS_SCALE_GROWTH good ones.  False
- * if it has become too small for the overflow to be the scale's fault. */
+/* After an update: halves if it was skipped, doubles after LOSS_SCALE_GROWTH good ones.  False if
+ * the scale is so small that it cannot be the cause of the overflow. */
 bool loss_scale_adapt(loss_scale *scale, bool skipped);
 
 #endif

@@ -1,4 +1,4 @@
-/* The training loop: steps, and what follows some of them: a line, an evaluation, a checkpoint. */
+/* The training loop: steps, and after some of them a line, an evaluation or a checkpoint. */
 #include "train.h"
 
 #include <math.h>
@@ -15,13 +15,13 @@
 #include "nonfinite.h"
 #include "plot.h"
 
-/* What the loop knows beside the trainer. */
+/* State of the loop. */
 typedef struct loop {
     double lr;
-    int64_t shuffled;   /* the epoch that the order is of; 0: none */
-    double epoch_begin; /* when it began, or was resumed */
+    int64_t shuffled;   /* the epoch of the current order; 0: none */
+    double epoch_begin; /* when the epoch began, or was resumed */
     log_score score;    /* of the last evaluation */
-    char stop[160];     /* why to stop after this step; empty: go on */
+    char stop[160];     /* why to stop after this step; empty: continue */
 } loop;
 
 /* Predictions a step, over all ranks. */
@@ -30,26 +30,25 @@ static double batch_tokens(const trainer *t)
     return (double)(t->options->batch * t->task->tokens_per_sample);
 }
 
-/* Looks at the step before, if nobody has yet: waits for it where it is still under way on the
- * device. */
-static int look(trainer *t)
+/* Checks the previous step's result if not done yet, waiting for the device. */
+static int check_result(trainer *t)
 {
-    const bool made = t->unseen != 0;
-    APP_TRY(nonfinite_look(t));
+    const bool made = t->unchecked != 0;
+    APP_TRY(nonfinite_check(t));
     return made && t->group->world_size > 1 ? laps_waited(&t->laps, t->sync) : APP_OK;
 }
 
-/* Brings the first micro-batch, looks at the step before while the device finishes it, and sets
- * this step's values. */
+/* Loads the first micro-batch, checks the previous step while the device finishes it, and sets this
+ * step's values. */
 static int begin_step(trainer *t, const loop *loop)
 {
     const train_options *o = t->options;
     const int rank = t->group->rank;
     int code = t->state.step == FAULT_STEP ? FAULT_HERE("step", rank) : APP_OK;
     if (code == APP_OK)
-        code = o->task->bring(t->task, trainer_first_row(t, t->state.epoch_step, t->part), t->rows);
-    const int looked = look(t); /* the other ranks do too */
-    if (code == APP_OK) code = looked;
+        code = o->task->load(t->task, trainer_first_row(t, t->state.epoch_step, t->part), t->rows);
+    const int checked = check_result(t); /* collective, so even after a failure */
+    if (code == APP_OK) code = checked;
     if (code != APP_OK) return code;
 
     tutti_step_values values = {.step = 1, .loss_weight = 1};
@@ -64,8 +63,8 @@ static int begin_step(trainer *t, const loop *loop)
     return app_check(tutti_step_block_set(t->step, t->ctx, &values));
 }
 
-/* One part of the batch.  Micro-steps add to one gradient, which goes out with the last of them;
- * each leaf has a gradient of its own, which the exchange merges with the others'. */
+/* Computes one part of the batch.  Micro-steps accumulate one gradient, exchanged during the last;
+ * each leaf has its own gradient, which the exchange merges with the others'. */
 static int compute_part(trainer *t, int64_t m, int code)
 {
     const bool leaf = t->options->leaves > 0, first = m == t->part;
@@ -74,7 +73,7 @@ static int compute_part(trainer *t, int64_t m, int code)
     const task_class *class = t->task->class;
     if (leaf) APP_CHECK(tutti_grad_sync_leaf_begin(t->sync, t->ctx, (int)m));
     if (code == APP_OK && !first)
-        code = class->bring(t->task, trainer_first_row(t, t->state.epoch_step, m), t->rows);
+        code = class->load(t->task, trainer_first_row(t, t->state.epoch_step, m), t->rows);
     if (code == APP_OK) code = class->forward(t->task, t->rows, t->step);
     if (code == APP_OK)
         code = app_check(tutti_copy(t->ctx, t->losses + m, t->task->loss_sum, sizeof(double)));
@@ -88,7 +87,7 @@ static int compute_part(trainer *t, int64_t m, int code)
     return code;
 }
 
-/* This rank's gradients, which go out to the others with the last part. */
+/* Computes this rank's gradients; their exchange starts during the last part. */
 static int compute(trainer *t, const loop *loop)
 {
     int code = begin_step(t, loop);
@@ -96,7 +95,7 @@ static int compute(trainer *t, const loop *loop)
     return code;
 }
 
-/* app_group_agree in the lap: a rank that waits for the others in it waits in its steps. */
+/* app_group_agree, whose wait for the other ranks counts as part of the lap. */
 static int agree(trainer *t, int code)
 {
     const double begin = app_now();
@@ -105,8 +104,8 @@ static int agree(trainer *t, int code)
     return code;
 }
 
-/* Waits for the sums.  A rank that could not declare all its layers says so: the others would wait
- * for it until the deadline. */
+/* Waits for the sums.  A rank that could not declare all its layers ready aborts the communicator,
+ * or the others would wait for it until the deadline. */
 static int finish_exchange(trainer *t, int code)
 {
     char why[APP_MESSAGE_MAX];
@@ -139,20 +138,20 @@ static int train_step(trainer *t, loop *loop)
     code = agree(t, code);
     t->laps.steps++;
     if (code != APP_OK && code != APP_PREEMPTED) return code;
-    t->unseen = state->epoch_step;
+    t->unchecked = state->epoch_step;
     if (code == APP_PREEMPTED) snprintf(loop->stop, sizeof loop->stop, "%s", app_failure());
     return APP_OK;
 }
 
-/* Looks at the last step now: what follows needs it, or it is the last for a while.  Collective. */
+/* Waits for the last step's result and checks it.  Collective. */
 static int settle(trainer *t)
 {
-    int code = look(t);
+    int code = check_result(t);
     if (code == APP_OK) code = app_check(tutti_context_check(t->ctx));
     return agree(t, code);
 }
 
-/* This rank's share of the evaluation: of each leaf its score, and zeros for the others'. */
+/* Evaluates this rank's share; in reproducible mode, each of its leaves. */
 static int evaluate_share(trainer *t, task_score *scores)
 {
     const int64_t count = t->task->test_count, leaves = t->options->leaves;
@@ -199,8 +198,8 @@ static int end_epoch(trainer *t, loop *loop)
                                                    app_now() - loop->epoch_begin, true));
 }
 
-/* The batch's mean loss by the tree over its leaves.  Of each leaf one rank has the sum and all
- * others 0, so that the sum over the ranks is exact. */
+/* The batch's mean loss by the tree over its leaves.  The sum over the ranks is exact, as one rank
+ * has a leaf's sum and the others 0. */
 static int reproducible_loss(trainer *t, double *loss)
 {
     APP_CHECK(tutti_comm_all_reduce(t->group->control, t->group->host, t->losses_host,
@@ -209,7 +208,7 @@ static int reproducible_loss(trainer *t, double *loss)
     return APP_OK;
 }
 
-/* A line about the step just made, which was looked at.  Collective. */
+/* Prints a line about the last step, after settle.  Collective. */
 static int say_step(trainer *t, double lr)
 {
     const log_place place = trainer_place(t);
@@ -223,7 +222,7 @@ static int say_step(trainer *t, double lr)
     return laps_begin(&t->laps, t->sync);
 }
 
-/* The order of the epoch that the next step is in. */
+/* Shuffles the epoch of the next step, unless that has been done. */
 static int begin_epoch(trainer *t, loop *loop)
 {
     run_state *state = &t->state;
@@ -244,13 +243,13 @@ static bool has_line(const trainer *t)
     return step == 1 || step == t->steps || step % t->log_every == 0;
 }
 
-/* What has been done since `begin`, after settle, is no step's. */
-static void no_step(trainer *t, double begin)
+/* Excludes the time since `begin` from the lap. */
+static void exclude_time(trainer *t, double begin)
 {
     t->laps.begin += app_now() - begin;
 }
 
-/* All ranks hold the same weights and the same optimizer's state, or the run ends.  Collective. */
+/* Ends the run if the ranks' weights or optimizer states differ.  Collective. */
 static int check_replicas(trainer *t)
 {
     enum { MOST = 8 };
@@ -270,20 +269,19 @@ static int check_replicas(trainer *t)
         code = app_fail(APP_MISMATCH, "after step %lld: %s", (long long)t->state.step,
                         tutti_last_error());
     code = app_group_agree(t->group, code);
-    no_step(t, begin);
+    exclude_time(t, begin);
     return code;
 }
 
-/* The file has what happened so far. */
 static int save(trainer *t)
 {
     const double begin = app_now();
     APP_TRY(checkpoint_save(t));
-    no_step(t, begin);
+    exclude_time(t, begin);
     return APP_OK;
 }
 
-/* A signal asked for it. */
+/* Stops after a signal. */
 static int stop(trainer *t, const loop *loop)
 {
     const char *file = t->options->checkpoint;
@@ -291,7 +289,7 @@ static int stop(trainer *t, const loop *loop)
     APP_TRY(save(t));
     const log_place place = trainer_place(t);
     APP_TRY(app_group_agree(t->group, log_stopped(&t->log, &place, loop->stop)));
-    return app_fail(APP_PREEMPTED, "%s%s%s", loop->stop, file ? "; --resume goes on from " : "",
+    return app_fail(APP_PREEMPTED, "%s%s%s", loop->stop, file ? "; --resume continues from " : "",
                     file ? file : "");
 }
 
@@ -320,7 +318,7 @@ static int make_steps(trainer *t, loop *loop)
     }
 }
 
-/* Once.  Not collective. */
+/* Draws the plot, once.  Not collective. */
 static int draw(trainer *t)
 {
     if (!t->plot) return APP_OK;
@@ -329,8 +327,8 @@ static int draw(trainer *t)
     return code == APP_OK ? closed : code;
 }
 
-/* What follows leaves nothing to save, so a signal ends it at once; one that came before is heeded
- * now.  Collective. */
+/* From here on there is nothing to save, so a signal ends the program at once; an earlier one does
+ * so now.  Collective. */
 static int nothing_to_save(const trainer *t, const char *what)
 {
     signals_leave_at_once();
@@ -344,7 +342,7 @@ static int sample(trainer *t)
     return t->group->rank == 0 ? t->task->class->sample(t->task, t->options->sample) : APP_OK;
 }
 
-/* Begins the log, and this part of the run.  Collective. */
+/* Begins the log and the clock of this part of the run.  Collective. */
 static int start(trainer *t)
 {
     const log_place place = trainer_place(t);
@@ -387,7 +385,7 @@ int train_run(trainer *t)
     APP_TRY(app_group_agree(t->group, signals_check("anything was written")));
     APP_TRY(start(t));
     if (t->state.step == t->total && t->state.evaluated == t->state.epoch)
-        APP_TRY(evaluate(t, &loop.score)); /* there is nothing left but to say it */
+        APP_TRY(evaluate(t, &loop.score)); /* the run had ended; its result is printed again */
     int code = make_steps(t, &loop);
     if (code == APP_OK) code = finish(t, &loop);
     progress_end(&t->log.progress);

@@ -4,11 +4,10 @@
 
 #include "trainer.h"
 
-/* Collective: all steps that are left, or until something stops them.  All ranks return the same
- * code. */
+/* Makes the remaining steps.  Collective: all ranks return the same code. */
 int train_run(trainer *trainer);
 
-/* Collective: --evaluate, the score of the model as it was loaded. */
+/* --evaluate: evaluates the loaded model.  Collective. */
 int train_evaluate(trainer *trainer);
 
 #endif

@@ -1,5 +1,5 @@
-/* How a run is set up.  Each phase is followed by an agreement, so that a fault on one rank
- * stops all of them before they wait for each other. */
+/* Sets up a run.  All ranks agree after each phase, so that a failure of one rank stops all of them
+ * before they wait for each other. */
 #include "trainer.h"
 
 #include <errno.h>
@@ -50,8 +50,8 @@ log_place trainer_place(const trainer *t)
     return (log_place){s->step, s->epoch, s->epoch_step, t->steps, t->options->epochs};
 }
 
-/* Which rows of a batch are this rank's: a share of each micro-step, or whole leaves. */
-static int share_out(trainer *t)
+/* Assigns this rank its rows of a batch: a share of each micro-step, or whole leaves. */
+static int assign_rows(trainer *t)
 {
     const train_options *o = t->options;
     const int rank = t->group->rank, world = t->group->world_size;
@@ -66,7 +66,7 @@ static int share_out(trainer *t)
     if (o->leaves < world)
         return app_fail(APP_USAGE, "--reproducible is %lld, want at least the %d ranks",
                         (long long)o->leaves, world);
-    /* as tutti_grad_sync_own_leaves shares them out */
+    /* the same shares as tutti_grad_sync_own_leaves */
     t->part = trainer_share(t->parts, rank, world);
     t->part_count = trainer_share(t->parts, rank + 1, world) - t->part;
     t->rows = t->micro_batch;
@@ -93,7 +93,7 @@ static int open_task(trainer *t)
     t->total = t->steps * o->epochs;
     t->warmup = o->warmup >= 0 ? o->warmup : t->total / 10;
     t->log_every = o->log_every ? o->log_every : largest(1, t->steps / 10);
-    return share_out(t);
+    return assign_rows(t);
 }
 
 static int create_model(trainer *t)
@@ -119,7 +119,7 @@ static int create_optimizer(trainer *t)
     tutti_adamw_desc desc = TUTTI_ADAMW_DESC_INIT;
     desc.weight_decay = o->weight_decay;
     desc.clip_norm = o->clip;
-    desc.skip_nonfinite = 1; /* whatever follows, the weights stay numbers */
+    desc.skip_nonfinite = 1; /* the weights stay finite in any case */
     APP_CHECK(tutti_adamw_create(t->ctx, t->params, &desc, &t->adamw));
     APP_CHECK(tutti_step_block_create(t->ctx, &t->step));
     t->state.scale.value = o->dtype == TUTTI_F16 ? o->loss_scale : 1.0;
@@ -136,7 +136,7 @@ static int exchange(trainer *t)
     return app_check(tutti_grad_sync_create(t->ctx, t->comm, t->params, &desc, &t->sync));
 }
 
-/* What is written while the run goes on: a fault here is better now than at its end. */
+/* Opens the run's output files early, so that it does not fail at its end. */
 static int open_files(trainer *t)
 {
     APP_TRY(log_open(&t->log, t->options, t->group));
@@ -146,7 +146,7 @@ static int open_files(trainer *t)
     return plot_check();
 }
 
-/* The end of a phase.  A signal is heeded here, as nothing has been written yet. */
+/* Ends a phase.  A signal stops the run here, as nothing has been written yet. */
 static int agree(app_group *group, int code)
 {
     return app_group_agree(group, code == APP_OK ? signals_check("anything was written") : code);

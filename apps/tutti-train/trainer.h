@@ -1,4 +1,4 @@
-/* Everything that a run holds, and how it is set up. */
+/* The state of a run and its set-up. */
 #ifndef TUTTI_TRAIN_TRAINER_H
 #define TUTTI_TRAIN_TRAINER_H
 
@@ -9,17 +9,17 @@
 #include "schedule.h"
 #include "task.h"
 
-/* Where the run is: the step under way, or the last one made.  A checkpoint keeps all of it. */
+/* Progress of the run: the current step, or the last one made.  All of it is saved. */
 typedef struct run_state {
     int64_t step;       /* of the run, from 1; 0: none yet */
     int64_t epoch;      /* from 1; 0: none yet */
     int64_t epoch_step; /* within the epoch, from 1 */
-    int64_t evaluated;  /* the last epoch that was */
+    int64_t evaluated;  /* the last evaluated epoch */
     int64_t skipped;    /* steps without an update */
     loss_scale scale;
 } run_state;
 
-/* What is in the run's file; checkpoint.c. */
+/* The contents of the checkpoint; checkpoint.c. */
 typedef struct run_file run_file;
 
 typedef struct trainer {
@@ -33,12 +33,12 @@ typedef struct trainer {
     tutti_adamw *adamw;
     tutti_grad_sync *sync;
 
-    int64_t steps, total; /* an epoch; the run */
+    int64_t steps, total; /* steps of an epoch, and of the run */
     int64_t warmup, log_every;
-    int64_t parts;            /* of a batch: micro-steps, or in reproducible mode leaves */
-    int64_t part, part_count; /* those that this rank has a share in: all, or its own leaves */
+    int64_t parts;            /* of a batch: micro-steps, or leaves in reproducible mode */
+    int64_t part, part_count; /* this rank's parts: all, or its own leaves */
     int64_t micro_batch;      /* rows of a part */
-    int64_t row, rows;        /* this rank's share of them */
+    int64_t row, rows;        /* this rank's share of these rows */
 
     run_state state;
     history history;
@@ -49,14 +49,14 @@ typedef struct trainer {
     /* [parts] on the device: sums over this rank's rows of each; 0 for others' leaves */
     double *losses;
     double *losses_host;
-    int64_t unseen;          /* step of the epoch whose result was not looked at yet; 0: none */
-    double loss;             /* of the last step looked at: this rank's part of the batch's mean */
+    int64_t unchecked;       /* step of the epoch whose result is not checked yet; 0: none */
+    double loss;             /* of the last checked step: this rank's part of the batch's mean */
     tutti_adamw_stats stats; /* of the same step */
 
     train_log log;
     laps laps;
-    double begin;       /* when the run began, on this clock … */
-    int64_t first_step; /* … and the steps made before */
+    double begin;       /* when this part of the run began, by app_now() */
+    int64_t first_step; /* steps made before */
     app_output *plot;   /* rank 0, with --plot, until it is drawn */
 } trainer;
 
@@ -70,13 +70,13 @@ int64_t trainer_share(int64_t total, int rank, int world_size);
 /* Where this rank's rows of a part of a step's batch begin in the epoch's order. */
 int64_t trainer_first_row(const trainer *trainer, int64_t epoch_step, int64_t part);
 
-/* The sum of `count` numbers as a binary tree: count a power of two, the numbers `stride` apart. */
+/* Sums `count` numbers, a power of two, as a binary tree; they lie `stride` apart. */
 double trainer_tree_sum(const double *values, int64_t count, int64_t stride);
 
 /* Where the run is, for the log. */
 log_place trainer_place(const trainer *trainer);
 
-/* The table of the configuration, on rank 0. */
+/* Prints the configuration on rank 0. */
 void trainer_describe(const trainer *trainer);
 
 #endif

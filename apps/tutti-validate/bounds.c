@@ -1,4 +1,4 @@
-/* A case as a problem for reference/; bounds.h. */
+/* Turns a case into a problem for reference/; bounds.h. */
 #include "bounds.h"
 
 #include <stdlib.h>
@@ -38,13 +38,13 @@ static double *room(const tutti_case_tensor *tensor)
     return calloc((size_t)elements_of(tensor) + 1, sizeof(double));
 }
 
-/* Room for what is wanted of a tensor, or its values. */
+/* Allocates room for a tensor's bound and reference, or reads its values. */
 static int take(const work *w, const tutti_case_tensor *tensor, reference_tensor *place)
 {
     const bool result = subject_is_result(tensor);
     if (result && tensor->has_bound) return APP_OK;
     const bool wanted = result && !w->s->source->has_reference;
-    const ptrdiff_t i = tensor - w->s->which->tensors;
+    const ptrdiff_t i = tensor - w->s->test_case->tensors;
     if (result) place->bound = w->bounds[i] = room(tensor);
     if (wanted) place->value = w->references[i] = room(tensor);
     if (!result) place->given = w->values[i] = room(tensor);
@@ -56,32 +56,32 @@ static int take(const work *w, const tutti_case_tensor *tensor, reference_tensor
 static int compute(const work *w)
 {
     const subject *s = w->s;
-    if (!reference_knows(s->which->layer))
-        return subject_fail(s, "has results without atol and rtol, and of %s no bound is known",
-                            s->which->layer);
+    if (!reference_knows(s->test_case->layer))
+        return subject_fail(s, "has results without atol and rtol, and no bound is known for %s",
+                            s->test_case->layer);
     reference_problem problem = {
         .layer = s->layer,
-        .options = s->which->options,
-        .rows = s->which->rows,
-        .first_row = s->which->first_row,
+        .options = s->test_case->options,
+        .rows = s->test_case->rows,
+        .first_row = s->test_case->first_row,
         .step = subject_step(s),
         .any_order = true,
         .expected_roundoff = s->source->has_reference ? 0x1p-53 : 0,
     };
-    for (int i = 0; i < s->which->tensor_count; i++)
-        APP_TRY(
-            take(w, &s->which->tensors[i], reference_place(&problem, s->which->tensors[i].name)));
+    for (int i = 0; i < s->test_case->tensor_count; i++)
+        APP_TRY(take(w, &s->test_case->tensors[i],
+                     reference_place(&problem, s->test_case->tensors[i].name)));
     const char *wrong = reference_compute(&problem);
     return wrong ? subject_fail(s, "has results without atol and rtol: %s", wrong) : APP_OK;
 }
 
 int bounds_compute(const subject *s, double **bounds, double **references)
 {
-    const int count = s->which->tensor_count;
+    const int count = s->test_case->tensor_count;
     bool wanted = false;
     for (int i = 0; i < count; i++)
-        wanted =
-            wanted || (subject_is_result(&s->which->tensors[i]) && !s->which->tensors[i].has_bound);
+        wanted = wanted || (subject_is_result(&s->test_case->tensors[i]) &&
+                            !s->test_case->tensors[i].has_bound);
     if (!wanted) return APP_OK;
     work w = {.s = s, .bounds = bounds, .references = references};
     w.values = calloc((size_t)count + 1, sizeof *w.values);

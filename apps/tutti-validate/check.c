@@ -1,4 +1,4 @@
-/* Checking one case; check.h. */
+/* Checks one case; check.h. */
 #include "check.h"
 
 #include <stdio.h>
@@ -13,7 +13,7 @@ enum { BLOCK = 1 << 18 }; /* elements that are compared at a time */
 
 int results_make(const subject *s, results *r)
 {
-    const size_t count = (size_t)s->which->tensor_count + 1;
+    const size_t count = (size_t)s->test_case->tensor_count + 1;
     r->together = calloc(count, sizeof *r->together);
     r->alone = calloc(count, sizeof *r->alone);
     r->bounds = calloc(count, sizeof *r->bounds);
@@ -38,7 +38,7 @@ void results_drop(const subject *s, results *r)
 void check_own(const validator *v, const subject *s, const tutti_case_tensor *tensor,
                int64_t *first, int64_t *count)
 {
-    const int64_t row = subject_row(s, tensor), rows = s->which->rows;
+    const int64_t row = subject_row(s, tensor), rows = s->test_case->rows;
     *first = 0;
     *count = row;
     if (!subject_has_rows(s, tensor)) return;
@@ -56,11 +56,11 @@ static int64_t unit_of(const tutti_case_tensor *tensor)
 
 static int run_both(validator *v, const subject *s, results *r)
 {
-    const int64_t rows = s->which->rows;
+    const int64_t rows = s->test_case->rows;
     run_plan together = {.exchange = true}, alone = {.count = rows};
     together.first = run_share(rows, v->group->rank, v->group->world_size);
     together.count = run_share(rows, v->group->rank + 1, v->group->world_size) - together.first;
-    /* one rank has nobody to share with: it splits the rows over two calls instead */
+    /* a single rank splits the rows over two calls instead of over ranks */
     if (v->group->world_size == 1) alone.cut = (rows + 2) / 3;
     APP_TRY(run_case(v, s, &together, r->together));
     int code = subject_explain(s, run_case(v, s, &alone, r->alone));
@@ -68,11 +68,11 @@ static int run_both(validator *v, const subject *s, results *r)
     return app_group_agree(v->group, code);
 }
 
-/* A part of this rank's elements: as f64, a block at a time. */
+/* Compares a block of this rank's elements, as f64. */
 static int compare_block(const validator *v, const subject *s, const results *r, int index,
                          int64_t first, int64_t count, double *values, finding *f)
 {
-    const tutti_case_tensor *tensor = &s->which->tensors[index];
+    const tutti_case_tensor *tensor = &s->test_case->tensors[index];
     const size_t size = tutti_dtype_size(tensor->dtype);
     const int64_t unit = unit_of(tensor);
     double *alone = values + count, *expected = alone + count;
@@ -98,7 +98,7 @@ static int compare_block(const validator *v, const subject *s, const results *r,
 
 static int compare(const validator *v, const subject *s, const results *r, int index, finding *f)
 {
-    const tutti_case_tensor *tensor = &s->which->tensors[index];
+    const tutti_case_tensor *tensor = &s->test_case->tensors[index];
     const int64_t unit = unit_of(tensor);
     const int64_t most = (BLOCK / unit > 0 ? BLOCK / unit : 1) * unit;
     int64_t first, count;
@@ -117,7 +117,7 @@ static int compare(const validator *v, const subject *s, const results *r, int i
     return code;
 }
 
-/* Everybody's findings of all tensors, merged. */
+/* Merges the findings of all ranks. */
 static int gather(validator *v, const subject *s, const finding *mine, outcome *o)
 {
     const int world = v->group->world_size, count = o->count;
@@ -142,18 +142,18 @@ static int gather(validator *v, const subject *s, const finding *mine, outcome *
 static int start_outcome(const subject *s, const char *file, outcome *o)
 {
     *o = (outcome){.file = file, .holds = true};
-    strcpy(o->name, s->which->name);
-    strcpy(o->layer, s->which->layer);
-    o->verdicts = calloc((size_t)s->which->tensor_count + 1, sizeof *o->verdicts);
+    strcpy(o->name, s->test_case->name);
+    strcpy(o->layer, s->test_case->layer);
+    o->verdicts = calloc((size_t)s->test_case->tensor_count + 1, sizeof *o->verdicts);
     return o->verdicts ? APP_OK : app_fail(APP_FAILED, "no memory for the report");
 }
 
 static int compare_all(validator *v, const subject *s, const results *r, outcome *o)
 {
-    finding *mine = calloc((size_t)s->which->tensor_count + 1, sizeof *mine);
+    finding *mine = calloc((size_t)s->test_case->tensor_count + 1, sizeof *mine);
     int code = mine ? APP_OK : app_fail(APP_FAILED, "no memory for the findings");
-    for (int i = 0; code == APP_OK && i < s->which->tensor_count; i++) {
-        const tutti_case_tensor *tensor = &s->which->tensors[i];
+    for (int i = 0; code == APP_OK && i < s->test_case->tensor_count; i++) {
+        const tutti_case_tensor *tensor = &s->test_case->tensors[i];
         if (!subject_is_result(tensor)) continue;
         code = compare(v, s, r, i, &mine[o->count]);
         const bool bits = s->same_bits && subject_has_rows(s, tensor);

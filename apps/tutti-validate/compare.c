@@ -1,4 +1,4 @@
-/* Comparing results; compare.h. */
+/* Compares results; compare.h. */
 #include "compare.h"
 
 #include <math.h>
@@ -19,8 +19,7 @@ bool finding_holds(const finding *f)
     return f->wrong == 0 && f->differing == 0;
 }
 
-/* An infinity of the type is what becomes of a number beyond its range, or of one that a right
- * result may come to. */
+/* Whether an infinity is right: a result within the bound may overflow the type. */
 static bool overflows(tutti_dtype dtype, double actual, double expected, double bound)
 {
     if (!isinf(actual) || !isfinite(expected) || !isfinite(bound)) return false;
@@ -31,8 +30,8 @@ static bool overflows(tutti_dtype dtype, double actual, double expected, double 
            tutti_convert(&rounded, TUTTI_F64, typed, dtype, 1) == TUTTI_OK && rounded == actual;
 }
 
-/* 0 for equal values, NaN beside NaN and infinities of one sign among them; otherwise inf where
- * one is not finite, and should be. */
+/* 0 for equal values, also for two NaN and for infinities of one sign; infinity if otherwise one of
+ * them is not finite. */
 static double error_of(tutti_dtype dtype, double actual, double expected, double bound)
 {
     if (actual == expected || (isnan(actual) && isnan(expected))) return 0;
@@ -41,13 +40,13 @@ static double error_of(tutti_dtype dtype, double actual, double expected, double
     return fabs(actual - expected);
 }
 
-/* A bound that overflowed, or is NaN, says nothing: then only the very value is right. */
+/* If a bound overflowed or is NaN, only the exact value is right. */
 static bool within(double error, double bound)
 {
     return error == 0 || (isfinite(bound) && error <= bound);
 }
 
-static double load_of(double error, double bound)
+static double ratio_of(double error, double bound)
 {
     if (error == 0) return 0;
     return isfinite(bound) && bound > 0 ? error / bound : INFINITY;
@@ -70,7 +69,7 @@ static void compare_expected(const part *p, int64_t i, finding *f)
     const double actual = p->actual[i], expected = p->expected[i];
     const double bound = bound_at(p, i);
     const double error = error_of(p->tensor->dtype, actual, expected, bound);
-    const double load = load_of(error, bound);
+    const double ratio = ratio_of(error, bound);
     f->abs = worst(f->abs, error);
     if (error > 0) {
         f->rel = worst(f->rel, expected != 0 ? error / fabs(expected) : INFINITY);
@@ -78,8 +77,8 @@ static void compare_expected(const part *p, int64_t i, finding *f)
                                                   : INFINITY);
     }
     f->wrong += !within(error, bound);
-    if (load > f->load || f->index < 0) {
-        f->load = load;
+    if (ratio > f->ratio || f->index < 0) {
+        f->ratio = ratio;
         f->index = (double)(p->first + i);
         f->rank = p->rank;
         f->actual = actual;
@@ -126,8 +125,8 @@ void compare_merge(finding *f, const finding *other, bool replicated)
     f->ulp = worst(f->ulp, other->ulp);
     f->elements = replicated ? f->elements : f->elements + other->elements;
     f->wrong = replicated ? worst(f->wrong, other->wrong) : f->wrong + other->wrong;
-    if (other->index >= 0 && (other->load > f->load || f->index < 0)) {
-        f->load = other->load;
+    if (other->index >= 0 && (other->ratio > f->ratio || f->index < 0)) {
+        f->ratio = other->ratio;
         f->index = other->index;
         f->rank = other->rank;
         f->actual = other->actual;

@@ -1,18 +1,18 @@
-/* Comparing results: with what is expected, and with the same computed by one rank alone. */
+/* Compares results with the expected ones, and with those of one rank alone. */
 #ifndef TUTTI_VALIDATE_COMPARE_H
 #define TUTTI_VALIDATE_COMPARE_H
 
 #include "subject.h"
 
-/* What was found in a tensor, by one rank or by all.  All numbers are f64: ranks gather findings as
- * arrays of them. */
+/* The comparison of a tensor, of one rank or of all.  All members are doubles, so that ranks gather
+ * findings as arrays. */
 typedef struct finding {
     double elements;
-    double abs, rel, ulp; /* the worst of each error */
+    double abs, rel, ulp; /* largest absolute and relative error, and in ulp */
     double wrong;         /* elements beyond their bound */
-    double load;          /* error / bound at the worst element, where that is largest */
+    double ratio;         /* largest error / bound */
     double index, rank, actual, expected, bound; /* of that element; index in the whole tensor */
-    double differing; /* elements that are not what one rank alone computes */
+    double differing; /* elements that differ from those of one rank alone */
     double differ_index, differ_rank, differ_actual, differ_alone;
 } finding;
 enum { FINDING_NUMBERS = sizeof(finding) / sizeof(double) };
@@ -28,14 +28,13 @@ typedef struct part {
     const double *expected; /* of this part */
     const double *alone;    /* of this part, as one rank alone computes it */
     const double *bounds;   /* of this part; NULL: the tensor's own */
-    bool same_bits;         /* actual and alone are to be equal; otherwise within twice the bound */
+    bool same_bits;         /* actual and alone must be equal; otherwise within twice the bound */
 } part;
 
-/* Nothing found yet. */
+/* Sets an empty finding. */
 void compare_start(finding *f);
 void compare_part(const part *p, finding *f);
-/* Takes the finding of another part in, or another rank's.  replicated: of the very same
- * elements. */
+/* Adds the finding of another part or rank.  replicated: it is of the same elements. */
 void compare_merge(finding *f, const finding *other, bool replicated);
 
 /* Distance between neighbouring numbers of a type at a value. */

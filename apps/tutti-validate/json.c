@@ -7,7 +7,7 @@
 #include "common/json.h"
 #include "report.h"
 
-/* JSON has no NaN and no infinity. */
+/* As a text where it is not finite, which JSON cannot represent. */
 static void put_number(app_json *json, const char *key, double value)
 {
     if (isfinite(value))
@@ -35,7 +35,7 @@ static void put_verdict(app_json *json, const verdict *d)
         put_number(json, "bound", f->bound);
         put_number(json, "actual", f->actual);
         put_number(json, "expected", f->expected);
-        put_number(json, "error_over_bound", f->load);
+        put_number(json, "error_over_bound", f->ratio);
         app_json_text(json, "index", at);
         app_json_int(json, "rank", (int64_t)f->rank);
         app_json_int(json, "beyond_bound", (int64_t)f->wrong);

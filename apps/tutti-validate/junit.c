@@ -1,4 +1,4 @@
-/* --junit: a report that build servers read, a test a case. */
+/* --junit: a report for build servers, one test a case. */
 #include <stdio.h>
 
 #include "report.h"

@@ -1,4 +1,4 @@
-/* What the library's tables say of each kind of layer; kinds.h. */
+/* Lists the library's tables of the kinds of layer; kinds.h. */
 #include "kinds.h"
 
 #include <float.h>

@@ -1,8 +1,8 @@
-/* --layers: what the library's tables say of each kind of layer, for who writes a case file. */
+/* --layers: the library's tables of the kinds of layer, for writing case files. */
 #ifndef TUTTI_VALIDATE_KINDS_H
 #define TUTTI_VALIDATE_KINDS_H
 
-/* A line an option, tensor and parameter: the kind, what it is, its name, then the rest. */
+/* Prints a line for each option, tensor and parameter: kind of layer, role, name, then the rest. */
 void kinds_list(void);
 
 #endif

@@ -5,7 +5,7 @@
 #include "common/signals.h"
 #include "validate.h"
 
-/* Rank 0 writes the files, so it looks whether one of them has a second purpose. */
+/* Checks that no file has two purposes.  For rank 0, which writes them. */
 static int check_files(const validate_options *o)
 {
     app_files *files = app_files_create();
@@ -30,6 +30,6 @@ int validate_main(void *options, app_group *group)
 
 int main(int argc, char **argv)
 {
-    signals_watch();
+    signals_install();
     return app_main(&validate_command, argc, argv);
 }

@@ -8,8 +8,8 @@
 #include "common/options.h"
 
 typedef struct validate_options {
-    app_common common;      /* its words: files of cases */
-    const char *checkpoint; /* NULL: none, as below */
+    app_common common;      /* its args: case files */
+    const char *checkpoint; /* NULL: none; so are the names below */
     const char *filter, *json, *junit, *emit, *record;
     bool list, layers, quiet;
     int64_t rows; /* of a checkpoint's inputs */
@@ -17,7 +17,7 @@ typedef struct validate_options {
 } validate_options;
 
 extern const app_command validate_command;
-/* Its run; main.c. */
+/* The command's run function, in main.c. */
 int validate_main(void *options, app_group *group);
 
 #endif

@@ -1,4 +1,4 @@
-/* The table of tutti-validate; report.h. */
+/* tutti-validate's table; report.h. */
 #include "report.h"
 
 #include <math.h>
@@ -28,7 +28,7 @@ void report_index(const tutti_case_tensor *tensor, double index, char *text, siz
     if (used < size) snprintf(text + used, size - used, "]");
 }
 
-/* So many that two numbers look as different as they are. */
+/* Digits enough to tell two numbers apart. */
 static int digits_of(double a, double b)
 {
     char first[32], second[32];
@@ -57,7 +57,7 @@ void report_why(const verdict *d, char *text, size_t size)
     if (f->differing > 0 && used < size) {
         report_index(d->tensor, f->differ_index, at, sizeof at);
         snprintf(text + used, size - used,
-                 "%s%.0f elements are not what one rank alone computes; %s of rank %.0f is %.17g, "
+                 "%s%.0f elements differ from those of one rank alone; %s of rank %.0f is %.17g, "
                  "alone it is %.17g",
                  used ? "; " : "", f->differing, at, f->differ_rank, f->differ_actual,
                  f->differ_alone);
@@ -85,11 +85,11 @@ static void say_tensor(const outcome *o, const verdict *d)
     char tensor[96], at[96], rank[16] = "-", bound[32] = "-", margin[32] = "-", why[512];
     snprintf(tensor, sizeof tensor, "%s/%s", tutti_case_part_name(d->tensor->part),
              d->tensor->name);
-    report_index(d->tensor, f->load > 0 ? f->index : -1, at, sizeof at);
-    if (f->load > 0) {
+    report_index(d->tensor, f->ratio > 0 ? f->index : -1, at, sizeof at);
+    if (f->ratio > 0) {
         snprintf(rank, sizeof rank, "%.0f", f->rank);
         snprintf(bound, sizeof bound, "%.2e", f->bound);
-        snprintf(margin, sizeof margin, "%.3g", 1 / f->load);
+        snprintf(margin, sizeof margin, "%.3g", 1 / f->ratio);
     }
     app_say("%-36s %-22s %-5s %9.2e %9.2e %9.2g %9s %9s  %-13s %4s %-5s %s", o->name, tensor,
             tutti_dtype_name(d->tensor->dtype), f->abs, f->rel, f->ulp, bound, margin, at, rank,
@@ -114,7 +114,7 @@ static int take_over(summary *sum, const outcome *o)
     sum->margins = margins;
     for (int i = 0; i < o->count; i++) {
         const finding *f = &o->verdicts[i].found;
-        if (f->load > 0) margins[sum->margin_count++] = 1 / f->load;
+        if (f->ratio > 0) margins[sum->margin_count++] = 1 / f->ratio;
         sum->wrong_tensors += !finding_holds(f);
     }
     sum->outcomes[sum->cases++] = *o;

@@ -1,5 +1,4 @@
-/* What tutti-validate says: the table, JSON, JUnit.  The work of rank 0; on the others every call
- * does nothing. */
+/* The output of tutti-validate: the table, JSON, JUnit.  Only rank 0 writes. */
 #ifndef TUTTI_VALIDATE_REPORT_H
 #define TUTTI_VALIDATE_REPORT_H
 
@@ -32,19 +31,19 @@ typedef struct summary {
 } summary;
 
 void report_head(const validator *v);
-/* Lines of the table; the summary takes the outcome over. */
+/* Prints lines of the table; the summary takes ownership of the outcome. */
 int report_case(const validator *v, summary *sum, const outcome *o);
 void report_summary(const validator *v, summary *sum);
-/* Files that were asked for: whether they can be written, before the work, and writing them. */
+/* Checks before the work that the requested files can be written; writes them. */
 int report_open(const validator *v, summary *sum);
 int report_files(const validator *v, summary *sum);
 void report_drop(summary *sum);
 
-/* --json and --junit; a file's faults are seen when it is closed. */
+/* --json and --junit; write errors are reported when the file is closed. */
 void report_json(FILE *file, const validator *v, const summary *sum);
 void report_junit(FILE *file, const summary *sum);
 
-/* "[3, 1]" of an element of a tensor. */
+/* Prints an element's index: "[3,1]". */
 void report_index(const tutti_case_tensor *tensor, double index, char *text, size_t size);
 /* One line on what is wrong with a tensor. */
 void report_why(const verdict *d, char *text, size_t size);

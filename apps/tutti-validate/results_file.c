@@ -17,12 +17,12 @@ int results_file_open(results_file *f, validator *v, const char *path, const cha
     return app_group_agree(v->group, code);
 }
 
-/* The whole tensor on every rank, in its own type, from each rank's rows. */
+/* Gathers all ranks' rows of a tensor on every rank, in its own type. */
 static int gather(validator *v, const subject *s, const results *r, int index, void **whole)
 {
-    const tutti_case_tensor *tensor = &s->which->tensors[index];
+    const tutti_case_tensor *tensor = &s->test_case->tensors[index];
     const int64_t row = subject_row(s, tensor) * (int64_t)tutti_dtype_size(tensor->dtype);
-    const int64_t rows = subject_rows_of(s, tensor, s->which->rows);
+    const int64_t rows = subject_rows_of(s, tensor, s->test_case->rows);
     const bool split = subject_has_rows(s, tensor);
     char *data = malloc((size_t)(split ? row * rows : row) + 1);
     const int code = data ? APP_OK : app_fail(APP_FAILED, "no memory for %s", tensor->name);
@@ -52,7 +52,7 @@ static int64_t elements_of(const tutti_case_tensor *tensor)
     return count;
 }
 
-/* What a later run may differ by from this one: each of the two may be off by the bound. */
+/* Doubles the bound: a later run may be off by it in the other direction. */
 static void widen(const tutti_case_tensor *given, const double *bounds, tutti_case_tensor *tensor)
 {
     tensor->has_bound = 1;
@@ -62,7 +62,7 @@ static void widen(const tutti_case_tensor *given, const double *bounds, tutti_ca
         tensor->atol = fmax(tensor->atol, 2 * bounds[i]);
 }
 
-/* Rank 0: a result as a reference. */
+/* Writes a result as a reference.  For rank 0, as below. */
 static int record_tensor(results_file *f, const results *r, int index,
                          const tutti_case_tensor *given, const void *whole)
 {
@@ -77,7 +77,7 @@ static int record_tensor(results_file *f, const results *r, int index,
     return code;
 }
 
-/* Rank 0: what goes into the case, as it is. */
+/* Copies an input of the case. */
 static int copy_tensor(results_file *f, const subject *s, const tutti_case_tensor *tensor)
 {
     const int64_t count = elements_of(tensor);
@@ -89,11 +89,11 @@ static int copy_tensor(results_file *f, const subject *s, const tutti_case_tenso
     return code;
 }
 
-/* Rank 0: three tensors of one. */
+/* Writes a result as actual, expected and difference. */
 static int emit_tensor(results_file *f, const subject *s, const results *r, int index,
                        const void *whole)
 {
-    const tutti_case_tensor *given = &s->which->tensors[index];
+    const tutti_case_tensor *given = &s->test_case->tensors[index];
     const int64_t count = elements_of(given);
     double *values = malloc(((size_t)count * 3 + 1) * sizeof *values);
     if (!values) return app_fail(APP_FAILED, "no memory for %s", given->name);
@@ -116,7 +116,7 @@ static int emit_tensor(results_file *f, const subject *s, const results *r, int 
 
 static int add_result(results_file *f, validator *v, const subject *s, const results *r, int index)
 {
-    const tutti_case_tensor *tensor = &s->which->tensors[index];
+    const tutti_case_tensor *tensor = &s->test_case->tensors[index];
     void *whole = NULL;
     int code = gather(v, s, r, index, &whole);
     if (code == APP_OK && v->group->rank == 0)
@@ -131,10 +131,10 @@ int results_file_add(results_file *f, validator *v, const subject *s, const resu
 {
     if (!f->path || (f->records ? !o->holds : o->holds)) return APP_OK;
     int code = APP_OK;
-    if (v->group->rank == 0) code = tutti_cases_writer_add(f->writer, s->which);
+    if (v->group->rank == 0) code = tutti_cases_writer_add(f->writer, s->test_case);
     code = app_group_agree(v->group, code);
-    for (int i = 0, result = 0; code == APP_OK && i < s->which->tensor_count; i++) {
-        const tutti_case_tensor *tensor = &s->which->tensors[i];
+    for (int i = 0, result = 0; code == APP_OK && i < s->test_case->tensor_count; i++) {
+        const tutti_case_tensor *tensor = &s->test_case->tensors[i];
         if (!subject_is_result(tensor)) {
             if (f->records && v->group->rank == 0) code = copy_tensor(f, s, tensor);
             code = app_group_agree(v->group, code);

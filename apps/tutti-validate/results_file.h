@@ -5,16 +5,16 @@
 #include "check.h"
 
 typedef struct results_file {
-    const char *path; /* NULL: not asked for */
-    bool records;     /* a case file of results; otherwise differences of what failed */
+    const char *path; /* NULL: not requested */
+    bool records;     /* a case file of results; otherwise differences of those that failed */
     tutti_cases_writer *writer;
 } results_file;
 
-/* All collective.  path NULL: all of them do nothing. */
+/* All but results_file_drop are collective, and do nothing if path is NULL. */
 int results_file_open(results_file *f, validator *v, const char *path, const char *format);
 int results_file_add(results_file *f, validator *v, const subject *s, const results *r,
                      const outcome *o);
-/* keep: otherwise nothing is left behind. */
+/* keep: false leaves no file behind. */
 int results_file_finish(results_file *f, validator *v, bool keep);
 void results_file_drop(results_file *f);
 

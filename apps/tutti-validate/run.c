@@ -1,4 +1,4 @@
-/* Running a case, or some of its rows, on this rank; run.h. */
+/* Runs a case, or some of its rows, on this rank; run.h. */
 #include "run.h"
 
 #include <stdlib.h>
@@ -13,7 +13,7 @@ typedef struct run {
     const subject *s;
     const run_plan *plan;
     int pieces; /* calls */
-    /* on the device; NULL: the calls have none */
+    /* on the device; NULL: not in the calls */
     char *value[SLOTS_MAX], *grad[SLOTS_MAX], *param[PARAMS_MAX], *param_grad[PARAMS_MAX];
     void *saved[PIECES_MAX];
 } run;
@@ -45,7 +45,7 @@ static int fill(run *r, const tutti_case_tensor *tensor, char *device)
     return code;
 }
 
-/* NaN everywhere: what is not written must not look like an earlier run's results. */
+/* Fills with NaN, so that an element not written cannot look like a result of an earlier run. */
 static int poison(run *r, char *device, size_t bytes)
 {
     void *host = malloc(bytes + 1);
@@ -56,8 +56,8 @@ static int poison(run *r, char *device, size_t bytes)
     return code;
 }
 
-/* Memory for a tensor of the case, or one that it does not have; read from the source, if it is no
- * result. */
+/* Allocates a tensor; an input of the case is read from the source, anything else filled with
+ * NaN. */
 static int put(run *r, const tutti_case_tensor *tensor, size_t bytes, char **data)
 {
     APP_CHECK(tutti_alloc(r->v->ctx, bytes, (void **)data));
@@ -65,7 +65,7 @@ static int put(run *r, const tutti_case_tensor *tensor, size_t bytes, char **dat
     return tensor && !subject_is_result(tensor) ? fill(r, tensor, *data) : poison(r, *data, bytes);
 }
 
-/* Memory for the value of a slot, or its gradient: `places` of it. */
+/* Allocates `places` copies of a slot's value or gradient. */
 static int put_slot(run *r, const subject_slot *slot, const tutti_case_tensor *tensor, int places,
                     char **data)
 {
@@ -82,7 +82,7 @@ static int put_params(run *r)
         tutti_param *bound = tutti_layer_param(s->layer, i);
         APP_TRY(put(r, param, bytes_of(r, param), &r->param[i]));
         if (grad) APP_TRY(put(r, grad, bytes_of(r, grad), &r->param_grad[i]));
-        /* in the layer's shape, of which the case's may have more dimensions */
+        /* in the layer's shape: the case's may have more dimensions */
         tutti_tensor value = bound->value, gradient = bound->value;
         value.data = r->param[i];
         gradient.data = r->param_grad[i];
@@ -98,7 +98,7 @@ static int prepare(run *r)
 {
     for (int i = 0; i < r->s->type->slot_count; i++) {
         const subject_slot *slot = &r->s->slots[i];
-        /* each call has a place of its own for a sum */
+        /* each call writes its own sum */
         const int places = slot->shape.flags & TUTTI_SLOT_SUM ? r->pieces : 1;
         if (slot->asked) APP_TRY(put_slot(r, slot, slot->value, places, &r->value[i]));
         if (slot->grad_asked) APP_TRY(put_slot(r, slot, slot->grad, 1, &r->grad[i]));
@@ -112,8 +112,8 @@ typedef struct piece {
     int64_t first, count;
 } piece;
 
-/* What a call gets of a tensor: its rows, as [rows, columns] or [rows], or all of it where it is a
- * sum.  first: row, or place of the sum, where it begins. */
+/* A call's view of a tensor: its rows, as [rows, columns] or [rows], or all of a sum.  first: the
+ * first row, or the number of the sum. */
 static tutti_tensor view(const run *r, const subject_slot *slot, const tutti_case_tensor *tensor,
                          char *data, int64_t first, int64_t count)
 {
@@ -129,7 +129,7 @@ static tutti_tensor view(const run *r, const subject_slot *slot, const tutti_cas
 static int call_piece(run *r, const piece *p)
 {
     const subject *s = r->s;
-    const int64_t first_row = s->which->first_row + r->plan->first + p->first;
+    const int64_t first_row = s->test_case->first_row + r->plan->first + p->first;
     const size_t bytes = s->backward ? tutti_layer_saved_bytes(s->layer, p->count) : 0;
     tutti_tensor values[SLOTS_MAX], grads[SLOTS_MAX];
     tutti_call call = {.first_row = &first_row, .saved_bytes = bytes, .step = s->step};
@@ -186,7 +186,7 @@ static int exchange(run *r)
     return code;
 }
 
-/* A sum over rows, of all calls. */
+/* Adds the sums over rows of all calls. */
 static int fetch_sum(run *r, const tutti_case_tensor *tensor, const char *data, void *sum)
 {
     const int64_t count = subject_row(r->s, tensor);
@@ -209,7 +209,7 @@ static int fetch_sum(run *r, const tutti_case_tensor *tensor, const char *data, 
     return code;
 }
 
-/* Where a result lies on the device. */
+/* A result's memory on the device. */
 static const char *place_of(const run *r, const tutti_case_tensor *tensor)
 {
     for (int i = 0; i < r->s->type->slot_count; i++) {
@@ -223,9 +223,9 @@ static const char *place_of(const run *r, const tutti_case_tensor *tensor)
 
 static int fetch(run *r, void **results)
 {
-    const tutti_case *which = r->s->which;
-    for (int i = 0; i < which->tensor_count; i++) {
-        const tutti_case_tensor *tensor = &which->tensors[i];
+    const tutti_case *test_case = r->s->test_case;
+    for (int i = 0; i < test_case->tensor_count; i++) {
+        const tutti_case_tensor *tensor = &test_case->tensors[i];
         if (!subject_is_result(tensor)) continue;
         const size_t bytes = bytes_of(r, tensor);
         const char *data = place_of(r, tensor);
@@ -254,9 +254,9 @@ static void release(run *r)
 
 static int add_sums(run *r, void **results)
 {
-    const tutti_case *which = r->s->which;
-    for (int i = 0; i < which->tensor_count; i++) {
-        const tutti_case_tensor *tensor = &which->tensors[i];
+    const tutti_case *test_case = r->s->test_case;
+    for (int i = 0; i < test_case->tensor_count; i++) {
+        const tutti_case_tensor *tensor = &test_case->tensors[i];
         if (subject_is_sum(r->s, tensor))
             APP_CHECK(tutti_comm_all_reduce(r->v->group->control, r->v->group->host, results[i],
                                             results[i], subject_row(r->s, tensor), tensor->dtype,
@@ -280,7 +280,7 @@ int run_case(validator *v, const subject *s, const run_plan *plan, void **result
 
 void run_free(const subject *s, void **results)
 {
-    for (int i = 0; i < s->which->tensor_count; i++) {
+    for (int i = 0; i < s->test_case->tensor_count; i++) {
         free(results[i]);
         results[i] = NULL;
     }

@@ -1,4 +1,4 @@
-/* Running a case, or some of its rows, on this rank. */
+/* Runs a case, or some of its rows, on this rank. */
 #ifndef TUTTI_VALIDATE_RUN_H
 #define TUTTI_VALIDATE_RUN_H
 
@@ -6,20 +6,19 @@
 
 typedef struct run_plan {
     int64_t first, count; /* rows */
-    int64_t cut;          /* rows of the first call, the others are in a second one; 0: one call */
-    bool exchange;        /* gradients and sums over rows are summed over all ranks: collective */
+    int64_t cut;          /* rows of the first of two calls; 0: one call */
+    bool exchange;        /* sum gradients and sums over rows over all ranks: collective */
     bool probe;           /* no rows: the layer checks types and shapes, nothing is read */
 } run_plan;
 
-/* Results, one a tensor of the case (NULL for what is no result): host memory, in the tensor's
- * type, of these rows or, where it has no rows, whole.  results NULL: none wanted.  With exchange
+/* results: one entry a tensor of the case (NULL if it is not a result), in host memory and the
+ * tensor's type, with these rows or, if it has no rows, whole.  NULL: not wanted.  With exchange
  * all ranks return the same code. */
 int run_case(validator *v, const subject *s, const run_plan *plan, void **results);
-/* Frees what is in results. */
+/* Frees the entries of results. */
 void run_free(const subject *s, void **results);
 
-/* Rows of a rank: those before begin at rank r.  Uneven on purpose: rank r has r + 1 parts of
- * them. */
+/* The first row of a rank.  Uneven on purpose: rank r has r + 1 parts of the rows. */
 int64_t run_share(int64_t rows, int rank, int world_size);
 
 #endif

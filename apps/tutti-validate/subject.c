@@ -1,4 +1,4 @@
-/* A case that is ready to be run; subject.h. */
+/* Prepares a case for running; subject.h. */
 #include "subject.h"
 
 #include <stdarg.h>
@@ -15,7 +15,7 @@ int subject_fail(const subject *s, const char *format, ...)
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    return app_fail(APP_FAILED, "%s: case %s: %s", s->source->name, s->which->name, text);
+    return app_fail(APP_FAILED, "%s: case %s: %s", s->source->name, s->test_case->name, text);
 }
 
 int subject_explain(const subject *s, int code)
@@ -23,7 +23,7 @@ int subject_explain(const subject *s, int code)
     if (code == APP_OK || app_failure_is_comm()) return code;
     char text[APP_MESSAGE_MAX / 2];
     snprintf(text, sizeof text, "%.500s", app_failure());
-    if (strstr(text, s->source->name)) return code; /* it says so itself */
+    if (strstr(text, s->source->name)) return code; /* the message names the file already */
     return subject_fail(s, "%s", text);
 }
 
@@ -63,7 +63,7 @@ int64_t subject_rows_of(const subject *s, const tutti_case_tensor *tensor, int64
 
 /* Matching */
 
-/* The slot of this name; NULL: there is none. */
+/* The slot of this name; NULL if there is none. */
 static const subject_slot *slot_of(const subject *s, const char *name)
 {
     for (int i = 0; name && i < s->type->slot_count; i++)
@@ -71,8 +71,8 @@ static const subject_slot *slot_of(const subject *s, const char *name)
     return NULL;
 }
 
-/* Where a tensor of the case belongs; NULL: the layer has no such tensor. */
-static const tutti_case_tensor **home_of(subject *s, const tutti_case_tensor *tensor)
+/* The slot or parameter for a tensor of the case; NULL if the layer has no such tensor. */
+static const tutti_case_tensor **place_for(subject *s, const tutti_case_tensor *tensor)
 {
     const tutti_case_part part = tensor->part;
     const bool gradient = part == TUTTI_CASE_UPSTREAM || part == TUTTI_CASE_EXPECTED_GRAD;
@@ -95,12 +95,12 @@ static const tutti_case_tensor **home_of(subject *s, const tutti_case_tensor *te
 
 static int match(subject *s, const tutti_case_tensor *tensor)
 {
-    const tutti_case_tensor **home = home_of(s, tensor);
-    if (!home)
+    const tutti_case_tensor **place = place_for(s, tensor);
+    if (!place)
         return subject_fail(s, "%s/%s: a %s with the options \"%s\" has no such tensor",
-                            tutti_case_part_name(tensor->part), tensor->name, s->which->layer,
-                            s->which->options);
-    *home = tensor;
+                            tutti_case_part_name(tensor->part), tensor->name, s->test_case->layer,
+                            s->test_case->options);
+    *place = tensor;
     s->backward = s->backward || tensor->part == TUTTI_CASE_EXPECTED_GRAD;
     return APP_OK;
 }
@@ -114,7 +114,7 @@ static int wrong_shape(const subject *s, const tutti_case_tensor *tensor, int nd
                         tutti_case_shape(ndim, dims).text, why);
 }
 
-/* The columns of a parameter may be stored in several dimensions, which are not there to be 1. */
+/* The columns of a parameter may be stored in several dimensions, none of them 1. */
 static int check_param_shape(const subject *s, const tutti_case_tensor *tensor,
                              const tutti_tensor *param)
 {
@@ -144,21 +144,21 @@ static int check_params(const subject *s)
     return APP_OK;
 }
 
-/* The columns of what goes into a slot, or is its gradient: here, as a call without rows would name
- * another shape. */
+/* Checks the columns of a slot's value or gradient.  The probe would do so too, but its message
+ * would name a shape without rows. */
 static int check_columns(const subject *s, int slot, const tutti_case_tensor *tensor)
 {
     const tutti_slot_shape *shape = &s->slots[slot].shape;
     if (!tensor || subject_row(s, tensor) == shape->cols) return APP_OK;
     const bool sum = !subject_has_rows(s, tensor), named = s->type->slots[slot].cols != NULL;
-    const int64_t dims[] = {sum ? shape->cols : s->which->rows, shape->cols};
+    const int64_t dims[] = {sum ? shape->cols : s->test_case->rows, shape->cols};
     char why[48];
     snprintf(why, sizeof why, " (%lld columns)", (long long)shape->cols);
     return wrong_shape(s, tensor, named && !sum ? 2 : 1, dims, why);
 }
 
-/* Inputs and upstream gradients are all there; outputs and gradients that nobody expects are asked
- * for where a call cannot do without them. */
+/* Checks that no input or upstream gradient is missing, and adds outputs and gradients that are not
+ * expected but that a call requires. */
 static int complete(subject *s)
 {
     for (int i = 0; i < s->type->slot_count; i++) {
@@ -187,8 +187,8 @@ static int complete(subject *s)
     return check_params(s);
 }
 
-/* The tensor of the case that a refused call was about, as "inputs/x"; false: none. */
-static bool blamed(const subject *s, char *text, size_t size)
+/* The tensor of the case that a refused call complained about, as "inputs/x"; false: none. */
+static bool refused_tensor(const subject *s, char *text, size_t size)
 {
     static const tutti_case_part parts[] = {[TUTTI_PART_IN] = TUTTI_CASE_INPUTS,
                                             [TUTTI_PART_OUT] = TUTTI_CASE_EXPECTED,
@@ -213,18 +213,19 @@ static bool blamed(const subject *s, char *text, size_t size)
     return name;
 }
 
-static int blame(const subject *s, int code)
+static int explain_refusal(const subject *s, int code)
 {
     char tensor[TUTTI_NAME_MAX + 32], text[APP_MESSAGE_MAX / 2];
-    if (!blamed(s, tensor, sizeof tensor)) return subject_explain(s, code);
+    if (!refused_tensor(s, tensor, sizeof tensor)) return subject_explain(s, code);
     snprintf(text, sizeof text, "%.500s", app_failure());
     return subject_fail(s, "%s: %s", tensor, text);
 }
 
 tutti_step_values subject_step(const subject *s)
 {
-    return (tutti_step_values){
-        .step = 1, .loss_weight = s->which->loss_weight, .loss_scale = s->which->loss_scale};
+    return (tutti_step_values){.step = 1,
+                               .loss_weight = s->test_case->loss_weight,
+                               .loss_scale = s->test_case->loss_scale};
 }
 
 static int set_step(validator *v, subject *s)
@@ -236,32 +237,33 @@ static int set_step(validator *v, subject *s)
 
 static int make(validator *v, subject *s)
 {
-    const tutti_case *which = s->which;
-    if (tutti_layer_create_by_name(v->ctx, which->layer, which->options, &s->layer) != TUTTI_OK)
-        return subject_fail(s, "layer %s, options \"%.200s\": %s", which->layer, which->options,
-                            tutti_last_error());
+    const tutti_case *test_case = s->test_case;
+    if (tutti_layer_create_by_name(v->ctx, test_case->layer, test_case->options, &s->layer) !=
+        TUTTI_OK)
+        return subject_fail(s, "layer %s, options \"%.200s\": %s", test_case->layer,
+                            test_case->options, tutti_last_error());
     s->type = tutti_layer_type_of(s->layer);
     s->same_bits = s->type->flags & TUTTI_LAYER_ROWS_ALONE;
     s->param_count = tutti_layer_param_count(s->layer);
     if (s->param_count > PARAMS_MAX || s->type->slot_count > SLOTS_MAX)
         return subject_fail(s, "layer %s has %d parameters and %d tensors, want at most %d and %d",
-                            which->layer, s->param_count, s->type->slot_count, PARAMS_MAX,
+                            test_case->layer, s->param_count, s->type->slot_count, PARAMS_MAX,
                             SLOTS_MAX);
     for (int i = 0; i < s->type->slot_count; i++) {
         s->slots[i] = (subject_slot){.role = s->type->slots[i].role, .replaces = -1};
         APP_CHECK(tutti_layer_slot_shape(s->layer, i, &s->slots[i].shape));
     }
-    for (int i = 0; i < which->tensor_count; i++) APP_TRY(match(s, &which->tensors[i]));
+    for (int i = 0; i < test_case->tensor_count; i++) APP_TRY(match(s, &test_case->tensors[i]));
     APP_TRY(complete(s));
     APP_TRY(set_step(v, s));
     const run_plan probe = {.probe = true};
     int code = run_case(v, s, &probe, NULL);
-    return code == APP_OK ? code : blame(s, code);
+    return code == APP_OK ? code : explain_refusal(s, code);
 }
 
-int subject_make(validator *v, const source *source, const tutti_case *which, subject *s)
+int subject_make(validator *v, const source *source, const tutti_case *test_case, subject *s)
 {
-    *s = (subject){.source = source, .which = which};
+    *s = (subject){.source = source, .test_case = test_case};
     const int code = make(v, s);
     if (code != APP_OK) subject_drop(s);
     return code;

@@ -1,4 +1,4 @@
-/* Cases made of a checkpoint's layers; trained.h. */
+/* Makes cases of a checkpoint's layers; trained.h. */
 #include "trained.h"
 
 #include <math.h>
@@ -13,7 +13,7 @@ enum { OPTIONS_MAX = 64, TENSORS_MAX = 4 * TUTTI_MAX_SLOTS + 2 * PARAMS_MAX, WEI
 typedef struct weight {
     char name[WEIGHT_NAME_MAX]; /* in the layer */
     tutti_param param;          /* its name: in the checkpoint */
-    double *values;             /* in host memory, of all ranks alike */
+    double *values;             /* in host memory, the same on all ranks */
 } weight;
 
 typedef struct layer {
@@ -21,9 +21,9 @@ typedef struct layer {
     char prefix[TUTTI_NAME_MAX];
     int weight_count;
     weight weights[PARAMS_MAX];
-    tutti_case which;
+    tutti_case test_case;
     tutti_case_tensor tensors[TENSORS_MAX];
-    int64_t below[TENSORS_MAX]; /* what a tensor's values are below, where they are indices */
+    int64_t below[TENSORS_MAX]; /* the upper limit of a tensor of indices */
 } layer;
 
 struct trained {
@@ -59,7 +59,7 @@ static void on_tensor(void *user, const char *name, const tutti_tensor *shape)
     char prefix[TUTTI_NAME_MAX];
     if (t->code != APP_OK) return;
     if (!slash || strlen(name) >= TUTTI_NAME_MAX || strlen(slash) > WEIGHT_NAME_MAX) {
-        t->code = app_fail(APP_FAILED, "%s: model/%.100s is no layer's parameter",
+        t->code = app_fail(APP_FAILED, "%s: model/%.100s is not a layer's parameter",
                            t->options->checkpoint, name);
         return;
     }
@@ -77,13 +77,13 @@ static void on_tensor(void *user, const char *name, const tutti_tensor *shape)
     w->param.lr_scale = 1;
 }
 
-/* Telling a layer's kind */
+/* Guessing a layer's kind */
 
-/* A kind that has parameters like these. */
+/* A kind whose parameters match. */
 typedef struct guess {
     const tutti_layer_type *type;
-    int64_t numbers[OPTIONS_MAX]; /* one an option: what the parameters say of it, 0 for nothing */
-    int left_out;                 /* parameters that the kind may have, and the layer has not */
+    int64_t numbers[OPTIONS_MAX]; /* one an option: its value by the parameters; 0: unknown */
+    int left_out;                 /* optional parameters of the kind that the layer lacks */
 } guess;
 
 static int64_t *number_of(guess *g, const char *option)
@@ -100,7 +100,7 @@ static const weight *weight_of(const layer *l, const char *name)
     return NULL;
 }
 
-/* Options by the dimensions of a parameter. */
+/* Derives options from the dimensions of a parameter. */
 static bool take_dims(guess *g, const tutti_param_type *param, const tutti_tensor *value)
 {
     enum { DIMS = sizeof param->dims / sizeof param->dims[0] };
@@ -113,7 +113,7 @@ static bool take_dims(guess *g, const tutti_param_type *param, const tutti_tenso
     return ndim == value->ndim;
 }
 
-/* Floats can be drawn for any input, whole numbers where it is known what they are below. */
+/* Floats can be drawn for any input, integers only if their upper limit is known. */
 static bool may_be_drawn(const tutti_slot *slot)
 {
     tutti_dtype dtype;
@@ -143,8 +143,8 @@ static bool fits(const layer *l, const tutti_layer_type *type, guess *g)
     return taken > 0 && taken == l->weight_count;
 }
 
-/* A table that is looked up has a weight like a matrix that multiplies: only the layer's name
- * tells them apart. */
+/* A lookup table has the same weight as a matrix product: only the layer's name tells them
+ * apart. */
 static bool is_looked_up(const tutti_layer_type *type)
 {
     for (int i = 0; i < type->slot_count; i++)
@@ -152,8 +152,7 @@ static bool is_looked_up(const tutti_layer_type *type)
     return false;
 }
 
-/* The kind that leaves out fewest of its parameters, the first of several; type NULL: there is
- * none. */
+/* The matching kind that leaves out fewest parameters, the first of several; type NULL: none. */
 static guess guess_kind(const layer *l)
 {
     guess best = {.type = NULL};
@@ -171,7 +170,7 @@ static guess guess_kind(const layer *l)
 static void add_tensor(layer *l, tutti_case_part part, const char *name, tutti_dtype dtype,
                        int ndim, const int64_t *dims)
 {
-    tutti_case_tensor *tensor = &l->tensors[l->which.tensor_count++];
+    tutti_case_tensor *tensor = &l->tensors[l->test_case.tensor_count++];
     const bool gradient = part == TUTTI_CASE_UPSTREAM || part == TUTTI_CASE_EXPECTED_GRAD;
     tensor->part = part;
     snprintf(tensor->name, sizeof tensor->name, "%s%.32s", gradient ? "d" : "", name);
@@ -180,19 +179,19 @@ static void add_tensor(layer *l, tutti_case_part part, const char *name, tutti_d
     memcpy(tensor->dims, dims, (size_t)ndim * sizeof *dims);
 }
 
-/* All types that are an option's are the masters', and so is the arithmetic's. */
+/* Types that are options, and of the arithmetic, are the masters'. */
 static void add_slot(layer *l, guess *g, const tutti_slot *slot, tutti_case_part part)
 {
     tutti_dtype dtype;
     if (!slot->dtype || tutti_dtype_parse(slot->dtype, &dtype) != TUTTI_OK)
         dtype = l->weights[0].param.value.dtype;
     const int64_t cols = slot->cols ? *number_of(g, slot->cols) : 1;
-    const int64_t dims[] = {slot->flags & TUTTI_SLOT_SUM ? 1 : l->which.rows, cols};
-    if (slot->below) l->below[l->which.tensor_count] = *number_of(g, slot->below);
+    const int64_t dims[] = {slot->flags & TUTTI_SLOT_SUM ? 1 : l->test_case.rows, cols};
+    if (slot->below) l->below[l->test_case.tensor_count] = *number_of(g, slot->below);
     add_tensor(l, part, slot->name, dtype, slot->cols ? 2 : 1, dims);
 }
 
-/* What every call of the kind has. */
+/* Adds the tensors that every call of the kind requires. */
 static void add_slots(layer *l, guess *g)
 {
     static const tutti_case_part parts[] = {TUTTI_CASE_INPUTS, TUTTI_CASE_UPSTREAM,
@@ -224,9 +223,9 @@ static void add_weights(layer *l, bool gradients)
 
 static void add_option(layer *l, const char *name, const char *value)
 {
-    char *options = l->which.options;
+    char *options = l->test_case.options;
     const size_t used = strlen(options);
-    snprintf(options + used, sizeof l->which.options - used, "%s%s=%s", used ? "," : "", name,
+    snprintf(options + used, sizeof l->test_case.options - used, "%s%s=%s", used ? "," : "", name,
              value);
 }
 
@@ -247,20 +246,20 @@ static int make_case(trained *t, layer *l)
 {
     guess g = guess_kind(l);
     l->owner = t;
-    l->which.tensors = l->tensors;
-    l->which.rows = t->options->rows;
-    l->which.loss_weight = l->which.loss_scale = 1;
-    if (strlen(l->prefix) >= sizeof l->which.name)
+    l->test_case.tensors = l->tensors;
+    l->test_case.rows = t->options->rows;
+    l->test_case.loss_weight = l->test_case.loss_scale = 1;
+    if (strlen(l->prefix) >= sizeof l->test_case.name)
         return app_fail(APP_FAILED, "%s: the name model/%s is longer than %zu",
-                        t->options->checkpoint, l->prefix, sizeof l->which.name - 1);
+                        t->options->checkpoint, l->prefix, sizeof l->test_case.name - 1);
     for (size_t i = 0; l->prefix[i]; i++)
-        l->which.name[i] = l->prefix[i] == '/' ? '.' : l->prefix[i];
+        l->test_case.name[i] = l->prefix[i] == '/' ? '.' : l->prefix[i];
     if (!g.type)
         return app_fail(APP_FAILED,
-                        "%s: model/%s: its parameters are those of no kind of layer that "
-                        "tutti-validate makes of a checkpoint",
+                        "%s: model/%s: its parameters match no kind of layer that tutti-validate "
+                        "can create from a checkpoint",
                         t->options->checkpoint, l->prefix);
-    snprintf(l->which.layer, sizeof l->which.layer, "%s", g.type->name);
+    snprintf(l->test_case.layer, sizeof l->test_case.layer, "%s", g.type->name);
     add_options(l, &g);
     add_slots(l, &g);
     add_weights(l, g.type->flags & TUTTI_LAYER_BACKWARD);
@@ -275,8 +274,7 @@ int trained_open(const validate_options *options, trained **made)
     *made = t;
     APP_CHECK(tutti_checkpoint_visit(options->checkpoint, on_tensor, t));
     if (t->code != APP_OK) return t->code;
-    if (t->count == 0)
-        return app_fail(APP_FAILED, "%s: there is no layer in model", options->checkpoint);
+    if (t->count == 0) return app_fail(APP_FAILED, "%s: model has no layers", options->checkpoint);
     for (int i = 0; i < t->count; i++) APP_TRY(make_case(t, &t->layers[i]));
     return APP_OK;
 }
@@ -299,7 +297,7 @@ int trained_count(const trained *t)
 
 const tutti_case *trained_case(const trained *t, int index)
 {
-    return &t->layers[index].which;
+    return &t->layers[index].test_case;
 }
 
 /* Weights */
@@ -350,7 +348,7 @@ int trained_load(trained *t, validator *v)
 
 /* Values */
 
-/* splitmix64 [Steele et al. 2014], of tensor and element: rows can be had in any order. */
+/* splitmix64 [Steele et al. 2014] of tensor and element, so rows can be drawn in any order. */
 static uint64_t draw(const layer *l, const char *name, int64_t element)
 {
     uint64_t z = l->owner->options->seed * 0x9e3779b97f4a7c15u + (uint64_t)element;
@@ -378,7 +376,7 @@ static int read_values(const void *self, const tutti_case_tensor *tensor, int64_
             ((int32_t *)data)[i] = (int32_t)(random % (uint64_t)l->below[tensor - l->tensors]);
             continue;
         }
-        /* of deviation 1, and a number of f32 */
+        /* of standard deviation 1, and exact in f32 */
         const float uniform = (float)(sqrt(3) * (2 * (double)(random >> 11) * 0x1p-53 - 1));
         const double value = weights ? weights[element] : (double)uniform;
         APP_CHECK(tutti_convert((char *)data + (size_t)i * tutti_dtype_size(dtype), dtype, &value,

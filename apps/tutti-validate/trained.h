@@ -1,11 +1,11 @@
 /* --checkpoint: cases made of the layers of a checkpoint, with its trained weights and random
  * inputs.
  *
- * A checkpoint has names, shapes and values, but not what layers they belong to.  So the kind is
- * told by the parameters' names and dimensions: of the kinds that may have just these, the one that
- * leaves out fewest of its own.  (A kind that could be meant too often says in its own file that
- * the layer's name must tell it.)  Options that the parameters do not say have their defaults,
- * types are the masters'.  What is expected is computed in f64, with the bounds (bounds.h). */
+ * A checkpoint has names, shapes and values, but not the kinds of its layers.  The kind is guessed
+ * from the parameters' names and dimensions: of the kinds that can have exactly these, the one that
+ * leaves out fewest of its own.  (For a lookup table, the layer's name must contain the kind's,
+ * too.) Options that cannot be derived from parameters have their defaults, types are the masters'.
+ * Expected results are computed along with the bounds (bounds.h). */
 #ifndef TUTTI_VALIDATE_TRAINED_H
 #define TUTTI_VALIDATE_TRAINED_H
 

@@ -1,4 +1,4 @@
-/* All that happens between start and leave; validate.h. */
+/* The program's work; validate.h. */
 #include "validate.h"
 
 #include <stdio.h>
@@ -19,7 +19,7 @@ typedef struct work {
     trained *trained;    /* NULL: no --checkpoint */
     results_file emit, record;
     summary sum;
-    int seen; /* cases that the filter lets through */
+    int seen; /* cases that match the filter */
 } work;
 
 /* A file as the source of its cases' values. */
@@ -29,20 +29,22 @@ static int read_file(const void *self, const tutti_case_tensor *tensor, int64_t 
     return tutti_cases_read(self, tensor, first, count, dtype, data);
 }
 
-static bool wanted(const work *w, const tutti_case *which)
+static bool wanted(const work *w, const tutti_case *test_case)
 {
     const char *filter = w->v.options->filter;
-    return !filter || strstr(which->name, filter);
+    return !filter || strstr(test_case->name, filter);
 }
 
-/* Of what a file lists: two ranks that read different files compare different things. */
+/* A hash of a file's list of cases, to detect ranks that read different files. */
 static int32_t fingerprint(const tutti_cases *file)
 {
     uint32_t hash = 2166136261u;
     for (int i = 0; i < tutti_cases_count(file); i++) {
-        const tutti_case *which = tutti_cases_get(file, i);
-        for (const char *c = which->name; *c; c++) hash = (hash ^ (unsigned char)*c) * 16777619u;
-        hash = (hash ^ (uint32_t)which->rows ^ (uint32_t)which->tensor_count << 16) * 16777619u;
+        const tutti_case *test_case = tutti_cases_get(file, i);
+        for (const char *c = test_case->name; *c; c++)
+            hash = (hash ^ (unsigned char)*c) * 16777619u;
+        hash = (hash ^ (uint32_t)test_case->rows ^ (uint32_t)test_case->tensor_count << 16) *
+               16777619u;
     }
     return (int32_t)(hash >> 1);
 }
@@ -81,7 +83,8 @@ static int open_files(work *w)
 
 /* Cases */
 
-typedef int case_visitor(work *w, const char *file, const source *source, const tutti_case *which);
+typedef int case_visitor(work *w, const char *file, const source *source,
+                         const tutti_case *test_case);
 
 static int for_each_case(work *w, case_visitor *visit)
 {
@@ -89,32 +92,32 @@ static int for_each_case(work *w, case_visitor *visit)
         const char *name = w->v.options->common.args[i];
         const source source = {name, read_file, w->files[i], true};
         for (int c = 0; c < tutti_cases_count(w->files[i]); c++) {
-            const tutti_case *which = tutti_cases_get(w->files[i], c);
-            if (wanted(w, which)) APP_TRY(visit(w, name, &source, which));
+            const tutti_case *test_case = tutti_cases_get(w->files[i], c);
+            if (wanted(w, test_case)) APP_TRY(visit(w, name, &source, test_case));
         }
     }
     for (int i = 0; i < trained_count(w->trained); i++) {
         const source source = trained_source(w->trained, i);
-        const tutti_case *which = trained_case(w->trained, i);
-        if (wanted(w, which)) APP_TRY(visit(w, source.name, &source, which));
+        const tutti_case *test_case = trained_case(w->trained, i);
+        if (wanted(w, test_case)) APP_TRY(visit(w, source.name, &source, test_case));
     }
     return APP_OK;
 }
 
-static int list_case(work *w, const char *file, const source *source, const tutti_case *which)
+static int list_case(work *w, const char *file, const source *source, const tutti_case *test_case)
 {
     (void)w, (void)file, (void)source;
-    app_say("%-40s %-13s %6lld rows  %s", which->name, which->layer, (long long)which->rows,
-            which->options);
+    app_say("%-40s %-13s %6lld rows  %s", test_case->name, test_case->layer,
+            (long long)test_case->rows, test_case->options);
     return APP_OK;
 }
 
 /* Types and shapes, without reading a value. */
-static int probe_case(work *w, const char *file, const source *source, const tutti_case *which)
+static int probe_case(work *w, const char *file, const source *source, const tutti_case *test_case)
 {
     subject s;
     (void)file;
-    const int code = subject_make(&w->v, source, which, &s);
+    const int code = subject_make(&w->v, source, test_case, &s);
     if (code == APP_OK) subject_drop(&s);
     return code;
 }
@@ -135,13 +138,13 @@ static int check_subject(work *w, const char *file, const subject *s)
     return code;
 }
 
-static int visit_case(work *w, const char *file, const source *source, const tutti_case *which)
+static int visit_case(work *w, const char *file, const source *source, const tutti_case *test_case)
 {
     subject s;
     char place[TUTTI_CASE_NAME_MAX + 8];
-    snprintf(place, sizeof place, "case %s", which->name);
+    snprintf(place, sizeof place, "case %s", test_case->name);
     APP_TRY(app_group_agree(w->v.group, signals_check(place)));
-    APP_TRY(app_group_agree(w->v.group, subject_make(&w->v, source, which, &s)));
+    APP_TRY(app_group_agree(w->v.group, subject_make(&w->v, source, test_case, &s)));
     const int code = check_subject(w, file, &s);
     subject_drop(&s);
     return code;
@@ -152,7 +155,7 @@ static int run(work *w)
     const validate_options *o = w->v.options;
     report_head(&w->v);
     if (w->trained) APP_TRY(trained_load(w->trained, &w->v));
-    /* a file is refused before any of its cases is run */
+    /* refuse a file before any of its cases is run */
     APP_TRY(app_group_agree(w->v.group, for_each_case(w, probe_case)));
     APP_TRY(app_group_agree(w->v.group, report_open(&w->v, &w->sum)));
     APP_TRY(results_file_open(&w->emit, &w->v, o->emit, TUTTI_DIFFERENCES_FORMAT));

@@ -3,17 +3,17 @@
 # shellcheck source=tests/launch/check.sh disable=SC2317
 source "$(dirname "${BASH_SOURCE[0]}")/check.sh"
 build=$(readlink -f "$1")
-export ASAN_OPTIONS=detect_leaks=0 # they leave to the end of the process what it frees anyway
+export ASAN_OPTIONS=detect_leaks=0 # memory that is in use until the programs' end is not freed
 
-# It would be removed at the end.
-test_refuses_a_file_that_is_there() {
+# The file would be removed at the end.
+test_refuses_an_existing_file() {
     "$build/bin/tutti-bench" --version | grep -q "^files: hdf5" || skip "built without HDF5"
     local there
     for there in f f.plain; do
         echo precious >"$there"
         "$build/bin/tutti-bench" checkpoint --path f --bytes 10000 --rounds 1 --backend host >output 2>&1
         expect_equal code $? 64
-        expect_match output "$(<output)" "$there is there"
+        expect_match output "$(<output)" "$there exists and would be removed"
         expect_equal "$there" "$(<"$there")" precious
         rm "$there"
     done
@@ -47,7 +47,7 @@ test_finds_what_is_wrong() {
     fi
     LD_PRELOAD=$faulty TUTTI_TEST_FAULT=row "${all[@]}" >output 2>&1
     expect_equal code $? 1
-    # of the kinds that the reference knows: the twin of the others has the fault, too
+    # only kinds that the reference knows: others are checked by the same layer, which has the fault, too
     expect_equal wrong "$(grep -c 'backward .* WRONG$' output)" 14
     grep -v ' backward ' output | grep ' WRONG$' && fail "forward is wrong too"
     grep -q ' right$' output || fail "nothing is right: $(<output)"
@@ -58,7 +58,7 @@ test_finds_what_is_wrong() {
 bench() {
     "$build/bin/tutti-bench" --backend host --repeats 1 "$@" >output 2>&1
 }
-# As a kind that no file here is about.
+# As a kind without a file of its own.
 test_knows_a_layer_by_its_table() {
     local dtype faulty
     for dtype in f64 f32 f16 bf16; do
@@ -142,18 +142,18 @@ step odd|tutti-bench step: 'odd' is not an option
 step --dim 32 odd|'odd' is not an option
 step --dim 0|--dim is '0', want
 step --dtype i32|--dtype is 'i32', want f64
-step --backend host --leaves 3 --rows 64|--leaves wants a multiple of the ranks
+step --backend host --leaves 3 --rows 64|--leaves must be a multiple of the ranks
 step softmax|'softmax' is not an option
 exchange --sizes 6|--sizes is '6', want
 exchange --sizes 4K,|--sizes is '4K,', want
 exchange --sizes 4T|--sizes is '4T', want
-exchange --fail-over 5|--fail-over wants --compare FILE
-checkpoint --bytes 10000|there is no --path FILE
+exchange --fail-over 5|--fail-over requires --compare FILE
+checkpoint --bytes 10000|--path FILE is missing
 checkpoint --path f --bytes 10|--bytes is '10', want
 stap|there is no layer stap
 END
 }
-# on RANKS ARGS …: tutti-bench on the host, on so many ranks, to `output`
+# on RANKS ARGS …: tutti-bench on the host, on RANKS ranks, to `output`
 on() {
     local ranks=$1
     shift
@@ -194,7 +194,7 @@ END
     expect_equal code $? 1
     expect_match output "$(<output)" "exchange mpi 2 ranks 4096: the time is .* want at most 5 %"
 }
-# What it knows of a layer, beside its table, is in that layer's own file; step.c makes a model of layers.
+# Only a layer's own file names it; step.c builds a model of layers.
 test_names_no_layer() {
     "$build/bin/tutti-bench" --help >output
     local name names
@@ -210,13 +210,13 @@ test_names_no_layer() {
 measure() {
     "$build/bin/tutti-bench" --backend host --repeats 3 --shape 8x8,16x8 "$@" softmax >output 2>&1
 }
-# doctor FROM TO SED-SCRIPT: the file of another machine or another day
+# doctor FROM TO SED-SCRIPT: a modified copy of a file
 doctor() {
     sed "$3" "$1" >"$2"
     cmp -s "$1" "$2" && fail "'$3' changes nothing in $1"
     true
 }
-# What the earlier file says is so slow, or so fast, that no noise hides it.
+# The earlier file's times are so slow, or so fast, that noise does not matter.
 test_compares() {
     measure --json now.json || fail "$(<output)"
     expect_equal rows "$(grep -c call_seconds now.json)" 6
@@ -262,7 +262,7 @@ test_refuses_what_does_not_compare() {
     doctor now.json repeats.json 's/"repeats": 3/"repeats": 30/'
     measure --compare repeats.json || fail "$(<output)"
     expect_equal warnings "$(grep -c 'repeats.json has medians of 30 repeats, these are of 3' output)" 1
-    # no file, no JSON, half of one, numbers that are none, a key that is missing
+    # empty, incomplete, wrong numbers, a missing key, something after the end
     : >empty.json
     head -c 700 now.json >half.json
     doctor now.json nan.json 's/"seconds": [^,]*/"seconds": nan/'
@@ -277,7 +277,7 @@ test_refuses_what_does_not_compare() {
     for change in empty half nan text zero negative key tail comma none zeros; do
         measure --compare "$change.json"
         expect_equal "code of $change" $? 2
-        expect_match "output of $change" "$(<output)" "$change.json is no file of tutti-bench's --json"
+        expect_match "output of $change" "$(<output)" "$change.json was not written by tutti-bench --json"
     done
     measure --compare key.json
     expect_match output "$(<output)" "line 2: want call_seconds"
@@ -298,7 +298,7 @@ test_wrong_options_of_compare() {
         expect_equal "code of $given" $? 64
     done
     measure --fail-over 5
-    expect_match output "$(<output)" "--fail-over wants --compare FILE"
+    expect_match output "$(<output)" "--fail-over requires --compare FILE"
 }
 
 run_tests

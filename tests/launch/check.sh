@@ -1,9 +1,9 @@
 # shellcheck shell=bash
-# The frame of the script tests: source it, define functions test_*, end with run_tests.  Each runs in a shell of
-# its own, in an empty folder; it fails by `fail`, or by ending non-zero.  Sourced, never run.
+# The harness of the script tests: source it, define functions test_*, end with run_tests.  Each runs in a shell of its
+# own, in an empty folder; it fails by `fail` or a non-zero status.  Sourced, never run.
 set -u
 
-# shellcheck disable=SC2034 # for those who source this
+# shellcheck disable=SC2034 # for the scripts that source this
 top=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT

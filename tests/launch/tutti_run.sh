@@ -186,7 +186,7 @@ test_killed_launcher_takes_the_ranks_along() {
     kill -KILL "$launcher"
     ranks_end_within 500 "without setpriv"
     mpirun_leaves_nothing
-    expect_match message "$(<output)" 'no setpriv that knows --pdeathsig'
+    expect_match message "$(<output)" 'no setpriv with --pdeathsig'
 }
 test_killed_launcher_takes_a_rank_without_mpirun_along() {
     no_mpirun

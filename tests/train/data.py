@@ -53,7 +53,7 @@ def test_missing_folder():
 
 def test_missing_file():
     name = "t10k-labels-idx1-ubyte"
-    refused(lambda folder, *_: os.remove(os.path.join(folder, name + ".gz")), name, "not there", np=2)
+    refused(lambda folder, *_: os.remove(os.path.join(folder, name + ".gz")), name, "does not exist", np=2)
 
 
 def test_folder_for_a_file():
@@ -103,7 +103,7 @@ def test_truncated_idx():
 
 
 def test_trailing_bytes():
-    refused(lambda folder, images, _: replace(folder, IMAGES, images + b"x"), IMAGES, "goes on after")
+    refused(lambda folder, images, _: replace(folder, IMAGES, images + b"x"), IMAGES, "continues after")
 
 
 def test_wrong_magic():
@@ -123,14 +123,14 @@ def test_no_images():
 
 
 def test_promises_too_much():
-    """The head must not make the program allocate terabytes, packed or not."""
+    """A damaged header must not make the program allocate terabytes, packed or not."""
 
     def promise(images):
         return images[:4] + struct.pack(">I", 0xFFFFFFFF) + images[8:]
 
-    refused(lambda folder, images, _: replace(folder, IMAGES, promise(images)), IMAGES, "promises")
+    refused(lambda folder, images, _: replace(folder, IMAGES, promise(images)), IMAGES, "declares")
     refused(
-        lambda folder, images, _: write(folder, IMAGES + ".gz", gzip.compress(promise(images))), IMAGES, "promises"
+        lambda folder, images, _: write(folder, IMAGES + ".gz", gzip.compress(promise(images))), IMAGES, "declares"
     )
 
 

@@ -357,7 +357,7 @@ def test_the_reader_of_a_log_sleeps():
         process.send_signal(signal.SIGTERM)
         result = finish(process, command, 20).want(75)
         os.close(end)
-        assert "--resume goes on from" in result.out, result
+        assert "--resume continues from" in result.out, result
 
 
 def test_a_pipe_is_no_input():

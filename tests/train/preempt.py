@@ -37,7 +37,7 @@ def test_signal_to_one_rank():
             wait_for(process, "step 1/")
             os.kill(children_of(process.pid)[-1], signal.SIGUSR1)
             result = finish(process, command, 30).want(75)
-            assert f"--resume goes on from {path}" in result.out, result
+            assert f"--resume continues from {path}" in result.out, result
             goes_on(path, np=np - 1)
 
 
@@ -96,7 +96,7 @@ def test_last_to_leave():
         for pid in children_of(process.pid):
             os.kill(pid, signal.SIGUSR1)
         result = finish(process, command, 30).want(75)
-        assert f"--resume goes on from {path}" in result.out and "second signal" not in result.err, result
+        assert f"--resume continues from {path}" in result.out and "second signal" not in result.err, result
         goes_on(path)
 
 

@@ -222,10 +222,10 @@ def test_a_bad_file_is_refused(folder):
 
 def test_options_that_want_a_checkpoint():
     for wrong, words in {
-        "--resume": "--resume wants --checkpoint",
-        "--save-every=3": "--save-every wants --checkpoint",
-        "--keep=3": "--keep wants --checkpoint",
-        "--evaluate": "--evaluate wants --resume",
+        "--resume": "--resume requires --checkpoint",
+        "--save-every=3": "--save-every requires --checkpoint",
+        "--keep=3": "--keep requires --checkpoint",
+        "--evaluate": "--evaluate requires --resume",
         "--resume=yes": "--resume is 'yes', want auto",
         "--save-every=0": "--save-every is '0', want",
         "--keep=-1": "--keep is '-1', want",
@@ -254,11 +254,11 @@ def test_no_place_for_the_file(folder):
 
 
 @with_folder
-def test_a_file_that_is_there_is_mentioned(folder):
+def test_an_existing_file_is_mentioned(folder):
     path = os.path.join(folder, "f")
     write(folder, "f", b"old")
     result = run(saving(path)).want(0)
-    assert f"{path} is there and will be replaced" in result.err, result
+    assert f"{path} exists and will be replaced" in result.err, result
     run(saving(path, "--resume", "--epochs", 3)).want(0)
 
 

@@ -223,7 +223,7 @@ def test_plot_is_refused_at_the_start():
         assert "p.svg: cannot be written" in result.err and "step " not in result.out, result
         path = os.path.join(folder, "p.svg")
         result = run(arguments("--plot", path), PATH=folder).want(2)
-        assert "wants gnuplot" in result.err and "step " not in result.out, result
+        assert "requires gnuplot" in result.err and "step " not in result.out, result
         if shutil.which("gnuplot"):
             run(arguments("--plot", path, "--dry-run")).want(0)
         assert os.listdir(folder) == [], "an empty file is left behind"

@@ -150,7 +150,7 @@ def test_a_reader_that_sleeps():
     fcntl.fcntl(end, fcntl.F_SETPIPE_SZ, 4096)
     args = ["--json", name, "--quiet", "--filter", "softmax", CASES]
     result = finish(validate("--timeout", "1", *args)).want(2)
-    assert f"{name}: its reader takes nothing any more" in result.err, result
+    assert f"{name}: its reader has stopped reading" in result.err, result
     command = validate("--timeout", "1000", *args)
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     while "cases, " not in process.stdout.readline():

@@ -114,7 +114,7 @@ def test_kinds_by_parameters():
         if want:
             assert result.out.split() == [layer.replace("/", "."), want.split()[0], "64", "rows", want.split()[1]], result
         else:
-            assert f"model/{layer}: its parameters are those of no kind" in result.err, result
+            assert f"model/{layer}: its parameters match no kind" in result.err, result
 
 
 def test_options_of_a_checkpoints_inputs():

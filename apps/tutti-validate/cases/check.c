@@ -1,4 +1,4 @@
-/* A case and its tensors: attributes, types and shapes, as docs/case-files.md has them. */
+/* Checks a case and its tensors: attributes, types and shapes, by docs/case-files.md. */
 #include "inside.h"
 
 #include <inttypes.h>
@@ -6,11 +6,11 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Elements of a row, and of a tensor: far beyond what a file holds, and far from overflow. */
+/* Elements of a row, and of a tensor: larger than any file, and far from overflow. */
 #define ELEMENTS_MAX ((int64_t)1 << 48)
 #define FIRST_ROW_MAX ((int64_t)1 << 59)
 
-/* What is wrong, after file, case and tensor ("soft: inputs/x"). */
+/* Fails with a message after file, case and tensor ("soft: inputs/x"). */
 #define FAIL(cases, node, ...)                      \
     do {                                            \
         char text_[512];                            \
@@ -32,7 +32,7 @@ static bool is_number(const tutti__attribute *attribute)
            attribute->count == 1;
 }
 
-/* A number from an attribute, if it is there. */
+/* Reads a number from an attribute, if it exists. */
 static int get_real(const tutti_cases *cases, const tutti__node *node, const char *name,
                     bool *there, double *value)
 {
@@ -49,7 +49,7 @@ static int get_text(const tutti_cases *cases, const tutti__node *node, const cha
 {
     const tutti__attribute *attribute = tutti__node_attribute(cases->file.structure, node, name);
     if (!attribute) return APP_OK;
-    if (attribute->kind != TUTTI__ATTRIBUTE_TEXT) FAIL(cases, node, "%s is no text", name);
+    if (attribute->kind != TUTTI__ATTRIBUTE_TEXT) FAIL(cases, node, "%s is not a text", name);
     if (strlen(attribute->text) >= size)
         FAIL(cases, node, "%s has %zu letters, want at most %zu", name, strlen(attribute->text),
              size - 1);
@@ -57,26 +57,26 @@ static int get_text(const tutti_cases *cases, const tutti__node *node, const cha
     return APP_OK;
 }
 
-int case_from(const tutti_cases *cases, const tutti__node *node, tutti_case *which)
+int case_from(const tutti_cases *cases, const tutti__node *node, tutti_case *test_case)
 {
     bool there;
     double first_row = 0;
-    strcpy(which->name, node->path + strlen("cases/"));
-    APP_TRY(get_text(cases, node, "layer", sizeof which->layer, which->layer));
-    if (!which->layer[0]) FAIL(cases, node, "has no layer");
-    APP_TRY(get_text(cases, node, "options", sizeof which->options, which->options));
+    strcpy(test_case->name, node->path + strlen("cases/"));
+    APP_TRY(get_text(cases, node, "layer", sizeof test_case->layer, test_case->layer));
+    if (!test_case->layer[0]) FAIL(cases, node, "has no layer");
+    APP_TRY(get_text(cases, node, "options", sizeof test_case->options, test_case->options));
     APP_TRY(get_real(cases, node, "first_row", &there, &first_row));
     if (!(first_row >= 0 && first_row <= (double)(FIRST_ROW_MAX / 2)) ||
         first_row != floor(first_row))
         FAIL(cases, node, "first_row is %g, want a whole number from 0 to 2^58", first_row);
-    which->first_row = (int64_t)first_row;
-    which->loss_weight = which->loss_scale = 1;
-    APP_TRY(get_real(cases, node, "loss_weight", &there, &which->loss_weight));
-    APP_TRY(get_real(cases, node, "loss_scale", &there, &which->loss_scale));
-    if (!isfinite(which->loss_weight) || which->loss_weight <= 0)
-        FAIL(cases, node, "loss_weight is %g, want finite and above 0", which->loss_weight);
-    if (!isfinite(which->loss_scale) || which->loss_scale <= 0)
-        FAIL(cases, node, "loss_scale is %g, want finite and above 0", which->loss_scale);
+    test_case->first_row = (int64_t)first_row;
+    test_case->loss_weight = test_case->loss_scale = 1;
+    APP_TRY(get_real(cases, node, "loss_weight", &there, &test_case->loss_weight));
+    APP_TRY(get_real(cases, node, "loss_scale", &there, &test_case->loss_scale));
+    if (!isfinite(test_case->loss_weight) || test_case->loss_weight <= 0)
+        FAIL(cases, node, "loss_weight is %g, want finite and above 0", test_case->loss_weight);
+    if (!isfinite(test_case->loss_scale) || test_case->loss_scale <= 0)
+        FAIL(cases, node, "loss_scale is %g, want finite and above 0", test_case->loss_scale);
     return APP_OK;
 }
 
@@ -129,7 +129,7 @@ static int take_shape(const tutti_cases *cases, const tutti__node *node, tutti_c
             FAIL(cases, node, "its dimensions multiply beyond 2^48");
         if (i > 0) row *= node->dims[i];
     }
-    if (row == 0) FAIL(cases, node, "has rows of no elements");
+    if (row == 0) FAIL(cases, node, "has rows without elements");
     return APP_OK;
 }
 
@@ -160,8 +160,8 @@ int case_tensor_from(const tutti_cases *cases, const tutti__node *node, tutti_ca
     return APP_OK;
 }
 
-/* The output of a kind that an expected tensor is, or an upstream one the gradient of; NULL:
- * none. */
+/* The kind's output that an expected tensor names, or whose gradient an upstream tensor is; NULL if
+ * there is none. */
 static const tutti_slot *output_of(const tutti_layer_type *type, const tutti_case_tensor *tensor)
 {
     const bool upstream = tensor->part == TUTTI_CASE_UPSTREAM && tensor->name[0] == 'd';
@@ -178,53 +178,53 @@ static bool is_sum(const tutti_slot *output)
     return output && (output->flags & TUTTI_SLOT_SUM);
 }
 
-/* The kind's tables say so, that a parameter which the case lacks is one all the same; of an
- * unknown kind the case does. */
-static bool is_param(const tutti_case *which, const tutti_layer_type *type, const char *name)
+/* By the kind's table, which also lists parameters that the case lacks; for an unknown kind, by the
+ * case. */
+static bool is_param(const tutti_case *test_case, const tutti_layer_type *type, const char *name)
 {
     for (int i = 0; type && i < type->param_count; i++)
         if (strcmp(type->params[i].name, name) == 0) return true;
-    return !type && tutti_case_find(which, TUTTI_CASE_PARAMS, name);
+    return !type && tutti_case_find(test_case, TUTTI_CASE_PARAMS, name);
 }
 
-/* Its first dimension counts rows: all but parameters, their gradients, and sums over rows.  An
- * output of a kind that this library does not know may be such a sum. */
-static bool has_rows(const tutti_case *which, const tutti_layer_type *type,
+/* Whether the first dimension counts rows: in all but parameters, their gradients, and sums over
+ * rows.  An output of an unknown kind may be such a sum. */
+static bool has_rows(const tutti_case *test_case, const tutti_layer_type *type,
                      const tutti_case_tensor *tensor)
 {
     if (tensor->part == TUTTI_CASE_PARAMS) return false;
     if (tensor->part == TUTTI_CASE_EXPECTED || tensor->part == TUTTI_CASE_UPSTREAM)
         return type && !is_sum(output_of(type, tensor));
     return tensor->part != TUTTI_CASE_EXPECTED_GRAD || tensor->name[0] != 'd' ||
-           !is_param(which, type, tensor->name + 1);
+           !is_param(test_case, type, tensor->name + 1);
 }
 
-int case_complete(const tutti_cases *cases, tutti_case *which)
+int case_complete(const tutti_cases *cases, tutti_case *test_case)
 {
-    const int base = (int)(which->tensors - cases->tensors);
-    const tutti_layer_type *type = tutti_layer_type_find(which->layer);
+    const int base = (int)(test_case->tensors - cases->tensors);
+    const tutti_layer_type *type = tutti_layer_type_find(test_case->layer);
     const tutti_case_tensor *first = NULL;
     int expected = 0;
-    for (int i = 0; i < which->tensor_count; i++)
-        if (has_rows(which, type, &which->tensors[i]) &&
+    for (int i = 0; i < test_case->tensor_count; i++)
+        if (has_rows(test_case, type, &test_case->tensors[i]) &&
             (!first ||
-             (which->tensors[i].part == TUTTI_CASE_INPUTS && first->part != TUTTI_CASE_INPUTS)))
-            first = &which->tensors[i];
-    if (!first) CASES_REFUSE(cases, "case %s: has no inputs", which->name);
-    which->rows = first->dims[0];
-    for (int i = 0; i < which->tensor_count; i++) {
-        const tutti_case_tensor *tensor = &which->tensors[i];
+             (test_case->tensors[i].part == TUTTI_CASE_INPUTS && first->part != TUTTI_CASE_INPUTS)))
+            first = &test_case->tensors[i];
+    if (!first) CASES_REFUSE(cases, "case %s: has no inputs", test_case->name);
+    test_case->rows = first->dims[0];
+    for (int i = 0; i < test_case->tensor_count; i++) {
+        const tutti_case_tensor *tensor = &test_case->tensors[i];
         expected += case_is_expected(tensor->part);
         const tutti_case_text shape = tutti_case_shape(tensor->ndim, tensor->dims);
-        if (has_rows(which, type, tensor) && tensor->dims[0] != which->rows)
+        if (has_rows(test_case, type, tensor) && tensor->dims[0] != test_case->rows)
             FAIL(cases, cases->nodes[base + i],
                  "is %s, has %" PRId64 " rows, but %s/%s is %s and has %" PRId64, shape.text,
                  tensor->dims[0], tutti_case_part_name(first->part), first->name,
-                 tutti_case_shape(first->ndim, first->dims).text, which->rows);
+                 tutti_case_shape(first->ndim, first->dims).text, test_case->rows);
         const tutti_slot *output = output_of(type, tensor);
         if (is_sum(output) && !output->cols && (tensor->ndim != 1 || tensor->dims[0] != 1))
             FAIL(cases, cases->nodes[base + i], "is %s, want [1]", shape.text);
     }
-    if (expected == 0) CASES_REFUSE(cases, "case %s: nothing is expected of it", which->name);
+    if (expected == 0) CASES_REFUSE(cases, "case %s: has no expected results", test_case->name);
     return APP_OK;
 }

@@ -1,4 +1,4 @@
-/* Case files of a program that was built without HDF5. */
+/* Case files in builds without HDF5. */
 #include "cases.h"
 #include "common/exit_code.h"
 #include "common/report.h"
@@ -45,9 +45,9 @@ int tutti_cases_writer_create(const char *path, const char *format, tutti_cases_
     return unsupported();
 }
 
-int tutti_cases_writer_add(tutti_cases_writer *writer, const tutti_case *which)
+int tutti_cases_writer_add(tutti_cases_writer *writer, const tutti_case *test_case)
 {
-    (void)writer, (void)which;
+    (void)writer, (void)test_case;
     return unsupported();
 }
 

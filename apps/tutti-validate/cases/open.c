@@ -1,4 +1,4 @@
-/* Opening a case file: what it holds, against what a case file may hold. */
+/* Opens a case file and checks its structure. */
 #include "inside.h"
 
 #include <stdarg.h>
@@ -28,7 +28,7 @@ int cases_code(tutti_status status)
     return status == TUTTI_OK ? APP_OK : APP_FAILED;
 }
 
-/* Where in the tree a node is. */
+/* A node's place in the tree. */
 typedef struct place {
     int depth; /* 0 the root, 1 cases, 2 a case, 3 a part, 4 a tensor */
     const char *part;
@@ -55,9 +55,9 @@ static const char *last_name(const char *path)
     return slash ? slash + 1 : path;
 }
 
-static int stray(const tutti_cases *cases, const tutti__node *node)
+static int unexpected(const tutti_cases *cases, const tutti__node *node)
 {
-    CASES_REFUSE(cases, "/%s does not belong into a case file", node->path);
+    CASES_REFUSE(cases, "/%s does not belong in a case file", node->path);
 }
 
 /* Links, places and names of one node. */
@@ -67,19 +67,19 @@ static int check_node(const tutti_cases *cases, const tutti__node *node)
     if (at.depth == 0) return APP_OK;
     if (node->kind == TUTTI__NODE_OTHER)
         CASES_REFUSE(cases,
-                     "/%s is neither group nor dataset of this file's own (a link, a "
-                     "second path to a group, or what HDF5 cannot open)",
+                     "/%s is not a group or dataset of this file itself (but a link, a "
+                     "second path to a group, or something that HDF5 cannot open)",
                      node->path);
     if (strcmp(node->path, "cases") != 0 && strncmp(node->path, "cases/", 6) != 0)
-        return stray(cases, node);
+        return unexpected(cases, node);
     if (at.depth >= 3) {
         int part = case_part_parse(at.part, at.part_length);
-        if (part < 0 || part > TUTTI_CASE_EXPECTED_GRAD) return stray(cases, node);
+        if (part < 0 || part > TUTTI_CASE_EXPECTED_GRAD) return unexpected(cases, node);
     }
-    if (at.depth > 4) return stray(cases, node);
+    if (at.depth > 4) return unexpected(cases, node);
     tutti__node_kind wants = at.depth == 4 ? TUTTI__NODE_DATASET : TUTTI__NODE_GROUP;
     if (node->kind != wants)
-        CASES_REFUSE(cases, "/%s is no %s", node->path,
+        CASES_REFUSE(cases, "/%s is not a %s", node->path,
                      wants == TUTTI__NODE_GROUP ? "group" : "dataset");
     if (!case_name_ok(last_name(node->path)))
         CASES_REFUSE(cases, "the name of /%s is not 1 to %d letters, digits, - _ and .", node->path,
@@ -87,19 +87,19 @@ static int check_node(const tutti_cases *cases, const tutti__node *node)
     return APP_OK;
 }
 
-/* Checks all places, counts cases and tensors, and makes room for them. */
+/* Checks all nodes, counts cases and tensors, and allocates room for them. */
 static int make_room(tutti_cases *cases)
 {
     const tutti__structure *structure = cases->file.structure;
     for (int i = 0; i < structure->node_count; i++) {
         APP_TRY(check_node(cases, &structure->nodes[i]));
         if (i > 0 && strcmp(structure->nodes[i].path, structure->nodes[i - 1].path) == 0)
-            CASES_REFUSE(cases, "there are two of /%s", structure->nodes[i].path);
+            CASES_REFUSE(cases, "/%s exists twice", structure->nodes[i].path);
         int depth = place_of(structure->nodes[i].path).depth;
         cases->count += depth == 2;
         cases->tensor_count += depth == 4;
     }
-    if (!tutti__structure_find(structure, "cases")) CASES_REFUSE(cases, "has no group cases");
+    if (!tutti__structure_find(structure, "cases")) CASES_REFUSE(cases, "has no group /cases");
     if (cases->count == 0) CASES_REFUSE(cases, "there is no case in /cases");
     cases->cases = calloc((size_t)cases->count, sizeof *cases->cases);
     cases->tensors = calloc((size_t)cases->tensor_count + 1, sizeof *cases->tensors);
@@ -123,14 +123,14 @@ static int lower_bound(const tutti__structure *structure, const char *path)
     return low;
 }
 
-/* The tensors of a case go to the end of the list. */
-static int take_case(tutti_cases *cases, const tutti__node *group, tutti_case *which, int *used)
+/* Reads a case; its tensors are appended to the list. */
+static int take_case(tutti_cases *cases, const tutti__node *group, tutti_case *test_case, int *used)
 {
     const tutti__structure *structure = cases->file.structure;
     char prefix[TUTTI_CASE_NAME_MAX + 8] = "";
-    APP_TRY(case_from(cases, group, which));
-    strcat(strcat(strcat(prefix, "cases/"), which->name), "/");
-    which->tensors = &cases->tensors[*used];
+    APP_TRY(case_from(cases, group, test_case));
+    strcat(strcat(strcat(prefix, "cases/"), test_case->name), "/");
+    test_case->tensors = &cases->tensors[*used];
     for (int i = lower_bound(structure, prefix);
          i < structure->node_count &&
          strncmp(structure->nodes[i].path, prefix, strlen(prefix)) == 0;
@@ -143,10 +143,10 @@ static int take_case(tutti_cases *cases, const tutti__node *group, tutti_case *w
         int part = case_part_parse(at.part, at.part_length);
         strcpy(tensor->name, last_name(node->path));
         APP_TRY(case_tensor_from(cases, node, (tutti_case_part)part, tensor));
-        which->tensor_count++;
+        test_case->tensor_count++;
         ++*used;
     }
-    return case_complete(cases, which);
+    return case_complete(cases, test_case);
 }
 
 static int by_offset(const void *a, const void *b)
@@ -156,7 +156,7 @@ static int by_offset(const void *a, const void *b)
     return (left->offset > right->offset) - (left->offset < right->offset);
 }
 
-/* Each tensor has bytes of its own. */
+/* Refuses tensors whose bytes overlap. */
 static int check_apart(const tutti_cases *cases)
 {
     const tutti__node **sorted = calloc((size_t)cases->tensor_count + 1, sizeof *sorted);
@@ -169,8 +169,8 @@ static int check_apart(const tutti_cases *cases)
     for (int i = 1; i < count && code == APP_OK; i++)
         if (sorted[i]->offset - sorted[i - 1]->offset < sorted[i - 1]->bytes)
             code = cases_code(tutti__file_fail(&cases->file, TUTTI_ERR_DATA,
-                                               "/%s and /%s share their bytes", sorted[i - 1]->path,
-                                               sorted[i]->path));
+                                               "/%s and /%s overlap in the file",
+                                               sorted[i - 1]->path, sorted[i]->path));
     free(sorted);
     return code;
 }
@@ -179,11 +179,11 @@ static int read_all(tutti_cases *cases)
 {
     APP_TRY(cases_code(tutti__file_open(&cases->file, &cases_format)));
     APP_TRY(make_room(cases));
-    int which = 0, used = 0;
+    int index = 0, used = 0;
     for (int i = 0; i < cases->file.structure->node_count; i++) {
         const tutti__node *node = &cases->file.structure->nodes[i];
         if (place_of(node->path).depth == 2)
-            APP_TRY(take_case(cases, node, &cases->cases[which++], &used));
+            APP_TRY(take_case(cases, node, &cases->cases[index++], &used));
     }
     return check_apart(cases);
 }

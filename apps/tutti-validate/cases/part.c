@@ -40,11 +40,11 @@ bool case_name_ok(const char *name)
     return true;
 }
 
-const tutti_case_tensor *tutti_case_find(const tutti_case *which, tutti_case_part part,
+const tutti_case_tensor *tutti_case_find(const tutti_case *test_case, tutti_case_part part,
                                          const char *name)
 {
-    for (int i = 0; i < which->tensor_count; i++)
-        if (which->tensors[i].part == part && strcmp(which->tensors[i].name, name) == 0)
-            return &which->tensors[i];
+    for (int i = 0; i < test_case->tensor_count; i++)
+        if (test_case->tensors[i].part == part && strcmp(test_case->tensors[i].name, name) == 0)
+            return &test_case->tensors[i];
     return NULL;
 }

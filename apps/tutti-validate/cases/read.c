@@ -1,4 +1,4 @@
-/* Rows of a tensor of a case file, block by block, and exactly. */
+/* Reads rows of a tensor of a case file, block by block; a conversion must be exact. */
 #include "inside.h"
 
 #include <errno.h>
@@ -9,7 +9,7 @@
 
 enum { BLOCK = 1 << 14 }; /* elements that are converted at a time */
 
-/* A part of a tensor on its way. */
+/* The state of reading a tensor. */
 typedef struct reading {
     const tutti_cases *cases;
     const tutti_case_tensor *tensor;
@@ -26,12 +26,12 @@ static int read_bytes(const reading *r, int64_t count, void *data)
                                 r->node->offset + r->at * r->node->element);
     if (failed == 0) return APP_OK;
     CASES_REFUSE(r->cases, "/%s: %s", r->node->path,
-                 failed < 0 ? "the file ends before it does" : strerror(failed));
+                 failed < 0 ? "the file is truncated" : strerror(failed));
 }
 
-static int not_a_number_of_it(const reading *r, int64_t index, double value)
+static int inexact(const reading *r, int64_t index, double value)
 {
-    CASES_REFUSE(r->cases, "/%s: element %" PRId64 " is %.17g, which is no number of %s",
+    CASES_REFUSE(r->cases, "/%s: element %" PRId64 " is %.17g, which is not a value of type %s",
                  r->node->path, r->at + index, value, tutti_dtype_name(r->dtype));
 }
 
@@ -39,14 +39,13 @@ static int to_i32(const reading *r, int64_t count, int32_t *data)
 {
     const int64_t *raw = (const int64_t *)(const void *)r->raw;
     for (int64_t i = 0; i < count; i++) {
-        if (raw[i] < INT32_MIN || raw[i] > INT32_MAX)
-            return not_a_number_of_it(r, i, (double)raw[i]);
+        if (raw[i] < INT32_MIN || raw[i] > INT32_MAX) return inexact(r, i, (double)raw[i]);
         data[i] = (int32_t)raw[i];
     }
     return APP_OK;
 }
 
-/* Through f64, which holds every float; there and back must be the same. */
+/* Converts through f64, which holds every float; the way back must give the same value. */
 static int convert(reading *r, int64_t count, void *data)
 {
     if (r->dtype == TUTTI_I32) return to_i32(r, count, data);
@@ -56,7 +55,7 @@ static int convert(reading *r, int64_t count, void *data)
     APP_CHECK(tutti_convert(r->again, TUTTI_F64, data, r->dtype, count));
     for (int64_t i = 0; i < count; i++)
         if (r->again[i] != r->values[i] && !(isnan(r->again[i]) && isnan(r->values[i])))
-            return not_a_number_of_it(r, i, r->values[i]);
+            return inexact(r, i, r->values[i]);
     return APP_OK;
 }
 

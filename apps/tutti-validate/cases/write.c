@@ -1,5 +1,4 @@
-/* Writing a case file, by HDF5.  It is made under a temporary name and takes its place when it is
- * whole. */
+/* Writes a case file by HDF5, under a temporary name until it is complete. */
 #include "inside.h"
 
 #include <errno.h>
@@ -51,7 +50,7 @@ int tutti_cases_writer_create(const char *path, const char *format, tutti_cases_
     struct stat now;
     if (strlen(path) + 8 >= PATH_MAX)
         return app_fail(APP_FAILED, "%s: path is longer than %d bytes", who, PATH_MAX - 9);
-    /* the new file would take the place of a folder, or of a device */
+    /* the new file would replace a device */
     if (stat(path, &now) == 0 && !S_ISREG(now.st_mode))
         return app_fail(APP_FAILED, "%s: %s: is not a regular file", who, path);
     tutti_cases_writer *made = calloc(1, sizeof *made);
@@ -73,34 +72,35 @@ int tutti_cases_writer_create(const char *path, const char *format, tutti_cases_
     return code;
 }
 
-static bool write_case(hid_t file, const char *path, const tutti_case *which)
+static bool write_case(hid_t file, const char *path, const tutti_case *test_case)
 {
     hid_t group = tutti__hdf5_groups(file, path) ? H5Gopen2(file, path, H5P_DEFAULT) : -1;
-    bool good = group >= 0 && tutti__hdf5_text(group, "layer", which->layer) &&
-                tutti__hdf5_text(group, "options", which->options) &&
-                tutti__hdf5_attribute(group, "first_row", H5T_STD_I64LE, 1, &which->first_row) &&
-                write_real(group, "loss_weight", which->loss_weight) &&
-                write_real(group, "loss_scale", which->loss_scale);
+    bool good =
+        group >= 0 && tutti__hdf5_text(group, "layer", test_case->layer) &&
+        tutti__hdf5_text(group, "options", test_case->options) &&
+        tutti__hdf5_attribute(group, "first_row", H5T_STD_I64LE, 1, &test_case->first_row) &&
+        write_real(group, "loss_weight", test_case->loss_weight) &&
+        write_real(group, "loss_scale", test_case->loss_scale);
     if (group >= 0) H5Gclose(group);
     return good;
 }
 
-int tutti_cases_writer_add(tutti_cases_writer *writer, const tutti_case *which)
+int tutti_cases_writer_add(tutti_cases_writer *writer, const tutti_case *test_case)
 {
-    if (!case_name_ok(which->name))
+    if (!case_name_ok(test_case->name))
         return app_fail(APP_FAILED, "%s: %s: the name %s is not 1 to %d letters, digits, - _ and .",
-                        who, writer->path, which->name, TUTTI_CASE_NAME_MAX - 1);
+                        who, writer->path, test_case->name, TUTTI_CASE_NAME_MAX - 1);
     char path[TUTTI_CASE_NAME_MAX + 8];
-    snprintf(path, sizeof path, "cases/%s/", which->name);
+    snprintf(path, sizeof path, "cases/%s/", test_case->name);
     tutti__hush before = hush();
     int code = APP_OK;
     if (H5Lexists(writer->file, path, H5P_DEFAULT) > 0)
-        code = app_fail(APP_FAILED, "%s: %s: there is a case %s already", who, writer->path,
-                        which->name);
-    else if (!write_case(writer->file, path, which))
-        code = not_written(writer, which->name);
+        code = app_fail(APP_FAILED, "%s: %s: case %s exists already", who, writer->path,
+                        test_case->name);
+    else if (!write_case(writer->file, path, test_case))
+        code = not_written(writer, test_case->name);
     tutti__hdf5_unhush(before);
-    if (code == APP_OK) strcpy(writer->name, which->name);
+    if (code == APP_OK) strcpy(writer->name, test_case->name);
     return code;
 }
 
