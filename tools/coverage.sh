@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Line coverage of src/ under the host tests, by file and by folder, with gcov.  A build of its own, in build-coverage/; the library
-# alone is instrumented.  What a process did that is killed, or that leaves by _exit (io's reader of a file's structure), is not
-# counted, nor are CUDA's sources.  Left out are tests of scripts and those that promise a time.
+# Line coverage of src/ under the host tests, by file and by folder, with gcov.  Builds in build-coverage/, with only the library
+# instrumented.  Processes that are killed or leave by _exit (the reader of a file's structure) are not counted, nor are CUDA's
+# sources.  Tests of scripts and those with a time limit are left out.
 # usage: tools/coverage.sh [ARGS of ctest …]
 set -euo pipefail
 # shellcheck source=launch/lib.sh
@@ -27,7 +27,7 @@ find "$build" -name '*.gcda' -delete
 
 run_ctest "$build" -L '^(cpu|mpi)$' -E '^(launch|package|tools)[.]|^train[.](bytes_)?demo$' "$@"
 
-# A line counts once, however often a header with it was compiled, and is covered if one of them ran.
+# A line of a header counts once, however often it was compiled, and is covered if any of its copies ran.
 mapfile -d '' notes < <(find "$build/CMakeFiles/tutti.dir" -name '*.gcno' -print0)
 ((${#notes[@]} > 0)) || die "the build left no .gcno files in $build"
 (cd "$build" && gcov --stdout "${notes[@]}" 2>"$build/gcov.log") >"$build/coverage.txt" || die "gcov failed: $build/gcov.log"

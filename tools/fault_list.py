@@ -1,6 +1,6 @@
-"""The faults of tools/faults.py.  find: a text that is in one place of src/, apps/, include/ or reference/ (a list: the first of it that is
-anywhere, for places whose text is being changed); replace: what is put there; tests: beginnings of CTest's names, one of which
-must fail.  Texts are formulas and conditions rather than names, so that code may move."""
+"""The faults of tools/faults.py.  find: a text that is in exactly one place of src/, apps/, include/ or reference/ (or a list, of which
+the first that is found counts, for places that are being changed); replace: its replacement; tests: prefixes of CTest's names, one
+of which must fail.  Texts are formulas and conditions rather than names, so that code may move."""
 
 from dataclasses import dataclass
 

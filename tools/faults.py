@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Breaks a copy of the library in many small ways and wants the tests to say so.
+"""Breaks a copy of the library in many small ways and checks that the tests fail.
 
 usage: tools/faults.py [--list] [--jobs N] [NAME ...]
 
 Each fault of tools/fault_list.py is put into a copy of the tree (build-faults/tree, which is built in build-faults/build on the
-host backend), the tests that are named with it are run, and one of them must fail.  A fault is found by its text, wherever that
-now is in src/, apps/, include/ or reference/; white space does not matter.  NAME: only faults whose name contains it.
+host backend), its tests are run, and one of them must fail.  A fault is located by its text, anywhere in src/, apps/, include/ or
+reference/; white space does not matter.  NAME: only faults whose name contains it.
 Exit code 0: all were caught, 1: one was not, 2: a text is not found in exactly one place, a fault does not compile, or a test
 fails without any; 64: a wrong command line."""
 
@@ -23,7 +23,7 @@ from fault_list import FAULTS  # noqa: E402
 TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 SCRATCH = os.path.join(TOP, "build-faults")
 TREE = os.path.join(SCRATCH, "tree")
-LIMIT = 300  # seconds that a fault's tests may take: one that hangs is caught, too
+LIMIT = 300  # seconds for a fault's tests: a fault that makes them hang is caught, too
 
 
 def read(path):
@@ -52,7 +52,7 @@ def files_of_tree():
 
 
 def copy_tree():
-    """What differs is copied, so that what does not need not be built again."""
+    """Copies only files that differ, so that the others are not built again."""
     names = files_of_tree()
     for folder, _, files in os.walk(TREE):
         for name in files:
@@ -67,13 +67,13 @@ def copy_tree():
 
 
 def pattern_of(text):
-    """A text with any white space where it has some, and after an opening parenthesis."""
+    """Matches a text with any white space between its words and after an opening parenthesis."""
     parts = [re.escape(word).replace(r"\(", r"\(\s*") for word in text.split()]
     return re.compile(r"\s*".join(parts))
 
 
 def places_of(fault, sources):
-    """Of the first of its texts that is anywhere: (path, where it begins, where it ends)."""
+    """The places of the first of its texts that is found: (path, begin, end)."""
     texts = [fault.find] if isinstance(fault.find, str) else fault.find
     for text in texts:
         pattern = pattern_of(text)
@@ -99,7 +99,7 @@ class Build:
         self.folder, self.options, self.jobs = os.path.join(SCRATCH, name), options, str(jobs)
 
     def make(self):
-        """None, or what went wrong."""
+        """Builds; returns an error or None."""
         log = os.path.join(SCRATCH, "build.log")
         if not os.path.exists(os.path.join(self.folder, "build.ninja")):
             command = ["cmake", "-S", TREE, "-B", self.folder, "-G", "Ninja", "-DTUTTI_WITH_CUDA=OFF"]
@@ -140,7 +140,7 @@ def builds(jobs):
 
 
 def check_without_faults(faults, build):
-    """What is wrong with the tests as they are, or None."""
+    """Builds and tests without faults; returns an error or None."""
     problem = build.make()
     if problem:
         return problem
@@ -154,7 +154,7 @@ def check_without_faults(faults, build):
 
 
 def try_fault(fault, sources, build):
-    """(caught, what the table says); None: it could not be tried."""
+    """(caught, text for the table); caught is None if the fault could not be tried."""
     places = places_of(fault, sources)
     if len(places) != 1:
         where = ", ".join(sorted({os.path.relpath(path, TREE) for path, _, _ in places}))
@@ -175,7 +175,7 @@ def try_fault(fault, sources, build):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--list", action="store_true", help="only say what there is, and where")
+    parser.add_argument("--list", action="store_true", help="only list the faults and their places")
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="processes (default: cores)")
     parser.add_argument("names", nargs="*", metavar="NAME", help="only faults whose name contains one of these")
     try:

@@ -6,11 +6,11 @@ import shutil
 import subprocess
 
 MODULES = ("numpy", "h5py")
-_TRIED = "TUTTI_INTERPRETER_TRIED"  # keeps a wrong finding from becoming a loop
+_TRIED = "TUTTI_INTERPRETER_TRIED"  # prevents a loop
 
 
 def ensure(argv):
-    """Returns if this interpreter has the modules, becomes one that has, or returns why there is none."""
+    """Returns None if this interpreter has the modules, otherwise becomes one that has, or returns why there is none."""
     if all(importlib.util.find_spec(module) for module in MODULES):
         return None
     if _TRIED not in os.environ:

@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
-"""Writes malformed case files, one fault each, for tests that look for a message: tools/make_bad_cases.py
-FOLDER
+"""Writes malformed case files, one fault each, for tests of messages: tools/make_bad_cases.py FOLDER
 
-FOLDER/index.txt says of each file what is wrong with it and which words the message must contain.
+FOLDER/index.txt lists each file's fault and the words that the message must contain.
 """
 
 import os
@@ -78,7 +77,7 @@ def embedding(file):
 
 
 def fault(words, what, base=softmax):
-    """A function that spoils a right file.  Its name is the file's; the message must contain the words."""
+    """Marks a function that damages a right file.  Its name is the file's; the message must contain the words."""
 
     def enlist(function):
         FAULTS.append((function.__name__.replace("_", "-"), words, what, base, function))
@@ -88,14 +87,14 @@ def fault(words, what, base=softmax):
 
 
 def replace(file, path, values, dtype="f32", **options):
-    """Another dataset in the place of one of the case's."""
+    """Replaces a dataset of the case."""
     del mine(file)[path]
     dataset = mine(file).create_dataset(path, data=values, track_times=False, **options)
     dataset.attrs["dtype"] = np.bytes_(dtype)
 
 
 def replace_by(file, path, dims, kind, prepare=lambda layout: None, values=None):
-    """The same, with a type or a layout that h5py's upper level does not offer."""
+    """The same, with a type or a layout that h5py's high-level API does not offer."""
     del mine(file)[path]
     layout = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
     layout.set_obj_track_times(False)
@@ -554,7 +553,7 @@ def _whole(path):
 
 
 def spoil_bytes(folder, good):
-    """Files that HDF5 itself cannot read; gives lines of the index."""
+    """Writes files that HDF5 itself cannot read; yields lines of the index."""
     content = _whole(good)
     header = content.index(b"dtype") - 8
     flipped = bytearray(content)

@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
-"""Writes reference cases for tutti-validate: inputs, and what a layer should make of them, from NumPy in f64
-or better.
+"""Writes reference cases for tutti-validate: inputs and expected results, computed by NumPy in f64 or better.
 
     tools/make_cases.py tests/data/cases.h5                     the set that the tests use
     tools/make_cases.py --set triton triton.h5                  a larger one: jax, triton, long; xformers is 35 GB

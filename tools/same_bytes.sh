@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Does this tree compute the same bytes as an earlier commit?  Builds both on this machine with the same options (in
-# build-same-bytes/), runs both, and compares: checkpoints of tutti-train's tasks, of reproducible runs on one and several
+# Checks that this tree computes the same bytes as an earlier commit.  Builds both on this machine with the same options (in
+# build-same-bytes/), runs both, and compares checkpoints of tutti-train's tasks, of reproducible runs on one and several
 # ranks, and all results of tutti-validate over each tree's own cases.
 # usage: tools/same_bytes.sh [--cuda] BASE
 #        tools/same_bytes.sh [--cuda] --builds BASE-BUILD NEW-BUILD
 #   BASE       a commit
 #   --cuda     on the cuda backend; the reproducible runs on as many GPUs as there are (one GPU: three ranks share it)
-#   --builds   two build folders that are there, each beside its sources
+#   --builds   two existing build folders, whose sources still exist
 # Exit code 0: the same bytes, 1: a difference, 2: something could not run, 64: a wrong command line.
 set -euo pipefail
 # shellcheck source=launch/lib.sh
@@ -75,15 +75,15 @@ for i in 0 1; do
 done
 type -P python3 >/dev/null || die "python3 was not found"
 
-export OMP_WAIT_POLICY=${OMP_WAIT_POLICY-passive} # threads that spin are slow beside another's work
+export OMP_WAIT_POLICY=${OMP_WAIT_POLICY-passive} # threads that spin are slow on a busy machine
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 mkdir "$work/base" "$work/new"
 names=(base new)
 differ=0 compared=0
 
-# both NAME RANKS PROGRAM ARGS …: runs a program of both trees.  In ARGS, OUT is its file, TREE its sources.  Fails where results of
-# the new tree do not hold (tutti-validate's exit code 1).
+# both NAME RANKS PROGRAM ARGS …: runs a program of both trees.  In ARGS, OUT is its file, TREE its sources.  Fails if results
+# of the new tree do not hold (tutti-validate's exit code 1).
 both() {
     local name=$1 ranks=$2 program=$3 i log code
     shift 3
@@ -108,8 +108,8 @@ compare() {
     fi
     printf '  DIFFERS  %s\n' "$1"
     differ=$((differ + 1))
-    # The same tensors in another layout, or other attributes, make other bytes, too.
-    python3 "$top/tools/same_tensors.py" --first "$2" "$3" && echo "  the tensors are the same: it is attributes or the file's layout"
+    # Another layout or other attributes change the file's bytes, too.
+    python3 "$top/tools/same_tensors.py" --first "$2" "$3" && echo "  the tensors are the same: attributes or the file's layout differ"
     (($? < 2)) || die "$1 cannot be read"
 }
 trained() {
@@ -118,7 +118,7 @@ trained() {
     compare "$name" "$work/base/$name" "$work/new/$name"
 }
 
-# Fashion-MNIST, or images like the tests' where it is not installed
+# Fashion-MNIST, or random images if it is not installed
 data=/usr/share/datasets/fashion-mnist
 if [[ ! -f $data/train-images-idx3-ubyte.gz ]]; then
     echo "no Fashion-MNIST here: random images instead"
@@ -152,7 +152,7 @@ trained bytes-bf16 1 "${bytes[@]}" --dtype bf16 --activation gelu_erf "$corpus"
 ranks=3 shared=()
 if [[ $backend == cuda ]]; then
     ranks=$(gpu_count)
-    # leaves are shared out among at most eight ranks
+    # the eight leaves need at most eight ranks
     ((ranks <= 8)) || ranks=8
     ((ranks > 1)) || { ranks=3 shared=(--transport mpi); }
 fi

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Are the tensors of two HDF5 files the same: name, type, shape and bytes?  Attributes are not compared.
+"""Compares the tensors of two HDF5 files: name, type, shape and bytes, but not attributes.
 usage: tools/same_tensors.py [--first] BASE.h5 NEW.h5
-For files of cases (cases/NAME/…): a line a case that differs, with its tensors.  Tensors and cases that only NEW has are named, and are
-no difference.  --first: only the first tensor that differs.  Exit code 0: the same, 1: not, 2: a file cannot be read."""
+For files of cases (cases/NAME/…): a line for each case that differs, with its tensors.  Tensors and cases that only NEW has are named,
+but are not a difference.  --first: only the first tensor that differs.  Exit code 0: equal, 1: different, 2: a file cannot be read."""
 
 import sys
 
@@ -24,7 +24,7 @@ def tensors(file):
 
 
 def raw(path, dataset):
-    """As the file has it: NumPy has no bf16."""
+    """The bytes in the file: NumPy has no bf16."""
     offset, size = dataset.id.get_offset(), dataset.id.get_type().get_size()
     if offset is None:
         return numpy.frombuffer(dataset[()].tobytes(), numpy.uint8).reshape(-1, size)

@@ -78,7 +78,7 @@ static const app_option table[] = {
     {"depth", "N", .group = MODEL, INT(depth, 1, 1000), .initial = "2", KEPT("depth", FIXED),
      .help = "number of blocks"},
     {"embedding", "N", .group = MODEL, INT(embedding, 1, 1 << 20),
-     KEPT("embedding", FIXED | TRAIN_OF_TASK), .help = "bytes: size of a byte's embedding"},
+     KEPT("embedding", FIXED | TRAIN_OF_TASK), .help = "bytes: how many numbers represent a byte"},
     {"context", "N", .group = MODEL, INT(context, 1, 1 << 20),
      KEPT("context", FIXED | TRAIN_OF_TASK),
      .help = "bytes: number of preceding bytes that predict the next one"},

@@ -1,6 +1,6 @@
-"""No program, test harness, io or bench file knows a kind of layer by name: they read the library's tables.
+"""No program, test harness, io or bench file names a kind of layer: they read the library's tables.
 
-usage: kinds.py TUTTI_VALIDATE.  The names are what tutti-validate --layers lists, so a new layer is covered by itself."""
+usage: kinds.py TUTTI_VALIDATE.  The names are those that tutti-validate --layers lists, so a new layer is covered, too."""
 
 import os
 import re
@@ -13,11 +13,11 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 from harness import ROOT, run_tests  # noqa: E402
 
 FOLDERS = ("apps", "reference", "tests/support", "src/files", "src/io", "src/comm", "src/optim")
-# Files that may: a layer's own, named after it or after what several are ("norm"), and those that models are made in.
+# Exceptions: a layer's own file, named after it or a family ("norm"), and files that build models.
 OWN = r"reference/(\w+)\.c|apps/tutti-bench/(\w+)\.c"
 MODELS = r"apps/tutti-train/[a-z]+_model\.c|apps/common/network\.c|apps/tutti-bench/step\.c"
-# Texts that mean something else there: what stands between dimensions, an option of a model's, a key of --log-json, a curve, a
-# place for tests' faults, lines on a model for people
+# Texts with another meaning there: a separator of dimensions, a model's option, a key of --log-json, a curve, a place of the
+# tests' faults, lines that describe a model
 OTHERWISE = {
     "apps/tutti-bench/run.c": r"x",
     "apps/tutti-train/options.c": r"embedding",
@@ -35,7 +35,7 @@ SEARCHES = re.compile(r"(strn?(case)?cmp|str(case)?str|fnmatch|memcmp)$")
 
 
 class Names:
-    """Of the tables' kinds, and of the tensors that calls and cases have of them."""
+    """The names of the tables' kinds and of their tensors."""
 
     def __init__(self, program):
         listed = subprocess.run([program, "--layers"], check=True, capture_output=True, text=True).stdout
@@ -51,7 +51,7 @@ class Names:
         return len(text) >= 4 and any(text in kind for kind in self.kinds)
 
     def in_string(self, text, searched_for):
-        """Why a string literal names a kind or a tensor; None: it does not.  searched_for: in another, or compared."""
+        """Why a string literal counts as the name of a kind or a tensor, or None.  searched_for: it is compared or searched for."""
         words = re.split(r"[ ,;|/]+", text.strip(" ,;|/"))
         if all(word in self.kinds | self.tensors for word in words):
             return "is the name of a tensor or a kind"
@@ -63,7 +63,7 @@ class Names:
 
 
 def named(names, text):
-    """Lines "NUMBER: what it is" of a source that names a kind or one of its tensors; comments may."""
+    """The places of a source, outside of comments, that name a kind or one of its tensors: (line, text, why)."""
     found, number, function = [], 1, ""
     for token in TOKEN.finditer(text):
         word, string = token["word"], token["string"]
@@ -110,9 +110,9 @@ NAMES = Names(sys.argv[1])
 
 
 def test_nobody_knows_a_kind_by_name():
-    assert len(list(sources(NAMES, ROOT))) > 50, "this test looks at nothing"
+    assert len(list(sources(NAMES, ROOT))) > 50, "too few sources were found"
     found = all_named(NAMES, ROOT)
-    assert not found, "kinds of layer and their tensors are the tables' to name, but:\n" + "\n".join(found)
+    assert not found, "only the tables name kinds of layer and their tensors, but:\n" + "\n".join(found)
 
 
 def test_names_are_the_tables():
@@ -153,7 +153,7 @@ GOOD = (
 
 
 def test_seeded_names_are_found():
-    """In a tree of their own, in each folder that is looked at."""
+    """In a temporary tree, in each folder that is searched."""
     with tempfile.TemporaryDirectory() as root:
         for number, text in enumerate(SEEDED + GOOD):
             folder = os.path.join(root, FOLDERS[number % len(FOLDERS)], "mine")

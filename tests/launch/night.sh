@@ -22,7 +22,7 @@ test_a_small_night_holds() {
 }
 
 if [[ $backend == host ]]; then
-    # A tutti-train that does nothing is found out in every step that it takes part in.
+    # A tutti-train that does nothing fails every step that runs it.
     test_says_what_did_not_hold() {
         mkdir -p build/bin
         printf '#!/bin/sh\nexit 0\n' >build/bin/tutti-train && chmod +x build/bin/tutti-train

@@ -1,7 +1,7 @@
 /* A small MPI program for the tests of tutti-run.
  *
  *     ranks exit RANK CODE    RANK ends with CODE, the others with 0 (all of them if RANK is -1)
- *     ranks wait FOLDER       each rank makes FOLDER/up.R and waits for SIGUSR1, then makes
+ *     ranks wait FOLDER       each rank creates FOLDER/up.R and waits for SIGUSR1, then creates
  *                             FOLDER/got.R; all ranks wait for each other and end with 75
  *     ranks threads           each rank prints OMP_NUM_THREADS */
 #include <signal.h>
@@ -35,8 +35,8 @@ int main(int argc, char **argv)
     int rank, code = 0;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     if (argc == 4 && strcmp(argv[1], "exit") == 0) {
-        int which = atoi(argv[2]);
-        if (which == -1 || which == rank) code = atoi(argv[3]);
+        int failing = atoi(argv[2]);
+        if (failing == -1 || failing == rank) code = atoi(argv[3]);
     } else if (argc == 3 && strcmp(argv[1], "wait") == 0) {
         mark(argv[2], "up", rank);
         for (int i = 0; i < 3000 && !signalled; i++) usleep(10000);

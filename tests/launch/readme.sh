@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Tests that README and docs/ tell the truth where a script can tell.  usage: readme.sh EMBED-PROGRAM
+# Tests of README's example, and of the links, paths and names in all documents.  usage: readme.sh EMBED-PROGRAM
 # shellcheck source=tests/launch/check.sh disable=SC2317
 source "$(dirname "${BASH_SOURCE[0]}")/check.sh"
 embed=$(readlink -f "$1")
@@ -27,7 +27,7 @@ test_links_lead_somewhere() {
     local document link
     while read -r document; do
         while read -r link; do
-            [[ -e $top/$(dirname "$document")/${link%%#*} ]] || fail "$document links to $link, which is not there"
+            [[ -e $top/$(dirname "$document")/${link%%#*} ]] || fail "$document links to $link, which does not exist"
         done < <(grep -oE '\]\([^)]+\)' "$top/$document" | sed 's/^](//; s/)$//' | grep -vE '^(https?:|#)')
     done < <(documents)
 }
@@ -35,7 +35,7 @@ test_paths_are_there() {
     local document path
     while read -r document; do
         while read -r path; do
-            compgen -G "$top/$path" >/dev/null || fail "$document names $path, which is not there"
+            compgen -G "$top/$path" >/dev/null || fail "$document names $path, which does not exist"
         done < <(grep -oE '(^|[^A-Za-z0-9_./-])(include|src|apps|tests|launch|examples|docs|cmake|\.ci)/[A-Za-z0-9_./*-]*[A-Za-z0-9_*]' "$top/$document" |
             sed 's/^[^a-z.]*//' | sort -u)
     done < <(documents)
@@ -43,7 +43,7 @@ test_paths_are_there() {
 test_names_are_in_the_headers() {
     local document name
     while read -r document; do
-        [[ $document != *from-0.1-to-0.2.md ]] || continue # what is gone is its matter
+        [[ $document != *from-0.1-to-0.2.md ]] || continue # it names what was removed
         while read -r name; do
             grep -rqw -- "$name" "$top/include" "$top/src" "$top/CMakeLists.txt" "$top/cmake" "$top/launch" "$top/tests" ||
                 fail "$document names $name, which is not in the sources"

@@ -3,8 +3,7 @@
 # shellcheck source=tests/launch/check.sh disable=SC2317
 source "$(dirname "${BASH_SOURCE[0]}")/check.sh"
 
-# A PATH on which only what setup.sh itself runs is found, with an apt-get and a sudo that only write down what they
-# were asked for.
+# A PATH with only the programs that setup.sh itself runs, and an apt-get that only records its arguments.
 bare_path() {
     mkdir bin
     local tool
@@ -16,7 +15,7 @@ bare_path() {
     PATH=$PWD/bin
 }
 
-# names_after SECONDS: a getent that answers after so long.
+# names_after SECONDS: a getent that takes so long.
 names_after() {
     mkdir names
     printf '#!/bin/sh\nexec sleep %s\n' "$1" >names/getent && chmod +x names/getent
@@ -40,7 +39,7 @@ test_touches_no_network_if_all_is_there() {
     PATH=$PWD/bin:$PATH "$top/launch/setup.sh" || fail "it failed"
     [[ ! -e asked ]] || fail "it asked apt-get or sudo"
 }
-test_says_what_mends_slow_names() {
+test_says_how_to_fix_slow_names() {
     "$top/launch/setup.sh" >/dev/null 2>&1 || skip "the first run could not install everything"
     names_after 9
     local output
@@ -63,8 +62,8 @@ test_installs_what_is_missing_or_says_how() {
         [[ ! -e asked ]] || fail "it ran apt-get without being root"
     fi
 }
-# without_data: the scripts as on a machine that has all but Fashion-MNIST, in ./tree, and a cmake and an apt-get that
-# only write down that they were called.
+# without_data: the scripts, in ./tree, on a machine that lacks only Fashion-MNIST, with a cmake and an apt-get that only
+# record that they were called.
 without_data() {
     "$top/launch/setup.sh" >/dev/null 2>&1 || skip "the first run could not install everything"
     mkdir -p tree/launch bin

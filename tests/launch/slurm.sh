@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Tests of launch/slurm.sbatch with a SLURM that is not there: fake sbatch, srun and scontrol.
+# Tests of launch/slurm.sbatch with fake sbatch, srun and scontrol.
 # shellcheck source=tests/launch/check.sh disable=SC2317
 source "$(dirname "${BASH_SOURCE[0]}")/check.sh"
 script=$top/launch/slurm.sbatch
 unset OMP_NUM_THREADS OMP_WAIT_POLICY TUTTI_TRAIN TUTTI_CHECKPOINT TUTTI_LAUNCHER SLURM_CPUS_PER_TASK
 
-# SLURM runs a copy of the script, elsewhere; srun notes its arguments, its environment and each USR1, and ends with
-# the code in the file `code` (after a first signal, where there is a file `hold`); scontrol notes its arguments.
+# sbatch runs a copy of the script, like SLURM; srun records its arguments, its environment and each USR1, and ends with the
+# code in the file `code` (if there is a file `hold`, after a first signal); scontrol records its arguments.
 fake_slurm() {
     mkdir bin spool
     cat >bin/sbatch <<'FAKE'
@@ -74,7 +74,7 @@ test_finds_the_program_on_path() {
     run_job 0
     expect_match arguments "$(paste -sd ' ' arguments)" " $PWD/bin/tutti-train --checkpoint"
 }
-test_hears_its_environment() {
+test_uses_its_environment() {
     fake_slurm
     ln -s srun bin/mpirun
     TUTTI_TRAIN='a program' TUTTI_CHECKPOINT='a file' TUTTI_LAUNCHER='mpirun --bind-to none' run_job 0
@@ -158,7 +158,7 @@ test_explains_itself_outside_slurm() {
     expect_equal code $? 64
     expect_match output "$(<output)" 'sbatch --nodes'
 }
-test_shellcheck_is_content() {
+test_shellcheck_passes() {
     type -P shellcheck >/dev/null || skip "no shellcheck"
     shellcheck -x "$script" || fail "shellcheck is not"
 }

@@ -38,7 +38,7 @@ test_returns_137_if_a_rank_is_killed() {
     expect_equal code "$(code_of "${run[@]}" -np 2 bash -c 'if [ "$OMPI_COMM_WORLD_RANK" = 1 ]; then kill -KILL $$; fi; sleep 30')" 137
 }
 
-# signal_reaches_ranks SIGNAL NP: all ranks hear of it within two seconds and their code comes back.
+# signal_reaches_ranks SIGNAL NP: all ranks get it within two seconds, and their code is returned.
 signal_reaches_ranks() {
     local launcher tries code r sent heard
     "${run[@]}" -np "$2" "$ranks" wait "$PWD" >output 2>&1 &
@@ -58,9 +58,9 @@ signal_reaches_ranks() {
     code=$?
     expect_equal "code after SIG$1" "$code" 75
     for ((r = 0; r < $2; r++)); do
-        [[ -e got.$r ]] || fail "rank $r did not hear of SIG$1"
+        [[ -e got.$r ]] || fail "rank $r did not get SIG$1"
     done
-    ((heard < 2000)) || fail "the ranks heard of SIG$1 after $heard ms"
+    ((heard < 2000)) || fail "the ranks got SIG$1 after $heard ms"
 }
 test_sigterm_reaches_every_rank() { signal_reaches_ranks TERM 2; }
 test_sigint_reaches_every_rank() { signal_reaches_ranks INT 2; }
@@ -78,7 +78,7 @@ test_signal_before_the_ranks_are_up_ends_the_job() {
     ((SECONDS - began < 20)) || fail "the job ended after $((SECONDS - began)) s"
 }
 
-# A program that takes a second to be ready for signals is not killed by one that comes before.
+# A program that catches signals only after a second is not killed by an earlier one.
 test_signal_waits_for_a_program_that_is_being_loaded() {
     local np launcher tries
     for np in 1 2; do
@@ -112,13 +112,13 @@ test_signal_while_it_looks_for_gpus() {
     [[ ! -e ran ]] || fail "it ran"
 }
 
-# A PATH on which setpriv knows nothing.
+# A PATH whose setpriv fails.
 no_setpriv() {
     mkdir -p fake
     printf '#!/bin/sh\nexit 1\n' >fake/setpriv && chmod +x fake/setpriv
     PATH=$PWD/fake:$PATH
 }
-# For tutti-run a PATH with no mpirun, and little else.
+# Runs tutti-run with a PATH without mpirun.
 no_mpirun() {
     mkdir bin
     local tool
@@ -127,8 +127,8 @@ no_mpirun() {
     done
     run=(env PATH="$PWD/bin" "${run[@]}")
 }
-# start_stubborn NP: ranks that heed no signal, each with a child; their processes' ids are in `ranks_up`, tutti-run's
-# is `launcher`, mpirun's (or without it the rank's) `leader`.  mpirun's files are in tmp/.
+# start_stubborn NP: ranks that ignore all signals, each with a child; their process ids are in `ranks_up`, tutti-run's in
+# `launcher`, mpirun's (or without it the rank's) in `leader`.  mpirun's files are in tmp/.
 start_stubborn() {
     local tries
     mkdir -p tmp
@@ -148,7 +148,7 @@ start_stubborn() {
 ps_field() {
     sed 's/.*) //' "/proc/$2/stat" 2>/dev/null | cut -d ' ' -f $(($1 - 2))
 }
-# ranks_end_within MS: nothing of the ranks lives any longer than that from now on.
+# ranks_end_within MS WHEN: all processes of the ranks end within that time.
 ranks_end_within() {
     local began pid left=begin ms=0
     began=$(date +%s%N)
@@ -164,7 +164,7 @@ ranks_end_within() {
     [[ -z $left ]] || kill -KILL $left
     ((ms < $1)) || fail "$2: ranks lived on for $ms ms"
 }
-# mpirun_leaves_nothing: neither a process nor a file.
+# mpirun_leaves_nothing: waits until neither a process nor a file is left.
 mpirun_leaves_nothing() {
     local tries
     for ((tries = 0; tries < 500; tries++)); do
@@ -204,18 +204,18 @@ test_killed_mpirun_takes_the_ranks_along() {
     kill -KILL "$leader" "$launcher"
     ranks_end_within 500 "after both"
 }
-# mpirun starts many ranks from threads that end, which must not look like its own end.
+# mpirun starts many ranks from threads, whose end must not count as its own.
 test_many_ranks_outlive_mpiruns_threads() {
     expect_equal code "$(code_of "${run[@]}" -np 40 bash -c 'sleep 1; exit 0')" 0
 }
 
-# A pipe that somebody, `sleeper`, could read and does not.
+# A pipe that is open for reading by `sleeper`, which does not read.
 open_pipe() {
     mkfifo pipe
     sleep 300 <>pipe &
     sleeper=$!
 }
-# writers_of_pipe: the others that have it open.
+# writers_of_pipe: the other processes that have it open.
 writers_of_pipe() {
     find /proc/[0-9]*/fd -lname "$PWD/pipe" 2>/dev/null | cut -d / -f 3 | sort -u | grep -vx "$sleeper"
 }
@@ -227,7 +227,7 @@ test_lines_find_their_reader_or_nobody() {
         "${run[@]}" -np "$np" bash -c "$program" 2>output | head -1 >line
         codes=("${PIPESTATUS[@]}")
         expect_equal "code of $np rank(s)" "${codes[0]}" 5
-        expect_equal "lines of $np rank(s) for who reads late" \
+        expect_equal "lines of $np rank(s) for a late reader" \
             "$("${run[@]}" -np "$np" bash -c "${program%5}0" 2>output | { sleep 1 && wc -l; })" $((20000 * np))
     done
 }
@@ -253,7 +253,7 @@ test_killed_launcher_takes_the_reader_of_its_lines_along() {
     expect_equal "what holds the pipe" "$writers" ''
 }
 
-# What the words of a program look like to it.
+# show_words FILE: creates a program that prints its arguments.
 show_words() {
     # shellcheck disable=SC2016
     printf '#!/usr/bin/env bash\nprintf "%%q " "${0##*/}" "$@"\n' >"$1"
@@ -299,7 +299,7 @@ test_a_fatal_signal_of_a_rank_is_137_and_named() {
     done
 }
 
-# signal_after MS NAME [OUTPUT]: from the moment that it catches signals, each ends it with 75, or finds the ranks that it ends.
+# signal_after MS NAME [OUTPUT]: sends a signal, MS after tutti-run has begun to catch it; the exit code must be 75.
 signal_after() {
     local key value=0 launcher
     env --default-signal=INT "${run[@]}" -np 2 "$ranks" wait "$PWD" >"${3:-output}" 2>&1 &
@@ -325,7 +325,7 @@ test_a_signal_at_any_moment_is_75() {
     for ms in 0 2 4 7 10 15; do signal_after "$ms" USR1 pipe; done
     kill "$sleeper"
 }
-test_three_signals_end_what_heeds_none() {
+test_three_signals_end_ranks_that_ignore_them() {
     local tries
     start_stubborn 2
     for ((tries = 0; tries < 3; tries++)); do
@@ -336,9 +336,9 @@ test_three_signals_end_what_heeds_none() {
     expect_equal code $? 75
     ranks_end_within 500 "three signals"
 }
-# A program's time to load begins with it, not with an mpirun that takes long.
+# A program's time to load begins with its own start, not with that of a slow mpirun.
 test_a_signal_waits_for_a_slow_mpirun() {
-    mkdir fake && mkfifo fake/silent # a child of its would pass for a rank
+    mkdir fake && mkfifo fake/silent # no sleep: a child of mpirun would count as a rank
     printf '#!/usr/bin/env bash\nread -rt 6 <>%q\nexec %q "$@"\n' "$PWD/fake/silent" "$(type -P mpirun)" >fake/mpirun
     chmod +x fake/mpirun
     # shellcheck disable=SC2016
@@ -360,7 +360,7 @@ test_closed_descriptors_are_nobodys_file() {
     expect_equal descriptors "$(<seen)" $'/dev/null\n/dev/null\n/dev/null'
 }
 
-test_says_what_mends_a_slow_name() {
+test_says_how_to_fix_a_slow_name() {
     mkdir fake
     printf '#!/bin/sh\nexec sleep 5\n' >fake/getent && chmod +x fake/getent
     local began

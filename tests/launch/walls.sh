@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Tests that the sources keep the dependency rule of docs/architecture.md, and the library its manners.
+# Tests of the dependency rule of docs/architecture.md, and that the library never prints or exits.
 # shellcheck source=tests/launch/check.sh disable=SC2317
 source "$(dirname "${BASH_SOURCE[0]}")/check.sh"
 
@@ -17,7 +17,7 @@ only() {
     bad=$(includes "$@" | grep -vE ":[0-9]+:($pattern)$")
     [[ -z $bad ]] || fail "$what, but:"$'\n'"$bad"
 }
-# nowhere_but WHAT PATTERN ALLOWED-FILES FOLDER …: includes that match stand in allowed files only.
+# nowhere_but WHAT PATTERN ALLOWED-FILES FOLDER …: only allowed files have includes that match.
 nowhere_but() {
     local what=$1 pattern=$2 allowed=$3 bad
     shift 3
@@ -25,7 +25,7 @@ nowhere_but() {
     [[ -z $bad ]] || fail "$what, but:"$'\n'"$bad"
 }
 
-# ours WHAT ALLOWED FOLDER …: of the project's private headers, the files there include those that match only.
+# ours WHAT ALLOWED FOLDER …: the only private headers of the project that files there include are those that match.
 ours() {
     local what=$1 allowed=$2 bad
     shift 2
@@ -89,7 +89,7 @@ test_public_headers_include_public_headers() {
 test_programs_use_public_headers_only() {
     local folders=(apps examples) bad
     [[ -d $top/bench ]] && folders+=(bench)
-    # case files are made of the helpers that checkpoints are made of
+    # case files use the same helpers as checkpoints
     bad=$(includes "${folders[@]}" | grep -E ':[0-9]+:(\.\./)*(src/)?(core|ops|kernels|layers|comm|optim|files|io)/' |
         grep -vE '^apps/tutti-validate/cases/[^:]*:[0-9]+:files/')
     [[ -z $bad ]] || fail "programs use the public headers only, but:"$'\n'"$bad"
@@ -103,7 +103,7 @@ test_the_reference_is_private_and_stands_alone() {
 
 test_the_library_never_prints_or_leaves() {
     local bad
-    # the process in which HDF5 reads a file is not the program: it may leave
+    # the child process in which HDF5 reads a file may exit
     bad=$(cd "$top" && grep -rnE '(^|[^a-zA-Z_>.])(v?f?printf|puts|putchar|perror|exit|_exit|abort|MPI_Abort|MPI_Init|MPI_Finalize)\(' \
         src --include='*.[ch]' --include='*.cu' --include='*.cuh' | grep -vE '^[^:]+:[0-9]+: *(/\*|\*|//)' |
         grep -vE '^src/files/structure_child\.c:[0-9]+:.*\b_exit\(')

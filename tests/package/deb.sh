@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Tests of the Debian packages that `cpack` makes of a build folder: what each says of itself and holds, that one compiles
-# against them, and that the programs run from wherever they are unpacked.  usage: deb.sh BUILD-FOLDER
+# Tests of the Debian packages that `cpack` makes of a build folder: their fields and contents, compiling against them, and
+# running the programs where they are unpacked.  usage: deb.sh BUILD-FOLDER
 # shellcheck source=tests/launch/check.sh disable=SC2317
 source "$(dirname "${BASH_SOURCE[0]}")/../launch/check.sh"
 build=$(readlink -f "$1")
@@ -32,7 +32,7 @@ if [[ ! $obstacle ]] && (cd "$build" && cpack -B "$scratch/made" \
     done
     lib=usr/lib/$(sed -n 's/.*CMAKE_LIBRARY_ARCHITECTURE "\(.*\)".*/\1/p' "$build"/CMakeFiles/[0-9]*/CMakeCCompiler.cmake)
 fi
-# every test begins so
+# each test calls this first
 unpacked() {
     [[ ! $obstacle ]] || skip "$obstacle"
     [[ -d $root ]] || fail "cpack: $(<"$scratch/log")"
@@ -44,7 +44,7 @@ deb() {
 field() { # field PACKAGE NAME
     dpkg-deb -f "$(deb "$1")" "$2"
 }
-# The folders of CUDA and NCCL, which the packages do not know.
+# Adds the folders of CUDA and NCCL, which are not in the packages' rpath.
 loader_path() {
     unset TUTTI_BUILD_DIR
     export LD_LIBRARY_PATH

@@ -4,8 +4,8 @@
 # shellcheck source=tests/launch/check.sh disable=SC2317
 source "$(dirname "${BASH_SOURCE[0]}")/../launch/check.sh"
 
-# uncommented HEADER …: lines "HEADER:LINE: DECLARATION" of functions without a comment directly above, their own or one
-# that they share with the functions between.  tutti/api.h says once what every tutti_x_desc_default() does.
+# uncommented HEADER …: lines "HEADER:LINE: DECLARATION" of functions without a comment above, which adjacent functions may
+# share.  tutti/api.h documents every tutti_x_desc_default().
 uncommented() {
     awk '
         FNR == 1 { commented = 0; declaring = 0 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Tests of what `cmake --install` leaves: that it can be moved, and that projects in C and C++ build on it by
-# find_package, pkg-config and add_subdirectory, shared and static.  usage: install.sh BUILD-FOLDER
+# Tests of `cmake --install`: that the tree can be moved, and that projects in C and C++ can use it by find_package,
+# pkg-config and add_subdirectory, shared and static.  usage: install.sh BUILD-FOLDER
 # shellcheck source=tests/launch/check.sh disable=SC2317
 source "$(dirname "${BASH_SOURCE[0]}")/../launch/check.sh"
 build=$(readlink -f "$1")
@@ -31,7 +31,7 @@ for header in "$top"/include/tutti/*.h; do
     esac
 done >"$scratch/every_header.h"
 
-# has PREFIX COMPONENT: whether what is installed there was built with it
+# has PREFIX COMPONENT: whether the installation there was built with it
 has() {
     grep -q "^set(tutti_HAVE_$2 ON)" "$1/$libdir/cmake/tutti/tutti-config.cmake"
 }
@@ -42,7 +42,7 @@ consume() {
     quietly cmake -S "$top/tests/package/consumer" -B "$folder" "${options[@]}" "$@"
     quietly cmake --build "$folder"
 }
-# runs FOLDER PREFIX: the programs there, which were built on what is installed at PREFIX
+# runs FOLDER PREFIX: runs the programs there, which were built on the installation at PREFIX
 runs() {
     local version components='' component
     version=$(cached CMAKE_PROJECT_VERSION)
@@ -54,7 +54,7 @@ runs() {
     expect_equal "what interop_c prints" "$("$1/interop_c" 2>&1)" "${components}tutti"
     expect_equal "what interop_cpp prints" "$("$1/interop_cpp" 2>&1)" "${components}tutti"
 }
-# compile PREFIX [--static]: the programs by what pkg-config says, in this folder
+# compile PREFIX [--static]: compiles the programs with pkg-config's flags, in this folder
 compile() {
     local from=$top/tests/package/consumer cuda
     local -a flags others=()
@@ -90,8 +90,8 @@ else
     installed=0
 fi
 
-# What a project that adds the sources has built, in $scratch/subdirectory, and installed, moved to $scratch/static:
-# the library is static there.  Made by the first test that asks.
+# Builds a project that adds the sources, in $scratch/subdirectory, installs it and moves it to $scratch/static, where the
+# library is static.  Done by the first test that needs it.
 subdirectory() {
     [[ -e $scratch/subdirectory.made ]] && return
     consume "$scratch/subdirectory" "-DTUTTI_SOURCE=$top" -DTUTTI_WITH_CUDA=OFF -DTUTTI_INSTALL=ON

@@ -1,4 +1,4 @@
-"""The bounds in tests/data/cases.h5, and in a larger case: a right implementation keeps within them, a slightly wrong one does
+"""The bounds in tests/data/cases.h5, and in a larger case: a right implementation stays within them, a slightly wrong one does
 not."""
 
 import os

@@ -1,4 +1,4 @@
-"""Checkpoints by h5py and xxhash, with the programs that stand in docs/file-formats.md: what they write is loaded.
+"""Checkpoints written with h5py and xxhash, by the programs in docs/file-formats.md, are loaded.
 usage: checkpoint.py TUTTI-TRAIN"""
 
 import os
@@ -15,7 +15,7 @@ TRAIN = sys.argv[1]
 
 
 def page():
-    """What the page defines."""
+    """The functions that the page defines."""
     try:
         import xxhash  # noqa: F401
     except ImportError:
@@ -67,7 +67,7 @@ def test_the_same_is_loaded():
 
 
 def test_what_was_changed_is_loaded():
-    """A model that answers nothing: each of 256 bytes is as likely, and the loss is log 256."""
+    """A model without an opinion: each of 256 bytes is equally likely, and the loss is log 256."""
     write = page()["write"]
     with tempfile.TemporaryDirectory() as folder:
         objects = trained(folder)

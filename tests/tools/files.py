@@ -1,5 +1,4 @@
-"""make_cases.py as a user runs it: the committed file comes out again, and a case can be written with h5py
-alone."""
+"""make_cases.py reproduces the committed file, and a case can be written with h5py alone."""
 
 import os
 import re
@@ -50,7 +49,7 @@ def everything(path):
 
 
 def assert_same(ours, theirs):
-    """Equal but for the last places of what was computed: NumPy's long double functions are not the same everywhere."""
+    """Equal except in the last digits of computed values: NumPy's long double functions differ between machines."""
     assert ours.keys() == theirs.keys()
     for name, (value, attributes) in ours.items():
         (other, others), computed = theirs[name], "/expected" in name
@@ -66,7 +65,7 @@ def assert_same(ours, theirs):
         assert np.allclose(one, two, rtol=0, atol=1e-14 * scale, equal_nan=True), name
 
 
-def test_the_committed_file_comes_out_again():
+def test_the_committed_file_is_reproduced():
     with tempfile.TemporaryDirectory() as folder:
         made = [os.path.join(folder, name) for name in ("one.h5", "two.h5")]
         for path in made:
@@ -97,7 +96,7 @@ def test_a_filter_gives_the_same_case():
 
 
 def test_the_second_reference():
-    """Where PyTorch is installed: it agrees."""
+    """PyTorch, if it is installed, agrees."""
     try:
         import torch  # noqa: F401
     except ImportError:
@@ -109,7 +108,7 @@ def test_the_second_reference():
 
 
 def test_a_disagreement_is_refused():
-    """What the second reference is for.  Here the first one takes its place, exact and slightly wrong."""
+    """Here the first reference takes the second's place, exactly and slightly wrong."""
     from cases.record import CaseFile, Recorder
     from cases.sets import small
 
@@ -133,7 +132,7 @@ def test_a_disagreement_is_refused():
 
 
 def test_blocks_make_no_difference():
-    """Large cases are worked on in blocks of rows or of outputs; here small ones are, too."""
+    """Large cases are computed in blocks of rows or of outputs; here small ones are, too."""
     from cases.layers import cross_entropy, linear, norm, softmax
     from cases.record import CaseFile, Recorder
     from cases.sets import small
@@ -189,7 +188,7 @@ def test_every_pairing_of_a_norm():
         assert got == wanted, wanted - got
 
 
-def test_the_malformed_files_come_out_again():
+def test_the_malformed_files_are_reproduced():
     bad = os.path.join(harness.DATA, "bad")
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run(
@@ -216,7 +215,7 @@ def test_wrong_arguments():
 
 
 def test_a_case_of_ones_own():
-    """The program in docs/case-files.md, as it stands there."""
+    """The program in docs/case-files.md, unchanged."""
     page = open(os.path.join(harness.ROOT, "docs", "case-files.md")).read()
     (program,) = re.findall(r"```python\n(.*?)```", page, re.S)
     assert len(program.strip().splitlines()) <= 15

@@ -1,9 +1,9 @@
-"""What the tests of tools/ share.  A test is a function whose name begins with test_; run_tests() calls all
+"""The harness of the tests of tools/.  A test is a function whose name begins with test_; run_tests() calls all
 of the script's in order.  A test fails by an exception (assert) and is skipped by skip(reason).  The last
 line is `tests: N passed, M failed, K skipped`; the exit code is 1 if one failed, 77 if none ran, otherwise 0.
 
-Importing this puts tools/ on the path and goes over to an interpreter that has NumPy and h5py; where there is
-none the script is skipped."""
+Importing this puts tools/ on the path and switches to an interpreter that has NumPy and h5py; without one the
+script is skipped."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""tools/same_tensors.py and tools/same_bytes.sh: what is the same, what differs, and what cannot be compared."""
+"""tools/same_tensors.py and tools/same_bytes.sh: equal files, differences, and files that cannot be compared."""
 
 import os
 import subprocess

@@ -1,5 +1,5 @@
-"""Cases as docs/case-files.md describes them, read with h5py alone, and what a second implementation of the layers makes of
-them, in the types that the library computes and stores in: what a right one may return."""
+"""Reads cases as docs/case-files.md describes them, with h5py alone, and computes them with a second implementation of the layers,
+in the types in which the library computes and stores."""
 
 import math
 
@@ -29,7 +29,7 @@ class Tensor:
             return np.where(np.isfinite(self.values), self.atol + self.rtol * np.abs(self.values), 0)
 
     def sixteen_ulp(self):
-        """At the largest magnitude; 0 if all is 0."""
+        """At the largest magnitude; 0 if all elements are 0."""
         largest = np.max(np.abs(self.values[np.isfinite(self.values)]), initial=0)
         return 16 * 2 * FLOATS[self.dtype].roundoff * 2.0 ** (math.frexp(largest)[1] - 1) if largest else 0.0
 
@@ -58,7 +58,7 @@ class Case:
         return type(default)(self.options.get(name, default))
 
     def real(self, *names):
-        """What the layer computes in."""
+        """The type in which the layer computes."""
         return np.float64 if "f64" in [self.options.get(name, "f32") for name in names] else np.float32
 
     def run(self, upstream=None):

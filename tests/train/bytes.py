@@ -1,5 +1,4 @@
-"""The bytes task: what it learns, from which bytes and from which never, in one order whatever the number of ranks; bad
-files; samples."""
+"""The bytes task: learning, held-out bytes, the same order on any number of ranks, bad files, samples."""
 
 import math
 import os
@@ -189,7 +188,7 @@ def test_unreadable_file():
             command, user=nobody, cwd="/", text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
         )
     except PermissionError:
-        skip("the program is not there for an unprivileged user")
+        skip("an unprivileged user cannot start the program")
     result = finish(process, command).want(2)
     assert f"{text}: cannot be opened: Permission denied" in result.err, result
 
@@ -214,7 +213,7 @@ def test_options():
 
 
 def test_larger_than_memory():
-    """A file that is mostly a hole: mapped at once, and read only where a sample is."""
+    """A sparse file: mapped at once, and read only at the samples."""
     text = os.path.join(_folder.name, "huge")
     size = 1 << 40
     with open(text, "wb") as file:
@@ -240,7 +239,7 @@ def test_evaluation_is_capped():
 
 
 def test_resume():
-    """From a file in mid-epoch on, with the same bits, on other ranks too; another model or corpus is refused."""
+    """Resumes in mid-epoch, with the same bits, on other ranks too; another model or corpus is refused."""
     text = path_of("resume", sentences(3000))
     args = ["--task", "bytes", *SHORT, "--epochs", 2, "--dtype", "f64", "--checkpoint"]
     whole, part = (os.path.join(_folder.name, name) for name in ("whole.h5", "part.h5"))
@@ -258,7 +257,7 @@ def test_resume():
 
 
 def test_evaluate_samples_again():
-    """--evaluate --sample writes what the run wrote at its end."""
+    """--evaluate --sample prints what the run printed at its end."""
     file = os.path.join(_folder.name, "again.h5")
     content = sentences(4000)
     first = sample(content, 100, more=["--checkpoint", file])

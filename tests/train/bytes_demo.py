@@ -1,4 +1,4 @@
-"""The default corpus and the default model: the loss that was promised, in the time that was promised."""
+"""The default corpus and model reach the documented loss in the documented time."""
 
 from harness import *
 
@@ -13,7 +13,7 @@ def test_demo():
     print(last)
     loss = float(re.search(r"\| held-out loss (\d\.\d+) nats ", last)[1])
     assert loss <= 2.0, result
-    # the promise is a minute on two cores that have nothing else to do
+    # a minute on two idle cores
     assert result.seconds < 60, result
 
 

@@ -1,9 +1,9 @@
-"""What a file, a folder or a command line names never commands the terminal: control characters come out as question marks."""
+"""Control characters in files, names and command lines never reach the terminal: they are printed as question marks."""
 
 from harness import *
 
 BAD = "\033[31m\r\u009b2J\u202e"
-SHOWN = "?[31m?" + "??2J" + "???"  # a mark for each byte of it in UTF-8
+SHOWN = "?[31m?" + "??2J" + "???"  # one mark for each byte in UTF-8
 
 
 def clean(result, code, words):

@@ -1,4 +1,4 @@
-"""The command line: help, version, dry run, usage errors, and the form of what is printed."""
+"""The command line: help, version, dry run, usage errors, and the format of the output."""
 
 import math
 import os

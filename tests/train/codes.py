@@ -1,11 +1,11 @@
-"""Exit codes, whichever rank failed and wherever; a stopped rank keeps nobody waiting; signals end a run in order."""
+"""Exit codes for failures of any rank at any point; no rank waits for a stopped one; signals end a run in order."""
 
 import os
 import signal
 
 from harness import *
 
-# Seconds that a wait may last (a GPU takes its time to start), and what is allowed on top.
+# Seconds that a wait may last (a GPU is slow to start), and a margin on top.
 DEADLINE = 20 if BACKEND == "cuda" else 6 if SANITIZED else 4
 GRACE = 5
 MPI_START = 120  # the deadline of MPI's own start
@@ -31,7 +31,7 @@ def test_one_rank_fails():
 
 
 def test_rank_gives_up():
-    """A rank that fails alone in a step, so that its sums never come, says so: nobody waits for the deadline."""
+    """A rank that fails alone in a step, without joining the sums, tells the others: they do not wait for the deadline."""
     for np in (2,) if BACKEND == "cuda" else (2, 3):
         for more in ((), ("--reproducible", 4)):
             result = run(arguments("--timeout", 100, *more), np=np, fault="mute:step:1", limit=60).want(2)
@@ -39,7 +39,7 @@ def test_rank_gives_up():
 
 
 def test_slow_start():
-    """The deadline is that of the run, not of MPI's start.  (NCCL's start may take a second and is the run's.)"""
+    """The deadline does not apply to MPI's start.  (NCCL's start may take a second and is part of the run.)"""
     command = command_line(arguments("--epochs", 1, "--timeout", 1, "--transport", "mpi"), np=None)
     late = ["sh", "-c", 'sleep 2.5; exec "$@"', "sh", *command]
     command = [*launched(2)[:1], "-np", "1", *command, ":", "-np", "1", *late]
@@ -87,7 +87,7 @@ def test_stopped_in_setup():
 
 
 def test_deadlines_too_short():
-    """Missed wherever the first wait is long enough, mostly while the first communicator is made: said, and the code is 2."""
+    """A missed deadline, mostly while the first communicator is created, is reported with exit code 2."""
     for timeout, times in ((1e-4, 4), (1e-3, 2), (0.01, 1)):
         for np in (2, 3) * (1 if BACKEND == "cuda" else times):
             result = run(arguments("--epochs", 1, "--timeout", timeout), np=np, limit=60)

@@ -97,7 +97,7 @@ def test_wrong_scale_breaks_both():
 
 
 def test_wrong_rank_of_fault_changes_nothing():
-    """The program with faults is the same as the other while nothing is asked of it."""
+    """Without a selected fault, the program with faults behaves like the other."""
     assert curve(2, "f64", small(), fault="scale:step:7") == curve(2, "f64", small())
 
 

@@ -1,4 +1,4 @@
-"""The data files: gzip or not, and every way in which they can be wrong: exit 2 and a message that names the file."""
+"""The data files, gzip or not, and every way in which they can be wrong: exit code 2 and a message that names the file."""
 
 import gzip
 import os
@@ -146,7 +146,7 @@ def test_counts_differ():
 
 
 def test_one_rank_has_no_data():
-    """Each rank gets arguments of its own: the other one must not wait for it."""
+    """Each rank gets its own arguments: the other one must not wait for it."""
     arguments = ["--batch", "32", "--epochs", "1"]
     good = command_line([*arguments, "--data", small_data()], np=None)
     bad = command_line([*arguments, "--data", "/nowhere"], np=None)

@@ -1,4 +1,4 @@
-"""The default demo: the accuracy that everyone knows, in the time that was promised."""
+"""The default demo reaches the documented accuracy in the documented time."""
 
 from harness import *
 
@@ -14,7 +14,7 @@ def test_demo():
     epochs = [line for line in result.out.splitlines() if line.startswith("epoch ")]
     assert all(ACCURACY.search(line) for line in epochs), result
     seconds = float(re.search(r" in (\d+\.\d+) s \|", result.out)[1])
-    # the promise is 20 s on two cores that have nothing else to do
+    # 20 s on two idle cores
     assert seconds < 20, result
 
 

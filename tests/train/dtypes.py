@@ -1,4 +1,4 @@
-"""Every type trains; f16's loss scale falls after an overflow, says so and recovers; nothing changes with threads."""
+"""Every type trains; f16's loss scale falls after an overflow, with a message, and recovers; threads change nothing."""
 
 from harness import *
 

@@ -1,5 +1,5 @@
-"""The files of a run and its surroundings: one name for two things, pipes whose reader is slow or gone, closed standard
-files, signals before the first step.  Whatever happens, nothing is lost, and nothing waits for ever."""
+"""The files of a run: one file for two purposes, pipes whose reader is slow or gone, closed standard files, signals before the
+first step.  In all cases no file is lost, and nothing waits for ever."""
 
 import fcntl
 import json
@@ -22,7 +22,7 @@ def fashion(*more):
 
 
 def contents(folder):
-    """Of all that is there: links by their targets, so that one that was replaced is seen too."""
+    """All files of a folder; links by their targets, to detect one that was replaced."""
     found = {}
     for name in sorted(os.listdir(folder)):
         path = os.path.join(folder, name)
@@ -92,7 +92,7 @@ def test_an_output_is_no_data():
 
 
 def test_an_output_is_not_the_default_corpus():
-    """With --dry-run: whatever the program does, the system's files stay."""
+    """With --dry-run, so that the system's files stay in any case."""
     if not os.path.isdir(LICENCES):
         skip(f"no {LICENCES} here")
     with Folder() as folder:
@@ -135,7 +135,7 @@ def test_a_live_checkpoint_is_no_log():
 
 
 def test_lines_are_no_file_either():
-    """What standard output and standard error are redirected to."""
+    """An output must not be the file that standard output or standard error is redirected to."""
     with Folder() as folder:
         for number, name in ((1, "standard output"), (2, "standard error")):
             command = command_line(fashion("--losses", folder("out")))
@@ -247,7 +247,7 @@ def asleep(args, **more):
 
 
 def test_a_reader_that_sleeps():
-    """The lines stop after the deadline, the run does not; what was not said is no success."""
+    """The lines stop after the deadline, but the run continues; missing lines are a failure."""
     with Folder() as folder:
         process, reader = asleep(logged(folder, "--log-every", 1, "--epochs", 10, "--timeout", 1))
         err = process.communicate(timeout=LIMIT)[1]
@@ -322,7 +322,7 @@ def readers_end(path):
 
 
 def test_the_reader_of_a_log_goes_away():
-    """Its lines stop; the run is saved, and says at its end that it has not written all."""
+    """Its lines stop; the run is saved, and reports at its end that lines are missing."""
     with Folder() as folder:
         for option in ("--losses", "--log-json"):
             end = readers_end(folder(option))
@@ -378,7 +378,7 @@ def test_a_pipe_is_no_input():
 
 
 def fake_gnuplot(folder, when):
-    """A gnuplot that sleeps: at its start, when it is asked for its version, or when it is to draw."""
+    """A gnuplot that sleeps: when it is asked for its version ("start"), or when it should draw ("end")."""
     condition = "=" if when == "start" else "!="
     script = f'#!/bin/sh\n[ "$1" {condition} --version ] || exit 0\n: >{folder("sleeps")}\nexec sleep 1000\n'
     write(folder.name, "gnuplot", script.encode())
@@ -458,7 +458,7 @@ def test_abort():
 
 
 def test_a_stray_variable_of_a_launcher():
-    """One of them does not make a rank: this process is alone, and it speaks."""
+    """A single launcher variable does not make a process a rank: it is alone, and prints."""
     usual = run(fashion()).want(0)
     for stray in (
         {"OMPI_COMM_WORLD_RANK": "7"},

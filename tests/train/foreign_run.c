@@ -1,5 +1,5 @@
-/* Writes a checkpoint as a foreign or hostile program might: foreign_run FILE.  Every value has the
- * form of a run of tutti-train, and every text is one that a terminal would obey. */
+/* Writes a checkpoint as a hostile program might: foreign_run FILE.  It has all values of a run of
+ * tutti-train, and every text is a terminal's control sequence. */
 #include <stdint.h>
 #include <stdio.h>
 

@@ -1,4 +1,4 @@
-"""What the tests of tutti-train share: running it, small data sets, and the count of tests.
+"""The harness of the tests of tutti-train: running it, small data sets, and the count of tests.
 
 A test is a function whose name begins with test_; run_tests() calls all of the script's in order.  A test fails by
 an exception (assert) and is skipped by skip(reason).  The last line is `tests: N passed, M failed, K skipped`; the
@@ -49,7 +49,7 @@ class Result:
         return [(int(m[1]), int(m[2]), m[3]) for m in found]
 
     def accuracy(self):
-        """What the very last line ends in."""
+        """The accuracy at the end of the last line."""
         match = ACCURACY.search(self.out.rstrip("\n").splitlines()[-1])
         assert match, f"the last line does not end in the test accuracy:\n{self}"
         return float(match[1])
@@ -68,7 +68,7 @@ def command_line(args, np=1, program=PROGRAM):
 
 
 def launched(np):
-    """How np processes are started; one is started as it is."""
+    """The launcher's command for np processes; empty for one."""
     if np == 1:
         return []
     if not MPIEXEC:
@@ -91,7 +91,7 @@ def finish(process, command, limit=240):
     try:
         out, err = process.communicate(timeout=limit)
     except subprocess.TimeoutExpired:
-        process.terminate()  # mpirun takes its ranks along, which it cannot when it is killed
+        process.terminate()  # on SIGTERM mpirun ends its ranks, on SIGKILL it could not
         try:
             out, err = process.communicate(timeout=20)
         except subprocess.TimeoutExpired:
@@ -102,7 +102,7 @@ def finish(process, command, limit=240):
 
 
 def wait_for(process, word):
-    """What was printed until a line has the word."""
+    """Reads lines until one contains the word; returns all of them."""
     head = ""
     while word not in head:
         line = process.stdout.readline()
@@ -118,7 +118,7 @@ def run(args, np=1, fault=None, limit=240, **environment):
 
 
 def children_of(parent):
-    """The processes that mpirun has started: the ranks."""
+    """The child processes: mpirun's are the ranks."""
     children = []
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
@@ -145,7 +145,7 @@ def write(folder, name, content):
 
 
 def make_data(folder, train=650, test=103, pack=True):
-    """Ten patterns under noise: quickly learnt, but not at once."""
+    """Ten patterns with noise: learnt quickly, but not at once."""
     rng = random.Random(1)
     patterns = [rng.randbytes(784) for _ in range(10)]
     for kind, count in (("train", train), ("t10k", test)):
@@ -199,7 +199,7 @@ def skip_all(reason):
 
 
 def run_tests(probe=None):
-    """probe: skips all of them."""
+    """probe: if it skips, all tests are skipped."""
     if BACKEND == "cuda":
         dry = run(["--data", small_data(), "--batch", 1, "--dry-run"])
         if dry.code != 0 and os.environ.get("TUTTI_TEST_REQUIRE_GPU") == "1":

@@ -1,5 +1,5 @@
-/* alarm, for a test that does not want to wait as long as the program does: TUTTI_TRAIN_HURRY says
- * how much sooner it rings. */
+/* Replaces alarm, for a test that cannot wait as long as the program does: TUTTI_TRAIN_HURRY divides
+ * the seconds. */
 #include <stdlib.h>
 #include <unistd.h>
 

@@ -1,5 +1,5 @@
-"""One run a file: a run that is killed and started again at once, with readers looking on; a second run beside a living one; what a
-file is found unfit for before the training; whom it lets read it."""
+"""One run a file: a run that is killed and restarted at once while others read the file; a second run beside a live one; files that
+cannot be saved; permissions."""
 
 import contextlib
 import shutil
@@ -23,12 +23,12 @@ def wait_until(what, limit=30):
 
 
 def number_of(path):
-    """Of the file that is there now: each save makes another."""
+    """The current file's inode: each save creates a new file."""
     return os.stat(path).st_ino if os.path.exists(path) else None
 
 
 def owner_of(path):
-    """The process that the lock names, once there is one."""
+    """The process that the lock names, once it exists."""
     try:
         return int(read(path + ".lck").split()[1])
     except (OSError, IndexError):
@@ -36,7 +36,7 @@ def owner_of(path):
 
 
 class Reader(threading.Thread):
-    """Looks at the file all the time, whose every version must be whole, and loads it now and then."""
+    """Reads the file all the time, which must always be complete, and loads it now and then."""
 
     def __init__(self, path):
         super().__init__()
@@ -66,8 +66,8 @@ class Reader(threading.Thread):
 
 
 def kill_in_its_middle(path, whom, dying):
-    """Starts a run and kills it without a word: one of its processes at once, or all of them after it has been dying for a while,
-    as ranks do whose launcher was killed."""
+    """Starts a run and kills it with SIGKILL: one of its processes at once, or all of them after a while, like ranks whose launcher
+    was killed."""
     command = command_line(saving(path, "--epochs", 100, "--save-every", 1, "--keep", 2, "--resume=auto", "--timeout", 5),
                            np=2)
     process = start(command)
@@ -151,7 +151,7 @@ def test_unfit_targets():
 
 
 def as_nobody(args):
-    """As a user that has no rights here; skips where that is not possible."""
+    """Runs as an unprivileged user; skips if that is not possible."""
     if os.geteuid() != 0 or not shutil.which("setpriv"):
         skip("needs root and setpriv, to become another user")
     prefix = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"]

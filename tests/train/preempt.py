@@ -1,5 +1,5 @@
-"""A run that is stopped from outside, by signals or by the death of a rank: the last checkpoint is good, nobody hangs, and
-another number of ranks goes on."""
+"""A run that is stopped from outside, by signals or by the death of a rank: the last checkpoint is good, no rank hangs, and
+another number of ranks can resume."""
 
 import os
 import signal
@@ -18,7 +18,7 @@ def arguments(path, *more):
     return [*small, "--timeout", DEADLINE, *more]
 
 
-def goes_on(path, np=1):
+def resumes(path, np=1):
     """The file is good: the steps made, and a run that resumes from them."""
     result = run(arguments(path, "--resume", "--evaluate"), np=np).want(0)
     step = int(re.search(r"resumed       after step (\d+),", result.out)[1])
@@ -38,7 +38,7 @@ def test_signal_to_one_rank():
             os.kill(children_of(process.pid)[-1], signal.SIGUSR1)
             result = finish(process, command, 30).want(75)
             assert f"--resume continues from {path}" in result.out, result
-            goes_on(path, np=np - 1)
+            resumes(path, np=np - 1)
 
 
 def test_second_signal_leaves_at_once():
@@ -64,7 +64,7 @@ def through_launcher(path, program, *more):
 
 
 def test_signal_in_a_sample():
-    """All has been saved, so the first signal ends it; so it does where nothing is trained."""
+    """Everything has been saved, or nothing is trained, so the first signal ends the run."""
     with tempfile.TemporaryDirectory() as folder:
         write(folder, "text", bytes(random.Random(1).choices(b"abcdef \n", k=3000)))
         text, path = (os.path.join(folder, name) for name in ("text", "f"))
@@ -85,7 +85,7 @@ def test_signal_in_a_sample():
 
 
 def test_last_to_leave():
-    """mpirun ends the rank that is behind the others by SIGTERM, which is no second signal from anybody."""
+    """mpirun ends the last rank by SIGTERM, which does not count as a second signal."""
     if not MPIEXEC:
         skip("built without MPI")
     with tempfile.TemporaryDirectory() as folder:
@@ -97,7 +97,7 @@ def test_last_to_leave():
             os.kill(pid, signal.SIGUSR1)
         result = finish(process, command, 30).want(75)
         assert f"--resume continues from {path}" in result.out and "second signal" not in result.err, result
-        goes_on(path)
+        resumes(path)
 
 
 def test_second_signal_through_the_launcher():
@@ -120,7 +120,7 @@ def test_through_the_launcher():
         wait_for(process, "step 1/")
         process.send_signal(signal.SIGTERM)
         finish(process, command, 30).want(75)
-        goes_on(path)
+        resumes(path)
 
 
 def test_killed_rank():
@@ -134,18 +134,18 @@ def test_killed_rank():
             os.kill(children_of(process.pid)[rank], signal.SIGKILL)
             result = finish(process, command, DEADLINE + GRACE)
             assert result.code == 137, result
-            assert goes_on(path) % 5 == 0
+            assert resumes(path) % 5 == 0
 
 
 def test_silent_rank_in_a_save():
-    """It stops answering: everyone is out within the deadline and a little."""
+    """A rank stops answering: all leave within the deadline and a margin."""
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "f")
         usual = run(arguments(path), np=2, fault="none").want(0).seconds
         run(arguments(path), np=2, fault="signal:step:0").want(75)
         result = run(arguments(path, "--resume"), np=2, fault="stop:save:1", limit=60).want(2)
         assert result.seconds < usual + DEADLINE + GRACE, result
-        assert goes_on(path) == FAULT_STEP
+        assert resumes(path) == FAULT_STEP
 
 
 def test_silent_rank_in_a_step():
@@ -153,7 +153,7 @@ def test_silent_rank_in_a_step():
         path = os.path.join(folder, "f")
         result = run(arguments(path, "--save-every", 1), np=3, fault="stop:step:1", limit=60).want(2)
         assert "rank 1" in result.err, result
-        assert goes_on(path, np=2) == FAULT_STEP - 1
+        assert resumes(path, np=2) == FAULT_STEP - 1
 
 
 def test_vanished_rank():
@@ -161,7 +161,7 @@ def test_vanished_rank():
         path = os.path.join(folder, "f")
         result = run(arguments(path, "--save-every", 1), np=2, fault="exit:step:0", limit=60)
         assert result.code != 0, result
-        assert goes_on(path) == FAULT_STEP - 1
+        assert resumes(path) == FAULT_STEP - 1
 
 
 run_tests(need_checkpoints)

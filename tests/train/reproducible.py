@@ -1,4 +1,4 @@
-"""Reproducible mode: the same bytes of a checkpoint, and the same figures, on any number of ranks."""
+"""Reproducible mode: the same bytes of a checkpoint, and the same printed numbers, on any number of ranks."""
 
 import json
 import os
@@ -23,7 +23,7 @@ def text():
 
 
 def figures(result):
-    """What the step and epoch lines say, without times."""
+    """The step and epoch lines, without times."""
     lines = []
     for line in result.out.splitlines():
         parts = line.split(" | ")
@@ -36,7 +36,7 @@ def figures(result):
 
 
 def logged(log):
-    """What --log-json says with all digits, without what a clock or the number of ranks has a part in."""
+    """The events of --log-json with all digits, without what depends on time or the number of ranks."""
     names = ("event", "step", "epoch", "epoch_step", "loss", "grad_norm", "learning_rate", "evaluation_loss", "accuracy")
     with open(log) as file:
         lines = [{name: line[name] for name in names if name in line} for line in map(json.loads, file)]
@@ -46,9 +46,9 @@ def logged(log):
 
 
 def same_on_all(name, args, ranks, L=8):
-    """Trains on each number of ranks; all end in the same file and say the same."""
+    """Trains on each number of ranks; all must write the same file and print the same."""
     first = None
-    if h.SANITIZED:  # sees no more with the others
+    if h.SANITIZED:  # the others would show nothing more
         ranks = sorted({ranks[0], ranks[-1]})
     for np in ranks:
         file, log = path(f"{name}.{np}"), path(f"{name}.{np}.json")
@@ -127,7 +127,7 @@ def test_resumed_on_other_ranks():
 
 
 def test_fast_mode_would_be_seen():
-    """With these data the order of summation shows: the comparisons above can fail."""
+    """With these data the order of summation matters: the comparisons above can fail."""
     files = []
     for np, extra in ((1, []), (3, []), (3, ["--reproducible", 8])):
         files.append(path(f"fast.{len(files)}"))

@@ -1,5 +1,5 @@
-"""Checkpoints: a run that was stopped and resumed ends with the same bytes as one that was not; what else a resumed run may
-and may not change; what becomes of the file when something goes wrong."""
+"""Checkpoints: a run that was stopped and resumed ends with the same bytes as one that was not; what a resumed run may change; and
+the file when something goes wrong."""
 
 import functools
 import os
@@ -57,7 +57,7 @@ def test_exact_bf16():
 
 
 def test_exact_f16():
-    """The loss scale, which is falling when the run is stopped, goes on falling."""
+    """The loss scale, which is falling when the run is stopped, continues to fall."""
     check_exact((2, 1), "--dtype", "f16", "--loss-scale", 2**30)
 
 
@@ -67,7 +67,7 @@ def test_exact_f64_with_everything():
 
 
 def test_exact_bytes():
-    """The order of the bytes, and what is sampled from the model at the end, go on too."""
+    """The order of the bytes continues, and the sample at the end is the same."""
     with tempfile.TemporaryDirectory() as folder:
         text, whole, parts = (os.path.join(folder, name) for name in ("text", "whole", "parts"))
         write(folder, "text", bytes(random.Random(1).choices(b"abcdef \n", k=3000)))
@@ -122,7 +122,7 @@ def test_keep(folder):
 
 @with_folder
 def test_other_number_of_ranks(folder):
-    """The losses go on as they would have; the files of equal states are equal at once."""
+    """The losses continue as in an uninterrupted run."""
     losses = os.path.join(folder, "whole.losses")
     run(arguments("--dtype", "f64", "--losses", losses)).want(0)
     wanted = [float(line.split()[2]) for line in open(losses)]
@@ -159,7 +159,7 @@ REFUSED = {
     "--seed=18446744073709551615": "was saved with --seed 1; this run uses 18446744073709551615",
     "--hold-out=100": "data 650 training and 103 test images; this run uses 550 training and 100 validation images",
 }
-TOLD = {
+REPORTED = {
     "--lr=0.002": "--lr was 0.003 and is now 0.002",
     "--weight-decay=0": "--weight-decay was 0.01 and is now 0",
     "--clip=1": "--clip was 0 and is now 1",
@@ -181,10 +181,10 @@ def test_another_run_is_refused(folder):
 
 
 @with_folder
-def test_what_may_change_is_told(folder):
+def test_what_may_change_is_reported(folder):
     path, copy = os.path.join(folder, "f"), os.path.join(folder, "copy")
     run(saving(path), fault="signal:step:0").want(75)
-    for option, words in TOLD.items():
+    for option, words in REPORTED.items():
         shutil.copy(path, copy)
         result = run(saving(copy, "--resume", option)).want(0)
         assert words in result.out, f"no '{words}' in\n{result}"
@@ -264,7 +264,7 @@ def test_an_existing_file_is_mentioned(folder):
 
 @with_folder
 def test_full_disk(folder):
-    """By a limit on the size of files; the file before stays as it was, and can be resumed from."""
+    """By a limit on the size of files; the previous file is unchanged, and the run can be resumed from it."""
     path = os.path.join(folder, "f")
     run(saving(path), fault="signal:step:0").want(75)
     before = read(path)

@@ -1,5 +1,5 @@
-/* The corpus of the bytes task and the order of its samples: bytes across the borders of files,
- * what is refused, and permutations of every length. */
+/* The corpus of the bytes task and the order of its samples: reads across files' borders, refused
+ * files, and permutations of every length. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +14,7 @@
 
 enum { PATHS = 5, PATH_SIZE = 128 };
 
-/* A folder of its own for a test, with files whose bytes go on counting from one to the next. */
+/* A test's own folder, with files whose bytes count on from one to the next. */
 typedef struct scene {
     char folder[PATH_SIZE], paths[PATHS][PATH_SIZE];
     const char *list[PATHS];
@@ -141,8 +141,7 @@ static void test_bad_files(void)
     tear_down(&s);
 }
 
-/* Every sample once an epoch, and none beyond the training part: that is what keeps the rest held
- * out. */
+/* Every sample once an epoch, and none beyond the training part: the rest is held out. */
 static void test_order_is_a_permutation(void)
 {
     const int64_t counts[] = {1, 2, 3, 4, 5, 15, 16, 17, 63, 64, 65, 1000, 4097, 213572};

@@ -1,4 +1,4 @@
-"""What is right holds, whatever it is compared with: results beyond their type's range, references of f64."""
+"""Right results hold beyond their type's range, and compared with references computed in f64."""
 
 from rig import *
 
@@ -50,7 +50,7 @@ def test_what_should_not_overflow_is_wrong():
 
 
 def of_f64(cols=20000):
-    """What f64 makes of long rows, summed one after the other."""
+    """Cases computed in f64, of long rows summed one element after the other."""
     rng = np.random.default_rng(3)
     x, dy = rng.uniform(0, 1, (3, cols)), rng.uniform(0, 1, (3, cols))
     e = np.exp(x - x.max(axis=1, keepdims=True))

@@ -13,7 +13,7 @@ def faulty(fault, args, np=2):
 
 
 def kinds_of(result, tensor):
-    """Of the cases in which this tensor was said not to hold."""
+    """The kinds of the cases in which this tensor did not hold."""
     cases = [line.split()[2].rstrip(":") for line in result.err.splitlines() if f": {tensor}: " in line]
     return {kind for kind in KINDS for case in cases if case.startswith(kind)}
 
@@ -47,7 +47,7 @@ def test_a_rank_whose_gradients_are_missing():
 
 
 def test_gradients_that_are_not_added():
-    """One rank alone computes the second run in two calls, of which the other adds to the one's gradients."""
+    """A single rank computes the second run in two calls; the second call adds to the first's gradients."""
     result = faulty("keep", ["--quiet", "--filter", "-f32", CASES], 1).want(1)
     for gradient, kinds in (("dgamma", {"layernorm", "rmsnorm"}), ("dbeta", {"layernorm"}), ("dweight", {"linear", "embedding"}),
                             ("dbias", {"linear"})):
@@ -56,7 +56,7 @@ def test_gradients_that_are_not_added():
 
 
 def test_a_layer_that_does_nothing():
-    """It must not pass by what an earlier call has left in memory."""
+    """Results that an earlier call has left in memory must not pass."""
     result = faulty("idle", ["--filter", "-f32", CASES], 1).want(1)
     lines = [line for line in result.out.splitlines() if " expected/y " in line and "0x" not in line]
     assert len(lines) > 50 and not any(line.endswith("holds") for line in lines), result

@@ -1,5 +1,5 @@
-/* A layer that is wrong, to be loaded before the library (LD_PRELOAD): what tutti-validate has to
- * catch.  On the host only.  TUTTI_TEST_FAULT is
+/* Wrong layers that tutti-validate must catch, loaded before the library (LD_PRELOAD).  On the host
+ * only.  TUTTI_TEST_FAULT is
  *     bit     in a call that does not begin with the first row, the last bit of an output's first
  *             element is flipped
  *     row     backward leaves a call's last row out

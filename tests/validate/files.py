@@ -1,5 +1,5 @@
-"""The files of tutti-validate and tutti-bench: one name for two things, pipes whose reader is slow or gone, closed standard
-files, signals.  tests/train/files.py has tutti-train's."""
+"""The files of tutti-validate and tutti-bench: one file for two purposes, pipes whose reader is slow or gone, closed standard files,
+signals.  tests/train/files.py has tutti-train's."""
 
 import fcntl
 import signal
@@ -34,7 +34,7 @@ def finish(command, **more):
 
 
 def fresh(name):
-    """A path in a folder of its own, where nothing is."""
+    """A path in a new, empty folder."""
     return os.path.join(tempfile.mkdtemp(dir=os.path.dirname(path("x"))), name)
 
 
@@ -44,7 +44,7 @@ def good_json(name):
 
 
 def test_names_in_a_report():
-    """Quotes and control characters are escaped; a byte that is no UTF-8 is U+FFFD."""
+    """Quotes and control characters are escaped; a byte that is not UTF-8 becomes U+FFFD."""
     name = os.fsencode(fresh("x"))[:-1] + b'q"b\\n\n\x7f\xc3\xa9\xff\xc3'
     shutil.copy(CASES, name)
     report = fresh("report.json")
@@ -101,7 +101,7 @@ def test_closed_standard_files():
 
 
 def gone(command):
-    """Its standard output is a pipe that nobody reads any more."""
+    """Runs with a pipe as standard output whose reader has gone."""
     ends = os.pipe()
     os.close(ends[0])
     done = subprocess.run(command, text=True, stdout=ends[1], stderr=subprocess.PIPE, timeout=LIMIT)
@@ -110,7 +110,7 @@ def gone(command):
 
 
 def test_a_reader_that_goes_away():
-    """With a file to write the program goes on, without it ends."""
+    """With a file to write the program continues, without one it ends."""
     name = fresh("report.json")
     for command in programs("--json", name):
         done = gone(command)
@@ -143,7 +143,7 @@ def test_pipes_for_reports():
 
 
 def test_a_reader_that_sleeps():
-    """It is waited for as long as --timeout says, and no longer than a second after a signal."""
+    """The program waits for --timeout, and at most a second after a signal."""
     name = fresh("pipe")
     os.mkfifo(name)
     end = os.open(name, os.O_RDONLY | os.O_NONBLOCK)
@@ -181,12 +181,12 @@ def interrupted(command, word, number):
 
 
 def long_bench(*args):
-    """Many shapes that take little each."""
+    """Many short measurements."""
     return [BENCH, "--backend", "host", "--repeats", "10000", "--shape", ",".join(["8x8"] * 30), *args]
 
 
 def test_signals():
-    """75, and nothing half done: no report of a part, and nothing temporary; of a measurement what there is."""
+    """75, and nothing half done: no partial report, no temporary file; but the measurements made so far."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
         record = fresh("record.h5")
         many = [CASES] * 2

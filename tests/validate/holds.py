@@ -1,4 +1,4 @@
-"""Right layers hold: every case, on any number of ranks; and what is said about it."""
+"""Right layers hold: every case, on any number of ranks; and the reports of it."""
 
 import filecmp
 import os
@@ -21,12 +21,12 @@ def test_all_cases_on_any_number_of_ranks():
 
 
 def tables():
-    """What --layers lists: lines of words."""
+    """The lines of --layers, split into words."""
     return [line.split() for line in run(["--layers"]).want(0).out.splitlines()]
 
 
 def test_every_option_has_a_case():
-    """Each option in the layers' tables with another value than its default, each word where there is a choice."""
+    """Each option in the layers' tables with another value than its default, and each word of an enumeration."""
     given = {}
     for line in run(["--list", CASES]).want(0).out.splitlines():
         _, layer, _, _, options = line.split()
@@ -80,7 +80,7 @@ def test_bounds_of_the_validators_own():
 
 
 def test_own_bounds_are_those_of_the_file():
-    """Where a bound stands in the file it is that of the whole tensor, and no smaller than that of an element."""
+    """A bound in the file covers the whole tensor, and is not smaller than that of an element."""
     given, own = (findings(report([file])) for file in (CASES, edited(without_bounds)))
     compared = 0
     for (case, name), tensor in own.items():
@@ -94,7 +94,7 @@ def test_own_bounds_are_those_of_the_file():
 
 
 def test_own_bounds_where_activations_end():
-    """z is W, of one input that is 1: where silu fades, where squared_relu's y underflows, and at infinity."""
+    """One input of 1, so z = W: where silu vanishes, where squared_relu's y underflows, and at infinity."""
     inf, e = np.inf, np.exp(np.float64(-89))
     ends = {
         "silu-f32": ([-89, -inf, inf], [-89 * e / (1 + e), 0, inf], [e * (1 + e - 89) / (1 + e) ** 2, 0, 1]),
@@ -230,7 +230,7 @@ def test_only_a_file_is_replaced():
 
 
 def test_the_documents_own_case():
-    """docs/case-files.md: a case of one's own, of fifteen lines and without bounds."""
+    """The case in docs/case-files.md, of fifteen lines and without bounds."""
     with open(os.path.join(ROOT, "docs", "case-files.md")) as file:
         code = re.search(r"```python\n(import h5py.*?)```", file.read(), re.S)[1]
     before = os.getcwd()

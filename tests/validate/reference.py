@@ -88,7 +88,7 @@ def test_layers_of_a_checkpoint():
 
 
 def test_kinds_by_parameters():
-    """Names and dimensions tell a kind, and the layer's own name only where they do not."""
+    """Names and dimensions determine the kind, and the layer's name only where they do not."""
     made = path("kinds.ckpt")
     for layer, params, want in (
         ("a", {"gamma": 3, "beta": 3}, "layernorm cols=3,x_dtype=f32,param_dtype=f32,y_dtype=f32"),

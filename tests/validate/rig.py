@@ -1,4 +1,4 @@
-"""What the tests of tutti-validate share: running it.  tests/tools/harness.py says what a script looks like."""
+"""Runs tutti-validate for its tests, which use tests/tools/harness.py."""
 
 import json
 import os
@@ -46,7 +46,7 @@ def gpus():
 
 
 def run(args, np=1, limit=300, **more):
-    """Runs tutti-validate on np ranks; ranks that are more than there are GPUs share them.  more: of the environment."""
+    """Runs tutti-validate on np ranks, which share GPUs if there are too few.  more: environment variables."""
     command = [PROGRAM, "--backend", BACKEND, *map(str, args)]
     if np > 1:
         if not MPIEXEC:
@@ -54,13 +54,13 @@ def run(args, np=1, limit=300, **more):
         if BACKEND == "cuda" and gpus() < np:
             command[1:1] = ["--transport", "mpi"]
         command = [MPIEXEC, "-np", str(np), *command]
-    # leaks are one rank's matter: finding out that they are MPI's own takes the slow unwinder
+    # look for leaks on one rank only: identifying MPI's own takes the slow unwinder
     environment = {**os.environ, "ASAN_OPTIONS": f"detect_leaks={int(np == 1)}", **more}
     return Result(command, subprocess.run(command, capture_output=True, text=True, timeout=limit, env=environment))
 
 
 def report(args, np=1, code=0):
-    """What --json says of it."""
+    """The contents of --json."""
     run([*args, "--quiet", "--json", path("report.json")], np).want(code)
     with open(path("report.json")) as file:
         return json.load(file)
@@ -72,7 +72,7 @@ def findings(said):
 
 
 def edited(change, name="edited.h5", original=CASES):
-    """A copy of a file of cases, spoilt by change(file)."""
+    """A copy of a file of cases, modified by change(file)."""
     shutil.copy(original, path(name))
     with h5py.File(path(name), "r+") as file:
         change(file)
@@ -80,7 +80,7 @@ def edited(change, name="edited.h5", original=CASES):
 
 
 def count(name):
-    """Cases of a file, and the results in it that are compared."""
+    """The numbers of cases in a file and of their results."""
     with h5py.File(name) as file:
         cases = list(file["cases"].values())
         return len(cases), sum(len(case.get(part, ())) for case in cases for part in ("expected", "expected_grad"))
@@ -96,7 +96,7 @@ def without_bounds(file):
 
 
 def start():
-    """Runs the script's tests, if the backend is there."""
+    """Runs the script's tests, if the backend is available."""
     if BACKEND == "cuda" and gpus() == 0:
         required = os.environ.get("TUTTI_TEST_REQUIRE_GPU") == "1"
         print(f"no GPU\ntests: 0 passed, {int(required)} failed, {int(not required)} skipped")

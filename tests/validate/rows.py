@@ -1,4 +1,4 @@
-"""Rows that are long, of one value, or too large for a norm: layers hold, by the file's bounds and by the validator's own."""
+"""Rows that are long, constant, or too large for a norm: layers hold, by the file's bounds and by the validator's own."""
 
 from rig import *
 
@@ -25,7 +25,7 @@ def norms(types, shape, **more):
 
 
 def check(file):
-    """Both ways; says what the results are."""
+    """Checks with both kinds of bounds; returns the recorded results."""
     run(["--quiet", file]).want(0)
     own = edited(without_bounds, "own.h5", file)
     run(["--quiet", "--record", path("recorded.h5"), own]).want(0)
@@ -63,7 +63,7 @@ def test_norms_that_overflow():
 
 
 def test_numbers_where_a_norm_overflows_are_wrong():
-    """A reference that took no notice."""
+    """A reference that ignores the overflow."""
 
     def spoil(file):
         values = file["cases/rmsnorm/expected/y"]

@@ -1,4 +1,4 @@
-"""Wrong results do not hold, and the table says which; malformed files are refused."""
+"""Wrong results do not hold and are named; malformed files are refused."""
 
 from rig import *
 
@@ -24,7 +24,7 @@ def test_an_edited_value_is_named():
 
 
 def test_a_value_of_a_larger_case():
-    """Of more elements than are compared at a time; by make_cases.py, as a user gets it."""
+    """Of more elements than are compared at a time, made by make_cases.py."""
     tool, file, case = os.path.join(TOOLS, "make_cases.py"), path("softmax.h5"), "triton-softmax"
     subprocess.run([sys.executable, tool, "--torch", "off", "--set", "triton", "--filter", case, file], check=True,
                    stdout=subprocess.DEVNULL)
@@ -98,7 +98,7 @@ def test_nan_and_infinity():
     assert tensor["beyond_bound"] == 2 and tensor["abs"] == "inf", tensor
 
 
-# Where a NaN is put, and where it has to come out; everything else stays as it was.
+# Where a NaN is put in, and where it must come out; everything else is unchanged.
 ROW, ALL = (1, slice(None)), slice(None)
 NANS = {
     "layernorm-types-f32-f32-f32": ("inputs/x", (1, 3), dict(y=ROW, dx=ROW, dgamma=ALL)),
@@ -114,7 +114,7 @@ NANS = {
 
 
 def nan_cases(name, expected):
-    """A file of these cases; expected: that NaN comes out is expected of them."""
+    """A file of these cases; expected: whether NaN results are expected."""
     with h5py.File(CASES) as cases, h5py.File(path(name), "w") as file:
         file.attrs["format"], file.attrs["format_version"] = "tutti-cases", [1, 0]
         file.create_group("cases")
@@ -134,7 +134,7 @@ def nan_cases(name, expected):
 
 
 def test_a_nan_stays_a_nan():
-    """In every kind of layer, on whatever rank it is and in what is exchanged, and where no bound is given."""
+    """In every kind of layer, on any rank, in exchanged gradients, and without bounds in the file."""
     file = nan_cases("nan.h5", True)
     for unbound in (False, True):
         if unbound:
@@ -149,7 +149,7 @@ def test_a_nan_stays_a_nan():
 
 
 def test_a_bound_that_overflows_lets_nothing_through():
-    """Of the validator's own, and of the file."""
+    """The validator's own bound, and the file's."""
     with h5py.File(path("overflow.h5"), "w") as file:
         file.attrs["format"], file.attrs["format_version"] = "tutti-cases", [1, 0]
         for name in ("own", "given"):
@@ -206,7 +206,7 @@ def test_malformed_files_are_refused():
 
 
 def test_a_tensor_that_the_layer_refuses_is_named():
-    """With its group, whoever refuses it: the table's types and columns, optional inputs, what has no gradient."""
+    """With its group, whichever check refuses it: types and columns of the table, optional inputs, missing gradients."""
 
     def dtype(file, case, tensor):
         file[f"cases/{case}/{tensor}"].attrs["dtype"] = "f16"
@@ -238,7 +238,7 @@ def test_a_tensor_that_the_layer_refuses_is_named():
 
 
 def norm(name, shape, options="", **other):
-    """A file of an RMSNorm over `shape`, as a user of h5py writes one; other: tensors in place of the right ones, None for none."""
+    """A file of an RMSNorm over `shape`, written with h5py; other: replacements of its tensors, None to leave one out."""
     rng, rows = np.random.default_rng(0), 6
     x, dy = (rng.uniform(-4, 4, (rows, np.prod(shape))).astype(np.float32) for _ in range(2))
     scale = rng.uniform(0.5, 1.5, np.prod(shape)).astype(np.float32)
@@ -320,7 +320,7 @@ def test_a_wrong_shape_names_both():
 
 
 def test_outputs_that_nobody_expects():
-    """What a backward needs of them is there all the same, and what it does not need is not asked for."""
+    """Those that backward needs are computed, the others are not."""
 
     def without(*names):
         def edit(file):
@@ -355,7 +355,7 @@ def test_malformed_files_are_refused_by_all_ranks():
 
 
 def test_deadlines_too_short():
-    """Missed while the first communicator is made, if not before: said, and the code is that of a run that could not go on."""
+    """A missed deadline, while the first communicator is created or before, is reported with exit code 2."""
     for np in (2, 3) * 3:
         result = run(["--quiet", "--timeout", 1e-4, "--filter", CASE, CASES], np).want(2)
         said = "not finished after" in result.err or "did not return within" in result.err

@@ -1,4 +1,4 @@
-"""Bounds of rounding errors: the parts that docs/numerics.md puts them together from."""
+"""Bounds of rounding errors, as docs/numerics.md derives them."""
 
 import numpy as np
 
@@ -14,7 +14,7 @@ def arithmetic(*dtypes):
 
 
 def unit(dtype, real):
-    """Unit roundoff of arithmetic in dtype; what the reference itself, computed in `real`, loses is added."""
+    """Unit roundoff of arithmetic in dtype, plus that of the reference itself, computed in `real`."""
     return FLOATS[arithmetic(dtype)].roundoff + float(np.finfo(real).eps) / 2
 
 
@@ -32,8 +32,8 @@ def stored(spread, value, dtype, computed):
 
 
 class Spread:
-    """Errors that do not know of each other: the sum of their worst cases; the sum of the squares of many;
-    the sum of few larger ones, which count in full."""
+    """Independent errors: the sum of their worst cases; the sum of the squares of many; the sum of few larger
+    ones, which count in full."""
 
     def __init__(self, total=0.0, squares=0.0, few=0.0):
         self.total, self.squares, self.few = total, squares, few
@@ -63,7 +63,7 @@ class Spread:
         return self.squares + self.few * self.few
 
     def sum(self, axis=None, keepdims=False):
-        """Of the sum of values whose errors do not know of each other."""
+        """Of the sum of values with independent errors."""
         return Spread(
             np.sum(self.total, axis, keepdims=keepdims), np.sum(self.mixed(), axis, keepdims=keepdims)
         )
@@ -97,8 +97,8 @@ def _moments(terms, axis, keepdims=False):
 
 
 class Result:
-    """Values with the bound of each, and the sum of its terms' magnitudes, of which a part may lie between
-    references."""
+    """Values with their bounds, and the sums of their terms' magnitudes, relative to which two references may
+    differ."""
 
     def __init__(self, value, bound, terms):
         self.value = value
@@ -128,8 +128,8 @@ class Sum:
 
 
 class Cover:
-    """atol + rtol |expected| that is nowhere below the bounds of the elements: no more than the largest of
-    them at the largest element, and from there down as steep as it may be."""
+    """The smallest atol + rtol |expected| that is nowhere below the elements' bounds: it equals their maximum at
+    the largest element, and falls from there as steeply as possible."""
 
     def __init__(self):
         self.worst = {}  # |expected|, its leading bits: the largest bound

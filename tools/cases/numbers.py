@@ -6,7 +6,7 @@ import numpy as np
 
 class Float:
     def __init__(self, digits, least, largest_exponent):
-        self.digits = digits  # of the significand in binary, the hidden one counted
+        self.digits = digits  # bits of the significand, including the hidden one
         self.least = 2.0**least  # the smallest positive number
         self.most = (2 - 2.0 ** (1 - digits)) * 2.0**largest_exponent
         self.roundoff = 2.0**-digits

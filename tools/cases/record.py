@@ -1,4 +1,4 @@
-"""Writing a case file; docs/case-files.md says what is in one."""
+"""Writes case files; docs/case-files.md defines the format."""
 
 import h5py
 import numpy as np
@@ -8,7 +8,7 @@ from .numbers import file_type, pack
 
 FORMAT = "tutti-cases"
 VERSION = (1, 0)
-AGREEMENT = 1e-12  # of the sum of an element's terms: how far a second reference may be
+AGREEMENT = 1e-12  # how far references may differ, relative to the sum of an element's terms
 
 
 def text(value):
@@ -16,7 +16,7 @@ def text(value):
 
 
 def made_by():
-    """What the bytes of a file depend on beside the names of its cases."""
+    """What the bytes of a file depend on besides the names of its cases."""
     digits = np.finfo(np.longdouble).nmant + 1
     return f"make_cases.py, HDF5 {h5py.version.hdf5_version}, long double of {digits} digits"
 
@@ -28,7 +28,7 @@ def _no_times(kind):
 
 
 def make_group(file, path):
-    """The group, made with those above it."""
+    """The group, created with its parents."""
     if path in file:
         return file[path]
     parent, _, name = path.rpartition("/")
@@ -37,7 +37,7 @@ def make_group(file, path):
 
 
 class CaseFile:
-    """A new file.  Names and values are all that its bytes depend on."""
+    """A new file, whose bytes depend only on names and values."""
 
     def __init__(self, path, torch=None):
         access = h5py.h5p.create(h5py.h5p.FILE_ACCESS)
@@ -59,7 +59,7 @@ class Recorder:
     """One case of a file."""
 
     def __init__(self, file, name, layer, options, attributes, draw=0):
-        """draw: which random numbers the case gets."""
+        """draw: selects the case's random numbers."""
         self.file, self.name, self.torch = file, name, file.torch
         self.data = f"{name}#{draw}" if draw else name  # of its random numbers
         self.root = f"cases/{name}"

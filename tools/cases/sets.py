@@ -1,4 +1,4 @@
-"""Which cases there are.  A set is a list of (name, operation); an operation is one of a module in layers."""
+"""The sets of cases.  A set is a list of (name, operation); an operation is defined in a module of layers."""
 
 import numpy as np
 
@@ -39,8 +39,8 @@ def triton():
 
 def xformers():
     """The shapes (batch, sequence, embedding) of xFormers' Triton benchmarks, batch and sequence as rows;
-    linear layers have four times as many outputs as inputs.  Softmax's data is spread as theirs, uniform from
-    0 to 1."""
+    linear layers have four times as many outputs as inputs.  Softmax's data have the deviation of theirs, which
+    are uniform from 0 to 1."""
     for b, m, k in (
         (8, 384, 128),
         (8, 784, 512),

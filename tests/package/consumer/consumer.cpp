@@ -1,4 +1,4 @@
-// The same from C++, with every public header that needs no other library's (install.sh lists them).
+// A layer from C++, with every public header that includes no other library's (install.sh lists them).
 #include "every_header.h"
 
 #include <iostream>

@@ -1,6 +1,5 @@
-/* The headers that include another library's, as the build has them: a program with a communicator
- * of MPI's or NCCL's or a CUDA stream of its own, in C and, by interop.cpp, in C++.  Prints the
- * ones that did what they should here. */
+/* The headers that include another library's, as far as the build has them, with a communicator of
+ * MPI's or NCCL's or a CUDA stream; in C and, by interop.cpp, in C++.  Prints those that worked. */
 #include <stdio.h>
 #include <tutti/tutti.h>
 #ifdef WITH_MPI

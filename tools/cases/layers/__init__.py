@@ -1,13 +1,13 @@
-"""The layers, a module each, found by being here.  In it are
+"""The layers: each module here is one, with
 
     a class with run(recorder)  the reference: inputs, results and bounds of one case
     small()                     the layer's cases in tests/data/cases.h5
     simulate(case, given)       the layer in the types that the library computes and stores in: what a right
                                 implementation may return
-    KINDS                       names of kinds of layer that it is about, if not its own
-    REDRAWN                     cases that use other random numbers than the first ones.  Those left the largest
-                                element of a tensor just above a power of two, where 16 ulp are least, or a
-                                gradient that all but cancels: the bound would hide what it should show."""
+    KINDS                       the kinds of layer that it covers, if not only that of its own name
+    REDRAWN                     cases that use other random numbers than the first ones, with which the largest
+                                element of a tensor was just above a power of two, where 16 ulp are least, or a
+                                gradient almost cancelled: the bound would hide an error."""
 
 import importlib
 import pkgutil

@@ -14,7 +14,7 @@ class CrossEntropy:
     def __init__(
         self, options, rows, ignored=0.0, loss_weight=1.0, loss_scale=1.0, deviation=1.0, real=np.longdouble
     ):
-        """ignored: this part of the labels."""
+        """ignored: the fraction of labels that are ignored."""
         self.layer, self.options, self.rows = "cross_entropy", options, rows
         self.cols, self.dtype = options["cols"], options.get("dtype", "f32")
         self.computed = arithmetic(self.dtype)

@@ -8,7 +8,7 @@ from ..bounds import FUNCTION, Result, Spread, Sum, arithmetic, chain, stored, u
 from ..draw import Stream
 from ..numbers import FLOATS, round_to
 
-BLOCK = 1 << 20  # of W, x or y: elements that are worked on at a time
+BLOCK = 1 << 20  # elements of W, x or y that are computed at a time
 SMOOTH = ("gelu", "gelu_erf", "silu")
 ACTIVATIONS = ("none", "relu", "leaky_relu", "gelu", "gelu_erf", "squared_relu", "silu")
 ROOT = math.sqrt(2 / math.pi)
@@ -42,7 +42,7 @@ def derivative(name, z, slope):
 
 
 def _with_limits(function, name, z, limit):
-    """At infinite z, where the formulas have no value."""
+    """Limits at infinite z, where the formulas have no value."""
     infinite = np.isinf(z)
     with np.errstate(over="ignore"):  # of exp(-z): the quotient is 0 then
         return np.where(infinite, limit, function(name, np.where(infinite, 0, z)))
@@ -67,7 +67,7 @@ def _smooth_slope(name, z):
 
 
 def change(function, z, z_error):
-    """function(z), and what z's error makes of it."""
+    """function(z), and its error due to that of z."""
     most, value = z_error.most(), function(z)
     apart = np.maximum(np.abs(function(z + most) - value), np.abs(function(z - most) - value))
     return value, z_error.times(apart / np.maximum(most, FLOATS["f64"].least))
@@ -87,7 +87,7 @@ def second_activation(torch, name, z, slope):
 
 
 def own_errors(name, z, value, u):
-    """What the arithmetic of act loses.  Steps may be as large as z where the result is small."""
+    """Rounding errors of act itself.  Intermediate values may be as large as z where the result is small."""
     size, value = np.abs(z).astype(np.float64), np.abs(value).astype(np.float64)
     if name in ("none", "relu"):  # exact
         return Spread.of(0 * value)
@@ -104,7 +104,7 @@ def own_errors(name, z, value, u):
 
 
 def own_slope_errors(name, z, slope, u):
-    """What the arithmetic of act' loses, for the smooth ones."""
+    """Rounding errors of act' itself, for the smooth activations."""
     z, size, slope = z.astype(np.float64), np.abs(z).astype(np.float64), np.abs(slope).astype(np.float64)
     if name == "gelu":  # (1 + t) / 2 + z / 2 (1 - t^2) k (1 + 3 c z^2), t = tanh
         t = np.tanh(ROOT * (z + CUBE * z**3))
@@ -125,8 +125,7 @@ def own_slope_errors(name, z, slope, u):
 
 
 class _Product:
-    """A matrix product a b, put together from parts of its inner dimension; errors and terms are those of
-    a."""
+    """A matrix product a b, summed over parts of its inner dimension; errors and terms are those of a."""
 
     def __init__(self):
         self.value = self.magnitude = self.squares = self.terms = 0
@@ -151,8 +150,8 @@ class _Product:
 
 
 class Linear:
-    """Worked on in blocks of outputs, so that W and its gradient need never be there whole.  drawn: the type
-    whose numbers x, W and dy are, if it is narrower than theirs."""
+    """Computed in blocks of outputs, so that W and its gradient are never in memory as a whole.  drawn: the type
+    to which x, W and dy are rounded, if it is narrower than theirs."""
 
     def __init__(self, options, rows, real=np.longdouble, drawn=None):
         self.layer, self.options, self.rows, self.attributes = "linear", options, rows, {}
@@ -184,7 +183,7 @@ class Linear:
             dy = round_to(stream["dy"].normal(outs, self.rows).T, self.drawn)
             if self.activation in ("relu", "leaky_relu", "squared_relu"):
                 dy[np.abs(z) <= z_error.most()] = (
-                    0  # where rounding may decide on which side of the kink z lies
+                    0  # where rounding may move z across the kink
                 )
             recorder.exact("upstream/dy", self.dtype, (self.rows, self.outs), dy, start, axis=1)
             y = self._result(z, z_error)
@@ -200,7 +199,7 @@ class Linear:
         )
 
     def _preactivation(self, x, weight, bias):
-        """z and its error, with that of its rounding to the type before act."""
+        """z and its error, including that of rounding z to the type before act."""
         product = _Product()
         product.add(x.astype(self.real), weight.astype(self.real).T)
         z, error = product.value, product.error(self.u, self.ins)
@@ -211,7 +210,7 @@ class Linear:
         return z, error + self._rounding(z)
 
     def _rounding(self, value):
-        """Of a value that is stored in the type: nothing where it is computed in it."""
+        """The error of storing a value: none if it is computed in the same type."""
         kind = FLOATS[self.dtype]
         if self.dtype == self.grad:
             return Spread.of(np.zeros(value.shape))
@@ -352,14 +351,14 @@ def simulate(case, given):
 def small():
     for dtype in FLOATS:
         for activation in ACTIVATIONS:
-            # a square doubles what the product has lost
+            # a square doubles the product's relative error
             ins = 7 if activation == "squared_relu" else 13
             options = {"in": ins, "out": 11, "dtype": dtype, "activation": activation}
             yield f"linear-{activation}-{dtype}", Linear(options, 7)
         options = {"in": 13, "out": 11, "dtype": dtype, "no_bias": True}
         yield f"linear-no-bias-{dtype}", Linear(options, 7)
     yield "linear-slope", Linear({"in": 13, "out": 11, "activation": "leaky_relu", "slope": 0.25}, 7)
-    # of numbers of f16, which TF32 holds: nothing is rounded that f32 would not round
+    # f16 numbers are exact in TF32, which then rounds nothing more than f32
     yield "linear-tf32", Linear({"in": 13, "out": 11, "allow_tf32": True}, 7, drawn="f16")
     for rows, ins, outs in (
         (0, 8, 4),

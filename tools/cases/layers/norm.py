@@ -7,7 +7,7 @@ from ..draw import Stream
 from ..numbers import FLOATS, round_to
 
 KINDS = ("layernorm", "rmsnorm")
-BLOCK = 1 << 19  # elements that are worked on at a time
+BLOCK = 1 << 19  # elements that are computed at a time
 
 
 def average(values):
@@ -109,7 +109,7 @@ class Norm:
         return gamma.astype(self.real) + (1 if self.zero else 0)
 
     def _forward(self, x, gamma, beta):
-        """y, and of each row what backward needs: n and statistics, with their errors."""
+        """y, and for backward each row's n and statistics, with their errors."""
         u = unit(self.computed, self.real)
         x = x.astype(self.real)
         factor = self._factor(gamma)
@@ -143,7 +143,7 @@ class Norm:
     def _backward(self, row, gamma, dy, dsum, sums):
         u = unit(self.computed, self.real)
         n, rstd, rstd_error, sizes = row["n"], row["rstd"], row["rstd_error"], row["sizes"]
-        shift = row["shift"]  # what the mean's error makes of n
+        shift = row["shift"]  # the error of n due to that of the mean
         size_n = np.abs(n).astype(np.float64)
         dy = dy.astype(self.real)
         size_dy = np.abs(dy).astype(np.float64)
@@ -225,7 +225,7 @@ def simulate(case, given):
     if "beta" in case.params:
         beta = case.params["beta"].values.reshape(cols).astype(real)
     mean = x.mean(axis=1, keepdims=True) if centered else real(0)
-    if centered:  # of two passes, the second of which corrects the first
+    if centered:  # two passes, of which the second corrects the first
         mean = mean + (x - mean).mean(axis=1, keepdims=True)
     c = x - mean
     squares = (c * c).sum(axis=1, keepdims=True).astype(np.float64)
@@ -246,7 +246,7 @@ def simulate(case, given):
 
 
 def norm(layer, types, shape, **more):
-    """more: options of the layer, and with a capital what Norm() itself takes."""
+    """more: options of the layer; capitalised ones are arguments of Norm()."""
     x, param, y = types
     options = dict(cols=int(np.prod(shape[1:])), x_dtype=x, param_dtype=param, y_dtype=y)
     options.update((key, value) for key, value in more.items() if key[0].islower())
@@ -281,7 +281,7 @@ def _norms(layer):
     for shape in shapes:
         for types in (("f32",) * 3, ("bf16", "f32", "bf16"))[: 1 + (shape in ((33, 17), (2, 1025)))]:
             yield f"{layer}-shape-{'x'.join(map(str, shape))}-{types[0]}", norm(layer, types, shape)
-    # with so few columns the terms of dx all but cancel, unless eps has a part in rstd
+    # with so few columns the terms of dx almost cancel, unless eps contributes to rstd
     for cols in (1, 3) if layer == "layernorm" else (1, 2, 3):
         yield f"{layer}-shape-7x{cols}-f32", norm(layer, ("f32",) * 3, (7, cols), eps=1.0)
 

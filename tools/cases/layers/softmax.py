@@ -42,7 +42,7 @@ class Softmax:
     def __init__(
         self, options, shape, first_row=0, deviation=1.0, masked=0, backward=True, real=np.longdouble
     ):
-        """masked: this part of x is -inf."""
+        """masked: the fraction of x that is -inf."""
         self.layer, self.options, self.shape = "softmax", options, tuple(shape)
         self.rows, self.cols, self.dtype = self.shape[0], options["cols"], options.get("dtype", "f32")
         self.computed = arithmetic(self.dtype)
@@ -100,7 +100,7 @@ class Softmax:
         else:
             y, error, terms, size = p, p_error, p * condition, p
         bound = np.where(seen, stored(error, size, self.dtype, self.computed), 0)
-        # y as backward reads it
+        # y as backward reads it: rounded
         if self.dtype != self.computed:
             rounding = size * FLOATS[self.dtype].roundoff + FLOATS[self.dtype].least / 2
             error = error + Spread.single(rounding * seen * (size != 1))
@@ -175,7 +175,7 @@ def simulate(case, given):
 
 
 def small():
-    # exponents of moderate size: what they lose to rounding is a part of them
+    # exponents of moderate size, as their rounding errors are proportional to them
     for log, name in ((False, "softmax"), (True, "log-softmax")):
         for dtype in FLOATS:
             options = dict(dtype=dtype, log=log)
@@ -192,7 +192,7 @@ def small():
             dict(cols=5, causal_period=8, **options), (19, 5), deviation=0.5
         )
         yield f"{name}-minus-inf", Softmax(dict(cols=33, **options), (5, 33), masked=0.3, deviation=0.5)
-        # all but the greatest element vanish, and so does the gradient
+        # all but the largest element vanish, and so does the gradient
         yield f"{name}-peaked", Softmax(dict(cols=33, **options), (5, 33), deviation=20, backward=False)
         for shape in ((0, 8), (1, 64), (7, 1), (33, 17), (2, 129), (2, 1025), (4, 3, 5)):
             cols = int(np.prod(shape[1:]))

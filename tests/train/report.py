@@ -1,5 +1,5 @@
-"""What a person sees of a run: --log-json says what the lines say, --plot draws it; losses and gradients that are not finite
-are said at once, with rank and tensor."""
+"""The output of a run: --log-json has the lines' contents, --plot draws them; losses and gradients that are not finite are reported
+at once, with rank and tensor."""
 
 import json
 import math
@@ -51,7 +51,7 @@ LATE = 300  # ms, of faults.h
 
 
 def test_waiting_is_a_part_of_the_step():
-    """Whatever a rank is late for, right before a line or a save: of no rank is there more waiting than time."""
+    """Wherever a rank is late, also right before a line or a save: no rank waits longer than its steps take."""
     need_checkpoints()
     with tempfile.TemporaryDirectory() as folder:
         log, path = (os.path.join(folder, name) for name in ("log", "f"))
@@ -205,7 +205,7 @@ def test_plot_without_accuracy():
 
 
 def test_plot_goes_on_after_resume():
-    """The drawing of a run in two parts is that of a run in one."""
+    """The plot of a resumed run is that of an uninterrupted one."""
     need_checkpoints()
     need_gnuplot()
     with tempfile.TemporaryDirectory() as folder:
@@ -240,7 +240,7 @@ def test_nonfinite_stops_at_once():
 
 
 def test_nonfinite_gradient_alone():
-    """Its rank is found by computing the step again, and the run goes on as if that had not been."""
+    """Its rank is found by computing the step again, which does not change the run."""
     for np, more in ((1, []), (3, []), (2, ["--accumulate", 4]), (2, ["--reproducible", 4])):
         fault = f"overflow:step:{np - 1}"
         result = run(arguments("--log-every", 1000, *more), np=np, fault=fault).want(2)
@@ -254,7 +254,7 @@ def test_nonfinite_gradient_alone():
 
 
 def test_nonfinite_skips():
-    """The model does not see the step; all others are made."""
+    """The step does not change the model; all others are made."""
     with tempfile.TemporaryDirectory() as folder:
         log = os.path.join(folder, "log")
         for np, dtype in ((1, "f32"), (2, "f32"), (2, "f16"), (1, "bf16")):
@@ -282,7 +282,7 @@ def test_nonfinite_loss_alone():
 
 
 def test_nonfinite_in_a_checkpointed_run():
-    """The last file stays; the run can go on from it."""
+    """The last file stays, and the run can be resumed from it."""
     need_checkpoints()
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "f")
