@@ -111,8 +111,7 @@ static int start_mpi(app_group *group, const char *program, int *argc, char ***a
     }
     guard_end();
     app_report_start(program, group->rank, group->world_size);
-    /* the other ranks wait while rank 0 waits for a reader of its output, and it may have
-     * several */
+    /* the others wait while rank 0 waits for readers of its output, of which it may have several */
     if (group->world_size > 1) app_set_patience(group->timeout / 4);
     if (provided < MPI_THREAD_FUNNELED)
         return app_fail(APP_FAILED, "MPI offers thread level %d, want MPI_THREAD_FUNNELED (%d)",

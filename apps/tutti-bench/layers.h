@@ -65,12 +65,11 @@ typedef struct bench_run {
 /* What a kind's own file defines; a kind without one has zeros. */
 struct bench_layer {
     bench_shape gpu[BENCH_DEFAULT_SHAPES], host[BENCH_DEFAULT_SHAPES];
-    const char *options; /* beside the shape and the types: "eps=1e-5" */
-    const char *variant; /* an option of which several values are timed */
-    const char
-        *variants;    /* the default values; the option's name on the command line sets others */
-    int key;          /* the letter of that command-line option, or 0 */
-    const char *pass; /* what forward is called in the table */
+    const char *options;  /* beside the shape and the types: "eps=1e-5" */
+    const char *variant;  /* an option of which several values are timed */
+    const char *variants; /* its default values, which --NAME of the option replaces */
+    int key;              /* the letter of that command-line option, or 0 */
+    const char *pass;     /* what forward is called in the table */
     /* inputs have a mean of 0, not of 0.1: a GPU's power draw in products depends on their data */
     bool about_zero;
     /* Fills in amount and product of the result, and the reference; NULL: bytes counted from the
@@ -112,8 +111,7 @@ int bench_check(bench_run *run, bench_result *result);
 
 /* "x", "dx": NULL if the run has no such tensor. */
 const bench_tensor *bench_find(const bench_run *run, const char *name);
-/* Elements first, first + 1, … of a tensor: its inputs before rounding to the device's type, or
- * what the device holds. */
+/* Elements first, first + 1, … of a tensor: those it was filled with, or what the device holds. */
 int bench_values(const bench_run *run, const bench_tensor *tensor, int64_t first, int64_t count,
                  double *values);
 /* Room for count numbers, valid until the next call. */

@@ -1,7 +1,7 @@
 /* A Feistel network permutes the numbers of 2 half bits, at most 4 count of them; it is applied
  * until the image is below count, at most 4 times on average.  That ends, since the cycle returns
- * to the place itself, and permutes the numbers below count. [Luby & Rackoff 1988; Black & Rogaway
- * 2002, cycle-walking cipher] */
+ * to the place itself, and permutes the numbers below count.
+ * [Luby & Rackoff 1988; Black & Rogaway 2002, cycle-walking cipher] */
 #include "bytes_order.h"
 
 /* The finaliser of splitmix64. */
