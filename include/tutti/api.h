@@ -1,4 +1,4 @@
-/* What every public header needs: the export mark, C linkage for C++, the version. */
+/* Shared by all public headers: the export attribute, C linkage for C++, the version. */
 #ifndef TUTTI_API_H
 #define TUTTI_API_H
 
@@ -16,12 +16,11 @@
 #define TUTTI_END
 #endif
 
-/* Descriptors.  One whose fields are all 0 is the plain thing: a field's 0 stands for its default,
- * which its comment names.  Where the number 0 itself is wanted of a real field whose 0 stands for
- * another default, TUTTI_ZERO says so, and TUTTI_ZERO_INT32 of an int32_t.  The first field of a
- * descriptor that may grow is `size`, its sizeof as the program was compiled, or 0 for the
- * library's own; TUTTI_X_DESC_INIT sets it.  tutti_x_desc_default() gives the same for languages
- * that have no macros. */
+/* Descriptors.  A field that is 0 selects its default, which its comment names.  TUTTI_ZERO sets a
+ * real field to the number 0 where 0 selects another default, and TUTTI_ZERO_INT32 an int32_t
+ * field.  The first field of a descriptor that may grow is `size`: its sizeof as the program was
+ * compiled, or 0 for the library's own.  TUTTI_X_DESC_INIT sets it; tutti_x_desc_default() returns
+ * the same for languages without macros. */
 #define TUTTI_ZERO (-1e-300)
 #define TUTTI_ZERO_INT32 (-2147483647 - 1)
 
@@ -40,12 +39,12 @@
 
 TUTTI_BEGIN
 
-/* "0.2.0": the version of the library that is loaded. */
+/* The version of the loaded library, "0.2.0". */
 TUTTI_API const char *tutti_version(void);
 
-/* One line a component: what the library was built with and what it finds now (backends and their
- * devices, NCCL, MPI, BLAS).  The text belongs to the calling thread and is valid until its next
- * call of this function. */
+/* One line per component: what the library was built with and what it finds at run time (backends
+ * and their devices, NCCL, MPI, BLAS).  The text belongs to the calling thread and is valid until
+ * its next call of this function. */
 TUTTI_API const char *tutti_build_info(void);
 
 TUTTI_END

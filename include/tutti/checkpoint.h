@@ -1,8 +1,8 @@
-/* Checkpoints: one HDF5 file that holds a model, its optimizer's state and the run's own values, in
- * full, whatever the number of ranks that wrote it: any number of ranks reads it, and equal states
- * are equal bytes.  docs/file-formats.md has the layout.
+/* Checkpoints: one HDF5 file that holds a model, its optimizer's state and the run's own values in
+ * full, whatever the number of ranks that wrote it.  Any number of ranks can read it, and equal
+ * states give equal bytes.  docs/file-formats.md describes the layout.
  *
- * A checkpoint object lists what belongs into the file, by name; the one list serves saving and
+ * A checkpoint object is a list of what belongs in the file, by name; it serves saving and
  * loading. */
 #ifndef TUTTI_CHECKPOINT_H
 #define TUTTI_CHECKPOINT_H
@@ -13,47 +13,47 @@ TUTTI_BEGIN
 
 typedef struct tutti_checkpoint tutti_checkpoint;
 
-/* An empty list.  It holds comm and ctx.  TUTTI_ERR_UNSUPPORTED if the library was built without
- * HDF5. */
+/* An empty list.  It keeps comm and ctx alive.  TUTTI_ERR_UNSUPPORTED if the library was built
+ * without HDF5. */
 TUTTI_API tutti_status tutti_checkpoint_create(tutti_context *ctx, tutti_comm *comm,
                                                tutti_checkpoint **checkpoint);
-/* NULL is allowed.  Gives up what the list owns. */
+/* NULL is allowed.  Releases the lock of the path that the list owns. */
 TUTTI_API void tutti_checkpoint_destroy(tutti_checkpoint **checkpoint);
 
-/* What follows adds to the list.  Stores are held; other things that are added must be there when
- * it is saved or loaded.  A name is a path in the file, "state/step": letters, digits and ._- in at
- * most 16 parts split by /, of at most 255 bytes.  TUTTI_ERR_ARG for a name that is taken or is no
- * such path. */
+/* The functions below add to the list.  It keeps stores alive; everything else must be valid when
+ * the list is saved or loaded.  A name is a path in the file, such as "state/step": letters, digits
+ * and ._- in at most 16 parts separated by /, at most 255 bytes.  TUTTI_ERR_ARG for a name that is
+ * taken or is not such a path. */
 
-/* The masters of a built store, each as model/<its name>.  Equal on all ranks, as training keeps
- * them. */
+/* The masters of a built store, each as model/<its name>.  They must be equal on all ranks, as
+ * training keeps them. */
 TUTTI_API tutti_status tutti_checkpoint_add_params(tutti_checkpoint *checkpoint,
                                                    tutti_params *params);
-/* The master of a bound parameter of the caller's own (tutti_param_bind), as a store's:
- * model/<name>.  name: as of a parameter in a store; NULL: the parameter's own.  Equal on all
- * ranks.  The memory that it is bound to now is what is saved and loaded.
+/* The master of a bound parameter of the caller's (tutti_param_bind), like a store's: model/<name>.
+ * name: as in a store; NULL: the parameter's own.  Equal on all ranks.  The memory that it is bound
+ * to now is saved and loaded.
  *
- * What own parameters save a store loads, and the reverse; added in a store's order
+ * A store can load what the caller's parameters save, and the reverse; added in a store's order
  * (tutti_params_get) they make the same file.  The file has f64 for f64 values and f32 for all
- * others.  A value of f16 or bf16 that is its own master is therefore saved as f32, exactly, by way
- * of memory that the list takes here, and rounded to nearest even when it is loaded: digits that a
- * store's master had beyond that are lost.  A value that has a master apart from it is made from
- * that after loading.
+ * others.  An f16 or bf16 value that is its own master is therefore saved as f32, exactly, through
+ * memory that the list allocates here, and rounded to nearest even when loaded: digits that a
+ * store's f32 master had beyond that are lost.  A value with a separate master is rewritten from it
+ * after loading.
  *
  * TUTTI_ERR_STATE for a parameter that is not bound. */
 TUTTI_API tutti_status tutti_checkpoint_add_param(tutti_checkpoint *checkpoint, const char *name,
                                                   const tutti_param *param);
-/* One tensor of an optimizer's state (tutti_adamw_state_get).  Of one like the store, the part of
- * each parameter becomes optimizer/<its name>/<name>; any other becomes optimizer/<name> as it is,
- * and wants no store: params may be NULL then.  So state that another optimizer keeps for a
- * parameter of its own, in the parameter's shape, is named "<parameter's name>/m" to be read as a
+/* One tensor of an optimizer's state (tutti_adamw_state_get).  If it is laid out like the store,
+ * each parameter's part becomes optimizer/<its name>/<name>; any other tensor becomes
+ * optimizer/<name> as it is, and params may be NULL.  So another optimizer's state of one
+ * parameter, in the parameter's shape, is named "<parameter's name>/m" to be read like a
  * store's. */
 TUTTI_API tutti_status tutti_checkpoint_add_state(tutti_checkpoint *checkpoint,
                                                   tutti_params *params,
                                                   const tutti_state_tensor *state);
-/* Values of the caller's own in host memory: a whole number, a number, a text (with its 0 in `size`
- * bytes), a table of f64 with `cols` columns, of which *rows rows count now and `capacity` at most.
- * Equal on all ranks when saved; set on all ranks when loaded. */
+/* Values of the caller's in host memory: an integer, a real number, a text (in `size` bytes, its
+ * terminating 0 included), a table of f64 with `cols` columns, *rows rows now and at most
+ * `capacity`.  Equal on all ranks when saved; set on all ranks when loaded. */
 TUTTI_API tutti_status tutti_checkpoint_add_int(tutti_checkpoint *checkpoint, const char *name,
                                                 int64_t *value);
 TUTTI_API tutti_status tutti_checkpoint_add_real(tutti_checkpoint *checkpoint, const char *name,
@@ -64,72 +64,70 @@ TUTTI_API tutti_status tutti_checkpoint_add_table(tutti_checkpoint *checkpoint, 
                                                   double *values, int64_t cols, int64_t capacity,
                                                   int64_t *rows);
 
-/* Makes this list the only writer of path, and finds out whether it can be written: for the
- * beginning of a run, which would otherwise learn either at its first save.  Collective: all ranks
- * return the same status.  Waits for the context's stream.
+/* Makes this list the only writer of path and checks that it can be written, at the beginning of a
+ * run rather than at its first save.  Collective: all ranks return the same status.  Waits for the
+ * context's stream.
  *
  * Rank 0 locks path.lck, which names its process and host, until the list is destroyed or owns
- * another path, or until the process ends, however it ends; then it does what a save of the list as
- * it is now would do, but for the tensors and the renaming.  Nothing changes at path and path.1 to
- * path.<keep>, and no file but path.lck is left.  Another writer is waited for up to 10 s: one that
- * is about to end after a kill is then gone.  What the list owns may be owned again, after
- * something was added, say.
+ * another path or the process ends in any way.  It then does all that a save of the list would do
+ * now, except writing tensors and renaming.  path and path.1 to path.<keep> are not changed, and
+ * only path.lck remains.  Waits up to 10 s for another writer, which may be ending after a kill.
+ * The list may own its path again, for example after something was added.
  *
- * TUTTI_ERR_IO, naming the file: another process writes it, and which; or what a save would fail
- * with.  The list owns nothing then. */
+ * TUTTI_ERR_IO, naming the file, if another process writes it, naming that too, or if a save would
+ * fail.  The list then owns nothing. */
 TUTTI_API tutti_status tutti_checkpoint_own(tutti_checkpoint *checkpoint, const char *path,
                                             int keep);
 
 /* Writes the file.  Collective: all ranks return the same status.  Waits for the context's stream.
  *
- * The ranks of rank 0's machine write it together under the name path.tmp; it is synced and takes
- * the place of `path` in one step, so at every moment `path` is the file before or the file after,
- * whole.  keep: how many older ones stay, as path.1 (the one before) to path.<keep>; 0: none.
+ * The ranks on rank 0's machine write it together as path.tmp, which is synced and renamed to
+ * `path`, so at every moment `path` is the complete old or the complete new file.  keep: how many
+ * older files are kept, as path.1 (the latest) to path.<keep>; 0: none.
  *
- * Permissions stay as they were at path, and where the system allows it owner and group; a new file
- * has them by the umask.  A symbolic link at path is replaced.
+ * The file at path keeps its permissions and, where the system allows it, its owner and group; a
+ * new file's follow the umask.  A symbolic link at path is replaced.
  *
- * One writer a path: unless the list owns it already (tutti_checkpoint_own), it does so while it
- * saves, and waits for another one up to 10 s.
+ * A path has one writer: unless the list owns it already (tutti_checkpoint_own), it owns it during
+ * the save, and waits up to 10 s for another writer.
  *
- * TUTTI_ERR_IO, naming the file and what the system said (a full disk, a missing folder, no
- * permission), or the process that writes it; what was at `path` is untouched then.  TUTTI_ERR_ARG
- * if the ranks' lists or values differ, or a list makes more than 131072 groups and datasets, which
- * is the most that is read, too. */
+ * TUTTI_ERR_IO, naming the file and the system's error (a full disk, a missing folder, no
+ * permission), or the process that writes it; the file at `path` is then untouched.  TUTTI_ERR_ARG
+ * if the ranks' lists or values differ, or if a list makes more than 131072 groups and datasets,
+ * which is also the most that is read. */
 TUTTI_API tutti_status tutti_checkpoint_save(tutti_checkpoint *checkpoint, const char *path,
                                              int keep);
 
 enum {
-    /* read the values (int, real, text, table) only, and leave tensors alone: what a program
-     * compares with its options before it builds a model */
+    /* read only the values (int, real, text, table), not the tensors: for a program that compares
+     * them with its options before it builds a model */
     TUTTI_CHECKPOINT_VALUES = 1,
-    /* what the file holds and the list does not is ignored: a model without its optimizer, say */
+    /* ignore what the file has and the list does not: a model without its optimizer, for example */
     TUTTI_CHECKPOINT_SUBSET = 2
 };
 
-/* Reads the file on rank 0 and gives what it holds to all ranks; refreshes the working values of
- * stores and own parameters.  Collective: all ranks return the same status.  Waits for the
- * context's stream.
+/* Reads the file on rank 0 and distributes its contents to all ranks; refreshes the working values
+ * of stores and of the caller's parameters.  Collective: all ranks return the same status.  Waits
+ * for the context's stream.
  *
- * Everything is checked against the list before anything is read: name, type and shape of all.  A
- * checksum that differs is found while reading; tensors hold parts of the file then, and the
- * program should stop.  Values are set last, and not at all by a load that fails.
+ * All names, types and shapes are checked against the list before any data is read.  A wrong
+ * checksum is found while reading; tensors may then hold parts of the file, and the program should
+ * stop.  Values are set last, and not at all by a load that fails.
  *
- * No file is trusted: HDF5 reads its structure in a child process that lives for milliseconds
- * (fork), so that a damaged file can do no harm here.
+ * No file is trusted: HDF5 reads its structure in a short-lived child process (fork), so a damaged
+ * file cannot harm this one.
  *
- * TUTTI_ERR_IO if the file is not there or cannot be read; TUTTI_ERR_DATA, naming file and tensor,
- * if it is no checkpoint, of a newer format, incomplete or damaged, if something is missing, too
- * many, or of another shape or type. */
+ * TUTTI_ERR_IO if the file does not exist or cannot be read; TUTTI_ERR_DATA, naming file and
+ * tensor, if it is not a checkpoint, is of a newer format, incomplete or damaged, or if something
+ * is missing, unexpected, or of another shape or type. */
 TUTTI_API tutti_status tutti_checkpoint_load(tutti_checkpoint *checkpoint, const char *path,
                                              unsigned flags);
 
-/* Is told the name (without "model/"), type and shape (data NULL) of a tensor. */
+/* Receives a tensor's name (without "model/"), type and shape (data NULL). */
 typedef void tutti_checkpoint_visitor(void *user, const char *name, const tutti_tensor *shape);
 
-/* What a file's model is made of, for programs that do not know it: visit is called for each of its
- * tensors, sorted by name.  Reads no values.  Not collective.  Fails as tutti_checkpoint_load does
- * for a file that is none. */
+/* Calls visit for each tensor of a file's model, sorted by name, for programs that do not know the
+ * model.  Reads no values.  Not collective.  Errors as of tutti_checkpoint_load. */
 TUTTI_API tutti_status tutti_checkpoint_visit(const char *path, tutti_checkpoint_visitor *visit,
                                               void *user);
 

@@ -6,15 +6,15 @@
 
 TUTTI_BEGIN
 
-/* AUTO takes CUDA where the library has it and finds a device, otherwise the host. */
+/* AUTO selects CUDA if the library was built with it and finds a device, otherwise the host. */
 typedef enum tutti_backend {
     TUTTI_BACKEND_AUTO,
     TUTTI_BACKEND_HOST,
     TUTTI_BACKEND_CUDA
 } tutti_backend;
 
-/* Work on a context is asynchronous on its stream and runs in the order of the calls (the host
- * backend has done it when the call returns).  Calls on one context come from one thread at a time;
+/* Work on a context is asynchronous on its stream and runs in the order of the calls; on the host
+ * backend it is complete when the call returns.  A context is used from one thread at a time;
  * different contexts are independent.  Scratch memory grows when a shape is planned and is freed
  * with the context or by tutti_context_trim, never before, so captured graphs stay valid. */
 typedef struct tutti_context tutti_context;
@@ -23,14 +23,14 @@ typedef struct tutti_context_desc {
     size_t size;
     tutti_backend backend;
     int device; /* CUDA device; 0 on the host */
-    /* host: OpenMP threads, 0 for OpenMP's own choice.  The number never changes a result. */
+    /* host: OpenMP threads; 0: OpenMP's default.  The number never changes a result. */
     int threads;
 } tutti_context_desc;
 #define TUTTI_CONTEXT_DESC_INIT TUTTI_DESC_INIT(tutti_context_desc)
 TUTTI_API tutti_context_desc tutti_context_desc_default(void);
 
-/* Devices of a backend: 1 for the host; for CUDA as many as are visible, 0 without driver or
- * device. TUTTI_ERR_UNSUPPORTED if the library was built without the backend. */
+/* The number of devices: 1 for the host; for CUDA those visible, 0 without a driver.
+ * TUTTI_ERR_UNSUPPORTED if the library was built without the backend. */
 TUTTI_API tutti_status tutti_device_count(tutti_backend backend, int *count);
 
 /* A context with a stream of its own.  desc NULL means the defaults.  TUTTI_ERR_UNSUPPORTED if the
@@ -40,39 +40,39 @@ TUTTI_API tutti_status tutti_context_create(const tutti_context_desc *desc, tutt
 /* Waits for the context's work and frees what it owns.  NULL is allowed.
  *
  * Handles, here and in all headers, may be destroyed in any order, also by finalisers on another
- * thread while nobody else uses what is destroyed: each holds what it needs of others (an exchange
- * its communicator and store, a store its layers, a checkpoint its context).  What was destroyed,
- * but is still held, can be used no more: TUTTI_ERR_STATE, where it can be seen.  Layers, stores
- * and communicators stay valid without the context that they were made with. */
+ * thread as long as no other thread is using the handle: each keeps alive what it needs of others
+ * (an exchange its communicator and store, a store its layers, a checkpoint its context).  Using a
+ * destroyed handle that is still kept alive is TUTTI_ERR_STATE where it can be detected.  Layers,
+ * stores and communicators stay valid after the context that they were created with is
+ * destroyed. */
 TUTTI_API void tutti_context_destroy(tutti_context **ctx);
 
-/* Waits until the stream has done all that was enqueued.  If a communicator has work on this
- * stream, the wait ends at its deadline with TUTTI_ERR_COMM; so does every wait after that, at
- * once, until it is destroyed. */
+/* Waits until all enqueued work is complete.  If a communicator has work on this stream, the wait
+ * ends at its deadline with TUTTI_ERR_COMM; every later wait then fails at once, until the
+ * communicator is destroyed. */
 TUTTI_API tutti_status tutti_context_synchronize(tutti_context *ctx);
 
-/* Waits as above, then reports what kernels found wrong in the data (a label out of range) since
- * the last check: TUTTI_ERR_DATA with one of the findings; all are cleared then. */
+/* Waits as above, then reports faults that kernels found in the data since the last check (a label
+ * out of range): TUTTI_ERR_DATA names one of them, and all are cleared. */
 TUTTI_API tutti_status tutti_context_check(tutti_context *ctx);
 
 /* Waits as above, then frees the context's plans and scratch memory; later calls plan themselves
- * again.  Scratch grows with the largest call, to three times its need at most, and is never freed
- * otherwise: graphs that were captured on this context use it, and must not be replayed after a
- * trim. */
+ * again.  Scratch grows to at most three times what the largest call needs.  Graphs captured on
+ * this context use it and must not be replayed after a trim. */
 TUTTI_API tutti_status tutti_context_trim(tutti_context *ctx);
 
-/* HOST or CUDA; AUTO for NULL. */
+/* HOST or CUDA; AUTO if ctx is NULL. */
 TUTTI_API tutti_backend tutti_context_backend(const tutti_context *ctx);
-/* The device's number; −1 for NULL. */
+/* The device's number; −1 if ctx is NULL. */
 TUTTI_API int tutti_context_device(const tutti_context *ctx);
 
 /* Memory on the context's device, 256-byte aligned, not cleared.  bytes = 0 gives NULL. */
 TUTTI_API tutti_status tutti_alloc(tutti_context *ctx, size_t bytes, void **data);
-/* Frees it after the stream's work is done and sets *data to NULL.  *data = NULL is allowed. */
+/* Frees it once the stream's work is complete and sets *data to NULL.  *data may be NULL. */
 TUTTI_API tutti_status tutti_free(tutti_context *ctx, void **data);
 
-/* Copies between host and device memory in any direction, in stream order.  From or to pageable
- * host memory the call returns when that memory may be used again. */
+/* Copies between host and device memory in any direction, in stream order.  With pageable host
+ * memory the call returns when that memory may be used again. */
 TUTTI_API tutti_status tutti_copy(tutti_context *ctx, void *dst, const void *src, size_t bytes);
 /* Sets bytes to zero, in stream order. */
 TUTTI_API tutti_status tutti_zero(tutti_context *ctx, void *data, size_t bytes);

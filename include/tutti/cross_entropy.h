@@ -1,24 +1,23 @@
 /* CrossEntropy: loss of each row, their sum, and the gradient of the logits, in one call.
  *
  *     loss_i = log(sum_k exp(x_ik)) - x_i,label(i)
- *     dlogits_ij = (softmax(x_i)_j - [j = label(i)]) * loss_weight * loss_scale      (both of
- *     `step`; 1 where step is NULL)
+ *     dlogits_ij = (softmax(x_i)_j - [j = label(i)]) * loss_weight * loss_scale
  *
- * A row whose label is ignore_label has loss 0 and dlogits 0.  A label outside [0, cols) that is
- * not ignore_label makes loss and dlogits of its row NaN, and tutti_context_check reports it.  loss
- * and loss_sum carry neither factor.
+ * loss_weight and loss_scale are those of `step`, or 1 if step is NULL; loss and loss_sum have
+ * neither factor.  A row whose label is ignore_label has loss 0 and dlogits 0.  Any other label
+ * outside [0, cols) makes its row's loss and dlogits NaN, and tutti_context_check reports it.
  *
  * slot     tensor     shape           type
  * in[0]    logits     [rows, cols]    dtype
  * in[1]    labels     [rows]          i32
  * out[0]   loss       [rows]          f32; f64 for f64     optional
- * out[1]   loss_sum   [1]             f64                  optional; overwritten; summed in f64 in
- *          an order that depends on rows only
+ * out[1]   loss_sum   [1]             f64                  optional; overwritten; summed in f64,
+ *                                                          in an order that depends on rows only
  * out[2]   dlogits    [rows, cols]    dtype                optional; may be logits
  * saved    nothing
  * step     of the call: optional, factors of dlogits
  *
- * Arithmetic is f32, f64 for f64.  There is no backward: dlogits is there after forward, and
+ * Arithmetic is f32, f64 for f64.  There is no backward: forward gives dlogits, and
  * tutti_layer_backward returns TUTTI_ERR_UNSUPPORTED. */
 #ifndef TUTTI_CROSS_ENTROPY_H
 #define TUTTI_CROSS_ENTROPY_H
@@ -42,13 +41,13 @@ TUTTI_API tutti_status tutti_cross_entropy_create(tutti_context *ctx,
                                                   const tutti_cross_entropy_desc *desc,
                                                   tutti_layer **layer);
 
-/* The slots above, by name; what a direction does not read may be NULL or set. */
+/* The slots above by name. */
 typedef struct tutti_cross_entropy_call {
     const tutti_tensor *logits, *labels;
     tutti_tensor *loss, *loss_sum, *dlogits;
     TUTTI_CALL_COMMON;
 } tutti_cross_entropy_call;
-/* As tutti_layer_plan, tutti_layer_forward do. */
+/* As tutti_layer_plan and tutti_layer_forward. */
 TUTTI_API tutti_status tutti_cross_entropy_plan(tutti_layer *layer, tutti_context *ctx,
                                                 const tutti_cross_entropy_call *call);
 TUTTI_API tutti_status tutti_cross_entropy_forward(tutti_layer *layer, tutti_context *ctx,

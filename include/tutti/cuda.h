@@ -1,5 +1,4 @@
-/* For programs that have a CUDA stream already.  Only a library built with CUDA has these
- * functions. */
+/* For programs that have a CUDA stream.  Only a library built with CUDA has these functions. */
 #ifndef TUTTI_CUDA_H
 #define TUTTI_CUDA_H
 

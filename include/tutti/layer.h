@@ -1,4 +1,4 @@
-/* What all layers share: the call, the verbs, creation by name. */
+/* What all layers share: calls, forward and backward, kinds of layer, creation by name. */
 #ifndef TUTTI_LAYER_H
 #define TUTTI_LAYER_H
 
@@ -6,7 +6,7 @@
 
 TUTTI_BEGIN
 
-/* A layer belongs to a device and a backend, not to a stream: every call names a context there. */
+/* A layer belongs to a backend's device, not to a stream: every call names a context on it. */
 
 #define TUTTI_MAX_SLOTS 4
 #define TUTTI_CALL_LEAVES_MAX 256
@@ -16,23 +16,23 @@ enum {
     TUTTI_GRAD_ACCUMULATE = 1
 };
 
-/* What a call has beside its tensors.  All 0 is the plain call.
+/* What a call has besides its tensors.  Each field may be 0.
  *
- * saved      tutti_layer_saved_bytes(layer, rows) at least, which saved_bytes says, on the device,
- *            16-byte aligned: forward writes, backward reads; NULL in a forward without backward
- * first_row  number of the call's first row in the global batch, 0 to 2^59; must be given where
- *            bits depend on it (a mask)
- * leaves     0 or 1: the rows are one leaf.  Otherwise a power of two to TUTTI_CALL_LEAVES_MAX:
- *            leaf i is the rows from leaf_rows[i] to the next one's (the last one's end at the
- *            call's), leaf_rows[0] = 0.  Every sum over rows (gradients of parameters, outputs that
- *            are sums) is then formed leaf by leaf, each as a call of its rows alone would form it,
- *            and the leaves' sums are added as a binary tree: 0 + 1, 2 + 3, then these.  So a
- *            leaf's bits depend on its rows alone (given tensors that begin each leaf on as even an
- *            address), and no partial sum crosses its border.
- * flags      0 or TUTTI_GRAD_ACCUMULATE, which backward alone reads
+ * saved      device memory, 16-byte aligned, of saved_bytes >= tutti_layer_saved_bytes(layer, rows)
+ *            bytes: forward writes, backward reads; NULL in a forward without backward
+ * first_row  number of the call's first row in the global batch, 0 to 2^59; required where bits
+ *            depend on it (a mask)
+ * leaves     0 or 1: the rows are one leaf.  Otherwise a power of two up to TUTTI_CALL_LEAVES_MAX:
+ *            leaf i begins at row leaf_rows[i] and ends where the next one begins (the last one at
+ *            the call's end); leaf_rows[0] = 0.  Every sum over rows (gradients of parameters,
+ *            outputs that are sums) is then formed leaf by leaf, each as a call of its rows alone
+ *            would form it, and the leaves' sums are added as a binary tree: 0 + 1, 2 + 3, then
+ *            these.  So a leaf's bits depend on its rows alone, if the tensors of every leaf begin
+ *            at equally aligned addresses.
+ * flags      0 or TUTTI_GRAD_ACCUMULATE, which only backward reads
  * step       where a layer's header asks for it
- * sync       backward says tutti_grad_sync_ready for this layer there when it is enqueued; NULL:
- *            the program does */
+ * sync       backward calls tutti_grad_sync_ready for this layer on it once enqueued; NULL: the
+ *            program does */
 #define TUTTI_CALL_COMMON         \
     void *saved;                  \
     size_t saved_bytes;           \
@@ -43,9 +43,9 @@ enum {
     const tutti_step_block *step; \
     tutti_grad_sync *sync
 
-/* One call of forward or backward.  Each layer's header says what the slots hold, and has a struct
- * of its own that names them; an absent tensor is NULL, and one in a slot that the layer does not
- * have is an error.  Tensors in `in` and `upstream` are never written, nor are those in `out` by
+/* One call of forward or backward.  Each layer's header documents the slots and has a struct of its
+ * own that names them.  An absent tensor is NULL; a tensor in a slot that the layer does not have
+ * is an error.  Tensors in `in` and `upstream` are never written, nor are those in `out` by
  * backward. */
 typedef struct tutti_call {
     const tutti_tensor *in[TUTTI_MAX_SLOTS];       /* inputs */
@@ -56,18 +56,18 @@ typedef struct tutti_call {
 } tutti_call;
 
 /* Does every search and allocation for calls like this one, so that they allocate nothing and may
- * be captured: backward if it has gradients of outputs, forward if it has inputs and outputs.
- * Types, shapes, strides and addresses count; tensors' data, saved and parameters may be NULL or
- * unbound, and then count as aligned to 16 bytes.  A call that was not planned plans itself, but
- * returns TUTTI_ERR_STATE while the stream is being captured if that takes scratch or a search.  A
- * context keeps the last 1024 plans. */
+ * be captured: backward if it has gradients of outputs, forward if it has inputs and outputs.  A
+ * plan serves calls of equal types, shapes, strides and alignment; tensors' data, saved and
+ * parameters may be NULL or unbound, and are then taken as 16-byte aligned.  A call that was not
+ * planned plans itself, but returns TUTTI_ERR_STATE while the stream is being captured if planning
+ * needs scratch or a search.  A context keeps the last 1024 plans. */
 TUTTI_API tutti_status tutti_layer_plan(tutti_layer *layer, tutti_context *ctx,
                                         const tutti_call *call);
 
-/* Asynchronous on the context's stream, no allocation and no synchronisation once planned.  Not
+/* Asynchronous on the context's stream; no allocation and no synchronisation once planned.  Not
  * collective.  TUTTI_ERR_ARG, with nothing written, if a shape, type, stride or pointer is not what
- * the layer's header asks for, memory that is written is shared with other memory of the call, or
- * the context is on another device; TUTTI_ERR_STATE if a parameter is unbound. */
+ * the layer's header asks for, if an output overlaps other memory of the call, or if the context is
+ * on another device; TUTTI_ERR_STATE if a parameter is unbound. */
 TUTTI_API tutti_status tutti_layer_forward(tutti_layer *layer, tutti_context *ctx,
                                            const tutti_call *call);
 TUTTI_API tutti_status tutti_layer_backward(tutti_layer *layer, tutti_context *ctx,
@@ -80,12 +80,12 @@ TUTTI_API size_t tutti_layer_saved_bytes(const tutti_layer *layer, int64_t rows)
 TUTTI_API int tutti_layer_param_count(const tutti_layer *layer);
 TUTTI_API tutti_param *tutti_layer_param(tutti_layer *layer, int index);
 
-/* NULL is allowed.  Work that uses the layer must be done. */
+/* NULL is allowed.  All work that uses the layer must be complete. */
 TUTTI_API void tutti_layer_destroy(tutti_layer **layer);
 
 /* Which tensor of a call the thread's last failure (tutti_last_error) was about. */
 typedef enum tutti_call_part {
-    TUTTI_PART_NONE, /* none, or another function failed since */
+    TUTTI_PART_NONE, /* none, or another function has failed since */
     TUTTI_PART_IN,
     TUTTI_PART_OUT,
     TUTTI_PART_UPSTREAM,
@@ -101,16 +101,16 @@ typedef struct tutti_call_place {
 /* As tutti_last_error, valid until the thread's next failure. */
 TUTTI_API tutti_call_place tutti_last_error_place(void);
 
-/* What kinds of layer there are: each kind's contract as a table, which the library checks calls
- * against and programs make them from. */
+/* The kinds of layer.  Each kind's contract is a table: the library checks calls by it, and
+ * programs build them from it. */
 
-/* A field of the descriptor, under one name there and in tutti_layer_create_by_name. */
+/* A field of the descriptor, with the same name in tutti_layer_create_by_name. */
 typedef struct tutti_layer_option {
     const char *name;
     /* "int" (int64_t), "int32", "real" (double), "bool" (int), "dtype" (tutti_dtype: a float type),
-     * or the words of a choice (an enum) from 0: "none|relu|gelu" */
+     * or an enum's names, from 0: "none|relu|gelu" */
     const char *type;
-    /* what the descriptor's 0 stands for, or another dtype option; NULL: must be given */
+    /* what 0 in the descriptor selects, or another dtype option; NULL: must be given */
     const char *default_value;
     size_t offset;      /* of the field in the descriptor */
     double least, most; /* of numbers; both 0: any */
@@ -123,43 +123,43 @@ typedef enum tutti_slot_role {
 } tutti_slot_role;
 enum {
     TUTTI_SLOT_OPTIONAL = 1, /* forward may do without it */
-    TUTTI_SLOT_SUM =
-        2, /* of one row: a sum over the call's rows, to be added up over calls and ranks */
+    /* one row: a sum over the call's rows, to be added up over calls and ranks */
+    TUTTI_SLOT_SUM = 2,
     TUTTI_SLOT_READ = 4,          /* backward reads it */
     TUTTI_SLOT_GRAD = 8,          /* has a gradient */
-    TUTTI_SLOT_GRAD_OPTIONAL = 16 /* has one that backward may do without */
+    TUTTI_SLOT_GRAD_OPTIONAL = 16 /* has a gradient that is optional */
 };
-/* A tensor of a call.  Slots of one role are in order: the first input is in[0], and so on.  Where
- * a field names tensors, the gradient of x is "dx". */
+/* A tensor of a call.  Slots of one role are in order: the first input is in[0], and so on.  In
+ * fields that name tensors, the gradient of x is "dx". */
 typedef struct tutti_slot {
     const char *name;
     tutti_slot_role role;
     unsigned flags;
-    const char *cols; /* elements of a row: the option that says it, NULL for 1 */
-    /* the option that says it, or a type's name, or NULL for the arithmetic's: f64 if one of the
-     * layer's is, otherwise f32 */
+    const char *cols; /* elements of a row: the option that sets it, NULL for 1 */
+    /* the option that sets it, or a type's name, or NULL for the arithmetic's: f64 if any type of
+     * the layer is, otherwise f32 */
     const char *dtype;
-    const char *below;     /* of i32 values that are indices: the option that they are below */
-    const char *with;      /* may be given only with this one */
-    const char *grad_with; /* the same of its gradient */
-    /* tensors whose memory it may be, row by row: "x residual".  An input that backward reads only
-     * where nothing is saved, or it is the one that this replaces */
+    const char *below;     /* for i32 indices: the option that bounds them from above */
+    const char *with;      /* allowed only together with this tensor */
+    const char *grad_with; /* the same for its gradient */
+    /* tensors whose memory it may share, row by row: "x residual".  An input among them that
+     * backward reads may be shared only if nothing is saved, or if this slot replaces it */
     const char *may_be;
-    const char *grad_may_be; /* the same of its gradient: "dy dsum" */
-    const char *replaces; /* where `with` is given, backward gets it in the place of this input */
+    const char *grad_may_be; /* the same for its gradient: "dy dsum" */
+    const char *replaces;    /* where `with` is given, backward takes it in place of this input */
 } tutti_slot;
 
 typedef struct tutti_param_type {
     const char *name;
-    const char *dims[2]; /* options; NULL past the last */
+    const char *dims[2]; /* options; NULL after the last */
     const char *dtype;   /* an option */
     int decays;          /* the optimizer's weight decay has factor 1, otherwise 0 */
     const char *unless;  /* the bool option that leaves it out */
 } tutti_param_type;
 
 enum {
-    TUTTI_LAYER_STEP = 1,      /* reads call.step, which some options want */
-    TUTTI_LAYER_BACKWARD = 2,  /* has one */
+    TUTTI_LAYER_STEP = 1,      /* reads call.step, which some options require */
+    TUTTI_LAYER_BACKWARD = 2,  /* has a backward */
     TUTTI_LAYER_ROWS_ALONE = 4 /* the bits of a row do not depend on how many rows a call has */
 };
 typedef struct tutti_layer_type {
@@ -170,31 +170,31 @@ typedef struct tutti_layer_type {
     const tutti_slot *slots;
     const tutti_param_type *params;
 } tutti_layer_type;
-/* How many there are. */
+/* The number of kinds. */
 TUTTI_API int tutti_layer_type_count(void);
 /* The index-th kind, from 0; NULL past the last. */
 TUTTI_API const tutti_layer_type *tutti_layer_type_get(int index);
-/* The kind of a name; NULL if there is none. */
+/* The kind with this name; NULL if there is none. */
 TUTTI_API const tutti_layer_type *tutti_layer_type_find(const char *name);
 /* The kind of a layer; NULL for NULL. */
 TUTTI_API const tutti_layer_type *tutti_layer_type_of(const tutti_layer *layer);
 
-/* What a layer's options make of a slot of its kind. */
+/* A slot of a layer: its kind's slot with the layer's options applied. */
 typedef struct tutti_slot_shape {
-    int64_t cols; /* of a row; 0 of a kept slot that this layer does not keep */
+    int64_t cols; /* elements of a row; 0 for a kept slot that this layer does not keep */
     tutti_dtype dtype;
-    unsigned flags; /* the slot's, as they are with these options */
+    unsigned flags; /* the slot's, with these options */
     int64_t below;  /* values are from 0 to below - 1; 0: no such limit */
     int index;      /* in in[] and din[], out[] and upstream[] */
 } tutti_slot_shape;
-/* slot: number in the kind's table.  TUTTI_ERR_ARG if it has none such. */
+/* slot: number in the kind's table; TUTTI_ERR_ARG if there is none. */
 TUTTI_API tutti_status tutti_layer_slot_shape(const tutti_layer *layer, int slot,
                                               tutti_slot_shape *shape);
 
-/* Creates a layer from its kind's name and options written "cols=4096,eps=1e-6,param_dtype=bf16".
+/* Creates a layer from its kind's name and options such as "cols=4096,eps=1e-6,param_dtype=bf16".
  * A bool is 0, 1, false, true, False or True.  options NULL or "" means the defaults.
  * TUTTI_ERR_ARG for an unknown kind, an unknown, repeated or missing option, or a value that does
- * not parse; then as the kind's own create. */
+ * not parse; otherwise the errors of the kind's own create. */
 TUTTI_API tutti_status tutti_layer_create_by_name(tutti_context *ctx, const char *name,
                                                   const char *options, tutti_layer **layer);
 

@@ -8,18 +8,18 @@
  * gelu_erf      z/2 (1 + erf(z / sqrt 2))            silu           z / (1 + exp(-z))
  *
  * Backward, with dz = dy * act'(z):   dx = dz W,   dW = dz^T x,   db = sum over rows of dz.
- * act'(0) is 0 for relu and squared_relu, slope for leaky_relu.  A NaN in dy is a NaN in dz, and so
- * is one in z, but for none, where dz is dy and z is not looked at.  At infinite z, act and act'
- * have their limits: gelu, gelu_erf and silu are -0 and 0 at -inf (where the formulas, and other
- * libraries, have NaN), inf and 1 at +inf; an infinite z of f16 may be one that overflowed.  gelu
- * and silu are as accurate far left as elsewhere, down to the arithmetic's least normal number.
- * act' of squared_relu is 2 sqrt(y), from y as stored: it is 0 where y underflows, for z below
- * 2^-12.5 in f16, 2^-75 in f32, 2^-67 in bf16.
+ * act'(0) is 0 for relu and squared_relu, slope for leaky_relu.  A NaN in dy or z is a NaN in dz,
+ * except with none, where dz is dy and z is not read.  At infinite z (in f16 it may be an
+ * overflow), act and act' have their limits: for gelu, gelu_erf and silu -0 and 0 at -inf (where
+ * the formulas, and other libraries, give NaN), inf and 1 at +inf.  gelu and silu keep their
+ * accuracy for large negative z, down to the arithmetic's smallest normal number.  act' of
+ * squared_relu is 2 sqrt(y), from y as stored: it is 0 where y underflows, for z below 2^-12.5 in
+ * f16, 2^-75 in f32, 2^-67 in bf16.
  *
  * slot          tensor   shape           type
  * in[0]         x        [rows, in]      dtype       backward reads it
- * out[0]        y        [rows, out]     dtype       backward reads it for relu, leaky_relu,
- *               squared_relu
+ * out[0]        y        [rows, out]     dtype       read by backward of relu, leaky_relu and
+ *                                                    squared_relu
  * upstream[0]   dy       [rows, out]     dtype
  * din[0]        dx       [rows, in]      dtype       optional; not x nor dy
  * saved         z        [rows, out]     dtype       gelu, gelu_erf, silu only; 0 bytes otherwise
@@ -28,8 +28,8 @@
  *
  * "[rows, in]" is any tensor whose last dimensions multiply to in and whose leading ones are rows.
  * f64 computes in f64; f32, f16, bf16 accumulate in f32 (TF32 only if allow_tf32).  z is rounded to
- * dtype before act; dz may be before the products.  Gradients of the parameters are f64 for f64,
- * otherwise f32. */
+ * dtype before act; dz may be rounded before the products.  Gradients of the parameters are f64 for
+ * f64, otherwise f32. */
 #ifndef TUTTI_LINEAR_H
 #define TUTTI_LINEAR_H
 
@@ -52,7 +52,7 @@ typedef struct tutti_linear_desc {
     int64_t in, out;             /* 1 to 2^31 - 1; must be given */
     tutti_dtype dtype;           /* 0: f32 */
     tutti_activation activation; /* 0: none */
-    double slope;                /* of leaky_relu, the others do not read it: > 0; 0: 0.01 */
+    double slope;                /* of leaky_relu, ignored by the others: > 0; 0: 0.01 */
     int no_bias;
     int allow_tf32; /* f32 products in TF32 on GPUs that have it; no effect elsewhere */
 } tutti_linear_desc;
@@ -64,7 +64,7 @@ TUTTI_API tutti_linear_desc tutti_linear_desc_default(void);
 TUTTI_API tutti_status tutti_linear_create(tutti_context *ctx, const tutti_linear_desc *desc,
                                            tutti_layer **layer);
 
-/* The slots above, by name; what a direction does not read may be NULL or set. */
+/* The slots above by name; a direction ignores those that it does not use. */
 typedef struct tutti_linear_call {
     const tutti_tensor *x;
     tutti_tensor *y;
@@ -72,7 +72,7 @@ typedef struct tutti_linear_call {
     tutti_tensor *dx;
     TUTTI_CALL_COMMON;
 } tutti_linear_call;
-/* As tutti_layer_plan, tutti_layer_forward and tutti_layer_backward do. */
+/* As tutti_layer_plan, tutti_layer_forward and tutti_layer_backward. */
 TUTTI_API tutti_status tutti_linear_plan(tutti_layer *layer, tutti_context *ctx,
                                          const tutti_linear_call *call);
 TUTTI_API tutti_status tutti_linear_forward(tutti_layer *layer, tutti_context *ctx,

@@ -1,4 +1,4 @@
-/* The library never prints: it hands its few remarks to a callback. */
+/* The library never prints: it passes its few messages to a callback. */
 #ifndef TUTTI_LOG_H
 #define TUTTI_LOG_H
 
@@ -12,10 +12,9 @@ typedef enum tutti_log_level { TUTTI_LOG_DEBUG, TUTTI_LOG_INFO, TUTTI_LOG_WARN }
  * from any thread. */
 typedef void (*tutti_log_fn)(void *user, tutti_log_level level, const char *message);
 
-/* Sets the callback of the process, NULL for silence (as at the start), and the least level that
- * reaches it.  Safe beside other threads' calls; a call already under way may still use the
- * former. */
-TUTTI_API void tutti_set_log(tutti_log_fn fn, void *user, tutti_log_level least);
+/* Sets the process's callback, NULL for none (the default), and the lowest level that reaches it.
+ * Thread-safe; a call already under way may still use the previous callback. */
+TUTTI_API void tutti_set_log(tutti_log_fn fn, void *user, tutti_log_level lowest);
 
 TUTTI_END
 #endif

@@ -1,8 +1,8 @@
 /* For programs that have an MPI communicator of their own.  Only a library built with MPI has this
  * function.
  *
- * MPI's former C++ bindings, which mpi.h of Open MPI 4 and of MPICH declares in C++ and which would
- * have to be linked to, are left out.  A program that includes mpi.h itself does it after this
+ * MPI's removed C++ bindings, which mpi.h of Open MPI 4 and of MPICH declares in C++ and which
+ * would have to be linked, are left out.  A program that includes mpi.h itself does so after this
  * header, or defines the two macros. */
 #ifndef TUTTI_MPI_H
 #define TUTTI_MPI_H

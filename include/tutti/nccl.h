@@ -9,9 +9,9 @@
 
 TUTTI_BEGIN
 
-/* Over the caller's communicator, on the context's device, which must outlive it and is never
- * destroyed here; after a missed deadline it is aborted, by another thread where the caller's is
- * held up, and the handle must not be used any more.  Without MPI a silent rank cannot be named.
+/* A communicator over the caller's, which must be on the context's device, must outlive it and is
+ * never destroyed here.  After a missed deadline nccl_comm is aborted (by another thread if the
+ * caller's is blocked) and must not be used any more.  Without MPI a silent rank cannot be named.
  * Not collective.  desc NULL means the defaults; desc.transport must be AUTO or NCCL. */
 TUTTI_API tutti_status tutti_comm_create_from_nccl(tutti_context *ctx, ncclComm_t nccl_comm,
                                                    const tutti_comm_desc *desc, tutti_comm **comm);

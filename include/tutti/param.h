@@ -1,4 +1,4 @@
-/* Parameters, and the flat store that holds those of a model. */
+/* Parameters, and the flat store that holds a model's parameters. */
 #ifndef TUTTI_PARAM_H
 #define TUTTI_PARAM_H
 
@@ -9,9 +9,9 @@ TUTTI_BEGIN
 typedef struct tutti_layer tutti_layer;
 typedef struct tutti_grad_sync tutti_grad_sync; /* tutti/grad_sync.h */
 
-#define TUTTI_NAME_MAX 96 /* bytes of a name, its 0 included */
+#define TUTTI_NAME_MAX 96 /* bytes of a name, including its terminating 0 */
 
-/* What a parameter is filled with at first (tutti_params_init, tutti_param_init). */
+/* A parameter's initial values (tutti_params_init, tutti_param_init). */
 typedef enum tutti_init {
     TUTTI_INIT_ZERO,
     TUTTI_INIT_ONE,
@@ -22,8 +22,8 @@ typedef enum tutti_init {
  * where both have one type), grad what backward writes.  grad is f32, or f64 where the layer
  * computes in f64.  A layer publishes its parameters but does not own their memory: the caller
  * binds memory of its own (tutti_param_bind) or hands the layer to a store.  weight_decay and
- * lr_scale are factors on the optimizer's; a layer sets them to 1, and weight_decay to 0 for biases
- * and norm parameters. */
+ * lr_scale multiply the optimizer's values; a layer sets them to 1, except weight_decay of biases
+ * and norm parameters, which is 0. */
 typedef struct tutti_param {
     char name[TUTTI_NAME_MAX]; /* "gamma"; in a store "block0.norm/gamma" */
     tutti_tensor value, master, grad;
@@ -33,39 +33,39 @@ typedef struct tutti_param {
 } tutti_param;
 
 /* Gives a parameter the caller's memory.  value: the parameter's shape and type, contiguous, on the
- * layer's device; it is the master, too.  grad: the same shape, f32 or f64 as above, or NULL for a
+ * layer's device; it is also the master.  grad: the same shape, f32 or f64 as above, or NULL for a
  * parameter that is not trained (backward then skips it).  The memory must outlive the layer's
  * calls. */
 TUTTI_API tutti_status tutti_param_bind(tutti_param *param, const tutti_tensor *value,
                                         const tutti_tensor *grad);
-/* Gives a bound parameter whose value is f16 or bf16 a master apart from it: the value's shape,
- * f32, contiguous, on the same device, in memory that the value does not share.  To be bound again
- * after each tutti_param_bind.  TUTTI_ERR_STATE for a parameter that is not bound. */
+/* Gives a bound parameter whose value is f16 or bf16 a separate master: the value's shape, f32,
+ * contiguous, on the same device, not overlapping the value.  Must be called again after each
+ * tutti_param_bind.  TUTTI_ERR_STATE for a parameter that is not bound. */
 TUTTI_API tutti_status tutti_param_bind_master(tutti_param *param, const tutti_tensor *master);
 
-/* Fills a bound parameter as its init says, from seed and name: the master, and the value where it
- * is another, get the numbers that tutti_params_init gives to a parameter of that name in a store
+/* Fills a bound parameter as its init says, from seed and name: the master, and a separate value,
+ * get the numbers that tutti_params_init gives to a parameter of that name in a store
  * ("block0.norm/gamma"), rounded to the value's type where the value is its own master.  name: as
- * of a parameter in a store; NULL: the parameter's own.  ctx: on the memory's device.  Waits for
- * the stream.  TUTTI_ERR_STATE for a parameter that is not bound. */
+ * in a store; NULL: the parameter's own.  ctx: on the memory's device.  Waits for the stream.
+ * TUTTI_ERR_STATE for a parameter that is not bound. */
 TUTTI_API tutti_status tutti_param_init(const tutti_param *param, tutti_context *ctx,
                                         const char *name, uint64_t seed);
 
-/* A store: flat buffers of masters, gradients and, where the layers read another type than the
- * masters', working values.  All three count the same elements in the same places, laid out in
- * the order in which backward finishes the parameters: last added first.  Each parameter starts at
- * a multiple of TUTTI_PARAM_ALIGN elements; the padding between them is zero, and stays so while
- * all updates are finite. */
+/* A store: flat buffers of masters, of gradients and, where the layers read another type than the
+ * masters', of working values.  All three have the same layout, in the order in which backward
+ * finishes the parameters: last added first.  Each parameter starts at a multiple of
+ * TUTTI_PARAM_ALIGN elements; the padding between them is zero, and stays so while all updates are
+ * finite. */
 typedef struct tutti_params tutti_params;
 #define TUTTI_PARAM_ALIGN 128
 
-/* Memory for a store's gradients, from a communicator that wants them in a place of its own.
- * alloc gives at least 256-byte aligned memory on the context's device. */
+/* Allocates a store's gradients, for a communicator that wants them in memory of its own.  alloc
+ * returns memory on the context's device, at least 256-byte aligned. */
 typedef struct tutti_allocator {
     tutti_status (*alloc)(void *self, size_t bytes, void **data);
     tutti_status (*free)(void *self, void *data);
     void *self;
-    /* optional, both or none: self is needed from now on; and no more */
+    /* optional, both or neither: add and drop a reference to self */
     void (*hold)(void *self);
     void (*release)(void *self);
 } tutti_allocator;
@@ -74,7 +74,7 @@ typedef struct tutti_params_desc {
     size_t size;
     /* of masters and gradients: f64 for layers of f64 parameters, otherwise f32 */
     tutti_dtype master_dtype;
-    tutti_allocator gradient_memory; /* all NULL: the context's; else tutti_comm_allocator's */
+    tutti_allocator gradient_memory; /* all NULL: the context's; or tutti_comm_allocator() */
 } tutti_params_desc;
 #define TUTTI_PARAMS_DESC_INIT TUTTI_DESC_INIT(tutti_params_desc)
 TUTTI_API tutti_params_desc tutti_params_desc_default(void);
@@ -82,20 +82,22 @@ TUTTI_API tutti_params_desc tutti_params_desc_default(void);
 /* An empty store on the context's device.  desc NULL means the defaults. */
 TUTTI_API tutti_status tutti_params_create(tutti_context *ctx, const tutti_params_desc *desc,
                                            tutti_params **params);
-/* The store's layers are unbound: a call is TUTTI_ERR_STATE.  Optimizers, exchanges and checkpoints
- * of the store, which hold its memory, can then only be destroyed.  NULL is allowed. */
+/* Unbinds the store's layers, whose calls are then TUTTI_ERR_STATE.  Optimizers, exchanges and
+ * checkpoints of the store keep its memory alive and can only be destroyed afterwards.  NULL is
+ * allowed. */
 TUTTI_API void tutti_params_destroy(tutti_params **params);
 
-/* Adds a layer's parameters as prefix/name.  A name in a store is one that a checkpoint can hold:
- * letters, digits and ._- in at most 14 parts split by /, no part of dots alone, no name the folder
- * of another ("a" beside "a/b").  Add layers in the order of forward.  The store holds the layer.
- * TUTTI_ERR_STATE after tutti_params_build; TUTTI_ERR_ARG for another prefix, a name that is taken,
- * an f64 parameter in a store of f32 masters or the reverse, or a second working type. */
+/* Adds a layer's parameters as prefix/name.  Names must be valid in a checkpoint: letters, digits
+ * and ._- in at most 14 parts separated by /, no part of dots alone, and no name that is a folder
+ * of another ("a" beside "a/b").  Add layers in the order of forward.  The store keeps the layer
+ * alive.  TUTTI_ERR_STATE after tutti_params_build; TUTTI_ERR_ARG for an invalid prefix, a name
+ * that is taken, an f64 parameter in a store of f32 masters or the reverse, or a second working
+ * type. */
 TUTTI_API tutti_status tutti_params_add(tutti_params *params, tutti_layer *layer,
                                         const char *prefix);
-/* The same for one parameter of the caller's own, which must outlive the store: name, shape and
- * type of its value (value.data is ignored), factors and init are read, and its tensors are set by
- * build. */
+/* The same for one parameter of the caller's, which must outlive the store.  Its name, its value's
+ * shape and type (value.data is ignored), factors and init are read; tutti_params_build sets its
+ * tensors. */
 TUTTI_API tutti_status tutti_params_add_param(tutti_params *params, tutti_param *param);
 
 /* Makes param share other's slot (tied weights): equal shapes and types, both in the store.  Both
@@ -116,15 +118,15 @@ TUTTI_API tutti_status tutti_params_refresh(tutti_params *params, tutti_context 
 /* Sets all gradients to zero. */
 TUTTI_API tutti_status tutti_params_zero_grad(tutti_params *params, tutti_context *ctx);
 
-/* Parameters in the store, in layout order; a tied one is counted once.  0 and NULL for bad
- * arguments. */
+/* Parameters in the store, in layout order; a tied parameter is counted once.  0 and NULL for
+ * invalid arguments. */
 TUTTI_API int tutti_params_count(const tutti_params *params);
 TUTTI_API const tutti_param *tutti_params_get(const tutti_params *params, int index);
 
-/* A tensor of an optimizer's state, on the device.  Two layouts: that of the store's flat buffers,
- * of which each parameter has its part, or one of its own.  A sharded optimizer's rank has a part
- * of the whole, which begins at element `first`; what checks, saves and loads state wants whole
- * tensors so far, and says so (TUTTI_ERR_UNSUPPORTED). */
+/* A tensor of an optimizer's state, on the device.  It has either the layout of the store's flat
+ * buffers, in which each parameter has its part, or one of its own.  A rank of a sharded optimizer
+ * has a part of the tensor, from element `first`; functions that check, save and load state support
+ * only whole tensors so far (TUTTI_ERR_UNSUPPORTED). */
 typedef struct tutti_state_tensor {
     const char *name;    /* "m" */
     tutti_tensor tensor; /* [elements of the flat buffers] if like_store */
@@ -135,12 +137,12 @@ typedef struct tutti_state_tensor {
 typedef enum tutti_params_buffer {
     TUTTI_PARAMS_MASTER,
     TUTTI_PARAMS_GRAD,
-    /* data NULL where all values have the masters' type; where only some have, their places here
-     * are not read and not kept up to date */
+    /* data is NULL if all values have the masters' type; if only some do, their elements here are
+     * neither read nor updated */
     TUTTI_PARAMS_WORKING
 } tutti_params_buffer;
-/* A whole flat buffer as a view of one dimension.  TUTTI_ERR_STATE before build. */
-TUTTI_API tutti_status tutti_params_flat(const tutti_params *params, tutti_params_buffer which,
+/* A flat buffer as a one-dimensional view.  TUTTI_ERR_STATE before build. */
+TUTTI_API tutti_status tutti_params_flat(const tutti_params *params, tutti_params_buffer buffer,
                                          tutti_tensor *flat);
 
 TUTTI_END

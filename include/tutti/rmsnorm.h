@@ -1,37 +1,34 @@
 /* RMSNorm.
  *
- *     y = x * rstd * gamma,   rstd = 1 / sqrt(mean(x^2) + eps),   row by row     [Zhang & Sennrich
- *     2019]
+ *     y = x * rstd * gamma,   rstd = 1 / sqrt(mean(x^2) + eps),   row by row
+ *                                                          [Zhang & Sennrich 2019]
  *
- * With a residual r the layer normalises s = x + r, rounded to x's type, and gives s as well.  With
- * zero_centered the factor is 1 + gamma.  Arithmetic and rstd are f32, or f64 if x or gamma is f64.
- * Where a row's x^2 add up to more than the arithmetic's type holds, rstd is NaN, and with it the
- * row's y and all gradients that it enters: one value of 1.8e19 is enough, or 1.3e154 in f64, and
- * so are cols values of a sqrt(cols)-th of that.
+ * With a residual r the layer normalises s = x + r, rounded to x's type, and outputs s as well.
+ * With zero_centered the factor is 1 + gamma.  Arithmetic and rstd are f32, or f64 if x or gamma is
+ * f64.  If a row's sum of x^2 overflows the arithmetic's type, rstd is NaN, and so are the row's y
+ * and all gradients that it enters: one value of 1.8e19 is enough, or 1.3e154 in f64, and so are
+ * cols values of 1 / sqrt(cols) of that.
  *
  * Backward, with g = dy * gamma and n = x * rstd:
  *     dx = rstd * (g - n * mean(g * n)) + dsum,    dgamma = sum over rows of dy * n
  *
- * slot          tensor     shape           type
- * in[0]         x          [rows, cols]    x_dtype           backward reads: x, or the sum s if
- *               there was a residual
- * in[1]         residual   [rows, cols]    x_dtype           optional, forward only
- * out[0]        y          [rows, cols]    y_dtype           backward does not read it
- * out[1]        sum        [rows, cols]    x_dtype           optional, with a residual only; may be
- *               x or residual
- * upstream[0]   dy         [rows, cols]    y_dtype
- * upstream[1]   dsum       [rows, cols]    x_dtype           optional: gradient that reaches s on
- *               another way
- * din[0]        dx         [rows, cols]    x_dtype           optional; of x and of the residual
- *               alike; may be dy (of one type) or dsum
- * saved         rstd       [rows]          f32 or f64
- * parameter 0   gamma      [cols]          param_dtype       unless no_gamma; initially 1, or 0
- *               with zero_centered
+ * slot          tensor      shape          type
+ * in[0]         x           [rows, cols]   x_dtype       in backward s, if forward had a residual
+ * in[1]         residual    [rows, cols]   x_dtype       optional, forward only
+ * out[0]        y           [rows, cols]   y_dtype       backward does not read it
+ * out[1]        sum         [rows, cols]   x_dtype       s; optional, only with a residual; may be
+ *                                                        x or residual
+ * upstream[0]   dy          [rows, cols]   y_dtype
+ * upstream[1]   dsum        [rows, cols]   x_dtype       optional: the gradient of sum
+ * din[0]        dx          [rows, cols]   x_dtype       optional; the gradient of x and of
+ *                                                        residual; may be dy (of one type) or dsum
+ * saved         rstd        [rows]         f32 or f64
+ * parameters    gamma       [cols]         param_dtype   unless no_gamma; initially 1, or 0 with
+ *                                                        zero_centered
  *
  * "[rows, cols]" is any tensor whose last dimensions multiply to cols and whose leading ones are
- * rows.  y may be x only where saved is NULL.  The gradient of gamma is f32 or f64 whatever the
- * arithmetic.  Bits depend on the shape, the types and the device, never on addresses or on what
- * runs beside. */
+ * rows.  y may be x only if saved is NULL.  The gradient of gamma is f32 or f64 whatever the
+ * arithmetic.  Bits depend on the shape, the types and the device only. */
 #ifndef TUTTI_RMSNORM_H
 #define TUTTI_RMSNORM_H
 
@@ -57,7 +54,7 @@ TUTTI_API tutti_rmsnorm_desc tutti_rmsnorm_desc_default(void);
 TUTTI_API tutti_status tutti_rmsnorm_create(tutti_context *ctx, const tutti_rmsnorm_desc *desc,
                                             tutti_layer **layer);
 
-/* The slots above, by name; what a direction does not read may be NULL or set. */
+/* The slots above by name; a direction ignores those that it does not use. */
 typedef struct tutti_rmsnorm_call {
     const tutti_tensor *x, *residual;
     tutti_tensor *y, *sum;
@@ -65,7 +62,7 @@ typedef struct tutti_rmsnorm_call {
     tutti_tensor *dx;
     TUTTI_CALL_COMMON;
 } tutti_rmsnorm_call;
-/* As tutti_layer_plan, tutti_layer_forward and tutti_layer_backward do. */
+/* As tutti_layer_plan, tutti_layer_forward and tutti_layer_backward. */
 TUTTI_API tutti_status tutti_rmsnorm_plan(tutti_layer *layer, tutti_context *ctx,
                                           const tutti_rmsnorm_call *call);
 TUTTI_API tutti_status tutti_rmsnorm_forward(tutti_layer *layer, tutti_context *ctx,

@@ -3,18 +3,18 @@
  *     softmax:      y_j = exp(scale x_j - m) / sum_k exp(scale x_k - m),    m = max_k scale x_k
  *     log-softmax:  y_j = scale x_j - m - log(sum_k exp(scale x_k - m))
  *
- * The difference is taken before the scaling, scale (x_j - x_k): the greatest has exp(0), exactly
- * 1, so that a row that sees one column gives it 1, and what the x of a row have in common costs no
- * accuracy, nor do products scale x overflow.
+ * The difference is taken before the scaling, scale (x_j - x_k): the largest has exp(0), exactly 1,
+ * so a row with one visible column has 1 there, an offset common to a row costs no accuracy, and
+ * scale x does not overflow.
  *
- * With causal_period P > 0, row i (counted in the global batch: first_row + its place in the call)
- * sees columns j <= i mod P only: the others count for nothing, and their y is 0, or -inf for
- * log-softmax.
+ * With causal_period P > 0, row i (its number in the global batch: first_row + its index in the
+ * call) sees only columns j <= i mod P: the others are left out of the sum, and their y is 0, or
+ * -inf for log-softmax.
  *
  * Backward:
  *     softmax:      dx = scale * y * (dy - sum(y * dy))
  *     log-softmax:  dx = scale * (dy - exp(y) * sum(dy))
- * over the visible columns; dx of the others is 0, and their dy is not read as a number.
+ * over the visible columns; dx of the others is 0, whatever their dy.
  *
  * slot          tensor   shape           type
  * in[0]         x        [rows, cols]    dtype      backward does not read it
@@ -22,12 +22,12 @@
  * upstream[0]   dy       [rows, cols]    dtype
  * din[0]        dx       [rows, cols]    dtype      may be dy
  * saved         nothing
- * first_row     of the call: with a mask it must be given
+ * first_row     of the call: required with a mask
  *
  * Arithmetic is f32, f64 for f64.  A row is NaN in all its visible columns where scale x_j is NaN
  * or +inf in one of them (an infinite x_j times a scale of 0 is NaN), or -inf in all; otherwise
- * -inf counts for nothing: y is 0, or -inf.  Bits depend on the shape, the type and the device
- * only. */
+ * -inf adds nothing to the sum: its y is 0, or -inf for log-softmax.  Bits depend on the shape, the
+ * type and the device only. */
 #ifndef TUTTI_SOFTMAX_H
 #define TUTTI_SOFTMAX_H
 
@@ -37,10 +37,10 @@ TUTTI_BEGIN
 
 typedef struct tutti_softmax_desc {
     size_t size;
-    int64_t cols;      /* 1 to 2^20; must be given */
-    tutti_dtype dtype; /* 0: f32 */
-    int log;           /* log-softmax */
-    double scale;      /* finite, in f32 too where that is the arithmetic; 0: 1; TUTTI_ZERO: 0 */
+    int64_t cols;          /* 1 to 2^20; must be given */
+    tutti_dtype dtype;     /* 0: f32 */
+    int log;               /* log-softmax */
+    double scale;          /* finite in the arithmetic's type; 0: 1; TUTTI_ZERO: 0 */
     int64_t causal_period; /* 0: no mask */
 } tutti_softmax_desc;
 #define TUTTI_SOFTMAX_DESC_INIT TUTTI_DESC_INIT(tutti_softmax_desc)
@@ -51,7 +51,7 @@ TUTTI_API tutti_softmax_desc tutti_softmax_desc_default(void);
 TUTTI_API tutti_status tutti_softmax_create(tutti_context *ctx, const tutti_softmax_desc *desc,
                                             tutti_layer **layer);
 
-/* The slots above, by name; what a direction does not read may be NULL or set. */
+/* The slots above by name; a direction ignores those that it does not use. */
 typedef struct tutti_softmax_call {
     const tutti_tensor *x;
     tutti_tensor *y;
@@ -59,7 +59,7 @@ typedef struct tutti_softmax_call {
     tutti_tensor *dx;
     TUTTI_CALL_COMMON;
 } tutti_softmax_call;
-/* As tutti_layer_plan, tutti_layer_forward and tutti_layer_backward do. */
+/* As tutti_layer_plan, tutti_layer_forward and tutti_layer_backward. */
 TUTTI_API tutti_status tutti_softmax_plan(tutti_layer *layer, tutti_context *ctx,
                                           const tutti_softmax_call *call);
 TUTTI_API tutti_status tutti_softmax_forward(tutti_layer *layer, tutti_context *ctx,

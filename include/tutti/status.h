@@ -1,4 +1,4 @@
-/* Status codes and the message that goes with the last failure. */
+/* Status codes and the message of the last failure. */
 #ifndef TUTTI_STATUS_H
 #define TUTTI_STATUS_H
 
@@ -25,19 +25,18 @@ typedef enum tutti_status {
 #undef TUTTI_X
 } tutti_status;
 
-/* The meaning of a status, "invalid argument" say; "unknown status" for any other number. */
+/* The text of a status, such as "invalid argument"; "unknown status" for any other number. */
 TUTTI_API const char *tutti_status_string(tutti_status status);
 
 /* The message of the last failure on this thread: what was given, what was wanted.  Empty before
- * the first one.  Valid until the next failure on this thread.  One line, clean (tutti_text_clean),
- * whatever the names and values in it are. */
+ * the first one.  Valid until the next failure on this thread.  One line, always clean
+ * (tutti_text_clean). */
 TUTTI_API const char *tutti_last_error(void);
 
-/* Cleans a text of unknown origin, in place: each byte that is no part of a printable letter in
- * UTF-8 (control characters, ESC among them, that a terminal would obey; marks that turn the
- * direction of writing round; what is no UTF-8) becomes a ?.  Returns text; NULL is allowed.
- * Messages of the library are clean; texts that a program loads from a checkpoint are as the file
- * has them. */
+/* Cleans a text of unknown origin in place: each byte that is not part of a printable UTF-8
+ * character becomes a ? (control characters such as ESC, which a terminal would obey; marks that
+ * reverse the writing direction; invalid UTF-8).  Returns text; NULL is allowed.  The library's
+ * messages are clean; texts loaded from a checkpoint are as the file has them. */
 TUTTI_API char *tutti_text_clean(char *text);
 
 TUTTI_END

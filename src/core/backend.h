@@ -1,6 +1,6 @@
-/* The table of a backend.  Its run-time half knows memory, copies, streams and events; its
- * operations half is the list of ops/ops.h.  Layers, comm and optim reach the hardware through it
- * and no other way; nobody includes kernels/host or kernels/cuda. */
+/* The table of a backend: its run-time functions (memory, copies, streams, events) and its
+ * operations (ops/ops.h).  Layers, comm and optim reach the hardware only through it; no file
+ * outside a backend includes kernels/host or kernels/cuda. */
 #ifndef TUTTI_CORE_BACKEND_H
 #define TUTTI_CORE_BACKEND_H
 
@@ -22,15 +22,15 @@ typedef struct tutti__runtime {
     /* one line for tutti_build_info: versions and devices; never fails */
     void (*describe)(char *text, size_t size);
 
-    /* priority: true for the exchange's stream, which must not wait behind compute kernels */
+    /* priority: for the exchange's stream, which must not wait behind compute kernels */
     tutti_status (*stream_create)(int device, bool priority, tutti__stream *stream);
     void (*stream_destroy)(int device, tutti__stream stream);
-    /* *done: nothing enqueued is left.  TUTTI_ERR_DEVICE if work failed. */
+    /* *done: all enqueued work is complete.  TUTTI_ERR_DEVICE if work failed. */
     tutti_status (*stream_query)(int device, tutti__stream stream, bool *done);
     tutti_status (*stream_synchronize)(int device, tutti__stream stream);
     tutti_status (*stream_capturing)(int device, tutti__stream stream, bool *capturing);
 
-    /* timing: elapsed will be asked */
+    /* timing: elapsed will be called */
     tutti_status (*event_create)(int device, bool timing, tutti__event *event);
     void (*event_destroy)(int device, tutti__event event);
     tutti_status (*event_record)(int device, tutti__event event, tutti__stream stream);
@@ -46,8 +46,8 @@ typedef struct tutti__runtime {
     /* any direction; asynchronous between device and host_alloc memory */
     tutti_status (*copy)(int device, tutti__stream stream, void *dst, const void *src,
                          size_t bytes);
-    /* *waits: a copy between these would make the host wait for the stream, as with pageable
-     * memory; NULL where no copy does */
+    /* *waits: a copy between these would block the host until the stream is done, as with pageable
+     * memory; NULL if no copy does */
     tutti_status (*copy_waits)(int device, const void *dst, const void *src, bool *waits);
     tutti_status (*zero)(int device, tutti__stream stream, void *data, size_t bytes);
 } tutti__runtime;
@@ -61,8 +61,8 @@ typedef struct tutti__operations {
     tutti_status (*tree_sum)(int device, tutti__stream stream,
                              const struct tutti__tree_sum_args *args);
 
-    /* *hash, on the device: the sum over i of mix(word i, i) modulo 2^64 (ops/hash.h), which any
-     * order of adding gives */
+    /* *hash, on the device: the sum over i of mix(word i, i) modulo 2^64 (ops/hash.h), in any
+     * order */
     tutti_status (*hash)(tutti_context *ctx, const uint32_t *words, int64_t count, uint64_t *hash);
 
     /* dst[i] = src[i] converted; count elements of any float types, on the device */

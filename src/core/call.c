@@ -1,16 +1,15 @@
-/* Checks of a call against the layer's tables: each tensor's type, shape, strides and address, and
- * that what is written lies apart from everything else.  Nothing is written before all is
- * checked. */
+/* Checks a call against the layer's tables: each tensor's type, shape, strides and address, and
+ * that no output overlaps other memory. */
 #include <stdio.h>
 #include <string.h>
 
 #include "core/layer.h"
 
-/* What a check is about: one tensor of a call; a parameter, its gradient, what is saved. */
+/* The subject of a check: a tensor of a call, a parameter, its gradient, or saved. */
 enum { OF_PARAM = TUTTI__PART_DIN + 1, OF_PARAM_GRAD, OF_SAVED };
 typedef struct subject {
     const tutti_layer *layer;
-    uint8_t part, index, slot; /* as in tutti__visit; part: or one of the above */
+    uint8_t part, index, slot; /* as in tutti__operand; part may also be one of the above */
 } subject;
 
 static const char *name_of(const subject *s)
@@ -53,7 +52,7 @@ static void blame(const subject *s)
 
 /* Rows */
 
-/* Numbers >= 0 whose product is at most 2^59, so that bytes can be counted. */
+/* Whether the product of two numbers >= 0 is at most 2^59, so that its bytes do not overflow. */
 static bool within(int64_t a, int64_t b)
 {
     int64_t product;
@@ -79,15 +78,15 @@ static tutti_status collapse_rows(const tutti_tensor *tensor, const subject *s, 
                     "times %lld",
                     i, (long long)tensor->strides[i], (long long)*rows, (long long)*stride);
         }
-        REQUIRE_OF(s, within(*rows, tensor->dims[i]), "has dims that multiply beyond %s", "2^59");
+        REQUIRE_OF(s, within(*rows, tensor->dims[i]), "has dims whose product is above %s", "2^59");
         *rows *= tensor->dims[i];
     }
     if (*rows == 0) *stride = cols;
     REQUIRE_OF(s, *rows <= 1 || *stride >= cols, "has a row stride of %lld, want >= %lld",
                (long long)*stride, (long long)cols);
     REQUIRE_OF(s, within(*stride, *rows),
-               "has a row stride of %lld, and %lld rows of it are beyond 2^59", (long long)*stride,
-               (long long)*rows);
+               "has a row stride of %lld and %lld rows, more than 2^59 elements",
+               (long long)*stride, (long long)*rows);
     return TUTTI_OK;
 }
 
@@ -104,8 +103,8 @@ static tutti_status wrong_columns(const tutti_tensor *tensor, const subject *s, 
     return TUTTI_OK;
 }
 
-/* Sees a tensor as rows of `cols` contiguous elements.  *rows < 0: takes the tensor's; otherwise it
- * must have that many. */
+/* Views a tensor as rows of `cols` contiguous elements.  *rows < 0: set to the tensor's rows;
+ * otherwise the tensor must have that many. */
 static tutti_status as_rows(const tutti_tensor *tensor, const subject *s, tutti_dtype dtype,
                             int64_t cols, int64_t *rows, tutti__matrix *matrix)
 {
@@ -116,14 +115,14 @@ static tutti_status as_rows(const tutti_tensor *tensor, const subject *s, tutti_
     for (int i = 0; i < tensor->ndim; i++)
         REQUIRE_OF(s, tensor->dims[i] >= 0, "has dims[%d] %lld, want >= 0", i,
                    (long long)tensor->dims[i]);
-    /* the last dimensions that multiply to cols are a row */
+    /* the last dimensions, which multiply to cols, form a row */
     int lead = tensor->ndim;
     int64_t product = 1;
     while (lead > 0 && product < cols && product > 0) {
         lead--;
         REQUIRE_OF(s, tensor->dims[lead] <= 1 || tensor->strides[lead] == product,
-                   "has strides[%d] %lld, but a row of %lld wants %lld", lead,
-                   (long long)tensor->strides[lead], (long long)cols, (long long)product);
+                   "has strides[%d] %lld, want %lld for a row of %lld", lead,
+                   (long long)tensor->strides[lead], (long long)product, (long long)cols);
         if (tensor->dims[lead] > cols) break; /* and no overflow below */
         product *= tensor->dims[lead];
     }
@@ -141,30 +140,30 @@ static tutti_status as_rows(const tutti_tensor *tensor, const subject *s, tutti_
 
 /* Memory */
 
-/* A stretch of memory that a call touches. */
+/* A range of memory that a call uses. */
 typedef struct span {
     uintptr_t from, to;
-    subject who;
+    subject owner;
 } span;
-enum { SPANS_MAX = TUTTI__VISITS_MAX + TUTTI__LAYER_PARAMS_MAX + 1 };
+enum { SPANS_MAX = TUTTI__OPERANDS_MAX + TUTTI__LAYER_PARAMS_MAX + 1 };
 
-/* What a check of a call works on. */
+/* The state of a call's check. */
 typedef struct check {
     const tutti_layer *layer;
     const tutti_call *call;
     tutti__views *views;
     bool plan;
     uint32_t given;    /* a set, as in tutti__slot_state */
-    int span_count[2]; /* of what is read, and written */
+    int span_count[2]; /* of memory that is read, and written */
     span spans[2][SPANS_MAX];
 } check;
 
-static void add_span(check *c, subject who, const void *data, size_t bytes, bool written)
+static void add_span(check *c, subject owner, const void *data, size_t bytes, bool written)
 {
     if (!data || bytes == 0) return;
     c->views->bits |= (uintptr_t)data;
     c->spans[written][c->span_count[written]++] =
-        (span){(uintptr_t)data, (uintptr_t)data + bytes, who};
+        (span){(uintptr_t)data, (uintptr_t)data + bytes, owner};
 }
 
 /* The bit of a tensor in a set. */
@@ -192,27 +191,27 @@ static uint32_t may_be(const check *c, const subject *s)
                                         : 0;
 }
 
-/* Rows of one matrix may lie in the gaps of the other's, as slices of one tensor do; or they may be
- * the very same rows, where the tables allow it. */
+/* Rows of one matrix may lie in the gaps between the other's, as slices of one tensor do, or both
+ * may have the same rows where the tables allow it. */
 static bool may_overlap(const check *c, const span *written, const span *other)
 {
-    if (!is_tensor(&written->who) || !is_tensor(&other->who)) return false;
-    const tutti__slot_state *w = &c->layer->slots[written->who.slot],
-                            *o = &c->layer->slots[other->who.slot];
-    const tutti__matrix *a = matrix_of(c, &written->who), *b = matrix_of(c, &other->who);
+    if (!is_tensor(&written->owner) || !is_tensor(&other->owner)) return false;
+    const tutti__slot_state *w = &c->layer->slots[written->owner.slot],
+                            *o = &c->layer->slots[other->owner.slot];
+    const tutti__matrix *a = matrix_of(c, &written->owner), *b = matrix_of(c, &other->owner);
     const size_t size = tutti__size_of(a->dtype);
     const bool alike = size == tutti__size_of(b->dtype) &&
                        (a->stride == b->stride || c->views->rows == 1) &&
                        !((w->shape.flags | o->shape.flags) & TUTTI_SLOT_SUM);
     if (!alike) return false;
     if (a->data == b->data && w->shape.cols == o->shape.cols) {
-        /* an input that backward will read may not be written over, unless it gets that output
+        /* an input that backward reads must not be overwritten, unless backward reads that output
          * instead */
-        const bool lost = !c->views->backward && c->call->saved &&
-                          other->who.part == TUTTI__PART_IN && (o->shape.flags & TUTTI_SLOT_READ) &&
-                          !(w->replaces & bit_of(&other->who));
-        return !lost && ((may_be(c, &written->who) & bit_of(&other->who)) ||
-                         (may_be(c, &other->who) & bit_of(&written->who)));
+        const bool lost =
+            !c->views->backward && c->call->saved && other->owner.part == TUTTI__PART_IN &&
+            (o->shape.flags & TUTTI_SLOT_READ) && !(w->replaces & bit_of(&other->owner));
+        return !lost && ((may_be(c, &written->owner) & bit_of(&other->owner)) ||
+                         (may_be(c, &other->owner) & bit_of(&written->owner)));
     }
     const bool a_low = written->from <= other->from;
     const uintptr_t step = (uintptr_t)a->stride * size;
@@ -227,7 +226,8 @@ static tutti_status check_apart_from(const check *c, const span *a, const span *
     for (int i = 0; i < count; i++) {
         const span *b = &others[i];
         if (a->to <= b->from || b->to <= a->from || may_overlap(c, a, b)) continue;
-        REQUIRE_OF(&a->who, false, "and %s%s share memory", prefix_of(&b->who), name_of(&b->who));
+        REQUIRE_OF(&a->owner, false, "and %s%s share memory", prefix_of(&b->owner),
+                   name_of(&b->owner));
     }
     return TUTTI_OK;
 }
@@ -245,72 +245,72 @@ static tutti_status check_apart(const check *c)
 
 /* Tensors */
 
-static _Alignas(16) char there[16]; /* stands for memory that a plan does not have yet */
+static _Alignas(16) char placeholder[16]; /* stands for memory that a plan does not have yet */
 
-static const tutti_tensor *tensor_of(const tutti_call *call, const tutti__visit *visit)
+static const tutti_tensor *tensor_of(const tutti_call *call, const tutti__operand *operand)
 {
-    switch (visit->part) {
+    switch (operand->part) {
     case TUTTI__PART_IN:
-        return call->in[visit->index];
+        return call->in[operand->index];
     case TUTTI__PART_OUT:
-        return call->out[visit->index];
+        return call->out[operand->index];
     case TUTTI__PART_UPSTREAM:
-        return call->upstream[visit->index];
+        return call->upstream[operand->index];
     default:
-        return call->din[visit->index];
+        return call->din[operand->index];
     }
 }
 
-static tutti_status see(check *c, const tutti__visit *visit)
+static tutti_status check_tensor(check *c, const tutti__operand *operand)
 {
-    const subject s = {c->layer, visit->part, visit->index, visit->slot};
-    const tutti_slot_shape *shape = &c->layer->slots[visit->slot].shape;
-    const tutti_tensor *tensor = tensor_of(c->call, visit);
-    if (!tensor && visit->optional) return TUTTI_OK;
+    const subject s = {c->layer, operand->part, operand->index, operand->slot};
+    const tutti_slot_shape *shape = &c->layer->slots[operand->slot].shape;
+    const tutti_tensor *tensor = tensor_of(c->call, operand);
+    if (!tensor && operand->optional) return TUTTI_OK;
     REQUIRE_OF(&s, tensor, "is %s", "NULL");
-    tutti__matrix *matrix = &c->views->tensors[visit->part][visit->index];
+    tutti__matrix *matrix = &c->views->tensors[operand->part][operand->index];
     int64_t one = 1, *rows = shape->flags & TUTTI_SLOT_SUM ? &one : &c->views->rows;
     TUTTI_TRY(as_rows(tensor, &s, shape->dtype, shape->cols, rows, matrix));
     REQUIRE_OF(&s, tensor->data || *rows == 0 || c->plan, "has data %s", "NULL");
     const size_t size = tutti__size_of(shape->dtype);
     REQUIRE_OF(&s, (uintptr_t)tensor->data % size == 0, "has data that is not aligned to its %s",
                "elements");
-    /* lists of one number a row have no stride in a kernel's args */
+    /* kernels' args have no stride for tensors with one element per row */
     REQUIRE_OF(&s,
-               c->layer->class->type.slots[visit->slot].cols || *rows <= 1 || matrix->stride == 1,
+               c->layer->class->type.slots[operand->slot].cols || *rows <= 1 || matrix->stride == 1,
                "is not %s", "contiguous");
     c->given |= bit_of(&s);
     if (*rows > 1) c->views->bits |= (uintptr_t)matrix->stride * size;
     if (c->plan && !matrix->data) {
-        matrix->data = there;
+        matrix->data = placeholder;
         return TUTTI_OK;
     }
     const size_t bytes =
         *rows > 0 ? (size_t)((*rows - 1) * matrix->stride + shape->cols) * size : 0;
-    add_span(c, s, matrix->data, bytes, visit->written);
+    add_span(c, s, matrix->data, bytes, operand->written);
     return TUTTI_OK;
 }
 
-/* "only with": sum with a residual, dsum with dx. */
-static tutti_status check_company(const check *c)
+/* Slots that are only allowed with another: sum with a residual, dsum with dx. */
+static tutti_status check_with(const check *c)
 {
     const bool backward = c->views->backward;
-    for (int i = 0; i < c->layer->visit_count[backward]; i++) {
-        const tutti__visit *visit = &c->layer->visits[backward][i];
-        const tutti__slot_state *state = &c->layer->slots[visit->slot];
-        const bool gradient = visit->part == TUTTI__PART_UPSTREAM || visit->part == TUTTI__PART_DIN;
+    for (int i = 0; i < c->layer->operand_count[backward]; i++) {
+        const tutti__operand *operand = &c->layer->operands[backward][i];
+        const tutti__slot_state *state = &c->layer->slots[operand->slot];
+        const bool gradient =
+            operand->part == TUTTI__PART_UPSTREAM || operand->part == TUTTI__PART_DIN;
         const uint32_t with = gradient ? state->grad_with : backward ? 0 : state->with;
         if (!with || (c->given & with)) continue;
-        const subject s = {c->layer, visit->part, visit->index, visit->slot};
-        const tutti_slot *row = &c->layer->class->type.slots[visit->slot];
+        const subject s = {c->layer, operand->part, operand->index, operand->slot};
+        const tutti_slot *row = &c->layer->class->type.slots[operand->slot];
         REQUIRE_OF(&s, !(c->given & bit_of(&s)), "is given without %s",
                    gradient ? row->grad_with : row->with);
     }
     return TUTTI_OK;
 }
 
-/* saved: what is kept, each part on a 16-byte boundary. */
-static tutti_status see_kept(check *c)
+static tutti_status check_kept(check *c)
 {
     const tutti_layer_type *type = &c->layer->class->type;
     const bool backward = c->views->backward;
@@ -332,7 +332,7 @@ static tutti_status see_kept(check *c)
 
 /* Parameters */
 
-static tutti_status see_params(check *c)
+static tutti_status check_params(check *c)
 {
     const tutti_layer *layer = c->layer;
     const tutti_param *first = NULL; /* of those with gradients */
@@ -348,10 +348,10 @@ static tutti_status see_params(check *c)
             blame(&value);
             return TUTTI_ERR_STATE;
         }
-        c->views->value[i] = param->value.data ? param->value.data : there;
+        c->views->value[i] = param->value.data ? param->value.data : placeholder;
         add_span(c, value, param->value.data, elements * tutti__size_of(param->value.dtype), false);
         if (!c->views->backward) continue;
-        c->views->grad[i] = param->value.data ? param->grad.data : there;
+        c->views->grad[i] = param->value.data ? param->grad.data : placeholder;
         if (!param->grad.data) continue;
         if (!first) first = param;
         if (layer->class->any_grad) c->views->grad_dtype = first->grad.dtype;
@@ -366,14 +366,14 @@ static tutti_status see_params(check *c)
 
 /* The rest */
 
-/* A tensor in a slot that the layer does not have would be passed over in silence. */
+/* A tensor in a slot that the layer does not have would be ignored silently. */
 static tutti_status check_slots(const tutti_layer *layer, const tutti_call *call)
 {
     static const char *const names[] = {"in", "out", "upstream", "din"};
     for (int part = TUTTI__PART_IN; part <= TUTTI__PART_DIN; part++)
         for (int i = 0; i < TUTTI_MAX_SLOTS; i++) {
-            const tutti__visit at = {.part = (uint8_t)part, .index = (uint8_t)i};
-            if ((layer->there[part] >> i & 1) || !tensor_of(call, &at)) continue;
+            const tutti__operand at = {.part = (uint8_t)part, .index = (uint8_t)i};
+            if ((layer->has_slot[part] >> i & 1) || !tensor_of(call, &at)) continue;
             const subject s = {layer, (uint8_t)part, (uint8_t)i, 0};
             tutti__fail(TUTTI_ERR_ARG, "%s: there is no %s[%d], want NULL", layer->class->type.name,
                         names[part], i);
@@ -383,7 +383,7 @@ static tutti_status check_slots(const tutti_layer *layer, const tutti_call *call
     return TUTTI_OK;
 }
 
-/* What a call has beside its tensors, as far as it does not hang on these. */
+/* Checks what a call has besides its tensors and does not depend on them. */
 static tutti_status check_common(const tutti_layer *layer, const tutti_call *call)
 {
     const char *name = layer->class->type.name;
@@ -395,7 +395,7 @@ static tutti_status check_common(const tutti_layer *layer, const tutti_call *cal
                       "%s: first_row is %lld, want 0 to 2^59", name, (long long)*call->first_row);
     TUTTI_REQUIRE((uintptr_t)call->saved % 16 == 0, "%s: saved is not 16-byte aligned", name);
     TUTTI_REQUIRE(leaves >= 0 && leaves <= TUTTI_CALL_LEAVES_MAX && (leaves & (leaves - 1)) == 0,
-                  "%s: leaves is %d, want a power of two to %d", name, leaves,
+                  "%s: leaves is %d, want a power of two up to %d", name, leaves,
                   TUTTI_CALL_LEAVES_MAX);
     TUTTI_REQUIRE(leaves < 2 || call->leaf_rows, "%s: leaf_rows is NULL", name);
     if (!call->step) return TUTTI_OK;
@@ -415,8 +415,8 @@ static tutti_status check_leaves(const char *name, const tutti_call *call, int64
     return TUTTI_OK;
 }
 
-/* memset as a call: what compilers write in its place (rep stos) takes longer to start than the
- * checks of a tensor. */
+/* Forces a call of memset: the inline code that compilers generate (rep stos) takes longer to start
+ * than a tensor's checks. */
 static __attribute__((noipa)) void clear(void *data, size_t bytes)
 {
     memset(data, 0, bytes);
@@ -439,25 +439,25 @@ tutti_status tutti__check_call(const tutti_layer *layer, const tutti_call *call,
     views->leaves = call->leaves > 1 ? call->leaves : 1;
     views->leaf_rows = call->leaf_rows;
 
-    check c; /* the spans are long, and not looked at before they are written */
+    check c; /* spans stay uninitialised: they are long, and written before they are read */
     c.layer = layer;
     c.call = call;
     c.views = views;
     c.plan = plan;
     c.given = 0;
     c.span_count[false] = c.span_count[true] = 0;
-    for (int i = 0; i < layer->visit_count[backward]; i++)
-        TUTTI_TRY(see(&c, &layer->visits[backward][i]));
+    for (int i = 0; i < layer->operand_count[backward]; i++)
+        TUTTI_TRY(check_tensor(&c, &layer->operands[backward][i]));
     TUTTI_REQUIRE(layer->class->rows_most == 0 || views->rows <= layer->class->rows_most,
                   "%s: rows is %lld, want at most %lld", name, (long long)views->rows,
                   (long long)layer->class->rows_most);
-    TUTTI_REQUIRE(call->first_row || !layer->place_matters || plan,
+    TUTTI_REQUIRE(call->first_row || !layer->reads_first_row || plan,
                   "%s: first_row is NULL, but these options' bits depend on it", name);
-    TUTTI_REQUIRE(call->step || !layer->step_matters || plan,
+    TUTTI_REQUIRE(call->step || !layer->reads_step || plan,
                   "%s: step is NULL, but these options' bits depend on it", name);
     TUTTI_TRY(check_leaves(name, call, views->rows));
-    TUTTI_TRY(check_company(&c));
-    TUTTI_TRY(see_kept(&c));
-    TUTTI_TRY(see_params(&c));
+    TUTTI_TRY(check_with(&c));
+    TUTTI_TRY(check_kept(&c));
+    TUTTI_TRY(check_params(&c));
     return check_apart(&c);
 }

@@ -1,4 +1,4 @@
-/* Contexts: stream, scratch, findings, memory; and the step block. */
+/* Contexts (stream, scratch, findings, memory) and the step block. */
 #include "core/context.h"
 
 #include "core/layer.h"
@@ -48,7 +48,7 @@ tutti_status tutti_device_count(tutti_backend backend, int *count)
     return table->run.device_count(count);
 }
 
-/* Scratch: blocks that only grow */
+/* Scratch */
 
 typedef struct tutti__scratch_block {
     struct tutti__scratch_block *next;
@@ -89,13 +89,14 @@ tutti_status tutti__scratch_of(tutti_context *ctx, tutti__scratch_kind kind, siz
     bool capturing;
     TUTTI_TRY(run->stream_capturing(ctx->device, ctx->stream, &capturing));
     if (capturing)
-        return tutti__fail(TUTTI_ERR_STATE,
-                           "%zu bytes of scratch are needed while the stream is being captured: "
-                           "plan this shape on this context before",
-                           bytes);
+        return tutti__fail(
+            TUTTI_ERR_STATE,
+            "the stream is being captured, but this call needs %zu bytes of scratch: "
+            "plan this shape on this context first",
+            bytes);
     scratch_block *block = malloc(sizeof *block);
     if (!block) return tutti__fail(TUTTI_ERR_MEMORY, "context: no memory for a scratch block");
-    /* a half more than asked for, so that slowly growing shapes do not add a block each */
+    /* half as much again, so that slowly growing shapes do not add a block each */
     *block = (scratch_block){*blocks, bytes + bytes / 2, NULL};
     tutti_status status = run->alloc(ctx->device, block->bytes, &block->data);
     if (status != TUTTI_OK) {
@@ -113,7 +114,7 @@ tutti_status tutti__scratch_of(tutti_context *ctx, tutti__scratch_kind kind, siz
 
 /* Holders */
 
-/* Of all objects: finalisers of other languages may run on a thread of their own. */
+/* For all objects, as finalisers of other languages may run on a thread of their own. */
 static pthread_mutex_t holding = PTHREAD_MUTEX_INITIALIZER;
 
 void tutti__hold(tutti__holders *holders)
@@ -135,10 +136,10 @@ bool tutti__let_go(tutti__holders *holders, bool caller)
     return last;
 }
 
-tutti_status tutti__context_open(const tutti_context *ctx, const char *who)
+tutti_status tutti__context_open(const tutti_context *ctx, const char *function)
 {
     if (!ctx->holders.closed) return TUTTI_OK;
-    return tutti__fail(TUTTI_ERR_STATE, "%s: the context has been destroyed", who);
+    return tutti__fail(TUTTI_ERR_STATE, "%s: the context has been destroyed", function);
 }
 
 void tutti__context_release(tutti_context *ctx)
@@ -146,7 +147,7 @@ void tutti__context_release(tutti_context *ctx)
     if (tutti__let_go(&ctx->holders, false)) free(ctx);
 }
 
-/* idle: nothing that is enqueued uses it. */
+/* idle: no enqueued work uses it. */
 static void drop_scratch(tutti_context *ctx, bool idle)
 {
     for (int kind = 0; kind < TUTTI__SCRATCHES; kind++) {
@@ -168,7 +169,7 @@ tutti_status tutti_context_trim(tutti_context *ctx)
     return TUTTI_OK;
 }
 
-/* Watches */
+/* Progress of communicators */
 
 void tutti__progress_add(tutti_context *ctx, tutti__progress *progress)
 {
@@ -203,7 +204,7 @@ tutti_status tutti__context_advance(tutti_context *ctx)
     return ctx->progress ? advance(ctx, -1) : TUTTI_OK;
 }
 
-/* Life */
+/* Creation and destruction */
 
 tutti_status tutti__context_make(const tutti__backend *backend, int device, int threads,
                                  bool stream_given, tutti__stream stream, tutti_context **ctx)
@@ -261,7 +262,7 @@ void tutti_context_destroy(tutti_context **ctx)
     if (!ctx || !*ctx) return;
     tutti_context *c = *ctx;
     const tutti__runtime *run = &c->backend->run;
-    /* a missed deadline ends this wait; what is still in flight then keeps its memory */
+    /* after a missed deadline, work that is still under way keeps its memory */
     bool idle = tutti_context_synchronize(c) == TUTTI_OK;
     tutti__plans_drop(c);
     if (c->backend_data) c->backend_data_free(c->backend_data);
@@ -281,16 +282,14 @@ tutti_status tutti_context_synchronize(tutti_context *ctx)
     bool capturing;
     TUTTI_TRY(run->stream_capturing(ctx->device, ctx->stream, &capturing));
     if (capturing)
-        return tutti__fail(
-            TUTTI_ERR_STATE,
-            "context_synchronize: the stream is being captured, nothing to wait for");
+        return tutti__fail(TUTTI_ERR_STATE, "context_synchronize: the stream is being captured");
     if (!ctx->progress) return run->stream_synchronize(ctx->device, ctx->stream);
     double start = tutti__now();
     for (;;) {
         bool done;
         TUTTI_TRY(run->stream_query(ctx->device, ctx->stream, &done));
         double waited = tutti__now() - start;
-        TUTTI_TRY(advance(ctx, done ? 0 : waited)); /* a wait that is over misses no deadline */
+        TUTTI_TRY(advance(ctx, done ? 0 : waited)); /* a finished wait misses no deadline */
         if (done) return TUTTI_OK;
         if (waited > 1e-3)
             tutti__sleep(waited > 1 ? 1e-3 : 2e-5); /* spin at first: steps are short */
@@ -327,7 +326,7 @@ tutti_status tutti_alloc(tutti_context *ctx, size_t bytes, void **data)
 {
     TUTTI_REQUIRE(ctx, "alloc: ctx is NULL");
     TUTTI_REQUIRE(data, "alloc: data is NULL");
-    TUTTI_REQUIRE(bytes <= PTRDIFF_MAX, "alloc: bytes is %zu, more than memory can hold", bytes);
+    TUTTI_REQUIRE(bytes <= PTRDIFF_MAX, "alloc: bytes is %zu, want at most PTRDIFF_MAX", bytes);
     if (bytes == 0) {
         *data = NULL;
         return TUTTI_OK;
@@ -354,8 +353,8 @@ tutti_status tutti_copy(tutti_context *ctx, void *dst, const void *src, size_t b
     if (bytes == 0) return TUTTI_OK;
     const tutti__runtime *run = &ctx->backend->run;
     if (ctx->progress && run->copy_waits) {
-        /* wait here, with the deadline, and not in the copy, behind an exchange whose peer may be
-         * gone */
+        /* wait here, with a deadline, not in the copy, which could block behind a sum that a rank
+         * never joins */
         bool waits, capturing;
         TUTTI_TRY(run->copy_waits(ctx->device, dst, src, &waits));
         TUTTI_TRY(run->stream_capturing(ctx->device, ctx->stream, &capturing));
@@ -394,14 +393,15 @@ tutti_status tutti_step_block_create(tutti_context *ctx, tutti_step_block **step
 }
 
 tutti_status tutti__step_block_check(const tutti_step_block *step, const tutti_context *ctx,
-                                     const char *who)
+                                     const char *function)
 {
     if (step->set) return TUTTI_OK;
-    bool capturing; /* what is captured runs later, with the values of then */
+    bool capturing; /* captured work reads the values at replay */
     TUTTI_TRY(ctx->backend->run.stream_capturing(ctx->device, ctx->stream, &capturing));
     if (capturing) return TUTTI_OK;
     return tutti__fail(TUTTI_ERR_STATE,
-                       "%s: the step block was never set: call step_block_set before", who);
+                       "%s: the step block was never set: call tutti_step_block_set first",
+                       function);
 }
 
 void tutti_step_block_destroy(tutti_step_block **step)
@@ -437,9 +437,8 @@ tutti_status tutti_step_block_set(tutti_step_block *step, tutti_context *ctx,
     bool capturing;
     TUTTI_TRY(ctx->backend->run.stream_capturing(ctx->device, ctx->stream, &capturing));
     if (capturing)
-        return tutti__fail(TUTTI_ERR_STATE,
-                           "step_block_set: the stream is being captured; values that "
-                           "change from step to step are set outside the graph");
+        return tutti__fail(TUTTI_ERR_STATE, "step_block_set: the stream is being captured; set the "
+                                            "step's values outside the graph");
     TUTTI_TRY(ctx->backend->run.copy(ctx->device, ctx->stream, step->values, &own, sizeof own));
     step->set = true;
     return TUTTI_OK;

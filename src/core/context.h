@@ -1,4 +1,4 @@
-/* Inside of a context. */
+/* A context's internals. */
 #ifndef TUTTI_CORE_CONTEXT_H
 #define TUTTI_CORE_CONTEXT_H
 
@@ -9,37 +9,37 @@
 extern "C" {
 #endif
 
-/* What makes progress for a communicator that has work on a context.  advance never blocks: it
- * moves pending messages on and, told how long somebody has been waiting for the stream, gives up
- * at its deadline.  waited: 0 when the wait is over, < 0 in a layer call, where nobody waits. */
+/* A communicator's hook in a context on which it has work.  advance never blocks: it advances
+ * pending messages and fails at its deadline.  waited: how long the caller has waited for the
+ * stream; 0 when the wait is over, < 0 in a layer call, which does not wait. */
 typedef struct tutti__progress {
     struct tutti__progress *next;
     void *self;
     tutti_status (*advance)(void *self, double waited);
 } tutti__progress;
 
-/* What a kernel found wrong: written by the first thread that finds something since the last
+/* A fault in the data, written by the first thread of a kernel that finds one since the last
  * check. */
 typedef struct tutti__finding {
-    /* 0: nothing, claimed from that by compare-and-swap; otherwise the args' finding: whose it
-     * is */
+    /* 0: none, and claimed from that by compare-and-swap; otherwise the args' finding: the kind of
+     * layer */
     int32_t code;
     int32_t value;
     int64_t row, limit;
 } tutti__finding;
 
-/* Handles hold what they need: the caller's destroy closes an object, and the last holder frees
- * it. */
+/* Reference count of an object: the caller's destroy closes it, and the last holder frees it. */
 typedef struct tutti__holders {
-    int count;   /* beside the caller */
+    int count;   /* besides the caller */
     bool closed; /* by the caller */
 } tutti__holders;
 
 void tutti__hold(tutti__holders *holders);
-/* Gives one hold up (caller: the caller's).  true: it was the last, so that the object goes. */
+/* Drops one reference (caller: the caller's).  true: it was the last, so the object must be
+ * freed. */
 bool tutti__let_go(tutti__holders *holders, bool caller);
 
-/* Memories of a context: the operations', and what waits while they run. */
+/* Scratch of a context: the operations', and that of leaves' sums, which outlives one operation. */
 typedef enum tutti__scratch_kind {
     TUTTI__SCRATCH_OPERATION,
     TUTTI__SCRATCH_LEAVES,
@@ -57,7 +57,7 @@ struct tutti_context {
     struct tutti__scratch_block *scratch[TUTTI__SCRATCHES];
     struct tutti__plans *plans; /* core/plan.c */
     tutti__progress *progress;  /* a list */
-    void *backend_data;         /* a backend's own, made on first use, freed by backend_data_free */
+    void *backend_data;         /* the backend's, made on first use, freed by backend_data_free */
     void (*backend_data_free)(void *data);
 };
 
@@ -65,43 +65,43 @@ struct tutti_context {
  * next operation on this context reuses it, in stream order.  TUTTI_ERR_STATE if it would have to
  * grow during capture. */
 tutti_status tutti__scratch(tutti_context *ctx, size_t bytes, void **data);
-/* The same from a memory that operations do not reuse. */
+/* The same of the given kind. */
 tutti_status tutti__scratch_of(tutti_context *ctx, tutti__scratch_kind kind, size_t bytes,
                                void **data);
 
 /* Frees all plans of a context. */
 void tutti__plans_drop(tutti_context *ctx);
 
-/* Lets communicators make progress; called by every layer call, copy and zero. */
+/* Advances communicators; called by every layer call, copy and zero. */
 tutti_status tutti__context_advance(tutti_context *ctx);
 
-/* TUTTI_ERR_STATE for a context that was destroyed while somebody held it. */
-tutti_status tutti__context_open(const tutti_context *ctx, const char *who);
+/* TUTTI_ERR_STATE for a context that was destroyed while held. */
+tutti_status tutti__context_open(const tutti_context *ctx, const char *function);
 /* Gives up a hold (tutti__hold). */
 void tutti__context_release(tutti_context *ctx);
 
-/* It holds the context until it is removed. */
+/* progress holds the context until it is removed. */
 void tutti__progress_add(tutti_context *ctx, tutti__progress *progress);
 void tutti__progress_remove(tutti_context *ctx, tutti__progress *progress);
 
-/* A context on a stream that exists (stream_given) or on one of its own. */
+/* A context on an existing stream (stream_given) or on one of its own. */
 tutti_status tutti__context_make(const tutti__backend *backend, int device, int threads,
                                  bool stream_given, tutti__stream stream, tutti_context **ctx);
 
 /* The table of a built backend; AUTO chooses. */
 tutti_status tutti__backend_find(tutti_backend kind, const tutti__backend **backend);
 
-/* Inside of a step block: values in device memory. */
+/* A step block's internals. */
 struct tutti_step_block {
     const tutti__backend *backend;
     int device;
     tutti_step_values *values;
-    bool set; /* the values are the caller's */
+    bool set; /* by tutti_step_block_set */
 };
 
-/* TUTTI_ERR_STATE for a block that was never set.  who: for the message. */
+/* TUTTI_ERR_STATE for a block that was never set.  function: for the message. */
 tutti_status tutti__step_block_check(const tutti_step_block *step, const tutti_context *ctx,
-                                     const char *who);
+                                     const char *function);
 
 #ifdef __cplusplus
 }

@@ -29,7 +29,7 @@ static inline uint16_t tutti__float_to_bf16(float value)
 {
     uint32_t bits = tutti__bits_of_float(value);
     uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
-    uint32_t nan = (bits >> 16) | 0x40u; /* keep the sign and payload, quiet */
+    uint32_t nan = (bits >> 16) | 0x40u; /* quiet, with sign and payload kept */
     return (uint16_t)((bits & 0x7fffffffu) > 0x7f800000u ? nan : rounded);
 }
 
@@ -49,7 +49,7 @@ static inline uint16_t tutti__float_to_f16(float value)
     uint32_t bits = tutti__bits_of_float(value);
     uint32_t sign = (bits >> 16) & 0x8000u;
     uint32_t magnitude = bits & 0x7fffffffu;
-    /* normal results: rebias, round to nearest even on the 13 bits that go */
+    /* normal results: rebias, round to nearest even on the 13 dropped bits */
     uint32_t normal = (magnitude - 0x38000000u + 0xfffu + ((magnitude >> 13) & 1u)) >> 13;
     /* subnormal results: adding 0.5 aligns the mantissa so that the hardware rounds it */
     uint32_t subnormal = tutti__bits_of_float(tutti__float_of_bits(magnitude) + 0.5f) - 0x3f000000u;

@@ -16,36 +16,36 @@
 extern "C" {
 #endif
 
-/* Writes the thread's message and returns status.  Called once, where the fault arises. */
+/* Sets the thread's message and returns status.  Called once, where the error is detected. */
 tutti_status tutti__fail(tutti_status status, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* Hands one line to the log callback, if there is one. */
+/* Passes one line to the log callback, if one is set. */
 void tutti__log(tutti_log_level level, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* The caller's mistakes: always checked. */
+/* For the caller's errors: always checked. */
 #define TUTTI_REQUIRE(condition, ...)                                     \
     do {                                                                  \
         if (!(condition)) return tutti__fail(TUTTI_ERR_ARG, __VA_ARGS__); \
     } while (0)
 
-/* Our own mistakes: debug builds only. */
+/* For the library's own errors: debug builds only. */
 #define TUTTI_ASSERT(condition) assert(condition)
 
-/* Passes a failure on; its message is written already. */
+/* Propagates a failure, whose message is already set. */
 #define TUTTI_TRY(call)                          \
     do {                                         \
         tutti_status status_ = (call);           \
         if (status_ != TUTTI_OK) return status_; \
     } while (0)
 
-/* Reads a caller's descriptor, which begins with its size_t size, into one of the library's own:
- * what an older, shorter one lacks is 0.  given NULL: all 0.  Refuses one that is longer and not 0
- * there: this library does not know what it asks for. */
-tutti_status tutti__desc_read(void *own, size_t own_size, const void *given, const char *what);
+/* Copies a caller's descriptor, which begins with its size_t size.  Fields that an older, shorter
+ * one lacks are 0; given NULL: all are.  A longer one is refused unless the fields unknown to this
+ * library are 0. */
+tutti_status tutti__desc_read(void *own, size_t own_size, const void *given, const char *function);
 
-/* A real field of a descriptor: 0 stands for the default, TUTTI_ZERO for 0. */
+/* A real field of a descriptor: 0 selects the default, TUTTI_ZERO 0. */
 static inline double tutti__field(double given, double otherwise)
 {
     return given == 0 ? otherwise : given == TUTTI_ZERO ? 0 : given;
@@ -70,7 +70,7 @@ static inline bool tutti__is_float(tutti_dtype dtype)
     return dtype == TUTTI_F32 || dtype == TUTTI_F64 || dtype == TUTTI_F16 || dtype == TUTTI_BF16;
 }
 
-/* tutti_dtype_size of a type that is one. */
+/* tutti_dtype_size of a valid type. */
 static inline size_t tutti__size_of(tutti_dtype dtype)
 {
     return dtype == TUTTI_F64                         ? 8

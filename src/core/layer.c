@@ -1,4 +1,4 @@
-/* What all layers share: life, kinds, the verbs. */
+/* What all layers share: kinds, lifetime, calls. */
 #include "core/layer.h"
 #include "core/ready.h"
 
@@ -119,7 +119,7 @@ size_t tutti_layer_saved_bytes(const tutti_layer *layer, int64_t rows)
     return bytes;
 }
 
-/* Verbs */
+/* Calls */
 
 static tutti_status check_layer(const tutti_layer *layer, const tutti_context *ctx,
                                 const char *verb)
@@ -137,8 +137,8 @@ static tutti_status check_supported(const tutti_layer *layer, bool backward)
 {
     const char *name = layer->class->type.name;
     if (backward && !(layer->class->type.flags & TUTTI_LAYER_BACKWARD))
-        return tutti__fail(TUTTI_ERR_UNSUPPORTED, "%s has no backward: its forward gives gradients",
-                           name);
+        return tutti__fail(TUTTI_ERR_UNSUPPORTED,
+                           "%s has no backward: its forward gives the gradients", name);
     if (!(backward ? layer->op->backward : layer->op->forward))
         return tutti__fail(TUTTI_ERR_UNSUPPORTED, "%s: %s is not supported by the %s backend", name,
                            backward ? "backward" : "forward", layer->backend->name);
@@ -191,7 +191,7 @@ tutti_status tutti_layer_plan(tutti_layer *layer, tutti_context *ctx, const tutt
     TUTTI_TRY(check_layer(layer, ctx, "plan"));
     TUTTI_REQUIRE(call, "%s: call is NULL", layer->class->type.name);
     const bool backward = has_any(call->upstream);
-    /* a backward alone may come with the inputs, or the outputs, that it reads */
+    /* backward alone may be given the inputs, or the outputs, that it reads */
     const bool forward = has_any(call->in) && has_any((const tutti_tensor *const *)call->out);
     if (forward || !backward) TUTTI_TRY(plan(layer, ctx, call, false));
     return backward ? plan(layer, ctx, call, true) : TUTTI_OK;

@@ -1,4 +1,4 @@
-/* Inside of a layer: what layers/X.c says of its kind, and what core makes of it. */
+/* A layer's internals: its kind's class, from layers/X.c, and what core derives from it. */
 #ifndef TUTTI_CORE_LAYER_H
 #define TUTTI_CORE_LAYER_H
 
@@ -15,7 +15,7 @@ typedef enum tutti__part {
     TUTTI__PART_DIN
 } tutti__part;
 
-/* What a call's tensors are once they are checked.  Absent ones have data NULL. */
+/* A checked call.  Absent tensors have data NULL. */
 typedef struct tutti__views {
     bool backward;
     int64_t rows, first_row;
@@ -31,10 +31,10 @@ typedef struct tutti__views {
     tutti_dtype grad_dtype; /* of all gradients of parameters */
     bool accumulate;
     const tutti_step_values *step; /* on the device, or NULL */
-    /* of all addresses and row strides in bytes: the lowest says what they are multiples of */
+    /* the OR of all addresses and row strides in bytes: its lowest bit is their common alignment */
     uintptr_t bits;
     int leaves;               /* at least 1 */
-    const int64_t *leaf_rows; /* where there are several */
+    const int64_t *leaf_rows; /* if leaves > 1 */
 } tutti__views;
 
 /* A class's arrays options, slots and params in its type: TUTTI__TABLE(option). */
@@ -44,33 +44,33 @@ typedef struct tutti__layer_class {
     tutti_layer_type type; /* public: the contract */
     size_t desc_size;
     size_t op;         /* offset in tutti__operations */
-    int64_t rows_most; /* 0: as many as there may be */
+    int64_t rows_most; /* 0: no limit */
     bool any_grad;     /* gradients of parameters may be f32 or f64, whatever the arithmetic */
-    /* What the tables cannot say of a descriptor, once they hold; may be NULL. */
+    /* Checks of a descriptor beyond the tables', made after them; may be NULL. */
     tutti_status (*check)(const char *name, const void *desc);
-    /* What the options change in a layer: its slots, its parameters' beginnings; may be NULL. */
+    /* Adapts a layer to its options: its slots, its parameters' init; may be NULL. */
     void (*finish)(tutti_layer *layer);
-    /* The operation's args of a checked call, all of them. */
+    /* Fills in all of the operation's args from a checked call. */
     void (*fill)(const tutti_layer *layer, const tutti__views *views, void *args);
     size_t args_size; /* at most TUTTI__ARGS_MAX */
-    /* What a kernel of the operation found wrong in the data. */
+    /* Fails with the message of a fault that a kernel of the operation found in the data. */
     tutti_status (*explain)(const tutti__finding *finding);
 } tutti__layer_class;
 
-/* A slot of a layer: the table's row with the options put in. */
+/* A slot of a layer: the table's row with the options applied. */
 typedef struct tutti__slot_state {
     tutti_slot_shape shape;
     uint32_t may_be,
         grad_may_be; /* sets of tensors: bit i for slot i, bit 16 + i for its gradient */
-    uint32_t with, grad_with, replaces; /* sets of one or none */
+    uint32_t with, grad_with, replaces; /* sets of at most one */
 } tutti__slot_state;
 
-/* A tensor that a direction looks at. */
-typedef struct tutti__visit {
+/* A tensor that a direction uses. */
+typedef struct tutti__operand {
     uint8_t part, index, slot; /* tutti__part, its index, the slot's number in the table */
     bool optional, written;
-} tutti__visit;
-enum { TUTTI__VISITS_MAX = 4 * TUTTI_MAX_SLOTS };
+} tutti__operand;
+enum { TUTTI__OPERANDS_MAX = 4 * TUTTI_MAX_SLOTS };
 
 struct tutti_layer {
     tutti__holders holders;
@@ -78,23 +78,23 @@ struct tutti_layer {
     const tutti__backend *backend;
     const tutti__op *op;
     int device;
-    int32_t finding;    /* the code under which the layer's kernels note what they find */
-    bool place_matters; /* bits depend on call.first_row */
-    bool step_matters;  /* and on call.step */
+    int32_t finding;      /* the code that the layer's kernels write to a finding */
+    bool reads_first_row; /* bits depend on call.first_row */
+    bool reads_step;      /* and on call.step */
     int param_count;
     tutti_param params[TUTTI__LAYER_PARAMS_MAX];
     int64_t param_elements[TUTTI__LAYER_PARAMS_MAX];
     tutti__slot_state slots[TUTTI__SLOTS_MAX];
-    tutti__visit visits[2]
-                       [TUTTI__VISITS_MAX]; /* of forward and backward, what sets the rows first */
-    int visit_count[2];
-    uint8_t there[4];       /* by tutti__part: a bit an index that a call may have */
+    /* of forward and backward; the first one sets the number of rows */
+    tutti__operand operands[2][TUTTI__OPERANDS_MAX];
+    int operand_count[2];
+    uint8_t has_slot[4];    /* by tutti__part: one bit per index that a call may have */
     tutti_dtype accumulate; /* of the arithmetic */
     uint64_t desc_hash;
-    void *desc; /* of the kind's own struct, defaults put in */
+    void *desc; /* the kind's descriptor, with defaults applied */
 };
 
-/* What every tutti_X_create does: checks the descriptor by the class's tables and makes the
+/* Does the work of every tutti_X_create: checks the descriptor by the class's tables and makes the
  * layer. */
 tutti_status tutti__layer_create(tutti_context *ctx, const tutti__layer_class *class,
                                  const void *desc, tutti_layer **layer);
@@ -107,18 +107,18 @@ tutti_param *tutti__layer_param(tutti_layer *layer, const char *name);
 /* The slot of this name. */
 tutti__slot_state *tutti__layer_slot(tutti_layer *layer, const char *name);
 
-/* Bytes of a kept slot within saved, whose parts begin on 16-byte boundaries. */
+/* Bytes of a kept slot in saved, whose parts begin on 16-byte boundaries. */
 static inline size_t tutti__kept_bytes(const tutti_slot_shape *shape, int64_t rows)
 {
     return ((size_t)rows * (size_t)shape->cols * tutti__size_of(shape->dtype) + 15) / 16 * 16;
 }
 
-/* Checks a call against the layer's tables and says what its tensors are.  plan: nothing has to be
- * bound, and data may be NULL.  Nothing is written. */
+/* Checks a call against the layer's tables and fills in views.  plan: parameters may be unbound and
+ * data NULL.  Writes no tensor. */
 tutti_status tutti__check_call(const tutti_layer *layer, const tutti_call *call, bool backward,
                                bool plan, tutti__views *views);
 
-/* The operation of a checked call, or its plan, leaf by leaf where that matters. */
+/* Runs a checked call's operation, or plans it, leaf by leaf where that matters. */
 tutti_status tutti__layer_run(tutti_layer *layer, tutti_context *ctx, const tutti__views *views,
                               bool plan);
 
@@ -126,8 +126,8 @@ tutti_status tutti__layer_run(tutti_layer *layer, tutti_context *ctx, const tutt
 tutti_status tutti__check_typed(const tutti_layer *layer, const tutti__layer_class *class,
                                 const void *call);
 
-/* The public functions of a layer whose class is tutti__X_class, but for backward.  After the name,
- * the slots that the tensors of the typed call c have: .in = {c->x}, … */
+/* Defines the public functions of a layer whose class is tutti__X_class, except backward.  After
+ * the name come the slots of the typed call c's tensors: .in = {c->x}, … */
 #define TUTTI__PUBLIC(name, ...)                                                            \
     static tutti_call generic(const tutti_##name##_call *c)                                 \
     {                                                                                       \
@@ -161,10 +161,10 @@ tutti_status tutti__check_typed(const tutti_layer *layer, const tutti__layer_cla
         return tutti_layer_##verb(layer, ctx, &whole);                         \
     }
 
-/* The message of the failure under way is about this tensor. */
+/* Sets tutti_last_error_place after tutti__fail. */
 void tutti__blame(tutti_call_part part, int index);
 
-/* The kinds; NULL past the last. */
+/* The kinds; NULL after the last. */
 extern const tutti__layer_class *const tutti__layer_classes[];
 
 #endif

@@ -1,8 +1,8 @@
-/* An operation: what a backend does for one kind of layer, or for the optimizer, and what is
- * decided once for its calls of one shape.
+/* An operation of a backend, for one kind of layer or the optimizer, and the plan of its calls of
+ * one shape.
  *
- * Everything that takes a context is asynchronous on the context's stream and has checked
- * arguments: an operation's caller validates, the operation trusts.  Nothing allocates but plan. */
+ * Functions that take a context are asynchronous on its stream.  Arguments have been validated by
+ * the caller.  Only plan allocates. */
 #ifndef TUTTI_CORE_OP_H
 #define TUTTI_CORE_OP_H
 
@@ -28,20 +28,20 @@ typedef struct tutti__matrix {
     int64_t stride;
 } tutti__matrix;
 
-/* What is decided once for the calls of one shape: how much scratch they need, which of the
- * operation's kernels does them, and with which parameters (a measured choice lives here, too). */
+/* What is decided once for the calls of one shape: their scratch, which of the operation's kernels
+ * runs, and its parameters (a measured choice is kept here, too). */
 typedef struct tutti__plan {
-    size_t scratch; /* bytes, 256-byte aligned, that a call gets */
+    size_t scratch; /* bytes that a call gets, 256-byte aligned */
     int kernel;     /* the operation's own numbers */
     union {
         char bytes[96];
         double aligns;
     } parameters; /* of the kernel: the operation's own struct */
-    void *data;   /* what does not fit there, or NULL; freed by drop */
+    void *data;   /* what does not fit in parameters, or NULL; freed by drop */
     void (*drop)(void *data);
 } tutti__plan;
 
-/* What a call gets beside its args. */
+/* What a call gets besides its args. */
 typedef struct tutti__job {
     tutti_context *ctx;
     const tutti__plan *plan;
@@ -51,17 +51,16 @@ typedef struct tutti__job {
 
 /* The operation's args hold both directions' tensors; ops/X.h has them. */
 typedef struct tutti__op {
-    /* Fills in a plan that is all 0 for calls like args in this direction.  Reads nothing that args
-     * point to.  TUTTI_ERR_STATE if it would have to use the stream while that is being
-     * captured. */
+    /* Fills in a zeroed plan for calls like args in this direction.  Reads no memory that args
+     * point to.  TUTTI_ERR_STATE if it would have to use the stream during capture. */
     tutti_status (*plan)(tutti_context *ctx, const void *args, bool backward, tutti__plan *plan);
     tutti_status (*forward)(const tutti__job *job, const void *args);
     tutti_status (*backward)(const tutti__job *job, const void *args);
 } tutti__op;
 
-/* Calls that share a plan: of one operation and direction, with equal settings (a layer's
- * descriptor), as many rows, and equally aligned.  Whatever else a call has, optional tensors for
- * one, a plan serves with and without. */
+/* Calls with equal keys share a plan: one operation and direction, equal settings (a layer's
+ * descriptor), rows and alignment.  A plan must serve calls with and without anything else, such as
+ * optional tensors. */
 typedef struct tutti__plan_key {
     const tutti__op *op;
     const void *settings;
@@ -80,7 +79,7 @@ uint64_t tutti__settings_hash(const void *settings, size_t bytes);
 /* The plan of calls like this one, made if there is none. */
 tutti_status tutti__plan_get(tutti_context *ctx, const tutti__plan_key *key, const void *args,
                              const tutti__plan **plan);
-/* Plans the call, so that it allocates nothing later; or makes it. */
+/* Plans the call, so that it allocates nothing later; runs the call. */
 tutti_status tutti__op_plan(tutti_context *ctx, const tutti__plan_key *key, const void *args);
 tutti_status tutti__op_run(tutti_context *ctx, const tutti__plan_key *key, const void *args);
 

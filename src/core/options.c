@@ -1,4 +1,4 @@
-/* A layer from its descriptor, or from options by name: what the class's tables say of its fields,
+/* Creates a layer from its descriptor, or from options by name, by the class's tables of options,
  * slots and parameters. */
 #include <errno.h>
 #include <float.h>
@@ -28,7 +28,7 @@ static void *field_of(const tutti_layer_option *option, const void *desc)
     return (char *)desc + option->offset;
 }
 
-/* A whole number's value, of whatever width. */
+/* The value of an integer option of either width. */
 static int64_t integer_of(const tutti_layer_option *option, const void *desc)
 {
     const void *field = field_of(option, desc);
@@ -52,7 +52,7 @@ static tutti_status check_integer(const char *name, const tutti_layer_option *op
 {
     char least[32], most[32];
     if (option->most == 0 && option->least == 0) return TUTTI_OK;
-    /* not as doubles, which are coarse beyond 2^53 */
+    /* not as doubles, which are inexact beyond 2^53 */
     TUTTI_REQUIRE(value >= (int64_t)option->least && value <= (int64_t)option->most,
                   "%s: %s is %lld, want %s to %s", name, option->name, (long long)value,
                   limit_text(option->least, least), limit_text(option->most, most));
@@ -114,7 +114,7 @@ static int word_number(const char *words, const char *value)
     }
 }
 
-/* Writes a value into a field; as the number itself, a 0 too. */
+/* Writes a value into a field, a 0 as 0 and not as the default. */
 static bool parse_value(const tutti_layer_option *option, const char *value, void *field)
 {
     char *end;
@@ -142,7 +142,7 @@ static bool parse_value(const tutti_layer_option *option, const char *value, voi
     return is_type(option, "int") || (number >= INT32_MIN && number <= INT32_MAX);
 }
 
-/* Puts in what a 0 stands for, and 0 for what stands for that. */
+/* Replaces 0 by the default, and TUTTI_ZERO by 0. */
 static void put_default(const tutti__layer_class *class, const tutti_layer_option *option,
                         void *desc)
 {
@@ -166,7 +166,7 @@ static void put_default(const tutti__layer_class *class, const tutti_layer_optio
         int64_t *number = field;
         if (*number == 0) *number = strtoll(option->default_value, NULL, 10);
     } else {
-        /* a flag's and a choice's default is what 0 says */
+        /* the default of a bool or a choice is its value 0 */
         TUTTI_ASSERT(strcmp(option->default_value, "0") == 0 ||
                      word_number(option->type, option->default_value) == 0);
     }
@@ -183,7 +183,7 @@ static uint32_t tensor_bit(const tutti__layer_class *class, const char *name, si
         if (strlen(slot) + 1 == length && name[0] == 'd' && memcmp(slot, name + 1, length - 1) == 0)
             return UINT32_C(1) << (16 + i);
     }
-    TUTTI_ASSERT(!"a table names a tensor that is none");
+    TUTTI_ASSERT(!"a table names an unknown tensor");
     return 0;
 }
 
@@ -257,8 +257,8 @@ static void put_params(tutti_layer *layer)
     }
 }
 
-/* What a call of each direction looks at: what is read first, as it sets the rows. */
-static void visit(tutti_layer *layer, bool backward, tutti__part part)
+/* Adds the operands of one direction and part. */
+static void add_operands(tutti_layer *layer, bool backward, tutti__part part)
 {
     const tutti_layer_type *type = &layer->class->type;
     const bool input = part == TUTTI__PART_IN || part == TUTTI__PART_DIN;
@@ -268,9 +268,9 @@ static void visit(tutti_layer *layer, bool backward, tutti__part part)
         const unsigned flags = shape->flags;
         if (type->slots[i].role != (input ? TUTTI_SLOT_IN : TUTTI_SLOT_OUT)) continue;
         if (!gradient || (flags & TUTTI_SLOT_GRAD))
-            layer->there[part] |= (uint8_t)(1u << shape->index);
+            layer->has_slot[part] |= (uint8_t)(1u << shape->index);
         if (backward && !(flags & (gradient ? TUTTI_SLOT_GRAD : TUTTI_SLOT_READ))) continue;
-        layer->visits[backward][layer->visit_count[backward]++] = (tutti__visit){
+        layer->operands[backward][layer->operand_count[backward]++] = (tutti__operand){
             .part = part,
             .index = (uint8_t)shape->index,
             .slot = (uint8_t)i,
@@ -282,14 +282,14 @@ static void visit(tutti_layer *layer, bool backward, tutti__part part)
     }
 }
 
-static void put_visits(tutti_layer *layer)
+static void put_operands(tutti_layer *layer)
 {
-    visit(layer, false, TUTTI__PART_IN);
-    visit(layer, false, TUTTI__PART_OUT);
-    visit(layer, true, TUTTI__PART_IN);
-    visit(layer, true, TUTTI__PART_OUT);
-    visit(layer, true, TUTTI__PART_UPSTREAM);
-    visit(layer, true, TUTTI__PART_DIN);
+    add_operands(layer, false, TUTTI__PART_IN);
+    add_operands(layer, false, TUTTI__PART_OUT);
+    add_operands(layer, true, TUTTI__PART_IN);
+    add_operands(layer, true, TUTTI__PART_OUT);
+    add_operands(layer, true, TUTTI__PART_UPSTREAM);
+    add_operands(layer, true, TUTTI__PART_DIN);
 }
 
 /* Creation */
@@ -336,14 +336,14 @@ tutti_status tutti__layer_create(tutti_context *ctx, const tutti__layer_class *c
     put_slots(made);
     put_params(made);
     if (class->finish) class->finish(made);
-    put_visits(made); /* of slots as finish left them */
+    put_operands(made); /* after finish, which changes slots */
     *layer = made;
     return TUTTI_OK;
 }
 
 /* By name */
 
-/* "in, out": names for a message, one call a name. */
+/* Appends a name to a message's list "in, out". */
 static void list_add(char *text, size_t size, const char *name)
 {
     const size_t used = strlen(text);
@@ -368,8 +368,8 @@ static tutti_status unknown_layer(const char *name)
                        "layer_create_by_name: there is no layer '%s', want one of %s", name, names);
 }
 
-/* A value given by name means itself: where the descriptor's 0 stands for something else, what
- * stands for 0. */
+/* A value given by name is literal: where 0 in the descriptor would select a default, 0 is stored
+ * as TUTTI_ZERO. */
 static tutti_status put_option(const tutti__layer_class *class, const tutti_layer_option *option,
                                const char *value, void *desc)
 {
@@ -389,7 +389,7 @@ static tutti_status put_option(const tutti__layer_class *class, const tutti_laye
     return TUTTI_OK;
 }
 
-/* "a=1, b=2" into the descriptor; text is cut up. */
+/* Parses "a=1, b=2" into the descriptor; modifies text. */
 static tutti_status parse_options(const tutti__layer_class *class, char *text, void *desc)
 {
     uint64_t given = 0;

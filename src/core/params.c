@@ -35,8 +35,7 @@ int tutti__path_parts(const char *name)
         "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
     for (int parts = 1;; parts++) {
         size_t length = strspn(name, letters);
-        bool dots =
-            strspn(name, ".") == length; /* "." and ".." mean something to HDF5 and to people */
+        bool dots = strspn(name, ".") == length; /* "." and ".." have a meaning in HDF5 */
         if (length == 0 || dots) return 0;
         if (!name[length]) return parts;
         if (name[length] != '/') return 0;
@@ -51,42 +50,45 @@ bool tutti__paths_collide(const char *a, const char *b)
     return (!a[length] && (!b[length] || b[length] == '/')) || (!b[length] && a[length] == '/');
 }
 
-/* what: "prefix", "name".  more: parts that will follow. */
-static tutti_status check_name(const char *name, int more, const char *what, const char *who)
+/* noun: "prefix" or "name".  more: parts that will be appended. */
+static tutti_status check_name(const char *name, int more, const char *noun, const char *function)
 {
     int parts = tutti__path_parts(name);
-    TUTTI_REQUIRE(parts > 0,
-                  "%s: the %s '%s' is no path of letters, digits and ._- in parts split by /", who,
-                  what, name);
+    TUTTI_REQUIRE(
+        parts > 0,
+        "%s: the %s '%s' is not a path of letters, digits and ._- in parts separated by /",
+        function, noun, name);
     TUTTI_REQUIRE(parts + more <= TUTTI__NAME_PARTS_MAX,
-                  "%s: the %s %s has %d parts, want at most %d", who, what, name, parts,
+                  "%s: the %s %s has %d parts, want at most %d", function, noun, name, parts,
                   TUTTI__NAME_PARTS_MAX - more);
     return TUTTI_OK;
 }
 
 /* One parameter */
 
-static tutti_status check_shape(const tutti_tensor *value, const char *name, const char *who)
+static tutti_status check_shape(const tutti_tensor *value, const char *name, const char *function)
 {
     int64_t count = 1;
     TUTTI_REQUIRE(value->ndim >= 1 && value->ndim <= TUTTI_MAX_DIMS,
-                  "%s: %s: value.ndim is %d, want 1 to %d", who, name, value->ndim, TUTTI_MAX_DIMS);
+                  "%s: %s: value.ndim is %d, want 1 to %d", function, name, value->ndim,
+                  TUTTI_MAX_DIMS);
     for (int i = 0; i < value->ndim; i++) {
         int64_t dim = value->dims[i];
         TUTTI_REQUIRE(dim > 0 && count <= INT64_MAX / 16 / dim,
-                      "%s: %s: value.dims[%d] is %lld, want > 0 and a product below 2^59", who,
+                      "%s: %s: value.dims[%d] is %lld, want > 0 and a product below 2^59", function,
                       name, i, (long long)dim);
         count *= dim;
     }
     return TUTTI_OK;
 }
 
-static tutti_status check_init(const tutti_param *param, const char *name, const char *who)
+static tutti_status check_init(const tutti_param *param, const char *name, const char *function)
 {
     TUTTI_REQUIRE(isfinite(param->init_bound) && param->init_bound >= 0,
-                  "%s: %s: init_bound is %g, want finite and >= 0", who, name, param->init_bound);
-    TUTTI_REQUIRE((unsigned)param->init <= TUTTI_INIT_UNIFORM, "%s: %s: init is %d, no tutti_init",
-                  who, name, (int)param->init);
+                  "%s: %s: init_bound is %g, want finite and >= 0", function, name,
+                  param->init_bound);
+    TUTTI_REQUIRE((unsigned)param->init <= TUTTI_INIT_UNIFORM,
+                  "%s: %s: init is %d, want a tutti_init", function, name, (int)param->init);
     return TUTTI_OK;
 }
 
@@ -125,57 +127,58 @@ tutti_status tutti_param_bind(tutti_param *param, const tutti_tensor *value,
     return TUTTI_OK;
 }
 
-/* Of a parameter whose value is sound. */
+/* The value has been checked. */
 static tutti_status check_master(const tutti_tensor *value, const tutti_tensor *master,
-                                 const char *name, const char *who)
+                                 const char *name, const char *function)
 {
     TUTTI_REQUIRE(value->dtype == TUTTI_F16 || value->dtype == TUTTI_BF16,
-                  "%s: %s: the value is %s and its own master, want f16 or bf16 for one apart", who,
-                  name, tutti_dtype_name(value->dtype));
-    TUTTI_REQUIRE(master->dtype == TUTTI_F32, "%s: %s: master is %s, want f32", who, name,
+                  "%s: %s: value is %s, want f16 or bf16 for a separate master", function, name,
+                  tutti_dtype_name(value->dtype));
+    TUTTI_REQUIRE(master->dtype == TUTTI_F32, "%s: %s: master is %s, want f32", function, name,
                   tutti_dtype_name(master->dtype));
-    TUTTI_REQUIRE(same_shape(master, value), "%s: %s: master's shape is not the parameter's", who,
-                  name);
-    TUTTI_REQUIRE(is_contiguous(master), "%s: %s: master is not contiguous", who, name);
+    TUTTI_REQUIRE(same_shape(master, value), "%s: %s: master's shape is not the parameter's",
+                  function, name);
+    TUTTI_REQUIRE(is_contiguous(master), "%s: %s: master is not contiguous", function, name);
     uintptr_t a = (uintptr_t)value->data, b = (uintptr_t)master->data;
     TUTTI_REQUIRE(a + bytes_of(value) <= b || b + bytes_of(master) <= a,
-                  "%s: %s: master overlaps the value", who, name);
+                  "%s: %s: master overlaps the value", function, name);
     return TUTTI_OK;
 }
 
-static tutti_status check_bound(const tutti_param *param, const char *name, const char *who)
+static tutti_status check_bound(const tutti_param *param, const char *name, const char *function)
 {
     const tutti_tensor *value = &param->value;
     if (!value->data || !param->master.data)
-        return tutti__fail(TUTTI_ERR_STATE, "%s: %s is not bound (tutti_param_bind)", who, name);
+        return tutti__fail(TUTTI_ERR_STATE, "%s: %s is not bound (tutti_param_bind)", function,
+                           name);
     TUTTI_REQUIRE(tutti__is_float(value->dtype),
-                  "%s: %s: the value's type is %s, want a float type", who, name,
+                  "%s: %s: the value's type is %s, want a float type", function, name,
                   tutti_dtype_name(value->dtype));
-    TUTTI_TRY(check_shape(value, name, who));
-    TUTTI_REQUIRE(is_contiguous(value), "%s: %s: value is not contiguous", who, name);
+    TUTTI_TRY(check_shape(value, name, function));
+    TUTTI_REQUIRE(is_contiguous(value), "%s: %s: value is not contiguous", function, name);
     return TUTTI_OK;
 }
 
-static tutti_status check_own_name(const tutti_param *param, const char *who)
+static tutti_status check_own_name(const tutti_param *param, const char *function)
 {
     TUTTI_REQUIRE(memchr(param->name, 0, TUTTI_NAME_MAX) && param->name[0],
-                  "%s: the parameter's name is empty or not ended by a 0", who);
+                  "%s: the parameter's name is empty or not terminated by a 0", function);
     return TUTTI_OK;
 }
 
-tutti_status tutti__param_check(const tutti_param *param, const char **name, const char *who)
+tutti_status tutti__param_check(const tutti_param *param, const char **name, const char *function)
 {
-    TUTTI_REQUIRE(param, "%s: param is NULL", who);
+    TUTTI_REQUIRE(param, "%s: param is NULL", function);
     if (!*name) {
-        TUTTI_TRY(check_own_name(param, who));
+        TUTTI_TRY(check_own_name(param, function));
         *name = param->name;
     }
-    TUTTI_REQUIRE(strlen(*name) < TUTTI_NAME_MAX, "%s: the name %s is longer than %d bytes", who,
-                  *name, TUTTI_NAME_MAX - 1);
-    TUTTI_TRY(check_name(*name, 0, "name", who));
-    TUTTI_TRY(check_bound(param, *name, who));
+    TUTTI_REQUIRE(strlen(*name) < TUTTI_NAME_MAX, "%s: the name %s is longer than %d bytes",
+                  function, *name, TUTTI_NAME_MAX - 1);
+    TUTTI_TRY(check_name(*name, 0, "name", function));
+    TUTTI_TRY(check_bound(param, *name, function));
     if (param->master.data != param->value.data)
-        return check_master(&param->value, &param->master, *name, who);
+        return check_master(&param->value, &param->master, *name, function);
     return TUTTI_OK;
 }
 
@@ -222,8 +225,8 @@ tutti_status tutti_params_create(tutti_context *ctx, const tutti_params_desc *de
     return TUTTI_OK;
 }
 
-/* Layers that outlive their store are called in vain, with a message; parameters of the caller's
- * own may be gone. */
+/* Makes calls of layers that outlive their store fail with a message; the caller's own parameters
+ * may not exist any more. */
 static void unbind(tutti_params *params)
 {
     for (int i = 0; params->built && i < params->entry_count; i++) {
@@ -280,7 +283,8 @@ int tutti__params_slot_of(const tutti_params *params, const tutti_param *param)
     return entry < 0 ? -1 : params->entries[entry].slot;
 }
 
-/* The type of the values that are not the masters' own; the masters' if there are none so far. */
+/* The type of the values that are not their own masters; the masters' type if there are none
+ * yet. */
 static tutti_dtype working_dtype(const tutti_params *params)
 {
     for (int i = 0; i < params->entry_count; i++)
@@ -299,7 +303,7 @@ static tutti_status check_new(const tutti_params *params, const tutti_param *par
     TUTTI_REQUIRE((dtype == TUTTI_F64) == (master == TUTTI_F64),
                   "params_add: %s is %s, but the store's masters are %s: %s", name,
                   tutti_dtype_name(dtype), tutti_dtype_name(master),
-                  "f64 parameters want f64 masters, all others f32");
+                  "f64 parameters need f64 masters, all others f32");
     tutti_dtype working = working_dtype(params);
     TUTTI_REQUIRE(dtype == master || working == master || dtype == working,
                   "params_add: %s is %s, but the store has working values of %s already", name,
@@ -321,10 +325,11 @@ static tutti_status check_new(const tutti_params *params, const tutti_param *par
     return TUTTI_OK;
 }
 
-static tutti_status check_addable(const tutti_params *params, const char *who)
+static tutti_status check_addable(const tutti_params *params, const char *function)
 {
-    TUTTI_REQUIRE(params, "%s: params is NULL", who);
-    if (params->built) return tutti__fail(TUTTI_ERR_STATE, "%s: the store is built already", who);
+    TUTTI_REQUIRE(params, "%s: params is NULL", function);
+    if (params->built)
+        return tutti__fail(TUTTI_ERR_STATE, "%s: the store is built already", function);
     return TUTTI_OK;
 }
 
@@ -436,7 +441,7 @@ static tutti_status lay_out(tutti_params *params)
         slot->users = users;
         if (slot->count > INT64_MAX / 16 - TUTTI_PARAM_ALIGN - params->count)
             return tutti__fail(TUTTI_ERR_MEMORY,
-                               "params_build: the parameters are beyond 2^59 elements together");
+                               "params_build: the parameters have more than 2^59 elements in all");
         params->count +=
             (slot->count + TUTTI_PARAM_ALIGN - 1) / TUTTI_PARAM_ALIGN * TUTTI_PARAM_ALIGN;
         for (int j = 0; j < params->entry_count; j++)
@@ -451,7 +456,7 @@ static tutti_status allocate(tutti_params *params, tutti_context *ctx)
     const tutti__runtime *run = &params->backend->run;
     params->working_dtype = working_dtype(params);
     bool has_working = params->working_dtype != params->desc.master_dtype;
-    /* an empty store still has buffers, so that no caller meets a NULL */
+    /* an empty store has buffers too, so that they are never NULL */
     size_t count = (size_t)(params->count > 0 ? params->count : TUTTI_PARAM_ALIGN);
     size_t bytes = count * tutti_dtype_size(params->desc.master_dtype);
     size_t working_bytes = count * tutti_dtype_size(params->working_dtype);
@@ -479,10 +484,10 @@ tutti_status tutti_params_build(tutti_params *params, tutti_context *ctx)
     TUTTI_REQUIRE(ctx->backend == params->backend && ctx->device == params->device,
                   "params_build: the context is on another device than the store");
     TUTTI_TRY(
-        tutti_context_synchronize(ctx)); /* refuses during capture, before anything is enqueued */
+        tutti_context_synchronize(ctx)); /* fails during capture, before anything is enqueued */
     tutti_status status = lay_out(params);
     if (status == TUTTI_OK) status = allocate(params, ctx);
-    if (status != TUTTI_OK) { /* as before the call */
+    if (status != TUTTI_OK) { /* undo everything */
         const tutti_allocator *memory = &params->desc.gradient_memory;
         if (params->grad) {
             if (memory->free)
@@ -514,31 +519,32 @@ tutti_status tutti_params_build(tutti_params *params, tutti_context *ctx)
 }
 
 tutti_status tutti__params_ready(const tutti_params *params, const tutti_context *ctx,
-                                 const char *who)
+                                 const char *function)
 {
-    TUTTI_REQUIRE(params, "%s: params is NULL", who);
-    TUTTI_REQUIRE(ctx, "%s: ctx is NULL", who);
+    TUTTI_REQUIRE(params, "%s: params is NULL", function);
+    TUTTI_REQUIRE(ctx, "%s: ctx is NULL", function);
     TUTTI_REQUIRE(ctx->backend == params->backend && ctx->device == params->device,
-                  "%s: the context is on %s device %d, the store on %s device %d", who,
+                  "%s: the context is on %s device %d, the store on %s device %d", function,
                   ctx->backend->name, ctx->device, params->backend->name, params->device);
     if (params->holders.closed)
-        return tutti__fail(TUTTI_ERR_STATE, "%s: the store has been destroyed", who);
-    if (!params->built) return tutti__fail(TUTTI_ERR_STATE, "%s: the store is not built yet", who);
+        return tutti__fail(TUTTI_ERR_STATE, "%s: the store has been destroyed", function);
+    if (!params->built)
+        return tutti__fail(TUTTI_ERR_STATE, "%s: the store is not built yet", function);
     return TUTTI_OK;
 }
 
 tutti_status tutti__state_check(const tutti_params *params, const tutti_state_tensor *state,
-                                const char *who)
+                                const char *function)
 {
     const tutti_tensor *tensor = &state->tensor;
     if (state->first != 0)
         return tutti__fail(TUTTI_ERR_UNSUPPORTED,
-                           "%s: %s: first is %lld: a part of a sharded tensor cannot be taken yet",
-                           who, state->name, (long long)state->first);
+                           "%s: %s: first is %lld: parts of sharded tensors are not supported yet",
+                           function, state->name, (long long)state->first);
     TUTTI_REQUIRE(!state->like_store || (tensor->ndim == 1 && tensor->dims[0] == params->count),
-                  "%s: %s: like_store is set, but tensor has %lld elements in %d dimensions, the "
-                  "store's buffers %lld in 1",
-                  who, state->name, (long long)tutti_tensor_count(tensor), tensor->ndim,
+                  "%s: %s: like_store is set, but tensor has %lld elements in %d dimensions; the "
+                  "store's buffers have %lld in 1",
+                  function, state->name, (long long)tutti_tensor_count(tensor), tensor->ndim,
                   (long long)params->count);
     return TUTTI_OK;
 }
@@ -573,7 +579,7 @@ static void fill(const tutti_param *param, const char *name, uint64_t seed, tutt
     }
 }
 
-/* From host memory, where the other types' values are behind the masters'. */
+/* Copies from host memory; values of another type are converted behind the masters'. */
 static tutti_status put_init(const tutti_param *param, tutti_context *ctx, tutti_dtype dtype,
                              void *host)
 {
@@ -591,15 +597,15 @@ static tutti_status put_init(const tutti_param *param, tutti_context *ctx, tutti
 tutti_status tutti_param_init(const tutti_param *param, tutti_context *ctx, const char *name,
                               uint64_t seed)
 {
-    static const char who[] = "param_init";
-    TUTTI_TRY(tutti__param_check(param, &name, who));
-    TUTTI_TRY(check_init(param, name, who));
-    TUTTI_REQUIRE(ctx, "%s: %s: ctx is NULL", who, name);
+    static const char function[] = "param_init";
+    TUTTI_TRY(tutti__param_check(param, &name, function));
+    TUTTI_TRY(check_init(param, name, function));
+    TUTTI_REQUIRE(ctx, "%s: %s: ctx is NULL", function, name);
     TUTTI_TRY(
-        tutti_context_synchronize(ctx)); /* refuses during capture, before anything is enqueued */
+        tutti_context_synchronize(ctx)); /* fails during capture, before anything is enqueued */
     tutti_dtype dtype = param->value.dtype == TUTTI_F64 ? TUTTI_F64 : TUTTI_F32;
     void *host = malloc((size_t)tutti_tensor_count(&param->value) * 2 * tutti_dtype_size(dtype));
-    if (!host) return tutti__fail(TUTTI_ERR_MEMORY, "%s: %s: no memory", who, name);
+    if (!host) return tutti__fail(TUTTI_ERR_MEMORY, "%s: %s: no memory", function, name);
     fill(param, name, seed, dtype, host);
     tutti_status status = put_init(param, ctx, dtype, host);
     free(host);
@@ -610,7 +616,7 @@ tutti_status tutti_params_init(tutti_params *params, tutti_context *ctx, uint64_
 {
     TUTTI_TRY(tutti__params_ready(params, ctx, "params_init"));
     TUTTI_TRY(
-        tutti_context_synchronize(ctx)); /* refuses during capture, before anything is enqueued */
+        tutti_context_synchronize(ctx)); /* fails during capture, before anything is enqueued */
     tutti_dtype dtype = params->desc.master_dtype;
     size_t size = tutti_dtype_size(dtype);
     void *host = calloc((size_t)params->count + 1, size);
@@ -630,7 +636,7 @@ tutti_status tutti_params_refresh(tutti_params *params, tutti_context *ctx)
 {
     TUTTI_TRY(tutti__params_ready(params, ctx, "params_refresh"));
     if (!params->working) return TUTTI_OK;
-    /* all of it in one pass: where a value has the masters' type nobody reads its working copy */
+    /* one pass over all: the working copy of a value of the masters' type is never read */
     return params->backend->op.convert(ctx, params->working, params->working_dtype, params->master,
                                        params->desc.master_dtype, params->count);
 }
@@ -653,14 +659,14 @@ const tutti_param *tutti_params_get(const tutti_params *params, int index)
     return params->slots[index].param;
 }
 
-tutti_status tutti_params_flat(const tutti_params *params, tutti_params_buffer which,
+tutti_status tutti_params_flat(const tutti_params *params, tutti_params_buffer buffer,
                                tutti_tensor *flat)
 {
     TUTTI_REQUIRE(params, "params_flat: params is NULL");
     TUTTI_REQUIRE(flat, "params_flat: flat is NULL");
     if (!params->built)
         return tutti__fail(TUTTI_ERR_STATE, "params_flat: the store is not built yet");
-    switch (which) {
+    switch (buffer) {
     case TUTTI_PARAMS_MASTER:
         *flat = tutti_tensor_1d(params->master, params->desc.master_dtype, params->count);
         return TUTTI_OK;
@@ -671,6 +677,6 @@ tutti_status tutti_params_flat(const tutti_params *params, tutti_params_buffer w
         *flat = tutti_tensor_1d(params->working, params->working_dtype, params->count);
         return TUTTI_OK;
     }
-    return tutti__fail(TUTTI_ERR_ARG, "params_flat: which is %d, no tutti_params_buffer",
-                       (int)which);
+    return tutti__fail(TUTTI_ERR_ARG, "params_flat: buffer is %d, want a tutti_params_buffer",
+                       (int)buffer);
 }

@@ -1,4 +1,4 @@
-/* Inside of a parameter store. */
+/* A parameter store's internals. */
 #ifndef TUTTI_CORE_PARAMS_H
 #define TUTTI_CORE_PARAMS_H
 
@@ -50,22 +50,22 @@ int tutti__path_parts(const char *name);
 bool tutti__paths_collide(const char *a, const char *b);
 
 /* A parameter is bound, its tensors are as tutti_param_bind and _bind_master leave them, and *name
- * is one as in a store, or NULL and becomes the parameter's own.  who: for the message. */
-tutti_status tutti__param_check(const tutti_param *param, const char **name, const char *who);
+ * is one as in a store, or NULL and becomes the parameter's own.  function: for the message. */
+tutti_status tutti__param_check(const tutti_param *param, const char **name, const char *function);
 
 /* The slot of a parameter in the store; −1 if it is not there or the store is not built. */
 int tutti__params_slot_of(const tutti_params *params, const tutti_param *param);
 
 /* A whole tensor of state fits the store, if it says that it is laid out like it. */
 tutti_status tutti__state_check(const tutti_params *params, const tutti_state_tensor *state,
-                                const char *who);
+                                const char *function);
 
 /* Gives up a hold (tutti__hold). */
 void tutti__params_release(tutti_params *params);
 
 /* TUTTI_ERR_STATE before build and after destroy, TUTTI_ERR_ARG for a context on another device.
- * who: for the message. */
+ * function: for the message. */
 tutti_status tutti__params_ready(const tutti_params *params, const tutti_context *ctx,
-                                 const char *who);
+                                 const char *function);
 
 #endif

@@ -1,4 +1,5 @@
-/* Plans of a context: made once a shape, found again by it, and dropped when there are too many. */
+/* A context's plans: made once per shape, and the least recently used dropped when there are too
+ * many. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -6,8 +7,7 @@
 
 enum {
     BUCKETS = 256,
-    PLANS_MAX =
-        1024 /* rows of every length, say: then the plan that was not used for longest goes */
+    PLANS_MAX = 1024 /* reached by a program with ever new numbers of rows */
 };
 
 typedef struct planned {
@@ -21,7 +21,7 @@ typedef struct planned {
 struct tutti__plans {
     planned *buckets[BUCKETS];
     int count;
-    uint64_t now; /* one more with every use */
+    uint64_t now; /* incremented by every use */
 };
 
 static uint64_t mixed(uint64_t hash, uint64_t word)

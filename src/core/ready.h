@@ -1,5 +1,5 @@
-/* Who is told that a layer's gradients are complete.  A gradient exchange begins with this, so that
- * a layer's backward, which does not know exchanges, can tell it. */
+/* The receiver of "this layer's gradients are complete".  A gradient exchange begins with it, so
+ * that a layer's backward can notify the exchange without knowing it. */
 #ifndef TUTTI_CORE_READY_H
 #define TUTTI_CORE_READY_H
 

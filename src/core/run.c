@@ -1,5 +1,5 @@
-/* A checked call becomes calls of the layer's operation: one, or one a leaf with their sums added
- * as a tree. */
+/* Runs a checked call: one call of the layer's operation, or one per leaf with their sums added as
+ * a tree. */
 #include "core/layer.h"
 #include "ops/tree_sum.h"
 
@@ -31,9 +31,8 @@ static tutti_status run_once(tutti_layer *layer, tutti_context *ctx, const tutti
 
 /* Leaves */
 
-/* The sums of a call: gradients of parameters, or outputs.  Leaves' sums wait in levels: level 0 is
- * where the result belongs, if it is to be overwritten, and the others lie in scratch, one after
- * another. */
+/* The sums of a call: gradients of parameters, or outputs.  Leaves' sums are kept in levels: level
+ * 0 is the result itself, unless accumulating, and the others lie in scratch, one after another. */
 enum { SUMS_MAX = TUTTI__LAYER_PARAMS_MAX + TUTTI_MAX_SLOTS };
 typedef struct leaf_sums {
     tutti_layer *layer;
@@ -119,7 +118,7 @@ static tutti__views leaf_views(const leaf_sums *sums, int leaf, int level)
         const tutti_slot_shape *shape = &layer->slots[i].shape;
         const tutti_slot_role role = layer->class->type.slots[i].role;
         if (role == TUTTI_SLOT_KEPT) {
-            /* a plan may be without saved: what it is shifted by says how it will be aligned */
+            /* a plan may have no saved; the shift then determines the alignment */
             const int64_t shift = begin * shape->cols * (int64_t)tutti__size_of(shape->dtype);
             char *kept = v.kept[shape->index];
             if (kept) v.kept[shape->index] = kept + shift;
@@ -176,7 +175,7 @@ static tutti_status run_tree(tutti_layer *layer, tutti_context *ctx, const tutti
     return TUTTI_OK;
 }
 
-/* Whether anybody wants a gradient. */
+/* Whether any gradient is wanted. */
 static bool computes(const tutti_layer *layer, const tutti__views *views)
 {
     for (int i = 0; i < TUTTI_MAX_SLOTS; i++)
@@ -191,7 +190,7 @@ tutti_status tutti__layer_run(tutti_layer *layer, tutti_context *ctx, const tutt
 {
     if (views->backward && !computes(layer, views)) return TUTTI_OK;
     if (views->leaves == 1) return run_once(layer, ctx, views, plan);
-    /* rows that are computed alone need no leaves, unless they are summed */
+    /* rows that do not affect each other need no leaves, unless they are summed */
     leaf_sums sums = {.layer = layer, .views = views};
     find_sums(&sums);
     if (sums.count == 0 && (layer->class->type.flags & TUTTI_LAYER_ROWS_ALONE))

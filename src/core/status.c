@@ -31,7 +31,7 @@ const char *tutti_last_error(void)
 
 tutti_status tutti__fail(tutti_status status, const char *format, ...)
 {
-    /* an argument may be the former message: write aside first */
+    /* an argument may be the previous message, so the new one is not written over it yet */
     char text[sizeof last_error];
     va_list arguments;
     va_start(arguments, format);
@@ -52,19 +52,19 @@ tutti_call_place tutti_last_error_place(void)
     return last_place;
 }
 
-tutti_status tutti__desc_read(void *own, size_t own_size, const void *given, const char *what)
+tutti_status tutti__desc_read(void *own, size_t own_size, const void *given, const char *function)
 {
     memset(own, 0, own_size);
     if (!given) return TUTTI_OK;
     size_t size = *(const size_t *)given;
     if (size == 0) size = own_size;
     TUTTI_REQUIRE(size >= sizeof size && size <= 4096,
-                  "%s: size is %zu, want 0 or the descriptor's sizeof", what, size);
+                  "%s: size is %zu, want 0 or the descriptor's sizeof", function, size);
     for (size_t i = own_size; i < size; i++)
         TUTTI_REQUIRE(((const char *)given)[i] == 0,
                       "%s: the descriptor has %zu bytes, this library knows %zu, and the rest is "
                       "not 0: the program was compiled for a newer one",
-                      what, size, own_size);
+                      function, size, own_size);
     memcpy(own, given, size < own_size ? size : own_size);
     *(size_t *)own = own_size;
     return TUTTI_OK;

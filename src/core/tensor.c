@@ -46,7 +46,7 @@ tutti_tensor tutti_tensor_make(void *data, tutti_dtype dtype, int ndim, const in
 {
     tutti_tensor tensor = {.data = data, .dtype = dtype, .ndim = ndim};
     if (ndim < 1 || ndim > TUTTI_MAX_DIMS || !dims)
-        return tensor; /* the call that takes it refuses */
+        return tensor; /* refused by the call that takes it */
     int64_t stride = 1;
     for (int i = ndim - 1; i >= 0; i--) {
         tensor.dims[i] = dims[i];
@@ -93,7 +93,7 @@ static double load(const void *data, tutti_dtype dtype, int64_t i)
     return NAN;
 }
 
-/* double to float rounded to odd: a second rounding, to 16 bits, is then right. */
+/* double to float, rounded to odd, so that a second rounding, to 16 bits, is correct. */
 static float round_to_odd(double value)
 {
     float nearest = (float)value;
@@ -139,8 +139,10 @@ static void store(void *data, tutti_dtype dtype, int64_t i, double value)
 tutti_status tutti_convert(void *dst, tutti_dtype dst_dtype, const void *src, tutti_dtype src_dtype,
                            int64_t count)
 {
-    TUTTI_REQUIRE(is_dtype(dst_dtype), "convert: dst_dtype is %d, no type", (int)dst_dtype);
-    TUTTI_REQUIRE(is_dtype(src_dtype), "convert: src_dtype is %d, no type", (int)src_dtype);
+    TUTTI_REQUIRE(is_dtype(dst_dtype), "convert: dst_dtype is %d, want a tutti_dtype",
+                  (int)dst_dtype);
+    TUTTI_REQUIRE(is_dtype(src_dtype), "convert: src_dtype is %d, want a tutti_dtype",
+                  (int)src_dtype);
     TUTTI_REQUIRE(count >= 0, "convert: count is %lld, want >= 0", (long long)count);
     TUTTI_REQUIRE(dst || count == 0, "convert: dst is NULL");
     TUTTI_REQUIRE(src || count == 0, "convert: src is NULL");

@@ -1,9 +1,9 @@
-/* Text from elsewhere, for a terminal: a file's, a peer's, a command line's. */
+/* Makes text of unknown origin (a file, another rank, a command line) safe for a terminal. */
 #include <stdint.h>
 
 #include "tutti/status.h"
 
-/* Control characters, and what turns a line round or ends it: marks of direction and separators. */
+/* False for control characters, line separators and marks that change the writing direction. */
 static int is_shown(uint32_t letter)
 {
     const int direction = (letter >= 0x200e && letter <= 0x200f) ||
@@ -12,8 +12,8 @@ static int is_shown(uint32_t letter)
     return letter >= 0x20 && !(letter >= 0x7f && letter < 0xa0) && !direction;
 }
 
-/* Bytes of the letter at the beginning of a text in UTF-8; 0 for one that is not to be shown, or
- * none. */
+/* Bytes of the UTF-8 character at the beginning of a text; 0 if it is invalid or not to be
+ * shown. */
 static int letter_bytes(const unsigned char *text)
 {
     static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};

@@ -1,4 +1,4 @@
-/* The version, and what the library was built with and finds now. */
+/* The version, and what the library was built with and finds at run time. */
 #include <stdio.h>
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* What comm/mpi, comm/nccl and io say of themselves for tutti_build_info: one line "mpi: …". */
+/* The lines of comm/mpi, comm/nccl and io in tutti_build_info: "mpi: …". */
 #ifndef TUTTI_CORE_VERSION_H
 #define TUTTI_CORE_VERSION_H
 

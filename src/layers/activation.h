@@ -1,4 +1,4 @@
-/* What layers with an activation share: rows of their tables, and what these cannot say. */
+/* Shared by layers with an activation: rows of their tables, and checks beyond these. */
 #ifndef TUTTI_LAYERS_ACTIVATION_H
 #define TUTTI_LAYERS_ACTIVATION_H
 

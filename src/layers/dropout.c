@@ -40,7 +40,7 @@ static tutti_status check(const char *name, const void *untyped)
 static void finish(tutti_layer *layer)
 {
     const tutti_dropout_desc *desc = layer->desc;
-    layer->place_matters = layer->step_matters = desc->p > 0;
+    layer->reads_first_row = layer->reads_step = desc->p > 0;
     if (desc->activation == TUTTI_ACT_NONE)
         tutti__layer_slot(layer, "x")->shape.flags &= ~(unsigned)TUTTI_SLOT_READ;
 }

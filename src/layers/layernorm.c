@@ -1,4 +1,4 @@
-/* LayerNorm: the contract, and the typed calls; norm.c does the rest. */
+/* LayerNorm: the contract and the typed calls; norm.c does the rest. */
 #include "tutti/layernorm.h"
 
 #include "layers/norm.h"
@@ -23,7 +23,7 @@ static tutti_status check(const char *name, const void *untyped)
     _Static_assert(offsetof(tutti_layernorm_desc, zero_centered) ==
                        offsetof(tutti_rmsnorm_desc, zero_centered),
                    "RMSNorm's descriptor is the beginning of LayerNorm's");
-    TUTTI_REQUIRE(!desc->no_gamma || desc->no_beta, "%s: no_gamma wants no_beta", name);
+    TUTTI_REQUIRE(!desc->no_gamma || desc->no_beta, "%s: no_gamma requires no_beta", name);
     return tutti__norm_check(name, desc);
 }
 

@@ -38,7 +38,7 @@ static tutti_status check(const char *name, const void *untyped)
     return tutti__activation_check(name, (tutti__activation){desc->activation, desc->slope});
 }
 
-/* z is kept where backward wants it; otherwise backward reads y, but for none. */
+/* z is kept if backward needs it; otherwise backward reads y, except for none. */
 static void finish(tutti_layer *layer)
 {
     const tutti_linear_desc *desc = layer->desc;

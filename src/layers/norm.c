@@ -1,4 +1,4 @@
-/* LayerNorm and RMSNorm: what the tables cannot say, and the operation's args. */
+/* LayerNorm and RMSNorm: checks beyond the tables, and the operation's args. */
 #include "layers/norm.h"
 
 tutti_status tutti__norm_check(const char *name, const void *untyped)
@@ -8,7 +8,8 @@ tutti_status tutti__norm_check(const char *name, const void *untyped)
                   "%s: y_dtype is %s, want x's (%s) or the parameters' (%s)", name,
                   tutti_dtype_name(desc->y_dtype), tutti_dtype_name(desc->x_dtype),
                   tutti_dtype_name(desc->param_dtype));
-    TUTTI_REQUIRE(!desc->no_gamma || !desc->zero_centered, "%s: zero_centered wants gamma", name);
+    TUTTI_REQUIRE(!desc->no_gamma || !desc->zero_centered, "%s: zero_centered requires gamma",
+                  name);
     return TUTTI_OK;
 }
 

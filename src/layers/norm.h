@@ -1,5 +1,5 @@
-/* What LayerNorm and RMSNorm share: one operation, of which RMSNorm leaves out the mean and beta.
- * RMSNorm's descriptor is the beginning of LayerNorm's, and so are its tables' rows. */
+/* LayerNorm and RMSNorm share one operation; RMSNorm omits the mean and beta.  Its descriptor and
+ * its tables' rows are the beginning of LayerNorm's. */
 #ifndef TUTTI_LAYERS_NORM_H
 #define TUTTI_LAYERS_NORM_H
 

@@ -1,4 +1,4 @@
-/* RMSNorm: the contract, and the typed calls; norm.c does the rest. */
+/* RMSNorm: the contract and the typed calls; norm.c does the rest. */
 #include "tutti/rmsnorm.h"
 
 #include "layers/norm.h"

@@ -40,7 +40,7 @@ static tutti_status check(const char *name, const void *untyped)
 
 static void finish(tutti_layer *layer)
 {
-    layer->place_matters = ((const tutti_softmax_desc *)layer->desc)->causal_period > 0;
+    layer->reads_first_row = ((const tutti_softmax_desc *)layer->desc)->causal_period > 0;
 }
 
 static void fill(const tutti_layer *layer, const tutti__views *views, void *args)

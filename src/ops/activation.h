@@ -1,5 +1,4 @@
-/* An activation with its numbers, as layers and backends pass it on; include/tutti/linear.h has the
- * mathematics. */
+/* An activation with its parameters; include/tutti/linear.h has the mathematics. */
 #ifndef TUTTI_OPS_ACTIVATION_H
 #define TUTTI_OPS_ACTIVATION_H
 
@@ -12,7 +11,7 @@ typedef struct tutti__activation {
     double slope; /* of leaky_relu */
 } tutti__activation;
 
-/* Whether act' takes z: y = act(z) does not determine it. */
+/* Whether act' must be computed from z, because y = act(z) does not determine it. */
 static inline bool tutti__activation_wants_z(tutti_activation kind)
 {
     return kind == TUTTI_ACT_GELU || kind == TUTTI_ACT_GELU_ERF || kind == TUTTI_ACT_SILU;

@@ -1,24 +1,24 @@
-/* AdamW's update: flat passes over a store; forward only.  include/tutti/adamw.h has the
- * mathematics. Norm of the gradients, skip decision, then the update and the working values. */
+/* AdamW's update, forward only: flat passes over a store for the norm of the gradients, the
+ * decision to skip, the update and the working values.  include/tutti/adamw.h has the
+ * mathematics. */
 #ifndef TUTTI_OPS_ADAMW_H
 #define TUTTI_OPS_ADAMW_H
 
 #include "core/op.h"
 #include "tutti/step.h"
 
-/* Flat passes of the optimizer.  Element i belongs to the parameter whose number is block_param[i /
- * TUTTI_PARAM_ALIGN]. */
+/* Element i belongs to the parameter whose number is block_param[i / TUTTI_PARAM_ALIGN]. */
 typedef struct tutti__param_factors {
     double weight_decay, lr_scale;
     int64_t working; /* this parameter has a working value of another type */
 } tutti__param_factors;
 
-/* What AdamW keeps on the device beside m and v. */
+/* AdamW's state on the device besides m and v. */
 typedef struct tutti__adamw_state {
     double updates;   /* t */
-    double grad_norm; /* of the last update, loss_scale divided out */
-    double clip; /* factor of the last update's gradients: clipping and 1 / loss_scale together */
-    double skipped; /* 1: the last update was skipped */
+    double grad_norm; /* of the last update's gradients / loss_scale */
+    double clip;      /* factor of the last update's gradients: clipping times 1 / loss_scale */
+    double skipped;   /* 1: the last update was skipped */
 } tutti__adamw_state;
 
 typedef struct tutti__adamw_args {

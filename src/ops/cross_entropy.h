@@ -14,7 +14,7 @@ typedef struct tutti__cross_entropy_args {
     double *loss_sum;              /* optional */
     tutti__matrix dlogits;         /* optional; may be logits */
     const tutti_step_values *step; /* on the device; optional */
-    int32_t finding;               /* the code of what is found: a row of another number */
+    int32_t finding;               /* the code for findings: a row with its label */
 } tutti__cross_entropy_args;
 
 #endif

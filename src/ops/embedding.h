@@ -13,7 +13,7 @@ typedef struct tutti__embedding_args {
     tutti__matrix dy;   /* backward */
     void *dweight;      /* backward; contiguous; f64 for f64, otherwise f32 */
     bool accumulate;
-    int32_t finding; /* the code of what is found: a row of another number */
+    int32_t finding; /* the code for findings: a row with its token */
 } tutti__embedding_args;
 
 #endif

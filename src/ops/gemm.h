@@ -1,11 +1,11 @@
-/* Matrix products, as operations ask the gemm of their backend (kernels/X/gemm.*) for them. */
+/* Matrix products, as operations pass them to their backend's gemm (kernels/X/gemm.*). */
 #ifndef TUTTI_OPS_GEMM_H
 #define TUTTI_OPS_GEMM_H
 
 #include "core/op.h"
 #include "ops/activation.h"
 
-/* op(A): A as it is, or its transpose. */
+/* op(A): A or its transpose. */
 typedef struct tutti__factor {
     tutti__matrix in;
     bool transposed;
@@ -13,8 +13,8 @@ typedef struct tutti__factor {
 } tutti__factor;
 
 /* z = alpha op(A) op(B) + beta C + bias, rounded to C's type, and C = act(z).  op(A) is [m, k],
- * op(B) [k, n], C [m, n]; batch[0] x batch[1] such products.  k may be 0.  An epilogue (bias, z,
- * activation) is that of a single product with beta 0. */
+ * op(B) [k, n], C [m, n]; batch[0] x batch[1] such products.  k may be 0.  Only a single product
+ * with beta 0 can have an epilogue (bias, z, activation). */
 typedef struct tutti__gemm {
     const char *name; /* of the layer, in messages */
     int64_t m, n, k;
@@ -23,9 +23,9 @@ typedef struct tutti__gemm {
     tutti__matrix c;
     int64_t c_apart[2];
     double alpha, beta;
-    bool tf32;        /* f32 may be multiplied in TF32 */
+    bool tf32;        /* f32 products may use TF32 */
     const void *bias; /* [n], of C's type; or NULL */
-    void *z;          /* [m, n] contiguous, of C's type, where it is kept; or NULL */
+    void *z;          /* [m, n] contiguous, of C's type; or NULL */
     tutti__activation activation;
 } tutti__gemm;
 

@@ -1,4 +1,4 @@
-/* A hash of device memory that depends on no order. */
+/* A hash of device memory that does not depend on the order of adding. */
 #ifndef TUTTI_OPS_HASH_H
 #define TUTTI_OPS_HASH_H
 

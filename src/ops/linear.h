@@ -14,11 +14,11 @@ typedef struct tutti__linear_shape {
 typedef struct tutti__linear_args {
     tutti__linear_shape shape;
     tutti__matrix x;
-    const void *weight, *bias; /* contiguous; bias is NULL where the layer has none */
-    tutti__matrix y; /* forward writes; backward reads where it does not want z, but for none */
-    void *saved;     /* z, [rows, out] contiguous; NULL: not wanted */
-    tutti__matrix dy, dx;  /* dx optional */
-    void *dweight, *dbias; /* optional, each; contiguous; f64 for f64, otherwise f32 */
+    const void *weight, *bias; /* contiguous; bias is NULL if the layer has none */
+    tutti__matrix y;           /* forward writes; backward reads unless it reads z or act is none */
+    void *saved;               /* z, [rows, out] contiguous; NULL: not wanted */
+    tutti__matrix dy, dx;      /* dx optional */
+    void *dweight, *dbias;     /* optional, each; contiguous; f64 for f64, otherwise f32 */
     bool accumulate;
 } tutti__linear_args;
 

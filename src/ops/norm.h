@@ -9,7 +9,7 @@ typedef struct tutti__norm_args {
     bool centered, zero_centered;
     double eps;
     tutti_dtype param_dtype, grad_dtype; /* of gamma and beta; of their gradients, f32 or f64 */
-    tutti__matrix x;                     /* backward: what was normalised */
+    tutti__matrix x;                     /* in backward the normalised values: x or the sum */
     const void *gamma;                   /* optional */
     const void *beta;                    /* optional; only with gamma */
     void *mean,

@@ -2,8 +2,8 @@
 #ifndef TUTTI_OPS_OPS_H
 #define TUTTI_OPS_OPS_H
 
-/* A backend's table has a tutti__op of each name, tutti__host_X and tutti__cuda_X.  One that a
- * backend lacks is all NULL there. */
+/* A backend's table has a tutti__op of each name, tutti__host_X and tutti__cuda_X; its functions
+ * are NULL if the backend lacks it. */
 #define TUTTI__OPS(X) \
     X(norm)           \
     X(softmax)        \
@@ -13,7 +13,7 @@
     X(dropout)        \
     X(adamw)
 
-/* tutti__X_class in layers/X.c, under whose name a layer of the kind can be created. */
+/* tutti__X_class in layers/X.c; the kind's name in tutti_layer_create_by_name. */
 #define TUTTI__KINDS(X) \
     X(layernorm)        \
     X(rmsnorm)          \

@@ -1,5 +1,5 @@
-/* Random bits without state: Philox 4x32-10.  [Salmon, Moraes, Dror & Shaw 2011]  Equal on the host
- * and on a GPU. */
+/* Stateless random bits, equal on the host and on a GPU: Philox 4x32-10.  [Salmon, Moraes, Dror &
+ * Shaw 2011] */
 #ifndef TUTTI_OPS_PHILOX_H
 #define TUTTI_OPS_PHILOX_H
 
@@ -25,9 +25,9 @@ static inline TUTTI__ANYWHERE tutti__random tutti__philox(tutti__random counter,
 }
 
 /* 128 bits for 8 neighbouring elements of a tensor, 16 each: element i's are the lower (i even) or
- * upper half of word[i / 2]. They depend on the seed, on who asks (a layer's number, below 2^15),
- * on the step modulo 2^32, and on the elements' place in the global batch: its row and group =
- * column / 8, below 2^17; no two of these share a counter. */
+ * upper half of word[i / 2].  They depend on the seed, the layer's number (below 2^15), the step
+ * modulo 2^32, and the elements' place in the global batch: row and group = column / 8, below 2^17.
+ * No two of these combinations share a counter. */
 static inline TUTTI__ANYWHERE tutti__random tutti__random_at(uint64_t seed, uint32_t who,
                                                              int64_t step, int64_t row,
                                                              uint32_t group)

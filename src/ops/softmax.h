@@ -10,9 +10,8 @@ typedef struct tutti__softmax_args {
     bool log;
     double scale;
     /* Exponents are (lead x - max lead x) size, with lead size = scale: the difference first, which
-     * is exactly 0 for the greatest.  lead is 1 or -1, whichever makes the extreme a maximum; or
-     * half of that where |scale| < 1, so that no difference overflows that scale would have brought
-     * back. */
+     * is exactly 0 for the largest.  lead has scale's sign; its magnitude is 1, or 1/2 if |scale| <
+     * 1, so that no difference overflows whose product with scale is in range. */
     double lead, size;
     int64_t causal_period; /* 0: none */
     int64_t first_row;

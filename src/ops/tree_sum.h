@@ -4,9 +4,9 @@
 
 #include "core/op.h"
 
-/* dst = the sum of the inputs as a binary tree: input k is pushed on a stack, then the two topmost
- * are replaced by their sum pops[k] times; one is left at the end.  Elementwise, so dst may be an
- * input. */
+/* dst = the sum of the inputs as a binary tree: after input k is pushed on a stack, its two top
+ * entries are replaced by their sum pops[k] times; one is left at the end.  Elementwise, so dst may
+ * be an input. */
 enum { TUTTI__TREE_INPUTS_MAX = 256 };
 typedef struct tutti__tree_sum_args {
     int64_t count;

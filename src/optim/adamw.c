@@ -1,4 +1,5 @@
-/* AdamW: tables of the store's parameters, state on the device, one call of the table an update. */
+/* AdamW: tables of the store's parameters, state on the device, one call of the backend per
+ * update. */
 #include "tutti/adamw.h"
 
 #include <math.h>
@@ -39,14 +40,13 @@ static tutti_status check_desc(const tutti_adamw_desc *desc)
     return TUTTI_OK;
 }
 
-/* Half-summed gradients would part the replicas in silence. */
+/* With partly summed gradients the replicas would diverge silently. */
 static tutti_status check_summed(const tutti_params *params)
 {
     if (params->exchanges == 0 || params->summed) return TUTTI_OK;
-    return tutti__fail(
-        TUTTI_ERR_STATE,
-        "adamw_update: the gradients are not summed over the ranks: grad_sync_finish "
-        "is missing since the last update or ready");
+    return tutti__fail(TUTTI_ERR_STATE,
+                       "adamw_update: the gradients are not summed over the ranks: call "
+                       "tutti_grad_sync_finish after the last ready");
 }
 
 static tutti__adamw_args args_of(const tutti_adamw *adamw, const tutti_step_values *step)
@@ -80,7 +80,7 @@ static tutti_status alloc_zero(tutti_context *ctx, size_t bytes, void **data)
     return tutti_zero(ctx, *data, bytes);
 }
 
-/* Tables that tell a kernel whose element it has, filled on the host and copied. */
+/* Makes the tables by which a kernel finds an element's parameter. */
 static tutti_status make_tables(tutti_adamw *adamw, tutti_context *ctx)
 {
     const tutti_params *params = adamw->params;
@@ -144,7 +144,7 @@ tutti_status tutti_adamw_create(tutti_context *ctx, tutti_params *params,
         return tutti__fail(TUTTI_ERR_UNSUPPORTED, "adamw is not supported by the %s backend",
                            ctx->backend->name);
     TUTTI_TRY(
-        tutti_context_synchronize(ctx)); /* refuses during capture, before anything is enqueued */
+        tutti_context_synchronize(ctx)); /* fails during capture, before anything is enqueued */
     tutti_adamw *made = calloc(1, sizeof *made);
     if (!made) return tutti__fail(TUTTI_ERR_MEMORY, "adamw_create: no memory");
     made->params = params;
@@ -196,7 +196,7 @@ tutti_status tutti_adamw_get_stats(tutti_adamw *adamw, tutti_context *ctx, tutti
     TUTTI_REQUIRE(stats, "adamw_get_stats: stats is NULL");
     TUTTI_TRY(tutti__params_ready(adamw->params, ctx, "adamw_get_stats"));
     tutti__adamw_state state;
-    TUTTI_TRY(tutti_context_synchronize(ctx)); /* with the deadline, if an exchange is behind it */
+    TUTTI_TRY(tutti_context_synchronize(ctx)); /* with a deadline, unlike the copy */
     TUTTI_TRY(tutti_copy(ctx, &state, adamw->state, sizeof state));
     TUTTI_TRY(tutti_context_synchronize(ctx));
     *stats = (tutti_adamw_stats){

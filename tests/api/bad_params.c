@@ -146,7 +146,7 @@ static void bad_param_bind_master(void)
         value = tutti_tensor_1d(i ? (void *)wide : memory, dtype, 6);
         bad = tutti_tensor_1d(memory + 8, TUTTI_F32, 6);
         CHECK_OK(tutti_param_bind(&param, &value, NULL));
-        CHECK_FAILS(TUTTI_ERR_ARG, "own master", tutti_param_bind_master(&param, &bad));
+        CHECK_FAILS(TUTTI_ERR_ARG, "separate master", tutti_param_bind_master(&param, &bad));
     }
 }
 
@@ -501,7 +501,7 @@ static void bad_params_flat(void)
     CHECK_FAILS_KEEPING(flat.data, TUTTI_ERR_ARG, "params",
                         tutti_params_flat(NULL, TUTTI_PARAMS_MASTER, &flat));
     CHECK_FAILS(TUTTI_ERR_ARG, "flat", tutti_params_flat(params, TUTTI_PARAMS_MASTER, NULL));
-    CHECK_FAILS_KEEPING(flat.data, TUTTI_ERR_ARG, "which",
+    CHECK_FAILS_KEEPING(flat.data, TUTTI_ERR_ARG, "buffer",
                         tutti_params_flat(params, (tutti_params_buffer)99, &flat));
     CHECK_FAILS_KEEPING(flat.data, TUTTI_ERR_STATE, "built",
                         tutti_params_flat(unbuilt, TUTTI_PARAMS_MASTER, &flat));

@@ -7,7 +7,7 @@
 TUTTI__INLINE float erfc_of_f32(float x)
 {
     float a = fabsf(x);
-    a = a > 11.0f ? 11.0f : a; /* 0 from there on */
+    a = a > 11.0f ? 11.0f : a; /* erfc is 0 from here on */
     const float t = 1 / (1 + 0.4f * a) - 0.59842521f;
     float p = -0.0418803417f;
     p = p * t + 0.0183374226f;
@@ -20,15 +20,15 @@ TUTTI__INLINE float erfc_of_f32(float x)
     p = p * t + 1.34029497f;
     p = p * t + 0.973229266f;
     p = p * t + 0.29475152f;
-    /* what a * a loses in rounding would show in exp */
+    /* a * a as square + rest, because exp would amplify its rounding error */
     const float square = a * a, high = tutti__float_of_bits(tutti__bits_of_float(a) & 0xfffff000u);
     const float low = a - high, lost = (high * high - square) + (a + high) * low;
     const float tail = p * tutti__exp_f32(-square) * (1 - lost);
     return x < 0 ? 2 - tail : tail;
 }
 
-/* Where a logistic function goes over into exp(a): there exp(a + from) times exp(-from) stays
- * accurate although exp(a) itself is no normal number. */
+/* Beyond this a logistic function is exp(a), computed as exp(a + from) exp(-from), which stays
+ * accurate where exp(a) is subnormal. */
 #define far_from_f32 64
 #define far_from_f64 512
 #define far_factor_f32 1.60381089054863785298e-28f

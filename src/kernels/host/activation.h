@@ -9,7 +9,7 @@
 void tutti__activate_f32(float *row, tutti__activation activation, int64_t count);
 void tutti__activate_f64(double *row, tutti__activation activation, int64_t count);
 
-/* What act' is taken from: z, or y = act(z) where z is not wanted. */
+/* What act' is computed from: z, or y = act(z) if that suffices. */
 typedef enum tutti__slope_from { TUTTI__FROM_Z, TUTTI__FROM_Y } tutti__slope_from;
 
 /* d = d act' */

@@ -1,7 +1,7 @@
 /* Bodies of activation.c, for one REAL. */
 
-/* Beyond some -bound the smooth ones are -0, beyond ±bound their slopes 0 or 1; there z times a
- * vanished factor must not become Inf times 0.  A NaN stays. */
+/* Below -bound smooth activations are -0, beyond ±bound their derivatives are 0 or 1: avoids Inf
+ * times 0.  Keeps NaN. */
 TUTTI__INLINE REAL OF(above)(REAL z, REAL bound)
 {
     return z < bound ? bound : z;
@@ -40,7 +40,7 @@ void OF(tutti__activate)(REAL *row, tutti__activation activation, int64_t count)
     switch (activation.kind) {
     case TUTTI_ACT_NONE:
         break;
-    case TUTTI_ACT_RELU: /* comparisons are written so that a NaN stays */
+    case TUTTI_ACT_RELU: /* comparisons are written so that NaN is kept */
         for (int64_t j = 0; j < count; j++) row[j] = row[j] < 0 ? 0 : row[j];
         break;
     case TUTTI_ACT_LEAKY_RELU:

@@ -4,12 +4,12 @@
 #include "kernels/host/host.h"
 #include "tutti/param.h"
 
-/* Gradients a partial sum of squares. */
+/* Gradients per partial sum of squares. */
 #define NORM_BLOCK 16384
 
 typedef struct adamw_task {
     const tutti__adamw_args *args;
-    double *squares; /* one a block */
+    double *squares; /* one per block */
     double learning_rate;
     double factor;       /* on gradients */
     double bias1, bias2; /* 1 - beta^t */
@@ -55,7 +55,7 @@ static tutti_status forward(const tutti__job *job, const void *untyped)
     task.factor = 1 / scale;
     if (args->clip_norm > 0) {
         const double clip = args->clip_norm / (state->grad_norm + 1e-6);
-        task.factor *= clip > 1 ? 1 : clip; /* a NaN stays */
+        task.factor *= clip > 1 ? 1 : clip; /* keeps NaN */
     }
     state->clip = task.factor;
     state->skipped = args->skip_nonfinite && !isfinite(state->grad_norm);

@@ -11,7 +11,7 @@ static void OF(square_blocks)(void *data, int64_t begin, int64_t end, int thread
         const int64_t count =
             t->args->count - first < NORM_BLOCK ? t->args->count - first : NORM_BLOCK;
         const REAL *g = (const REAL *)t->args->grad + first;
-        /* runs first, so that no chain of additions is long */
+        /* in runs, so that no chain of additions is long */
         double sum = 0;
         for (int64_t run = 0; run < count; run += TUTTI_PARAM_ALIGN) {
             double part = 0;

@@ -1,4 +1,4 @@
-/* The host backend's table, and its run-time half.  Everything has happened when a call returns, so
+/* The host backend's table and its run-time functions.  Work is complete when a call returns, so
  * streams are NULL and an event is the time at which it was recorded. */
 #include <omp.h>
 #include <stdio.h>

@@ -28,7 +28,7 @@ static void convert_range(void *data, int64_t begin, int64_t end, int thread)
         tutti__store_f64(dst, t->dst_dtype, src, end - begin);
         return;
     }
-    /* from 16 bits, by way of floats, which hold both types exactly */
+    /* from 16 bits, via floats, which hold both types exactly */
     enum { WIDTH = 1024 };
     float row[WIDTH];
     for (int64_t i = begin; i < end; i += WIDTH) {

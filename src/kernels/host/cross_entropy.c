@@ -1,4 +1,4 @@
-/* CrossEntropy: a row's loss and its gradient in one visit; include/tutti/cross_entropy.h has the
+/* CrossEntropy: a row's loss and gradient in one pass; include/tutti/cross_entropy.h has the
  * mathematics. */
 #include <stdatomic.h>
 
@@ -10,7 +10,7 @@ typedef struct entropy_task {
     double weight;           /* of each row's gradient */
     double *losses;          /* [rows], for their sum, or NULL */
     _Atomic int64_t bad_row; /* the first with a label out of range; rows if none */
-    char *rows;              /* of each thread: a row of REALs */
+    char *rows;              /* per thread: a row of REALs */
     size_t thread_bytes;
 } entropy_task;
 
@@ -27,7 +27,7 @@ static void note_bad_row(entropy_task *task, int64_t row)
 #define OF(name) name##_f64
 #include "kernels/host/cross_entropy_rows.h"
 
-/* A row of REALs a thread, then the losses. */
+/* A row of REALs per thread, then the losses. */
 static size_t thread_bytes(const tutti__cross_entropy_args *args)
 {
     const bool wide = args->logits.dtype == TUTTI_F64;

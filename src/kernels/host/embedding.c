@@ -1,33 +1,33 @@
-/* Embedding: rows copied from a table, and their gradients added up in it;
- * include/tutti/embedding.h has the mathematics.
+/* Embedding: copies rows from a table and sums their gradients; include/tutti/embedding.h has the
+ * mathematics.
  *
- * Backward adds the rows of a token in blocks, and merges these like the digits of a binary
- * counter: what each row of dy is in its token's run is counted first.  The work is cut into pieces
- * of the table, by columns and by tokens.  A piece looks at all tokens and adds its own rows in
- * their order, so no two threads write one place and the cut does not show. */
+ * Backward sums the rows of a token in blocks and merges these like the digits of a binary counter;
+ * each row's number among its token's rows is counted first.  The work is divided into pieces of
+ * the table, by columns and by tokens.  A piece reads all tokens and adds its own rows in their
+ * order, so no two threads write one element and results do not depend on the pieces. */
 #include <string.h>
 
 #include "kernels/host/host.h"
 #include "ops/embedding.h"
 
-/* A piece's columns: enough that looking at the tokens costs little beside adding. */
+/* A piece's columns: enough that reading the tokens costs little next to adding. */
 #define SLAB 256
-/* More pieces by tokens than this would mostly look. */
+/* With more bands of tokens than this, pieces would mostly read tokens. */
 #define MOST_BANDS 16
-/* Rows of a run that are added one after the other. */
+/* Rows of a token that are added one after the other. */
 #define BLOCK 64
 
 typedef struct embedding_task {
     const tutti__embedding_args *args;
-    int32_t *places; /* [rows]: which of its token's rows each is, from 0 */
+    int32_t *places; /* [rows]: each row's number among its token's rows, from 0 */
     int32_t *counts; /* [vocab]: rows of each token */
-    /* [vocab]: where the sums of a token begin among those of all: with accumulate the block under
-     * way, otherwise it is in dE; then those of 1, 2, 4, … blocks that wait for their like.  Tokens
-     * that need neither have none. */
+    /* [vocab]: where a token's sums begin in `sums`: with accumulate first the current block
+     * (otherwise it is in dE), then those of 1, 2, 4, … blocks that wait for an equal one.  Tokens
+     * that need no sums have none. */
     int32_t *begins;
     char *sums; /* rows of REALs */
     int64_t slabs;
-    uint32_t bands; /* a power of two: a token's band is its last bits */
+    uint32_t bands; /* a power of two: a token's band is its low bits */
 } embedding_task;
 
 static inline bool in_table(const tutti__embedding_args *args, int32_t token)
@@ -83,8 +83,8 @@ static void zero_rows(void *data, int64_t begin, int64_t end, int thread)
            (size_t)((end - begin) * args->cols) * tutti_dtype_size(sums));
 }
 
-/* A row of sums for every second row of dy and for every block: a token that needs any has two rows
- * at least, and no more waiting sums than blocks before its last. */
+/* A row of sums for every second row of dy and for every block: a token that needs sums has at
+ * least two rows, and at most one waiting sum per block before its last. */
 static size_t lay_out_scratch(const tutti__embedding_args *args, char *data, embedding_task *task)
 {
     const size_t size = tutti_dtype_size(tutti__accumulate_dtype(args->dtype, args->dtype));
@@ -114,8 +114,8 @@ static void lay_out(const embedding_task *task)
 {
     const tutti__embedding_args *args = task->args;
     const int32_t first =
-        args->accumulate ? 1 : BLOCK; /* place that says that a token needs sums */
-    int32_t *needy = (int32_t *)task->sums, count = 0, next = 0; /* there is room until sums come */
+        args->accumulate ? 1 : BLOCK; /* a token with a row of this number needs sums */
+    int32_t *needy = (int32_t *)task->sums, count = 0, next = 0; /* sums is unused until now */
     memset(task->counts, 0, (size_t)args->vocab * sizeof *task->counts);
     for (int64_t row = 0; row < args->rows; row++) {
         const int32_t token = args->tokens[row];

@@ -1,7 +1,7 @@
 /* Body of embedding.c's backward, for one REAL. */
 
-/* What becomes of a complete block, number `block` of its run: it is merged with the sums that wait
- * for one of their size, and waits in turn; the last one with all, and is the sum of the run. */
+/* Merges a complete block, number `block` of its token's, with the waiting sums of equal size and
+ * lets the result wait; the last block is merged with all, which gives the token's sum. */
 TUTTI__INLINE void OF(merge_block)(REAL *restrict sum, REAL *waiting, int64_t stride, int32_t block,
                                    bool last, int64_t width)
 {
@@ -38,7 +38,7 @@ static void OF(add_pieces)(void *data, int64_t begin, int64_t end, int thread)
                 dy = wide;
             }
             const int32_t place = places[row], count = counts[token];
-            const bool apart = accumulate && count > 1; /* from what is in dE */
+            const bool apart = accumulate && count > 1; /* from dE */
             const bool first = place % BLOCK == 0, last = place == count - 1;
             REAL *restrict dweight = (REAL *)args->dweight + token * cols + from;
             REAL *sums = NULL, *restrict sum = dweight;

@@ -1,17 +1,17 @@
-/* What softmax.c and cross_entropy.c share, for one REAL: the greatest element of a row, and exp
- * over it. */
+/* Shared by softmax.c and cross_entropy.c, for one REAL: the largest element of a row, and exp over
+ * it. */
 #include "kernels/host/sum_rows.h"
 
 TUTTI__INLINE REAL OF(row_max)(const REAL *row, int64_t cols)
 {
-    /* a NaN compares false, so it is passed over here and found by the sum of exp */
+    /* a NaN compares false here and shows in the sum of exp */
     REAL most = -(REAL)INFINITY;
 #pragma omp simd reduction(max : most)
     for (int64_t j = 0; j < cols; j++) most = row[j] > most ? row[j] : most;
     return most;
 }
 
-/* out[j] = exp((row[j] - shift) * size); gives their sum.  out may be row. */
+/* out[j] = exp((row[j] - shift) * size); returns their sum.  out may be row. */
 TUTTI__INLINE double OF(exp_row)(const REAL *row, REAL *out, REAL shift, REAL size, int64_t cols)
 {
     tutti__long_sum total = {0, 0};

@@ -1,5 +1,4 @@
-/* Tiles of a fixed grid, each a single-threaded product of OpenBLAS's, handed to the threads of our
- * own loop. */
+/* Tiles of a fixed grid, each a single-threaded product by OpenBLAS, in parallel. */
 #include "kernels/host/gemm.h"
 
 #include <cblas.h>
@@ -8,20 +7,20 @@
 
 #include "kernels/host/activation.h"
 
-/* Tiles are of about EDGE x EDGE elements: large enough for nearly OpenBLAS's full speed, and of
- * half the edge where there would be few of them. */
+/* Tiles have about EDGE x EDGE elements, enough for nearly full speed of OpenBLAS, or half the edge
+ * if there would be few of them. */
 #define EDGE 256
 #define MANY_TILES 16
-/* A factor that must be widened is taken in pieces this deep, which stay in a core's cache. */
+/* A factor that must be widened is processed in pieces this deep, which fit in a core's cache. */
 #define DEPTH 512
-/* OpenBLAS counts in int. */
+/* OpenBLAS takes sizes as int. */
 #define DEPTH_MOST (INT64_C(1) << 30)
 
 typedef struct grid {
     int64_t tile_m, tile_n, count_m, count_n;
 } grid;
 
-/* Cuts evenly.  What fits in one tile is cut without a division: it may be a call's only
+/* Divides size evenly into tiles.  Avoids a division if one tile is enough: it may be a call's only
  * product. */
 static void cut(int64_t size, int64_t edge, int64_t *tile, int64_t *count)
 {
@@ -42,7 +41,7 @@ static grid grid_of(int64_t m, int64_t n)
     return g;
 }
 
-/* A thread's room: the tile, pieces of both factors, a row. */
+/* Scratch of a thread: the tile, pieces of both factors, a row. */
 typedef struct room {
     size_t tile, a, b, row, all;
 } room;
@@ -72,8 +71,8 @@ size_t tutti__host_gemm_scratch(const tutti_context *ctx, const tutti__gemm *gem
     return (size_t)ctx->threads * room_of(&g, gemm->k, real_of(gemm)).all;
 }
 
-/* OpenBLAS 0.3.21 knows one number of threads, the process's.  While any product of ours runs it is
- * 1; the caller's comes back after the last. */
+/* OpenBLAS 0.3.21 has one number of threads per process.  It is 1 while any of our products runs;
+ * after the last the caller's is restored. */
 static pthread_mutex_t blas_lock = PTHREAD_MUTEX_INITIALIZER;
 static int blas_users, blas_callers_threads;
 
@@ -98,7 +97,7 @@ static void blas_leave(void)
 /* A tile of C, before its epilogue: rows [i, i + rows), columns [j, j + cols), cols apart. */
 typedef struct tile {
     void *data;
-    const tutti__matrix *a, *b, *c; /* of its product */
+    const tutti__matrix *a, *b, *c; /* the product's */
     int64_t i, j, rows, cols;
     void *row; /* room for cols REALs */
 } tile;
@@ -132,7 +131,7 @@ static void move_to(int64_t batch, const tutti__gemm *gemm, tutti__matrix moved[
             tutti__at(moved[i].data, moved[i].dtype, outer * aparts[i][0] + inner * aparts[i][1]);
 }
 
-/* OpenBLAS can read the matrix where it is. */
+/* Whether OpenBLAS can read the matrix in place. */
 static bool readable(const tutti__matrix *matrix, tutti_dtype real)
 {
     return matrix->dtype == real && matrix->stride <= DEPTH_MOST;
@@ -159,7 +158,7 @@ static const void *piece_of(const tutti__matrix *matrix, tutti_dtype real, int64
     return copy;
 }
 
-/* tile = alpha op(A) op(B) there */
+/* tile = alpha op(A) op(B) */
 static void multiply(const gemm_task *t, char *mine, const tile *to)
 {
     const tutti__gemm *g = t->gemm;

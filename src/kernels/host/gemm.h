@@ -1,7 +1,6 @@
-/* Matrix products on OpenBLAS whose bits do not depend on the number of threads.  C is cut into a
- * grid of tiles that depends on the shape only; each tile is a single-threaded product (a chain of
- * them where a factor must be widened or copied first), and gets its epilogue while it is in
- * cache, on the thread that made it. */
+/* Matrix products on OpenBLAS whose bits do not depend on the number of threads.  C is divided into
+ * tiles by its shape only; each is a single-threaded product (a chain of them if a factor must be
+ * widened or copied first) and gets its epilogue while in cache, on the same thread. */
 #ifndef TUTTI_KERNELS_HOST_GEMM_H
 #define TUTTI_KERNELS_HOST_GEMM_H
 

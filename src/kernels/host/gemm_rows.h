@@ -1,6 +1,6 @@
 /* Bodies of gemm.c, for one REAL. */
 
-/* What becomes of a tile of alpha op(A) op(B). */
+/* Adds C, applies the epilogue and stores a tile of alpha op(A) op(B). */
 static void OF(finish)(const tutti__gemm *gemm, const tile *of)
 {
     const tutti_dtype dtype = gemm->c.dtype;

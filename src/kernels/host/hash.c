@@ -1,4 +1,4 @@
-/* A hash of a buffer, to compare replicas by. */
+/* A hash of a buffer, for comparing replicas. */
 #include <stdatomic.h>
 
 #include "kernels/host/host.h"

@@ -1,10 +1,10 @@
-/* What the files of the host backend share: the operations' names, rows of any type seen as float
- * or double, and work spread over threads so that their number never shows in a result.
+/* Shared by the files of the host backend: the operations' names, rows of any type converted to
+ * float or double, and parallel loops whose number of threads never changes a result.
  *
  * An operation's arithmetic is float or double (REAL).  Its body is written once, in X_rows.h,
  * which X.c includes once for each; OF(name) is then name_f32 or name_f64.  A body loads a row of
- * whatever type into an aligned row of REALs, works there, and stores it.  So the order of a sum
- * depends on the number of columns only, not on types, addresses or neighbours. */
+ * any type into an aligned row of REALs, works there, and stores it.  So the order of a sum depends
+ * only on the number of columns. */
 #ifndef TUTTI_KERNELS_HOST_HOST_H
 #define TUTTI_KERNELS_HOST_HOST_H
 
@@ -22,7 +22,7 @@
 #define TUTTI__VECTORISED
 #endif
 
-/* A helper of vectorised bodies: a copy of it that is not inlined would be code for any x86-64. */
+/* A helper of vectorised bodies: always inlined, as a copy would be code for any x86-64. */
 #define TUTTI__INLINE static inline __attribute__((always_inline))
 
 /* Rows */
@@ -39,8 +39,8 @@ static inline void *tutti__at(const void *data, tutti_dtype dtype, int64_t i)
     return (char *)data + i * (int64_t)tutti_dtype_size(dtype);
 }
 
-/* count values of any float type to and from a row of REALs; round: to what a store and a load
- * would leave. */
+/* Convert count values of any float type to and from a row of REALs; round: as a store and a load
+ * would. */
 void tutti__load_f32(float *row, const void *src, tutti_dtype dtype, int64_t count);
 void tutti__load_f64(double *row, const void *src, tutti_dtype dtype, int64_t count);
 void tutti__store_f32(void *dst, tutti_dtype dtype, const float *row, int64_t count);
@@ -48,11 +48,11 @@ void tutti__store_f64(void *dst, tutti_dtype dtype, const double *row, int64_t c
 void tutti__round_f32(float *row, tutti_dtype dtype, int64_t count);
 void tutti__round_f64(double *row, tutti_dtype dtype, int64_t count);
 
-/* Sums of long rows go by chunks of this many columns: lanes of REALs inside, two words across. */
+/* Long rows are summed in chunks of this many columns: REALs within a chunk, two words across. */
 #define TUTTI__CHUNK 512
 
-/* A sum in two words: what an addition rounds off is kept, so that a chain of them is as good as
- * one.  [Knuth 1997, 4.2.2] */
+/* A sum in two words: the rounding error of each addition is kept, so that a chain is as accurate
+ * as one addition.  [Knuth 1997, 4.2.2] */
 typedef struct tutti__long_sum {
     double high, low;
 } tutti__long_sum;
@@ -70,7 +70,7 @@ TUTTI__INLINE double tutti__long_total(const tutti__long_sum *sum)
     return isfinite(sum->high) ? sum->high + sum->low : sum->high;
 }
 
-/* Bytes of `count` elements, rounded up so that what follows starts on a cache line of its own. */
+/* Bytes of `count` elements, rounded up to whole cache lines. */
 static inline size_t tutti__room(int64_t count, size_t size)
 {
     return ((size_t)count * size + 255) / 256 * 256;
@@ -81,13 +81,13 @@ static inline size_t tutti__room(int64_t count, size_t size)
 /* Works on items [begin, end); thread: 0 to ctx->threads − 1, for scratch. */
 typedef void (*tutti__work)(void *task, int64_t begin, int64_t end, int thread);
 
-/* Gives [0, count) out in pieces.  cost: nanoseconds, roughly, that one item takes one thread:
- * small work stays on the calling thread.  How items are grouped and who gets them must not matter
- * to work. */
+/* Runs work on [0, count) in pieces, in parallel.  cost: roughly the nanoseconds per item on one
+ * thread; little work stays on the calling thread.  Results must not depend on how items are
+ * grouped or on their thread. */
 void tutti__parallel(const tutti_context *ctx, int64_t count, double cost, tutti__work work,
                      void *task);
 
-/* Reductions over rows: fixed blocks of rows, one partial row of `cols` REALs a block, merged in
+/* Reductions over rows: fixed blocks of rows, one partial row of `cols` REALs per block, merged in
  * block order. */
 typedef struct tutti__row_blocks {
     int64_t count, rows; /* blocks, and rows in each (the last may have fewer) */
@@ -101,8 +101,8 @@ void tutti__merge_blocks(const tutti_context *ctx, void *dst, tutti_dtype dst_dt
                          int64_t stride, int64_t cols);
 
 /* exp of a float to about one ulp: x = n ln 2 + r with |r| <= ln 2 / 2, Taylor's polynomial in r,
- * and 2^n in two factors so that the ends of the range come out right.  No branch and no call, so
- * that loops over it vectorise. */
+ * and 2^n in two factors so that the ends of the range are right.  No branch and no call, so that
+ * loops over it vectorise. */
 TUTTI__INLINE float tutti__exp_f32(float x)
 {
     const float shift = 12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer */
@@ -133,7 +133,7 @@ TUTTI__INLINE double tutti__exp_f64(double x)
     return exp(x);
 }
 
-/* Notes what was found wrong in the data of a call, if nothing else was. */
+/* Records a fault in a call's data, if none is recorded yet. */
 static inline void tutti__host_find(tutti_context *ctx, int32_t code, int32_t value, int64_t row,
                                     int64_t limit)
 {
@@ -141,7 +141,7 @@ static inline void tutti__host_find(tutti_context *ctx, int32_t code, int32_t va
         *ctx->finding = (tutti__finding){.code = code, .value = value, .row = row, .limit = limit};
 }
 
-/* What backend.h declares beside the operations. */
+/* The functions of backend.h besides the operations. */
 tutti_status tutti__host_tree_sum(int device, tutti__stream stream,
                                   const struct tutti__tree_sum_args *args);
 tutti_status tutti__host_hash(tutti_context *ctx, const uint32_t *words, int64_t count,

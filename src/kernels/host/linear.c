@@ -1,4 +1,4 @@
-/* FusedLinear: forward is a product with its epilogue; backward makes dz = dy * act' once and
+/* FusedLinear: forward is a product with an epilogue; backward computes dz = dy * act' once and
  * multiplies twice.  include/tutti/linear.h has the mathematics. */
 #include <string.h>
 
@@ -12,10 +12,10 @@
 typedef struct backward_task {
     const tutti__linear_args *args;
     void *dz;   /* [rows, out] REALs; NULL: dy is dz */
-    char *rows; /* of each thread: three rows of REALs */
+    char *rows; /* per thread: three rows of REALs */
     size_t row_bytes, thread_bytes, partial_bytes;
     tutti__row_blocks blocks;
-    char *partials; /* of db: a row of doubles a block */
+    char *partials; /* of db: a row of doubles per block */
 } backward_task;
 
 #define REAL float
@@ -25,8 +25,7 @@ typedef struct backward_task {
 #define OF(name) name##_f64
 #include "kernels/host/linear_rows.h"
 
-/* Where a backward's scratch begins and ends: dz, partial rows of db, then what the passes use one
- * after another. */
+/* The layout of backward's scratch: dz, partial rows of db, then memory that the passes share. */
 static void backward_layout(const tutti__linear_shape *shape, tutti_dtype real, backward_task *task,
                             size_t *partials_at, size_t *work_at)
 {

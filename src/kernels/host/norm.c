@@ -9,17 +9,17 @@
 typedef struct forward_task {
     const tutti__norm_args *args;
     const void *gamma, *beta; /* [cols] REALs, or NULL */
-    char *rows;               /* of each thread: two rows of REALs */
+    char *rows;               /* per thread: two rows of REALs */
     size_t row_bytes, thread_bytes;
 } forward_task;
 
 typedef struct backward_task {
     const tutti__norm_args *args;
     const void *gamma; /* [cols] REALs, or NULL */
-    char *rows;        /* of each thread: three rows of REALs */
+    char *rows;        /* per thread: three rows of REALs */
     size_t row_bytes, thread_bytes;
     tutti__row_blocks blocks;
-    char *dgamma, *dbeta; /* a row of REALs a block */
+    char *dgamma, *dbeta; /* a row of REALs per block */
 } backward_task;
 
 #define REAL float
@@ -34,7 +34,7 @@ static tutti_dtype real_of(const tutti__norm_args *args)
     return tutti__accumulate_dtype(args->x.dtype, args->param_dtype);
 }
 
-/* gamma or beta as REALs; add_one: 1 more than that. */
+/* gamma or beta as REALs; add_one: plus 1. */
 static const void *widened(const tutti__norm_args *args, void *room, const void *param,
                            bool add_one)
 {
@@ -43,8 +43,8 @@ static const void *widened(const tutti__norm_args *args, void *room, const void 
     return widen_param_f32(room, param, args->param_dtype, args->cols, add_one);
 }
 
-/* Two rows for gamma and beta and two a thread; or one for gamma, three a thread, then the partial
- * rows of dgamma and dbeta. */
+/* Two rows for gamma and beta and two per thread; or one for gamma, three per thread, then the
+ * partial rows of dgamma and dbeta. */
 static tutti_status plan(tutti_context *ctx, const void *untyped, bool backward, tutti__plan *plan)
 {
     const tutti__norm_args *args = untyped;

@@ -1,10 +1,10 @@
 /* Bodies of norm.c, for one REAL. */
 #include "kernels/host/sum_rows.h"
 
-/* Two passes, of which the second corrects the first one's mean by the mean of x - mean, and the
- * variance by its square [Chan, Golub & LeVeque 1983].  Where that square is much of the sum, as in
- * rows all but constant, it is not to be subtracted: one more pass, about the corrected mean.  A
- * sum that REAL does not hold makes the row NaN. */
+/* Two passes; the second corrects the first one's mean by the mean of x - mean, and the variance by
+ * its square [Chan, Golub & LeVeque 1983].  If that square is a large part of the sum, as in nearly
+ * constant rows, subtracting it would cancel: one more pass, about the corrected mean.  A sum that
+ * overflows REAL makes the row NaN. */
 TUTTI__INLINE void OF(row_statistics)(const REAL *x, const tutti__norm_args *args, REAL *mean,
                                       REAL *rstd)
 {

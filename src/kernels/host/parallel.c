@@ -1,11 +1,11 @@
-/* Work spread over threads, and reductions over rows whose order does not depend on them. */
+/* Parallel loops, and reductions over rows whose order does not depend on the threads. */
 #include <omp.h>
 
 #include "kernels/host/host.h"
 
-/* Below this many nanoseconds a thread, waking it costs more than it brings. */
+/* With fewer nanoseconds of work, waking a thread costs more than it saves. */
 #define WORTH_A_THREAD 20e3
-/* Pieces a thread: enough that one late thread does not hold up the rest. */
+/* Pieces per thread: enough that one late thread does not delay the rest. */
 #define PIECES 4
 
 void tutti__parallel(const tutti_context *ctx, int64_t count, double cost, tutti__work work,
@@ -31,8 +31,8 @@ void tutti__parallel(const tutti_context *ctx, int64_t count, double cost, tutti
 
 tutti__row_blocks tutti__split_rows(int64_t rows, int64_t cols)
 {
-    /* 8 rows a block at least, and then 64 blocks, or for very long rows no more than 4 Mi partial
-     * values; but 512 rows at most, as those of a block are one chain of additions */
+    /* at least 8 rows per block, and then at most 64 blocks, or for very long rows 4 Mi partial
+     * values; but at most 512 rows, as those of a block are one chain of additions */
     int64_t most = cols > 0 ? (INT64_C(1) << 22) / cols : 64;
     most = most < 4 ? 4 : most > 64 ? 64 : most;
     int64_t each = (rows + most - 1) / most;

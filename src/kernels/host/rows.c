@@ -3,7 +3,7 @@
 
 #include "kernels/host/host.h"
 
-/* double to float, rounded to odd: a second rounding, to 16 bits, is then right. */
+/* double to float, rounded to odd, so that a second rounding, to 16 bits, is correct. */
 TUTTI__INLINE float round_to_odd(double value)
 {
     float nearest = (float)value;

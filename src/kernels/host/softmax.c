@@ -4,11 +4,11 @@
 
 typedef struct softmax_task {
     const tutti__softmax_args *args;
-    char *rows; /* of each thread: two rows of REALs */
+    char *rows; /* per thread: two rows of REALs */
     size_t row_bytes, thread_bytes;
 } softmax_task;
 
-/* Columns that a row sees. */
+/* The number of visible columns of a row. */
 static inline int64_t visible(const tutti__softmax_args *args, int64_t row)
 {
     if (args->causal_period <= 0) return args->cols;

@@ -1,6 +1,6 @@
-/* Sums over a row, for one REAL: inside of a chunk 32 lanes of REALs, each a chain of up to 16
- * terms, merged pairwise; chunks in two words.  The lanes are written out, so that the order and
- * the accuracy are the code's and not the vectoriser's. */
+/* Sums over a row, for one REAL: a chunk is summed in 32 lanes of REALs, each a chain of up to 16
+ * terms, merged pairwise; chunks are added in two words.  The lanes are explicit, so that order and
+ * accuracy do not depend on the vectoriser. */
 
 #define LANES 32
 
@@ -25,7 +25,7 @@ TUTTI__INLINE void OF(fold_lanes)(REAL *lane, int half)
     for (int k = 0; k < half; k++) lane[k] += lane[k + half];
 }
 
-/* Of steps written out: the compiler keeps the lanes in registers. */
+/* Unrolled, so that the compiler keeps the lanes in registers. */
 TUTTI__INLINE REAL OF(merge_lanes)(REAL *lane)
 {
     OF(fold_lanes)(lane, 16);
@@ -44,8 +44,8 @@ TUTTI__INLINE void OF(chunk_sums)(const REAL *a, const REAL *b, REAL shift, int6
     if (product) *product = OF(merge_lanes)(lane_of_products);
 }
 
-/* The sums of a - shift and of (a - shift) (b - shift).  NULL: not wanted, and costs nothing once
- * this is inlined. */
+/* The sums of a - shift and of (a - shift) (b - shift).  A NULL sum is not computed once
+ * inlined. */
 TUTTI__INLINE void OF(row_sums)(const REAL *a, const REAL *b, REAL shift, int64_t cols, double *sum,
                                 double *product)
 {

@@ -4,7 +4,7 @@
 #include "kernels/host/host.h"
 #include "ops/tree_sum.h"
 
-enum { TREE_BLOCK = 256, TREE_DEPTH = 10 /* of 256 inputs, and the one that is pushed */ };
+enum { TREE_BLOCK = 256, TREE_DEPTH = 10 /* for 256 inputs, and the one being pushed */ };
 
 #define TREE_BLOCKS(real)                                                                     \
     TUTTI__VECTORISED                                                                         \
