@@ -1,7 +1,7 @@
-/* Teaches: a run saved in a checkpoint and gone on with: weights, the optimizer's state and values
- * of your own, listed once for saving and loading.  A second run, made afresh as a new process
- * would make it, resumes from the file in the middle of the first one and must end with the first
- * one's bits.  Any number of ranks reads the file.
+/* Teaches: a run saved in a checkpoint and resumed: weights, the optimizer's state and values of
+ * your own, listed once for saving and loading.  A second run, created as in a new process, resumes
+ * from the file in the middle of the first one and must end with the same bits.  Any number of
+ * ranks can read the file.
  *
  * Build: mpicc checkpoint.c -o checkpoint $(pkg-config --cflags --libs tutti)
  * Run:   mpirun -np 2 ./checkpoint run.h5, then look at it: h5dump -H run.h5 */
@@ -49,7 +49,7 @@ static void run_create(run *r)
     check(tutti_adamw_create(ctx, r->params, &(tutti_adamw_desc){.weight_decay = 0.01}, &r->adamw));
     check(tutti_step_block_create(ctx, &r->block));
 
-    /* What a checkpoint of this run holds.  The list points to the run: saving reads from it,
+    /* The contents of this run's checkpoint.  The list points to the run: saving reads from it,
      * loading writes to it. */
     tutti_state_tensor state;
     check(tutti_checkpoint_create(ctx, comm, &r->checkpoint));
@@ -109,7 +109,8 @@ int main(int argc, char **argv)
 {
     run one, other;
     tutti_tensor a, b;
-    /* if standard output is closed, no file may get its number: what is printed would land in it */
+    /* if standard output is closed, no file may get its descriptor: printed text would land in
+     * it */
     int null = open("/dev/null", O_RDWR);
     while (null >= 0 && null <= STDERR_FILENO) null = dup(null);
     if (null >= 0) close(null);

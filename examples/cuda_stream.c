@@ -26,7 +26,7 @@ static void cuda(cudaError_t error)
     exit(2);
 }
 
-/* Device memory of the program's own, with values if there are some. */
+/* Device memory of the program's, with values if not NULL. */
 static void *device(const void *values, size_t bytes)
 {
     void *data;
@@ -64,7 +64,7 @@ int main(void)
         }
     }
 
-    /* What the program has: a stream, memory, a graph to be made. */
+    /* The program's own: a stream, memory, a graph to be made. */
     cudaStream_t stream;
     cudaGraph_t graph;
     cudaGraphExec_t step;
@@ -111,7 +111,7 @@ int main(void)
     }
     printf("worst difference from a plain computation %.1e\n", error);
     tutti_layer_destroy(&norm);
-    tutti_context_destroy(&ctx); /* the stream and the memory stay the program's */
+    tutti_context_destroy(&ctx); /* the stream and the memory remain */
     cuda(cudaGraphExecDestroy(step));
     cuda(cudaGraphDestroy(graph));
     cuda(cudaStreamDestroy(stream));

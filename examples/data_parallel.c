@@ -1,6 +1,5 @@
-/* Teaches: the smallest data-parallel step: a model of two layers in a store, gradients summed over
- * the ranks while backward runs, AdamW.  Each rank works on its own rows of one global batch: the
- * losses do not depend on the number of ranks.
+/* Teaches: the smallest data-parallel step: two layers in a store, gradients summed over the ranks
+ * while backward runs, AdamW.  The losses do not depend on the number of ranks.
  *
  * Build: mpicc data_parallel.c -o data_parallel $(pkg-config --cflags --libs tutti) -lm
  * Run:   mpirun -np 2 ./data_parallel */
@@ -18,7 +17,7 @@ static void check(tutti_status status)
     MPI_Abort(MPI_COMM_WORLD, 2);
 }
 
-/* The same tensor in the device's memory, with its values if it has some. */
+/* The same tensor in device memory, with its values if it has any. */
 static tutti_tensor on_device(tutti_context *ctx, tutti_tensor tensor)
 {
     const void *values = tensor.data;
@@ -78,16 +77,16 @@ int main(int argc, char **argv)
     tutti_cross_entropy_call entropy = {.logits = &y, .labels = &label, .dlogits = &y};
     low_call.saved_bytes = tutti_layer_saved_bytes(low, rows);
     entropy.loss_sum = &total, entropy.step = block;
-    /* A row's loss weighs its share of the global batch: a plain sum over the ranks is right. */
+    /* Each row's loss is weighted by the global batch, so its gradients are simply summed. */
     tutti_step_values values = {.step = 1, .learning_rate = 0.02, .loss_weight = 1.0 / BATCH};
     for (int step = 1; step <= STEPS; step++, values.step++) {
         check(tutti_step_block_set(block, ctx, &values));
         check(tutti_linear_forward(low, ctx, &low_call));
         check(tutti_linear_forward(top, ctx, &top_call));
         check(tutti_cross_entropy_forward(loss, ctx, &entropy));
-        check(tutti_linear_backward(top, ctx, &top_call)); /* its gradients set out … */
+        check(tutti_linear_backward(top, ctx, &top_call)); /* starts its gradients' sums … */
         check(tutti_linear_backward(low, ctx, &low_call));
-        check(tutti_grad_sync_finish(sync, ctx)); /* … and all have arrived */
+        check(tutti_grad_sync_finish(sync, ctx)); /* … which are complete after this */
         check(tutti_adamw_update(adamw, ctx, block));
         check(tutti_comm_all_reduce(comm, ctx, total.data, total.data, 1, TUTTI_F64, TUTTI_SUM));
         check(tutti_copy(ctx, &sum, total.data, sizeof sum));

@@ -1,6 +1,6 @@
-/* Teaches: an existing trainer, with buffers, gradients and an optimizer of its own, takes one
- * thing of Tutti: the exchange, which sums its gradients over the ranks while it still computes.
- * No layer, no store: a parameter is a name and two arrays.
+/* Teaches: an existing trainer, with its own buffers, gradients and optimizer, uses one part of
+ * Tutti: the exchange, which sums its gradients over the ranks while it still computes.  No layer,
+ * no store: a parameter is a name and two arrays.
  *
  * Build: mpicc own_buffers.c -o own_buffers $(pkg-config --cflags --libs tutti) -lm
  * Run:   mpirun -np 2 ./own_buffers */
@@ -76,7 +76,7 @@ int main(int argc, char **argv)
             for (int row = first; row < last; row++) dweight[col] += slope(row) * x[row][col];
         }
         check(tutti_grad_sync_ready_param(sync, ctx, &w));
-        check(tutti_grad_sync_finish(sync, ctx)); /* … and both are there, on every rank */
+        check(tutti_grad_sync_finish(sync, ctx)); /* … and both are complete, on every rank */
         for (int col = 0; col < COLS; col++) weight[col] -= 0.5 * dweight[col];
         bias -= 0.5 * dbias;
     }

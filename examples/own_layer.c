@@ -1,6 +1,6 @@
-/* Teaches: a layer of your own between Tutti's, here y = x * factor, a learned factor a column,
- * written as plain loops.  Its parameter lies in the store beside theirs: the same exchange sums
- * its gradient, the same optimizer updates it.
+/* Teaches: a layer of your own between Tutti's, here y = x * factor with a learned factor per
+ * column, written as plain loops.  Its parameter is in the store with theirs: the same exchange
+ * sums its gradient, the same optimizer updates it.
  *
  * Build: mpicc own_layer.c -o own_layer $(pkg-config --cflags --libs tutti) -lm
  * Run:   mpirun -np 2 ./own_layer */
@@ -19,7 +19,7 @@ static void check(tutti_status status)
 }
 
 /* The layer is a parameter, which the store binds to memory, and two functions.  On the host
- * backend all has happened when a call returns; for a GPU these would launch kernels on the
+ * backend work is complete when a call returns; for a GPU these would launch kernels on the
  * context's stream (tutti/cuda.h). */
 
 static tutti_param scale_create(void)
@@ -91,7 +91,7 @@ static void backward(tutti_grad_sync *sync)
 {
     tutti_tensor tx = view(x[0], 2), tscaled = view(scaled[0], WIDTH), tdy = view(dy, 1);
     tutti_tensor tdscaled = view(dscaled[0], WIDTH);
-    /* With sync a backward says itself that its layer's gradients are complete. */
+    /* With sync, backward declares its layer's gradients complete. */
     check(tutti_linear_backward(
         top, ctx, &(tutti_linear_call){.x = &tscaled, .dy = &tdy, .dx = &tdscaled, .sync = sync}));
     scale_backward(&scale, rows, h, dscaled, dscaled);
@@ -103,7 +103,7 @@ static void backward(tutti_grad_sync *sync)
     check(tutti_grad_sync_finish(sync, ctx));
 }
 
-/* How far the summed gradient of the first factor is from the loss's slope, by differences. */
+/* The difference between the summed gradient of the first factor and a finite difference. */
 static double gradient_error(void)
 {
     double *factor = scale.value.data, slope;

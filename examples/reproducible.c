@@ -1,8 +1,6 @@
-/* Teaches: reproducible mode in a trainer of one's own: weights that are the same to the bit for
- * any number of ranks.  The batch is always the same LEAVES blocks of rows.  A rank computes the
- * gradients of its blocks one after the other, and all are added as a tree over the blocks'
- * numbers, whoever computed them.  Buffers and update are the trainer's, layers and exchange
- * Tutti's.
+/* Teaches: reproducible mode in a trainer of your own: the same weights, bit for bit, on any number
+ * of ranks.  The batch is always the same LEAVES blocks of rows, whose gradients are added as a
+ * tree over the blocks' numbers.  Buffers and update are the trainer's.
  *
  * Build: mpicc reproducible.c -o reproducible $(pkg-config --cflags --libs tutti) -lm
  * Run:   mpirun -np 3 ./reproducible */
@@ -14,8 +12,7 @@
 enum { LEAVES = 8, ROWS = 4, IN = 6, HIDDEN = 16, STEPS = 400, PARAMS = 4, ROOM = IN * HIDDEN };
 static tutti_context *ctx;
 static tutti_layer *hidden, *output;
-/* The trainer's own memory.  Every leaf is computed in the same place, so none of its bits depends
- * on where that is. */
+/* The trainer's own memory, where every leaf is computed in the same place. */
 static float values[PARAMS * ROOM], grads[PARAMS * ROOM];
 static float x[ROWS][IN], h[ROWS][HIDDEN], dh[ROWS][HIDDEN], z[ROWS][HIDDEN], y[ROWS], dy[ROWS];
 static const tutti_param *params[PARAMS];
@@ -27,8 +24,7 @@ static void check(tutti_status status)
     MPI_Abort(MPI_COMM_WORLD, 2);
 }
 
-/* A layer over the trainer's memory from this parameter on, filled as a store would fill it: the
- * same on all ranks. */
+/* A layer over the trainer's memory from this parameter on, filled alike on all ranks. */
 static void own_layer(const char *name, const char *options, int at, tutti_layer **layer)
 {
     check(tutti_layer_create_by_name(ctx, "linear", options, layer));
@@ -84,7 +80,7 @@ int main(int argc, char **argv)
         for (int leaf = first; leaf < first + count; leaf++) {
             check(tutti_grad_sync_leaf_begin(sync, ctx, leaf));
             forward(leaf, &lower, &upper);
-            check(tutti_linear_backward(output, ctx, &upper)); /* says itself that it is ready */
+            check(tutti_linear_backward(output, ctx, &upper)); /* declares its layer ready */
             check(tutti_linear_backward(hidden, ctx, &lower));
             check(tutti_grad_sync_leaf_end(sync, ctx, leaf));
         }

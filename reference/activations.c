@@ -1,4 +1,4 @@
-/* Activations; activations.h. */
+/* See activations.h. */
 #include "activations.h"
 
 #define ROOT 0.797884560802865355879892119868763737L /* sqrt(2 / pi) */
@@ -52,7 +52,7 @@ static real value_at(const activation *a, real z)
     }
 }
 
-/* NaN stays NaN. */
+/* act'(z); NaN for NaN. */
 static real slope_at(const activation *a, real z)
 {
     real t;
@@ -84,7 +84,7 @@ spread activation_rounding(const activation *a, real value)
     return spread_single(spread_roundoff(a->dtype) * fabsl(value) + spread_least(a->dtype) / 2);
 }
 
-/* What z's error makes of a function of it.  An infinite z has none. */
+/* A function of z with the error that z's causes.  An infinite z has no error. */
 static inexact change(const activation *a, real (*function)(const activation *a, real z), inexact z)
 {
     const real most = spread_most(z.error), value = function(a, z.value);
@@ -94,7 +94,8 @@ static inexact change(const activation *a, real (*function)(const activation *a,
     return (inexact){value, spread_times(z.error, fmaxl(above, below) / most)};
 }
 
-/* What the arithmetic of act loses.  Steps may be as large as z where the result is small. */
+/* Rounding errors of act itself.  Intermediate values may be as large as z where the result is
+ * small. */
 static spread own_errors(const activation *a, real z, real value)
 {
     const real u = a->u;
@@ -150,7 +151,7 @@ static spread silu_slope_errors(real u, real z, real slope)
     return spread_add(error, spread_of(u * slope, 2));
 }
 
-/* 2 sqrt(y), y as it will be stored: nothing where it underflows. */
+/* 2 sqrt(y) of the stored y, which is 0 where it underflows. */
 static spread squared_relu_slope_errors(const activation *a, real z, real slope)
 {
     const real u = a->u, y = z * z;
@@ -160,7 +161,7 @@ static spread squared_relu_slope_errors(const activation *a, real z, real slope)
     return spread_add(spread_single(2 * fmaxl(below, above)), spread_of(u * slope, 3));
 }
 
-/* The slope as backward sees it, from z. */
+/* The derivative as backward computes it from z. */
 static inexact slope_of(const activation *a, inexact z)
 {
     const real u = a->u, at = z.value, left = a->kind == ACTIVATION_LEAKY_RELU ? a->slope : 0;
@@ -179,14 +180,14 @@ static inexact slope_of(const activation *a, inexact z)
     case ACTIVATION_SQUARED_RELU:
         slope.error = spread_add(slope.error, squared_relu_slope_errors(a, at, slope.value));
         break;
-    default: /* constant, but for the kink, where rounding decides on which side z lies */
+    default: /* constant, except at the kink, where rounding decides on which side z lies */
         slope.error = spread_single(fabsl(at) <= spread_most(z.error) ? 1 - left : 0);
         break;
     }
     return slope;
 }
 
-/* From y, which lies on z's side of the kink; exact but for squared_relu's root. */
+/* From y, which is on z's side of the kink; exact except squared_relu's root. */
 static inexact slope_from(const activation *a, real y)
 {
     const bool squared = a->kind == ACTIVATION_SQUARED_RELU;

@@ -1,4 +1,4 @@
-/* What a layer does after its sum z: act, its derivative, and the errors of both. */
+/* act(z) and its derivative, with the errors of both. */
 #ifndef TUTTI_REFERENCE_ACTIVATIONS_H
 #define TUTTI_REFERENCE_ACTIVATIONS_H
 
@@ -27,16 +27,16 @@ typedef struct activation {
     tutti_dtype dtype, computed; /* of the layer's tensors, of the arithmetic */
 } activation;
 
-/* From the options "activation" and "slope"; false: of this activation no formula is known.
- * dtype: of the layer's tensors. */
+/* Sets a from the options "activation" and "slope"; false if there is no formula for the
+ * activation.  dtype: of the layer's tensors. */
 bool activation_take(activation *a, const reference_work *w, tutti_dtype dtype);
 
-/* What storing a value in the type adds: nothing where it is computed in it. */
+/* The error of storing a value in the layer's type: none if it is computed in that type. */
 spread activation_rounding(const activation *a, real value);
 /* act(z) before it is stored. */
 inexact activation_apply(const activation *a, inexact z);
-/* dy act'(z), before it is stored if at all.  y: as forward stored it, which relu and its kin go
- * by; NULL: from z. */
+/* dy act'(z), before it may be stored.  y: as forward stored it, from which relu and its variants
+ * take act'; NULL: from z. */
 inexact activation_gradient(const activation *a, inexact z, const double *y, real dy);
 
 #endif

@@ -1,4 +1,4 @@
-/* AdamW [Loshchilov & Hutter 2019], an element at a time; adamw.h. */
+/* AdamW [Loshchilov & Hutter 2019], element by element; see adamw.h. */
 #include "adamw.h"
 
 #include "spread.h"
@@ -22,13 +22,13 @@ static real stored(const reference_adamw *a, real error, real value)
                          value, a->dtype, a->dtype);
 }
 
-/* 1 - beta^t is made in f64 whatever the type, and loses what beta^t and 1 have in common. */
+/* The error of 1 - beta^t, which is computed in f64 whatever the type, by cancellation. */
 static real correction_error(real correction, real u)
 {
     return SPREAD_FUNCTION * spread_roundoff(TUTTI_F64) / correction + u;
 }
 
-/* v's relative error halves in the root; where v is tiny the root's error is that of v itself. */
+/* The root halves v's relative error; where v is tiny the root's error is that of v itself. */
 static real root_error(real root, real v_error, real correction)
 {
     const real whole = sqrtl(v_error / correction);

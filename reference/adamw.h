@@ -1,5 +1,5 @@
-/* What an update of AdamW should make of an element, and how far a right implementation may be
- * from it. */
+/* The result of AdamW's update of an element, and how far a correct implementation may be from
+ * it. */
 #ifndef TUTTI_REFERENCE_ADAMW_H
 #define TUTTI_REFERENCE_ADAMW_H
 
@@ -9,7 +9,7 @@
 
 typedef struct reference_adamw {
     double beta1, beta2, eps, weight_decay, learning_rate;
-    double factor;       /* what clipping and loss_scale make of a gradient */
+    double factor;       /* on gradients: clipping and 1 / loss_scale */
     double factor_error; /* relative */
     int64_t t;           /* of this update, from 1 */
     tutti_dtype dtype;

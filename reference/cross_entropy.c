@@ -34,7 +34,7 @@ static void set_dlogits(const exponentials *r, const reference_work *w, const cr
     }
 }
 
-/* A row that is ignored, or has a label out of range. */
+/* For a row that is ignored or has a label out of range. */
 static real set_all(const cross_entropy *k, int64_t i, real value)
 {
     reference_set(k->loss, i, 0, value);
@@ -42,7 +42,7 @@ static real set_all(const cross_entropy *k, int64_t i, real value)
     return value;
 }
 
-/* Its loss. */
+/* Returns the row's loss. */
 static real one_row(const cross_entropy *k, exponentials *r, const reference_work *w, int64_t i,
                     real *bound)
 {

@@ -1,9 +1,9 @@
-/* Embedding: y is a copy, a row of the gradient the sum of dy over the rows of its token. */
+/* Embedding: y is a copy; a row of the gradient is the sum of dy over its token's rows. */
 #include <stdlib.h>
 
 #include "kind.h"
 
-/* Blocks of 64, merged pairwise: a row takes part in so many additions. */
+/* Blocks of 64, merged pairwise, limit the number of additions that a row takes part in. */
 static spread blocks_error(real u, const moments *m)
 {
     const real additions =
@@ -17,7 +17,7 @@ typedef struct table {
     int64_t vocab, cols;
 } table;
 
-/* The token of a row; -1: it is out of range. */
+/* The token of a row; -1 if it is out of range. */
 static int64_t token_of(const table *t, int64_t row)
 {
     const double token = t->tokens[row];

@@ -1,4 +1,4 @@
-/* The exponentials of a row; exponentials.h. */
+/* See exponentials.h. */
 #include "exponentials.h"
 
 #include <stdlib.h>
@@ -26,7 +26,7 @@ spread exponent_error(const exponentials *r, int64_t j)
     return spread_add(error, spread_single(r->lost * r->gap[j]));
 }
 
-/* Of an exponential, relative to it: another base, the function itself. */
+/* Relative error of an exponential: the change of base and the function itself. */
 static spread own_error(const exponentials *r, int64_t j)
 {
     if (!isfinite(r->gap[j])) return (spread){0, 0, 0};
@@ -54,7 +54,7 @@ void exponentials_take(exponentials *r, const double *x, int64_t cols)
 
 spread weight_error(const exponentials *r, int64_t j)
 {
-    if (r->cols <= 1 || !isfinite(r->gap[j])) return (spread){0, 0, 0}; /* one alone is 1 */
+    if (r->cols <= 1 || !isfinite(r->gap[j])) return (spread){0, 0, 0}; /* a single one is 1 */
     spread error = spread_add(spread_add(own_error(r, j), r->relative), spread_of(r->u, 2));
     return spread_add(spread_times(error, weight_of(r, j)), spread_of(r->tiny, 1));
 }

@@ -6,20 +6,20 @@
 
 typedef struct exponentials {
     const reference_work *w;
-    int64_t cols; /* that count */
+    int64_t cols; /* visible */
     real u, scale, tiny;
-    real lost;     /* of scale, relative, as a number of the arithmetic */
+    real lost;     /* relative error of scale, rounded to the arithmetic's type */
     real *gap, *e; /* t - max of the scaled elements t; exp(gap) */
     real most, total;
     spread relative; /* error of the total */
 } exponentials;
 
-/* Room for rows of up to cols. */
+/* Allocates for rows of up to cols columns. */
 bool exponentials_make(exponentials *r, const reference_work *w, int64_t cols, real scale);
 void exponentials_free(exponentials *r);
 void exponentials_take(exponentials *r, const double *x, int64_t cols);
 
-/* Of an exponent: the difference, which comes first, the product, the scale. */
+/* Error of an exponent: of the difference, which comes first, the product, the scale. */
 spread exponent_error(const exponentials *r, int64_t j);
 static inline real weight_of(const exponentials *r, int64_t j)
 {

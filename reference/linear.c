@@ -3,7 +3,7 @@
 
 #include "activations.h"
 
-/* A gradient of z, and what its error adds to a sum over many. */
+/* A gradient of z, and its error's part in a sum over many. */
 typedef struct gradient {
     real value;
     spread part;
@@ -15,21 +15,21 @@ typedef struct linear {
     int64_t rows, in, out;
     activation act;
     real u;
-    bool tf32;    /* factors of products may be cut to 11 digits */
+    bool tf32;    /* factors of products may be truncated to 11 digits */
     gradient *dz; /* [rows, out] */
 } linear;
 
-/* Of the products whose sum this is, but for the additions. */
+/* Error of the products in a sum, without the additions. */
 static spread products_error(const linear *k, const moments *m)
 {
     const real u = k->u;
     spread products = {u * m->magnitude, u * u * m->squares, 0};
-    /* Tensor cores add 16 products of 16 bits at a time to a partial sum, and cut what exceeds f32:
-     * up to 2 u of the partial sum, always towards 0 [Fasi et al. 2021] */
+    /* Tensor cores add 16 products of 16 bits at a time to a partial sum and truncate to f32: up to
+     * 2 u of the partial sum, always towards 0 [Fasi et al. 2021] */
     if (tutti_dtype_size(k->act.dtype) == 2)
         products.few = 2 * u * m->count / 16 * (fabsl(m->total) + sqrtl(m->squares));
     if (!k->tf32) return products;
-    /* TF32 loses up to 2^-10 of each factor.  If it cuts, all terms shrink: by half of that on
+    /* TF32 loses up to 2^-10 of each factor.  If it truncates, all terms shrink, by half of that on
      * average */
     const real lost = 2 * 0x1p-10L, shrunk = lost / 2 * fabsl(m->total);
     const spread cut = {lost * m->magnitude, lost * lost * m->squares, shrunk};
@@ -81,7 +81,7 @@ static void forward(const linear *k)
 
 enum { COLUMNS = 64 };
 
-/* A sum over rows for each of some neighbouring columns. */
+/* A sum over rows for each of several neighbouring columns. */
 typedef struct sums {
     moments sum[COLUMNS];
     spread error[COLUMNS];

@@ -36,8 +36,7 @@ static void take_row(norm *k, const double *x, const double *residual)
         k->x[j] = residual ? reference_round(k->x_dtype, (real)x[j] + residual[j]) : x[j];
 }
 
-/* Of a mean that is made in one pass; and of one that the mean of the deviations from it was
- * added to. */
+/* Error of a mean computed in one pass, or corrected by the mean of the deviations from it. */
 static spread mean_error(const norm *k, const moments *x)
 {
     const real u = k->u, cols = (real)k->cols;
@@ -100,7 +99,7 @@ static spread own_of_g(const norm *k, int64_t j)
     return spread_of(k->u * k->g[j], (k->gamma != NULL) + (k->zero != 0));
 }
 
-/* n with all that went into it. */
+/* Error of n from all its sources. */
 static spread error_of_n(const norm *k, int64_t j)
 {
     spread error = spread_add(own_of_n(k, j), spread_times(k->mean_error, k->rstd));

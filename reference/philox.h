@@ -1,4 +1,5 @@
-/* The random bits of a mask, from the paper's definition of Philox 4x32-10.  [Salmon, Moraes, Dror & Shaw 2011] */
+/* The random bits of a mask, from the paper's definition of Philox 4x32-10.  [Salmon, Moraes, Dror
+ * & Shaw 2011] */
 #ifndef TUTTI_REFERENCE_PHILOX_H
 #define TUTTI_REFERENCE_PHILOX_H
 

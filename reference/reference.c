@@ -1,4 +1,4 @@
-/* The list of kinds, and what their formulas share; reference.h, kind.h. */
+/* The list of kinds, and what their formulas share; see reference.h and kind.h. */
 #include "reference.h"
 
 #include <stdio.h>
@@ -7,7 +7,7 @@
 
 #include "kind.h"
 
-/* One line a kind: its file has the record, reference_X. */
+/* One line per kind, whose file has the record reference_X. */
 #define KINDS(X)     \
     X(layernorm)     \
     X(rmsnorm)       \
@@ -34,7 +34,7 @@ bool reference_knows(const char *kind)
     return find_kind(kind);
 }
 
-/* A tensor's place: of a slot, or of a parameter; number -1: there is none. */
+/* A tensor's place: a slot or a parameter; number -1: none. */
 typedef struct place {
     bool param, gradient;
     int number;
@@ -49,7 +49,7 @@ static place place_named(const tutti_layer_type *type, const char *name, bool gr
     return (place){.number = -1};
 }
 
-/* dlogits is a tensor's own name, dx the gradient of x. */
+/* A tensor's own name may begin with d, as dlogits; otherwise dx is the gradient of x. */
 static place place_of(const tutti_layer_type *type, const char *name)
 {
     const place own = place_named(type, name, false);
@@ -74,7 +74,7 @@ reference_tensor reference_find(const reference_work *w, const char *name)
     return tensor ? *tensor : (reference_tensor){NULL, NULL, NULL};
 }
 
-/* The layer's parameter of a number in the kind's table, which it may leave out. */
+/* The layer's parameter with this number in the kind's table; NULL if the options leave it out. */
 static const tutti_param *param_of(const reference_work *w, int number)
 {
     tutti_layer *layer = w->problem->layer;

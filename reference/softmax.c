@@ -7,11 +7,11 @@ typedef struct softmax {
     exponentials row;
     bool log;
     tutti_dtype dtype, computed;
-    real *y;                /* of the row, as backward reads it */
-    const double *stored_y; /* y is this, without error; NULL: it is computed */
+    real *y;                /* the row's, as backward reads it */
+    const double *stored_y; /* the exact y; NULL: y is computed */
 } softmax;
 
-/* What storing y adds, before backward reads it. */
+/* The error of storing y before backward reads it. */
 static spread rounding(const softmax *s, real size)
 {
     if (s->dtype == s->computed || size == 1) return (spread){0, 0, 0};
@@ -23,7 +23,7 @@ static real value_of(const softmax *s, int64_t j)
     return s->log ? s->row.gap[j] - logl(s->row.total) : weight_of(&s->row, j);
 }
 
-/* Of y before it is stored. */
+/* Error of y before it is stored. */
 static spread forward_error(const softmax *s, int64_t j, real y)
 {
     const exponentials *r = &s->row;
@@ -33,7 +33,7 @@ static spread forward_error(const softmax *s, int64_t j, real y)
     return spread_add(error, spread_single(SPREAD_FUNCTION * r->u * logl(r->total)));
 }
 
-/* Of y as backward reads it. */
+/* Error of y as backward reads it. */
 static spread y_error(const softmax *s, int64_t j)
 {
     const real y = s->y[j];
@@ -53,7 +53,7 @@ static void forward(const softmax *s, const reference_work *w, reference_tensor 
     }
 }
 
-/* The weight that backward of log-softmax makes of y. */
+/* exp(y), the weight in log-softmax's backward. */
 static real weight(const softmax *s, int64_t j)
 {
     return s->stored_y ? expl(s->y[j]) : weight_of(&s->row, j);

@@ -1,5 +1,5 @@
-/* Rounding errors that do not know of each other, after docs/numerics.md: the sum of their worst
- * cases, the sum of the squares of many, and the sum of few larger ones, which count in full. */
+/* Independent rounding errors, as in docs/numerics.md: the sum of their worst cases, the sum of
+ * squares of the many, and the sum of the few larger ones, which count in full. */
 #ifndef TUTTI_REFERENCE_SPREAD_H
 #define TUTTI_REFERENCE_SPREAD_H
 
@@ -17,7 +17,7 @@ typedef struct spread {
     real total, squares, few;
 } spread;
 
-/* What a square root, an exponential, a logarithm or the like may be wrong by, in roundoffs. */
+/* The error of a square root, an exponential, a logarithm and the like, in roundoffs. */
 #define SPREAD_FUNCTION 4
 
 static inline spread spread_add(spread a, spread b)
@@ -38,14 +38,14 @@ static inline spread spread_single(real worst)
     return (spread){fabsl(worst), 0, fabsl(worst)};
 }
 
-/* The worst case of a whole computation: beside other sources' errors, which do not know of it,
- * the root of the sum of squares. */
+/* A whole computation as one error, independent of other sources: the root of its sum of
+ * squares. */
 static inline spread spread_whole(real worst)
 {
     return (spread){fabsl(worst), worst * worst / 16, 0};
 }
 
-/* Of a value that is multiplied by an exact factor. */
+/* Error of a value multiplied by an exact factor. */
 static inline spread spread_times(spread a, real factor)
 {
     factor = fabsl(factor);
@@ -63,8 +63,8 @@ static inline real spread_most(spread a)
     return fminl(a.total, a.few + 4 * sqrtl(a.squares));
 }
 
-/* The terms of a sum, which is exact to a rounding: what its additions round off is in rest.
- * References are made of it. */
+/* The terms of a reference's sum, which is exact to one rounding: rest has the rounding errors of
+ * its additions. */
 typedef struct moments {
     real count, magnitude, squares, total, rest;
 } moments;
@@ -89,7 +89,7 @@ static inline real spread_depth(real count)
     return count <= 8 ? fmaxl(count - 1, 0) : 7 + log2l(count / 8);
 }
 
-/* Adding them up in blocks that are merged pairwise. */
+/* Error of adding them in blocks that are merged pairwise. */
 static inline spread spread_tree(real u, const moments *m)
 {
     const real depth = spread_depth(m->count);
@@ -97,10 +97,10 @@ static inline spread spread_tree(real u, const moments *m)
                     m->count > 1 ? u * u * (2 * m->total * m->total + depth * m->squares) : 0, 0};
 }
 
-/* Adding them up one after the other, in any order.  The squares of the partial sums add up to n
- * (S^2 / 3 + Q / 6) on average; but they are those of one random path, which may stray: what
- * exceeds `most` falls as exp(-2.2 * 4) then, not as a normal deviate's tail.  Six times the
- * path's part makes it exp(-2.2 * 4 * sqrt(6)), one element in 10^9. */
+/* Error of adding them one after the other, in any order.  The squares of the partial sums add up
+ * to n (S^2 / 3 + Q / 6) on average, but one random path may be far from it: what exceeds `most`
+ * then falls as exp(-2.2 * 4), not as a normal deviate's tail.  Six times the path's part makes it
+ * exp(-2.2 * 4 * sqrt(6)), one element in 10^9. */
 static inline spread spread_chain(real u, const moments *m)
 {
     if (m->count <= 1) return (spread){0, 0, 0};
@@ -108,9 +108,9 @@ static inline spread spread_chain(real u, const moments *m)
     return (spread){(m->count - 1) * u * m->magnitude, u * u * squares, 0};
 }
 
-/* In blocks of up to some hundred that are merged pairwise, as one call of this library adds
- * rows up: no worse than a chain of terms in no particular order, and no worse than pairs where
- * they are not.  The latter is one error beside those of other sources. */
+/* Error of adding them in blocks of up to some hundred that are merged pairwise, as one call of
+ * this library adds rows: no worse than a chain of terms in random order, and no worse than pairs
+ * otherwise.  The latter is one error, independent of other sources'. */
 static inline spread spread_blocks(real u, const moments *m)
 {
     const real worst = spread_depth(m->count) * u * m->magnitude;
@@ -126,7 +126,7 @@ static inline real spread_roundoff(tutti_dtype dtype)
                                 : 0x1p-8;
 }
 
-/* The least positive number of a type. */
+/* The smallest positive number of a type. */
 static inline real spread_least(tutti_dtype dtype)
 {
     return dtype == TUTTI_F64   ? 0x1p-1074
@@ -135,7 +135,7 @@ static inline real spread_least(tutti_dtype dtype)
                                 : 0x1p-133;
 }
 
-/* The greatest number of a type. */
+/* The largest number of a type. */
 static inline real spread_greatest(tutti_dtype dtype)
 {
     return dtype == TUTTI_F64   ? (real)DBL_MAX
@@ -144,14 +144,14 @@ static inline real spread_greatest(tutti_dtype dtype)
                                 : 0x1.fep127L;
 }
 
-/* Where the normal numbers of the arithmetic end. */
+/* The smallest normal number of the arithmetic. */
 static inline real spread_tiny(tutti_dtype computed)
 {
     return computed == TUTTI_F64 ? 0x1p-1022 : 0x1p-126;
 }
 
 /* The bound of a result that was computed in one type and is stored in another; its reference is
- * of f64. */
+ * stored in f64. */
 static inline real spread_stored(spread a, real value, tutti_dtype dtype, tutti_dtype computed)
 {
     const real error = spread_most(a);

@@ -1,4 +1,4 @@
-/* What the layer tests share; see common.h. */
+/* See common.h. */
 #include "common.h"
 
 #include <math.h>

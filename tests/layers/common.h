@@ -1,4 +1,4 @@
-/* What the layer tests share: guarded tensors of a case, parameters bound to them, checks against
+/* Shared by the layer tests: guarded tensors of a case, parameters bound to them, checks against
  * the reference, finite differences. */
 #ifndef TESTS_LAYERS_COMMON_H
 #define TESTS_LAYERS_COMMON_H
@@ -28,7 +28,7 @@ operand operand_make(tutti_context *ctx, harness_rng *rng, tutti_dtype dtype, in
 void operand_free(tutti_context *ctx, operand *o);
 /* Puts values there again, after the test changed them. */
 void operand_put(tutti_context *ctx, operand *o);
-/* Fetches what a call wrote, and checks that nothing round it changed. */
+/* Fetches what a call wrote, and checks that nothing around it changed. */
 void operand_get(tutti_context *ctx, operand *o, const char *name);
 /* An input is as it was. */
 void operand_check_unchanged(tutti_context *ctx, const operand *o, const char *name);

@@ -1,4 +1,4 @@
-/* What is tested of every kind of layer; see matrix.h. */
+/* Tests that every kind of layer runs; see matrix.h. */
 #include "matrix.h"
 
 #include <math.h>
@@ -57,7 +57,7 @@ static int count_of(const char *const *list)
     return count;
 }
 
-/* About how many elements a shape's tensors have. */
+/* The approximate number of elements of a shape's tensors. */
 static double work_of(const matrix_shape *shape)
 {
     double cols = 0;
@@ -75,8 +75,8 @@ static int moderate_shapes(void)
 
 enum { SMALL = 8192, LONG = 140000 };
 
-/* Small shapes meet every variant, large ones the common ones, which take turns at the longest; all take turns where none is
- * common. */
+/* Small shapes run with every variant, large ones with the common ones, which alternate at the
+ * longest; all alternate if none is common. */
 static bool meets(const matrix_shape *shape, int variant, int turn)
 {
     const int common = kind->common ? kind->common : count_of(kind->variants);
@@ -85,7 +85,7 @@ static bool meets(const matrix_shape *shape, int variant, int turn)
     return variant == turn % common;
 }
 
-/* f32 and bf16 do: f64 is slow, f16 like bf16, pairings like one of their types. */
+/* f32 and bf16 only: f64 is slow, f16 like bf16, pairings like one of their types. */
 static bool meets_longest(const char *pairing)
 {
     const char *first = strchr(pairing, '='), *last = strrchr(pairing, '=');
@@ -100,14 +100,14 @@ static trial_desc usual(int64_t rows, const char *sizes, const char *types_here,
                        variant);
 }
 
-/* One of n where time is short. */
+/* Skips all but one of n when time is short. */
 static bool left_out(int turn, int n)
 {
     return harness_quick() && turn % n;
 }
 
-/* Optional inputs, and what comes with them: absent now and then. */
-static unsigned company(void)
+/* Slots of optional inputs and of what depends on them. */
+static unsigned optional_slots(void)
 {
     unsigned bits = 0;
     for (int i = 0; i < type->slot_count; i++)
@@ -121,7 +121,7 @@ static unsigned company(void)
 static void take_turns(trial_desc *c, int turn)
 {
     c->accumulate = turn & 1;
-    if (turn & 2) c->absent |= company();
+    if (turn & 2) c->absent |= optional_slots();
     for (int i = 0; i < type->slot_count && (turn & 4); i++)
         if (type->slots[i].role == TUTTI_SLOT_OUT &&
             (type->slots[i].flags & TUTTI_SLOT_GRAD_OPTIONAL))
@@ -253,7 +253,7 @@ static void test_dimensions(void)
 
 /* Optional tensors */
 
-/* What a call may lack, or have otherwise. */
+/* A way in which a call may differ: a missing tensor or an option. */
 typedef struct choice {
     unsigned absent, absent_grads, untrained;
     bool accumulate, forward_only, wide_grads;
@@ -297,7 +297,8 @@ static bool is_absent(const trial_desc *c, const char *name)
     return true;
 }
 
-/* What the table says of tensors that come with others.  Where an output replaces an input of backward there is none without it. */
+/* Applies the table's rules for tensors that need others.  Without an output that replaces an input
+ * of backward there is no backward. */
 static bool settle(trial_desc *c)
 {
     for (int i = 0; i < type->slot_count; i++) {
@@ -325,7 +326,7 @@ static void check_choices(const trial *whole, const trial_desc *c)
     trial_close(&t);
 }
 
-/* Each subset of what is optional. */
+/* Every subset of the optional tensors. */
 static void test_optional_tensors(void)
 {
     for (int y = 0; types()[y]; y++)
@@ -358,7 +359,8 @@ static bool lists(const char *names, const char *name, bool gradient)
     return strstr(list, wanted);
 }
 
-/* Where one tensor of a call lies: an output and its input, or an input's gradient and an upstream one. */
+/* Two tensors that share memory: an output and its input, or an input's gradient and an upstream
+ * one. */
 typedef struct overlap {
     int result, other; /* slots */
     bool gradient;
@@ -373,7 +375,7 @@ static void check_overlap(const trial_desc *c, overlap o)
     operand *result = &t.slots[o.result][o.gradient], *other = &t.slots[o.other][o.gradient];
     const int index = t.shapes[o.result].index;
     const char *replaces = type->slots[o.result].replaces, *name = type->slots[o.other].name;
-    /* backward cannot read an input that was written over, unless it gets what is there now instead */
+    /* backward cannot read an overwritten input, unless it reads the output instead */
     if (!o.gradient && (t.shapes[o.other].flags & TUTTI_SLOT_READ) &&
         !(replaces && strcmp(replaces, name) == 0)) {
         trial_save_nothing(&apart);
@@ -394,7 +396,7 @@ static void check_overlap(const trial_desc *c, overlap o)
     trial_close(&t);
 }
 
-/* What the table lets share memory gives the bits of memory apart. */
+/* Tensors that may share memory give the same bits as separate ones. */
 static void check_in_place(const trial_desc *c)
 {
     for (int i = 0; i < type->slot_count; i++)
@@ -415,7 +417,7 @@ static void test_in_place(void)
                 if (!meets(shape, v, t + i) || left_out(t + i + v, 4)) continue;
                 trial_desc c = usual(shape->rows, shape->sizes, types()[t], kind->variants[v]);
                 c.place.pad = 2;
-                if ((t + i + v) & 1) c.absent |= company();
+                if ((t + i + v) & 1) c.absent |= optional_slots();
                 check_in_place(&c);
             }
 }
@@ -486,7 +488,7 @@ static unsigned optional_outputs(void)
     return bits;
 }
 
-/* One index out of range is named, once: on the host the first. */
+/* One index out of range is reported, once: on the host the first. */
 static void check_found(const trial *t, const operand *indices, int64_t first, int64_t last)
 {
     CHECK_FAILS(TUTTI_ERR_DATA, "row ", tutti_context_check(t->ctx));
@@ -520,7 +522,7 @@ static void check_index(const trial_desc *c, int slot, int i)
     trial_close(&t);
 }
 
-/* Found by either direction, whatever is asked for; results are as the reference has them. */
+/* Found by both directions, whatever is computed; results are the reference's. */
 static void test_bad_indices(void)
 {
     int turn = 0, slot = 0;
@@ -591,7 +593,7 @@ static void check_row_bits(const trial_desc *desc)
     trial_close(&t);
 }
 
-/* However many rows the call has, and wherever they lie. */
+/* A row's bits depend neither on how many rows the call has nor on where they lie. */
 static void test_row_bits(void)
 {
     const int variants = count_of(kind->variants);
@@ -605,7 +607,7 @@ static void test_row_bits(void)
             trial_desc c = usual(some_shapes()[i].rows, some_shapes()[i].sizes, types()[y],
                                  kind->variants[(y + i) % variants]);
             check_row_bits(&c);
-            c.absent = company();
+            c.absent = optional_slots();
             if (c.absent) check_row_bits(&c);
         }
 }
@@ -622,7 +624,7 @@ static void check_again(const trial *t, tutti_context *ctx)
     trial_close(&again);
 }
 
-/* In a context whose scratch is this call's, and that has a plan for fewer rows. */
+/* In a context whose scratch was sized by this call, and that has a plan for fewer rows. */
 static void check_elsewhere(const trial *t, int threads)
 {
     tutti_context *ctx = harness_new_context(0, threads);

@@ -1,6 +1,7 @@
-/* What is tested of every kind of layer, driven by the library's table of the kind and a record: types, shapes, strides, alignment,
- * optional tensors, in place, no rows, NaN, indices out of range, bits of rows and of threads,
- * finite differences.  A layer's test is a record, its special cases (trial.h), a line of main. */
+/* Tests that every kind of layer runs, driven by the library's table of the kind and a record:
+ * types, shapes, strides, alignment, optional tensors, in place, no rows, NaN, indices out of
+ * range, bits of rows and of threads, finite differences.  A layer's test is a record, its special
+ * cases (trial.h) and a line of main. */
 #ifndef TESTS_LAYERS_MATRIX_H
 #define TESTS_LAYERS_MATRIX_H
 
@@ -21,11 +22,11 @@ enum {
 typedef struct matrix_kind {
     trial_kind trial;
     unsigned flags;
-    const char *variants[16]; /* options beside sizes and types, "" for none, up to a NULL */
-    int common;   /* of the first variants, which meet large shapes too; 0: they take turns */
-    int pairings; /* of types that the kind allows; 0: 4 */
-    const char *types[12]; /* the pairings that all but one test has; none: dtype=each */
-    /* Up to a NULL; shapes NULL: of the only size, cols. */
+    const char *variants[16]; /* options besides sizes and types, "" for none, up to a NULL */
+    int common;   /* the number of first variants that run large shapes too; 0: all alternate */
+    int pairings; /* number of pairings of types that the kind allows; 0: 4 */
+    const char *types[12]; /* the pairings of all tests but one; none: dtype=each */
+    /* Up to a NULL; shapes NULL: default ones of the only size, cols. */
     const matrix_shape *shapes, *some;
     const char *small; /* even sizes; NULL: "cols=10" */
 } matrix_kind;

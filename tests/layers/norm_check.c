@@ -9,7 +9,7 @@
 
 enum { X, RESIDUAL, Y, SUM }; /* slots */
 
-/* Where the sums are short; f64 is beyond what the reference's results are rounded to. */
+/* Where the sums are short; f64 is finer than the rounding of the reference's results. */
 static bool sharp(const trial *t, const trial_tensor *result)
 {
     const int64_t cols = t->shapes[X].cols;
@@ -17,8 +17,8 @@ static bool sharp(const trial *t, const trial_tensor *result)
            result->at->buffer.dtype != TUTTI_F64;
 }
 
-/* Of whole vectors too, for which a backend may have a kernel of its own where rows are aligned; and
- * work enough for several threads. */
+/* Includes whole vectors, for which a backend may have a special kernel if rows are aligned, and
+ * enough work for several threads. */
 static const matrix_shape some[] = {{4, "cols=5"},    {37, "cols=64"},   {4, "cols=257"},
                                     {5, "cols=1027"}, {5, "cols=1024"},  {3, "cols=5000"},
                                     {403, "cols=50"}, {2, "cols=20000"}, {0, NULL}};
@@ -63,8 +63,8 @@ static void make_equal(trial *t)
     for (int64_t i = 0; i < dy->count; i++) dy->values[i] = harness_round(TUTTI_F32, 0.7);
 }
 
-/* What one chain of additions drifts by where all terms are equal: docs/numerics.md's bound of a
- * chain is of terms in no particular order, and this must not be beyond it either. */
+/* With equal terms a chain of additions drifts; docs/numerics.md's bound is for terms in random
+ * order, but must hold here too. */
 static void test_equal_rows(void)
 {
     enum { ROWS = 1000000, COLS = 2 };
@@ -86,10 +86,10 @@ static void test_equal_rows(void)
     trial_close(&t);
 }
 
-/* Rows of one value */
+/* Rows of equal values */
 
-/* Values of which a sum, or its division by the columns, rounds: a fraction, subnormal and large
- * ones.  The last two are as large as the type lets rows be whose sum is a number. */
+/* Values whose sum, or its division by the columns, rounds: a fraction, subnormal and large ones.
+ * The last two are the largest whose sum over a row is finite in the type. */
 static double constant_of(tutti_dtype dtype, int i)
 {
     static const double values[] = {0,     1,     -2.5,  0.1,     1.0 / 3,   12345.678,
@@ -110,8 +110,7 @@ static void make_constant(trial *t)
     }
 }
 
-/* What LayerNorm makes of them is what it makes of rows of zeros: y is beta, and nothing goes to
- * gamma's gradient. */
+/* LayerNorm gives the results of rows of zeros: y is beta, and gamma's gradient is 0. */
 static void check_like_zeros(const trial_desc *c)
 {
     trial t;
@@ -144,10 +143,10 @@ static void check_like_zeros(const trial_desc *c)
     trial_close(&t);
 }
 
-/* The variance is 0, and eps alone holds rstd. */
+/* The variance is 0, and rstd depends on eps alone. */
 static void test_rows_of_one_value(void)
 {
-    /* of each way in which a GPU shares out a row, and one column more than a share */
+    /* for each way in which a GPU divides a row, and one column more than a thread's share */
     static const int64_t cols[] = {1,     3,     100,   1000,   1027,  8192,
                                    12000, 30001, 65537, 131080, 262147};
     for (int type = 0; type < TYPES; type++)
@@ -177,17 +176,17 @@ static void make_overflow(trial *t)
     for (int64_t j = 0; j < n; j++) {
         const double sign = j % 2 ? -1 : 1;
         double *v = x->values + j;
-        v[n] = 1.1 * sign * even;               /* all of them together */
-        v[2 * n] = 0.9 * sign * even;           /* not quite */
-        v[3 * n] *= 1e-3 * even;                /* by far not, but one of them: */
-        v[5 * n] = j % 3 ? sign * 1e30 : 1e-30; /* each by far */
+        v[n] = 1.1 * sign * even;               /* only their sum */
+        v[2 * n] = 0.9 * sign * even;           /* just below */
+        v[3 * n] *= 1e-3 * even;                /* far below, except one: */
+        v[5 * n] = j % 3 ? sign * 1e30 : 1e-30; /* some far above */
     }
     x->values[3 * n + n / 2] = -1.2 * limit;
     round_all(x);
 }
 
-/* Rows whose squares add up to more than the arithmetic holds are NaN, whatever the backend; those
- * of less are not, nor are their neighbours. */
+/* Rows whose sum of squares overflows the arithmetic are NaN on every backend; others are not, nor
+ * are neighbouring rows. */
 static void check_overflow(const trial_desc *c)
 {
     trial t;
@@ -237,7 +236,7 @@ static void test_large_mean(void)
         }
 }
 
-/* What a row is made of. */
+/* The values of a row. */
 static const struct {
     const char *name;
     double mean, deviation;
@@ -265,7 +264,7 @@ static void make_kinds_of_row(trial *t)
     round_all(x);
 }
 
-/* Sums of up to 2^20 f64 values want more digits than a long double has everywhere: two of them. */
+/* Sums of up to 2^20 f64 values need more digits than a long double has on some machines: two. */
 typedef struct exact_sum {
     long double high, low;
 } exact_sum;
@@ -277,7 +276,8 @@ static void exact_add(exact_sum *sum, long double term)
     sum->high = high;
 }
 
-/* Rounding the mean, u |mean|; then few u, of the row's distance from its mean and of rstd. */
+/* Allows for rounding the mean, u |mean|, and a few u of the row's distance from its mean and of
+ * rstd. */
 static void check_row(tutti_dtype dtype, const double *x, int64_t cols, const double *mean,
                       double rstd)
 {
@@ -303,8 +303,8 @@ static void check_row(tutti_dtype dtype, const double *x, int64_t cols, const do
           fabs((double)(rstd - right)) / u / (double)right);
 }
 
-/* Mean and rstd of rows that are long, that all but cancel, or that all but overflow: of what
- * forward saves, as y and the gradients cannot be nearer than these. */
+/* Checks the saved mean and rstd of rows that are long, nearly cancel or nearly overflow: y and the
+ * gradients cannot be more accurate than these. */
 static void check_saved(int type, int64_t cols)
 {
     trial_desc c = made(type, ROWS, cols, make_kinds_of_row);

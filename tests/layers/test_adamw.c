@@ -10,7 +10,7 @@
 
 enum { PARAMS = 6 };
 static const int64_t counts[PARAMS] = {1, 7, 128, 129, 1000, 40000};
-/* with the defaults spelt out for the reference */
+/* with explicit defaults for the reference */
 static const tutti_adamw_desc usual = {
     .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.01};
 
@@ -95,7 +95,7 @@ static void set_up(tutti_context *ctx, model *model, tutti_dtype dtype, tutti_dt
     model->count = tutti_tensor_count(&model->master);
     CHECK(tutti_tensor_count(&model->m) == model->count, "m has another size than the masters");
 
-    /* which element is whose */
+    /* factors of each element's parameter */
     model->factor_decay = room(model);
     model->factor_lr = room(model);
     for (int64_t i = 0; i < model->count; i++) model->factor_decay[i] = model->factor_lr[i] = -1;
@@ -182,7 +182,7 @@ static void check_update(tutti_context *ctx, model *model, harness_rng *rng, int
     long double squares = 0;
     for (int64_t i = 0; i < model->count; i++) squares += (long double)grad[i] * grad[i];
     double norm = (double)sqrtl(squares) / loss_scale;
-    /* the squares and their sum halve in the root */
+    /* the root halves the error of the squares and their sum */
     double relative = ((double)spread_depth(model->count) / 2 + 3) * harness_roundoff(TUTTI_F64);
     double allowed = relative * norm;
     CHECK(fabs(stats.grad_norm - norm) <= allowed, "grad_norm is %.17g, want %.17g",
@@ -335,7 +335,7 @@ static void test_skip_nonfinite(void)
             CHECK(stats.skipped && stats.updates == 1 && !isfinite(stats.grad_norm),
                   "skipped %d, updates %lld, norm %g", stats.skipped, (long long)stats.updates,
                   stats.grad_norm);
-            check_update(ctx, &model, &rng, 2, 1, 1e-3, 1); /* and on it goes */
+            check_update(ctx, &model, &rng, 2, 1, 1e-3, 1); /* and training continues */
             free(grad);
             free(before);
             free(after);
@@ -343,7 +343,7 @@ static void test_skip_nonfinite(void)
         }
 }
 
-/* Without skip_nonfinite a NaN gradient is a NaN master: never hidden. */
+/* Without skip_nonfinite a NaN gradient makes its master NaN. */
 static void test_nan(void)
 {
     tutti_context *ctx = harness_context();
@@ -371,7 +371,7 @@ static void test_nan(void)
         }
 }
 
-/* A second optimizer that is given the first one's state goes on with the same bits. */
+/* A second optimizer with the first one's state continues with the same bits. */
 static void test_state(void)
 {
     tutti_context *ctx = harness_context();
@@ -393,12 +393,12 @@ static void test_state(void)
         CHECK_OK(tutti_params_refresh(b.store, ctx));
         CHECK_OK(tutti_adamw_update(a.adamw, ctx, a.step));
         CHECK_OK(tutti_adamw_update(b.adamw, ctx, a.step));
-        /* working values of parameters that have the masters' type are nobody's: only a refresh
-         * writes them */
+        /* working values of parameters of the masters' type are unused: only a refresh writes
+         * them */
         CHECK_OK(tutti_params_refresh(a.store, ctx));
         CHECK_OK(tutti_params_refresh(b.store, ctx));
         unsigned char *bits_a = bits_of(ctx, &a, &bytes), *bits_b = bits_of(ctx, &b, &bytes);
-        CHECK(memcmp(bits_a, bits_b, bytes) == 0, "the second optimizer takes another course");
+        CHECK(memcmp(bits_a, bits_b, bytes) == 0, "the second optimizer has other bits");
         free(bits_a);
         free(bits_b);
         tear_down(ctx, &a);

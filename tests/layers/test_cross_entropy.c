@@ -35,7 +35,7 @@ static const matrix_kind entropy = {
               .draw = draw,
               .sharp = sharp},
     .flags = MATRIX_OUTPUTS_ALONE,
-    /* the first ignores no index that the matrix takes for bad */
+    /* the first ignores no index that the matrix uses as a bad one */
     .variants = {"ignore_label=-100", "", "ignore_label=0", "ignore_label=3",
                  "ignore_label=2147483647", "ignore_label=-2147483647"},
     .common = 1,
@@ -48,7 +48,7 @@ static trial_desc usual(int type, int64_t rows, int64_t cols)
                        tutti_dtype_name(float_dtypes[type]));
 }
 
-/* The last of a call without a step block. */
+/* The last factors are those of a call without a step block. */
 static void test_step_factors(void)
 {
     static const double factors[][2] = {{1.0 / 256, 1}, {0.01, 1024}, {3, 0.5}, {1, 1}, {1, 1}};
@@ -91,7 +91,7 @@ static void test_outputs(void)
         }
 }
 
-/* Many equal losses, whose roundings are all alike, add up as accurately as any. */
+/* The sum of many equal losses, whose rounding errors are equal, is as accurate as any. */
 static void test_sum_of_equal_losses(void)
 {
     for (int64_t rows = 300; rows <= 500000; rows = rows * 11 + 7) {
@@ -115,7 +115,7 @@ static void test_sum_of_equal_losses(void)
     }
 }
 
-/* All rows are ignored, and what is in them. */
+/* All rows are ignored, whatever their values. */
 static void test_all_ignored(void)
 {
     for (int type = 0; type < 4; type++)
@@ -134,7 +134,7 @@ static void test_all_ignored(void)
         }
 }
 
-/* Also at the label, and -inf in all of a row. */
+/* Includes special values at the label, and rows of -inf. */
 static void test_special_rows(void)
 {
     static const int64_t cols[] = {9, 300, 5000};
@@ -159,7 +159,7 @@ static void test_special_rows(void)
         }
 }
 
-/* Values whose exponentials overflow or underflow by themselves. */
+/* Values whose exponentials alone would overflow or underflow. */
 static void test_extreme_values(void)
 {
     for (int type = 0; type < 4; type++)
@@ -184,7 +184,7 @@ static double loss_of(void *self)
     return total * t->c.step.loss_weight * t->c.step.loss_scale;
 }
 
-/* There is no backward: dlogits is forward's. */
+/* There is no backward: forward gives dlogits. */
 static void test_finite_differences(void)
 {
     const trial_desc c = usual(1, 5, 9);

@@ -59,7 +59,7 @@ static void test_sizes(void)
             }
 }
 
-/* y is the table where all tokens stand in order. */
+/* With all tokens in order, y is the table. */
 static void test_copies(void)
 {
     static const int64_t cols[] = {1, 33, 1024, 4104};
@@ -79,7 +79,7 @@ static void test_copies(void)
         }
 }
 
-/* Which token a row has. */
+/* The token of a row. */
 typedef int64_t pattern(int64_t row, int64_t rows, int64_t vocab);
 
 static int64_t one(int64_t row, int64_t rows, int64_t vocab)
@@ -88,7 +88,7 @@ static int64_t one(int64_t row, int64_t rows, int64_t vocab)
     return vocab - 1;
 }
 
-/* Most rows one token, as in text. */
+/* Most rows have one token, as in text. */
 static int64_t few(int64_t row, int64_t rows, int64_t vocab)
 {
     harness_rng rng = {(uint64_t)(row + rows)};
@@ -100,7 +100,8 @@ static int64_t sorted(int64_t row, int64_t rows, int64_t vocab)
     return row * vocab / rows;
 }
 
-/* Of lengths about a power of two, backwards: they end about the borders of a kernel's pieces. */
+/* Runs with lengths near a power of two, backwards: they end near the boundaries of a kernel's
+ * pieces. */
 static int64_t runs(int64_t row, int64_t rows, int64_t vocab)
 {
     (void)rows;
@@ -154,7 +155,7 @@ static void test_many(void)
         }
 }
 
-/* A long run of equal rows, whose roundings are all alike, is as accurate as any. */
+/* The sum of many equal rows, whose rounding errors are equal, is as accurate as any. */
 static void test_one_token(void)
 {
     static const int64_t cols[] = {3, 3, 1, 2};
@@ -211,8 +212,8 @@ static void check_order(trial *t, const double *old)
     free(mine);
 }
 
-/* Runs about the borders of blocks and of pairs of them, shuffled; behind each other in the sorted
- * list they begin anywhere in a kernel's pieces. */
+/* Runs that end near the boundaries of blocks and of pairs of blocks, shuffled; one after another
+ * in the sorted list they begin anywhere in a kernel's pieces. */
 static void put_runs(trial *t, const int64_t *lengths)
 {
     double *tokens = t->slots[0][0].values;
@@ -332,7 +333,7 @@ static void check_tied(trial *t, tutti_layer *head)
     trial_forward(t);
     fetch(t, weight, &table->value);
     for (int64_t i = 0; i < weight->count; i++)
-        CHECK(fabs(weight->values[i]) <= 0.25, "the head's weight begins with %g, want ±1/4",
+        CHECK(fabs(weight->values[i]) <= 0.25, "the head's initial weight is %g, want ±1/4",
               weight->values[i]); /* 1 / sqrt(in) */
     CHECK_OK(tutti_linear_backward(
         head, t->ctx, &(tutti_linear_call){.x = &t->slots[1][0].tensor, .dy = &dlogits.tensor}));
@@ -364,7 +365,7 @@ static void test_tied(void)
     }
 }
 
-/* Device memory, or skipped where there is not so much. */
+/* Device memory; skips the test if there is not enough. */
 static void *room(tutti_context *ctx, int64_t count, tutti_dtype dtype)
 {
     void *data = NULL;
@@ -443,7 +444,7 @@ static void check_large(int64_t rows, int64_t vocab, int64_t cols, int64_t every
         CHECK_OK(tutti_copy(ctx, tokens, ids, (size_t)rows * sizeof *ids));
         int64_t used = rows < vocab ? rows : vocab; /* different tokens */
         for (int64_t i = 0; i < used; i++) put_row(ctx, weight, ids[i], cols, ids[i]);
-        /* what nobody names must become zero: bits in half a row of floats */
+        /* rows without a token must become zero: bits in half a row of floats */
         int64_t unused = vocab > rows ? ids[rows - 1] + 1 : -1;
         if (unused >= 0) put_row(ctx, dweight, 2 * unused, cols, 1);
 

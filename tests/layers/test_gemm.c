@@ -1,6 +1,6 @@
-/* Tests of the backends' gemm itself: all transposes, batches of any strides, alpha and beta, which
- * no layer asks for all of.  Its epilogue is tested with FusedLinear.  All numbers are small
- * integers or halves of them, exact in every type, so that results must be, too. */
+/* Tests of the backends' gemm itself: all transposes, batches of any strides, alpha and beta; no
+ * layer uses all of them.  Its epilogue is tested with FusedLinear.  All numbers are small integers
+ * or halves, exact in every type, so results must be exact too. */
 #include <stdlib.h>
 
 #include "common.h"
@@ -37,7 +37,7 @@ static int64_t place(const problem *p, const int64_t *batch, int64_t rows, int64
     return (batch[0] * rows + row) * p->batch[1] * cols + batch[1] * cols + col;
 }
 
-/* c becomes what is wanted */
+/* c becomes the expected result */
 static void reference(const problem *p, const double *a, const double *b, double *c)
 {
     int64_t at[2];
@@ -61,7 +61,7 @@ static tutti__matrix matrix_of(const harness_buffer *buffer, int pad)
     return (tutti__matrix){buffer->data, buffer->dtype, buffer->stride - pad};
 }
 
-/* As the buffers lie, or (pad) as they would without gaps. */
+/* With the buffers' strides, or (pad) as if without gaps. */
 static tutti__gemm gemm_of(const problem *p, const harness_buffer *a, const harness_buffer *b,
                            const harness_buffer *c, int pad)
 {
@@ -122,7 +122,7 @@ static void check(const problem *p, int pad)
     run(ctx, &planned, &gemm);
     harness_buffer_get(ctx, &c, got);
     CHECK_CLOSE("c", got, want, exact, count);
-    CHECK(harness_buffer_intact(ctx, &c), "c's surroundings were written");
+    CHECK(harness_buffer_intact(ctx, &c), "memory around c was written");
     harness_where(NULL);
     harness_buffer_free(ctx, &a);
     harness_buffer_free(ctx, &b);

@@ -1,5 +1,5 @@
 /* A whole training step captured in a CUDA graph and replayed with changing values gives the bits
- * of the uncaptured one; what may not happen during a capture is refused. */
+ * of the uncaptured one; calls that are not allowed during a capture are refused. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -201,7 +201,8 @@ static void tear_down(model *m)
     for (int i = 0; i < m->memories; i++) CHECK_OK(tutti_free(m->ctx, &m->memory[i]));
 }
 
-/* Forward, backward, exchange, update.  Some calls of backward say that their layer is ready, for others the program does. */
+/* Forward, backward, exchange, update.  Some calls of backward declare their layer ready, for
+ * others the program does. */
 static bool run_step(model *m)
 {
     tutti_context *ctx = m->ctx;
@@ -328,7 +329,7 @@ static void check_graph(tutti_dtype dtype)
         CHECK_OK(tutti_context_synchronize(ctx));
         compare(&plain, &captured);
         double loss = loss_of(&captured);
-        CHECK(loss > 0 && loss != first, "the loss is %g, it was %g", loss, first);
+        CHECK(loss > 0 && loss != first, "the loss is %g, was %g", loss, first);
         first = loss;
         tutti_adamw_stats stats;
         CHECK_OK(tutti_adamw_get_stats(captured.adamw, ctx, &stats));
@@ -360,8 +361,8 @@ static void test_f64(void)
     check_graph(TUTTI_F64);
 }
 
-/* What would allocate, synchronise or be frozen into the graph is refused, and the capture goes on.
- */
+/* Calls that would allocate, synchronise or be frozen into the graph are refused, and the capture
+ * continues. */
 static void test_refusals(void)
 {
     cudaStream_t stream;

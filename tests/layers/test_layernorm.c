@@ -1,4 +1,4 @@
-/* Tests of LayerNorm; norm_check.c has them. */
+/* Tests of LayerNorm; see norm_check.c. */
 #include "norm_check.h"
 
 #include <stddef.h>

@@ -5,14 +5,14 @@
 
 #include "matrix.h"
 
-/* Where not too much of a sum cancels. */
+/* Where sums do not cancel too much. */
 static bool sharp(const trial *t, const trial_tensor *result)
 {
     return !result->gradient && t->shapes[0].cols <= 64 && result->at->count >= 64 &&
            tutti_dtype_size(result->at->buffer.dtype) == 2;
 }
 
-/* For finite differences z is far from a kink at 0: all terms of a column have one sign. */
+/* For finite differences, keeps z away from a kink at 0: all terms of a column have one sign. */
 static void draw(trial *t)
 {
     if (!t->c.smooth || !strstr(t->c.options, "relu")) return;
@@ -56,7 +56,7 @@ static const matrix_kind linear = {
     for (int type = 0; type < 4; type++) \
         for (int act = 0; act < HARNESS_COUNT(activations); act++)
 
-/* Without the demand that 16 ulp show. */
+/* Does not require that 16 ulp show. */
 static trial_desc usual(int type, int act, int64_t rows, int64_t in, int64_t out)
 {
     static const trial_kind blunt = {.name = "linear"};
@@ -70,7 +70,7 @@ static void fill(trial *t, const char *name, double value)
     for (int64_t i = 0; i < o->count; i++) o->values[i] = harness_round(o->buffer.dtype, value);
 }
 
-/* A case whose inputs are changed: z is W where x is 1 and the bias 0. */
+/* A case with changed inputs: with x = 1 and no bias, z is W. */
 static void check_changed(const trial_desc *c, void (*change)(trial *t))
 {
     trial t;
@@ -116,7 +116,7 @@ static void test_slope_at_zero(void)
     }
 }
 
-/* Many equal rows, whose roundings are all alike: db is as accurate as the sum of any. */
+/* Many equal rows, whose rounding errors are equal: db is as accurate as any sum. */
 static void test_many_rows(void)
 {
     for (int type = 0; type < 4; type++) {
@@ -173,8 +173,8 @@ static void test_well_conditioned(void)
         }
 }
 
-/* The smooth activations where they fade, from the definitions: y, its slope, and the size of the
- * exponent whose roundings they carry. */
+/* The smooth activations in their tail, from the definitions: y, its derivative, and the size of
+ * the exponent whose rounding errors they have. */
 typedef struct faded {
     long double y, slope, exponent;
 } faded;
@@ -195,8 +195,8 @@ static faded faded_at(tutti_activation activation, long double z)
     return at;
 }
 
-/* Far left the results are as accurate as anywhere, down to the type's last normal number.  x is 1
- * and W is z, so that z is exact; dy is 1, so that db is the slope. */
+/* For large negative z results keep their accuracy, down to the type's smallest normal number.  x
+ * is 1 and W is z, so that z is exact; dy is 1, so that db is the derivative. */
 static void check_fading(int type, int act, double farthest)
 {
     enum { OUT = 600 };
@@ -222,11 +222,10 @@ static void check_fading(int type, int act, double farthest)
     expected y = expected_make(OUT), slope = expected_make(OUT);
     for (int64_t j = 0; j < OUT; j++) {
         const faded at = faded_at((tutti_activation)act, z->values[j]);
-        /* where types of 16 bits are computed with the hardware's functions these are good to
-         * 2^-16 */
+        /* the hardware's functions, used for 16-bit types, are accurate to 2^-16 */
         double relative = u * (10 + (U > 0 ? 256 : 0));
         if (at.y != 0) relative += 6 * u * fabs((double)at.exponent);
-        /* what is computed on the way is smaller than the result for gelu_erf only */
+        /* only gelu_erf has an intermediate value smaller than the result */
         const bool erf = act == TUTTI_ACT_GELU_ERF;
         const double lost = harness_tiny(real) * (2 + (erf ? 2 * farthest : 0));
         y.want[j] = (double)at.y;

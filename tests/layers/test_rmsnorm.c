@@ -1,4 +1,4 @@
-/* Tests of RMSNorm; norm_check.c has them. */
+/* Tests of RMSNorm; see norm_check.c. */
 #include "norm_check.h"
 
 #include <stddef.h>

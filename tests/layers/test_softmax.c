@@ -4,7 +4,8 @@
 
 #include "matrix.h"
 
-/* Long rows add up more than 16 ulp, f64 beyond what the reference's results are rounded to. */
+/* Not for long rows, whose errors may exceed 16 ulp, nor f64, finer than the rounding of the
+ * reference's results. */
 static bool sharp(const trial *t, const trial_tensor *result)
 {
     return !result->gradient && t->shapes[result->index].cols <= 512 &&
@@ -31,7 +32,7 @@ static trial_desc usual(int type, int log, int64_t rows, int64_t cols, double sc
                        tutti_dtype_name(float_dtypes[type]), log, scale, (long long)period);
 }
 
-/* A case whose x and dy are made from what was drawn. */
+/* A case whose x and dy are modified after drawing. */
 static void check_changed(const trial_desc *c, void (*change)(trial *t, double *x, double *dy))
 {
     trial t;
@@ -50,7 +51,8 @@ static int64_t count_of(const trial *t)
     return t->c.rows * t->shapes[0].cols;
 }
 
-/* A row that sees one column gives it everything: y is 1, or 0 for log-softmax, and dx 0, whatever x and scale are. */
+/* A row with one visible column: y is 1, or 0 for log-softmax, and dx 0, whatever x and scale
+ * are. */
 static void test_one_column(void)
 {
     static const double scales[] = {1, 3, 0.3, -0.7, 1e-3, -7.7, 0};
@@ -84,7 +86,7 @@ static void move_far(trial *t, double *x, double *dy)
     for (int64_t j = 0; j < count_of(t); j++) x[j] += 3000;
 }
 
-/* What all elements have in common costs no accuracy. */
+/* An offset common to all elements costs no accuracy. */
 static void test_far_from_zero(void)
 {
     static const double scales[] = {0.3, -0.7, 5};
@@ -104,7 +106,7 @@ static void make_largest(trial *t, double *x, double *dy)
     for (int64_t j = 0; j < count_of(t); j++) x[j] = largest * ((double)(j % 5) / 2 - 1);
 }
 
-/* Neither x's differences nor its products with scale have to be numbers of the type. */
+/* x's differences and its products with scale may overflow the type. */
 static void test_range(void)
 {
     static const double scales[] = {1e-38, 1e-308, 1e-4, 1e-38};
@@ -144,7 +146,7 @@ static void hide_specials(trial *t, double *x, double *dy)
     }
 }
 
-/* What the mask hides is not read as a number. */
+/* Values that the mask hides have no effect. */
 static void test_hidden_values(void)
 {
     EACH(type, log, i, 1)
@@ -155,7 +157,7 @@ static void test_hidden_values(void)
     }
 }
 
-/* Rows of y may lie in the gaps of x's, but reach into none of them. */
+/* Rows of y may lie in the gaps between x's, but must not overlap them. */
 static void test_slices(void)
 {
     enum { ROWS = 3, COLS = 4, STRIDE = 10 };
@@ -184,7 +186,8 @@ static void test_slices(void)
     tutti_layer_destroy(&layer);
 }
 
-/* A row is NaN if scale x is NaN or +inf in it, or -inf in all of it; a single -inf counts for nothing. */
+/* A row is NaN if scale x is NaN or +inf in it, or -inf in all of it; a single -inf adds
+ * nothing. */
 static void check_special_rows(const trial_desc *c, int64_t n, bool log, double scale)
 {
     trial t;
@@ -223,7 +226,7 @@ static void test_special_rows(void)
     }
 }
 
-/* Values whose exponentials overflow or underflow by themselves. */
+/* Values whose exponentials alone would overflow or underflow. */
 static void test_extreme_values(void)
 {
     EACH(type, log, i, 2)

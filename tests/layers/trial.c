@@ -1,4 +1,4 @@
-/* A layer of any kind with everything that a call of it has; see trial.h. */
+/* See trial.h. */
 #include "trial.h"
 
 #include <math.h>
@@ -34,7 +34,7 @@ static bool written(const trial *t, int slot, bool gradient)
     return t->type->slots[slot].role == (gradient ? TUTTI_SLOT_IN : TUTTI_SLOT_OUT);
 }
 
-/* A tensor, or NULL, in its place in a call. */
+/* Sets a tensor, or NULL, in a call. */
 static void place(const trial *t, tutti_call *call, int slot, bool gradient, tutti_tensor *tensor)
 {
     const int index = t->shapes[slot].index;
@@ -55,7 +55,8 @@ static void add_tensor(trial_tensor list[], int *count, trial_tensor tensor, con
     list[(*count)++] = tensor;
 }
 
-/* A tensor's numbers depend on the options and the rows, not on where it lies and which others there are. */
+/* A tensor's numbers depend on the options and the rows, not on its layout or on the other
+ * tensors. */
 static harness_rng rng_of(const trial *t, int tensor)
 {
     harness_rng rng = {(uint64_t)t->c.rows * 1000003 + (uint64_t)tensor};
@@ -63,7 +64,7 @@ static harness_rng rng_of(const trial *t, int tensor)
     return rng;
 }
 
-/* Lists of one number a row are tensors of one dimension. */
+/* Tensors with one element per row have one dimension. */
 static void make_tensor(trial *t, int slot, bool gradient)
 {
     harness_rng rng = rng_of(t, 2 * slot + gradient);
@@ -95,7 +96,7 @@ static int number_of(const trial *t, const tutti_param *param)
     return number;
 }
 
-/* About as large as they begin.  Gradients to add to have values, those to overwrite hold NaN. */
+/* Values have their initial magnitude.  Gradients to add to have values, those to overwrite NaN. */
 static void make_param(trial *t, int i)
 {
     harness_rng rng = rng_of(t, 2 * REFERENCE_SLOTS + i);
@@ -126,7 +127,7 @@ static void make_param(trial *t, int i)
     memcpy(t->old[tensor.index], grad->values, (size_t)grad->count * sizeof(double));
 }
 
-/* Room for what the table says is kept, and none where nothing is. */
+/* Memory for what the table says is kept, if anything is. */
 static void make_saved(trial *t)
 {
     size_t kept = 0;
@@ -214,7 +215,7 @@ bool trial_forward(trial *t)
     return CHECK_OK(tutti_layer_forward(t->layer, t->ctx, &t->call));
 }
 
-/* The output that backward gets in the place of a slot's input; -1: none. */
+/* The output that backward reads instead of a slot's input; -1: none. */
 static int replacement(const trial *t, int slot)
 {
     EACH_SLOT(t, i)
@@ -270,7 +271,8 @@ static reference_tensor *reference_of(reference_problem *p, const trial_tensor *
     return &(tensor->param ? p->params : p->slots)[tensor->index][tensor->gradient];
 }
 
-/* What a direction is given; an output that backward reads, or gets in an input's place, as forward stored it. */
+/* The problem of a direction; an output that backward reads, also instead of an input, is given as
+ * forward stored it. */
 static reference_problem problem_of(const trial *t, bool backward)
 {
     reference_problem p = {.layer = t->layer,
@@ -343,7 +345,7 @@ static double loss_of(void *self)
         operand *y = &t->slots[i][0], *dy = &t->slots[i][1];
         if (t->type->slots[i].role != TUTTI_SLOT_OUT || !dy->values || !y->values) continue;
         operand_get(t->ctx, y, t->type->slots[i].name);
-        for (int64_t k = 0; k < y->count; k++) /* what a mask hides may be infinite */
+        for (int64_t k = 0; k < y->count; k++) /* hidden values may be infinite */
             if (isfinite(y->values[k])) total += y->values[k] * dy->values[k];
     }
     return total;

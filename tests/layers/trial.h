@@ -1,5 +1,5 @@
-/* A layer of any kind with everything that a call of it has, made from the library's table of the kind: drawn, run, compared
- * with the reference. */
+/* A layer of any kind with all tensors of a call, made from the library's table of the kind: drawn,
+ * run, compared with the reference. */
 #ifndef TESTS_LAYERS_TRIAL_H
 #define TESTS_LAYERS_TRIAL_H
 
@@ -15,9 +15,9 @@ typedef struct trial_kind {
     double deviation;       /* of inputs; 0: 1 */
     int64_t first_row;      /* of every call */
     tutti_step_values step; /* of kinds that read one */
-    /* Changes what was drawn: roughly normal inputs, indices uniform below what they are below. */
+    /* Changes the drawn inputs: roughly normal numbers, indices uniform below their bound. */
     void (*draw)(trial *t);
-    /* Would 16 ulp of this result show?  NULL: not demanded. */
+    /* Must 16 ulp of this result show?  NULL: no. */
     bool (*sharp)(const trial *t, const trial_tensor *result);
 } trial_kind;
 
@@ -63,23 +63,23 @@ struct trial {
 /* The usual trial, options in the manner of printf. */
 trial_desc trial_usual(const trial_kind *kind, int64_t rows, const char *options, ...)
     __attribute__((format(printf, 3, 4)));
-/* False, with a failure, where the layer cannot be made. */
+/* False, with a failure, if the layer cannot be made. */
 bool trial_open(trial *t, tutti_context *ctx, const trial_desc *desc);
 void trial_close(trial *t);
 /* Calls of forward alone, from now on. */
 void trial_save_nothing(trial *t);
 
-/* An operand by its name: "x", "dy", "gamma"; a failure where there is none. */
+/* An operand by its name: "x", "dy", "gamma"; a failure if there is none. */
 operand *trial_find(trial *t, const char *name);
 /* Puts all inputs again, after the test changed their values. */
 void trial_put(trial *t);
 bool trial_forward(trial *t);
-/* Without tensors that backward should not read; nothing where the kind has none. */
+/* Without tensors that backward should not read; does nothing if the kind has no backward. */
 bool trial_backward(trial *t);
 bool trial_run(trial *t);
 /* Fetches the results of a direction, and checks that nothing else was written. */
 void trial_get(trial *t, bool backward);
-/* The results of a run are what the reference wants. */
+/* Compares the results of a run with the reference. */
 void trial_check(trial *t);
 /* All of it for one case, on the harness's context. */
 void trial_case(const trial_desc *desc);

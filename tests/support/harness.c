@@ -1,4 +1,4 @@
-/* The frame of every test program; see harness.h. */
+/* See harness.h. */
 #include "harness.h"
 
 #include <math.h>
@@ -75,8 +75,7 @@ tutti_context *harness_context(void)
     return state.ctx;
 }
 
-/* Read by AddressSanitizer where it is built in: an allocation that cannot be returns NULL, as
- * malloc's does. */
+/* Read by AddressSanitizer if built in: a failed allocation returns NULL, as malloc does. */
 const char *__asan_default_options(void);
 const char *__asan_default_options(void)
 {
@@ -106,7 +105,7 @@ void harness_where(const char *format, ...)
 
 static void record(const char *file, int line, const char *text)
 {
-    /* a fault that shows in every shape should not fill the screen */
+    /* a failure in every shape should not fill the screen */
     state.failures++;
     if (state.failures > MESSAGES_A_TEST) return;
     char message[1536];
@@ -184,7 +183,7 @@ static void run_next(void)
     if (state.skipped) outcome[index] = 1;
 }
 
-/* CUnit's failure list also knows of its own CU_ASSERT, which tests may use beside CHECK. */
+/* CUnit's failure list also has those of CU_ASSERT, which tests may use besides CHECK. */
 static void collect_failures(void)
 {
     for (CU_pFailureRecord record = CU_get_failure_list(); record; record = record->pNext) {
@@ -249,7 +248,7 @@ static int run_chosen(const char *suite_name)
 int harness_main(int argc, char **argv, const char *suite, const harness_test *tests, int count)
 {
     if (!parse(argc, argv)) return 64;
-    setvbuf(stdout, NULL, _IOLBF, 0); /* what was printed before a crash is seen */
+    setvbuf(stdout, NULL, _IOLBF, 0); /* show what was printed before a crash */
     for (int i = 0; i < count && chosen_count < TESTS_MAX; i++)
         if (!state.only || strstr(tests[i].name, state.only)) chosen[chosen_count++] = &tests[i];
     if (chosen_count == 0) {
@@ -367,7 +366,7 @@ static bool all_poison(const unsigned char *from, const unsigned char *to)
 bool harness_buffer_intact(tutti_context *ctx, const harness_buffer *buffer)
 {
     unsigned char *image = fetch(ctx, buffer);
-    unsigned char *at = image; /* the end of what was looked at */
+    unsigned char *at = image; /* the end of the checked part */
     bool intact = true;
     for (int64_t row = 0; row < buffer->rows && intact; row++) {
         intact = all_poison(at, element(buffer, image, row, 0));

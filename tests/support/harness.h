@@ -1,6 +1,5 @@
-/* The frame of every test program: registers test functions with CUnit, chooses the backend,
- * counts, and the helpers that tests share (device buffers with guards, random numbers,
- * comparisons).
+/* The frame of every test program: registers test functions with CUnit, selects the backend,
+ * counts; and helpers that tests share (device buffers with guards, random numbers, comparisons).
  *
  * A program is an array of test functions and one line of main:
  *
@@ -39,7 +38,7 @@ int harness_main(int argc, char **argv, const char *suite, const harness_test *t
  * maximum over all ranks. */
 void harness_set_ranks(int rank, int world_size, void (*max_over_ranks)(int *values, int count));
 
-/* What the options said. */
+/* The values of the options. */
 tutti_backend harness_backend(void);
 bool harness_quick(void);
 /* Devices of the chosen backend. */
@@ -48,7 +47,7 @@ int harness_devices(void);
 /* A context of the chosen backend on device 0 with one host thread, made on first use, destroyed at
  * the end. */
 tutti_context *harness_context(void);
-/* Another one, the caller's to destroy. */
+/* Another one, which the caller destroys. */
 tutti_context *harness_new_context(int device, int threads);
 
 /* Marks the running test as skipped; it should then return. */
@@ -59,7 +58,7 @@ bool harness_check(bool ok, const char *file, int line, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 bool harness_check_status(tutti_status got, const char *call, const char *file, int line);
 
-/* condition, then a message in the manner of printf */
+/* condition, then a message as of printf */
 #define CHECK(condition, ...) harness_check((condition), __FILE__, __LINE__, __VA_ARGS__)
 /* The call succeeds. */
 #define CHECK_OK(call) harness_check_status((call), #call, __FILE__, __LINE__)
@@ -74,7 +73,7 @@ bool harness_check_failure(tutti_status wanted, const char *word, tutti_status g
 /* The number of failures recorded so far in the running test: loops may stop early. */
 int harness_failures(void);
 
-/* Words that go before every message of CHECK from here on, "rows 3 cols 7 bf16" say; NULL for
+/* Text that precedes every message of CHECK from now on, such as "rows 3 cols 7 bf16"; NULL for
  * none. */
 void harness_where(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
@@ -85,9 +84,9 @@ double harness_decode(tutti_dtype dtype, uint64_t bits);
 double harness_round(tutti_dtype dtype, double value); /* the nearest value of the type */
 /* Half the distance between 1 and the next value; 0 for integers. */
 double harness_roundoff(tutti_dtype dtype);
-/* The least positive value, a subnormal. */
+/* The smallest positive value, a subnormal. */
 double harness_tiny(tutti_dtype dtype);
-/* The greatest finite value. */
+/* The largest finite value. */
 double harness_huge(tutti_dtype dtype);
 
 typedef struct harness_rng {
@@ -101,8 +100,8 @@ void harness_fill(harness_rng *rng, double *values, int64_t count, tutti_dtype d
                   double deviation);
 
 /* A matrix in device memory between two guard zones.  Guards and the gaps between rows hold NaN
- * (all bits one), so a read out of bounds spoils a result and a write out of bounds is seen.  A
- * mirror on the host keeps what was put there last. */
+ * (all bits one), so a read out of bounds spoils a result and a write out of bounds is detected.  A
+ * copy on the host keeps what was put there last. */
 typedef struct harness_buffer {
     void *base, *data; /* on the device */
     unsigned char *mirror;
@@ -118,14 +117,14 @@ harness_buffer harness_buffer_make(tutti_context *ctx, tutti_dtype dtype, int64_
 void harness_buffer_free(tutti_context *ctx, harness_buffer *buffer);
 /* rows * cols values, rounded to the type */
 void harness_buffer_put(tutti_context *ctx, harness_buffer *buffer, const double *values);
-/* NaN everywhere */
+/* sets everything to NaN */
 void harness_buffer_poison(tutti_context *ctx, harness_buffer *buffer);
 void harness_buffer_get(tutti_context *ctx, const harness_buffer *buffer, double *values);
 /* the same without conversion: rows * cols elements, dense */
 void harness_buffer_get_raw(tutti_context *ctx, const harness_buffer *buffer, void *elements);
-/* Guards and gaps are as they were. */
+/* Guards and gaps are unchanged. */
 bool harness_buffer_intact(tutti_context *ctx, const harness_buffer *buffer);
-/* Every byte is as it was. */
+/* Every byte is unchanged. */
 bool harness_buffer_unchanged(tutti_context *ctx, const harness_buffer *buffer);
 /* A view [rows, cols] with the buffer's stride. */
 tutti_tensor harness_buffer_tensor(const harness_buffer *buffer);
@@ -140,7 +139,7 @@ bool harness_compare(const char *what, const double *got, const double *want, co
 /* At the result of the largest magnitude, would a change of 16 ulp of the type be seen? */
 bool harness_is_sharp(const double *want, const double *bound, int64_t count, tutti_dtype dtype);
 
-/* malloc that fails the program, cleared; free() releases. */
+/* Zeroed memory, to be released by free(); ends the program if there is none. */
 void *harness_calloc(size_t count, size_t size);
 
 #endif

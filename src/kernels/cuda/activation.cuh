@@ -1,4 +1,4 @@
-/* Activations and their slopes on the GPU; include/tutti/linear.h has the mathematics. */
+/* Activations and their derivatives on the GPU; include/tutti/linear.h has the mathematics. */
 #ifndef TUTTI_KERNELS_CUDA_ACTIVATION_CUH
 #define TUTTI_KERNELS_CUDA_ACTIVATION_CUH
 
@@ -7,7 +7,7 @@
 #include "kernels/cuda/device.cuh"
 #include "ops/activation.h"
 
-/* What a type is computed in. */
+/* The type of the arithmetic. */
 template<class T>
 using real_of = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
@@ -24,8 +24,8 @@ struct maths {
         asm("sqrt.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
         return y;
     }
-    /* exp(-x^2) times a polynomial in t = 1/(1 + 0.4 |x|), fitted to erfc(x) exp(x^2) / t on
-     * [0, 11] with a relative error below 4e-6; so the tail keeps its digits, which 1 + erf would
+    /* exp(-x^2) times a polynomial in t = 1/(1 + 0.4 |x|), fitted to erfc(x) exp(x^2) / t on [0,
+     * 11] with a relative error below 4e-6, so that the tail keeps the digits that 1 + erf would
      * lose. */
     static __device__ real complement(real x)
     {
@@ -65,9 +65,8 @@ constexpr double gelu_cubic = 0.044715 * gelu_linear;
 constexpr double sqrt_half = 0.70710678118654752440084436210485;
 constexpr double inverse_sqrt_two_pi = 0.39894228040143267793994605993438;
 
-/* Beyond -flat the smooth ones are -0, beyond ±flat their slopes 0 or 1, also where z is infinite:
- * there z times a vanished factor must not become Inf times 0, and no overflow of an intermediate
- * result may show.  A NaN stays. */
+/* Below -flat smooth activations are -0, beyond ±flat their derivatives are 0 or 1, also at
+ * infinite z: avoids Inf times 0 and overflow of intermediate results.  Keeps NaN. */
 template<tutti_activation act>
 constexpr int flat = act == TUTTI_ACT_GELU       ? 30
                      : act == TUTTI_ACT_GELU_ERF ? 40
@@ -84,8 +83,8 @@ __device__ __forceinline__ R within(R z, R bound)
     return above(z > bound ? bound : z, -bound);
 }
 
-/* Where a logistic function goes over into exp(a): there exp(a + from) times exp(-from) stays
- * accurate although exp(a) itself is no normal number. */
+/* Beyond this a logistic function is exp(a), computed as exp(a + from) exp(-from), which stays
+ * accurate where exp(a) is subnormal. */
 template<class R>
 struct far_left;
 template<>
@@ -174,7 +173,7 @@ __device__ real_of<T> slope_at(real_of<T> v, real_of<T> slope)
     return 1;
 }
 
-/* The same from what is kept for backward: z where it is wanted, otherwise y = act(z). */
+/* The same from what is kept for backward: z if it is needed, otherwise y = act(z). */
 template<class T, tutti_activation act>
 __device__ real_of<T> slope_from_kept(real_of<T> v, real_of<T> slope)
 {

@@ -3,16 +3,16 @@
  *
  * Fewest bytes: the gradients once for their norm; then master, m, v and gradient read, master, m,
  * v and working values written once.  Three kernels: a sum of squares for every fixed run of
- * elements, in f64; one block that adds these in order, decides, and does once what does not depend
- * on the element; the update, a warp for every TUTTI_PARAM_ALIGN elements, which are one
- * parameter's. */
+ * elements, in f64; one block that adds these in order, decides, and computes what does not depend
+ * on the element; the update, a warp for every TUTTI_PARAM_ALIGN elements, which belong to one
+ * parameter. */
 #include "kernels/cuda/rows.cuh"
 #include "ops/adamw.h"
 #include "tutti/param.h"
 
 enum { SQUARES_THREADS = 256, SQUARES_RUN = 16384, DECIDE_THREADS = 1024, UPDATE_THREADS = 256 };
 
-/* What the update needs beside the buffers: in scratch, before the partial sums. */
+/* The update's input besides the buffers: in scratch, before the partial sums. */
 struct adamw_decision {
     double factor, learning_rate; /* factor: on gradients */
     double unbias1, unbias2;      /* 1 / (1 - beta^t) */
@@ -57,7 +57,7 @@ __global__ void __launch_bounds__(DECIDE_THREADS)
     double scale = args.step->loss_scale, norm = sqrt(sum[0]) / scale, factor = 1 / scale;
     if (args.clip_norm > 0) {
         double clip = args.clip_norm / (norm + 1e-6);
-        factor *= clip > 1 ? 1 : clip; /* a NaN stays */
+        factor *= clip > 1 ? 1 : clip; /* keeps NaN */
     }
     bool skip = args.skip_nonfinite && !isfinite(norm);
     state->grad_norm = norm;

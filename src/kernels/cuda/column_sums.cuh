@@ -8,7 +8,7 @@
 #include "kernels/cuda/device.cuh"
 
 constexpr int threads = 256;
-constexpr int lanes = 32; /* threads side by side along a row */
+constexpr int lanes = 32; /* neighbouring threads along a row */
 constexpr int strips = threads / lanes;
 constexpr int chain = 64; /* numbers that are added one after the other */
 
@@ -17,10 +17,9 @@ static inline int64_t div_up(int64_t a, int64_t b)
     return (a + b - 1) / b;
 }
 
-/* How many rows a block sums: at least 4 a thread, and about 1024 blocks, two waves
- * or more on any GPU of today; no more than chain a thread, so that the error does not grow with
- * the rows, up to as many runs as a grid may have.  A function of the shape only, so that the
- * order of the sum is too. */
+/* How many rows a block sums: at least 4 per thread, for about 1024 blocks, two waves or more on
+ * current GPUs; at most chain per thread, so that the error does not grow with the rows, until the
+ * grid is full.  Depends only on the shape, and so does the order of the sum. */
 static inline int64_t column_run(int64_t rows, int64_t cols, tutti_dtype dtype)
 {
     int64_t tile = lanes * (16 / (int64_t)tutti_dtype_size(dtype));
@@ -33,7 +32,7 @@ static inline int64_t column_run(int64_t rows, int64_t cols, tutti_dtype dtype)
     if (runs < 1) runs = 1;
     int64_t each = div_up(rows, runs);
     return (each > 0 ? div_up(each, strips) : 1) *
-           strips; /* no rows: no run is empty all the same */
+           strips; /* at least one round, also without rows */
 }
 
 /* The end of a first kernel: adds the sums of a block's strips in order.  A block has lanes * WIDTH

@@ -3,8 +3,8 @@
  *
  * Fewest bytes: the logits read once, dlogits written once.  A row stays in registers from its only
  * read to the write of its gradient (rows.cuh); rows that fit on no cluster, and f64, are read
- * twice.  The losses wait in scratch, in f64, for a second kernel that sums them in an order that
- * depends on the number of rows only. */
+ * twice.  The losses are kept in scratch, in f64, for a second kernel that sums them in an order
+ * that depends only on the number of rows. */
 #include "kernels/cuda/exp.cuh"
 #include "ops/cross_entropy.h"
 
@@ -23,7 +23,7 @@ static __device__ __forceinline__ entropy_row classify(const entropy_call &call,
     return label < 0 || label >= call.args.cols ? ENTROPY_BAD : ENTROPY_COUNTS;
 }
 
-/* By one thread a row. */
+/* Called by one thread per row. */
 template<class A>
 static __device__ __forceinline__ void finish_row(const entropy_call &call, int64_t row,
                                                   int32_t label, entropy_row kind, A loss)
@@ -58,7 +58,7 @@ __device__ __forceinline__ void entropy_rows(const entropy_call &call, Team &tea
     uint4 raw[ROWS][VECS];
     int32_t label[ROWS];
     entropy_row kind[ROWS];
-    int count[ROWS]; /* columns to look at */
+    int count[ROWS]; /* columns to read */
     float own[ROWS];
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
@@ -74,7 +74,7 @@ __device__ __forceinline__ void entropy_rows(const entropy_call &call, Team &tea
         load_row<T>(raw[r], x, place, count[r]);
         own[r] = count[r] > 0 ? widen<float>(x[label[r]]) : 0.0f;
     }
-    /* dlogits may be the logits: nobody writes before everybody has read its own logit */
+    /* dlogits may be the logits: no thread writes before all have read the label's logit */
     team.begin();
 
     float top[ROWS], sum[ROWS];

@@ -1,5 +1,5 @@
-/* What the files of the CUDA backend share on the host side: error checks, device facts, types by
- * name, and the entries of the table that live in files of their own. */
+/* Shared by the host code of the CUDA backend: error checks, device properties, types by name, and
+ * the entries of the table that are defined in other files. */
 #ifndef TUTTI_KERNELS_CUDA_CUDA_H
 #define TUTTI_KERNELS_CUDA_CUDA_H
 
@@ -19,7 +19,7 @@ static inline tutti_status tutti__cuda_status(cudaError_t error, const char *wha
                        "%s: %s", what, cudaGetErrorString(error));
 }
 
-/* TUTTI_CUDA(cudaX(...), "alloc: cudaX"): passes a failure on as TUTTI_ERR_DEVICE. */
+/* TUTTI_CUDA(cudaX(...), "alloc: cudaX"): returns TUTTI_ERR_DEVICE on failure. */
 #define TUTTI_CUDA(call, what) TUTTI_TRY(tutti__cuda_status((call), (what)))
 
 /* After a launch.  what: the operation, "norm_forward". */
@@ -42,8 +42,8 @@ static inline void *tutti__cuda_at(void *data, tutti_dtype dtype, int64_t elemen
     return (char *)data + elements * (int64_t)tutti_dtype_size(dtype);
 }
 
-/* Pairs for a sort: keys[0] and values[0] come in, all four buffers are written, the result lies in
- * two of them. */
+/* Pairs for a sort: keys[0] and values[0] are the input; all four buffers are written, and two of
+ * them hold the result. */
 typedef struct tutti__cuda_pairs {
     uint32_t *keys[2], *sorted_keys;
     int32_t *values[2], *sorted_values;
@@ -51,14 +51,14 @@ typedef struct tutti__cuda_pairs {
 
 extern "C" {
 
-/* Streaming multiprocessors of a device; asked once. */
+/* Streaming multiprocessors of a device; queried once. */
 int tutti__cuda_sm_count(int device);
-/* The most dynamic shared memory that a block may ask for; asked once. */
+/* The most dynamic shared memory that a block may have; queried once. */
 int tutti__cuda_shared_limit(int device);
-/* Thread-block clusters (compute capability 9.0); asked once. */
+/* Whether it has thread-block clusters (compute capability 9.0); queried once. */
 bool tutti__cuda_has_clusters(int device);
 
-/* runtime.cu: the run-time half, each as core/backend.h says */
+/* runtime.cu: the run-time functions of core/backend.h */
 tutti_status tutti__cuda_device_count(int *count);
 void tutti__cuda_describe(char *text, size_t size);
 tutti_status tutti__cuda_stream_create(int device, bool priority, tutti__stream *stream);
@@ -82,8 +82,8 @@ tutti_status tutti__cuda_copy(int device, tutti__stream stream, void *dst, const
 tutti_status tutti__cuda_copy_waits(int device, const void *dst, const void *src, bool *waits);
 tutti_status tutti__cuda_zero(int device, tutti__stream stream, void *data, size_t bytes);
 
-/* sort.cu: pairs by the last `bits` bits of their keys, equal keys in the order in which they came;
- * count < 2^31.  With scratch NULL only says how many bytes of it there must be. */
+/* sort.cu: pairs by the last `bits` bits of their keys, equal keys in their original order; count <
+ * 2^31.  With scratch NULL only returns how many bytes it needs. */
 tutti_status tutti__cuda_sort_pairs(tutti_context *ctx, void *scratch, size_t *scratch_bytes,
                                     tutti__cuda_pairs *pairs, int64_t count, int bits);
 

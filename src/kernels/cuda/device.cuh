@@ -1,9 +1,9 @@
 /* Device helpers: values of every type as the type of the arithmetic, and rows of a matrix as
  * 16-byte vectors.
  *
- * A row is cut into vectors of consecutive columns, and a vector belongs to one thread, whether it
- * is read in one access or, where the address does not allow that, element by element.  So the
- * order of every sum depends on the shape and the type only, never on an address. */
+ * A row is divided into vectors of consecutive columns.  A vector belongs to one thread, whether it
+ * is read in one access or, if misaligned, element by element.  So the order of every sum depends
+ * only on the shape and the type. */
 #ifndef TUTTI_KERNELS_CUDA_DEVICE_CUH
 #define TUTTI_KERNELS_CUDA_DEVICE_CUH
 
@@ -91,8 +91,7 @@ struct access<2> {
     using type = uint16_t;
 };
 
-/* even: may be read in whole accesses where all N are there.  Elements from `count` on read as
- * 0. */
+/* even: may be read in whole accesses if count >= N.  Elements from `count` on read as 0. */
 template<class T, int N, class A>
 __device__ __forceinline__ void load_elements(A (&values)[N], const T *at, int count, bool even)
 {
@@ -189,7 +188,7 @@ __device__ __forceinline__ void store_any(void *data, tutti_dtype dtype, int64_t
     }
 }
 
-/* 16-byte vectors of a known type, kept as they are in memory until they are used */
+/* 16-byte vectors of a known type, kept packed until they are used */
 
 template<class T>
 struct vector16 {
@@ -214,8 +213,8 @@ struct vector16 {
     }
 };
 
-/* Makes the compiler unpack a vector again where it is used next, rather than hold its values from
- * the last use: the values of a row of 16-bit elements would take twice the registers. */
+/* Makes the compiler unpack a vector again at its next use instead of keeping its values: those of
+ * a row of 16-bit elements would take twice the registers. */
 template<class T>
 __device__ __forceinline__ void hold_packed(uint4 &raw)
 {
@@ -236,8 +235,8 @@ __device__ __forceinline__ void for_elements(int left, F &&f)
     }
 }
 
-/* Where a thread's vectors lie in a row: vector k covers N columns from (first + k * step) * N on.
- * In a warp, `lanes` neighbouring lanes have neighbouring vectors of one row. */
+/* The positions of a thread's vectors in a row: vector k covers N columns from (first + k * step) *
+ * N on.  In a warp, `lanes` neighbouring lanes have neighbouring vectors of one row. */
 struct row_place {
     int first, step, lanes;
     template<class T>
@@ -279,9 +278,9 @@ __device__ __forceinline__ uint4 gather(const T *at, int count)
     return raw;
 }
 
-/* Reads a thread's vectors of a row; columns from `cols` on read as 0.  Where the row does not
- * begin on a 16-byte boundary, a vector is cut out of the two aligned words that it lies in; the
- * ends of the row, whose words reach beyond it, are read element by element. */
+/* Reads a thread's vectors of a row; columns from `cols` on read as 0.  If the row does not begin
+ * on a 16-byte boundary, a vector is extracted from the two aligned words that contain it; the ends
+ * of the row, whose words extend beyond it, are read element by element. */
 template<class T, int VECS>
 __device__ __forceinline__ void load_row(uint4 (&raw)[VECS], const T *row, row_place place,
                                          int cols)
@@ -312,7 +311,7 @@ __device__ __forceinline__ void load_row(uint4 (&raw)[VECS], const T *row, row_p
     }
 }
 
-/* Whether all rows of a warp, one a lane, begin on a 16-byte boundary and end with a whole
+/* Whether all rows of a warp, one per lane, begin on a 16-byte boundary and end with a whole
  * vector. */
 template<class T>
 __device__ __forceinline__ bool stores_whole(const T *row, int cols)
@@ -320,16 +319,16 @@ __device__ __forceinline__ bool stores_whole(const T *row, int cols)
     return !__any_sync(0xffffffffu, skew_of(row) != 0 || cols % vector16<T>::N != 0);
 }
 
-/* Then each vector can be written as soon as it is there. */
+/* If so, each vector can be written as soon as it is complete. */
 template<class T>
 __device__ __forceinline__ void store_whole(T *row, int col, const uint4 &raw, int cols)
 {
     if (col < cols) *(uint4 *)(row + col) = raw;
 }
 
-/* Writes a thread's vectors of a row.  Called by whole warps; a lane without a row says cols = 0.
- * Where the row does not begin on a 16-byte boundary, each lane writes the aligned word that holds
- * the end of its left neighbour's vector and the beginning of its own. */
+/* Writes a thread's vectors of a row.  Called by whole warps; a lane without a row passes cols = 0.
+ * If the row does not begin on a 16-byte boundary, each lane writes the aligned word that holds the
+ * end of its left neighbour's vector and the beginning of its own. */
 template<class T, int VECS>
 __device__ __forceinline__ void store_row(T *row, const uint4 (&raw)[VECS], row_place place,
                                           int cols)

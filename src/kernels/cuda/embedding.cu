@@ -1,9 +1,8 @@
-/* Embedding: rows copied from a table, and their gradients added up in it.
- * include/tutti/embedding.h has the mathematics.
+/* Embedding: copies rows from a table and sums their gradients.  include/tutti/embedding.h has the
+ * mathematics.
  *
- * Forward must read the tokens and the rows that they name, and write y.  Bytes are bytes: rows are
- * copied in the widest words that all addresses allow, by neighbouring lanes, some rows a thread at
- * once.
+ * Forward must read the tokens and their rows, and write y.  Rows are copied in the widest words
+ * that all addresses allow, by neighbouring lanes, several rows per thread at once.
  *
  * Backward must read the tokens and dy, and write dE.
  *   1. The rows are sorted by token, stably: a radix sort of (token, row) over as many bits as the
@@ -14,10 +13,9 @@
  *      dE.  Blocks of longer ones leave partial sums in scratch: at most two rows for CHUNK rows of
  *      dy, as a block that begins in a chunk is its run's only one there.
  *   3. The partial sums of a run are merged pairwise.
- * So neither one token in all rows nor another token in each leaves the machine idle, and the order
- * of every sum depends on the number of its rows alone; it is the host's.  Rows of dE that no token
- * names are zeroed before.  A token out of range takes part as token 0 with no row.
- */
+ * So the GPU is busy whether all rows have one token or each has another, and the order of every
+ * sum depends on the number of its rows alone, as on the host.  Rows of dE whose token does not
+ * occur are zeroed first.  A token out of range counts as token 0 with no row. */
 #include <type_traits>
 
 #include "kernels/cuda/rows.cuh"
@@ -29,7 +27,7 @@ enum { COPY_THREADS = 256, COPY_ROWS = 4 };
 enum { SUM_THREADS = 128, SUM_BLOCKS = 5, CHUNK = 64 };
 enum { MERGE_GROUPS = 6, MERGE_BLOCKS = 6, MERGE_FAN = 8 };
 
-/* Where findings go, and under which code. */
+/* Where findings are written, and their code. */
 struct findings {
     tutti__finding *finding;
     int32_t code;
@@ -43,9 +41,9 @@ static __device__ void report_token(const findings &to, int32_t token, int64_t r
     to.finding->limit = vocab;
 }
 
-/* How threads lie over things of `units` pieces: `lanes` of them side by side on one thing,
- * `groups` things a block, so many blocks for all things (x of the grid), and so many slabs of
- * lanes to a thing (y). */
+/* How threads are assigned to items of `units` pieces: `lanes` neighbouring threads per item,
+ * `groups` items per block, blocks for all items (x of the grid), and slabs of lanes per item
+ * (y). */
 struct team_shape {
     int lanes, groups, blocks, slabs;
 };
@@ -89,7 +87,7 @@ __global__ void __launch_bounds__(COPY_THREADS) embedding_copy_kernel(copy_call 
     int64_t first = (int64_t)group * COPY_ROWS;
     if (unit >= call.units || first >= call.rows) return;
     int rows = call.rows - first < COPY_ROWS ? (int)(call.rows - first) : COPY_ROWS;
-    /* without branches up to the stores, so that all rows are under way at once */
+    /* without branches up to the stores, so that all rows are in flight at once */
     int32_t token[COPY_ROWS];
     bool good[COPY_ROWS];
     W word[COPY_ROWS];
@@ -202,8 +200,8 @@ struct sum_columns {
     __device__ __forceinline__ int at(int k) const { return first + k * step; }
 };
 
-/* Without branches, so that the loads of several rows are under way at once; columns behind the
- * last repeat it, and nobody stores them. */
+/* Without branches, so that the loads of several rows are in flight at once; columns after the last
+ * repeat it and are not stored. */
 template<class T, int N, bool EVEN>
 static __device__ __forceinline__ void load_columns(T (&values)[N], const T *row,
                                                     const sum_columns<N, EVEN> &columns, int cols)
@@ -247,9 +245,9 @@ static __device__ __forceinline__ void put_columns(A *row, const A (&sum)[N], bo
     }
 }
 
-/* Where the run of `key` that ends before position `end`, or goes on there, begins: the first of
- * the sorted keys before `end` that is not below it.  Each of a group's lanes, up to 32, looks at a
- * place of its own.  Called by whole warps; a group that has nothing to look for says end = 0. */
+/* The beginning of the run of `key` that reaches position `end`: the first of the sorted keys
+ * before `end` that is not below `key`.  Each of a group's lanes, up to 32, reads another position.
+ * Called by whole warps; a group without a search passes end = 0. */
 static __device__ __forceinline__ int run_start(const uint32_t *keys, int end, uint32_t key,
                                                 int lanes)
 {
@@ -275,14 +273,14 @@ __global__ void __launch_bounds__(SUM_THREADS, SUM_BLOCKS) embedding_sum_kernel(
     sum_columns<N, EVEN> columns(blockIdx.y, threadIdx.x % call.lanes, call.lanes);
     const uint32_t *keys = call.keys + (int64_t)chunk * CHUNK;
     const int32_t *row_of = call.row_of + (int64_t)chunk * CHUNK;
-    /* the block at hand: its token, its first position, whether it is not its run's first */
+    /* the current block: its token, its first position, whether it is not its run's first */
     uint32_t key = chunk < call.chunks ? keys[0] : 0;
     bool came = chunk > 0 && chunk < call.chunks && keys[-1] == key;
     int start = run_start(call.keys, came ? chunk * CHUNK : 0, key, call.lanes) % CHUNK;
     if (chunk >= call.chunks || columns.first >= call.cols) return;
     int count = call.count - chunk * CHUNK; /* from here to the end of the list */
     bool goes_on = count > CHUNK && keys[CHUNK] == keys[CHUNK - 1];
-    /* a run that ends before one of its blocks begins here is no business of this chunk */
+    /* a run that ends before one of its blocks begins here does not belong to this chunk */
     bool mine = !came || (start < count && keys[start] == key);
     A sum[N] = {};
     auto finish = [&](bool open) {
@@ -339,10 +337,9 @@ static __device__ __forceinline__ void put_sum(A *dst, const A (&sum)[N], int le
     store_elements(dst, value, left, call.dweight_even);
 }
 
-/* A block of threads looks for a run of several blocks of rows that begins in its chunk, and merges
- * their partial sums pairwise, MERGE_FAN of them in one go: first those of neighbours, then of
- * those sums, which stand where the first of theirs stood.  What is missing of a full fan counts as
- * 0, which changes nothing. */
+/* A block of threads searches for a run of several blocks of rows that begins in its chunk, and
+ * merges their partial sums pairwise, MERGE_FAN of them at once: first neighbours, then these sums,
+ * each stored in place of its first term.  Missing terms of a full fan count as 0. */
 template<class A>
 __global__ void __launch_bounds__(32 * MERGE_GROUPS, MERGE_BLOCKS)
     embedding_merge_kernel(sum_call call)
@@ -401,7 +398,7 @@ struct sum_scratch {
     int bits; /* of a token */
 };
 
-/* What a plan keeps of it. */
+/* A plan's parameters. */
 struct sum_plan {
     size_t sort_bytes;
     int bits;

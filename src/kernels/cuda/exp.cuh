@@ -8,8 +8,8 @@
 #include "kernels/cuda/rows.cuh"
 
 /* exp(x size) of a difference x that is at most 0 is exp_of(x exp_factor(size)).  f32 and f64 in
- * full; for 16-bit results the hardware's 2^x, whose error is far below theirs, and which gives 0
- * for what would be subnormal in f32. */
+ * full accuracy; for 16-bit results the hardware's 2^x, whose error is far below their rounding and
+ * which flushes f32 subnormals to 0. */
 template<class T>
 __device__ __forceinline__ float exp_factor(float size)
 {
@@ -51,7 +51,8 @@ static __device__ __forceinline__ double logarithm(double x)
     return log(x);
 }
 
-/* Rows that are read more than once: the arithmetic and the columns a thread takes at a time. */
+/* For rows that are read more than once: the arithmetic, and the columns that a thread reads at a
+ * time. */
 template<class T>
 struct wide_row {
     using A = typename std::conditional<sizeof(T) == 8, double, float>::type;
@@ -72,16 +73,16 @@ struct running_sum {
     using A = typename wide_row<T>::A;
     A top, sum;
 
-    /* Makes it that of the whole row, in every thread. */
+    /* Merges it over the whole row, in every thread. */
     template<class Team>
     __device__ __forceinline__ void merge(Team &team, A size)
     {
         A all[1] = {top};
         team.template reduce<row_max>(all);
-        /* a sum of 0, of nothing but -inf, stays one, though size be 0 */
+        /* a sum of 0, of -inf only, stays 0 even if size is 0 */
         if (top != all[0] && sum != 0) sum *= exponential<T>::of(top - all[0], size);
         top = all[0];
-        /* a row that has nothing but -inf is NaN */
+        /* a row of -inf only is NaN */
         if (top == -(A)CUDART_INF) sum = (A)CUDART_NAN;
         A total[1] = {sum};
         team.template reduce<row_add>(total);
@@ -110,7 +111,7 @@ running_sum_of_row(const T *x, int count, A lead, A size, bool even, int first, 
         if (most != top && sum.value() != 0) sum.scale(exponential<T>::of(top - most, size));
         top = most;
         A part = 0;
-        /* -inf counts for nothing, but times a size of 0 it is NaN */
+        /* -inf adds 0, but times a size of 0 it is NaN */
 #pragma unroll
         for (int i = 0; i < N; i++)
             if (col + i < count && (v[i] != -(A)CUDART_INF || size == 0))

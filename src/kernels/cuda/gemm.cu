@@ -1,11 +1,11 @@
 /* Matrix products on cuBLASLt, and elementwise passes of our own after them.
  *
- * A bias rides in the product's epilogue where a trial at planning shows that it is added before C
- * is rounded; otherwise, and for f64, C is filled with it and the product is added.  relu rides
- * along where a trial shows that NaN stays NaN.  The other activations are a second pass over C:
+ * A bias is added in the product's epilogue if a trial at planning shows that it is added before C
+ * is rounded; otherwise, and for f64, C is filled with it and the product is added.  relu is in the
+ * epilogue too if a trial shows that it keeps NaN.  The other activations are a second pass over C:
  * cuBLASLt's GELU epilogue, keeping z, is no faster than that, and for the rest it has none.
  *
- * cuBLASLt thinks in columns: a row-major [r, c] matrix with row stride s is its c x r matrix with
+ * cuBLASLt is column-major: a row-major [r, c] matrix with row stride s is its c x r matrix with
  * leading dimension s.  All products are therefore written transposed, C^T = op(B)^T op(A)^T: its
  * first factor is B, its m is n.
  *
@@ -31,18 +31,18 @@
                                cublasLtGetStatusString(status_));                \
     } while (0)
 
-/* What an algorithm may count on: AS_PLANNED, pointers of 16 bytes and strides aligned at least as
- * in the plan; ANY, elements. */
+/* The alignment that an algorithm may assume: AS_PLANNED, pointers of 16 bytes and strides as in
+ * the plan or better; ANY, that of elements. */
 enum { AS_PLANNED, ANY, ALIGNMENTS };
 
 struct candidate {
     bool bias;                              /* the epilogue adds it */
     bool has[ALIGNMENTS], relu[ALIGNMENTS]; /* relu: the epilogue does the activation */
-    bool adds[ALIGNMENTS];                  /* it may be added to what is there, rounding once */
+    bool adds[ALIGNMENTS];                  /* it may be added to C, rounding once */
     cublasLtMatmulAlgo_t algorithm[ALIGNMENTS];
 };
 
-/* What a plan keeps of a product. */
+/* A plan's data of a product. */
 struct choice {
     tutti__gemm planned;
     candidate plain, fused;
@@ -137,11 +137,11 @@ static uint32_t matrix_alignment(const tutti__matrix &matrix, const int64_t *apa
     return (uint32_t)alignment_of(apart[0] | apart[1], matrix.dtype);
 }
 
-/* cuBLASLt's first choice; has[] stays false where it knows none. */
+/* cuBLASLt's first choice; has[] stays false if it has none. */
 static tutti_status choose(cublasLtHandle_t handle, const tutti__gemm *gemm, candidate *p,
                            int alignment, bool relu)
 {
-    /* an odd leading dimension is the least that an algorithm for any can be asked for */
+    /* an odd leading dimension requests an algorithm for any leading dimension */
     tutti__gemm g = *gemm;
     if (alignment == ANY)
         for (int64_t *stride : {&g.a.in.stride, &g.b.in.stride, &g.c.stride, &g.a.apart[1],
@@ -153,7 +153,7 @@ static tutti_status choose(cublasLtHandle_t handle, const tutti__gemm *gemm, can
     TUTTI_TRY(describe(&g, p->bias, relu, &d));
     cublasLtMatmulPreferenceOpaque_t preference;
     TRY_CUBLAS(g.name, cublasLtMatmulPreferenceInit(&preference));
-    /* split sums only by way of the workspace, added in a second step: their order does not
+    /* split sums only through the workspace, added in a second step, in an order that does not
      * depend on timing */
     uint32_t scheme = CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
     const size_t workspace = TUTTI__CUDA_GEMM_WORKSPACE;
@@ -202,8 +202,8 @@ static cublasStatus_t run(tutti_context *ctx, const tutti__gemm *g, const candid
 }
 
 /* A small product with the chosen algorithm: op(A) holds x in its first column, op(B) w in its
- * first row, and 0 elsewhere, and `bias` is added: by the epilogue where the candidate has one,
- * otherwise (add) to what is in C.  *as_wanted: it ran, and every result is `want` (NaN is NaN). */
+ * first row, and 0 elsewhere, and `bias` is added: by the epilogue if the candidate has one,
+ * otherwise (add) to C.  *as_wanted: it ran, and every result is `want` (NaN is NaN). */
 static tutti_status probe(tutti_context *ctx, const tutti__gemm *gemm, const candidate *p,
                           int alignment, double x, double w, double bias, bool add, double want,
                           char *scratch, bool *as_wanted)
@@ -268,8 +268,8 @@ static tutti_status probe(tutti_context *ctx, const tutti__gemm *gemm, const can
 }
 
 /* Whether a 16-bit product with the chosen algorithm is rounded once, after the bias has been
- * added.  Some round before, too, and lose what the bias leaves of the product: some with a bias
- * epilogue, others when they add to C. */
+ * added.  Some also round before it, which loses digits where the bias cancels the product: some
+ * with a bias epilogue, others when they add to C. */
 static tutti_status rounds_once(tutti_context *ctx, const tutti__gemm *gemm, const candidate *p,
                                 int alignment, bool add, char *scratch, bool *good)
 {
@@ -281,7 +281,7 @@ static tutti_status rounds_once(tutti_context *ctx, const tutti__gemm *gemm, con
     return probe(ctx, gemm, p, alignment, 1 + e, 1 + e, -(1 + 2 * e), add, e * e, scratch, good);
 }
 
-/* What a chosen algorithm must do: with relu let NaN through (some return 0), and round once. */
+/* Requirements of an algorithm: relu keeps NaN (some return 0), and C is rounded once. */
 static tutti_status check_epilogue(tutti_context *ctx, const tutti__gemm *gemm, candidate *p,
                                    int alignment, char *scratch, bool *good)
 {
@@ -294,8 +294,8 @@ static tutti_status check_epilogue(tutti_context *ctx, const tutti__gemm *gemm, 
     return TUTTI_OK;
 }
 
-/* For each alignment an algorithm that does relu in its epilogue if that is asked for and one does
- * it right; else one that does not.  None (has[] false) where cuBLASLt has none that is right. */
+/* For each alignment an algorithm with relu in its epilogue if requested and if one does it
+ * correctly, otherwise one without.  None (has[] false) if cuBLASLt has no correct one. */
 static tutti_status choose_checked(tutti_context *ctx, const tutti__gemm *gemm, candidate *p,
                                    bool relu, char *scratch)
 {
@@ -329,8 +329,8 @@ static tutti_status choose_all(tutti_context *ctx, const tutti__gemm *gemm, char
 {
     made->planned = *gemm;
     made->fused.bias = true;
-    /* f64 goes without epilogues: with the bias in it a product ran at half speed (29 of 57
-     * TFLOP/s at 4096, 1024, 1024 on an H200) */
+    /* f64 uses no epilogues: with a bias in it a product ran at half speed (29 of 57 TFLOP/s at
+     * 4096, 1024, 1024 on an H200) */
     const bool epilogues = gemm->a.in.dtype != TUTTI_F64;
     const bool relu = epilogues && gemm->activation.kind == TUTTI_ACT_RELU;
     if (epilogues && gemm->bias) TUTTI_TRY(choose_checked(ctx, gemm, &made->fused, relu, scratch));
@@ -369,7 +369,7 @@ static bool as_planned(const tutti__matrix &now, const int64_t *apart, const tut
            matrix_alignment(now, apart) >= matrix_alignment(now, apart_then);
 }
 
-/* Which of a candidate's algorithms these operands allow. */
+/* The best of a candidate's algorithms that these operands allow. */
 static int alignment_for(const tutti__gemm *planned, const candidate *p, const tutti__gemm *g)
 {
     return p->has[AS_PLANNED] && as_planned(g->a.in, g->a.apart, planned->a.in, planned->a.apart) &&
@@ -415,7 +415,7 @@ tutti_status tutti__cuda_gemm(tutti_context *ctx, const tutti__plan *plan, int w
     int with = alignment_for(planned, fused, &g), alignment = alignment_for(planned, plain, &g);
     if (g.bias) {
         if (tutti__cuda_aligned(g.bias) && fused->has[with] &&
-            /* rather C filled first than a product for any alignment */
+            /* filling C first is preferred to a product for any alignment */
             (with == AS_PLANNED || alignment == ANY || !plain->adds[AS_PLANNED])) {
             chosen = fused;
             alignment = with;

@@ -1,5 +1,5 @@
-/* Matrix products on cuBLASLt, whose algorithms are chosen when a shape is planned.  gemm.cu says
- * how. */
+/* Matrix products on cuBLASLt, whose algorithms are chosen when a shape is planned (see
+ * gemm.cu). */
 #ifndef TUTTI_KERNELS_CUDA_GEMM_H
 #define TUTTI_KERNELS_CUDA_GEMM_H
 
@@ -12,8 +12,8 @@ enum { TUTTI__CUDA_GEMM_WORKSPACE = 32 << 20 };
 extern "C" {
 #endif
 
-/* The plan's data becomes what is chosen for `count` products like these, whatever their addresses
- * and strides; those given are what is to be fast.  Uses the context's stream and scratch. */
+/* Sets the plan's data to the algorithms chosen for `count` products like these, for any addresses
+ * and strides, but fastest for those given.  Uses the context's stream and scratch. */
 tutti_status tutti__cuda_gemm_plan(tutti_context *ctx, const tutti__gemm *gemms, int count,
                                    tutti__plan *plan);
 /* A product like number `which` of the plan. */

@@ -1,5 +1,5 @@
-/* A hash of a buffer, to compare replicas by: each word read once; sums of integers, whose order
- * does not matter. */
+/* A hash of a buffer, for comparing replicas: each word is read once, and the order of the integer
+ * sums does not matter. */
 #include "kernels/cuda/rows.cuh"
 #include "ops/hash.h"
 

@@ -42,7 +42,7 @@ static scratch_layout lay_out(const tutti__linear_args *args, bool backward)
     return to;
 }
 
-/* Whatever the strides of a call: what is to be fast are contiguous tensors. */
+/* Whatever the strides of a call, contiguous tensors should be the fast ones. */
 static tutti__linear_args contiguous(const tutti__linear_args *args)
 {
     tutti__linear_args as = *args;

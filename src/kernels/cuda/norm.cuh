@@ -1,4 +1,4 @@
-/* What the two files of the norms share: the entries of their operation. */
+/* Shared by the two files of the norms: the entries of their operation. */
 #ifndef TUTTI_KERNELS_CUDA_NORM_CUH
 #define TUTTI_KERNELS_CUDA_NORM_CUH
 

@@ -1,11 +1,11 @@
 /* LayerNorm and RMSNorm, backward: dx, dgamma and dbeta.  include/tutti/layernorm.h has the
  * mathematics.
  *
- * Fewest bytes: x and dy read, dx written, once each.  Few blocks stay (no more than the device
- * holds at a time) and go through the rows in turn, so that each thread meets the same columns
- * again and again and keeps their gamma and its part of dgamma and dbeta in registers; the next
- * row's x and dy are on their way while a row is reduced.  At the end each block writes one partial
- * row a parameter to scratch, and a second kernel adds these in order.
+ * Fewest bytes: x and dy read, dx written, once each.  Few persistent blocks (no more than the
+ * device holds at a time) loop over the rows, so that each thread always has the same columns and
+ * keeps their gamma and its part of dgamma and dbeta in registers; the next row's x and dy are
+ * loaded while a row is reduced.  At the end each block writes one partial row per parameter to
+ * scratch, and a second kernel adds these in order.
  *
  *   warp    up to 512 columns: a group of lanes a row
  *   block   up to 8192: a block a row; up to 65536: a cluster of blocks a row
@@ -21,8 +21,8 @@ enum {
     FINISH_THREADS = 1024
 };
 
-/* How a call is carried out: from shape, types and device, never from pointers or from what is
- * wanted. */
+/* How a call is run, which depends on shape, types and device, never on pointers or on which
+ * gradients are wanted. */
 struct backward_plan {
     enum { WARP, BLOCK, SLICED } kind;
     int elements; /* a thread has of a row */
@@ -74,7 +74,7 @@ struct param_share {
     }
 };
 
-/* A row of x and dy on its way. */
+/* A row of x and dy in flight. */
 template<class T, int VECS>
 struct row_pair {
     uint4 x[VECS], dy[VECS];
@@ -92,7 +92,7 @@ struct row_pair {
     }
 };
 
-/* f32 has as many bytes on their way without the next row, and no registers left for it. */
+/* f32 has as many bytes in flight without the next row, and no registers left for it. */
 template<class T>
 constexpr bool PREFETCH = sizeof(T) == 2;
 
@@ -156,7 +156,7 @@ norm_backward_row(const tutti__norm_args &args, const norm_backward_even &even, 
     store_row((T *)args.dx.data + row * args.dx.stride, pair.dy, place, there);
 }
 
-/* Elements a thread and row: 8 or 16. */
+/* Elements per thread and row: 8 or 16. */
 template<class T, int ELEMENTS, bool CENTERED>
 __global__ void __launch_bounds__(WARP_THREADS, ELEMENTS == 8 ? 3 : 2)
     norm_backward_warp_kernel(tutti__norm_args args, norm_backward_even even,
@@ -312,7 +312,7 @@ __global__ void __launch_bounds__(SUMS_THREADS)
     }
 }
 
-/* Then: a block has ANY_WIDTH columns a thread and every partials-th row. */
+/* Sliced, second: a block has ANY_WIDTH columns per thread and every partials-th row. */
 template<class A>
 __global__ void __launch_bounds__(ANY_THREADS)
     norm_backward_slices_kernel(tutti__norm_args args, norm_backward_even even,
@@ -354,7 +354,7 @@ __global__ void __launch_bounds__(ANY_THREADS)
     if (args.dbeta) store_elements(scratch.row(chunk, 1) + col, dbeta, ANY_WIDTH, true);
 }
 
-/* Adds the partial rows, 32 columns a block: each of 32 warps every 32nd row, then the warps in
+/* Adds the partial rows, 32 columns per block: each of 32 warps every 32nd row, then the warps in
  * order. */
 template<class A, class G>
 __global__ void __launch_bounds__(FINISH_THREADS)
@@ -365,7 +365,7 @@ __global__ void __launch_bounds__(FINISH_THREADS)
     __shared__ A sums[WARPS][33];
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     int slices = (cols + 31) / 32;
-    /* where one gradient only is wanted there are blocks for one only */
+    /* if only one gradient is wanted there are blocks for one only */
     int which = dgamma ? (int)blockIdx.x / slices : 1;
     int col = (int)blockIdx.x % slices * 32 + lane;
     A sum = 0;
@@ -421,8 +421,8 @@ static backward_plan plan_backward(const tutti_context *ctx, const tutti__norm_a
         plan.threads = row_round_up((int)at_most(divide_up(cols, plan.elements), 512), 32);
         while (plan.cluster * plan.threads * plan.elements < cols) plan.cluster *= 2;
         int64_t resident = (plan.elements == 8 ? 1024 : 512) / plan.threads;
-        /* how many clusters fit differs between devices of one model: many short ones leave no
-         * tail */
+        /* the number of clusters that fit differs between devices of one model; many short ones
+         * leave no tail */
         plan.partials = at_most(most, plan.cluster == 1 ? sms * resident : sms / plan.cluster * 4);
     } else {
         plan.kind = backward_plan::SLICED;

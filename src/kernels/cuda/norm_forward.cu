@@ -3,11 +3,11 @@
  * Fewest bytes: x read, y written (with a residual: x and r read, sum and y written), the
  * parameters once an SM, a few bytes a row of saved.  A row stays in registers, as the 16-byte
  * vectors that memory holds, from its only read to the write of y; the variance is that of the
- * centred values.  rows.cuh says how rows are shared out.
+ * centred values.  rows.cuh describes how rows are divided among threads.
  *
- * The pairings people train with (x and y of one type f32, f16 or bf16, parameters of any of these)
- * have kernels of their own; all others, and rows that fit on no cluster, go through one kernel
- * that loads and stores by run-time type. */
+ * The common pairings (x and y of one type f32, f16 or bf16, parameters of any of these) have
+ * kernels of their own; all others, and rows that fit on no cluster, use one kernel that loads and
+ * stores by run-time type. */
 #include "kernels/cuda/norm.cuh"
 
 struct norm_forward_even {
@@ -15,9 +15,9 @@ struct norm_forward_even {
     float inverse_cols;
 };
 
-/* Sums over a thread's vectors of a row, in parts so that they do not hang on one chain of
- * additions.  All kernels of this file that hold a row in registers take them from here, and fused
- * operations are written out: a row has the same bits in each. */
+/* Sums over a thread's vectors of a row, in parts so that there is no single chain of additions.
+ * All kernels of this file that hold a row in registers use these, with fused operations explicit,
+ * so that a row has the same bits in each. */
 template<class T, int VECS>
 __device__ __forceinline__ float sum_held(const uint4 (&raw)[VECS])
 {
@@ -34,8 +34,8 @@ __device__ __forceinline__ float sum_held(const uint4 (&raw)[VECS])
     return sum;
 }
 
-/* Sum of (x - mean)^2, and if it is wanted of x - mean.  WHOLE: a vector lies inside of the row or
- * beyond it. */
+/* Sum of (x - mean)^2, and if wanted of x - mean.  WHOLE: a vector lies inside of the row or beyond
+ * it. */
 template<class T, bool WHOLE, int VECS>
 __device__ __forceinline__ float squares_held(uint4 (&raw)[VECS], row_place place, int cols,
                                               float mean, float *moved = nullptr)
@@ -67,10 +67,10 @@ __device__ __forceinline__ float squares_held(uint4 (&raw)[VECS], row_place plac
     return sum;
 }
 
-/* A row is delicate if its deviations are so small beside its mean that the mean's own rounding
- * would be seen in them, or if its sums overflow (it stays NaN then); a row of zeros is not.  Twice
- * the mean is then corrected by the mean of x - mean, and the squares by its square [Chan, Golub &
- * LeVeque 1983].  So a row of one value has that value as its mean, and squares of 0. */
+/* A row is delicate if its deviations are so small relative to its mean that the mean's rounding
+ * would show in them, or if its sums overflow (it stays NaN then); a row of zeros is not.  The mean
+ * is then corrected twice by the mean of x - mean, and the squares by its square [Chan, Golub &
+ * LeVeque 1983].  So a row of equal values has that value as its mean, and squares of 0. */
 template<class A>
 __device__ __forceinline__ bool is_delicate(A mean, A mean_square)
 {
@@ -88,8 +88,8 @@ __device__ __forceinline__ void correct_mean(A &mean, A &squares, A sum, A moved
     squares = squares < 0 ? 0 : squares;
 }
 
-/* What follows from these, columns and whether they lie inside of the row, is to be worked out anew
- * from here on, rather than kept: the registers are few. */
+/* Makes the compiler recompute what follows from these (columns, and whether they are in the row)
+ * instead of keeping it in scarce registers. */
 static __device__ __forceinline__ void forget(row_place &place, int &cols)
 {
     asm volatile("" : "+r"(cols), "+r"(place.first), "+r"(place.step));
@@ -134,7 +134,7 @@ __device__ __forceinline__ void find_statistics(uint4 (&raw)[ROWS][VECS], Team &
         for (int r = 0; r < ROWS; r++) mean[r] = sum_held<T>(raw[r]);
         team.template reduce<row_add>(mean);
 #pragma unroll
-        /* not to be fused with the subtractions: all kernels must have the same mean */
+        /* not fused with the subtractions: all kernels must have the same mean */
         for (int r = 0; r < ROWS; r++) mean[r] = __fmul_rn(mean[r], inverse_cols);
     }
     float squares[ROWS];
@@ -167,7 +167,7 @@ __device__ __forceinline__ uint4 scaled(const uint4 &raw, float mean, float rstd
     return vector16<T>::pack(v);
 }
 
-/* ROWS rows at once, each shared out over a team. */
+/* ROWS rows at once, each divided over a team. */
 template<class T, int VECS, int ROWS, bool CENTERED, class Team>
 __device__ __forceinline__ void
 norm_forward_rows(const tutti__norm_args &args, const norm_forward_even &even, Team &team,
@@ -284,8 +284,8 @@ __global__ void __launch_bounds__(1024)
 }
 
 /* The usual case at full speed: no residual, parameters of x's type, not zero-centred, whole
- * aligned vectors.  A block takes row after row, keeps its columns' parameters in registers and has
- * the next row on its way while it works on one. */
+ * aligned vectors.  A block loops over rows, keeps its columns' parameters in registers and loads
+ * the next row while it computes one. */
 enum {
     STREAM_VECS = 4,
     STREAM_THREADS = 512,
@@ -352,8 +352,8 @@ __global__ void __maxnreg__(STREAM_REGISTERS)
     }
 }
 
-/* Any types, any length.  A block a row; with `staged` the row waits in shared memory as arithmetic
- * values, otherwise it is read again for each of the sums and for y. */
+/* Any types, any length.  A block per row; with `staged` the row is kept in shared memory as
+ * arithmetic values, otherwise it is read again for each of the sums and for y. */
 enum { ANY_WIDTH = 8, ANY_THREADS = 512 };
 
 template<class A>
@@ -362,7 +362,7 @@ struct norm_forward_reader {
     const norm_forward_even &even;
     int64_t row;
 
-    /* what is normalised; `again`: the sum has been written */
+    /* the values to be normalised; `again`: the sum has been written */
     __device__ __forceinline__ void operator()(A (&v)[ANY_WIDTH], int col, bool again) const
     {
         int cols = (int)args.cols, count = cols - col;
@@ -507,12 +507,12 @@ static tutti_status forward_any(tutti_context *ctx, const tutti__norm_args *args
 {
     int threads = 32;
     while (threads < ANY_THREADS && threads * ANY_WIDTH < args->cols) threads *= 2;
-    /* two blocks an SM at least, or the row is read again from the cache */
+    /* at least two blocks per SM, otherwise the row is read again from the cache */
     size_t shared = (size_t)args->cols * sizeof(A);
     size_t most = (size_t)tutti__cuda_shared_limit(ctx->device) / 2;
     bool staged = shared <= most;
     if (!staged) shared = 0;
-    if (shared > 40 << 10) /* always the same number: contexts of other threads launch it too */
+    if (shared > 40 << 10) /* always the same value: contexts of other threads launch it too */
         TUTTI_CUDA(cudaFuncSetAttribute(norm_forward_any_kernel<A>,
                                         cudaFuncAttributeMaxDynamicSharedMemorySize, (int)most),
                    "norm_forward");

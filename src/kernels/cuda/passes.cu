@@ -1,4 +1,4 @@
-/* Elementwise passes round matrix products: act(z), dz with its column sums, a bias in every row. */
+/* Elementwise passes around matrix products: act(z), dz with its column sums, a bias in rows. */
 #include "kernels/cuda/passes.h"
 
 #include "kernels/cuda/activation.cuh"
@@ -27,8 +27,7 @@ __device__ __forceinline__ uint32_t pair(float low, float high, __nv_bfloat16)
     __nv_bfloat162 both = __floats2bfloat162_rn(low, high);
     return *(uint32_t *)&both;
 }
-/* Stores 16 bytes by an intrinsic: a plain store next to an elementwise one is split up by the
- * compiler. */
+/* Stores 16 bytes by an intrinsic: the compiler splits a plain store next to an elementwise one. */
 template<class T>
 __device__ __forceinline__ void store_pack(T *at, const real_of<T> (&values)[width_of<T>])
 {
@@ -45,7 +44,7 @@ __device__ __forceinline__ void store_pack(T *at, const real_of<T> (&values)[wid
 
 /* Kernels */
 
-constexpr int vectors = 4; /* loads in flight a thread, 16 bytes each */
+constexpr int vectors = 4; /* loads in flight per thread, 16 bytes each */
 
 /* y = act(z).  y may be z.  16-byte accesses where `wide` (both aligned), otherwise element by
  * element. */
@@ -94,15 +93,14 @@ __device__ __forceinline__ double rounded_product(double a, double b)
     return __dmul_rn(a, b);
 }
 
-constexpr int in_flight = 2; /* rows that a thread has loaded at once */
+constexpr int in_flight = 2; /* rows that a thread loads at once */
 
 /* dz = dy act'(v), and each block's column sums of dz over its run of rows to
  * partial[blockIdx.y][cols].  v is y or z (see slope_from_kept), unused for activation none; dz and
- * partial may each be NULL.
- * A block sees lanes * width columns.  Strip s of it takes rows s, s + strips, … of the run, and
- * the strips' sums are added in order: wide or not, every column is summed in the same order.
- * Four blocks of two rows in flight on a multiprocessor keep the memory busier than two blocks
- * of four. */
+ * partial may each be NULL.  A block has lanes * width columns.  Strip s of it takes rows s, s +
+ * strips, … of the run, and the strips' sums are added in order: wide or not, every column is
+ * summed in the same order.  Four blocks per multiprocessor with two rows in flight keep the memory
+ * busier than two with four. */
 template<class T, tutti_activation act, bool wide>
 __global__ void __launch_bounds__(threads, 4)
     dz_kernel(int64_t rows, int64_t cols, int64_t run, const T *dy, int64_t dy_stride, const T *v,
@@ -111,8 +109,8 @@ __global__ void __launch_bounds__(threads, 4)
     typedef real_of<T> real;
     constexpr int width = width_of<T>;
     constexpr bool reads_v = act != TUTTI_ACT_NONE;
-    /* a thread's columns: neighbours when wide, a warp apart otherwise, so that either way a
-     * warp reads whole lines */
+    /* a thread's columns: neighbours if wide, otherwise a warp apart, so that a warp always reads
+     * whole lines */
     constexpr int apart = wide ? 1 : lanes;
     int lane = wide ? int(threadIdx.x) * width : int(threadIdx.x);
     int64_t first = int64_t(blockIdx.x) * (lanes * width) + lane;
@@ -174,7 +172,7 @@ __global__ void __launch_bounds__(threads, 4)
     if (partial) write_partial<width, apart>(sum, lane, cols, partial);
 }
 
-/* Every row of y becomes the bias, for a product that adds to it.  T is any type of that size. */
+/* Sets every row of y to the bias, for a product that adds to it.  T is any type of that size. */
 template<class T>
 __global__ void __launch_bounds__(threads)
     bias_rows_kernel(int64_t rows, int64_t cols, const T *bias, T *y, int64_t stride)

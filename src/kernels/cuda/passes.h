@@ -1,4 +1,4 @@
-/* Elementwise passes round matrix products; `name` is the layer's, in messages. */
+/* Elementwise passes around matrix products; `name` is the layer's, in messages. */
 #ifndef TUTTI_KERNELS_CUDA_PASSES_H
 #define TUTTI_KERNELS_CUDA_PASSES_H
 
@@ -10,24 +10,24 @@ tutti_status tutti__cuda_activate(const char *name, cudaStream_t stream, int64_t
                                   tutti__activation activation, const tutti__matrix *z,
                                   const tutti__matrix *y);
 
-/* Every row of y becomes the bias, for a product that adds to it. */
+/* Sets every row of y to the bias, for a product that adds to it. */
 tutti_status tutti__cuda_fill_rows(const char *name, cudaStream_t stream, int64_t rows,
                                    int64_t cols, const void *bias, const tutti__matrix *y);
 
-/* dz = dy act'(v), v being z where that is wanted and otherwise y, and its column sums, in f64 for
- * f64 and otherwise in f32; dz and sums may each be absent.  partial: room for a row of sums for
- * each column_run rows. */
+/* dz = dy act'(v), v being z if it is needed and otherwise y, and its column sums, in f64 for f64
+ * and otherwise in f32; dz and sums may each be absent.  partial: scratch for a row of sums per
+ * column_run rows. */
 tutti_status tutti__cuda_activate_backward(const char *name, cudaStream_t stream, int64_t rows,
                                            int64_t cols, tutti__activation activation,
                                            const tutti__matrix *dy, const tutti__matrix *v,
                                            const tutti__matrix *dz, void *partial, void *sums,
                                            bool accumulate);
 
-/* Loads the kernels of these passes: loading is not allowed to wait for a capture. */
+/* Loads the kernels of these passes, which is not allowed during a capture. */
 tutti_status tutti__cuda_load_passes(const char *name, tutti_dtype dtype,
                                      tutti__activation activation);
 
-/* By 16-byte accesses. */
+/* Whether 16-byte accesses are possible. */
 static inline bool tutti__cuda_aligned(const void *data)
 {
     return (uintptr_t)data % 16 == 0;

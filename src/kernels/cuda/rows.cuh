@@ -1,4 +1,4 @@
-/* Row-wise kernels: how a row is shared out among threads, and the reductions over it.
+/* Row-wise kernels: how a row is divided among threads, and the reductions over it.
  *
  *   warp   rows of up to 128 vectors: a group of 1 to 32 lanes a row, several rows a warp
  *   block  a block a row, the row in registers; beyond 32 KiB a cluster of up to 8 blocks a row,
@@ -41,7 +41,7 @@ static inline int row_round_up(int value, int multiple)
     return (value + multiple - 1) / multiple * multiple;
 }
 
-/* tensors: how many rows a thread holds side by side, 1 or 2. */
+/* tensors: how many rows a thread holds at once, 1 or 2. */
 static inline row_plan row_plan_for(int64_t cols, int width, int tensors, bool clusters)
 {
     int vectors = (int)((cols + width - 1) / width);
@@ -72,7 +72,7 @@ static inline tutti_status row_with_vecs(const row_plan &plan, F &&f)
     return f(std::integral_constant<int, 4>{});
 }
 
-/* Blocks that take `rows` rows, so many a block at a time; kernels loop over what is left. */
+/* Blocks for `rows` rows, rows_a_block at a time; kernels loop over the remaining rows. */
 static inline unsigned row_grid(int64_t rows, int64_t rows_a_block, int cluster)
 {
     int64_t blocks = (rows + rows_a_block - 1) / rows_a_block;
@@ -130,15 +130,15 @@ struct row_add {
     static __device__ __forceinline__ float identity() { return 0; }
 };
 
-/* NaN loses here: it comes back in the sum of exponentials. */
+/* NaN is ignored here: it shows in the sum of exponentials. */
 struct row_max {
     static __device__ __forceinline__ float of(float a, float b) { return fmaxf(a, b); }
     static __device__ __forceinline__ double of(double a, double b) { return fmax(a, b); }
     static __device__ __forceinline__ float identity() { return -CUDART_INF_F; }
 };
 
-/* A thread's sum of what may be thousands of terms: of floats in f64, of doubles in two words.  A
- * chain of additions in the arithmetic's own type would lose more than docs/numerics.md says. */
+/* A thread's sum of up to thousands of terms: of floats in f64, of doubles in two words.  A chain
+ * of additions in the arithmetic's own type would exceed the bounds of docs/numerics.md. */
 template<class A>
 struct row_total;
 template<>
@@ -175,7 +175,7 @@ __device__ __forceinline__ void reduce_lanes(A (&values)[N], int lanes)
         }
 }
 
-/* A group of lanes that has a row. */
+/* A group of lanes for a row. */
 struct lane_team {
     int lanes;
     __device__ __forceinline__ void begin() { __syncwarp(); }
@@ -184,7 +184,7 @@ struct lane_team {
     {
         reduce_lanes<Op>(values, lanes);
     }
-    /* Whether it is so for one of the rows that are reduced together. */
+    /* Whether it is true for one of the rows that are reduced together. */
     __device__ __forceinline__ bool any(bool so) const { return __any_sync(0xffffffffu, so); }
 };
 
@@ -192,9 +192,9 @@ struct lane_team {
 #define TUTTI_ROW_CLUSTERS 1
 #endif
 
-/* A block, or a cluster of blocks, that has a row.  Every warp sends its partial result to every
- * block of the cluster; after one barrier each thread combines all of them in the same order.  Two
- * buffers take turns, so that one barrier a reduction is enough. */
+/* A block, or a cluster of blocks, for a row.  Every warp sends its partial result to every block
+ * of the cluster; after one barrier each thread combines all of them in the same order.  Two
+ * alternating buffers make one barrier per reduction enough. */
 template<class A, int VALUES>
 struct block_team_slots {
     A partial[2][VALUES][ROW_CLUSTER_MAX * ROW_WARPS_MAX];
@@ -220,7 +220,7 @@ struct block_team {
 #endif
     }
 
-    /* Before the first reduction: the other blocks' shared memory is there. */
+    /* Before the first reduction: waits for the other blocks' shared memory. */
     __device__ __forceinline__ void begin()
     {
 #ifdef TUTTI_ROW_CLUSTERS
@@ -270,7 +270,7 @@ struct block_team {
         turn ^= 1;
     }
 
-    /* One row: all its threads say the same. */
+    /* One row: the same in all its threads. */
     __device__ __forceinline__ bool any(bool so) const
     {
         return so;

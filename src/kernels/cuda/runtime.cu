@@ -1,5 +1,5 @@
-/* The run-time half of the CUDA backend: devices, streams, events, memory; and the public calls of
- * tutti/cuda.h. */
+/* The run-time functions of the CUDA backend: devices, streams, events, memory; and the public
+ * functions of tutti/cuda.h. */
 #include <atomic>
 #include <cstdio>
 
@@ -8,8 +8,8 @@
 #include "kernels/cuda/cuda.h"
 #include "tutti/cuda.h"
 
-/* Work on one stream must not break the capture of another, which the runtime's global capture mode
- * would make of allocations and queries. */
+/* Prevents allocations and queries from breaking the capture of another stream, as they would in
+ * the runtime's global capture mode. */
 struct relaxed_capture {
     cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
     relaxed_capture() { (void)cudaThreadExchangeStreamCaptureMode(&mode); }
@@ -27,7 +27,7 @@ static int attribute(std::atomic<int> *cache, int device, cudaDeviceAttr which)
     if (value > 0) return value;
     if (cudaDeviceGetAttribute(&value, which, device) != cudaSuccess) {
         (void)cudaGetLastError();
-        return 1; /* the launch that follows reports what is wrong */
+        return 1; /* the following launch reports the error */
     }
     if (cached) cache[device].store(value, std::memory_order_relaxed);
     return value;
@@ -45,7 +45,7 @@ int tutti__cuda_shared_limit(int device)
     return attribute(cache, device, cudaDevAttrMaxSharedMemoryPerBlockOptin);
 }
 
-/* Says for which architecture the code that runs here was built. */
+/* Its attributes show the architecture that the running code was built for. */
 static __global__ void architecture_kernel() {}
 
 bool tutti__cuda_has_clusters(int device)
@@ -55,7 +55,7 @@ bool tutti__cuda_has_clusters(int device)
     bool cached = device >= 0 && device < DEVICES_CACHED;
     int found = cached ? cache[device].load(std::memory_order_relaxed) : UNKNOWN;
     if (found != UNKNOWN) return found == YES;
-    /* kernels built for an older architecture know no clusters, on whatever device they run */
+    /* kernels built for an older architecture have no clusters, whatever the device */
     cudaFuncAttributes built = {};
     bool has = attribute(capability, device, cudaDevAttrComputeCapabilityMajor) >= 9 &&
                cudaSetDevice(device) == cudaSuccess &&
@@ -125,7 +125,7 @@ void tutti__cuda_stream_destroy(int device, tutti__stream stream)
     (void)cudaGetLastError();
 }
 
-/* Ready, not ready (which is no error), or a failure. */
+/* Ready, not ready (not an error), or a failure. */
 static tutti_status queried(cudaError_t error, const char *what, bool *done)
 {
     *done = error == cudaSuccess;
@@ -251,8 +251,8 @@ void tutti__cuda_host_free(int device, void *data)
     (void)cudaGetLastError();
 }
 
-/* From pageable memory the runtime stages before it returns, to pageable memory it returns when the
- * copy is done. */
+/* From pageable memory the runtime stages before it returns; to pageable memory it returns when the
+ * copy is complete. */
 tutti_status tutti__cuda_copy(int device, tutti__stream stream, void *dst, const void *src,
                               size_t bytes)
 {

@@ -11,7 +11,7 @@ struct softmax_even {
     bool x, y, dy, dx;
 };
 
-/* Columns of a row that count. */
+/* The number of visible columns of a row. */
 static __device__ __forceinline__ int visible_columns(const tutti__softmax_args &args, int64_t row)
 {
     if (args.causal_period == 0) return (int)args.cols;
@@ -26,7 +26,7 @@ __device__ __forceinline__ void softmax_forward_rows(const tutti__softmax_args &
 {
     using vector = vector16<T>;
     constexpr int N = vector::N;
-    /* where a register holds one element, it holds what the sum is made of as well as x */
+    /* if a register holds one element, the exponentials are kept as well as x */
     constexpr bool HOLDS = sizeof(T) == 4;
     int cols = (int)args.cols;
     float lead = (float)args.lead, size = (float)args.size;
@@ -36,7 +36,7 @@ __device__ __forceinline__ void softmax_forward_rows(const tutti__softmax_args &
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
         visible[r] = r < rows ? visible_columns(args, first_row + r) : 0;
-        /* reading whole vectors past the visible columns does no harm, their values are not used */
+        /* reading whole vectors past the visible columns is harmless: their values are not used */
         load_row<T>(raw[r], (const T *)args.x.data + (r < rows ? first_row + r : 0) * args.x.stride,
                     place, visible[r]);
     }
@@ -204,7 +204,7 @@ __global__ void __launch_bounds__(BACKWARD ? 512 : 1024)
     }
 }
 
-/* Rows of any length: the sums first, then the row again. */
+/* Rows of any length: first the sums, then the row again. */
 
 template<class T>
 __global__ void __launch_bounds__(1024)

@@ -1,5 +1,5 @@
-/* A stable sort of pairs, by CUB's radix sort.  In a file of its own: CUB's headers bring in names
- * of the C library's that the other files use for themselves. */
+/* A stable sort of pairs, by CUB's radix sort.  In a file of its own because CUB's headers declare
+ * names of the C library that the other files use. */
 #include <cub/device/device_radix_sort.cuh>
 
 #include "kernels/cuda/cuda.h"

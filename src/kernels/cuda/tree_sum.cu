@@ -1,10 +1,10 @@
 /* Sums of gradients as a binary tree over their inputs, element by element: each input read once,
- * the result written once. A thread keeps the tree's open sums of 16 bytes of elements in
- * registers; the program of pushes and pops is the same for all of them. */
+ * the result written once. A thread keeps the tree's stack of 16-byte vectors in registers; all
+ * threads do the same pushes and pops. */
 #include "kernels/cuda/rows.cuh"
 #include "ops/tree_sum.h"
 
-enum { TREE_THREADS = 256, TREE_DEPTH = 10 /* of 256 inputs, and the one that is pushed */ };
+enum { TREE_THREADS = 256, TREE_DEPTH = 10 /* for 256 inputs, and the one being pushed */ };
 
 template<class T, int N>
 struct alignas(N * sizeof(T)) tree_vector {
