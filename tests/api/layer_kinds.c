@@ -114,15 +114,17 @@ static const char *add_options(char made[OPTIONS][OPTIONS_LENGTH], int *count, c
     return strcpy(made[(*count)++], start);
 }
 
+enum which { NUMBERS, FIRST_ON, LAST_ON };
 static void add_with_others(const layer_kind *kind, const tutti_layer_type *type,
-                            char made[OPTIONS][OPTIONS_LENGTH], int *count, bool last_first)
+                            char made[OPTIONS][OPTIONS_LENGTH], int *count, enum which which)
 {
     char options[OPTIONS_LENGTH], more[OPTIONS_LENGTH];
     strcpy(options, made[0]);
     for (int i = 0; i < type->option_count; i++) {
         const tutti_layer_option *option =
-            &type->options[last_first ? type->option_count - 1 - i : i];
+            &type->options[which == LAST_ON ? type->option_count - 1 - i : i];
         const char *value = other_value(option);
+        if (which == NUMBERS && strcmp(option->type, "bool") == 0) continue;
         strcpy(more, options);
         if (value) put_option(more, option->name, value, (int)strlen(value));
         if (value && is_accepted(kind, more)) strcpy(options, more);
@@ -139,8 +141,8 @@ static void make_options(const layer_kind *kind, char made[OPTIONS][OPTIONS_LENG
         if (!type->options[i].default_value)
             put_option(options, type->options[i].name, sizes[size++ % 4], 1);
     add_options(made, count, options);
-    add_with_others(kind, type, made, count, false);
-    add_with_others(kind, type, made, count, true);
+    for (enum which which = NUMBERS; which <= LAST_ON; which++)
+        add_with_others(kind, type, made, count, which);
     for (int i = 0; i < type->option_count; i++) {
         const tutti_layer_option *option = &type->options[i];
         for (const char *word = strchr(option->type, '|'); word; word = strchr(word, '|')) {

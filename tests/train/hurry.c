@@ -1,5 +1,5 @@
-/* Replaces alarm, for a test that cannot wait as long as the program does: TUTTI_TRAIN_HURRY divides
- * the seconds. */
+/* Replaces alarm, for a test that cannot wait as long as the program does: TUTTI_TRAIN_HURRY
+ * divides the seconds. */
 #include <stdlib.h>
 #include <unistd.h>
 
