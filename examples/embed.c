@@ -30,8 +30,8 @@ static int train(float x[2][4], float y[2], float weight[4], float grad[4])
         TRY(tutti_linear_forward(layer, ctx, &call));
         for (int row = 0; row < 2; row++) /* y becomes the gradient of your loss: wanted is 1 */
             y[row] = (y[row] - 1) / (float)(2 * tutti_comm_world_size(comm));
-        TRY(tutti_linear_backward(layer, ctx, &call)); /* the sum over the ranks sets out … */
-        TRY(tutti_grad_sync_finish(sync, ctx));        /* … and has arrived in grad */
+        TRY(tutti_linear_backward(layer, ctx, &call)); /* starts the sum over the ranks … */
+        TRY(tutti_grad_sync_finish(sync, ctx));        /* … which is complete in grad */
         for (int i = 0; i < 4; i++) weight[i] -= 0.05f * grad[i];
     }
     tutti_grad_sync_destroy(&sync);
