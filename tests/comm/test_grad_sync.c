@@ -629,7 +629,7 @@ static void update(tutti_context *ctx, tutti_comm *comm)
     CHECK_OK(tutti_adamw_create(ctx, m.params, NULL, &adamw));
     CHECK_OK(tutti_adamw_update(adamw, ctx, step)); /* no exchange, nothing is missing */
     CHECK_OK(tutti_grad_sync_create(ctx, comm, m.params, NULL, &sync));
-    static const char missing[] = "grad_sync_finish is missing";
+    static const char missing[] = "tutti_grad_sync_finish after the last ready";
     CHECK_FAILS(TUTTI_ERR_STATE, missing, tutti_adamw_update(adamw, ctx, step));
     run_step(&m, sync);
     CHECK_OK(tutti_adamw_update(adamw, ctx, step));
