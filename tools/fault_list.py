@@ -51,7 +51,7 @@ FAULTS = [
     Fault("option-real", "text behind a number is passed over", "return end != value && !*end;", "return end != value;", "api.bad_input"),
     Fault("option-eps", "eps may be negative", '{"eps", "real", eps_default, offsetof(desc, eps), 0, DBL_MAX}', '{"eps", "real", eps_default, offsetof(desc, eps), -1, DBL_MAX}', "api.bad_input"),
     Fault("option-beta", "beta1 of AdamW may be 1", "desc->beta1 >= 0 && desc->beta1 < 1", "desc->beta1 >= 0 && desc->beta1 <= 1", "api.bad_input"),
-    Fault("option-leaves", "the number of leaves need be no power of two", "(own->leaves & (own->leaves - 1)) == 0", "true", "comm.leaves.host.np1"),
+    Fault("option-leaves", "the number of leaves need be no power of two", "(own->leaves & (own->leaves - 1)) == 0", "true", "api.bad_input"),
     Fault("option-scale", "the loss scale need be no power of two", "frexp(own.loss_scale, &exponent) == 0.5", "frexp(own.loss_scale, &exponent) > 0", "api.bad_input"),
     # LayerNorm and RMSNorm
     Fault("norm-eps", "eps is left out", "sqrt(variance + args->eps)", "sqrt(variance)", "layers.layernorm"),
