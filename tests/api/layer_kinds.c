@@ -108,23 +108,24 @@ static bool is_accepted(const layer_kind *kind, const char *options)
     return status == TUTTI_OK;
 }
 
-static const char *add_options(char made[OPTIONS][OPTIONS_LENGTH], int *count, const char *start)
+static void add_options(char made[OPTIONS][OPTIONS_LENGTH], int *count, const char *options)
 {
-    if (!CHECK(*count < OPTIONS, "more than %d choices of options", OPTIONS)) return start;
-    return strcpy(made[(*count)++], start);
+    if (CHECK(*count < OPTIONS, "more than %d choices of options", OPTIONS))
+        snprintf(made[(*count)++], OPTIONS_LENGTH, "%s", options);
 }
 
-enum which { NUMBERS, FIRST_ON, LAST_ON };
+/* Numbers alone; flags, too, from the first on; from the last on. */
+enum order { NUMBERS, FIRST_ON, LAST_ON };
 static void add_with_others(const layer_kind *kind, const tutti_layer_type *type,
-                            char made[OPTIONS][OPTIONS_LENGTH], int *count, enum which which)
+                            char made[OPTIONS][OPTIONS_LENGTH], int *count, enum order order)
 {
     char options[OPTIONS_LENGTH], more[OPTIONS_LENGTH];
     strcpy(options, made[0]);
     for (int i = 0; i < type->option_count; i++) {
         const tutti_layer_option *option =
-            &type->options[which == LAST_ON ? type->option_count - 1 - i : i];
+            &type->options[order == LAST_ON ? type->option_count - 1 - i : i];
         const char *value = other_value(option);
-        if (which == NUMBERS && strcmp(option->type, "bool") == 0) continue;
+        if (order == NUMBERS && strcmp(option->type, "bool") == 0) continue;
         strcpy(more, options);
         if (value) put_option(more, option->name, value, (int)strlen(value));
         if (value && is_accepted(kind, more)) strcpy(options, more);
@@ -141,8 +142,8 @@ static void make_options(const layer_kind *kind, char made[OPTIONS][OPTIONS_LENG
         if (!type->options[i].default_value)
             put_option(options, type->options[i].name, sizes[size++ % 4], 1);
     add_options(made, count, options);
-    for (enum which which = NUMBERS; which <= LAST_ON; which++)
-        add_with_others(kind, type, made, count, which);
+    for (enum order order = NUMBERS; order <= LAST_ON; order++)
+        add_with_others(kind, type, made, count, order);
     for (int i = 0; i < type->option_count; i++) {
         const tutti_layer_option *option = &type->options[i];
         for (const char *word = strchr(option->type, '|'); word; word = strchr(word, '|')) {

@@ -22,8 +22,8 @@ extern const int layer_kind_count;
 const layer_kind *find_kind(const char *name);
 
 /* The options that a kind is tested with, by number, NULL past the last: the plain layer; as many
- * non-default options as go together, from the first on and from the last on; each further word of
- * a choice. */
+ * non-default options as go together: numbers alone, then flags, too, from the first option on and
+ * from the last on; each further word of a choice. */
 const char *kind_options(const layer_kind *kind, int number);
 
 /* A kind's own call from the general one: the tensors of the table's slots in the common order of

@@ -218,6 +218,8 @@ static void multiply_tiles(void *data, int64_t begin, int64_t end, int thread)
 
 void tutti__host_gemm(const tutti_context *ctx, const tutti__gemm *gemm, void *scratch)
 {
+    TUTTI_ASSERT((gemm->batch[0] * gemm->batch[1] <= 1 && gemm->beta == 0) ||
+                 (!gemm->bias && !gemm->z && gemm->activation.kind == TUTTI_ACT_NONE));
     const tutti_dtype real = real_of(gemm);
     const grid g = grid_of(gemm->m, gemm->n);
     const bool direct = readable(&gemm->a.in, real) && readable(&gemm->b.in, real);
