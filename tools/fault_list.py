@@ -33,7 +33,7 @@ FAULTS = [
     Fault("call-saved-bytes", "memory for saved may be too small", "!saved || c->call->saved_bytes >= bytes", "true", "api.bad_input api.layers"),
     Fault("call-first-row", "a mask goes without the first row", "call->first_row || !layer->reads_first_row || plan", "true", "api.bad_input api.layers"),
     Fault("call-in-place", "an input that backward reads is written over", "return !lost && (", "return (", "api.bad_input"),
-    Fault("call-param-overlap", "y may lie over the weight", "if (!is_tensor(&written->owner) || !is_tensor(&other->owner)) return false;", "if (!is_tensor(&written->who) || !is_tensor(&other->who)) return true;", "api.bad_input api.layers"),
+    Fault("call-param-overlap", "y may lie over the weight", "if (!is_tensor(&written->owner) || !is_tensor(&other->owner)) return false;", "if (!is_tensor(&written->owner) || !is_tensor(&other->owner)) return true;", "api.bad_input api.layers"),
     Fault("call-place", "the tensor that is wrong is not said", "tutti__blame(parts[s->part], s->index);", "", "api.bad_input api.layers"),
     Fault("desc-longer", "a newer program's descriptor is cut off in silence", "((const char *)given)[i] == 0", "true", "api.bad_input api.layers"),
     Fault("desc-shorter", "an older program's descriptor is read beyond its end", "memcpy(own, given, size < own_size ? size : own_size);", "memcpy(own, given, own_size);", "api.bad_input api.layers", asan=True),
