@@ -247,25 +247,11 @@ static tutti_status check_apart(const check *c)
 
 static _Alignas(16) char placeholder[16]; /* stands for memory that a plan does not have yet */
 
-static const tutti_tensor *tensor_of(const tutti_call *call, const tutti__operand *operand)
-{
-    switch (operand->part) {
-    case TUTTI__PART_IN:
-        return call->in[operand->index];
-    case TUTTI__PART_OUT:
-        return call->out[operand->index];
-    case TUTTI__PART_UPSTREAM:
-        return call->upstream[operand->index];
-    default:
-        return call->din[operand->index];
-    }
-}
-
 static tutti_status check_tensor(check *c, const tutti__operand *operand)
 {
     const subject s = {c->layer, operand->part, operand->index, operand->slot};
     const tutti_slot_shape *shape = &c->layer->slots[operand->slot].shape;
-    const tutti_tensor *tensor = tensor_of(c->call, operand);
+    const tutti_tensor *tensor = tutti__operand_tensor(c->call, operand);
     if (!tensor && operand->optional) return TUTTI_OK;
     REQUIRE_OF(&s, tensor, "is %s", "NULL");
     tutti__matrix *matrix = &c->views->tensors[operand->part][operand->index];
@@ -373,7 +359,7 @@ static tutti_status check_slots(const tutti_layer *layer, const tutti_call *call
     for (int part = TUTTI__PART_IN; part <= TUTTI__PART_DIN; part++)
         for (int i = 0; i < TUTTI_MAX_SLOTS; i++) {
             const tutti__operand at = {.part = (uint8_t)part, .index = (uint8_t)i};
-            if ((layer->has_slot[part] >> i & 1) || !tensor_of(call, &at)) continue;
+            if ((layer->has_slot[part] >> i & 1) || !tutti__operand_tensor(call, &at)) continue;
             const subject s = {layer, (uint8_t)part, (uint8_t)i, 0};
             tutti__fail(TUTTI_ERR_ARG, "%s: there is no %s[%d], want NULL", layer->class->type.name,
                         names[part], i);
@@ -383,8 +369,7 @@ static tutti_status check_slots(const tutti_layer *layer, const tutti_call *call
     return TUTTI_OK;
 }
 
-/* Checks what a call has besides its tensors and does not depend on them. */
-static tutti_status check_common(const tutti_layer *layer, const tutti_call *call)
+tutti_status tutti__check_common(const tutti_layer *layer, const tutti_call *call)
 {
     const char *name = layer->class->type.name;
     const int leaves = call->leaves;
@@ -427,15 +412,14 @@ tutti_status tutti__check_call(const tutti_layer *layer, const tutti_call *call,
 {
     const char *name = layer->class->type.name;
     TUTTI_REQUIRE(call, "%s: call is NULL", name);
-    TUTTI_TRY(check_common(layer, call));
+    TUTTI_TRY(tutti__check_common(layer, call));
     TUTTI_TRY(check_slots(layer, call));
 
     clear(views, sizeof *views);
     views->backward = backward;
     views->rows = -1;
-    views->first_row = call->first_row ? *call->first_row : 0;
     views->accumulate = backward && (call->flags & TUTTI_GRAD_ACCUMULATE);
-    views->step = call->step ? call->step->values : NULL;
+    tutti__views_common(views, call);
     views->leaves = call->leaves > 1 ? call->leaves : 1;
     views->leaf_rows = call->leaf_rows;
 

@@ -165,6 +165,7 @@ tutti_status tutti_context_trim(tutti_context *ctx)
     TUTTI_REQUIRE(ctx, "context_trim: ctx is NULL");
     TUTTI_TRY(tutti_context_synchronize(ctx));
     tutti__plans_drop(ctx);
+    tutti__recent_drop(ctx);
     drop_scratch(ctx, true);
     return TUTTI_OK;
 }
@@ -265,6 +266,7 @@ void tutti_context_destroy(tutti_context **ctx)
     /* after a missed deadline, work that is still under way keeps its memory */
     bool idle = tutti_context_synchronize(c) == TUTTI_OK;
     tutti__plans_drop(c);
+    tutti__recent_drop(c);
     if (c->backend_data) c->backend_data_free(c->backend_data);
     drop_scratch(c, idle);
     if (idle) {

@@ -55,9 +55,10 @@ struct tutti_context {
     bool owns_stream;
     tutti__finding *finding; /* device memory */
     struct tutti__scratch_block *scratch[TUTTI__SCRATCHES];
-    struct tutti__plans *plans; /* core/plan.c */
-    tutti__progress *progress;  /* a list */
-    void *backend_data;         /* the backend's, made on first use, freed by backend_data_free */
+    struct tutti__plans *plans;     /* core/plan.c */
+    struct tutti__recents *recents; /* core/recent.c */
+    tutti__progress *progress;      /* a list */
+    void *backend_data; /* the backend's, made on first use, freed by backend_data_free */
     void (*backend_data_free)(void *data);
 };
 
@@ -71,6 +72,10 @@ tutti_status tutti__scratch_of(tutti_context *ctx, tutti__scratch_kind kind, siz
 
 /* Frees all plans of a context. */
 void tutti__plans_drop(tutti_context *ctx);
+
+/* Makes room for a context's recent calls, unless it has it; frees it. */
+tutti_status tutti__recent_open(tutti_context *ctx);
+void tutti__recent_drop(tutti_context *ctx);
 
 /* Advances communicators; called by every layer call, copy and zero. */
 tutti_status tutti__context_advance(tutti_context *ctx);

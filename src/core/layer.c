@@ -148,13 +148,13 @@ static tutti_status check_supported(const tutti_layer *layer, bool backward)
 static tutti_status run(tutti_layer *layer, tutti_context *ctx, const tutti_call *call,
                         bool backward)
 {
-    tutti__views views;
+    const tutti__views *views;
     TUTTI_TRY(check_layer(layer, ctx, backward ? "backward" : "forward"));
     TUTTI_TRY(check_supported(layer, backward));
-    TUTTI_TRY(tutti__check_call(layer, call, backward, false, &views));
+    TUTTI_TRY(tutti__recent_check(layer, ctx, call, backward, &views));
     if (call->step) TUTTI_TRY(tutti__step_block_check(call->step, ctx, layer->class->type.name));
     TUTTI_TRY(tutti__context_advance(ctx));
-    return tutti__layer_run(layer, ctx, &views, false);
+    return tutti__layer_run(layer, ctx, views, false);
 }
 
 tutti_status tutti_layer_forward(tutti_layer *layer, tutti_context *ctx, const tutti_call *call)
@@ -189,6 +189,7 @@ static bool has_any(const tutti_tensor *const tensors[TUTTI_MAX_SLOTS])
 tutti_status tutti_layer_plan(tutti_layer *layer, tutti_context *ctx, const tutti_call *call)
 {
     TUTTI_TRY(check_layer(layer, ctx, "plan"));
+    TUTTI_TRY(tutti__recent_open(ctx));
     TUTTI_REQUIRE(call, "%s: call is NULL", layer->class->type.name);
     const bool backward = has_any(call->upstream);
     /* backward alone may be given the inputs, or the outputs, that it reads */

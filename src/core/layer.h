@@ -74,6 +74,7 @@ enum { TUTTI__OPERANDS_MAX = 4 * TUTTI_MAX_SLOTS };
 
 struct tutti_layer {
     tutti__holders holders;
+    uint64_t number; /* from 1; no other layer of the process has it, nor will one */
     const tutti__layer_class *class;
     const tutti__backend *backend;
     const tutti__op *op;
@@ -113,10 +114,40 @@ static inline size_t tutti__kept_bytes(const tutti_slot_shape *shape, int64_t ro
     return ((size_t)rows * (size_t)shape->cols * tutti__size_of(shape->dtype) + 15) / 16 * 16;
 }
 
+/* The tensor of an operand, or NULL. */
+static inline const tutti_tensor *tutti__operand_tensor(const tutti_call *call,
+                                                        const tutti__operand *operand)
+{
+    switch (operand->part) {
+    case TUTTI__PART_IN:
+        return call->in[operand->index];
+    case TUTTI__PART_OUT:
+        return call->out[operand->index];
+    case TUTTI__PART_UPSTREAM:
+        return call->upstream[operand->index];
+    default:
+        return call->din[operand->index];
+    }
+}
+
+/* Checks what a call has besides its tensors and does not depend on them. */
+tutti_status tutti__check_common(const tutti_layer *layer, const tutti_call *call);
+/* What a call points to that may change between calls. */
+static inline void tutti__views_common(tutti__views *views, const tutti_call *call)
+{
+    views->first_row = call->first_row ? *call->first_row : 0;
+    views->step = call->step ? call->step->values : NULL;
+}
+
 /* Checks a call against the layer's tables and fills in views.  plan: parameters may be unbound and
  * data NULL.  Writes no tensor. */
 tutti_status tutti__check_call(const tutti_layer *layer, const tutti_call *call, bool backward,
                                bool plan, tutti__views *views);
+
+/* The same for a call that is run, unless it equals one that the context has checked lately (core/recent.c).
+ * *views is valid until the context's next call. */
+tutti_status tutti__recent_check(const tutti_layer *layer, tutti_context *ctx,
+                                 const tutti_call *call, bool backward, const tutti__views **views);
 
 /* Runs a checked call's operation, or plans it, leaf by leaf where that matters. */
 tutti_status tutti__layer_run(tutti_layer *layer, tutti_context *ctx, const tutti__views *views,

@@ -67,7 +67,6 @@ typedef struct tutti__plan_key {
     size_t settings_bytes; /* at most TUTTI__SETTINGS_MAX */
     uint64_t settings_hash;
     int64_t rows;
-    uint32_t present; /* a bit a tensor, and other flags of the caller's */
     /* bytes, a power of two up to 16, that all addresses and row strides are multiples of */
     uint32_t alignment;
     bool backward;

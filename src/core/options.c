@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <float.h>
 #include <math.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -305,6 +306,8 @@ static tutti_status read_desc(const tutti__layer_class *class, const void *given
     return class->check ? class->check(name, desc) : TUTTI_OK;
 }
 
+static _Atomic uint64_t layers; /* created so far */
+
 tutti_status tutti__layer_create(tutti_context *ctx, const tutti__layer_class *class,
                                  const void *desc, tutti_layer **layer)
 {
@@ -316,6 +319,7 @@ tutti_status tutti__layer_create(tutti_context *ctx, const tutti__layer_class *c
                  class->type.slot_count <= TUTTI__SLOTS_MAX);
     tutti_layer *made = calloc(1, sizeof *made + class->desc_size);
     if (!made) return tutti__fail(TUTTI_ERR_MEMORY, "%s: no memory", name);
+    made->number = atomic_fetch_add(&layers, 1) + 1;
     made->class = class;
     made->backend = ctx->backend;
     made->op = *(const tutti__op *const *)((const char *)&ctx->backend->op + class->op);

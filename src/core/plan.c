@@ -24,12 +24,6 @@ struct tutti__plans {
     uint64_t now; /* incremented by every use */
 };
 
-static uint64_t mixed(uint64_t hash, uint64_t word)
-{
-    hash = (hash ^ word) * UINT64_C(0x9e3779b97f4a7c15);
-    return hash ^ (hash >> 32);
-}
-
 uint64_t tutti__settings_hash(const void *settings, size_t bytes)
 {
     TUTTI_ASSERT(bytes <= TUTTI__SETTINGS_MAX);
@@ -38,9 +32,8 @@ uint64_t tutti__settings_hash(const void *settings, size_t bytes)
 
 static unsigned bucket_of(const tutti__plan_key *key)
 {
-    uint64_t hash = mixed(key->settings_hash, (uint64_t)(uintptr_t)key->op);
-    hash = mixed(hash, (uint64_t)key->rows);
-    hash = mixed(hash, key->alignment << 1 | key->backward);
+    const uint64_t shape = (uint64_t)key->rows * 64 + key->alignment * 2 + key->backward;
+    const uint64_t hash = (key->settings_hash ^ shape) * UINT64_C(0x9e3779b97f4a7c15) >> 32;
     return (unsigned)(hash % BUCKETS);
 }
 

@@ -2,6 +2,8 @@
 #include "layer_fixture.h"
 
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 bool slot_has(const layer_fixture *fix, int slot, bool gradient)
 {
@@ -138,4 +140,97 @@ void close_layer(layer_fixture *fix)
         if (fix->grads[i].mirror) harness_buffer_free(fix->ctx, &fix->grads[i]);
     }
     if (fix->saved.mirror) harness_buffer_free(fix->ctx, &fix->saved);
+}
+
+static void fill(layer_fixture *f, harness_buffer *buffer, harness_rng *rng, int64_t below)
+{
+    const int64_t count = buffer->rows * buffer->cols;
+    double *values = harness_calloc((size_t)count, sizeof *values);
+    if (buffer->dtype == TUTTI_I32)
+        for (int64_t i = 0; i < count; i++)
+            values[i] = (double)(harness_random(rng) % (uint64_t)below);
+    else
+        harness_fill(rng, values, count, buffer->dtype, 0.1, 1);
+    harness_buffer_put(f->ctx, buffer, values);
+    free(values);
+}
+
+void fill_all(layer_fixture *f, uint64_t seed)
+{
+    harness_rng rng = {seed};
+    for (int i = 0; i < f->type->slot_count; i++) {
+        if (slot_read(f, i, false, false)) fill(f, &f->buffers[i][0], &rng, f->shapes[i].below);
+        if (slot_read(f, i, true, true)) fill(f, &f->buffers[i][1], &rng, 0);
+    }
+    for (int i = 0; i < tutti_layer_param_count(f->layer); i++) {
+        fill(f, &f->params[i], &rng, 0);
+        fill(f, &f->grads[i], &rng, 0);
+    }
+}
+
+void run_both(layer_fixture *f)
+{
+    CHECK_OK(tutti_layer_forward(f->layer, f->ctx, &f->call));
+    if (!f->kind->backward) return;
+    const tutti_call forward = f->call;
+    for (int i = 0; i < f->type->slot_count; i++)
+        for (int j = 0; j < f->type->slot_count; j++)
+            if (f->type->slots[i].replaces &&
+                strcmp(f->type->slots[i].replaces, f->type->slots[j].name) == 0)
+                slot_put(f, j, false, &f->tensors[i][0]);
+    CHECK_OK(tutti_layer_backward(f->layer, f->ctx, &f->call));
+    f->call = forward;
+}
+
+void check_same(const char *what, const layer_fixture *a, const harness_buffer *one,
+                const layer_fixture *b, const harness_buffer *other)
+{
+    const size_t bytes = (size_t)(one->rows * one->cols) * tutti_dtype_size(one->dtype);
+    unsigned char *bits = harness_calloc(2, bytes);
+    harness_buffer_get_raw(a->ctx, one, bits);
+    harness_buffer_get_raw(b->ctx, other, bits + bytes);
+    CHECK(memcmp(bits, bits + bytes, bytes) == 0, "%s has other bits", what);
+    free(bits);
+}
+
+void check_same_results(const layer_fixture *a, const layer_fixture *b, bool sums)
+{
+    for (int i = 0; i < a->type->slot_count; i++)
+        for (int gradient = 0; gradient < 2; gradient++)
+            if (slot_written(a, i, gradient, gradient) &&
+                (sums || !(a->shapes[i].flags & TUTTI_SLOT_SUM)))
+                check_same(slot_name(a, i, gradient), a, &a->buffers[i][gradient], b,
+                           &b->buffers[i][gradient]);
+    for (int i = 0; sums && i < tutti_layer_param_count(a->layer); i++)
+        check_same(tutti_layer_param(a->layer, i)->name, a, &a->grads[i], b, &b->grads[i]);
+}
+
+/* Adds the type of this number to the options as "dtype=bf16", number 4 to the first of several
+ * types only; false past the last. */
+static bool with_types(const layer_kind *kind, const char *options, int number, char text[256])
+{
+    static const char *const names[] = {"f32", "f64", "f16", "bf16", "bf16"};
+    const tutti_layer_type *type = tutti_layer_type_find(kind->name);
+    int found = 0;
+    snprintf(text, 256, "%s", options);
+    for (int i = 0; i < type->option_count; i++) {
+        if (strcmp(type->options[i].type, "dtype") != 0 || (number == 4 && found++ > 0)) continue;
+        const size_t used = strlen(text);
+        snprintf(text + used, 256 - used, ", %s=%s", type->options[i].name, names[number]);
+    }
+    return number < 4 || found > 1;
+}
+
+void for_all(void (*check)(const layer_kind *kind, const char *options))
+{
+    for (int i = 0; i < layer_kind_count; i++)
+        for (int o = 0; kind_options(&layer_kinds[i], o); o++)
+            for (int number = 0; number < 5; number++) {
+                char text[256];
+                if (!with_types(&layer_kinds[i], kind_options(&layer_kinds[i], o), number, text))
+                    continue;
+                harness_where("%s %s", layer_kinds[i].name, text);
+                check(&layer_kinds[i], text);
+            }
+    harness_where(NULL);
 }

@@ -41,4 +41,17 @@ bool slot_read(const layer_fixture *fix, int slot, bool gradient, bool backward)
 /* The tensor's tutti_last_error_place. */
 tutti_call_place slot_place(const layer_fixture *fix, int slot, bool gradient);
 
+/* Fills what the layer reads, and the gradients that it may add to. */
+void fill_all(layer_fixture *f, uint64_t seed);
+/* Forward, then backward if there is one, with outputs that replace inputs aliased to them. */
+void run_both(layer_fixture *f);
+/* Compares memory of two layers, bit for bit; what: for the message. */
+void check_same(const char *what, const layer_fixture *a, const harness_buffer *one,
+                const layer_fixture *b, const harness_buffer *other);
+/* Compares all that two layers wrote. */
+void check_same_results(const layer_fixture *a, const layer_fixture *b, bool sums);
+
+/* Calls check with every kind, its options and types. */
+void for_all(void (*check)(const layer_kind *kind, const char *options));
+
 #endif

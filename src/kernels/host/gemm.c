@@ -194,12 +194,13 @@ static void multiply_tiles(void *data, int64_t begin, int64_t end, int thread)
     const int64_t tiles = t->grid.count_m * t->grid.count_n; /* of a product */
     for (int64_t index = begin; index < end; index++) {
         const int64_t place = index < tiles ? index : index % tiles;
+        const int64_t row = t->grid.count_n == 1 ? place : place / t->grid.count_n;
         tile to = {.data = mine + t->room.tile,
                    .a = &g->a.in,
                    .b = &g->b.in,
                    .c = &g->c,
-                   .i = place / t->grid.count_n * t->grid.tile_m,
-                   .j = place % t->grid.count_n * t->grid.tile_n,
+                   .i = row * t->grid.tile_m,
+                   .j = (place - row * t->grid.count_n) * t->grid.tile_n,
                    .row = mine + t->room.row};
         tutti__matrix moved[3];
         if (index >= tiles) {
