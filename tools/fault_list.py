@@ -37,7 +37,6 @@ FAULTS = [
     Fault("call-place", "the tensor that is wrong is not said", "tutti__blame(parts[s->part], s->index);", "", "api.bad_input api.layers"),
     Fault("recent-tensor", "a tensor that changed in place is not checked again", "if (tensor && memcmp(&r->tensors[i], tensor, sizeof *tensor) != 0) return false;", "if (!tensor && r->tensors[i].data) return false;", "api.recent"),
     Fault("recent-param", "a parameter that was bound anew is not checked again", "if (r->params[i].value != param->value.data ||", "if ((!param->value.data && r->params[i].value) ||", "api.recent"),
-    Fault("recent-direction", "backward takes forward's check", "r->layer != layer->number || r->backward != backward", "r->layer != layer->number", "api.recent layers"),
     Fault("recent-layer", "a new layer takes the calls of one that was destroyed", "atomic_fetch_add(&layers, 1) + 1", "(uint64_t)(uintptr_t)made", "api.recent"),
     Fault("recent-row", "the first row of the first call counts", "        tutti__views_common(&r->views, call);\n", "", "api.recent layers"),
     Fault("desc-longer", "a newer program's descriptor is cut off in silence", "((const char *)given)[i] == 0", "true", "api.bad_input api.layers"),

@@ -8,8 +8,7 @@
 enum { RECENT = 256 }; /* a power of two; a call replaces another one in its place */
 
 typedef struct recent {
-    uint64_t layer; /* its number; 0: none */
-    bool backward;
+    uint64_t key; /* of the layer and the direction; 0: none */
     tutti_call call;
     tutti_tensor tensors[TUTTI__OPERANDS_MAX]; /* of the direction's operands that are given */
     struct {
@@ -36,12 +35,17 @@ void tutti__recent_drop(tutti_context *ctx)
     ctx->recents = NULL;
 }
 
+static uint64_t key_of(const tutti_layer *layer, bool backward)
+{
+    return layer->number * 2 + backward;
+}
+
 /* Calls of one layer lie apart if their first tensors do. */
 static recent *place_of(tutti_context *ctx, const tutti_layer *layer, const tutti_call *call,
                         bool backward)
 {
     const tutti_tensor *first = backward ? call->upstream[0] : call->in[0];
-    uint64_t hash = layer->number * 4 + backward * 2 + (call->flags & 1);
+    uint64_t hash = key_of(layer, backward) * 2 + (call->flags & 1);
     if (first) hash ^= (uintptr_t)first->data / 256 * UINT64_C(0x9e3779b97f4a7c15) >> 32;
     return &ctx->recents->calls[hash % RECENT];
 }
@@ -50,8 +54,7 @@ static recent *place_of(tutti_context *ctx, const tutti_layer *layer, const tutt
 static bool same_call(const recent *r, const tutti_layer *layer, const tutti_call *call,
                       bool backward)
 {
-    if (r->layer != layer->number || r->backward != backward ||
-        memcmp(&r->call, call, sizeof *call) != 0)
+    if (r->key != key_of(layer, backward) || memcmp(&r->call, call, sizeof *call) != 0)
         return false;
     for (int i = 0; i < layer->operand_count[backward]; i++) {
         const tutti_tensor *tensor = tutti__operand_tensor(call, &layer->operands[backward][i]);
@@ -69,7 +72,6 @@ static bool same_call(const recent *r, const tutti_layer *layer, const tutti_cal
 
 static void remember(recent *r, const tutti_layer *layer, const tutti_call *call, bool backward)
 {
-    r->backward = backward;
     memcpy(&r->call, call, sizeof *call);
     for (int i = 0; i < layer->operand_count[backward]; i++) {
         const tutti_tensor *tensor = tutti__operand_tensor(call, &layer->operands[backward][i]);
@@ -82,7 +84,7 @@ static void remember(recent *r, const tutti_layer *layer, const tutti_call *call
         r->params[i].dtype = param->value.dtype;
         r->params[i].grad_dtype = param->grad.dtype;
     }
-    r->layer = layer->number;
+    r->key = key_of(layer, backward);
 }
 
 tutti_status tutti__recent_check(const tutti_layer *layer, tutti_context *ctx,
@@ -97,7 +99,7 @@ tutti_status tutti__recent_check(const tutti_layer *layer, tutti_context *ctx,
         tutti__views_common(&r->views, call);
         return TUTTI_OK;
     }
-    r->layer = 0;
+    r->key = 0;
     TUTTI_TRY(tutti__check_call(layer, call, backward, false, &r->views));
     if (r->views.leaves == 1) remember(r, layer, call, backward);
     return TUTTI_OK;
