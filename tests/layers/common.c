@@ -127,7 +127,9 @@ void check_gradient(const char *what, double (*loss)(void *self), void *self, do
     for (int64_t i = 0; i < count; i++) scale = fmax(scale, fabs(analytic[i]));
     double *want = harness_calloc((size_t)count, sizeof *want);
     double *bound = harness_calloc((size_t)count, sizeof *bound);
-    for (int64_t i = 0; i < count; i++) {
+    const int64_t step = harness_quick() && count > 4 ? count / 4 : 1;
+    for (int64_t i = 0; i < count; i++) want[i] = analytic[i];
+    for (int64_t i = step - 1; i < count; i += step) {
         double kept = values[i], at[4];
         static const double offset[4] = {1, -1, 2, -2};
         for (int k = 0; k < 4; k++) {

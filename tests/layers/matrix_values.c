@@ -154,7 +154,8 @@ static void check_rows_alone(const trial *t)
     c.rows = 1;
     trial alone;
     if (!trial_open(&alone, t->ctx, &c)) return;
-    for (int64_t row = 0; row < t->c.rows; row += 4) {
+    const int64_t step = harness_quick() && t->c.rows > 16 ? t->c.rows / 4 : 4;
+    for (int64_t row = 0; row < t->c.rows; row += step) {
         copy_row(&alone, t, row);
         trial_run(&alone);
         for (int i = 0; i < t->result_count; i++)

@@ -51,7 +51,7 @@ static void test_sizes(void)
     for (int type = 0; type < 4; type++)
         for (int i = 0; i < HARNESS_COUNT(cols); i++)
             for (int j = 0; j < HARNESS_COUNT(rows); j++) {
-                if (harness_quick() && (i + j) % 5) continue;
+                if (harness_quick() && (i + j + type) % 9) continue;
                 if (rows[j] * cols[i] > 300000 && type > 0) continue;
                 trial_desc c = usual(type, rows[j], vocabs[(i + j) % 4], cols[i]);
                 c.accumulate = (type + j) & 1;
@@ -161,6 +161,7 @@ static void test_one_token(void)
     static const int64_t cols[] = {3, 3, 1, 2};
     for (int type = 0; type < 4; type++)
         for (int accumulate = 0; accumulate < 2; accumulate++) {
+            if (harness_quick() && type != 3 * accumulate) continue;
             trial_desc c = usual(type, 200000, 2, cols[type]);
             c.accumulate = accumulate;
             check_pattern(&c, one, true);
@@ -239,7 +240,7 @@ static void test_order(void)
     for (int i = 0; i < HARNESS_COUNT(lengths); i++) rows += lengths[i];
     for (int type = 0; type < 4; type++)
         for (int i = 0; i < HARNESS_COUNT(cols); i++) {
-            if (harness_quick() && (i + type) % 4) continue;
+            if (harness_quick() && (type != i || i == 3)) continue;
             trial_desc c = usual(type, rows, HARNESS_COUNT(lengths), cols[i]);
             c.place = (layout){type == i ? 3 : 0, type == i ? 1 : 0};
             trial t;
