@@ -52,12 +52,13 @@ class Norm:
         }
         gamma = round_to(stream["gamma"].normal(self.cols) * 0.25 + (not self.zero), self.param_dtype)
         beta = round_to(stream["beta"].normal(self.cols) * 0.5, self.param_dtype) if self.beta else None
+        weights = self.shape[1:]  # a weight of several dimensions, as x has them
         if self.gamma:
-            recorder.exact("params/gamma", self.param_dtype, (self.cols,), gamma)
+            recorder.exact("params/gamma", self.param_dtype, weights, gamma.reshape(weights))
         else:
             gamma = None
         if self.beta:
-            recorder.exact("params/beta", self.param_dtype, (self.cols,), beta)
+            recorder.exact("params/beta", self.param_dtype, weights, beta.reshape(weights))
         sums, seconds = (Sum(), Sum()), [0, 0]
         step = max(1, BLOCK // self.cols)
         for start in range(0, max(self.rows, 1), step):
@@ -70,7 +71,7 @@ class Norm:
                 recorder.expect(
                     f"expected_grad/d{name}",
                     grad,
-                    (self.cols,),
+                    weights,
                     result,
                     second=second if recorder.torch else None,
                 )
@@ -259,7 +260,7 @@ def _norms(layer):
     for x in FLOATS:
         for param in FLOATS:
             for y in dict.fromkeys((x, param)):
-                yield f"{layer}-types-{x}-{param}-{y}", norm(layer, (x, param, y), (4, 33))
+                yield f"{layer}-types-{x}-{param}-{y}", norm(layer, (x, param, y), (4, 3, 11))
     chosen = {
         "residual": dict(Residual=True),
         "residual-dsum": dict(Residual=True, Dsum=True),
