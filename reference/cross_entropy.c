@@ -51,7 +51,7 @@ static real one_row(const cross_entropy *k, exponentials *r, const reference_wor
     *bound = 0;
     if (label == k->ignored) return set_all(k, i, 0);
     if (label < 0 || label >= (double)k->cols) return set_all(k, i, NAN);
-    exponentials_take(r, x, k->cols);
+    exponentials_take(r, x, NULL, k->cols);
     const real value = loss_of(r, w, x[(int64_t)label], bound);
     reference_set(k->loss, i, *bound, value);
     if (reference_wants(k->dlogits)) set_dlogits(r, w, k, (int64_t)label, i * k->cols);

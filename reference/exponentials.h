@@ -8,8 +8,10 @@ typedef struct exponentials {
     const reference_work *w;
     int64_t cols; /* visible */
     real u, scale, tiny;
-    real lost;     /* relative error of scale, rounded to the arithmetic's type */
-    real *gap, *e; /* t - max of the scaled elements t; exp(gap) */
+    real lost;          /* relative error of scale, rounded to the arithmetic's type */
+    real *gap, *e;      /* t - max of the scaled elements t; exp(gap) */
+    real *scaled;       /* scale x */
+    const double *bias; /* of the row; NULL: none */
     real most, total;
     spread relative; /* error of the total */
 } exponentials;
@@ -17,9 +19,11 @@ typedef struct exponentials {
 /* Allocates for rows of up to cols columns. */
 bool exponentials_make(exponentials *r, const reference_work *w, int64_t cols, real scale);
 void exponentials_free(exponentials *r);
-void exponentials_take(exponentials *r, const double *x, int64_t cols);
+/* bias: added to scale x; or NULL. */
+void exponentials_take(exponentials *r, const double *x, const double *bias, int64_t cols);
 
-/* Error of an exponent: of the difference, which comes first, the product, the scale. */
+/* Error of an exponent: of the difference, which comes first, the product, the scale; with a bias,
+ * of the product, the sum and the difference. */
 spread exponent_error(const exponentials *r, int64_t j);
 static inline real weight_of(const exponentials *r, int64_t j)
 {

@@ -102,8 +102,8 @@ static real subtracted(const softmax *s, const double *dy, spread *error)
     return total;
 }
 
-static void backward(softmax *s, const reference_work *w, const double *dy, reference_tensor place,
-                     int64_t first)
+static void backward(softmax *s, const reference_work *w, const double *dy,
+                     const reference_tensor places[2], int64_t first)
 {
     const real u = s->row.u, scale = s->row.scale, tiny = s->row.tiny;
     spread total_error;
@@ -112,12 +112,16 @@ static void backward(softmax *s, const reference_work *w, const double *dy, refe
     const real total = subtracted(s, dy, &total_error);
     for (int64_t j = 0; j < s->row.cols; j++) {
         const real p = s->log ? weight(s, j) : s->y[j];
-        const real value = scale * (s->log ? dy[j] - p * total : p * (dy[j] - total));
-        spread error = s->log ? log_gradient(s, j, p, dy[j], total, total_error)
-                              : gradient(s, j, dy[j], total, total_error);
-        error = spread_add(spread_times(error, scale), spread_of(u * value, 1 + (scale != 1)));
-        error = spread_add(error, spread_add(spread_of(tiny, 1), spread_of(tiny * scale, 1)));
-        reference_set(place, first + j, reference_stored(w, error, value, s->dtype), value);
+        const real plain = s->log ? dy[j] - p * total : p * (dy[j] - total);
+        const spread before = s->log ? log_gradient(s, j, p, dy[j], total, total_error)
+                                     : gradient(s, j, dy[j], total, total_error);
+        for (int i = 0; i < 2; i++) {
+            const real times = i ? 1 : scale, value = times * plain;
+            spread error =
+                spread_add(spread_times(before, times), spread_of(u * value, 1 + (times != 1)));
+            error = spread_add(error, spread_add(spread_of(tiny, 1), spread_of(tiny * times, 1)));
+            reference_set(places[i], first + j, reference_stored(w, error, value, s->dtype), value);
+        }
     }
 }
 
@@ -126,12 +130,25 @@ static void set_hidden(reference_tensor place, int64_t first, int64_t end, real 
     for (int64_t i = first; i < end; i++) reference_set(place, i, 0, value);
 }
 
+/* The columns that row i sees; -1 if its length is out of range. */
+static int64_t visible_columns(const reference_work *w, int64_t i, int64_t cols)
+{
+    const double *lengths = reference_given(w, "lengths");
+    const int64_t period = (int64_t)reference_option(w, "causal_period");
+    const int64_t place = period ? (w->problem->first_row + i) % period : cols;
+    const int64_t causal = place < cols ? place + 1 : cols;
+    if (!lengths) return causal;
+    if (lengths[i] < 0 || lengths[i] > (double)cols) return -1;
+    return lengths[i] < (double)causal ? (int64_t)lengths[i] : causal;
+}
+
 static const char *compute(const reference_work *w)
 {
-    const double *x = reference_given(w, "x"), *dy = reference_given(w, "dy");
-    const reference_tensor y = reference_find(w, "y"), dx = reference_find(w, "dx");
+    const double *x = reference_given(w, "x"), *dy = reference_given(w, "dy"),
+                 *bias = reference_given(w, "bias");
+    const reference_tensor y = reference_find(w, "y"),
+                           dx[2] = {reference_find(w, "dx"), reference_find(w, "dbias")};
     const int64_t cols = (int64_t)reference_option(w, "cols");
-    const int64_t period = (int64_t)reference_option(w, "causal_period");
     softmax s = {.log = reference_option(w, "log") != 0,
                  .dtype = reference_dtype(w, "x"),
                  .computed = w->computed,
@@ -139,16 +156,19 @@ static const char *compute(const reference_work *w)
     s.y = calloc((size_t)cols, sizeof *s.y);
     const bool made = exponentials_make(&s.row, w, cols, reference_option(w, "scale")) && s.y;
     for (int64_t i = 0; made && i < w->rows; i++) {
-        const int64_t first = i * cols,
-                      place = period ? (w->problem->first_row + i) % period : cols;
-        const int64_t visible = place < cols ? place + 1 : cols;
+        const int64_t found = visible_columns(w, i, cols), visible = found > 0 ? found : 0;
+        const int64_t first = i * cols;
+        const real hidden = s.log ? -INFINITY : 0;
         s.row.cols = visible;
-        if (x) exponentials_take(&s.row, x + first, visible);
-        if (reference_wants(y)) forward(&s, w, y, first);
-        if (reference_wants(y)) set_hidden(y, first + visible, first + cols, s.log ? -INFINITY : 0);
-        if (!reference_wants(dx)) continue;
+        if (x) exponentials_take(&s.row, x + first, bias ? bias + first : NULL, visible);
+        if (reference_wants(y)) {
+            forward(&s, w, y, first);
+            set_hidden(y, first + visible, first + cols, found < 0 ? NAN : hidden);
+        }
+        if (!reference_wants(dx[0]) && !reference_wants(dx[1])) continue;
         backward(&s, w, dy + first, dx, first);
-        set_hidden(dx, first + visible, first + cols, 0);
+        for (int k = 0; k < 2; k++)
+            set_hidden(dx[k], first + visible, first + cols, found < 0 ? NAN : 0);
     }
     free(s.y);
     exponentials_free(&s.row);

@@ -122,12 +122,13 @@ typedef enum tutti_slot_role {
     TUTTI_SLOT_KEPT /* a part of `saved`: forward writes, backward reads */
 } tutti_slot_role;
 enum {
-    TUTTI_SLOT_OPTIONAL = 1, /* forward may do without it */
+    TUTTI_SLOT_OPTIONAL = 1, /* forward may do without it; then backward does, too */
     /* one row: a sum over the call's rows, to be added up over calls and ranks */
     TUTTI_SLOT_SUM = 2,
-    TUTTI_SLOT_READ = 4,          /* backward reads it */
-    TUTTI_SLOT_GRAD = 8,          /* has a gradient */
-    TUTTI_SLOT_GRAD_OPTIONAL = 16 /* has a gradient that is optional */
+    TUTTI_SLOT_READ = 4,           /* backward reads it */
+    TUTTI_SLOT_GRAD = 8,           /* has a gradient */
+    TUTTI_SLOT_GRAD_OPTIONAL = 16, /* has a gradient that is optional */
+    TUTTI_SLOT_UP_TO = 32          /* may be equal to the option that bounds it, too: a length */
 };
 /* A tensor of a call.  Slots of one role are in order: the first input is in[0], and so on.  In
  * fields that name tensors, the gradient of x is "dx". */

@@ -7,27 +7,39 @@
  * so a row with one visible column has 1 there, an offset common to a row costs no accuracy, and
  * scale x does not overflow.
  *
- * With causal_period P > 0, row i (its number in the global batch: first_row + its index in the
- * call) sees only columns j <= i mod P: the others are left out of the sum, and their y is 0, or
- * -inf for log-softmax.
+ * With a bias, scale x_j + bias_j takes the place of scale x_j.  It is rounded to the arithmetic's
+ * type before the difference, so that here a large offset does cost accuracy.
  *
- * Backward:
- *     softmax:      dx = scale * y * (dy - sum(y * dy))
- *     log-softmax:  dx = scale * (dy - exp(y) * sum(dy))
- * over the visible columns; dx of the others is 0, whatever their dy.
+ * A column that is not visible is left out of the sum, and its y is 0, or -inf for log-softmax:
+ *     with causal_period P > 0, row i (its number in the global batch: first_row + its index in the
+ *     call) sees only columns j <= i mod P;
+ *     with lengths, a row sees only columns j < its length.
+ * With both it sees what both let it see.  A row of length 0 sees nothing: its y is 0 (-inf for
+ * log-softmax) and its dx 0, where a row whose values are all -inf would be NaN.  A length outside
+ * [0, cols] makes its row's y, dx and dbias NaN, and tutti_context_check reports it.
+ *
+ * Backward, over the visible columns; gradients of the others are 0, whatever their dy:
+ *     softmax:      dbias = y * (dy - sum(y * dy))
+ *     log-softmax:  dbias = dy - exp(y) * sum(dy)
+ *     dx = scale * dbias, of which neither is rounded first
  *
  * slot          tensor   shape           type
  * in[0]         x        [rows, cols]    dtype      backward does not read it
+ * in[1]         lengths  [rows]          i32        optional; backward reads it: the same
+ * in[2]         bias     [rows, cols]    dtype      optional; backward does not read it
  * out[0]        y        [rows, cols]    dtype      backward reads it; may be x
  * upstream[0]   dy       [rows, cols]    dtype
  * din[0]        dx       [rows, cols]    dtype      may be dy
+ * din[2]        dbias    [rows, cols]    dtype      optional
  * saved         nothing
- * first_row     of the call: required with a mask
+ * first_row     of the call: required with causal_period
  *
- * Arithmetic is f32, f64 for f64.  A row is NaN in all its visible columns where scale x_j is NaN
- * or +inf in one of them (an infinite x_j times a scale of 0 is NaN), or -inf in all; otherwise
- * -inf adds nothing to the sum: its y is 0, or -inf for log-softmax.  Bits depend on the shape, the
- * type and the device only. */
+ * Arithmetic is f32, f64 for f64.  A row is NaN in all its visible columns where scale x_j (+
+ * bias_j) is NaN or +inf in one of them (an infinite x_j times a scale of 0 is NaN), or -inf in
+ * all; otherwise -inf adds nothing to the sum: its y is 0, or -inf for log-softmax.  So a bias of
+ * -inf hides a column, and its gradients are what the formulas give with that y: 0 times (dy -
+ * sum), or dy for log-softmax.  Bits depend on the shape, the type, the device and on which of the
+ * optional tensors there are. */
 #ifndef TUTTI_SOFTMAX_H
 #define TUTTI_SOFTMAX_H
 
@@ -53,10 +65,10 @@ TUTTI_API tutti_status tutti_softmax_create(tutti_context *ctx, const tutti_soft
 
 /* The slots above by name; a direction ignores those that it does not use. */
 typedef struct tutti_softmax_call {
-    const tutti_tensor *x;
+    const tutti_tensor *x, *lengths, *bias;
     tutti_tensor *y;
     const tutti_tensor *dy;
-    tutti_tensor *dx;
+    tutti_tensor *dx, *dbias;
     TUTTI_CALL_COMMON;
 } tutti_softmax_call;
 /* As tutti_layer_plan, tutti_layer_forward and tutti_layer_backward. */

@@ -227,7 +227,9 @@ static void put_slots(tutti_layer *layer)
                     .cols = number_of(layer, slot->cols),
                     .dtype = dtype_of(layer, slot->dtype),
                     .flags = slot->flags,
-                    .below = slot->below ? number_of(layer, slot->below) : 0,
+                    .below = slot->below ? number_of(layer, slot->below) +
+                                               !!(slot->flags & TUTTI_SLOT_UP_TO)
+                                         : 0,
                     .index = next[slot->role]++,
                 },
             .may_be = tensor_set(layer->class, slot->may_be),
@@ -275,9 +277,7 @@ static void add_operands(tutti_layer *layer, bool backward, tutti__part part)
             .part = part,
             .index = (uint8_t)shape->index,
             .slot = (uint8_t)i,
-            .optional = gradient    ? flags & TUTTI_SLOT_GRAD_OPTIONAL
-                        : !backward ? flags & TUTTI_SLOT_OPTIONAL
-                                    : false,
+            .optional = flags & (gradient ? TUTTI_SLOT_GRAD_OPTIONAL : TUTTI_SLOT_OPTIONAL),
             .written = backward ? part == TUTTI__PART_DIN : part == TUTTI__PART_OUT,
         };
     }

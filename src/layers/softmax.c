@@ -22,6 +22,16 @@ static const tutti_slot slots[] = {
      .cols = "cols",
      .dtype = "dtype",
      .grad_may_be = "dy"},
+    {.name = "lengths",
+     .role = TUTTI_SLOT_IN,
+     .flags = TUTTI_SLOT_OPTIONAL | TUTTI_SLOT_READ | TUTTI_SLOT_UP_TO,
+     .dtype = "i32",
+     .below = "cols"},
+    {.name = "bias",
+     .role = TUTTI_SLOT_IN,
+     .flags = TUTTI_SLOT_OPTIONAL | TUTTI_SLOT_GRAD | TUTTI_SLOT_GRAD_OPTIONAL,
+     .cols = "cols",
+     .dtype = "dtype"},
     {.name = "y",
      .role = TUTTI_SLOT_OUT,
      .flags = TUTTI_SLOT_READ | TUTTI_SLOT_GRAD,
@@ -58,10 +68,20 @@ static void fill(const tutti_layer *layer, const tutti__views *views, void *args
         .causal_period = desc->causal_period,
         .first_row = views->first_row,
         .x = views->in[0],
+        .lengths = views->in[1].data,
+        .bias = views->in[2],
         .y = views->out[0],
         .dy = views->upstream[0],
         .dx = views->din[0],
+        .dbias = views->din[2],
+        .finding = layer->finding,
     };
+}
+
+static tutti_status explain(const tutti__finding *finding)
+{
+    return tutti__fail(TUTTI_ERR_DATA, "softmax: the length of row %lld is %d, want 0 to %lld",
+                       (long long)finding->row, (int)finding->value, (long long)finding->limit);
 }
 
 const tutti__layer_class tutti__softmax_class = {
@@ -75,7 +95,9 @@ const tutti__layer_class tutti__softmax_class = {
     .finish = finish,
     .fill = fill,
     .args_size = sizeof(tutti__softmax_args),
+    .explain = explain,
 };
 
-TUTTI__PUBLIC(softmax, .in = {c->x}, .out = {c->y}, .upstream = {c->dy}, .din = {c->dx})
+TUTTI__PUBLIC(softmax, .in = {c->x, c->lengths, c->bias}, .out = {c->y}, .upstream = {c->dy},
+              .din = {c->dx, NULL, c->dbias})
 TUTTI__PUBLIC_CALL(softmax, backward)

@@ -15,9 +15,13 @@ typedef struct tutti__softmax_args {
     double lead, size;
     int64_t causal_period; /* 0: none */
     int64_t first_row;
-    tutti__matrix x;      /* forward */
-    tutti__matrix y;      /* forward writes, backward reads; may be x */
-    tutti__matrix dy, dx; /* backward; dx may be dy */
+    tutti__matrix x;        /* forward */
+    const int32_t *lengths; /* optional */
+    tutti__matrix bias;     /* forward; optional: then exponents are scale x + bias - its max */
+    tutti__matrix y;        /* forward writes, backward reads; may be x */
+    tutti__matrix dy, dx;   /* backward; dx may be dy */
+    tutti__matrix dbias;    /* backward; optional */
+    int32_t finding;        /* the code for findings: a row with its length */
 } tutti__softmax_args;
 
 #endif

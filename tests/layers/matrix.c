@@ -122,6 +122,10 @@ static void take_turns(trial_desc *c, int turn)
 {
     c->accumulate = turn & 1;
     if (turn & 2) c->absent |= matrix_optional();
+    for (int i = 0; i < matrix_type->slot_count && (turn & 2); i++)
+        if (matrix_type->slots[i].role == TUTTI_SLOT_IN && (c->absent >> i & 1) &&
+            (matrix_type->slots[i].flags & TUTTI_SLOT_GRAD_OPTIONAL))
+            c->absent_grads |= 1u << i;
     for (int i = 0; i < matrix_type->slot_count && (turn & 4); i++)
         if (matrix_type->slots[i].role == TUTTI_SLOT_OUT &&
             (matrix_type->slots[i].flags & TUTTI_SLOT_GRAD_OPTIONAL))

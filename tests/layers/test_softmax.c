@@ -4,18 +4,23 @@
 
 #include "matrix.h"
 
-/* Not for long rows, whose errors may exceed 16 ulp, nor f64, finer than the rounding of the
- * reference's results. */
+/* Slots of the table, as bits of what a call lacks. */
+enum { LENGTHS = 1 << 1, BIAS = 1 << 2 };
+
+/* Not for long rows or f32 with a bias, whose errors may exceed 16 ulp, nor f64, finer than the
+ * rounding of the reference's results. */
 static bool sharp(const trial *t, const trial_tensor *result)
 {
+    const tutti_dtype dtype = result->at->buffer.dtype;
     return !result->gradient && t->shapes[result->index].cols <= 512 &&
-           !strstr(t->c.options, "scale") && result->at->buffer.dtype != TUTTI_F64;
+           !strstr(t->c.options, "scale") && dtype != TUTTI_F64 &&
+           (dtype != TUTTI_F32 || (t->c.absent & BIAS));
 }
 
 static const matrix_kind softmax = {
     .trial = {.name = "softmax", .deviation = 2, .first_row = 4, .sharp = sharp},
     .variants = {"", "log=1", "scale=-1.5", "log=1,scale=0.125", "causal_period=7,scale=0.7",
-                 "log=1,causal_period=7", "scale=3", "log=1,scale=0"},
+                 "log=1,causal_period=7", "scale=3", "log=1,scale=0", "scale=0.1"},
     .common = 2,
 };
 
@@ -27,9 +32,12 @@ static const matrix_kind softmax = {
 
 static trial_desc usual(int type, int log, int64_t rows, int64_t cols, double scale, int64_t period)
 {
-    return trial_usual(&softmax.trial, rows,
-                       "cols=%lld,dtype=%s,log=%d,scale=%.17g,causal_period=%lld", (long long)cols,
-                       tutti_dtype_name(float_dtypes[type]), log, scale, (long long)period);
+    trial_desc c = trial_usual(
+        &softmax.trial, rows, "cols=%lld,dtype=%s,log=%d,scale=%.17g,causal_period=%lld",
+        (long long)cols, tutti_dtype_name(float_dtypes[type]), log, scale, (long long)period);
+    c.absent = LENGTHS | BIAS;
+    c.absent_grads = BIAS;
+    return c;
 }
 
 /* A case whose x and dy are modified after drawing. */
@@ -239,6 +247,80 @@ static void test_extreme_values(void)
     }
 }
 
+/* Lengths of every size, with and without a causal mask: what is beyond them has no effect, and a
+ * row without a visible column is 0, or -inf for log-softmax, with gradients of 0. */
+static void check_lengths(const trial_desc *c, bool log)
+{
+    trial t;
+    if (!trial_open(&t, harness_context(), c)) return;
+    const int64_t n = t.shapes[0].cols;
+    double *x = trial_find(&t, "x")->values, *dy = trial_find(&t, "dy")->values;
+    double *lengths = trial_find(&t, "lengths")->values;
+    double *bias = c->absent & BIAS ? NULL : trial_find(&t, "bias")->values;
+    for (int64_t i = 0; i < c->rows; i++) {
+        lengths[i] = (double)(i == 0 ? 0 : i == 1 ? n : (i * 7919) % (n + 1));
+        for (int64_t j = (int64_t)lengths[i]; j < n; j++) {
+            x[i * n + j] = j & 1 ? NAN : INFINITY;
+            dy[i * n + j] = j & 1 ? -INFINITY : NAN;
+            if (bias) bias[i * n + j] = NAN;
+        }
+    }
+    trial_put(&t);
+    if (trial_run(&t)) trial_check(&t);
+    const double *y = trial_find(&t, "y")->values, *dx = trial_find(&t, "dx")->values;
+    for (int64_t j = 0; j < n; j++)
+        if (!CHECK(y[j] == (log ? -INFINITY : 0) && dx[j] == 0,
+                   "a row of length 0 has y %g and dx %g in column %lld", y[j], dx[j],
+                   (long long)j))
+            break;
+    trial_close(&t);
+}
+
+static void test_lengths(void)
+{
+    static const int64_t cols[] = {1, 9, 300, 5000, 40000, 300000};
+    EACH(type, log, i, 2 * (harness_quick() ? 3 : HARNESS_COUNT(cols)))
+    {
+        const int64_t n = cols[i / 2];
+        trial_desc c = usual(type, log, n > 5000 ? 3 : 12, n, 0.7, i % 2 ? 5 : 0);
+        c.absent = type % 2 ? BIAS : 0;
+        check_lengths(&c, log);
+        c.absent_grads = 0;
+        check_lengths(&c, log);
+    }
+}
+
+/* A bias of -inf beyond a length hides the same columns, to the bit. */
+static void test_bias_hides(void)
+{
+    static const int64_t cols[] = {9, 300, 5000, 40000};
+    EACH(type, log, i, harness_quick() ? 2 : HARNESS_COUNT(cols))
+    {
+        const int64_t n = cols[i];
+        trial_desc c = usual(type, log, 3, n, 0.5, 0);
+        c.absent = 0;
+        c.forward_only = true;
+        trial hidden, t;
+        if (!trial_open(&t, harness_context(), &c)) return;
+        c.absent = LENGTHS;
+        if (!trial_open(&hidden, harness_context(), &c)) return;
+        double *lengths = trial_find(&t, "lengths")->values;
+        for (int64_t row = 0; row < 3; row++) {
+            lengths[row] = (double)(1 + (row * 7919) % n);
+            for (int64_t j = (int64_t)lengths[row]; j < n; j++)
+                trial_find(&hidden, "bias")->values[row * n + j] = -INFINITY;
+        }
+        trial_put(&t);
+        trial_put(&hidden);
+        if (trial_run(&t) && trial_run(&hidden)) {
+            trial_check(&hidden);
+            check_same_bits(t.ctx, "y", trial_find(&t, "y"), trial_find(&hidden, "y"));
+        }
+        trial_close(&hidden);
+        trial_close(&t);
+    }
+}
+
 int main(int argc, char **argv)
 {
     static const harness_test own[] = {
@@ -250,6 +332,8 @@ int main(int argc, char **argv)
         {"slices of one tensor", test_slices},
         {"NaN and infinities in rows", test_special_rows},
         {"extreme values", test_extreme_values},
+        {"lengths", test_lengths},
+        {"a bias that hides columns", test_bias_hides},
     };
     return matrix_main(argc, argv, &softmax, own, HARNESS_COUNT(own));
 }

@@ -90,10 +90,10 @@ struct running_sum {
     }
 };
 
-/* A thread's part of the first `count` columns of a row. */
-template<class T, class A>
-__device__ __forceinline__ running_sum<T>
-running_sum_of_row(const T *x, int count, A lead, A size, bool even, int first, int step, int cols)
+/* A thread's part of the first `count` columns of a row; load(v, col) reads N of them. */
+template<class T, class A, class F>
+__device__ __forceinline__ running_sum<T> running_sum_of(F &&load, int count, A lead, A size,
+                                                         int first, int step)
 {
     constexpr int N = wide_row<T>::N;
     A top = -(A)CUDART_INF;
@@ -101,7 +101,7 @@ running_sum_of_row(const T *x, int count, A lead, A size, bool even, int first, 
 #pragma unroll 2
     for (int col = first; col < count; col += step) {
         A v[N];
-        load_elements(v, x + col, cols - col, even);
+        load(v, col);
         A most = top;
 #pragma unroll
         for (int i = 0; i < N; i++) {
@@ -119,6 +119,16 @@ running_sum_of_row(const T *x, int count, A lead, A size, bool even, int first, 
         sum.add(part);
     }
     return {top, sum.value()};
+}
+
+template<class T, class A>
+__device__ __forceinline__ running_sum<T>
+running_sum_of_row(const T *x, int count, A lead, A size, bool even, int first, int step, int cols)
+{
+    constexpr int N = wide_row<T>::N;
+    return running_sum_of<T>(
+        [&](A(&v)[N], int col) { load_elements(v, x + col, cols - col, even); }, count, lead, size,
+        first, step);
 }
 
 #endif

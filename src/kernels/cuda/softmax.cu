@@ -1,46 +1,110 @@
 /* Softmax and log-softmax, forward and backward.  include/tutti/softmax.h has the mathematics.
  *
  * Fewest bytes: forward reads x and writes y, backward reads y and dy and writes dx; behind a
- * causal mask only the visible columns are read.  A row stays in registers from its only read to
- * the write of its result (rows.cuh); rows that fit on no cluster are read twice, the first time
- * with a running maximum and sum merged as one pair. */
+ * mask only the visible columns are read.  A row stays in registers from its only read to the write
+ * of its result (rows.cuh); rows that fit on no cluster are read twice, the first time with a
+ * running maximum and sum merged as one pair.  With a bias, forward holds two rows, as backward
+ * does.  Calls without lengths and bias have kernels of their own, which spend nothing on them. */
 #include "kernels/cuda/exp.cuh"
 #include "ops/softmax.h"
 
-struct softmax_even {
-    bool x, y, dy, dx;
+struct softmax_call {
+    tutti__softmax_args args;
+    bool x_even, bias_even, y_even, dy_even, dx_even, dbias_even;
+    tutti__finding *finding;
 };
 
-/* The number of visible columns of a row. */
-static __device__ __forceinline__ int visible_columns(const tutti__softmax_args &args, int64_t row)
+/* What a kernel knows besides the plain layer. */
+enum softmax_kind {
+    SOFTMAX_PLAIN,
+    SOFTMAX_LENGTHS, /* forward with lengths */
+    SOFTMAX_BIAS     /* forward with a bias, backward with lengths or dbias; perhaps with both */
+};
+
+/* The number of visible columns of a row; -1 if its length is out of range, which the thread that
+ * leads the row reports. */
+template<softmax_kind KIND>
+static __device__ __forceinline__ int visible_columns(const softmax_call &call, int64_t row,
+                                                      bool leads)
 {
-    if (args.causal_period == 0) return (int)args.cols;
+    const tutti__softmax_args &args = call.args;
+    int visible = (int)args.cols;
+    if constexpr (KIND != SOFTMAX_PLAIN) {
+        if (args.lengths) {
+            int32_t length = args.lengths[row];
+            bool good = length >= 0 && length <= visible;
+            if (!good && leads && atomicCAS(&call.finding->code, 0, args.finding) == 0) {
+                call.finding->value = length;
+                call.finding->row = row;
+                call.finding->limit = visible;
+            }
+            if (!good) return -1;
+            visible = length;
+        }
+    }
+    if (args.causal_period == 0) return visible;
     int64_t last = (args.first_row + row) % args.causal_period;
-    return (int)(last < args.cols ? last + 1 : args.cols);
+    return (int)(last < visible ? last + 1 : visible);
 }
 
-template<class T, int VECS, int ROWS, class Team>
-__device__ __forceinline__ void softmax_forward_rows(const tutti__softmax_args &args,
-                                                     const softmax_even &even, Team &team,
+/* Of a column that is not visible. */
+template<softmax_kind KIND, class A>
+static __device__ __forceinline__ A hidden_value(int visible, A usual)
+{
+    return KIND != SOFTMAX_PLAIN && visible < 0 ? (A)CUDART_NAN : usual;
+}
+
+template<class T, int VECS, int ROWS, softmax_kind KIND, class Team>
+__device__ __forceinline__ void softmax_forward_rows(const softmax_call &call, Team &team,
                                                      int64_t first_row, int rows, row_place place)
 {
     using vector = vector16<T>;
     constexpr int N = vector::N;
     /* if a register holds one element, the exponentials are kept as well as x */
-    constexpr bool HOLDS = sizeof(T) == 4;
+    constexpr bool HOLDS = sizeof(T) == 4, BIAS = KIND == SOFTMAX_BIAS;
+    const tutti__softmax_args &args = call.args;
     int cols = (int)args.cols;
-    float lead = (float)args.lead, size = (float)args.size;
+    float lead = BIAS ? 1.0f : (float)args.lead, size = BIAS ? 1.0f : (float)args.size;
 
-    uint4 raw[ROWS][VECS];
+    uint4 raw[ROWS][VECS], bias[BIAS ? ROWS : 1][BIAS ? VECS : 1];
     int visible[ROWS];
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
-        visible[r] = r < rows ? visible_columns(args, first_row + r) : 0;
+        int64_t row = r < rows ? first_row + r : 0;
+        visible[r] = r < rows ? visible_columns<KIND>(call, row, place.first == 0) : 0;
         /* reading whole vectors past the visible columns is harmless: their values are not used */
-        load_row<T>(raw[r], (const T *)args.x.data + (r < rows ? first_row + r : 0) * args.x.stride,
-                    place, visible[r]);
+        load_row<T>(raw[r], (const T *)args.x.data + row * args.x.stride, place, visible[r]);
+        if constexpr (BIAS)
+            load_row<T>(bias[r], (const T *)args.bias.data + row * args.bias.stride, place,
+                        visible[r]);
     }
     team.begin();
+
+    /* a vector of x, or of scale x + bias */
+    auto unpack = [&](float(&v)[N], int r, int k) {
+        vector::unpack(raw[r][k], v);
+        if constexpr (BIAS && !HOLDS) {
+            float b[N];
+            hold_packed<T>(bias[r][k]);
+            vector::unpack(bias[r][k], b);
+#pragma unroll
+            for (int i = 0; i < N; i++) v[i] = fmaf(v[i], (float)args.scale, b[i]);
+        }
+    };
+    if constexpr (BIAS && HOLDS) {
+#pragma unroll
+        for (int r = 0; r < ROWS; r++) {
+#pragma unroll
+            for (int k = 0; k < VECS; k++) {
+                float v[N], b[N];
+                vector::unpack(raw[r][k], v);
+                vector::unpack(bias[r][k], b);
+#pragma unroll
+                for (int i = 0; i < N; i++) v[i] = fmaf(v[i], (float)args.scale, b[i]);
+                raw[r][k] = vector::pack(v);
+            }
+        }
+    }
 
     float top[ROWS], sum[ROWS];
 #pragma unroll
@@ -49,7 +113,7 @@ __device__ __forceinline__ void softmax_forward_rows(const tutti__softmax_args &
 #pragma unroll
         for (int k = 0; k < VECS; k++) {
             float v[N];
-            vector::unpack(raw[r][k], v);
+            unpack(v, r, k);
             for_elements<N>(visible[r] - place.column<T>(k),
                             [&](int i) { top[r] = fmaxf(top[r], v[i] * lead); });
         }
@@ -62,7 +126,7 @@ __device__ __forceinline__ void softmax_forward_rows(const tutti__softmax_args &
         for (int k = 0; k < VECS; k++) {
             float v[N];
             hold_packed<T>(raw[r][k]);
-            vector::unpack(raw[r][k], v);
+            unpack(v, r, k);
             for_elements<N>(visible[r] - place.column<T>(k), [&](int i) {
                 float d = v[i] * lead - top[r], e = exp_for<T>(d, size);
                 sum[r] += e;
@@ -82,7 +146,7 @@ __device__ __forceinline__ void softmax_forward_rows(const tutti__softmax_args &
             int col = place.column<T>(k), left = visible[r] - col;
             float v[N];
             hold_packed<T>(raw[r][k]);
-            vector::unpack(raw[r][k], v);
+            unpack(v, r, k);
             for_elements<N>(left, [&](int i) {
                 if constexpr (!HOLDS) {
                     v[i] = (v[i] * lead - top[r]) * times;
@@ -93,7 +157,7 @@ __device__ __forceinline__ void softmax_forward_rows(const tutti__softmax_args &
             if (left < N) {
 #pragma unroll
                 for (int i = 0; i < N; i++)
-                    if (i >= left) v[i] = masked;
+                    if (i >= left) v[i] = hidden_value<KIND>(visible[r], masked);
             }
             raw[r][k] = vector::pack(v);
         }
@@ -102,13 +166,14 @@ __device__ __forceinline__ void softmax_forward_rows(const tutti__softmax_args &
     }
 }
 
-template<class T, int VECS, int ROWS, class Team>
-__device__ __forceinline__ void softmax_backward_rows(const tutti__softmax_args &args,
-                                                      const softmax_even &even, Team &team,
+template<class T, int VECS, int ROWS, softmax_kind KIND, class Team>
+__device__ __forceinline__ void softmax_backward_rows(const softmax_call &call, Team &team,
                                                       int64_t first_row, int rows, row_place place)
 {
     using vector = vector16<T>;
     constexpr int N = vector::N;
+    constexpr bool BIAS = KIND == SOFTMAX_BIAS;
+    const tutti__softmax_args &args = call.args;
     int cols = (int)args.cols;
     float scale = (float)args.scale;
 
@@ -116,8 +181,8 @@ __device__ __forceinline__ void softmax_backward_rows(const tutti__softmax_args 
     int visible[ROWS];
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
-        visible[r] = r < rows ? visible_columns(args, first_row + r) : 0;
         int64_t row = r < rows ? first_row + r : 0;
+        visible[r] = r < rows ? visible_columns<KIND>(call, row, place.first == 0) : 0;
         load_row<T>(y[r], (const T *)args.y.data + row * args.y.stride, place, visible[r]);
         load_row<T>(dy[r], (const T *)args.dy.data + row * args.dy.stride, place, visible[r]);
     }
@@ -148,29 +213,52 @@ __device__ __forceinline__ void softmax_backward_rows(const tutti__softmax_args 
             vector::unpack(y[r][k], a);
             vector::unpack(dy[r][k], b);
             for_elements<N>(left, [&](int i) {
-                b[i] = args.log ? scale * (b[i] - exp_for<T>(a[i]) * sum[r])
-                                : scale * a[i] * (b[i] - sum[r]);
+                if constexpr (BIAS) {
+                    a[i] = args.log ? b[i] - exp_for<T>(a[i]) * sum[r] : a[i] * (b[i] - sum[r]);
+                    b[i] = scale * a[i];
+                } else {
+                    b[i] = args.log ? scale * (b[i] - exp_for<T>(a[i]) * sum[r])
+                                    : scale * a[i] * (b[i] - sum[r]);
+                }
             });
             if (left < N) {
 #pragma unroll
                 for (int i = 0; i < N; i++)
-                    if (i >= left) b[i] = 0;
+                    if (i >= left) a[i] = b[i] = hidden_value<KIND>(visible[r], 0.0f);
             }
+            if constexpr (BIAS) y[r][k] = vector::pack(a);
             dy[r][k] = vector::pack(b);
+        }
+        if constexpr (BIAS) {
+            int64_t row = r < rows ? first_row + r : 0;
+            if (args.dbias.data)
+                store_row((T *)args.dbias.data + row * args.dbias.stride, y[r], place,
+                          r < rows ? cols : 0);
         }
         store_row((T *)args.dx.data + (r < rows ? first_row + r : 0) * args.dx.stride, dy[r], place,
                   r < rows ? cols : 0);
     }
 }
 
-template<class T, int VECS, bool BACKWARD>
-__global__ void __launch_bounds__(ROW_WARP_THREADS, BACKWARD    ? 5
-                                                    : VECS == 4 ? 7
-                                                                : 6)
-    softmax_warp_kernel(tutti__softmax_args args, softmax_even even, int lanes)
+/* Whether a thread holds two vectors for each of plain forward's, x and bias or y and dy; how many
+ * rows it then has at once in a warp kernel. */
+constexpr bool softmax_two(bool backward, softmax_kind kind)
 {
-    /* backward has two vectors in flight for each of forward's */
-    constexpr int ROWS = BACKWARD && VECS < 4 ? ROW_WARP_VECS / VECS / 2 : ROW_WARP_VECS / VECS;
+    return backward || kind == SOFTMAX_BIAS;
+}
+constexpr int softmax_warp_rows(int vecs, bool two)
+{
+    return two && vecs < 4 ? ROW_WARP_VECS / vecs / 2 : ROW_WARP_VECS / vecs;
+}
+
+template<class T, int VECS, bool BACKWARD, softmax_kind KIND>
+__global__ void __launch_bounds__(ROW_WARP_THREADS, softmax_two(BACKWARD, KIND) ? 5
+                                                    : VECS == 4                 ? 7
+                                                                                : 6)
+    softmax_warp_kernel(softmax_call call, int lanes)
+{
+    constexpr int ROWS = softmax_warp_rows(VECS, softmax_two(BACKWARD, KIND));
+    const tutti__softmax_args &args = call.args;
     lane_team team = {lanes};
     int lane = threadIdx.x % lanes, group = threadIdx.x / lanes, groups = ROW_WARP_THREADS / lanes;
     int64_t stride = (int64_t)gridDim.x * groups * ROWS;
@@ -180,73 +268,86 @@ __global__ void __launch_bounds__(ROW_WARP_THREADS, BACKWARD    ? 5
         int64_t first_row = base + (int64_t)group * ROWS, left = args.rows - first_row;
         int rows = left <= 0 ? 0 : left < ROWS ? (int)left : ROWS;
         if constexpr (BACKWARD)
-            softmax_backward_rows<T, VECS, ROWS>(args, even, team, first_row, rows,
-                                                 row_place{lane, lanes, lanes});
+            softmax_backward_rows<T, VECS, ROWS, KIND>(call, team, first_row, rows,
+                                                       row_place{lane, lanes, lanes});
         else
-            softmax_forward_rows<T, VECS, ROWS>(args, even, team, first_row, rows,
-                                                row_place{lane, lanes, lanes});
+            softmax_forward_rows<T, VECS, ROWS, KIND>(call, team, first_row, rows,
+                                                      row_place{lane, lanes, lanes});
     }
 }
 
-template<class T, int VECS, bool BACKWARD>
-__global__ void __launch_bounds__(BACKWARD ? 512 : 1024)
-    softmax_block_kernel(tutti__softmax_args args, softmax_even even, int cluster)
+template<class T, int VECS, bool BACKWARD, softmax_kind KIND>
+__global__ void __launch_bounds__(softmax_two(BACKWARD, KIND) ? 512 : 1024)
+    softmax_block_kernel(softmax_call call, int cluster)
 {
     __shared__ block_team_slots<float, 1> slots;
     block_team<float, 1> team(slots, cluster);
     int threads = blockDim.x;
     row_place place = {team.rank * threads * VECS + (int)threadIdx.x, threads, 32};
-    for (int64_t row = blockIdx.x / cluster; row < args.rows; row += gridDim.x / cluster) {
+    for (int64_t row = blockIdx.x / cluster; row < call.args.rows; row += gridDim.x / cluster) {
         if constexpr (BACKWARD)
-            softmax_backward_rows<T, VECS, 1>(args, even, team, row, 1, place);
+            softmax_backward_rows<T, VECS, 1, KIND>(call, team, row, 1, place);
         else
-            softmax_forward_rows<T, VECS, 1>(args, even, team, row, 1, place);
+            softmax_forward_rows<T, VECS, 1, KIND>(call, team, row, 1, place);
     }
 }
 
 /* Rows of any length: first the sums, then the row again. */
 
-template<class T>
-__global__ void __launch_bounds__(1024)
-    softmax_forward_long_kernel(tutti__softmax_args args, softmax_even even)
+template<class T, softmax_kind KIND>
+__global__ void __launch_bounds__(1024) softmax_forward_long_kernel(softmax_call call)
 {
     using A = typename wide_row<T>::A;
     constexpr int N = wide_row<T>::N;
+    constexpr bool BIAS = KIND == SOFTMAX_BIAS;
+    const tutti__softmax_args &args = call.args;
     __shared__ block_team_slots<A, 1> slots;
     block_team<A, 1> team(slots, 1);
     int cols = (int)args.cols, step = blockDim.x * N, first = threadIdx.x * N;
-    A lead = (A)args.lead, size = (A)args.size;
+    A lead = BIAS ? (A)1 : (A)args.lead, size = BIAS ? (A)1 : (A)args.size;
 
     for (int64_t row = blockIdx.x; row < args.rows; row += gridDim.x) {
         const T *x = (const T *)args.x.data + row * args.x.stride;
         T *y = (T *)args.y.data + row * args.y.stride;
-        int visible = visible_columns(args, row);
+        int visible = visible_columns<KIND>(call, row, threadIdx.x == 0);
+        /* of x, or of scale x + bias */
+        auto load = [&](A(&v)[N], int col) {
+            load_elements(v, x + col, cols - col, call.x_even);
+            if constexpr (BIAS) {
+                A b[N];
+                load_elements(b, (const T *)args.bias.data + row * args.bias.stride + col,
+                              cols - col, call.bias_even);
+#pragma unroll
+                for (int i = 0; i < N; i++) v[i] = fma(v[i], (A)args.scale, b[i]);
+            }
+        };
         A v[N];
-        running_sum<T> sum = running_sum_of_row(x, visible, lead, size, even.x, first, step, cols);
+        running_sum<T> sum = running_sum_of<T>(load, visible, lead, size, first, step);
         sum.merge(team, size);
         A factor = args.log ? logarithm(sum.sum) : (A)1 / sum.sum;
+        A hidden = hidden_value<KIND>(visible, args.log ? (A)-CUDART_INF : (A)0);
         for (int col = first; col < cols; col += step) {
-            if (col < visible) load_elements(v, x + col, cols - col, even.x);
+            if (col < visible) load(v, col);
 #pragma unroll
             for (int i = 0; i < N; i++) {
                 if (col + i < visible) {
                     A d = v[i] * lead - sum.top;
                     v[i] = args.log ? d * size - factor : exponential<T>::of(d, size) * factor;
                 } else {
-                    v[i] = args.log ? (A)-CUDART_INF : (A)0;
+                    v[i] = hidden;
                 }
             }
-            store_elements(y + col, v, cols - col, even.y);
+            store_elements(y + col, v, cols - col, call.y_even);
         }
     }
 }
 
-template<class T>
-__global__ void __launch_bounds__(1024)
-    softmax_backward_long_kernel(tutti__softmax_args args, softmax_even even)
+template<class T, softmax_kind KIND>
+__global__ void __launch_bounds__(1024) softmax_backward_long_kernel(softmax_call call)
 {
     using A = typename wide_row<T>::A;
     constexpr int N = wide_row<T>::N;
+    const tutti__softmax_args &args = call.args;
     __shared__ block_team_slots<A, 1> slots;
     block_team<A, 1> team(slots, 1);
     int cols = (int)args.cols, step = blockDim.x * N, first = threadIdx.x * N;
@@ -256,13 +357,13 @@ __global__ void __launch_bounds__(1024)
         const T *y = (const T *)args.y.data + row * args.y.stride;
         const T *dy = (const T *)args.dy.data + row * args.dy.stride;
         T *dx = (T *)args.dx.data + row * args.dx.stride;
-        int visible = visible_columns(args, row);
+        int visible = visible_columns<KIND>(call, row, threadIdx.x == 0);
         A a[N], b[N];
         row_total<A> total;
 #pragma unroll 2
         for (int col = first; col < visible; col += step) {
-            load_elements(b, dy + col, cols - col, even.dy);
-            if (!args.log) load_elements(a, y + col, cols - col, even.y);
+            load_elements(b, dy + col, cols - col, call.dy_even);
+            if (!args.log) load_elements(a, y + col, cols - col, call.y_even);
             A part = 0;
 #pragma unroll
             for (int i = 0; i < N; i++)
@@ -273,64 +374,85 @@ __global__ void __launch_bounds__(1024)
         team.template reduce<row_add>(sum);
         for (int col = first; col < cols; col += step) {
             if (col < visible) {
-                load_elements(b, dy + col, cols - col, even.dy);
-                load_elements(a, y + col, cols - col, even.y);
+                load_elements(b, dy + col, cols - col, call.dy_even);
+                load_elements(a, y + col, cols - col, call.y_even);
             }
 #pragma unroll
             for (int i = 0; i < N; i++) {
-                if (col + i < visible)
+                if (col + i >= visible)
+                    a[i] = b[i] = hidden_value<KIND>(visible, (A)0);
+                else if constexpr (KIND == SOFTMAX_BIAS) {
+                    a[i] = args.log ? b[i] - exponential<T>::of(a[i]) * sum[0]
+                                    : a[i] * (b[i] - sum[0]);
+                    b[i] = scale * a[i];
+                } else {
                     b[i] = args.log ? scale * (b[i] - exponential<T>::of(a[i]) * sum[0])
                                     : scale * a[i] * (b[i] - sum[0]);
-                else
-                    b[i] = 0;
+                }
             }
-            store_elements(dx + col, b, cols - col, even.dx);
+            if (KIND == SOFTMAX_BIAS && args.dbias.data)
+                store_elements((T *)args.dbias.data + row * args.dbias.stride + col, a, cols - col,
+                               call.dbias_even);
+            store_elements(dx + col, b, cols - col, call.dx_even);
         }
     }
 }
 
-template<class T, bool BACKWARD>
+template<class T, bool BACKWARD, softmax_kind KIND>
 static tutti_status softmax_of(tutti_context *ctx, const tutti__softmax_args *args,
                                const row_plan &plan)
 {
     constexpr int N = 16 / (int)sizeof(T);
     const char *what = BACKWARD ? "softmax_backward" : "softmax_forward";
     int64_t rows = args->rows, cols = args->cols;
-    softmax_even even = {row_even(args->x, rows, N), row_even(args->y, rows, N),
-                         row_even(args->dy, rows, N), row_even(args->dx, rows, N)};
+    softmax_call call = {*args,
+                         row_even(args->x, rows, N),
+                         row_even(args->bias, rows, N),
+                         row_even(args->y, rows, N),
+                         row_even(args->dy, rows, N),
+                         row_even(args->dx, rows, N),
+                         row_even(args->dbias, rows, N),
+                         ctx->finding};
     cudaStream_t stream = tutti__cuda_stream(ctx);
     if (sizeof(T) == 8 || plan.kind == ROW_LONG) {
-        return row_launch(
-            what, BACKWARD ? softmax_backward_long_kernel<T> : softmax_forward_long_kernel<T>,
-            row_grid(rows, 1, 1), row_long_threads(cols, N), 1, 0, stream, *args, even);
+        return row_launch(what,
+                          BACKWARD ? softmax_backward_long_kernel<T, KIND>
+                                   : softmax_forward_long_kernel<T, KIND>,
+                          row_grid(rows, 1, 1), row_long_threads(cols, N), 1, 0, stream, call);
     }
     if constexpr (sizeof(T) < 8)
         return row_with_vecs(plan, [&](auto vecs) {
             constexpr int VECS = decltype(vecs)::value;
             if (plan.kind == ROW_WARP) {
-                constexpr int ROWS =
-                    BACKWARD && VECS < 4 ? ROW_WARP_VECS / VECS / 2 : ROW_WARP_VECS / VECS;
-                return row_launch(what, softmax_warp_kernel<T, VECS, BACKWARD>,
+                constexpr int ROWS = softmax_warp_rows(VECS, softmax_two(BACKWARD, KIND));
+                return row_launch(what, softmax_warp_kernel<T, VECS, BACKWARD, KIND>,
                                   row_grid(rows, ROW_WARP_THREADS / plan.lanes * ROWS, 1),
-                                  plan.threads, 1, 0, stream, *args, even, plan.lanes);
+                                  plan.threads, 1, 0, stream, call, plan.lanes);
             }
             if constexpr (VECS == 4)
-                return row_launch(what, softmax_block_kernel<T, VECS, BACKWARD>,
+                return row_launch(what, softmax_block_kernel<T, VECS, BACKWARD, KIND>,
                                   row_grid(rows, 1, plan.cluster), plan.threads, plan.cluster, 0,
-                                  stream, *args, even, plan.cluster);
+                                  stream, call, plan.cluster);
             else
                 return TUTTI_OK;
         });
     return TUTTI_OK;
 }
 
+/* For threads that hold one vector, or two. */
+struct softmax_plans {
+    row_plan rows[2];
+};
+
 static tutti_status softmax_plan(tutti_context *ctx, const void *untyped, bool backward,
                                  tutti__plan *plan)
 {
+    (void)backward;
     const tutti__softmax_args *args = (const tutti__softmax_args *)untyped;
-    *tutti__cuda_parameters<row_plan>(plan) =
-        row_plan_for(args->cols, 16 / (int)tutti_dtype_size(args->dtype), backward ? 2 : 1,
-                     tutti__cuda_has_clusters(ctx->device));
+    softmax_plans *plans = tutti__cuda_parameters<softmax_plans>(plan);
+    for (int two = 0; two < 2; two++)
+        plans->rows[two] = row_plan_for(args->cols, 16 / (int)tutti_dtype_size(args->dtype),
+                                        1 + two, tutti__cuda_has_clusters(ctx->device));
     return TUTTI_OK;
 }
 
@@ -340,9 +462,15 @@ static tutti_status softmax_run(const tutti__job *job, const void *untyped)
     const tutti__softmax_args *args = (const tutti__softmax_args *)untyped;
     TUTTI_TRY(tutti__cuda_use(job->ctx->device, BACKWARD ? "softmax_backward" : "softmax_forward"));
     if (args->rows == 0) return TUTTI_OK;
+    const row_plan *plans = tutti__cuda_parameters<softmax_plans>(job->plan)->rows;
     return tutti__cuda_dispatch(args->dtype, [&](auto type) {
-        return softmax_of<typename decltype(type)::type, BACKWARD>(
-            job->ctx, args, *tutti__cuda_parameters<row_plan>(job->plan));
+        using T = typename decltype(type)::type;
+        if (BACKWARD ? args->lengths || args->dbias.data : args->bias.data != NULL)
+            return softmax_of<T, BACKWARD, SOFTMAX_BIAS>(job->ctx, args, plans[1]);
+        if constexpr (!BACKWARD)
+            if (args->lengths)
+                return softmax_of<T, BACKWARD, SOFTMAX_LENGTHS>(job->ctx, args, plans[0]);
+        return softmax_of<T, BACKWARD, SOFTMAX_PLAIN>(job->ctx, args, plans[BACKWARD]);
     });
 }
 

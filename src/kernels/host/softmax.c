@@ -1,19 +1,33 @@
 /* Softmax and log-softmax, row by row; include/tutti/softmax.h has the mathematics. */
-#include "ops/softmax.h"
+#include <stdatomic.h>
+
 #include "kernels/host/host.h"
+#include "ops/softmax.h"
 
 typedef struct softmax_task {
     const tutti__softmax_args *args;
     char *rows; /* per thread: two rows of REALs */
     size_t row_bytes, thread_bytes;
+    _Atomic int64_t bad_row; /* the first with a length out of range; rows if none */
 } softmax_task;
 
-/* The number of visible columns of a row. */
-static inline int64_t visible(const tutti__softmax_args *args, int64_t row)
+/* The number of visible columns of a row; -1 if its length is out of range. */
+static inline int64_t visible(softmax_task *task, int64_t row)
 {
-    if (args->causal_period <= 0) return args->cols;
-    int64_t place = (args->first_row + row) % args->causal_period;
-    return place + 1 < args->cols ? place + 1 : args->cols;
+    const tutti__softmax_args *args = task->args;
+    int64_t seen = args->cols;
+    if (args->lengths) {
+        seen = args->lengths[row];
+        if (seen < 0 || seen > args->cols) {
+            int64_t first = task->bad_row;
+            while (row < first && !atomic_compare_exchange_weak(&task->bad_row, &first, row))
+                continue;
+            return -1;
+        }
+    }
+    if (args->causal_period <= 0) return seen;
+    const int64_t place = (args->first_row + row) % args->causal_period;
+    return place + 1 < seen ? place + 1 : seen;
 }
 
 #define REAL float
@@ -39,10 +53,14 @@ static tutti_status run(const tutti__job *job, const tutti__softmax_args *args, 
                         tutti__work in_f64)
 {
     const bool wide = args->dtype == TUTTI_F64;
-    softmax_task task = {.args = args, .rows = job->scratch, .row_bytes = row_bytes(args)};
+    softmax_task task = {
+        .args = args, .rows = job->scratch, .row_bytes = row_bytes(args), .bad_row = args->rows};
     task.thread_bytes = 2 * task.row_bytes;
     const double cost = 20 + (wide ? 6.0 : 1.5) * (double)args->cols;
     tutti__parallel(job->ctx, args->rows, cost, wide ? in_f64 : in_f32, &task);
+    if (task.bad_row < args->rows)
+        tutti__host_find(job->ctx, args->finding, args->lengths[task.bad_row], task.bad_row,
+                         args->cols);
     return TUTTI_OK;
 }
 

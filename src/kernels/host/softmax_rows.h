@@ -1,28 +1,44 @@
 /* Bodies of softmax.c, for one REAL. */
 #include "kernels/host/exp_rows.h"
 
+/* Loads the visible part of a row as what is exponentiated, up to a factor: lead x, or scale x +
+ * bias.  room: a second row, for the bias. */
+TUTTI__INLINE void OF(load_exponents)(const tutti__softmax_args *args, int64_t row, int64_t seen,
+                                      REAL *restrict x, REAL *restrict room)
+{
+    const REAL lead = (REAL)args->lead, scale = (REAL)args->scale;
+    OF(tutti__load)(x, tutti__row(&args->x, row), args->x.dtype, seen);
+    if (args->bias.data) {
+        OF(tutti__load)(room, tutti__row(&args->bias, row), args->bias.dtype, seen);
+        for (int64_t j = 0; j < seen; j++) x[j] = x[j] * scale + room[j];
+    } else {
+        for (int64_t j = 0; j < seen; j++) x[j] *= lead;
+    }
+}
+
 TUTTI__VECTORISED
 static void OF(softmax_forward_rows)(void *data, int64_t begin, int64_t end, int thread)
 {
-    const softmax_task *t = data;
+    softmax_task *t = data;
     const tutti__softmax_args *args = t->args;
     const int64_t cols = args->cols;
-    const REAL lead = (REAL)args->lead, size = (REAL)args->size;
+    const REAL size = args->bias.data ? 1 : (REAL)args->size;
     REAL *restrict x = (REAL *)(t->rows + (size_t)thread * t->thread_bytes);
+    REAL *restrict e = (REAL *)((char *)x + t->row_bytes);
     for (int64_t row = begin; row < end; row++) {
-        const int64_t seen = visible(args, row);
-        OF(tutti__load)(x, tutti__row(&args->x, row), args->x.dtype, seen);
-        for (int64_t j = 0; j < seen; j++) x[j] *= lead;
+        const int64_t found = visible(t, row), seen = found > 0 ? found : 0;
+        REAL hidden = args->log ? -(REAL)INFINITY : 0;
+        OF(load_exponents)(args, row, seen, x, e);
         const REAL most = OF(row_max)(x, seen);
         if (args->log) {
-            REAL *restrict e = (REAL *)((char *)x + t->row_bytes);
             const REAL log_sum = (REAL)log(OF(exp_row)(x, e, most, size, seen));
             for (int64_t j = 0; j < seen; j++) x[j] = (x[j] - most) * size - log_sum;
         } else {
             const REAL factor = (REAL)(1 / OF(exp_row)(x, x, most, size, seen));
             for (int64_t j = 0; j < seen; j++) x[j] *= factor;
         }
-        for (int64_t j = seen; j < cols; j++) x[j] = args->log ? -(REAL)INFINITY : 0;
+        if (found < 0) hidden = (REAL)NAN;
+        for (int64_t j = seen; j < cols; j++) x[j] = hidden;
         OF(tutti__store)(tutti__row(&args->y, row), args->y.dtype, x, cols);
     }
 }
@@ -30,24 +46,29 @@ static void OF(softmax_forward_rows)(void *data, int64_t begin, int64_t end, int
 TUTTI__VECTORISED
 static void OF(softmax_backward_rows)(void *data, int64_t begin, int64_t end, int thread)
 {
-    const softmax_task *t = data;
+    softmax_task *t = data;
     const tutti__softmax_args *args = t->args;
     const int64_t cols = args->cols;
-    const REAL scale = (REAL)args->scale;
+    const REAL scale = (REAL)args->scale, factor = args->dbias.data ? 1 : scale;
     REAL *restrict y = (REAL *)(t->rows + (size_t)thread * t->thread_bytes);
     REAL *restrict dy = (REAL *)((char *)y + t->row_bytes);
     for (int64_t row = begin; row < end; row++) {
-        const int64_t seen = visible(args, row);
+        const int64_t found = visible(t, row), seen = found > 0 ? found : 0;
         OF(tutti__load)(y, tutti__row(&args->y, row), args->y.dtype, seen);
         OF(tutti__load)(dy, tutti__row(&args->dy, row), args->dy.dtype, seen);
         if (args->log) {
             const REAL sum = (REAL)OF(row_sum)(dy, seen);
-            for (int64_t j = 0; j < seen; j++) dy[j] = scale * (dy[j] - OF(tutti__exp)(y[j]) * sum);
+            for (int64_t j = 0; j < seen; j++)
+                dy[j] = factor * (dy[j] - OF(tutti__exp)(y[j]) * sum);
         } else {
             const REAL sum = (REAL)OF(row_dot)(y, dy, seen);
-            for (int64_t j = 0; j < seen; j++) dy[j] = scale * y[j] * (dy[j] - sum);
+            for (int64_t j = 0; j < seen; j++) dy[j] = factor * y[j] * (dy[j] - sum);
         }
-        for (int64_t j = seen; j < cols; j++) dy[j] = 0;
+        for (int64_t j = seen; j < cols; j++) dy[j] = found < 0 ? (REAL)NAN : 0;
+        if (args->dbias.data) {
+            OF(tutti__store)(tutti__row(&args->dbias, row), args->dbias.dtype, dy, cols);
+            for (int64_t j = 0; j < seen; j++) dy[j] *= scale;
+        }
         OF(tutti__store)(tutti__row(&args->dx, row), args->dx.dtype, dy, cols);
     }
 }
