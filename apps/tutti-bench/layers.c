@@ -76,10 +76,12 @@ static const tutti_layer_option *variant_of(int kind)
     return NULL;
 }
 
-/* "none|relu|gelu" has "relu". */
+/* "none|relu|gelu" has "relu", "real" any number. */
 static bool is_one_of(const char *words, const char *word)
 {
     const size_t length = strlen(word);
+    char *end;
+    if (strcmp(words, "real") == 0) return strtod(word, &end) >= 0 && end != word && *end == 0;
     for (; words; words = strchr(words, '|') ? strchr(words, '|') + 1 : NULL)
         if (strcspn(words, "|") == length && strncmp(words, word, length) == 0) return true;
     return false;

@@ -1,7 +1,18 @@
 /* CrossEntropy: loss of each row, their sum, and the gradient of the logits, in one call.
  *
- *     loss_i = log(sum_k exp(x_ik)) - x_i,label(i)
+ *     log Z_i = log(sum_k exp(x_ik))
+ *     loss_i = log Z_i - x_i,label(i)
  *     dlogits_ij = (softmax(x_i)_j - [j = label(i)]) * loss_weight * loss_scale
+ *
+ * With label_smoothing e the label is mixed with all classes alike [Szegedy et al. 2016], as in
+ * PyTorch; z_loss z keeps log Z near 0 [de Brebisson & Vincent 2016; Chowdhery et al. 2022, PaLM]:
+ *
+ *     loss_i = log Z_i - (1 - e) x_i,label(i) - e mean_k(x_ik) + z (log Z_i)^2
+ *     dlogits_ij = ((1 + 2 z log Z_i) softmax(x_i)_j - (1 - e) [j = label(i)] - e / cols)
+ *                  * loss_weight * loss_scale
+ *
+ * The terms of a loss that have a factor of 0 are left out; a class whose logit is -inf makes the
+ * others' mean, and so the loss, infinite where e > 0, but not the gradient.
  *
  * loss_weight and loss_scale are those of `step`, or 1 if step is NULL; loss and loss_sum have
  * neither factor.  A row whose label is ignore_label has loss 0 and dlogits 0.  Any other label
@@ -28,9 +39,11 @@ TUTTI_BEGIN
 
 typedef struct tutti_cross_entropy_desc {
     size_t size;
-    int64_t cols;         /* classes: 1 to 2^20; must be given */
-    tutti_dtype dtype;    /* 0: f32 */
-    int32_t ignore_label; /* 0: -1; TUTTI_ZERO_INT32: class 0 */
+    int64_t cols;           /* classes: 1 to 2^20; must be given */
+    tutti_dtype dtype;      /* 0: f32 */
+    int32_t ignore_label;   /* 0: -1; TUTTI_ZERO_INT32: class 0 */
+    double label_smoothing; /* at least 0, below 1 */
+    double z_loss;          /* at least 0, finite in the arithmetic's type */
 } tutti_cross_entropy_desc;
 #define TUTTI_CROSS_ENTROPY_DESC_INIT TUTTI_DESC_INIT(tutti_cross_entropy_desc)
 TUTTI_API tutti_cross_entropy_desc tutti_cross_entropy_desc_default(void);

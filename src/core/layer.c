@@ -186,6 +186,17 @@ static bool has_any(const tutti_tensor *const tensors[TUTTI_MAX_SLOTS])
     return false;
 }
 
+/* Whether a call has every input that forward needs. */
+static bool has_inputs(const tutti_layer *layer, const tutti_call *call)
+{
+    for (int i = 0; i < layer->operand_count[false]; i++) {
+        const tutti__operand *operand = &layer->operands[false][i];
+        if (operand->part == TUTTI__PART_IN && !operand->optional && !call->in[operand->index])
+            return false;
+    }
+    return true;
+}
+
 tutti_status tutti_layer_plan(tutti_layer *layer, tutti_context *ctx, const tutti_call *call)
 {
     TUTTI_TRY(check_layer(layer, ctx, "plan"));
@@ -193,7 +204,7 @@ tutti_status tutti_layer_plan(tutti_layer *layer, tutti_context *ctx, const tutt
     TUTTI_REQUIRE(call, "%s: call is NULL", layer->class->type.name);
     const bool backward = has_any(call->upstream);
     /* backward alone may be given the inputs, or the outputs, that it reads */
-    const bool forward = has_any(call->in) && has_any((const tutti_tensor *const *)call->out);
+    const bool forward = has_inputs(layer, call) && has_any((const tutti_tensor *const *)call->out);
     if (forward || !backward) TUTTI_TRY(plan(layer, ctx, call, false));
     return backward ? plan(layer, ctx, call, true) : TUTTI_OK;
 }

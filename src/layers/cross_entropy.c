@@ -1,6 +1,9 @@
 /* CrossEntropy: the contract, the operation's args, the typed call. */
 #include "tutti/cross_entropy.h"
 
+#include <float.h>
+#include <math.h>
+
 #include "core/layer.h"
 #include "ops/cross_entropy.h"
 
@@ -8,6 +11,8 @@ static const tutti_layer_option options[] = {
     {"cols", "int", NULL, offsetof(tutti_cross_entropy_desc, cols), 1, 1 << 20},
     {"dtype", "dtype", "f32", offsetof(tutti_cross_entropy_desc, dtype), 0, 0},
     {"ignore_label", "int32", "-1", offsetof(tutti_cross_entropy_desc, ignore_label), 0, 0},
+    {"label_smoothing", "real", "0", offsetof(tutti_cross_entropy_desc, label_smoothing), 0, 1},
+    {"z_loss", "real", "0", offsetof(tutti_cross_entropy_desc, z_loss), 0, DBL_MAX},
 };
 static const tutti_slot slots[] = {
     {.name = "logits", .role = TUTTI_SLOT_IN, .cols = "cols", .dtype = "dtype"},
@@ -25,6 +30,16 @@ static const tutti_slot slots[] = {
      .may_be = "logits"},
 };
 
+static tutti_status check(const char *name, const void *untyped)
+{
+    const tutti_cross_entropy_desc *desc = untyped;
+    TUTTI_REQUIRE(desc->label_smoothing < 1, "%s: label_smoothing is %g, want below 1", name,
+                  desc->label_smoothing);
+    TUTTI_REQUIRE(desc->dtype == TUTTI_F64 || isfinite((float)desc->z_loss),
+                  "%s: z_loss is %g, want finite in the arithmetic, f32", name, desc->z_loss);
+    return TUTTI_OK;
+}
+
 static void fill(const tutti_layer *layer, const tutti__views *views, void *args)
 {
     const tutti_cross_entropy_desc *desc = layer->desc;
@@ -34,6 +49,10 @@ static void fill(const tutti_layer *layer, const tutti__views *views, void *args
         .logits = views->in[0],
         .labels = views->in[1].data,
         .ignore_label = desc->ignore_label,
+        .plain = desc->label_smoothing == 0 && desc->z_loss == 0,
+        .keep = 1 - desc->label_smoothing,
+        .share = desc->label_smoothing / (double)desc->cols,
+        .z_loss = desc->z_loss,
         .loss = views->out[0].data,
         .loss_sum = views->out[1].data,
         .dlogits = views->out[2],
@@ -56,6 +75,7 @@ const tutti__layer_class tutti__cross_entropy_class = {
              TUTTI__TABLE(slot)},
     .desc_size = sizeof(tutti_cross_entropy_desc),
     .op = offsetof(tutti__operations, cross_entropy),
+    .check = check,
     .fill = fill,
     .args_size = sizeof(tutti__cross_entropy_args),
     .explain = explain,

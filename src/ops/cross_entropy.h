@@ -10,6 +10,9 @@ typedef struct tutti__cross_entropy_args {
     tutti__matrix logits;
     const int32_t *labels;
     int32_t ignore_label;
+    /* loss = log Z - keep x_label - share sum_k x_k + z_loss (log Z)^2 */
+    bool plain; /* keep is 1, the others 0 */
+    double keep, share, z_loss;
     void *loss;                    /* optional; f32 or f64 as the arithmetic */
     double *loss_sum;              /* optional */
     tutti__matrix dlogits;         /* optional; may be logits */

@@ -186,7 +186,7 @@ static bool optional(int slot, bool gradient)
 {
     const unsigned flags = fix.f.shapes[slot].flags;
     if (gradient) return flags & TUTTI_SLOT_GRAD_OPTIONAL;
-    return fix.verb != BACKWARD && (flags & TUTTI_SLOT_OPTIONAL);
+    return flags & TUTTI_SLOT_OPTIONAL;
 }
 
 /* The tensor that determines the number of rows: the direction's first, inputs and outputs before

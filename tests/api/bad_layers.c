@@ -66,7 +66,7 @@ static void bad_layer_slot_shape(void)
     CHECK_FAILS(TUTTI_ERR_ARG, "layer", tutti_layer_slot_shape(NULL, 0, &shape));
     CHECK_FAILS(TUTTI_ERR_ARG, "shape", tutti_layer_slot_shape(layer, 0, NULL));
     CHECK_FAILS(TUTTI_ERR_ARG, "slot", tutti_layer_slot_shape(layer, -1, &shape));
-    CHECK_FAILS(TUTTI_ERR_ARG, "slot", tutti_layer_slot_shape(layer, 2, &shape));
+    CHECK_FAILS(TUTTI_ERR_ARG, "slot", tutti_layer_slot_shape(layer, 4, &shape));
     tutti_layer_destroy(&layer);
 }
 
@@ -146,6 +146,12 @@ static void bad_layer_create_by_name(void)
         {"linear", "in=4,out=4,activation=leaky_relu,slope=-0.1", "slope"},
         {"cross_entropy", "cols=4,ignore_label=99999999999", "ignore_label"},
         {"cross_entropy", "cols=2000000", "cols"},
+        {"cross_entropy", "cols=4,label_smoothing=1", "label_smoothing"},
+        {"cross_entropy", "cols=4,label_smoothing=-0.1", "label_smoothing"},
+        {"cross_entropy", "cols=4,label_smoothing=nan", "label_smoothing"},
+        {"cross_entropy", "cols=4,z_loss=-1e-4", "z_loss"},
+        {"cross_entropy", "cols=4,z_loss=1e39", "z_loss"}, /* infinite in f32 */
+        {"cross_entropy", "cols=4,dtype=f64,z_loss=inf", "z_loss"},
         {"embedding", "cols=4", "vocab"},
         {"embedding", "vocab=0,cols=4", "vocab"},
         {"embedding", "vocab=4,cols=2000000", "cols"},

@@ -253,8 +253,10 @@ static void test_zero(void)
         close_layer(&f);
         open_layer(&f, ctx, "softmax", zero ? "cols=4, scale=0" : "cols=4", 1, true);
         harness_buffer_put(ctx, &f.buffers[0][0], (double[]){0, 1, 2, 3});
+        slot_put(&f, 1, false, NULL); /* no lengths, and no bias */
+        slot_put(&f, 2, false, NULL);
         CHECK_OK(tutti_layer_forward(f.layer, ctx, &f.call));
-        harness_buffer_get(ctx, &f.buffers[1][0], y);
+        harness_buffer_get(ctx, &f.buffers[3][0], y);
         CHECK((y[0] == 0.25) == zero, "scale=0 is %d, y[0] is %g", zero, y[0]);
         close_layer(&f);
         open_layer(&f, ctx, "cross_entropy", zero ? "cols=4, ignore_label=0" : "cols=4", 1, true);

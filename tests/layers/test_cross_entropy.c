@@ -37,7 +37,8 @@ static const matrix_kind entropy = {
     .flags = MATRIX_OUTPUTS_ALONE,
     /* the first ignores no index that the matrix uses as a bad one */
     .variants = {"ignore_label=-100", "", "ignore_label=0", "ignore_label=3",
-                 "ignore_label=2147483647", "ignore_label=-2147483647"},
+                 "ignore_label=2147483647", "ignore_label=-2147483647", "label_smoothing=0.1",
+                 "z_loss=1e-3", "label_smoothing=0.3,z_loss=0.01,ignore_label=1"},
     .common = 1,
     .some = some,
 };
@@ -187,14 +188,58 @@ static double loss_of(void *self)
 /* There is no backward: forward gives dlogits. */
 static void test_finite_differences(void)
 {
-    const trial_desc c = usual(1, 5, 9);
-    trial t;
-    if (!trial_open(&t, harness_context(), &c)) return;
-    trial_forward(&t);
-    trial_get(&t, false);
-    operand *logits = trial_find(&t, "logits"), *dlogits = trial_find(&t, "dlogits");
-    check_gradient("dlogits", loss_of, &t, logits->values, logits->count, dlogits->values);
-    trial_close(&t);
+    for (int i = 0; entropy.variants[i]; i++) {
+        trial_desc c = usual(1, 5, 9);
+        strcat(strcat(c.options, *entropy.variants[i] ? "," : ""), entropy.variants[i]);
+        trial t;
+        if (!trial_open(&t, harness_context(), &c)) return;
+        trial_forward(&t);
+        trial_get(&t, false);
+        operand *logits = trial_find(&t, "logits"), *dlogits = trial_find(&t, "dlogits");
+        check_gradient("dlogits", loss_of, &t, logits->values, logits->count, dlogits->values);
+        trial_close(&t);
+    }
+}
+
+/* As many classes as the largest vocabularies have, and as the layer takes, in every kind of loss;
+ * the last one is a label. */
+static void test_many_classes(void)
+{
+    static const char *const kinds[] = {"", ",label_smoothing=0.1,z_loss=1e-4"};
+    static const int64_t cols[] = {262144, 262139, 1 << 20};
+    for (int type = 0; type < 4; type++)
+        for (int i = 0; i < (harness_quick() ? 2 : 2 * HARNESS_COUNT(cols)); i++) {
+            trial_desc c = usual(type, 3, cols[i / 2]);
+            strcat(c.options, kinds[i % 2]);
+            trial t;
+            if (!trial_open(&t, harness_context(), &c)) return;
+            trial_find(&t, "labels")->values[1] = (double)cols[i / 2] - 1;
+            trial_put(&t);
+            if (trial_run(&t)) trial_check(&t);
+            trial_close(&t);
+        }
+}
+
+/* A class that a logit of -inf excludes makes the mean over classes infinite, not the gradient. */
+static void test_smoothing_of_excluded_classes(void)
+{
+    static const int64_t cols[] = {9, 300, 5000, 300000};
+    for (int type = 0; type < 4; type++)
+        for (int i = 0; i < (harness_quick() ? 3 : HARNESS_COUNT(cols)); i++) {
+            trial_desc c = usual(type, 4, cols[i]);
+            strcat(c.options, ",label_smoothing=0.2,z_loss=0.01");
+            trial t;
+            if (!trial_open(&t, harness_context(), &c)) return;
+            for (int row = 0; row < 3; row++) trial_find(&t, "labels")->values[row] = row;
+            trial_find(&t, "logits")->values[3] = -INFINITY;
+            trial_find(&t, "logits")->values[cols[i] + 1] = -INFINITY; /* the label's */
+            trial_put(&t);
+            if (trial_run(&t)) trial_check(&t);
+            const double *loss = trial_find(&t, "loss")->values;
+            CHECK(loss[0] == INFINITY && loss[1] == INFINITY && isfinite(loss[2]),
+                  "losses are %g, %g and %g, want two infinite ones", loss[0], loss[1], loss[2]);
+            trial_close(&t);
+        }
 }
 
 int main(int argc, char **argv)
@@ -207,6 +252,8 @@ int main(int argc, char **argv)
         {"NaN and infinities in rows", test_special_rows},
         {"extreme values", test_extreme_values},
         {"differences of the loss", test_finite_differences},
+        {"many classes", test_many_classes},
+        {"smoothing of excluded classes", test_smoothing_of_excluded_classes},
     };
     return matrix_main(argc, argv, &entropy, own, HARNESS_COUNT(own));
 }

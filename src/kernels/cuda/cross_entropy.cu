@@ -3,7 +3,7 @@
  *
  * Fewest bytes: the logits read once, dlogits written once.  A row stays in registers from its only
  * read to the write of its gradient (rows.cuh); rows that fit on no cluster, and f64, are read
- * twice.  The losses are kept in scratch, in f64, for a second kernel that sums them in an order
+ * twice.  Label smoothing and z-loss have kernels of their own (WHOLE), and cost one more sum.  The losses are kept in scratch, in f64, for a second kernel that sums them in an order
  * that depends only on the number of rows. */
 #include "kernels/cuda/exp.cuh"
 #include "ops/cross_entropy.h"
@@ -45,7 +45,23 @@ static __device__ __forceinline__ A gradient_weight(const entropy_call &call)
     return step ? (A)(step->loss_weight * step->loss_scale) : (A)1;
 }
 
-template<class T, int VECS, int ROWS, class Team>
+/* A row's loss from log(sum) and x_label - top, with the sum of x - top; sets the factor of softmax
+ * in the gradient. */
+template<class A>
+static __device__ __forceinline__ A whole_loss(const tutti__cross_entropy_args &args, A log_sum,
+                                               A own, A top, A gaps, A &factor)
+{
+    A loss = log_sum - (A)args.keep * own, z = (A)args.z_loss, log_z = top + log_sum;
+    factor = 1;
+    if (args.share > 0) loss -= (A)args.share * gaps;
+    if (z > 0) {
+        loss += z * log_z * log_z;
+        factor += 2 * z * log_z;
+    }
+    return loss;
+}
+
+template<class T, int VECS, int ROWS, bool WHOLE, class Team>
 __device__ __forceinline__ void entropy_rows(const entropy_call &call, Team &team,
                                              int64_t first_row, int rows, row_place place,
                                              bool leads)
@@ -77,7 +93,8 @@ __device__ __forceinline__ void entropy_rows(const entropy_call &call, Team &tea
     /* dlogits may be the logits: no thread writes before all have read the label's logit */
     team.begin();
 
-    float top[ROWS], sum[ROWS];
+    /* of exponentials; WHOLE: then of x - top */
+    float top[ROWS], sum[WHOLE ? 2 * ROWS : ROWS];
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
         top[r] = -CUDART_INF_F;
@@ -93,23 +110,34 @@ __device__ __forceinline__ void entropy_rows(const entropy_call &call, Team &tea
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
         sum[r] = 0;
+        if constexpr (WHOLE) sum[ROWS + r] = 0;
 #pragma unroll
         for (int k = 0; k < VECS; k++) {
             float v[N];
             hold_packed<T>(raw[r][k]);
             vector::unpack(raw[r][k], v);
-            for_elements<N>(count[r] - place.column<T>(k),
-                            [&](int i) { sum[r] += exp_for<T>(v[i] - top[r]); });
+            for_elements<N>(count[r] - place.column<T>(k), [&](int i) {
+                if constexpr (WHOLE) sum[ROWS + r] += v[i] - top[r];
+                sum[r] += exp_for<T>(v[i] - top[r]);
+            });
         }
     }
     team.template reduce<row_add>(sum);
     float weight = gradient_weight<float>(call);
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
-        if (leads && r < rows)
-            finish_row(call, first_row + r, label[r], kind[r], logf(sum[r]) - (own[r] - top[r]));
-        if (!args.dlogits.data) continue;
         float inverse = 1.0f / sum[r];
+        if constexpr (WHOLE) {
+            float factor, loss = whole_loss(args, logf(sum[r]), own[r] - top[r], top[r],
+                                            sum[ROWS + r], factor);
+            if (leads && r < rows) finish_row(call, first_row + r, label[r], kind[r], loss);
+            inverse *= factor;
+        } else {
+            if (leads && r < rows)
+                finish_row(call, first_row + r, label[r], kind[r],
+                           logf(sum[r]) - (own[r] - top[r]));
+        }
+        if (!args.dlogits.data) continue;
         float other = kind[r] == ENTROPY_BAD ? CUDART_NAN_F : 0.0f;
 #pragma unroll
         for (int k = 0; k < VECS; k++) {
@@ -119,12 +147,15 @@ __device__ __forceinline__ void entropy_rows(const entropy_call &call, Team &tea
             vector::unpack(raw[r][k], v);
             if (kind[r] == ENTROPY_COUNTS) {
 #pragma unroll
-                for (int i = 0; i < N; i++) v[i] = exp_for<T>(v[i] - top[r]) * inverse;
+                for (int i = 0; i < N; i++) {
+                    v[i] = exp_for<T>(v[i] - top[r]) * inverse;
+                    if constexpr (WHOLE) v[i] -= (float)args.share;
+                }
                 int at_label = label[r] - col;
                 if (at_label >= 0 && at_label < N) {
 #pragma unroll
                     for (int i = 0; i < N; i++)
-                        if (i == at_label) v[i] -= 1.0f;
+                        if (i == at_label) v[i] -= WHOLE ? (float)args.keep : 1.0f;
                 }
 #pragma unroll
                 for (int i = 0; i < N; i++) v[i] *= weight;
@@ -139,7 +170,7 @@ __device__ __forceinline__ void entropy_rows(const entropy_call &call, Team &tea
     }
 }
 
-template<class T, int VECS>
+template<class T, int VECS, bool WHOLE>
 __global__ void __launch_bounds__(ROW_WARP_THREADS, 5)
     cross_entropy_warp_kernel(entropy_call call, int lanes)
 {
@@ -151,23 +182,25 @@ __global__ void __launch_bounds__(ROW_WARP_THREADS, 5)
          base += stride) {
         int64_t first_row = base + (int64_t)group * ROWS, left = call.args.rows - first_row;
         int rows = left <= 0 ? 0 : left < ROWS ? (int)left : ROWS;
-        entropy_rows<T, VECS, ROWS>(call, team, first_row, rows, row_place{lane, lanes, lanes},
-                                    lane == 0);
+        entropy_rows<T, VECS, ROWS, WHOLE>(call, team, first_row, rows,
+                                           row_place{lane, lanes, lanes}, lane == 0);
     }
 }
 
-template<class T, int VECS>
+template<class T, int VECS, bool WHOLE>
 __global__ void __launch_bounds__(1024) cross_entropy_block_kernel(entropy_call call, int cluster)
 {
-    __shared__ block_team_slots<float, 1> slots;
-    block_team<float, 1> team(slots, cluster);
+    constexpr int VALUES = WHOLE ? 2 : 1;
+    __shared__ block_team_slots<float, VALUES> slots;
+    block_team<float, VALUES> team(slots, cluster);
     int threads = blockDim.x;
     row_place place = {team.rank * threads * VECS + (int)threadIdx.x, threads, 32};
     for (int64_t row = blockIdx.x / cluster; row < call.args.rows; row += gridDim.x / cluster)
-        entropy_rows<T, VECS, 1>(call, team, row, 1, place, team.rank == 0 && threadIdx.x == 0);
+        entropy_rows<T, VECS, 1, WHOLE>(call, team, row, 1, place,
+                                        team.rank == 0 && threadIdx.x == 0);
 }
 
-template<class T>
+template<class T, bool WHOLE>
 __global__ void __launch_bounds__(1024) cross_entropy_long_kernel(entropy_call call)
 {
     using A = typename wide_row<T>::A;
@@ -184,11 +217,30 @@ __global__ void __launch_bounds__(1024) cross_entropy_long_kernel(entropy_call c
         entropy_row kind = classify(call, label);
         int count = kind == ENTROPY_COUNTS ? cols : 0;
         A own = count > 0 ? widen<A>(x[label]) : (A)0;
-        running_sum<T> sum =
-            running_sum_of_row(x, count, (A)1, (A)1, call.x_even, first, step, cols);
+        /* gaps are from the label's logit, since the top is not known yet */
+        A pivot = isfinite(own) ? own : (A)0, factor = 1;
+        row_total<A> gaps;
+        running_sum<T> sum = running_sum_of<T>(
+            [&](A(&v)[N], int col) {
+                load_elements(v, x + col, cols - col, call.x_even);
+                if constexpr (WHOLE) {
+                    A part = 0;
+#pragma unroll
+                    for (int i = 0; i < N; i++)
+                        if (col + i < count) part += v[i] - pivot;
+                    gaps.add(part);
+                }
+            },
+            count, (A)1, (A)1, first, step);
         sum.merge(team, (A)1);
-        if (threadIdx.x == 0)
-            finish_row(call, row, label, kind, logarithm(sum.sum) - (own - sum.top));
+        A loss = logarithm(sum.sum) - (own - sum.top);
+        if constexpr (WHOLE) {
+            A gap[1] = {gaps.value()};
+            team.template reduce<row_add>(gap);
+            loss = whole_loss(args, logarithm(sum.sum), own - sum.top, sum.top,
+                              gap[0] + (A)cols * (pivot - sum.top), factor);
+        }
+        if (threadIdx.x == 0) finish_row(call, row, label, kind, loss);
         if (!args.dlogits.data) continue;
         A other = kind == ENTROPY_BAD ? (A)CUDART_NAN : (A)0;
         T *dx = (T *)args.dlogits.data + row * args.dlogits.stride;
@@ -198,7 +250,12 @@ __global__ void __launch_bounds__(1024) cross_entropy_long_kernel(entropy_call c
 #pragma unroll
             for (int i = 0; i < N; i++) {
                 A share = exponential<T>::of(v[i] - sum.top) / sum.sum;
-                v[i] = kind != ENTROPY_COUNTS ? other : (share - (A)(col + i == label)) * weight;
+                A hit = (A)(col + i == label);
+                if constexpr (WHOLE) {
+                    share = share * factor - (A)args.share;
+                    hit *= (A)args.keep;
+                }
+                v[i] = kind != ENTROPY_COUNTS ? other : (share - hit) * weight;
             }
             store_elements(dx + col, v, cols - col, call.dx_even);
         }
@@ -220,7 +277,7 @@ __global__ void __launch_bounds__(SUM_THREADS)
     if (threadIdx.x == 0) *total = sum[0];
 }
 
-template<class T>
+template<class T, bool WHOLE>
 static tutti_status entropy_of(tutti_context *ctx, const entropy_call &call, const row_plan &plan)
 {
     constexpr int N = 16 / (int)sizeof(T);
@@ -228,18 +285,18 @@ static tutti_status entropy_of(tutti_context *ctx, const entropy_call &call, con
     int64_t rows = call.args.rows, cols = call.args.cols;
     cudaStream_t stream = tutti__cuda_stream(ctx);
     if (sizeof(T) == 8 || plan.kind == ROW_LONG)
-        return row_launch(what, cross_entropy_long_kernel<T>, row_grid(rows, 1, 1),
+        return row_launch(what, cross_entropy_long_kernel<T, WHOLE>, row_grid(rows, 1, 1),
                           row_long_threads(cols, N), 1, 0, stream, call);
     if constexpr (sizeof(T) < 8)
         return row_with_vecs(plan, [&](auto vecs) {
             constexpr int VECS = decltype(vecs)::value;
             if (plan.kind == ROW_WARP)
                 return row_launch(
-                    what, cross_entropy_warp_kernel<T, VECS>,
+                    what, cross_entropy_warp_kernel<T, VECS, WHOLE>,
                     row_grid(rows, ROW_WARP_THREADS / plan.lanes * (ROW_WARP_VECS / VECS), 1),
                     plan.threads, 1, 0, stream, call, plan.lanes);
             if constexpr (VECS == 4)
-                return row_launch(what, cross_entropy_block_kernel<T, VECS>,
+                return row_launch(what, cross_entropy_block_kernel<T, VECS, WHOLE>,
                                   row_grid(rows, 1, plan.cluster), plan.threads, plan.cluster, 0,
                                   stream, call, plan.cluster);
             else
@@ -273,7 +330,9 @@ static tutti_status entropy_run(const tutti__job *job, const void *untyped)
             constexpr int N = 16 / (int)sizeof(T);
             call.x_even = row_even(args->logits, args->rows, N);
             call.dx_even = row_even(args->dlogits, args->rows, N);
-            return entropy_of<T>(ctx, call, *tutti__cuda_parameters<row_plan>(job->plan));
+            const row_plan &plan = *tutti__cuda_parameters<row_plan>(job->plan);
+            return args->plain ? entropy_of<T, false>(ctx, call, plan)
+                               : entropy_of<T, true>(ctx, call, plan);
         }));
     if (!args->loss_sum) return TUTTI_OK;
     return row_launch("cross_entropy", sum_in_order_kernel, 1, SUM_THREADS, 1, 0,

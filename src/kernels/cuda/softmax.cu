@@ -415,10 +415,10 @@ static tutti_status softmax_of(tutti_context *ctx, const tutti__softmax_args *ar
                          ctx->finding};
     cudaStream_t stream = tutti__cuda_stream(ctx);
     if (sizeof(T) == 8 || plan.kind == ROW_LONG) {
-        return row_launch(what,
-                          BACKWARD ? softmax_backward_long_kernel<T, KIND>
-                                   : softmax_forward_long_kernel<T, KIND>,
-                          row_grid(rows, 1, 1), row_long_threads(cols, N), 1, 0, stream, call);
+        auto kernel = softmax_forward_long_kernel < T, BACKWARD ? SOFTMAX_PLAIN : KIND > ;
+        if constexpr (BACKWARD) kernel = softmax_backward_long_kernel<T, KIND>;
+        return row_launch(what, kernel, row_grid(rows, 1, 1), row_long_threads(cols, N), 1, 0,
+                          stream, call);
     }
     if constexpr (sizeof(T) < 8)
         return row_with_vecs(plan, [&](auto vecs) {

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ..bounds import FUNCTION, TINY, Result, Spread, arithmetic, depth, stored, unit
+from ..bounds import FUNCTION, TINY, Result, Spread, arithmetic, depth, stored, tree, unit
 from ..draw import Stream
 from ..numbers import FLOATS, round_to
 from .softmax import exponents, weights
@@ -22,6 +22,7 @@ class CrossEntropy:
         self.attributes = {"loss_weight": float(loss_weight), "loss_scale": float(loss_scale)}
         self.weight = real(loss_weight) * real(loss_scale)
         self.ignored, self.deviation, self.real = ignored, deviation, real
+        self.smoothing, self.z = options.get("label_smoothing", 0), options.get("z_loss", 0)
 
     def run(self, recorder):
         stream = {name: Stream(recorder.data, name) for name in ("logits", "labels", "ignored")}
@@ -58,31 +59,75 @@ class CrossEntropy:
         s = exponents(x.astype(self.real), 1, u, self.computed)
         log_total = np.log(s["total"])
         own = np.take_along_axis(x.astype(self.real), at, 1)
-        value = s["most"] + log_total - own
+        log_z, gap = s["most"] + log_total, own - s["most"]
         error = s["relative"] + Spread.single(FUNCTION * u * log_total)
-        error = error + Spread.of(
-            u * np.abs(s["most"] + log_total), u * np.abs(value), u * np.abs(s["most"] - own)
-        )
+        z_error = error + Spread.of(u * np.abs(log_z))
         terms = np.abs(s["most"]) + log_total + np.abs(own) + 1
+        if self.smoothing or self.z:
+            value, own_error, more = self._whole(s, log_total, log_z, gap, z_error, u)
+            error, terms = error + own_error, terms + more
+        else:
+            value = log_z - own
+            error = error + Spread.of(u * np.abs(log_z), u * np.abs(value), u * np.abs(gap))
         parts = (value, stored(error, value, loss_dtype, loss_dtype), terms)
         loss = Result(*(np.where(counts, part[:, 0], 0) for part in parts))
 
         p, p_error = weights(s, u, tiny)
-        hit = np.arange(self.cols) == at
-        difference, weight = p - hit, np.abs(self.weight)
+        hit, weight = np.arange(self.cols) == at, np.abs(self.weight)
+        difference = p - hit
+        p_terms = p * (1 + np.abs(x) + np.abs(s["most"]))
+        if self.smoothing or self.z:
+            hit, more = hit * (1 - self.real(self.smoothing)), 2 * self.real(self.z) * log_z
+            share, part = self.real(self.smoothing) / self.cols, (1 + more) * p
+            difference = part - share - hit
+            p_error = p_error.times(1 + more) + z_error.times(2 * self.z * p)
+            p_error = p_error + Spread.of(
+                *[u * np.abs(more * p)] * 3,
+                *[u * np.abs(part)] * 2,
+                u * share + 0 * p,
+                u * hit,
+                u * np.abs(part - share),
+                u * np.abs(difference),
+            )
+            p_terms = p_terms * (1 + np.abs(more)) + share
         value = difference * self.weight
         error = (p_error + Spread.of(u * np.abs(difference))).times(weight) + Spread.of(
             *[u * np.abs(value)] * 2, tiny
         )
-        terms = weight * (hit + p * (1 + np.abs(x) + np.abs(s["most"])))
+        terms = weight * (hit + p_terms)
         parts = (value, stored(error, value, self.dtype, self.computed), terms)
         return loss, Result(*(np.where(counts[:, None], part, 0) for part in parts))
+
+    def _whole(self, s, log_total, log_z, gap, z_error, u):
+        """With label smoothing and z-loss: the loss, the errors beside log(sum)'s, the size of its new terms."""
+        keep, z = 1 - self.real(self.smoothing), self.real(self.z)
+        far = np.abs(s["gap"]) + np.abs(gap)
+        mean = (self.real(self.smoothing) / self.cols) * s["gap"].sum(axis=1, keepdims=True)
+        first, square = log_total - keep * gap, z * log_z * log_z
+        value = first - mean + square
+        error = (tree(u, far) + Spread.of(u * far).sum(1, True)).times(self.smoothing / self.cols)
+        error = error + z_error.times(2 * self.z * np.abs(log_z)) + Spread.of(
+            *[u * np.abs(keep * gap)] * 3,
+            *[u * np.abs(self.smoothing * gap)] * 3,
+            *[u * np.abs(mean)] * 3,
+            *[u * square] * 3,
+            u * np.abs(first),
+            u * np.abs(first - mean),
+            u * np.abs(value),
+        )
+        return value, error, np.abs(mean) + square
 
     def _second(self, torch, x, labels):
         leaf = torch.tensor(x, requires_grad=True)
         loss = torch.nn.functional.cross_entropy(
-            leaf, torch.tensor(labels), ignore_index=self.ignore_label, reduction="none"
+            leaf,
+            torch.tensor(labels),
+            ignore_index=self.ignore_label,
+            reduction="none",
+            label_smoothing=self.smoothing,
         )
+        counts = torch.tensor(labels != self.ignore_label)
+        loss = loss + counts * self.z * torch.logsumexp(leaf, 1) ** 2
         (loss.sum() * float(self.weight)).backward()
         return {"loss": loss.detach().numpy(), "dlogits": leaf.grad.numpy()}
 
@@ -96,8 +141,13 @@ def simulate(case, given):
     t = x - x.max(axis=1, keepdims=True)
     e = np.exp(t)
     total = e.sum(axis=1, keepdims=True)
-    loss = np.where(counts, (np.log(total) - np.take_along_axis(t, at, 1))[:, 0], 0)
-    dlogits = (e / total - (np.arange(x.shape[1]) == at)) * weight
+    smoothing, z = real(case.option("label_smoothing", 0.0)), real(case.option("z_loss", 0.0))
+    keep, share = 1 - smoothing, smoothing / real(x.shape[1])
+    log_z = np.log(total) + x.max(axis=1, keepdims=True)
+    loss = np.log(total) - keep * np.take_along_axis(t, at, 1)
+    loss = loss - share * t.sum(axis=1, keepdims=True) + z * log_z * log_z
+    loss = np.where(counts, loss[:, 0], 0)
+    dlogits = ((1 + 2 * z * log_z) * (e / total) - share - keep * (np.arange(x.shape[1]) == at)) * weight
     return {
         "loss": loss,
         "loss_sum": loss.astype(np.float64).sum(keepdims=True),
@@ -109,6 +159,12 @@ def small():
     for dtype in FLOATS:
         scale = 1024.0 if dtype == "f16" else 1.0
         yield f"cross-entropy-{dtype}", CrossEntropy(dict(cols=37, dtype=dtype), 8, 0.3, 1 / 8, scale)
+        whole = dict(label_smoothing=0.25, z_loss=0.0625)
+        yield f"cross-entropy-whole-{dtype}", CrossEntropy(
+            dict(cols=19, dtype=dtype, **whole), 8, 0.2, 1 / 8, scale, deviation=0.5
+        )
+    yield "cross-entropy-smoothing", CrossEntropy(dict(cols=33, label_smoothing=0.1), 6, loss_weight=1 / 6)
+    yield "cross-entropy-z-loss", CrossEntropy(dict(cols=33, z_loss=0.001), 6, loss_weight=1 / 6)
     yield "cross-entropy-ignore-label", CrossEntropy(dict(cols=10, ignore_label=3), 30, loss_weight=1 / 27)
     yield "cross-entropy-all-ignored", CrossEntropy(dict(cols=10), 5, ignored=1.0)
     yield "cross-entropy-peaked", CrossEntropy(dict(cols=33), 6, deviation=20)

@@ -9,21 +9,26 @@ from ..numbers import FLOATS, round_to
 BLOCK = 1 << 19
 
 
-def exponents(t, scale, u, computed):
+def exponents(t, scale, u, computed, scaled=None):
     """exp(t - max t) of each row, their sum, and the errors: of each exponent, of each exponential relative
-    to it, of the sum relative to it.  Masked elements are -inf.  The difference comes before the scaling."""
+    to it, of the sum relative to it.  Masked elements are -inf.  The difference comes before the scaling, unless
+    a bias was added: scaled is then t without it.  A row without a visible element has a sum of 1."""
     most = t.max(axis=1, keepdims=True)
+    most = np.where(np.isneginf(most), 0, most)
     gap = t - most
     e = np.exp(gap)
     seen = np.isfinite(gap)
     size = np.where(seen, np.abs(gap), 0)
     lost = abs(float(round_to(np.float64(scale), computed)) / scale - 1) if scale else 0.0
     # the difference, the product, the scale as a number of the arithmetic
-    exponent = Spread.of(u * size, u * size * (scale != 1)) + Spread.single(lost * size)
+    times = size if scaled is None else np.where(seen, np.abs(scaled), 0)
+    exponent = Spread.of(u * size, u * times * (scale != 1)) + Spread.single(lost * times)
+    if scaled is not None:
+        exponent = exponent + Spread.of(u * np.where(seen, np.abs(t), 0))
     own = (
         exponent + Spread.of(u * size) + Spread.single(FUNCTION * u * (size > 0))
     )  # another base; exp(0) is 1
-    total = e.sum(axis=1, keepdims=True)
+    total = np.where(seen.any(axis=1, keepdims=True), e.sum(axis=1, keepdims=True), 1)
     relative = (own.times(e).sum(1, True) + tree(u, e)).times(1 / total)
     return dict(
         most=most, gap=gap, e=e, seen=seen, exponent=exponent, own=own, total=total, relative=relative
@@ -40,9 +45,18 @@ def weights(s, u, tiny):
 
 class Softmax:
     def __init__(
-        self, options, shape, first_row=0, deviation=1.0, masked=0, backward=True, real=np.longdouble
+        self,
+        options,
+        shape,
+        first_row=0,
+        deviation=1.0,
+        masked=0,
+        backward=True,
+        lengths=False,
+        bias=0,
+        real=np.longdouble,
     ):
-        """masked: the fraction of x that is -inf."""
+        """masked: the fraction of x that is -inf.  lengths: rows have some.  bias: its deviation; 0: none."""
         self.layer, self.options, self.shape = "softmax", options, tuple(shape)
         self.rows, self.cols, self.dtype = self.shape[0], options["cols"], options.get("dtype", "f32")
         self.computed = arithmetic(self.dtype)
@@ -50,9 +64,10 @@ class Softmax:
         self.period, self.first_row = options.get("causal_period", 0), first_row
         self.attributes = {"first_row": first_row} if first_row else {}
         self.deviation, self.masked, self.backward, self.real = deviation, masked, backward, real
+        self.lengths, self.bias = lengths, bias
 
     def run(self, recorder):
-        stream = {name: Stream(recorder.data, name) for name in ("x", "masked", "dy")}
+        stream = {name: Stream(recorder.data, name) for name in ("x", "masked", "dy", "lengths", "bias")}
         step = max(1, BLOCK // self.cols)
         for start in range(0, max(self.rows, 1), step):
             size = (min(step, self.rows - start), self.cols)
@@ -62,33 +77,49 @@ class Softmax:
                 x[hidden & (x < x.max(axis=1, keepdims=True))] = -np.inf
             dy = round_to(stream["dy"].normal(*size), self.dtype)
             recorder.exact("inputs/x", self.dtype, self.shape, x, start)
-            y, dx = self._both(x, dy, start)
-            second = self._second(recorder.torch, x, dy, start) if recorder.torch else {}
+            lengths, bias = None, None
+            if self.lengths:
+                lengths = stream["lengths"].below(self.cols + 1, size[0])
+                # dx of a short row nearly cancels
+                lengths[lengths < self.cols // 2] = 0
+                recorder.exact("inputs/lengths", "i32", (self.rows,), lengths, start)
+            if self.bias:
+                bias = round_to(self.bias * stream["bias"].normal(*size), self.dtype)
+                recorder.exact("inputs/bias", self.dtype, self.shape, bias, start)
+            visible = self._visible(start, size[0], lengths)
+            y, dx, dbias = self._both(x, bias, dy, visible)
+            second = self._second(recorder.torch, x, bias, dy, visible) if recorder.torch else {}
             recorder.expect("expected/y", self.dtype, self.shape, y, start, second=second.get("y"))
             if self.backward:
                 recorder.exact("upstream/dy", self.dtype, self.shape, dy, start)
                 recorder.expect(
                     "expected_grad/dx", self.dtype, self.shape, dx, start, second=second.get("dx")
                 )
+            if self.backward and self.bias:
+                recorder.expect(
+                    "expected_grad/dbias", self.dtype, self.shape, dbias, start, second=second.get("dbias")
+                )
 
-    def _visible(self, start, rows):
-        if not self.period:
-            return np.ones((rows, self.cols), bool)
-        place = (self.first_row + start + np.arange(rows)) % self.period
-        return np.arange(self.cols) <= place[:, None]
+    def _visible(self, start, rows, lengths):
+        ends = np.full(rows, self.cols) if lengths is None else np.asarray(lengths)
+        if self.period:
+            ends = np.minimum(ends, (self.first_row + start + np.arange(rows)) % self.period + 1)
+        return np.arange(self.cols) < ends[:, None]
 
-    def _both(self, x, dy, start):
+    def _both(self, x, bias, dy, visible):
         u, tiny = unit(self.dtype, self.real), TINY[self.computed]
         if len(x) == 0:
             empty = np.zeros(x.shape)
-            return Result(empty, empty, empty), Result(empty, empty, empty)
-        visible = self._visible(start, len(x))
+            return (Result(empty, empty, empty),) * 3
         with np.errstate(invalid="ignore"):
-            t = np.where(visible, self.real(self.scale) * x, -np.inf)
-        s = exponents(t, self.scale, u, self.computed)
+            scaled = self.real(self.scale) * x
+            t = np.where(visible, scaled if bias is None else scaled + bias, -np.inf)
+        s = exponents(t, self.scale, u, self.computed, None if bias is None else scaled)
         p, p_error = weights(s, u, tiny)
         seen = s["seen"]
         condition = 1 + np.where(seen, np.abs(t), 0) + np.abs(s["most"])
+        if bias is not None:
+            condition = condition + np.where(seen, np.abs(scaled), 0)
         if self.log:
             log_total = np.log(s["total"])
             y = np.where(seen, s["gap"] - log_total, -np.inf)
@@ -104,13 +135,13 @@ class Softmax:
         if self.dtype != self.computed:
             rounding = size * FLOATS[self.dtype].roundoff + FLOATS[self.dtype].least / 2
             error = error + Spread.single(rounding * seen * (size != 1))
-        return Result(y, bound, terms), self._backward(
+        return Result(y, bound, terms), *self._backward(
             p, y, error, np.where(visible, dy, 0), s, u, tiny, condition
         )
 
     def _backward(self, p, y, y_error, dy, s, u, tiny, condition):
-        """From y as it was stored."""
-        dy, scale = dy.astype(self.real), abs(self.scale)
+        """dx and dbias from y as it was stored."""
+        dy = dy.astype(self.real)
         size_dy = np.abs(dy).astype(np.float64)
         if self.log:
             finite = np.where(s["seen"], np.abs(y), 0).astype(np.float64)
@@ -121,29 +152,42 @@ class Softmax:
             error = error + Spread.of(u * finite * subtrahend, u * subtrahend, u * np.abs(dy - p * total))
             growth = np.where(s["seen"], np.expm1(y_error.most()) / np.maximum(y_error.most(), tiny), 0)
             error = error + y_error.times(subtrahend * growth)
-            value = self.real(self.scale) * (dy - p * total)
-            terms = scale * (size_dy + p * size_dy.sum(axis=1, keepdims=True) * condition)
+            value = dy - p * total
+            terms = size_dy + p * size_dy.sum(axis=1, keepdims=True) * condition
         else:
             total = (y * dy).sum(axis=1, keepdims=True)
             own = y_error.times(size_dy) + Spread.of(u * y * size_dy)
             total_error = own.sum(1, True) + tree(u, y * dy) + Spread.of(u * np.abs(total))
             difference = np.abs(dy - total)
             error = total_error.times(y) + y_error.times(difference) + Spread.of(*[u * y * difference] * 2)
-            value = self.real(self.scale) * y * (dy - total)
-            terms = scale * y * (size_dy + (y * size_dy).sum(axis=1, keepdims=True)) * condition
+            value = y * (dy - total)
+            terms = y * (size_dy + (y * size_dy).sum(axis=1, keepdims=True)) * condition
+        return [
+            self._gradient(factor, value, error, terms, s["seen"] | (size_dy > 0), u, tiny)
+            for factor in (self.scale, 1.0)
+        ]
+
+    def _gradient(self, factor, value, error, terms, bounded, u, tiny):
+        scale, value = abs(factor), self.real(factor) * value
         error = error.times(scale) + Spread.of(
             u * np.abs(value), u * np.abs(value) * (scale != 1), tiny, tiny * scale
         )
-        bound = np.where(s["seen"] | (size_dy > 0), stored(error, value, self.dtype, self.computed), 0)
-        return Result(value, bound, terms)
+        bound = np.where(bounded, stored(error, value, self.dtype, self.computed), 0)
+        return Result(value, bound, scale * terms)
 
-    def _second(self, torch, x, dy, start):
-        leaf = torch.tensor(x, requires_grad=True)
-        visible = torch.tensor(self._visible(start, len(x)))
-        t = torch.where(visible, leaf * self.scale, torch.tensor(-np.inf, dtype=torch.float64))
+    def _second(self, torch, x, bias, dy, visible):
+        leaf, visible = torch.tensor(x, requires_grad=True), torch.tensor(visible)
+        more = torch.tensor(np.zeros_like(x) if bias is None else bias, requires_grad=True)
+        t = torch.where(visible, leaf * self.scale + more, torch.tensor(-np.inf, dtype=torch.float64))
         y = (torch.log_softmax if self.log else torch.softmax)(t, 1)
+        nothing = torch.tensor(-np.inf if self.log else 0.0, dtype=torch.float64)
+        y = torch.where(visible.any(1, keepdim=True), y, nothing)
         y.backward(torch.where(visible, torch.tensor(dy), torch.zeros(1, dtype=torch.float64)))
-        return {"y": y.detach().numpy(), "dx": leaf.grad.numpy()}
+        gradients = {
+            name: torch.where(visible, at.grad, torch.zeros(1, dtype=torch.float64)).numpy()
+            for name, at in (("dx", leaf), ("dbias", more))
+        }
+        return {"y": y.detach().numpy(), **gradients}
 
 
 def simulate(case, given):
@@ -154,23 +198,35 @@ def simulate(case, given):
         case.option("causal_period", 0),
         case.option("log", 0),
     )
-    visible = np.ones(x.shape, bool)
+    ends = np.full(len(x), cols)
+    if "lengths" in case.inputs:
+        ends = case.inputs["lengths"].values
     if period:
         rows = case.attributes.get("first_row", 0) + np.arange(len(x))
-        visible = np.arange(cols) <= (rows % period)[:, None]
-    t = np.where(visible, -x if scale < 0 else x, real(-np.inf))
-    t = (t - t.max(axis=1, keepdims=True)) * abs(scale)
+        ends = np.minimum(ends, rows % period + 1)
+    visible = np.arange(cols) < ends[:, None]
+    if "bias" in case.inputs:
+        bias = case.inputs["bias"].values.reshape(-1, cols).astype(real)
+        t = np.where(visible, scale * x + bias, real(-np.inf))
+        t = t - np.where(visible.any(axis=1, keepdims=True), t.max(axis=1, keepdims=True), 0)
+    else:
+        t = np.where(visible, -x if scale < 0 else x, real(-np.inf))
+        t = t - np.where(visible.any(axis=1, keepdims=True), t.max(axis=1, keepdims=True), 0)
+        t = t * abs(scale)
     e = np.exp(t)
-    total = e.sum(axis=1, keepdims=True)
+    total = np.where(visible.any(axis=1, keepdims=True), e.sum(axis=1, keepdims=True), 1)
     y = t - np.log(total) if log else e / total
     results = {"y": y}
     if "dy" in given:
         dy = np.where(visible, given["dy"].reshape(-1, cols), 0).astype(real)
         y = round_to(y, case.expected["y"].dtype).astype(real)
         if log:
-            results["dx"] = scale * (dy - np.exp(y) * dy.sum(axis=1, keepdims=True))
+            results["dbias"] = dy - np.exp(y) * dy.sum(axis=1, keepdims=True)
         else:
-            results["dx"] = scale * y * (dy - (y * dy).sum(axis=1, keepdims=True))
+            results["dbias"] = y * (dy - (y * dy).sum(axis=1, keepdims=True))
+        results["dx"] = scale * results["dbias"]
+        if "bias" not in case.inputs:
+            del results["dbias"]
     return results
 
 
@@ -186,7 +242,13 @@ def small():
             yield f"{name}-causal-{dtype}", Softmax(
                 dict(cols=9, causal_period=7, **options), (16, 9), first_row=3, deviation=0.5
             )
+            yield f"{name}-lengths-bias-{dtype}", Softmax(
+                dict(cols=9, scale=0.5, **options), (6, 9), deviation=0.5, lengths=True, bias=0.25
+            )
         options = dict(log=log)
+        yield f"{name}-lengths-causal", Softmax(
+            dict(cols=7, causal_period=6, **options), (9, 7), first_row=4, deviation=0.5, lengths=True
+        )
         yield f"{name}-negative-scale", Softmax(dict(cols=37, scale=-1.5, **options), (5, 37), deviation=0.25)
         yield f"{name}-causal-short", Softmax(
             dict(cols=5, causal_period=8, **options), (19, 5), deviation=0.5
