@@ -66,5 +66,22 @@ TUTTI_API tutti_status tutti_cross_entropy_plan(tutti_layer *layer, tutti_contex
 TUTTI_API tutti_status tutti_cross_entropy_forward(tutti_layer *layer, tutti_context *ctx,
                                                    const tutti_cross_entropy_call *call);
 
+/* Counts the labels that are neither ignore_label nor outside [0, cols), to divide the loss by:
+ *
+ *     tutti_cross_entropy_count(loss, ctx, &labels, &count, 0);
+ *     tutti_comm_all_reduce(comm, ctx, count.data, count.data, 1, TUTTI_F64, TUTTI_SUM);
+ *     tutti_step_block_weigh(step, ctx, &count);
+ *
+ * makes loss_weight 1 / (the labels of all ranks) before the loss, in stream order and without the
+ * host, so that it can be captured where the transport can.  Numbers up to 2^53 are exact in f64,
+ * so the weight has the same bits however many ranks there are.
+ *
+ * labels: i32, contiguous; count: f64, [1], overwritten, or added to with TUTTI_GRAD_ACCUMULATE in
+ * flags, for a batch of several calls.  Asynchronous on the context's stream, not collective, no
+ * allocation.  TUTTI_ERR_ARG, with nothing written, for anything else. */
+TUTTI_API tutti_status tutti_cross_entropy_count(tutti_layer *layer, tutti_context *ctx,
+                                                 const tutti_tensor *labels, tutti_tensor *count,
+                                                 unsigned flags);
+
 TUTTI_END
 #endif

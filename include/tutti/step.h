@@ -12,7 +12,8 @@ typedef struct tutti_step_block tutti_step_block;
 typedef struct tutti_step_values {
     int64_t step;         /* number of the step, from 1; with the seed it determines random masks */
     double learning_rate; /* AdamW's */
-    /* factor of each row's loss gradient: 1 / (labels not ignored, over all ranks); must be set */
+    /* factor of each row's loss gradient: 1 / (labels not ignored, over all ranks); must be set,
+     * though tutti_step_block_weigh may replace it */
     double loss_weight;
     /* a second factor, a power of two, which AdamW divides out; 0: 1, right for all types but
      * f16 */
@@ -32,6 +33,14 @@ TUTTI_API void tutti_step_block_destroy(tutti_step_block **step);
  * captured: the values belong outside the graph. */
 TUTTI_API tutti_status tutti_step_block_set(tutti_step_block *step, tutti_context *ctx,
                                             const tutti_step_values *values);
+
+/* loss_weight = 1 / count, in stream order and on the device; 0 where count is 0, so that gradients
+ * of a batch without labels are 0.  For a count that only the device knows: of the labels that
+ * count (tutti_cross_entropy_count), summed over the ranks (tutti_comm_all_reduce).  Can be
+ * captured.  count: f64, [1], on the block's device.  TUTTI_ERR_STATE for a block that was never
+ * set, whose other values are missing: give tutti_step_block_set any loss_weight first. */
+TUTTI_API tutti_status tutti_step_block_weigh(tutti_step_block *step, tutti_context *ctx,
+                                              const tutti_tensor *count);
 
 TUTTI_END
 #endif

@@ -68,6 +68,12 @@ typedef struct tutti__operations {
     /* dst[i] = src[i] converted; count elements of any float types, on the device */
     tutti_status (*convert)(tutti_context *ctx, void *dst, tutti_dtype dst_dtype, const void *src,
                             tutti_dtype src_dtype, int64_t count);
+
+    /* *count (+)= the number of labels in [0, below) that are not `ignored`, all on the device */
+    tutti_status (*count_labels)(tutti_context *ctx, const int32_t *labels, int64_t rows,
+                                 int32_t ignored, int64_t below, double *count, bool accumulate);
+    /* *weight = 1 / *count, or 0 for 0, on the device */
+    tutti_status (*weigh)(tutti_context *ctx, const double *count, double *weight);
 } tutti__operations;
 
 typedef struct tutti__backend {

@@ -406,6 +406,15 @@ tutti_status tutti__step_block_check(const tutti_step_block *step, const tutti_c
                        function);
 }
 
+static tutti_status check_device(const tutti_step_block *step, const tutti_context *ctx,
+                                 const char *function)
+{
+    TUTTI_REQUIRE(step->backend == ctx->backend && step->device == ctx->device,
+                  "%s: the step block is on %s device %d, the context on %s device %d", function,
+                  step->backend->name, step->device, ctx->backend->name, ctx->device);
+    return TUTTI_OK;
+}
+
 void tutti_step_block_destroy(tutti_step_block **step)
 {
     if (!step || !*step) return;
@@ -414,15 +423,28 @@ void tutti_step_block_destroy(tutti_step_block **step)
     *step = NULL;
 }
 
+tutti_status tutti_step_block_weigh(tutti_step_block *step, tutti_context *ctx,
+                                    const tutti_tensor *count)
+{
+    TUTTI_REQUIRE(step, "step_block_weigh: step is NULL");
+    TUTTI_REQUIRE(ctx, "step_block_weigh: ctx is NULL");
+    TUTTI_TRY(check_device(step, ctx, "step_block_weigh"));
+    TUTTI_TRY(tutti__tensor_check(count, TUTTI_F64, "step_block_weigh: count"));
+    TUTTI_REQUIRE(tutti_tensor_count(count) == 1,
+                  "step_block_weigh: count has %lld elements, want 1",
+                  (long long)tutti_tensor_count(count));
+    TUTTI_TRY(tutti__step_block_check(step, ctx, "step_block_weigh"));
+    TUTTI_TRY(tutti__context_advance(ctx));
+    return ctx->backend->op.weigh(ctx, count->data, &step->values->loss_weight);
+}
+
 tutti_status tutti_step_block_set(tutti_step_block *step, tutti_context *ctx,
                                   const tutti_step_values *values)
 {
     TUTTI_REQUIRE(step, "step_block_set: step is NULL");
     TUTTI_REQUIRE(ctx, "step_block_set: ctx is NULL");
     TUTTI_REQUIRE(values, "step_block_set: values is NULL");
-    TUTTI_REQUIRE(step->backend == ctx->backend && step->device == ctx->device,
-                  "step_block_set: the step block is on %s device %d, the context on %s device %d",
-                  step->backend->name, step->device, ctx->backend->name, ctx->device);
+    TUTTI_TRY(check_device(step, ctx, "step_block_set"));
     TUTTI_REQUIRE(values->step > 0, "step_block_set: step is %lld, want > 0",
                   (long long)values->step);
     TUTTI_REQUIRE(isfinite(values->learning_rate) && values->learning_rate >= 0,

@@ -65,6 +65,9 @@ void tutti__sleep(double seconds);
 #define TUTTI__HASH_START UINT64_C(0xcbf29ce484222325)
 uint64_t tutti__hash(uint64_t hash, const void *data, size_t bytes);
 
+/* Fails unless tensor is a contiguous view of memory, of this type.  what: "function: argument". */
+tutti_status tutti__tensor_check(const tutti_tensor *tensor, tutti_dtype dtype, const char *what);
+
 static inline bool tutti__is_float(tutti_dtype dtype)
 {
     return dtype == TUTTI_F32 || dtype == TUTTI_F64 || dtype == TUTTI_F16 || dtype == TUTTI_BF16;

@@ -136,6 +136,31 @@ static void store(void *data, tutti_dtype dtype, int64_t i, double value)
     }
 }
 
+tutti_status tutti__tensor_check(const tutti_tensor *tensor, tutti_dtype dtype, const char *what)
+{
+    TUTTI_REQUIRE(tensor, "%s is NULL", what);
+    TUTTI_REQUIRE(tensor->dtype == dtype, "%s is %s, want %s", what,
+                  tutti_dtype_name(tensor->dtype), tutti_dtype_name(dtype));
+    TUTTI_REQUIRE(tensor->ndim >= 1 && tensor->ndim <= TUTTI_MAX_DIMS,
+                  "%s has ndim %d, want 1 to %d", what, tensor->ndim, TUTTI_MAX_DIMS);
+    int64_t count = 1;
+    for (int i = tensor->ndim - 1; i >= 0; i--) {
+        TUTTI_REQUIRE(tensor->dims[i] >= 0, "%s has dims[%d] %lld, want >= 0", what, i,
+                      (long long)tensor->dims[i]);
+        TUTTI_REQUIRE(tensor->dims[i] <= 1 || tensor->strides[i] == count,
+                      "%s has strides[%d] %lld, want %lld", what, i, (long long)tensor->strides[i],
+                      (long long)count);
+        TUTTI_REQUIRE(!__builtin_mul_overflow(count, tensor->dims[i], &count) &&
+                          count <= INT64_MAX / 16,
+                      "%s has dims whose product is above 2^59", what);
+        if (count == 0) return TUTTI_OK;
+    }
+    TUTTI_REQUIRE(tensor->data, "%s has data NULL", what);
+    TUTTI_REQUIRE((uintptr_t)tensor->data % dtypes[dtype].size == 0,
+                  "%s has data that is not aligned to its elements", what);
+    return TUTTI_OK;
+}
+
 tutti_status tutti_convert(void *dst, tutti_dtype dst_dtype, const void *src, tutti_dtype src_dtype,
                            int64_t count)
 {

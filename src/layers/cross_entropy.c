@@ -81,5 +81,36 @@ const tutti__layer_class tutti__cross_entropy_class = {
     .explain = explain,
 };
 
+static bool overlap(const tutti_tensor *labels, const tutti_tensor *count)
+{
+    const uintptr_t from = (uintptr_t)labels->data, at = (uintptr_t)count->data;
+    const size_t bytes = (size_t)tutti_tensor_count(labels) * sizeof(int32_t);
+    return at < from + bytes && from < at + sizeof(double);
+}
+
+tutti_status tutti_cross_entropy_count(tutti_layer *layer, tutti_context *ctx,
+                                       const tutti_tensor *labels, tutti_tensor *count,
+                                       unsigned flags)
+{
+    TUTTI_TRY(tutti__check_typed(layer, &tutti__cross_entropy_class, layer));
+    TUTTI_REQUIRE(ctx, "cross_entropy_count: ctx is NULL");
+    TUTTI_REQUIRE(layer->backend == ctx->backend && layer->device == ctx->device,
+                  "cross_entropy_count: the layer is on %s device %d, ctx on %s device %d",
+                  layer->backend->name, layer->device, ctx->backend->name, ctx->device);
+    TUTTI_REQUIRE((flags & ~(unsigned)TUTTI_GRAD_ACCUMULATE) == 0,
+                  "cross_entropy_count: flags is %#x, want 0 or TUTTI_GRAD_ACCUMULATE", flags);
+    TUTTI_TRY(tutti__tensor_check(labels, TUTTI_I32, "cross_entropy_count: labels"));
+    TUTTI_TRY(tutti__tensor_check(count, TUTTI_F64, "cross_entropy_count: count"));
+    TUTTI_REQUIRE(tutti_tensor_count(count) == 1,
+                  "cross_entropy_count: count has %lld elements, want 1",
+                  (long long)tutti_tensor_count(count));
+    TUTTI_REQUIRE(!overlap(labels, count), "cross_entropy_count: labels and count share memory");
+    const tutti_cross_entropy_desc *desc = layer->desc;
+    TUTTI_TRY(tutti__context_advance(ctx));
+    return layer->backend->op.count_labels(ctx, labels->data, tutti_tensor_count(labels),
+                                           desc->ignore_label, desc->cols, count->data,
+                                           flags & TUTTI_GRAD_ACCUMULATE);
+}
+
 TUTTI__PUBLIC(cross_entropy, .in = {c->logits, c->labels},
               .out = {c->loss, c->loss_sum, c->dlogits})

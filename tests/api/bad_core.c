@@ -366,6 +366,36 @@ static void bad_step_set(void)
     tutti_step_block_destroy(&step);
 }
 
+static void bad_step_weigh(void)
+{
+    tutti_context *ctx = harness_context();
+    tutti_step_block *step = NULL;
+    CHECK_OK(tutti_step_block_create(ctx, &step));
+    harness_buffer buffer = harness_buffer_make(ctx, TUTTI_F64, 1, 2, 0, 0);
+    harness_buffer_put(ctx, &buffer, (double[]){4, 5});
+    tutti_tensor count = tutti_tensor_1d(buffer.data, TUTTI_F64, 1), bad = count;
+    CHECK_FAILS(TUTTI_ERR_STATE, "never set", tutti_step_block_weigh(step, ctx, &count));
+    CHECK_OK(tutti_step_block_set(step, ctx, &(tutti_step_values){.step = 1, .loss_weight = 1}));
+    CHECK_FAILS(TUTTI_ERR_ARG, "step", tutti_step_block_weigh(NULL, ctx, &count));
+    CHECK_FAILS(TUTTI_ERR_ARG, "ctx", tutti_step_block_weigh(step, NULL, &count));
+    CHECK_FAILS(TUTTI_ERR_ARG, "count is NULL", tutti_step_block_weigh(step, ctx, NULL));
+    if (foreign_context())
+        CHECK_FAILS(TUTTI_ERR_ARG, "context",
+                    tutti_step_block_weigh(step, foreign_context(), &count));
+    bad.dtype = TUTTI_I32;
+    CHECK_FAILS(TUTTI_ERR_ARG, "want f64", tutti_step_block_weigh(step, ctx, &bad));
+    bad = tutti_tensor_1d(buffer.data, TUTTI_F64, 2);
+    CHECK_FAILS(TUTTI_ERR_ARG, "2 elements", tutti_step_block_weigh(step, ctx, &bad));
+    bad.dims[0] = 0;
+    CHECK_FAILS(TUTTI_ERR_ARG, "0 elements", tutti_step_block_weigh(step, ctx, &bad));
+    bad = tutti_tensor_1d(NULL, TUTTI_F64, 1);
+    CHECK_FAILS(TUTTI_ERR_ARG, "NULL", tutti_step_block_weigh(step, ctx, &bad));
+    CHECK_OK(tutti_step_block_weigh(step, ctx, &count));
+    CHECK_OK(tutti_context_synchronize(ctx));
+    harness_buffer_free(ctx, &buffer);
+    tutti_step_block_destroy(&step);
+}
+
 /* Nothing but its size: 0 is every default. */
 static void bad_context_desc_default(void)
 {
@@ -404,5 +434,6 @@ const harness_test bad_core[] = {
     {"tutti_step_block_create", bad_step_create},
     {"tutti_step_block_destroy", bad_step_destroy},
     {"tutti_step_block_set", bad_step_set},
+    {"tutti_step_block_weigh", bad_step_weigh},
     {NULL, NULL},
 };

@@ -169,6 +169,60 @@ static void bad_layer_create_by_name(void)
     CHECK_FAILS(TUTTI_ERR_ARG, "layer", tutti_layer_create_by_name(ctx, "rmsnorm", "cols=4", NULL));
 }
 
+static void bad_cross_entropy_count(void)
+{
+    tutti_context *ctx = harness_context();
+    tutti_layer *layer = make("cross_entropy", "cols=6"), *other = make("softmax", "cols=6");
+    harness_buffer labels = harness_buffer_make(ctx, TUTTI_I32, 1, 8, 0, 0),
+                   count = harness_buffer_make(ctx, TUTTI_F64, 1, 1, 0, 0);
+    harness_buffer_put(ctx, &labels, (double[8]){0});
+    harness_buffer_put(ctx, &count, (double[]){7});
+    const tutti_tensor list = tutti_tensor_1d(labels.data, TUTTI_I32, 8);
+    tutti_tensor one = tutti_tensor_1d(count.data, TUTTI_F64, 1), bad = one;
+#define REFUSED(word, ...) CHECK_FAILS(TUTTI_ERR_ARG, word, tutti_cross_entropy_count(__VA_ARGS__))
+    REFUSED("layer", NULL, ctx, &list, &one, 0);
+    REFUSED("kind softmax", other, ctx, &list, &one, 0);
+    REFUSED("ctx", layer, NULL, &list, &one, 0);
+    REFUSED("labels", layer, ctx, NULL, &one, 0);
+    REFUSED("count is NULL", layer, ctx, &list, NULL, 0);
+    REFUSED("flags", layer, ctx, &list, &one, 2);
+    if (foreign_context()) REFUSED("device", layer, foreign_context(), &list, &one, 0);
+    REFUSED("labels is f64", layer, ctx, &one, &one, 0);
+    bad.dtype = TUTTI_F32;
+    REFUSED("want f64", layer, ctx, &list, &bad, 0);
+    bad = tutti_tensor_1d(count.data, TUTTI_F64, 2);
+    REFUSED("2 elements", layer, ctx, &list, &bad, 0);
+    bad = tutti_tensor_1d(NULL, TUTTI_F64, 1);
+    REFUSED("NULL", layer, ctx, &list, &bad, 0);
+    bad = tutti_tensor_1d(labels.data, TUTTI_F64, 1);
+    REFUSED("share memory", layer, ctx, &list, &bad, 0);
+    bad = list;
+    bad.strides[0] = 2;
+    REFUSED("strides[0]", layer, ctx, &bad, &one, 0);
+    bad = list;
+    bad.dims[0] = -1;
+    REFUSED("dims[0]", layer, ctx, &bad, &one, 0);
+    bad = list;
+    bad.ndim = 0;
+    REFUSED("ndim", layer, ctx, &bad, &one, 0);
+    bad = list;
+    bad.data = (char *)bad.data + 1;
+    REFUSED("aligned", layer, ctx, &bad, &one, 0);
+    bad = tutti_tensor_2d(labels.data, TUTTI_I32, INT64_MAX / 2, 4);
+    REFUSED("2^59", layer, ctx, &bad, &one, 0);
+#undef REFUSED
+    double left;
+    harness_buffer_get(ctx, &count, &left);
+    CHECK(left == 7, "a refused call made the count %g", left);
+    CHECK_OK(tutti_cross_entropy_count(layer, ctx, &list, &one, TUTTI_GRAD_ACCUMULATE));
+    harness_buffer_get(ctx, &count, &left);
+    CHECK(left == 15, "the count is %g, want 15", left);
+    harness_buffer_free(ctx, &labels);
+    harness_buffer_free(ctx, &count);
+    tutti_layer_destroy(&layer);
+    tutti_layer_destroy(&other);
+}
+
 const harness_test bad_layers[] = {
     {"tutti_layer_saved_bytes", bad_layer_saved_bytes},
     {"tutti_layer_param_count", bad_layer_param_count},
@@ -181,5 +235,6 @@ const harness_test bad_layers[] = {
     {"tutti_layer_slot_shape", bad_layer_slot_shape},
     {"tutti_last_error_place", bad_last_error_place},
     {"tutti_layer_create_by_name", bad_layer_create_by_name},
+    {"tutti_cross_entropy_count", bad_cross_entropy_count},
     {NULL, NULL},
 };

@@ -35,5 +35,7 @@ extern "C" const tutti__backend tutti__cuda_backend = {
                 .tree_sum = tutti__cuda_tree_sum,
             .hash = tutti__cuda_hash,
             .convert = tutti__cuda_convert,
+            .count_labels = tutti__cuda_count_labels,
+            .weigh = tutti__cuda_weigh,
         },
 };

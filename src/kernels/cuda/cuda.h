@@ -99,6 +99,12 @@ tutti_status tutti__cuda_hash(tutti_context *ctx, const uint32_t *words, int64_t
 tutti_status tutti__cuda_convert(tutti_context *ctx, void *dst, tutti_dtype dst_dtype,
                                  const void *src, tutti_dtype src_dtype, int64_t count);
 
+/* count.cu */
+tutti_status tutti__cuda_count_labels(tutti_context *ctx, const int32_t *labels, int64_t rows,
+                                      int32_t ignored, int64_t below, double *count,
+                                      bool accumulate);
+tutti_status tutti__cuda_weigh(tutti_context *ctx, const double *count, double *weight);
+
 } /* extern "C" */
 
 /* A plan's parameters as an operation's own struct. */

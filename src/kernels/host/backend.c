@@ -161,5 +161,7 @@ const tutti__backend tutti__host_backend = {
                 .tree_sum = tutti__host_tree_sum,
             .hash = tutti__host_hash,
             .convert = tutti__host_convert,
+            .count_labels = tutti__host_count_labels,
+            .weigh = tutti__host_weigh,
         },
 };

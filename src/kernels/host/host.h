@@ -148,5 +148,9 @@ tutti_status tutti__host_hash(tutti_context *ctx, const uint32_t *words, int64_t
                               uint64_t *hash);
 tutti_status tutti__host_convert(tutti_context *ctx, void *dst, tutti_dtype dst_dtype,
                                  const void *src, tutti_dtype src_dtype, int64_t count);
+tutti_status tutti__host_count_labels(tutti_context *ctx, const int32_t *labels, int64_t rows,
+                                      int32_t ignored, int64_t below, double *count,
+                                      bool accumulate);
+tutti_status tutti__host_weigh(tutti_context *ctx, const double *count, double *weight);
 
 #endif
