@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "rig.h"
+#include "tutti/cross_entropy.h"
 #include "tutti/cuda.h"
 #include "tutti/nccl.h"
 
@@ -214,6 +215,145 @@ static void captured_nccl(void)
     captured_over(TUTTI_TRANSPORT_NCCL);
 }
 
+/* A loss whose weight is counted in the graph: the gradients of each replay have the bits of an
+ * uncaptured call with the weight that the host computes. */
+enum { LOSS_ROWS = 300, LOSS_COLS = 9 };
+typedef struct weighed {
+    tutti_context *ctx;
+    tutti_comm *comm;
+    tutti_layer *loss;
+    tutti_step_block *step;
+    float *logits, *dlogits;
+    int32_t *labels;
+    double *count;
+} weighed;
+
+static tutti_status weighed_loss(const weighed *w, bool counts)
+{
+    tutti_tensor x = tutti_tensor_2d(w->logits, TUTTI_F32, LOSS_ROWS, LOSS_COLS);
+    tutti_tensor dx = tutti_tensor_2d(w->dlogits, TUTTI_F32, LOSS_ROWS, LOSS_COLS);
+    tutti_tensor count = tutti_tensor_1d(w->count, TUTTI_F64, 1);
+    const tutti_tensor labels = tutti_tensor_1d(w->labels, TUTTI_I32, LOSS_ROWS);
+    const tutti_cross_entropy_call call = {
+        .logits = &x, .labels = &labels, .dlogits = &dx, .step = w->step};
+    if (counts) {
+        tutti_status status = tutti_cross_entropy_count(w->loss, w->ctx, &labels, &count, 0);
+        if (status == TUTTI_OK)
+            status =
+                tutti_comm_all_reduce(w->comm, w->ctx, w->count, w->count, 1, TUTTI_F64, TUTTI_SUM);
+        if (status == TUTTI_OK) status = tutti_step_block_weigh(w->step, w->ctx, &count);
+        if (status != TUTTI_OK) return status;
+    }
+    return tutti_cross_entropy_forward(w->loss, w->ctx, &call);
+}
+
+/* Labels of which some are ignored, by rank and turn; returns how many count on all ranks. */
+static int put_labels(const weighed *w, int turn)
+{
+    int32_t labels[LOSS_ROWS];
+    int all = 0;
+    for (int rank = 0; rank < rig_size(); rank++)
+        for (int i = 0; i < LOSS_ROWS; i++) {
+            const int32_t label = (i + turn) % (3 + rank + turn) ? i % LOSS_COLS : -1;
+            all += label >= 0;
+            if (rank == rig_rank()) labels[i] = label;
+        }
+    CHECK_OK(tutti_copy(w->ctx, w->labels, labels, sizeof labels));
+    CHECK_OK(tutti_context_synchronize(w->ctx));
+    return all;
+}
+
+static void set_weight(const weighed *w, double weight)
+{
+    const tutti_step_values values = {.step = 1, .loss_weight = weight, .loss_scale = 4};
+    CHECK_OK(tutti_step_block_set(w->step, w->ctx, &values));
+}
+
+static void get_gradients(const weighed *w, float got[LOSS_ROWS * LOSS_COLS])
+{
+    CHECK_OK(tutti_context_synchronize(w->ctx));
+    CHECK_OK(tutti_copy(w->ctx, got, w->dlogits, LOSS_ROWS * LOSS_COLS * sizeof *got));
+    CHECK_OK(tutti_context_synchronize(w->ctx));
+}
+
+static void replay_loss(const weighed *w, cudaGraphExec_t replay, cudaStream_t stream)
+{
+    static float got[LOSS_ROWS * LOSS_COLS], want[LOSS_ROWS * LOSS_COLS];
+    for (int turn = 0; turn < 4; turn++) {
+        const int all = put_labels(w, turn);
+        set_weight(w, 1);
+        CHECK_CUDA(cudaGraphLaunch(replay, stream));
+        get_gradients(w, got);
+        set_weight(w, 1.0 / all);
+        CHECK_OK(weighed_loss(w, false));
+        get_gradients(w, want);
+        CHECK(memcmp(got, want, sizeof got) == 0, "turn %d: the gradients differ: %g, want %g",
+              turn, got[1], want[1]);
+    }
+}
+
+static bool open_weighed(weighed *w, tutti_transport transport)
+{
+    tutti_cross_entropy_desc desc = TUTTI_CROSS_ENTROPY_DESC_INIT;
+    const size_t bytes = LOSS_ROWS * LOSS_COLS * sizeof(float);
+    desc.cols = LOSS_COLS;
+    w->comm = rig_comm(w->ctx, transport, 0);
+    if (!w->comm) return false;
+    CHECK_OK(tutti_cross_entropy_create(w->ctx, &desc, &w->loss));
+    CHECK_OK(tutti_step_block_create(w->ctx, &w->step));
+    CHECK_OK(tutti_alloc(w->ctx, bytes, (void **)&w->logits));
+    CHECK_OK(tutti_alloc(w->ctx, bytes, (void **)&w->dlogits));
+    CHECK_OK(tutti_alloc(w->ctx, LOSS_ROWS * sizeof(int32_t), (void **)&w->labels));
+    CHECK_OK(tutti_alloc(w->ctx, sizeof(double), (void **)&w->count));
+    fill(w->ctx, w->logits, LOSS_ROWS * LOSS_COLS, 5);
+    put_labels(w, 0);
+    set_weight(w, 1);
+    return CHECK_OK(weighed_loss(w, true)); /* plans the loss */
+}
+
+static void close_weighed(weighed *w)
+{
+    void *memory[] = {w->logits, w->dlogits, w->labels, w->count};
+    for (int i = 0; i < HARNESS_COUNT(memory); i++) CHECK_OK(tutti_free(w->ctx, &memory[i]));
+    tutti_step_block_destroy(&w->step);
+    tutti_layer_destroy(&w->loss);
+    tutti_comm_destroy(&w->comm);
+    tutti_context_destroy(&w->ctx);
+}
+
+static void weighed_over(tutti_transport transport)
+{
+    int device = tutti_context_device(rig_context());
+    cudaStream_t stream;
+    CHECK_CUDA(cudaSetDevice(device));
+    CHECK_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    weighed w = {0};
+    CHECK_OK(tutti_context_create_on_stream(device, stream, &w.ctx));
+    if (open_weighed(&w, transport)) {
+        cudaGraph_t graph = NULL;
+        cudaGraphExec_t replay = NULL;
+        CHECK_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+        CHECK_OK(weighed_loss(&w, true));
+        CHECK_CUDA(cudaStreamEndCapture(stream, &graph));
+        CHECK_CUDA(cudaGraphInstantiate(&replay, graph, 0));
+        if (replay) replay_loss(&w, replay, stream);
+        if (replay) CHECK_CUDA(cudaGraphExecDestroy(replay));
+        if (graph) CHECK_CUDA(cudaGraphDestroy(graph));
+    }
+    close_weighed(&w);
+    CHECK_CUDA(cudaStreamDestroy(stream));
+}
+
+static void weighed_self(void)
+{
+    weighed_over(TUTTI_TRANSPORT_SELF);
+}
+
+static void weighed_nccl(void)
+{
+    weighed_over(TUTTI_TRANSPORT_NCCL);
+}
+
 /* The mpi transport works on the host and refuses to be captured. */
 static void captured_mpi(void)
 {
@@ -400,6 +540,8 @@ static const rig_test tests[] = {
     {"from the caller's NCCL communicator", from_nccl, 1, 0, true},
     {"captured over self", captured_self, 1, 1, true},
     {"captured over nccl", captured_nccl, 1, 0, true},
+    {"a weight counted in a graph over self", weighed_self, 1, 1, true},
+    {"a weight counted in a graph over nccl", weighed_nccl, 1, 0, true},
     {"captured over mpi", captured_mpi, 1, 0, true},
     {"all-to-all and windows", all_to_all_windows, 1, 0, true},
     {"idle for longer than the deadline", idle, 1, 0, true},
