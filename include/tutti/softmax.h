@@ -7,7 +7,8 @@
  * so a row with one visible column has 1 there, an offset common to a row costs no accuracy, and
  * scale x does not overflow.
  *
- * With a bias, scale x_j + bias_j takes the place of scale x_j.  It is rounded to the arithmetic's
+ * With a bias, scale x_j + bias_j takes the place of scale x_j: for relative positions, or ALiBi
+ * [Press, Smith & Lewis 2022].  It is rounded to the arithmetic's
  * type before the difference, so that here a large offset does cost accuracy.
  *
  * A column that is not visible is left out of the sum, and its y is 0, or -inf for log-softmax:
@@ -26,11 +27,14 @@
  * slot          tensor   shape           type
  * in[0]         x        [rows, cols]    dtype      backward does not read it
  * in[1]         lengths  [rows]          i32        optional; backward reads it: the same
- * in[2]         bias     [rows, cols]    dtype      optional; backward does not read it
+ * in[2]         bias     [rows, cols]    dtype      optional; backward does not read it; its leading
+ *                                                   dimensions may have a stride of 0: one
+ *                                                   [heads, n, cols] for a whole batch is
+ *                                                   [batch, heads, n, cols], strides[0] 0
  * out[0]        y        [rows, cols]    dtype      backward reads it; may be x
  * upstream[0]   dy       [rows, cols]    dtype
  * din[0]        dx       [rows, cols]    dtype      may be dy
- * din[2]        dbias    [rows, cols]    dtype      optional
+ * din[2]        dbias    [rows, cols]    dtype      optional; a row each, though bias repeats
  * saved         nothing
  * first_row     of the call: required with causal_period
  *

@@ -103,10 +103,24 @@ static tutti_status wrong_columns(const tutti_tensor *tensor, const subject *s, 
     return TUTTI_OK;
 }
 
+/* Takes the leading dimensions of stride 0 off a tensor, whose first `lead` count rows.  *times: how
+ * often what is left is repeated. */
+static tutti_status take_repeats(tutti_tensor *tensor, const subject *s, int lead, int64_t *times)
+{
+    *times = 1;
+    for (int i = 0; i < lead && (tensor->dims[i] == 1 || tensor->strides[i] == 0); i++) {
+        REQUIRE_OF(s, within(*times, tensor->dims[i]), "has dims whose product is above %s",
+                   "2^59");
+        *times *= tensor->dims[i];
+        tensor->dims[i] = 1;
+    }
+    return TUTTI_OK;
+}
+
 /* Views a tensor as rows of `cols` contiguous elements.  *rows < 0: set to the tensor's rows;
- * otherwise the tensor must have that many. */
+ * otherwise the tensor must have that many.  *period: the rows that are repeated; 0: none are. */
 static tutti_status as_rows(const tutti_tensor *tensor, const subject *s, tutti_dtype dtype,
-                            int64_t cols, int64_t *rows, tutti__matrix *matrix)
+                            int64_t cols, int64_t *rows, tutti__matrix *matrix, int64_t *period)
 {
     REQUIRE_OF(s, tensor->dtype == dtype, "is %s, want %s", tutti_dtype_name(tensor->dtype),
                tutti_dtype_name(dtype));
@@ -127,8 +141,18 @@ static tutti_status as_rows(const tutti_tensor *tensor, const subject *s, tutti_
         product *= tensor->dims[lead];
     }
     if (product != cols) return wrong_columns(tensor, s, cols);
-    int64_t found, stride;
-    TUTTI_TRY(collapse_rows(tensor, s, lead, cols, &found, &stride));
+    int64_t found, stride, times = 1;
+    *period = 0;
+    if (s->layer->slots[s->slot].shape.flags & TUTTI_SLOT_REPEATS && s->part == TUTTI__PART_IN) {
+        tutti_tensor block = *tensor;
+        TUTTI_TRY(take_repeats(&block, s, lead, &times));
+        TUTTI_TRY(collapse_rows(&block, s, lead, cols, &found, &stride));
+        REQUIRE_OF(s, within(found, times), "has dims whose product is above %s", "2^59");
+        if (times > 1) *period = found;
+        found *= times;
+    } else {
+        TUTTI_TRY(collapse_rows(tensor, s, lead, cols, &found, &stride));
+    }
     if (*rows < 0)
         *rows = found;
     else
@@ -256,7 +280,9 @@ static tutti_status check_tensor(check *c, const tutti__operand *operand)
     REQUIRE_OF(&s, tensor, "is %s", "NULL");
     tutti__matrix *matrix = &c->views->tensors[operand->part][operand->index];
     int64_t one = 1, *rows = shape->flags & TUTTI_SLOT_SUM ? &one : &c->views->rows;
-    TUTTI_TRY(as_rows(tensor, &s, shape->dtype, shape->cols, rows, matrix));
+    int64_t period;
+    TUTTI_TRY(as_rows(tensor, &s, shape->dtype, shape->cols, rows, matrix, &period));
+    if (operand->part == TUTTI__PART_IN) c->views->period[operand->index] = period;
     REQUIRE_OF(&s, tensor->data || *rows == 0 || c->plan, "has data %s", "NULL");
     const size_t size = tutti__size_of(shape->dtype);
     REQUIRE_OF(&s, (uintptr_t)tensor->data % size == 0, "has data that is not aligned to its %s",
@@ -271,8 +297,8 @@ static tutti_status check_tensor(check *c, const tutti__operand *operand)
         matrix->data = placeholder;
         return TUTTI_OK;
     }
-    const size_t bytes =
-        *rows > 0 ? (size_t)((*rows - 1) * matrix->stride + shape->cols) * size : 0;
+    const int64_t own = period > 0 ? period : *rows;
+    const size_t bytes = *rows > 0 ? (size_t)((own - 1) * matrix->stride + shape->cols) * size : 0;
     add_span(c, s, matrix->data, bytes, operand->written);
     return TUTTI_OK;
 }

@@ -26,6 +26,8 @@ typedef struct tutti__views {
         };
         tutti__matrix tensors[4][TUTTI_MAX_SLOTS]; /* by tutti__part */
     };
+    /* of in: row i is that of i modulo this; 0: each row is its own */
+    int64_t period[TUTTI_MAX_SLOTS];
     void *kept[TUTTI_MAX_SLOTS]; /* parts of saved, in the table's order; NULL without saved */
     void *value[TUTTI__LAYER_PARAMS_MAX], *grad[TUTTI__LAYER_PARAMS_MAX];
     tutti_dtype grad_dtype; /* of all gradients of parameters */

@@ -165,6 +165,7 @@ static tutti_status run_tree(tutti_layer *layer, tutti_context *ctx, const tutti
 {
     leaf_sums sums = {.layer = layer, .ctx = ctx, .views = views, .plan = plan};
     int levels = 1;
+    for (int i = 0; i < TUTTI_MAX_SLOTS; i++) TUTTI_ASSERT(views->period[i] == 0);
     while (1 << (levels - 1) < views->leaves) levels++;
     find_sums(&sums);
     TUTTI_TRY(tutti__scratch_of(ctx, TUTTI__SCRATCH_LEAVES, (size_t)levels * sums.level_bytes,

@@ -18,6 +18,7 @@ typedef struct tutti__softmax_args {
     tutti__matrix x;        /* forward */
     const int32_t *lengths; /* optional */
     tutti__matrix bias;     /* forward; optional: then exponents are scale x + bias - its max */
+    int64_t bias_period;    /* row i has the bias of row i mod this */
     tutti__matrix y;        /* forward writes, backward reads; may be x */
     tutti__matrix dy, dx;   /* backward; dx may be dy */
     tutti__matrix dbias;    /* backward; optional */

@@ -321,6 +321,73 @@ static void test_bias_hides(void)
     }
 }
 
+/* A bias that repeats in memory gives the bits of one that is written out: [2, 3, 4, n] of which
+ * one block of 4, of 12 or of 1 row is there. */
+static void check_repeats(const trial_desc *c, int64_t period)
+{
+    trial whole, t;
+    if (!trial_open(&whole, harness_context(), c)) return;
+    if (!trial_open(&t, harness_context(), c)) return;
+    const int64_t n = t.shapes[0].cols;
+    operand *all = trial_find(&whole, "bias"), *one = trial_find(&t, "bias");
+    tutti_tensor *view = &one->tensor;
+    const int64_t pitch = view->strides[0];
+    for (int64_t i = period * n; i < all->count; i++) all->values[i] = all->values[i - period * n];
+    trial_put(&whole);
+    /* the rows behind the block are not read */
+    for (int64_t i = period * n; i < one->count; i++) one->values[i] = NAN;
+    trial_put(&t);
+    view->ndim = 4;
+    memcpy(view->dims, (int64_t[]){2, 3, 4, n}, sizeof view->dims);
+    memcpy(view->strides, (int64_t[]){0, period == 12 ? 4 * pitch : 0, period == 1 ? 0 : pitch, 1},
+           sizeof view->strides);
+    if (trial_run(&whole) && trial_run(&t)) {
+        trial_check(&whole);
+        trial_same_bits(&whole, &t);
+    }
+    trial_close(&t);
+    trial_close(&whole);
+}
+
+static void test_repeated_bias(void)
+{
+    static const int64_t cols[] = {9, 300, 5000, 40000}, periods[] = {4, 12, 1};
+    EACH(type, log, i, 3 * (harness_quick() ? 2 : HARNESS_COUNT(cols)))
+    {
+        trial_desc c = usual(type, log, 24, cols[i / 3], 0.5, 0);
+        c.absent = type % 2 ? LENGTHS : 0;
+        c.absent_grads = log ? BIAS : 0;
+        c.place.pad = i % 2 ? 3 : 0;
+        check_repeats(&c, periods[i % 3]);
+    }
+}
+
+/* Only leading dimensions may repeat, and only the bias. */
+static void test_refused_repeats(void)
+{
+    trial_desc c = usual(0, 0, 24, 9, 1, 0);
+    c.absent = LENGTHS;
+    trial t;
+    if (!trial_open(&t, harness_context(), &c)) return;
+    static const char *const names[] = {"bias", "x", "y"};
+    for (int i = 0; i < HARNESS_COUNT(names); i++) {
+        tutti_tensor *view = &trial_find(&t, names[i])->tensor, old = *view;
+        view->ndim = 3;
+        memcpy(view->dims, (int64_t[]){2, 12, 9}, 3 * sizeof *view->dims);
+        memcpy(view->strides, (int64_t[]){i ? 0 : 108, i ? 9 : 0, 1}, 3 * sizeof *view->strides);
+        CHECK_FAILS(TUTTI_ERR_ARG, names[i], tutti_layer_forward(t.layer, t.ctx, &t.call));
+        *view = old;
+    }
+    tutti_tensor *bias = &trial_find(&t, "bias")->tensor;
+    bias->ndim = 3;
+    memcpy(bias->dims, (int64_t[]){3, 12, 9}, 3 * sizeof *bias->dims);
+    memcpy(bias->strides, (int64_t[]){0, 9, 1}, 3 * sizeof *bias->strides);
+    CHECK_FAILS(TUTTI_ERR_ARG, "36 rows, want 24", tutti_layer_forward(t.layer, t.ctx, &t.call));
+    bias->dims[0] = INT64_MAX / 4;
+    CHECK_FAILS(TUTTI_ERR_ARG, "2^59", tutti_layer_forward(t.layer, t.ctx, &t.call));
+    trial_close(&t);
+}
+
 int main(int argc, char **argv)
 {
     static const harness_test own[] = {
@@ -334,6 +401,8 @@ int main(int argc, char **argv)
         {"extreme values", test_extreme_values},
         {"lengths", test_lengths},
         {"a bias that hides columns", test_bias_hides},
+        {"a bias that repeats", test_repeated_bias},
+        {"repeats that are refused", test_refused_repeats},
     };
     return matrix_main(argc, argv, &softmax, own, HARNESS_COUNT(own));
 }

@@ -47,6 +47,12 @@ static __device__ __forceinline__ int visible_columns(const softmax_call &call, 
     return (int)(last < visible ? last + 1 : visible);
 }
 
+template<class T>
+static __device__ __forceinline__ const T *bias_row(const tutti__softmax_args &args, int64_t row)
+{
+    return (const T *)args.bias.data + row % args.bias_period * args.bias.stride;
+}
+
 /* Of a column that is not visible. */
 template<softmax_kind KIND, class A>
 static __device__ __forceinline__ A hidden_value(int visible, A usual)
@@ -74,9 +80,7 @@ __device__ __forceinline__ void softmax_forward_rows(const softmax_call &call, T
         visible[r] = r < rows ? visible_columns<KIND>(call, row, place.first == 0) : 0;
         /* reading whole vectors past the visible columns is harmless: their values are not used */
         load_row<T>(raw[r], (const T *)args.x.data + row * args.x.stride, place, visible[r]);
-        if constexpr (BIAS)
-            load_row<T>(bias[r], (const T *)args.bias.data + row * args.bias.stride, place,
-                        visible[r]);
+        if constexpr (BIAS) load_row<T>(bias[r], bias_row<T>(args, row), place, visible[r]);
     }
     team.begin();
 
@@ -309,14 +313,14 @@ __global__ void __launch_bounds__(1024) softmax_forward_long_kernel(softmax_call
     for (int64_t row = blockIdx.x; row < args.rows; row += gridDim.x) {
         const T *x = (const T *)args.x.data + row * args.x.stride;
         T *y = (T *)args.y.data + row * args.y.stride;
+        const T *bias = BIAS ? bias_row<T>(args, row) : NULL;
         int visible = visible_columns<KIND>(call, row, threadIdx.x == 0);
         /* of x, or of scale x + bias */
         auto load = [&](A(&v)[N], int col) {
             load_elements(v, x + col, cols - col, call.x_even);
             if constexpr (BIAS) {
                 A b[N];
-                load_elements(b, (const T *)args.bias.data + row * args.bias.stride + col,
-                              cols - col, call.bias_even);
+                load_elements(b, bias + col, cols - col, call.bias_even);
 #pragma unroll
                 for (int i = 0; i < N; i++) v[i] = fma(v[i], (A)args.scale, b[i]);
             }

@@ -9,7 +9,8 @@ TUTTI__INLINE void OF(load_exponents)(const tutti__softmax_args *args, int64_t r
     const REAL lead = (REAL)args->lead, scale = (REAL)args->scale;
     OF(tutti__load)(x, tutti__row(&args->x, row), args->x.dtype, seen);
     if (args->bias.data) {
-        OF(tutti__load)(room, tutti__row(&args->bias, row), args->bias.dtype, seen);
+        OF(tutti__load)
+        (room, tutti__row(&args->bias, row % args->bias_period), args->bias.dtype, seen);
         for (int64_t j = 0; j < seen; j++) x[j] = x[j] * scale + room[j];
     } else {
         for (int64_t j = 0; j < seen; j++) x[j] *= lead;
