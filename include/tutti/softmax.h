@@ -7,9 +7,9 @@
  * so a row with one visible column has 1 there, an offset common to a row costs no accuracy, and
  * scale x does not overflow.
  *
- * With a bias, scale x_j + bias_j takes the place of scale x_j: for relative positions, or ALiBi
- * [Press, Smith & Lewis 2022].  It is rounded to the arithmetic's
- * type before the difference, so that here a large offset does cost accuracy.
+ * With a bias (of relative positions, say, or ALiBi [Press, Smith & Lewis 2022]), scale x_j +
+ * bias_j takes the place of scale x_j.  That sum is rounded before the difference, so that here a
+ * large offset does cost accuracy, and scale x_j may overflow.
  *
  * A column that is not visible is left out of the sum, and its y is 0, or -inf for log-softmax:
  *     with causal_period P > 0, row i (its number in the global batch: first_row + its index in the
@@ -27,7 +27,7 @@
  * slot          tensor   shape           type
  * in[0]         x        [rows, cols]    dtype      backward does not read it
  * in[1]         lengths  [rows]          i32        optional; backward reads it: the same
- * in[2]         bias     [rows, cols]    dtype      optional; backward does not read it; its leading
+ * in[2]         bias     [rows, cols]    dtype      optional; backward does not read it.  Leading
  *                                                   dimensions may have a stride of 0: one
  *                                                   [heads, n, cols] for a whole batch is
  *                                                   [batch, heads, n, cols], strides[0] 0

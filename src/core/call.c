@@ -103,8 +103,8 @@ static tutti_status wrong_columns(const tutti_tensor *tensor, const subject *s, 
     return TUTTI_OK;
 }
 
-/* Takes the leading dimensions of stride 0 off a tensor, whose first `lead` count rows.  *times: how
- * often what is left is repeated. */
+/* Takes the dimensions of stride 0 that lead a tensor off it; its first `lead` ones count rows.
+ * *times: how often what is left is repeated. */
 static tutti_status take_repeats(tutti_tensor *tensor, const subject *s, int lead, int64_t *times)
 {
     *times = 1;

@@ -150,12 +150,11 @@ tutti_status tutti__tensor_check(const tutti_tensor *tensor, tutti_dtype dtype, 
         TUTTI_REQUIRE(tensor->dims[i] <= 1 || tensor->strides[i] == count,
                       "%s has strides[%d] %lld, want %lld", what, i, (long long)tensor->strides[i],
                       (long long)count);
-        TUTTI_REQUIRE(!__builtin_mul_overflow(count, tensor->dims[i], &count) &&
-                          count <= INT64_MAX / 16,
+        const int64_t dim = tensor->dims[i] > 0 ? tensor->dims[i] : 1;
+        TUTTI_REQUIRE(!__builtin_mul_overflow(count, dim, &count) && count <= INT64_MAX / 16,
                       "%s has dims whose product is above 2^59", what);
-        if (count == 0) return TUTTI_OK;
     }
-    TUTTI_REQUIRE(tensor->data, "%s has data NULL", what);
+    TUTTI_REQUIRE(tensor->data || tutti_tensor_count(tensor) == 0, "%s has data NULL", what);
     TUTTI_REQUIRE((uintptr_t)tensor->data % dtypes[dtype].size == 0,
                   "%s has data that is not aligned to its elements", what);
     return TUTTI_OK;

@@ -1,5 +1,5 @@
-/* The loss weight from the labels that count on all ranks: counted on the device, summed, set in the
- * step block. */
+/* The loss weight from the labels that count on all ranks: counted on the device, summed over the
+ * ranks, set in the step block. */
 #include <stdlib.h>
 
 #include "tutti/cross_entropy.h"
@@ -37,7 +37,7 @@ static void close_counting(counting *c)
     tutti_layer_destroy(&c->loss);
 }
 
-/* A rank's rows in a call: none in some, more than one block of a device reads at once in others. */
+/* A rank's rows in a call: none in some, more than a thread each in others. */
 static int64_t rows_of(int rank, int call)
 {
     return rank == 1 && call != 1 ? 0 : call == 2 ? 5003 + rank : 13 + 9 * rank + 5 * call;
@@ -102,7 +102,7 @@ static void weigh(counting *c, bool ignored)
     CHECK_OK(tutti_step_block_weigh(c->step, c->ctx, &count));
 }
 
-/* The gradient of two logits of a row with loss scale 8, whose weight shows in it. */
+/* The gradients of one row's logits, in which the loss weight shows. */
 static void gradients(const counting *c, double got[COLS])
 {
     harness_buffer logits = harness_buffer_make(c->ctx, TUTTI_F32, 1, COLS, 0, 0);

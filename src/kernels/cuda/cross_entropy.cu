@@ -3,8 +3,9 @@
  *
  * Fewest bytes: the logits read once, dlogits written once.  A row stays in registers from its only
  * read to the write of its gradient (rows.cuh); rows that fit on no cluster, and f64, are read
- * twice.  Label smoothing and z-loss have kernels of their own (WHOLE), and cost one more sum.  The losses are kept in scratch, in f64, for a second kernel that sums them in an order
- * that depends only on the number of rows. */
+ * twice.  Label smoothing and z-loss have kernels of their own (WHOLE), and cost one more sum.  The
+ * losses are kept in scratch, in f64, for a second kernel that sums them in an order that depends
+ * only on the number of rows. */
 #include "kernels/cuda/exp.cuh"
 #include "ops/cross_entropy.h"
 
