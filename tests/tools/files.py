@@ -117,9 +117,9 @@ def test_a_disagreement_is_refused():
         file = CaseFile(os.path.join(folder, "wrong.h5"), torch=True)
         for error in (0.0, 1e-10):
             results = {"y": 1, "dx": 1 + error}
-            case._second = lambda torch, x, dy, start: {
+            case._second = lambda torch, *given: {
                 name: result.value * factor
-                for (name, factor), result in zip(results.items(), case._both(x, dy, start))
+                for (name, factor), result in zip(results.items(), case._both(*given))
             }
             message = None
             try:
