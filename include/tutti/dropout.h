@@ -1,8 +1,12 @@
 /* BiasDropoutActivation: bias, activation and dropout in one pass.
  *
  *     z = x + bias,   y = keep ? act(z) / p_keep : 0,   act as in FusedLinear (tutti/linear.h)
+ *     with a residual r:  y = r + that, rounded once
  *     backward:  dx = keep ? dy act'(z) / p_keep : 0,   dbias = sum over rows of dx, before it is
  *     rounded;   act' from z
+ *
+ * The gradient of a residual is dy itself: a caller that continues with dy has it, and adds dx where
+ * x and the residual come from one tensor.
  *
  * An element is dropped with probability p, which is taken as the nearest multiple of 2^-16: p_keep
  * is 1 minus that.  Its 16 random bits are of Philox 4x32-10 [Salmon, Moraes, Dror & Shaw 2011],
@@ -12,7 +16,8 @@
  *
  * slot          tensor   shape           type
  * in[0]         x        [rows, cols]    dtype      backward reads it, but for activation none
- * out[0]        y        [rows, cols]    dtype      backward does not read it
+ * in[1]         residual [rows, cols]    dtype      optional, forward only
+ * out[0]        y        [rows, cols]    dtype      backward does not read it; may be residual
  * upstream[0]   dy       [rows, cols]    dtype
  * din[0]        dx       [rows, cols]    dtype      optional; may be dy
  * saved         nothing
@@ -22,8 +27,9 @@
  * step          of the call: the same; seed and step are read
  *
  * Arithmetic is f32, f64 for f64; z is not rounded to dtype.  A NaN or an infinity is treated as by
- * FusedLinear where it is kept; where it is dropped, y and dx are 0.  Bits depend on the shape, the
- * type and the device, those of a row of y and dx not on the number of rows. */
+ * FusedLinear where it is kept; where it is dropped, dx is 0 and y is 0 or the residual, exactly.
+ * Bits depend on the shape, the type and the device, those of a row of y and dx not on the number of
+ * rows. */
 #ifndef TUTTI_DROPOUT_H
 #define TUTTI_DROPOUT_H
 
@@ -51,7 +57,7 @@ TUTTI_API tutti_status tutti_dropout_create(tutti_context *ctx, const tutti_drop
 
 /* The slots above, by name; what a direction does not read may be NULL or set. */
 typedef struct tutti_dropout_call {
-    const tutti_tensor *x;
+    const tutti_tensor *x, *residual;
     tutti_tensor *y;
     const tutti_tensor *dy;
     tutti_tensor *dx;

@@ -21,11 +21,17 @@ static const tutti_slot slots[] = {
      .cols = "cols",
      .dtype = "dtype",
      .grad_may_be = "dy"},
+    {.name = "residual",
+     .role = TUTTI_SLOT_IN,
+     .flags = TUTTI_SLOT_OPTIONAL,
+     .cols = "cols",
+     .dtype = "dtype"},
     {.name = "y",
      .role = TUTTI_SLOT_OUT,
      .flags = TUTTI_SLOT_GRAD,
      .cols = "cols",
-     .dtype = "dtype"},
+     .dtype = "dtype",
+     .may_be = "residual"},
 };
 static const tutti_param_type params[] = {
     {.name = "bias", .dims = {"cols"}, .dtype = "dtype", .unless = "no_bias"},
@@ -59,6 +65,7 @@ static void fill(const tutti_layer *layer, const tutti__views *views, void *args
         .step = views->step,
         .x = views->in[0],
         .bias = views->value[0],
+        .residual = views->in[1],
         .y = views->out[0],
         .dy = views->upstream[0],
         .dx = views->din[0],
@@ -81,5 +88,6 @@ const tutti__layer_class tutti__dropout_class = {
     .args_size = sizeof(tutti__dropout_args),
 };
 
-TUTTI__PUBLIC(dropout, .in = {c->x}, .out = {c->y}, .upstream = {c->dy}, .din = {c->dx})
+TUTTI__PUBLIC(dropout, .in = {c->x, c->residual}, .out = {c->y}, .upstream = {c->dy},
+              .din = {c->dx})
 TUTTI__PUBLIC_CALL(dropout, backward)

@@ -15,6 +15,7 @@ typedef struct tutti__dropout_args {
     const tutti_step_values *step; /* on the device */
     tutti__matrix x;               /* backward: not for activation none */
     const void *bias;              /* optional; contiguous */
+    tutti__matrix residual;        /* forward, optional; may be y */
     tutti__matrix y;               /* forward */
     tutti__matrix dy, dx;          /* backward; dx optional, may be dy */
     void *dbias;                   /* optional; f64 for f64, otherwise f32 */

@@ -54,7 +54,11 @@ enum { ROWS = 256, COLS = 520 };
 /* Dropout of ones, upstream too, and nothing else. */
 static trial_desc ones(double p, int64_t rows)
 {
-    return trial_usual(&dropout.trial, rows, "cols=%d,no_bias=1,layer_number=3,p=%.17g", COLS, p);
+    enum { RESIDUAL = 1 }; /* its slot */
+    trial_desc c =
+        trial_usual(&dropout.trial, rows, "cols=%d,no_bias=1,layer_number=3,p=%.17g", COLS, p);
+    c.absent = 1u << RESIDUAL;
+    return c;
 }
 
 static bool open_ones(trial *t, const trial_desc *c)
@@ -89,6 +93,48 @@ static void check_rate(const char *what, const bool *a, const bool *b, int64_t c
           want);
 }
 
+/* Pearson's statistic of counts against what is expected of them: within 5 deviations of its mean
+ * for that many degrees of freedom. */
+static void check_fit(const char *what, const double *counts, const double *expected, int cells,
+                      int freedom)
+{
+    double fit = 0;
+    for (int i = 0; i < cells; i++)
+        fit += (counts[i] - expected[i]) * (counts[i] - expected[i]) / expected[i];
+    CHECK(fabs(fit - freedom) <= 5 * sqrt(2.0 * freedom), "%s: %g, want about %d", what, fit,
+          freedom);
+}
+
+/* The 16 patterns of a tile of two rows and two columns. */
+static void check_tiles(const bool *mask, double keep)
+{
+    double counts[16] = {0}, expected[16];
+    for (int64_t i = 0; i < ROWS; i += 2)
+        for (int64_t j = 0; j < COLS; j += 2) {
+            const bool *at = mask + i * COLS + j;
+            counts[at[0] + 2 * at[1] + 4 * at[COLS] + 8 * at[COLS + 1]]++;
+        }
+    for (int i = 0; i < 16; i++) {
+        const int kept = __builtin_popcount((unsigned)i);
+        expected[i] = ROWS * COLS / 4.0 * pow(keep, kept) * pow(1 - keep, 4 - kept);
+    }
+    check_fit("tiles", counts, expected, 16, 15);
+}
+
+/* What is kept of each of `lines` rows (step COLS, apart 1) or columns, and what is not. */
+static void check_lines(const char *what, const bool *mask, int lines, int step, int apart,
+                        double keep)
+{
+    double counts[2 * COLS] = {0}, expected[2 * COLS];
+    const int of = ROWS * COLS / lines;
+    for (int i = 0; i < lines; i++) {
+        for (int k = 0; k < of; k++) counts[2 * i + mask[i * step + k * apart]]++;
+        expected[2 * i] = of * (1 - keep);
+        expected[2 * i + 1] = of * keep;
+    }
+    check_fit(what, counts, expected, 2 * lines, lines);
+}
+
 static void test_statistics(void)
 {
     static const double ps[] = {0.1, 0.5, 0.9};
@@ -102,6 +148,9 @@ static void test_statistics(void)
         check_rate("elements", mask, mask, n, keep);
         for (int k = 0; k < HARNESS_COUNT(shifts); k++)
             check_rate("neighbours", mask, mask + shifts[k], n - shifts[k], keep * keep);
+        check_tiles(mask, keep);
+        check_lines("rows", mask, ROWS, COLS, 1, keep);
+        check_lines("columns", mask, COLS, 1, COLS, keep);
         for (int k = 0; k < HARNESS_COUNT(what); k++) {
             trial_desc d = c;
             if (k == 0) strstr(d.options, "number=3")[7] = '4';
@@ -130,6 +179,82 @@ static void test_pieces(void)
         fetch_mask(&piece, pieces + begin[i] * COLS);
     }
     CHECK(!memcmp(whole, pieces, sizeof whole), "a batch in pieces has another mask");
+}
+
+/* Rows [begin, end) of a batch with a residual in f32, as a rank would compute them, into rows of
+ * the whole batch's y and dx. */
+static void compute_shard(const trial *batch, int64_t begin, int64_t end, double *y, double *dx)
+{
+    static const char *const names[] = {"x", "residual", "dy"};
+    trial_desc c = batch->c;
+    trial t;
+    c.first_row += begin;
+    c.rows = end - begin;
+    if (trial_open(&t, batch->ctx, &c)) {
+        const int64_t cols = t.shapes[0].cols;
+        for (int i = 0; i < HARNESS_COUNT(names); i++)
+            memcpy(trial_find(&t, names[i])->values,
+                   trial_find((trial *)batch, names[i])->values + begin * cols,
+                   (size_t)(c.rows * cols) * sizeof *y);
+        memcpy(trial_find(&t, "bias")->values, trial_find((trial *)batch, "bias")->values,
+               (size_t)cols * sizeof *y);
+        trial_put(&t);
+        if (trial_run(&t)) {
+            trial_get(&t, false);
+            trial_get(&t, true);
+            const size_t bytes = (size_t)(c.rows * cols) * sizeof *y;
+            memcpy(y + begin * cols, trial_find(&t, "y")->values, bytes);
+            memcpy(dx + begin * cols, trial_find(&t, "dx")->values, bytes);
+        }
+    }
+    trial_close(&t);
+}
+
+/* Shards of any number of ranks have the bits of the whole batch, forward and backward. */
+static void test_shards(void)
+{
+    enum { BATCH = 50, WIDTH = 44 };
+    static double y[3][BATCH * WIDTH], dx[3][BATCH * WIDTH];
+    trial batch;
+    const trial_desc c = trial_usual(&dropout.trial, BATCH, "cols=%d,activation=gelu,p=0.3", WIDTH);
+    if (trial_open(&batch, harness_context(), &c))
+        for (int ranks = 1; ranks <= 3; ranks++) {
+            for (int r = 0; r < ranks; r++)
+                compute_shard(&batch, BATCH * r / ranks, BATCH * (r + 1) / ranks, y[ranks - 1],
+                              dx[ranks - 1]);
+            CHECK(!memcmp(y[0], y[ranks - 1], sizeof y[0]), "%d ranks: another y", ranks);
+            CHECK(!memcmp(dx[0], dx[ranks - 1], sizeof dx[0]), "%d ranks: another dx", ranks);
+        }
+    trial_close(&batch);
+}
+
+/* What is dropped leaves the residual's bits, what is kept at p = 0 their sum; a NaN that is dropped
+ * does not show. */
+static void test_residual(void)
+{
+    static const char *const ps[] = {"0", "1"};
+    for (int i = 0; i < 2; i++) {
+        trial t;
+        const trial_desc c =
+            trial_usual(&dropout.trial, 9, "cols=37,dtype=bf16,no_bias=1,p=%s", ps[i]);
+        if (trial_open(&t, harness_context(), &c)) {
+            operand *x = trial_find(&t, "x"), *residual = trial_find(&t, "residual");
+            for (int64_t j = 0; j < x->count; j++) {
+                x->values[j] = i ? NAN : (double)(j % 64);
+                residual->values[j] = (double)(j % 128) - 64;
+            }
+            trial_put(&t);
+            if (trial_run(&t)) {
+                trial_get(&t, false);
+                const double *y = trial_find(&t, "y")->values;
+                for (int64_t j = 0; j < x->count; j++) {
+                    const double want = residual->values[j] + (i ? 0 : x->values[j]);
+                    CHECK(y[j] == want, "p %s: y is %g, want %g", ps[i], y[j], want);
+                }
+            }
+        }
+        trial_close(&t);
+    }
 }
 
 /* p = 0 wants neither step nor first row, p > 0 both; p is rounded to 16 bits, and p = 1 drops NaN
@@ -161,10 +286,9 @@ static void test_limits_of_p(void)
 int main(int argc, char **argv)
 {
     static const harness_test own[] = {
-        {"known answers", test_known_answers},
-        {"statistics of masks", test_statistics},
-        {"pieces of a batch", test_pieces},
-        {"limits of p", test_limits_of_p},
+        {"known answers", test_known_answers}, {"statistics of masks", test_statistics},
+        {"pieces of a batch", test_pieces},    {"shards", test_shards},
+        {"residual", test_residual},           {"limits of p", test_limits_of_p},
     };
     return matrix_main(argc, argv, &dropout, own, HARNESS_COUNT(own));
 }

@@ -42,6 +42,13 @@ __global__ void __launch_bounds__(threads)
             v[i] = kept >> i & 1 ? v[i] / p_keep : real(0);
             sum[i] += v[i];
         }
+        if (!backward && args.residual.data) {
+            real r[group];
+            load_elements(r, (const T *)args.residual.data + row * args.residual.stride + col,
+                          count, even);
+#pragma unroll
+            for (int i = 0; i < group; i++) v[i] += r[i];
+        }
         const tutti__matrix &to = backward ? args.dx : args.y;
         if (to.data) store_elements((T *)to.data + row * to.stride + col, v, count, even);
     }
@@ -73,7 +80,7 @@ static tutti_status dropout_run(const tutti__job *job, const void *untyped)
         using real = real_of<T>;
         real *partial = args.dbias ? (real *)job->scratch : NULL;
         bool even = true; /* of what is there; absent tensors are at NULL */
-        for (const tutti__matrix &m : {args.x, args.y, args.dy, args.dx})
+        for (const tutti__matrix &m : {args.x, args.residual, args.y, args.dy, args.dx})
             even = even && (!m.data || row_even(m, args.rows, group));
         const dim3 grid((unsigned)div_up(args.cols, lanes * group), (unsigned)runs);
         if (runs > 0)

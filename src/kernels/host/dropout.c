@@ -5,10 +5,12 @@
 #include "kernels/host/activation.h"
 #include "ops/dropout.h"
 
+enum { ROWS = 3 };
+
 typedef struct dropout_task {
     const tutti__dropout_args *args;
     bool backward;
-    char *rows;     /* of each thread: three rows of REALs */
+    char *rows;     /* of each thread: ROWS rows of REALs */
     char *partials; /* of dbias: a row of doubles a block */
     size_t row_bytes, partial_bytes;
     tutti__row_blocks blocks;
@@ -33,7 +35,7 @@ static dropout_task task_of(const tutti__dropout_args *args, bool backward)
 static tutti_status plan(tutti_context *ctx, const void *args, bool backward, tutti__plan *plan)
 {
     const dropout_task task = task_of(args, backward);
-    plan->scratch = (size_t)ctx->threads * 3 * task.row_bytes;
+    plan->scratch = (size_t)ctx->threads * ROWS * task.row_bytes;
     if (backward) plan->scratch += (size_t)task.blocks.count * task.partial_bytes;
     return TUTTI_OK;
 }
@@ -43,7 +45,7 @@ static tutti_status run(const tutti__job *job, const tutti__dropout_args *args, 
     const bool wide = args->dtype == TUTTI_F64;
     dropout_task task = task_of(args, backward);
     task.rows = job->scratch;
-    task.partials = task.rows + (size_t)job->ctx->threads * 3 * task.row_bytes;
+    task.partials = task.rows + (size_t)job->ctx->threads * ROWS * task.row_bytes;
     tutti__parallel(job->ctx, task.blocks.count, 5 * (double)task.blocks.rows * (double)args->cols,
                     wide ? dropout_blocks_f64 : dropout_blocks_f32, &task);
     if (backward && args->dbias)

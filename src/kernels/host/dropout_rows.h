@@ -18,7 +18,7 @@ static void OF(dropout_blocks)(void *data, int64_t begin, int64_t end, int threa
     const dropout_task *t = data;
     const tutti__dropout_args *args = t->args;
     const int64_t cols = args->cols;
-    REAL *restrict bias = (REAL *)(t->rows + (size_t)thread * 3 * t->row_bytes);
+    REAL *restrict bias = (REAL *)(t->rows + (size_t)thread * ROWS * t->row_bytes);
     REAL *restrict z = (REAL *)((char *)bias + t->row_bytes);
     REAL *restrict d = (REAL *)((char *)z + t->row_bytes);
     if (args->bias) OF(tutti__load)(bias, args->bias, args->dtype, cols);
@@ -36,6 +36,9 @@ static void OF(dropout_blocks)(void *data, int64_t begin, int64_t end, int threa
             if (!t->backward) {
                 OF(tutti__activate)(z, args->activation, cols);
                 OF(drop)(z, args, row);
+                if (args->residual.data)
+                    OF(tutti__load)(d, tutti__row(&args->residual, row), args->dtype, cols);
+                for (int64_t j = 0; args->residual.data && j < cols; j++) z[j] += d[j];
                 OF(tutti__store)(tutti__row(&args->y, row), args->dtype, z, cols);
                 continue;
             }
