@@ -11,13 +11,28 @@
 template<class T>
 using real_of = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
+constexpr double log2_e = 1.4426950408889634073599246810019;
+
 /* Elementary functions: f32 and f64 from the CUDA library, the 16-bit types with the hardware's
- * approximations (2^-21 and better, far below their rounding). */
+ * approximations, two instructions that flush subnormal numbers to 0.  Their results are within
+ * 2^-17, far below the types' rounding.  exponential(unit * a) is exp(a). */
 template<class T>
 struct maths {
     typedef float real;
-    static __device__ real exponential(real x) { return __expf(x); }
-    static __device__ real divide(real a, real b) { return __fdividef(a, b); }
+    static constexpr double unit = log2_e;
+    static __device__ real exponential(real x)
+    {
+        real y;
+        asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+        return y;
+    }
+    /* b is not above 2^126 */
+    static __device__ real divide(real a, real b)
+    {
+        real y;
+        asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(b));
+        return a * y;
+    }
     static __device__ real root(real x)
     {
         real y;
@@ -29,7 +44,7 @@ struct maths {
      * lose. */
     static __device__ real complement(real x)
     {
-        real t = __fdividef(1.0f, fmaf(0.4f, fabsf(x), 1.0f));
+        real t = divide(1.0f, fmaf(0.4f, fabsf(x), 1.0f));
         real p = -0.0803539693f;
         p = fmaf(p, t, 0.134337165f);
         p = fmaf(p, t, 0.141101188f);
@@ -37,13 +52,14 @@ struct maths {
         p = fmaf(p, t, 0.225812497f);
         p = fmaf(p, t, 0.222217004f);
         p = fmaf(p, t, 0.225917378f);
-        real tail = p * t * __expf(-x * x);
+        real tail = p * t * exponential(-real(unit) * x * x);
         return x < 0 ? 2.0f - tail : tail;
     }
 };
 template<>
 struct maths<float> {
     typedef float real;
+    static constexpr double unit = 1;
     static __device__ real exponential(real x) { return expf(x); }
     static __device__ real divide(real a, real b) { return a / b; }
     static __device__ real root(real x) { return sqrtf(x); }
@@ -52,6 +68,7 @@ struct maths<float> {
 template<>
 struct maths<double> {
     typedef double real;
+    static constexpr double unit = 1;
     static __device__ real exponential(real x) { return exp(x); }
     static __device__ real divide(real a, real b) { return a / b; }
     static __device__ real root(real x) { return sqrt(x); }
@@ -85,8 +102,10 @@ __device__ __forceinline__ R within(R z, R bound)
 
 /* Beyond this a logistic function is exp(a), computed as exp(a + from) exp(-from), which stays
  * accurate where exp(a) is subnormal. */
-template<class R>
-struct far_left;
+template<class T> /* in the 16-bit types' unit */
+struct far_left {
+    static constexpr float from = 64, factor = 0x1p-64f;
+};
 template<>
 struct far_left<float> {
     static constexpr float from = 64, factor = 1.60381089054863785298e-28f;
@@ -96,21 +115,31 @@ struct far_left<double> {
     static constexpr double from = 512, factor = 4.37749103705305145412e-223;
 };
 
-/* z / (1 + exp(-a)) */
-template<class T>
+/* gelu of the 16-bit types is 0 below 2^-122 instead. */
+template<class T, tutti_activation act>
+constexpr bool has_tail = sizeof(T) > 2 || act != TUTTI_ACT_GELU;
+
+/* z / (1 + exp(-a)), a in the arithmetic's unit. */
+template<class T, tutti_activation act>
 __device__ __forceinline__ real_of<T> gated(real_of<T> z, real_of<T> a)
 {
-    using left = far_left<real_of<T>>;
+    using left = far_left<T>;
+    if constexpr (!has_tail<T, act>) return maths<T>::divide(z, 1 + maths<T>::exponential(-a));
     bool far = a < -left::from;
     real_of<T> e = maths<T>::exponential(far ? a + left::from : -a);
     return far ? z * e * left::factor : maths<T>::divide(z, 1 + e);
 }
 
-/* Its derivative, da being that of a, without cancellation or overflow. */
-template<class T>
+/* Its derivative, da being that of a in the unit 1, without cancellation or overflow. */
+template<class T, tutti_activation act>
 __device__ __forceinline__ real_of<T> gated_slope(real_of<T> z, real_of<T> a, real_of<T> da)
 {
-    using left = far_left<real_of<T>>;
+    using left = far_left<T>;
+    if constexpr (!has_tail<T, act>) {
+        real_of<T> s = maths<T>::divide(1, 1 + maths<T>::exponential(-a));
+        const real_of<T> t = z * da;
+        return s + s * (t - t * s);
+    }
     bool far = a < -left::from;
     real_of<T> e = maths<T>::exponential(far ? a + left::from : a < 0 ? a : -a);
     real_of<T> r = maths<T>::divide(1, 1 + e);
@@ -132,7 +161,8 @@ __device__ real_of<T> activate(real_of<T> z, real_of<T> slope)
     }
     if constexpr (act == TUTTI_ACT_GELU) {
         z = above(z, -real(flat<act>));
-        return gated<T>(z, z * (real(gelu_linear) + real(gelu_cubic) * z * z));
+        return gated<T, act>(
+            z, z * (real(gelu_linear * m::unit) + real(gelu_cubic * m::unit) * z * z));
     }
     if constexpr (act == TUTTI_ACT_GELU_ERF) {
         z = above(z, -real(flat<act>));
@@ -140,7 +170,7 @@ __device__ real_of<T> activate(real_of<T> z, real_of<T> slope)
     }
     if constexpr (act == TUTTI_ACT_SILU) {
         z = above(z, -real(flat<act>));
-        return gated<T>(z, z);
+        return gated<T, act>(z, real(m::unit) * z);
     }
     return z;
 }
@@ -157,18 +187,19 @@ __device__ real_of<T> slope_at(real_of<T> v, real_of<T> slope)
     if constexpr (act == TUTTI_ACT_GELU) {
         v = within(v, real(flat<act>));
         real square = v * v;
-        return gated_slope<T>(v, v * (real(gelu_linear) + real(gelu_cubic) * square),
-                              real(gelu_linear) + real(3 * gelu_cubic) * square);
+        return gated_slope<T, act>(
+            v, v * (real(gelu_linear * m::unit) + real(gelu_cubic * m::unit) * square),
+            real(gelu_linear) + real(3 * gelu_cubic) * square);
     }
     if constexpr (act == TUTTI_ACT_GELU_ERF) {
         v = within(v, real(flat<act>));
-        real density = real(inverse_sqrt_two_pi) * m::exponential(real(-0.5) * v * v);
+        real density = real(inverse_sqrt_two_pi) * m::exponential(real(-0.5 * m::unit) * v * v);
         real cumulative = real(0.5) * m::complement(-real(sqrt_half) * v);
         return cumulative + v * density;
     }
     if constexpr (act == TUTTI_ACT_SILU) {
         v = within(v, real(flat<act>));
-        return gated_slope<T>(v, v, real(1));
+        return gated_slope<T, act>(v, real(m::unit) * v, real(1));
     }
     return 1;
 }
