@@ -10,7 +10,7 @@
 int network_create(network *n, tutti_context *ctx, tutti_dtype dtype, int64_t blocks,
                    int64_t capacity, tutti_params *params)
 {
-    enum { OF_BLOCK = 6, ENDS = 16 }; /* buffers, including what layers save */
+    enum { OF_BLOCK = 7, ENDS = 16 }; /* buffers, including what layers save */
     *n = (network){.ctx = ctx,
                    .params = params,
                    .dtype = dtype,
@@ -28,7 +28,10 @@ int network_create(network *n, tutti_context *ctx, tutti_dtype dtype, int64_t bl
 
 void network_free(network *n)
 {
-    for (int64_t i = 0; i < n->count; i++) tutti_layer_destroy(&n->layers[i].layer);
+    for (int64_t i = 0; i < n->count; i++) {
+        tutti_layer_destroy(&n->layers[i].layer);
+        tutti_layer_destroy(&n->layers[i].resting);
+    }
     /* a failure here cannot be reported any more */
     for (int64_t i = 0; i < n->buffer_count; i++) (void)tutti_free(n->ctx, &n->buffers[i]);
     tutti_layer_destroy(&n->loss);
@@ -64,7 +67,7 @@ static int add(network *n, tutti_layer *layer, const wiring *wiring, int64_t blo
 {
     char prefix[TUTTI_NAME_MAX];
     network_layer *added = &n->layers[n->count++];
-    *added = (network_layer){layer, *wiring, NULL};
+    *added = (network_layer){.layer = layer, .wiring = *wiring};
     if (block < 0)
         snprintf(prefix, sizeof prefix, "%s", name);
     else
@@ -110,6 +113,23 @@ int network_add_embedding(network *n, int64_t vocab, int64_t cols, const wiring 
     return add(n, layer, wiring, -1, name);
 }
 
+int network_add_dropout(network *n, int64_t cols, tutti_activation activation, double p,
+                        int64_t number, const wiring *wiring, int64_t block, const char *name)
+{
+    tutti_dropout_desc desc = TUTTI_DROPOUT_DESC_INIT;
+    tutti_layer *layer;
+    desc.cols = cols;
+    desc.dtype = n->dtype;
+    desc.activation = activation;
+    desc.layer_number = number;
+    desc.no_bias = 1;
+    desc.p = p;
+    APP_CHECK(tutti_dropout_create(n->ctx, &desc, &layer));
+    APP_TRY(add(n, layer, wiring, block, name));
+    desc.p = 0;
+    return app_check(tutti_dropout_create(n->ctx, &desc, &n->layers[n->count - 1].resting));
+}
+
 int network_add_loss(network *n, int64_t classes, void *logits)
 {
     tutti_cross_entropy_desc desc = TUTTI_CROSS_ENTROPY_DESC_INIT;
@@ -139,13 +159,16 @@ int network_forward(network *n, int64_t rows, bool training)
     for (int64_t i = 0; i < n->count; i++) {
         const network_layer *l = &n->layers[i];
         const wiring *w = &l->wiring;
+        tutti_layer *layer = l->resting && !training ? l->resting : l->layer;
         tutti_tensor t[4];
         const tutti_call call = {
             .in = {tensor_of(n, &w->in[0], rows, &t[0]), tensor_of(n, &w->in[1], rows, &t[1])},
             .out = {tensor_of(n, &w->out[0], rows, &t[2]), tensor_of(n, &w->out[1], rows, &t[3])},
             .saved = training ? l->saved : NULL,
-            .saved_bytes = tutti_layer_saved_bytes(l->layer, n->capacity)};
-        APP_CHECK(tutti_layer_forward(l->layer, n->ctx, &call));
+            .saved_bytes = tutti_layer_saved_bytes(l->layer, n->capacity),
+            .first_row = &n->first_row,
+            .step = training ? n->step : NULL};
+        APP_CHECK(tutti_layer_forward(layer, n->ctx, &call));
     }
     return APP_OK;
 }
@@ -175,7 +198,9 @@ static int backward(network *n, const network_layer *l, int64_t rows, unsigned f
                              .din = {tensor_of(n, &w->dx, rows, &t[4])},
                              .saved = l->saved,
                              .saved_bytes = tutti_layer_saved_bytes(l->layer, n->capacity),
+                             .first_row = &n->first_row,
                              .flags = flags,
+                             .step = n->step,
                              .sync = sync};
     return app_check(tutti_layer_backward(l->layer, n->ctx, &call));
 }

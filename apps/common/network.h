@@ -24,6 +24,7 @@ typedef struct wiring {
 
 typedef struct network_layer {
     tutti_layer *layer;
+    tutti_layer *resting; /* takes its place in forward outside of training; NULL: itself */
     wiring wiring;
     void *saved; /* what forward keeps for backward */
 } network_layer;
@@ -37,6 +38,9 @@ typedef struct network {
     network_layer *layers;
     void **buffers;
     int64_t count, buffer_count, room;
+    /* of a training call, which its layers' masks depend on; set by the program */
+    const tutti_step_block *step;
+    int64_t first_row;
     tutti_layer *loss;
     int64_t classes;
     void *logits;     /* [capacity, classes]; their gradient after network_loss with a step */
@@ -62,6 +66,9 @@ int network_add_linear(network *network, int64_t in, int64_t out, tutti_activati
                        const wiring *wiring, int64_t block, const char *name);
 int network_add_embedding(network *network, int64_t vocab, int64_t cols, const wiring *wiring,
                           const char *name);
+/* Dropout with the probability p, in training alone; number: unlike those of the model's others. */
+int network_add_dropout(network *network, int64_t cols, tutti_activation activation, double p,
+                        int64_t number, const wiring *wiring, int64_t block, const char *name);
 /* Adds the loss over the logits, the output of a layer. */
 int network_add_loss(network *network, int64_t classes, void *logits);
 

@@ -134,6 +134,7 @@ static int send_rows(bytes *b, int64_t rows)
 static int load(task *task, int64_t first, int64_t rows)
 {
     bytes *b = (bytes *)task;
+    b->model.network.first_row = first;
     for (int64_t i = 0; i < rows; i++) set_row(b, i, bytes_order_at(&b->order, first + i));
     return rows ? send_rows(b, rows) : APP_OK;
 }
@@ -141,6 +142,7 @@ static int load(task *task, int64_t first, int64_t rows)
 static int forward(task *task, int64_t rows, const tutti_step_block *step)
 {
     bytes *b = (bytes *)task;
+    b->model.network.step = step;
     APP_TRY(network_forward(&b->model.network, rows, true));
     return network_loss(&b->model.network, rows, step);
 }

@@ -1,13 +1,15 @@
 /* The byte model: its layers and its buffers. */
 #include "bytes_model.h"
 
+#include <stdio.h>
+
 #include "common/exit_code.h"
 #include "common/report.h"
 
 const char *const bytes_model_norms[] = {"rmsnorm", NULL};
 
-/* Buffers that all blocks share: a block's output, later a norm's gradient; the gradient of the
- * residual stream; the gradient of the widest tensor inside a block. */
+/* Buffers that all blocks share: a block's output, later its gradient and a norm's; the gradient of
+ * the residual stream; the gradient of the widest tensor inside a block. */
 typedef struct shared {
     view branch, d_h, d_inner;
 } shared;
@@ -34,6 +36,17 @@ static int add_input(bytes_model *model, const train_options *o, const shared *s
     return network_add_linear(n, all.cols, o->width, TUTTI_ACT_NONE, &input, -1, "input");
 }
 
+/* Adds the block before a stage to h: y = before + dropout(branch).  Backward leaves the residual
+ * stream's gradient in place, and the branch's where the branch was. */
+static int add_dropped(network *n, const train_options *o, int64_t stage, const shared *s,
+                       view before, view h)
+{
+    const wiring dropout = {
+        .in = {s->branch, before}, .out = {h}, .upstream = {s->d_h}, .dx = s->branch};
+    return network_add_dropout(n, o->width, TUTTI_ACT_NONE, o->dropout, stage - 1, &dropout,
+                               stage - 1, "dropout");
+}
+
 /* A norm of the residual stream and the layers that read it: a block's, or in the last stage the
  * head.  The first stage's h exists already; the others add the branch to the previous h.  Backward
  * adds the norm's gradient to that of h; the last stage, the first to run, writes it. */
@@ -51,7 +64,9 @@ static int add_stage(network *n, const train_options *o, int64_t index, const sh
                    .x = h,
                    .upstream = {s->branch, head ? none : s->d_h},
                    .dx = s->d_h};
-    if (index > 0) {
+    if (index > 0 && o->dropout > 0) {
+        APP_TRY(add_dropped(n, o, index, s, before, h));
+    } else if (index > 0) {
         norm.in[0] = s->branch;
         norm.in[1] = before;
         norm.out[1] = h;
@@ -63,8 +78,11 @@ static int add_stage(network *n, const train_options *o, int64_t index, const sh
                        .y = inner,
                        .upstream = {head ? inner : d_inner},
                        .dx = s->branch};
-    const wiring down = {
-        .in = {inner}, .out = {s->branch}, .x = inner, .upstream = {s->d_h}, .dx = d_inner};
+    const wiring down = {.in = {inner},
+                         .out = {s->branch},
+                         .x = inner,
+                         .upstream = {o->dropout > 0 ? s->branch : s->d_h},
+                         .dx = d_inner};
     APP_TRY(network_add_norm(n, o->norm, o->width, &norm, block, "norm"));
     APP_TRY(network_add_linear(n, o->width, cols, head ? TUTTI_ACT_NONE : o->activation, &up, block,
                                head ? "head" : "up"));
@@ -95,9 +113,11 @@ int bytes_model_create(bytes_model *model, tutti_context *ctx, const train_optio
 
 void bytes_model_describe(const train_options *o)
 {
+    char dropout[48] = "";
+    if (o->dropout > 0) snprintf(dropout, sizeof dropout, ", dropout %g", o->dropout);
     app_say("  model         %lld x embedding %lld -> linear %lld -> %lld x [rmsnorm, linear %lld, "
-            "%s, linear %lld] -> rmsnorm -> %d",
+            "%s, linear %lld%s] -> rmsnorm -> %d",
             (long long)o->context, (long long)o->embedding, (long long)o->width,
             (long long)o->depth, (long long)(BYTES_EXPANSION * o->width),
-            train_text(o, "activation"), (long long)o->width, BYTES_VOCAB);
+            train_text(o, "activation"), (long long)o->width, dropout, BYTES_VOCAB);
 }

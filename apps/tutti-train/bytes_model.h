@@ -1,7 +1,7 @@
 /* The byte model: a residual network that predicts a byte from the `context` bytes before it.
  *
  *     h_0 = W_in [E(token_1) ... E(token_context)] + b_in
- *     h_i+1 = h_i + W_down,i act(W_up,i norm_i(h_i) + b_up,i) + b_down,i
+ *     h_i+1 = h_i + dropout(W_down,i act(W_up,i norm_i(h_i) + b_up,i) + b_down,i)
  *     logits = W norm(h_depth) + b
  *
  * [Bengio et al. 2003; He et al. 2016, pre-activation] */

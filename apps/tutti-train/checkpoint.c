@@ -26,6 +26,7 @@ typedef union saved {
 struct run_file {
     tutti_checkpoint *list;
     saved config[APP_OPTIONS_MAX]; /* of the options that have a key */
+    bool listed[APP_OPTIONS_MAX];  /* of those that a file may lack */
     run_state state;
     int64_t samples_seen;
 };
@@ -53,18 +54,54 @@ static saved value_of(const trainer *t, const app_option *option)
     return made;
 }
 
+static int list_value(tutti_checkpoint *list, const app_option *option, saved *value)
+{
+    if (type_of(option) == TEXT)
+        return app_check(
+            tutti_checkpoint_add_text(list, option->key, value->text, sizeof value->text));
+    if (type_of(option) == REAL)
+        return app_check(tutti_checkpoint_add_real(list, option->key, &value->real));
+    return app_check(tutti_checkpoint_add_int(list, option->key, &value->whole));
+}
+
 static int list_config(tutti_checkpoint *list, saved *config)
 {
     for (int i = 0; i < train_command.count; i++) {
         const app_option *option = &train_command.options[i];
-        if (!option->key) continue;
-        if (type_of(option) == TEXT)
-            APP_CHECK(tutti_checkpoint_add_text(list, option->key, config[i].text,
-                                                sizeof config[i].text));
-        else if (type_of(option) == REAL)
-            APP_CHECK(tutti_checkpoint_add_real(list, option->key, &config[i].real));
-        else
-            APP_CHECK(tutti_checkpoint_add_int(list, option->key, &config[i].whole));
+        if (option->key && !(option->mark & TRAIN_UNLESS_0))
+            APP_TRY(list_value(list, option, &config[i]));
+    }
+    return APP_OK;
+}
+
+/* Whether FILE, which no other run writes, has a value.  Collective: all ranks learn the same. */
+static int find_value(const trainer *t, const app_option *option, bool *found)
+{
+    tutti_checkpoint *probe = NULL;
+    saved value;
+    int code = app_check(tutti_checkpoint_create(t->ctx, t->comm, &probe));
+    if (code == APP_OK) code = list_value(probe, option, &value);
+    code = app_group_agree(t->group, code);
+    /* whatever else is wrong with the file shows when the whole of it is read */
+    if (code == APP_OK)
+        *found =
+            tutti_checkpoint_load(probe, t->options->checkpoint,
+                                  TUTTI_CHECKPOINT_VALUES | TUTTI_CHECKPOINT_SUBSET) == TUTTI_OK;
+    tutti_checkpoint_destroy(&probe);
+    return code;
+}
+
+/* Lists the options that a file may lack: before FILE is read those that it has, or if there is
+ * none to read, those that are not 0; afterwards those that are not 0 and not listed yet. */
+static int list_optional(trainer *t, bool reads)
+{
+    run_file *file = t->file;
+    for (int i = 0; i < train_command.count; i++) {
+        const app_option *option = &train_command.options[i];
+        if (!(option->mark & TRAIN_UNLESS_0) || file->listed[i]) continue;
+        file->listed[i] = value_of(t, option).whole != 0;
+        if (reads) APP_TRY(find_value(t, option, &file->listed[i]));
+        if (file->listed[i]) APP_TRY(list_value(file->list, option, &file->config[i]));
     }
     return APP_OK;
 }
@@ -225,6 +262,7 @@ int checkpoint_open(trainer *t)
     APP_TRY(app_group_agree(group, app_check(tutti_comm_broadcast(group->control, group->host,
                                                                   &resume, 1, TUTTI_I32, 0))));
     t->resumed = resume;
+    APP_TRY(app_group_agree(group, list_optional(t, t->resumed)));
     return t->resumed ? load_values(t) : APP_OK;
 }
 
@@ -239,6 +277,7 @@ int checkpoint_load(trainer *t)
     /* with --evaluate, a training run may have replaced the file since checkpoint_open */
     if (code == APP_OK) code = check_state(t, &file->state);
     if (code == APP_OK) t->state = file->state;
+    if (code == APP_OK) code = list_optional(t, false);
     return app_group_agree(t->group, code);
 }
 

@@ -78,6 +78,7 @@ static int shuffle(task *task, int64_t epoch)
 static int load(task *task, int64_t first, int64_t rows)
 {
     fashion *f = (fashion *)task;
+    f->model.network.first_row = first;
     APP_TRY(
         loader_load(&f->train, task->ctx, first, rows, f->model.images, f->model.network.labels));
     if (first / task->options->batch + 1 == FAULT_STEP &&
@@ -93,6 +94,7 @@ static int load(task *task, int64_t first, int64_t rows)
 static int forward(task *task, int64_t rows, const tutti_step_block *step)
 {
     fashion *f = (fashion *)task;
+    f->model.network.step = step;
     APP_TRY(network_forward(&f->model.network, rows, true));
     return network_loss(&f->model.network, rows, step);
 }

@@ -1,6 +1,8 @@
 /* The classifier. */
 #include "fashion_model.h"
 
+#include <stdio.h>
+
 #include "common/exit_code.h"
 #include "common/report.h"
 #include "fashion_data.h"
@@ -12,6 +14,20 @@ typedef struct gradients {
     view width, normed;
 } gradients;
 
+/* A linear layer whose activation is left to dropout, which follows it. */
+static int add_dropped(network *n, const train_options *o, int64_t in, int64_t index,
+                       wiring *linear)
+{
+    const view y = linear->y, dy = linear->upstream[0];
+    view z = {.cols = o->width};
+    APP_TRY(network_buffer(n, o->width, &z.data));
+    linear->out[0] = linear->y = z;
+    const wiring dropout = {.in = {z}, .out = {y}, .x = z, .upstream = {dy}, .dx = dy};
+    APP_TRY(network_add_linear(n, in, o->width, TUTTI_ACT_NONE, linear, index, "linear"));
+    return network_add_dropout(n, o->width, o->activation, o->dropout, index, &dropout, index,
+                               "dropout");
+}
+
 static int add_block(network *n, const train_options *o, int64_t index, const gradients *d, view *h)
 {
     view normed = {.cols = h->cols}, y = {.cols = o->width}, d_normed = d->normed, d_h = d->width;
@@ -20,10 +36,13 @@ static int add_block(network *n, const train_options *o, int64_t index, const gr
     APP_TRY(network_buffer(n, h->cols, &normed.data));
     APP_TRY(network_buffer(n, o->width, &y.data));
     const wiring norm = {.in = {*h}, .out = {normed}, .x = *h, .upstream = {d_normed}, .dx = d_h};
-    const wiring linear = {
+    wiring linear = {
         .in = {normed}, .out = {y}, .x = normed, .y = y, .upstream = {d->width}, .dx = d_normed};
     APP_TRY(network_add_norm(n, o->norm, h->cols, &norm, index, "norm"));
-    APP_TRY(network_add_linear(n, h->cols, o->width, o->activation, &linear, index, "linear"));
+    if (o->dropout == 0)
+        APP_TRY(network_add_linear(n, h->cols, o->width, o->activation, &linear, index, "linear"));
+    else
+        APP_TRY(add_dropped(n, o, h->cols, index, &linear));
     *h = y;
     return APP_OK;
 }
@@ -50,7 +69,9 @@ int model_create(model *model, tutti_context *ctx, const train_options *o, int64
 
 void model_describe(const train_options *o)
 {
-    app_say("  model         %d -> %lld x [%s, linear %lld, %s] -> %d", DATA_PIXELS,
-            (long long)o->depth, o->norm, (long long)o->width, train_text(o, "activation"),
+    char dropout[48] = "";
+    if (o->dropout > 0) snprintf(dropout, sizeof dropout, ", dropout %g", o->dropout);
+    app_say("  model         %d -> %lld x [%s, linear %lld, %s%s] -> %d", DATA_PIXELS,
+            (long long)o->depth, o->norm, (long long)o->width, train_text(o, "activation"), dropout,
             DATA_CLASSES);
 }

@@ -1,7 +1,7 @@
 /* The classifier: blocks of norm and FusedLinear, then a FusedLinear with ten outputs and
  * CrossEntropy.
  *
- *     h_0 = images;   h_i = act(W_i norm(h_i-1) + b_i);   logits = W h_depth + b */
+ *     h_0 = images;   h_i = dropout(act(W_i norm(h_i-1) + b_i));   logits = W h_depth + b */
 #ifndef TUTTI_TRAIN_FASHION_MODEL_H
 #define TUTTI_TRAIN_FASHION_MODEL_H
 

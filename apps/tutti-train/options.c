@@ -110,6 +110,10 @@ static const app_option table[] = {
      KEPT("weight_decay", REPORTED), .help = "AdamW's, on weights but not on biases and norms"},
     {"clip", "X", .group = HOW, REAL(APP_REAL, clip, 1e30), .initial = "0", KEPT("clip", REPORTED),
      .help = "largest norm of the gradients, 0 for none"},
+    {"dropout", "P", .group = HOW, REAL(APP_REAL, dropout, 0.99), .initial = "0",
+     KEPT("dropout", REPORTED | TRAIN_UNLESS_0),
+     .help = "probability of dropping an element in training: after the activation of each block, "
+             "in bytes from what a block adds"},
 
     {.group = TO_TRAIN_ON, .help = "What to train on:"},
     {"hold-out", "N", .group = TO_TRAIN_ON, INT(hold_out, 0, many),

@@ -37,6 +37,7 @@ typedef struct train_options {
     int64_t width, depth, embedding, context;
     const char *norm; /* a kind of layer, one of the task's norms */
     tutti_activation activation;
+    double dropout; /* probability, in training; 0: no such layers */
 
     int64_t epochs, batch, accumulate;
     int64_t leaves;         /* reproducible mode; 0: fast mode */
@@ -73,7 +74,8 @@ enum {
     TRAIN_FIXED = 1,    /* the run is refused */
     TRAIN_REPORTED = 2, /* the change is reported */
     TRAIN_LENGTH = 3,   /* the change and its consequence are reported */
-    TRAIN_OF_TASK = 4   /* only for the tasks that list it */
+    TRAIN_OF_TASK = 4,  /* only for the tasks that list it */
+    TRAIN_UNLESS_0 = 8  /* a file lacks it if it is 0 */
 };
 
 extern const app_command train_command;

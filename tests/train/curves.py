@@ -67,6 +67,28 @@ def test_accumulate():
         assert apart <= 1e-9, apart
 
 
+def test_dropout():
+    """Every number of ranks and of micro-steps drops the same, at other rates and seeds something else."""
+    compare("f64", 1e-9, None, small("--dropout", 0.1, "--activation", "gelu"))
+    compare("f32", 1e-5, 20, small("--dropout", 0.1))
+    one = curve(1, "f64", small("--dropout", 0.1))
+    for np, parts in ((1, 4), (3, 2)):
+        apart = difference(one, curve(np, "f64", small("--dropout", 0.1, "--accumulate", parts)))
+        assert apart <= 1e-9, f"{parts} micro-steps, np = {np}: {apart}"
+    for other in (small(), small("--dropout", 0.2)):
+        assert difference(one, curve(1, "f64", other)) > 1e-3, other
+
+
+def test_dropout_bytes():
+    with tempfile.TemporaryDirectory() as folder:
+        text = os.path.join(folder, "text")
+        with open(text, "w") as file:
+            file.write("".join(f"{n} bottles of beer on the wall\n" for n in range(60)))
+        task = ["--task", "bytes", "--context", 4, "--width", 16, "--embedding", 8, "--epochs", 1, "--batch", 32]
+        compare("f64", 1e-9, None, [*task, "--dropout", 0.1, text])
+        assert difference(*(curve(1, "f64", [*task, *more, text]) for more in ([], ["--dropout", 0.1]))) > 1e-3
+
+
 def test_accumulate_types():
     for dtype, bound in (("f32", 1e-5), ("bf16", 2e-2), ("f16", 5e-3)):
         apart = difference(curve(1, dtype, small())[:20], curve(1, dtype, small("--accumulate", 4))[:20])

@@ -88,6 +88,15 @@ def test_bytes():
     same_on_all("bytes16", BYTES + transport() + ["--dtype", "bf16", text()], [1, 4])
 
 
+def test_dropout():
+    """A sample's mask is the same on every rank."""
+    plain = same_on_all("plain", FASHION + transport() + ["--activation", "gelu"], [1])
+    args = FASHION + transport() + ["--activation", "gelu", "--dropout", 0.2]
+    assert not h.same_file(plain, same_on_all("dropout", args, [1, 3, 4])), "nothing was dropped"
+    same_on_all("dropout16", args + ["--dtype", "bf16"], [1, 2])
+    same_on_all("dropout-bytes", BYTES + transport() + ["--dropout", 0.1, text()], [1, 2, 3])
+
+
 def test_nccl():
     if h.BACKEND != "cuda":
         h.skip("nccl is for GPUs")
@@ -124,6 +133,11 @@ def resumed_on_other_ranks(name, args):
 def test_resumed_on_other_ranks():
     resumed_on_other_ranks("whole", FASHION + transport())
     resumed_on_other_ranks("whole16", BYTES + transport() + ["--dtype", "bf16", "--clip", 0.5, text()])
+
+
+def test_resumed_with_dropout():
+    resumed_on_other_ranks("dropped", FASHION + transport() + ["--dropout", 0.1])
+    resumed_on_other_ranks("dropped16", BYTES + transport() + ["--dtype", "bf16", "--dropout", 0.1, text()])
 
 
 def test_fast_mode_would_be_seen():

@@ -66,6 +66,34 @@ def test_exact_f64_with_everything():
     check_exact((3, 1), *more)
 
 
+def test_exact_dropout():
+    check_exact((2, 1), "--dropout", 0.25)
+
+
+@with_folder
+def test_dropout(folder):
+    """It may change, and is reported; files have it where it is not 0; evaluations drop nothing."""
+    paths = plain, dropped = [os.path.join(folder, name) for name in ("plain", "dropped")]
+    first = {path: run(saving(path, *more), np=2).want(0) for path, more in zip(paths, ([], ["--dropout", 0.5]))}
+    has = [b"dropout" in open(path, "rb").read() for path in paths]
+    assert has == [False, True], has
+    for path in paths:
+        again = run(saving(path, "--resume", "--evaluate")).want(0)
+        assert "resume:" not in again.out and again.accuracy() == first[path].accuracy(), again
+    for path, epochs, now, said in (
+        (plain, 3, 0.5, "resume: --dropout was 0 and is now 0.5"),
+        (plain, 4, 0.25, "resume: --dropout was 0.5 and is now 0.25"),
+        (plain, 5, 0, "resume: --dropout was 0.25 and is now 0"),
+        (dropped, 3, 0, "resume: --dropout was 0.5 and is now 0"),
+    ):
+        again = run(saving(path, "--resume", "--epochs", epochs, "--dropout", now)).want(0)
+        assert said in again.out and "done | 13 steps" in again.out, again
+    again = run(saving(dropped, "--resume", "--epochs", 4)).want(0)
+    assert "--dropout" not in again.out and "done | 13 steps" in again.out, again
+    assert "--dropout is '1.5', want" in run(arguments("--dropout", 1.5)).want(64).err
+    assert ", dropout 0.5]" in run(arguments("--dropout", 0.5, "--dry-run")).want(0).out
+
+
 def test_exact_bytes():
     """The order of the bytes continues, and the sample at the end is the same."""
     with tempfile.TemporaryDirectory() as folder:
