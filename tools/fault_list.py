@@ -107,6 +107,7 @@ FAULTS = [
     Fault("dropout-halves", "neighbours share bits", ">> i % 2 * 16 & 0xffff", ">> i % 2 * 15 & 0xffff", "layers.dropout"),
     Fault("dropout-p", "p is rounded down", "(uint32_t)lrint(desc->p * 65536)", "(uint32_t)(desc->p * 65536)", "layers.dropout"),
     Fault("dropout-kept", "what is kept is not divided by its part", "? v[j + i] / p_keep : 0", "? v[j + i] : 0", "layers.dropout"),
+    Fault("dropout-residual", "the first column gets no residual", "for (int64_t j = 0; args->residual.data", "for (int64_t j = 1; args->residual.data", "layers.dropout"),
     Fault("dropout-dbias", "the first column is left out of dbias", "OF(drop)(d, args, row); for (int64_t j = 0;", "OF(drop)(d, args, row); for (int64_t j = 1;", "layers.dropout"),
     # Embedding
     Fault("embedding-token", "the first token beyond the table is in it", "token >= 0 && token < args->vocab", "token >= 0 && token <= args->vocab", "layers.embedding", asan=True),

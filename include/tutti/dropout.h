@@ -1,12 +1,11 @@
 /* BiasDropoutActivation: bias, activation and dropout in one pass.
  *
  *     z = x + bias,   y = keep ? act(z) / p_keep : 0,   act as in FusedLinear (tutti/linear.h)
- *     with a residual r:  y = r + that, rounded once
+ *     with a residual r:  y = r + that, the sum rounded to dtype once
  *     backward:  dx = keep ? dy act'(z) / p_keep : 0,   dbias = sum over rows of dx, before it is
  *     rounded;   act' from z
  *
- * The gradient of a residual is dy itself: a caller that continues with dy has it, and adds dx where
- * x and the residual come from one tensor.
+ * The gradient of a residual is dy itself, so no call computes it.
  *
  * An element is dropped with probability p, which is taken as the nearest multiple of 2^-16: p_keep
  * is 1 minus that.  Its 16 random bits are of Philox 4x32-10 [Salmon, Moraes, Dror & Shaw 2011],
@@ -28,8 +27,8 @@
  *
  * Arithmetic is f32, f64 for f64; z is not rounded to dtype.  A NaN or an infinity is treated as by
  * FusedLinear where it is kept; where it is dropped, dx is 0 and y is 0 or the residual, exactly.
- * Bits depend on the shape, the type and the device, those of a row of y and dx not on the number of
- * rows. */
+ * Bits depend on the shape, the type and the device, those of a row of y and dx not on the number
+ * of rows. */
 #ifndef TUTTI_DROPOUT_H
 #define TUTTI_DROPOUT_H
 

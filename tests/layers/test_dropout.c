@@ -228,8 +228,8 @@ static void test_shards(void)
     trial_close(&batch);
 }
 
-/* What is dropped leaves the residual's bits, what is kept at p = 0 their sum; a NaN that is dropped
- * does not show. */
+/* What is dropped leaves the residual, what is kept at p = 0 their sum; a NaN that is dropped does
+ * not show. */
 static void test_residual(void)
 {
     static const char *const ps[] = {"0", "1"};

@@ -26,7 +26,7 @@ struct maths {
         asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
         return y;
     }
-    /* b is not above 2^126 */
+    /* 0 for b above 2^126 */
     static __device__ real divide(real a, real b)
     {
         real y;

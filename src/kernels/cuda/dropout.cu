@@ -8,8 +8,8 @@
  * thread, by block as a tree, and over blocks by column_sums.cuh, in f32 (f64 for f64); their order
  * depends on the shape and the type.
  *
- * At the copy rate of an H200 there is time for about 27 instructions per element of a 16-bit type in
- * forward, 41 in backward; gelu takes 22 and 34, 5 of them Philox's.  Rows that are not 16-byte
+ * At the copy rate of an H200 there is time for about 27 instructions per element of a 16-bit type
+ * in forward, 41 in backward; gelu takes 22 and 34, 5 of them Philox's.  Rows that are not 16-byte
  * aligned, or end within a group, are read element by element. */
 #include "kernels/cuda/column_sums.cuh"
 #include "kernels/cuda/packs.cuh"
@@ -97,8 +97,8 @@ struct column {
     }
 };
 
-/* A number that all lanes of a warp have, as one that the compiler knows to be such: the schedule of
- * keys then stays in uniform registers for all rounds of all rows. */
+/* A number that all lanes of a warp have, as one that the compiler knows to be such: the schedule
+ * of keys then stays in uniform registers for all rounds of all rows. */
 __device__ __forceinline__ uint32_t same_in_warp(uint32_t value)
 {
 #if __CUDA_ARCH__ >= 800
@@ -193,8 +193,7 @@ __device__ __forceinline__ void add_strips(const R (&sum)[group], int lanes, int
         if (col + i < cols) row[col + i] = sums[i][thread];
 }
 
-/* even: as of all_even.  partial: backward's, NULL where dbias is not
- * wanted. */
+/* even: as all_even says.  partial: backward's, NULL where dbias is not wanted. */
 template<class T, tutti_activation act, pass what, bool even, int ROWS, int BLOCKS>
 __global__ void __launch_bounds__(threads, BLOCKS)
     dropout_kernel(const __grid_constant__ tutti__dropout_args args, dropout_plan plan,
@@ -236,7 +235,7 @@ __global__ void __launch_bounds__(threads, BLOCKS)
 #pragma unroll
         for (int r = 0; r < ROWS; r++) {
             if (r > 0 && i + r * apart >= rows) break;
-            real z[group], v[group];
+            real z[group] = {}, v[group] = {};
             if (reads_x) from[r].get(z);
             if (reads_other) added[r].get(v);
 #pragma unroll
