@@ -74,7 +74,7 @@ static int list_config(tutti_checkpoint *list, saved *config)
     return APP_OK;
 }
 
-/* Whether FILE, which no other run writes, has a value.  Collective: all ranks learn the same. */
+/* Whether FILE has a value.  Collective: all ranks learn the same. */
 static int find_value(const trainer *t, const app_option *option, bool *found)
 {
     tutti_checkpoint *probe = NULL;
