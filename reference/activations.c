@@ -8,22 +8,35 @@
 
 bool activation_take(activation *a, const reference_work *w, tutti_dtype dtype)
 {
-    static const char *const names[ACTIVATION_KINDS] = {
-        "none", "relu", "leaky_relu", "gelu", "gelu_erf", "squared_relu", "silu"};
+#define TEXT(name, text, from) text,
+    static const char *const names[ACTIVATION_KINDS] = {TUTTI_ACTIVATION_LIST(TEXT)};
+#undef TEXT
     int kind = 0;
     while (kind < ACTIVATION_KINDS && !reference_option_is(w, "activation", names[kind])) kind++;
     *a = (activation){.kind = (activation_kind)kind,
                       .slope = reference_option(w, "slope"),
+                      .beta = reference_option(w, "smelu_beta"),
+                      .scale = reference_option(w, "star_scale"),
+                      .bias = reference_option(w, "star_bias"),
                       .u = w->u,
                       .dtype = dtype,
                       .computed = w->computed};
     return kind < ACTIVATION_KINDS;
 }
 
+/* Those of exponentials, whose formulas have no value at infinite z. */
 static bool is_smooth(const activation *a)
 {
     return a->kind == ACTIVATION_GELU || a->kind == ACTIVATION_GELU_ERF ||
            a->kind == ACTIVATION_SILU;
+}
+
+static bool keeps_z(const activation *a)
+{
+#define FROM(name, text, from) from,
+    static const char from[ACTIVATION_KINDS] = {TUTTI_ACTIVATION_LIST(FROM)};
+#undef FROM
+    return from[a->kind] == 'z';
 }
 
 static real relu(real z)
@@ -47,6 +60,10 @@ static real value_at(const activation *a, real z)
         return z / 2 * erfcl(-z * HALF_ROOT);
     case ACTIVATION_SILU:
         return z / (1 + expl(-z));
+    case ACTIVATION_SMELU:
+        return z <= -a->beta ? 0 : z >= a->beta ? z : (z + a->beta) * (z + a->beta) / (4 * a->beta);
+    case ACTIVATION_STAR_RELU:
+        return a->scale * relu(z) * relu(z) + a->bias;
     default:
         return z;
     }
@@ -73,6 +90,10 @@ static real slope_at(const activation *a, real z)
     case ACTIVATION_SILU:
         t = 1 / (1 + expl(-z));
         return t * (1 + z * (1 - t));
+    case ACTIVATION_SMELU:
+        return z <= -a->beta ? 0 : z >= a->beta ? 1 : (z + a->beta) / (2 * a->beta);
+    case ACTIVATION_STAR_RELU:
+        return 2 * a->scale * relu(z);
     default:
         return 1;
     }
@@ -84,8 +105,29 @@ spread activation_rounding(const activation *a, real value)
     return spread_single(spread_roundoff(a->dtype) * fabsl(value) + spread_least(a->dtype) / 2);
 }
 
+typedef real (*function_of)(const activation *a, real z);
+
+/* Error of a function's value because beta, scale and bias are numbers of the arithmetic. */
+static spread constants_error(const activation *a, function_of function, real z)
+{
+    activation as = *a;
+    if (a->kind != ACTIVATION_SMELU && a->kind != ACTIVATION_STAR_RELU) return (spread){0, 0, 0};
+    as.beta = reference_round(a->computed, a->beta);
+    as.scale = reference_round(a->computed, a->scale);
+    as.bias = reference_round(a->computed, a->bias);
+    return spread_single(function(&as, z) - function(a, z));
+}
+
+/* The error of the functions that a GPU has for 16-bit types, relative: far left their argument is
+ * large. */
+#define FAST 0x1p-16L
+static spread fast_error(const activation *a, real size)
+{
+    return spread_single(a->fast && is_smooth(a) ? FAST * size : 0);
+}
+
 /* A function of z with the error that z's causes.  An infinite z has no error. */
-static inexact change(const activation *a, real (*function)(const activation *a, real z), inexact z)
+static inexact change(const activation *a, function_of function, inexact z)
 {
     const real most = spread_most(z.error), value = function(a, z.value);
     if (isinf(z.value) || most == 0) return (inexact){value, {0, 0, 0}};
@@ -101,6 +143,12 @@ static spread own_errors(const activation *a, real z, real value)
     const real u = a->u;
     if (a->kind == ACTIVATION_RELU) return (spread){0, 0, 0}; /* max(z, 0) is exact */
     spread last = spread_of(u * value, 2);
+    if (a->kind == ACTIVATION_SMELU) { /* z + beta twice, 1 / (4 beta), two products; or z itself */
+        if (z > a->beta * (1 + 2 * u)) return (spread){0, 0, 0};
+        return spread_add(spread_of(2 * u * value, 1), spread_of(u * value, 3));
+    }
+    if (a->kind == ACTIVATION_STAR_RELU)
+        return spread_add(spread_of(u * a->scale * relu(z) * relu(z), 2), spread_of(u * value, 1));
     if (a->kind == ACTIVATION_GELU || a->kind == ACTIVATION_GELU_ERF)
         last = spread_add(last, spread_add(spread_single(SPREAD_FUNCTION / 2.0L * u * z),
                                            spread_of(u * z / 2, 1)));
@@ -116,7 +164,10 @@ inexact activation_apply(const activation *a, inexact z)
 {
     if (a->kind == ACTIVATION_NONE) return z;
     inexact y = change(a, value_at, z);
-    if (!isinf(z.value)) y.error = spread_add(y.error, own_errors(a, z.value, y.value));
+    if (isfinite(y.value)) y.error = spread_add(y.error, constants_error(a, value_at, z.value));
+    if (isinf(z.value)) return y;
+    y.error = spread_add(y.error, own_errors(a, z.value, y.value));
+    y.error = spread_add(y.error, fast_error(a, y.value));
     return y;
 }
 
@@ -161,10 +212,18 @@ static spread squared_relu_slope_errors(const activation *a, real z, real slope)
     return spread_add(spread_single(2 * fmaxl(below, above)), spread_of(u * slope, 3));
 }
 
+/* z + beta, 1 / (2 beta) and the product; exactly 1 beyond the middle. */
+static spread smelu_slope_errors(const activation *a, real z, real slope)
+{
+    const int roundings = z > a->beta * (1 + 2 * a->u) ? 0 : 3;
+    return spread_add(spread_of(a->u * slope, roundings), constants_error(a, slope_at, z));
+}
+
 /* The derivative as backward computes it from z. */
 static inexact slope_of(const activation *a, inexact z)
 {
     const real u = a->u, at = z.value, left = a->kind == ACTIVATION_LEAKY_RELU ? a->slope : 0;
+    const real off = spread_most(z.error);
     inexact slope = change(a, slope_at, z);
     if (isinf(at)) return slope;
     switch (a->kind) {
@@ -180,10 +239,19 @@ static inexact slope_of(const activation *a, inexact z)
     case ACTIVATION_SQUARED_RELU:
         slope.error = spread_add(slope.error, squared_relu_slope_errors(a, at, slope.value));
         break;
+    case ACTIVATION_SMELU:
+        slope.error = spread_add(slope.error, smelu_slope_errors(a, at, slope.value));
+        break;
+    case ACTIVATION_STAR_RELU:
+        slope.error = spread_add(slope.error, spread_add(spread_of(u * slope.value, 1),
+                                                         constants_error(a, slope_at, at)));
+        break;
     default: /* constant, except at the kink, where rounding decides on which side z lies */
-        slope.error = spread_single(fabsl(at) <= spread_most(z.error) ? 1 - left : 0);
+        slope.error = spread_single(off > 0 && fabsl(at) <= off ? 1 - left : 0);
         break;
     }
+    /* a slope is the sum of two terms, which are no larger than it and 1/2 together */
+    slope.error = spread_add(slope.error, fast_error(a, fabsl(slope.value) + 0.5L));
     return slope;
 }
 
@@ -198,7 +266,7 @@ static inexact slope_from(const activation *a, real y)
 inexact activation_gradient(const activation *a, inexact z, const double *y, real dy)
 {
     if (a->kind == ACTIVATION_NONE) return (inexact){dy, {0, 0, 0}};
-    const inexact slope = y && !is_smooth(a) ? slope_from(a, *y) : slope_of(a, z);
+    const inexact slope = y && !keeps_z(a) ? slope_from(a, *y) : slope_of(a, z);
     inexact dz = {slope.value * dy, spread_times(slope.error, dy)};
     if (a->kind == ACTIVATION_RELU) return dz;
     /* the slope of leaky_relu as a number of the arithmetic, the product */

@@ -3,6 +3,7 @@
 #define TUTTI_REFERENCE_ACTIVATIONS_H
 
 #include "kind.h"
+#include "tutti/activation.h"
 
 /* A number and its error. */
 typedef struct inexact {
@@ -10,25 +11,23 @@ typedef struct inexact {
     spread error;
 } inexact;
 
+/* ACTIVATION_NONE, ACTIVATION_RELU, … */
 typedef enum activation_kind {
-    ACTIVATION_NONE,
-    ACTIVATION_RELU,
-    ACTIVATION_LEAKY_RELU,
-    ACTIVATION_GELU,
-    ACTIVATION_GELU_ERF,
-    ACTIVATION_SQUARED_RELU,
-    ACTIVATION_SILU,
-    ACTIVATION_KINDS
+#define KIND(name, text, from) ACTIVATION_##name,
+    TUTTI_ACTIVATION_LIST(KIND)
+#undef KIND
+        ACTIVATION_KINDS
 } activation_kind;
 
 typedef struct activation {
     activation_kind kind;
-    real slope, u;
+    real slope, beta, scale, bias, u;
     tutti_dtype dtype, computed; /* of the layer's tensors, of the arithmetic */
+    bool fast; /* a GPU may take functions for 16-bit types; of a layer that does not round z */
 } activation;
 
-/* Sets a from the options "activation" and "slope"; false if there is no formula for the
- * activation.  dtype: of the layer's tensors. */
+/* Sets a from the layer's options, fast to false; false if there is no formula for the activation.
+ * dtype: of the layer's tensors. */
 bool activation_take(activation *a, const reference_work *w, tutti_dtype dtype);
 
 /* The error of storing a value in the layer's type: none if it is computed in that type. */

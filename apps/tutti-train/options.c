@@ -8,8 +8,9 @@
 
 static const char *const progress_names[] = {"plain", "bar", "none", NULL};
 static const char *const nonfinite_names[] = {"stop", "skip", NULL};
-static const char *const activation_names[] = {"none",     "relu",         "leaky_relu", "gelu",
-                                               "gelu_erf", "squared_relu", "silu",       NULL};
+#define ACTIVATION_NAME(name, text, from) text,
+#define ACTIVATION_WORD(name, text, from) " " text
+static const char *const activation_names[] = {TUTTI_ACTIVATION_LIST(ACTIVATION_NAME) NULL};
 static const char *const dtype_names[] = {"f32", "f64", "f16", "bf16", NULL};
 
 static bool parse_task(const app_option *option, void *options, const char *text,
@@ -86,8 +87,7 @@ static const app_option table[] = {
      KEPT("norm", FIXED),
      .help = "kind of the norm layers, of those that the task's model supports"},
     {"activation", "NAME", .group = MODEL, WORD(activation, activation_names), .initial = "relu",
-     KEPT("activation", FIXED),
-     .help = "none, relu, leaky_relu, gelu, gelu_erf, squared_relu or silu"},
+     KEPT("activation", FIXED), .help = "one of" TUTTI_ACTIVATION_LIST(ACTIVATION_WORD)},
     {"dtype", "TYPE", .group = WHERE, .kind = APP_DTYPE, AT(dtype), .words = dtype_names,
      .initial = "f32", KEPT("dtype", FIXED), .help = "f32, f64, bf16 or f16"},
     {"batch", "N", .group = HOW, INT(batch, 1, many), KEPT("batch", FIXED),

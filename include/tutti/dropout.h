@@ -1,6 +1,6 @@
 /* BiasDropoutActivation: bias, activation and dropout in one pass.
  *
- *     z = x + bias,   y = keep ? act(z) / p_keep : 0,   act as in FusedLinear (tutti/linear.h)
+ *     z = x + bias,   y = keep ? act(z) / p_keep : 0,   act as in tutti/activation.h
  *     with a residual r:  y = r + that, the sum rounded to dtype once
  *     backward:  dx = keep ? dy act'(z) / p_keep : 0,   dbias = sum over rows of dx, before it is
  *     rounded;   act' from z
@@ -32,7 +32,8 @@
 #ifndef TUTTI_DROPOUT_H
 #define TUTTI_DROPOUT_H
 
-#include "tutti/linear.h"
+#include "tutti/activation.h"
+#include "tutti/layer.h"
 
 TUTTI_BEGIN
 
@@ -45,6 +46,7 @@ typedef struct tutti_dropout_desc {
     double p;                    /* of an element to be dropped: 0 to 1 */
     int64_t layer_number; /* 0 to 2^15 - 1: layers of different numbers have different masks */
     int no_bias;
+    double smelu_beta, star_scale, star_bias; /* of smelu and star_relu, as tutti_linear_desc's */
 } tutti_dropout_desc;
 #define TUTTI_DROPOUT_DESC_INIT TUTTI_DESC_INIT(tutti_dropout_desc)
 TUTTI_API tutti_dropout_desc tutti_dropout_desc_default(void);

@@ -1,18 +1,9 @@
 /* FusedLinear: a matrix product with bias and activation.
  *
- *     z = x W^T + b,   y = act(z),   W is [out, in]
- *
- * none          z                                    relu           max(z, 0), NaN stays NaN
- * leaky_relu    z > 0 ? z : slope z                  squared_relu   relu(z)^2
- * gelu          z/2 (1 + tanh(sqrt(2/pi) (z + 0.044715 z^3)))       [Hendrycks & Gimpel 2016]
- * gelu_erf      z/2 (1 + erf(z / sqrt 2))            silu           z / (1 + exp(-z))
+ *     z = x W^T + b,   y = act(z),   W is [out, in],   act as in tutti/activation.h
  *
  * Backward, with dz = dy * act'(z):   dx = dz W,   dW = dz^T x,   db = sum over rows of dz.
- * act'(0) is 0 for relu and squared_relu, slope for leaky_relu.  A NaN in dy or z is a NaN in dz,
- * except with none, where dz is dy and z is not read.  At infinite z (in f16 it may be an
- * overflow), act and act' have their limits: for gelu, gelu_erf and silu -0 and 0 at -inf (where
- * the formulas, and other libraries, give NaN), inf and 1 at +inf.  gelu and silu keep their
- * accuracy for large negative z, down to the arithmetic's smallest normal number.  act' of
+ * A NaN in dy or z is a NaN in dz, except with none, where dz is dy and z is not read.  act' of
  * squared_relu is 2 sqrt(y), from y as stored: it is 0 where y underflows, for z below 2^-12.5 in
  * f16, 2^-75 in f32, 2^-67 in bf16.
  *
@@ -22,7 +13,8 @@
  *                                                    squared_relu
  * upstream[0]   dy       [rows, out]     dtype
  * din[0]        dx       [rows, in]      dtype       optional; not x nor dy
- * saved         z        [rows, out]     dtype       gelu, gelu_erf, silu only; 0 bytes otherwise
+ * saved         z        [rows, out]     dtype       where act' needs it: gelu, gelu_erf, silu,
+ *                                                    smelu, star_relu; 0 bytes otherwise
  * parameters    weight   [out, in]       dtype       initially uniform in ±1/sqrt(in)
  *               bias     [out]           dtype       unless no_bias; the same
  *
@@ -33,19 +25,10 @@
 #ifndef TUTTI_LINEAR_H
 #define TUTTI_LINEAR_H
 
+#include "tutti/activation.h"
 #include "tutti/layer.h"
 
 TUTTI_BEGIN
-
-typedef enum tutti_activation {
-    TUTTI_ACT_NONE,
-    TUTTI_ACT_RELU,
-    TUTTI_ACT_LEAKY_RELU,
-    TUTTI_ACT_GELU,
-    TUTTI_ACT_GELU_ERF,
-    TUTTI_ACT_SQUARED_RELU,
-    TUTTI_ACT_SILU
-} tutti_activation;
 
 typedef struct tutti_linear_desc {
     size_t size;
@@ -54,7 +37,11 @@ typedef struct tutti_linear_desc {
     tutti_activation activation; /* 0: none */
     double slope;                /* of leaky_relu, ignored by the others: > 0; 0: 0.01 */
     int no_bias;
-    int allow_tf32; /* f32 products in TF32 on GPUs that have it; no effect elsewhere */
+    int allow_tf32;    /* f32 products in TF32 on GPUs that have it; no effect elsewhere */
+    double smelu_beta; /* of smelu, ignored by the others: 1e-30 to 1e30; 0: 2 */
+    /* of star_relu, ignored by the others; finite in the arithmetic's type */
+    double star_scale; /* not 0; 0: 0.8944 */
+    double star_bias;  /* 0: -0.4472; TUTTI_ZERO: none */
 } tutti_linear_desc;
 #define TUTTI_LINEAR_DESC_INIT TUTTI_DESC_INIT(tutti_linear_desc)
 TUTTI_API tutti_linear_desc tutti_linear_desc_default(void);

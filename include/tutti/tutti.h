@@ -3,6 +3,7 @@
 #ifndef TUTTI_TUTTI_H
 #define TUTTI_TUTTI_H
 
+#include "tutti/activation.h"
 #include "tutti/adamw.h"
 #include "tutti/api.h"
 #include "tutti/checkpoint.h"

@@ -17,6 +17,11 @@ static bool is_type(const tutti_layer_option *option, const char *type)
     return strcmp(option->type, type) == 0;
 }
 
+static bool is_choice(const tutti_layer_option *option)
+{
+    return strchr(option->type, '|');
+}
+
 static const tutti_layer_option *find_option(const tutti__layer_class *class, const char *name)
 {
     for (int i = 0; i < class->type.option_count; i++)
@@ -158,18 +163,16 @@ static void put_default(const tutti__layer_class *class, const tutti_layer_optio
             *(tutti_dtype *)field = *(tutti_dtype *)field_of(like, desc);
         else
             tutti_dtype_parse(option->default_value, (tutti_dtype *)field);
-    } else if (is_type(option, "int32")) {
+    } else if (is_type(option, "int32") || is_choice(option)) {
         int *number = field;
-        *number = *number == 0                  ? atoi(option->default_value)
-                  : *number == TUTTI_ZERO_INT32 ? 0
-                                                : *number;
+        const int otherwise = is_choice(option) ? word_number(option->type, option->default_value)
+                                                : atoi(option->default_value);
+        *number = *number == 0 ? otherwise : *number == TUTTI_ZERO_INT32 ? 0 : *number;
     } else if (is_type(option, "int")) {
         int64_t *number = field;
         if (*number == 0) *number = strtoll(option->default_value, NULL, 10);
     } else {
-        /* the default of a bool or a choice is its value 0 */
-        TUTTI_ASSERT(strcmp(option->default_value, "0") == 0 ||
-                     word_number(option->type, option->default_value) == 0);
+        TUTTI_ASSERT(strcmp(option->default_value, "0") == 0); /* of a bool */
     }
 }
 
@@ -388,7 +391,8 @@ static tutti_status put_option(const tutti__layer_class *class, const tutti_laye
                                             : option->type);
     if (is_type(option, "real") && option->default_value && *(double *)field == 0)
         *(double *)field = TUTTI_ZERO;
-    if (is_type(option, "int32") && option->default_value && *(int *)field == 0)
+    if ((is_type(option, "int32") || is_choice(option)) && option->default_value &&
+        *(int *)field == 0)
         *(int *)field = TUTTI_ZERO_INT32;
     return TUTTI_OK;
 }

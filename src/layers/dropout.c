@@ -9,7 +9,7 @@
 static const tutti_layer_option options[] = {
     {"cols", "int", NULL, offsetof(tutti_dropout_desc, cols), 1, 1 << 20},
     {"dtype", "dtype", "f32", offsetof(tutti_dropout_desc, dtype), 0, 0},
-    TUTTI__ACTIVATION_OPTIONS(tutti_dropout_desc),
+    TUTTI__ACTIVATION_OPTIONS(tutti_dropout_desc, "none"),
     {"p", "real", "0", offsetof(tutti_dropout_desc, p), 0, 1},
     {"layer_number", "int", "0", offsetof(tutti_dropout_desc, layer_number), 0, (1 << 15) - 1},
     {"no_bias", "bool", "0", offsetof(tutti_dropout_desc, no_bias), 0, 0},
@@ -40,7 +40,7 @@ static const tutti_param_type params[] = {
 static tutti_status check(const char *name, const void *untyped)
 {
     const tutti_dropout_desc *desc = untyped;
-    return tutti__activation_check(name, (tutti__activation){desc->activation, desc->slope});
+    return tutti__activation_check(name, desc->dtype, TUTTI__ACTIVATION_OF(desc));
 }
 
 static void finish(tutti_layer *layer)
@@ -59,7 +59,7 @@ static void fill(const tutti_layer *layer, const tutti__views *views, void *args
         .cols = desc->cols,
         .first_row = views->first_row,
         .dtype = desc->dtype,
-        .activation = {desc->activation, desc->slope},
+        .activation = TUTTI__ACTIVATION_OF(desc),
         .dropped = (uint32_t)lrint(desc->p * 65536),
         .layer_number = (uint32_t)desc->layer_number,
         .step = views->step,

@@ -10,7 +10,7 @@ static const tutti_layer_option options[] = {
     {"in", "int", NULL, offsetof(tutti_linear_desc, in), 1, INT32_MAX},
     {"out", "int", NULL, offsetof(tutti_linear_desc, out), 1, INT32_MAX},
     {"dtype", "dtype", "f32", offsetof(tutti_linear_desc, dtype), 0, 0},
-    TUTTI__ACTIVATION_OPTIONS(tutti_linear_desc),
+    TUTTI__ACTIVATION_OPTIONS(tutti_linear_desc, "none"),
     {"no_bias", "bool", "0", offsetof(tutti_linear_desc, no_bias), 0, 0},
     {"allow_tf32", "bool", "0", offsetof(tutti_linear_desc, allow_tf32), 0, 0},
 };
@@ -35,7 +35,7 @@ static const tutti_param_type params[] = {
 static tutti_status check(const char *name, const void *untyped)
 {
     const tutti_linear_desc *desc = untyped;
-    return tutti__activation_check(name, (tutti__activation){desc->activation, desc->slope});
+    return tutti__activation_check(name, desc->dtype, TUTTI__ACTIVATION_OF(desc));
 }
 
 /* z is kept if backward needs it; otherwise backward reads y, except for none. */
@@ -62,7 +62,7 @@ static void fill(const tutti_layer *layer, const tutti__views *views, void *args
                 .in = desc->in,
                 .out = desc->out,
                 .dtype = desc->dtype,
-                .activation = {desc->activation, desc->slope},
+                .activation = TUTTI__ACTIVATION_OF(desc),
                 .allow_tf32 = desc->allow_tf32,
             },
         .x = views->in[0],

@@ -49,7 +49,7 @@ static inline tutti__gemm tutti__gemm_of(const char *name, int64_t m, int64_t n,
                               false,
                               NULL,
                               NULL,
-                              {TUTTI_ACT_NONE, 0}};
+                              {TUTTI_ACT_NONE, 0, 0, 0, 0}};
     return gemm;
 }
 

@@ -99,7 +99,7 @@ linear backward 5x9x17 operations $((4 * 5 * 9 * 17))
 END
 }
 test_variants() {
-    bench --activation relu,leaky_relu,gelu,gelu_erf,squared_relu,silu --shape 5x9x17 linear softmax || fail "$(<output)"
+    bench --activation relu,leaky_relu,gelu,gelu_erf,squared_relu,silu,smelu,star_relu --shape 5x9x17 linear softmax || fail "$(<output)"
     expect_equal rows "$(grep -c 'linear .* 5x9x17 .* right$' output)" 12
     expect_match output "$(<output)" "linear +backward +squared_relu +5x9x17 "
     bench -a silu --shape 5x9x17 linear || fail "$(<output)"

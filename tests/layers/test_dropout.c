@@ -32,7 +32,9 @@ static const matrix_kind dropout = {
     .variants = {"p=0.3", "p=0.1,activation=gelu,layer_number=7", "", "p=0.5,activation=relu",
                  "p=0.9,activation=leaky_relu,slope=0.125", "p=0.3,activation=gelu_erf",
                  "p=0.01,activation=squared_relu,layer_number=32767",
-                 "p=0.6,activation=silu,no_bias=1", "p=1,activation=gelu", "p=0.5,no_bias=1"},
+                 "p=0.6,activation=silu,no_bias=1", "p=1,activation=gelu", "p=0.5,no_bias=1",
+                 "p=0.2,activation=smelu,smelu_beta=0.7",
+                 "p=0.4,activation=star_relu,star_scale=1.3,star_bias=0.2"},
     .common = 2,
 };
 

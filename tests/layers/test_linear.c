@@ -37,16 +37,16 @@ static const matrix_shape some[] = {
     {3, "in=130,out=20"},  {1, "in=300,out=40"},   {700, "in=3,out=2"},
     {400, "in=32,out=20"}, {67, "in=131,out=200"}, {0, NULL}};
 
-/* By number; the variants with a bias are in this order. */
-static const char *const activations[] = {"none",     "relu",         "leaky_relu", "gelu",
-                                          "gelu_erf", "squared_relu", "silu"};
-#define ACT "slope=0.125,activation="
+#define ACT "slope=0.125,smelu_beta=0.7,star_scale=1.3,star_bias=-0.3,activation="
+#define TEXT(name, text, from) text,
+#define WITH_BIAS(name, text, from) ACT text,
+#define WITHOUT_BIAS(name, text, from) ACT text ",no_bias=1",
+static const char *const activations[] = {TUTTI_ACTIVATION_LIST(TEXT)};
 static const matrix_kind linear = {
     .trial = {.name = "linear", .draw = draw, .sharp = sharp},
-    .variants = {ACT "none", ACT "relu", ACT "leaky_relu", ACT "gelu", ACT "gelu_erf",
-                 ACT "squared_relu", ACT "silu", "no_bias=1", ACT "relu,no_bias=1",
-                 ACT "leaky_relu,no_bias=1", ACT "gelu,no_bias=1", ACT "gelu_erf,no_bias=1",
-                 ACT "squared_relu,no_bias=1", ACT "silu,no_bias=1", "allow_tf32=1"},
+    .variants = {TUTTI_ACTIVATION_LIST(WITH_BIAS)
+                     TUTTI_ACTIVATION_LIST(WITHOUT_BIAS) "activation=smelu",
+                 "activation=star_relu", "allow_tf32=1"},
     .shapes = shapes,
     .some = some,
     .small = "in=10,out=6",

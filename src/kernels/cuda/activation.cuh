@@ -1,4 +1,4 @@
-/* Activations and their derivatives on the GPU; include/tutti/linear.h has the mathematics. */
+/* Activations and their derivatives on the GPU; include/tutti/activation.h has the mathematics. */
 #ifndef TUTTI_KERNELS_CUDA_ACTIVATION_CUH
 #define TUTTI_KERNELS_CUDA_ACTIVATION_CUH
 
@@ -147,14 +147,25 @@ __device__ __forceinline__ real_of<T> gated_slope(real_of<T> z, real_of<T> a, re
     return (s + z * q * da) * (far ? left::factor : 1);
 }
 
+/* An activation's constants in the arithmetic's type. */
+template<class R>
+struct activation_constants {
+    R slope, beta, quarter, scale, bias; /* quarter: 1 / (4 beta) */
+    __host__ __device__ explicit activation_constants(const tutti__activation &activation)
+        : slope(R(activation.slope)), beta(R(activation.smelu_beta)), quarter(R(0.25) / beta),
+          scale(R(activation.star_scale)), bias(R(activation.star_bias))
+    {
+    }
+};
+
 /* act(z) */
 template<class T, tutti_activation act>
-__device__ real_of<T> activate(real_of<T> z, real_of<T> slope)
+__device__ real_of<T> activate(real_of<T> z, const activation_constants<real_of<T>> &constants)
 {
     typedef real_of<T> real;
     typedef maths<T> m;
     if constexpr (act == TUTTI_ACT_RELU) return z < 0 ? real(0) : z;
-    if constexpr (act == TUTTI_ACT_LEAKY_RELU) return z > 0 ? z : slope * z;
+    if constexpr (act == TUTTI_ACT_LEAKY_RELU) return z > 0 ? z : constants.slope * z;
     if constexpr (act == TUTTI_ACT_SQUARED_RELU) {
         real r = z < 0 ? real(0) : z;
         return r * r;
@@ -172,17 +183,26 @@ __device__ real_of<T> activate(real_of<T> z, real_of<T> slope)
         z = above(z, -real(flat<act>));
         return gated<T, act>(z, real(m::unit) * z);
     }
+    if constexpr (act == TUTTI_ACT_SMELU) {
+        real t = z + constants.beta, middle = t * (t * constants.quarter);
+        return z <= -constants.beta ? real(0) : z >= constants.beta ? z : middle;
+    }
+    if constexpr (act == TUTTI_ACT_STAR_RELU) {
+        real r = z < 0 ? real(0) : z;
+        return constants.scale * r * r + constants.bias;
+    }
     return z;
 }
 
 /* act'(z) */
 template<class T, tutti_activation act>
-__device__ real_of<T> slope_at(real_of<T> v, real_of<T> slope)
+__device__ real_of<T> slope_at(real_of<T> v, const activation_constants<real_of<T>> &constants)
 {
     typedef real_of<T> real;
     typedef maths<T> m;
     if constexpr (act == TUTTI_ACT_RELU) return v > 0 ? real(1) : v <= 0 ? real(0) : v;
-    if constexpr (act == TUTTI_ACT_LEAKY_RELU) return v > 0 ? real(1) : v <= 0 ? slope : v;
+    if constexpr (act == TUTTI_ACT_LEAKY_RELU)
+        return v > 0 ? real(1) : v <= 0 ? constants.slope : v;
     if constexpr (act == TUTTI_ACT_SQUARED_RELU) return 2 * (v < 0 ? real(0) : v);
     if constexpr (act == TUTTI_ACT_GELU) {
         v = within(v, real(flat<act>));
@@ -201,15 +221,21 @@ __device__ real_of<T> slope_at(real_of<T> v, real_of<T> slope)
         v = within(v, real(flat<act>));
         return gated_slope<T, act>(v, real(m::unit) * v, real(1));
     }
+    if constexpr (act == TUTTI_ACT_SMELU) {
+        real middle = (v + constants.beta) * (2 * constants.quarter);
+        return v <= -constants.beta ? real(0) : v >= constants.beta ? real(1) : middle;
+    }
+    if constexpr (act == TUTTI_ACT_STAR_RELU) return 2 * (constants.scale * (v < 0 ? real(0) : v));
     return 1;
 }
 
 /* The same from what is kept for backward: z if it is needed, otherwise y = act(z). */
 template<class T, tutti_activation act>
-__device__ real_of<T> slope_from_kept(real_of<T> v, real_of<T> slope)
+__device__ real_of<T> slope_from_kept(real_of<T> v,
+                                      const activation_constants<real_of<T>> &constants)
 {
     if constexpr (act == TUTTI_ACT_SQUARED_RELU) return 2 * maths<T>::root(v);
-    return slope_at<T, act>(v, slope);
+    return slope_at<T, act>(v, constants);
 }
 
 /* Calls f(tutti__type<T>{}, std::integral_constant<tutti_activation, kind>{}). */
@@ -218,17 +244,13 @@ static tutti_status with_activation(tutti_dtype dtype, tutti_activation kind, F 
 {
     return tutti__cuda_dispatch(dtype, [&](auto type) {
         switch (kind) {
-#define ACTIVATION(name) \
-    case name:           \
-        return f(type, std::integral_constant<tutti_activation, name>{})
-            ACTIVATION(TUTTI_ACT_NONE);
-            ACTIVATION(TUTTI_ACT_RELU);
-            ACTIVATION(TUTTI_ACT_LEAKY_RELU);
-            ACTIVATION(TUTTI_ACT_GELU);
-            ACTIVATION(TUTTI_ACT_GELU_ERF);
-            ACTIVATION(TUTTI_ACT_SQUARED_RELU);
-            ACTIVATION(TUTTI_ACT_SILU);
+#define ACTIVATION(name, text, from) \
+    case TUTTI_ACT_##name:           \
+        return f(type, std::integral_constant<tutti_activation, TUTTI_ACT_##name>{});
+            TUTTI_ACTIVATION_LIST(ACTIVATION)
 #undef ACTIVATION
+        case TUTTI_ACT_ZERO:
+            break;
         }
         return tutti__fail(TUTTI_ERR_INTERNAL, "cuda: there is no activation %d", (int)kind);
     });

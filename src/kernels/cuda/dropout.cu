@@ -210,7 +210,8 @@ __global__ void __launch_bounds__(threads, BLOCKS)
     const int count = left < 0 ? 0 : left < group ? int(left) : group;
     const int64_t begin = blockIdx.y * plan.run;
     const int rows = int(begin + plan.run < args.rows ? plan.run : args.rows - begin);
-    const real slope = real(args.activation.slope), p_keep = tutti__dropout_p_keep(&args);
+    const activation_constants<real> constants(args.activation);
+    const real p_keep = tutti__dropout_p_keep(&args);
     const real scale = 1 / p_keep; /* unused at p = 1 */
     const mask_bits mask(args, (uint32_t)at);
     const tutti__matrix &to = backward ? args.dx : args.y;
@@ -242,8 +243,9 @@ __global__ void __launch_bounds__(threads, BLOCKS)
             for (int k = 0; k < group; k++) {
                 real d = v[k];
                 if (reads_x) z[k] += bias[k];
-                if constexpr (!backward) d = activate<T, act>(z[k], slope);
-                if constexpr (backward && act != TUTTI_ACT_NONE) d *= slope_at<T, act>(z[k], slope);
+                if constexpr (!backward) d = activate<T, act>(z[k], constants);
+                if constexpr (backward && act != TUTTI_ACT_NONE)
+                    d *= slope_at<T, act>(z[k], constants);
                 d = mask.kept(bits[r], k) ? rescaled<T>(d, p_keep, scale) : real(0);
                 if constexpr (backward) sum[k] += d;
                 v[k] = what == pass::RESIDUAL ? v[k] + d : d;

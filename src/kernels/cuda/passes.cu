@@ -13,7 +13,7 @@ constexpr int vectors = 4; /* loads in flight per thread, 16 bytes each */
 template<class T, tutti_activation act, bool wide>
 __global__ void __launch_bounds__(threads)
     activation_kernel(int64_t rows, int64_t cols, const T *z, int64_t z_stride, T *y,
-                      int64_t y_stride, real_of<T> slope)
+                      int64_t y_stride, activation_constants<real_of<T>> constants)
 {
     constexpr int width = width_of<T>;
     int64_t first = int64_t(blockIdx.x) * threads * vectors * width;
@@ -30,7 +30,7 @@ __global__ void __launch_bounds__(threads)
                 real_of<T> value[width];
                 unpack<T>(raw[i], value);
 #pragma unroll
-                for (int k = 0; k < width; k++) value[k] = activate<T, act>(value[k], slope);
+                for (int k = 0; k < width; k++) value[k] = activate<T, act>(value[k], constants);
                 store_pack(to + first + (i * threads + int(threadIdx.x)) * width, value);
             }
         } else {
@@ -38,7 +38,8 @@ __global__ void __launch_bounds__(threads)
             for (int i = 0; i < vectors * width; i++) {
                 int64_t col = first + i * threads + threadIdx.x;
                 if (col < cols)
-                    to[col] = narrow<T>::of(activate<T, act>(widen<real_of<T>>(from[col]), slope));
+                    to[col] =
+                        narrow<T>::of(activate<T, act>(widen<real_of<T>>(from[col]), constants));
             }
         }
     }
@@ -66,7 +67,8 @@ constexpr int in_flight = 2; /* rows that a thread loads at once */
 template<class T, tutti_activation act, bool wide>
 __global__ void __launch_bounds__(threads, 4)
     dz_kernel(int64_t rows, int64_t cols, int64_t run, const T *dy, int64_t dy_stride, const T *v,
-              int64_t v_stride, T *dz, int64_t dz_stride, real_of<T> *partial, real_of<T> slope)
+              int64_t v_stride, T *dz, int64_t dz_stride, real_of<T> *partial,
+              activation_constants<real_of<T>> constants)
 {
     typedef real_of<T> real;
     constexpr int width = width_of<T>;
@@ -124,7 +126,7 @@ __global__ void __launch_bounds__(threads, 4)
                 unpack<T>(at[i], where);
 #pragma unroll
                 for (int k = 0; k < width; k++)
-                    d[k] = rounded_product(d[k], slope_from_kept<T, act>(where[k], slope));
+                    d[k] = rounded_product(d[k], slope_from_kept<T, act>(where[k], constants));
                 if (dz) store(dz + r * dz_stride + first, d);
             }
 #pragma unroll
@@ -174,7 +176,8 @@ tutti_status tutti__cuda_activate(const char *name, cudaStream_t stream, int64_t
         auto kernel = wide ? activation_kernel<T, decltype(act)::value, true>
                            : activation_kernel<T, decltype(act)::value, false>;
         kernel<<<grid, threads, 0, stream>>>(rows, cols, (const T *)z->data, z->stride,
-                                             (T *)y->data, y->stride, (real_of<T>)activation.slope);
+                                             (T *)y->data, y->stride,
+                                             activation_constants<real_of<T>>(activation));
         return tutti__cuda_status(cudaGetLastError(), name);
     });
 }
@@ -195,7 +198,8 @@ tutti_status tutti__cuda_activate_backward(const char *name, cudaStream_t stream
                            : dz_kernel<T, decltype(act)::value, false>;
         kernel<<<grid, dim3(lanes, strips), 0, stream>>>(
             rows, cols, run, (const T *)dy->data, dy->stride, (const T *)v->data, v->stride,
-            (T *)dz->data, dz->stride, sums ? (real *)partial : NULL, (real)activation.slope);
+            (T *)dz->data, dz->stride, sums ? (real *)partial : NULL,
+            activation_constants<real>(activation));
         TUTTI_CUDA_LAUNCHED(name);
         if (!sums) return TUTTI_OK;
         return column_sums_finish(name, stream, runs, cols, (const real *)partial, (real *)sums,

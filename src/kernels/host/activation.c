@@ -1,4 +1,4 @@
-/* Activations and their derivatives by rows; include/tutti/linear.h has the mathematics. */
+/* Activations and their derivatives by rows; include/tutti/activation.h has the mathematics. */
 #include "kernels/host/activation.h"
 
 /* erfc of a float, free of branches and calls: P(t) exp(-a^2) for a = |x|, t = 1 / (1 + 0.4 a),

@@ -36,9 +36,11 @@ TUTTI__INLINE REAL OF(gelu_exponent)(REAL z)
 TUTTI__VECTORISED
 void OF(tutti__activate)(REAL *row, tutti__activation activation, int64_t count)
 {
-    const REAL slope = (REAL)activation.slope;
+    const REAL slope = (REAL)activation.slope, beta = (REAL)activation.smelu_beta;
+    const REAL scale = (REAL)activation.star_scale, bias = (REAL)activation.star_bias;
     switch (activation.kind) {
     case TUTTI_ACT_NONE:
+    case TUTTI_ACT_ZERO:
         break;
     case TUTTI_ACT_RELU: /* comparisons are written so that NaN is kept */
         for (int64_t j = 0; j < count; j++) row[j] = row[j] < 0 ? 0 : row[j];
@@ -70,6 +72,19 @@ void OF(tutti__activate)(REAL *row, tutti__activation activation, int64_t count)
             row[j] = OF(gated)(z, z);
         }
         break;
+    case TUTTI_ACT_SMELU:
+        for (int64_t j = 0; j < count; j++) {
+            const REAL z = row[j], t = z + beta, middle = t * (t * ((REAL)0.25 / beta));
+            const REAL right = z >= beta ? z : middle;
+            row[j] = z <= -beta ? 0 : right;
+        }
+        break;
+    case TUTTI_ACT_STAR_RELU:
+        for (int64_t j = 0; j < count; j++) {
+            const REAL z = row[j] < 0 ? 0 : row[j];
+            row[j] = scale * z * z + bias;
+        }
+        break;
     }
 }
 
@@ -77,9 +92,11 @@ TUTTI__VECTORISED
 void OF(tutti__activate_backward)(REAL *restrict d, const REAL *restrict v, tutti__slope_from from,
                                   tutti__activation activation, int64_t count)
 {
-    const REAL slope = (REAL)activation.slope;
+    const REAL slope = (REAL)activation.slope, beta = (REAL)activation.smelu_beta;
+    const REAL scale = (REAL)activation.star_scale;
     switch (activation.kind) {
     case TUTTI_ACT_NONE:
+    case TUTTI_ACT_ZERO:
         break;
     case TUTTI_ACT_RELU:
         for (int64_t j = 0; j < count; j++) {
@@ -118,6 +135,16 @@ void OF(tutti__activate_backward)(REAL *restrict d, const REAL *restrict v, tutt
             const REAL z = OF(within)(v[j], 800);
             d[j] *= OF(gated_slope)(z, z, 1);
         }
+        break;
+    case TUTTI_ACT_SMELU:
+        for (int64_t j = 0; j < count; j++) {
+            const REAL z = v[j], middle = (z + beta) * ((REAL)0.5 / beta);
+            const REAL right = z >= beta ? 1 : middle;
+            d[j] *= z <= -beta ? 0 : right;
+        }
+        break;
+    case TUTTI_ACT_STAR_RELU:
+        for (int64_t j = 0; j < count; j++) d[j] *= 2 * (scale * (v[j] < 0 ? 0 : v[j]));
         break;
     }
 }
