@@ -5,7 +5,17 @@ import numpy as np
 from ..bounds import Result, Spread, Sum, arithmetic, stored
 from ..draw import Stream
 from ..numbers import FLOATS, round_to
-from .linear import ACTIVATIONS, Linear, activate, change, own_errors, second_activation, simulated_activation
+from .linear import (
+    ACTIVATIONS,
+    OTHER_CONSTANTS,
+    Linear,
+    activate,
+    change,
+    growth,
+    own_errors,
+    second_activation,
+    simulated_activation,
+)
 
 LOW, HALF = np.uint64(0xFFFFFFFF), np.uint64(32)
 SEED, STEP = 0, 1  # of all cases
@@ -58,10 +68,11 @@ class Dropout(Linear):
         kept, p_keep = mask(self.rows, self.cols, self.first_row, self.options)
         y, y_error = z, error
         if self.activation != "none":
-            y, y_error = change(lambda at: activate(self.activation, at, self.real(self.slope)), z, error)
-            y_error = y_error + own_errors(self.activation, z, y, self.u) + Spread.single(self.fast * np.abs(y))
+            y, y_error = change(lambda at: activate(self.activation, at, self.constants), z, error)
+            y_error = y_error + own_errors(self.activation, z, y, self.u, self.constants, self.grad)
+            y_error = y_error + Spread.single(self.fast * np.abs(y))
         size = np.abs(x) + (np.abs(bias) if self.has_bias else 0)
-        terms = size * (2 + (2 * np.abs(z) if self.activation == "squared_relu" else 0))
+        terms = size * growth(self.activation, z, self.constants)
         dz, dz_error, dz_terms = self._dz(z, error, dy, terms)
         if self.activation != "none":  # a slope's two terms are no larger than it and 1/2 together
             dz_error = dz_error + Spread.single(self.fast * (np.abs(dz) + np.abs(dy) / 2))
@@ -99,7 +110,7 @@ class Dropout(Linear):
         if self.has_bias:
             leaf["dbias"] = torch.tensor(bias, requires_grad=True)
         z = leaf["dx"] + leaf.get("dbias", 0)
-        y = second_activation(torch, self.activation, z, self.slope)
+        y = second_activation(torch, self.activation, z, self.constants)
         y = torch.where(torch.tensor(kept), y / max(p_keep, 2.0**-16), torch.zeros((), dtype=torch.float64))
         if residual is not None:
             y = y + torch.tensor(residual)
@@ -126,7 +137,10 @@ def simulate(case, given):
 def small():
     for dtype in FLOATS:
         for activation in ACTIVATIONS:
-            options = dict(cols=11, dtype=dtype, activation=activation, p=0.3)
+            constants = OTHER_CONSTANTS.get(activation, {})
+            if constants and dtype in ("f64", "f16"):  # FusedLinear's cases have these
+                continue
+            options = dict(cols=11, dtype=dtype, activation=activation, p=0.3, **constants)
             yield f"dropout-{activation}-{dtype}", Dropout(options, 7)
         options = dict(cols=11, dtype=dtype, p=0.5, no_bias=True, layer_number=5)
         yield f"dropout-no-bias-{dtype}", Dropout(options, 7, first_row=3)

@@ -10,7 +10,8 @@ from ..numbers import FLOATS, round_to
 
 BLOCK = 1 << 20  # elements of W, x or y that are computed at a time
 SMOOTH = ("gelu", "gelu_erf", "silu")
-ACTIVATIONS = ("none", "relu", "leaky_relu", "gelu", "gelu_erf", "squared_relu", "silu")
+ACTIVATIONS = ("none", "relu", "leaky_relu", "gelu", "gelu_erf", "squared_relu", "silu", "smelu", "star_relu")
+CONSTANTS = dict(slope=0.01, smelu_beta=2.0, star_scale=0.8944, star_bias=-0.4472)
 ROOT = math.sqrt(2 / math.pi)
 CUBE = 0.044715
 
@@ -21,23 +22,38 @@ def erfc(values):
     return _erfc(values.astype(np.float64)).astype(np.float64) if values.size else values
 
 
-def activate(name, z, slope):
+def constants_of(options, real):
+    """The constants of activations as numbers of a type."""
+    return {name: real(options.get(name, value)) for name, value in CONSTANTS.items()}
+
+
+def activate(name, z, constants):
     if name == "relu":
         return np.maximum(z, 0)
     if name == "leaky_relu":
-        return np.where(z > 0, z, slope * z)
+        return np.where(z > 0, z, constants["slope"] * z)
     if name == "squared_relu":
         return np.maximum(z, 0) ** 2
+    if name == "smelu":
+        beta = constants["smelu_beta"]
+        return np.where(z <= -beta, 0, np.where(z >= beta, z, (z + beta) ** 2 / (4 * beta)))
+    if name == "star_relu":
+        return constants["star_scale"] * np.maximum(z, 0) ** 2 + constants["star_bias"]
     return _with_limits(_smooth, name, z, np.maximum(z, 0)) if name in SMOOTH else z
 
 
-def derivative(name, z, slope):
+def derivative(name, z, constants):
     if name == "relu":
         return (z > 0).astype(z.dtype)
     if name == "leaky_relu":
-        return np.where(z > 0, z.dtype.type(1), z.dtype.type(slope))
+        return np.where(z > 0, z.dtype.type(1), z.dtype.type(constants["slope"]))
     if name == "squared_relu":
         return 2 * np.maximum(z, 0)
+    if name == "smelu":
+        beta = constants["smelu_beta"]
+        return np.clip((z + beta) / (2 * beta), 0, 1)
+    if name == "star_relu":
+        return 2 * constants["star_scale"] * np.maximum(z, 0)
     return _with_limits(_smooth_slope, name, z, z > 0) if name in SMOOTH else np.ones_like(z)
 
 
@@ -73,8 +89,9 @@ def change(function, z, z_error):
     return value, z_error.times(apart / np.maximum(most, FLOATS["f64"].least))
 
 
-def second_activation(torch, name, z, slope):
+def second_activation(torch, name, z, constants):
     f = torch.nn.functional
+    slope, beta, scale, bias = (float(constants[name]) for name in CONSTANTS)
     return {
         "none": lambda: z,
         "relu": lambda: f.relu(z),
@@ -83,14 +100,38 @@ def second_activation(torch, name, z, slope):
         "gelu": lambda: f.gelu(z, approximate="tanh"),
         "gelu_erf": lambda: f.gelu(z),
         "silu": lambda: f.silu(z),
+        # an integral of its derivative, which is linear
+        "smelu": lambda: (f.relu(z + beta) ** 2 - f.relu(z - beta) ** 2) / (4 * beta),
+        "star_relu": lambda: scale * f.relu(z) ** 2 + bias,
     }[name]()
 
 
-def own_errors(name, z, value, u):
+def constants_error(function, name, z, constants, computed):
+    """The error of a function's value because the constants of smelu and star_relu are numbers of the arithmetic."""
+    rounded = {key: type(value)(round_to(np.float64(value), computed)) for key, value in constants.items()}
+    return Spread.single(np.abs(function(name, z, rounded) - function(name, z, constants)))
+
+
+def growth(name, z, constants):
+    """A bound of |act'|: 1.13 at most, but for squares."""
+    if name == "star_relu":
+        return 2 + 2 * abs(float(constants["star_scale"])) * np.abs(z)
+    return 2 + (2 * np.abs(z) if name == "squared_relu" else 0)
+
+
+def own_errors(name, z, value, u, constants, computed):
     """Rounding errors of act itself.  Intermediate values may be as large as z where the result is small."""
     size, value = np.abs(z).astype(np.float64), np.abs(value).astype(np.float64)
     if name in ("none", "relu"):  # exact
         return Spread.of(0 * value)
+    if name == "smelu":  # z + beta twice, 1 / (4 beta), two products; or z itself
+        middle = u * value * (z <= constants["smelu_beta"] * (1 + 2 * u))
+        own = Spread.of(2 * middle, *[middle] * 3)
+        return own + constants_error(activate, name, z, constants, computed)
+    if name == "star_relu":
+        square = np.abs(constants["star_scale"] * np.maximum(z, 0) ** 2).astype(np.float64)
+        own = Spread.of(u * square, u * square, u * value)
+        return own + constants_error(activate, name, z, constants, computed)
     last = Spread.of(u * value, u * value)
     if (
         name == "gelu"
@@ -103,8 +144,14 @@ def own_errors(name, z, value, u):
     return last
 
 
-def own_slope_errors(name, z, slope, u):
-    """Rounding errors of act' itself, for the smooth activations."""
+def own_slope_errors(name, z, slope, u, constants, computed):
+    """Rounding errors of act' itself, where it is computed from z."""
+    if name in ("smelu", "star_relu"):
+        own = u * np.abs(slope).astype(np.float64)
+        if name == "smelu":  # z + beta, 1 / (2 beta) and the product; or 1
+            own = own * (z <= constants["smelu_beta"] * (1 + 2 * u))
+        own = Spread.of(*[own] * (3 if name == "smelu" else 1))
+        return own + constants_error(derivative, name, z, constants, computed)
     z, size, slope = z.astype(np.float64), np.abs(z).astype(np.float64), np.abs(slope).astype(np.float64)
     if name == "gelu":  # (1 + t) / 2 + z / 2 (1 - t^2) k (1 + 3 c z^2), t = tanh
         t = np.tanh(ROOT * (z + CUBE * z**3))
@@ -156,7 +203,7 @@ class Linear:
     def __init__(self, options, rows, real=np.longdouble, drawn=None):
         self.layer, self.options, self.rows, self.attributes = "linear", options, rows, {}
         self.ins, self.outs, self.dtype = options["in"], options["out"], options.get("dtype", "f32")
-        self.activation, self.slope = options.get("activation", "none"), options.get("slope", 0.01)
+        self.activation, self.constants = options.get("activation", "none"), constants_of(options, real)
         self.has_bias, self.real = not options.get("no_bias", False), real
         self.drawn = drawn or self.dtype
         self.u = unit(self.dtype, real)
@@ -220,11 +267,10 @@ class Linear:
         if self.activation == "none":
             return Result(z, z_error.most() + FLOATS["f64"].roundoff * np.abs(z), self.magnitude)
         value, error = change(
-            lambda at: activate(self.activation, at, self.real(self.slope)), z, z_error
+            lambda at: activate(self.activation, at, self.constants), z, z_error
         )
-        error = error + own_errors(self.activation, z, value, self.u)
-        # |act'| is 1.13 at most, but for squared_relu
-        terms = self.magnitude * (2 + (2 * np.abs(z) if self.activation == "squared_relu" else 0))
+        error = error + own_errors(self.activation, z, value, self.u, self.constants, self.grad)
+        terms = self.magnitude * growth(self.activation, z, self.constants)
         return Result(value, stored(error, value, self.dtype, self.grad), terms)
 
     def _dz(self, z, z_error, dy, terms):
@@ -234,11 +280,11 @@ class Linear:
             dz = dy.astype(self.real) * (1 if self.activation == "none" else z > 0)
             return dz, Spread.of(np.zeros(dy.shape)), size_dy
         slope, error = change(
-            lambda at: derivative(self.activation, at, self.real(self.slope)), z, z_error
+            lambda at: derivative(self.activation, at, self.constants), z, z_error
         )
         size = np.abs(z).astype(np.float64)
-        if self.activation in SMOOTH:
-            error = error + own_slope_errors(self.activation, z, slope, self.u)
+        if self.activation in (*SMOOTH, "smelu", "star_relu"):
+            error = error + own_slope_errors(self.activation, z, slope, self.u, self.constants, self.grad)
         elif self.activation == "squared_relu":  # 2 sqrt(y), y as stored: nothing where it underflows
             y_error = (self._rounding(z * z) + Spread.of(self.u * z * z)).most() + FLOATS[self.dtype].least / 2
             above = np.sqrt(z * z + y_error) - size
@@ -286,7 +332,7 @@ class Linear:
         if bias is not None:
             leaf["dbias"] = torch.tensor(bias, requires_grad=True)
         z = torch.nn.functional.linear(leaf["dx"], leaf["dweight"], leaf.get("dbias"))
-        y = second_activation(torch, self.activation, z, self.slope)
+        y = second_activation(torch, self.activation, z, self.constants)
         (y * torch.tensor(dy)).sum().backward()
         return {"y": y.detach().numpy(), **{name: tensor.grad.numpy() for name, tensor in leaf.items()}}
 
@@ -305,7 +351,8 @@ def gate(name, z):
 def simulated_activation(case, z, dtype):
     """act(z), and act' from act(z) as a number of dtype."""
     real, name = case.real("dtype"), case.options.get("activation", "none")
-    slope = real(case.option("slope", 0.01))
+    constants = constants_of(case.options, real)
+    slope, beta, scale, bias = (constants[name] for name in CONSTANTS)
     if name in ("gelu", "gelu_erf", "silu"):
         g = gate(name, z)
         y = z * g
@@ -316,6 +363,13 @@ def simulated_activation(case, z, dtype):
             act = g + 2 * inner * z * g * (1 - g)
         else:
             act = g + z * real(1 / math.sqrt(2 * math.pi)) * np.exp(z * z / -2)
+    elif name == "smelu":
+        t = z + beta
+        y = np.where(z <= -beta, 0, np.where(z >= beta, z, t * (t * (real(0.25) / beta))))
+        act = np.where(z <= -beta, 0, np.where(z >= beta, 1, t * (real(0.5) / beta)))
+    elif name == "star_relu":
+        r = np.maximum(z, 0)
+        y, act = scale * r * r + bias, 2 * (scale * r)
     else:
         y = {
             "none": z,
@@ -348,12 +402,18 @@ def simulate(case, given):
     return results
 
 
+# other constants than the defaults
+OTHER_CONSTANTS = dict(smelu=dict(smelu_beta=0.7), star_relu=dict(star_scale=1.3, star_bias=0.2))
+
+
 def small():
     for dtype in FLOATS:
         for activation in ACTIVATIONS:
             # a square doubles the product's relative error
-            ins = 7 if activation == "squared_relu" else 13
+            ins = 7 if activation in ("squared_relu", "star_relu") else 13
             options = {"in": ins, "out": 11, "dtype": dtype, "activation": activation}
+            if dtype in ("f32", "bf16"):
+                options.update(OTHER_CONSTANTS.get(activation, {}))
             yield f"linear-{activation}-{dtype}", Linear(options, 7)
         options = {"in": 13, "out": 11, "dtype": dtype, "no_bias": True}
         yield f"linear-no-bias-{dtype}", Linear(options, 7)
