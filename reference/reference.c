@@ -15,7 +15,8 @@
     X(cross_entropy) \
     X(linear)        \
     X(embedding)     \
-    X(dropout)
+    X(dropout)       \
+    X(glu)
 
 #define DECLARE(name) extern const reference_kind reference_##name;
 #define ENTRY(name) &reference_##name,

@@ -12,6 +12,7 @@
 #include "tutti/cross_entropy.h"
 #include "tutti/dropout.h"
 #include "tutti/embedding.h"
+#include "tutti/glu.h"
 #include "tutti/grad_sync.h"
 #include "tutti/layer.h"
 #include "tutti/layernorm.h"

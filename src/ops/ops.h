@@ -11,6 +11,7 @@
     X(embedding)      \
     X(linear)         \
     X(dropout)        \
+    X(glu)            \
     X(adamw)
 
 /* tutti__X_class in layers/X.c; the kind's name in tutti_layer_create_by_name. */
@@ -21,6 +22,7 @@
     X(linear)           \
     X(cross_entropy)    \
     X(embedding)        \
-    X(dropout)
+    X(dropout)          \
+    X(glu)
 
 #endif

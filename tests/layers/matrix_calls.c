@@ -116,19 +116,20 @@ static bool lists(const char *names, const char *name, bool gradient)
 }
 
 /* Two tensors that share memory: an output and its input, or an input's gradient and an upstream
- * one. */
+ * one or an input. */
 typedef struct overlap {
     int result, other; /* slots */
-    bool gradient;
+    bool gradient, of_gradient;
 } overlap;
 
 static void check_overlap(const trial_desc *c, overlap o)
 {
     trial apart, t;
     const unsigned absent = o.gradient ? c->absent_grads : c->absent;
-    if ((absent >> o.result | absent >> o.other) & 1) return;
+    const unsigned other_absent = o.of_gradient ? c->absent_grads : c->absent;
+    if ((absent >> o.result | other_absent >> o.other) & 1) return;
     if (!trial_open(&apart, harness_context(), c) || !trial_open(&t, harness_context(), c)) return;
-    operand *result = &t.slots[o.result][o.gradient], *other = &t.slots[o.other][o.gradient];
+    operand *result = &t.slots[o.result][o.gradient], *other = &t.slots[o.other][o.of_gradient];
     const int index = t.shapes[o.result].index;
     const char *replaces = matrix_type->slots[o.result].replaces,
                *name = matrix_type->slots[o.other].name;
@@ -160,9 +161,11 @@ static void check_in_place(const trial_desc *c)
         for (int k = 0; k < matrix_type->slot_count; k++) {
             const char *name = matrix_type->slots[k].name;
             if (lists(matrix_type->slots[i].may_be, name, false))
-                check_overlap(c, (overlap){i, k, false});
+                check_overlap(c, (overlap){i, k, false, false});
             if (lists(matrix_type->slots[i].grad_may_be, name, true))
-                check_overlap(c, (overlap){i, k, true});
+                check_overlap(c, (overlap){i, k, true, true});
+            if (lists(matrix_type->slots[i].grad_may_be, name, false))
+                check_overlap(c, (overlap){i, k, true, false});
         }
 }
 
