@@ -76,6 +76,13 @@ static const tutti_layer_option *variant_of(int kind)
     return NULL;
 }
 
+/* Whether both kinds have variants of one option, which the command line then has once. */
+static bool share_variant(int kind, int other)
+{
+    const tutti_layer_option *a = variant_of(kind), *b = variant_of(other);
+    return a && b && strcmp(a->name, b->name) == 0 && strcmp(a->type, b->type) == 0;
+}
+
 /* "none|relu|gelu" has "relu", "real" any number. */
 static bool is_one_of(const char *words, const char *word)
 {
@@ -87,7 +94,7 @@ static bool is_one_of(const char *words, const char *word)
     return false;
 }
 
-/* The option's mark is the kind. */
+/* The option's mark is a kind that has it. */
 static bool parse_variants(const app_option *option, void *given, const char *text,
                            char wanted[APP_WANTED_MAX])
 {
@@ -98,7 +105,8 @@ static bool parse_variants(const app_option *option, void *given, const char *te
         snprintf(word, sizeof word, "%.*s", (int)strcspn(at, ","), at);
         if (!is_one_of(words, word)) return false;
     }
-    ((layers_options *)given)->variants[option->mark] = text;
+    for (int kind = 0; kind < tutti_layer_type_count(); kind++)
+        if (share_variant(kind, option->mark)) ((layers_options *)given)->variants[kind] = text;
     return strlen(text) < BENCH_VARIANTS_MAX;
 }
 
@@ -274,9 +282,31 @@ static int run(void *given, app_group *group)
     return code;
 }
 
+/* The command-line option for the variants of a kind and of the kinds that share them: its help,
+ * and what it is by default.  False if an earlier kind has it. */
+static bool variants_option(int kind, char help[512], char unset[256])
+{
+    const tutti_layer_option *option = variant_of(kind);
+    if (!option) return false;
+    for (int i = 0; i < kind; i++)
+        if (share_variant(i, kind)) return false;
+    size_t used = (size_t)snprintf(help, 512, "of"), had = 0;
+    for (int i = kind; i < tutti_layer_type_count(); i++) {
+        if (!share_variant(i, kind)) continue;
+        const char *name = tutti_layer_type_get(i)->name;
+        used += (size_t)snprintf(help + used, 512 - used, "%s %s", i > kind ? "," : "", name);
+        had += (size_t)snprintf(unset + had, 256 - had, "%s%s of %s", had ? "; " : "",
+                                own_of(i)->variants, name);
+        if (used >= 512 || had >= 256) abort(); /* the tables are the program's own */
+    }
+    snprintf(help + used, 512 - used, ": %s", option->type);
+    return true;
+}
+
 const app_command *bench_layers_command(void)
 {
-    static char layers[4096], doc[sizeof layers + sizeof description], of[BENCH_KINDS_MAX][256];
+    static char layers[4096], doc[sizeof layers + sizeof description];
+    static char help[BENCH_KINDS_MAX][512], unset[BENCH_KINDS_MAX][256];
     static app_option all[TABLE + BENCH_KINDS_MAX];
     static app_command command = {.program = "tutti-bench",
                                   .args_doc = "[LAYER...]",
@@ -287,16 +317,12 @@ const app_command *bench_layers_command(void)
                                   .run = run};
     int count = 0;
     for (int kind = 0; kind < tutti_layer_type_count(); kind++) {
-        const tutti_layer_option *option = variant_of(kind);
-        if (!option) continue;
-        const bench_layer *own = own_of(kind);
-        snprintf(of[kind], sizeof of[kind], "of %s: %s", tutti_layer_type_get(kind)->name,
-                 option->type);
-        all[count++] = (app_option){option->name,
+        if (!variants_option(kind, help[kind], unset[kind])) continue;
+        all[count++] = (app_option){variant_of(kind)->name,
                                     "LIST",
-                                    of[kind],
-                                    .unset = own->variants,
-                                    .letter = own->key,
+                                    help[kind],
+                                    .unset = unset[kind],
+                                    .letter = own_of(kind)->key,
                                     .kind = APP_OTHER,
                                     .parse = parse_variants,
                                     .mark = kind};

@@ -15,7 +15,8 @@
     X(softmax)       \
     X(cross_entropy) \
     X(linear)        \
-    X(embedding)
+    X(embedding)     \
+    X(glu)
 
 #define DECLARE(name) extern const bench_layer bench_##name;
 LAYERS(DECLARE)

@@ -79,7 +79,7 @@ def test_types():
 
 def test_activations():
     text = path_of("activations", sentences(6000))
-    for activation in ("none", "leaky_relu", "gelu", "gelu_erf", "squared_relu", "silu"):
+    for activation in ("none", "leaky_relu", "gelu", "gelu_erf", "squared_relu", "silu", "smelu", "star_relu"):
         result, losses = train([*SHORT, "--activation", activation], [text])
         assert losses[-1] < losses[0] - 1.0, result
 

@@ -29,7 +29,7 @@ def test_f16():
 
 
 def test_every_norm_and_activation():
-    for activation in ("none", "relu", "leaky_relu", "gelu", "gelu_erf", "squared_relu", "silu"):
+    for activation in ("none", "relu", "leaky_relu", "gelu", "gelu_erf", "squared_relu", "silu", "smelu", "star_relu"):
         for norm in ("layernorm", "rmsnorm"):
             learn("f32", 1, "--activation", activation, "--norm", norm, "--depth", 2, "--width", 64)
 

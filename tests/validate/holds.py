@@ -59,7 +59,7 @@ def test_every_tensor_has_a_case():
 
 def test_layers():
     lines = tables()
-    assert {line[0] for line in lines} >= {"layernorm", "rmsnorm", "softmax", "linear", "cross_entropy", "embedding"}, lines
+    assert {line[0] for line in lines} >= {"layernorm", "rmsnorm", "softmax", "linear", "cross_entropy", "embedding", "glu"}, lines
     for line in ("linear option in int - 1 to 2147483647 must be given", "linear parameter bias [out] dtype unless no_bias",
                  "rmsnorm option eps real 1e-6 from 0", "cross_entropy input labels [rows] i32 below cols",
                  "cross_entropy output loss_sum [1] f64 optional sum over rows", "layernorm kept mean [rows] f32 or f64",
@@ -101,6 +101,9 @@ def test_own_bounds_where_activations_end():
         "gelu-f32": ([-10.5, -inf, inf], [0, 0, inf], [0, 0, 1]),
         "gelu_erf-bf16": ([-14, -inf, inf], [0, 0, inf], [0, 0, 1]),
         "squared_relu-f16": ([2.0**-13, 2.0**-12, inf], [2.0**-26, 2.0**-24, inf], [2.0**-12, 2.0**-11, inf]),
+        "smelu-bf16": ([-2, -inf, inf], [0, 0, inf], [0, 0, 1]),
+        "smelu-f32": ([2, 2 - 2.0**-22, 0], [2, 2 - 2.0**-22 + 2.0**-47, 0.5], [1, 1 - 2.0**-24, 0.5]),
+        "star_relu-f16": ([-1, -inf, inf], [-0.4472, -0.4472, inf], [0, 0, inf]),
         "squared_relu-f32": ([2.0**-75, 2.0**-74, -inf], [2.0**-150, 2.0**-148, 0], [2.0**-74, 2.0**-73, 0]),
     }
 

@@ -109,7 +109,7 @@ NANS = {
     "embedding-shape-65x3x5": ("params/weight", (2, 3), dict(y=None)),  # the rows of token 2
     "linear-none-f32": ("params/weight", (2, 3), dict(y=(ALL, 2), dx=(ALL, 3))),
     **{f"linear-{name}": ("inputs/x", (1, 3), dict(y=ROW, dx=ROW, dweight=ALL, dbias=ALL))
-       for name in ("relu-f32", "leaky_relu-f16", "squared_relu-bf16", "gelu-f16", "gelu_erf-f32", "silu-f64")},
+       for name in ("relu-f32", "leaky_relu-f16", "squared_relu-bf16", "gelu-f16", "gelu_erf-f32", "silu-f64", "smelu-f16", "star_relu-bf16")},
 }
 
 

@@ -13,6 +13,9 @@
 #include "ops/glu.h"
 
 constexpr int block = 256;
+/* Blocks that a multiprocessor should hold at once; without it the compiler spills to hold more. */
+template<class T>
+constexpr int resident = sizeof(T) == 8 ? 2 : 4;
 
 /* How threads walk over the packs of all rows. */
 struct walk {
@@ -102,7 +105,8 @@ struct unknown {
 };
 
 template<class T, int width, class G>
-__global__ void __launch_bounds__(block) glu_forward_kernel(tutti__glu_args args, walk w, G gate)
+__global__ void __launch_bounds__(block, resident<T>)
+    glu_forward_kernel(tutti__glu_args args, walk w, G gate)
 {
     for (spot at = first_spot(w); at.row < w.rows; advance(at, w)) {
         real_of<T> a[width], b[width];
@@ -116,7 +120,8 @@ __global__ void __launch_bounds__(block) glu_forward_kernel(tutti__glu_args args
 
 /* da and db may each be absent. */
 template<class T, int width, class G>
-__global__ void __launch_bounds__(block) glu_backward_kernel(tutti__glu_args args, walk w, G gate)
+__global__ void __launch_bounds__(block, resident<T>)
+    glu_backward_kernel(tutti__glu_args args, walk w, G gate)
 {
     const bool with_a = args.da.data, with_b = args.db.data;
     for (spot at = first_spot(w); at.row < w.rows; advance(at, w)) {

@@ -348,9 +348,9 @@ def gate(name, z):
     return 1 / (1 + np.exp(-z))
 
 
-def simulated_activation(case, z, dtype):
+def simulated_activation(case, z, dtype, standard="none"):
     """act(z), and act' from act(z) as a number of dtype."""
-    real, name = case.real("dtype"), case.options.get("activation", "none")
+    real, name = case.real("dtype"), case.options.get("activation", standard)
     constants = constants_of(case.options, real)
     slope, beta, scale, bias = (constants[name] for name in CONSTANTS)
     if name in ("gelu", "gelu_erf", "silu"):
