@@ -237,6 +237,7 @@ static inexact slope_of(const activation *a, inexact z)
         slope.error = spread_add(slope.error, silu_slope_errors(u, at, slope.value));
         break;
     case ACTIVATION_SQUARED_RELU:
+        if (a->from_z) break; /* 2 z is exact */
         slope.error = spread_add(slope.error, squared_relu_slope_errors(a, at, slope.value));
         break;
     case ACTIVATION_SMELU:

@@ -23,10 +23,11 @@ typedef struct activation {
     activation_kind kind;
     real slope, beta, scale, bias, u;
     tutti_dtype dtype, computed; /* of the layer's tensors, of the arithmetic */
-    bool fast; /* a GPU may take functions for 16-bit types; of a layer that does not round z */
+    bool from_z; /* of a layer whose act' is computed from z, even where y would do */
+    bool fast;   /* a GPU may take functions for 16-bit types; of a layer that does not round z */
 } activation;
 
-/* Sets a from the layer's options, fast to false; false if there is no formula for the activation.
+/* Sets a from the layer's options, from_z and fast to false; false if there is no formula for the activation.
  * dtype: of the layer's tensors. */
 bool activation_take(activation *a, const reference_work *w, tutti_dtype dtype);
 

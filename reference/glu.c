@@ -22,6 +22,7 @@ static const char *compute(const reference_work *w)
     const int64_t count = w->rows * (int64_t)reference_option(w, "cols");
     activation act; /* a is exact, and act(a) is not rounded */
     if (!activation_take(&act, w, w->computed)) return "an activation without formulas";
+    act.from_z = true;
     act.fast = tutti_dtype_size(dtype) == 2;
     for (int64_t i = 0; i < count; i++) {
         const inexact z = {a[i], {0, 0, 0}}, gate = activation_apply(&act, z);

@@ -80,7 +80,7 @@ def named(names, text):
 
 def is_own(names, name):
     match = re.fullmatch(OWN, name)
-    return bool(match) and any(stem and names.is_part(stem) for stem in match.groups())
+    return bool(match) and any(stem and (stem in names.kinds or names.is_part(stem)) for stem in match.groups())
 
 
 def sources(names, root):

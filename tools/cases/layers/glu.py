@@ -41,7 +41,9 @@ class Glu:
         self._expect(recorder, "expected/y", gate, error, b, terms, second)
         slope, slope_error = self._slope(z)
         inner = slope * dy
-        slope_error = slope_error.times(dy) + Spread.of(self.u * np.abs(inner))
+        slope_error = slope_error.times(dy)
+        if self.activation not in ("none", "relu"):
+            slope_error = slope_error + Spread.of(self.u * np.abs(inner))
         steep = growth(self.activation, z, self.constants) * np.abs(dy)
         self._expect(recorder, "expected_grad/da", inner, slope_error, b, steep, second)
         self._expect(recorder, "expected_grad/db", gate, error, dy, terms, second)
