@@ -27,8 +27,8 @@ typedef struct activation {
     bool fast;   /* a GPU may take functions for 16-bit types; of a layer that does not round z */
 } activation;
 
-/* Sets a from the layer's options, from_z and fast to false; false if there is no formula for the activation.
- * dtype: of the layer's tensors. */
+/* Sets a from the layer's options, from_z and fast to false; false if there is no formula for the
+ * activation.  dtype: of the layer's tensors. */
 bool activation_take(activation *a, const reference_work *w, tutti_dtype dtype);
 
 /* The error of storing a value in the layer's type: none if it is computed in that type. */

@@ -8,6 +8,8 @@
  *                                                                   [Shamir & Lin 2022]
  * star_relu     scale relu(z)^2 + bias               [Yu et al. 2022, "MetaFormer Baselines"]
  *
+ * slope, beta (smelu_beta), scale and bias (star_scale, star_bias) are options of the layers.
+ *
  * act'(0) is 0 for relu, squared_relu and star_relu, slope for leaky_relu, 1/2 for smelu.  A NaN in
  * z is a NaN in act and act', except act' of none.  At infinite z, act and act' have their limits:
  * for gelu, gelu_erf and silu -0 and 0 at -inf (where the formulas, and other libraries, give NaN),

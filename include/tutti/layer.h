@@ -45,8 +45,8 @@ enum {
 
 /* One call of forward or backward.  Each layer's header documents the slots and has a struct of its
  * own that names them.  An absent tensor is NULL; a tensor in a slot that the layer does not have
- * is an error.  Tensors in `in` and `upstream` are never written, nor are those in `out` by
- * backward. */
+ * is an error.  Tensors in `in` and `upstream` are never written, unless the caller puts a result
+ * into the same memory as the layer's header allows, nor are those in `out` by backward. */
 typedef struct tutti_call {
     const tutti_tensor *in[TUTTI_MAX_SLOTS];       /* inputs */
     tutti_tensor *out[TUTTI_MAX_SLOTS];            /* forward writes, some backwards read */
@@ -150,7 +150,7 @@ typedef struct tutti_slot {
     /* tensors whose memory it may share, row by row: "x residual".  An input among them that
      * backward reads may be shared only if nothing is saved, or if this slot replaces it */
     const char *may_be;
-    const char *grad_may_be; /* the same for its gradient: "dy dsum" */
+    const char *grad_may_be; /* the same for its gradient: "dy dsum", or an input's name */
     const char *replaces;    /* where `with` is given, backward takes it in place of this input */
 } tutti_slot;
 

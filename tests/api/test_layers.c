@@ -218,14 +218,17 @@ static void test_zero(void)
         for (int i = 0; i < type->option_count; i++) {
             const tutti_layer_option *o = &type->options[i];
             const bool real = strcmp(o->type, "real") == 0;
-            if (!real && strcmp(o->type, "int32") != 0) continue;
+            const bool choice = strchr(o->type, '|');
+            if (!real && !choice && strcmp(o->type, "int32") != 0) continue;
             char options[512], *desc = harness_calloc(1, kind->desc_size);
             options[0] = 0;
             put_required(type, desc);
             for (int j = 0; j < type->option_count; j++)
                 if (!type->options[j].default_value)
                     snprintf(options + strlen(options), 64, "%s=6, ", type->options[j].name);
-            snprintf(options + strlen(options), 64, "%s=0", o->name);
+            const char *zero = choice ? o->type : "0"; /* an enum's word 0 is its first */
+            snprintf(options + strlen(options), 64, "%s=%.*s", o->name, (int)strcspn(zero, "|"),
+                     zero);
             if (real)
                 *(double *)(desc + o->offset) = TUTTI_ZERO;
             else

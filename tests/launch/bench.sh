@@ -48,7 +48,7 @@ test_finds_what_is_wrong() {
     LD_PRELOAD=$faulty TUTTI_TEST_FAULT=row "${all[@]}" >output 2>&1
     expect_equal code $? 1
     # only kinds that the reference knows: others are checked by the same layer, which has the fault, too
-    expect_equal wrong "$(grep -c 'backward .* WRONG$' output)" 14
+    expect_equal wrong "$(grep -c 'backward .* WRONG$' output)" 18
     grep -v ' backward ' output | grep ' WRONG$' && fail "forward is wrong too"
     grep -q ' right$' output || fail "nothing is right: $(<output)"
 }
@@ -91,6 +91,8 @@ rmsnorm forward 7x33 bytes $((2 * 7 * 33 * 8))
 layernorm backward 7x33 bytes $((3 * 7 * 33 * 8))
 softmax forward 7x33 bytes $((2 * 7 * 33 * 8))
 softmax backward 7x33 bytes $((3 * 7 * 33 * 8))
+glu forward 7x33 bytes $((3 * 7 * 33 * 8))
+glu backward 7x33 bytes $((5 * 7 * 33 * 8))
 cross_entropy loss+grad 7x33 bytes $((2 * 7 * 33 * 8))
 embedding forward 5x9x17 bytes $((5 * (4 + 2 * 17 * 8)))
 embedding backward 5x9x17 bytes $((5 * (4 + 17 * 8) + 9 * 17 * 8))
@@ -100,10 +102,12 @@ END
 }
 test_variants() {
     bench --activation relu,leaky_relu,gelu,gelu_erf,squared_relu,silu,smelu,star_relu --shape 5x9x17 linear softmax || fail "$(<output)"
-    expect_equal rows "$(grep -c 'linear .* 5x9x17 .* right$' output)" 12
+    expect_equal rows "$(grep -c 'linear .* 5x9x17 .* right$' output)" 16
     expect_match output "$(<output)" "linear +backward +squared_relu +5x9x17 "
     bench -a silu --shape 5x9x17 linear || fail "$(<output)"
     expect_equal rows "$(grep -c ' silu .* right$' output)" 4
+    bench -a star_relu --shape 7x33,5x9x17 linear glu || fail "$(<output)" # kinds share the option
+    expect_equal rows "$(grep -cE '^(linear|glu) .* star_relu .* right$' output)" 8
 }
 test_wrong_options() {
     local given

@@ -158,6 +158,36 @@ static walk walk_for(const tutti__glu_args &args, int width, int device, unsigne
     return w;
 }
 
+template<bool backward, class T, int width, class G>
+static auto kernel_of(const G &)
+{
+    return backward ? glu_backward_kernel<T, width, G> : glu_forward_kernel<T, width, G>;
+}
+
+/* Loads the kernels, which is not allowed during a capture. */
+static tutti_status glu_plan(tutti_context *ctx, const void *untyped, bool backward,
+                             tutti__plan *plan)
+{
+    (void)plan;
+    const tutti__glu_args &args = *(const tutti__glu_args *)untyped;
+    TUTTI_TRY(tutti__cuda_use(ctx->device, "glu_plan"));
+    return with_activation(args.dtype, args.activation.kind, [&](auto type, auto act) {
+        using T = typename decltype(type)::type;
+        const activation_constants<real_of<T>> constants(args.activation);
+        const known<T, decltype(act)::value> gate = {constants};
+        const unknown<T> any = {constants, args.activation.kind};
+        constexpr int width = width_of<T>;
+        cudaFuncAttributes attributes;
+        TUTTI_CUDA(cudaFuncGetAttributes(&attributes, backward ? kernel_of<true, T, width>(gate)
+                                                               : kernel_of<false, T, width>(gate)),
+                   "glu_plan");
+        TUTTI_CUDA(cudaFuncGetAttributes(&attributes, backward ? kernel_of<true, T, 1>(any)
+                                                               : kernel_of<false, T, 1>(any)),
+                   "glu_plan");
+        return TUTTI_OK;
+    });
+}
+
 template<bool backward>
 static tutti_status glu_run(const tutti__job *job, const void *untyped)
 {
@@ -183,8 +213,7 @@ static tutti_status glu_run(const tutti__job *job, const void *untyped)
         constexpr int n = decltype(width)::value;
         unsigned blocks;
         const walk w = walk_for(args, n, job->ctx->device, &blocks);
-        auto kernel = backward ? glu_backward_kernel<T, n, decltype(gate)>
-                               : glu_forward_kernel<T, n, decltype(gate)>;
+        auto kernel = kernel_of<backward, T, n>(gate);
         kernel<<<blocks, block, 0, stream>>>(args, w, gate);
         return tutti__cuda_status(cudaGetLastError(), "glu");
     };
@@ -203,4 +232,4 @@ static tutti_status glu_run(const tutti__job *job, const void *untyped)
     });
 }
 
-extern "C" const tutti__op tutti__cuda_glu = {NULL, glu_run<false>, glu_run<true>};
+extern "C" const tutti__op tutti__cuda_glu = {glu_plan, glu_run<false>, glu_run<true>};
