@@ -461,7 +461,8 @@ tutti_status tutti__check_call(const tutti_layer *layer, const tutti_call *call,
     TUTTI_REQUIRE(layer->class->rows_most == 0 || views->rows <= layer->class->rows_most,
                   "%s: rows is %lld, want at most %lld", name, (long long)views->rows,
                   (long long)layer->class->rows_most);
-    TUTTI_REQUIRE(call->first_row || !layer->reads_first_row || plan,
+    TUTTI_REQUIRE(call->first_row || !layer->reads_first_row || plan ||
+                      (c.given & layer->tells_row),
                   "%s: first_row is NULL, but these options' bits depend on it", name);
     TUTTI_REQUIRE(call->step || !layer->reads_step || plan,
                   "%s: step is NULL, but these options' bits depend on it", name);

@@ -84,6 +84,7 @@ struct tutti_layer {
     int32_t finding;      /* the code that the layer's kernels write to a finding */
     bool reads_first_row; /* bits depend on call.first_row */
     bool reads_step;      /* and on call.step */
+    uint32_t tells_row;   /* a set: with one of these tensors first_row is not read */
     int param_count;
     tutti_param params[TUTTI__LAYER_PARAMS_MAX];
     int64_t param_elements[TUTTI__LAYER_PARAMS_MAX];

@@ -185,8 +185,7 @@ static bool looked_at(int slot, bool gradient)
 static bool optional(int slot, bool gradient)
 {
     const unsigned flags = fix.f.shapes[slot].flags;
-    if (gradient) return flags & TUTTI_SLOT_GRAD_OPTIONAL;
-    return flags & TUTTI_SLOT_OPTIONAL;
+    return flags & (gradient ? TUTTI_SLOT_GRAD_OPTIONAL : TUTTI_SLOT_OPTIONAL);
 }
 
 /* The tensor that determines the number of rows: the direction's first, inputs and outputs before

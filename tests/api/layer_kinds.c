@@ -137,7 +137,7 @@ static void make_options(const layer_kind *kind, char made[OPTIONS][OPTIONS_LENG
 {
     const tutti_layer_type *type = tutti_layer_type_find(kind->name);
     char options[OPTIONS_LENGTH] = "";
-    const char *const sizes[] = {"6", "4", "8", "2"};
+    const char *const sizes[] = {"6", "2", "8", "4"}; /* a divisor follows */
     for (int i = 0, size = 0; i < type->option_count; i++)
         if (!type->options[i].default_value)
             put_option(options, type->options[i].name, sizes[size++ % 4], 1);
