@@ -16,7 +16,8 @@
     X(linear)        \
     X(embedding)     \
     X(dropout)       \
-    X(glu)
+    X(glu)           \
+    X(rope)
 
 #define DECLARE(name) extern const reference_kind reference_##name;
 #define ENTRY(name) &reference_##name,

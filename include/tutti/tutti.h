@@ -20,6 +20,7 @@
 #include "tutti/log.h"
 #include "tutti/param.h"
 #include "tutti/rmsnorm.h"
+#include "tutti/rope.h"
 #include "tutti/softmax.h"
 #include "tutti/status.h"
 #include "tutti/step.h"

@@ -12,6 +12,7 @@
     X(linear)         \
     X(dropout)        \
     X(glu)            \
+    X(rope)           \
     X(adamw)
 
 /* tutti__X_class in layers/X.c; the kind's name in tutti_layer_create_by_name. */
@@ -23,6 +24,7 @@
     X(cross_entropy)    \
     X(embedding)        \
     X(dropout)          \
-    X(glu)
+    X(glu)              \
+    X(rope)
 
 #endif

@@ -163,6 +163,15 @@ static void bad_layer_create_by_name(void)
         {"embedding", "cols=4", "vocab"},
         {"embedding", "vocab=0,cols=4", "vocab"},
         {"embedding", "vocab=4,cols=2000000", "cols"},
+        {"rope", "cols=4", "head_size"},
+        {"rope", "cols=12,head_size=8", "want an even divisor of cols, 12"},
+        {"rope", "cols=12,head_size=3", "want an even divisor of cols, 12"},
+        {"rope", "cols=12,head_size=6,rotated=8", "want an even number up to head_size, 6"},
+        {"rope", "cols=12,head_size=6,rotated=3", "want an even number up to head_size, 6"},
+        {"rope", "cols=12,head_size=6,base=0.5", "base"},
+        {"rope", "cols=12,head_size=6,pairing=thirds", "halves|interleaved"},
+        {"rope", "cols=12,head_size=6,period=-1", "period"},
+        {"rope", "cols=12,head_size=6,max_positions=3000000000", "max_positions"},
     };
     for (int i = 0; i < HARNESS_COUNT(cases); i++) {
         harness_where("%s %s", cases[i][0], cases[i][1] ? cases[i][1] : "NULL");
