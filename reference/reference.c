@@ -17,7 +17,9 @@
     X(embedding)     \
     X(dropout)       \
     X(glu)           \
-    X(rope)
+    X(rope)          \
+    X(mse)           \
+    X(bce_with_logits)
 
 #define DECLARE(name) extern const reference_kind reference_##name;
 #define ENTRY(name) &reference_##name,

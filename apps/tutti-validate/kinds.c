@@ -35,6 +35,9 @@ static void list_slot(const char *kind, const tutti_slot *slot)
     if (flags & TUTTI_SLOT_SUM) add(more, sizeof more, "  ", "sum over rows");
     if (flags & TUTTI_SLOT_GRAD) add(more, sizeof more, "  has d", slot->name);
     add(more, sizeof more, flags & TUTTI_SLOT_UP_TO ? "  up to " : "  below ", slot->below);
+    if (slot->least < slot->most)
+        snprintf(more + strlen(more), sizeof more - strlen(more), "  from %.10g to %.10g",
+                 slot->least, slot->most);
     add(more, sizeof more, "  with ", slot->with);
     add(more, sizeof more, "  backward reads it for ", slot->replaces);
     app_say("%-14s %-9s %-14s [%s%s%s]  %s%s", kind, roles[slot->role], slot->name, rows,

@@ -152,6 +152,9 @@ typedef struct tutti_slot {
     const char *may_be;
     const char *grad_may_be; /* the same for its gradient: "dy dsum", or an input's name */
     const char *replaces;    /* where `with` is given, backward takes it in place of this input */
+    /* for floats: values outside, and NaN, are faults in the data (tutti_context_check); both 0:
+     * any */
+    double least, most;
 } tutti_slot;
 
 typedef struct tutti_param_type {

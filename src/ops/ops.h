@@ -13,6 +13,7 @@
     X(dropout)        \
     X(glu)            \
     X(rope)           \
+    X(loss)           \
     X(adamw)
 
 /* tutti__X_class in layers/X.c; the kind's name in tutti_layer_create_by_name. */
@@ -25,6 +26,8 @@
     X(embedding)        \
     X(dropout)          \
     X(glu)              \
-    X(rope)
+    X(rope)             \
+    X(mse)              \
+    X(bce_with_logits)
 
 #endif

@@ -1,6 +1,7 @@
 /* A layer of any kind with everything that its calls need; see layer_fixture.h. */
 #include "layer_fixture.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -142,7 +143,8 @@ void close_layer(layer_fixture *fix)
     if (fix->saved.mirror) harness_buffer_free(fix->ctx, &fix->saved);
 }
 
-static void fill(layer_fixture *f, harness_buffer *buffer, harness_rng *rng, int64_t below)
+static void fill(layer_fixture *f, harness_buffer *buffer, harness_rng *rng, int64_t below,
+                 const tutti_slot *slot)
 {
     const int64_t count = buffer->rows * buffer->cols;
     double *values = harness_calloc((size_t)count, sizeof *values);
@@ -151,6 +153,8 @@ static void fill(layer_fixture *f, harness_buffer *buffer, harness_rng *rng, int
             values[i] = (double)(harness_random(rng) % (uint64_t)below);
     else
         harness_fill(rng, values, count, buffer->dtype, 0.1, 1);
+    for (int64_t i = 0; i < count && slot && slot->least < slot->most; i++)
+        values[i] = fmin(fmax(values[i], slot->least), slot->most);
     harness_buffer_put(f->ctx, buffer, values);
     free(values);
 }
@@ -159,12 +163,13 @@ void fill_all(layer_fixture *f, uint64_t seed)
 {
     harness_rng rng = {seed};
     for (int i = 0; i < f->type->slot_count; i++) {
-        if (slot_read(f, i, false, false)) fill(f, &f->buffers[i][0], &rng, f->shapes[i].below);
-        if (slot_read(f, i, true, true)) fill(f, &f->buffers[i][1], &rng, 0);
+        if (slot_read(f, i, false, false))
+            fill(f, &f->buffers[i][0], &rng, f->shapes[i].below, &f->type->slots[i]);
+        if (slot_read(f, i, true, true)) fill(f, &f->buffers[i][1], &rng, 0, NULL);
     }
     for (int i = 0; i < tutti_layer_param_count(f->layer); i++) {
-        fill(f, &f->params[i], &rng, 0);
-        fill(f, &f->grads[i], &rng, 0);
+        fill(f, &f->params[i], &rng, 0, NULL);
+        fill(f, &f->grads[i], &rng, 0, NULL);
     }
 }
 

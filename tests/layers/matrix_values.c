@@ -28,15 +28,19 @@ void matrix_test_no_rows(void)
             }
 }
 
-/* One special value in two places of an input. */
-static void check_special(trial *t, operand *o, double special)
+/* One special value in two places of an input, where it may be a fault in the data. */
+static void check_special(trial *t, const trial_tensor *input, double special)
 {
+    operand *o = input->at;
+    const tutti_slot *slot = input->param ? NULL : &matrix_type->slots[input->index];
     const int64_t places[] = {o->count / 3, o->count - 1};
     double old[2];
     for (int i = 0; i < 2; i++) old[i] = o->values[places[i]];
     for (int i = 0; i < 2; i++) o->values[places[i]] = special;
     operand_put(t->ctx, o);
     if (trial_run(t)) trial_check(t);
+    if (slot && slot->least < slot->most)
+        CHECK_FAILS(TUTTI_ERR_DATA, "row ", tutti_context_check(t->ctx));
     for (int i = 0; i < 2; i++) o->values[places[i]] = old[i];
     operand_put(t->ctx, o);
 }
@@ -60,7 +64,7 @@ void matrix_test_nonfinite(void)
                 if (!trial_open(&t, harness_context(), &c)) return;
                 for (int k = 0; k < 3 * t.input_count; k++)
                     if (t.inputs[k / 3].at->buffer.dtype != TUTTI_I32)
-                        check_special(&t, t.inputs[k / 3].at, special[k % 3]);
+                        check_special(&t, &t.inputs[k / 3], special[k % 3]);
                 trial_close(&t);
             }
 }

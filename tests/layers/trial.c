@@ -64,6 +64,13 @@ static harness_rng rng_of(const trial *t, int tensor)
     return rng;
 }
 
+/* A roughly normal number made one of the slot's range, often one of its ends. */
+static double into_range(const tutti_slot *slot, double value)
+{
+    const double width = slot->most - slot->least;
+    return fmin(fmax(slot->least + width / 2 * (1 + value), slot->least), slot->most);
+}
+
 /* Tensors with one element per row have one dimension. */
 static void make_tensor(trial *t, int slot, bool gradient)
 {
@@ -82,7 +89,9 @@ static void make_tensor(trial *t, int slot, bool gradient)
     if (list) o->tensor = tutti_tensor_1d(o->buffer.data, shape->dtype, rows);
     for (int64_t i = 0; i < o->count && shape->below > 0; i++)
         o->values[i] = (double)(harness_random(&rng) % (uint64_t)shape->below);
-    if (shape->below > 0) operand_put(t->ctx, o);
+    for (int64_t i = 0; i < o->count && row->least < row->most; i++)
+        o->values[i] = harness_round(shape->dtype, into_range(row, o->values[i]));
+    if (shape->below > 0 || row->least < row->most) operand_put(t->ctx, o);
     place(t, &t->call, slot, gradient, &o->tensor);
     add_tensor(output ? t->results : t->inputs, output ? &t->result_count : &t->input_count,
                (trial_tensor){.at = o, .gradient = gradient, .by_row = !sum, .index = slot},

@@ -7,6 +7,7 @@
  * losses are kept in scratch, in f64, for a second kernel that sums them in an order that depends
  * only on the number of rows. */
 #include "kernels/cuda/exp.cuh"
+#include "kernels/cuda/row_losses.cuh"
 #include "ops/cross_entropy.h"
 
 struct entropy_call {
@@ -263,21 +264,6 @@ __global__ void __launch_bounds__(1024) cross_entropy_long_kernel(entropy_call c
     }
 }
 
-enum { SUM_THREADS = 1024 };
-
-__global__ void __launch_bounds__(SUM_THREADS)
-    sum_in_order_kernel(const double *values, int64_t count, double *total)
-{
-    __shared__ block_team_slots<double, 1> slots;
-    block_team<double, 1> team(slots, 1);
-    row_total<double> mine;
-#pragma unroll 8
-    for (int64_t i = threadIdx.x; i < count; i += SUM_THREADS) mine.add(values[i]);
-    double sum[1] = {mine.value()};
-    team.reduce<row_add>(sum);
-    if (threadIdx.x == 0) *total = sum[0];
-}
-
 template<class T, bool WHOLE>
 static tutti_status entropy_of(tutti_context *ctx, const entropy_call &call, const row_plan &plan)
 {
@@ -336,8 +322,8 @@ static tutti_status entropy_run(const tutti__job *job, const void *untyped)
                                : entropy_of<T, true>(ctx, call, plan);
         }));
     if (!args->loss_sum) return TUTTI_OK;
-    return row_launch("cross_entropy", sum_in_order_kernel, 1, SUM_THREADS, 1, 0,
-                      tutti__cuda_stream(ctx), call.row_losses, args->rows, args->loss_sum);
+    return sum_losses("cross_entropy", tutti__cuda_stream(ctx), call.row_losses, args->rows,
+                      args->loss_sum);
 }
 
 extern "C" const tutti__op tutti__cuda_cross_entropy = {entropy_plan, entropy_run, NULL};
