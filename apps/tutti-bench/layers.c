@@ -187,7 +187,7 @@ static void report(void *user, const bench_result *r)
         snprintf(reference, sizeof reference, "%.1f", r->amount / r->reference * unit);
         snprintf(share, sizeof share, "%.1f %%", percent);
     }
-    snprintf(row, sizeof row, "%-14s %-10s %-13s %-17s %-5s %11.1f %9.1f %-8s %9s %9s %9s",
+    snprintf(row, sizeof row, "%-15s %-10s %-13s %-17s %-5s %11.1f %9.1f %-8s %9s %9s %9s",
              r->layer, r->pass, r->variant, r->shape, tutti_dtype_name(r->dtype), r->seconds * 1e6,
              rate * unit, unit_name, reference, share, call);
     bench_results_add(user, r, row);
@@ -252,7 +252,7 @@ static int time_all(bench_machine *machine, const layers_options *options, bench
     char head[160];
     const bool gpu = tutti_context_backend(machine->ctx) == TUTTI_BACKEND_CUDA;
     const tutti_dtype dtype = options->dtype ? options->dtype : gpu ? TUTTI_BF16 : TUTTI_F32;
-    snprintf(head, sizeof head, "%-14s %-10s %-13s %-17s %-5s %11s %9s %-8s %9s %9s %9s", "layer",
+    snprintf(head, sizeof head, "%-15s %-10s %-13s %-17s %-5s %11s %9s %-8s %9s %9s %9s", "layer",
              "pass", "variant", "shape", "type", "time us", "rate", "unit", "reference", "share",
              "call us");
     APP_TRY(bench_results_begin(to, machine, head));

@@ -16,7 +16,10 @@
     X(cross_entropy) \
     X(linear)        \
     X(embedding)     \
-    X(glu)
+    X(glu)           \
+    X(rope)          \
+    X(mse)           \
+    X(bce_with_logits)
 
 #define DECLARE(name) extern const bench_layer bench_##name;
 LAYERS(DECLARE)
@@ -168,8 +171,10 @@ static int fill_slot(bench_run *run, int i)
     const tutti_tensor view = tutti_tensor_make(NULL, shape.dtype, slot->cols ? 2 : 1, dims);
     const bool index = shape.dtype == TUTTI_I32;
     bench_tensor *value = &run->tensors[2 * i], *gradient = value + 1;
-    const double mean = run->own->about_zero ? 0 : 0.1;
-    APP_TRY(put(run, 2 * i, view, mean, input && !index ? 1.7 : 0));
+    const double width = slot->most - slot->least;
+    const double mean = width > 0 ? slot->least + width / 2 : run->own->about_zero ? 0 : 0.1;
+    const double scale = width > 0 ? width / 2 : 1.7;
+    APP_TRY(put(run, 2 * i, view, mean, input && !index ? scale : 0));
     if (input && index) APP_TRY(draw(run, value, shape.below));
     if (shape.flags & TUTTI_SLOT_GRAD) APP_TRY(put(run, 2 * i + 1, view, 0, input ? 0 : 1.7));
     const bool has_gradient = gradient->view.data;
