@@ -112,13 +112,11 @@ static real one_row(const elementwise *k, int64_t row, real *bound)
 static const char *compute_rows(elementwise *k)
 {
     const reference_work *w = k->w;
-    const tutti_step_values *step = &w->problem->step;
     k->target = reference_given(w, "target");
     k->cols = (int64_t)reference_option(w, "cols");
     k->loss = reference_find(w, "loss");
     k->dtype = reference_dtype(w, "target");
-    k->factor *= (real)(step->loss_weight != 0 ? step->loss_weight : 1) *
-                 (step->loss_scale != 0 ? step->loss_scale : 1) / (real)k->cols;
+    k->factor *= reference_loss_factor(w) / (real)k->cols;
     /* three operations in f64, and its rounding to the arithmetic's type */
     k->factor_error = 3 * spread_roundoff(TUTTI_F64) + w->u;
     moments losses = {0};
@@ -128,12 +126,7 @@ static const char *compute_rows(elementwise *k)
         moments_add(&losses, one_row(k, i, &bound));
         errors = spread_add(errors, spread_of(bound, 1));
     }
-    /* added up in f64 */
-    const real worst =
-        (spread_depth((real)w->rows) + 1) * spread_roundoff(TUTTI_F64) * losses.magnitude;
-    const spread other = spread_chain(w->problem->expected_roundoff, &losses);
-    reference_set(reference_find(w, "loss_sum"), 0, spread_most(spread_add(errors, other)) + worst,
-                  moments_total(&losses));
+    reference_set_total(w, reference_find(w, "loss_sum"), errors, &losses);
     return NULL;
 }
 

@@ -131,15 +131,13 @@ static real one_row(const cross_entropy *k, exponentials *r, const reference_wor
 
 static const char *compute(const reference_work *w)
 {
-    const tutti_step_values *step = &w->problem->step;
     const cross_entropy k = {.logits = reference_given(w, "logits"),
                              .labels = reference_given(w, "labels"),
                              .ignored = reference_option(w, "ignore_label"),
                              .cols = (int64_t)reference_option(w, "cols"),
                              .loss = reference_find(w, "loss"),
                              .dlogits = reference_find(w, "dlogits"),
-                             .factor = (real)(step->loss_weight != 0 ? step->loss_weight : 1) *
-                                       (step->loss_scale != 0 ? step->loss_scale : 1),
+                             .factor = reference_loss_factor(w),
                              .smoothing = reference_option(w, "label_smoothing"),
                              .z = reference_option(w, "z_loss"),
                              .dtype = reference_dtype(w, "logits")};
@@ -152,12 +150,7 @@ static const char *compute(const reference_work *w)
         moments_add(&losses, one_row(&k, &row, w, i, &bound));
         errors = spread_add(errors, spread_of(bound, 1));
     }
-    /* added up in f64 */
-    const real worst =
-        (spread_depth((real)w->rows) + 1) * spread_roundoff(TUTTI_F64) * losses.magnitude;
-    const spread other = spread_chain(w->problem->expected_roundoff, &losses);
-    reference_set(reference_find(w, "loss_sum"), 0, spread_most(spread_add(errors, other)) + worst,
-                  moments_total(&losses));
+    reference_set_total(w, reference_find(w, "loss_sum"), errors, &losses);
     exponentials_free(&row);
     return NULL;
 }

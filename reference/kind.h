@@ -66,6 +66,17 @@ static inline spread reference_adding(const reference_work *w, const moments *m)
 {
     return w->problem->any_order ? spread_chain(w->u, m) : spread_blocks(w->u, m);
 }
+/* What multiplies the gradients of a loss. */
+static inline real reference_loss_factor(const reference_work *w)
+{
+    const tutti_step_values *step = &w->problem->step;
+    return (real)(step->loss_weight != 0 ? step->loss_weight : 1) *
+           (step->loss_scale != 0 ? step->loss_scale : 1);
+}
+/* Sets the sum of the rows' losses, which is added up in f64; errors: of the losses. */
+void reference_set_total(const reference_work *w, reference_tensor t, spread errors,
+                         const moments *losses);
+
 /* Sets a sum over rows, added to the old one if there is one.  error: of the sum. */
 void reference_set_sum(const reference_work *w, reference_tensor t, int64_t i, spread error,
                        const moments *sum, tutti_dtype dtype);

@@ -128,6 +128,15 @@ void reference_set_sum(const reference_work *w, reference_tensor t, int64_t i, s
     reference_set(t, i, reference_stored(w, error, value, dtype), value);
 }
 
+void reference_set_total(const reference_work *w, reference_tensor t, spread errors,
+                         const moments *losses)
+{
+    const real worst =
+        (spread_depth((real)w->rows) + 1) * spread_roundoff(TUTTI_F64) * losses->magnitude;
+    const spread other = spread_chain(w->problem->expected_roundoff, losses);
+    reference_set(t, 0, spread_most(spread_add(errors, other)) + worst, moments_total(losses));
+}
+
 /* The word after "name=" among the options, or the option's default; "" if there is no such
  * option. */
 static void option_word(const reference_work *w, const char *name, char *word, size_t size)

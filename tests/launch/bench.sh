@@ -37,9 +37,9 @@ expect_right() {
 
 test_finds_what_is_wrong() {
     local faulty
-    local -a all=("$build/bin/tutti-bench" --backend host --repeats 1 --shape "7x33,5x9x17")
+    local -a all=("$build/bin/tutti-bench" --backend host --repeats 1 --shape "7x33,5x18x6")
     "${all[@]}" >output 2>&1 || fail "$(<output)"
-    expect_right 26
+    expect_right 32
     # the same with a layer whose backward leaves its last row out
     faulty=$(find "$build/tests/validate" -name 'libtutti_faulty.so')
     if [[ ! $faulty ]] || grep -q '^TUTTI_SANITIZE:STRING=.' "$build/CMakeCache.txt"; then
@@ -48,7 +48,7 @@ test_finds_what_is_wrong() {
     LD_PRELOAD=$faulty TUTTI_TEST_FAULT=row "${all[@]}" >output 2>&1
     expect_equal code $? 1
     # only kinds that the reference knows: others are checked by the same layer, which has the fault, too
-    expect_equal wrong "$(grep -c 'backward .* WRONG$' output)" 18
+    expect_equal wrong "$(grep -c 'backward .* WRONG$' output)" 20
     grep -v ' backward ' output | grep ' WRONG$' && fail "forward is wrong too"
     grep -q ' right$' output || fail "nothing is right: $(<output)"
 }
@@ -62,8 +62,10 @@ bench() {
 test_knows_a_layer_by_its_table() {
     local dtype faulty
     for dtype in f64 f32 f16 bf16; do
-        bench --plain --dtype "$dtype" --shape 7x33,5x9x17 || fail "$(<output)"
-        expect_right 22
+        bench --plain --dtype "$dtype" --shape 7x33,5x18x6 || fail "$(<output)"
+        expect_right 30
+        bench --plain --dtype "$dtype" --shape 5x9x17 embedding linear || fail "$(<output)"
+        expect_right 8
     done
     bench --plain softmax cross_entropy embedding || fail "$(<output)"
     expect_match "a shape of its own" "$(<output)" "softmax +forward +1024x256 "
@@ -79,7 +81,7 @@ test_knows_a_layer_by_its_table() {
     grep -q ' WRONG$' output || fail "$(<output)"
 }
 test_bytes_of_a_pass() {
-    bench --json now.json --shape 7x33,5x9x17 --dtype f64 || fail "$(<output)"
+    bench --json now.json --shape 7x33,5x18x6 --dtype f64 || fail "$(<output)"
     local line
     while read -r line; do
         # shellcheck disable=SC2086
@@ -94,10 +96,12 @@ softmax backward 7x33 bytes $((3 * 7 * 33 * 8))
 glu forward 7x33 bytes $((3 * 7 * 33 * 8))
 glu backward 7x33 bytes $((5 * 7 * 33 * 8))
 cross_entropy loss+grad 7x33 bytes $((2 * 7 * 33 * 8))
-embedding forward 5x9x17 bytes $((5 * (4 + 2 * 17 * 8)))
-embedding backward 5x9x17 bytes $((5 * (4 + 17 * 8) + 9 * 17 * 8))
-linear forward 5x9x17 operations $((2 * 5 * 9 * 17))
-linear backward 5x9x17 operations $((4 * 5 * 9 * 17))
+bce_with_logits loss+grad 7x33 bytes $((3 * 7 * 33 * 8))
+embedding forward 5x18x6 bytes $((5 * (4 + 2 * 6 * 8)))
+embedding backward 5x18x6 bytes $((5 * (4 + 6 * 8) + 18 * 6 * 8))
+rope backward 5x18x6 bytes $((2 * 5 * 18 * 8))
+linear forward 5x18x6 operations $((2 * 5 * 18 * 6))
+linear backward 5x18x6 operations $((4 * 5 * 18 * 6))
 END
 }
 test_variants() {

@@ -1,9 +1,7 @@
 /* CrossEntropy: a row's loss and gradient in one pass; include/tutti/cross_entropy.h has the
  * mathematics. */
-#include <stdatomic.h>
-
-#include "kernels/host/host.h"
 #include "ops/cross_entropy.h"
+#include "kernels/host/host.h"
 
 typedef struct entropy_task {
     const tutti__cross_entropy_args *args;
@@ -13,12 +11,6 @@ typedef struct entropy_task {
     char *rows;              /* per thread: a row of REALs */
     size_t thread_bytes;
 } entropy_task;
-
-static void note_bad_row(entropy_task *task, int64_t row)
-{
-    int64_t first = task->bad_row;
-    while (row < first && !atomic_compare_exchange_weak(&task->bad_row, &first, row)) continue;
-}
 
 #define REAL float
 #define OF(name) name##_f32

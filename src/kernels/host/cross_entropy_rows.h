@@ -28,7 +28,7 @@ static void OF(cross_entropy_rows)(void *data, int64_t begin, int64_t end, int t
         if (label == args->ignore_label) {
             for (int64_t j = 0; args->dlogits.data && j < cols; j++) x[j] = 0;
         } else if (label < 0 || label >= cols) {
-            note_bad_row(t, row);
+            tutti__note_first(&t->bad_row, row);
             loss = NAN;
             for (int64_t j = 0; args->dlogits.data && j < cols; j++) x[j] = (REAL)NAN;
         } else {

@@ -9,6 +9,7 @@
 #define TUTTI_KERNELS_HOST_HOST_H
 
 #include <math.h>
+#include <stdatomic.h>
 
 #include "core/context.h"
 #include "core/half.h"
@@ -131,6 +132,13 @@ TUTTI__INLINE float tutti__exp_f32(float x)
 TUTTI__INLINE double tutti__exp_f64(double x)
 {
     return exp(x);
+}
+
+/* Lowers *first to row: for the first bad row of a call, whichever thread finds it. */
+static inline void tutti__note_first(_Atomic int64_t *first, int64_t row)
+{
+    int64_t known = *first;
+    while (row < known && !atomic_compare_exchange_weak(first, &known, row)) continue;
 }
 
 /* Records a fault in a call's data, if none is recorded yet. */

@@ -2,8 +2,6 @@
  * and bce_with_logits.h have the mathematics. */
 #include "ops/loss.h"
 
-#include <stdatomic.h>
-
 #include "kernels/host/host.h"
 
 typedef struct loss_task {
@@ -14,12 +12,6 @@ typedef struct loss_task {
     char *rows;              /* per thread: two rows of REALs */
     size_t row_bytes;
 } loss_task;
-
-static void note_bad_row(loss_task *task, int64_t row)
-{
-    int64_t first = task->bad_row;
-    while (row < first && !atomic_compare_exchange_weak(&task->bad_row, &first, row)) continue;
-}
 
 /* log(1 + e) for 0 <= e <= 1, as 2 artanh(e / (2 + e)), whose series has no term that cancels
  * another. */
@@ -89,7 +81,7 @@ static tutti_status forward(const tutti__job *job, const void *untyped)
     const double each = args->kind == TUTTI__LOSS_MSE ? 1 : wide ? 25 : 4;
     tutti__parallel(job->ctx, args->rows, 20 + each * (double)args->cols,
                     wide ? loss_rows_f64 : loss_rows_f32, &task);
-    if (args->loss_sum) *args->loss_sum = row_sum_f64(task.losses, args->rows);
+    if (task.losses) *args->loss_sum = row_sum_f64(task.losses, task.args->rows);
     if (task.bad_row < args->rows) report_bad_row(job->ctx, args, task.bad_row);
     return TUTTI_OK;
 }

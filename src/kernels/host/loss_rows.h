@@ -46,7 +46,7 @@ static void OF(loss_rows)(void *data, int64_t begin, int64_t end, int thread)
         OF(tutti__load)(x, tutti__row(&args->x, row), args->x.dtype, cols);
         OF(tutti__load)(t, tutti__row(&args->target, row), args->target.dtype, cols);
         if (args->kind == TUTTI__LOSS_BCE && OF(any_outside)(t, cols)) {
-            note_bad_row(task, row);
+            tutti__note_first(&task->bad_row, row);
             for (int64_t j = 0; j < cols; j++) x[j] = (REAL)NAN;
         } else {
             if (args->kind == TUTTI__LOSS_BCE)
