@@ -16,7 +16,7 @@ static two_words two_product(two_words a, two_words b)
     return (two_words){sum, low - (sum - high)};
 }
 
-/* base^(-i/pairs), as powers of the first one, which a step of Newton's makes exact to two words. */
+/* base^(-i/pairs), as powers of the first, which a step of Newton's makes exact to two words. */
 static void take_frequencies(two_words *frequency, int64_t pairs, real base)
 {
     two_words ratio = {powl(base, -1 / (real)pairs), 0}, power = {1, 0};

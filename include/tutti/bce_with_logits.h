@@ -27,8 +27,8 @@
  *
  * Arithmetic is f32, f64 for f64.  The loss of an infinite logit is what the formula gives, as
  * PyTorch's: NaN, 0 times infinity, for +infinity and target 1, or -infinity and target 0.  The
- * bits of a row depend on its content, cols, the type and the device.  There is no backward: forward
- * gives dlogits, and tutti_layer_backward returns TUTTI_ERR_UNSUPPORTED. */
+ * bits of a row depend on its content, cols, the type and the device.  There is no backward:
+ * forward gives dlogits, and tutti_layer_backward returns TUTTI_ERR_UNSUPPORTED. */
 #ifndef TUTTI_BCE_WITH_LOGITS_H
 #define TUTTI_BCE_WITH_LOGITS_H
 

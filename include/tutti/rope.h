@@ -1,12 +1,12 @@
 /* Rotary position embedding [Su et al. 2021, RoFormer]: each pair of a head's columns is rotated by
- * an angle in proportion to the row's position.
+ * an angle that is proportional to the row's position.
  *
  *     angle_i = position * base^(-2i / rotated),   i = 0 .. rotated/2 - 1,   in every head alike
  *     y_a = x_a cos(angle_i) - x_b sin(angle_i),   y_b = x_b cos(angle_i) + x_a sin(angle_i)
  *     backward:  dx from dy, by the angle's negative
  *
  * A row is cols / head_size heads, one after the other.  Pair i of a head is its columns
- * (a, b) = (i, i + rotated/2), or (2i, 2i + 1) if interleaved; columns from `rotated` on are copied.
+ * (a, b) = (i, i + rotated/2), or (2i, 2i + 1) if interleaved; those from `rotated` on are copied.
  *
  * The position is that of the tensor `positions`, where the call has one; otherwise row r is number
  * first_row + r of the global batch, and its position that modulo period.  A position outside

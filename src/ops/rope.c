@@ -1,8 +1,8 @@
 /* The frequencies of rotary positions, in 128-bit integers: those of double are right to 2^-53 of
  * themselves, which many thousand positions multiply.
  *
- * The ratio r of neighbouring frequencies is the root of r^pairs = 1 / base, by Newton's method from
- * the double one; the frequencies are its powers. */
+ * The ratio r of neighbouring frequencies is the root of r^pairs = 1 / base, by Newton's method
+ * from the double one; the frequencies are its powers. */
 #include "ops/rope.h"
 
 #include <math.h>

@@ -90,7 +90,7 @@ static void test_overflow(void)
         }
 }
 
-/* Equal tensors have no loss, and constant differences a loss without rounding errors that add up. */
+/* Equal tensors have no loss, and equal differences no rounding errors that add up. */
 static void test_equal_differences(void)
 {
     for (int type = 0; type < 2; type++)

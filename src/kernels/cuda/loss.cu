@@ -73,7 +73,8 @@ struct binary_cross_entropy {
     }
 };
 
-/* Any bad column of the row will do.  Inlined: a reference to the call would move it to the stack. */
+/* Any bad column of the row will do.  Inlined, since a reference would move the call to the
+ * stack. */
 static __device__ __forceinline__ void report_target(const loss_call &call, int64_t row, int col)
 {
     if (atomicCAS(&call.finding->code, 0, call.args.finding) != 0) return;

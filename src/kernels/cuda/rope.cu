@@ -1,12 +1,12 @@
 /* Rotary positions, forward and backward.  include/tutti/rope.h has the mathematics.
  *
  * Fewest bytes: x read once, y written once, 2 rows cols elements.  A thread has some neighbouring
- * pairs of a head, 16 bytes of each side where everything is aligned to that, otherwise one pair. It
- * computes their cosines and sines once a row, for a number of heads of that row, several of which
- * are in flight at a time.  The frequencies are arguments of the launch, so that nothing lies in
- * memory that a captured graph would have to keep; a launch has room for PAIRS of them, and larger
- * heads take several launches.  Integer and float instructions are far from their limits from about
- * four heads a thread on.  Not tuned. */
+ * pairs of a head, 16 bytes of each side where everything is aligned to that, otherwise one pair.
+ * It computes their cosines and sines once a row, for a number of heads of that row, several of
+ * which are in flight at a time; with a single head these functions, about 50 instructions a pair,
+ * cost as much as the memory.  The frequencies are arguments of the launch, so that nothing lies in
+ * memory that a captured graph would have to keep; a launch has room for ROPE_PAIRS of them, and
+ * larger heads take several launches.  Not tuned. */
 #include <type_traits>
 
 #include "kernels/cuda/rows.cuh"
@@ -14,8 +14,8 @@
 
 enum { ROPE_THREADS = 256, ROPE_PAIRS = 128, ROPE_HEADS = 8 };
 
-/* Neighbouring threads have neighbouring units of a row: first all of a head, some of pairs and then
- * some of columns that are copied, then those of the next head. */
+/* Neighbouring threads have neighbouring units of a row: all of a head, first those of pairs and
+ * then those of columns that are copied, then those of the next head. */
 struct rope_call {
     tutti__rope_args args;
     tutti__matrix from, to;

@@ -1,5 +1,5 @@
-/* Rotary positions, row by row; include/tutti/rope.h has the mathematics.  A row's sines and cosines
- * are computed once for all heads. */
+/* Rotary positions, row by row; include/tutti/rope.h has the mathematics.  A row's sines and
+ * cosines are computed once for all heads. */
 #include "ops/rope.h"
 #include "kernels/host/host.h"
 
