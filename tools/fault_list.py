@@ -115,7 +115,7 @@ FAULTS = [
     Fault("rope-backward", "backward turns as forward does", "sine[i] *= sign;", "", "layers.rope"),
     Fault("rope-period", "the period is one row longer", "number % args->period", "number % (args->period + 1)", "layers.rope"),
     Fault("rope-limit", "the first position beyond the last passes", "position < args->max_positions", "position <= args->max_positions", "layers.rope"),
-    Fault("rope-root", "Newton's method ends after one step", "step < 3; step++", "step < 1; step++", "layers.rope"),
+    Fault("rope-root", "frequencies are as exact as doubles", "step < 3; step++", "step < 0; step++", "layers.rope"),
     # Dropout
     Fault("dropout-first-row", "first_row is left out of the mask", "args->first_row + row, (uint32_t)group", "row, (uint32_t)group", "layers.dropout"),
     Fault("dropout-step", "every step has the mask of step 0", "args->layer_number, args->step->step,", "args->layer_number, 0,", "layers.dropout"),
