@@ -86,7 +86,7 @@ test_bytes_of_a_pass() {
     while read -r line; do
         # shellcheck disable=SC2086
         set -- $line
-        grep -q "\"layer\": \"$1\", \"pass\": \"$2\", \"variant\": \"[a-z]*\", \"shape\": \"$3\", .*\"$4\": $5," now.json ||
+        grep -q "\"layer\": \"$1\", \"pass\": \"$2\", \"variant\": \"[^\"]*\", \"shape\": \"$3\", .*\"$4\": $5," now.json ||
             fail "not $line: $(grep "\"$1\"" now.json)"
     done <<END
 rmsnorm forward 7x33 bytes $((2 * 7 * 33 * 8))

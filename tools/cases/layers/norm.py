@@ -257,10 +257,12 @@ def norm(layer, types, shape, **more):
 
 
 def _norms(layer):
+    # a weight of two dimensions, as in the JAX tutorial
+    shape = (4, 33) if layer == "layernorm" else (4, 3, 11)
     for x in FLOATS:
         for param in FLOATS:
             for y in dict.fromkeys((x, param)):
-                yield f"{layer}-types-{x}-{param}-{y}", norm(layer, (x, param, y), (4, 3, 11))
+                yield f"{layer}-types-{x}-{param}-{y}", norm(layer, (x, param, y), shape)
     chosen = {
         "residual": dict(Residual=True),
         "residual-dsum": dict(Residual=True, Dsum=True),
