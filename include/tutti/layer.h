@@ -140,7 +140,9 @@ typedef struct tutti_slot {
     const char *name;
     tutti_slot_role role;
     unsigned flags;
-    const char *cols; /* elements of a row: the option that sets it, NULL for 1 */
+    const char *cols; /* elements of a row, or of its lines: the option that sets it, NULL for 1 */
+    /* for rows that are matrices: the option that sets their number of lines; NULL: one line */
+    const char *lines;
     /* the option that sets it, or a type's name, or NULL for the arithmetic's: f64 if any type of
      * the layer is, otherwise f32 */
     const char *dtype;
@@ -190,6 +192,9 @@ TUTTI_API const tutti_layer_type *tutti_layer_type_of(const tutti_layer *layer);
 /* A slot of a layer: its kind's slot with the layer's options applied. */
 typedef struct tutti_slot_shape {
     int64_t cols; /* elements of a row; 0 for a kept slot that this layer does not keep */
+    /* A tensor's last dimensions are [lines, cols / lines], with any stride from line to line that
+     * keeps them apart.  1 unless rows are matrices; an option may exchange lines and columns. */
+    int64_t lines;
     tutti_dtype dtype;
     unsigned flags; /* the slot's, with these options */
     int64_t below;  /* values are from 0 to below - 1; 0: no such limit */

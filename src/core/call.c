@@ -59,13 +59,13 @@ static bool within(int64_t a, int64_t b)
     return !__builtin_mul_overflow(a, b, &product) && product <= INT64_MAX / 16;
 }
 
-/* The leading dimensions 0 .. lead-1 as evenly spaced rows. */
-static tutti_status collapse_rows(const tutti_tensor *tensor, const subject *s, int lead,
-                                  int64_t cols, int64_t *rows, int64_t *stride)
+/* The dimensions from .. lead-1 as evenly spaced rows, or lines, of `cols` elements. */
+static tutti_status collapse(const tutti_tensor *tensor, const subject *s, const char *noun,
+                             int from, int lead, int64_t cols, int64_t *rows, int64_t *stride)
 {
     *rows = 1;
     *stride = cols;
-    for (int i = lead - 1; i >= 0; i--) {
+    for (int i = lead - 1; i >= from; i--) {
         if (tensor->dims[i] != 1) {
             if (*rows == 1)
                 *stride = tensor->strides[i];
@@ -74,23 +74,24 @@ static tutti_status collapse_rows(const tutti_tensor *tensor, const subject *s, 
                     s,
                     *rows == 0 || tensor->dims[i] == 0 ||
                         (tensor->strides[i] % *rows == 0 && tensor->strides[i] / *rows == *stride),
-                    "has rows that are not evenly spaced: strides[%d] is %lld, want %lld "
+                    "has %ss that are not evenly spaced: strides[%d] is %lld, want %lld "
                     "times %lld",
-                    i, (long long)tensor->strides[i], (long long)*rows, (long long)*stride);
+                    noun, i, (long long)tensor->strides[i], (long long)*rows, (long long)*stride);
         }
         REQUIRE_OF(s, within(*rows, tensor->dims[i]), "has dims whose product is above %s", "2^59");
         *rows *= tensor->dims[i];
     }
     if (*rows == 0) *stride = cols;
-    REQUIRE_OF(s, *rows <= 1 || *stride >= cols, "has a row stride of %lld, want >= %lld",
+    REQUIRE_OF(s, *rows <= 1 || *stride >= cols, "has a %s stride of %lld, want >= %lld", noun,
                (long long)*stride, (long long)cols);
     REQUIRE_OF(s, within(*stride, *rows),
-               "has a row stride of %lld and %lld rows, more than 2^59 elements",
-               (long long)*stride, (long long)*rows);
+               "has a %s stride of %lld and %lld %ss, more than 2^59 elements", noun,
+               (long long)*stride, (long long)*rows, noun);
     return TUTTI_OK;
 }
 
-static tutti_status wrong_columns(const tutti_tensor *tensor, const subject *s, int64_t cols)
+static tutti_status wrong_columns(const tutti_tensor *tensor, const subject *s,
+                                  const tutti_slot_shape *shape)
 {
     char dims[128] = "";
     for (int i = 0; i < tensor->ndim; i++) {
@@ -98,8 +99,10 @@ static tutti_status wrong_columns(const tutti_tensor *tensor, const subject *s, 
         snprintf(dims + used, sizeof dims - used, "%s%lld", i ? ", " : "",
                  (long long)tensor->dims[i]);
     }
+    REQUIRE_OF(s, shape->lines == 1, "is [%s], want last dims [%lld, %lld]", dims,
+               (long long)shape->lines, (long long)(shape->cols / shape->lines));
     REQUIRE_OF(s, false, "is [%s], want last dims that multiply to %lld columns", dims,
-               (long long)cols);
+               (long long)shape->cols);
     return TUTTI_OK;
 }
 
@@ -117,11 +120,43 @@ static tutti_status take_repeats(tutti_tensor *tensor, const subject *s, int lea
     return TUTTI_OK;
 }
 
-/* Views a tensor as rows of `cols` contiguous elements.  *rows < 0: set to the tensor's rows;
- * otherwise the tensor must have that many.  *period: the rows that are repeated; 0: none are. */
-static tutti_status as_rows(const tutti_tensor *tensor, const subject *s, tutti_dtype dtype,
-                            int64_t cols, int64_t *rows, tutti__matrix *matrix, int64_t *period)
+/* The last of the leading dimensions as evenly spaced lines; *lead: those that are left. */
+static tutti_status as_lines(const tutti_tensor *tensor, const subject *s,
+                             const tutti_slot_shape *shape, int *lead, int64_t *line)
 {
+    int first = *lead;
+    int64_t product = 1, found;
+    while (first > 0 && product < shape->lines && product > 0) {
+        first--;
+        if (tensor->dims[first] > shape->lines) break; /* and no overflow below */
+        product *= tensor->dims[first];
+    }
+    if (product != shape->lines) return wrong_columns(tensor, s, shape);
+    const int end = *lead;
+    *lead = first;
+    return collapse(tensor, s, "line", first, end, shape->cols / shape->lines, &found, line);
+}
+
+/* Rows of several lines lie one after another, or each in the gaps between another's lines. */
+static tutti_status check_lines_apart(const subject *s, const tutti_slot_shape *shape, int64_t rows,
+                                      int64_t stride, int64_t line)
+{
+    const int64_t width = shape->cols / shape->lines, extent = (shape->lines - 1) * line + width;
+    const bool apart = rows <= 1 || stride >= extent || (rows - 1) * stride + width <= line;
+    REQUIRE_OF(s, apart, "has %lld rows, %lld apart, of lines that are %lld apart: they overlap",
+               (long long)rows, (long long)stride, (long long)line);
+    return TUTTI_OK;
+}
+
+/* Views a tensor as rows of a slot: lines of contiguous elements, *line apart.  *rows < 0: set to
+ * the tensor's rows; otherwise the tensor must have that many.  *period: the rows that are
+ * repeated; 0: none are. */
+static tutti_status as_rows(const tutti_tensor *tensor, const subject *s,
+                            const tutti_slot_shape *shape, int64_t *rows, tutti__matrix *matrix,
+                            int64_t *line, int64_t *period)
+{
+    const tutti_dtype dtype = shape->dtype;
+    const int64_t cols = shape->cols / shape->lines;
     REQUIRE_OF(s, tensor->dtype == dtype, "is %s, want %s", tutti_dtype_name(tensor->dtype),
                tutti_dtype_name(dtype));
     REQUIRE_OF(s, tensor->ndim >= 1 && tensor->ndim <= TUTTI_MAX_DIMS, "has ndim %d, want 1 to %d",
@@ -129,7 +164,7 @@ static tutti_status as_rows(const tutti_tensor *tensor, const subject *s, tutti_
     for (int i = 0; i < tensor->ndim; i++)
         REQUIRE_OF(s, tensor->dims[i] >= 0, "has dims[%d] %lld, want >= 0", i,
                    (long long)tensor->dims[i]);
-    /* the last dimensions, which multiply to cols, form a row */
+    /* the last dimensions, which multiply to cols, form a line */
     int lead = tensor->ndim;
     int64_t product = 1;
     while (lead > 0 && product < cols && product > 0) {
@@ -140,19 +175,22 @@ static tutti_status as_rows(const tutti_tensor *tensor, const subject *s, tutti_
         if (tensor->dims[lead] > cols) break; /* and no overflow below */
         product *= tensor->dims[lead];
     }
-    if (product != cols) return wrong_columns(tensor, s, cols);
+    if (product != cols) return wrong_columns(tensor, s, shape);
+    *line = cols;
+    if (shape->lines > 1) TUTTI_TRY(as_lines(tensor, s, shape, &lead, line));
     int64_t found, stride, times = 1;
     *period = 0;
-    if (s->layer->slots[s->slot].shape.flags & TUTTI_SLOT_REPEATS && s->part == TUTTI__PART_IN) {
+    if (shape->flags & TUTTI_SLOT_REPEATS && s->part == TUTTI__PART_IN) {
         tutti_tensor block = *tensor;
         TUTTI_TRY(take_repeats(&block, s, lead, &times));
-        TUTTI_TRY(collapse_rows(&block, s, lead, cols, &found, &stride));
+        TUTTI_TRY(collapse(&block, s, "row", 0, lead, cols, &found, &stride));
         REQUIRE_OF(s, within(found, times), "has dims whose product is above %s", "2^59");
         if (times > 1) *period = found;
         found *= times;
     } else {
-        TUTTI_TRY(collapse_rows(tensor, s, lead, cols, &found, &stride));
+        TUTTI_TRY(collapse(tensor, s, "row", 0, lead, cols, &found, &stride));
     }
+    if (shape->lines > 1) TUTTI_TRY(check_lines_apart(s, shape, found, stride, *line));
     if (*rows < 0)
         *rows = found;
     else
@@ -207,6 +245,12 @@ static const tutti__matrix *matrix_of(const check *c, const subject *s)
     return &c->views->tensors[s->part][s->index];
 }
 
+/* Elements from one line of its rows to the next. */
+static int64_t *line_of(const check *c, const subject *s)
+{
+    return &c->views->lines[s->part][s->index];
+}
+
 static uint32_t may_be(const check *c, const subject *s)
 {
     const tutti__slot_state *state = &c->layer->slots[s->slot];
@@ -215,8 +259,30 @@ static uint32_t may_be(const check *c, const subject *s)
                                         : 0;
 }
 
-/* Rows of one matrix may lie in the gaps between the other's, as slices of one tensor do, or both
- * may have the same rows where the tables allow it. */
+/* Where a tensor's first element begins a period of this many elements, the end of what it has in
+ * one: its rows and lines are a whole number of periods apart, or within it. */
+static int64_t part_of(const check *c, const subject *s, int64_t period)
+{
+    const tutti_slot_shape *shape = &c->layer->slots[s->slot].shape;
+    const int64_t stride = matrix_of(c, s)->stride, line = *line_of(c, s);
+    int64_t end = shape->cols / shape->lines;
+    if (shape->lines > 1 && line % period) end += (shape->lines - 1) * line;
+    if (c->views->rows > 1 && stride % period) end += (c->views->rows - 1) * stride;
+    return end;
+}
+
+/* Whether one tensor, which begins `shift` bytes before another, has other parts of each period. */
+static bool apart_in(const check *c, const subject *first, const subject *second, uintptr_t shift,
+                     int64_t period)
+{
+    const size_t size = tutti__size_of(matrix_of(c, first)->dtype), step = (size_t)period * size;
+    const size_t low = (size_t)part_of(c, first, period) * size;
+    const size_t high = (size_t)part_of(c, second, period) * size;
+    return shift % step >= low && shift % step + high <= step;
+}
+
+/* Rows, or lines, of one matrix may lie in the gaps between the other's, as slices of one tensor
+ * do, or both may have the same rows where the tables allow it. */
 static bool may_overlap(const check *c, const span *written, const span *other)
 {
     if (!is_tensor(&written->owner) || !is_tensor(&other->owner)) return false;
@@ -224,11 +290,12 @@ static bool may_overlap(const check *c, const span *written, const span *other)
                             *o = &c->layer->slots[other->owner.slot];
     const tutti__matrix *a = matrix_of(c, &written->owner), *b = matrix_of(c, &other->owner);
     const size_t size = tutti__size_of(a->dtype);
-    const bool alike = size == tutti__size_of(b->dtype) &&
-                       (a->stride == b->stride || c->views->rows == 1) &&
-                       !((w->shape.flags | o->shape.flags) & TUTTI_SLOT_SUM);
-    if (!alike) return false;
-    if (a->data == b->data && w->shape.cols == o->shape.cols) {
+    if (size != tutti__size_of(b->dtype)) return false;
+    if ((w->shape.flags | o->shape.flags) & TUTTI_SLOT_SUM) return false;
+    const int64_t line = *line_of(c, &written->owner);
+    const bool same_steps = (a->stride == b->stride || c->views->rows == 1) &&
+                            w->shape.lines == o->shape.lines && line == *line_of(c, &other->owner);
+    if (a->data == b->data && same_steps && w->shape.cols == o->shape.cols) {
         /* an input that backward reads must not be overwritten, unless backward reads that output
          * instead */
         const bool lost =
@@ -238,11 +305,10 @@ static bool may_overlap(const check *c, const span *written, const span *other)
                          (may_be(c, &other->owner) & bit_of(&written->owner)));
     }
     const bool a_low = written->from <= other->from;
-    const uintptr_t step = (uintptr_t)a->stride * size;
     const uintptr_t shift = a_low ? other->from - written->from : written->from - other->from;
-    const size_t low = (size_t)(a_low ? w : o)->shape.cols * size;
-    const size_t high = (size_t)(a_low ? o : w)->shape.cols * size;
-    return shift % step >= low && shift % step + high <= step;
+    const subject *first = a_low ? &written->owner : &other->owner,
+                  *second = a_low ? &other->owner : &written->owner;
+    return apart_in(c, first, second, shift, a->stride) || apart_in(c, first, second, shift, line);
 }
 
 static tutti_status check_apart_from(const check *c, const span *a, const span *others, int count)
@@ -280,8 +346,8 @@ static tutti_status check_tensor(check *c, const tutti__operand *operand)
     REQUIRE_OF(&s, tensor, "is %s", "NULL");
     tutti__matrix *matrix = &c->views->tensors[operand->part][operand->index];
     int64_t one = 1, *rows = shape->flags & TUTTI_SLOT_SUM ? &one : &c->views->rows;
-    int64_t period;
-    TUTTI_TRY(as_rows(tensor, &s, shape->dtype, shape->cols, rows, matrix, &period));
+    int64_t *line = line_of(c, &s), period = 0;
+    TUTTI_TRY(as_rows(tensor, &s, shape, rows, matrix, line, &period));
     if (operand->part == TUTTI__PART_IN) c->views->period[operand->index] = period;
     REQUIRE_OF(&s, tensor->data || *rows == 0 || c->plan, "has data %s", "NULL");
     const size_t size = tutti__size_of(shape->dtype);
@@ -293,12 +359,14 @@ static tutti_status check_tensor(check *c, const tutti__operand *operand)
                "is not %s", "contiguous");
     c->given |= bit_of(&s);
     if (*rows > 1) c->views->bits |= (uintptr_t)matrix->stride * size;
+    if (shape->lines > 1) c->views->bits |= (uintptr_t)*line * size;
     if (c->plan && !matrix->data) {
         matrix->data = placeholder;
         return TUTTI_OK;
     }
+    const int64_t extent = (shape->lines - 1) * *line + shape->cols / shape->lines;
     const int64_t own = period > 0 ? period : *rows;
-    const size_t bytes = *rows > 0 ? (size_t)((own - 1) * matrix->stride + shape->cols) * size : 0;
+    const size_t bytes = *rows > 0 ? (size_t)((own - 1) * matrix->stride + extent) * size : 0;
     add_span(c, s, matrix->data, bytes, operand->written);
     return TUTTI_OK;
 }

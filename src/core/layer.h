@@ -26,6 +26,8 @@ typedef struct tutti__views {
         };
         tutti__matrix tensors[4][TUTTI_MAX_SLOTS]; /* by tutti__part */
     };
+    /* elements from one line of a row to the next, where rows are matrices; by tutti__part */
+    int64_t lines[4][TUTTI_MAX_SLOTS];
     /* of in: row i is that of i modulo this; 0: each row is its own */
     int64_t period[TUTTI_MAX_SLOTS];
     void *kept[TUTTI_MAX_SLOTS]; /* parts of saved, in the table's order; NULL without saved */
@@ -33,7 +35,8 @@ typedef struct tutti__views {
     tutti_dtype grad_dtype; /* of all gradients of parameters */
     bool accumulate;
     const tutti_step_values *step; /* on the device, or NULL */
-    /* the OR of all addresses and row strides in bytes: its lowest bit is their common alignment */
+    /* the OR of all addresses, row and line strides in bytes: its lowest bit is their common
+     * alignment */
     uintptr_t bits;
     int leaves;               /* at least 1 */
     const int64_t *leaf_rows; /* if leaves > 1 */

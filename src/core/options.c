@@ -227,7 +227,8 @@ static void put_slots(tutti_layer *layer)
         layer->slots[i] = (tutti__slot_state){
             .shape =
                 {
-                    .cols = number_of(layer, slot->cols),
+                    .cols = number_of(layer, slot->cols) * number_of(layer, slot->lines),
+                    .lines = number_of(layer, slot->lines),
                     .dtype = dtype_of(layer, slot->dtype),
                     .flags = slot->flags,
                     .below = slot->below ? number_of(layer, slot->below) +

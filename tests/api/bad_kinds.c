@@ -213,6 +213,15 @@ static void split_rows(tutti_tensor *t)
     memcpy(t->strides, (int64_t[]){5 * cols, cols, 1}, 3 * sizeof(int64_t));
 }
 
+/* A matrix's lines as its columns. */
+static void exchange(tutti_tensor *t)
+{
+    const int64_t lines = t->dims[1];
+    t->dims[1] = t->dims[2];
+    t->strides[1] = lines;
+    t->dims[2] = lines;
+}
+
 /* Checks one change of the tensor `bad`, which is in its slot. */
 #define CHECK_TENSOR(change)                                           \
     do {                                                               \
@@ -258,6 +267,16 @@ static void check_tensor(int slot, bool gradient)
         CHECK_TENSOR(split_rows(&bad));
     } else if (!(f->shapes[slot].flags & TUTTI_SLOT_SUM)) {
         CHECK_TENSOR(bad.strides[0] = 2);
+    }
+    if (f->type->slots[slot].lines) {
+        CHECK_TENSOR(bad.dims[2] += 1);
+        CHECK_TENSOR(bad.strides[2] = 2);
+        CHECK_TENSOR(bad.strides[1] = bad.dims[2] - 1); /* lines overlap */
+        CHECK_TENSOR(bad.strides[1] = 0);
+        CHECK_TENSOR(bad.strides[1] = INT64_MAX);
+        CHECK_TENSOR(bad.strides[0] = bad.dims[2]); /* rows do, in no gap */
+        CHECK_TENSOR(bad.strides[0] -= 1);
+        CHECK_TENSOR(exchange(&bad));
     }
     if (sets_rows(slot, gradient)) {
         bad = *good;

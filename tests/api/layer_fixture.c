@@ -59,7 +59,7 @@ tutti_call_place slot_place(const layer_fixture *fix, int slot, bool gradient)
                               fix->shapes[slot].index};
 }
 
-/* Lists of one number a row are tensors of one dimension. */
+/* Lists of one number a row are tensors of one dimension, rows that are matrices of three. */
 static void make_tensor(layer_fixture *fix, int slot, bool gradient)
 {
     const tutti_slot_shape *shape = &fix->shapes[slot];
@@ -69,8 +69,11 @@ static void make_tensor(layer_fixture *fix, int slot, bool gradient)
     tutti_tensor *tensor = &fix->tensors[slot][gradient];
     *buffer = harness_buffer_make(fix->ctx, shape->dtype, list ? 1 : rows,
                                   list ? rows : shape->cols, 0, 0);
-    *tensor =
-        list ? tutti_tensor_1d(buffer->data, shape->dtype, rows) : harness_buffer_tensor(buffer);
+    const int64_t dims[] = {rows, shape->lines, shape->cols / shape->lines};
+    *tensor = list ? tutti_tensor_1d(buffer->data, shape->dtype, rows)
+              : fix->type->slots[slot].lines
+                  ? tutti_tensor_make(buffer->data, shape->dtype, 3, dims)
+                  : harness_buffer_tensor(buffer);
 }
 
 static void bind_params(layer_fixture *fix)

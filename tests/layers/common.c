@@ -21,6 +21,14 @@ operand operand_make(tutti_context *ctx, harness_rng *rng, tutti_dtype dtype, in
     return o;
 }
 
+void operand_split(operand *o, int64_t lines)
+{
+    const int64_t stride = o->buffer.stride, items = o->buffer.rows / lines;
+    o->tensor.ndim = 3;
+    memcpy(o->tensor.dims, (int64_t[]){items, lines, o->buffer.cols}, 3 * sizeof(int64_t));
+    memcpy(o->tensor.strides, (int64_t[]){lines * stride, stride, 1}, 3 * sizeof(int64_t));
+}
+
 void operand_free(tutti_context *ctx, operand *o)
 {
     if (o->buffer.mirror) harness_buffer_free(ctx, &o->buffer);

@@ -25,6 +25,8 @@ typedef struct operand {
 operand operand_make(tutti_context *ctx, harness_rng *rng, tutti_dtype dtype, int64_t rows,
                      int64_t cols, layout place, double mean, double deviation);
 #define OUTPUT 0.0, -1.0
+/* The rows of a tensor as [rows / lines, lines, cols]. */
+void operand_split(operand *o, int64_t lines);
 void operand_free(tutti_context *ctx, operand *o);
 /* Puts values there again, after the test changed them. */
 void operand_put(tutti_context *ctx, operand *o);

@@ -225,10 +225,29 @@ static void test_strides_and_alignment(void)
             }
 }
 
+/* The same for rows that are matrices: rows over two dimensions, or columns. */
+static void spread_matrices(tutti_tensor *t, bool over_cols)
+{
+    const int64_t items = t->dims[0], lines = t->dims[1], cols = t->dims[2];
+    const int64_t item = t->strides[0], line = t->strides[1];
+    t->ndim = 4;
+    if (over_cols) {
+        memcpy(t->dims, (int64_t[]){items, lines, cols / 2, 2}, sizeof t->dims);
+        memcpy(t->strides, (int64_t[]){item, line, 2, 1}, sizeof t->strides);
+    } else {
+        memcpy(t->dims, (int64_t[]){2, items / 2, lines, cols}, sizeof t->dims);
+        memcpy(t->strides, (int64_t[]){items / 2 * item, item, line, 1}, sizeof t->strides);
+    }
+}
+
 /* Rows over several dimensions, evenly spaced; or columns over two. */
 static void spread(operand *o, int64_t cols, bool over_cols)
 {
     const bool list = o->tensor.ndim == 1;
+    if (o->tensor.ndim == 3) {
+        spread_matrices(&o->tensor, over_cols);
+        return;
+    }
     const int64_t stride = list ? 1 : o->tensor.strides[0], rows = o->tensor.dims[0];
     tutti_tensor *t = &o->tensor;
     t->ndim = list ? 3 : 4;

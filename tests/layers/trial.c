@@ -79,14 +79,15 @@ static void make_tensor(trial *t, int slot, bool gradient)
     const tutti_slot_shape *shape = &t->shapes[slot];
     const bool list = !row->cols, sum = shape->flags & TUTTI_SLOT_SUM;
     const bool output = written(t, slot, gradient);
-    const int64_t rows = sum ? 1 : t->c.rows;
+    const int64_t rows = sum ? 1 : t->c.rows * shape->lines;
     const layout flat = {0, t->c.place.misaligned};
     const double deviation = t->c.kind->deviation != 0 && !gradient ? t->c.kind->deviation : 1;
     operand *o = &t->slots[slot][gradient];
-    *o = operand_make(t->ctx, &rng, shape->dtype, list ? 1 : rows, list ? rows : shape->cols,
-                      list ? flat : t->c.place, gradient ? 0.1 : 0.25,
-                      output || shape->below > 0 ? -1 : deviation);
+    *o = operand_make(t->ctx, &rng, shape->dtype, list ? 1 : rows,
+                      list ? rows : shape->cols / shape->lines, list ? flat : t->c.place,
+                      gradient ? 0.1 : 0.25, output || shape->below > 0 ? -1 : deviation);
     if (list) o->tensor = tutti_tensor_1d(o->buffer.data, shape->dtype, rows);
+    if (row->lines) operand_split(o, shape->lines);
     for (int64_t i = 0; i < o->count && shape->below > 0; i++)
         o->values[i] = (double)(harness_random(&rng) % (uint64_t)shape->below);
     for (int64_t i = 0; i < o->count && row->least < row->most; i++)
