@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "activations.h"
+#include "products.h"
 
 /* A gradient of z, and its error's part in a sum over many. */
 typedef struct gradient {
@@ -19,30 +20,13 @@ typedef struct linear {
     gradient *dz; /* [rows, out] */
 } linear;
 
-/* Error of the products in a sum, without the additions. */
-static spread products_error(const linear *k, const moments *m)
-{
-    const real u = k->u;
-    spread products = {u * m->magnitude, u * u * m->squares, 0};
-    /* Tensor cores add 16 products of 16 bits at a time to a partial sum and truncate to f32: up to
-     * 2 u of the partial sum, always towards 0 [Fasi et al. 2021] */
-    if (tutti_dtype_size(k->act.dtype) == 2)
-        products.few = 2 * u * m->count / 16 * (fabsl(m->total) + sqrtl(m->squares));
-    if (!k->tf32) return products;
-    /* TF32 loses up to 2^-10 of each factor.  If it truncates, all terms shrink, by half of that on
-     * average */
-    const real lost = 2 * 0x1p-10L, shrunk = lost / 2 * fabsl(m->total);
-    const spread cut = {lost * m->magnitude, lost * lost * m->squares, shrunk};
-    return spread_add(products, cut);
-}
-
 static inexact preactivation(const linear *k, int64_t i, int64_t o)
 {
     moments sum = {0};
     for (int64_t j = 0; j < k->in; j++)
         moments_add(&sum, (real)k->x[i * k->in + j] * k->weight[o * k->in + j]);
-    inexact z = {moments_total(&sum),
-                 spread_add(products_error(k, &sum), reference_adding(k->w, &sum))};
+    inexact z = {moments_total(&sum), spread_add(products_error(k->u, k->act.dtype, k->tf32, &sum),
+                                                 reference_adding(k->w, &sum))};
     if (k->bias) {
         z.value += k->bias[o];
         z.error = spread_add(z.error, spread_of(k->u * z.value, 1));
@@ -105,7 +89,9 @@ static void add_up(const linear *k, sums *s, int64_t count, const gradient *dz, 
         }
     }
     for (int j = 0; j < cols; j++) {
-        if (b) s->error[j] = spread_add(s->error[j], products_error(k, &s->sum[j]));
+        if (b)
+            s->error[j] =
+                spread_add(s->error[j], products_error(k->u, k->act.dtype, k->tf32, &s->sum[j]));
         s->error[j] = spread_add(s->error[j], reference_adding(k->w, &s->sum[j]));
     }
 }

@@ -158,6 +158,7 @@ double reference_option(const reference_work *w, const char *name)
 {
     char word[64];
     option_word(w, name, word, sizeof word);
+    if (strcmp(word, "true") == 0 || strcmp(word, "True") == 0) return 1;
     return strtod(word, NULL);
 }
 
