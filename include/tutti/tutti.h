@@ -19,6 +19,7 @@
 #include "tutti/layernorm.h"
 #include "tutti/linear.h"
 #include "tutti/log.h"
+#include "tutti/matmul.h"
 #include "tutti/mse.h"
 #include "tutti/param.h"
 #include "tutti/rmsnorm.h"

@@ -10,6 +10,7 @@
     X(cross_entropy)  \
     X(embedding)      \
     X(linear)         \
+    X(matmul)         \
     X(dropout)        \
     X(glu)            \
     X(rope)           \
@@ -22,6 +23,7 @@
     X(rmsnorm)          \
     X(softmax)          \
     X(linear)           \
+    X(matmul)           \
     X(cross_entropy)    \
     X(embedding)        \
     X(dropout)          \
