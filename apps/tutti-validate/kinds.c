@@ -40,9 +40,9 @@ static void list_slot(const char *kind, const tutti_slot *slot)
                  slot->least, slot->most);
     add(more, sizeof more, "  with ", slot->with);
     add(more, sizeof more, "  backward reads it for ", slot->replaces);
-    app_say("%-14s %-9s %-14s [%s%s%s]  %s%s", kind, roles[slot->role], slot->name, rows,
-            slot->cols ? ", " : "", slot->cols ? slot->cols : "",
-            slot->dtype ? slot->dtype : "f32 or f64", more);
+    app_say("%-14s %-9s %-14s [%s%s%s%s%s]  %s%s", kind, roles[slot->role], slot->name, rows,
+            slot->lines ? ", " : "", slot->lines ? slot->lines : "", slot->cols ? ", " : "",
+            slot->cols ? slot->cols : "", slot->dtype ? slot->dtype : "f32 or f64", more);
 }
 
 static void list_param(const char *kind, const tutti_param_type *param)

@@ -112,8 +112,8 @@ typedef struct piece {
     int64_t first, count;
 } piece;
 
-/* A call's view of a tensor: its rows, as [rows, columns] or [rows], or all of a sum.  first: the
- * first row, or the number of the sum. */
+/* A call's view of a tensor: its rows, as [rows, columns], [rows, lines, columns] or [rows], or all
+ * of a sum.  first: the first row, or the number of the sum. */
 static tutti_tensor view(const run *r, const subject_slot *slot, const tutti_case_tensor *tensor,
                          char *data, int64_t first, int64_t count)
 {
@@ -121,7 +121,9 @@ static tutti_tensor view(const run *r, const subject_slot *slot, const tutti_cas
     const tutti_dtype dtype = tensor ? tensor->dtype : slot->shape.dtype;
     const int64_t row = tensor ? subject_row(r->s, tensor) : slot->shape.cols;
     if (data) data += (size_t)(first * row) * tutti_dtype_size(dtype);
+    const int64_t lines = slot->shape.lines, dims[] = {count, lines, row / lines};
     if (tensor && sum) return tutti_tensor_make(data, dtype, tensor->ndim, tensor->dims);
+    if (lines > 1) return tutti_tensor_make(data, dtype, 3, dims);
     return tensor && tensor->ndim == 1 ? tutti_tensor_1d(data, dtype, count)
                                        : tutti_tensor_2d(data, dtype, sum ? 1 : count, row);
 }

@@ -144,11 +144,22 @@ static int check_params(const subject *s)
     return APP_OK;
 }
 
+/* A row that is a matrix is stored as [lines, columns]. */
+static int check_matrix(const subject *s, const tutti_slot_shape *shape,
+                        const tutti_case_tensor *tensor)
+{
+    const int64_t dims[] = {s->test_case->rows, shape->lines, shape->cols / shape->lines};
+    if (tensor->ndim == 3 && tensor->dims[1] == dims[1] && tensor->dims[2] == dims[2])
+        return APP_OK;
+    return wrong_shape(s, tensor, 3, dims, "");
+}
+
 /* Checks the columns of a slot's value or gradient.  The probe would do so too, but its message
  * would name a shape without rows. */
 static int check_columns(const subject *s, int slot, const tutti_case_tensor *tensor)
 {
     const tutti_slot_shape *shape = &s->slots[slot].shape;
+    if (tensor && s->type->slots[slot].lines) return check_matrix(s, shape, tensor);
     if (!tensor || subject_row(s, tensor) == shape->cols) return APP_OK;
     const bool sum = !subject_has_rows(s, tensor), named = s->type->slots[slot].cols != NULL;
     const int64_t dims[] = {sum ? shape->cols : s->test_case->rows, shape->cols};

@@ -186,9 +186,10 @@ static void add_slot(layer *l, guess *g, const tutti_slot *slot, tutti_case_part
     if (!slot->dtype || tutti_dtype_parse(slot->dtype, &dtype) != TUTTI_OK)
         dtype = l->weights[0].param.value.dtype;
     const int64_t cols = slot->cols ? *number_of(g, slot->cols) : 1;
-    const int64_t dims[] = {slot->flags & TUTTI_SLOT_SUM ? 1 : l->test_case.rows, cols};
+    const int64_t lines = slot->lines ? *number_of(g, slot->lines) : cols;
+    const int64_t dims[] = {slot->flags & TUTTI_SLOT_SUM ? 1 : l->test_case.rows, lines, cols};
     if (slot->below) l->below[l->test_case.tensor_count] = *number_of(g, slot->below);
-    add_tensor(l, part, slot->name, dtype, slot->cols ? 2 : 1, dims);
+    add_tensor(l, part, slot->name, dtype, slot->lines ? 3 : slot->cols ? 2 : 1, dims);
 }
 
 /* Adds the tensors that every call of the kind requires. */
