@@ -143,6 +143,11 @@ static const app_option table[] = {
      .help = "treat every layer as one of which only its table is known: one shape, no variants, "
              "checked against the same layer in f64 on the host",
      .at = offsetof(layers_options, plain)},
+    {"least-share", "PERCENT",
+     "exit with 1 if a layer takes longer than this share of its bare products' speed allows: 97 "
+     "is "
+     "3 % slower",
+     .kind = APP_OTHER, .parse = bench_parse_share},
     BENCH_TABLE,
 };
 enum { TABLE = sizeof table / sizeof table[0] };
@@ -215,6 +220,12 @@ static int run_shape(bench_machine *machine, const layers_options *options, int 
                      .rounded = dtype};
     char variants[BENCH_VARIANTS_MAX], *rest = NULL;
     APP_TRY(signals_check("the next shape"));
+    for (int i = 0; own->named && own->named[i][0]; i++) {
+        run.variant = own->named[i][0];
+        run.more = own->named[i][1];
+        APP_TRY(bench_layer_run(&run, report, to));
+    }
+    if (own->named) return APP_OK;
     if (!own->variant) return bench_layer_run(&run, report, to);
     snprintf(variants, sizeof variants, "%s",
              options->variants[kind] ? options->variants[kind] : own->variants);
@@ -234,7 +245,8 @@ static int run_layer(bench_machine *machine, const layers_options *options, int 
     const char *names[BENCH_DIMS_MAX];
     const int ndim = 1 + bench_shape_options(type, names);
     const bench_shape *shapes = options->shape_count ? options->shapes : gpu ? own->gpu : own->host;
-    const bench_shape any = make_shape(ndim, gpu ? 8192 : 1024, gpu ? 1024 : 256);
+    /* rows of several dimensions are large, and the work with them more than that */
+    const bench_shape any = make_shape(ndim, gpu ? 8192 : 1024, ndim > 3 ? 32 : gpu ? 1024 : 256);
     const bench_shape one_row = make_shape(ndim, 1, 8);
     int count = options->shape_count ? options->shape_count : BENCH_DEFAULT_SHAPES;
     if (shapes->ndim == 0) {

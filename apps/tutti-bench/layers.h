@@ -46,6 +46,7 @@ typedef struct bench_run {
     const tutti_layer_type *type;
     const bench_layer *own;
     const char *variant; /* "" where the kind has none */
+    const char *more;    /* the options that it stands for, if it is a name; otherwise NULL */
     bench_shape shape;
     tutti_dtype dtype;   /* of all its options that are types */
     tutti_dtype rounded; /* inputs are rounded to it: the dtype of the run under test */
@@ -69,12 +70,17 @@ struct bench_layer {
     const char *variant;  /* an option of which several values are timed */
     const char *variants; /* its default values, which --NAME of the option replaces */
     int key;              /* the letter of that command-line option, or 0 */
-    const char *pass;     /* what forward is called in the table */
+    /* instead, names of variants and the options of each, up to NULLs; both are the kind's own */
+    const char *const (*named)[2];
+    const char *pass; /* what forward is called in the table */
     /* inputs have a mean of 0, not of 0.1: a GPU's power draw in products depends on their data */
     bool about_zero;
     /* Fills in amount and product of the result, and the reference; NULL: bytes counted from the
      * kind's table. */
     void (*count)(const bench_run *run, bench_result *result, bench_reference *reference);
+    /* Checks a pass, where whole rows would take the reference too long.  NULL: some rows, and what
+     * is summed over them. */
+    int (*check)(bench_run *run, bench_result *result);
     /* Checks what is summed over rows (bench_compare, bench_keep).  NULL: against the same layer in
      * f64 on the host. */
     int (*check_sums)(bench_run *run, bench_result *result);

@@ -101,7 +101,7 @@ int bench_time(bench_machine *machine, bench_work work, void *self,
         return bench_cuda_time(machine, work, self, reference, seconds, reference_seconds);
     copy c = {machine->ctx, NULL, NULL, reference->bytes / 2};
     int code = APP_OK;
-    if (!reference->product) {
+    if (reference->product_count == 0) {
         code = app_check(tutti_alloc(machine->ctx, c.bytes, &c.from));
         if (code == APP_OK) code = app_check(tutti_alloc(machine->ctx, c.bytes, &c.to));
         if (code == APP_OK) code = app_check(tutti_zero(machine->ctx, c.from, c.bytes));

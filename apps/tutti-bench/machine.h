@@ -23,14 +23,23 @@ typedef int (*bench_work)(void *self);
 int bench_open(tutti_backend backend, int device, int repeats, bench_machine *machine);
 void bench_close(bench_machine *machine);
 
+/* A bare product, C = op(A) op(B) of each item of a batch, row by row and without gaps.  op is the
+ * transpose where asked for; op(A) is [m, k], op(B) [k, n]. */
+typedef struct bench_product {
+    int64_t batch, m, n, k;
+    int transpose_a, transpose_b;
+    int a, b, c; /* numbers of operands: those of one number are the same memory */
+    int sums;    /* C has the type in which gradients of parameters are summed */
+} bench_product;
+enum { BENCH_PRODUCTS = 2, BENCH_OPERANDS = 5 };
+
 /* What work is compared with: a copy that reads bytes / 2 and writes as many, on a GPU the faster
- * of cudaMemcpyAsync and a plain kernel; or the bare products of a linear layer, y or dx and dW. */
+ * of cudaMemcpyAsync and a plain kernel; or, if there are any, bare products. */
 typedef struct bench_reference {
-    int product;
     size_t bytes;
-    tutti_dtype dtype;
-    int64_t rows, in, out;
-    int backward;
+    tutti_dtype dtype; /* of the products' operands */
+    int product_count;
+    bench_product products[BENCH_PRODUCTS];
 } bench_reference;
 
 /* Median times, in seconds, of `repeats` runs of the work and of its reference, in turn, so that

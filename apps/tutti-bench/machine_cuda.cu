@@ -186,7 +186,7 @@ static int time_with_copy(bench_machine *machine, timed_work *works, size_t byte
     return APP_OK;
 }
 
-/* Products: y^T = W x^T, dx^T = W^T dy^T, dW^T = x^T dy, in cuBLASLt's column-major view */
+/* Products, in cuBLASLt's column-major view: C^T = op(B)^T op(A)^T, its first factor is B */
 
 struct product {
     cublasLtMatmulDescOpaque_t op;
@@ -200,11 +200,25 @@ struct product_work {
     gpu *g;
     bool f64;
     int count;
-    product products[2];
+    product products[BENCH_PRODUCTS];
 };
 
-static int prepare(gpu *g, tutti_dtype dtype, bool transpose_a, bool transpose_b, bool to_gradient,
-                   int64_t m, int64_t n, int64_t k, product *p)
+/* A batch of matrices [rows, cols], whose elements are of a type. */
+static int lay_out(cudaDataType type, int64_t batch, int64_t rows, int64_t cols,
+                   cublasLtMatrixLayoutOpaque_t *to)
+{
+    int32_t count = (int32_t)batch;
+    int64_t apart = rows * cols;
+    TRY_CUBLAS(cublasLtMatrixLayoutInit(to, type, cols, rows, cols));
+    if (batch == 1) return APP_OK;
+    TRY_CUBLAS(cublasLtMatrixLayoutSetAttribute(to, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count,
+                                                sizeof count));
+    TRY_CUBLAS(cublasLtMatrixLayoutSetAttribute(to, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
+                                                &apart, sizeof apart));
+    return APP_OK;
+}
+
+static int prepare(gpu *g, tutti_dtype dtype, const bench_product *of, product *p)
 {
     cudaDataType type = dtype == TUTTI_F64   ? CUDA_R_64F
                         : dtype == TUTTI_F32 ? CUDA_R_32F
@@ -213,14 +227,15 @@ static int prepare(gpu *g, tutti_dtype dtype, bool transpose_a, bool transpose_b
     cudaDataType scale = dtype == TUTTI_F64 ? CUDA_R_64F : CUDA_R_32F;
     TRY_CUBLAS(cublasLtMatmulDescInit(
         &p->op, dtype == TUTTI_F64 ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F, scale));
-    cublasOperation_t a = transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N;
-    cublasOperation_t b = transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N;
+    cublasOperation_t a = of->transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N;
+    cublasOperation_t b = of->transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N;
     TRY_CUBLAS(cublasLtMatmulDescSetAttribute(&p->op, CUBLASLT_MATMUL_DESC_TRANSA, &a, sizeof a));
     TRY_CUBLAS(cublasLtMatmulDescSetAttribute(&p->op, CUBLASLT_MATMUL_DESC_TRANSB, &b, sizeof b));
-    int64_t a_rows = transpose_a ? k : m, b_rows = transpose_b ? n : k;
-    TRY_CUBLAS(cublasLtMatrixLayoutInit(&p->a, type, a_rows, transpose_a ? m : k, a_rows));
-    TRY_CUBLAS(cublasLtMatrixLayoutInit(&p->b, type, b_rows, transpose_b ? k : n, b_rows));
-    TRY_CUBLAS(cublasLtMatrixLayoutInit(&p->d, to_gradient ? scale : type, m, n, m));
+    const int64_t m = of->m, n = of->n, k = of->k;
+    const bool ta = of->transpose_a, tb = of->transpose_b;
+    APP_TRY(lay_out(type, of->batch, tb ? n : k, tb ? k : n, &p->a));
+    APP_TRY(lay_out(type, of->batch, ta ? k : m, ta ? m : k, &p->b));
+    APP_TRY(lay_out(of->sums ? scale : type, of->batch, m, n, &p->d));
     cublasLtMatmulPreferenceOpaque_t preference;
     TRY_CUBLAS(cublasLtMatmulPreferenceInit(&preference));
     TRY_CUBLAS(cublasLtMatmulPreferenceSetAttribute(&preference,
@@ -268,43 +283,38 @@ __global__ void fill_kernel(uint8_t *data, size_t bytes, int size, bool f32, boo
     }
 }
 
+/* Memory for an operand, if it has none yet. */
+static int put_operand(gpu *g, tutti_dtype dtype, int64_t count, buffer *to)
+{
+    const size_t size = tutti_dtype_size(dtype), bytes = (size_t)count * size;
+    if (to->data) return APP_OK;
+    TRY_CUDA(cudaMalloc(&to->data, bytes));
+    fill_kernel<<<1024, 256, 0, g->stream>>>((uint8_t *)to->data, bytes, (int)size,
+                                             dtype == TUTTI_F32, dtype == TUTTI_F64);
+    TRY_CUDA(cudaGetLastError());
+    return APP_OK;
+}
+
 static int time_with_products(bench_machine *machine, timed_work *works,
                               const bench_reference *reference, double *reference_seconds)
 {
     gpu *g = gpu_of(machine);
-    tutti_dtype dtype = reference->dtype;
-    int64_t rows = reference->rows, in = reference->in, out = reference->out;
-    int size = (int)tutti_dtype_size(dtype);
-    size_t gradient_size = dtype == TUTTI_F64 ? 8 : 4;
-    buffer x, w, y, dw;
-    size_t x_bytes = (size_t)(rows * in) * size, w_bytes = (size_t)(out * in) * size;
-    size_t y_bytes = (size_t)(rows * out) * size;
-    TRY_CUDA(cudaMalloc(&x.data, x_bytes));
-    TRY_CUDA(cudaMalloc(&w.data, w_bytes));
-    TRY_CUDA(cudaMalloc(&y.data, y_bytes));
-    TRY_CUDA(cudaMalloc(&dw.data, (size_t)(out * in) * gradient_size));
-    bool f32 = dtype == TUTTI_F32, f64 = dtype == TUTTI_F64;
-    fill_kernel<<<1024, 256, 0, g->stream>>>((uint8_t *)x.data, x_bytes, size, f32, f64);
-    fill_kernel<<<1024, 256, 0, g->stream>>>((uint8_t *)w.data, w_bytes, size, f32, f64);
-    fill_kernel<<<1024, 256, 0, g->stream>>>((uint8_t *)y.data, y_bytes, size, f32, f64);
-    TRY_CUDA(cudaGetLastError());
-
+    const tutti_dtype dtype = reference->dtype, sums = dtype == TUTTI_F64 ? TUTTI_F64 : TUTTI_F32;
+    buffer operands[BENCH_OPERANDS];
     product_work work = {};
     work.g = g;
-    work.f64 = f64;
-    product *p = work.products;
-    buffer dx;
-    if (!reference->backward) {
-        work.count = 1;
-        APP_TRY(prepare(g, dtype, true, false, false, out, rows, in, &p[0]));
-        p[0].from_a = w.data, p[0].from_b = x.data, p[0].to = y.data;
-    } else {
-        work.count = 2;
-        TRY_CUDA(cudaMalloc(&dx.data, x_bytes));
-        APP_TRY(prepare(g, dtype, false, false, false, in, rows, out, &p[0]));
-        p[0].from_a = w.data, p[0].from_b = y.data, p[0].to = dx.data;
-        APP_TRY(prepare(g, dtype, false, true, true, in, out, rows, &p[1]));
-        p[1].from_a = x.data, p[1].from_b = y.data, p[1].to = dw.data;
+    work.f64 = dtype == TUTTI_F64;
+    work.count = reference->product_count;
+    for (int i = 0; i < work.count; i++) {
+        const bench_product *of = &reference->products[i];
+        product *p = &work.products[i];
+        APP_TRY(put_operand(g, dtype, of->batch * of->m * of->k, &operands[of->a]));
+        APP_TRY(put_operand(g, dtype, of->batch * of->k * of->n, &operands[of->b]));
+        APP_TRY(
+            put_operand(g, of->sums ? sums : dtype, of->batch * of->m * of->n, &operands[of->c]));
+        APP_TRY(prepare(g, dtype, of, p));
+        p->from_a = operands[of->b].data, p->from_b = operands[of->a].data;
+        p->to = operands[of->c].data;
     }
     APP_TRY(capture(machine, run_products, &work, &works[1]));
     APP_TRY(replay_in_turn(machine, works, 2));
@@ -317,7 +327,7 @@ int bench_cuda_time(bench_machine *machine, bench_work work, void *self,
 {
     timed_work works[3];
     APP_TRY(capture(machine, work, self, &works[0]));
-    if (reference->product)
+    if (reference->product_count > 0)
         APP_TRY(time_with_products(machine, works, reference, reference_seconds));
     else
         APP_TRY(time_with_copy(machine, works, reference->bytes, reference_seconds));

@@ -11,9 +11,12 @@ typedef struct bench_options {
     const char *json;
     const char *compare; /* an earlier --json */
     double limit;        /* of a time / the earlier time; 0: none */
+    double share;        /* least of the bare products' time / a layer's; 0: none */
 } bench_options;
 
 bool bench_parse_limit(const app_option *option, void *options, const char *text,
+                       char wanted[APP_WANTED_MAX]);
+bool bench_parse_share(const app_option *option, void *options, const char *text,
                        char wanted[APP_WANTED_MAX]);
 
 #define BENCH_TABLE                                                                          \
@@ -36,9 +39,10 @@ bool bench_parse_limit(const app_option *option, void *options, const char *text
             .kind = APP_OTHER, .parse = bench_parse_limit                                    \
     }
 
-#define BENCH_EXIT_CODES                                                                          \
-    "Exit code: 0 if every result was right, 1 if one was wrong or slower than --fail-over "      \
-    "allows, 2 if the run failed, 64 for a wrong command line, 75 stopped by SIGTERM, SIGINT or " \
+#define BENCH_EXIT_CODES                                                                        \
+    "Exit code: 0 if every result was right, 1 if one was wrong or slower than --fail-over or " \
+    "--least-share allows, 2 if the run failed, 64 for a wrong command line, 75 stopped by "    \
+    "SIGTERM, SIGINT or "                                                                       \
     "SIGUSR1."
 
 /* "--fail-over requires --compare FILE" */

@@ -10,16 +10,35 @@
 #include "common/report.h"
 #include "common/signals.h"
 
+/* "5" or "5%" */
+static bool parse_percent(const char *text, double *percent, double least, double most,
+                          char wanted[APP_WANTED_MAX])
+{
+    char *end;
+    *percent = strtod(text, &end);
+    snprintf(wanted, APP_WANTED_MAX, "%g%% to %g%%", least, most);
+    return end != text && strcmp(*end == '%' ? end + 1 : end, "") == 0 && *percent >= least &&
+           *percent <= most;
+}
+
 bool bench_parse_limit(const app_option *option, void *options, const char *text,
                        char wanted[APP_WANTED_MAX])
 {
-    char *end;
-    const double percent = strtod(text, &end);
+    double percent;
     (void)option;
+    const bool good = parse_percent(text, &percent, 0, 1000, wanted);
     ((bench_options *)options)->limit = 1 + percent / 100;
-    snprintf(wanted, APP_WANTED_MAX, "0%% to 1000%%");
-    return end != text && strcmp(*end == '%' ? end + 1 : end, "") == 0 && percent >= 0 &&
-           percent <= 1000;
+    return good;
+}
+
+bool bench_parse_share(const app_option *option, void *options, const char *text,
+                       char wanted[APP_WANTED_MAX])
+{
+    double percent;
+    (void)option;
+    const bool good = parse_percent(text, &percent, 1, 1000, wanted);
+    ((bench_options *)options)->share = percent / 100;
+    return good;
 }
 
 error_t bench_check_options(struct argp_state *state, void *given)
@@ -78,6 +97,18 @@ static void judge(bench_results *results, const bench_result *r, const char *wha
              100 * (o->limit - 1));
 }
 
+/* Compares a layer with its bare products. */
+static void judge_share(bench_results *results, const bench_result *r)
+{
+    const double least = results->options->share, share = r->reference / r->seconds;
+    if (!(least > 0) || !r->product || !(r->reference > 0)) return;
+    results->shares++;
+    if (share >= least) return;
+    results->behind++;
+    app_warn("%s %s %s %s: %.1f %% of the bare products' speed, want at least %g %%", r->layer,
+             r->pass, r->variant, r->shape, 100 * share, 100 * least);
+}
+
 /* Appends the earlier run's times to a row of the table. */
 static void compare(bench_results *results, const bench_result *r, char *text, size_t size)
 {
@@ -130,6 +161,7 @@ void bench_results_add(bench_results *results, const bench_result *r, const char
     if (!right)
         app_warn("%s %s %s %s: the error is %.3g of the largest value, want at most %.3g", r->layer,
                  r->pass, r->variant, r->shape, r->error, r->tolerance);
+    judge_share(results, r);
     write_json(results, r, right);
     results->count++;
     results->wrong += !right;
@@ -148,9 +180,13 @@ int bench_results_end(bench_results *results, int code)
     app_output_close(&results->output);
     if (code == APP_OK) code = bench_earlier_rest(results->earlier);
     bench_earlier_free(&results->earlier);
-    if (code == APP_OK && (results->wrong || results->slower))
+    if (code == APP_OK && results->options->share > 0 && results->shares == 0)
+        code = app_fail(APP_FAILED, "--least-share: nothing was timed beside bare products");
+    if (code == APP_OK && (results->wrong || results->slower || results->behind))
         code = app_fail(APP_MISMATCH,
-                        "%d of %d results are wrong; %d times are longer than --fail-over allows",
-                        results->wrong, results->count, results->slower);
+                        "%d of %d results are wrong; %d times are longer than --fail-over allows; "
+                        "%d of %d shares are below --least-share",
+                        results->wrong, results->count, results->slower, results->behind,
+                        results->shares);
     return code;
 }

@@ -15,6 +15,7 @@ typedef struct bench_results {
     app_json json;
     bench_earlier *earlier;
     int count, wrong, slower;
+    int shares, behind; /* those that were compared with bare products; below --least-share */
 } bench_results;
 
 /* Only rank 0 has files and prints rows.  On failure bench_results_end cleans up. */

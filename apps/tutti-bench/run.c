@@ -15,6 +15,7 @@
     X(softmax)       \
     X(cross_entropy) \
     X(linear)        \
+    X(matmul)        \
     X(embedding)     \
     X(glu)           \
     X(rope)          \
@@ -59,9 +60,11 @@ tutti_dtype bench_sums(tutti_dtype dtype)
 static int create_layer(bench_run *run)
 {
     char *const text = run->options;
-    size_t used = (size_t)snprintf(
-        text, sizeof run->options, "%s%s%s%s", run->own->options ? run->own->options : "",
-        *run->variant ? run->own->variant : "", *run->variant ? "=" : "", run->variant);
+    const bool of_option = *run->variant && !run->more;
+    size_t used = (size_t)snprintf(text, sizeof run->options, "%s%s%s%s",
+                                   run->own->options ? run->own->options : "",
+                                   of_option ? run->own->variant : "", of_option ? "=" : "",
+                                   run->more ? run->more : run->variant);
     for (int i = 0, dim = 1; i < run->type->option_count; i++) {
         const tutti_layer_option *option = &run->type->options[i];
         char value[32];
@@ -167,8 +170,10 @@ static int fill_slot(bench_run *run, int i)
     tutti_slot_shape shape;
     if (!is_given(slot)) return APP_OK;
     APP_CHECK(tutti_layer_slot_shape(run->layer, i, &shape));
-    const int64_t dims[] = {shape.flags & TUTTI_SLOT_SUM ? 1 : run->rows, shape.cols};
-    const tutti_tensor view = tutti_tensor_make(NULL, shape.dtype, slot->cols ? 2 : 1, dims);
+    const int64_t rows = shape.flags & TUTTI_SLOT_SUM ? 1 : run->rows;
+    const int64_t dims[] = {rows, slot->lines ? shape.lines : shape.cols, shape.cols / shape.lines};
+    const int ndim = slot->lines ? 3 : slot->cols ? 2 : 1;
+    const tutti_tensor view = tutti_tensor_make(NULL, shape.dtype, ndim, dims);
     const bool index = shape.dtype == TUTTI_I32;
     bench_tensor *value = &run->tensors[2 * i], *gradient = value + 1;
     const double width = slot->most - slot->least;

@@ -48,7 +48,7 @@ test_finds_what_is_wrong() {
     LD_PRELOAD=$faulty TUTTI_TEST_FAULT=row "${all[@]}" >output 2>&1
     expect_equal code $? 1
     # only kinds that the reference knows: others are checked by the same layer, which has the fault, too
-    expect_equal wrong "$(grep -c 'backward .* WRONG$' output)" 20
+    expect_equal wrong "$(grep -c 'backward .* WRONG$' output)" 24
     grep -v ' backward ' output | grep ' WRONG$' && fail "forward is wrong too"
     grep -q ' right$' output || fail "nothing is right: $(<output)"
 }
@@ -81,7 +81,7 @@ test_knows_a_layer_by_its_table() {
     grep -q ' WRONG$' output || fail "$(<output)"
 }
 test_bytes_of_a_pass() {
-    bench --json now.json --shape 7x33,5x18x6 --dtype f64 || fail "$(<output)"
+    bench --json now.json --shape 7x33,5x18x6,3x4x5x6 --dtype f64 || fail "$(<output)"
     local line
     while read -r line; do
         # shellcheck disable=SC2086
@@ -102,6 +102,8 @@ embedding backward 5x18x6 bytes $((5 * (4 + 6 * 8) + 18 * 6 * 8))
 rope backward 5x18x6 bytes $((2 * 5 * 18 * 8))
 linear forward 5x18x6 operations $((2 * 5 * 18 * 6))
 linear backward 5x18x6 operations $((4 * 5 * 18 * 6))
+matmul forward 3x4x5x6 operations $((2 * 3 * 4 * 5 * 6))
+matmul backward 3x4x5x6 operations $((4 * 3 * 4 * 5 * 6))
 END
 }
 test_variants() {
@@ -112,6 +114,29 @@ test_variants() {
     expect_equal rows "$(grep -c ' silu .* right$' output)" 4
     bench -a star_relu --shape 7x33,5x9x17 linear glu || fail "$(<output)" # kinds share the option
     expect_equal rows "$(grep -cE '^(linear|glu) .* star_relu .* right$' output)" 8
+    local dtype variant
+    for dtype in f64 f32 f16 bf16; do
+        bench --dtype "$dtype" --shape 3x5x7x9,2x1x4x33 matmul || fail "$(<output)"
+        for variant in NN TN NT TT; do
+            expect_equal "rows of $variant" "$(grep -c "matmul .*ward  *$variant  *[0-9x]*  *$dtype .* right$" output)" 6
+        done
+    done
+}
+# There are no bare products on the host.
+test_least_share() {
+    bench --least-share 97 --shape 3x5x7x9 matmul
+    expect_equal code $? 2
+    expect_match output "$(<output)" "--least-share: nothing was timed beside bare products"
+}
+test_least_share_on_a_gpu() {
+    nvidia-smi -L 2>/dev/null | grep -q '^GPU ' || skip "no GPU"
+    "$build/bin/tutti-bench" --version | grep -q '^cuda: toolkit' || skip "this build has no CUDA"
+    local -a gpu=("$build/bin/tutti-bench" --backend cuda --repeats 3 --shape 4x256x256x256,5x33x65x17 matmul)
+    "${gpu[@]}" --least-share 1 >output 2>&1 || fail "$(<output)"
+    expect_equal right "$(grep -c ' right$' output)" 16
+    "${gpu[@]}" --least-share 1000 >output 2>&1
+    expect_equal code $? 1
+    expect_match output "$(<output)" "16 of 16 times are longer than --least-share allows"
 }
 test_wrong_options() {
     local given
@@ -127,7 +152,9 @@ batchnorm|there is no layer batchnorm
 --activation=|--activation is '', want none
 --activation gel|--activation is 'gel', want none
 --shape 5|--shape is '5', want as many numbers as a layer takes, not 1
---shape 5x6x7x8|--shape is '5x6x7x8', want as many numbers as a layer takes, not 4
+--shape 5x6x7x8x9|--shape is '5x6x7x8x9', want as many numbers as a layer takes, not 5
+--least-share 0|--least-share is '0', want 1% to 1000%
+--least-share fast|--least-share is 'fast', want 1%
 --shape 5x0|--shape is '5x0', want at most 32 of
 --shape 5x|--shape is '5x', want at most 32 of
 --dtype i32|--dtype is 'i32', want f64
