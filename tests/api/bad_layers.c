@@ -152,6 +152,9 @@ static void bad_layer_create_by_name(void)
         {"dropout", "cols=4,activation=star_relu,star_scale=1e-60", "star_scale"}, /* 0 in f32 */
         {"linear", "in=4,out=4,activation=star_relu,star_scale=1e39", "star_scale"},
         {"linear", "in=4,out=4,activation=star_relu,star_bias=1e39", "star_bias"},
+        {"matmul", "m=4,n=4", "option k is missing"},
+        {"matmul", "m=4,n=4,k=0", "k is 0"},
+        {"matmul", "m=4,n=4,k=4,transpose_a=2", "transpose_a"},
         {"cross_entropy", "cols=4,ignore_label=99999999999", "ignore_label"},
         {"cross_entropy", "cols=2000000", "cols"},
         {"cross_entropy", "cols=4,label_smoothing=1", "label_smoothing"},

@@ -349,6 +349,7 @@ static void test_plan_again(void)
                                              {"rmsnorm", "cols=70000"},
                                              {"softmax", "cols=70000,log=1"},
                                              {"linear", "in=30,out=50,activation=silu,dtype=f16"},
+                                             {"matmul", "m=30,n=50,k=20,dtype=f16"},
                                              {"cross_entropy", "cols=50000"},
                                              {"embedding", "vocab=1000,cols=5000"}};
     static const int64_t rows[] = {0, 1, 64, 1, 1000, 0};

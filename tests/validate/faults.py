@@ -3,7 +3,7 @@
 from rig import *
 
 FAULTY = os.environ.get("TUTTI_FAULTY")
-KINDS = ("layernorm", "rmsnorm", "softmax", "log-softmax", "embedding", "cross-entropy", "linear")
+KINDS = ("layernorm", "rmsnorm", "softmax", "log-softmax", "embedding", "cross-entropy", "linear", "matmul")
 
 
 def faulty(fault, args, np=2):
@@ -25,7 +25,7 @@ def test_without_a_fault():
 def test_a_bit_that_depends_on_the_shard():
     for np in (1, 2):  # one rank alone splits the rows over two calls
         result = faulty("bit", ["--filter", "-f32", CASES], np).want(1)
-        assert kinds_of(result, "expected/y") >= set(KINDS) - {"cross-entropy", "linear"}, result
+        assert kinds_of(result, "expected/y") >= set(KINDS) - {"cross-entropy", "linear", "matmul"}, result
         assert "differ from those of one rank alone" in result.err, result
         differs = [line for line in result.out.splitlines() if line.endswith("DIFFERS")]
         assert differs and all(" bits " in line for line in differs), result
@@ -34,7 +34,7 @@ def test_a_bit_that_depends_on_the_shard():
 def test_a_row_that_backward_leaves_out():
     result = faulty("row", ["--quiet", "--filter", "-f32", CASES]).want(1)
     for gradient, kinds in (("dx", {"layernorm", "rmsnorm", "softmax", "log-softmax", "linear"}), ("dgamma", {"layernorm", "rmsnorm"}),
-                            ("dbeta", {"layernorm"}), ("dweight", {"linear", "embedding"}), ("dbias", {"linear"})):
+                            ("dbeta", {"layernorm"}), ("dweight", {"linear", "embedding"}), ("dbias", {"linear"}), ("da", {"matmul"}), ("db", {"matmul"})):
         assert kinds_of(result, f"expected_grad/{gradient}") >= kinds, (gradient, result)
 
 

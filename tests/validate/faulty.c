@@ -36,10 +36,11 @@ tutti_status tutti_layer_backward(tutti_layer *layer, tutti_context *ctx, const 
     tutti_status (*real)(tutti_layer *, tutti_context *, const tutti_call *);
     *(void **)&real = dlsym(RTLD_NEXT, "tutti_layer_backward");
     const tutti_tensor *dy = call->upstream[0];
-    if (fault_is("row") && dy->ndim == 2 && dy->dims[0] > 0)
-        memset((char *)dy->data +
-                   (size_t)((dy->dims[0] - 1) * dy->dims[1]) * tutti_dtype_size(dy->dtype),
-               0, (size_t)dy->dims[1] * tutti_dtype_size(dy->dtype));
+    if (fault_is("row") && dy->ndim >= 2 && dy->dims[0] > 0) {
+        const size_t row = (size_t)(tutti_tensor_count(dy) / dy->dims[0]);
+        const size_t bytes = row * tutti_dtype_size(dy->dtype);
+        memset((char *)dy->data + (size_t)(dy->dims[0] - 1) * bytes, 0, bytes);
+    }
     tutti_call changed = *call;
     if (fault_is("keep")) changed.flags &= ~(unsigned)TUTTI_GRAD_ACCUMULATE;
     return real(layer, ctx, &changed);

@@ -63,6 +63,7 @@ def test_layers():
     for line in ("linear option in int - 1 to 2147483647 must be given", "linear parameter bias [out] dtype unless no_bias",
                  "rmsnorm option eps real 1e-6 from 0", "cross_entropy input labels [rows] i32 below cols",
                  "cross_entropy output loss_sum [1] f64 optional sum over rows", "layernorm kept mean [rows] f32 or f64",
+                 "matmul input b [rows, k, n] dtype has db",
                  "rope input positions [rows] i32 optional below max_positions", "bce_with_logits input target [rows, cols] dtype from 0 to 1",
                  "rmsnorm output sum [rows, cols] x_dtype optional has dsum with residual backward reads it for x"):
         assert line.split() in lines, (line, lines)

@@ -108,6 +108,7 @@ NANS = {
     "cross-entropy-shape-33x17": ("inputs/logits", (1, 3), dict(loss=1, loss_sum=0, dlogits=ROW)),
     "embedding-shape-65x3x5": ("params/weight", (2, 3), dict(y=None)),  # the rows of token 2
     "linear-none-f32": ("params/weight", (2, 3), dict(y=(ALL, 2), dx=(ALL, 3))),
+    "matmul-tn-f32": ("inputs/a", (1, 3, 2), dict(c=(1, 2), db=(1, 3))),  # of the second item, in line 2 of op(a)
     **{f"linear-{name}": ("inputs/x", (1, 3), dict(y=ROW, dx=ROW, dweight=ALL, dbias=ALL))
        for name in ("relu-f32", "leaky_relu-f16", "squared_relu-bf16", "gelu-f16", "gelu_erf-f32", "silu-f64", "smelu-f16", "star_relu-bf16")},
 }
@@ -306,16 +307,22 @@ def test_a_wrong_shape_names_both():
     ):
         result = run([norm("shape.h5", (16,), **{tensor.split("/")[1]: given})]).want(2)
         assert f"case mine: {tensor}" in result.err and f"is {said}" in result.err and "[0" not in result.err, (tensor, result)
-    for tensor, given, said in (("expected/loss_sum", np.zeros(3), "[3], want [1]"),
-                                ("inputs/labels", np.zeros((33, 2), np.int32), "[33, 2], want [33] (1 columns)")):
+    entropy, product = "cross-entropy-shape-33x17", "matmul-tn-f32"
+    for name, tensor, given, said in (
+        (entropy, "expected/loss_sum", np.zeros(3), "[3], want [1]"),
+        (entropy, "inputs/labels", np.zeros((33, 2), np.int32), "[33, 2], want [33] (1 columns)"),
+        (product, "inputs/a", of(2, 5, 9), "[2, 5, 9], want [2, 9, 5]"),
+        (product, "inputs/b", of(2, 54), "[2, 54], want [2, 9, 6]"),
+        (product, "expected_grad/da", of(2, 5, 9), "[2, 5, 9], want [2, 9, 5]"),
+    ):
         def replace(file):
-            where = f"cases/cross-entropy-shape-33x17/{tensor}"
+            where = f"cases/{name}/{tensor}"
             dtype = file[where].attrs["dtype"]
             del file[where]
             file[where] = given
             file[where].attrs["dtype"] = dtype
 
-        result = run(["--filter", "cross-entropy-shape-33x17", edited(replace)]).want(2)
+        result = run(["--filter", name, edited(replace)]).want(2)
         assert f"{tensor}: is {said}" in result.err or f"{tensor} is {said}" in result.err, result
 
 
