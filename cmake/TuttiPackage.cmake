@@ -40,7 +40,7 @@ if(TUTTI_HAVE_MPI)
     string(APPEND CPACK_DEBIAN_DEB_DEV_PACKAGE_SUGGESTS ", libopenmpi-dev")
 endif()
 
-set(tutti_layers "Layers (norms, softmax, linear, embedding, rotary positions, losses), AdamW, checkpoints,
+set(tutti_layers "Layers (norms, softmax, linear, matmul, embedding, rotary positions, losses), AdamW, checkpoints,
 and the exchange of gradients by MPI or NCCL.
 ")
 set(CPACK_DEBIAN_DEB_RUNTIME_DESCRIPTION "${PROJECT_DESCRIPTION}

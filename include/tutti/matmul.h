@@ -6,23 +6,24 @@
  *
  *     d op(a) = dc op(b)^T,   d op(b) = op(a)^T dc
  *
- * slot          tensor   shape                                          type
- * in[0]         a        [batch, m, k]; transpose_a: [batch, k, m]      dtype   backward reads it
- * in[1]         b        [batch, k, n]; transpose_b: [batch, n, k]      dtype   backward reads it
- * out[0]        c        [batch, m, n]                                  dtype   not read by backward
- * upstream[0]   dc       as c                                           dtype
- * din[0]        da       as a                                           dtype   optional
- * din[1]        db       as b                                           dtype   optional
+ * slot          tensor   shape            type
+ * in[0]         a        [batch, m, k]    dtype    [batch, k, m] with transpose_a; backward reads it
+ * in[1]         b        [batch, k, n]    dtype    [batch, n, k] with transpose_b; backward reads it
+ * out[0]        c        [batch, m, n]    dtype    backward does not read it
+ * upstream[0]   dc       as c             dtype
+ * din[0]        da       as a             dtype    optional
+ * din[1]        db       as b             dtype    optional
  * saved         nothing
  *
- * What a call writes shares no memory with its other tensors.  An item of the batch is one of a
- * call's rows.  Its last two dimensions may each be several that multiply to it; the ones before
- * them are the batch, which may be 0.
+ * A row of the call is an item of the batch; the rows of its matrices are called lines.  Each of
+ * the two dimensions of a matrix may be several that multiply to it, and so may the batch, which
+ * may be 0.  What a call writes shares no memory with its other tensors.
+ *
  * Elements of a line are contiguous; lines are evenly spaced, and so are items: a tensor may be a
  * part of a wider one.  Items lie one after another, or side by side in the gaps between each
  * other's lines, as the heads of one sequence in [seq, 3, heads, size] do: q is
  * [heads, seq, size] with strides {size, 3 heads size, 1}.  Other items that overlap, such as one
- * b for all (a stride of 0), are refused: its gradient would be a sum over the batch.
+ * b for all (a stride of 0), are refused, since its gradient would be a sum over the batch:
  * FusedLinear multiplies all rows by one matrix, and sums its gradient.
  *
  * f64 computes in f64; f32, f16, bf16 accumulate in f32 (TF32 only if allow_tf32), and round once.

@@ -24,7 +24,8 @@ typedef enum tutti_dtype {
 
 /* A view, never an owner.  dims and strides count elements, outermost first; the last stride is 1
  * (strides of dimensions of size 1 are ignored).  Row-wise layers treat the leading dimensions as
- * rows, which must be evenly spaced in memory, with one row stride. */
+ * rows, which must be evenly spaced in memory, with one row stride; where rows are matrices
+ * (tutti/matmul.h), their lines must be, too. */
 typedef struct tutti_tensor {
     void *data;
     tutti_dtype dtype;
