@@ -7,13 +7,13 @@
  *     d op(a) = dc op(b)^T,   d op(b) = op(a)^T dc
  *
  * slot          tensor   shape            type
- * in[0]         a        [batch, m, k]    dtype    [batch, k, m] with transpose_a; backward reads it
- * in[1]         b        [batch, k, n]    dtype    [batch, n, k] with transpose_b; backward reads it
- * out[0]        c        [batch, m, n]    dtype    backward does not read it
+ * in[0]         a        [batch, m, k]    dtype    [batch, k, m] with transpose_a
+ * in[1]         b        [batch, k, n]    dtype    [batch, n, k] with transpose_b
+ * out[0]        c        [batch, m, n]    dtype
  * upstream[0]   dc       as c             dtype
  * din[0]        da       as a             dtype    optional
  * din[1]        db       as b             dtype    optional
- * saved         nothing
+ * saved         nothing; backward reads a and b, not c
  *
  * A row of the call is an item of the batch; the rows of its matrices are called lines.  Each of
  * the two dimensions of a matrix may be several that multiply to it, and so may the batch, which
