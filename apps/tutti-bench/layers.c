@@ -144,9 +144,7 @@ static const app_option table[] = {
              "checked against the same layer in f64 on the host",
      .at = offsetof(layers_options, plain)},
     {"least-share", "PERCENT",
-     "exit with 1 if a layer takes longer than this share of its bare products' speed allows: 97 "
-     "is "
-     "3 % slower",
+     "exit with 1 if a layer has less than this share of the speed of its bare products",
      .kind = APP_OTHER, .parse = bench_parse_share},
     BENCH_TABLE,
 };

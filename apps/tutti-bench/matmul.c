@@ -44,7 +44,8 @@ typedef struct part {
     int64_t i, m, j, n, l, k;
 } part;
 
-/* Elements [row, rows) x [col, cols) of op(matrix), whose op is [.., wide]; `high` of the rows. */
+/* `rows` rows of op(matrix), which is [high, wide], from `row` on, and of these `cols` columns from
+ * `col` on. */
 static void pick(const double *matrix, bool transposed, int64_t high, int64_t wide, int64_t row,
                  int64_t rows, int64_t col, int64_t cols, double *to)
 {

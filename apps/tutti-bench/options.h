@@ -39,10 +39,9 @@ bool bench_parse_share(const app_option *option, void *options, const char *text
             .kind = APP_OTHER, .parse = bench_parse_limit                                    \
     }
 
-#define BENCH_EXIT_CODES                                                                        \
-    "Exit code: 0 if every result was right, 1 if one was wrong or slower than --fail-over or " \
-    "--least-share allows, 2 if the run failed, 64 for a wrong command line, 75 stopped by "    \
-    "SIGTERM, SIGINT or "                                                                       \
+#define BENCH_EXIT_CODES                                                                          \
+    "Exit code: 0 if every result was right, 1 if one was wrong or slower than --fail-over "      \
+    "allows, 2 if the run failed, 64 for a wrong command line, 75 stopped by SIGTERM, SIGINT or " \
     "SIGUSR1."
 
 /* "--fail-over requires --compare FILE" */
