@@ -227,7 +227,9 @@ static void check_fading(int type, int act, double farthest)
         if (at.y != 0) relative += 6 * u * fabs((double)at.exponent);
         /* only gelu_erf has an intermediate value smaller than the result */
         const bool erf = act == TUTTI_ACT_GELU_ERF;
-        const double lost = harness_tiny(real) * (2 + (erf ? 2 * farthest : 0));
+        double lost = harness_tiny(real) * (2 + (erf ? 2 * farthest : 0));
+        if (U > 0 && act != TUTTI_ACT_SILU && harness_backend() == TUTTI_BACKEND_CUDA)
+            lost += 0x1p-116; /* flushed, as tutti/activation.h says */
         y.want[j] = (double)at.y;
         y.bound[j] = (relative + U) * fabs(y.want[j]) + lost + harness_tiny(dtype) / 2;
         slope.want[j] = (double)at.slope;

@@ -115,7 +115,8 @@ struct far_left<double> {
     static constexpr double from = 512, factor = 4.37749103705305145412e-223;
 };
 
-/* gelu of the 16-bit types is 0 below 2^-122 instead. */
+/* gelu of the 16-bit types is 0 far left instead, where it is below 2^-116: this saves a fifth of
+ * Dropout's instructions. */
 template<class T, tutti_activation act>
 constexpr bool has_tail = sizeof(T) > 2 || act != TUTTI_ACT_GELU;
 

@@ -24,9 +24,13 @@ enum class pass { FORWARD, RESIDUAL, BACKWARD };
 template<class T, pass what>
 struct tuning {
     /* that a thread takes at a time */
-    static constexpr int rows = sizeof(T) > 4 || what == pass::BACKWARD ? 1 : 2;
+    static constexpr int rows = sizeof(T) > 4 || (sizeof(T) == 4 && what == pass::BACKWARD) ? 1 : 2;
     /* of a multiprocessor, at least */
-    static constexpr int blocks = sizeof(T) == 2 ? 4 : sizeof(T) == 4 ? 3 : 2;
+    static constexpr int blocks = sizeof(T) == 2   ? what == pass::FORWARD    ? 5
+                                                     : what == pass::RESIDUAL ? 4
+                                                                              : 3
+                                  : sizeof(T) == 4 ? 3
+                                                   : 2;
 };
 /* About as many blocks. */
 constexpr int64_t forward_grid = 4096, backward_grid = 1024;
