@@ -19,9 +19,7 @@ static inline int64_t visible(softmax_task *task, int64_t row)
     if (args->lengths) {
         seen = args->lengths[row];
         if (seen < 0 || seen > args->cols) {
-            int64_t first = task->bad_row;
-            while (row < first && !atomic_compare_exchange_weak(&task->bad_row, &first, row))
-                continue;
+            tutti__note_first(&task->bad_row, row);
             return -1;
         }
     }
