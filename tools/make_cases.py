@@ -2,7 +2,7 @@
 """Writes reference cases for tutti-validate: inputs and expected results, computed by NumPy in f64 or better.
 
     tools/make_cases.py tests/data/cases.h5                     the set that the tests use
-    tools/make_cases.py --set triton triton.h5                  a larger one: jax, triton, long; xformers is 35 GB
+    tools/make_cases.py --set triton triton.h5                  a larger one: jax, triton, originals, long; xformers is 35 GB
     tools/make_cases.py --set xformers --filter '*-gelu-*' x.h5
     tools/make_cases.py --set long --list
 
@@ -28,7 +28,7 @@ def parse(argv):
     parser = argparse.ArgumentParser(
         description=description, epilog=epilog, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--set", default="small", choices=("small", "jax", "triton", "xformers", "long"))
+    parser.add_argument("--set", default="small", choices=("small", "jax", "triton", "xformers", "originals", "long"))
     parser.add_argument("--filter", default="*", metavar="GLOB", help="only cases whose name matches")
     parser.add_argument("--list", action="store_true", help="print the cases' names, write nothing")
     parser.add_argument("--torch", default="auto", choices=("auto", "on", "off"), help="the second reference")

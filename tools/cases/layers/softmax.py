@@ -74,6 +74,7 @@ class Softmax:
             x = round_to(self.deviation * stream["x"].normal(*size), self.dtype)
             if self.masked:
                 hidden = stream["masked"].uniform(*size) < self.masked
+                hidden[:, 0] &= not self.period  # a row of -inf alone has no softmax
                 x[hidden & (x < x.max(axis=1, keepdims=True))] = -np.inf
             dy = round_to(stream["dy"].normal(*size), self.dtype)
             recorder.exact("inputs/x", self.dtype, self.shape, x, start)
