@@ -47,11 +47,11 @@ tutti_tensor tutti_tensor_make(void *data, tutti_dtype dtype, int ndim, const in
     tutti_tensor tensor = {.data = data, .dtype = dtype, .ndim = ndim};
     if (ndim < 1 || ndim > TUTTI_MAX_DIMS || !dims)
         return tensor; /* refused by the call that takes it */
-    int64_t stride = 1;
+    uint64_t stride = 1; /* wraps if dims are too large: the call that takes it checks them */
     for (int i = ndim - 1; i >= 0; i--) {
         tensor.dims[i] = dims[i];
-        tensor.strides[i] = stride;
-        stride *= dims[i] > 0 ? dims[i] : 1;
+        tensor.strides[i] = (int64_t)stride;
+        stride *= dims[i] > 0 ? (uint64_t)dims[i] : 1;
     }
     return tensor;
 }
