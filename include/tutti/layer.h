@@ -131,7 +131,7 @@ enum {
     TUTTI_SLOT_GRAD_OPTIONAL = 16, /* has a gradient that is optional */
     TUTTI_SLOT_UP_TO = 32,         /* may be equal to the option that bounds it, too: a length */
     /* leading dimensions may have a stride of 0: the rows behind them are then those of one block,
-     * repeated.  Only inputs of kinds without sums over rows */
+     * repeated.  Only inputs of kinds without sums over rows that have TUTTI_LAYER_ROWS_ALONE */
     TUTTI_SLOT_REPEATS = 64
 };
 /* A tensor of a call.  Slots of one role are in order: the first input is in[0], and so on.  In

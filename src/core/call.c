@@ -265,9 +265,11 @@ static int64_t part_of(const check *c, const subject *s, int64_t period)
 {
     const tutti_slot_shape *shape = &c->layer->slots[s->slot].shape;
     const int64_t stride = matrix_of(c, s)->stride, line = *line_of(c, s);
+    const int64_t repeated = s->part == TUTTI__PART_IN ? c->views->period[s->index] : 0;
+    const int64_t rows = repeated > 0 ? repeated : c->views->rows;
     int64_t end = shape->cols / shape->lines;
     if (shape->lines > 1 && line % period) end += (shape->lines - 1) * line;
-    if (c->views->rows > 1 && stride % period) end += (c->views->rows - 1) * stride;
+    if (rows > 1 && stride % period) end += (rows - 1) * stride;
     return end;
 }
 
@@ -275,6 +277,7 @@ static int64_t part_of(const check *c, const subject *s, int64_t period)
 static bool apart_in(const check *c, const subject *first, const subject *second, uintptr_t shift,
                      int64_t period)
 {
+    if (period <= 0) return false;
     const size_t size = tutti__size_of(matrix_of(c, first)->dtype), step = (size_t)period * size;
     const size_t low = (size_t)part_of(c, first, period) * size;
     const size_t high = (size_t)part_of(c, second, period) * size;
@@ -308,7 +311,10 @@ static bool may_overlap(const check *c, const span *written, const span *other)
     const uintptr_t shift = a_low ? other->from - written->from : written->from - other->from;
     const subject *first = a_low ? &written->owner : &other->owner,
                   *second = a_low ? &other->owner : &written->owner;
-    return apart_in(c, first, second, shift, a->stride) || apart_in(c, first, second, shift, line);
+    return apart_in(c, first, second, shift, a->stride) ||
+           apart_in(c, first, second, shift, line) ||
+           apart_in(c, first, second, shift, b->stride) ||
+           apart_in(c, first, second, shift, *line_of(c, &other->owner));
 }
 
 static tutti_status check_apart_from(const check *c, const span *a, const span *others, int count)

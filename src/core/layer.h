@@ -150,8 +150,8 @@ static inline void tutti__views_common(tutti__views *views, const tutti_call *ca
 tutti_status tutti__check_call(const tutti_layer *layer, const tutti_call *call, bool backward,
                                bool plan, tutti__views *views);
 
-/* The same for a call that is run, unless it equals one that the context has checked lately (core/recent.c).
- * *views is valid until the context's next call. */
+/* The same for a call that is run, unless it equals one that the context has checked lately
+ * (core/recent.c).  *views is valid until the context's next call. */
 tutti_status tutti__recent_check(const tutti_layer *layer, tutti_context *ctx,
                                  const tutti_call *call, bool backward, const tutti__views **views);
 

@@ -390,6 +390,9 @@ static tutti_status put_option(const tutti__layer_class *class, const tutti_laye
                   is_type(option, "dtype")  ? "f32, f64, f16 or bf16"
                   : is_type(option, "bool") ? "0, 1, false or true"
                                             : option->type);
+    TUTTI_REQUIRE(!is_type(option, "int") || *(int64_t *)field != 0 || !option->default_value ||
+                      strcmp(option->default_value, "0") == 0,
+                  "%s: option %s is 0, want > 0", class->type.name, option->name);
     if (is_type(option, "real") && option->default_value && *(double *)field == 0)
         *(double *)field = TUTTI_ZERO;
     if ((is_type(option, "int32") || is_choice(option)) && option->default_value &&

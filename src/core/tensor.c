@@ -46,7 +46,7 @@ tutti_tensor tutti_tensor_make(void *data, tutti_dtype dtype, int ndim, const in
 {
     tutti_tensor tensor = {.data = data, .dtype = dtype, .ndim = ndim};
     if (ndim < 1 || ndim > TUTTI_MAX_DIMS || !dims)
-        return tensor; /* refused by the call that takes it */
+        return tensor;   /* refused by the call that takes it */
     uint64_t stride = 1; /* wraps if dims are too large: the call that takes it checks them */
     for (int i = ndim - 1; i >= 0; i--) {
         tensor.dims[i] = dims[i];

@@ -461,6 +461,43 @@ static void test_many_shapes(void)
     tutti_context_destroy(&ctx);
 }
 
+/* An output and an input that lie in each other's gaps. */
+static void test_gaps(void)
+{
+    tutti_context *ctx = harness_context();
+    harness_buffer wide = harness_buffer_make(ctx, TUTTI_F32, 4, 12, 0, 0);
+    harness_buffer other = harness_buffer_make(ctx, TUTTI_F32, 4, 12, 0, 0);
+    double zeros[48] = {0};
+    harness_buffer_put(ctx, &wide, zeros);
+    harness_buffer_put(ctx, &other, zeros);
+    float *data = wide.data;
+    tutti_layer *softmax = NULL, *matmul = NULL;
+    CHECK_OK(tutti_layer_create_by_name(ctx, "softmax", "cols=6", &softmax));
+    CHECK_OK(tutti_layer_create_by_name(ctx, "matmul", "m=1,n=4,k=3", &matmul));
+
+    tutti_tensor x = tutti_tensor_2d(other.data, TUTTI_F32, 4, 6), y = x, bias = x;
+    y.data = data, y.strides[0] = 12;
+    bias.data = data + 6, bias.strides[0] = 0; /* in the gap behind the first row of y */
+    const tutti_softmax_call row = {.x = &x, .bias = &bias, .y = &y};
+    CHECK_OK(tutti_softmax_forward(softmax, ctx, &row));
+    bias.data = data + 5;
+    CHECK_FAILS(TUTTI_ERR_ARG, "bias", tutti_softmax_forward(softmax, ctx, &row));
+
+    tutti_tensor a = tutti_tensor_make(other.data, TUTTI_F32, 3, (int64_t[]){1, 1, 3});
+    tutti_tensor b = tutti_tensor_make(data, TUTTI_F32, 3, (int64_t[]){1, 3, 4});
+    tutti_tensor c = tutti_tensor_make(data + 4, TUTTI_F32, 3, (int64_t[]){1, 1, 4});
+    b.strides[0] = 24, b.strides[1] = 8;
+    const tutti_matmul_call product = {.a = &a, .b = &b, .c = &c};
+    CHECK_OK(tutti_matmul_forward(matmul, ctx, &product));
+    c.data = data + 5;
+    CHECK_FAILS(TUTTI_ERR_ARG, "c", tutti_matmul_forward(matmul, ctx, &product));
+    CHECK_OK(tutti_context_synchronize(ctx));
+    tutti_layer_destroy(&softmax);
+    tutti_layer_destroy(&matmul);
+    harness_buffer_free(ctx, &wide);
+    harness_buffer_free(ctx, &other);
+}
+
 int main(int argc, char **argv)
 {
     if (!getenv("GLIBC_TUNABLES")) {
@@ -477,6 +514,7 @@ int main(int argc, char **argv)
         {"plans of backward alone", test_plan_backward},
         {"trim", test_trim},
         {"many shapes", test_many_shapes},
+        {"gaps", test_gaps},
     };
     return harness_main(argc, argv, "kinds of layer", tests, HARNESS_COUNT(tests));
 }

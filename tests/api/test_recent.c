@@ -177,7 +177,7 @@ static bool compare(subject *known, subject *fresh, const char *what)
     return right;
 }
 
-/* Calls that the change made invalid, and those that it did not, must be found among all changes. */
+/* Calls that the change made invalid, and those that it did not: there must be some of both. */
 static int refused, accepted;
 
 static void check_changes(const layer_kind *kind, const char *options)

@@ -131,7 +131,7 @@ test_least_share() {
 test_least_share_on_a_gpu() {
     nvidia-smi -L 2>/dev/null | grep -q '^GPU ' || skip "no GPU"
     "$build/bin/tutti-bench" --version | grep -q '^cuda: toolkit' || skip "this build has no CUDA"
-    local -a gpu=("$build/bin/tutti-bench" --backend cuda --repeats 3 --shape 4x256x256x256,5x33x65x17 matmul)
+    local -a gpu=("$build/bin/tutti-bench" --backend cuda --repeats 3 --shape "4x256x256x256,5x33x65x17" matmul)
     "${gpu[@]}" --least-share 1 >output 2>&1 || fail "$(<output)"
     expect_equal right "$(grep -c ' right$' output)" 16
     "${gpu[@]}" --least-share 1000 >output 2>&1
