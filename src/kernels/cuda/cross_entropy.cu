@@ -265,65 +265,37 @@ __global__ void __launch_bounds__(1024) cross_entropy_long_kernel(entropy_call c
 }
 
 template<class T, bool WHOLE>
-static tutti_status entropy_of(tutti_context *ctx, const entropy_call &call, const row_plan &plan)
-{
-    constexpr int N = 16 / (int)sizeof(T);
-    const char *what = "cross_entropy";
-    int64_t rows = call.args.rows, cols = call.args.cols;
-    cudaStream_t stream = tutti__cuda_stream(ctx);
-    if (sizeof(T) == 8 || plan.kind == ROW_LONG)
-        return row_launch(what, cross_entropy_long_kernel<T, WHOLE>, row_grid(rows, 1, 1),
-                          row_long_threads(cols, N), 1, 0, stream, call);
-    if constexpr (sizeof(T) < 8)
-        return row_with_vecs(plan, [&](auto vecs) {
-            constexpr int VECS = decltype(vecs)::value;
-            if (plan.kind == ROW_WARP)
-                return row_launch(
-                    what, cross_entropy_warp_kernel<T, VECS, WHOLE>,
-                    row_grid(rows, ROW_WARP_THREADS / plan.lanes * (ROW_WARP_VECS / VECS), 1),
-                    plan.threads, 1, 0, stream, call, plan.lanes);
-            if constexpr (VECS == 4)
-                return row_launch(what, cross_entropy_block_kernel<T, VECS, WHOLE>,
-                                  row_grid(rows, 1, plan.cluster), plan.threads, plan.cluster, 0,
-                                  stream, call, plan.cluster);
-            else
-                return TUTTI_OK;
-        });
-    return TUTTI_OK;
-}
+struct entropy_kernels {
+    template<int VECS>
+    static auto warp()
+    {
+        return cross_entropy_warp_kernel<T, VECS, WHOLE>;
+    }
+    static auto block() { return cross_entropy_block_kernel<T, 4, WHOLE>; }
+    static auto lengthy() { return cross_entropy_long_kernel<T, WHOLE>; }
+};
 
 static tutti_status entropy_plan(tutti_context *ctx, const void *untyped, bool backward,
                                  tutti__plan *plan)
 {
     (void)backward;
     const tutti__cross_entropy_args *args = (const tutti__cross_entropy_args *)untyped;
-    *tutti__cuda_parameters<row_plan>(plan) =
-        row_plan_for(args->cols, 16 / (int)tutti_dtype_size(args->logits.dtype), 1,
-                     tutti__cuda_has_clusters(ctx->device));
-    plan->scratch = (size_t)args->rows * sizeof(double);
-    return TUTTI_OK;
+    return plan_losses(ctx, args->logits, args->rows, args->cols, 1, plan);
 }
 
 static tutti_status entropy_run(const tutti__job *job, const void *untyped)
 {
-    tutti_context *ctx = job->ctx;
-    const tutti__cross_entropy_args *args = (const tutti__cross_entropy_args *)untyped;
-    TUTTI_TRY(tutti__cuda_use(ctx->device, "cross_entropy"));
-    entropy_call call = {*args, false, false, (double *)job->scratch, ctx->finding};
-    if (!args->loss_sum) call.row_losses = NULL;
-    if (args->rows > 0)
-        TUTTI_TRY(tutti__cuda_dispatch(args->logits.dtype, [&](auto type) {
-            using T = typename decltype(type)::type;
-            constexpr int N = 16 / (int)sizeof(T);
-            call.x_even = row_even(args->logits, args->rows, N);
-            call.dx_even = row_even(args->dlogits, args->rows, N);
-            const row_plan &plan = *tutti__cuda_parameters<row_plan>(job->plan);
-            return args->plain ? entropy_of<T, false>(ctx, call, plan)
-                               : entropy_of<T, true>(ctx, call, plan);
-        }));
-    if (!args->loss_sum) return TUTTI_OK;
-    return sum_losses("cross_entropy", tutti__cuda_stream(ctx), call.row_losses, args->rows,
-                      args->loss_sum);
+    const char *what = "cross_entropy";
+    entropy_call call = {};
+    const auto &args = call.args = *(const tutti__cross_entropy_args *)untyped;
+    return run_losses(what, job, args.logits, call, [&](auto type) {
+        using T = typename decltype(type)::type;
+        constexpr int N = 16 / (int)sizeof(T);
+        call.x_even = row_even(args.logits, args.rows, N);
+        call.dx_even = row_even(args.dlogits, args.rows, N);
+        return args.plain ? launch_losses<entropy_kernels<T, false>, T>(what, job, call)
+                          : launch_losses<entropy_kernels<T, true>, T>(what, job, call);
+    });
 }
 
 extern "C" const tutti__op tutti__cuda_cross_entropy = {entropy_plan, entropy_run, NULL};

@@ -224,66 +224,39 @@ __global__ void __launch_bounds__(1024) loss_long_kernel(loss_call call)
 }
 
 template<template<class> class Loss, class T>
-static tutti_status loss_of(tutti_context *ctx, const loss_call &call, const row_plan &plan)
-{
-    constexpr int N = 16 / (int)sizeof(T);
-    const char *what = "loss";
-    int64_t rows = call.args.rows, cols = call.args.cols;
-    cudaStream_t stream = tutti__cuda_stream(ctx);
-    if (sizeof(T) == 8 || plan.kind == ROW_LONG)
-        return row_launch(what, loss_long_kernel<Loss, T>, row_grid(rows, 1, 1),
-                          row_long_threads(cols, N), 1, 0, stream, call);
-    if constexpr (sizeof(T) < 8)
-        return row_with_vecs(plan, [&](auto vecs) {
-            constexpr int VECS = decltype(vecs)::value;
-            if (plan.kind == ROW_WARP)
-                return row_launch(
-                    what, loss_warp_kernel<Loss, T, VECS>,
-                    row_grid(rows, ROW_WARP_THREADS / plan.lanes * (ROW_WARP_VECS / VECS), 1),
-                    plan.threads, 1, 0, stream, call, plan.lanes);
-            if constexpr (VECS == 4)
-                return row_launch(what, loss_block_kernel<Loss, T, VECS>,
-                                  row_grid(rows, 1, plan.cluster), plan.threads, plan.cluster, 0,
-                                  stream, call, plan.cluster);
-            else
-                return TUTTI_OK;
-        });
-    return TUTTI_OK;
-}
+struct loss_kernels {
+    template<int VECS>
+    static auto warp()
+    {
+        return loss_warp_kernel<Loss, T, VECS>;
+    }
+    static auto block() { return loss_block_kernel<Loss, T, 4>; }
+    static auto lengthy() { return loss_long_kernel<Loss, T>; }
+};
 
 static tutti_status loss_plan(tutti_context *ctx, const void *untyped, bool backward,
                               tutti__plan *plan)
 {
     (void)backward;
     const tutti__loss_args *args = (const tutti__loss_args *)untyped;
-    *tutti__cuda_parameters<row_plan>(plan) =
-        row_plan_for(args->cols, 16 / (int)tutti_dtype_size(args->x.dtype), 2,
-                     tutti__cuda_has_clusters(ctx->device));
-    plan->scratch = (size_t)args->rows * sizeof(double);
-    return TUTTI_OK;
+    return plan_losses(ctx, args->x, args->rows, args->cols, 2, plan);
 }
 
 static tutti_status loss_run(const tutti__job *job, const void *untyped)
 {
-    tutti_context *ctx = job->ctx;
-    const tutti__loss_args *args = (const tutti__loss_args *)untyped;
-    TUTTI_TRY(tutti__cuda_use(ctx->device, "loss"));
-    loss_call call = {*args, false, false, false, (double *)job->scratch, ctx->finding};
-    if (!args->loss_sum) call.row_losses = NULL;
-    if (args->rows > 0)
-        TUTTI_TRY(tutti__cuda_dispatch(args->x.dtype, [&](auto type) {
-            using T = typename decltype(type)::type;
-            constexpr int N = 16 / (int)sizeof(T);
-            const row_plan &plan = *tutti__cuda_parameters<row_plan>(job->plan);
-            call.x_even = row_even(args->x, args->rows, N);
-            call.target_even = row_even(args->target, args->rows, N);
-            call.dx_even = row_even(args->dx, args->rows, N);
-            return args->kind == TUTTI__LOSS_MSE
-                       ? loss_of<squared_error, T>(ctx, call, plan)
-                       : loss_of<binary_cross_entropy, T>(ctx, call, plan);
-        }));
-    if (!args->loss_sum) return TUTTI_OK;
-    return sum_losses("loss", tutti__cuda_stream(ctx), call.row_losses, args->rows, args->loss_sum);
+    const char *what = "loss";
+    loss_call call = {};
+    const auto &args = call.args = *(const tutti__loss_args *)untyped;
+    return run_losses(what, job, args.x, call, [&](auto type) {
+        using T = typename decltype(type)::type;
+        constexpr int N = 16 / (int)sizeof(T);
+        call.x_even = row_even(args.x, args.rows, N);
+        call.target_even = row_even(args.target, args.rows, N);
+        call.dx_even = row_even(args.dx, args.rows, N);
+        return args.kind == TUTTI__LOSS_MSE
+                   ? launch_losses<loss_kernels<squared_error, T>, T>(what, job, call)
+                   : launch_losses<loss_kernels<binary_cross_entropy, T>, T>(what, job, call);
+    });
 }
 
 extern "C" const tutti__op tutti__cuda_loss = {loss_plan, loss_run, NULL};

@@ -1,8 +1,9 @@
-/* The losses of rows, for every loss: their sum, in an order that depends only on the number of
- * rows. */
+/* What every loss of rows does around its kernels: the plan, the launch of the kernel that the plan
+ * chose, and the sum of the rows' losses, in an order that depends only on the number of rows. */
 #ifndef TUTTI_KERNELS_CUDA_ROW_LOSSES_CUH
 #define TUTTI_KERNELS_CUDA_ROW_LOSSES_CUH
 
+#include "kernels/cuda/exp.cuh"
 #include "kernels/cuda/rows.cuh"
 
 enum { SUM_THREADS = 1024 };
@@ -25,6 +26,60 @@ static inline tutti_status sum_losses(const char *what, cudaStream_t stream, con
                                       int64_t rows, double *sum)
 {
     return row_launch(what, sum_in_order_kernel, 1, SUM_THREADS, 1, 0, stream, losses, rows, sum);
+}
+
+/* tensors: how many rows a thread holds at once.  The losses are in scratch. */
+static inline tutti_status plan_losses(tutti_context *ctx, const tutti__matrix &x, int64_t rows,
+                                       int64_t cols, int tensors, tutti__plan *plan)
+{
+    *tutti__cuda_parameters<row_plan>(plan) = row_plan_for(
+        cols, 16 / (int)tutti_dtype_size(x.dtype), tensors, tutti__cuda_has_clusters(ctx->device));
+    plan->scratch = (size_t)rows * sizeof(double);
+    return TUTTI_OK;
+}
+
+/* Kernels: warp<VECS>() takes the call and the lanes of a row, block() the call and the blocks of a
+ * cluster, lengthy() the call. */
+template<class Kernels, class T, class Call>
+static tutti_status launch_losses(const char *what, const tutti__job *job, const Call &call)
+{
+    constexpr int N = 16 / (int)sizeof(T);
+    const row_plan &plan = *tutti__cuda_parameters<row_plan>(job->plan);
+    const int64_t rows = call.args.rows, cols = call.args.cols;
+    cudaStream_t stream = tutti__cuda_stream(job->ctx);
+    if (sizeof(T) == 8 || plan.kind == ROW_LONG)
+        return row_launch(what, Kernels::lengthy(), row_grid(rows, 1, 1), row_long_threads(cols, N),
+                          1, 0, stream, call);
+    if constexpr (sizeof(T) < 8)
+        return row_with_vecs(plan, [&](auto vecs) {
+            constexpr int VECS = decltype(vecs)::value;
+            if (plan.kind == ROW_WARP)
+                return row_launch(
+                    what, Kernels::template warp<VECS>(),
+                    row_grid(rows, ROW_WARP_THREADS / plan.lanes * (ROW_WARP_VECS / VECS), 1),
+                    plan.threads, 1, 0, stream, call, plan.lanes);
+            if constexpr (VECS == 4)
+                return row_launch(what, Kernels::block(), row_grid(rows, 1, plan.cluster),
+                                  plan.threads, plan.cluster, 0, stream, call, plan.cluster);
+            else
+                return TUTTI_OK;
+        });
+    return TUTTI_OK;
+}
+
+/* Forward; launch(type) completes the call and launches its kernel, if there are rows. */
+template<class Call, class Launch>
+static tutti_status run_losses(const char *what, const tutti__job *job, const tutti__matrix &x,
+                               Call &call, Launch &&launch)
+{
+    tutti_context *ctx = job->ctx;
+    TUTTI_TRY(tutti__cuda_use(ctx->device, what));
+    call.row_losses = call.args.loss_sum ? (double *)job->scratch : NULL;
+    call.finding = ctx->finding;
+    if (call.args.rows > 0) TUTTI_TRY(tutti__cuda_dispatch(x.dtype, launch));
+    if (!call.args.loss_sum) return TUTTI_OK;
+    return sum_losses(what, tutti__cuda_stream(ctx), call.row_losses, call.args.rows,
+                      call.args.loss_sum);
 }
 
 #endif
