@@ -17,6 +17,7 @@
     X(linear)        \
     X(matmul)        \
     X(embedding)     \
+    X(dropout)       \
     X(glu)           \
     X(rope)          \
     X(mse)           \

@@ -14,8 +14,7 @@
  * z is a NaN in act and act', except act' of none.  At infinite z, act and act' have their limits:
  * for gelu, gelu_erf and silu -0 and 0 at -inf (where the formulas, and other libraries, give NaN),
  * inf and 1 at +inf.  gelu, gelu_erf and silu keep their accuracy for large negative z, down
- * to the arithmetic's smallest normal number; on a GPU gelu and gelu_erf of f16 and bf16, and their
- * derivatives, may be 0 where they are below 2^-116. */
+ * to the arithmetic's smallest normal number. */
 #ifndef TUTTI_ACTIVATION_H
 #define TUTTI_ACTIVATION_H
 

@@ -228,8 +228,6 @@ static void check_fading(int type, int act, double farthest)
         /* only gelu_erf has an intermediate value smaller than the result */
         const bool erf = act == TUTTI_ACT_GELU_ERF;
         double lost = harness_tiny(real) * (2 + (erf ? 2 * farthest : 0));
-        if (U > 0 && act != TUTTI_ACT_SILU && harness_backend() == TUTTI_BACKEND_CUDA)
-            lost += 0x1p-116; /* flushed, as tutti/activation.h says */
         y.want[j] = (double)at.y;
         y.bound[j] = (relative + U) * fabs(y.want[j]) + lost + harness_tiny(dtype) / 2;
         slope.want[j] = (double)at.slope;

@@ -11,28 +11,13 @@
 template<class T>
 using real_of = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
-constexpr double log2_e = 1.4426950408889634073599246810019;
-
 /* Elementary functions: f32 and f64 from the CUDA library, the 16-bit types with the hardware's
- * approximations, two instructions that flush subnormal numbers to 0.  Their results are within
- * 2^-17, far below the types' rounding.  exponential(unit * a) is exp(a). */
+ * approximations (2^-21 and better, far below their rounding). */
 template<class T>
 struct maths {
     typedef float real;
-    static constexpr double unit = log2_e;
-    static __device__ real exponential(real x)
-    {
-        real y;
-        asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-        return y;
-    }
-    /* 0 for b above 2^126 */
-    static __device__ real divide(real a, real b)
-    {
-        real y;
-        asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(b));
-        return a * y;
-    }
+    static __device__ real exponential(real x) { return __expf(x); }
+    static __device__ real divide(real a, real b) { return __fdividef(a, b); }
     static __device__ real root(real x)
     {
         real y;
@@ -44,7 +29,7 @@ struct maths {
      * lose. */
     static __device__ real complement(real x)
     {
-        real t = divide(1.0f, fmaf(0.4f, fabsf(x), 1.0f));
+        real t = __fdividef(1.0f, fmaf(0.4f, fabsf(x), 1.0f));
         real p = -0.0803539693f;
         p = fmaf(p, t, 0.134337165f);
         p = fmaf(p, t, 0.141101188f);
@@ -52,14 +37,13 @@ struct maths {
         p = fmaf(p, t, 0.225812497f);
         p = fmaf(p, t, 0.222217004f);
         p = fmaf(p, t, 0.225917378f);
-        real tail = p * t * exponential(-real(unit) * x * x);
+        real tail = p * t * __expf(-x * x);
         return x < 0 ? 2.0f - tail : tail;
     }
 };
 template<>
 struct maths<float> {
     typedef float real;
-    static constexpr double unit = 1;
     static __device__ real exponential(real x) { return expf(x); }
     static __device__ real divide(real a, real b) { return a / b; }
     static __device__ real root(real x) { return sqrtf(x); }
@@ -68,7 +52,6 @@ struct maths<float> {
 template<>
 struct maths<double> {
     typedef double real;
-    static constexpr double unit = 1;
     static __device__ real exponential(real x) { return exp(x); }
     static __device__ real divide(real a, real b) { return a / b; }
     static __device__ real root(real x) { return sqrt(x); }
@@ -89,23 +72,29 @@ constexpr int flat = act == TUTTI_ACT_GELU       ? 30
                      : act == TUTTI_ACT_GELU_ERF ? 40
                                                  : 800;
 
+/* max, and min and max, that keep NaN */
 template<class R>
 __device__ __forceinline__ R above(R z, R bound)
 {
     return z < bound ? bound : z;
 }
+template<>
+__device__ __forceinline__ float above(float z, float bound)
+{
+    float y;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(z), "f"(bound));
+    return y;
+}
 template<class R>
 __device__ __forceinline__ R within(R z, R bound)
 {
-    return above(z > bound ? bound : z, -bound);
+    return -above(-above(z, -bound), -bound);
 }
 
 /* Beyond this a logistic function is exp(a), computed as exp(a + from) exp(-from), which stays
  * accurate where exp(a) is subnormal. */
-template<class T> /* in the 16-bit types' unit */
-struct far_left {
-    static constexpr float from = 64, factor = 0x1p-64f;
-};
+template<class R>
+struct far_left;
 template<>
 struct far_left<float> {
     static constexpr float from = 64, factor = 1.60381089054863785298e-28f;
@@ -115,32 +104,21 @@ struct far_left<double> {
     static constexpr double from = 512, factor = 4.37749103705305145412e-223;
 };
 
-/* gelu of the 16-bit types is 0 far left instead, where it is below 2^-116: this saves a fifth of
- * Dropout's instructions. */
-template<class T, tutti_activation act>
-constexpr bool has_tail = sizeof(T) > 2 || act != TUTTI_ACT_GELU;
-
-/* z / (1 + exp(-a)), a in the arithmetic's unit. */
-template<class T, tutti_activation act>
+/* z / (1 + exp(-a)) */
+template<class T>
 __device__ __forceinline__ real_of<T> gated(real_of<T> z, real_of<T> a)
 {
-    using left = far_left<T>;
-    if constexpr (!has_tail<T, act>) return maths<T>::divide(z, 1 + maths<T>::exponential(-a));
+    using left = far_left<real_of<T>>;
     bool far = a < -left::from;
     real_of<T> e = maths<T>::exponential(far ? a + left::from : -a);
     return far ? z * e * left::factor : maths<T>::divide(z, 1 + e);
 }
 
-/* Its derivative, da being that of a in the unit 1, without cancellation or overflow. */
-template<class T, tutti_activation act>
+/* Its derivative, da being that of a, without cancellation or overflow. */
+template<class T>
 __device__ __forceinline__ real_of<T> gated_slope(real_of<T> z, real_of<T> a, real_of<T> da)
 {
-    using left = far_left<T>;
-    if constexpr (!has_tail<T, act>) {
-        real_of<T> s = maths<T>::divide(1, 1 + maths<T>::exponential(-a));
-        const real_of<T> t = z * da;
-        return s + s * (t - t * s);
-    }
+    using left = far_left<real_of<T>>;
     bool far = a < -left::from;
     real_of<T> e = maths<T>::exponential(far ? a + left::from : a < 0 ? a : -a);
     real_of<T> r = maths<T>::divide(1, 1 + e);
@@ -168,13 +146,12 @@ __device__ real_of<T> activate(real_of<T> z, const activation_constants<real_of<
     if constexpr (act == TUTTI_ACT_RELU) return z < 0 ? real(0) : z;
     if constexpr (act == TUTTI_ACT_LEAKY_RELU) return z > 0 ? z : constants.slope * z;
     if constexpr (act == TUTTI_ACT_SQUARED_RELU) {
-        real r = z < 0 ? real(0) : z;
+        real r = above(z, real(0));
         return r * r;
     }
     if constexpr (act == TUTTI_ACT_GELU) {
         z = above(z, -real(flat<act>));
-        return gated<T, act>(
-            z, z * (real(gelu_linear * m::unit) + real(gelu_cubic * m::unit) * z * z));
+        return gated<T>(z, z * (real(gelu_linear) + real(gelu_cubic) * z * z));
     }
     if constexpr (act == TUTTI_ACT_GELU_ERF) {
         z = above(z, -real(flat<act>));
@@ -182,7 +159,7 @@ __device__ real_of<T> activate(real_of<T> z, const activation_constants<real_of<
     }
     if constexpr (act == TUTTI_ACT_SILU) {
         z = above(z, -real(flat<act>));
-        return gated<T, act>(z, real(m::unit) * z);
+        return gated<T>(z, z);
     }
     if constexpr (act == TUTTI_ACT_SMELU) {
         real t = z + constants.beta, middle = t * (t * constants.quarter);
@@ -204,23 +181,22 @@ __device__ real_of<T> slope_at(real_of<T> v, const activation_constants<real_of<
     if constexpr (act == TUTTI_ACT_RELU) return v > 0 ? real(1) : v <= 0 ? real(0) : v;
     if constexpr (act == TUTTI_ACT_LEAKY_RELU)
         return v > 0 ? real(1) : v <= 0 ? constants.slope : v;
-    if constexpr (act == TUTTI_ACT_SQUARED_RELU) return 2 * (v < 0 ? real(0) : v);
+    if constexpr (act == TUTTI_ACT_SQUARED_RELU) return 2 * above(v, real(0));
     if constexpr (act == TUTTI_ACT_GELU) {
         v = within(v, real(flat<act>));
         real square = v * v;
-        return gated_slope<T, act>(
-            v, v * (real(gelu_linear * m::unit) + real(gelu_cubic * m::unit) * square),
-            real(gelu_linear) + real(3 * gelu_cubic) * square);
+        return gated_slope<T>(v, v * (real(gelu_linear) + real(gelu_cubic) * square),
+                              real(gelu_linear) + real(3 * gelu_cubic) * square);
     }
     if constexpr (act == TUTTI_ACT_GELU_ERF) {
         v = within(v, real(flat<act>));
-        real density = real(inverse_sqrt_two_pi) * m::exponential(real(-0.5 * m::unit) * v * v);
+        real density = real(inverse_sqrt_two_pi) * m::exponential(real(-0.5) * v * v);
         real cumulative = real(0.5) * m::complement(-real(sqrt_half) * v);
-        return cumulative + v * density;
+        return fma(v, density, cumulative); /* the same product fused in all kernels */
     }
     if constexpr (act == TUTTI_ACT_SILU) {
         v = within(v, real(flat<act>));
-        return gated_slope<T, act>(v, real(m::unit) * v, real(1));
+        return gated_slope<T>(v, v, real(1));
     }
     if constexpr (act == TUTTI_ACT_SMELU) {
         real middle = (v + constants.beta) * (2 * constants.quarter);
@@ -228,6 +204,55 @@ __device__ real_of<T> slope_at(real_of<T> v, const activation_constants<real_of<
     }
     if constexpr (act == TUTTI_ACT_STAR_RELU) return 2 * (constants.scale * (v < 0 ? real(0) : v));
     return 1;
+}
+
+/* The same with two instructions for the logistic function, for gelu and silu of the 16-bit types;
+ * accurate down to 2^-126.  For that, exponentials are 2^8 times as small. */
+template<class T, tutti_activation act>
+constexpr bool has_short_way = sizeof(T) == 2 && (act == TUTTI_ACT_GELU || act == TUTTI_ACT_SILU);
+
+template<tutti_activation act>
+struct short_way {
+    float da, r; /* the derivative of a; 2^8 / (1 + exp(-a)) */
+
+    __device__ __forceinline__ explicit short_way(float z)
+    {
+        constexpr double log2_e = 1.4426950408889634073599246810019;
+        float square = z * z, by = float(log2_e), e;
+        da = 1;
+        if (act == TUTTI_ACT_GELU) {
+            by = float(gelu_linear * log2_e) + float(gelu_cubic * log2_e) * square;
+            da = float(gelu_linear) + float(3 * gelu_cubic) * square;
+        }
+        asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(e) : "f"(-z * by - 8));
+        asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(0x1p-8f + e));
+    }
+};
+
+/* scale act(z) */
+template<class T, tutti_activation act>
+__device__ __forceinline__ real_of<T>
+scaled_activation(real_of<T> z, const activation_constants<real_of<T>> &constants, real_of<T> scale)
+{
+    if constexpr (has_short_way<T, act>) {
+        z = above(z, -real_of<T>(flat<act>));
+        return z * (0x1p-8f * scale) * short_way<act>(z).r;
+    }
+    return activate<T, act>(z, constants) * scale;
+}
+
+/* scale act'(z) */
+template<class T, tutti_activation act>
+__device__ __forceinline__ real_of<T>
+scaled_slope(real_of<T> z, const activation_constants<real_of<T>> &constants, real_of<T> scale)
+{
+    if constexpr (has_short_way<T, act>) {
+        z = within(z, real_of<T>(flat<act>));
+        const short_way<act> at(z);
+        const float q = 1 - 0x1p-8f * at.r;
+        return (at.r + at.r * (z * at.da) * q) * (0x1p-8f * scale);
+    }
+    return slope_at<T, act>(z, constants) * scale;
 }
 
 /* The same from what is kept for backward: z if it is needed, otherwise y = act(z). */

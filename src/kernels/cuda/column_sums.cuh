@@ -35,6 +35,26 @@ static inline int64_t column_run(int64_t rows, int64_t cols, tutti_dtype dtype)
            strips; /* at least one round, also without rows */
 }
 
+/* A product that is not fused with a sum that follows: column sums have the same bits whether the
+ * products themselves are stored or not. */
+__device__ __forceinline__ float rounded_product(float a, float b)
+{
+    return __fmul_rn(a, b);
+}
+__device__ __forceinline__ double rounded_product(double a, double b)
+{
+    return __dmul_rn(a, b);
+}
+
+/* The beginning of a first kernel: the next one may be started on multiprocessors that this one no
+ * longer fills; it waits for the end of this one by itself. */
+__device__ __forceinline__ void start_next()
+{
+#if __CUDA_ARCH__ >= 900
+    cudaTriggerProgrammaticLaunchCompletion();
+#endif
+}
+
 /* The end of a first kernel: adds the sums of a block's strips in order.  A block has lanes * WIDTH
  * columns; a thread has those at lane + k * APART. */
 template<int WIDTH, int APART, class R>
@@ -55,38 +75,55 @@ __device__ __forceinline__ void write_partial(const R (&sum)[WIDTH], int lane, i
     }
 }
 
-/* sum[c] (+)= partial[0][c] + partial[1][c] + …: strip s of a block adds rows s, s + strips, …,
- * chain of them at a time, then the strips are added in order. */
-template<class R>
-__global__ void __launch_bounds__(threads)
+/* sum[c] (+)= partial[0][c] + partial[1][c] + …: strip s of a block adds rows s, s + STRIPS, …,
+ * chain of them at a time, then the strips are added as a tree. */
+template<class R, int STRIPS>
+__global__ void __launch_bounds__(lanes *STRIPS)
     column_sums_kernel(int64_t count, int64_t cols, const R *partial, R *sum, bool accumulate)
 {
-    __shared__ R sums[strips][lanes];
-    int64_t col = int64_t(blockIdx.x) * lanes + threadIdx.x;
+    __shared__ R sums[STRIPS][lanes + 1];
+    const int64_t base = int64_t(blockIdx.x) * lanes, col = base + threadIdx.x;
+#if __CUDA_ARCH__ >= 900
+    cudaGridDependencySynchronize();
+#endif
     R mine = 0;
-    for (int64_t first = threadIdx.y; col < cols && first < count; first += chain * strips) {
-        int64_t end = first + chain * strips < count ? first + chain * strips : count;
+    for (int64_t first = threadIdx.y; col < cols && first < count; first += chain * STRIPS) {
+        int64_t end = first + chain * STRIPS < count ? first + chain * STRIPS : count;
         R part = 0;
 #pragma unroll 8
-        for (int64_t i = first; i < end; i += strips) part += partial[i * cols + col];
+        for (int64_t i = first; i < end; i += STRIPS) part += partial[i * cols + col];
         mine += part;
     }
     sums[threadIdx.y][threadIdx.x] = mine;
     __syncthreads();
-    if (threadIdx.y || col >= cols) return;
-    R total = sums[0][threadIdx.x];
+    const int thread = threadIdx.y * lanes + threadIdx.x, at = thread / STRIPS;
+    R total = sums[thread % STRIPS][at];
 #pragma unroll
-    for (int s = 1; s < strips; s++) total += sums[s][threadIdx.x];
-    sum[col] = accumulate ? sum[col] + total : total;
+    for (int half = STRIPS / 2; half > 0; half /= 2)
+        total += __shfl_down_sync(0xffffffffu, total, half, STRIPS);
+    if (thread % STRIPS || base + at >= cols) return;
+    sum[base + at] = accumulate ? sum[base + at] + total : total;
 }
 
 template<class R>
 static tutti_status column_sums_finish(const char *what, cudaStream_t stream, int64_t count,
                                        int64_t cols, const R *partial, R *sum, bool accumulate)
 {
-    column_sums_kernel<R><<<(unsigned)div_up(cols, lanes), dim3(lanes, strips), 0, stream>>>(
-        count, cols, partial, sum, accumulate);
-    return tutti__cuda_status(cudaGetLastError(), what);
+    /* Few blocks: the more strips, the fewer reads follow each other. */
+    const bool few = cols <= 8192;
+    cudaLaunchAttribute early = {};
+    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    early.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3((unsigned)div_up(cols, lanes));
+    config.blockDim = dim3(lanes, few ? 32 : 8);
+    config.stream = stream;
+    config.attrs = &early;
+    config.numAttrs = 1;
+    return tutti__cuda_status(
+        cudaLaunchKernelEx(&config, few ? column_sums_kernel<R, 32> : column_sums_kernel<R, 8>,
+                           count, cols, partial, sum, accumulate),
+        what);
 }
 
 #endif

@@ -3,13 +3,13 @@
  * Forward reads x (and a residual) and writes y, backward reads dy and x and writes dx: 2 (3) and 3
  * rows cols elements; the mask is computed again instead of stored, a Philox block for 8
  * neighbouring columns.  A thread has such a group of columns, whose bias and sums for dbias stay
- * in registers, of every strips-th row of its block's run of rows, a few of them at a time: their
- * loads are in flight together, and one schedule of Philox keys serves all.  Sums are added by
- * thread, by block as a tree, and over blocks by column_sums.cuh, in f32 (f64 for f64); their order
- * depends on the shape and the type.
+ * in registers, of every strips-th row of its block's run of rows; the next rows are on their way
+ * to shared memory meanwhile, where they cost no registers, and the schedule of Philox keys is the
+ * same for all.  Sums are added by thread, by block as a tree, and over blocks by column_sums.cuh,
+ * in f32 (f64 for f64); their order depends on the shape and the type.
  *
- * At the copy rate of an H200 there is time for about 27 instructions per element of a 16-bit type
- * in forward, 41 in backward; gelu takes 22 and 34, 5 of them Philox's.  Rows that are not 16-byte
+ * gelu of a 16-bit type takes 22 instructions an element forward and 32 backward, 5 of them
+ * Philox's; an H200 issues about 27 and 41 in the time of a copy.  Rows that are not 16-byte
  * aligned, or end within a group, are read element by element. */
 #include "kernels/cuda/column_sums.cuh"
 #include "kernels/cuda/packs.cuh"
@@ -23,8 +23,11 @@ enum class pass { FORWARD, RESIDUAL, BACKWARD };
 /* How the kernels of rows in whole groups, 16-byte aligned, are cut. */
 template<class T, pass what>
 struct tuning {
-    /* that a thread takes at a time */
-    static constexpr int rows = sizeof(T) > 4 || (sizeof(T) == 4 && what == pass::BACKWARD) ? 1 : 2;
+    /* rows of a thread in flight or computed */
+    static constexpr int depth = sizeof(T) > 2            ? sizeof(T) == 4 ? 2 : 1
+                                 : what == pass::FORWARD  ? 3
+                                 : what == pass::RESIDUAL ? 2
+                                                          : 4;
     /* of a multiprocessor, at least */
     static constexpr int blocks = sizeof(T) == 2   ? what == pass::FORWARD    ? 5
                                                      : what == pass::RESIDUAL ? 4
@@ -32,8 +35,15 @@ struct tuning {
                                   : sizeof(T) == 4 ? 3
                                                    : 2;
 };
-/* About as many blocks. */
-constexpr int64_t forward_grid = 4096, backward_grid = 1024;
+/* About as many blocks: waves of an H200's 132 multiprocessors, 3 forward with an exponential, 8
+ * without, 4 backward. */
+static int64_t blocks_of(const tutti__dropout_args *args, bool backward)
+{
+    const tutti_activation kind = args->activation.kind;
+    if (backward) return 1584;
+    return kind == TUTTI_ACT_GELU || kind == TUTTI_ACT_GELU_ERF || kind == TUTTI_ACT_SILU ? 1980
+                                                                                          : 5280;
+}
 
 /* A block has 2^lanes_log2 groups of columns, and threads >> lanes_log2 strips of rows. */
 struct dropout_plan {
@@ -102,7 +112,8 @@ struct column {
 };
 
 /* A number that all lanes of a warp have, as one that the compiler knows to be such: the schedule
- * of keys then stays in uniform registers for all rounds of all rows. */
+ * of keys then stays in uniform registers for all rounds of all rows.  To be called outside of
+ * conditions: ptxas 13.0 may apply a wrong one. */
 __device__ __forceinline__ uint32_t same_in_warp(uint32_t value)
 {
 #if __CUDA_ARCH__ >= 800
@@ -119,41 +130,36 @@ struct mask_bits {
     bool drawn; /* at p = 0 and 1 all bits count as 0, and step is not read */
     tutti__random counter;
 
+    mask_bits() = default;
     __device__ __forceinline__ mask_bits(const tutti__dropout_args &args, uint32_t at)
         : key0(0), key1(0), limit(args.dropped << 16), counter()
     {
         drawn = args.dropped > 0 && args.dropped < 65536;
         if (args.dropped == 65536) limit = 1u << 16;
-        if (!drawn) return;
-        const uint64_t seed = args.step->seed;
+        const uint64_t seed = drawn ? args.step->seed : 0;
         key0 = same_in_warp((uint32_t)seed);
         key1 = same_in_warp((uint32_t)(seed >> 32));
+        if (!drawn) return;
         counter = tutti__random_counter(args.layer_number, args.step->step, 0, at);
     }
 
-    /* Those of rows first, first + apart, …; their rounds alternate. */
-    template<int ROWS>
-    __device__ __forceinline__ void draw(tutti__random (&bits)[ROWS], int64_t first,
-                                         int64_t apart) const
+    /* Those of row low + 2^32 high of the global batch. */
+    template<bool DRAWN>
+    __device__ __forceinline__ tutti__random draw(uint32_t low, uint32_t high) const
     {
-#pragma unroll
-        for (int r = 0; r < ROWS; r++) bits[r] = tutti__random{};
-        if (!drawn) return;
-#pragma unroll
-        for (int r = 0; r < ROWS; r++) {
-            const int64_t row = first + r * apart;
-            bits[r] = counter;
-            bits[r].word[2] = (uint32_t)row;
-            bits[r].word[3] = (uint32_t)(row >> 32);
-        }
+        tutti__random bits = {};
+        if (!DRAWN) return bits;
+        bits = counter;
+        bits.word[2] = low;
+        bits.word[3] = high;
         uint32_t a = key0, b = key1;
 #pragma unroll
         for (int round = 0; round < 10; round++) {
-#pragma unroll
-            for (int r = 0; r < ROWS; r++) bits[r] = tutti__philox_round(bits[r], a, b);
+            bits = tutti__philox_round(bits, a, b);
             a += TUTTI__PHILOX_BUMP0;
             b += TUTTI__PHILOX_BUMP1;
         }
+        return bits;
     }
 
     /* Half a word against dropped: the upper one decides whatever the lower one is. */
@@ -163,17 +169,6 @@ struct mask_bits {
         return (i % 2 ? word : word << 16) >= limit;
     }
 };
-
-/* v / p_keep; the 16-bit types multiply by `scale`, its reciprocal.  Not fused with a sum that
- * follows: dbias has the same bits whether dx is written or not. */
-template<class T>
-__device__ __forceinline__ real_of<T> rescaled(real_of<T> v, real_of<T> p_keep, real_of<T> scale)
-{
-    if constexpr (sizeof(T) == 2)
-        return __fmul_rn(v, scale);
-    else
-        return v / p_keep;
-}
 
 /* The block's sums of its columns to a row of partial: its strips are added as a tree. */
 template<class R>
@@ -197,105 +192,189 @@ __device__ __forceinline__ void add_strips(const R (&sum)[group], int lanes, int
         if (col + i < cols) row[col + i] = sums[i][thread];
 }
 
-/* even: as all_even says.  partial: backward's, NULL where dbias is not wanted. */
-template<class T, tutti_activation act, pass what, bool even, int ROWS, int BLOCKS>
+/* 16 bytes of this thread on their way to shared memory. */
+__device__ __forceinline__ void fetch(uint4 *to, const uint4 *from)
+{
+    asm volatile(
+        "cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((uint32_t)__cvta_generic_to_shared(to)),
+        "l"(from)
+        : "memory");
+}
+
+/* A thread's group of columns in its block's rows strip, strip + apart, …, below `rows`; even: as
+ * all_even says.  DEPTH - 1 rows are on their way while one is computed. */
+template<class T, tutti_activation act, pass what, bool even, int DEPTH>
+struct dropout_strip {
+    typedef real_of<T> real;
+    static constexpr bool backward = what == pass::BACKWARD, ahead = even && DEPTH > 1;
+    static constexpr bool reads_x = !backward || act != TUTTI_ACT_NONE;
+    static constexpr bool reads_other = what != pass::FORWARD; /* residual, or dy */
+    static constexpr int tensors = reads_x + reads_other, vectors = octet<T, even>::vectors;
+    typedef uint4 ring[DEPTH][tensors][vectors][ahead ? threads : 1];
+
+    ring &waiting;
+    const activation_constants<real> constants;
+    mask_bits mask;
+    const real p_keep, scale; /* scale: f32 and f64 divide by p_keep; of no use at p = 1 */
+    const int64_t first;      /* of the block's rows, in the global batch */
+    const column<T, even> x, other, y;
+    const int count, strip, apart, rows;
+    const bool writes;
+    real bias[group], sum[group];
+
+    /* from: idle threads read the first columns, but do not write. */
+    __device__ __forceinline__ dropout_strip(ring &places, const tutti__dropout_args &args,
+                                             int64_t begin, int64_t at, int columns, int my_strip,
+                                             int strips_apart, int block_rows)
+        : waiting(places), constants(args.activation), mask(), p_keep(tutti__dropout_p_keep(&args)),
+          scale(sizeof(T) == 2 ? 1 / p_keep : 1), first(args.first_row + begin),
+          x(args.x, begin, columns > 0 ? at * group : 0),
+          other(backward ? args.dy : args.residual, begin, columns > 0 ? at * group : 0),
+          y(backward ? args.dx : args.y, begin, at * group), count(columns), strip(my_strip),
+          apart(strips_apart), rows(block_rows), writes(!backward || (args.dx.data && columns > 0)),
+          bias(), sum()
+    {
+        /* first of all, since these take the longest */
+        for (int d = 0; d < DEPTH - 1; d++) request(d, strip + d * apart);
+        mask = mask_bits(args, (uint32_t)at);
+#pragma unroll
+        for (int i = 0; i < group; i++) bias[i] = real(-0.0); /* adds nothing, to -0 either */
+        if (reads_x && args.bias)
+            load_elements(bias, (const T *)args.bias + at * group, count, false);
+    }
+
+    __device__ __forceinline__ void request(int d, int row) const
+    {
+        if constexpr (ahead) {
+#pragma unroll
+            for (int k = 0; k < vectors; k++) {
+                uint4 *to = &waiting[d][0][k][threadIdx.x];
+                if (row < rows && reads_x) fetch(to, (const uint4 *)x.at(row) + k);
+                to = &waiting[d][tensors - 1][k][threadIdx.x];
+                if (row < rows && reads_other) fetch(to, (const uint4 *)other.at(row) + k);
+            }
+            asm volatile("cp.async.commit_group;");
+        }
+    }
+    /* x and the other tensor; what is not read stays 0. */
+    __device__ __forceinline__ void receive(int d, int row, real (&z)[group],
+                                            real (&v)[group]) const
+    {
+        octet<T, even> from, added;
+        if constexpr (ahead) {
+            asm volatile("cp.async.wait_group %0;" ::"n"(DEPTH - 1) : "memory");
+#pragma unroll
+            for (int k = 0; k < vectors; k++) {
+                if (reads_x) from.raw[k] = waiting[d][0][k][threadIdx.x];
+                if (reads_other) added.raw[k] = waiting[d][tensors - 1][k][threadIdx.x];
+            }
+        } else {
+            if (reads_x) from.load(x.at(row), count);
+            if (reads_other) added.load(other.at(row), count);
+        }
+        if (reads_x) from.get(z);
+        if (reads_other) added.get(v);
+    }
+    template<bool DRAWN>
+    __device__ __forceinline__ void take(int d, int row)
+    {
+        real z[group] = {}, v[group] = {};
+        request((d + DEPTH - 1) % DEPTH, row + (DEPTH - 1) * apart);
+        receive(d, row, z, v);
+        const int64_t it = first + row;
+        const uint32_t high = uint32_t((even ? first : it) >> 32); /* even: of all rows */
+        const tutti__random bits = mask.draw<DRAWN>((uint32_t)it, high);
+#pragma unroll
+        for (int k = 0; k < group; k++) {
+            if (reads_x) z[k] += bias[k];
+            real d = backward ? rounded_product(v[k], scaled_slope<T, act>(z[k], constants, scale))
+                              : scaled_activation<T, act>(z[k], constants, scale);
+            if (sizeof(T) > 2) d /= p_keep;
+            if (!mask.kept(bits, k)) d = 0;
+            if (backward) sum[k] += d;
+            v[k] = what == pass::RESIDUAL ? v[k] + d : d;
+        }
+        if (writes) octet<T, even>::store(y.at(row), v, count);
+    }
+    template<bool DRAWN>
+    __device__ __forceinline__ void take_all()
+    {
+        int row = strip;
+        /* In backward all threads take equally many rows first: were they to diverge, the compiler
+         * would not keep the keys in uniform registers, as it does where nothing follows. */
+        for (int done = 0; backward ? done + DEPTH * apart <= rows : row < rows;
+             done += DEPTH * apart) {
+#pragma unroll
+            for (int d = 0; d < DEPTH; d++, row += apart)
+                if (backward || row < rows) take<DRAWN>(d, row);
+        }
+#pragma unroll
+        for (int d = 0; d < DEPTH && backward; d++, row += apart)
+            if (row < rows) take<DRAWN>(d, row);
+    }
+};
+
+/* partial: backward's, NULL where dbias is not wanted. */
+template<class T, tutti_activation act, pass what, bool even, int DEPTH, int BLOCKS>
 __global__ void __launch_bounds__(threads, BLOCKS)
     dropout_kernel(const __grid_constant__ tutti__dropout_args args, dropout_plan plan,
                    real_of<T> *partial)
 {
-    typedef real_of<T> real;
-    constexpr bool backward = what == pass::BACKWARD;
-    constexpr bool reads_x = !backward || act != TUTTI_ACT_NONE,
-                   reads_other = what != pass::FORWARD;
+    typedef dropout_strip<T, act, what, even, DEPTH> its;
+    __shared__ typename its::ring waiting;
+    start_next();
     const int lanes = 1 << plan.lanes_log2, apart = threads >> plan.lanes_log2;
-    const int strip = int(threadIdx.x) >> plan.lanes_log2;
     const int64_t at = int64_t(blockIdx.x) * lanes + (threadIdx.x & (lanes - 1));
-    const int64_t col = at * group, left = args.cols - col;
+    const int64_t left = args.cols - at * group;
     const int count = left < 0 ? 0 : left < group ? int(left) : group;
     const int64_t begin = blockIdx.y * plan.run;
-    const int rows = int(begin + plan.run < args.rows ? plan.run : args.rows - begin);
-    const activation_constants<real> constants(args.activation);
-    const real p_keep = tutti__dropout_p_keep(&args);
-    const real scale = 1 / p_keep; /* unused at p = 1 */
-    const mask_bits mask(args, (uint32_t)at);
-    const tutti__matrix &to = backward ? args.dx : args.y;
-    const column<T, even> x(args.x, begin, col), y(to, begin, col),
-        other(backward ? args.dy : args.residual, begin, col);
-
-    real bias[group], sum[group] = {};
-#pragma unroll
-    for (int i = 0; i < group; i++) bias[i] = real(-0.0); /* adds nothing, to -0 either */
-    if (reads_x && args.bias) load_elements(bias, (const T *)args.bias + col, count, false);
-
-    for (int i = strip; i < rows && count > 0; i += ROWS * apart) {
-        octet<T, even> from[ROWS], added[ROWS];
-        tutti__random bits[ROWS];
-#pragma unroll
-        for (int r = 0; r < ROWS; r++) {
-            if (r > 0 && i + r * apart >= rows) break;
-            if (reads_x) from[r].load(x.at(i + r * apart), count);
-            if (reads_other) added[r].load(other.at(i + r * apart), count);
-        }
-        mask.draw(bits, args.first_row + begin + i, apart);
-#pragma unroll
-        for (int r = 0; r < ROWS; r++) {
-            if (r > 0 && i + r * apart >= rows) break;
-            real z[group] = {}, v[group] = {};
-            if (reads_x) from[r].get(z);
-            if (reads_other) added[r].get(v);
-#pragma unroll
-            for (int k = 0; k < group; k++) {
-                real d = v[k];
-                if (reads_x) z[k] += bias[k];
-                if constexpr (!backward) d = activate<T, act>(z[k], constants);
-                if constexpr (backward && act != TUTTI_ACT_NONE)
-                    d *= slope_at<T, act>(z[k], constants);
-                d = mask.kept(bits[r], k) ? rescaled<T>(d, p_keep, scale) : real(0);
-                if constexpr (backward) sum[k] += d;
-                v[k] = what == pass::RESIDUAL ? v[k] + d : d;
-            }
-            if (!backward || to.data) octet<T, even>::store(y.at(i + r * apart), v, count);
-        }
-    }
-    if constexpr (backward)
-        if (partial) add_strips(sum, lanes, col, args.cols, partial + blockIdx.y * args.cols);
+    const int rows = !its::backward && count == 0   ? 0
+                     : begin + plan.run < args.rows ? int(plan.run)
+                                                    : int(args.rows - begin);
+    its strip(waiting, args, begin, at, count, int(threadIdx.x) >> plan.lanes_log2, apart, rows);
+    if (strip.mask.drawn)
+        strip.template take_all<true>();
+    else
+        strip.template take_all<false>();
+    if (its::backward && partial)
+        add_strips(strip.sum, lanes, at * group, args.cols, partial + blockIdx.y * args.cols);
 }
 
-/* rows: that a thread takes at a time.  Backward: at most chain rows a thread, until the grid is
- * full. */
-static dropout_plan plan_of(const tutti__dropout_args *args, bool backward, int rows, int64_t grid)
+/* Backward: at most chain rows a thread, until the grid is full. */
+static dropout_plan plan_of(const tutti__dropout_args *args, bool backward)
 {
     const int64_t groups = div_up(args->cols, group);
     dropout_plan plan = {0, 0};
     while (plan.lanes_log2 < 5 && 1 << plan.lanes_log2 < groups) plan.lanes_log2++;
-    const int64_t apart = threads >> plan.lanes_log2, round = apart * rows;
-    int64_t runs = grid / div_up(groups, 1 << plan.lanes_log2);
+    const int64_t apart = threads >> plan.lanes_log2;
+    int64_t runs = blocks_of(args, backward) / div_up(groups, 1 << plan.lanes_log2);
     const int64_t least = backward ? div_up(args->rows, chain * apart) : 1;
     if (runs < least) runs = least < 32768 ? least : 32768;
     if (runs < 1) runs = 1;
-    plan.run = div_up(div_up(args->rows, runs), round) * round;
-    if (plan.run == 0) plan.run = round; /* without rows */
+    plan.run = div_up(args->rows, runs);
+    if (plan.run < (backward ? apart : 1)) plan.run = backward ? apart : 1;
     return plan;
 }
 
-/* For all kernels of a direction: rows in a round is a multiple of what each takes at a time. */
 static tutti_status make_plan(tutti_context *ctx, const void *untyped, bool backward,
                               tutti__plan *plan)
 {
     (void)ctx;
     const tutti__dropout_args *args = (const tutti__dropout_args *)untyped;
     dropout_plan *made = tutti__cuda_parameters<dropout_plan>(plan);
-    *made = plan_of(args, backward, 2, backward ? backward_grid : forward_grid);
+    *made = plan_of(args, backward);
     if (backward && args->bias)
         plan->scratch = size_t(div_up(args->rows, made->run) * args->cols) *
                         (args->dtype == TUTTI_F64 ? sizeof(double) : sizeof(float));
     return TUTTI_OK;
 }
 
-/* Whether all rows of the call are whole groups, 16-byte aligned and less than 4 GiB apart. */
+/* Whether all rows of the call are whole groups, 16-byte aligned and less than 4 GiB apart, and
+ * their numbers have the same upper 32 bits. */
 static bool all_even(const tutti__dropout_args &args)
 {
-    if (args.cols % group) return false;
+    const int64_t last = args.first_row + (args.rows > 0 ? args.rows - 1 : 0);
+    if (args.cols % group || args.first_row >> 32 != last >> 32) return false;
     for (const tutti__matrix &m : {args.x, args.residual, args.y, args.dy, args.dx})
         if (m.data &&
             (!row_even(m, args.rows, group) || m.stride * tutti_dtype_size(m.dtype) > UINT32_MAX))
@@ -303,14 +382,14 @@ static bool all_even(const tutti__dropout_args &args)
     return true;
 }
 
-template<class T, tutti_activation act, pass what, bool even, int ROWS, int BLOCKS>
+template<class T, tutti_activation act, pass what, bool even, int DEPTH, int BLOCKS>
 static void launch(const tutti__dropout_args &args, const dropout_plan &plan, cudaStream_t stream,
                    real_of<T> *partial)
 {
     const int64_t runs = div_up(args.rows, plan.run);
     const int64_t tiles = div_up(div_up(args.cols, group), 1 << plan.lanes_log2);
     if (runs > 0)
-        dropout_kernel<T, act, what, even, ROWS, BLOCKS>
+        dropout_kernel<T, act, what, even, DEPTH, BLOCKS>
             <<<dim3((unsigned)tiles, (unsigned)runs), threads, 0, stream>>>(args, plan, partial);
 }
 
@@ -323,7 +402,7 @@ static tutti_status run(const tutti__job *job, const tutti__dropout_args &args)
     real_of<T> *partial = NULL;
     if (what == pass::BACKWARD && args.dbias) partial = (real_of<T> *)job->scratch;
     if (all_even(args))
-        launch<T, act, what, true, tuned::rows, tuned::blocks>(args, plan, stream, partial);
+        launch<T, act, what, true, tuned::depth, tuned::blocks>(args, plan, stream, partial);
     else
         launch<T, act, what, false, 1, 2>(args, plan, stream, partial);
     TUTTI_CUDA_LAUNCHED("dropout");

@@ -45,17 +45,6 @@ __global__ void __launch_bounds__(threads)
     }
 }
 
-/* A product that is not fused with the sum that follows: db has the same bits whether dz is written
- * or not. */
-__device__ __forceinline__ float rounded_product(float a, float b)
-{
-    return __fmul_rn(a, b);
-}
-__device__ __forceinline__ double rounded_product(double a, double b)
-{
-    return __dmul_rn(a, b);
-}
-
 constexpr int in_flight = 2; /* rows that a thread loads at once */
 
 /* dz = dy act'(v), and each block's column sums of dz over its run of rows to
@@ -235,7 +224,8 @@ tutti_status tutti__cuda_load_passes(const char *name, tutti_dtype dtype,
         touch(activation_kernel<T, decltype(act)::value, false>);
         touch(dz_kernel<T, decltype(act)::value, true>);
         touch(dz_kernel<T, decltype(act)::value, false>);
-        touch(column_sums_kernel<real_of<T>>);
+        touch(column_sums_kernel<real_of<T>, 8>);
+        touch(column_sums_kernel<real_of<T>, 32>);
         return tutti__cuda_status(error, name);
     });
 }
