@@ -1,23 +1,15 @@
 /* Tests of the binary cross-entropy of logits. */
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "matrix.h"
-
-static bool sharp(const trial *t, const trial_tensor *result)
-{
-    const int64_t cols = t->shapes[0].cols;
-    return !(t->shapes[result->index].flags & TUTTI_SLOT_SUM) && cols >= 8 && cols <= 256 &&
-           t->c.rows >= 4 && result->at->buffer.dtype != TUTTI_F64;
-}
+#include "loss_check.h"
 
 static const matrix_kind bce = {
     .trial = {.name = "bce_with_logits",
               .deviation = 2,
               .step = {.step = 1, .loss_weight = 0.375, .loss_scale = 2},
-              .sharp = sharp},
+              .sharp = loss_is_sharp},
     .flags = MATRIX_OUTPUTS_ALONE,
     .variants = {"", "pos_weight=0.3", "pos_weight=12", "pos_weight=0"},
     .common = 2,
@@ -29,21 +21,9 @@ static trial_desc usual(int type, int64_t rows, int64_t cols, double pos_weight)
                        tutti_dtype_name(float_dtypes[type]), pos_weight);
 }
 
-/* The last factors are those of a call without a step block. */
 static void test_step_factors(void)
 {
-    static const double factors[][2] = {{1.0 / 256, 1}, {0.01, 1024}, {3, 0.5}, {1, 1}, {1, 1}};
-    for (int type = 0; type < 4; type++)
-        for (int i = 0; i < HARNESS_COUNT(factors); i++) {
-            trial_desc c = usual(type, 9, 33, 1);
-            c.step.loss_weight = factors[i][0];
-            c.step.loss_scale = factors[i][1];
-            trial t;
-            if (!trial_open(&t, harness_context(), &c)) return;
-            if (i == 4) t.call.step = NULL;
-            if (trial_run(&t)) trial_check(&t);
-            trial_close(&t);
-        }
+    loss_check_step(&bce.trial);
 }
 
 /* Logits whose exponentials would overflow, or be lost beside 1, of both targets. */

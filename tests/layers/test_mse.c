@@ -1,19 +1,12 @@
 /* Tests of the mean squared error. */
 #include <math.h>
 
-#include "matrix.h"
-
-static bool sharp(const trial *t, const trial_tensor *result)
-{
-    const int64_t cols = t->shapes[0].cols;
-    return !(t->shapes[result->index].flags & TUTTI_SLOT_SUM) && cols >= 8 && cols <= 256 &&
-           t->c.rows >= 4 && result->at->buffer.dtype != TUTTI_F64;
-}
+#include "loss_check.h"
 
 static const matrix_kind mse = {
     .trial = {.name = "mse",
               .step = {.step = 1, .loss_weight = 0.375, .loss_scale = 2},
-              .sharp = sharp},
+              .sharp = loss_is_sharp},
     .flags = MATRIX_OUTPUTS_ALONE,
     .variants = {""},
 };
@@ -24,21 +17,9 @@ static trial_desc usual(int type, int64_t rows, int64_t cols)
                        tutti_dtype_name(float_dtypes[type]));
 }
 
-/* The last factors are those of a call without a step block. */
 static void test_step_factors(void)
 {
-    static const double factors[][2] = {{1.0 / 256, 1}, {0.01, 1024}, {3, 0.5}, {1, 1}, {1, 1}};
-    for (int type = 0; type < 4; type++)
-        for (int i = 0; i < HARNESS_COUNT(factors); i++) {
-            trial_desc c = usual(type, 9, 33);
-            c.step.loss_weight = factors[i][0];
-            c.step.loss_scale = factors[i][1];
-            trial t;
-            if (!trial_open(&t, harness_context(), &c)) return;
-            if (i == 4) t.call.step = NULL;
-            if (trial_run(&t)) trial_check(&t);
-            trial_close(&t);
-        }
+    loss_check_step(&mse.trial);
 }
 
 /* The loss is a mean over the columns, the gradient its derivative: of powers of two, exactly. */

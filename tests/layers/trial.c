@@ -343,6 +343,24 @@ void trial_same_bits(const trial *a, const trial *b)
         check_same_bits(a->ctx, a->results[i].name, a->results[i].at, b->results[i].at);
 }
 
+void trial_tf32(const trial_desc *desc)
+{
+    trial_desc with = *desc;
+    strcat(with.options, ",allow_tf32=1");
+    trial s, t;
+    if (!trial_open(&s, harness_context(), desc) || !trial_open(&t, harness_context(), &with))
+        return;
+    for (int i = 0; i < s.input_count; i++)
+        memcpy(t.inputs[i].at->values, s.inputs[i].at->values,
+               (size_t)s.inputs[i].at->count * sizeof(double));
+    trial_put(&t);
+    if (trial_run(&s)) trial_check(&s);
+    if (trial_run(&t)) trial_check(&t);
+    if (harness_backend() == TUTTI_BACKEND_HOST) trial_same_bits(&s, &t);
+    trial_close(&s);
+    trial_close(&t);
+}
+
 /* The sum of the outputs, each times its upstream gradient. */
 static double loss_of(void *self)
 {
