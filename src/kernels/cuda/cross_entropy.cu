@@ -172,36 +172,6 @@ __device__ __forceinline__ void entropy_rows(const entropy_call &call, Team &tea
     }
 }
 
-template<class T, int VECS, bool WHOLE>
-__global__ void __launch_bounds__(ROW_WARP_THREADS, 5)
-    cross_entropy_warp_kernel(entropy_call call, int lanes)
-{
-    constexpr int ROWS = ROW_WARP_VECS / VECS;
-    lane_team team = {lanes};
-    int lane = threadIdx.x % lanes, group = threadIdx.x / lanes, groups = ROW_WARP_THREADS / lanes;
-    int64_t stride = (int64_t)gridDim.x * groups * ROWS;
-    for (int64_t base = (int64_t)blockIdx.x * groups * ROWS; base < call.args.rows;
-         base += stride) {
-        int64_t first_row = base + (int64_t)group * ROWS, left = call.args.rows - first_row;
-        int rows = left <= 0 ? 0 : left < ROWS ? (int)left : ROWS;
-        entropy_rows<T, VECS, ROWS, WHOLE>(call, team, first_row, rows,
-                                           row_place{lane, lanes, lanes}, lane == 0);
-    }
-}
-
-template<class T, int VECS, bool WHOLE>
-__global__ void __launch_bounds__(1024) cross_entropy_block_kernel(entropy_call call, int cluster)
-{
-    constexpr int VALUES = WHOLE ? 2 : 1;
-    __shared__ block_team_slots<float, VALUES> slots;
-    block_team<float, VALUES> team(slots, cluster);
-    int threads = blockDim.x;
-    row_place place = {team.rank * threads * VECS + (int)threadIdx.x, threads, 32};
-    for (int64_t row = blockIdx.x / cluster; row < call.args.rows; row += gridDim.x / cluster)
-        entropy_rows<T, VECS, 1, WHOLE>(call, team, row, 1, place,
-                                        team.rank == 0 && threadIdx.x == 0);
-}
-
 template<class T, bool WHOLE>
 __global__ void __launch_bounds__(1024) cross_entropy_long_kernel(entropy_call call)
 {
@@ -265,14 +235,17 @@ __global__ void __launch_bounds__(1024) cross_entropy_long_kernel(entropy_call c
 }
 
 template<class T, bool WHOLE>
-struct entropy_kernels {
-    template<int VECS>
-    static auto warp()
-    {
-        return cross_entropy_warp_kernel<T, VECS, WHOLE>;
-    }
-    static auto block() { return cross_entropy_block_kernel<T, 4, WHOLE>; }
+struct entropy_losses {
+    using call = entropy_call;
+    static constexpr int VALUES = WHOLE ? 2 : 1, WARP_BLOCKS = 5, BLOCK_THREADS = 1024;
     static auto lengthy() { return cross_entropy_long_kernel<T, WHOLE>; }
+
+    template<int VECS, int ROWS, class Team>
+    static __device__ __forceinline__ void of_rows(const call &c, Team &team, int64_t first_row,
+                                                   int rows, row_place place, bool leads)
+    {
+        entropy_rows<T, VECS, ROWS, WHOLE>(c, team, first_row, rows, place, leads);
+    }
 };
 
 static tutti_status entropy_plan(tutti_context *ctx, const void *untyped, bool backward,
@@ -293,8 +266,8 @@ static tutti_status entropy_run(const tutti__job *job, const void *untyped)
         constexpr int N = 16 / (int)sizeof(T);
         call.x_even = row_even(args.logits, args.rows, N);
         call.dx_even = row_even(args.dlogits, args.rows, N);
-        return args.plain ? launch_losses<entropy_kernels<T, false>, T>(what, job, call)
-                          : launch_losses<entropy_kernels<T, true>, T>(what, job, call);
+        return args.plain ? launch_losses<entropy_losses<T, false>, T>(what, job, call)
+                          : launch_losses<entropy_losses<T, true>, T>(what, job, call);
     });
 }
 

@@ -154,33 +154,6 @@ __device__ __forceinline__ void loss_rows(const loss_call &call, Team &team, int
     }
 }
 
-template<template<class> class Loss, class T, int VECS>
-__global__ void __launch_bounds__(ROW_WARP_THREADS) loss_warp_kernel(loss_call call, int lanes)
-{
-    constexpr int ROWS = ROW_WARP_VECS / VECS;
-    lane_team team = {lanes};
-    int lane = threadIdx.x % lanes, group = threadIdx.x / lanes, groups = ROW_WARP_THREADS / lanes;
-    int64_t stride = (int64_t)gridDim.x * groups * ROWS;
-    for (int64_t base = (int64_t)blockIdx.x * groups * ROWS; base < call.args.rows;
-         base += stride) {
-        int64_t first_row = base + (int64_t)group * ROWS, left = call.args.rows - first_row;
-        int rows = left <= 0 ? 0 : left < ROWS ? (int)left : ROWS;
-        loss_rows<Loss, T, VECS, ROWS>(call, team, first_row, rows, row_place{lane, lanes, lanes},
-                                       lane == 0);
-    }
-}
-
-template<template<class> class Loss, class T, int VECS>
-__global__ void __launch_bounds__(512) loss_block_kernel(loss_call call, int cluster)
-{
-    __shared__ block_team_slots<float, 2> slots;
-    block_team<float, 2> team(slots, cluster);
-    int threads = blockDim.x;
-    row_place place = {team.rank * threads * VECS + (int)threadIdx.x, threads, 32};
-    for (int64_t row = blockIdx.x / cluster; row < call.args.rows; row += gridDim.x / cluster)
-        loss_rows<Loss, T, VECS, 1>(call, team, row, 1, place, team.rank == 0 && threadIdx.x == 0);
-}
-
 template<template<class> class Loss, class T>
 __global__ void __launch_bounds__(1024) loss_long_kernel(loss_call call)
 {
@@ -224,14 +197,17 @@ __global__ void __launch_bounds__(1024) loss_long_kernel(loss_call call)
 }
 
 template<template<class> class Loss, class T>
-struct loss_kernels {
-    template<int VECS>
-    static auto warp()
-    {
-        return loss_warp_kernel<Loss, T, VECS>;
-    }
-    static auto block() { return loss_block_kernel<Loss, T, 4>; }
+struct element_losses {
+    using call = loss_call;
+    static constexpr int VALUES = 2, WARP_BLOCKS = 0, BLOCK_THREADS = 512;
     static auto lengthy() { return loss_long_kernel<Loss, T>; }
+
+    template<int VECS, int ROWS, class Team>
+    static __device__ __forceinline__ void of_rows(const call &c, Team &team, int64_t first_row,
+                                                   int rows, row_place place, bool leads)
+    {
+        loss_rows<Loss, T, VECS, ROWS>(c, team, first_row, rows, place, leads);
+    }
 };
 
 static tutti_status loss_plan(tutti_context *ctx, const void *untyped, bool backward,
@@ -254,8 +230,8 @@ static tutti_status loss_run(const tutti__job *job, const void *untyped)
         call.target_even = row_even(args.target, args.rows, N);
         call.dx_even = row_even(args.dx, args.rows, N);
         return args.kind == TUTTI__LOSS_MSE
-                   ? launch_losses<loss_kernels<squared_error, T>, T>(what, job, call)
-                   : launch_losses<loss_kernels<binary_cross_entropy, T>, T>(what, job, call);
+                   ? launch_losses<element_losses<squared_error, T>, T>(what, job, call)
+                   : launch_losses<element_losses<binary_cross_entropy, T>, T>(what, job, call);
     });
 }
 

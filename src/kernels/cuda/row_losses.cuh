@@ -1,5 +1,13 @@
-/* What every loss of rows does around its kernels: the plan, the launch of the kernel that the plan
- * chose, and the sum of the rows' losses, in an order that depends only on the number of rows. */
+/* What every loss of rows does around the arithmetic of a row: the plan, the kernels of rows that
+ * stay in registers, the launch, and the sum of the rows' losses, in an order that depends only on
+ * the number of rows.
+ *
+ * Losses, of one loss and type, is the rest:
+ *   call       the kernels' parameter: args, row_losses ([rows], or NULL), finding
+ *   of_rows    loss and gradient of up to ROWS rows, in the registers of a team of threads, which
+ *              reduces at most VALUES values a row
+ *   lengthy()  the kernel of rows that stay in no registers, and of f64
+ *   WARP_BLOCKS, BLOCK_THREADS   the least blocks on a multiprocessor (0: any), the most threads */
 #ifndef TUTTI_KERNELS_CUDA_ROW_LOSSES_CUH
 #define TUTTI_KERNELS_CUDA_ROW_LOSSES_CUH
 
@@ -38,29 +46,59 @@ static inline tutti_status plan_losses(tutti_context *ctx, const tutti__matrix &
     return TUTTI_OK;
 }
 
-/* Kernels: warp<VECS>() takes the call and the lanes of a row, block() the call and the blocks of a
- * cluster, lengthy() the call. */
-template<class Kernels, class T, class Call>
-static tutti_status launch_losses(const char *what, const tutti__job *job, const Call &call)
+template<class Losses, int VECS>
+__global__ void __launch_bounds__(ROW_WARP_THREADS, Losses::WARP_BLOCKS)
+    losses_warp_kernel(typename Losses::call call, int lanes)
+{
+    constexpr int ROWS = ROW_WARP_VECS / VECS;
+    lane_team team = {lanes};
+    int lane = threadIdx.x % lanes, group = threadIdx.x / lanes, groups = ROW_WARP_THREADS / lanes;
+    int64_t stride = (int64_t)gridDim.x * groups * ROWS;
+    for (int64_t base = (int64_t)blockIdx.x * groups * ROWS; base < call.args.rows;
+         base += stride) {
+        int64_t first_row = base + (int64_t)group * ROWS, left = call.args.rows - first_row;
+        int rows = left <= 0 ? 0 : left < ROWS ? (int)left : ROWS;
+        Losses::template of_rows<VECS, ROWS>(call, team, first_row, rows,
+                                             row_place{lane, lanes, lanes}, lane == 0);
+    }
+}
+
+template<class Losses, int VECS>
+__global__ void __launch_bounds__(Losses::BLOCK_THREADS)
+    losses_block_kernel(typename Losses::call call, int cluster)
+{
+    __shared__ block_team_slots<float, Losses::VALUES> slots;
+    block_team<float, Losses::VALUES> team(slots, cluster);
+    int threads = blockDim.x;
+    row_place place = {team.rank * threads * VECS + (int)threadIdx.x, threads, 32};
+    for (int64_t row = blockIdx.x / cluster; row < call.args.rows; row += gridDim.x / cluster)
+        Losses::template of_rows<VECS, 1>(call, team, row, 1, place,
+                                          team.rank == 0 && threadIdx.x == 0);
+}
+
+template<class Losses, class T>
+static tutti_status launch_losses(const char *what, const tutti__job *job,
+                                  const typename Losses::call &call)
 {
     constexpr int N = 16 / (int)sizeof(T);
     const row_plan &plan = *tutti__cuda_parameters<row_plan>(job->plan);
     const int64_t rows = call.args.rows, cols = call.args.cols;
     cudaStream_t stream = tutti__cuda_stream(job->ctx);
     if (sizeof(T) == 8 || plan.kind == ROW_LONG)
-        return row_launch(what, Kernels::lengthy(), row_grid(rows, 1, 1), row_long_threads(cols, N),
+        return row_launch(what, Losses::lengthy(), row_grid(rows, 1, 1), row_long_threads(cols, N),
                           1, 0, stream, call);
     if constexpr (sizeof(T) < 8)
         return row_with_vecs(plan, [&](auto vecs) {
             constexpr int VECS = decltype(vecs)::value;
             if (plan.kind == ROW_WARP)
                 return row_launch(
-                    what, Kernels::template warp<VECS>(),
+                    what, losses_warp_kernel<Losses, VECS>,
                     row_grid(rows, ROW_WARP_THREADS / plan.lanes * (ROW_WARP_VECS / VECS), 1),
                     plan.threads, 1, 0, stream, call, plan.lanes);
             if constexpr (VECS == 4)
-                return row_launch(what, Kernels::block(), row_grid(rows, 1, plan.cluster),
-                                  plan.threads, plan.cluster, 0, stream, call, plan.cluster);
+                return row_launch(what, losses_block_kernel<Losses, VECS>,
+                                  row_grid(rows, 1, plan.cluster), plan.threads, plan.cluster, 0,
+                                  stream, call, plan.cluster);
             else
                 return TUTTI_OK;
         });
