@@ -259,8 +259,9 @@ static uint32_t may_be(const check *c, const subject *s)
                                         : 0;
 }
 
-/* Where a tensor's first element begins a period of this many elements, the end of what it has in
- * one: its rows and lines are a whole number of periods apart, or within it. */
+/* The end of a tensor's part of each period of this many elements; the first period begins with its
+ * first element.  Rows, or lines, a whole number of periods apart have the same part; others follow
+ * one another within a period. */
 static int64_t part_of(const check *c, const subject *s, int64_t period)
 {
     const tutti_slot_shape *shape = &c->layer->slots[s->slot].shape;

@@ -65,9 +65,9 @@ typedef struct tutti__layer_class {
 /* A slot of a layer: the table's row with the options applied. */
 typedef struct tutti__slot_state {
     tutti_slot_shape shape;
-    uint32_t may_be,
-        grad_may_be; /* sets of tensors: bit i for slot i, bit 16 + i for its gradient */
-    uint32_t with, grad_with, replaces; /* sets of at most one */
+    /* sets of tensors: bit i for slot i, bit 16 + i for its gradient */
+    uint32_t may_be, grad_may_be;
+    uint32_t with, grad_with, replaces; /* of at most one */
 } tutti__slot_state;
 
 /* A tensor that a direction uses. */

@@ -45,8 +45,8 @@ typedef struct tutti__plan {
 typedef struct tutti__job {
     tutti_context *ctx;
     const tutti__plan *plan;
-    void *
-        scratch; /* plan->scratch bytes; the next call on this context reuses it, in stream order */
+    /* plan->scratch bytes; the next call on this context reuses it, in stream order */
+    void *scratch;
 } tutti__job;
 
 /* The operation's args hold both directions' tensors; ops/X.h has them. */
@@ -60,7 +60,8 @@ typedef struct tutti__op {
 
 /* Calls with equal keys share a plan: one operation and direction, equal settings (a layer's
  * descriptor), rows and alignment.  A plan must serve calls with and without anything else, such as
- * optional tensors. */
+ * optional tensors, and calls of any kind with the operation: descriptors of LayerNorm and RMSNorm
+ * can be equal. */
 typedef struct tutti__plan_key {
     const tutti__op *op;
     const void *settings;

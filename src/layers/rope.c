@@ -50,9 +50,7 @@ static tutti_status check(const char *name, const void *untyped)
 static void finish(tutti_layer *layer)
 {
     layer->reads_first_row = true;
-    for (int i = 0; i < layer->class->type.slot_count; i++)
-        if (&layer->slots[i] == tutti__layer_slot(layer, "positions"))
-            layer->tells_row = UINT32_C(1) << i;
+    layer->tells_row = UINT32_C(1) << (tutti__layer_slot(layer, "positions") - layer->slots);
 }
 
 static void fill(const tutti_layer *layer, const tutti__views *views, void *args)

@@ -1,7 +1,6 @@
 /* Softmax and log-softmax: the contract, the operation's args, the typed calls. */
 #include "tutti/softmax.h"
 
-#include <float.h>
 #include <math.h>
 
 #include "core/layer.h"

@@ -70,8 +70,7 @@ static void bad_layer_slot_shape(void)
     tutti_layer_destroy(&layer);
 }
 
-/* The place is kept until another failure; the files of bad_kinds.h check each
- * place. */
+/* The place is kept until another failure; the files of bad_kinds.h check each place. */
 static void bad_last_error_place(void)
 {
     tutti_context *ctx = harness_context();

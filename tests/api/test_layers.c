@@ -1,4 +1,5 @@
-/* What holds for every kind of layer, by the tables: descriptors, leaves, plans. */
+/* What holds for every kind of layer, by the tables: descriptors, leaves, plans, the
+ * memory of both; and tensors in each other's gaps. */
 #include <malloc.h>
 #include <math.h>
 #include <stdio.h>
