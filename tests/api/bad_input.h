@@ -7,12 +7,16 @@
 #include "harness.h"
 
 /* Arrays of cases, ended by a NULL name. */
-extern const harness_test bad_core[], bad_params[], bad_io[];
+extern const harness_test bad_core[], bad_params[], bad_adamw[], bad_io[];
 extern const harness_test bad_layers[], bad_kinds[];
 extern const harness_test bad_comm[], bad_grad_sync[], bad_interop[];
 
 /* A context of the other backend, or NULL if there is none. */
 tutti_context *foreign_context(void);
+
+/* An empty store; a built one of one parameter "p". */
+tutti_params *bare_store(void);
+tutti_params *built_store(tutti_param *param);
 
 /* A pointer that an output must still have after a failure. */
 #define UNTOUCHED(type) ((type *)(uintptr_t)0x10)

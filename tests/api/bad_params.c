@@ -1,4 +1,4 @@
-/* Bad input for param.h and adamw.h. */
+/* Bad input for param.h. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,17 +24,16 @@ static tutti_param own(const char *name, tutti_dtype dtype, int64_t count)
     return param;
 }
 
-static tutti_params *store(void)
+tutti_params *bare_store(void)
 {
     tutti_params *params = NULL;
     CHECK_OK(tutti_params_create(harness_context(), NULL, &params));
     return params;
 }
 
-/* A built store of one parameter "p". */
-static tutti_params *built(tutti_param *param)
+tutti_params *built_store(tutti_param *param)
 {
-    tutti_params *params = store();
+    tutti_params *params = bare_store();
     *param = own("p", TUTTI_F32, 5);
     CHECK_OK(tutti_params_add_param(params, param));
     CHECK_OK(tutti_params_build(params, harness_context()));
@@ -221,7 +220,7 @@ static void bad_params_destroy(void)
     tutti_params_destroy(NULL);
     tutti_params *params = NULL;
     tutti_params_destroy(&params);
-    params = store();
+    params = bare_store();
     tutti_params_destroy(&params);
     CHECK(!params, "the pointer was not cleared");
 }
@@ -233,7 +232,7 @@ static const char *const no_names[] = {"/",    "a/",       "/a",  "a//b", "a b",
 static void bad_params_add(void)
 {
     tutti_context *ctx = harness_context();
-    tutti_params *params = store();
+    tutti_params *params = bare_store();
     tutti_layer *layer = norm(TUTTI_F32, TUTTI_F32), *half = norm(TUTTI_BF16, TUTTI_BF16);
     tutti_layer *other_half = norm(TUTTI_F16, TUTTI_F16), *wide = norm(TUTTI_F64, TUTTI_F64);
     char name[TUTTI_NAME_MAX + 1];
@@ -278,7 +277,7 @@ static void bad_params_add(void)
 static void bad_params_add_param(void)
 {
     tutti_context *ctx = harness_context();
-    tutti_params *params = store();
+    tutti_params *params = bare_store();
     tutti_param good = own("good", TUTTI_F32, 3), bad;
     CHECK_FAILS(TUTTI_ERR_ARG, "params", tutti_params_add_param(NULL, &good));
     CHECK_FAILS(TUTTI_ERR_ARG, "param", tutti_params_add_param(params, NULL));
@@ -368,7 +367,7 @@ static void bad_params_add_param(void)
 
 static void bad_params_tie(void)
 {
-    tutti_params *params = store();
+    tutti_params *params = bare_store();
     tutti_param a = own("a", TUTTI_F32, 3), b = own("b", TUTTI_F32, 3), c = own("c", TUTTI_F32, 4);
     tutti_param d = own("d", TUTTI_BF16, 3), out = own("out", TUTTI_F32, 3);
     tutti_param *all[] = {&a, &b, &c, &d};
@@ -408,7 +407,7 @@ static tutti_status no_free(void *self, void *data)
 static void bad_params_build(void)
 {
     tutti_context *ctx = harness_context();
-    tutti_params *params = store();
+    tutti_params *params = bare_store();
     CHECK_FAILS(TUTTI_ERR_ARG, "params", tutti_params_build(NULL, ctx));
     CHECK_FAILS(TUTTI_ERR_ARG, "ctx", tutti_params_build(params, NULL));
     if (foreign_context())
@@ -418,7 +417,7 @@ static void bad_params_build(void)
     tutti_params_destroy(&params);
 
     /* each count is valid, their sum overflows */
-    params = store();
+    params = bare_store();
     tutti_param huge[8];
     for (int i = 0; i < HARNESS_COUNT(huge); i++) {
         char name[] = {'h', (char)('0' + i), 0};
@@ -444,7 +443,7 @@ static void bad_params_build(void)
 static void bad_params_init(void)
 {
     tutti_context *ctx = harness_context();
-    tutti_params *params = store();
+    tutti_params *params = bare_store();
     CHECK_FAILS(TUTTI_ERR_ARG, "params", tutti_params_init(NULL, ctx, 1));
     CHECK_FAILS(TUTTI_ERR_ARG, "ctx", tutti_params_init(params, NULL, 1));
     CHECK_FAILS(TUTTI_ERR_STATE, "built", tutti_params_init(params, ctx, 1));
@@ -456,7 +455,7 @@ static void bad_params_init(void)
 static void bad_params_refresh(void)
 {
     tutti_context *ctx = harness_context();
-    tutti_params *params = store();
+    tutti_params *params = bare_store();
     CHECK_FAILS(TUTTI_ERR_ARG, "params", tutti_params_refresh(NULL, ctx));
     CHECK_FAILS(TUTTI_ERR_ARG, "ctx", tutti_params_refresh(params, NULL));
     CHECK_FAILS(TUTTI_ERR_STATE, "built", tutti_params_refresh(params, ctx));
@@ -468,7 +467,7 @@ static void bad_params_refresh(void)
 static void bad_params_zero_grad(void)
 {
     tutti_context *ctx = harness_context();
-    tutti_params *params = store();
+    tutti_params *params = bare_store();
     CHECK_FAILS(TUTTI_ERR_ARG, "params", tutti_params_zero_grad(NULL, ctx));
     CHECK_FAILS(TUTTI_ERR_ARG, "ctx", tutti_params_zero_grad(params, NULL));
     CHECK_FAILS(TUTTI_ERR_STATE, "built", tutti_params_zero_grad(params, ctx));
@@ -485,7 +484,7 @@ static void bad_params_count(void)
 static void bad_params_get(void)
 {
     tutti_param param;
-    tutti_params *params = built(&param);
+    tutti_params *params = built_store(&param);
     CHECK(!tutti_params_get(NULL, 0), "NULL has a parameter");
     CHECK(!tutti_params_get(params, -1) && !tutti_params_get(params, 1) &&
               tutti_params_get(params, 0) == &param,
@@ -496,7 +495,7 @@ static void bad_params_get(void)
 static void bad_params_flat(void)
 {
     tutti_param param;
-    tutti_params *params = built(&param), *unbuilt = store();
+    tutti_params *params = built_store(&param), *unbuilt = bare_store();
     tutti_tensor flat = {.data = UNTOUCHED(void)};
     CHECK_FAILS_KEEPING(flat.data, TUTTI_ERR_ARG, "params",
                         tutti_params_flat(NULL, TUTTI_PARAMS_MASTER, &flat));
@@ -509,122 +508,6 @@ static void bad_params_flat(void)
     tutti_params_destroy(&unbuilt);
 }
 
-/* adamw.h */
-
-static void bad_adamw_create(void)
-{
-    tutti_context *ctx = harness_context();
-    tutti_param param;
-    tutti_params *params = built(&param), *unbuilt = store();
-    tutti_adamw *adamw = UNTOUCHED(tutti_adamw);
-    CHECK_FAILS_KEEPING(adamw, TUTTI_ERR_ARG, "ctx",
-                        tutti_adamw_create(NULL, params, NULL, &adamw));
-    CHECK_FAILS_KEEPING(adamw, TUTTI_ERR_ARG, "params",
-                        tutti_adamw_create(ctx, NULL, NULL, &adamw));
-    CHECK_FAILS(TUTTI_ERR_ARG, "adamw", tutti_adamw_create(ctx, params, NULL, NULL));
-    CHECK_FAILS_KEEPING(adamw, TUTTI_ERR_STATE, "built",
-                        tutti_adamw_create(ctx, unbuilt, NULL, &adamw));
-    if (foreign_context())
-        CHECK_FAILS_KEEPING(adamw, TUTTI_ERR_ARG, "context",
-                            tutti_adamw_create(foreign_context(), params, NULL, &adamw));
-    static const double betas[] = {NAN, -0.1, 1.0, 1.5, INFINITY};
-    static const double positives[] = {NAN, INFINITY, TUTTI_ZERO, -1};
-    static const double counts[] = {NAN, INFINITY, -1};
-    tutti_adamw_desc good = TUTTI_ADAMW_DESC_INIT, bad;
-    for (int i = 0; i < HARNESS_COUNT(betas); i++) {
-        bad = good, bad.beta1 = betas[i];
-        CHECK_FAILS_KEEPING(adamw, TUTTI_ERR_ARG, "beta1",
-                            tutti_adamw_create(ctx, params, &bad, &adamw));
-        bad = good, bad.beta2 = betas[i];
-        CHECK_FAILS_KEEPING(adamw, TUTTI_ERR_ARG, "beta2",
-                            tutti_adamw_create(ctx, params, &bad, &adamw));
-    }
-    for (int i = 0; i < HARNESS_COUNT(positives); i++) {
-        bad = good, bad.eps = positives[i];
-        CHECK_FAILS_KEEPING(adamw, TUTTI_ERR_ARG, "eps",
-                            tutti_adamw_create(ctx, params, &bad, &adamw));
-    }
-    for (int i = 0; i < HARNESS_COUNT(counts); i++) {
-        bad = good, bad.weight_decay = counts[i];
-        CHECK_FAILS_KEEPING(adamw, TUTTI_ERR_ARG, "weight_decay",
-                            tutti_adamw_create(ctx, params, &bad, &adamw));
-        bad = good, bad.clip_norm = counts[i];
-        CHECK_FAILS_KEEPING(adamw, TUTTI_ERR_ARG, "clip_norm",
-                            tutti_adamw_create(ctx, params, &bad, &adamw));
-    }
-    tutti_params_destroy(&params);
-    tutti_params_destroy(&unbuilt);
-}
-
-static void bad_adamw_destroy(void)
-{
-    tutti_adamw_destroy(NULL);
-    tutti_adamw *adamw = NULL;
-    tutti_adamw_destroy(&adamw);
-}
-
-static void bad_adamw_update(void)
-{
-    tutti_context *ctx = harness_context();
-    tutti_param param;
-    tutti_params *params = built(&param);
-    tutti_adamw *adamw = NULL;
-    tutti_step_block *step = NULL;
-    CHECK_OK(tutti_adamw_create(ctx, params, NULL, &adamw));
-    CHECK_OK(tutti_step_block_create(ctx, &step));
-    CHECK_FAILS(TUTTI_ERR_STATE, "never set", tutti_adamw_update(adamw, ctx, step));
-    CHECK_OK(tutti_step_block_set(step, ctx, &(tutti_step_values){.step = 1, .loss_weight = 1}));
-    CHECK_FAILS(TUTTI_ERR_ARG, "adamw", tutti_adamw_update(NULL, ctx, step));
-    CHECK_FAILS(TUTTI_ERR_ARG, "ctx", tutti_adamw_update(adamw, NULL, step));
-    CHECK_FAILS(TUTTI_ERR_ARG, "step", tutti_adamw_update(adamw, ctx, NULL));
-    if (foreign_context()) {
-        tutti_step_block *foreign = NULL;
-        CHECK_OK(tutti_step_block_create(foreign_context(), &foreign));
-        CHECK_FAILS(TUTTI_ERR_ARG, "context", tutti_adamw_update(adamw, foreign_context(), step));
-        CHECK_FAILS(TUTTI_ERR_ARG, "step", tutti_adamw_update(adamw, ctx, foreign));
-        tutti_step_block_destroy(&foreign);
-    }
-    tutti_adamw_stats stats;
-    CHECK_OK(tutti_adamw_get_stats(adamw, ctx, &stats));
-    CHECK(stats.updates == 0, "a refused update counted");
-    tutti_step_block_destroy(&step);
-    tutti_adamw_destroy(&adamw);
-    tutti_params_destroy(&params);
-}
-
-static void bad_adamw_get_stats(void)
-{
-    tutti_context *ctx = harness_context();
-    tutti_param param;
-    tutti_params *params = built(&param);
-    tutti_adamw *adamw = NULL;
-    CHECK_OK(tutti_adamw_create(ctx, params, NULL, &adamw));
-    tutti_adamw_stats stats = {.grad_norm = 7, .updates = 7, .skipped = 7};
-    CHECK_FAILS(TUTTI_ERR_ARG, "adamw", tutti_adamw_get_stats(NULL, ctx, &stats));
-    CHECK_FAILS(TUTTI_ERR_ARG, "ctx", tutti_adamw_get_stats(adamw, NULL, &stats));
-    CHECK_FAILS(TUTTI_ERR_ARG, "stats", tutti_adamw_get_stats(adamw, ctx, NULL));
-    CHECK(stats.grad_norm == 7 && stats.updates == 7 && stats.skipped == 7, "stats were written");
-    tutti_adamw_destroy(&adamw);
-    tutti_params_destroy(&params);
-}
-
-static void bad_adamw_state_get(void)
-{
-    tutti_context *ctx = harness_context();
-    tutti_param param;
-    tutti_params *params = built(&param);
-    tutti_adamw *adamw = NULL;
-    CHECK_OK(tutti_adamw_create(ctx, params, NULL, &adamw));
-    tutti_state_tensor state = {.name = UNTOUCHED(char)};
-    CHECK_FAILS(TUTTI_ERR_ARG, "adamw", tutti_adamw_state_get(NULL, 0, &state));
-    CHECK_FAILS(TUTTI_ERR_ARG, "state", tutti_adamw_state_get(adamw, 0, NULL));
-    CHECK_FAILS(TUTTI_ERR_ARG, "index", tutti_adamw_state_get(adamw, -1, &state));
-    CHECK_FAILS_KEEPING(state.name, TUTTI_ERR_ARG, "index",
-                        tutti_adamw_state_get(adamw, tutti_adamw_state_count(adamw), &state));
-    tutti_adamw_destroy(&adamw);
-    tutti_params_destroy(&params);
-}
-
 /* Nothing but its size: 0 is every default. */
 static void bad_params_desc_default(void)
 {
@@ -632,21 +515,7 @@ static void bad_params_desc_default(void)
     CHECK(memcmp(&desc, &zero, sizeof desc) == 0, "the default is not all 0");
 }
 
-/* Nothing but its size: 0 is every default. */
-static void bad_adamw_desc_default(void)
-{
-    tutti_adamw_desc desc = tutti_adamw_desc_default(), zero = {.size = sizeof zero};
-    CHECK(memcmp(&desc, &zero, sizeof desc) == 0, "the default is not all 0");
-}
-
-static void bad_adamw_state_count(void)
-{
-    CHECK(tutti_adamw_state_count(NULL) == 0, "NULL has state");
-}
-
 const harness_test bad_params[] = {
-    {"tutti_adamw_state_count", bad_adamw_state_count},
-    {"tutti_adamw_desc_default", bad_adamw_desc_default},
     {"tutti_params_desc_default", bad_params_desc_default},
     {"tutti_param_bind", bad_param_bind},
     {"tutti_param_bind_master", bad_param_bind_master},
@@ -663,10 +532,5 @@ const harness_test bad_params[] = {
     {"tutti_params_count", bad_params_count},
     {"tutti_params_get", bad_params_get},
     {"tutti_params_flat", bad_params_flat},
-    {"tutti_adamw_create", bad_adamw_create},
-    {"tutti_adamw_destroy", bad_adamw_destroy},
-    {"tutti_adamw_update", bad_adamw_update},
-    {"tutti_adamw_get_stats", bad_adamw_get_stats},
-    {"tutti_adamw_state_get", bad_adamw_state_get},
     {NULL, NULL},
 };
