@@ -1,5 +1,5 @@
-# Installs library, headers, programs, CMake package, tutti.pc and documents.  None of them contains a path of the source
-# tree, and the CMake package, tutti.pc and the programs find the library relative to themselves, so an installed tree can
+# Installs library, headers, programs, Python module, CMake package, tutti.pc and documents.  None of them contains a path of the source
+# tree, and the CMake package, tutti.pc, the module and the programs find the library relative to themselves, so an installed tree can
 # be moved.
 
 include(CMakePackageConfigHelpers)
@@ -58,8 +58,8 @@ foreach(program tutti-train tutti-bench tutti-validate)
     endif()
 endforeach()
 
-# tutti_install(PREFIX LIBDIR [EXCLUDE_FROM_ALL]): three components, PREFIXruntime, PREFIXdev and PREFIXtools, with the
-# library in LIBDIR.
+# tutti_install(PREFIX LIBDIR [EXCLUDE_FROM_ALL]): the components PREFIXruntime, PREFIXdev, PREFIXtools and PREFIXpython, with
+# the library in LIBDIR.
 function(tutti_install prefix libdir)
     set(made ${CMAKE_CURRENT_BINARY_DIR}/install/${prefix}files)
     set(runtime COMPONENT ${prefix}runtime ${ARGN})
@@ -86,6 +86,17 @@ function(tutti_install prefix libdir)
     string(REGEX REPLACE "[^/]+" ".." tutti_pc_to_prefix ${libdir}/pkgconfig)
     configure_file(cmake/tutti.pc.in ${made}/tutti.pc @ONLY)
     install(FILES ${made}/tutti.pc DESTINATION ${libdir}/pkgconfig ${dev})
+
+    if(TUTTI_HAVE_PYTHON)
+        # Debian's folder for modules of any Python 3
+        set(modules lib/python3/dist-packages)
+        cmake_path(ABSOLUTE_PATH libdir BASE_DIRECTORY ${CMAKE_INSTALL_PREFIX} OUTPUT_VARIABLE library)
+        file(RELATIVE_PATH library ${CMAKE_INSTALL_PREFIX}/${modules} ${library}/${tutti_so})
+        tutti_python_module(${made} ${library})
+        add_custom_target(${prefix}tutti_python_installed ALL DEPENDS ${made}/tutti_build.py)
+        list(TRANSFORM tutti_python_sources PREPEND bindings/python/ OUTPUT_VARIABLE sources)
+        install(FILES ${sources} ${made}/tutti_build.py DESTINATION ${modules} COMPONENT ${prefix}python ${ARGN})
+    endif()
 
     if(tutti_programs)
         install(TARGETS ${tutti_programs} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} ${tools})

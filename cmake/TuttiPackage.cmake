@@ -1,4 +1,4 @@
-# The Debian packages, made by `cpack` in the build folder: the library, the development files, and the programs.  Each is a
+# The Debian packages, made by `cpack` in the build folder: the library, the development files, the programs and the Python module.  Each is a
 # component of its own, with the library in Debian's folder wherever `cmake --install` would put it.
 
 set(tutti_deb_libdir lib/${CMAKE_LIBRARY_ARCHITECTURE})
@@ -16,12 +16,17 @@ set(CPACK_VERBATIM_VARIABLES ON)
 
 set(CPACK_DEB_COMPONENT_INSTALL ON)
 set(CPACK_COMPONENTS_ALL deb_runtime deb_dev deb_tools)
+if(TUTTI_HAVE_PYTHON)
+    list(APPEND CPACK_COMPONENTS_ALL deb_python)
+endif()
 set(CPACK_DEBIAN_DEB_RUNTIME_PACKAGE_NAME libtutti${tutti_compatible})
 set(CPACK_DEBIAN_DEB_DEV_PACKAGE_NAME libtutti-dev)
 set(CPACK_DEBIAN_DEB_TOOLS_PACKAGE_NAME tutti)
+set(CPACK_DEBIAN_DEB_PYTHON_PACKAGE_NAME python3-tutti)
 set(CPACK_DEBIAN_DEB_RUNTIME_PACKAGE_SECTION libs)
 set(CPACK_DEBIAN_DEB_DEV_PACKAGE_SECTION libdevel)
 set(CPACK_DEBIAN_DEB_TOOLS_PACKAGE_SECTION science)
+set(CPACK_DEBIAN_DEB_PYTHON_PACKAGE_SECTION python)
 set(CPACK_DEBIAN_PACKAGE_SOURCE tutti)
 
 # dpkg-shlibdeps, which reads what the programs and the library are linked to
@@ -31,6 +36,9 @@ set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS ON)
 set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS_POLICY ">=")
 set(CPACK_DEBIAN_ENABLE_COMPONENT_DEPENDS ON)
 set(CPACK_COMPONENT_DEB_DEV_DEPENDS deb_runtime)
+set(CPACK_COMPONENT_DEB_PYTHON_DEPENDS deb_runtime)
+set(CPACK_DEBIAN_DEB_PYTHON_PACKAGE_DEPENDS "python3, python3-cffi")
+set(CPACK_DEBIAN_DEB_PYTHON_PACKAGE_RECOMMENDS python3-numpy)
 set(CPACK_COMPONENT_DEB_TOOLS_DEPENDS deb_runtime)
 set(CPACK_DEBIAN_DEB_DEV_PACKAGE_SUGGESTS tutti)
 set(CPACK_DEBIAN_DEB_TOOLS_PACKAGE_RECOMMENDS dataset-fashion-mnist)
@@ -53,6 +61,9 @@ set(CPACK_DEBIAN_DEB_TOOLS_DESCRIPTION "Data-parallel training layers in C (prog
 ${tutti_layers}
 This package holds the programs tutti-run, tutti-train, tutti-validate and
 tutti-bench, the documents and the examples.")
+set(CPACK_DEBIAN_DEB_PYTHON_DESCRIPTION "Data-parallel training layers in C (Python module)
+${tutti_layers}
+This package holds the module tutti: the layers by name, on arrays.")
 
 set(CPACK_DEBIAN_PACKAGE_CONTROL_STRICT_PERMISSION ON)
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)

@@ -1,0 +1,37 @@
+"""The library: its functions and structs as the build preprocessed its headers, and its errors."""
+
+import os
+
+import cffi
+import tutti_build
+
+ffi = cffi.FFI()
+ffi.cdef(tutti_build.DECLARATIONS)
+lib = ffi.dlopen(os.environ.get("TUTTI_LIBRARY") or os.path.join(
+    os.path.dirname(os.path.abspath(__file__)), tutti_build.LIBRARY))
+
+
+def text(chars):
+    return ffi.string(chars).decode() if chars else None
+
+
+__version__ = text(lib.tutti_version())
+if __version__ != tutti_build.VERSION:
+    raise ImportError(f"libtutti is {__version__}, this module is of {tutti_build.VERSION}")
+
+_STATUSES = ffi.typeof("tutti_status").elements
+NAMES = {code: text(lib.tutti_dtype_name(code)) for code in ffi.typeof("tutti_dtype").elements}
+DTYPES = {name: code for code, name in NAMES.items()}
+
+
+class Error(RuntimeError):
+    """What the library or this module refused.  status: its name there, such as TUTTI_ERR_ARG."""
+
+    def __init__(self, message, status="TUTTI_ERR_ARG"):
+        super().__init__(message)
+        self.status = status
+
+
+def check(status):
+    if status:
+        raise Error(text(lib.tutti_last_error()), _STATUSES[status])
