@@ -1,11 +1,11 @@
-"""Finds a Python that has NumPy and h5py: this one, $PYTHON, python3 or Debian's /usr/bin/python3."""
+"""Finds a Python that has NumPy, h5py and what else is asked for: this one, $PYTHON, python3 or Debian's /usr/bin/python3."""
 
 import importlib.util
 import os
 import shutil
 import subprocess
 
-MODULES = ("numpy", "h5py")
+MODULES = ["numpy", "h5py"]  # a script may add to these before it calls ensure
 _TRIED = "TUTTI_INTERPRETER_TRIED"  # prevents a loop
 
 
@@ -21,6 +21,6 @@ def ensure(argv):
                 os.environ[_TRIED] = "1"
                 os.execv(path, [path, *argv])
     return (
-        "no Python with NumPy and h5py here ($PYTHON, python3, /usr/bin/python3); "
-        "Debian's packages are python3-numpy and python3-h5py"
+        f"no Python with {', '.join(MODULES)} here ($PYTHON, python3, /usr/bin/python3); "
+        f"Debian's packages are {', '.join('python3-' + module for module in MODULES)}"
     )

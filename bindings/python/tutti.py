@@ -13,7 +13,7 @@ from tutti_library import NAMES, Error, check, ffi, lib, text, __version__
 __all__ = ["Call", "Context", "Error", "Layer", "Step", "Tensor", "build_info", "convert", "kinds"]
 
 _BACKENDS = {code: name.rpartition("_")[2].lower()
-             for code, name in ffi.typeof("tutti_backend").elements.items()}
+             for code, name in sorted(ffi.typeof("tutti_backend").elements.items())}
 # where each part of a call's tensors begins, in pointers
 _PARTS = {part: ffi.offsetof("tutti_call", part) // ffi.sizeof("void *")
           for part in ("in", "out", "upstream", "din")}
@@ -238,8 +238,8 @@ class Layer:
         """That the context reaches the tensor and, where it is to, may write it."""
         backend, device = tensor.device
         if backend != ctx.backend or device not in (None, ctx.device):
-            raise Error(f"{self.kind}: {name} is on {backend} {device}, the context is on "
-                        f"{ctx.backend} {ctx.device}")
+            raise Error(f"{self.kind}: {name} is on {backend} {'?' if device is None else device}, "
+                        f"the context is on {ctx.backend} {ctx.device}")
         if written and tensor.read_only:
             raise Error(f"{self.kind}: {name} is read-only")
 

@@ -103,8 +103,10 @@ def _dlpack(array, stream):
                       for numbers in (tensor.shape, tensor.strides))
     address = int(ffi.cast(_ADDRESS, tensor.data)) + tensor.byte_offset
     place = ("cuda", device.id) if _DEVICES[device.type] == "cuda" else _HOST
+    if not strides or 0 in shape:  # NumPy's strides of no elements are 0
+        strides = _without_gaps(shape)
     return View(capsule, place, read_only, address, found, dtype.bits * dtype.lanes // 8, shape,
-                strides or _without_gaps(shape))
+                strides)
 
 
 def _without_gaps(shape):

@@ -20,12 +20,15 @@ if __version__ != tutti_build.VERSION:
     raise ImportError(f"libtutti is {__version__}, this module is of {tutti_build.VERSION}")
 
 _STATUSES = ffi.typeof("tutti_status").elements
-NAMES = {code: text(lib.tutti_dtype_name(code)) for code in ffi.typeof("tutti_dtype").elements}
+_CODES = sorted(ffi.typeof("tutti_dtype").elements)
+NAMES = {code: text(lib.tutti_dtype_name(code)) for code in _CODES}
 DTYPES = {name: code for code, name in NAMES.items()}
 
 
 class Error(RuntimeError):
     """What the library or this module refused.  status: its name there, such as TUTTI_ERR_ARG."""
+
+    __module__ = "tutti"
 
     def __init__(self, message, status="TUTTI_ERR_ARG"):
         super().__init__(message)
