@@ -71,6 +71,7 @@ look() {
     need binutils "nm" program nm
     need python3-numpy "NumPy for python3" python_module numpy
     need python3-h5py "h5py for python3" python_module h5py
+    need python3-cffi "cffi for python3" python_module cffi
     [[ $purpose == lint ]] || return 0
     need shellcheck "shellcheck" program shellcheck
     need clang-format "clang-format" program clang-format

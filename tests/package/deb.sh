@@ -55,8 +55,8 @@ test_say_what_they_are() {
     unpacked
     local package
     expect_equal "the packages" "$(cd "$scratch/made" && echo *.deb)" \
-        "$(cd "$scratch/made" && echo libtutti-dev_"$version"_*.deb "$runtime"_"$version"_*.deb tutti_"$version"_*.deb)"
-    for package in "$runtime" libtutti-dev tutti; do
+        "$(cd "$scratch/made" && echo libtutti-dev_"$version"_*.deb "$runtime"_"$version"_*.deb python3-tutti_"$version"_*.deb tutti_"$version"_*.deb)"
+    for package in "$runtime" libtutti-dev python3-tutti tutti; do
         expect_equal Package "$(field "$package" Package)" "$package"
         expect_match Description "$(field "$package" Description)" $'^[A-Z][^\n]{10,79}\n [A-Z]'
         for page in copyright changelog.gz; do
@@ -73,10 +73,11 @@ test_name_their_dependencies() {
     for name in libc6 libgomp1 libopenblas0; do
         expect_match "Depends of $runtime" "$depends" "(^|, )$name"
     done
-    for name in libtutti-dev tutti; do
+    for name in libtutti-dev python3-tutti tutti; do
         expect_match "Depends of $name" "$(field "$name" Depends)" "(^|, )$runtime \(= $version\)"
     done
     expect_match "Depends of tutti" "$(field tutti Depends)" '(^|, )zlib1g'
+    expect_match "Depends of python3-tutti" "$(field python3-tutti Depends)" '(^|, )python3-cffi(,|$)'
     if ldd "$root/$lib/$runtime_so" | grep -q libmpi; then
         expect_match "Depends of tutti" "$(field tutti Depends)" '(^|, )openmpi-bin(,|$)'
         expect_match "Depends of $runtime" "$depends" '(^|, )libopenmpi'
@@ -99,6 +100,8 @@ libtutti-dev $lib/libtutti.so
 libtutti-dev $lib/pkgconfig/tutti.pc
 libtutti-dev $lib/cmake/tutti/tutti-config.cmake
 libtutti-dev usr/include/tutti/tutti.h
+python3-tutti usr/lib/python3/dist-packages/tutti.py
+python3-tutti usr/lib/python3/dist-packages/tutti_build.py
 tutti usr/bin/tutti-run
 tutti usr/bin/tutti-train
 tutti usr/bin/tutti-validate
@@ -185,6 +188,17 @@ test_compile_a_program() {
         expect_match "the library of $program" "$(ldd "$program")" "$runtime_so => $root/"
         expect_equal "what $program prints" "$(./"$program")" "tutti $version: 11"
     done
+}
+test_python_module_where_it_is_unpacked() {
+    unpacked
+    local python
+    for python in python3 /usr/bin/python3 ''; do
+        [[ $python ]] || skip "no Python with cffi"
+        ! "$python" -c 'import cffi' 2>/dev/null || break
+    done
+    loader_path
+    expect_equal "the version of its library" "$(PYTHONPATH=$root/usr/lib/python3/dist-packages PYTHONDONTWRITEBYTECODE=1 \
+        "$python" -c 'import tutti; print(tutti.__version__)' 2>&1)" "$version"
 }
 test_train_from_where_they_are_unpacked() {
     unpacked

@@ -80,6 +80,22 @@ needs_shared() {
     [[ -e $tree/$libdir/libtutti.so ]] || skip "this build's library is static"
 }
 
+# expect_softmax_in_python FOLDER: the module there imports, finds its library and computes.
+expect_softmax_in_python() {
+    local python
+    for python in python3 /usr/bin/python3 ''; do
+        [[ $python ]] || skip "no Python with cffi and NumPy"
+        ! "$python" -c 'import cffi, numpy' 2>/dev/null || break
+    done
+    expect_equal "what Python prints" "$(PYTHONPATH=$1 PYTHONDONTWRITEBYTECODE=1 "$python" 2>&1 <<'PYTHON'
+import numpy, tutti
+x, y = numpy.zeros((1, 2), "f"), numpy.ones((1, 2), "f")
+tutti.Layer("softmax", cols=2).forward(tutti.Context("host"), x=x, y=y)
+print(tutti.__version__, y.tolist())
+PYTHON
+    )" "$(cached CMAKE_PROJECT_VERSION) [[0.5, 0.5]]"
+}
+
 # The build's tree, installed at one place and moved to another.
 tree=$scratch/moved
 installed=1
@@ -108,6 +124,10 @@ test_installs() {
         share/doc/tutti/LICENSE "$libdir/pkgconfig/tutti.pc" "$libdir/cmake/tutti/tutti-config.cmake"; do
         [[ -s $tree/$file ]] || fail "$file is missing"
     done
+}
+test_python_module_where_it_was_moved_to() {
+    needs_shared
+    expect_softmax_in_python "$tree/lib/python3/dist-packages"
 }
 test_links_between_documents_hold() {
     local page link

@@ -1,6 +1,6 @@
 """Runs the Python module for its tests, which use tests/tools/harness.py: the backend, and arrays where it computes.
 
-Environment: PYTHONPATH, where the module is; TUTTI_TEST_BACKEND."""
+Environment: PYTHONPATH, which has the module; TUTTI_TEST_BACKEND."""
 
 import os
 import sys
