@@ -1,5 +1,5 @@
-"""The faults of tools/faults.py.  find: a text that is in exactly one place of src/, apps/, include/ or reference/ (or a list, of which
-the first that is found counts, for places that are being changed); replace: its replacement; tests: prefixes of CTest's names, one
+"""The faults of tools/faults.py.  find: a text that is in exactly one place of src/, apps/, include/, reference/ or bindings/ (or a
+list, of which the first that is found counts, for places that are being changed); replace: its replacement; tests: prefixes of CTest's names, one
 of which must fail.  Texts are formulas and conditions rather than names, so that code may move."""
 
 from dataclasses import dataclass
@@ -248,5 +248,25 @@ FAULTS = [
     Fault("bench-error", "a wrong result is right", "bool right = r->error <= r->tolerance;", "bool right = r->error <= 1e300;", "launch.bench"),
     Fault("bench-fail-over", "nothing is slower than before", "now <= before * o->limit", "now > 0", "launch.bench"),
     Fault("bench-exchange", "the sums of an exchange are those of one rank more", "0.5 * ranks * (ranks - 1)", "0.5 * ranks * (ranks + 1)", "launch.bench"),
+    # The Python module
+    Fault("python-offset", "where a shared array begins in its memory is ignored", "+ tensor.byte_offset", "+ 0", "python.arrays"),
+    Fault("python-strides", "strides of DLPack are ignored", "if not strides or 0 in shape:", "if True:", "python.arrays"),
+    Fault("python-bytes", "strides of NumPy count bytes", "stride // size for stride", "stride for stride", "python.arrays python.cases"),
+    Fault("python-read-only", "DLPack's flag of read-only memory is ignored", "managed.flags & (_READ_ONLY | _COPIED)", "managed.flags & _COPIED", "python.arrays"),
+    Fault("python-copied", "results go to a copy that nobody sees", "managed.flags & (_READ_ONLY | _COPIED)", "managed.flags & _READ_ONLY", "python.arrays"),
+    Fault("python-writes", "results go to read-only memory", "if written and tensor.read_only:", "if False:", "python.arrays"),
+    Fault("python-owner", "memory may go while it is seen", "self._owner = view.owner", "self._owner = None", "python.arrays"),
+    Fault("python-kept", "arrays may go while a call is prepared", "kept.append(tensor)", "pass", "python.arrays"),
+    Fault("python-bound", "parameters may go while a call is prepared", "[made, self._bound, step]", "[made, step]", "python.arrays"),
+    Fault("python-stream", "the default stream is waited for by no number", "stream or 1", "stream", "python.arrays"),
+    Fault("python-device", "memory of a GPU is read on the host", "if backend != ctx.backend or", "if", "python.arrays"),
+    Fault("python-old", "an exporter without versions is refused", "except TypeError:  # older", "except MemoryError:  # older", "python.arrays"),
+    Fault("python-gradients", "a gradient goes into another slot", "\"din\" if is_in else \"upstream\"", "\"upstream\" if is_in else \"din\"", "python.cases"),
+    Fault("python-accumulate", "gradients are never added to", "lib.TUTTI_GRAD_ACCUMULATE if accumulate else 0", "0", "python.layers"),
+    Fault("python-wide", "gradients of f64 layers are f32", "\"f64\" if wide else \"f32\"", "\"f32\"", "python.layers python.cases"),
+    Fault("python-comma", "an option's value may hold other options", "if \",\" in given[name]:", "if False:", "python.layers"),
+    Fault("python-closed", "a closed context is used", "if self._handle is None:", "if False:", "python.layers"),
+    Fault("python-bind", "a refused binding stays", "self._make(_host(), bound)", "self._bound = bound; self._make(_host(), bound)", "python.layers"),
+    Fault("python-step", "a changed step forgets what it had", "values = {**self.values, **values}", "values = {\"step\": 1, \"loss_weight\": 1, **values}", "python.layers"),
     Fault("json-escape", "a quote in a text ends it", """if (c == '"' || c == '\\\\')""", """if (c == '\\\\')""", "validate.files"),
 ]

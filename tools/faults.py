@@ -4,8 +4,8 @@
 usage: tools/faults.py [--list] [--jobs N] [NAME ...]
 
 Each fault of tools/fault_list.py is put into a copy of the tree (build-faults/tree, which is built in build-faults/build on the
-host backend), its tests are run, and one of them must fail.  A fault is located by its text, anywhere in src/, apps/, include/ or
-reference/; white space does not matter.  NAME: only faults whose name contains it.
+host backend), its tests are run, and one of them must fail.  A fault is located by its text, anywhere in src/, apps/, include/,
+reference/ or bindings/; white space does not matter.  NAME: only faults whose name contains it.
 Exit code 0: all were caught, 1: one was not, 2: a text is not found in exactly one place, a fault does not compile, or a test
 fails without any; 64: a wrong command line."""
 
@@ -85,10 +85,10 @@ def places_of(fault, sources):
 
 def read_sources(tree):
     sources = {}
-    for part in ("src", "apps", "include", "reference"):
+    for part in ("src", "apps", "include", "reference", "bindings"):
         for folder, _, files in os.walk(os.path.join(tree, part)):
             for name in files:
-                if name.endswith((".c", ".h")):
+                if name.endswith((".c", ".h", ".py")):
                     path = os.path.join(folder, name)
                     sources[path] = read(path).decode()
     return sources
