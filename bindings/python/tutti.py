@@ -50,7 +50,7 @@ class _Owned:
 class Context:
     """A backend ("host", "cuda", "auto"), a device and a stream on it: the caller's, or its own.
 
-    stream: a number, or an object that has it as `cuda_stream`, as PyTorch's do, and is kept alive.
+    stream: a number, or one of PyTorch's, which is kept alive and says its device.
     What is called on the caller's stream is in order with the caller's own work there.  A context
     with a stream of its own keeps alive what its calls use until `synchronize`, `check` or `close`,
     before which nobody may read their results.
@@ -58,10 +58,11 @@ class Context:
 
     _handle = _retired = _used = None
 
-    def __init__(self, backend="auto", device=0, stream=None, threads=0):
+    def __init__(self, backend="auto", device=None, stream=None, threads=0):
         if backend not in _BACKENDS.values():
             raise Error(f"context: backend is {backend!r}, want {', '.join(_BACKENDS.values())}")
         box = ffi.new("tutti_context **")
+        device = getattr(stream, "device_index", 0) if device is None else device
         if stream is None:
             code = next(code for code, name in _BACKENDS.items() if name == backend)
             size = ffi.sizeof("tutti_context_desc")

@@ -13,15 +13,27 @@ DESTRUCTOR = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 
 class Producer:
-    """A maker of DLPack capsules, of a flat array's memory, that notes how it was asked and what came back."""
+    """Makes DLPack capsules of a flat array's memory; notes how it was asked, what came back."""
 
-    def __init__(self, array, shape, strides=None, code=(2, 32, 1), device=(1, 0), offset=0, flags=0, major=1):
+    def __init__(
+        self, array, shape, strides=None, code=(2, 32, 1), device=(1, 0), offset=0, flags=0, major=1
+    ):
         self.array, self.device, self.asked, self.returned = array, device, [], 0
         self.shape = ffi.new("int64_t[]", shape)
         self.strides = ffi.new("int64_t[]", strides) if strides else ffi.NULL
         address = array.ctypes.data - offset
-        tensor = (ffi.cast("void *", address), device, len(shape), code, self.shape, self.strides, offset)
-        self.versioned = ffi.new("dltensor_versioned *", {"major": major, "flags": flags, "tensor": tensor})
+        tensor = (
+            ffi.cast("void *", address),
+            device,
+            len(shape),
+            code,
+            self.shape,
+            self.strides,
+            offset,
+        )
+        self.versioned = ffi.new(
+            "dltensor_versioned *", {"major": major, "flags": flags, "tensor": tensor}
+        )
         self.plain = ffi.new("dltensor *", {"tensor": tensor})
         self.destructor = DESTRUCTOR(self.note)
 
@@ -33,7 +45,9 @@ class Producer:
 
     def capsule(self, managed, name):
         address = int(ffi.cast("uintptr_t", managed))
-        return ctypes.pythonapi.PyCapsule_New(address, name, ctypes.cast(self.destructor, ctypes.c_void_p))
+        return ctypes.pythonapi.PyCapsule_New(
+            address, name, ctypes.cast(self.destructor, ctypes.c_void_p)
+        )
 
     def __dlpack__(self, **how):
         self.asked.append(how)
@@ -61,16 +75,33 @@ NUMBERS = np.arange(24, dtype=np.float32)
 
 
 def test_types_of_numpy():
-    for dtype, name in (("float16", "f16"), ("float32", "f32"), ("float64", "f64"), ("int32", "i32"), ("uint8", "u8")):
+    for dtype, name in (
+        ("float16", "f16"),
+        ("float32", "f32"),
+        ("float64", "f64"),
+        ("int32", "i32"),
+        ("uint8", "u8"),
+    ):
         tensor = tutti.Tensor(np.zeros((2, 3), dtype))
-        assert (tensor.dtype, tensor.shape, tensor.device) == (name, (2, 3), ("host", 0)), tensor.dtype
+        assert (tensor.dtype, tensor.shape, tensor.device) == (
+            name,
+            (2, 3),
+            ("host", 0),
+        ), tensor.dtype
     for dtype in ("int64", "bool", "complex64", "uint16", ">f4", "datetime64[ns]", "V2"):
-        refused(lambda: tutti.Tensor(np.zeros(3, dtype)), str(np.dtype(dtype)), "want one of f32, f64, f16, bf16")
+        refused(
+            lambda: tutti.Tensor(np.zeros(3, dtype)),
+            str(np.dtype(dtype)),
+            "want one of f32, f64, f16, bf16",
+        )
 
 
 def test_bits_are_named():
     bits = np.zeros((2, 3), np.uint16)
-    assert tutti.Tensor(bits, "bf16").dtype == "bf16" and tutti.Tensor(bits, dtype="f16").dtype == "f16"
+    assert (
+        tutti.Tensor(bits, "bf16").dtype == "bf16"
+        and tutti.Tensor(bits, dtype="f16").dtype == "f16"
+    )
     refused(lambda: tutti.Tensor(bits, "f32"), "uint16", "2 bytes", "'f32'")
     refused(lambda: tutti.Tensor(bits, "bfloat16"), "'bfloat16'")
 
@@ -95,7 +126,11 @@ def test_strides_and_shapes_of_numpy():
     fields = np.zeros(4, [("a", "<f4"), ("b", "u1")])["a"]
     refused(lambda: tutti.Tensor(fields), "parts of larger ones")
     layer = tutti.Layer("softmax", cols=6)
-    for wrong in (array.astype("f")[:, ::2], array.astype("f")[:, 5::-1], np.asfortranarray(array.astype("f")[:, :6])):
+    for wrong in (
+        array.astype("f")[:, ::2],
+        array.astype("f")[:, 5::-1],
+        np.asfortranarray(array.astype("f")[:, :6]),
+    ):
         refused(lambda: layer.forward(CTX, x=wrong, y=np.empty((4, 6), "f")), "x has strides")
 
 
@@ -106,7 +141,13 @@ def test_what_is_no_array():
     deleted.__dlpack__ = lambda **how: (_ for _ in ()).throw(RuntimeError("Array has been deleted"))
     refused(lambda: tutti.Tensor(deleted), "Array has been deleted")
     masked = types.SimpleNamespace(
-        __cuda_array_interface__={"shape": (1,), "typestr": "<f4", "data": (256, False), "mask": 1, "version": 3}
+        __cuda_array_interface__={
+            "shape": (1,),
+            "typestr": "<f4",
+            "data": (256, False),
+            "mask": 1,
+            "version": 3,
+        }
     )
     refused(lambda: tutti.Tensor(masked), "mask")
 
@@ -139,10 +180,19 @@ def test_dlpack_of_both_versions():
         assert copied(kind(bits, (1, 2), code=(4, 16, 1))).tolist() == [[1, -2]]
         assert tutti.Tensor(kind(NUMBERS, ())).shape == (1,)
         assert tutti.Tensor(kind(NUMBERS, (0, 6), strides=(0, 0))).shape == (0, 6)
-        for code, dtype in (((2, 16, 1), "f16"), ((2, 64, 1), "f64"), ((0, 32, 1), "i32"), ((1, 8, 1), "u8")):
+        for code, dtype in (
+            ((2, 16, 1), "f16"),
+            ((2, 64, 1), "f64"),
+            ((0, 32, 1), "i32"),
+            ((1, 8, 1), "u8"),
+        ):
             assert tutti.Tensor(kind(NUMBERS, (2,), code=code)).dtype == dtype
         for code in ((0, 64, 1), (1, 16, 1), (2, 32, 4), (5, 64, 1)):
-            refused(lambda: tutti.Tensor(kind(NUMBERS, (2,), code=code)), "DLPack's type", f"{code[2]} times {code[1]}")
+            refused(
+                lambda: tutti.Tensor(kind(NUMBERS, (2,), code=code)),
+                "DLPack's type",
+                f"{code[2]} times {code[1]}",
+            )
         assert tutti.Tensor(kind(bits, (2,), code=(1, 16, 1)), "bf16").dtype == "bf16"
         refused(lambda: tutti.Tensor(kind(NUMBERS, (2,), device=(10, 0))), "DLPack's type 10")
     refused(lambda: tutti.Tensor(Producer(NUMBERS, (2,), major=2)), "version 2")
@@ -183,10 +233,21 @@ def test_who_waits_for_whose_stream():
 def test_arrays_elsewhere_are_refused():
     layer, y = tutti.Layer("softmax", cols=4), np.empty((2, 4), "f")
     on_gpu = Producer(NUMBERS, (2, 4), device=(2, 1))
-    refused(lambda: layer.forward(CTX, x=on_gpu, y=y), "softmax: x is on cuda 1, the context is on host 0")
-    interface = {"shape": (2, 4), "typestr": "<f4", "data": (NUMBERS.ctypes.data, False), "version": 2}
+    refused(
+        lambda: layer.forward(CTX, x=on_gpu, y=y),
+        "softmax: x is on cuda 1, the context is on host 0",
+    )
+    interface = {
+        "shape": (2, 4),
+        "typestr": "<f4",
+        "data": (NUMBERS.ctypes.data, False),
+        "version": 2,
+    }
     on_gpu = types.SimpleNamespace(__cuda_array_interface__=interface)
-    refused(lambda: layer.forward(CTX, x=on_gpu, y=y), "softmax: x is on cuda ?, the context is on host 0")
+    refused(
+        lambda: layer.forward(CTX, x=on_gpu, y=y),
+        "softmax: x is on cuda ?, the context is on host 0",
+    )
 
 
 def test_what_is_bound_or_prepared_lives():

@@ -1,4 +1,4 @@
-"""Every case of tests/data/cases.h5, forward and backward, by way of the Python module: so every kind of layer."""
+"""Every case of tests/data/cases.h5 by way of the Python module: so every kind of layer."""
 
 from rig import *
 
@@ -37,7 +37,9 @@ PLACES = {
         "padded rows": Place(padded, lambda array: array),
         "DLPack": Place(Exporter, lambda exporter: exporter.array),
     },
-    "cuda": {"the CUDA array interface": Place(lambda array: DeviceArray(CTX, array), DeviceArray.numpy)},
+    "cuda": {
+        "the CUDA array interface": Place(lambda array: DeviceArray(CTX, array), DeviceArray.numpy)
+    },
 }[BACKEND]
 
 
@@ -56,14 +58,22 @@ class Run:
         return tutti.Tensor(self.arrays[name], dtype if dtype == "bf16" else None)
 
     def given(self, tensors):
-        return {name: self.tensor(name, raw(tensor), tensor.dtype) for name, tensor in tensors.items()}
+        return {
+            name: self.tensor(name, raw(tensor), tensor.dtype) for name, tensor in tensors.items()
+        }
 
     def result(self, name, like=None):
         """Room for a result, filled with NaN or other nonsense, in the case's own dimensions."""
         shape, dtype = self.layer.shape(name, self.rows)
         like = like and self.case.expected.get(name, self.case.expected_grad.get(name))
-        shape, dtype = (like.values.shape, like.dtype) if like and len(like.values.shape) > 1 else (shape, dtype)
-        room = np.frombuffer(b"\xff" * (int(np.prod(shape)) * np.dtype(NATIVE[dtype]).itemsize), NATIVE[dtype])
+        shape, dtype = (
+            (like.values.shape, like.dtype)
+            if like and len(like.values.shape) > 1
+            else (shape, dtype)
+        )
+        room = np.frombuffer(
+            b"\xff" * (int(np.prod(shape)) * np.dtype(NATIVE[dtype]).itemsize), NATIVE[dtype]
+        )
         return self.tensor(name, room.reshape(shape).copy(), dtype, name in self.params)
 
     @property
@@ -73,12 +83,16 @@ class Run:
     def bind(self):
         for name, tensor in self.case.params.items():
             shape = self.layer.shape(name)[0]
-            self.layer.bind(**{name: self.tensor(name, raw(tensor).reshape(shape), tensor.dtype, True)})
+            self.layer.bind(
+                **{name: self.tensor(name, raw(tensor).reshape(shape), tensor.dtype, True)}
+            )
             if "d" + name in self.case.expected_grad:
                 self.layer.bind(**{"d" + name: self.result("d" + name)})
 
     def saved(self):
-        return self.tensor("saved", np.full(self.layer.shape("saved", self.rows)[0], 255, np.uint8), "u8", True)
+        return self.tensor(
+            "saved", np.full(self.layer.shape("saved", self.rows)[0], 255, np.uint8), "u8", True
+        )
 
     def __call__(self):
         case = self.case
@@ -87,14 +101,20 @@ class Run:
         wanted = {*case.expected, *(name[1:] for name in case.upstream)}
         common = {"first_row": int(case.attributes.get("first_row", 0)), "step": STEP[CTX]}
         common["saved"] = self.saved() if self.backward else None
-        factors = {name: float(case.attributes.get(name, 1)) for name in ("loss_weight", "loss_scale")}
+        factors = {
+            name: float(case.attributes.get(name, 1)) for name in ("loss_weight", "loss_scale")
+        }
         STEP[CTX].set(CTX, **factors)
         outputs = {name: self.result(name, True) for name in sorted(wanted)}
         outputs = self.forward(inputs, outputs, common)
         if self.backward:
             inputs.update(self.replaced(outputs))
             gradients = self.given(case.upstream)
-            gradients.update((name, self.result(name, True)) for name in case.expected_grad if name not in self.params)
+            gradients.update(
+                (name, self.result(name, True))
+                for name in case.expected_grad
+                if name not in self.params
+            )
             self.layer.backward(CTX, **inputs, **outputs, **gradients, **common)
         CTX.check()
         return {name: self.read(name) for name in (*case.expected, *case.expected_grad)}
@@ -115,7 +135,11 @@ class Run:
         """Inputs in whose place backward takes an output, as the library's table says."""
         kind = lib.tutti_layer_type_find(self.case.layer.encode())
         slots = [kind.slots[i] for i in range(kind.slot_count)]
-        names = {ffi.string(slot.name).decode(): ffi.string(slot.replaces).decode() for slot in slots if slot.replaces}
+        names = {
+            ffi.string(slot.name).decode(): ffi.string(slot.replaces).decode()
+            for slot in slots
+            if slot.replaces
+        }
         return {other: outputs[name] for name, other in names.items() if name in outputs}
 
     def read(self, name):
@@ -146,8 +170,10 @@ def run_all(place, wanted=lambda case: True):
         for name, tensor in {**case.expected, **case.expected_grad}.items():
             assert tensor.atol is not None, f"{case.name}: {name} has no bound"
             wrong = ~holds(results[name], tensor)
-            first = np.argwhere(wrong)[:1].tolist()
-            assert not wrong.any(), f"{case.name}: {name}{first} is {results[name][wrong][:1]}, want {tensor.values[wrong][:1]}"
+            first, want = np.argwhere(wrong)[:1].tolist(), tensor.values[wrong][:1]
+            assert (
+                not wrong.any()
+            ), f"{case.name}: {name}{first} is {results[name][wrong][:1]}, want {want}"
             compared += 1
         kinds.add(case.layer)
     return compared, kinds

@@ -18,7 +18,11 @@ def numbers(*shape):
 def test_no_kind_is_named():
     """The module reads the library's tables, so that a new kind needs no change here."""
     folder = os.path.join(ROOT, "bindings", "python")
-    text = "".join(open(os.path.join(folder, name)).read() for name in sorted(os.listdir(folder)) if name.endswith(".py"))
+    text = "".join(
+        open(os.path.join(folder, name)).read()
+        for name in sorted(os.listdir(folder))
+        if name.endswith(".py")
+    )
     assert "class Layer" in text and len(tutti.kinds()) >= 12
     assert not [kind for kind in tutti.kinds() if re.search(rf"\b{kind}\b", text)]
 
@@ -56,16 +60,39 @@ def test_wrong_options():
 
 def test_shapes():
     layer = tutti.Layer("layernorm", cols=6, x_dtype="f64")
-    assert layer.tensors == ("x", "dx", "residual", "y", "dy", "sum", "dsum", "gamma", "dgamma", "beta", "dbeta")
-    assert layer.shape("dx", (2, 3)) == ((2, 3, 6), "f64") and layer.shape("dbeta", 9) == ((6,), "f64")
+    assert layer.tensors == (
+        "x",
+        "dx",
+        "residual",
+        "y",
+        "dy",
+        "sum",
+        "dsum",
+        "gamma",
+        "dgamma",
+        "beta",
+        "dbeta",
+    )
+    assert layer.shape("dx", (2, 3)) == ((2, 3, 6), "f64") and layer.shape("dbeta", 9) == (
+        (6,),
+        "f64",
+    )
     assert layer.shape("saved", 4)[0][0] >= 4 * 2 * 8 and layer.shape("saved", 4)[1] == "u8"
     assert layer.empty("y", 2).shape == (2, 6) and layer.empty("y", 2).dtype == np.float64
     assert tutti.Layer("layernorm", cols=6, x_dtype="bf16").shape("dgamma")[1] == "f32"
     layer = tutti.Layer("matmul", m=2, n=3, k=4, transpose_a=True)
-    assert [layer.shape(name, 5)[0] for name in ("a", "b", "c", "db")] == [(5, 4, 2), (5, 4, 3), (5, 2, 3), (5, 4, 3)]
+    assert [layer.shape(name, 5)[0] for name in ("a", "b", "c", "db")] == [
+        (5, 4, 2),
+        (5, 4, 3),
+        (5, 2, 3),
+        (5, 4, 3),
+    ]
     layer = tutti.Layer("cross_entropy", cols=5, dtype="f16")
     assert layer.shape("loss", 3) == ((3,), "f32") and layer.shape("loss_sum", 3) == ((1,), "f64")
-    assert layer.shape("labels", 3) == ((3,), "i32") and layer.shape("dlogits", (3,)) == ((3, 5), "f16")
+    assert layer.shape("labels", 3) == ((3,), "i32") and layer.shape("dlogits", (3,)) == (
+        (3, 5),
+        "f16",
+    )
     refused(lambda: layer.shape("lables", 3), "'lables'", "logits, labels")
 
 
@@ -79,7 +106,9 @@ def test_a_layer_by_its_formula():
     layer.backward(CTX, x=x, dy=dy, dx=dx, saved=saved)
     rstd = 1 / np.sqrt((x.astype("d") ** 2).mean(axis=1, keepdims=True) + 1e-5)
     n, g = x * rstd, dy * gamma
-    assert np.allclose(y, n * gamma, atol=1e-6) and np.allclose(dgamma, (dy * n).sum(axis=0), atol=1e-5)
+    assert np.allclose(y, n * gamma, atol=1e-6) and np.allclose(
+        dgamma, (dy * n).sum(axis=0), atol=1e-5
+    )
     assert np.allclose(dx, rstd * (g - n * (g * n).mean(axis=1, keepdims=True)), atol=1e-5)
     before = dgamma.copy()
     layer.backward(CTX, x=x, dy=dy, dx=dx, saved=saved, accumulate=True)
@@ -104,15 +133,25 @@ def test_wrong_calls():
     layer = tutti.Layer("softmax", cols=4)
     refused(lambda: layer.forward(CTX, x=x), "softmax: y is NULL")
     refused(lambda: layer.forward(CTX, x=x, y=None), "softmax: y is NULL")
-    refused(lambda: layer.forward(CTX, x=x, y=y, z=y), "softmax: there is no 'z' here", "x, lengths, bias, y")
+    refused(
+        lambda: layer.forward(CTX, x=x, y=y, z=y),
+        "softmax: there is no 'z' here",
+        "x, lengths, bias, y",
+    )
     refused(lambda: layer.forward(CTX, x=x, y=y, dx=y), "softmax: there is no 'dx' here")
     refused(lambda: layer.forward(CTX, x=x.astype("d"), y=y), "softmax: x is f64, want f32")
     refused(lambda: layer.forward(CTX, x=x.astype(int), y=y), "softmax: x: the array is int64")
     refused(lambda: layer.forward(CTX, x=x[:2], y=y), "y has 3 rows, want 2")
-    refused(lambda: layer.forward(CTX, x=x.reshape(4, 3), y=y), "x is [4, 3], want last dims that multiply to 4")
+    refused(
+        lambda: layer.forward(CTX, x=x.reshape(4, 3), y=y),
+        "x is [4, 3], want last dims that multiply to 4",
+    )
     refused(lambda: layer.forward(CTX, x=x, y=y[:, ::-1]), "y has strides[1] -1")
     refused(lambda: layer.forward(CTX, x=[[1.0]], y=y), "softmax: x: ", "neither DLPack nor")
-    refused(lambda: layer.forward(CTX, x=x, y=y, lengths=np.ones(3, "i8")), "lengths: the array is int64")
+    refused(
+        lambda: layer.forward(CTX, x=x, y=y, lengths=np.ones(3, "i8")),
+        "lengths: the array is int64",
+    )
     saved = tutti.Layer("rmsnorm", cols=4, no_gamma=True).empty("saved", 3)
     norm = tutti.Layer("rmsnorm", cols=4, no_gamma=True)
     refused(lambda: norm.forward(CTX, x=x, y=y, saved=saved[:8]), "saved has 8 bytes, want")
@@ -121,14 +160,22 @@ def test_wrong_calls():
     causal = tutti.Layer("softmax", cols=4, causal_period=4)
     refused(lambda: causal.forward(CTX, x=x, y=y), "first_row")
     causal.forward(CTX, x=x, y=y, first_row=2)
-    assert (y[0, :3] > 0).all() and y[0, 3] == 0 and (y[1] > 0).all() and y[2].tolist() == [1, 0, 0, 0]
+    assert (
+        (y[0, :3] > 0).all() and y[0, 3] == 0 and (y[1] > 0).all() and y[2].tolist() == [1, 0, 0, 0]
+    )
 
 
 def test_wrong_parameters():
     layer, x = tutti.Layer("layernorm", cols=4), numbers(3, 4)
     one, y = np.ones(4, "f"), np.empty((3, 4), "f")
-    refused(lambda: layer.forward(CTX, x=x, y=y), "parameter gamma is not bound", status="TUTTI_ERR_STATE")
-    refused(lambda: layer.forward(CTX, x=x, y=y, gamma=one), "no 'gamma' here; parameters are bound")
+    refused(
+        lambda: layer.forward(CTX, x=x, y=y),
+        "parameter gamma is not bound",
+        status="TUTTI_ERR_STATE",
+    )
+    refused(
+        lambda: layer.forward(CTX, x=x, y=y, gamma=one), "no 'gamma' here; parameters are bound"
+    )
     layer.bind(gamma=one, beta=one)
     for wrong, said in (
         (dict(gama=one), "'gama'"),
@@ -159,7 +206,11 @@ def test_faults_in_the_data():
 
 
 def test_steps():
-    layer, logits, labels = tutti.Layer("cross_entropy", cols=3), numbers(4, 3), np.int32([0, 1, 2, 0])
+    layer, logits, labels = (
+        tutti.Layer("cross_entropy", cols=3),
+        numbers(4, 3),
+        np.int32([0, 1, 2, 0]),
+    )
     plain, weighed = layer.empty("dlogits", 4), layer.empty("dlogits", 4)
     layer.forward(CTX, logits=logits, labels=labels, dlogits=plain)
     step = tutti.Step(CTX, loss_weight=0.25)
@@ -208,8 +259,15 @@ def test_contexts():
         call()
         ctx.synchronize()
         step = tutti.Step(ctx)
-    for use in (call, ctx.synchronize, ctx.check, lambda: layer.forward(ctx, x=x, y=y), lambda: tutti.Step(ctx),
-                lambda: step.set(ctx, step=2), lambda: tutti.Layer("softmax", cols=2).prepare(ctx)):
+    for use in (
+        call,
+        ctx.synchronize,
+        ctx.check,
+        lambda: layer.forward(ctx, x=x, y=y),
+        lambda: tutti.Step(ctx),
+        lambda: step.set(ctx, step=2),
+        lambda: tutti.Layer("softmax", cols=2).prepare(ctx),
+    ):
         refused(use, "context: it is closed", status="TUTTI_ERR_STATE")
     ctx.close()
     del ctx, call, step
@@ -252,8 +310,12 @@ def test_objects_go_in_any_order():
 
 def test_another_library_is_refused():
     def said(library):
-        run = subprocess.run([sys.executable, "-c", "import tutti"], env={**os.environ, "TUTTI_LIBRARY": library},
-                             capture_output=True, text=True)
+        run = subprocess.run(
+            [sys.executable, "-c", "import tutti"],
+            env={**os.environ, "TUTTI_LIBRARY": library},
+            capture_output=True,
+            text=True,
+        )
         assert run.returncode == 1, run
         return run.stderr
 

@@ -1,4 +1,4 @@
-"""Runs the Python module for its tests, which use tests/tools/harness.py: the backend, and arrays where it computes.
+"""The backend and the arrays of the Python module's tests, which use tests/tools/harness.py.
 
 Environment: PYTHONPATH, which has the module; TUTTI_TEST_BACKEND."""
 
@@ -35,7 +35,7 @@ def context(**more):
 
 
 class DeviceArray:
-    """A NumPy array's copy in the library's own device memory, with the CUDA array interface alone."""
+    """A NumPy array's copy in device memory, with the CUDA array interface alone."""
 
     def __init__(self, ctx, array):
         self.ctx, self.like = ctx, array
@@ -50,8 +50,14 @@ class DeviceArray:
     @property
     def __cuda_array_interface__(self):
         address = int(ffi.cast("uintptr_t", self.data[0]))
-        return {"version": 3, "shape": self.like.shape, "typestr": self.like.dtype.str, "strides": None,
-                "data": (address, False), "stream": None}
+        return {
+            "version": 3,
+            "shape": self.like.shape,
+            "typestr": self.like.dtype.str,
+            "strides": None,
+            "data": (address, False),
+            "stream": None,
+        }
 
     def numpy(self):
         made = np.empty_like(self.like)

@@ -1,4 +1,4 @@
-"""PyTorch's tensors in the Python module, on the backend's device: by DLPack, on PyTorch's streams, in its graphs."""
+"""PyTorch's tensors in the Python module: by DLPack, on PyTorch's streams, in its graphs."""
 
 import gc
 import sys
@@ -23,7 +23,9 @@ NAMES.update(u8=torch.uint8, i32=torch.int32)
 
 
 def context():
-    return tutti.Context("cuda", stream=torch.cuda.current_stream()) if CUDA else tutti.Context("host")
+    return (
+        tutti.Context("cuda", stream=torch.cuda.current_stream()) if CUDA else tutti.Context("host")
+    )
 
 
 CTX = context()
@@ -48,7 +50,11 @@ def close(got, want, dtype):
 def norm_of(dtype, rows, cols):
     """A norm's layer, its tensors, and what autograd says in f64."""
     layer = tutti.Layer("rmsnorm", cols=cols, dtype=dtype, eps=1e-5)
-    x, dy, gamma = numbers(rows, cols, dtype=dtype), numbers(rows, cols, dtype=dtype), numbers(cols, dtype=dtype)
+    x, dy, gamma = (
+        numbers(rows, cols, dtype=dtype),
+        numbers(rows, cols, dtype=dtype),
+        numbers(cols, dtype=dtype),
+    )
     exact = [tensor.double().clone().requires_grad_() for tensor in (x, gamma)]
     y = exact[0] * torch.rsqrt(exact[0].pow(2).mean(-1, keepdim=True) + 1e-5) * exact[1]
     dx, dgamma = torch.autograd.grad(y, exact, dy.double())
@@ -74,18 +80,35 @@ def test_every_float_type():
 def test_a_linear_layer_and_its_loss():
     linear = tutti.Layer("linear", in_=24, out=10, dtype="bf16", activation="relu")
     loss = tutti.Layer("cross_entropy", cols=10, dtype="bf16")
-    x, weight, bias = numbers(16, 24, dtype="bf16"), numbers(10, 24, dtype="bf16"), numbers(10, dtype="bf16")
+    x, weight, bias = (
+        numbers(16, 24, dtype="bf16"),
+        numbers(10, 24, dtype="bf16"),
+        numbers(10, dtype="bf16"),
+    )
     labels = torch.arange(16, dtype=torch.int32, device=DEVICE) % 10
     dweight, y = room(linear, "dweight"), room(linear, "y", 16)
     linear.bind(weight=weight, bias=bias, dweight=dweight)
-    dlogits, total, saved = room(loss, "dlogits", 16), room(loss, "loss_sum", 16), room(linear, "saved", 16)
+    dlogits, total, saved = (
+        room(loss, "dlogits", 16),
+        room(loss, "loss_sum", 16),
+        room(linear, "saved", 16),
+    )
     linear.forward(CTX, x=x, y=y, saved=saved)
-    loss.forward(CTX, logits=y, labels=labels, dlogits=dlogits, loss_sum=total, step=tutti.Step(CTX, loss_weight=1 / 16))
+    loss.forward(
+        CTX,
+        logits=y,
+        labels=labels,
+        dlogits=dlogits,
+        loss_sum=total,
+        step=tutti.Step(CTX, loss_weight=1 / 16),
+    )
     linear.backward(CTX, x=x, y=y, dy=dlogits, saved=saved)
     CTX.check()
     exact = [tensor.double().requires_grad_() for tensor in (weight, bias)]
     out = torch.relu(x.double() @ exact[0].T + exact[1])
-    rounded = (out + (y.double() - out).detach()).requires_grad_()  # the loss sees y as it is stored
+    rounded = (
+        out + (y.double() - out).detach()
+    ).requires_grad_()  # the loss sees y as it is stored
     want = torch.nn.functional.cross_entropy(rounded, labels.long())
     close(total / 16, want.detach().reshape(1), "f32")
     close(dweight, torch.autograd.grad(want, exact[0])[0], "bf16")
@@ -103,18 +126,29 @@ def test_slices_of_larger_tensors():
 def test_what_is_refused():
     layer, x = tutti.Layer("softmax", cols=4), numbers(3, 4)
     y = torch.empty_like(x)
-    refused(lambda: layer.forward(CTX, x=x.requires_grad_(), y=y), "softmax: x: the array cannot be used", "grad")
+    refused(
+        lambda: layer.forward(CTX, x=x.requires_grad_(), y=y),
+        "softmax: x: the array cannot be used",
+        "grad",
+    )
     x = x.detach()
     refused(lambda: layer.forward(CTX, x=x.bfloat16(), y=y), "x is bf16, want f32")
-    refused(lambda: layer.forward(CTX, x=x.long(), y=y), "softmax: x: the array is DLPack's type 0 of 1 times 64 bits")
+    refused(
+        lambda: layer.forward(CTX, x=x.long(), y=y),
+        "softmax: x: the array is DLPack's type 0 of 1 times 64 bits",
+    )
     refused(lambda: layer.forward(CTX, x=x.T, y=y), "x has strides[1] 4")
     freed = numbers(3, 4)
     freed.untyped_storage().resize_(0)
     refused(lambda: layer.forward(CTX, x=freed, y=y), "x")
     if CUDA:
-        refused(lambda: layer.forward(CTX, x=x.cpu(), y=y), "x is on host 0, the context is on cuda 0")
+        refused(
+            lambda: layer.forward(CTX, x=x.cpu(), y=y), "x is on host 0, the context is on cuda 0"
+        )
         with tutti.Context("host") as host:
-            refused(lambda: layer.forward(host, x=x, y=y), "x is on cuda 0, the context is on host 0")
+            refused(
+                lambda: layer.forward(host, x=x, y=y), "x is on cuda 0, the context is on host 0"
+            )
 
 
 def test_memory_lives_as_long_as_it_is_seen():
@@ -123,7 +157,9 @@ def test_memory_lives_as_long_as_it_is_seen():
     call = layer.prepare(CTX, x=x, y=y)
     del x
     gc.collect()
-    others = [torch.full((3, 4), 9.0, device=DEVICE) for _ in range(50)]  # they would be where x was
+    others = [
+        torch.full((3, 4), 9.0, device=DEVICE) for _ in range(50)
+    ]  # they would be where x was
     call()
     CTX.synchronize()
     close(y, want, "f32")
@@ -131,14 +167,16 @@ def test_memory_lives_as_long_as_it_is_seen():
 
 
 def test_a_side_stream():
-    """The module's stream waits for PyTorch's, which makes x late; PyTorch's waits for the module's by an event."""
+    """It waits for PyTorch's, which makes x late; PyTorch's waits for it by an event."""
     if not CUDA:
         skip("streams are of GPUs")
     side = torch.cuda.Stream()
     ctx = tutti.Context("cuda", stream=side)
     assert ctx.stream == side.cuda_stream != torch.cuda.current_stream().cuda_stream
     layer = tutti.Layer("softmax", cols=1024, dtype="bf16")
-    x, y = torch.zeros(64, 1024, dtype=torch.bfloat16, device=DEVICE), torch.empty(64, 1024, dtype=torch.bfloat16, device=DEVICE)
+    x, y = torch.zeros(64, 1024, dtype=torch.bfloat16, device=DEVICE), torch.empty(
+        64, 1024, dtype=torch.bfloat16, device=DEVICE
+    )
     last = numbers(64, 1024, dtype="bf16")
     for _ in range(20):
         x.zero_()
@@ -177,7 +215,9 @@ def test_a_graph():
     made = {name: room(layer, name, 64) for name in ("y", "dx", "dgamma", "saved")}
     layer.bind(gamma=given["gamma"], dgamma=made["dgamma"])
     forward = layer.prepare(ctx, x=given["x"], y=made["y"], saved=made["saved"])
-    backward = layer.prepare(ctx, True, x=given["x"], dy=given["dy"], dx=made["dx"], saved=made["saved"])
+    backward = layer.prepare(
+        ctx, True, x=given["x"], dy=given["dy"], dx=made["dx"], saved=made["saved"]
+    )
     forward.plan()
     backward.plan()
     torch.cuda.synchronize()
