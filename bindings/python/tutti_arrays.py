@@ -3,6 +3,7 @@
 import collections
 import ctypes
 import math
+import sys
 
 from tutti_library import DTYPES, NAMES, Error, check, ffi, lib
 
@@ -45,6 +46,9 @@ def look(array, stream):
     waits.  TypeError and other exceptions of the array's own where it has no memory to share."""
     table = getattr(array, "__array_interface__", None)
     if table is not None:
+        numpy = sys.modules.get("numpy")
+        if numpy and isinstance(array, (numpy.generic, numpy.ma.MaskedArray)):
+            raise TypeError("a scalar has no memory that lasts, and a mask would be ignored")
         return _interface(array, table, _HOST)
     if hasattr(array, "__dlpack__"):
         return _dlpack(array, stream)

@@ -120,7 +120,7 @@ def test_bf16_of_ml_dtypes():
 def test_strides_and_shapes_of_numpy():
     array = np.arange(48, dtype=np.float64).reshape(4, 12)
     assert np.array_equal(copied(array[::2, 3:9]), array[::2, 3:9])
-    assert tutti.Tensor(np.float32(2).reshape(())).shape == (1,)
+    assert tutti.Tensor(np.zeros((), "f")).shape == (1,)
     assert tutti.Tensor(np.zeros((0, 5))).shape == (0, 5)
     refused(lambda: tutti.Tensor(np.zeros((1, 1, 1, 1, 1))), "has 5 dimensions, want at most 4")
     fields = np.zeros(4, [("a", "<f4"), ("b", "u1")])["a"]
@@ -137,6 +137,8 @@ def test_strides_and_shapes_of_numpy():
 def test_what_is_no_array():
     for thing in ([1.0, 2.0], 3.0, None, "text", object()):
         refused(lambda: tutti.Tensor(thing), "neither DLPack nor an array interface")
+    for thing in (np.float32(3), np.ma.masked_array([1.0, 2.0], mask=[0, 1])):
+        refused(lambda: tutti.Tensor(thing), "a scalar has no memory that lasts")
     deleted = types.SimpleNamespace(__dlpack__=None, __dlpack_device__=lambda: (1, 0))
     deleted.__dlpack__ = lambda **how: (_ for _ in ()).throw(RuntimeError("Array has been deleted"))
     refused(lambda: tutti.Tensor(deleted), "Array has been deleted")
