@@ -179,6 +179,9 @@ class Layer:
         self._shapes, self._forward, self._backward = {}, {}, {}
         self._read_params(self._read_slots())
 
+    def __repr__(self):
+        return f"<tutti.Layer {self.kind} {self._options}>"
+
     def _read_slots(self):
         """Returns the types that options have set, which determine the arithmetic's."""
         kind, types, gradients = lib.tutti_layer_type_of(self._model), set(), {}

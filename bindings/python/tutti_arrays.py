@@ -146,6 +146,9 @@ class Tensor:
         data = ffi.cast("void *", view.address)
         self._struct = ffi.new("tutti_tensor *", (data, code, len(shape), shape, strides))
 
+    def __repr__(self):
+        return f"<tutti.Tensor {self.dtype} {list(self.shape)}>"
+
     @property
     def dtype(self):
         return NAMES[self._struct.dtype]

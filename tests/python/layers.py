@@ -36,6 +36,9 @@ def test_kinds():
 
 def test_options():
     layer = tutti.Layer("rmsnorm", cols=8, dtype="bf16", eps=1e-5)
+    dtypes = "x_dtype=bf16,param_dtype=bf16,y_dtype=bf16"
+    assert repr(layer) == f"<tutti.Layer rmsnorm {dtypes},cols=8,eps=1e-05>", layer
+    assert repr(tutti.Tensor(numbers(2, 3))) == "<tutti.Tensor f32 [2, 3]>"
     assert layer.shape("gamma") == ((8,), "bf16") and layer.shape("y", 3) == ((3, 8), "bf16")
     layer = tutti.Layer("rmsnorm", cols=8, dtype="bf16", param_dtype="f32", no_gamma=False)
     assert layer.shape("gamma") == ((8,), "f32") and layer.shape("x", 3)[1] == "bf16"
