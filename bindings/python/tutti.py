@@ -232,9 +232,12 @@ class Layer:
                 check(lib.tutti_param_bind(param, bound[name]._struct, grad))
         return made
 
-    def _tensor(self, name, array, ctx=None):
+    def _tensor(self, name, array, ctx=None, gaps=True):
         try:
-            return array if type(array) is Tensor else Tensor(array, ctx=ctx)
+            tensor = array if type(array) is Tensor else Tensor(array, ctx=ctx)
+            if not gaps:
+                tensor._bytes()
+            return tensor
         except Error as refusal:
             raise Error(f"{self.kind}: {name}: {refusal}") from refusal
 
@@ -306,14 +309,14 @@ class Layer:
             slots[place] = tensor._struct
             kept.append(tensor)
         if saved is not None:
-            kept.append(self._tensor("saved", saved, ctx))
+            kept.append(self._tensor("saved", saved, ctx, gaps=False))
             self._require("saved", kept[-1], ctx, not backward)
             struct.saved, struct.saved_bytes = kept[-1]._struct.data, kept[-1]._bytes()
         if first_row is not None:
-            kept.append(ffi.new("int64_t *", first_row))
+            kept.append(ffi.new("int64_t *", int(first_row)))
             struct.first_row = kept[-1]
-        if leaves:
-            kept.append(ffi.new("int64_t[]", leaves))
+        if len(leaves) > 0:
+            kept.append(ffi.new("int64_t[]", [int(row) for row in leaves]))
             struct.leaves, struct.leaf_rows = len(leaves), kept[-1]
         if step is not None:
             struct.step = step._owned.pointer

@@ -123,7 +123,7 @@ def test_a_layer_by_its_formula():
         layer.backward(CTX, x=x[rows], dy=dy[rows], dx=dx[rows], saved=saved)
     layer.bind(dgamma=dgamma)
     layer.forward(CTX, x=x, y=y, saved=saved)
-    layer.backward(CTX, x=x, dy=dy, dx=dx, saved=saved, leaves=[0, 2])
+    layer.backward(CTX, x=x, dy=dy, dx=dx, saved=saved, leaves=np.array([0, 2]))
     assert np.array_equal(dgamma, halves[0] + halves[1]), "leaves are summed as a tree"
     layer.bind(dgamma=None)
     dgamma[:] = 7
@@ -158,11 +158,14 @@ def test_wrong_calls():
     saved = tutti.Layer("rmsnorm", cols=4, no_gamma=True).empty("saved", 3)
     norm = tutti.Layer("rmsnorm", cols=4, no_gamma=True)
     refused(lambda: norm.forward(CTX, x=x, y=y, saved=saved[:8]), "saved has 8 bytes, want")
-    refused(lambda: norm.forward(CTX, x=x, y=y, saved=np.empty(99, "u1")[::2]), "not contiguous")
+    refused(
+        lambda: norm.forward(CTX, x=x, y=y, saved=np.empty(99, "u1")[::2]),
+        "saved: the array is not contiguous",
+    )
     refused(lambda: norm.backward(CTX, x=x, dy=y, dx=np.empty_like(x)), "saved is NULL")
     causal = tutti.Layer("softmax", cols=4, causal_period=4)
     refused(lambda: causal.forward(CTX, x=x, y=y), "first_row")
-    causal.forward(CTX, x=x, y=y, first_row=2)
+    causal.forward(CTX, x=x, y=y, first_row=np.int32(2))
     assert (
         (y[0, :3] > 0).all() and y[0, 3] == 0 and (y[1] > 0).all() and y[2].tolist() == [1, 0, 0, 0]
     )

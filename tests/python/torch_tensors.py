@@ -233,16 +233,32 @@ def test_a_graph():
         close(made[name], tensor, "f32" if name == "dgamma" else "bf16")
 
 
+class Interface:
+    """A tensor with the CUDA array interface alone."""
+
+    def __init__(self, tensor, **more):
+        self.tensor = tensor
+        self.__cuda_array_interface__ = {**tensor.__cuda_array_interface__, **more}
+
+
+def test_the_interface_s_stream_is_waited_for():
+    if not CUDA:
+        skip("streams are of GPUs")
+    ctx = tutti.Context("cuda")
+    layer, last = tutti.Layer("softmax", cols=1024), numbers(64, 1024)
+    x, y = torch.zeros_like(last), torch.empty_like(last)
+    torch.cuda.synchronize()
+    torch.cuda._sleep(100_000_000)
+    x.copy_(last)  # behind the sleep
+    layer.forward(ctx, x=Interface(x, version=3, stream=1), y=Interface(y))
+    ctx.synchronize()
+    close(y, torch.softmax(last, 1), "f32")
+
+
 def test_the_same_bits_by_either_interface():
     """Of f32, which PyTorch's CUDA array interface carries, too."""
     if not CUDA:
         skip("the CUDA array interface is of GPUs")
-
-    class Interface:
-        def __init__(self, tensor):
-            self.tensor = tensor
-            self.__cuda_array_interface__ = tensor.__cuda_array_interface__
-
     layer, x = tutti.Layer("softmax", cols=100), numbers(7, 100)
     one, two = torch.empty_like(x), torch.empty_like(x)
     layer.forward(CTX, x=x, y=one)
