@@ -1,6 +1,7 @@
 /* Statistics of repeated measurements. */
 #include "common/statistics.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 static int ascending(const void *a, const void *b)
@@ -13,4 +14,9 @@ double app_median(double *values, int count)
 {
     qsort(values, (size_t)count, sizeof *values, ascending);
     return values[count / 2];
+}
+
+double app_quantile(const double *sorted, int count, double share)
+{
+    return sorted[(int)lrint(share * (count - 1))];
 }

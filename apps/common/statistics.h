@@ -6,4 +6,7 @@
  * count > 0. */
 double app_median(double *values, int count);
 
+/* The value of sorted ones that `share` of them, 0 to 1, are below: nearest rank.  count > 0. */
+double app_quantile(const double *sorted, int count, double share);
+
 #endif

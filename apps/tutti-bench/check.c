@@ -1,5 +1,4 @@
-/* Checks what was timed: some rows against reference/, sums over rows against the same layer in f64
- * on the host or as the kind's own file defines. */
+/* Checks what was timed: some rows against reference/, then all (check_all.c). */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,6 +6,7 @@
 #include "common/exit_code.h"
 #include "common/report.h"
 #include "layers.h"
+#include "reference/spread.h"
 
 void bench_keep(bench_result *result, double error, double allowed)
 {
@@ -17,7 +17,7 @@ void bench_keep(bench_result *result, double error, double allowed)
     }
 }
 
-int bench_compare(bench_run *run, bench_result *result, const bench_tensor *tensor, int64_t first,
+int bench_compare(bench_run *run, bench_result *result, bench_tensor *tensor, int64_t first,
                   int64_t count, const double *expected, const double *bound)
 {
     double *got, largest = 0;
@@ -25,9 +25,13 @@ int bench_compare(bench_run *run, bench_result *result, const bench_tensor *tens
     APP_TRY(bench_values(run, tensor, first, count, got));
     for (int64_t i = 0; i < count; i++) largest = fmax(largest, fabs(expected[i]));
     if (largest == 0) largest = 1;
-    for (int64_t i = 0; i < count; i++)
+    const double roundoff = (double)spread_roundoff(tensor->view.dtype);
+    tensor->bounded = true;
+    for (int64_t i = 0; i < count; i++) {
+        tensor->slack = fmax(tensor->slack, bound[i] - roundoff * fabs(expected[i]));
         if (got[i] != expected[i])
             bench_keep(result, fabs(got[i] - expected[i]) / largest, bound[i] / largest);
+    }
     return APP_OK;
 }
 
@@ -36,12 +40,12 @@ static bool is_output(const bench_run *run, int tensor)
     return tensor / 2 < run->slots && run->type->slots[tensor / 2].role == TUTTI_SLOT_OUT;
 }
 
-static bool has_rows(const bench_run *run, int tensor)
+bool bench_has_rows(const bench_run *run, int tensor)
 {
     return tensor / 2 < run->slots && !(run->type->slots[tensor / 2].flags & TUTTI_SLOT_SUM);
 }
 
-static bool is_result(const bench_run *run, int tensor)
+bool bench_is_result(const bench_run *run, int tensor)
 {
     const bool output = is_output(run, tensor), gradient = tensor % 2;
     if (!run->tensors[tensor].view.data) return false;
@@ -50,15 +54,15 @@ static bool is_result(const bench_run *run, int tensor)
 
 static bool is_row_result(const bench_run *run, int tensor)
 {
-    return is_result(run, tensor) && has_rows(run, tensor);
+    return bench_is_result(run, tensor) && bench_has_rows(run, tensor);
 }
 
 /* Inputs and parameters; in backward also what forward stored, and its gradients. */
 static bool is_given(const bench_run *run, int tensor)
 {
     const bool gradient = tensor % 2;
-    if (!run->tensors[tensor].view.data || is_result(run, tensor)) return false;
-    if (is_output(run, tensor)) return run->backward && has_rows(run, tensor);
+    if (!run->tensors[tensor].view.data || bench_is_result(run, tensor)) return false;
+    if (is_output(run, tensor)) return run->backward && bench_has_rows(run, tensor);
     return !gradient;
 }
 
@@ -78,7 +82,7 @@ static int take(const bench_run *run, int tensor, int64_t row, reference_tensor 
 {
     const bench_tensor *from = &run->tensors[tensor];
     const int64_t all = tutti_tensor_count(&from->view);
-    const int64_t count = has_rows(run, tensor) ? all / run->rows : all;
+    const int64_t count = bench_has_rows(run, tensor) ? all / run->rows : all;
     const bool result = is_row_result(run, tensor), first = !*memory;
     if (!result && !is_given(run, tensor)) return APP_OK;
     if (first) *memory = calloc(2 * (size_t)count, sizeof **memory);
@@ -87,8 +91,8 @@ static int take(const bench_run *run, int tensor, int64_t row, reference_tensor 
         *place = (reference_tensor){.value = *memory, .bound = *memory + count};
     else
         place->given = *memory;
-    if (result || !(first || has_rows(run, tensor))) return APP_OK;
-    return bench_values(run, from, has_rows(run, tensor) ? row * count : 0, count, *memory);
+    if (result || !(first || bench_has_rows(run, tensor))) return APP_OK;
+    return bench_values(run, from, bench_has_rows(run, tensor) ? row * count : 0, count, *memory);
 }
 
 /* A layer may leave out parameters of its kind, so they are found by name. */
@@ -120,72 +124,77 @@ static int check_row(bench_run *run, int64_t row, double **memory, bench_result 
     return APP_OK;
 }
 
-static int check_rows(bench_run *run, bench_result *result)
+/* So many that they take reference/ about 20 ms.  Few of kinds that count or check for themselves:
+ * their rows may be matrix products, of some 0.3 s. */
+int64_t bench_sampled_rows(const bench_run *run)
 {
+    enum { ELEMENTS = 1 << 16 };
+    const bool dear = run->own->count || run->own->check;
+    int64_t widest = 1;
+    for (int i = 0; i < 2 * run->slots; i++) {
+        const int64_t count = tutti_tensor_count(&run->tensors[i].view);
+        if (run->tensors[i].view.data && bench_has_rows(run, i) && count / run->rows > widest)
+            widest = count / run->rows;
+    }
+    const int64_t fit = dear ? 0 : ELEMENTS / widest;
+    const int64_t wanted = fit > BENCH_SAMPLES ? fit : BENCH_SAMPLES;
+    return wanted < run->rows ? wanted : run->rows;
+}
+
+int64_t bench_sampled_row(const bench_run *run, int64_t index)
+{
+    const int64_t count = bench_sampled_rows(run);
+    return count == 1 ? 0 : (run->rows - 1) * index / (count - 1);
+}
+
+/* Checks the samples, or the suspects up to the first that is wrong.  Where there are too many to
+ * judge, the result counts as wrong: it is off, whatever the reason. */
+static int check_rows(bench_run *run, bench_result *result, const bool *suspects)
+{
+    enum { JUDGED_MAX = 4096 };
     const int count = 2 * (run->slots + run->params);
+    const int64_t rows = suspects ? run->rows : bench_sampled_rows(run);
     double **memory = calloc((size_t)count, sizeof *memory);
     int code = memory ? APP_OK : app_fail(APP_FAILED, "no memory for the reference");
-    for (int s = 0; code == APP_OK && s < BENCH_SAMPLES; s++)
-        code = check_row(run, bench_sampled(run->rows, s), memory, result);
+    int64_t judged = 0;
+    for (int64_t i = 0; code == APP_OK && i < rows; i++) {
+        if (suspects && !suspects[i]) continue;
+        if (suspects && !(result->error <= result->tolerance)) break;
+        if (suspects && ++judged > JUDGED_MAX)
+            bench_keep(result, INFINITY, result->tolerance);
+        else
+            code = check_row(run, suspects ? i : bench_sampled_row(run, i), memory, result);
+    }
     for (int i = 0; memory && i < count; i++) free(memory[i]);
     free(memory);
     return code;
 }
 
-/* Compares with the same run in f64 on the host: some rows of a tensor that has rows, all of a sum
- * over rows. */
-static int compare_with(bench_run *run, bench_run *twin, int tensor, bench_result *result)
+/* Some rows; a sum over rows is checked by what the kind's own file defines, or by the twin alone. */
+static int check_some(bench_run *run, bench_result *result)
 {
-    const int64_t count = tutti_tensor_count(&run->tensors[tensor].view);
-    const int64_t width = has_rows(run, tensor) ? count / run->rows : count;
-    double *got, *expected;
-    APP_TRY(bench_scratch(run, width, &got));
-    APP_TRY(bench_scratch(twin, width, &expected));
-    for (int s = 0; s < (width < count ? BENCH_SAMPLES : 1); s++) {
-        const int64_t first = width < count ? bench_sampled(run->rows, s) * width : 0;
-        APP_TRY(bench_values(run, &run->tensors[tensor], first, width, got));
-        APP_TRY(bench_values(twin, &twin->tensors[tensor], first, width, expected));
-        bench_keep(result, bench_error(got, expected, width, 0), bench_tolerance(run->dtype));
+    const bool known = reference_knows(run->type->name);
+    bool rows = false, sums = false;
+    if (run->own->check) return run->own->check(run, result);
+    for (int i = 0; i < 2 * (run->slots + run->params); i++) {
+        rows = rows || (known && is_row_result(run, i));
+        sums = sums || (bench_is_result(run, i) && !bench_has_rows(run, i));
     }
-    return APP_OK;
-}
-
-static int check_by_f64(bench_run *run, bench_result *result, bool known)
-{
-    bench_machine host = {0};
-    bench_run twin = {.machine = &host,
-                      .type = run->type,
-                      .own = run->own,
-                      .variant = run->variant,
-                      .more = run->more,
-                      .shape = run->shape,
-                      .dtype = TUTTI_F64,
-                      .rounded = run->rounded};
-    const tutti_context_desc desc = {.backend = TUTTI_BACKEND_HOST};
-    APP_CHECK(tutti_context_create(&desc, &host.ctx));
-    int code = bench_prepare(&twin);
-    if (code == APP_OK) code = bench_layer_call(&twin);
-    twin.backward = run->backward;
-    if (code == APP_OK && twin.backward) code = bench_layer_call(&twin);
-    for (int i = 0; code == APP_OK && i < 2 * (run->slots + run->params); i++)
-        if (is_result(run, i) && !(known && is_row_result(run, i)))
-            code = compare_with(run, &twin, i, result);
-    bench_release(&twin);
-    tutti_context_destroy(&host.ctx);
-    return code;
+    if (rows) APP_TRY(check_rows(run, result, NULL));
+    return sums && run->own->check_sums ? run->own->check_sums(run, result) : APP_OK;
 }
 
 int bench_check(bench_run *run, bench_result *result)
 {
-    const bool known = reference_knows(run->type->name);
-    if (run->own->check) return run->own->check(run, result);
-    bool rows = false, others = false;
     for (int i = 0; i < 2 * (run->slots + run->params); i++) {
-        rows = rows || (known && is_row_result(run, i));
-        others = others || (is_result(run, i) && !(known && is_row_result(run, i)));
+        run->tensors[i].bounded = false;
+        run->tensors[i].slack = 0;
     }
-    if (rows) APP_TRY(check_rows(run, result));
-    if (!others) return APP_OK;
-    return run->own->check_sums ? run->own->check_sums(run, result)
-                                : check_by_f64(run, result, known);
+    APP_TRY(check_some(run, result));
+    bool *suspects = calloc((size_t)run->rows, sizeof *suspects);
+    if (!suspects) return app_fail(APP_FAILED, "no memory for the check");
+    int code = bench_check_all(run, result, run->own->check ? NULL : suspects);
+    if (code == APP_OK) code = check_rows(run, result, suspects);
+    free(suspects);
+    return code;
 }

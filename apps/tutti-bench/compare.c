@@ -18,10 +18,10 @@ enum { TEXT_MAX = 160 };
 static const size_t largest_file = (size_t)16 << 20;
 
 typedef struct row {
-    char layer[TEXT_MAX], pass[TEXT_MAX], variant[TEXT_MAX], shape[TEXT_MAX], dtype[TEXT_MAX];
-    char backend[TEXT_MAX], device[TEXT_MAX];
-    double repeats;
-    bench_times times;
+    char op[TEXT_MAX], pass[TEXT_MAX], variant[TEXT_MAX], shape[TEXT_MAX];
+    char dtype[TEXT_MAX], param_dtype[TEXT_MAX], backend[TEXT_MAX], device[TEXT_MAX];
+    double repeats, us_median, host_us; /* host_us is 0 for null */
+    bench_before before;
     bool asked;
 } row;
 
@@ -34,18 +34,19 @@ struct bench_earlier {
 static const struct {
     const char *key;
     size_t at;
-    bool number;
+    bool number, nullable;
 } fields[] = {
-    {"layer", offsetof(row, layer), false},
-    {"pass", offsetof(row, pass), false},
-    {"variant", offsetof(row, variant), false},
-    {"shape", offsetof(row, shape), false},
-    {"dtype", offsetof(row, dtype), false},
-    {"backend", offsetof(row, backend), false},
-    {"device", offsetof(row, device), false},
-    {"repeats", offsetof(row, repeats), true},
-    {"seconds", offsetof(row, times.seconds), true},
-    {"call_seconds", offsetof(row, times.call_seconds), true},
+    {"op", offsetof(row, op), false, false},
+    {"pass", offsetof(row, pass), false, false},
+    {"variant", offsetof(row, variant), false, false},
+    {"shape", offsetof(row, shape), false, false},
+    {"dtype", offsetof(row, dtype), false, false},
+    {"param_dtype", offsetof(row, param_dtype), false, false},
+    {"backend", offsetof(row, backend), false, false},
+    {"device", offsetof(row, device), false, false},
+    {"repeats", offsetof(row, repeats), true, false},
+    {"us_median", offsetof(row, us_median), true, false},
+    {"host_us", offsetof(row, host_us), true, true},
 };
 enum { FIELDS = sizeof fields / sizeof fields[0] };
 
@@ -109,6 +110,7 @@ static int take_value(text *t, const char *key, row *r, unsigned *found)
     while (field < FIELDS && strcmp(fields[field].key, key) != 0) field++;
     if (field < FIELDS) *found |= 1U << field;
     while (isspace((unsigned char)*t->at)) t->at++;
+    if (field < FIELDS && fields[field].nullable && take_word(t, "null")) return APP_OK;
     if (field < FIELDS)
         return fields[field].number ? take_number(t, (double *)((char *)r + fields[field].at))
                                     : take_string(t, (char *)r + fields[field].at);
@@ -130,7 +132,8 @@ static int take_row(text *t, row *r)
     if (!take(t, '}')) return wrong(t, "the end of a row");
     for (int i = 0; i < FIELDS; i++)
         if (!(found >> i & 1)) return wrong(t, fields[i].key);
-    if (!(r->times.seconds > 0) || !(r->times.call_seconds >= 0)) return wrong(t, "positive times");
+    if (!(r->us_median > 0) || !(r->host_us >= 0)) return wrong(t, "positive times");
+    r->before = (bench_before){r->us_median * 1e-6, r->host_us * 1e-6};
     return APP_OK;
 }
 
@@ -204,15 +207,16 @@ int bench_earlier_check(const bench_earlier *earlier, const bench_machine *machi
     return APP_OK;
 }
 
-const bench_times *bench_earlier_find(bench_earlier *earlier, const bench_result *result)
+const bench_before *bench_earlier_find(bench_earlier *earlier, const bench_result *result)
 {
     for (int i = 0; i < earlier->count; i++) {
         row *r = &earlier->rows[i];
-        if (strcmp(r->layer, result->layer) == 0 && strcmp(r->pass, result->pass) == 0 &&
+        if (strcmp(r->op, result->layer) == 0 && strcmp(r->pass, result->pass) == 0 &&
             strcmp(r->variant, result->variant) == 0 && strcmp(r->shape, result->shape) == 0 &&
-            strcmp(r->dtype, tutti_dtype_name(result->dtype)) == 0) {
+            strcmp(r->dtype, tutti_dtype_name(result->dtype)) == 0 &&
+            strcmp(r->param_dtype, tutti_dtype_name(result->param_dtype)) == 0) {
             r->asked = true;
-            return &r->times;
+            return &r->before;
         }
     }
     return NULL;
@@ -225,8 +229,8 @@ int bench_earlier_rest(const bench_earlier *earlier)
         const row *r = &earlier->rows[i];
         asked += r->asked;
         if (!r->asked)
-            app_warn("--compare: %s %s %s %s %s of %s was not measured", r->layer, r->pass,
-                     r->variant, r->shape, r->dtype, earlier->path);
+            app_warn("--compare: %s %s %s %s %s of %s was not measured", r->op, r->pass, r->variant,
+                     r->shape, r->dtype, earlier->path);
     }
     if (earlier && asked == 0)
         return app_fail(APP_FAILED, "--compare: %s has no row that was measured", earlier->path);

@@ -6,10 +6,10 @@
 
 typedef struct bench_earlier bench_earlier;
 
-/* A result's times in the earlier run. */
-typedef struct bench_times {
-    double seconds, call_seconds; /* call_seconds is 0 where it was not timed */
-} bench_times;
+/* A result's times in the earlier run, in seconds. */
+typedef struct bench_before {
+    double median, call; /* call is 0 where it was not timed */
+} bench_before;
 
 /* Reads a file that --json wrote.  APP_FAILED if it is not one, or of another version.  *earlier is
  * NULL for a NULL path. */
@@ -21,7 +21,7 @@ void bench_earlier_free(bench_earlier **earlier);
 int bench_earlier_check(const bench_earlier *earlier, const bench_machine *machine);
 
 /* NULL: the earlier run has no such row. */
-const bench_times *bench_earlier_find(bench_earlier *earlier, const bench_result *result);
+const bench_before *bench_earlier_find(bench_earlier *earlier, const bench_result *result);
 
 /* Warns of rows that bench_earlier_find did not return.  APP_FAILED if it returned none. */
 int bench_earlier_rest(const bench_earlier *earlier);

@@ -129,7 +129,7 @@ static int time_size(exchange *e, bench_result *result)
     for (int i = -WARM_UP; i < repeats && code == APP_OK; i++)
         code = exchange_once(e, &times[i < 0 ? 0 : i], &calls[i < 0 ? 0 : i]);
     if (code == APP_OK) {
-        result->seconds = app_median(times, repeats);
+        result->times = bench_times_of(times, repeats);
         result->call_seconds = app_median(calls, repeats);
     }
     free(times);
@@ -155,26 +155,27 @@ static int measure(exchange *e, int64_t bytes)
 {
     const int ranks = e->group->world_size;
     const char *transport = app_transport_name(tutti_comm_transport(e->comm));
-    char variant[32], row[160];
+    char variant[32], row[192];
     snprintf(variant, sizeof variant, "%d rank%s", ranks, ranks == 1 ? "" : "s");
     bench_result result = {.layer = "exchange",
                            .pass = transport,
                            .variant = variant,
                            .dtype = TUTTI_F32,
+                           .param_dtype = TUTTI_F32,
                            .amount = (double)bytes,
                            .exchange = true,
                            .bus_factor = 2.0 * (ranks - 1) / ranks};
     snprintf(result.shape, sizeof result.shape, "%lld", (long long)bytes);
-    e->count = bytes / (int64_t)sizeof(float);
+    e->count = result.elements = bytes / (int64_t)sizeof(float);
     APP_TRY(app_group_agree(e->group, prepare(e)));
     APP_TRY(app_group_agree(e->group, app_check(tutti_grad_sync_create(
                                           e->machine.ctx, e->comm, e->params, NULL, &e->sync))));
     APP_TRY(app_group_agree(e->group, time_size(e, &result)));
     APP_TRY(app_group_agree(e->group, check(e, &result.error)));
-    const double rate = 1e-9 * result.amount / result.seconds;
-    snprintf(row, sizeof row, "%-9s %-9s %12s %12.2f %9.3f %9.3f %12.2f", transport, variant,
-             result.shape, result.seconds * 1e6, rate, rate * result.bus_factor,
-             result.call_seconds * 1e6);
+    const double rate = 1e-9 * result.amount / result.times.median;
+    snprintf(row, sizeof row, "%-9s %-9s %12s %12.2f %9.2f %9.2f %9.3f %9.3f %12.2f", transport,
+             variant, result.shape, result.times.median * 1e6, result.times.p10 * 1e6,
+             result.times.p90 * 1e6, rate, rate * result.bus_factor, result.call_seconds * 1e6);
     bench_results_add(&e->results, &result, row);
     return APP_OK;
 }
@@ -187,8 +188,8 @@ static int measure_all(exchange *e)
     const int64_t *sizes = o->count ? o->sizes : on_gpu;
     const int count = o->count ? o->count : gpu ? 6 : 4;
     char head[128];
-    snprintf(head, sizeof head, "%-9s %-9s %12s %12s %9s %9s %12s", "transport", "ranks", "bytes",
-             "time us", "alg GB/s", "bus GB/s", "call us");
+    snprintf(head, sizeof head, "%-9s %-9s %12s %12s %9s %9s %9s %9s %12s", "transport", "ranks",
+             "bytes", "time us", "p10", "p90", "alg GB/s", "bus GB/s", "call us");
     APP_TRY(app_group_agree(e->group, bench_results_begin(&e->results, &e->machine, head)));
     for (int i = 0; i < count; i++) {
         APP_TRY(app_group_agree(e->group, signals_check("the next size")));

@@ -1,6 +1,7 @@
 /* Times the layers, forward and backward: the command line and the selection. */
 #include "layers.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,56 +10,42 @@
 #include "common/report.h"
 #include "common/signals.h"
 #include "results.h"
+#include "shapes.h"
 
-enum { BENCH_SHAPES_MAX = 32, BENCH_KINDS_MAX = 32, BENCH_VARIANTS_MAX = 256 };
+enum { BENCH_KINDS_MAX = 64, BENCH_VARIANTS_MAX = 256 };
 
 typedef struct layers_options {
     bench_options bench;
     uint64_t layers; /* bit i: time the i-th kind; 0: all */
     bool plain;      /* ignore the kinds' own files */
     int64_t device;
-    tutti_dtype dtype; /* 0: bf16 on a GPU, f32 on the host */
-    int shape_count;
-    bench_shape shapes[BENCH_SHAPES_MAX];  /* none: the layers' own */
+    tutti_dtype dtype;       /* 0: bf16 on a GPU, f32 on the host */
+    tutti_dtype param_dtype; /* 0: the same */
+    double least_copy;       /* GB/s; 0: the device's own, or none if any_copy */
+    bool any_copy;
+    bench_shapes shapes;                   /* none: the layers' own */
     const char *variants[BENCH_KINDS_MAX]; /* "none,gelu"; NULL: the layer's own */
 } layers_options;
 
 /* The command line */
 
-static bool fits_any(int ndim)
-{
-    const char *names[BENCH_DIMS_MAX];
-    for (int kind = 0; kind < tutti_layer_type_count(); kind++)
-        if (1 + bench_shape_options(tutti_layer_type_get(kind), names) == ndim) return true;
-    return false;
-}
-
 static bool parse_shapes(const app_option *option, void *given, const char *text,
                          char wanted[APP_WANTED_MAX])
 {
-    layers_options *options = given;
     (void)option;
-    snprintf(wanted, APP_WANTED_MAX, "at most %d of --help's, as 32768x4096", BENCH_SHAPES_MAX);
-    for (const char *at = text;;) {
-        bench_shape shape = {0};
-        char *end;
-        for (;; at = end + 1) {
-            const long long value = strtoll(at, &end, 10);
-            if (end == at || value < 1 || value > INT32_MAX || shape.ndim == BENCH_DIMS_MAX)
-                return false;
-            shape.dims[shape.ndim++] = value;
-            if (*end != 'x') break;
-        }
-        if ((*end && *end != ',') || options->shape_count == BENCH_SHAPES_MAX) return false;
-        if (!fits_any(shape.ndim)) {
-            snprintf(wanted, APP_WANTED_MAX, "as many numbers as a layer takes, not %d",
-                     shape.ndim);
-            return false;
-        }
-        options->shapes[options->shape_count++] = shape;
-        if (!*end) return true;
-        at = end + 1;
-    }
+    return bench_shapes_parse(text, &((layers_options *)given)->shapes, wanted);
+}
+
+static bool parse_least_copy(const app_option *option, void *given, const char *text,
+                             char wanted[APP_WANTED_MAX])
+{
+    layers_options *options = given;
+    char *end;
+    (void)option;
+    options->least_copy = strtod(text, &end);
+    options->any_copy = options->least_copy == 0;
+    snprintf(wanted, APP_WANTED_MAX, "GB/s, 0 to 1e6");
+    return end != text && *end == 0 && options->least_copy >= 0 && options->least_copy <= 1e6;
 }
 
 static const bench_layer *own_of(int kind)
@@ -110,6 +97,11 @@ static bool parse_variants(const app_option *option, void *given, const char *te
     return strlen(text) < BENCH_VARIANTS_MAX;
 }
 
+static bool is_asked(const layers_options *options, int kind)
+{
+    return !options->layers || (options->layers >> kind & 1);
+}
+
 static error_t check(struct argp_state *state, void *given)
 {
     layers_options *options = given;
@@ -123,6 +115,13 @@ static error_t check(struct argp_state *state, void *given)
             return app_usage_error(state, "there is no layer %s", name);
         options->layers |= UINT64_C(1) << kind;
     }
+    bool typed = !options->param_dtype;
+    for (int kind = 0; kind < tutti_layer_type_count(); kind++)
+        typed =
+            typed || (is_asked(options, kind) && bench_has_param_types(tutti_layer_type_get(kind)));
+    if (!typed)
+        return app_usage_error(state, "--param-dtype: no layer that is timed has parameters of a "
+                                      "type of their own");
     return bench_check_options(state, &options->bench);
 }
 
@@ -135,9 +134,14 @@ static const app_option table[] = {
      .most = 1023},
     {"dtype", "TYPE", "f64, f32, f16 or bf16", .unset = "bf16 on a GPU, f32 on the host",
      .letter = 'd', .kind = APP_DTYPE, .at = offsetof(layers_options, dtype), .words = dtypes},
+    {"param-dtype", "TYPE", "type of the parameters of layers that have an option for it",
+     .unset = "that of --dtype", .kind = APP_DTYPE, .at = offsetof(layers_options, param_dtype),
+     .words = dtypes},
     {"shape", "LIST",
-     "shapes such as 32768x4096,8192x16384: rows, then the layer's sizes (below); each layer takes "
-     "the shapes with as many numbers as it has; by default, each layer has shapes of its own",
+     "shapes such as 32768x4096,8192x16384: rows, then the layer's sizes (below); a size may be a "
+     "range: 1024..65536 doubles, 1024..65536*4 multiplies by 4, 1000..5000+500 adds 500; each "
+     "layer takes the shapes with as many numbers as it has; by default, each layer has shapes of "
+     "its own",
      .letter = 's', .kind = APP_OTHER, .parse = parse_shapes},
     {"plain",
      .help = "treat every layer as one of which only its table is known: one shape, no variants, "
@@ -146,6 +150,20 @@ static const app_option table[] = {
     {"least-share", "PERCENT",
      "exit with 1 if a layer has less than this share of the speed of its bare products",
      .kind = APP_OTHER, .parse = bench_parse_share},
+    {"least-copy", "GBPS",
+     "exit with 2, before anything is timed, if a copy of 256 MiB to as many reads and writes "
+     "fewer "
+     "GB/s: another program uses the machine, or it is not what it should be",
+     .unset = "4000 on an H200, otherwise 0, which asks for nothing", .kind = APP_OTHER,
+     .parse = parse_least_copy},
+    {"plot", "FILE.svg", "draw GB/s over columns, a line for each layer, and the copy as the roof",
+     .kind = APP_TEXT, .at = offsetof(bench_options, plot)},
+    {"inject-fault", "PLACE",
+     "alter one element of each pass's results before they are checked, so that the run must exit "
+     "with 1: last (the last row's last column), inside (in a row in the middle), unwritten (the "
+     "same, as it was before the call) or sum (of a sum over rows: a weight gradient); last if "
+     "PLACE is left out",
+     .kind = APP_OTHER, .optional = true, .parse = bench_parse_fault},
     BENCH_TABLE,
 };
 enum { TABLE = sizeof table / sizeof table[0] };
@@ -154,45 +172,63 @@ static const char description[] =
     "Times forward and backward of the layers and checks what they computed.  tutti-bench step, "
     "exchange and checkpoint time what several ranks cost; each has a --help of its own.\v"
     "LAYER is one of the following, with its shape beside it; by default, all of them.\n\n%s\n"
-    "A layer is compared with a copy that reads and writes as many bytes, or with the bare matrix "
+    "Every element of every result is checked. A layer is compared with a copy that reads and "
+    "writes as many bytes, or with the bare matrix "
     "products that it is made of. On a GPU, a time is that of a captured graph, with 256 MiB "
     "overwritten before it.\n\n"
     "\"call us\" is the host's time in a call. On the host, where a call includes the work, it is "
     "the time of a call of one row, which has its own line in the table.\n\n" BENCH_EXIT_CODES;
 
-/* One line a kind: "  softmax     rows x cols". */
-static void list_layers(char *text, size_t size)
+/* Appends to a text; false if it does not fit. */
+static bool append(char *text, size_t size, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+static bool append(char *text, size_t size, const char *format, ...)
 {
+    const size_t used = strlen(text);
+    va_list args;
+    va_start(args, format);
+    const int more = vsnprintf(text + used, size - used, format, args);
+    va_end(args);
+    return more >= 0 && (size_t)more < size - used;
+}
+
+/* One line a kind: "  softmax     rows x cols".  False if they do not fit. */
+static bool list_layers(char *text, size_t size)
+{
+    bool fits = true;
     for (int kind = 0; kind < tutti_layer_type_count(); kind++) {
         const tutti_layer_type *type = tutti_layer_type_get(kind);
         const char *names[BENCH_DIMS_MAX];
         const int count = bench_shape_options(type, names);
-        size_t used = strlen(text);
-        used += (size_t)snprintf(text + used, size - used, "  %-24s rows", type->name);
-        for (int i = 0; i < count && used < size; i++)
-            used += (size_t)snprintf(text + used, size - used, " x %s", names[i]);
-        if (used < size) snprintf(text + used, size - used, "\n");
+        fits = fits && append(text, size, "  %-24s rows", type->name);
+        for (int i = 0; i < count; i++) fits = fits && append(text, size, " x %s", names[i]);
+        fits = fits && append(text, size, "\n");
     }
+    return fits;
 }
 
 /* What is timed */
 
 static void report(void *user, const bench_result *r)
 {
-    double rate = r->amount / r->seconds;
-    double percent = r->reference > 0 ? 100 * r->reference / r->seconds : 0;
+    const double seconds = r->times.median, rate = r->amount / seconds;
+    const double percent = r->reference > 0 ? 100 * r->reference / seconds : 0;
     /* a GPU's products in TFLOP/s, a laptop's in GFLOP/s */
     double unit = r->product && rate > 1e12 ? 1e-12 : 1e-9;
     const char *unit_name = !r->product ? "GB/s" : unit < 1e-10 ? "TFLOP/s" : "GFLOP/s";
-    char reference[32] = "-", share[32] = "-", call[32] = "-", row[256];
+    char reference[32] = "-", share[32] = "-", call[32] = "-", type[16], row[320];
+    const bool alike = r->param_dtype == r->dtype;
+    snprintf(type, sizeof type, "%s%s%s", tutti_dtype_name(r->dtype), alike ? "" : "/",
+             alike ? "" : tutti_dtype_name(r->param_dtype));
     if (r->call_seconds > 0) snprintf(call, sizeof call, "%.2f", r->call_seconds * 1e6);
     if (r->reference > 0) {
         snprintf(reference, sizeof reference, "%.1f", r->amount / r->reference * unit);
         snprintf(share, sizeof share, "%.1f %%", percent);
     }
-    snprintf(row, sizeof row, "%-15s %-10s %-13s %-17s %-5s %11.1f %9.1f %-8s %9s %9s %9s",
-             r->layer, r->pass, r->variant, r->shape, tutti_dtype_name(r->dtype), r->seconds * 1e6,
-             rate * unit, unit_name, reference, share, call);
+    snprintf(row, sizeof row,
+             "%-15s %-10s %-13s %-17s %-8s %11.1f %11.1f %11.1f %9.1f %-8s %9s %9s %9s", r->layer,
+             r->pass, r->variant, r->shape, type, seconds * 1e6, r->times.p10 * 1e6,
+             r->times.p90 * 1e6, rate * unit, unit_name, reference, share, call);
     bench_results_add(user, r, row);
 }
 
@@ -206,16 +242,25 @@ static bench_shape make_shape(int ndim, int64_t rows, int64_t size)
 
 /* One shape of a layer, in all variants. */
 static int run_shape(bench_machine *machine, const layers_options *options, int kind,
-                     const bench_layer *own, tutti_dtype dtype, const bench_shape *shape,
+                     const bench_layer *own, const bench_shape *shape, bool added,
                      bench_results *to)
 {
+    const bool gpu = tutti_context_backend(machine->ctx) == TUTTI_BACKEND_CUDA;
+    const tutti_layer_type *type = tutti_layer_type_get(kind);
+    const tutti_dtype dtype = options->dtype ? options->dtype : gpu ? TUTTI_BF16 : TUTTI_F32;
+    const bool typed = options->param_dtype && bench_has_param_types(type);
+    const tutti_dtype param_dtype = typed ? options->param_dtype : dtype;
     bench_run run = {.machine = machine,
-                     .type = tutti_layer_type_get(kind),
+                     .type = type,
                      .own = own,
                      .variant = "",
                      .shape = *shape,
                      .dtype = dtype,
-                     .rounded = dtype};
+                     .param_dtype = param_dtype,
+                     .rounded = dtype,
+                     .rounded_params = param_dtype,
+                     .fault = (bench_fault)options->bench.fault,
+                     .added = added};
     char variants[BENCH_VARIANTS_MAX], *rest = NULL;
     APP_TRY(signals_check("the next shape"));
     for (int i = 0; own->named && own->named[i][0]; i++) {
@@ -235,40 +280,56 @@ static int run_shape(bench_machine *machine, const layers_options *options, int 
 }
 
 static int run_layer(bench_machine *machine, const layers_options *options, int kind,
-                     tutti_dtype dtype, bench_results *to)
+                     bench_results *to)
 {
     const bool gpu = tutti_context_backend(machine->ctx) == TUTTI_BACKEND_CUDA;
     const tutti_layer_type *type = tutti_layer_type_get(kind);
     const bench_layer *own = options->plain ? &bench_layer_plain : bench_layer_find(type->name);
     const char *names[BENCH_DIMS_MAX];
     const int ndim = 1 + bench_shape_options(type, names);
-    const bench_shape *shapes = options->shape_count ? options->shapes : gpu ? own->gpu : own->host;
+    const bool asked = options->shapes.count > 0;
+    const bench_shape *shapes = asked ? options->shapes.list : gpu ? own->gpu : own->host;
     /* rows of several dimensions are large, and the work with them more than that */
     const bench_shape any = make_shape(ndim, gpu ? 8192 : 1024, ndim > 3 ? 32 : gpu ? 1024 : 256);
     const bench_shape one_row = make_shape(ndim, 1, 8);
-    int count = options->shape_count ? options->shape_count : BENCH_DEFAULT_SHAPES;
+    int count = asked ? options->shapes.count : BENCH_DEFAULT_SHAPES;
     if (shapes->ndim == 0) {
         shapes = &any;
         count = 1;
     }
     for (int i = 0; i < count; i++)
         if (shapes[i].ndim == ndim)
-            APP_TRY(run_shape(machine, options, kind, own, dtype, &shapes[i], to));
-    return gpu ? APP_OK : run_shape(machine, options, kind, own, dtype, &one_row, to);
+            APP_TRY(run_shape(machine, options, kind, own, &shapes[i], false, to));
+    return gpu ? APP_OK : run_shape(machine, options, kind, own, &one_row, true, to);
+}
+
+/* Times on a machine that copies slower than it can would say nothing. */
+static int check_copy(bench_machine *machine, const layers_options *options)
+{
+    const bool own = !options->least_copy && !options->any_copy;
+    const double least = own && strstr(machine->device, "H200") ? 4000 : options->least_copy;
+    double rate;
+    if (!(least > 0)) return APP_OK;
+    APP_TRY(bench_copy_rate(machine, &rate));
+    rate *= 1e-9;
+    if (rate < least)
+        return app_fail(APP_FAILED,
+                        "a copy of 256 MiB has %.0f GB/s on %s (%s), want %.0f at least", rate,
+                        machine->backend, machine->device, least);
+    app_say("a copy of 256 MiB: %.0f GB/s, at least %.0f wanted", rate, least);
+    return APP_OK;
 }
 
 static int time_all(bench_machine *machine, const layers_options *options, bench_results *to)
 {
-    char head[160];
-    const bool gpu = tutti_context_backend(machine->ctx) == TUTTI_BACKEND_CUDA;
-    const tutti_dtype dtype = options->dtype ? options->dtype : gpu ? TUTTI_BF16 : TUTTI_F32;
-    snprintf(head, sizeof head, "%-15s %-10s %-13s %-17s %-5s %11s %9s %-8s %9s %9s %9s", "layer",
-             "pass", "variant", "shape", "type", "time us", "rate", "unit", "reference", "share",
-             "call us");
+    char head[192];
+    snprintf(head, sizeof head, "%-15s %-10s %-13s %-17s %-8s %11s %11s %11s %9s %-8s %9s %9s %9s",
+             "layer", "pass", "variant", "shape", "type", "time us", "p10", "p90", "rate", "unit",
+             "reference", "share", "call us");
+    APP_TRY(check_copy(machine, options));
     APP_TRY(bench_results_begin(to, machine, head));
     for (int kind = 0; kind < tutti_layer_type_count(); kind++)
-        if (!options->layers || (options->layers >> kind & 1))
-            APP_TRY(run_layer(machine, options, kind, dtype, to));
+        if (is_asked(options, kind)) APP_TRY(run_layer(machine, options, kind, to));
     if (to->count == 0)
         return app_fail(APP_USAGE, "no shape of --shape fits a layer that was asked for");
     return APP_OK;
@@ -292,31 +353,38 @@ static int run(void *given, app_group *group)
     return code;
 }
 
-/* The command-line option for the variants of a kind and of the kinds that share them: its help,
- * and what it is by default.  False if an earlier kind has it. */
-static bool variants_option(int kind, char help[512], char unset[256])
+/* The texts of the command-line option for the variants of a kind and of the kinds that share
+ * them. */
+typedef struct variants_texts {
+    char help[512], unset[256];
+} variants_texts;
+
+/* Whether an earlier kind has the option. */
+static bool has_earlier(int kind)
 {
-    const tutti_layer_option *option = variant_of(kind);
-    if (!option) return false;
     for (int i = 0; i < kind; i++)
-        if (share_variant(i, kind)) return false;
-    size_t used = (size_t)snprintf(help, 512, "of"), had = 0;
+        if (share_variant(i, kind)) return true;
+    return false;
+}
+
+/* False if they do not fit. */
+static bool describe_variants(int kind, variants_texts *to)
+{
+    bool fits = append(to->help, sizeof to->help, "of");
     for (int i = kind; i < tutti_layer_type_count(); i++) {
         if (!share_variant(i, kind)) continue;
-        const char *name = tutti_layer_type_get(i)->name;
-        used += (size_t)snprintf(help + used, 512 - used, "%s %s", i > kind ? "," : "", name);
-        had += (size_t)snprintf(unset + had, 256 - had, "%s%s of %s", had ? "; " : "",
-                                own_of(i)->variants, name);
-        if (used >= 512 || had >= 256) abort(); /* the tables are the program's own */
+        const char *name = tutti_layer_type_get(i)->name, *initial = own_of(i)->variants;
+        fits =
+            fits && append(to->help, sizeof to->help, "%s %s", i > kind ? "," : "", name) &&
+            append(to->unset, sizeof to->unset, "%s%s of %s", i > kind ? "; " : "", initial, name);
     }
-    snprintf(help + used, 512 - used, ": %s", option->type);
-    return true;
+    return fits && append(to->help, sizeof to->help, ": %s", variant_of(kind)->type);
 }
 
 const app_command *bench_layers_command(void)
 {
     static char layers[4096], doc[sizeof layers + sizeof description];
-    static char help[BENCH_KINDS_MAX][512], unset[BENCH_KINDS_MAX][256];
+    static variants_texts texts[BENCH_KINDS_MAX];
     static app_option all[TABLE + BENCH_KINDS_MAX];
     static app_command command = {.program = "tutti-bench",
                                   .args_doc = "[LAYER...]",
@@ -326,12 +394,14 @@ const app_command *bench_layers_command(void)
                                   .check = check,
                                   .run = run};
     int count = 0;
+    if (tutti_layer_type_count() > BENCH_KINDS_MAX) return NULL;
     for (int kind = 0; kind < tutti_layer_type_count(); kind++) {
-        if (!variants_option(kind, help[kind], unset[kind])) continue;
+        if (!variant_of(kind) || has_earlier(kind)) continue;
+        if (!describe_variants(kind, &texts[kind])) return NULL;
         all[count++] = (app_option){variant_of(kind)->name,
                                     "LIST",
-                                    help[kind],
-                                    .unset = unset[kind],
+                                    texts[kind].help,
+                                    .unset = texts[kind].unset,
                                     .letter = own_of(kind)->key,
                                     .kind = APP_OTHER,
                                     .parse = parse_variants,
@@ -339,7 +409,7 @@ const app_command *bench_layers_command(void)
     }
     memcpy(all + count, table, sizeof table);
     command.count = count + TABLE;
-    list_layers(layers, sizeof layers);
+    if (!list_layers(layers, sizeof layers)) return NULL;
     snprintf(doc, sizeof doc, description, layers);
     return &command;
 }

@@ -19,13 +19,17 @@ typedef struct bench_shape {
 typedef struct bench_result {
     const char *layer, *pass, *variant;
     char shape[64];
-    tutti_dtype dtype;
-    double seconds;
+    tutti_dtype dtype, param_dtype;
+    int64_t columns; /* elements of a row of the widest tensor */
+    bench_times times;
     double amount;       /* bytes, or operations where `product` */
     int product;         /* compared with the bare products, otherwise with a copy */
     double reference;    /* seconds of what it is compared with; 0: nothing */
     double call_seconds; /* bench_time_call's */
     double error, tolerance;
+    int64_t elements;  /* that were checked: of all results of the pass */
+    bool added;        /* a line beside the shapes that were asked for */
+    bool faulty;       /* --inject-fault altered one of them */
     bool exchange;     /* of gradients over the ranks */
     double bus_factor; /* bus bandwidth / algorithm bandwidth of the exchange */
 } bench_result;
@@ -35,7 +39,20 @@ typedef struct bench_tensor {
     tutti_tensor view;     /* on the device; data NULL: not in the call */
     bench_pattern pattern; /* what it was filled with, floats */
     int32_t *indices;      /* or these */
+    /* of a result that bench_compare saw a part of: the largest bound there, less the rounding to
+     * the tensor's type */
+    bool bounded;
+    double slack;
 } bench_tensor;
+
+/* --inject-fault: what is altered in the results of each pass. */
+typedef enum bench_fault {
+    BENCH_FAULT_NONE,
+    BENCH_FAULT_LAST,      /* the last row's last column */
+    BENCH_FAULT_INSIDE,    /* an element of a row that reference/ does not compute */
+    BENCH_FAULT_UNWRITTEN, /* the same, which is as it was before the call */
+    BENCH_FAULT_SUM        /* the last element of a sum over rows: a weight gradient */
+} bench_fault;
 
 typedef struct bench_layer bench_layer;
 
@@ -48,8 +65,12 @@ typedef struct bench_run {
     const char *variant; /* "" where the kind has none */
     const char *more;    /* the options that it stands for, if it is a name; otherwise NULL */
     bench_shape shape;
-    tutti_dtype dtype;   /* of all its options that are types */
-    tutti_dtype rounded; /* inputs are rounded to it: the dtype of the run under test */
+    tutti_dtype dtype;       /* of all its options that are types */
+    tutti_dtype param_dtype; /* but those that only parameters have */
+    /* types of the run under test, to which inputs and parameters are rounded */
+    tutti_dtype rounded, rounded_params;
+    bench_fault fault;
+    bool added; /* bench_result's */
 
     int64_t rows;
     char options[512]; /* of the layer */
@@ -61,6 +82,7 @@ typedef struct bench_run {
     tutti_call call; /* of both directions */
     bool backward;
     double *scratch;
+    struct bench_run *twin; /* the same in f64 on the host, made by the first check */
 } bench_run;
 
 /* What a kind's own file defines; a kind without one has zeros. */
@@ -81,8 +103,8 @@ struct bench_layer {
     /* Checks a pass, where whole rows would take the reference too long.  NULL: some rows, and what
      * is summed over them. */
     int (*check)(bench_run *run, bench_result *result);
-    /* Checks what is summed over rows (bench_compare, bench_keep).  NULL: against the same layer in
-     * f64 on the host. */
+    /* Checks some of what is summed over rows by the formula (bench_compare); what that allows is
+     * then allowed everywhere.  NULL: the roundoffs of the sums' type are. */
     int (*check_sums)(bench_run *run, bench_result *result);
 };
 #define BENCH_ROWWISE_SHAPES                                             \
@@ -102,8 +124,13 @@ typedef void (*bench_sink)(void *user, const bench_result *result);
 /* Times and checks forward and backward.  A wrong result is left to the sink. */
 int bench_layer_run(const bench_run *plan, bench_sink sink, void *user);
 
+/* Whether the kind has an option for the type of its parameters alone. */
+bool bench_has_param_types(const tutti_layer_type *type);
+
 /* The type in which a layer of dtype sums. */
 tutti_dtype bench_sums(tutti_dtype dtype);
+/* That of the run: f64 if its parameters are, too. */
+tutti_dtype bench_run_sums(const bench_run *run);
 
 /* Creates a run's layer and tensors; makes one call; frees everything. */
 int bench_prepare(bench_run *run);
@@ -112,11 +139,32 @@ void bench_release(bench_run *run);
 
 /* For checks. */
 
-/* Fills in error and tolerance. */
+/* Fills in error, tolerance and elements: some rows against reference/ with its bounds, then every
+ * element of every result. */
 int bench_check(bench_run *run, bench_result *result);
 
+/* check_all.c: every element against the run's twin.  suspects: a flag for each row, set where
+ * reference/ must judge; NULL: it cannot. */
+int bench_check_all(bench_run *run, bench_result *result, bool *suspects);
+void bench_twin_release(bench_run *run);
+
+/* spoil.c.  Fills what the pass will write with NaN. */
+int bench_spoil(const bench_run *run);
+/* Alters what --inject-fault says in the results of the pass; *undo keeps what was there. */
+typedef struct bench_undo {
+    void *at; /* on the device; NULL: nothing was altered */
+    size_t size;
+    unsigned char was[8];
+} bench_undo;
+int bench_fault_make(bench_run *run, bench_undo *undo);
+int bench_fault_undo(const bench_run *run, bench_undo *undo);
+
+/* Results of the pass; those that have rows. */
+bool bench_is_result(const bench_run *run, int tensor);
+bool bench_has_rows(const bench_run *run, int tensor);
+
 /* "x", "dx": NULL if the run has no such tensor. */
-const bench_tensor *bench_find(const bench_run *run, const char *name);
+bench_tensor *bench_find(const bench_run *run, const char *name);
 /* Elements first, first + 1, … of a tensor: those it was filled with, or what the device holds. */
 int bench_values(const bench_run *run, const bench_tensor *tensor, int64_t first, int64_t count,
                  double *values);
@@ -124,11 +172,14 @@ int bench_values(const bench_run *run, const bench_tensor *tensor, int64_t first
 int bench_scratch(bench_run *run, int64_t count, double **values);
 /* Some of `count` rows or columns, the first and the last too. */
 enum { BENCH_SAMPLES = 3 };
-int64_t bench_sampled(int64_t count, int index);
+int64_t bench_sampled(int64_t count, int64_t index);
+/* The number of rows that reference/ computes, and the index-th of them. */
+int64_t bench_sampled_rows(const bench_run *run);
+int64_t bench_sampled_row(const bench_run *run, int64_t index);
 /* Keeps the error, relative to the largest value, that is the largest part of what is allowed. */
 void bench_keep(bench_result *result, double error, double allowed);
 /* Compares elements first, first + 1, … of a result and keeps their errors. */
-int bench_compare(bench_run *run, bench_result *result, const bench_tensor *tensor, int64_t first,
+int bench_compare(bench_run *run, bench_result *result, bench_tensor *tensor, int64_t first,
                   int64_t count, const double *expected, const double *bound);
 /* Rows of the run as a problem for reference/, without tensors. */
 reference_problem bench_problem(const bench_run *run, int64_t row, int64_t rows);

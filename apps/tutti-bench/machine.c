@@ -21,9 +21,9 @@ void bench_cuda_close(bench_machine *machine)
     (void)machine;
 }
 int bench_cuda_time(bench_machine *machine, bench_work work, void *self,
-                    const bench_reference *reference, double *seconds, double *reference_seconds)
+                    const bench_reference *reference, bench_times *times, double *reference_seconds)
 {
-    (void)machine, (void)work, (void)self, (void)reference, (void)seconds, (void)reference_seconds;
+    (void)machine, (void)work, (void)self, (void)reference, (void)times, (void)reference_seconds;
     return APP_FAILED;
 }
 #endif
@@ -55,6 +55,13 @@ void bench_close(bench_machine *machine)
         tutti_context_destroy(&machine->ctx);
 }
 
+bench_times bench_times_of(double *seconds, int count)
+{
+    const double median = app_median(seconds, count); /* sorts */
+    return (bench_times){median, app_quantile(seconds, count, 0.1),
+                         app_quantile(seconds, count, 0.9)};
+}
+
 typedef struct copy {
     tutti_context *ctx;
     void *from, *to;
@@ -75,30 +82,30 @@ static int timed(bench_work work, void *self, double *seconds)
     return code;
 }
 
-static int host_time(bench_machine *machine, bench_work work, void *self, copy *c, double *seconds,
-                     double *reference_seconds)
+static int host_time(bench_machine *machine, bench_work work, void *self, copy *c,
+                     bench_times *times, double *reference_seconds)
 {
-    double *times = malloc(2 * (size_t)machine->repeats * sizeof *times);
-    if (!times) return app_fail(APP_FAILED, "no memory for the times");
+    double *all = malloc(2 * (size_t)machine->repeats * sizeof *all);
+    if (!all) return app_fail(APP_FAILED, "no memory for the times");
     int code = work(self); /* the first touch of the memory does not count */
     if (code == APP_OK) code = run_copy(c);
     for (int i = 0; i < machine->repeats && code == APP_OK; i++) {
-        code = timed(work, self, &times[i]);
-        if (code == APP_OK) code = timed(run_copy, c, &times[machine->repeats + i]);
+        code = timed(work, self, &all[i]);
+        if (code == APP_OK) code = timed(run_copy, c, &all[machine->repeats + i]);
     }
     if (code == APP_OK) {
-        *seconds = app_median(times, machine->repeats);
-        *reference_seconds = c->to ? app_median(times + machine->repeats, machine->repeats) : 0;
+        *times = bench_times_of(all, machine->repeats);
+        *reference_seconds = c->to ? app_median(all + machine->repeats, machine->repeats) : 0;
     }
-    free(times);
+    free(all);
     return code;
 }
 
 int bench_time(bench_machine *machine, bench_work work, void *self,
-               const bench_reference *reference, double *seconds, double *reference_seconds)
+               const bench_reference *reference, bench_times *times, double *reference_seconds)
 {
     if (machine->cuda)
-        return bench_cuda_time(machine, work, self, reference, seconds, reference_seconds);
+        return bench_cuda_time(machine, work, self, reference, times, reference_seconds);
     copy c = {machine->ctx, NULL, NULL, reference->bytes / 2};
     int code = APP_OK;
     if (reference->product_count == 0) {
@@ -106,7 +113,7 @@ int bench_time(bench_machine *machine, bench_work work, void *self,
         if (code == APP_OK) code = app_check(tutti_alloc(machine->ctx, c.bytes, &c.to));
         if (code == APP_OK) code = app_check(tutti_zero(machine->ctx, c.from, c.bytes));
     }
-    if (code == APP_OK) code = host_time(machine, work, self, &c, seconds, reference_seconds);
+    if (code == APP_OK) code = host_time(machine, work, self, &c, times, reference_seconds);
     (void)tutti_free(machine->ctx, &c.from);
     (void)tutti_free(machine->ctx, &c.to);
     return code;
@@ -117,18 +124,39 @@ int bench_time(bench_machine *machine, bench_work work, void *self,
 enum { CALL_GROUPS = 128, CALLS = 8 };
 
 int bench_time_call(bench_machine *machine, bench_work work, void *self, int64_t rows,
-                    double *seconds, double *call_seconds)
+                    bench_times *times, double *call_seconds)
 {
-    double times[CALL_GROUPS];
+    double groups[CALL_GROUPS];
     *call_seconds = 0;
     if (!machine->cuda && rows != 1) return APP_OK;
     for (int group = 0; group < CALL_GROUPS; group++) {
         const double start = app_now();
         for (int i = 0; i < CALLS; i++) APP_TRY(work(self));
-        times[group] = (app_now() - start) / CALLS;
+        groups[group] = (app_now() - start) / CALLS;
         APP_CHECK(tutti_context_synchronize(machine->ctx));
     }
-    *call_seconds = app_median(times, CALL_GROUPS);
-    if (!machine->cuda) *seconds = *call_seconds;
+    const bench_times calls = bench_times_of(groups, CALL_GROUPS);
+    *call_seconds = calls.median;
+    if (!machine->cuda) *times = calls;
+    return APP_OK;
+}
+
+static int no_work(void *self)
+{
+    (void)self;
+    return APP_OK;
+}
+
+int bench_copy_rate(bench_machine *machine, double *rate)
+{
+    const bench_reference reference = {.bytes = (size_t)512 << 20};
+    *rate = 0;
+    for (int i = 0; i < 3; i++) {
+        bench_times nothing;
+        double seconds;
+        APP_TRY(bench_time(machine, no_work, NULL, &reference, &nothing, &seconds));
+        const double now = (double)reference.bytes / seconds;
+        if (now > *rate) *rate = now;
+    }
     return APP_OK;
 }

@@ -42,23 +42,36 @@ typedef struct bench_reference {
     bench_product products[BENCH_PRODUCTS];
 } bench_reference;
 
-/* Median times, in seconds, of `repeats` runs of the work and of its reference, in turn, so that
- * both see the same clocks.  On a GPU: replays of captured graphs, 256 MiB overwritten before each.
- * The host has no bare products: 0. */
+/* Of repeated runs, in seconds: a tenth of them took less than p10, a tenth more than p90. */
+typedef struct bench_times {
+    double median, p10, p90;
+} bench_times;
+
+/* Times of `repeats` runs of the work, and the median of its reference's, in turn, so that both see
+ * the same clocks.  On a GPU: replays of captured graphs, 256 MiB overwritten before each.  The
+ * host has no bare products: 0. */
 int bench_time(bench_machine *machine, bench_work work, void *self,
-               const bench_reference *reference, double *seconds, double *reference_seconds);
+               const bench_reference *reference, bench_times *times, double *reference_seconds);
 
 /* Median time of the host in a layer's call; 0 if not timed.  On a GPU that is the cost of
  * launching: the queue is drained after every eight calls.  On the host a call includes its work:
- * only calls of one row are timed, and *seconds is set to the same median. */
+ * only calls of one row are timed, and *times is replaced by what was measured here. */
 int bench_time_call(bench_machine *machine, bench_work work, void *self, int64_t rows,
-                    double *seconds, double *call_seconds);
+                    bench_times *times, double *call_seconds);
+
+/* Bytes read and written a second by a copy of 256 MiB to as many: the best of three medians, as
+ * clocks may still rise. */
+int bench_copy_rate(bench_machine *machine, double *rate);
+
+/* Sorts the seconds.  count > 0. */
+bench_times bench_times_of(double *seconds, int count);
 
 /* machine_cuda.cu */
 int bench_cuda_open(int device, bench_machine *machine);
 void bench_cuda_close(bench_machine *machine);
 int bench_cuda_time(bench_machine *machine, bench_work work, void *self,
-                    const bench_reference *reference, double *seconds, double *reference_seconds);
+                    const bench_reference *reference, bench_times *times,
+                    double *reference_seconds);
 
 #ifdef __cplusplus
 }

@@ -82,7 +82,7 @@ struct timed_work {
     cudaGraph_t graph = NULL;
     cudaGraphExec_t executable = NULL;
     cudaEvent_t begin = NULL, end = NULL;
-    std::vector<float> times;
+    std::vector<double> seconds;
     ~timed_work()
     {
         if (executable) (void)cudaGraphExecDestroy(executable);
@@ -90,11 +90,7 @@ struct timed_work {
         if (begin) (void)cudaEventDestroy(begin);
         if (end) (void)cudaEventDestroy(end);
     }
-    double median()
-    {
-        std::sort(times.begin(), times.end());
-        return times[times.size() / 2] * 1e-3;
-    }
+    bench_times times() { return bench_times_of(seconds.data(), (int)seconds.size()); }
 };
 
 static int capture(bench_machine *machine, bench_work work, void *self, timed_work *to)
@@ -123,7 +119,7 @@ static int replay_in_turn(bench_machine *machine, timed_work *works, int count)
             TRY_CUDA(cudaStreamSynchronize(g->stream));
             float ms;
             TRY_CUDA(cudaEventElapsedTime(&ms, w->begin, w->end));
-            if (i >= warm_up) w->times.push_back(ms);
+            if (i >= warm_up) w->seconds.push_back(ms * 1e-3);
         }
     return APP_OK;
 }
@@ -182,7 +178,7 @@ static int time_with_copy(bench_machine *machine, timed_work *works, size_t byte
     APP_TRY(capture(machine, run_memcpy, &c, &works[1]));
     APP_TRY(capture(machine, run_copy_kernel, &c, &works[2]));
     APP_TRY(replay_in_turn(machine, works, 3));
-    *reference_seconds = std::min(works[1].median(), works[2].median());
+    *reference_seconds = std::min(works[1].times().median, works[2].times().median);
     return APP_OK;
 }
 
@@ -318,12 +314,12 @@ static int time_with_products(bench_machine *machine, timed_work *works,
     }
     APP_TRY(capture(machine, run_products, &work, &works[1]));
     APP_TRY(replay_in_turn(machine, works, 2));
-    *reference_seconds = works[1].median();
+    *reference_seconds = works[1].times().median;
     return APP_OK;
 }
 
 int bench_cuda_time(bench_machine *machine, bench_work work, void *self,
-                    const bench_reference *reference, double *seconds, double *reference_seconds)
+                    const bench_reference *reference, bench_times *times, double *reference_seconds)
 {
     timed_work works[3];
     APP_TRY(capture(machine, work, self, &works[0]));
@@ -331,6 +327,6 @@ int bench_cuda_time(bench_machine *machine, bench_work work, void *self,
         APP_TRY(time_with_products(machine, works, reference, reference_seconds));
     else
         APP_TRY(time_with_copy(machine, works, reference->bytes, reference_seconds));
-    *seconds = works[0].median();
+    *times = works[0].times();
     return APP_OK;
 }

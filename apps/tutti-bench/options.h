@@ -12,11 +12,15 @@ typedef struct bench_options {
     const char *compare; /* an earlier --json */
     double limit;        /* of a time / the earlier time; 0: none */
     double share;        /* least of the bare products' time / a layer's; 0: none */
+    const char *plot;
+    int fault; /* bench_fault */
 } bench_options;
 
 bool bench_parse_limit(const app_option *option, void *options, const char *text,
                        char wanted[APP_WANTED_MAX]);
 bool bench_parse_share(const app_option *option, void *options, const char *text,
+                       char wanted[APP_WANTED_MAX]);
+bool bench_parse_fault(const app_option *option, void *options, const char *text,
                        char wanted[APP_WANTED_MAX]);
 
 #define BENCH_TABLE                                                                          \
@@ -40,7 +44,7 @@ bool bench_parse_share(const app_option *option, void *options, const char *text
     }
 
 #define BENCH_EXIT_CODES                                                                          \
-    "Exit code: 0 if every result was right, 1 if one was wrong or slower than --fail-over "      \
+    "Exit code: 0 if every result was right, 1 if one was wrong or slower than an option "        \
     "allows, 2 if the run failed, 64 for a wrong command line, 75 stopped by SIGTERM, SIGINT or " \
     "SIGUSR1."
 
@@ -48,7 +52,8 @@ bool bench_parse_share(const app_option *option, void *options, const char *text
 error_t bench_check_options(struct argp_state *state, void *options);
 
 extern const app_command bench_step_command, bench_checkpoint_command, bench_exchange_command;
-/* The command that times the layers; its options come from their tables. */
+/* The command that times the layers; its options come from their tables.  NULL if their texts are
+ * longer than there is room for. */
 const app_command *bench_layers_command(void);
 
 #endif

@@ -1,6 +1,7 @@
 /* A command's rows. */
 #include "results.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,6 +42,19 @@ bool bench_parse_share(const app_option *option, void *options, const char *text
     return good;
 }
 
+/* In the order of bench_fault, from 1. */
+static const char *const faults[] = {"last", "inside", "unwritten", "sum", NULL};
+
+bool bench_parse_fault(const app_option *option, void *options, const char *text,
+                       char wanted[APP_WANTED_MAX])
+{
+    int place = 0;
+    (void)option;
+    if (text && !app_word_find(faults, text, &place, wanted)) return false;
+    ((bench_options *)options)->fault = place + BENCH_FAULT_LAST;
+    return true;
+}
+
 error_t bench_check_options(struct argp_state *state, void *given)
 {
     const bench_options *options = given;
@@ -52,13 +66,16 @@ error_t bench_check_options(struct argp_state *state, void *given)
 int bench_results_open(bench_results *results, const bench_options *options, const app_group *group)
 {
     *results = (bench_results){.options = options};
-    signals_keep_files(options->json);
+    signals_keep_files(options->json || options->plot);
     if (group->rank != 0) return APP_OK;
     app_files *files = app_files_create();
     app_files_reads(files, options->compare);
     app_files_writes(files, "--json", options->json, "");
+    app_files_writes(files, "--plot", options->plot, "");
     APP_TRY(app_files_check(files));
     APP_TRY(app_output_open(options->json, &results->output));
+    APP_TRY(app_output_open(options->plot, &results->plot_output));
+    if (options->plot) APP_TRY(bench_plot_create(&results->plot));
     return bench_earlier_read(options->compare, &results->earlier);
 }
 
@@ -100,7 +117,7 @@ static void judge(bench_results *results, const bench_result *r, const char *wha
 /* Compares a layer with its bare products. */
 static void judge_share(bench_results *results, const bench_result *r)
 {
-    const double least = results->options->share, share = r->reference / r->seconds;
+    const double least = results->options->share, share = r->reference / r->times.median;
     if (!(least > 0) || !r->product || !(r->reference > 0)) return;
     results->shares++;
     if (share >= least) return;
@@ -115,40 +132,46 @@ static void compare(bench_results *results, const bench_result *r, char *text, s
     char time[48], call[48];
     text[0] = 0;
     if (!results->earlier) return;
-    const bench_times *before = bench_earlier_find(results->earlier, r);
+    const bench_before *before = bench_earlier_find(results->earlier, r);
     if (!before) {
         snprintf(text, size, "  not in the earlier file");
         return;
     }
-    print_change(time, sizeof time, r->seconds, before->seconds);
-    print_change(call, sizeof call, r->call_seconds, before->call_seconds);
+    const double now = r->times.median;
+    print_change(time, sizeof time, now, before->median);
+    print_change(call, sizeof call, r->call_seconds, before->call);
     snprintf(text, size, "  %20s %20s", time, call);
-    if (r->seconds != r->call_seconds) judge(results, r, "time", r->seconds, before->seconds);
-    judge(results, r, "host cost of a call", r->call_seconds, before->call_seconds);
+    if (now != r->call_seconds) judge(results, r, "time", now, before->median);
+    judge(results, r, "host cost of a call", r->call_seconds, before->call);
 }
 
+/* What was not measured is null. */
 static void write_json(bench_results *results, const bench_result *r, bool right)
 {
     app_json *json = &results->json;
+    const double rate = r->amount / r->times.median;
     app_json_open(json, NULL, '{');
+    app_json_text(json, "op", r->layer);
+    app_json_text(json, "pass", r->pass);
+    app_json_text(json, "variant", r->variant);
+    app_json_text(json, "dtype", tutti_dtype_name(r->dtype));
+    app_json_text(json, "param_dtype", tutti_dtype_name(r->param_dtype));
+    app_json_text(json, "shape", r->shape);
+    app_json_real(json, "us_median", r->times.median * 1e6);
+    app_json_real(json, "us_p10", r->times.p10 * 1e6);
+    app_json_real(json, "us_p90", r->times.p90 * 1e6);
+    app_json_real(json, r->product ? "tflops" : "gbps", rate * (r->product ? 1e-12 : 1e-9));
+    if (r->exchange) app_json_real(json, "bus_gbps", rate * r->bus_factor * 1e-9);
+    app_json_real(json, "pct_roof",
+                  r->reference > 0 ? 100 * r->reference / r->times.median : (double)NAN);
+    app_json_real(json, "host_us", r->call_seconds > 0 ? r->call_seconds * 1e6 : (double)NAN);
+    app_json_bool(json, "checked", right);
+    app_json_real(json, r->product ? "operations" : "bytes", r->amount);
+    app_json_real(json, "elements_checked", (double)r->elements);
+    app_json_real(json, "error", r->error);
     app_json_text(json, "backend", results->machine->backend);
     app_json_text(json, "device", results->machine->device);
     app_json_int(json, "repeats", results->machine->repeats);
-    app_json_text(json, "layer", r->layer);
-    app_json_text(json, "pass", r->pass);
-    app_json_text(json, "variant", r->variant);
-    app_json_text(json, "shape", r->shape);
-    app_json_text(json, "dtype", tutti_dtype_name(r->dtype));
-    app_json_real(json, "seconds", r->seconds);
-    app_json_real(json, "call_seconds", r->call_seconds);
-    app_json_real(json, r->product ? "operations" : "bytes", r->amount);
-    if (r->exchange) {
-        app_json_real(json, "algorithm_bandwidth", r->amount / r->seconds);
-        app_json_real(json, "bus_bandwidth", r->amount / r->seconds * r->bus_factor);
-    }
-    app_json_real(json, "reference_seconds", r->reference);
-    app_json_real(json, "error", r->error < 1e300 ? r->error : 1e300);
-    app_json_bool(json, "right", right);
     app_json_close(json, '}');
 }
 
@@ -163,8 +186,42 @@ void bench_results_add(bench_results *results, const bench_result *r, const char
                  r->pass, r->variant, r->shape, r->error, r->tolerance);
     judge_share(results, r);
     write_json(results, r, right);
+    if (results->plot && results->code == APP_OK) results->code = bench_plot_add(results->plot, r);
     results->count++;
     results->wrong += !right;
+    results->faulty += r->faulty;
+    results->missed += r->faulty && right;
+}
+
+static int draw(bench_results *results)
+{
+    if (!results->plot) return APP_OK;
+    APP_TRY(results->code);
+    APP_TRY(app_output_begin(results->plot_output, false));
+    APP_TRY(
+        bench_plot_write(results->plot, results->machine, app_output_stream(results->plot_output)));
+    return app_output_close(&results->plot_output);
+}
+
+/* The verdict on a run that went through. */
+static int judge_all(const bench_results *results)
+{
+    const bench_options *o = results->options;
+    if (o->share > 0 && results->shares == 0)
+        return app_fail(APP_FAILED, "--least-share: nothing was timed beside bare products");
+    if (o->fault && results->faulty == 0)
+        return app_fail(APP_FAILED, "--inject-fault: no result has such an element");
+    if (results->missed)
+        return app_fail(APP_FAILED, "--inject-fault: %d of %d faults were not found",
+                        results->missed, results->faulty);
+    if (results->wrong || results->slower)
+        return app_fail(APP_MISMATCH,
+                        "%d of %d results are wrong; %d times are longer than --fail-over allows",
+                        results->wrong, results->count, results->slower);
+    if (results->behind)
+        return app_fail(APP_MISMATCH, "%d of %d times are longer than --least-share allows",
+                        results->behind, results->shares);
+    return APP_OK;
 }
 
 int bench_results_end(bench_results *results, int code)
@@ -178,16 +235,10 @@ int bench_results_end(bench_results *results, int code)
         if (closed != APP_OK) code = closed;
     }
     app_output_close(&results->output);
+    if (code == APP_OK) code = draw(results);
+    app_output_close(&results->plot_output);
+    bench_plot_destroy(&results->plot);
     if (code == APP_OK) code = bench_earlier_rest(results->earlier);
     bench_earlier_free(&results->earlier);
-    if (code == APP_OK && results->options->share > 0 && results->shares == 0)
-        code = app_fail(APP_FAILED, "--least-share: nothing was timed beside bare products");
-    if (code == APP_OK && (results->wrong || results->slower))
-        code = app_fail(APP_MISMATCH,
-                        "%d of %d results are wrong; %d times are longer than --fail-over allows",
-                        results->wrong, results->count, results->slower);
-    if (code == APP_OK && results->behind)
-        code = app_fail(APP_MISMATCH, "%d of %d times are longer than --least-share allows",
-                        results->behind, results->shares);
-    return code;
+    return code == APP_OK ? judge_all(results) : code;
 }

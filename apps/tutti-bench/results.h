@@ -1,4 +1,4 @@
-/* A command's rows: a table, --json and --compare. */
+/* A command's rows: a table, --json, --compare and --plot. */
 #ifndef TUTTI_BENCH_RESULTS_H
 #define TUTTI_BENCH_RESULTS_H
 
@@ -7,14 +7,18 @@
 #include "common/output.h"
 #include "compare.h"
 #include "options.h"
+#include "plot.h"
 
 typedef struct bench_results {
     const bench_options *options;
     const bench_machine *machine;
-    app_output *output;
+    app_output *output, *plot_output;
     app_json json;
     bench_earlier *earlier;
+    bench_plot *plot; /* NULL: none */
+    int code;         /* of what failed in bench_results_add */
     int count, wrong, slower;
+    int faulty, missed; /* by --inject-fault; of these, taken for right */
     int shares, behind; /* those that were compared with bare products; below --least-share */
 } bench_results;
 

@@ -45,6 +45,17 @@ static bool of_shape(const tutti_layer_option *option)
     return !option->default_value && strcmp(option->type, "int") == 0;
 }
 
+/* Whether it is the type of parameters and of no tensor of a call. */
+static bool of_params(const tutti_layer_type *type, const tutti_layer_option *option)
+{
+    bool found = false;
+    for (int i = 0; i < type->param_count; i++)
+        found = found || strcmp(type->params[i].dtype, option->name) == 0;
+    for (int i = 0; i < type->slot_count; i++)
+        if (type->slots[i].dtype && strcmp(type->slots[i].dtype, option->name) == 0) return false;
+    return found && strcmp(option->type, "dtype") == 0;
+}
+
 int bench_shape_options(const tutti_layer_type *type, const char *names[BENCH_DIMS_MAX])
 {
     int count = 0;
@@ -56,6 +67,18 @@ int bench_shape_options(const tutti_layer_type *type, const char *names[BENCH_DI
 tutti_dtype bench_sums(tutti_dtype dtype)
 {
     return dtype == TUTTI_F64 ? TUTTI_F64 : TUTTI_F32;
+}
+
+tutti_dtype bench_run_sums(const bench_run *run)
+{
+    return bench_sums(run->param_dtype == TUTTI_F64 ? TUTTI_F64 : run->dtype);
+}
+
+bool bench_has_param_types(const tutti_layer_type *type)
+{
+    for (int i = 0; i < type->option_count; i++)
+        if (of_params(type, &type->options[i])) return true;
+    return false;
 }
 
 static int create_layer(bench_run *run)
@@ -72,7 +95,9 @@ static int create_layer(bench_run *run)
         if (of_shape(option))
             snprintf(value, sizeof value, "%lld", (long long)run->shape.dims[dim++]);
         else if (strcmp(option->type, "dtype") == 0)
-            snprintf(value, sizeof value, "%s", tutti_dtype_name(run->dtype));
+            snprintf(
+                value, sizeof value, "%s",
+                tutti_dtype_name(of_params(run->type, option) ? run->param_dtype : run->dtype));
         else
             continue;
         used += (size_t)snprintf(text + used, sizeof run->options - used, "%s%s=%s",
@@ -93,7 +118,7 @@ static const char *name_of(const bench_run *run, int tensor)
                           : tutti_layer_param(run->layer, i - run->slots)->name;
 }
 
-const bench_tensor *bench_find(const bench_run *run, const char *name)
+bench_tensor *bench_find(const bench_run *run, const char *name)
 {
     for (int i = 0; i < 2 * (run->slots + run->params); i++) {
         const char *at = i % 2 == 0 ? name : name[0] == 'd' ? name + 1 : "";
@@ -122,7 +147,7 @@ int bench_scratch(bench_run *run, int64_t count, double **values)
     return *values ? APP_OK : app_fail(APP_FAILED, "no memory for the reference");
 }
 
-int64_t bench_sampled(int64_t count, int index)
+int64_t bench_sampled(int64_t count, int64_t index)
 {
     return (count - 1) * index / (BENCH_SAMPLES - 1);
 }
@@ -131,10 +156,11 @@ int64_t bench_sampled(int64_t count, int index)
 static int put(bench_run *run, int number, tutti_tensor shape, double offset, double scale)
 {
     bench_tensor *tensor = &run->tensors[number];
+    const tutti_dtype rounded = number / 2 < run->slots ? run->rounded : run->rounded_params;
     const int64_t count = tutti_tensor_count(&shape);
     tensor->view = shape;
     if (scale > 0)
-        APP_TRY(bench_pattern_make(shape.dtype, run->rounded, (uint64_t)number + 1, offset, scale,
+        APP_TRY(bench_pattern_make(shape.dtype, rounded, (uint64_t)number + 1, offset, scale,
                                    &tensor->pattern));
     return bench_alloc(run->machine->ctx, &tensor->pattern, shape.dtype, count, &tensor->view.data);
 }
@@ -199,7 +225,7 @@ static int fill_param(bench_run *run, int i)
     tutti_param *param = tutti_layer_param(run->layer, i);
     const int number = 2 * (run->slots + i);
     tutti_tensor grad = param->value;
-    grad.dtype = bench_sums(run->dtype);
+    grad.dtype = bench_run_sums(run);
     if (param->init == TUTTI_INIT_UNIFORM) /* 1.7: so that products are about as large as x */
         APP_TRY(put(run, number, param->value, 0, 1.7 * param->init_bound));
     else
@@ -235,6 +261,7 @@ int bench_prepare(bench_run *run)
 void bench_release(bench_run *run)
 {
     tutti_context *ctx = run->machine->ctx;
+    bench_twin_release(run);
     for (int i = 0; run->tensors && i < 2 * (run->slots + run->params); i++) {
         (void)tutti_free(ctx, &run->tensors[i].view.data);
         bench_pattern_free(&run->tensors[i].pattern);
@@ -277,6 +304,18 @@ static double count_bytes(const bench_run *run)
     return bytes;
 }
 
+static int64_t count_columns(const bench_run *run)
+{
+    int64_t widest = 0;
+    for (int i = 0; i < run->slots; i++) {
+        tutti_slot_shape shape;
+        if (run->tensors[2 * i].view.data &&
+            tutti_layer_slot_shape(run->layer, i, &shape) == TUTTI_OK && shape.cols > widest)
+            widest = shape.cols;
+    }
+    return widest;
+}
+
 static int time_pass(bench_run *run, bench_result *result)
 {
     *result = (bench_result){.layer = run->type->name,
@@ -285,6 +324,9 @@ static int time_pass(bench_run *run, bench_result *result)
                                                       : "forward",
                              .variant = run->variant,
                              .dtype = run->dtype,
+                             .param_dtype = run->param_dtype,
+                             .columns = count_columns(run),
+                             .added = run->added,
                              .tolerance = bench_tolerance(run->dtype),
                              .amount = count_bytes(run)};
     for (int i = 0, used = 0; i < run->shape.ndim && used < (int)sizeof result->shape; i++)
@@ -293,16 +335,23 @@ static int time_pass(bench_run *run, bench_result *result)
     bench_reference reference = {0};
     if (run->own->count) run->own->count(run, result, &reference);
     if (!result->product) reference.bytes = (size_t)result->amount;
-    return bench_time(run->machine, bench_layer_call, run, &reference, &result->seconds,
+    return bench_time(run->machine, bench_layer_call, run, &reference, &result->times,
                       &result->reference);
 }
 
+/* What is checked is one more call, into memory full of NaN. */
 static int check_pass(bench_run *run, bench_result *result, bench_sink sink, void *user)
 {
-    APP_TRY(bench_time_call(run->machine, bench_layer_call, run, run->rows, &result->seconds,
+    APP_TRY(bench_time_call(run->machine, bench_layer_call, run, run->rows, &result->times,
                             &result->call_seconds));
+    APP_TRY(bench_spoil(run));
+    APP_TRY(bench_layer_call(run));
     APP_CHECK(tutti_context_check(run->machine->ctx));
+    bench_undo undo;
+    APP_TRY(bench_fault_make(run, &undo));
+    result->faulty = undo.at;
     APP_TRY(bench_check(run, result));
+    APP_TRY(bench_fault_undo(run, &undo));
     sink(user, result);
     return APP_OK;
 }
