@@ -7,6 +7,9 @@
  * wrong formula there shows in the rows that reference/ computes, and an element that is wrong or
  * left out in one row, here.
  *
+ * The twin has a block of rows at a time, as the memory for all of them, eight bytes an element,
+ * would take longer to get than to compute; gradients of parameters are added up over the blocks.
+ *
  * What an element may be off is taken from the part of its tensor that was compared with
  * reference/: the rounding to the tensor's type, plus the largest of the other errors allowed
  * there.  Rows in which an element is further off are not yet wrong, as another row may allow more;
@@ -14,6 +17,7 @@
  * an element may be off by four times that. */
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "common/exit_code.h"
 #include "common/report.h"
@@ -22,102 +26,53 @@
 
 enum { SLAB = 1 << 22, CHUNK = 1 << 12, UNJUDGED = 4 };
 
-/* The twin */
-
-static int twin_make(bench_run *run)
-{
-    const tutti_context_desc desc = {.backend = TUTTI_BACKEND_HOST};
-    bench_run *twin = run->twin = calloc(1, sizeof *twin);
-    if (twin) twin->machine = calloc(1, sizeof *twin->machine);
-    if (!twin || !twin->machine) return app_fail(APP_FAILED, "no memory for the check");
-    twin->type = run->type;
-    twin->own = run->own;
-    twin->variant = run->variant;
-    twin->more = run->more;
-    twin->shape = run->shape;
-    twin->dtype = twin->param_dtype = TUTTI_F64;
-    twin->rounded = run->rounded;
-    twin->rounded_params = run->rounded_params;
-    APP_CHECK(tutti_context_create(&desc, &twin->machine->ctx));
-    APP_TRY(bench_prepare(twin));
-    return bench_layer_call(twin);
-}
-
-void bench_twin_release(bench_run *run)
-{
-    bench_run *twin = run->twin;
-    if (!twin) return;
-    if (twin->machine) {
-        bench_release(twin);
-        tutti_context_destroy(&twin->machine->ctx);
-        free(twin->machine);
-    }
-    free(twin);
-    run->twin = NULL;
-}
-
-/* Outputs that backward reads, as the run's forward has rounded them. */
-static int give_outputs(bench_run *run)
-{
-    for (int i = 0; i < run->slots; i++) {
-        const bench_tensor *from = &run->tensors[2 * i];
-        const tutti_tensor *to = &run->twin->tensors[2 * i].view;
-        tutti_slot_shape shape;
-        if (run->type->slots[i].role != TUTTI_SLOT_OUT || !to->data) continue;
-        APP_CHECK(tutti_layer_slot_shape(run->layer, i, &shape));
-        if (!(shape.flags & TUTTI_SLOT_READ) || to->dtype != TUTTI_F64) continue;
-        const int64_t count = tutti_tensor_count(to);
-        for (int64_t at = 0; at < count; at += SLAB)
-            APP_TRY(bench_values(run, from, at, count - at < SLAB ? count - at : SLAB,
-                                 (double *)to->data + at));
-    }
-    return APP_OK;
-}
-
-/* The comparison */
-
+/* Of a part of the run's tensor with the twin's. */
 typedef struct comparison {
-    const tutti_tensor *twin;
     tutti_dtype dtype;
-    int64_t width;          /* elements of a row */
+    const char *got; /* typed, in host memory */
+    const char *want;
+    tutti_dtype want_dtype;
+    int64_t count;
     double roundoff, slack; /* an element may be off by roundoff * its value + slack */
-    bool *suspects;         /* of rows */
+    bool *suspects;         /* of the rows, from that on in which the part begins; NULL: none */
+    int64_t begun, width;   /* elements of that row that precede the part; of a row */
     double error, allowed;  /* of the element that is the furthest off, suspects apart */
 } comparison;
 
-/* Elements first, first + 1, … of the twin's tensor. */
-static bool take_twin(const comparison *c, int64_t first, int64_t count, double *values)
+static bool convert(double *values, const char *data, tutti_dtype dtype, int64_t first,
+                    int64_t count)
 {
-    const char *data = c->twin->data;
-    return tutti_convert(values, TUTTI_F64, data + (size_t)first * tutti_dtype_size(c->twin->dtype),
-                         c->twin->dtype, count) == TUTTI_OK;
+    return tutti_convert(values, TUTTI_F64, data + (size_t)first * tutti_dtype_size(dtype), dtype,
+                         count) == TUTTI_OK;
 }
 
-static double largest_of(const comparison *c, int64_t count)
+static double largest_of(const tutti_tensor *tensor)
 {
     double largest = 0;
+    const int64_t count = tutti_tensor_count(tensor);
 #pragma omp parallel for schedule(static) reduction(max : largest)
     for (int64_t at = 0; at < count; at += CHUNK) {
         double values[CHUNK];
         const int64_t part = count - at < CHUNK ? count - at : CHUNK;
-        if (!take_twin(c, at, part, values)) continue;
+        if (!convert(values, tensor->data, tensor->dtype, at, part)) continue;
         for (int64_t i = 0; i < part; i++) largest = fmax(largest, fabs(values[i]));
     }
     return largest > 0 ? largest : 1;
 }
 
-/* Compares up to CHUNK elements; typed: the run's.  False if they cannot be converted. */
-static bool compare_chunk(comparison *c, const char *typed, int64_t first, int64_t count)
+/* False if the elements cannot be converted. */
+static bool compare_chunk(comparison *c, int64_t first, int64_t count)
 {
     double got[CHUNK], want[CHUNK], error = 0, allowed = 1;
-    if (tutti_convert(got, TUTTI_F64, typed, c->dtype, count) != TUTTI_OK) return false;
-    if (!take_twin(c, first, count, want)) return false;
+    if (!convert(got, c->got, c->dtype, first, count)) return false;
+    if (!convert(want, c->want, c->want_dtype, first, count)) return false;
     for (int64_t i = 0; i < count; i++) {
         const double off = fabs(got[i] - want[i]), may = c->roundoff * fabs(want[i]) + c->slack;
         if (got[i] == want[i] || off * allowed <= error * may) continue;
         if (c->suspects && !(off <= may)) {
+            bool *const suspect = &c->suspects[(c->begun + first + i) / c->width];
 #pragma omp atomic write
-            c->suspects[(first + i) / c->width] = true;
+            *suspect = true;
             continue;
         }
         error = isnan(off) ? INFINITY : off;
@@ -131,71 +86,120 @@ static bool compare_chunk(comparison *c, const char *typed, int64_t first, int64
     return true;
 }
 
-/* typed: elements first, first + 1, … of the run's. */
-static bool compare_slab(comparison *c, const char *typed, int64_t first, int64_t count)
+static bool compare_chunks(comparison *c)
 {
-    const size_t size = tutti_dtype_size(c->dtype);
     bool good = true;
 #pragma omp parallel for schedule(static) reduction(&& : good)
-    for (int64_t at = 0; at < count; at += CHUNK)
-        good = compare_chunk(c, typed + (size_t)at * size, first + at,
-                             count - at < CHUNK ? count - at : CHUNK) &&
-               good;
+    for (int64_t at = 0; at < c->count; at += CHUNK)
+        good = compare_chunk(c, at, c->count - at < CHUNK ? c->count - at : CHUNK) && good;
     return good;
 }
 
-/* What an element of a result may be off. */
-static void allow(const bench_run *run, const bench_tensor *tensor, bool sum, bool judged,
-                  double largest, comparison *c)
+/* The check of a pass. */
+typedef struct check {
+    bench_run *run;
+    bench_result *result;
+    bool *suspects; /* NULL: reference/ cannot judge any row */
+    char *slab;     /* host memory for results; NULL on the host */
+} check;
+
+/* What an element of a result may be off.  Sums are rounded as their type is, also where the tensor
+ * is wider: the sum of losses is f64. */
+static void allow(const check *k, int number, double largest, comparison *c)
 {
-    const bool known = tensor->bounded || sum;
-    /* sums are rounded as their type is, also where the tensor is wider: the sum of losses is f64 */
-    const double other = bench_tolerance(sum ? bench_run_sums(run) : run->dtype);
-    c->roundoff = known ? (double)spread_roundoff(c->dtype) : 0;
-    c->slack = tensor->bounded ? (judged ? 1 : UNJUDGED) * tensor->slack : other * largest;
+    const bench_run *run = k->run;
+    const bench_tensor *tensor = &run->tensors[number];
+    const bool sum = !bench_has_rows(run, number);
+    const double otherwise = bench_tolerance(sum ? bench_run_sums(run) : run->dtype) * largest;
+    const bool judged = k->suspects && !sum && tensor->bounded;
+    c->roundoff = tensor->bounded ? (double)spread_roundoff(tensor->view.dtype) : 0;
+    c->slack = tensor->bounded ? (judged ? 1 : UNJUDGED) * tensor->slack : otherwise;
+    c->suspects = judged ? k->suspects : NULL;
 }
 
-static int compare_tensor(bench_run *run, bench_result *result, int number, bool *suspects)
+/* Compares the twin's tensor with as many elements of the run's, from row `row` on. */
+static int compare_tensor(const check *k, int number, int64_t row)
 {
-    bench_tensor *tensor = &run->tensors[number];
-    const int64_t count = tutti_tensor_count(&tensor->view);
-    const size_t size = tutti_dtype_size(tensor->view.dtype);
-    const bool on_host = tutti_context_backend(run->machine->ctx) == TUTTI_BACKEND_HOST;
-    const bool sum = !bench_has_rows(run, number), judged = suspects && !sum && tensor->bounded;
-    comparison c = {.twin = &run->twin->tensors[number].view,
-                    .dtype = tensor->view.dtype,
-                    .width = sum ? count : count / run->rows,
-                    .suspects = judged ? suspects : NULL,
-                    .allowed = 1};
-    const double largest = largest_of(&c, count);
-    allow(run, tensor, sum, judged, largest, &c);
-    char *slab = on_host ? NULL : malloc((size_t)SLAB * size);
-    if (!on_host && !slab) return app_fail(APP_FAILED, "no memory for the check");
-    int code = APP_OK;
-    for (int64_t at = 0; code == APP_OK && at < count; at += SLAB) {
-        const int64_t part = count - at < SLAB ? count - at : SLAB;
-        const char *from = (const char *)tensor->view.data + (size_t)at * size;
-        if (!on_host)
-            code = app_check(tutti_copy(run->machine->ctx, slab, from, (size_t)part * size));
-        if (code == APP_OK) code = app_check(tutti_context_synchronize(run->machine->ctx));
-        if (code == APP_OK && !compare_slab(&c, on_host ? from : slab, at, part))
-            code = app_fail(APP_FAILED, "%s: results cannot be converted", run->type->name);
+    bench_run *run = k->run;
+    tutti_context *ctx = run->machine->ctx;
+    const tutti_tensor *view = &run->tensors[number].view, *twin = &run->twin->tensors[number].view;
+    const int64_t count = tutti_tensor_count(twin);
+    const int64_t width =
+        bench_has_rows(run, number) ? tutti_tensor_count(view) / run->rows : count;
+    const size_t size = tutti_dtype_size(view->dtype), want_size = tutti_dtype_size(twin->dtype);
+    const double largest = largest_of(twin);
+    for (int64_t at = 0; at < count; at += SLAB) {
+        comparison c = {.dtype = view->dtype,
+                        .got = (const char *)view->data + (size_t)(row * width + at) * size,
+                        .want = (const char *)twin->data + (size_t)at * want_size,
+                        .want_dtype = twin->dtype,
+                        .count = count - at < SLAB ? count - at : SLAB,
+                        .width = width,
+                        .begun = at % width,
+                        .allowed = 1};
+        allow(k, number, largest, &c);
+        if (c.suspects) c.suspects += row + at / width;
+        if (k->slab) APP_CHECK(tutti_copy(ctx, k->slab, c.got, (size_t)c.count * size));
+        APP_CHECK(tutti_context_synchronize(ctx));
+        if (k->slab) c.got = k->slab;
+        if (!compare_chunks(&c))
+            return app_fail(APP_FAILED, "%s: results cannot be converted", run->type->name);
+        if (c.error > 0) bench_keep(k->result, c.error / largest, c.allowed / largest);
     }
-    free(slab);
-    result->elements += count;
-    if (c.error > 0) bench_keep(result, c.error / largest, c.allowed / largest);
-    return code;
+    k->result->elements += count;
+    return APP_OK;
+}
+
+/* Outputs that are sums over rows, over the blocks so far: the twin overwrites its own. */
+static int add_up(const bench_run *run, double **totals)
+{
+    for (int i = 0; i < run->slots; i++) {
+        const tutti_tensor *twin = &run->twin->tensors[2 * i].view;
+        if (!bench_is_result(run, 2 * i) || bench_has_rows(run, 2 * i)) continue;
+        const int64_t count = tutti_tensor_count(twin);
+        if (twin->dtype != TUTTI_F64)
+            return app_fail(APP_FAILED, "%s has a sum over rows that is not f64", run->type->name);
+        if (!totals[i]) totals[i] = calloc((size_t)count, sizeof *totals[i]);
+        if (!totals[i]) return app_fail(APP_FAILED, "no memory for the check");
+        for (int64_t j = 0; j < count; j++) totals[i][j] += ((const double *)twin->data)[j];
+    }
+    return APP_OK;
+}
+
+static int compare_blocks(const check *k, double **totals)
+{
+    bench_run *run = k->run;
+    const int64_t rows = run->twin->rows;
+    const int count = 2 * (run->slots + run->params);
+    for (int64_t row = 0; row < run->rows; row += rows) {
+        APP_TRY(bench_twin_compute(run, row, run->rows - row < rows ? run->rows - row : rows));
+        APP_TRY(add_up(run, totals));
+        for (int i = 0; i < count; i++)
+            if (bench_is_result(run, i) && bench_has_rows(run, i))
+                APP_TRY(compare_tensor(k, i, row));
+    }
+    for (int i = 0; i < count; i++) {
+        const tutti_tensor *twin = &run->twin->tensors[i].view;
+        if (!bench_is_result(run, i) || bench_has_rows(run, i)) continue;
+        if (i / 2 < run->slots)
+            memcpy(twin->data, totals[i / 2], (size_t)tutti_tensor_count(twin) * sizeof(double));
+        APP_TRY(compare_tensor(k, i, 0));
+    }
+    return APP_OK;
 }
 
 int bench_check_all(bench_run *run, bench_result *result, bool *suspects)
 {
-    if (!run->twin) APP_TRY(twin_make(run));
-    if (run->backward) {
-        run->twin->backward = true;
-        APP_TRY(give_outputs(run));
-        APP_TRY(bench_layer_call(run->twin));
+    enum { WIDEST = 8 }; /* bytes of an element */
+    double *totals[TUTTI_MAX_SLOTS * 3] = {NULL};
+    check k = {run, result, suspects, NULL};
+    int code = run->twin ? APP_OK : bench_twin_make(run);
+    if (tutti_context_backend(run->machine->ctx) != TUTTI_BACKEND_HOST) {
+        k.slab = malloc((size_t)SLAB * WIDEST);
+        if (!k.slab) code = app_fail(APP_FAILED, "no memory for the check");
     }
-    for (int i = 0; i < 2 * (run->slots + run->params); i++)
-        if (bench_is_result(run, i)) APP_TRY(compare_tensor(run, result, i, suspects));
-    return APP_OK;
+    if (code == APP_OK) code = compare_blocks(&k, totals);
+    for (size_t i = 0; i < sizeof totals / sizeof totals[0]; i++) free(totals[i]);
+    free(k.slab);
+    return code;
 }

@@ -83,6 +83,7 @@ typedef struct bench_run {
     bool backward;
     double *scratch;
     struct bench_run *twin; /* the same in f64 on the host, made by the first check */
+    bool empty;             /* a twin: its tensors are not filled */
 } bench_run;
 
 /* What a kind's own file defines; a kind without one has zeros. */
@@ -146,6 +147,12 @@ int bench_check(bench_run *run, bench_result *result);
 /* check_all.c: every element against the run's twin.  suspects: a flag for each row, set where
  * reference/ must judge; NULL: it cannot. */
 int bench_check_all(bench_run *run, bench_result *result, bool *suspects);
+
+/* twin.c: makes the run's twin, with a block of the run's rows; computes results of the pass for
+ * rows row, row + 1, …, at most as many as the block has; frees it.  Rows must come in order: row 0
+ * begins the gradients of parameters, others are added. */
+int bench_twin_make(bench_run *run);
+int bench_twin_compute(bench_run *run, int64_t row, int64_t rows);
 void bench_twin_release(bench_run *run);
 
 /* spoil.c.  Fills what the pass will write with NaN. */

@@ -159,7 +159,7 @@ static int put(bench_run *run, int number, tutti_tensor shape, double offset, do
     const tutti_dtype rounded = number / 2 < run->slots ? run->rounded : run->rounded_params;
     const int64_t count = tutti_tensor_count(&shape);
     tensor->view = shape;
-    if (scale > 0)
+    if (scale > 0 && !run->empty)
         APP_TRY(bench_pattern_make(shape.dtype, rounded, (uint64_t)number + 1, offset, scale,
                                    &tensor->pattern));
     return bench_alloc(run->machine->ctx, &tensor->pattern, shape.dtype, count, &tensor->view.data);
@@ -207,7 +207,7 @@ static int fill_slot(bench_run *run, int i)
     const double mean = width > 0 ? slot->least + width / 2 : run->own->about_zero ? 0 : 0.1;
     const double scale = width > 0 ? width / 2 : 1.7;
     APP_TRY(put(run, 2 * i, view, mean, input && !index ? scale : 0));
-    if (input && index) APP_TRY(draw(run, value, shape.below));
+    if (input && index && !run->empty) APP_TRY(draw(run, value, shape.below));
     if (shape.flags & TUTTI_SLOT_GRAD) APP_TRY(put(run, 2 * i + 1, view, 0, input ? 0 : 1.7));
     const bool has_gradient = gradient->view.data;
     if (input) {
