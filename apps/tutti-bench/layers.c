@@ -161,7 +161,7 @@ static const app_option table[] = {
     {"inject-fault", "PLACE",
      "alter one element of each pass's results before they are checked, so that the run must exit "
      "with 1: last (the last row's last column), inside (in a row in the middle), unwritten (the "
-     "same, as it was before the call) or sum (of a sum over rows: a weight gradient); last if "
+     "same, as it was before the call) or sums (of a sum over rows: a weight gradient); last if "
      "PLACE is left out",
      .kind = APP_OTHER, .optional = true, .parse = bench_parse_fault},
     BENCH_TABLE,

@@ -207,7 +207,7 @@ int bench_plot_write(const bench_plot *plot, const bench_machine *machine, FILE 
             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"1000\" height=\"%.0f\" "
             "font-family=\"sans-serif\" font-size=\"12\">\n"
             "<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n"
-            "<text x=\"%.0f\" y=\"28\" font-size=\"15\">tutti-bench, %s: ",
+            "<text x=\"%.0f\" y=\"28\" font-size=\"13\">tutti-bench, %s: ",
             fmax(list, axes), c.left, machine->backend);
     put_text(file, machine->device);
     fputs("</text>\n", file);

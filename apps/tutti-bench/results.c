@@ -43,7 +43,7 @@ bool bench_parse_share(const app_option *option, void *options, const char *text
 }
 
 /* In the order of bench_fault, from 1. */
-static const char *const faults[] = {"last", "inside", "unwritten", "sum", NULL};
+static const char *const faults[] = {"last", "inside", "unwritten", "sums", NULL};
 
 bool bench_parse_fault(const app_option *option, void *options, const char *text,
                        char wanted[APP_WANTED_MAX])
