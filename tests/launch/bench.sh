@@ -86,7 +86,7 @@ test_bytes_of_a_pass() {
     while read -r line; do
         # shellcheck disable=SC2086
         set -- $line
-        grep -q "\"layer\": \"$1\", \"pass\": \"$2\", \"variant\": \"[^\"]*\", \"shape\": \"$3\", .*\"$4\": $5," now.json ||
+        grep -q "\"op\": \"$1\", \"pass\": \"$2\", .*\"shape\": \"$3\", .*\"$4\": $5," now.json ||
             fail "not $line: $(grep "\"$1\"" now.json)"
     done <<END
 rmsnorm forward 7x33 bytes $((2 * 7 * 33 * 8))
@@ -155,8 +155,8 @@ batchnorm|there is no layer batchnorm
 --shape 5x6x7x8x9|--shape is '5x6x7x8x9', want as many numbers as a layer takes, not 5
 --least-share 0|--least-share is '0', want 1% to 1000%
 --least-share fast|--least-share is 'fast', want 1%
---shape 5x0|--shape is '5x0', want at most 32 of
---shape 5x|--shape is '5x', want at most 32 of
+--shape 5x0|--shape is '5x0', want at most 256 of
+--shape 5x|--shape is '5x', want at most 256 of
 --dtype i32|--dtype is 'i32', want f64
 END
 }
@@ -215,16 +215,18 @@ with open(f"{ranks}.json") as file:
     rows = json.load(file)
 assert [row["bytes"] for row in rows] == [4, 4096, 5 << 20], rows
 for row in rows:
-    algorithm, bus = row["algorithm_bandwidth"], row["bus_bandwidth"]
-    assert abs(algorithm * row["seconds"] / row["bytes"] - 1) < 1e-9, row
+    algorithm, bus = row["gbps"], row["bus_gbps"]
+    assert abs(algorithm * 1e3 * row["us_median"] / row["bytes"] - 1) < 1e-9, row
     assert abs(bus - algorithm * 2 * (ranks - 1) / ranks) <= 1e-9 * algorithm, row
-    assert 0 < row["call_seconds"] <= row["seconds"] and row["error"] == 0 and row["right"], row
+    assert 0 < row["us_p10"] <= row["us_median"] <= row["us_p90"], row
+    assert 0 < row["host_us"] <= row["us_median"] and row["error"] == 0 and row["checked"] is True, row
+    assert row["elements_checked"] == row["bytes"] // 4 and row["pct_roof"] is None, row
 END
     done
-    doctor 2.json slow.json 's/"seconds": [^,]*/"seconds": 9/; s/"call_seconds": [^,]*/"call_seconds": 9/'
+    doctor 2.json slow.json 's/"us_median": [^,]*/"us_median": 9e6/; s/"host_us": [^,]*/"host_us": 9e6/'
     on 2 exchange --transport mpi --repeats 2 --sizes 4,4K,5M --compare slow.json --fail-over 5% || fail "$(<output)"
     expect_match output "$(<output)" " 4096 .* 9000000.0 us -100.0 %"
-    doctor slow.json fast.json '/"4096"/s/"seconds": 9/"seconds": 1e-12/'
+    doctor slow.json fast.json '/"4096"/s/"us_median": 9e6/"us_median": 1e-6/'
     on 2 exchange --transport mpi --repeats 2 --sizes 4,4K,5M --compare fast.json --fail-over 5%
     expect_equal code $? 1
     expect_match output "$(<output)" "exchange mpi 2 ranks 4096: the time is .* want at most 5 %"
@@ -254,32 +256,32 @@ doctor() {
 # The earlier file's times are so slow, or so fast, that noise does not matter.
 test_compares() {
     measure --json now.json || fail "$(<output)"
-    expect_equal rows "$(grep -c call_seconds now.json)" 6
-    expect_equal "calls of one row" "$(grep -c '"shape": "1x8".*"call_seconds": [1-9]' now.json)" 2
-    expect_equal "other calls" "$(grep -c '"call_seconds": 0,' now.json)" 4
-    doctor now.json slow.json 's/"seconds": [^,]*/"seconds": 9/; s/"call_seconds": [1-9][^,]*/"call_seconds": 9/'
+    expect_equal rows "$(grep -c host_us now.json)" 6
+    expect_equal "calls of one row" "$(grep -c '"shape": "1x8".*"host_us": [0-9]' now.json)" 2
+    expect_equal "other calls" "$(grep -c '"host_us": null,' now.json)" 4
+    doctor now.json slow.json 's/"us_median": [^,]*/"us_median": 9e6/; s/"host_us": [0-9][^,]*/"host_us": 9e6/'
     measure --compare slow.json --fail-over 5% || fail "$(<output)"
     expect_match output "$(<output)" "16x8 .* 9000000.0 us -100.0 %"
     # a time; the host cost of a call
-    doctor slow.json time.json '/16x8/s/"seconds": 9/"seconds": 1e-12/'
+    doctor slow.json time.json '/16x8/s/"us_median": 9e6/"us_median": 1e-6/'
     measure --compare time.json --fail-over 5%
     expect_equal code $? 1
     expect_match output "$(<output)" "softmax forward  16x8: the time is .* us, was 0.00 us: .*want at most 5 %"
-    doctor slow.json call.json '/1x8/s/"call_seconds": 9/"call_seconds": 1e-12/'
+    doctor slow.json call.json '/1x8/s/"host_us": 9e6/"host_us": 1e-6/'
     measure --compare call.json --fail-over 5
     expect_equal code $? 1
     expect_match output "$(<output)" "softmax backward  1x8: the host cost of a call is"
     measure --compare call.json || fail "without --fail-over: $(<output)"
-    doctor slow.json pretty.json 's/, "/ ,\n\t"/g; s/"right"/"another": null, &/'
+    doctor slow.json pretty.json 's/, "/ ,\n\t"/g; s/"checked"/"another": null, &/'
     measure --compare pretty.json --fail-over 0 || fail "other white space: $(<output)"
 }
 test_compares_rows() {
     measure --json now.json || fail "$(<output)"
-    doctor now.json rows.json 's/"seconds": [^,]*/"seconds": 9/; s/16x8/32x8/; s/"call_seconds": [1-9][^,]*/"call_seconds": 9/'
+    doctor now.json rows.json 's/"us_median": [^,]*/"us_median": 9e6/; s/16x8/32x8/; s/"host_us": [0-9][^,]*/"host_us": 9e6/'
     measure --compare rows.json --fail-over 5% || fail "$(<output)"
     expect_equal new "$(grep -c '16x8 .*not in the earlier file' output)" 2
     expect_equal gone "$(grep -c 'softmax .*32x8 f32 of rows.json was not measured' output)" 2
-    doctor now.json none.json 's/"layer": "softmax"/"layer": "other"/'
+    doctor now.json none.json 's/"op": "softmax"/"op": "other"/'
     measure --compare none.json --fail-over 5%
     expect_equal code $? 2
     expect_match output "$(<output)" "none.json has no row that was measured"
@@ -300,11 +302,11 @@ test_refuses_what_does_not_compare() {
     # empty, incomplete, wrong numbers, a missing key, something after the end
     : >empty.json
     head -c 700 now.json >half.json
-    doctor now.json nan.json 's/"seconds": [^,]*/"seconds": nan/'
-    doctor now.json text.json 's/"seconds": [^,]*/"seconds": "9"/'
-    doctor now.json zero.json 's/"seconds": [^,]*/"seconds": 0/'
-    doctor now.json negative.json 's/"call_seconds": [^,]*/"call_seconds": -1/'
-    doctor now.json key.json 's/"call_seconds"/"calls"/'
+    doctor now.json nan.json 's/"us_median": [^,]*/"us_median": nan/'
+    doctor now.json text.json 's/"us_median": [^,]*/"us_median": "9"/'
+    doctor now.json zero.json 's/"us_median": [^,]*/"us_median": 0/'
+    doctor now.json negative.json 's/"host_us": [^,]*/"host_us": -1/'
+    doctor now.json key.json 's/"host_us"/"calls"/'
     doctor now.json tail.json '/^]/s/$/ more/'
     doctor now.json comma.json 's/,$//'
     printf '[\n]\n' >none.json
@@ -315,7 +317,7 @@ test_refuses_what_does_not_compare() {
         expect_match "output of $change" "$(<output)" "$change.json was not written by tutti-bench --json"
     done
     measure --compare key.json
-    expect_match output "$(<output)" "line 2: want call_seconds"
+    expect_match output "$(<output)" "line 2: want host_us"
     measure --compare missing.json
     expect_equal code $? 2
     expect_match output "$(<output)" "missing.json: No such file"
