@@ -170,7 +170,7 @@ static int check_rows(bench_run *run, bench_result *result, const bool *suspects
     return code;
 }
 
-/* Some rows; a sum over rows is checked by what the kind's own file defines, or by the twin alone. */
+/* Some rows, and sums over rows where the kind has its own check of them. */
 static int check_some(bench_run *run, bench_result *result)
 {
     const bool known = reference_knows(run->type->name);

@@ -313,9 +313,8 @@ static int check_copy(bench_machine *machine, const layers_options *options)
     APP_TRY(bench_copy_rate(machine, &rate));
     rate *= 1e-9;
     if (rate < least)
-        return app_fail(APP_FAILED,
-                        "a copy of 256 MiB has %.0f GB/s on %s (%s), want %g at least", rate,
-                        machine->backend, machine->device, least);
+        return app_fail(APP_FAILED, "a copy of 256 MiB has %.0f GB/s on %s (%s), want %g at least",
+                        rate, machine->backend, machine->device, least);
     app_say("a copy of 256 MiB: %.0f GB/s, at least %g wanted", rate, least);
     return APP_OK;
 }

@@ -8,24 +8,24 @@
 #include "common/exit_code.h"
 #include "common/report.h"
 
-int bench_pattern_make(tutti_dtype dtype, tutti_dtype rounded, uint64_t seed, double offset,
-                       double scale, bench_pattern *pattern)
+int bench_pattern_make(tutti_dtype dtype, tutti_dtype rounded, int64_t count, uint64_t seed,
+                       double offset, double scale, bench_pattern *pattern)
 {
-    *pattern = (bench_pattern){malloc(BENCH_PERIOD * sizeof(double)),
-                               malloc(BENCH_PERIOD * sizeof(double))};
+    const int64_t period = count < BENCH_PERIOD ? count : BENCH_PERIOD;
+    const size_t bytes = (size_t)period * sizeof(double);
+    *pattern = (bench_pattern){malloc(bytes), malloc(bytes)};
     if (!pattern->values || !pattern->typed) {
         bench_pattern_free(pattern);
         return app_fail(APP_FAILED, "no memory for random inputs");
     }
     uint64_t state = seed * UINT64_C(0x9e3779b97f4a7c15) + 1;
-    for (int64_t i = 0; i < BENCH_PERIOD; i++) {
+    for (int64_t i = 0; i < period; i++) {
         state = state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
         pattern->values[i] = offset + scale * ((double)(state >> 32) / 2147483648.0 - 1.0);
     }
-    APP_CHECK(tutti_convert(pattern->typed, rounded, pattern->values, TUTTI_F64, BENCH_PERIOD));
-    APP_CHECK(tutti_convert(pattern->values, TUTTI_F64, pattern->typed, rounded, BENCH_PERIOD));
-    return app_check(
-        tutti_convert(pattern->typed, dtype, pattern->values, TUTTI_F64, BENCH_PERIOD));
+    APP_CHECK(tutti_convert(pattern->typed, rounded, pattern->values, TUTTI_F64, period));
+    APP_CHECK(tutti_convert(pattern->values, TUTTI_F64, pattern->typed, rounded, period));
+    return app_check(tutti_convert(pattern->typed, dtype, pattern->values, TUTTI_F64, period));
 }
 
 void bench_pattern_free(bench_pattern *pattern)

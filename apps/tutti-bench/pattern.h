@@ -12,9 +12,9 @@ typedef struct bench_pattern {
     void *typed; /* in the tensor's type */
 } bench_pattern;
 
-/* Values uniform in offset ± scale, rounded to `rounded`, for a tensor of dtype. */
-int bench_pattern_make(tutti_dtype dtype, tutti_dtype rounded, uint64_t seed, double offset,
-                       double scale, bench_pattern *pattern);
+/* Values uniform in offset ± scale, rounded to `rounded`, for count elements of dtype. */
+int bench_pattern_make(tutti_dtype dtype, tutti_dtype rounded, int64_t count, uint64_t seed,
+                       double offset, double scale, bench_pattern *pattern);
 void bench_pattern_free(bench_pattern *pattern);
 
 /* Elements first, first + 1, … of a tensor filled with the pattern. */

@@ -160,7 +160,7 @@ static int put(bench_run *run, int number, tutti_tensor shape, double offset, do
     const int64_t count = tutti_tensor_count(&shape);
     tensor->view = shape;
     if (scale > 0 && !run->empty)
-        APP_TRY(bench_pattern_make(shape.dtype, rounded, (uint64_t)number + 1, offset, scale,
+        APP_TRY(bench_pattern_make(shape.dtype, rounded, count, (uint64_t)number + 1, offset, scale,
                                    &tensor->pattern));
     return bench_alloc(run->machine->ctx, &tensor->pattern, shape.dtype, count, &tensor->view.data);
 }

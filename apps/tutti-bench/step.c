@@ -43,7 +43,8 @@ static int fill_random(model *m)
 {
     bench_pattern pattern;
     const step_options *o = m->options;
-    APP_TRY(bench_pattern_make(o->dtype, o->dtype, (uint64_t)m->group->rank + 1, 0, 1, &pattern));
+    APP_TRY(bench_pattern_make(o->dtype, o->dtype, o->rows * o->dim, (uint64_t)m->group->rank + 1,
+                               0, 1, &pattern));
     const int code = bench_alloc(m->ctx, &pattern, o->dtype, o->rows * o->dim, &m->x.data);
     bench_pattern_free(&pattern);
     return code;
