@@ -130,13 +130,8 @@ int64_t bench_sampled_rows(const bench_run *run)
 {
     enum { ELEMENTS = 1 << 16, MOST = 1 << 10 };
     const bool dear = run->own->count || run->own->check;
-    int64_t widest = 1;
-    for (int i = 0; i < 2 * run->slots; i++) {
-        const int64_t count = tutti_tensor_count(&run->tensors[i].view);
-        if (run->tensors[i].view.data && bench_has_rows(run, i) && count / run->rows > widest)
-            widest = count / run->rows;
-    }
-    const int64_t room = dear ? 0 : ELEMENTS / widest, fit = room < MOST ? room : MOST;
+    const int64_t room = dear ? 0 : ELEMENTS / bench_widest(run);
+    const int64_t fit = room < MOST ? room : MOST;
     const int64_t wanted = fit > BENCH_SAMPLES ? fit : BENCH_SAMPLES;
     return wanted < run->rows ? wanted : run->rows;
 }

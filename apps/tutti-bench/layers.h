@@ -20,7 +20,7 @@ typedef struct bench_result {
     const char *layer, *pass, *variant;
     char shape[64];
     tutti_dtype dtype, param_dtype;
-    int64_t columns; /* elements of a row of the widest tensor */
+    int64_t columns; /* bench_widest's */
     bench_times times;
     double amount;       /* bytes, or operations where `product` */
     int product;         /* compared with the bare products, otherwise with a copy */
@@ -166,6 +166,8 @@ typedef struct bench_undo {
 int bench_fault_make(bench_run *run, bench_undo *undo);
 int bench_fault_undo(const bench_run *run, bench_undo *undo);
 
+/* Elements of a row of the widest tensor. */
+int64_t bench_widest(const bench_run *run);
 /* Results of the pass; those that have rows. */
 bool bench_is_result(const bench_run *run, int tensor);
 bool bench_has_rows(const bench_run *run, int tensor);

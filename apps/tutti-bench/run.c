@@ -304,14 +304,13 @@ static double count_bytes(const bench_run *run)
     return bytes;
 }
 
-static int64_t count_columns(const bench_run *run)
+int64_t bench_widest(const bench_run *run)
 {
-    int64_t widest = 0;
-    for (int i = 0; i < run->slots; i++) {
-        tutti_slot_shape shape;
-        if (run->tensors[2 * i].view.data &&
-            tutti_layer_slot_shape(run->layer, i, &shape) == TUTTI_OK && shape.cols > widest)
-            widest = shape.cols;
+    int64_t widest = 1;
+    for (int i = 0; i < 2 * run->slots; i++) {
+        const tutti_tensor *view = &run->tensors[i].view;
+        const int64_t width = tutti_tensor_count(view) / run->rows;
+        if (view->data && bench_has_rows(run, i) && width > widest) widest = width;
     }
     return widest;
 }
@@ -325,7 +324,7 @@ static int time_pass(bench_run *run, bench_result *result)
                              .variant = run->variant,
                              .dtype = run->dtype,
                              .param_dtype = run->param_dtype,
-                             .columns = count_columns(run),
+                             .columns = bench_widest(run),
                              .added = run->added,
                              .tolerance = bench_tolerance(run->dtype),
                              .amount = count_bytes(run)};

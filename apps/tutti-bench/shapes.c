@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* The sizes of a dimension: first, then each multiplied by `factor` or larger by `more`, to last. */
+/* The sizes of a dimension, from first to last: each is the one before times factor, plus more. */
 typedef struct range {
     int64_t first, last, factor, more;
 } range;

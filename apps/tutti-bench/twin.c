@@ -12,13 +12,7 @@ enum { BLOCK = 1 << 22, CHUNK = 1 << 12 };
 /* Rows that the twin has at a time: about BLOCK elements of the widest tensor. */
 static int64_t block_rows(const bench_run *run)
 {
-    int64_t widest = 1;
-    for (int i = 0; i < 2 * run->slots; i++) {
-        const int64_t count = tutti_tensor_count(&run->tensors[i].view);
-        if (run->tensors[i].view.data && bench_has_rows(run, i) && count / run->rows > widest)
-            widest = count / run->rows;
-    }
-    const int64_t rows = BLOCK / widest > 0 ? BLOCK / widest : 1;
+    const int64_t widest = bench_widest(run), rows = widest < BLOCK ? BLOCK / widest : 1;
     return rows < run->rows ? rows : run->rows;
 }
 

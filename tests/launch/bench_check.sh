@@ -196,7 +196,33 @@ test_a_slow_machine() {
     expect_equal "code of a place" $? 64
     expect_match output "$(<output)" "--inject-fault is 'everywhere', want last, inside, unwritten or sums"
 }
+test_on_a_gpu() {
+    nvidia-smi -L 2>/dev/null | grep -q '^GPU ' || skip "no GPU"
+    "$build/bin/tutti-bench" --version | grep -q '^cuda: toolkit' || skip "this build has no CUDA"
+    local place dtype
+    local -a gpu=("$build/bin/tutti-bench" --backend cuda --least-copy 0 --repeats 3
+        --shape "70x33,1100x8192,5x18x6,700x8192x128,3x4x5x6,4x256x256x256")
+    for dtype in f64 f32 f16 bf16; do
+        "${gpu[@]}" --dtype "$dtype" >output 2>&1 || fail "$(<output)"
+        expect_equal "wrong of $dtype" "$(verdicts WRONG)" 0
+        for place in last inside unwritten; do
+            "${gpu[@]}" --dtype "$dtype" "--inject-fault=$place" >output 2>&1
+            expect_equal "code of $dtype $place" $? 1
+            expect_equal "right of $dtype $place" "$(verdicts right)" 0
+        done
+        "${gpu[@]}" --dtype "$dtype" --inject-fault=sums >output 2>&1
+        expect_equal "code of $dtype sums" $? 1
+    done
+    "${gpu[@]}" --plot it.svg --json it.json >output 2>&1 || fail "$(<output)"
+    python3 -c 'import json, xml.etree.ElementTree as tree; tree.parse("it.svg"); rows = json.load(open("it.json"))
+assert all(row["checked"] and row["host_us"] > 0 and row["pct_roof"] > 0 for row in rows), rows' || fail "$(<it.json)"
+    "${gpu[@]}" --least-copy 999999 >output 2>&1
+    expect_equal "code of a slow GPU" $? 2
+}
 test_the_whole_run() {
+    grep -q '^CMAKE_BUILD_TYPE:STRING=Rel' "$build/CMakeCache.txt" || skip "not an optimised build"
+    grep -q '^TUTTI_SANITIZE:STRING=.' "$build/CMakeCache.txt" && skip "a sanitizer is slower"
+    (($(nproc) >= 2)) || skip "one core"
     "$build/bin/tutti-bench" --backend host >output 2>&1 || fail "$(<output)"
     expect_equal wrong "$(verdicts WRONG)" 0
     (($(verdicts right) >= 10)) || fail "$(<output)"
