@@ -124,13 +124,17 @@ static int check_row(bench_run *run, int64_t row, double **memory, bench_result 
     return APP_OK;
 }
 
-/* So many that they take reference/ about 20 ms.  Few of kinds that count or check for themselves:
- * their rows may be matrix products, of some 0.3 s. */
+/* Kinds that count or check for themselves: a row may be a matrix product, of some 0.3 s. */
+static bool is_dear(const bench_run *run)
+{
+    return run->own->count || run->own->check;
+}
+
+/* So many that they take reference/ about 20 ms; of dear rows, few. */
 int64_t bench_sampled_rows(const bench_run *run)
 {
     enum { ELEMENTS = 1 << 16, MOST = 1 << 10 };
-    const bool dear = run->own->count || run->own->check;
-    const int64_t room = dear ? 0 : ELEMENTS / bench_widest(run);
+    const int64_t room = is_dear(run) ? 0 : ELEMENTS / bench_widest(run);
     const int64_t fit = room < MOST ? room : MOST;
     const int64_t wanted = fit > BENCH_SAMPLES ? fit : BENCH_SAMPLES;
     return wanted < run->rows ? wanted : run->rows;
@@ -146,7 +150,8 @@ int64_t bench_sampled_row(const bench_run *run, int64_t index)
  * judge, the result counts as wrong: it is off, whatever the reason. */
 static int check_rows(bench_run *run, bench_result *result, const bool *suspects)
 {
-    enum { JUDGED_MAX = 4096 };
+    enum { JUDGED_MAX = 4096, DEAR_MAX = 64 };
+    const int64_t most = is_dear(run) ? DEAR_MAX : JUDGED_MAX;
     const int count = 2 * (run->slots + run->params);
     const int64_t rows = suspects ? run->rows : bench_sampled_rows(run);
     double **memory = calloc((size_t)count, sizeof *memory);
@@ -155,7 +160,7 @@ static int check_rows(bench_run *run, bench_result *result, const bool *suspects
     for (int64_t i = 0; code == APP_OK && i < rows; i++) {
         if (suspects && !suspects[i]) continue;
         if (suspects && !(result->error <= result->tolerance)) break;
-        if (suspects && ++judged > JUDGED_MAX)
+        if (suspects && ++judged > most)
             bench_keep(result, INFINITY, result->tolerance);
         else
             code = check_row(run, suspects ? i : bench_sampled_row(run, i), memory, result);
