@@ -89,7 +89,7 @@ typedef struct bench_run {
 /* What a kind's own file defines; a kind without one has zeros. */
 struct bench_layer {
     bench_shape gpu[BENCH_DEFAULT_SHAPES], host[BENCH_DEFAULT_SHAPES];
-    const char *options;  /* beside the shape and the types: "eps=1e-5" */
+    const char *options;  /* beside the shape and the types: "eps=1e-5"; "p=0.1," before variants */
     const char *variant;  /* an option of which several values are timed */
     const char *variants; /* its default values, which --NAME of the option replaces */
     int key;              /* the letter of that command-line option, or 0 */
