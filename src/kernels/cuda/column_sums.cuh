@@ -111,6 +111,8 @@ static tutti_status column_sums_finish(const char *what, cudaStream_t stream, in
 {
     /* Few blocks: the more strips, the fewer reads follow each other. */
     const bool few = cols <= 8192;
+    int device = 0;
+    TUTTI_TRY(tutti__cuda_status(cudaGetDevice(&device), what));
     cudaLaunchAttribute early = {};
     early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     early.val.programmaticStreamSerializationAllowed = 1;
@@ -119,7 +121,7 @@ static tutti_status column_sums_finish(const char *what, cudaStream_t stream, in
     config.blockDim = dim3(lanes, few ? 32 : 8);
     config.stream = stream;
     config.attrs = &early;
-    config.numAttrs = 1;
+    config.numAttrs = tutti__cuda_has_clusters(device); /* code of 9.0, which waits by itself */
     return tutti__cuda_status(
         cudaLaunchKernelEx(&config, few ? column_sums_kernel<R, 32> : column_sums_kernel<R, 8>,
                            count, cols, partial, sum, accumulate),
