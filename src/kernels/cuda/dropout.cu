@@ -322,7 +322,7 @@ __global__ void __launch_bounds__(threads, BLOCKS)
 {
     typedef dropout_strip<T, act, what, even, DEPTH> its;
     __shared__ typename its::ring waiting;
-    start_next();
+    if (its::backward) start_next();
     const int lanes = 1 << plan.lanes_log2, apart = threads >> plan.lanes_log2;
     const int64_t at = int64_t(blockIdx.x) * lanes + (threadIdx.x & (lanes - 1));
     const int64_t left = args.cols - at * group;
