@@ -1,0 +1,360 @@
+#!/usr/bin/env python3
+"""Times Tutti's layers beside PyTorch, torch.compile, Liger and QuACK: same inputs, one run.
+
+usage: PYTHONPATH=build/python bench/compare.py [--backend host|cuda] [--layers A,B] [--shapes RxC,…]
+       [--dtype T] [--peers A,B] [--repeats N] [--no-bars] [--least-share PCT] [--json FILE]
+The table has each peer's time over Tutti's, and Tutti's speed beside a copy of the same bytes.
+Results of Tutti's are compared with PyTorch's in f64.  bench/compare_bars.py has the bars.
+Exit codes: 0; 1 if a bar is missed or a result is wrong; 2 if nothing could run.
+"""
+
+import argparse
+import json
+import statistics
+import sys
+import time
+
+try:
+    import torch  # before tutti: docs/install.md, "Beside PyTorch"
+    import torch.nn.functional as F
+    import tutti
+except ImportError as missing:
+    print(f"compare.py: {missing}", file=sys.stderr)
+    sys.exit(2)
+
+from compare_bars import missed
+
+TYPES = {"f32": torch.float32, "f64": torch.float64, "f16": torch.float16, "bf16": torch.bfloat16,
+         "i32": torch.int32, "u8": torch.uint8}
+# Of a result's size: the type's own rounding, and that of sums in f32.
+TOLERANCES = {"f32": 1e-4, "f16": 2e-3, "bf16": 1.6e-2}
+EPS, P = 1e-5, 0.1
+KEPT = 1 - round(P * 65536) / 65536  # p is taken as a multiple of 2^-16
+LAYERS = ("layernorm", "rmsnorm", "softmax", "cross_entropy", "dropout_gelu",
+          "dropout_squared_relu")
+SHAPES = {
+    "cuda": "32768x256,32768x1024,32768x4096,16384x8192,8192x16384,4096x32768,2048x131072,"
+            "512x262144,4097x4099,50000x1536,512x200003,133x4096,1055x4096",
+    "host": "64x1024,8192x2048"}
+LOSS_SHAPES = "8192x4096,8192x32768,8192x50257,8192x50304,4096x128256"
+ACTIVATIONS = {"gelu": lambda z: F.gelu(z, approximate="tanh"),
+               "squared_relu": lambda z: F.relu(z).square()}
+
+
+class Clock:
+    """Measures functions in turn, each after 256 MiB are overwritten, so that caches are cold."""
+
+    def __init__(self, backend, repeats):
+        self.cuda, self.repeats = backend == "cuda", repeats
+        self.device = "cuda" if self.cuda else "cpu"
+        self.flush = torch.empty(256 << 20, dtype=torch.uint8, device=self.device)
+        self.stream = None
+        if self.cuda:  # one stream for all: autograd runs a backward on its forward's
+            self.stream = torch.cuda.Stream()
+            torch.cuda.set_stream(self.stream)
+
+    def ready(self, function):
+        """What to replay: on a GPU a graph, which leaves out the host's time."""
+        for _ in range(3):
+            function()
+        if not self.cuda:
+            return function
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, stream=self.stream):
+            function()
+        return graph.replay
+
+    def medians(self, replays):
+        """{name: milliseconds}."""
+        times = {name: [] for name in replays}
+        for _ in range(self.repeats):
+            for name, replay in replays.items():
+                self.flush.zero_()
+                times[name].append(self._once(replay))
+        if self.cuda:
+            torch.cuda.synchronize()
+            times = {name: [a.elapsed_time(b) for a, b in pairs] for name, pairs in times.items()}
+        return {name: statistics.median(values) for name, values in times.items()}
+
+    def _once(self, replay):
+        if not self.cuda:
+            begin = time.perf_counter()
+            replay()
+            return (time.perf_counter() - begin) * 1e3
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        replay()
+        end.record()
+        return begin, end
+
+
+class Case:
+    """The inputs of one layer and shape, Tutti's calls on them and PyTorch's function."""
+
+    def __init__(self, ctx, clock, layer, rows, cols, dtype):
+        self.kind, _, self.activation = layer.partition("_") if "dropout" in layer else (
+            layer, "", "")
+        self.ctx, self.rows, self.cols, self.dtype = ctx, rows, cols, dtype
+        self.device = clock.device
+        make = torch.Generator(self.device).manual_seed(rows + cols)
+
+        def random(*shape):
+            return torch.randn(*shape, generator=make, device=self.device).to(TYPES[dtype])
+
+        self.x, self.dy = random(rows, cols), random(rows, cols)
+        self.params = {name: random(cols) for name in
+                       {"layernorm": ("gamma", "beta"), "rmsnorm": ("gamma",),
+                        "dropout": ("bias",)}.get(self.kind, ())}
+        self.labels = torch.randint(0, cols, (rows,), generator=make, device=self.device)
+        options = {"layernorm": {"eps": EPS}, "rmsnorm": {"eps": EPS},
+                   "dropout": {"p": P, "activation": self.activation}}.get(self.kind, {})
+        self.layer = tutti.Layer(self.kind, cols=cols, dtype=dtype, **options)
+        self.step = tutti.Step(ctx)
+        self.of_call = {"step": self.step} if self.kind in ("dropout", "cross_entropy") else {}
+        if self.kind == "dropout":
+            self.of_call["first_row"] = 0
+
+    def empty(self, name, layer=None):
+        shape, dtype = (layer or self.layer).shape(name, self.rows)
+        return torch.empty(shape, dtype=TYPES[dtype], device=self.device)
+
+    def calls(self):
+        """{pass: (call, {name: result})}; forward must run before backward."""
+        grads = {"d" + name: self.empty("d" + name) for name in self.params}
+        self.layer.bind(**self.params, **grads)
+        if self.kind == "cross_entropy":
+            out = {name: self.empty(name) for name in ("loss_sum", "dlogits")}
+            call = self.layer.prepare(self.ctx, logits=self.x, labels=self.labels.int(), **out,
+                                      **self.of_call)
+            return {"forward": (call, out)}
+        y, dx, saved = self.empty("y"), self.empty("dx"), self.empty("saved")
+        kept = {"saved": saved} if saved.numel() else {}
+        forward = self.layer.prepare(self.ctx, x=self.x, y=y, **kept, **self.of_call)
+        back = {"x": self.x} if self.kind != "softmax" else {"y": y}
+        backward = self.layer.prepare(self.ctx, True, dy=self.dy, dx=dx, **back, **kept,
+                                      **self.of_call)
+        return {"forward": (forward, {"y": y}), "backward": (backward, {"dx": dx, **grads})}
+
+    def mask(self):
+        """What dropout keeps: ones through a layer without activation, whose mask is the same."""
+        layer = tutti.Layer("dropout", cols=self.cols, dtype=self.dtype, p=P, no_bias=1)
+        y = self.empty("y", layer)
+        layer.forward(self.ctx, x=torch.ones_like(self.x), y=y, **self.of_call)
+        self.ctx.synchronize()
+        return y != 0
+
+    def function(self, keep=None):
+        """PyTorch's function of x and the parameters; dropout draws its own mask without keep."""
+        shape, labels, act = [self.cols], self.labels, ACTIVATIONS.get(self.activation)
+        if keep is not None:
+            return lambda x, bias: torch.where(keep, act(x + bias), 0) / KEPT
+        return {"layernorm": lambda x, gamma=None, beta=None: F.layer_norm(x, shape, gamma, beta,
+                                                                           EPS),
+                "rmsnorm": lambda x, gamma=None: F.rms_norm(x, shape, gamma, EPS),
+                "softmax": lambda x: torch.softmax(x, 1),
+                "cross_entropy": lambda x: F.cross_entropy(x, labels, reduction="sum"),
+                "dropout": lambda x, bias=None: F.dropout(act(x + bias), P)}[self.kind]
+
+    def expected(self):
+        """{name: PyTorch's result in f64}."""
+        keep = self.mask() if self.kind == "dropout" else None
+        if keep is not None:
+            share, count = keep.double().mean().item(), keep.numel()
+            if not abs(share - KEPT) <= 6 * (P * KEPT / count) ** 0.5:
+                raise ArithmeticError(f"dropout keeps {share}, want {KEPT}")
+        of = [t.double().requires_grad_() for t in (self.x, *self.params.values())]
+        y = self.function(keep)(*of)
+        loss = self.kind == "cross_entropy"
+        grads = torch.autograd.grad(y, of, None if loss else self.dy.double())
+        names = ("dlogits",) if loss else ("dx", *("d" + name for name in self.params))
+        return {"loss_sum" if loss else "y": y.detach(), **dict(zip(names, grads))}
+
+    def wrong(self, results, expected):
+        """The names of wrong results, each with its largest error."""
+        found = []
+        for name, got in results.items():
+            want = expected[name].reshape(got.shape)
+            allowed = want.abs() + want.square().mean().sqrt()
+            least = 6e-8 if got.dtype == torch.float16 else 0  # the step of its smallest numbers
+            ratio = ((got.double() - want).abs() / (TOLERANCES[self.dtype] * allowed + least + 1e-30))
+            if not (ratio <= 1).all():
+                found.append(f"{name} is wrong, {ratio.max().item():.3g} times what is allowed")
+        return found
+
+
+def copies(x, passes):
+    """Two copies of as many bytes: the driver's and a plain kernel, since either may be slow."""
+    count = x.numel() * (2 if passes == "forward" else 3) * x.element_size() // 2 // 4
+    source = torch.zeros(count, dtype=torch.int32, device=x.device)
+    to = torch.empty_like(source)
+    return {"copy": lambda: to.copy_(source),
+            "plain copy": lambda: torch.bitwise_or(source, 0, out=to)}
+
+
+def pytorch(case, passes, compiled):
+    function = case.function()
+    if compiled:
+        torch._dynamo.reset()
+        function = torch.compile(function, dynamic=False)
+    of = [t.clone().requires_grad_() for t in (case.x, *case.params.values())]
+    if case.kind == "cross_entropy":
+        return lambda: torch.autograd.grad(function(*of), of)
+    if passes == "forward":
+        of = [t.detach() for t in of]
+        return lambda: function(*of)
+    y = function(*of)
+    return lambda: torch.autograd.grad(y, of, case.dy, retain_graph=True)
+
+
+def liger(case, passes):
+    from liger_kernel.ops import layer_norm, rms_norm, softmax
+    forward = passes == "forward"
+    if case.kind == "layernorm":
+        of = (case.x, case.params["gamma"], case.params["beta"])
+        run = lambda: layer_norm.layer_norm_forward(*of, EPS)
+        _, _, mean, rstd, *_ = run()
+        return run if forward else lambda: layer_norm.layer_norm_backward(case.dy, *of, mean, rstd)
+    if case.kind == "rmsnorm":
+        of = (case.x, case.params["gamma"])
+        run = lambda: rms_norm.rms_norm_forward(*of, EPS, 0.0, "llama", False)
+        _, _, rstd, block, warps, casting = run()
+        return run if forward else lambda: rms_norm.rms_norm_backward(
+            case.dy, *of, rstd, 0.0, casting, block, warps, False, False)
+    if case.kind == "softmax":
+        run = lambda: softmax._softmax_forward(case.x)
+        y, *launch = run()
+        return run if forward else lambda: softmax._softmax_backward(case.dy, y, *launch)
+    raise LookupError(f"is not compared in {case.kind}")
+
+
+def quack(case, passes):
+    forward = passes == "forward"
+    if case.kind in ("layernorm", "rmsnorm"):
+        from quack import rmsnorm as norms
+    if case.kind == "layernorm":  # its parameters are f32 only
+        gamma, beta = case.params["gamma"].float(), case.params["beta"].float()
+        run = lambda: norms.layernorm_fwd(case.x, gamma, beta, EPS, True, True)
+        _, rstd, mean = run()
+        return run if forward else lambda: norms.layernorm_bwd(case.x, gamma, case.dy, rstd, mean,
+                                                               True)
+    if case.kind == "rmsnorm":
+        gamma = case.params["gamma"]
+        run = lambda: norms.rmsnorm_fwd(case.x, gamma, eps=EPS, store_rstd=True)
+        rstd = next(t for t in run() if t is not None and t.dim() == 1)
+        return run if forward else lambda: norms.rmsnorm_bwd(case.x, gamma, case.dy, rstd)
+    if case.kind == "softmax":
+        from quack.softmax import softmax_bwd, softmax_fwd
+        y = softmax_fwd(case.x)
+        return (lambda: softmax_fwd(case.x)) if forward else lambda: softmax_bwd(case.dy, y)
+    if case.kind == "cross_entropy":
+        from quack.cross_entropy import cross_entropy_fwd
+        return lambda: cross_entropy_fwd(case.x, case.labels, return_dx=True)
+    raise LookupError(f"is not compared in {case.kind}")
+
+
+PEERS = {"torch": lambda case, passes: pytorch(case, passes, False),
+         "compile": lambda case, passes: pytorch(case, passes, True),
+         "liger": liger, "quack": quack}
+
+
+def measure(clock, case, passes, call, peers, reasons):
+    replays = {name: clock.ready(run) for name, run in copies(case.x, passes).items()}
+    if clock.cuda:
+        call.plan()
+    replays["tutti"] = clock.ready(call)
+    for peer in peers:
+        try:
+            replays[peer] = clock.ready(PEERS[peer](case, passes))
+        except Exception as refusal:  # whatever a peer raises is its refusal, named at the end
+            why = (str(refusal).splitlines() or [""])[0][:90]
+            reasons.setdefault(f"{peer}: {type(refusal).__name__}: {why}",
+                               f"{case.kind} {case.rows}x{case.cols}")
+    times = clock.medians(replays)
+    times["copy"] = min(times["copy"], times.pop("plain copy"))
+    return times
+
+
+def compare(clock, ctx, args, layer, shape, reasons):
+    """A row for each pass."""
+    rows, cols = map(int, shape.split("x"))
+    case = Case(ctx, clock, layer, rows, cols, args.dtype)
+    calls = case.calls()
+    for call, _ in calls.values():
+        call()
+    ctx.check()
+    if args.inject_fault:
+        for _, results in calls.values():
+            for result in results.values():
+                result.view(-1)[-1] += 1
+    expected, found = case.expected(), []
+    errors = {passes: case.wrong(results, expected) for passes, (_, results) in calls.items()}
+    del expected
+    for passes, (call, _) in calls.items():
+        times = measure(clock, case, passes, call, args.peers, reasons)
+        row = {"layer": layer, "pass": passes, "rows": rows, "cols": cols, "dtype": args.dtype,
+               "backend": args.backend, "bytes": case.x.numel() * case.x.element_size(),
+               "ms": times, "share": times["copy"] / times["tutti"], "failed": errors[passes]}
+        if not args.no_bars:
+            row["failed"] = row["failed"] + missed(row, args.least_share)
+        ratios = [f"{times[peer] / times['tutti']:9.2f}" if peer in times else f"{'–':>9}"
+                  for peer in args.peers]
+        print(f"{layer:21}{passes:9}{shape:>13} {times['tutti'] * 1e3:11.1f}{row['share']:8.1%}",
+              *ratios, "  " + "; ".join(row["failed"]), flush=True)
+        found.append(row)
+    return found
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--backend", choices=("host", "cuda"),
+                        default="cuda" if torch.cuda.is_available() else "host")
+    parser.add_argument("--layers", default=",".join(LAYERS))
+    parser.add_argument("--shapes", help="ROWSxCOLS,… for all layers")
+    parser.add_argument("--dtype", choices=tuple(TOLERANCES))
+    parser.add_argument("--peers")
+    parser.add_argument("--repeats", type=int, default=30)
+    parser.add_argument("--no-bars", action="store_true", help="only wrong results fail")
+    parser.add_argument("--least-share", type=float, metavar="PCT",
+                        help="of the copy's speed, in place of the bars")
+    parser.add_argument("--inject-fault", action="store_true",
+                        help="alter an element of each result: the run must exit with 1")
+    parser.add_argument("--json", metavar="FILE")
+    args = parser.parse_args()
+    cuda = args.backend == "cuda"
+    args.dtype = args.dtype or ("bf16" if cuda else "f32")
+    args.peers = (args.peers or ("torch,compile,liger,quack" if cuda else "torch")).split(",")
+    args.layers = args.layers.split(",")
+    for name in (set(args.peers) - set(PEERS)) | (set(args.layers) - set(LAYERS)):
+        parser.error(f"there is no {name!r}; layers: {', '.join(LAYERS)}; peers: {', '.join(PEERS)}")
+    return args
+
+
+def main():
+    args, reasons, rows = arguments(), {}, []
+    try:
+        clock = Clock(args.backend, args.repeats)
+        ctx = tutti.Context(args.backend, stream=clock.stream,
+                            threads=0 if clock.cuda else torch.get_num_threads())
+    except (tutti.Error, RuntimeError, AssertionError) as refusal:
+        print(f"compare.py: {refusal}", file=sys.stderr)
+        return 2
+    print(f"{'layer':21}{'pass':9}{'shape':>13} {'us':>11}{'copy':>8}",
+          *(f"{peer:>9}" for peer in args.peers))
+    for layer in args.layers:
+        loss = layer == "cross_entropy" and clock.cuda
+        shapes = args.shapes or (LOSS_SHAPES if loss else SHAPES[args.backend])
+        if "dropout" in layer and clock.cuda and not args.shapes:
+            shapes = "16384x4096"
+        for shape in shapes.split(","):
+            rows += compare(clock, ctx, args, layer, shape, reasons)
+    for reason, first in reasons.items():
+        print(f"– {reason} (first: {first})")
+    if args.json:
+        with open(args.json, "w", encoding="utf-8") as file:
+            json.dump(rows, file, indent=1)
+    return int(any(row["failed"] for row in rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
