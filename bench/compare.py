@@ -1,19 +1,24 @@
 #!/usr/bin/env python3
 """Times Tutti's layers beside PyTorch, torch.compile, Liger and QuACK: same inputs, one run.
 
-usage: PYTHONPATH=build/python bench/compare.py [--backend host|cuda] [--layers A,B] [--shapes RxC,…]
-       [--dtype T] [--peers A,B] [--repeats N] [--no-bars] [--least-share PCT] [--json FILE]
+usage: PYTHONPATH=build/python bench/compare.py [--backend host|cuda] [--layers A,B] [--dtype T]
+       [--shapes RxC,…] [--peers A,B] [--repeats N] [--no-bars] [--least-share PCT] [--json FILE]
 The table has each peer's time over Tutti's, and Tutti's speed beside a copy of the same bytes.
-Results of Tutti's are compared with PyTorch's in f64.  bench/compare_bars.py has the bars.
-Exit codes: 0; 1 if a bar is missed or a result is wrong; 2 if nothing could run.
+Every element that the timed call of Tutti's writes is compared with PyTorch's in f64.
+bench/compare_bars.py has the bars.
+Exit codes: 0; 1 if a bar is missed or a result is wrong; 2 if Tutti could not run.
 """
 
 import argparse
 import json
+import os
+import re
 import statistics
 import sys
 import time
 
+# Two libraries' threads: those that wait for work would keep the others' from it.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 try:
     import torch  # before tutti: docs/install.md, "Beside PyTorch"
     import torch.nn.functional as F
@@ -177,7 +182,8 @@ class Case:
             want = expected[name].reshape(got.shape)
             allowed = want.abs() + want.square().mean().sqrt()
             least = 6e-8 if got.dtype == torch.float16 else 0  # the step of its smallest numbers
-            ratio = ((got.double() - want).abs() / (TOLERANCES[self.dtype] * allowed + least + 1e-30))
+            allowed = TOLERANCES[self.dtype] * allowed + least + 1e-30
+            ratio = (got.double() - want).abs() / allowed
             if not (ratio <= 1).all():
                 found.append(f"{name} is wrong, {ratio.max().item():.3g} times what is allowed")
         return found
@@ -272,7 +278,7 @@ def measure(clock, case, passes, call, peers, reasons):
                                f"{case.kind} {case.rows}x{case.cols}")
     times = clock.medians(replays)
     times["copy"] = min(times["copy"], times.pop("plain copy"))
-    return times
+    return times, replays["tutti"]
 
 
 def compare(clock, ctx, args, layer, shape, reasons):
@@ -283,18 +289,21 @@ def compare(clock, ctx, args, layer, shape, reasons):
     for call, _ in calls.values():
         call()
     ctx.check()
-    if args.inject_fault:
-        for _, results in calls.values():
+    expected, found = case.expected(), []
+    for passes, (call, results) in calls.items():
+        times, replay = measure(clock, case, passes, call, args.peers, reasons)
+        for result in results.values():
+            result.fill_(float("nan"))
+        replay()
+        if args.inject_fault:
             for result in results.values():
                 result.view(-1)[-1] += 1
-    expected, found = case.expected(), []
-    errors = {passes: case.wrong(results, expected) for passes, (_, results) in calls.items()}
-    del expected
-    for passes, (call, _) in calls.items():
-        times = measure(clock, case, passes, call, args.peers, reasons)
+        errors = case.wrong(results, expected)
+        if args.inject_fault:
+            replay()
         row = {"layer": layer, "pass": passes, "rows": rows, "cols": cols, "dtype": args.dtype,
                "backend": args.backend, "bytes": case.x.numel() * case.x.element_size(),
-               "ms": times, "share": times["copy"] / times["tutti"], "failed": errors[passes]}
+               "ms": times, "share": times["copy"] / times["tutti"], "failed": errors}
         if not args.no_bars:
             row["failed"] = row["failed"] + missed(row, args.least_share)
         ratios = [f"{times[peer] / times['tutti']:9.2f}" if peer in times else f"{'–':>9}"
@@ -326,7 +335,10 @@ def arguments():
     args.peers = (args.peers or ("torch,compile,liger,quack" if cuda else "torch")).split(",")
     args.layers = args.layers.split(",")
     for name in (set(args.peers) - set(PEERS)) | (set(args.layers) - set(LAYERS)):
-        parser.error(f"there is no {name!r}; layers: {', '.join(LAYERS)}; peers: {', '.join(PEERS)}")
+        parser.error(f"there is no {name!r}; layers: {', '.join(LAYERS)}; "
+                     f"peers: {', '.join(PEERS)}")
+    if not re.fullmatch(r"[1-9]\d*x[1-9]\d*(,[1-9]\d*x[1-9]\d*)*", args.shapes or "1x1"):
+        parser.error(f"--shapes is {args.shapes!r}, want ROWSxCOLS,…")
     return args
 
 
@@ -347,7 +359,11 @@ def main():
         if "dropout" in layer and clock.cuda and not args.shapes:
             shapes = "16384x4096"
         for shape in shapes.split(","):
-            rows += compare(clock, ctx, args, layer, shape, reasons)
+            try:
+                rows += compare(clock, ctx, args, layer, shape, reasons)
+            except (tutti.Error, RuntimeError, ArithmeticError) as refusal:
+                print(f"compare.py: {layer} {shape}: {refusal}", file=sys.stderr)
+                return 2
     for reason, first in reasons.items():
         print(f"– {reason} (first: {first})")
     if args.json:

@@ -46,14 +46,18 @@ _FEW_ROWS, _FEW_ROWS_MS = {(133, 4096), (1055, 4096), (1057, 4096), (7, 16384)},
 
 def _odd_share(row):
     narrow = (row["rows"], row["cols"]) == (4097, 4099)
+    if "dropout" in row["layer"] or (row["bytes"] < 64 * MB and not narrow):
+        return None
     if row["layer"] in NORMS and row["pass"] == "backward":
         return 0.65 if narrow else 0.75
     return 0.80 if narrow and row["layer"] in NORMS else 0.85
 
 
 def _least_share(row):
-    if row["backend"] == "cuda" and _is_odd(row["cols"]) and row["cols"] >= 4099:
+    if row["backend"] == "cuda" and _is_odd(row["cols"]):
         return _odd_share(row)
+    if row["backend"] == "host" and row["dtype"] != "f32":
+        return None
     if (row["layer"] in NORMS and row["pass"] == "backward" and row["dtype"] == "f16"
             and (row["rows"], row["cols"]) in ((4096, 1024), (4096, 4096))):
         return 0.75
@@ -67,8 +71,9 @@ def _least_share(row):
 def _missed_peers(row):
     found, ms = [], row["ms"]
     peers = {name: value for name, value in ms.items() if name not in ("tutti", "copy")}
-    slack = 1.03 if row["backend"] == "cuda" else 1.0
-    if peers and (row["backend"] == "cuda" or row["bytes"] >= 64 * MB):
+    cuda, judged = row["backend"] == "cuda", (*NORMS, "softmax")
+    slack = 1.03 if cuda else 1.0
+    if peers and (cuda or (row["bytes"] >= 64 * MB and row["layer"] in judged)):
         best = min(peers, key=peers.get)
         if ms["tutti"] > slack * peers[best]:
             found.append(f"slower than {best}")

@@ -1,0 +1,50 @@
+#!/usr/bin/env bash
+# Tests of bench/compare.py on the host, beside PyTorch.
+# usage: compare.sh BUILD-FOLDER
+# shellcheck source=tests/launch/check.sh disable=SC2317
+source "$(dirname "${BASH_SOURCE[0]}")/check.sh"
+build=$(readlink -f "$1")
+
+# compare ARGS …: once, on the host, to `output`
+compare() {
+    PYTHONPATH=$build/python${PYTHONPATH:+:$PYTHONPATH} OMP_WAIT_POLICY=passive python3 "$top/bench/compare.py" --backend host --repeats 1 "$@" >output 2>&1
+}
+needs_torch() {
+    [[ -e $build/python/tutti_build.py ]] || skip "this build has no Python module"
+    python3 -c 'import torch, cffi' 2>/dev/null || skip "no PyTorch, or no cffi, for python3"
+}
+
+test_every_layer_and_type() {
+    local dtype
+    needs_torch
+    for dtype in f32 f16 bf16; do
+        compare --no-bars --dtype "$dtype" --shapes 33x257,9x64 --json "rows.$dtype" || fail "$dtype: $(<output)"
+        expect_equal "rows of $dtype" "$(grep -cE '^[a-z_]+ +(forward|backward) ' output)" 22
+    done
+    python3 - <<'PYTHON' || fail "the JSON is not what it should be"
+import json
+rows = json.load(open("rows.f32"))
+assert len(rows) == 22 and all(row["failed"] == [] and {"tutti", "copy", "torch"} <= row["ms"].keys() for row in rows), rows
+PYTHON
+}
+test_wrong_results_are_found() {
+    needs_torch
+    compare --no-bars --shapes 33x257 --inject-fault
+    expect_equal code $? 1
+    expect_equal wrong "$(grep -c ' is wrong, ' output)" 11
+}
+test_a_missed_bar_is_a_failure() {
+    needs_torch
+    compare --layers softmax --shapes 64x64 --least-share 1e6
+    expect_equal code $? 1
+    expect_equal missed "$(grep -c 'want 1e+06 % of the copy' output)" 2
+}
+test_wrong_options() {
+    needs_torch
+    compare --layers norm && fail "an unknown layer: $(<output)"
+    grep -q "there is no 'norm'; layers: layernorm, " output || fail "$(<output)"
+    compare --peers nobody && fail "an unknown peer: $(<output)"
+    grep -q "there is no 'nobody'; " output || fail "$(<output)"
+}
+
+run_tests
