@@ -49,6 +49,30 @@ void tutti__store_f64(void *dst, tutti_dtype dtype, const double *row, int64_t c
 void tutti__round_f32(float *row, tutti_dtype dtype, int64_t count);
 void tutti__round_f64(double *row, tutti_dtype dtype, int64_t count);
 
+/* A row as REALs: itself, where that is its type, else loaded into room.  Where REALs of a row are
+ * to be written: there itself, or room, from which store_row stores them. */
+#define TUTTI__ROWS_OF(name, REAL, DTYPE)                                                   \
+    TUTTI__INLINE const REAL *tutti__row_in_##name(REAL *room, const tutti__matrix *matrix, \
+                                                   int64_t row, int64_t count)              \
+    {                                                                                       \
+        if (matrix->dtype == DTYPE) return tutti__row(matrix, row);                         \
+        tutti__load_##name(room, tutti__row(matrix, row), matrix->dtype, count);            \
+        return room;                                                                        \
+    }                                                                                       \
+    TUTTI__INLINE REAL *tutti__row_out_##name(REAL *room, const tutti__matrix *matrix,      \
+                                              int64_t row)                                  \
+    {                                                                                       \
+        return matrix->dtype == DTYPE ? tutti__row(matrix, row) : room;                     \
+    }                                                                                       \
+    TUTTI__INLINE void tutti__store_row_##name(const tutti__matrix *matrix, int64_t row,    \
+                                               const REAL *from, int64_t count)             \
+    {                                                                                       \
+        void *const to = tutti__row(matrix, row);                                           \
+        if (from != to) tutti__store_##name(to, matrix->dtype, from, count);                \
+    }
+TUTTI__ROWS_OF(f32, float, TUTTI_F32)
+TUTTI__ROWS_OF(f64, double, TUTTI_F64)
+
 /* Long rows are summed in chunks of this many columns: REALs within a chunk, two words across. */
 #define TUTTI__CHUNK 512
 

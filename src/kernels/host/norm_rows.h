@@ -39,28 +39,36 @@ static void OF(norm_forward_rows)(void *data, int64_t begin, int64_t end, int th
     const tutti__norm_args *args = t->args;
     const int64_t cols = args->cols;
     const REAL *restrict gamma = t->gamma, *restrict beta = t->beta;
-    REAL *restrict x = (REAL *)(t->rows + (size_t)thread * t->thread_bytes);
-    REAL *restrict r = (REAL *)((char *)x + t->row_bytes);
+    REAL *restrict room = (REAL *)(t->rows + (size_t)thread * t->thread_bytes);
+    REAL *restrict r = (REAL *)((char *)room + t->row_bytes);
     for (int64_t row = begin; row < end; row++) {
-        OF(tutti__load)(x, tutti__row(&args->x, row), args->x.dtype, cols);
+        const REAL *x = room;
         if (args->residual.data) {
+            OF(tutti__load)(room, tutti__row(&args->x, row), args->x.dtype, cols);
             OF(tutti__load)(r, tutti__row(&args->residual, row), args->residual.dtype, cols);
-            for (int64_t j = 0; j < cols; j++) x[j] += r[j];
-            OF(tutti__round)(x, args->x.dtype, cols);
+            for (int64_t j = 0; j < cols; j++) room[j] += r[j];
+            OF(tutti__round)(room, args->x.dtype, cols);
             if (args->sum.data)
-                OF(tutti__store)(tutti__row(&args->sum, row), args->sum.dtype, x, cols);
+                OF(tutti__store)(tutti__row(&args->sum, row), args->sum.dtype, room, cols);
+        } else {
+            x = OF(tutti__row_in)(room, &args->x, row, cols);
         }
         REAL mean, rstd;
         OF(row_statistics)(x, args, &mean, &rstd);
         if (args->mean) ((REAL *)args->mean)[row] = mean;
         if (args->rstd) ((REAL *)args->rstd)[row] = rstd;
-        if (beta)
-            for (int64_t j = 0; j < cols; j++) x[j] = (x[j] - mean) * rstd * gamma[j] + beta[j];
-        else if (gamma)
-            for (int64_t j = 0; j < cols; j++) x[j] = (x[j] - mean) * rstd * gamma[j];
-        else
-            for (int64_t j = 0; j < cols; j++) x[j] = (x[j] - mean) * rstd;
-        OF(tutti__store)(tutti__row(&args->y, row), args->y.dtype, x, cols);
+        REAL *y = OF(tutti__row_out)(room, &args->y, row);
+        if (beta) {
+#pragma omp simd /* y may be x */
+            for (int64_t j = 0; j < cols; j++) y[j] = (x[j] - mean) * rstd * gamma[j] + beta[j];
+        } else if (gamma) {
+#pragma omp simd
+            for (int64_t j = 0; j < cols; j++) y[j] = (x[j] - mean) * rstd * gamma[j];
+        } else {
+#pragma omp simd
+            for (int64_t j = 0; j < cols; j++) y[j] = (x[j] - mean) * rstd;
+        }
+        OF(tutti__store_row)(&args->y, row, y, cols);
     }
 }
 
@@ -90,24 +98,30 @@ static void OF(norm_backward_blocks)(void *data, int64_t begin, int64_t end, int
             args->rows - first < t->blocks.rows ? args->rows : first + t->blocks.rows;
         for (int64_t row = first; row < last; row++) {
             const REAL mu = args->centered ? mean[row] : 0, scale = rstd[row];
-            OF(tutti__load)(n, tutti__row(&args->x, row), args->x.dtype, cols);
-            OF(tutti__load)(g, tutti__row(&args->dy, row), args->dy.dtype, cols);
-            for (int64_t j = 0; j < cols; j++) n[j] = (n[j] - mu) * scale;
+            const REAL *x = OF(tutti__row_in)(n, &args->x, row, cols);
+            const REAL *dy = OF(tutti__row_in)(g, &args->dy, row, cols);
+            for (int64_t j = 0; j < cols; j++) n[j] = (x[j] - mu) * scale;
             if (dgamma)
-                for (int64_t j = 0; j < cols; j++) dgamma[j] += g[j] * n[j];
+                for (int64_t j = 0; j < cols; j++) dgamma[j] += dy[j] * n[j];
             if (dbeta)
-                for (int64_t j = 0; j < cols; j++) dbeta[j] += g[j];
+                for (int64_t j = 0; j < cols; j++) dbeta[j] += dy[j];
             if (!args->dx.data) continue;
-            if (gamma)
-                for (int64_t j = 0; j < cols; j++) g[j] *= gamma[j];
-            const REAL mean_g = args->centered ? (REAL)(OF(row_sum)(g, cols) / (double)cols) : 0;
-            const REAL mean_gn = (REAL)(OF(row_dot)(g, n, cols) / (double)cols);
-            for (int64_t j = 0; j < cols; j++) g[j] = scale * (g[j] - mean_g - n[j] * mean_gn);
+            if (gamma) {
+#pragma omp simd /* dy may be g */
+                for (int64_t j = 0; j < cols; j++) g[j] = dy[j] * gamma[j];
+                dy = g;
+            }
+            const REAL mean_g = args->centered ? (REAL)(OF(row_sum)(dy, cols) / (double)cols) : 0;
+            const REAL mean_gn = (REAL)(OF(row_dot)(dy, n, cols) / (double)cols);
+            /* not yet to dx where there is a dsum, which dx may be */
+            REAL *dx = args->dsum.data ? g : OF(tutti__row_out)(g, &args->dx, row);
+#pragma omp simd /* dx may be dy, or x, which is no longer read */
+            for (int64_t j = 0; j < cols; j++) dx[j] = scale * (dy[j] - mean_g - n[j] * mean_gn);
             if (args->dsum.data) {
                 OF(tutti__load)(s, tutti__row(&args->dsum, row), args->dsum.dtype, cols);
-                for (int64_t j = 0; j < cols; j++) g[j] += s[j];
+                for (int64_t j = 0; j < cols; j++) dx[j] += s[j];
             }
-            OF(tutti__store)(tutti__row(&args->dx, row), args->dx.dtype, g, cols);
+            OF(tutti__store_row)(&args->dx, row, dx, cols);
         }
     }
 }

@@ -4,16 +4,18 @@
 /* Loads the visible part of a row as what is exponentiated, up to a factor: lead x, or scale x +
  * bias.  room: a second row, for the bias. */
 TUTTI__INLINE void OF(load_exponents)(const tutti__softmax_args *args, int64_t row, int64_t seen,
-                                      REAL *restrict x, REAL *restrict room)
+                                      REAL *x, REAL *room)
 {
     const REAL lead = (REAL)args->lead, scale = (REAL)args->scale;
-    OF(tutti__load)(x, tutti__row(&args->x, row), args->x.dtype, seen);
+    const REAL *from = OF(tutti__row_in)(x, &args->x, row, seen);
     if (args->bias.data) {
         OF(tutti__load)
         (room, tutti__row(&args->bias, row % args->bias_period), args->bias.dtype, seen);
-        for (int64_t j = 0; j < seen; j++) x[j] = x[j] * scale + room[j];
+#pragma omp simd /* x may be from, here and below */
+        for (int64_t j = 0; j < seen; j++) x[j] = from[j] * scale + room[j];
     } else {
-        for (int64_t j = 0; j < seen; j++) x[j] *= lead;
+#pragma omp simd
+        for (int64_t j = 0; j < seen; j++) x[j] = from[j] * lead;
     }
 }
 
@@ -24,10 +26,11 @@ static void OF(softmax_forward_rows)(void *data, int64_t begin, int64_t end, int
     const tutti__softmax_args *args = t->args;
     const int64_t cols = args->cols;
     const REAL size = args->bias.data ? 1 : (REAL)args->size;
-    REAL *restrict x = (REAL *)(t->rows + (size_t)thread * t->thread_bytes);
-    REAL *restrict e = (REAL *)((char *)x + t->row_bytes);
+    REAL *const room = (REAL *)(t->rows + (size_t)thread * t->thread_bytes);
+    REAL *restrict e = (REAL *)((char *)room + t->row_bytes);
     for (int64_t row = begin; row < end; row++) {
         const int64_t found = visible(t, row), seen = found > 0 ? found : 0;
+        REAL *x = OF(tutti__row_out)(room, &args->y, row);
         REAL hidden = args->log ? -(REAL)INFINITY : 0;
         OF(load_exponents)(args, row, seen, x, e);
         const REAL most = OF(row_max)(x, seen);
@@ -40,7 +43,7 @@ static void OF(softmax_forward_rows)(void *data, int64_t begin, int64_t end, int
         }
         if (found < 0) hidden = (REAL)NAN;
         for (int64_t j = seen; j < cols; j++) x[j] = hidden;
-        OF(tutti__store)(tutti__row(&args->y, row), args->y.dtype, x, cols);
+        OF(tutti__store_row)(&args->y, row, x, cols);
     }
 }
 
@@ -51,26 +54,30 @@ static void OF(softmax_backward_rows)(void *data, int64_t begin, int64_t end, in
     const tutti__softmax_args *args = t->args;
     const int64_t cols = args->cols;
     const REAL scale = (REAL)args->scale, factor = args->dbias.data ? 1 : scale;
-    REAL *restrict y = (REAL *)(t->rows + (size_t)thread * t->thread_bytes);
-    REAL *restrict dy = (REAL *)((char *)y + t->row_bytes);
+    REAL *const room = (REAL *)(t->rows + (size_t)thread * t->thread_bytes);
+    REAL *const more = (REAL *)((char *)room + t->row_bytes);
     for (int64_t row = begin; row < end; row++) {
         const int64_t found = visible(t, row), seen = found > 0 ? found : 0;
-        OF(tutti__load)(y, tutti__row(&args->y, row), args->y.dtype, seen);
-        OF(tutti__load)(dy, tutti__row(&args->dy, row), args->dy.dtype, seen);
+        const REAL *y = OF(tutti__row_in)(room, &args->y, row, seen);
+        const REAL *dy = OF(tutti__row_in)(more, &args->dy, row, seen);
+        /* not yet to dx where dbias comes first */
+        REAL *dx = args->dbias.data ? more : OF(tutti__row_out)(more, &args->dx, row);
         if (args->log) {
             const REAL sum = (REAL)OF(row_sum)(dy, seen);
+#pragma omp simd /* dx may be dy or y, here and below */
             for (int64_t j = 0; j < seen; j++)
-                dy[j] = factor * (dy[j] - OF(tutti__exp)(y[j]) * sum);
+                dx[j] = factor * (dy[j] - OF(tutti__exp)(y[j]) * sum);
         } else {
             const REAL sum = (REAL)OF(row_dot)(y, dy, seen);
-            for (int64_t j = 0; j < seen; j++) dy[j] = factor * y[j] * (dy[j] - sum);
+#pragma omp simd
+            for (int64_t j = 0; j < seen; j++) dx[j] = factor * y[j] * (dy[j] - sum);
         }
-        for (int64_t j = seen; j < cols; j++) dy[j] = found < 0 ? (REAL)NAN : 0;
+        for (int64_t j = seen; j < cols; j++) dx[j] = found < 0 ? (REAL)NAN : 0;
         if (args->dbias.data) {
-            OF(tutti__store)(tutti__row(&args->dbias, row), args->dbias.dtype, dy, cols);
-            for (int64_t j = 0; j < seen; j++) dy[j] *= scale;
+            OF(tutti__store)(tutti__row(&args->dbias, row), args->dbias.dtype, dx, cols);
+            for (int64_t j = 0; j < seen; j++) dx[j] *= scale;
         }
-        OF(tutti__store)(tutti__row(&args->dx, row), args->dx.dtype, dy, cols);
+        OF(tutti__store_row)(&args->dx, row, dx, cols);
     }
 }
 
