@@ -3,8 +3,9 @@
  *
  * An operation's arithmetic is float or double (REAL).  Its body is written once, in X_rows.h,
  * which X.c includes once for each; OF(name) is then name_f32 or name_f64.  A body loads a row of
- * any type into an aligned row of REALs, works there, and stores it.  So the order of a sum depends
- * only on the number of columns. */
+ * another type into an aligned row of REALs, works there, and stores it; a row of REALs it may also
+ * take where it lies (row_in, row_out).  The order of a sum depends only on the number of
+ * columns. */
 #ifndef TUTTI_KERNELS_HOST_HOST_H
 #define TUTTI_KERNELS_HOST_HOST_H
 
