@@ -46,15 +46,6 @@ __device__ __forceinline__ double rounded_product(double a, double b)
     return __dmul_rn(a, b);
 }
 
-/* The beginning of a first kernel: the next one may be started on multiprocessors that this one no
- * longer fills; it waits for the end of this one by itself. */
-__device__ __forceinline__ void start_next()
-{
-#if __CUDA_ARCH__ >= 900
-    cudaTriggerProgrammaticLaunchCompletion();
-#endif
-}
-
 /* The end of a first kernel: adds the sums of a block's strips in order.  A block has lanes * WIDTH
  * columns; a thread has those at lane + k * APART. */
 template<int WIDTH, int APART, class R>
@@ -83,9 +74,7 @@ __global__ void __launch_bounds__(lanes *STRIPS)
 {
     __shared__ R sums[STRIPS][lanes + 1];
     const int64_t base = int64_t(blockIdx.x) * lanes, col = base + threadIdx.x;
-#if __CUDA_ARCH__ >= 900
-    cudaGridDependencySynchronize();
-#endif
+    wait_for_previous();
     R mine = 0;
     for (int64_t first = threadIdx.y; col < cols && first < count; first += chain * STRIPS) {
         int64_t end = first + chain * STRIPS < count ? first + chain * STRIPS : count;
@@ -113,19 +102,9 @@ static tutti_status column_sums_finish(const char *what, cudaStream_t stream, in
     const bool few = cols <= 8192;
     int device = 0;
     TUTTI_TRY(tutti__cuda_status(cudaGetDevice(&device), what));
-    cudaLaunchAttribute early = {};
-    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    early.val.programmaticStreamSerializationAllowed = 1;
-    cudaLaunchConfig_t config = {};
-    config.gridDim = dim3((unsigned)div_up(cols, lanes));
-    config.blockDim = dim3(lanes, few ? 32 : 8);
-    config.stream = stream;
-    config.attrs = &early;
-    config.numAttrs = tutti__cuda_has_clusters(device); /* code of 9.0, which waits by itself */
-    return tutti__cuda_status(
-        cudaLaunchKernelEx(&config, few ? column_sums_kernel<R, 32> : column_sums_kernel<R, 8>,
-                           count, cols, partial, sum, accumulate),
-        what);
+    return launch_early(what, device, few ? column_sums_kernel<R, 32> : column_sums_kernel<R, 8>,
+                        (unsigned)div_up(cols, lanes), dim3(lanes, few ? 32 : 8), stream, count,
+                        cols, partial, sum, accumulate);
 }
 
 #endif

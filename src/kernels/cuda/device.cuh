@@ -8,8 +8,43 @@
 #define TUTTI_KERNELS_CUDA_DEVICE_CUH
 
 #include <stdint.h>
+#include <type_traits>
+#include <utility>
 
 #include "kernels/cuda/cuda.h"
+
+/* Two kernels in turn [CUDA C++ Programming Guide, programmatic dependent launch].  The first one's
+ * beginning: the next may be started on multiprocessors that this one no longer fills. */
+__device__ __forceinline__ void start_next()
+{
+#if __CUDA_ARCH__ >= 900
+    cudaTriggerProgrammaticLaunchCompletion();
+#endif
+}
+/* The second one, before it reads: waits for the end of the first. */
+__device__ __forceinline__ void wait_for_previous()
+{
+#if __CUDA_ARCH__ >= 900
+    cudaGridDependencySynchronize();
+#endif
+}
+/* Launches a second one. */
+template<class... P, class... Q>
+static inline tutti_status launch_early(const char *what, int device, void (*kernel)(P...),
+                                        unsigned grid, dim3 block, cudaStream_t stream, Q &&...args)
+{
+    cudaLaunchAttribute early = {};
+    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    early.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3(grid);
+    config.blockDim = block;
+    config.stream = stream;
+    config.attrs = &early;
+    config.numAttrs = tutti__cuda_has_clusters(device); /* code of 9.0, which waits by itself */
+    return tutti__cuda_status(
+        cudaLaunchKernelEx(&config, kernel, static_cast<P>(std::forward<Q>(args))...), what);
+}
 
 /* One value */
 
@@ -196,6 +231,14 @@ struct vector16 {
 
     static __device__ __forceinline__ void unpack(const uint4 &raw, float (&values)[N])
     {
+        if constexpr (std::is_same_v<T, __nv_bfloat16>) { /* one instruction each */
+            const uint32_t words[4] = {raw.x, raw.y, raw.z, raw.w};
+#pragma unroll
+            for (int i = 0; i < N; i++)
+                values[i] =
+                    __uint_as_float(i % 2 ? words[i / 2] & 0xffff0000u : words[i / 2] << 16);
+            return;
+        }
         T part[N];
         memcpy(part, &raw, sizeof part);
 #pragma unroll

@@ -1,195 +1,243 @@
 /* LayerNorm and RMSNorm, backward: dx, dgamma and dbeta.  include/tutti/layernorm.h has the
  * mathematics.
  *
- * Fewest bytes: x and dy read, dx written, once each.  Few persistent blocks (no more than the
- * device holds at a time) loop over the rows, so that each thread always has the same columns and
- * keeps their gamma and its part of dgamma and dbeta in registers; the next row's x and dy are
- * loaded while a row is reduced.  At the end each block writes one partial row per parameter to
- * scratch, and a second kernel adds these in order.
+ * Fewest bytes: x and dy read, dx written, once each.  As many blocks as the device holds at a time
+ * loop over the rows, so that each thread always has the same columns: it keeps their part of
+ * dgamma and dbeta in registers and their gamma in shared memory, where the next rows of x and dy
+ * arrive meanwhile (row_ring.cuh); a row is read from there once for its sums and once for dx.  At
+ * the end each block writes one partial row per parameter to scratch, and a second kernel adds
+ * these in order.
  *
  *   warp    up to 512 columns: a group of lanes a row
- *   block   up to 8192: a block a row; up to 65536: a cluster of blocks a row
- *   sliced  all others, and pairings that nobody trains with: the two means of each row first, then
- *           blocks that own a slice of the columns read x and dy again */
-#include "kernels/cuda/norm.cuh"
+ *   block   a block or a cluster a row, up to 65536 columns; RMSNorm of 16-bit types to 131072
+ *   sliced  all others, and pairings that nobody trains with (norm_backward_sliced.cu) */
+#include "kernels/cuda/norm_backward.cuh"
+#include "kernels/cuda/packs.cuh"
+#include "kernels/cuda/row_ring.cuh"
 
-enum {
-    WARP_THREADS = 256,
-    ANY_WIDTH = 8,
-    ANY_THREADS = 256,
-    SUMS_THREADS = 512,
-    FINISH_THREADS = 1024
-};
+enum { WARP_THREADS = 256, FINISH_THREADS = 1024 };
 
-/* How a call is run, which depends on shape, types and device, never on pointers or on which
- * gradients are wanted. */
-struct backward_plan {
-    enum { WARP, BLOCK, SLICED } kind;
-    int elements; /* a thread has of a row */
-    int lanes, threads, cluster;
-    int slices;       /* sliced: blocks side by side */
-    int64_t partials; /* rows of partial sums: blocks, or clusters, or chunks of rows */
-    bool wide;        /* f64 */
-    int64_t pitch;    /* of a partial row */
-    size_t sums_bytes, bytes;
-};
+/* The most threads of a block with 8 elements a thread; with 16. */
+constexpr int FEW_THREADS = 288, MORE_THREADS = 512, MOST_THREADS = 1024;
 
-/* Partial row p of dgamma is row 2p, that of dbeta row 2p + 1. */
-template<class A>
-struct backward_scratch {
-    A *partial, *sums;
-    int64_t pitch;
-    __device__ __forceinline__ A *row(int64_t partial_row, int which) const
-    {
-        return partial + (partial_row * 2 + which) * pitch;
-    }
-};
-
-struct norm_backward_even {
-    bool x, dy, dsum, dx, gamma;
-    float inverse_cols;
-};
-
-/* A thread's share of a parameter and of its gradients. */
-template<class T, int VECS>
-struct param_share {
-    static constexpr int N = vector16<T>::N;
-    float gamma[VECS][N], dgamma[VECS][N], dbeta[VECS][N];
-
-    __device__ __forceinline__ void begin(const tutti__norm_args &args, row_place place, bool even)
-    {
-        int cols = (int)args.cols;
-#pragma unroll
-        for (int k = 0; k < VECS; k++) {
-            int col = place.column<T>(k);
-#pragma unroll
-            for (int i = 0; i < N; i++) gamma[k][i] = 1, dgamma[k][i] = 0, dbeta[k][i] = 0;
-            if (!args.gamma || col >= cols) continue;
-            load_param(gamma[k], args.gamma, args.param_dtype, col, cols - col, even);
-            if (args.zero_centered) {
-#pragma unroll
-                for (int i = 0; i < N; i++) gamma[k][i] += 1;
-            }
-        }
-    }
-};
-
-/* A row of x and dy in flight. */
-template<class T, int VECS>
-struct row_pair {
-    uint4 x[VECS], dy[VECS];
-    float mean, rstd;
-
-    __device__ __forceinline__ void load(const tutti__norm_args &args, int64_t row, row_place place)
-    {
-        bool there = row < args.rows;
-        int cols = there ? (int)args.cols : 0;
-        if (!there) row = 0;
-        load_row<T>(x, (const T *)args.x.data + row * args.x.stride, place, cols);
-        load_row<T>(dy, (const T *)args.dy.data + row * args.dy.stride, place, cols);
-        mean = there && args.centered ? ((const float *)args.mean)[row] : 0.0f;
-        rstd = there ? ((const float *)args.rstd)[row] : 0.0f;
-    }
-};
-
-/* f32 has as many bytes in flight without the next row, and no registers left for it. */
-template<class T>
-constexpr bool PREFETCH = sizeof(T) == 2;
-
-template<class T, int VECS, bool CENTERED, class Team>
-__device__ __forceinline__ void
-norm_backward_row(const tutti__norm_args &args, const norm_backward_even &even, Team &team,
-                  int64_t row, row_place place, row_pair<T, VECS> &pair,
-                  param_share<T, VECS> &share)
+/* Of the warp kernel; narrow: whole vectors of a 16-bit type. */
+__host__ __device__ constexpr int warp_blocks(int elements, bool centered, bool narrow)
 {
-    using vector = vector16<T>;
-    constexpr int N = vector::N;
-    int cols = (int)args.cols;
-    float mean = CENTERED ? pair.mean : 0.0f, rstd = pair.rstd;
-
-    /* sum of g * n, and of g */
-    float sums[CENTERED ? 2 : 1] = {};
-#pragma unroll
-    for (int k = 0; k < VECS; k++) {
-        float x[N], dy[N];
-        vector::unpack(pair.x[k], x);
-        vector::unpack(pair.dy[k], dy);
-#pragma unroll
-        for (int i = 0; i < N; i++) {
-            float n = (x[i] - mean) * rstd, g = dy[i] * share.gamma[k][i];
-            sums[0] += g * n;
-            share.dgamma[k][i] += dy[i] * n;
-            if (CENTERED) {
-                sums[CENTERED ? 1 : 0] += g;
-                share.dbeta[k][i] += dy[i];
-            }
-        }
-    }
-    if (!args.dx.data) return;
-    team.template reduce<row_add>(sums);
-    int there = row < args.rows ? cols : 0;
-    if (!there) row = 0;
-    float mean_gn = sums[0] * even.inverse_cols;
-    float mean_g = CENTERED ? sums[CENTERED ? 1 : 0] * even.inverse_cols : 0.0f;
-    uint4 dsum[VECS];
-    if (args.dsum.data)
-        load_row<T>(dsum, (const T *)args.dsum.data + row * args.dsum.stride, place, there);
-#pragma unroll
-    for (int k = 0; k < VECS; k++) {
-        float x[N], dy[N];
-        hold_packed<T>(pair.x[k]);
-        hold_packed<T>(pair.dy[k]);
-        vector::unpack(pair.x[k], x);
-        vector::unpack(pair.dy[k], dy);
-#pragma unroll
-        for (int i = 0; i < N; i++) {
-            float n = (x[i] - mean) * rstd, g = dy[i] * share.gamma[k][i];
-            dy[i] = rstd * (g - mean_g - n * mean_gn);
-        }
-        if (args.dsum.data) {
-            vector::unpack(dsum[k], x);
-#pragma unroll
-            for (int i = 0; i < N; i++) dy[i] += x[i];
-        }
-        pair.dy[k] = vector::pack(dy);
-    }
-    store_row((T *)args.dx.data + row * args.dx.stride, pair.dy, place, there);
+    return elements == 8 ? 3 + narrow : centered ? 2 : 2 + narrow;
 }
 
-/* Elements per thread and row: 8 or 16. */
-template<class T, int ELEMENTS, bool CENTERED>
-__global__ void __launch_bounds__(WARP_THREADS, ELEMENTS == 8 ? 3 : 2)
-    norm_backward_warp_kernel(tutti__norm_args args, norm_backward_even even,
-                              backward_scratch<float> scratch, int lanes)
+/* Of the block kernel with the most threads that it takes; easy: not both f32 and skewed. */
+__host__ __device__ constexpr int block_blocks(int elements, bool easy)
 {
-    constexpr int N = vector16<T>::N, VECS = ELEMENTS / N, WARPS = WARP_THREADS / 32;
-    __shared__ float merged[WARPS][32 * ELEMENTS];
-    lane_team team = {lanes};
-    int lane = threadIdx.x % lanes, group = threadIdx.x / lanes, groups = WARP_THREADS / lanes;
-    row_place place = {lane, lanes, lanes};
-    int cols = (int)args.cols;
+    return elements == 8 ? 2 + easy : 1;
+}
 
-    param_share<T, VECS> share;
-    share.begin(args, place, even.gamma);
-    int64_t stride = (int64_t)gridDim.x * groups;
+/* Of gamma in shared memory, ahead of the ring. */
+__host__ __device__ constexpr int gamma_words(int threads, int elements)
+{
+    return (threads * elements / 4 + 7) / 8 * 8;
+}
+
+/* A row's threads (Team) and what they keep from row to row. */
+template<class T, int ELEMENTS, bool CENTERED, bool SKEWED, bool TIGHT = SKEWED>
+struct backward_rows {
+    static constexpr int N = vector16<T>::N, VECS = ELEMENTS / N;
+    const tutti__norm_args &args;
+    row_ring<T, VECS, SKEWED> ring;
+    uint32_t gamma, words; /* this thread's, N / 4 words a vector; bytes between two */
+    int cols;
+    float dgamma[VECS][N] = {}, dbeta[CENTERED ? VECS : 1][N] = {};
+    float mean = 0, rstd = 0, next_mean = 0, next_rstd = 0;
+
+    __device__ __forceinline__ backward_rows(const tutti__norm_args &a, void *shared,
+                                             row_place place, int depth)
+        : args(a), ring(shared, place, a.dsum.data ? 3 : 2, depth), cols((int)a.cols)
+    {
+    }
+
+    /* The same columns' gamma of all rows of a block: `first` one of them stores it. */
+    __device__ __forceinline__ void store_gamma(float4 *shared, bool leads, bool even)
+    {
+        const int apart = ring.place.step;
+        float4 *to = shared + ring.place.first % apart;
+        words = (uint32_t)apart * 16;
+        gamma = (uint32_t)__cvta_generic_to_shared(to);
+        if (!leads) return;
+#pragma unroll
+        for (int k = 0; k < VECS; k++) {
+            const int col = ring.place.template column<T>(k);
+            float values[N];
+#pragma unroll
+            for (int i = 0; i < N; i++) values[i] = 1;
+            if (args.gamma && col < cols) {
+                load_param(values, args.gamma, args.param_dtype, col, cols - col, even);
+                if (args.zero_centered) {
+#pragma unroll
+                    for (int i = 0; i < N; i++) values[i] += 1;
+                }
+            }
+#pragma unroll
+            for (int q = 0; q < N / 4; q++)
+                to[(k * (N / 4) + q) * apart] = make_float4(values[4 * q], values[4 * q + 1],
+                                                            values[4 * q + 2], values[4 * q + 3]);
+        }
+    }
+
+    template<class U>
+    static __device__ __forceinline__ const T *row_of(const U &matrix, int64_t row)
+    {
+        return (const T *)matrix.data + row * matrix.stride;
+    }
+
+    __device__ __forceinline__ void request(int64_t row)
+    {
+        if (row < args.rows) {
+            ring.request(0, row_of(args.x, row), cols);
+            ring.request(1, row_of(args.dy, row), cols);
+            if (args.dsum.data) ring.request(2, row_of(args.dsum, row), cols);
+        }
+        ring.send();
+    }
+    /* Those of the row that was asked for before; asks for the next row's. */
+    __device__ __forceinline__ void load_statistics(int64_t next)
+    {
+        rstd = next_rstd, mean = next_mean;
+        /* which ptxas does not know: it would move a number that all lanes load to a uniform
+         * register, and wait for it */
+        const unsigned zero = __shfl_sync(0xffffffffu, 0u, 0);
+        if (next >= args.rows) return;
+        next_rstd = ((const float *)args.rstd + next)[zero];
+        if (CENTERED) next_mean = ((const float *)args.mean + next)[zero];
+    }
+
+    struct vectors {
+        float n[N], dy[N], gamma[N]; /* n: the normalised x */
+    };
+    __device__ __forceinline__ vectors take(int k, unsigned x_skew, unsigned dy_skew) const
+    {
+        vectors v;
+        unpack(ring.take(0, k, x_skew), v.n);
+        unpack(ring.take(1, k, dy_skew), v.dy);
+#pragma unroll
+        for (int q = 0; q < N / 4; q++) {
+            const uint4 raw = read16(gamma + (k * (N / 4) + q) * words);
+            memcpy(&v.gamma[4 * q], &raw, sizeof raw);
+        }
+#pragma unroll
+        for (int i = 0; i < N; i++) v.n[i] = (CENTERED ? v.n[i] - mean : v.n[i]) * rstd;
+        return v;
+    }
+    static __device__ __forceinline__ void unpack(const uint4 &raw, float (&values)[N])
+    {
+        ::unpack<T>(raw, values);
+    }
+
+    /* The row in stage `from`; with `there` false there is none, but its threads take part in the
+     * sums. */
+    template<class Team>
+    __device__ __forceinline__ void run(Team &team, int64_t row, bool there, float inverse_cols)
+    {
+        unsigned x_skew = 0, dy_skew = 0;
+        if (SKEWED && there) {
+            x_skew = skew_of(row_of(args.x, row));
+            dy_skew = skew_of(row_of(args.dy, row));
+        }
+        float sums[CENTERED ? 2 : 1] = {}; /* of g * n, and of g */
+        if (there) {
+#pragma unroll
+            for (int k = 0; k < VECS; k++) {
+                const vectors v = take(k, x_skew, dy_skew);
+#pragma unroll
+                for (int i = 0; i < N; i++) {
+                    const float g = __fmul_rn(v.dy[i], v.gamma[i]);
+                    sums[0] = fmaf(g, v.n[i], sums[0]);
+                    dgamma[k][i] = fmaf(v.dy[i], v.n[i], dgamma[k][i]);
+                    if constexpr (CENTERED) {
+                        sums[1] += g;
+                        dbeta[k][i] += v.dy[i];
+                    }
+                }
+            }
+        }
+        if (!args.dx.data) return;
+        team.template reduce<row_add>(sums);
+        /* whole warps store skewed rows */
+        if (!SKEWED && !there) return;
+        const float mean_gn = sums[0] * inverse_cols;
+        const float mean_g = CENTERED ? sums[CENTERED] * inverse_cols : 0;
+        if (!there) row = 0;
+        if (TIGHT || args.dsum.data) /* two would need more registers */
+            write<true>(row, there ? cols : 0, mean_gn, mean_g, x_skew, dy_skew);
+        else
+            write<false>(row, there ? cols : 0, mean_gn, mean_g, x_skew, dy_skew);
+    }
+
+    template<bool DSUM>
+    __device__ __forceinline__ void write(int64_t row, int count, float mean_gn, float mean_g,
+                                          unsigned x_skew, unsigned dy_skew)
+    {
+        T *dx = (T *)args.dx.data + row * args.dx.stride;
+        const unsigned sum_skew = SKEWED && args.dsum.data ? skew_of(row_of(args.dsum, row)) : 0;
+        uint4 out[SKEWED ? VECS : 1];
+#pragma unroll
+        for (int k = 0; k < VECS; k++) {
+            vectors v = take(k, x_skew, dy_skew);
+#pragma unroll
+            for (int i = 0; i < N; i++)
+                v.dy[i] = rstd * fmaf(-v.n[i], mean_gn, __fmul_rn(v.dy[i], v.gamma[i]) - mean_g);
+            if (DSUM && (!TIGHT || args.dsum.data)) {
+                unpack(ring.take(2, k, sum_skew), v.n);
+#pragma unroll
+                for (int i = 0; i < N; i++) v.dy[i] = __fadd_rn(v.dy[i], v.n[i]);
+            }
+            if constexpr (SKEWED)
+                out[k] = pack<T>(v.dy);
+            else if (ring.place.template column<T>(k) < count)
+                store_pack(dx + ring.place.template column<T>(k), v.dy);
+        }
+        if constexpr (SKEWED) store_row(dx, out, ring.place, count);
+    }
+};
+
+/* A group of lanes a row, up to 16 elements a lane; the block's groups are added at the end, in
+ * the memory of the ring. */
+template<class T, int ELEMENTS, bool CENTERED, bool SKEWED>
+__global__ void __launch_bounds__(WARP_THREADS,
+                                  warp_blocks(ELEMENTS, CENTERED, sizeof(T) == 2 && !SKEWED))
+    norm_backward_warp_kernel(tutti__norm_args args, norm_backward_even even,
+                              backward_scratch<float> scratch, int lanes, int depth)
+{
+    extern __shared__ __align__(128) uint4 shared[];
+    constexpr int N = vector16<T>::N, VECS = ELEMENTS / N, WARPS = WARP_THREADS / 32;
+    start_next();
+    lane_team team = {lanes};
+    const int lane = threadIdx.x % lanes, group = threadIdx.x / lanes;
+    const int groups = WARP_THREADS / lanes, cols = (int)args.cols;
+    const int64_t stride = (int64_t)gridDim.x * groups;
+    float4 *gamma = (float4 *)shared;
+    backward_rows<T, ELEMENTS, CENTERED, SKEWED> rows(args, shared + gamma_words(lanes, ELEMENTS),
+                                                      row_place{lane, lanes, lanes}, depth);
+    rows.ring.clear_beyond(cols);
     int64_t base = (int64_t)blockIdx.x * groups;
-    row_pair<T, VECS> pair, next;
-    if (PREFETCH<T>) next.load(args, base + group, place);
+    for (int d = 0; d < depth - 1; d++) rows.request(base + d * stride + group);
+    rows.load_statistics(base + group);
+    rows.store_gamma(gamma, group == 0, even.gamma);
+    __syncthreads();
     /* whole warps go round together: a group past the end has zeros but takes part in the
      * shuffles */
     for (; base < args.rows; base += stride) {
-        if (PREFETCH<T>) {
-            pair = next;
-            next.load(args, base + stride + group, place);
-        } else {
-            pair.load(args, base + group, place);
-        }
-        norm_backward_row<T, VECS, CENTERED>(args, even, team, base + group, place, pair, share);
+        rows.load_statistics(base + stride + group);
+        rows.request(base + (depth - 1) * stride + group);
+        rows.ring.wait(depth - 1);
+        rows.run(team, base + group, base + group < args.rows, even.inverse_cols);
+        rows.ring.release();
     }
 
     /* groups of a warp, then warps of the block */
-    int warp = threadIdx.x / 32;
+    float(*merged)[32 * ELEMENTS] = (float(*)[32 * ELEMENTS]) shared;
+    const int warp = threadIdx.x / 32;
     auto merge = [&](float(&values)[VECS][N], int which) {
+        __syncthreads();
         for (int offset = 16; offset >= lanes; offset /= 2)
 #pragma unroll
             for (int k = 0; k < VECS; k++)
@@ -200,7 +248,8 @@ __global__ void __launch_bounds__(WARP_THREADS, ELEMENTS == 8 ? 3 : 2)
 #pragma unroll
             for (int k = 0; k < VECS; k++)
 #pragma unroll
-                for (int i = 0; i < N; i++) merged[warp][place.column<T>(k) + i] = values[k][i];
+                for (int i = 0; i < N; i++)
+                    merged[warp][rows.ring.place.template column<T>(k) + i] = values[k][i];
         }
         __syncthreads();
         float *to = scratch.row(blockIdx.x, which);
@@ -209,153 +258,57 @@ __global__ void __launch_bounds__(WARP_THREADS, ELEMENTS == 8 ? 3 : 2)
             for (int w = 0; w < WARPS; w++) sum += merged[w][col];
             to[col] = sum;
         }
-        __syncthreads();
     };
-    if (args.dgamma) merge(share.dgamma, 0);
-    if (CENTERED && args.dbeta) merge(share.dbeta, 1);
+    if (args.dgamma) merge(rows.dgamma, 0);
+    if constexpr (CENTERED)
+        if (args.dbeta) merge(rows.dbeta, 1);
 }
 
-template<class T, int ELEMENTS, bool CENTERED>
-__global__ void __launch_bounds__(512, ELEMENTS == 8 ? 2 : 1)
+/* A block or a cluster a row. */
+template<class T, int ELEMENTS, bool CENTERED, bool SKEWED, int THREADS, bool CLUSTER>
+__global__ void __launch_bounds__(THREADS, block_blocks(ELEMENTS, sizeof(T) == 2 || !SKEWED))
     norm_backward_block_kernel(tutti__norm_args args, norm_backward_even even,
-                               backward_scratch<float> scratch, int cluster)
+                               backward_scratch<float> scratch, int cluster, int depth)
 {
+    extern __shared__ __align__(128) uint4 shared[];
     constexpr int N = vector16<T>::N, VECS = ELEMENTS / N, VALUES = CENTERED ? 2 : 1;
     __shared__ block_team_slots<float, VALUES> slots;
+    start_next();
+    if (!CLUSTER) cluster = 1; /* which spares the branches */
     block_team<float, VALUES> team(slots, cluster);
-    int threads = blockDim.x, cols = (int)args.cols;
-    row_place place = {team.rank * threads * VECS + (int)threadIdx.x, threads, 32};
-
-    param_share<T, VECS> share;
-    share.begin(args, place, even.gamma);
-    int64_t partial_row = blockIdx.x / cluster, stride = gridDim.x / cluster;
+    const int threads = blockDim.x, cols = (int)args.cols;
+    const int64_t partial_row = blockIdx.x / cluster, stride = gridDim.x / cluster;
+    backward_rows<T, ELEMENTS, CENTERED, SKEWED, SKEWED || THREADS == MOST_THREADS> rows(
+        args, shared + gamma_words(threads, ELEMENTS),
+        row_place{team.rank * threads * VECS + (int)threadIdx.x, threads, 32}, depth);
+    rows.ring.clear_beyond(cols);
     int64_t row = partial_row;
-    row_pair<T, VECS> pair, next;
-    if (PREFETCH<T>) next.load(args, row, place);
+    for (int d = 0; d < depth - 1; d++) rows.request(row + d * stride);
+    rows.load_statistics(row);
+    rows.store_gamma((float4 *)shared, true, even.gamma);
     team.begin();
     for (; row < args.rows; row += stride) {
-        if (PREFETCH<T>) {
-            pair = next;
-            next.load(args, row + stride, place);
-        } else {
-            pair.load(args, row, place);
-        }
-        norm_backward_row<T, VECS, CENTERED>(args, even, team, row, place, pair, share);
+        rows.load_statistics(row + stride);
+        rows.request(row + (depth - 1) * stride);
+        rows.ring.wait(depth - 1);
+        rows.run(team, row, true, even.inverse_cols);
+        rows.ring.release();
     }
 #pragma unroll
     for (int k = 0; k < VECS; k++) {
-        int col = place.column<T>(k);
+        const int col = rows.ring.place.template column<T>(k);
         /* the pitch has room for the last vector */
-        int count = col < cols ? N : 0;
+        const int count = col < cols ? N : 0;
         if (args.dgamma)
-            store_elements(scratch.row(partial_row, 0) + col, share.dgamma[k], count, true);
-        if (CENTERED && args.dbeta)
-            store_elements(scratch.row(partial_row, 1) + col, share.dbeta[k], count, true);
+            store_elements(scratch.row(partial_row, 0) + col, rows.dgamma[k], count, true);
+        if constexpr (CENTERED)
+            if (args.dbeta)
+                store_elements(scratch.row(partial_row, 1) + col, rows.dbeta[k], count, true);
     }
 }
 
-/* Sliced, first: for each row the means of g * n and of g. */
-template<class A>
-struct any_row {
-    A x[ANY_WIDTH], dy[ANY_WIDTH], gamma[ANY_WIDTH];
-
-    __device__ __forceinline__ void load_gamma(const tutti__norm_args &args, bool even, int col)
-    {
-#pragma unroll
-        for (int i = 0; i < ANY_WIDTH; i++) gamma[i] = 1;
-        if (!args.gamma) return;
-        load_any(gamma, args.gamma, args.param_dtype, col, (int)args.cols - col, even);
-#pragma unroll
-        for (int i = 0; i < ANY_WIDTH; i++)
-            if (args.zero_centered) gamma[i] += 1;
-    }
-
-    __device__ __forceinline__ void load(const tutti__norm_args &args,
-                                         const norm_backward_even &even, int64_t row, int col)
-    {
-        int count = (int)args.cols - col;
-        load_any(x, args.x.data, args.x.dtype, row * args.x.stride + col, count, even.x);
-        load_any(dy, args.dy.data, args.dy.dtype, row * args.dy.stride + col, count, even.dy);
-    }
-};
-
-template<class A>
-__global__ void __launch_bounds__(SUMS_THREADS)
-    norm_backward_sums_kernel(tutti__norm_args args, norm_backward_even even,
-                              backward_scratch<A> scratch)
-{
-    __shared__ block_team_slots<A, 2> slots;
-    block_team<A, 2> team(slots, 1);
-    int cols = (int)args.cols, step = blockDim.x * ANY_WIDTH, first = threadIdx.x * ANY_WIDTH;
-    for (int64_t row = blockIdx.x; row < args.rows; row += gridDim.x) {
-        A mean = args.centered ? ((const A *)args.mean)[row] : (A)0;
-        A rstd = ((const A *)args.rstd)[row];
-        row_total<A> total_gn, total_g;
-        for (int col = first; col < cols; col += step) {
-            any_row<A> part;
-            part.load(args, even, row, col);
-            part.load_gamma(args, even.gamma, col);
-            A gn = 0, all = 0;
-#pragma unroll
-            for (int i = 0; i < ANY_WIDTH; i++) {
-                A g = part.dy[i] * part.gamma[i];
-                gn += g * ((part.x[i] - mean) * rstd);
-                all += g;
-            }
-            total_gn.add(gn);
-            total_g.add(all);
-        }
-        A sums[2] = {total_gn.value(), total_g.value()};
-        team.template reduce<row_add>(sums);
-        if (threadIdx.x < 2)
-            scratch.sums[row * 2 + threadIdx.x] = sums[threadIdx.x == 0 ? 0 : 1] / (A)cols;
-    }
-}
-
-/* Sliced, second: a block has ANY_WIDTH columns per thread and every partials-th row. */
-template<class A>
-__global__ void __launch_bounds__(ANY_THREADS)
-    norm_backward_slices_kernel(tutti__norm_args args, norm_backward_even even,
-                                backward_scratch<A> scratch, int slices)
-{
-    int slice = blockIdx.x % slices, cols = (int)args.cols;
-    int64_t chunk = blockIdx.x / slices, chunks = gridDim.x / slices;
-    int col = (slice * blockDim.x + threadIdx.x) * ANY_WIDTH, count = cols - col;
-    if (count <= 0) return;
-    any_row<A> part;
-    part.load_gamma(args, even.gamma, col);
-    A dgamma[ANY_WIDTH] = {}, dbeta[ANY_WIDTH] = {};
-    for (int64_t row = chunk; row < args.rows; row += chunks) {
-        A mean = args.centered ? ((const A *)args.mean)[row] : (A)0;
-        A rstd = ((const A *)args.rstd)[row];
-        A mean_gn = scratch.sums[row * 2];
-        A mean_g = args.centered ? scratch.sums[row * 2 + 1] : (A)0;
-        part.load(args, even, row, col);
-        A dx[ANY_WIDTH];
-#pragma unroll
-        for (int i = 0; i < ANY_WIDTH; i++) {
-            A n = (part.x[i] - mean) * rstd;
-            dgamma[i] += part.dy[i] * n;
-            dbeta[i] += part.dy[i];
-            dx[i] = rstd * (part.dy[i] * part.gamma[i] - mean_g - n * mean_gn);
-        }
-        if (!args.dx.data) continue;
-        if (args.dsum.data) {
-            A dsum[ANY_WIDTH];
-            load_any(dsum, args.dsum.data, args.dsum.dtype, row * args.dsum.stride + col, count,
-                     even.dsum);
-#pragma unroll
-            for (int i = 0; i < ANY_WIDTH; i++) dx[i] += dsum[i];
-        }
-        store_any(args.dx.data, args.dx.dtype, row * args.dx.stride + col, dx, count, even.dx);
-    }
-    /* the pitch has room for the last vector */
-    if (args.dgamma) store_elements(scratch.row(chunk, 0) + col, dgamma, ANY_WIDTH, true);
-    if (args.dbeta) store_elements(scratch.row(chunk, 1) + col, dbeta, ANY_WIDTH, true);
-}
-
-/* Adds the partial rows, 32 columns per block: each of 32 warps every 32nd row, then the warps in
- * order. */
+/* Adds the partial rows, 32 columns per block: each of 32 warps every 32nd row, then the warps as a
+ * tree. */
 template<class A, class G>
 __global__ void __launch_bounds__(FINISH_THREADS)
     norm_backward_finish_kernel(backward_scratch<A> scratch, int64_t partials, int cols, G *dgamma,
@@ -363,24 +316,24 @@ __global__ void __launch_bounds__(FINISH_THREADS)
 {
     constexpr int WARPS = FINISH_THREADS / 32;
     __shared__ A sums[WARPS][33];
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    int slices = (cols + 31) / 32;
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const int slices = (cols + 31) / 32;
     /* if only one gradient is wanted there are blocks for one only */
-    int which = dgamma ? (int)blockIdx.x / slices : 1;
-    int col = (int)blockIdx.x % slices * 32 + lane;
+    const int which = dgamma ? (int)blockIdx.x / slices : 1;
+    const int first = (int)blockIdx.x % slices * 32;
+    wait_for_previous();
     A sum = 0;
-    if (col < cols) {
+    if (first + lane < cols) {
 #pragma unroll 8
-        for (int64_t p = warp; p < partials; p += WARPS) sum += scratch.row(p, which)[col];
+        for (int64_t p = warp; p < partials; p += WARPS) sum += scratch.row(p, which)[first + lane];
     }
     sums[warp][lane] = sum;
     __syncthreads();
-    if (warp > 0 || col >= cols) return;
-    sum = 0;
-#pragma unroll
-    for (int w = 0; w < WARPS; w++) sum += sums[w][lane];
-    G *to = (which ? dbeta : dgamma) + col;
-    *to = accumulate ? *to + (G)sum : (G)sum;
+    A total[1] = {sums[lane][warp]};
+    reduce_lanes<row_add>(total, 32);
+    if (lane > 0 || first + warp >= cols) return;
+    G *to = (which ? dbeta : dgamma) + first + warp;
+    *to = accumulate ? *to + (G)total[0] : (G)total[0];
 }
 
 /* Host side */
@@ -395,6 +348,33 @@ static int64_t divide_up(int64_t value, int64_t by)
     return (value + by - 1) / by;
 }
 
+/* Up to 512 columns a group of lanes has a row; otherwise a block or a cluster.  1024 threads have
+ * too few registers for LayerNorm's sums, and of f32 they would leave no room for a second row. */
+static void plan_own(backward_plan *plan, const tutti__norm_args *args)
+{
+    const int64_t cols = args->cols;
+    const bool narrow = tutti_dtype_size(args->x.dtype) == 2, whole = cols % (narrow ? 8 : 4) == 0;
+    if (cols <= 512) {
+        plan->kind = backward_plan::WARP;
+        plan->elements = cols <= 256 ? 8 : 16;
+        plan->threads = WARP_THREADS;
+        plan->resident = warp_blocks(plan->elements, args->centered, narrow && whole);
+        while (plan->lanes > 1 && plan->lanes / 2 * plan->elements >= cols) plan->lanes /= 2;
+        return;
+    }
+    plan->kind = backward_plan::BLOCK;
+    plan->elements = cols <= 8 * FEW_THREADS ? 8 : 16;
+    const int most = narrow && !args->centered ? MOST_THREADS : MORE_THREADS;
+    while (cols > (int64_t)plan->elements * most * plan->cluster) plan->cluster *= 2;
+    const int64_t each = plan->elements * plan->cluster;
+    plan->threads = row_round_up((int)divide_up(cols, each), 32);
+    const int threads = (plan->elements == 8            ? FEW_THREADS
+                         : plan->threads > MORE_THREADS ? MOST_THREADS
+                                                        : MORE_THREADS) *
+                        block_blocks(plan->elements, narrow || whole);
+    plan->resident = threads / plan->threads;
+}
+
 static backward_plan plan_backward(const tutti_context *ctx, const tutti__norm_args *args)
 {
     int64_t rows = args->rows, cols = args->cols, sms = tutti__cuda_sm_count(ctx->device);
@@ -403,34 +383,22 @@ static backward_plan plan_backward(const tutti_context *ctx, const tutti__norm_a
     plan.pitch = divide_up(cols, 16) * 16;
     plan.lanes = 32;
     plan.cluster = 1;
-    plan.elements = 16;
-    /* a partial row costs as much as a few rows of x: each has at least 8 rows behind it */
-    int64_t most = divide_up(rows, 8);
-    bool own_kernel = !plan.wide && args->dy.dtype == args->x.dtype;
-    if (own_kernel && cols <= 512) {
-        plan.kind = backward_plan::WARP;
-        plan.elements = cols <= 256 ? 8 : 16;
-        plan.threads = WARP_THREADS;
-        while (plan.lanes > 1 && plan.lanes / 2 * plan.elements >= cols) plan.lanes /= 2;
-        int64_t groups = WARP_THREADS / plan.lanes;
-        plan.partials = at_most(divide_up(rows, groups * 4), sms * (plan.elements == 8 ? 3 : 2));
-    } else if (own_kernel && (cols <= 8192 || (cols <= 8192 * ROW_CLUSTER_MAX &&
-                                               tutti__cuda_has_clusters(ctx->device)))) {
-        plan.kind = backward_plan::BLOCK;
-        plan.elements = cols <= 4096 ? 8 : 16;
-        plan.threads = row_round_up((int)at_most(divide_up(cols, plan.elements), 512), 32);
-        while (plan.cluster * plan.threads * plan.elements < cols) plan.cluster *= 2;
-        int64_t resident = (plan.elements == 8 ? 1024 : 512) / plan.threads;
-        /* the number of clusters that fit differs between devices of one model; many short ones
-         * leave no tail */
-        plan.partials = at_most(most, plan.cluster == 1 ? sms * resident : sms / plan.cluster * 4);
+    const bool own = !plan.wide && args->dy.dtype == args->x.dtype;
+    if (own) plan_own(&plan, args);
+    if (own && (plan.cluster == 1 ||
+                (plan.cluster <= ROW_CLUSTER_MAX && tutti__cuda_has_clusters(ctx->device)))) {
+        /* a partial row costs as much as a few rows of x */
+        const int64_t at_a_time = plan.kind == backward_plan::WARP ? WARP_THREADS / plan.lanes : 1;
+        plan.partials = at_most(divide_up(rows, at_a_time * 4),
+                                plan.cluster == 1 ? sms * plan.resident : sms / plan.cluster * 4);
     } else {
         plan.kind = backward_plan::SLICED;
         plan.threads = 32;
-        while (plan.threads < ANY_THREADS && plan.threads * ANY_WIDTH < cols) plan.threads *= 2;
-        plan.slices = (int)divide_up(cols, plan.threads * ANY_WIDTH);
+        while (plan.threads < BACKWARD_ANY_THREADS && plan.threads * BACKWARD_ANY_WIDTH < cols)
+            plan.threads *= 2;
+        plan.slices = (int)divide_up(cols, plan.threads * BACKWARD_ANY_WIDTH);
         int64_t resident = sms * 1024 / plan.threads;
-        plan.partials = at_most(most, divide_up(resident, plan.slices));
+        plan.partials = at_most(divide_up(rows, 8), divide_up(resident, plan.slices));
         plan.sums_bytes = (size_t)divide_up(rows * 2 * (plan.wide ? 8 : 4), 256) * 256;
     }
     plan.bytes = plan.sums_bytes + (size_t)(plan.partials * 2 * plan.pitch) *
@@ -438,58 +406,82 @@ static backward_plan plan_backward(const tutti_context *ctx, const tutti__norm_a
     return plan;
 }
 
-static norm_backward_even find_even(const tutti__norm_args *args, int width)
+/* Stages of the ring and bytes of shared memory. */
+struct ring_size {
+    int depth, bytes;
+};
+
+static ring_size size_ring(const tutti_context *ctx, const tutti__norm_args *args,
+                           const backward_plan &plan, bool skewed)
 {
-    int64_t rows = args->rows;
-    return {row_even(args->x, rows, width),
-            row_even(args->dy, rows, width),
-            row_even(args->dsum, rows, width),
-            row_even(args->dx, rows, width),
-            row_param_even(args->gamma, args->param_dtype, width),
-            (float)(1.0 / (double)args->cols)};
+    const bool warp = plan.kind == backward_plan::WARP;
+    const int element = (int)tutti_dtype_size(args->x.dtype), lanes = warp ? plan.lanes : 32;
+    const int stage = ring_words(plan.threads, lanes, skewed) * plan.elements * element *
+                      (args->dsum.data ? 3 : 2);
+    const int gamma = gamma_words(warp ? lanes : plan.threads, plan.elements) * 16;
+    const int limit = tutti__cuda_shared_limit(ctx->device) / plan.resident - RING_SPARE;
+    ring_size size = {plan.elements == 8 ? 4 : 3, 0};
+    while (size.depth > 1 && gamma + size.depth * stage > limit) size.depth--;
+    size.bytes = gamma + size.depth * stage;
+    const int merged = WARP_THREADS * plan.elements * (int)sizeof(float);
+    if (warp && size.bytes < merged) size.bytes = merged;
+    return size;
 }
 
-template<class T, int ELEMENTS, bool CENTERED>
+template<class T, int ELEMENTS, bool CENTERED, bool SKEWED>
 static tutti_status launch_own(tutti_context *ctx, const tutti__norm_args *args,
-                               const backward_plan &plan, const backward_scratch<float> &scratch)
+                               const backward_plan &plan, const backward_scratch<float> &scratch,
+                               const norm_backward_even &even)
 {
-    norm_backward_even even = find_even(args, vector16<T>::N);
     cudaStream_t stream = tutti__cuda_stream(ctx);
-    if (plan.kind == backward_plan::WARP)
-        return row_launch("norm_backward", norm_backward_warp_kernel<T, ELEMENTS, CENTERED>,
-                          (unsigned)plan.partials, plan.threads, 1, 0, stream, *args, even, scratch,
-                          plan.lanes);
-    return row_launch("norm_backward", norm_backward_block_kernel<T, ELEMENTS, CENTERED>,
-                      (unsigned)(plan.partials * plan.cluster), plan.threads, plan.cluster, 0,
-                      stream, *args, even, scratch, plan.cluster);
+    const ring_size ring = size_ring(ctx, args, plan, SKEWED);
+    auto launch = [&](auto kernel, int team) {
+        if (ring.bytes > 40 << 10) /* always the same value: contexts of other threads launch it */
+            TUTTI_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                            tutti__cuda_shared_limit(ctx->device) - RING_SPARE),
+                       "norm_backward");
+        return row_launch("norm_backward", kernel, (unsigned)(plan.partials * plan.cluster),
+                          plan.threads, plan.cluster, (size_t)ring.bytes, stream, *args, even,
+                          scratch, team, ring.depth);
+    };
+    if constexpr (ELEMENTS <= 16)
+        if (plan.kind == backward_plan::WARP)
+            return launch(norm_backward_warp_kernel<T, ELEMENTS, CENTERED, SKEWED>, plan.lanes);
+    auto block = [&](auto most) {
+        constexpr int THREADS = decltype(most)::value;
+        if constexpr (ELEMENTS == 16)
+            if (plan.cluster > 1)
+                return launch(
+                    norm_backward_block_kernel<T, ELEMENTS, CENTERED, SKEWED, THREADS, true>,
+                    plan.cluster);
+        return launch(norm_backward_block_kernel<T, ELEMENTS, CENTERED, SKEWED, THREADS, false>, 1);
+    };
+    if constexpr (ELEMENTS == 16 && sizeof(T) == 2 && !CENTERED)
+        if (plan.threads > MORE_THREADS) return block(std::integral_constant<int, MOST_THREADS>{});
+    return block(std::integral_constant < int, ELEMENTS == 8 ? FEW_THREADS : MORE_THREADS > {});
+}
+
+template<class T, int ELEMENTS>
+static tutti_status launch_elements(tutti_context *ctx, const tutti__norm_args *args,
+                                    const backward_plan &plan,
+                                    const backward_scratch<float> &scratch)
+{
+    const norm_backward_even even = find_even(args, vector16<T>::N);
+    const bool whole =
+        even.x && even.dy && even.dsum && even.dx && args->cols % vector16<T>::N == 0;
+    auto kernels = args->centered ? whole ? launch_own<T, ELEMENTS, true, false>
+                                          : launch_own<T, ELEMENTS, true, true>
+                   : whole ? launch_own<T, ELEMENTS, false, false>
+                                  : launch_own<T, ELEMENTS, false, true>;
+    return kernels(ctx, args, plan, scratch, even);
 }
 
 template<class T>
 static tutti_status backward_own(tutti_context *ctx, const tutti__norm_args *args,
                                  const backward_plan &plan, const backward_scratch<float> &scratch)
 {
-    if (plan.elements == 8)
-        return args->centered ? launch_own<T, 8, true>(ctx, args, plan, scratch)
-                              : launch_own<T, 8, false>(ctx, args, plan, scratch);
-    return args->centered ? launch_own<T, 16, true>(ctx, args, plan, scratch)
-                          : launch_own<T, 16, false>(ctx, args, plan, scratch);
-}
-
-template<class A>
-static tutti_status backward_sliced(tutti_context *ctx, const tutti__norm_args *args,
-                                    const backward_plan &plan, const backward_scratch<A> &scratch)
-{
-    norm_backward_even even = find_even(args, ANY_WIDTH);
-    cudaStream_t stream = tutti__cuda_stream(ctx);
-    int threads = 32;
-    while (threads < SUMS_THREADS && threads * ANY_WIDTH < args->cols) threads *= 2;
-    if (args->dx.data)
-        TUTTI_TRY(row_launch("norm_backward", norm_backward_sums_kernel<A>,
-                             row_grid(args->rows, 1, 1), threads, 1, 0, stream, *args, even,
-                             scratch));
-    return row_launch("norm_backward", norm_backward_slices_kernel<A>,
-                      (unsigned)(plan.partials * plan.slices), plan.threads, 1, 0, stream, *args,
-                      even, scratch, plan.slices);
+    if (plan.elements == 8) return launch_elements<T, 8>(ctx, args, plan, scratch);
+    return launch_elements<T, 16>(ctx, args, plan, scratch);
 }
 
 template<class A>
@@ -499,15 +491,14 @@ static tutti_status finish(tutti_context *ctx, const tutti__norm_args *args,
     if (!args->dgamma && !args->dbeta) return TUTTI_OK;
     if (args->rows == 0 && args->accumulate) return TUTTI_OK;
     int wanted = (args->dgamma ? 1 : 0) + (args->dbeta ? 1 : 0);
-    unsigned grid = (unsigned)(divide_up(args->cols, 32) * wanted);
-    cudaStream_t stream = tutti__cuda_stream(ctx);
-    if (args->grad_dtype == TUTTI_F64)
-        return row_launch("norm_backward", norm_backward_finish_kernel<A, double>, grid,
-                          FINISH_THREADS, 1, 0, stream, scratch, plan.partials, args->cols,
-                          (double *)args->dgamma, (double *)args->dbeta, args->accumulate);
-    return row_launch("norm_backward", norm_backward_finish_kernel<A, float>, grid, FINISH_THREADS,
-                      1, 0, stream, scratch, plan.partials, args->cols, (float *)args->dgamma,
-                      (float *)args->dbeta, args->accumulate);
+    const unsigned grid = (unsigned)(divide_up(args->cols, 32) * wanted);
+    auto add = [&](auto zero) {
+        using G = decltype(zero);
+        return launch_early("norm_backward", ctx->device, norm_backward_finish_kernel<A, G>, grid,
+                            dim3(FINISH_THREADS), tutti__cuda_stream(ctx), scratch, plan.partials,
+                            args->cols, (G *)args->dgamma, (G *)args->dbeta, args->accumulate);
+    };
+    return args->grad_dtype == TUTTI_F64 ? add(0.0) : add(0.0f);
 }
 
 template<class A>
@@ -518,7 +509,7 @@ static tutti_status backward(tutti_context *ctx, const tutti__norm_args *args,
                                    plan.pitch};
     if (args->rows > 0) {
         if (plan.kind == backward_plan::SLICED)
-            TUTTI_TRY(backward_sliced<A>(ctx, args, plan, scratch));
+            TUTTI_TRY(tutti__cuda_norm_backward_sliced(ctx, args, plan, scratch));
         else if constexpr (sizeof(A) == sizeof(float)) {
             switch (args->x.dtype) {
             case TUTTI_F16:

@@ -11,12 +11,9 @@ constexpr int width_of = 16 / (int)sizeof(T);
 template<class T>
 __device__ __forceinline__ void unpack(const uint4 &raw, real_of<T> (&values)[width_of<T>])
 {
-    if constexpr (std::is_same_v<T, __nv_bfloat16>) { /* one instruction each */
-        const uint32_t words[4] = {raw.x, raw.y, raw.z, raw.w};
-#pragma unroll
-        for (int i = 0; i < 8; i++)
-            values[i] = __uint_as_float(i % 2 ? words[i / 2] & 0xffff0000u : words[i / 2] << 16);
-    } else {
+    if constexpr (sizeof(T) < 8)
+        vector16<T>::unpack(raw, values);
+    else {
         T part[width_of<T>];
         memcpy(part, &raw, sizeof part);
 #pragma unroll

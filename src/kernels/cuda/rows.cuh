@@ -182,7 +182,10 @@ struct lane_team {
     template<class Op, int N, class A>
     __device__ __forceinline__ void reduce(A (&values)[N])
     {
-        reduce_lanes<Op>(values, lanes);
+        if (lanes == 32)
+            reduce_lanes<Op>(values, 32); /* without branches */
+        else
+            reduce_lanes<Op>(values, lanes);
     }
     /* Whether it is true for one of the rows that are reduced together. */
     __device__ __forceinline__ bool any(bool so) const { return __any_sync(0xffffffffu, so); }
@@ -204,12 +207,10 @@ template<class A, int VALUES>
 struct block_team {
     block_team_slots<A, VALUES> &slots;
     int cluster, rank, turn;
-    int width; /* lanes that combine the partial results: a power of two */
 
     __device__ __forceinline__ block_team(block_team_slots<A, VALUES> &shared, int cluster_size)
-        : slots(shared), cluster(cluster_size), rank(0), turn(0), width(1)
+        : slots(shared), cluster(cluster_size), rank(0), turn(0)
     {
-        while (width < 32 && width < cluster * (int)(blockDim.x / 32)) width *= 2;
 #ifdef TUTTI_ROW_CLUSTERS
         if (cluster > 1) {
             unsigned number;
@@ -231,8 +232,18 @@ struct block_team {
     template<class Op, int N>
     __device__ __forceinline__ void reduce(A (&values)[N])
     {
-        static_assert(N <= VALUES, "more values than slots");
         reduce_lanes<Op>(values, 32);
+        spread(values);
+        collect<Op>(values, [&](int n, int i) { return slots.partial[turn][n][i]; });
+        turn ^= 1;
+    }
+
+    /* A warp's values, the same in its lanes, to the slots of all blocks: until turn is changed,
+     * those of warp i of the row are slots.partial[turn][n][i]. */
+    template<int N>
+    __device__ __forceinline__ void spread(const A (&values)[N])
+    {
+        static_assert(N <= VALUES, "more values than slots");
         int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
         int mine = rank * warps + warp;
         if (cluster == 1) {
@@ -258,16 +269,25 @@ struct block_team {
             asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
         }
 #endif
-        int count = cluster * warps;
+    }
+
+    /* values[n]: f(n, i) of all warps of the row, combined in an order that depends on their number
+     * only. */
+    template<class Op, int N, class F>
+    __device__ __forceinline__ void collect(A (&values)[N], F &&f) const
+    {
+        const int lane = threadIdx.x % 32, count = cluster * (int)(blockDim.x / 32);
+        const int i = lane < count ? lane : 0;
 #pragma unroll
         for (int n = 0; n < N; n++) {
-            int i = lane & (width - 1);
-            values[n] = i < count ? slots.partial[turn][n][i] : (A)Op::identity();
-            for (i += 32; i < count; i += 32)
-                values[n] = Op::of(values[n], slots.partial[turn][n][i]);
+            const A first = f(n, i);
+            values[n] = lane < count ? first : (A)Op::identity();
         }
-        reduce_lanes<Op>(values, width);
-        turn ^= 1;
+        if (cluster > 1)
+            for (int other = lane + 32; other < count; other += 32)
+#pragma unroll
+                for (int n = 0; n < N; n++) values[n] = Op::of(values[n], f(n, other));
+        reduce_lanes<Op>(values, 32);
     }
 
     /* One row: the same in all its threads. */

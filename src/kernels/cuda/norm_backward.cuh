@@ -1,0 +1,59 @@
+/* LayerNorm and RMSNorm, backward: what both kinds of kernels use. */
+#ifndef TUTTI_KERNELS_CUDA_NORM_BACKWARD_CUH
+#define TUTTI_KERNELS_CUDA_NORM_BACKWARD_CUH
+
+#include "kernels/cuda/norm.cuh"
+
+/* How a call is run, which depends on shape, types and device, never on pointers or on which
+ * gradients are wanted. */
+struct backward_plan {
+    enum { WARP, BLOCK, SLICED } kind;
+    int elements; /* a thread has of a row */
+    int lanes, threads, cluster;
+    int resident;     /* thread blocks a multiprocessor has at a time */
+    int slices;       /* sliced: blocks side by side */
+    int64_t partials; /* rows of partial sums: blocks, or clusters, or chunks of rows */
+    bool wide;        /* f64 */
+    int64_t pitch;    /* of a partial row */
+    size_t sums_bytes, bytes;
+};
+
+/* Partial row p of dgamma is row 2p, that of dbeta row 2p + 1. */
+template<class A>
+struct backward_scratch {
+    A *partial, *sums;
+    int64_t pitch;
+    __device__ __forceinline__ A *row(int64_t partial_row, int which) const
+    {
+        return partial + (partial_row * 2 + which) * pitch;
+    }
+};
+
+struct norm_backward_even {
+    bool x, dy, dsum, dx, gamma;
+    float inverse_cols;
+};
+
+/* Threads that a multiprocessor has registers for, by the elements a thread has of a row. */
+
+static inline norm_backward_even find_even(const tutti__norm_args *args, int width)
+{
+    int64_t rows = args->rows;
+    return {row_even(args->x, rows, width),
+            row_even(args->dy, rows, width),
+            row_even(args->dsum, rows, width),
+            row_even(args->dx, rows, width),
+            row_param_even(args->gamma, args->param_dtype, width),
+            (float)(1.0 / (double)args->cols)};
+}
+
+/* norm_backward_sliced.cu: dx, and the partial rows.   */
+tutti_status tutti__cuda_norm_backward_sliced(tutti_context *ctx, const tutti__norm_args *args,
+                                              const backward_plan &plan,
+                                              const backward_scratch<float> &scratch);
+tutti_status tutti__cuda_norm_backward_sliced(tutti_context *ctx, const tutti__norm_args *args,
+                                              const backward_plan &plan,
+                                              const backward_scratch<double> &scratch);
+enum { BACKWARD_ANY_WIDTH = 8, BACKWARD_ANY_THREADS = 256 };
+
+#endif
