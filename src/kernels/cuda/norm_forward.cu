@@ -1,569 +1,423 @@
 /* LayerNorm and RMSNorm, forward.  include/tutti/layernorm.h has the mathematics.
  *
  * Fewest bytes: x read, y written (with a residual: x and r read, sum and y written), the
- * parameters once an SM, a few bytes a row of saved.  A row stays in registers, as the 16-byte
- * vectors that memory holds, from its only read to the write of y; the variance is that of the
- * centred values.  rows.cuh describes how rows are divided among threads.
+ * parameters from the caches, a few bytes a row of saved.  The variance is that of the centred
+ * values.
  *
- * The common pairings (x and y of one type f32, f16 or bf16, parameters of any of these) have
- * kernels of their own; all others, and rows that fit on no cluster, use one kernel that loads and
- * stores by run-time type. */
-#include "kernels/cuda/norm.cuh"
+ *   warp    up to 128 vectors: a group of lanes has a few rows in registers
+ *   block   a block or a cluster a row, in registers or in shared memory
+ *   any     all other pairings, and rows that fit on no cluster (norm_forward_any.cu)
+ *
+ * The first two have no loop over rows: a block fetches its rows first of all, computes and writes
+ * once, and many blocks on a multiprocessor keep its memory busy.  So what counts is how many rows
+ * are on their way, hence few registers, and how long the chain of operations is between the
+ * arrival of a row and its departure. */
+#include "kernels/cuda/norm_forward_rows.cuh"
 
-struct norm_forward_even {
-    bool x, residual, sum, y, gamma, beta;
-    float inverse_cols;
-};
-
-/* Sums over a thread's vectors of a row, in parts so that there is no single chain of additions.
- * All kernels of this file that hold a row in registers use these, with fused operations explicit,
- * so that a row has the same bits in each. */
-template<class T, int VECS>
-__device__ __forceinline__ float sum_held(const uint4 (&raw)[VECS])
-{
-    constexpr int N = vector16<T>::N;
-    float sum = 0;
-#pragma unroll
-    for (int k = 0; k < VECS; k++) {
-        float v[N], part = 0;
-        vector16<T>::unpack(raw[k], v);
-#pragma unroll
-        for (int i = 0; i < N; i++) part += v[i];
-        sum += part;
-    }
-    return sum;
-}
-
-/* Sum of (x - mean)^2, and if wanted of x - mean.  WHOLE: a vector lies inside of the row or beyond
- * it. */
-template<class T, bool WHOLE, int VECS>
-__device__ __forceinline__ float squares_held(uint4 (&raw)[VECS], row_place place, int cols,
-                                              float mean, float *moved = nullptr)
-{
-    constexpr int N = vector16<T>::N;
-    float sum = 0;
-    if (moved) *moved = 0;
-#pragma unroll
-    for (int k = 0; k < VECS; k++) {
-        int left = cols - place.column<T>(k);
-        float v[N], part = 0, part_moved = 0;
-        hold_packed<T>(raw[k]);
-        vector16<T>::unpack(raw[k], v);
-        auto add = [&](int i) {
-            float centred = v[i] - mean;
-            part = fmaf(centred, centred, part);
-            if (moved) part_moved += centred;
-        };
-        if constexpr (WHOLE) {
-#pragma unroll
-            for (int i = 0; i < N; i++) add(i);
-            part = left > 0 ? part : 0;
-            part_moved = left > 0 ? part_moved : 0;
-        } else
-            for_elements<N>(left, add);
-        sum += part;
-        if (moved) *moved += part_moved;
-    }
-    return sum;
-}
-
-/* A row is delicate if its deviations are so small relative to its mean that the mean's rounding
- * would show in them, or if its sums overflow (it stays NaN then); a row of zeros is not.  The mean
- * is then corrected twice by the mean of x - mean, and the squares by its square [Chan, Golub &
- * LeVeque 1983].  So a row of equal values has that value as its mean, and squares of 0. */
-template<class A>
-__device__ __forceinline__ bool is_delicate(A mean, A mean_square)
-{
-    return mean != 0 && !(mean_square > mean * mean * (A)0x1p-6);
-}
-
-enum { DELICATE_PASSES = 2 };
-
-/* After a pass: the sums of x - mean and of (x - mean)^2, and the mean of the former. */
-template<class A>
-__device__ __forceinline__ void correct_mean(A &mean, A &squares, A sum, A moved)
-{
-    mean += moved;
-    squares = fma(-moved, sum, squares);
-    squares = squares < 0 ? 0 : squares;
-}
-
-/* Makes the compiler recompute what follows from these (columns, and whether they are in the row)
- * instead of keeping it in scarce registers. */
-static __device__ __forceinline__ void forget(row_place &place, int &cols)
-{
-    asm volatile("" : "+r"(cols), "+r"(place.first), "+r"(place.step));
-}
-
-template<class T, bool WHOLE, int ROWS, int VECS, class Team>
-__device__ __forceinline__ void correct_delicate(uint4 (&raw)[ROWS][VECS], Team &team,
-                                                 row_place place, int cols, float inverse_cols,
-                                                 float (&mean)[ROWS], float (&squares)[ROWS])
-{
-    bool delicate[ROWS];
-#pragma unroll
-    for (int r = 0; r < ROWS; r++) delicate[r] = is_delicate(mean[r], squares[r] * inverse_cols);
-#pragma unroll 1
-    for (int pass = 0; pass < DELICATE_PASSES; pass++) {
-        float sums[2 * ROWS];
-        if (!WHOLE) forget(place, cols);
-#pragma unroll
-        for (int r = 0; r < ROWS; r++)
-            sums[2 * r] = squares_held<T, WHOLE>(raw[r], place, cols, mean[r], &sums[2 * r + 1]);
-        team.template reduce<row_add>(sums);
-#pragma unroll
-        for (int r = 0; r < ROWS; r++) {
-            if (!delicate[r]) continue;
-            squares[r] = sums[2 * r];
-            correct_mean(mean[r], squares[r], sums[2 * r + 1],
-                         __fmul_rn(sums[2 * r + 1], inverse_cols));
-        }
-    }
-}
-
-/* Mean and rstd of ROWS rows.  A row is not changed by a delicate neighbour. */
-template<class T, bool WHOLE, bool CENTERED, int ROWS, int VECS, class Team>
-__device__ __forceinline__ void find_statistics(uint4 (&raw)[ROWS][VECS], Team &team,
-                                                row_place place, int cols, float inverse_cols,
-                                                float eps, float (&mean)[ROWS], float (&rstd)[ROWS])
-{
-#pragma unroll
-    for (int r = 0; r < ROWS; r++) mean[r] = 0;
-    if constexpr (CENTERED) {
-#pragma unroll
-        for (int r = 0; r < ROWS; r++) mean[r] = sum_held<T>(raw[r]);
-        team.template reduce<row_add>(mean);
-#pragma unroll
-        /* not fused with the subtractions: all kernels must have the same mean */
-        for (int r = 0; r < ROWS; r++) mean[r] = __fmul_rn(mean[r], inverse_cols);
-    }
-    float squares[ROWS];
-#pragma unroll
-    for (int r = 0; r < ROWS; r++)
-        squares[r] = squares_held<T, WHOLE>(raw[r], place, cols, mean[r]);
-    team.template reduce<row_add>(squares);
-    if constexpr (CENTERED) {
-        bool delicate = false;
-#pragma unroll
-        for (int r = 0; r < ROWS; r++)
-            delicate = delicate || is_delicate(mean[r], squares[r] * inverse_cols);
-        if (team.any(delicate))
-            correct_delicate<T, WHOLE>(raw, team, place, cols, inverse_cols, mean, squares);
-    }
-#pragma unroll
-    for (int r = 0; r < ROWS; r++)
-        rstd[r] = isfinite(squares[r]) ? rsqrtf(fmaf(squares[r], inverse_cols, eps)) : CUDART_NAN_F;
-}
-
-template<class T>
-__device__ __forceinline__ uint4 scaled(const uint4 &raw, float mean, float rstd,
-                                        const float (&gamma)[vector16<T>::N],
-                                        const float (&beta)[vector16<T>::N])
-{
-    float v[vector16<T>::N];
-    vector16<T>::unpack(raw, v);
-#pragma unroll
-    for (int i = 0; i < vector16<T>::N; i++) v[i] = fmaf((v[i] - mean) * rstd, gamma[i], beta[i]);
-    return vector16<T>::pack(v);
-}
-
-/* ROWS rows at once, each divided over a team. */
-template<class T, int VECS, int ROWS, bool CENTERED, class Team>
-__device__ __forceinline__ void
-norm_forward_rows(const tutti__norm_args &args, const norm_forward_even &even, Team &team,
-                  int64_t first_row, int rows, row_place place, bool writes_saved)
-{
-    using vector = vector16<T>;
-    constexpr int N = vector::N;
-    int cols = (int)args.cols;
-
+/* ROWS rows at once in registers, each divided over a team.  WHOLE: all tensors have whole aligned
+ * vectors. */
+template<class T, int VECS, int ROWS, bool CENTERED, bool WHOLE>
+struct held_rows {
+    static constexpr int N = vector16<T>::N;
+    const tutti__norm_args &args;
+    const norm_forward_even &even;
+    int64_t first_row;
+    int rows, cols;
+    row_place place;
     uint4 raw[ROWS][VECS];
-#pragma unroll
-    for (int r = 0; r < ROWS; r++)
-        load_row<T>(raw[r], (const T *)args.x.data + (r < rows ? first_row + r : 0) * args.x.stride,
-                    place, r < rows ? cols : 0);
-    if (args.residual.data) {
-#pragma unroll
-        for (int r = 0; r < ROWS; r++) {
-            int64_t row = r < rows ? first_row + r : 0;
-            uint4 other[VECS];
-            load_row<T>(other, (const T *)args.residual.data + row * args.residual.stride, place,
-                        r < rows ? cols : 0);
+    float mean[ROWS], rstd[ROWS];
+
+    __device__ __forceinline__ bool there(int r) const { return r < rows; }
+    __device__ __forceinline__ T *row_of(const tutti__matrix &matrix, int r) const
+    {
+        return (T *)matrix.data + (there(r) ? first_row + r : 0) * matrix.stride;
+    }
+
+    __device__ __forceinline__ void load(uint4 (&to)[VECS], const tutti__matrix &matrix, int r)
+    {
+        const T *row = row_of(matrix, r);
+        const int count = there(r) ? cols : 0;
+        if constexpr (!WHOLE)
+            load_row<T>(to, row, place, count);
+        else
 #pragma unroll
             for (int k = 0; k < VECS; k++) {
-                float a[N], b[N];
-                vector::unpack(raw[r][k], a);
-                vector::unpack(other[k], b);
-#pragma unroll
-                for (int i = 0; i < N; i++) a[i] += b[i];
-                raw[r][k] = vector::pack(a);
+                const int col = place.column<T>(k);
+                to[k] = make_uint4(0, 0, 0, 0);
+                if (col < count) to[k] = *(const uint4 *)(row + col);
             }
-            if (args.sum.data)
-                store_row((T *)args.sum.data + row * args.sum.stride, raw[r], place,
-                          r < rows ? cols : 0);
-        }
+    }
+    __device__ __forceinline__ void store(const tutti__matrix &matrix, int r)
+    {
+        store_row(row_of(matrix, r), raw[r], place, there(r) ? cols : 0);
     }
 
-    forget(place, cols);
-    team.begin();
-    float mean[ROWS], rstd[ROWS];
-    find_statistics<T, false, CENTERED>(raw, team, place, cols, even.inverse_cols, (float)args.eps,
-                                        mean, rstd);
+    __device__ __forceinline__ void load_all()
+    {
 #pragma unroll
-    for (int r = 0; r < ROWS; r++) {
-        if (args.rstd && writes_saved && r < rows) {
-            ((float *)args.rstd)[first_row + r] = rstd[r];
-            if (CENTERED) ((float *)args.mean)[first_row + r] = mean[r];
-        }
-    }
-
-    forget(place, cols);
-    T *y[ROWS];
-    bool whole[ROWS];
-#pragma unroll
-    for (int r = 0; r < ROWS; r++) {
-        y[r] = (T *)args.y.data + (r < rows ? first_row + r : 0) * args.y.stride;
-        whole[r] = stores_whole(y[r], r < rows ? cols : 0);
-    }
-#pragma unroll
-    for (int k = 0; k < VECS; k++) {
-        int col = place.column<T>(k);
-        float gamma[N], beta[N];
-#pragma unroll
-        for (int i = 0; i < N; i++) gamma[i] = 1, beta[i] = 0;
-        if (args.gamma && col < cols) {
-            load_param(gamma, args.gamma, args.param_dtype, col, cols - col, even.gamma);
-            if (args.zero_centered) {
-#pragma unroll
-                for (int i = 0; i < N; i++) gamma[i] += 1;
-            }
-            if (args.beta)
-                load_param(beta, args.beta, args.param_dtype, col, cols - col, even.beta);
-        }
+        for (int r = 0; r < ROWS; r++) load(raw[r], args.x, r);
+        if (!args.residual.data) return;
 #pragma unroll
         for (int r = 0; r < ROWS; r++) {
-            hold_packed<T>(raw[r][k]);
-            raw[r][k] = scaled<T>(raw[r][k], mean[r], rstd[r], gamma, beta);
-            if (whole[r]) store_whole(y[r], col, raw[r][k], r < rows ? cols : 0);
+            uint4 other[VECS];
+            load(other, args.residual, r);
+#pragma unroll
+            for (int k = 0; k < VECS; k++) raw[r][k] = sum_of_both<T>(raw[r][k], other[k]);
+            if (args.sum.data) store(args.sum, r);
         }
     }
-#pragma unroll
-    for (int r = 0; r < ROWS; r++)
-        if (!whole[r]) store_row(y[r], raw[r], place, r < rows ? cols : 0);
-}
 
-template<class T, int VECS, bool CENTERED>
-__global__ void __launch_bounds__(ROW_WARP_THREADS, VECS == 4 ? 4 : 5)
+    template<class Team>
+    __device__ __forceinline__ void find_statistics(Team &team)
+    {
+        auto sums = [&](int r, float about, float *moved) {
+            float sum = 0;
+#pragma unroll
+            for (int k = 0; k < VECS; k++) {
+                hold_packed<T>(raw[r][k]);
+                sum += squares_of<T, WHOLE>(raw[r][k], cols - place.column<T>(k), about, moved);
+            }
+            return sum;
+        };
+        float squares[ROWS];
+        if constexpr (!CENTERED) {
+#pragma unroll
+            for (int r = 0; r < ROWS; r++) squares[r] = sums(r, mean[r] = 0, nullptr);
+            team.template reduce<row_add>(squares);
+        } else {
+            float pivot[ROWS], both[2 * ROWS];
+            bool far[ROWS];
+#pragma unroll
+            for (int r = 0; r < ROWS; r++) {
+                const float first = sum_of<T>(raw[r][0]);
+                pivot[r] = __shfl_sync(0xffffffffu, first, 0, place.lanes) * (1.0f / N);
+                both[2 * r + 1] = 0;
+                both[2 * r] = sums(r, pivot[r], &both[2 * r + 1]);
+            }
+            team.template reduce<row_add>(both);
+#pragma unroll
+            for (int r = 0; r < ROWS; r++) {
+                squares[r] = both[2 * r];
+                far[r] =
+                    move_to_mean(pivot[r], both[2 * r + 1], even.inverse_cols, mean[r], squares[r]);
+            }
+            correct_delicate<ROWS>(team, even.inverse_cols, far, mean, squares, sums);
+        }
+#pragma unroll
+        for (int r = 0; r < ROWS; r++) rstd[r] = rstd_of(squares[r], even);
+    }
+
+    template<class Scale>
+    __device__ __forceinline__ void write(Scale)
+    {
+        bool whole[ROWS];
+#pragma unroll
+        for (int r = 0; r < ROWS; r++)
+            whole[r] = WHOLE || stores_whole(row_of(args.y, r), there(r) ? cols : 0);
+#pragma unroll
+        for (int k = 0; k < VECS; k++) {
+            const int col = place.column<T>(k);
+            float gamma[N], beta[N];
+            Scale::load(args, even, col, cols - col, gamma, beta);
+#pragma unroll
+            for (int r = 0; r < ROWS; r++) {
+                hold_packed<T>(raw[r][k]);
+                raw[r][k] = scaled<T>(raw[r][k], mean[r], rstd[r], gamma, beta);
+                if (whole[r]) store_whole(row_of(args.y, r), col, raw[r][k], there(r) ? cols : 0);
+            }
+        }
+        if constexpr (!WHOLE)
+#pragma unroll
+            for (int r = 0; r < ROWS; r++)
+                if (!whole[r]) store(args.y, r);
+    }
+
+    template<class Team>
+    __device__ __forceinline__ void run(Team &team, bool leads)
+    {
+        load_all();
+        forget(place, cols);
+        team.begin();
+        find_statistics(team);
+#pragma unroll
+        for (int r = 0; r < ROWS; r++)
+            if (leads && there(r)) save<CENTERED>(args, first_row + r, mean[r], rstd[r]);
+        forget(place, cols);
+        with_scale<T, CENTERED, WHOLE>(args, [&](auto scale) { write(scale); });
+    }
+};
+
+template<class T, int VECS, bool CENTERED, bool WHOLE>
+__global__ void __launch_bounds__(ROW_WARP_THREADS, !WHOLE || VECS == 1 ? 4 : 6)
     norm_forward_warp_kernel(tutti__norm_args args, norm_forward_even even, int lanes)
 {
     constexpr int ROWS = ROW_WARP_VECS / VECS;
     lane_team team = {lanes};
-    int lane = threadIdx.x % lanes, group = threadIdx.x / lanes, groups = ROW_WARP_THREADS / lanes;
-    int64_t stride = (int64_t)gridDim.x * groups * ROWS;
-    /* whole warps go round together: a group past the end has no rows but takes part in the
-     * shuffles */
-    for (int64_t base = (int64_t)blockIdx.x * groups * ROWS; base < args.rows; base += stride) {
-        int64_t first_row = base + (int64_t)group * ROWS, left = args.rows - first_row;
-        int rows = left <= 0 ? 0 : left < ROWS ? (int)left : ROWS;
-        norm_forward_rows<T, VECS, ROWS, CENTERED>(args, even, team, first_row, rows,
-                                                   row_place{lane, lanes, lanes}, lane == 0);
-    }
+    /* a power of two */
+    const int log_lanes = __popc(lanes - 1), groups = ROW_WARP_THREADS >> log_lanes;
+    const int lane = threadIdx.x & (lanes - 1), group = threadIdx.x >> log_lanes;
+    const int64_t first_row = ((int64_t)blockIdx.x * groups + group) * ROWS;
+    const int64_t left = args.rows - first_row;
+    /* a group past the end has no rows but takes part in the shuffles */
+    const int rows = left <= 0 ? 0 : left < ROWS ? (int)left : ROWS;
+    held_rows<T, VECS, ROWS, CENTERED, WHOLE> held = {
+        args, even, first_row, rows, (int)args.cols, row_place{lane, lanes, lanes}};
+    held.run(team, lane == 0);
 }
 
-template<class T, int VECS, bool CENTERED>
-__global__ void __launch_bounds__(1024)
-    norm_forward_block_kernel(tutti__norm_args args, norm_forward_even even, int cluster)
-{
-    __shared__ block_team_slots<float, 2> slots;
-    block_team<float, 2> team(slots, cluster);
-    int threads = blockDim.x;
-    row_place place = {team.rank * threads * VECS + (int)threadIdx.x, threads, 32};
-    for (int64_t row = blockIdx.x / cluster; row < args.rows; row += gridDim.x / cluster)
-        norm_forward_rows<T, VECS, 1, CENTERED>(args, even, team, row, 1, place,
-                                                team.rank == 0 && threadIdx.x == 0);
-}
+/* A block or a cluster a row, 4 vectors a thread. */
+enum { BLOCK_VECS = 4 };
 
-/* The usual case at full speed: no residual, parameters of x's type, not zero-centred, whole
- * aligned vectors.  A block loops over rows, keeps its columns' parameters in registers and loads
- * the next row while it computes one. */
-enum {
-    STREAM_VECS = 4,
-    STREAM_THREADS = 512,
-    STREAM_WARPS_AN_SM = 20,
-    STREAM_REGISTERS = 96 /* so that 20 warps fit */
-};
-
-template<class T, bool CENTERED>
-__global__ void __maxnreg__(STREAM_REGISTERS)
-    norm_forward_stream_kernel(tutti__norm_args args, norm_forward_even even)
-{
-    using vector = vector16<T>;
-    constexpr int N = vector::N;
-    __shared__ block_team_slots<float, 2> slots;
-    block_team<float, 2> team(slots, 1);
-    int cols = (int)args.cols;
-    row_place place = {(int)threadIdx.x, (int)blockDim.x, 32};
-    auto load = [&](uint4(&raw)[STREAM_VECS], const void *data) {
-#pragma unroll
-        for (int k = 0; k < STREAM_VECS; k++) {
-            int col = place.column<T>(k);
-            raw[k] = col < cols ? *(const uint4 *)((const T *)data + col) : make_uint4(0, 0, 0, 0);
-        }
-    };
-    uint4 gamma_held[STREAM_VECS], beta_held[STREAM_VECS], next[STREAM_VECS];
-    float ones[N];
-#pragma unroll
-    for (int i = 0; i < N; i++) ones[i] = 1;
-#pragma unroll
-    for (int k = 0; k < STREAM_VECS; k++) {
-        gamma_held[k] = vector::pack(ones);
-        beta_held[k] = make_uint4(0, 0, 0, 0);
-    }
-    if (args.gamma) load(gamma_held, args.gamma);
-    if (args.beta) load(beta_held, args.beta);
-
-    int64_t row = blockIdx.x, step = gridDim.x;
-    load(next, (const T *)args.x.data + row * args.x.stride);
-    for (; row < args.rows; row += step) {
-        uint4 raw[1][STREAM_VECS];
-#pragma unroll
-        for (int k = 0; k < STREAM_VECS; k++) raw[0][k] = next[k];
-        if (row + step < args.rows)
-            load(next, (const T *)args.x.data + (row + step) * args.x.stride);
-        float mean[1], rstd[1];
-        find_statistics<T, true, CENTERED>(raw, team, place, cols, even.inverse_cols,
-                                           (float)args.eps, mean, rstd);
-        if (args.rstd && threadIdx.x == 0) {
-            ((float *)args.rstd)[row] = rstd[0];
-            if (CENTERED) ((float *)args.mean)[row] = mean[0];
-        }
-        T *y = (T *)args.y.data + row * args.y.stride;
-#pragma unroll
-        for (int k = 0; k < STREAM_VECS; k++) {
-            float gamma[N], beta[N];
-            hold_packed<T>(gamma_held[k]);
-            hold_packed<T>(beta_held[k]);
-            hold_packed<T>(raw[0][k]);
-            vector::unpack(gamma_held[k], gamma);
-            vector::unpack(beta_held[k], beta);
-            store_whole(y, place.column<T>(k), scaled<T>(raw[0][k], mean[0], rstd[0], gamma, beta),
-                        cols);
-        }
-    }
-}
-
-/* Any types, any length.  A block per row; with `staged` the row is kept in shared memory as
- * arithmetic values, otherwise it is read again for each of the sums and for y. */
-enum { ANY_WIDTH = 8, ANY_THREADS = 512 };
-
-template<class A>
-struct norm_forward_reader {
+/* In registers (HELD), for whole vectors without a residual, or parked in shared memory and read
+ * back for each of the sums, so that more rows are on their way at a time.  Each warp takes the
+ * squares about its own mean; the pairs are merged after a single barrier. */
+template<class T, bool CENTERED, bool SKEWED, bool RESIDUAL, bool HELD>
+struct block_row {
+    static constexpr int N = vector16<T>::N, VECS = BLOCK_VECS;
+    static constexpr int UNROLL = HELD ? VECS : SKEWED || RESIDUAL ? 1 : 2;
+    using team_type = block_team<float, 2>;
     const tutti__norm_args &args;
     const norm_forward_even &even;
+    row_ring<T, VECS, SKEWED> ring;
     int64_t row;
+    int cols;
+    unsigned x_skew, residual_skew;
+    uint4 raw[HELD ? VECS : 1];
 
-    /* the values to be normalised; `again`: the sum has been written */
-    __device__ __forceinline__ void operator()(A (&v)[ANY_WIDTH], int col, bool again) const
+    __device__ __forceinline__ const T *row_of(const tutti__matrix &matrix) const
     {
-        int cols = (int)args.cols, count = cols - col;
-        if (again && args.sum.data) {
-            load_any(v, args.sum.data, args.sum.dtype, row * args.sum.stride + col, count,
-                     even.sum);
+        return (const T *)matrix.data + row * matrix.stride;
+    }
+    __device__ __forceinline__ int left(int k) const
+    {
+        return cols - ring.place.template column<T>(k);
+    }
+
+    __device__ __forceinline__ void fetch(int64_t which)
+    {
+        row = which;
+        if constexpr (HELD) {
+#pragma unroll
+            for (int k = 0; k < VECS; k++) {
+                raw[k] = make_uint4(0, 0, 0, 0);
+                if (left(k) > 0)
+                    raw[k] = *(const uint4 *)(row_of(args.x) + ring.place.template column<T>(k));
+            }
             return;
         }
-        load_any(v, args.x.data, args.x.dtype, row * args.x.stride + col, count, even.x);
-        if (args.residual.data) {
-            A r[ANY_WIDTH];
-            load_any(r, args.residual.data, args.residual.dtype, row * args.residual.stride + col,
-                     count, even.residual);
+        x_skew = SKEWED ? skew_of(row_of(args.x)) : 0;
+        residual_skew = SKEWED && RESIDUAL ? skew_of(row_of(args.residual)) : 0;
+        ring.request(0, row_of(args.x), cols);
+        if (RESIDUAL) ring.request(1, row_of(args.residual), cols);
+        ring.send();
+    }
+    __device__ __forceinline__ uint4 take(int k) const
+    {
+        if constexpr (HELD) {
+            uint4 own = raw[k];
+            hold_packed<T>(own);
+            return own;
+        }
+        const uint4 x = ring.take(0, k, x_skew);
+        return RESIDUAL ? sum_of_both<T>(x, ring.take(1, k, residual_skew)) : x;
+    }
+    template<int EACH = HELD ? VECS : 1>
+    __device__ __forceinline__ float squares(float about, float *moved) const
+    {
+        float sum = 0;
+#pragma unroll(EACH)
+        for (int k = 0; k < VECS; k++)
+            sum += squares_of<T, !SKEWED>(take(k), left(k), about, moved);
+        return sum;
+    }
+
+    /* Columns of warp i of the row. */
+    __device__ __forceinline__ float columns_of(const team_type &team, int i) const
+    {
+        const int threads = blockDim.x, warps = threads / 32;
+        const int before = team.cluster == 1 ? 0 : i / warps;
+        const int first = before * threads * VECS + (i - before * warps) * 32;
+        int sum = 0;
 #pragma unroll
-            for (int i = 0; i < ANY_WIDTH; i++) v[i] = round_to(v[i] + r[i]);
+        for (int k = 0; k < VECS; k++) sum += min(max(cols - (first + k * threads) * N, 0), 32 * N);
+        return (float)sum;
+    }
+
+    __device__ __forceinline__ void find_statistics(team_type &team, float (&mean)[1],
+                                                    float (&squared)[1])
+    {
+        mean[0] = 0;
+        if constexpr (!CENTERED) {
+            squared[0] = squares<UNROLL>(0, nullptr);
+            team.template reduce<row_add>(squared);
+        } else {
+            const int warp = team.rank * (int)(blockDim.x / 32) + (int)threadIdx.x / 32;
+            const float count = columns_of(team, warp),
+                        share = count > 0 ? __fdividef(1, count) : 0;
+            const float pivot = __shfl_sync(0xffffffffu, sum_of<T>(take(0)), 0) * (1.0f / N);
+            float own[2]; /* the warp's mean, and squares about it */
+            float both[2] = {0, 0};
+            both[0] = squares<UNROLL>(pivot, &both[1]);
+            reduce_lanes<row_add>(both, 32);
+            own[1] = both[0];
+            if (move_to_mean(pivot, both[1], share, own[0], own[1])) {
+                both[0] = squares(own[0], &both[1]);
+                reduce_lanes<row_add>(both, 32);
+                own[1] = both[0];
+            }
+            team.spread(own);
+            const auto &partial = team.slots.partial[team.turn];
+            bool far[1];
+            float about = partial[0][0];
+#pragma unroll 1
+            for (int pass = 0; pass < 2; pass++) {
+                team.template collect<row_add>(both, [&](int n, int i) {
+                    const float apart = partial[0][i] - about;
+                    const float moved = columns_of(team, i) * apart;
+                    return n == 0 ? fmaf(moved, apart, partial[1][i]) : moved;
+                });
+                squared[0] = both[0];
+                far[0] = move_to_mean(about, both[1], even.inverse_cols, mean[0], squared[0]);
+                if (!far[0]) break;
+                about = mean[0];
+            }
+            team.turn ^= 1;
+            correct_delicate<1>(
+                team, even.inverse_cols, far, mean, squared,
+                [&](int, float from, float *moved) { return squares(from, moved); });
         }
     }
 
-    __device__ __forceinline__ A round_to(A value) const
+    /* Vector k of an output. */
+    __device__ __forceinline__ void store(const tutti__matrix &matrix, int k,
+                                          const uint4 &raw) const
     {
-        switch (args.x.dtype) {
-        case TUTTI_F32:
-            return widen<A>(narrow<float>::of(value));
-        case TUTTI_F16:
-            return widen<A>(narrow<__half>::of(value));
-        case TUTTI_BF16:
-            return widen<A>(narrow<__nv_bfloat16>::of(value));
-        default:
-            return value;
+        T *to = (T *)row_of(matrix);
+        if constexpr (SKEWED) {
+            const uint4 one[1] = {raw};
+            row_place at = ring.place;
+            at.first += k * at.step;
+            store_row(to, one, at, cols);
+        } else
+            store_whole(to, ring.place.template column<T>(k), raw, cols);
+    }
+
+    template<class Scale>
+    __device__ __forceinline__ void write(Scale, float mean, float rstd) const
+    {
+#pragma unroll(UNROLL)
+        for (int k = 0; k < VECS; k++) {
+            float gamma[N], beta[N];
+            Scale::load(args, even, ring.place.template column<T>(k), left(k), gamma, beta);
+            const uint4 raw = take(k);
+            if (RESIDUAL && args.sum.data) store(args.sum, k, raw);
+            store(args.y, k, scaled<T>(raw, mean, rstd, gamma, beta));
         }
     }
 };
 
-template<class A>
-__global__ void __launch_bounds__(ANY_THREADS)
-    norm_forward_any_kernel(tutti__norm_args args, norm_forward_even even, bool staged)
+/* Few registers: many rows are to be on their way at a time. */
+__host__ __device__ constexpr int block_registers(bool skewed, bool residual, bool cluster,
+                                                  bool held)
 {
-    extern __shared__ __align__(16) unsigned char dynamic_shared[];
-    A *stage = (A *)dynamic_shared;
-    __shared__ block_team_slots<A, 2> slots;
-    block_team<A, 2> team(slots, 1);
-    int cols = (int)args.cols, step = blockDim.x * ANY_WIDTH, first = threadIdx.x * ANY_WIDTH;
-    A count = (A)cols;
+    if (held) return 80;
+    if (residual && !cluster) return 80;
+    return cluster || skewed ? 64 : 40;
+}
 
-    for (int64_t row = blockIdx.x; row < args.rows; row += gridDim.x) {
-        norm_forward_reader<A> read = {args, even, row};
-        A v[ANY_WIDTH], mean = 0;
-        row_total<A> total;
-        for (int col = first; col < cols; col += step) {
-            A part = 0;
-            read(v, col, false);
-            if (args.sum.data)
-                store_any(args.sum.data, args.sum.dtype, row * args.sum.stride + col, v, cols - col,
-                          even.sum);
-#pragma unroll
-            for (int i = 0; i < ANY_WIDTH; i++)
-                if (col + i < cols) {
-                    part += args.centered ? v[i] : v[i] * v[i];
-                    if (staged) stage[col + i] = v[i];
-                }
-            total.add(part);
-        }
-        A sums[2] = {total.value(), 0};
-        /* from here on a thread reads only what it has staged or written itself */
-        auto reread = [&](int col) {
-            if (!staged)
-                read(v, col, true);
-            else
-#pragma unroll
-                for (int i = 0; i < ANY_WIDTH; i++) v[i] = col + i < cols ? stage[col + i] : (A)0;
-        };
-        /* sums over the row of (x - mean)^2 and of x - mean */
-        auto sum_centred = [&]() {
-            row_total<A> squares, moved;
-            for (int col = first; col < cols; col += step) {
-                reread(col);
-                A part = 0, part_moved = 0;
-#pragma unroll
-                for (int i = 0; i < ANY_WIDTH; i++)
-                    if (col + i < cols) {
-                        A centred = v[i] - mean;
-                        part += centred * centred;
-                        part_moved += centred;
-                    }
-                squares.add(part);
-                moved.add(part_moved);
-            }
-            sums[0] = squares.value();
-            sums[1] = moved.value();
-            team.template reduce<row_add>(sums);
-        };
-        team.template reduce<row_add>(sums);
-        if (args.centered) {
-            mean = sums[0] / count;
-            int passes = 1; /* and more for a delicate row */
-#pragma unroll 1
-            for (int pass = 0; pass < passes; pass++) {
-                sum_centred();
-                if (pass == 0 && is_delicate(mean, sums[0] / count)) passes += DELICATE_PASSES;
-                if (pass > 0) correct_mean(mean, sums[0], sums[1], sums[1] / count);
-            }
-        }
-        A rstd = isfinite(sums[0]) ? (A)1 / sqrt(sums[0] / count + (A)args.eps) : (A)CUDART_NAN;
-        if (args.rstd && threadIdx.x == 0) {
-            ((A *)args.rstd)[row] = rstd;
-            if (args.centered) ((A *)args.mean)[row] = mean;
-        }
-        for (int col = first; col < cols; col += step) {
-            reread(col);
-#pragma unroll
-            for (int i = 0; i < ANY_WIDTH; i++) v[i] = (v[i] - mean) * rstd;
-            if (args.gamma) {
-                A p[ANY_WIDTH];
-                load_any(p, args.gamma, args.param_dtype, col, cols - col, even.gamma);
-#pragma unroll
-                for (int i = 0; i < ANY_WIDTH; i++) v[i] *= args.zero_centered ? p[i] + (A)1 : p[i];
-                if (args.beta) {
-                    load_any(p, args.beta, args.param_dtype, col, cols - col, even.beta);
-#pragma unroll
-                    for (int i = 0; i < ANY_WIDTH; i++) v[i] += p[i];
-                }
-            }
-            store_any(args.y.data, args.y.dtype, row * args.y.stride + col, v, cols - col, even.y);
-        }
+template<class T, bool CENTERED, bool SKEWED, bool RESIDUAL, bool CLUSTER, bool HELD>
+__global__ void __maxnreg__(block_registers(SKEWED, RESIDUAL, CLUSTER, HELD))
+    norm_forward_block_kernel(tutti__norm_args args, norm_forward_even even, int cluster)
+{
+    if (!CLUSTER) cluster = 1; /* which spares the branches */
+    extern __shared__ __align__(128) uint4 shared[];
+    __shared__ block_team_slots<float, 2> slots;
+    block_team<float, 2> team(slots, cluster);
+    const int threads = blockDim.x;
+    const row_place place = {team.rank * threads * BLOCK_VECS + (int)threadIdx.x, threads, 32};
+    block_row<T, CENTERED, SKEWED, RESIDUAL, HELD> own = {
+        args, even, row_ring<T, BLOCK_VECS, SKEWED>(shared, place, RESIDUAL ? 2 : 1, 1)};
+    own.cols = (int)args.cols;
+    const int64_t row = blockIdx.x / cluster;
+    own.fetch(row);
+    if (!HELD) {
+        own.ring.clear_beyond(own.cols);
+        own.ring.wait(0);
     }
+    team.begin();
+    float mean[1], squares[1];
+    own.find_statistics(team, mean, squares);
+    const float rstd = rstd_of(squares[0], even);
+    if (team.rank == 0 && threadIdx.x == 0) save<CENTERED>(args, row, mean[0], rstd);
+    with_scale<T, CENTERED, !SKEWED>(args, [&](auto scale) { own.write(scale, mean[0], rstd); });
 }
 
-static norm_forward_even find_even(const tutti__norm_args *args, int width)
+template<class T, bool CENTERED, bool SKEWED, bool RESIDUAL>
+static tutti_status launch_parked(tutti_context *ctx, const tutti__norm_args *args,
+                                  const norm_forward_even &even, const row_plan &plan)
 {
-    int64_t rows = args->rows;
-    return {row_even(args->x, rows, width),
-            row_even(args->residual, rows, width),
-            row_even(args->sum, rows, width),
-            row_even(args->y, rows, width),
-            row_param_even(args->gamma, args->param_dtype, width),
-            row_param_even(args->beta, args->param_dtype, width),
-            (float)(1.0 / (double)args->cols)};
-}
-
-template<class A>
-static tutti_status forward_any(tutti_context *ctx, const tutti__norm_args *args)
-{
-    int threads = 32;
-    while (threads < ANY_THREADS && threads * ANY_WIDTH < args->cols) threads *= 2;
-    /* at least two blocks per SM, otherwise the row is read again from the cache */
-    size_t shared = (size_t)args->cols * sizeof(A);
-    size_t most = (size_t)tutti__cuda_shared_limit(ctx->device) / 2;
-    bool staged = shared <= most;
-    if (!staged) shared = 0;
-    if (shared > 40 << 10) /* always the same value: contexts of other threads launch it too */
-        TUTTI_CUDA(cudaFuncSetAttribute(norm_forward_any_kernel<A>,
-                                        cudaFuncAttributeMaxDynamicSharedMemorySize, (int)most),
+    const int words = ring_words(plan.threads, 32, SKEWED) * BLOCK_VECS * (RESIDUAL ? 2 : 1);
+    auto kernel = plan.cluster > 1
+                      ? norm_forward_block_kernel<T, CENTERED, SKEWED, RESIDUAL, true, false>
+                      : norm_forward_block_kernel<T, CENTERED, SKEWED, RESIDUAL, false, false>;
+    if (words * 16 > 40 << 10) /* always the same value: contexts of other threads launch it too */
+        TUTTI_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                        tutti__cuda_shared_limit(ctx->device) - RING_SPARE),
                    "norm_forward");
-    return row_launch("norm_forward", norm_forward_any_kernel<A>, row_grid(args->rows, 1, 1),
-                      threads, 1, shared, tutti__cuda_stream(ctx), *args,
-                      find_even(args, ANY_WIDTH), staged);
+    return row_launch("norm_forward", kernel, (unsigned)(args->rows * plan.cluster), plan.threads,
+                      plan.cluster, (size_t)words * 16, tutti__cuda_stream(ctx), *args, even,
+                      plan.cluster);
 }
 
-/* What norm_forward_stream_kernel takes. */
-static bool streams(const tutti__norm_args *args, const norm_forward_even &even,
-                    const row_plan &plan, int width)
+template<class T, bool CENTERED>
+static tutti_status launch_block(tutti_context *ctx, const tutti__norm_args *args,
+                                 const norm_forward_even &even, const row_plan &plan, bool whole)
 {
-    return plan.kind == ROW_BLOCK && plan.cluster == 1 && plan.vecs == STREAM_VECS &&
-           plan.threads <= STREAM_THREADS && !args->residual.data && !args->zero_centered &&
-           args->cols % width == 0 && (!args->gamma || args->param_dtype == args->x.dtype) &&
-           even.x && even.y && even.gamma && even.beta;
+    const bool residual = args->residual.data;
+    /* with one sum only, registers are faster */
+    if constexpr (!CENTERED)
+        if (whole && !residual && plan.cluster == 1)
+            return row_launch(
+                "norm_forward", norm_forward_block_kernel<T, CENTERED, false, false, false, true>,
+                (unsigned)args->rows, plan.threads, 1, 0, tutti__cuda_stream(ctx), *args, even, 1);
+    auto launch = whole      ? residual ? launch_parked<T, CENTERED, false, true>
+                                        : launch_parked<T, CENTERED, false, false>
+                       : residual ? launch_parked<T, CENTERED, true, true>
+                             : launch_parked<T, CENTERED, true, false>;
+    return launch(ctx, args, even, plan);
+}
+
+template<class T, bool CENTERED, bool WHOLE>
+static tutti_status launch_warp(tutti_context *ctx, const tutti__norm_args *args,
+                                const norm_forward_even &even, const row_plan &plan)
+{
+    return row_with_vecs(plan, [&](auto vecs) {
+        constexpr int VECS = decltype(vecs)::value;
+        const int64_t each = ROW_WARP_THREADS / plan.lanes * (ROW_WARP_VECS / VECS);
+        return row_launch("norm_forward", norm_forward_warp_kernel<T, VECS, CENTERED, WHOLE>,
+                          (unsigned)((args->rows + each - 1) / each), plan.threads, 1, 0,
+                          tutti__cuda_stream(ctx), *args, even, plan.lanes);
+    });
 }
 
 template<class T>
 static tutti_status forward_of(tutti_context *ctx, const tutti__norm_args *args,
                                const row_plan &plan)
 {
-    norm_forward_even even = find_even(args, vector16<T>::N);
-    cudaStream_t stream = tutti__cuda_stream(ctx);
-    if (streams(args, even, plan, vector16<T>::N)) {
-        int64_t warps = plan.threads / 32, most = STREAM_WARPS_AN_SM / warps;
-        int64_t blocks = tutti__cuda_sm_count(ctx->device) * (most > 0 ? most : 1);
-        return row_launch("norm_forward",
-                          args->centered ? norm_forward_stream_kernel<T, true>
-                                         : norm_forward_stream_kernel<T, false>,
-                          (unsigned)(args->rows < blocks ? args->rows : blocks), plan.threads, 1, 0,
-                          stream, *args, even);
+    constexpr int N = vector16<T>::N;
+    const norm_forward_even even = find_even(args, N);
+    const bool whole = args->cols % N == 0 && even.x && even.residual && even.sum && even.y &&
+                       even.gamma && even.beta &&
+                       (args->param_dtype == args->x.dtype || args->param_dtype == TUTTI_F32);
+    if (plan.kind == ROW_WARP) {
+        auto launch = args->centered
+                          ? whole ? launch_warp<T, true, true> : launch_warp<T, true, false>
+                      : whole ? launch_warp<T, false, true>
+                              : launch_warp<T, false, false>;
+        return launch(ctx, args, even, plan);
     }
-    return row_with_vecs(plan, [&](auto vecs) {
-        constexpr int VECS = decltype(vecs)::value;
-        if (plan.kind == ROW_WARP)
-            return row_launch(
-                "norm_forward",
-                args->centered ? norm_forward_warp_kernel<T, VECS, true>
-                               : norm_forward_warp_kernel<T, VECS, false>,
-                row_grid(args->rows, ROW_WARP_THREADS / plan.lanes * (ROW_WARP_VECS / VECS), 1),
-                plan.threads, 1, 0, stream, *args, even, plan.lanes);
-        if constexpr (VECS == 4)
-            return row_launch("norm_forward",
-                              args->centered ? norm_forward_block_kernel<T, VECS, true>
-                                             : norm_forward_block_kernel<T, VECS, false>,
-                              row_grid(args->rows, 1, plan.cluster), plan.threads, plan.cluster, 0,
-                              stream, *args, even, plan.cluster);
-        else
-            return TUTTI_OK;
-    });
+    return args->centered ? launch_block<T, true>(ctx, args, even, plan, whole)
+                          : launch_block<T, false>(ctx, args, even, plan, whole);
 }
 
 /* Kernels by run-time type, in f64 or f32; otherwise those of a type, by the plan's row_plan. */
@@ -586,8 +440,10 @@ tutti_status tutti__cuda_norm_forward(const tutti__job *job, const void *untyped
     const tutti__norm_args *args = (const tutti__norm_args *)untyped;
     TUTTI_TRY(tutti__cuda_use(job->ctx->device, "norm_forward"));
     if (args->rows == 0) return TUTTI_OK;
-    if (job->plan->kernel == FORWARD_ANY_F64) return forward_any<double>(job->ctx, args);
-    if (job->plan->kernel == FORWARD_ANY) return forward_any<float>(job->ctx, args);
+    if (job->plan->kernel == FORWARD_ANY_F64)
+        return tutti__cuda_norm_forward_any(job->ctx, args, true);
+    if (job->plan->kernel == FORWARD_ANY)
+        return tutti__cuda_norm_forward_any(job->ctx, args, false);
     const row_plan &plan = *tutti__cuda_parameters<row_plan>(job->plan);
     switch (args->x.dtype) {
     case TUTTI_F16:

@@ -1,0 +1,215 @@
+/* LayerNorm and RMSNorm, forward: rows in registers and in shared memory.  Sums, and kernels. */
+#ifndef TUTTI_KERNELS_CUDA_NORM_FORWARD_ROWS_CUH
+#define TUTTI_KERNELS_CUDA_NORM_FORWARD_ROWS_CUH
+
+#include "kernels/cuda/norm_forward.cuh"
+#include "kernels/cuda/row_ring.cuh"
+
+/* Sums over a vector's columns: a thread adds those of its vectors, so that there is no single
+ * chain of additions.  Fused operations are explicit, so that a row has the same bits in each
+ * kernel that may get it. */
+template<class T>
+__device__ __forceinline__ float sum_of(const uint4 &raw)
+{
+    constexpr int N = vector16<T>::N;
+    float v[N], part = 0;
+    vector16<T>::unpack(raw, v);
+#pragma unroll
+    for (int i = 0; i < N; i++) part += v[i];
+    return part;
+}
+
+/* Of (x - mean)^2, and if wanted of x - mean, over the first `left` columns; WHOLE: these are all
+ * or none. */
+template<class T, bool WHOLE>
+__device__ __forceinline__ float squares_of(const uint4 &raw, int left, float mean,
+                                            float *moved = nullptr)
+{
+    constexpr int N = vector16<T>::N;
+    float v[N], part = 0, part_moved = 0;
+    vector16<T>::unpack(raw, v);
+    auto add = [&](int i) {
+        float centred = v[i] - mean;
+        part = fmaf(centred, centred, part);
+        if (moved) part_moved += centred;
+    };
+    if constexpr (WHOLE) {
+#pragma unroll
+        for (int i = 0; i < N; i++) add(i);
+        part = left > 0 ? part : 0;
+        part_moved = left > 0 ? part_moved : 0;
+    } else
+        for_elements<N>(left, add);
+    if (moved) *moved += part_moved;
+    return part;
+}
+
+/* Both sums at once about a pivot near the mean: then mean = pivot + moved / count, and the squares
+ * about it are those about the pivot less moved^2 / count [Chan, Golub & LeVeque 1983].  Where that
+ * takes away more than FAR times what it leaves, the pivot was too far off for its rounding. */
+enum { FAR = 4 };
+
+static __device__ __forceinline__ bool move_to_mean(float pivot, float moved, float share,
+                                                    float &mean, float &squares)
+{
+    const float shift = __fmul_rn(moved, share), less = __fmul_rn(shift, moved);
+    mean = __fadd_rn(pivot, shift);
+    squares = __fsub_rn(squares, less);
+    return !(less <= FAR * squares);
+}
+
+/* Makes the compiler recompute what follows from these (columns, and whether they are in the row)
+ * instead of keeping it in scarce registers. */
+static __device__ __forceinline__ void forget(row_place &place, int &cols)
+{
+    asm volatile("" : "+r"(cols), "+r"(place.first), "+r"(place.step));
+}
+
+/* Of ROWS rows at once; one is not changed by a delicate neighbour.  far: the row needs it anyway.
+ * sums(r, mean, &moved) are a thread's sums of row r as in squares_of. */
+template<int ROWS, class Team, class Sums>
+__device__ __forceinline__ void correct_delicate(Team &team, float inverse_cols,
+                                                 const bool (&far)[ROWS], float (&mean)[ROWS],
+                                                 float (&squares)[ROWS], Sums &&sums)
+{
+    bool delicate[ROWS], any = false;
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+        delicate[r] = far[r] || is_delicate(mean[r], squares[r] * inverse_cols);
+        any = any || delicate[r];
+    }
+    if (!team.any(any)) return;
+#pragma unroll 1
+    for (int pass = 0; pass < DELICATE_PASSES; pass++) {
+        float both[2 * ROWS];
+#pragma unroll
+        for (int r = 0; r < ROWS; r++) {
+            both[2 * r + 1] = 0;
+            both[2 * r] = sums(r, mean[r], &both[2 * r + 1]);
+        }
+        team.template reduce<row_add>(both);
+#pragma unroll
+        for (int r = 0; r < ROWS; r++) {
+            if (!delicate[r]) continue;
+            squares[r] = both[2 * r];
+            correct_mean(mean[r], squares[r], both[2 * r + 1],
+                         __fmul_rn(both[2 * r + 1], inverse_cols));
+        }
+    }
+}
+
+static __device__ __forceinline__ float rstd_of(float squares, const norm_forward_even &even)
+{
+    return isfinite(squares) ? rsqrtf(fmaf(squares, even.inverse_cols, even.eps)) : CUDART_NAN_F;
+}
+
+/* A vector's gamma and beta; each is code of its own, without branches.  Zero-centred: gamma + 1.
+ */
+struct no_scale {
+    template<int N>
+    static __device__ __forceinline__ void load(const tutti__norm_args &, const norm_forward_even &,
+                                                int, int, float (&gamma)[N], float (&beta)[N])
+    {
+#pragma unroll
+        for (int i = 0; i < N; i++) gamma[i] = 1, beta[i] = 0;
+    }
+};
+template<class P, bool BETA, bool ZERO_CENTERED>
+struct scale_of {
+    template<int N>
+    static __device__ __forceinline__ void load(const tutti__norm_args &args,
+                                                const norm_forward_even &, int col, int left,
+                                                float (&gamma)[N], float (&beta)[N])
+    {
+        const int at = left > 0 ? col : 0;
+        load_wide(gamma, (const P *)args.gamma + at);
+#pragma unroll
+        for (int i = 0; i < N; i++) beta[i] = 0;
+        if (BETA) load_wide(beta, (const P *)args.beta + at);
+        if constexpr (ZERO_CENTERED)
+#pragma unroll
+            for (int i = 0; i < N; i++) gamma[i] += 1;
+    }
+    /* N elements of a type, 16-byte aligned if as many bytes. */
+    template<int N>
+    static __device__ __forceinline__ void load_wide(float (&values)[N], const P *at)
+    {
+        if constexpr (N == vector16<P>::N)
+            vector16<P>::unpack(*(const uint4 *)at, values);
+        else
+            load_elements(values, at, N, true);
+    }
+};
+/* Of any type, not aligned. */
+struct any_scale {
+    template<int N>
+    static __device__ __forceinline__ void load(const tutti__norm_args &args,
+                                                const norm_forward_even &even, int col, int left,
+                                                float (&gamma)[N], float (&beta)[N])
+    {
+        no_scale::load(args, even, col, left, gamma, beta);
+        if (!args.gamma || left <= 0) return;
+        load_param(gamma, args.gamma, args.param_dtype, col, left, even.gamma);
+        if (args.zero_centered) {
+#pragma unroll
+            for (int i = 0; i < N; i++) gamma[i] += 1;
+        }
+        if (args.beta) load_param(beta, args.beta, args.param_dtype, col, left, even.beta);
+    }
+};
+
+/* Calls f with the one that fits.  Kernels of whole vectors get parameters of x's type or float. */
+template<class T, bool CENTERED, bool WHOLE, class F>
+__device__ __forceinline__ void with_scale(const tutti__norm_args &args, F &&f)
+{
+    auto of_type = [&](auto type) {
+        using P = typename decltype(type)::type;
+        if constexpr (CENTERED)
+            if (args.beta)
+                return args.zero_centered ? f(scale_of<P, true, true>())
+                                          : f(scale_of<P, true, false>());
+        return args.zero_centered ? f(scale_of<P, false, true>()) : f(scale_of<P, false, false>());
+    };
+    if constexpr (!WHOLE)
+        f(any_scale());
+    else if (!args.gamma)
+        f(no_scale());
+    else if (sizeof(T) == 4 || args.param_dtype == TUTTI_F32)
+        of_type(tutti__type<float>{});
+    else
+        of_type(tutti__type<T>{});
+}
+
+template<class T>
+__device__ __forceinline__ uint4 scaled(const uint4 &raw, float mean, float rstd,
+                                        const float (&gamma)[vector16<T>::N],
+                                        const float (&beta)[vector16<T>::N])
+{
+    float v[vector16<T>::N];
+    vector16<T>::unpack(raw, v);
+#pragma unroll
+    for (int i = 0; i < vector16<T>::N; i++) v[i] = fmaf((v[i] - mean) * rstd, gamma[i], beta[i]);
+    return vector16<T>::pack(v);
+}
+
+template<class T>
+__device__ __forceinline__ uint4 sum_of_both(const uint4 &x, const uint4 &residual)
+{
+    float a[vector16<T>::N], b[vector16<T>::N];
+    vector16<T>::unpack(x, a);
+    vector16<T>::unpack(residual, b);
+#pragma unroll
+    for (int i = 0; i < vector16<T>::N; i++) a[i] += b[i];
+    return vector16<T>::pack(a);
+}
+
+template<bool CENTERED>
+__device__ __forceinline__ void save(const tutti__norm_args &args, int64_t row, float mean,
+                                     float rstd)
+{
+    if (!args.rstd) return;
+    ((float *)args.rstd)[row] = rstd;
+    if (CENTERED) ((float *)args.mean)[row] = mean;
+}
+
+#endif
