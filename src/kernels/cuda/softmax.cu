@@ -1,12 +1,12 @@
 /* Softmax and log-softmax, forward and backward.  include/tutti/softmax.h has the mathematics.
  *
  * Fewest bytes: forward reads x and writes y, backward reads y and dy and writes dx; behind a
- * mask only the visible columns are read.  A row stays in registers from its only read to the write
- * of its result (rows.cuh); rows that fit on no cluster are read twice, the first time with a
- * running maximum and sum merged as one pair.  With a bias, forward holds two rows, as backward
- * does.  Calls without lengths and bias have kernels of their own, which spend nothing on them. */
-#include "kernels/cuda/exp.cuh"
-#include "ops/softmax.h"
+ * mask only the visible columns are read.  Calls without lengths and bias have kernels of their own
+ * (softmax_plain.cuh).  In the kernels here a row stays in registers from its only read to the write
+ * of its result (rows.cuh); with a bias, forward holds two rows, as backward does.  Rows that fit on
+ * no cluster, and f64, are read twice, the first time with a running maximum and sum merged as one
+ * pair. */
+#include "kernels/cuda/softmax_plain.cuh"
 
 struct softmax_call {
     tutti__softmax_args args;
@@ -16,8 +16,8 @@ struct softmax_call {
 
 /* What a kernel knows besides the plain layer. */
 enum softmax_kind {
-    SOFTMAX_PLAIN,
-    SOFTMAX_LENGTHS, /* forward with lengths */
+    SOFTMAX_PLAIN,   /* only the long kernels */
+    SOFTMAX_LENGTHS, /* forward with lengths, or a size of 0 */
     SOFTMAX_BIAS     /* forward with a bias, backward with lengths or dbias; perhaps with both */
 };
 
@@ -42,9 +42,7 @@ static __device__ __forceinline__ int visible_columns(const softmax_call &call, 
             visible = length;
         }
     }
-    if (args.causal_period == 0) return visible;
-    int64_t last = (args.first_row + row) % args.causal_period;
-    return (int)(last < visible ? last + 1 : visible);
+    return causal_columns(visible, args.causal_period, args.first_row + row);
 }
 
 template<class T>
@@ -418,13 +416,13 @@ static tutti_status softmax_of(tutti_context *ctx, const tutti__softmax_args *ar
                          row_even(args->dbias, rows, N),
                          ctx->finding};
     cudaStream_t stream = tutti__cuda_stream(ctx);
-    if (sizeof(T) == 8 || plan.kind == ROW_LONG) {
+    if (sizeof(T) == 8 || KIND == SOFTMAX_PLAIN || plan.kind == ROW_LONG) {
         auto kernel = softmax_forward_long_kernel < T, BACKWARD ? SOFTMAX_PLAIN : KIND > ;
         if constexpr (BACKWARD) kernel = softmax_backward_long_kernel<T, KIND>;
         return row_launch(what, kernel, row_grid(rows, 1, 1), row_long_threads(cols, N), 1, 0,
                           stream, call);
     }
-    if constexpr (sizeof(T) < 8)
+    if constexpr (sizeof(T) < 8 && KIND != SOFTMAX_PLAIN)
         return row_with_vecs(plan, [&](auto vecs) {
             constexpr int VECS = decltype(vecs)::value;
             if (plan.kind == ROW_WARP) {
@@ -443,20 +441,21 @@ static tutti_status softmax_of(tutti_context *ctx, const tutti__softmax_args *ar
     return TUTTI_OK;
 }
 
-/* For threads that hold one vector, or two. */
 struct softmax_plans {
-    row_plan rows[2];
+    row_plan rows[2]; /* for threads that hold one vector, or two */
+    plain_softmax_plan plain;
 };
 
 static tutti_status softmax_plan(tutti_context *ctx, const void *untyped, bool backward,
                                  tutti__plan *plan)
 {
-    (void)backward;
     const tutti__softmax_args *args = (const tutti__softmax_args *)untyped;
     softmax_plans *plans = tutti__cuda_parameters<softmax_plans>(plan);
+    const int width = 16 / (int)tutti_dtype_size(args->dtype);
     for (int two = 0; two < 2; two++)
-        plans->rows[two] = row_plan_for(args->cols, 16 / (int)tutti_dtype_size(args->dtype),
-                                        1 + two, tutti__cuda_has_clusters(ctx->device));
+        plans->rows[two] =
+            row_plan_for(args->cols, width, 1 + two, tutti__cuda_has_clusters(ctx->device));
+    plans->plain = plan_plain_softmax(args->cols, width, 1 + backward, ctx->device);
     return TUTTI_OK;
 }
 
@@ -466,14 +465,18 @@ static tutti_status softmax_run(const tutti__job *job, const void *untyped)
     const tutti__softmax_args *args = (const tutti__softmax_args *)untyped;
     TUTTI_TRY(tutti__cuda_use(job->ctx->device, BACKWARD ? "softmax_backward" : "softmax_forward"));
     if (args->rows == 0) return TUTTI_OK;
-    const row_plan *plans = tutti__cuda_parameters<softmax_plans>(job->plan)->rows;
+    const softmax_plans &both = *tutti__cuda_parameters<softmax_plans>(job->plan);
+    const row_plan *plans = both.rows;
     return tutti__cuda_dispatch(args->dtype, [&](auto type) {
         using T = typename decltype(type)::type;
         if (BACKWARD ? args->lengths || args->dbias.data : args->bias.data != NULL)
             return softmax_of<T, BACKWARD, SOFTMAX_BIAS>(job->ctx, args, plans[1]);
         if constexpr (!BACKWARD)
-            if (args->lengths)
+            if (args->lengths || (float)args->size == 0)
                 return softmax_of<T, BACKWARD, SOFTMAX_LENGTHS>(job->ctx, args, plans[0]);
+        if constexpr (sizeof(T) < 8)
+            if (plain_softmax_fits(both.plain))
+                return run_plain_softmax<T, BACKWARD>(job->ctx, *args, both.plain);
         return softmax_of<T, BACKWARD, SOFTMAX_PLAIN>(job->ctx, args, plans[BACKWARD]);
     });
 }

@@ -1,0 +1,456 @@
+/* Rows parked in shared memory, for kernels that pass over a row more than once.
+ *
+ * Each thread fetches its vectors of a row with cp.async into shared memory and reads them there in
+ * every pass.  That takes few registers, so several rows are under way on a multiprocessor: the
+ * memory stays busy while some of them are being reduced.  A block, or a cluster of up to 8, has
+ * one row and ends with it: blocks that start and end overlap better than blocks that loop.
+ *
+ * Lanes of a warp have neighbouring vectors, and a warp all those between its first and its last:
+ * rows that are not aligned are fetched as the aligned words that contain them, a few more a warp,
+ * and a warp needs no other warp's words.  Which thread has a vector depends only on the number of
+ * columns and the type. */
+#ifndef TUTTI_KERNELS_CUDA_PARKED_CUH
+#define TUTTI_KERNELS_CUDA_PARKED_CUH
+
+#include "kernels/cuda/rows.cuh"
+
+enum {
+    PARKED_THREADS = 512, /* at most */
+    PARKED_BLOCKS = 3,    /* on a multiprocessor, at least, as far as registers go */
+    PARKED_WARPS = PARKED_THREADS / 32,
+    PARKED_SPARE = 2048, /* bytes of shared memory for all else */
+    /* Of what a warp fetches at once, in shared memory and, in a row with EDGES, in global memory;
+     * without it a fetch of a row takes up to a third longer. */
+    PARKED_ALIGNMENT = 128,
+    PARKED_GAP = PARKED_ALIGNMENT / 16, /* so many more words a warp may have to fetch for it */
+    PARKED_CHUNKS = 4                   /* of a thread's vectors */
+};
+
+/* Host side */
+
+struct parked_plan {
+    int threads, vecs; /* vectors a thread has */
+    int chunk;         /* of which so many are used as soon as they are there */
+    int cluster;       /* 0: the row does not fit */
+    int bytes;         /* of shared memory, of all tensors, with EDGES */
+};
+
+static inline int parked_bytes(const parked_plan &plan, int tensors)
+{
+    return tensors * (plan.threads / 32) * (plan.vecs * 32 + PARKED_GAP) * 16;
+}
+
+/* tensors: how many rows a block parks. */
+static inline parked_plan parked_plan_for(int vectors, int tensors, int device)
+{
+    /* measured on an H200: blocks of up to 64 KiB, of clusters 32 KiB, with 6 to 12 vectors a
+     * thread */
+    const int alone = 4224 / tensors, together = 2048 / tensors, usual = 6, most = 20;
+    const int blocks = tutti__cuda_has_clusters(device) ? ROW_CLUSTER_MAX : 1;
+    parked_plan plan = {0, 0, 0, 1, 0};
+    while (vectors > alone && plan.cluster < blocks && vectors > plan.cluster * together)
+        plan.cluster *= 2;
+    const int each = (vectors + plan.cluster - 1) / plan.cluster;
+    const int threads = each <= 2048 ? 256 : 352;
+    plan.threads = row_round_up((each + usual - 1) / usual, 32);
+    if (plan.threads > threads) plan.threads = threads;
+    plan.vecs = (each + plan.threads - 1) / plan.threads;
+    plan.chunk = (plan.vecs + PARKED_CHUNKS - 1) / PARKED_CHUNKS;
+    if (plan.chunk < 2) plan.chunk = 2;
+    plan.bytes = parked_bytes(plan, tensors);
+    if (plan.vecs > most || plan.bytes > tutti__cuda_shared_limit(device) - PARKED_SPARE)
+        plan.cluster = 0;
+    return plan;
+}
+
+template<class... P, class... Q>
+static inline tutti_status parked_launch(const char *what, void (*kernel)(P...),
+                                         const parked_plan &plan, unsigned grid, int device,
+                                         cudaStream_t stream, Q &&...args)
+{
+    /* always the same value: contexts of other threads launch it too */
+    if (plan.bytes > 40 << 10)
+        TUTTI_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                        tutti__cuda_shared_limit(device) - PARKED_SPARE),
+                   what);
+    return row_launch(what, kernel, grid, plan.threads, plan.cluster, (size_t)plan.bytes, stream,
+                      std::forward<Q>(args)...);
+}
+
+/* Device side: a row in shared memory */
+
+static __device__ __forceinline__ void fetch_bytes(uint4 *to, const uint4 *from, int bytes)
+{
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(
+                     (uint32_t)__cvta_generic_to_shared(to)),
+                 "l"(from), "r"(bytes)
+                 : "memory");
+}
+
+static __device__ __forceinline__ void end_chunk()
+{
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+/* Until chunk c of a thread is there, of PARKED_CHUNKS that have ended. */
+static __device__ __forceinline__ void await_chunk(int c)
+{
+    if (c == 0)
+        asm volatile("cp.async.wait_group 3;" ::: "memory");
+    else if (c == 1)
+        asm volatile("cp.async.wait_group 2;" ::: "memory");
+    else if (c == 2)
+        asm volatile("cp.async.wait_group 1;" ::: "memory");
+    else
+        asm volatile("cp.async.wait_group 0;" ::: "memory");
+}
+
+static __device__ __forceinline__ void await_all_chunks()
+{
+    asm volatile("cp.async.wait_group 0;" ::: "memory");
+}
+
+/* The elements of a vector from `left` on become `value`. */
+template<class T>
+__device__ __forceinline__ void blank_from(uint4 &raw, int left, T value)
+{
+    constexpr int N = vector16<T>::N;
+    T part[N];
+    memcpy(part, &raw, sizeof part);
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        if (i >= left) part[i] = value;
+    memcpy(&raw, part, sizeof raw);
+}
+
+/* EDGES: rows of any alignment and length.  Otherwise they begin on a 16-byte boundary and end with
+ * a whole vector, or `cols` does. */
+template<class T, bool EDGES>
+struct parked_row {
+    static constexpr int N = vector16<T>::N;
+    uint4 *slots; /* vector k is slots[32 k] */
+    int first;    /* vector 0 covers the columns from here times N on */
+    int vecs;
+
+    /* which: of the rows that the block parks; rank: of the block in its cluster. */
+    __device__ __forceinline__ parked_row(uint4 *shared, int which, int rank, int count)
+        : vecs(count)
+    {
+        int warp = threadIdx.x / 32, lane = threadIdx.x % 32, warps = blockDim.x / 32;
+        slots = shared + (which * warps + warp) * (vecs * 32 + (EDGES ? PARKED_GAP : 0)) + lane;
+        first = (rank * warps + warp) * vecs * 32 + lane;
+    }
+
+    /* Columns from vector k to the end of a row of `cols`; at most 0: no vector of the row. */
+    __device__ __forceinline__ int left(int k, int cols) const
+    {
+        return cols - (first + k * 32) * N;
+    }
+    /* How many of the thread's vectors are in a row of `cols`. */
+    __device__ __forceinline__ int held(int cols) const
+    {
+        int most = (left(0, cols) + 32 * N - 1) / (32 * N);
+        return min(max(most, 0), vecs);
+    }
+
+    /* Fetches vectors from k to end - 1. */
+    __device__ __forceinline__ void fetch(const T *row, int cols, int k, int end) const
+    {
+        if constexpr (EDGES) {
+            unsigned skew = line_skew(row);
+            const uint4 *words = (const uint4 *)((const char *)row - skew) + first;
+            int before = (int)skew / 16 - first; /* words without an element of the row */
+            int bytes = (int)skew + cols * (int)sizeof(T) - first * 16;
+            if (end >= vecs) end = vecs + ((int)threadIdx.x % 32 < PARKED_GAP);
+            for (; k < end; k++)
+                if (k * 32 >= before && bytes > k * 512)
+                    fetch_bytes(slots + k * 32, words + k * 32, min(bytes - k * 512, 16));
+        } else {
+            const uint4 *vectors = (const uint4 *)row + first;
+            end = min(end, held(cols));
+            for (; k < end; k++) fetch_bytes(slots + k * 32, vectors + k * 32, 16);
+        }
+    }
+
+    /* Once all are there: makes vectors of the words; columns from `cols` on become `blank`. */
+    __device__ __forceinline__ void settle(const T *row, int cols, T blank) const
+    {
+        if constexpr (EDGES) {
+            unsigned skew = line_skew(row), bits = skew % 4 * 8;
+            int ahead = (int)skew / 16;
+            __syncwarp();
+            if (skew == 0) {
+                for (int k = 0; k < vecs; k++)
+                    if (left(k, cols) < N) blank_from(slots[k * 32], left(k, cols), blank);
+                return;
+            }
+            with_words(skew, [&](auto words) {
+                for (int k = 0; k < vecs; k++) {
+                    const uint4 *at = slots + k * 32 + ahead;
+                    uint4 raw = bytes_of<decltype(words)::value>(at[0], at[1], bits);
+                    if (left(k, cols) < N) blank_from(raw, left(k, cols), blank);
+                    __syncwarp();
+                    slots[k * 32] = raw;
+                    __syncwarp();
+                }
+            });
+        }
+    }
+
+    /* Writes vector(k), the thread's vectors of a row.  Called by whole warps.  If the row does not
+     * begin on a 16-byte boundary, each lane writes the aligned word that holds the end of the
+     * vector on its left and the beginning of its own. */
+    template<class F>
+    __device__ __forceinline__ void write(T *row, int cols, F &&vector) const
+    {
+        if constexpr (EDGES) {
+            unsigned skew = skew_of(row);
+            if (skew == 0) {
+                for (int k = 0; k < vecs && begins_before(k, cols); k++)
+                    write_even(row, cols, k, vector(k));
+                return;
+            }
+            with_words(skew, [&](auto words) {
+                uint4 before = make_uint4(0, 0, 0, 0);
+                for (int k = 0; k < vecs && begins_before(k, cols); k++) {
+                    uint4 raw = vector(k);
+                    write_skewed<decltype(words)::value>(row, cols, k, raw, before, skew);
+                    before = raw;
+                }
+            });
+        } else {
+            uint4 *vectors = (uint4 *)row + first;
+            int count = held(cols);
+#pragma unroll 2
+            for (int k = 0; k < count; k++) vectors[k * 32] = vector(k);
+        }
+    }
+
+  private:
+    /* Bytes from the boundary at or below a row. */
+    static __device__ __forceinline__ unsigned line_skew(const T *row)
+    {
+        return (unsigned)(uintptr_t)row & (PARKED_ALIGNMENT - 1);
+    }
+    /* f(whole words of 4 bytes in skew mod 16, as a constant) */
+    template<class F>
+    static __device__ __forceinline__ void with_words(unsigned skew, F &&f)
+    {
+        switch (skew / 4 % 4) {
+        case 0:
+            return f(std::integral_constant<int, 0>{});
+        case 1:
+            return f(std::integral_constant<int, 1>{});
+        case 2:
+            return f(std::integral_constant<int, 2>{});
+        default:
+            return f(std::integral_constant<int, 3>{});
+        }
+    }
+    /* 16 of the 32 bytes a, b, from WORDS words and `bits` bits on. */
+    template<int WORDS>
+    static __device__ __forceinline__ uint4 bytes_of(const uint4 &a, const uint4 &b, unsigned bits)
+    {
+        const uint32_t w[9] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w, 0};
+        uint32_t found[4];
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            found[i] = sizeof(T) == 4 ? w[WORDS + i]
+                                      : __funnelshift_rc(w[WORDS + i], w[WORDS + i + 1], bits);
+        return make_uint4(found[0], found[1], found[2], found[3]);
+    }
+
+    /* Whether vector k of the warp's first lane is in a row of `cols`. */
+    __device__ __forceinline__ bool begins_before(int k, int cols) const
+    {
+        return left(k, cols) + (int)threadIdx.x % 32 * N > 0;
+    }
+    __device__ __forceinline__ void write_some(T *row, int k, const uint4 &raw, int from,
+                                               int to) const
+    {
+        if (from >= to) return;
+        T part[N];
+        memcpy(part, &raw, sizeof part);
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            if (i >= from && i < to) row[(first + k * 32) * N + i] = part[i];
+    }
+    __device__ __forceinline__ void write_even(T *row, int cols, int k, const uint4 &raw) const
+    {
+        if (left(k, cols) >= N)
+            *(uint4 *)(row + (first + k * 32) * N) = raw;
+        else
+            write_some(row, k, raw, 0, left(k, cols));
+    }
+
+    /* WORDS: whole words of 4 bytes in skew; before: what raw was one vector ago. */
+    template<int WORDS>
+    __device__ __forceinline__ void write_skewed(T *row, int cols, int k, const uint4 &raw,
+                                                 const uint4 &before, unsigned skew) const
+    {
+        const int lane = threadIdx.x % 32, count = left(k, cols);
+        const int over = (int)(skew / sizeof(T)); /* elements in the next vector's word */
+        const uint32_t mine[4] = {raw.x, raw.y, raw.z, raw.w};
+        const uint32_t last[4] = {before.x, before.y, before.z, before.w};
+        uint32_t w[4] = {0, 0, 0, 0};
+        /* the end of the vector on the left: of lane 0 it is lane 31's, one vector ago */
+#pragma unroll
+        for (int i = 3 - WORDS; i < 4; i++)
+            w[i] = __shfl_sync(0xffffffffu, lane == 31 ? last[i] : mine[i], (lane + 31) % 32);
+        if (count <= 0) return;
+        const uint4 neighbour = make_uint4(w[0], w[1], w[2], w[3]);
+        /* the warp has the vector on the left, and the next one writes this one's end */
+        const bool begins = lane == 0 && k == 0, ends = lane == 31 && k == vecs - 1;
+        int from = 0, to = min(count, N); /* to be written one by one */
+        if (!begins && count >= N - over) {
+            *(uint4 *)(row + (first + k * 32) * N - over) =
+                sizeof(T) == 4 ? bytes_of<4 - WORDS>(neighbour, raw, 0)
+                               : bytes_of<3 - WORDS>(neighbour, raw, 32 - skew % 4 * 8);
+            from = N - over;
+        }
+        if (!ends && count - N >= N - over) to = N - over;
+        write_some(row, k, raw, from, to);
+    }
+};
+
+/* Device side: reductions with one barrier a block and one a cluster */
+
+/* The blocks of a cluster send each other VALUES floats. */
+template<int VALUES>
+struct parked_exchange {
+    struct alignas(4 * VALUES) part {
+        float values[VALUES];
+    };
+    part warps[PARKED_WARPS], blocks[ROW_CLUSTER_MAX];
+    uint64_t arrived;
+};
+
+/* Reduces values over a row.  Op: identity(values), and lanes(values, count), which reduces them
+ * over groups of `count` lanes. */
+template<class Op, int VALUES, bool CLUSTER>
+struct parked_team {
+    using exchange = parked_exchange<VALUES>;
+    exchange &shared;
+    int cluster, rank;
+
+    __device__ __forceinline__ parked_team(exchange &space, int cluster_size)
+        : shared(space), cluster(cluster_size), rank(0)
+    {
+#ifdef TUTTI_ROW_CLUSTERS
+        if constexpr (CLUSTER) {
+            unsigned number;
+            asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(number));
+            rank = (int)number;
+            if (threadIdx.x == 0) {
+                uint32_t at = (uint32_t)__cvta_generic_to_shared(&shared.arrived);
+                asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(at) : "memory");
+                asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(at),
+                             "r"(cluster * VALUES * 4)
+                             : "memory");
+                asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+            }
+            __syncwarp();
+            asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+        }
+#endif
+    }
+
+    /* Called once, by all threads. */
+    __device__ __forceinline__ void reduce(const Op &op, float (&values)[VALUES])
+    {
+        int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
+        op.lanes(values, 32);
+        if (lane == 0) put(shared.warps[warp], values);
+        __syncthreads();
+        int width = warps > 8 ? 16 : warps > 4 ? 8 : warps > 2 ? 4 : warps;
+        get(op, values, shared.warps, warps, width);
+        if constexpr (CLUSTER) {
+            cluster_is_there();
+            if (warp == 0) send(values);
+            await();
+            get(op, values, shared.blocks, cluster, ROW_CLUSTER_MAX);
+        }
+    }
+
+  private:
+    static __device__ __forceinline__ void put(typename exchange::part &to,
+                                               const float (&values)[VALUES])
+    {
+#pragma unroll
+        for (int n = 0; n < VALUES; n++) to.values[n] = values[n];
+    }
+    static __device__ __forceinline__ void get(const Op &op, float (&values)[VALUES],
+                                               const typename exchange::part *parts, int count,
+                                               int width)
+    {
+        int i = threadIdx.x & (width - 1);
+        op.identity(values);
+        if (i < count) {
+            typename exchange::part mine = parts[i];
+#pragma unroll
+            for (int n = 0; n < VALUES; n++) values[n] = mine.values[n];
+        }
+        op.lanes(values, width);
+    }
+
+    /* The other blocks' shared memory may be written once they have arrived. */
+    static __device__ __forceinline__ void cluster_is_there()
+    {
+#ifdef TUTTI_ROW_CLUSTERS
+        asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+#endif
+    }
+    /* Called by one warp, whose lanes all have the block's values: one lane a block of the
+     * cluster. */
+    __device__ __forceinline__ void send(const float (&values)[VALUES])
+    {
+#ifdef TUTTI_ROW_CLUSTERS
+        int lane = threadIdx.x % 32;
+        if (lane >= cluster) return;
+        uint32_t slot = there(&shared.blocks[rank], lane), arrived = there(&shared.arrived, lane);
+        static_assert(VALUES == 1 || VALUES == 2 || VALUES == 4, "no such store");
+        if constexpr (VALUES == 1)
+            asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.f32 [%0], %1, "
+                         "[%2];" ::"r"(slot),
+                         "f"(values[0]), "r"(arrived)
+                         : "memory");
+        else if constexpr (VALUES == 2)
+            asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], "
+                         "{%1, %2}, [%3];" ::"r"(slot),
+                         "f"(values[0]), "f"(values[1]), "r"(arrived)
+                         : "memory");
+        else
+            asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], "
+                         "{%1, %2, %3, %4}, [%5];" ::"r"(slot),
+                         "f"(values[0]), "f"(values[1]), "f"(values[2 % VALUES]),
+                         "f"(values[3 % VALUES]), "r"(arrived)
+                         : "memory");
+#endif
+    }
+    static __device__ __forceinline__ uint32_t there(const void *mine, int block)
+    {
+        uint32_t at = 0;
+#ifdef TUTTI_ROW_CLUSTERS
+        asm("mapa.shared::cluster.u32 %0, %1, %2;"
+            : "=r"(at)
+            : "r"((uint32_t)__cvta_generic_to_shared(mine)), "r"(block));
+#endif
+        return at;
+    }
+    __device__ __forceinline__ void await()
+    {
+#ifdef TUTTI_ROW_CLUSTERS
+        uint32_t at = (uint32_t)__cvta_generic_to_shared(&shared.arrived), done = 0;
+        while (!done)
+            asm volatile("{\n"
+                         ".reg .pred done;\n"
+                         "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%1], 0;\n"
+                         "selp.u32 %0, 1, 0, done;\n"
+                         "}\n"
+                         : "=r"(done)
+                         : "r"(at)
+                         : "memory");
+#endif
+    }
+};
+
+#endif

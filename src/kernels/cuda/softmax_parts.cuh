@@ -1,0 +1,154 @@
+/* The exponentials of vectors that a thread has at hand, and how the parts of a row are reduced. */
+#ifndef TUTTI_KERNELS_CUDA_SOFTMAX_PARTS_CUH
+#define TUTTI_KERNELS_CUDA_SOFTMAX_PARTS_CUH
+
+#include "kernels/cuda/exp.cuh"
+#include "kernels/cuda/parked.cuh"
+
+template<int N>
+__device__ __forceinline__ float tree_sum(const float (&values)[N])
+{
+    float part[N];
+#pragma unroll
+    for (int i = 0; i < N; i++) part[i] = values[i];
+#pragma unroll
+    for (int width = N / 2; width > 0; width /= 2) {
+#pragma unroll
+        for (int i = 0; i < width; i++) part[i] += part[i + width];
+    }
+    return part[0];
+}
+
+/* Maximum of lead x over vectors; NaN is ignored, as in row_max.  lead: as in running_sum. */
+template<class T>
+struct highest {
+    float top;
+    __device__ __forceinline__ highest() : top(row_max::identity()) {}
+    __device__ __forceinline__ void add(const uint4 &raw, float lead)
+    {
+        constexpr int N = vector16<T>::N;
+        float v[N];
+        vector16<T>::unpack(raw, v);
+#pragma unroll
+        for (int i = 0; i < N; i++) top = fmaxf(top, v[i] * lead);
+    }
+    __device__ __forceinline__ float value(float) const
+    {
+        return top;
+    }
+};
+
+/* 16-bit elements are compared in pairs, where they are. */
+template<class T, class Two>
+struct highest_of_pairs {
+    Two top;
+    __device__ __forceinline__ highest_of_pairs() : top(two(infinities())) {}
+    static __device__ __forceinline__ uint32_t infinities()
+    {
+        return std::is_same<T, __half>::value ? 0xfc00fc00u : 0xff80ff80u; /* -inf, -inf */
+    }
+    static __device__ __forceinline__ Two two(uint32_t word)
+    {
+        Two pair;
+        memcpy(&pair, &word, sizeof pair);
+        return pair;
+    }
+    __device__ __forceinline__ void add(const uint4 &raw, float lead)
+    {
+        uint32_t signs = lead < 0 ? 0x80008000u : 0;
+        Two low = __hmax2(two(raw.x ^ signs), two(raw.y ^ signs));
+        Two high = __hmax2(two(raw.z ^ signs), two(raw.w ^ signs));
+        top = __hmax2(top, __hmax2(low, high));
+    }
+    __device__ __forceinline__ float value(float lead) const
+    {
+        return fmaxf(widen<float>(top.x), widen<float>(top.y)) * fabsf(lead);
+    }
+};
+template<>
+struct highest<__half> : highest_of_pairs<__half, __half2> {
+};
+template<>
+struct highest<__nv_bfloat16> : highest_of_pairs<__nv_bfloat16, __nv_bfloat162> {
+};
+
+/* What to subtract before an exponential: -inf less a maximum of -inf would be NaN. */
+static __device__ __forceinline__ float finite_pivot(float top)
+{
+    return top == -CUDART_INF_F ? 0 : top;
+}
+
+template<class T, int N>
+__device__ __forceinline__ void exponentials_of(float (&e)[N], const uint4 &raw, float lead,
+                                                float size, float pivot)
+{
+    vector16<T>::unpack(raw, e);
+#pragma unroll
+    for (int i = 0; i < N; i++) e[i] = exp_for<T>(e[i] * lead - pivot, size);
+}
+
+/* A thread's maximum, and sum of exponentials from it, of the chunks seen so far; an exponential
+ * that is kept is from the maximum at its time. */
+template<class T>
+struct parked_sum {
+    float top, sum, tops[PARKED_CHUNKS];
+    __device__ __forceinline__ parked_sum() : top(row_max::identity()), sum(0) {}
+    /* most: of chunk c. */
+    __device__ __forceinline__ void raise(int c, float most, float size)
+    {
+        most = fmaxf(top, most);
+        if (sum != 0) sum *= exp_for<T>(top - most, size);
+        top = most;
+#pragma unroll
+        for (int i = 0; i < PARKED_CHUNKS; i++)
+            if (i == c) tops[i] = most;
+    }
+    /* The maxima become factors of what is kept; most: of the row. */
+    __device__ __forceinline__ void scale(float most, float size, float factor)
+    {
+#pragma unroll
+        for (int i = 0; i < PARKED_CHUNKS; i++) tops[i] = exp_for<T>(tops[i] - most, size) * factor;
+    }
+    __device__ __forceinline__ float factor(int k, int chunk) const
+    {
+        float found = tops[0];
+#pragma unroll
+        for (int i = 1; i < PARKED_CHUNKS; i++)
+            if (k >= i * chunk) found = tops[i];
+        return found;
+    }
+};
+
+/* Reductions over lanes, for parked_team. */
+
+struct plain_sum {
+    static __device__ __forceinline__ void identity(float (&values)[1]) { values[0] = 0; }
+    static __device__ __forceinline__ void lanes(float (&values)[1], int count)
+    {
+        reduce_lanes<row_add>(values, count);
+    }
+};
+
+/* A maximum, and the sum of the exponentials from it.  A sum of 0 stays 0, whatever it came from:
+ * a maximum of -inf, or a size of 0. */
+template<class T>
+struct softmax_pair {
+    float size;
+    static __device__ __forceinline__ void identity(float (&values)[2])
+    {
+        values[0] = row_max::identity();
+        values[1] = 0;
+    }
+    __device__ __forceinline__ void lanes(float (&values)[2], int count) const
+    {
+        float top[1] = {values[0]};
+        reduce_lanes<row_max>(top, count);
+        float sum[1] = {values[1]};
+        if (sum[0] != 0) sum[0] *= exp_for<T>(values[0] - top[0], size);
+        reduce_lanes<row_add>(sum, count);
+        values[0] = top[0];
+        values[1] = sum[0];
+    }
+};
+
+#endif

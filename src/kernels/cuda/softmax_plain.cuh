@@ -1,0 +1,499 @@
+/* Softmax and log-softmax without lengths and bias: the kernels of the usual calls.
+ *
+ * Forward reads x once, backward y and dy.  Rows of up to 256 vectors are held in registers, longer
+ * ones parked in shared memory (parked.cuh), of one block or of a cluster.  Each thread takes
+ * exponentials from its own maximum, so that the maximum and the sum are reduced together, as one
+ * pair.  [Milakov & Gimelshein 2018,
+ * arXiv:1805.02867]
+ *
+ * A kernel for rows with EDGES (misaligned, without whole vectors, or behind a causal mask) does
+ * the same arithmetic in the same order as the other: alignment does not change bits.  So what the
+ * compiler may contract is explicit here. */
+#ifndef TUTTI_KERNELS_CUDA_SOFTMAX_PLAIN_CUH
+#define TUTTI_KERNELS_CUDA_SOFTMAX_PLAIN_CUH
+
+#include "kernels/cuda/parked.cuh"
+#include "kernels/cuda/softmax_parts.cuh"
+#include "ops/softmax.h"
+
+enum {
+    HELD_VECS = 2,      /* vectors of a tensor in a thread's registers */
+    HELD_THREADS = 128, /* a block, at most */
+    HALF_VECS = 8       /* of y, in the registers of a thread that has dy in shared memory */
+};
+
+/* Arguments in the arithmetic's type. */
+struct plain_softmax {
+    tutti__matrix x, y, dy, dx; /* forward: x, y; backward: y, dy, dx */
+    int64_t rows, causal_period, first_row;
+    int cols;
+    float lead, size, scale;
+};
+
+static __device__ __forceinline__ int causal_columns(int cols, int64_t period, int64_t row)
+{
+    if (period == 0) return cols;
+    int64_t last = row % period;
+    return (int)(last < cols ? last + 1 : cols);
+}
+
+template<bool EDGES>
+__device__ __forceinline__ int plain_columns(const plain_softmax &call, int64_t row)
+{
+    return EDGES ? causal_columns(call.cols, call.causal_period, call.first_row + row) : call.cols;
+}
+
+template<class T>
+__device__ __forceinline__ T *row_of(const tutti__matrix &matrix, int64_t row)
+{
+    return (T *)matrix.data + row * matrix.stride;
+}
+
+/* What a column that is not visible has in place of x: it adds nothing to maximum and sum. */
+template<class T>
+__device__ __forceinline__ T unseen(float lead)
+{
+    return narrow<T>::of(lead < 0 ? CUDART_INF_F : -CUDART_INF_F);
+}
+
+template<class T, bool LOG>
+__device__ __forceinline__ uint4 softmax_vector(const uint4 &raw, float lead, float size, float top,
+                                                float factor)
+{
+    constexpr int N = vector16<T>::N;
+    float v[N];
+    vector16<T>::unpack(raw, v);
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        float d = v[i] * lead - top; /* lead times v is exact */
+        v[i] = LOG ? fmaf(d, size, -factor) : exp_for<T>(d, size) * factor;
+    }
+    return vector16<T>::pack(v);
+}
+
+/* A vector's part of the sum that backward subtracts. */
+template<class T, bool LOG>
+__device__ __forceinline__ float softmax_dot(const uint4 &y, const uint4 &dy)
+{
+    constexpr int N = vector16<T>::N;
+    float a[N], b[N];
+    vector16<T>::unpack(y, a);
+    vector16<T>::unpack(dy, b);
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        if (!LOG) b[i] = __fmul_rn(a[i], b[i]);
+    return tree_sum(b);
+}
+
+template<class T, bool LOG>
+__device__ __forceinline__ uint4 softmax_gradient(const uint4 &y, const uint4 &dy, float sum,
+                                                  float scale)
+{
+    constexpr int N = vector16<T>::N;
+    float a[N], b[N];
+    vector16<T>::unpack(y, a);
+    vector16<T>::unpack(dy, b);
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        b[i] = LOG ? scale * fmaf(-exp_for<T>(a[i]), sum, b[i]) : scale * a[i] * (b[i] - sum);
+    return vector16<T>::pack(b);
+}
+
+/* Rows in registers.  Team: held_lanes, or parked_team for a block. */
+
+template<class Op, int VALUES>
+struct held_lanes {
+    int lanes;
+    __device__ __forceinline__ void reduce(const Op &op, float (&values)[VALUES])
+    {
+        op.lanes(values, lanes);
+    }
+};
+
+template<class T, bool EDGES>
+__device__ __forceinline__ void load_held(uint4 (&raw)[HELD_VECS], const T *row, row_place place,
+                                          int cols, T blank)
+{
+    if constexpr (EDGES) {
+        load_row<T>(raw, row, place, cols);
+#pragma unroll
+        for (int k = 0; k < HELD_VECS; k++) blank_from(raw[k], cols - place.column<T>(k), blank);
+    } else {
+#pragma unroll
+        for (int k = 0; k < HELD_VECS; k++) {
+            raw[k] = make_uint4(0, 0, 0, 0);
+            if (place.column<T>(k) < cols)
+                raw[k] = ((const uint4 *)row)[place.first + k * place.step];
+        }
+    }
+}
+
+/* Columns from `visible` on become `hidden`. */
+template<class T, bool EDGES>
+__device__ __forceinline__ void store_held(T *row, uint4 (&raw)[HELD_VECS], row_place place,
+                                           int visible, int cols, T hidden)
+{
+    if constexpr (EDGES) {
+#pragma unroll
+        for (int k = 0; k < HELD_VECS; k++)
+            blank_from(raw[k], visible - place.column<T>(k), hidden);
+        store_row(row, raw, place, cols);
+    } else {
+#pragma unroll
+        for (int k = 0; k < HELD_VECS; k++) store_whole(row, place.column<T>(k), raw[k], cols);
+    }
+}
+
+/* exists: whether the thread has a row; if not, it takes part in the shuffles. */
+template<class T, bool LOG, bool EDGES, class Team>
+__device__ __forceinline__ void held_forward(const plain_softmax &call, Team &team, int64_t row,
+                                             bool exists, row_place place)
+{
+    constexpr int N = vector16<T>::N;
+    int visible = exists ? plain_columns<EDGES>(call, row) : 0;
+    uint4 raw[HELD_VECS];
+    load_held<T, EDGES>(raw, row_of<const T>(call.x, row), place, visible, unseen<T>(call.lead));
+
+    highest<T> most;
+#pragma unroll
+    for (int k = 0; k < HELD_VECS; k++)
+        if (place.column<T>(k) < visible) most.add(raw[k], call.lead);
+    const float own = most.value(call.lead), pivot = finite_pivot(own);
+    float pair[2] = {own, 0}, e[LOG ? 1 : HELD_VECS][N];
+#pragma unroll
+    for (int k = 0; k < HELD_VECS; k++) {
+        float v[N];
+        hold_packed<T>(raw[k]);
+        exponentials_of<T>(v, raw[k], call.lead, call.size, pivot);
+        if constexpr (!LOG) memcpy(e[k], v, sizeof v);
+        if (place.column<T>(k) < visible) pair[1] += tree_sum(v);
+    }
+    team.reduce(softmax_pair<T>{call.size}, pair);
+
+    const float top = pair[0];
+    const float factor = LOG ? logf(pair[1]) : exp_for<T>(own - top, call.size) / pair[1];
+#pragma unroll
+    for (int k = 0; k < HELD_VECS; k++) {
+        if constexpr (LOG) {
+            hold_packed<T>(raw[k]);
+            raw[k] = softmax_vector<T, true>(raw[k], call.lead, call.size, top, factor);
+        } else {
+#pragma unroll
+            for (int i = 0; i < N; i++) e[k][i] *= factor;
+            raw[k] = vector16<T>::pack(e[k]);
+        }
+    }
+    store_held<T, EDGES>(row_of<T>(call.y, row), raw, place, visible, exists ? call.cols : 0,
+                         narrow<T>::of(LOG ? -CUDART_INF_F : 0.0f));
+}
+
+template<class T, bool LOG, bool EDGES, class Team>
+__device__ __forceinline__ void held_backward(const plain_softmax &call, Team &team, int64_t row,
+                                              bool exists, row_place place)
+{
+    int visible = exists ? plain_columns<EDGES>(call, row) : 0;
+    uint4 y[HELD_VECS], dy[HELD_VECS];
+    load_held<T, EDGES>(y, row_of<const T>(call.y, row), place, visible, T(0.0f));
+    load_held<T, EDGES>(dy, row_of<const T>(call.dy, row), place, visible, T(0.0f));
+    float sum[1] = {0};
+#pragma unroll
+    for (int k = 0; k < HELD_VECS; k++)
+        if (place.column<T>(k) < visible) sum[0] += softmax_dot<T, LOG>(y[k], dy[k]);
+    team.reduce(plain_sum{}, sum);
+#pragma unroll
+    for (int k = 0; k < HELD_VECS; k++) {
+        hold_packed<T>(y[k]);
+        hold_packed<T>(dy[k]);
+        dy[k] = softmax_gradient<T, LOG>(y[k], dy[k], sum[0], call.scale);
+    }
+    store_held<T, EDGES>(row_of<T>(call.dx, row), dy, place, visible, exists ? call.cols : 0,
+                         T(0.0f));
+}
+
+template<class T, bool BACKWARD, bool LOG, bool EDGES, class Team>
+__device__ __forceinline__ void held_row(const plain_softmax &call, Team &team, int64_t row,
+                                         bool exists, row_place place)
+{
+    if constexpr (BACKWARD)
+        held_backward<T, LOG, EDGES>(call, team, row, exists, place);
+    else
+        held_forward<T, LOG, EDGES>(call, team, row, exists, place);
+}
+
+template<class T, bool BACKWARD>
+struct softmax_reduces {
+    using op = typename std::conditional<BACKWARD, plain_sum, softmax_pair<T>>::type;
+    static constexpr int VALUES = BACKWARD ? 1 : 2;
+};
+
+/* 1 to 32 lanes a row. */
+template<class T, bool BACKWARD, bool LOG, bool EDGES>
+__global__ void __launch_bounds__(HELD_THREADS, EDGES ? 7 : 10)
+    softmax_lanes_kernel(plain_softmax call, int lanes)
+{
+    using reduces = softmax_reduces<T, BACKWARD>;
+    held_lanes<typename reduces::op, reduces::VALUES> team = {lanes};
+    const int64_t row = (int64_t)blockIdx.x * (HELD_THREADS / lanes) + threadIdx.x / lanes;
+    const bool exists = row < call.rows;
+    held_row<T, BACKWARD, LOG, EDGES>(call, team, exists ? row : 0, exists,
+                                      row_place{(int)threadIdx.x % lanes, lanes, lanes});
+}
+
+/* A block a row. */
+template<class T, bool BACKWARD, bool LOG, bool EDGES>
+__global__ void __launch_bounds__(HELD_THREADS, 10) softmax_held_kernel(plain_softmax call)
+{
+    using reduces = softmax_reduces<T, BACKWARD>;
+    __shared__ parked_exchange<reduces::VALUES> space;
+    parked_team<typename reduces::op, reduces::VALUES, false> team(space, 1);
+    held_row<T, BACKWARD, LOG, EDGES>(call, team, blockIdx.x, true,
+                                      row_place{(int)threadIdx.x, (int)blockDim.x, 32});
+}
+
+/* Rows in shared memory, a block or a cluster each. */
+
+template<class T, bool LOG, bool EDGES, bool CLUSTER>
+__global__ void __launch_bounds__(PARKED_THREADS, PARKED_BLOCKS)
+    softmax_forward_parked_kernel(plain_softmax call, int vecs, int chunk, int cluster)
+{
+    constexpr int N = vector16<T>::N;
+    /* an f32 exponential fits in the place of its x */
+    constexpr bool KEEPS = sizeof(T) == 4 && !LOG;
+    extern __shared__ __align__(PARKED_ALIGNMENT) uint4 shared[];
+    __shared__ parked_exchange<2> space;
+    parked_team<softmax_pair<T>, 2, CLUSTER> team(space, cluster);
+    const int64_t row = CLUSTER ? blockIdx.x / cluster : blockIdx.x;
+    const int visible = plain_columns<EDGES>(call, row);
+    const T *x = row_of<const T>(call.x, row);
+    const parked_row<T, EDGES> park(shared, 0, team.rank, vecs);
+    const float lead = call.lead, size = call.size;
+    parked_sum<T> sums;
+    if constexpr (EDGES) {
+        park.fetch(x, visible, 0, vecs);
+        end_chunk();
+        await_all_chunks();
+        park.settle(x, visible, unseen<T>(lead));
+    } else {
+        for (int c = 0; c < PARKED_CHUNKS; c++) {
+            park.fetch(x, visible, c * chunk, (c + 1) * chunk);
+            end_chunk();
+        }
+    }
+    const int held = park.held(visible);
+#pragma unroll 1
+    for (int c = 0; c < PARKED_CHUNKS; c++) {
+        if (!EDGES) await_chunk(c);
+        const int end = min((c + 1) * chunk, held);
+        highest<T> most;
+#pragma unroll 2
+        for (int k = c * chunk; k < end; k++) most.add(park.slots[k * 32], lead);
+        sums.raise(c, most.value(lead), size);
+#pragma unroll 2
+        for (int k = c * chunk; k < end; k++) {
+            float v[N];
+            exponentials_of<T>(v, park.slots[k * 32], lead, size, finite_pivot(sums.top));
+            if constexpr (KEEPS) park.slots[k * 32] = vector16<T>::pack(v);
+            sums.sum += tree_sum(v);
+        }
+    }
+    float pair[2] = {sums.top, sums.sum};
+    team.reduce(softmax_pair<T>{size}, pair);
+
+    const float top = pair[0], factor = LOG ? logf(pair[1]) : 1.0f / pair[1];
+    if constexpr (KEEPS) sums.scale(top, size, factor);
+    park.write(row_of<T>(call.y, row), call.cols, [&](int k) {
+        uint4 raw = make_uint4(0, 0, 0, 0);
+        if (!EDGES || k < held) {
+            raw = park.slots[k * 32];
+            if constexpr (KEEPS) {
+                float v[N], own = sums.factor(k, chunk);
+                vector16<T>::unpack(raw, v);
+#pragma unroll
+                for (int i = 0; i < N; i++) v[i] *= own;
+                raw = vector16<T>::pack(v);
+            } else {
+                raw = softmax_vector<T, LOG>(raw, lead, size, top, factor);
+            }
+        }
+        if (EDGES && park.left(k, visible) < N)
+            blank_from(raw, park.left(k, visible), narrow<T>::of(LOG ? -CUDART_INF_F : 0.0f));
+        return raw;
+    });
+}
+
+template<class T, bool LOG, bool EDGES, bool CLUSTER>
+__global__ void __launch_bounds__(PARKED_THREADS, PARKED_BLOCKS)
+    softmax_backward_parked_kernel(plain_softmax call, int vecs, int chunk, int cluster)
+{
+    constexpr int N = vector16<T>::N;
+    extern __shared__ __align__(PARKED_ALIGNMENT) uint4 shared[];
+    __shared__ parked_exchange<1> space;
+    parked_team<plain_sum, 1, CLUSTER> team(space, cluster);
+    const int64_t row = CLUSTER ? blockIdx.x / cluster : blockIdx.x;
+    const int visible = plain_columns<EDGES>(call, row);
+    const T *y = row_of<const T>(call.y, row), *dy = row_of<const T>(call.dy, row);
+    const parked_row<T, EDGES> park(shared, 0, team.rank, vecs), other(shared, 1, team.rank, vecs);
+    for (int c = 0; c < PARKED_CHUNKS; c++) {
+        park.fetch(y, visible, c * chunk, (c + 1) * chunk);
+        other.fetch(dy, visible, c * chunk, (c + 1) * chunk);
+        end_chunk();
+    }
+    if constexpr (EDGES) {
+        await_all_chunks();
+        park.settle(y, visible, T(0.0f));
+        other.settle(dy, visible, T(0.0f));
+    }
+    const int held = park.held(visible);
+    float sum[1] = {0};
+#pragma unroll 1
+    for (int c = 0; c < PARKED_CHUNKS; c++) {
+        if (!EDGES) await_chunk(c);
+        const int end = min((c + 1) * chunk, held);
+#pragma unroll 2
+        for (int k = c * chunk; k < end; k++)
+            sum[0] += softmax_dot<T, LOG>(park.slots[k * 32], other.slots[k * 32]);
+    }
+    team.reduce(plain_sum{}, sum);
+
+    park.write(row_of<T>(call.dx, row), call.cols, [&](int k) {
+        uint4 raw = make_uint4(0, 0, 0, 0);
+        if (!EDGES || k < held)
+            raw = softmax_gradient<T, LOG>(park.slots[k * 32], other.slots[k * 32], sum[0],
+                                           call.scale);
+        if (EDGES && park.left(k, visible) < N) blank_from(raw, park.left(k, visible), T(0.0f));
+        return raw;
+    });
+}
+
+/* Rows of which two would leave room for one block on a multiprocessor only: y in registers.  The
+ * order of the sum is that of the kernel with both in shared memory. */
+template<class T, bool LOG>
+__global__ void __launch_bounds__(PARKED_THREADS, 2)
+    softmax_backward_half_kernel(plain_softmax call, int vecs, int cluster)
+{
+    extern __shared__ __align__(PARKED_ALIGNMENT) uint4 shared[];
+    __shared__ parked_exchange<1> space;
+    parked_team<plain_sum, 1, true> team(space, cluster);
+    const int64_t row = blockIdx.x / cluster;
+    const parked_row<T, false> park(shared, 0, team.rank, vecs);
+    park.fetch(row_of<const T>(call.dy, row), call.cols, 0, vecs);
+    end_chunk();
+    const int held = park.held(call.cols);
+    const uint4 *from = (const uint4 *)row_of<const T>(call.y, row) + park.first;
+    uint4 y[HALF_VECS];
+#pragma unroll
+    for (int k = 0; k < HALF_VECS; k++) y[k] = k < held ? from[k * 32] : make_uint4(0, 0, 0, 0);
+    await_all_chunks();
+
+    float sum[1] = {0};
+#pragma unroll
+    for (int k = 0; k < HALF_VECS; k++)
+        if (k < held) sum[0] += softmax_dot<T, LOG>(y[k], park.slots[k * 32]);
+    team.reduce(plain_sum{}, sum);
+
+    uint4 *to = (uint4 *)row_of<T>(call.dx, row) + park.first;
+#pragma unroll
+    for (int k = 0; k < HALF_VECS; k++) {
+        hold_packed<T>(y[k]);
+        if (k < held)
+            to[k * 32] = softmax_gradient<T, LOG>(y[k], park.slots[k * 32], sum[0], call.scale);
+    }
+}
+
+/* Host side */
+
+struct plain_softmax_plan {
+    int lanes;   /* 1 to 32 lanes a row in registers; 0: a block or more */
+    int threads; /* of a block with the row in registers; 0: the row is parked */
+    bool half;   /* backward: y in registers, where it has no edges */
+    parked_plan parked;
+};
+
+static inline plain_softmax_plan plan_plain_softmax(int64_t cols, int width, int tensors,
+                                                    int device)
+{
+    plain_softmax_plan plan = {};
+    const int vectors = (int)((cols + width - 1) / width);
+    if (vectors <= 32 * HELD_VECS) {
+        plan.lanes = 1;
+        while (plan.lanes * HELD_VECS < vectors) plan.lanes *= 2;
+    } else if (vectors <= HELD_THREADS * HELD_VECS) {
+        plan.threads = row_round_up((vectors + HELD_VECS - 1) / HELD_VECS, 32);
+    } else {
+        plan.parked = parked_plan_for(vectors, tensors, device);
+        const int each = (vectors + ROW_CLUSTER_MAX - 1) / ROW_CLUSTER_MAX;
+        plan.half = tensors == 2 && plan.parked.cluster == ROW_CLUSTER_MAX && each > 1056 &&
+                    each <= PARKED_THREADS * HALF_VECS;
+        if (plan.half) {
+            plan.parked.threads = row_round_up((each + HALF_VECS - 1) / HALF_VECS, 32);
+            plan.parked.vecs = HALF_VECS;
+            plan.parked.chunk = HALF_VECS / PARKED_CHUNKS;
+            plan.parked.bytes = parked_bytes(plan.parked, tensors);
+        }
+    }
+    return plan;
+}
+
+static inline bool plain_softmax_fits(const plain_softmax_plan &plan)
+{
+    return plan.lanes || plan.threads || plan.parked.cluster;
+}
+
+template<class T, bool BACKWARD, bool LOG, bool EDGES>
+static tutti_status launch_plain_softmax(tutti_context *ctx, const plain_softmax &call,
+                                         const plain_softmax_plan &plan)
+{
+    const char *what = BACKWARD ? "softmax_backward" : "softmax_forward";
+    cudaStream_t stream = tutti__cuda_stream(ctx);
+    if (plan.lanes) {
+        const int64_t each = HELD_THREADS / plan.lanes;
+        return row_launch(what, softmax_lanes_kernel<T, BACKWARD, LOG, EDGES>,
+                          (unsigned)((call.rows + each - 1) / each), HELD_THREADS, 1, 0, stream,
+                          call, plan.lanes);
+    }
+    if (plan.threads)
+        return row_launch(what, softmax_held_kernel<T, BACKWARD, LOG, EDGES>, (unsigned)call.rows,
+                          plan.threads, 1, 0, stream, call);
+    const parked_plan &parked = plan.parked;
+    auto launch = [&](auto kernel) {
+        return parked_launch(what, kernel, parked, (unsigned)call.rows * parked.cluster,
+                             ctx->device, stream, call, parked.vecs, parked.chunk, parked.cluster);
+    };
+    if constexpr (BACKWARD && !EDGES)
+        if (plan.half) {
+            parked_plan one = parked;
+            one.bytes = parked_bytes(one, 1);
+            return parked_launch(what, softmax_backward_half_kernel<T, LOG>, one,
+                                 (unsigned)call.rows * one.cluster, ctx->device, stream, call,
+                                 one.vecs, one.cluster);
+        }
+    if constexpr (BACKWARD)
+        return parked.cluster > 1 ? launch(softmax_backward_parked_kernel<T, LOG, EDGES, true>)
+                                  : launch(softmax_backward_parked_kernel<T, LOG, EDGES, false>);
+    else
+        return parked.cluster > 1 ? launch(softmax_forward_parked_kernel<T, LOG, EDGES, true>)
+                                  : launch(softmax_forward_parked_kernel<T, LOG, EDGES, false>);
+}
+
+/* Of f32, f16 and bf16, for a plan that fits. */
+template<class T, bool BACKWARD>
+static tutti_status run_plain_softmax(tutti_context *ctx, const tutti__softmax_args &args,
+                                      const plain_softmax_plan &plan)
+{
+    const plain_softmax call = {args.x,           args.y,           args.dy,
+                                args.dx,          args.rows,        args.causal_period,
+                                args.first_row,   (int)args.cols,   (float)args.lead,
+                                (float)args.size, (float)args.scale};
+    const bool whole =
+        args.causal_period == 0 && args.cols % vector16<T>::N == 0 &&
+        row_aligned(args.y, args.rows, 16) &&
+        (BACKWARD ? row_aligned(args.dy, args.rows, 16) && row_aligned(args.dx, args.rows, 16)
+                  : row_aligned(args.x, args.rows, 16));
+    if (args.log)
+        return whole ? launch_plain_softmax<T, BACKWARD, true, false>(ctx, call, plan)
+                     : launch_plain_softmax<T, BACKWARD, true, true>(ctx, call, plan);
+    return whole ? launch_plain_softmax<T, BACKWARD, false, false>(ctx, call, plan)
+                 : launch_plain_softmax<T, BACKWARD, false, true>(ctx, call, plan);
+}
+
+#endif
