@@ -145,6 +145,17 @@ static void test_causal_mask(void)
     }
 }
 
+/* Rows that a GPU gives to clusters, with and without edges, and as long as the layer takes. */
+static void test_long_rows(void)
+{
+    static const int64_t cols[] = {131072, 262139, 1 << 20};
+    EACH(type, log, i, harness_quick() ? 1 : HARNESS_COUNT(cols))
+    {
+        const trial_desc c = usual(type, log, 2, cols[i], log ? 0.7 : 1, 0);
+        trial_case(&c);
+    }
+}
+
 static void hide_specials(trial *t, double *x, double *dy)
 {
     for (int64_t k = 0; k < count_of(t); k++) {
@@ -395,6 +406,7 @@ int main(int argc, char **argv)
         {"far from zero", test_far_from_zero},
         {"range of x and scale", test_range},
         {"causal mask", test_causal_mask},
+        {"long rows", test_long_rows},
         {"hidden values", test_hidden_values},
         {"slices of one tensor", test_slices},
         {"NaN and infinities in rows", test_special_rows},
