@@ -1,13 +1,14 @@
 /* CrossEntropy: loss of each row, their sum, and the gradient of the logits.
  * include/tutti/cross_entropy.h has the mathematics.
  *
- * Fewest bytes: the logits read once, dlogits written once.  A row stays in registers from its only
- * read to the write of its gradient (rows.cuh); rows that fit on no cluster, and f64, are read
- * twice.  Label smoothing and z-loss have kernels of their own (WHOLE), and cost one more sum.  The
- * losses are kept in scratch, in f64, for a second kernel that sums them in an order that depends
- * only on the number of rows. */
-#include "kernels/cuda/exp.cuh"
+ * Fewest bytes: the logits read once, dlogits written once.  A row of up to 128 vectors stays in
+ * registers (rows.cuh), a longer one in shared memory (parked.cuh), from its only read to the write
+ * of its gradient; rows that fit on no cluster, and f64, are read twice.  Label smoothing and
+ * z-loss have kernels of their own (WHOLE), and cost one more sum.  The losses are kept in scratch,
+ * in f64, for a second kernel that sums them in an order that depends only on the number of rows. */
+#include "kernels/cuda/parked.cuh"
 #include "kernels/cuda/row_losses.cuh"
+#include "kernels/cuda/softmax_parts.cuh"
 #include "ops/cross_entropy.h"
 
 struct entropy_call {
@@ -234,10 +235,194 @@ __global__ void __launch_bounds__(1024) cross_entropy_long_kernel(entropy_call c
     }
 }
 
+/* Rows in shared memory */
+
+/* A softmax_pair, the sum of x - maximum, and the number of columns of both sums. */
+template<class T>
+struct entropy_sums {
+    static __device__ __forceinline__ void identity(float (&values)[4])
+    {
+        values[0] = row_max::identity();
+        values[1] = values[2] = values[3] = 0;
+    }
+    static __device__ __forceinline__ void lanes(float (&values)[4], int count)
+    {
+        float pair[2] = {values[0], values[1]};
+        softmax_pair<T>{1}.lanes(pair, count);
+        const float moved = finite_pivot(values[0]) - finite_pivot(pair[0]);
+        float sums[2] = {fmaf(values[3], moved, values[2]), values[3]};
+        reduce_lanes<row_add>(sums, count);
+        values[0] = pair[0];
+        values[1] = pair[1];
+        values[2] = sums[0];
+        values[3] = sums[1];
+    }
+};
+
+template<class T, bool WHOLE>
+struct entropy_reduces {
+    using op = typename std::conditional<WHOLE, entropy_sums<T>, softmax_pair<T>>::type;
+    static constexpr int VALUES = WHOLE ? 4 : 2;
+    static __device__ __forceinline__ op of()
+    {
+        if constexpr (WHOLE)
+            return {};
+        else
+            return {1};
+    }
+};
+
+/* A thread's part of them; WHOLE: also the last two. */
+template<class T, bool WHOLE>
+struct entropy_part : parked_sum<T> {
+    float gaps = 0, columns = 0;
+
+    __device__ __forceinline__ void raise_to(int c, float most)
+    {
+        const float before = finite_pivot(this->top);
+        this->raise(c, most, 1);
+        if constexpr (WHOLE) gaps = fmaf(columns, before - finite_pivot(this->top), gaps);
+    }
+    /* Adds a vector with `left` columns to the end of the row, and returns its exponentials. */
+    __device__ __forceinline__ void add(float (&e)[vector16<T>::N], const uint4 &raw, int left)
+    {
+        constexpr int N = vector16<T>::N;
+        const float pivot = finite_pivot(this->top);
+        if constexpr (WHOLE) {
+            float gap[N];
+            vector16<T>::unpack(raw, gap);
+#pragma unroll
+            for (int i = 0; i < N; i++) gap[i] = i < left ? gap[i] - pivot : 0.0f;
+            gaps += tree_sum(gap);
+            columns += (float)min(left, N);
+        }
+        exponentials_of<T>(e, raw, 1, 1, pivot);
+        this->sum += tree_sum(e);
+    }
+    __device__ __forceinline__ void get(float (&values)[WHOLE ? 4 : 2]) const
+    {
+        values[0] = this->top;
+        values[1] = this->sum;
+        if constexpr (WHOLE) {
+            values[2] = gaps;
+            values[3] = columns;
+        }
+    }
+};
+
+template<class T, bool WHOLE, bool EDGES, bool CLUSTER>
+__global__ void __launch_bounds__(PARKED_THREADS, WHOLE || EDGES ? 3 : PARKED_BLOCKS)
+    cross_entropy_parked_kernel(entropy_call call, int vecs, int chunk, int cluster)
+{
+    using reduces = entropy_reduces<T, WHOLE>;
+    constexpr int N = vector16<T>::N;
+    constexpr bool KEEPS = sizeof(T) == 4; /* exponentials, in the place of the logits */
+    const tutti__cross_entropy_args &args = call.args;
+    extern __shared__ __align__(PARKED_ALIGNMENT) uint4 shared[];
+    __shared__ parked_exchange<reduces::VALUES> space;
+    parked_team<typename reduces::op, reduces::VALUES, CLUSTER> team(space, cluster);
+    const int64_t row = CLUSTER ? blockIdx.x / cluster : blockIdx.x;
+    const int cols = (int)args.cols;
+    const T *x = (const T *)args.logits.data + row * args.logits.stride;
+    const parked_row<T, EDGES> park(shared, 0, team.rank, vecs);
+    const int32_t label = args.labels[row];
+    const entropy_row kind = classify(call, label);
+    const int count = kind == ENTROPY_COUNTS ? cols : 0;
+    for (int c = 0; c < PARKED_CHUNKS; c++) {
+        park.fetch(x, count, c * chunk, (c + 1) * chunk);
+        end_chunk();
+    }
+    const float weight = gradient_weight<float>(call);
+    const int held = park.held(count), ahead = label / N - park.first;
+    const int at_label = ahead >= 0 && ahead % 32 == 0 && ahead / 32 < held ? ahead / 32 : -1;
+    /* loss and label are the business of the thread that has the label's logit */
+    const bool leads = count > 0 ? at_label >= 0 : team.rank == 0 && threadIdx.x == 0;
+    if constexpr (EDGES) {
+        await_all_chunks();
+        park.settle(x, count, narrow<T>::of(-CUDART_INF_F));
+    }
+
+    float own = 0;
+    entropy_part<T, WHOLE> part;
+#pragma unroll 1
+    for (int c = 0; c < PARKED_CHUNKS; c++) {
+        if (!EDGES) await_chunk(c);
+        const int end = min((c + 1) * chunk, held);
+        if (at_label >= c * chunk && at_label < end)
+            own = widen<float>(((const T *)(park.slots + at_label * 32))[label % N]);
+        highest<T> most;
+#pragma unroll 2
+        for (int k = c * chunk; k < end; k++) most.add(park.slots[k * 32], 1);
+        part.raise_to(c, most.value(1));
+#pragma unroll 2
+        for (int k = c * chunk; k < end; k++) {
+            float e[N];
+            part.add(e, park.slots[k * 32], EDGES ? park.left(k, cols) : N);
+            if constexpr (KEEPS) park.slots[k * 32] = vector16<T>::pack(e);
+        }
+    }
+    float values[reduces::VALUES];
+    part.get(values);
+    team.reduce(reduces::of(), values);
+
+    const float top = values[0], log_sum = logf(values[1]);
+    float loss = log_sum - (own - top), inverse = 1.0f / values[1];
+    if constexpr (WHOLE) {
+        float factor;
+        loss = whole_loss(args, log_sum, own - top, top, values[2], factor);
+        inverse *= factor;
+    }
+    if (leads) finish_row(call, row, label, kind, loss);
+    if (!args.dlogits.data) return;
+    if constexpr (KEEPS) part.scale(top, 1, inverse);
+    const float share = WHOLE ? (float)args.share : 0, keep = WHOLE ? (float)args.keep : 1;
+    const float other = kind == ENTROPY_BAD ? CUDART_NAN_F : 0.0f;
+    park.write((T *)args.dlogits.data + row * args.dlogits.stride, cols, [&](int k) {
+        float v[N];
+        if (count == 0) {
+#pragma unroll
+            for (int i = 0; i < N; i++) v[i] = other;
+            return vector16<T>::pack(v);
+        }
+        vector16<T>::unpack(park.slots[k * 32], v);
+        const float factor = KEEPS ? part.factor(k, chunk) : inverse;
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            const float e = KEEPS ? v[i] : exp_for<T>(v[i] - top);
+            v[i] = WHOLE ? fmaf(e, factor, -share) : e * factor;
+        }
+        if (k == at_label) {
+#pragma unroll
+            for (int i = 0; i < N; i++) v[i] -= i == label % N ? keep : 0.0f;
+        }
+#pragma unroll
+        for (int i = 0; i < N; i++) v[i] *= weight;
+        return vector16<T>::pack(v);
+    });
+}
+
+template<class T, bool WHOLE>
+static tutti_status launch_entropy_parked(const char *what, tutti_context *ctx,
+                                          const entropy_call &call, const parked_plan &plan)
+{
+    const tutti__cross_entropy_args &args = call.args;
+    auto launch = [&](auto kernel) {
+        return parked_launch(what, kernel, plan, (unsigned)args.rows * plan.cluster, ctx->device,
+                             tutti__cuda_stream(ctx), call, plan.vecs, plan.chunk, plan.cluster);
+    };
+    const bool whole = args.cols % vector16<T>::N == 0 && row_aligned(args.logits, args.rows, 16) &&
+                       (!args.dlogits.data || row_aligned(args.dlogits, args.rows, 16));
+    if (plan.cluster > 1)
+        return whole ? launch(cross_entropy_parked_kernel<T, WHOLE, false, true>)
+                     : launch(cross_entropy_parked_kernel<T, WHOLE, true, true>);
+    return whole ? launch(cross_entropy_parked_kernel<T, WHOLE, false, false>)
+                 : launch(cross_entropy_parked_kernel<T, WHOLE, true, false>);
+}
+
 template<class T, bool WHOLE>
 struct entropy_losses {
     using call = entropy_call;
-    static constexpr int VALUES = WHOLE ? 2 : 1, WARP_BLOCKS = 5, BLOCK_THREADS = 1024;
+    static constexpr int VALUES = WHOLE ? 2 : 1, WARP_BLOCKS = 5, BLOCK_THREADS = 0;
     static auto lengthy() { return cross_entropy_long_kernel<T, WHOLE>; }
 
     template<int VECS, int ROWS, class Team>
@@ -248,12 +433,32 @@ struct entropy_losses {
     }
 };
 
+struct entropy_plans {
+    row_plan rows; /* as launch_losses reads it */
+    parked_plan parked;
+};
+
+template<class T, bool WHOLE>
+static tutti_status launch_entropy(const char *what, const tutti__job *job,
+                                   const entropy_call &call)
+{
+    const parked_plan &parked = tutti__cuda_parameters<entropy_plans>(job->plan)->parked;
+    if constexpr (sizeof(T) < 8)
+        if (parked.cluster) return launch_entropy_parked<T, WHOLE>(what, job->ctx, call, parked);
+    return launch_losses<entropy_losses<T, WHOLE>, T>(what, job, call);
+}
+
 static tutti_status entropy_plan(tutti_context *ctx, const void *untyped, bool backward,
                                  tutti__plan *plan)
 {
     (void)backward;
     const tutti__cross_entropy_args *args = (const tutti__cross_entropy_args *)untyped;
-    return plan_losses(ctx, args->logits, args->rows, args->cols, 1, plan);
+    TUTTI_TRY(plan_losses(ctx, args->logits, args->rows, args->cols, 1, plan));
+    entropy_plans *plans = tutti__cuda_parameters<entropy_plans>(plan);
+    const int width = 16 / (int)tutti_dtype_size(args->logits.dtype);
+    if (plans->rows.kind != ROW_WARP)
+        plans->parked = parked_plan_for((int)((args->cols + width - 1) / width), 1, ctx->device);
+    return TUTTI_OK;
 }
 
 static tutti_status entropy_run(const tutti__job *job, const void *untyped)
@@ -266,8 +471,8 @@ static tutti_status entropy_run(const tutti__job *job, const void *untyped)
         constexpr int N = 16 / (int)sizeof(T);
         call.x_even = row_even(args.logits, args.rows, N);
         call.dx_even = row_even(args.dlogits, args.rows, N);
-        return args.plain ? launch_losses<entropy_losses<T, false>, T>(what, job, call)
-                          : launch_losses<entropy_losses<T, true>, T>(what, job, call);
+        return args.plain ? launch_entropy<T, false>(what, job, call)
+                          : launch_entropy<T, true>(what, job, call);
     });
 }
 

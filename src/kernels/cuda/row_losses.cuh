@@ -7,7 +7,8 @@
  *   of_rows    loss and gradient of up to ROWS rows, in the registers of a team of threads, which
  *              reduces at most VALUES values a row
  *   lengthy()  the kernel of rows that stay in no registers, and of f64
- *   WARP_BLOCKS, BLOCK_THREADS   the least blocks on a multiprocessor (0: any), the most threads */
+ *   WARP_BLOCKS, BLOCK_THREADS   the least blocks on a multiprocessor (0: any), the most threads (0:
+ *              no block or cluster holds a row, which then goes to lengthy()) */
 #ifndef TUTTI_KERNELS_CUDA_ROW_LOSSES_CUH
 #define TUTTI_KERNELS_CUDA_ROW_LOSSES_CUH
 
@@ -84,7 +85,8 @@ static tutti_status launch_losses(const char *what, const tutti__job *job,
     const row_plan &plan = *tutti__cuda_parameters<row_plan>(job->plan);
     const int64_t rows = call.args.rows, cols = call.args.cols;
     cudaStream_t stream = tutti__cuda_stream(job->ctx);
-    if (sizeof(T) == 8 || plan.kind == ROW_LONG)
+    if (sizeof(T) == 8 || plan.kind == ROW_LONG ||
+        (plan.kind == ROW_BLOCK && Losses::BLOCK_THREADS == 0))
         return row_launch(what, Losses::lengthy(), row_grid(rows, 1, 1), row_long_threads(cols, N),
                           1, 0, stream, call);
     if constexpr (sizeof(T) < 8)
@@ -95,7 +97,7 @@ static tutti_status launch_losses(const char *what, const tutti__job *job,
                     what, losses_warp_kernel<Losses, VECS>,
                     row_grid(rows, ROW_WARP_THREADS / plan.lanes * (ROW_WARP_VECS / VECS), 1),
                     plan.threads, 1, 0, stream, call, plan.lanes);
-            if constexpr (VECS == 4)
+            if constexpr (VECS == 4 && Losses::BLOCK_THREADS > 0)
                 return row_launch(what, losses_block_kernel<Losses, VECS>,
                                   row_grid(rows, 1, plan.cluster), plan.threads, plan.cluster, 0,
                                   stream, call, plan.cluster);
