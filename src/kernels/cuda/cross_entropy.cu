@@ -5,7 +5,8 @@
  * registers (rows.cuh), a longer one in shared memory (parked.cuh), from its only read to the write
  * of its gradient; rows that fit on no cluster, and f64, are read twice.  Label smoothing and
  * z-loss have kernels of their own (WHOLE), and cost one more sum.  The losses are kept in scratch,
- * in f64, for a second kernel that sums them in an order that depends only on the number of rows. */
+ * in f64, for a second kernel that sums them in an order that depends only on the number of
+ * rows. */
 #include "kernels/cuda/parked.cuh"
 #include "kernels/cuda/row_losses.cuh"
 #include "kernels/cuda/softmax_parts.cuh"
@@ -272,47 +273,28 @@ struct entropy_reduces {
     }
 };
 
-/* A thread's part of them; WHOLE: also the last two. */
-template<class T, bool WHOLE>
-struct entropy_part : parked_sum<T> {
-    float gaps = 0, columns = 0;
-
-    __device__ __forceinline__ void raise_to(int c, float most)
-    {
-        const float before = finite_pivot(this->top);
-        this->raise(c, most, 1);
-        if constexpr (WHOLE) gaps = fmaf(columns, before - finite_pivot(this->top), gaps);
-    }
-    /* Adds a vector with `left` columns to the end of the row, and returns its exponentials. */
-    __device__ __forceinline__ void add(float (&e)[vector16<T>::N], const uint4 &raw, int left)
-    {
-        constexpr int N = vector16<T>::N;
-        const float pivot = finite_pivot(this->top);
-        if constexpr (WHOLE) {
-            float gap[N];
-            vector16<T>::unpack(raw, gap);
+/* A vector's exponentials from `pivot`, and what they add to the sums; left: columns from its first
+ * to the end of the row. */
+template<class T, bool WHOLE, int VALUES>
+__device__ __forceinline__ void add_vector(float (&e)[vector16<T>::N], float (&values)[VALUES],
+                                           const uint4 &raw, float pivot, int left)
+{
+    constexpr int N = vector16<T>::N;
+    if constexpr (WHOLE) {
+        float gap[N];
+        vector16<T>::unpack(raw, gap);
 #pragma unroll
-            for (int i = 0; i < N; i++) gap[i] = i < left ? gap[i] - pivot : 0.0f;
-            gaps += tree_sum(gap);
-            columns += (float)min(left, N);
-        }
-        exponentials_of<T>(e, raw, 1, 1, pivot);
-        this->sum += tree_sum(e);
+        for (int i = 0; i < N; i++) gap[i] = i < left ? gap[i] - pivot : 0.0f;
+        values[2] += tree_sum(gap);
+        values[3] += (float)min(left, N);
     }
-    __device__ __forceinline__ void get(float (&values)[WHOLE ? 4 : 2]) const
-    {
-        values[0] = this->top;
-        values[1] = this->sum;
-        if constexpr (WHOLE) {
-            values[2] = gaps;
-            values[3] = columns;
-        }
-    }
-};
+    exponentials_of<T>(e, raw, 1, 1, pivot);
+    values[1] += tree_sum(e);
+}
 
 template<class T, bool WHOLE, bool EDGES, bool CLUSTER>
-__global__ void __launch_bounds__(PARKED_THREADS, WHOLE || EDGES ? 3 : PARKED_BLOCKS)
-    cross_entropy_parked_kernel(entropy_call call, int vecs, int chunk, int cluster)
+__global__ void __launch_bounds__(PARKED_THREADS, EDGES ? 2 : PARKED_BLOCKS)
+    cross_entropy_parked_kernel(entropy_call call, int vecs, int cluster)
 {
     using reduces = entropy_reduces<T, WHOLE>;
     constexpr int N = vector16<T>::N;
@@ -328,41 +310,28 @@ __global__ void __launch_bounds__(PARKED_THREADS, WHOLE || EDGES ? 3 : PARKED_BL
     const int32_t label = args.labels[row];
     const entropy_row kind = classify(call, label);
     const int count = kind == ENTROPY_COUNTS ? cols : 0;
-    for (int c = 0; c < PARKED_CHUNKS; c++) {
-        park.fetch(x, count, c * chunk, (c + 1) * chunk);
-        end_chunk();
-    }
+    park.fetch(x, count);
     const float weight = gradient_weight<float>(call);
     const int held = park.held(count), ahead = label / N - park.first;
     const int at_label = ahead >= 0 && ahead % 32 == 0 && ahead / 32 < held ? ahead / 32 : -1;
     /* loss and label are the business of the thread that has the label's logit */
     const bool leads = count > 0 ? at_label >= 0 : team.rank == 0 && threadIdx.x == 0;
-    if constexpr (EDGES) {
-        await_all_chunks();
-        park.settle(x, count, narrow<T>::of(-CUDART_INF_F));
-    }
-
+    await_fetches();
+    park.settle(x, count, narrow<T>::of(-CUDART_INF_F));
     float own = 0;
-    entropy_part<T, WHOLE> part;
-#pragma unroll 1
-    for (int c = 0; c < PARKED_CHUNKS; c++) {
-        if (!EDGES) await_chunk(c);
-        const int end = min((c + 1) * chunk, held);
-        if (at_label >= c * chunk && at_label < end)
-            own = widen<float>(((const T *)(park.slots + at_label * 32))[label % N]);
-        highest<T> most;
+    if (at_label >= 0) own = widen<float>(((const T *)(park.slots + at_label * 32))[label % N]);
+
+    highest<T> most;
 #pragma unroll 2
-        for (int k = c * chunk; k < end; k++) most.add(park.slots[k * 32], 1);
-        part.raise_to(c, most.value(1));
+    for (int k = 0; k < held; k++) most.add(park.slots[k * 32], 1);
+    const float mine = most.value(1), pivot = finite_pivot(mine);
+    float values[reduces::VALUES] = {mine};
 #pragma unroll 2
-        for (int k = c * chunk; k < end; k++) {
-            float e[N];
-            part.add(e, park.slots[k * 32], EDGES ? park.left(k, cols) : N);
-            if constexpr (KEEPS) park.slots[k * 32] = vector16<T>::pack(e);
-        }
+    for (int k = 0; k < held; k++) {
+        float e[N];
+        add_vector<T, WHOLE>(e, values, park.slots[k * 32], pivot, EDGES ? park.left(k, cols) : N);
+        if constexpr (KEEPS) park.slots[k * 32] = vector16<T>::pack(e);
     }
-    float values[reduces::VALUES];
-    part.get(values);
     team.reduce(reduces::of(), values);
 
     const float top = values[0], log_sum = logf(values[1]);
@@ -374,7 +343,7 @@ __global__ void __launch_bounds__(PARKED_THREADS, WHOLE || EDGES ? 3 : PARKED_BL
     }
     if (leads) finish_row(call, row, label, kind, loss);
     if (!args.dlogits.data) return;
-    if constexpr (KEEPS) part.scale(top, 1, inverse);
+    if constexpr (KEEPS) inverse *= exp_for<T>(mine - top);
     const float share = WHOLE ? (float)args.share : 0, keep = WHOLE ? (float)args.keep : 1;
     const float other = kind == ENTROPY_BAD ? CUDART_NAN_F : 0.0f;
     park.write((T *)args.dlogits.data + row * args.dlogits.stride, cols, [&](int k) {
@@ -385,11 +354,10 @@ __global__ void __launch_bounds__(PARKED_THREADS, WHOLE || EDGES ? 3 : PARKED_BL
             return vector16<T>::pack(v);
         }
         vector16<T>::unpack(park.slots[k * 32], v);
-        const float factor = KEEPS ? part.factor(k, chunk) : inverse;
 #pragma unroll
         for (int i = 0; i < N; i++) {
             const float e = KEEPS ? v[i] : exp_for<T>(v[i] - top);
-            v[i] = WHOLE ? fmaf(e, factor, -share) : e * factor;
+            v[i] = WHOLE ? fmaf(e, inverse, -share) : e * inverse;
         }
         if (k == at_label) {
 #pragma unroll
@@ -408,7 +376,7 @@ static tutti_status launch_entropy_parked(const char *what, tutti_context *ctx,
     const tutti__cross_entropy_args &args = call.args;
     auto launch = [&](auto kernel) {
         return parked_launch(what, kernel, plan, (unsigned)args.rows * plan.cluster, ctx->device,
-                             tutti__cuda_stream(ctx), call, plan.vecs, plan.chunk, plan.cluster);
+                             tutti__cuda_stream(ctx), call, plan.vecs, plan.cluster);
     };
     const bool whole = args.cols % vector16<T>::N == 0 && row_aligned(args.logits, args.rows, 16) &&
                        (!args.dlogits.data || row_aligned(args.dlogits, args.rows, 16));
@@ -457,7 +425,7 @@ static tutti_status entropy_plan(tutti_context *ctx, const void *untyped, bool b
     entropy_plans *plans = tutti__cuda_parameters<entropy_plans>(plan);
     const int width = 16 / (int)tutti_dtype_size(args->logits.dtype);
     if (plans->rows.kind != ROW_WARP)
-        plans->parked = parked_plan_for((int)((args->cols + width - 1) / width), 1, ctx->device);
+        plans->parked = parked_plan_for((int)((args->cols + width - 1) / width), 1, 8, ctx->device);
     return TUTTI_OK;
 }
 

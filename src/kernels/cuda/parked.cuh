@@ -22,15 +22,13 @@ enum {
     /* Of what a warp fetches at once, in shared memory and, in a row with EDGES, in global memory;
      * without it a fetch of a row takes up to a third longer. */
     PARKED_ALIGNMENT = 128,
-    PARKED_GAP = PARKED_ALIGNMENT / 16, /* so many more words a warp may have to fetch for it */
-    PARKED_CHUNKS = 4                   /* of a thread's vectors */
+    PARKED_GAP = PARKED_ALIGNMENT / 16 /* so many more words a warp may have to fetch for it */
 };
 
 /* Host side */
 
 struct parked_plan {
     int threads, vecs; /* vectors a thread has */
-    int chunk;         /* of which so many are used as soon as they are there */
     int cluster;       /* 0: the row does not fit */
     int bytes;         /* of shared memory, of all tensors, with EDGES */
 };
@@ -40,14 +38,15 @@ static inline int parked_bytes(const parked_plan &plan, int tensors)
     return tensors * (plan.threads / 32) * (plan.vecs * 32 + PARKED_GAP) * 16;
 }
 
-/* tensors: how many rows a block parks. */
-static inline parked_plan parked_plan_for(int vectors, int tensors, int device)
+/* tensors: how many rows a block parks; usual: vectors that a thread should have, the more the more
+ * instructions a row takes. */
+static inline parked_plan parked_plan_for(int vectors, int tensors, int usual, int device)
 {
     /* measured on an H200: blocks of up to 64 KiB, of clusters 32 KiB, with 6 to 12 vectors a
      * thread */
-    const int alone = 4224 / tensors, together = 2048 / tensors, usual = 6, most = 20;
+    const int alone = tensors == 1 ? 6336 : 2112, together = 2048 / tensors, most = 20;
     const int blocks = tutti__cuda_has_clusters(device) ? ROW_CLUSTER_MAX : 1;
-    parked_plan plan = {0, 0, 0, 1, 0};
+    parked_plan plan = {0, 0, 1, 0};
     while (vectors > alone && plan.cluster < blocks && vectors > plan.cluster * together)
         plan.cluster *= 2;
     const int each = (vectors + plan.cluster - 1) / plan.cluster;
@@ -55,8 +54,6 @@ static inline parked_plan parked_plan_for(int vectors, int tensors, int device)
     plan.threads = row_round_up((each + usual - 1) / usual, 32);
     if (plan.threads > threads) plan.threads = threads;
     plan.vecs = (each + plan.threads - 1) / plan.threads;
-    plan.chunk = (plan.vecs + PARKED_CHUNKS - 1) / PARKED_CHUNKS;
-    if (plan.chunk < 2) plan.chunk = 2;
     plan.bytes = parked_bytes(plan, tensors);
     if (plan.vecs > most || plan.bytes > tutti__cuda_shared_limit(device) - PARKED_SPARE)
         plan.cluster = 0;
@@ -87,26 +84,9 @@ static __device__ __forceinline__ void fetch_bytes(uint4 *to, const uint4 *from,
                  : "memory");
 }
 
-static __device__ __forceinline__ void end_chunk()
+static __device__ __forceinline__ void await_fetches()
 {
-    asm volatile("cp.async.commit_group;" ::: "memory");
-}
-/* Until chunk c of a thread is there, of PARKED_CHUNKS that have ended. */
-static __device__ __forceinline__ void await_chunk(int c)
-{
-    if (c == 0)
-        asm volatile("cp.async.wait_group 3;" ::: "memory");
-    else if (c == 1)
-        asm volatile("cp.async.wait_group 2;" ::: "memory");
-    else if (c == 2)
-        asm volatile("cp.async.wait_group 1;" ::: "memory");
-    else
-        asm volatile("cp.async.wait_group 0;" ::: "memory");
-}
-
-static __device__ __forceinline__ void await_all_chunks()
-{
-    asm volatile("cp.async.wait_group 0;" ::: "memory");
+    asm volatile("cp.async.wait_all;" ::: "memory");
 }
 
 /* The elements of a vector from `left` on become `value`. */
@@ -152,26 +132,25 @@ struct parked_row {
         return min(max(most, 0), vecs);
     }
 
-    /* Fetches vectors from k to end - 1. */
-    __device__ __forceinline__ void fetch(const T *row, int cols, int k, int end) const
+    __device__ __forceinline__ void fetch(const T *row, int cols) const
     {
         if constexpr (EDGES) {
             unsigned skew = line_skew(row);
             const uint4 *words = (const uint4 *)((const char *)row - skew) + first;
             int before = (int)skew / 16 - first; /* words without an element of the row */
             int bytes = (int)skew + cols * (int)sizeof(T) - first * 16;
-            if (end >= vecs) end = vecs + ((int)threadIdx.x % 32 < PARKED_GAP);
-            for (; k < end; k++)
+            int own = vecs + ((int)threadIdx.x % 32 < PARKED_GAP);
+            for (int k = 0; k < own; k++)
                 if (k * 32 >= before && bytes > k * 512)
                     fetch_bytes(slots + k * 32, words + k * 32, min(bytes - k * 512, 16));
         } else {
             const uint4 *vectors = (const uint4 *)row + first;
-            end = min(end, held(cols));
-            for (; k < end; k++) fetch_bytes(slots + k * 32, vectors + k * 32, 16);
+            int count = held(cols);
+            for (int k = 0; k < count; k++) fetch_bytes(slots + k * 32, vectors + k * 32, 16);
         }
     }
 
-    /* Once all are there: makes vectors of the words; columns from `cols` on become `blank`. */
+    /* After await_fetches: makes vectors of the words; columns from `cols` on become `blank`. */
     __device__ __forceinline__ void settle(const T *row, int cols, T blank) const
     {
         if constexpr (EDGES) {
@@ -188,9 +167,8 @@ struct parked_row {
                     const uint4 *at = slots + k * 32 + ahead;
                     uint4 raw = bytes_of<decltype(words)::value>(at[0], at[1], bits);
                     if (left(k, cols) < N) blank_from(raw, left(k, cols), blank);
-                    __syncwarp();
+                    __syncwarp(); /* other lanes' words of this k have been read */
                     slots[k * 32] = raw;
-                    __syncwarp();
                 }
             });
         }

@@ -1,11 +1,11 @@
 /* Softmax and log-softmax, forward and backward.  include/tutti/softmax.h has the mathematics.
  *
  * Fewest bytes: forward reads x and writes y, backward reads y and dy and writes dx; behind a
- * mask only the visible columns are read.  Calls without lengths and bias have kernels of their own
- * (softmax_plain.cuh).  In the kernels here a row stays in registers from its only read to the write
- * of its result (rows.cuh); with a bias, forward holds two rows, as backward does.  Rows that fit on
- * no cluster, and f64, are read twice, the first time with a running maximum and sum merged as one
- * pair. */
+ * mask only the visible columns are read.  Calls without lengths and bias have kernels of their
+ * own (softmax_plain.cuh).  In the kernels here a row stays in registers from its only read to the
+ * write of its result (rows.cuh); with a bias, forward holds two rows, as backward does.  Rows that
+ * fit on no cluster, and f64, are read twice, the first time with a running maximum and sum merged
+ * as one pair. */
 #include "kernels/cuda/softmax_plain.cuh"
 
 struct softmax_call {

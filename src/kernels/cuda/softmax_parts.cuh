@@ -3,7 +3,6 @@
 #define TUTTI_KERNELS_CUDA_SOFTMAX_PARTS_CUH
 
 #include "kernels/cuda/exp.cuh"
-#include "kernels/cuda/parked.cuh"
 
 template<int N>
 __device__ __forceinline__ float tree_sum(const float (&values)[N])
@@ -86,38 +85,6 @@ __device__ __forceinline__ void exponentials_of(float (&e)[N], const uint4 &raw,
 #pragma unroll
     for (int i = 0; i < N; i++) e[i] = exp_for<T>(e[i] * lead - pivot, size);
 }
-
-/* A thread's maximum, and sum of exponentials from it, of the chunks seen so far; an exponential
- * that is kept is from the maximum at its time. */
-template<class T>
-struct parked_sum {
-    float top, sum, tops[PARKED_CHUNKS];
-    __device__ __forceinline__ parked_sum() : top(row_max::identity()), sum(0) {}
-    /* most: of chunk c. */
-    __device__ __forceinline__ void raise(int c, float most, float size)
-    {
-        most = fmaxf(top, most);
-        if (sum != 0) sum *= exp_for<T>(top - most, size);
-        top = most;
-#pragma unroll
-        for (int i = 0; i < PARKED_CHUNKS; i++)
-            if (i == c) tops[i] = most;
-    }
-    /* The maxima become factors of what is kept; most: of the row. */
-    __device__ __forceinline__ void scale(float most, float size, float factor)
-    {
-#pragma unroll
-        for (int i = 0; i < PARKED_CHUNKS; i++) tops[i] = exp_for<T>(tops[i] - most, size) * factor;
-    }
-    __device__ __forceinline__ float factor(int k, int chunk) const
-    {
-        float found = tops[0];
-#pragma unroll
-        for (int i = 1; i < PARKED_CHUNKS; i++)
-            if (k >= i * chunk) found = tops[i];
-        return found;
-    }
-};
 
 /* Reductions over lanes, for parked_team. */
 

@@ -254,7 +254,7 @@ __global__ void __launch_bounds__(HELD_THREADS, 10) softmax_held_kernel(plain_so
 
 template<class T, bool LOG, bool EDGES, bool CLUSTER>
 __global__ void __launch_bounds__(PARKED_THREADS, PARKED_BLOCKS)
-    softmax_forward_parked_kernel(plain_softmax call, int vecs, int chunk, int cluster)
+    softmax_forward_parked_kernel(plain_softmax call, int vecs, int cluster)
 {
     constexpr int N = vector16<T>::N;
     /* an f32 exponential fits in the place of its x */
@@ -267,49 +267,37 @@ __global__ void __launch_bounds__(PARKED_THREADS, PARKED_BLOCKS)
     const T *x = row_of<const T>(call.x, row);
     const parked_row<T, EDGES> park(shared, 0, team.rank, vecs);
     const float lead = call.lead, size = call.size;
-    parked_sum<T> sums;
-    if constexpr (EDGES) {
-        park.fetch(x, visible, 0, vecs);
-        end_chunk();
-        await_all_chunks();
-        park.settle(x, visible, unseen<T>(lead));
-    } else {
-        for (int c = 0; c < PARKED_CHUNKS; c++) {
-            park.fetch(x, visible, c * chunk, (c + 1) * chunk);
-            end_chunk();
-        }
-    }
+    park.fetch(x, visible);
     const int held = park.held(visible);
-#pragma unroll 1
-    for (int c = 0; c < PARKED_CHUNKS; c++) {
-        if (!EDGES) await_chunk(c);
-        const int end = min((c + 1) * chunk, held);
-        highest<T> most;
+    await_fetches();
+    park.settle(x, visible, unseen<T>(lead));
+
+    highest<T> most;
 #pragma unroll 2
-        for (int k = c * chunk; k < end; k++) most.add(park.slots[k * 32], lead);
-        sums.raise(c, most.value(lead), size);
+    for (int k = 0; k < held; k++) most.add(park.slots[k * 32], lead);
+    const float own = most.value(lead), pivot = finite_pivot(own);
+    float pair[2] = {own, 0};
 #pragma unroll 2
-        for (int k = c * chunk; k < end; k++) {
-            float v[N];
-            exponentials_of<T>(v, park.slots[k * 32], lead, size, finite_pivot(sums.top));
-            if constexpr (KEEPS) park.slots[k * 32] = vector16<T>::pack(v);
-            sums.sum += tree_sum(v);
-        }
+    for (int k = 0; k < held; k++) {
+        float v[N];
+        exponentials_of<T>(v, park.slots[k * 32], lead, size, pivot);
+        if constexpr (KEEPS) park.slots[k * 32] = vector16<T>::pack(v);
+        pair[1] += tree_sum(v);
     }
-    float pair[2] = {sums.top, sums.sum};
     team.reduce(softmax_pair<T>{size}, pair);
 
-    const float top = pair[0], factor = LOG ? logf(pair[1]) : 1.0f / pair[1];
-    if constexpr (KEEPS) sums.scale(top, size, factor);
+    const float top = pair[0];
+    float factor = LOG ? logf(pair[1]) : 1.0f / pair[1];
+    if constexpr (KEEPS) factor *= exp_for<T>(own - top, size);
     park.write(row_of<T>(call.y, row), call.cols, [&](int k) {
         uint4 raw = make_uint4(0, 0, 0, 0);
         if (!EDGES || k < held) {
             raw = park.slots[k * 32];
             if constexpr (KEEPS) {
-                float v[N], own = sums.factor(k, chunk);
+                float v[N];
                 vector16<T>::unpack(raw, v);
 #pragma unroll
-                for (int i = 0; i < N; i++) v[i] *= own;
+                for (int i = 0; i < N; i++) v[i] *= factor;
                 raw = vector16<T>::pack(v);
             } else {
                 raw = softmax_vector<T, LOG>(raw, lead, size, top, factor);
@@ -323,7 +311,7 @@ __global__ void __launch_bounds__(PARKED_THREADS, PARKED_BLOCKS)
 
 template<class T, bool LOG, bool EDGES, bool CLUSTER>
 __global__ void __launch_bounds__(PARKED_THREADS, PARKED_BLOCKS)
-    softmax_backward_parked_kernel(plain_softmax call, int vecs, int chunk, int cluster)
+    softmax_backward_parked_kernel(plain_softmax call, int vecs, int cluster)
 {
     constexpr int N = vector16<T>::N;
     extern __shared__ __align__(PARKED_ALIGNMENT) uint4 shared[];
@@ -333,26 +321,17 @@ __global__ void __launch_bounds__(PARKED_THREADS, PARKED_BLOCKS)
     const int visible = plain_columns<EDGES>(call, row);
     const T *y = row_of<const T>(call.y, row), *dy = row_of<const T>(call.dy, row);
     const parked_row<T, EDGES> park(shared, 0, team.rank, vecs), other(shared, 1, team.rank, vecs);
-    for (int c = 0; c < PARKED_CHUNKS; c++) {
-        park.fetch(y, visible, c * chunk, (c + 1) * chunk);
-        other.fetch(dy, visible, c * chunk, (c + 1) * chunk);
-        end_chunk();
-    }
-    if constexpr (EDGES) {
-        await_all_chunks();
-        park.settle(y, visible, T(0.0f));
-        other.settle(dy, visible, T(0.0f));
-    }
+    park.fetch(y, visible);
+    other.fetch(dy, visible);
     const int held = park.held(visible);
+    await_fetches();
+    park.settle(y, visible, T(0.0f));
+    other.settle(dy, visible, T(0.0f));
+
     float sum[1] = {0};
-#pragma unroll 1
-    for (int c = 0; c < PARKED_CHUNKS; c++) {
-        if (!EDGES) await_chunk(c);
-        const int end = min((c + 1) * chunk, held);
 #pragma unroll 2
-        for (int k = c * chunk; k < end; k++)
-            sum[0] += softmax_dot<T, LOG>(park.slots[k * 32], other.slots[k * 32]);
-    }
+    for (int k = 0; k < held; k++)
+        sum[0] += softmax_dot<T, LOG>(park.slots[k * 32], other.slots[k * 32]);
     team.reduce(plain_sum{}, sum);
 
     park.write(row_of<T>(call.dx, row), call.cols, [&](int k) {
@@ -376,14 +355,13 @@ __global__ void __launch_bounds__(PARKED_THREADS, 2)
     parked_team<plain_sum, 1, true> team(space, cluster);
     const int64_t row = blockIdx.x / cluster;
     const parked_row<T, false> park(shared, 0, team.rank, vecs);
-    park.fetch(row_of<const T>(call.dy, row), call.cols, 0, vecs);
-    end_chunk();
+    park.fetch(row_of<const T>(call.dy, row), call.cols);
     const int held = park.held(call.cols);
     const uint4 *from = (const uint4 *)row_of<const T>(call.y, row) + park.first;
     uint4 y[HALF_VECS];
 #pragma unroll
     for (int k = 0; k < HALF_VECS; k++) y[k] = k < held ? from[k * 32] : make_uint4(0, 0, 0, 0);
-    await_all_chunks();
+    await_fetches();
 
     float sum[1] = {0};
 #pragma unroll
@@ -420,14 +398,13 @@ static inline plain_softmax_plan plan_plain_softmax(int64_t cols, int width, int
     } else if (vectors <= HELD_THREADS * HELD_VECS) {
         plan.threads = row_round_up((vectors + HELD_VECS - 1) / HELD_VECS, 32);
     } else {
-        plan.parked = parked_plan_for(vectors, tensors, device);
+        plan.parked = parked_plan_for(vectors, tensors, 6, device);
         const int each = (vectors + ROW_CLUSTER_MAX - 1) / ROW_CLUSTER_MAX;
         plan.half = tensors == 2 && plan.parked.cluster == ROW_CLUSTER_MAX && each > 1056 &&
                     each <= PARKED_THREADS * HALF_VECS;
         if (plan.half) {
             plan.parked.threads = row_round_up((each + HALF_VECS - 1) / HALF_VECS, 32);
             plan.parked.vecs = HALF_VECS;
-            plan.parked.chunk = HALF_VECS / PARKED_CHUNKS;
             plan.parked.bytes = parked_bytes(plan.parked, tensors);
         }
     }
@@ -457,7 +434,7 @@ static tutti_status launch_plain_softmax(tutti_context *ctx, const plain_softmax
     const parked_plan &parked = plan.parked;
     auto launch = [&](auto kernel) {
         return parked_launch(what, kernel, parked, (unsigned)call.rows * parked.cluster,
-                             ctx->device, stream, call, parked.vecs, parked.chunk, parked.cluster);
+                             ctx->device, stream, call, parked.vecs, parked.cluster);
     };
     if constexpr (BACKWARD && !EDGES)
         if (plan.half) {
