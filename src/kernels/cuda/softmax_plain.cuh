@@ -398,7 +398,7 @@ static inline plain_softmax_plan plan_plain_softmax(int64_t cols, int width, int
     } else if (vectors <= HELD_THREADS * HELD_VECS) {
         plan.threads = row_round_up((vectors + HELD_VECS - 1) / HELD_VECS, 32);
     } else {
-        plan.parked = parked_plan_for(vectors, tensors, 6, device);
+        plan.parked = parked_plan_for(vectors, tensors, vectors <= 768 ? 6 : 8, device);
         const int each = (vectors + ROW_CLUSTER_MAX - 1) / ROW_CLUSTER_MAX;
         plan.half = tensors == 2 && plan.parked.cluster == ROW_CLUSTER_MAX && each > 1056 &&
                     each <= PARKED_THREADS * HALF_VECS;
