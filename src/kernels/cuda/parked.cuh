@@ -38,12 +38,12 @@ static inline int parked_bytes(const parked_plan &plan, int tensors)
     return tensors * (plan.threads / 32) * (plan.vecs * 32 + PARKED_GAP) * 16;
 }
 
-/* tensors: how many rows a block parks; usual: vectors that a thread should have, of short rows: the
- * more of them, the fewer warps reduce a row. */
+/* tensors: how many rows a block parks; usual: vectors that a thread should have, of short rows:
+ * the more of them, the fewer warps reduce a row. */
 static inline parked_plan parked_plan_for(int vectors, int tensors, int usual, int device)
 {
-    /* measured on an H200: up to 96 KiB of one tensor or 64 KiB of two in a block alone, beyond that
-     * clusters of blocks of 32 KiB, as far as 8 of them go */
+    /* measured on an H200: up to 96 KiB of one tensor or 64 KiB of two in a block alone, beyond
+     * that clusters of blocks of 32 KiB, as far as 8 of them go */
     const int alone = tensors == 1 ? 6336 : 2112, together = 2048 / tensors, most = 20;
     const int blocks = tutti__cuda_has_clusters(device) ? ROW_CLUSTER_MAX : 1;
     parked_plan plan = {0, 0, 1, 0};
