@@ -7,8 +7,8 @@
  *   of_rows    loss and gradient of up to ROWS rows, in the registers of a team of threads, which
  *              reduces at most VALUES values a row
  *   lengthy()  the kernel of rows that stay in no registers, and of f64
- *   WARP_BLOCKS, BLOCK_THREADS   the least blocks on a multiprocessor (0: any), the most threads (0:
- *              no block or cluster holds a row, which then goes to lengthy()) */
+ *   WARP_BLOCKS, BLOCK_THREADS   the least blocks on a multiprocessor (0: any), the most threads
+ *              (0: a row that is too long for a warp goes to lengthy()) */
 #ifndef TUTTI_KERNELS_CUDA_ROW_LOSSES_CUH
 #define TUTTI_KERNELS_CUDA_ROW_LOSSES_CUH
 
