@@ -67,44 +67,98 @@ __device__ __forceinline__ void write_partial(const R (&sum)[WIDTH], int lane, i
 }
 
 /* sum[c] (+)= partial[0][c] + partial[1][c] + …: strip s of a block adds rows s, s + STRIPS, …,
- * chain of them at a time, then the strips are added as a tree. */
-template<class R, int STRIPS>
-__global__ void __launch_bounds__(lanes *STRIPS)
+ * chain of them at a time, then the strips are added as a tree.  A thread has WIDTH neighbouring
+ * columns, which it reads at once.  Started early, it runs once on no rows while it waits for the
+ * first kernel: its instructions come from memory, too. */
+template<class R, int WIDTH, int THREADS>
+__global__ void __launch_bounds__(THREADS)
     column_sums_kernel(int64_t count, int64_t cols, const R *partial, R *sum, bool accumulate)
 {
-    __shared__ R sums[STRIPS][lanes + 1];
-    const int64_t base = int64_t(blockIdx.x) * lanes, col = base + threadIdx.x;
-    wait_for_previous();
-    R mine = 0;
-    for (int64_t first = threadIdx.y; col < cols && first < count; first += chain * STRIPS) {
-        int64_t end = first + chain * STRIPS < count ? first + chain * STRIPS : count;
-        R part = 0;
-#pragma unroll 8
-        for (int64_t i = first; i < end; i += STRIPS) part += partial[i * cols + col];
-        mine += part;
-    }
-    sums[threadIdx.y][threadIdx.x] = mine;
-    __syncthreads();
-    const int thread = threadIdx.y * lanes + threadIdx.x, at = thread / STRIPS;
-    R total = sums[thread % STRIPS][at];
+    constexpr int LANES = lanes / WIDTH, STRIPS = THREADS / LANES, WARPS = THREADS / 32, AHEAD = 4;
+    __shared__ R sums[WARPS][lanes];
+    const int lane = threadIdx.x % LANES;
+    const int64_t base = int64_t(blockIdx.x) * lanes, col = base + lane * WIDTH;
+    R *to = sum + base + threadIdx.x;
+    const bool writes = threadIdx.x < lanes && base + threadIdx.x < cols;
+#if __CUDA_ARCH__ >= 900
+    bool ready = false;
+#else
+    bool ready = true;
+#endif
+#pragma unroll 1
+    for (;; ready = true) {
+        const int64_t rows = ready ? count : 0;
+        R mine[WIDTH] = {};
+        int64_t first = threadIdx.x / LANES;
+#pragma unroll 1
+        do {
+            const int64_t end = first + chain * STRIPS < rows ? first + chain * STRIPS : rows;
+            R part[WIDTH] = {};
+            int64_t i = first;
+#pragma unroll 1
+            do {
+                R next[AHEAD][WIDTH] = {}; /* on their way together */
 #pragma unroll
-    for (int half = STRIPS / 2; half > 0; half /= 2)
-        total += __shfl_down_sync(0xffffffffu, total, half, STRIPS);
-    if (thread % STRIPS || base + at >= cols) return;
-    sum[base + at] = accumulate ? sum[base + at] + total : total;
+                for (int k = 0; k < AHEAD; k++)
+                    if (i + k * STRIPS < end && col < cols)
+                        load_elements(next[k], partial + (i + k * STRIPS) * cols + col, WIDTH,
+                                      true);
+#pragma unroll
+                for (int k = 0; k < AHEAD * WIDTH; k++)
+                    part[k % WIDTH] += next[k / WIDTH][k % WIDTH];
+                i += AHEAD * STRIPS;
+            } while (i < end);
+#pragma unroll
+            for (int w = 0; w < WIDTH; w++) mine[w] += part[w];
+            first += chain * STRIPS;
+        } while (first < rows);
+#pragma unroll
+        for (int w = 0; w < WIDTH; w++) {
+#pragma unroll
+            for (int apart = LANES; apart < 32; apart *= 2)
+                mine[w] += __shfl_xor_sync(0xffffffffu, mine[w], apart);
+            if (threadIdx.x % 32 < LANES) sums[threadIdx.x / 32][lane * WIDTH + w] = mine[w];
+        }
+        __syncthreads();
+        R total[WARPS];
+#pragma unroll
+        for (int k = 0; k < WARPS; k++) total[k] = sums[k][threadIdx.x % lanes];
+#pragma unroll
+        for (int apart = 1; apart < WARPS; apart *= 2)
+#pragma unroll
+            for (int k = 0; k < WARPS; k++)
+                if (k % (2 * apart) == 0) total[k] += total[k + apart];
+        if (ready) {
+            if (writes) *to = accumulate ? *to + total[0] : total[0];
+            return;
+        }
+        __syncthreads();
+        wait_for_previous();
+    }
+}
+
+/* even: rows of partial are 16-byte aligned.  few blocks: the more strips, the fewer reads follow
+ * each other. */
+template<class R>
+static inline auto column_sums_kernel_of(bool even, bool few)
+{
+    constexpr int width = 16 / (int)sizeof(R);
+    return even  ? few ? column_sums_kernel<R, width, 512> : column_sums_kernel<R, width, 256>
+            : few ? column_sums_kernel<R, 1, 512>
+                 : column_sums_kernel<R, 1, 256>;
 }
 
 template<class R>
 static tutti_status column_sums_finish(const char *what, cudaStream_t stream, int64_t count,
                                        int64_t cols, const R *partial, R *sum, bool accumulate)
 {
-    /* Few blocks: the more strips, the fewer reads follow each other. */
+    const bool even = cols * sizeof(R) % 16 == 0 && (uintptr_t)partial % 16 == 0;
     const bool few = cols <= 8192;
     int device = 0;
     TUTTI_TRY(tutti__cuda_status(cudaGetDevice(&device), what));
-    return launch_early(what, device, few ? column_sums_kernel<R, 32> : column_sums_kernel<R, 8>,
-                        (unsigned)div_up(cols, lanes), dim3(lanes, few ? 32 : 8), stream, count,
-                        cols, partial, sum, accumulate);
+    return launch_early(what, device, column_sums_kernel_of<R>(even, few),
+                        (unsigned)div_up(cols, lanes), dim3(few ? 512 : 256), stream, count, cols,
+                        partial, sum, accumulate);
 }
 
 #endif

@@ -224,8 +224,8 @@ tutti_status tutti__cuda_load_passes(const char *name, tutti_dtype dtype,
         touch(activation_kernel<T, decltype(act)::value, false>);
         touch(dz_kernel<T, decltype(act)::value, true>);
         touch(dz_kernel<T, decltype(act)::value, false>);
-        touch(column_sums_kernel<real_of<T>, 8>);
-        touch(column_sums_kernel<real_of<T>, 32>);
+        for (bool even : {false, true})
+            for (bool few : {false, true}) touch(column_sums_kernel_of<real_of<T>>(even, few));
         return tutti__cuda_status(error, name);
     });
 }
