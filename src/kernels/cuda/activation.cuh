@@ -229,17 +229,30 @@ struct short_way {
     }
 };
 
-/* scale act(z) */
-template<class T, tutti_activation act>
-__device__ __forceinline__ real_of<T>
-scaled_activation(real_of<T> z, const activation_constants<real_of<T>> &constants, real_of<T> scale)
-{
-    if constexpr (has_short_way<T, act>) {
-        z = above(z, -real_of<T>(flat<act>));
-        return z * (0x1p-8f * scale) * short_way<act>(z).r;
+/* act(z) / p_keep from 2^-8 z, in which neither factor takes an instruction: it is 2^-8 z / (k + k
+ * exp(-a)) with k = 2^-8 p_keep, and the exponential's argument takes up log k. */
+template<tutti_activation act>
+struct short_scaled {
+    float k, log2_k;
+
+    __device__ __forceinline__ explicit short_scaled(float p_keep) : k(p_keep * 0x1p-8f)
+    {
+        asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(log2_k) : "f"(p_keep));
+        log2_k -= 8;
     }
-    return activate<T, act>(z, constants) * scale;
-}
+    __device__ __forceinline__ float operator()(float z) const
+    {
+        constexpr double log2_e = 1.4426950408889634073599246810019;
+        float by = float(log2_e * 0x1p8), e, r;
+        z = above(z, -float(flat<act>) * 0x1p-8f);
+        if (act == TUTTI_ACT_GELU)
+            by =
+                float(gelu_linear * log2_e * 0x1p8) + float(gelu_cubic * log2_e * 0x1p24) * (z * z);
+        asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(e) : "f"(log2_k - z * by));
+        asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(k + e));
+        return z * r;
+    }
+};
 
 /* scale act'(z) */
 template<class T, tutti_activation act>
@@ -249,8 +262,9 @@ scaled_slope(real_of<T> z, const activation_constants<real_of<T>> &constants, re
     if constexpr (has_short_way<T, act>) {
         z = within(z, real_of<T>(flat<act>));
         const short_way<act> at(z);
-        const float q = 1 - 0x1p-8f * at.r;
-        return (at.r + at.r * (z * at.da) * q) * (0x1p-8f * scale);
+        const float part = 0x1p-8f * scale;
+        const float q = part - (0x1p-8f * part) * at.r; /* 0 where the logistic function is 1 */
+        return at.r * (part + z * at.da * q);
     }
     return slope_at<T, act>(z, constants) * scale;
 }

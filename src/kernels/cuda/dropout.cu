@@ -8,7 +8,7 @@
  * same for all.  Sums are added by thread, by block as a tree, and over blocks by column_sums.cuh,
  * in f32 (f64 for f64); their order depends on the shape and the type.
  *
- * gelu of a 16-bit type takes 22 instructions an element forward and 32 backward, 5 of them
+ * gelu of a 16-bit type takes 20 instructions an element forward and 31 backward, 5 of them
  * Philox's; an H200 issues about 27 and 41 in the time of a copy.  Rows that are not 16-byte
  * aligned, or end within a group, are read element by element. */
 #include "kernels/cuda/column_sums.cuh"
@@ -27,22 +27,32 @@ struct tuning {
     static constexpr int depth = sizeof(T) > 2            ? sizeof(T) == 4 ? 2 : 1
                                  : what == pass::FORWARD  ? 3
                                  : what == pass::RESIDUAL ? 2
-                                                          : 4;
+                                                          : 5;
     /* of a multiprocessor, at least */
     static constexpr int blocks = sizeof(T) == 2   ? what == pass::FORWARD    ? 5
                                                      : what == pass::RESIDUAL ? 4
-                                                                              : 3
+                                                                              : 2
                                   : sizeof(T) == 4 ? 3
                                                    : 2;
 };
 /* About as many blocks: waves of an H200's 132 multiprocessors, 3 forward with an exponential, 8
- * without, 4 backward. */
+ * without; backward 4, or 8 of 16-bit types, whose threads take more rows then. */
 static int64_t blocks_of(const tutti__dropout_args *args, bool backward)
 {
     const tutti_activation kind = args->activation.kind;
-    if (backward) return 1584;
+    if (backward && tutti_dtype_size(args->dtype) > 2) return 1584;
+    if (backward) return args->rows * args->cols < 1 << 26 ? 1056 : 2112; /* 15 rows a thread */
     return kind == TUTTI_ACT_GELU || kind == TUTTI_ACT_GELU_ERF || kind == TUTTI_ACT_SILU ? 1980
                                                                                           : 5280;
+}
+
+/* Forward, rows of a thread at most, a multiple of its depth.  Blocks that end soon keep the loads
+ * of some beside the work of others; what a block begins with must not count, though. */
+static int64_t rows_of(const tutti__dropout_args *args)
+{
+    const tutti_activation kind = args->activation.kind;
+    if (tutti_dtype_size(args->dtype) > 2 || args->residual.data) return args->rows;
+    return kind == TUTTI_ACT_GELU || kind == TUTTI_ACT_GELU_ERF || kind == TUTTI_ACT_SILU ? 9 : 6;
 }
 
 /* A block has 2^lanes_log2 groups of columns, and threads >> lanes_log2 strips of rows. */
@@ -97,17 +107,16 @@ struct octet {
 template<class T, bool near>
 struct column {
     char *base;
-    int64_t stride;
+    std::conditional_t<near, uint32_t, uint64_t> stride;
 
     __device__ __forceinline__ column(const tutti__matrix &m, int64_t begin, int64_t col)
-        : base((char *)((T *)m.data + begin * m.stride + col)),
-          stride(m.stride * int64_t(sizeof(T)))
+        : base((char *)((T *)m.data + begin * m.stride + col)), stride(m.stride * sizeof(T))
     {
+        asm("" : "+l"(base)); /* or its terms are added for every row */
     }
     __device__ __forceinline__ T *at(int row) const
     {
-        return (T *)(base + (near ? uint64_t(uint32_t(row)) * uint32_t(stride)
-                                  : uint64_t(row) * uint64_t(stride)));
+        return (T *)(base + uint64_t(uint32_t(row)) * stride);
     }
 };
 
@@ -168,6 +177,25 @@ struct mask_bits {
         const uint32_t word = bits.word[i / 2];
         return (i % 2 ? word : word << 16) >= limit;
     }
+
+    /* Whether few enough are dropped for kept_pair. */
+    __device__ __forceinline__ bool few() const
+    {
+        return limit <= 1u << 31;
+    }
+
+    /* Both halves of a word as a mask of two 16-bit elements.  The smaller of the bits and dropped,
+     * plus 2^15 - dropped, is below 2^15 exactly where the element is dropped, and its upper bit
+     * fills the half. */
+    __device__ __forceinline__ uint32_t kept_pair(uint32_t word) const
+    {
+        const uint32_t both = limit | limit >> 16;
+        uint32_t spread;
+        asm("prmt.b32 %0, %1, 0, 0xbb99;"
+            : "=r"(spread)
+            : "r"(__vminu2(word, both) + (0x80008000u - both)));
+        return spread;
+    }
 };
 
 /* The block's sums of its columns to a row of partial: its strips are added as a tree. */
@@ -192,13 +220,15 @@ __device__ __forceinline__ void add_strips(const R (&sum)[group], int lanes, int
         if (col + i < cols) row[col + i] = sums[i][thread];
 }
 
-/* 16 bytes of this thread on their way to shared memory. */
-__device__ __forceinline__ void fetch(uint4 *to, const uint4 *from)
+/* 16 bytes of this thread on their way to shared memory, if wanted; as a predicate here, since the
+ * compiler computes addresses within a condition with twice the instructions. */
+__device__ __forceinline__ void fetch(uint4 *to, const uint4 *from, bool wanted)
 {
-    asm volatile(
-        "cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((uint32_t)__cvta_generic_to_shared(to)),
-        "l"(from)
-        : "memory");
+    asm volatile("{ .reg .pred p; setp.ne.u32 p, %2, 0;"
+                 "@p cp.async.cg.shared.global [%0], [%1], 16; }" ::"r"(
+                     (uint32_t)__cvta_generic_to_shared(to)),
+                 "l"(from), "r"((uint32_t)wanted)
+                 : "memory");
 }
 
 /* A thread's group of columns in its block's rows strip, strip + apart, …, below `rows`; even: as
@@ -210,13 +240,20 @@ struct dropout_strip {
     static constexpr bool reads_x = !backward || act != TUTTI_ACT_NONE;
     static constexpr bool reads_other = what != pass::FORWARD; /* residual, or dy */
     static constexpr int tensors = reads_x + reads_other, vectors = octet<T, even>::vectors;
+    static constexpr bool shrunk = has_short_way<T, act> && !backward; /* z is 2^-8 of itself */
+#if __CUDA_ARCH__ >= 900 /* which has an instruction for __vminu2 */
+    static constexpr bool in_pairs = even && sizeof(T) == 2 && what == pass::FORWARD;
+#else
+    static constexpr bool in_pairs = false;
+#endif
     typedef uint4 ring[DEPTH][tensors][vectors][ahead ? threads : 1];
 
     ring &waiting;
     const activation_constants<real> constants;
     mask_bits mask;
     const real p_keep, scale; /* scale: f32 and f64 divide by p_keep; of no use at p = 1 */
-    const int64_t first;      /* of the block's rows, in the global batch */
+    const short_scaled<act> shrunk_activation;
+    const int64_t first; /* of the block's rows, in the global batch */
     const column<T, even> x, other, y;
     const int count, strip, apart, rows;
     const bool writes;
@@ -227,11 +264,11 @@ struct dropout_strip {
                                              int64_t begin, int64_t at, int columns, int my_strip,
                                              int strips_apart, int block_rows)
         : waiting(places), constants(args.activation), mask(), p_keep(tutti__dropout_p_keep(&args)),
-          scale(sizeof(T) == 2 ? 1 / p_keep : 1), first(args.first_row + begin),
-          x(args.x, begin, columns > 0 ? at * group : 0),
+          scale(sizeof(T) == 2 ? 1 / p_keep : 1), shrunk_activation(float(p_keep)),
+          first(args.first_row + begin), x(args.x, begin, columns > 0 ? at * group : 0),
           other(backward ? args.dy : args.residual, begin, columns > 0 ? at * group : 0),
           y(backward ? args.dx : args.y, begin, at * group), count(columns), strip(my_strip),
-          apart(strips_apart), rows(block_rows), writes(!backward || (args.dx.data && columns > 0)),
+          apart(strips_apart), rows(block_rows), writes(columns > 0 && (!backward || args.dx.data)),
           bias(), sum()
     {
         /* first of all, since these take the longest */
@@ -241,6 +278,8 @@ struct dropout_strip {
         for (int i = 0; i < group; i++) bias[i] = real(-0.0); /* adds nothing, to -0 either */
         if (reads_x && args.bias)
             load_elements(bias, (const T *)args.bias + at * group, count, false);
+#pragma unroll
+        for (int i = 0; i < group && shrunk; i++) bias[i] *= real(0x1p-8);
     }
 
     __device__ __forceinline__ void request(int d, int row) const
@@ -249,12 +288,18 @@ struct dropout_strip {
 #pragma unroll
             for (int k = 0; k < vectors; k++) {
                 uint4 *to = &waiting[d][0][k][threadIdx.x];
-                if (row < rows && reads_x) fetch(to, (const uint4 *)x.at(row) + k);
+                if (reads_x) fetch(to, (const uint4 *)x.at(row) + k, row < rows);
                 to = &waiting[d][tensors - 1][k][threadIdx.x];
-                if (row < rows && reads_other) fetch(to, (const uint4 *)other.at(row) + k);
+                if (reads_other) fetch(to, (const uint4 *)other.at(row) + k, row < rows);
             }
             asm volatile("cp.async.commit_group;");
         }
+    }
+    /* Until at most LATER of the rows requested are on their way. */
+    template<int LATER>
+    __device__ __forceinline__ void await() const
+    {
+        if constexpr (ahead) asm volatile("cp.async.wait_group %0;" ::"n"(LATER) : "memory");
     }
     /* x and the other tensor; what is not read stays 0. */
     __device__ __forceinline__ void receive(int d, int row, real (&z)[group],
@@ -262,55 +307,73 @@ struct dropout_strip {
     {
         octet<T, even> from, added;
         if constexpr (ahead) {
-            asm volatile("cp.async.wait_group %0;" ::"n"(DEPTH - 1) : "memory");
 #pragma unroll
             for (int k = 0; k < vectors; k++) {
                 if (reads_x) from.raw[k] = waiting[d][0][k][threadIdx.x];
                 if (reads_other) added.raw[k] = waiting[d][tensors - 1][k][threadIdx.x];
             }
         } else {
-            if (reads_x) from.load(x.at(row), count);
-            if (reads_other) added.load(other.at(row), count);
+            from = {}, added = {};
+            if (reads_x && row < rows) from.load(x.at(row), count);
+            if (reads_other && row < rows) added.load(other.at(row), count);
         }
         if (reads_x) from.get(z);
         if (reads_other) added.get(v);
     }
-    template<bool DRAWN>
+    /* act(z) or act'(z), over p_keep for the 16-bit types */
+    __device__ __forceinline__ real factor(real z) const
+    {
+        if constexpr (backward) return scaled_slope<T, act>(z, constants, scale);
+        if constexpr (shrunk) return shrunk_activation(z);
+        return activate<T, act>(z, constants) * scale;
+    }
+    template<bool DRAWN, bool PAIRS>
     __device__ __forceinline__ void take(int d, int row)
     {
         real z[group] = {}, v[group] = {};
-        request((d + DEPTH - 1) % DEPTH, row + (DEPTH - 1) * apart);
         receive(d, row, z, v);
         const int64_t it = first + row;
         const uint32_t high = uint32_t((even ? first : it) >> 32); /* even: of all rows */
         const tutti__random bits = mask.draw<DRAWN>((uint32_t)it, high);
 #pragma unroll
         for (int k = 0; k < group; k++) {
-            if (reads_x) z[k] += bias[k];
-            real d = backward ? rounded_product(v[k], scaled_slope<T, act>(z[k], constants, scale))
-                              : scaled_activation<T, act>(z[k], constants, scale);
-            if (sizeof(T) > 2) d /= p_keep;
-            if (!mask.kept(bits, k)) d = 0;
-            if (backward) sum[k] += d;
-            v[k] = what == pass::RESIDUAL ? v[k] + d : d;
+            if (reads_x) z[k] = fma(z[k], real(shrunk ? 0x1p-8 : 1), bias[k]);
+            real part = backward ? rounded_product(v[k], factor(z[k])) : factor(z[k]);
+            if (sizeof(T) > 2) part /= p_keep;
+            if (!PAIRS && !mask.kept(bits, k)) part = 0;
+            if (backward) sum[k] += part;
+            v[k] = what == pass::RESIDUAL ? v[k] + part : part;
         }
-        if (writes) octet<T, even>::store(y.at(row), v, count);
+        if constexpr (PAIRS) {
+            uint4 raw = pack<T>(v);
+            raw.x &= mask.kept_pair(bits.word[0]);
+            raw.y &= mask.kept_pair(bits.word[1]);
+            raw.z &= mask.kept_pair(bits.word[2]);
+            raw.w &= mask.kept_pair(bits.word[3]);
+            if (writes && row < rows) __stwb((uint4 *)y.at(row), raw);
+        } else if (writes && row < rows)
+            octet<T, even>::store(y.at(row), v, count);
     }
-    template<bool DRAWN>
+    template<bool DRAWN, bool PAIRS>
     __device__ __forceinline__ void take_all()
     {
-        int row = strip;
-        /* In backward all threads take equally many rows first: were they to diverge, the compiler
-         * would not keep the keys in uniform registers, as it does where nothing follows. */
-        for (int done = 0; backward ? done + DEPTH * apart <= rows : row < rows;
-             done += DEPTH * apart) {
+        int row = strip, done = 0;
+        /* All threads take equally many rows: were they to diverge, the compiler would not keep the
+         * keys in uniform registers.  Backward leaves the last ones, which must not be added. */
+        for (; backward ? done + DEPTH * apart <= rows : done < rows; done += DEPTH * apart) {
 #pragma unroll
-            for (int d = 0; d < DEPTH; d++, row += apart)
-                if (backward || row < rows) take<DRAWN>(d, row);
+            for (int d = 0; d < DEPTH; d++, row += apart) {
+                if (!backward && d > 0 && done + d * apart >= rows) return;
+                request((d + DEPTH - 1) % DEPTH, row + (DEPTH - 1) * apart);
+                await<DEPTH - 1>();
+                take<DRAWN, PAIRS>(d, row);
+            }
         }
-#pragma unroll
-        for (int d = 0; d < DEPTH && backward; d++, row += apart)
-            if (row < rows) take<DRAWN>(d, row);
+        if (!backward) return;
+        request(DEPTH - 1, row + (DEPTH - 1) * apart);
+        await<0>();
+#pragma unroll 1
+        for (int d = 0; row < rows; d++, row += apart) take<DRAWN, PAIRS>(d, row);
     }
 };
 
@@ -328,14 +391,14 @@ __global__ void __launch_bounds__(threads, BLOCKS)
     const int64_t left = args.cols - at * group;
     const int count = left < 0 ? 0 : left < group ? int(left) : group;
     const int64_t begin = blockIdx.y * plan.run;
-    const int rows = !its::backward && count == 0   ? 0
-                     : begin + plan.run < args.rows ? int(plan.run)
-                                                    : int(args.rows - begin);
+    const int rows = begin + plan.run < args.rows ? int(plan.run) : int(args.rows - begin);
     its strip(waiting, args, begin, at, count, int(threadIdx.x) >> plan.lanes_log2, apart, rows);
-    if (strip.mask.drawn)
-        strip.template take_all<true>();
+    if (!strip.mask.drawn)
+        strip.template take_all<false, false>();
+    else if (its::in_pairs && strip.mask.few())
+        strip.template take_all<true, its::in_pairs>();
     else
-        strip.template take_all<false>();
+        strip.template take_all<true, false>();
     if (its::backward && partial)
         add_strips(strip.sum, lanes, at * group, args.cols, partial + blockIdx.y * args.cols);
 }
@@ -345,14 +408,20 @@ static dropout_plan plan_of(const tutti__dropout_args *args, bool backward)
 {
     const int64_t groups = div_up(args->cols, group);
     dropout_plan plan = {0, 0};
-    while (plan.lanes_log2 < 5 && 1 << plan.lanes_log2 < groups) plan.lanes_log2++;
+    /* The narrower a block's columns, the fewer partial rows for as many blocks. */
+    const int most_log2 = backward && tutti_dtype_size(args->dtype) == 2 ? 4 : 5;
+    while (plan.lanes_log2 < most_log2 && 1 << plan.lanes_log2 < groups) plan.lanes_log2++;
     const int64_t apart = threads >> plan.lanes_log2;
     int64_t runs = blocks_of(args, backward) / div_up(groups, 1 << plan.lanes_log2);
     const int64_t least = backward ? div_up(args->rows, chain * apart) : 1;
     if (runs < least) runs = least < 32768 ? least : 32768;
     if (runs < 1) runs = 1;
     plan.run = div_up(args->rows, runs);
+    const int64_t most = apart * rows_of(args), turn = apart * 3; /* rows in flight of 16 bits */
+    if (!backward && plan.run > most) plan.run = most;
+    if (!backward && plan.run > apart) plan.run = div_up(plan.run, turn) * turn;
     if (plan.run < (backward ? apart : 1)) plan.run = backward ? apart : 1;
+    if (plan.run < div_up(args->rows, 32768)) plan.run = div_up(args->rows, 32768);
     return plan;
 }
 
