@@ -58,12 +58,12 @@ typedef struct tutti__op {
     tutti_status (*backward)(const tutti__job *job, const void *args);
 } tutti__op;
 
-/* Calls with equal keys share a plan: one operation and direction, equal settings (a layer's
- * descriptor), rows and alignment.  A plan must serve calls with and without anything else, such as
- * optional tensors, and calls of any kind with the operation: descriptors of LayerNorm and RMSNorm
- * can be equal. */
+/* Calls with equal keys share a plan: one operation and direction, one kind of layer with equal
+ * settings (its descriptor), rows and alignment.  A plan must serve calls with and without anything
+ * else, such as optional tensors. */
 typedef struct tutti__plan_key {
     const tutti__op *op;
+    const void *kind; /* descriptors of LayerNorm and RMSNorm, one operation, can be equal */
     const void *settings;
     size_t settings_bytes; /* at most TUTTI__SETTINGS_MAX */
     uint64_t settings_hash;

@@ -8,6 +8,7 @@ static tutti__plan_key key_of(const tutti_layer *layer, const tutti__views *view
     const uintptr_t bits = views->bits | 16;
     return (tutti__plan_key){
         .op = layer->op,
+        .kind = layer->class,
         .settings = layer->desc,
         .settings_bytes = layer->class->desc_size,
         .settings_hash = layer->desc_hash,

@@ -348,12 +348,53 @@ static void test_residual(void)
     trial_close(&t);
 }
 
+/* Both norms are one operation, and their descriptors can be equal: neither may be run as was
+ * planned for the other. */
+static void check_beside_other(const trial_desc *c)
+{
+    trial_kind another = *c->kind;
+    another.name = centered ? "rmsnorm" : "layernorm";
+    trial_desc other = *c;
+    other.kind = &another;
+    tutti_context *ctx = harness_new_context(0, 1);
+    trial alone, before, after;
+    if (trial_open(&alone, harness_context(), c)) {
+        trial_run(&alone);
+        if (trial_open(&before, ctx, &other)) {
+            trial_run(&before);
+            trial_close(&before);
+        }
+        if (trial_open(&after, ctx, c)) {
+            trial_run(&after);
+            trial_same_bits(&alone, &after);
+            trial_close(&after);
+        }
+        trial_close(&alone);
+    }
+    tutti_context_destroy(&ctx);
+}
+
+static void test_beside_other_norm(void)
+{
+    static const int64_t cols[] = {300, 16384};
+    for (int type = 0; type < TYPES; type++)
+        for (int i = 0; i < HARNESS_COUNT(cols); i++) {
+            const trial_desc c = trial_usual(&norm.trial, 40, "cols=%lld,eps=1e-5,%s",
+                                             (long long)cols[i], norm.types[type]);
+            check_beside_other(&c);
+        }
+}
+
 int norm_main(int argc, char **argv, const char *kind, const char *const variants[])
 {
     static const harness_test own[] = {
-        {"equal rows", test_equal_rows},    {"rows of one value", test_rows_of_one_value},
-        {"overflow", test_overflow},        {"large mean", test_large_mean},
-        {"mean and rstd", test_statistics}, {"the residual's gradient", test_residual},
+        {"equal rows", test_equal_rows},
+        {"rows of one value", test_rows_of_one_value},
+        {"overflow", test_overflow},
+        {"large mean", test_large_mean},
+        {"mean and rstd", test_statistics},
+        {"the residual's gradient", test_residual},
+        {"beside the other norm", test_beside_other_norm},
     };
     norm.trial.name = kind;
     for (int i = 0; variants[i]; i++) norm.variants[i] = variants[i];
