@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Times Tutti's layers beside PyTorch, torch.compile, Liger and QuACK: same inputs, one run.
+"""Times Tutti's layers beside NumPy, PyTorch, torch.compile, Triton's tutorials, Liger and QuACK.
 
 usage: PYTHONPATH=build/python bench/compare.py [--backend host|cuda] [--layers A,B] [--dtype T]
        [--shapes RxC,…] [--peers A,B] [--repeats N] [--no-bars] [--least-share PCT] [--json FILE]
-The table has each peer's time over Tutti's, and Tutti's speed beside a copy of the same bytes.
+Same inputs, one run.  The table has each peer's time over Tutti's, and Tutti's speed beside a copy
+of the same bytes.  bench/compare_peers.py has the peers, bench/compare_bars.py the bars.
 Every element that the timed call of Tutti's writes is compared with PyTorch's in f64.
-bench/compare_bars.py has the bars.
 Exit codes: 0; 1 if a bar is missed or a result is wrong; 2 if Tutti could not run.
 """
 
@@ -28,6 +28,7 @@ except ImportError as missing:
     sys.exit(2)
 
 from compare_bars import missed
+from compare_peers import PEERS
 
 TYPES = {"f32": torch.float32, "f64": torch.float64, "f16": torch.float16, "bf16": torch.bfloat16,
          "i32": torch.int32, "u8": torch.uint8}
@@ -100,7 +101,7 @@ class Case:
     def __init__(self, ctx, clock, layer, rows, cols, dtype):
         self.kind, _, self.activation = layer.partition("_") if "dropout" in layer else (
             layer, "", "")
-        self.ctx, self.rows, self.cols, self.dtype = ctx, rows, cols, dtype
+        self.ctx, self.rows, self.cols, self.dtype, self.eps = ctx, rows, cols, dtype, EPS
         self.device = clock.device
         make = torch.Generator(self.device).manual_seed(rows + cols)
 
@@ -198,80 +199,29 @@ def copies(x, passes):
             "plain copy": lambda: torch.bitwise_or(source, 0, out=to)}
 
 
-def pytorch(case, passes, compiled):
-    function = case.function()
-    if compiled:
-        torch._dynamo.reset()
-        function = torch.compile(function, dynamic=False)
-    of = [t.clone().requires_grad_() for t in (case.x, *case.params.values())]
-    if case.kind == "cross_entropy":
-        return lambda: torch.autograd.grad(function(*of), of)
-    if passes == "forward":
-        of = [t.detach() for t in of]
-        return lambda: function(*of)
-    y = function(*of)
-    return lambda: torch.autograd.grad(y, of, case.dy, retain_graph=True)
+def check_peer(case, result, expected):
+    """Raises ArithmeticError if the peer's main result is not there or wrong; dropout's is random."""
+    if case.kind == "dropout":
+        return
+    found = [torch.as_tensor(t) for t in (result if isinstance(result, tuple) else (result,))
+             if getattr(t, "shape", None) == case.x.shape]
+    if not found or case.wrong({"result": found[0]}, {"result": expected}):
+        raise ArithmeticError("its result is wrong")
 
 
-def liger(case, passes):
-    from liger_kernel.ops import layer_norm, rms_norm, softmax
-    forward = passes == "forward"
-    if case.kind == "layernorm":
-        of = (case.x, case.params["gamma"], case.params["beta"])
-        run = lambda: layer_norm.layer_norm_forward(*of, EPS)
-        _, _, mean, rstd, *_ = run()
-        return run if forward else lambda: layer_norm.layer_norm_backward(case.dy, *of, mean, rstd)
-    if case.kind == "rmsnorm":
-        of = (case.x, case.params["gamma"])
-        run = lambda: rms_norm.rms_norm_forward(*of, EPS, 0.0, "llama", False)
-        _, _, rstd, block, warps, casting = run()
-        return run if forward else lambda: rms_norm.rms_norm_backward(
-            case.dy, *of, rstd, 0.0, casting, block, warps, False, False)
-    if case.kind == "softmax":
-        run = lambda: softmax._softmax_forward(case.x)
-        y, *launch = run()
-        return run if forward else lambda: softmax._softmax_backward(case.dy, y, *launch)
-    raise LookupError(f"is not compared in {case.kind}")
-
-
-def quack(case, passes):
-    forward = passes == "forward"
-    if case.kind in ("layernorm", "rmsnorm"):
-        from quack import rmsnorm as norms
-    if case.kind == "layernorm":  # its parameters are f32 only
-        gamma, beta = case.params["gamma"].float(), case.params["beta"].float()
-        run = lambda: norms.layernorm_fwd(case.x, gamma, beta, EPS, True, True)
-        _, rstd, mean = run()
-        return run if forward else lambda: norms.layernorm_bwd(case.x, gamma, case.dy, rstd, mean,
-                                                               True)
-    if case.kind == "rmsnorm":
-        gamma = case.params["gamma"]
-        run = lambda: norms.rmsnorm_fwd(case.x, gamma, eps=EPS, store_rstd=True)
-        rstd = next(t for t in run() if t is not None and t.dim() == 1)
-        return run if forward else lambda: norms.rmsnorm_bwd(case.x, gamma, case.dy, rstd)
-    if case.kind == "softmax":
-        from quack.softmax import softmax_bwd, softmax_fwd
-        y = softmax_fwd(case.x)
-        return (lambda: softmax_fwd(case.x)) if forward else lambda: softmax_bwd(case.dy, y)
-    if case.kind == "cross_entropy":
-        from quack.cross_entropy import cross_entropy_fwd
-        return lambda: cross_entropy_fwd(case.x, case.labels, return_dx=True)
-    raise LookupError(f"is not compared in {case.kind}")
-
-
-PEERS = {"torch": lambda case, passes: pytorch(case, passes, False),
-         "compile": lambda case, passes: pytorch(case, passes, True),
-         "liger": liger, "quack": quack}
-
-
-def measure(clock, case, passes, call, peers, reasons):
+def measure(clock, case, passes, call, peers, reasons, expected):
+    """Medians in turns, of the copy, of Tutti and of the peers, and the replay of Tutti's call."""
+    main = expected["dlogits" if case.kind == "cross_entropy" else
+                    "y" if passes == "forward" else "dx"]
     replays = {name: clock.ready(run) for name, run in copies(case.x, passes).items()}
     if clock.cuda:
         call.plan()
     replays["tutti"] = clock.ready(call)
     for peer in peers:
         try:
-            replays[peer] = clock.ready(PEERS[peer](case, passes))
+            run = PEERS[peer](case, passes)
+            check_peer(case, run(), main)
+            replays[peer] = clock.ready(run)
         except Exception as refusal:  # whatever a peer raises is its refusal, named at the end
             why = (str(refusal).splitlines() or [""])[0][:90]
             reasons.setdefault(f"{peer}: {type(refusal).__name__}: {why}",
@@ -291,7 +241,7 @@ def compare(clock, ctx, args, layer, shape, reasons):
     ctx.check()
     expected, found = case.expected(), []
     for passes, (call, results) in calls.items():
-        times, replay = measure(clock, case, passes, call, args.peers, reasons)
+        times, replay = measure(clock, case, passes, call, args.peers, reasons, expected)
         for result in results.values():
             result.fill_(float("nan"))
         replay()
@@ -332,7 +282,8 @@ def arguments():
     args = parser.parse_args()
     cuda = args.backend == "cuda"
     args.dtype = args.dtype or ("bf16" if cuda else "f32")
-    args.peers = (args.peers or ("torch,compile,liger,quack" if cuda else "torch")).split(",")
+    args.peers = (args.peers or ("torch,compile,triton,liger,quack" if cuda else
+                                 "torch,numpy")).split(",")
     args.layers = args.layers.split(",")
     for name in (set(args.peers) - set(PEERS)) | (set(args.layers) - set(LAYERS)):
         parser.error(f"there is no {name!r}; layers: {', '.join(LAYERS)}; "

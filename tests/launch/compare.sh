@@ -33,6 +33,13 @@ test_wrong_results_are_found() {
     expect_equal code $? 1
     expect_equal wrong "$(grep -c ' is wrong, ' output)" 11
 }
+test_peers_of_the_host() {
+    needs_torch
+    python3 -c 'import numpy' 2>/dev/null || skip "no NumPy for python3"
+    compare --no-bars --shapes 33x257 --layers layernorm,rmsnorm,softmax --peers torch,numpy,triton
+    expect_equal code $? 0
+    expect_equal "ratios of torch and numpy" "$(grep -cE '%( +[0-9.]+){2} +– *$' output)" 6
+}
 test_a_missed_bar_is_a_failure() {
     needs_torch
     compare --layers softmax --shapes 64x64 --least-share 1e6
