@@ -21,19 +21,21 @@ constexpr int group = 8; /* columns whose random bits come together */
 enum class pass { FORWARD, RESIDUAL, BACKWARD };
 
 /* How the kernels of rows in whole groups, 16-byte aligned, are cut. */
-template<class T, pass what>
+template<class T, tutti_activation act, pass what>
 struct tuning {
+    static constexpr bool backward = what == pass::BACKWARD;
     /* rows of a thread in flight or computed */
-    static constexpr int depth = sizeof(T) > 2            ? sizeof(T) == 4 ? 2 : 1
+    static constexpr int depth = sizeof(T) == 8           ? 1
+                                 : sizeof(T) == 4         ? 2
                                  : what == pass::FORWARD  ? 3
                                  : what == pass::RESIDUAL ? 2
                                                           : 5;
-    /* of a multiprocessor, at least */
-    static constexpr int blocks = sizeof(T) == 2   ? what == pass::FORWARD    ? 5
-                                                     : what == pass::RESIDUAL ? 4
-                                                                              : 2
-                                  : sizeof(T) == 4 ? 3
-                                                   : 2;
+    /* of a multiprocessor, at least; as many as its registers hold */
+    static constexpr int blocks = sizeof(T) == 8          ? backward ? 1 : 2
+                                  : sizeof(T) == 4        ? backward ? 2 : 3
+                                  : what == pass::FORWARD ? act == TUTTI_ACT_GELU_ERF ? 4 : 5
+                                  : backward              ? 3
+                                                          : 4;
 };
 /* About as many blocks: waves of an H200's 132 multiprocessors, 3 forward with an exponential, 8
  * without; backward 4, or 8 of 16-bit types, whose threads take more rows then. */
@@ -465,7 +467,7 @@ static void launch(const tutti__dropout_args &args, const dropout_plan &plan, cu
 template<class T, tutti_activation act, pass what>
 static tutti_status run(const tutti__job *job, const tutti__dropout_args &args)
 {
-    using tuned = tuning<T, what>;
+    using tuned = tuning<T, act, what>;
     const dropout_plan &plan = *tutti__cuda_parameters<dropout_plan>(job->plan);
     const cudaStream_t stream = tutti__cuda_stream(job->ctx);
     real_of<T> *partial = NULL;
