@@ -46,15 +46,20 @@ __global__ void __launch_bounds__(threads)
 }
 
 constexpr int in_flight = 2; /* rows that a thread loads at once */
+/* Blocks of a multiprocessor: as many as its registers hold.  Four with two rows in flight keep the
+ * memory busier than two with four. */
+template<class T, bool wide>
+constexpr int dz_blocks = sizeof(T) == 8            ? 2
+                          : sizeof(T) == 2 && !wide ? 3
+                                                    : 4;
 
 /* dz = dy act'(v), and each block's column sums of dz over its run of rows to
  * partial[blockIdx.y][cols].  v is y or z (see slope_from_kept), unused for activation none; dz and
  * partial may each be NULL.  A block has lanes * width columns.  Strip s of it takes rows s, s +
  * strips, … of the run, and the strips' sums are added in order: wide or not, every column is
- * summed in the same order.  Four blocks per multiprocessor with two rows in flight keep the memory
- * busier than two with four. */
+ * summed in the same order. */
 template<class T, tutti_activation act, bool wide>
-__global__ void __launch_bounds__(threads, 4)
+__global__ void __launch_bounds__(threads, (dz_blocks<T, wide>))
     dz_kernel(int64_t rows, int64_t cols, int64_t run, const T *dy, int64_t dy_stride, const T *v,
               int64_t v_stride, T *dz, int64_t dz_stride, real_of<T> *partial,
               activation_constants<real_of<T>> constants)
