@@ -345,7 +345,7 @@ __global__ void __launch_bounds__(1024) softmax_forward_long_kernel(softmax_call
 }
 
 template<class T, softmax_kind KIND>
-__global__ void __launch_bounds__(1024) softmax_backward_long_kernel(softmax_call call)
+__global__ void __launch_bounds__(1024, 1) softmax_backward_long_kernel(softmax_call call)
 {
     using A = typename wide_row<T>::A;
     constexpr int N = wide_row<T>::N;
