@@ -366,6 +366,7 @@ static void check_beside_other(const trial_desc *c)
         }
         if (trial_open(&after, ctx, c)) {
             trial_run(&after);
+            CHECK_OK(tutti_context_synchronize(ctx)); /* the comparison is on the other stream */
             trial_same_bits(&alone, &after);
             trial_close(&after);
         }

@@ -321,9 +321,6 @@ struct parked_team {
             if (threadIdx.x == 0) {
                 uint32_t at = (uint32_t)__cvta_generic_to_shared(&shared.arrived);
                 asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(at) : "memory");
-                asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(at),
-                             "r"(cluster * VALUES * 4)
-                             : "memory");
                 asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
             }
             __syncwarp();
@@ -342,6 +339,7 @@ struct parked_team {
         int width = warps > 8 ? 16 : warps > 4 ? 8 : warps > 2 ? 4 : warps;
         get(op, values, shared.warps, warps, width);
         if constexpr (CLUSTER) {
+            if (threadIdx.x == 0) expect();
             cluster_is_there();
             if (warp == 0) send(values);
             await();
@@ -370,6 +368,16 @@ struct parked_team {
         op.lanes(values, width);
     }
 
+    /* What await waits for; bytes may arrive before. */
+    __device__ __forceinline__ void expect()
+    {
+#ifdef TUTTI_ROW_CLUSTERS
+        asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(
+                         (uint32_t)__cvta_generic_to_shared(&shared.arrived)),
+                     "r"(cluster * VALUES * 4)
+                     : "memory");
+#endif
+    }
     /* The other blocks' shared memory may be written once they have arrived. */
     static __device__ __forceinline__ void cluster_is_there()
     {
