@@ -10,7 +10,8 @@
 static const struct {
     const char *word;
     const app_command *command;
-} commands[] = {{"step", &bench_step_command},
+} commands[] = {{"adamw", &bench_adamw_command},
+                {"step", &bench_step_command},
                 {"checkpoint", &bench_checkpoint_command},
                 {"exchange", &bench_exchange_command}};
 

@@ -51,7 +51,8 @@ bool bench_parse_fault(const app_option *option, void *options, const char *text
 /* "--fail-over requires --compare FILE" */
 error_t bench_check_options(struct argp_state *state, void *options);
 
-extern const app_command bench_step_command, bench_checkpoint_command, bench_exchange_command;
+extern const app_command bench_adamw_command, bench_step_command, bench_checkpoint_command,
+    bench_exchange_command;
 /* The command that times the layers; its options come from their tables.  NULL if their texts are
  * longer than there is room for. */
 const app_command *bench_layers_command(void);

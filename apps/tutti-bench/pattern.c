@@ -47,20 +47,26 @@ void bench_pattern_read(const bench_pattern *pattern, int64_t first, int64_t cou
     }
 }
 
-int bench_alloc(tutti_context *ctx, const bench_pattern *pattern, tutti_dtype dtype, int64_t count,
-                void **data)
+int bench_fill(tutti_context *ctx, const bench_pattern *pattern, tutti_dtype dtype, int64_t count,
+               void *data)
 {
     const size_t size = tutti_dtype_size(dtype), bytes = (size_t)count * size;
-    APP_CHECK(tutti_alloc(ctx, bytes, data));
-    if (!pattern->values) return app_check(tutti_zero(ctx, *data, bytes));
+    if (!pattern->values) return app_check(tutti_zero(ctx, data, bytes));
     size_t filled = bytes < BENCH_PERIOD * size ? bytes : BENCH_PERIOD * size;
-    APP_CHECK(tutti_copy(ctx, *data, pattern->typed, filled));
+    APP_CHECK(tutti_copy(ctx, data, pattern->typed, filled));
     while (filled < bytes) { /* whole periods, so that the pattern continues */
         size_t more = bytes - filled < filled ? bytes - filled : filled;
-        APP_CHECK(tutti_copy(ctx, (char *)*data + filled, *data, more));
+        APP_CHECK(tutti_copy(ctx, (char *)data + filled, data, more));
         filled += more;
     }
     return APP_OK;
+}
+
+int bench_alloc(tutti_context *ctx, const bench_pattern *pattern, tutti_dtype dtype, int64_t count,
+                void **data)
+{
+    APP_CHECK(tutti_alloc(ctx, (size_t)count * tutti_dtype_size(dtype), data));
+    return bench_fill(ctx, pattern, dtype, count, *data);
 }
 
 int bench_read(tutti_context *ctx, const void *data, tutti_dtype dtype, int64_t first,

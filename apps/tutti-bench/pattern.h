@@ -20,7 +20,10 @@ void bench_pattern_free(bench_pattern *pattern);
 /* Elements first, first + 1, … of a tensor filled with the pattern. */
 void bench_pattern_read(const bench_pattern *pattern, int64_t first, int64_t count, double *values);
 
-/* Device memory for count elements of the pattern, or zeros if it is empty. */
+/* Device memory becomes count elements of the pattern, or zeros if it is empty. */
+int bench_fill(tutti_context *ctx, const bench_pattern *pattern, tutti_dtype dtype, int64_t count,
+               void *data);
+/* Device memory for them. */
 int bench_alloc(tutti_context *ctx, const bench_pattern *pattern, tutti_dtype dtype, int64_t count,
                 void **data);
 
