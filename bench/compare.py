@@ -69,7 +69,11 @@ class Clock:
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, stream=self.stream):
             function()
-        return graph.replay
+
+        def replay(_kept=function):  # with the tensors that the graph reads and does not own
+            graph.replay()
+
+        return replay
 
     def medians(self, replays):
         """{name: milliseconds}."""

@@ -36,6 +36,14 @@ static inline cudaStream_t tutti__cuda_stream(const tutti_context *ctx)
     return (cudaStream_t)ctx->stream;
 }
 
+/* What a context has of its own, made when an operation that needs it is first planned. */
+typedef struct tutti__cuda_own {
+    void *products; /* cublasLtHandle_t */
+    void (*products_free)(void *products);
+    cudaStream_t beside; /* a second stream */
+    cudaEvent_t parted, joined;
+} tutti__cuda_own;
+
 /* A pointer moved by so many elements of a type. */
 static inline void *tutti__cuda_at(void *data, tutti_dtype dtype, int64_t elements)
 {
@@ -50,6 +58,14 @@ typedef struct tutti__cuda_pairs {
 } tutti__cuda_pairs;
 
 extern "C" {
+
+tutti_status tutti__cuda_own_get(tutti_context *ctx, tutti__cuda_own **own);
+/* Work beside that of the context's stream.  A plan opens the second stream; in a call, what is
+ * enqueued there after part waits for what came before on the context's stream, and what comes
+ * after join there waits for it.  Can be captured. */
+tutti_status tutti__cuda_beside_open(tutti_context *ctx);
+tutti_status tutti__cuda_beside_part(tutti_context *ctx, cudaStream_t *beside);
+tutti_status tutti__cuda_beside_join(tutti_context *ctx);
 
 /* Streaming multiprocessors of a device; queried once. */
 int tutti__cuda_sm_count(int device);

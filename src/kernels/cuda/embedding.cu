@@ -15,13 +15,15 @@
  *   3. The partial sums of a run are merged pairwise.
  * So the GPU is busy whether all rows have one token or each has another, and the order of every
  * sum depends on the number of its rows alone, as on the host.  Rows of dE whose token does not
- * occur are zeroed first.  A token out of range counts as token 0 with no row. */
+ * occur are zeroed on a second stream meanwhile: most of the sort's time the memory is idle.  A
+ * token out of range counts as token 0 with no row. */
 #include <type_traits>
 
 #include "kernels/cuda/rows.cuh"
 #include "ops/embedding.h"
 
 enum { COPY_THREADS = 256, COPY_ROWS = 4 };
+enum { ZERO_THREADS = 256, ZERO_ROWS = 8 };
 /* SUM_BLOCKS, MERGE_BLOCKS a multiprocessor: as many as leave a thread the registers for the rows
  * in flight */
 enum { SUM_THREADS = 128, SUM_BLOCKS = 5, CHUNK = 64 };
@@ -152,6 +154,7 @@ struct list_call {
     const int32_t *tokens;
     int64_t rows, room; /* room: of whole chunks */
     int vocab;
+    uint8_t *occurs; /* [vocab], zeros: become 1 where the token occurs; NULL: not wanted */
     tutti__cuda_pairs pairs;
     findings found;
 };
@@ -172,7 +175,57 @@ __global__ void __launch_bounds__(COPY_THREADS) embedding_list_kernel(list_call 
     bool good = token >= 0 && token < call.vocab;
     call.pairs.keys[0][row] = good ? (uint32_t)token : 0;
     call.pairs.values[0][row] = good ? (int32_t)row : -1;
+    if (call.occurs) call.occurs[good ? token : 0] = 1;
     if (!good) report_token(call.found, token, row, call.vocab);
+}
+
+/* Backward: zeros, a warp for every ZERO_ROWS rows of dE in turn.  Few blocks, so that the sort's
+ * find room beside them. */
+
+struct zero_call {
+    const uint8_t *occurs;
+    int vocab;
+    int64_t words; /* of a row */
+    void *dweight;
+};
+
+template<class W>
+__global__ void __launch_bounds__(ZERO_THREADS) embedding_zero_kernel(zero_call call)
+{
+    const int lane = threadIdx.x % 32, warps = gridDim.x * (ZERO_THREADS / 32);
+    int64_t first = (int64_t)(blockIdx.x * (ZERO_THREADS / 32) + threadIdx.x / 32) * ZERO_ROWS;
+    for (; first < call.vocab; first += (int64_t)warps * ZERO_ROWS) {
+        const int64_t own = first + lane;
+        const bool absent = lane < ZERO_ROWS && own < call.vocab && !call.occurs[own];
+        uint32_t rows = __ballot_sync(0xffffffffu, absent);
+        for (; rows; rows &= rows - 1) {
+            W *row = (W *)call.dweight + (first + __ffs((int)rows) - 1) * call.words;
+            for (int64_t i = lane; i < call.words; i += 32) row[i] = W{};
+        }
+    }
+}
+
+template<class W>
+static tutti_status zero_words(tutti_context *ctx, zero_call call, int64_t row_bytes,
+                               cudaStream_t stream)
+{
+    call.words = row_bytes / (int64_t)sizeof(W);
+    const int64_t wanted = (call.vocab + ZERO_ROWS - 1) / ZERO_ROWS;
+    const int most = tutti__cuda_sm_count(ctx->device);
+    embedding_zero_kernel<W>
+        <<<(unsigned)(wanted < most ? wanted : most), ZERO_THREADS, 0, stream>>>(call);
+    TUTTI_CUDA_LAUNCHED("embedding_backward");
+    return TUTTI_OK;
+}
+
+static tutti_status zero_absent(tutti_context *ctx, const tutti__embedding_args *args,
+                                const uint8_t *occurs, size_t size, cudaStream_t stream)
+{
+    const zero_call call = {occurs, (int)args->vocab, 0, args->dweight};
+    const int64_t row_bytes = args->cols * (int64_t)size;
+    const uint64_t all = (uintptr_t)args->dweight | (uint64_t)row_bytes;
+    if (all % 16 == 0) return zero_words<uint4>(ctx, call, row_bytes, stream);
+    return zero_words<uint32_t>(ctx, call, row_bytes, stream); /* sums are f32 or f64 */
 }
 
 /* Backward: the sums.  partial holds two rows a chunk: of a block of a run that began before, and
@@ -393,6 +446,7 @@ __global__ void __launch_bounds__(32 * MERGE_GROUPS, MERGE_BLOCKS)
 struct sum_scratch {
     tutti__cuda_pairs list; /* tokens and rows */
     void *sort, *partial;
+    uint8_t *occurs; /* [vocab] */
     size_t sort_bytes;
     int64_t partial_stride;
     int bits; /* of a token */
@@ -416,7 +470,7 @@ static size_t lay_out(const tutti__embedding_args *args, const sum_plan &plan, c
     s->partial_stride = (args->cols + 7) / 8 * 8;
     auto room = [](size_t bytes) { return (bytes + 255) / 256 * 256; };
     size_t column = room((size_t)chunks * CHUNK * sizeof(uint32_t)), sort = room(s->sort_bytes);
-    size_t partial = (size_t)(2 * chunks * s->partial_stride) * sum_size;
+    size_t partial = room((size_t)(2 * chunks * s->partial_stride) * sum_size);
     if (data) {
         for (int i = 0; i < 2; i++) {
             s->list.keys[i] = (uint32_t *)(data + i * column);
@@ -424,8 +478,9 @@ static size_t lay_out(const tutti__embedding_args *args, const sum_plan &plan, c
         }
         s->sort = data + 4 * column;
         s->partial = data + 4 * column + sort;
+        s->occurs = (uint8_t *)data + 4 * column + sort + partial;
     }
-    return 4 * column + sort + partial;
+    return 4 * column + sort + partial + (size_t)args->vocab;
 }
 
 static tutti_status embedding_plan(tutti_context *ctx, const void *untyped, bool backward,
@@ -434,6 +489,7 @@ static tutti_status embedding_plan(tutti_context *ctx, const void *untyped, bool
     const tutti__embedding_args *args = (const tutti__embedding_args *)untyped;
     if (!backward || args->rows == 0) return TUTTI_OK;
     TUTTI_TRY(tutti__cuda_use(ctx->device, "embedding_plan"));
+    TUTTI_TRY(tutti__cuda_beside_open(ctx));
     sum_plan *chosen = tutti__cuda_parameters<sum_plan>(plan);
     for (chosen->bits = 1; INT64_C(1) << chosen->bits < args->vocab;) chosen->bits++;
     tutti__cuda_pairs none = {};
@@ -458,25 +514,9 @@ static tutti_status add_sums(tutti_context *ctx, sum_call call)
     return launch("embedding_backward", embedding_merge_kernel<A>, team, stream, call);
 }
 
-static tutti_status embedding_backward(const tutti__job *job, const void *untyped)
+static tutti_status sort_and_sum(tutti_context *ctx, const tutti__embedding_args *args,
+                                 sum_scratch s)
 {
-    tutti_context *ctx = job->ctx;
-    const tutti__embedding_args *args = (const tutti__embedding_args *)untyped;
-    const char *what = "embedding_backward";
-    TUTTI_TRY(tutti__cuda_use(ctx->device, what));
-    cudaStream_t stream = tutti__cuda_stream(ctx);
-    size_t sum_size = tutti_dtype_size(tutti__accumulate_dtype(args->dtype, args->dtype));
-    if (!args->accumulate)
-        TUTTI_CUDA(cudaMemsetAsync(args->dweight, 0, (size_t)(args->vocab * args->cols) * sum_size,
-                                   stream),
-                   what);
-    if (args->rows == 0) return TUTTI_OK;
-    sum_scratch s;
-    lay_out(args, *tutti__cuda_parameters<sum_plan>(job->plan), (char *)job->scratch, &s);
-    int64_t room = (args->rows + CHUNK - 1) / CHUNK * CHUNK;
-    list_call list = {args->tokens,     args->rows, room,
-                      (int)args->vocab, s.list,     {ctx->finding, args->finding}};
-    TUTTI_TRY(launch(what, embedding_list_kernel, team_for(room, 1, COPY_THREADS), stream, list));
     TUTTI_TRY(tutti__cuda_sort_pairs(ctx, s.sort, &s.sort_bytes, &s.list, args->rows, s.bits));
     sum_call call = {};
     call.keys = s.list.sorted_keys;
@@ -498,6 +538,42 @@ static tutti_status embedding_backward(const tutti__job *job, const void *untype
                     args->cols % N == 0;
         return even ? add_sums<T, A, true>(ctx, call) : add_sums<T, A, false>(ctx, call);
     });
+}
+
+static tutti_status embedding_backward(const tutti__job *job, const void *untyped)
+{
+    tutti_context *ctx = job->ctx;
+    const tutti__embedding_args *args = (const tutti__embedding_args *)untyped;
+    const char *what = "embedding_backward";
+    TUTTI_TRY(tutti__cuda_use(ctx->device, what));
+    cudaStream_t stream = tutti__cuda_stream(ctx);
+    size_t sum_size = tutti_dtype_size(tutti__accumulate_dtype(args->dtype, args->dtype));
+    const bool zeroes = !args->accumulate;
+    if (args->rows == 0 && zeroes)
+        TUTTI_CUDA(cudaMemsetAsync(args->dweight, 0, (size_t)(args->vocab * args->cols) * sum_size,
+                                   stream),
+                   what);
+    if (args->rows == 0) return TUTTI_OK;
+    sum_scratch s;
+    lay_out(args, *tutti__cuda_parameters<sum_plan>(job->plan), (char *)job->scratch, &s);
+    if (zeroes) TUTTI_CUDA(cudaMemsetAsync(s.occurs, 0, (size_t)args->vocab, stream), what);
+    int64_t room = (args->rows + CHUNK - 1) / CHUNK * CHUNK;
+    list_call list = {args->tokens,
+                      args->rows,
+                      room,
+                      (int)args->vocab,
+                      zeroes ? s.occurs : NULL,
+                      s.list,
+                      {ctx->finding, args->finding}};
+    TUTTI_TRY(launch(what, embedding_list_kernel, team_for(room, 1, COPY_THREADS), stream, list));
+    if (!zeroes) return sort_and_sum(ctx, args, s);
+    cudaStream_t beside;
+    TUTTI_TRY(tutti__cuda_beside_part(ctx, &beside));
+    const tutti_status zeroed = zero_absent(ctx, args, s.occurs, sum_size, beside);
+    const tutti_status summed = sort_and_sum(ctx, args, s);
+    /* also after a failure: a capture must not end with streams apart */
+    const tutti_status joined = tutti__cuda_beside_join(ctx);
+    return zeroed != TUTTI_OK ? zeroed : summed != TUTTI_OK ? summed : joined;
 }
 
 extern "C" const tutti__op tutti__cuda_embedding = {embedding_plan, embedding_forward,

@@ -55,7 +55,7 @@ struct descriptors {
 
 constexpr size_t probe_bytes = (size_t)8 << 20; /* of a probe's matrices */
 
-/* The context's cuBLASLt handle is its backend_data, made with the first plan on it. */
+/* The context's cuBLASLt handle is made with the first plan on it. */
 
 static void destroy_handle(void *data)
 {
@@ -64,12 +64,19 @@ static void destroy_handle(void *data)
 
 static tutti_status ensure_handle(tutti_context *ctx, const char *name)
 {
-    if (ctx->backend_data) return TUTTI_OK;
+    tutti__cuda_own *own = NULL;
+    TUTTI_TRY(tutti__cuda_own_get(ctx, &own));
+    if (own->products) return TUTTI_OK;
     cublasLtHandle_t handle;
     TRY_CUBLAS(name, cublasLtCreate(&handle));
-    ctx->backend_data = handle;
-    ctx->backend_data_free = destroy_handle;
+    own->products = handle;
+    own->products_free = destroy_handle;
     return TUTTI_OK;
+}
+
+static cublasLtHandle_t handle_of(const tutti_context *ctx)
+{
+    return (cublasLtHandle_t)((const tutti__cuda_own *)ctx->backend_data)->products;
 }
 
 static cudaDataType type_of(tutti_dtype dtype)
@@ -194,11 +201,11 @@ static cublasStatus_t run(tutti_context *ctx, const tutti__gemm *g, const candid
     const float alpha = (float)g->alpha, beta = (float)g->beta;
     const bool wide = g->a.in.dtype == TUTTI_F64;
     return cublasLtMatmul(
-        (cublasLtHandle_t)ctx->backend_data, (cublasLtMatmulDesc_t)&d->op,
-        wide ? (const void *)&g->alpha : &alpha, g->b.in.data, (cublasLtMatrixLayout_t)&d->a,
-        g->a.in.data, (cublasLtMatrixLayout_t)&d->b, wide ? (const void *)&g->beta : &beta,
-        g->c.data, (cublasLtMatrixLayout_t)&d->c, g->c.data, (cublasLtMatrixLayout_t)&d->c,
-        &p->algorithm[alignment], workspace, TUTTI__CUDA_GEMM_WORKSPACE, tutti__cuda_stream(ctx));
+        handle_of(ctx), (cublasLtMatmulDesc_t)&d->op, wide ? (const void *)&g->alpha : &alpha,
+        g->b.in.data, (cublasLtMatrixLayout_t)&d->a, g->a.in.data, (cublasLtMatrixLayout_t)&d->b,
+        wide ? (const void *)&g->beta : &beta, g->c.data, (cublasLtMatrixLayout_t)&d->c, g->c.data,
+        (cublasLtMatrixLayout_t)&d->c, &p->algorithm[alignment], workspace,
+        TUTTI__CUDA_GEMM_WORKSPACE, tutti__cuda_stream(ctx));
 }
 
 /* A small product with the chosen algorithm: op(A) holds x in its first column, op(B) w in its
@@ -303,7 +310,7 @@ static tutti_status choose_checked(tutti_context *ctx, const tutti__gemm *gemm, 
         bool good = false;
         for (int with_relu = relu; with_relu >= 0 && !good; with_relu--) {
             p->has[alignment] = p->relu[alignment] = false;
-            TUTTI_TRY(choose((cublasLtHandle_t)ctx->backend_data, gemm, p, alignment, with_relu));
+            TUTTI_TRY(choose(handle_of(ctx), gemm, p, alignment, with_relu));
             if (p->has[alignment])
                 TUTTI_TRY(check_epilogue(ctx, gemm, p, alignment, scratch, &good));
         }

@@ -2,6 +2,7 @@
  * functions of tutti/cuda.h. */
 #include <atomic>
 #include <cstdio>
+#include <cstdlib>
 
 #include <cublasLt.h>
 
@@ -206,6 +207,60 @@ tutti_status tutti__cuda_stream_wait_event(int device, tutti__stream stream, tut
     TUTTI_TRY(tutti__cuda_use(device, "stream_wait_event"));
     return tutti__cuda_status(cudaStreamWaitEvent((cudaStream_t)stream, (cudaEvent_t)event, 0),
                               "stream_wait_event");
+}
+
+/* A context's own */
+
+static void own_free(void *data)
+{
+    tutti__cuda_own *own = (tutti__cuda_own *)data;
+    if (own->products) own->products_free(own->products);
+    if (own->beside) (void)cudaStreamDestroy(own->beside);
+    if (own->parted) (void)cudaEventDestroy(own->parted);
+    if (own->joined) (void)cudaEventDestroy(own->joined);
+    (void)cudaGetLastError();
+    free(own);
+}
+
+tutti_status tutti__cuda_own_get(tutti_context *ctx, tutti__cuda_own **own)
+{
+    if (!ctx->backend_data) {
+        ctx->backend_data = calloc(1, sizeof **own);
+        if (!ctx->backend_data) return tutti__fail(TUTTI_ERR_MEMORY, "context: no memory");
+        ctx->backend_data_free = own_free;
+    }
+    *own = (tutti__cuda_own *)ctx->backend_data;
+    return TUTTI_OK;
+}
+
+tutti_status tutti__cuda_beside_open(tutti_context *ctx)
+{
+    tutti__cuda_own *own = NULL;
+    TUTTI_TRY(tutti__cuda_use(ctx->device, "beside"));
+    TUTTI_TRY(tutti__cuda_own_get(ctx, &own));
+    relaxed_capture relaxed;
+    for (cudaEvent_t *event : {&own->parted, &own->joined})
+        if (!*event) TUTTI_CUDA(cudaEventCreateWithFlags(event, cudaEventDisableTiming), "beside");
+    if (!own->beside)
+        TUTTI_CUDA(cudaStreamCreateWithFlags(&own->beside, cudaStreamNonBlocking), "beside");
+    return TUTTI_OK;
+}
+
+tutti_status tutti__cuda_beside_part(tutti_context *ctx, cudaStream_t *beside)
+{
+    const tutti__cuda_own *own = (tutti__cuda_own *)ctx->backend_data;
+    TUTTI_CUDA(cudaEventRecord(own->parted, tutti__cuda_stream(ctx)), "beside");
+    TUTTI_CUDA(cudaStreamWaitEvent(own->beside, own->parted, 0), "beside");
+    *beside = own->beside;
+    return TUTTI_OK;
+}
+
+tutti_status tutti__cuda_beside_join(tutti_context *ctx)
+{
+    const tutti__cuda_own *own = (tutti__cuda_own *)ctx->backend_data;
+    TUTTI_CUDA(cudaEventRecord(own->joined, own->beside), "beside");
+    TUTTI_CUDA(cudaStreamWaitEvent(tutti__cuda_stream(ctx), own->joined, 0), "beside");
+    return TUTTI_OK;
 }
 
 /* Memory */
