@@ -7,7 +7,7 @@
 /* How a call is run, which depends on shape, types and device, never on pointers or on which
  * gradients are wanted. */
 struct backward_plan {
-    enum { WARP, BLOCK, SLICED } kind;
+    enum { WARP, BLOCK, CLUSTER, SLICED } kind;
     int elements; /* a thread has of a row */
     int lanes, threads, cluster;
     int resident;     /* thread blocks a multiprocessor has at a time */
@@ -32,9 +32,13 @@ struct backward_scratch {
 struct norm_backward_even {
     bool x, dy, dsum, dx, gamma;
     float inverse_cols;
-};
 
-/* Threads that a multiprocessor has registers for, by the elements a thread has of a row. */
+    /* of all rows: whole vectors of `width` elements */
+    bool is_whole(const tutti__norm_args *args, int width) const
+    {
+        return x && dy && dsum && dx && args->cols % width == 0;
+    }
+};
 
 static inline norm_backward_even find_even(const tutti__norm_args *args, int width)
 {
@@ -47,7 +51,26 @@ static inline norm_backward_even find_even(const tutti__norm_args *args, int wid
             (float)(1.0 / (double)args->cols)};
 }
 
-/* norm_backward_sliced.cu: dx, and the partial rows.   */
+/* The most threads of a block with 8 elements a thread, with 16. */
+constexpr int FEW_THREADS = 288, MORE_THREADS = 512;
+enum { NORM_CLUSTER_MAX = 16 };
+
+/* Stages of the ring and bytes of shared memory. */
+struct backward_ring {
+    int depth, bytes;
+};
+backward_ring backward_ring_for(const tutti_context *ctx, const tutti__norm_args *args,
+                                const backward_plan &plan, bool skewed);
+
+/* norm_backward_cluster.cu: dx, and the partial rows. */
+tutti_status tutti__cuda_norm_backward_cluster(tutti_context *ctx, const tutti__norm_args *args,
+                                               const backward_plan &plan,
+                                               const backward_scratch<float> &scratch);
+
+/* Blocks of the largest clusters that the device can hold; 1: none. */
+int tutti__cuda_norm_cluster_max(int device);
+
+/* norm_backward_sliced.cu: dx, and the partial rows. */
 tutti_status tutti__cuda_norm_backward_sliced(tutti_context *ctx, const tutti__norm_args *args,
                                               const backward_plan &plan,
                                               const backward_scratch<float> &scratch);
