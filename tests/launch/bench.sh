@@ -160,10 +160,10 @@ batchnorm|there is no layer batchnorm
 --dtype i32|--dtype is 'i32', want f64
 END
 }
-# step, exchange and checkpoint are commands with options of their own, on one rank and on several.
+# These are commands with options of their own; all but adamw run on several ranks, too.
 test_commands() {
     local command given wanted
-    for command in step exchange checkpoint; do
+    for command in adamw step exchange checkpoint; do
         "$build/bin/tutti-bench" "$command" --help >output 2>&1 || fail "$(<output)"
         expect_match "help of $command" "$(<output)" "Usage: tutti-bench $command \\[OPTION"
     done
@@ -173,6 +173,9 @@ test_commands() {
         expect_equal "code of $given" $? 64
         expect_match "output of $given" "$(<output)" "$wanted"
     done <<'END'
+adamw --dtype f64|--dtype is 'f64', want
+adamw --elements 0|--elements is '0', want
+adamw --fail-over 5|--fail-over requires --compare FILE
 step odd|tutti-bench step: 'odd' is not an option
 step --dim 32 odd|'odd' is not an option
 step --dim 0|--dim is '0', want
@@ -187,6 +190,14 @@ checkpoint --bytes 10000|--path FILE is missing
 checkpoint --path f --bytes 10|--bytes is '10', want
 stap|there is no layer stap
 END
+}
+test_adamw() {
+    local dtype
+    for dtype in f32 f16 bf16; do
+        "$build/bin/tutti-bench" adamw --backend host --dtype "$dtype" --elements 2000000 --repeats 3 --json "adamw.$dtype" >output 2>&1 || fail "$(<output)"
+        expect_match "row of $dtype" "$(tail -n 1 output)" "^2002944 +$dtype .* right"
+    done
+    expect_match "bytes an element" "$(<adamw.bf16)" '"checked": true, "bytes": 68100096'
 }
 # on RANKS ARGS …: tutti-bench on the host, on RANKS ranks, to `output`
 on() {
