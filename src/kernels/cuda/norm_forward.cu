@@ -4,435 +4,225 @@
  * parameters from the caches, a few bytes a row of saved.  The variance is that of the centred
  * values.
  *
- *   warp    up to 128 vectors: a group of lanes has a few rows in registers
- *   block   a block or a cluster a row, in registers or in shared memory
+ *   lanes   up to 128 vectors: some lanes of a warp have a row in registers
+ *   held    up to 1024 whole vectors without a residual: a block has a row in registers
+ *   parked  a block or a cluster has a row in shared memory (parked.cuh)
  *   any     all other pairings, and rows that fit on no cluster (norm_forward_any.cu)
  *
- * The first two have no loop over rows: a block fetches its rows first of all, computes and writes
+ * The first three have no loop over rows: a block fetches its row first of all, computes and writes
  * once, and many blocks on a multiprocessor keep its memory busy.  So what counts is how many rows
  * are on their way, hence few registers, and how long the chain of operations is between the
- * arrival of a row and its departure. */
-#include "kernels/cuda/norm_forward_rows.cuh"
+ * arrival of a row and its departure.  Rows in registers leave the first-level cache to gamma and
+ * beta, which parked rows fetch from the second level again and again. */
+#include "kernels/cuda/norm_forward_held.cuh"
 
-/* ROWS rows at once in registers, each divided over a team.  WHOLE: all tensors have whole aligned
- * vectors. */
-template<class T, int VECS, int ROWS, bool CENTERED, bool WHOLE>
-struct held_rows {
-    static constexpr int N = vector16<T>::N;
-    const tutti__norm_args &args;
-    const norm_forward_even &even;
-    int64_t first_row;
-    int rows, cols;
-    row_place place;
-    uint4 raw[ROWS][VECS];
-    float mean[ROWS], rstd[ROWS];
-
-    __device__ __forceinline__ bool there(int r) const { return r < rows; }
-    __device__ __forceinline__ T *row_of(const tutti__matrix &matrix, int r) const
-    {
-        return (T *)matrix.data + (there(r) ? first_row + r : 0) * matrix.stride;
-    }
-
-    __device__ __forceinline__ void load(uint4 (&to)[VECS], const tutti__matrix &matrix, int r)
-    {
-        const T *row = row_of(matrix, r);
-        const int count = there(r) ? cols : 0;
-        if constexpr (!WHOLE)
-            load_row<T>(to, row, place, count);
-        else
-#pragma unroll
-            for (int k = 0; k < VECS; k++) {
-                const int col = place.column<T>(k);
-                to[k] = make_uint4(0, 0, 0, 0);
-                if (col < count) to[k] = *(const uint4 *)(row + col);
-            }
-    }
-    __device__ __forceinline__ void store(const tutti__matrix &matrix, int r)
-    {
-        store_row(row_of(matrix, r), raw[r], place, there(r) ? cols : 0);
-    }
-
-    __device__ __forceinline__ void load_all()
-    {
-#pragma unroll
-        for (int r = 0; r < ROWS; r++) load(raw[r], args.x, r);
-        if (!args.residual.data) return;
-#pragma unroll
-        for (int r = 0; r < ROWS; r++) {
-            uint4 other[VECS];
-            load(other, args.residual, r);
-#pragma unroll
-            for (int k = 0; k < VECS; k++) raw[r][k] = sum_of_both<T>(raw[r][k], other[k]);
-            if (args.sum.data) store(args.sum, r);
-        }
-    }
-
-    template<class Team>
-    __device__ __forceinline__ void find_statistics(Team &team)
-    {
-        auto sums = [&](int r, float about, float *moved) {
-            float sum = 0;
-#pragma unroll
-            for (int k = 0; k < VECS; k++) {
-                hold_packed<T>(raw[r][k]);
-                sum += squares_of<T, WHOLE>(raw[r][k], cols - place.column<T>(k), about, moved);
-            }
-            return sum;
-        };
-        float squares[ROWS];
-        if constexpr (!CENTERED) {
-#pragma unroll
-            for (int r = 0; r < ROWS; r++) squares[r] = sums(r, mean[r] = 0, nullptr);
-            team.template reduce<row_add>(squares);
-        } else {
-            float pivot[ROWS], both[2 * ROWS];
-            bool far[ROWS];
-#pragma unroll
-            for (int r = 0; r < ROWS; r++) {
-                const float first = sum_of<T>(raw[r][0]);
-                pivot[r] = __shfl_sync(0xffffffffu, first, 0, place.lanes) * (1.0f / N);
-                both[2 * r + 1] = 0;
-                both[2 * r] = sums(r, pivot[r], &both[2 * r + 1]);
-            }
-            team.template reduce<row_add>(both);
-#pragma unroll
-            for (int r = 0; r < ROWS; r++) {
-                squares[r] = both[2 * r];
-                far[r] =
-                    move_to_mean(pivot[r], both[2 * r + 1], even.inverse_cols, mean[r], squares[r]);
-            }
-            correct_delicate<ROWS>(team, even.inverse_cols, far, mean, squares, sums);
-        }
-#pragma unroll
-        for (int r = 0; r < ROWS; r++) rstd[r] = rstd_of(squares[r], even);
-    }
-
-    template<class Scale>
-    __device__ __forceinline__ void write(Scale)
-    {
-        bool whole[ROWS];
-#pragma unroll
-        for (int r = 0; r < ROWS; r++)
-            whole[r] = WHOLE || stores_whole(row_of(args.y, r), there(r) ? cols : 0);
-#pragma unroll
-        for (int k = 0; k < VECS; k++) {
-            const int col = place.column<T>(k);
-            float gamma[N], beta[N];
-            Scale::load(args, even, col, cols - col, gamma, beta);
-#pragma unroll
-            for (int r = 0; r < ROWS; r++) {
-                hold_packed<T>(raw[r][k]);
-                raw[r][k] = scaled<T>(raw[r][k], mean[r], rstd[r], gamma, beta);
-                if (whole[r]) store_whole(row_of(args.y, r), col, raw[r][k], there(r) ? cols : 0);
-            }
-        }
-        if constexpr (!WHOLE)
-#pragma unroll
-            for (int r = 0; r < ROWS; r++)
-                if (!whole[r]) store(args.y, r);
-    }
-
-    template<class Team>
-    __device__ __forceinline__ void run(Team &team, bool leads)
-    {
-        load_all();
-        forget(place, cols);
-        team.begin();
-        find_statistics(team);
-#pragma unroll
-        for (int r = 0; r < ROWS; r++)
-            if (leads && there(r)) save<CENTERED>(args, first_row + r, mean[r], rstd[r]);
-        forget(place, cols);
-        with_scale<T, CENTERED, WHOLE>(args, [&](auto scale) { write(scale); });
-    }
+enum {
+    LANES_THREADS = 128,
+    PARKED_VECS = 20,    /* a thread's, at most */
+    HELD_VECTORS = 1024, /* of a row in a block's registers, at most */
+    HELD_REGISTERS = 64
 };
 
-template<class T, int VECS, bool CENTERED, bool WHOLE>
-__global__ void __launch_bounds__(ROW_WARP_THREADS, !WHOLE || VECS == 1 ? 4 : 6)
-    norm_forward_warp_kernel(tutti__norm_args args, norm_forward_even even, int lanes)
+/* As few as there may be without spills: rows on their way are threads. */
+constexpr int parked_registers(bool edges, bool cluster, bool residual)
 {
-    constexpr int ROWS = ROW_WARP_VECS / VECS;
-    lane_team team = {lanes};
-    /* a power of two */
-    const int log_lanes = __popc(lanes - 1), groups = ROW_WARP_THREADS >> log_lanes;
+    return edges ? cluster ? 56 : 64 : residual ? 48 : 40;
+}
+
+/* A group past the end has no row but takes part in the shuffles. */
+template<class T, int VECS, bool CENTERED, bool WHOLE, bool RESIDUAL>
+__global__ void __launch_bounds__(LANES_THREADS, !WHOLE     ? 5
+                                                 : RESIDUAL ? 6
+                                                            : 8)
+    norm_forward_lanes_kernel(tutti__norm_args args, norm_forward_even even, int lanes)
+{
+    const int log_lanes = __popc(lanes - 1), groups = LANES_THREADS >> log_lanes;
     const int lane = threadIdx.x & (lanes - 1), group = threadIdx.x >> log_lanes;
-    const int64_t first_row = ((int64_t)blockIdx.x * groups + group) * ROWS;
-    const int64_t left = args.rows - first_row;
-    /* a group past the end has no rows but takes part in the shuffles */
-    const int rows = left <= 0 ? 0 : left < ROWS ? (int)left : ROWS;
-    held_rows<T, VECS, ROWS, CENTERED, WHOLE> held = {
-        args, even, first_row, rows, (int)args.cols, row_place{lane, lanes, lanes}};
-    held.run(team, lane == 0);
+    held_lanes team = {lanes};
+    held_row<T, VECS, CENTERED, WHOLE, RESIDUAL> own(
+        args, even, (int64_t)blockIdx.x * groups + group, row_place{lane, lanes, lanes});
+    own.fetch();
+    float pivot = 0;
+    if (CENTERED)
+        pivot = __shfl_sync(0xffffffffu, sum_of<T>(own.raw[0]), 0, lanes) * (1.0f / own.N);
+    const row_statistics found =
+        own.statistics(team, pivot, [&](auto &values) { team.reduce(values); });
+    if (lane == 0 && own.cols > 0) save<CENTERED>(args, own.row, found);
+    own.write(found);
 }
 
-/* A block or a cluster a row, 4 vectors a thread. */
-enum { BLOCK_VECS = 4 };
+template<class T, int VECS, bool CENTERED>
+__global__ void __maxnreg__(HELD_REGISTERS)
+    norm_forward_held_kernel(tutti__norm_args args, norm_forward_even even)
+{
+    constexpr int VALUES = CENTERED ? 2 : 1;
+    __shared__ parked_exchange<VALUES> space;
+    norm_team<VALUES, false> team = {{space, 1}};
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    held_row<T, VECS, CENTERED, true, false> own(args, even, blockIdx.x,
+                                                 row_place{warp * VECS * 32 + lane, 32, 32});
+    own.fetch();
+    const float pivot = CENTERED ? pivot_of<T>(own.row_of(args.x), nullptr, own.cols) : 0;
+    const row_statistics found =
+        own.statistics(team, pivot, [&](auto &values) { team.blocks.reduce(norm_sums{}, values); });
+    if (threadIdx.x == 0) save<CENTERED>(args, own.row, found);
+    own.write(found);
+}
 
-/* In registers (HELD), for whole vectors without a residual, or parked in shared memory and read
- * back for each of the sums, so that more rows are on their way at a time.  Each warp takes the
- * squares about its own mean; the pairs are merged after a single barrier. */
-template<class T, bool CENTERED, bool SKEWED, bool RESIDUAL, bool HELD>
-struct block_row {
-    static constexpr int N = vector16<T>::N, VECS = BLOCK_VECS;
-    static constexpr int UNROLL = HELD ? VECS : SKEWED || RESIDUAL ? 1 : 2;
-    using team_type = block_team<float, 2>;
-    const tutti__norm_args &args;
-    const norm_forward_even &even;
-    row_ring<T, VECS, SKEWED> ring;
-    int64_t row;
-    int cols;
-    unsigned x_skew, residual_skew;
-    uint4 raw[HELD ? VECS : 1];
+template<class T, bool CENTERED, bool EDGES, bool RESIDUAL, bool CLUSTER>
+__global__ void __maxnreg__(parked_registers(EDGES, CLUSTER, RESIDUAL))
+    norm_forward_parked_kernel(tutti__norm_args args, norm_forward_even even, int vecs, int cluster)
+{
+    extern __shared__ __align__(PARKED_ALIGNMENT) uint4 shared[];
+    using norm = parked_norm<T, CENTERED, EDGES, RESIDUAL, CLUSTER>;
+    __shared__ parked_exchange<norm::VALUES> space;
+    norm_team<norm::VALUES, CLUSTER> team = {{space, cluster}};
+    norm own(args, even, shared, team.blocks.rank, vecs,
+             CLUSTER ? blockIdx.x / cluster : blockIdx.x);
+    own.fetch();
+    const row_statistics found = own.statistics(team);
+    if (team.blocks.rank == 0 && threadIdx.x == 0) save<CENTERED>(args, own.row, found);
+    own.write(found);
+}
 
-    __device__ __forceinline__ const T *row_of(const tutti__matrix &matrix) const
-    {
-        return (const T *)matrix.data + row * matrix.stride;
-    }
-    __device__ __forceinline__ int left(int k) const
-    {
-        return cols - ring.place.template column<T>(k);
-    }
+/* Host side */
 
-    __device__ __forceinline__ void fetch(int64_t which)
-    {
-        row = which;
-        if constexpr (HELD) {
-#pragma unroll
-            for (int k = 0; k < VECS; k++) {
-                raw[k] = make_uint4(0, 0, 0, 0);
-                if (left(k) > 0)
-                    raw[k] = *(const uint4 *)(row_of(args.x) + ring.place.template column<T>(k));
-            }
-            return;
-        }
-        x_skew = SKEWED ? skew_of(row_of(args.x)) : 0;
-        residual_skew = SKEWED && RESIDUAL ? skew_of(row_of(args.residual)) : 0;
-        ring.request(0, row_of(args.x), cols);
-        if (RESIDUAL) ring.request(1, row_of(args.residual), cols);
-        ring.send();
-    }
-    __device__ __forceinline__ uint4 take(int k) const
-    {
-        if constexpr (HELD) {
-            uint4 own = raw[k];
-            hold_packed<T>(own);
-            return own;
-        }
-        const uint4 x = ring.take(0, k, x_skew);
-        return RESIDUAL ? sum_of_both<T>(x, ring.take(1, k, residual_skew)) : x;
-    }
-    template<int EACH = HELD ? VECS : 1>
-    __device__ __forceinline__ float squares(float about, float *moved) const
-    {
-        float sum = 0;
-#pragma unroll(EACH)
-        for (int k = 0; k < VECS; k++)
-            sum += squares_of<T, !SKEWED>(take(k), left(k), about, moved);
-        return sum;
-    }
-
-    /* Columns of warp i of the row. */
-    __device__ __forceinline__ float columns_of(const team_type &team, int i) const
-    {
-        const int threads = blockDim.x, warps = threads / 32;
-        const int before = team.cluster == 1 ? 0 : i / warps;
-        const int first = before * threads * VECS + (i - before * warps) * 32;
-        int sum = 0;
-#pragma unroll
-        for (int k = 0; k < VECS; k++) sum += min(max(cols - (first + k * threads) * N, 0), 32 * N);
-        return (float)sum;
-    }
-
-    __device__ __forceinline__ void find_statistics(team_type &team, float (&mean)[1],
-                                                    float (&squared)[1])
-    {
-        mean[0] = 0;
-        if constexpr (!CENTERED) {
-            squared[0] = squares<UNROLL>(0, nullptr);
-            team.template reduce<row_add>(squared);
-        } else {
-            const int warp = team.rank * (int)(blockDim.x / 32) + (int)threadIdx.x / 32;
-            const float count = columns_of(team, warp),
-                        share = count > 0 ? __fdividef(1, count) : 0;
-            const float pivot = __shfl_sync(0xffffffffu, sum_of<T>(take(0)), 0) * (1.0f / N);
-            float own[2]; /* the warp's mean, and squares about it */
-            float both[2] = {0, 0};
-            both[0] = squares<UNROLL>(pivot, &both[1]);
-            reduce_lanes<row_add>(both, 32);
-            own[1] = both[0];
-            if (move_to_mean(pivot, both[1], share, own[0], own[1])) {
-                both[0] = squares(own[0], &both[1]);
-                reduce_lanes<row_add>(both, 32);
-                own[1] = both[0];
-            }
-            team.spread(own);
-            const auto &partial = team.slots.partial[team.turn];
-            bool far[1];
-            float about = partial[0][0];
-#pragma unroll 1
-            for (int pass = 0; pass < 2; pass++) {
-                team.template collect<row_add>(both, [&](int n, int i) {
-                    const float apart = partial[0][i] - about;
-                    const float moved = columns_of(team, i) * apart;
-                    return n == 0 ? fmaf(moved, apart, partial[1][i]) : moved;
-                });
-                squared[0] = both[0];
-                far[0] = move_to_mean(about, both[1], even.inverse_cols, mean[0], squared[0]);
-                if (!far[0]) break;
-                about = mean[0];
-            }
-            team.turn ^= 1;
-            correct_delicate<1>(
-                team, even.inverse_cols, far, mean, squared,
-                [&](int, float from, float *moved) { return squares(from, moved); });
-        }
-    }
-
-    /* Vector k of an output. */
-    __device__ __forceinline__ void store(const tutti__matrix &matrix, int k,
-                                          const uint4 &raw) const
-    {
-        T *to = (T *)row_of(matrix);
-        if constexpr (SKEWED) {
-            const uint4 one[1] = {raw};
-            row_place at = ring.place;
-            at.first += k * at.step;
-            store_row(to, one, at, cols);
-        } else
-            store_whole(to, ring.place.template column<T>(k), raw, cols);
-    }
-
-    template<class Scale>
-    __device__ __forceinline__ void write(Scale, float mean, float rstd) const
-    {
-#pragma unroll(UNROLL)
-        for (int k = 0; k < VECS; k++) {
-            float gamma[N], beta[N];
-            Scale::load(args, even, ring.place.template column<T>(k), left(k), gamma, beta);
-            const uint4 raw = take(k);
-            if (RESIDUAL && args.sum.data) store(args.sum, k, raw);
-            store(args.y, k, scaled<T>(raw, mean, rstd, gamma, beta));
-        }
-    }
+struct norm_forward_plan {
+    int lanes;           /* 1 to 32 lanes a row; 0: a block or more */
+    int vecs;            /* lanes: vectors a thread has */
+    bool held;           /* in registers, if whole and without a residual */
+    parked_plan x, both; /* of a row of x, and with a residual */
 };
 
-/* Few registers: many rows are to be on their way at a time. */
-__host__ __device__ constexpr int block_registers(bool skewed, bool residual, bool cluster,
-                                                  bool held)
+template<class T, int VECS, bool CENTERED, bool WHOLE, bool RESIDUAL>
+static tutti_status launch_lanes(tutti_context *ctx, const tutti__norm_args *args,
+                                 const norm_forward_even &even, const norm_forward_plan &plan)
 {
-    if (held) return 80;
-    if (residual && !cluster) return 80;
-    return cluster || skewed ? 64 : 40;
-}
-
-template<class T, bool CENTERED, bool SKEWED, bool RESIDUAL, bool CLUSTER, bool HELD>
-__global__ void __maxnreg__(block_registers(SKEWED, RESIDUAL, CLUSTER, HELD))
-    norm_forward_block_kernel(tutti__norm_args args, norm_forward_even even, int cluster)
-{
-    if (!CLUSTER) cluster = 1; /* which spares the branches */
-    extern __shared__ __align__(128) uint4 shared[];
-    __shared__ block_team_slots<float, 2> slots;
-    block_team<float, 2> team(slots, cluster);
-    const int threads = blockDim.x;
-    const row_place place = {team.rank * threads * BLOCK_VECS + (int)threadIdx.x, threads, 32};
-    block_row<T, CENTERED, SKEWED, RESIDUAL, HELD> own = {
-        args, even, row_ring<T, BLOCK_VECS, SKEWED>(shared, place, RESIDUAL ? 2 : 1, 1)};
-    own.cols = (int)args.cols;
-    const int64_t row = blockIdx.x / cluster;
-    own.fetch(row);
-    if (!HELD) {
-        own.ring.clear_beyond(own.cols);
-        own.ring.wait(0);
-    }
-    team.begin();
-    float mean[1], squares[1];
-    own.find_statistics(team, mean, squares);
-    const float rstd = rstd_of(squares[0], even);
-    if (team.rank == 0 && threadIdx.x == 0) save<CENTERED>(args, row, mean[0], rstd);
-    with_scale<T, CENTERED, !SKEWED>(args, [&](auto scale) { own.write(scale, mean[0], rstd); });
-}
-
-template<class T, bool CENTERED, bool SKEWED, bool RESIDUAL>
-static tutti_status launch_parked(tutti_context *ctx, const tutti__norm_args *args,
-                                  const norm_forward_even &even, const row_plan &plan)
-{
-    const int words = ring_words(plan.threads, 32, SKEWED) * BLOCK_VECS * (RESIDUAL ? 2 : 1);
-    auto kernel = plan.cluster > 1
-                      ? norm_forward_block_kernel<T, CENTERED, SKEWED, RESIDUAL, true, false>
-                      : norm_forward_block_kernel<T, CENTERED, SKEWED, RESIDUAL, false, false>;
-    if (words * 16 > 40 << 10) /* always the same value: contexts of other threads launch it too */
-        TUTTI_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                        tutti__cuda_shared_limit(ctx->device) - RING_SPARE),
-                   "norm_forward");
-    return row_launch("norm_forward", kernel, (unsigned)(args->rows * plan.cluster), plan.threads,
-                      plan.cluster, (size_t)words * 16, tutti__cuda_stream(ctx), *args, even,
-                      plan.cluster);
+    const int64_t each = LANES_THREADS / plan.lanes;
+    return row_launch("norm_forward", norm_forward_lanes_kernel<T, VECS, CENTERED, WHOLE, RESIDUAL>,
+                      (unsigned)((args->rows + each - 1) / each), LANES_THREADS, 1, 0,
+                      tutti__cuda_stream(ctx), *args, even, plan.lanes);
 }
 
 template<class T, bool CENTERED>
-static tutti_status launch_block(tutti_context *ctx, const tutti__norm_args *args,
-                                 const norm_forward_even &even, const row_plan &plan, bool whole)
+static tutti_status launch_held(tutti_context *ctx, const tutti__norm_args *args,
+                                const norm_forward_even &even, const norm_forward_plan &plan)
 {
-    const bool residual = args->residual.data;
-    /* with one sum only, registers are faster */
-    if constexpr (!CENTERED)
-        if (whole && !residual && plan.cluster == 1)
-            return row_launch(
-                "norm_forward", norm_forward_block_kernel<T, CENTERED, false, false, false, true>,
-                (unsigned)args->rows, plan.threads, 1, 0, tutti__cuda_stream(ctx), *args, even, 1);
-    auto launch = whole      ? residual ? launch_parked<T, CENTERED, false, true>
-                                        : launch_parked<T, CENTERED, false, false>
-                       : residual ? launch_parked<T, CENTERED, true, true>
-                             : launch_parked<T, CENTERED, true, false>;
-    return launch(ctx, args, even, plan);
+    auto kernel = plan.x.vecs == 2   ? norm_forward_held_kernel<T, 2, CENTERED>
+                  : plan.x.vecs == 3 ? norm_forward_held_kernel<T, 3, CENTERED>
+                                     : norm_forward_held_kernel<T, 4, CENTERED>;
+    return row_launch("norm_forward", kernel, (unsigned)args->rows, plan.x.threads, 1, 0,
+                      tutti__cuda_stream(ctx), *args, even);
 }
 
-template<class T, bool CENTERED, bool WHOLE>
-static tutti_status launch_warp(tutti_context *ctx, const tutti__norm_args *args,
-                                const norm_forward_even &even, const row_plan &plan)
+template<class T, bool CENTERED, bool WHOLE, bool RESIDUAL>
+static tutti_status launch_parked(tutti_context *ctx, const tutti__norm_args *args,
+                                  const norm_forward_even &even, const parked_plan &plan)
 {
-    return row_with_vecs(plan, [&](auto vecs) {
-        constexpr int VECS = decltype(vecs)::value;
-        const int64_t each = ROW_WARP_THREADS / plan.lanes * (ROW_WARP_VECS / VECS);
-        return row_launch("norm_forward", norm_forward_warp_kernel<T, VECS, CENTERED, WHOLE>,
-                          (unsigned)((args->rows + each - 1) / each), plan.threads, 1, 0,
-                          tutti__cuda_stream(ctx), *args, even, plan.lanes);
-    });
+    auto kernel = plan.cluster > 1
+                      ? norm_forward_parked_kernel<T, CENTERED, !WHOLE, RESIDUAL, true>
+                      : norm_forward_parked_kernel<T, CENTERED, !WHOLE, RESIDUAL, false>;
+    return parked_launch("norm_forward", kernel, plan, (unsigned)(args->rows * plan.cluster),
+                         ctx->device, tutti__cuda_stream(ctx), *args, even, plan.vecs,
+                         plan.cluster);
+}
+
+template<class T, bool CENTERED, bool WHOLE, bool RESIDUAL>
+static tutti_status launch_rows(tutti_context *ctx, const tutti__norm_args *args,
+                                const norm_forward_even &even, const norm_forward_plan &plan)
+{
+    if (plan.lanes)
+        return plan.vecs == 2
+                   ? launch_lanes<T, 2, CENTERED, WHOLE, RESIDUAL>(ctx, args, even, plan)
+                   : launch_lanes<T, 4, CENTERED, WHOLE, RESIDUAL>(ctx, args, even, plan);
+    if constexpr (WHOLE && !RESIDUAL)
+        if (plan.held) return launch_held<T, CENTERED>(ctx, args, even, plan);
+    return launch_parked<T, CENTERED, WHOLE, RESIDUAL>(ctx, args, even,
+                                                       RESIDUAL ? plan.both : plan.x);
 }
 
 template<class T>
 static tutti_status forward_of(tutti_context *ctx, const tutti__norm_args *args,
-                               const row_plan &plan)
+                               const norm_forward_plan &plan)
 {
     constexpr int N = vector16<T>::N;
     const norm_forward_even even = find_even(args, N);
-    const bool whole = args->cols % N == 0 && even.x && even.residual && even.sum && even.y &&
-                       even.gamma && even.beta &&
-                       (args->param_dtype == args->x.dtype || args->param_dtype == TUTTI_F32);
-    if (plan.kind == ROW_WARP) {
-        auto launch = args->centered
-                          ? whole ? launch_warp<T, true, true> : launch_warp<T, true, false>
-                      : whole ? launch_warp<T, false, true>
-                              : launch_warp<T, false, false>;
-        return launch(ctx, args, even, plan);
-    }
-    return args->centered ? launch_block<T, true>(ctx, args, even, plan, whole)
-                          : launch_block<T, false>(ctx, args, even, plan, whole);
+    const bool whole =
+        args->cols % N == 0 && even.x && even.residual && even.sum && even.y && even.params;
+    auto launch = [&](auto centered, auto wholly) {
+        constexpr bool CENTERED = decltype(centered)::value, WHOLE = decltype(wholly)::value;
+        return args->residual.data ? launch_rows<T, CENTERED, WHOLE, true>(ctx, args, even, plan)
+                                   : launch_rows<T, CENTERED, WHOLE, false>(ctx, args, even, plan);
+    };
+    if (args->centered)
+        return whole ? launch(std::true_type(), std::true_type())
+                     : launch(std::true_type(), std::false_type());
+    return whole ? launch(std::false_type(), std::true_type())
+                 : launch(std::false_type(), std::false_type());
 }
 
-/* Kernels by run-time type, in f64 or f32; otherwise those of a type, by the plan's row_plan. */
+/* Of x alone, beyond 1024 vectors.  Two sums and two parameters want smaller blocks than one. */
+static parked_plan plan_long(int vectors, bool centered, int device)
+{
+    const int block = centered ? 2048 : 4096, threads = centered ? 256 : 512;
+    const int blocks = tutti__cuda_has_clusters(device) ? ROW_CLUSTER_MAX : 1;
+    parked_plan plan = {0, 0, 1, 0};
+    if (vectors <= 2048) {
+        plan.threads = row_round_up((vectors + 3) / 4, 32);
+    } else {
+        while (plan.cluster < blocks && vectors > plan.cluster * block) plan.cluster *= 2;
+        const int each = (vectors + plan.cluster - 1) / plan.cluster;
+        plan.threads = row_round_up((each + 7) / 8, 32);
+        if (plan.threads > threads) plan.threads = threads;
+    }
+    const int each = (vectors + plan.cluster - 1) / plan.cluster;
+    plan.vecs = (each + plan.threads - 1) / plan.threads;
+    plan.bytes = parked_bytes(plan, 1);
+    if (plan.vecs > PARKED_VECS || plan.bytes > tutti__cuda_shared_limit(device) - PARKED_SPARE)
+        plan.cluster = 0;
+    return plan;
+}
+
+/* False if a row fits nowhere.  Which thread has a vector must not depend on alignment: rows that
+ * may be held are parked in the same way where they are not whole. */
+static bool plan_rows(norm_forward_plan *plan, int64_t cols, int width, bool centered, int device)
+{
+    const int64_t wide = (cols + width - 1) / width;
+    *plan = {};
+    if (wide > INT32_MAX / 32) return false;
+    const int vectors = (int)wide, usual = vectors <= 768 ? 6 : 8;
+    if (vectors <= (centered ? 128 : 64)) {
+        plan->vecs = centered && vectors > 16 ? 4 : 2;
+        plan->lanes = 1;
+        while (plan->lanes * plan->vecs < vectors) plan->lanes *= 2;
+        return true;
+    }
+    plan->both = parked_plan_for(vectors, 2, usual, device);
+    plan->held = vectors <= HELD_VECTORS && cols % width == 0;
+    if (plan->held) {
+        const int three = row_round_up((vectors + 2) / 3, 32) * 3;
+        const int four = row_round_up((vectors + 3) / 4, 32) * 4;
+        const int vecs = vectors <= 128 ? 2 : three < four ? 3 : 4;
+        plan->x = {row_round_up((vectors + vecs - 1) / vecs, 32), vecs, 1, 0};
+        plan->x.bytes = parked_bytes(plan->x, 1);
+    } else
+        plan->x = vectors <= HELD_VECTORS ? parked_plan_for(vectors, 1, usual, device)
+                                          : plan_long(vectors, centered, device);
+    return plan->x.cluster && plan->both.cluster;
+}
+
+/* Kernels by run-time type, in f64 or f32; otherwise those of a type, by the norm_forward_plan. */
 enum { FORWARD_ANY_F64, FORWARD_ANY, FORWARD_OWN };
 
 void tutti__cuda_norm_forward_plan(const tutti_context *ctx, const tutti__norm_args *args,
                                    tutti__plan *plan)
 {
-    row_plan rows = row_plan_for(args->cols, 16 / (int)tutti_dtype_size(args->x.dtype), 1,
-                                 tutti__cuda_has_clusters(ctx->device));
-    plan->kernel = FORWARD_OWN;
-    if (args->y.dtype != args->x.dtype || rows.kind == ROW_LONG) plan->kernel = FORWARD_ANY;
+    norm_forward_plan *own = tutti__cuda_parameters<norm_forward_plan>(plan);
+    const int width = 16 / (int)tutti_dtype_size(args->x.dtype);
+    const bool fits = plan_rows(own, args->cols, width, args->centered, ctx->device);
+    plan->kernel = fits && args->y.dtype == args->x.dtype ? FORWARD_OWN : FORWARD_ANY;
     if (tutti__accumulate_dtype(args->x.dtype, args->param_dtype) == TUTTI_F64)
         plan->kernel = FORWARD_ANY_F64;
-    *tutti__cuda_parameters<row_plan>(plan) = rows;
 }
 
 tutti_status tutti__cuda_norm_forward(const tutti__job *job, const void *untyped)
@@ -444,7 +234,7 @@ tutti_status tutti__cuda_norm_forward(const tutti__job *job, const void *untyped
         return tutti__cuda_norm_forward_any(job->ctx, args, true);
     if (job->plan->kernel == FORWARD_ANY)
         return tutti__cuda_norm_forward_any(job->ctx, args, false);
-    const row_plan &plan = *tutti__cuda_parameters<row_plan>(job->plan);
+    const norm_forward_plan &plan = *tutti__cuda_parameters<norm_forward_plan>(job->plan);
     switch (args->x.dtype) {
     case TUTTI_F16:
         return forward_of<__half>(job->ctx, args, plan);

@@ -6,20 +6,25 @@
 
 struct norm_forward_even {
     bool x, residual, sum, y, gamma, beta;
+    bool params; /* gamma and beta are, and of x's type or float */
     float inverse_cols, eps;
 };
 
 static inline norm_forward_even find_even(const tutti__norm_args *args, int width)
 {
     int64_t rows = args->rows;
-    return {row_even(args->x, rows, width),
-            row_even(args->residual, rows, width),
-            row_even(args->sum, rows, width),
-            row_even(args->y, rows, width),
-            row_param_even(args->gamma, args->param_dtype, width),
-            row_param_even(args->beta, args->param_dtype, width),
-            (float)(1.0 / (double)args->cols),
-            (float)args->eps};
+    norm_forward_even even = {row_even(args->x, rows, width),
+                              row_even(args->residual, rows, width),
+                              row_even(args->sum, rows, width),
+                              row_even(args->y, rows, width),
+                              row_param_even(args->gamma, args->param_dtype, width),
+                              row_param_even(args->beta, args->param_dtype, width),
+                              false,
+                              (float)(1.0 / (double)args->cols),
+                              (float)args->eps};
+    even.params = even.gamma && even.beta &&
+                  (args->param_dtype == args->x.dtype || args->param_dtype == TUTTI_F32);
+    return even;
 }
 
 /* A row is delicate if its deviations are so small relative to its mean that the mean's rounding

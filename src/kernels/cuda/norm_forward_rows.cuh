@@ -3,7 +3,7 @@
 #define TUTTI_KERNELS_CUDA_NORM_FORWARD_ROWS_CUH
 
 #include "kernels/cuda/norm_forward.cuh"
-#include "kernels/cuda/row_ring.cuh"
+#include "kernels/cuda/rows.cuh"
 
 /* Sums over a vector's columns: a thread adds those of its vectors, so that there is no single
  * chain of additions.  Fused operations are explicit, so that a row has the same bits in each
@@ -65,36 +65,21 @@ static __device__ __forceinline__ void forget(row_place &place, int &cols)
     asm volatile("" : "+r"(cols), "+r"(place.first), "+r"(place.step));
 }
 
-/* Of ROWS rows at once; one is not changed by a delicate neighbour.  far: the row needs it anyway.
- * sums(r, mean, &moved) are a thread's sums of row r as in squares_of. */
-template<int ROWS, class Team, class Sums>
-__device__ __forceinline__ void correct_delicate(Team &team, float inverse_cols,
-                                                 const bool (&far)[ROWS], float (&mean)[ROWS],
-                                                 float (&squares)[ROWS], Sums &&sums)
+/* sums(mean, &moved) are a thread's sums as in squares_of; far: the row needs it anyway. */
+template<class Team, class Sums>
+__device__ __forceinline__ void correct_delicate(Team &team, float inverse_cols, bool far,
+                                                 float &mean, float &squares, Sums &&sums)
 {
-    bool delicate[ROWS], any = false;
-#pragma unroll
-    for (int r = 0; r < ROWS; r++) {
-        delicate[r] = far[r] || is_delicate(mean[r], squares[r] * inverse_cols);
-        any = any || delicate[r];
-    }
-    if (!team.any(any)) return;
+    const bool delicate = far || is_delicate(mean, squares * inverse_cols);
+    if (!team.any(delicate)) return;
 #pragma unroll 1
     for (int pass = 0; pass < DELICATE_PASSES; pass++) {
-        float both[2 * ROWS];
-#pragma unroll
-        for (int r = 0; r < ROWS; r++) {
-            both[2 * r + 1] = 0;
-            both[2 * r] = sums(r, mean[r], &both[2 * r + 1]);
-        }
-        team.template reduce<row_add>(both);
-#pragma unroll
-        for (int r = 0; r < ROWS; r++) {
-            if (!delicate[r]) continue;
-            squares[r] = both[2 * r];
-            correct_mean(mean[r], squares[r], both[2 * r + 1],
-                         __fmul_rn(both[2 * r + 1], inverse_cols));
-        }
+        float both[2] = {0, 0};
+        both[0] = sums(mean, &both[1]);
+        team.reduce(both);
+        if (!delicate) continue; /* a neighbour in the warp is */
+        squares = both[0];
+        correct_mean(mean, squares, both[1], __fmul_rn(both[1], inverse_cols));
     }
 }
 
@@ -103,9 +88,32 @@ static __device__ __forceinline__ float rstd_of(float squares, const norm_forwar
     return isfinite(squares) ? rsqrtf(fmaf(squares, even.inverse_cols, even.eps)) : CUDART_NAN_F;
 }
 
+/* A value's n is v * times + shift where that is accurate enough. */
+struct row_statistics {
+    float mean, rstd, times, shift;
+};
+
+/* From a row's sums of squares and, if CENTERED, of x, about the pivot. */
+template<bool CENTERED, int VALUES, class Team, class Sums>
+__device__ __forceinline__ row_statistics statistics_from(Team &team, const float (&both)[VALUES],
+                                                          float pivot,
+                                                          const norm_forward_even &even,
+                                                          Sums &&sums)
+{
+    float mean = 0, squares = both[0];
+    if constexpr (CENTERED) {
+        const bool far = move_to_mean(pivot, both[1], even.inverse_cols, mean, squares);
+        correct_delicate(team, even.inverse_cols, far, mean, squares, sums);
+    }
+    const float rstd = rstd_of(squares, even);
+    const float times = squares == 0 ? squares * rstd : rstd; /* n of equal values is 0 */
+    return {mean, rstd, times, -mean * times};
+}
+
 /* A vector's gamma and beta; each is code of its own, without branches.  Zero-centred: gamma + 1.
  */
 struct no_scale {
+    using whole = no_scale;
     template<int N>
     static __device__ __forceinline__ void load(const tutti__norm_args &, const norm_forward_even &,
                                                 int, int, float (&gamma)[N], float (&beta)[N])
@@ -114,27 +122,31 @@ struct no_scale {
         for (int i = 0; i < N; i++) gamma[i] = 1, beta[i] = 0;
     }
 };
-template<class P, bool BETA, bool ZERO_CENTERED>
+/* TAIL: the row's last vector may go beyond it. */
+template<class P, bool BETA, bool ZERO_CENTERED, bool TAIL>
 struct scale_of {
+    using whole = scale_of<P, BETA, ZERO_CENTERED, false>; /* of whole vectors */
     template<int N>
     static __device__ __forceinline__ void load(const tutti__norm_args &args,
                                                 const norm_forward_even &, int col, int left,
                                                 float (&gamma)[N], float (&beta)[N])
     {
         const int at = left > 0 ? col : 0;
-        load_wide(gamma, (const P *)args.gamma + at);
+        load_wide(gamma, (const P *)args.gamma + at, left);
 #pragma unroll
         for (int i = 0; i < N; i++) beta[i] = 0;
-        if (BETA) load_wide(beta, (const P *)args.beta + at);
+        if (BETA) load_wide(beta, (const P *)args.beta + at, left);
         if constexpr (ZERO_CENTERED)
 #pragma unroll
             for (int i = 0; i < N; i++) gamma[i] += 1;
     }
     /* N elements of a type, 16-byte aligned if as many bytes. */
     template<int N>
-    static __device__ __forceinline__ void load_wide(float (&values)[N], const P *at)
+    static __device__ __forceinline__ void load_wide(float (&values)[N], const P *at, int left)
     {
-        if constexpr (N == vector16<P>::N)
+        if (TAIL && left < N)
+            load_elements(values, at, left, false);
+        else if constexpr (N == vector16<P>::N)
             vector16<P>::unpack(*(const uint4 *)at, values);
         else
             load_elements(values, at, N, true);
@@ -142,6 +154,7 @@ struct scale_of {
 };
 /* Of any type, not aligned. */
 struct any_scale {
+    using whole = any_scale;
     template<int N>
     static __device__ __forceinline__ void load(const tutti__norm_args &args,
                                                 const norm_forward_even &even, int col, int left,
@@ -158,37 +171,50 @@ struct any_scale {
     }
 };
 
-/* Calls f with the one that fits.  Kernels of whole vectors get parameters of x's type or float. */
+/* Calls f with the one that fits.  WHOLE: all vectors are whole, and gamma and beta, of x's type or
+ * float, are aligned. */
 template<class T, bool CENTERED, bool WHOLE, class F>
-__device__ __forceinline__ void with_scale(const tutti__norm_args &args, F &&f)
+__device__ __forceinline__ void with_scale(const tutti__norm_args &args,
+                                           const norm_forward_even &even, F &&f)
 {
+    constexpr bool TAIL = !WHOLE;
     auto of_type = [&](auto type) {
         using P = typename decltype(type)::type;
         if constexpr (CENTERED)
             if (args.beta)
-                return args.zero_centered ? f(scale_of<P, true, true>())
-                                          : f(scale_of<P, true, false>());
-        return args.zero_centered ? f(scale_of<P, false, true>()) : f(scale_of<P, false, false>());
+                return args.zero_centered ? f(scale_of<P, true, true, TAIL>())
+                                          : f(scale_of<P, true, false, TAIL>());
+        return args.zero_centered ? f(scale_of<P, false, true, TAIL>())
+                                  : f(scale_of<P, false, false, TAIL>());
     };
-    if constexpr (!WHOLE)
-        f(any_scale());
-    else if (!args.gamma)
+    if (!args.gamma)
         f(no_scale());
+    else if (TAIL && !even.params)
+        f(any_scale());
     else if (sizeof(T) == 4 || args.param_dtype == TUTTI_F32)
         of_type(tutti__type<float>{});
     else
         of_type(tutti__type<T>{});
 }
 
-template<class T>
-__device__ __forceinline__ uint4 scaled(const uint4 &raw, float mean, float rstd,
+/* The rounding of shift, u |mean| rstd, is as large as the mean's; f32 does without. */
+template<class T, bool CENTERED>
+__device__ __forceinline__ uint4 scaled(const uint4 &raw, const row_statistics &row,
                                         const float (&gamma)[vector16<T>::N],
                                         const float (&beta)[vector16<T>::N])
 {
     float v[vector16<T>::N];
     vector16<T>::unpack(raw, v);
 #pragma unroll
-    for (int i = 0; i < vector16<T>::N; i++) v[i] = fmaf((v[i] - mean) * rstd, gamma[i], beta[i]);
+    for (int i = 0; i < vector16<T>::N; i++) {
+        if constexpr (!CENTERED)
+            v[i] *= row.rstd;
+        else if constexpr (sizeof(T) < 4)
+            v[i] = fmaf(v[i], row.times, row.shift);
+        else
+            v[i] = (v[i] - row.mean) * row.rstd;
+        v[i] = fmaf(v[i], gamma[i], beta[i]);
+    }
     return vector16<T>::pack(v);
 }
 
@@ -204,12 +230,12 @@ __device__ __forceinline__ uint4 sum_of_both(const uint4 &x, const uint4 &residu
 }
 
 template<bool CENTERED>
-__device__ __forceinline__ void save(const tutti__norm_args &args, int64_t row, float mean,
-                                     float rstd)
+__device__ __forceinline__ void save(const tutti__norm_args &args, int64_t row,
+                                     const row_statistics &found)
 {
     if (!args.rstd) return;
-    ((float *)args.rstd)[row] = rstd;
-    if (CENTERED) ((float *)args.mean)[row] = mean;
+    ((float *)args.rstd)[row] = found.rstd;
+    if (CENTERED) ((float *)args.mean)[row] = found.mean;
 }
 
 #endif

@@ -139,10 +139,12 @@ struct parked_row {
             const uint4 *words = (const uint4 *)((const char *)row - skew) + first;
             int before = (int)skew / 16 - first; /* words without an element of the row */
             int bytes = (int)skew + cols * (int)sizeof(T) - first * 16;
-            int own = vecs + ((int)threadIdx.x % 32 < PARKED_GAP);
-            for (int k = 0; k < own; k++)
-                if (k * 32 >= before && bytes > k * 512)
-                    fetch_bytes(slots + k * 32, words + k * 32, min(bytes - k * 512, 16));
+            const int own = vecs + ((int)threadIdx.x % 32 < PARKED_GAP);
+            const int whole = min((bytes + 512 - 16) / 512, own);
+            for (int k = before > 0; k < whole; k++)
+                fetch_bytes(slots + k * 32, words + k * 32, 16);
+            if (whole >= (before > 0) && whole < own && bytes > whole * 512)
+                fetch_bytes(slots + whole * 32, words + whole * 32, bytes - whole * 512);
         } else {
             const uint4 *vectors = (const uint4 *)row + first;
             int count = held(cols);
@@ -163,14 +165,16 @@ struct parked_row {
                 return;
             }
             with_words(skew, [&](auto words) {
+#pragma unroll 2
                 for (int k = 0; k < vecs; k++) {
                     const uint4 *at = slots + k * 32 + ahead;
-                    uint4 raw = bytes_of<decltype(words)::value>(at[0], at[1], bits);
-                    if (left(k, cols) < N) blank_from(raw, left(k, cols), blank);
+                    const uint4 raw = bytes_of<decltype(words)::value>(at[0], at[1], bits);
                     __syncwarp(); /* other lanes' words of this k have been read */
                     slots[k * 32] = raw;
                 }
             });
+            for (int k = max(held(cols) - 1, 0); k < vecs; k++)
+                if (left(k, cols) < N) blank_from(slots[k * 32], left(k, cols), blank);
         }
     }
 
@@ -203,7 +207,50 @@ struct parked_row {
         }
     }
 
+    /* The same for vectors that are in the slots, after a barrier of the block: each thread writes
+     * the aligned words that begin its vectors, which need vectors of other threads. */
+    __device__ __forceinline__ void write_slots(T *row, int cols) const
+    {
+        const int count = held(cols);
+        const unsigned skew = skew_of(row);
+        if (skew == 0) {
+            for (int k = 0; k < count; k++) write_even(row, cols, k, slots[k * 32]);
+            return;
+        }
+        const int lane = threadIdx.x % 32, over = (int)(skew / sizeof(T));
+        /* words that are all in the row, and whose vectors are in the block */
+        const bool begins = threadIdx.x == 0, ends = threadIdx.x == blockDim.x - 1;
+        const uint4 *before = slots - 1 - (lane == 0 && !begins ? PARKED_GAP : 0);
+        const int whole = min(max((left(0, cols) - (N - over) + 32 * N) / (32 * N), 0), count);
+        char *words = (char *)row - skew + (int64_t)first * 16;
+        with_words(skew, [&](auto of) {
+            constexpr int WORDS = decltype(of)::value;
+            if (whole > 0 && !begins) *(uint4 *)words = joined<WORDS>(before[0], slots[0], skew);
+#pragma unroll 2
+            for (int k = 1; k < whole; k++)
+                *(uint4 *)(words + k * 512) = joined<WORDS>(slots[k * 32 - 1], slots[k * 32], skew);
+        });
+        if (begins && count > 0) write_some(row, 0, slots[0], 0, min(left(0, cols), N - over));
+        if (count == 0) return;
+        const int k = count - 1, last = min(left(k, cols), N);
+        if (whole < count && !(begins && k == 0)) { /* the row ends within the word */
+            const uint4 *at = k == 0 ? before : slots + k * 32 - 1;
+            write_some(row - N, k, at[0], N - over, N);
+            write_some(row, k, slots[k * 32], 0, last);
+        }
+        /* nobody has the next vector, or another block has it */
+        if (left(k, cols) <= N || (ends && count == vecs))
+            write_some(row, k, slots[k * 32], N - over, last);
+    }
+
   private:
+    template<int WORDS>
+    static __device__ __forceinline__ uint4 joined(const uint4 &before, const uint4 &own,
+                                                   unsigned skew)
+    {
+        return sizeof(T) == 4 ? bytes_of<4 - WORDS>(before, own, 0)
+                              : bytes_of<3 - WORDS>(before, own, 32 - skew % 4 * 8);
+    }
     /* Bytes from the boundary at or below a row. */
     static __device__ __forceinline__ unsigned line_skew(const T *row)
     {
@@ -347,7 +394,41 @@ struct parked_team {
         }
     }
 
+    /* Any number of times after reduce, by all threads: slower, for what is rare. */
+    __device__ __forceinline__ void reduce_again(const Op &op, float (&values)[VALUES])
+    {
+        int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
+        op.lanes(values, 32);
+        meet(); /* what was there has been read */
+        if (lane == 0) put(shared.warps[warp], values);
+        __syncthreads();
+        get(op, values, shared.warps, warps, PARKED_WARPS);
+        if constexpr (CLUSTER) {
+            if (warp == 0 && lane < cluster) {
+#pragma unroll
+                for (int n = 0; n < VALUES; n++)
+                    asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(
+                                     there(&shared.blocks[rank].values[n], lane)),
+                                 "f"(values[n])
+                                 : "memory");
+            }
+            meet();
+            get(op, values, shared.blocks, cluster, ROW_CLUSTER_MAX);
+        }
+    }
+
   private:
+    static __device__ __forceinline__ void meet()
+    {
+        if constexpr (!CLUSTER) {
+            __syncthreads();
+            return;
+        }
+#ifdef TUTTI_ROW_CLUSTERS
+        asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+        asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+#endif
+    }
     static __device__ __forceinline__ void put(typename exchange::part &to,
                                                const float (&values)[VALUES])
     {
