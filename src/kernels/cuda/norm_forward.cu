@@ -26,32 +26,38 @@ enum {
 /* As few as there may be without spills: rows on their way are threads. */
 constexpr int parked_registers(bool edges, bool cluster, bool residual)
 {
-    return edges ? cluster ? 56 : 64 : residual ? 48 : 40;
+    return edges ? cluster && !residual ? 56 : 64 : residual ? 48 : 40;
 }
 
-/* A group past the end has no row but takes part in the shuffles. */
-template<class T, int VECS, bool CENTERED, bool WHOLE, bool RESIDUAL>
-__global__ void __launch_bounds__(LANES_THREADS, !WHOLE     ? 5
-                                                 : RESIDUAL ? 6
-                                                            : 8)
-    norm_forward_lanes_kernel(tutti__norm_args args, norm_forward_even even, int lanes)
+/* Of a multiprocessor. */
+constexpr int lanes_blocks(int vecs, bool whole, bool residual)
 {
-    const int log_lanes = __popc(lanes - 1), groups = LANES_THREADS >> log_lanes;
+    return !whole ? 4 : residual ? 6 : vecs == 2 ? 10 : 7;
+}
+
+/* LANES: how many, of full rows, otherwise 0.  A group past the end has no row but takes part in the
+ * shuffles. */
+template<class T, int VECS, int LANES, bool CENTERED, bool WHOLE, bool RESIDUAL>
+__global__ void __launch_bounds__(LANES_THREADS, lanes_blocks(VECS, WHOLE, RESIDUAL))
+    norm_forward_lanes_kernel(tutti__norm_args args, norm_forward_even even, int some)
+{
+    constexpr held_fit FIT = LANES ? HELD_FULL : WHOLE ? HELD_WHOLE : HELD_ANY;
+    const int lanes = LANES ? LANES : some, log_lanes = __popc(lanes - 1);
     const int lane = threadIdx.x & (lanes - 1), group = threadIdx.x >> log_lanes;
+    const int64_t row = (int64_t)blockIdx.x * (LANES_THREADS >> log_lanes) + group;
     held_lanes team = {lanes};
-    held_row<T, VECS, CENTERED, WHOLE, RESIDUAL> own(
-        args, even, (int64_t)blockIdx.x * groups + group, row_place{lane, lanes, lanes});
+    held_row<T, VECS, CENTERED, FIT, RESIDUAL> own(args, even, row, row_place{lane, lanes, lanes});
     own.fetch();
     float pivot = 0;
     if (CENTERED)
         pivot = __shfl_sync(0xffffffffu, sum_of<T>(own.raw[0]), 0, lanes) * (1.0f / own.N);
     const row_statistics found =
         own.statistics(team, pivot, [&](auto &values) { team.reduce(values); });
-    if (lane == 0 && own.cols > 0) save<CENTERED>(args, own.row, found);
+    if (lane == 0 && own.exists()) save<CENTERED>(args, own.row, found);
     own.write(found);
 }
 
-template<class T, int VECS, bool CENTERED>
+template<class T, int VECS, bool CENTERED, bool FULL>
 __global__ void __maxnreg__(HELD_REGISTERS)
     norm_forward_held_kernel(tutti__norm_args args, norm_forward_even even)
 {
@@ -59,8 +65,8 @@ __global__ void __maxnreg__(HELD_REGISTERS)
     __shared__ parked_exchange<VALUES> space;
     norm_team<VALUES, false> team = {{space, 1}};
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    held_row<T, VECS, CENTERED, true, false> own(args, even, blockIdx.x,
-                                                 row_place{warp * VECS * 32 + lane, 32, 32});
+    held_row<T, VECS, CENTERED, FULL ? HELD_FULL : HELD_WHOLE, false> own(
+        args, even, blockIdx.x, row_place{warp * VECS * 32 + lane, 32, 32});
     own.fetch();
     const float pivot = CENTERED ? pivot_of<T>(own.row_of(args.x), nullptr, own.cols) : 0;
     const row_statistics found =
@@ -98,19 +104,28 @@ template<class T, int VECS, bool CENTERED, bool WHOLE, bool RESIDUAL>
 static tutti_status launch_lanes(tutti_context *ctx, const tutti__norm_args *args,
                                  const norm_forward_even &even, const norm_forward_plan &plan)
 {
+    auto kernel = norm_forward_lanes_kernel<T, VECS, 0, CENTERED, WHOLE, RESIDUAL>;
+    if constexpr (WHOLE && !RESIDUAL) {
+        const bool full = args->cols == plan.lanes * VECS * vector16<T>::N;
+        if (full && plan.lanes == 8)
+            kernel = norm_forward_lanes_kernel<T, VECS, 8, CENTERED, true, false>;
+        if (full && plan.lanes == 16)
+            kernel = norm_forward_lanes_kernel<T, VECS, 16, CENTERED, true, false>;
+        if (full && plan.lanes == 32)
+            kernel = norm_forward_lanes_kernel<T, VECS, 32, CENTERED, true, false>;
+    }
     const int64_t each = LANES_THREADS / plan.lanes;
-    return row_launch("norm_forward", norm_forward_lanes_kernel<T, VECS, CENTERED, WHOLE, RESIDUAL>,
-                      (unsigned)((args->rows + each - 1) / each), LANES_THREADS, 1, 0,
-                      tutti__cuda_stream(ctx), *args, even, plan.lanes);
+    return row_launch("norm_forward", kernel, (unsigned)((args->rows + each - 1) / each),
+                      LANES_THREADS, 1, 0, tutti__cuda_stream(ctx), *args, even, plan.lanes);
 }
 
-template<class T, bool CENTERED>
+template<class T, int VECS, bool CENTERED>
 static tutti_status launch_held(tutti_context *ctx, const tutti__norm_args *args,
                                 const norm_forward_even &even, const norm_forward_plan &plan)
 {
-    auto kernel = plan.x.vecs == 2   ? norm_forward_held_kernel<T, 2, CENTERED>
-                  : plan.x.vecs == 3 ? norm_forward_held_kernel<T, 3, CENTERED>
-                                     : norm_forward_held_kernel<T, 4, CENTERED>;
+    const bool full = args->cols == plan.x.threads * VECS * vector16<T>::N;
+    auto kernel = full ? norm_forward_held_kernel<T, VECS, CENTERED, true>
+                       : norm_forward_held_kernel<T, VECS, CENTERED, false>;
     return row_launch("norm_forward", kernel, (unsigned)args->rows, plan.x.threads, 1, 0,
                       tutti__cuda_stream(ctx), *args, even);
 }
@@ -136,7 +151,10 @@ static tutti_status launch_rows(tutti_context *ctx, const tutti__norm_args *args
                    ? launch_lanes<T, 2, CENTERED, WHOLE, RESIDUAL>(ctx, args, even, plan)
                    : launch_lanes<T, 4, CENTERED, WHOLE, RESIDUAL>(ctx, args, even, plan);
     if constexpr (WHOLE && !RESIDUAL)
-        if (plan.held) return launch_held<T, CENTERED>(ctx, args, even, plan);
+        if (plan.held)
+            return plan.x.vecs == 2   ? launch_held<T, 2, CENTERED>(ctx, args, even, plan)
+                   : plan.x.vecs == 3 ? launch_held<T, 3, CENTERED>(ctx, args, even, plan)
+                                      : launch_held<T, 4, CENTERED>(ctx, args, even, plan);
     return launch_parked<T, CENTERED, WHOLE, RESIDUAL>(ctx, args, even,
                                                        RESIDUAL ? plan.both : plan.x);
 }

@@ -19,10 +19,18 @@ struct held_lanes {
     __device__ __forceinline__ bool any(bool so) const { return __any_sync(0xffffffffu, so); }
 };
 
-/* A row, divided over a team.  WHOLE: all tensors have whole aligned vectors. */
-template<class T, int VECS, bool CENTERED, bool WHOLE, bool RESIDUAL>
+/* What a kernel may know of the rows of all tensors. */
+enum held_fit {
+    HELD_ANY,
+    HELD_WHOLE, /* whole aligned vectors */
+    HELD_FULL   /* and as many as the threads hold */
+};
+
+/* A row, divided over a team. */
+template<class T, int VECS, bool CENTERED, held_fit FIT, bool RESIDUAL>
 struct held_row {
     static constexpr int N = vector16<T>::N, VALUES = CENTERED ? 2 : 1;
+    static constexpr bool WHOLE = FIT != HELD_ANY, FULL = FIT == HELD_FULL;
     const tutti__norm_args &args;
     const norm_forward_even &even;
     int64_t row;
@@ -42,6 +50,7 @@ struct held_row {
     {
         return (T *)matrix.data + row * matrix.stride;
     }
+    __device__ __forceinline__ bool exists() const { return cols > 0; }
     __device__ __forceinline__ void load(uint4 (&to)[VECS], const tutti__matrix &matrix) const
     {
         const T *from = row_of(matrix);
@@ -51,8 +60,8 @@ struct held_row {
 #pragma unroll
             for (int k = 0; k < VECS; k++) {
                 const int col = place.column<T>(k);
-                to[k] = make_uint4(0, 0, 0, 0);
-                if (col < cols) to[k] = *(const uint4 *)(from + col);
+                if (!FULL) to[k] = make_uint4(0, 0, 0, 0);
+                if (FULL || col < cols) to[k] = *(const uint4 *)(from + col);
             }
     }
     __device__ __forceinline__ void store(const tutti__matrix &matrix) const
@@ -69,7 +78,12 @@ struct held_row {
             for (int k = 0; k < VECS; k++) raw[k] = sum_of_both<T>(raw[k], other[k]);
             if (args.sum.data) store(args.sum);
         }
-        forget(place, cols);
+        if (!FULL) forget(place, cols);
+    }
+    /* Columns from vector k to the row's end. */
+    __device__ __forceinline__ int left(int k) const
+    {
+        return FULL ? N : cols - place.column<T>(k);
     }
 
     __device__ __forceinline__ float squares(float about, float *moved)
@@ -78,7 +92,7 @@ struct held_row {
 #pragma unroll
         for (int k = 0; k < VECS; k++) {
             hold_packed<T>(raw[k]);
-            sum += squares_of<T, WHOLE>(raw[k], cols - place.column<T>(k), about, moved);
+            sum += squares_of<T, WHOLE>(raw[k], left(k), about, moved);
         }
         return sum;
     }
@@ -101,15 +115,15 @@ struct held_row {
         for (int k = 0; k < VECS; k++) {
             const int col = place.column<T>(k);
             float gamma[N], beta[N];
-            Scale::load(args, even, col, cols - col, gamma, beta);
+            Scale::load(args, even, col, left(k), gamma, beta);
             hold_packed<T>(raw[k]);
             raw[k] = scaled<T, CENTERED>(raw[k], found, gamma, beta);
-            if (WHOLE) store_whole(row_of(args.y), col, raw[k], cols);
+            if (WHOLE && left(k) > 0 && exists()) *(uint4 *)(row_of(args.y) + col) = raw[k];
         }
     }
     __device__ __forceinline__ void write(const row_statistics &found)
     {
-        forget(place, cols);
+        if (!FULL) forget(place, cols);
         with_scale<T, CENTERED, WHOLE>(args, even, [&](auto type) { scale(type, found); });
         if (!WHOLE) store(args.y);
     }

@@ -76,33 +76,45 @@ struct parked_norm {
         if (CENTERED)
             pivot = pivot_of<T>(row_of(args.x), RESIDUAL ? row_of(args.residual) : nullptr, cols);
         await_fetches();
-        park.settle(row_of(args.x), cols, narrow<T>::of(pivot));
-        if (RESIDUAL) other.settle(row_of(args.residual), cols, T(0.0f));
     }
 
-    /* A thread's sums.  ADD: x becomes the sum with the residual; TAIL: columns beyond the row must
-     * not count. */
-    template<bool ADD, bool TAIL>
+    /* A thread's first sums, on the only pass that sees the words as they were fetched; x becomes
+     * the sum with the residual. */
+    __device__ __forceinline__ float first_squares(float *moved) const
+    {
+        float sum = 0;
+        auto add = [&](int k, uint4 &raw) {
+            if (RESIDUAL) raw = sum_of_both<T>(raw, other.slots[k * 32]);
+            sum += squares_of<T, true>(raw, 1, pivot, moved);
+        };
+        if (EDGES) {
+            if (RESIDUAL) other.settle(row_of(args.residual), cols, T(0.0f));
+            park.settle_each(row_of(args.x), cols, narrow<T>::of(pivot), add);
+        } else
+#pragma unroll 2
+            for (int k = 0; k < held; k++) {
+                uint4 raw = park.slots[k * 32];
+                add(k, raw);
+                if (RESIDUAL) park.slots[k * 32] = raw;
+            }
+        return sum;
+    }
     __device__ __forceinline__ float squares(float about, float *moved) const
     {
         float sum = 0;
-#pragma unroll 2
-        for (int k = 0; k < held; k++) {
-            uint4 raw = park.slots[k * 32];
-            if constexpr (ADD) park.slots[k * 32] = raw = sum_of_both<T>(raw, other.slots[k * 32]);
-            sum += squares_of<T, !TAIL>(raw, TAIL ? park.left(k, cols) : 1, about, moved);
-        }
+#pragma unroll 1
+        for (int k = 0; k < held; k++)
+            sum += squares_of<T, !EDGES>(park.slots[k * 32], park.left(k, cols), about, moved);
         return sum;
     }
     __device__ __forceinline__ row_statistics statistics(norm_team<VALUES, CLUSTER> &team) const
     {
         float both[VALUES], moved = 0;
-        both[0] = squares<RESIDUAL, false>(pivot, CENTERED ? &moved : nullptr);
+        both[0] = first_squares(CENTERED ? &moved : nullptr);
         if constexpr (CENTERED) both[1] = moved;
         team.blocks.reduce(norm_sums{}, both);
-        return statistics_from<CENTERED>(team, both, pivot, even, [&](float about, float *m) {
-            return squares<false, EDGES>(about, m);
-        });
+        return statistics_from<CENTERED>(team, both, pivot, even,
+                                         [&](float about, float *m) { return squares(about, m); });
     }
 
     /* With EDGES the results go to the slots, otherwise to memory, the sum too. */

@@ -155,27 +155,35 @@ struct parked_row {
     /* After await_fetches: makes vectors of the words; columns from `cols` on become `blank`. */
     __device__ __forceinline__ void settle(const T *row, int cols, T blank) const
     {
-        if constexpr (EDGES) {
-            unsigned skew = line_skew(row), bits = skew % 4 * 8;
-            int ahead = (int)skew / 16;
-            __syncwarp();
-            if (skew == 0) {
-                for (int k = 0; k < vecs; k++)
-                    if (left(k, cols) < N) blank_from(slots[k * 32], left(k, cols), blank);
-                return;
-            }
-            with_words(skew, [&](auto words) {
+        if constexpr (EDGES) settle_each(row, cols, blank, [](int, uint4 &) {});
+    }
+    /* The same, on the way each(k, vector), which may change it, for the vectors of the row. */
+    template<class F>
+    __device__ __forceinline__ void settle_each(const T *row, int cols, T blank, F &&each) const
+    {
+        const unsigned skew = EDGES ? line_skew(row) : 0, bits = skew % 4 * 8;
+        const int ahead = (int)skew / 16, count = held(cols);
+        const int whole = count > 0 && left(count - 1, cols) < N ? count - 1 : count;
+        auto finish = [&](int k, uint4 raw) {
+            if (EDGES && k >= whole) blank_from(raw, left(k, cols), blank);
+            if (k < count) each(k, raw);
+            slots[k * 32] = raw;
+        };
+        if (EDGES) __syncwarp();
+        if (skew == 0) {
 #pragma unroll 2
-                for (int k = 0; k < vecs; k++) {
-                    const uint4 *at = slots + k * 32 + ahead;
-                    const uint4 raw = bytes_of<decltype(words)::value>(at[0], at[1], bits);
-                    __syncwarp(); /* other lanes' words of this k have been read */
-                    slots[k * 32] = raw;
-                }
-            });
-            for (int k = max(held(cols) - 1, 0); k < vecs; k++)
-                if (left(k, cols) < N) blank_from(slots[k * 32], left(k, cols), blank);
+            for (int k = 0; k < (EDGES ? vecs : count); k++) finish(k, slots[k * 32]);
+            return;
         }
+        with_words(skew, [&](auto words) {
+#pragma unroll 2
+            for (int k = 0; k < vecs; k++) {
+                const uint4 *at = slots + k * 32 + ahead;
+                const uint4 raw = bytes_of<decltype(words)::value>(at[0], at[1], bits);
+                __syncwarp(); /* other lanes' words of this k have been read */
+                finish(k, raw);
+            }
+        });
     }
 
     /* Writes vector(k), the thread's vectors of a row.  Called by whole warps.  If the row does not
