@@ -4,7 +4,7 @@
  * parameters from the caches, a few bytes a row of saved.  The variance is that of the centred
  * values.
  *
- *   lanes   up to 128 vectors: some lanes of a warp have a row in registers
+ *   lanes   up to 128 vectors (RMSNorm: 64): some lanes of a warp have a row in registers
  *   held    up to 1024 whole vectors without a residual: a block has a row in registers
  *   parked  a block or a cluster has a row in shared memory (parked.cuh)
  *   any     all other pairings, and rows that fit on no cluster (norm_forward_any.cu)
@@ -35,8 +35,8 @@ constexpr int lanes_blocks(int vecs, bool whole, bool residual)
     return !whole ? 4 : residual ? 6 : vecs == 2 ? 10 : 7;
 }
 
-/* LANES: how many, of full rows, otherwise 0.  A group past the end has no row but takes part in the
- * shuffles. */
+/* LANES: how many, of full rows, otherwise 0.  A group past the end has no row but takes part in
+ * the shuffles. */
 template<class T, int VECS, int LANES, bool CENTERED, bool WHOLE, bool RESIDUAL>
 __global__ void __launch_bounds__(LANES_THREADS, lanes_blocks(VECS, WHOLE, RESIDUAL))
     norm_forward_lanes_kernel(tutti__norm_args args, norm_forward_even even, int some)
@@ -179,7 +179,8 @@ static tutti_status forward_of(tutti_context *ctx, const tutti__norm_args *args,
                  : launch(std::false_type(), std::false_type());
 }
 
-/* Of x alone, beyond 1024 vectors.  Two sums and two parameters want smaller blocks than one. */
+/* Of x alone, beyond 1024 vectors.  Two sums and two parameters want smaller blocks than one of
+ * each. */
 static parked_plan plan_long(int vectors, bool centered, int device)
 {
     const int block = centered ? 2048 : 4096, threads = centered ? 256 : 512;

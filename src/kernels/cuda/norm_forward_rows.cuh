@@ -88,9 +88,8 @@ static __device__ __forceinline__ float rstd_of(float squares, const norm_forwar
     return isfinite(squares) ? rsqrtf(fmaf(squares, even.inverse_cols, even.eps)) : CUDART_NAN_F;
 }
 
-/* A value's n is v * times + shift where that is accurate enough. */
 struct row_statistics {
-    float mean, rstd, times, shift;
+    float mean, rstd;
 };
 
 /* From a row's sums of squares and, if CENTERED, of x, about the pivot. */
@@ -105,9 +104,7 @@ __device__ __forceinline__ row_statistics statistics_from(Team &team, const floa
         const bool far = move_to_mean(pivot, both[1], even.inverse_cols, mean, squares);
         correct_delicate(team, even.inverse_cols, far, mean, squares, sums);
     }
-    const float rstd = rstd_of(squares, even);
-    const float times = squares == 0 ? squares * rstd : rstd; /* n of equal values is 0 */
-    return {mean, rstd, times, -mean * times};
+    return {mean, rstd_of(squares, even)};
 }
 
 /* A vector's gamma and beta; each is code of its own, without branches.  Zero-centred: gamma + 1.
@@ -197,7 +194,6 @@ __device__ __forceinline__ void with_scale(const tutti__norm_args &args,
         of_type(tutti__type<T>{});
 }
 
-/* The rounding of shift, u |mean| rstd, is as large as the mean's; f32 does without. */
 template<class T, bool CENTERED>
 __device__ __forceinline__ uint4 scaled(const uint4 &raw, const row_statistics &row,
                                         const float (&gamma)[vector16<T>::N],
@@ -207,12 +203,7 @@ __device__ __forceinline__ uint4 scaled(const uint4 &raw, const row_statistics &
     vector16<T>::unpack(raw, v);
 #pragma unroll
     for (int i = 0; i < vector16<T>::N; i++) {
-        if constexpr (!CENTERED)
-            v[i] *= row.rstd;
-        else if constexpr (sizeof(T) < 4)
-            v[i] = fmaf(v[i], row.times, row.shift);
-        else
-            v[i] = (v[i] - row.mean) * row.rstd;
+        v[i] = (CENTERED ? v[i] - row.mean : v[i]) * row.rstd; /* exact for equal values */
         v[i] = fmaf(v[i], gamma[i], beta[i]);
     }
     return vector16<T>::pack(v);
