@@ -18,10 +18,14 @@
 
 enum {
     LANES_THREADS = 128,
-    PARKED_VECS = 20,    /* a thread's, at most */
-    HELD_VECTORS = 1024, /* of a row in a block's registers, at most */
-    HELD_REGISTERS = 64
+    PARKED_VECS = 20,   /* a thread's, at most */
+    HELD_VECTORS = 1024 /* of a row in a block's registers, at most */
 };
+
+constexpr int held_registers(int vecs, bool wide)
+{
+    return vecs == 4 && wide ? 72 : 64;
+}
 
 /* As few as there may be without spills: rows on their way are threads. */
 constexpr int parked_registers(bool edges, bool cluster, bool residual)
@@ -58,7 +62,7 @@ __global__ void __launch_bounds__(LANES_THREADS, lanes_blocks(VECS, WHOLE, RESID
 }
 
 template<class T, int VECS, bool CENTERED, bool FULL>
-__global__ void __maxnreg__(HELD_REGISTERS)
+__global__ void __maxnreg__(held_registers(VECS, CENTERED && sizeof(T) == 4))
     norm_forward_held_kernel(tutti__norm_args args, norm_forward_even even)
 {
     constexpr int VALUES = CENTERED ? 2 : 1;

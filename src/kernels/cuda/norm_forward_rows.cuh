@@ -137,14 +137,15 @@ struct scale_of {
 #pragma unroll
             for (int i = 0; i < N; i++) gamma[i] += 1;
     }
-    /* N elements of a type, 16-byte aligned if as many bytes. */
+    /* N elements of a type, 16-byte aligned if as many bytes.  By an intrinsic: the compiler splits
+     * a plain load that is only unpacked into its elements. */
     template<int N>
     static __device__ __forceinline__ void load_wide(float (&values)[N], const P *at, int left)
     {
         if (TAIL && left < N)
             load_elements(values, at, left, false);
         else if constexpr (N == vector16<P>::N)
-            vector16<P>::unpack(*(const uint4 *)at, values);
+            vector16<P>::unpack(__ldg((const uint4 *)at), values);
         else
             load_elements(values, at, N, true);
     }
