@@ -1,5 +1,5 @@
-/* tutti-bench adamw: an update of a store of f32 masters, the norm of the gradients included, beside
- * a copy of as many bytes: gradients read twice, masters, m and v read and written, working values
+/* tutti-bench adamw: an update of a store of f32 masters, with the norm of the gradients, beside a
+ * copy of as many bytes: gradients read twice, masters, m and v read and written, working values
  * written.  Every element of every result is compared with the formula of tutti/adamw.h in f64. */
 #include <math.h>
 #include <stdio.h>

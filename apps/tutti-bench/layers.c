@@ -169,8 +169,9 @@ static const app_option table[] = {
 enum { TABLE = sizeof table / sizeof table[0] };
 
 static const char description[] =
-    "Times forward and backward of the layers and checks what they computed.  tutti-bench step, "
-    "exchange and checkpoint time what several ranks cost; each has a --help of its own.\v"
+    "Times forward and backward of the layers and checks what they computed.  tutti-bench adamw "
+    "times the optimizer, step, exchange and checkpoint what several ranks cost; each has a --help "
+    "of its own.\v"
     "LAYER is one of the following, with its shape beside it; by default, all of them.\n\n%s\n"
     "Every element of every result is checked. A layer is compared with a copy that reads and "
     "writes as many bytes, or with the bare matrix "

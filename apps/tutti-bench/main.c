@@ -1,4 +1,4 @@
-/* tutti-bench: times the layers, or what several ranks cost. */
+/* tutti-bench: times the layers, the optimizer, or what several ranks cost. */
 #include <string.h>
 
 #include "common/exit_code.h"
