@@ -177,8 +177,8 @@ static int64_t divide_up(int64_t value, int64_t by)
     return (value + by - 1) / by;
 }
 
-/* Up to 512 columns a group of lanes has a row; otherwise a block or a cluster.  1024 threads have
- * too few registers for LayerNorm's sums, and of f32 they would leave no room for a second row. */
+/* Up to 512 columns a group of lanes has a row; otherwise a block or a cluster, whose blocks have
+ * 8192 columns, of f32 4096: so the ring holds five rows. */
 static void plan_own(backward_plan *plan, const tutti__norm_args *args)
 {
     const int64_t cols = args->cols;
@@ -195,7 +195,7 @@ static void plan_own(backward_plan *plan, const tutti__norm_args *args)
     plan->elements = cols <= 8 * FEW_THREADS ? 8 : 16;
     if (cols > (int64_t)plan->elements * MORE_THREADS) {
         plan->kind = backward_plan::CLUSTER;
-        plan->elements = narrow ? 16 : 8; /* three rows in flight besides two */
+        plan->elements = narrow ? 16 : 8;
         while (cols > (int64_t)plan->elements * MORE_THREADS * plan->cluster) plan->cluster *= 2;
     }
     const int64_t each = plan->elements * plan->cluster;
@@ -225,7 +225,7 @@ static backward_plan plan_backward(const tutti_context *ctx, const tutti__norm_a
     plan.cluster = 1;
     const bool own = !plan.wide && args->dy.dtype == args->x.dtype;
     if (own) plan_own(&plan, args);
-    if (own && plan.cluster <= tutti__cuda_norm_cluster_max(ctx->device)) {
+    if (own && (plan.cluster == 1 || plan.cluster <= tutti__cuda_norm_cluster_max(ctx->device))) {
         /* a partial row costs as much as a few rows of x */
         const int64_t at_a_time = plan.kind == backward_plan::WARP ? WARP_THREADS / plan.lanes : 1;
         plan.partials = at_most(divide_up(rows, at_a_time * 4), resident_rows(plan, sms));

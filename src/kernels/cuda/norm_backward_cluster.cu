@@ -237,6 +237,10 @@ tutti_status tutti__cuda_norm_backward_cluster(tutti_context *ctx, const tutti__
     }
 }
 
+/* What a block needs at least: gamma, and two rows of three skewed tensors. */
+constexpr int LEAST_SHARED = gamma_words(MORE_THREADS, 16) * 16 +
+                             2 * 3 * ring_words(MORE_THREADS, 32, true) * 32 + RING_SPARE;
+
 /* A cluster's blocks take all shared memory of a multiprocessor each. */
 static bool holds_clusters_of(int device, int blocks)
 {
@@ -269,7 +273,9 @@ int tutti__cuda_norm_cluster_max(int device)
     const bool cached = device >= 0 && device < DEVICES_CACHED;
     int most = cached ? cache[device].load(std::memory_order_relaxed) : 0;
     if (most > 0) return most;
-    most = tutti__cuda_has_clusters(device) ? NORM_CLUSTER_MAX : 1;
+    const bool may =
+        tutti__cuda_has_clusters(device) && tutti__cuda_shared_limit(device) >= LEAST_SHARED;
+    most = may ? NORM_CLUSTER_MAX : 1;
     while (most > 1 && !holds_clusters_of(device, most)) most /= 2;
     if (cached) cache[device].store(most, std::memory_order_relaxed);
     return most;
