@@ -59,7 +59,7 @@ run_sanitized() {
     export TUTTI_TEST_QUICK=1 OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive
     export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none
     jobs=$(($(cores) / 2))
-    jobs=$((jobs < 1 ? 1 : jobs > 6 ? 6 : jobs))
+    jobs=$((jobs < 1 ? 1 : jobs > 12 ? 12 : jobs)) # that many share an H200
     for tool in memcheck racecheck initcheck; do
         while IFS=$'\t' read -r name command; do
             # The layers' tests cover the kernels.  Of the others, those on one and two ranks cover each code path; programs

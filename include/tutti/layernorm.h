@@ -31,8 +31,10 @@
  *               beta        [cols]         param_dtype   unless no_beta; initially 0
  *
  * "[rows, cols]" is any tensor whose last dimensions multiply to cols and whose leading ones are
- * rows.  y may be x only if saved is NULL.  The gradients of gamma and beta are of one type, f32 or
- * f64 whatever the arithmetic.  Bits depend on the shape, the types and the device only. */
+ * rows.  So normalising over several dimensions takes no option: with a weight of [512, 512] cols
+ * is 262144, and gamma and beta are bound as flat views of as many elements.  y may be x only if
+ * saved is NULL.  The gradients of gamma and beta are of one type, f32 or f64 whatever the
+ * arithmetic.  Bits depend on the shape, the types and the device only. */
 #ifndef TUTTI_LAYERNORM_H
 #define TUTTI_LAYERNORM_H
 

@@ -27,8 +27,10 @@
  *                                                        zero_centered
  *
  * "[rows, cols]" is any tensor whose last dimensions multiply to cols and whose leading ones are
- * rows.  y may be x only if saved is NULL.  The gradient of gamma is f32 or f64 whatever the
- * arithmetic.  Bits depend on the shape, the types and the device only. */
+ * rows.  So normalising over several dimensions takes no option: with a weight of [512, 512] cols
+ * is 262144, and gamma is bound as a flat view of as many elements.  y may be x only if saved is
+ * NULL.  The gradient of gamma is f32 or f64 whatever the arithmetic.  Bits depend on the shape,
+ * the types and the device only. */
 #ifndef TUTTI_RMSNORM_H
 #define TUTTI_RMSNORM_H
 
