@@ -412,6 +412,7 @@ struct parked_team {
         __syncthreads();
         get(op, values, shared.warps, warps, PARKED_WARPS);
         if constexpr (CLUSTER) {
+#ifdef TUTTI_ROW_CLUSTERS
             if (warp == 0 && lane < cluster) {
 #pragma unroll
                 for (int n = 0; n < VALUES; n++)
@@ -420,6 +421,7 @@ struct parked_team {
                                  "f"(values[n])
                                  : "memory");
             }
+#endif
             meet();
             get(op, values, shared.blocks, cluster, ROW_CLUSTER_MAX);
         }
