@@ -22,7 +22,7 @@ static bool sharp(const trial *t, const trial_tensor *result)
 static const matrix_shape some[] = {{4, "cols=5"},    {37, "cols=64"},   {4, "cols=257"},
                                     {5, "cols=1027"}, {5, "cols=1024"},  {3, "cols=5000"},
                                     {403, "cols=50"}, {2, "cols=20000"}, {0, NULL}};
-enum { F32, F64, TYPES = 6 };
+enum { F32, F64, F16, BF16, TYPES = 6 };
 static matrix_kind norm = {
     .trial = {.sharp = sharp},
     .flags = MATRIX_WIDE_GRADS | MATRIX_OUTPUTS_ALONE,
@@ -336,6 +336,25 @@ static void test_statistics(void)
         for (int type = F32; type <= F64; type++) check_saved(type, cols[i]);
 }
 
+/* Each worker of a backend, or team of workers, has several long rows in turn. */
+static void test_many_long_rows(void)
+{
+    static const struct {
+        int type;
+        int64_t rows, cols;
+    } cases[] = {{BF16, 70, 65544}, {F32, 70, 32776}, {F16, 280, 16392}};
+    for (int i = 0; i < (harness_quick() ? 1 : HARNESS_COUNT(cases)); i++) {
+        trial_desc c = trial_usual(&norm.trial, cases[i].rows, "cols=%lld,%s",
+                                   (long long)cases[i].cols, norm.types[cases[i].type]);
+        trial t;
+        if (!trial_open(&t, harness_context(), &c)) continue;
+        trial_run(&t);
+        for (int backward = 0; backward < 2; backward++) trial_get(&t, backward);
+        trial_check(&t);
+        trial_close(&t);
+    }
+}
+
 /* dx is the gradient of both terms of the sum. */
 static void test_residual(void)
 {
@@ -394,6 +413,7 @@ int norm_main(int argc, char **argv, const char *kind, const char *const variant
         {"overflow", test_overflow},
         {"large mean", test_large_mean},
         {"mean and rstd", test_statistics},
+        {"many long rows", test_many_long_rows},
         {"the residual's gradient", test_residual},
         {"beside the other norm", test_beside_other_norm},
     };

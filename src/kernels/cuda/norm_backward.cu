@@ -215,7 +215,8 @@ static int64_t resident_rows(const backward_plan &plan, int64_t sms)
     return whole > spare ? whole - spare : 1;
 }
 
-static backward_plan plan_backward(const tutti_context *ctx, const tutti__norm_args *args)
+static tutti_status plan_backward(const tutti_context *ctx, const tutti__norm_args *args,
+                                  backward_plan *chosen)
 {
     int64_t rows = args->rows, cols = args->cols, sms = tutti__cuda_sm_count(ctx->device);
     backward_plan plan = {};
@@ -224,8 +225,10 @@ static backward_plan plan_backward(const tutti_context *ctx, const tutti__norm_a
     plan.lanes = 32;
     plan.cluster = 1;
     const bool own = !plan.wide && args->dy.dtype == args->x.dtype;
+    int cluster_max = 1;
     if (own) plan_own(&plan, args);
-    if (own && (plan.cluster == 1 || plan.cluster <= tutti__cuda_norm_cluster_max(ctx->device))) {
+    if (plan.cluster > 1) TUTTI_TRY(tutti__cuda_norm_cluster_max(ctx->device, &cluster_max));
+    if (own && plan.cluster <= cluster_max) {
         /* a partial row costs as much as a few rows of x */
         const int64_t at_a_time = plan.kind == backward_plan::WARP ? WARP_THREADS / plan.lanes : 1;
         plan.partials = at_most(divide_up(rows, at_a_time * 4), resident_rows(plan, sms));
@@ -241,7 +244,8 @@ static backward_plan plan_backward(const tutti_context *ctx, const tutti__norm_a
     }
     plan.bytes = plan.sums_bytes + (size_t)(plan.partials * 2 * plan.pitch) *
                                        (plan.wide ? sizeof(double) : sizeof(float));
-    return plan;
+    *chosen = plan;
+    return TUTTI_OK;
 }
 
 backward_ring backward_ring_for(const tutti_context *ctx, const tutti__norm_args *args,
@@ -276,9 +280,8 @@ static tutti_status launch_own(tutti_context *ctx, const tutti__norm_args *args,
         return row_launch("norm_backward", kernel, (unsigned)plan.partials, plan.threads, 1,
                           (size_t)ring.bytes, stream, *args, even, scratch, lanes..., ring.depth);
     };
-    if constexpr (ELEMENTS <= 16)
-        if (plan.kind == backward_plan::WARP)
-            return launch(norm_backward_warp_kernel<T, ELEMENTS, CENTERED, SKEWED>, plan.lanes);
+    if (plan.kind == backward_plan::WARP)
+        return launch(norm_backward_warp_kernel<T, ELEMENTS, CENTERED, SKEWED>, plan.lanes);
     return launch(norm_backward_block_kernel<T, ELEMENTS, CENTERED, SKEWED>);
 }
 
@@ -362,7 +365,7 @@ static tutti_status norm_plan(tutti_context *ctx, const void *untyped, bool back
         return TUTTI_OK;
     }
     backward_plan *chosen = tutti__cuda_parameters<backward_plan>(plan);
-    *chosen = plan_backward(ctx, args);
+    TUTTI_TRY(plan_backward(ctx, args, chosen));
     plan->scratch = chosen->bytes;
     return TUTTI_OK;
 }

@@ -68,7 +68,7 @@ tutti_status tutti__cuda_norm_backward_cluster(tutti_context *ctx, const tutti__
                                                const backward_scratch<float> &scratch);
 
 /* Blocks of the largest clusters that the device can hold; 1: none. */
-int tutti__cuda_norm_cluster_max(int device);
+tutti_status tutti__cuda_norm_cluster_max(int device, int *most);
 
 /* norm_backward_sliced.cu: dx, and the partial rows. */
 tutti_status tutti__cuda_norm_backward_sliced(tutti_context *ctx, const tutti__norm_args *args,

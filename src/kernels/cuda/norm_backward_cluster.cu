@@ -242,7 +242,7 @@ constexpr int LEAST_SHARED = gamma_words(MORE_THREADS, 16) * 16 +
                              2 * 3 * ring_words(MORE_THREADS, 32, true) * 32 + RING_SPARE;
 
 /* A cluster's blocks take all shared memory of a multiprocessor each. */
-static bool holds_clusters_of(int device, int blocks)
+static tutti_status count_clusters_of(int device, int blocks, int *clusters)
 {
     auto kernel = norm_backward_cluster_kernel<__nv_bfloat16, 16, true, true>;
     const int bytes = tutti__cuda_shared_limit(device) - RING_SPARE;
@@ -255,28 +255,30 @@ static bool holds_clusters_of(int device, int blocks)
     config.dynamicSmemBytes = (size_t)bytes;
     config.attrs = &attribute;
     config.numAttrs = 1;
-    int clusters = 0;
-    const bool found = cudaSetDevice(device) == cudaSuccess &&
-                       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                            bytes) == cudaSuccess &&
-                       cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed,
-                                            1) == cudaSuccess &&
-                       cudaOccupancyMaxActiveClusters(&clusters, kernel, &config) == cudaSuccess;
-    (void)cudaGetLastError();
-    return found && clusters > 0;
+    TUTTI_CUDA(cudaSetDevice(device), "norm_backward");
+    TUTTI_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
+               "norm_backward");
+    TUTTI_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1),
+               "norm_backward");
+    TUTTI_CUDA(cudaOccupancyMaxActiveClusters(clusters, kernel, &config), "norm_backward");
+    return TUTTI_OK;
 }
 
-int tutti__cuda_norm_cluster_max(int device)
+tutti_status tutti__cuda_norm_cluster_max(int device, int *most)
 {
     enum { DEVICES_CACHED = 64 };
     static std::atomic<int> cache[DEVICES_CACHED]; /* 0: unknown */
     const bool cached = device >= 0 && device < DEVICES_CACHED;
-    int most = cached ? cache[device].load(std::memory_order_relaxed) : 0;
-    if (most > 0) return most;
+    *most = cached ? cache[device].load(std::memory_order_relaxed) : 0;
+    if (*most > 0) return TUTTI_OK;
     const bool may =
         tutti__cuda_has_clusters(device) && tutti__cuda_shared_limit(device) >= LEAST_SHARED;
-    most = may ? NORM_CLUSTER_MAX : 1;
-    while (most > 1 && !holds_clusters_of(device, most)) most /= 2;
-    if (cached) cache[device].store(most, std::memory_order_relaxed);
-    return most;
+    int blocks = may ? NORM_CLUSTER_MAX : 1;
+    for (int clusters = 0; blocks > 1; blocks /= 2) {
+        TUTTI_TRY(count_clusters_of(device, blocks, &clusters));
+        if (clusters > 0) break;
+    }
+    *most = blocks;
+    if (cached) cache[device].store(blocks, std::memory_order_relaxed);
+    return TUTTI_OK;
 }

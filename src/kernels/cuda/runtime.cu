@@ -58,11 +58,13 @@ bool tutti__cuda_has_clusters(int device)
     if (found != UNKNOWN) return found == YES;
     /* kernels built for an older architecture have no clusters, whatever the device */
     cudaFuncAttributes built = {};
+    if (cudaSetDevice(device) != cudaSuccess ||
+        cudaFuncGetAttributes(&built, architecture_kernel) != cudaSuccess) {
+        (void)cudaGetLastError();
+        return false; /* the following launch reports the error */
+    }
     bool has = attribute(capability, device, cudaDevAttrComputeCapabilityMajor) >= 9 &&
-               cudaSetDevice(device) == cudaSuccess &&
-               cudaFuncGetAttributes(&built, architecture_kernel) == cudaSuccess &&
                built.ptxVersion >= 90;
-    (void)cudaGetLastError();
     if (cached) cache[device].store(has ? YES : NO, std::memory_order_relaxed);
     return has;
 }
