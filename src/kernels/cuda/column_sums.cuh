@@ -66,19 +66,33 @@ __device__ __forceinline__ void write_partial(const R (&sum)[WIDTH], int lane, i
     }
 }
 
+/* Where the partial rows are, and what becomes of them: the first `cols` columns of each, which are
+ * `pitch` apart, are added to sum; those from `apart` on to more, if there is one. */
+template<class R, class G>
+struct column_parts {
+    const R *partial;
+    int64_t count, cols, pitch, apart;
+    G *sum, *more;
+};
+
 /* sum[c] (+)= partial[0][c] + partial[1][c] + …: strip s of a block adds rows s, s + STRIPS, …,
  * chain of them at a time, then the strips are added as a tree.  A thread has WIDTH neighbouring
  * columns, which it reads at once.  Started early, it runs once on no rows while it waits for the
  * first kernel: its instructions come from memory, too. */
-template<class R, int WIDTH, int THREADS>
-__global__ void __launch_bounds__(THREADS)
-    column_sums_kernel(int64_t count, int64_t cols, const R *partial, R *sum, bool accumulate)
+template<class R, class G, int WIDTH, int THREADS>
+__global__ void __launch_bounds__(THREADS, 1024 / THREADS)
+    column_sums_kernel(const __grid_constant__ column_parts<R, G> parts, unsigned slices,
+                       bool accumulate)
 {
     constexpr int LANES = lanes / WIDTH, STRIPS = THREADS / LANES, WARPS = THREADS / 32, AHEAD = 4;
     __shared__ R sums[WARPS][lanes];
     const int lane = threadIdx.x % LANES;
-    const int64_t base = int64_t(blockIdx.x) * lanes, col = base + lane * WIDTH;
-    R *to = sum + base + threadIdx.x;
+    const bool first_one = blockIdx.x < slices;
+    const int64_t cols = parts.cols, pitch = parts.pitch;
+    const int64_t base = int64_t(first_one ? blockIdx.x : blockIdx.x - slices) * lanes;
+    const int64_t col = base + lane * WIDTH;
+    const R *partial = parts.partial + (first_one ? 0 : parts.apart) + col;
+    G *to = (first_one ? parts.sum : parts.more) + base + threadIdx.x;
     const bool writes = threadIdx.x < lanes && base + threadIdx.x < cols;
 #if __CUDA_ARCH__ >= 900
     bool ready = false;
@@ -87,7 +101,7 @@ __global__ void __launch_bounds__(THREADS)
 #endif
 #pragma unroll 1
     for (;; ready = true) {
-        const int64_t rows = ready ? count : 0;
+        const int64_t rows = ready ? parts.count : 0;
         R mine[WIDTH] = {};
         int64_t first = threadIdx.x / LANES;
 #pragma unroll 1
@@ -101,8 +115,7 @@ __global__ void __launch_bounds__(THREADS)
 #pragma unroll
                 for (int k = 0; k < AHEAD; k++)
                     if (i + k * STRIPS < end && col < cols)
-                        load_elements(next[k], partial + (i + k * STRIPS) * cols + col, WIDTH,
-                                      true);
+                        load_elements(next[k], partial + (i + k * STRIPS) * pitch, WIDTH, true);
 #pragma unroll
                 for (int k = 0; k < AHEAD * WIDTH; k++)
                     part[k % WIDTH] += next[k / WIDTH][k % WIDTH];
@@ -129,7 +142,7 @@ __global__ void __launch_bounds__(THREADS)
             for (int k = 0; k < WARPS; k++)
                 if (k % (2 * apart) == 0) total[k] += total[k + apart];
         if (ready) {
-            if (writes) *to = accumulate ? *to + total[0] : total[0];
+            if (writes) *to = accumulate ? *to + (G)total[0] : (G)total[0];
             return;
         }
         __syncthreads();
@@ -137,28 +150,38 @@ __global__ void __launch_bounds__(THREADS)
     }
 }
 
-/* even: rows of partial are 16-byte aligned.  few blocks: the more strips, the fewer reads follow
- * each other. */
-template<class R>
+/* even: vectors of partial are whole and 16-byte aligned.  few blocks: the more strips, the fewer
+ * reads follow each other. */
+template<class R, class G>
 static inline auto column_sums_kernel_of(bool even, bool few)
 {
     constexpr int width = 16 / (int)sizeof(R);
-    return even  ? few ? column_sums_kernel<R, width, 512> : column_sums_kernel<R, width, 256>
-            : few ? column_sums_kernel<R, 1, 512>
-                 : column_sums_kernel<R, 1, 256>;
+    return even  ? few ? column_sums_kernel<R, G, width, 512> : column_sums_kernel<R, G, width, 256>
+            : few ? column_sums_kernel<R, G, 1, 512>
+                 : column_sums_kernel<R, G, 1, 256>;
+}
+
+template<class R, class G>
+static tutti_status column_sums_finish(const char *what, cudaStream_t stream,
+                                       const column_parts<R, G> &parts, bool accumulate)
+{
+    constexpr int width = 16 / (int)sizeof(R);
+    const bool even = parts.cols % width == 0 && parts.pitch % width == 0 &&
+                      parts.apart % width == 0 && (uintptr_t)parts.partial % 16 == 0;
+    const unsigned slices = (unsigned)div_up(parts.cols, lanes), grid = slices * (parts.more ? 2 : 1);
+    const bool few = grid <= 8192 / lanes;
+    int device = 0;
+    TUTTI_TRY(tutti__cuda_status(cudaGetDevice(&device), what));
+    return launch_early(what, device, column_sums_kernel_of<R, G>(even, few), grid,
+                        dim3(few ? 512 : 256), stream, parts, slices, accumulate);
 }
 
 template<class R>
 static tutti_status column_sums_finish(const char *what, cudaStream_t stream, int64_t count,
                                        int64_t cols, const R *partial, R *sum, bool accumulate)
 {
-    const bool even = cols * sizeof(R) % 16 == 0 && (uintptr_t)partial % 16 == 0;
-    const bool few = cols <= 8192;
-    int device = 0;
-    TUTTI_TRY(tutti__cuda_status(cudaGetDevice(&device), what));
-    return launch_early(what, device, column_sums_kernel_of<R>(even, few),
-                        (unsigned)div_up(cols, lanes), dim3(few ? 512 : 256), stream, count, cols,
-                        partial, sum, accumulate);
+    return column_sums_finish(
+        what, stream, column_parts<R, R>{partial, count, cols, cols, 0, sum, NULL}, accumulate);
 }
 
 #endif

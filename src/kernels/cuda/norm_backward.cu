@@ -8,161 +8,148 @@
  * the end each block writes one partial row per parameter to scratch, and a second kernel adds
  * these in order.
  *
- *   warp     up to 512 columns: a group of lanes a row
- *   block    up to 8192 columns: a block a row
+ *   warp     up to 512 columns: some lanes of a warp a row
+ *   block    up to 8192 columns: some warps of a block a row
  *   cluster  up to 65536 columns of f32, 131072 of 16-bit types: a cluster of blocks a row
  *            (norm_backward_cluster.cu)
  *   sliced   all others, and pairings that nobody trains with (norm_backward_sliced.cu) */
+#include "kernels/cuda/column_sums.cuh"
 #include "kernels/cuda/norm_backward_rows.cuh"
 
-enum { WARP_THREADS = 256, FINISH_THREADS = 1024 };
+enum { WARP_THREADS = 256 };
 
-/* Of the warp kernel; narrow: whole vectors of a 16-bit type. */
-__host__ __device__ constexpr int warp_blocks(int elements, bool centered, bool narrow)
+/* A block's threads at most, and the blocks that a multiprocessor has at a time.  easy: not both
+ * f32 and skewed; narrow: whole vectors of a 16-bit type. */
+__host__ __device__ constexpr int threads_of(bool warp, int elements, bool easy)
 {
-    return elements == 8 ? 3 + narrow : centered ? 2 : 2 + narrow;
+    return warp ? WARP_THREADS : elements == 8 && easy ? 768 : MORE_THREADS;
+}
+__host__ __device__ constexpr int blocks_of(bool warp, int elements, bool centered, bool narrow,
+                                            bool easy)
+{
+    return !warp ? 1 : elements == 8 && easy ? 3 + narrow : centered ? 2 : 2 + narrow;
 }
 
-/* Of the block kernel with the most threads that it takes; easy: not both f32 and skewed. */
-__host__ __device__ constexpr int block_blocks(int elements, bool easy)
-{
-    return elements == 8 ? 2 + easy : 1;
-}
+/* Some lanes of a warp for a row. */
+template<int VALUES>
+struct lanes_team {
+    int lanes;
+    __device__ __forceinline__ void reduce(float (&values)[VALUES]) const
+    {
+        if (lanes == 1) return;
+        const float mine = lanes == 32 ? sum_lanes(values, 32) : sum_lanes(values, lanes);
+        const float other = VALUES == 1 ? mine : __shfl_xor_sync(0xffffffffu, mine, 1);
+        const bool odd = threadIdx.x & 1;
+        values[0] = odd ? other : mine;
+        values[VALUES - 1] = odd ? mine : other;
+    }
+};
 
-/* A group of lanes a row, up to 16 elements a lane; the block's groups are added at the end, in
- * the memory of the ring. */
-template<class T, int ELEMENTS, bool CENTERED, bool SKEWED>
-__global__ void __launch_bounds__(WARP_THREADS,
-                                  warp_blocks(ELEMENTS, CENTERED, sizeof(T) == 2 && !SKEWED))
-    norm_backward_warp_kernel(tutti__norm_args args, norm_backward_even even,
-                              backward_scratch<float> scratch, int lanes, int depth)
+/* Some warps of a block, up to 16, for a row.  Two alternating places make one barrier a reduction
+ * enough. */
+template<int VALUES>
+struct warps_team {
+    enum { PLACE = 32 * VALUES * (int)sizeof(float) }; /* of one turn: bytes, a power of two */
+    uint32_t to, from; /* shared addresses: this lane's value of its warp, a part of the row */
+    int warps, barrier;
+    bool gives, takes;
+
+    /* shared: two places, the first at a multiple of both */
+    __device__ __forceinline__ warps_team(float *shared, int threads)
+        : warps(threads / 32), barrier(1 + (int)threadIdx.x / threads)
+    {
+        const int lane = threadIdx.x % 32, first = (int)threadIdx.x / threads * warps;
+        to = (uint32_t)__cvta_generic_to_shared(shared + threadIdx.x / 32 * VALUES + lane);
+        from = (uint32_t)__cvta_generic_to_shared(shared + first * VALUES + lane);
+        gives = lane < VALUES, takes = lane < warps * VALUES;
+    }
+    __device__ __forceinline__ void reduce(float (&values)[VALUES])
+    {
+        const float mine = sum_lanes(values, 32);
+        float part = 0;
+        if (gives) asm volatile("st.shared.f32 [%0], %1;" ::"r"(to), "f"(mine) : "memory");
+        asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(warps * 32) : "memory");
+        if (takes) asm volatile("ld.shared.f32 %0, [%1];" : "=f"(part) : "r"(from) : "memory");
+        share_sums(values, part, warps);
+        to ^= PLACE, from ^= PLACE;
+    }
+};
+
+/* `lanes` threads of a block have a row, of which up to ELEMENTS elements each; the block's groups
+ * of lanes are added at the end, in the memory of the ring. */
+template<class T, int ELEMENTS, bool CENTERED, bool SKEWED, bool WARP>
+__global__ void __launch_bounds__(threads_of(WARP, ELEMENTS, sizeof(T) == 2 || !SKEWED),
+                                  blocks_of(WARP, ELEMENTS, CENTERED, sizeof(T) == 2 && !SKEWED,
+                                            sizeof(T) == 2 || !SKEWED))
+    norm_backward_kernel(tutti__norm_args args, norm_backward_even even,
+                         backward_steps steps, backward_scratch<float> scratch, int lanes,
+                         int depth)
 {
     extern __shared__ __align__(128) uint4 shared[];
-    constexpr int N = vector16<T>::N, VECS = ELEMENTS / N, WARPS = WARP_THREADS / 32;
+    constexpr int N = vector16<T>::N, VECS = ELEMENTS / N, VALUES = CENTERED ? 2 : 1;
+    using many = warps_team<VALUES>;
+    __shared__ __align__(2 * many::PLACE) float places[2 * 32 * VALUES];
     start_next();
-    lane_team team = {lanes};
+    auto team = [&] {
+        if constexpr (WARP)
+            return lanes_team<VALUES>{lanes};
+        else
+            return many(places, lanes);
+    }();
     const int lane = threadIdx.x % lanes, group = threadIdx.x / lanes;
-    const int groups = WARP_THREADS / lanes, cols = (int)args.cols;
-    const int64_t stride = (int64_t)gridDim.x * groups;
-    float4 *gamma = (float4 *)shared;
-    backward_rows<T, ELEMENTS, CENTERED, SKEWED> rows(args, shared + gamma_words(lanes, ELEMENTS),
-                                                      row_place{lane, lanes, lanes}, depth);
+    const int groups = blockDim.x / lanes, cols = (int)args.cols;
+    const int64_t first = (int64_t)blockIdx.x * groups;
+    backward_rows<T, ELEMENTS, CENTERED, SKEWED> rows(
+        args, steps, shared + gamma_words(lanes, ELEMENTS),
+        row_place{lane, lanes, WARP ? lanes : 32}, depth, first + group);
     rows.ring.clear_beyond(cols);
-    int64_t base = (int64_t)blockIdx.x * groups;
-    for (int d = 0; d < depth - 1; d++) rows.request(base + d * stride + group);
-    rows.load_statistics(base + group);
-    rows.store_gamma(gamma, group == 0, even.gamma);
+    for (int d = 0; d < depth - 1; d++) rows.request(d);
+    rows.load_statistics();
+    rows.store_gamma((float4 *)shared, group == 0, even.gamma);
     __syncthreads();
-    /* whole warps go round together: a group past the end has zeros but takes part in the
+    /* the block's groups go round together: one past the end has no row, but takes part in the
      * shuffles */
-    for (; base < args.rows; base += stride) {
-        rows.load_statistics(base + stride + group);
-        rows.request(base + (depth - 1) * stride + group);
+    for (int turns = (int)((args.rows - first + steps.rows - 1) / steps.rows); turns > 0; turns--) {
+        rows.load_statistics();
+        rows.request(depth - 3);
         rows.ring.wait(depth - 1);
-        rows.run(team, base + group, base + group < args.rows, even.inverse_cols);
-        rows.ring.release();
+        rows.run(team, rows.coming + depth > 0, even.inverse_cols);
+        rows.ring.release(steps.skews);
     }
 
-    /* groups of a warp, then warps of the block */
-    float(*merged)[32 * ELEMENTS] = (float(*)[32 * ELEMENTS]) shared;
-    const int warp = threadIdx.x / 32;
+    /* groups of a warp, then those of the block */
+    const int parts = WARP ? WARP_THREADS / 32 : groups, pitch = (WARP ? 32 : lanes) * ELEMENTS;
+    float *merged = (float *)shared;
     auto merge = [&](float(&values)[VECS][N], int which) {
         __syncthreads();
-        for (int offset = 16; offset >= lanes; offset /= 2)
+        for (int offset = 16; WARP && offset >= lanes; offset /= 2)
 #pragma unroll
             for (int k = 0; k < VECS; k++)
 #pragma unroll
                 for (int i = 0; i < N; i++)
                     values[k][i] += __shfl_xor_sync(0xffffffffu, values[k][i], offset);
-        if (threadIdx.x % 32 < lanes) {
+        if (!WARP || threadIdx.x % 32 < lanes) {
+            float *to = merged + (WARP ? (int)threadIdx.x / 32 : group) * pitch;
 #pragma unroll
             for (int k = 0; k < VECS; k++)
-#pragma unroll
-                for (int i = 0; i < N; i++)
-                    merged[warp][rows.ring.place.template column<T>(k) + i] = values[k][i];
+                store_elements(to + rows.ring.place.template column<T>(k), values[k], N, true);
         }
         __syncthreads();
+        /* the pitch has room for the last four */
         float *to = scratch.row(blockIdx.x, which);
-        for (int col = threadIdx.x; col < cols; col += WARP_THREADS) {
-            float sum = 0;
-            for (int w = 0; w < WARPS; w++) sum += merged[w][col];
-            to[col] = sum;
+        for (int col = 4 * threadIdx.x; col < cols; col += 4 * blockDim.x) {
+            float4 sum = *(const float4 *)(merged + col);
+#pragma unroll 1
+            for (int part = 1; part < parts; part++) {
+                const float4 more = *(const float4 *)(merged + part * pitch + col);
+                sum.x += more.x, sum.y += more.y, sum.z += more.z, sum.w += more.w;
+            }
+            *(float4 *)(to + col) = sum;
         }
     };
     if (args.dgamma) merge(rows.dgamma, 0);
     if constexpr (CENTERED)
         if (args.dbeta) merge(rows.dbeta, 1);
-}
-
-/* A block a row. */
-template<class T, int ELEMENTS, bool CENTERED, bool SKEWED>
-__global__ void __launch_bounds__(ELEMENTS == 8 ? FEW_THREADS : MORE_THREADS,
-                                  block_blocks(ELEMENTS, sizeof(T) == 2 || !SKEWED))
-    norm_backward_block_kernel(tutti__norm_args args, norm_backward_even even,
-                               backward_scratch<float> scratch, int depth)
-{
-    extern __shared__ __align__(128) uint4 shared[];
-    constexpr int N = vector16<T>::N, VECS = ELEMENTS / N, VALUES = CENTERED ? 2 : 1;
-    __shared__ block_team_slots<float, VALUES> slots;
-    start_next();
-    block_team<float, VALUES> team(slots, 1);
-    const int threads = blockDim.x, cols = (int)args.cols;
-    const int64_t partial_row = blockIdx.x, stride = gridDim.x;
-    backward_rows<T, ELEMENTS, CENTERED, SKEWED> rows(args, shared + gamma_words(threads, ELEMENTS),
-                                                      row_place{(int)threadIdx.x, threads, 32},
-                                                      depth);
-    rows.ring.clear_beyond(cols);
-    int64_t row = partial_row;
-    for (int d = 0; d < depth - 1; d++) rows.request(row + d * stride);
-    rows.load_statistics(row);
-    rows.store_gamma((float4 *)shared, true, even.gamma);
-    for (; row < args.rows; row += stride) {
-        rows.load_statistics(row + stride);
-        rows.request(row + (depth - 1) * stride);
-        rows.ring.wait(depth - 1);
-        rows.run(team, row, true, even.inverse_cols);
-        rows.ring.release();
-    }
-#pragma unroll
-    for (int k = 0; k < VECS; k++) {
-        const int col = rows.ring.place.template column<T>(k);
-        /* the pitch has room for the last vector */
-        const int count = col < cols ? N : 0;
-        if (args.dgamma)
-            store_elements(scratch.row(partial_row, 0) + col, rows.dgamma[k], count, true);
-        if constexpr (CENTERED)
-            if (args.dbeta)
-                store_elements(scratch.row(partial_row, 1) + col, rows.dbeta[k], count, true);
-    }
-}
-
-/* Adds the partial rows, 32 columns per block: each of 32 warps every 32nd row, then the warps as a
- * tree. */
-template<class A, class G>
-__global__ void __launch_bounds__(FINISH_THREADS)
-    norm_backward_finish_kernel(backward_scratch<A> scratch, int64_t partials, int cols, G *dgamma,
-                                G *dbeta, bool accumulate)
-{
-    constexpr int WARPS = FINISH_THREADS / 32;
-    __shared__ A sums[WARPS][33];
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const int slices = (cols + 31) / 32;
-    /* if only one gradient is wanted there are blocks for one only */
-    const int which = dgamma ? (int)blockIdx.x / slices : 1;
-    const int first = (int)blockIdx.x % slices * 32;
-    wait_for_previous();
-    A sum = 0;
-    if (first + lane < cols) {
-#pragma unroll 8
-        for (int64_t p = warp; p < partials; p += WARPS) sum += scratch.row(p, which)[first + lane];
-    }
-    sums[warp][lane] = sum;
-    __syncthreads();
-    A total[1] = {sums[lane][warp]};
-    reduce_lanes<row_add>(total, 32);
-    if (lane > 0 || first + warp >= cols) return;
-    G *to = (which ? dbeta : dgamma) + first + warp;
-    *to = accumulate ? *to + (G)total[0] : (G)total[0];
 }
 
 /* Host side */
@@ -177,32 +164,25 @@ static int64_t divide_up(int64_t value, int64_t by)
     return (value + by - 1) / by;
 }
 
-/* Up to 512 columns a group of lanes has a row; otherwise a block or a cluster, whose blocks have
- * 8192 columns, of f32 4096: so the ring holds five rows. */
+/* Of blocks with few columns 8 elements a thread leave fewer of a warp's lanes without one.  The
+ * blocks of a cluster have 8192 columns, of f32 4096: so the ring holds five rows. */
 static void plan_own(backward_plan *plan, const tutti__norm_args *args)
 {
     const int64_t cols = args->cols;
     const bool narrow = tutti_dtype_size(args->x.dtype) == 2, whole = cols % (narrow ? 8 : 4) == 0;
-    if (cols <= 512) {
-        plan->kind = backward_plan::WARP;
-        plan->elements = cols <= 256 ? 8 : 16;
-        plan->threads = WARP_THREADS;
-        plan->resident = warp_blocks(plan->elements, args->centered, narrow && whole);
-        while (plan->lanes > 1 && plan->lanes / 2 * plan->elements >= cols) plan->lanes /= 2;
-        return;
-    }
-    plan->kind = backward_plan::BLOCK;
-    plan->elements = cols <= 8 * FEW_THREADS ? 8 : 16;
+    plan->kind = cols <= 512 ? backward_plan::WARP : backward_plan::BLOCK;
+    const bool warp = plan->kind == backward_plan::WARP;
+    plan->elements = cols <= 256 || (cols > 512 && cols <= 768) ? 8 : 16;
     if (cols > (int64_t)plan->elements * MORE_THREADS) {
         plan->kind = backward_plan::CLUSTER;
         plan->elements = narrow ? 16 : 8;
         while (cols > (int64_t)plan->elements * MORE_THREADS * plan->cluster) plan->cluster *= 2;
     }
-    const int64_t each = plan->elements * plan->cluster;
-    plan->threads = row_round_up((int)divide_up(cols, each), 32);
-    const int threads = (plan->elements == 8 ? FEW_THREADS : MORE_THREADS) *
-                        block_blocks(plan->elements, narrow || whole);
-    plan->resident = plan->cluster > 1 ? 1 : threads / plan->threads;
+    plan->lanes = row_round_up((int)divide_up(cols, plan->elements * plan->cluster), 32);
+    while (warp && plan->lanes > 1 && plan->lanes / 2 * plan->elements >= cols) plan->lanes /= 2;
+    const int most = plan->cluster > 1 ? plan->lanes : threads_of(warp, plan->elements, narrow || whole);
+    plan->threads = most / plan->lanes * plan->lanes;
+    plan->resident = blocks_of(warp, plan->elements, args->centered, narrow && whole, narrow || whole);
 }
 
 /* Blocks, or clusters, that the device surely holds at a time: those beyond would double the time.
@@ -229,9 +209,10 @@ static tutti_status plan_backward(const tutti_context *ctx, const tutti__norm_ar
     if (own) plan_own(&plan, args);
     if (plan.cluster > 1) TUTTI_TRY(tutti__cuda_norm_cluster_max(ctx->device, &cluster_max));
     if (own && plan.cluster <= cluster_max) {
-        /* a partial row costs as much as a few rows of x */
-        const int64_t at_a_time = plan.kind == backward_plan::WARP ? WARP_THREADS / plan.lanes : 1;
-        plan.partials = at_most(divide_up(rows, at_a_time * 4), resident_rows(plan, sms));
+        /* a partial row costs as much as a few rows of x, which a block takes in turn */
+        const int64_t each = plan.kind == backward_plan::BLOCK ? 1 : 4;
+        plan.partials = at_most(divide_up(rows, plan.threads / plan.lanes * each),
+                                resident_rows(plan, sms));
     } else {
         plan.kind = backward_plan::SLICED;
         plan.threads = 32;
@@ -251,17 +232,16 @@ static tutti_status plan_backward(const tutti_context *ctx, const tutti__norm_ar
 backward_ring backward_ring_for(const tutti_context *ctx, const tutti__norm_args *args,
                                 const backward_plan &plan, bool skewed)
 {
-    const bool warp = plan.kind == backward_plan::WARP;
-    const int element = (int)tutti_dtype_size(args->x.dtype), lanes = warp ? plan.lanes : 32;
-    const int stage = ring_words(plan.threads, lanes, skewed) * plan.elements * element *
-                      (args->dsum.data ? 3 : 2);
-    const int gamma = gamma_words(warp ? lanes : plan.threads, plan.elements) * 16;
+    const int element = (int)tutti_dtype_size(args->x.dtype);
+    const int stage = ring_words(plan.threads, plan.lanes < 32 ? plan.lanes : 32, skewed) *
+                      plan.elements * element * (args->dsum.data ? 3 : 2);
+    const int gamma = gamma_words(plan.lanes, plan.elements) * 16;
     const int limit = tutti__cuda_shared_limit(ctx->device) / plan.resident - RING_SPARE;
     backward_ring size = {plan.kind == backward_plan::CLUSTER ? 5 : plan.elements == 8 ? 4 : 3, 0};
     while (size.depth > 1 && gamma + size.depth * stage > limit) size.depth--;
     size.bytes = gamma + size.depth * stage;
-    const int merged = WARP_THREADS * plan.elements * (int)sizeof(float);
-    if (warp && size.bytes < merged) size.bytes = merged;
+    const int merged = plan.threads * plan.elements * (int)sizeof(float);
+    if (size.bytes < merged) size.bytes = merged;
     return size;
 }
 
@@ -272,17 +252,19 @@ static tutti_status launch_own(tutti_context *ctx, const tutti__norm_args *args,
 {
     cudaStream_t stream = tutti__cuda_stream(ctx);
     const backward_ring ring = backward_ring_for(ctx, args, plan, SKEWED);
-    auto launch = [&](auto kernel, auto... lanes) {
+    auto launch = [&](auto kernel) {
         if (ring.bytes > 40 << 10) /* always the same value: contexts of other threads launch it */
             TUTTI_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                             tutti__cuda_shared_limit(ctx->device) - RING_SPARE),
                        "norm_backward");
         return row_launch("norm_backward", kernel, (unsigned)plan.partials, plan.threads, 1,
-                          (size_t)ring.bytes, stream, *args, even, scratch, lanes..., ring.depth);
+                          (size_t)ring.bytes, stream, *args, even,
+                          backward_steps::of<T>(args, plan.partials * (plan.threads / plan.lanes)),
+                          scratch, plan.lanes, ring.depth);
     };
-    if (plan.kind == backward_plan::WARP)
-        return launch(norm_backward_warp_kernel<T, ELEMENTS, CENTERED, SKEWED>, plan.lanes);
-    return launch(norm_backward_block_kernel<T, ELEMENTS, CENTERED, SKEWED>);
+    return plan.kind == backward_plan::WARP
+               ? launch(norm_backward_kernel<T, ELEMENTS, CENTERED, SKEWED, true>)
+               : launch(norm_backward_kernel<T, ELEMENTS, CENTERED, SKEWED, false>);
 }
 
 template<class T, int ELEMENTS>
@@ -320,21 +302,19 @@ static tutti_status backward_own(tutti_context *ctx, const tutti__norm_args *arg
     }
 }
 
-template<class A>
+/* Adds the partial rows. */
+template<class A, class G>
 static tutti_status finish(tutti_context *ctx, const tutti__norm_args *args,
                            const backward_plan &plan, const backward_scratch<A> &scratch)
 {
     if (!args->dgamma && !args->dbeta) return TUTTI_OK;
     if (args->rows == 0 && args->accumulate) return TUTTI_OK;
-    int wanted = (args->dgamma ? 1 : 0) + (args->dbeta ? 1 : 0);
-    const unsigned grid = (unsigned)(divide_up(args->cols, 32) * wanted);
-    auto add = [&](auto zero) {
-        using G = decltype(zero);
-        return launch_early("norm_backward", ctx->device, norm_backward_finish_kernel<A, G>, grid,
-                            dim3(FINISH_THREADS), tutti__cuda_stream(ctx), scratch, plan.partials,
-                            args->cols, (G *)args->dgamma, (G *)args->dbeta, args->accumulate);
-    };
-    return args->grad_dtype == TUTTI_F64 ? add(0.0) : add(0.0f);
+    const int which = args->dgamma ? 0 : 1; /* the first one wanted */
+    const column_parts<A, G> parts = {
+        scratch.row(0, which),      plan.partials,         args->cols,
+        2 * plan.pitch,             plan.pitch,            (G *)(which ? args->dbeta : args->dgamma),
+        which ? NULL : (G *)args->dbeta};
+    return column_sums_finish("norm_backward", tutti__cuda_stream(ctx), parts, args->accumulate);
 }
 
 template<class A>
@@ -353,7 +333,8 @@ static tutti_status backward(tutti_context *ctx, const tutti__norm_args *args,
                 TUTTI_TRY(backward_own(ctx, args, plan, scratch));
         }
     }
-    return finish<A>(ctx, args, plan, scratch);
+    return args->grad_dtype == TUTTI_F64 ? finish<A, double>(ctx, args, plan, scratch)
+                                         : finish<A, float>(ctx, args, plan, scratch);
 }
 
 static tutti_status norm_plan(tutti_context *ctx, const void *untyped, bool backward,

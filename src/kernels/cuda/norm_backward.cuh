@@ -9,7 +9,7 @@
 struct backward_plan {
     enum { WARP, BLOCK, CLUSTER, SLICED } kind;
     int elements; /* a thread has of a row */
-    int lanes, threads, cluster;
+    int lanes, threads, cluster; /* a block's threads for a row, all; a row's blocks */
     int resident;     /* thread blocks a multiprocessor has at a time */
     int slices;       /* sliced: blocks side by side */
     int64_t partials; /* rows of partial sums: blocks, or clusters, or chunks of rows */
@@ -23,7 +23,7 @@ template<class A>
 struct backward_scratch {
     A *partial, *sums;
     int64_t pitch;
-    __device__ __forceinline__ A *row(int64_t partial_row, int which) const
+    __host__ __device__ __forceinline__ A *row(int64_t partial_row, int which) const
     {
         return partial + (partial_row * 2 + which) * pitch;
     }
@@ -51,8 +51,8 @@ static inline norm_backward_even find_even(const tutti__norm_args *args, int wid
             (float)(1.0 / (double)args->cols)};
 }
 
-/* The most threads of a block with 8 elements a thread, with 16. */
-constexpr int FEW_THREADS = 288, MORE_THREADS = 512;
+/* The most threads that a row has in a block. */
+constexpr int MORE_THREADS = 512;
 enum { NORM_CLUSTER_MAX = 16 };
 
 /* Stages of the ring and bytes of shared memory. */

@@ -17,7 +17,7 @@ struct cluster_sums {
     struct alignas(4 * VALUES) part {
         float values[VALUES];
     };
-    part warps[PLACES][MORE_THREADS / 32], blocks[PLACES][NORM_CLUSTER_MAX];
+    part warps[PLACES][NORM_CLUSTER_MAX * MORE_THREADS / 32];
     uint64_t arrived[PLACES];
 };
 
@@ -57,36 +57,28 @@ struct cluster_team {
     __device__ __forceinline__ void send(int turn, float (&values)[VALUES]) const
     {
         const int place = turn % sums::PLACES, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-        reduce_lanes<row_add>(values, 32);
-        if (lane == 0) put(shared.warps[place][warp], values);
-        __syncthreads();
-        if (warp > 0) return;
-        get(values, shared.warps[place], (int)blockDim.x / 32);
+        const int warps = (int)blockDim.x / 32;
+        const float mine = sum_lanes(values, 32);
 #ifdef TUTTI_ROW_CLUSTERS
         const uint32_t arrived = here(&shared.arrived[place]);
-        if (lane == 0)
+        if (threadIdx.x == 0)
             asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(arrived),
-                         "r"(cluster * VALUES * 4)
+                         "r"(cluster * warps * VALUES * 4)
                          : "memory");
-        if (lane >= cluster) return;
-        const uint32_t to = there(here(&shared.blocks[place][rank]), lane);
-        if constexpr (VALUES == 1)
-            asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.f32 [%0], %1, "
-                         "[%2];" ::"r"(to),
-                         "f"(values[0]), "r"(there(arrived, lane))
-                         : "memory");
-        else
-            asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], "
-                         "{%1, %2}, [%3];" ::"r"(to),
-                         "f"(values[0]), "f"(values[VALUES - 1]), "r"(there(arrived, lane))
-                         : "memory");
+        if (lane >= cluster * VALUES) return;
+        const int to = lane / VALUES;
+        const float *part = &shared.warps[place][rank * warps + warp].values[lane % VALUES];
+        asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.f32 [%0], %1, "
+                     "[%2];" ::"r"(there(here(part), to)),
+                     "f"(mine), "r"(there(arrived, to))
+                     : "memory");
 #endif
     }
 
     /* The sums of all threads of the cluster: the same bits in each. */
     __device__ __forceinline__ void receive(int turn, float (&values)[VALUES]) const
     {
-        const int place = turn % sums::PLACES;
+        const int place = turn % sums::PLACES, lane = threadIdx.x % 32;
 #ifdef TUTTI_ROW_CLUSTERS
         uint32_t done = 0;
         while (!done)
@@ -100,25 +92,19 @@ struct cluster_team {
                 : "r"(here(&shared.arrived[place])), "r"(turn / sums::PLACES % 2)
                 : "memory");
 #endif
-        get(values, shared.blocks[place], cluster);
+        const float *parts = shared.warps[place][0].values;
+        const int count = cluster * VALUES * ((int)blockDim.x / 32);
+        float part = lane < count ? parts[lane] : 0;
+        for (int i = lane + 32; i < count; i += 32) part += parts[i];
+#pragma unroll
+        for (int apart = 16; apart >= VALUES; apart /= 2)
+            part += __shfl_xor_sync(0xffffffffu, part, apart);
+        const float other = VALUES == 1 ? part : __shfl_xor_sync(0xffffffffu, part, 1);
+        values[0] = lane % 2 ? other : part;
+        values[VALUES - 1] = lane % 2 ? part : other;
     }
 
   private:
-    static __device__ __forceinline__ void put(typename sums::part &to,
-                                               const float (&values)[VALUES])
-    {
-#pragma unroll
-        for (int n = 0; n < VALUES; n++) to.values[n] = values[n];
-    }
-    /* Of up to 16 parts. */
-    static __device__ __forceinline__ void get(float (&values)[VALUES],
-                                               const typename sums::part *parts, int count)
-    {
-        const int i = threadIdx.x % 16;
-#pragma unroll
-        for (int n = 0; n < VALUES; n++) values[n] = i < count ? parts[i].values[n] : 0;
-        reduce_lanes<row_add>(values, 16);
-    }
     static __device__ __forceinline__ uint32_t here(const void *shared)
     {
         return (uint32_t)__cvta_generic_to_shared(shared);
@@ -137,7 +123,8 @@ struct cluster_team {
 template<class T, int ELEMENTS, bool CENTERED, bool SKEWED>
 __global__ void __launch_bounds__(MORE_THREADS, 1)
     norm_backward_cluster_kernel(tutti__norm_args args, norm_backward_even even,
-                                 backward_scratch<float> scratch, int cluster, int depth)
+                                 backward_steps steps, backward_scratch<float> scratch,
+                                 int cluster, int depth)
 {
     extern __shared__ __align__(128) uint4 shared[];
     constexpr int N = vector16<T>::N, VECS = ELEMENTS / N, VALUES = CENTERED ? 2 : 1;
@@ -145,45 +132,45 @@ __global__ void __launch_bounds__(MORE_THREADS, 1)
     start_next();
     const cluster_team<VALUES> team(space, cluster);
     const int threads = blockDim.x, cols = (int)args.cols;
-    const int64_t partial_row = blockIdx.x / cluster, stride = gridDim.x / cluster;
+    const int64_t partial_row = blockIdx.x / cluster;
     backward_rows<T, ELEMENTS, CENTERED, SKEWED, true> rows(
-        args, shared + gamma_words(threads, ELEMENTS),
-        row_place{team.rank * threads * VECS + (int)threadIdx.x, threads, 32}, depth);
+        args, steps, shared + gamma_words(threads, ELEMENTS),
+        row_place{team.rank * threads * VECS + (int)threadIdx.x, threads, 32}, depth, partial_row);
     rows.ring.clear_beyond(cols);
-    int64_t row = partial_row;
-    for (int d = 0; d < depth - 1; d++) rows.request(row + d * stride);
-    rows.load_statistics(row);
+    const int turns = rows.coming;
+    for (int d = 0; d < depth - 1; d++) rows.request(d);
+    rows.load_statistics();
     rows.store_gamma((float4 *)shared, true, even.gamma);
     team.begin();
 
-    /* of the row before: its stage and statistics */
-    uint32_t stage = 0;
+    /* of the row before: where it is, and its statistics */
+    uint32_t from = 0, skews = 0;
     float rstd = 0, mean = 0, sums[VALUES];
     auto finish = [&](int turn) {
-        const uint32_t now = rows.ring.from;
+        const uint32_t now = rows.ring.from, now_skews = rows.ring.skews;
         const float now_rstd = rows.rstd, now_mean = rows.mean;
-        rows.ring.from = stage, rows.rstd = rstd, rows.mean = mean;
+        rows.ring.from = from, rows.ring.skews = skews, rows.rstd = rstd, rows.mean = mean;
         team.receive(turn - 1, sums);
-        rows.finish(row - stride, cols, sums, even.inverse_cols);
-        rows.ring.from = now, rows.rstd = now_rstd, rows.mean = now_mean;
+        rows.finish(true, sums, even.inverse_cols);
+        rows.ring.from = now, rows.ring.skews = now_skews;
+        rows.rstd = now_rstd, rows.mean = now_mean;
     };
     const bool writes = args.dx.data != NULL;
-    int turn = 0;
-    for (; row < args.rows; row += stride, turn++) {
-        rows.load_statistics(row + stride);
+    for (int turn = 0; turn < turns; turn++) {
+        rows.load_statistics();
         rows.ring.wait(depth - 2);
 #pragma unroll
         for (int n = 0; n < VALUES; n++) sums[n] = 0;
-        rows.add_up(row, sums);
+        rows.add_up(sums);
         if (writes) {
             team.send(turn, sums);
             if (turn > 0) finish(turn);
         }
-        stage = rows.ring.from, rstd = rows.rstd, mean = rows.mean;
-        rows.ring.release();
-        rows.request(row + (depth - 1) * stride);
+        from = rows.ring.from, skews = rows.ring.skews, rstd = rows.rstd, mean = rows.mean;
+        rows.ring.release(steps.skews);
+        rows.request(depth - 3);
     }
-    if (writes && turn > 0) finish(turn);
+    if (writes && turns > 0) finish(turns);
 
 #pragma unroll
     for (int k = 0; k < VECS; k++) {
@@ -214,7 +201,8 @@ static tutti_status launch(tutti_context *ctx, const tutti__norm_args *args,
                    "norm_backward");
         return row_launch("norm_backward", kernel, (unsigned)(plan.partials * plan.cluster),
                           plan.threads, plan.cluster, (size_t)ring.bytes, tutti__cuda_stream(ctx),
-                          *args, even, scratch, plan.cluster, ring.depth);
+                          *args, even, backward_steps::of<T>(args, plan.partials), scratch,
+                          plan.cluster, ring.depth);
     };
     if (args->centered)
         return whole ? run(norm_backward_cluster_kernel<T, ELEMENTS, true, false>)

@@ -4,7 +4,8 @@
  * parameters from the caches, a few bytes a row of saved.  The variance is that of the centred
  * values.
  *
- *   lanes   up to 128 vectors (RMSNorm: 64): some lanes of a warp have a row in registers
+ *   lanes   up to 128 vectors (RMSNorm 64; 32 where the last is not whole): some lanes of a warp
+ *           have a row in registers
  *   held    up to 1024 whole vectors without a residual: a block has a row in registers
  *   parked  a block or a cluster has a row in shared memory (parked.cuh)
  *   any     all other pairings, and rows that fit on no cluster (norm_forward_any.cu)
@@ -22,21 +23,20 @@ enum {
     HELD_VECTORS = 1024 /* of a row in a block's registers, at most */
 };
 
-constexpr int held_registers(int vecs, bool wide)
+/* As few as there may be without spills on the way of usual rows: rows on their way are threads. */
+constexpr int held_registers(int vecs, bool wide, bool full)
 {
-    return vecs == 4 && wide ? 72 : 64;
+    return vecs == 4 ? wide ? 72 : 64 : vecs == 3 ? 56 : full ? 48 : 56;
 }
-
-/* As few as there may be without spills: rows on their way are threads. */
-constexpr int parked_registers(bool edges, bool cluster, bool residual)
+constexpr int parked_registers(bool edges, bool residual)
 {
-    return edges ? cluster && !residual ? 56 : 64 : residual ? 48 : 40;
+    return edges ? 64 : residual ? 48 : 40;
 }
 
 /* Of a multiprocessor. */
 constexpr int lanes_blocks(int vecs, bool whole, bool residual)
 {
-    return !whole ? 4 : residual ? 6 : vecs == 2 ? 10 : 7;
+    return !whole ? 4 : residual ? vecs == 2 ? 6 : 5 : vecs == 2 ? 10 : 7;
 }
 
 /* LANES: how many, of full rows, otherwise 0.  A group past the end has no row but takes part in
@@ -62,7 +62,7 @@ __global__ void __launch_bounds__(LANES_THREADS, lanes_blocks(VECS, WHOLE, RESID
 }
 
 template<class T, int VECS, bool CENTERED, bool FULL>
-__global__ void __maxnreg__(held_registers(VECS, CENTERED && sizeof(T) == 4))
+__global__ void __maxnreg__(held_registers(VECS, CENTERED && sizeof(T) == 4, FULL))
     norm_forward_held_kernel(tutti__norm_args args, norm_forward_even even)
 {
     constexpr int VALUES = CENTERED ? 2 : 1;
@@ -80,7 +80,7 @@ __global__ void __maxnreg__(held_registers(VECS, CENTERED && sizeof(T) == 4))
 }
 
 template<class T, bool CENTERED, bool EDGES, bool RESIDUAL, bool CLUSTER>
-__global__ void __maxnreg__(parked_registers(EDGES, CLUSTER, RESIDUAL))
+__global__ void __maxnreg__(parked_registers(EDGES, RESIDUAL))
     norm_forward_parked_kernel(tutti__norm_args args, norm_forward_even even, int vecs, int cluster)
 {
     extern __shared__ __align__(PARKED_ALIGNMENT) uint4 shared[];
@@ -183,8 +183,8 @@ static tutti_status forward_of(tutti_context *ctx, const tutti__norm_args *args,
                  : launch(std::false_type(), std::false_type());
 }
 
-/* Of x alone, beyond 1024 vectors.  Two sums and two parameters want smaller blocks than one of
- * each. */
+/* Of x alone, beyond 1024 vectors.  Two sums and two parameters want smaller
+ * blocks than one of each. */
 static parked_plan plan_long(int vectors, bool centered, int device)
 {
     const int block = centered ? 2048 : 4096, threads = centered ? 256 : 512;
@@ -214,14 +214,15 @@ static bool plan_rows(norm_forward_plan *plan, int64_t cols, int width, bool cen
     *plan = {};
     if (wide > INT32_MAX / 32) return false;
     const int vectors = (int)wide, usual = vectors <= 768 ? 6 : 8;
-    if (vectors <= (centered ? 128 : 64)) {
+    const bool even = cols % width == 0;
+    if (vectors <= (!even ? 32 : centered ? 128 : 64)) {
         plan->vecs = centered && vectors > 16 ? 4 : 2;
         plan->lanes = 1;
         while (plan->lanes * plan->vecs < vectors) plan->lanes *= 2;
         return true;
     }
     plan->both = parked_plan_for(vectors, 2, usual, device);
-    plan->held = vectors <= HELD_VECTORS && cols % width == 0;
+    plan->held = even && vectors <= HELD_VECTORS;
     if (plan->held) {
         const int three = row_round_up((vectors + 2) / 3, 32) * 3;
         const int four = row_round_up((vectors + 3) / 4, 32) * 4;
@@ -229,8 +230,8 @@ static bool plan_rows(norm_forward_plan *plan, int64_t cols, int width, bool cen
         plan->x = {row_round_up((vectors + vecs - 1) / vecs, 32), vecs, 1, 0};
         plan->x.bytes = parked_bytes(plan->x, 1);
     } else
-        plan->x = vectors <= HELD_VECTORS ? parked_plan_for(vectors, 1, usual, device)
-                                          : plan_long(vectors, centered, device);
+        plan->x = vectors <= 1024 ? parked_plan_for(vectors, 1, usual, device)
+                                  : plan_long(vectors, centered, device);
     return plan->x.cluster && plan->both.cluster;
 }
 

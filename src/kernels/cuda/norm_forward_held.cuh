@@ -117,14 +117,14 @@ struct held_row {
             float gamma[N], beta[N];
             Scale::load(args, even, col, left(k), gamma, beta);
             hold_packed<T>(raw[k]);
-            raw[k] = scaled<T, CENTERED>(raw[k], found, gamma, beta);
+            raw[k] = scaled<T, CENTERED, Scale::EXACT>(raw[k], found, gamma, beta);
             if (WHOLE && left(k) > 0 && exists()) *(uint4 *)(row_of(args.y) + col) = raw[k];
         }
     }
     __device__ __forceinline__ void write(const row_statistics &found)
     {
         if (!FULL) forget(place, cols);
-        with_scale<T, CENTERED, WHOLE>(args, even, [&](auto type) { scale(type, found); });
+        with_scale<T, CENTERED, WHOLE>(args, even, found, [&](auto type) { scale(type, found); });
         if (!WHOLE) store(args.y);
     }
 };

@@ -124,7 +124,8 @@ struct parked_norm {
         float gamma[N], beta[N];
         const int left = park.left(k, cols), col = cols - left;
         Scale::load(args, even, col, left, gamma, beta);
-        const uint4 raw = park.slots[k * 32], result = scaled<T, CENTERED>(raw, found, gamma, beta);
+        const uint4 raw = park.slots[k * 32],
+                    result = scaled<T, CENTERED, Scale::EXACT>(raw, found, gamma, beta);
         if (EDGES) {
             park.slots[k * 32] = result;
             return;
@@ -147,7 +148,7 @@ struct parked_norm {
             park.write_slots(row_of(args.sum), cols);
             __syncthreads();
         }
-        with_scale<T, CENTERED, !EDGES>(args, even, [&](auto type) { scale(type, found); });
+        with_scale<T, CENTERED, !EDGES>(args, even, found, [&](auto type) { scale(type, found); });
         if (EDGES) {
             __syncthreads();
             park.write_slots(row_of(args.y), cols);

@@ -65,13 +65,14 @@ static __device__ __forceinline__ void forget(row_place &place, int &cols)
     asm volatile("" : "+r"(cols), "+r"(place.first), "+r"(place.step));
 }
 
-/* sums(mean, &moved) are a thread's sums as in squares_of; far: the row needs it anyway. */
+/* Whether the row is delicate.  sums(mean, &moved) are a thread's sums as in squares_of; far: the
+ * sums need it anyway. */
 template<class Team, class Sums>
-__device__ __forceinline__ void correct_delicate(Team &team, float inverse_cols, bool far,
+__device__ __forceinline__ bool correct_delicate(Team &team, float inverse_cols, bool far,
                                                  float &mean, float &squares, Sums &&sums)
 {
     const bool delicate = far || is_delicate(mean, squares * inverse_cols);
-    if (!team.any(delicate)) return;
+    if (!team.any(delicate)) return false;
 #pragma unroll 1
     for (int pass = 0; pass < DELICATE_PASSES; pass++) {
         float both[2] = {0, 0};
@@ -81,6 +82,7 @@ __device__ __forceinline__ void correct_delicate(Team &team, float inverse_cols,
         squares = both[0];
         correct_mean(mean, squares, both[1], __fmul_rn(both[1], inverse_cols));
     }
+    return delicate;
 }
 
 static __device__ __forceinline__ float rstd_of(float squares, const norm_forward_even &even)
@@ -88,8 +90,11 @@ static __device__ __forceinline__ float rstd_of(float squares, const norm_forwar
     return isfinite(squares) ? rsqrtf(fmaf(squares, even.inverse_cols, even.eps)) : CUDART_NAN_F;
 }
 
+/* A value's n is (v - mean) rstd; where the mean is not much larger than the deviations, rounding
+ * mean rstd once does not matter to a type of 16 bits. */
 struct row_statistics {
     float mean, rstd;
+    bool delicate;
 };
 
 /* From a row's sums of squares and, if CENTERED, of x, about the pivot. */
@@ -100,16 +105,18 @@ __device__ __forceinline__ row_statistics statistics_from(Team &team, const floa
                                                           Sums &&sums)
 {
     float mean = 0, squares = both[0];
+    bool delicate = false;
     if constexpr (CENTERED) {
         const bool far = move_to_mean(pivot, both[1], even.inverse_cols, mean, squares);
-        correct_delicate(team, even.inverse_cols, far, mean, squares, sums);
+        delicate = correct_delicate(team, even.inverse_cols, far, mean, squares, sums);
     }
-    return {mean, rstd_of(squares, even)};
+    return {mean, rstd_of(squares, even), delicate};
 }
 
 /* A vector's gamma and beta; each is code of its own, without branches.  Zero-centred: gamma + 1.
  */
 struct no_scale {
+    static constexpr bool EXACT = false;
     using whole = no_scale;
     template<int N>
     static __device__ __forceinline__ void load(const tutti__norm_args &, const norm_forward_even &,
@@ -122,6 +129,7 @@ struct no_scale {
 /* TAIL: the row's last vector may go beyond it. */
 template<class P, bool BETA, bool ZERO_CENTERED, bool TAIL>
 struct scale_of {
+    static constexpr bool EXACT = false;
     using whole = scale_of<P, BETA, ZERO_CENTERED, false>; /* of whole vectors */
     template<int N>
     static __device__ __forceinline__ void load(const tutti__norm_args &args,
@@ -150,8 +158,10 @@ struct scale_of {
             load_elements(values, at, N, true);
     }
 };
-/* Of any type, not aligned. */
+/* Of any type, not aligned, or absent.  EXACT_ROW: of a delicate row. */
+template<bool EXACT_ROW>
 struct any_scale {
+    static constexpr bool EXACT = EXACT_ROW;
     using whole = any_scale;
     template<int N>
     static __device__ __forceinline__ void load(const tutti__norm_args &args,
@@ -173,9 +183,10 @@ struct any_scale {
  * float, are aligned. */
 template<class T, bool CENTERED, bool WHOLE, class F>
 __device__ __forceinline__ void with_scale(const tutti__norm_args &args,
-                                           const norm_forward_even &even, F &&f)
+                                           const norm_forward_even &even,
+                                           const row_statistics &found, F &&f)
 {
-    constexpr bool TAIL = !WHOLE;
+    constexpr bool TAIL = !WHOLE, OTHERWISE = CENTERED && sizeof(T) < 4;
     auto of_type = [&](auto type) {
         using P = typename decltype(type)::type;
         if constexpr (CENTERED)
@@ -185,26 +196,34 @@ __device__ __forceinline__ void with_scale(const tutti__norm_args &args,
         return args.zero_centered ? f(scale_of<P, false, true, TAIL>())
                                   : f(scale_of<P, false, false, TAIL>());
     };
-    if (!args.gamma)
+    if (OTHERWISE && found.delicate)
+        f(any_scale<OTHERWISE>());
+    else if (!args.gamma)
         f(no_scale());
     else if (TAIL && !even.params)
-        f(any_scale());
+        f(any_scale<false>());
     else if (sizeof(T) == 4 || args.param_dtype == TUTTI_F32)
         of_type(tutti__type<float>{});
     else
         of_type(tutti__type<T>{});
 }
 
-template<class T, bool CENTERED>
+template<class T, bool CENTERED, bool EXACT>
 __device__ __forceinline__ uint4 scaled(const uint4 &raw, const row_statistics &row,
                                         const float (&gamma)[vector16<T>::N],
                                         const float (&beta)[vector16<T>::N])
 {
+    const float shift = -row.mean * row.rstd;
     float v[vector16<T>::N];
     vector16<T>::unpack(raw, v);
 #pragma unroll
     for (int i = 0; i < vector16<T>::N; i++) {
-        v[i] = (CENTERED ? v[i] - row.mean : v[i]) * row.rstd; /* exact for equal values */
+        if constexpr (!CENTERED)
+            v[i] *= row.rstd;
+        else if constexpr (sizeof(T) == 4 || EXACT)
+            v[i] = (v[i] - row.mean) * row.rstd;
+        else
+            v[i] = fmaf(v[i], row.rstd, shift);
         v[i] = fmaf(v[i], gamma[i], beta[i]);
     }
     return vector16<T>::pack(v);

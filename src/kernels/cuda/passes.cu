@@ -230,7 +230,7 @@ tutti_status tutti__cuda_load_passes(const char *name, tutti_dtype dtype,
         touch(dz_kernel<T, decltype(act)::value, true>);
         touch(dz_kernel<T, decltype(act)::value, false>);
         for (bool even : {false, true})
-            for (bool few : {false, true}) touch(column_sums_kernel_of<real_of<T>>(even, few));
+            for (bool few : {false, true}) touch(column_sums_kernel_of<real_of<T>, real_of<T>>(even, few));
         return tutti__cuda_status(error, name);
     });
 }

@@ -47,7 +47,7 @@ __device__ __forceinline__ uint4 read16(uint32_t at)
 }
 
 /* Of each block's shared memory: what a kernel declares itself, and what the system keeps. */
-enum { RING_SPARE = 6 << 10 };
+enum { RING_SPARE = 10 << 10 };
 
 /* 16-byte words that the threads of a block need for one vector each; skewed: rows need not begin
  * on a 16-byte boundary nor end with a whole vector, and each group of up to 32 lanes has one word
@@ -67,6 +67,7 @@ struct row_ring {
     row_place place;
     uint32_t vector, stage, first, end; /* bytes; shared addresses of this thread's words */
     uint32_t to, from;                  /* the stage to be filled next, to be read next */
+    uint32_t skews = 0;                 /* of the row in `from`, a byte each tensor */
     bool last;                          /* of its group: fetches the word more */
 
     /* shared: depth * tensors * VECS * ring_words(…) words */
@@ -99,20 +100,25 @@ struct row_ring {
         }
     }
 
-    /* Row of tensor t for the stage `to`. */
-    __device__ __forceinline__ void request(int t, const T *row, int cols)
+    __device__ __forceinline__ unsigned skew(int t) const
+    {
+        return SKEWED ? skews >> 8 * t & 15 : 0;
+    }
+
+    /* A row of tensor t for the stage `to`; not SKEWED: from this thread's first vector on. */
+    __device__ __forceinline__ void request(int t, const char *row, int cols)
     {
         const uint32_t at = to + (uint32_t)t * (VECS * vector);
-        const char *word = (const char *)row - skew_of(row);
-        const int bytes = cols * (int)sizeof(T) + (int)skew_of(row);
+        const unsigned skew = skew_of(row);
+        const int bytes = cols * (int)sizeof(T) + (int)skew;
 #pragma unroll
         for (int k = 0; k < VECS; k++) {
             if constexpr (SKEWED) {
                 const int j = (place.first + k * place.step) * 16;
-                fetch_word(at + k * vector, word, j, bytes);
-                if (last) fetch_word(at + k * vector + 16, word, j + 16, bytes);
+                fetch_word(at + k * vector, row - skew, j, bytes);
+                if (last) fetch_word(at + k * vector + 16, row - skew, j + 16, bytes);
             } else
-                fetch16(at + k * vector, row + place.column<T>(k), place.column<T>(k) < cols);
+                fetch16(at + k * vector, row + k * place.step * 16, place.column<T>(k) < cols);
         }
     }
     /* The stage is complete. */
@@ -135,11 +141,12 @@ struct row_ring {
         if (!SKEWED) return read16(at);
         return bytes_from(read16(at), read16(at + 16), skew);
     }
-    /* The stage `from` has been read for the last time. */
-    __device__ __forceinline__ void release()
+    /* The stage `from` has been read for the last time; step: of skews to the next row. */
+    __device__ __forceinline__ void release(uint32_t step)
     {
         if (SKEWED) __syncwarp();
         from = from + stage == end ? first : from + stage;
+        if (SKEWED) skews = (skews + step) & 0x0f0f0f;
     }
 
   private:
