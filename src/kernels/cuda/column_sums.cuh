@@ -150,15 +150,47 @@ __global__ void __launch_bounds__(THREADS, 1024 / THREADS)
     }
 }
 
-/* even: vectors of partial are whole and 16-byte aligned.  few blocks: the more strips, the fewer
- * reads follow each other. */
+/* The same for few rows of many columns: a thread adds its columns' in order. */
+enum { FEW_ROWS = 16, MANY_COLUMNS = 65536 };
+template<class R, class G, int WIDTH>
+__global__ void __launch_bounds__(threads)
+    few_row_sums_kernel(const __grid_constant__ column_parts<R, G> parts, unsigned slices,
+                        bool accumulate)
+{
+    const bool first_one = blockIdx.x < slices;
+    const int64_t block = first_one ? blockIdx.x : blockIdx.x - slices;
+    const int64_t col = (block * threads + threadIdx.x) * WIDTH;
+    if (col >= parts.cols) return;
+    const R *partial = parts.partial + (first_one ? 0 : parts.apart) + col;
+    G *to = (first_one ? parts.sum : parts.more) + col;
+    wait_for_previous();
+    R next[FEW_ROWS][WIDTH] = {}; /* on their way together */
+#pragma unroll
+    for (int i = 0; i < FEW_ROWS; i++)
+        if (i < parts.count) load_elements(next[i], partial + i * parts.pitch, WIDTH, true);
+#pragma unroll
+    for (int i = 1; i < FEW_ROWS; i++)
+#pragma unroll
+        for (int w = 0; w < WIDTH; w++) next[0][w] += next[i][w];
+#pragma unroll
+    for (int w = 0; w < WIDTH; w++) to[w] = accumulate ? to[w] + (G)next[0][w] : (G)next[0][w];
+}
+
+enum column_shape { FEW_COLUMNS, FEW_ROWS_OF_MANY, OTHER_COLUMNS };
+
+/* even: vectors of partial are whole and 16-byte aligned.  Of few columns there are few blocks: the
+ * more strips, the fewer reads follow each other. */
 template<class R, class G>
-static inline auto column_sums_kernel_of(bool even, bool few)
+static inline auto column_sums_kernel_of(bool even, column_shape shape)
 {
     constexpr int width = 16 / (int)sizeof(R);
-    return even  ? few ? column_sums_kernel<R, G, width, 512> : column_sums_kernel<R, G, width, 256>
-            : few ? column_sums_kernel<R, G, 1, 512>
-                 : column_sums_kernel<R, G, 1, 256>;
+    auto of = [&](auto vector) {
+        constexpr int WIDTH = decltype(vector)::value;
+        return shape == FEW_COLUMNS        ? column_sums_kernel<R, G, WIDTH, 512>
+               : shape == FEW_ROWS_OF_MANY ? few_row_sums_kernel<R, G, WIDTH>
+                                           : column_sums_kernel<R, G, WIDTH, threads>;
+    };
+    return even ? of(std::integral_constant<int, width>()) : of(std::integral_constant<int, 1>());
 }
 
 template<class R, class G>
@@ -168,12 +200,18 @@ static tutti_status column_sums_finish(const char *what, cudaStream_t stream,
     constexpr int width = 16 / (int)sizeof(R);
     const bool even = parts.cols % width == 0 && parts.pitch % width == 0 &&
                       parts.apart % width == 0 && (uintptr_t)parts.partial % 16 == 0;
-    const unsigned slices = (unsigned)div_up(parts.cols, lanes), grid = slices * (parts.more ? 2 : 1);
-    const bool few = grid <= 8192 / lanes;
+    const int sums = parts.more ? 2 : 1;
+    const column_shape shape = parts.cols * sums <= 8192 ? FEW_COLUMNS
+                               : parts.count <= FEW_ROWS && parts.cols * sums >= MANY_COLUMNS
+                                   ? FEW_ROWS_OF_MANY
+                                   : OTHER_COLUMNS;
+    const int each = shape == FEW_ROWS_OF_MANY ? threads * (even ? width : 1) : lanes;
+    const unsigned slices = (unsigned)div_up(parts.cols, each);
     int device = 0;
     TUTTI_TRY(tutti__cuda_status(cudaGetDevice(&device), what));
-    return launch_early(what, device, column_sums_kernel_of<R, G>(even, few), grid,
-                        dim3(few ? 512 : 256), stream, parts, slices, accumulate);
+    return launch_early(what, device, column_sums_kernel_of<R, G>(even, shape), slices * sums,
+                        dim3(shape == FEW_COLUMNS ? 512 : threads), stream, parts, slices,
+                        accumulate);
 }
 
 template<class R>

@@ -210,7 +210,7 @@ static tutti_status plan_backward(const tutti_context *ctx, const tutti__norm_ar
     if (plan.cluster > 1) TUTTI_TRY(tutti__cuda_norm_cluster_max(ctx->device, &cluster_max));
     if (own && plan.cluster <= cluster_max) {
         /* a partial row costs as much as a few rows of x, which a block takes in turn */
-        const int64_t each = plan.kind == backward_plan::BLOCK ? 1 : 4;
+        const int64_t each = plan.kind == backward_plan::WARP ? 4 : 1;
         plan.partials = at_most(divide_up(rows, plan.threads / plan.lanes * each),
                                 resident_rows(plan, sms));
     } else {

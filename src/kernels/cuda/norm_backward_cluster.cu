@@ -8,16 +8,13 @@
 
 #include "kernels/cuda/norm_backward_rows.cuh"
 
-/* The sums of a cluster's blocks, VALUES floats each.  With four places a block can be two rows
- * ahead of another: it sends those of row r + 4 after it has seen those of row r + 2, which the
- * other one sends when all its warps have read those of row r. */
+/* The sums of a cluster's warps, VALUES floats each, which every warp sends to every block.  Four
+ * places are enough: a warp sends those of row r + 4 after it has received those of row r + 2, which
+ * every other one sent after it had received those of row r. */
 template<int VALUES>
 struct cluster_sums {
     enum { PLACES = 4 };
-    struct alignas(4 * VALUES) part {
-        float values[VALUES];
-    };
-    part warps[PLACES][NORM_CLUSTER_MAX * MORE_THREADS / 32];
+    float warps[PLACES][NORM_CLUSTER_MAX * MORE_THREADS / 32][VALUES];
     uint64_t arrived[PLACES];
 };
 
@@ -56,10 +53,10 @@ struct cluster_team {
     /* This thread's sums of the row of a turn. */
     __device__ __forceinline__ void send(int turn, float (&values)[VALUES]) const
     {
+#ifdef TUTTI_ROW_CLUSTERS
         const int place = turn % sums::PLACES, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
         const int warps = (int)blockDim.x / 32;
         const float mine = sum_lanes(values, 32);
-#ifdef TUTTI_ROW_CLUSTERS
         const uint32_t arrived = here(&shared.arrived[place]);
         if (threadIdx.x == 0)
             asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(arrived),
@@ -67,7 +64,7 @@ struct cluster_team {
                          : "memory");
         if (lane >= cluster * VALUES) return;
         const int to = lane / VALUES;
-        const float *part = &shared.warps[place][rank * warps + warp].values[lane % VALUES];
+        const float *part = &shared.warps[place][rank * warps + warp][lane % VALUES];
         asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.f32 [%0], %1, "
                      "[%2];" ::"r"(there(here(part), to)),
                      "f"(mine), "r"(there(arrived, to))
@@ -92,16 +89,11 @@ struct cluster_team {
                 : "r"(here(&shared.arrived[place])), "r"(turn / sums::PLACES % 2)
                 : "memory");
 #endif
-        const float *parts = shared.warps[place][0].values;
+        const float *parts = shared.warps[place][0];
         const int count = cluster * VALUES * ((int)blockDim.x / 32);
         float part = lane < count ? parts[lane] : 0;
         for (int i = lane + 32; i < count; i += 32) part += parts[i];
-#pragma unroll
-        for (int apart = 16; apart >= VALUES; apart /= 2)
-            part += __shfl_xor_sync(0xffffffffu, part, apart);
-        const float other = VALUES == 1 ? part : __shfl_xor_sync(0xffffffffu, part, 1);
-        values[0] = lane % 2 ? other : part;
-        values[VALUES - 1] = lane % 2 ? part : other;
+        share_sums(values, part, 32 / VALUES);
     }
 
   private:

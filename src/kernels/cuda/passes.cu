@@ -230,7 +230,8 @@ tutti_status tutti__cuda_load_passes(const char *name, tutti_dtype dtype,
         touch(dz_kernel<T, decltype(act)::value, true>);
         touch(dz_kernel<T, decltype(act)::value, false>);
         for (bool even : {false, true})
-            for (bool few : {false, true}) touch(column_sums_kernel_of<real_of<T>, real_of<T>>(even, few));
+            for (column_shape shape : {FEW_COLUMNS, FEW_ROWS_OF_MANY, OTHER_COLUMNS})
+                touch(column_sums_kernel_of<real_of<T>, real_of<T>>(even, shape));
         return tutti__cuda_status(error, name);
     });
 }
