@@ -19,9 +19,10 @@ static bool sharp(const trial *t, const trial_tensor *result)
 
 /* Includes whole vectors, for which a backend may have a special kernel if rows are aligned, and
  * enough work for several threads. */
-static const matrix_shape some[] = {{4, "cols=5"},    {37, "cols=64"},   {4, "cols=257"},
-                                    {5, "cols=1027"}, {5, "cols=1024"},  {3, "cols=5000"},
-                                    {403, "cols=50"}, {2, "cols=20000"}, {0, NULL}};
+static const matrix_shape some[] = {{4, "cols=5"},     {37, "cols=64"},  {4, "cols=257"},
+                                    {19, "cols=768"},  {9, "cols=700"},  {5, "cols=1027"},
+                                    {5, "cols=1024"},  {3, "cols=5000"}, {403, "cols=50"},
+                                    {2, "cols=20000"}, {0, NULL}};
 enum { F32, F64, F16, BF16, TYPES = 6 };
 static matrix_kind norm = {
     .trial = {.sharp = sharp},

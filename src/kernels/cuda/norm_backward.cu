@@ -81,9 +81,8 @@ template<class T, int ELEMENTS, bool CENTERED, bool SKEWED, bool WARP>
 __global__ void __launch_bounds__(threads_of(WARP, ELEMENTS, sizeof(T) == 2 || !SKEWED),
                                   blocks_of(WARP, ELEMENTS, CENTERED, sizeof(T) == 2 && !SKEWED,
                                             sizeof(T) == 2 || !SKEWED))
-    norm_backward_kernel(tutti__norm_args args, norm_backward_even even,
-                         backward_steps steps, backward_scratch<float> scratch, int lanes,
-                         int depth)
+    norm_backward_kernel(tutti__norm_args args, norm_backward_even even, backward_steps steps,
+                         backward_scratch<float> scratch, int lanes, int depth)
 {
     extern __shared__ __align__(128) uint4 shared[];
     constexpr int N = vector16<T>::N, VECS = ELEMENTS / N, VALUES = CENTERED ? 2 : 1;
@@ -180,9 +179,11 @@ static void plan_own(backward_plan *plan, const tutti__norm_args *args)
     }
     plan->lanes = row_round_up((int)divide_up(cols, plan->elements * plan->cluster), 32);
     while (warp && plan->lanes > 1 && plan->lanes / 2 * plan->elements >= cols) plan->lanes /= 2;
-    const int most = plan->cluster > 1 ? plan->lanes : threads_of(warp, plan->elements, narrow || whole);
+    const int most =
+        plan->cluster > 1 ? plan->lanes : threads_of(warp, plan->elements, narrow || whole);
     plan->threads = most / plan->lanes * plan->lanes;
-    plan->resident = blocks_of(warp, plan->elements, args->centered, narrow && whole, narrow || whole);
+    plan->resident =
+        blocks_of(warp, plan->elements, args->centered, narrow && whole, narrow || whole);
 }
 
 /* Blocks, or clusters, that the device surely holds at a time: those beyond would double the time.
@@ -211,8 +212,8 @@ static tutti_status plan_backward(const tutti_context *ctx, const tutti__norm_ar
     if (own && plan.cluster <= cluster_max) {
         /* a partial row costs as much as a few rows of x, which a block takes in turn */
         const int64_t each = plan.kind == backward_plan::WARP ? 4 : 1;
-        plan.partials = at_most(divide_up(rows, plan.threads / plan.lanes * each),
-                                resident_rows(plan, sms));
+        plan.partials =
+            at_most(divide_up(rows, plan.threads / plan.lanes * each), resident_rows(plan, sms));
     } else {
         plan.kind = backward_plan::SLICED;
         plan.threads = 32;
@@ -310,10 +311,13 @@ static tutti_status finish(tutti_context *ctx, const tutti__norm_args *args,
     if (!args->dgamma && !args->dbeta) return TUTTI_OK;
     if (args->rows == 0 && args->accumulate) return TUTTI_OK;
     const int which = args->dgamma ? 0 : 1; /* the first one wanted */
-    const column_parts<A, G> parts = {
-        scratch.row(0, which),      plan.partials,         args->cols,
-        2 * plan.pitch,             plan.pitch,            (G *)(which ? args->dbeta : args->dgamma),
-        which ? NULL : (G *)args->dbeta};
+    const column_parts<A, G> parts = {scratch.row(0, which),
+                                      plan.partials,
+                                      args->cols,
+                                      2 * plan.pitch,
+                                      plan.pitch,
+                                      (G *)(which ? args->dbeta : args->dgamma),
+                                      which ? NULL : (G *)args->dbeta};
     return column_sums_finish("norm_backward", tutti__cuda_stream(ctx), parts, args->accumulate);
 }
 

@@ -8,13 +8,13 @@
  * gradients are wanted. */
 struct backward_plan {
     enum { WARP, BLOCK, CLUSTER, SLICED } kind;
-    int elements; /* a thread has of a row */
+    int elements;                /* a thread has of a row */
     int lanes, threads, cluster; /* a block's threads for a row, all; a row's blocks */
-    int resident;     /* thread blocks a multiprocessor has at a time */
-    int slices;       /* sliced: blocks side by side */
-    int64_t partials; /* rows of partial sums: blocks, or clusters, or chunks of rows */
-    bool wide;        /* f64 */
-    int64_t pitch;    /* of a partial row */
+    int resident;                /* thread blocks a multiprocessor has at a time */
+    int slices;                  /* sliced: blocks side by side */
+    int64_t partials;            /* rows of partial sums: blocks, or clusters, or chunks of rows */
+    bool wide;                   /* f64 */
+    int64_t pitch;               /* of a partial row */
     size_t sums_bytes, bytes;
 };
 

@@ -9,8 +9,8 @@
 #include "kernels/cuda/norm_backward_rows.cuh"
 
 /* The sums of a cluster's warps, VALUES floats each, which every warp sends to every block.  Four
- * places are enough: a warp sends those of row r + 4 after it has received those of row r + 2, which
- * every other one sent after it had received those of row r. */
+ * places are enough: a warp sends those of row r + 4 after it has received those of row r + 2,
+ * which every other one sent after it had received those of row r. */
 template<int VALUES>
 struct cluster_sums {
     enum { PLACES = 4 };
@@ -115,8 +115,8 @@ struct cluster_team {
 template<class T, int ELEMENTS, bool CENTERED, bool SKEWED>
 __global__ void __launch_bounds__(MORE_THREADS, 1)
     norm_backward_cluster_kernel(tutti__norm_args args, norm_backward_even even,
-                                 backward_steps steps, backward_scratch<float> scratch,
-                                 int cluster, int depth)
+                                 backward_steps steps, backward_scratch<float> scratch, int cluster,
+                                 int depth)
 {
     extern __shared__ __align__(128) uint4 shared[];
     constexpr int N = vector16<T>::N, VECS = ELEMENTS / N, VALUES = CENTERED ? 2 : 1;

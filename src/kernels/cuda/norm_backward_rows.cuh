@@ -21,8 +21,7 @@ __device__ __forceinline__ float sum_lanes(const float (&values)[VALUES], int la
     float mine = values[0];
     if constexpr (VALUES == 2) {
         const bool odd = threadIdx.x & 1;
-        mine = (odd ? values[1] : mine) +
-               __shfl_xor_sync(0xffffffffu, odd ? mine : values[1], 1);
+        mine = (odd ? values[1] : mine) + __shfl_xor_sync(0xffffffffu, odd ? mine : values[1], 1);
     }
 #pragma unroll
     for (int apart = 16; apart >= VALUES; apart /= 2)
@@ -86,8 +85,8 @@ struct backward_rows {
         next_x = place_of(a.x, first), next_dy = place_of(a.dy, first);
         next_dx = place_of(a.dx, first);
         if (SKEWED)
-            ring.skews = skew_of(next_x) | skew_of(next_dy) << 8 |
-                         skew_of(place_of(a.dsum, first)) << 16;
+            ring.skews =
+                skew_of(next_x) | skew_of(next_dy) << 8 | skew_of(place_of(a.dsum, first)) << 16;
     }
     __device__ __forceinline__ char *place_of(const tutti__matrix &matrix, int64_t row) const
     {

@@ -36,7 +36,7 @@ constexpr int parked_registers(bool edges, bool residual)
 /* Of a multiprocessor. */
 constexpr int lanes_blocks(int vecs, bool whole, bool residual)
 {
-    return !whole ? 4 : residual ? vecs == 2 ? 6 : 5 : vecs == 2 ? 10 : 7;
+    return !whole ? 4 : residual ? vecs == 2 ? 6 : 5 : vecs == 2 ? 10 : vecs == 3 ? 8 : 7;
 }
 
 /* LANES: how many, of full rows, otherwise 0.  A group past the end has no row but takes part in
@@ -111,10 +111,12 @@ static tutti_status launch_lanes(tutti_context *ctx, const tutti__norm_args *arg
     auto kernel = norm_forward_lanes_kernel<T, VECS, 0, CENTERED, WHOLE, RESIDUAL>;
     if constexpr (WHOLE && !RESIDUAL) {
         const bool full = args->cols == plan.lanes * VECS * vector16<T>::N;
-        if (full && plan.lanes == 8)
-            kernel = norm_forward_lanes_kernel<T, VECS, 8, CENTERED, true, false>;
-        if (full && plan.lanes == 16)
-            kernel = norm_forward_lanes_kernel<T, VECS, 16, CENTERED, true, false>;
+        if constexpr (VECS != 3) {
+            if (full && plan.lanes == 8)
+                kernel = norm_forward_lanes_kernel<T, VECS, 8, CENTERED, true, false>;
+            if (full && plan.lanes == 16)
+                kernel = norm_forward_lanes_kernel<T, VECS, 16, CENTERED, true, false>;
+        }
         if (full && plan.lanes == 32)
             kernel = norm_forward_lanes_kernel<T, VECS, 32, CENTERED, true, false>;
     }
@@ -150,10 +152,13 @@ template<class T, bool CENTERED, bool WHOLE, bool RESIDUAL>
 static tutti_status launch_rows(tutti_context *ctx, const tutti__norm_args *args,
                                 const norm_forward_even &even, const norm_forward_plan &plan)
 {
-    if (plan.lanes)
-        return plan.vecs == 2
-                   ? launch_lanes<T, 2, CENTERED, WHOLE, RESIDUAL>(ctx, args, even, plan)
-                   : launch_lanes<T, 4, CENTERED, WHOLE, RESIDUAL>(ctx, args, even, plan);
+    if (plan.lanes && plan.vecs == 2)
+        return launch_lanes<T, 2, CENTERED, WHOLE, RESIDUAL>(ctx, args, even, plan);
+    if constexpr (CENTERED)
+        if (plan.lanes)
+            return plan.vecs == 3
+                       ? launch_lanes<T, 3, CENTERED, WHOLE, RESIDUAL>(ctx, args, even, plan)
+                       : launch_lanes<T, 4, CENTERED, WHOLE, RESIDUAL>(ctx, args, even, plan);
     if constexpr (WHOLE && !RESIDUAL)
         if (plan.held)
             return plan.x.vecs == 2   ? launch_held<T, 2, CENTERED>(ctx, args, even, plan)
@@ -216,7 +221,7 @@ static bool plan_rows(norm_forward_plan *plan, int64_t cols, int width, bool cen
     const int vectors = (int)wide, usual = vectors <= 768 ? 6 : 8;
     const bool even = cols % width == 0;
     if (vectors <= (!even ? 32 : centered ? 128 : 64)) {
-        plan->vecs = centered && vectors > 16 ? 4 : 2;
+        plan->vecs = !centered || vectors <= 16 ? 2 : vectors > 64 && vectors <= 96 ? 3 : 4;
         plan->lanes = 1;
         while (plan->lanes * plan->vecs < vectors) plan->lanes *= 2;
         return true;
