@@ -18,16 +18,19 @@
 
 enum { WARP_THREADS = 256 };
 
-/* A block's threads at most, and the blocks that a multiprocessor has at a time.  easy: not both
- * f32 and skewed; narrow: whole vectors of a 16-bit type. */
-__host__ __device__ constexpr int threads_of(bool warp, int elements, bool easy)
+/* A block's threads at most; narrow: a 16-bit type. */
+__host__ __device__ constexpr int threads_of(bool warp, int elements, bool narrow)
 {
-    return warp ? WARP_THREADS : elements == 8 && easy ? 768 : MORE_THREADS;
+    return warp ? WARP_THREADS : elements == 8 && narrow ? 768 : MORE_THREADS;
 }
+/* The blocks that a multiprocessor has at a time; whole: vectors. */
 __host__ __device__ constexpr int blocks_of(bool warp, int elements, bool centered, bool narrow,
-                                            bool easy)
+                                            bool whole)
 {
-    return !warp ? 1 : elements == 8 && easy ? 3 + narrow : centered ? 2 : 2 + narrow;
+    if (!warp) return 1;
+    return elements == 8 && (narrow || whole) ? 3 + (narrow && whole)
+           : centered                         ? 2
+                                              : 2 + (narrow && whole);
 }
 
 /* Some lanes of a warp for a row. */
@@ -45,14 +48,14 @@ struct lanes_team {
     }
 };
 
-/* Some warps of a block, up to 16, for a row.  Two alternating places make one barrier a reduction
+/* Some warps of a block, up to 32, for a row.  Two alternating places make one barrier a reduction
  * enough. */
 template<int VALUES>
 struct warps_team {
     enum { PLACE = 32 * VALUES * (int)sizeof(float) }; /* of one turn: bytes, a power of two */
     uint32_t to, from; /* shared addresses: this lane's value of its warp, a part of the row */
     int warps, barrier;
-    bool gives, takes;
+    bool gives, takes, takes_more;
 
     /* shared: two places, the first at a multiple of both */
     __device__ __forceinline__ warps_team(float *shared, int threads)
@@ -62,25 +65,33 @@ struct warps_team {
         to = (uint32_t)__cvta_generic_to_shared(shared + threadIdx.x / 32 * VALUES + lane);
         from = (uint32_t)__cvta_generic_to_shared(shared + first * VALUES + lane);
         gives = lane < VALUES, takes = lane < warps * VALUES;
+        takes_more = lane + 32 < warps * VALUES;
     }
     __device__ __forceinline__ void reduce(float (&values)[VALUES])
     {
         const float mine = sum_lanes(values, 32);
-        float part = 0;
         if (gives) asm volatile("st.shared.f32 [%0], %1;" ::"r"(to), "f"(mine) : "memory");
         asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(warps * 32) : "memory");
-        if (takes) asm volatile("ld.shared.f32 %0, [%1];" : "=f"(part) : "r"(from) : "memory");
+        float part = takes ? read(from) : 0;
+        if (takes_more) part += read(from + 32 * (int)sizeof(float));
         share_sums(values, part, warps);
         to ^= PLACE, from ^= PLACE;
+    }
+
+  private:
+    static __device__ __forceinline__ float read(uint32_t at)
+    {
+        float value;
+        asm volatile("ld.shared.f32 %0, [%1];" : "=f"(value) : "r"(at) : "memory");
+        return value;
     }
 };
 
 /* `lanes` threads of a block have a row, of which up to ELEMENTS elements each; the block's groups
  * of lanes are added at the end, in the memory of the ring. */
 template<class T, int ELEMENTS, bool CENTERED, bool SKEWED, bool WARP>
-__global__ void __launch_bounds__(threads_of(WARP, ELEMENTS, sizeof(T) == 2 || !SKEWED),
-                                  blocks_of(WARP, ELEMENTS, CENTERED, sizeof(T) == 2 && !SKEWED,
-                                            sizeof(T) == 2 || !SKEWED))
+__global__ void __launch_bounds__(threads_of(WARP, ELEMENTS, sizeof(T) == 2),
+                                  blocks_of(WARP, ELEMENTS, CENTERED, sizeof(T) == 2, !SKEWED))
     norm_backward_kernel(tutti__norm_args args, norm_backward_even even, backward_steps steps,
                          backward_scratch<float> scratch, int lanes, int depth)
 {
@@ -163,27 +174,35 @@ static int64_t divide_up(int64_t value, int64_t by)
     return (value + by - 1) / by;
 }
 
-/* Of blocks with few columns 8 elements a thread leave fewer of a warp's lanes without one.  The
- * blocks of a cluster have 8192 columns, of f32 4096: so the ring holds five rows. */
+/* Whether with 16 elements each fewer than 7 in 10 of a block's threads have columns. */
+static bool leaves_threads_idle(int64_t cols)
+{
+    const int64_t wanted = divide_up(cols, 16), lanes = divide_up(wanted, 32) * 32;
+    return lanes <= MORE_THREADS && 10 * wanted * (MORE_THREADS / lanes) < 7 * MORE_THREADS;
+}
+
+/* With 8 elements a thread a row costs more instructions, but a block's threads may be filled
+ * better.  The blocks of a cluster have 8192 columns, of f32 4096: so the ring holds five rows. */
 static void plan_own(backward_plan *plan, const tutti__norm_args *args)
 {
     const int64_t cols = args->cols;
     const bool narrow = tutti_dtype_size(args->x.dtype) == 2, whole = cols % (narrow ? 8 : 4) == 0;
-    plan->kind = cols <= 512 ? backward_plan::WARP : backward_plan::BLOCK;
-    const bool warp = plan->kind == backward_plan::WARP;
-    plan->elements = cols <= 256 || (cols > 512 && cols <= 768) ? 8 : 16;
-    if (cols > (int64_t)plan->elements * MORE_THREADS) {
+    const bool warp = cols <= 512;
+    const int most_of_8 = threads_of(false, 8, narrow);
+    plan->kind = warp ? backward_plan::WARP : backward_plan::BLOCK;
+    plan->elements = warp ? cols <= 256 ? 8 : 16
+                     : cols <= 768 || (cols <= 8 * most_of_8 && leaves_threads_idle(cols)) ? 8
+                                                                                           : 16;
+    if (cols > 16 * MORE_THREADS) {
         plan->kind = backward_plan::CLUSTER;
         plan->elements = narrow ? 16 : 8;
         while (cols > (int64_t)plan->elements * MORE_THREADS * plan->cluster) plan->cluster *= 2;
     }
     plan->lanes = row_round_up((int)divide_up(cols, plan->elements * plan->cluster), 32);
     while (warp && plan->lanes > 1 && plan->lanes / 2 * plan->elements >= cols) plan->lanes /= 2;
-    const int most =
-        plan->cluster > 1 ? plan->lanes : threads_of(warp, plan->elements, narrow || whole);
+    const int most = plan->cluster > 1 ? plan->lanes : threads_of(warp, plan->elements, narrow);
     plan->threads = most / plan->lanes * plan->lanes;
-    plan->resident =
-        blocks_of(warp, plan->elements, args->centered, narrow && whole, narrow || whole);
+    plan->resident = blocks_of(warp, plan->elements, args->centered, narrow, whole);
 }
 
 /* Blocks, or clusters, that the device surely holds at a time: those beyond would double the time.

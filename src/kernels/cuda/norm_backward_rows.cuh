@@ -151,11 +151,21 @@ struct backward_rows {
     struct vectors {
         float n[N], dy[N], gamma[N]; /* n: the normalised x */
     };
-    __device__ __forceinline__ vectors take(int k, unsigned x_skew, unsigned dy_skew) const
+    /* FIRST: from words as they came; they are settled then. */
+    template<bool FIRST>
+    __device__ __forceinline__ vectors take(int k) const
     {
         vectors v;
-        unpack(ring.take(0, k, x_skew), v.n);
-        unpack(ring.take(1, k, dy_skew), v.dy);
+        if constexpr (SKEWED && FIRST) {
+            const uint4 x = ring.take(0, k, ring.skew(0)), dy = ring.take(1, k, ring.skew(1));
+            ring.settle(0, k, x);
+            ring.settle(1, k, dy);
+            unpack(x, v.n);
+            unpack(dy, v.dy);
+        } else {
+            unpack(ring.settled(0, k), v.n);
+            unpack(ring.settled(1, k), v.dy);
+        }
 #pragma unroll
         for (int q = 0; q < N / 4; q++) {
             const uint4 raw = read16(gamma + (k * (N / 4) + q) * words);
@@ -173,10 +183,9 @@ struct backward_rows {
     /* The row in stage `from`: adds to dgamma and dbeta, and to sums of g * n, and of g. */
     __device__ __forceinline__ void add_up(float (&sums)[CENTERED ? 2 : 1])
     {
-        const unsigned x_skew = ring.skew(0), dy_skew = ring.skew(1);
 #pragma unroll
         for (int k = 0; k < VECS; k++) {
-            const vectors v = take(k, x_skew, dy_skew);
+            const vectors v = take<true>(k);
 #pragma unroll
             for (int i = 0; i < N; i++) {
                 const float g = __fmul_rn(v.dy[i], v.gamma[i]);
@@ -220,11 +229,10 @@ struct backward_rows {
     template<bool DSUM>
     __device__ __forceinline__ void write(int count, float by_n, float shift)
     {
-        const unsigned x_skew = ring.skew(0), dy_skew = ring.skew(1);
         uint4 out[SKEWED ? VECS : 1];
 #pragma unroll
         for (int k = 0; k < VECS; k++) {
-            vectors v = take(k, x_skew, dy_skew);
+            vectors v = take<false>(k);
 #pragma unroll
             for (int i = 0; i < N; i++) {
                 const float rest = CENTERED ? fmaf(v.n[i], by_n, shift) : __fmul_rn(v.n[i], by_n);

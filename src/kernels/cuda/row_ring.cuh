@@ -68,6 +68,7 @@ struct row_ring {
     uint32_t vector, stage, first, end; /* bytes; shared addresses of this thread's words */
     uint32_t to, from;                  /* the stage to be filled next, to be read next */
     uint32_t skews = 0;                 /* of the row in `from`, a byte each tensor */
+    uint32_t group;                     /* the warp's lanes that have this thread's row */
     bool last;                          /* of its group: fetches the word more */
 
     /* shared: depth * tensors * VECS * ring_words(…) words */
@@ -78,6 +79,7 @@ struct row_ring {
         const int word =
             SKEWED ? (int)threadIdx.x / 32 * ring_warp_words(lanes, true) + lane + lane / lanes
                    : (int)threadIdx.x;
+        group = lanes < 32 ? ((1u << lanes) - 1) << lane / lanes * lanes : ~0u;
         last = SKEWED && lane % lanes == lanes - 1;
         vector = (uint32_t)ring_words((int)blockDim.x, lanes, SKEWED) * 16;
         stage = vector * VECS * (uint32_t)tensors;
@@ -140,6 +142,20 @@ struct row_ring {
         const uint32_t at = from + (uint32_t)t * (VECS * vector) + k * vector;
         if (!SKEWED) return read16(at);
         return bytes_from(read16(at), read16(at + 16), skew);
+    }
+    /* Puts it where the thread's own word of it was: from then on its skew is 0.  The group's lanes
+     * call it together, for they read each other's words; other groups may have no row. */
+    __device__ __forceinline__ void settle(int t, int k, const uint4 &vector_read) const
+    {
+        const uint32_t at = from + (uint32_t)t * (VECS * vector) + k * vector;
+        __syncwarp(group);
+        asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(at), "r"(vector_read.x),
+                     "r"(vector_read.y), "r"(vector_read.z), "r"(vector_read.w)
+                     : "memory");
+    }
+    __device__ __forceinline__ uint4 settled(int t, int k) const
+    {
+        return read16(from + (uint32_t)t * (VECS * vector) + k * vector);
     }
     /* The stage `from` has been read for the last time; step: of skews to the next row. */
     __device__ __forceinline__ void release(uint32_t step)
