@@ -6,12 +6,11 @@ Such a function returns what is to be timed, or raises what the peer refuses the
 import torch
 
 def pytorch(case, passes, compiled):
-    function = case.function()
+    function, of = case.function()
     if compiled:
         torch._dynamo.reset()
         function = torch.compile(function, dynamic=False)
-    of = [t.clone().requires_grad_() for t in (case.x, *case.params.values())]
-    if case.kind == "cross_entropy":
+    if case.is_loss:
         return lambda: torch.autograd.grad(function(*of), of)
     if passes == "forward":
         of = [t.detach() for t in of]
@@ -24,7 +23,7 @@ def triton(case, passes):
     import compare_triton
     if case.kind == "layernorm":
         return compare_triton.norm(case, passes, case.eps)
-    if case.kind == "softmax":
+    if case.kind == "softmax" and not case.variant:
         return compare_triton.softmax(case, passes)
     raise LookupError(f"is not compared in {case.kind}")
 
@@ -43,7 +42,7 @@ def liger(case, passes):
         _, _, rstd, block, warps, casting = run()
         return run if forward else lambda: rms_norm.rms_norm_backward(
             case.dy, *of, rstd, 0.0, casting, block, warps, False, False)
-    if case.kind == "softmax":
+    if case.kind == "softmax" and not case.variant:
         run = lambda: softmax._softmax_forward(case.x)
         y, *launch = run()
         return run if forward else lambda: softmax._softmax_backward(case.dy, y, *launch)
@@ -65,7 +64,7 @@ def quack(case, passes):
         run = lambda: norms.rmsnorm_fwd(case.x, gamma, eps=case.eps, store_rstd=True)
         rstd = next(t for t in run() if t is not None and t.dim() == 1)
         return run if forward else lambda: norms.rmsnorm_bwd(case.x, gamma, case.dy, rstd)
-    if case.kind == "softmax":
+    if case.kind == "softmax" and not case.variant:
         from quack.softmax import softmax_bwd, softmax_fwd
         y = softmax_fwd(case.x)
         return (lambda: softmax_fwd(case.x)) if forward else lambda: softmax_bwd(case.dy, y)
@@ -77,6 +76,8 @@ def quack(case, passes):
 
 def numpy(case, passes):
     import numpy as np
+    if case.kind not in ("layernorm", "rmsnorm", "softmax") or case.variant:
+        raise LookupError(f"is not compared in {case.kind}")
     if case.x.device.type != "cpu" or case.x.dtype not in (torch.float32, torch.float64):
         raise LookupError("computes on the host, in f32 or f64")
     x, dy = case.x.numpy(), case.dy.numpy()
@@ -89,8 +90,6 @@ def numpy(case, passes):
         y = forward()
         return forward if passes == "forward" else (
             lambda: (dy - (dy * y).sum(axis=1, keepdims=True)) * y)
-    if case.kind not in ("layernorm", "rmsnorm"):
-        raise LookupError(f"is not compared in {case.kind}")
     centred = case.kind == "layernorm"
 
     def forward():

@@ -6,6 +6,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/check.sh"
 build=$(readlink -f "$1")
 
 # compare ARGS …: once, on the host, to `output`
+shapes=33x257,9x64,17x256x64,3x33x17x20
 compare() {
     PYTHONPATH=$build/python${PYTHONPATH:+:$PYTHONPATH} OMP_WAIT_POLICY=passive python3 "$top/bench/compare.py" --backend host --repeats 1 "$@" >output 2>&1
 }
@@ -18,20 +19,26 @@ test_every_layer_and_type() {
     local dtype
     needs_torch
     for dtype in f32 f16 bf16; do
-        compare --no-bars --dtype "$dtype" --shapes 33x257,9x64 --json "rows.$dtype" || fail "$dtype: $(<output)"
-        expect_equal "rows of $dtype" "$(grep -cE '^[a-z_]+ +(forward|backward) ' output)" 22
+        compare --no-bars --dtype "$dtype" --shapes "$shapes" --json "rows.$dtype" || fail "$dtype: $(<output)"
+        expect_equal "rows of $dtype" "$(grep -cE '^[a-z_]+ +(forward|backward) ' output)" 52
     done
     python3 - <<'PYTHON' || fail "the JSON is not what it should be"
 import json
 rows = json.load(open("rows.f32"))
-assert len(rows) == 22 and all(row["failed"] == [] and {"tutti", "copy", "torch"} <= row["ms"].keys() for row in rows), rows
+assert len(rows) == 52 and all(row["failed"] == [] and {"tutti", "roof", "torch"} <= row["ms"].keys() for row in rows), rows
 PYTHON
+}
+test_other_variants() {
+    needs_torch
+    compare --no-bars --shapes 33x257,17x256x64 --layers softmax_log,linear_smelu,linear_star_relu,linear_leaky_relu,linear_gelu_erf,linear_silu,dropout_relu,glu_none ||
+        fail "$(<output)"
+    expect_equal rows "$(grep -cE '^[a-z_]+ +(forward|backward) ' output)" 16
 }
 test_wrong_results_are_found() {
     needs_torch
-    compare --no-bars --shapes 33x257 --inject-fault
+    compare --no-bars --shapes 33x257,17x256x64,3x33x17x20 --inject-fault
     expect_equal code $? 1
-    expect_equal wrong "$(grep -c ' is wrong, ' output)" 11
+    expect_equal wrong "$(grep -c ' is wrong, ' output)" 35
 }
 test_peers_of_the_host() {
     needs_torch
@@ -44,7 +51,7 @@ test_a_missed_bar_is_a_failure() {
     needs_torch
     compare --layers softmax --shapes 64x64 --least-share 1e6
     expect_equal code $? 1
-    expect_equal missed "$(grep -c 'want 1e+06 % of the copy' output)" 2
+    expect_equal missed "$(grep -c 'want 1e+06 % of the roof' output)" 2
 }
 test_wrong_options() {
     needs_torch
@@ -52,6 +59,8 @@ test_wrong_options() {
     grep -q "there is no 'norm'; layers: layernorm, " output || fail "$(<output)"
     compare --peers nobody && fail "an unknown peer: $(<output)"
     grep -q "there is no 'nobody'; " output || fail "$(<output)"
+    compare --shapes 4x4x4x4x4 && fail "shapes that no layer has: $(<output)"
+    grep -q "no layer has as many sizes" output || fail "$(<output)"
 }
 
 run_tests
