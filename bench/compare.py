@@ -122,12 +122,13 @@ def roofs(case, passes, size):
 
 
 def check_peer(case, result, expected):
-    """Raises ArithmeticError if a peer's main result is not there or wrong; dropout's is random."""
+    """Raises ArithmeticError if a peer's main result is not there or wrong; dropout's is random.  A
+    peer may round between its steps."""
     if case.kind == "dropout":
         return
     found = [torch.as_tensor(t) for t in (result if isinstance(result, tuple) else (result,))
              if getattr(t, "shape", None) == expected.shape]
-    if not found or case.wrong({"result": found[0]}, {"result": expected}):
+    if not found or case.wrong({"result": found[0]}, {"result": expected}, 4):
         raise ArithmeticError("its result is wrong")
 
 

@@ -390,8 +390,10 @@ static tutti_status launch_entropy_parked(const char *what, tutti_context *ctx,
 template<class T, bool WHOLE>
 struct entropy_losses {
     using call = entropy_call;
-    static constexpr int VALUES = WHOLE ? 2 : 1, WARP_BLOCKS = 5, BLOCK_THREADS = 0;
+    static constexpr int VALUES = WHOLE ? 2 : 1, WARP_BLOCKS = 5;
     static auto lengthy() { return cross_entropy_long_kernel<T, WHOLE>; }
+    static int lengthy_threads(int64_t cols) { return row_long_threads(cols, 16 / sizeof(T)); }
+    static size_t lengthy_shared(int) { return 0; }
 
     template<int VECS, int ROWS, class Team>
     static __device__ __forceinline__ void of_rows(const call &c, Team &team, int64_t first_row,

@@ -2,29 +2,55 @@
  * bce_with_logits.h have the mathematics.
  *
  * Fewest bytes: x and the target read once, dx written once, 3 rows cols elements.  An element's
- * loss and gradient need no other element; a row stays in registers (rows.cuh) only because a bad
- * target makes all of its gradient NaN.  Rows that fit on no cluster, and f64, are written as they
- * are read, and those with a bad target once more.  The losses are kept in scratch, in f64, for a
- * second kernel that sums them.  BCE of 16-bit numbers is near the limit of instructions, not of
- * memory.  Not tuned. */
-#include "kernels/cuda/exp.cuh"
+ * loss and gradient need no other element, but a bad target makes all of its row's gradient NaN.
+ * Short rows stay in a warp's registers; others, and f64, are written as they are read, and those
+ * with a bad target once more.  The losses are kept in scratch, in f64, for a second kernel that
+ * sums them.  BCE of 16-bit numbers is near the limit of instructions: 30 an
+ * element take as long as its bytes. */
+#include "kernels/cuda/packs.cuh"
 #include "kernels/cuda/row_losses.cuh"
+#include "kernels/cuda/row_ring.cuh"
 #include "ops/loss.h"
+
+/* Of rows that are too long for a warp: the threads of a block at most, the vectors that each
+ * should have, for the loads of the first take as long as many, and those on their way. */
+enum { LOSS_THREADS = 256, LOSS_VECTORS = 8, LOSS_DEPTH = 4 };
 
 struct loss_call {
     tutti__loss_args args;
-    bool x_even, target_even, dx_even;
+    bool even, dx_even; /* x and the target, dx: rows that begin on 16 bytes */
     double *row_losses; /* [rows], or NULL */
     tutti__finding *finding;
 };
 
+/* log(1 + e) for 0 <= e <= 1.  e + e^2 q(e): q's largest relative error, 0.6 2^-24, is the least
+ * for its degree (Remez), and of every float e the result is right to 2.7 2^-24. */
 static __device__ __forceinline__ float log_one_and(float e)
 {
-    return log1pf(e);
+    float q = 0.00536482919f;
+    q = fmaf(q, e, -0.030065811f);
+    q = fmaf(q, e, 0.0792045647f);
+    q = fmaf(q, e, -0.137538047f);
+    q = fmaf(q, e, 0.19153656f);
+    q = fmaf(q, e, -0.248571639f);
+    q = fmaf(q, e, 0.333213226f);
+    q = fmaf(q, e, -0.49999648f);
+    return fmaf(q * e, e, e);
 }
 static __device__ __forceinline__ double log_one_and(double e)
 {
     return log1p(e);
+}
+/* 1 / x for 1 <= x <= 2: for 16-bit results the hardware's, right to an ulp. */
+template<class T, class A>
+__device__ __forceinline__ A reciprocal(A x)
+{
+    if constexpr (sizeof(T) == 2) {
+        float result;
+        asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+        return result;
+    } else
+        return 1 / x;
 }
 
 /* of: an element's loss, its gradient in x's place. */
@@ -39,6 +65,7 @@ struct squared_error {
     {
     }
     static __device__ __forceinline__ bool is_bad(A) { return false; }
+    static __device__ __forceinline__ bool may_be_bad(uint32_t) { return false; }
     __device__ __forceinline__ A of(A &x, A target) const
     {
         const A difference = x - target;
@@ -61,15 +88,28 @@ struct binary_cross_entropy {
     {
         return !(target >= 0 && target <= 1);
     }
+    /* Of the largest bits of targets, as integers: those from 0 to 1 are the smallest, -0 is not
+     * bad. */
+    static __device__ __forceinline__ bool may_be_bad(uint32_t most)
+    {
+        if (sizeof(T) == 8) return true;
+        const uint32_t one = sizeof(T) == 4              ? 0x3f800000
+                             : std::is_same_v<T, __half> ? 0x3c00
+                                                         : 0x3f80;
+        return (sizeof(T) == 4 ? most : max(most & 0xffff, most >> 16)) > one;
+    }
+    /* With n = |x|: the loss is (off + on) log(1 + exp(-n)) and n times the weight of the wrong
+     * side; the gradient is, but for its sign, that weight times sigmoid(n) less the other's times
+     * sigmoid(-n). */
     __device__ __forceinline__ A of(A &x, A target) const
     {
         const bool negative = x < 0;
-        const A e = exponential<T>::of(negative ? x : -x), log_sum = log_one_and(e);
-        const A large = 1 / (1 + e), small = e * large; /* sigmoid of |x| and of -|x| */
+        const A n = negative ? -x : x, e = exponential<T>::of(-n);
         const A off = 1 - target, on = pos_weight * target;
-        const A up = (negative ? (A)0 : x) + log_sum, down = (negative ? -x : (A)0) + log_sum;
-        x = (negative ? off * small - on * large : off * large - on * small) * factor;
-        return off * up + on * down;
+        const A wrong = negative ? on : off, right = negative ? off : on;
+        const A slope = (wrong - right * e) * reciprocal<T>(1 + e);
+        x = slope * (negative ? -factor : factor);
+        return wrong * n + (off + on) * log_one_and(e);
     }
 };
 
@@ -91,6 +131,31 @@ static __device__ __forceinline__ void finish_row(const loss_call &call, int64_t
     const double mean = bad ? CUDART_NAN : (double)sum / (double)call.args.cols;
     if (call.args.loss) ((A *)call.args.loss)[row] = (A)mean;
     if (call.row_losses) call.row_losses[row] = mean;
+}
+
+/* A column with a bad target among those of vectors, whose first columns are col(k), or -1.  Those
+ * beyond the row are 0. */
+template<class Loss, class T, int VECS, class F>
+__device__ __forceinline__ int bad_target(const uint4 (&target)[VECS], F &&col)
+{
+    constexpr int N = wide_row<T>::N;
+    uint32_t most = 0;
+#pragma unroll
+    for (int k = 0; k < VECS; k++)
+        for (uint32_t word : {target[k].x, target[k].y, target[k].z, target[k].w})
+            most = sizeof(T) == 2 ? __vmaxu2(most, word) : max(most, word);
+    int found = -1;
+    if (Loss::may_be_bad(most)) {
+#pragma unroll
+        for (int k = 0; k < VECS; k++) {
+            typename wide_row<T>::A t[N];
+            unpack<T>(target[k], t);
+#pragma unroll
+            for (int i = 0; i < N; i++)
+                if (Loss::is_bad(t[i])) found = col(k) + i;
+        }
+    }
+    return found;
 }
 
 template<template<class> class Loss, class T, int VECS, int ROWS, class Team>
@@ -117,23 +182,21 @@ __device__ __forceinline__ void loss_rows(const loss_call &call, Team &team, int
     float sum[ROWS * VALUES]; /* of losses, then of threads that found bad targets */
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
-        int bad_col = -1;
+        if constexpr (Loss<T>::CHECKS) {
+            const int bad_col =
+                bad_target<Loss<T>, T>(target[r], [&](int k) { return place.column<T>(k); });
+            sum[ROWS + r] = bad_col < 0 ? 0.0f : 1.0f;
+            if (bad_col >= 0) report_target(call, first_row + r, bad_col);
+        }
         sum[r] = 0;
 #pragma unroll
         for (int k = 0; k < VECS; k++) {
-            const int col = place.column<T>(k);
             float x[N], t[N];
             vector::unpack(raw[r][k], x);
             vector::unpack(target[r][k], t);
-            for_elements<N>(r < rows ? cols - col : 0, [&](int i) {
-                if (Loss<T>::is_bad(t[i])) bad_col = col + i;
-                sum[r] += loss.of(x[i], t[i]);
-            });
+            for_elements<N>(r < rows ? cols - place.column<T>(k) : 0,
+                            [&](int i) { sum[r] += loss.of(x[i], t[i]); });
             raw[r][k] = vector::pack(x);
-        }
-        if constexpr (Loss<T>::CHECKS) {
-            sum[ROWS + r] = bad_col < 0 ? 0.0f : 1.0f;
-            if (bad_col >= 0) report_target(call, first_row + r, bad_col);
         }
     }
     team.template reduce<row_add>(sum);
@@ -154,53 +217,126 @@ __device__ __forceinline__ void loss_rows(const loss_call &call, Team &team, int
     }
 }
 
+using loss_ring = word_ring<2, LOSS_DEPTH>;
+
+/* A thread's vectors of one row, each in turn.  Those of aligned rows come by way of a ring. */
+template<class T>
+struct vector_stream {
+    static constexpr int N = wide_row<T>::N;
+    loss_ring &ring;
+    const T *x, *target;
+    int cols;
+    bool even;
+
+    /* Asks for the vectors at a column, if there are any. */
+    __device__ __forceinline__ void ask(int col)
+    {
+        if (even && col < cols) {
+            const int bytes = min(cols - col, N) * (int)sizeof(T);
+            ring.fetch(0, x + col, bytes);
+            ring.fetch(1, target + col, bytes);
+        }
+        ring.send();
+    }
+    /* Those asked for first: they are at `col`. */
+    __device__ __forceinline__ void take(uint4 (&raw)[1], uint4 (&aim)[1], int col)
+    {
+        if (even) {
+            ring.wait();
+            raw[0] = ring.read(0), aim[0] = ring.read(1);
+        } else if constexpr (sizeof(T) < 8) {
+            const row_place place = {col / N, 0, 32};
+            load_row<T>(raw, x, place, cols);
+            load_row<T>(aim, target, place, cols);
+        } else {
+            raw[0] = gathered(x, col), aim[0] = gathered(target, col);
+        }
+        ring.release();
+    }
+
+  private:
+    __device__ __forceinline__ uint4 gathered(const T *row, int col) const
+    {
+        T part[N];
+#pragma unroll
+        for (int i = 0; i < N; i++) part[i] = col + i < cols ? row[col + i] : T(0.0f);
+        uint4 raw;
+        memcpy(&raw, part, sizeof raw);
+        return raw;
+    }
+};
+
 template<template<class> class Loss, class T>
-__global__ void __launch_bounds__(1024) loss_long_kernel(loss_call call)
+__global__ void __launch_bounds__(LOSS_THREADS) loss_long_kernel(loss_call call)
 {
     using A = typename wide_row<T>::A;
     constexpr int N = wide_row<T>::N;
     const tutti__loss_args &args = call.args;
+    extern __shared__ __align__(128) uint4 words[];
     __shared__ block_team_slots<A, 2> slots;
     block_team<A, 2> team(slots, 1);
     const Loss<T> loss(args);
-    int cols = (int)args.cols, step = blockDim.x * N, first = threadIdx.x * N;
+    const int cols = (int)args.cols, step = blockDim.x * N, first = threadIdx.x * N;
 
     for (int64_t row = blockIdx.x; row < args.rows; row += gridDim.x) {
-        const T *from = (const T *)args.x.data + row * args.x.stride;
-        const T *aim = (const T *)args.target.data + row * args.target.stride;
+        loss_ring ring(words, (int)blockDim.x);
+        vector_stream<T> stream = {ring, (const T *)args.x.data + row * args.x.stride,
+                                   (const T *)args.target.data + row * args.target.stride, cols,
+                                   call.even};
         T *to = args.dx.data ? (T *)args.dx.data + row * args.dx.stride : NULL;
+        /* called by whole warps */
+        auto write = [&](int col, const A(&values)[N]) {
+            if constexpr (sizeof(T) < 8) {
+                if (!call.dx_even) {
+                    const uint4 raw[1] = {pack<T>(values)};
+                    store_row(to, raw, row_place{col / N, 0, 32}, cols);
+                    return;
+                }
+            }
+            store_elements(to + col, values, cols - col, call.dx_even);
+        };
         row_total<A> total;
         int bad_col = -1;
-        for (int col = first; col < cols; col += step) {
+#pragma unroll
+        for (int d = 0; d < LOSS_DEPTH - 1; d++) stream.ask(first + d * step);
+        for (int col = first; col - first < cols; col += step) {
+            uint4 raw[1], target[1];
+            stream.ask(col + (LOSS_DEPTH - 1) * step);
+            stream.take(raw, target, col);
             A x[N], t[N], part = 0;
-            load_elements(x, from + col, cols - col, call.x_even);
-            load_elements(t, aim + col, cols - col, call.target_even);
-            for_elements<N>(cols - col, [&](int i) {
-                if (Loss<T>::is_bad(t[i])) bad_col = col + i;
-                part += loss.of(x[i], t[i]);
-            });
+            unpack<T>(raw[0], x);
+            unpack<T>(target[0], t);
+            if (Loss<T>::CHECKS && col < cols) { /* beyond, nothing has been read */
+                const int bad = bad_target<Loss<T>, T>(target, [&](int) { return col; });
+                if (bad >= 0) bad_col = bad;
+            }
+            for_elements<N>(cols - col, [&](int i) { part += loss.of(x[i], t[i]); });
             total.add(part);
-            if (to) store_elements(to + col, x, cols - col, call.dx_even);
+            if (to) write(col, x);
         }
         if (bad_col >= 0) report_target(call, row, bad_col);
         A sums[2] = {total.value(), bad_col < 0 ? (A)0 : (A)1};
         team.template reduce<row_add>(sums);
         if (threadIdx.x == 0) finish_row(call, row, sums[0], sums[1] > 0);
         if (!(sums[1] > 0) || !to) continue;
-        for (int col = first; col < cols; col += step) {
-            A nan[N];
+        A nan[N];
 #pragma unroll
-            for (int i = 0; i < N; i++) nan[i] = (A)CUDART_NAN;
-            store_elements(to + col, nan, cols - col, call.dx_even);
-        }
+        for (int i = 0; i < N; i++) nan[i] = (A)CUDART_NAN;
+        for (int col = first; col - first < cols; col += step) write(col, nan);
     }
 }
 
 template<template<class> class Loss, class T>
 struct element_losses {
     using call = loss_call;
-    static constexpr int VALUES = 2, WARP_BLOCKS = 0, BLOCK_THREADS = 512;
+    static constexpr int VALUES = 2, WARP_BLOCKS = 0;
     static auto lengthy() { return loss_long_kernel<Loss, T>; }
+    static int lengthy_threads(int64_t cols)
+    {
+        const int64_t most = LOSS_THREADS, each = LOSS_VECTORS * wide_row<T>::N;
+        return row_round_up((int)(cols < most * each ? (cols + each - 1) / each : most), 32);
+    }
+    static size_t lengthy_shared(int threads) { return loss_ring::words(threads) * sizeof(uint4); }
 
     template<int VECS, int ROWS, class Team>
     static __device__ __forceinline__ void of_rows(const call &c, Team &team, int64_t first_row,
@@ -226,8 +362,7 @@ static tutti_status loss_run(const tutti__job *job, const void *untyped)
     return run_losses(what, job, args.x, call, [&](auto type) {
         using T = typename decltype(type)::type;
         constexpr int N = 16 / (int)sizeof(T);
-        call.x_even = row_even(args.x, args.rows, N);
-        call.target_even = row_even(args.target, args.rows, N);
+        call.even = row_even(args.x, args.rows, N) && row_even(args.target, args.rows, N);
         call.dx_even = row_even(args.dx, args.rows, N);
         return args.kind == TUTTI__LOSS_MSE
                    ? launch_losses<element_losses<squared_error, T>, T>(what, job, call)

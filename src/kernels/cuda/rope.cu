@@ -2,17 +2,17 @@
  *
  * Fewest bytes: x read once, y written once, 2 rows cols elements.  A thread has some neighbouring
  * pairs of a head, 16 bytes of each side where everything is aligned to that, otherwise one pair.
- * It computes their cosines and sines once a row, for a number of heads of that row, several of
- * which are in flight at a time; with a single head these functions, about 50 instructions a pair,
- * cost as much as the memory.  The frequencies are arguments of the launch, so that nothing lies in
+ * It computes their cosines and sines once a row, for a number of heads of that row.  Some heads are
+ * in flight at a time, the first of them while it computes: 93 % of a copy, 81 without.  With a
+ * single head these functions, about 60 instructions a pair, cost twice as much as the memory.  The frequencies are arguments of the launch, so that nothing lies in
  * memory that a captured graph would have to keep; a launch has room for ROPE_PAIRS of them, and
- * larger heads take several launches.  Not tuned. */
+ * larger heads take several launches. */
 #include <type_traits>
 
 #include "kernels/cuda/rows.cuh"
 #include "ops/rope.h"
 
-enum { ROPE_THREADS = 256, ROPE_PAIRS = 128, ROPE_HEADS = 8 };
+enum { ROPE_THREADS = 256, ROPE_BLOCKS = 3, ROPE_PAIRS = 128, ROPE_HEADS = 8 };
 
 /* Neighbouring threads have neighbouring units of a row: all of a head, first those of pairs and
  * then those of columns that are copied, then those of the next head. */
@@ -53,105 +53,118 @@ struct rope_unit {
     static constexpr int VECTORS = INTERLEAVED ? 1 : 2;
     static constexpr int HEADS = INTERLEAVED ? 4 : 2; /* in flight */
 
-    real value[VECTORS][VECTOR];
+    typename std::conditional<WIDE, uint4, T[VECTOR]>::type raw[VECTORS];
 
     __device__ __forceinline__ void load(const T *at, int64_t apart)
     {
 #pragma unroll
-        for (int v = 0; v < VECTORS; v++) load_elements(value[v], at + v * apart, VECTOR, WIDE);
-    }
-    __device__ __forceinline__ void store(T *at, int64_t apart) const
-    {
+        for (int v = 0; v < VECTORS; v++) {
+            if constexpr (WIDE)
+                raw[v] = *(const uint4 *)(at + v * apart);
+            else
 #pragma unroll
-        for (int v = 0; v < VECTORS; v++) store_elements(at + v * apart, value[v], VECTOR, WIDE);
+                for (int i = 0; i < VECTOR; i++) raw[v][i] = at[v * apart + i];
+        }
     }
-    __device__ __forceinline__ void rotate(const real (&cosine)[PAIRS], const real (&sine)[PAIRS])
+    /* angles: rotates; otherwise copies.  bad: writes NaN. */
+    template<bool angles>
+    __device__ __forceinline__ void write(T *at, int64_t apart, bool bad,
+                                          const real (&cosine)[PAIRS], const real (&sine)[PAIRS])
     {
+        real value[VECTORS][VECTOR];
 #pragma unroll
-        for (int i = 0; i < PAIRS; i++) {
+        for (int v = 0; v < VECTORS; v++) {
+            T part[VECTOR];
+            memcpy(part, &raw[v], sizeof part);
+#pragma unroll
+            for (int i = 0; i < VECTOR; i++) value[v][i] = widen<real>(part[i]);
+        }
+#pragma unroll
+        for (int i = 0; angles && i < PAIRS; i++) {
             real &a = INTERLEAVED ? value[0][2 * i] : value[0][i];
             real &b = INTERLEAVED ? value[0][2 * i + 1] : value[VECTORS - 1][i];
             const real x = a, y = b;
             a = x * cosine[i] - y * sine[i];
             b = y * cosine[i] + x * sine[i];
         }
-    }
-    __device__ __forceinline__ void fill(real with)
-    {
+        if (bad)
 #pragma unroll
-        for (int v = 0; v < VECTORS; v++)
+            for (int v = 0; v < VECTORS; v++)
 #pragma unroll
-            for (int i = 0; i < VECTOR; i++) value[v][i] = with;
+                for (int i = 0; i < VECTOR; i++) value[v][i] = (real)CUDART_NAN;
+#pragma unroll
+        for (int v = 0; v < VECTORS; v++) store_elements(at + v * apart, value[v], VECTOR, WIDE);
     }
 };
 
-/* The heads of one row at one unit.  angles: rotate; otherwise copy.  bad: write NaN. */
-template<class T, bool INTERLEAVED, bool WIDE, bool angles, class R, int PAIRS>
-static __device__ __forceinline__ void rope_heads(const rope_call &call, const T *from, T *to,
-                                                  int group, int64_t apart, bool bad,
-                                                  const R (&cosine)[PAIRS], const R (&sine)[PAIRS])
-{
-    using unit = rope_unit<T, INTERLEAVED, WIDE>;
-    constexpr int HEADS = unit::HEADS;
-    const int64_t head_size = call.args.head_size;
-    for (int first = group; first < call.heads; first += HEADS * call.groups) {
-        unit u[HEADS];
-#pragma unroll
-        for (int h = 0; h < HEADS; h++) {
-            const int head = first + h * call.groups;
-            if (head < call.heads) u[h].load(from + head * head_size, apart);
-        }
-#pragma unroll
-        for (int h = 0; h < HEADS; h++) {
-            const int head = first + h * call.groups;
-            if (angles) u[h].rotate(cosine, sine);
-            if (bad) u[h].fill((R)CUDART_NAN);
-            if (head < call.heads) u[h].store(to + head * head_size, apart);
-        }
-    }
-}
-
 template<class T, bool INTERLEAVED, bool WIDE, bool backward>
-__global__ void __launch_bounds__(ROPE_THREADS) rope_kernel(const __grid_constant__ rope_call call)
+__global__ void __launch_bounds__(ROPE_THREADS, ROPE_BLOCKS)
+    rope_kernel(const __grid_constant__ rope_call call)
 {
     using unit = rope_unit<T, INTERLEAVED, WIDE>;
     using real = typename unit::real;
-    constexpr int PAIRS = unit::PAIRS;
+    constexpr int PAIRS = unit::PAIRS, HEADS = unit::HEADS;
     __shared__ tutti__rope_frequency frequencies[ROPE_PAIRS];
-    for (int i = threadIdx.y * blockDim.x + threadIdx.x; i < call.pairs;
-         i += blockDim.x * blockDim.y)
-        frequencies[i] = call.frequencies[i];
-    __syncthreads();
-
+    const tutti__rope_args &args = call.args;
     const int item = blockIdx.y * blockDim.x + threadIdx.x;
     const int group = item / call.units, place = item % call.units;
-    if (group >= call.groups) return;
-    const tutti__rope_args &args = call.args;
-    const bool rotates = place < call.pair_units;
+    const bool works = group < call.groups, rotates = place < call.pair_units;
     /* what is copied is one vector of a head; in halves, two that lie next to each other */
     const int pair = (rotates ? place : 0) * PAIRS;
     const int64_t apart = rotates ? args.pairs : unit::VECTOR;
     const int64_t column = rotates
                                ? (int64_t)(call.first_pair + pair) * (INTERLEAVED ? 2 : 1)
                                : 2 * args.pairs + (int64_t)(place - call.pair_units) * 2 * PAIRS;
-    for (int64_t row = (int64_t)blockIdx.x * blockDim.y + threadIdx.y; row < args.rows;
-         row += (int64_t)gridDim.x * blockDim.y) {
+    const int64_t step = (int64_t)gridDim.x * blockDim.y;
+    int64_t row = works ? (int64_t)blockIdx.x * blockDim.y + threadIdx.y : args.rows;
+    unit next[HEADS]; /* those that are written next are on their way */
+    auto load = [&](int64_t of_row, int first) {
+        const T *from = (const T *)call.from.data + of_row * call.from.stride + column;
+#pragma unroll
+        for (int h = 0; h < HEADS; h++) {
+            const int head = first + h * call.groups;
+            if (of_row < args.rows && head < call.heads)
+                next[h].load(from + head * args.head_size, apart);
+        }
+    };
+
+    load(row, group);
+    for (int i = threadIdx.y * blockDim.x + threadIdx.x; i < call.pairs;
+         i += blockDim.x * blockDim.y)
+        frequencies[i] = call.frequencies[i];
+    __syncthreads();
+    for (; row < args.rows; row += step) {
         const int64_t position = tutti__rope_position(&args, row);
-        if (position < 0 && item == 0 && call.finding) report_position(call, row);
-        const T *from = (const T *)call.from.data + row * call.from.stride + column;
-        T *to = (T *)call.to.data + row * call.to.stride + column;
+        const bool bad = position < 0;
+        if (bad && item == 0 && call.finding) report_position(call, row);
         real cosine[PAIRS], sine[PAIRS];
 #pragma unroll
         for (int i = 0; i < PAIRS; i++) {
             turn(tutti__rope_angle_of(frequencies[pair + i], position), cosine[i], sine[i]);
             if (backward) sine[i] = -sine[i];
         }
-        if (rotates)
-            rope_heads<T, INTERLEAVED, WIDE, true>(call, from, to, group, apart, position < 0,
-                                                   cosine, sine);
-        else
-            rope_heads<T, INTERLEAVED, WIDE, false>(call, from, to, group, apart, position < 0,
-                                                    cosine, sine);
+        T *to = (T *)call.to.data + row * call.to.stride + column;
+        for (int first = group; first < call.heads;) {
+            unit now[HEADS];
+#pragma unroll
+            for (int h = 0; h < HEADS; h++) now[h] = next[h];
+            const int following = first + HEADS * call.groups;
+            if (following < call.heads)
+                load(row, following);
+            else
+                load(row + step, group);
+#pragma unroll
+            for (int h = 0; h < HEADS; h++) {
+                const int head = first + h * call.groups;
+                T *at = to + head * args.head_size;
+                if (head >= call.heads) continue;
+                if (rotates)
+                    now[h].template write<true>(at, apart, bad, cosine, sine);
+                else
+                    now[h].template write<false>(at, apart, bad, cosine, sine);
+            }
+            first = following;
+        }
     }
 }
 
@@ -185,7 +198,7 @@ static tutti_status rope_launch(tutti_context *ctx, rope_call &call,
         const int wide = items < ROPE_THREADS ? (int)items : ROPE_THREADS;
         const dim3 block((unsigned)wide, (unsigned)(ROPE_THREADS / wide));
         const unsigned slices = (unsigned)((items + wide - 1) / wide);
-        /* some rows a thread, which share the frequencies */
+        /* some rows a thread, which share the frequencies; one wave of blocks was 10 % slower */
         const int64_t full = (int64_t)sms * 32 / slices + 1;
         const int64_t blocks = (args.rows + block.y - 1) / block.y;
         const dim3 grid((unsigned)(blocks < full ? blocks : full), slices);

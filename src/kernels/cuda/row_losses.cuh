@@ -1,14 +1,14 @@
-/* What every loss of rows does around the arithmetic of a row: the plan, the kernels of rows that
- * stay in registers, the launch, and the sum of the rows' losses, in an order that depends only on
+/* What every loss of rows does around the arithmetic of a row: the plan, the kernel of rows that
+ * stay in a warp's registers, the launch, and the sum of the rows' losses, in an order that depends only on
  * the number of rows.
  *
  * Losses, of one loss and type, is the rest:
  *   call       the kernels' parameter: args, row_losses ([rows], or NULL), finding
  *   of_rows    loss and gradient of up to ROWS rows, in the registers of a team of threads, which
  *              reduces at most VALUES values a row
- *   lengthy()  the kernel of rows that stay in no registers, and of f64
- *   WARP_BLOCKS, BLOCK_THREADS   the least blocks on a multiprocessor (0: any), the most threads
- *              (0: a row that is too long for a warp goes to lengthy()) */
+ *   lengthy()  the kernel of rows that are too long for a warp, and of f64, a block a row
+ *   lengthy_threads(cols), lengthy_shared(threads)   its block's threads, and shared memory
+ *   WARP_BLOCKS   the least blocks of the warps' kernel on a multiprocessor (0: any) */
 #ifndef TUTTI_KERNELS_CUDA_ROW_LOSSES_CUH
 #define TUTTI_KERNELS_CUDA_ROW_LOSSES_CUH
 
@@ -64,47 +64,25 @@ __global__ void __launch_bounds__(ROW_WARP_THREADS, Losses::WARP_BLOCKS)
     }
 }
 
-template<class Losses, int VECS>
-__global__ void __launch_bounds__(Losses::BLOCK_THREADS)
-    losses_block_kernel(typename Losses::call call, int cluster)
-{
-    __shared__ block_team_slots<float, Losses::VALUES> slots;
-    block_team<float, Losses::VALUES> team(slots, cluster);
-    int threads = blockDim.x;
-    row_place place = {team.rank * threads * VECS + (int)threadIdx.x, threads, 32};
-    for (int64_t row = blockIdx.x / cluster; row < call.args.rows; row += gridDim.x / cluster)
-        Losses::template of_rows<VECS, 1>(call, team, row, 1, place,
-                                          team.rank == 0 && threadIdx.x == 0);
-}
-
 template<class Losses, class T>
 static tutti_status launch_losses(const char *what, const tutti__job *job,
                                   const typename Losses::call &call)
 {
-    constexpr int N = 16 / (int)sizeof(T);
     const row_plan &plan = *tutti__cuda_parameters<row_plan>(job->plan);
     const int64_t rows = call.args.rows, cols = call.args.cols;
     cudaStream_t stream = tutti__cuda_stream(job->ctx);
-    if (sizeof(T) == 8 || plan.kind == ROW_LONG ||
-        (plan.kind == ROW_BLOCK && Losses::BLOCK_THREADS == 0))
-        return row_launch(what, Losses::lengthy(), row_grid(rows, 1, 1), row_long_threads(cols, N),
-                          1, 0, stream, call);
     if constexpr (sizeof(T) < 8)
-        return row_with_vecs(plan, [&](auto vecs) {
-            constexpr int VECS = decltype(vecs)::value;
-            if (plan.kind == ROW_WARP)
+        if (plan.kind == ROW_WARP)
+            return row_with_vecs(plan, [&](auto vecs) {
+                constexpr int VECS = decltype(vecs)::value;
                 return row_launch(
                     what, losses_warp_kernel<Losses, VECS>,
                     row_grid(rows, ROW_WARP_THREADS / plan.lanes * (ROW_WARP_VECS / VECS), 1),
                     plan.threads, 1, 0, stream, call, plan.lanes);
-            if constexpr (VECS == 4 && Losses::BLOCK_THREADS > 0)
-                return row_launch(what, losses_block_kernel<Losses, VECS>,
-                                  row_grid(rows, 1, plan.cluster), plan.threads, plan.cluster, 0,
-                                  stream, call, plan.cluster);
-            else
-                return TUTTI_OK;
-        });
-    return TUTTI_OK;
+            });
+    const int threads = Losses::lengthy_threads(cols);
+    return row_launch(what, Losses::lengthy(), row_grid(rows, 1, 1), threads, 1,
+                      Losses::lengthy_shared(threads), stream, call);
 }
 
 /* Forward; launch(type) completes the call and launches its kernel, if there are rows. */

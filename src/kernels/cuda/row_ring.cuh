@@ -62,6 +62,48 @@ __host__ __device__ constexpr int ring_words(int threads, int lanes, bool skewed
     return threads / 32 * ring_warp_words(lanes, skewed);
 }
 
+/* Stages of one word a tensor and thread, of which the next DEPTH - 1 are on their way. */
+template<int TENSORS, int DEPTH>
+struct word_ring {
+    uint32_t tensor, first, to, from; /* bytes; shared addresses of this thread's words */
+
+    /* shared: word_ring::words(threads) */
+    __device__ __forceinline__ word_ring(uint4 *shared, int threads)
+        : tensor((uint32_t)threads * sizeof *shared)
+    {
+        first = to = from = (uint32_t)__cvta_generic_to_shared(shared + threadIdx.x);
+    }
+    static __host__ __device__ constexpr int words(int threads)
+    {
+        return DEPTH * TENSORS * threads;
+    }
+    /* The first `bytes` of a word of tensor t; the others become 0. */
+    __device__ __forceinline__ void fetch(int t, const void *word, int bytes) const
+    {
+        fetch_part(to + (uint32_t)t * tensor, word, bytes);
+    }
+    /* The stage is complete, with or without words. */
+    __device__ __forceinline__ void send()
+    {
+        fetches_end();
+        to = after(to);
+    }
+    /* Once another DEPTH - 1 have been sent: until the stage is there that was sent first. */
+    __device__ __forceinline__ void wait() const { fetches_wait(DEPTH - 1); }
+    __device__ __forceinline__ uint4 read(int t) const
+    {
+        return read16(from + (uint32_t)t * tensor);
+    }
+    __device__ __forceinline__ void release() { from = after(from); }
+
+  private:
+    __device__ __forceinline__ uint32_t after(uint32_t at) const
+    {
+        const uint32_t stage = TENSORS * tensor;
+        return at == first + (DEPTH - 1) * stage ? first : at + stage;
+    }
+};
+
 template<class T, int VECS, bool SKEWED>
 struct row_ring {
     row_place place;
