@@ -74,8 +74,10 @@ void tutti__round_f64(double *row, tutti_dtype dtype, int64_t count);
 TUTTI__ROWS_OF(f32, float, TUTTI_F32)
 TUTTI__ROWS_OF(f64, double, TUTTI_F64)
 
-/* Long rows are summed in chunks of this many columns: REALs within a chunk, two words across. */
+/* Long rows are summed in chunks of this many columns: REALs within a chunk, in so many lanes, two
+ * words across. */
 #define TUTTI__CHUNK 512
+#define TUTTI__LANES 32
 
 /* A sum in two words: the rounding error of each addition is kept, so that a chain is as accurate
  * as one addition.  [Knuth 1997, 4.2.2] */

@@ -15,12 +15,20 @@ typedef struct forward_task {
 
 typedef struct backward_task {
     const tutti__norm_args *args;
-    const void *gamma; /* [cols] REALs, or NULL */
-    char *rows;        /* per thread: three rows of REALs */
+    const void *gamma; /* [cols] REALs, 1 without one */
+    char *rows;        /* per thread: two rows of REALs for each of a group */
     size_t row_bytes, thread_bytes;
+    int group; /* rows at a time */
     tutti__row_blocks blocks;
     char *dgamma, *dbeta; /* a row of REALs per block */
 } backward_task;
+
+/* Rows that backward takes at a time, of columns up to these: the cache keeps them. */
+enum { NORM_GROUP = 4, NORM_GROUP_COLS = 16384 };
+static int group_of(const tutti__norm_args *args)
+{
+    return args->cols <= NORM_GROUP_COLS ? NORM_GROUP : 1;
+}
 
 #define REAL float
 #define OF(name) name##_f32
@@ -43,8 +51,8 @@ static const void *widened(const tutti__norm_args *args, void *room, const void 
     return widen_param_f32(room, param, args->param_dtype, args->cols, add_one);
 }
 
-/* Two rows for gamma and beta and two per thread; or one for gamma, three per thread, then the
- * partial rows of dgamma and dbeta. */
+/* Two rows for gamma and beta and two per thread; or one for gamma, those of each thread's group,
+ * then the partial rows of dgamma and dbeta. */
 static tutti_status plan(tutti_context *ctx, const void *untyped, bool backward, tutti__plan *plan)
 {
     const tutti__norm_args *args = untyped;
@@ -52,7 +60,7 @@ static tutti_status plan(tutti_context *ctx, const void *untyped, bool backward,
     const size_t row = tutti__room(args->cols, tutti_dtype_size(real));
     const size_t partials =
         backward ? 2 * (size_t)tutti__split_rows(args->rows, args->cols).count : 0;
-    const size_t params = backward ? 1 : 2, rows = backward ? 3 : 2;
+    const size_t params = backward ? 1 : 2, rows = backward ? 2 * (size_t)group_of(args) : 2;
     plan->scratch = (params + (size_t)ctx->threads * rows + partials) * row;
     return TUTTI_OK;
 }
@@ -81,12 +89,13 @@ static tutti_status backward(const tutti__job *job, const void *untyped)
     const bool wide = real == TUTTI_F64;
     backward_task task = {.args = args};
     task.row_bytes = tutti__room(args->cols, tutti_dtype_size(real));
-    task.thread_bytes = 3 * task.row_bytes;
+    task.group = group_of(args);
+    task.thread_bytes = 2 * (size_t)task.group * task.row_bytes;
     task.blocks = tutti__split_rows(args->rows, args->cols);
     task.rows = (char *)job->scratch + task.row_bytes;
     task.dgamma = task.rows + (size_t)job->ctx->threads * task.thread_bytes;
     task.dbeta = task.dgamma + (size_t)task.blocks.count * task.row_bytes;
-    if (args->gamma) task.gamma = widened(args, job->scratch, args->gamma, args->zero_centered);
+    task.gamma = widened(args, job->scratch, args->gamma, args->zero_centered);
     tutti__parallel(job->ctx, task.blocks.count,
                     (wide ? 3 : 1.5) * (double)task.blocks.rows * (double)args->cols,
                     wide ? norm_backward_blocks_f64 : norm_backward_blocks_f32, &task);

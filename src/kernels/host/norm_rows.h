@@ -72,10 +72,79 @@ static void OF(norm_forward_rows)(void *data, int64_t begin, int64_t end, int th
     }
 }
 
-/* With g = dy * gamma and n = (x - mean) * rstd:
+/* A row on its way through backward; with g = dy * gamma and n = (x - mean) * rstd:
  *     dx = rstd * (g - mean(g) - n * mean(g * n)) + dsum
  *     dgamma = sum of dy * n,   dbeta = sum of dy
- * mean(g) only if centered.  dgamma and dbeta of a block of rows go to the block's partial rows. */
+ * mean(g) and dbeta only if centered. */
+typedef struct OF(backward_row) {
+    const REAL *x, *dy;
+    REAL mean, rstd;
+    tutti__long_sum g, gn;
+} OF(backward_row);
+
+/* Column j of some rows, which is lane k's: their sums of g and g n, and dgamma and dbeta, which
+ * get the rows in order. */
+TUTTI__INLINE void OF(add_column)(int rows, bool centered, const OF(backward_row) * r,
+                                  const REAL *gamma, REAL *dgamma, REAL *dbeta, int64_t j,
+                                  REAL (*g)[TUTTI__LANES], REAL (*gn)[TUTTI__LANES], int k)
+{
+    REAL for_gamma = dgamma[j], for_beta = centered ? dbeta[j] : 0;
+    for (int i = 0; i < rows; i++) {
+        const REAL dy = r[i].dy[j], n = (r[i].x[j] - r[i].mean) * r[i].rstd;
+        const REAL scaled = dy * gamma[j];
+        for_gamma += dy * n;
+        gn[i][k] += scaled * n;
+        if (!centered) continue;
+        for_beta += dy;
+        g[i][k] += scaled;
+    }
+    dgamma[j] = for_gamma;
+    if (centered) dbeta[j] = for_beta;
+}
+
+/* All columns of some rows.  Several rows at a time, a constant number, load and store dgamma and
+ * dbeta once. */
+TUTTI__INLINE void OF(add_rows)(int rows, bool centered, OF(backward_row) * r,
+                                const REAL *restrict gamma, REAL *restrict dgamma,
+                                REAL *restrict dbeta, int64_t cols)
+{
+    for (int64_t c = 0; c < cols; c += TUTTI__CHUNK) {
+        const int64_t end = cols - c < TUTTI__CHUNK ? cols : c + TUTTI__CHUNK;
+        REAL g[NORM_GROUP][TUTTI__LANES] = {{0}}, gn[NORM_GROUP][TUTTI__LANES] = {{0}};
+        int64_t j = c;
+        for (; j + TUTTI__LANES <= end; j += TUTTI__LANES)
+            for (int k = 0; k < TUTTI__LANES; k++)
+                OF(add_column)(rows, centered, r, gamma, dgamma, dbeta, j + k, g, gn, k);
+        for (int k = 0; j + k < end; k++)
+            OF(add_column)(rows, centered, r, gamma, dgamma, dbeta, j + k, g, gn, k);
+        for (int i = 0; i < rows; i++) {
+            tutti__long_add(&r[i].gn, OF(merge_lanes)(gn[i]));
+            if (centered) tutti__long_add(&r[i].g, OF(merge_lanes)(g[i]));
+        }
+    }
+}
+
+/* Of one row, whose sums are complete. */
+TUTTI__INLINE void OF(write_dx)(const tutti__norm_args *args, const OF(backward_row) * r,
+                                const REAL *gamma, int64_t row, REAL *room, REAL *room_of_dsum)
+{
+    const int64_t cols = args->cols;
+    const REAL *const x = r->x, *const dy = r->dy, mean = r->mean, scale = r->rstd;
+    const REAL mean_g = (REAL)(tutti__long_total(&r->g) / (double)cols);
+    const REAL mean_gn = (REAL)(tutti__long_total(&r->gn) / (double)cols);
+    /* not yet to dx where there is a dsum, which dx may be */
+    REAL *const dx = args->dsum.data ? room : OF(tutti__row_out)(room, &args->dx, row);
+#pragma omp simd /* dx may be dy, or x */
+    for (int64_t j = 0; j < cols; j++)
+        dx[j] = scale * (dy[j] * gamma[j] - mean_g - (x[j] - mean) * scale * mean_gn);
+    if (args->dsum.data) {
+        const REAL *const dsum = OF(tutti__row_in)(room_of_dsum, &args->dsum, row, cols);
+        for (int64_t j = 0; j < cols; j++) dx[j] += dsum[j];
+    }
+    OF(tutti__store_row)(&args->dx, row, dx, cols);
+}
+
+/* dgamma and dbeta of a block of rows go to the block's partial rows. */
 TUTTI__VECTORISED
 static void OF(norm_backward_blocks)(void *data, int64_t begin, int64_t end, int thread)
 {
@@ -83,54 +152,53 @@ static void OF(norm_backward_blocks)(void *data, int64_t begin, int64_t end, int
     const tutti__norm_args *args = t->args;
     const int64_t cols = args->cols;
     const REAL *restrict gamma = t->gamma, *mean = args->mean, *rstd = args->rstd;
-    REAL *restrict n = (REAL *)(t->rows + (size_t)thread * t->thread_bytes);
-    REAL *restrict g = (REAL *)((char *)n + t->row_bytes);
-    REAL *restrict s = (REAL *)((char *)g + t->row_bytes);
+    char *const room = t->rows + (size_t)thread * t->thread_bytes;
     for (int64_t block = begin; block < end; block++) {
-        REAL *restrict dgamma =
-            args->dgamma ? (REAL *)(t->dgamma + (size_t)block * t->row_bytes) : NULL;
-        REAL *restrict dbeta =
-            args->dbeta ? (REAL *)(t->dbeta + (size_t)block * t->row_bytes) : NULL;
-        if (dgamma) memset(dgamma, 0, (size_t)cols * sizeof *dgamma);
-        if (dbeta) memset(dbeta, 0, (size_t)cols * sizeof *dbeta);
+        REAL *restrict dgamma = (REAL *)(t->dgamma + (size_t)block * t->row_bytes);
+        REAL *restrict dbeta = (REAL *)(t->dbeta + (size_t)block * t->row_bytes);
+        memset(dgamma, 0, (size_t)cols * sizeof *dgamma);
+        memset(dbeta, 0, (size_t)cols * sizeof *dbeta);
         const int64_t first = block * t->blocks.rows;
         const int64_t last =
             args->rows - first < t->blocks.rows ? args->rows : first + t->blocks.rows;
-        for (int64_t row = first; row < last; row++) {
-            const REAL mu = args->centered ? mean[row] : 0, scale = rstd[row];
-            const REAL *x = OF(tutti__row_in)(n, &args->x, row, cols);
-            const REAL *dy = OF(tutti__row_in)(g, &args->dy, row, cols);
-            for (int64_t j = 0; j < cols; j++) n[j] = (x[j] - mu) * scale;
-            if (dgamma)
-                for (int64_t j = 0; j < cols; j++) dgamma[j] += dy[j] * n[j];
-            if (dbeta)
-                for (int64_t j = 0; j < cols; j++) dbeta[j] += dy[j];
-            if (!args->dx.data) continue;
-            if (gamma) {
-#pragma omp simd /* dy may be g */
-                for (int64_t j = 0; j < cols; j++) g[j] = dy[j] * gamma[j];
-                dy = g;
+        for (int64_t row = first; row < last;) {
+            const int rows = last - row < t->group ? 1 : t->group;
+            OF(backward_row) r[NORM_GROUP];
+            REAL *rooms[NORM_GROUP][2];
+            for (int i = 0; i < rows; i++) {
+                for (int k = 0; k < 2; k++)
+                    rooms[i][k] = (REAL *)(room + (size_t)(2 * i + k) * t->row_bytes);
+                r[i] = (OF(backward_row)){OF(tutti__row_in)(rooms[i][0], &args->x, row + i, cols),
+                                          OF(tutti__row_in)(rooms[i][1], &args->dy, row + i, cols),
+                                          args->centered ? mean[row + i] : 0,
+                                          rstd[row + i],
+                                          {0, 0},
+                                          {0, 0}};
             }
-            const REAL mean_g = args->centered ? (REAL)(OF(row_sum)(dy, cols) / (double)cols) : 0;
-            const REAL mean_gn = (REAL)(OF(row_dot)(dy, n, cols) / (double)cols);
-            /* not yet to dx where there is a dsum, which dx may be */
-            REAL *dx = args->dsum.data ? g : OF(tutti__row_out)(g, &args->dx, row);
-#pragma omp simd /* dx may be dy, or x, which is no longer read */
-            for (int64_t j = 0; j < cols; j++) dx[j] = scale * (dy[j] - mean_g - n[j] * mean_gn);
-            if (args->dsum.data) {
-                OF(tutti__load)(s, tutti__row(&args->dsum, row), args->dsum.dtype, cols);
-                for (int64_t j = 0; j < cols; j++) dx[j] += s[j];
-            }
-            OF(tutti__store_row)(&args->dx, row, dx, cols);
+            if (rows == NORM_GROUP && args->centered)
+                OF(add_rows)(NORM_GROUP, true, r, gamma, dgamma, dbeta, cols);
+            else if (rows == NORM_GROUP)
+                OF(add_rows)(NORM_GROUP, false, r, gamma, dgamma, dbeta, cols);
+            else if (args->centered)
+                OF(add_rows)(1, true, r, gamma, dgamma, dbeta, cols);
+            else
+                OF(add_rows)(1, false, r, gamma, dgamma, dbeta, cols);
+            for (int i = 0; args->dx.data && i < rows; i++)
+                OF(write_dx)(args, &r[i], gamma, row + i, rooms[i][1], rooms[i][0]);
+            row += rows;
         }
     }
 }
 
-/* A parameter as a row of REALs, `offset` added (1 for zero-centred gamma). */
+/* A parameter as a row of REALs, `offset` added (1 for zero-centred gamma); 1 if it is NULL. */
 static const void *OF(widen_param)(void *room, const void *param, tutti_dtype dtype, int64_t cols,
                                    REAL offset)
 {
     REAL *row = room;
+    if (!param) {
+        for (int64_t j = 0; j < cols; j++) row[j] = 1;
+        return row;
+    }
     OF(tutti__load)(row, param, dtype, cols);
     if (offset != 0)
         for (int64_t j = 0; j < cols; j++) row[j] += offset;

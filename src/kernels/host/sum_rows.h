@@ -2,15 +2,13 @@
  * terms, merged pairwise; chunks are added in two words.  The lanes are explicit, so that order and
  * accuracy do not depend on the vectoriser. */
 
-#define LANES 32
-
 /* Adds the terms of count <= TUTTI__CHUNK columns to lanes. */
 TUTTI__INLINE void OF(add_columns)(REAL *sums, REAL *products, const REAL *a, const REAL *b,
                                    REAL shift, int64_t count)
 {
     int64_t j = 0;
-    for (; j + LANES <= count; j += LANES)
-        for (int k = 0; k < LANES; k++) {
+    for (; j + TUTTI__LANES <= count; j += TUTTI__LANES)
+        for (int k = 0; k < TUTTI__LANES; k++) {
             if (sums) sums[k] += a[j + k] - shift;
             if (products) products[k] += (a[j + k] - shift) * (b[j + k] - shift);
         }
@@ -38,7 +36,7 @@ TUTTI__INLINE REAL OF(merge_lanes)(REAL *lane)
 TUTTI__INLINE void OF(chunk_sums)(const REAL *a, const REAL *b, REAL shift, int64_t count,
                                   REAL *sum, REAL *product)
 {
-    REAL lane[LANES] = {0}, lane_of_products[LANES] = {0};
+    REAL lane[TUTTI__LANES] = {0}, lane_of_products[TUTTI__LANES] = {0};
     OF(add_columns)(sum ? lane : NULL, product ? lane_of_products : NULL, a, b, shift, count);
     if (sum) *sum = OF(merge_lanes)(lane);
     if (product) *product = OF(merge_lanes)(lane_of_products);
@@ -79,5 +77,3 @@ TUTTI__INLINE double OF(row_dot)(const REAL *a, const REAL *b, int64_t cols)
     OF(row_sums)(a, b, 0, cols, NULL, &product);
     return product;
 }
-
-#undef LANES
