@@ -5,7 +5,7 @@
 # usage: launch/setup.sh [--build | --demo | --lint]
 #   --build   only what the build needs       --demo   that, and what the demo needs
 #   --lint    also what .ci/run checks the sources with, and what tests are skipped without: doxygen, h5dump, xxhash
-#             for Python, gnuplot and Debian's packaging tools
+#             for Python, gnuplot, ip and Debian's packaging tools
 set -euo pipefail
 
 missing=() packages=()
@@ -19,6 +19,7 @@ need() {
 }
 
 program() { type -P "$1"; }
+system_program() { PATH=$PATH:/usr/sbin:/sbin type -P "$1"; }
 header() { type -P gcc && echo "#include <$1>" | gcc -E -x c -o /dev/null -; }
 library() { # gcc prints the bare name if it finds nothing
     type -P gcc && [[ $(gcc -print-file-name="lib$1.so") == /* ]]
@@ -83,6 +84,7 @@ look() {
     need hdf5-tools "h5dump" program h5dump
     need python3-xxhash "xxhash for python3" python_module xxhash
     need gnuplot-nox "gnuplot" program gnuplot
+    need iproute2 "ip" system_program ip
 }
 
 purpose='test'
