@@ -423,7 +423,7 @@ static tutti_status entropy_plan(tutti_context *ctx, const void *untyped, bool b
 {
     (void)backward;
     const tutti__cross_entropy_args *args = (const tutti__cross_entropy_args *)untyped;
-    TUTTI_TRY(plan_losses(ctx, args->logits, args->rows, args->cols, 1, plan));
+    plan_losses(args->logits, args->rows, args->cols, plan);
     entropy_plans *plans = tutti__cuda_parameters<entropy_plans>(plan);
     const int width = 16 / (int)tutti_dtype_size(args->logits.dtype);
     if (plans->rows.kind != ROW_WARP)

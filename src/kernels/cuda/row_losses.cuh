@@ -37,14 +37,14 @@ static inline tutti_status sum_losses(const char *what, cudaStream_t stream, con
     return row_launch(what, sum_in_order_kernel, 1, SUM_THREADS, 1, 0, stream, losses, rows, sum);
 }
 
-/* tensors: how many rows a thread holds at once.  The losses are in scratch. */
-static inline tutti_status plan_losses(tutti_context *ctx, const tutti__matrix &x, int64_t rows,
-                                       int64_t cols, int tensors, tutti__plan *plan)
+/* The losses are in scratch. */
+static inline void plan_losses(const tutti__matrix &x, int64_t rows, int64_t cols,
+                               tutti__plan *plan)
 {
-    *tutti__cuda_parameters<row_plan>(plan) = row_plan_for(
-        cols, 16 / (int)tutti_dtype_size(x.dtype), tensors, tutti__cuda_has_clusters(ctx->device));
+    const bool clusters = false; /* no row is a cluster's */
+    *tutti__cuda_parameters<row_plan>(plan) =
+        row_plan_for(cols, 16 / (int)tutti_dtype_size(x.dtype), 1, clusters);
     plan->scratch = (size_t)rows * sizeof(double);
-    return TUTTI_OK;
 }
 
 template<class Losses, int VECS>
