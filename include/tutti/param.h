@@ -122,6 +122,11 @@ TUTTI_API tutti_status tutti_params_zero_grad(tutti_params *params, tutti_contex
  * invalid arguments. */
 TUTTI_API int tutti_params_count(const tutti_params *params);
 TUTTI_API const tutti_param *tutti_params_get(const tutti_params *params, int index);
+/* The parameter of a name ("block0.norm/gamma"), tied or not, before and after build; NULL if there
+ * is none, or for invalid arguments.  Its factors may be changed, and are read by what creates an
+ * optimizer: with the names of its members a group of parameters gets a learning rate or a weight
+ * decay of its own. */
+TUTTI_API tutti_param *tutti_params_find(const tutti_params *params, const char *name);
 
 /* A tensor of an optimizer's state, on the device.  It has either the layout of the store's flat
  * buffers, in which each parameter has its part, or one of its own.  A rank of a sharded optimizer

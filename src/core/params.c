@@ -659,6 +659,13 @@ const tutti_param *tutti_params_get(const tutti_params *params, int index)
     return params->slots[index].param;
 }
 
+tutti_param *tutti_params_find(const tutti_params *params, const char *name)
+{
+    for (int i = 0; params && name && i < params->entry_count; i++)
+        if (strcmp(params->entries[i].param->name, name) == 0) return params->entries[i].param;
+    return NULL;
+}
+
 tutti_status tutti_params_flat(const tutti_params *params, tutti_params_buffer buffer,
                                tutti_tensor *flat)
 {

@@ -492,6 +492,17 @@ static void bad_params_get(void)
     tutti_params_destroy(&params);
 }
 
+static void bad_params_find(void)
+{
+    tutti_param param;
+    tutti_params *params = built_store(&param);
+    CHECK(!tutti_params_find(NULL, param.name) && !tutti_params_find(params, NULL),
+          "NULL has a parameter");
+    CHECK(!tutti_params_find(params, "") && !tutti_params_find(params, "nobody"),
+          "a name that nobody has is found");
+    tutti_params_destroy(&params);
+}
+
 static void bad_params_flat(void)
 {
     tutti_param param;
@@ -531,6 +542,7 @@ const harness_test bad_params[] = {
     {"tutti_params_zero_grad", bad_params_zero_grad},
     {"tutti_params_count", bad_params_count},
     {"tutti_params_get", bad_params_get},
+    {"tutti_params_find", bad_params_find},
     {"tutti_params_flat", bad_params_flat},
     {NULL, NULL},
 };

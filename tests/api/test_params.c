@@ -375,7 +375,10 @@ static void test_tied(void)
     CHECK_OK(tutti_params_add_param(params, &d));
     CHECK_OK(tutti_params_tie(params, &c, &a));
     CHECK_OK(tutti_params_tie(params, &d, &c)); /* a chain */
+    CHECK(tutti_params_find(params, "b") == &b, "b is not found before build");
     CHECK_OK(tutti_params_build(params, ctx));
+    CHECK(tutti_params_find(params, "a") == &a && tutti_params_find(params, "d") == &d,
+          "a or d is not found");
     CHECK(tutti_params_count(params) == 2, "%d parameters", tutti_params_count(params));
     CHECK(a.value.data && a.value.data == c.value.data && a.grad.data == c.grad.data &&
               a.master.data == c.master.data && d.value.data == a.value.data,

@@ -5,8 +5,8 @@
  * loss and gradient need no other element, but a bad target makes all of its row's gradient NaN.
  * Short rows stay in a warp's registers; others, and f64, are written as they are read, and those
  * with a bad target once more.  The losses are kept in scratch, in f64, for a second kernel that
- * sums them.  BCE of 16-bit numbers is near the limit of instructions: 30 an
- * element take as long as its bytes. */
+ * sums them.  BCE of 16-bit numbers is near the limit of instructions: 30 an element take almost as
+ * long as its bytes. */
 #include "kernels/cuda/packs.cuh"
 #include "kernels/cuda/row_losses.cuh"
 #include "kernels/cuda/row_ring.cuh"

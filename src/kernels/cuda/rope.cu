@@ -2,11 +2,13 @@
  *
  * Fewest bytes: x read once, y written once, 2 rows cols elements.  A thread has some neighbouring
  * pairs of a head, 16 bytes of each side where everything is aligned to that, otherwise one pair.
- * It computes their cosines and sines once a row, for a number of heads of that row.  Some heads are
- * in flight at a time, the first of them while it computes: 93 % of a copy, 81 without.  With a
- * single head these functions, about 60 instructions a pair, cost twice as much as the memory.  The frequencies are arguments of the launch, so that nothing lies in
- * memory that a captured graph would have to keep; a launch has room for ROPE_PAIRS of them, and
- * larger heads take several launches. */
+ * It computes their cosines and sines once a row, for a number of heads of that row, of which some
+ * are in flight at a time, the first while it computes: 93 % of a copy, 81 without.  With a single
+ * head these functions, about 60 instructions a pair, cost twice as much as the memory.
+ *
+ * The frequencies are arguments of the launch, so that nothing lies in memory that a captured graph
+ * would have to keep; a launch has room for ROPE_PAIRS of them, and larger heads take several
+ * launches. */
 #include <type_traits>
 
 #include "kernels/cuda/rows.cuh"
