@@ -53,7 +53,8 @@ TUTTI_API tutti_status tutti_param_init(const tutti_param *param, tutti_context 
 
 /* A store: flat buffers of masters, of gradients and, where the layers read another type than the
  * masters', of working values.  All three have the same layout, in the order in which backward
- * finishes the parameters: last added first.  Each parameter starts at a multiple of
+ * finishes the parameters: last added first, and those that are frozen, which have no gradients,
+ * after all others.  Each parameter starts at a multiple of
  * TUTTI_PARAM_ALIGN elements; the padding between them is zero, and stays so while all updates are
  * finite. */
 typedef struct tutti_params tutti_params;
@@ -106,6 +107,11 @@ TUTTI_API tutti_status tutti_params_add_param(tutti_params *params, tutti_param 
 TUTTI_API tutti_status tutti_params_tie(tutti_params *params, tutti_param *param,
                                         tutti_param *other);
 
+/* Freezes a parameter, and those that are tied to it: it is initialised, saved and loaded like the
+ * others, but not trained.  It gets no gradient (grad.data is NULL after build: backward skips it),
+ * no part in an exchange, and no optimizer's state.  Before build. */
+TUTTI_API tutti_status tutti_params_freeze(tutti_params *params, tutti_param *param);
+
 /* Allocates the buffers, all zero, and binds every parameter to its place. */
 TUTTI_API tutti_status tutti_params_build(tutti_params *params, tutti_context *ctx);
 
@@ -128,13 +134,13 @@ TUTTI_API const tutti_param *tutti_params_get(const tutti_params *params, int in
  * decay of its own. */
 TUTTI_API tutti_param *tutti_params_find(const tutti_params *params, const char *name);
 
-/* A tensor of an optimizer's state, on the device.  It has either the layout of the store's flat
- * buffers, in which each parameter has its part, or one of its own.  A rank of a sharded optimizer
- * has a part of the tensor, from element `first`; functions that check, save and load state support
- * only whole tensors so far (TUTTI_ERR_UNSUPPORTED). */
+/* A tensor of an optimizer's state, on the device.  It has either the layout of the store's
+ * gradients, in which each trained parameter has its part, or one of its own.  A rank of a sharded
+ * optimizer has a part of the tensor, from element `first`; functions that check, save and load
+ * state support only whole tensors so far (TUTTI_ERR_UNSUPPORTED). */
 typedef struct tutti_state_tensor {
     const char *name;    /* "m" */
-    tutti_tensor tensor; /* [elements of the flat buffers] if like_store */
+    tutti_tensor tensor; /* [elements of the gradients] if like_store */
     int like_store;
     int64_t first; /* 0 unless sharded */
 } tutti_state_tensor;

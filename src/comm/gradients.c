@@ -98,11 +98,13 @@ tutti_status tutti__gradients_collect(tutti__gradients *own, const tutti_params 
         return tutti__fail(TUTTI_ERR_MEMORY, "grad_sync_create: no memory");
     /* the store's slots first: a tied one has the place of its first layer, which backward finishes
      * last */
-    for (int i = 0; params && i < params->slot_count; i++)
+    for (int i = 0; params && i < params->trained_slots; i++)
         TUTTI_TRY(add(own, params->slots[i].param));
-    for (int i = 0; params && i < params->entry_count; i++)
-        if (params->slots[params->entries[i].slot].param != params->entries[i].param)
-            TUTTI_TRY(add(own, params->entries[i].param));
+    for (int i = 0; params && i < params->entry_count; i++) {
+        const tutti__params_entry *entry = &params->entries[i];
+        if (entry->slot < params->trained_slots && params->slots[entry->slot].param != entry->param)
+            TUTTI_TRY(add(own, entry->param));
+    }
     for (int late = 0; !params && late < 2; late++)
         for (int i = 0; i < count; i++)
             if (shared_later(list, count, i) == late) TUTTI_TRY(add(own, list[i]));

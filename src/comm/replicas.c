@@ -21,6 +21,7 @@ static uint64_t param_signature(const tutti_param *param)
 static tutti_status same_layout(tutti_comm *comm, const tutti_params *params, const char *who)
 {
     uint64_t layout = tutti__hash(TUTTI__HASH_START, &params->count, sizeof params->count);
+    layout = tutti__hash(layout, &params->trained, sizeof params->trained);
     for (int i = 0; i < params->slot_count; i++) {
         uint64_t one = param_signature(params->slots[i].param);
         layout = tutti__hash(layout, &one, sizeof one);
@@ -29,8 +30,9 @@ static tutti_status same_layout(tutti_comm *comm, const tutti_params *params, co
     int differ, first;
     char ranks[160];
     TUTTI_TRY(tutti__comm_compare(comm, values, 3, who, &differ, &first, ranks, sizeof ranks));
-    static const char *const what[] = {"the number of parameters", "the type of the masters",
-                                       "a parameter's name, shape or type"};
+    static const char *const what[] = {
+        "the number of parameters", "the type of the masters",
+        "a parameter's name, shape or type, or whether it is frozen"};
     if (differ >= 0)
         return tutti__fail(TUTTI_ERR_COMM,
                            "%s: %s on %s differs from rank 0's; every rank must build the same "
@@ -103,22 +105,23 @@ static tutti_status compare_replicas(tutti_comm *comm, tutti_context *ctx, const
     return status;
 }
 
-/* The parts of a buffer laid out like the store, one per slot. */
-static int list_slots(const tutti_params *params, const char *name, const void *data,
+/* The parts of a buffer laid out like the store's first slots, one per slot. */
+static int list_slots(const tutti_params *params, int slots, const char *name, const void *data,
                       tutti_dtype dtype, replica *list)
 {
     const size_t size = tutti__size_of(dtype);
-    for (int i = 0; i < params->slot_count; i++) {
+    for (int i = 0; i < slots; i++) {
         const tutti__slot *slot = &params->slots[i];
         list[i] = (replica){slot->param, name, (const char *)data + (size_t)slot->offset * size,
                             (size_t)slot->count * size};
     }
-    return params->slot_count;
+    return slots;
 }
 
 static int list_masters(const tutti_params *params, replica *list)
 {
-    return list_slots(params, "", params->master, params->desc.master_dtype, list);
+    return list_slots(params, params->slot_count, "", params->master, params->desc.master_dtype,
+                      list);
 }
 
 /* The parts of a state tensor: one per slot, or the whole. */
@@ -126,7 +129,8 @@ static int list_state(const tutti_params *params, const tutti_state_tensor *stat
 {
     const tutti_tensor *tensor = &state->tensor;
     if (state->like_store)
-        return list_slots(params, state->name, tensor->data, tensor->dtype, list);
+        return list_slots(params, params->trained_slots, state->name, tensor->data, tensor->dtype,
+                          list);
     *list = (replica){NULL, state->name, tensor->data,
                       (size_t)tensor->dims[0] * tutti__size_of(tensor->dtype)};
     return 1;

@@ -348,7 +348,7 @@ static tutti_status make_room(tutti_params *params, int more)
 static void append(tutti_params *params, tutti_layer *layer, tutti_param *param)
 {
     params->entries[params->entry_count] =
-        (tutti__params_entry){param, layer, params->entry_count, -1};
+        (tutti__params_entry){param, layer, params->entry_count, false, -1};
     params->entry_count++;
     if (layer) tutti__hold(&layer->holders);
 }
@@ -408,6 +408,16 @@ tutti_status tutti_params_tie(tutti_params *params, tutti_param *param, tutti_pa
     return TUTTI_OK;
 }
 
+tutti_status tutti_params_freeze(tutti_params *params, tutti_param *param)
+{
+    TUTTI_TRY(check_addable(params, "params_freeze"));
+    TUTTI_REQUIRE(param, "params_freeze: param is NULL");
+    const int entry = entry_of(params, param);
+    TUTTI_REQUIRE(entry >= 0, "params_freeze: %s is not in the store", param->name);
+    params->entries[entry].frozen = true;
+    return TUTTI_OK;
+}
+
 /* The store: building */
 
 static int root_of(const tutti_params *params, int entry)
@@ -416,8 +426,26 @@ static int root_of(const tutti_params *params, int entry)
     return entry;
 }
 
+/* A slot for all entries that share one with this. */
+static tutti_status add_slot(tutti_params *params, int root, int users)
+{
+    tutti__slot *slot = &params->slots[params->slot_count];
+    slot->param = params->entries[root].param;
+    slot->count = tutti_tensor_count(&slot->param->value);
+    slot->offset = params->count;
+    slot->users = users;
+    if (slot->count > INT64_MAX / 16 - TUTTI_PARAM_ALIGN - params->count)
+        return tutti__fail(TUTTI_ERR_MEMORY,
+                           "params_build: the parameters have more than 2^59 elements in all");
+    params->count += (slot->count + TUTTI_PARAM_ALIGN - 1) / TUTTI_PARAM_ALIGN * TUTTI_PARAM_ALIGN;
+    for (int j = 0; j < params->entry_count; j++)
+        if (root_of(params, j) == root) params->entries[j].slot = params->slot_count;
+    params->slot_count++;
+    return TUTTI_OK;
+}
+
 /* Slots in the order in which backward completes them: backward runs through the entries from last
- * to first, and a slot is complete when the first of its entries is done. */
+ * to first, and a slot is complete when the first of its entries is done.  Frozen ones follow. */
 static tutti_status lay_out(tutti_params *params)
 {
     params->slots = calloc((size_t)params->entry_count + 1, sizeof *params->slots);
@@ -425,28 +453,20 @@ static tutti_status lay_out(tutti_params *params)
     params->slot_count = 0;
     params->count = 0;
     for (int i = 0; i < params->entry_count; i++) params->entries[i].slot = -1;
-    for (int i = params->entry_count - 1; i >= 0; i--) {
-        int root = root_of(params, i), users = 0;
-        bool first = true;
-        for (int j = 0; j < params->entry_count; j++)
-            if (root_of(params, j) == root) {
-                users++;
-                first = first && j >= i;
-            }
-        if (!first) continue;
-        tutti__slot *slot = &params->slots[params->slot_count];
-        slot->param = params->entries[root].param;
-        slot->count = tutti_tensor_count(&slot->param->value);
-        slot->offset = params->count;
-        slot->users = users;
-        if (slot->count > INT64_MAX / 16 - TUTTI_PARAM_ALIGN - params->count)
-            return tutti__fail(TUTTI_ERR_MEMORY,
-                               "params_build: the parameters have more than 2^59 elements in all");
-        params->count +=
-            (slot->count + TUTTI_PARAM_ALIGN - 1) / TUTTI_PARAM_ALIGN * TUTTI_PARAM_ALIGN;
-        for (int j = 0; j < params->entry_count; j++)
-            if (root_of(params, j) == root) params->entries[j].slot = params->slot_count;
-        params->slot_count++;
+    for (int pass = 0; pass < 2; pass++) {
+        for (int i = params->entry_count - 1; i >= 0; i--) {
+            const int root = root_of(params, i);
+            int users = 0;
+            bool first = true, frozen = false;
+            for (int j = 0; j < params->entry_count; j++)
+                if (root_of(params, j) == root) {
+                    users++;
+                    first = first && j >= i;
+                    frozen = frozen || params->entries[j].frozen;
+                }
+            if (first && frozen == (pass == 1)) TUTTI_TRY(add_slot(params, root, users));
+        }
+        if (pass == 0) params->trained_slots = params->slot_count, params->trained = params->count;
     }
     return TUTTI_OK;
 }
@@ -458,15 +478,17 @@ static tutti_status allocate(tutti_params *params, tutti_context *ctx)
     bool has_working = params->working_dtype != params->desc.master_dtype;
     /* an empty store has buffers too, so that they are never NULL */
     size_t count = (size_t)(params->count > 0 ? params->count : TUTTI_PARAM_ALIGN);
+    size_t trained = (size_t)(params->trained > 0 ? params->trained : TUTTI_PARAM_ALIGN);
     size_t bytes = count * tutti_dtype_size(params->desc.master_dtype);
+    size_t grad_bytes = trained * tutti_dtype_size(params->desc.master_dtype);
     size_t working_bytes = count * tutti_dtype_size(params->working_dtype);
     TUTTI_TRY(run->alloc(params->device, bytes, &params->master));
     if (has_working) TUTTI_TRY(run->alloc(params->device, working_bytes, &params->working));
     const tutti_allocator *memory = &params->desc.gradient_memory;
-    TUTTI_TRY(memory->alloc ? memory->alloc(memory->self, bytes, &params->grad)
-                            : run->alloc(params->device, bytes, &params->grad));
+    TUTTI_TRY(memory->alloc ? memory->alloc(memory->self, grad_bytes, &params->grad)
+                            : run->alloc(params->device, grad_bytes, &params->grad));
     TUTTI_TRY(run->zero(params->device, ctx->stream, params->master, bytes));
-    TUTTI_TRY(run->zero(params->device, ctx->stream, params->grad, bytes));
+    TUTTI_TRY(run->zero(params->device, ctx->stream, params->grad, grad_bytes));
     if (has_working)
         TUTTI_TRY(run->zero(params->device, ctx->stream, params->working, working_bytes));
     return tutti_context_synchronize(ctx);
@@ -505,15 +527,18 @@ tutti_status tutti_params_build(tutti_params *params, tutti_context *ctx)
     params->built = true;
     for (int i = 0; i < params->entry_count; i++) {
         tutti_param *param = params->entries[i].param;
-        int64_t offset = params->slots[params->entries[i].slot].offset;
+        const int slot = params->entries[i].slot;
+        int64_t offset = params->slots[slot].offset;
         tutti_dtype dtype = param->value.dtype, master = params->desc.master_dtype;
         tutti_tensor shape = param->value;
         void *value = dtype == master ? params->master : params->working;
         param->value = tutti_tensor_make(at(value, dtype, offset), dtype, shape.ndim, shape.dims);
         param->master =
             tutti_tensor_make(at(params->master, master, offset), master, shape.ndim, shape.dims);
-        param->grad =
-            tutti_tensor_make(at(params->grad, master, offset), master, shape.ndim, shape.dims);
+        param->grad = slot < params->trained_slots
+                          ? tutti_tensor_make(at(params->grad, master, offset), master, shape.ndim,
+                                              shape.dims)
+                          : (tutti_tensor){.data = NULL};
     }
     return TUTTI_OK;
 }
@@ -541,11 +566,11 @@ tutti_status tutti__state_check(const tutti_params *params, const tutti_state_te
         return tutti__fail(TUTTI_ERR_UNSUPPORTED,
                            "%s: %s: first is %lld: parts of sharded tensors are not supported yet",
                            function, state->name, (long long)state->first);
-    TUTTI_REQUIRE(!state->like_store || (tensor->ndim == 1 && tensor->dims[0] == params->count),
+    TUTTI_REQUIRE(!state->like_store || (tensor->ndim == 1 && tensor->dims[0] == params->trained),
                   "%s: %s: like_store is set, but tensor has %lld elements in %d dimensions; the "
-                  "store's buffers have %lld in 1",
+                  "store's gradients have %lld in 1",
                   function, state->name, (long long)tutti_tensor_count(tensor), tensor->ndim,
-                  (long long)params->count);
+                  (long long)params->trained);
     return TUTTI_OK;
 }
 
@@ -645,7 +670,7 @@ tutti_status tutti_params_zero_grad(tutti_params *params, tutti_context *ctx)
 {
     TUTTI_TRY(tutti__params_ready(params, ctx, "params_zero_grad"));
     return tutti_zero(ctx, params->grad,
-                      (size_t)params->count * tutti_dtype_size(params->desc.master_dtype));
+                      (size_t)params->trained * tutti_dtype_size(params->desc.master_dtype));
 }
 
 int tutti_params_count(const tutti_params *params)
@@ -678,7 +703,7 @@ tutti_status tutti_params_flat(const tutti_params *params, tutti_params_buffer b
         *flat = tutti_tensor_1d(params->master, params->desc.master_dtype, params->count);
         return TUTTI_OK;
     case TUTTI_PARAMS_GRAD:
-        *flat = tutti_tensor_1d(params->grad, params->desc.master_dtype, params->count);
+        *flat = tutti_tensor_1d(params->grad, params->desc.master_dtype, params->trained);
         return TUTTI_OK;
     case TUTTI_PARAMS_WORKING:
         *flat = tutti_tensor_1d(params->working, params->working_dtype, params->count);

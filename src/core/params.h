@@ -17,7 +17,8 @@ typedef struct tutti__params_entry {
     tutti_param *param;
     tutti_layer *layer; /* held; NULL for a parameter of the caller's own */
     int tied_to;        /* entry whose slot it shares; itself if none */
-    int slot;           /* after build */
+    bool frozen;
+    int slot; /* after build */
 } tutti__params_entry;
 
 struct tutti_params {
@@ -29,9 +30,11 @@ struct tutti_params {
     int entry_count, entry_room;
     bool built;
     /* after build */
-    tutti__slot *slots; /* in layout order */
-    int slot_count;
-    int64_t count; /* elements of each flat buffer, a multiple of TUTTI_PARAM_ALIGN */
+    tutti__slot *slots;            /* in layout order */
+    int slot_count, trained_slots; /* those that are trained come first */
+    /* elements of each flat buffer, and of the gradients, which frozen slots have none of:
+     * multiples of TUTTI_PARAM_ALIGN */
+    int64_t count, trained;
     void *master, *grad, *working; /* working NULL: every value has the masters' type */
     tutti_dtype working_dtype;
     /* Kept by the exchanges of this store, read by its optimizers: with an exchange, an update

@@ -296,7 +296,7 @@ tutti_status tutti_checkpoint_add_state(tutti_checkpoint *checkpoint, tutti_para
         return add(checkpoint, who, &item);
     }
     tutti_status status = TUTTI_OK;
-    for (int i = 0; status == TUTTI_OK && i < params->slot_count; i++) {
+    for (int i = 0; status == TUTTI_OK && i < params->trained_slots; i++) {
         const tutti__slot *slot = &params->slots[i];
         const tutti_tensor *shape = &slot->param->value;
         char *data = (char *)tensor->data + (size_t)slot->offset * tutti_dtype_size(tensor->dtype);

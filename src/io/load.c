@@ -63,9 +63,10 @@ static void advise_tensors(const tutti_checkpoint *checkpoint, int advice)
     }
     for (int i = 0; i < checkpoint->store_count; i++) {
         const tutti_params *params = checkpoint->stores[i];
-        size_t count = (size_t)params->count;
-        advise(params->grad, count * tutti_dtype_size(params->desc.master_dtype), advice);
-        advise(params->working, count * tutti_dtype_size(params->working_dtype), advice);
+        advise(params->grad, (size_t)params->trained * tutti_dtype_size(params->desc.master_dtype),
+               advice);
+        advise(params->working, (size_t)params->count * tutti_dtype_size(params->working_dtype),
+               advice);
     }
     for (int i = 0; i < checkpoint->bound_count; i++) {
         const tutti_tensor *value = &checkpoint->bound[i].value;

@@ -53,7 +53,7 @@ static tutti__adamw_args args_of(const tutti_adamw *adamw, const tutti_step_valu
 {
     const tutti_params *params = adamw->params;
     return (tutti__adamw_args){
-        .count = params->count,
+        .count = params->trained,
         .dtype = params->desc.master_dtype,
         .master = params->master,
         .m = adamw->m,
@@ -84,8 +84,8 @@ static tutti_status alloc_zero(tutti_context *ctx, size_t bytes, void **data)
 static tutti_status make_tables(tutti_adamw *adamw, tutti_context *ctx)
 {
     const tutti_params *params = adamw->params;
-    size_t blocks = (size_t)(params->count / TUTTI_PARAM_ALIGN);
-    size_t slots = (size_t)params->slot_count;
+    size_t blocks = (size_t)(params->trained / TUTTI_PARAM_ALIGN);
+    size_t slots = (size_t)params->trained_slots;
     int32_t *block_param = malloc((blocks + 1) * sizeof *block_param);
     tutti__param_factors *factors = malloc((slots + 1) * sizeof *factors);
     tutti_status status = TUTTI_OK;
@@ -97,7 +97,7 @@ static tutti_status make_tables(tutti_adamw *adamw, tutti_context *ctx)
             .lr_scale = slot->param->lr_scale,
             .working = slot->param->value.dtype != params->desc.master_dtype,
         };
-        int64_t end = s + 1 < slots ? params->slots[s + 1].offset : params->count;
+        int64_t end = s + 1 < slots ? params->slots[s + 1].offset : params->trained;
         for (int64_t b = slot->offset / TUTTI_PARAM_ALIGN; b < end / TUTTI_PARAM_ALIGN; b++)
             block_param[b] = (int32_t)s;
     }
@@ -119,7 +119,7 @@ static tutti_status fill(tutti_adamw *adamw, tutti_context *ctx)
 {
     const tutti_params *params = adamw->params;
     size_t bytes =
-        ((size_t)params->count + TUTTI_PARAM_ALIGN) * tutti_dtype_size(params->desc.master_dtype);
+        ((size_t)params->trained + TUTTI_PARAM_ALIGN) * tutti_dtype_size(params->desc.master_dtype);
     TUTTI_TRY(alloc_zero(ctx, bytes, &adamw->m));
     TUTTI_TRY(alloc_zero(ctx, bytes, &adamw->v));
     TUTTI_TRY(alloc_zero(ctx, sizeof *adamw->state, (void **)&adamw->state));
@@ -221,7 +221,7 @@ tutti_status tutti_adamw_state_get(const tutti_adamw *adamw, int index, tutti_st
     TUTTI_REQUIRE(index >= 0 && index < STATES, "adamw_state_get: index is %d, want 0 to %d", index,
                   STATES - 1);
     const tutti_dtype dtype = adamw->params->desc.master_dtype;
-    const int64_t count = adamw->params->count;
+    const int64_t count = adamw->params->trained;
     const tutti_state_tensor all[STATES] = {
         {"m", tutti_tensor_1d(adamw->m, dtype, count), 1, 0},
         {"v", tutti_tensor_1d(adamw->v, dtype, count), 1, 0},

@@ -404,6 +404,18 @@ static tutti_status no_free(void *self, void *data)
     return TUTTI_OK;
 }
 
+static void bad_params_freeze(void)
+{
+    tutti_param param, other = {.name = "other"};
+    tutti_params *params = built_store(&param), *bare = bare_store();
+    CHECK_FAILS(TUTTI_ERR_ARG, "params", tutti_params_freeze(NULL, &param));
+    CHECK_FAILS(TUTTI_ERR_ARG, "param is NULL", tutti_params_freeze(bare, NULL));
+    CHECK_FAILS(TUTTI_ERR_ARG, "other is not in the store", tutti_params_freeze(bare, &other));
+    CHECK_FAILS(TUTTI_ERR_STATE, "built", tutti_params_freeze(params, &param));
+    tutti_params_destroy(&params);
+    tutti_params_destroy(&bare);
+}
+
 static void bad_params_build(void)
 {
     tutti_context *ctx = harness_context();
@@ -536,6 +548,7 @@ const harness_test bad_params[] = {
     {"tutti_params_add", bad_params_add},
     {"tutti_params_add_param", bad_params_add_param},
     {"tutti_params_tie", bad_params_tie},
+    {"tutti_params_freeze", bad_params_freeze},
     {"tutti_params_build", bad_params_build},
     {"tutti_params_init", bad_params_init},
     {"tutti_params_refresh", bad_params_refresh},

@@ -395,6 +395,80 @@ static void test_tied(void)
     tutti_params_destroy(&params);
 }
 
+/* Frozen parameters come last, have no gradients and no state, and an update leaves them alone. */
+static void test_frozen(void)
+{
+    tutti_context *ctx = harness_context();
+    static const tutti_dtype kinds[] = {TUTTI_F32, TUTTI_BF16};
+    for (int k = 0; k < HARNESS_COUNT(kinds); k++) {
+        harness_where("%s", tutti_dtype_name(kinds[k]));
+        tutti_params *params = NULL;
+        tutti_param a = own("a", kinds[k], 4, 5), b = own("b", kinds[k], 3, 70);
+        tutti_param c = own("c", kinds[k], 4, 5), d = own("d", kinds[k], 3, 3);
+        CHECK_OK(tutti_params_create(ctx, NULL, &params));
+        CHECK_OK(tutti_params_add_param(params, &d));
+        CHECK_OK(tutti_params_add_param(params, &a));
+        CHECK_OK(tutti_params_add_param(params, &b));
+        CHECK_OK(tutti_params_add_param(params, &c));
+        CHECK_OK(tutti_params_tie(params, &c, &a));
+        CHECK_OK(tutti_params_freeze(params, &c)); /* and with it a */
+        CHECK_OK(tutti_params_build(params, ctx));
+        static const char *const order[] = {"b", "d", "a"};
+        CHECK(tutti_params_count(params) == 3, "%d parameters", tutti_params_count(params));
+        for (int i = 0; i < 3; i++)
+            CHECK(strcmp(tutti_params_get(params, i)->name, order[i]) == 0, "%s is number %d",
+                  tutti_params_get(params, i)->name, i);
+        CHECK(!a.grad.data && !c.grad.data && b.grad.data && d.grad.data && a.value.data &&
+                  a.value.data == c.value.data,
+              "the gradients of a, c, or the others are wrong");
+        tutti_tensor grad, master;
+        CHECK_OK(tutti_params_flat(params, TUTTI_PARAMS_GRAD, &grad));
+        CHECK_OK(tutti_params_flat(params, TUTTI_PARAMS_MASTER, &master));
+        CHECK(tutti_tensor_count(&grad) == 3 * TUTTI_PARAM_ALIGN &&
+                  tutti_tensor_count(&master) == 4 * TUTTI_PARAM_ALIGN,
+              "%lld gradients, %lld masters", (long long)tutti_tensor_count(&grad),
+              (long long)tutti_tensor_count(&master));
+
+        CHECK_OK(tutti_params_init(params, ctx, 1));
+        double *before = get(&master), *values_before = get(&a.value);
+        float ones[3 * TUTTI_PARAM_ALIGN];
+        for (int i = 0; i < HARNESS_COUNT(ones); i++) ones[i] = 1;
+        CHECK_OK(tutti_params_zero_grad(params, ctx));
+        CHECK_OK(tutti_copy(ctx, b.grad.data, ones, 210 * sizeof *ones));
+        CHECK_OK(tutti_copy(ctx, d.grad.data, ones, 9 * sizeof *ones));
+        tutti_adamw_desc desc = TUTTI_ADAMW_DESC_INIT;
+        desc.weight_decay = 0.1;
+        tutti_adamw *adamw = NULL;
+        tutti_step_block *step = NULL;
+        CHECK_OK(tutti_adamw_create(ctx, params, &desc, &adamw));
+        CHECK_OK(tutti_step_block_create(ctx, &step));
+        CHECK_OK(tutti_step_block_set(
+            step, ctx, &(tutti_step_values){.step = 1, .loss_weight = 1, .learning_rate = 0.1}));
+        CHECK_OK(tutti_adamw_update(adamw, ctx, step));
+        tutti_adamw_stats stats;
+        CHECK_OK(tutti_adamw_get_stats(adamw, ctx, &stats));
+        CHECK(fabs(stats.grad_norm - sqrt(219)) < 1e-5, "the norm is %g", stats.grad_norm);
+        tutti_state_tensor m;
+        CHECK_OK(tutti_adamw_state_get(adamw, 0, &m));
+        CHECK(m.like_store && tutti_tensor_count(&m.tensor) == 3 * TUTTI_PARAM_ALIGN,
+              "m has %lld elements", (long long)tutti_tensor_count(&m.tensor));
+        double *after = get(&master), *values_after = get(&a.value);
+        for (int i = 0; i < 4 * TUTTI_PARAM_ALIGN; i++) {
+            const bool trained =
+                i < 210 || (i >= 2 * TUTTI_PARAM_ALIGN && i < 2 * TUTTI_PARAM_ALIGN + 9);
+            if (!CHECK((after[i] != before[i]) == trained, "master %d was %g and is %g", i,
+                       before[i], after[i]))
+                break;
+        }
+        CHECK(memcmp(values_before, values_after, 20 * sizeof *values_before) == 0,
+              "a frozen value was changed");
+        free(before), free(values_before), free(after), free(values_after);
+        tutti_adamw_destroy(&adamw);
+        tutti_step_block_destroy(&step);
+        tutti_params_destroy(&params);
+    }
+}
+
 static int live;
 static void *last_memory;
 static size_t last_bytes;
@@ -482,6 +556,7 @@ int main(int argc, char **argv)
         {"refresh", test_refresh},
         {"zero_grad", test_zero_grad},
         {"tied parameters", test_tied},
+        {"frozen", test_frozen},
         {"memory of gradients", test_gradient_memory},
         {"empty store", test_empty},
     };

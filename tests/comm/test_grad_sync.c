@@ -704,12 +704,66 @@ static void all_sums(tutti_context *ctx, tutti_comm *comm)
     tied_weight(ctx, comm);
 }
 
+/* Of three parameters one is frozen. */
+static tutti_params *with_frozen(tutti_context *ctx, tutti_param own[3], int frozen)
+{
+    tutti_params *params = NULL;
+    CHECK_OK(tutti_params_create(ctx, NULL, &params));
+    for (int i = 0; i < 3; i++) {
+        own[i] = (tutti_param){.lr_scale = 1, .init = TUTTI_INIT_UNIFORM, .init_bound = 1};
+        snprintf(own[i].name, sizeof own[i].name, "p%d", i);
+        own[i].value = tutti_tensor_1d(NULL, TUTTI_F32, 200);
+        CHECK_OK(tutti_params_add_param(params, &own[i]));
+    }
+    CHECK_OK(tutti_params_freeze(params, &own[frozen]));
+    CHECK_OK(tutti_params_build(params, ctx));
+    CHECK_OK(tutti_params_init(params, ctx, 1));
+    return params;
+}
+
+/* The others are summed; the replicas of all are compared; ranks must freeze the same. */
+static void frozen(tutti_context *ctx, tutti_comm *comm)
+{
+    tutti_param own[3];
+    tutti_params *params = with_frozen(ctx, own, 1);
+    tutti_grad_sync *sync = NULL;
+    CHECK_OK(tutti_grad_sync_create(ctx, comm, params, NULL, &sync));
+    const float mine = (float)(1 + rig_rank());
+    const int n = rig_size();
+    for (int i = 0; i < 3; i += 2) CHECK_OK(tutti_copy(ctx, own[i].grad.data, &mine, sizeof mine));
+    CHECK_OK(tutti_grad_sync_ready_param(sync, ctx, &own[2]));
+    CHECK_FAILS(TUTTI_ERR_ARG, "p1", tutti_grad_sync_ready_param(sync, ctx, &own[1]));
+    CHECK_OK(tutti_grad_sync_ready_param(sync, ctx, &own[0]));
+    CHECK_OK(tutti_grad_sync_finish(sync, ctx));
+    for (int i = 0; i < 3; i += 2) {
+        float sum = 0;
+        CHECK_OK(tutti_copy(ctx, &sum, own[i].grad.data, sizeof sum));
+        CHECK_OK(tutti_context_synchronize(ctx));
+        CHECK(sum == (float)(n * (n + 1) / 2), "p%d's sum is %g", i, sum);
+    }
+    CHECK_OK(tutti_comm_check_params(comm, ctx, params, NULL, 0));
+    if (n > 1) {
+        if (rig_rank() == n - 1) CHECK_OK(tutti_copy(ctx, own[1].master.data, &mine, sizeof mine));
+        CHECK_FAILS(TUTTI_ERR_DATA, "p1", tutti_comm_check_params(comm, ctx, params, NULL, 0));
+    }
+    CHECK_OK(tutti_comm_broadcast_params(comm, ctx, params));
+    CHECK_OK(tutti_comm_check_params(comm, ctx, params, NULL, 0));
+    tutti_grad_sync_destroy(&sync);
+    tutti_params_destroy(&params);
+    if (n == 1) return;
+    params = with_frozen(ctx, own, rig_rank() == n - 1 ? 0 : 1);
+    CHECK_FAILS(TUTTI_ERR_COMM, "p0", tutti_grad_sync_create(ctx, comm, params, NULL, &sync));
+    CHECK_FAILS(TUTTI_ERR_COMM, "frozen", tutti_comm_check_params(comm, ctx, params, NULL, 0));
+    tutti_params_destroy(&params);
+}
+
 RIG_OVER(all_sums)
 RIG_OVER(overlap)
 RIG_OVER(misuse)
 RIG_OVER(update)
 RIG_OVER(any_order)
 RIG_OVER(wait_for_one)
+RIG_OVER(frozen)
 RIG_OVER(by_call)
 RIG_OVER(progress)
 RIG_OVER(differences)
@@ -721,6 +775,7 @@ static const rig_test tests[] = {
     RIG_ROWS("updates", update, 1, 0),
     RIG_ROWS("any order", any_order, 1, 0),
     RIG_ROWS("waiting", wait_for_one, 1, 0),
+    RIG_ROWS("frozen parameters", frozen, 1, 0),
     RIG_ROWS("ready by the call", by_call, 1, 0),
     RIG_ROWS("progress", progress, 2, 0),
     RIG_ROWS("differences", differences, 2, 0),
