@@ -52,7 +52,8 @@ typedef struct tutti_adamw_stats {
 TUTTI_API tutti_status tutti_adamw_get_stats(tutti_adamw *adamw, tutti_context *ctx,
                                              tutti_adamw_stats *stats);
 
-/* The state: "m" and "v", laid out like the store's gradients, and "updates", f64 [1].  0 for NULL. */
+/* The state: "m" and "v", laid out like the store's gradients, and "updates", f64 [1].  0 for
+ * NULL. */
 TUTTI_API int tutti_adamw_state_count(const tutti_adamw *adamw);
 /* The tensor with this index, from 0.  The optimizer owns its name and memory. */
 TUTTI_API tutti_status tutti_adamw_state_get(const tutti_adamw *adamw, int index,

@@ -101,7 +101,7 @@ test_a_cable_is_cut() {
     done
     wait "$job"
     code=$?
-    expect_equal code $code 2
+    expect_equal code "$code" 2
     # those of a name those of b, and nobody else
     grep 'nothing heard from' output | grep -vE '^tutti-train: rank [02]: .*nothing heard from (rank [13]|ranks 1, 3)$' >other &&
         fail "wrongly named: $(<other)"
