@@ -6,7 +6,7 @@
  * and tensors without gaps are one long row.  A thread finds its first pack by a division and the
  * next ones by addition.  It reads all that a pack needs before it stores, so da and db may be what
  * they are made of.  Two more packs are on their way to shared memory meanwhile: 99 instead of 85 %
- * of a copy forward, with a pack or three in registers nothing was gained.
+ * of a copy forward.
  * Where the rows of a tensor do not begin on 16-byte boundaries, a pack is one element and the
  * kernels take any activation, which they ask for at run time. */
 #include "kernels/cuda/packs.cuh"
