@@ -361,18 +361,22 @@ static tutti_param own(const char *name, tutti_dtype dtype, int64_t rows, int64_
     return param;
 }
 
+/* A store of these parameters, added in this order; it is not built. */
+static tutti_params *store_of(tutti_param *const *list, int count)
+{
+    tutti_params *params = NULL;
+    CHECK_OK(tutti_params_create(harness_context(), NULL, &params));
+    for (int i = 0; i < count; i++) CHECK_OK(tutti_params_add_param(params, list[i]));
+    return params;
+}
+
 /* Tied parameters share one slot, at the position of the one that backward finishes last. */
 static void test_tied(void)
 {
     tutti_context *ctx = harness_context();
-    tutti_params *params = NULL;
     tutti_param a = own("a", TUTTI_F32, 4, 5), b = own("b", TUTTI_F32, 3, 3);
     tutti_param c = own("c", TUTTI_F32, 4, 5), d = own("d", TUTTI_F32, 4, 5);
-    CHECK_OK(tutti_params_create(ctx, NULL, &params));
-    CHECK_OK(tutti_params_add_param(params, &a));
-    CHECK_OK(tutti_params_add_param(params, &b));
-    CHECK_OK(tutti_params_add_param(params, &c));
-    CHECK_OK(tutti_params_add_param(params, &d));
+    tutti_params *params = store_of((tutti_param *[]){&a, &b, &c, &d}, 4);
     CHECK_OK(tutti_params_tie(params, &c, &a));
     CHECK_OK(tutti_params_tie(params, &d, &c)); /* a chain */
     CHECK(tutti_params_find(params, "b") == &b, "b is not found before build");
@@ -402,14 +406,9 @@ static void test_frozen(void)
     static const tutti_dtype kinds[] = {TUTTI_F32, TUTTI_BF16};
     for (int k = 0; k < HARNESS_COUNT(kinds); k++) {
         harness_where("%s", tutti_dtype_name(kinds[k]));
-        tutti_params *params = NULL;
         tutti_param a = own("a", kinds[k], 4, 5), b = own("b", kinds[k], 3, 70);
         tutti_param c = own("c", kinds[k], 4, 5), d = own("d", kinds[k], 3, 3);
-        CHECK_OK(tutti_params_create(ctx, NULL, &params));
-        CHECK_OK(tutti_params_add_param(params, &d));
-        CHECK_OK(tutti_params_add_param(params, &a));
-        CHECK_OK(tutti_params_add_param(params, &b));
-        CHECK_OK(tutti_params_add_param(params, &c));
+        tutti_params *params = store_of((tutti_param *[]){&d, &a, &b, &c}, 4);
         CHECK_OK(tutti_params_tie(params, &c, &a));
         CHECK_OK(tutti_params_freeze(params, &c)); /* and with it a */
         CHECK_OK(tutti_params_build(params, ctx));

@@ -704,7 +704,7 @@ static void all_sums(tutti_context *ctx, tutti_comm *comm)
     tied_weight(ctx, comm);
 }
 
-/* Of three parameters one is frozen. */
+/* Of three parameters one is frozen, or none (-1). */
 static tutti_params *with_frozen(tutti_context *ctx, tutti_param own[3], int frozen)
 {
     tutti_params *params = NULL;
@@ -715,7 +715,7 @@ static tutti_params *with_frozen(tutti_context *ctx, tutti_param own[3], int fro
         own[i].value = tutti_tensor_1d(NULL, TUTTI_F32, 200);
         CHECK_OK(tutti_params_add_param(params, &own[i]));
     }
-    CHECK_OK(tutti_params_freeze(params, &own[frozen]));
+    if (frozen >= 0) CHECK_OK(tutti_params_freeze(params, &own[frozen]));
     CHECK_OK(tutti_params_build(params, ctx));
     CHECK_OK(tutti_params_init(params, ctx, 1));
     return params;
@@ -751,7 +751,8 @@ static void frozen(tutti_context *ctx, tutti_comm *comm)
     tutti_grad_sync_destroy(&sync);
     tutti_params_destroy(&params);
     if (n == 1) return;
-    params = with_frozen(ctx, own, rig_rank() == n - 1 ? 0 : 1);
+    /* p0 is the last in the layout either way */
+    params = with_frozen(ctx, own, rig_rank() == n - 1 ? 0 : -1);
     CHECK_FAILS(TUTTI_ERR_COMM, "p0", tutti_grad_sync_create(ctx, comm, params, NULL, &sync));
     CHECK_FAILS(TUTTI_ERR_COMM, "frozen", tutti_comm_check_params(comm, ctx, params, NULL, 0));
     tutti_params_destroy(&params);

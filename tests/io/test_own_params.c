@@ -446,87 +446,6 @@ static void test_part_of_a_store(void)
     tutti_comm_destroy(&comm);
 }
 
-/* A model of two parameters, of which the second may be frozen, and its checkpoint. */
-typedef struct pair {
-    tutti_param param[2];
-    tutti_params *params;
-    tutti_adamw *adamw;
-    tutti_checkpoint *list;
-} pair;
-
-static void make_pair(pair *p, tutti_context *ctx, tutti_comm *comm, bool frozen, uint64_t seed)
-{
-    *p = (pair){.params = NULL};
-    CHECK_OK(tutti_params_create(ctx, NULL, &p->params));
-    for (int i = 0; i < 2; i++) {
-        p->param[i] = (tutti_param){.lr_scale = 1, .init = TUTTI_INIT_UNIFORM, .init_bound = 1};
-        snprintf(p->param[i].name, sizeof p->param[i].name, i ? "base" : "head");
-        p->param[i].value = tutti_tensor_1d(NULL, TUTTI_F32, 150);
-        CHECK_OK(tutti_params_add_param(p->params, &p->param[i]));
-    }
-    if (frozen) CHECK_OK(tutti_params_freeze(p->params, &p->param[1]));
-    CHECK_OK(tutti_params_build(p->params, ctx));
-    CHECK_OK(tutti_params_init(p->params, ctx, seed));
-    CHECK_OK(tutti_adamw_create(ctx, p->params, NULL, &p->adamw));
-    CHECK_OK(tutti_checkpoint_create(ctx, comm, &p->list));
-    CHECK_OK(tutti_checkpoint_add_params(p->list, p->params));
-    for (int i = 0; i < tutti_adamw_state_count(p->adamw); i++) {
-        tutti_state_tensor state;
-        CHECK_OK(tutti_adamw_state_get(p->adamw, i, &state));
-        CHECK_OK(tutti_checkpoint_add_state(p->list, p->params, &state));
-    }
-}
-
-static void end_pair(pair *p)
-{
-    tutti_checkpoint_destroy(&p->list);
-    tutti_adamw_destroy(&p->adamw);
-    tutti_params_destroy(&p->params);
-}
-
-static void check_equal_masters(tutti_context *ctx, const pair *a, const pair *b, bool equal)
-{
-    for (int i = 0; i < 2; i++) {
-        float x[150], y[150];
-        CHECK_OK(tutti_copy(ctx, x, a->param[i].master.data, sizeof x));
-        CHECK_OK(tutti_copy(ctx, y, b->param[i].master.data, sizeof y));
-        CHECK_OK(tutti_context_synchronize(ctx));
-        CHECK((memcmp(x, y, sizeof x) == 0) == equal, "%s is %s", a->param[i].name,
-              equal ? "another" : "the same");
-    }
-}
-
-/* A frozen parameter is in the file, its optimizer's state is not. */
-static void test_frozen(void)
-{
-    tutti_context *ctx = rig_context();
-    tutti_comm *comm = rig_comm(ctx, TUTTI_TRANSPORT_AUTO, 0);
-    if (!comm) return;
-    pair frozen, again, trained;
-    make_pair(&frozen, ctx, comm, true, 1);
-    make_pair(&again, ctx, comm, true, 2);
-    make_pair(&trained, ctx, comm, false, 3);
-    check_equal_masters(ctx, &frozen, &again, false);
-    CHECK_OK(tutti_checkpoint_save(frozen.list, in_folder("frozen"), 0));
-    CHECK_OK(tutti_checkpoint_load(again.list, in_folder("frozen"), 0));
-    check_equal_masters(ctx, &frozen, &again, true);
-    /* trained on from now, its state is missing */
-    CHECK_FAILS(TUTTI_ERR_DATA, "base/m",
-                tutti_checkpoint_load(trained.list, in_folder("frozen"), 0));
-    check_equal_masters(ctx, &frozen, &trained, false);
-    /* frozen from now on, its state is of no use */
-    CHECK_OK(tutti_checkpoint_save(trained.list, in_folder("trained"), 0));
-    CHECK_FAILS(TUTTI_ERR_DATA, "base/m",
-                tutti_checkpoint_load(frozen.list, in_folder("trained"), 0));
-    check_equal_masters(ctx, &again, &frozen, true);
-    CHECK_OK(tutti_checkpoint_load(frozen.list, in_folder("trained"), TUTTI_CHECKPOINT_SUBSET));
-    check_equal_masters(ctx, &frozen, &trained, true);
-    end_pair(&frozen);
-    end_pair(&again);
-    end_pair(&trained);
-    tutti_comm_destroy(&comm);
-}
-
 static void check_other(side *s, tutti_comm *comm, const tutti_param *other, const char *path,
                         const char *word)
 {
@@ -595,7 +514,6 @@ static const rig_test tests[] = {
     {"optimizer state", test_optimizer_state, 0, 0, false},
     {"beside a store", test_beside_a_store, 0, 0, false},
     {"part of a store", test_part_of_a_store, 0, 0, false},
-    {"frozen parameters", test_frozen, 0, 0, false},
     {"other shapes", test_other_shapes, 0, 0, false},
     {"ranks differ", test_ranks_differ, 2, 0, false},
 };

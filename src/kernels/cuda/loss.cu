@@ -249,20 +249,9 @@ struct vector_stream {
             load_row<T>(raw, x, place, cols);
             load_row<T>(aim, target, place, cols);
         } else {
-            raw[0] = gathered(x, col), aim[0] = gathered(target, col);
+            raw[0] = gather(x + col, cols - col), aim[0] = gather(target + col, cols - col);
         }
         ring.release();
-    }
-
-  private:
-    __device__ __forceinline__ uint4 gathered(const T *row, int col) const
-    {
-        T part[N];
-#pragma unroll
-        for (int i = 0; i < N; i++) part[i] = col + i < cols ? row[col + i] : T(0.0f);
-        uint4 raw;
-        memcpy(&raw, part, sizeof raw);
-        return raw;
     }
 };
 

@@ -188,8 +188,8 @@ static tutti_status forward_of(tutti_context *ctx, const tutti__norm_args *args,
                  : launch(std::false_type(), std::false_type());
 }
 
-/* Of x alone, beyond 1024 vectors.  Two sums and two parameters want smaller
- * blocks than one of each. */
+/* Of x alone, beyond 1024 vectors.  Two sums and two parameters want smaller blocks than one of
+ * each. */
 static parked_plan plan_long(int vectors, bool centered, int device)
 {
     const int block = centered ? 2048 : 4096, threads = centered ? 256 : 512;
@@ -235,8 +235,8 @@ static bool plan_rows(norm_forward_plan *plan, int64_t cols, int width, bool cen
         plan->x = {row_round_up((vectors + vecs - 1) / vecs, 32), vecs, 1, 0};
         plan->x.bytes = parked_bytes(plan->x, 1);
     } else
-        plan->x = vectors <= 1024 ? parked_plan_for(vectors, 1, usual, device)
-                                  : plan_long(vectors, centered, device);
+        plan->x = vectors <= HELD_VECTORS ? parked_plan_for(vectors, 1, usual, device)
+                                          : plan_long(vectors, centered, device);
     return plan->x.cluster && plan->both.cluster;
 }
 
