@@ -74,7 +74,7 @@ static int build(bench *b)
         void *data;
         APP_CHECK(tutti_alloc(b->ctx, b->bytes, &data));
         b->tensors[i] = tutti_tensor_1d(data, TUTTI_F32, b->tensors[0].dims[0]);
-        const tutti_state_tensor state = {i == 1 ? "m" : "v", b->tensors[i], 1, 0};
+        const tutti_state_tensor state = {i == 1 ? "m" : "v", b->tensors[i], 1};
         APP_CHECK(tutti_checkpoint_add_state(b->list, b->params, &state));
     }
     return APP_OK;

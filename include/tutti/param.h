@@ -76,9 +76,27 @@ typedef struct tutti_params_desc {
     /* of masters and gradients: f64 for layers of f64 parameters, otherwise f32 */
     tutti_dtype master_dtype;
     tutti_allocator gradient_memory; /* all NULL: the context's; or tutti_comm_allocator() */
+    /* Sharded (ZeRO-1) if shards > 0: one of as many stores, this one number `shard`, one a rank of
+     * the exchange, whose numbers these must be. */
+    int shards, shard;
+    size_t range_bytes; /* sharded: of its exchange's ranges; 0: 32 MiB */
 } tutti_params_desc;
 #define TUTTI_PARAMS_DESC_INIT TUTTI_DESC_INIT(tutti_params_desc)
 TUTTI_API tutti_params_desc tutti_params_desc_default(void);
+
+/* Sharded stores [Rajbhandari et al. 2020, ZeRO].  Every rank has all values and gradients, but of
+ * what is trained only its slices of the masters, where the values have another type, and of the
+ * optimizer's state.  The gradients are cut into ranges of about range_bytes, and each range into
+ * equal slices, one a rank (the last ones may be shorter, or empty).  In a step
+ *
+ *     the exchange leaves the sums of a rank's slices in its gradients (the rest of them is no sum)
+ *     an optimizer updates those slices, and sends the new values to all ranks
+ *
+ * so a rank's masters and state take 1 / shards of the memory, and an update 1 / shards of the
+ * work.  The numbers are those of a store that is not sharded: the sums are taken in rank order, or
+ * in the order of the tree with leaves.  All values must have one type (TUTTI_ERR_UNSUPPORTED at
+ * build).  Without an exchange, where shards > 1, what needs the other ranks (refresh, an update,
+ * loading) is TUTTI_ERR_STATE; with one it is collective, and waits for the stream. */
 
 /* An empty store on the context's device.  desc NULL means the defaults. */
 TUTTI_API tutti_status tutti_params_create(tutti_context *ctx, const tutti_params_desc *desc,
@@ -135,14 +153,12 @@ TUTTI_API const tutti_param *tutti_params_get(const tutti_params *params, int in
 TUTTI_API tutti_param *tutti_params_find(const tutti_params *params, const char *name);
 
 /* A tensor of an optimizer's state, on the device.  It has either the layout of the store's
- * gradients, in which each trained parameter has its part, or one of its own.  A rank of a sharded
- * optimizer has a part of the tensor, from element `first`; functions that check, save and load
- * state support only whole tensors so far (TUTTI_ERR_UNSUPPORTED). */
+ * gradients, in which each trained parameter has its part (of a sharded store this rank's slices of
+ * it, one after the other), or one of its own, the same on all ranks. */
 typedef struct tutti_state_tensor {
     const char *name;    /* "m" */
-    tutti_tensor tensor; /* [elements of the gradients] if like_store */
+    tutti_tensor tensor; /* [elements of the gradients that this rank updates] if like_store */
     int like_store;
-    int64_t first; /* 0 unless sharded */
 } tutti_state_tensor;
 
 typedef enum tutti_params_buffer {

@@ -215,6 +215,13 @@ tutti_status tutti_params_create(tutti_context *ctx, const tutti_params_desc *de
                   "params_create: gradient_memory has only one of alloc and free");
     TUTTI_REQUIRE(!wanted.gradient_memory.hold == !wanted.gradient_memory.release,
                   "params_create: gradient_memory has only one of hold and release");
+    TUTTI_REQUIRE(wanted.shards >= 0, "params_create: shards is %d, want >= 0", wanted.shards);
+    TUTTI_REQUIRE(wanted.shard >= 0 && wanted.shard < (wanted.shards ? wanted.shards : 1),
+                  "params_create: shard is %d, want 0 to %d", wanted.shard,
+                  wanted.shards ? wanted.shards - 1 : 0);
+    TUTTI_REQUIRE(wanted.shards || !wanted.range_bytes,
+                  "params_create: range_bytes is %zu, want 0 for a store that is not sharded",
+                  wanted.range_bytes);
     tutti_params *made = calloc(1, sizeof *made);
     if (!made) return tutti__fail(TUTTI_ERR_MEMORY, "params_create: no memory");
     made->backend = ctx->backend;
@@ -252,6 +259,8 @@ static void let_go(tutti_params *p, bool caller)
     for (int i = 0; i < p->entry_count; i++)
         if (p->entries[i].layer) tutti__layer_release(p->entries[i].layer);
     if (memory->release) memory->release(memory->self);
+    free(p->own);
+    free(p->ranges);
     free(p->slots);
     free(p->entries);
     free(p);
@@ -468,7 +477,27 @@ static tutti_status lay_out(tutti_params *params)
         }
         if (pass == 0) params->trained_slots = params->slot_count, params->trained = params->count;
     }
+    return tutti__shard_lay_out(params);
+}
+
+/* A range of a sharded store has values of one type. */
+static tutti_status check_values(const tutti_params *params)
+{
+    for (int i = 0; params->parted && i < params->slot_count; i++)
+        if (params->slots[i].param->value.dtype != params->working_dtype)
+            return tutti__fail(TUTTI_ERR_UNSUPPORTED,
+                               "params_build: %s is %s beside values of %s: a sharded store has "
+                               "values of one type",
+                               params->slots[i].param->name,
+                               tutti_dtype_name(params->slots[i].param->value.dtype),
+                               tutti_dtype_name(params->working_dtype));
     return TUTTI_OK;
+}
+
+/* Elements of the buffer of masters. */
+static int64_t masters(const tutti_params *params)
+{
+    return params->parted ? params->kept + params->count - params->trained : params->count;
 }
 
 static tutti_status allocate(tutti_params *params, tutti_context *ctx)
@@ -476,10 +505,13 @@ static tutti_status allocate(tutti_params *params, tutti_context *ctx)
     const tutti__runtime *run = &params->backend->run;
     params->working_dtype = working_dtype(params);
     bool has_working = params->working_dtype != params->desc.master_dtype;
+    params->parted = has_working && params->desc.shards > 0;
+    TUTTI_TRY(check_values(params));
     /* an empty store has buffers too, so that they are never NULL */
     size_t count = (size_t)(params->count > 0 ? params->count : TUTTI_PARAM_ALIGN);
     size_t trained = (size_t)(params->trained > 0 ? params->trained : TUTTI_PARAM_ALIGN);
-    size_t bytes = count * tutti_dtype_size(params->desc.master_dtype);
+    size_t kept = (size_t)(masters(params) > 0 ? masters(params) : TUTTI_PARAM_ALIGN);
+    size_t bytes = kept * tutti_dtype_size(params->desc.master_dtype);
     size_t grad_bytes = trained * tutti_dtype_size(params->desc.master_dtype);
     size_t working_bytes = count * tutti_dtype_size(params->working_dtype);
     TUTTI_TRY(run->alloc(params->device, bytes, &params->master));
@@ -491,7 +523,19 @@ static tutti_status allocate(tutti_params *params, tutti_context *ctx)
     TUTTI_TRY(run->zero(params->device, ctx->stream, params->grad, grad_bytes));
     if (has_working)
         TUTTI_TRY(run->zero(params->device, ctx->stream, params->working, working_bytes));
+    for (int i = 0; i < params->own_count; i++) {
+        tutti__slice *own = &params->own[i];
+        own->master = tutti__masters_at(params, params->parted ? own->local : own->span.first);
+    }
     return tutti_context_synchronize(ctx);
+}
+
+/* Where a slot's masters are; NULL if they are in parts. */
+static void *masters_of(const tutti_params *params, const tutti__slot *slot)
+{
+    if (!params->parted) return tutti__masters_at(params, slot->offset);
+    if (slot->offset < params->trained) return NULL;
+    return tutti__masters_at(params, params->kept + slot->offset - params->trained);
 }
 
 static void *at(void *data, tutti_dtype dtype, int64_t offset)
@@ -521,7 +565,13 @@ tutti_status tutti_params_build(tutti_params *params, tutti_context *ctx)
         if (params->working) params->backend->run.free(params->device, params->working);
         params->master = params->grad = params->working = NULL;
         free(params->slots);
+        free(params->own);
+        free(params->ranges);
         params->slots = NULL;
+        params->own = NULL;
+        params->ranges = NULL;
+        params->own_count = params->range_count = 0;
+        params->kept = 0;
         return status;
     }
     params->built = true;
@@ -531,10 +581,10 @@ tutti_status tutti_params_build(tutti_params *params, tutti_context *ctx)
         int64_t offset = params->slots[slot].offset;
         tutti_dtype dtype = param->value.dtype, master = params->desc.master_dtype;
         tutti_tensor shape = param->value;
-        void *value = dtype == master ? params->master : params->working;
-        param->value = tutti_tensor_make(at(value, dtype, offset), dtype, shape.ndim, shape.dims);
-        param->master =
-            tutti_tensor_make(at(params->master, master, offset), master, shape.ndim, shape.dims);
+        void *own = masters_of(params, &params->slots[slot]);
+        void *value = dtype == master ? own : at(params->working, dtype, offset);
+        param->value = tutti_tensor_make(value, dtype, shape.ndim, shape.dims);
+        param->master = tutti_tensor_make(own, master, shape.ndim, shape.dims);
         param->grad = slot < params->trained_slots
                           ? tutti_tensor_make(at(params->grad, master, offset), master, shape.ndim,
                                               shape.dims)
@@ -562,15 +612,11 @@ tutti_status tutti__state_check(const tutti_params *params, const tutti_state_te
                                 const char *function)
 {
     const tutti_tensor *tensor = &state->tensor;
-    if (state->first != 0)
-        return tutti__fail(TUTTI_ERR_UNSUPPORTED,
-                           "%s: %s: first is %lld: parts of sharded tensors are not supported yet",
-                           function, state->name, (long long)state->first);
-    TUTTI_REQUIRE(!state->like_store || (tensor->ndim == 1 && tensor->dims[0] == params->trained),
+    TUTTI_REQUIRE(!state->like_store || (tensor->ndim == 1 && tensor->dims[0] == params->kept),
                   "%s: %s: like_store is set, but tensor has %lld elements in %d dimensions; the "
-                  "store's gradients have %lld in 1",
+                  "store's %s have %lld in 1",
                   function, state->name, (long long)tutti_tensor_count(tensor), tensor->ndim,
-                  (long long)params->trained);
+                  params->desc.shards ? "slices" : "gradients", (long long)params->kept);
     return TUTTI_OK;
 }
 
@@ -637,6 +683,26 @@ tutti_status tutti_param_init(const tutti_param *param, tutti_context *ctx, cons
     return status;
 }
 
+/* Copies this rank's parts of all masters, and all values, which need no other rank; they are
+ * rounded behind the masters. */
+static tutti_status put_parts(const tutti_params *params, tutti_context *ctx, void *host)
+{
+    const tutti_dtype dtype = params->desc.master_dtype, working = params->working_dtype;
+    const int64_t frozen = params->count - params->trained;
+    for (int i = 0; i < params->own_count; i++) {
+        const tutti__slice *own = &params->own[i];
+        TUTTI_TRY(tutti_copy(ctx, own->master, at(host, dtype, own->span.first),
+                             (size_t)own->span.count * tutti_dtype_size(dtype)));
+    }
+    TUTTI_TRY(tutti_copy(ctx, tutti__masters_at(params, params->kept),
+                         at(host, dtype, params->trained),
+                         (size_t)frozen * tutti_dtype_size(dtype)));
+    void *rounded = at(host, dtype, params->count);
+    TUTTI_TRY(tutti_convert(rounded, working, host, dtype, params->count));
+    return tutti_copy(ctx, params->working, rounded,
+                      (size_t)params->count * tutti_dtype_size(working));
+}
+
 tutti_status tutti_params_init(tutti_params *params, tutti_context *ctx, uint64_t seed)
 {
     TUTTI_TRY(tutti__params_ready(params, ctx, "params_init"));
@@ -644,14 +710,16 @@ tutti_status tutti_params_init(tutti_params *params, tutti_context *ctx, uint64_
         tutti_context_synchronize(ctx)); /* fails during capture, before anything is enqueued */
     tutti_dtype dtype = params->desc.master_dtype;
     size_t size = tutti_dtype_size(dtype);
-    void *host = calloc((size_t)params->count + 1, size);
+    void *host = calloc((size_t)params->count * (params->parted ? 2 : 1) + 1, size);
     if (!host) return tutti__fail(TUTTI_ERR_MEMORY, "params_init: no memory");
     for (int s = 0; s < params->slot_count; s++) {
         const tutti__slot *slot = &params->slots[s];
         fill(slot->param, slot->param->name, seed, dtype, at(host, dtype, slot->offset));
     }
-    tutti_status status = tutti_copy(ctx, params->master, host, (size_t)params->count * size);
-    if (status == TUTTI_OK) status = tutti_params_refresh(params, ctx);
+    tutti_status status = params->parted ? put_parts(params, ctx, host)
+                                         : tutti_copy(ctx, params->master, host,
+                                                      (size_t)params->count * size);
+    if (status == TUTTI_OK && !params->parted) status = tutti_params_refresh(params, ctx);
     if (status == TUTTI_OK) status = tutti_context_synchronize(ctx);
     free(host);
     return status;
@@ -661,6 +729,7 @@ tutti_status tutti_params_refresh(tutti_params *params, tutti_context *ctx)
 {
     TUTTI_TRY(tutti__params_ready(params, ctx, "params_refresh"));
     if (!params->working) return TUTTI_OK;
+    if (params->parted) return tutti__shard_refresh(params, ctx);
     /* one pass over all: the working copy of a value of the masters' type is never read */
     return params->backend->op.convert(ctx, params->working, params->working_dtype, params->master,
                                        params->desc.master_dtype, params->count);
@@ -700,7 +769,7 @@ tutti_status tutti_params_flat(const tutti_params *params, tutti_params_buffer b
         return tutti__fail(TUTTI_ERR_STATE, "params_flat: the store is not built yet");
     switch (buffer) {
     case TUTTI_PARAMS_MASTER:
-        *flat = tutti_tensor_1d(params->master, params->desc.master_dtype, params->count);
+        *flat = tutti_tensor_1d(params->master, params->desc.master_dtype, masters(params));
         return TUTTI_OK;
     case TUTTI_PARAMS_GRAD:
         *flat = tutti_tensor_1d(params->grad, params->desc.master_dtype, params->trained);

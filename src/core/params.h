@@ -21,6 +21,35 @@ typedef struct tutti__params_entry {
     int slot; /* after build */
 } tutti__params_entry;
 
+/* Elements of the flat buffers that follow each other. */
+typedef struct tutti__span {
+    int64_t first, count;
+} tutti__span;
+
+/* Squares of gradients are added in runs of as many elements of the flat buffer, and slices of a
+ * sharded store consist of whole runs: so the bits of a norm do not depend on the sharding. */
+#define TUTTI__NORM_RUN 16384
+
+/* The slice of a range that a rank of a sharded store updates: whole runs, but at the range's
+ * end. */
+tutti__span tutti__shard_slice(const tutti__span *range, int shard, int shards);
+
+/* A part of the gradients that this rank updates. */
+typedef struct tutti__slice {
+    tutti__span span; /* begins with a run */
+    int64_t local;    /* where it begins in the optimizer's state */
+    void *master;
+} tutti__slice;
+
+/* What a sharded store's exchange does for it; all of it is collective. */
+typedef struct tutti__shard_link {
+    /* Sums over the ranks, each element being 0 on all ranks but one.  In stream order. */
+    tutti_status (*sum)(struct tutti__shard_link *self, tutti_context *ctx, double *values,
+                        int64_t count);
+    /* Sends each rank's slices of the values to all ranks.  In stream order. */
+    tutti_status (*gather)(struct tutti__shard_link *self, tutti_context *ctx);
+} tutti__shard_link;
+
 struct tutti_params {
     tutti__holders holders;
     const tutti__backend *backend;
@@ -41,7 +70,30 @@ struct tutti_params {
      * wants sums. */
     int exchanges;
     bool summed; /* by a finish, since when no gradient was ready and no update was made */
+    /* What this rank updates: all that is trained, or its slices, in order; and the elements of
+     * them all. */
+    tutti__slice *own;
+    int own_count;
+    int64_t kept;
+    /* sharded: the ranges of the gradients, and the exchange */
+    tutti__span *ranges;
+    int range_count;
+    tutti__shard_link *link;
+    /* The masters of trained parameters are not all here: sharded, with working values.  The buffer
+     * has those of `own`, then those of frozen parameters. */
+    bool parted;
 };
+
+/* shard.c: sets ranges, own and kept of a store whose slots are laid out. */
+tutti_status tutti__shard_lay_out(tutti_params *params);
+/* tutti_params_refresh of a store that has parts of the masters. */
+tutti_status tutti__shard_refresh(tutti_params *params, tutti_context *ctx);
+/* An element of the buffer of masters. */
+void *tutti__masters_at(const tutti_params *params, int64_t element);
+/* The exchange of a sharded store, NULL where one rank has it all; TUTTI_ERR_STATE if it has none
+ * yet. */
+tutti_status tutti__params_link(const tutti_params *params, tutti__shard_link **link,
+                                const char *function);
 
 /* A name in a store: one that fits into a checkpoint, as model/<name> and
  * optimizer/<name>/<state>. */

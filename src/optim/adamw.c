@@ -223,9 +223,9 @@ tutti_status tutti_adamw_state_get(const tutti_adamw *adamw, int index, tutti_st
     const tutti_dtype dtype = adamw->params->desc.master_dtype;
     const int64_t count = adamw->params->trained;
     const tutti_state_tensor all[STATES] = {
-        {"m", tutti_tensor_1d(adamw->m, dtype, count), 1, 0},
-        {"v", tutti_tensor_1d(adamw->v, dtype, count), 1, 0},
-        {"updates", tutti_tensor_1d(&adamw->state->updates, TUTTI_F64, 1), 0, 0},
+        {"m", tutti_tensor_1d(adamw->m, dtype, count), 1},
+        {"v", tutti_tensor_1d(adamw->v, dtype, count), 1},
+        {"updates", tutti_tensor_1d(&adamw->state->updates, TUTTI_F64, 1), 0},
     };
     *state = all[index];
     return TUTTI_OK;

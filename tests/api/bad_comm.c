@@ -227,9 +227,6 @@ static void bad_check_params(void)
     CHECK_FAILS(TUTTI_ERR_ARG, "f16", tutti_comm_check_params(comm, ctx, m.params, &bad, 1));
     bad = state, bad.tensor.dims[0]--;
     CHECK_FAILS(TUTTI_ERR_ARG, "like_store", tutti_comm_check_params(comm, ctx, m.params, &bad, 1));
-    bad = state, bad.first = 1;
-    CHECK_FAILS(TUTTI_ERR_UNSUPPORTED, "sharded",
-                tutti_comm_check_params(comm, ctx, m.params, &bad, 1));
     bad = state, bad.tensor.data = NULL;
     CHECK_FAILS(TUTTI_ERR_ARG, "NULL", tutti_comm_check_params(comm, ctx, m.params, &bad, 1));
     if (foreign_context())

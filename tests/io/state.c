@@ -58,7 +58,7 @@ static void add_params(state *s, tutti_dtype masters, bool big)
 
 static void add_state(state *s, const char *name, const tutti_tensor *tensor, int like_store)
 {
-    const tutti_state_tensor added = {name, *tensor, like_store, 0};
+    const tutti_state_tensor added = {name, *tensor, like_store};
     CHECK_OK(tutti_checkpoint_add_state(s->checkpoint, like_store ? s->params : NULL, &added));
 }
 
