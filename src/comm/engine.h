@@ -59,6 +59,8 @@ struct tutti__engine {
     int issued;             /* ranges issued in this step */
     bool in_step;           /* between begin and finish */
     bool staged;            /* device memory travels through host memory */
+    int at_once;            /* ranges under way at a time; 0: any number */
+    int shards;             /* sharded: each rank wants the sums of its slices only; 0: all */
     int64_t bytes_sent;
     double wait_seconds;
     void *duplicate; /* the transport's, for this exchange */

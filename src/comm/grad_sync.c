@@ -59,7 +59,7 @@ static tutti_status complete(tutti_grad_sync *sync, tutti_context *ctx, int r)
 {
     tutti__engine *engine = &sync->engine;
     sync->ranges[r].complete = true;
-    if (sync->leaves.total) TUTTI_TRY(engine->table->merge(engine, ctx, r, sync->leaf));
+    if (engine->table->merge) TUTTI_TRY(engine->table->merge(engine, ctx, r, sync->leaf));
     if (sync->leaves.total && !last_leaf(sync)) return TUTTI_OK;
     return tutti__timeline_mark(engine->times, TUTTI__MOMENT_READY, r, ctx->stream);
 }

@@ -156,6 +156,8 @@ static tutti_status start_ranges(tutti__engine *engine)
     for (; s->started < engine->issued; s->started++) {
         const int r = s->started;
         tutti__work *work = &engine->ranges[r].work;
+        if (engine->at_once && r >= engine->at_once && !s->ranges[r - engine->at_once].summed)
+            break;
         bool copied = true;
         if (engine->staged)
             TUTTI_TRY(comm->backend->run.event_query(comm->device, s->ranges[r].copied, &copied));

@@ -66,6 +66,21 @@ tutti_status tutti__leaves_open(tutti__leaves *leaves, int total, int rank, int 
     return TUTTI_OK;
 }
 
+tutti_status tutti__leaves_open_ranks(tutti__leaves *leaves, int rank, int world_size)
+{
+    *leaves = (tutti__leaves){
+        .count = 1, .roots = world_size, .first_root = rank, .own_roots = 1};
+    if (world_size > TUTTI__TREE_INPUTS_MAX)
+        return tutti__fail(TUTTI_ERR_UNSUPPORTED,
+                           "grad_sync_create: a sharded store has %d ranks, want at most %d",
+                           world_size, TUTTI__TREE_INPUTS_MAX);
+    leaves->rank_roots = calloc((size_t)world_size + 1, sizeof *leaves->rank_roots);
+    if (!leaves->rank_roots) return tutti__fail(TUTTI_ERR_MEMORY, "grad_sync_create: no memory");
+    for (int r = 0; r <= world_size; r++) leaves->rank_roots[r] = r;
+    for (int r = 1; r < world_size; r++) leaves->pops[r] = 1;
+    return TUTTI_OK;
+}
+
 void tutti__leaves_close(tutti__leaves *leaves)
 {
     free(leaves->rank_roots);

@@ -29,6 +29,8 @@ typedef struct tutti__leaves {
 
 /* total: a power of two, not below world_size. */
 tutti_status tutti__leaves_open(tutti__leaves *leaves, int total, int rank, int world_size);
+/* No leaves (total 0): each rank has one root, its gradients, and they are added in rank order. */
+tutti_status tutti__leaves_open_ranks(tutti__leaves *leaves, int rank, int world_size);
 void tutti__leaves_close(tutti__leaves *leaves);
 
 /* What happens when a leaf of this rank is complete; leaf: its number among all. */

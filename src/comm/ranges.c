@@ -186,3 +186,31 @@ tutti_status tutti__ranges_cut(tutti__gradient *gradients, int count, int64_t ga
     *range_count = cut.count;
     return TUTTI_OK;
 }
+
+tutti_status tutti__ranges_of_store(const tutti_params *params, tutti__gradient *gradients,
+                                    int count, tutti__range **ranges, int *range_count)
+{
+    const tutti_dtype dtype = params->desc.master_dtype;
+    const int64_t size = (int64_t)tutti_dtype_size(dtype);
+    tutti__range *made = calloc((size_t)params->range_count + 1, sizeof *made);
+    if (!made) return tutti__fail(TUTTI_ERR_MEMORY, "grad_sync_create: no memory");
+    for (int g = 0; g < count; g++) gradients[g].first_range = -1;
+    for (int r = 0; r < params->range_count; r++) {
+        const tutti__span *span = &params->ranges[r];
+        made[r] = (tutti__range){
+            .data = (char *)params->grad + span->first * size, .count = span->count, .dtype = dtype};
+        const char *end = made[r].data + span->count * size;
+        for (int g = 0; g < count; g++) {
+            tutti__gradient *gradient = &gradients[g];
+            if (gradient->data >= end || gradient->data + gradient->count * size <= made[r].data)
+                continue;
+            if (gradient->first_range < 0) gradient->first_range = r;
+            gradient->last_range = r;
+            made[r].last_gradient = g;
+            made[r].gradients++;
+        }
+    }
+    *ranges = made;
+    *range_count = params->range_count;
+    return TUTTI_OK;
+}

@@ -2,8 +2,7 @@
 #ifndef TUTTI_COMM_RANGES_H
 #define TUTTI_COMM_RANGES_H
 
-#include "core/internal.h"
-#include "tutti/param.h"
+#include "core/params.h"
 
 /* One gradient buffer, which several (tied) parameters may share. */
 typedef struct tutti__gradient {
@@ -35,5 +34,9 @@ tutti_status tutti__ranges_layout(const tutti__gradient *gradients, int count, i
 tutti_status tutti__ranges_cut(tutti__gradient *gradients, int count, int64_t gap,
                                size_t range_bytes, size_t last_range_bytes, tutti__range **ranges,
                                int *range_count);
+
+/* The ranges of a sharded store; gradients: all of the store's. */
+tutti_status tutti__ranges_of_store(const tutti_params *params, tutti__gradient *gradients,
+                                    int count, tutti__range **ranges, int *range_count);
 
 #endif

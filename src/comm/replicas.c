@@ -22,6 +22,7 @@ static tutti_status same_layout(tutti_comm *comm, const tutti_params *params, co
 {
     uint64_t layout = tutti__hash(TUTTI__HASH_START, &params->count, sizeof params->count);
     layout = tutti__hash(layout, &params->trained, sizeof params->trained);
+    layout = tutti__hash(layout, &params->desc.shards, sizeof params->desc.shards);
     for (int i = 0; i < params->slot_count; i++) {
         uint64_t one = param_signature(params->slots[i].param);
         layout = tutti__hash(layout, &one, sizeof one);
@@ -32,7 +33,7 @@ static tutti_status same_layout(tutti_comm *comm, const tutti_params *params, co
     TUTTI_TRY(tutti__comm_compare(comm, values, 3, who, &differ, &first, ranks, sizeof ranks));
     static const char *const what[] = {
         "the number of parameters", "the type of the masters",
-        "a parameter's name, shape or type, or whether it is frozen"};
+        "a parameter's name, shape or type, whether it is frozen, or the number of shards"};
     if (differ >= 0)
         return tutti__fail(TUTTI_ERR_COMM,
                            "%s: %s on %s differs from rank 0's; every rank must build the same "
@@ -105,35 +106,48 @@ static tutti_status compare_replicas(tutti_comm *comm, tutti_context *ctx, const
     return status;
 }
 
-/* The parts of a buffer laid out like the store's first slots, one per slot. */
-static int list_slots(const tutti_params *params, int slots, const char *name, const void *data,
-                      tutti_dtype dtype, replica *list)
-{
-    const size_t size = tutti__size_of(dtype);
-    for (int i = 0; i < slots; i++) {
-        const tutti__slot *slot = &params->slots[i];
-        list[i] = (replica){slot->param, name, (const char *)data + (size_t)slot->offset * size,
-                            (size_t)slot->count * size};
-    }
-    return slots;
-}
-
+/* The masters, or of parameters whose masters are in parts the values. */
 static int list_masters(const tutti_params *params, replica *list)
 {
-    return list_slots(params, params->slot_count, "", params->master, params->desc.master_dtype,
-                      list);
+    for (int i = 0; i < params->slot_count; i++) {
+        const tutti_param *param = params->slots[i].param;
+        const tutti_tensor *tensor = param->master.data ? &param->master : &param->value;
+        size_t bytes = (size_t)tutti_tensor_count(tensor) * tutti__size_of(tensor->dtype);
+        /* whole words: the padding is zero */
+        bytes = (bytes + sizeof(uint32_t) - 1) / sizeof(uint32_t) * sizeof(uint32_t);
+        list[i] = (replica){param, "", tensor->data, bytes};
+    }
+    return params->slot_count;
 }
 
-/* The parts of a state tensor: one per slot, or the whole. */
+/* The parts of a state tensor: one per slot, or the whole; none of a shard's own. */
 static int list_state(const tutti_params *params, const tutti_state_tensor *state, replica *list)
 {
     const tutti_tensor *tensor = &state->tensor;
-    if (state->like_store)
-        return list_slots(params, params->trained_slots, state->name, tensor->data, tensor->dtype,
-                          list);
-    *list = (replica){NULL, state->name, tensor->data,
-                      (size_t)tensor->dims[0] * tutti__size_of(tensor->dtype)};
-    return 1;
+    const size_t size = tutti__size_of(tensor->dtype);
+    if (state->like_store && params->desc.shards) return 0;
+    if (!state->like_store) {
+        *list = (replica){NULL, state->name, tensor->data, (size_t)tensor->dims[0] * size};
+        return 1;
+    }
+    for (int i = 0; i < params->trained_slots; i++) {
+        const tutti__slot *slot = &params->slots[i];
+        list[i] =
+            (replica){slot->param, state->name, (const char *)tensor->data + slot->offset * size,
+                      (size_t)slot->count * size};
+    }
+    return params->trained_slots;
+}
+
+/* Rank 0's masters to all ranks; of those in parts, every rank's values. */
+static tutti_status send_params(tutti_comm *comm, tutti_context *ctx, tutti_params *params)
+{
+    const int64_t first = params->parted ? params->kept : 0;
+    const int64_t count = params->count - (params->parted ? params->trained : 0);
+    TUTTI_TRY(tutti_comm_broadcast(comm, ctx, tutti__masters_at(params, first), count,
+                                   params->desc.master_dtype, 0));
+    TUTTI_TRY(tutti_params_refresh(params, ctx));
+    return tutti_context_synchronize(ctx);
 }
 
 tutti_status tutti_comm_broadcast_params(tutti_comm *comm, tutti_context *ctx, tutti_params *params)
@@ -148,10 +162,7 @@ tutti_status tutti_comm_broadcast_params(tutti_comm *comm, tutti_context *ctx, t
     if (status == TUTTI_OK) status = tutti_context_synchronize(ctx); /* fails during capture */
     TUTTI_TRY(tutti_comm_agree(comm, status));
     TUTTI_TRY(same_layout(comm, params, "broadcast_params"));
-    TUTTI_TRY(tutti_comm_broadcast(comm, ctx, params->master, params->count,
-                                   params->desc.master_dtype, 0));
-    TUTTI_TRY(tutti_params_refresh(params, ctx));
-    TUTTI_TRY(tutti_context_synchronize(ctx));
+    TUTTI_TRY(send_params(comm, ctx, params));
 
     replica *masters = calloc((size_t)params->slot_count + 1, sizeof *masters);
     TUTTI_TRY(tutti_comm_agree(

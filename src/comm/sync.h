@@ -26,9 +26,17 @@ struct tutti_grad_sync {
     bool in_leaf;
     tutti__engine engine;
     int64_t steps;
+    tutti__shard_link link; /* what a sharded store is given */
     bool failed;
     char why[TUTTI__MESSAGE_MAX];
 };
+
+/* shard.c: fails unless a sharded store belongs to this rank of the communicator, and has no other
+ * exchange. */
+tutti_status tutti__shard_check(const tutti_params *params, const tutti_comm *comm);
+/* Makes the exchange the store's link, and the end of that. */
+void tutti__shard_attach(tutti_grad_sync *sync);
+void tutti__shard_detach(tutti_grad_sync *sync);
 
 /* tutti_grad_sync_ready of the exchange that begins with this. */
 tutti_status tutti__sync_sink_ready(tutti__ready_sink *self, tutti_context *ctx,

@@ -11,10 +11,14 @@ tutti_grad_sync_desc tutti_grad_sync_desc_default(void)
     return (tutti_grad_sync_desc)TUTTI_GRAD_SYNC_DESC_INIT;
 }
 
-static tutti_status desc_check(const tutti_grad_sync_desc *given, int world_size,
+static tutti_status desc_check(const tutti_grad_sync_desc *given, int world_size, bool sharded,
                                tutti_grad_sync_desc *own)
 {
     TUTTI_TRY(tutti__desc_read(own, sizeof *own, given, "grad_sync_create"));
+    TUTTI_REQUIRE(!sharded || (own->range_bytes == 0 && own->last_range_bytes == 0),
+                  "grad_sync_create: range_bytes and last_range_bytes are %zu and %zu, want 0: a "
+                  "sharded store has ranges already",
+                  own->range_bytes, own->last_range_bytes);
     if (own->range_bytes == 0) own->range_bytes = (size_t)32 << 20;
     if (own->last_range_bytes == 0) own->last_range_bytes = (size_t)1 << 20;
     TUTTI_REQUIRE(own->leaves >= 0 && own->leaves <= TUTTI_LEAVES_MAX &&
@@ -34,9 +38,7 @@ static tutti_status check_and_collect(tutti_grad_sync *sync, tutti_context *ctx,
 {
     tutti_comm *comm = sync->comm;
     TUTTI_TRY(tutti__comm_context_check(comm, ctx, "grad_sync_create"));
-    TUTTI_TRY(desc_check(desc, comm->world_size, &sync->desc));
-    TUTTI_TRY(tutti__leaves_open(&sync->leaves, sync->desc.leaves, comm->rank, comm->world_size));
-    sync->leaf = sync->leaves.first;
+    TUTTI_TRY(desc_check(desc, comm->world_size, params && params->desc.shards, &sync->desc));
     if (from_list) {
         TUTTI_REQUIRE(count >= 0, "grad_sync_create: count is %d, want >= 0", count);
         TUTTI_REQUIRE(list || count == 0, "grad_sync_create: list is NULL");
@@ -45,7 +47,14 @@ static tutti_status check_and_collect(tutti_grad_sync *sync, tutti_context *ctx,
     } else {
         TUTTI_REQUIRE(params, "grad_sync_create: params is NULL");
         TUTTI_TRY(tutti__params_ready(params, ctx, "grad_sync_create"));
+        TUTTI_TRY(tutti__shard_check(params, comm));
     }
+    const bool in_rank_order = params && params->desc.shards && !sync->desc.leaves;
+    TUTTI_TRY(in_rank_order
+                  ? tutti__leaves_open_ranks(&sync->leaves, comm->rank, comm->world_size)
+                  : tutti__leaves_open(&sync->leaves, sync->desc.leaves, comm->rank,
+                                       comm->world_size));
+    sync->leaf = sync->leaves.first;
     return tutti__gradients_collect(&sync->gradients, params, list, count);
 }
 
@@ -68,7 +77,7 @@ static tutti_status compare_options(const tutti_grad_sync *sync)
 
 /* Cuts the gradients into ranges, equally on all ranks: if memory layouts differ, neighbours do not
  * share ranges. */
-static tutti_status cut_ranges(tutti_grad_sync *sync)
+static tutti_status cut_ranges(tutti_grad_sync *sync, const tutti_params *params)
 {
     tutti__gradients *gradients = &sync->gradients;
     tutti__engine *engine = &sync->engine;
@@ -77,9 +86,13 @@ static tutti_status cut_ranges(tutti_grad_sync *sync)
     TUTTI_TRY(tutti__comm_compare(sync->comm, &gradients->layout, 1, "grad_sync_create", &differ,
                                   &first, ranks, sizeof ranks));
     tutti__range *cut;
-    TUTTI_TRY(tutti__ranges_cut(gradients->list, gradients->count,
-                                differ >= 0 ? -1 : gradients->gap, sync->desc.range_bytes,
-                                sync->desc.last_range_bytes, &cut, &count));
+    if (params && params->desc.shards)
+        TUTTI_TRY(
+            tutti__ranges_of_store(params, gradients->list, gradients->count, &cut, &count));
+    else
+        TUTTI_TRY(tutti__ranges_cut(gradients->list, gradients->count,
+                                    differ >= 0 ? -1 : gradients->gap, sync->desc.range_bytes,
+                                    sync->desc.last_range_bytes, &cut, &count));
     sync->ranges = calloc((size_t)count + 1, sizeof *sync->ranges);
     engine->ranges = calloc((size_t)count + 1, sizeof *engine->ranges);
     if (sync->ranges && engine->ranges) engine->range_count = count;
@@ -96,7 +109,7 @@ static tutti_status cut_ranges(tutti_grad_sync *sync)
 }
 
 /* Local, except that the duplicate is collective. */
-static tutti_status open_engine(tutti_grad_sync *sync)
+static tutti_status open_engine(tutti_grad_sync *sync, const tutti_params *params)
 {
     static const tutti__engine_table *const carriers[] = {
         [TUTTI__STYLE_LOCAL] = &tutti__local_engine,
@@ -110,7 +123,9 @@ static tutti_status open_engine(tutti_grad_sync *sync)
     engine->roots = 1;
     engine->staged = style == TUTTI__STYLE_HOST && comm->backend->kind != TUTTI_BACKEND_HOST;
     engine->carrier = carriers[style];
-    engine->table = sync->leaves.total ? &tutti__tree_engine : engine->carrier;
+    engine->shards = params ? params->desc.shards : 0;
+    const bool tree = sync->leaves.total || (engine->shards && style != TUTTI__STYLE_LOCAL);
+    engine->table = tree ? &tutti__tree_engine : engine->carrier;
     tutti_status status = TUTTI_OK;
     if (sync->desc.timeline)
         status = tutti__timeline_open(comm, engine->range_count, &engine->times);
@@ -142,8 +157,8 @@ static tutti_status create(tutti_context *ctx, tutti_comm *comm, tutti_params *p
     status = tutti_comm_agree(comm, status);
     if (status == TUTTI_OK) status = compare_options(made);
     if (status == TUTTI_OK) status = tutti__gradients_compare(&made->gradients, comm);
-    if (status == TUTTI_OK) status = tutti_comm_agree(comm, cut_ranges(made));
-    if (status == TUTTI_OK) status = open_engine(made);
+    if (status == TUTTI_OK) status = tutti_comm_agree(comm, cut_ranges(made, params));
+    if (status == TUTTI_OK) status = open_engine(made, params);
     if (status != TUTTI_OK) {
         if (made && made->comm) tutti_grad_sync_destroy(&made);
         free(made);
@@ -154,6 +169,7 @@ static tutti_status create(tutti_context *ctx, tutti_comm *comm, tutti_params *p
         tutti__hold(&params->holders);
         params->exchanges++;
         params->summed = false;
+        tutti__shard_attach(made);
     }
     *sync = made;
     return TUTTI_OK;
@@ -182,6 +198,7 @@ void tutti_grad_sync_destroy(tutti_grad_sync **sync)
     tutti__leaves_close(&s->leaves);
     if (s->params) {
         s->params->exchanges--;
+        tutti__shard_detach(s);
         tutti__params_release(s->params);
     }
     tutti__comm_release(s->comm);

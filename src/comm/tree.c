@@ -1,9 +1,11 @@
-/* The engine of reproducible mode: the transport's engine with other operations for a range.
+/* The engine of reproducible mode, and of sharded stores: the transport's engine with other
+ * operations for a range.
  * Leaves merge on the caller's stream; then a range is summed over the ranks in two swaps.  In the
  * first each rank sends every other rank that rank's slice of all its own roots; each adds what it
  * received in the order of the tree; in the second it sends the sum to all.  A small range is sent
  * whole in the first swap, and every rank adds all of it: one swap's latency for world_size times
- * the bytes. */
+ * the bytes.  A sharded store's ranges have no second swap, and without leaves each rank's gradient
+ * is a root, which are added in rank order. */
 #include <stdlib.h>
 
 #include "comm/engine.h"
@@ -25,9 +27,13 @@ typedef struct slice {
     int64_t begin, end; /* elements */
 } slice;
 
-static bool whole(const tutti__engine_range *range)
+/* Ranges of a sharded store that are under way at once in host memory, where each needs room for
+ * what it receives. */
+#define SHARDED_AT_ONCE 2
+
+static bool whole(const tutti__engine *engine, const tutti__engine_range *range)
 {
-    return tutti__engine_bytes(range) <= WHOLE_BYTES;
+    return !engine->shards && tutti__engine_bytes(range) <= WHOLE_BYTES;
 }
 
 static int64_t slice_begin(int64_t count, int rank, int world_size)
@@ -40,7 +46,11 @@ static slice slice_of(const tutti__engine *engine, const tutti__engine_range *ra
 {
     const int world = engine->comm->world_size;
     const int64_t count = range->gradient.count;
-    if (whole(range)) return (slice){0, count};
+    if (whole(engine, range)) return (slice){0, count};
+    if (engine->shards) {
+        const tutti__span all = {0, count}, own = tutti__shard_slice(&all, rank, world);
+        return (slice){own.first, own.first + own.count};
+    }
     return (slice){slice_begin(count, rank, world), slice_begin(count, rank + 1, world)};
 }
 
@@ -161,7 +171,7 @@ static tutti_status tree_arrived(tutti__engine *engine, int r, bool *another)
 {
     const tutti__engine_range *range = &engine->ranges[r];
     if (range->work.round == 1) return TUTTI_OK;
-    *another = !whole(range);
+    *another = !whole(engine, range) && !engine->shards;
     return add_slices(engine, range);
 }
 
@@ -204,18 +214,23 @@ static tutti_status open_received(tutti__engine *engine, tree *t)
         return tutti__fail(TUTTI_ERR_MEMORY, "grad_sync_create: no memory");
     /* a stream processes one range at a time; in host memory several are under way at once */
     const bool on_host = comm->transport->style == TUTTI__STYLE_HOST;
-    size_t bytes = 0;
+    engine->at_once = engine->shards && on_host ? SHARDED_AT_ONCE : 0;
+    size_t bytes = 0, most = 0;
     for (int r = 0; r < engine->range_count; r++) {
         const size_t one = others * slice_bytes(engine, &engine->ranges[r]);
-        bytes = on_host ? bytes + one : one > bytes ? one : bytes;
+        bytes += one;
+        if (one > most) most = one;
     }
+    if (engine->at_once || !on_host) bytes = most * (on_host ? SHARDED_AT_ONCE : 1);
     if (bytes > 0)
         TUTTI_TRY(
             (engine->staged ? run->host_alloc : run->alloc)(comm->device, bytes, &t->received));
     char *place = t->received;
     for (int r = 0; r < engine->range_count; r++) {
-        t->places[r] = place;
-        if (on_host && place) place += others * slice_bytes(engine, &engine->ranges[r]);
+        t->places[r] = place && engine->at_once ? place + (size_t)(r % engine->at_once) * most
+                                                : place;
+        if (on_host && !engine->at_once && place)
+            place += others * slice_bytes(engine, &engine->ranges[r]);
     }
     return TUTTI_OK;
 }

@@ -15,7 +15,8 @@
     X(glu)            \
     X(rope)           \
     X(loss)           \
-    X(adamw)
+    X(squares)        \
+    X(update)
 
 /* tutti__X_class in layers/X.c; the kind's name in tutti_layer_create_by_name. */
 #define TUTTI__KINDS(X) \

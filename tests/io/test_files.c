@@ -94,7 +94,7 @@ static const char *write_numbers(void)
         CHECK_OK(tutti_convert(bytes, types[i], numbers, TUTTI_F64, NUMBERS));
         CHECK_OK(tutti_alloc(ctx, sizeof bytes, &tensors[i].data));
         CHECK_OK(tutti_copy(ctx, tensors[i].data, bytes, NUMBERS * tutti_dtype_size(types[i])));
-        const tutti_state_tensor state = {tutti_dtype_name(types[i]), tensors[i], 0, 0};
+        const tutti_state_tensor state = {tutti_dtype_name(types[i]), tensors[i], 0};
         CHECK_OK(tutti_checkpoint_add_state(list, empty, &state));
     }
     CHECK_OK(tutti_checkpoint_add_int(list, "state/step", &step));

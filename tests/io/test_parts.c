@@ -40,7 +40,7 @@ static void add(parts *p, int index, const char *name, const int64_t *bounds, in
         CHECK_OK(tutti__checkpoint_add_parts(p->list, name, &tensor, bounds));
     else
         CHECK_OK(tutti_checkpoint_add_state(p->list, NULL,
-                                            &(tutti_state_tensor){name + 10, tensor, 0, 0}));
+                                            &(tutti_state_tensor){name + 10, tensor, 0}));
 }
 
 static bool make(parts *p, bool shared_out)

@@ -1,0 +1,231 @@
+/* Optimizers over flat buffers: squares of the gradients, decision, update.
+ * include/tutti/adamw.h and sgd.h have the mathematics.
+ *
+ * Fewest bytes: the gradients once for their norm; then master, state and gradient read, master,
+ * state and working values written once.  Three kernels: a sum of squares for every run of
+ * elements, in f64; one block that adds these in order, decides, and computes what does not depend
+ * on the element; the update, a warp for every TUTTI_PARAM_ALIGN elements, which belong to one
+ * parameter.  The first and the last one are launched for each slice. */
+#include "kernels/cuda/rows.cuh"
+#include "ops/update.h"
+#include "tutti/param.h"
+
+enum { SQUARES_THREADS = 256, DECIDE_THREADS = 1024, UPDATE_THREADS = 256 };
+
+/* The update's input besides the buffers: in scratch. */
+struct update_decision {
+    double factor, learning_rate; /* factor: on gradients */
+    double unbias1, unbias2;      /* AdamW: 1 / (1 - beta^t) */
+    int32_t skip;
+};
+
+/* A slice: its first elements. */
+struct update_slice {
+    int64_t count;
+    const int32_t *block_param;
+    const void *grad;
+    void *master, *state[2], *working; /* working: or NULL */
+};
+
+template<class T>
+__global__ void __launch_bounds__(SQUARES_THREADS)
+    squares_kernel(const T *grad, int64_t count, double *partial)
+{
+    constexpr int N = 16 / (int)sizeof(T), STEP = SQUARES_THREADS * N;
+    __shared__ block_team_slots<double, 1> slots;
+    block_team<double, 1> team(slots, 1);
+    int64_t base = (int64_t)blockIdx.x * TUTTI__NORM_RUN + threadIdx.x * N;
+    double sum[1] = {0};
+#pragma unroll 4
+    for (int k = 0; k < TUTTI__NORM_RUN / STEP; k++) {
+        int64_t i = base + k * STEP;
+        double g[N];
+        /* the count is a multiple of a vector */
+        load_elements(g, grad + i, i < count ? N : 0, true);
+#pragma unroll
+        for (int e = 0; e < N; e++) sum[0] += g[e] * g[e];
+    }
+    team.reduce<row_add>(sum);
+    if (threadIdx.x == 0) partial[blockIdx.x] = sum[0];
+}
+
+__global__ void __launch_bounds__(DECIDE_THREADS)
+    update_decide_kernel(tutti__update_args args, update_decision *decision)
+{
+    const int64_t partials = tutti__norm_runs(args.of.count);
+    __shared__ block_team_slots<double, 1> slots;
+    block_team<double, 1> team(slots, 1);
+    double sum[1] = {0};
+#pragma unroll 8
+    for (int64_t i = threadIdx.x; i < partials; i += DECIDE_THREADS) sum[0] += args.of.squares[i];
+    team.reduce<row_add>(sum);
+    if (threadIdx.x != 0) return;
+
+    tutti__update_state *state = args.progress;
+    double scale = args.step->loss_scale, norm = sqrt(sum[0]) / scale, factor = 1 / scale;
+    if (args.clip_norm > 0) {
+        double clip = args.clip_norm / (norm + 1e-6);
+        factor *= clip > 1 ? 1 : clip; /* keeps NaN */
+    }
+    bool skip = args.skip_nonfinite && !isfinite(norm);
+    state->grad_norm = norm;
+    state->clip = factor;
+    state->skipped = skip;
+    decision->skip = skip;
+    if (skip) return;
+    double updates = state->updates + 1;
+    state->updates = updates;
+    decision->factor = factor;
+    decision->learning_rate = args.step->learning_rate;
+    decision->unbias1 = 1 / (1 - pow(args.beta1, updates));
+    decision->unbias2 = 1 / (1 - pow(args.beta2, updates));
+}
+
+/* An element's new value from its gradient, of which factor and clipping are part. */
+template<class T>
+struct adamw_rule {
+    static constexpr int STATES = 2;
+    T unbias1, unbias2, beta1, rest1, beta2, rest2, eps;
+
+    __device__ __forceinline__ adamw_rule(const tutti__update_args &args,
+                                          const update_decision &decision)
+        : unbias1((T)decision.unbias1), unbias2((T)decision.unbias2), beta1((T)args.beta1),
+          rest1((T)(1 - args.beta1)), beta2((T)args.beta2), rest2((T)(1 - args.beta2)),
+          eps((T)args.eps)
+    {
+    }
+    __device__ __forceinline__ void apply(T &p, T g, T &m, T &v, T rate, T decay) const
+    {
+        m = beta1 * m + rest1 * g;
+        v = beta2 * v + rest2 * (g * g);
+        T step = m * unbias1 / (sqrt(v * unbias2) + eps);
+        p -= rate * (step + decay * p);
+    }
+};
+template<class T>
+struct sgd_rule {
+    static constexpr int STATES = 1;
+    T momentum;
+    bool nesterov;
+
+    __device__ __forceinline__ sgd_rule(const tutti__update_args &args, const update_decision &)
+        : momentum((T)args.beta1), nesterov(args.nesterov)
+    {
+    }
+    __device__ __forceinline__ void apply(T &p, T g, T &velocity, T &, T rate, T decay) const
+    {
+        g += decay * p;
+        velocity = momentum * velocity + g;
+        p -= rate * (nesterov ? g + momentum * velocity : velocity);
+    }
+};
+
+template<class T, template<class> class Rule>
+__global__ void __launch_bounds__(UPDATE_THREADS)
+    update_kernel(tutti__update_args args, update_slice slice, const update_decision *decision)
+{
+    constexpr int N = TUTTI_PARAM_ALIGN / 32;
+    if (decision->skip) return;
+    const Rule<T> rule(args, *decision);
+    const T factor = (T)decision->factor;
+    const double learning_rate = decision->learning_rate;
+
+    int64_t runs = slice.count / TUTTI_PARAM_ALIGN;
+    int64_t warps = (int64_t)gridDim.x * UPDATE_THREADS / 32;
+    int64_t run = ((int64_t)blockIdx.x * UPDATE_THREADS + threadIdx.x) / 32;
+    for (; run < runs; run += warps) {
+        const tutti__param_factors *own = &args.factors[slice.block_param[run]];
+        T rate = (T)(learning_rate * own->lr_scale);
+        T decay = (T)(args.weight_decay * own->weight_decay);
+        int64_t i = run * TUTTI_PARAM_ALIGN + threadIdx.x % 32 * N;
+        T p[N], g[N], state[2][N] = {};
+        load_elements(g, (const T *)slice.grad + i, N, true);
+        load_elements(p, (const T *)slice.master + i, N, true);
+#pragma unroll
+        for (int s = 0; s < Rule<T>::STATES; s++)
+            if (slice.state[s]) load_elements(state[s], (const T *)slice.state[s] + i, N, true);
+#pragma unroll
+        for (int e = 0; e < N; e++)
+            rule.apply(p[e], g[e] * factor, state[0][e], state[1][e], rate, decay);
+        store_elements((T *)slice.master + i, p, N, true);
+#pragma unroll
+        for (int s = 0; s < Rule<T>::STATES; s++)
+            if (slice.state[s]) store_elements((T *)slice.state[s] + i, state[s], N, true);
+        if (slice.working && own->working)
+            store_any(slice.working, args.working_dtype, i, p, N, true);
+    }
+}
+
+/* Host side */
+
+static void *element(void *data, tutti_dtype dtype, int64_t at)
+{
+    return data ? (char *)data + (size_t)at * tutti_dtype_size(dtype) : NULL;
+}
+
+static tutti_status squares_run(const tutti__job *job, const void *untyped)
+{
+    const tutti__squares_args *args = (const tutti__squares_args *)untyped;
+    TUTTI_TRY(tutti__cuda_use(job->ctx->device, "squares"));
+    for (int i = 0; i < args->own_count; i++) {
+        const tutti__span &span = args->own[i].span;
+        auto launch = [&](auto kernel, const auto *grad) {
+            return row_launch("squares", kernel, (unsigned)tutti__norm_runs(span.count),
+                              SQUARES_THREADS, 1, 0, tutti__cuda_stream(job->ctx),
+                              grad + span.first, span.count,
+                              args->squares + span.first / TUTTI__NORM_RUN);
+        };
+        TUTTI_TRY(args->dtype == TUTTI_F64
+                      ? launch(squares_kernel<double>, (const double *)args->grad)
+                      : launch(squares_kernel<float>, (const float *)args->grad));
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status update_plan(tutti_context *ctx, const void *args, bool backward,
+                                tutti__plan *plan)
+{
+    (void)ctx, (void)args, (void)backward;
+    plan->scratch = sizeof(update_decision);
+    return TUTTI_OK;
+}
+
+static update_slice slice_of(const tutti__update_args *args, const tutti__slice &own)
+{
+    const int64_t first = own.span.first;
+    const tutti_dtype dtype = args->of.dtype;
+    return {own.span.count,
+            args->block_param + first / TUTTI_PARAM_ALIGN,
+            element((void *)args->of.grad, dtype, first),
+            own.master,
+            {element(args->state[0], dtype, own.local), element(args->state[1], dtype, own.local)},
+            element(args->working, args->working_dtype, first)};
+}
+
+template<class T>
+static tutti_status update_of(const tutti__job *job, const tutti__update_args *args)
+{
+    update_decision *decision = (update_decision *)job->scratch;
+    cudaStream_t stream = tutti__cuda_stream(job->ctx);
+    TUTTI_TRY(row_launch("update", update_decide_kernel, 1, DECIDE_THREADS, 1, 0, stream, *args,
+                         decision));
+    constexpr int64_t BLOCK_COUNT = (int64_t)UPDATE_THREADS / 32 * TUTTI_PARAM_ALIGN;
+    auto kernel = args->rule == TUTTI__ADAMW ? update_kernel<T, adamw_rule>
+                                             : update_kernel<T, sgd_rule>;
+    for (int i = 0; i < args->of.own_count; i++) {
+        const tutti__slice &own = args->of.own[i];
+        TUTTI_TRY(row_launch("update", kernel, row_grid(own.span.count, BLOCK_COUNT, 1),
+                             UPDATE_THREADS, 1, 0, stream, *args, slice_of(args, own), decision));
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status update_run(const tutti__job *job, const void *untyped)
+{
+    const tutti__update_args *args = (const tutti__update_args *)untyped;
+    TUTTI_TRY(tutti__cuda_use(job->ctx->device, "update"));
+    return args->of.dtype == TUTTI_F64 ? update_of<double>(job, args) : update_of<float>(job, args);
+}
+
+extern "C" const tutti__op tutti__cuda_squares = {NULL, squares_run, NULL};
+extern "C" const tutti__op tutti__cuda_update = {update_plan, update_run, NULL};
