@@ -1,6 +1,8 @@
 /* Losses and gradients that are not finite.  After the exchange all ranks have the same gradients,
  * so the rank is identified by its own loss, or else by computing its own gradients again; the
- * tensor is the first in the store's order, which is that of backward. */
+ * tensor is the first in the store's order, which is that of backward.  With --shard a rank has the
+ * sums of its slices beside its own gradients: the first of any rank's tensors is that of the
+ * sum. */
 #include "nonfinite.h"
 
 #include <math.h>
@@ -143,12 +145,25 @@ static int report_overflow(trainer *t, int64_t step)
                     (long long)step, (long long)t->state.epoch);
 }
 
-/* Collective; rank 0, which reports, looks for the tensor. */
+/* The first tensor whose summed gradient is not finite, on rank 0, which reports it.  Collective. */
+static int find_summed(trainer *t, int *number)
+{
+    double *all = t->laps.gathered;
+    int code = t->options->shard || t->group->rank == 0 ? find_tensor(t, number) : APP_OK;
+    if (!t->options->shard) return code;
+    const double mine = *number;
+    APP_CHECK(tutti_comm_all_gather(t->group->control, t->group->host, &mine, all, 1, TUTTI_F64));
+    for (int r = 0; r < t->group->world_size; r++)
+        if (all[r] >= 0.0 && (*number < 0 || all[r] < *number)) *number = (int)all[r];
+    return code;
+}
+
+/* Collective. */
 static int report_gradient(trainer *t, int64_t step, int rank, double loss)
 {
     char what[256], where[48] = "in the sum over the ranks";
     int number = -1, origin;
-    if (t->group->rank == 0) APP_TRY(find_tensor(t, &number));
+    APP_TRY(find_summed(t, &number));
     if (rank >= 0) {
         snprintf(what, sizeof what,
                  "the loss is %s on rank %d; the first gradient that is not finite is %s",

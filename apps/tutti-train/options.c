@@ -124,6 +124,9 @@ static const app_option table[] = {
     {"accumulate", "N", .group = HOW, INT(accumulate, 1, many), .initial = "1",
      .help = "micro-steps: the gradients of a batch are computed in N parts, one after the other, "
              "and exchanged once; N times less memory, and the same results to rounding"},
+    {"shard", .group = HOW, AT(shard),
+     .help = "each rank keeps masters and optimizer state of a part of the parameters only, and "
+             "updates that part; results and files are the same as without"},
     {"check-replicas", "N", .group = HOW, INT(check_replicas, 1, many),
      .help = "every N steps compare the ranks' parameters and optimizer states by hashes"},
     {"loss-scale", "X", .group = HOW, REAL(APP_POWER, loss_scale, 0x1p100), .initial = "65536",

@@ -101,6 +101,8 @@ static int create_model(trainer *t)
     tutti_params_desc desc = TUTTI_PARAMS_DESC_INIT;
     desc.master_dtype = t->options->dtype == TUTTI_F64 ? TUTTI_F64 : TUTTI_F32;
     desc.gradient_memory = tutti_comm_allocator(t->comm);
+    desc.shards = t->options->shard ? t->group->world_size : 0;
+    desc.shard = t->options->shard ? t->group->rank : 0;
     APP_CHECK(tutti_params_create(t->ctx, &desc, &t->params));
     const size_t bytes = (size_t)t->parts * sizeof(double);
     void *losses = NULL;
@@ -126,9 +128,8 @@ static int create_optimizer(trainer *t)
     return FAULT_HERE("setup", t->group->rank);
 }
 
-static int exchange(trainer *t)
+static int create_exchange(trainer *t)
 {
-    APP_CHECK(tutti_comm_broadcast_params(t->comm, t->ctx, t->params));
     tutti_grad_sync_desc desc = TUTTI_GRAD_SYNC_DESC_INIT;
     desc.leaves = (int)t->options->leaves;
     APP_TRY(FAULT_HERE("exchange", t->group->rank));
@@ -164,8 +165,9 @@ int trainer_create(trainer *t, const train_options *options, app_group *group)
     APP_TRY(agree(group, create_model(t)));
     APP_TRY(agree(group, app_check(tutti_params_build(t->params, t->ctx))));
     APP_TRY(agree(group, create_optimizer(t)));
+    APP_TRY(agree(group, create_exchange(t)));
     APP_TRY(checkpoint_load(t));
-    return agree(group, exchange(t));
+    return agree(group, app_check(tutti_comm_broadcast_params(t->comm, t->ctx, t->params)));
 }
 
 void trainer_destroy(trainer *t)
@@ -194,6 +196,31 @@ static int64_t parameter_count(const trainer *t)
     for (int i = 0; i < tutti_params_count(t->params); i++)
         count += tutti_tensor_count(&tutti_params_get(t->params, i)->value);
     return count;
+}
+
+static int64_t bytes_of(const tutti_tensor *tensor)
+{
+    return tutti_tensor_count(tensor) * (int64_t)tutti_dtype_size(tensor->dtype);
+}
+
+/* Of parameters, gradients, optimizer and exchange, on this rank. */
+static int64_t memory_of(const trainer *t)
+{
+    static const tutti_params_buffer buffers[] = {TUTTI_PARAMS_MASTER, TUTTI_PARAMS_GRAD,
+                                                  TUTTI_PARAMS_WORKING};
+    tutti_grad_sync_info info;
+    int64_t bytes = tutti_grad_sync_get_info(t->sync, &info) == TUTTI_OK ? info.bytes_held : 0;
+    for (size_t i = 0; i < sizeof buffers / sizeof buffers[0]; i++) {
+        tutti_tensor flat;
+        if (tutti_params_flat(t->params, buffers[i], &flat) == TUTTI_OK && flat.data)
+            bytes += bytes_of(&flat);
+    }
+    for (int i = 0; i < tutti_adamw_state_count(t->adamw); i++) {
+        tutti_state_tensor state;
+        if (tutti_adamw_state_get(t->adamw, i, &state) == TUTTI_OK)
+            bytes += bytes_of(&state.tensor);
+    }
+    return bytes;
 }
 
 static void describe_device(const trainer *t)
@@ -232,7 +259,10 @@ void trainer_describe(const trainer *t)
     const int64_t dropped = t->task->train_count - t->steps * o->batch;
     app_say("configuration");
     o->task->describe(t->task);
-    app_say("  parameters    %lld", (long long)parameter_count(t));
+    const int64_t count = parameter_count(t), bytes = memory_of(t);
+    app_say("  parameters    %lld", (long long)count);
+    app_say("  memory        %.1f MB a rank for them, %.1f bytes each%s", (double)bytes * 1e-6,
+            (double)bytes / (double)count, o->shard ? ", sharded" : "");
     describe_device(t);
     app_say("  ranks         %d, transport %s, at most %g s a wait", t->group->world_size,
             app_transport_name(tutti_comm_transport(t->comm)), o->common.timeout);

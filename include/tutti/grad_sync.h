@@ -111,6 +111,7 @@ typedef struct tutti_grad_sync_info {
     double wait_seconds; /* host time spent waiting in finish, over all steps */
     int64_t steps;       /* finished steps */
     int64_t bytes_sent;  /* by this rank, over all steps; in fast mode as a ring all-reduce sends */
+    int64_t bytes_held;  /* memory of the exchange on this rank, on the device and the host */
 } tutti_grad_sync_info;
 /* The exchange's size and what it has cost so far. */
 TUTTI_API tutti_status tutti_grad_sync_get_info(const tutti_grad_sync *sync,

@@ -61,7 +61,7 @@ struct tutti__engine {
     bool staged;            /* device memory travels through host memory */
     int at_once;            /* ranges under way at a time; 0: any number */
     int shards;             /* sharded: each rank wants the sums of its slices only; 0: all */
-    int64_t bytes_sent;
+    int64_t bytes_sent, bytes_held;
     double wait_seconds;
     void *duplicate; /* the transport's, for this exchange */
     /* This rank's roots but the last (none in fast mode), flat_bytes each: on the device, and where

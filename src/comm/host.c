@@ -43,6 +43,7 @@ static tutti_status open_staging(tutti__engine *engine, state *s)
     TUTTI_TRY(tutti__side_open(&s->side, engine));
     if (engine->flat_bytes > 0)
         TUTTI_TRY(run->host_alloc(device, engine->flat_bytes * (size_t)engine->roots, &staging));
+    engine->bytes_held += (int64_t)(engine->flat_bytes * (size_t)engine->roots);
     engine->wire_roots = staging;
     for (int r = 0; r < engine->range_count; r++) {
         TUTTI_TRY(run->event_create(device, false, &s->ranges[r].copied));

@@ -68,8 +68,7 @@ tutti_status tutti__leaves_open(tutti__leaves *leaves, int total, int rank, int 
 
 tutti_status tutti__leaves_open_ranks(tutti__leaves *leaves, int rank, int world_size)
 {
-    *leaves = (tutti__leaves){
-        .count = 1, .roots = world_size, .first_root = rank, .own_roots = 1};
+    *leaves = (tutti__leaves){.roots = world_size, .first_root = rank, .own_roots = 1};
     if (world_size > TUTTI__TREE_INPUTS_MAX)
         return tutti__fail(TUTTI_ERR_UNSUPPORTED,
                            "grad_sync_create: a sharded store has %d ranks, want at most %d",

@@ -142,8 +142,7 @@ static int list_state(const tutti_params *params, const tutti_state_tensor *stat
 /* Rank 0's masters to all ranks; of those in parts, every rank's values. */
 static tutti_status send_params(tutti_comm *comm, tutti_context *ctx, tutti_params *params)
 {
-    const int64_t first = params->parted ? params->kept : 0;
-    const int64_t count = params->count - (params->parted ? params->trained : 0);
+    const int64_t first = params->parted ? params->rounded : 0, count = params->count - first;
     TUTTI_TRY(tutti_comm_broadcast(comm, ctx, tutti__masters_at(params, first), count,
                                    params->desc.master_dtype, 0));
     TUTTI_TRY(tutti_params_refresh(params, ctx));

@@ -28,29 +28,37 @@ static tutti_status sum(tutti__shard_link *self, tutti_context *ctx, double *val
 }
 
 /* Equal slices are gathered at once, others sent by each rank in turn. */
+static tutti_status gather_range(tutti_comm *comm, tutti_context *ctx, char *values, int64_t count,
+                                 tutti_dtype dtype)
+{
+    const size_t size = tutti__size_of(dtype);
+    const tutti__span range = {0, count};
+    const int world = comm->world_size;
+    if (count % (TUTTI__NORM_RUN * (int64_t)world) == 0) {
+        const tutti__span own = tutti__shard_slice(&range, comm->rank, world);
+        return tutti_comm_all_gather(comm, ctx, values + (size_t)own.first * size, values,
+                                     own.count, dtype);
+    }
+    for (int rank = 0; rank < world; rank++) {
+        const tutti__span slice = tutti__shard_slice(&range, rank, world);
+        TUTTI_TRY(tutti_comm_broadcast(comm, ctx, values + (size_t)slice.first * size, slice.count,
+                                       dtype, rank));
+    }
+    return TUTTI_OK;
+}
+
 static tutti_status gather(tutti__shard_link *self, tutti_context *ctx)
 {
     const tutti_grad_sync *sync = sync_of(self);
     tutti_comm *comm = sync->comm;
     const tutti_params *params = sync->params;
-    const int world = comm->world_size;
-    const tutti_dtype dtype = params->working_dtype;
-    char *values = params->working ? params->working : params->master;
-    const size_t size = tutti__size_of(dtype);
     for (int r = 0; r < params->range_count; r++) {
         const tutti__span *range = &params->ranges[r];
-        const tutti__span own = tutti__shard_slice(range, comm->rank, world);
-        char *data = values + (size_t)range->first * size;
-        if (range->count % (TUTTI__NORM_RUN * (int64_t)world) == 0) {
-            TUTTI_TRY(tutti_comm_all_gather(comm, ctx, values + (size_t)own.first * size, data,
-                                            own.count, dtype));
-            continue;
-        }
-        for (int rank = 0; rank < world; rank++) {
-            const tutti__span slice = tutti__shard_slice(range, rank, world);
-            TUTTI_TRY(tutti_comm_broadcast(comm, ctx, values + (size_t)slice.first * size,
-                                           slice.count, dtype, rank));
-        }
+        const bool rounded = range->first < params->rounded;
+        const tutti_dtype dtype = rounded ? params->working_dtype : params->desc.master_dtype;
+        char *values = rounded ? (char *)params->working + (size_t)range->first * tutti__size_of(dtype)
+                               : tutti__masters_at(params, range->first);
+        TUTTI_TRY(gather_range(comm, ctx, values, range->count, dtype));
     }
     return TUTTI_OK;
 }

@@ -88,8 +88,10 @@ static tutti_status tree_merge(tutti__engine *engine, tutti_context *ctx, int r,
 {
     const tree *t = engine->tree;
     const tutti__engine_range *range = &engine->ranges[r];
-    const tutti__leaf_merge merge = tutti__leaves_merge(engine->leaves, leaf);
-    const bool in_place = leaf == engine->leaves->first + engine->leaves->count - 1 && !t->apart;
+    const tutti__leaves *leaves = engine->leaves;
+    const tutti__leaf_merge merge = tutti__leaves_merge(leaves, leaf);
+    const bool last = !leaves->total || leaf == leaves->first + leaves->count - 1;
+    const bool in_place = last && !t->apart;
     if (in_place && merge.merges == 0) return TUTTI_OK;
     const int base = merge.depth - merge.merges;
     tutti__tree_sum_args args = {.count = range->gradient.count,
@@ -190,6 +192,7 @@ static tutti_status open_slots(tutti__engine *engine, tree *t)
     if (slots > 0 && engine->flat_bytes > 0)
         TUTTI_TRY(
             comm->backend->run.alloc(comm->device, (size_t)slots * engine->flat_bytes, &memory));
+    engine->bytes_held += (int64_t)((size_t)slots * engine->flat_bytes);
     engine->roots = leaves->own_roots;
     engine->device_roots = engine->wire_roots = memory;
     for (int r = 0; t->apart && r < engine->range_count; r++)
@@ -225,6 +228,7 @@ static tutti_status open_received(tutti__engine *engine, tree *t)
     if (bytes > 0)
         TUTTI_TRY(
             (engine->staged ? run->host_alloc : run->alloc)(comm->device, bytes, &t->received));
+    engine->bytes_held += (int64_t)bytes;
     char *place = t->received;
     for (int r = 0; r < engine->range_count; r++) {
         t->places[r] = place && engine->at_once ? place + (size_t)(r % engine->at_once) * most

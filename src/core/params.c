@@ -453,8 +453,37 @@ static tutti_status add_slot(tutti_params *params, int root, int users)
     return TUTTI_OK;
 }
 
+/* The three parts of the flat buffers, in this order. */
+enum { ROUNDED, OWN_MASTERS, FROZEN, PARTS };
+
+/* Which part the slot of an entry belongs to; *users: how many entries share it; *last: none of
+ * them comes before this entry. */
+static int part_of(const tutti_params *params, int entry, int *users, bool *last)
+{
+    const int root = root_of(params, entry);
+    bool frozen = false;
+    *users = 0;
+    *last = true;
+    for (int j = 0; j < params->entry_count; j++)
+        if (root_of(params, j) == root) {
+            ++*users;
+            *last = *last && j >= entry;
+            frozen = frozen || params->entries[j].frozen;
+        }
+    const bool rounded = params->entries[root].param->value.dtype != params->desc.master_dtype;
+    return frozen ? FROZEN : rounded ? ROUNDED : OWN_MASTERS;
+}
+
+/* They begin with a run, so that the ranges of a sharded store have values of one type. */
+static void begin_own_masters(tutti_params *params)
+{
+    const int64_t runs = (params->count + TUTTI__NORM_RUN - 1) / TUTTI__NORM_RUN;
+    params->count = params->rounded = runs * TUTTI__NORM_RUN;
+}
+
 /* Slots in the order in which backward completes them: backward runs through the entries from last
- * to first, and a slot is complete when the first of its entries is done.  Frozen ones follow. */
+ * to first, and a slot is complete when the first of its entries is done.  Those whose values are
+ * their own masters follow the others, then the frozen ones. */
 static tutti_status lay_out(tutti_params *params)
 {
     params->slots = calloc((size_t)params->entry_count + 1, sizeof *params->slots);
@@ -462,42 +491,20 @@ static tutti_status lay_out(tutti_params *params)
     params->slot_count = 0;
     params->count = 0;
     for (int i = 0; i < params->entry_count; i++) params->entries[i].slot = -1;
-    for (int pass = 0; pass < 2; pass++) {
+    for (int part = 0; part < PARTS; part++) {
+        const int64_t before = params->count;
         for (int i = params->entry_count - 1; i >= 0; i--) {
-            const int root = root_of(params, i);
-            int users = 0;
-            bool first = true, frozen = false;
-            for (int j = 0; j < params->entry_count; j++)
-                if (root_of(params, j) == root) {
-                    users++;
-                    first = first && j >= i;
-                    frozen = frozen || params->entries[j].frozen;
-                }
-            if (first && frozen == (pass == 1)) TUTTI_TRY(add_slot(params, root, users));
+            int users;
+            bool last;
+            if (part_of(params, i, &users, &last) != part || !last) continue;
+            if (part == OWN_MASTERS && params->count == before) begin_own_masters(params);
+            TUTTI_TRY(add_slot(params, root_of(params, i), users));
         }
-        if (pass == 0) params->trained_slots = params->slot_count, params->trained = params->count;
+        if (part == ROUNDED) params->rounded = params->count;
+        if (part == OWN_MASTERS)
+            params->trained_slots = params->slot_count, params->trained = params->count;
     }
     return tutti__shard_lay_out(params);
-}
-
-/* A range of a sharded store has values of one type. */
-static tutti_status check_values(const tutti_params *params)
-{
-    for (int i = 0; params->parted && i < params->slot_count; i++)
-        if (params->slots[i].param->value.dtype != params->working_dtype)
-            return tutti__fail(TUTTI_ERR_UNSUPPORTED,
-                               "params_build: %s is %s beside values of %s: a sharded store has "
-                               "values of one type",
-                               params->slots[i].param->name,
-                               tutti_dtype_name(params->slots[i].param->value.dtype),
-                               tutti_dtype_name(params->working_dtype));
-    return TUTTI_OK;
-}
-
-/* Elements of the buffer of masters. */
-static int64_t masters(const tutti_params *params)
-{
-    return params->parted ? params->kept + params->count - params->trained : params->count;
 }
 
 static tutti_status allocate(tutti_params *params, tutti_context *ctx)
@@ -505,13 +512,12 @@ static tutti_status allocate(tutti_params *params, tutti_context *ctx)
     const tutti__runtime *run = &params->backend->run;
     params->working_dtype = working_dtype(params);
     bool has_working = params->working_dtype != params->desc.master_dtype;
-    params->parted = has_working && params->desc.shards > 0;
-    TUTTI_TRY(check_values(params));
     /* an empty store has buffers too, so that they are never NULL */
     size_t count = (size_t)(params->count > 0 ? params->count : TUTTI_PARAM_ALIGN);
     size_t trained = (size_t)(params->trained > 0 ? params->trained : TUTTI_PARAM_ALIGN);
-    size_t kept = (size_t)(masters(params) > 0 ? masters(params) : TUTTI_PARAM_ALIGN);
-    size_t bytes = kept * tutti_dtype_size(params->desc.master_dtype);
+    const int64_t masters = tutti__masters_count(params);
+    size_t bytes = (size_t)(masters > 0 ? masters : TUTTI_PARAM_ALIGN) *
+                   tutti_dtype_size(params->desc.master_dtype);
     size_t grad_bytes = trained * tutti_dtype_size(params->desc.master_dtype);
     size_t working_bytes = count * tutti_dtype_size(params->working_dtype);
     TUTTI_TRY(run->alloc(params->device, bytes, &params->master));
@@ -523,19 +529,8 @@ static tutti_status allocate(tutti_params *params, tutti_context *ctx)
     TUTTI_TRY(run->zero(params->device, ctx->stream, params->grad, grad_bytes));
     if (has_working)
         TUTTI_TRY(run->zero(params->device, ctx->stream, params->working, working_bytes));
-    for (int i = 0; i < params->own_count; i++) {
-        tutti__slice *own = &params->own[i];
-        own->master = tutti__masters_at(params, params->parted ? own->local : own->span.first);
-    }
+    tutti__shard_bind(params);
     return tutti_context_synchronize(ctx);
-}
-
-/* Where a slot's masters are; NULL if they are in parts. */
-static void *masters_of(const tutti_params *params, const tutti__slot *slot)
-{
-    if (!params->parted) return tutti__masters_at(params, slot->offset);
-    if (slot->offset < params->trained) return NULL;
-    return tutti__masters_at(params, params->kept + slot->offset - params->trained);
 }
 
 static void *at(void *data, tutti_dtype dtype, int64_t offset)
@@ -571,7 +566,8 @@ tutti_status tutti_params_build(tutti_params *params, tutti_context *ctx)
         params->own = NULL;
         params->ranges = NULL;
         params->own_count = params->range_count = 0;
-        params->kept = 0;
+        params->kept = params->kept_masters = 0;
+        params->parted = false;
         return status;
     }
     params->built = true;
@@ -581,7 +577,7 @@ tutti_status tutti_params_build(tutti_params *params, tutti_context *ctx)
         int64_t offset = params->slots[slot].offset;
         tutti_dtype dtype = param->value.dtype, master = params->desc.master_dtype;
         tutti_tensor shape = param->value;
-        void *own = masters_of(params, &params->slots[slot]);
+        void *own = tutti__masters_at(params, offset);
         void *value = dtype == master ? own : at(params->working, dtype, offset);
         param->value = tutti_tensor_make(value, dtype, shape.ndim, shape.dims);
         param->master = tutti_tensor_make(own, master, shape.ndim, shape.dims);
@@ -688,15 +684,15 @@ tutti_status tutti_param_init(const tutti_param *param, tutti_context *ctx, cons
 static tutti_status put_parts(const tutti_params *params, tutti_context *ctx, void *host)
 {
     const tutti_dtype dtype = params->desc.master_dtype, working = params->working_dtype;
-    const int64_t frozen = params->count - params->trained;
-    for (int i = 0; i < params->own_count; i++) {
+    const int64_t others = params->count - params->rounded;
+    for (int i = 0; i < params->own_count && params->own[i].span.first < params->rounded; i++) {
         const tutti__slice *own = &params->own[i];
         TUTTI_TRY(tutti_copy(ctx, own->master, at(host, dtype, own->span.first),
                              (size_t)own->span.count * tutti_dtype_size(dtype)));
     }
-    TUTTI_TRY(tutti_copy(ctx, tutti__masters_at(params, params->kept),
-                         at(host, dtype, params->trained),
-                         (size_t)frozen * tutti_dtype_size(dtype)));
+    TUTTI_TRY(tutti_copy(ctx, tutti__masters_at(params, params->rounded),
+                         at(host, dtype, params->rounded),
+                         (size_t)others * tutti_dtype_size(dtype)));
     void *rounded = at(host, dtype, params->count);
     TUTTI_TRY(tutti_convert(rounded, working, host, dtype, params->count));
     return tutti_copy(ctx, params->working, rounded,
@@ -769,7 +765,7 @@ tutti_status tutti_params_flat(const tutti_params *params, tutti_params_buffer b
         return tutti__fail(TUTTI_ERR_STATE, "params_flat: the store is not built yet");
     switch (buffer) {
     case TUTTI_PARAMS_MASTER:
-        *flat = tutti_tensor_1d(params->master, params->desc.master_dtype, masters(params));
+        *flat = tutti_tensor_1d(params->master, params->desc.master_dtype, tutti__masters_count(params));
         return TUTTI_OK;
     case TUTTI_PARAMS_GRAD:
         *flat = tutti_tensor_1d(params->grad, params->desc.master_dtype, params->trained);

@@ -61,9 +61,10 @@ struct tutti_params {
     /* after build */
     tutti__slot *slots;            /* in layout order */
     int slot_count, trained_slots; /* those that are trained come first */
-    /* elements of each flat buffer, and of the gradients, which frozen slots have none of:
-     * multiples of TUTTI_PARAM_ALIGN */
-    int64_t count, trained;
+    /* elements of each flat buffer; of the gradients, which frozen slots have none of; and of these
+     * those, which come first, whose values have another type than their masters: multiples of
+     * TUTTI_PARAM_ALIGN, rounded of a run too if others follow */
+    int64_t count, trained, rounded;
     void *master, *grad, *working; /* working NULL: every value has the masters' type */
     tutti_dtype working_dtype;
     /* Kept by the exchanges of this store, read by its optimizers: with an exchange, an update
@@ -79,17 +80,22 @@ struct tutti_params {
     tutti__span *ranges;
     int range_count;
     tutti__shard_link *link;
-    /* The masters of trained parameters are not all here: sharded, with working values.  The buffer
-     * has those of `own`, then those of frozen parameters. */
+    /* Sharded, and some values are rounded: of their masters the buffer has only those of `own`,
+     * as many as this, and then all others. */
     bool parted;
+    int64_t kept_masters;
 };
 
 /* shard.c: sets ranges, own and kept of a store whose slots are laid out. */
 tutti_status tutti__shard_lay_out(tutti_params *params);
+/* Sets the masters of `own`, once there is a buffer. */
+void tutti__shard_bind(tutti_params *params);
 /* tutti_params_refresh of a store that has parts of the masters. */
 tutti_status tutti__shard_refresh(tutti_params *params, tutti_context *ctx);
-/* An element of the buffer of masters. */
+/* The masters from an element of the flat layout on; NULL if they are in parts. */
 void *tutti__masters_at(const tutti_params *params, int64_t element);
+/* Elements of the buffer of masters. */
+int64_t tutti__masters_count(const tutti_params *params);
 /* The exchange of a sharded store, NULL where one rank has it all; TUTTI_ERR_STATE if it has none
  * yet. */
 tutti_status tutti__params_link(const tutti_params *params, tutti__shard_link **link,

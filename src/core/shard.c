@@ -23,26 +23,32 @@ tutti__span tutti__shard_slice(const tutti__span *range, int shard, int shards)
     return (tutti__span){range->first + begin, end - begin};
 }
 
-/* Ranges of equal slices of whole runs, then what is left, of which the end is a range by itself.
- */
-static tutti_status cut_ranges(tutti_params *params)
+/* Cuts elements from `first` on into ranges of equal slices of whole runs, and what is left, of
+ * which the end may be a range by itself. */
+static void cut(tutti_params *params, int64_t first, int64_t end, int64_t each, int64_t last)
 {
-    const int64_t size = (int64_t)tutti_dtype_size(params->desc.master_dtype);
-    const int64_t wanted = (int64_t)(params->desc.range_bytes ? params->desc.range_bytes
-                                                              : (size_t)32 << 20) /
-                           size;
-    const int64_t unit = params->desc.shards * TUTTI__NORM_RUN, count = params->trained;
-    const int64_t each = wanted > unit ? wanted / unit * unit : unit;
-    const int64_t last = LAST_RANGE_BYTES / size;
-    params->ranges = calloc((size_t)(count / each) + 2, sizeof *params->ranges);
-    if (!params->ranges) return tutti__fail(TUTTI_ERR_MEMORY, "params_build: no memory");
-    for (int64_t first = 0; first < count;) {
-        int64_t here = least(count - first, each);
-        if (first + here == count && here > last) here = divide_up(here - last, unit) * unit;
-        if (here > count - first) here = count - first;
+    const int64_t unit = params->desc.shards * TUTTI__NORM_RUN;
+    while (first < end) {
+        int64_t here = least(end - first, each);
+        if (first + here == end && here > last)
+            here = least(divide_up(here - last, unit) * unit, here);
         params->ranges[params->range_count++] = (tutti__span){first, here};
         first += here;
     }
+}
+
+/* A range's values have one type. */
+static tutti_status cut_ranges(tutti_params *params)
+{
+    const int64_t size = (int64_t)tutti_dtype_size(params->desc.master_dtype);
+    const size_t bytes = params->desc.range_bytes ? params->desc.range_bytes : (size_t)32 << 20;
+    const int64_t wanted = (int64_t)bytes / size, unit = params->desc.shards * TUTTI__NORM_RUN;
+    const int64_t each = wanted > unit ? wanted / unit * unit : unit;
+    const int64_t last = LAST_RANGE_BYTES / size;
+    params->ranges = calloc((size_t)(params->trained / each) + 4, sizeof *params->ranges);
+    if (!params->ranges) return tutti__fail(TUTTI_ERR_MEMORY, "params_build: no memory");
+    cut(params, 0, params->rounded, each, last);
+    cut(params, params->rounded, params->trained, each, last);
     return TUTTI_OK;
 }
 
@@ -56,7 +62,9 @@ static tutti_status keep_slices(tutti_params *params)
         if (slice.count == 0) continue;
         params->own[params->own_count++] = (tutti__slice){.span = slice, .local = params->kept};
         params->kept += slice.count;
+        if (slice.first < params->rounded) params->kept_masters += slice.count;
     }
+    params->parted = params->rounded > 0;
     return TUTTI_OK;
 }
 
@@ -73,6 +81,31 @@ tutti_status tutti__shard_lay_out(tutti_params *params)
     return TUTTI_OK;
 }
 
+static void *element(const tutti_params *params, int64_t at)
+{
+    return (char *)params->master + (size_t)at * tutti_dtype_size(params->desc.master_dtype);
+}
+
+void *tutti__masters_at(const tutti_params *params, int64_t at)
+{
+    if (!params->parted) return element(params, at);
+    return at < params->rounded ? NULL : element(params, params->kept_masters + at - params->rounded);
+}
+
+int64_t tutti__masters_count(const tutti_params *params)
+{
+    return params->parted ? params->kept_masters + params->count - params->rounded : params->count;
+}
+
+void tutti__shard_bind(tutti_params *params)
+{
+    for (int i = 0; i < params->own_count; i++) {
+        tutti__slice *own = &params->own[i];
+        void *whole = tutti__masters_at(params, own->span.first);
+        own->master = whole ? whole : element(params, own->local);
+    }
+}
+
 tutti_status tutti__params_link(const tutti_params *params, tutti__shard_link **link,
                                 const char *function)
 {
@@ -84,18 +117,13 @@ tutti_status tutti__params_link(const tutti_params *params, tutti__shard_link **
                        function, params->desc.shards);
 }
 
-void *tutti__masters_at(const tutti_params *params, int64_t element)
-{
-    return (char *)params->master + (size_t)element * tutti_dtype_size(params->desc.master_dtype);
-}
-
 tutti_status tutti__shard_refresh(tutti_params *params, tutti_context *ctx)
 {
     const size_t size = tutti_dtype_size(params->working_dtype);
     const int64_t frozen = params->count - params->trained;
     tutti__shard_link *link;
     TUTTI_TRY(tutti__params_link(params, &link, "params_refresh"));
-    for (int i = 0; i < params->own_count; i++) {
+    for (int i = 0; i < params->own_count && params->own[i].span.first < params->rounded; i++) {
         const tutti__slice *own = &params->own[i];
         TUTTI_TRY(params->backend->op.convert(
             ctx, (char *)params->working + (size_t)own->span.first * size, params->working_dtype,
@@ -104,6 +132,6 @@ tutti_status tutti__shard_refresh(tutti_params *params, tutti_context *ctx)
     if (frozen > 0)
         TUTTI_TRY(params->backend->op.convert(
             ctx, (char *)params->working + (size_t)params->trained * size, params->working_dtype,
-            tutti__masters_at(params, params->kept), params->desc.master_dtype, frozen));
+            tutti__masters_at(params, params->trained), params->desc.master_dtype, frozen));
     return link ? link->gather(link, ctx) : TUTTI_OK;
 }
