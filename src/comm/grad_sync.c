@@ -305,9 +305,9 @@ tutti_status tutti_grad_sync_get_info(const tutti_grad_sync *sync, tutti_grad_sy
 {
     TUTTI_REQUIRE(sync, "grad_sync_get_info: sync is NULL");
     TUTTI_REQUIRE(info, "grad_sync_get_info: info is NULL");
-    *info = (tutti_grad_sync_info){sync->engine.range_count, sync->gradients.bytes,
-                                   sync->engine.wait_seconds, sync->steps, sync->engine.bytes_sent,
-                                   sync->engine.bytes_held};
+    *info = (tutti_grad_sync_info){sync->engine.range_count,  sync->gradients.bytes,
+                                   sync->engine.wait_seconds, sync->steps,
+                                   sync->engine.bytes_sent,   sync->engine.bytes_held};
     return TUTTI_OK;
 }
 

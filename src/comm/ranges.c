@@ -197,8 +197,9 @@ tutti_status tutti__ranges_of_store(const tutti_params *params, tutti__gradient 
     for (int g = 0; g < count; g++) gradients[g].first_range = -1;
     for (int r = 0; r < params->range_count; r++) {
         const tutti__span *span = &params->ranges[r];
-        made[r] = (tutti__range){
-            .data = (char *)params->grad + span->first * size, .count = span->count, .dtype = dtype};
+        made[r] = (tutti__range){.data = (char *)params->grad + span->first * size,
+                                 .count = span->count,
+                                 .dtype = dtype};
         const char *end = made[r].data + span->count * size;
         for (int g = 0; g < count; g++) {
             tutti__gradient *gradient = &gradients[g];

@@ -9,8 +9,8 @@ tutti_status tutti__shard_check(const tutti_params *params, const tutti_comm *co
     const int shards = params->desc.shards, shard = params->desc.shard;
     if (!shards) return TUTTI_OK;
     TUTTI_REQUIRE(shards == comm->world_size && shard == comm->rank,
-                  "%s: the store is shard %d of %d, want %d of %d, as the communicator's ranks", who,
-                  shard, shards, comm->rank, comm->world_size);
+                  "%s: the store is shard %d of %d, want %d of %d, as the communicator's ranks",
+                  who, shard, shards, comm->rank, comm->world_size);
     if (params->link)
         return tutti__fail(TUTTI_ERR_STATE, "%s: the sharded store has an exchange already", who);
     return TUTTI_OK;
@@ -56,8 +56,9 @@ static tutti_status gather(tutti__shard_link *self, tutti_context *ctx)
         const tutti__span *range = &params->ranges[r];
         const bool rounded = range->first < params->rounded;
         const tutti_dtype dtype = rounded ? params->working_dtype : params->desc.master_dtype;
-        char *values = rounded ? (char *)params->working + (size_t)range->first * tutti__size_of(dtype)
-                               : tutti__masters_at(params, range->first);
+        char *values = rounded
+                           ? (char *)params->working + (size_t)range->first * tutti__size_of(dtype)
+                           : tutti__masters_at(params, range->first);
         TUTTI_TRY(gather_range(comm, ctx, values, range->count, dtype));
     }
     return TUTTI_OK;

@@ -50,10 +50,9 @@ static tutti_status check_and_collect(tutti_grad_sync *sync, tutti_context *ctx,
         TUTTI_TRY(tutti__shard_check(params, comm));
     }
     const bool in_rank_order = params && params->desc.shards && !sync->desc.leaves;
-    TUTTI_TRY(in_rank_order
-                  ? tutti__leaves_open_ranks(&sync->leaves, comm->rank, comm->world_size)
-                  : tutti__leaves_open(&sync->leaves, sync->desc.leaves, comm->rank,
-                                       comm->world_size));
+    TUTTI_TRY(in_rank_order ? tutti__leaves_open_ranks(&sync->leaves, comm->rank, comm->world_size)
+                            : tutti__leaves_open(&sync->leaves, sync->desc.leaves, comm->rank,
+                                                 comm->world_size));
     sync->leaf = sync->leaves.first;
     return tutti__gradients_collect(&sync->gradients, params, list, count);
 }
@@ -87,8 +86,7 @@ static tutti_status cut_ranges(tutti_grad_sync *sync, const tutti_params *params
                                   &first, ranks, sizeof ranks));
     tutti__range *cut;
     if (params && params->desc.shards)
-        TUTTI_TRY(
-            tutti__ranges_of_store(params, gradients->list, gradients->count, &cut, &count));
+        TUTTI_TRY(tutti__ranges_of_store(params, gradients->list, gradients->count, &cut, &count));
     else
         TUTTI_TRY(tutti__ranges_cut(gradients->list, gradients->count,
                                     differ >= 0 ? -1 : gradients->gap, sync->desc.range_bytes,

@@ -231,8 +231,8 @@ static tutti_status open_received(tutti__engine *engine, tree *t)
     engine->bytes_held += (int64_t)bytes;
     char *place = t->received;
     for (int r = 0; r < engine->range_count; r++) {
-        t->places[r] = place && engine->at_once ? place + (size_t)(r % engine->at_once) * most
-                                                : place;
+        t->places[r] =
+            place && engine->at_once ? place + (size_t)(r % engine->at_once) * most : place;
         if (on_host && !engine->at_once && place)
             place += others * slice_bytes(engine, &engine->ranges[r]);
     }

@@ -712,9 +712,9 @@ tutti_status tutti_params_init(tutti_params *params, tutti_context *ctx, uint64_
         const tutti__slot *slot = &params->slots[s];
         fill(slot->param, slot->param->name, seed, dtype, at(host, dtype, slot->offset));
     }
-    tutti_status status = params->parted ? put_parts(params, ctx, host)
-                                         : tutti_copy(ctx, params->master, host,
-                                                      (size_t)params->count * size);
+    tutti_status status = params->parted
+                              ? put_parts(params, ctx, host)
+                              : tutti_copy(ctx, params->master, host, (size_t)params->count * size);
     if (status == TUTTI_OK && !params->parted) status = tutti_params_refresh(params, ctx);
     if (status == TUTTI_OK) status = tutti_context_synchronize(ctx);
     free(host);
@@ -765,7 +765,8 @@ tutti_status tutti_params_flat(const tutti_params *params, tutti_params_buffer b
         return tutti__fail(TUTTI_ERR_STATE, "params_flat: the store is not built yet");
     switch (buffer) {
     case TUTTI_PARAMS_MASTER:
-        *flat = tutti_tensor_1d(params->master, params->desc.master_dtype, tutti__masters_count(params));
+        *flat = tutti_tensor_1d(params->master, params->desc.master_dtype,
+                                tutti__masters_count(params));
         return TUTTI_OK;
     case TUTTI_PARAMS_GRAD:
         *flat = tutti_tensor_1d(params->grad, params->desc.master_dtype, params->trained);

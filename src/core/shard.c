@@ -89,7 +89,8 @@ static void *element(const tutti_params *params, int64_t at)
 void *tutti__masters_at(const tutti_params *params, int64_t at)
 {
     if (!params->parted) return element(params, at);
-    return at < params->rounded ? NULL : element(params, params->kept_masters + at - params->rounded);
+    return at < params->rounded ? NULL
+                                : element(params, params->kept_masters + at - params->rounded);
 }
 
 int64_t tutti__masters_count(const tutti_params *params)

@@ -99,8 +99,8 @@ tutti_status tutti__optimizer_open(tutti__optimizer *own, tutti_context *ctx, tu
 void tutti__optimizer_close(tutti__optimizer *own)
 {
     const tutti__update_args *args = &own->args;
-    void *buffers[] = {args->state[0],     args->state[1],           (void *)args->block_param,
-                       args->progress,     (void *)args->factors,    args->of.squares};
+    void *buffers[] = {args->state[0], args->state[1],        (void *)args->block_param,
+                       args->progress, (void *)args->factors, args->of.squares};
     if (!own->params) return;
     for (size_t i = 0; i < sizeof buffers / sizeof buffers[0]; i++)
         if (buffers[i]) own->backend->run.free(own->device, buffers[i]);
@@ -185,7 +185,7 @@ tutti_status tutti__optimizer_state(const tutti__optimizer *own, int index,
             own->states[index],
             tutti_tensor_1d(args->state[index], args->of.dtype, own->params->kept), 1};
     else
-        *state = (tutti_state_tensor){
-            "updates", tutti_tensor_1d(&args->progress->updates, TUTTI_F64, 1), 0};
+        *state = (tutti_state_tensor){"updates",
+                                      tutti_tensor_1d(&args->progress->updates, TUTTI_F64, 1), 0};
     return TUTTI_OK;
 }

@@ -70,7 +70,7 @@ static tutti_status update(const tutti__job *job, const void *untyped)
     for (int i = 0; i < args->of.own_count; i++) {
         task.own = &args->of.own[i];
         tutti__parallel(job->ctx, task.own->span.count / TUTTI_PARAM_ALIGN, 0.8 * TUTTI_PARAM_ALIGN,
-                        wide ? adamw ? adamw_runs_f64 : sgd_runs_f64
+                        wide    ? adamw ? adamw_runs_f64 : sgd_runs_f64
                         : adamw ? adamw_runs_f32
                                 : sgd_runs_f32,
                         &task);

@@ -1,0 +1,453 @@
+/* Sharded stores: after every update each rank has the values, and of its slices the state, that
+ * one store has which is given the sums, to the bit. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/params.h"
+#include "rig.h"
+#include "tutti/adamw.h"
+
+enum { PARAMS = 8, FROZEN = 4, TIED = 6, STEPS = 3, LEAVES = 8 };
+/* some shorter than a slice, some longer than a range; the last but one shares the third's slot */
+static const int64_t sizes[PARAMS] = {700, 90001, 3000, 150000, 5000, 1, 3000, 40000};
+
+/* Which types a store's values have. */
+typedef struct types {
+    const char *name;
+    tutti_dtype master, even, odd; /* values of even and of odd parameters */
+} types;
+static const types all_types[] = {{"f32", TUTTI_F32, TUTTI_F32, TUTTI_F32},
+                                  {"f64", TUTTI_F64, TUTTI_F64, TUTTI_F64},
+                                  {"f16", TUTTI_F32, TUTTI_F16, TUTTI_F16},
+                                  {"bf16 and f32", TUTTI_F32, TUTTI_F32, TUTTI_BF16}};
+
+typedef struct model {
+    tutti_context *ctx;
+    tutti_params *store;
+    tutti_param params[PARAMS];
+    tutti_adamw *adamw;
+    tutti_step_block *step;
+} model;
+
+static model make(tutti_context *ctx, const tutti_params_desc *desc)
+{
+    model m = {.ctx = ctx};
+    CHECK_OK(tutti_params_create(ctx, desc, &m.store));
+    return m;
+}
+
+/* In place: the store keeps the parameters' addresses. */
+static void build(model *m, const types *types)
+{
+    for (int p = 0; p < PARAMS; p++) {
+        tutti_param *param = &m->params[p];
+        *param = (tutti_param){.weight_decay = p % 2,
+                               .lr_scale = 1 + p,
+                               .init = TUTTI_INIT_UNIFORM,
+                               .init_bound = 0.5};
+        snprintf(param->name, sizeof param->name, "p%d", p);
+        param->value = tutti_tensor_1d(NULL,
+                                       p == TIED ? types->even
+                                       : p % 2   ? types->odd
+                                                 : types->even,
+                                       sizes[p]);
+        CHECK_OK(tutti_params_add_param(m->store, param));
+    }
+    CHECK_OK(tutti_params_tie(m->store, &m->params[TIED], &m->params[2]));
+    CHECK_OK(tutti_params_freeze(m->store, &m->params[FROZEN]));
+    CHECK_OK(tutti_params_build(m->store, m->ctx));
+    CHECK_OK(tutti_params_init(m->store, m->ctx, 7));
+    tutti_adamw_desc desc = TUTTI_ADAMW_DESC_INIT;
+    desc.weight_decay = 0.1;
+    desc.clip_norm = 0.7;
+    desc.skip_nonfinite = 1;
+    CHECK_OK(tutti_adamw_create(m->ctx, m->store, &desc, &m->adamw));
+    CHECK_OK(tutti_step_block_create(m->ctx, &m->step));
+}
+
+static void drop(model *m)
+{
+    tutti_adamw_destroy(&m->adamw);
+    tutti_step_block_destroy(&m->step);
+    tutti_params_destroy(&m->store);
+}
+
+static tutti_params_desc desc_of(const types *types, int shards, int shard, size_t range_bytes)
+{
+    tutti_params_desc desc = TUTTI_PARAMS_DESC_INIT;
+    desc.master_dtype = types->master;
+    desc.shards = shards;
+    desc.shard = shard;
+    desc.range_bytes = range_bytes;
+    return desc;
+}
+
+/* Gradients */
+
+/* Numbers of many magnitudes, so that almost every order of summation gives different bits. */
+static double *part_of(int step, int part, int p, bool f32)
+{
+    double *values = harness_calloc((size_t)sizes[p], sizeof *values);
+    harness_rng rng = {(uint64_t)((step * 64 + part) * PARAMS + p + 1) *
+                       UINT64_C(0x9e3779b97f4a7c15)};
+    for (int64_t i = 0; i < sizes[p]; i++) {
+        const double scale = 1 << harness_random(&rng) % 12;
+        values[i] = harness_uniform(&rng, -1, 1) * scale;
+        if (f32) values[i] = (double)(float)values[i];
+    }
+    return values;
+}
+
+static void add(double *sum, const double *more, int64_t count, bool f32)
+{
+    for (int64_t i = 0; i < count; i++)
+        sum[i] = f32 ? (double)((float)sum[i] + (float)more[i]) : sum[i] + more[i];
+}
+
+/* The sum of parts [first, end): as a tree, or one after the other. */
+static double *sum_of(int step, int first, int end, int p, bool f32, bool tree)
+{
+    if (end - first == 1) return part_of(step, first, p, f32);
+    const int middle = tree ? (first + end) / 2 : end - 1;
+    double *left = sum_of(step, first, middle, p, f32, tree);
+    double *right = sum_of(step, middle, end, p, f32, tree);
+    add(left, right, sizes[p], f32);
+    free(right);
+    return left;
+}
+
+static void copy_to(tutti_context *ctx, const tutti_tensor *tensor, const double *values)
+{
+    const int64_t count = tutti_tensor_count(tensor);
+    const size_t bytes = (size_t)count * tutti_dtype_size(tensor->dtype);
+    void *raw = harness_calloc(bytes, 1);
+    CHECK_OK(tutti_convert(raw, tensor->dtype, values, TUTTI_F64, count));
+    CHECK_OK(tutti_copy(ctx, tensor->data, raw, bytes));
+    CHECK_OK(tutti_context_synchronize(ctx));
+    free(raw);
+}
+
+/* The bytes of elements [first, first + count). */
+static char *bytes_of(tutti_context *ctx, const tutti_tensor *tensor, int64_t first, int64_t count)
+{
+    const size_t size = tutti_dtype_size(tensor->dtype);
+    char *raw = harness_calloc((size_t)count + 1, size);
+    CHECK_OK(tutti_copy(ctx, raw, (const char *)tensor->data + (size_t)first * size,
+                        (size_t)count * size));
+    CHECK_OK(tutti_context_synchronize(ctx));
+    return raw;
+}
+
+static bool trained(int p)
+{
+    return p != FROZEN && p != TIED;
+}
+
+/* This rank's part of the gradients of all parameters; part: rank or leaf. */
+static void backward(model *m, tutti_grad_sync *sync, int step, int part)
+{
+    const bool f32 = m->params[0].grad.dtype == TUTTI_F32;
+    for (int p = PARAMS - 1; p >= 0; p--) {
+        if (trained(p)) {
+            double *values = part_of(step, part, p, f32);
+            copy_to(m->ctx, &m->params[p].grad, values);
+            free(values);
+        }
+        if (p != FROZEN) CHECK_OK(tutti_grad_sync_ready_param(sync, m->ctx, &m->params[p]));
+    }
+}
+
+static void set_step(model *m, int step)
+{
+    const tutti_step_values values = {
+        .step = step + 1, .loss_weight = 1, .learning_rate = 0.01, .loss_scale = 4};
+    CHECK_OK(tutti_step_block_set(m->step, m->ctx, &values));
+}
+
+static void update_sharded(model *m, tutti_grad_sync *sync, int step, bool leaves)
+{
+    int first = rig_rank(), count = 1;
+    if (leaves) CHECK_OK(tutti_grad_sync_own_leaves(sync, &first, &count));
+    for (int part = first; part < first + count; part++) {
+        if (leaves) CHECK_OK(tutti_grad_sync_leaf_begin(sync, m->ctx, part));
+        backward(m, sync, step, part);
+        if (leaves) CHECK_OK(tutti_grad_sync_leaf_end(sync, m->ctx, part));
+    }
+    CHECK_OK(tutti_grad_sync_finish(sync, m->ctx));
+    set_step(m, step);
+    CHECK_OK(tutti_adamw_update(m->adamw, m->ctx, m->step));
+}
+
+static void update_alone(model *m, int step, int parts, bool tree)
+{
+    const bool f32 = m->params[0].grad.dtype == TUTTI_F32;
+    for (int p = 0; p < PARAMS; p++) {
+        if (!trained(p)) continue;
+        double *values = sum_of(step, 0, parts, p, f32, tree);
+        copy_to(m->ctx, &m->params[p].grad, values);
+        free(values);
+    }
+    set_step(m, step);
+    CHECK_OK(tutti_adamw_update(m->adamw, m->ctx, m->step));
+}
+
+/* Comparing */
+
+static void same_values(const model *a, const model *b)
+{
+    for (int p = 0; p < PARAMS; p++) {
+        const size_t bytes = (size_t)sizes[p] * tutti_dtype_size(a->params[p].value.dtype);
+        char *got = bytes_of(a->ctx, &a->params[p].value, 0, sizes[p]);
+        char *want = bytes_of(b->ctx, &b->params[p].value, 0, sizes[p]);
+        CHECK(memcmp(got, want, bytes) == 0, "the values of p%d are not those of one store", p);
+        free(got);
+        free(want);
+    }
+}
+
+static void same_slice(tutti_context *ctx, const char *what, const tutti_tensor *own, int64_t at,
+                       const tutti_tensor *whole, const tutti__span *span)
+{
+    char *got = bytes_of(ctx, own, at, span->count);
+    char *want = bytes_of(ctx, whole, span->first, span->count);
+    CHECK(memcmp(got, want, (size_t)span->count * tutti_dtype_size(own->dtype)) == 0,
+          "elements %lld to %lld of %s are not those of one store", (long long)span->first,
+          (long long)(span->first + span->count - 1), what);
+    free(got);
+    free(want);
+}
+
+/* The slices of a, and all of b. */
+static void same_state(const model *a, const model *b)
+{
+    tutti_tensor masters;
+    CHECK_OK(tutti_params_flat(b->store, TUTTI_PARAMS_MASTER, &masters));
+    for (int i = 0; i < a->store->own_count; i++) {
+        const tutti__slice *own = &a->store->own[i];
+        for (int s = 0; s < 2; s++) {
+            tutti_state_tensor got, want;
+            CHECK_OK(tutti_adamw_state_get(a->adamw, s, &got));
+            CHECK_OK(tutti_adamw_state_get(b->adamw, s, &want));
+            same_slice(a->ctx, got.name, &got.tensor, own->local, &want.tensor, &own->span);
+        }
+        const tutti_tensor mine = tutti_tensor_1d(own->master, masters.dtype, own->span.count);
+        same_slice(a->ctx, "the masters", &mine, 0, &masters, &own->span);
+    }
+    tutti_adamw_stats got, want;
+    CHECK_OK(tutti_adamw_get_stats(a->adamw, a->ctx, &got));
+    CHECK_OK(tutti_adamw_get_stats(b->adamw, b->ctx, &want));
+    CHECK(got.grad_norm == want.grad_norm && got.updates == want.updates &&
+              got.skipped == want.skipped,
+          "the norm is %.17g after %lld updates, want %.17g after %lld", got.grad_norm,
+          (long long)got.updates, want.grad_norm, (long long)want.updates);
+}
+
+/* The ranges follow each other, and no rank has much more than its share. */
+static void check_slices(const tutti_params *store)
+{
+    int64_t end = 0;
+    for (int r = 0; r < store->range_count; r++) {
+        CHECK(store->ranges[r].first == end && end % TUTTI__NORM_RUN == 0,
+              "range %d begins at %lld, want %lld", r, (long long)store->ranges[r].first,
+              (long long)end);
+        end += store->ranges[r].count;
+    }
+    CHECK(end == store->trained, "the ranges end at %lld, want %lld", (long long)end,
+          (long long)store->trained);
+    CHECK(store->kept <= store->trained / rig_size() + store->range_count * TUTTI__NORM_RUN,
+          "this rank keeps %lld of %lld elements", (long long)store->kept,
+          (long long)store->trained);
+}
+
+static void one_case(tutti_context *ctx, tutti_comm *comm, const types *types, size_t range_bytes,
+                     bool leaves)
+{
+    harness_where("%s, ranges of %zu bytes, %s", types->name, range_bytes,
+                  leaves ? "leaves" : "in rank order");
+    const tutti_params_desc whole = desc_of(types, 0, 0, 0);
+    const tutti_params_desc part = desc_of(types, rig_size(), rig_rank(), range_bytes);
+    model alone = make(ctx, &whole), sharded = make(ctx, &part);
+    build(&alone, types);
+    build(&sharded, types);
+    same_values(&sharded, &alone);
+    check_slices(sharded.store);
+    tutti_grad_sync_desc desc = TUTTI_GRAD_SYNC_DESC_INIT;
+    desc.leaves = leaves ? LEAVES : 0;
+    tutti_grad_sync *sync = NULL;
+    CHECK_OK(tutti_grad_sync_create(ctx, comm, sharded.store, &desc, &sync));
+    CHECK_OK(tutti_comm_broadcast_params(comm, ctx, sharded.store));
+    for (int step = 0; sync && step < STEPS; step++) {
+        update_sharded(&sharded, sync, step, leaves);
+        update_alone(&alone, step, leaves ? LEAVES : rig_size(), leaves);
+        same_values(&sharded, &alone);
+        same_state(&sharded, &alone);
+    }
+    tutti_state_tensor state[3];
+    for (int i = 0; i < 3; i++) CHECK_OK(tutti_adamw_state_get(sharded.adamw, i, &state[i]));
+    CHECK_OK(tutti_comm_check_params(comm, ctx, sharded.store, state, 3));
+    tutti_grad_sync_destroy(&sync);
+    drop(&sharded);
+    drop(&alone);
+    harness_where(NULL);
+}
+
+static void updates(tutti_context *ctx, tutti_comm *comm)
+{
+    for (int i = 0; i < HARNESS_COUNT(all_types); i++)
+        for (int leaves = 0; leaves < 2; leaves++) {
+            one_case(ctx, comm, &all_types[i], 1, leaves);
+            one_case(ctx, comm, &all_types[i], 0, leaves);
+        }
+}
+RIG_OVER(updates)
+
+/* A step */
+
+typedef struct pair {
+    model model;
+    tutti_grad_sync *sync;
+} pair;
+
+static void open_pair(tutti_context *ctx, tutti_comm *comm, pair *pair)
+{
+    const types *types = &all_types[3];
+    const tutti_params_desc desc = desc_of(types, rig_size(), rig_rank(), 1);
+    pair->model = make(ctx, &desc);
+    pair->sync = NULL;
+    build(&pair->model, types);
+    CHECK_OK(tutti_grad_sync_create(ctx, comm, pair->model.store, NULL, &pair->sync));
+}
+
+static void close_pair(pair *pair)
+{
+    tutti_grad_sync_destroy(&pair->sync);
+    drop(&pair->model);
+}
+
+/* A gradient that is not finite on one rank makes all ranks skip the step. */
+static void skips(tutti_context *ctx, tutti_comm *comm)
+{
+    pair p;
+    open_pair(ctx, comm, &p);
+    model *m = &p.model;
+    char *before = bytes_of(ctx, &m->params[1].value, 0, sizes[1]);
+    backward(m, p.sync, 0, rig_rank());
+    CHECK_OK(tutti_grad_sync_finish(p.sync, ctx));
+    if (m->store->own_count > 0 && rig_rank() == rig_size() - 1) {
+        const double nan[1] = {NAN};
+        tutti_tensor grad;
+        CHECK_OK(tutti_params_flat(m->store, TUTTI_PARAMS_GRAD, &grad));
+        const tutti_tensor one =
+            tutti_tensor_1d((float *)grad.data + m->store->own[0].span.first, TUTTI_F32, 1);
+        copy_to(ctx, &one, nan);
+    }
+    set_step(m, 0);
+    CHECK_OK(tutti_adamw_update(m->adamw, ctx, m->step));
+    tutti_adamw_stats stats;
+    CHECK_OK(tutti_adamw_get_stats(m->adamw, ctx, &stats));
+    CHECK(stats.skipped && stats.updates == 0 && isnan(stats.grad_norm),
+          "%lld updates, the norm is %g", (long long)stats.updates, stats.grad_norm);
+    char *after = bytes_of(ctx, &m->params[1].value, 0, sizes[1]);
+    CHECK(memcmp(before, after, (size_t)sizes[1] * 2) == 0, "the values have changed");
+    free(before);
+    free(after);
+    close_pair(&p);
+}
+RIG_OVER(skips)
+
+/* Values that differ on a rank, whose masters are elsewhere, are found. */
+static void diverged(tutti_context *ctx, tutti_comm *comm)
+{
+    pair p;
+    open_pair(ctx, comm, &p);
+    model *m = &p.model;
+    CHECK_OK(tutti_comm_check_params(comm, ctx, m->store, NULL, 0));
+    const double other[1] = {77};
+    const tutti_tensor last =
+        tutti_tensor_1d((uint16_t *)m->params[3].value.data + sizes[3] - 1, TUTTI_BF16, 1);
+    if (rig_rank() == rig_size() - 1) copy_to(ctx, &last, other);
+    CHECK_FAILS(TUTTI_ERR_DATA, "p3", tutti_comm_check_params(comm, ctx, m->store, NULL, 0));
+    /* and made equal again from the masters */
+    CHECK_OK(tutti_params_refresh(m->store, ctx));
+    CHECK_OK(tutti_comm_check_params(comm, ctx, m->store, NULL, 0));
+    close_pair(&p);
+}
+RIG_OVER(diverged)
+
+/* Memory besides the store's: what two ranges receive, and where messages must not come from
+ * gradients a copy of these. */
+static void held(tutti_context *ctx, tutti_comm *comm)
+{
+    pair p;
+    open_pair(ctx, comm, &p);
+    tutti_grad_sync_info info;
+    CHECK_OK(tutti_grad_sync_get_info(p.sync, &info));
+    int64_t largest = 0;
+    for (int r = 0; r < p.model.store->range_count; r++)
+        if (p.model.store->ranges[r].count > largest) largest = p.model.store->ranges[r].count;
+    if (tutti_context_backend(ctx) == TUTTI_BACKEND_HOST)
+        CHECK(info.bytes_held <= 2 * largest * (int64_t)sizeof(float),
+              "the exchange holds %lld bytes, a range has %lld", (long long)info.bytes_held,
+              (long long)(largest * (int64_t)sizeof(float)));
+    CHECK(info.ranges == p.model.store->range_count && info.ranges > 2, "%d ranges", info.ranges);
+    close_pair(&p);
+}
+RIG_OVER(held)
+
+/* Wrong calls */
+
+static void refused(tutti_context *ctx, tutti_comm *comm)
+{
+    const types *types = &all_types[3];
+    const int world = rig_size(), rank = rig_rank();
+    tutti_params_desc desc = desc_of(types, -1, 0, 0);
+    tutti_params *store = NULL;
+    CHECK_FAILS(TUTTI_ERR_ARG, "shards is -1", tutti_params_create(ctx, &desc, &store));
+    desc = desc_of(types, 3, 3, 0);
+    CHECK_FAILS(TUTTI_ERR_ARG, "shard is 3", tutti_params_create(ctx, &desc, &store));
+    desc = desc_of(types, 0, 1, 0);
+    CHECK_FAILS(TUTTI_ERR_ARG, "shard is 1", tutti_params_create(ctx, &desc, &store));
+    desc = desc_of(types, 0, 0, 4096);
+    CHECK_FAILS(TUTTI_ERR_ARG, "range_bytes is 4096", tutti_params_create(ctx, &desc, &store));
+
+    /* of other ranks than the communicator's */
+    desc = desc_of(types, world + 1, rank, 0);
+    model m = make(ctx, &desc);
+    build(&m, types);
+    tutti_grad_sync *sync = NULL, *second = NULL;
+    CHECK_FAILS(TUTTI_ERR_ARG, "shard", tutti_grad_sync_create(ctx, comm, m.store, NULL, &sync));
+    set_step(&m, 0);
+    CHECK_FAILS(TUTTI_ERR_STATE, "no exchange", tutti_adamw_update(m.adamw, ctx, m.step));
+    CHECK_FAILS(TUTTI_ERR_STATE, "no exchange", tutti_params_refresh(m.store, ctx));
+    drop(&m);
+
+    desc = desc_of(types, world, rank, 0);
+    m = make(ctx, &desc);
+    build(&m, types);
+    tutti_grad_sync_desc ranges = TUTTI_GRAD_SYNC_DESC_INIT;
+    ranges.range_bytes = 1 << 20;
+    CHECK_FAILS(TUTTI_ERR_ARG, "range_bytes",
+                tutti_grad_sync_create(ctx, comm, m.store, &ranges, &sync));
+    CHECK_OK(tutti_grad_sync_create(ctx, comm, m.store, NULL, &sync));
+    if (world > 1)
+        CHECK_FAILS(TUTTI_ERR_STATE, "already",
+                    tutti_grad_sync_create(ctx, comm, m.store, NULL, &second));
+    set_step(&m, 0);
+    CHECK_FAILS(TUTTI_ERR_STATE, "not summed", tutti_adamw_update(m.adamw, ctx, m.step));
+    tutti_grad_sync_destroy(&sync);
+    drop(&m);
+}
+RIG_OVER(refused)
+
+static const rig_test tests[] = {
+    RIG_ROWS("updates", updates, 1, 0),   RIG_ROWS("skips", skips, 1, 0),
+    RIG_ROWS("diverged", diverged, 2, 0), RIG_ROWS("held", held, 2, 0),
+    RIG_ROWS("refused", refused, 1, 0),
+};
+
+int main(int argc, char **argv)
+{
+    return rig_main(argc, argv, "shard", tests, HARNESS_COUNT(tests));
+}
