@@ -6,6 +6,7 @@
  * usage: stop_rank host|cuda mpi|nccl POINT SECONDS POINT  setup verb exchange launches agree
  * barrier destroy mixed counts
  *        late middle midway apart
+ *        shard_exchange shard_update shard_gather: with a sharded store
  *        gives_up_verb gives_up_exchange: the last rank aborts the communicator */
 #include <mpi.h>
 #include <signal.h>
@@ -154,6 +155,52 @@ static tutti_status step(tutti_grad_sync *sync, tutti_comm *comm, tutti_context 
     return status == TUTTI_OK ? tutti_context_synchronize(ctx) : status;
 }
 
+/* A step of a sharded store, then another one with a point in it. */
+static tutti_status shard_step(tutti_grad_sync *sync, tutti_adamw *adamw, tutti_context *ctx,
+                               tutti_step_block *block, tutti_params *store, bool stops)
+{
+    tutti_status status = TUTTI_OK;
+    for (int i = 0; i < tutti_params_count(store) && status == TUTTI_OK; i++) {
+        if (i == 1 && stops) at("shard_exchange");
+        status = tutti_grad_sync_ready_param(sync, ctx, tutti_params_get(store, i));
+    }
+    if (status == TUTTI_OK) status = tutti_grad_sync_finish(sync, ctx);
+    if (stops) at("shard_update"); /* the others are in the sum of the gradients' squares */
+    if (status == TUTTI_OK) status = tutti_adamw_update(adamw, ctx, block);
+    if (stops) at("shard_gather");
+    if (status == TUTTI_OK) status = tutti_params_refresh(store, ctx);
+    return status == TUTTI_OK ? tutti_context_synchronize(ctx) : status;
+}
+
+static tutti_status sharded(tutti_context *ctx, tutti_comm *comm)
+{
+    static tutti_param params[PARAMS];
+    tutti_params_desc desc = TUTTI_PARAMS_DESC_INIT;
+    tutti_params *store = NULL;
+    tutti_grad_sync *sync = NULL;
+    tutti_adamw *adamw = NULL;
+    tutti_step_block *block = NULL;
+    const tutti_step_values values = {.step = 1, .loss_weight = 1, .learning_rate = 0.1};
+    desc.shards = size;
+    desc.shard = rank;
+    desc.range_bytes = 1;
+    tutti_status status = tutti_params_create(ctx, &desc, &store);
+    for (int i = 0; i < PARAMS && status == TUTTI_OK; i++) {
+        snprintf(params[i].name, sizeof params[i].name, "p%d", i);
+        params[i].value = tutti_tensor_1d(NULL, TUTTI_BF16, 10 * COUNT);
+        status = tutti_params_add_param(store, &params[i]);
+    }
+    if (status == TUTTI_OK) status = tutti_params_build(store, ctx);
+    if (status == TUTTI_OK) status = tutti_grad_sync_create(ctx, comm, store, NULL, &sync);
+    if (status == TUTTI_OK) status = tutti_adamw_create(ctx, store, NULL, &adamw);
+    if (status == TUTTI_OK) status = tutti_step_block_create(ctx, &block);
+    if (status == TUTTI_OK) status = tutti_step_block_set(block, ctx, &values);
+    for (int stops = 0; stops < 2 && status == TUTTI_OK; stops++)
+        status = shard_step(sync, adamw, ctx, block, store, stops);
+    tutti_grad_sync_destroy(&sync);
+    return status;
+}
+
 /* Runs everything up to the point; returns the status of the call that could not succeed. */
 static tutti_status run(tutti_context *ctx, tutti_transport transport, double timeout,
                         tutti_comm **comm, tutti_grad_sync **sync)
@@ -188,6 +235,7 @@ static tutti_status run(tutti_context *ctx, tutti_transport transport, double ti
     if (status != TUTTI_OK) return status;
 
     tutti_comm *other = NULL;
+    if (!strncmp(point, "shard", 5)) return sharded(ctx, *comm);
     if (chosen("late")) return late(*comm, ctx, timeout);
     if (chosen("middle")) return middle(*comm, ctx, grads);
     if (chosen("midway")) return midway(*comm, ctx, grads, timeout);

@@ -234,6 +234,9 @@ AT(exchange)
 AT(agree)
 AT(barrier)
 AT(destroy)
+AT(shard_exchange)
+AT(shard_update)
+AT(shard_gather)
 
 /* Found by the watchdog, which does not know the late rank. */
 static void nccl_launches(void)
@@ -246,6 +249,9 @@ static void nccl_launches(void)
         {name " stopped in the exchange", transport##_exchange},                                   \
         {name " stopped in agree", transport##_agree},                                             \
         {name " stopped in a barrier", transport##_barrier},                                       \
+        {name " stopped in a sharded exchange", transport##_shard_exchange},                       \
+        {name " stopped before a sharded update", transport##_shard_update},                       \
+        {name " stopped before the values are gathered", transport##_shard_gather},                \
     {                                                                                              \
         name " stopped before destroy", transport##_destroy                                        \
     }
@@ -263,7 +269,7 @@ static const harness_test tests[] = {
     {"nccl: stopped while the others launch on", nccl_launches},
     {"nccl: a rank gives up", nccl_gives_up},
 };
-enum { OVER_MPI = 13 };
+enum { OVER_MPI = 16 };
 
 int main(int argc, char **argv)
 {
