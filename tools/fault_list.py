@@ -178,7 +178,6 @@ FAULTS = [
     Fault("file-pieces-begin", "what a block has of a piece begins where the piece does", "mine ? kept + (begin - first) : NULL", "mine ? kept : NULL", "io.shards.host.np2"),
     Fault("file-pieces-next", "a rank's pieces of a tensor are all its first", "if (mine) kept += (piece->end - piece->begin) * size;", "", "io.shards.host.np2"),
     Fault("file-pieces-slot", "a tensor begins where the slice does", "kept += least(span->count, element - span->first);", "kept += element >= span->first + span->count ? span->count : 0;", "io.shards.host.np2"),
-    Fault("file-pieces-same", "ranks with other pieces write a file", "const int64_t piece_numbers[] = {piece->begin, piece->end, piece->rank};", "const int64_t piece_numbers[] = {0, 0, 0};", "io.shards.host.np2"),
     Fault("file-private", "a private file's successor is open to all", "place->replaces ? 0600 : 0666", "0666", "io.owner.host.np1"),
     # The reference: NumPy's cases are the second opinion
     Fault("reference-norm-mean", "the mean is of one column more", "k->mean = sum / cols;", "k->mean = sum / (cols + 1);", "reference.cases"),

@@ -11,14 +11,16 @@
 #include "tutti/mpi.h"
 #endif
 
-/* Tensors of several blocks of 1048576 elements with a rest, and less than a block; slices begin
- * at other elements than blocks. */
-enum { BLOCK = 1 << 20, PARAMS = 6, RANGE_BYTES = 1 << 20, WHOLE = BLOCK + 3, FROZEN = 1 };
+/* Tensors of several blocks of 1048576 elements with a rest, and less than a block.  Slices begin
+ * at other elements than blocks, and the trained ones have 9 blocks in all, so that a round of 8
+ * ends within a slice. */
+enum { BLOCK = 1 << 20, PARAMS = 7, RANGE_BYTES = 1 << 20, WHOLE = BLOCK + 3, FROZEN = 1 };
 static const struct {
     const char *name;
     int64_t count;
 } shapes[PARAMS] = {{"embed/weight", 1300001}, {"fixed/table", 1100003}, {"block.norm/gamma", 7},
-                    {"block.up/weight", 165},  {"head/bias", 1},         {"head/weight", 2400321}};
+                    {"block.up/weight", 165},  {"head/scale", 3},        {"head/bias", 1},
+                    {"head/weight", 2400321}};
 
 /* A store with an optimizer's state and more, and the list of it all; on the first `shards` of the
  * ranks, or not sharded, on all. */
