@@ -174,8 +174,10 @@ FAULTS = [
     Fault("file-refresh", "working values are those of before the load", "TUTTI_TRY(tutti_params_refresh(checkpoint->stores[i], checkpoint->ctx));", ";", "io.round_trip.host.np1"),
     Fault("file-own-value", "own values are those of before the load", "TUTTI_TRY(convert(checkpoint, &checkpoint->bound[i].value, &checkpoint->bound[i].master));", ";", "io.own_params.host.np1"),
     Fault("file-own-master", "own values without masters are not written", "if (bound->made) TUTTI_TRY(convert(checkpoint, &bound->master, &bound->value));", "(void)bound;", "io.own_params.host.np1"),
-    Fault("file-share", "the last writer's blocks have another's hashes", "all[(size_t)mover * most + next[mover]++]", "all[next[mover]++]", "io.round_trip.host.np3 io.round_trip.host.np2"),
-    Fault("file-parts", "a rank's part begins where the tensor does", "(char *)item->tensor.data + (at - part.begin)", "(char *)item->tensor.data + at", "io.parts.host.np2"),
+    Fault("file-share", "the last writer's blocks have another's hashes", "all[(size_t)writer * most + next[writer]++]", "all[next[writer]++]", "io.round_trip.host.np3 io.round_trip.host.np2"),
+    Fault("file-pieces-begin", "what a block has of a piece begins where the piece does", "mine ? kept + (begin - first) : NULL", "mine ? kept : NULL", "io.shards.host.np2"),
+    Fault("file-pieces-next", "a rank's pieces of a tensor are all its first", "if (mine) kept += (piece->end - piece->begin) * size;", "", "io.shards.host.np2"),
+    Fault("file-pieces-slot", "a tensor begins where the slice does", "kept += least(span->count, element - span->first);", "kept += element >= span->first + span->count ? span->count : 0;", "io.shards.host.np2"),
     Fault("file-private", "a private file's successor is open to all", "place->replaces ? 0600 : 0666", "0666", "io.owner.host.np1"),
     # The reference: NumPy's cases are the second opinion
     Fault("reference-norm-mean", "the mean is of one column more", "k->mean = sum / cols;", "k->mean = sum / (cols + 1);", "reference.cases"),

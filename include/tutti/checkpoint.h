@@ -26,7 +26,13 @@ TUTTI_API void tutti_checkpoint_destroy(tutti_checkpoint **checkpoint);
  * taken or is not such a path. */
 
 /* The masters of a built store, each as model/<its name>.  They must be equal on all ranks, as
- * training keeps them. */
+ * training keeps them.
+ *
+ * A sharded store saves and loads the same files as one that is not sharded, so a file of N shards
+ * can be loaded into M shards, or into a store that is not sharded.  Ranks send their slices while
+ * saving, through device memory of at most 32 MiB, which is allocated for that time.
+ * TUTTI_ERR_ARG unless the communicator has as many ranks as the store has shards, and this rank
+ * is the store's number. */
 TUTTI_API tutti_status tutti_checkpoint_add_params(tutti_checkpoint *checkpoint,
                                                    tutti_params *params);
 /* The master of a bound parameter of the caller's (tutti_param_bind), like a store's: model/<name>.
@@ -44,10 +50,10 @@ TUTTI_API tutti_status tutti_checkpoint_add_params(tutti_checkpoint *checkpoint,
 TUTTI_API tutti_status tutti_checkpoint_add_param(tutti_checkpoint *checkpoint, const char *name,
                                                   const tutti_param *param);
 /* One tensor of an optimizer's state (tutti_adamw_state_get).  If it is laid out like the store,
- * each parameter's part becomes optimizer/<its name>/<name>; any other tensor becomes
- * optimizer/<name> as it is, and params may be NULL.  So another optimizer's state of one
- * parameter, in the parameter's shape, is named "<parameter's name>/m" to be read like a
- * store's. */
+ * each parameter's part becomes optimizer/<its name>/<name>, in full if the store is sharded, as
+ * above; any other tensor becomes optimizer/<name> as it is, and params may be NULL.  So another
+ * optimizer's state of one parameter, in the parameter's shape, is named "<parameter's name>/m" to
+ * be read like a store's. */
 TUTTI_API tutti_status tutti_checkpoint_add_state(tutti_checkpoint *checkpoint,
                                                   tutti_params *params,
                                                   const tutti_state_tensor *state);
@@ -107,8 +113,8 @@ enum {
 };
 
 /* Reads the file on rank 0 and distributes its contents to all ranks; refreshes the working values
- * of stores and of the caller's parameters.  Collective: all ranks return the same status.  Waits
- * for the context's stream.
+ * of stores (sharded ones: by their exchange) and of the caller's parameters.  Collective: all
+ * ranks return the same status.  Waits for the context's stream.
  *
  * All names, types and shapes are checked against the list before any data is read.  A wrong
  * checksum is found while reading; tensors may then hold parts of the file, and the program should

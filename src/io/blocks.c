@@ -50,63 +50,90 @@ uint64_t tutti__checksum(const void *data, size_t bytes)
 
 /* Blocks */
 
-/* Cuts a tensor into blocks, part by part if ranks have parts; returns how many. */
-static int64_t cut(const tutti_checkpoint *checkpoint, int number, int64_t offset,
-                   tutti__block *blocks)
+static int64_t blocks_of(const tutti__item *item)
+{
+    if (item->kind != TUTTI__ITEM_TENSOR) return 0;
+    return ((int64_t)tutti__item_bytes(item) + TUTTI__BLOCK_BYTES - 1) / TUTTI__BLOCK_BYTES;
+}
+
+/* Cuts a tensor into blocks. */
+static void cut(const tutti_checkpoint *checkpoint, int number, int64_t offset,
+                tutti__blocks *blocks)
 {
     const tutti__item *item = &checkpoint->items[number];
-    const int rank = checkpoint->comm->rank, ranks = item->bounds ? item->ranks : 1;
-    int64_t n = 0;
-    for (int r = 0; r < ranks; r++) {
-        const tutti__part part = tutti__item_part(item, r);
-        const bool here = !item->bounds || r == rank;
-        for (int64_t at = part.begin; at < part.end; at += TUTTI__BLOCK_BYTES) {
-            const int64_t left = part.end - at;
-            blocks[n++] = (tutti__block){
-                .item = number,
-                .mover = item->bounds ? r : -1,
-                .data = here ? (char *)item->tensor.data + (at - part.begin) : NULL,
-                .offset = offset + at,
-                .bytes = left < TUTTI__BLOCK_BYTES ? left : TUTTI__BLOCK_BYTES,
-            };
-        }
+    for (int64_t i = 0, count = blocks_of(item); i < count; i++) {
+        const int64_t place = (blocks->count - blocks->whole) % TUTTI__ROUND_BLOCKS;
+        const int64_t begin = i * TUTTI__BLOCK_BYTES;
+        const int64_t left = (int64_t)tutti__item_bytes(item) - begin;
+        blocks->all[blocks->count++] = (tutti__block){
+            .item = number,
+            .data = item->pieces ? blocks->staging + place * TUTTI__BLOCK_BYTES
+                                 : (char *)item->tensor.data + begin,
+            .begin = begin,
+            .offset = offset + begin,
+            .bytes = left < TUTTI__BLOCK_BYTES ? left : TUTTI__BLOCK_BYTES,
+        };
     }
-    return n;
+}
+
+/* Counts the blocks of tensors that are whole on every rank, and of those that are not. */
+static void count_blocks(const tutti_checkpoint *checkpoint, int64_t counts[2])
+{
+    for (int i = 0; i < checkpoint->count; i++) {
+        const tutti__item *item = &checkpoint->items[i];
+        counts[item->pieces != NULL] += blocks_of(item);
+    }
 }
 
 tutti_status tutti__blocks_make(const tutti_checkpoint *checkpoint, const int64_t *offsets,
-                                tutti__block **blocks, int64_t *count)
+                                tutti__blocks *blocks)
 {
-    *count = 0;
-    for (int i = 0; i < checkpoint->count; i++)
-        if (checkpoint->items[i].kind == TUTTI__ITEM_TENSOR)
-            *count += ((int64_t)tutti__item_bytes(&checkpoint->items[i]) + TUTTI__BLOCK_BYTES - 1) /
-                      TUTTI__BLOCK_BYTES;
-    tutti__block *made = calloc((size_t)*count + 1, sizeof *made);
-    if (!made) return tutti__fail(TUTTI_ERR_MEMORY, "checkpoint: no memory");
-    int64_t n = 0;
-    for (int i = 0; i < checkpoint->count; i++)
-        if (checkpoint->items[i].kind == TUTTI__ITEM_TENSOR)
-            n += cut(checkpoint, i, offsets[i], made + n);
-    *blocks = made;
+    const tutti_context *ctx = checkpoint->ctx;
+    int64_t counts[2] = {0, 0};
+    count_blocks(checkpoint, counts);
+    *blocks = (tutti__blocks){.whole = counts[0]};
+    blocks->all = calloc((size_t)(counts[0] + counts[1]) + 1, sizeof *blocks->all);
+    if (!blocks->all) return tutti__fail(TUTTI_ERR_MEMORY, "checkpoint: no memory");
+    const int64_t places = counts[1] < TUTTI__ROUND_BLOCKS ? counts[1] : TUTTI__ROUND_BLOCKS;
+    if (places > 0)
+        TUTTI_TRY(ctx->backend->run.alloc(ctx->device, (size_t)(places * TUTTI__BLOCK_BYTES),
+                                          (void **)&blocks->staging));
+    for (int pieces = 0; pieces < 2; pieces++)
+        for (int i = 0; i < checkpoint->count; i++)
+            if ((checkpoint->items[i].pieces != NULL) == pieces)
+                cut(checkpoint, i, offsets[i], blocks);
+    blocks->all[blocks->count].item = -1;
     return TUTTI_OK;
 }
 
-tutti_status tutti__share_make(const tutti_checkpoint *checkpoint, const tutti__block *blocks,
-                               int64_t count, int mover, tutti__share *share)
+void tutti__blocks_free(const tutti_checkpoint *checkpoint, tutti__blocks *blocks)
 {
-    int64_t *counts = calloc((size_t)checkpoint->comm->world_size + 1, sizeof *counts);
+    tutti_context *ctx = checkpoint->ctx;
+    if (blocks->staging && !checkpoint->comm->dead && tutti_context_synchronize(ctx) == TUTTI_OK)
+        ctx->backend->run.free(ctx->device, blocks->staging);
+    free(blocks->all);
+    *blocks = (tutti__blocks){.count = 0};
+}
+
+tutti_status tutti__share_make(const tutti_checkpoint *checkpoint, const tutti__blocks *blocks,
+                               tutti__share *share)
+{
+    const tutti_comm *comm = checkpoint->comm;
+    int64_t *counts = calloc((size_t)comm->world_size, sizeof *counts);
     *share = (tutti__share){.count = 0};
-    for (int64_t i = 0; counts && i < count; i++) {
-        const int64_t so_many = ++counts[blocks[i].mover + 1];
-        if (blocks[i].mover >= 0 && so_many > share->most) share->most = so_many;
+    for (int64_t i = 0; counts && i < blocks->count; i++) {
+        const int64_t so_many = ++counts[blocks->all[i].writer];
+        if (so_many > share->most) share->most = so_many;
     }
-    const size_t room = counts ? (size_t)counts[mover + 1] + 1 : 1;
+    const size_t room = counts ? (size_t)counts[comm->rank] + 1 : 1;
     share->blocks = calloc(room, sizeof *share->blocks);
     share->hashes = calloc(room, sizeof *share->hashes);
     const bool good = counts && share->blocks && share->hashes;
-    for (int64_t i = 0; good && i < count; i++)
-        if (blocks[i].mover == mover) share->blocks[share->count++] = blocks[i];
+    for (int64_t i = 0; good && i < blocks->count; i++) {
+        if (blocks->all[i].writer != comm->rank) continue;
+        share->blocks[share->count++] = blocks->all[i];
+        share->whole += i < blocks->whole;
+    }
     free(counts);
     return good ? TUTTI_OK : tutti__fail(TUTTI_ERR_MEMORY, "checkpoint: no memory");
 }
@@ -118,16 +145,9 @@ void tutti__share_free(tutti__share *share)
     *share = (tutti__share){.count = 0};
 }
 
-tutti__round tutti__share_round(const tutti__share *share, int64_t round)
-{
-    const int64_t done = round * TUTTI__ROUND_BLOCKS;
-    const int64_t left = share->count > done ? share->count - done : 0;
-    return (tutti__round){done, left < TUTTI__ROUND_BLOCKS ? left : TUTTI__ROUND_BLOCKS};
-}
-
 tutti_status tutti__share_gather(const tutti_checkpoint *checkpoint, const char *who,
-                                 const tutti__share *share, const tutti__block *blocks,
-                                 int64_t count, uint64_t *hashes)
+                                 const tutti__share *share, const tutti__blocks *blocks,
+                                 uint64_t *hashes)
 {
     tutti_comm *comm = checkpoint->comm;
     const size_t most = (size_t)share->most, ranks = (size_t)comm->world_size;
@@ -141,9 +161,9 @@ tutti_status tutti__share_gather(const tutti_checkpoint *checkpoint, const char 
         memcpy(sent, share->hashes, (size_t)share->count * sizeof *sent);
         status = comm->control->gather(comm, sent, all, most * sizeof *sent, who);
     }
-    for (int64_t i = 0; status == TUTTI_OK && i < count; i++) {
-        const int mover = blocks[i].mover;
-        if (mover >= 0) hashes[i] = all[(size_t)mover * most + next[mover]++];
+    for (int64_t i = 0; status == TUTTI_OK && i < blocks->count; i++) {
+        const int writer = blocks->all[i].writer;
+        hashes[i] = all[(size_t)writer * most + next[writer]++];
     }
     free(sent);
     free(all);

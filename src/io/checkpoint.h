@@ -7,6 +7,7 @@
  *   save.c       writes tensors and layout to path.tmp and renames it to path
  *   load.c       compares the file with the list, then reads blocks into tensors
  *   blocks.c     moving and hashing
+ *   pieces.c     tensors of sharded stores, of which each rank has pieces
  *   visit.c      the tensors of a file's model
  *
  * What checkpoints share with case files is in files/. */
@@ -34,13 +35,20 @@ typedef enum tutti__item_kind {
     TUTTI__ITEM_TABLE
 } tutti__item_kind;
 
+/* Elements of a tensor that only one rank has. */
+typedef struct tutti__shard_piece {
+    int64_t begin, end;
+    int rank;
+} tutti__shard_piece;
+
 typedef struct tutti__item {
     char name[TUTTI__ITEM_NAME_MAX];
     tutti__item_kind kind;
-    tutti_tensor tensor; /* TENSOR: contiguous, on the device; data: this rank's part */
-    /* TENSOR: only rank r has elements [bounds[r], bounds[r + 1]); NULL: every rank has all */
-    int64_t *bounds;
-    int ranks;                     /* number of parts */
+    tutti_tensor tensor; /* TENSOR: contiguous, on the device; data: what this rank has of it */
+    /* TENSOR: in order, they are all of it, and this rank's follow one another in its memory;
+     * NULL: every rank has all */
+    tutti__shard_piece *pieces;
+    int piece_count;
     void *data;                    /* other kinds: in host memory */
     size_t size;                   /* TEXT: capacity of data in bytes */
     int64_t cols, capacity, *rows; /* TABLE */
@@ -64,14 +72,6 @@ struct tutti_checkpoint {
     tutti__lock lock; /* rank 0: of the path that the list owns */
 };
 
-/* Adds a tensor of which each rank has a part: rank r the elements [bounds[r], bounds[r + 1]),
- * contiguous at its tensor.data.  The first bound is 0, the last the tensor's count, and the others
- * are multiples of a block, so that each block has one owner.  The file is that of the whole
- * tensor.  Owners write and read their blocks themselves: to save they must be on rank 0's machine,
- * to load they must see the file. */
-tutti_status tutti__checkpoint_add_parts(tutti_checkpoint *checkpoint, const char *name,
-                                         const tutti_tensor *tensor, const int64_t *bounds);
-
 /* Fails if the context or a store has been destroyed. */
 tutti_status tutti__list_open(const tutti_checkpoint *checkpoint, const char *who);
 
@@ -93,11 +93,8 @@ tutti_status tutti__own(tutti_checkpoint *checkpoint, const char *who, const cha
 
 /* Bytes in the file of the current value (an empty text is one 0). */
 size_t tutti__item_bytes(const tutti__item *item);
-/* The range of a tensor's bytes that a rank has. */
-typedef struct tutti__part {
-    int64_t begin, end;
-} tutti__part;
-tutti__part tutti__item_part(const tutti__item *item, int rank);
+/* Bytes of a tensor that a rank has. */
+size_t tutti__item_kept(const tutti__item *item, int rank);
 
 /* Fails unless every rank has the same list: hashes [1 + count], the first of what `first` names,
  * the others one per item (tutti__item_hash).  Collective. */
@@ -115,35 +112,53 @@ uint64_t tutti__item_hash(const tutti__item *item, bool with_value);
 
 typedef struct tutti__block {
     int item;
-    int mover;             /* the rank that writes or reads it: its owner, or -1 if any may */
-    char *data;            /* on the device; NULL: on its owner only */
+    int writer;            /* the rank that writes it, when saving */
+    char *data;            /* on the device; of a tensor in pieces: in the staging memory */
+    int64_t begin;         /* the tensor's bytes before it */
     int64_t offset, bytes; /* in the file */
 } tutti__block;
 
-/* The blocks of all tensors, in the list's order; offsets: in the file, one per item. */
-tutti_status tutti__blocks_make(const tutti_checkpoint *checkpoint, const int64_t *offsets,
-                                tutti__block **blocks, int64_t *count);
+/* The blocks of all tensors, in the list's order, but first those of the tensors that every rank
+ * has.  The others pass through the staging memory, which has room for a round of them. */
+typedef struct tutti__blocks {
+    tutti__block *all; /* [count + 1]: the last one's item is -1 */
+    int64_t count, whole;
+    char *staging; /* on the device */
+} tutti__blocks;
 
-/* A rank's blocks, in order, with their hashes. */
+/* offsets: in the file, one per item. */
+tutti_status tutti__blocks_make(const tutti_checkpoint *checkpoint, const int64_t *offsets,
+                                tutti__blocks *blocks);
+/* Keeps the staging memory if something may still be under way. */
+void tutti__blocks_free(const tutti_checkpoint *checkpoint, tutti__blocks *blocks);
+
+/* Makes the pieces of a slot's part of the masters or the state, of which this rank keeps `kept`;
+ * its shape and type are the tensor's.  Without other shards it is whole. */
+tutti_status tutti__pieces_make(const tutti_params *params, const tutti__slot *slot, void *kept,
+                                tutti__item *item);
+/* Brings a round of blocks in pieces from the ranks that have them to all.  Collective.  Waits for
+ * the stream. */
+tutti_status tutti__pieces_gather(const tutti_checkpoint *checkpoint, const tutti__block *blocks,
+                                  int64_t count);
+/* Copies what this rank has of a round of blocks in pieces from the staging memory to its place. */
+tutti_status tutti__pieces_keep(const tutti_checkpoint *checkpoint, const tutti__block *blocks,
+                                int64_t count);
+
+/* The blocks that this rank writes, in order, with their hashes. */
 typedef struct tutti__share {
-    tutti__block *blocks; /* has room for one more */
+    tutti__block *blocks;
     uint64_t *hashes;
-    int64_t count, most; /* most: the largest count of any rank */
+    int64_t count, whole;
+    int64_t most; /* the largest count of any rank */
 } tutti__share;
 
-/* The blocks of one mover. */
-tutti_status tutti__share_make(const tutti_checkpoint *checkpoint, const tutti__block *blocks,
-                               int64_t count, int mover, tutti__share *share);
+tutti_status tutti__share_make(const tutti_checkpoint *checkpoint, const tutti__blocks *blocks,
+                               tutti__share *share);
 void tutti__share_free(tutti__share *share);
-/* hashes [count]: of all blocks that have movers, gathered from all ranks.  Collective. */
+/* hashes: of all blocks, gathered from all ranks.  Collective. */
 tutti_status tutti__share_gather(const tutti_checkpoint *checkpoint, const char *who,
-                                 const tutti__share *share, const tutti__block *blocks,
-                                 int64_t count, uint64_t *hashes);
-/* The blocks of a round; count is 0 past the end of the share. */
-typedef struct tutti__round {
-    int64_t first, count;
-} tutti__round;
-tutti__round tutti__share_round(const tutti__share *share, int64_t round);
+                                 const tutti__share *share, const tutti__blocks *blocks,
+                                 uint64_t *hashes);
 
 /* A file, and the buffers between it and a device that is not the host. */
 typedef struct tutti__mover {

@@ -28,12 +28,18 @@ tutti_status tutti_checkpoint_create(tutti_context *ctx, tutti_comm *comm,
     return TUTTI_OK;
 }
 
+/* Removes the items after the first `count`. */
+static void cut_list(tutti_checkpoint *checkpoint, int count)
+{
+    while (checkpoint->count > count) free(checkpoint->items[--checkpoint->count].pieces);
+}
+
 void tutti_checkpoint_destroy(tutti_checkpoint **checkpoint)
 {
     if (!checkpoint || !*checkpoint) return;
     tutti_checkpoint *c = *checkpoint;
     tutti__lock_release(&c->lock);
-    for (int i = 0; i < c->count; i++) free(c->items[i].bounds);
+    cut_list(c, 0);
     for (int i = 0; i < c->store_count; i++) tutti__params_release(c->stores[i]);
     for (int i = 0; i < c->bound_count; i++)
         if (c->bound[i].made) c->ctx->backend->run.free(c->ctx->device, c->bound[i].master.data);
@@ -73,11 +79,13 @@ size_t tutti__item_bytes(const tutti__item *item)
     return 0;
 }
 
-tutti__part tutti__item_part(const tutti__item *item, int rank)
+size_t tutti__item_kept(const tutti__item *item, int rank)
 {
-    const int64_t size = (int64_t)tutti_dtype_size(item->tensor.dtype);
-    if (!item->bounds) return (tutti__part){0, (int64_t)tutti__item_bytes(item)};
-    return (tutti__part){item->bounds[rank] * size, item->bounds[rank + 1] * size};
+    if (!item->pieces) return tutti__item_bytes(item);
+    int64_t count = 0;
+    for (int i = 0; i < item->piece_count; i++)
+        if (item->pieces[i].rank == rank) count += item->pieces[i].end - item->pieces[i].begin;
+    return (size_t)count * tutti_dtype_size(item->tensor.dtype);
 }
 
 /* Comparing ranks */
@@ -90,8 +98,11 @@ uint64_t tutti__item_hash(const tutti__item *item, bool with_value)
                                (int64_t)item->size, item->cols,    item->capacity};
     hash = tutti__hash(hash, numbers, sizeof numbers);
     hash = tutti__hash(hash, tensor->dims, (size_t)tensor->ndim * sizeof *tensor->dims);
-    if (item->bounds)
-        hash = tutti__hash(hash, item->bounds, ((size_t)item->ranks + 1) * sizeof *item->bounds);
+    for (int i = 0; i < item->piece_count; i++) {
+        const tutti__shard_piece *piece = &item->pieces[i];
+        const int64_t piece_numbers[] = {piece->begin, piece->end, piece->rank};
+        hash = tutti__hash(hash, piece_numbers, sizeof piece_numbers);
+    }
     if (with_value && item->kind != TUTTI__ITEM_TENSOR)
         hash = tutti__hash(hash, item->data, tutti__item_bytes(item));
     return hash;
@@ -166,21 +177,51 @@ static tutti_status add_store(tutti_checkpoint *checkpoint, tutti_params *params
     return TUTTI_OK;
 }
 
+/* A sharded store's ranks are the checkpoint's. */
+static tutti_status check_shards(const tutti_checkpoint *checkpoint, const tutti_params *params,
+                                 const char *who)
+{
+    const tutti_params_desc *desc = &params->desc;
+    const tutti_comm *comm = checkpoint->comm;
+    TUTTI_REQUIRE(desc->shards == 0 || desc->shards == comm->world_size,
+                  "%s: the store is one of %d shards, the communicator has %d ranks", who,
+                  desc->shards, comm->world_size);
+    TUTTI_REQUIRE(desc->shards == 0 || desc->shard == comm->rank,
+                  "%s: the store is shard %d, the communicator's rank is %d", who, desc->shard,
+                  comm->rank);
+    return TUTTI_OK;
+}
+
+/* Adds a slot's tensor: what this rank keeps of it is among `kept`. */
+static tutti_status add_slot(tutti_checkpoint *checkpoint, const char *who,
+                             const tutti_params *params, const tutti__slot *slot, void *kept,
+                             tutti__item *item)
+{
+    TUTTI_TRY(tutti__pieces_make(params, slot, kept, item));
+    const tutti_status status = add(checkpoint, who, item);
+    if (status != TUTTI_OK) free(item->pieces);
+    return status;
+}
+
 tutti_status tutti_checkpoint_add_params(tutti_checkpoint *checkpoint, tutti_params *params)
 {
     static const char who[] = "checkpoint_add_params";
     TUTTI_REQUIRE(checkpoint, "%s: checkpoint is NULL", who);
     TUTTI_TRY(tutti__params_ready(params, checkpoint->ctx, who));
+    TUTTI_TRY(check_shards(checkpoint, params, who));
     int before = checkpoint->count;
     tutti_status status = TUTTI_OK;
     for (int i = 0; status == TUTTI_OK && i < params->slot_count; i++) {
-        const tutti_param *param = params->slots[i].param;
-        tutti__item item = {.kind = TUTTI__ITEM_TENSOR, .tensor = param->master};
-        status = set_name(&item, who, "model", param->name, "");
-        if (status == TUTTI_OK) status = add(checkpoint, who, &item);
+        const tutti__slot *slot = &params->slots[i];
+        const bool parted = params->parted && i < params->trained_slots;
+        tutti__item item = {.kind = TUTTI__ITEM_TENSOR, .tensor = slot->param->master};
+        status = set_name(&item, who, "model", slot->param->name, "");
+        if (status == TUTTI_OK)
+            status = parted ? add_slot(checkpoint, who, params, slot, params->master, &item)
+                            : add(checkpoint, who, &item);
     }
     if (status == TUTTI_OK) status = add_store(checkpoint, params);
-    if (status != TUTTI_OK) checkpoint->count = before;
+    if (status != TUTTI_OK) cut_list(checkpoint, before);
     return status;
 }
 
@@ -288,6 +329,7 @@ tutti_status tutti_checkpoint_add_state(tutti_checkpoint *checkpoint, tutti_para
                   who, name);
     if (state->like_store) TUTTI_TRY(tutti__params_ready(params, checkpoint->ctx, who));
     TUTTI_TRY(tutti__state_check(params, state, who));
+    if (state->like_store) TUTTI_TRY(check_shards(checkpoint, params, who));
     int before = checkpoint->count;
     tutti__item item = {.kind = TUTTI__ITEM_TENSOR, .tensor = *tensor};
     if (!state->like_store) {
@@ -299,49 +341,12 @@ tutti_status tutti_checkpoint_add_state(tutti_checkpoint *checkpoint, tutti_para
     for (int i = 0; status == TUTTI_OK && i < params->trained_slots; i++) {
         const tutti__slot *slot = &params->slots[i];
         const tutti_tensor *shape = &slot->param->value;
-        char *data = (char *)tensor->data + (size_t)slot->offset * tutti_dtype_size(tensor->dtype);
-        item.tensor = tutti_tensor_make(data, tensor->dtype, shape->ndim, shape->dims);
+        item.tensor = tutti_tensor_make(NULL, tensor->dtype, shape->ndim, shape->dims);
         status = set_name(&item, who, "optimizer", slot->param->name, name);
-        if (status == TUTTI_OK) status = add(checkpoint, who, &item);
+        if (status == TUTTI_OK)
+            status = add_slot(checkpoint, who, params, slot, tensor->data, &item);
     }
-    if (status != TUTTI_OK) checkpoint->count = before;
-    return status;
-}
-
-/* Fails unless bounds ascend from 0 to the tensor's count in whole blocks. */
-static tutti_status check_bounds(const tutti_tensor *tensor, const int64_t *bounds, int ranks,
-                                 const char *who, const char *name)
-{
-    const int64_t count = tutti_tensor_count(tensor);
-    const int64_t block = TUTTI__BLOCK_BYTES / (int64_t)tutti_dtype_size(tensor->dtype);
-    for (int r = 0; r <= ranks; r++) {
-        const int64_t least = r > 0 ? bounds[r - 1] : 0;
-        TUTTI_REQUIRE(bounds[r] >= least && bounds[r] <= count &&
-                          (bounds[r] % block == 0 || bounds[r] == count) &&
-                          (r > 0 || bounds[r] == 0) && (r < ranks || bounds[r] == count),
-                      "%s: %s: bounds[%d] is %lld, want 0 to %lld in order, by blocks of %lld", who,
-                      name, r, (long long)bounds[r], (long long)count, (long long)block);
-    }
-    return TUTTI_OK;
-}
-
-tutti_status tutti__checkpoint_add_parts(tutti_checkpoint *checkpoint, const char *name,
-                                         const tutti_tensor *tensor, const int64_t *bounds)
-{
-    static const char who[] = "checkpoint_add_parts";
-    const int ranks = checkpoint->comm->world_size, rank = checkpoint->comm->rank;
-    tutti__item item = {.kind = TUTTI__ITEM_TENSOR, .tensor = *tensor, .ranks = ranks};
-    TUTTI_TRY(set_name(&item, who, name, "", ""));
-    TUTTI_TRY(check_state(tensor, who, name));
-    TUTTI_TRY(check_bounds(tensor, bounds, ranks, who, name));
-    TUTTI_REQUIRE(tensor->data || bounds[rank] == bounds[rank + 1], "%s: %s: tensor.data is NULL",
-                  who, name);
-    const size_t bytes = ((size_t)ranks + 1) * sizeof *bounds;
-    item.bounds = malloc(bytes);
-    if (!item.bounds) return tutti__fail(TUTTI_ERR_MEMORY, "%s: no memory", who);
-    memcpy(item.bounds, bounds, bytes);
-    tutti_status status = add(checkpoint, who, &item);
-    if (status != TUTTI_OK) free(item.bounds);
+    if (status != TUTTI_OK) cut_list(checkpoint, before);
     return status;
 }
 

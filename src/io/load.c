@@ -1,9 +1,9 @@
 /* Loading.  Rank 0 reads the file's structure (structure.h), which must match the list, then the
- * bytes, block by block, verifies them and sends them to all ranks.  Nothing that is read is
- * converted: values of another type are made from their masters. */
+ * bytes, block by block, verifies them and sends them to all ranks, which keep their pieces of
+ * tensors in pieces.  Nothing that is read is converted: values of another type are made from their
+ * masters. */
 #include "io/checkpoint.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -47,19 +47,13 @@ static void advise(void *data, size_t bytes, int advice)
     if (data && end > first + (1 << 20)) madvise((void *)first, end - first, advice);
 }
 
-static size_t part_bytes(const tutti_checkpoint *checkpoint, const tutti__item *item)
-{
-    const tutti__part part = tutti__item_part(item, checkpoint->comm->rank);
-    return (size_t)(part.end - part.begin);
-}
-
 static void advise_tensors(const tutti_checkpoint *checkpoint, int advice)
 {
     if (checkpoint->ctx->backend->kind != TUTTI_BACKEND_HOST) return;
     for (int i = 0; i < checkpoint->count; i++) {
         const tutti__item *item = &checkpoint->items[i];
         if (item->kind == TUTTI__ITEM_TENSOR)
-            advise(item->tensor.data, part_bytes(checkpoint, item), advice);
+            advise(item->tensor.data, tutti__item_kept(item, checkpoint->comm->rank), advice);
     }
     for (int i = 0; i < checkpoint->store_count; i++) {
         const tutti_params *params = checkpoint->stores[i];
@@ -317,105 +311,56 @@ static tutti_status share_round(const load *l, const tutti__block *blocks, int64
     return TUTTI_OK;
 }
 
-/* Keeps the buffers if a copy may still be under way. */
-static tutti_status close_mover(const load *l, tutti__mover *mover, tutti_status status)
+/* A round is of tensors that every rank has, or of tensors in pieces. */
+static int64_t round_end(const tutti__blocks *blocks, int64_t first)
 {
-    const tutti_status idle = tutti_context_synchronize(l->checkpoint->ctx);
-    if (status == TUTTI_OK) status = idle;
-    if (idle == TUTTI_OK) tutti__mover_close(mover);
-    return tutti_comm_agree(l->checkpoint->comm, status);
+    const int64_t last = first < blocks->whole ? blocks->whole : blocks->count;
+    return first + TUTTI__ROUND_BLOCKS < last ? first + TUTTI__ROUND_BLOCKS : last;
 }
 
-/* Loads tensors that every rank has: rank 0 reads for all. */
-static tutti_status load_shared(const load *l, tutti__share *share)
+/* Rank 0 reads for all. */
+static tutti_status load_blocks(const load *l, const tutti__blocks *blocks, uint64_t *hashes)
 {
     const tutti_checkpoint *checkpoint = l->checkpoint;
     tutti_comm *comm = checkpoint->comm;
-    tutti__block *blocks = share->blocks;
-    const int64_t count = share->count;
-    tutti__mover mover;
-    blocks[count].item = -1; /* ends the last tensor */
+    const tutti__block *all = blocks->all;
     const bool reads = comm->rank == 0;
-    tutti_status status =
-        tutti__mover_open(&mover, checkpoint->ctx, l->file.fd, blocks, reads ? count : 0);
-    status = tutti_comm_agree(comm, status);
-    int64_t tensor = 0; /* the first block of the one being read */
-    for (int64_t first = 0, end; status == TUTTI_OK && first < count; first = end) {
-        end = first + TUTTI__ROUND_BLOCKS < count ? first + TUTTI__ROUND_BLOCKS : count;
-        if (reads) prefetch(l, blocks, end, count);
-        if (reads) status = read_round(l, &mover, blocks, share->hashes, first, end, &tensor);
-        status = tutti_comm_agree(comm, status);
-        if (status == TUTTI_OK) status = share_round(l, blocks, first, end);
-    }
-    return close_mover(l, &mover, status);
-}
-
-/* Reads a round of the blocks that this rank owns. */
-static tutti_status read_part(const load *l, tutti__mover *mover, const tutti__share *share,
-                              int64_t round)
-{
-    int error;
-    const tutti__round now = tutti__share_round(share, round);
-    if (now.count == 0) return TUTTI_OK;
-    const tutti__block *blocks = share->blocks + now.first;
-    TUTTI_TRY(tutti__mover_read(mover, blocks, now.count, share->hashes + now.first, &error));
-    return error ? read_failed(l, l->checkpoint->items[blocks->item].name, error) : TUTTI_OK;
-}
-
-/* On rank 0: verifies all tensors that have owners. */
-static tutti_status verify_parts(const load *l, const tutti__block *blocks, const uint64_t *hashes,
-                                 int64_t count)
-{
-    for (int64_t i = 0, end; i < count; i = end) {
-        for (end = i; end < count && blocks[end].item == blocks[i].item;) end++;
-        if (blocks[i].mover >= 0)
-            TUTTI_TRY(verify(l, blocks[i].item, tutti__checksum_of_hashes(hashes + i, end - i)));
-    }
-    return TUTTI_OK;
-}
-
-static tutti_status load_parts(load *l, const tutti__share *share, const tutti__block *blocks,
-                               uint64_t *hashes, int64_t count)
-{
-    tutti_comm *comm = l->checkpoint->comm;
-    tutti_status status = TUTTI_OK;
     tutti__mover mover;
-    if (l->file.fd < 0 && share->count > 0)
-        l->file.fd = open(l->file.path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (l->file.fd < 0 && share->count > 0)
-        status = tutti__file_fail(&l->file, TUTTI_ERR_IO, "%s", strerror(errno));
-    TUTTI_TRY(tutti_comm_agree(comm, status));
-    status = tutti__mover_open(&mover, l->checkpoint->ctx, l->file.fd, share->blocks, share->count);
-    status = tutti_comm_agree(comm, status);
-    for (int64_t r = 0; status == TUTTI_OK && r * TUTTI__ROUND_BLOCKS < share->most; r++)
-        status = tutti_comm_agree(comm, read_part(l, &mover, share, r));
-    TUTTI_TRY(close_mover(l, &mover, status));
-    TUTTI_TRY(tutti__share_gather(l->checkpoint, who, share, blocks, count, hashes));
-    return tutti_comm_agree(comm,
-                            comm->rank == 0 ? verify_parts(l, blocks, hashes, count) : TUTTI_OK);
+    tutti_status status =
+        tutti__mover_open(&mover, checkpoint->ctx, l->file.fd, all, reads ? blocks->count : 0);
+    /* a failure of this rank alone ends the next round, so that all ranks end in the same one */
+    tutti_status agreed = status = tutti_comm_agree(comm, status);
+    int64_t tensor = 0; /* the first block of the one being read */
+    for (int64_t first = 0, end; agreed == TUTTI_OK && first < blocks->count; first = end) {
+        end = round_end(blocks, first);
+        if (reads) prefetch(l, all, end, blocks->count);
+        if (reads && status == TUTTI_OK)
+            status = read_round(l, &mover, all, hashes, first, end, &tensor);
+        agreed = status = tutti_comm_agree(comm, status);
+        if (status == TUTTI_OK) status = share_round(l, all, first, end);
+        if (status == TUTTI_OK && first >= blocks->whole)
+            status = tutti__pieces_keep(checkpoint, all + first, end - first);
+    }
+    /* keeps the buffers if a copy may still be under way */
+    const tutti_status idle = tutti_context_synchronize(checkpoint->ctx);
+    if (status == TUTTI_OK) status = idle;
+    if (idle == TUTTI_OK) tutti__mover_close(&mover);
+    return tutti_comm_agree(comm, status);
 }
 
 static tutti_status load_tensors(load *l)
 {
     const tutti_checkpoint *checkpoint = l->checkpoint;
     tutti_comm *comm = checkpoint->comm;
-    tutti__block *blocks = NULL;
-    tutti__share shared = {.count = 0}, mine = {.count = 0};
-    int64_t count = 0;
+    tutti__blocks blocks;
     TUTTI_TRY(comm->control->broadcast(comm, l->offsets,
                                        (size_t)checkpoint->count * sizeof *l->offsets, 0, who));
-    tutti_status status = tutti__blocks_make(checkpoint, l->offsets, &blocks, &count);
-    if (status == TUTTI_OK) status = tutti__share_make(checkpoint, blocks, count, -1, &shared);
-    if (status == TUTTI_OK)
-        status = tutti__share_make(checkpoint, blocks, count, comm->rank, &mine);
-    uint64_t *hashes = calloc((size_t)count + 1, sizeof *hashes);
+    tutti_status status = tutti__blocks_make(checkpoint, l->offsets, &blocks);
+    uint64_t *hashes = calloc((size_t)blocks.count + 1, sizeof *hashes);
     if (status == TUTTI_OK && !hashes) status = tutti__fail(TUTTI_ERR_MEMORY, "%s: no memory", who);
     status = tutti_comm_agree(comm, status);
-    if (status == TUTTI_OK) status = load_shared(l, &shared);
-    if (status == TUTTI_OK && mine.most > 0) status = load_parts(l, &mine, blocks, hashes, count);
-    tutti__share_free(&shared);
-    tutti__share_free(&mine);
-    free(blocks);
+    if (status == TUTTI_OK) status = load_blocks(l, &blocks, hashes);
+    tutti__blocks_free(checkpoint, &blocks);
     free(hashes);
     if (status == TUTTI_OK) status = tutti__list_refresh(checkpoint);
     return tutti_comm_agree(comm, status);

@@ -5,7 +5,8 @@
  *   2. rank 0 lays the file out in memory, and all learn its size and the tensors' offsets;
  *   3. rank 0 creates path.tmp and reserves its space, so that a full disk is found before writing;
  *   4. the ranks that see that file share its blocks: copied from the device, hashed,
- *      written, synced;
+ *      written, synced; those of tensors in pieces after the others, in rounds in which all ranks
+ *      first send their pieces;
  *   5. rank 0 writes checksums and metadata, the first bytes last, syncs and renames.
  *
  * Each step is logged at debug level as it ends; tests that kill a process match these texts. */
@@ -32,6 +33,11 @@ typedef struct mark {
     char bytes[32];
 } mark;
 
+/* Blocks of this rank's share that are written before the ranks agree on their status. */
+typedef struct share_round {
+    int64_t first, count;
+} share_round;
+
 typedef struct save {
     tutti_checkpoint *checkpoint;
     const char *path;
@@ -41,11 +47,11 @@ typedef struct save {
     tutti__lock lock; /* rank 0: for this save if the list does not own path */
     int64_t size, *offsets;
     tutti__layout *layout; /* rank 0 */
-    tutti__block *blocks;
-    int64_t block_count;
-    int writers, *ranks; /* the ranks that write, and how many */
-    tutti__share mine;   /* this rank's blocks */
-    uint64_t *hashes;    /* of all blocks */
+    tutti__blocks blocks;
+    int writers, *ranks;    /* the ranks that write, and how many */
+    tutti__share mine;      /* the blocks that this rank writes */
+    share_round pending[2]; /* the last two rounds of `mine`, which may not be on the disk yet */
+    uint64_t *hashes;       /* of all blocks */
 } save;
 
 static void step(const save *s, const char *what)
@@ -165,39 +171,36 @@ static tutti_status share_layout(save *s)
 
 /* The tensors */
 
-static bool writes(const save *s, int rank)
+/* The writer of one of `count` things: each writer gets a run of them. */
+static int writer_of(const save *s, int64_t number, int64_t count)
 {
-    for (int w = 0; w < s->writers; w++)
-        if (s->ranks[w] == rank) return true;
-    return false;
+    return s->ranks[number * s->writers / count];
 }
 
-/* Assigns the blocks that every rank has to the writers, a run each; the others to their owners. */
+static int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Assigns blocks to the writers: those of whole tensors as a run each, of those in pieces a run of
+ * each round, since all ranks go through these rounds together. */
 static tutti_status assign_blocks(save *s)
 {
-    const tutti_checkpoint *checkpoint = s->checkpoint;
-    int64_t everybodys = 0, dealt = 0;
-    for (int64_t i = 0; i < s->block_count; i++) everybodys += s->blocks[i].mover < 0;
-    for (int64_t i = 0; i < s->block_count; i++) {
-        tutti__block *block = &s->blocks[i];
-        if (block->mover < 0)
-            block->mover = s->ranks[dealt++ * s->writers / everybodys];
-        else if (!writes(s, block->mover))
-            return tutti__fail(TUTTI_ERR_IO,
-                               "%s: %s: rank %d alone has a part of %s, but it does not see rank "
-                               "0's file or is on another machine",
-                               who, s->path, block->mover, checkpoint->items[block->item].name);
+    const tutti__blocks *blocks = &s->blocks;
+    for (int64_t i = 0; i < blocks->whole; i++)
+        blocks->all[i].writer = writer_of(s, i, blocks->whole);
+    for (int64_t first = blocks->whole; first < blocks->count; first += TUTTI__ROUND_BLOCKS) {
+        const int64_t count = least(TUTTI__ROUND_BLOCKS, blocks->count - first);
+        for (int64_t i = 0; i < count; i++) blocks->all[first + i].writer = writer_of(s, i, count);
     }
-    return tutti__share_make(checkpoint, s->blocks, s->block_count, checkpoint->comm->rank,
-                             &s->mine);
+    return tutti__share_make(s->checkpoint, blocks, &s->mine);
 }
 
 /* Waits until a round is on the disk.  So at most two are pending, the final sync is short, and
  * ranks wait for each other no longer than that, however slow the disk. */
-static tutti_status settle_round(const save *s, int64_t round)
+static tutti_status settle_round(const save *s, share_round round)
 {
-    const tutti__round now = tutti__share_round(&s->mine, round);
-    for (int64_t i = now.first; i < now.first + now.count; i++) {
+    for (int64_t i = round.first; i < round.first + round.count; i++) {
         const unsigned wait =
             SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
         const tutti__block *block = &s->mine.blocks[i];
@@ -208,18 +211,68 @@ static tutti_status settle_round(const save *s, int64_t round)
     return TUTTI_OK;
 }
 
-static tutti_status write_round(save *s, tutti__mover *mover, int64_t round)
+static tutti_status write_round(save *s, tutti__mover *mover, share_round now, share_round next)
 {
     const tutti__share *mine = &s->mine;
-    const tutti__round now = tutti__share_round(mine, round),
-                       next = tutti__share_round(mine, round + 1);
     if (now.count == 0) return TUTTI_OK;
-    if (round >= 2) TUTTI_TRY(settle_round(s, round - 2));
+    TUTTI_TRY(settle_round(s, s->pending[0]));
+    s->pending[0] = s->pending[1];
+    s->pending[1] = now;
     int error;
     TUTTI_TRY(tutti__mover_write(mover, mine->blocks + now.first, now.count,
                                  mine->hashes + now.first, mine->blocks + next.first, next.count,
                                  &error));
     return error ? tutti__place_failed(&s->place, "cannot write", error) : TUTTI_OK;
+}
+
+/* A round of this rank's blocks of whole tensors; count is 0 past their end. */
+static share_round whole_round(const save *s, int64_t number)
+{
+    const int64_t first = least(number * TUTTI__ROUND_BLOCKS, s->mine.whole);
+    return (share_round){first, least(TUTTI__ROUND_BLOCKS, s->mine.whole - first)};
+}
+
+static tutti_status write_whole(save *s, tutti__mover *mover)
+{
+    tutti_comm *comm = s->checkpoint->comm;
+    const int64_t most = (s->blocks.whole + s->writers - 1) / s->writers; /* of any rank */
+    tutti_status status = tutti__mover_fetch(mover, s->mine.blocks, whole_round(s, 0).count);
+    status = tutti_comm_agree(comm, status);
+    for (int64_t r = 0; status == TUTTI_OK && r * TUTTI__ROUND_BLOCKS < most; r++) {
+        const share_round now = whole_round(s, r);
+        status = tutti_comm_agree(comm, write_round(s, mover, now, whole_round(s, r + 1)));
+        if (now.count > 0) step(s, "wrote a round");
+    }
+    return status;
+}
+
+/* This rank's blocks of a round of tensors in pieces, of which it has written `done` before. */
+static share_round pieces_round(const save *s, int64_t first, int64_t count, int64_t done)
+{
+    share_round mine = {done, 0};
+    for (int64_t i = first; i < first + count; i++)
+        mine.count += s->blocks.all[i].writer == s->checkpoint->comm->rank;
+    return mine;
+}
+
+static tutti_status write_pieces(save *s, tutti__mover *mover)
+{
+    tutti_comm *comm = s->checkpoint->comm;
+    const tutti__blocks *blocks = &s->blocks;
+    tutti_status status = TUTTI_OK;
+    int64_t first = blocks->whole, done = s->mine.whole;
+    for (; status == TUTTI_OK && first < blocks->count; first += TUTTI__ROUND_BLOCKS) {
+        const int64_t count = least(TUTTI__ROUND_BLOCKS, blocks->count - first);
+        const share_round now = pieces_round(s, first, count, done);
+        status = tutti__pieces_gather(s->checkpoint, blocks->all + first, count);
+        if (status == TUTTI_OK)
+            status = tutti__mover_fetch(mover, s->mine.blocks + done, now.count);
+        if (status == TUTTI_OK) status = write_round(s, mover, now, (share_round){0, 0});
+        status = tutti_comm_agree(comm, status);
+        if (now.count > 0) step(s, "wrote a round");
+        done += now.count;
+    }
+    return status;
 }
 
 static tutti_status write_tensors(save *s)
@@ -230,13 +283,9 @@ static tutti_status write_tensors(save *s)
     tutti_status status =
         tutti__mover_open(&mover, s->checkpoint->ctx, s->place.fd, mine->blocks, mine->count);
     if (status == TUTTI_OK) status = tutti__list_widen(s->checkpoint);
-    if (status == TUTTI_OK)
-        status = tutti__mover_fetch(&mover, mine->blocks, tutti__share_round(mine, 0).count);
     status = tutti_comm_agree(comm, status);
-    for (int64_t r = 0; status == TUTTI_OK && r * TUTTI__ROUND_BLOCKS < mine->most; r++) {
-        status = tutti_comm_agree(comm, write_round(s, &mover, r));
-        if (tutti__share_round(mine, r).count > 0) step(s, "wrote a round");
-    }
+    if (status == TUTTI_OK) status = write_whole(s, &mover);
+    if (status == TUTTI_OK) status = write_pieces(s, &mover);
     /* keeps the buffers if a copy may still be under way */
     if (tutti_context_synchronize(s->checkpoint->ctx) == TUTTI_OK) tutti__mover_close(&mover);
     if (status == TUTTI_OK && mine->count > 0 && fsync(s->place.fd) != 0)
@@ -251,9 +300,9 @@ static tutti_status write_layout(save *s)
 {
     uint64_t *checksums = calloc((size_t)s->checkpoint->count + 1, sizeof *checksums);
     if (!checksums) return tutti__fail(TUTTI_ERR_MEMORY, "%s: no memory", who);
-    for (int64_t i = 0, end; i < s->block_count; i = end) {
-        int item = s->blocks[i].item;
-        for (end = i; end < s->block_count && s->blocks[end].item == item;) end++;
+    for (int64_t i = 0, end; i < s->blocks.count; i = end) {
+        int item = s->blocks.all[i].item;
+        for (end = i; s->blocks.all[end].item == item;) end++;
         checksums[item] = tutti__checksum_of_hashes(s->hashes + i, end - i);
     }
     tutti_status status = tutti__layout_finish(s->layout, checksums);
@@ -287,9 +336,8 @@ static tutti_status write_file(save *s)
     step(s, "owns the file");
     TUTTI_TRY(share_layout(s));
     tutti_status status = comm->rank == 0 ? make_temporary(s) : TUTTI_OK;
-    if (status == TUTTI_OK)
-        status = tutti__blocks_make(s->checkpoint, s->offsets, &s->blocks, &s->block_count);
-    s->hashes = calloc((size_t)s->block_count + 1, sizeof *s->hashes);
+    if (status == TUTTI_OK) status = tutti__blocks_make(s->checkpoint, s->offsets, &s->blocks);
+    s->hashes = calloc((size_t)s->blocks.count + 1, sizeof *s->hashes);
     s->ranks = calloc((size_t)comm->world_size, sizeof *s->ranks);
     if (status == TUTTI_OK && (!s->hashes || !s->ranks))
         status = tutti__fail(TUTTI_ERR_MEMORY, "%s: no memory", who);
@@ -297,8 +345,7 @@ static tutti_status write_file(save *s)
     TUTTI_TRY(find_writers(s));
     TUTTI_TRY(tutti_comm_agree(comm, assign_blocks(s)));
     TUTTI_TRY(write_tensors(s));
-    TUTTI_TRY(
-        tutti__share_gather(s->checkpoint, who, &s->mine, s->blocks, s->block_count, s->hashes));
+    TUTTI_TRY(tutti__share_gather(s->checkpoint, who, &s->mine, &s->blocks, s->hashes));
     return tutti_comm_agree(comm, comm->rank == 0 ? take_place(s) : TUTTI_OK);
 }
 
@@ -316,7 +363,7 @@ tutti_status tutti_checkpoint_save(tutti_checkpoint *checkpoint, const char *pat
     tutti__layout_destroy(&s.layout);
     free(s.offsets);
     tutti__share_free(&s.mine);
-    free(s.blocks);
+    tutti__blocks_free(checkpoint, &s.blocks);
     free(s.hashes);
     free(s.ranks);
     return status;
