@@ -53,10 +53,10 @@ TUTTI_API tutti_status tutti_param_init(const tutti_param *param, tutti_context 
 
 /* A store: flat buffers of masters, of gradients and, where the layers read another type than the
  * masters', of working values.  All three have the same layout, in the order in which backward
- * finishes the parameters: last added first, and those that are frozen, which have no gradients,
- * after all others.  Each parameter starts at a multiple of
- * TUTTI_PARAM_ALIGN elements; the padding between them is zero, and stays so while all updates are
- * finite. */
+ * finishes the parameters: last added first.  Those whose values are their own masters come after
+ * those that have working values, and those that are frozen, which have no gradients, after all
+ * others.  Each parameter starts at a multiple of TUTTI_PARAM_ALIGN elements; the padding between
+ * them is zero, and stays so while all updates are finite. */
 typedef struct tutti_params tutti_params;
 #define TUTTI_PARAM_ALIGN 128
 
@@ -93,10 +93,11 @@ TUTTI_API tutti_params_desc tutti_params_desc_default(void);
  *     an optimizer updates those slices, and sends the new values to all ranks
  *
  * so a rank's masters and state take 1 / shards of the memory, and an update 1 / shards of the
- * work.  The numbers are those of a store that is not sharded: the sums are taken in rank order, or
- * in the order of the tree with leaves.  All values must have one type (TUTTI_ERR_UNSUPPORTED at
- * build).  Without an exchange, where shards > 1, what needs the other ranks (refresh, an update,
- * loading) is TUTTI_ERR_STATE; with one it is collective, and waits for the stream. */
+ * work.  (Values that are their own masters are whole on every rank.)  The numbers are those of a
+ * store that is not sharded: the sums are taken in rank order, or in the order of the tree with
+ * leaves.  master.data of a parameter whose masters are in slices is NULL.  Where shards > 1, what
+ * needs the other ranks (refresh of working values, an update, loading) is collective, and
+ * TUTTI_ERR_STATE without an exchange. */
 
 /* An empty store on the context's device.  desc NULL means the defaults. */
 TUTTI_API tutti_status tutti_params_create(tutti_context *ctx, const tutti_params_desc *desc,

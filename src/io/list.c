@@ -213,7 +213,7 @@ tutti_status tutti_checkpoint_add_params(tutti_checkpoint *checkpoint, tutti_par
     tutti_status status = TUTTI_OK;
     for (int i = 0; status == TUTTI_OK && i < params->slot_count; i++) {
         const tutti__slot *slot = &params->slots[i];
-        const bool parted = params->parted && i < params->trained_slots;
+        const bool parted = params->parted && slot->offset < params->rounded;
         tutti__item item = {.kind = TUTTI__ITEM_TENSOR, .tensor = slot->param->master};
         status = set_name(&item, who, "model", slot->param->name, "");
         if (status == TUTTI_OK)

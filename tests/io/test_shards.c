@@ -214,9 +214,9 @@ static bool masters_are(const model *m, int seed)
         const tutti__slice *own = &params->own[i];
         same = same && masters_equal(m, host + own->span.first, own->master, own->span.count);
     }
-    const int64_t before = params->parted ? params->kept : params->trained;
-    same = same && masters_equal(m, host + params->trained, tutti__masters_at(params, before),
-                                 params->count - params->trained);
+    const void *frozen = tutti__masters_at(params, params->trained);
+    same =
+        same && masters_equal(m, host + params->trained, frozen, params->count - params->trained);
     if (!params->parted) same = same && masters_equal(m, host, params->master, params->count);
     free(host);
     return same;
