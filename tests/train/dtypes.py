@@ -35,8 +35,8 @@ def test_every_norm_and_activation():
 
 
 def test_overflow_is_said_and_recovered():
-    for np in (1, 2):
-        result = learn("f16", np, "--loss-scale", 2**30)
+    for np, more in ((1, []), (2, []), (2, ["--shard"])):
+        result = learn("f16", np, "--loss-scale", 2**30, *more)
         skipped = [line for line in result.out.splitlines() if line.startswith("skipped step ")]
         assert skipped and "1.07374e+09 -> 5.36871e+08" in skipped[0], result
         assert len(skipped) < 40, result

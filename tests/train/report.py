@@ -241,7 +241,8 @@ def test_nonfinite_stops_at_once():
 
 def test_nonfinite_gradient_alone():
     """Its rank is found by computing the step again, which does not change the run."""
-    for np, more in ((1, []), (3, []), (2, ["--accumulate", 4]), (2, ["--reproducible", 4])):
+    sharded = [(3, ["--shard"]), (2, ["--reproducible", 4, "--shard"])]
+    for np, more in [(1, []), (3, []), (2, ["--accumulate", 4]), (2, ["--reproducible", 4]), *sharded]:
         fault = f"overflow:step:{np - 1}"
         result = run(arguments("--log-every", 1000, *more), np=np, fault=fault).want(2)
         words = f"step {FAULT_STEP}/20 of epoch 1/2: the loss is finite on every rank, but not all gradients are; the first is head/"
@@ -257,8 +258,9 @@ def test_nonfinite_skips():
     """The step does not change the model; all others are made."""
     with tempfile.TemporaryDirectory() as folder:
         log = os.path.join(folder, "log")
-        for np, dtype in ((1, "f32"), (2, "f32"), (2, "f16"), (1, "bf16")):
+        for np, dtype, shard in ((1, "f32", 0), (2, "f32", 0), (2, "f16", 0), (1, "bf16", 0), (2, "f16", 1)):
             more = ["--on-nonfinite", "skip", "--dtype", dtype, "--log-json", log, "--log-every", 1]
+            more += ["--shard"] * shard
             result = run(arguments(*more), np=np, fault=f"nan:step:{np - 1}").want(0)
             skipped = [line for line in result.out.splitlines() if line.startswith("skipped step ")]
             assert len(skipped) == 2 and "nan on rank" in skipped[0] and "head/" in skipped[0], result

@@ -120,6 +120,39 @@ def test_threads_do_not_matter():
     assert h.same_file(files[0], files[1]) and h.same_file(files[0], files[2])
 
 
+def sharded(name, args, ranks):
+    """--shard changes no byte, and neither do ranks, of which some have no slice or several."""
+    args = [*args, "--width", 256, "--clip", 0.5, "--check-replicas", 3]
+    whole = same_on_all(name, args, [2])
+    file = same_on_all(f"{name}.sharded", [*args, "--shard"], ranks)
+    assert h.same_file(whole, file), f"{name}: --shard changes the file"
+
+
+def test_sharded():
+    sharded("shard", FASHION + transport(), [1, 3, 8])
+    sharded("shard16", FASHION + transport() + ["--dtype", "bf16"], [1, 2, 3, 5])
+    sharded("shard-bytes", BYTES + transport() + ["--dtype", "f16", text()], [2, 3])
+
+
+def test_sharded_accumulates():
+    """In fast mode too the numbers are those of a rank-ordered sum: on two ranks any sum's."""
+    args = FASHION + transport() + ["--width", 256, "--accumulate", 4, "--dtype", "bf16", "--dropout", 0.1]
+    files = [path(f"accumulated.{i}") for i in range(2)]
+    for file, more in zip(files, ([], ["--shard"])):
+        h.run([*args, *more, "--checkpoint", file], np=2).want(0)
+    assert h.same_file(*files)
+
+
+def test_resumed_sharded_or_not():
+    args = FASHION + transport() + ["--dtype", "bf16", "--width", 256, "--reproducible", 8]
+    whole, part = path("unstopped"), path("stopped")
+    h.run([*args, "--checkpoint", whole]).want(0)
+    for stopped, resumed in ((["--shard"], []), ([], ["--shard"]), (["--shard"], ["--shard"])):
+        h.run([*args, *stopped, "--checkpoint", part], np=2, fault="signal:step:1").want(75)
+        h.run([*args, *resumed, "--checkpoint", part, "--resume"], np=3).want(0)
+        assert h.same_file(whole, part), f"stopped with {stopped}, resumed with {resumed}"
+
+
 def resumed_on_other_ranks(name, args):
     whole = same_on_all(name, args, [1])
     part = path(f"{name}.part")
