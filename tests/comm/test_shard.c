@@ -365,10 +365,10 @@ static void diverged(tutti_context *ctx, tutti_comm *comm)
     model *m = &p.model;
     CHECK_OK(tutti_comm_check_params(comm, ctx, m->store, NULL, 0));
     const double other[1] = {77};
-    const tutti_tensor last =
-        tutti_tensor_1d((uint16_t *)m->params[3].value.data + sizes[3] - 1, TUTTI_BF16, 1);
-    if (rig_rank() == rig_size() - 1) copy_to(ctx, &last, other);
-    CHECK_FAILS(TUTTI_ERR_DATA, "p3", tutti_comm_check_params(comm, ctx, m->store, NULL, 0));
+    /* the first one of the layout, which is rank 0's */
+    const tutti_tensor first = tutti_tensor_1d(m->params[7].value.data, TUTTI_BF16, 1);
+    if (rig_rank() == rig_size() - 1) copy_to(ctx, &first, other);
+    CHECK_FAILS(TUTTI_ERR_DATA, "p7", tutti_comm_check_params(comm, ctx, m->store, NULL, 0));
     /* and made equal again from the masters */
     CHECK_OK(tutti_params_refresh(m->store, ctx));
     CHECK_OK(tutti_comm_check_params(comm, ctx, m->store, NULL, 0));
