@@ -1,10 +1,12 @@
-/* tutti-bench step: forward and backward of a stack of residual blocks
+/* tutti-bench step: a training step of a stack of residual blocks
  *
  *     h = h + W2 gelu(W1 rmsnorm(h)),    W1 [4 dim, dim],  W2 [dim, 4 dim]
  *
- * timed without the gradient exchange, with it, and with --leaves in reproducible mode too, on the
- * same ranks, in turns.  After the last exchange the sums are checked: equal on all ranks, and
- * equal to what a plain all-reduce of the local gradients gives. */
+ * forward, backward, the gradients' norm and AdamW's update, timed without the gradient exchange,
+ * with it, with --shard of a sharded store, and with --leaves in reproducible mode, on the same
+ * ranks, in turns.  The learning rate is 0, so that all modes compute the same numbers.  At the end
+ * the sums are checked: equal on all ranks, and equal to what a plain all-reduce of the local
+ * gradients gives; of a sharded store, whose ranks have only slices of them, their norm. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,30 +24,55 @@
 typedef struct step_options {
     app_common common;
     int64_t dim, blocks, rows, steps, range_mib, leaves;
+    bool shard;
     tutti_dtype dtype;
 } step_options;
 
-typedef enum mode { ALONE, FAST, REPRODUCIBLE, MODES } mode;
+/* With --shard reproducible mode is sharded too. */
+typedef enum mode { ALONE, FAST, SHARDED, REPRODUCIBLE, MODES } mode;
+static const char *const mode_names[] = {"without exchange", "with exchange", "sharded",
+                                         "reproducible"};
 
+typedef struct bench bench;
+
+/* Each mode has a store, activations and an optimizer of its own. */
 typedef struct model {
+    bench *bench;
+    mode how;
+    tutti_params *params;
+    tutti_grad_sync *sync; /* NULL: ALONE */
+    tutti_adamw *adamw;
+    network network;
+    view x, dh; /* the input, and the gradient of the stream */
+} model;
+
+struct bench {
     const step_options *options;
     app_group *group;
     tutti_context *ctx;
     tutti_comm *comm;
-    tutti_params *params;
-    tutti_grad_sync *sync[MODES];
-    network network;
-    view x, dh; /* the input, and the gradient of the stream */
-} model;
+    tutti_step_block *step;
+    model models[MODES];
+};
+
+static bool runs(const step_options *o, mode how)
+{
+    return how == SHARDED ? o->shard : how == REPRODUCIBLE ? o->leaves > 0 : true;
+}
+
+static bool is_sharded(const model *m)
+{
+    return m->how == SHARDED || (m->how == REPRODUCIBLE && m->bench->options->shard);
+}
 
 /* Draws x, which also serves as the upstream gradient. */
 static int fill_random(model *m)
 {
     bench_pattern pattern;
-    const step_options *o = m->options;
-    APP_TRY(bench_pattern_make(o->dtype, o->dtype, o->rows * o->dim, (uint64_t)m->group->rank + 1,
-                               0, 1, &pattern));
-    const int code = bench_alloc(m->ctx, &pattern, o->dtype, o->rows * o->dim, &m->x.data);
+    const step_options *o = m->bench->options;
+    APP_TRY(bench_pattern_make(o->dtype, o->dtype, o->rows * o->dim,
+                               (uint64_t)m->bench->group->rank + 1, 0, 1, &pattern));
+    const int code = bench_alloc(m->bench->ctx, &pattern, o->dtype, o->rows * o->dim, &m->x.data);
     bench_pattern_free(&pattern);
     return code;
 }
@@ -55,7 +82,7 @@ static int add_block(model *m, int64_t b, const view *dnarrow, const view *dwide
                      view *branch)
 {
     network *n = &m->network;
-    const int64_t dim = m->options->dim, wide = 4 * dim;
+    const int64_t dim = m->bench->options->dim, wide = 4 * dim;
     view sum = *h, normed = {.cols = dim}, inner = {.cols = wide};
     wiring norm = {.in = {*h, *branch}, .upstream = {*dnarrow, m->dh}, .dx = m->dh};
     if (b > 0) APP_TRY(network_buffer(n, dim, &sum.data));
@@ -78,12 +105,18 @@ static int add_block(model *m, int64_t b, const view *dnarrow, const view *dwide
 
 static int build(model *m)
 {
-    const step_options *o = m->options;
+    const step_options *o = m->bench->options;
+    tutti_context *ctx = m->bench->ctx;
     tutti_params_desc desc = TUTTI_PARAMS_DESC_INIT;
     view dnarrow = {.cols = o->dim}, dwide = {.cols = 4 * o->dim}, branch = {0};
     if (o->dtype == TUTTI_F64) desc.master_dtype = TUTTI_F64;
-    APP_CHECK(tutti_params_create(m->ctx, &desc, &m->params));
-    APP_TRY(network_create(&m->network, m->ctx, o->dtype, o->blocks, o->rows, m->params));
+    if (is_sharded(m)) {
+        desc.shards = m->bench->group->world_size;
+        desc.shard = m->bench->group->rank;
+        desc.range_bytes = (size_t)o->range_mib << 20;
+    }
+    APP_CHECK(tutti_params_create(ctx, &desc, &m->params));
+    APP_TRY(network_create(&m->network, ctx, o->dtype, o->blocks, o->rows, m->params));
     m->network.norm_dtype = o->dtype;
     m->x.cols = m->dh.cols = o->dim;
     APP_TRY(fill_random(m));
@@ -92,31 +125,37 @@ static int build(model *m)
     APP_TRY(network_buffer(&m->network, 4 * o->dim, &dwide.data));
     view h = m->x;
     for (int64_t b = 0; b < o->blocks; b++) APP_TRY(add_block(m, b, &dnarrow, &dwide, &h, &branch));
-    APP_CHECK(tutti_params_build(m->params, m->ctx));
-    return app_check(tutti_params_init(m->params, m->ctx, 1));
+    APP_CHECK(tutti_params_build(m->params, ctx));
+    APP_CHECK(tutti_params_init(m->params, ctx, 1));
+    return app_check(tutti_adamw_create(ctx, m->params, NULL, &m->adamw));
 }
 
 static int open_exchange(model *m)
 {
-    const step_options *o = m->options;
-    APP_CHECK(tutti_comm_broadcast_params(m->comm, m->ctx, m->params));
+    const step_options *o = m->bench->options;
     tutti_grad_sync_desc sync = TUTTI_GRAD_SYNC_DESC_INIT;
-    sync.range_bytes = (size_t)o->range_mib << 20;
-    APP_CHECK(tutti_grad_sync_create(m->ctx, m->comm, m->params, &sync, &m->sync[FAST]));
-    if (!o->leaves) return APP_OK;
-    sync.leaves = (int)o->leaves;
+    if (m->how == ALONE) return APP_OK;
+    if (!is_sharded(m)) sync.range_bytes = (size_t)o->range_mib << 20;
+    if (m->how == REPRODUCIBLE) sync.leaves = (int)o->leaves;
     return app_check(
-        tutti_grad_sync_create(m->ctx, m->comm, m->params, &sync, &m->sync[REPRODUCIBLE]));
+        tutti_grad_sync_create(m->bench->ctx, m->bench->comm, m->params, &sync, &m->sync));
 }
 
-static void release(model *m)
+static void release_model(model *m)
 {
-    for (int how = 0; how < MODES; how++) tutti_grad_sync_destroy(&m->sync[how]);
+    tutti_grad_sync_destroy(&m->sync);
+    tutti_adamw_destroy(&m->adamw);
     network_free(&m->network);
-    if (m->x.data) (void)tutti_free(m->ctx, &m->x.data);
+    if (m->x.data) (void)tutti_free(m->bench->ctx, &m->x.data);
     tutti_params_destroy(&m->params);
-    tutti_comm_destroy(&m->comm);
-    tutti_context_destroy(&m->ctx);
+}
+
+static void release(bench *b)
+{
+    for (int how = 0; how < MODES; how++) release_model(&b->models[how]);
+    tutti_step_block_destroy(&b->step);
+    tutti_comm_destroy(&b->comm);
+    tutti_context_destroy(&b->ctx);
 }
 
 /* The first block's norm reads the input, and the second's adds to it. */
@@ -125,50 +164,56 @@ static void set_input(model *m, void *part)
     enum { OF_BLOCK = 3 };
     network_layer *layers = m->network.layers;
     layers[0].wiring.in[0].data = layers[0].wiring.x.data = part;
-    if (m->options->blocks > 1) layers[OF_BLOCK].wiring.in[0].data = part;
+    if (m->bench->options->blocks > 1) layers[OF_BLOCK].wiring.in[0].data = part;
 }
 
 /* Gradients of all rows, summed over the ranks unless alone. */
-static int step(model *m, mode how)
+static int gradients(model *m)
 {
-    tutti_grad_sync *sync = m->sync[how];
+    tutti_context *ctx = m->bench->ctx;
     int first = 0, count = 1;
-    if (how == REPRODUCIBLE) APP_CHECK(tutti_grad_sync_own_leaves(sync, &first, &count));
-    const int64_t rows = m->options->rows / count;
-    const size_t bytes = (size_t)(rows * m->x.cols) * tutti_dtype_size(m->options->dtype);
+    if (m->how == REPRODUCIBLE) APP_CHECK(tutti_grad_sync_own_leaves(m->sync, &first, &count));
+    const int64_t rows = m->bench->options->rows / count;
+    const size_t bytes = (size_t)(rows * m->x.cols) * tutti_dtype_size(m->bench->options->dtype);
     for (int leaf = first; leaf < first + count; leaf++) {
         void *part = (char *)m->x.data + (size_t)(leaf - first) * bytes;
         set_input(m, part);
-        if (how == REPRODUCIBLE) APP_CHECK(tutti_grad_sync_leaf_begin(sync, m->ctx, leaf));
+        if (m->how == REPRODUCIBLE) APP_CHECK(tutti_grad_sync_leaf_begin(m->sync, ctx, leaf));
         APP_TRY(network_forward(&m->network, rows, true));
-        APP_CHECK(tutti_copy(m->ctx, m->dh.data, part, bytes));
-        APP_TRY(network_backward(&m->network, rows, APP_OK, 0, sync));
-        if (how == REPRODUCIBLE) APP_CHECK(tutti_grad_sync_leaf_end(sync, m->ctx, leaf));
+        APP_CHECK(tutti_copy(ctx, m->dh.data, part, bytes));
+        APP_TRY(network_backward(&m->network, rows, APP_OK, 0, m->sync));
+        if (m->how == REPRODUCIBLE) APP_CHECK(tutti_grad_sync_leaf_end(m->sync, ctx, leaf));
     }
-    return sync ? app_check(tutti_grad_sync_finish(sync, m->ctx)) : APP_OK;
+    return m->sync ? app_check(tutti_grad_sync_finish(m->sync, ctx)) : APP_OK;
+}
+
+static int step(model *m)
+{
+    APP_TRY(gradients(m));
+    return app_check(tutti_adamw_update(m->adamw, m->bench->ctx, m->bench->step));
 }
 
 /* The slowest rank's time of one step. */
-static int step_seconds(model *m, mode how, double *seconds)
+static int step_seconds(model *m, double *seconds)
 {
-    APP_CHECK(tutti_comm_barrier(m->comm, m->ctx));
+    APP_CHECK(tutti_comm_barrier(m->bench->comm, m->bench->ctx));
     const double start = app_now();
-    APP_TRY(step(m, how));
-    APP_CHECK(tutti_context_synchronize(m->ctx));
+    APP_TRY(step(m));
+    APP_CHECK(tutti_context_synchronize(m->bench->ctx));
     *seconds = app_now() - start;
-    return app_group_largest(m->group, seconds, 1);
+    return app_group_largest(m->bench->group, seconds, 1);
 }
 
 enum { PIECE = 1 << 20 };
 
 /* Compares a piece of the local sums with the smallest and the largest that the ranks hold. */
-static int compare_piece(model *m, void *const data[3], tutti_dtype dtype, int64_t first,
+static int compare_piece(bench *b, void *const data[3], tutti_dtype dtype, int64_t first,
                          int64_t count, double *worst, double *largest)
 {
     static double local[PIECE], low[PIECE], high[PIECE];
-    APP_TRY(bench_read(m->ctx, data[0], dtype, first, count, local));
-    APP_TRY(bench_read(m->ctx, data[1], dtype, first, count, low));
-    APP_TRY(bench_read(m->ctx, data[2], dtype, first, count, high));
+    APP_TRY(bench_read(b->ctx, data[0], dtype, first, count, local));
+    APP_TRY(bench_read(b->ctx, data[1], dtype, first, count, low));
+    APP_TRY(bench_read(b->ctx, data[2], dtype, first, count, high));
     if (memcmp(low, high, (size_t)count * sizeof *low) != 0)
         return app_fail(APP_MISMATCH, "ranks hold different sums");
     for (int64_t i = 0; i < count; i++) {
@@ -181,8 +226,11 @@ static int compare_piece(model *m, void *const data[3], tutti_dtype dtype, int64
 
 /* The exchanged gradients against an all-reduce of the local ones: the same sums up to rounding,
  * and the same bits on all ranks. */
-static int check(model *m, mode how)
+static int check_sums(model *m)
 {
+    bench *b = m->bench;
+    model *const models[] = {&b->models[ALONE], m, m};
+    static const tutti_op reduce[] = {TUTTI_SUM, TUTTI_MIN, TUTTI_MAX};
     tutti_tensor flat;
     double worst = 0, largest = 0;
     void *data[3] = {NULL};
@@ -191,75 +239,123 @@ static int check(model *m, mode how)
     int code = APP_OK;
     for (int i = 0; i < 3 && code == APP_OK; i++)
         code =
-            app_check(tutti_alloc(m->ctx, (size_t)count * tutti_dtype_size(flat.dtype), &data[i]));
-    static const tutti_op reduce[] = {TUTTI_SUM, TUTTI_MIN, TUTTI_MAX};
+            app_check(tutti_alloc(b->ctx, (size_t)count * tutti_dtype_size(flat.dtype), &data[i]));
     for (int i = 0; i < 3 && code == APP_OK; i++) {
-        if (i < 2) code = step(m, i == 0 ? ALONE : how);
+        if (i < 2) code = gradients(models[i]);
         if (code == APP_OK)
-            code = app_check(tutti_comm_all_reduce(m->comm, m->ctx, flat.data, data[i], count,
+            code = app_check(tutti_params_flat(models[i]->params, TUTTI_PARAMS_GRAD, &flat));
+        if (code == APP_OK)
+            code = app_check(tutti_comm_all_reduce(b->comm, b->ctx, flat.data, data[i], count,
                                                    flat.dtype, reduce[i]));
     }
     for (int64_t at = 0; at < count && code == APP_OK; at += PIECE)
-        code = compare_piece(m, data, flat.dtype, at, count - at < PIECE ? count - at : PIECE,
+        code = compare_piece(b, data, flat.dtype, at, count - at < PIECE ? count - at : PIECE,
                              &worst, &largest);
-    for (int i = 0; i < 3; i++) (void)tutti_free(m->ctx, &data[i]);
+    for (int i = 0; i < 3; i++) (void)tutti_free(b->ctx, &data[i]);
     if (code == APP_OK && !(worst <= 1e-5 * largest))
-        code = app_fail(APP_MISMATCH, "sums differ by %g of %g", worst, largest);
+        code = app_fail(APP_MISMATCH, "%s: sums differ by %g of %g", mode_names[m->how], worst,
+                        largest);
     return code;
 }
 
-/* The median of each mode's steps. */
-static int measure(model *m, double median[MODES])
+/* The norm of the last step's gradients against that with the plain exchange, whose sums have been
+ * checked, and the values of all ranks. */
+static int check_sharded(model *m)
 {
-    const int steps = (int)m->options->steps, modes = m->options->leaves ? MODES : REPRODUCIBLE;
+    tutti_adamw_stats own, plain;
+    tutti_context *ctx = m->bench->ctx;
+    APP_CHECK(tutti_adamw_get_stats(m->adamw, ctx, &own));
+    APP_CHECK(tutti_adamw_get_stats(m->bench->models[FAST].adamw, ctx, &plain));
+    if (!(fabs(own.grad_norm - plain.grad_norm) <= 1e-5 * plain.grad_norm))
+        return app_fail(APP_MISMATCH, "%s: the norm of the gradients is %.9g, want %.9g",
+                        mode_names[m->how], own.grad_norm, plain.grad_norm);
+    const tutti_status status = tutti_comm_check_params(m->bench->comm, ctx, m->params, NULL, 0);
+    if (status == TUTTI_ERR_DATA)
+        return app_fail(APP_MISMATCH, "%s: %s", mode_names[m->how], tutti_last_error());
+    return app_check(status);
+}
+
+/* The median of each mode's steps. */
+static int measure(bench *b, double median[MODES])
+{
+    const int steps = (int)b->options->steps;
     double *times = calloc((size_t)steps * MODES, sizeof *times), seconds;
     if (!times) return app_fail(APP_FAILED, "no memory for the times");
     int code = APP_OK;
     /* three steps to warm up; modes in turns, so that clock drift affects all alike */
     for (int i = -3; i < steps && code == APP_OK; i++)
-        for (int how = 0; how < modes && code == APP_OK; how++) {
-            code = step_seconds(m, (mode)how, &seconds);
+        for (int how = 0; how < MODES && code == APP_OK; how++) {
+            if (!runs(b->options, (mode)how)) continue;
+            code = step_seconds(&b->models[how], &seconds);
             if (i >= 0) times[how * steps + i] = seconds;
         }
-    for (int how = 0; how < modes; how++) median[how] = app_median(times + how * steps, steps);
+    for (int how = 0; how < MODES; how++)
+        if (runs(b->options, (mode)how)) median[how] = app_median(times + how * steps, steps);
     free(times);
     return code;
 }
 
-static int report(const model *m, const double median[MODES], bool good)
+static int report(const bench *b, const double median[MODES], bool good)
 {
-    const step_options *o = m->options;
+    const step_options *o = b->options;
     const double flop =
         6.0 * (double)o->rows * 8.0 * (double)o->dim * (double)o->dim * (double)o->blocks;
-    char reproducible[96] = "";
+    char sharded[96] = "", reproducible[96] = "";
     tutti_grad_sync_info info;
-    APP_CHECK(tutti_grad_sync_get_info(m->sync[FAST], &info));
+    APP_CHECK(tutti_grad_sync_get_info(b->models[FAST].sync, &info));
+    if (o->shard)
+        snprintf(sharded, sizeof sharded, " | sharded %.3f ms | kept %.1f %%",
+                 1e3 * median[SHARDED], 100 * median[ALONE] / median[SHARDED]);
     if (o->leaves)
         snprintf(reproducible, sizeof reproducible,
                  " | reproducible, %lld leaves %.3f ms (%+.1f %%)", (long long)o->leaves,
-                 1e3 * median[REPRODUCIBLE], 100 * (median[REPRODUCIBLE] / median[FAST] - 1));
+                 1e3 * median[REPRODUCIBLE],
+                 100 * (median[REPRODUCIBLE] / median[o->shard ? SHARDED : FAST] - 1));
     app_say("ranks %d | transport %s | dim %lld | blocks %lld | rows a rank %lld | %s | parameters "
             "%.1f M | ranges %d | without exchange "
-            "%.3f ms (%.1f TFLOP/s a rank) | with exchange %.3f ms | kept %.1f %%%s | sums %s",
-            m->group->world_size, app_transport_name(tutti_comm_transport(m->comm)),
+            "%.3f ms (%.1f TFLOP/s a rank) | with exchange %.3f ms | kept %.1f %%%s%s | sums %s",
+            b->group->world_size, app_transport_name(tutti_comm_transport(b->comm)),
             (long long)o->dim, (long long)o->blocks, (long long)o->rows, tutti_dtype_name(o->dtype),
             (double)info.bytes / (o->dtype == TUTTI_F64 ? 8e6 : 4e6), info.ranges,
             1e3 * median[ALONE], 1e-12 * flop / median[ALONE], 1e3 * median[FAST],
-            100 * median[ALONE] / median[FAST], reproducible, good ? "good" : "WRONG");
+            100 * median[ALONE] / median[FAST], sharded, reproducible, good ? "good" : "WRONG");
     return APP_OK;
 }
 
-static int time_steps(model *m)
+static int open_models(bench *b)
+{
+    const tutti_step_values values = {.step = 1, .loss_weight = 1};
+    int code = app_check(tutti_step_block_create(b->ctx, &b->step));
+    if (code == APP_OK) code = app_check(tutti_step_block_set(b->step, b->ctx, &values));
+    APP_TRY(app_group_agree(b->group, code));
+    for (int how = 0; how < MODES; how++) {
+        model *m = &b->models[how];
+        *m = (model){.bench = b, .how = (mode)how};
+        if (!runs(b->options, (mode)how)) continue;
+        APP_TRY(app_group_agree(b->group, build(m)));
+        APP_TRY(app_group_agree(b->group, open_exchange(m)));
+    }
+    return APP_OK;
+}
+
+static int check(bench *b)
+{
+    for (int how = FAST; how < MODES; how++) {
+        model *m = &b->models[how];
+        if (!runs(b->options, (mode)how)) continue;
+        APP_TRY(app_group_agree(b->group, is_sharded(m) ? check_sharded(m) : check_sums(m)));
+    }
+    return APP_OK;
+}
+
+static int time_steps(bench *b)
 {
     double median[MODES] = {0};
-    app_group *group = m->group;
-    APP_TRY(app_group_agree(group, build(m)));
-    APP_TRY(app_group_agree(group, open_exchange(m)));
-    APP_TRY(app_group_agree(group, measure(m, median)));
-    int code = app_group_agree(group, check(m, FAST));
-    if (code == APP_OK && m->options->leaves) code = app_group_agree(group, check(m, REPRODUCIBLE));
+    APP_TRY(open_models(b));
+    APP_TRY(app_group_agree(b->group, measure(b, median)));
+    int code = check(b);
     if (code == APP_OK || code == APP_MISMATCH) {
-        const int said = report(m, median, code == APP_OK);
+        const int said = report(b, median, code == APP_OK);
         if (said != APP_OK) code = said;
     }
     return code;
@@ -268,18 +364,18 @@ static int time_steps(model *m)
 static int run(void *given, app_group *group)
 {
     const step_options *o = given;
-    model m = {.options = o, .group = group};
+    bench b = {.options = o, .group = group};
     signals_leave_at_once();
     if (o->leaves && (o->leaves % group->world_size || o->rows * group->world_size % o->leaves))
         return app_fail(
             APP_USAGE,
             "--leaves must be a multiple of the ranks that divides the rows of all ranks");
-    int code = app_group_agree(group, app_device_open(group, o->common.backend, 0, &m.ctx));
+    int code = app_group_agree(group, app_device_open(group, o->common.backend, 0, &b.ctx));
     if (code == APP_OK)
         code =
-            app_group_agree(group, app_device_connect(group, m.ctx, o->common.transport, &m.comm));
-    if (code == APP_OK) code = time_steps(&m);
-    release(&m);
+            app_group_agree(group, app_device_connect(group, b.ctx, o->common.transport, &b.comm));
+    if (code == APP_OK) code = time_steps(&b);
+    release(&b);
     return code;
 }
 
@@ -297,14 +393,15 @@ static const app_option table[] = {
     {"steps", "N", "steps of each mode, of which the median is taken", "20", INT(steps, 1000000)},
     {"range-mib", "N", "exchange gradients in ranges of about N MiB", "32",
      INT(range_mib, 1 << 20)},
+    {"shard", .help = "time a sharded store too", .at = offsetof(step_options, shard)},
     {"leaves", "N", "time reproducible mode with N leaves too", INT(leaves, TUTTI_LEAVES_MAX)},
 };
 
 const app_command bench_step_command = {
     .program = "tutti-bench step",
-    .doc = "Times forward and backward of a stack of residual blocks without the gradient "
-           "exchange, with it, and with --leaves in reproducible mode too, in turns, and checks "
-           "the sums.\v" BENCH_EXIT_CODES,
+    .doc = "Times training steps of a stack of residual blocks, AdamW's update included, without "
+           "the gradient exchange, with it, with --shard of a sharded store, and with --leaves in "
+           "reproducible mode too, in turns, and checks the sums.\v" BENCH_EXIT_CODES,
     .options = table,
     .count = sizeof table / sizeof table[0],
     .ranks = 1,

@@ -208,7 +208,7 @@ on() {
 test_step_on_ranks() {
     local ranks
     for ranks in 1 2; do
-        on "$ranks" step --dim 32 --blocks 2 --rows 64 --dtype f32 --steps 2 --leaves 4 || fail "$(<output)"
+        on "$ranks" step --dim 32 --blocks 2 --rows 64 --dtype f32 --steps 2 --leaves 4 --shard || fail "$(<output)"
         expect_match output "$(<output)" "ranks $ranks \\| .* \\| kept .* \\| reproducible, 4 leaves .* \\| sums good"
     done
     on 2 softmax
