@@ -146,6 +146,10 @@ FAULTS = [
     Fault("adamw-clip", "small gradients are scaled up to the clip norm", "clip > 1 ? 1 : clip", "clip", "layers.adamw"),
     Fault("adamw-scale", "the norm has the loss scale in it", "progress->grad_norm = sqrt(square) / scale;", "progress->grad_norm = sqrt(square);", "layers.adamw"),
     Fault("adamw-skip", "an update with NaN gradients is made", "progress->skipped = args->skip_nonfinite && !isfinite(progress->grad_norm);", "progress->skipped = 0;", "layers.adamw"),
+    Fault("sgd-momentum", "the velocity forgets", "velocity[i] = momentum * velocity[i] + gi;", "velocity[i] = gi;", "layers.sgd"),
+    Fault("sgd-nesterov", "nesterov is the plain step", "args->nesterov ? gi + momentum * velocity[i] : velocity[i]", "velocity[i]", "layers.sgd"),
+    Fault("sgd-decay", "weights do not decay", "const REAL gi = g[i] * factor + decay * p[i];", "const REAL gi = g[i] * factor;", "layers.sgd"),
+    Fault("sgd-state", "there is a velocity without momentum", ".state_count = wanted.momentum > 0", ".state_count = 1", "layers.sgd"),
     Fault("adamw-rate", "lr_scale is left out", "t->learning_rate * f->lr_scale", "t->learning_rate", "layers.adamw"),
     # Parameters
     Fault("name-checked", "a prefix that no checkpoint can hold is taken", "TUTTI_TRY(check_name(prefix, 1, \"prefix\", \"params_add\"));", "", "api.bad_input"),

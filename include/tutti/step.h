@@ -11,11 +11,11 @@ typedef struct tutti_step_block tutti_step_block;
 
 typedef struct tutti_step_values {
     int64_t step;         /* number of the step, from 1; with the seed it determines random masks */
-    double learning_rate; /* AdamW's */
+    double learning_rate; /* the optimizer's */
     /* factor of each row's loss gradient: 1 / (labels not ignored, over all ranks); must be set,
      * though tutti_step_block_weigh may replace it */
     double loss_weight;
-    /* a second factor, a power of two, which AdamW divides out; 0: 1, right for all types but
+    /* a second factor, a power of two, which optimizers divide out; 0: 1, right for all types but
      * f16 */
     double loss_scale;
     uint64_t seed; /* of random masks */

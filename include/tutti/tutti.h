@@ -24,6 +24,7 @@
 #include "tutti/param.h"
 #include "tutti/rmsnorm.h"
 #include "tutti/rope.h"
+#include "tutti/sgd.h"
 #include "tutti/softmax.h"
 #include "tutti/status.h"
 #include "tutti/step.h"

@@ -68,6 +68,7 @@ int main(int argc, char **argv)
     add(bad_core);
     add(bad_params);
     add(bad_adamw);
+    add(bad_sgd);
     add(bad_layers);
     add(bad_kinds);
     add(bad_comm);

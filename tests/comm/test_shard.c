@@ -8,26 +8,30 @@
 #include "core/params.h"
 #include "rig.h"
 #include "tutti/adamw.h"
+#include "tutti/sgd.h"
 
 enum { PARAMS = 8, FROZEN = 4, TIED = 6, STEPS = 3, LEAVES = 8 };
 /* some shorter than a slice, some longer than a range; the last but one shares the third's slot */
 static const int64_t sizes[PARAMS] = {700, 90001, 3000, 150000, 5000, 1, 3000, 40000};
 
-/* Which types a store's values have. */
+/* Which types a store's values have, and its optimizer. */
 typedef struct types {
     const char *name;
     tutti_dtype master, even, odd; /* values of even and of odd parameters */
+    bool sgd;
 } types;
-static const types all_types[] = {{"f32", TUTTI_F32, TUTTI_F32, TUTTI_F32},
-                                  {"f64", TUTTI_F64, TUTTI_F64, TUTTI_F64},
-                                  {"f16", TUTTI_F32, TUTTI_F16, TUTTI_F16},
-                                  {"bf16 and f32", TUTTI_F32, TUTTI_F32, TUTTI_BF16}};
+static const types all_types[] = {{"f32", TUTTI_F32, TUTTI_F32, TUTTI_F32, false},
+                                  {"f64", TUTTI_F64, TUTTI_F64, TUTTI_F64, true},
+                                  {"f16", TUTTI_F32, TUTTI_F16, TUTTI_F16, false},
+                                  {"bf16 and f32", TUTTI_F32, TUTTI_F32, TUTTI_BF16, false},
+                                  {"bf16, sgd", TUTTI_F32, TUTTI_BF16, TUTTI_BF16, true}};
 
 typedef struct model {
     tutti_context *ctx;
     tutti_params *store;
     tutti_param params[PARAMS];
     tutti_adamw *adamw;
+    tutti_sgd *sgd; /* in its place */
     tutti_step_block *step;
 } model;
 
@@ -63,13 +67,18 @@ static void build(model *m, const types *types)
     desc.weight_decay = 0.1;
     desc.clip_norm = 0.7;
     desc.skip_nonfinite = 1;
-    CHECK_OK(tutti_adamw_create(m->ctx, m->store, &desc, &m->adamw));
+    if (!types->sgd) CHECK_OK(tutti_adamw_create(m->ctx, m->store, &desc, &m->adamw));
+    tutti_sgd_desc plain = TUTTI_SGD_DESC_INIT;
+    plain.momentum = 0.9;
+    plain.clip_norm = 0.7;
+    if (types->sgd) CHECK_OK(tutti_sgd_create(m->ctx, m->store, &plain, &m->sgd));
     CHECK_OK(tutti_step_block_create(m->ctx, &m->step));
 }
 
 static void drop(model *m)
 {
     tutti_adamw_destroy(&m->adamw);
+    tutti_sgd_destroy(&m->sgd);
     tutti_step_block_destroy(&m->step);
     tutti_params_destroy(&m->store);
 }
@@ -166,6 +175,34 @@ static void set_step(model *m, int step)
     CHECK_OK(tutti_step_block_set(m->step, m->ctx, &values));
 }
 
+static void update(model *m)
+{
+    CHECK_OK(m->sgd ? tutti_sgd_update(m->sgd, m->ctx, m->step)
+                    : tutti_adamw_update(m->adamw, m->ctx, m->step));
+}
+
+static int state_count(const model *m)
+{
+    return m->sgd ? tutti_sgd_state_count(m->sgd) : tutti_adamw_state_count(m->adamw);
+}
+
+static tutti_state_tensor state_of(const model *m, int index)
+{
+    tutti_state_tensor state = {.name = ""};
+    CHECK_OK(m->sgd ? tutti_sgd_state_get(m->sgd, index, &state)
+                    : tutti_adamw_state_get(m->adamw, index, &state));
+    return state;
+}
+
+static double norm_of(const model *m)
+{
+    tutti_adamw_stats stats = {0};
+    tutti_sgd_stats plain = {0};
+    CHECK_OK(m->sgd ? tutti_sgd_get_stats(m->sgd, m->ctx, &plain)
+                    : tutti_adamw_get_stats(m->adamw, m->ctx, &stats));
+    return m->sgd ? plain.grad_norm : stats.grad_norm;
+}
+
 static void update_sharded(model *m, tutti_grad_sync *sync, int step, bool leaves)
 {
     int first = rig_rank(), count = 1;
@@ -177,7 +214,7 @@ static void update_sharded(model *m, tutti_grad_sync *sync, int step, bool leave
     }
     CHECK_OK(tutti_grad_sync_finish(sync, m->ctx));
     set_step(m, step);
-    CHECK_OK(tutti_adamw_update(m->adamw, m->ctx, m->step));
+    update(m);
 }
 
 static void update_alone(model *m, int step, int parts, bool tree)
@@ -190,7 +227,7 @@ static void update_alone(model *m, int step, int parts, bool tree)
         free(values);
     }
     set_step(m, step);
-    CHECK_OK(tutti_adamw_update(m->adamw, m->ctx, m->step));
+    update(m);
 }
 
 /* Comparing */
@@ -226,22 +263,14 @@ static void same_state(const model *a, const model *b)
     CHECK_OK(tutti_params_flat(b->store, TUTTI_PARAMS_MASTER, &masters));
     for (int i = 0; i < a->store->own_count; i++) {
         const tutti__slice *own = &a->store->own[i];
-        for (int s = 0; s < 2; s++) {
-            tutti_state_tensor got, want;
-            CHECK_OK(tutti_adamw_state_get(a->adamw, s, &got));
-            CHECK_OK(tutti_adamw_state_get(b->adamw, s, &want));
+        for (int s = 0; s < state_count(a) - 1; s++) {
+            const tutti_state_tensor got = state_of(a, s), want = state_of(b, s);
             same_slice(a->ctx, got.name, &got.tensor, own->local, &want.tensor, &own->span);
         }
         const tutti_tensor mine = tutti_tensor_1d(own->master, masters.dtype, own->span.count);
         same_slice(a->ctx, "the masters", &mine, 0, &masters, &own->span);
     }
-    tutti_adamw_stats got, want;
-    CHECK_OK(tutti_adamw_get_stats(a->adamw, a->ctx, &got));
-    CHECK_OK(tutti_adamw_get_stats(b->adamw, b->ctx, &want));
-    CHECK(got.grad_norm == want.grad_norm && got.updates == want.updates &&
-              got.skipped == want.skipped,
-          "the norm is %.17g after %lld updates, want %.17g after %lld", got.grad_norm,
-          (long long)got.updates, want.grad_norm, (long long)want.updates);
+    CHECK(norm_of(a) == norm_of(b), "the norm is %.17g, want %.17g", norm_of(a), norm_of(b));
 }
 
 /* The ranges follow each other, and no rank has much more than its share. */
@@ -285,8 +314,9 @@ static void one_case(tutti_context *ctx, tutti_comm *comm, const types *types, s
         same_state(&sharded, &alone);
     }
     tutti_state_tensor state[3];
-    for (int i = 0; i < 3; i++) CHECK_OK(tutti_adamw_state_get(sharded.adamw, i, &state[i]));
-    CHECK_OK(tutti_comm_check_params(comm, ctx, sharded.store, state, 3));
+    const int states = state_count(&sharded);
+    for (int i = 0; i < states; i++) state[i] = state_of(&sharded, i);
+    CHECK_OK(tutti_comm_check_params(comm, ctx, sharded.store, state, states));
     tutti_grad_sync_destroy(&sync);
     drop(&sharded);
     drop(&alone);

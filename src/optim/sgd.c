@@ -1,0 +1,85 @@
+/* SGD with momentum: its descriptor and its names for what optimizer.c does. */
+#include "tutti/sgd.h"
+
+#include <stdlib.h>
+
+#include "optim/optimizer.h"
+
+struct tutti_sgd {
+    tutti__optimizer own;
+};
+
+tutti_sgd_desc tutti_sgd_desc_default(void)
+{
+    return (tutti_sgd_desc)TUTTI_SGD_DESC_INIT;
+}
+
+static tutti_status check_desc(const tutti_sgd_desc *desc)
+{
+    TUTTI_REQUIRE(desc->momentum >= 0 && desc->momentum < 1,
+                  "sgd: momentum is %g, want 0 <= momentum < 1", desc->momentum);
+    TUTTI_REQUIRE(!desc->nesterov || desc->momentum > 0,
+                  "sgd: nesterov is set, but momentum is 0, want > 0");
+    return tutti__optimizer_check(desc->weight_decay, desc->clip_norm, "sgd");
+}
+
+tutti_status tutti_sgd_create(tutti_context *ctx, tutti_params *params, const tutti_sgd_desc *desc,
+                              tutti_sgd **sgd)
+{
+    static const char *const states[] = {"velocity"};
+    TUTTI_TRY(tutti__params_ready(params, ctx, "sgd_create"));
+    TUTTI_REQUIRE(sgd, "sgd_create: sgd is NULL");
+    tutti_sgd_desc wanted;
+    TUTTI_TRY(tutti__desc_read(&wanted, sizeof wanted, desc, "sgd_create"));
+    TUTTI_TRY(check_desc(&wanted));
+    tutti_sgd *made = calloc(1, sizeof *made);
+    if (!made) return tutti__fail(TUTTI_ERR_MEMORY, "sgd_create: no memory");
+    made->own = (tutti__optimizer){.states = states, .state_count = wanted.momentum > 0};
+    made->own.args = (tutti__update_args){.rule = TUTTI__SGD,
+                                          .beta1 = wanted.momentum,
+                                          .nesterov = wanted.nesterov,
+                                          .weight_decay = wanted.weight_decay,
+                                          .clip_norm = wanted.clip_norm,
+                                          .skip_nonfinite = wanted.skip_nonfinite};
+    const tutti_status status = tutti__optimizer_open(&made->own, ctx, params, "sgd");
+    if (status != TUTTI_OK)
+        tutti_sgd_destroy(&made);
+    else
+        *sgd = made;
+    return status;
+}
+
+void tutti_sgd_destroy(tutti_sgd **sgd)
+{
+    if (!sgd || !*sgd) return;
+    tutti__optimizer_close(&(*sgd)->own);
+    free(*sgd);
+    *sgd = NULL;
+}
+
+tutti_status tutti_sgd_update(tutti_sgd *sgd, tutti_context *ctx, const tutti_step_block *step)
+{
+    TUTTI_REQUIRE(sgd, "sgd_update: sgd is NULL");
+    return tutti__optimizer_update(&sgd->own, ctx, step, "sgd_update");
+}
+
+tutti_status tutti_sgd_get_stats(tutti_sgd *sgd, tutti_context *ctx, tutti_sgd_stats *stats)
+{
+    tutti__optimizer_stats read;
+    TUTTI_REQUIRE(sgd, "sgd_get_stats: sgd is NULL");
+    TUTTI_REQUIRE(stats, "sgd_get_stats: stats is NULL");
+    TUTTI_TRY(tutti__optimizer_read(&sgd->own, ctx, &read, "sgd_get_stats"));
+    *stats = (tutti_sgd_stats){read.grad_norm, read.updates, read.skipped};
+    return TUTTI_OK;
+}
+
+int tutti_sgd_state_count(const tutti_sgd *sgd)
+{
+    return sgd ? tutti__optimizer_state_count(&sgd->own) : 0;
+}
+
+tutti_status tutti_sgd_state_get(const tutti_sgd *sgd, int index, tutti_state_tensor *state)
+{
+    TUTTI_REQUIRE(sgd, "sgd_state_get: sgd is NULL");
+    return tutti__optimizer_state(&sgd->own, index, state, "sgd_state_get");
+}
