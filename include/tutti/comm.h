@@ -125,7 +125,8 @@ TUTTI_API tutti_status tutti_comm_barrier(tutti_comm *comm, tutti_context *ctx);
 TUTTI_API tutti_status tutti_comm_agree(tutti_comm *comm, tutti_status status);
 
 /* Copies rank 0's masters to all ranks, refreshes the working values and verifies by a hash of the
- * masters that all are equal.  Waits for the stream. */
+ * masters that all are equal.  A sharded store's masters that are in slices stay where they are:
+ * every rank's values are made from them, and compared.  Waits for the stream. */
 TUTTI_API tutti_status tutti_comm_broadcast_params(tutti_comm *comm, tutti_context *ctx,
                                                    tutti_params *params);
 
@@ -133,7 +134,8 @@ TUTTI_API tutti_status tutti_comm_broadcast_params(tutti_comm *comm, tutti_conte
  * parameter's master and of `count` tensors of an optimizer's state (tutti_adamw_state_get),
  * parameter by parameter where the tensor is laid out like the store.  If they differ,
  * TUTTI_ERR_DATA names the first tensor that does ("block0.norm/gamma m") and the ranks that differ
- * from the majority; the communicator stays usable.  Waits for the stream.  state may be NULL if
+ * from the majority; the communicator stays usable.  Of a sharded store what each rank alone has
+ * is not compared: instead of masters in slices the values are.  Waits for the stream.  state may be NULL if
  * count is 0. */
 TUTTI_API tutti_status tutti_comm_check_params(tutti_comm *comm, tutti_context *ctx,
                                                tutti_params *params,

@@ -8,7 +8,9 @@ TUTTI_BEGIN
 
 typedef struct tutti_grad_sync_desc {
     size_t size;
-    size_t range_bytes; /* gradients go out in ranges of about this size; 0: 32 MiB */
+    /* gradients go out in ranges of about this size; 0: 32 MiB, or the ranges of a sharded store,
+     * for which it must be 0 */
+    size_t range_bytes;
     /* the last range, which overlaps with no backward, is at most this where possible; 0: 1 MiB */
     size_t last_range_bytes;
     int timeline; /* record times for tutti_grad_sync_get_timeline; not during stream capture */
@@ -38,11 +40,16 @@ TUTTI_API tutti_grad_sync_desc tutti_grad_sync_desc_default(void);
  * gradients it needs memory for a rank's subtrees, at most 1 + log2(leaves) times the gradients,
  * and for received data.
  *
+ * With a sharded store (tutti/param.h) each rank gets the sums of its slices only, in rank order in
+ * fast mode: it receives them from every rank, two ranges at a time in host memory, and nothing is
+ * sent back but new values, after the update.  The rest of the gradients keeps this rank's own.
+ *
  * The bits of a leaf's own gradients depend on the layers: equal rows, types, library versions and
  * device models give equal bits if each leaf's tensors begin at 256-byte boundaries, or all leaves
  * use the same addresses. */
 
-/* An exchange of a built store's gradients.  It keeps the communicator and the store alive.
+/* An exchange of a built store's gradients.  It keeps the communicator and the store alive.  A
+ * sharded store, whose numbers must be the communicator's, has one at a time (TUTTI_ERR_STATE).
  * Collective: names, shapes and types are compared over the ranks, and a difference is
  * TUTTI_ERR_COMM, naming the parameter and the ranks.  desc NULL means the defaults; it must be the
  * same on all ranks. */
