@@ -145,7 +145,7 @@ static int report_overflow(trainer *t, int64_t step)
                     (long long)step, (long long)t->state.epoch);
 }
 
-/* The first tensor whose summed gradient is not finite, on rank 0, which reports it.  Collective. */
+/* The first tensor whose sum is not finite, on rank 0, which reports it.  Collective. */
 static int find_summed(trainer *t, int *number)
 {
     double *all = t->laps.gathered;

@@ -135,8 +135,8 @@ TUTTI_API tutti_status tutti_comm_broadcast_params(tutti_comm *comm, tutti_conte
  * parameter by parameter where the tensor is laid out like the store.  If they differ,
  * TUTTI_ERR_DATA names the first tensor that does ("block0.norm/gamma m") and the ranks that differ
  * from the majority; the communicator stays usable.  Of a sharded store what each rank alone has
- * is not compared: instead of masters in slices the values are.  Waits for the stream.  state may be NULL if
- * count is 0. */
+ * is not compared: instead of masters in slices the values are.  Waits for the stream.  state may
+ * be NULL if count is 0. */
 TUTTI_API tutti_status tutti_comm_check_params(tutti_comm *comm, tutti_context *ctx,
                                                tutti_params *params,
                                                const tutti_state_tensor *state, int count);

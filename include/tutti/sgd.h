@@ -1,4 +1,4 @@
-/* Stochastic gradient descent over a store, with momentum.      [Polyak 1964; Sutskever et al. 2013]
+/* Stochastic gradient descent over a store, with momentum.   [Polyak 1964; Sutskever et al. 2013]
  *
  *     g = grad / loss_scale
  *     with clip_norm:  g *= min(1, clip_norm / (norm + 1e-6)),  norm = sqrt(sum g^2) over the store
@@ -7,8 +7,8 @@
  *     master -= learning_rate * lr_scale * (nesterov ? g + momentum * velocity : velocity)
  *
  * Without momentum there is no velocity, and g takes its place.  learning_rate and loss_scale come
- * from the step block, lr_scale and a factor on weight_decay from each parameter.  All else is as in
- * tutti/adamw.h: the working values, the types, the order of the norm's sum. */
+ * from the step block, lr_scale and a factor on weight_decay from each parameter.  All else is as
+ * in tutti/adamw.h: the working values, the types, the order of the norm's sum. */
 #ifndef TUTTI_SGD_H
 #define TUTTI_SGD_H
 

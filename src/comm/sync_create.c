@@ -57,15 +57,18 @@ static tutti_status check_and_collect(tutti_grad_sync *sync, tutti_context *ctx,
     return tutti__gradients_collect(&sync->gradients, params, list, count);
 }
 
-/* Fails unless all ranks have the same options. */
-static tutti_status compare_options(const tutti_grad_sync *sync)
+/* Fails unless all ranks have the same options, which those of a sharded store are, too. */
+static tutti_status compare_options(const tutti_grad_sync *sync, const tutti_params *params)
 {
     char ranks[160];
     int differ, first;
     const uint64_t options[] = {(uint64_t)sync->desc.range_bytes,
-                                (uint64_t)sync->desc.last_range_bytes, (uint64_t)sync->desc.leaves};
-    static const char *const names[] = {"range_bytes", "last_range_bytes", "leaves"};
-    TUTTI_TRY(tutti__comm_compare(sync->comm, options, 3, "grad_sync_create", &differ, &first,
+                                (uint64_t)sync->desc.last_range_bytes, (uint64_t)sync->desc.leaves,
+                                params ? (uint64_t)params->desc.shards : 0,
+                                params ? (uint64_t)params->desc.range_bytes : 0};
+    static const char *const names[] = {"range_bytes", "last_range_bytes", "leaves",
+                                        "the store's shards", "the store's range_bytes"};
+    TUTTI_TRY(tutti__comm_compare(sync->comm, options, 5, "grad_sync_create", &differ, &first,
                                   ranks, sizeof ranks));
     if (differ < 0) return TUTTI_OK;
     return tutti__fail(
@@ -153,7 +156,7 @@ static tutti_status create(tutti_context *ctx, tutti_comm *comm, tutti_params *p
         status = check_and_collect(made, ctx, params, list, count, from_list, desc);
     }
     status = tutti_comm_agree(comm, status);
-    if (status == TUTTI_OK) status = compare_options(made);
+    if (status == TUTTI_OK) status = compare_options(made, params);
     if (status == TUTTI_OK) status = tutti__gradients_compare(&made->gradients, comm);
     if (status == TUTTI_OK) status = tutti_comm_agree(comm, cut_ranges(made, params));
     if (status == TUTTI_OK) status = open_engine(made, params);

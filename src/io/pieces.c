@@ -18,7 +18,8 @@ static int64_t most(int64_t a, int64_t b)
 }
 
 /* The pieces of a slot, if only to count them: pieces may be NULL. */
-static int list_pieces(const tutti_params *params, const tutti__slot *slot, tutti__shard_piece *pieces)
+static int list_pieces(const tutti_params *params, const tutti__slot *slot,
+                       tutti__shard_piece *pieces)
 {
     const int64_t slot_end = slot->offset + slot->count;
     int n = 0;
@@ -30,7 +31,8 @@ static int list_pieces(const tutti_params *params, const tutti__slot *slot, tutt
             const int64_t begin = most(slice.first, slot->offset);
             const int64_t end = least(slice.first + slice.count, slot_end);
             if (begin >= end) continue;
-            if (pieces) pieces[n] = (tutti__shard_piece){begin - slot->offset, end - slot->offset, rank};
+            if (pieces)
+                pieces[n] = (tutti__shard_piece){begin - slot->offset, end - slot->offset, rank};
             n++;
         }
     }

@@ -16,7 +16,7 @@ typedef struct tutti__squares_args {
     int own_count;
     tutti_dtype dtype; /* f32 or f64, of masters, gradients and state */
     const void *grad;
-    double *squares; /* one for each TUTTI__NORM_RUN elements of the flat buffer; own ones are set */
+    double *squares; /* one for each TUTTI__NORM_RUN elements of the flat buffer: own ones */
 } tutti__squares_args;
 
 /* Element i belongs to the parameter whose number is block_param[i / TUTTI_PARAM_ALIGN]. */

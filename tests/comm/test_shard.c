@@ -468,6 +468,18 @@ static void refused(tutti_context *ctx, tutti_comm *comm)
     CHECK_FAILS(TUTTI_ERR_STATE, "not summed", tutti_adamw_update(m.adamw, ctx, m.step));
     tutti_grad_sync_destroy(&sync);
     drop(&m);
+
+    /* cut differently on a rank, or not at all */
+    for (int whole = 0; whole < 2 && world > 1; whole++) {
+        const bool other = rank == world - 1;
+        desc = desc_of(types, other && whole ? 0 : world, other && whole ? 0 : rank,
+                       other && !whole ? 1 : 0);
+        m = make(ctx, &desc);
+        build(&m, types);
+        CHECK_FAILS(TUTTI_ERR_COMM, whole ? "shards" : "range_bytes",
+                    tutti_grad_sync_create(ctx, comm, m.store, NULL, &sync));
+        drop(&m);
+    }
 }
 RIG_OVER(refused)
 

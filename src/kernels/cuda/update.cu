@@ -210,8 +210,8 @@ static tutti_status update_of(const tutti__job *job, const tutti__update_args *a
     TUTTI_TRY(row_launch("update", update_decide_kernel, 1, DECIDE_THREADS, 1, 0, stream, *args,
                          decision));
     constexpr int64_t BLOCK_COUNT = (int64_t)UPDATE_THREADS / 32 * TUTTI_PARAM_ALIGN;
-    auto kernel = args->rule == TUTTI__ADAMW ? update_kernel<T, adamw_rule>
-                                             : update_kernel<T, sgd_rule>;
+    auto kernel =
+        args->rule == TUTTI__ADAMW ? update_kernel<T, adamw_rule> : update_kernel<T, sgd_rule>;
     for (int i = 0; i < args->of.own_count; i++) {
         const tutti__slice &own = args->of.own[i];
         TUTTI_TRY(row_launch("update", kernel, row_grid(own.span.count, BLOCK_COUNT, 1),

@@ -50,12 +50,12 @@ static inline OF(block) OF(block_of)(const update_task *t, int64_t number)
                                  args->state[1] ? (REAL *)args->state[1] + local : NULL}};
 }
 
-static inline void OF(store_block)(const tutti__update_args *args, const OF(block) *block)
+static inline void OF(store_block)(const tutti__update_args *args, const OF(block) * block)
 {
-    if (block->working)
-        OF(tutti__store)
-        (tutti__at(args->working, args->working_dtype, block->first), args->working_dtype,
-         block->p, TUTTI_PARAM_ALIGN);
+    if (!block->working) return;
+    OF(tutti__store)
+    (tutti__at(args->working, args->working_dtype, block->first), args->working_dtype, block->p,
+     TUTTI_PARAM_ALIGN);
 }
 
 TUTTI__VECTORISED
