@@ -132,9 +132,9 @@ static int list_state(const tutti_params *params, const tutti_state_tensor *stat
     }
     for (int i = 0; i < params->trained_slots; i++) {
         const tutti__slot *slot = &params->slots[i];
-        list[i] =
-            (replica){slot->param, state->name, (const char *)tensor->data + slot->offset * size,
-                      (size_t)slot->count * size};
+        list[i] = (replica){slot->param, state->name,
+                            (const char *)tensor->data + (size_t)slot->offset * size,
+                            (size_t)slot->count * size};
     }
     return params->trained_slots;
 }

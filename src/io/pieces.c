@@ -64,25 +64,25 @@ tutti_status tutti__pieces_make(const tutti_params *params, const tutti__slot *s
 }
 
 /* Blocks of one tensor that follow one another in the staging memory. */
-typedef struct run {
+typedef struct stretch {
     const tutti__item *item;
     char *staged;
     int64_t begin, end; /* of the tensor's bytes */
-} run;
+} stretch;
 
 static int64_t next_run(const tutti_checkpoint *checkpoint, const tutti__block *blocks,
-                        int64_t count, run *next)
+                        int64_t count, stretch *next)
 {
     int64_t n = 0;
     while (n < count && blocks[n].item == blocks->item) n++;
-    *next = (run){&checkpoint->items[blocks->item], blocks->data, blocks->begin,
-                  blocks[n - 1].begin + blocks[n - 1].bytes};
+    *next = (stretch){&checkpoint->items[blocks->item], blocks->data, blocks->begin,
+                      blocks[n - 1].begin + blocks[n - 1].bytes};
     return n;
 }
 
 /* Copies this rank's pieces of a run to the staging memory and sends each to all, or copies them
  * back.  A rank whose copy fails still takes part. */
-static tutti_status move_run(const tutti_checkpoint *checkpoint, const run *run, bool gather)
+static tutti_status move_run(const tutti_checkpoint *checkpoint, const stretch *run, bool gather)
 {
     tutti_context *ctx = checkpoint->ctx;
     tutti_comm *comm = checkpoint->comm;
@@ -114,7 +114,7 @@ static tutti_status move_round(const tutti_checkpoint *checkpoint, const tutti__
                                int64_t count, bool gather)
 {
     tutti_status status = TUTTI_OK;
-    run next;
+    stretch next;
     for (int64_t i = 0; i < count;) {
         i += next_run(checkpoint, blocks + i, count - i, &next);
         const tutti_status moved = move_run(checkpoint, &next, gather);
