@@ -60,7 +60,8 @@ def test_second_signal_leaves_at_once():
 def through_launcher(path, program, *more):
     if not MPIEXEC:
         skip("built without MPI")
-    return [LAUNCHER, "-np", "2", *command_line(arguments(path, *more), np=None, program=program)]
+    share = ["--transport", "mpi"] if BACKEND == "cuda" else []  # a GPU, if there is but one
+    return [LAUNCHER, "-np", "2", *command_line(arguments(path, *share, *more), np=None, program=program)]
 
 
 def test_signal_in_a_sample():
