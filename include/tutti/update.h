@@ -17,8 +17,9 @@
  *
  * All calls are asynchronous on the context's stream, read and write device memory only, and can be
  * captured; none is collective.  Bad arguments are TUTTI_ERR_ARG before anything is written.  The
- * results have the bits of a store's update of the same values by tutti_adamw_update or
- * tutti_sgd_update. */
+ * lists themselves are read during the call.  Scratch does not grow in a capture: TUTTI_ERR_STATE
+ * there if it must, as with the first norm of so many elements on a context.  The results have the
+ * bits of a store's update of the same values by tutti_adamw_update or tutti_sgd_update. */
 #ifndef TUTTI_UPDATE_H
 #define TUTTI_UPDATE_H
 
@@ -51,8 +52,7 @@ typedef struct tutti_grad_norm_values {
  * the order of the list, each tensor from a multiple of TUTTI_PARAM_ALIGN elements on, by runs of
  * fixed length; f64 ones after f32 ones.  So the norm has the bits of a store's if the list is the
  * store's flat gradients (tutti_params_flat), or, where all its values have one type, its
- * parameters' gradients in layout order.  TUTTI_ERR_STATE in a capture if no list of as many
- * elements was summed on this context before, as scratch must then grow. */
+ * parameters' gradients in layout order (tutti_params_get). */
 TUTTI_API tutti_status tutti_grad_norm(tutti_context *ctx, const tutti_tensor *grads, int count,
                                        const tutti_step_block *step,
                                        const tutti_grad_norm_desc *desc, const tutti_tensor *norm);
