@@ -29,5 +29,6 @@
 #include "tutti/status.h"
 #include "tutti/step.h"
 #include "tutti/tensor.h"
+#include "tutti/update.h"
 
 #endif

@@ -16,7 +16,9 @@
     X(rope)           \
     X(loss)           \
     X(squares)        \
-    X(update)
+    X(update)         \
+    X(grad_norm)      \
+    X(apply)
 
 /* tutti__X_class in layers/X.c; the kind's name in tutti_layer_create_by_name. */
 #define TUTTI__KINDS(X) \

@@ -7,7 +7,8 @@
 #include "harness.h"
 
 /* Arrays of cases, ended by a NULL name. */
-extern const harness_test bad_core[], bad_params[], bad_adamw[], bad_sgd[], bad_io[];
+extern const harness_test bad_core[], bad_params[], bad_adamw[], bad_sgd[];
+extern const harness_test bad_update[], bad_io[];
 extern const harness_test bad_layers[], bad_kinds[];
 extern const harness_test bad_comm[], bad_grad_sync[], bad_interop[];
 

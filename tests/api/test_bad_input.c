@@ -69,6 +69,7 @@ int main(int argc, char **argv)
     add(bad_params);
     add(bad_adamw);
     add(bad_sgd);
+    add(bad_update);
     add(bad_layers);
     add(bad_kinds);
     add(bad_comm);

@@ -38,6 +38,7 @@ if [[ $backend == host ]]; then
     test_own_buffers() {
         does_not_depend_on_ranks own_buffers '^weight 0.500000 -1.250000 2.000000, bias -0.750000$'
     }
+    test_own_update() { prints own_update 1 '^weight 0.5000 -1.2500 2.0000, bias -0.7500$'; }
     test_reproducible() { does_not_depend_on_ranks reproducible '^loss 0.000..., weights [0-9a-f]{16}$'; }
     test_own_layer() {
         local np

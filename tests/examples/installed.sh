@@ -31,6 +31,7 @@ builds_and_runs() {
 test_embed() { builds_and_runs embed; }
 test_data_parallel() { builds_and_runs data_parallel; }
 test_own_buffers() { builds_and_runs own_buffers; }
+test_own_update() { builds_and_runs own_update; }
 test_reproducible() { builds_and_runs reproducible; }
 test_own_layer() { builds_and_runs own_layer; }
 test_checkpoint() {

@@ -11,6 +11,7 @@ enum { ROWS = 200, VOCAB = 30, IN = 72, HIDDEN = 100, CLASSES = 10, STEPS = 6 };
 
 /* Embedding, RMSNorm, linear with gelu, LayerNorm with a residual, linear, cross-entropy. */
 enum { TABLE, RMS, UP, LAYER, HEAD, LAYERS };
+enum { PARAMS = 8 }; /* of them all */
 
 typedef struct model {
     tutti_context *ctx;
@@ -28,7 +29,10 @@ typedef struct model {
     tutti_linear_call up_call, head_call;
     tutti_layernorm_call layer_call, layer_back_call;
     tutti_cross_entropy_call loss_call;
-    void *memory[24]; /* what tear_down frees */
+    /* for a step whose optimizer is in parts */
+    const tutti_param *list[PARAMS];
+    tutti_tensor grads[PARAMS], states[2][PARAMS], updates, norm;
+    void *memory[48]; /* what tear_down frees */
     int memories;
 } model;
 
@@ -201,6 +205,25 @@ static void tear_down(model *m)
     for (int i = 0; i < m->memories; i++) CHECK_OK(tutti_free(m->ctx, &m->memory[i]));
 }
 
+static bool find_norm(model *m)
+{
+    const tutti_grad_norm_desc desc = {.clip_norm = 1, .skip_nonfinite = 1};
+    return CHECK_OK(tutti_grad_norm(m->ctx, m->grads, PARAMS, m->step, &desc, &m->norm));
+}
+
+/* The update, of the store or of the list. */
+static bool update(model *m)
+{
+    if (!m->list[0]) return CHECK_OK(tutti_adamw_update(m->adamw, m->ctx, m->step));
+    const tutti_update_call call = {.params = m->list,
+                                    .count = PARAMS,
+                                    .state = {m->states[0], m->states[1]},
+                                    .step = m->step,
+                                    .updates = &m->updates,
+                                    .norm = &m->norm};
+    return find_norm(m) && CHECK_OK(tutti_adamw_apply(m->ctx, NULL, &call));
+}
+
 /* Forward, backward, exchange, update.  Some calls of backward declare their layer ready, for
  * others the program does. */
 static bool run_step(model *m)
@@ -221,8 +244,7 @@ static bool run_step(model *m)
            CHECK_OK(tutti_rmsnorm_backward(l[RMS], ctx, &m->rms_call)) &&
            CHECK_OK(tutti_embedding_backward(l[TABLE], ctx, &m->table_call)) &&
            CHECK_OK(tutti_grad_sync_ready(m->sync, ctx, l[TABLE])) &&
-           CHECK_OK(tutti_grad_sync_finish(m->sync, ctx)) &&
-           CHECK_OK(tutti_adamw_update(m->adamw, ctx, m->step));
+           CHECK_OK(tutti_grad_sync_finish(m->sync, ctx)) && update(m);
 }
 
 static void put(model *m, const tutti_tensor *tensor, const double *values)
@@ -260,6 +282,26 @@ static void feed(model *m, int step)
     CHECK_OK(tutti_step_block_set(m->step, m->ctx, &block));
 }
 
+/* Lists the store's parameters, with a state of their own. */
+static void set_up_parts(model *m)
+{
+    CHECK(tutti_params_count(m->params) == PARAMS, "%d parameters", tutti_params_count(m->params));
+    for (int i = 0; i < PARAMS; i++) {
+        m->list[i] = tutti_params_get(m->params, i);
+        const tutti_tensor *grad = &m->list[i]->grad;
+        m->grads[i] = *grad;
+        for (int s = 0; s < 2; s++) {
+            m->states[s][i] = *grad;
+            m->states[s][i].data =
+                room(m, (size_t)tutti_tensor_count(grad) * tutti_dtype_size(grad->dtype));
+        }
+    }
+    m->updates = tutti_tensor_1d(room(m, sizeof(double)), TUTTI_F64, 1);
+    m->norm = tutti_tensor_1d(room(m, sizeof(tutti_grad_norm_values)), TUTTI_F64, 4);
+    feed(m, 0);
+    find_norm(m); /* as it may need scratch, which does not grow in a capture */
+}
+
 static void check_same(const char *what, model *a, const void *data_a, const void *data_b,
                        size_t bytes)
 {
@@ -295,7 +337,22 @@ static double loss_of(model *m)
     return loss;
 }
 
-static void check_graph(tutti_dtype dtype)
+/* The number of updates that were made. */
+static double updates_of(model *m)
+{
+    tutti_adamw_stats stats;
+    double updates;
+    if (!m->list[0]) {
+        CHECK_OK(tutti_adamw_get_stats(m->adamw, m->ctx, &stats));
+        return (double)stats.updates;
+    }
+    CHECK_OK(tutti_copy(m->ctx, &updates, m->updates.data, sizeof updates));
+    CHECK_OK(tutti_context_synchronize(m->ctx));
+    return updates;
+}
+
+/* parts: the captured step's optimizer is in parts, the other one's of the store. */
+static void check_graph(tutti_dtype dtype, bool parts)
 {
     cudaStream_t stream;
     CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) == cudaSuccess, "no stream");
@@ -305,6 +362,7 @@ static void check_graph(tutti_dtype dtype)
     model plain, captured;
     set_up(&plain, ctx, dtype);
     set_up(&captured, ctx, dtype);
+    if (parts) set_up_parts(&captured);
     compare(&plain, &captured);
 
     cudaGraph_t graph = NULL;
@@ -331,10 +389,8 @@ static void check_graph(tutti_dtype dtype)
         double loss = loss_of(&captured);
         CHECK(loss > 0 && loss != first, "the loss is %g, was %g", loss, first);
         first = loss;
-        tutti_adamw_stats stats;
-        CHECK_OK(tutti_adamw_get_stats(captured.adamw, ctx, &stats));
-        CHECK(stats.updates == step + 1, "%lld updates after %d steps", (long long)stats.updates,
-              step + 1);
+        const double updates = updates_of(&captured);
+        CHECK(updates == step + 1, "%g updates after %d steps", updates, step + 1);
     }
     if (replay) cudaGraphExecDestroy(replay);
     if (graph) cudaGraphDestroy(graph);
@@ -346,19 +402,26 @@ static void check_graph(tutti_dtype dtype)
 
 static void test_f32(void)
 {
-    check_graph(TUTTI_F32);
+    check_graph(TUTTI_F32, false);
 }
 static void test_bf16(void)
 {
-    check_graph(TUTTI_BF16);
+    check_graph(TUTTI_BF16, false);
 }
 static void test_f16(void)
 {
-    check_graph(TUTTI_F16);
+    check_graph(TUTTI_F16, false);
 }
 static void test_f64(void)
 {
-    check_graph(TUTTI_F64);
+    check_graph(TUTTI_F64, false);
+}
+
+static void test_parts(void)
+{
+    check_graph(TUTTI_F32, true);
+    check_graph(TUTTI_BF16, true);
+    check_graph(TUTTI_F64, true);
 }
 
 /* Calls that would allocate, synchronise or be frozen into the graph are refused, and the capture
@@ -397,9 +460,9 @@ static void test_refusals(void)
 int main(int argc, char **argv)
 {
     static const harness_test tests[] = {
-        {"whole step, f32", test_f32},           {"whole step, bf16", test_bf16},
-        {"whole step, f16", test_f16},           {"whole step, f64", test_f64},
-        {"refused in a capture", test_refusals},
+        {"whole step, f32", test_f32},      {"whole step, bf16", test_bf16},
+        {"whole step, f16", test_f16},      {"whole step, f64", test_f64},
+        {"optimizer in parts", test_parts}, {"refused in a capture", test_refusals},
     };
     return harness_main(argc, argv, "graph", tests, HARNESS_COUNT(tests));
 }

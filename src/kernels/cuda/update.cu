@@ -6,25 +6,14 @@
  * elements, in f64; one block that adds these in order, decides, and computes what does not depend
  * on the element; the update, a warp for every TUTTI_PARAM_ALIGN elements, which belong to one
  * parameter.  The first and the last one are launched for each slice. */
-#include "kernels/cuda/rows.cuh"
-#include "ops/update.h"
-#include "tutti/param.h"
-
-enum { SQUARES_THREADS = 256, DECIDE_THREADS = 1024, UPDATE_THREADS = 256 };
-
-/* The update's input besides the buffers: in scratch. */
-struct update_decision {
-    double factor, learning_rate; /* factor: on gradients */
-    double unbias1, unbias2;      /* AdamW: 1 / (1 - beta^t) */
-    int32_t skip;
-};
+#include "kernels/cuda/update.cuh"
 
 /* A slice: its first elements. */
 struct update_slice {
     int64_t count;
     const int32_t *block_param;
     const void *grad;
-    void *master, *state[2], *working; /* working: or NULL */
+    update_memory to;
 };
 
 template<class T>
@@ -52,73 +41,21 @@ __global__ void __launch_bounds__(SQUARES_THREADS)
 __global__ void __launch_bounds__(DECIDE_THREADS)
     update_decide_kernel(tutti__update_args args, update_decision *decision)
 {
-    const int64_t partials = tutti__norm_runs(args.of.count);
-    __shared__ block_team_slots<double, 1> slots;
-    block_team<double, 1> team(slots, 1);
-    double sum[1] = {0};
-#pragma unroll 8
-    for (int64_t i = threadIdx.x; i < partials; i += DECIDE_THREADS) sum[0] += args.of.squares[i];
-    team.reduce<row_add>(sum);
+    const double sum = sum_squares(args.of.squares, tutti__norm_runs(args.of.count));
     if (threadIdx.x != 0) return;
-
     tutti__update_state *state = args.progress;
-    double scale = args.step->loss_scale, norm = sqrt(sum[0]) / scale, factor = 1 / scale;
-    if (args.clip_norm > 0) {
-        double clip = args.clip_norm / (norm + 1e-6);
-        factor *= clip > 1 ? 1 : clip; /* keeps NaN */
-    }
-    bool skip = args.skip_nonfinite && !isfinite(norm);
-    state->grad_norm = norm;
-    state->clip = factor;
-    state->skipped = skip;
-    decision->skip = skip;
-    if (skip) return;
-    double updates = state->updates + 1;
-    state->updates = updates;
-    decision->factor = factor;
-    decision->learning_rate = args.step->learning_rate;
-    decision->unbias1 = 1 / (1 - pow(args.beta1, updates));
-    decision->unbias2 = 1 / (1 - pow(args.beta2, updates));
+    const double scale = args.step->loss_scale;
+    const tutti_grad_norm_values values =
+        tutti__norm_of(sum, scale, args.options.clip_norm, args.options.skip_nonfinite);
+    state->grad_norm = values.norm;
+    state->clip = values.clip / scale;
+    state->skipped = values.skip;
+    decision->skip = values.skip != 0;
+    if (values.skip != 0) return;
+    state->updates += 1;
+    decide_update(decision, values.clip / scale, args.step->learning_rate, args.options,
+                  state->updates);
 }
-
-/* An element's new value from its gradient, of which factor and clipping are part. */
-template<class T>
-struct adamw_rule {
-    static constexpr int STATES = 2;
-    T unbias1, unbias2, beta1, rest1, beta2, rest2, eps;
-
-    __device__ __forceinline__ adamw_rule(const tutti__update_args &args,
-                                          const update_decision &decision)
-        : unbias1((T)decision.unbias1), unbias2((T)decision.unbias2), beta1((T)args.beta1),
-          rest1((T)(1 - args.beta1)), beta2((T)args.beta2), rest2((T)(1 - args.beta2)),
-          eps((T)args.eps)
-    {
-    }
-    __device__ __forceinline__ void apply(T &p, T g, T &m, T &v, T rate, T decay) const
-    {
-        m = beta1 * m + rest1 * g;
-        v = beta2 * v + rest2 * (g * g);
-        T step = m * unbias1 / (sqrt(v * unbias2) + eps);
-        p -= rate * (step + decay * p);
-    }
-};
-template<class T>
-struct sgd_rule {
-    static constexpr int STATES = 1;
-    T momentum;
-    bool nesterov;
-
-    __device__ __forceinline__ sgd_rule(const tutti__update_args &args, const update_decision &)
-        : momentum((T)args.beta1), nesterov(args.nesterov)
-    {
-    }
-    __device__ __forceinline__ void apply(T &p, T g, T &velocity, T &, T rate, T decay) const
-    {
-        g += decay * p;
-        velocity = momentum * velocity + g;
-        p -= rate * (nesterov ? g + momentum * velocity : velocity);
-    }
-};
 
 template<class T, template<class> class Rule>
 __global__ void __launch_bounds__(UPDATE_THREADS)
@@ -126,7 +63,7 @@ __global__ void __launch_bounds__(UPDATE_THREADS)
 {
     constexpr int N = TUTTI_PARAM_ALIGN / 32;
     if (decision->skip) return;
-    const Rule<T> rule(args, *decision);
+    const Rule<T> rule(args.options, *decision);
     const T factor = (T)decision->factor;
     const double learning_rate = decision->learning_rate;
 
@@ -136,23 +73,11 @@ __global__ void __launch_bounds__(UPDATE_THREADS)
     for (; run < runs; run += warps) {
         const tutti__param_factors *own = &args.factors[slice.block_param[run]];
         T rate = (T)(learning_rate * own->lr_scale);
-        T decay = (T)(args.weight_decay * own->weight_decay);
+        T decay = (T)(args.options.weight_decay * own->weight_decay);
         int64_t i = run * TUTTI_PARAM_ALIGN + threadIdx.x % 32 * N;
-        T p[N], g[N], state[2][N] = {};
+        T g[N];
         load_elements(g, (const T *)slice.grad + i, N, true);
-        load_elements(p, (const T *)slice.master + i, N, true);
-#pragma unroll
-        for (int s = 0; s < Rule<T>::STATES; s++)
-            if (slice.state[s]) load_elements(state[s], (const T *)slice.state[s] + i, N, true);
-#pragma unroll
-        for (int e = 0; e < N; e++)
-            rule.apply(p[e], g[e] * factor, state[0][e], state[1][e], rate, decay);
-        store_elements((T *)slice.master + i, p, N, true);
-#pragma unroll
-        for (int s = 0; s < Rule<T>::STATES; s++)
-            if (slice.state[s]) store_elements((T *)slice.state[s] + i, state[s], N, true);
-        if (slice.working && own->working)
-            store_any(slice.working, args.working_dtype, i, p, N, true);
+        update_elements<T, Rule>(rule, slice.to, i, N, true, g, factor, rate, decay, own->working);
     }
 }
 
@@ -197,9 +122,10 @@ static update_slice slice_of(const tutti__update_args *args, const tutti__slice 
     return {own.span.count,
             args->block_param + first / TUTTI_PARAM_ALIGN,
             element((void *)args->of.grad, dtype, first),
-            own.master,
-            {element(args->state[0], dtype, own.local), element(args->state[1], dtype, own.local)},
-            element(args->working, args->working_dtype, first)};
+            {own.master,
+             {element(args->state[0], dtype, own.local), element(args->state[1], dtype, own.local)},
+             element(args->working, args->working_dtype, first),
+             args->working_dtype}};
 }
 
 template<class T>
@@ -210,8 +136,8 @@ static tutti_status update_of(const tutti__job *job, const tutti__update_args *a
     TUTTI_TRY(row_launch("update", update_decide_kernel, 1, DECIDE_THREADS, 1, 0, stream, *args,
                          decision));
     constexpr int64_t BLOCK_COUNT = (int64_t)UPDATE_THREADS / 32 * TUTTI_PARAM_ALIGN;
-    auto kernel =
-        args->rule == TUTTI__ADAMW ? update_kernel<T, adamw_rule> : update_kernel<T, sgd_rule>;
+    auto kernel = args->options.rule == TUTTI__ADAMW ? update_kernel<T, adamw_rule>
+                                                     : update_kernel<T, sgd_rule>;
     for (int i = 0; i < args->of.own_count; i++) {
         const tutti__slice &own = args->of.own[i];
         TUTTI_TRY(row_launch("update", kernel, row_grid(own.span.count, BLOCK_COUNT, 1),
