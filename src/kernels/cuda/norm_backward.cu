@@ -18,12 +18,15 @@
 
 enum { WARP_THREADS = 256 };
 
-/* A block's threads at most; narrow: a 16-bit type. */
-__host__ __device__ constexpr int threads_of(bool warp, int elements, bool narrow)
+/* A block's threads at most; narrow: a 16-bit type; whole: vectors. */
+__host__ __device__ constexpr int threads_of(bool warp, int elements, bool narrow, bool whole)
 {
-    return warp ? WARP_THREADS : elements == 8 && narrow ? 768 : MORE_THREADS;
+    return warp                    ? WARP_THREADS
+           : elements == 8 && narrow ? 768
+           : narrow && !whole          ? 640 /* two rows of up to 5120 columns at a time */
+                                     : MORE_THREADS;
 }
-/* The blocks that a multiprocessor has at a time; whole: vectors. */
+/* The blocks that a multiprocessor has at a time. */
 __host__ __device__ constexpr int blocks_of(bool warp, int elements, bool centered, bool narrow,
                                             bool whole)
 {
@@ -90,7 +93,7 @@ struct warps_team {
 /* `lanes` threads of a block have a row, of which up to ELEMENTS elements each; the block's groups
  * of lanes are added at the end, in the memory of the ring. */
 template<class T, int ELEMENTS, bool CENTERED, bool SKEWED, bool WARP>
-__global__ void __launch_bounds__(threads_of(WARP, ELEMENTS, sizeof(T) == 2),
+__global__ void __launch_bounds__(threads_of(WARP, ELEMENTS, sizeof(T) == 2, !SKEWED),
                                   blocks_of(WARP, ELEMENTS, CENTERED, sizeof(T) == 2, !SKEWED))
     norm_backward_kernel(tutti__norm_args args, norm_backward_even even, backward_steps steps,
                          backward_scratch<float> scratch, int lanes, int depth)
@@ -106,16 +109,16 @@ __global__ void __launch_bounds__(threads_of(WARP, ELEMENTS, sizeof(T) == 2),
         else
             return many(places, lanes);
     }();
-    const int lane = threadIdx.x % lanes, group = threadIdx.x / lanes;
+    const int group = threadIdx.x / lanes;
+    const backward_lane which = {(int)threadIdx.x % lanes, lanes, WARP ? lanes : 32, 0};
     const int groups = blockDim.x / lanes, cols = (int)args.cols;
     const int64_t first = (int64_t)blockIdx.x * groups;
     backward_rows<T, ELEMENTS, CENTERED, SKEWED> rows(
-        args, steps, shared + gamma_words(lanes, ELEMENTS),
-        row_place{lane, lanes, WARP ? lanes : 32}, depth, first + group);
-    rows.ring.clear_beyond(cols);
+        args, steps, shared + gamma_words<N>(lanes, ELEMENTS, SKEWED), which, depth,
+        first + group);
     for (int d = 0; d < depth - 1; d++) rows.request(d);
     rows.load_statistics();
-    rows.store_gamma((float4 *)shared, group == 0, even.gamma);
+    rows.store_gamma(shared, which, group == 0, even.gamma);
     __syncthreads();
     /* the block's groups go round together: one past the end has no row, but takes part in the
      * shuffles */
@@ -123,8 +126,8 @@ __global__ void __launch_bounds__(threads_of(WARP, ELEMENTS, sizeof(T) == 2),
         rows.load_statistics();
         rows.request(depth - 3);
         rows.ring.wait(depth - 1);
-        rows.run(team, rows.coming + depth > 0, even.inverse_cols);
-        rows.ring.release(steps.skews);
+        rows.template run<!WARP>(team, rows.coming + depth > 0, even.inverse_cols);
+        rows.ring.release(steps.skew);
     }
 
     /* groups of a warp, then those of the block */
@@ -175,10 +178,10 @@ static int64_t divide_up(int64_t value, int64_t by)
 }
 
 /* Whether with 16 elements each fewer than 7 in 10 of a block's threads have columns. */
-static bool leaves_threads_idle(int64_t cols)
+static bool leaves_threads_idle(int64_t cols, int threads)
 {
     const int64_t wanted = divide_up(cols, 16), lanes = divide_up(wanted, 32) * 32;
-    return lanes <= MORE_THREADS && 10 * wanted * (MORE_THREADS / lanes) < 7 * MORE_THREADS;
+    return lanes <= threads && 10 * wanted * (threads / lanes) < 7 * threads;
 }
 
 /* With 8 elements a thread a row costs more instructions, but a block's threads may be filled
@@ -188,11 +191,14 @@ static void plan_own(backward_plan *plan, const tutti__norm_args *args)
     const int64_t cols = args->cols;
     const bool narrow = tutti_dtype_size(args->x.dtype) == 2, whole = cols % (narrow ? 8 : 4) == 0;
     const bool warp = cols <= 512;
-    const int most_of_8 = threads_of(false, 8, narrow);
+    const int most_of_8 = threads_of(false, 8, narrow, whole),
+              most_of_16 = threads_of(false, 16, narrow, whole);
     plan->kind = warp ? backward_plan::WARP : backward_plan::BLOCK;
     plan->elements = warp ? cols <= 256 ? 8 : 16
-                     : cols <= 768 || (cols <= 8 * most_of_8 && leaves_threads_idle(cols)) ? 8
-                                                                                           : 16;
+                     : cols <= 768 ||
+                               (cols <= 8 * most_of_8 && leaves_threads_idle(cols, most_of_16))
+                         ? 8
+                         : 16;
     if (cols > 16 * MORE_THREADS) {
         plan->kind = backward_plan::CLUSTER;
         plan->elements = narrow ? 16 : 8;
@@ -200,7 +206,8 @@ static void plan_own(backward_plan *plan, const tutti__norm_args *args)
     }
     plan->lanes = row_round_up((int)divide_up(cols, plan->elements * plan->cluster), 32);
     while (warp && plan->lanes > 1 && plan->lanes / 2 * plan->elements >= cols) plan->lanes /= 2;
-    const int most = plan->cluster > 1 ? plan->lanes : threads_of(warp, plan->elements, narrow);
+    const int most =
+        plan->cluster > 1 ? plan->lanes : threads_of(warp, plan->elements, narrow, whole);
     plan->threads = most / plan->lanes * plan->lanes;
     plan->resident = blocks_of(warp, plan->elements, args->centered, narrow, whole);
 }
@@ -252,10 +259,11 @@ static tutti_status plan_backward(const tutti_context *ctx, const tutti__norm_ar
 backward_ring backward_ring_for(const tutti_context *ctx, const tutti__norm_args *args,
                                 const backward_plan &plan, bool skewed)
 {
-    const int element = (int)tutti_dtype_size(args->x.dtype);
-    const int stage = ring_words(plan.threads, plan.lanes < 32 ? plan.lanes : 32, skewed) *
-                      plan.elements * element * (args->dsum.data ? 3 : 2);
-    const int gamma = gamma_words(plan.lanes, plan.elements) * 16;
+    const int element = (int)tutti_dtype_size(args->x.dtype), vecs = plan.elements * element / 16;
+    const int words = ring_words(plan.threads, plan.lanes < 32 ? plan.lanes : 32, vecs, skewed);
+    const int stage = words * 16 * (args->dsum.data ? 3 : 2);
+    const int gamma = 16 * (element == 2 ? gamma_words<8>(plan.lanes, plan.elements, skewed)
+                                         : gamma_words<4>(plan.lanes, plan.elements, skewed));
     const int limit = tutti__cuda_shared_limit(ctx->device) / plan.resident - RING_SPARE;
     backward_ring size = {plan.kind == backward_plan::CLUSTER ? 5 : plan.elements == 8 ? 4 : 3, 0};
     while (size.depth > 1 && gamma + size.depth * stage > limit) size.depth--;

@@ -124,27 +124,27 @@ __global__ void __launch_bounds__(MORE_THREADS, 1)
     start_next();
     const cluster_team<VALUES> team(space, cluster);
     const int threads = blockDim.x, cols = (int)args.cols;
+    const backward_lane which = {(int)threadIdx.x, threads, 32, team.rank * threads * VECS};
     const int64_t partial_row = blockIdx.x / cluster;
     backward_rows<T, ELEMENTS, CENTERED, SKEWED, true> rows(
-        args, steps, shared + gamma_words(threads, ELEMENTS),
-        row_place{team.rank * threads * VECS + (int)threadIdx.x, threads, 32}, depth, partial_row);
-    rows.ring.clear_beyond(cols);
+        args, steps, shared + gamma_words<N>(threads, ELEMENTS, SKEWED), which, depth,
+        partial_row);
     const int turns = rows.coming;
     for (int d = 0; d < depth - 1; d++) rows.request(d);
     rows.load_statistics();
-    rows.store_gamma((float4 *)shared, true, even.gamma);
+    rows.store_gamma(shared, which, true, even.gamma);
     team.begin();
 
     /* of the row before: where it is, and its statistics */
-    uint32_t from = 0, skews = 0;
+    uint32_t from = 0, skew = 0;
     float rstd = 0, mean = 0, sums[VALUES];
     auto finish = [&](int turn) {
-        const uint32_t now = rows.ring.from, now_skews = rows.ring.skews;
+        const uint32_t now = rows.ring.from, now_skew = rows.ring.skew;
         const float now_rstd = rows.rstd, now_mean = rows.mean;
-        rows.ring.from = from, rows.ring.skews = skews, rows.rstd = rstd, rows.mean = mean;
+        rows.ring.from = from, rows.ring.skew = skew, rows.rstd = rstd, rows.mean = mean;
         team.receive(turn - 1, sums);
-        rows.finish(true, sums, even.inverse_cols);
-        rows.ring.from = now, rows.ring.skews = now_skews;
+        rows.finish(sums, even.inverse_cols);
+        rows.ring.from = now, rows.ring.skew = now_skew;
         rows.rstd = now_rstd, rows.mean = now_mean;
     };
     const bool writes = args.dx.data != NULL;
@@ -153,13 +153,13 @@ __global__ void __launch_bounds__(MORE_THREADS, 1)
         rows.ring.wait(depth - 2);
 #pragma unroll
         for (int n = 0; n < VALUES; n++) sums[n] = 0;
-        rows.add_up(sums);
+        rows.add_up_known(sums);
         if (writes) {
             team.send(turn, sums);
             if (turn > 0) finish(turn);
         }
-        from = rows.ring.from, skews = rows.ring.skews, rstd = rows.rstd, mean = rows.mean;
-        rows.ring.release(steps.skews);
+        from = rows.ring.from, skew = rows.ring.skew, rstd = rows.rstd, mean = rows.mean;
+        rows.ring.release(steps.skew);
         rows.request(depth - 3);
     }
     if (writes && turns > 0) finish(turns);
@@ -218,8 +218,8 @@ tutti_status tutti__cuda_norm_backward_cluster(tutti_context *ctx, const tutti__
 }
 
 /* What a block needs at least: gamma, and two rows of three skewed tensors. */
-constexpr int LEAST_SHARED = gamma_words(MORE_THREADS, 16) * 16 +
-                             2 * 3 * ring_words(MORE_THREADS, 32, true) * 32 + RING_SPARE;
+constexpr int LEAST_SHARED = gamma_words<8>(MORE_THREADS, 16, true) * 16 +
+                             2 * 3 * ring_words(MORE_THREADS, 32, 2, true) * 16 + RING_SPARE;
 
 /* A cluster's blocks take all shared memory of a multiprocessor each. */
 static tutti_status count_clusters_of(int device, int blocks, int *clusters)

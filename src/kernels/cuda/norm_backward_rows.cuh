@@ -6,10 +6,15 @@
 #include "kernels/cuda/packs.cuh"
 #include "kernels/cuda/row_ring.cuh"
 
-/* Of gamma in shared memory, ahead of the ring. */
-__host__ __device__ constexpr int gamma_words(int threads, int elements)
+/* Of gamma in shared memory, ahead of the ring: 16-byte words.  Skewed: vectors of it from any column
+ * on, so the N - 1 columns before each vector stand before it; 2N - 1 values a vector, an odd number,
+ * let the lanes of a warp read them at once. */
+template<int N>
+__host__ __device__ constexpr int gamma_words(int threads, int elements, bool skewed)
 {
-    return (threads * elements / 4 + 7) / 8 * 8;
+    const int floats =
+        skewed ? (threads * (elements / N) + 1) * (2 * N - 1) : threads * elements;
+    return (floats / 4 + 1 + 7) / 8 * 8;
 }
 
 /* Sums over groups of lanes, at least as many as values.  Of two values even lanes get the first
@@ -40,84 +45,133 @@ __device__ __forceinline__ void share_sums(float (&values)[VALUES], float part, 
     for (int n = 0; n < VALUES; n++) values[n] = __shfl_sync(0xffffffffu, part, n);
 }
 
-/* The way from a row to the next one of the same threads: rows; bytes of each tensor; skews of x,
- * dy and dsum.  Known on the host: pointers that go along take fewer instructions than products of
- * the row. */
+/* Whether the rows of two tensors begin at the same bytes of 16, row by row; no tensor agrees. */
+static inline bool are_skewed_alike(const tutti__matrix &a, const tutti__matrix &b, int64_t rows,
+                                    int element)
+{
+    const uintptr_t pitch = rows > 1 ? (uintptr_t)(a.stride - b.stride) * (uintptr_t)element : 0;
+    return !b.data || ((((uintptr_t)a.data - (uintptr_t)b.data) | pitch) & 15) == 0;
+}
+
+/* The way from a row to the next one of the same threads: rows; bytes of each tensor; their skew.
+ * Known on the host: pointers that go along take fewer instructions than products of the row. */
 struct backward_steps {
     int64_t rows, x, dy, dx;
-    uint32_t skews;
+    uint32_t skew;
+    bool apart; /* the tensors' skews differ */
 
     template<class T>
     static backward_steps of(const tutti__norm_args *args, int64_t rows)
     {
-        const int64_t bytes = rows * (int64_t)sizeof(T), x = bytes * args->x.stride,
-                      dy = bytes * args->dy.stride, dsum = bytes * args->dsum.stride;
-        return {rows, x, dy, bytes * args->dx.stride,
-                (uint32_t)((x & 15) | (dy & 15) << 8 | (dsum & 15) << 16)};
+        const int64_t bytes = rows * (int64_t)sizeof(T), x = bytes * args->x.stride;
+        bool alike = true;
+        for (const tutti__matrix *other : {&args->dy, &args->dx, &args->dsum})
+            alike = alike && are_skewed_alike(args->x, *other, args->rows, (int)sizeof(T));
+        return {rows, x, bytes * args->dy.stride, bytes * args->dx.stride,
+                alike ? (uint32_t)(x & 15) : 0, !alike};
     }
 };
 
-/* A row's threads (Team) and what they keep from row to row. */
+/* The threads of a row, all or those of one block of a cluster: this one of how many; those of a
+ * warp, which have neighbouring vectors; the row's vectors that other blocks have before them. */
+struct backward_lane {
+    int lane, lanes, group, before;
+
+    /* Of a thread's `each` items in a list in which those of a group come one after another. */
+    __device__ __forceinline__ int first(int each) const
+    {
+        return lane / group * group * each + lane % group;
+    }
+};
+
+/* A row's threads (Team) and what they keep from row to row.  SKEWED: the sums are added up from
+ * vectors, whose order does not depend on how a row lies; dx is written in words as they lie. */
 template<class T, int ELEMENTS, bool CENTERED, bool SKEWED, bool TIGHT = SKEWED>
 struct backward_rows {
-    static constexpr int N = vector16<T>::N, VECS = ELEMENTS / N;
+    static constexpr int N = vector16<T>::N, VECS = ELEMENTS / N, WINDOW = 2 * N - 1;
     const tutti__norm_args &args;
     const backward_steps &steps;
     row_ring<T, VECS, SKEWED> ring;
-    uint32_t gamma, words; /* this thread's, N / 4 words a vector; bytes between two */
+    uint32_t gamma, words; /* of this thread's first vector; bytes to the next of its values */
     int cols;
     int coming;        /* rows to be asked for; below 0: asked for in vain */
     int64_t statistic; /* the row whose statistics are asked for next */
-    /* of the rows that are next; SKEWED: the row, otherwise this thread's first vector of it */
+    /* of the rows that are next: this thread's first vector of it */
     const char *next_x, *next_dy;
     char *next_dx;
+    bool ends_row; /* SKEWED: the word beyond this thread's may be the row's last */
     float dgamma[VECS][N] = {}, dbeta[CENTERED ? VECS : 1][N] = {};
     float mean = 0, rstd = 0, next_mean = 0, next_rstd = 0;
 
     __device__ __forceinline__ backward_rows(const tutti__norm_args &a, const backward_steps &way,
-                                             void *shared, row_place place, int depth,
+                                             void *shared, backward_lane which, int depth,
                                              int64_t first)
-        : args(a), steps(way), ring(shared, place, a.dsum.data ? 3 : 2, depth), cols((int)a.cols),
-          statistic(first)
+        : args(a), steps(way),
+          ring(shared, {which.before + which.first(VECS), which.group, which.group},
+               a.dsum.data ? 3 : 2, depth),
+          cols((int)a.cols), statistic(first)
     {
         const int64_t more = a.rows - first;
         coming = more > 0 ? (int)((more + way.rows - 1) / way.rows) : 0;
         next_x = place_of(a.x, first), next_dy = place_of(a.dy, first);
         next_dx = place_of(a.dx, first);
-        if (SKEWED)
-            ring.skews =
-                skew_of(next_x) | skew_of(next_dy) << 8 | skew_of(place_of(a.dsum, first)) << 16;
+        if constexpr (SKEWED) {
+            ring.skew = way.apart ? 0 : skew_of(next_x);
+            ring.set_rows(cols, way.apart);
+            ends_row = which.lane == which.lanes - 1 && word_of(VECS) * N >= cols;
+        } else
+            ring.clear_beyond(cols);
     }
     __device__ __forceinline__ char *place_of(const tutti__matrix &matrix, int64_t row) const
     {
-        const int col = SKEWED ? 0 : ring.place.template column<T>(0);
-        return (char *)((T *)matrix.data + row * matrix.stride + col);
+        return (char *)((T *)matrix.data + row * matrix.stride + ring.place.template column<T>(0));
+    }
+    /* Of this thread in a row; k = VECS: the one beyond its last. */
+    __device__ __forceinline__ int word_of(int k) const
+    {
+        return k < VECS ? ring.place.first + k * ring.place.step
+                        : ring.place.first + (VECS - 1) * ring.place.step + 1;
     }
     /* The same columns' gamma of all rows of a block: `first` one of them stores it. */
-    __device__ __forceinline__ void store_gamma(float4 *shared, bool leads, bool even)
+    __device__ __forceinline__ void store_gamma(void *shared, backward_lane which, bool leads,
+                                                bool even)
     {
-        const int apart = ring.place.step;
-        float4 *to = shared + ring.place.first % apart;
-        words = (uint32_t)apart * 16;
+        float *to =
+            (float *)shared + (SKEWED ? which.first(VECS) * WINDOW : which.first(ELEMENTS / 4) * 4);
+        words = (uint32_t)(which.group * (SKEWED ? WINDOW : 4)) * sizeof(float);
         gamma = (uint32_t)__cvta_generic_to_shared(to);
         if (!leads) return;
 #pragma unroll
-        for (int k = 0; k < VECS; k++) {
-            const int col = ring.place.template column<T>(k);
+        for (int k = 0; k < VECS + SKEWED; k++) {
+            if (k == VECS && !ends_row) break;
+            const int col = word_of(k) * N;
             float values[N];
+            load_gamma(values, col, even);
+            if constexpr (SKEWED) {
+                float *window = to + (word_of(k) - ring.place.first) * WINDOW;
 #pragma unroll
-            for (int i = 0; i < N; i++) values[i] = 1;
-            if (args.gamma && col < cols) {
-                load_param(values, args.gamma, args.param_dtype, col, cols - col, even);
-                if (args.zero_centered) {
+                for (int i = 0; i < N; i++) window[N - 1 + i] = values[i];
+                load_gamma(values, col - N, even);
 #pragma unroll
-                    for (int i = 0; i < N; i++) values[i] += 1;
-                }
+                for (int i = 1; i < N; i++) window[i - 1] = values[i];
+            } else {
+#pragma unroll
+                for (int q = 0; q < N / 4; q++)
+                    ((float4 *)to)[(k * (N / 4) + q) * which.group] =
+                        make_float4(values[4 * q], values[4 * q + 1], values[4 * q + 2],
+                                    values[4 * q + 3]);
             }
+        }
+    }
+    __device__ __forceinline__ void load_gamma(float (&values)[N], int col, bool even) const
+    {
 #pragma unroll
-            for (int q = 0; q < N / 4; q++)
-                to[(k * (N / 4) + q) * apart] = make_float4(values[4 * q], values[4 * q + 1],
-                                                            values[4 * q + 2], values[4 * q + 3]);
+        for (int i = 0; i < N; i++) values[i] = 1;
+        if (!args.gamma || col < 0 || col >= cols) return;
+        load_param(values, args.gamma, args.param_dtype, col, cols - col, even);
+        if (args.zero_centered) {
+#pragma unroll
+            for (int i = 0; i < N; i++) values[i] += 1;
         }
     }
 
@@ -151,41 +205,36 @@ struct backward_rows {
     struct vectors {
         float n[N], dy[N], gamma[N]; /* n: the normalised x */
     };
-    /* FIRST: from words as they came; they are settled then. */
-    template<bool FIRST>
-    __device__ __forceinline__ vectors take(int k) const
+    /* From words of x and dy, and gamma from a column `back` before that of vector k on. */
+    __device__ __forceinline__ vectors unpack(const uint4 &x, const uint4 &dy, int k, int back) const
     {
         vectors v;
-        if constexpr (SKEWED && FIRST) {
-            const uint4 x = ring.take(0, k, ring.skew(0)), dy = ring.take(1, k, ring.skew(1));
-            ring.settle(0, k, x);
-            ring.settle(1, k, dy);
-            unpack(x, v.n);
-            unpack(dy, v.dy);
-        } else {
-            unpack(ring.settled(0, k), v.n);
-            unpack(ring.settled(1, k), v.dy);
-        }
+        vector16<T>::unpack(x, v.n);
+        vector16<T>::unpack(dy, v.dy);
+        if constexpr (SKEWED) {
+            const uint32_t at = gamma + gamma_of(k) + (uint32_t)(N - 1 - back) * 4;
 #pragma unroll
-        for (int q = 0; q < N / 4; q++) {
-            const uint4 raw = read16(gamma + (k * (N / 4) + q) * words);
-            memcpy(&v.gamma[4 * q], &raw, sizeof raw);
+            for (int i = 0; i < N; i++) v.gamma[i] = read4(at + 4 * (uint32_t)i);
+        } else {
+#pragma unroll
+            for (int q = 0; q < N / 4; q++) {
+                const uint4 raw = read16(gamma + (k * (N / 4) + q) * words);
+                memcpy(&v.gamma[4 * q], &raw, sizeof raw);
+            }
         }
 #pragma unroll
         for (int i = 0; i < N; i++) v.n[i] = (CENTERED ? v.n[i] - mean : v.n[i]) * rstd;
         return v;
     }
-    static __device__ __forceinline__ void unpack(const uint4 &raw, float (&values)[N])
-    {
-        ::unpack<T>(raw, values);
-    }
 
     /* The row in stage `from`: adds to dgamma and dbeta, and to sums of g * n, and of g. */
+    template<int QUARTER = -1>
     __device__ __forceinline__ void add_up(float (&sums)[CENTERED ? 2 : 1])
     {
 #pragma unroll
         for (int k = 0; k < VECS; k++) {
-            const vectors v = take<true>(k);
+            const vectors v =
+                unpack(ring.template take<QUARTER>(0, k), ring.template take<QUARTER>(1, k), k, 0);
 #pragma unroll
             for (int i = 0; i < N; i++) {
                 const float g = __fmul_rn(v.dy[i], v.gamma[i]);
@@ -198,57 +247,97 @@ struct backward_rows {
             }
         }
     }
+    /* The same, of a row that its warps have alone: they know what to shift by. */
+    __device__ __forceinline__ void add_up_known(float (&sums)[CENTERED ? 2 : 1])
+    {
+        if constexpr (!SKEWED)
+            add_up(sums);
+        else
+            switch (ring.skew / 4) {
+            case 0: add_up<0>(sums); break;
+            case 1: add_up<1>(sums); break;
+            case 2: add_up<2>(sums); break;
+            default: add_up<3>(sums);
+            }
+    }
 
-    /* Writes dx of the row in stage `from`, if there is one, from the sums of all its threads.  Of
-     * skewed rows whole warps call it. */
-    __device__ __forceinline__ void finish(bool exists, const float (&sums)[CENTERED ? 2 : 1],
+    /* Writes dx of the row in stage `from` from the sums of all its threads. */
+    __device__ __forceinline__ void finish(const float (&sums)[CENTERED ? 2 : 1],
                                            float inverse_cols)
     {
         const float by_n = -rstd * (sums[0] * inverse_cols);
         const float shift = CENTERED ? -rstd * (sums[CENTERED] * inverse_cols) : 0;
-        const int count = exists ? cols : 0;
         if (TIGHT || args.dsum.data) /* two would need more registers */
-            write<true>(count, by_n, shift);
+            write<true>(by_n, shift);
         else
-            write<false>(count, by_n, shift);
+            write<false>(by_n, shift);
         next_dx += steps.dx;
     }
 
     /* Both; a group without a row takes part in the sums. */
-    template<class Team>
+    template<bool KNOWN, class Team>
     __device__ __forceinline__ void run(Team &team, bool exists, float inverse_cols)
     {
         float sums[CENTERED ? 2 : 1] = {};
-        if (exists) add_up(sums);
+        if (exists) {
+            if constexpr (KNOWN)
+                add_up_known(sums);
+            else
+                add_up(sums);
+        }
         if (!args.dx.data) return;
         team.reduce(sums);
-        if (SKEWED || exists) finish(exists, sums, inverse_cols);
+        if (exists) finish(sums, inverse_cols);
     }
 
   private:
-    template<bool DSUM>
-    __device__ __forceinline__ void write(int count, float by_n, float shift)
+    /* Of the word k of this thread from `gamma`: bytes. */
+    __device__ __forceinline__ uint32_t gamma_of(int k) const
     {
-        uint4 out[SKEWED ? VECS : 1];
+        return k < VECS ? k * words : (VECS - 1) * words + WINDOW * (uint32_t)sizeof(float);
+    }
+
+    template<bool DSUM>
+    __device__ __forceinline__ void write(float by_n, float shift)
+    {
 #pragma unroll
-        for (int k = 0; k < VECS; k++) {
-            vectors v = take<false>(k);
+        for (int k = 0; k < VECS; k++) write_word<DSUM>(k, by_n, shift);
+        if constexpr (SKEWED)
+            if (ends_row) write_word<DSUM>(VECS, by_n, shift);
+    }
+    template<bool DSUM>
+    __device__ __forceinline__ void write_word(int k, float by_n, float shift)
+    {
+        const int back = (int)(ring.skew / sizeof(T)), col = word_of(k) * N - (SKEWED ? back : 0);
+        vectors v = unpack(ring.word(0, k), ring.word(1, k), k, back);
 #pragma unroll
-            for (int i = 0; i < N; i++) {
-                const float rest = CENTERED ? fmaf(v.n[i], by_n, shift) : __fmul_rn(v.n[i], by_n);
-                v.dy[i] = fmaf(__fmul_rn(v.dy[i], v.gamma[i]), rstd, rest);
-            }
-            if (DSUM && (!TIGHT || args.dsum.data)) {
-                unpack(ring.take(2, k, ring.skew(2)), v.n);
-#pragma unroll
-                for (int i = 0; i < N; i++) v.dy[i] = __fadd_rn(v.dy[i], v.n[i]);
-            }
-            if constexpr (SKEWED)
-                out[k] = pack<T>(v.dy);
-            else if (ring.place.template column<T>(k) < count)
-                store_pack((T *)(next_dx + k * ring.place.step * 16), v.dy);
+        for (int i = 0; i < N; i++) {
+            const float rest = CENTERED ? fmaf(v.n[i], by_n, shift) : __fmul_rn(v.n[i], by_n);
+            v.dy[i] = fmaf(__fmul_rn(v.dy[i], v.gamma[i]), rstd, rest);
         }
-        if constexpr (SKEWED) store_row((T *)next_dx, out, ring.place, count);
+        if (DSUM && (!TIGHT || args.dsum.data)) {
+            vector16<T>::unpack(ring.word(2, k), v.n);
+#pragma unroll
+            for (int i = 0; i < N; i++) v.dy[i] = __fadd_rn(v.dy[i], v.n[i]);
+        }
+        T *to = (T *)(next_dx + (word_of(k) - ring.place.first) * 16);
+        if constexpr (!SKEWED) {
+            if (col < cols) store_pack(to, v.dy);
+        } else if (col >= 0 && col + N <= cols && !ring.apart)
+            store_pack(to - back, v.dy);
+        else
+            store_some(to - back, v.dy, -col, cols - col);
+    }
+    /* Those from `first` to before `end`. */
+    static __device__ __forceinline__ void store_some(T *to, const float (&values)[N], int first,
+                                                      int end)
+    {
+        const uint4 raw = vector16<T>::pack(values);
+        T part[N];
+        memcpy(part, &raw, sizeof raw);
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            if (i >= first && i < end) to[i] = part[i];
     }
 };
 

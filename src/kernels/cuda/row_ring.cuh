@@ -45,21 +45,33 @@ __device__ __forceinline__ uint4 read16(uint32_t at)
                  : "r"(at));
     return raw;
 }
+__device__ __forceinline__ float read4(uint32_t at)
+{
+    float value;
+    asm volatile("ld.shared.f32 %0, [%1];" : "=f"(value) : "r"(at));
+    return value;
+}
+__device__ __forceinline__ void write16(uint32_t at, const uint4 &raw)
+{
+    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(at), "r"(raw.x), "r"(raw.y),
+                 "r"(raw.z), "r"(raw.w)
+                 : "memory");
+}
 
 /* Of each block's shared memory: what a kernel declares itself, and what the system keeps. */
 enum { RING_SPARE = 10 << 10 };
 
-/* 16-byte words that the threads of a block need for one vector each; skewed: rows need not begin
- * on a 16-byte boundary nor end with a whole vector, and each group of up to 32 lanes has one word
- * more.  The words of a warp begin on a 128-byte boundary, as the memory must: on others, fetching
- * takes longer. */
-__host__ __device__ constexpr int ring_warp_words(int lanes, bool skewed)
+/* 16-byte words that the threads of a block need for `vecs` vectors each; up to 32 lanes have
+ * neighbouring ones.  Skewed: rows need not begin on a 16-byte boundary nor end with a whole vector,
+ * and each group of lanes has one word more.  The words of a warp begin on a 128-byte boundary, as the
+ * memory must: on others, fetching takes longer. */
+__host__ __device__ constexpr int ring_warp_words(int lanes, int vecs, bool skewed)
 {
-    return skewed ? 32 + (32 / lanes + 7) / 8 * 8 : 32;
+    return skewed ? (32 / lanes * (lanes * vecs + 1) + 7) / 8 * 8 : 32 * vecs;
 }
-__host__ __device__ constexpr int ring_words(int threads, int lanes, bool skewed)
+__host__ __device__ constexpr int ring_words(int threads, int lanes, int vecs, bool skewed)
 {
-    return threads / 32 * ring_warp_words(lanes, skewed);
+    return threads / 32 * ring_warp_words(lanes, vecs, skewed);
 }
 
 /* Stages of one word a tensor and thread, of which the next DEPTH - 1 are on their way. */
@@ -104,29 +116,39 @@ struct word_ring {
     }
 };
 
+/* Skewed: a row's memory is divided into words as they lie, from the 16-byte boundary at or below
+ * its first element on, and word j begins `skew` bytes before vector j does.  All tensors' rows have
+ * the same skew, or else are `apart`: fetched element by element, as if their skew were 0. */
 template<class T, int VECS, bool SKEWED>
 struct row_ring {
     row_place place;
-    uint32_t vector, stage, first, end; /* bytes; shared addresses of this thread's words */
-    uint32_t to, from;                  /* the stage to be filled next, to be read next */
-    uint32_t skews = 0;                 /* of the row in `from`, a byte each tensor */
-    uint32_t group;                     /* the warp's lanes that have this thread's row */
-    bool last;                          /* of its group: fetches the word more */
+    uint32_t vector, tensor, stage, first, end; /* bytes; shared addresses of this thread's words */
+    uint32_t to, from;                          /* the stage to be filled next, to be read next */
+    uint32_t skew = 0;                          /* of the row in `from`: bytes */
+    bool last;                                  /* of its group: fetches the word more */
+    bool inside, apart;                         /* all words of the warp lie within any row */
 
-    /* shared: depth * tensors * VECS * ring_words(…) words */
+    /* shared: depth * tensors * ring_words(…) words */
     __device__ __forceinline__ row_ring(void *shared, row_place where, int tensors, int depth)
         : place(where)
     {
-        const int lanes = place.lanes, lane = (int)threadIdx.x % 32;
-        const int word =
-            SKEWED ? (int)threadIdx.x / 32 * ring_warp_words(lanes, true) + lane + lane / lanes
-                   : (int)threadIdx.x;
-        group = lanes < 32 ? ((1u << lanes) - 1) << lane / lanes * lanes : ~0u;
+        const int lanes = place.lanes, lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
+        const int word = warp * ring_warp_words(lanes, VECS, SKEWED) + lane % lanes +
+                         lane / lanes * (lanes * VECS + SKEWED);
         last = SKEWED && lane % lanes == lanes - 1;
-        vector = (uint32_t)ring_words((int)blockDim.x, lanes, SKEWED) * 16;
-        stage = vector * VECS * (uint32_t)tensors;
+        vector = (uint32_t)lanes * 16;
+        tensor = (uint32_t)ring_words((int)blockDim.x, lanes, VECS, SKEWED) * 16;
+        stage = tensor * (uint32_t)tensors;
         first = to = from = (uint32_t)__cvta_generic_to_shared(shared) + (uint32_t)word * 16;
         end = first + stage * (uint32_t)depth;
+    }
+    /* SKEWED: before the first request, by whole warps. */
+    __device__ __forceinline__ void set_rows(int cols, bool rows_apart)
+    {
+        apart = rows_apart;
+        inside = !apart && __all_sync(0xffffffffu, (place.first + (VECS - 1) * place.step + 2) *
+                                                           16 <=
+                                                       cols * (int)sizeof(T));
     }
 
     /* Vectors beyond the row are never fetched: they are set to 0 once, in all stages. */
@@ -136,33 +158,41 @@ struct row_ring {
 #pragma unroll
             for (int k = 0; k < VECS; k++)
                 if (place.column<T>(k) >= cols)
-                    for (uint32_t at = first; at != end; at += VECS * vector)
-                        asm volatile(
-                            "st.shared.v4.u32 [%0], {%1, %1, %1, %1};" ::"r"(at + k * vector),
-                            "r"(0)
-                            : "memory");
+                    for (uint32_t at = first; at != end; at += tensor)
+                        write16(at + k * vector, make_uint4(0, 0, 0, 0));
         }
     }
 
-    __device__ __forceinline__ unsigned skew(int t) const
+    /* A row of tensor t for the stage `to`; from: this thread's first vector of it. */
+    __device__ __forceinline__ void request(int t, const char *from, int cols)
     {
-        return SKEWED ? skews >> 8 * t & 15 : 0;
-    }
-
-    /* A row of tensor t for the stage `to`; not SKEWED: from this thread's first vector on. */
-    __device__ __forceinline__ void request(int t, const char *row, int cols)
-    {
-        const uint32_t at = to + (uint32_t)t * (VECS * vector);
-        const unsigned skew = skew_of(row);
-        const int bytes = cols * (int)sizeof(T) + (int)skew;
+        const uint32_t at = to + (uint32_t)t * tensor;
+        if constexpr (!SKEWED) {
 #pragma unroll
-        for (int k = 0; k < VECS; k++) {
-            if constexpr (SKEWED) {
-                const int j = (place.first + k * place.step) * 16;
-                fetch_word(at + k * vector, row - skew, j, bytes);
-                if (last) fetch_word(at + k * vector + 16, row - skew, j + 16, bytes);
-            } else
-                fetch16(at + k * vector, row + k * place.step * 16, place.column<T>(k) < cols);
+            for (int k = 0; k < VECS; k++)
+                fetch16(at + k * vector, from + k * place.step * 16, place.column<T>(k) < cols);
+        } else if (inside) {
+            const char *word = from - skew_of(from);
+#pragma unroll
+            for (int k = 0; k < VECS; k++)
+                fetch16(at + k * vector, word + k * place.step * 16, true);
+            fetch16(at + (VECS - 1) * vector + 16, word + ((VECS - 1) * place.step + 1) * 16, last);
+        } else if (apart) {
+#pragma unroll 1
+            for (int k = 0; k < VECS; k++)
+                write16(at + k * vector, gather((const T *)(from + k * place.step * 16),
+                                                cols - place.column<T>(k)));
+        } else {
+            const char *word = from - skew_of(from);
+            const int left = cols * (int)sizeof(T) + (int)skew_of(from) - place.first * 16;
+#pragma unroll
+            for (int k = 0; k <= VECS; k++)
+                if (k < VECS || last) {
+                    const int by = (k < VECS ? k * place.step : (VECS - 1) * place.step + 1) * 16;
+                    const int bytes = left - by < 16 ? left - by : 16;
+                    fetch_part(at + (k < VECS ? k * vector : (VECS - 1) * vector + 16),
+                               word + (bytes > 0 ? by : -place.first * 16), bytes > 0 ? bytes : 0);
+                }
         }
     }
     /* The stage is complete. */
@@ -178,41 +208,33 @@ struct row_ring {
         fetches_wait(pending);
         if (SKEWED) __syncwarp();
     }
-    /* Vector k of tensor t, whose row has the given skew; 0 from the row's end on. */
-    __device__ __forceinline__ uint4 take(int t, int k, unsigned skew) const
+    /* This thread's word k of tensor t as it lies; k = VECS: the word beyond its last. */
+    __device__ __forceinline__ uint4 word(int t, int k) const
     {
-        const uint32_t at = from + (uint32_t)t * (VECS * vector) + k * vector;
-        if (!SKEWED) return read16(at);
-        return bytes_from(read16(at), read16(at + 16), skew);
+        return read16(word_at(t, k));
     }
-    /* Puts it where the thread's own word of it was: from then on its skew is 0.  The group's lanes
-     * call it together, for they read each other's words; other groups may have no row. */
-    __device__ __forceinline__ void settle(int t, int k, const uint4 &vector_read) const
+    /* Vector k, 0 from the row's end on.  QUARTER: skew / 4, if it is known and that of the warp. */
+    template<int QUARTER = -1>
+    __device__ __forceinline__ uint4 take(int t, int k) const
     {
-        const uint32_t at = from + (uint32_t)t * (VECS * vector) + k * vector;
-        __syncwarp(group);
-        asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(at), "r"(vector_read.x),
-                     "r"(vector_read.y), "r"(vector_read.z), "r"(vector_read.w)
-                     : "memory");
-    }
-    __device__ __forceinline__ uint4 settled(int t, int k) const
-    {
-        return read16(from + (uint32_t)t * (VECS * vector) + k * vector);
+        const uint4 mine = word(t, k);
+        if (!SKEWED) return mine;
+        const uint4 next = read16(word_at(t, k) + 16);
+        return bytes_from(mine, next, QUARTER < 0 ? skew : QUARTER * 4 + skew % 4);
     }
     /* The stage `from` has been read for the last time; step: of skews to the next row. */
     __device__ __forceinline__ void release(uint32_t step)
     {
         if (SKEWED) __syncwarp();
         from = from + stage == end ? first : from + stage;
-        if (SKEWED) skews = (skews + step) & 0x0f0f0f;
+        if (SKEWED) skew = (skew + step) & 15;
     }
 
   private:
-    static __device__ __forceinline__ void fetch_word(uint32_t to, const char *words, int at,
-                                                      int bytes)
+    __device__ __forceinline__ uint32_t word_at(int t, int k) const
     {
-        const int left = bytes - at;
-        fetch_part(to, words + (left > 0 ? at : 0), left <= 0 ? 0 : left < 16 ? left : 16);
+        const uint32_t row = from + (uint32_t)t * tensor;
+        return k < VECS ? row + k * vector : row + (VECS - 1) * vector + 16;
     }
 };
 
