@@ -154,7 +154,7 @@ int bench_copy_rate(bench_machine *machine, double *rate)
     const bench_reference reference = {.bytes = (size_t)512 << 20};
     copy little = {machine->ctx, NULL, NULL, 256};
     bench_times nothing;
-    double seconds;
+    double seconds = 0;
     *rate = 0;
     int code = app_check(tutti_alloc(machine->ctx, little.bytes, &little.to));
     for (int i = 0; code == APP_OK && i < 3; i++) {

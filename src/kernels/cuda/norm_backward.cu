@@ -21,9 +21,9 @@ enum { WARP_THREADS = 256 };
 /* A block's threads at most; narrow: a 16-bit type; whole: vectors. */
 __host__ __device__ constexpr int threads_of(bool warp, int elements, bool narrow, bool whole)
 {
-    return warp                    ? WARP_THREADS
+    return warp                      ? WARP_THREADS
            : elements == 8 && narrow ? 768
-           : narrow && !whole          ? 640 /* two rows of up to 5120 columns at a time */
+           : narrow && !whole        ? 640 /* two rows of up to 5120 columns at a time */
                                      : MORE_THREADS;
 }
 /* The blocks that a multiprocessor has at a time. */
@@ -114,8 +114,7 @@ __global__ void __launch_bounds__(threads_of(WARP, ELEMENTS, sizeof(T) == 2, !SK
     const int groups = blockDim.x / lanes, cols = (int)args.cols;
     const int64_t first = (int64_t)blockIdx.x * groups;
     backward_rows<T, ELEMENTS, CENTERED, SKEWED> rows(
-        args, steps, shared + gamma_words<N>(lanes, ELEMENTS, SKEWED), which, depth,
-        first + group);
+        args, steps, shared + gamma_words<N>(lanes, ELEMENTS, SKEWED), which, depth, first + group);
     for (int d = 0; d < depth - 1; d++) rows.request(d);
     rows.load_statistics();
     rows.store_gamma(shared, which, group == 0, even.gamma);
@@ -194,11 +193,10 @@ static void plan_own(backward_plan *plan, const tutti__norm_args *args)
     const int most_of_8 = threads_of(false, 8, narrow, whole),
               most_of_16 = threads_of(false, 16, narrow, whole);
     plan->kind = warp ? backward_plan::WARP : backward_plan::BLOCK;
-    plan->elements = warp ? cols <= 256 ? 8 : 16
-                     : cols <= 768 ||
-                               (cols <= 8 * most_of_8 && leaves_threads_idle(cols, most_of_16))
-                         ? 8
-                         : 16;
+    plan->elements =
+        warp ? cols <= 256 ? 8 : 16
+        : cols <= 768 || (cols <= 8 * most_of_8 && leaves_threads_idle(cols, most_of_16)) ? 8
+                                                                                          : 16;
     if (cols > 16 * MORE_THREADS) {
         plan->kind = backward_plan::CLUSTER;
         plan->elements = narrow ? 16 : 8;

@@ -6,14 +6,13 @@
 #include "kernels/cuda/packs.cuh"
 #include "kernels/cuda/row_ring.cuh"
 
-/* Of gamma in shared memory, ahead of the ring: 16-byte words.  Skewed: vectors of it from any column
- * on, so the N - 1 columns before each vector stand before it; 2N - 1 values a vector, an odd number,
- * let the lanes of a warp read them at once. */
+/* Of gamma in shared memory, ahead of the ring: 16-byte words.  Skewed: vectors of it from any
+ * column on, so the N - 1 columns before each vector stand before it; 2N - 1 values a vector, an
+ * odd number, let the lanes of a warp read them at once. */
 template<int N>
 __host__ __device__ constexpr int gamma_words(int threads, int elements, bool skewed)
 {
-    const int floats =
-        skewed ? (threads * (elements / N) + 1) * (2 * N - 1) : threads * elements;
+    const int floats = skewed ? (threads * (elements / N) + 1) * (2 * N - 1) : threads * elements;
     return (floats / 4 + 1 + 7) / 8 * 8;
 }
 
@@ -67,8 +66,12 @@ struct backward_steps {
         bool alike = true;
         for (const tutti__matrix *other : {&args->dy, &args->dx, &args->dsum})
             alike = alike && are_skewed_alike(args->x, *other, args->rows, (int)sizeof(T));
-        return {rows, x, bytes * args->dy.stride, bytes * args->dx.stride,
-                alike ? (uint32_t)(x & 15) : 0, !alike};
+        return {rows,
+                x,
+                bytes * args->dy.stride,
+                bytes * args->dx.stride,
+                alike ? (uint32_t)(x & 15) : 0,
+                !alike};
     }
 };
 
@@ -132,7 +135,7 @@ struct backward_rows {
         return k < VECS ? ring.place.first + k * ring.place.step
                         : ring.place.first + (VECS - 1) * ring.place.step + 1;
     }
-    /* The same columns' gamma of all rows of a block: `first` one of them stores it. */
+    /* The same columns' gamma of all rows of a block: one of them, which leads, stores it. */
     __device__ __forceinline__ void store_gamma(void *shared, backward_lane which, bool leads,
                                                 bool even)
     {
@@ -157,9 +160,8 @@ struct backward_rows {
             } else {
 #pragma unroll
                 for (int q = 0; q < N / 4; q++)
-                    ((float4 *)to)[(k * (N / 4) + q) * which.group] =
-                        make_float4(values[4 * q], values[4 * q + 1], values[4 * q + 2],
-                                    values[4 * q + 3]);
+                    ((float4 *)to)[(k * (N / 4) + q) * which.group] = make_float4(
+                        values[4 * q], values[4 * q + 1], values[4 * q + 2], values[4 * q + 3]);
             }
         }
     }
@@ -206,7 +208,8 @@ struct backward_rows {
         float n[N], dy[N], gamma[N]; /* n: the normalised x */
     };
     /* From words of x and dy, and gamma from a column `back` before that of vector k on. */
-    __device__ __forceinline__ vectors unpack(const uint4 &x, const uint4 &dy, int k, int back) const
+    __device__ __forceinline__ vectors unpack(const uint4 &x, const uint4 &dy, int k,
+                                              int back) const
     {
         vectors v;
         vector16<T>::unpack(x, v.n);
@@ -254,10 +257,17 @@ struct backward_rows {
             add_up(sums);
         else
             switch (ring.skew / 4) {
-            case 0: add_up<0>(sums); break;
-            case 1: add_up<1>(sums); break;
-            case 2: add_up<2>(sums); break;
-            default: add_up<3>(sums);
+            case 0:
+                add_up<0>(sums);
+                break;
+            case 1:
+                add_up<1>(sums);
+                break;
+            case 2:
+                add_up<2>(sums);
+                break;
+            default:
+                add_up<3>(sums);
             }
     }
 

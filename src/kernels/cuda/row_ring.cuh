@@ -62,9 +62,9 @@ __device__ __forceinline__ void write16(uint32_t at, const uint4 &raw)
 enum { RING_SPARE = 10 << 10 };
 
 /* 16-byte words that the threads of a block need for `vecs` vectors each; up to 32 lanes have
- * neighbouring ones.  Skewed: rows need not begin on a 16-byte boundary nor end with a whole vector,
- * and each group of lanes has one word more.  The words of a warp begin on a 128-byte boundary, as the
- * memory must: on others, fetching takes longer. */
+ * neighbouring ones.  Skewed: rows need not begin on a 16-byte boundary nor end with a whole
+ * vector, and each group of lanes has one word more.  The words of a warp begin on a 128-byte
+ * boundary, as the memory must: on others, fetching takes longer. */
 __host__ __device__ constexpr int ring_warp_words(int lanes, int vecs, bool skewed)
 {
     return skewed ? (32 / lanes * (lanes * vecs + 1) + 7) / 8 * 8 : 32 * vecs;
@@ -117,8 +117,8 @@ struct word_ring {
 };
 
 /* Skewed: a row's memory is divided into words as they lie, from the 16-byte boundary at or below
- * its first element on, and word j begins `skew` bytes before vector j does.  All tensors' rows have
- * the same skew, or else are `apart`: fetched element by element, as if their skew were 0. */
+ * its first element on: word j begins `skew` bytes before vector j.  All tensors' rows have the
+ * same skew, or else are `apart`: fetched element by element, as if their skew were 0. */
 template<class T, int VECS, bool SKEWED>
 struct row_ring {
     row_place place;
@@ -126,7 +126,8 @@ struct row_ring {
     uint32_t to, from;                          /* the stage to be filled next, to be read next */
     uint32_t skew = 0;                          /* of the row in `from`: bytes */
     bool last;                                  /* of its group: fetches the word more */
-    bool inside, apart;                         /* all words of the warp lie within any row */
+    bool inside;                                /* all words of the warp lie within any row */
+    bool apart;
 
     /* shared: depth * tensors * ring_words(…) words */
     __device__ __forceinline__ row_ring(void *shared, row_place where, int tensors, int depth)
@@ -146,9 +147,9 @@ struct row_ring {
     __device__ __forceinline__ void set_rows(int cols, bool rows_apart)
     {
         apart = rows_apart;
-        inside = !apart && __all_sync(0xffffffffu, (place.first + (VECS - 1) * place.step + 2) *
-                                                           16 <=
-                                                       cols * (int)sizeof(T));
+        inside =
+            !apart && __all_sync(0xffffffffu, (place.first + (VECS - 1) * place.step + 2) * 16 <=
+                                                  cols * (int)sizeof(T));
     }
 
     /* Vectors beyond the row are never fetched: they are set to 0 once, in all stages. */
@@ -180,8 +181,8 @@ struct row_ring {
         } else if (apart) {
 #pragma unroll 1
             for (int k = 0; k < VECS; k++)
-                write16(at + k * vector, gather((const T *)(from + k * place.step * 16),
-                                                cols - place.column<T>(k)));
+                write16(at + k * vector,
+                        gather((const T *)(from + k * place.step * 16), cols - place.column<T>(k)));
         } else {
             const char *word = from - skew_of(from);
             const int left = cols * (int)sizeof(T) + (int)skew_of(from) - place.first * 16;
@@ -213,7 +214,7 @@ struct row_ring {
     {
         return read16(word_at(t, k));
     }
-    /* Vector k, 0 from the row's end on.  QUARTER: skew / 4, if it is known and that of the warp. */
+    /* Vector k, 0 from the row's end on.  QUARTER: skew / 4, if all of the warp have it. */
     template<int QUARTER = -1>
     __device__ __forceinline__ uint4 take(int t, int k) const
     {
