@@ -110,6 +110,18 @@ int tutti__path_parts(const char *name);
 /* One is the other or a folder above it. */
 bool tutti__paths_collide(const char *a, const char *b);
 
+/* noun: "prefix" or "name".  more: parts that will be appended.  function: for the message. */
+tutti_status tutti__name_check(const char *name, int more, const char *noun, const char *function);
+/* It has one, and its end. */
+tutti_status tutti__own_name_check(const tutti_param *param, const char *function);
+/* Dimensions of a value: more than 0, and elements that can be counted. */
+tutti_status tutti__shape_check(const tutti_tensor *value, const char *name, const char *function);
+/* The fields that say its first values. */
+tutti_status tutti__init_check(const tutti_param *param, const char *name, const char *function);
+/* The first values of a master of this name, f32 or f64, in host memory. */
+void tutti__param_fill(const tutti_param *param, const char *name, uint64_t seed, tutti_dtype dtype,
+                       void *host);
+
 /* A parameter is bound, its tensors are as tutti_param_bind and _bind_master leave them, and *name
  * is one as in a store, or NULL and becomes the parameter's own.  function: for the message. */
 tutti_status tutti__param_check(const tutti_param *param, const char **name, const char *function);

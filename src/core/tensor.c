@@ -177,3 +177,11 @@ tutti_status tutti_convert(void *dst, tutti_dtype dst_dtype, const void *src, tu
         for (int64_t i = 0; i < count; i++) store(dst, dst_dtype, i, load(src, src_dtype, i));
     return TUTTI_OK;
 }
+
+bool tutti__same_shape(const tutti_tensor *a, const tutti_tensor *b)
+{
+    if (a->ndim != b->ndim) return false;
+    for (int i = 0; i < a->ndim; i++)
+        if (a->dims[i] != b->dims[i]) return false;
+    return true;
+}

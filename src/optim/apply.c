@@ -8,14 +8,6 @@
 
 /* Checks */
 
-static bool same_shape(const tutti_tensor *a, const tutti_tensor *b)
-{
-    if (a->ndim != b->ndim) return false;
-    for (int i = 0; i < a->ndim; i++)
-        if (a->dims[i] != b->dims[i]) return false;
-    return true;
-}
-
 static bool overlap(const tutti_tensor *a, const tutti_tensor *b)
 {
     const uintptr_t from_a = (uintptr_t)a->data, from_b = (uintptr_t)b->data;
@@ -37,7 +29,7 @@ static tutti_status check_tensor(const tutti_tensor *tensor, tutti_dtype dtype,
 {
     char what[80];
     if (tutti__tensor_check(tensor, dtype, at->function) == TUTTI_OK &&
-        (!like || same_shape(tensor, like)))
+        (!like || tutti__same_shape(tensor, like)))
         return TUTTI_OK;
     /* only now, since a text for every tensor of a step takes time */
     snprintf(what, sizeof what, "%s: %s[%d]%s", at->function, at->what, at->index, at->part);
