@@ -79,6 +79,7 @@ FAULTS = [
     Fault("round-bf16", "bf16 is cut off instead of rounded", "(bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16", "bits >> 16", "api.tensor"),
     Fault("round-f16", "halves are rounded away from zero in f16", "0xfffu + ((magnitude >> 13) & 1u)", "0x1000u", "api.tensor"),
     # Softmax
+    Fault("past-caches", "rows that are stored past the caches lose their ends", "#endif\n    memcpy(to, from, bytes);", "#endif", "layers.softmax"),
     Fault("softmax-mask", "a row sees one column too many", "return place + 1 < seen ? place + 1 : seen;", "return place + 2 < seen ? place + 2 : seen;", "layers.softmax"),
     Fault("softmax-lengths", "a row sees all columns whatever its length", "seen = args->lengths[row];", "seen = args->lengths[row] > args->cols ? -1 : args->cols;", "layers.softmax"),
     Fault("softmax-bias-period", "a bias that repeats is read beyond its end", "row % args->bias_period", "row", "layers.softmax", asan=True),

@@ -356,6 +356,22 @@ static void test_many_long_rows(void)
     }
 }
 
+/* Tensors that no cache keeps, which the host stores past them; each row at another byte of a cache
+ * line. */
+static void test_larger_than_caches(void)
+{
+    for (int plain = 0; plain < (harness_quick() ? 1 : 2); plain++) {
+        trial_desc c =
+            trial_usual(&norm.trial, plain ? 6200 : 4200, "cols=1027,%s", norm.types[F64]);
+        if (plain) {
+            c.absent = 1u << RESIDUAL | 1u << SUM;
+            c.absent_grads = 1u << SUM;
+        }
+        c.place = (layout){.pad = 2, .misaligned = 1};
+        trial_case(&c);
+    }
+}
+
 /* dx is the gradient of both terms of the sum. */
 static void test_residual(void)
 {
@@ -415,6 +431,7 @@ int norm_main(int argc, char **argv, const char *kind, const char *const variant
         {"large mean", test_large_mean},
         {"mean and rstd", test_statistics},
         {"many long rows", test_many_long_rows},
+        {"larger than caches", test_larger_than_caches},
         {"the residual's gradient", test_residual},
         {"beside the other norm", test_beside_other_norm},
     };

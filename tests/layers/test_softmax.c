@@ -156,6 +156,14 @@ static void test_long_rows(void)
     }
 }
 
+/* Tensors that no cache keeps, which the host stores past them. */
+static void test_larger_than_caches(void)
+{
+    trial_desc c = usual(1 /* f64 */, 0, 4200, 1027, 1, 0);
+    c.place = (layout){.pad = 2, .misaligned = 1};
+    trial_case(&c);
+}
+
 static void hide_specials(trial *t, double *x, double *dy)
 {
     for (int64_t k = 0; k < count_of(t); k++) {
@@ -407,6 +415,7 @@ int main(int argc, char **argv)
         {"range of x and scale", test_range},
         {"causal mask", test_causal_mask},
         {"long rows", test_long_rows},
+        {"larger than caches", test_larger_than_caches},
         {"hidden values", test_hidden_values},
         {"slices of one tensor", test_slices},
         {"NaN and infinities in rows", test_special_rows},

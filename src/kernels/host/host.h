@@ -50,8 +50,28 @@ void tutti__store_f64(void *dst, tutti_dtype dtype, const double *row, int64_t c
 void tutti__round_f32(float *row, tutti_dtype dtype, int64_t count);
 void tutti__round_f64(double *row, tutti_dtype dtype, int64_t count);
 
+/* Asks for a row that comes soon, unless it is longer than a page: within a page the processor
+ * looks ahead by itself, and long rows have few beginnings. */
+TUTTI__INLINE void tutti__expect_row(const tutti__matrix *matrix, int64_t row, int64_t cols)
+{
+    const int64_t bytes = cols * (int64_t)tutti__size_of(matrix->dtype);
+    const char *const from = tutti__row(matrix, row);
+    for (int64_t at = 0; bytes <= 4096 && at < bytes; at += 64) __builtin_prefetch(from + at);
+}
+
+/* Whether a call that reads and writes so many matrices like this exceeds what caches keep.  Rows
+ * of REALs are then stored past them, from room, by whole lines: a plain store reads a line first.
+ * Not worth while where the arithmetic takes longer than memory. */
+TUTTI__INLINE bool tutti__past_caches(int matrices, const tutti__matrix *matrix, int64_t rows,
+                                      int64_t cols)
+{
+    return rows * cols * matrices >= (int64_t)((96 << 20) / tutti__size_of(matrix->dtype));
+}
+/* tutti__parallel makes these stores visible to other threads. */
+void tutti__store_past(void *dst, const void *src, size_t bytes);
+
 /* A row as REALs: itself, where that is its type, else loaded into room.  Where REALs of a row are
- * to be written: there itself, or room, from which store_row stores them. */
+ * to be written: there itself, or room, from which store_row stores them; past: caches. */
 #define TUTTI__ROWS_OF(name, REAL, DTYPE)                                                   \
     TUTTI__INLINE const REAL *tutti__row_in_##name(REAL *room, const tutti__matrix *matrix, \
                                                    int64_t row, int64_t count)              \
@@ -61,15 +81,18 @@ void tutti__round_f64(double *row, tutti_dtype dtype, int64_t count);
         return room;                                                                        \
     }                                                                                       \
     TUTTI__INLINE REAL *tutti__row_out_##name(REAL *room, const tutti__matrix *matrix,      \
-                                              int64_t row)                                  \
+                                              int64_t row, bool past)                       \
     {                                                                                       \
-        return matrix->dtype == DTYPE ? tutti__row(matrix, row) : room;                     \
+        return matrix->dtype == DTYPE && !past ? tutti__row(matrix, row) : room;            \
     }                                                                                       \
     TUTTI__INLINE void tutti__store_row_##name(const tutti__matrix *matrix, int64_t row,    \
-                                               const REAL *from, int64_t count)             \
+                                               const REAL *from, int64_t count, bool past)  \
     {                                                                                       \
         void *const to = tutti__row(matrix, row);                                           \
-        if (from != to) tutti__store_##name(to, matrix->dtype, from, count);                \
+        if (past && matrix->dtype == DTYPE)                                                 \
+            tutti__store_past(to, from, (size_t)count * sizeof *from);                      \
+        else if (from != to)                                                                \
+            tutti__store_##name(to, matrix->dtype, from, count);                            \
     }
 TUTTI__ROWS_OF(f32, float, TUTTI_F32)
 TUTTI__ROWS_OF(f64, double, TUTTI_F64)

@@ -41,6 +41,7 @@ static void OF(norm_forward_rows)(void *data, int64_t begin, int64_t end, int th
     const REAL *restrict gamma = t->gamma, *restrict beta = t->beta;
     REAL *restrict room = (REAL *)(t->rows + (size_t)thread * t->thread_bytes);
     REAL *restrict r = (REAL *)((char *)room + t->row_bytes);
+    const bool past = tutti__past_caches(2, &args->y, args->rows, cols);
     for (int64_t row = begin; row < end; row++) {
         const REAL *x = room;
         if (args->residual.data) {
@@ -53,11 +54,12 @@ static void OF(norm_forward_rows)(void *data, int64_t begin, int64_t end, int th
         } else {
             x = OF(tutti__row_in)(room, &args->x, row, cols);
         }
+        if (row + 1 < end) tutti__expect_row(&args->x, row + 1, cols);
         REAL mean, rstd;
         OF(row_statistics)(x, args, &mean, &rstd);
         if (args->mean) ((REAL *)args->mean)[row] = mean;
         if (args->rstd) ((REAL *)args->rstd)[row] = rstd;
-        REAL *y = OF(tutti__row_out)(room, &args->y, row);
+        REAL *y = OF(tutti__row_out)(room, &args->y, row, past);
         if (beta) {
 #pragma omp simd /* y may be x */
             for (int64_t j = 0; j < cols; j++) y[j] = (x[j] - mean) * rstd * gamma[j] + beta[j];
@@ -68,7 +70,7 @@ static void OF(norm_forward_rows)(void *data, int64_t begin, int64_t end, int th
 #pragma omp simd
             for (int64_t j = 0; j < cols; j++) y[j] = (x[j] - mean) * rstd;
         }
-        OF(tutti__store_row)(&args->y, row, y, cols);
+        OF(tutti__store_row)(&args->y, row, y, cols, past);
     }
 }
 
@@ -132,8 +134,9 @@ TUTTI__INLINE void OF(write_dx)(const tutti__norm_args *args, const OF(backward_
     const REAL *const x = r->x, *const dy = r->dy, mean = r->mean, scale = r->rstd;
     const REAL mean_g = (REAL)(tutti__long_total(&r->g) / (double)cols);
     const REAL mean_gn = (REAL)(tutti__long_total(&r->gn) / (double)cols);
+    const bool past = tutti__past_caches(3, &args->dx, args->rows, cols);
     /* not yet to dx where there is a dsum, which dx may be */
-    REAL *const dx = args->dsum.data ? room : OF(tutti__row_out)(room, &args->dx, row);
+    REAL *const dx = args->dsum.data ? room : OF(tutti__row_out)(room, &args->dx, row, past);
 #pragma omp simd /* dx may be dy, or x */
     for (int64_t j = 0; j < cols; j++)
         dx[j] = scale * (dy[j] * gamma[j] - mean_g - (x[j] - mean) * scale * mean_gn);
@@ -141,7 +144,7 @@ TUTTI__INLINE void OF(write_dx)(const tutti__norm_args *args, const OF(backward_
         const REAL *const dsum = OF(tutti__row_in)(room_of_dsum, &args->dsum, row, cols);
         for (int64_t j = 0; j < cols; j++) dx[j] += dsum[j];
     }
-    OF(tutti__store_row)(&args->dx, row, dx, cols);
+    OF(tutti__store_row)(&args->dx, row, dx, cols, past);
 }
 
 /* dgamma and dbeta of a block of rows go to the block's partial rows. */

@@ -1,5 +1,8 @@
 /* Parallel loops, and reductions over rows whose order does not depend on the threads. */
 #include <omp.h>
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
 
 #include "kernels/host/host.h"
 
@@ -7,6 +10,14 @@
 #define WORTH_A_THREAD 20e3
 /* Pieces per thread: enough that one late thread does not delay the rest. */
 #define PIECES 4
+
+static void run_piece(tutti__work work, void *task, int64_t begin, int64_t end, int thread)
+{
+    work(task, begin, end, thread);
+#ifdef __SSE2__
+    _mm_sfence(); /* what it stored past the caches comes before what is stored from here on */
+#endif
+}
 
 void tutti__parallel(const tutti_context *ctx, int64_t count, double cost, tutti__work work,
                      void *task)
@@ -17,7 +28,7 @@ void tutti__parallel(const tutti_context *ctx, int64_t count, double cost, tutti
     if (threads > count) threads = (int)count;
     if (threads > worth) threads = (int)worth;
     if (threads <= 1) {
-        work(task, 0, count, 0);
+        run_piece(work, task, 0, count, 0);
         return;
     }
     int64_t pieces = (int64_t)threads * PIECES < count ? (int64_t)threads * PIECES : count;
@@ -25,7 +36,7 @@ void tutti__parallel(const tutti_context *ctx, int64_t count, double cost, tutti
 #pragma omp parallel for schedule(dynamic, 1) num_threads(threads)
     for (int64_t p = 0; p < pieces; p++) {
         int64_t begin = p * each + (p < extra ? p : extra);
-        work(task, begin, begin + each + (p < extra), omp_get_thread_num());
+        run_piece(work, task, begin, begin + each + (p < extra), omp_get_thread_num());
     }
 }
 

@@ -1,5 +1,8 @@
 /* Rows of any float type, loaded into and stored from rows of floats or doubles. */
 #include <string.h>
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
 
 #include "kernels/host/host.h"
 
@@ -119,4 +122,19 @@ void tutti__round_f64(double *row, tutti_dtype dtype, int64_t count)
             row[j] = tutti__bf16_to_float(tutti__float_to_bf16(round_to_odd(row[j])));
     else if (dtype == TUTTI_F32)
         for (int64_t j = 0; j < count; j++) row[j] = (float)row[j];
+}
+
+void tutti__store_past(void *dst, const void *src, size_t bytes)
+{
+    char *to = dst;
+    const char *from = src;
+#ifdef __SSE2__
+    const size_t before = -(uintptr_t)to & 15, head = before < bytes ? before : bytes;
+    memcpy(to, from, head);
+    to += head, from += head, bytes -= head;
+    for (; bytes >= 16; to += 16, from += 16, bytes -= 16)
+        _mm_stream_si128((__m128i *)(void *)to,
+                         _mm_loadu_si128((const __m128i *)(const void *)from));
+#endif
+    memcpy(to, from, bytes);
 }

@@ -30,7 +30,7 @@ static void OF(softmax_forward_rows)(void *data, int64_t begin, int64_t end, int
     REAL *restrict e = (REAL *)((char *)room + t->row_bytes);
     for (int64_t row = begin; row < end; row++) {
         const int64_t found = visible(t, row), seen = found > 0 ? found : 0;
-        REAL *x = OF(tutti__row_out)(room, &args->y, row);
+        REAL *x = OF(tutti__row_out)(room, &args->y, row, false);
         REAL hidden = args->log ? -(REAL)INFINITY : 0;
         OF(load_exponents)(args, row, seen, x, e);
         const REAL most = OF(row_max)(x, seen);
@@ -43,7 +43,7 @@ static void OF(softmax_forward_rows)(void *data, int64_t begin, int64_t end, int
         }
         if (found < 0) hidden = (REAL)NAN;
         for (int64_t j = seen; j < cols; j++) x[j] = hidden;
-        OF(tutti__store_row)(&args->y, row, x, cols);
+        OF(tutti__store_row)(&args->y, row, x, cols, false);
     }
 }
 
@@ -56,12 +56,17 @@ static void OF(softmax_backward_rows)(void *data, int64_t begin, int64_t end, in
     const REAL scale = (REAL)args->scale, factor = args->dbias.data ? 1 : scale;
     REAL *const room = (REAL *)(t->rows + (size_t)thread * t->thread_bytes);
     REAL *const more = (REAL *)((char *)room + t->row_bytes);
+    const bool past = tutti__past_caches(3, &args->dx, args->rows, cols);
     for (int64_t row = begin; row < end; row++) {
         const int64_t found = visible(t, row), seen = found > 0 ? found : 0;
+        if (row + 1 < end) {
+            tutti__expect_row(&args->y, row + 1, cols);
+            tutti__expect_row(&args->dy, row + 1, cols);
+        }
         const REAL *y = OF(tutti__row_in)(room, &args->y, row, seen);
         const REAL *dy = OF(tutti__row_in)(more, &args->dy, row, seen);
         /* not yet to dx where dbias comes first */
-        REAL *dx = args->dbias.data ? more : OF(tutti__row_out)(more, &args->dx, row);
+        REAL *dx = args->dbias.data ? more : OF(tutti__row_out)(more, &args->dx, row, past);
         if (args->log) {
             const REAL sum = (REAL)OF(row_sum)(dy, seen);
 #pragma omp simd /* dx may be dy or y, here and below */
@@ -77,7 +82,7 @@ static void OF(softmax_backward_rows)(void *data, int64_t begin, int64_t end, in
             OF(tutti__store)(tutti__row(&args->dbias, row), args->dbias.dtype, dx, cols);
             for (int64_t j = 0; j < seen; j++) dx[j] *= scale;
         }
-        OF(tutti__store_row)(&args->dx, row, dx, cols);
+        OF(tutti__store_row)(&args->dx, row, dx, cols, past);
     }
 }
 
