@@ -75,7 +75,7 @@ FAULTS = [
     Fault("sum-tail", "the last column is left out of sums", "for (int k = 0; j < count; j++, k++)", "for (int k = 0; j + 1 < count; j++, k++)", "layers.softmax"),
     Fault("sum-accumulate", "gradients overwrite", "if (t->accumulate)", "if (!t)", "layers.layernorm layers.linear"),
     Fault("sum-order", "the order of a sum depends on the number of threads", "task.blocks = tutti__split_rows(args->rows, args->cols); task.rows", "task.blocks = tutti__split_rows(args->rows, job->ctx->threads > 1 ? 1 << 20 : args->cols); task.rows", "layers.layernorm"),
-    Fault("parallel-rest", "what is left of a division into pieces is not computed", "work(task, begin, begin + each + (p < extra), omp_get_thread_num());", "work(task, begin, begin + each, omp_get_thread_num());", "layers.layernorm"),
+    Fault("parallel-rest", "what is left of a division into pieces is not computed", "run_piece(work, task, begin, begin + each + (p < extra), omp_get_thread_num());", "run_piece(work, task, begin, begin + each, omp_get_thread_num());", "layers.layernorm"),
     Fault("round-bf16", "bf16 is cut off instead of rounded", "(bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16", "bits >> 16", "api.tensor"),
     Fault("round-f16", "halves are rounded away from zero in f16", "0xfffu + ((magnitude >> 13) & 1u)", "0x1000u", "api.tensor"),
     # Softmax
