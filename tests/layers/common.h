@@ -11,6 +11,7 @@ extern const tutti_dtype float_dtypes[4];
 typedef struct layout {
     int pad;        /* elements between rows beyond cols */
     int misaligned; /* elements beyond a 256-byte boundary */
+    int apart;      /* further ones of both, times the number of the tensor in its call */
 } layout;
 
 /* A tensor on the device and its values on the host. */

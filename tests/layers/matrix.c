@@ -209,7 +209,8 @@ static void test_shapes(void)
 
 static void test_strides_and_alignment(void)
 {
-    static const layout places[] = {{3, 0}, {8, 0}, {0, 1}, {5, 1}, {1, 3}, {8, 4}, {64, 7}};
+    static const layout places[] = {{3, 0, 0}, {8, 0, 0}, {0, 1, 0}, {5, 1, 0},
+                                    {1, 3, 1}, {8, 4, 0}, {64, 7, 0}};
     const int variants = matrix_count(matrix_tested->variants);
     int turn = 0;
     for (int t = 0; matrix_types()[t]; t++)

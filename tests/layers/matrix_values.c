@@ -172,7 +172,7 @@ static void check_rows_alone(const trial *t)
 
 static void check_row_bits(const trial_desc *desc)
 {
-    static const layout places[] = {{5, 0}, {0, 1}, {3, 5}, {16, 8}};
+    static const layout places[] = {{5, 0, 0}, {0, 1, 0}, {3, 5, 2}, {16, 8, 0}};
     trial_desc c = *desc;
     trial t, moved;
     if (!trial_open(&t, harness_context(), &c)) return;

@@ -242,7 +242,7 @@ static void test_order(void)
         for (int i = 0; i < HARNESS_COUNT(cols); i++) {
             if (harness_quick() && (type != i || i == 3)) continue;
             trial_desc c = usual(type, rows, HARNESS_COUNT(lengths), cols[i]);
-            c.place = (layout){type == i ? 3 : 0, type == i ? 1 : 0};
+            c.place = (layout){type == i ? 3 : 0, type == i ? 1 : 0, 0};
             trial t;
             if (!trial_open(&t, harness_context(), &c)) return;
             operand *dweight = trial_find(&t, "dweight");
@@ -330,7 +330,7 @@ static void check_tied(trial *t, tutti_layer *head)
     const tutti_param *table = tutti_layer_param(t->layer, 0);
     harness_rng rng = {17};
     operand dlogits = operand_make(t->ctx, &rng, t->shapes[1].dtype, t->c.rows, t->shapes[0].below,
-                                   (layout){0, 0}, 0, 1);
+                                   (layout){0, 0, 0}, 0, 1);
     trial_forward(t);
     fetch(t, weight, &table->value);
     for (int64_t i = 0; i < weight->count; i++)

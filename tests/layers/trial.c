@@ -80,11 +80,13 @@ static void make_tensor(trial *t, int slot, bool gradient)
     const bool list = !row->cols, sum = shape->flags & TUTTI_SLOT_SUM;
     const bool output = written(t, slot, gradient);
     const int64_t rows = sum ? 1 : t->c.rows * shape->lines;
-    const layout flat = {0, t->c.place.misaligned};
+    const int further = (2 * slot + gradient) * t->c.place.apart;
+    const layout flat = {0, t->c.place.misaligned + further, 0};
+    const layout by_row = {t->c.place.pad + further, flat.misaligned, 0};
     const double deviation = t->c.kind->deviation != 0 && !gradient ? t->c.kind->deviation : 1;
     operand *o = &t->slots[slot][gradient];
     *o = operand_make(t->ctx, &rng, shape->dtype, list ? 1 : rows,
-                      list ? rows : shape->cols / shape->lines, list ? flat : t->c.place,
+                      list ? rows : shape->cols / shape->lines, list ? flat : by_row,
                       gradient ? 0.1 : 0.25, output || shape->below > 0 ? -1 : deviation);
     if (list) o->tensor = tutti_tensor_1d(o->buffer.data, shape->dtype, rows);
     if (row->lines) operand_split(o, shape->lines);
@@ -116,7 +118,7 @@ static void make_param(trial *t, int i)
     const double deviation = param->init == TUTTI_INIT_ONE       ? 0.3
                              : param->init == TUTTI_INIT_UNIFORM ? 1.5 * param->init_bound
                                                                  : 0.5;
-    const layout flat = {0, t->c.place.misaligned};
+    const layout flat = {0, t->c.place.misaligned, 0};
     tutti_dtype sums = t->c.wide_grads || param->value.dtype == TUTTI_F64 ? TUTTI_F64 : TUTTI_F32;
     EACH_SLOT(t, k)
     if (t->shapes[k].dtype == TUTTI_F64 && !(t->shapes[k].flags & TUTTI_SLOT_SUM)) sums = TUTTI_F64;
@@ -162,11 +164,12 @@ static void make_step(trial *t)
 bool trial_open(trial *t, tutti_context *ctx, const trial_desc *desc)
 {
     *t = (trial){.c = *desc, .ctx = ctx};
-    harness_where("%s %s rows %lld from %lld pad %d misaligned %d absent %x, gradients %x, %x%s%s",
-                  desc->kind->name, desc->options, (long long)desc->rows,
-                  (long long)desc->first_row, desc->place.pad, desc->place.misaligned, desc->absent,
-                  desc->absent_grads, desc->untrained, desc->accumulate ? " accumulate" : "",
-                  desc->forward_only ? " not saved" : "");
+    harness_where(
+        "%s %s rows %lld from %lld pad %d misaligned %d apart %d absent %x, gradients %x, %x%s%s",
+        desc->kind->name, desc->options, (long long)desc->rows, (long long)desc->first_row,
+        desc->place.pad, desc->place.misaligned, desc->place.apart, desc->absent,
+        desc->absent_grads, desc->untrained, desc->accumulate ? " accumulate" : "",
+        desc->forward_only ? " not saved" : "");
     if (!CHECK_OK(tutti_layer_create_by_name(ctx, desc->kind->name, desc->options, &t->layer)))
         return false;
     t->type = tutti_layer_type_of(t->layer);
