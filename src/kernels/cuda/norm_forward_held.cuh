@@ -56,13 +56,14 @@ struct held_row {
         const T *from = row_of(matrix);
         if constexpr (!WHOLE)
             load_row<T>(to, from, place, cols);
-        else
+        else {
 #pragma unroll
             for (int k = 0; k < VECS; k++) {
                 const int col = place.column<T>(k);
                 if (!FULL) to[k] = make_uint4(0, 0, 0, 0);
                 if (FULL || col < cols) to[k] = *(const uint4 *)(from + col);
             }
+        }
     }
     __device__ __forceinline__ void store(const tutti__matrix &matrix) const
     {

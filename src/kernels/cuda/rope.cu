@@ -63,9 +63,10 @@ struct rope_unit {
         for (int v = 0; v < VECTORS; v++) {
             if constexpr (WIDE)
                 raw[v] = *(const uint4 *)(at + v * apart);
-            else
+            else {
 #pragma unroll
                 for (int i = 0; i < VECTOR; i++) raw[v][i] = at[v * apart + i];
+            }
         }
     }
     /* angles: rotates; otherwise copies.  bad: writes NaN. */
