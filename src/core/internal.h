@@ -67,6 +67,7 @@ uint64_t tutti__hash(uint64_t hash, const void *data, size_t bytes);
 
 /* Fails unless tensor is a contiguous view of memory, of this type.  what: "function: argument". */
 tutti_status tutti__tensor_check(const tutti_tensor *tensor, tutti_dtype dtype, const char *what);
+/* Whether both have the same dimensions. */
 bool tutti__same_shape(const tutti_tensor *a, const tutti_tensor *b);
 
 static inline bool tutti__is_float(tutti_dtype dtype)

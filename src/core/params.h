@@ -110,9 +110,9 @@ int tutti__path_parts(const char *name);
 /* One is the other or a folder above it. */
 bool tutti__paths_collide(const char *a, const char *b);
 
-/* noun: "prefix" or "name".  more: parts that will be appended.  function: for the message. */
+/* noun: "prefix" or "name".  more: parts that will be appended. */
 tutti_status tutti__name_check(const char *name, int more, const char *noun, const char *function);
-/* It has one, and its end. */
+/* A parameter's name is not empty, and a 0 ends it.  These checks: function is for the message. */
 tutti_status tutti__own_name_check(const tutti_param *param, const char *function);
 /* Dimensions of a value: more than 0, and elements that can be counted. */
 tutti_status tutti__shape_check(const tutti_tensor *value, const char *name, const char *function);

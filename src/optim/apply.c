@@ -174,9 +174,7 @@ static tutti_status check_call(const tutti_context *ctx, const tutti_update_call
         snprintf(what, sizeof what, "state[%d]", s);
         if (s < states) TUTTI_TRY(check_list(call->state[s], call->count, what, function));
         TUTTI_REQUIRE(s < states || !call->state[s],
-                      "%s: %s is not NULL, but there is no such "
-                      "state",
-                      function, what);
+                      "%s: %s is not NULL, but there is no such state", function, what);
     }
     TUTTI_REQUIRE(call->step, "%s: step is NULL", function);
     TUTTI_TRY(check_step(call->step, ctx, function));

@@ -44,7 +44,8 @@ __device__ __forceinline__ void share_sums(float (&values)[VALUES], float part, 
     for (int n = 0; n < VALUES; n++) values[n] = __shfl_sync(0xffffffffu, part, n);
 }
 
-/* Whether the rows of two tensors begin at the same bytes of 16, row by row; no tensor agrees. */
+/* Whether the rows of two tensors begin at the same bytes of 16, row by row; one that is not there
+ * agrees with any. */
 static inline bool are_skewed_alike(const tutti__matrix &a, const tutti__matrix &b, int64_t rows,
                                     int element)
 {

@@ -1,7 +1,7 @@
 /* Rows on their way to shared memory.  Each thread fetches its own vectors of the rows to come with
- * cp.async and reads them back itself, as often as it likes: no barrier stands between, and a row
- * costs no registers.  A stage is one row of each of a few tensors; a ring of stages is filled in
- * turn. */
+ * cp.async and reads them back itself, as often as it likes: no barrier stands between (of skewed
+ * rows it reads a word of its neighbour's, in the same warp, too), and a row costs no registers.  A
+ * stage is one row of each of a few tensors; a ring of stages is filled in turn. */
 #ifndef TUTTI_KERNELS_CUDA_ROW_RING_CUH
 #define TUTTI_KERNELS_CUDA_ROW_RING_CUH
 

@@ -71,7 +71,8 @@ TUTTI__INLINE bool tutti__past_caches(int matrices, const tutti__matrix *matrix,
 void tutti__store_past(void *dst, const void *src, size_t bytes);
 
 /* A row as REALs: itself, where that is its type, else loaded into room.  Where REALs of a row are
- * to be written: there itself, or room, from which store_row stores them; past: caches. */
+ * to be written: there itself, or room, from which store_row stores them.  past: what
+ * tutti__past_caches says. */
 #define TUTTI__ROWS_OF(name, REAL, DTYPE)                                                   \
     TUTTI__INLINE const REAL *tutti__row_in_##name(REAL *room, const tutti__matrix *matrix, \
                                                    int64_t row, int64_t count)              \
