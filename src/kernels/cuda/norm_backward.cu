@@ -9,7 +9,7 @@
  * these in order.
  *
  *   warp     up to 512 columns: some lanes of a warp a row
- *   block    up to 8192 columns: some warps of a block a row
+ *   block    up to 8192 columns, of f32 mostly 4096: some warps of a block a row
  *   cluster  up to 65536 columns of f32, 131072 of 16-bit types: a cluster of blocks a row
  *            (norm_backward_cluster.cu)
  *   sliced   all others, and pairings that nobody trains with (norm_backward_sliced.cu) */
@@ -184,8 +184,9 @@ static bool leaves_threads_idle(int64_t cols, int threads)
 }
 
 /* With 8 elements a thread a row costs more instructions, but a block's threads may be filled
- * better.  The blocks of a cluster have 8192 columns, of f32 4096: so the ring holds five rows. */
-static void plan_own(backward_plan *plan, const tutti__norm_args *args)
+ * better, and the ring holds more rows of f32: so the blocks of a cluster have 8192 columns, of f32
+ * 4096; clusters: the device has any. */
+static void plan_own(backward_plan *plan, const tutti__norm_args *args, bool clusters)
 {
     const int64_t cols = args->cols;
     const bool narrow = tutti_dtype_size(args->x.dtype) == 2, whole = cols % (narrow ? 8 : 4) == 0;
@@ -193,11 +194,12 @@ static void plan_own(backward_plan *plan, const tutti__norm_args *args)
     const int most_of_8 = threads_of(false, 8, narrow, whole),
               most_of_16 = threads_of(false, 16, narrow, whole);
     plan->kind = warp ? backward_plan::WARP : backward_plan::BLOCK;
-    plan->elements =
-        warp ? cols <= 256 ? 8 : 16
-        : cols <= 768 || (cols <= 8 * most_of_8 && leaves_threads_idle(cols, most_of_16)) ? 8
-                                                                                          : 16;
-    if (cols > 16 * MORE_THREADS) {
+    plan->elements = 16;
+    if (warp ? cols <= 256
+             : cols <= 768 || (!narrow && whole && cols <= 8 * MORE_THREADS) ||
+                   (cols <= 8 * most_of_8 && leaves_threads_idle(cols, most_of_16)))
+        plan->elements = 8;
+    if (cols > (narrow || !whole || !clusters ? 16 : 8) * MORE_THREADS) {
         plan->kind = backward_plan::CLUSTER;
         plan->elements = narrow ? 16 : 8;
         while (cols > (int64_t)plan->elements * MORE_THREADS * plan->cluster) plan->cluster *= 2;
@@ -220,6 +222,38 @@ static int64_t resident_rows(const backward_plan &plan, int64_t sms)
     return whole > spare ? whole - spare : 1;
 }
 
+/* Of shared memory: gamma, and a ring of so many rows of so many tensors. */
+static int ring_bytes(const backward_plan &plan, int element, int tensors, int depth, bool skewed)
+{
+    const int words = ring_words(plan.threads, plan.lanes < 32 ? plan.lanes : 32,
+                                 plan.elements * element / 16, skewed);
+    const int gamma = element == 2 ? gamma_words<8>(plan.lanes, plan.elements, skewed)
+                                   : gamma_words<4>(plan.lanes, plan.elements, skewed);
+    return 16 * (gamma + depth * tensors * words);
+}
+
+backward_ring backward_ring_for(const tutti_context *ctx, const tutti__norm_args *args,
+                                const backward_plan &plan, bool skewed)
+{
+    const int element = (int)tutti_dtype_size(args->x.dtype), tensors = args->dsum.data ? 3 : 2;
+    const int limit = tutti__cuda_shared_limit(ctx->device) / plan.resident - RING_SPARE;
+    backward_ring size = {plan.kind == backward_plan::CLUSTER ? 5 : plan.elements == 8 ? 4 : 3, 0};
+    while (size.depth > 1 && ring_bytes(plan, element, tensors, size.depth, skewed) > limit)
+        size.depth--;
+    size.bytes = ring_bytes(plan, element, tensors, size.depth, skewed);
+    const int merged = plan.threads * plan.elements * (int)sizeof(float);
+    if (size.bytes < merged) size.bytes = merged;
+    return size;
+}
+
+/* Whether a block has room for a row of each of its groups, whatever tensors a call has. */
+static bool has_room(const tutti_context *ctx, const backward_plan &plan, int element)
+{
+    return plan.kind == backward_plan::WARP ||
+           ring_bytes(plan, element, 3, 1, true) <=
+               tutti__cuda_shared_limit(ctx->device) - RING_SPARE;
+}
+
 static tutti_status plan_backward(const tutti_context *ctx, const tutti__norm_args *args,
                                   backward_plan *chosen)
 {
@@ -229,10 +263,17 @@ static tutti_status plan_backward(const tutti_context *ctx, const tutti__norm_ar
     plan.pitch = divide_up(cols, 16) * 16;
     plan.lanes = 32;
     plan.cluster = 1;
-    const bool own = !plan.wide && args->dy.dtype == args->x.dtype;
+    bool own = !plan.wide && args->dy.dtype == args->x.dtype;
     int cluster_max = 1;
-    if (own) plan_own(&plan, args);
-    if (plan.cluster > 1) TUTTI_TRY(tutti__cuda_norm_cluster_max(ctx->device, &cluster_max));
+    if (own) {
+        if (cols > 8 * MORE_THREADS)
+            TUTTI_TRY(tutti__cuda_norm_cluster_max(ctx->device, &cluster_max));
+        plan_own(&plan, args, cluster_max > 1);
+        const int element = (int)tutti_dtype_size(args->x.dtype);
+        while (plan.threads > plan.lanes && !has_room(ctx, plan, element))
+            plan.threads -= plan.lanes;
+        own = has_room(ctx, plan, element);
+    }
     if (own && plan.cluster <= cluster_max) {
         /* a partial row costs as much as a few rows of x, which a block takes in turn */
         const int64_t each = plan.kind == backward_plan::WARP ? 4 : 1;
@@ -252,23 +293,6 @@ static tutti_status plan_backward(const tutti_context *ctx, const tutti__norm_ar
                                        (plan.wide ? sizeof(double) : sizeof(float));
     *chosen = plan;
     return TUTTI_OK;
-}
-
-backward_ring backward_ring_for(const tutti_context *ctx, const tutti__norm_args *args,
-                                const backward_plan &plan, bool skewed)
-{
-    const int element = (int)tutti_dtype_size(args->x.dtype), vecs = plan.elements * element / 16;
-    const int words = ring_words(plan.threads, plan.lanes < 32 ? plan.lanes : 32, vecs, skewed);
-    const int stage = words * 16 * (args->dsum.data ? 3 : 2);
-    const int gamma = 16 * (element == 2 ? gamma_words<8>(plan.lanes, plan.elements, skewed)
-                                         : gamma_words<4>(plan.lanes, plan.elements, skewed));
-    const int limit = tutti__cuda_shared_limit(ctx->device) / plan.resident - RING_SPARE;
-    backward_ring size = {plan.kind == backward_plan::CLUSTER ? 5 : plan.elements == 8 ? 4 : 3, 0};
-    while (size.depth > 1 && gamma + size.depth * stage > limit) size.depth--;
-    size.bytes = gamma + size.depth * stage;
-    const int merged = plan.threads * plan.elements * (int)sizeof(float);
-    if (size.bytes < merged) size.bytes = merged;
-    return size;
 }
 
 template<class T, int ELEMENTS, bool CENTERED, bool SKEWED>

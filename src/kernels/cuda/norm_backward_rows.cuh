@@ -122,7 +122,8 @@ struct backward_rows {
         if constexpr (SKEWED) {
             ring.skew = way.apart ? 0 : skew_of(next_x);
             ring.set_rows(cols, way.apart);
-            ends_row = which.lane == which.lanes - 1 && word_of(VECS) * N >= cols;
+            ends_row = which.lane == which.lanes - 1 && word_of(VECS) * N >= cols &&
+                       word_of(VECS) * N < cols + N;
         } else
             ring.clear_beyond(cols);
     }
@@ -336,7 +337,7 @@ struct backward_rows {
             if (col < cols) store_pack(to, v.dy);
         } else if (col >= 0 && col + N <= cols && !ring.apart)
             store_pack(to - back, v.dy);
-        else
+        else if (col < cols)
             store_some(to - back, v.dy, -col, cols - col);
     }
     /* Those from `first` to before `end`. */
