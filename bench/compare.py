@@ -121,14 +121,14 @@ def roofs(case, passes, size):
             "plain copy": lambda: torch.bitwise_or(source, 0, out=to)}
 
 
-def check_peer(case, result, expected):
+def check_peer(case, result, name, expected):
     """Raises ArithmeticError if a peer's main result is not there or wrong; dropout's is random.  A
     peer may round between its steps."""
     if case.kind == "dropout":
         return
     found = [torch.as_tensor(t) for t in (result if isinstance(result, tuple) else (result,))
-             if getattr(t, "shape", None) == expected.shape]
-    if not found or case.wrong({"result": found[0]}, {"result": expected}, 4):
+             if getattr(t, "shape", None) == expected[name].shape]
+    if not found or case.wrong({name: found[0]}, expected, 4):
         raise ArithmeticError("its result is wrong")
 
 
@@ -141,7 +141,7 @@ def measure(clock, case, passes, call, size, peers, reasons, expected):
     for peer in peers:
         try:
             run = PEERS[peer](case, passes)
-            check_peer(case, run(), expected[case.main(passes)])
+            check_peer(case, run(), case.main(passes), expected)
             replays[peer] = clock.ready(run)
         except Exception as refusal:  # whatever a peer raises is its refusal, named at the end
             why = (str(refusal).splitlines() or [""])[0][:90]

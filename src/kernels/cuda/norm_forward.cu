@@ -55,6 +55,7 @@ __global__ void __launch_bounds__(LANES_THREADS, lanes_blocks(VECS, WHOLE, RESID
     float pivot = 0;
     if (CENTERED)
         pivot = __shfl_sync(0xffffffffu, sum_of<T>(own.raw[0]), 0, lanes) * (1.0f / own.N);
+    if (CENTERED && sizeof(T) == 4 && !is_one_sign<T>(own.raw[0], lanes)) pivot = 0;
     const row_statistics found =
         own.statistics(team, pivot, [&](auto &values) { team.reduce(values); });
     if (lane == 0 && own.exists()) save<CENTERED>(args, own.row, found);

@@ -39,11 +39,13 @@ template<class T>
 __device__ __forceinline__ float pivot_of(const T *x, const T *residual, int cols)
 {
     constexpr int N = vector16<T>::N;
-    const int col = min((int)threadIdx.x % N, cols - 1);
+    const int col = min((int)threadIdx.x % (sizeof(T) == 4 ? 32 : N), cols - 1);
     float first[1] = {widen<float>(x[col])};
     if (residual) first[0] += widen<float>(residual[col]);
+    const bool near = sizeof(T) == 4 && !is_one_sign(first[0] >= 0, first[0] <= 0, 32);
     reduce_lanes<row_add>(first, N);
-    return widen<float>(narrow<T>::of(first[0] * (1.0f / N)));
+    if (sizeof(T) == 4) first[0] = __shfl_sync(0xffffffffu, first[0], 0);
+    return near ? 0 : widen<float>(narrow<T>::of(first[0] * (1.0f / N)));
 }
 
 /* A row, or a block's part of it. */

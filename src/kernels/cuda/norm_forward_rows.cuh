@@ -49,6 +49,26 @@ __device__ __forceinline__ float squares_of(const uint4 &raw, int left, float me
  * takes away more than FAR times what it leaves, the pivot was too far off for its rounding. */
 enum { FAR = 4 };
 
+/* Whether the values of all of a group of lanes are >= 0 (up), or all <= 0.  If a row's first
+ * columns are of both signs, its mean is no more than a few deviations, and sums about 0 give it
+ * with less rounding than those about a pivot that is off by as much: a type of 16 bits does not
+ * show that. */
+static __device__ __forceinline__ bool is_one_sign(bool up, bool down, int lanes)
+{
+    const unsigned group = (0xffffffffu >> (32 - lanes)) << (threadIdx.x % 32 / lanes * lanes);
+    const unsigned ups = __ballot_sync(0xffffffffu, up), downs = __ballot_sync(0xffffffffu, down);
+    return (ups & group) == group || (downs & group) == group;
+}
+template<class T>
+static __device__ __forceinline__ bool is_one_sign(const uint4 &raw, int lanes)
+{
+    float v[vector16<T>::N];
+    vector16<T>::unpack(raw, v);
+    bool up = true, down = true;
+    for (float value : v) up = up && value >= 0, down = down && value <= 0;
+    return is_one_sign(up, down, lanes);
+}
+
 static __device__ __forceinline__ bool move_to_mean(float pivot, float moved, float share,
                                                     float &mean, float &squares)
 {
