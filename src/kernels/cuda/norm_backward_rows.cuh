@@ -103,6 +103,7 @@ struct backward_rows {
     /* of the rows that are next: this thread's first vector of it */
     const char *next_x, *next_dy;
     char *next_dx;
+    int in_warp;   /* SKEWED: of VECS, those that some lane of the warp has in the row */
     bool ends_row; /* SKEWED: the word beyond this thread's may be the row's last */
     float dgamma[VECS][N] = {}, dbeta[CENTERED ? VECS : 1][N] = {};
     float mean = 0, rstd = 0, next_mean = 0, next_rstd = 0;
@@ -122,6 +123,8 @@ struct backward_rows {
         if constexpr (SKEWED) {
             ring.skew = way.apart ? 0 : skew_of(next_x);
             ring.set_rows(cols, way.apart);
+            const int left = cols + N - 1 - (word_of(0) - which.lane % which.group) * N;
+            in_warp = (left + which.group * N - 1) / (which.group * N);
             ends_row = which.lane == which.lanes - 1 && word_of(VECS) * N >= cols &&
                        word_of(VECS) * N < cols + N;
         } else
@@ -145,6 +148,7 @@ struct backward_rows {
             (float *)shared + (SKEWED ? which.first(VECS) * WINDOW : which.first(ELEMENTS / 4) * 4);
         words = (uint32_t)(which.group * (SKEWED ? WINDOW : 4)) * sizeof(float);
         gamma = (uint32_t)__cvta_generic_to_shared(to);
+        if (SKEWED) asm volatile("" : "+r"(gamma)); /* or it is computed again for each row */
         if (!leads) return;
 #pragma unroll
         for (int k = 0; k < VECS + SKEWED; k++) {
@@ -238,6 +242,7 @@ struct backward_rows {
     {
 #pragma unroll
         for (int k = 0; k < VECS; k++) {
+            if (SKEWED && k > 0 && !(k < in_warp)) break;
             const vectors v =
                 unpack(ring.template take<QUARTER>(0, k), ring.template take<QUARTER>(1, k), k, 0);
 #pragma unroll
@@ -313,7 +318,10 @@ struct backward_rows {
     __device__ __forceinline__ void write(float by_n, float shift)
     {
 #pragma unroll
-        for (int k = 0; k < VECS; k++) write_word<DSUM>(k, by_n, shift);
+        for (int k = 0; k < VECS; k++) {
+            if (SKEWED && k > 0 && !(k < in_warp)) break;
+            write_word<DSUM>(k, by_n, shift);
+        }
         if constexpr (SKEWED)
             if (ends_row) write_word<DSUM>(VECS, by_n, shift);
     }

@@ -122,11 +122,12 @@ struct word_ring {
 template<class T, int VECS, bool SKEWED>
 struct row_ring {
     row_place place;
-    uint32_t vector, tensor, stage, first, end; /* bytes; shared addresses of this thread's words */
-    uint32_t to, from;                          /* the stage to be filled next, to be read next */
-    uint32_t skew = 0;                          /* of the row in `from`: bytes */
-    bool last;                                  /* of its group: fetches the word more */
-    bool inside;                                /* all words of the warp lie within any row */
+    uint32_t vector, tensor, stage, end; /* bytes */
+    uint32_t first;                      /* shared address of this thread's words */
+    uint32_t to = 0, from = 0;           /* bytes to the stage to be filled, to be read next */
+    uint32_t skew = 0;                   /* of the row in `from`: bytes */
+    bool last;                           /* of its group: fetches the word more */
+    bool inside;                         /* all words of the warp lie within any row */
     bool apart;
 
     /* shared: depth * tensors * ring_words(…) words */
@@ -140,8 +141,9 @@ struct row_ring {
         vector = (uint32_t)lanes * 16;
         tensor = (uint32_t)ring_words((int)blockDim.x, lanes, VECS, SKEWED) * 16;
         stage = tensor * (uint32_t)tensors;
-        first = to = from = (uint32_t)__cvta_generic_to_shared(shared) + (uint32_t)word * 16;
-        end = first + stage * (uint32_t)depth;
+        first = (uint32_t)__cvta_generic_to_shared(shared) + (uint32_t)word * 16;
+        end = stage * (uint32_t)depth;
+        if (SKEWED) asm volatile("" : "+r"(first)); /* or it is computed again for each row */
     }
     /* SKEWED: before the first request, by whole warps. */
     __device__ __forceinline__ void set_rows(int cols, bool rows_apart)
@@ -159,7 +161,7 @@ struct row_ring {
 #pragma unroll
             for (int k = 0; k < VECS; k++)
                 if (place.column<T>(k) >= cols)
-                    for (uint32_t at = first; at != end; at += tensor)
+                    for (uint32_t at = first; at != first + end; at += tensor)
                         write16(at + k * vector, make_uint4(0, 0, 0, 0));
         }
     }
@@ -167,7 +169,7 @@ struct row_ring {
     /* A row of tensor t for the stage `to`; from: this thread's first vector of it. */
     __device__ __forceinline__ void request(int t, const char *from, int cols)
     {
-        const uint32_t at = to + (uint32_t)t * tensor;
+        const uint32_t at = first + to + (uint32_t)t * tensor;
         if constexpr (!SKEWED) {
 #pragma unroll
             for (int k = 0; k < VECS; k++)
@@ -200,7 +202,7 @@ struct row_ring {
     __device__ __forceinline__ void send()
     {
         fetches_end();
-        to = to + stage == end ? first : to + stage;
+        to = to + stage == end ? 0 : to + stage;
     }
 
     /* Until the stage `from` is there, with `pending` others on their way. */
@@ -227,14 +229,14 @@ struct row_ring {
     __device__ __forceinline__ void release(uint32_t step)
     {
         if (SKEWED) __syncwarp();
-        from = from + stage == end ? first : from + stage;
+        from = from + stage == end ? 0 : from + stage;
         if (SKEWED) skew = (skew + step) & 15;
     }
 
   private:
     __device__ __forceinline__ uint32_t word_at(int t, int k) const
     {
-        const uint32_t row = from + (uint32_t)t * tensor;
+        const uint32_t row = first + from + (uint32_t)t * tensor;
         return k < VECS ? row + k * vector : row + (VECS - 1) * vector + 16;
     }
 };
