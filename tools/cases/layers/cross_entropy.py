@@ -126,7 +126,7 @@ class CrossEntropy:
             reduction="none",
             label_smoothing=self.smoothing,
         )
-        counts = torch.tensor(labels != self.ignore_label)
+        counts = torch.tensor(labels != self.ignore_label).to(leaf.dtype)
         loss = loss + counts * self.z * torch.logsumexp(leaf, 1) ** 2
         (loss.sum() * float(self.weight)).backward()
         return {"loss": loss.detach().numpy(), "dlogits": leaf.grad.numpy()}
