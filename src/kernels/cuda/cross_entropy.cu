@@ -250,7 +250,7 @@ struct entropy_sums {
     {
         float pair[2] = {values[0], values[1]};
         softmax_pair<T>{1}.lanes(pair, count);
-        const float moved = finite_pivot(values[0]) - finite_pivot(pair[0]);
+        const float moved = values[3] == 0 ? 0.0f : values[0] - pair[0];
         float sums[2] = {fmaf(values[3], moved, values[2]), values[3]};
         reduce_lanes<row_add>(sums, count);
         values[0] = pair[0];
@@ -273,32 +273,49 @@ struct entropy_reduces {
     }
 };
 
-/* A vector's exponentials from `pivot`, and what they add to the sums; left: columns from its first
- * to the end of the row. */
-template<class T, bool WHOLE, int VALUES>
-__device__ __forceinline__ void add_vector(float (&e)[vector16<T>::N], float (&values)[VALUES],
-                                           const uint4 &raw, float pivot, int left)
-{
-    constexpr int N = vector16<T>::N;
-    if constexpr (WHOLE) {
-        float gap[N];
-        vector16<T>::unpack(raw, gap);
+/* A thread's sums, as they are reduced; gaps are from its first maximum until the end. */
+template<class T, bool WHOLE>
+struct entropy_thread {
+    static constexpr int N = vector16<T>::N;
+    thread_sum<T> sum;
+    float first = 0, gaps = 0, columns = 0;
+
+    /* left: columns from the first vector's first to the end of the row. */
+    template<int COUNT>
+    __device__ __forceinline__ void add(const uint4 (&raw)[COUNT], int left)
+    {
+        sum.add(raw, 1, 1);
+        if constexpr (WHOLE) {
+            if (columns == 0) first = sum.top;
 #pragma unroll
-        for (int i = 0; i < N; i++) gap[i] = i < left ? gap[i] - pivot : 0.0f;
-        values[2] += tree_sum(gap);
-        values[3] += (float)min(left, N);
+            for (int n = 0; n < COUNT; n++) {
+                float gap[N];
+                vector16<T>::unpack(raw[n], gap);
+#pragma unroll
+                for (int i = 0; i < N; i++) gap[i] = COUNT > 1 || i < left ? gap[i] - first : 0.0f;
+                gaps = __fadd_rn(gaps, tree_sum(gap));
+            }
+            columns += COUNT > 1 ? (float)(COUNT * N) : (float)min(left, N);
+        }
     }
-    exponentials_of<T>(e, raw, 1, 1, pivot);
-    values[1] += tree_sum(e);
-}
+    template<int VALUES>
+    __device__ __forceinline__ void get(float (&values)[VALUES]) const
+    {
+        values[0] = sum.top;
+        values[1] = sum.sum;
+        if constexpr (WHOLE) {
+            values[2] = fmaf(columns, first - sum.top, gaps);
+            values[3] = columns;
+        }
+    }
+};
 
 template<class T, bool WHOLE, bool EDGES, bool CLUSTER>
-__global__ void __launch_bounds__(PARKED_THREADS, EDGES ? 2 : PARKED_BLOCKS)
+__global__ void __launch_bounds__(WHOLE ? PARKED_PLANNED : PARKED_THREADS, PARKED_BLOCKS)
     cross_entropy_parked_kernel(entropy_call call, int vecs, int cluster)
 {
     using reduces = entropy_reduces<T, WHOLE>;
     constexpr int N = vector16<T>::N;
-    constexpr bool KEEPS = sizeof(T) == 4; /* exponentials, in the place of the logits */
     const tutti__cross_entropy_args &args = call.args;
     extern __shared__ __align__(PARKED_ALIGNMENT) uint4 shared[];
     __shared__ parked_exchange<reduces::VALUES> space;
@@ -306,32 +323,36 @@ __global__ void __launch_bounds__(PARKED_THREADS, EDGES ? 2 : PARKED_BLOCKS)
     const int64_t row = CLUSTER ? blockIdx.x / cluster : blockIdx.x;
     const int cols = (int)args.cols;
     const T *x = (const T *)args.logits.data + row * args.logits.stride;
+    T *dx = (T *)args.dlogits.data + row * args.dlogits.stride;
     const parked_row<T, EDGES> park(shared, 0, team.rank, vecs);
+    const bool apart = are_apart(x, dx) && args.dlogits.data;
+    const unsigned skew = park.skew_beside(x, apart), ahead = apart ? skew_of(dx) : skew;
+    park.prefetch(x, cols);
     const int32_t label = args.labels[row];
     const entropy_row kind = classify(call, label);
     const int count = kind == ENTROPY_COUNTS ? cols : 0;
-    park.fetch(x, count);
+    park.fetch(x, count, skew);
     const float weight = gradient_weight<float>(call);
-    const int held = park.held(count), ahead = label / N - park.first;
-    const int at_label = ahead >= 0 && ahead % 32 == 0 && ahead / 32 < held ? ahead / 32 : -1;
-    /* loss and label are the business of the thread that has the label's logit */
-    const bool leads = count > 0 ? at_label >= 0 : team.rank == 0 && threadIdx.x == 0;
+    /* loss and label are the business of the thread that has the label's vector */
+    const int vector = park.index_of(label / N);
+    const bool has_label = vector >= 0 && vector < park.held(count);
+    const bool leads = count > 0 ? has_label : team.rank == 0 && threadIdx.x == 0;
     await_fetches();
-    park.settle(x, count, narrow<T>::of(-CUDART_INF_F));
-    float own = 0;
-    if (at_label >= 0) own = widen<float>(((const T *)(park.slots + at_label * 32))[label % N]);
 
-    highest<T> most;
-#pragma unroll 2
-    for (int k = 0; k < held; k++) most.add(park.slots[k * 32], 1);
-    const float mine = most.value(1), pivot = finite_pivot(mine);
-    float values[reduces::VALUES] = {mine};
-#pragma unroll 2
-    for (int k = 0; k < held; k++) {
-        float e[N];
-        add_vector<T, WHOLE>(e, values, park.slots[k * 32], pivot, EDGES ? park.left(k, cols) : N);
-        if constexpr (KEEPS) park.slots[k * 32] = vector16<T>::pack(e);
-    }
+    entropy_thread<T, WHOLE> mine;
+    park.for_vectors(count, skew, true, [&](auto quarter, auto pair, int k) {
+        constexpr int QUARTER = decltype(quarter)::value, COUNT = decltype(pair)::value ? 2 : 1;
+        uint4 raw[COUNT];
+#pragma unroll
+        for (int i = 0; i < COUNT; i++) raw[i] = park.template take<QUARTER>(k + i, skew);
+        if (EDGES && COUNT == 1)
+            blank_from(raw[0], park.left(k, cols), narrow<T>::of(-CUDART_INF_F));
+        mine.add(raw, EDGES ? park.left(k, cols) : N);
+    });
+    float own = 0;
+    if (has_label) own = park.element(vector, label % N, skew);
+    float values[reduces::VALUES];
+    mine.get(values);
     team.reduce(reduces::of(), values);
 
     const float top = values[0], log_sum = logf(values[1]);
@@ -343,30 +364,26 @@ __global__ void __launch_bounds__(PARKED_THREADS, EDGES ? 2 : PARKED_BLOCKS)
     }
     if (leads) finish_row(call, row, label, kind, loss);
     if (!args.dlogits.data) return;
-    if constexpr (KEEPS) inverse *= exp_for<T>(mine - top);
-    const float share = WHOLE ? (float)args.share : 0, keep = WHOLE ? (float)args.keep : 1;
-    const float other = kind == ENTROPY_BAD ? CUDART_NAN_F : 0.0f;
-    park.write((T *)args.dlogits.data + row * args.dlogits.stride, cols, [&](int k) {
-        float v[N];
-        if (count == 0) {
+    inverse *= weight;
+    const float share = WHOLE ? -(float)args.share * weight : 0;
+    auto gradient = [&](float logit) {
+        const float e = exp_for<T>(logit - top);
+        return WHOLE ? fmaf(e, inverse, share) : __fmul_rn(e, inverse);
+    };
+    const T other = narrow<T>::of(kind == ENTROPY_BAD ? CUDART_NAN_F : 0.0f);
+    park.write_words(
+        dx, cols, count, ahead, true, skew - ahead, other, team.ends(), [&](auto quarter, int k) {
+            float v[N];
+            vector16<T>::unpack(park.template take<decltype(quarter)::value>(k, skew - ahead), v);
 #pragma unroll
-            for (int i = 0; i < N; i++) v[i] = other;
+            for (int i = 0; i < N; i++) v[i] = gradient(v[i]);
             return vector16<T>::pack(v);
-        }
-        vector16<T>::unpack(park.slots[k * 32], v);
-#pragma unroll
-        for (int i = 0; i < N; i++) {
-            const float e = KEEPS ? v[i] : exp_for<T>(v[i] - top);
-            v[i] = WHOLE ? fmaf(e, inverse, -share) : e * inverse;
-        }
-        if (k == at_label) {
-#pragma unroll
-            for (int i = 0; i < N; i++) v[i] -= i == label % N ? keep : 0.0f;
-        }
-#pragma unroll
-        for (int i = 0; i < N; i++) v[i] *= weight;
-        return vector16<T>::pack(v);
-    });
+        });
+    /* the label's, once more, by the thread that wrote its word */
+    const int at = label + (int)(ahead / sizeof(T)), word = park.index_of(at / N);
+    if (count > 0 && park.has_word(word, team.ends()))
+        dx[label] = narrow<T>::of(fmaf(WHOLE ? -(float)args.keep : -1.0f, weight,
+                                       gradient(park.element(word, at % N, skew - ahead))));
 }
 
 template<class T, bool WHOLE>
@@ -426,8 +443,11 @@ static tutti_status entropy_plan(tutti_context *ctx, const void *untyped, bool b
     plan_losses(args->logits, args->rows, args->cols, plan);
     entropy_plans *plans = tutti__cuda_parameters<entropy_plans>(plan);
     const int width = 16 / (int)tutti_dtype_size(args->logits.dtype);
+    const int vectors = (int)((args->cols + width - 1) / width);
+    /* rows that begin anywhere cost a warp more than its vectors do: fewer warps */
+    const int usual = args->cols % width != 0 && vectors <= 1024 ? 17 : 8;
     if (plans->rows.kind != ROW_WARP)
-        plans->parked = parked_plan_for((int)((args->cols + width - 1) / width), 1, 8, ctx->device);
+        plans->parked = parked_plan_for(vectors, 1, usual, ctx->device);
     return TUTTI_OK;
 }
 

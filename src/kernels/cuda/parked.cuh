@@ -8,17 +8,21 @@
  * Lanes of a warp have neighbouring vectors, and a warp all those between its first and its last:
  * rows that are not aligned are fetched as the aligned words that contain them, a few more a warp,
  * and a warp needs no other warp's words.  Which thread has a vector depends only on the number of
- * columns and the type. */
+ * columns and the type.  What must not depend on where a row lies, its sums, is computed from
+ * vectors, shifted out of the words (take); what has no order is computed and written in words as
+ * they lie (write_words). */
 #ifndef TUTTI_KERNELS_CUDA_PARKED_CUH
 #define TUTTI_KERNELS_CUDA_PARKED_CUH
 
-#include "kernels/cuda/rows.cuh"
+#include "kernels/cuda/row_ring.cuh"
 
 enum {
     PARKED_THREADS = 512, /* at most */
+    PARKED_PLANNED = 352, /* the most that parked_plan_for takes */
     PARKED_BLOCKS = 3,    /* on a multiprocessor, at least, as far as registers go */
     PARKED_WARPS = PARKED_THREADS / 32,
     PARKED_SPARE = 2048, /* bytes of shared memory for all else */
+    PARKED_AHEAD = 2048, /* bytes that prefetch asks for */
     /* Of what a warp fetches at once, in shared memory and, in a row with EDGES, in global memory;
      * without it a fetch of a row takes up to a third longer. */
     PARKED_ALIGNMENT = 128,
@@ -35,7 +39,8 @@ struct parked_plan {
 
 static inline int parked_bytes(const parked_plan &plan, int tensors)
 {
-    return tensors * (plan.threads / 32) * (plan.vecs * 32 + PARKED_GAP) * 16;
+    const int last = 16; /* which take may read, and not use */
+    return tensors * (plan.threads / 32) * (plan.vecs * 32 + PARKED_GAP) * 16 + last;
 }
 
 /* tensors: how many rows a block parks; usual: vectors that a thread should have, of short rows:
@@ -50,7 +55,7 @@ static inline parked_plan parked_plan_for(int vectors, int tensors, int usual, i
     while (vectors > alone && plan.cluster < blocks && vectors > plan.cluster * together)
         plan.cluster *= 2;
     const int each = (vectors + plan.cluster - 1) / plan.cluster;
-    const int threads = each <= 2048 ? 256 : 352;
+    const int threads = each <= 2048 ? 256 : PARKED_PLANNED;
     plan.threads = row_round_up((each + usual - 1) / usual, 32);
     if (plan.threads > threads) plan.threads = threads;
     plan.vecs = (each + plan.threads - 1) / plan.threads;
@@ -76,14 +81,6 @@ static inline tutti_status parked_launch(const char *what, void (*kernel)(P...),
 
 /* Device side: a row in shared memory */
 
-static __device__ __forceinline__ void fetch_bytes(uint4 *to, const uint4 *from, int bytes)
-{
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(
-                     (uint32_t)__cvta_generic_to_shared(to)),
-                 "l"(from), "r"(bytes)
-                 : "memory");
-}
-
 static __device__ __forceinline__ void await_fetches()
 {
     asm volatile("cp.async.wait_all;" ::: "memory");
@@ -102,12 +99,19 @@ __device__ __forceinline__ void blank_from(uint4 &raw, int left, T value)
     memcpy(&raw, part, sizeof raw);
 }
 
+/* Whether two rows begin at different bytes of 16. */
+static __device__ __forceinline__ bool are_apart(const void *a, const void *b)
+{
+    return skew_of(a) != skew_of(b);
+}
+
 /* EDGES: rows of any alignment and length.  Otherwise they begin on a 16-byte boundary and end with
  * a whole vector, or `cols` does. */
 template<class T, bool EDGES>
 struct parked_row {
     static constexpr int N = vector16<T>::N;
     uint4 *slots; /* vector k is slots[32 k] */
+    uint32_t at;  /* the same, in shared memory */
     int first;    /* vector 0 covers the columns from here times N on */
     int vecs;
 
@@ -115,9 +119,11 @@ struct parked_row {
     __device__ __forceinline__ parked_row(uint4 *shared, int which, int rank, int count)
         : vecs(count)
     {
-        int warp = threadIdx.x / 32, lane = threadIdx.x % 32, warps = blockDim.x / 32;
+        const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, warps = blockDim.x / 32;
         slots = shared + (which * warps + warp) * (vecs * 32 + (EDGES ? PARKED_GAP : 0)) + lane;
         first = (rank * warps + warp) * vecs * 32 + lane;
+        at = (uint32_t)__cvta_generic_to_shared(slots);
+        asm volatile("" : "+r"(at)); /* the compiler would compute it wherever it is used */
     }
 
     /* Columns from vector k to the end of a row of `cols`; at most 0: no vector of the row. */
@@ -125,30 +131,151 @@ struct parked_row {
     {
         return cols - (first + k * 32) * N;
     }
+    /* Which of the thread's, if it has it, is vector or word `at` of the row; -1: none. */
+    __device__ __forceinline__ int index_of(int at) const
+    {
+        const int after = at - first;
+        return after >= 0 && after % 32 == 0 ? after / 32 : -1;
+    }
     /* How many of the thread's vectors are in a row of `cols`. */
     __device__ __forceinline__ int held(int cols) const
     {
-        int most = (left(0, cols) + 32 * N - 1) / (32 * N);
-        return min(max(most, 0), vecs);
+        return min((int)((unsigned)max(left(0, cols) + 32 * N - 1, 0) / (32 * N)), vecs);
     }
 
+    /* Bytes from the boundary at or below a row. */
+    static __device__ __forceinline__ unsigned line_skew(const T *row)
+    {
+        return (unsigned)(uintptr_t)row & (PARKED_ALIGNMENT - 1);
+    }
+    /* Of a row that is written to one that is `apart`: at least 16, the skew of any other. */
+    static __device__ __forceinline__ unsigned skew_beside(const T *row, bool apart)
+    {
+        return !EDGES ? 0 : apart ? max(line_skew(row), skew_of(row) + 16) : line_skew(row);
+    }
+    /* Asks for the beginning of the block's part before it is known whether it will be fetched: so
+     * that the memory is at work while what decides that is on its way. */
+    __device__ __forceinline__ void prefetch(const T *row, int cols) const
+    {
+#ifdef TUTTI_ROW_CLUSTERS
+        const int64_t bytes = (int64_t)left(0, cols) * (int)sizeof(T) / 16 * 16;
+        if (threadIdx.x != 0 || bytes <= 0) return;
+        const char *word = (const char *)(row + first * N);
+        asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(word - skew_of(word)),
+                     "r"((int)min(bytes, (int64_t)PARKED_AHEAD))
+                     : "memory");
+#endif
+    }
+    /* The words begin `skew` bytes before the row. */
     __device__ __forceinline__ void fetch(const T *row, int cols) const
     {
+        fetch(row, cols, EDGES ? line_skew(row) : 0);
+    }
+    __device__ __forceinline__ void fetch(const T *row, int cols, unsigned skew) const
+    {
+        const char *word = (const char *)row - skew + (int64_t)first * 16;
+        uint32_t to = at;
         if constexpr (EDGES) {
-            unsigned skew = line_skew(row);
-            const uint4 *words = (const uint4 *)((const char *)row - skew) + first;
-            int before = (int)skew / 16 - first; /* words without an element of the row */
-            int bytes = (int)skew + cols * (int)sizeof(T) - first * 16;
-            const int own = vecs + ((int)threadIdx.x % 32 < PARKED_GAP);
-            const int whole = min((bytes + 512 - 16) / 512, own);
-            for (int k = before > 0; k < whole; k++)
-                fetch_bytes(slots + k * 32, words + k * 32, 16);
-            if (whole >= (before > 0) && whole < own && bytes > whole * 512)
-                fetch_bytes(slots + whole * 32, words + whole * 32, bytes - whole * 512);
+            int own = words(true), bytes = (int)skew + cols * (int)sizeof(T) - first * 16;
+            if (first < (int)(skew / 16)) /* no element of the row */
+                to += 512, word += 512, bytes -= 512, own--;
+            const int whole = min((int)((unsigned)max(bytes + 512 - 16, 0) / 512), own);
+            for (int k = 0; k < whole; k++, to += 512, word += 512) fetch_part(to, word, 16);
+            if (whole < own && bytes > whole * 512) fetch_part(to, word, bytes - whole * 512);
         } else {
-            const uint4 *vectors = (const uint4 *)row + first;
-            int count = held(cols);
-            for (int k = 0; k < count; k++) fetch_bytes(slots + k * 32, vectors + k * 32, 16);
+            const int count = held(cols);
+            for (int k = 0; k < count; k++, to += 512, word += 512) fetch_part(to, word, 16);
+        }
+    }
+
+    /* After await_fetches and until settle: the rows' words are used where they lie. */
+
+    /* 16 bytes of the row's memory from `skew` bytes behind the beginning of word k on.  QUARTER:
+     * skew / 4 mod 4; ANY: not known; EVEN: skew is a multiple of 16. */
+    enum { ANY = -1, EVEN = -2 };
+    template<int QUARTER>
+    __device__ __forceinline__ uint4 take(int k, unsigned skew) const
+    {
+        const uint32_t word = at + (uint32_t)k * 512 + skew / 16 * 16;
+        const uint4 raw = read16(word);
+        if constexpr (!EDGES || QUARTER == EVEN) return raw;
+        if constexpr (QUARTER == ANY) /* there may be no other */
+            return skew % 16 == 0 ? raw : bytes_from(raw, read16(word + 16), skew % 16);
+        constexpr int WORDS = QUARTER < 0 ? 0 : QUARTER;
+        return bytes_of<WORDS>(raw, read16(word + 16), skew % 4 * 8);
+    }
+    /* f(quarter, pair, k): of the thread's vectors in a row of `cols` k and, if pair, k + 1; pair
+     * and quarter, for take, are constants.  Those of pairs are whole.  alike: all that f takes has
+     * this skew, mod 16. */
+    template<class F>
+    __device__ __forceinline__ void for_vectors(int cols, unsigned skew, bool alike, F &&f) const
+    {
+        const int count = held(cols);
+        const int whole = EDGES && count > 0 && left(count - 1, cols) < N ? count - 1 : count;
+        auto go = [&](auto quarter) {
+            int k = 0;
+#pragma unroll 1
+            for (; k + 2 <= whole; k += 2) f(quarter, std::true_type{}, k);
+#pragma unroll 1
+            for (; k < count; k++) f(quarter, std::false_type{}, k);
+        };
+        if constexpr (EDGES) {
+            __syncwarp();
+            if (alike)
+                with_words(skew, go);
+            else
+                go(std::integral_constant<int, ANY>{});
+        } else
+            go(std::integral_constant<int, 0>{});
+    }
+    /* One of the row's elements, the number `i` of what take gives. */
+    __device__ __forceinline__ float element(int k, int i, unsigned skew) const
+    {
+        return widen<float>(((const T *)((const char *)(slots + k * 32) + skew))[i]);
+    }
+    __device__ __forceinline__ bool has_word(int k, bool ends) const
+    {
+        return k >= 0 && k < words(ends);
+    }
+    /* Writes a row in words as they lie, the first of which begins `skew` bytes before it:
+     * word(quarter, k) up to column `visible`, and beyond it `hidden`.  alike: all that word takes
+     * is taken from `shift` bytes behind a word, mod 16.  ends: no other warp has words of the row
+     * behind this one's. */
+    template<class F>
+    __device__ __forceinline__ void write_words(T *row, int cols, int visible, unsigned skew,
+                                                bool alike, unsigned shift, T hidden, bool ends,
+                                                F &&word) const
+    {
+        const int before = (int)(skew / sizeof(T)), start = first * N - before;
+        auto words_of = [&](int upto) {
+            return min((int)((unsigned)max(upto - start, 0) / (32 * N)), words(ends));
+        };
+        const int from = EDGES && start < 0, all = words_of(cols + 32 * N - 1);
+        const int whole = EDGES && !alike ? from : max(words_of(visible + 31 * N), from);
+        auto go = [&](auto quarter) {
+#pragma unroll 2
+            for (int k = from; k < whole; k++)
+                __stwb((uint4 *)(row + start + k * 32 * N), word(quarter, k));
+        };
+        if constexpr (EDGES) {
+            if (shift % 16 == 0)
+                go(std::integral_constant<int, EVEN>{});
+            else
+                with_words(shift, go);
+        } else {
+            go(std::integral_constant<int, EVEN>{});
+        }
+        /* those at the ends, and those that are hidden */
+#pragma unroll 1
+        for (int k = from > 0 ? 0 : whole; k < all; k = max(k + 1, whole)) {
+            const int col = start + k * 32 * N;
+            uint4 raw = make_uint4(0, 0, 0, 0);
+            if (EDGES && col < visible) raw = word(std::integral_constant<int, ANY>{}, k);
+            blank_from(raw, visible - col, hidden);
+            if (!EDGES || (col >= 0 && col + N <= cols))
+                __stwb((uint4 *)(row + col), raw);
+            else
+                write_part(row + col, raw, -col, cols - col);
         }
     }
 
@@ -186,36 +313,7 @@ struct parked_row {
         });
     }
 
-    /* Writes vector(k), the thread's vectors of a row.  Called by whole warps.  If the row does not
-     * begin on a 16-byte boundary, each lane writes the aligned word that holds the end of the
-     * vector on its left and the beginning of its own. */
-    template<class F>
-    __device__ __forceinline__ void write(T *row, int cols, F &&vector) const
-    {
-        if constexpr (EDGES) {
-            unsigned skew = skew_of(row);
-            if (skew == 0) {
-                for (int k = 0; k < vecs && begins_before(k, cols); k++)
-                    write_even(row, cols, k, vector(k));
-                return;
-            }
-            with_words(skew, [&](auto words) {
-                uint4 before = make_uint4(0, 0, 0, 0);
-                for (int k = 0; k < vecs && begins_before(k, cols); k++) {
-                    uint4 raw = vector(k);
-                    write_skewed<decltype(words)::value>(row, cols, k, raw, before, skew);
-                    before = raw;
-                }
-            });
-        } else {
-            uint4 *vectors = (uint4 *)row + first;
-            int count = held(cols);
-#pragma unroll 2
-            for (int k = 0; k < count; k++) vectors[k * 32] = vector(k);
-        }
-    }
-
-    /* The same for vectors that are in the slots, after a barrier of the block: each thread writes
+    /* Writes the vectors that are in the slots, after a barrier of the block: each thread writes
      * the aligned words that begin its vectors, which need vectors of other threads. */
     __device__ __forceinline__ void write_slots(T *row, int cols) const
     {
@@ -252,17 +350,17 @@ struct parked_row {
     }
 
   private:
+    /* Words that a thread has, with those beyond its vectors or not. */
+    __device__ __forceinline__ int words(bool beyond) const
+    {
+        return vecs + (EDGES && beyond && threadIdx.x % 32 < (unsigned)PARKED_GAP);
+    }
     template<int WORDS>
     static __device__ __forceinline__ uint4 joined(const uint4 &before, const uint4 &own,
                                                    unsigned skew)
     {
         return sizeof(T) == 4 ? bytes_of<4 - WORDS>(before, own, 0)
                               : bytes_of<3 - WORDS>(before, own, 32 - skew % 4 * 8);
-    }
-    /* Bytes from the boundary at or below a row. */
-    static __device__ __forceinline__ unsigned line_skew(const T *row)
-    {
-        return (unsigned)(uintptr_t)row & (PARKED_ALIGNMENT - 1);
     }
     /* f(whole words of 4 bytes in skew mod 16, as a constant) */
     template<class F>
@@ -292,20 +390,18 @@ struct parked_row {
         return make_uint4(found[0], found[1], found[2], found[3]);
     }
 
-    /* Whether vector k of the warp's first lane is in a row of `cols`. */
-    __device__ __forceinline__ bool begins_before(int k, int cols) const
-    {
-        return left(k, cols) + (int)threadIdx.x % 32 * N > 0;
-    }
     __device__ __forceinline__ void write_some(T *row, int k, const uint4 &raw, int from,
                                                int to) const
     {
-        if (from >= to) return;
+        if (from < to) write_part(row + (first + k * 32) * N, raw, from, to);
+    }
+    static __device__ __forceinline__ void write_part(T *at, const uint4 &raw, int from, int to)
+    {
         T part[N];
         memcpy(part, &raw, sizeof part);
 #pragma unroll
         for (int i = 0; i < N; i++)
-            if (i >= from && i < to) row[(first + k * 32) * N + i] = part[i];
+            if (i >= from && i < to) at[i] = part[i];
     }
     __device__ __forceinline__ void write_even(T *row, int cols, int k, const uint4 &raw) const
     {
@@ -313,35 +409,6 @@ struct parked_row {
             *(uint4 *)(row + (first + k * 32) * N) = raw;
         else
             write_some(row, k, raw, 0, left(k, cols));
-    }
-
-    /* WORDS: whole words of 4 bytes in skew; before: what raw was one vector ago. */
-    template<int WORDS>
-    __device__ __forceinline__ void write_skewed(T *row, int cols, int k, const uint4 &raw,
-                                                 const uint4 &before, unsigned skew) const
-    {
-        const int lane = threadIdx.x % 32, count = left(k, cols);
-        const int over = (int)(skew / sizeof(T)); /* elements in the next vector's word */
-        const uint32_t mine[4] = {raw.x, raw.y, raw.z, raw.w};
-        const uint32_t last[4] = {before.x, before.y, before.z, before.w};
-        uint32_t w[4] = {0, 0, 0, 0};
-        /* the end of the vector on the left: of lane 0 it is lane 31's, one vector ago */
-#pragma unroll
-        for (int i = 3 - WORDS; i < 4; i++)
-            w[i] = __shfl_sync(0xffffffffu, lane == 31 ? last[i] : mine[i], (lane + 31) % 32);
-        if (count <= 0) return;
-        const uint4 neighbour = make_uint4(w[0], w[1], w[2], w[3]);
-        /* the warp has the vector on the left, and the next one writes this one's end */
-        const bool begins = lane == 0 && k == 0, ends = lane == 31 && k == vecs - 1;
-        int from = 0, to = min(count, N); /* to be written one by one */
-        if (!begins && count >= N - over) {
-            *(uint4 *)(row + (first + k * 32) * N - over) =
-                sizeof(T) == 4 ? bytes_of<4 - WORDS>(neighbour, raw, 0)
-                               : bytes_of<3 - WORDS>(neighbour, raw, 32 - skew % 4 * 8);
-            from = N - over;
-        }
-        if (!ends && count - N >= N - over) to = N - over;
-        write_some(row, k, raw, from, to);
     }
 };
 
@@ -389,6 +456,10 @@ struct parked_team {
     {
         int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
         op.lanes(values, 32);
+        if (!CLUSTER && warps == 1) {
+            __syncwarp();
+            return;
+        }
         if (lane == 0) put(shared.warps[warp], values);
         __syncthreads();
         int width = warps > 8 ? 16 : warps > 4 ? 8 : warps > 2 ? 4 : warps;
@@ -400,6 +471,12 @@ struct parked_team {
             await();
             get(op, values, shared.blocks, cluster, ROW_CLUSTER_MAX);
         }
+    }
+
+    /* Whether the thread is in the row's last warp. */
+    __device__ __forceinline__ bool ends() const
+    {
+        return rank == (CLUSTER ? cluster : 1) - 1 && threadIdx.x / 32 == blockDim.x / 32 - 1;
     }
 
     /* Any number of times after reduce, by all threads: slower, for what is rare. */

@@ -18,11 +18,12 @@ __device__ __forceinline__ float tree_sum(const float (&values)[N])
     return part[0];
 }
 
-/* Maximum of lead x over vectors; NaN is ignored, as in row_max.  lead: as in running_sum. */
+/* Maximum of lead x over vectors, at least the lowest finite number; NaN is ignored, as in row_max.
+ * lead: as in running_sum. */
 template<class T>
 struct highest {
     float top;
-    __device__ __forceinline__ highest() : top(row_max::identity()) {}
+    __device__ __forceinline__ highest() : top(-FLT_MAX) {}
     __device__ __forceinline__ void add(const uint4 &raw, float lead)
     {
         constexpr int N = vector16<T>::N;
@@ -41,10 +42,9 @@ struct highest {
 template<class T, class Two>
 struct highest_of_pairs {
     Two top;
-    __device__ __forceinline__ highest_of_pairs() : top(two(infinities())) {}
-    static __device__ __forceinline__ uint32_t infinities()
+    __device__ __forceinline__ highest_of_pairs()
+        : top(two(std::is_same<T, __half>::value ? 0xfbfffbffu : 0xff7fff7fu))
     {
-        return std::is_same<T, __half>::value ? 0xfc00fc00u : 0xff80ff80u; /* -inf, -inf */
     }
     static __device__ __forceinline__ Two two(uint32_t word)
     {
@@ -71,12 +71,6 @@ template<>
 struct highest<__nv_bfloat16> : highest_of_pairs<__nv_bfloat16, __nv_bfloat162> {
 };
 
-/* What to subtract before an exponential: -inf less a maximum of -inf would be NaN. */
-static __device__ __forceinline__ float finite_pivot(float top)
-{
-    return top == -CUDART_INF_F ? 0 : top;
-}
-
 template<class T, int N>
 __device__ __forceinline__ void exponentials_of(float (&e)[N], const uint4 &raw, float lead,
                                                 float size, float pivot)
@@ -85,6 +79,31 @@ __device__ __forceinline__ void exponentials_of(float (&e)[N], const uint4 &raw,
 #pragma unroll
     for (int i = 0; i < N; i++) e[i] = exp_for<T>(e[i] * lead - pivot, size);
 }
+
+/* A thread's maximum of lead x, and its sum of exponentials from it, of vectors that come one or two
+ * at a time.  Vectors that come apart in one kernel must not come together in another: that would
+ * change bits. */
+template<class T>
+struct thread_sum {
+    highest<T> most;
+    float top = -FLT_MAX, sum = 0;
+
+    template<int COUNT>
+    __device__ __forceinline__ void add(const uint4 (&raw)[COUNT], float lead, float size)
+    {
+        float e[vector16<T>::N], part = 0;
+#pragma unroll
+        for (int i = 0; i < COUNT; i++) most.add(raw[i], lead);
+        const float before = top;
+        top = most.value(lead);
+#pragma unroll
+        for (int i = 0; i < COUNT; i++) {
+            exponentials_of<T>(e, raw[i], lead, size, top);
+            part = i == 0 ? tree_sum(e) : __fadd_rn(part, tree_sum(e));
+        }
+        sum = fmaf(sum, exp_for<T>(before - top, size), part);
+    }
+};
 
 /* Reductions over lanes, for parked_team. */
 

@@ -1,10 +1,9 @@
 /* Softmax and log-softmax without lengths and bias: the kernels of the usual calls.
  *
- * Forward reads x once, backward y and dy.  Rows of up to 256 vectors are held in registers, longer
+ * Forward reads x once, backward y and dy.  Rows of up to 64 vectors are held in registers, longer
  * ones parked in shared memory (parked.cuh), of one block or of a cluster.  Each thread takes
- * exponentials from its own maximum, so that the maximum and the sum are reduced together, as one
- * pair.  [Milakov & Gimelshein 2018,
- * arXiv:1805.02867]
+ * exponentials from its own maximum so far, so that the maximum and the sum come from one pass and
+ * are reduced together, as one pair.  [Milakov & Gimelshein 2018, arXiv:1805.02867]
  *
  * A kernel for rows with EDGES (misaligned, without whole vectors, or behind a causal mask) does
  * the same arithmetic in the same order as the other: alignment does not change bits.  So what the
@@ -99,16 +98,7 @@ __device__ __forceinline__ uint4 softmax_gradient(const uint4 &y, const uint4 &d
     return vector16<T>::pack(b);
 }
 
-/* Rows in registers.  Team: held_lanes, or parked_team for a block. */
-
-template<class Op, int VALUES>
-struct held_lanes {
-    int lanes;
-    __device__ __forceinline__ void reduce(const Op &op, float (&values)[VALUES])
-    {
-        op.lanes(values, lanes);
-    }
-};
+/* Rows in registers. */
 
 template<class T, bool EDGES>
 __device__ __forceinline__ void load_held(uint4 (&raw)[HELD_VECS], const T *row, row_place place,
@@ -145,8 +135,8 @@ __device__ __forceinline__ void store_held(T *row, uint4 (&raw)[HELD_VECS], row_
 }
 
 /* exists: whether the thread has a row; if not, it takes part in the shuffles. */
-template<class T, bool LOG, bool EDGES, class Team>
-__device__ __forceinline__ void held_forward(const plain_softmax &call, Team &team, int64_t row,
+template<class T, bool LOG, bool EDGES>
+__device__ __forceinline__ void held_forward(const plain_softmax &call, int lanes, int64_t row,
                                              bool exists, row_place place)
 {
     constexpr int N = vector16<T>::N;
@@ -158,17 +148,17 @@ __device__ __forceinline__ void held_forward(const plain_softmax &call, Team &te
 #pragma unroll
     for (int k = 0; k < HELD_VECS; k++)
         if (place.column<T>(k) < visible) most.add(raw[k], call.lead);
-    const float own = most.value(call.lead), pivot = finite_pivot(own);
+    const float own = most.value(call.lead);
     float pair[2] = {own, 0}, e[LOG ? 1 : HELD_VECS][N];
 #pragma unroll
     for (int k = 0; k < HELD_VECS; k++) {
         float v[N];
         hold_packed<T>(raw[k]);
-        exponentials_of<T>(v, raw[k], call.lead, call.size, pivot);
+        exponentials_of<T>(v, raw[k], call.lead, call.size, own);
         if constexpr (!LOG) memcpy(e[k], v, sizeof v);
         if (place.column<T>(k) < visible) pair[1] += tree_sum(v);
     }
-    team.reduce(softmax_pair<T>{call.size}, pair);
+    softmax_pair<T>{call.size}.lanes(pair, lanes);
 
     const float top = pair[0];
     const float factor = LOG ? logf(pair[1]) : exp_for<T>(own - top, call.size) / pair[1];
@@ -187,8 +177,8 @@ __device__ __forceinline__ void held_forward(const plain_softmax &call, Team &te
                          narrow<T>::of(LOG ? -CUDART_INF_F : 0.0f));
 }
 
-template<class T, bool LOG, bool EDGES, class Team>
-__device__ __forceinline__ void held_backward(const plain_softmax &call, Team &team, int64_t row,
+template<class T, bool LOG, bool EDGES>
+__device__ __forceinline__ void held_backward(const plain_softmax &call, int lanes, int64_t row,
                                               bool exists, row_place place)
 {
     int visible = exists ? plain_columns<EDGES>(call, row) : 0;
@@ -199,7 +189,7 @@ __device__ __forceinline__ void held_backward(const plain_softmax &call, Team &t
 #pragma unroll
     for (int k = 0; k < HELD_VECS; k++)
         if (place.column<T>(k) < visible) sum[0] += softmax_dot<T, LOG>(y[k], dy[k]);
-    team.reduce(plain_sum{}, sum);
+    plain_sum::lanes(sum, lanes);
 #pragma unroll
     for (int k = 0; k < HELD_VECS; k++) {
         hold_packed<T>(y[k]);
@@ -210,44 +200,18 @@ __device__ __forceinline__ void held_backward(const plain_softmax &call, Team &t
                          T(0.0f));
 }
 
-template<class T, bool BACKWARD, bool LOG, bool EDGES, class Team>
-__device__ __forceinline__ void held_row(const plain_softmax &call, Team &team, int64_t row,
-                                         bool exists, row_place place)
-{
-    if constexpr (BACKWARD)
-        held_backward<T, LOG, EDGES>(call, team, row, exists, place);
-    else
-        held_forward<T, LOG, EDGES>(call, team, row, exists, place);
-}
-
-template<class T, bool BACKWARD>
-struct softmax_reduces {
-    using op = typename std::conditional<BACKWARD, plain_sum, softmax_pair<T>>::type;
-    static constexpr int VALUES = BACKWARD ? 1 : 2;
-};
-
 /* 1 to 32 lanes a row. */
 template<class T, bool BACKWARD, bool LOG, bool EDGES>
 __global__ void __launch_bounds__(HELD_THREADS, EDGES ? 7 : 10)
     softmax_lanes_kernel(plain_softmax call, int lanes)
 {
-    using reduces = softmax_reduces<T, BACKWARD>;
-    held_lanes<typename reduces::op, reduces::VALUES> team = {lanes};
     const int64_t row = (int64_t)blockIdx.x * (HELD_THREADS / lanes) + threadIdx.x / lanes;
+    const row_place place = {(int)threadIdx.x % lanes, lanes, lanes};
     const bool exists = row < call.rows;
-    held_row<T, BACKWARD, LOG, EDGES>(call, team, exists ? row : 0, exists,
-                                      row_place{(int)threadIdx.x % lanes, lanes, lanes});
-}
-
-/* A block a row. */
-template<class T, bool BACKWARD, bool LOG, bool EDGES>
-__global__ void __launch_bounds__(HELD_THREADS, 10) softmax_held_kernel(plain_softmax call)
-{
-    using reduces = softmax_reduces<T, BACKWARD>;
-    __shared__ parked_exchange<reduces::VALUES> space;
-    parked_team<typename reduces::op, reduces::VALUES, false> team(space, 1);
-    held_row<T, BACKWARD, LOG, EDGES>(call, team, blockIdx.x, true,
-                                      row_place{(int)threadIdx.x, (int)blockDim.x, 32});
+    if constexpr (BACKWARD)
+        held_backward<T, LOG, EDGES>(call, lanes, exists ? row : 0, exists, place);
+    else
+        held_forward<T, LOG, EDGES>(call, lanes, exists ? row : 0, exists, place);
 }
 
 /* Rows in shared memory, a block or a cluster each. */
@@ -256,92 +220,86 @@ template<class T, bool LOG, bool EDGES, bool CLUSTER>
 __global__ void __launch_bounds__(PARKED_THREADS, PARKED_BLOCKS)
     softmax_forward_parked_kernel(plain_softmax call, int vecs, int cluster)
 {
-    constexpr int N = vector16<T>::N;
-    /* an f32 exponential fits in the place of its x */
-    constexpr bool KEEPS = sizeof(T) == 4 && !LOG;
     extern __shared__ __align__(PARKED_ALIGNMENT) uint4 shared[];
     __shared__ parked_exchange<2> space;
     parked_team<softmax_pair<T>, 2, CLUSTER> team(space, cluster);
     const int64_t row = CLUSTER ? blockIdx.x / cluster : blockIdx.x;
     const int visible = plain_columns<EDGES>(call, row);
     const T *x = row_of<const T>(call.x, row);
+    T *y = row_of<T>(call.y, row);
     const parked_row<T, EDGES> park(shared, 0, team.rank, vecs);
+    const bool apart = are_apart(x, y);
+    const unsigned skew = park.skew_beside(x, apart), ahead = apart ? skew_of(y) : skew;
     const float lead = call.lead, size = call.size;
-    park.fetch(x, visible);
-    const int held = park.held(visible);
+    park.fetch(x, visible, skew);
     await_fetches();
-    park.settle(x, visible, unseen<T>(lead));
 
-    highest<T> most;
-#pragma unroll 2
-    for (int k = 0; k < held; k++) most.add(park.slots[k * 32], lead);
-    const float own = most.value(lead), pivot = finite_pivot(own);
-    float pair[2] = {own, 0};
-#pragma unroll 2
-    for (int k = 0; k < held; k++) {
-        float v[N];
-        exponentials_of<T>(v, park.slots[k * 32], lead, size, pivot);
-        if constexpr (KEEPS) park.slots[k * 32] = vector16<T>::pack(v);
-        pair[1] += tree_sum(v);
-    }
+    thread_sum<T> sum;
+    park.for_vectors(visible, skew, true, [&](auto quarter, auto pair, int k) {
+        constexpr int QUARTER = decltype(quarter)::value, COUNT = decltype(pair)::value ? 2 : 1;
+        uint4 raw[COUNT];
+#pragma unroll
+        for (int i = 0; i < COUNT; i++) raw[i] = park.template take<QUARTER>(k + i, skew);
+        if (EDGES && COUNT == 1) blank_from(raw[0], park.left(k, visible), unseen<T>(lead));
+        sum.add(raw, lead, size);
+    });
+    float pair[2] = {sum.top, sum.sum};
     team.reduce(softmax_pair<T>{size}, pair);
 
-    const float top = pair[0];
-    float factor = LOG ? logf(pair[1]) : 1.0f / pair[1];
-    if constexpr (KEEPS) factor *= exp_for<T>(own - top, size);
-    park.write(row_of<T>(call.y, row), call.cols, [&](int k) {
-        uint4 raw = make_uint4(0, 0, 0, 0);
-        if (!EDGES || k < held) {
-            raw = park.slots[k * 32];
-            if constexpr (KEEPS) {
-                float v[N];
-                vector16<T>::unpack(raw, v);
-#pragma unroll
-                for (int i = 0; i < N; i++) v[i] *= factor;
-                raw = vector16<T>::pack(v);
-            } else {
-                raw = softmax_vector<T, LOG>(raw, lead, size, top, factor);
-            }
-        }
-        if (EDGES && park.left(k, visible) < N)
-            blank_from(raw, park.left(k, visible), narrow<T>::of(LOG ? -CUDART_INF_F : 0.0f));
-        return raw;
-    });
+    const float top = pair[0], factor = LOG ? logf(pair[1]) : 1.0f / pair[1];
+    const T hidden = narrow<T>::of(LOG ? -CUDART_INF_F : 0.0f);
+    park.write_words(y, call.cols, visible, ahead, true, skew - ahead, hidden, team.ends(),
+                     [&](auto quarter, int k) {
+                         constexpr int QUARTER = decltype(quarter)::value;
+                         return softmax_vector<T, LOG>(park.template take<QUARTER>(k, skew - ahead),
+                                                       lead, size, top, factor);
+                     });
 }
 
 template<class T, bool LOG, bool EDGES, bool CLUSTER>
-__global__ void __launch_bounds__(PARKED_THREADS, PARKED_BLOCKS)
+__global__ void __launch_bounds__(PARKED_THREADS, EDGES ? 2 : PARKED_BLOCKS)
     softmax_backward_parked_kernel(plain_softmax call, int vecs, int cluster)
 {
-    constexpr int N = vector16<T>::N;
     extern __shared__ __align__(PARKED_ALIGNMENT) uint4 shared[];
     __shared__ parked_exchange<1> space;
     parked_team<plain_sum, 1, CLUSTER> team(space, cluster);
     const int64_t row = CLUSTER ? blockIdx.x / cluster : blockIdx.x;
     const int visible = plain_columns<EDGES>(call, row);
     const T *y = row_of<const T>(call.y, row), *dy = row_of<const T>(call.dy, row);
+    T *dx = row_of<T>(call.dx, row);
     const parked_row<T, EDGES> park(shared, 0, team.rank, vecs), other(shared, 1, team.rank, vecs);
-    park.fetch(y, visible);
-    other.fetch(dy, visible);
-    const int held = park.held(visible);
+    const bool apart = are_apart(y, dx) || are_apart(dy, dx);
+    const unsigned skew = park.skew_beside(y, apart), skew_other = park.skew_beside(dy, apart);
+    const unsigned ahead = apart ? skew_of(dx) : min(skew, skew_other);
+    park.fetch(y, visible, skew);
+    other.fetch(dy, visible, skew_other);
     await_fetches();
-    park.settle(y, visible, T(0.0f));
-    other.settle(dy, visible, T(0.0f));
 
+    const bool alike = !are_apart(y, dy);
     float sum[1] = {0};
-#pragma unroll 2
-    for (int k = 0; k < held; k++)
-        sum[0] += softmax_dot<T, LOG>(park.slots[k * 32], other.slots[k * 32]);
+    park.for_vectors(visible, skew, alike, [&](auto quarter, auto pair, int k) {
+        constexpr int QUARTER = decltype(quarter)::value, COUNT = decltype(pair)::value ? 2 : 1;
+#pragma unroll
+        for (int i = 0; i < COUNT; i++) {
+            uint4 a = park.template take<QUARTER>(k + i, skew);
+            uint4 b = other.template take<QUARTER>(k + i, skew_other);
+            if (EDGES && COUNT == 1) {
+                blank_from(a, park.left(k, visible), T(0.0f));
+                blank_from(b, park.left(k, visible), T(0.0f));
+            }
+            sum[0] += softmax_dot<T, LOG>(a, b);
+        }
+    });
     team.reduce(plain_sum{}, sum);
 
-    park.write(row_of<T>(call.dx, row), call.cols, [&](int k) {
-        uint4 raw = make_uint4(0, 0, 0, 0);
-        if (!EDGES || k < held)
-            raw = softmax_gradient<T, LOG>(park.slots[k * 32], other.slots[k * 32], sum[0],
-                                           call.scale);
-        if (EDGES && park.left(k, visible) < N) blank_from(raw, park.left(k, visible), T(0.0f));
-        return raw;
-    });
+    park.write_words(dx, call.cols, visible, ahead, alike, skew - ahead, T(0.0f), team.ends(),
+                     [&](auto quarter, int k) {
+                         constexpr int QUARTER = decltype(quarter)::value;
+                         return softmax_gradient<T, LOG>(
+                             park.template take<QUARTER>(k, skew - ahead),
+                             other.template take<QUARTER>(k, skew_other - ahead), sum[0],
+                             call.scale);
+                     });
 }
 
 /* Rows of which two would leave room for one block on a multiprocessor only: y in registers.  The
@@ -381,9 +339,8 @@ __global__ void __launch_bounds__(PARKED_THREADS, 2)
 /* Host side */
 
 struct plain_softmax_plan {
-    int lanes;   /* 1 to 32 lanes a row in registers; 0: a block or more */
-    int threads; /* of a block with the row in registers; 0: the row is parked */
-    bool half;   /* backward: y in registers, where it has no edges */
+    int lanes; /* 1 to 32 lanes a row in registers; 0: a block or more */
+    bool half; /* backward: y in registers, where it has no edges */
     parked_plan parked;
 };
 
@@ -395,10 +352,9 @@ static inline plain_softmax_plan plan_plain_softmax(int64_t cols, int width, int
     if (vectors <= 32 * HELD_VECS) {
         plan.lanes = 1;
         while (plan.lanes * HELD_VECS < vectors) plan.lanes *= 2;
-    } else if (vectors <= HELD_THREADS * HELD_VECS) {
-        plan.threads = row_round_up((vectors + HELD_VECS - 1) / HELD_VECS, 32);
     } else {
-        plan.parked = parked_plan_for(vectors, tensors, vectors <= 768 ? 6 : 8, device);
+        plan.parked =
+            parked_plan_for(vectors, tensors, vectors > 256 && vectors <= 768 ? 6 : 8, device);
         const int each = (vectors + ROW_CLUSTER_MAX - 1) / ROW_CLUSTER_MAX;
         plan.half = tensors == 2 && plan.parked.cluster == ROW_CLUSTER_MAX && each > 1056 &&
                     each <= PARKED_THREADS * HALF_VECS;
@@ -413,7 +369,7 @@ static inline plain_softmax_plan plan_plain_softmax(int64_t cols, int width, int
 
 static inline bool plain_softmax_fits(const plain_softmax_plan &plan)
 {
-    return plan.lanes || plan.threads || plan.parked.cluster;
+    return plan.lanes || plan.parked.cluster;
 }
 
 template<class T, bool BACKWARD, bool LOG, bool EDGES>
@@ -428,9 +384,6 @@ static tutti_status launch_plain_softmax(tutti_context *ctx, const plain_softmax
                           (unsigned)((call.rows + each - 1) / each), HELD_THREADS, 1, 0, stream,
                           call, plan.lanes);
     }
-    if (plan.threads)
-        return row_launch(what, softmax_held_kernel<T, BACKWARD, LOG, EDGES>, (unsigned)call.rows,
-                          plan.threads, 1, 0, stream, call);
     const parked_plan &parked = plan.parked;
     auto launch = [&](auto kernel) {
         return parked_launch(what, kernel, parked, (unsigned)call.rows * parked.cluster,
