@@ -80,9 +80,9 @@ __device__ __forceinline__ void exponentials_of(float (&e)[N], const uint4 &raw,
     for (int i = 0; i < N; i++) e[i] = exp_for<T>(e[i] * lead - pivot, size);
 }
 
-/* A thread's maximum of lead x, and its sum of exponentials from it, of vectors that come one or two
- * at a time.  Vectors that come apart in one kernel must not come together in another: that would
- * change bits. */
+/* A thread's maximum of lead x, and its sum of exponentials from it, of vectors that come one or
+ * two at a time.  Vectors that come apart in one kernel must not come together in another: that
+ * would change bits. */
 template<class T>
 struct thread_sum {
     highest<T> most;
