@@ -9,13 +9,14 @@
 #include <stdio.h>
 #include <tutti/tutti.h>
 
-enum { LEAVES = 8, ROWS = 4, IN = 6, HIDDEN = 16, STEPS = 400, PARAMS = 4, ROOM = IN * HIDDEN };
+enum { LEAVES = 8, ROWS = 4, MOST = 32, IN = 6, HIDDEN = 16, STEPS = 400, PARAMS = 4, ROOM = 96 };
 static tutti_context *ctx;
 static tutti_layer *hidden, *output;
-/* The trainer's own memory, where every leaf is computed in the same place. */
+/* The trainer's own memory: for all leaves, though a rank has all of them only if it is alone. */
 static float values[PARAMS * ROOM], grads[PARAMS * ROOM];
-static float x[ROWS][IN], h[ROWS][HIDDEN], dh[ROWS][HIDDEN], z[ROWS][HIDDEN], y[ROWS], dy[ROWS];
+static float x[MOST][IN], h[MOST][HIDDEN], dh[MOST][HIDDEN], z[MOST][HIDDEN], y[MOST], dy[MOST];
 static const tutti_param *params[PARAMS];
+static tutti_tensor tx, th, tdh, ty, tdy;
 
 static void check(tutti_status status)
 {
@@ -40,17 +41,23 @@ static void own_layer(const char *name, const char *options, int at, tutti_layer
     }
 }
 
-/* Forward of a leaf, and dy.  Returns the leaf's part of the loss. */
-static double forward(int leaf, tutti_linear_call *lower, tutti_linear_call *upper)
+/* Forward of this many leaves, from one on, and dy.  Returns their part of the loss. */
+static double forward(int first, int count, tutti_linear_call *lower, tutti_linear_call *upper)
 {
     double loss = 0;
-    for (int i = 0; i < ROWS * IN; i++) x[i / IN][i % IN] = (float)sin(leaf * ROWS * IN + i);
+    const int rows = count * ROWS;
+    for (int i = 0; i < rows * IN; i++) x[i / IN][i % IN] = (float)sin(first * ROWS * IN + i);
+    tx = tutti_tensor_2d(x, TUTTI_F32, rows, IN);
+    th = tdh = tutti_tensor_2d(h, TUTTI_F32, rows, HIDDEN);
+    ty = tdy = tutti_tensor_2d(y, TUTTI_F32, rows, 1);
+    tdh.data = dh, tdy.data = dy;
+    lower->leaves = upper->leaves = count;
     check(tutti_linear_forward(hidden, ctx, lower));
     check(tutti_linear_forward(output, ctx, upper));
-    for (int row = 0; row < ROWS; row++) { /* y is fitted to the product of two inputs */
+    for (int row = 0; row < rows; row++) { /* y is fitted to the product of two inputs */
         const float difference = y[row] - x[row][0] * x[row][1];
-        loss += difference * difference / (LEAVES * ROWS);
-        dy[row] = 2 * difference / (LEAVES * ROWS);
+        loss += difference * difference / MOST;
+        dy[row] = 2 * difference / MOST;
     }
     return loss;
 }
@@ -68,28 +75,21 @@ int main(int argc, char **argv)
     const tutti_grad_sync_desc desc = {.leaves = LEAVES};
     check(tutti_grad_sync_create_list(ctx, comm, params, PARAMS, &desc, &sync));
     check(tutti_grad_sync_own_leaves(sync, &first, &count));
-
-    tutti_tensor tx = tutti_tensor_2d(x, TUTTI_F32, ROWS, IN);
-    tutti_tensor th = tutti_tensor_2d(h, TUTTI_F32, ROWS, HIDDEN), tdh = th;
-    tutti_tensor ty = tutti_tensor_2d(y, TUTTI_F32, ROWS, 1), tdy = ty;
-    tdh.data = dh, tdy.data = dy;
+    static const int64_t rows[LEAVES] = {0, 4, 8, 12, 16, 20, 24, 28}; /* where leaves begin */
     tutti_linear_call upper = {.x = &th, .y = &ty, .dy = &tdy, .dx = &tdh, .sync = sync};
-    tutti_linear_call lower = {.x = &tx, .y = &th, .dy = &tdh, .sync = sync};
-    lower.saved = z, lower.saved_bytes = sizeof z;
+    tutti_linear_call lower = {.x = &tx, .y = &th, .dy = &tdh, .sync = sync, .saved = z};
+    lower.saved_bytes = sizeof z, lower.leaf_rows = upper.leaf_rows = rows;
     for (int step = 0; step < STEPS; step++) {
-        for (int leaf = first; leaf < first + count; leaf++) {
-            check(tutti_grad_sync_leaf_begin(sync, ctx, leaf));
-            forward(leaf, &lower, &upper);
-            check(tutti_linear_backward(output, ctx, &upper)); /* declares its layer ready */
-            check(tutti_linear_backward(hidden, ctx, &lower));
-            check(tutti_grad_sync_leaf_end(sync, ctx, leaf));
-        }
+        check(tutti_grad_sync_leaves_begin(sync, ctx, first, count));
+        forward(first, count, &lower, &upper);
+        check(tutti_linear_backward(output, ctx, &upper)); /* declares its layer ready */
+        check(tutti_linear_backward(hidden, ctx, &lower));
+        check(tutti_grad_sync_leaves_end(sync, ctx));
         check(tutti_grad_sync_finish(sync, ctx)); /* the sums over all leaves, on every rank */
         for (int i = 0; i < PARAMS * ROOM; i++) values[i] -= 0.2f * grads[i];
     }
-    double loss = 0;
+    const double loss = forward(0, LEAVES, &lower, &upper);
     unsigned long long hash = 0xcbf29ce484222325; /* FNV-1a of all weights' bytes */
-    for (int leaf = 0; leaf < LEAVES; leaf++) loss += forward(leaf, &lower, &upper);
     for (size_t i = 0; i < sizeof values; i++)
         hash = (hash ^ ((const unsigned char *)values)[i]) * 0x100000001b3;
     if (tutti_comm_rank(comm) == 0) printf("loss %.6f, weights %016llx\n", loss, hash);

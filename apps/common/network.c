@@ -18,6 +18,7 @@ int network_create(network *n, tutti_context *ctx, tutti_dtype dtype, int64_t bl
                       products cost nothing */
                    .norm_dtype = tutti_dtype_size(dtype) == 2 ? TUTTI_F32 : dtype,
                    .capacity = capacity > 0 ? capacity : 1,
+                   .leaves = 1,
                    .room = OF_BLOCK * blocks + ENDS};
     n->layers = calloc((size_t)n->room, sizeof *n->layers);
     n->buffers = calloc((size_t)n->room, sizeof *n->buffers);
@@ -139,7 +140,7 @@ int network_add_loss(network *n, int64_t classes, void *logits)
     n->logits = logits;
     APP_CHECK(tutti_cross_entropy_create(n->ctx, &desc, &n->loss));
     APP_TRY(network_tokens(n, 1, &n->labels));
-    APP_TRY(allocate(n, sizeof(double), &loss_sum));
+    APP_TRY(allocate(n, TUTTI_LEAVES_MAX * sizeof(double), &loss_sum));
     n->loss_sum = loss_sum;
     return APP_OK;
 }
@@ -154,12 +155,28 @@ static tutti_tensor *tensor_of(const network *n, const view *v, int64_t rows, tu
     return tensor;
 }
 
+/* Where the leaves begin in a layer whose first tensor has several rows for one of the model. */
+static const int64_t *leaf_rows_of(const network *n, const view *first,
+                                   int64_t scaled[TUTTI_LEAVES_MAX])
+{
+    if (first->of_row < 2) return n->leaf_rows;
+    for (int i = 0; i < n->leaves; i++) scaled[i] = n->leaf_rows[i] * first->of_row;
+    return scaled;
+}
+
+void network_cut(network *n, int64_t rows, int leaves)
+{
+    n->leaves = leaves;
+    for (int i = 0; i < leaves; i++) n->leaf_rows[i] = rows / leaves * i;
+}
+
 int network_forward(network *n, int64_t rows, bool training)
 {
     for (int64_t i = 0; i < n->count; i++) {
         const network_layer *l = &n->layers[i];
         const wiring *w = &l->wiring;
         tutti_layer *layer = l->resting && !training ? l->resting : l->layer;
+        int64_t scaled[TUTTI_LEAVES_MAX];
         tutti_tensor t[4];
         const tutti_call call = {
             .in = {tensor_of(n, &w->in[0], rows, &t[0]), tensor_of(n, &w->in[1], rows, &t[1])},
@@ -167,6 +184,8 @@ int network_forward(network *n, int64_t rows, bool training)
             .saved = training ? l->saved : NULL,
             .saved_bytes = tutti_layer_saved_bytes(l->layer, n->capacity),
             .first_row = &n->first_row,
+            .leaves = training ? n->leaves : 1,
+            .leaf_rows = leaf_rows_of(n, &w->in[0], scaled),
             .step = training ? n->step : NULL};
         APP_CHECK(tutti_layer_forward(layer, n->ctx, &call));
     }
@@ -175,21 +194,30 @@ int network_forward(network *n, int64_t rows, bool training)
 
 int network_loss(network *n, int64_t rows, const tutti_step_block *step)
 {
-    const tutti_tensor labels = tutti_tensor_1d(n->labels, TUTTI_I32, rows);
-    tutti_tensor logits = tutti_tensor_2d(n->logits, n->dtype, rows, n->classes);
-    tutti_tensor sum = tutti_tensor_1d(n->loss_sum, TUTTI_F64, 1);
-    const tutti_cross_entropy_call call = {.logits = &logits,
-                                           .labels = &labels,
-                                           .loss_sum = &sum,
-                                           .dlogits = step ? &logits : NULL,
-                                           .step = step};
-    return app_check(tutti_cross_entropy_forward(n->loss, n->ctx, &call));
+    const int leaves = step ? n->leaves : 1;
+    const size_t row_bytes = (size_t)n->classes * tutti_dtype_size(n->dtype);
+    for (int i = 0; i < leaves; i++) {
+        const int64_t first = leaves > 1 ? n->leaf_rows[i] : 0;
+        const int64_t count = (i + 1 < leaves ? n->leaf_rows[i + 1] : rows) - first;
+        const tutti_tensor labels = tutti_tensor_1d(n->labels + first, TUTTI_I32, count);
+        tutti_tensor logits = tutti_tensor_2d((char *)n->logits + (size_t)first * row_bytes,
+                                              n->dtype, count, n->classes);
+        tutti_tensor sum = tutti_tensor_1d(n->loss_sum + i, TUTTI_F64, 1);
+        const tutti_cross_entropy_call call = {.logits = &logits,
+                                               .labels = &labels,
+                                               .loss_sum = &sum,
+                                               .dlogits = step ? &logits : NULL,
+                                               .step = step};
+        APP_CHECK(tutti_cross_entropy_forward(n->loss, n->ctx, &call));
+    }
+    return APP_OK;
 }
 
 static int backward(network *n, const network_layer *l, int64_t rows, unsigned flags,
                     tutti_grad_sync *sync)
 {
     const wiring *w = &l->wiring;
+    int64_t scaled[TUTTI_LEAVES_MAX];
     tutti_tensor t[5];
     const tutti_call call = {.in = {tensor_of(n, &w->x, rows, &t[0])},
                              .out = {tensor_of(n, &w->y, rows, &t[1])},
@@ -199,6 +227,8 @@ static int backward(network *n, const network_layer *l, int64_t rows, unsigned f
                              .saved = l->saved,
                              .saved_bytes = tutti_layer_saved_bytes(l->layer, n->capacity),
                              .first_row = &n->first_row,
+                             .leaves = n->leaves,
+                             .leaf_rows = leaf_rows_of(n, &w->upstream[0], scaled),
                              .flags = flags,
                              .step = n->step,
                              .sync = sync};
@@ -211,7 +241,7 @@ int network_backward(network *n, int64_t rows, int code, unsigned flags, tutti_g
         const network_layer *l = &n->layers[i];
         if (code == APP_OK) code = backward(n, l, rows, flags, sync);
         /* backward has declared the layer ready unless something failed */
-        if (code != APP_OK && sync) APP_CHECK(tutti_grad_sync_ready(sync, n->ctx, l->layer));
+        if (code != APP_OK && sync) (void)tutti_grad_sync_ready(sync, n->ctx, l->layer);
     }
     return code;
 }

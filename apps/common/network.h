@@ -41,11 +41,14 @@ typedef struct network {
     /* of a training call, which its layers' masks depend on; set by the program */
     const tutti_step_block *step;
     int64_t first_row;
+    /* of a training call in reproducible mode: where each leaf begins; 1: no leaves */
+    int leaves;
+    int64_t leaf_rows[TUTTI_LEAVES_MAX];
     tutti_layer *loss;
     int64_t classes;
     void *logits;     /* [capacity, classes]; their gradient after network_loss with a step */
     int32_t *labels;  /* [capacity] */
-    double *loss_sum; /* [1] */
+    double *loss_sum; /* [TUTTI_LEAVES_MAX], of a training call's leaves; otherwise [1] */
 } network;
 
 /* Room for a model of `blocks` blocks and the layers before and after them; its parameters go to
@@ -72,13 +75,15 @@ int network_add_dropout(network *network, int64_t cols, tutti_activation activat
 /* Adds the loss over the logits, the output of a layer. */
 int network_add_loss(network *network, int64_t classes, void *logits);
 
+/* Cuts the rows of the training calls that follow into equal leaves. */
+void network_cut(network *network, int64_t rows, int leaves);
 /* Forward of the first `rows` rows; keeps what backward needs if `training`. */
 int network_forward(network *network, int64_t rows, bool training);
-/* Computes loss_sum and, with a step, the gradient of the logits in their place. */
+/* Computes loss_sum and, with a step, in training, the gradient of the logits in their place. */
 int network_loss(network *network, int64_t rows, const tutti_step_block *step);
 /* Gradients of all parameters, and of the input where its layer's wiring has one.  code: the step's
  * so far; after a failure nothing is computed, but each layer is still declared ready to `sync`, if
- * that is not NULL. */
+ * that is not NULL and accepts it: of several leaves it does not. */
 int network_backward(network *network, int64_t rows, int code, unsigned flags,
                      tutti_grad_sync *sync);
 

@@ -158,32 +158,22 @@ static void release(bench *b)
     tutti_context_destroy(&b->ctx);
 }
 
-/* The first block's norm reads the input, and the second's adds to it. */
-static void set_input(model *m, void *part)
-{
-    enum { OF_BLOCK = 3 };
-    network_layer *layers = m->network.layers;
-    layers[0].wiring.in[0].data = layers[0].wiring.x.data = part;
-    if (m->bench->options->blocks > 1) layers[OF_BLOCK].wiring.in[0].data = part;
-}
-
 /* Gradients of all rows, summed over the ranks unless alone. */
 static int gradients(model *m)
 {
     tutti_context *ctx = m->bench->ctx;
-    int first = 0, count = 1;
-    if (m->how == REPRODUCIBLE) APP_CHECK(tutti_grad_sync_own_leaves(m->sync, &first, &count));
-    const int64_t rows = m->bench->options->rows / count;
+    const int64_t rows = m->bench->options->rows;
     const size_t bytes = (size_t)(rows * m->x.cols) * tutti_dtype_size(m->bench->options->dtype);
-    for (int leaf = first; leaf < first + count; leaf++) {
-        void *part = (char *)m->x.data + (size_t)(leaf - first) * bytes;
-        set_input(m, part);
-        if (m->how == REPRODUCIBLE) APP_CHECK(tutti_grad_sync_leaf_begin(m->sync, ctx, leaf));
-        APP_TRY(network_forward(&m->network, rows, true));
-        APP_CHECK(tutti_copy(ctx, m->dh.data, part, bytes));
-        APP_TRY(network_backward(&m->network, rows, APP_OK, 0, m->sync));
-        if (m->how == REPRODUCIBLE) APP_CHECK(tutti_grad_sync_leaf_end(m->sync, ctx, leaf));
+    if (m->how == REPRODUCIBLE) {
+        int first, count;
+        APP_CHECK(tutti_grad_sync_own_leaves(m->sync, &first, &count));
+        APP_CHECK(tutti_grad_sync_leaves_begin(m->sync, ctx, first, count));
+        network_cut(&m->network, rows, count);
     }
+    APP_TRY(network_forward(&m->network, rows, true));
+    APP_CHECK(tutti_copy(ctx, m->dh.data, m->x.data, bytes));
+    APP_TRY(network_backward(&m->network, rows, APP_OK, 0, m->sync));
+    if (m->how == REPRODUCIBLE) APP_CHECK(tutti_grad_sync_leaves_end(m->sync, ctx));
     return m->sync ? app_check(tutti_grad_sync_finish(m->sync, ctx)) : APP_OK;
 }
 

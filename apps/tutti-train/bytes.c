@@ -22,6 +22,8 @@ typedef struct bytes {
     task task;
     corpus corpus;
     int64_t test_first, test_span; /* the evaluated part: its first byte, its number of samples */
+    int64_t test_rows; /* of an evaluation's calls: with leaves the same on all ranks, as the sum of
+                          a call's losses depends on them */
     bytes_order order;
     bytes_model model;
     uint8_t *window;          /* [context + 1] */
@@ -97,6 +99,8 @@ static int create(task *task, tutti_params *params, int64_t capacity)
     bytes *b = (bytes *)task;
     const int64_t context = task->options->context;
     const int64_t rows = capacity > EVALUATION_ROWS ? capacity : EVALUATION_ROWS;
+    const int64_t leaves = task->options->leaves, leaf = leaves ? task->options->batch / leaves : 0;
+    b->test_rows = !leaves ? rows : leaf > EVALUATION_ROWS ? leaf : EVALUATION_ROWS;
     b->window = malloc((size_t)context + 1);
     b->tokens = malloc((size_t)rows * (size_t)context * sizeof *b->tokens);
     b->labels = malloc((size_t)rows * sizeof *b->labels);
@@ -131,10 +135,11 @@ static int send_rows(bytes *b, int64_t rows)
     return app_check(tutti_copy(b->task.ctx, b->model.network.labels, b->labels, labels));
 }
 
-static int load(task *task, int64_t first, int64_t rows)
+static int load(task *task, int64_t first, int64_t rows, int leaves)
 {
     bytes *b = (bytes *)task;
     b->model.network.first_row = first;
+    network_cut(&b->model.network, rows, leaves);
     for (int64_t i = 0; i < rows; i++) set_row(b, i, bytes_order_at(&b->order, first + i));
     return rows ? send_rows(b, rows) : APP_OK;
 }
@@ -157,8 +162,7 @@ static int evaluate(task *task, int64_t first, int64_t end, task_score *score)
 {
     bytes *b = (bytes *)task;
     while (first < end) {
-        const int64_t rows =
-            end - first < b->model.network.capacity ? end - first : b->model.network.capacity;
+        const int64_t rows = end - first < b->test_rows ? end - first : b->test_rows;
         double loss;
         for (int64_t i = 0; i < rows; i++)
             set_row(b, i, b->test_first + (first + i) * b->test_span / task->test_count);

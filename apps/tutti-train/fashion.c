@@ -75,10 +75,11 @@ static int shuffle(task *task, int64_t epoch)
     return loader_shuffle(&((fashion *)task)->train, task->options->seed, epoch);
 }
 
-static int load(task *task, int64_t first, int64_t rows)
+static int load(task *task, int64_t first, int64_t rows, int leaves)
 {
     fashion *f = (fashion *)task;
     f->model.network.first_row = first;
+    network_cut(&f->model.network, rows, leaves);
     APP_TRY(
         loader_load(&f->train, task->ctx, first, rows, f->model.images, f->model.network.labels));
     if (first / task->options->batch + 1 == FAULT_STEP &&

@@ -67,15 +67,16 @@ static const char *name_of(const trainer *t, int number)
 static int own_gradients(trainer *t, int64_t step)
 {
     const task_class *class = t->task->class;
-    for (int64_t m = t->part; m < t->part + t->part_count; m++) {
+    for (int64_t m = t->part, parts; m < t->part + t->part_count; m += parts) {
         const unsigned flags = m == t->part ? 0 : TUTTI_GRAD_ACCUMULATE;
-        APP_TRY(class->load(t->task, trainer_first_row(t, step, m), t->rows));
-        APP_TRY(class->forward(t->task, t->rows, t->step));
-        APP_TRY(class->backward(t->task, t->rows, APP_OK, flags, NULL));
+        parts = trainer_pass(t, m);
+        APP_TRY(trainer_load(t, step, m));
+        APP_TRY(class->forward(t->task, parts * t->rows, t->step));
+        APP_TRY(class->backward(t->task, parts * t->rows, APP_OK, flags, NULL));
     }
     /* the next step's samples had been loaded already */
     if (t->state.epoch_step == step) return APP_OK;
-    return class->load(t->task, trainer_first_row(t, t->state.epoch_step, t->part), t->rows);
+    return trainer_load(t, t->state.epoch_step, t->part);
 }
 
 /* The first rank whose own gradients are not all finite, and its first such tensor; -1: only the

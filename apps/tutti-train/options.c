@@ -236,7 +236,7 @@ static error_t check_all(struct argp_state *state, void *options)
     const char *foreign = find_foreign(o);
     if (foreign)
         return app_usage_error(state, "--%s does not apply to --task %s", foreign, o->task->name);
-    if (o->batch % o->accumulate)
+    if (!o->leaves && o->batch % o->accumulate)
         return app_usage_error(state, "--accumulate is %lld, want a divisor of --batch, %lld",
                                (long long)o->accumulate, (long long)o->batch);
     if (o->leaves & (o->leaves - 1))
@@ -245,10 +245,11 @@ static error_t check_all(struct argp_state *state, void *options)
     if (o->leaves && o->batch % o->leaves)
         return app_usage_error(state, "--batch is %lld, want a multiple of --reproducible, %lld",
                                (long long)o->batch, (long long)o->leaves);
-    if (o->leaves && o->accumulate > 1)
+    if (o->leaves && o->accumulate > o->leaves)
         return app_usage_error(state,
-                               "--accumulate and --reproducible exclude each other: the parts of a "
-                               "reproducible batch are micro-steps already");
+                               "--accumulate is %lld, want at most --reproducible, %lld: a "
+                               "micro-step holds whole leaves",
+                               (long long)o->accumulate, (long long)o->leaves);
     const char *dependent = o->resume       ? "resume"
                             : o->save_every ? "save-every"
                             : o->keep       ? "keep"

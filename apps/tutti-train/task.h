@@ -38,14 +38,16 @@ typedef struct task_class {
     int (*create)(task *task, tutti_params *params, int64_t capacity);
     /* A new order of the training samples, by seed and epoch alone. */
     int (*shuffle)(task *task, int64_t epoch);
-    /* Copies `rows` training samples, from place `first` of the epoch's order, to the device. */
-    int (*load)(task *task, int64_t first, int64_t rows);
-    /* Forward of the loaded rows, with the sum of their losses in *task->loss_sum and the gradient
-     * of the logits. */
+    /* Copies `rows` training samples, from place `first` of the epoch's order, to the device; they
+     * are this many equal leaves, or one block of rows. */
+    int (*load)(task *task, int64_t first, int64_t rows, int leaves);
+    /* Forward of the loaded rows, with the sums of the leaves' losses in task->loss_sum and the
+     * gradient of the logits. */
     int (*forward)(task *task, int64_t rows, const tutti_step_block *step);
     /* Gradients of all parameters; flags: 0 or TUTTI_GRAD_ACCUMULATE.  sync: NULL in all
      * micro-steps but the last.  code: of this step so far; after a failure each layer is still
-     * declared ready, as the other ranks wait for it until the next agreement. */
+     * declared ready, as the other ranks wait for it until the next agreement (with several leaves
+     * it cannot be, and the exchange is given up). */
     int (*backward)(task *task, int64_t rows, int code, unsigned flags, tutti_grad_sync *sync);
     /* Adds the score of test samples first to end - 1. */
     int (*evaluate)(task *task, int64_t first, int64_t end, task_score *score);
@@ -74,7 +76,7 @@ struct task {
     char data_name[128];
 
     /* set by create */
-    double *loss_sum; /* [1] on the device */
+    double *loss_sum; /* [leaves] on the device */
 };
 
 extern const task_class fashion_task, bytes_task;

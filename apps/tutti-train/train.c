@@ -38,15 +38,14 @@ static int check_result(trainer *t)
     return made && t->group->world_size > 1 ? laps_waited(&t->laps, t->sync) : APP_OK;
 }
 
-/* Loads the first micro-batch, checks the previous step while the device finishes it, and sets this
+/* Loads the rows of the first pass, checks the previous step while the device finishes it, and sets this
  * step's values. */
 static int begin_step(trainer *t, const loop *loop)
 {
     const train_options *o = t->options;
     const int rank = t->group->rank;
     int code = t->state.step == FAULT_STEP ? FAULT_HERE("step", rank) : APP_OK;
-    if (code == APP_OK)
-        code = o->task->load(t->task, trainer_first_row(t, t->state.epoch_step, t->part), t->rows);
+    if (code == APP_OK) code = trainer_load(t, t->state.epoch_step, t->part);
     const int checked = check_result(t); /* collective, so even after a failure */
     if (code == APP_OK) code = checked;
     if (code != APP_OK) return code;
@@ -63,35 +62,40 @@ static int begin_step(trainer *t, const loop *loop)
     return app_check(tutti_step_block_set(t->step, t->ctx, &values));
 }
 
-/* Computes one part of the batch.  Micro-steps accumulate one gradient, exchanged during the last;
- * each leaf has its own gradient, which the exchange merges with the others'. */
-static int compute_part(trainer *t, int64_t m, int code)
+/* One pass: parts m to m + parts - 1 of the batch.  Micro-steps accumulate one gradient, exchanged
+ * during the last; leaves have each their own, which the exchange adds. */
+static int compute_pass(trainer *t, int64_t m, int64_t parts, int code)
 {
     const bool leaf = t->options->leaves > 0, first = m == t->part;
-    const bool last = m == t->part + t->part_count - 1;
+    const bool last = m + parts == t->part + t->part_count;
+    const int64_t rows = parts * t->rows;
     const bool mute = t->state.step == FAULT_STEP && FAULT_ASKED("mute", "step", t->group->rank);
     const task_class *class = t->task->class;
-    if (leaf) APP_CHECK(tutti_grad_sync_leaf_begin(t->sync, t->ctx, (int)m));
-    if (code == APP_OK && !first)
-        code = class->load(t->task, trainer_first_row(t, t->state.epoch_step, m), t->rows);
-    if (code == APP_OK) code = class->forward(t->task, t->rows, t->step);
+    if (leaf && code != APP_OK) return code;
+    if (leaf) APP_CHECK(tutti_grad_sync_leaves_begin(t->sync, t->ctx, (int)m, (int)parts));
+    if (code == APP_OK && !first) code = trainer_load(t, t->state.epoch_step, m);
+    if (code == APP_OK) code = class->forward(t->task, rows, t->step);
     if (code == APP_OK)
-        code = app_check(tutti_copy(t->ctx, t->losses + m, t->task->loss_sum, sizeof(double)));
+        code = app_check(
+            tutti_copy(t->ctx, t->losses + m, t->task->loss_sum, (size_t)parts * sizeof(double)));
     if (code == APP_OK && t->state.step == FAULT_STEP &&
         FAULT_ASKED("loss", "step", t->group->rank))
         code = FAULT_LOSS(t->losses + m, t->ctx);
-    code = class->backward(t->task, t->rows, code, leaf || first ? 0 : TUTTI_GRAD_ACCUMULATE,
+    code = class->backward(t->task, rows, code, leaf || first ? 0 : TUTTI_GRAD_ACCUMULATE,
                            (leaf || last) && !mute ? t->sync : NULL);
-    if (leaf) APP_CHECK(tutti_grad_sync_leaf_end(t->sync, t->ctx, (int)m));
-    t->laps.rows += t->rows;
+    if (leaf && code == APP_OK) code = app_check(tutti_grad_sync_leaves_end(t->sync, t->ctx));
+    t->laps.rows += rows;
     return code;
 }
 
-/* Computes this rank's gradients; their exchange starts during the last part. */
+/* Computes this rank's gradients; their exchange starts during the last pass. */
 static int compute(trainer *t, const loop *loop)
 {
     int code = begin_step(t, loop);
-    for (int64_t m = t->part; m < t->part + t->part_count; m++) code = compute_part(t, m, code);
+    for (int64_t m = t->part, parts; m < t->part + t->part_count; m += parts) {
+        parts = trainer_pass(t, m);
+        code = compute_pass(t, m, parts, code);
+    }
     return code;
 }
 
@@ -113,7 +117,7 @@ static int finish_exchange(trainer *t, int code)
     const int finish = app_check(tutti_grad_sync_finish(t->sync, t->ctx));
     if (finish == APP_OK) return code;
     if (!tutti_comm_lost()) (void)tutti_comm_abort(t->comm, why[0] ? why : app_failure());
-    return finish;
+    return code == APP_OK ? finish : app_fail(code, "%s", why);
 }
 
 /* One step on all ranks.  A signal to any of them fills in loop->stop on all. */

@@ -31,9 +31,17 @@ int64_t trainer_share(int64_t total, int rank, int world_size)
     return total * rank / world_size;
 }
 
-int64_t trainer_first_row(const trainer *t, int64_t epoch_step, int64_t part)
+int64_t trainer_pass(const trainer *t, int64_t part)
 {
-    return (epoch_step - 1) * t->options->batch + part * t->micro_batch + t->row;
+    const int64_t left = t->part + t->part_count - part;
+    return left < t->at_once ? left : t->at_once;
+}
+
+int trainer_load(trainer *t, int64_t epoch_step, int64_t part)
+{
+    const int64_t first = (epoch_step - 1) * t->options->batch + part * t->micro_batch + t->row;
+    const int64_t parts = trainer_pass(t, part);
+    return t->task->class->load(t->task, first, parts * t->rows, (int)parts);
 }
 
 double trainer_tree_sum(const double *values, int64_t count, int64_t stride)
@@ -50,7 +58,8 @@ log_place trainer_place(const trainer *t)
     return (log_place){s->step, s->epoch, s->epoch_step, t->steps, t->options->epochs};
 }
 
-/* Assigns this rank its rows of a batch: a share of each micro-step, or whole leaves. */
+/* Assigns this rank its rows of a batch: a share of each micro-step, or whole leaves, which
+ * micro-steps share. */
 static int assign_rows(trainer *t)
 {
     const train_options *o = t->options;
@@ -59,6 +68,7 @@ static int assign_rows(trainer *t)
     t->micro_batch = o->batch / t->parts;
     if (!o->leaves) {
         t->part_count = t->parts;
+        t->at_once = 1;
         t->row = trainer_share(t->micro_batch, rank, world);
         t->rows = trainer_share(t->micro_batch, rank + 1, world) - t->row;
         return APP_OK;
@@ -69,6 +79,7 @@ static int assign_rows(trainer *t)
     /* the same shares as tutti_grad_sync_own_leaves */
     t->part = trainer_share(t->parts, rank, world);
     t->part_count = trainer_share(t->parts, rank + 1, world) - t->part;
+    t->at_once = (t->part_count + o->accumulate - 1) / o->accumulate;
     t->rows = t->micro_batch;
     return APP_OK;
 }
@@ -111,7 +122,7 @@ static int create_model(trainer *t)
     APP_CHECK(tutti_zero(t->ctx, losses, bytes));
     t->losses_host = malloc(bytes);
     if (!t->losses_host) return app_fail(APP_FAILED, "no memory for the losses");
-    return t->task->class->create(t->task, t->params, largest(t->rows, 1));
+    return t->task->class->create(t->task, t->params, largest(t->at_once * t->rows, 1));
 }
 
 static int create_optimizer(trainer *t)
@@ -272,15 +283,15 @@ void trainer_describe(const trainer *t)
                 LOSS_SCALE_GROWTH);
     app_say("  epochs        %lld of %lld steps, %lld in all", (long long)o->epochs,
             (long long)t->steps, (long long)t->total);
-    char micro[64] = "", rest[96] = "";
-    if (o->leaves)
-        snprintf(micro, sizeof micro, ", reproducible in %lld leaves", (long long)o->leaves);
-    else if (o->accumulate > 1)
+    char micro[64] = "", leaves[64] = "", rest[96] = "";
+    if (o->accumulate > 1)
         snprintf(micro, sizeof micro, " in %lld micro-steps", (long long)o->accumulate);
+    if (o->leaves)
+        snprintf(leaves, sizeof leaves, ", reproducible in %lld leaves", (long long)o->leaves);
     if (dropped)
         snprintf(rest, sizeof rest, "; each epoch drops its last %lld %s", (long long)dropped,
                  o->task->samples);
-    app_say("  batch         %lld over all ranks%s%s", (long long)o->batch, micro, rest);
+    app_say("  batch         %lld over all ranks%s%s%s", (long long)o->batch, micro, leaves, rest);
     app_say("  learning rate %g at most, %lld steps of warm-up, then cosine", o->lr,
             (long long)t->warmup);
     if (o->clip > 0.0)

@@ -37,6 +37,7 @@ typedef struct trainer {
     int64_t warmup, log_every;
     int64_t parts;            /* of a batch: micro-steps, or leaves in reproducible mode */
     int64_t part, part_count; /* this rank's parts: all, or its own leaves */
+    int64_t at_once;          /* parts of a forward and a backward pass, at most */
     int64_t micro_batch;      /* rows of a part */
     int64_t row, rows;        /* this rank's share of these rows */
 
@@ -67,8 +68,11 @@ void trainer_destroy(trainer *trainer);
 /* Where rank's contiguous share of `total` rows begins; it ends where the next one's begins. */
 int64_t trainer_share(int64_t total, int rank, int world_size);
 
-/* Where this rank's rows of a part of a step's batch begin in the epoch's order. */
-int64_t trainer_first_row(const trainer *trainer, int64_t epoch_step, int64_t part);
+/* How many parts a pass over this rank's parts has that begins with this one. */
+int64_t trainer_pass(const trainer *trainer, int64_t part);
+
+/* Loads this rank's rows of that pass of a step. */
+int trainer_load(trainer *trainer, int64_t epoch_step, int64_t part);
 
 /* Sums `count` numbers, a power of two, as a binary tree; they lie `stride` apart. */
 double trainer_tree_sum(const double *values, int64_t count, int64_t stride);

@@ -26,19 +26,28 @@ TUTTI_API tutti_grad_sync_desc tutti_grad_sync_desc_default(void);
  * Reproducible: the global batch is always the same `leaves` blocks of rows, and the sum over them
  * is a binary tree over their numbers, so the bits of every gradient are the same for any number of
  * ranks from 1 to `leaves`.  A rank has consecutive leaves (tutti_grad_sync_own_leaves) and
- * computes the gradients of one after the other:
+ * computes them in one run, or to save memory in several:
  *
- *     for each own leaf:
- *         leaf_begin;  forward, backward (overwriting), ready of every layer;  leaf_end
+ *     for each run of own leaves:
+ *         leaves_begin;  forward, backward (overwriting), ready of every layer;  leaves_end
  *     finish
  *
- * A complete gradient is merged with the rank's earlier leaves at once; in the rank's last leaf it
+ * In a run of several leaves, calls of backward say where each begins (leaves, leaf_rows of
+ * tutti/layer.h) and name the exchange (sync): forward and the gradients of rows see the run's rows
+ * all at once, and only the gradients of parameters are formed leaf by leaf, and added in the
+ * tree's order, without passing through the parameters' gradients.  The leaves of a tied gradient
+ * are added after its last user, which like all but the first adds to them
+ * (TUTTI_GRAD_ACCUMULATE).  Gradients that backward does not compute so, of a caller's own layer or
+ * of two calls of one layer, want runs of one leaf.  The runs change no bit.
+ *
+ * A complete gradient is merged with the rank's earlier leaves at once; in the rank's last run it
  * is exchanged while backward runs, as in fast mode: each rank receives its slice of every rank's
  * subtree sums, adds them in the tree's order and sends the sum to all.  That is the traffic of a
  * ring all-reduce if world_size is a power of two, and up to twice as much if not, as a rank's
  * leaves then form more than one subtree.  Small ranges are sent whole to all ranks.  Besides the
  * gradients it needs memory for a rank's subtrees, at most 1 + log2(leaves) times the gradients,
- * and for received data.
+ * for a run up to eight times those of the largest layer, for all leaves of tied gradients, and for
+ * received data.
  *
  * With a sharded store (tutti/param.h) each rank gets the sums of its slices only, in rank order in
  * fast mode: it receives them from every rank, two ranges at a time in host memory, and nothing is
@@ -80,8 +89,9 @@ TUTTI_API void tutti_grad_sync_destroy(tutti_grad_sync **sync);
  * operations must then not be called between the first ready and finish.)
  *
  * The call has no effect for a layer without parameters, or with parameters bound without
- * gradients.  TUTTI_ERR_STATE if the layer is already declared ready in this step, TUTTI_ERR_ARG if
- * it is not part of this exchange. */
+ * gradients.  TUTTI_ERR_STATE if the layer is already declared ready in this step, or in a run of
+ * several leaves has not been given each of them; TUTTI_ERR_ARG if it is not part of this
+ * exchange. */
 TUTTI_API tutti_status tutti_grad_sync_ready(tutti_grad_sync *sync, tutti_context *ctx,
                                              tutti_layer *layer);
 TUTTI_API tutti_status tutti_grad_sync_ready_param(tutti_grad_sync *sync, tutti_context *ctx,
@@ -91,13 +101,13 @@ TUTTI_API tutti_status tutti_grad_sync_ready_param(tutti_grad_sync *sync, tutti_
  * world_size - 1. */
 TUTTI_API tutti_status tutti_grad_sync_own_leaves(const tutti_grad_sync *sync, int *first,
                                                   int *count);
-/* Begin and end one of this rank's leaves, in the order of their numbers, around its ready calls.
- * TUTTI_ERR_ARG for a leaf that is not the next; TUTTI_ERR_STATE in fast mode, inside a leaf
- * (begin), outside one (end), or, naming it, if a parameter is not ready (end). */
-TUTTI_API tutti_status tutti_grad_sync_leaf_begin(tutti_grad_sync *sync, tutti_context *ctx,
-                                                  int leaf);
-TUTTI_API tutti_status tutti_grad_sync_leaf_end(tutti_grad_sync *sync, tutti_context *ctx,
-                                                int leaf);
+/* Begin and end a run of this rank's leaves, leaf to leaf + count - 1, in the order of their
+ * numbers, around its ready calls.  TUTTI_ERR_ARG for a leaf that is not the next, or more than
+ * this rank has left; TUTTI_ERR_STATE in fast mode, inside a run (begin), outside one (end), or,
+ * naming it, if a parameter is not ready (end). */
+TUTTI_API tutti_status tutti_grad_sync_leaves_begin(tutti_grad_sync *sync, tutti_context *ctx,
+                                                    int leaf, int count);
+TUTTI_API tutti_status tutti_grad_sync_leaves_end(tutti_grad_sync *sync, tutti_context *ctx);
 
 /* Makes later work on ctx wait for the sums (with mpi: waits for them) and starts the next step.
  * TUTTI_ERR_STATE if a parameter is not ready, naming it, or if in reproducible mode not all leaves
@@ -108,7 +118,7 @@ TUTTI_API tutti_status tutti_grad_sync_finish(tutti_grad_sync *sync, tutti_conte
  * sum of this parameter's gradient (with mpi: waits for it) before finish, for an optimizer that
  * starts early, for example.  From finish until the next ready it waits for that step's sum.
  * TUTTI_ERR_STATE if this parameter, or one exchanged with it or before it, is not ready, naming
- * that one, and in reproducible mode before this rank's last leaf. */
+ * that one, and in reproducible mode before the run of this rank's last leaf. */
 TUTTI_API tutti_status tutti_grad_sync_wait(tutti_grad_sync *sync, tutti_context *ctx,
                                             const tutti_param *param);
 

@@ -19,14 +19,22 @@ typedef struct tutti__engine_range {
     tutti__work work;
 } tutti__engine_range;
 
+/* What some leaves, one after another, give of a range: elements [begin, begin + count). */
+typedef struct tutti__leaf_part {
+    int first, leaves;
+    int64_t begin, count;
+    const char *data; /* the first leaf's; the next one's lies `apart` bytes on */
+    size_t apart;
+} tutti__leaf_part;
+
 /* Order of calls: open; in each step begin, issue of all ranges in order, finish; close.  An entry
  * may be NULL if there is nothing to do.  Merge, issue and advance never wait for other ranks. */
 typedef struct tutti__engine_table {
     tutti_status (*open)(tutti__engine *engine);
     tutti_status (*begin)(tutti__engine *engine, tutti_context *ctx);
-    /* A leaf's gradients of a range are complete on ctx: merges them with this rank's earlier
-     * leaves. */
-    tutti_status (*merge)(tutti__engine *engine, tutti_context *ctx, int range, int leaf);
+    /* Leaves are complete on ctx: merges them with this rank's earlier ones. */
+    tutti_status (*merge)(tutti__engine *engine, tutti_context *ctx, int range,
+                          const tutti__leaf_part *part);
     /* Starts the exchange of ranges that are complete on ctx. */
     tutti_status (*issue)(tutti__engine *engine, tutti_context *ctx, int first, int last);
     /* Drives what is under way. */

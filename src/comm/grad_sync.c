@@ -9,7 +9,7 @@
 
 /* A step */
 
-static tutti_status fail_for_good(tutti_grad_sync *sync, tutti_status status)
+tutti_status tutti__sync_fail(tutti_grad_sync *sync, tutti_status status)
 {
     sync->failed = true;
     snprintf(sync->why, sizeof sync->why, "%s", tutti_last_error());
@@ -17,7 +17,8 @@ static tutti_status fail_for_good(tutti_grad_sync *sync, tutti_status status)
     return status;
 }
 
-static tutti_status usable(const tutti_grad_sync *sync, const tutti_context *ctx, const char *who)
+tutti_status tutti__sync_usable(const tutti_grad_sync *sync, const tutti_context *ctx,
+                                const char *who)
 {
     TUTTI_REQUIRE(sync, "%s: sync is NULL", who);
     const tutti_comm *comm = sync->comm;
@@ -38,7 +39,7 @@ static tutti_status usable(const tutti_grad_sync *sync, const tutti_context *ctx
     return TUTTI_OK;
 }
 
-static tutti_status begin_step(tutti_grad_sync *sync, tutti_context *ctx)
+tutti_status tutti__sync_begin_step(tutti_grad_sync *sync, tutti_context *ctx)
 {
     tutti__engine *engine = &sync->engine;
     if (engine->in_step) return TUTTI_OK;
@@ -49,18 +50,23 @@ static tutti_status begin_step(tutti_grad_sync *sync, tutti_context *ctx)
     return tutti__timeline_mark(engine->times, TUTTI__MOMENT_START, 0, ctx->stream);
 }
 
-static bool last_leaf(const tutti_grad_sync *sync)
+/* Whether the run that has begun contains this rank's last leaf. */
+static bool last_run(const tutti_grad_sync *sync)
 {
-    return sync->leaf == sync->leaves.first + sync->leaves.count - 1;
+    return sync->leaf + sync->run == sync->leaves.first + sync->leaves.count;
 }
 
-/* Handles a range whose last gradient is ready.  Before this rank's last leaf it is only merged. */
+/* Handles a range whose last gradient is ready.  Before this rank's last leaf it is only merged,
+ * unless backward has added its leaves already. */
 static tutti_status complete(tutti_grad_sync *sync, tutti_context *ctx, int r)
 {
     tutti__engine *engine = &sync->engine;
     sync->ranges[r].complete = true;
-    if (engine->table->merge) TUTTI_TRY(engine->table->merge(engine, ctx, r, sync->leaf));
-    if (sync->leaves.total && !last_leaf(sync)) return TUTTI_OK;
+    const tutti__range *range = &engine->ranges[r].gradient;
+    const tutti__leaf_part part = {sync->leaf, 1, 0, range->count, range->data, 0};
+    if (engine->table->merge && sync->run <= 1)
+        TUTTI_TRY(engine->table->merge(engine, ctx, r, &part));
+    if (sync->leaves.total && !last_run(sync)) return TUTTI_OK;
     return tutti__timeline_mark(engine->times, TUTTI__MOMENT_READY, r, ctx->stream);
 }
 
@@ -70,7 +76,7 @@ static tutti_status issue(tutti_grad_sync *sync, tutti_context *ctx)
 {
     tutti__engine *engine = &sync->engine;
     const int first = engine->issued;
-    if (sync->leaves.total && !last_leaf(sync)) return TUTTI_OK;
+    if (sync->leaves.total && !last_run(sync)) return TUTTI_OK;
     for (; engine->issued < engine->range_count && sync->ranges[engine->issued].complete;
          engine->issued++)
         engine->ranges[engine->issued].work.sequence = ++sync->comm->sequence;
@@ -79,12 +85,12 @@ static tutti_status issue(tutti_grad_sync *sync, tutti_context *ctx)
     return engine->table->advance ? engine->table->advance(engine) : TUTTI_OK;
 }
 
-/* These parameters' gradients are complete on this rank (in this leaf). */
+/* These parameters' gradients are complete on this rank (in this run). */
 static tutti_status ready(tutti_grad_sync *sync, tutti_context *ctx,
                           tutti__sync_entry *const *entries, int count)
 {
     const tutti__gradients *gradients = &sync->gradients;
-    tutti_status status = begin_step(sync, ctx);
+    tutti_status status = tutti__sync_begin_step(sync, ctx);
     int first = sync->engine.range_count, last = -1;
     for (int i = 0; i < count; i++) {
         const int g = entries[i]->gradient;
@@ -100,7 +106,7 @@ static tutti_status ready(tutti_grad_sync *sync, tutti_context *ctx,
         if (sync->ranges[r].missing == 0 && !sync->ranges[r].complete)
             status = complete(sync, ctx, r);
     if (status == TUTTI_OK) status = issue(sync, ctx);
-    return status == TUTTI_OK ? TUTTI_OK : fail_for_good(sync, status);
+    return status == TUTTI_OK ? TUTTI_OK : tutti__sync_fail(sync, status);
 }
 
 static tutti_status ready_twice(const tutti_grad_sync *sync, const tutti__sync_entry *entry,
@@ -109,15 +115,29 @@ static tutti_status ready_twice(const tutti_grad_sync *sync, const tutti__sync_e
     const bool leaf = sync->leaves.total > 0;
     return tutti__fail(TUTTI_ERR_STATE, "%s: '%s' already declared ready in this %s; call %s first",
                        who, entry->param->name, leaf ? "leaf" : "step",
-                       leaf ? "tutti_grad_sync_leaf_end" : "tutti_grad_sync_finish");
+                       leaf ? "tutti_grad_sync_leaves_end" : "tutti_grad_sync_finish");
 }
 
-/* Reproducible mode: ready must be called inside a leaf. */
-static tutti_status in_leaf(const tutti_grad_sync *sync, const char *who)
+/* Fails unless this parameter can be declared ready: not twice, in reproducible mode while leaves
+ * are computed, and with several of them only if backward has added each. */
+static tutti_status may_be_ready(const tutti_grad_sync *sync, const tutti__sync_entry *entry,
+                                 const char *who)
 {
-    if (!sync->leaves.total || sync->in_leaf) return TUTTI_OK;
+    if (entry->ready) return ready_twice(sync, entry, who);
+    if (sync->run > 1 && !entry->given)
+        return tutti__fail(TUTTI_ERR_STATE,
+                           "%s: '%s' has no gradients of the %d leaves: want its backward called "
+                           "with leaves and sync, or one leaf at a time",
+                           who, entry->param->name, sync->run);
+    return TUTTI_OK;
+}
+
+/* Reproducible mode: ready must be called while a leaf is computed. */
+static tutti_status in_run(const tutti_grad_sync *sync, const char *who)
+{
+    if (!sync->leaves.total || sync->run) return TUTTI_OK;
     return tutti__fail(TUTTI_ERR_STATE,
-                       "%s: no leaf has begun; call tutti_grad_sync_leaf_begin first", who);
+                       "%s: no leaf has begun; call tutti_grad_sync_leaves_begin first", who);
 }
 
 /* Fails with the name of a parameter in the ranges up to this one that is not ready. */
@@ -140,8 +160,12 @@ static tutti_status all_ready(const tutti_grad_sync *sync, int range, const char
 static void reopen(tutti_grad_sync *sync)
 {
     const tutti__gradients *gradients = &sync->gradients;
-    for (int i = 0; i < gradients->entry_count; i++) gradients->entries[i].ready = false;
-    for (int g = 0; g < gradients->count; g++) gradients->missing[g] = gradients->list[g].users;
+    for (int i = 0; i < gradients->entry_count; i++)
+        gradients->entries[i].ready = gradients->entries[i].given = false;
+    for (int g = 0; g < gradients->count; g++) {
+        gradients->missing[g] = gradients->list[g].users;
+        gradients->list[g].given = 0;
+    }
     for (int r = 0; r < sync->engine.range_count; r++)
         sync->ranges[r] = (tutti__sync_range){sync->engine.ranges[r].gradient.gradients, false};
 }
@@ -149,19 +173,19 @@ static void reopen(tutti_grad_sync *sync)
 tutti_status tutti_grad_sync_ready(tutti_grad_sync *sync, tutti_context *ctx, tutti_layer *layer)
 {
     static const char who[] = "grad_sync_ready";
-    TUTTI_TRY(usable(sync, ctx, who));
+    TUTTI_TRY(tutti__sync_usable(sync, ctx, who));
     TUTTI_REQUIRE(layer, "%s: layer is NULL", who);
     enum { BATCH = 16 };
     tutti__sync_entry *found[BATCH];
     int count = 0, trained = 0, params = tutti_layer_param_count(layer);
     TUTTI_ASSERT(params <= BATCH);
-    if (params > 0) TUTTI_TRY(in_leaf(sync, who));
+    if (params > 0) TUTTI_TRY(in_run(sync, who));
     for (int i = 0; i < params; i++) {
         const tutti_param *param = tutti_layer_param(layer, i);
         tutti__sync_entry *entry = tutti__gradients_find(&sync->gradients, param);
         trained += entry || param->grad.data || !param->value.data;
         if (!entry) continue;
-        if (entry->ready) return ready_twice(sync, entry, who);
+        TUTTI_TRY(may_be_ready(sync, entry, who));
         found[count++] = entry;
     }
     if (trained == 0) return TUTTI_OK; /* no trained parameter */
@@ -178,12 +202,12 @@ tutti_status tutti_grad_sync_ready_param(tutti_grad_sync *sync, tutti_context *c
                                          const tutti_param *param)
 {
     static const char who[] = "grad_sync_ready_param";
-    TUTTI_TRY(usable(sync, ctx, who));
+    TUTTI_TRY(tutti__sync_usable(sync, ctx, who));
     TUTTI_REQUIRE(param, "%s: param is NULL", who);
     tutti__sync_entry *entry = tutti__gradients_find(&sync->gradients, param);
     TUTTI_REQUIRE(entry, "%s: '%s' is not part of the exchange", who, param->name);
-    TUTTI_TRY(in_leaf(sync, who));
-    if (entry->ready) return ready_twice(sync, entry, who);
+    TUTTI_TRY(in_run(sync, who));
+    TUTTI_TRY(may_be_ready(sync, entry, who));
     return ready(sync, ctx, &entry, 1);
 }
 
@@ -202,45 +226,49 @@ tutti_status tutti_grad_sync_own_leaves(const tutti_grad_sync *sync, int *first,
     return TUTTI_OK;
 }
 
-/* Fails unless this leaf is the next one. */
-static tutti_status leaf_check(const tutti_grad_sync *sync, const tutti_context *ctx, int leaf,
-                               const char *who)
+/* Fails in fast mode, and if this rank's leaves have all been computed. */
+static tutti_status leaves_left(const tutti_grad_sync *sync, const tutti_context *ctx,
+                                const char *who)
 {
-    const tutti__leaves *leaves = sync ? &sync->leaves : NULL;
-    TUTTI_TRY(usable(sync, ctx, who));
-    if (!leaves->total)
+    TUTTI_TRY(tutti__sync_usable(sync, ctx, who));
+    if (!sync->leaves.total)
         return tutti__fail(TUTTI_ERR_STATE,
                            "%s: desc.leaves is 0, want > 0: fast mode has no leaves", who);
-    if (sync->leaf == leaves->first + leaves->count)
+    if (sync->leaf == sync->leaves.first + sync->leaves.count)
         return tutti__fail(TUTTI_ERR_STATE,
                            "%s: all leaves of this rank have ended; call tutti_grad_sync_finish",
                            who);
+    return TUTTI_OK;
+}
+
+tutti_status tutti_grad_sync_leaves_begin(tutti_grad_sync *sync, tutti_context *ctx, int leaf,
+                                          int count)
+{
+    static const char who[] = "grad_sync_leaves_begin";
+    TUTTI_TRY(leaves_left(sync, ctx, who));
+    const int end = sync->leaves.first + sync->leaves.count;
     TUTTI_REQUIRE(leaf == sync->leaf,
                   "%s: leaf is %d, want %d: this rank has leaves %d to %d, in order", who, leaf,
-                  sync->leaf, leaves->first, leaves->first + leaves->count - 1);
-    return TUTTI_OK;
-}
-
-tutti_status tutti_grad_sync_leaf_begin(tutti_grad_sync *sync, tutti_context *ctx, int leaf)
-{
-    static const char who[] = "grad_sync_leaf_begin";
-    TUTTI_TRY(leaf_check(sync, ctx, leaf, who));
-    if (sync->in_leaf)
+                  sync->leaf, sync->leaves.first, end - 1);
+    TUTTI_REQUIRE(count >= 1 && count <= end - leaf,
+                  "%s: count is %d, want 1 to the %d leaves that this rank has left", who, count,
+                  end - leaf);
+    if (sync->run)
         return tutti__fail(TUTTI_ERR_STATE, "%s: leaf %d has not ended", who, sync->leaf);
-    sync->in_leaf = true;
+    sync->run = count;
     return TUTTI_OK;
 }
 
-tutti_status tutti_grad_sync_leaf_end(tutti_grad_sync *sync, tutti_context *ctx, int leaf)
+tutti_status tutti_grad_sync_leaves_end(tutti_grad_sync *sync, tutti_context *ctx)
 {
-    static const char who[] = "grad_sync_leaf_end";
-    TUTTI_TRY(leaf_check(sync, ctx, leaf, who));
-    if (!sync->in_leaf)
+    static const char who[] = "grad_sync_leaves_end";
+    TUTTI_TRY(leaves_left(sync, ctx, who));
+    if (!sync->run)
         return tutti__fail(TUTTI_ERR_STATE, "%s: leaf %d has not begun", who, sync->leaf);
     TUTTI_TRY(all_ready(sync, sync->engine.range_count, who));
-    if (!last_leaf(sync)) reopen(sync);
-    sync->in_leaf = false;
-    sync->leaf++;
+    if (!last_run(sync)) reopen(sync);
+    sync->leaf += sync->run;
+    sync->run = 0;
     return TUTTI_OK;
 }
 
@@ -259,7 +287,7 @@ static void next_step(tutti_grad_sync *sync)
 static tutti_status finish(tutti_grad_sync *sync, tutti_context *ctx)
 {
     tutti__engine *engine = &sync->engine;
-    TUTTI_TRY(begin_step(sync, ctx)); /* needed if the exchange has no parameters */
+    TUTTI_TRY(tutti__sync_begin_step(sync, ctx)); /* needed if the exchange has no parameters */
     TUTTI_TRY(tutti__timeline_mark(engine->times, TUTTI__MOMENT_FINISH, 0, ctx->stream));
     return engine->table->finish ? engine->table->finish(engine, ctx) : TUTTI_OK;
 }
@@ -267,13 +295,13 @@ static tutti_status finish(tutti_grad_sync *sync, tutti_context *ctx)
 tutti_status tutti_grad_sync_finish(tutti_grad_sync *sync, tutti_context *ctx)
 {
     static const char who[] = "grad_sync_finish";
-    TUTTI_TRY(usable(sync, ctx, who));
+    TUTTI_TRY(tutti__sync_usable(sync, ctx, who));
     if (sync->leaf < sync->leaves.first + sync->leaves.count)
         return tutti__fail(TUTTI_ERR_STATE, "%s: leaf %d has not %s", who, sync->leaf,
-                           sync->in_leaf ? "ended" : "begun");
+                           sync->run ? "ended" : "begun");
     TUTTI_TRY(all_ready(sync, sync->engine.range_count, who));
     tutti_status status = finish(sync, ctx);
-    if (status != TUTTI_OK) return fail_for_good(sync, status);
+    if (status != TUTTI_OK) return tutti__sync_fail(sync, status);
     next_step(sync);
     return TUTTI_OK;
 }
@@ -282,21 +310,21 @@ tutti_status tutti_grad_sync_wait(tutti_grad_sync *sync, tutti_context *ctx,
                                   const tutti_param *param)
 {
     static const char who[] = "grad_sync_wait";
-    TUTTI_TRY(usable(sync, ctx, who));
+    TUTTI_TRY(tutti__sync_usable(sync, ctx, who));
     TUTTI_REQUIRE(param, "%s: param is NULL", who);
     const tutti__sync_entry *entry = tutti__gradients_find(&sync->gradients, param);
     TUTTI_REQUIRE(entry, "%s: '%s' is not part of the exchange", who, param->name);
     const tutti__gradient *gradient = &sync->gradients.list[entry->gradient];
     if (sync->engine.in_step || sync->steps == 0) {
         TUTTI_TRY(all_ready(sync, gradient->last_range, who));
-        if (sync->leaves.total && sync->leaf < sync->leaves.first + sync->leaves.count - 1)
-            return tutti__fail(TUTTI_ERR_STATE, "%s: leaf %d is not this rank's last", who,
-                               sync->leaf);
+        const int leaf = sync->leaf + (sync->run > 1 ? sync->run - 1 : 0);
+        if (leaf < sync->leaves.first + sync->leaves.count - 1)
+            return tutti__fail(TUTTI_ERR_STATE, "%s: leaf %d is not this rank's last", who, leaf);
     }
     if (!sync->engine.table->wait) return TUTTI_OK;
     tutti_status status =
         sync->engine.table->wait(&sync->engine, ctx, gradient->first_range, gradient->last_range);
-    return status == TUTTI_OK ? TUTTI_OK : fail_for_good(sync, status);
+    return status == TUTTI_OK ? TUTTI_OK : tutti__sync_fail(sync, status);
 }
 
 /* Results */

@@ -24,7 +24,7 @@ static int by_address(const void *a, const void *b)
 
 tutti__sync_entry *tutti__gradients_find(const tutti__gradients *own, const tutti_param *param)
 {
-    tutti__sync_entry key = {param, 0, false};
+    tutti__sync_entry key = {.param = param};
     return own->entry_count
                ? bsearch(&key, own->entries, (size_t)own->entry_count, sizeof key, by_param)
                : NULL;
@@ -44,14 +44,14 @@ static tutti_status add(tutti__gradients *own, const tutti_param *param)
     while (g < own->count && own->list[g].data != grad->data) g++;
     if (g == own->count)
         own->list[own->count++] =
-            (tutti__gradient){param, grad->data, count, grad->dtype, 0, -1, -1};
+            (tutti__gradient){param, grad->data, count, grad->dtype, 0, -1, -1, NULL, 0};
     else if (own->list[g].count != count || own->list[g].dtype != grad->dtype)
         return tutti__fail(
             TUTTI_ERR_ARG,
             "grad_sync_create: '%s' and '%s' share a gradient buffer but differ in shape or type",
             own->list[g].param->name, param->name);
     own->list[g].users++;
-    own->entries[own->entry_count++] = (tutti__sync_entry){param, g, false};
+    own->entries[own->entry_count++] = (tutti__sync_entry){param, g, false, false};
     return TUTTI_OK;
 }
 

@@ -11,6 +11,7 @@ typedef struct tutti__sync_entry {
     const tutti_param *param;
     int gradient;
     bool ready;
+    bool given; /* its leaves have been added, in a run of several */
 } tutti__sync_entry;
 
 typedef struct tutti__gradients {

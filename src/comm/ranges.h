@@ -12,6 +12,8 @@ typedef struct tutti__gradient {
     tutti_dtype dtype;
     int users;                   /* parameters that share it */
     int first_range, last_range; /* that contain it */
+    char *leaves; /* if shared: a run's, kept apart until the last user has added to each */
+    int given;    /* users whose leaves are there, in a run of several */
 } tutti__gradient;
 
 typedef struct tutti__range {

@@ -11,7 +11,7 @@
 /* How far a range has come on this rank. */
 typedef struct tutti__sync_range {
     int missing;   /* gradients that are not ready */
-    bool complete; /* in this leaf; issued once all ranges before it are */
+    bool complete; /* in this run; issued once all ranges before it are */
 } tutti__sync_range;
 
 struct tutti_grad_sync {
@@ -22,8 +22,9 @@ struct tutti_grad_sync {
     tutti__gradients gradients;
     tutti__sync_range *ranges;
     tutti__leaves leaves;
-    int leaf; /* this rank's next one, from leaves.first */
-    bool in_leaf;
+    int leaf;     /* this rank's next one, from leaves.first */
+    int run;      /* leaves from it on that have begun, not ended; 0: none */
+    void *shared; /* memory of the shared gradients' leaves */
     tutti__engine engine;
     int64_t steps;
     tutti__shard_link link; /* what a sharded store is given */
@@ -37,6 +38,23 @@ tutti_status tutti__shard_check(const tutti_params *params, const tutti_comm *co
 /* Makes the exchange the store's link, and the end of that. */
 void tutti__shard_attach(tutti_grad_sync *sync);
 void tutti__shard_detach(tutti_grad_sync *sync);
+
+/* grad_sync.c: fails unless a step can go on with ctx; begins a step unless one has begun; gives a
+ * step up, and returns status. */
+tutti_status tutti__sync_usable(const tutti_grad_sync *sync, const tutti_context *ctx,
+                                const char *who);
+tutti_status tutti__sync_begin_step(tutti_grad_sync *sync, tutti_context *ctx);
+tutti_status tutti__sync_fail(tutti_grad_sync *sync, tutti_status status);
+
+/* leaf_run.c: memory of runs of leaves, after the engine's open; what the sink has for them. */
+tutti_status tutti__run_open(tutti_grad_sync *sync);
+void tutti__run_close(tutti_grad_sync *sync);
+bool tutti__run_adds_leaves(const tutti__ready_sink *self, int leaves);
+tutti_status tutti__run_leaf_grads(const tutti__ready_sink *self, const tutti_context *ctx,
+                                   const tutti_param *param, int leaves, tutti__leaf_grads *grads);
+tutti_status tutti__run_add_leaves(tutti__ready_sink *self, tutti_context *ctx,
+                                   const tutti_param *param, int first, int count,
+                                   const tutti__leaf_grads *grads);
 
 /* tutti_grad_sync_ready of the exchange that begins with this. */
 tutti_status tutti__sync_sink_ready(tutti__ready_sink *self, tutti_context *ctx,

@@ -131,6 +131,7 @@ static tutti_status open_engine(tutti_grad_sync *sync, const tutti_params *param
     if (sync->desc.timeline)
         status = tutti__timeline_open(comm, engine->range_count, &engine->times);
     if (status == TUTTI_OK && engine->table->open) status = engine->table->open(engine);
+    if (status == TUTTI_OK) status = tutti__run_open(sync);
     TUTTI_TRY(tutti_comm_agree(comm, status));
     return comm->transport->duplicate_create
                ? comm->transport->duplicate_create(comm, &engine->duplicate)
@@ -150,7 +151,8 @@ static tutti_status create(tutti_context *ctx, tutti_comm *comm, tutti_params *p
     else if (!sync)
         status = tutti__fail(TUTTI_ERR_ARG, "grad_sync_create: sync is NULL");
     else {
-        made->sink.ready = tutti__sync_sink_ready;
+        made->sink = (tutti__ready_sink){tutti__sync_sink_ready, tutti__run_adds_leaves,
+                                         tutti__run_leaf_grads, tutti__run_add_leaves};
         made->comm = comm;
         tutti__hold(&comm->holders);
         status = check_and_collect(made, ctx, params, list, count, from_list, desc);
@@ -194,7 +196,8 @@ void tutti_grad_sync_destroy(tutti_grad_sync **sync)
     if (!sync || !*sync) return;
     tutti_grad_sync *s = *sync;
     tutti__engine *engine = &s->engine;
-    if (engine->table && engine->table->close) (void)engine->table->close(engine);
+    if (!engine->table || !engine->table->close || engine->table->close(engine))
+        tutti__run_close(s);
     tutti__timeline_close(&engine->times);
     tutti__leaves_close(&s->leaves);
     if (s->params) {

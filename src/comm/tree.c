@@ -84,26 +84,47 @@ static bool is_own(const tutti__engine *engine, int root)
 
 /* Merging */
 
-static tutti_status tree_merge(tutti__engine *engine, tutti_context *ctx, int r, int leaf)
+static char *slot_of(const tutti__engine *engine, const tutti__engine_range *range, int slot)
+{
+    return engine->device_roots + (size_t)slot * engine->flat_bytes + range->offset;
+}
+
+/* The subtrees that the part's leaves end, each of which is added at once: the first one with the
+ * slots that it takes in. */
+static tutti_status tree_merge(tutti__engine *engine, tutti_context *ctx, int r,
+                               const tutti__leaf_part *part)
 {
     const tree *t = engine->tree;
     const tutti__engine_range *range = &engine->ranges[r];
     const tutti__leaves *leaves = engine->leaves;
-    const tutti__leaf_merge merge = tutti__leaves_merge(leaves, leaf);
-    const bool last = !leaves->total || leaf == leaves->first + leaves->count - 1;
-    const bool in_place = last && !t->apart;
-    if (in_place && merge.merges == 0) return TUTTI_OK;
-    const int base = merge.depth - merge.merges;
-    tutti__tree_sum_args args = {.count = range->gradient.count,
-                                 .dtype = range->gradient.dtype,
-                                 .inputs = merge.merges + 1,
-                                 .threads = engine->threads};
-    char *slot = engine->device_roots + (size_t)base * engine->flat_bytes + range->offset;
-    for (int k = 0; k < merge.merges; k++) args.in[k] = slot + (size_t)k * engine->flat_bytes;
-    args.in[merge.merges] = range->gradient.data;
-    args.pops[merge.merges] = (unsigned char)merge.merges;
-    args.dst = in_place ? range->gradient.data : slot;
-    return ctx->backend->op.tree_sum(ctx->device, ctx->stream, &args);
+    const int slots = tutti__leaves_merge(leaves, part->first).depth;
+    const bool last = !leaves->total || part->first + part->leaves == leaves->first + leaves->count;
+    const size_t skip = (size_t)part->begin * tutti__size_of(range->gradient.dtype);
+    unsigned char pops[TUTTI__TREE_INPUTS_MAX];
+    int begins[2 * TUTTI__LEAVES_LEVELS], base = slots, depth = slots;
+    for (int i = 0; i < part->leaves; i++) {
+        const tutti__leaf_merge merge = tutti__leaves_merge(leaves, part->first + i);
+        pops[i] = (unsigned char)merge.merges;
+        begins[merge.depth] = i;
+        depth = merge.depth - merge.merges + 1;
+        if (depth <= base) base = depth - 1;
+    }
+    for (int root = base; root < depth; root++) {
+        tutti__tree_sum_args args = {
+            .count = part->count, .dtype = range->gradient.dtype, .threads = engine->threads};
+        const int end = root + 1 < depth ? begins[root + 1] : part->leaves;
+        for (int k = base; root == base && k < slots; k++)
+            args.in[args.inputs++] = slot_of(engine, range, k) + skip;
+        for (int i = root == base ? 0 : begins[root]; i < end; i++) {
+            args.pops[args.inputs] = pops[i];
+            args.in[args.inputs++] = part->data + (size_t)i * part->apart;
+        }
+        args.dst = last && root + 1 == depth && !t->apart ? range->gradient.data + skip
+                                                          : slot_of(engine, range, root) + skip;
+        if (args.inputs == 1 && args.in[0] == args.dst) continue;
+        TUTTI_TRY(ctx->backend->op.tree_sum(ctx->device, ctx->stream, &args));
+    }
+    return TUTTI_OK;
 }
 
 /* Over the ranks */
@@ -192,9 +213,15 @@ static tutti_status open_slots(tutti__engine *engine, tree *t)
     if (slots > 0 && engine->flat_bytes > 0)
         TUTTI_TRY(
             comm->backend->run.alloc(comm->device, (size_t)slots * engine->flat_bytes, &memory));
-    engine->bytes_held += (int64_t)((size_t)slots * engine->flat_bytes);
-    engine->roots = leaves->own_roots;
     engine->device_roots = engine->wire_roots = memory;
+    engine->bytes_held += (int64_t)((size_t)slots * engine->flat_bytes);
+    /* merging gradients one by one leaves out what lies between them, which is sent, too */
+    if (memory) {
+        TUTTI_TRY(comm->backend->run.zero(comm->device, NULL, memory,
+                                          (size_t)slots * engine->flat_bytes));
+        TUTTI_TRY(comm->backend->run.stream_synchronize(comm->device, NULL));
+    }
+    engine->roots = leaves->own_roots;
     for (int r = 0; t->apart && r < engine->range_count; r++)
         engine->ranges[r].wire.data = engine->wire_roots +
                                       (size_t)(engine->roots - 1) * engine->flat_bytes +

@@ -480,9 +480,8 @@ tutti_status tutti__check_common(const tutti_layer *layer, const tutti_call *cal
         TUTTI_REQUIRE(*call->first_row >= 0 && *call->first_row <= INT64_C(1) << 59,
                       "%s: first_row is %lld, want 0 to 2^59", name, (long long)*call->first_row);
     TUTTI_REQUIRE((uintptr_t)call->saved % 16 == 0, "%s: saved is not 16-byte aligned", name);
-    TUTTI_REQUIRE(leaves >= 0 && leaves <= TUTTI_CALL_LEAVES_MAX && (leaves & (leaves - 1)) == 0,
-                  "%s: leaves is %d, want a power of two up to %d", name, leaves,
-                  TUTTI_CALL_LEAVES_MAX);
+    TUTTI_REQUIRE(leaves >= 0 && leaves <= TUTTI_CALL_LEAVES_MAX, "%s: leaves is %d, want 0 to %d",
+                  name, leaves, TUTTI_CALL_LEAVES_MAX);
     TUTTI_REQUIRE(leaves < 2 || call->leaf_rows, "%s: leaf_rows is NULL", name);
     if (!call->step) return TUTTI_OK;
     TUTTI_REQUIRE(call->step->backend == layer->backend && call->step->device == layer->device,

@@ -1,6 +1,5 @@
 /* What all layers share: kinds, lifetime, calls. */
 #include "core/layer.h"
-#include "core/ready.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -154,7 +153,8 @@ static tutti_status run(tutti_layer *layer, tutti_context *ctx, const tutti_call
     TUTTI_TRY(tutti__recent_check(layer, ctx, call, backward, &views));
     if (call->step) TUTTI_TRY(tutti__step_block_check(call->step, ctx, layer->class->type.name));
     TUTTI_TRY(tutti__context_advance(ctx));
-    return tutti__layer_run(layer, ctx, views, false);
+    tutti__ready_sink *sink = (tutti__ready_sink *)call->sync;
+    return tutti__layer_run(layer, ctx, views, sink, false);
 }
 
 tutti_status tutti_layer_forward(tutti_layer *layer, tutti_context *ctx, const tutti_call *call)
@@ -164,10 +164,9 @@ tutti_status tutti_layer_forward(tutti_layer *layer, tutti_context *ctx, const t
 
 tutti_status tutti_layer_backward(tutti_layer *layer, tutti_context *ctx, const tutti_call *call)
 {
+    tutti__ready_sink *sink = call ? (tutti__ready_sink *)call->sync : NULL;
     TUTTI_TRY(run(layer, ctx, call, true));
-    if (!call->sync) return TUTTI_OK;
-    tutti__ready_sink *sink = (tutti__ready_sink *)call->sync;
-    return sink->ready(sink, ctx, layer);
+    return sink ? sink->ready(sink, ctx, layer) : TUTTI_OK;
 }
 
 static tutti_status plan(tutti_layer *layer, tutti_context *ctx, const tutti_call *call,
@@ -176,7 +175,7 @@ static tutti_status plan(tutti_layer *layer, tutti_context *ctx, const tutti_cal
     tutti__views views;
     TUTTI_TRY(check_supported(layer, backward));
     TUTTI_TRY(tutti__check_call(layer, call, backward, true, &views));
-    return tutti__layer_run(layer, ctx, &views, true);
+    return tutti__layer_run(layer, ctx, &views, (tutti__ready_sink *)call->sync, true);
 }
 
 static bool has_any(const tutti_tensor *const tensors[TUTTI_MAX_SLOTS])

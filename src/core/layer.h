@@ -3,6 +3,7 @@
 #define TUTTI_CORE_LAYER_H
 
 #include "core/context.h"
+#include "core/ready.h"
 #include "tutti/layer.h"
 
 enum { TUTTI__LAYER_PARAMS_MAX = 2, TUTTI__SLOTS_MAX = 8, TUTTI__ARGS_MAX = 512 };
@@ -40,6 +41,8 @@ typedef struct tutti__views {
     uintptr_t bits;
     int leaves;               /* at least 1 */
     const int64_t *leaf_rows; /* if leaves > 1 */
+    /* an operation that takes leaves: bytes from a leaf's gradient to the next one's */
+    size_t grad_apart[TUTTI__LAYER_PARAMS_MAX];
 } tutti__views;
 
 /* A class's arrays options, slots and params in its type: TUTTI__TABLE(option). */
@@ -58,6 +61,9 @@ typedef struct tutti__layer_class {
     /* Fills in all of the operation's args from a checked call. */
     void (*fill)(const tutti_layer *layer, const tutti__views *views, void *args);
     size_t args_size; /* at most TUTTI__ARGS_MAX */
+    /* the backends, a bit 1 << kind each, where args may have several leaves of equally many rows:
+     * rows have the bits of calls of one leaf, and gradients of parameters are the leaves', apart */
+    unsigned takes_leaves;
     /* Fails with the message of a fault that a kernel of the operation found in the data. */
     tutti_status (*explain)(const tutti__finding *finding);
 } tutti__layer_class;
@@ -155,9 +161,10 @@ tutti_status tutti__check_call(const tutti_layer *layer, const tutti_call *call,
 tutti_status tutti__recent_check(const tutti_layer *layer, tutti_context *ctx,
                                  const tutti_call *call, bool backward, const tutti__views **views);
 
-/* Runs a checked call's operation, or plans it, leaf by leaf where that matters. */
+/* Runs a checked call's operation, or plans it, leaf by leaf where that matters.  sink: NULL, or
+ * the exchange that the call names. */
 tutti_status tutti__layer_run(tutti_layer *layer, tutti_context *ctx, const tutti__views *views,
-                              bool plan);
+                              tutti__ready_sink *sink, bool plan);
 
 /* A typed call's first check: the layer is of this class, and there is a call. */
 tutti_status tutti__check_typed(const tutti_layer *layer, const tutti__layer_class *class,

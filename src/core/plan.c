@@ -39,7 +39,7 @@ static unsigned bucket_of(const tutti__plan_key *key)
 
 static bool same(const tutti__plan_key *a, const tutti__plan_key *b)
 {
-    return a->op == b->op && a->kind == b->kind && a->rows == b->rows &&
+    return a->op == b->op && a->kind == b->kind && a->rows == b->rows && a->leaves == b->leaves &&
            a->alignment == b->alignment && a->backward == b->backward &&
            a->settings_hash == b->settings_hash && a->settings_bytes == b->settings_bytes &&
            (a->settings_bytes == 0 || memcmp(a->settings, b->settings, a->settings_bytes) == 0);

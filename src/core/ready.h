@@ -1,12 +1,34 @@
-/* The receiver of "this layer's gradients are complete".  A gradient exchange begins with it, so
- * that a layer's backward can notify the exchange without knowing it. */
+/* What a layer's backward tells a gradient exchange, which begins with this, so that core need not
+ * know the exchange. */
 #ifndef TUTTI_CORE_READY_H
 #define TUTTI_CORE_READY_H
 
+#include <stdbool.h>
+
 #include "tutti/param.h"
 
-typedef struct tutti__ready_sink {
-    tutti_status (*ready)(struct tutti__ready_sink *self, tutti_context *ctx, tutti_layer *layer);
-} tutti__ready_sink;
+/* Gradients of one parameter by some leaves: the first at data, the next `apart` bytes on. */
+typedef struct tutti__leaf_grads {
+    char *data;
+    size_t apart;
+    bool given; /* an earlier call has written them */
+} tutti__leaf_grads;
+
+typedef struct tutti__ready_sink tutti__ready_sink;
+struct tutti__ready_sink {
+    /* This layer's gradients are complete. */
+    tutti_status (*ready)(tutti__ready_sink *self, tutti_context *ctx, tutti_layer *layer);
+    /* Whether the exchange adds the leaves of a call, whose gradients then do not go to the
+     * parameters'. */
+    bool (*adds_leaves)(const tutti__ready_sink *self, int leaves);
+    /* Where backward puts the gradients of a call's leaves; data NULL: in memory of its own. */
+    tutti_status (*leaf_grads)(const tutti__ready_sink *self, const tutti_context *ctx,
+                               const tutti_param *param, int leaves, tutti__leaf_grads *grads);
+    /* Adds leaves first to first + count - 1 of the call, from first to last; grads: of the first.
+     * Enqueued on ctx, so their memory can be reused. */
+    tutti_status (*add_leaves)(tutti__ready_sink *self, tutti_context *ctx,
+                               const tutti_param *param, int first, int count,
+                               const tutti__leaf_grads *grads);
+};
 
 #endif

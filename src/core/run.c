@@ -1,7 +1,12 @@
 /* Runs a checked call: one call of the layer's operation, or one per leaf with their sums added as
- * a tree. */
+ * a tree, here or by a gradient exchange. */
 #include "core/layer.h"
 #include "ops/tree_sum.h"
+
+static bool takes_leaves(const tutti_layer *layer)
+{
+    return layer->class->takes_leaves >> layer->backend->kind & 1;
+}
 
 static tutti__plan_key key_of(const tutti_layer *layer, const tutti__views *views)
 {
@@ -13,6 +18,7 @@ static tutti__plan_key key_of(const tutti_layer *layer, const tutti__views *view
         .settings_bytes = layer->class->desc_size,
         .settings_hash = layer->desc_hash,
         .rows = views->rows,
+        .leaves = takes_leaves(layer) ? views->leaves : 1,
         .alignment = (uint32_t)(bits & -bits),
         .backward = views->backward,
     };
@@ -42,6 +48,7 @@ typedef struct leaf_sums {
     bool plan;
     int count;
     struct {
+        int index; /* of the parameter or output */
         void *result;
         tutti_dtype dtype;
         int64_t elements;
@@ -51,9 +58,10 @@ typedef struct leaf_sums {
     char *scratch;
 } leaf_sums;
 
-static void add_sum(leaf_sums *sums, void *result, tutti_dtype dtype, int64_t elements)
+static void add_sum(leaf_sums *sums, int index, void *result, tutti_dtype dtype, int64_t elements)
 {
     if (!result) return;
+    sums->list[sums->count].index = index;
     sums->list[sums->count].result = result;
     sums->list[sums->count].dtype = dtype;
     sums->list[sums->count].elements = elements;
@@ -68,14 +76,14 @@ static void find_sums(leaf_sums *sums)
     const tutti__views *views = sums->views;
     if (views->backward) {
         for (int i = 0; i < layer->param_count; i++)
-            add_sum(sums, views->grad[i], views->grad_dtype,
+            add_sum(sums, i, views->grad[i], views->grad_dtype,
                     tutti_tensor_count(&layer->params[i].value));
         return;
     }
     for (int i = 0; i < layer->class->type.slot_count; i++) {
         const tutti_slot_shape *shape = &layer->slots[i].shape;
         if (shape->flags & TUTTI_SLOT_SUM)
-            add_sum(sums, views->out[shape->index].data, shape->dtype, shape->cols);
+            add_sum(sums, shape->index, views->out[shape->index].data, shape->dtype, shape->cols);
     }
 }
 
@@ -108,13 +116,13 @@ static void cut_rows(tutti__matrix *matrix, int64_t begin)
             (char *)matrix->data + begin * matrix->stride * (int64_t)tutti__size_of(matrix->dtype);
 }
 
-/* The views of a leaf, with its sums in a level. */
-static tutti__views leaf_views(const leaf_sums *sums, int leaf, int level)
+/* The views of leaves first to end - 1; their sums are still to be put somewhere. */
+static tutti__views leaf_views(const leaf_sums *sums, int first, int after)
 {
     const tutti_layer *layer = sums->layer;
     tutti__views v = *sums->views;
-    const int64_t begin = v.leaf_rows[leaf];
-    const int64_t end = leaf + 1 < v.leaves ? v.leaf_rows[leaf + 1] : v.rows;
+    const int64_t begin = v.leaf_rows[first];
+    const int64_t end = after < v.leaves ? v.leaf_rows[after] : v.rows;
     for (int i = 0; i < layer->class->type.slot_count; i++) {
         const tutti_slot_shape *shape = &layer->slots[i].shape;
         const tutti_slot_role role = layer->class->type.slots[i].role;
@@ -132,28 +140,29 @@ static tutti__views leaf_views(const leaf_sums *sums, int leaf, int level)
     }
     v.rows = end - begin;
     v.first_row += begin;
-    v.leaves = 1;
+    v.leaves = after - first;
     v.accumulate = false;
-    int next = 0;
-    for (int i = 0; v.backward && i < layer->param_count; i++)
-        if (v.grad[i]) v.grad[i] = sum_at(sums, next++, level);
-    for (int i = 0; !v.backward && i < layer->class->type.slot_count; i++) {
-        const tutti_slot_shape *shape = &layer->slots[i].shape;
-        if ((shape->flags & TUTTI_SLOT_SUM) && v.out[shape->index].data)
-            v.out[shape->index].data = sum_at(sums, next++, level);
-    }
     return v;
 }
 
-/* Leaves [first, first + count), a power of two of them, into a level; uses the levels above. */
+static void put_sum(const leaf_sums *sums, tutti__views *views, int sum, void *at)
+{
+    const int index = sums->list[sum].index;
+    *(views->backward ? &views->grad[index] : &views->out[index].data) = at;
+}
+
+/* Leaves [first, first + count) into a level; uses the levels above. */
 static tutti_status run_leaves(const leaf_sums *sums, int first, int count, int level)
 {
+    int left = 1;
     if (count == 1) {
-        const tutti__views leaf = leaf_views(sums, first, level);
+        tutti__views leaf = leaf_views(sums, first, first + 1);
+        for (int i = 0; i < sums->count; i++) put_sum(sums, &leaf, i, sum_at(sums, i, level));
         return run_once(sums->layer, sums->ctx, &leaf, sums->plan);
     }
-    TUTTI_TRY(run_leaves(sums, first, count / 2, level));
-    TUTTI_TRY(run_leaves(sums, first + count / 2, count / 2, level + 1));
+    while (2 * left < count) left *= 2;
+    TUTTI_TRY(run_leaves(sums, first, left, level));
+    TUTTI_TRY(run_leaves(sums, first + left, count - left, level + 1));
     for (int i = 0; i < sums->count; i++) {
         void *low = sum_at(sums, i, level);
         TUTTI_TRY(add(sums, i, low, low, sum_at(sums, i, level + 1)));
@@ -161,19 +170,76 @@ static tutti_status run_leaves(const leaf_sums *sums, int first, int count, int 
     return TUTTI_OK;
 }
 
-static tutti_status run_tree(tutti_layer *layer, tutti_context *ctx, const tutti__views *views,
-                             bool plan)
+static tutti_status run_tree(leaf_sums *sums)
 {
-    leaf_sums sums = {.layer = layer, .ctx = ctx, .views = views, .plan = plan};
+    const tutti__views *views = sums->views;
     int levels = 1;
     for (int i = 0; i < TUTTI_MAX_SLOTS; i++) TUTTI_ASSERT(views->period[i] == 0);
     while (1 << (levels - 1) < views->leaves) levels++;
-    find_sums(&sums);
-    TUTTI_TRY(tutti__scratch_of(ctx, TUTTI__SCRATCH_LEAVES, (size_t)levels * sums.level_bytes,
-                                (void **)&sums.scratch));
-    TUTTI_TRY(run_leaves(&sums, 0, views->leaves, 0));
-    for (int i = 0; views->accumulate && i < sums.count; i++)
-        TUTTI_TRY(add(&sums, i, sums.list[i].result, sums.list[i].result, sum_at(&sums, i, 0)));
+    TUTTI_TRY(tutti__scratch_of(sums->ctx, TUTTI__SCRATCH_LEAVES,
+                                (size_t)levels * sums->level_bytes, (void **)&sums->scratch));
+    TUTTI_TRY(run_leaves(sums, 0, views->leaves, 0));
+    for (int i = 0; views->accumulate && i < sums->count; i++)
+        TUTTI_TRY(add(sums, i, sums->list[i].result, sums->list[i].result, sum_at(sums, i, 0)));
+    return TUTTI_OK;
+}
+
+/* Whether the operation takes leaves first to end - 1 in one call. */
+static bool takes_run(const leaf_sums *sums, int first, int end)
+{
+    const tutti__views *views = sums->views;
+    const int64_t begin = views->leaf_rows[first];
+    const int64_t after = end < views->leaves ? views->leaf_rows[end] : views->rows;
+    const int64_t rows = (after - begin) / (end - first);
+    for (int i = first; i < end; i++)
+        if (views->leaf_rows[i] != begin + (i - first) * rows) return false;
+    return takes_leaves(sums->layer) && after == begin + (end - first) * rows;
+}
+
+/* Leaves whose gradients an exchange adds.  A few at a time are computed apart, so that it reads
+ * and writes less than by adding them one by one. */
+static tutti_status run_for_sink(leaf_sums *sums, tutti__ready_sink *sink)
+{
+    enum { AT_ONCE = 8 };
+    const tutti_layer *layer = sums->layer;
+    const tutti__views *views = sums->views;
+    const int leaves = views->leaves, room = leaves < AT_ONCE ? leaves : AT_ONCE;
+    tutti__leaf_grads grads[SUMS_MAX] = {{NULL, 0, true}};
+    for (int i = 0; !sums->plan && i < sums->count; i++) {
+        const tutti_param *param = &layer->params[sums->list[i].index];
+        TUTTI_TRY(sink->leaf_grads(sink, sums->ctx, param, leaves, &grads[i]));
+        if (views->accumulate && !grads[i].given)
+            return tutti__fail(TUTTI_ERR_STATE,
+                               "%s: flags is TUTTI_GRAD_ACCUMULATE, but '%s' has no gradients of "
+                               "these %d leaves to add to",
+                               layer->class->type.name, param->name, leaves);
+    }
+    TUTTI_TRY(tutti__scratch_of(sums->ctx, TUTTI__SCRATCH_LEAVES, (size_t)room * sums->level_bytes,
+                                (void **)&sums->scratch));
+    for (int i = 0; i < sums->count; i++)
+        if (!grads[i].data) grads[i].apart = sums->level_bytes;
+    for (int first = 0; first < leaves; first += room) {
+        const int end = leaves - first < room ? leaves : first + room;
+        tutti__leaf_grads part[SUMS_MAX];
+        for (int i = 0; i < sums->count; i++) {
+            part[i] = grads[i];
+            part[i].data = grads[i].data ? grads[i].data + (size_t)first * grads[i].apart
+                                         : sums->scratch + sums->list[i].at;
+        }
+        const int step = takes_run(sums, first, end) ? end - first : 1;
+        for (int leaf = first; leaf < end; leaf += step) {
+            tutti__views v = leaf_views(sums, leaf, leaf + step);
+            v.accumulate = views->accumulate;
+            for (int i = 0; i < sums->count; i++) {
+                put_sum(sums, &v, i, part[i].data + (size_t)(leaf - first) * part[i].apart);
+                v.grad_apart[sums->list[i].index] = part[i].apart;
+            }
+            TUTTI_TRY(run_once(sums->layer, sums->ctx, &v, sums->plan));
+        }
+        for (int i = 0; !sums->plan && i < sums->count; i++)
+            TUTTI_TRY(sink->add_leaves(sink, sums->ctx, &layer->params[sums->list[i].index], first,
+                                       end - first, &part[i]));
+    }
     return TUTTI_OK;
 }
 
@@ -188,14 +254,16 @@ static bool computes(const tutti_layer *layer, const tutti__views *views)
 }
 
 tutti_status tutti__layer_run(tutti_layer *layer, tutti_context *ctx, const tutti__views *views,
-                              bool plan)
+                              tutti__ready_sink *sink, bool plan)
 {
+    const bool apart = views->backward && sink && sink->adds_leaves(sink, views->leaves);
     if (views->backward && !computes(layer, views)) return TUTTI_OK;
-    if (views->leaves == 1) return run_once(layer, ctx, views, plan);
+    if (views->leaves == 1 && !apart) return run_once(layer, ctx, views, plan);
     /* rows that do not affect each other need no leaves, unless they are summed */
-    leaf_sums sums = {.layer = layer, .views = views};
+    leaf_sums sums = {.layer = layer, .ctx = ctx, .views = views, .plan = plan};
     find_sums(&sums);
-    if (sums.count == 0 && (layer->class->type.flags & TUTTI_LAYER_ROWS_ALONE))
+    if (sums.count == 0 &&
+        ((layer->class->type.flags & TUTTI_LAYER_ROWS_ALONE) || takes_run(&sums, 0, views->leaves)))
         return run_once(layer, ctx, views, plan);
-    return run_tree(layer, ctx, views, plan);
+    return apart && sums.count > 0 ? run_for_sink(&sums, sink) : run_tree(&sums);
 }

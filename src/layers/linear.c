@@ -75,6 +75,9 @@ static void fill(const tutti_layer *layer, const tutti__views *views, void *args
         .dweight = views->grad[0],
         .dbias = views->grad[1],
         .accumulate = views->accumulate,
+        .leaves = views->leaves,
+        .dweight_apart = (int64_t)(views->grad_apart[0] / tutti__size_of(views->grad_dtype)),
+        .dbias_apart = (int64_t)(views->grad_apart[1] / tutti__size_of(views->grad_dtype)),
     };
 }
 
@@ -90,6 +93,7 @@ const tutti__layer_class tutti__linear_class = {
     .finish = finish,
     .fill = fill,
     .args_size = sizeof(tutti__linear_args),
+    .takes_leaves = 1u << TUTTI_BACKEND_HOST,
 };
 
 TUTTI__PUBLIC(linear, .in = {c->x}, .out = {c->y}, .upstream = {c->dy}, .din = {c->dx})

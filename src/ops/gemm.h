@@ -13,8 +13,9 @@ typedef struct tutti__factor {
 } tutti__factor;
 
 /* z = alpha op(A) op(B) + beta C + bias, rounded to C's type, and C = act(z).  op(A) is [m, k],
- * op(B) [k, n], C [m, n]; batch[0] x batch[1] such products.  Only a single product with beta 0 can
- * have an epilogue (bias, z, activation).  k is at least 1 on cuda; the host takes 0, too. */
+ * op(B) [k, n], C [m, n]; batch[0] x batch[1] such products.  Only with beta 0 can they
+ * have an epilogue (bias, z, activation), on cuda only a single one.  k is at least 1 on cuda; the
+ * host takes 0, too. */
 typedef struct tutti__gemm {
     const char *name; /* of the layer, in messages */
     int64_t m, n, k;
@@ -25,7 +26,7 @@ typedef struct tutti__gemm {
     double alpha, beta;
     bool tf32;        /* f32 products may use TF32 */
     const void *bias; /* [n], of C's type; or NULL */
-    void *z;          /* [m, n] contiguous, of C's type; or NULL */
+    void *z;          /* [batch, m, n] contiguous, of C's type; or NULL */
     tutti__activation activation;
 } tutti__gemm;
 

@@ -20,6 +20,9 @@ typedef struct tutti__linear_args {
     tutti__matrix dy, dx;      /* dx optional */
     void *dweight, *dbias;     /* optional, each; contiguous; f64 for f64, otherwise f32 */
     bool accumulate;
+    /* rows of equal leaves, each with gradients of its own, so many elements apart; 1 on cuda */
+    int leaves;
+    int64_t dweight_apart, dbias_apart;
 } tutti__linear_args;
 
 static inline tutti__matrix tutti__linear_weight(const tutti__linear_args *args)
@@ -28,13 +31,26 @@ static inline tutti__matrix tutti__linear_weight(const tutti__linear_args *args)
     return weight;
 }
 
+/* Makes a product that of each leaf; of its matrices a factor and C, or two factors, have leaves. */
+static inline void tutti__linear_leaves(const tutti__linear_args *args, tutti__gemm *gemm,
+                                        int64_t a, int64_t b, int64_t c)
+{
+    if (args->leaves == 1) return;
+    gemm->batch[1] = args->leaves;
+    gemm->a.apart[1] = a;
+    gemm->b.apart[1] = b;
+    gemm->c_apart[1] = c;
+}
+
 /* y = act(x W^T + bias) */
 static inline tutti__gemm tutti__linear_y(const tutti__linear_args *args)
 {
     const tutti__linear_shape *s = &args->shape;
     const tutti__matrix weight = tutti__linear_weight(args);
+    const int64_t rows = s->rows / args->leaves;
     tutti__gemm gemm =
-        tutti__gemm_of("linear", s->rows, s->out, s->in, &args->x, false, &weight, true, &args->y);
+        tutti__gemm_of("linear", rows, s->out, s->in, &args->x, false, &weight, true, &args->y);
+    tutti__linear_leaves(args, &gemm, rows * args->x.stride, 0, rows * args->y.stride);
     gemm.tf32 = s->allow_tf32;
     gemm.bias = args->bias;
     gemm.z = args->saved;
@@ -47,8 +63,10 @@ static inline tutti__gemm tutti__linear_dx(const tutti__linear_args *args, const
 {
     const tutti__linear_shape *s = &args->shape;
     const tutti__matrix weight = tutti__linear_weight(args);
+    const int64_t rows = s->rows / args->leaves;
     tutti__gemm gemm =
-        tutti__gemm_of("linear", s->rows, s->in, s->out, dz, false, &weight, false, &args->dx);
+        tutti__gemm_of("linear", rows, s->in, s->out, dz, false, &weight, false, &args->dx);
+    tutti__linear_leaves(args, &gemm, rows * dz->stride, 0, rows * args->dx.stride);
     gemm.tf32 = s->allow_tf32;
     return gemm;
 }
@@ -60,8 +78,11 @@ static inline tutti__gemm tutti__linear_dweight(const tutti__linear_args *args,
     const tutti__linear_shape *s = &args->shape;
     const tutti_dtype real = tutti__accumulate_dtype(s->dtype, s->dtype);
     const tutti__matrix dweight = {args->dweight, real, s->in};
+    const int64_t rows = s->rows / args->leaves;
     tutti__gemm gemm =
-        tutti__gemm_of("linear", s->out, s->in, s->rows, dz, true, &args->x, false, &dweight);
+        tutti__gemm_of("linear", s->out, s->in, rows, dz, true, &args->x, false, &dweight);
+    tutti__linear_leaves(args, &gemm, rows * dz->stride, rows * args->x.stride,
+                         args->dweight_apart);
     gemm.tf32 = s->allow_tf32;
     gemm.beta = args->accumulate;
     return gemm;

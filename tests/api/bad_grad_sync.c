@@ -183,24 +183,27 @@ static void bad_grad_sync_own_leaves(void)
 }
 
 /* tests/comm/test_leaves.c covers wrong leaves */
-static void bad_grad_sync_leaf(tutti_status (*call)(tutti_grad_sync *, tutti_context *, int))
+static void bad_grad_sync_leaves(tutti_status (*call)(tutti_grad_sync *, tutti_context *))
 {
     exchange e = open_exchange(false);
     tutti_context *ctx = harness_context();
-    CHECK_FAILS(TUTTI_ERR_ARG, "sync", call(NULL, ctx, 0));
-    CHECK_FAILS(TUTTI_ERR_ARG, "ctx", call(e.sync, NULL, 0));
-    if (foreign_context())
-        CHECK_FAILS(TUTTI_ERR_ARG, "context", call(e.sync, foreign_context(), 0));
-    CHECK_FAILS(TUTTI_ERR_STATE, "fast mode", call(e.sync, ctx, 0));
+    CHECK_FAILS(TUTTI_ERR_ARG, "sync", call(NULL, ctx));
+    CHECK_FAILS(TUTTI_ERR_ARG, "ctx", call(e.sync, NULL));
+    if (foreign_context()) CHECK_FAILS(TUTTI_ERR_ARG, "context", call(e.sync, foreign_context()));
+    CHECK_FAILS(TUTTI_ERR_STATE, "fast mode", call(e.sync, ctx));
     close_exchange(&e);
 }
-static void bad_grad_sync_leaf_begin(void)
+static tutti_status leaves_begin(tutti_grad_sync *sync, tutti_context *ctx)
 {
-    bad_grad_sync_leaf(tutti_grad_sync_leaf_begin);
+    return tutti_grad_sync_leaves_begin(sync, ctx, 0, 1);
 }
-static void bad_grad_sync_leaf_end(void)
+static void bad_grad_sync_leaves_begin(void)
 {
-    bad_grad_sync_leaf(tutti_grad_sync_leaf_end);
+    bad_grad_sync_leaves(leaves_begin);
+}
+static void bad_grad_sync_leaves_end(void)
+{
+    bad_grad_sync_leaves(tutti_grad_sync_leaves_end);
 }
 
 static void bad_grad_sync_get_info(void)
@@ -246,8 +249,8 @@ const harness_test bad_grad_sync[] = {
     {"tutti_grad_sync_finish", bad_grad_sync_finish},
     {"tutti_grad_sync_wait", bad_grad_sync_wait},
     {"tutti_grad_sync_own_leaves", bad_grad_sync_own_leaves},
-    {"tutti_grad_sync_leaf_begin", bad_grad_sync_leaf_begin},
-    {"tutti_grad_sync_leaf_end", bad_grad_sync_leaf_end},
+    {"tutti_grad_sync_leaves_begin", bad_grad_sync_leaves_begin},
+    {"tutti_grad_sync_leaves_end", bad_grad_sync_leaves_end},
     {"tutti_grad_sync_get_info", bad_grad_sync_get_info},
     {"tutti_grad_sync_get_timeline", bad_grad_sync_get_timeline},
     {NULL, NULL},

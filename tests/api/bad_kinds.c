@@ -85,7 +85,7 @@ static void check_leaves(void)
                {{0, 2, 1, 3}, "leaf_rows[2]"},  {{0, 1, 2, ROWS + 1}, "leaf_rows[3]"},
                {{0, -1, 1, 2}, "leaf_rows[1]"}, {{0, INT64_MAX, 1, 2}, "leaf_rows[1]"}};
     f->call.leaf_rows = good;
-    static const int counts[] = {3, -1, 512, 6, INT32_MIN, INT32_MAX};
+    static const int counts[] = {-1, TUTTI_CALL_LEAVES_MAX + 1, INT32_MIN, INT32_MAX};
     for (int i = 0; i < HARNESS_COUNT(counts); i++)
         CHECK_WITH(f->call.leaves = counts[i], TUTTI_ERR_ARG, "leaves is");
     f->call.leaves = 4;

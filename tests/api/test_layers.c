@@ -78,7 +78,7 @@ static void check_leaves(const layer_kind *kind, const char *options, int leaves
         for (int s = 0; s < count; s++) want[leaf][s] = sum_get(&part, part_sums[s]);
     }
     for (int apart = 1; apart < leaves; apart *= 2)
-        for (int leaf = 0; leaf < leaves; leaf += 2 * apart)
+        for (int leaf = 0; leaf + apart < leaves; leaf += 2 * apart)
             for (int s = 0; s < count; s++)
                 add(sums[s]->dtype, want[leaf][s], want[leaf + apart][s], sums[s]->cols);
 
@@ -116,6 +116,9 @@ static void leaves_of(const layer_kind *kind, const char *options)
         {4, {0, 1, 1, 20}},
         {8, {0, 3, 6, 9, 12, 15, 18, 21}},
         {8, {0, 0, 0, 7, 7, 8, BATCH, BATCH}},
+        {3, {0, 8, 16}}, /* no power of two */
+        {5, {0, 1, 9, 9, 20}},
+        {7, {0, 3, 6, 9, 12, 15, 18}},
     };
     for (int i = 0; i < HARNESS_COUNT(cuts); i++)
         for (int accumulate = 0; accumulate < 2; accumulate++)

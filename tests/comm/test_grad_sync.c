@@ -475,10 +475,10 @@ static void shuffled(tutti_comm *comm, tutti_context *ctx, size_t range_bytes, i
     if (leaves) CHECK_OK(tutti_grad_sync_own_leaves(sync, &first, &count));
     for (int step = 0; step < 20 && !harness_failures(); step++) {
         for (int leaf = first; leaf < first + count; leaf++) {
-            if (leaves) CHECK_OK(tutti_grad_sync_leaf_begin(sync, ctx, leaf));
+            if (leaves) CHECK_OK(tutti_grad_sync_leaves_begin(sync, ctx, leaf, 1));
             tied_put(ctx, &t, leaf + step);
             tied_ready(ctx, &t, sync, &rng);
-            if (leaves) CHECK_OK(tutti_grad_sync_leaf_end(sync, ctx, leaf));
+            if (leaves) CHECK_OK(tutti_grad_sync_leaves_end(sync, ctx));
         }
         CHECK_OK(tutti_grad_sync_finish(sync, ctx));
         for (int p = 0; p < TIED; p++)

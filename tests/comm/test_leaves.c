@@ -108,7 +108,7 @@ static void step(gradients *g, tutti_grad_sync *sync)
     int first = -1, count = -1;
     CHECK_OK(tutti_grad_sync_own_leaves(sync, &first, &count));
     for (int leaf = first; leaf < first + count; leaf++) {
-        CHECK_OK(tutti_grad_sync_leaf_begin(sync, g->ctx, leaf));
+        CHECK_OK(tutti_grad_sync_leaves_begin(sync, g->ctx, leaf, 1));
         for (int p = 0; p < PARAMS; p++) {
             double *values = harness_calloc((size_t)sizes[p], sizeof *values);
             leaf_values(leaf, p, values);
@@ -116,7 +116,7 @@ static void step(gradients *g, tutti_grad_sync *sync)
             free(values);
             CHECK_OK(tutti_grad_sync_ready_param(sync, g->ctx, g->list[p]));
         }
-        CHECK_OK(tutti_grad_sync_leaf_end(sync, g->ctx, leaf));
+        CHECK_OK(tutti_grad_sync_leaves_end(sync, g->ctx));
     }
     CHECK_OK(tutti_grad_sync_finish(sync, g->ctx));
 }
@@ -202,6 +202,249 @@ static void test_other_orders_differ(void)
     free(want);
 }
 
+/* Runs of several leaves: a stack of layers, of which two share their weight. */
+enum { LEAVES = 8, COLS = 24, ROWS_MOST = 7 * LEAVES, LAYERS = 3, GRADS = 3 };
+typedef struct stack {
+    tutti_context *ctx;
+    tutti_params *params;
+    tutti_layer *lower, *norm, *upper;
+    const tutti_param *grads[GRADS];
+    void *x, *h, *normed, *y, *dy, *dnormed, *dh, *saved;
+} stack;
+
+static void *rows_alloc(tutti_context *ctx, int64_t cols, uint64_t seed)
+{
+    void *data = NULL;
+    float values[ROWS_MOST * COLS];
+    harness_rng rng = {seed};
+    for (int i = 0; i < ROWS_MOST * COLS; i++) values[i] = (float)harness_uniform(&rng, -1, 1);
+    CHECK_OK(tutti_alloc(ctx, (size_t)(ROWS_MOST * cols) * sizeof(float), &data));
+    CHECK_OK(tutti_copy(ctx, data, values, (size_t)(ROWS_MOST * cols) * sizeof(float)));
+    CHECK_OK(tutti_context_synchronize(ctx));
+    return data;
+}
+
+static void stack_make(tutti_context *ctx, stack *s)
+{
+    *s = (stack){.ctx = ctx};
+    void **rows[] = {&s->x, &s->h, &s->normed, &s->y, &s->dy, &s->dnormed, &s->dh};
+    for (int i = 0; i < HARNESS_COUNT(rows); i++) *rows[i] = rows_alloc(ctx, COLS, 1 + (uint64_t)i);
+    CHECK_OK(tutti_layer_create_by_name(ctx, "linear", "in=24,out=24,no_bias=1,activation=relu",
+                                        &s->lower));
+    CHECK_OK(tutti_layer_create_by_name(ctx, "rmsnorm", "cols=24", &s->norm));
+    CHECK_OK(tutti_layer_create_by_name(ctx, "linear", "in=24,out=24", &s->upper));
+    CHECK_OK(tutti_alloc(ctx, tutti_layer_saved_bytes(s->norm, ROWS_MOST), &s->saved));
+    CHECK_OK(tutti_params_create(ctx, NULL, &s->params));
+    CHECK_OK(tutti_params_add(s->params, s->lower, "lower"));
+    CHECK_OK(tutti_params_add(s->params, s->norm, "norm"));
+    CHECK_OK(tutti_params_add(s->params, s->upper, "upper"));
+    CHECK_OK(tutti_params_tie(s->params, tutti_layer_param(s->upper, 0),
+                              tutti_layer_param(s->lower, 0)));
+    CHECK_OK(tutti_params_build(s->params, ctx));
+    CHECK_OK(tutti_params_init(s->params, ctx, 1));
+    s->grads[0] = tutti_layer_param(s->lower, 0);
+    s->grads[1] = tutti_layer_param(s->norm, 0);
+    s->grads[2] = tutti_layer_param(s->upper, 1);
+}
+
+static void stack_free(stack *s)
+{
+    void **rows[] = {&s->x, &s->h, &s->normed, &s->y, &s->dy, &s->dnormed, &s->dh, &s->saved};
+    for (int i = 0; i < HARNESS_COUNT(rows); i++) CHECK_OK(tutti_free(s->ctx, rows[i]));
+    tutti_params_destroy(&s->params);
+    tutti_layer_destroy(&s->lower);
+    tutti_layer_destroy(&s->norm);
+    tutti_layer_destroy(&s->upper);
+}
+
+/* Where a leaf begins: of 7 rows each, or of 0 to 6. */
+static int64_t leaf_row(int leaf, bool equal)
+{
+    int64_t row = 0;
+    for (int i = 0; i < leaf; i++) row += equal ? 7 : i * 5 % 7;
+    return row;
+}
+
+/* The calls of a run's layers, forward's from the first to the last. */
+typedef struct run_calls {
+    tutti_call calls[LAYERS];
+    tutti_tensor tensors[7];
+    int64_t leaf_rows[LEAVES], first_row;
+} run_calls;
+
+static void run_open(const stack *s, int first, int count, bool equal, tutti_grad_sync *sync,
+                     run_calls *run)
+{
+    enum { X, H, NORMED, Y, DY, DNORMED, DH };
+    void *const data[] = {s->x, s->h, s->normed, s->y, s->dy, s->dnormed, s->dh};
+    tutti_tensor *t = run->tensors;
+    run->first_row = leaf_row(first, equal);
+    for (int i = 0; i < count; i++) run->leaf_rows[i] = leaf_row(first + i, equal) - run->first_row;
+    for (int i = 0; i < HARNESS_COUNT(data); i++)
+        t[i] = tutti_tensor_2d((float *)data[i] + run->first_row * COLS, TUTTI_F32,
+                               leaf_row(first + count, equal) - run->first_row, COLS);
+    const tutti_call common = {.first_row = &run->first_row,
+                               .leaves = count,
+                               .leaf_rows = run->leaf_rows,
+                               .saved_bytes = tutti_layer_saved_bytes(s->norm, ROWS_MOST),
+                               .sync = sync};
+    for (int i = 0; i < LAYERS; i++) run->calls[i] = common;
+    run->calls[0].in[0] = &t[X], run->calls[0].out[0] = &t[H];
+    run->calls[1].in[0] = &t[H], run->calls[1].out[0] = &t[NORMED];
+    run->calls[2].in[0] = &t[NORMED], run->calls[2].out[0] = &t[Y];
+    run->calls[2].upstream[0] = &t[DY], run->calls[2].din[0] = &t[DNORMED];
+    run->calls[1].upstream[0] = &t[DNORMED], run->calls[1].din[0] = &t[DH];
+    run->calls[0].upstream[0] = &t[DH];
+    run->calls[1].saved = s->saved;
+    run->calls[0].flags = TUTTI_GRAD_ACCUMULATE; /* to the weight's by the upper layer */
+}
+
+static void run_forward(const stack *s, run_calls *run)
+{
+    tutti_layer *const layers[LAYERS] = {s->lower, s->norm, s->upper};
+    for (int i = 0; i < LAYERS; i++) {
+        tutti_call call = run->calls[i];
+        call.upstream[0] = NULL;
+        call.din[0] = NULL;
+        call.flags = 0;
+        call.sync = NULL;
+        CHECK_OK(tutti_layer_forward(layers[i], s->ctx, &call));
+    }
+}
+
+static void run_backward(const stack *s, run_calls *run)
+{
+    tutti_layer *const layers[LAYERS] = {s->lower, s->norm, s->upper};
+    for (int i = LAYERS - 1; i >= 0; i--) {
+        tutti_call call = run->calls[i];
+        if (i > 0) call.out[0] = NULL; /* relu alone reads its output */
+        CHECK_OK(tutti_layer_backward(layers[i], s->ctx, &call));
+    }
+}
+
+/* The sums of all leaves, computed by runs of at most this many. */
+static void sum_by_runs(const stack *s, tutti_grad_sync *sync, int most, bool equal,
+                        float *sums[GRADS])
+{
+    int first, count;
+    CHECK_OK(tutti_grad_sync_own_leaves(sync, &first, &count));
+    for (int leaf = first, leaves; leaf < first + count; leaf += leaves) {
+        run_calls run;
+        leaves = first + count - leaf < most ? first + count - leaf : most;
+        run_open(s, leaf, leaves, equal, sync, &run);
+        CHECK_OK(tutti_grad_sync_leaves_begin(sync, s->ctx, leaf, leaves));
+        run_forward(s, &run);
+        run_backward(s, &run);
+        CHECK_OK(tutti_grad_sync_leaves_end(sync, s->ctx));
+    }
+    CHECK_OK(tutti_grad_sync_finish(sync, s->ctx));
+    for (int i = 0; i < GRADS; i++) {
+        const tutti_tensor *grad = &s->grads[i]->grad;
+        const size_t bytes = (size_t)tutti_tensor_count(grad) * sizeof(float);
+        sums[i] = harness_calloc(bytes, 1);
+        CHECK_OK(tutti_copy(s->ctx, sums[i], grad->data, bytes));
+    }
+    CHECK_OK(tutti_context_synchronize(s->ctx));
+}
+
+static void runs_of(const stack *s, tutti_comm *comm, size_t range_bytes, bool equal)
+{
+    static const int sizes[] = {1, 2, 3, 5, LEAVES};
+    tutti_grad_sync_desc desc = TUTTI_GRAD_SYNC_DESC_INIT;
+    tutti_grad_sync *sync = NULL;
+    float *sums[HARNESS_COUNT(sizes)][GRADS];
+    desc.leaves = LEAVES;
+    desc.range_bytes = desc.last_range_bytes = range_bytes;
+    CHECK_OK(tutti_grad_sync_create(s->ctx, comm, s->params, &desc, &sync));
+    for (int i = 0; sync && i < HARNESS_COUNT(sizes); i++) {
+        harness_where("runs of %d leaves of %s rows, ranges of %zu bytes", sizes[i],
+                      equal ? "7" : "0 to 6", range_bytes);
+        sum_by_runs(s, sync, sizes[i], equal, sums[i]);
+        for (int g = 0; g < GRADS; g++) {
+            const int64_t count = tutti_tensor_count(&s->grads[g]->grad);
+            CHECK(memcmp(sums[i][g], sums[0][g], (size_t)count * sizeof(float)) == 0,
+                  "the gradient of %s has other bits than by runs of one leaf", s->grads[g]->name);
+            float largest = 0;
+            for (int64_t k = 0; k < count; k++)
+                largest = sums[i][g][k] > largest ? sums[i][g][k] : largest;
+            CHECK(largest > 0, "the gradient of %s is %g at most", s->grads[g]->name, largest);
+        }
+    }
+    for (int i = 0; sync && i < HARNESS_COUNT(sizes); i++)
+        for (int g = 0; g < GRADS; g++) free(sums[i][g]);
+    harness_where(NULL);
+    tutti_grad_sync_destroy(&sync);
+}
+
+static void runs(tutti_context *ctx, tutti_comm *comm)
+{
+    stack s;
+    stack_make(ctx, &s);
+    for (int equal = 0; equal < 2; equal++) {
+        runs_of(&s, comm, (size_t)32 << 20, equal);
+        runs_of(&s, comm, 512, equal); /* the weight lies in several */
+    }
+    stack_free(&s);
+}
+
+RIG_OVER(runs)
+
+static void test_wrong_runs(void)
+{
+    tutti_context *ctx = rig_context();
+    tutti_comm *comm = rig_comm(ctx, TUTTI_TRANSPORT_AUTO, 0);
+    if (!comm) return;
+    stack s;
+    run_calls run;
+    stack_make(ctx, &s);
+    tutti_grad_sync_desc desc = TUTTI_GRAD_SYNC_DESC_INIT;
+    tutti_grad_sync *sync = NULL;
+    desc.leaves = 16;
+    CHECK_OK(tutti_grad_sync_create(ctx, comm, s.params, &desc, &sync));
+    int first, count;
+    CHECK_OK(tutti_grad_sync_own_leaves(sync, &first, &count));
+    CHECK_FAILS(TUTTI_ERR_ARG, "count", tutti_grad_sync_leaves_begin(sync, ctx, first, 0));
+    CHECK_FAILS(TUTTI_ERR_ARG, "count", tutti_grad_sync_leaves_begin(sync, ctx, first, count + 1));
+    run_open(&s, 0, 2, true, sync, &run);
+    run_forward(&s, &run);
+    tutti_call *upper = &run.calls[2], one;
+    upper->out[0] = NULL;
+    CHECK_FAILS(TUTTI_ERR_STATE, "leaves_begin", tutti_layer_backward(s.upper, ctx, upper));
+    CHECK_OK(tutti_grad_sync_leaves_begin(sync, ctx, first, 1));
+    CHECK_FAILS(TUTTI_ERR_ARG, "2 leaves, want the 1", tutti_layer_backward(s.upper, ctx, upper));
+    for (int i = 0; i < GRADS; i++) CHECK_OK(tutti_grad_sync_ready_param(sync, ctx, s.grads[i]));
+    CHECK_OK(tutti_grad_sync_ready_param(sync, ctx, tutti_layer_param(s.upper, 0)));
+    CHECK_OK(tutti_grad_sync_leaves_end(sync, ctx));
+    for (int leaf = first + 1, leaves; leaf < first + count; leaf += leaves) {
+        leaves = first + count - leaf < 2 ? 1 : 2;
+        run_open(&s, 0, leaves, true, sync, &run);
+        CHECK_OK(tutti_grad_sync_leaves_begin(sync, ctx, leaf, leaves));
+        if (leaves == 2) {
+            one = *upper;
+            one.leaves = 1;
+            CHECK_FAILS(TUTTI_ERR_ARG, "1 leaves, want the 2",
+                        tutti_layer_backward(s.upper, ctx, &one));
+            CHECK_FAILS(TUTTI_ERR_STATE, "no gradients of the 2 leaves",
+                        tutti_grad_sync_ready(sync, ctx, s.upper));
+            CHECK_FAILS(TUTTI_ERR_STATE, "no gradients of the 2 leaves",
+                        tutti_grad_sync_ready_param(sync, ctx, s.grads[1]));
+            CHECK_FAILS(TUTTI_ERR_STATE, "weight' has no gradients of these 2 leaves",
+                        tutti_layer_backward(s.lower, ctx, &run.calls[0]));
+            CHECK_FAILS(TUTTI_ERR_STATE, "/", tutti_grad_sync_leaves_end(sync, ctx));
+        }
+        run_backward(&s, &run);
+        if (leaves == 2) {
+            one = *upper;
+            CHECK_FAILS(TUTTI_ERR_STATE, "already", tutti_layer_backward(s.upper, ctx, &one));
+        }
+        CHECK_OK(tutti_grad_sync_leaves_end(sync, ctx));
+    }
+    CHECK_OK(tutti_grad_sync_finish(sync, ctx));
+    tutti_grad_sync_destroy(&sync);
+    stack_free(&s);
+    tutti_comm_destroy(&comm);
+}
+
 /* tests/api covers misuse without leaves and wrong numbers of leaves. */
 static void test_wrong_leaves(void)
 {
@@ -226,21 +469,22 @@ static void test_wrong_leaves(void)
     int first, count;
     CHECK_OK(tutti_grad_sync_own_leaves(sync, &first, &count));
     CHECK(first == 8 * rig_rank() / rig_size(), "first is %d", first);
-    CHECK_FAILS(TUTTI_ERR_STATE, "leaf_begin", tutti_grad_sync_ready_param(sync, ctx, g.list[0]));
-    CHECK_FAILS(TUTTI_ERR_STATE, "begun", tutti_grad_sync_leaf_end(sync, ctx, first));
-    CHECK_FAILS(TUTTI_ERR_ARG, "want", tutti_grad_sync_leaf_begin(sync, ctx, first + 1));
+    CHECK_FAILS(TUTTI_ERR_STATE, "leaves_begin", tutti_grad_sync_ready_param(sync, ctx, g.list[0]));
+    CHECK_FAILS(TUTTI_ERR_STATE, "begun", tutti_grad_sync_leaves_end(sync, ctx));
+    CHECK_FAILS(TUTTI_ERR_ARG, "want", tutti_grad_sync_leaves_begin(sync, ctx, first + 1, 1));
     CHECK_FAILS(TUTTI_ERR_STATE, "begun", tutti_grad_sync_finish(sync, ctx));
     for (int leaf = first; leaf < first + count; leaf++) {
-        CHECK_OK(tutti_grad_sync_leaf_begin(sync, ctx, leaf));
-        CHECK_FAILS(TUTTI_ERR_STATE, "not ended", tutti_grad_sync_leaf_begin(sync, ctx, leaf));
-        CHECK_FAILS(TUTTI_ERR_STATE, "'p", tutti_grad_sync_leaf_end(sync, ctx, leaf));
+        CHECK_OK(tutti_grad_sync_leaves_begin(sync, ctx, leaf, 1));
+        CHECK_FAILS(TUTTI_ERR_STATE, "not ended", tutti_grad_sync_leaves_begin(sync, ctx, leaf, 1));
+        CHECK_FAILS(TUTTI_ERR_STATE, "'p", tutti_grad_sync_leaves_end(sync, ctx));
         for (int p = 0; p < PARAMS; p++)
             CHECK_OK(tutti_grad_sync_ready_param(sync, ctx, g.list[p]));
         CHECK_FAILS(TUTTI_ERR_STATE, "'p1'", tutti_grad_sync_ready_param(sync, ctx, g.list[1]));
         CHECK_FAILS(TUTTI_ERR_STATE, "not ended", tutti_grad_sync_finish(sync, ctx));
-        CHECK_OK(tutti_grad_sync_leaf_end(sync, ctx, leaf));
+        CHECK_OK(tutti_grad_sync_leaves_end(sync, ctx));
     }
-    CHECK_FAILS(TUTTI_ERR_STATE, "grad_sync_finish", tutti_grad_sync_leaf_begin(sync, ctx, first));
+    CHECK_FAILS(TUTTI_ERR_STATE, "grad_sync_finish",
+                tutti_grad_sync_leaves_begin(sync, ctx, first, 1));
     CHECK_OK(tutti_grad_sync_finish(sync, ctx));
     tutti_grad_sync_destroy(&sync);
     gradients_free(&g);
@@ -249,6 +493,8 @@ static void test_wrong_leaves(void)
 
 static const rig_test tests[] = {
     RIG_ROWS("leaves", trees, 1, 0),
+    RIG_ROWS("runs of leaves", runs, 1, LEAVES),
+    {"wrong runs", test_wrong_runs, 0, 0, false},
     {"other orders have other bits", test_other_orders_differ, 1, 1, false},
     {"wrong leaves", test_wrong_leaves, 0, 0, false},
 };

@@ -208,9 +208,9 @@ static void update_sharded(model *m, tutti_grad_sync *sync, int step, bool leave
     int first = rig_rank(), count = 1;
     if (leaves) CHECK_OK(tutti_grad_sync_own_leaves(sync, &first, &count));
     for (int part = first; part < first + count; part++) {
-        if (leaves) CHECK_OK(tutti_grad_sync_leaf_begin(sync, m->ctx, part));
+        if (leaves) CHECK_OK(tutti_grad_sync_leaves_begin(sync, m->ctx, part, 1));
         backward(m, sync, step, part);
-        if (leaves) CHECK_OK(tutti_grad_sync_leaf_end(sync, m->ctx, part));
+        if (leaves) CHECK_OK(tutti_grad_sync_leaves_end(sync, m->ctx));
     }
     CHECK_OK(tutti_grad_sync_finish(sync, m->ctx));
     set_step(m, step);

@@ -83,6 +83,17 @@ def test_leaves_at_odd_offsets():
     same_on_all("odd", args + transport(), [1, 2, 4])
 
 
+def test_micro_steps():
+    """How many leaves a rank computes at once changes no byte, of weights or of scores, though some have fewer leaves than micro-steps."""
+    for name, args in (("fashion", FASHION + ["--dropout", 0.1, "--clip", 0.5]), ("bytes", [*BYTES, "--dtype", "bf16", text()])):
+        whole = same_on_all(f"micro-{name}", args + transport(), [1])
+        for count, ranks in ((2, [1, 3]), (3, [2]), (8, [1, 4])):
+            file = same_on_all(f"micro-{name}.{count}", [*args, *transport(), "--accumulate", count], ranks)
+            assert h.same_file(whole, file), f"{name}: --accumulate {count} changes the file"
+    sharded = same_on_all("micro.sharded", FASHION + transport() + ["--dropout", 0.1, "--clip", 0.5, "--shard", "--accumulate", 2], [3])
+    assert h.same_file(path("micro-fashion.1"), sharded), "--shard and --accumulate change the file"
+
+
 def test_bytes():
     same_on_all("bytes", BYTES + transport() + [text()], [1, 2, 3])
     same_on_all("bytes16", BYTES + transport() + ["--dtype", "bf16", text()], [1, 4])
@@ -209,8 +220,8 @@ def test_wrong_numbers():
     assert "power of two" in bad.err, bad
     bad = h.run(FASHION + ["--batch", 100, "--reproducible", 8]).want(64)
     assert "100" in bad.err and "8" in bad.err, bad
-    bad = h.run(FASHION + ["--accumulate", 2, "--reproducible", 8]).want(64)
-    assert "--accumulate" in bad.err, bad
+    bad = h.run(FASHION + ["--accumulate", 16, "--reproducible", 8]).want(64)
+    assert "--accumulate is 16" in bad.err and "whole leaves" in bad.err, bad
     h.run(FASHION + ["--reproducible", 512]).want(64)
     bad = h.run(FASHION + transport() + ["--reproducible", 2], np=3).want(64)
     assert "3 ranks" in bad.err, bad

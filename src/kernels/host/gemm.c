@@ -99,7 +99,8 @@ typedef struct tile {
     void *data;
     const tutti__matrix *a, *b, *c; /* the product's */
     int64_t i, j, rows, cols;
-    void *row; /* room for cols REALs */
+    int64_t z_row; /* of the tile's first row in all products' z */
+    void *row;     /* room for cols REALs */
 } tile;
 
 #define REAL float
@@ -207,6 +208,7 @@ static void multiply_tiles(void *data, int64_t begin, int64_t end, int thread)
             move_to(index / tiles, g, moved);
             to.a = &moved[0], to.b = &moved[1], to.c = &moved[2];
         }
+        to.z_row = index / tiles * g->m + to.i;
         to.rows = g->m - to.i < t->grid.tile_m ? g->m - to.i : t->grid.tile_m;
         to.cols = g->n - to.j < t->grid.tile_n ? g->n - to.j : t->grid.tile_n;
         multiply(t, mine, &to);
@@ -219,7 +221,7 @@ static void multiply_tiles(void *data, int64_t begin, int64_t end, int thread)
 
 void tutti__host_gemm(const tutti_context *ctx, const tutti__gemm *gemm, void *scratch)
 {
-    TUTTI_ASSERT((gemm->batch[0] * gemm->batch[1] <= 1 && gemm->beta == 0) ||
+    TUTTI_ASSERT(gemm->beta == 0 ||
                  (!gemm->bias && !gemm->z && gemm->activation.kind == TUTTI_ACT_NONE));
     const tutti_dtype real = real_of(gemm);
     const grid g = grid_of(gemm->m, gemm->n);

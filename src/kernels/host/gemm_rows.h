@@ -21,7 +21,7 @@ static void OF(finish)(const tutti__gemm *gemm, const tile *of)
         if (gemm->activation.kind != TUTTI_ACT_NONE) {
             OF(tutti__round)(z, dtype, cols);
             if (gemm->z) {
-                void *kept = tutti__at(gemm->z, dtype, (of->i + r) * gemm->n + of->j);
+                void *kept = tutti__at(gemm->z, dtype, (of->z_row + r) * gemm->n + of->j);
                 OF(tutti__store)(kept, dtype, z, cols);
             }
             OF(tutti__activate)(z, gemm->activation, cols);

@@ -14,8 +14,9 @@ typedef struct backward_task {
     void *dz;   /* [rows, out] REALs; NULL: dy is dz */
     char *rows; /* per thread: three rows of REALs */
     size_t row_bytes, thread_bytes, partial_bytes;
-    tutti__row_blocks blocks;
-    char *partials; /* of db: a row of doubles per block */
+    int64_t leaf_rows;
+    tutti__row_blocks blocks; /* of a leaf */
+    char *partials;           /* of db: a row of doubles per block */
 } backward_task;
 
 #define REAL float
@@ -26,17 +27,20 @@ typedef struct backward_task {
 #include "kernels/host/linear_rows.h"
 
 /* The layout of backward's scratch: dz, partial rows of db, then memory that the passes share. */
-static void backward_layout(const tutti__linear_shape *shape, tutti_dtype real, backward_task *task,
-                            size_t *partials_at, size_t *work_at)
+static void backward_layout(tutti_dtype real, backward_task *task, size_t *partials_at,
+                            size_t *work_at)
 {
+    const tutti__linear_shape *shape = &task->args->shape;
+    const int leaves = task->args->leaves;
     const size_t size = tutti_dtype_size(real);
     task->row_bytes = tutti__room(shape->out, size);
     task->thread_bytes = 3 * task->row_bytes;
     task->partial_bytes = tutti__room(shape->out, sizeof(double));
-    task->blocks = tutti__split_rows(shape->rows, shape->out);
+    task->leaf_rows = shape->rows / leaves;
+    task->blocks = tutti__split_rows(task->leaf_rows, shape->out);
     *partials_at =
         shape->activation.kind == TUTTI_ACT_NONE ? 0 : tutti__room(shape->rows * shape->out, size);
-    *work_at = *partials_at + (size_t)task->blocks.count * task->partial_bytes;
+    *work_at = *partials_at + (size_t)(leaves * task->blocks.count) * task->partial_bytes;
 }
 
 static tutti_status plan(tutti_context *ctx, const void *untyped, bool backward, tutti__plan *plan)
@@ -47,10 +51,10 @@ static tutti_status plan(tutti_context *ctx, const void *untyped, bool backward,
     const tutti__matrix dz = {NULL, real, shape->out};
     const tutti__gemm gemms[] = {tutti__linear_y(args), tutti__linear_dx(args, &dz),
                                  tutti__linear_dweight(args, &dz)};
-    backward_task task;
+    backward_task task = {.args = args};
     size_t partials_at, work_at = 0, most = 0;
     if (backward) {
-        backward_layout(shape, real, &task, &partials_at, &work_at);
+        backward_layout(real, &task, &partials_at, &work_at);
         most = (size_t)ctx->threads * task.thread_bytes;
     }
     for (int i = backward; i < (backward ? 3 : 1); i++) {
@@ -77,7 +81,7 @@ static tutti_status backward(const tutti__job *job, const void *untyped)
     const bool wide = real == TUTTI_F64;
     backward_task task = {.args = args};
     size_t partials_at, work_at;
-    backward_layout(shape, real, &task, &partials_at, &work_at);
+    backward_layout(real, &task, &partials_at, &work_at);
     char *scratch = job->scratch;
     task.partials = scratch + partials_at;
     task.rows = scratch + work_at;
@@ -87,13 +91,14 @@ static tutti_status backward(const tutti__job *job, const void *untyped)
         dz = (tutti__matrix){task.dz, real, shape->out};
     }
     if (task.dz || args->dbias)
-        tutti__parallel(ctx, task.blocks.count,
+        tutti__parallel(ctx, args->leaves * task.blocks.count,
                         (wide ? 6.0 : 1.5) * (double)task.blocks.rows * (double)shape->out,
                         wide ? backward_blocks_f64 : backward_blocks_f32, &task);
-    if (args->dbias)
-        tutti__merge_blocks(ctx, args->dbias, real, args->accumulate, task.partials, TUTTI_F64,
-                            task.blocks.count, (int64_t)(task.partial_bytes / sizeof(double)),
-                            shape->out);
+    for (int leaf = 0; args->dbias && leaf < args->leaves; leaf++)
+        tutti__merge_blocks(
+            ctx, tutti__at(args->dbias, real, leaf * args->dbias_apart), real, args->accumulate,
+            task.partials + (size_t)(leaf * task.blocks.count) * task.partial_bytes, TUTTI_F64,
+            task.blocks.count, (int64_t)(task.partial_bytes / sizeof(double)), shape->out);
     if (args->dx.data) {
         const tutti__gemm dx = tutti__linear_dx(args, &dz);
         tutti__host_gemm(ctx, &dx, task.rows);

@@ -1,6 +1,6 @@
 /* Bodies of linear.c, for one REAL. */
 
-/* dz = dy * act', and the partial sums of db, by blocks of rows: sums of RUN rows in REALs, and of
+/* dz = dy * act', and the partial sums of db, by blocks of a leaf's rows: sums of RUN rows in REALs, and of
  * these in f64. */
 TUTTI__VECTORISED
 static void OF(backward_blocks)(void *data, int64_t begin, int64_t end, int thread)
@@ -15,9 +15,11 @@ static void OF(backward_blocks)(void *data, int64_t begin, int64_t end, int thre
     for (int64_t block = begin; block < end; block++) {
         double *restrict total = (double *)(t->partials + (size_t)block * t->partial_bytes);
         if (sum) memset(total, 0, (size_t)cols * sizeof *total);
-        const int64_t first = block * t->blocks.rows;
+        const int64_t leaf = block / t->blocks.count, end_of_leaf = (leaf + 1) * t->leaf_rows;
+        const int64_t first =
+            leaf * t->leaf_rows + (block - leaf * t->blocks.count) * t->blocks.rows;
         const int64_t last =
-            shape->rows - first < t->blocks.rows ? shape->rows : first + t->blocks.rows;
+            end_of_leaf - first < t->blocks.rows ? end_of_leaf : first + t->blocks.rows;
         for (int64_t row = first; row < last; row++) {
             REAL *restrict d = t->dz ? (REAL *)t->dz + row * cols : spare;
             OF(tutti__load)(d, tutti__row(&args->dy, row), shape->dtype, cols);
