@@ -94,9 +94,10 @@ static const app_option table[] = {
      .help =
          "samples a step, over all ranks together: results do not depend on the number of ranks"},
     {"reproducible", "L", .group = HOW, INT(leaves, 1, TUTTI_LEAVES_MAX), KEPT("leaves", REPORTED),
-     .help = "the same bits on any number of ranks up to L, a power of two that divides the batch: "
-             "the batch is always computed in L parts, whose gradients are added in a fixed order "
-             "(costs time and memory)"},
+     .help =
+         "the same bits on any number of ranks up to L, a power of two that divides the batch: "
+         "gradients are always formed of the same L parts of the batch, and added in a fixed order "
+         "(costs time and memory)"},
     {"seed", "N", .group = HOW, .kind = APP_UNSIGNED, AT(seed), .initial = "1", KEPT("seed", FIXED),
      .help = "of the initial weights and the order of the samples"},
     {"epochs", "N", .group = HOW, INT(epochs, 1, many), KEPT("epochs", LENGTH),
@@ -123,7 +124,8 @@ static const app_option table[] = {
     {.group = HOW, .help = "How to train:"},
     {"accumulate", "N", .group = HOW, INT(accumulate, 1, many), .initial = "1",
      .help = "micro-steps: the gradients of a batch are computed in N parts, one after the other, "
-             "and exchanged once; N times less memory, and the same results to rounding"},
+             "and exchanged once; N times less memory, and the same results to rounding, with "
+             "--reproducible to the bit"},
     {"shard", .group = HOW, AT(shard),
      .help = "each rank keeps masters and optimizer state of a part of the parameters only, and "
              "updates that part; results and files are the same as without"},

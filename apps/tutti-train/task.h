@@ -46,8 +46,8 @@ typedef struct task_class {
     int (*forward)(task *task, int64_t rows, const tutti_step_block *step);
     /* Gradients of all parameters; flags: 0 or TUTTI_GRAD_ACCUMULATE.  sync: NULL in all
      * micro-steps but the last.  code: of this step so far; after a failure each layer is still
-     * declared ready, as the other ranks wait for it until the next agreement (with several leaves
-     * it cannot be, and the exchange is given up). */
+     * declared ready, as the other ranks wait for it until the next agreement; of several leaves
+     * it cannot be. */
     int (*backward)(task *task, int64_t rows, int code, unsigned flags, tutti_grad_sync *sync);
     /* Adds the score of test samples first to end - 1. */
     int (*evaluate)(task *task, int64_t first, int64_t end, task_score *score);

@@ -71,9 +71,7 @@ static int compute_pass(trainer *t, int64_t m, int64_t parts, int code)
     const int64_t rows = parts * t->rows;
     const bool mute = t->state.step == FAULT_STEP && FAULT_ASKED("mute", "step", t->group->rank);
     const task_class *class = t->task->class;
-    if (leaf && code != APP_OK) return code;
     if (leaf) APP_CHECK(tutti_grad_sync_leaves_begin(t->sync, t->ctx, (int)m, (int)parts));
-    if (code == APP_OK && !first) code = trainer_load(t, t->state.epoch_step, m);
     if (code == APP_OK) code = class->forward(t->task, rows, t->step);
     if (code == APP_OK)
         code = app_check(
@@ -83,18 +81,23 @@ static int compute_pass(trainer *t, int64_t m, int64_t parts, int code)
         code = FAULT_LOSS(t->losses + m, t->ctx);
     code = class->backward(t->task, rows, code, leaf || first ? 0 : TUTTI_GRAD_ACCUMULATE,
                            (leaf || last) && !mute ? t->sync : NULL);
-    if (leaf && code == APP_OK) code = app_check(tutti_grad_sync_leaves_end(t->sync, t->ctx));
+    if (leaf && (code == APP_OK || parts == 1))
+        APP_CHECK(tutti_grad_sync_leaves_end(t->sync, t->ctx));
     t->laps.rows += rows;
     return code;
 }
 
-/* Computes this rank's gradients; their exchange starts during the last pass. */
+/* Computes this rank's gradients; their exchange starts during the last pass.  After a failure the
+ * layers are declared ready all the same, which is possible one leaf at a time; a failure among
+ * several leaves ends the exchange. */
 static int compute(trainer *t, const loop *loop)
 {
     int code = begin_step(t, loop);
     for (int64_t m = t->part, parts; m < t->part + t->part_count; m += parts) {
-        parts = trainer_pass(t, m);
+        if (code == APP_OK && m > t->part) code = trainer_load(t, t->state.epoch_step, m);
+        parts = code == APP_OK ? trainer_pass(t, m) : 1;
         code = compute_pass(t, m, parts, code);
+        if (code != APP_OK && parts > 1) return code;
     }
     return code;
 }
