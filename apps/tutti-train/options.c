@@ -124,8 +124,8 @@ static const app_option table[] = {
     {.group = HOW, .help = "How to train:"},
     {"accumulate", "N", .group = HOW, INT(accumulate, 1, many), .initial = "1",
      .help = "micro-steps: the gradients of a batch are computed in N parts, one after the other, "
-             "and exchanged once; N times less memory, and the same results to rounding, with "
-             "--reproducible to the bit"},
+             "and exchanged once; N times less memory, and the same results to rounding; with "
+             "--reproducible up to N parts, of whole leaves, and the same to the bit"},
     {"shard", .group = HOW, AT(shard),
      .help = "each rank keeps masters and optimizer state of a part of the parameters only, and "
              "updates that part; results and files are the same as without"},

@@ -38,8 +38,8 @@ static int check_result(trainer *t)
     return made && t->group->world_size > 1 ? laps_waited(&t->laps, t->sync) : APP_OK;
 }
 
-/* Loads the rows of the first pass, checks the previous step while the device finishes it, and sets this
- * step's values. */
+/* Loads the rows of the first pass, checks the previous step while the device finishes it, and sets
+ * this step's values. */
 static int begin_step(trainer *t, const loop *loop)
 {
     const train_options *o = t->options;

@@ -285,7 +285,8 @@ void trainer_describe(const trainer *t)
             (long long)t->steps, (long long)t->total);
     char micro[64] = "", leaves[64] = "", rest[96] = "";
     if (o->accumulate > 1)
-        snprintf(micro, sizeof micro, " in %lld micro-steps", (long long)o->accumulate);
+        snprintf(micro, sizeof micro, " in %s%lld micro-steps", o->leaves ? "up to " : "",
+                 (long long)o->accumulate);
     if (o->leaves)
         snprintf(leaves, sizeof leaves, ", reproducible in %lld leaves", (long long)o->leaves);
     if (dropped)

@@ -37,8 +37,14 @@ TUTTI_API tutti_grad_sync_desc tutti_grad_sync_desc_default(void);
  * all at once, and only the gradients of parameters are formed leaf by leaf, and added in the
  * tree's order, without passing through the parameters' gradients.  The leaves of a tied gradient
  * are added after its last user, which like all but the first adds to them
- * (TUTTI_GRAD_ACCUMULATE).  Gradients that backward does not compute so, of a caller's own layer or
- * of two calls of one layer, want runs of one leaf.  The runs change no bit.
+ * (TUTTI_GRAD_ACCUMULATE); the parameters' own gradients are not touched before finish.  A
+ * backward that names the exchange fails with TUTTI_ERR_STATE if no run has begun, or if its leaves
+ * have been added already, and with TUTTI_ERR_ARG if `leaves` is not the run's count (0 or 1 in a
+ * run of one).  Gradients that backward does not compute so want runs of one leaf: of a caller's
+ * own layer, of two calls of one layer, and of a layer that adds to a tied gradient and has one of
+ * its own (which fails with TUTTI_ERR_STATE).  A failure inside a run of several leaves ends the
+ * exchange, since the layers that are left cannot be declared ready: tutti_comm_abort lets the
+ * other ranks go.  The runs change no bit.
  *
  * A complete gradient is merged with the rank's earlier leaves at once; in the rank's last run it
  * is exchanged while backward runs, as in fast mode: each rank receives its slice of every rank's
@@ -102,9 +108,9 @@ TUTTI_API tutti_status tutti_grad_sync_ready_param(tutti_grad_sync *sync, tutti_
 TUTTI_API tutti_status tutti_grad_sync_own_leaves(const tutti_grad_sync *sync, int *first,
                                                   int *count);
 /* Begin and end a run of this rank's leaves, leaf to leaf + count - 1, in the order of their
- * numbers, around its ready calls.  TUTTI_ERR_ARG for a leaf that is not the next, or more than
- * this rank has left; TUTTI_ERR_STATE in fast mode, inside a run (begin), outside one (end), or,
- * naming it, if a parameter is not ready (end). */
+ * numbers, around its ready calls.  TUTTI_ERR_ARG for a leaf that is not the next, or a count that
+ * is not 1 to what this rank has left; TUTTI_ERR_STATE in fast mode, after this rank's last leaf,
+ * inside a run (begin), outside one (end), or, naming it, if a parameter is not ready (end). */
 TUTTI_API tutti_status tutti_grad_sync_leaves_begin(tutti_grad_sync *sync, tutti_context *ctx,
                                                     int leaf, int count);
 TUTTI_API tutti_status tutti_grad_sync_leaves_end(tutti_grad_sync *sync, tutti_context *ctx);

@@ -32,8 +32,8 @@ enum {
  * flags      0 or TUTTI_GRAD_ACCUMULATE, which only backward reads
  * step       where a layer's header asks for it
  * sync       backward calls tutti_grad_sync_ready for this layer on it once enqueued; NULL: the
- *            program does.  In reproducible mode the gradients of several leaves go to the exchange
- *            instead (tutti/grad_sync.h) */
+ *            program does.  In reproducible mode the gradients of several leaves go to the
+ *            exchange, not to those of the parameters (tutti/grad_sync.h) */
 #define TUTTI_CALL_COMMON         \
     void *saved;                  \
     size_t saved_bytes;           \

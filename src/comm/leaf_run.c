@@ -111,3 +111,8 @@ tutti_status tutti__run_add_leaves(tutti__ready_sink *self, tutti_context *ctx,
         status = merge(sync, ctx, gradient, 0, sync->run, &kept);
     return status == TUTTI_OK ? TUTTI_OK : tutti__sync_fail(sync, status);
 }
+
+tutti_status tutti__run_lose(tutti__ready_sink *self, tutti_status status)
+{
+    return tutti__sync_fail((tutti_grad_sync *)self, status);
+}

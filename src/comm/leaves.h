@@ -10,8 +10,9 @@
 #define TUTTI__LEAVES_LEVELS 9 /* of a tree of TUTTI_LEAVES_MAX leaves */
 
 /* Merging a rank's leaves: a stack like a binary counter, whose entries are whole subtrees in
- * slots, slot 0 the oldest.  A leaf is computed in the gradient buffer; tree.c decides whether the
- * rank's last root stays there or moves to a slot. */
+ * slots, slot 0 the oldest.  A leaf is computed in the gradient buffer, those of a run of several
+ * (leaf_run.c) beside each other; tree.c decides whether the rank's last root goes to the gradient
+ * buffer or to a slot. */
 typedef struct tutti__leaf_merge {
     int depth;  /* slots in use before the leaf */
     int merges; /* of these, how many of the last are summed with the leaf's gradients */

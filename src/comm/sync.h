@@ -55,6 +55,7 @@ tutti_status tutti__run_leaf_grads(const tutti__ready_sink *self, const tutti_co
 tutti_status tutti__run_add_leaves(tutti__ready_sink *self, tutti_context *ctx,
                                    const tutti_param *param, int first, int count,
                                    const tutti__leaf_grads *grads);
+tutti_status tutti__run_lose(tutti__ready_sink *self, tutti_status status);
 
 /* tutti_grad_sync_ready of the exchange that begins with this. */
 tutti_status tutti__sync_sink_ready(tutti__ready_sink *self, tutti_context *ctx,

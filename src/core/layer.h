@@ -62,7 +62,7 @@ typedef struct tutti__layer_class {
     void (*fill)(const tutti_layer *layer, const tutti__views *views, void *args);
     size_t args_size; /* at most TUTTI__ARGS_MAX */
     /* the backends, a bit 1 << kind each, where args may have several leaves of equally many rows:
-     * rows have the bits of calls of one leaf, and gradients of parameters are the leaves', apart */
+     * rows have the bits of calls of one leaf, and each leaf has gradients of its own */
     unsigned takes_leaves;
     /* Fails with the message of a fault that a kernel of the operation found in the data. */
     tutti_status (*explain)(const tutti__finding *finding);

@@ -29,6 +29,8 @@ struct tutti__ready_sink {
     tutti_status (*add_leaves)(tutti__ready_sink *self, tutti_context *ctx,
                                const tutti_param *param, int first, int count,
                                const tutti__leaf_grads *grads);
+    /* Backward has failed after some leaves were added: the step is lost.  Returns status. */
+    tutti_status (*lose)(tutti__ready_sink *self, tutti_status status);
 };
 
 #endif

@@ -170,14 +170,25 @@ static tutti_status run_leaves(const leaf_sums *sums, int first, int count, int 
     return TUTTI_OK;
 }
 
+/* Leaves that are computed before an exchange adds them. */
+enum { AT_ONCE = 8 };
+
+/* Room for the levels of a tree, or for backward's leaves at once: a plan serves both. */
+static tutti_status open_scratch(leaf_sums *sums)
+{
+    const int leaves = sums->views->leaves, at_once = leaves < AT_ONCE ? leaves : AT_ONCE;
+    int rooms = 1;
+    while (1 << (rooms - 1) < leaves) rooms++;
+    if (sums->views->backward && rooms < at_once) rooms = at_once;
+    return tutti__scratch_of(sums->ctx, TUTTI__SCRATCH_LEAVES, (size_t)rooms * sums->level_bytes,
+                             (void **)&sums->scratch);
+}
+
 static tutti_status run_tree(leaf_sums *sums)
 {
     const tutti__views *views = sums->views;
-    int levels = 1;
     for (int i = 0; i < TUTTI_MAX_SLOTS; i++) TUTTI_ASSERT(views->period[i] == 0);
-    while (1 << (levels - 1) < views->leaves) levels++;
-    TUTTI_TRY(tutti__scratch_of(sums->ctx, TUTTI__SCRATCH_LEAVES,
-                                (size_t)levels * sums->level_bytes, (void **)&sums->scratch));
+    TUTTI_TRY(open_scratch(sums));
     TUTTI_TRY(run_leaves(sums, 0, views->leaves, 0));
     for (int i = 0; views->accumulate && i < sums->count; i++)
         TUTTI_TRY(add(sums, i, sums->list[i].result, sums->list[i].result, sum_at(sums, i, 0)));
@@ -196,28 +207,14 @@ static bool takes_run(const leaf_sums *sums, int first, int end)
     return takes_leaves(sums->layer) && after == begin + (end - first) * rows;
 }
 
-/* Leaves whose gradients an exchange adds.  A few at a time are computed apart, so that it reads
- * and writes less than by adding them one by one. */
-static tutti_status run_for_sink(leaf_sums *sums, tutti__ready_sink *sink)
+/* Computes `room` leaves at a time, and has the sink add them; grads: as it wants them; *changed:
+ * whether it was given any. */
+static tutti_status add_to_sink(const leaf_sums *sums, tutti__ready_sink *sink, int room,
+                                const tutti__leaf_grads grads[SUMS_MAX], bool *changed)
 {
-    enum { AT_ONCE = 8 };
     const tutti_layer *layer = sums->layer;
     const tutti__views *views = sums->views;
-    const int leaves = views->leaves, room = leaves < AT_ONCE ? leaves : AT_ONCE;
-    tutti__leaf_grads grads[SUMS_MAX] = {{NULL, 0, true}};
-    for (int i = 0; !sums->plan && i < sums->count; i++) {
-        const tutti_param *param = &layer->params[sums->list[i].index];
-        TUTTI_TRY(sink->leaf_grads(sink, sums->ctx, param, leaves, &grads[i]));
-        if (views->accumulate && !grads[i].given)
-            return tutti__fail(TUTTI_ERR_STATE,
-                               "%s: flags is TUTTI_GRAD_ACCUMULATE, but '%s' has no gradients of "
-                               "these %d leaves to add to",
-                               layer->class->type.name, param->name, leaves);
-    }
-    TUTTI_TRY(tutti__scratch_of(sums->ctx, TUTTI__SCRATCH_LEAVES, (size_t)room * sums->level_bytes,
-                                (void **)&sums->scratch));
-    for (int i = 0; i < sums->count; i++)
-        if (!grads[i].data) grads[i].apart = sums->level_bytes;
+    const int leaves = views->leaves;
     for (int first = 0; first < leaves; first += room) {
         const int end = leaves - first < room ? leaves : first + room;
         tutti__leaf_grads part[SUMS_MAX];
@@ -236,11 +233,44 @@ static tutti_status run_for_sink(leaf_sums *sums, tutti__ready_sink *sink)
             }
             TUTTI_TRY(run_once(sums->layer, sums->ctx, &v, sums->plan));
         }
-        for (int i = 0; !sums->plan && i < sums->count; i++)
+        if (sums->plan) continue;
+        *changed = true;
+        for (int i = 0; i < sums->count; i++)
             TUTTI_TRY(sink->add_leaves(sink, sums->ctx, &layer->params[sums->list[i].index], first,
                                        end - first, &part[i]));
     }
     return TUTTI_OK;
+}
+
+/* Leaves whose gradients an exchange adds.  A few at a time are computed apart, so that it reads
+ * and writes less than by adding them one by one. */
+static tutti_status run_for_sink(leaf_sums *sums, tutti__ready_sink *sink)
+{
+    const tutti_layer *layer = sums->layer;
+    const tutti__views *views = sums->views;
+    const int leaves = views->leaves;
+    tutti__leaf_grads grads[SUMS_MAX] = {{NULL, 0, true}};
+    for (int i = 0; !sums->plan && i < sums->count; i++) {
+        const tutti_param *param = &layer->params[sums->list[i].index];
+        TUTTI_TRY(sink->leaf_grads(sink, sums->ctx, param, leaves, &grads[i]));
+        if (views->accumulate && !grads[i].given)
+            return tutti__fail(TUTTI_ERR_STATE,
+                               "%s: flags is TUTTI_GRAD_ACCUMULATE, but '%s' has no gradients of "
+                               "these %d leaves to add to",
+                               layer->class->type.name, param->name, leaves);
+        if (!views->accumulate && grads[i].given)
+            return tutti__fail(TUTTI_ERR_STATE,
+                               "%s: '%s' has gradients of these %d leaves by another layer: want "
+                               "flags TUTTI_GRAD_ACCUMULATE",
+                               layer->class->type.name, param->name, leaves);
+    }
+    TUTTI_TRY(open_scratch(sums));
+    for (int i = 0; i < sums->count; i++)
+        if (!grads[i].data) grads[i].apart = sums->level_bytes;
+    bool changed = views->accumulate;
+    const tutti_status status =
+        add_to_sink(sums, sink, leaves < AT_ONCE ? leaves : AT_ONCE, grads, &changed);
+    return status == TUTTI_OK || sums->plan || !changed ? status : sink->lose(sink, status);
 }
 
 /* Whether any gradient is wanted. */

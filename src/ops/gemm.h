@@ -13,9 +13,9 @@ typedef struct tutti__factor {
 } tutti__factor;
 
 /* z = alpha op(A) op(B) + beta C + bias, rounded to C's type, and C = act(z).  op(A) is [m, k],
- * op(B) [k, n], C [m, n]; batch[0] x batch[1] such products.  Only with beta 0 can they
- * have an epilogue (bias, z, activation), on cuda only a single one.  k is at least 1 on cuda; the
- * host takes 0, too. */
+ * op(B) [k, n], C [m, n]; batch[0] x batch[1] such products.  Only with beta 0 can they have an
+ * epilogue (bias, z, activation), on cuda only a single one.  k is at least 1 on cuda; the host
+ * takes 0, too. */
 typedef struct tutti__gemm {
     const char *name; /* of the layer, in messages */
     int64_t m, n, k;

@@ -31,7 +31,8 @@ static inline tutti__matrix tutti__linear_weight(const tutti__linear_args *args)
     return weight;
 }
 
-/* Makes a product that of each leaf; of its matrices a factor and C, or two factors, have leaves. */
+/* Makes a product one of each leaf; a, b, c: elements from a leaf's matrix to the next one's, 0 of
+ * one that all leaves share. */
 static inline void tutti__linear_leaves(const tutti__linear_args *args, tutti__gemm *gemm,
                                         int64_t a, int64_t b, int64_t c)
 {

@@ -318,6 +318,12 @@ static void run_backward(const stack *s, run_calls *run)
     for (int i = LAYERS - 1; i >= 0; i--) {
         tutti_call call = run->calls[i];
         if (i > 0) call.out[0] = NULL; /* relu alone reads its output */
+        if (i == 0 && call.leaves > 1) {
+            call.flags = 0;
+            CHECK_FAILS(TUTTI_ERR_STATE, "want flags TUTTI_GRAD_ACCUMULATE",
+                        tutti_layer_backward(layers[i], s->ctx, &call));
+            call.flags = TUTTI_GRAD_ACCUMULATE;
+        }
         CHECK_OK(tutti_layer_backward(layers[i], s->ctx, &call));
     }
 }
@@ -465,7 +471,7 @@ static void test_wrong_runs(void)
                         tutti_grad_sync_ready_param(sync, ctx, s.grads[1]));
             CHECK_FAILS(TUTTI_ERR_STATE, "weight' has no gradients of these 2 leaves",
                         tutti_layer_backward(s.lower, ctx, &run.calls[0]));
-            CHECK_FAILS(TUTTI_ERR_STATE, "/", tutti_grad_sync_leaves_end(sync, ctx));
+            CHECK_FAILS(TUTTI_ERR_STATE, "is not ready", tutti_grad_sync_leaves_end(sync, ctx));
         }
         run_backward(&s, &run);
         if (leaves == 2) {

@@ -128,6 +128,17 @@ static void test_range(void)
     }
 }
 
+/* A scale of 0 makes rows uniform, whatever finite numbers they hold. */
+static void test_scale_of_zero(void)
+{
+    static const int64_t cols[] = {20, 1000, 5000, 5001};
+    EACH(type, log, i, HARNESS_COUNT(cols))
+    {
+        const trial_desc c = usual(type, log, 2, cols[i], 0, 0);
+        check_changed(&c, make_largest);
+    }
+}
+
 /* Row i of the global batch sees columns 0 to i mod period. */
 static void test_causal_mask(void)
 {
@@ -413,6 +424,7 @@ int main(int argc, char **argv)
         {"one column", test_one_column},
         {"far from zero", test_far_from_zero},
         {"range of x and scale", test_range},
+        {"a scale of 0", test_scale_of_zero},
         {"causal mask", test_causal_mask},
         {"long rows", test_long_rows},
         {"larger than caches", test_larger_than_caches},

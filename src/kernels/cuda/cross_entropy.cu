@@ -380,8 +380,9 @@ __global__ void __launch_bounds__(WHOLE ? PARKED_PLANNED : PARKED_THREADS, PARKE
             return vector16<T>::pack(v);
         });
     /* the label's, once more, by the thread that wrote its word */
+    if (count == 0) return;
     const int at = label + (int)(ahead / sizeof(T)), word = park.index_of(at / N);
-    if (count > 0 && park.has_word(word, team.ends()))
+    if (park.has_word(word, team.ends()))
         dx[label] = narrow<T>::of(fmaf(WHOLE ? -(float)args.keep : -1.0f, weight,
                                        gradient(park.element(word, at % N, skew - ahead))));
 }

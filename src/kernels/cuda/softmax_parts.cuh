@@ -101,7 +101,8 @@ struct thread_sum {
             exponentials_of<T>(e, raw[i], lead, size, top);
             part = i == 0 ? tree_sum(e) : __fadd_rn(part, tree_sum(e));
         }
-        sum = fmaf(sum, exp_for<T>(before - top, size), part);
+        /* the first time before - top may be -inf, whose product with a size of 0 is NaN */
+        sum = sum == 0 ? part : fmaf(sum, exp_for<T>(before - top, size), part);
     }
 };
 

@@ -1,7 +1,7 @@
 /* Bodies of linear.c, for one REAL. */
 
-/* dz = dy * act', and the partial sums of db, by blocks of a leaf's rows: sums of RUN rows in REALs, and of
- * these in f64. */
+/* dz = dy * act', and the partial sums of db, by blocks of a leaf's rows: sums of RUN rows in
+ * REALs, and of these in f64. */
 TUTTI__VECTORISED
 static void OF(backward_blocks)(void *data, int64_t begin, int64_t end, int thread)
 {
