@@ -8,11 +8,11 @@
  *   1. The rows are sorted by token, stably: a radix sort of (token, row) over as many bits as the
  *      vocabulary has.
  *   2. A run of one token is summed in blocks of CHUNK rows, counted from its own first, one row
- *      after the other.  The list is cut into chunks of CHUNK positions, and some lanes take the
- *      blocks that begin in a chunk, a vector of columns each.  A run of one block goes straight to
- *      dE.  Blocks of longer ones leave partial sums in scratch: at most two rows for CHUNK rows of
- *      dy, as a block that begins in a chunk is its run's only one there.
- *   3. The partial sums of a run are merged pairwise.
+ *      after the other.  The list is cut into shares of SHARE positions, and some lanes take the
+ *      blocks that begin in a share, a vector of columns each.  A run of one block goes straight to
+ *      dE.  Blocks of longer ones leave partial sums in scratch, at most two rows for CHUNK
+ *      positions: a block that begins there is its run's only one.  Longer runs are listed.
+ *   3. The partial sums of each listed run are merged pairwise.
  * So the GPU is busy whether all rows have one token or each has another, and the order of every
  * sum depends on the number of its rows alone, as on the host.  Rows of dE whose token does not
  * occur are zeroed on a second stream meanwhile: most of the sort's time the memory is idle.  A
@@ -24,10 +24,20 @@
 
 enum { COPY_THREADS = 256, COPY_ROWS = 4 };
 enum { ZERO_THREADS = 256, ZERO_ROWS = 8 };
-/* SUM_BLOCKS, MERGE_BLOCKS a multiprocessor: as many as leave a thread the registers for the rows
+/* MERGE_BLOCKS, sum_blocks a multiprocessor: as many as leave a thread the registers for the rows
  * in flight */
-enum { SUM_THREADS = 128, SUM_BLOCKS = 5, CHUNK = 64 };
-enum { MERGE_GROUPS = 6, MERGE_BLOCKS = 6, MERGE_FAN = 8 };
+enum { SUM_THREADS = 128, CHUNK = 64, SHARE = 16 };
+enum { MERGE_GROUPS = 6, MERGE_BLOCKS = 5, MERGE_FAN = 8 };
+
+constexpr int sum_blocks(bool even)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+    (void)even;
+    return 4;
+#else
+    return even ? 5 : 4;
+#endif
+}
 
 /* Where findings are written, and their code. */
 struct findings {
@@ -150,11 +160,23 @@ static tutti_status embedding_forward(const tutti__job *job, const void *untyped
 
 /* Backward: the sorted list */
 
+/* A token's place in `occurs`, of 32 lines: stores to one sector wait for each other, and common
+ * tokens are often neighbours. */
+static __host__ __device__ __forceinline__ int64_t occurs_line(int64_t vocab)
+{
+    return (vocab + 31) / 32;
+}
+static __device__ __forceinline__ int64_t occurs_at(int64_t token, int64_t vocab)
+{
+    return token % 32 * occurs_line(vocab) + token / 32;
+}
+
 struct list_call {
     const int32_t *tokens;
     int64_t rows, room; /* room: of whole chunks */
     int vocab;
-    uint8_t *occurs; /* [vocab], zeros: become 1 where the token occurs; NULL: not wanted */
+    uint8_t *occurs; /* zeros: become 1 where the token occurs; NULL: not wanted */
+    int *runs;       /* their number becomes 0 */
     tutti__cuda_pairs pairs;
     findings found;
 };
@@ -163,6 +185,7 @@ __global__ void __launch_bounds__(COPY_THREADS) embedding_list_kernel(list_call 
 {
     int64_t row = (int64_t)blockIdx.x * COPY_THREADS + threadIdx.x;
     if (row >= call.room) return;
+    if (row == 0) *call.runs = 0;
     /* what is read with the last rows; the sort leaves it alone, in either place */
     if (row >= call.rows) {
         for (int i = 0; i < 2; i++) {
@@ -175,7 +198,7 @@ __global__ void __launch_bounds__(COPY_THREADS) embedding_list_kernel(list_call 
     bool good = token >= 0 && token < call.vocab;
     call.pairs.keys[0][row] = good ? (uint32_t)token : 0;
     call.pairs.values[0][row] = good ? (int32_t)row : -1;
-    if (call.occurs) call.occurs[good ? token : 0] = 1;
+    if (call.occurs) call.occurs[occurs_at(good ? token : 0, call.vocab)] = 1;
     if (!good) report_token(call.found, token, row, call.vocab);
 }
 
@@ -196,7 +219,8 @@ __global__ void __launch_bounds__(ZERO_THREADS) embedding_zero_kernel(zero_call 
     int64_t first = (int64_t)(blockIdx.x * (ZERO_THREADS / 32) + threadIdx.x / 32) * ZERO_ROWS;
     for (; first < call.vocab; first += (int64_t)warps * ZERO_ROWS) {
         const int64_t own = first + lane;
-        const bool absent = lane < ZERO_ROWS && own < call.vocab && !call.occurs[own];
+        const bool absent =
+            lane < ZERO_ROWS && own < call.vocab && !call.occurs[occurs_at(own, call.vocab)];
         uint32_t rows = __ballot_sync(0xffffffffu, absent);
         for (; rows; rows &= rows - 1) {
             W *row = (W *)call.dweight + (first + __ffs((int)rows) - 1) * call.words;
@@ -234,7 +258,8 @@ static tutti_status zero_absent(tutti_context *ctx, const tutti__embedding_args 
 struct sum_call {
     const uint32_t *keys; /* [count], sorted */
     const int32_t *row_of;
-    int count, chunks, cols, lanes;
+    int *runs; /* of several blocks: their number, then where each begins, in any order */
+    int count, cols, lanes;
     const void *dy;
     void *partial, *dweight;
     int64_t dy_stride, partial_stride;
@@ -318,55 +343,60 @@ static __device__ __forceinline__ int run_start(const uint32_t *keys, int end, u
 }
 
 template<class T, class A, bool EVEN>
-__global__ void __launch_bounds__(SUM_THREADS, SUM_BLOCKS) embedding_sum_kernel(sum_call call)
+__global__ void __launch_bounds__(SUM_THREADS, sum_blocks(EVEN)) embedding_sum_kernel(sum_call call)
 {
     constexpr int N = 16 / (int)sizeof(T);
     constexpr int DEPTH = EVEN || N < 4 ? 8 : 4; /* rows in flight */
-    int chunk = blockIdx.x * (blockDim.x / call.lanes) + threadIdx.x / call.lanes;
+    const int share = blockIdx.x * (blockDim.x / call.lanes) + threadIdx.x / call.lanes;
+    const int base = share * SHARE, count = call.count - base; /* to the end of the list */
     sum_columns<N, EVEN> columns(blockIdx.y, threadIdx.x % call.lanes, call.lanes);
-    const uint32_t *keys = call.keys + (int64_t)chunk * CHUNK;
-    const int32_t *row_of = call.row_of + (int64_t)chunk * CHUNK;
+    const uint32_t *keys = call.keys + base;
+    const int32_t *row_of = call.row_of + base;
     /* the current block: its token, its first position, whether it is not its run's first */
-    uint32_t key = chunk < call.chunks ? keys[0] : 0;
-    bool came = chunk > 0 && chunk < call.chunks && keys[-1] == key;
-    int start = run_start(call.keys, came ? chunk * CHUNK : 0, key, call.lanes) % CHUNK;
-    if (chunk >= call.chunks || columns.first >= call.cols) return;
-    int count = call.count - chunk * CHUNK; /* from here to the end of the list */
-    bool goes_on = count > CHUNK && keys[CHUNK] == keys[CHUNK - 1];
-    /* a run that ends before one of its blocks begins here does not belong to this chunk */
-    bool mine = !came || (start < count && keys[start] == key);
+    uint32_t key = count > 0 ? keys[0] : 0;
+    bool came = count > 0 && share > 0 && keys[-1] == key;
+    const int begun = base - run_start(call.keys, came ? base : 0, key, call.lanes);
+    int start = came ? (CHUNK - begun % CHUNK) % CHUNK : 0;
+    if (count <= 0 || columns.first >= call.cols) return;
+    const bool goes_on = count > SHARE && keys[SHARE] == keys[SHARE - 1];
+    /* a run whose next block begins elsewhere, or that ends before, is another share's */
+    bool mine = !came || (start < SHARE && start < count && keys[start] == key);
     A sum[N] = {};
     auto finish = [&](bool open) {
         A *dst = (A *)call.dweight + (int64_t)key * call.cols;
         if (came || open)
-            dst = (A *)call.partial + (2 * (int64_t)chunk + !came) * call.partial_stride;
+            dst = (A *)call.partial +
+                  (2 * (int64_t)((base + start) / CHUNK) + !came) * call.partial_stride;
         if (mine) put_columns(dst, sum, call.accumulate && !came && !open, columns, call.cols);
+        if (open && !came && columns.first == 0)
+            call.runs[1 + atomicAdd(call.runs, 1)] = base + start;
         came = false;
         mine = true;
 #pragma unroll
         for (int k = 0; k < N; k++) sum[k] = 0;
     };
     /* the lists have room for whole chunks */
-    for (int p = mine ? start / DEPTH * DEPTH : 0; p < CHUNK || (goes_on && p < start + CHUNK);
-         p += DEPTH) {
-        int stop = p < CHUNK ? count : min(count, start + CHUNK);
+    for (int p = mine ? start / DEPTH * DEPTH : 0;
+         p < SHARE || (goes_on && mine && p < start + CHUNK); p += DEPTH) {
+        const int stop = p < SHARE ? count : min(count, start + CHUNK);
         if (p >= stop) break;
         uint32_t next[DEPTH];
         int32_t row[DEPTH];
         T values[DEPTH][N];
         load_list(next, keys + p);
         load_list(row, row_of + p);
-        if (p >= CHUNK && next[0] != key) break;
+        if (p >= SHARE && next[0] != key) break;
 #pragma unroll
         for (int d = 0; d < DEPTH; d++) {
-            bool ours = p < CHUNK ? p + d >= start || next[d] != key : next[d] == key;
+            const bool ours =
+                p < SHARE ? (mine && p + d >= start) || next[d] != key : next[d] == key;
             if (p + d >= stop || !ours) row[d] = -1;
             load_columns(values[d], (const T *)call.dy + max(row[d], 0) * call.dy_stride, columns,
                          call.cols);
         }
 #pragma unroll
         for (int d = 0; d < DEPTH; d++) {
-            if (p < CHUNK && p + d < stop && next[d] != key) {
+            if (p < SHARE && p + d < stop && next[d] != key) {
                 finish(false);
                 key = next[d];
                 start = p + d;
@@ -390,54 +420,52 @@ static __device__ __forceinline__ void put_sum(A *dst, const A (&sum)[N], int le
     store_elements(dst, value, left, call.dweight_even);
 }
 
-/* A block of threads searches for a run of several blocks of rows that begins in its chunk, and
- * merges their partial sums pairwise, MERGE_FAN of them at once: first neighbours, then these sums,
- * each stored in place of its first term.  Missing terms of a full fan count as 0. */
+/* A block of threads takes listed runs in turn, and merges a run's partial sums pairwise, MERGE_FAN
+ * of them at once: first neighbours, then these sums, each stored in place of its first term.
+ * Missing terms of a full fan count as 0. */
 template<class A>
 __global__ void __launch_bounds__(32 * MERGE_GROUPS, MERGE_BLOCKS)
     embedding_merge_kernel(sum_call call)
 {
     constexpr int N = 16 / (int)sizeof(A);
-    int chunk = blockIdx.x, lane = threadIdx.x % 32, group = threadIdx.x / 32;
-    const uint32_t *keys = call.keys + (int64_t)chunk * CHUNK;
-    uint32_t key = keys[CHUNK - 1], before = keys[chunk > 0 ? -1 : CHUNK - 1];
-    if (keys[CHUNK] != key || (chunk > 0 && before == key)) return;
-    int start = CHUNK - __syncthreads_count(threadIdx.x < CHUNK && keys[threadIdx.x] == key);
-    int count = call.count - chunk * CHUNK - start; /* from the run's first row on */
-    keys += start;
-    if (count <= CHUNK || keys[CHUNK] != key) return;
-    int blocks = 2; /* of the run, as far as they are known */
-    for (int more = blockDim.x; more == (int)blockDim.x; blocks += more) {
-        int64_t next = (int64_t)(blocks + (int)threadIdx.x) * CHUNK;
-        more = __syncthreads_count(next < count && keys[next] == key);
-    }
-    int col = (blockIdx.y * 32 + lane) * N, left = call.cols - col;
-    A *dst = (A *)call.dweight + (int64_t)key * call.cols + col;
-    A *sums = (A *)call.partial + 2 * (int64_t)chunk * call.partial_stride + col;
-    /* the first block's sum is beside that of a block that began before */
-    auto place = [&](int block) {
-        return sums + (2 * (int64_t)block + (block == 0)) * call.partial_stride;
-    };
-    for (int span = 1; span < blocks; span *= MERGE_FAN) {
-        int whole = span * MERGE_FAN;
-        for (int first = group * whole; first < blocks; first += MERGE_GROUPS * whole) {
-            A part[MERGE_FAN][N];
-#pragma unroll
-            for (int f = 0; f < MERGE_FAN; f++)
-                load_elements(part[f], place(first + f * span),
-                              first + f * span < blocks ? left : 0, true);
-#pragma unroll
-            for (int apart = 1; apart < MERGE_FAN; apart *= 2)
-#pragma unroll
-                for (int f = 0; f < MERGE_FAN; f += 2 * apart)
-#pragma unroll
-                    for (int k = 0; k < N; k++) part[f][k] += part[f + apart][k];
-            if (whole < blocks)
-                store_elements(place(first), part[0], left, true);
-            else
-                put_sum(dst, part[0], left, call);
+    const int lane = threadIdx.x % 32, group = threadIdx.x / 32, runs = call.runs[0];
+    const int col = (blockIdx.y * 32 + lane) * N, left = call.cols - col;
+    for (int run = blockIdx.x; run < runs; run += gridDim.x) {
+        const int start = call.runs[1 + run], count = call.count - start;
+        const uint32_t *keys = call.keys + start;
+        const uint32_t key = keys[0];
+        int blocks = 2; /* of the run, as far as they are known */
+        for (int more = blockDim.x; more == (int)blockDim.x; blocks += more) {
+            int64_t next = (int64_t)(blocks + (int)threadIdx.x) * CHUNK;
+            more = __syncthreads_count(next < count && keys[next] == key);
         }
-        __syncthreads();
+        A *dst = (A *)call.dweight + (int64_t)key * call.cols + col;
+        A *sums = (A *)call.partial + 2 * (int64_t)(start / CHUNK) * call.partial_stride + col;
+        /* the first block's sum is beside that of a block that began before */
+        auto place = [&](int block) {
+            return sums + (2 * (int64_t)block + (block == 0)) * call.partial_stride;
+        };
+        for (int span = 1; span < blocks; span *= MERGE_FAN) {
+            const int whole = span * MERGE_FAN;
+            for (int first = group * whole; first < blocks; first += MERGE_GROUPS * whole) {
+                A part[MERGE_FAN][N];
+#pragma unroll
+                for (int f = 0; f < MERGE_FAN; f++)
+                    load_elements(part[f], place(first + f * span),
+                                  first + f * span < blocks ? left : 0, true);
+#pragma unroll
+                for (int apart = 1; apart < MERGE_FAN; apart *= 2)
+#pragma unroll
+                    for (int f = 0; f < MERGE_FAN; f += 2 * apart)
+#pragma unroll
+                        for (int k = 0; k < N; k++) part[f][k] += part[f + apart][k];
+                if (whole < blocks)
+                    store_elements(place(first), part[0], left, true);
+                else
+                    put_sum(dst, part[0], left, call);
+            }
+            __syncthreads();
+        }
     }
 }
 
@@ -446,7 +474,8 @@ __global__ void __launch_bounds__(32 * MERGE_GROUPS, MERGE_BLOCKS)
 struct sum_scratch {
     tutti__cuda_pairs list; /* tokens and rows */
     void *sort, *partial;
-    uint8_t *occurs; /* [vocab] */
+    int *runs; /* [1 + chunks] */
+    uint8_t *occurs;
     size_t sort_bytes;
     int64_t partial_stride;
     int bits; /* of a token */
@@ -471,6 +500,7 @@ static size_t lay_out(const tutti__embedding_args *args, const sum_plan &plan, c
     auto room = [](size_t bytes) { return (bytes + 255) / 256 * 256; };
     size_t column = room((size_t)chunks * CHUNK * sizeof(uint32_t)), sort = room(s->sort_bytes);
     size_t partial = room((size_t)(2 * chunks * s->partial_stride) * sum_size);
+    size_t runs = room((size_t)(1 + chunks) * sizeof(int));
     if (data) {
         for (int i = 0; i < 2; i++) {
             s->list.keys[i] = (uint32_t *)(data + i * column);
@@ -478,9 +508,10 @@ static size_t lay_out(const tutti__embedding_args *args, const sum_plan &plan, c
         }
         s->sort = data + 4 * column;
         s->partial = data + 4 * column + sort;
-        s->occurs = (uint8_t *)data + 4 * column + sort + partial;
+        s->runs = (int *)(data + 4 * column + sort + partial);
+        s->occurs = (uint8_t *)data + 4 * column + sort + partial + runs;
     }
-    return 4 * column + sort + partial + (size_t)args->vocab;
+    return 4 * column + sort + partial + runs + (size_t)(32 * occurs_line(args->vocab));
 }
 
 static tutti_status embedding_plan(tutti_context *ctx, const void *untyped, bool backward,
@@ -505,12 +536,16 @@ static tutti_status add_sums(tutti_context *ctx, sum_call call)
 {
     constexpr int N = 16 / (int)sizeof(T), MERGE_N = 16 / (int)sizeof(A);
     cudaStream_t stream = tutti__cuda_stream(ctx);
-    team_shape team = team_for(call.chunks, (call.cols + N - 1) / N, SUM_THREADS);
+    const int shares = (call.count + SHARE - 1) / SHARE;
+    team_shape team = team_for(shares, (call.cols + N - 1) / N, SUM_THREADS);
     call.lanes = team.lanes;
     call.dweight_even = (uintptr_t)call.dweight % 16 == 0 && call.cols % MERGE_N == 0;
     TUTTI_TRY(launch("embedding_backward", embedding_sum_kernel<T, A, EVEN>, team, stream, call));
-    if (call.chunks == 1) return TUTTI_OK;
-    team = {32, MERGE_GROUPS, call.chunks - 1, (call.cols + 32 * MERGE_N - 1) / (32 * MERGE_N)};
+    if (call.count <= CHUNK) return TUTTI_OK;
+    /* each run of several blocks has more than CHUNK rows */
+    const int slabs = (call.cols + 32 * MERGE_N - 1) / (32 * MERGE_N), runs = call.count / CHUNK;
+    const int most = (MERGE_BLOCKS * tutti__cuda_sm_count(ctx->device) + slabs - 1) / slabs;
+    team = {32, MERGE_GROUPS, runs < most ? runs : most, slabs};
     return launch("embedding_backward", embedding_merge_kernel<A>, team, stream, call);
 }
 
@@ -522,7 +557,7 @@ static tutti_status sort_and_sum(tutti_context *ctx, const tutti__embedding_args
     call.keys = s.list.sorted_keys;
     call.row_of = s.list.sorted_values;
     call.count = (int)args->rows;
-    call.chunks = (int)((args->rows + CHUNK - 1) / CHUNK);
+    call.runs = s.runs;
     call.cols = (int)args->cols;
     call.dy = args->dy.data;
     call.dy_stride = args->dy.stride;
@@ -556,13 +591,16 @@ static tutti_status embedding_backward(const tutti__job *job, const void *untype
     if (args->rows == 0) return TUTTI_OK;
     sum_scratch s;
     lay_out(args, *tutti__cuda_parameters<sum_plan>(job->plan), (char *)job->scratch, &s);
-    if (zeroes) TUTTI_CUDA(cudaMemsetAsync(s.occurs, 0, (size_t)args->vocab, stream), what);
+    if (zeroes)
+        TUTTI_CUDA(cudaMemsetAsync(s.occurs, 0, (size_t)(32 * occurs_line(args->vocab)), stream),
+                   what);
     int64_t room = (args->rows + CHUNK - 1) / CHUNK * CHUNK;
     list_call list = {args->tokens,
                       args->rows,
                       room,
                       (int)args->vocab,
                       zeroes ? s.occurs : NULL,
+                      s.runs,
                       s.list,
                       {ctx->finding, args->finding}};
     TUTTI_TRY(launch(what, embedding_list_kernel, team_for(room, 1, COPY_THREADS), stream, list));
