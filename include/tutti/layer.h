@@ -22,12 +22,13 @@ enum {
  *            bytes: forward writes, backward reads; NULL in a forward without backward
  * first_row  number of the call's first row in the global batch, 0 to 2^59; required where bits
  *            depend on it (a mask)
- * leaves     0 or 1: the rows are one leaf.  Otherwise, up to TUTTI_CALL_LEAVES_MAX: leaf i begins
- *            at row leaf_rows[i] and ends where the next one begins (the last one at the call's
- *            end); leaf_rows[0] = 0.  Every sum over rows (gradients of parameters, outputs that
- *            are sums) is then formed leaf by leaf, each as a call of its rows alone would form it,
- *            and the leaves' sums are added as a binary tree: 0 + 1, 2 + 3, then these; a last one
- *            without a neighbour waits for the next level.  So a leaf's bits depend on its rows
+ * leaves     0: the rows are no leaf, and their bits may depend on how many there are.  1: they are
+ *            one leaf; leaf_rows is not read.  Otherwise, up to TUTTI_CALL_LEAVES_MAX: leaf i
+ *            begins at row leaf_rows[i] and ends where the next one begins (the last one at the
+ *            call's end); leaf_rows[0] = 0.  Every sum over rows (gradients of parameters, outputs
+ *            that are sums) is then formed leaf by leaf, each as a call of that one leaf would form
+ *            it, and the leaves' sums are added as a binary tree: 0 + 1, 2 + 3, then these; a last
+ *            one without a neighbour waits for the next level.  So a leaf's bits depend on its rows
  *            alone, if the tensors of every leaf begin at equally aligned addresses.
  * flags      0 or TUTTI_GRAD_ACCUMULATE, which only backward reads
  * step       where a layer's header asks for it

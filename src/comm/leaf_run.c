@@ -8,7 +8,7 @@
 bool tutti__run_adds_leaves(const tutti__ready_sink *self, int leaves)
 {
     const tutti_grad_sync *sync = (const tutti_grad_sync *)self;
-    return sync->leaves.total && (leaves > 1 || sync->run > 1);
+    return sync->leaves.total && (leaves != 1 || sync->run > 1);
 }
 
 static size_t bytes_of(const tutti__gradient *gradient)
@@ -60,7 +60,11 @@ tutti_status tutti__run_leaf_grads(const tutti__ready_sink *self, const tutti_co
         return tutti__fail(TUTTI_ERR_STATE, "%s: the leaves of '%s' have already been added", who,
                            param->name);
     const tutti__gradient *gradient = &sync->gradients.list[entry->gradient];
-    *grads = (tutti__leaf_grads){gradient->leaves, bytes_of(gradient), gradient->given > 0};
+    *grads = (tutti__leaf_grads){.data = gradient->leaves,
+                                 .apart = bytes_of(gradient),
+                                 .span = 1,
+                                 .given = gradient->given > 0,
+                                 .pairs = !gradient->leaves && sync->leaf % 2 == 0};
     return TUTTI_OK;
 }
 
@@ -81,6 +85,7 @@ static tutti_status merge(tutti_grad_sync *sync, tutti_context *ctx,
         const tutti__leaf_part part = {
             .first = sync->leaf + first,
             .leaves = count,
+            .span = grads->span,
             .begin = (int64_t)((size_t)(from - range->data) / size),
             .count = (int64_t)((size_t)(to - from) / size),
             .data = grads->data + (from - gradient->data),
@@ -98,7 +103,8 @@ tutti_status tutti__run_add_leaves(tutti__ready_sink *self, tutti_context *ctx,
     tutti_grad_sync *sync = (tutti_grad_sync *)self;
     tutti__sync_entry *entry = tutti__gradients_find(&sync->gradients, param);
     tutti__gradient *gradient = &sync->gradients.list[entry->gradient];
-    const tutti__leaf_grads kept = {gradient->leaves, bytes_of(gradient), true};
+    const tutti__leaf_grads kept = {
+        .data = gradient->leaves, .apart = bytes_of(gradient), .span = 1};
     const bool all = first + count == sync->run;
     tutti_status status = TUTTI_OK;
     if (all) {

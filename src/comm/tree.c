@@ -4,8 +4,8 @@
  * first each rank sends every other rank that rank's slice of all its own roots; each adds what it
  * received in the order of the tree; in the second it sends the sum to all.  A small range is sent
  * whole in the first swap, and every rank adds all of it: one swap's latency for world_size times
- * the bytes.  A sharded store's ranges have no second swap, and without leaves each rank's gradient
- * is a root, which are added in rank order. */
+ * the bytes.  A sharded store's ranges have no second swap, and without leaves, there and where
+ * gradients travel in bf16, each rank's gradient is a root, which are added in rank order. */
 #include <stdlib.h>
 
 #include "comm/engine.h"
@@ -89,6 +89,17 @@ static char *slot_of(const tutti__engine *engine, const tutti__engine_range *ran
     return engine->device_roots + (size_t)slot * engine->flat_bytes + range->offset;
 }
 
+/* What happens when the sum of `span` leaves is complete, of which two are each other's neighbours:
+ * one merge less than after the second. */
+static tutti__leaf_merge merge_of(const tutti__leaves *leaves, int first, int span)
+{
+    tutti__leaf_merge merge = tutti__leaves_merge(leaves, first);
+    if (span == 1) return merge;
+    const tutti__leaf_merge second = tutti__leaves_merge(leaves, first + 1);
+    TUTTI_ASSERT(span == 2 && second.depth == merge.depth + 1 && second.merges > 0);
+    return (tutti__leaf_merge){merge.depth, second.merges - 1};
+}
+
 /* The subtrees that the part's leaves end, each of which is added at once: the first one with the
  * slots that it takes in. */
 static tutti_status tree_merge(tutti__engine *engine, tutti_context *ctx, int r,
@@ -101,9 +112,10 @@ static tutti_status tree_merge(tutti__engine *engine, tutti_context *ctx, int r,
     const bool last = !leaves->total || part->first + part->leaves == leaves->first + leaves->count;
     const size_t skip = (size_t)part->begin * tutti__size_of(range->gradient.dtype);
     unsigned char pops[TUTTI__TREE_INPUTS_MAX];
+    const int inputs = part->leaves / part->span;
     int begins[2 * TUTTI__LEAVES_LEVELS], base = slots, depth = slots;
-    for (int i = 0; i < part->leaves; i++) {
-        const tutti__leaf_merge merge = tutti__leaves_merge(leaves, part->first + i);
+    for (int i = 0; i < inputs; i++) {
+        const tutti__leaf_merge merge = merge_of(leaves, part->first + i * part->span, part->span);
         pops[i] = (unsigned char)merge.merges;
         begins[merge.depth] = i;
         depth = merge.depth - merge.merges + 1;
@@ -112,7 +124,7 @@ static tutti_status tree_merge(tutti__engine *engine, tutti_context *ctx, int r,
     for (int root = base; root < depth; root++) {
         tutti__tree_sum_args args = {
             .count = part->count, .dtype = range->gradient.dtype, .threads = engine->threads};
-        const int end = root + 1 < depth ? begins[root + 1] : part->leaves;
+        const int end = root + 1 < depth ? begins[root + 1] : inputs;
         for (int k = base; root == base && k < slots; k++)
             args.in[args.inputs++] = slot_of(engine, range, k) + skip;
         for (int i = root == base ? 0 : begins[root]; i < end; i++) {
@@ -175,7 +187,9 @@ static tutti_status add_slices(tutti__engine *engine, const tutti__engine_range 
     const slice own = slice_of(engine, range, engine->comm->rank);
     const size_t skip = (size_t)own.begin * tutti__size_of(range->wire.dtype);
     tutti__tree_sum_args args = {.count = own.end - own.begin,
-                                 .dtype = range->wire.dtype,
+                                 .dtype = range->gradient.dtype,
+                                 .in_dtype = range->wire.dtype,
+                                 .to_dtype = range->wire.dtype,
                                  .dst = range->wire.data + skip,
                                  .inputs = leaves->roots,
                                  .threads = engine->threads};
@@ -206,7 +220,8 @@ static tutti_status open_slots(tutti__engine *engine, tree *t)
     tutti_comm *comm = engine->comm;
     /* A message of NCCL hangs unless both sides' memory is registered, as gradients may be, or
      * neither's is; so messages go from slots to slots. */
-    t->apart = comm->transport->style == TUTTI__STYLE_STREAM && leaves->roots > leaves->own_roots;
+    t->apart = comm->transport->style == TUTTI__STYLE_STREAM && leaves->roots > leaves->own_roots &&
+               !engine->narrow;
     const int slots =
         t->apart && leaves->own_roots > leaves->slots ? leaves->own_roots : leaves->slots;
     void *memory = NULL;
@@ -226,6 +241,30 @@ static tutti_status open_slots(tutti__engine *engine, tree *t)
         engine->ranges[r].wire.data = engine->wire_roots +
                                       (size_t)(engine->roots - 1) * engine->flat_bytes +
                                       engine->ranges[r].offset;
+    return TUTTI_OK;
+}
+
+/* Wires in bf16: on a stream, which processes one range at a time, and for what is staged, memory
+ * of the largest. */
+static tutti_status open_narrowed(tutti__engine *engine)
+{
+    tutti_comm *comm = engine->comm;
+    const bool all = comm->transport->style == TUTTI__STYLE_HOST && !engine->staged;
+    size_t bytes = 0;
+    for (int r = 0; r < engine->range_count; r++) {
+        tutti__engine_range *range = &engine->ranges[r];
+        range->wire.dtype = TUTTI_BF16;
+        const size_t one = (tutti__engine_wire_bytes(range) + 255) / 256 * 256;
+        if (all || one > bytes) bytes = all ? bytes + one : one;
+    }
+    void *memory = NULL;
+    if (bytes > 0) TUTTI_TRY(comm->backend->run.alloc(comm->device, bytes, &memory));
+    char *at = engine->narrowed = memory;
+    engine->bytes_held += (int64_t)bytes;
+    for (int r = 0; r < engine->range_count; r++) {
+        engine->ranges[r].wire.data = at;
+        if (all) at += (tutti__engine_wire_bytes(&engine->ranges[r]) + 255) / 256 * 256;
+    }
     return TUTTI_OK;
 }
 
@@ -273,6 +312,7 @@ static bool tree_close(tutti__engine *engine)
     const int device = engine->comm->device;
     const bool idle = !engine->carrier->close || engine->carrier->close(engine);
     if (idle && engine->device_roots) run->free(device, engine->device_roots);
+    if (idle && engine->narrowed) run->free(device, engine->narrowed);
     if (idle && t->received) (engine->staged ? run->host_free : run->free)(device, t->received);
     free(t->pieces);
     free(t->places);
@@ -291,6 +331,7 @@ static tutti_status tree_open(tutti__engine *engine)
     t->table.close = tree_close;
     engine->table = &t->table;
     TUTTI_TRY(open_slots(engine, t));
+    if (engine->narrow) TUTTI_TRY(open_narrowed(engine));
     TUTTI_TRY(open_received(engine, t));
     return engine->carrier->open ? engine->carrier->open(engine) : TUTTI_OK;
 }

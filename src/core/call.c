@@ -521,6 +521,7 @@ tutti_status tutti__check_call(const tutti_layer *layer, const tutti_call *call,
     views->accumulate = backward && (call->flags & TUTTI_GRAD_ACCUMULATE);
     tutti__views_common(views, call);
     views->leaves = call->leaves > 1 ? call->leaves : 1;
+    views->in_leaves = call->leaves > 0;
     views->leaf_rows = call->leaf_rows;
 
     check c; /* spans stay uninitialised: they are long, and written before they are read */

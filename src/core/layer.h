@@ -40,9 +40,12 @@ typedef struct tutti__views {
      * alignment */
     uintptr_t bits;
     int leaves;               /* at least 1 */
+    bool in_leaves;           /* the call says that its rows are leaves */
     const int64_t *leaf_rows; /* if leaves > 1 */
-    /* an operation that takes leaves: bytes from a leaf's gradient to the next one's */
+    /* an operation that takes leaves: bytes from a leaf's gradient to the next one's; how many
+     * leaves it adds to one, 0 or 1 to none */
     size_t grad_apart[TUTTI__LAYER_PARAMS_MAX];
+    int grad_span[TUTTI__LAYER_PARAMS_MAX];
 } tutti__views;
 
 /* A class's arrays options, slots and params in its type: TUTTI__TABLE(option). */
@@ -64,6 +67,9 @@ typedef struct tutti__layer_class {
     /* the backends, a bit 1 << kind each, where args may have several leaves of equally many rows:
      * rows have the bits of calls of one leaf, and each leaf has gradients of its own */
     unsigned takes_leaves;
+    /* of each parameter, the backends where that operation also adds gradients of leaves 2 i and
+     * 2 i + 1, with the bits of a sum of both */
+    unsigned adds_pairs[TUTTI__LAYER_PARAMS_MAX];
     /* Fails with the message of a fault that a kernel of the operation found in the data. */
     tutti_status (*explain)(const tutti__finding *finding);
 } tutti__layer_class;

@@ -68,7 +68,7 @@ typedef struct tutti__plan_key {
     size_t settings_bytes; /* at most TUTTI__SETTINGS_MAX */
     uint64_t settings_hash;
     int64_t rows;
-    int leaves; /* of args that have several */
+    int leaves; /* of args that have several; 0: rows of no leaf */
     /* bytes, a power of two up to 16, that all addresses, row and line strides are multiples of */
     uint32_t alignment;
     bool backward;

@@ -11,7 +11,9 @@
 typedef struct tutti__leaf_grads {
     char *data;
     size_t apart;
+    int span;   /* each is the sum of so many leaves, one after another: 1 or 2 */
     bool given; /* an earlier call has written them */
+    bool pairs; /* each two of the call's leaves, from the first, are added to each other anyway */
 } tutti__leaf_grads;
 
 typedef struct tutti__ready_sink tutti__ready_sink;
@@ -19,7 +21,7 @@ struct tutti__ready_sink {
     /* This layer's gradients are complete. */
     tutti_status (*ready)(tutti__ready_sink *self, tutti_context *ctx, tutti_layer *layer);
     /* Whether the exchange adds the leaves of a call, whose gradients then do not go to the
-     * parameters'. */
+     * parameters', or refuses them (leaf_grads); leaves: 0 of a call that has none. */
     bool (*adds_leaves)(const tutti__ready_sink *self, int leaves);
     /* Where backward puts the gradients of a call's leaves; data NULL: in memory of its own. */
     tutti_status (*leaf_grads)(const tutti__ready_sink *self, const tutti_context *ctx,

@@ -18,7 +18,9 @@ static tutti__plan_key key_of(const tutti_layer *layer, const tutti__views *view
         .settings_bytes = layer->class->desc_size,
         .settings_hash = layer->desc_hash,
         .rows = views->rows,
-        .leaves = takes_leaves(layer) ? views->leaves : 1,
+        .leaves = !takes_leaves(layer) ? 1
+                  : views->in_leaves   ? views->leaves
+                                       : 0,
         .alignment = (uint32_t)(bits & -bits),
         .backward = views->backward,
     };
@@ -207,6 +209,11 @@ static bool takes_run(const leaf_sums *sums, int first, int end)
     return takes_leaves(sums->layer) && after == begin + (end - first) * rows;
 }
 
+static bool adds_pairs(const tutti_layer *layer, int param)
+{
+    return layer->class->adds_pairs[param] >> layer->backend->kind & 1;
+}
+
 /* Computes `room` leaves at a time, and has the sink add them; grads: as it wants them; *changed:
  * whether it was given any. */
 static tutti_status add_to_sink(const leaf_sums *sums, tutti__ready_sink *sink, int room,
@@ -217,19 +224,22 @@ static tutti_status add_to_sink(const leaf_sums *sums, tutti__ready_sink *sink, 
     const int leaves = views->leaves;
     for (int first = 0; first < leaves; first += room) {
         const int end = leaves - first < room ? leaves : first + room;
+        const int step = takes_run(sums, first, end) ? end - first : 1;
         tutti__leaf_grads part[SUMS_MAX];
         for (int i = 0; i < sums->count; i++) {
             part[i] = grads[i];
             part[i].data = grads[i].data ? grads[i].data + (size_t)first * grads[i].apart
                                          : sums->scratch + sums->list[i].at;
+            part[i].span =
+                step % 2 == 0 && grads[i].pairs && adds_pairs(layer, sums->list[i].index) ? 2 : 1;
         }
-        const int step = takes_run(sums, first, end) ? end - first : 1;
         for (int leaf = first; leaf < end; leaf += step) {
             tutti__views v = leaf_views(sums, leaf, leaf + step);
             v.accumulate = views->accumulate;
             for (int i = 0; i < sums->count; i++) {
                 put_sum(sums, &v, i, part[i].data + (size_t)(leaf - first) * part[i].apart);
                 v.grad_apart[sums->list[i].index] = part[i].apart;
+                v.grad_span[sums->list[i].index] = part[i].span;
             }
             TUTTI_TRY(run_once(sums->layer, sums->ctx, &v, sums->plan));
         }
@@ -249,10 +259,11 @@ static tutti_status run_for_sink(leaf_sums *sums, tutti__ready_sink *sink)
     const tutti_layer *layer = sums->layer;
     const tutti__views *views = sums->views;
     const int leaves = views->leaves;
-    tutti__leaf_grads grads[SUMS_MAX] = {{NULL, 0, true}};
+    tutti__leaf_grads grads[SUMS_MAX] = {{.data = NULL}};
     for (int i = 0; !sums->plan && i < sums->count; i++) {
         const tutti_param *param = &layer->params[sums->list[i].index];
-        TUTTI_TRY(sink->leaf_grads(sink, sums->ctx, param, leaves, &grads[i]));
+        TUTTI_TRY(
+            sink->leaf_grads(sink, sums->ctx, param, views->in_leaves ? leaves : 0, &grads[i]));
         if (views->accumulate && !grads[i].given)
             return tutti__fail(TUTTI_ERR_STATE,
                                "%s: flags is TUTTI_GRAD_ACCUMULATE, but '%s' has no gradients of "
@@ -286,14 +297,19 @@ static bool computes(const tutti_layer *layer, const tutti__views *views)
 tutti_status tutti__layer_run(tutti_layer *layer, tutti_context *ctx, const tutti__views *views,
                               tutti__ready_sink *sink, bool plan)
 {
-    const bool apart = views->backward && sink && sink->adds_leaves(sink, views->leaves);
+    const bool apart =
+        views->backward && sink && sink->adds_leaves(sink, views->in_leaves ? views->leaves : 0);
     if (views->backward && !computes(layer, views)) return TUTTI_OK;
     if (views->leaves == 1 && !apart) return run_once(layer, ctx, views, plan);
     /* rows that do not affect each other need no leaves, unless they are summed */
     leaf_sums sums = {.layer = layer, .ctx = ctx, .views = views, .plan = plan};
     find_sums(&sums);
-    if (sums.count == 0 &&
-        ((layer->class->type.flags & TUTTI_LAYER_ROWS_ALONE) || takes_run(&sums, 0, views->leaves)))
+    if (sums.count == 0 && (layer->class->type.flags & TUTTI_LAYER_ROWS_ALONE)) {
+        tutti__views all = *views;
+        all.leaves = 1;
+        return run_once(layer, ctx, &all, plan);
+    }
+    if (sums.count == 0 && takes_run(&sums, 0, views->leaves))
         return run_once(layer, ctx, views, plan);
     return apart && sums.count > 0 ? run_for_sink(&sums, sink) : run_tree(&sums);
 }

@@ -35,6 +35,7 @@ const tutti__layer_class tutti__layernorm_class = {
              TUTTI__TABLE(param)},
     .desc_size = sizeof(tutti_layernorm_desc),
     .op = offsetof(tutti__operations, norm),
+    .takes_leaves = 1u << TUTTI_BACKEND_CUDA,
     .any_grad = true,
     .check = check,
     .finish = tutti__norm_finish,

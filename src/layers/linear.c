@@ -76,6 +76,8 @@ static void fill(const tutti_layer *layer, const tutti__views *views, void *args
         .dbias = views->grad[1],
         .accumulate = views->accumulate,
         .leaves = views->leaves,
+        .in_leaves = views->in_leaves,
+        .dweight_span = views->grad_span[0] > 1 ? views->grad_span[0] : 1,
         .dweight_apart = (int64_t)(views->grad_apart[0] / tutti__size_of(views->grad_dtype)),
         .dbias_apart = (int64_t)(views->grad_apart[1] / tutti__size_of(views->grad_dtype)),
     };
@@ -93,7 +95,8 @@ const tutti__layer_class tutti__linear_class = {
     .finish = finish,
     .fill = fill,
     .args_size = sizeof(tutti__linear_args),
-    .takes_leaves = 1u << TUTTI_BACKEND_HOST,
+    .takes_leaves = 1u << TUTTI_BACKEND_HOST | 1u << TUTTI_BACKEND_CUDA,
+    .adds_pairs = {1u << TUTTI_BACKEND_CUDA},
 };
 
 TUTTI__PUBLIC(linear, .in = {c->x}, .out = {c->y}, .upstream = {c->dy}, .din = {c->dx})

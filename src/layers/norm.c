@@ -47,5 +47,9 @@ void tutti__norm_fill(const tutti_layer *layer, const tutti__views *views, void 
         .dgamma = views->grad[0],
         .dbeta = views->grad[1],
         .accumulate = views->accumulate,
+        .leaves = views->leaves,
+        .in_leaves = views->in_leaves,
+        .dgamma_apart = (int64_t)(views->grad_apart[0] / tutti__size_of(views->grad_dtype)),
+        .dbeta_apart = (int64_t)(views->grad_apart[1] / tutti__size_of(views->grad_dtype)),
     };
 }

@@ -18,6 +18,7 @@ const tutti__layer_class tutti__rmsnorm_class = {
              TUTTI__TABLE(param)},
     .desc_size = sizeof(tutti_rmsnorm_desc),
     .op = offsetof(tutti__operations, norm),
+    .takes_leaves = 1u << TUTTI_BACKEND_CUDA,
     .any_grad = true,
     .check = tutti__norm_check,
     .finish = tutti__norm_finish,

@@ -12,6 +12,15 @@ typedef struct tutti__factor {
     int64_t apart[2]; /* elements from a batch's product to the next one's */
 } tutti__factor;
 
+/* What a product's bits must not depend on, where the fastest algorithm of each shape would; on the
+ * host as tiles of its rows have it. */
+typedef enum tutti__gemm_keeps {
+    TUTTI__GEMM_KEEPS_NOTHING,
+    TUTTI__GEMM_KEEPS_ROWS,  /* a row's, on m */
+    TUTTI__GEMM_KEEPS_ITEMS, /* on the batch; with beta 1 they are those of the sum of C and the
+                               * product with beta 0 */
+} tutti__gemm_keeps;
+
 /* z = alpha op(A) op(B) + beta C + bias, rounded to C's type, and C = act(z).  op(A) is [m, k],
  * op(B) [k, n], C [m, n]; batch[0] x batch[1] such products.  Only with beta 0 can they have an
  * epilogue (bias, z, activation), on cuda only a single one.  k is at least 1 on cuda; the host
@@ -28,6 +37,7 @@ typedef struct tutti__gemm {
     const void *bias; /* [n], of C's type; or NULL */
     void *z;          /* [batch, m, n] contiguous, of C's type; or NULL */
     tutti__activation activation;
+    tutti__gemm_keeps keeps; /* cuda */
 } tutti__gemm;
 
 /* C = op(A) op(B), of one product */
@@ -50,7 +60,8 @@ static inline tutti__gemm tutti__gemm_of(const char *name, int64_t m, int64_t n,
                               false,
                               NULL,
                               NULL,
-                              {TUTTI_ACT_NONE, 0, 0, 0, 0}};
+                              {TUTTI_ACT_NONE, 0, 0, 0, 0},
+                              TUTTI__GEMM_KEEPS_NOTHING};
     return gemm;
 }
 

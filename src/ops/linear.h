@@ -20,9 +20,13 @@ typedef struct tutti__linear_args {
     tutti__matrix dy, dx;      /* dx optional */
     void *dweight, *dbias;     /* optional, each; contiguous; f64 for f64, otherwise f32 */
     bool accumulate;
-    /* rows of equal leaves, each with gradients of its own, so many elements apart; 1 on cuda */
+    /* rows of equal leaves, each with gradients of its own, so many elements apart; in_leaves: a
+     * leaf's bits are the same whatever is beside it; dweight_span: 2 if dW of leaves 2 i and
+     * 2 i + 1 are added (cuda), otherwise 1 */
     int leaves;
+    bool in_leaves;
     int64_t dweight_apart, dbias_apart;
+    int dweight_span;
 } tutti__linear_args;
 
 static inline tutti__matrix tutti__linear_weight(const tutti__linear_args *args)

@@ -26,6 +26,11 @@ typedef struct tutti__norm_args {
     tutti__matrix dx;     /* optional; x's type; may be dy or dsum */
     void *dgamma, *dbeta; /* optional, each; [cols] */
     bool accumulate;      /* dgamma, dbeta += */
+    /* cuda, in backward: equal leaves, each with gradients of its own, so many elements apart;
+     * in_leaves: a leaf's bits are the same whatever is beside it */
+    int leaves;
+    bool in_leaves;
+    int64_t dgamma_apart, dbeta_apart;
 } tutti__norm_args;
 
 #endif

@@ -10,7 +10,8 @@
 enum { TUTTI__TREE_INPUTS_MAX = 256 };
 typedef struct tutti__tree_sum_args {
     int64_t count;
-    tutti_dtype dtype; /* f32 or f64 */
+    tutti_dtype dtype;              /* of the sums: f32 or f64 */
+    tutti_dtype in_dtype, to_dtype; /* of all inputs, and of dst: 0, that of the sums; or bf16 */
     void *dst;
     int inputs, threads; /* threads: the host's */
     const void *in[TUTTI__TREE_INPUTS_MAX];

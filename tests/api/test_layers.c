@@ -55,13 +55,13 @@ static void cut(layer_fixture *f, int64_t from, int64_t to)
 
 /* A call of several leaves has the bits of calls of one leaf each, its sums those of the tree over
  * theirs. */
-static void check_leaves(const layer_kind *kind, const char *options, int leaves,
+static void check_leaves(const layer_kind *kind, const char *options, int64_t rows, int leaves,
                          const int64_t *leaf_rows, bool accumulate)
 {
     layer_fixture whole, part;
     tutti_context *ctx = harness_context();
-    open_layer(&whole, ctx, kind->name, options, BATCH, true);
-    open_layer(&part, ctx, kind->name, options, BATCH, true);
+    open_layer(&whole, ctx, kind->name, options, rows, true);
+    open_layer(&part, ctx, kind->name, options, rows, true);
     fill_all(&whole, 3);
     fill_all(&part, 3);
     harness_buffer *sums[SUMS], *part_sums[SUMS];
@@ -70,8 +70,9 @@ static void check_leaves(const layer_kind *kind, const char *options, int leaves
     sums_of(&part, part_sums);
     for (int s = 0; s < count; s++) old[s] = sum_get(&whole, sums[s]);
 
+    part.call.leaves = 1;
     for (int leaf = 0; leaf < leaves; leaf++) {
-        const int64_t end = leaf + 1 < leaves ? leaf_rows[leaf + 1] : BATCH;
+        const int64_t end = leaf + 1 < leaves ? leaf_rows[leaf + 1] : rows;
         cut(&part, leaf_rows[leaf], end);
         part.first_row = 5 + leaf_rows[leaf];
         run_both(&part);
@@ -122,18 +123,43 @@ static void leaves_of(const layer_kind *kind, const char *options)
     };
     for (int i = 0; i < HARNESS_COUNT(cuts); i++)
         for (int accumulate = 0; accumulate < 2; accumulate++)
-            check_leaves(kind, options, cuts[i].leaves, cuts[i].rows, accumulate);
+            check_leaves(kind, options, BATCH, cuts[i].leaves, cuts[i].rows, accumulate);
     int64_t most[TUTTI_CALL_LEAVES_MAX];
     for (int i = 0; i < BATCH; i++) most[i] = i; /* equal leaves, which some kinds take at once */
-    check_leaves(kind, options, BATCH, most, false);
+    check_leaves(kind, options, BATCH, BATCH, most, false);
     if (harness_quick()) return;
     for (int i = 0; i < TUTTI_CALL_LEAVES_MAX; i++) most[i] = i * BATCH / TUTTI_CALL_LEAVES_MAX;
-    check_leaves(kind, options, TUTTI_CALL_LEAVES_MAX, most, false);
+    check_leaves(kind, options, BATCH, TUTTI_CALL_LEAVES_MAX, most, false);
+}
+
+/* Where a leaf is the work of several thread blocks, of each kind of kernel. */
+static void large_leaves(void)
+{
+    static const struct {
+        const char *name, *options;
+    } large[] = {
+        {"rmsnorm", "cols=2048,x_dtype=bf16,y_dtype=bf16"},
+        {"layernorm", "cols=400,x_dtype=f16,y_dtype=f16"},
+        {"layernorm", "cols=1030"},
+        {"rmsnorm", "cols=20000"},
+        {"linear", "in=264,out=520,dtype=bf16,activation=gelu"},
+        {"linear", "in=131,out=67,dtype=f16"},
+    };
+    static const int64_t equal[] = {0, 160, 320, 480}, unequal[] = {0, 100, 260, 270};
+    for (int i = 0; i < HARNESS_COUNT(large); i++)
+        for (int k = 0; k < layer_kind_count; k++) {
+            if (strcmp(layer_kinds[k].name, large[i].name) != 0) continue;
+            harness_where("%s %s", large[i].name, large[i].options);
+            check_leaves(&layer_kinds[k], large[i].options, 640, 4, equal, false);
+            check_leaves(&layer_kinds[k], large[i].options, 640, 4, unequal, false);
+        }
+    harness_where(NULL);
 }
 
 static void test_leaves(void)
 {
     for_all(leaves_of);
+    large_leaves();
 }
 
 /* Descriptors */

@@ -202,49 +202,70 @@ static void test_other_orders_differ(void)
     free(want);
 }
 
-/* Runs of several leaves: a stack of layers, of which two share their weight. */
-enum { LEAVES = 8, COLS = 24, ROWS_MOST = 7 * LEAVES, LAYERS = 3, GRADS = 3 };
+/* Runs of several leaves: a stack of layers, of which two may share their weight. */
+enum { LEAVES = 8, LAYERS = 3, GRADS = 4 };
+typedef struct stack_shape {
+    bool tied;
+    int64_t cols, rows; /* of a leaf at most: 7 times anything */
+} stack_shape;
+/* The last one's leaves are the work of several thread blocks each. */
+static const stack_shape shapes[] = {{false, 24, 7}, {true, 24, 7}, {false, 1030, 42}};
 typedef struct stack {
+    stack_shape shape;
     tutti_context *ctx;
+    int grad_count;
     tutti_params *params;
     tutti_layer *lower, *norm, *upper;
     const tutti_param *grads[GRADS];
     void *x, *h, *normed, *y, *dy, *dnormed, *dh, *saved;
 } stack;
 
-static void *rows_alloc(tutti_context *ctx, int64_t cols, uint64_t seed)
+static void *rows_alloc(tutti_context *ctx, int64_t count, uint64_t seed)
 {
     void *data = NULL;
-    float values[ROWS_MOST * COLS];
+    float *values = harness_calloc((size_t)count, sizeof *values);
     harness_rng rng = {seed};
-    for (int i = 0; i < ROWS_MOST * COLS; i++) values[i] = (float)harness_uniform(&rng, -1, 1);
-    CHECK_OK(tutti_alloc(ctx, (size_t)(ROWS_MOST * cols) * sizeof(float), &data));
-    CHECK_OK(tutti_copy(ctx, data, values, (size_t)(ROWS_MOST * cols) * sizeof(float)));
+    for (int64_t i = 0; i < count; i++) values[i] = (float)harness_uniform(&rng, -1, 1);
+    CHECK_OK(tutti_alloc(ctx, (size_t)count * sizeof *values, &data));
+    CHECK_OK(tutti_copy(ctx, data, values, (size_t)count * sizeof *values));
     CHECK_OK(tutti_context_synchronize(ctx));
+    free(values);
     return data;
 }
 
-static void stack_make(tutti_context *ctx, stack *s)
+static int64_t rows_most(const stack *s)
 {
-    *s = (stack){.ctx = ctx};
+    return LEAVES * s->shape.rows;
+}
+
+static void stack_make(tutti_context *ctx, const stack_shape *shape, stack *s)
+{
+    *s = (stack){.shape = *shape, .ctx = ctx, .grad_count = shape->tied ? 3 : 4};
+    const int64_t cols = shape->cols;
+    char norm[64], linear[64], plain[128];
+    snprintf(norm, sizeof norm, "cols=%lld", (long long)cols);
+    snprintf(linear, sizeof linear, "in=%lld,out=%lld", (long long)cols, (long long)cols);
+    snprintf(plain, sizeof plain, "%s,no_bias=1,activation=relu", linear);
     void **rows[] = {&s->x, &s->h, &s->normed, &s->y, &s->dy, &s->dnormed, &s->dh};
-    for (int i = 0; i < HARNESS_COUNT(rows); i++) *rows[i] = rows_alloc(ctx, COLS, 1 + (uint64_t)i);
-    CHECK_OK(tutti_layer_create_by_name(ctx, "linear", "in=24,out=24,no_bias=1,activation=relu",
-                                        &s->lower));
-    CHECK_OK(tutti_layer_create_by_name(ctx, "rmsnorm", "cols=24", &s->norm));
-    CHECK_OK(tutti_layer_create_by_name(ctx, "linear", "in=24,out=24", &s->upper));
-    CHECK_OK(tutti_alloc(ctx, tutti_layer_saved_bytes(s->norm, ROWS_MOST), &s->saved));
+    for (int i = 0; i < HARNESS_COUNT(rows); i++)
+        *rows[i] = rows_alloc(ctx, rows_most(s) * cols, 1 + (uint64_t)i);
+    CHECK_OK(tutti_layer_create_by_name(ctx, "linear", plain, &s->lower));
+    CHECK_OK(tutti_layer_create_by_name(ctx, "rmsnorm", norm, &s->norm));
+    CHECK_OK(tutti_layer_create_by_name(ctx, "linear", linear, &s->upper));
+    CHECK_OK(tutti_alloc(ctx, tutti_layer_saved_bytes(s->norm, rows_most(s)), &s->saved));
     CHECK_OK(tutti_params_create(ctx, NULL, &s->params));
     CHECK_OK(tutti_params_add(s->params, s->lower, "lower"));
     CHECK_OK(tutti_params_add(s->params, s->norm, "norm"));
     CHECK_OK(tutti_params_add(s->params, s->upper, "upper"));
-    CHECK_OK(tutti_params_tie(s->params, tutti_layer_param(s->upper, 0),
-                              tutti_layer_param(s->lower, 0)));
+    if (shape->tied)
+        CHECK_OK(tutti_params_tie(s->params, tutti_layer_param(s->upper, 0),
+                                  tutti_layer_param(s->lower, 0)));
     CHECK_OK(tutti_params_build(s->params, ctx));
     CHECK_OK(tutti_params_init(s->params, ctx, 1));
     s->grads[0] = tutti_layer_param(s->lower, 0);
     s->grads[1] = tutti_layer_param(s->norm, 0);
     s->grads[2] = tutti_layer_param(s->upper, 1);
+    s->grads[3] = tutti_layer_param(s->upper, 0);
 }
 
 static void stack_free(stack *s)
@@ -257,12 +278,12 @@ static void stack_free(stack *s)
     tutti_layer_destroy(&s->upper);
 }
 
-/* Where a leaf begins: of 7 rows each, or of 0 to 6. */
-static int64_t leaf_row(int leaf, bool equal)
+/* Where a leaf begins: of equally many rows each, or of 0 to 6 sevenths. */
+static int64_t leaf_row(const stack *s, int leaf, bool equal)
 {
-    int64_t row = 0;
-    for (int i = 0; i < leaf; i++) row += equal ? 7 : i * 5 % 7;
-    return row;
+    int64_t sevenths = 0;
+    for (int i = 0; i < leaf; i++) sevenths += equal ? 7 : i * 5 % 7;
+    return sevenths * (s->shape.rows / 7);
 }
 
 /* The calls of a run's layers, forward's from the first to the last. */
@@ -278,15 +299,16 @@ static void run_open(const stack *s, int first, int count, bool equal, tutti_gra
     enum { X, H, NORMED, Y, DY, DNORMED, DH };
     void *const data[] = {s->x, s->h, s->normed, s->y, s->dy, s->dnormed, s->dh};
     tutti_tensor *t = run->tensors;
-    run->first_row = leaf_row(first, equal);
-    for (int i = 0; i < count; i++) run->leaf_rows[i] = leaf_row(first + i, equal) - run->first_row;
+    run->first_row = leaf_row(s, first, equal);
+    for (int i = 0; i < count; i++)
+        run->leaf_rows[i] = leaf_row(s, first + i, equal) - run->first_row;
     for (int i = 0; i < HARNESS_COUNT(data); i++)
-        t[i] = tutti_tensor_2d((float *)data[i] + run->first_row * COLS, TUTTI_F32,
-                               leaf_row(first + count, equal) - run->first_row, COLS);
+        t[i] = tutti_tensor_2d((float *)data[i] + run->first_row * s->shape.cols, TUTTI_F32,
+                               leaf_row(s, first + count, equal) - run->first_row, s->shape.cols);
     const tutti_call common = {.first_row = &run->first_row,
                                .leaves = count,
                                .leaf_rows = run->leaf_rows,
-                               .saved_bytes = tutti_layer_saved_bytes(s->norm, ROWS_MOST),
+                               .saved_bytes = tutti_layer_saved_bytes(s->norm, rows_most(s)),
                                .sync = sync};
     for (int i = 0; i < LAYERS; i++) run->calls[i] = common;
     run->calls[0].in[0] = &t[X], run->calls[0].out[0] = &t[H];
@@ -296,7 +318,8 @@ static void run_open(const stack *s, int first, int count, bool equal, tutti_gra
     run->calls[1].upstream[0] = &t[DNORMED], run->calls[1].din[0] = &t[DH];
     run->calls[0].upstream[0] = &t[DH];
     run->calls[1].saved = s->saved;
-    run->calls[0].flags = TUTTI_GRAD_ACCUMULATE; /* to the weight's by the upper layer */
+    /* to the weight's by the upper layer */
+    run->calls[0].flags = s->shape.tied ? TUTTI_GRAD_ACCUMULATE : 0;
 }
 
 static void run_forward(const stack *s, run_calls *run)
@@ -318,7 +341,7 @@ static void run_backward(const stack *s, run_calls *run)
     for (int i = LAYERS - 1; i >= 0; i--) {
         tutti_call call = run->calls[i];
         if (i > 0) call.out[0] = NULL; /* relu alone reads its output */
-        if (i == 0 && call.leaves > 1) {
+        if (i == 0 && call.leaves > 1 && s->shape.tied) {
             call.flags = 0;
             CHECK_FAILS(TUTTI_ERR_STATE, "want flags TUTTI_GRAD_ACCUMULATE",
                         tutti_layer_backward(layers[i], s->ctx, &call));
@@ -344,7 +367,7 @@ static void sum_by_runs(const stack *s, tutti_grad_sync *sync, int most, bool eq
         CHECK_OK(tutti_grad_sync_leaves_end(sync, s->ctx));
     }
     CHECK_OK(tutti_grad_sync_finish(sync, s->ctx));
-    for (int i = 0; i < GRADS; i++) {
+    for (int i = 0; i < s->grad_count; i++) {
         const tutti_tensor *grad = &s->grads[i]->grad;
         const size_t bytes = (size_t)tutti_tensor_count(grad) * sizeof(float);
         sums[i] = harness_calloc(bytes, 1);
@@ -375,7 +398,7 @@ static void check_gaps(const stack *s)
     float *values = harness_calloc((size_t)count, sizeof *values);
     CHECK_OK(tutti_copy(s->ctx, values, flat.data, (size_t)count * sizeof *values));
     CHECK_OK(tutti_context_synchronize(s->ctx));
-    for (int g = 0; g < GRADS; g++) {
+    for (int g = 0; g < s->grad_count; g++) {
         const tutti_tensor *grad = &s->grads[g]->grad;
         const int64_t at = (const float *)grad->data - (const float *)flat.data;
         memset(values + at, 0, (size_t)tutti_tensor_count(grad) * sizeof *values);
@@ -397,11 +420,11 @@ static void runs_of(const stack *s, tutti_comm *comm, size_t range_bytes, bool e
     soil(s->ctx);
     CHECK_OK(tutti_grad_sync_create(s->ctx, comm, s->params, &desc, &sync));
     for (int i = 0; sync && i < HARNESS_COUNT(sizes); i++) {
-        harness_where("runs of %d leaves of %s rows, ranges of %zu bytes", sizes[i],
-                      equal ? "7" : "0 to 6", range_bytes);
+        harness_where("runs of %d leaves, %s, of %lld columns, ranges of %zu bytes", sizes[i],
+                      equal ? "equal" : "of any rows", (long long)s->shape.cols, range_bytes);
         sum_by_runs(s, sync, sizes[i], equal, sums[i]);
         check_gaps(s);
-        for (int g = 0; g < GRADS; g++) {
+        for (int g = 0; g < s->grad_count; g++) {
             const int64_t count = tutti_tensor_count(&s->grads[g]->grad);
             CHECK(memcmp(sums[i][g], sums[0][g], (size_t)count * sizeof(float)) == 0,
                   "the gradient of %s has other bits than by one run", s->grads[g]->name);
@@ -412,7 +435,7 @@ static void runs_of(const stack *s, tutti_comm *comm, size_t range_bytes, bool e
         }
     }
     for (int i = 0; sync && i < HARNESS_COUNT(sizes); i++)
-        for (int g = 0; g < GRADS; g++) free(sums[i][g]);
+        for (int g = 0; g < s->grad_count; g++) free(sums[i][g]);
     harness_where(NULL);
     tutti_grad_sync_destroy(&sync);
 }
@@ -420,12 +443,15 @@ static void runs_of(const stack *s, tutti_comm *comm, size_t range_bytes, bool e
 static void runs(tutti_context *ctx, tutti_comm *comm)
 {
     stack s;
-    stack_make(ctx, &s);
-    for (int equal = 0; equal < 2; equal++) {
-        runs_of(&s, comm, (size_t)32 << 20, equal);
-        runs_of(&s, comm, 512, equal); /* the weight lies in several */
+    for (int i = 0; i < HARNESS_COUNT(shapes); i++) {
+        const bool large = shapes[i].cols > 24;
+        stack_make(ctx, &shapes[i], &s);
+        for (int equal = large; equal < 2; equal++) {
+            runs_of(&s, comm, (size_t)32 << 20, equal);
+            if (!large) runs_of(&s, comm, 512, equal); /* a weight lies in several */
+        }
+        stack_free(&s);
     }
-    stack_free(&s);
 }
 
 RIG_OVER(runs)
@@ -437,7 +463,7 @@ static void test_wrong_runs(void)
     if (!comm) return;
     stack s;
     run_calls run;
-    stack_make(ctx, &s);
+    stack_make(ctx, &shapes[1], &s);
     tutti_grad_sync_desc desc = TUTTI_GRAD_SYNC_DESC_INIT;
     tutti_grad_sync *sync = NULL;
     desc.leaves = 16;
@@ -453,7 +479,11 @@ static void test_wrong_runs(void)
     CHECK_FAILS(TUTTI_ERR_STATE, "leaves_begin", tutti_layer_backward(s.upper, ctx, upper));
     CHECK_OK(tutti_grad_sync_leaves_begin(sync, ctx, first, 1));
     CHECK_FAILS(TUTTI_ERR_ARG, "2 leaves, want the 1", tutti_layer_backward(s.upper, ctx, upper));
-    for (int i = 0; i < GRADS; i++) CHECK_OK(tutti_grad_sync_ready_param(sync, ctx, s.grads[i]));
+    one = *upper;
+    one.leaves = 0;
+    CHECK_FAILS(TUTTI_ERR_ARG, "0 leaves, want the 1", tutti_layer_backward(s.upper, ctx, &one));
+    for (int i = 0; i < s.grad_count; i++)
+        CHECK_OK(tutti_grad_sync_ready_param(sync, ctx, s.grads[i]));
     CHECK_OK(tutti_grad_sync_ready_param(sync, ctx, tutti_layer_param(s.upper, 0)));
     CHECK_OK(tutti_grad_sync_leaves_end(sync, ctx));
     for (int leaf = first + 1, leaves; leaf < first + count; leaf += leaves) {

@@ -345,8 +345,9 @@ static void test_many_long_rows(void)
         int64_t rows, cols;
     } cases[] = {{BF16, 70, 65544}, {F32, 70, 32776}, {F16, 280, 16392}};
     for (int i = 0; i < (harness_quick() ? 1 : HARNESS_COUNT(cases)); i++) {
-        trial_desc c = trial_usual(&norm.trial, cases[i].rows, "cols=%lld,%s",
-                                   (long long)cases[i].cols, norm.types[cases[i].type]);
+        const int64_t rows = cases[i].rows / (harness_quick() ? 2 : 1);
+        trial_desc c = trial_usual(&norm.trial, rows, "cols=%lld,%s", (long long)cases[i].cols,
+                                   norm.types[cases[i].type]);
         trial t;
         if (!trial_open(&t, harness_context(), &c)) continue;
         trial_run(&t);
@@ -361,8 +362,8 @@ static void test_many_long_rows(void)
 static void test_larger_than_caches(void)
 {
     for (int plain = 0; plain < (harness_quick() ? 1 : 2); plain++) {
-        trial_desc c =
-            trial_usual(&norm.trial, plain ? 6200 : 4200, "cols=1027,%s", norm.types[F64]);
+        const int64_t rows = harness_quick() ? 40 : plain ? 6200 : 4200;
+        trial_desc c = trial_usual(&norm.trial, rows, "cols=1027,%s", norm.types[F64]);
         if (plain) {
             c.absent = 1u << RESIDUAL | 1u << SUM;
             c.absent_grads = 1u << SUM;

@@ -1,7 +1,10 @@
 /* Tests of the backends' gemm itself: all transposes, batches of any strides, alpha and beta; no
- * layer uses all of them.  Its epilogue is tested with FusedLinear.  All numbers are small integers
- * or halves, exact in every type, so results must be exact too. */
+ * layer uses all of them.  All numbers are small integers or halves, exact in every type, so
+ * results must be exact too.  Its epilogue is tested with FusedLinear, and here for products so
+ * large that a GPU may have a kernel of its own for them. */
+#include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "common.h"
 #include "core/context.h"
@@ -165,7 +168,162 @@ static void test_batch(void)
     each((int64_t[]){2, 3});
 }
 
-static const harness_test tests[] = {{"single", test_single}, {"batch", test_batch}};
+/* z = A B^T + bias and y = act(z).  The rows of A repeat, all but one, which has a NaN: the first
+ * ones are compared with z from the definition, the others with them. */
+enum { PERIOD = 37, NAN_ROW = 3001 };
+
+typedef struct epilogue {
+    problem p;
+    tutti_context *ctx;
+    harness_buffer a, b, bias, y, z;
+    double *a_values, *b_values, *bias_values, *y_values, *z_values;
+} epilogue;
+
+static harness_buffer drawn(const epilogue *e, harness_rng *rng, int64_t rows, int64_t cols,
+                            double **values)
+{
+    const problem one = {.batch = {1, 1}};
+    return batch_make(e->ctx, rng, &one, e->p.dtype, rows, cols, 0, values);
+}
+
+static epilogue epilogue_make(const problem *p)
+{
+    epilogue e = {.p = *p, .ctx = harness_context()};
+    harness_rng rng = {5};
+    e.a = drawn(&e, &rng, p->m, p->k, &e.a_values);
+    e.b = drawn(&e, &rng, p->n, p->k, &e.b_values);
+    e.bias = drawn(&e, &rng, 1, p->n, &e.bias_values);
+    /* with room to lie 2 bytes on */
+    e.y = drawn(&e, &rng, p->m + 1, p->n, &e.y_values);
+    e.z = drawn(&e, &rng, p->m + 1, p->n, &e.z_values);
+    for (int64_t i = PERIOD * p->k; i < p->m * p->k; i++)
+        e.a_values[i] = e.a_values[i - PERIOD * p->k];
+    if (p->m > NAN_ROW) e.a_values[NAN_ROW * p->k + 9] = NAN;
+    harness_buffer_put(e.ctx, &e.a, e.a_values);
+    return e;
+}
+
+static void epilogue_free(epilogue *e)
+{
+    harness_buffer *buffers[] = {&e->a, &e->b, &e->bias, &e->y, &e->z};
+    double *values[] = {e->a_values, e->b_values, e->bias_values, e->y_values, e->z_values};
+    for (int i = 0; i < HARNESS_COUNT(buffers); i++) {
+        harness_buffer_free(e->ctx, buffers[i]);
+        free(values[i]);
+    }
+}
+
+/* The first rows, with y as it should lie, or `apart` elements further. */
+static void epilogue_run(epilogue *e, int64_t rows, tutti__activation activation, bool bias,
+                         bool keeps_z, int64_t apart)
+{
+    const problem *p = &e->p;
+    const int64_t bytes = apart * (int64_t)tutti_dtype_size(p->dtype);
+    const tutti__matrix a = matrix_of(&e->a, 0), b = matrix_of(&e->b, 0),
+                        y = {(char *)e->y.data + bytes, p->dtype, p->n};
+    tutti__gemm planned = tutti__gemm_of("gemm", rows, p->n, p->k, &a, false, &b, true, &y), gemm;
+    planned.bias = bias ? e->bias.data : NULL;
+    planned.z = keeps_z ? e->z.data : NULL;
+    planned.activation = activation;
+    gemm = planned;
+    planned.c.data = e->y.data;
+    harness_buffer_poison(e->ctx, &e->y);
+    harness_buffer_poison(e->ctx, &e->z);
+    run(e->ctx, &planned, &gemm);
+    harness_buffer_get(e->ctx, &e->y, e->y_values);
+    harness_buffer_get(e->ctx, &e->z, e->z_values);
+    memmove(e->y_values, e->y_values + apart, (size_t)(rows * p->n) * sizeof(double));
+}
+
+static bool same(double a, double b)
+{
+    return a == b || (isnan(a) && isnan(b));
+}
+
+/* The activations for which z is not kept. */
+static double act_of(tutti__activation activation, double z)
+{
+    switch (activation.kind) {
+    case TUTTI_ACT_RELU:
+        return z < 0 ? 0 : z;
+    case TUTTI_ACT_LEAKY_RELU:
+        return z > 0 ? z : activation.slope * z;
+    case TUTTI_ACT_SQUARED_RELU:
+        return z < 0 ? 0 : z * z;
+    default:
+        return z;
+    }
+}
+
+/* act(z), or z if that is kept */
+static void check_values(const epilogue *e, const double *got, tutti__activation activation,
+                         bool bias)
+{
+    const problem *p = &e->p;
+    for (int64_t i = 0; i < p->m * p->n && harness_failures() == 0; i++) {
+        const int64_t row = i / p->n, col = i % p->n;
+        double want = row == NAN_ROW ? NAN : row >= PERIOD ? got[i - PERIOD * p->n] : 0;
+        if (row == NAN_ROW + PERIOD) want = got[i - 2 * PERIOD * p->n];
+        if (row < PERIOD) {
+            for (int64_t l = 0; l < p->k; l++)
+                want += e->a_values[row * p->k + l] * e->b_values[col * p->k + l];
+            want = act_of(activation, want + (bias ? e->bias_values[col] : 0));
+            want = harness_round(p->dtype, want);
+        }
+        CHECK(same(got[i], want), "[%lld, %lld] is %g, want %g", (long long)row, (long long)col,
+              got[i], want);
+    }
+}
+
+static void test_epilogue(void)
+{
+#define KIND(name, text, from) TUTTI_ACT_##name,
+    static const tutti_activation kinds[] = {TUTTI_ACTIVATION_LIST(KIND)};
+#undef KIND
+    /* ways to the same bits; another address asks for another kernel, which agrees on z here */
+    static const struct {
+        bool keeps_z, fewer;
+        int64_t apart;
+        const char *text;
+    } ways[] = {{false, false, 0, "without z"},
+                {true, true, 0, "of fewer rows"},
+                {true, false, 1, "at another address"}};
+    const bool large = harness_backend() == TUTTI_BACKEND_CUDA;
+    for (int type = 0; type < 4; type++) {
+        const problem p = {.m = large ? 4591 : 131,
+                           .n = large ? 1560 : 24,
+                           .k = large ? 1032 : 40,
+                           .dtype = float_dtypes[type]};
+        if (large && tutti_dtype_size(p.dtype) > 2) continue; /* no such kernels */
+        epilogue e = epilogue_make(&p);
+        double *y = harness_calloc((size_t)(p.m * p.n), sizeof *y);
+        for (int i = 0; i < HARNESS_COUNT(kinds); i++) {
+            if (large && (i % 2 != type % 2 || (harness_quick() && i > 4))) continue;
+            const tutti__activation activation = {kinds[i], 0.5, 0.75, 1.5, -0.25};
+            const bool bias = i % 3 != 1;
+            harness_where("%s, activation %d", tutti_dtype_name(p.dtype), i);
+            const bool keeps_z = tutti__activation_wants_z(kinds[i]);
+            epilogue_run(&e, p.m, activation, bias, keeps_z, 0);
+            check_values(&e, keeps_z ? e.z_values : e.y_values, activation, bias);
+            memcpy(y, e.y_values, (size_t)(p.m * p.n) * sizeof *y);
+            for (int way = 0; way < HARNESS_COUNT(ways); way++) {
+                const int64_t rows = ways[way].fewer ? p.m - p.m / 23 : p.m;
+                epilogue_run(&e, rows, activation, bias, ways[way].keeps_z && keeps_z,
+                             ways[way].apart);
+                for (int64_t j = 0; j < rows * p.n && harness_failures() == 0; j++)
+                    CHECK(same(e.y_values[j], y[j]), "y[%lld, %lld] is %.9g, but %.9g %s",
+                          (long long)(j / p.n), (long long)(j % p.n), y[j], e.y_values[j],
+                          ways[way].text);
+            }
+        }
+        harness_where(NULL);
+        free(y);
+        epilogue_free(&e);
+    }
+}
+
+static const harness_test tests[] = {
+    {"single", test_single}, {"batch", test_batch}, {"epilogue", test_epilogue}};
 
 int main(int argc, char **argv)
 {

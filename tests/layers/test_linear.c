@@ -1,5 +1,6 @@
 /* Tests of FusedLinear. */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -257,12 +258,145 @@ static void test_tf32(void)
     trial_tf32(&c);
 }
 
+/* Rows of leaves.  A layer with room for ROWS rows, whose parameters are bound to memory of its
+ * own; weight, bias and their gradients come first. */
+enum { ROWS = 700 };
+typedef struct leafy {
+    tutti_context *ctx;
+    tutti_layer *layer;
+    int64_t in, out;
+    tutti_dtype dtype;
+    void *params[4], *x, *dy, *y, *dx, *saved;
+} leafy;
+
+static void *drawn(leafy *l, int64_t count, uint64_t seed)
+{
+    void *data = NULL, *values = harness_calloc((size_t)count, tutti_dtype_size(l->dtype));
+    double *drawn = harness_calloc((size_t)count, sizeof *drawn);
+    harness_rng rng = {seed};
+    for (int64_t i = 0; i < count; i++) drawn[i] = harness_uniform(&rng, -1, 1);
+    CHECK_OK(tutti_convert(values, l->dtype, drawn, TUTTI_F64, count));
+    CHECK_OK(tutti_alloc(l->ctx, (size_t)count * tutti_dtype_size(l->dtype), &data));
+    CHECK_OK(tutti_copy(l->ctx, data, values, (size_t)count * tutti_dtype_size(l->dtype)));
+    CHECK_OK(tutti_context_synchronize(l->ctx));
+    free(drawn);
+    free(values);
+    return data;
+}
+
+static void leafy_open(leafy *l, int64_t in, int64_t out, int type, const char *activation)
+{
+    char options[160];
+    const tutti_dtype real = float_dtypes[type] == TUTTI_F64 ? TUTTI_F64 : TUTTI_F32;
+    *l = (leafy){.ctx = harness_context(), .in = in, .out = out, .dtype = float_dtypes[type]};
+    snprintf(options, sizeof options, "in=%lld,out=%lld,dtype=%s,activation=%s", (long long)in,
+             (long long)out, tutti_dtype_name(l->dtype), activation);
+    harness_where("%s", options);
+    CHECK_OK(tutti_layer_create_by_name(l->ctx, "linear", options, &l->layer));
+    for (int i = 0; i < 2; i++) {
+        tutti_param *param = tutti_layer_param(l->layer, i);
+        const int64_t count = tutti_tensor_count(&param->value);
+        tutti_tensor value = param->value, grad = param->value;
+        value.data = l->params[i] = drawn(l, count, 5 + (uint64_t)i);
+        CHECK_OK(tutti_alloc(l->ctx, (size_t)count * sizeof(double), &l->params[2 + i]));
+        grad.data = l->params[2 + i];
+        grad.dtype = real;
+        CHECK_OK(tutti_param_bind(param, &value, &grad));
+    }
+    l->x = drawn(l, ROWS * in, 1);
+    l->dy = drawn(l, ROWS * out, 2);
+    l->y = drawn(l, ROWS * out, 3);
+    l->dx = drawn(l, ROWS * in, 4);
+    CHECK_OK(tutti_alloc(l->ctx, tutti_layer_saved_bytes(l->layer, ROWS) + 16, &l->saved));
+}
+
+static void leafy_close(leafy *l)
+{
+    for (int i = 0; i < 4; i++) CHECK_OK(tutti_free(l->ctx, &l->params[i]));
+    void **rest[] = {&l->x, &l->dy, &l->y, &l->dx, &l->saved};
+    for (int i = 0; i < HARNESS_COUNT(rest); i++) CHECK_OK(tutti_free(l->ctx, rest[i]));
+    tutti_layer_destroy(&l->layer);
+    harness_where(NULL);
+}
+
+/* y and dx of rows [first, first + rows), as one leaf, in the host's memory. */
+static void leafy_run(leafy *l, int64_t first, int64_t rows, char *y, char *dx)
+{
+    const int64_t size = (int64_t)tutti_dtype_size(l->dtype);
+    const int64_t in = first * l->in * size, out = first * l->out * size;
+    tutti_tensor x = tutti_tensor_2d((char *)l->x + in, l->dtype, rows, l->in);
+    tutti_tensor dx_rows = tutti_tensor_2d((char *)l->dx + in, l->dtype, rows, l->in);
+    tutti_tensor y_rows = tutti_tensor_2d((char *)l->y + out, l->dtype, rows, l->out);
+    tutti_tensor dy = tutti_tensor_2d((char *)l->dy + out, l->dtype, rows, l->out);
+    const size_t saved = tutti_layer_saved_bytes(l->layer, rows);
+    tutti_linear_call call = {
+        .x = &x, .y = &y_rows, .saved = l->saved, .saved_bytes = saved, .leaves = 1};
+    CHECK_OK(tutti_linear_forward(l->layer, l->ctx, &call));
+    CHECK_OK(tutti_copy(l->ctx, y, y_rows.data, (size_t)(rows * l->out * size)));
+    call.dy = &dy;
+    call.dx = &dx_rows;
+    CHECK_OK(tutti_linear_backward(l->layer, l->ctx, &call));
+    CHECK_OK(tutti_copy(l->ctx, dx, dx_rows.data, (size_t)(rows * l->in * size)));
+    CHECK_OK(tutti_context_synchronize(l->ctx));
+}
+
+/* Of every `step`-th number of rows. */
+static void check_rows_of_leaves(int64_t in, int64_t out, int type, const char *activation,
+                                 int step)
+{
+    leafy l;
+    leafy_open(&l, in, out, type, activation);
+    const size_t x_row = (size_t)in * tutti_dtype_size(l.dtype);
+    const size_t y_row = (size_t)out * tutti_dtype_size(l.dtype);
+    char *y = harness_calloc(ROWS, y_row), *dx = harness_calloc(ROWS, x_row);
+    char *some_y = harness_calloc(ROWS, y_row), *some_dx = harness_calloc(ROWS, x_row);
+    leafy_run(&l, 0, ROWS, y, dx);
+    for (int64_t rows = 1; rows <= 300; rows += step) {
+        const int64_t first = (rows * 7 + 1) % (ROWS - rows);
+        leafy_run(&l, first, rows, some_y, some_dx);
+        if (!CHECK(memcmp(some_y, y + (size_t)first * y_row, (size_t)rows * y_row) == 0,
+                   "%lld rows of y from %lld have other bits", (long long)rows, (long long)first) ||
+            !CHECK(memcmp(some_dx, dx + (size_t)first * x_row, (size_t)rows * x_row) == 0,
+                   "%lld rows of dx from %lld have other bits", (long long)rows, (long long)first))
+            break;
+    }
+    free(y);
+    free(dx);
+    free(some_y);
+    free(some_dx);
+    leafy_close(&l);
+}
+
+/* A row of a leaf has the same bits whatever rows are beside it, wherever they lie. */
+static void test_rows_of_leaves(void)
+{
+    static const struct {
+        int64_t in, out;
+    } sizes[] = {{64, 128}, {1024, 384}, {129, 10}, {10, 67}};
+    if (harness_backend() == TUTTI_BACKEND_HOST) {
+        harness_skip("a row's bits may depend on the number of its leaf's rows");
+        return;
+    }
+    for (int type = 0; type < 4; type++)
+        for (int i = 0; i < HARNESS_COUNT(sizes); i++) {
+            const bool all = float_dtypes[type] == TUTTI_BF16 && i < 2;
+            check_rows_of_leaves(sizes[i].in, sizes[i].out, type, i % 2 ? "none" : "gelu",
+                                 harness_quick() ? 37
+                                 : all           ? 1
+                                                 : 11);
+        }
+}
+
 int main(int argc, char **argv)
 {
     static const harness_test own[] = {
-        {"large values", test_large_values}, {"slope at zero", test_slope_at_zero},
-        {"many rows", test_many_rows},       {"well-conditioned", test_well_conditioned},
-        {"far left", test_fading},           {"TF32", test_tf32},
+        {"large values", test_large_values},
+        {"slope at zero", test_slope_at_zero},
+        {"many rows", test_many_rows},
+        {"well-conditioned", test_well_conditioned},
+        {"far left", test_fading},
+        {"TF32", test_tf32},
+        {"rows of leaves", test_rows_of_leaves},
     };
     return matrix_main(argc, argv, &linear, own, HARNESS_COUNT(own));
 }

@@ -24,21 +24,24 @@ struct maths {
         asm("sqrt.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
         return y;
     }
-    /* exp(-x^2) times a polynomial in t = 1/(1 + 0.4 |x|), fitted to erfc(x) exp(x^2) / t on [0,
-     * 11] with a relative error below 4e-6, so that the tail keeps the digits that 1 + erf would
-     * lose. */
+    /* erfc(x) exp(x^2) times a constant, as a polynomial in t = 1/(1 + 0.4 x), fitted on [0, 11]
+     * with a relative error below 4e-6. */
+    static __device__ __forceinline__ real tail(real t, real times)
+    {
+        real p = -0.0803539693f * times;
+        p = fmaf(p, t, 0.134337165f * times);
+        p = fmaf(p, t, 0.141101188f * times);
+        p = fmaf(p, t, 0.130966753f * times);
+        p = fmaf(p, t, 0.225812497f * times);
+        p = fmaf(p, t, 0.222217004f * times);
+        p = fmaf(p, t, 0.225917378f * times);
+        return p * t;
+    }
+    /* erfc(x), whose tail keeps the digits that 1 + erf would lose. */
     static __device__ real complement(real x)
     {
-        real t = __fdividef(1.0f, fmaf(0.4f, fabsf(x), 1.0f));
-        real p = -0.0803539693f;
-        p = fmaf(p, t, 0.134337165f);
-        p = fmaf(p, t, 0.141101188f);
-        p = fmaf(p, t, 0.130966753f);
-        p = fmaf(p, t, 0.225812497f);
-        p = fmaf(p, t, 0.222217004f);
-        p = fmaf(p, t, 0.225917378f);
-        real tail = p * t * __expf(-x * x);
-        return x < 0 ? 2.0f - tail : tail;
+        real right = tail(__fdividef(1.0f, fmaf(0.4f, fabsf(x), 1.0f)), 1) * __expf(-x * x);
+        return x < 0 ? 2.0f - right : right;
     }
 };
 template<>
@@ -229,30 +232,58 @@ struct short_way {
     }
 };
 
-/* act(z) / p_keep from 2^-8 z, in which neither factor takes an instruction: it is 2^-8 z / (k + k
- * exp(-a)) with k = 2^-8 p_keep, and the exponential's argument takes up log k. */
-template<tutti_activation act>
+/* act(z) / p_keep from 2^-SHIFT z, in which neither factor takes an instruction: it is 2^-SHIFT z /
+ * (k + k exp(-a)) with k = 2^-SHIFT p_keep, and the exponential's argument takes up log k.  The
+ * hardware flushes the logistic function to 0 below 2^(-126 - SHIFT): with a SHIFT of 16 every
+ * result that bf16 can hold survives, subnormal ones too. */
+template<tutti_activation act, int SHIFT>
 struct short_scaled {
+    static constexpr double up = 1 << SHIFT;
+    static constexpr float down = float(1 / up);
     float k, log2_k;
 
-    __device__ __forceinline__ explicit short_scaled(float p_keep) : k(p_keep * 0x1p-8f)
+    __device__ __forceinline__ explicit short_scaled(float p_keep) : k(p_keep * down)
     {
         asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(log2_k) : "f"(p_keep));
-        log2_k -= 8;
+        log2_k -= SHIFT;
     }
     __device__ __forceinline__ float operator()(float z) const
     {
         constexpr double log2_e = 1.4426950408889634073599246810019;
-        float by = float(log2_e * 0x1p8), e, r;
-        z = above(z, -float(flat<act>) * 0x1p-8f);
+        float by = float(log2_e * up), e, r;
+        z = above(z, -float(flat<act>) * down);
         if (act == TUTTI_ACT_GELU)
-            by =
-                float(gelu_linear * log2_e * 0x1p8) + float(gelu_cubic * log2_e * 0x1p24) * (z * z);
+            by = float(gelu_linear * log2_e * up) +
+                 float(gelu_cubic * log2_e * up * up * up) * (z * z);
         asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(e) : "f"(log2_k - z * by));
         asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(k + e));
         return z * r;
     }
 };
+
+/* gelu_erf(z) = max(z, 0) - m erfc(m / sqrt(2)) / 2 with m = |z|, for the 16-bit types, with
+ * maths' polynomial.  The exponential is taken times 2^16, as the hardware flushes
+ * it to 0 below 2^-126, and the polynomial times 2^-16. */
+static __device__ __forceinline__ float short_gelu_erf(float z)
+{
+    constexpr double log2_e = 1.4426950408889634073599246810019;
+    const float m = fminf(fabsf(z), float(flat<TUTTI_ACT_GELU_ERF>));
+    float t, e;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(t) : "f"(fmaf(float(0.4 * sqrt_half), m, 1.0f)));
+    /* 2^16 exp(-m^2 / 2) / 2 */
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(e) : "f"(fmaf(float(-0.5 * log2_e) * m, m, 15.0f)));
+    return fmaf(-m, maths<__half>::tail(t, 0x1p-16f) * e, above(z, -0.0f)); /* -0 far left */
+}
+
+/* act(z), the short way if there is one. */
+template<class T, tutti_activation act>
+__device__ __forceinline__ real_of<T>
+activate_shortly(real_of<T> z, const activation_constants<real_of<T>> &constants)
+{
+    if constexpr (has_short_way<T, act>) return short_scaled<act, 16>(1)(0x1p-16f * z);
+    if constexpr (sizeof(T) == 2 && act == TUTTI_ACT_GELU_ERF) return short_gelu_erf(z);
+    return activate<T, act>(z, constants);
+}
 
 /* scale act'(z) */
 template<class T, tutti_activation act>

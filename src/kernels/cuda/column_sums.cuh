@@ -67,12 +67,14 @@ __device__ __forceinline__ void write_partial(const R (&sum)[WIDTH], int lane, i
 }
 
 /* Where the partial rows are, and what becomes of them: the first `cols` columns of each, which are
- * `pitch` apart, are added to sum; those from `apart` on to more, if there is one. */
+ * `pitch` apart, are added to sum; those from `apart` on to more, if there is one.  Of several
+ * leaves, a grid's line of blocks each: elements to the next one's partial rows, and sums. */
 template<class R, class G>
 struct column_parts {
     const R *partial;
     int64_t count, cols, pitch, apart;
     G *sum, *more;
+    int64_t leaf, leaf_sum;
 };
 
 /* sum[c] (+)= partial[0][c] + partial[1][c] + …: strip s of a block adds rows s, s + STRIPS, …,
@@ -91,8 +93,9 @@ __global__ void __launch_bounds__(THREADS, 1024 / THREADS)
     const int64_t cols = parts.cols, pitch = parts.pitch;
     const int64_t base = int64_t(first_one ? blockIdx.x : blockIdx.x - slices) * lanes;
     const int64_t col = base + lane * WIDTH;
-    const R *partial = parts.partial + (first_one ? 0 : parts.apart) + col;
-    G *to = (first_one ? parts.sum : parts.more) + base + threadIdx.x;
+    const R *partial =
+        parts.partial + blockIdx.y * parts.leaf + (first_one ? 0 : parts.apart) + col;
+    G *to = (first_one ? parts.sum : parts.more) + blockIdx.y * parts.leaf_sum + base + threadIdx.x;
     const bool writes = threadIdx.x < lanes && base + threadIdx.x < cols;
 #if __CUDA_ARCH__ >= 900
     bool ready = false;
@@ -161,8 +164,9 @@ __global__ void __launch_bounds__(threads)
     const int64_t block = first_one ? blockIdx.x : blockIdx.x - slices;
     const int64_t col = (block * threads + threadIdx.x) * WIDTH;
     if (col >= parts.cols) return;
-    const R *partial = parts.partial + (first_one ? 0 : parts.apart) + col;
-    G *to = (first_one ? parts.sum : parts.more) + col;
+    const R *partial =
+        parts.partial + blockIdx.y * parts.leaf + (first_one ? 0 : parts.apart) + col;
+    G *to = (first_one ? parts.sum : parts.more) + blockIdx.y * parts.leaf_sum + col;
     wait_for_previous();
     R next[FEW_ROWS][WIDTH] = {}; /* on their way together */
 #pragma unroll
@@ -195,11 +199,13 @@ static inline auto column_sums_kernel_of(bool even, column_shape shape)
 
 template<class R, class G>
 static tutti_status column_sums_finish(const char *what, cudaStream_t stream,
-                                       const column_parts<R, G> &parts, bool accumulate)
+                                       const column_parts<R, G> &parts, bool accumulate,
+                                       unsigned leaves = 1)
 {
     constexpr int width = 16 / (int)sizeof(R);
     const bool even = parts.cols % width == 0 && parts.pitch % width == 0 &&
-                      parts.apart % width == 0 && (uintptr_t)parts.partial % 16 == 0;
+                      parts.apart % width == 0 && parts.leaf % width == 0 &&
+                      (uintptr_t)parts.partial % 16 == 0;
     const int sums = parts.more ? 2 : 1;
     const column_shape shape = parts.cols * sums <= 8192 ? FEW_COLUMNS
                                : parts.count <= FEW_ROWS && parts.cols * sums >= MANY_COLUMNS
@@ -209,17 +215,18 @@ static tutti_status column_sums_finish(const char *what, cudaStream_t stream,
     const unsigned slices = (unsigned)div_up(parts.cols, each);
     int device = 0;
     TUTTI_TRY(tutti__cuda_status(cudaGetDevice(&device), what));
-    return launch_early(what, device, column_sums_kernel_of<R, G>(even, shape), slices * sums,
-                        dim3(shape == FEW_COLUMNS ? 512 : threads), stream, parts, slices,
-                        accumulate);
+    return launch_early(what, device, column_sums_kernel_of<R, G>(even, shape),
+                        dim3(slices * sums, leaves), dim3(shape == FEW_COLUMNS ? 512 : threads),
+                        stream, parts, slices, accumulate);
 }
 
 template<class R>
 static tutti_status column_sums_finish(const char *what, cudaStream_t stream, int64_t count,
                                        int64_t cols, const R *partial, R *sum, bool accumulate)
 {
-    return column_sums_finish(
-        what, stream, column_parts<R, R>{partial, count, cols, cols, 0, sum, NULL}, accumulate);
+    return column_sums_finish(what, stream,
+                              column_parts<R, R>{partial, count, cols, cols, 0, sum, NULL, 0, 0},
+                              accumulate);
 }
 
 #endif

@@ -31,13 +31,13 @@ __device__ __forceinline__ void wait_for_previous()
 /* Launches a second one. */
 template<class... P, class... Q>
 static inline tutti_status launch_early(const char *what, int device, void (*kernel)(P...),
-                                        unsigned grid, dim3 block, cudaStream_t stream, Q &&...args)
+                                        dim3 grid, dim3 block, cudaStream_t stream, Q &&...args)
 {
     cudaLaunchAttribute early = {};
     early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     early.val.programmaticStreamSerializationAllowed = 1;
     cudaLaunchConfig_t config = {};
-    config.gridDim = dim3(grid);
+    config.gridDim = grid;
     config.blockDim = block;
     config.stream = stream;
     config.attrs = &early;
@@ -306,6 +306,19 @@ static __device__ __forceinline__ uint4 bytes_from(const uint4 &a, const uint4 &
     unsigned bits = skew % 4 * 8;
     return make_uint4(__funnelshift_r(w[0], w[1], bits), __funnelshift_r(w[1], w[2], bits),
                       __funnelshift_r(w[2], w[3], bits), __funnelshift_r(w[3], w[4], bits));
+}
+
+/* The same for elements of T, WORDS = skew / 4 mod 4. */
+template<class T, int WORDS>
+__device__ __forceinline__ uint4 bytes_of(const uint4 &a, const uint4 &b, unsigned skew)
+{
+    const uint32_t w[9] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w, 0};
+    uint32_t found[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        found[i] = sizeof(T) == 4 ? w[WORDS + i]
+                                  : __funnelshift_rc(w[WORDS + i], w[WORDS + i + 1], skew % 4 * 8);
+    return make_uint4(found[0], found[1], found[2], found[3]);
 }
 
 /* The first `count` elements of a vector, one by one; the others are 0. */

@@ -254,7 +254,7 @@ struct dropout_strip {
     const activation_constants<real> constants;
     mask_bits mask;
     const real p_keep, scale; /* scale: f32 and f64 divide by p_keep; of no use at p = 1 */
-    const short_scaled<act> shrunk_activation;
+    const short_scaled<act, 8> shrunk_activation;
     const int64_t first; /* of the block's rows, in the global batch */
     const column<T, even> x, other, y;
     const int count, strip, apart, rows;

@@ -3,7 +3,8 @@
  * A bias is added in the product's epilogue if a trial at planning shows that it is added before C
  * is rounded; otherwise, and for f64, C is filled with it and the product is added.  relu is in the
  * epilogue too if a trial shows that it keeps NaN.  The other activations are a second pass over C:
- * cuBLASLt's GELU epilogue, keeping z, is no faster than that, and for the rest it has none.
+ * cuBLASLt's GELU epilogue, keeping z, is no faster than that, and for the rest it has none.  Where
+ * product.h has a faster kernel for a product and its activation, that one is used.
  *
  * cuBLASLt is column-major: a row-major [r, c] matrix with row stride s is its c x r matrix with
  * leading dimension s.  All products are therefore written transposed, C^T = op(B)^T op(A)^T: its
@@ -12,7 +13,12 @@
  * Algorithms are chosen among those that sum in a fixed order, so the bits of a product depend on
  * the shape and on how operands are aligned only.  Each product has two: one for operands aligned
  * as those that were planned with, and one for any address and stride.  Descriptors live on the
- * stack, a call searches and allocates nothing. */
+ * stack, a call searches and allocates nothing.
+ *
+ * Where bits must not depend on the number of rows or of products (tutti__gemm_keeps), the
+ * algorithm is chosen for a fixed number of them and for addresses that are aligned no better than
+ * rows, and sums along k in one go: with a given algorithm a row then has the same bits whatever is
+ * beside it.  The first one offered is taken that can compute any number of them. */
 #include "kernels/cuda/gemm.h"
 
 #include <cublasLt.h>
@@ -22,6 +28,8 @@
 #include <cstring>
 
 #include "kernels/cuda/passes.h"
+#include "kernels/cuda/product.h"
+#include "ops/tree_sum.h"
 
 #define TRY_CUBLAS(name, call)                                                   \
     do {                                                                         \
@@ -45,6 +53,7 @@ struct candidate {
 /* A plan's data of a product. */
 struct choice {
     tutti__gemm planned;
+    bool own; /* product.h's kernel, for operands that it takes */
     candidate plain, fused;
 };
 
@@ -53,6 +62,8 @@ struct descriptors {
     cublasLtMatrixLayoutOpaque_t a, b, c; /* A and B of cuBLASLt are our b and a */
 };
 
+constexpr int64_t usual_rows = 8192; /* an algorithm for any number of rows is chosen for these */
+constexpr int offered_most = 16;     /* algorithms that are tried */
 constexpr size_t probe_bytes = (size_t)8 << 20; /* of a probe's matrices */
 
 /* The context's cuBLASLt handle is made with the first plan on it. */
@@ -138,34 +149,75 @@ static int64_t alignment_of(int64_t ld, tutti_dtype dtype)
     return bytes & -bytes;
 }
 
-/* The least of a batch's matrices, where the first begins on 16 bytes. */
-static uint32_t matrix_alignment(const tutti__matrix &matrix, const int64_t *apart)
+/* The least of a batch's matrices, where the first begins on 16 bytes; or of matrices that begin at
+ * any row. */
+static uint32_t matrix_alignment(const tutti__gemm *g, const tutti__matrix &matrix,
+                                 const int64_t *apart)
 {
-    return (uint32_t)alignment_of(apart[0] | apart[1], matrix.dtype);
+    return (uint32_t)alignment_of(g->keeps ? matrix.stride : apart[0] | apart[1], matrix.dtype);
 }
 
-/* cuBLASLt's first choice; has[] stays false if it has none. */
-static tutti_status choose(cublasLtHandle_t handle, const tutti__gemm *gemm, candidate *p,
-                           int alignment, bool relu)
+/* As many rows, or products one after another. */
+static tutti__gemm with_many(const tutti__gemm *gemm, int64_t many)
 {
-    /* an odd leading dimension requests an algorithm for any leading dimension */
     tutti__gemm g = *gemm;
-    if (alignment == ANY)
-        for (int64_t *stride : {&g.a.in.stride, &g.b.in.stride, &g.c.stride, &g.a.apart[1],
-                                &g.b.apart[1], &g.c_apart[1]})
-            *stride |= 1;
-    /* only the alignment of this address counts */
-    g.bias = (const void *)(uintptr_t)256;
+    if (g.keeps == TUTTI__GEMM_KEEPS_ROWS) g.m = many;
+    if (g.keeps == TUTTI__GEMM_KEEPS_ITEMS) {
+        g.batch[1] = many;
+        g.a.apart[1] = (g.a.transposed ? g.k : g.m) * g.a.in.stride;
+        g.b.apart[1] = (g.b.transposed ? g.n : g.k) * g.b.in.stride;
+        g.c_apart[1] = g.m * g.c.stride;
+    }
+    return g;
+}
+
+/* Whether the algorithm can compute this product. */
+static tutti_status serves(cublasLtHandle_t handle, const tutti__gemm *g, const candidate *p,
+                           int alignment, bool relu, bool *good)
+{
     descriptors d;
-    TUTTI_TRY(describe(&g, p->bias, relu, &d));
+    TUTTI_TRY(describe(g, p->bias, relu, &d));
+    cublasLtMatmulHeuristicResult_t result;
+    const cublasStatus_t status = cublasLtMatmulAlgoCheck(handle, &d.op, &d.a, &d.b, &d.c, &d.c,
+                                                          &p->algorithm[alignment], &result);
+    *good = status == CUBLAS_STATUS_SUCCESS && result.state == CUBLAS_STATUS_SUCCESS &&
+            result.workspaceSize <= TUTTI__CUDA_GEMM_WORKSPACE;
+    return TUTTI_OK;
+}
+
+/* Sums of so few terms, in a batch, are faster in small tiles, where one is written while the next
+ * is computed: dW of 8 leaves of 1024 rows, 2048 x 8192, 8 x 49 us instead of 8 x 55 of an H200,
+ * and 59 instead of 72 where it adds to C. */
+static bool prefers_small_tiles(const tutti__gemm *gemm)
+{
+    return gemm->keeps == TUTTI__GEMM_KEEPS_ITEMS && gemm->k <= 2048;
+}
+
+static bool has_small_tiles(const cublasLtMatmulAlgo_t *algorithm)
+{
+    int tile = 0;
+    size_t written;
+    return cublasLtMatmulAlgoConfigGetAttribute(algorithm, CUBLASLT_ALGO_CONFIG_TILE_ID, &tile,
+                                                sizeof tile, &written) == CUBLAS_STATUS_SUCCESS &&
+           (tile == CUBLASLT_MATMUL_TILE_128x128 || tile == CUBLASLT_MATMUL_TILE_128x160);
+}
+
+/* cuBLASLt's choice number `which`; *found: there is one; *usable: it can be run, which is an error
+ * if not where no other one is asked for. */
+static tutti_status offered(cublasLtHandle_t handle, const tutti__gemm *g, descriptors *d,
+                            int which, cublasLtMatmulAlgo_t *algorithm, bool *found, bool *usable)
+{
+    *usable = false;
     cublasLtMatmulPreferenceOpaque_t preference;
-    TRY_CUBLAS(g.name, cublasLtMatmulPreferenceInit(&preference));
+    TRY_CUBLAS(g->name, cublasLtMatmulPreferenceInit(&preference));
     /* split sums only through the workspace, added in a second step, in an order that does not
      * depend on timing */
     uint32_t scheme = CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    if (g->keeps) scheme = CUBLASLT_REDUCTION_SCHEME_NONE;
     const size_t workspace = TUTTI__CUDA_GEMM_WORKSPACE;
-    uint32_t of_a = matrix_alignment(g.a.in, g.a.apart), of_b = matrix_alignment(g.b.in, g.b.apart);
-    uint32_t of_c = matrix_alignment(g.c, g.c_apart);
+    uint32_t of_a = matrix_alignment(g, g->a.in, g->a.apart);
+    uint32_t of_b = matrix_alignment(g, g->b.in, g->b.apart);
+    uint32_t of_c = matrix_alignment(g, g->c, g->c_apart);
     const struct {
         cublasLtMatmulPreferenceAttributes_t name;
         const void *value;
@@ -179,20 +231,65 @@ static tutti_status choose(cublasLtHandle_t handle, const tutti__gemm *gemm, can
         {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &of_c, sizeof of_c},
     };
     for (const auto &attribute : attributes)
-        TRY_CUBLAS(g.name, cublasLtMatmulPreferenceSetAttribute(&preference, attribute.name,
-                                                                attribute.value, attribute.size));
-    cublasLtMatmulHeuristicResult_t result;
-    int found = 0;
-    cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(handle, &d.op, &d.a, &d.b, &d.c, &d.c,
-                                                           &preference, 1, &result, &found);
-    if (status == CUBLAS_STATUS_NOT_SUPPORTED || (status == CUBLAS_STATUS_SUCCESS && found == 0))
-        return TUTTI_OK;
-    TRY_CUBLAS(g.name, status);
-    TRY_CUBLAS(g.name, result.state);
-    p->algorithm[alignment] = result.algo;
-    p->has[alignment] = true;
-    p->relu[alignment] = relu;
+        TRY_CUBLAS(g->name, cublasLtMatmulPreferenceSetAttribute(&preference, attribute.name,
+                                                                 attribute.value, attribute.size));
+    cublasLtMatmulHeuristicResult_t results[offered_most];
+    int count = 0;
+    cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
+        handle, &d->op, &d->a, &d->b, &d->c, &d->c, &preference, which + 1, results, &count);
+    *found =
+        status != CUBLAS_STATUS_NOT_SUPPORTED && (status != CUBLAS_STATUS_SUCCESS || count > which);
+    if (!*found) return TUTTI_OK;
+    TRY_CUBLAS(g->name, status);
+    if (!g->keeps) TRY_CUBLAS(g->name, results[which].state);
+    *usable = results[which].state == CUBLAS_STATUS_SUCCESS;
+    *algorithm = results[which].algo;
     return TUTTI_OK;
+}
+
+/* Whether an algorithm that is to keep bits can compute any number of rows or products; it is an
+ * error if that is so but for the number of this call, which must not have another one. */
+static tutti_status serves_all(cublasLtHandle_t handle, const tutti__gemm *g, int64_t own,
+                               const candidate *p, int alignment, bool relu, bool *good)
+{
+    *good = true;
+    for (int64_t many : {1, 2, 3, 8, 100, 256}) {
+        const tutti__gemm other = with_many(g, many);
+        if (*good) TUTTI_TRY(serves(handle, &other, p, alignment, relu, good));
+    }
+    if (!*good) return TUTTI_OK;
+    const tutti__gemm this_one = with_many(g, own);
+    TUTTI_TRY(serves(handle, &this_one, p, alignment, relu, good));
+    if (*good) return TUTTI_OK;
+    return tutti__fail(TUTTI_ERR_UNSUPPORTED,
+                       "%s: the algorithm for any number of leaves' rows in [%lld, %lld] does not "
+                       "serve %lld",
+                       g->name, (long long)g->k, (long long)g->n, (long long)own);
+}
+
+/* Sets a candidate's algorithm to cuBLASLt's choice number `which`; has[] stays false if it has
+ * none.  *good: it is as wanted; small: with small tiles. */
+static tutti_status choose(cublasLtHandle_t handle, const tutti__gemm *gemm, candidate *p,
+                           int alignment, bool relu, int which, bool small, bool *good)
+{
+    const bool rows = gemm->keeps == TUTTI__GEMM_KEEPS_ROWS;
+    tutti__gemm g = with_many(gemm, rows ? usual_rows : 1);
+    /* an odd leading dimension requests an algorithm for any leading dimension */
+    if (alignment == ANY)
+        for (int64_t *stride : {&g.a.in.stride, &g.b.in.stride, &g.c.stride, &g.a.apart[1],
+                                &g.b.apart[1], &g.c_apart[1]})
+            *stride |= 1;
+    /* only the alignment of this address counts */
+    g.bias = (const void *)(uintptr_t)256;
+    descriptors d;
+    TUTTI_TRY(describe(&g, p->bias, relu, &d));
+    bool usable;
+    TUTTI_TRY(
+        offered(handle, &g, &d, which, &p->algorithm[alignment], &p->has[alignment], &usable));
+    p->relu[alignment] = relu;
+    *good = usable && (!small || has_small_tiles(&p->algorithm[alignment]));
+    if (!*good || !g.keeps) return TUTTI_OK;
+    return serves_all(handle, &g, rows ? gemm->m : gemm->batch[1], p, alignment, relu, good);
 }
 
 static cublasStatus_t run(tutti_context *ctx, const tutti__gemm *g, const candidate *p,
@@ -223,7 +320,8 @@ static tutti_status probe(tutti_context *ctx, const tutti__gemm *gemm, const can
     const tutti_dtype dtype = gemm->a.in.dtype;
     char *base = scratch + TUTTI__CUDA_GEMM_WORKSPACE;
     tutti__gemm small = *gemm;
-    small.m = gemm->m < most ? gemm->m : most;
+    const int64_t rows = gemm->keeps == TUTTI__GEMM_KEEPS_ROWS ? usual_rows : gemm->m;
+    small.m = rows < most ? rows : most;
     small.n = gemm->n < most ? gemm->n : most;
     small.k = gemm->k < most ? gemm->k : most;
     small.b.in = tutti__matrix{base, dtype, most};
@@ -288,6 +386,71 @@ static tutti_status rounds_once(tutti_context *ctx, const tutti__gemm *gemm, con
     return probe(ctx, gemm, p, alignment, 1 + e, 1 + e, -(1 + 2 * e), add, e * e, scratch, good);
 }
 
+/* Whether the algorithm with beta 1 gives the bits of the product with beta 0 and a sum by the
+ * kernel that adds leaves, in a product of uneven numbers. */
+static tutti_status adds_exactly(tutti_context *ctx, const tutti__gemm *gemm, const candidate *p,
+                                 int alignment, char *scratch, bool *good)
+{
+    constexpr int64_t most = 136, count = most * most; /* of m, n, k, each: more than a tile */
+    constexpr size_t each = count * sizeof(double);
+    static_assert(4 * each <= probe_bytes && each % 256 == 0, "the matrices");
+    char *base = scratch + TUTTI__CUDA_GEMM_WORKSPACE;
+    tutti__gemm small = with_many(gemm, 1);
+    small.m = gemm->m < most ? gemm->m : most;
+    small.n = gemm->n < most ? gemm->n : most;
+    small.k = gemm->k < most ? gemm->k : most;
+    small.a.in = tutti__matrix{base, gemm->a.in.dtype, most};
+    small.b.in = tutti__matrix{base + each, gemm->b.in.dtype, most};
+    small.c = tutti__matrix{base + 2 * each, gemm->c.dtype, most};
+    small.beta = 0;
+    tutti__gemm added = small;
+    added.c.data = base + 3 * each;
+    added.beta = 1;
+    tutti__tree_sum_args sum = {};
+    sum.count = count;
+    sum.dtype = gemm->c.dtype;
+    sum.dst = small.c.data;
+    sum.inputs = 2;
+    sum.in[0] = added.c.data;
+    sum.in[1] = small.c.data;
+    sum.pops[1] = 1;
+    cudaStream_t stream = tutti__cuda_stream(ctx);
+    const size_t size = tutti_dtype_size(gemm->c.dtype);
+    char *host = (char *)malloc(2 * each);
+    if (!host) return tutti__fail(TUTTI_ERR_MEMORY, "%s: no memory for a plan", gemm->name);
+    auto copy = [&](void *to, const void *from, size_t bytes) {
+        TUTTI_CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream), gemm->name);
+        return tutti__cuda_status(cudaStreamSynchronize(stream), gemm->name);
+    };
+    uint64_t state = 1;
+    auto fill = [&](const tutti__matrix &to) {
+        double *values = (double *)(host + each);
+        for (int64_t i = 0; i < count; i++) {
+            state = state * UINT64_C(6364136223846793005) + 1;
+            values[i] = (double)(int64_t)state * 0x1p-63;
+        }
+        TUTTI_TRY(tutti_convert(host, to.dtype, values, TUTTI_F64, count));
+        return copy(to.data, host, (size_t)count * tutti_dtype_size(to.dtype));
+    };
+    auto trial = [&]() {
+        descriptors d;
+        for (const tutti__matrix &matrix : {small.a.in, small.b.in, small.c, added.c})
+            TUTTI_TRY(fill(matrix));
+        TUTTI_TRY(describe(&small, p->bias, p->relu[alignment], &d));
+        *good = run(ctx, &small, p, alignment, &d, scratch) == CUBLAS_STATUS_SUCCESS;
+        TUTTI_TRY(tutti__cuda_tree_sum(ctx->device, ctx->stream, &sum));
+        *good = *good && run(ctx, &added, p, alignment, &d, scratch) == CUBLAS_STATUS_SUCCESS;
+        TUTTI_TRY(copy(host, small.c.data, count * size));
+        return copy(host + each, added.c.data, count * size);
+    };
+    const tutti_status status = trial();
+    for (int64_t i = 0; i < small.m && status == TUTTI_OK; i++)
+        *good = *good && memcmp(host + i * most * size, host + each + i * most * size,
+                                (size_t)small.n * size) == 0;
+    free(host);
+    return status;
+}
+
 /* Requirements of an algorithm: relu keeps NaN (some return 0), and C is rounded once. */
 static tutti_status check_epilogue(tutti_context *ctx, const tutti__gemm *gemm, candidate *p,
                                    int alignment, char *scratch, bool *good)
@@ -298,6 +461,23 @@ static tutti_status check_epilogue(tutti_context *ctx, const tutti__gemm *gemm, 
     if (*good && p->bias) TUTTI_TRY(rounds_once(ctx, gemm, p, alignment, false, scratch, good));
     if (*good && gemm->bias && !p->bias)
         TUTTI_TRY(rounds_once(ctx, gemm, p, alignment, true, scratch, &p->adds[alignment]));
+    if (*good && gemm->keeps == TUTTI__GEMM_KEEPS_ITEMS)
+        TUTTI_TRY(adds_exactly(ctx, gemm, p, alignment, scratch, good));
+    return TUTTI_OK;
+}
+
+/* The first algorithm offered that is as wanted; where no bits are kept, cuBLASLt's first or
+ * none. */
+static tutti_status choose_first(tutti_context *ctx, const tutti__gemm *gemm, candidate *p,
+                                 int alignment, bool relu, bool small, char *scratch, bool *good)
+{
+    *good = false;
+    for (int which = 0; which < (gemm->keeps ? offered_most : 1) && !*good; which++) {
+        TUTTI_TRY(choose(handle_of(ctx), gemm, p, alignment, relu, which, small, good));
+        if (!p->has[alignment]) break;
+        if (*good) TUTTI_TRY(check_epilogue(ctx, gemm, p, alignment, scratch, good));
+    }
+    if (!*good) p->has[alignment] = p->relu[alignment] = false;
     return TUTTI_OK;
 }
 
@@ -308,13 +488,9 @@ static tutti_status choose_checked(tutti_context *ctx, const tutti__gemm *gemm, 
 {
     for (int alignment = 0; alignment < ALIGNMENTS; alignment++) {
         bool good = false;
-        for (int with_relu = relu; with_relu >= 0 && !good; with_relu--) {
-            p->has[alignment] = p->relu[alignment] = false;
-            TUTTI_TRY(choose(handle_of(ctx), gemm, p, alignment, with_relu));
-            if (p->has[alignment])
-                TUTTI_TRY(check_epilogue(ctx, gemm, p, alignment, scratch, &good));
-        }
-        if (!good) p->has[alignment] = p->relu[alignment] = false;
+        for (int with_relu = relu; with_relu >= 0 && !good; with_relu--)
+            for (int small = prefers_small_tiles(gemm); small >= 0 && !good; small--)
+                TUTTI_TRY(choose_first(ctx, gemm, p, alignment, with_relu, small, scratch, &good));
     }
     return TUTTI_OK;
 }
@@ -343,6 +519,11 @@ static tutti_status choose_all(tutti_context *ctx, const tutti__gemm *gemm, char
     if (epilogues && gemm->bias) TUTTI_TRY(choose_checked(ctx, gemm, &made->fused, relu, scratch));
     TUTTI_TRY(choose_checked(ctx, gemm, &made->plain, relu, scratch));
     warn_if_rounded_early(gemm, made);
+    /* its rows have the same bits whatever their number, but not those of cuBLASLt's: where that
+     * must not matter, it must not decide */
+    const tutti__gemm usual =
+        gemm->keeps == TUTTI__GEMM_KEEPS_ROWS ? with_many(gemm, usual_rows) : *gemm;
+    TUTTI_TRY(tutti__cuda_product_plan(ctx->device, &usual, &made->own));
     return tutti__cuda_load_passes(gemm->name, gemm->c.dtype, gemm->activation);
 }
 
@@ -368,20 +549,23 @@ tutti_status tutti__cuda_gemm_plan(tutti_context *ctx, const tutti__gemm *gemms,
 
 /* Calls */
 
-static bool as_planned(const tutti__matrix &now, const int64_t *apart, const tutti__matrix &then,
-                       const int64_t *apart_then)
+static bool as_planned(const tutti__gemm *planned, const tutti__matrix &now, const int64_t *apart,
+                       const tutti__matrix &then, const int64_t *apart_then)
 {
+    const int64_t of_row = alignment_of(then.stride, now.dtype);
+    if (alignment_of(now.stride, now.dtype) < of_row) return false;
+    if (planned->keeps) return (uintptr_t)now.data % (uintptr_t)of_row == 0;
     return tutti__cuda_aligned(now.data) &&
-           alignment_of(now.stride, now.dtype) >= alignment_of(then.stride, now.dtype) &&
-           matrix_alignment(now, apart) >= matrix_alignment(now, apart_then);
+           matrix_alignment(planned, now, apart) >= matrix_alignment(planned, now, apart_then);
 }
 
 /* The best of a candidate's algorithms that these operands allow. */
 static int alignment_for(const tutti__gemm *planned, const candidate *p, const tutti__gemm *g)
 {
-    return p->has[AS_PLANNED] && as_planned(g->a.in, g->a.apart, planned->a.in, planned->a.apart) &&
-                   as_planned(g->b.in, g->b.apart, planned->b.in, planned->b.apart) &&
-                   as_planned(g->c, g->c_apart, planned->c, planned->c_apart)
+    return p->has[AS_PLANNED] &&
+                   as_planned(planned, g->a.in, g->a.apart, planned->a.in, planned->a.apart) &&
+                   as_planned(planned, g->b.in, g->b.apart, planned->b.in, planned->b.apart) &&
+                   as_planned(planned, g->c, g->c_apart, planned->c, planned->c_apart)
                ? AS_PLANNED
                : ANY;
 }
@@ -408,6 +592,7 @@ tutti_status tutti__cuda_gemm(tutti_context *ctx, const tutti__plan *plan, int w
                               const tutti__gemm *gemm, void *workspace)
 {
     const choice *made = (const choice *)plan->data + which;
+    if (made->own && tutti__cuda_product_takes(gemm)) return tutti__cuda_product(ctx, gemm);
     const tutti__gemm *planned = &made->planned;
     cudaStream_t stream = tutti__cuda_stream(ctx);
     tutti__gemm g = *gemm; /* without the passes */

@@ -5,7 +5,11 @@
  * Backward is one pass (dy, and z or y) -> dz that also sums db's columns (3 rows out e bytes),
  * then two plain products, dx = dz W and dW = dz^T x.  With activation none dz is dy and the
  * pass only sums.  db is summed in two steps of fixed order: each block sums a run of rows in
- * f32 (f64 for f64), then one kernel adds the blocks. */
+ * f32 (f64 for f64), then one kernel adds the blocks.
+ *
+ * A call's leaves are one pass, one product for y and one for dx, whose rows have the same bits
+ * whatever their number, and a batch of products for the leaves' dW. Where dW of two leaves is
+ * wanted as one, the odd leaf's product adds to the even one's. */
 #include "kernels/cuda/column_sums.cuh"
 #include "kernels/cuda/gemm.h"
 #include "kernels/cuda/passes.h"
@@ -34,7 +38,9 @@ static scratch_layout lay_out(const tutti__linear_args *args, bool backward)
     to.dz_stride = div_up(shape->out, width) * width;
     to.partial = to.dz = to.total = TUTTI__CUDA_GEMM_WORKSPACE;
     if (!backward) return to;
-    int64_t runs = div_up(shape->rows, column_run(shape->rows, shape->out, shape->dtype));
+    const int64_t leaf_rows = shape->rows / args->leaves;
+    const int64_t runs =
+        args->leaves * div_up(leaf_rows, column_run(leaf_rows, shape->out, shape->dtype));
     if (args->bias) to.dz += padded((size_t)runs * (size_t)shape->out * (size < 8 ? 4 : 8));
     to.total = to.dz;
     if (shape->activation.kind != TUTTI_ACT_NONE)
@@ -52,6 +58,46 @@ static tutti__linear_args contiguous(const tutti__linear_args *args)
     return as;
 }
 
+/* The products.  Only leaves' dW is one for each leaf. */
+static tutti__gemm y_of(const tutti__linear_args *args)
+{
+    tutti__linear_args all = *args;
+    all.leaves = 1;
+    tutti__gemm y = tutti__linear_y(&all);
+    y.keeps = args->in_leaves ? TUTTI__GEMM_KEEPS_ROWS : TUTTI__GEMM_KEEPS_NOTHING;
+    return y;
+}
+
+static tutti__gemm dx_of(const tutti__linear_args *args, const tutti__matrix *dz)
+{
+    tutti__linear_args all = *args;
+    all.leaves = 1;
+    tutti__gemm dx = tutti__linear_dx(&all, dz);
+    dx.keeps = args->in_leaves ? TUTTI__GEMM_KEEPS_ROWS : TUTTI__GEMM_KEEPS_NOTHING;
+    return dx;
+}
+
+static tutti__gemm dweight_of(const tutti__linear_args *args, const tutti__matrix *dz)
+{
+    tutti__gemm dweight = tutti__linear_dweight(args, dz);
+    dweight.keeps = args->in_leaves ? TUTTI__GEMM_KEEPS_ITEMS : TUTTI__GEMM_KEEPS_NOTHING;
+    return dweight;
+}
+
+/* dW of the even or the odd leaves, of which the first come first in memory. */
+static tutti__gemm every_other(const tutti__gemm *dweight, bool odd)
+{
+    tutti__gemm half = *dweight;
+    half.batch[1] /= 2;
+    for (tutti__factor *factor : {&half.a, &half.b}) {
+        if (odd)
+            factor->in.data = tutti__cuda_at(factor->in.data, factor->in.dtype, factor->apart[1]);
+        factor->apart[1] *= 2;
+    }
+    half.beta = odd ? 1 : dweight->beta;
+    return half;
+}
+
 static tutti_status linear_plan(tutti_context *ctx, const void *untyped, bool backward,
                                 tutti__plan *plan)
 {
@@ -62,12 +108,12 @@ static tutti_status linear_plan(tutti_context *ctx, const void *untyped, bool ba
     const scratch_layout layout = lay_out(&args, backward);
     plan->scratch = layout.total;
     if (!backward) {
-        const tutti__gemm y = tutti__linear_y(&args);
+        const tutti__gemm y = y_of(&args);
         return tutti__cuda_gemm_plan(ctx, &y, 1, plan);
     }
     const bool identity = shape->activation.kind == TUTTI_ACT_NONE;
     const tutti__matrix dz = {NULL, shape->dtype, identity ? shape->out : layout.dz_stride};
-    const tutti__gemm gemms[] = {tutti__linear_dx(&args, &dz), tutti__linear_dweight(&args, &dz)};
+    const tutti__gemm gemms[] = {dx_of(&args, &dz), dweight_of(&args, &dz)};
     TUTTI_TRY(tutti__cuda_gemm_plan(ctx, gemms, 2, plan));
     return tutti__cuda_load_passes("linear", shape->dtype, shape->activation);
 }
@@ -77,8 +123,28 @@ static tutti_status linear_forward(const tutti__job *job, const void *untyped)
     const tutti__linear_args *args = (const tutti__linear_args *)untyped;
     if (args->shape.rows == 0) return TUTTI_OK;
     TUTTI_TRY(tutti__cuda_use(job->ctx->device, "linear_forward"));
-    const tutti__gemm y = tutti__linear_y(args);
+    const tutti__gemm y = y_of(args);
     return tutti__cuda_gemm(job->ctx, job->plan, 0, &y, job->scratch);
+}
+
+/* Gradients of leaves without rows. */
+static tutti_status clear_sums(const tutti__linear_args *args, cudaStream_t stream)
+{
+    const tutti_dtype real = args->shape.dtype == TUTTI_F64 ? TUTTI_F64 : TUTTI_F32;
+    const size_t row = (size_t)args->shape.out * tutti_dtype_size(real);
+    for (int leaf = 0; leaf < args->leaves && !args->accumulate; leaf++) {
+        if (args->dweight && leaf % args->dweight_span == 0)
+            TUTTI_CUDA(
+                cudaMemsetAsync(tutti__cuda_at(args->dweight, real,
+                                               leaf / args->dweight_span * args->dweight_apart),
+                                0, (size_t)args->shape.in * row, stream),
+                "linear_backward");
+        if (args->dbias)
+            TUTTI_CUDA(cudaMemsetAsync(tutti__cuda_at(args->dbias, real, leaf * args->dbias_apart),
+                                       0, row, stream),
+                       "linear_backward");
+    }
+    return TUTTI_OK;
 }
 
 static tutti_status linear_backward(const tutti__job *job, const void *untyped)
@@ -88,17 +154,7 @@ static tutti_status linear_backward(const tutti__job *job, const void *untyped)
     const tutti__linear_shape *shape = &args->shape;
     TUTTI_TRY(tutti__cuda_use(ctx->device, "linear_backward"));
     cudaStream_t stream = tutti__cuda_stream(ctx);
-    if (shape->rows == 0) {
-        size_t size = shape->dtype == TUTTI_F64 ? 8 : 4;
-        if (args->dweight && !args->accumulate)
-            TUTTI_CUDA(cudaMemsetAsync(args->dweight, 0,
-                                       (size_t)shape->in * (size_t)shape->out * size, stream),
-                       "linear_backward");
-        if (args->dbias && !args->accumulate)
-            TUTTI_CUDA(cudaMemsetAsync(args->dbias, 0, (size_t)shape->out * size, stream),
-                       "linear_backward");
-        return TUTTI_OK;
-    }
+    if (shape->rows == 0) return clear_sums(args, stream);
     const scratch_layout layout = lay_out(args, true);
     char *base = (char *)job->scratch;
 
@@ -112,16 +168,19 @@ static tutti_status linear_backward(const tutti__job *job, const void *untyped)
     if (args->dbias || written.data)
         TUTTI_TRY(tutti__cuda_activate_backward(
             "linear", stream, shape->rows, shape->out, shape->activation, &args->dy, &v, &written,
-            base + layout.partial, args->dbias, args->accumulate));
+            base + layout.partial,
+            tutti__cuda_sums{args->dbias, args->dbias ? args->leaves : 1, args->dbias_apart,
+                             args->accumulate}));
     if (args->dx.data) {
-        const tutti__gemm dx = tutti__linear_dx(args, &dz);
+        const tutti__gemm dx = dx_of(args, &dz);
         TUTTI_TRY(tutti__cuda_gemm(ctx, job->plan, DX, &dx, base));
     }
-    if (args->dweight) {
-        const tutti__gemm dweight = tutti__linear_dweight(args, &dz);
-        TUTTI_TRY(tutti__cuda_gemm(ctx, job->plan, DWEIGHT, &dweight, base));
-    }
-    return TUTTI_OK;
+    if (!args->dweight) return TUTTI_OK;
+    const tutti__gemm dweight = dweight_of(args, &dz);
+    if (args->dweight_span < 2) return tutti__cuda_gemm(ctx, job->plan, DWEIGHT, &dweight, base);
+    const tutti__gemm even = every_other(&dweight, false), odd = every_other(&dweight, true);
+    TUTTI_TRY(tutti__cuda_gemm(ctx, job->plan, DWEIGHT, &even, base));
+    return tutti__cuda_gemm(ctx, job->plan, DWEIGHT, &odd, base);
 }
 
 extern "C" const tutti__op tutti__cuda_linear = {linear_plan, linear_forward, linear_backward};

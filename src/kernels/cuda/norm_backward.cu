@@ -91,12 +91,12 @@ struct warps_team {
 };
 
 /* `lanes` threads of a block have a row, of which up to ELEMENTS elements each; the block's groups
- * of lanes are added at the end, in the memory of the ring. */
+ * of lanes are added at the end, in the memory of the ring.  A leaf has a line of blocks. */
 template<class T, int ELEMENTS, bool CENTERED, bool SKEWED, bool WARP>
 __global__ void __launch_bounds__(threads_of(WARP, ELEMENTS, sizeof(T) == 2, !SKEWED),
                                   blocks_of(WARP, ELEMENTS, CENTERED, sizeof(T) == 2, !SKEWED))
     norm_backward_kernel(tutti__norm_args args, norm_backward_even even, backward_steps steps,
-                         backward_scratch<float> scratch, int lanes, int depth)
+                         backward_scratch<float> scratch, int64_t leaf_rows, int lanes, int depth)
 {
     extern __shared__ __align__(128) uint4 shared[];
     constexpr int N = vector16<T>::N, VECS = ELEMENTS / N, VALUES = CENTERED ? 2 : 1;
@@ -112,16 +112,18 @@ __global__ void __launch_bounds__(threads_of(WARP, ELEMENTS, sizeof(T) == 2, !SK
     const int group = threadIdx.x / lanes;
     const backward_lane which = {(int)threadIdx.x % lanes, lanes, WARP ? lanes : 32, 0};
     const int groups = blockDim.x / lanes, cols = (int)args.cols;
-    const int64_t first = (int64_t)blockIdx.x * groups;
+    const int64_t end = (blockIdx.y + (int64_t)1) * leaf_rows;
+    const int64_t first = end - leaf_rows + (int64_t)blockIdx.x * groups;
     backward_rows<T, ELEMENTS, CENTERED, SKEWED> rows(
-        args, steps, shared + gamma_words<N>(lanes, ELEMENTS, SKEWED), which, depth, first + group);
+        args, steps, shared + gamma_words<N>(lanes, ELEMENTS, SKEWED), which, depth, first + group,
+        end);
     for (int d = 0; d < depth - 1; d++) rows.request(d);
     rows.load_statistics();
     rows.store_gamma(shared, which, group == 0, even.gamma);
     __syncthreads();
     /* the block's groups go round together: one past the end has no row, but takes part in the
      * shuffles */
-    for (int turns = (int)((args.rows - first + steps.rows - 1) / steps.rows); turns > 0; turns--) {
+    for (int turns = (int)((end - first + steps.rows - 1) / steps.rows); turns > 0; turns--) {
         rows.load_statistics();
         rows.request(depth - 3);
         rows.ring.wait(depth - 1);
@@ -148,7 +150,7 @@ __global__ void __launch_bounds__(threads_of(WARP, ELEMENTS, sizeof(T) == 2, !SK
         }
         __syncthreads();
         /* the pitch has room for the last four */
-        float *to = scratch.row(blockIdx.x, which);
+        float *to = scratch.row(blockIdx.y * (int64_t)gridDim.x + blockIdx.x, which);
         for (int col = 4 * threadIdx.x; col < cols; col += 4 * blockDim.x) {
             float4 sum = *(const float4 *)(merged + col);
 #pragma unroll 1
@@ -257,7 +259,8 @@ static bool has_room(const tutti_context *ctx, const backward_plan &plan, int el
 static tutti_status plan_backward(const tutti_context *ctx, const tutti__norm_args *args,
                                   backward_plan *chosen)
 {
-    int64_t rows = args->rows, cols = args->cols, sms = tutti__cuda_sm_count(ctx->device);
+    const int64_t rows = args->rows / args->leaves, cols = args->cols;
+    const int64_t sms = tutti__cuda_sm_count(ctx->device);
     backward_plan plan = {};
     plan.wide = tutti__accumulate_dtype(args->x.dtype, args->param_dtype) == TUTTI_F64;
     plan.pitch = divide_up(cols, 16) * 16;
@@ -275,8 +278,9 @@ static tutti_status plan_backward(const tutti_context *ctx, const tutti__norm_ar
         own = has_room(ctx, plan, element);
     }
     if (own && plan.cluster <= cluster_max) {
-        /* a partial row costs as much as a few rows of x, which a block takes in turn */
-        const int64_t each = plan.kind == backward_plan::WARP ? 4 : 1;
+        /* a partial row costs as much as a few rows of x, which a block takes in turn; a leaf has
+         * as few blocks as let eight leaves of 1024 rows be on an H200 in two waves */
+        const int64_t each = plan.kind == backward_plan::WARP ? 4 : args->in_leaves ? 8 : 1;
         plan.partials =
             at_most(divide_up(rows, plan.threads / plan.lanes * each), resident_rows(plan, sms));
     } else {
@@ -289,7 +293,7 @@ static tutti_status plan_backward(const tutti_context *ctx, const tutti__norm_ar
         plan.partials = at_most(divide_up(rows, 8), divide_up(resident, plan.slices));
         plan.sums_bytes = (size_t)divide_up(rows * 2 * (plan.wide ? 8 : 4), 256) * 256;
     }
-    plan.bytes = plan.sums_bytes + (size_t)(plan.partials * 2 * plan.pitch) *
+    plan.bytes = plan.sums_bytes + (size_t)(args->leaves * plan.partials * 2 * plan.pitch) *
                                        (plan.wide ? sizeof(double) : sizeof(float));
     *chosen = plan;
     return TUTTI_OK;
@@ -307,10 +311,11 @@ static tutti_status launch_own(tutti_context *ctx, const tutti__norm_args *args,
             TUTTI_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                             tutti__cuda_shared_limit(ctx->device) - RING_SPARE),
                        "norm_backward");
-        return row_launch("norm_backward", kernel, (unsigned)plan.partials, plan.threads, 1,
+        return row_launch("norm_backward", kernel,
+                          dim3((unsigned)plan.partials, (unsigned)args->leaves), plan.threads, 1,
                           (size_t)ring.bytes, stream, *args, even,
                           backward_steps::of<T>(args, plan.partials * (plan.threads / plan.lanes)),
-                          scratch, plan.lanes, ring.depth);
+                          scratch, args->rows / args->leaves, plan.lanes, ring.depth);
     };
     return plan.kind == backward_plan::WARP
                ? launch(norm_backward_kernel<T, ELEMENTS, CENTERED, SKEWED, true>)
@@ -352,22 +357,64 @@ static tutti_status backward_own(tutti_context *ctx, const tutti__norm_args *arg
     }
 }
 
-/* Adds the partial rows. */
+/* Adds the partial rows of a parameter, 0 gamma and 1 beta, or of both. */
 template<class A, class G>
-static tutti_status finish(tutti_context *ctx, const tutti__norm_args *args,
-                           const backward_plan &plan, const backward_scratch<A> &scratch)
+static tutti_status add_partials(tutti_context *ctx, const tutti__norm_args *args,
+                                 const backward_plan &plan, const backward_scratch<A> &scratch,
+                                 int which, bool both)
 {
-    if (!args->dgamma && !args->dbeta) return TUTTI_OK;
-    if (args->rows == 0 && args->accumulate) return TUTTI_OK;
-    const int which = args->dgamma ? 0 : 1; /* the first one wanted */
     const column_parts<A, G> parts = {scratch.row(0, which),
                                       plan.partials,
                                       args->cols,
                                       2 * plan.pitch,
                                       plan.pitch,
                                       (G *)(which ? args->dbeta : args->dgamma),
-                                      which ? NULL : (G *)args->dbeta};
-    return column_sums_finish("norm_backward", tutti__cuda_stream(ctx), parts, args->accumulate);
+                                      both ? (G *)args->dbeta : NULL,
+                                      plan.partials * 2 * plan.pitch,
+                                      which ? args->dbeta_apart : args->dgamma_apart};
+    return column_sums_finish("norm_backward", tutti__cuda_stream(ctx), parts, args->accumulate,
+                              (unsigned)args->leaves);
+}
+
+template<class A, class G>
+static tutti_status finish(tutti_context *ctx, const tutti__norm_args *args,
+                           const backward_plan &plan, const backward_scratch<A> &scratch)
+{
+    if (args->rows == 0 && args->accumulate) return TUTTI_OK;
+    const bool both = args->dgamma && args->dbeta && args->dgamma_apart == args->dbeta_apart;
+    if (args->dgamma) TUTTI_TRY((add_partials<A, G>(ctx, args, plan, scratch, 0, both)));
+    if (args->dbeta && !both) TUTTI_TRY((add_partials<A, G>(ctx, args, plan, scratch, 1, false)));
+    return TUTTI_OK;
+}
+
+/* The rows of one leaf. */
+static tutti__norm_args leaf_of(const tutti__norm_args *args, int leaf, size_t statistic)
+{
+    tutti__norm_args one = *args;
+    one.rows = args->rows / args->leaves;
+    one.leaves = 1;
+    const int64_t first = leaf * one.rows;
+    for (tutti__matrix *m : {&one.x, &one.dy, &one.dsum, &one.dx})
+        if (m->data) m->data = tutti__cuda_at(m->data, m->dtype, first * m->stride);
+    for (void **values : {&one.mean, &one.rstd})
+        if (*values) *values = (char *)*values + (size_t)first * statistic;
+    return one;
+}
+
+/* By the kernels that know no leaves. */
+template<class A>
+static tutti_status backward_by_leaf(tutti_context *ctx, const tutti__norm_args *args,
+                                     const backward_plan &plan, backward_scratch<A> scratch)
+{
+    for (int leaf = 0; leaf < args->leaves; leaf++) {
+        const tutti__norm_args one = leaf_of(args, leaf, sizeof(A));
+        if (plan.kind == backward_plan::SLICED)
+            TUTTI_TRY(tutti__cuda_norm_backward_sliced(ctx, &one, plan, scratch));
+        else if constexpr (sizeof(A) == sizeof(float))
+            TUTTI_TRY(tutti__cuda_norm_backward_cluster(ctx, &one, plan, scratch));
+        scratch.partial += plan.partials * 2 * plan.pitch;
+    }
+    return TUTTI_OK;
 }
 
 template<class A>
@@ -377,14 +424,10 @@ static tutti_status backward(tutti_context *ctx, const tutti__norm_args *args,
     backward_scratch<A> scratch = {(A *)((char *)memory + plan.sums_bytes), (A *)memory,
                                    plan.pitch};
     if (args->rows > 0) {
-        if (plan.kind == backward_plan::SLICED)
-            TUTTI_TRY(tutti__cuda_norm_backward_sliced(ctx, args, plan, scratch));
-        else if constexpr (sizeof(A) == sizeof(float)) {
-            if (plan.kind == backward_plan::CLUSTER)
-                TUTTI_TRY(tutti__cuda_norm_backward_cluster(ctx, args, plan, scratch));
-            else
-                TUTTI_TRY(backward_own(ctx, args, plan, scratch));
-        }
+        if (plan.kind == backward_plan::SLICED || plan.kind == backward_plan::CLUSTER)
+            TUTTI_TRY(backward_by_leaf(ctx, args, plan, scratch));
+        else if constexpr (sizeof(A) == sizeof(float))
+            TUTTI_TRY(backward_own(ctx, args, plan, scratch));
     }
     return args->grad_dtype == TUTTI_F64 ? finish<A, double>(ctx, args, plan, scratch)
                                          : finish<A, float>(ctx, args, plan, scratch);

@@ -127,7 +127,8 @@ __global__ void __launch_bounds__(MORE_THREADS, 1)
     const backward_lane which = {(int)threadIdx.x, threads, 32, team.rank * threads * VECS};
     const int64_t partial_row = blockIdx.x / cluster;
     backward_rows<T, ELEMENTS, CENTERED, SKEWED, true> rows(
-        args, steps, shared + gamma_words<N>(threads, ELEMENTS, SKEWED), which, depth, partial_row);
+        args, steps, shared + gamma_words<N>(threads, ELEMENTS, SKEWED), which, depth, partial_row,
+        args.rows);
     const int turns = rows.coming;
     for (int d = 0; d < depth - 1; d++) rows.request(d);
     rows.load_statistics();

@@ -110,13 +110,13 @@ struct backward_rows {
 
     __device__ __forceinline__ backward_rows(const tutti__norm_args &a, const backward_steps &way,
                                              void *shared, backward_lane which, int depth,
-                                             int64_t first)
+                                             int64_t first, int64_t end)
         : args(a), steps(way),
           ring(shared, {which.before + which.first(VECS), which.group, which.group},
                a.dsum.data ? 3 : 2, depth),
           cols((int)a.cols), statistic(first)
     {
-        const int64_t more = a.rows - first;
+        const int64_t more = end - first;
         coming = more > 0 ? (int)((more + way.rows - 1) / way.rows) : 0;
         next_x = place_of(a.x, first), next_dy = place_of(a.dy, first);
         next_dx = place_of(a.dx, first);

@@ -4,7 +4,7 @@
  * parameters from the caches, a few bytes a row of saved.  The variance is that of the centred
  * values.
  *
- *   lanes   up to 128 vectors (RMSNorm 64; 32 where the last is not whole): some lanes of a warp
+ *   lanes   up to 128 vectors (RMSNorm 96; 32 where the last is not whole): some lanes of a warp
  *           have a row in registers
  *   held    up to 1024 whole vectors without a residual: a block has a row in registers
  *   parked  a block or a cluster has a row in shared memory (parked.cuh)
@@ -28,9 +28,9 @@ constexpr int held_registers(int vecs, bool wide, bool full)
 {
     return vecs == 4 ? wide ? 72 : 64 : vecs == 3 ? 56 : full ? 48 : 56;
 }
-constexpr int parked_registers(bool edges, bool residual)
+constexpr int parked_registers(bool centered, bool edges, bool residual, bool cluster)
 {
-    return edges ? 64 : residual ? 48 : 40;
+    return !edges ? residual ? 48 : 40 : residual ? 56 : !cluster ? 48 : centered ? 64 : 56;
 }
 
 /* Of a multiprocessor. */
@@ -58,8 +58,9 @@ __global__ void __launch_bounds__(LANES_THREADS, lanes_blocks(VECS, WHOLE, RESID
     if (CENTERED && sizeof(T) == 4 && !is_one_sign<T>(own.raw[0], lanes)) pivot = 0;
     const row_statistics found =
         own.statistics(team, pivot, [&](auto &values) { team.reduce(values); });
-    if (lane == 0 && own.exists()) save<CENTERED>(args, own.row, found);
     own.write(found);
+    save_together<CENTERED, LANES_THREADS>(args, found, lane == 0, group,
+                                           LANES_THREADS >> log_lanes);
 }
 
 template<class T, int VECS, bool CENTERED, bool FULL>
@@ -81,7 +82,7 @@ __global__ void __maxnreg__(held_registers(VECS, CENTERED && sizeof(T) == 4, FUL
 }
 
 template<class T, bool CENTERED, bool EDGES, bool RESIDUAL, bool CLUSTER>
-__global__ void __maxnreg__(parked_registers(EDGES, RESIDUAL))
+__global__ void __maxnreg__(parked_registers(CENTERED, EDGES, RESIDUAL, CLUSTER))
     norm_forward_parked_kernel(tutti__norm_args args, norm_forward_even even, int vecs, int cluster)
 {
     extern __shared__ __align__(PARKED_ALIGNMENT) uint4 shared[];
@@ -155,11 +156,10 @@ static tutti_status launch_rows(tutti_context *ctx, const tutti__norm_args *args
 {
     if (plan.lanes && plan.vecs == 2)
         return launch_lanes<T, 2, CENTERED, WHOLE, RESIDUAL>(ctx, args, even, plan);
+    if (plan.lanes && plan.vecs == 3)
+        return launch_lanes<T, 3, CENTERED, WHOLE, RESIDUAL>(ctx, args, even, plan);
     if constexpr (CENTERED)
-        if (plan.lanes)
-            return plan.vecs == 3
-                       ? launch_lanes<T, 3, CENTERED, WHOLE, RESIDUAL>(ctx, args, even, plan)
-                       : launch_lanes<T, 4, CENTERED, WHOLE, RESIDUAL>(ctx, args, even, plan);
+        if (plan.lanes) return launch_lanes<T, 4, true, WHOLE, RESIDUAL>(ctx, args, even, plan);
     if constexpr (WHOLE && !RESIDUAL)
         if (plan.held)
             return plan.x.vecs == 2   ? launch_held<T, 2, CENTERED>(ctx, args, even, plan)
@@ -190,10 +190,11 @@ static tutti_status forward_of(tutti_context *ctx, const tutti__norm_args *args,
 }
 
 /* Of x alone, beyond 1024 vectors.  Two sums and two parameters want smaller blocks than one of
- * each. */
-static parked_plan plan_long(int vectors, bool centered, int device)
+ * each; over odd columns, fewer threads with more vectors each. */
+static parked_plan plan_long(int vectors, bool centered, bool even, int device)
 {
-    const int block = centered ? 2048 : 4096, threads = centered ? 256 : 512;
+    const bool small = centered && even;
+    const int block = small ? 2048 : 4096, threads = small ? 256 : 512;
     const int blocks = tutti__cuda_has_clusters(device) ? ROW_CLUSTER_MAX : 1;
     parked_plan plan = {0, 0, 1, 0};
     if (vectors <= 2048) {
@@ -201,7 +202,8 @@ static parked_plan plan_long(int vectors, bool centered, int device)
     } else {
         while (plan.cluster < blocks && vectors > plan.cluster * block) plan.cluster *= 2;
         const int each = (vectors + plan.cluster - 1) / plan.cluster;
-        plan.threads = row_round_up((each + 7) / 8, 32);
+        const int usual = even || plan.cluster == 1 ? 8 : centered ? 14 : 12;
+        plan.threads = row_round_up((each + usual - 1) / usual, 32);
         if (plan.threads > threads) plan.threads = threads;
     }
     const int each = (vectors + plan.cluster - 1) / plan.cluster;
@@ -216,15 +218,16 @@ static parked_plan plan_long(int vectors, bool centered, int device)
  * may be held are parked in the same way where they are not whole. */
 static bool plan_rows(norm_forward_plan *plan, int64_t cols, int width, bool centered, int device)
 {
-    const int64_t wide = (cols + width - 1) / width;
+    const int64_t whole = cols / width;
     *plan = {};
-    if (wide > INT32_MAX / 32) return false;
-    const int vectors = (int)wide, usual = vectors <= 768 ? 6 : 8;
+    if (whole > INT32_MAX / 32) return false;
     const bool even = cols % width == 0;
-    if (vectors <= (!even ? 32 : centered ? 128 : 64)) {
-        plan->vecs = !centered || vectors <= 16 ? 2 : vectors > 64 && vectors <= 96 ? 3 : 4;
+    const int vectors = (int)whole;
+    const int usual = even ? vectors <= 768 ? 6 : 8 : vectors > 384 && vectors <= 768 ? 5 : 6;
+    if (even ? vectors <= (centered ? 128 : 96) : vectors < 32) {
+        plan->vecs = vectors <= (centered ? 16 : 64) ? 2 : vectors > 64 && vectors <= 96 ? 3 : 4;
         plan->lanes = 1;
-        while (plan->lanes * plan->vecs < vectors) plan->lanes *= 2;
+        while (plan->lanes * plan->vecs * width < cols) plan->lanes *= 2;
         return true;
     }
     plan->both = parked_plan_for(vectors, 2, usual, device);
@@ -237,7 +240,7 @@ static bool plan_rows(norm_forward_plan *plan, int64_t cols, int width, bool cen
         plan->x.bytes = parked_bytes(plan->x, 1);
     } else
         plan->x = vectors <= HELD_VECTORS ? parked_plan_for(vectors, 1, usual, device)
-                                          : plan_long(vectors, centered, device);
+                                          : plan_long(vectors, centered, even, device);
     return plan->x.cluster && plan->both.cluster;
 }
 

@@ -136,8 +136,7 @@ __device__ __forceinline__ row_statistics statistics_from(Team &team, const floa
 /* A vector's gamma and beta; each is code of its own, without branches.  Zero-centred: gamma + 1.
  */
 struct no_scale {
-    static constexpr bool EXACT = false;
-    using whole = no_scale;
+    static constexpr bool EXACT = false, SHIFTED = false;
     template<int N>
     static __device__ __forceinline__ void load(const tutti__norm_args &, const norm_forward_even &,
                                                 int, int, float (&gamma)[N], float (&beta)[N])
@@ -145,12 +144,23 @@ struct no_scale {
 #pragma unroll
         for (int i = 0; i < N; i++) gamma[i] = 1, beta[i] = 0;
     }
+    template<class T, int QUARTER, int N>
+    static __device__ __forceinline__ void load_ahead(const tutti__norm_args &args,
+                                                      const norm_forward_even &even, int col,
+                                                      unsigned, float (&gamma)[N], float (&beta)[N])
+    {
+        load(args, even, col, N, gamma, beta);
+    }
+    static __device__ __forceinline__ void load_one(const tutti__norm_args &args, int col,
+                                                    float (&gamma)[1], float (&beta)[1])
+    {
+        load(args, {}, col, 1, gamma, beta);
+    }
 };
 /* TAIL: the row's last vector may go beyond it. */
 template<class P, bool BETA, bool ZERO_CENTERED, bool TAIL>
 struct scale_of {
-    static constexpr bool EXACT = false;
-    using whole = scale_of<P, BETA, ZERO_CENTERED, false>; /* of whole vectors */
+    static constexpr bool EXACT = false, SHIFTED = true;
     template<int N>
     static __device__ __forceinline__ void load(const tutti__norm_args &args,
                                                 const norm_forward_even &, int col, int left,
@@ -165,6 +175,29 @@ struct scale_of {
 #pragma unroll
             for (int i = 0; i < N; i++) gamma[i] += 1;
     }
+    /* From `ahead` bytes of T, 0 to 15, behind the vector of column `col` on; there is another
+     * vector.  QUARTER: ahead / 4, or below 0. */
+    template<class T, int QUARTER, int N>
+    static __device__ __forceinline__ void
+    load_ahead(const tutti__norm_args &args, const norm_forward_even &, int col, unsigned ahead,
+               float (&gamma)[N], float (&beta)[N])
+    {
+        shift_wide<T, QUARTER>(gamma, (const P *)args.gamma + col, ahead);
+#pragma unroll
+        for (int i = 0; i < N; i++) beta[i] = 0;
+        if (BETA) shift_wide<T, QUARTER>(beta, (const P *)args.beta + col, ahead);
+        if constexpr (ZERO_CENTERED)
+#pragma unroll
+            for (int i = 0; i < N; i++) gamma[i] += 1;
+    }
+    /* Of a single column; below 0: any values. */
+    static __device__ __forceinline__ void load_one(const tutti__norm_args &args, int col,
+                                                    float (&gamma)[1], float (&beta)[1])
+    {
+        gamma[0] =
+            widen<float>(((const P *)args.gamma)[max(col, 0)]) + (ZERO_CENTERED ? 1.0f : 0.0f);
+        beta[0] = BETA ? widen<float>(((const P *)args.beta)[max(col, 0)]) : 0;
+    }
     /* N elements of a type, 16-byte aligned if as many bytes.  By an intrinsic: the compiler splits
      * a plain load that is only unpacked into its elements. */
     template<int N>
@@ -177,12 +210,31 @@ struct scale_of {
         else
             load_elements(values, at, N, true);
     }
+    template<class T, int QUARTER, int N>
+    static __device__ __forceinline__ void shift_wide(float (&values)[N], const P *at,
+                                                      unsigned ahead)
+    {
+        const uint4 *words = (const uint4 *)at;
+        if constexpr (sizeof(P) == sizeof(T)) {
+            const uint4 a = __ldg(words), b = __ldg(words + 1);
+            if constexpr (QUARTER < 0)
+                vector16<P>::unpack(bytes_from(a, b, ahead), values);
+            else
+                vector16<P>::unpack(bytes_of<P, QUARTER>(a, b, ahead), values);
+        } else { /* floats, twice the bytes */
+            words += ahead / 8;
+            const uint4 a = __ldg(words), b = __ldg(words + 1), c = __ldg(words + 2);
+            constexpr int PAIR = QUARTER < 0 ? 0 : QUARTER % 2 * 8;
+            const unsigned rest = QUARTER < 0 ? ahead % 8 * 2 : PAIR + ahead % 4 * 2;
+            const uint4 parts[2] = {bytes_from(a, b, rest), bytes_from(b, c, rest)};
+            memcpy(values, parts, sizeof values);
+        }
+    }
 };
 /* Of any type, not aligned, or absent.  EXACT_ROW: of a delicate row. */
 template<bool EXACT_ROW>
 struct any_scale {
-    static constexpr bool EXACT = EXACT_ROW;
-    using whole = any_scale;
+    static constexpr bool EXACT = EXACT_ROW, SHIFTED = false;
     template<int N>
     static __device__ __forceinline__ void load(const tutti__norm_args &args,
                                                 const norm_forward_even &even, int col, int left,
@@ -196,6 +248,19 @@ struct any_scale {
             for (int i = 0; i < N; i++) gamma[i] += 1;
         }
         if (args.beta) load_param(beta, args.beta, args.param_dtype, col, left, even.beta);
+    }
+    template<class T, int QUARTER, int N>
+    static __device__ __forceinline__ void
+    load_ahead(const tutti__norm_args &args, norm_forward_even even, int col, unsigned ahead,
+               float (&gamma)[N], float (&beta)[N])
+    {
+        even.gamma = even.beta = false;
+        load(args, even, col + (int)(ahead / sizeof(T)), N, gamma, beta);
+    }
+    static __device__ __forceinline__ void load_one(const tutti__norm_args &args, int col,
+                                                    float (&gamma)[1], float (&beta)[1])
+    {
+        load(args, {}, col, col >= 0, gamma, beta);
     }
 };
 
@@ -229,23 +294,27 @@ __device__ __forceinline__ void with_scale(const tutti__norm_args &args,
 }
 
 template<class T, bool CENTERED, bool EXACT>
+__device__ __forceinline__ float scaled(float value, const row_statistics &row, float gamma,
+                                        float beta)
+{
+    if constexpr (!CENTERED)
+        value *= row.rstd;
+    else if constexpr (sizeof(T) == 4 || EXACT)
+        value = (value - row.mean) * row.rstd;
+    else
+        value = fmaf(value, row.rstd, -row.mean * row.rstd);
+    return fmaf(value, gamma, beta);
+}
+template<class T, bool CENTERED, bool EXACT>
 __device__ __forceinline__ uint4 scaled(const uint4 &raw, const row_statistics &row,
                                         const float (&gamma)[vector16<T>::N],
                                         const float (&beta)[vector16<T>::N])
 {
-    const float shift = -row.mean * row.rstd;
     float v[vector16<T>::N];
     vector16<T>::unpack(raw, v);
 #pragma unroll
-    for (int i = 0; i < vector16<T>::N; i++) {
-        if constexpr (!CENTERED)
-            v[i] *= row.rstd;
-        else if constexpr (sizeof(T) == 4 || EXACT)
-            v[i] = (v[i] - row.mean) * row.rstd;
-        else
-            v[i] = fmaf(v[i], row.rstd, shift);
-        v[i] = fmaf(v[i], gamma[i], beta[i]);
-    }
+    for (int i = 0; i < vector16<T>::N; i++)
+        v[i] = scaled<T, CENTERED, EXACT>(v[i], row, gamma[i], beta[i]);
     return vector16<T>::pack(v);
 }
 
@@ -260,6 +329,7 @@ __device__ __forceinline__ uint4 sum_of_both(const uint4 &x, const uint4 &residu
     return vector16<T>::pack(a);
 }
 
+/* saved, of a row. */
 template<bool CENTERED>
 __device__ __forceinline__ void save(const tutti__norm_args &args, int64_t row,
                                      const row_statistics &found)
@@ -267,6 +337,27 @@ __device__ __forceinline__ void save(const tutti__norm_args &args, int64_t row,
     if (!args.rstd) return;
     ((float *)args.rstd)[row] = found.rstd;
     if (CENTERED) ((float *)args.mean)[row] = found.mean;
+}
+
+/* The same of all rows of a block, by all its threads; leads: has those of row `which`.  A store of
+ * a row or two takes the memory as long as one of a whole line: 2 to 4 % where rows are short. */
+template<bool CENTERED, int THREADS>
+__device__ __forceinline__ void save_together(const tutti__norm_args &args,
+                                              const row_statistics &found, bool leads, int which,
+                                              int rows)
+{
+    __shared__ float kept[CENTERED ? 2 : 1][THREADS];
+    if (!args.rstd) return;
+    if (leads) {
+        kept[0][which] = found.rstd;
+        if constexpr (CENTERED) kept[1][which] = found.mean;
+    }
+    __syncthreads();
+    const int mine = threadIdx.x;
+    const int64_t row = (int64_t)blockIdx.x * rows + mine;
+    if (mine >= rows || row >= args.rows) return;
+    ((float *)args.rstd)[row] = kept[0][mine];
+    if constexpr (CENTERED) ((float *)args.mean)[row] = kept[1][mine];
 }
 
 #endif

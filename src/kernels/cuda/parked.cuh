@@ -10,7 +10,7 @@
  * and a warp needs no other warp's words.  Which thread has a vector depends only on the number of
  * columns and the type.  What must not depend on where a row lies, its sums, is computed from
  * vectors, shifted out of the words (take); what has no order is computed and written in words as
- * they lie (write_words). */
+ * they lie (write_words; write_inside, which leaves the row's ends to others). */
 #ifndef TUTTI_KERNELS_CUDA_PARKED_CUH
 #define TUTTI_KERNELS_CUDA_PARKED_CUH
 
@@ -148,6 +148,11 @@ struct parked_row {
     {
         return (unsigned)(uintptr_t)row & (PARKED_ALIGNMENT - 1);
     }
+    /* From a row to the boundary at or behind it, of 16 bytes or of a line. */
+    static __device__ __forceinline__ unsigned ahead_of(const T *row, bool of_line)
+    {
+        return -(unsigned)(uintptr_t)row & (of_line ? PARKED_ALIGNMENT - 1 : 15);
+    }
     /* Of a row that is written to one that is `apart`: at least 16, the skew of any other. */
     static __device__ __forceinline__ unsigned skew_beside(const T *row, bool apart)
     {
@@ -188,11 +193,15 @@ struct parked_row {
         }
     }
 
-    /* After await_fetches and until settle: the rows' words are used where they lie. */
+    /* After await_fetches: the rows' words are used where they lie. */
 
     /* 16 bytes of the row's memory from `skew` bytes behind the beginning of word k on.  QUARTER:
      * skew / 4 mod 4; ANY: not known; EVEN: skew is a multiple of 16. */
     enum { ANY = -1, EVEN = -2 };
+    static constexpr int even_or(int quarter)
+    {
+        return quarter == ANY ? ANY : EVEN;
+    }
     template<int QUARTER>
     __device__ __forceinline__ uint4 take(int k, unsigned skew) const
     {
@@ -202,7 +211,7 @@ struct parked_row {
         if constexpr (QUARTER == ANY) /* there may be no other */
             return skew % 16 == 0 ? raw : bytes_from(raw, read16(word + 16), skew % 16);
         constexpr int WORDS = QUARTER < 0 ? 0 : QUARTER;
-        return bytes_of<WORDS>(raw, read16(word + 16), skew % 4 * 8);
+        return bytes_of<T, WORDS>(raw, read16(word + 16), skew);
     }
     /* f(quarter, pair, k): of the thread's vectors in a row of `cols` k and, if pair, k + 1; pair
      * and quarter, for take, are constants.  Those of pairs are whole.  alike: all that f takes has
@@ -279,74 +288,43 @@ struct parked_row {
         }
     }
 
-    /* After await_fetches: makes vectors of the words; columns from `cols` on become `blank`. */
-    __device__ __forceinline__ void settle(const T *row, int cols, T blank) const
+    /* Writes the words of a row that lie in its first `cols` columns, which are whole vectors, all
+     * but the last word: word(quarter, k, vector), the 16 bytes from `ahead` bytes behind vector k
+     * of the thread on, which are ahead mod 16 bytes behind that vector of the row.  Where ahead is
+     * 16 or more, the first warp begins with the words before, k = -1.  quarter: of ahead, or ANY,
+     * if not KNOWN or not `known`.  PAIRS: two are formed at a time, which hides latencies and
+     * takes registers; the last pair may be one word twice. */
+    template<bool KNOWN, bool PAIRS, class F>
+    __device__ __forceinline__ void write_inside(T *row, int cols, unsigned ahead, bool known,
+                                                 F &&word) const
     {
-        if constexpr (EDGES) settle_each(row, cols, blank, [](int, uint4 &) {});
-    }
-    /* The same, on the way each(k, vector), which may change it, for the vectors of the row. */
-    template<class F>
-    __device__ __forceinline__ void settle_each(const T *row, int cols, T blank, F &&each) const
-    {
-        const unsigned skew = EDGES ? line_skew(row) : 0, bits = skew % 4 * 8;
-        const int ahead = (int)skew / 16, count = held(cols);
-        const int whole = count > 0 && left(count - 1, cols) < N ? count - 1 : count;
-        auto finish = [&](int k, uint4 raw) {
-            if (EDGES && k >= whole) blank_from(raw, left(k, cols), blank);
-            if (k < count) each(k, raw);
-            slots[k * 32] = raw;
-        };
-        if (EDGES) __syncwarp();
-        if (skew == 0) {
-#pragma unroll 2
-            for (int k = 0; k < (EDGES ? vecs : count); k++) finish(k, slots[k * 32]);
-            return;
-        }
-        with_words(skew, [&](auto words) {
-#pragma unroll 2
-            for (int k = 0; k < vecs; k++) {
-                const uint4 *at = slots + k * 32 + ahead;
-                const uint4 raw = bytes_of<decltype(words)::value>(at[0], at[1], bits);
-                __syncwarp(); /* other lanes' words of this k have been read */
-                finish(k, raw);
+        const int words = (int)(ahead / 16), count = held(cols - N - words * N);
+        const int vector = first + words;
+        uint4 *to = (uint4 *)((char *)row + ahead) + first;
+        auto go = [&](auto quarter) {
+            if constexpr (PAIRS) {
+                if (first < 32 && vector >= 32) __stwb(to - 32, word(quarter, -1, vector - 32));
+#pragma unroll 1
+                for (int k = 0; k < count; k += 2) {
+                    const int j = min(k + 1, count - 1);
+                    const uint4 a = word(quarter, k, vector + k * 32);
+                    const uint4 b = word(quarter, j, vector + j * 32);
+                    __stwb(to + k * 32, a);
+                    __stwb(to + j * 32, b);
+                }
+            } else {
+#pragma unroll 1
+                for (int k = 0; k < count; k++)
+                    __stwb(to + k * 32, word(quarter, k, vector + k * 32));
             }
-        });
-    }
-
-    /* Writes the vectors that are in the slots, after a barrier of the block: each thread writes
-     * the aligned words that begin its vectors, which need vectors of other threads. */
-    __device__ __forceinline__ void write_slots(T *row, int cols) const
-    {
-        const int count = held(cols);
-        const unsigned skew = skew_of(row);
-        if (skew == 0) {
-            for (int k = 0; k < count; k++) write_even(row, cols, k, slots[k * 32]);
-            return;
+        };
+        if constexpr (KNOWN) {
+            if (known) {
+                with_words(ahead, go);
+                return;
+            }
         }
-        const int lane = threadIdx.x % 32, over = (int)(skew / sizeof(T));
-        /* words that are all in the row, and whose vectors are in the block */
-        const bool begins = threadIdx.x == 0, ends = threadIdx.x == blockDim.x - 1;
-        const uint4 *before = slots - 1 - (lane == 0 && !begins ? PARKED_GAP : 0);
-        const int whole = min(max((left(0, cols) - (N - over) + 32 * N) / (32 * N), 0), count);
-        char *words = (char *)row - skew + (int64_t)first * 16;
-        with_words(skew, [&](auto of) {
-            constexpr int WORDS = decltype(of)::value;
-            if (whole > 0 && !begins) *(uint4 *)words = joined<WORDS>(before[0], slots[0], skew);
-#pragma unroll 2
-            for (int k = 1; k < whole; k++)
-                *(uint4 *)(words + k * 512) = joined<WORDS>(slots[k * 32 - 1], slots[k * 32], skew);
-        });
-        if (begins && count > 0) write_some(row, 0, slots[0], 0, min(left(0, cols), N - over));
-        if (count == 0) return;
-        const int k = count - 1, last = min(left(k, cols), N);
-        if (whole < count && !(begins && k == 0)) { /* the row ends within the word */
-            const uint4 *at = k == 0 ? before : slots + k * 32 - 1;
-            write_some(row - N, k, at[0], N - over, N);
-            write_some(row, k, slots[k * 32], 0, last);
-        }
-        /* nobody has the next vector, or another block has it */
-        if (left(k, cols) <= N || (ends && count == vecs))
-            write_some(row, k, slots[k * 32], N - over, last);
+        go(std::integral_constant<int, ANY>{});
     }
 
   private:
@@ -354,13 +332,6 @@ struct parked_row {
     __device__ __forceinline__ int words(bool beyond) const
     {
         return vecs + (EDGES && beyond && threadIdx.x % 32 < (unsigned)PARKED_GAP);
-    }
-    template<int WORDS>
-    static __device__ __forceinline__ uint4 joined(const uint4 &before, const uint4 &own,
-                                                   unsigned skew)
-    {
-        return sizeof(T) == 4 ? bytes_of<4 - WORDS>(before, own, 0)
-                              : bytes_of<3 - WORDS>(before, own, 32 - skew % 4 * 8);
     }
     /* f(whole words of 4 bytes in skew mod 16, as a constant) */
     template<class F>
@@ -377,24 +348,6 @@ struct parked_row {
             return f(std::integral_constant<int, 3>{});
         }
     }
-    /* 16 of the 32 bytes a, b, from WORDS words and `bits` bits on. */
-    template<int WORDS>
-    static __device__ __forceinline__ uint4 bytes_of(const uint4 &a, const uint4 &b, unsigned bits)
-    {
-        const uint32_t w[9] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w, 0};
-        uint32_t found[4];
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            found[i] = sizeof(T) == 4 ? w[WORDS + i]
-                                      : __funnelshift_rc(w[WORDS + i], w[WORDS + i + 1], bits);
-        return make_uint4(found[0], found[1], found[2], found[3]);
-    }
-
-    __device__ __forceinline__ void write_some(T *row, int k, const uint4 &raw, int from,
-                                               int to) const
-    {
-        if (from < to) write_part(row + (first + k * 32) * N, raw, from, to);
-    }
     static __device__ __forceinline__ void write_part(T *at, const uint4 &raw, int from, int to)
     {
         T part[N];
@@ -402,13 +355,6 @@ struct parked_row {
 #pragma unroll
         for (int i = 0; i < N; i++)
             if (i >= from && i < to) at[i] = part[i];
-    }
-    __device__ __forceinline__ void write_even(T *row, int cols, int k, const uint4 &raw) const
-    {
-        if (left(k, cols) >= N)
-            *(uint4 *)(row + (first + k * 32) * N) = raw;
-        else
-            write_some(row, k, raw, 0, left(k, cols));
     }
 };
 

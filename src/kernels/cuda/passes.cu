@@ -30,7 +30,8 @@ __global__ void __launch_bounds__(threads)
                 real_of<T> value[width];
                 unpack<T>(raw[i], value);
 #pragma unroll
-                for (int k = 0; k < width; k++) value[k] = activate<T, act>(value[k], constants);
+                for (int k = 0; k < width; k++)
+                    value[k] = activate_shortly<T, act>(value[k], constants);
                 store_pack(to + first + (i * threads + int(threadIdx.x)) * width, value);
             }
         } else {
@@ -38,8 +39,8 @@ __global__ void __launch_bounds__(threads)
             for (int i = 0; i < vectors * width; i++) {
                 int64_t col = first + i * threads + threadIdx.x;
                 if (col < cols)
-                    to[col] =
-                        narrow<T>::of(activate<T, act>(widen<real_of<T>>(from[col]), constants));
+                    to[col] = narrow<T>::of(
+                        activate_shortly<T, act>(widen<real_of<T>>(from[col]), constants));
             }
         }
     }
@@ -57,7 +58,7 @@ constexpr int dz_blocks = sizeof(T) == 8            ? 2
  * partial[blockIdx.y][cols].  v is y or z (see slope_from_kept), unused for activation none; dz and
  * partial may each be NULL.  A block has lanes * width columns.  Strip s of it takes rows s, s +
  * strips, … of the run, and the strips' sums are added in order: wide or not, every column is
- * summed in the same order. */
+ * summed in the same order.  Each leaf of `rows` rows has as many runs. */
 template<class T, tutti_activation act, bool wide>
 __global__ void __launch_bounds__(threads, (dz_blocks<T, wide>))
     dz_kernel(int64_t rows, int64_t cols, int64_t run, const T *dy, int64_t dy_stride, const T *v,
@@ -73,7 +74,9 @@ __global__ void __launch_bounds__(threads, (dz_blocks<T, wide>))
     int lane = wide ? int(threadIdx.x) * width : int(threadIdx.x);
     int64_t first = int64_t(blockIdx.x) * (lanes * width) + lane;
     bool whole = wide && first + width <= cols;
-    int64_t begin = int64_t(blockIdx.y) * run, end = begin + run < rows ? begin + run : rows;
+    const int64_t leaf_end = (int64_t(blockIdx.z) + 1) * rows;
+    const int64_t begin = leaf_end - rows + int64_t(blockIdx.y) * run;
+    const int64_t end = begin + run < leaf_end ? begin + run : leaf_end;
 
     auto load = [&](const T *at) {
         uint4 raw = make_uint4(0, 0, 0, 0);
@@ -127,7 +130,9 @@ __global__ void __launch_bounds__(threads, (dz_blocks<T, wide>))
             for (int k = 0; k < width; k++) sum[k] += d[k];
         }
     }
-    if (partial) write_partial<width, apart>(sum, lane, cols, partial);
+    if (partial)
+        write_partial<width, apart>(sum, lane, cols,
+                                    partial + int64_t(blockIdx.z) * gridDim.y * cols);
 }
 
 /* Sets every row of y to the bias, for a product that adds to it.  T is any type of that size. */
@@ -179,25 +184,29 @@ tutti_status tutti__cuda_activate(const char *name, cudaStream_t stream, int64_t
 tutti_status tutti__cuda_activate_backward(const char *name, cudaStream_t stream, int64_t rows,
                                            int64_t cols, tutti__activation activation,
                                            const tutti__matrix *dy, const tutti__matrix *v,
-                                           const tutti__matrix *dz, void *partial, void *sums,
-                                           bool accumulate)
+                                           const tutti__matrix *dz, void *partial,
+                                           const tutti__cuda_sums &sums)
 {
-    int64_t run = column_run(rows, cols, dy->dtype), runs = div_up(rows, run);
+    const int64_t leaf_rows = rows / sums.leaves;
+    const int64_t run = column_run(leaf_rows, cols, dy->dtype), runs = div_up(leaf_rows, run);
     return with_activation(dy->dtype, activation.kind, [&](auto type, auto act) {
         using T = typename decltype(type)::type;
         using real = real_of<T>;
         bool wide = aligned(dy) && (!v->data || aligned(v));
-        dim3 grid((unsigned)div_up(cols, lanes * width_of<T>), (unsigned)runs);
+        dim3 grid((unsigned)div_up(cols, lanes * width_of<T>), (unsigned)runs,
+                  (unsigned)sums.leaves);
         auto kernel = wide ? dz_kernel<T, decltype(act)::value, true>
                            : dz_kernel<T, decltype(act)::value, false>;
         kernel<<<grid, dim3(lanes, strips), 0, stream>>>(
-            rows, cols, run, (const T *)dy->data, dy->stride, (const T *)v->data, v->stride,
-            (T *)dz->data, dz->stride, sums ? (real *)partial : NULL,
+            leaf_rows, cols, run, (const T *)dy->data, dy->stride, (const T *)v->data, v->stride,
+            (T *)dz->data, dz->stride, sums.to ? (real *)partial : NULL,
             activation_constants<real>(activation));
         TUTTI_CUDA_LAUNCHED(name);
-        if (!sums) return TUTTI_OK;
-        return column_sums_finish(name, stream, runs, cols, (const real *)partial, (real *)sums,
-                                  accumulate);
+        if (!sums.to) return TUTTI_OK;
+        const column_parts<real, real> parts = {
+            (const real *)partial, runs, cols,        cols,      0,
+            (real *)sums.to,       NULL, runs * cols, sums.apart};
+        return column_sums_finish(name, stream, parts, sums.accumulate, (unsigned)sums.leaves);
     });
 }
 

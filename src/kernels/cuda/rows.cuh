@@ -81,12 +81,12 @@ static inline unsigned row_grid(int64_t rows, int64_t rows_a_block, int cluster)
 }
 
 template<class... P, class... Q>
-static inline tutti_status row_launch(const char *what, void (*kernel)(P...), unsigned grid,
+static inline tutti_status row_launch(const char *what, void (*kernel)(P...), dim3 grid,
                                       int threads, int cluster, size_t shared, cudaStream_t stream,
                                       Q &&...args)
 {
     cudaLaunchConfig_t config = {};
-    config.gridDim = dim3(grid);
+    config.gridDim = grid;
     config.blockDim = dim3((unsigned)threads);
     config.dynamicSmemBytes = shared;
     config.stream = stream;
