@@ -18,7 +18,6 @@ int network_create(network *n, tutti_context *ctx, tutti_dtype dtype, int64_t bl
                       products cost nothing */
                    .norm_dtype = tutti_dtype_size(dtype) == 2 ? TUTTI_F32 : dtype,
                    .capacity = capacity > 0 ? capacity : 1,
-                   .leaves = 1,
                    .room = OF_BLOCK * blocks + ENDS};
     n->layers = calloc((size_t)n->room, sizeof *n->layers);
     n->buffers = calloc((size_t)n->room, sizeof *n->buffers);
@@ -184,7 +183,7 @@ int network_forward(network *n, int64_t rows, bool training)
             .saved = training ? l->saved : NULL,
             .saved_bytes = tutti_layer_saved_bytes(l->layer, n->capacity),
             .first_row = &n->first_row,
-            .leaves = training ? n->leaves : 1,
+            .leaves = training ? n->leaves : 0,
             .leaf_rows = leaf_rows_of(n, &w->in[0], scaled),
             .step = training ? n->step : NULL};
         APP_CHECK(tutti_layer_forward(layer, n->ctx, &call));
@@ -194,7 +193,7 @@ int network_forward(network *n, int64_t rows, bool training)
 
 int network_loss(network *n, int64_t rows, const tutti_step_block *step)
 {
-    const int leaves = step ? n->leaves : 1;
+    const int leaves = step && n->leaves ? n->leaves : 1;
     const size_t row_bytes = (size_t)n->classes * tutti_dtype_size(n->dtype);
     for (int i = 0; i < leaves; i++) {
         const int64_t first = leaves > 1 ? n->leaf_rows[i] : 0;

@@ -41,7 +41,7 @@ typedef struct network {
     /* of a training call, which its layers' masks depend on; set by the program */
     const tutti_step_block *step;
     int64_t first_row;
-    /* of a training call in reproducible mode: where each leaf begins; 1: no leaves */
+    /* of a training call in reproducible mode: where each leaf begins; 0: no leaves */
     int leaves;
     int64_t leaf_rows[TUTTI_LEAVES_MAX];
     tutti_layer *loss;
@@ -75,7 +75,7 @@ int network_add_dropout(network *network, int64_t cols, tutti_activation activat
 /* Adds the loss over the logits, the output of a layer. */
 int network_add_loss(network *network, int64_t classes, void *logits);
 
-/* Cuts the rows of the training calls that follow into equal leaves. */
+/* Cuts the rows of the training calls that follow into equal leaves; 0: they have none. */
 void network_cut(network *network, int64_t rows, int leaves);
 /* Forward of the first `rows` rows; keeps what backward needs if `training`. */
 int network_forward(network *network, int64_t rows, bool training);

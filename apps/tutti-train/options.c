@@ -12,6 +12,7 @@ static const char *const nonfinite_names[] = {"stop", "skip", NULL};
 #define ACTIVATION_WORD(name, text, from) " " text
 static const char *const activation_names[] = {TUTTI_ACTIVATION_LIST(ACTIVATION_NAME) NULL};
 static const char *const dtype_names[] = {"f32", "f64", "f16", "bf16", NULL};
+static const char *const wire_names[] = {"f32", "bf16", NULL};
 
 static bool parse_task(const app_option *option, void *options, const char *text,
                        char wanted[APP_WANTED_MAX])
@@ -129,6 +130,9 @@ static const app_option table[] = {
     {"shard", .group = HOW, AT(shard),
      .help = "each rank keeps masters and optimizer state of a part of the parameters only, and "
              "updates that part; results and files are the same as without"},
+    {"wire", "TYPE", .group = HOW, .kind = APP_DTYPE, AT(wire), .words = wire_names,
+     .initial = "f32",
+     .help = "what travels of gradients: f32 (themselves) or bf16, half the bytes, added in f32"},
     {"check-replicas", "N", .group = HOW, INT(check_replicas, 1, many),
      .help = "every N steps compare the ranks' parameters and optimizer states by hashes"},
     {"loss-scale", "X", .group = HOW, REAL(APP_POWER, loss_scale, 0x1p100), .initial = "65536",
@@ -247,6 +251,9 @@ static error_t check_all(struct argp_state *state, void *options)
     if (o->leaves && o->batch % o->leaves)
         return app_usage_error(state, "--batch is %lld, want a multiple of --reproducible, %lld",
                                (long long)o->batch, (long long)o->leaves);
+    if (o->wire == TUTTI_BF16 && (o->leaves || o->dtype == TUTTI_F64))
+        return app_usage_error(state, "--wire bf16 does not go with %s",
+                               o->leaves ? "--reproducible" : "--dtype f64");
     if (o->leaves && o->accumulate > o->leaves)
         return app_usage_error(state,
                                "--accumulate is %lld, want at most --reproducible, %lld: a "

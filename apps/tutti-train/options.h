@@ -53,7 +53,7 @@ typedef struct train_options {
     int64_t keep;           /* older files */
     train_resume resume;
 
-    tutti_dtype dtype;
+    tutti_dtype dtype, wire;
     int64_t threads;
     int64_t log_every;  /* steps; 0: ten times an epoch */
     const char *losses; /* files to write, or NULL */

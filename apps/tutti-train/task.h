@@ -39,7 +39,7 @@ typedef struct task_class {
     /* A new order of the training samples, by seed and epoch alone. */
     int (*shuffle)(task *task, int64_t epoch);
     /* Copies `rows` training samples, from place `first` of the epoch's order, to the device; they
-     * are this many equal leaves, or one block of rows. */
+     * are this many equal leaves; 0: of none. */
     int (*load)(task *task, int64_t first, int64_t rows, int leaves);
     /* Forward of the loaded rows, with the sums of the leaves' losses in task->loss_sum and the
      * gradient of the logits. */

@@ -41,7 +41,8 @@ int trainer_load(trainer *t, int64_t epoch_step, int64_t part)
 {
     const int64_t first = (epoch_step - 1) * t->options->batch + part * t->micro_batch + t->row;
     const int64_t parts = trainer_pass(t, part);
-    return t->task->class->load(t->task, first, parts * t->rows, (int)parts);
+    return t->task->class->load(t->task, first, parts * t->rows,
+                                t->options->leaves ? (int)parts : 0);
 }
 
 double trainer_tree_sum(const double *values, int64_t count, int64_t stride)
@@ -143,6 +144,7 @@ static int create_exchange(trainer *t)
 {
     tutti_grad_sync_desc desc = TUTTI_GRAD_SYNC_DESC_INIT;
     desc.leaves = (int)t->options->leaves;
+    desc.wire = t->options->wire == TUTTI_BF16 ? TUTTI_BF16 : 0;
     APP_TRY(FAULT_HERE("exchange", t->group->rank));
     desc.timeline = t->group->world_size > 1;
     return app_check(tutti_grad_sync_create(t->ctx, t->comm, t->params, &desc, &t->sync));

@@ -16,6 +16,7 @@ typedef struct tutti_grad_sync_desc {
     int timeline; /* record times for tutti_grad_sync_get_timeline; not during stream capture */
     /* 0: fast mode; otherwise reproducible mode: a power of two, world_size to TUTTI_LEAVES_MAX */
     int leaves;
+    tutti_dtype wire; /* what travels: 0, the gradients themselves; TUTTI_BF16 */
 } tutti_grad_sync_desc;
 #define TUTTI_GRAD_SYNC_DESC_INIT TUTTI_DESC_INIT(tutti_grad_sync_desc)
 TUTTI_API tutti_grad_sync_desc tutti_grad_sync_desc_default(void);
@@ -39,12 +40,12 @@ TUTTI_API tutti_grad_sync_desc tutti_grad_sync_desc_default(void);
  * are added after its last user, which like all but the first adds to them
  * (TUTTI_GRAD_ACCUMULATE); the parameters' own gradients are not touched before finish.  A
  * backward that names the exchange fails with TUTTI_ERR_STATE if no run has begun, or if its leaves
- * have been added already, and with TUTTI_ERR_ARG if `leaves` is not the run's count (0 or 1 in a
- * run of one).  Gradients that backward does not compute so want runs of one leaf: of a caller's
- * own layer, of two calls of one layer, and of a layer that adds to a tied gradient and has one of
- * its own (which fails with TUTTI_ERR_STATE).  A failure inside a run of several leaves ends the
- * exchange, since the layers that are left cannot be declared ready: tutti_comm_abort lets the
- * other ranks go.  The runs change no bit.
+ * have been added already, and with TUTTI_ERR_ARG if `leaves` is not the run's count, also where
+ * that is 1; forward takes the same.  Gradients that backward does not compute so want runs of one
+ * leaf: of a caller's own layer, of two calls of one layer, and of a layer that adds to a tied
+ * gradient and has one of its own (which fails with TUTTI_ERR_STATE).  A failure inside a run of
+ * several leaves ends the exchange, since the layers that are left cannot be declared ready:
+ * tutti_comm_abort lets the other ranks go.  The runs change no bit.
  *
  * A complete gradient is merged with the rank's earlier leaves at once; in the rank's last run it
  * is exchanged while backward runs, as in fast mode: each rank receives its slice of every rank's
@@ -62,6 +63,13 @@ TUTTI_API tutti_grad_sync_desc tutti_grad_sync_desc_default(void);
  * The bits of a leaf's own gradients depend on the layers: equal rows, types, library versions and
  * device models give equal bits if each leaf's tensors begin at 256-byte boundaries, or all leaves
  * use the same addresses. */
+
+/* Wire.  With TUTTI_BF16 half the bytes travel: each rank's gradients, which are f32, are rounded
+ * to it, added in f32 in rank order (at most 256 ranks), and the sum is rounded again on its way to
+ * all ranks.  So the sums are the same on all ranks, and those of a sharded store the same as
+ * without shards; they are off by up to 2^-9 of each rank's share and of the sum.  One rank's own
+ * gradients stay as they are.  TUTTI_ERR_ARG with leaves, whose bits would depend on the number of
+ * ranks, and where a gradient is not f32. */
 
 /* An exchange of a built store's gradients.  It keeps the communicator and the store alive.  A
  * sharded store, whose numbers must be the communicator's, has one at a time (TUTTI_ERR_STATE).
@@ -133,8 +141,9 @@ typedef struct tutti_grad_sync_info {
     int64_t bytes;       /* of gradients summed per step */
     double wait_seconds; /* host time spent waiting in finish, over all steps */
     int64_t steps;       /* finished steps */
-    int64_t bytes_sent;  /* by this rank, over all steps; in fast mode as a ring all-reduce sends */
-    int64_t bytes_held;  /* memory of the exchange on this rank, on the device and the host */
+    /* by this rank, over all steps; in fast mode without `wire` as a ring all-reduce sends */
+    int64_t bytes_sent;
+    int64_t bytes_held; /* memory of the exchange on this rank, on the device and the host */
 } tutti_grad_sync_info;
 /* The exchange's size and what it has cost so far. */
 TUTTI_API tutti_status tutti_grad_sync_get_info(const tutti_grad_sync *sync,

@@ -1,5 +1,6 @@
 /* What engines share. */
 #include "comm/engine.h"
+#include "core/params.h"
 
 tutti_status tutti__engine_all_reduce(tutti__engine *engine, int r)
 {
@@ -11,4 +12,34 @@ tutti_status tutti__engine_all_reduce(tutti__engine *engine, int r)
         2 * (count * (int64_t)tutti__size_of(range->wire.dtype)) / world * (world - 1);
     return comm->transport->all_reduce(comm, &range->work, range->wire.data, count,
                                        range->wire.dtype);
+}
+
+tutti_status tutti__engine_narrow(tutti__engine *engine, int r, tutti__stream stream, void *to)
+{
+    const tutti__range *gradient = &engine->ranges[r].gradient;
+    const tutti__tree_sum_args args = {.count = gradient->count,
+                                       .dtype = TUTTI_F32,
+                                       .to_dtype = TUTTI_BF16,
+                                       .dst = to,
+                                       .inputs = 1,
+                                       .threads = engine->threads,
+                                       .in = {gradient->data}};
+    return engine->comm->backend->op.tree_sum(engine->comm->device, stream, &args);
+}
+
+tutti_status tutti__engine_widen(const tutti__engine *engine, int r, tutti__stream stream,
+                                 const void *from)
+{
+    const tutti_comm *comm = engine->comm;
+    const tutti__range *gradient = &engine->ranges[r].gradient;
+    tutti__span span = {0, gradient->count};
+    if (engine->shards) span = tutti__shard_slice(&span, comm->rank, comm->world_size);
+    const tutti__tree_sum_args args = {.count = span.count,
+                                       .dtype = TUTTI_F32,
+                                       .in_dtype = TUTTI_BF16,
+                                       .dst = (float *)(void *)gradient->data + span.first,
+                                       .inputs = 1,
+                                       .threads = engine->threads,
+                                       .in = {(const uint16_t *)from + span.first}};
+    return comm->backend->op.tree_sum(comm->device, stream, &args);
 }

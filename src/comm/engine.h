@@ -22,8 +22,9 @@ typedef struct tutti__engine_range {
 /* What some leaves, one after another, give of a range: elements [begin, begin + count). */
 typedef struct tutti__leaf_part {
     int first, leaves;
+    int span; /* leaves that are added already; with 2, first and leaves are even */
     int64_t begin, count;
-    const char *data; /* the first leaf's; the next one's lies `apart` bytes on */
+    const char *data; /* the first leaves'; the next ones' lie `apart` bytes on */
     size_t apart;
 } tutti__leaf_part;
 
@@ -69,6 +70,8 @@ struct tutti__engine {
     bool staged;            /* device memory travels through host memory */
     int at_once;            /* ranges under way at a time; 0: any number */
     int shards;             /* sharded: each rank wants the sums of its slices only; 0: all */
+    bool narrow;            /* wires are bf16 in memory of their own, gradients f32 */
+    char *narrowed;         /* that memory; staged: of one wire on the device */
     int64_t bytes_sent, bytes_held;
     double wait_seconds;
     void *duplicate; /* the transport's, for this exchange */
@@ -86,6 +89,17 @@ static inline size_t tutti__engine_bytes(const tutti__engine_range *range)
 {
     return (size_t)range->gradient.count * tutti__size_of(range->gradient.dtype);
 }
+
+static inline size_t tutti__engine_wire_bytes(const tutti__engine_range *range)
+{
+    return (size_t)range->gradient.count * tutti__size_of(range->wire.dtype);
+}
+
+/* Rounds a range's gradient to bf16, as it will travel, and widens the sum (sharded: this rank's
+ * slice of it) again. */
+tutti_status tutti__engine_narrow(tutti__engine *engine, int range, tutti__stream stream, void *to);
+tutti_status tutti__engine_widen(const tutti__engine *engine, int range, tutti__stream stream,
+                                 const void *from);
 
 /* start of engines without leaves: the transport's all-reduce. */
 tutti_status tutti__engine_all_reduce(tutti__engine *engine, int range);

@@ -63,7 +63,8 @@ static tutti_status complete(tutti_grad_sync *sync, tutti_context *ctx, int r)
     tutti__engine *engine = &sync->engine;
     sync->ranges[r].complete = true;
     const tutti__range *range = &engine->ranges[r].gradient;
-    const tutti__leaf_part part = {sync->leaf, 1, 0, range->count, range->data, 0};
+    const tutti__leaf_part part = {
+        .first = sync->leaf, .leaves = 1, .span = 1, .count = range->count, .data = range->data};
     if (engine->table->merge && sync->run <= 1)
         TUTTI_TRY(engine->table->merge(engine, ctx, r, &part));
     if (sync->leaves.total && !last_run(sync)) return TUTTI_OK;

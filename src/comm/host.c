@@ -136,7 +136,11 @@ static tutti_status to_host(tutti__engine *engine, int r)
         TUTTI_TRY(run->copy(device, s->side.stream, engine->wire_roots + place,
                             engine->device_roots + place, bytes));
     }
-    TUTTI_TRY(run->copy(device, s->side.stream, range->wire.data, range->gradient.data, bytes));
+    if (engine->narrow)
+        TUTTI_TRY(tutti__engine_narrow(engine, r, s->side.stream, engine->narrowed));
+    TUTTI_TRY(run->copy(device, s->side.stream, range->wire.data,
+                        engine->narrow ? engine->narrowed : range->gradient.data,
+                        tutti__engine_wire_bytes(range)));
     return run->event_record(device, s->ranges[r].copied, s->side.stream);
 }
 
@@ -165,6 +169,8 @@ static tutti_status start_ranges(tutti__engine *engine)
         else
             TUTTI_TRY(tutti__timeline_mark(engine->times, TUTTI__MOMENT_BEGIN, r, NULL));
         if (!copied) break;
+        if (engine->narrow && !engine->staged)
+            TUTTI_TRY(tutti__engine_narrow(engine, r, NULL, engine->ranges[r].wire.data));
         work->duplicate = engine->duplicate;
         work->round = 0;
         TUTTI_TRY(engine->table->start(engine, r));
@@ -195,10 +201,13 @@ static tutti_status host_advance(tutti__engine *engine)
         if (!s->ranges[r].summed) continue;
         s->done++;
         if (s->closing) continue; /* the sum is not used */
-        if (engine->staged)
+        if (engine->staged) {
             TUTTI_TRY(tutti__side_land(&s->side, engine, r));
-        else
-            TUTTI_TRY(tutti__timeline_mark(engine->times, TUTTI__MOMENT_END, r, NULL));
+            continue;
+        }
+        if (engine->narrow)
+            TUTTI_TRY(tutti__engine_widen(engine, r, NULL, engine->ranges[r].wire.data));
+        TUTTI_TRY(tutti__timeline_mark(engine->times, TUTTI__MOMENT_END, r, NULL));
     }
     return TUTTI_OK;
 }

@@ -47,6 +47,8 @@ static tutti_status stream_issue(tutti__engine *engine, tutti_context *ctx, int 
         tutti__work *work = &engine->ranges[r].work;
         work->stream = s->side.stream;
         TUTTI_TRY(tutti__timeline_mark(engine->times, TUTTI__MOMENT_BEGIN, r, work->stream));
+        if (engine->narrow)
+            TUTTI_TRY(tutti__engine_narrow(engine, r, work->stream, engine->ranges[r].wire.data));
         bool another = true;
         for (work->round = 0; another; work->round++) {
             TUTTI_TRY(engine->table->start(engine, r));

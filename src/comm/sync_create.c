@@ -28,6 +28,12 @@ static tutti_status desc_check(const tutti_grad_sync_desc *given, int world_size
     TUTTI_REQUIRE(own->leaves == 0 || own->leaves >= world_size,
                   "grad_sync_create: leaves is %d, want at least one for each of the %d ranks",
                   own->leaves, world_size);
+    TUTTI_REQUIRE(own->wire == 0 || own->wire == TUTTI_BF16,
+                  "grad_sync_create: wire is %d, want 0 or TUTTI_BF16", (int)own->wire);
+    TUTTI_REQUIRE(!own->wire || !own->leaves,
+                  "grad_sync_create: wire is bf16 with %d leaves, whose bits would then depend on "
+                  "the number of ranks",
+                  own->leaves);
     return TUTTI_OK;
 }
 
@@ -49,12 +55,18 @@ static tutti_status check_and_collect(tutti_grad_sync *sync, tutti_context *ctx,
         TUTTI_TRY(tutti__params_ready(params, ctx, "grad_sync_create"));
         TUTTI_TRY(tutti__shard_check(params, comm));
     }
-    const bool in_rank_order = params && params->desc.shards && !sync->desc.leaves;
+    const bool in_rank_order =
+        ((params && params->desc.shards) || sync->desc.wire) && !sync->desc.leaves;
     TUTTI_TRY(in_rank_order ? tutti__leaves_open_ranks(&sync->leaves, comm->rank, comm->world_size)
                             : tutti__leaves_open(&sync->leaves, sync->desc.leaves, comm->rank,
                                                  comm->world_size));
     sync->leaf = sync->leaves.first;
-    return tutti__gradients_collect(&sync->gradients, params, list, count);
+    TUTTI_TRY(tutti__gradients_collect(&sync->gradients, params, list, count));
+    for (int i = 0; sync->desc.wire && i < sync->gradients.count; i++)
+        TUTTI_REQUIRE(sync->gradients.list[i].dtype == TUTTI_F32,
+                      "grad_sync_create: wire is bf16, but gradients are %s, want f32",
+                      tutti_dtype_name(sync->gradients.list[i].dtype));
+    return TUTTI_OK;
 }
 
 /* Fails unless all ranks have the same options, which those of a sharded store are, too. */
@@ -63,12 +75,15 @@ static tutti_status compare_options(const tutti_grad_sync *sync, const tutti_par
     char ranks[160];
     int differ, first;
     const uint64_t options[] = {(uint64_t)sync->desc.range_bytes,
-                                (uint64_t)sync->desc.last_range_bytes, (uint64_t)sync->desc.leaves,
+                                (uint64_t)sync->desc.last_range_bytes,
+                                (uint64_t)sync->desc.leaves,
+                                (uint64_t)sync->desc.wire,
                                 params ? (uint64_t)params->desc.shards : 0,
                                 params ? (uint64_t)params->desc.range_bytes : 0};
-    static const char *const names[] = {"range_bytes", "last_range_bytes", "leaves",
-                                        "the store's shards", "the store's range_bytes"};
-    TUTTI_TRY(tutti__comm_compare(sync->comm, options, 5, "grad_sync_create", &differ, &first,
+    static const char *const names[] = {
+        "range_bytes", "last_range_bytes",   "leaves",
+        "wire",        "the store's shards", "the store's range_bytes"};
+    TUTTI_TRY(tutti__comm_compare(sync->comm, options, 6, "grad_sync_create", &differ, &first,
                                   ranks, sizeof ranks));
     if (differ < 0) return TUTTI_OK;
     return tutti__fail(
@@ -125,7 +140,9 @@ static tutti_status open_engine(tutti_grad_sync *sync, const tutti_params *param
     engine->staged = style == TUTTI__STYLE_HOST && comm->backend->kind != TUTTI_BACKEND_HOST;
     engine->carrier = carriers[style];
     engine->shards = params ? params->desc.shards : 0;
-    const bool tree = sync->leaves.total || (engine->shards && style != TUTTI__STYLE_LOCAL);
+    engine->narrow = sync->desc.wire && comm->world_size > 1;
+    const bool tree =
+        sync->leaves.total || engine->narrow || (engine->shards && style != TUTTI__STYLE_LOCAL);
     engine->table = tree ? &tutti__tree_engine : engine->carrier;
     tutti_status status = TUTTI_OK;
     if (sync->desc.timeline)

@@ -33,6 +33,12 @@ static void bad_grad_sync_create(void)
         CHECK_FAILS_KEEPING(sync, TUTTI_ERR_ARG, "leaves",
                             tutti_grad_sync_create(ctx, comm, m.params, &desc, &sync));
     }
+    desc = (tutti_grad_sync_desc){.wire = TUTTI_F16};
+    CHECK_FAILS_KEEPING(sync, TUTTI_ERR_ARG, "wire is",
+                        tutti_grad_sync_create(ctx, comm, m.params, &desc, &sync));
+    desc = (tutti_grad_sync_desc){.wire = TUTTI_BF16, .leaves = 2};
+    CHECK_FAILS_KEEPING(sync, TUTTI_ERR_ARG, "wire is bf16 with 2 leaves",
+                        tutti_grad_sync_create(ctx, comm, m.params, &desc, &sync));
     close_model(&m);
     close_model(&unbuilt);
     tutti_comm_destroy(&comm);

@@ -704,6 +704,105 @@ static void all_sums(tutti_context *ctx, tutti_comm *comm)
     tied_weight(ctx, comm);
 }
 
+/* Wire */
+
+enum { WIRED = 4 };
+static const int64_t wired[WIRED] = {700, 90001, 3, 20011};
+
+/* Numbers of many magnitudes, some of which bf16 cannot hold. */
+static void part_of(int rank, int p, float *values)
+{
+    harness_rng rng = {(uint64_t)(rank * WIRED + p + 1) * UINT64_C(0x9e3779b97f4a7c15)};
+    for (int64_t i = 0; i < wired[p]; i++)
+        values[i] =
+            (float)(harness_uniform(&rng, -1, 1) * (double)(1 << harness_random(&rng) % 12));
+}
+
+static float to_bf16(float value)
+{
+    return (float)harness_round(TUTTI_BF16, value);
+}
+
+/* Each rank's part rounded, added in f32 in rank order, and rounded; one rank's own stays. */
+static float *narrow_sum(int p)
+{
+    const int n = rig_size();
+    float *sum = harness_calloc((size_t)wired[p], sizeof *sum);
+    float *part = harness_calloc((size_t)wired[p], sizeof *part);
+    for (int rank = 0; rank < n; rank++) {
+        part_of(rank, p, part);
+        for (int64_t i = 0; i < wired[p]; i++)
+            sum[i] = rank == 0 ? n == 1 ? part[i] : to_bf16(part[i]) : sum[i] + to_bf16(part[i]);
+    }
+    for (int64_t i = 0; i < wired[p] && n > 1; i++) sum[i] = to_bf16(sum[i]);
+    free(part);
+    return sum;
+}
+
+static void narrow_step(tutti_context *ctx, tutti_grad_sync *sync, tutti_param own[WIRED])
+{
+    for (int p = WIRED - 1; p >= 0; p--) {
+        float *values = harness_calloc((size_t)wired[p], sizeof *values);
+        part_of(rig_rank(), p, values);
+        CHECK_OK(tutti_copy(ctx, own[p].grad.data, values, (size_t)wired[p] * sizeof *values));
+        CHECK_OK(tutti_context_synchronize(ctx));
+        CHECK_OK(tutti_grad_sync_ready_param(sync, ctx, &own[p]));
+        free(values);
+    }
+    CHECK_OK(tutti_grad_sync_finish(sync, ctx));
+    for (int p = 0; p < WIRED; p++) {
+        const size_t bytes = (size_t)wired[p] * sizeof(float);
+        float *got = harness_calloc(bytes, 1), *want = narrow_sum(p);
+        CHECK_OK(tutti_copy(ctx, got, own[p].grad.data, bytes));
+        CHECK_OK(tutti_context_synchronize(ctx));
+        CHECK(memcmp(got, want, bytes) == 0, "p%d: %.9g …, want %.9g …", p, got[0], want[0]);
+        free(want);
+        free(got);
+    }
+}
+
+/* Ranges that are sent whole, that are sliced, and that are shorter than there are ranks. */
+static void narrow(tutti_context *ctx, tutti_comm *comm)
+{
+    static const size_t sizes[] = {(size_t)32 << 20, 1024};
+    tutti_param own[WIRED] = {{.lr_scale = 1}};
+    const tutti_param *list[WIRED];
+    int64_t bytes = 0;
+    for (int p = 0; p < WIRED; p++) {
+        void *memory = NULL;
+        snprintf(own[p].name, sizeof own[p].name, "p%d", p);
+        CHECK_OK(tutti_alloc(ctx, (size_t)wired[p] * sizeof(float), &memory));
+        own[p].value = own[p].grad = tutti_tensor_1d(memory, TUTTI_F32, wired[p]);
+        list[p] = &own[p];
+        bytes += wired[p] * 2;
+    }
+    for (int i = 0; i < HARNESS_COUNT(sizes); i++) {
+        tutti_grad_sync_desc desc = TUTTI_GRAD_SYNC_DESC_INIT;
+        tutti_grad_sync_info info = {0};
+        tutti_grad_sync *sync = NULL;
+        desc.wire = TUTTI_BF16;
+        desc.range_bytes = desc.last_range_bytes = sizes[i];
+        harness_where("ranges of %zu bytes", sizes[i]);
+        CHECK_OK(tutti_grad_sync_create_list(ctx, comm, list, WIRED, &desc, &sync));
+        for (int step = 0; sync && step < 2; step++) narrow_step(ctx, sync, own);
+        CHECK_OK(tutti_grad_sync_get_info(sync, &info));
+        const int64_t n = rig_size(), ring = 2 * 2 * bytes / n * (n - 1);
+        CHECK(i > 0 || info.bytes_sent <= ring + ring / 10 + 8192 * n,
+              "%lld bytes were sent, a ring sends %lld of bf16", (long long)info.bytes_sent,
+              (long long)ring);
+        tutti_grad_sync_destroy(&sync);
+    }
+    harness_where(NULL);
+    if (rig_size() > 1) { /* another wire on the last rank */
+        tutti_grad_sync_desc desc = TUTTI_GRAD_SYNC_DESC_INIT;
+        tutti_grad_sync *sync = NULL;
+        desc.wire = rig_rank() == rig_size() - 1 ? TUTTI_BF16 : 0;
+        CHECK_FAILS(TUTTI_ERR_COMM, "wire",
+                    tutti_grad_sync_create_list(ctx, comm, list, WIRED, &desc, &sync));
+    }
+    for (int p = 0; p < WIRED; p++) CHECK_OK(tutti_free(ctx, &own[p].grad.data));
+}
+
 /* Of three parameters one is frozen, or none (-1). */
 static tutti_params *with_frozen(tutti_context *ctx, tutti_param own[3], int frozen)
 {
@@ -766,6 +865,7 @@ RIG_OVER(any_order)
 RIG_OVER(wait_for_one)
 RIG_OVER(frozen)
 RIG_OVER(by_call)
+RIG_OVER(narrow)
 RIG_OVER(progress)
 RIG_OVER(differences)
 
@@ -778,6 +878,7 @@ static const rig_test tests[] = {
     RIG_ROWS("waiting", wait_for_one, 1, 0),
     RIG_ROWS("frozen parameters", frozen, 1, 0),
     RIG_ROWS("ready by the call", by_call, 1, 0),
+    RIG_ROWS("bf16 on the wire", narrow, 1, 0),
     RIG_ROWS("progress", progress, 2, 0),
     RIG_ROWS("differences", differences, 2, 0),
 };

@@ -154,6 +154,21 @@ def test_sharded_accumulates():
     assert h.same_file(*files)
 
 
+def test_wire():
+    """What travels in bf16 is added in rank order, sharded or not, and one rank sends nothing."""
+    args = FASHION + transport() + ["--width", 256, "--dtype", "bf16"]
+    files = {}
+    for np, more in ((3, ()), (3, ("--wire", "bf16")), (3, ("--wire", "bf16", "--shard")), (1, ()), (1, ("--wire", "bf16"))):
+        file = files[np, more] = path(f"wire.{len(files)}")
+        h.run([*args, *more, "--checkpoint", file], np=np).want(0)
+    assert h.same_file(files[3, ("--wire", "bf16")], files[3, ("--wire", "bf16", "--shard")]), "sharded or not"
+    assert not h.same_file(files[3, ()], files[3, ("--wire", "bf16")]), "f32 and bf16"
+    assert h.same_file(files[1, ()], files[1, ("--wire", "bf16")]), "one rank"
+    for more in (["--reproducible", 8], ["--dtype", "f64"]):
+        bad = h.run(FASHION + ["--wire", "bf16", *more]).want(64)
+        assert "--wire bf16 does not go with " + more[0] in bad.err, bad
+
+
 def test_resumed_sharded_or_not():
     args = FASHION + transport() + ["--dtype", "bf16", "--width", 256, "--reproducible", 8]
     whole, part = path("unstopped"), path("stopped")
