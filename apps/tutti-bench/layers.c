@@ -25,6 +25,7 @@ typedef struct layers_options {
     bool any_copy;
     bench_shapes shapes;                   /* none: the layers' own */
     const char *variants[BENCH_KINDS_MAX]; /* "none,gelu"; NULL: the layer's own */
+    const char *with, *set;                /* bench_run's */
 } layers_options;
 
 /* The command line */
@@ -102,6 +103,28 @@ static bool is_asked(const layers_options *options, int kind)
     return !options->layers || (options->layers >> kind & 1);
 }
 
+/* A word of --with or --set that no layer that is timed has, or NULL. */
+static const char *unknown(const layers_options *options, const char *list, bool tensors)
+{
+    static char word[32];
+    for (const char *at = list; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
+        bool found = false;
+        snprintf(word, sizeof word, "%.*s", (int)strcspn(at, tensors ? "," : "=,"), at);
+        for (int kind = 0; kind < tutti_layer_type_count(); kind++) {
+            const tutti_layer_type *type = tutti_layer_type_get(kind);
+            if (!is_asked(options, kind)) continue;
+            for (int i = 0; tensors && i < type->slot_count; i++)
+                found = found || (strcmp(type->slots[i].name, word) == 0 &&
+                                  type->slots[i].role == TUTTI_SLOT_IN &&
+                                  (type->slots[i].flags & TUTTI_SLOT_OPTIONAL));
+            for (int i = 0; !tensors && i < type->option_count; i++)
+                found = found || strcmp(type->options[i].name, word) == 0;
+        }
+        if (!found) return word;
+    }
+    return NULL;
+}
+
 static error_t check(struct argp_state *state, void *given)
 {
     layers_options *options = given;
@@ -122,6 +145,12 @@ static error_t check(struct argp_state *state, void *given)
     if (!typed)
         return app_usage_error(state, "--param-dtype: no layer that is timed has parameters of a "
                                       "type of their own");
+    const char *word = unknown(options, options->with, true);
+    if (word)
+        return app_usage_error(state, "--with: no layer that is timed has an optional input %s",
+                               word);
+    word = unknown(options, options->set, false);
+    if (word) return app_usage_error(state, "--set: no layer that is timed has an option %s", word);
     return bench_check_options(state, &options->bench);
 }
 
@@ -143,6 +172,12 @@ static const app_option table[] = {
      "layer takes the shapes with as many numbers as it has; by default, each layer has shapes of "
      "its own",
      .letter = 's', .kind = APP_OTHER, .parse = parse_shapes},
+    {"with", "LIST",
+     "optional tensors that are given to the layers that have them: residual, bias, lengths; and "
+     "what depends on them",
+     .kind = APP_TEXT, .at = offsetof(layers_options, with)},
+    {"set", "LIST", "more options of the layers: zero_centered=1,no_beta=1", .kind = APP_TEXT,
+     .at = offsetof(layers_options, set)},
     {"plain",
      .help = "treat every layer as one of which only its table is known: one shape, no variants, "
              "checked against the same layer in f64 on the host",
@@ -255,6 +290,8 @@ static int run_shape(bench_machine *machine, const layers_options *options, int 
                      .type = type,
                      .own = own,
                      .variant = "",
+                     .with = options->with,
+                     .set = options->set,
                      .shape = *shape,
                      .dtype = dtype,
                      .param_dtype = param_dtype,

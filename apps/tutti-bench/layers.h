@@ -64,6 +64,8 @@ typedef struct bench_run {
     const bench_layer *own;
     const char *variant; /* "" where the kind has none */
     const char *more;    /* the options that it stands for, if it is a name; otherwise NULL */
+    const char *with;    /* "residual,bias": optional tensors that are given too; or NULL */
+    const char *set;     /* "zero_centered=1": more options; or NULL */
     bench_shape shape;
     tutti_dtype dtype;       /* of all its options that are types */
     tutti_dtype param_dtype; /* but those that only parameters have */
@@ -73,6 +75,7 @@ typedef struct bench_run {
     bool added; /* bench_result's */
 
     int64_t rows;
+    char shown[80];    /* the variant, and what it is with */
     char options[512]; /* of the layer */
     tutti_layer *layer;
     bench_tensor *tensors; /* slot i at 2 i, its gradient at 2 i + 1; then the parameters alike */
@@ -133,8 +136,12 @@ tutti_dtype bench_sums(tutti_dtype dtype);
 /* That of the run: f64 if its parameters are, too. */
 tutti_dtype bench_run_sums(const bench_run *run);
 
-/* Creates a run's layer and tensors; makes one call; frees everything. */
+/* Whether a comma-separated list, or NULL, has a word. */
+bool bench_has_word(const char *list, const char *word);
+
+/* Creates a run's layer and tensors; sets which pass its calls are; makes one; frees everything. */
 int bench_prepare(bench_run *run);
+void bench_turn(bench_run *run, bool backward);
 int bench_layer_call(void *run);
 void bench_release(bench_run *run);
 

@@ -81,6 +81,14 @@ bool bench_has_param_types(const tutti_layer_type *type)
     return false;
 }
 
+bool bench_has_word(const char *list, const char *word)
+{
+    const size_t length = strlen(word);
+    for (; list; list = strchr(list, ',') ? strchr(list, ',') + 1 : NULL)
+        if (strcspn(list, ",") == length && strncmp(list, word, length) == 0) return true;
+    return false;
+}
+
 static int create_layer(bench_run *run)
 {
     char *const text = run->options;
@@ -89,6 +97,11 @@ static int create_layer(bench_run *run)
                                    run->own->options ? run->own->options : "",
                                    of_option ? run->own->variant : "", of_option ? "=" : "",
                                    run->more ? run->more : run->variant);
+    if (run->set && used < sizeof run->options)
+        used += (size_t)snprintf(text + used, sizeof run->options - used, "%s%s", used ? "," : "",
+                                 run->set);
+    if (used >= sizeof run->options)
+        return app_fail(APP_FAILED, "%s has too many options", run->type->name);
     for (int i = 0, dim = 1; i < run->type->option_count; i++) {
         const tutti_layer_option *option = &run->type->options[i];
         char value[32];
@@ -183,11 +196,12 @@ static int draw(bench_run *run, bench_tensor *tensor, int64_t below)
     return app_check(tutti_context_synchronize(run->machine->ctx));
 }
 
-/* Optional inputs are left out, and the outputs that depend on them. */
-static bool is_given(const tutti_slot *slot)
+/* Optional inputs are left out, and the outputs that depend on them, but for those asked for. */
+static bool is_given(const bench_run *run, const tutti_slot *slot)
 {
+    const char *owner = slot->role == TUTTI_SLOT_OUT ? slot->with : slot->name;
     return slot->role != TUTTI_SLOT_KEPT &&
-           (!(slot->flags & TUTTI_SLOT_OPTIONAL) || (slot->role == TUTTI_SLOT_OUT && !slot->with));
+           (!(slot->flags & TUTTI_SLOT_OPTIONAL) || !owner || bench_has_word(run->with, owner));
 }
 
 static int fill_slot(bench_run *run, int i)
@@ -195,7 +209,7 @@ static int fill_slot(bench_run *run, int i)
     const tutti_slot *slot = &run->type->slots[i];
     const bool input = slot->role == TUTTI_SLOT_IN;
     tutti_slot_shape shape;
-    if (!is_given(slot)) return APP_OK;
+    if (!is_given(run, slot)) return APP_OK;
     APP_CHECK(tutti_layer_slot_shape(run->layer, i, &shape));
     const int64_t rows = shape.flags & TUTTI_SLOT_SUM ? 1 : run->rows;
     const int64_t dims[] = {rows, slot->lines ? shape.lines : shape.cols, shape.cols / shape.lines};
@@ -274,6 +288,21 @@ void bench_release(bench_run *run)
     free(run->scratch);
 }
 
+void bench_turn(bench_run *run, bool backward)
+{
+    run->backward = backward;
+    for (int i = 0; i < run->slots; i++) {
+        const char *replaced = run->type->slots[i].replaces;
+        if (!replaced || !run->tensors[2 * i].view.data) continue;
+        for (int j = 0; j < run->slots; j++) {
+            tutti_slot_shape shape;
+            if (strcmp(run->type->slots[j].name, replaced) == 0 &&
+                tutti_layer_slot_shape(run->layer, j, &shape) == TUTTI_OK)
+                run->call.in[shape.index] = &run->tensors[2 * (backward ? i : j)].view;
+        }
+    }
+}
+
 /* Times */
 
 int bench_layer_call(void *self)
@@ -292,7 +321,7 @@ static double count_bytes(const bench_run *run)
         const tutti_slot *slot = &run->type->slots[i];
         const bool kept = slot->role == TUTTI_SLOT_KEPT;
         tutti_slot_shape shape;
-        if (!slot->cols || !(kept || is_given(slot)) ||
+        if (!slot->cols || !(kept || is_given(run, slot)) ||
             tutti_layer_slot_shape(run->layer, i, &shape) != TUTTI_OK)
             continue;
         const int moved = !run->backward || kept ? 1
@@ -321,7 +350,7 @@ static int time_pass(bench_run *run, bench_result *result)
                              .pass = run->backward    ? "backward"
                                      : run->own->pass ? run->own->pass
                                                       : "forward",
-                             .variant = run->variant,
+                             .variant = run->shown,
                              .dtype = run->dtype,
                              .param_dtype = run->param_dtype,
                              .columns = bench_widest(run),
@@ -355,19 +384,35 @@ static int check_pass(bench_run *run, bench_result *result, bench_sink sink, voi
     return APP_OK;
 }
 
+/* The variant, the tensors that the kind has of those asked for, the options:
+ * "gelu+residual,p=0.5". */
+static void name(bench_run *run)
+{
+    size_t used = (size_t)snprintf(run->shown, sizeof run->shown, "%s", run->variant);
+    for (int i = 0; i < run->type->slot_count; i++) {
+        const char *slot = run->type->slots[i].name;
+        if (bench_has_word(run->with, slot) && used < sizeof run->shown)
+            used += (size_t)snprintf(run->shown + used, sizeof run->shown - used, "%s%s",
+                                     used ? "+" : "", slot);
+    }
+    if (run->set && used < sizeof run->shown)
+        snprintf(run->shown + used, sizeof run->shown - used, "%s%s", used ? "," : "", run->set);
+}
+
 /* Both passes are timed first, as the thousand calls of bench_time_call heat a GPU. */
 int bench_layer_run(const bench_run *plan, bench_sink sink, void *user)
 {
     bench_run run = *plan;
     bench_result results[2];
+    name(&run);
     int code = bench_prepare(&run);
     const int passes = code == APP_OK && (run.type->flags & TUTTI_LAYER_BACKWARD) ? 2 : 1;
     for (int pass = 0; code == APP_OK && pass < passes; pass++) {
-        run.backward = pass;
+        bench_turn(&run, pass);
         code = time_pass(&run, &results[pass]);
     }
     for (int pass = 0; code == APP_OK && pass < passes; pass++) {
-        run.backward = pass;
+        bench_turn(&run, pass);
         code = check_pass(&run, &results[pass], sink, user);
     }
     bench_release(&run);

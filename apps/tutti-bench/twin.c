@@ -26,6 +26,8 @@ int bench_twin_make(bench_run *run)
     twin->own = run->own;
     twin->variant = run->variant;
     twin->more = run->more;
+    twin->with = run->with;
+    twin->set = run->set;
     twin->shape = run->shape;
     twin->shape.dims[0] = block_rows(run);
     twin->dtype = twin->param_dtype = TUTTI_F64;
@@ -92,6 +94,29 @@ static int give_outputs(bench_run *run, int64_t row)
     return APP_OK;
 }
 
+/* What an output replaces in backward, such as a sum that the run has rounded: the twin takes that
+ * for all but the output itself.  *changed: there is one. */
+static int give_replaced(bench_run *run, int64_t row, tutti_call *call, bool *changed)
+{
+    for (int i = 0; i < run->slots; i++) {
+        const tutti_slot *slots = run->type->slots;
+        const bench_tensor *from = &run->tensors[2 * i];
+        if (!slots[i].replaces || !from->view.data) continue;
+        *changed = true;
+        for (int j = 0; j < run->slots; j++) {
+            tutti_slot_shape shape;
+            APP_CHECK(tutti_layer_slot_shape(run->layer, j, &shape));
+            if (strcmp(slots[j].name, slots[i].replaces) == 0)
+                APP_TRY(give(run, from, &run->twin->tensors[2 * j].view,
+                             row * (tutti_tensor_count(&from->view) / run->rows)));
+            if (slots[i].with && strcmp(slots[j].name, slots[i].with) == 0)
+                call->in[shape.index] = NULL;
+            if (j == i) call->out[shape.index] = NULL;
+        }
+    }
+    return APP_OK;
+}
+
 int bench_twin_compute(bench_run *run, int64_t row, int64_t rows)
 {
     bench_run *twin = run->twin;
@@ -103,6 +128,11 @@ int bench_twin_compute(bench_run *run, int64_t row, int64_t rows)
     twin->backward = false;
     APP_TRY(give_inputs(run, row));
     APP_TRY(bench_layer_call(twin));
+    const tutti_call call = twin->call;
+    bool changed = false;
+    APP_TRY(give_replaced(run, row, &twin->call, &changed));
+    if (changed) APP_TRY(bench_layer_call(twin));
+    twin->call = call;
     if (!run->backward) return APP_OK;
     twin->backward = true;
     APP_TRY(give_outputs(run, row));

@@ -122,6 +122,25 @@ test_variants() {
         done
     done
 }
+test_optional_tensors_and_options() {
+    local dtype
+    for dtype in f64 f32 f16 bf16; do
+        bench --dtype "$dtype" --with residual --shape 7x33,40x130 --json now.json layernorm rmsnorm dropout || fail "$(<output)"
+        expect_equal rows "$(grep -c ' residual  *[0-9x]*  *[a-z0-9]* .* right$' output)" 12
+        expect_equal rows "$(grep -c 'dropout .* [a-z_]*[+]residual [0-9x]*  *[a-z0-9]* .* right$' output)" 12
+    done
+    for pass in forward backward; do
+        grep -q "\"op\": \"rmsnorm\", \"pass\": \"$pass\", .*\"shape\": \"7x33\", .*\"bytes\": $((4 * 7 * 33 * 2))," now.json ||
+            fail "bytes of rmsnorm: $(<now.json)"
+    done
+    bench --with lengths,bias --set log=1 --shape 7x33 softmax || fail "$(<output)"
+    expect_equal rows "$(grep -c ' lengths[+]bias,log=1 .* right$' output)" 4
+    bench --inject-fault=inside --with residual --shape 7x33 rmsnorm && fail "a fault was not found"
+    bench --with residue --shape 7x33 rmsnorm && fail "there is no residue"
+    expect_match output "$(<output)" "--with: no layer that is timed has an optional input residue"
+    bench --set zero_centred=1 --shape 7x33 rmsnorm && fail "there is no zero_centred"
+    expect_match output "$(<output)" "--set: no layer that is timed has an option zero_centred"
+}
 # There are no bare products on the host.
 test_least_share() {
     bench --least-share 97 --shape 3x5x7x9 matmul
@@ -177,9 +196,11 @@ adamw --dtype f64|--dtype is 'f64', want
 adamw --elements 0|--elements is '0', want
 adamw --fail-over 5|--fail-over requires --compare FILE
 step odd|tutti-bench step: 'odd' is not an option
+step --wire bf16 --dtype f64|--wire bf16 does not go with --dtype f64
 step --dim 32 odd|'odd' is not an option
 step --dim 0|--dim is '0', want
 step --dtype i32|--dtype is 'i32', want f64
+step --wire f16|--wire is 'f16', want f32
 step --backend host --leaves 3 --rows 64|--leaves must be a multiple of the ranks
 step softmax|'softmax' is not an option
 exchange --sizes 6|--sizes is '6', want
@@ -210,6 +231,8 @@ test_step_on_ranks() {
     for ranks in 1 2; do
         on "$ranks" step --dim 32 --blocks 2 --rows 64 --dtype f32 --steps 2 --leaves 4 --shard || fail "$(<output)"
         expect_match output "$(<output)" "ranks $ranks \\| .* \\| kept .* \\| reproducible, 4 leaves .* \\| sums good"
+        on "$ranks" step --dim 32 --blocks 2 --rows 64 --dtype f32 --steps 2 --leaves 4 --shard --wire bf16 || fail "$(<output)"
+        expect_match output "$(<output)" "sums good"
     done
     on 2 softmax
     expect_equal "code of layers on two ranks" $? 64
