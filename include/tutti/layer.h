@@ -58,12 +58,12 @@ typedef struct tutti_call {
 } tutti_call;
 
 /* Does every search and allocation for calls like this one, so that they allocate nothing and may
- * be captured: backward if it has gradients of outputs, forward if it has all inputs that forward
- * needs, and outputs.  A
- * plan serves calls of equal types, shapes, strides and alignment; tensors' data, saved and
- * parameters may be NULL or unbound, and are then taken as 16-byte aligned.  A call that was not
- * planned plans itself, but returns TUTTI_ERR_STATE while the stream is being captured if planning
- * needs scratch or a search.  A context keeps the last 1024 plans. */
+ * be captured: backward if it has gradients of outputs, forward if it has all inputs and outputs
+ * that forward needs, or no such gradients.  A plan serves calls of equal types, shapes, strides
+ * and alignment; tensors' data, saved and parameters may be NULL or unbound, and are then taken as
+ * 16-byte aligned.  A call that was not planned plans itself, but returns TUTTI_ERR_STATE while the
+ * stream is being captured if planning needs scratch or a search.  A context keeps the last 1024
+ * plans. */
 TUTTI_API tutti_status tutti_layer_plan(tutti_layer *layer, tutti_context *ctx,
                                         const tutti_call *call);
 

@@ -185,15 +185,18 @@ static bool has_any(const tutti_tensor *const tensors[TUTTI_MAX_SLOTS])
     return false;
 }
 
-/* Whether a call has every input that forward needs. */
-static bool has_inputs(const tutti_layer *layer, const tutti_call *call)
+/* Whether a call has every input and output that forward needs, and an output. */
+static bool is_forward(const tutti_layer *layer, const tutti_call *call)
 {
     for (int i = 0; i < layer->operand_count[false]; i++) {
         const tutti__operand *operand = &layer->operands[false][i];
-        if (operand->part == TUTTI__PART_IN && !operand->optional && !call->in[operand->index])
+        const tutti_tensor *tensor =
+            operand->part == TUTTI__PART_IN ? call->in[operand->index] : call->out[operand->index];
+        if ((operand->part == TUTTI__PART_IN || operand->part == TUTTI__PART_OUT) &&
+            !operand->optional && !tensor)
             return false;
     }
-    return true;
+    return has_any((const tutti_tensor *const *)call->out);
 }
 
 tutti_status tutti_layer_plan(tutti_layer *layer, tutti_context *ctx, const tutti_call *call)
@@ -202,8 +205,7 @@ tutti_status tutti_layer_plan(tutti_layer *layer, tutti_context *ctx, const tutt
     TUTTI_TRY(tutti__recent_open(ctx));
     TUTTI_REQUIRE(call, "%s: call is NULL", layer->class->type.name);
     const bool backward = has_any(call->upstream);
-    /* backward alone may be given the inputs, or the outputs, that it reads */
-    const bool forward = has_inputs(layer, call) && has_any((const tutti_tensor *const *)call->out);
-    if (forward || !backward) TUTTI_TRY(plan(layer, ctx, call, false));
+    /* backward alone may be given the inputs and outputs that it reads */
+    if (!backward || is_forward(layer, call)) TUTTI_TRY(plan(layer, ctx, call, false));
     return backward ? plan(layer, ctx, call, true) : TUTTI_OK;
 }
