@@ -103,14 +103,29 @@ typedef struct check {
     char *slab;     /* host memory for results; NULL on the host */
 } check;
 
-/* What an element of a result may be off.  Sums are rounded as their type is, also where the tensor
- * is wider: the sum of losses is f64. */
+/* The type as which a result is rounded where none of it was compared with reference/.  Sums are
+ * rounded as their type is, also where the tensor is wider: the sum of losses is f64.  But gradients
+ * of parameters are as coarse as what forward keeps for them. */
+static tutti_dtype rounded_as(const bench_run *run, int number)
+{
+    if (bench_has_rows(run, number)) return run->dtype;
+    for (int i = 0; number / 2 >= run->slots && i < run->type->slot_count; i++) {
+        tutti_slot_shape shape;
+        if (run->type->slots[i].role != TUTTI_SLOT_KEPT ||
+            tutti_layer_slot_shape(run->layer, i, &shape) != TUTTI_OK)
+            continue;
+        if (shape.cols > 0 && shape.dtype == run->dtype) return run->dtype;
+    }
+    return bench_run_sums(run);
+}
+
+/* What an element of a result may be off. */
 static void allow(const check *k, int number, double largest, comparison *c)
 {
     const bench_run *run = k->run;
     const bench_tensor *tensor = &run->tensors[number];
     const bool sum = !bench_has_rows(run, number);
-    const double otherwise = bench_tolerance(sum ? bench_run_sums(run) : run->dtype) * largest;
+    const double otherwise = bench_tolerance(rounded_as(run, number)) * largest;
     const bool judged = k->suspects && !sum && tensor->bounded;
     c->roundoff = tensor->bounded ? (double)spread_roundoff(tensor->view.dtype) : 0;
     c->slack = tensor->bounded ? (judged ? 1 : UNJUDGED) * tensor->slack : otherwise;
