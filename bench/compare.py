@@ -35,6 +35,7 @@ NORM_SHAPES = ("32768x256,32768x1024,32768x4096,16384x8192,8192x16384,4096x32768
                "512x262144,4097x4099,50000x1536,512x200003,133x4096,1055x4096")
 LOSS_SHAPES = "8192x4096,8192x32768,8192x50257,8192x50304,4096x128256"
 LINEAR_SHAPES = "8192x4096x4096,8192x1024x4096"
+MLP_SHAPES = "8192x4096x4096x4096,8192x1024x4096x1024"
 MATMUL_SHAPES = "1x4096x4096x4096,512x512x512x64"
 # what runs by default: {layer: shapes on a GPU, on the host}
 DEFAULTS = {
@@ -47,6 +48,8 @@ DEFAULTS = {
     "linear_none": (LINEAR_SHAPES, "256x784x256"),
     "linear_relu": (LINEAR_SHAPES, "256x784x256"),
     "linear_gelu": (LINEAR_SHAPES, "256x784x256"),
+    "mlp_relu": (MLP_SHAPES, "256x256x1024x256"),
+    "mlp_gelu": (MLP_SHAPES, "256x256x1024x256"),
     **{f"matmul_{a}{b}": (MATMUL_SHAPES, "8x128x128x128") for a in "nt" for b in "nt"},
     "glu_silu": ("16384x4096", "8192x2048"),
     "glu_gelu": ("16384x4096", "8192x2048"),

@@ -37,6 +37,17 @@ _HOST = (
     (("softmax",), "forward", 1, ANY, 64 * MB, 0.50),
     (("softmax",), "backward", 1, ANY, 64 * MB, 0.50),
 )
+# the same for products, by the least `in` of the first one: (layers, pass, in, least share)
+_PRODUCTS = (
+    (("linear_none",), "backward", 4096, 0.97),
+    (("linear_none",), "backward", 1024, 0.92),
+    (("linear_",), "backward", 4096, 0.92),
+    (("linear_",), "backward", 1024, 0.77),
+    (("mlp_",), "backward", 4096, 0.95),
+    (("mlp_",), "backward", 1024, 0.88),
+    (("linear_", "mlp_"), "forward", 4096, 0.97),
+    (("linear_", "mlp_"), "forward", 1024, 0.90),
+)
 # least ratio of a peer's time to Tutti's: (layers, pass, peer, least columns, ratio)
 _PEERS = (
     (NORMS, "backward", "quack", 16384, 1.40),
@@ -58,7 +69,17 @@ def _odd_share(row):
     return 0.80 if narrow and row["layer"] in NORMS else 0.85
 
 
+def _product_share(row):
+    inner = int(row["shape"].split("x")[1])
+    for layers, passes, least, share in _PRODUCTS:
+        if row["layer"].startswith(layers) and passes == row["pass"] and inner >= least:
+            return share
+    return None
+
+
 def _least_share(row):
+    if row["backend"] == "cuda" and row["layer"].startswith(("linear_", "mlp_")):
+        return _product_share(row)
     if row["backend"] == "cuda" and _is_odd(row["cols"]) and row["layer"] not in MATMULS:
         return _odd_share(row)
     if row["backend"] == "host" and row["dtype"] != "f32":

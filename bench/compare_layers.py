@@ -24,12 +24,13 @@ class Kind:
     sizes: options that a shape sets, after rows; inputs: of forward; reads: of these and of
     forward's results, what backward reads; fields: of a call; function(case, dtype): PyTorch's, of
     the inputs that have gradients, then the parameters, with what else it needs in that type;
-    variants: {name: options}.
+    also: {name: function} of forward's other results; variants: {name: options}.
     """
 
-    def __init__(self, sizes, inputs, reads, function, fields="", options=None, variants=None):
+    def __init__(self, sizes, inputs, reads, function, fields="", options=None, variants=None,
+                 also=None):
         self.sizes, self.inputs, self.reads = sizes.split(), inputs.split(), reads.split()
-        self.function, self.fields = function, fields.split()
+        self.function, self.fields, self.also = function, fields.split(), also or {}
         self.options, self.variants = options or {}, variants or {"": {}}
 
 
@@ -50,6 +51,16 @@ def _glu(case, _):
 def _linear(case, _):
     act = ACTIVATIONS[case.variant]
     return lambda x, weight, bias: act(F.linear(x, weight, bias))
+
+
+def _mlp_h(case, _):
+    act = ACTIVATIONS[case.variant]
+    return lambda x, weight1, weight2, bias1, bias2: act(F.linear(x, weight1, bias1))
+
+
+def _mlp(case, dtype):
+    h = _mlp_h(case, dtype)
+    return lambda x, *params: F.linear(h(x, *params), params[1], params[3])
 
 
 def _matmul(case, _):
@@ -99,6 +110,8 @@ KINDS = {
     "cross_entropy": Kind("cols", "logits labels", "", _cross_entropy, "step"),
     "dropout": Kind("cols", "x", "x", _dropout, "step first_row", {"p": P}, _by_activation()),
     "linear": Kind("in_ out", "x", "x y", _linear, variants=_by_activation()),
+    "mlp": Kind("in_ hidden out", "x", "x h", _mlp, variants=_by_activation(),
+                also={"h": _mlp_h}),
     "matmul": Kind("m n k", "a b", "a b", _matmul, variants={
         a + b: {"transpose_a": a == "t", "transpose_b": b == "t"} for a in "nt" for b in "nt"}),
     "glu": Kind("cols", "a b", "a b", _glu, variants=_by_activation()),
@@ -147,8 +160,8 @@ class Case:
             tokens = ((self.sizes[0] + 1.0) ** uniform).floor() - 1
             return tokens.clamp(0, self.sizes[0] - 1).to(TYPES[dtype])
         values = torch.randn(shape, generator=self._random, device=self.device)
-        if self.kind == "linear" and name == "weight":
-            values /= self.sizes[0] ** 0.5
+        if self.kind in ("linear", "mlp") and name.startswith("weight"):
+            values /= shape[-1] ** 0.5
         if self.kind == "bce_with_logits" and name == "target":
             values = values.sigmoid()
         return values.to(TYPES[dtype])
@@ -167,7 +180,8 @@ class Case:
             out = {name: self.empty(name) for name in ("loss_sum", "d" + self.of.inputs[0])}
             call = self.layer.prepare(self.ctx, **self.given, **out, **self.of_call)
             return {"forward": (call, out, size_of(self.given) + size_of(out))}
-        y, dy = {self.output: self.empty(self.output)}, {"d" + self.output: self.dy}
+        y = {name: self.empty(name) for name in (self.output, *self.of.also)}
+        dy = {"d" + self.output: self.dy}
         din = {"d" + name: self.empty("d" + name) for name in self.differentiable}
         saved = self.empty("saved")
         kept = {"saved": saved} if saved.numel() else {}
@@ -182,6 +196,8 @@ class Case:
 
     def bare(self, passes):
         """A call's bare products, or None."""
+        if self.kind == "mlp":
+            return self._bare_mlp(passes)
         if self.kind not in ("linear", "matmul"):
             return None
         if self.kind == "linear":
@@ -208,6 +224,16 @@ class Case:
         outs = [torch.empty_like(t, memory_format=torch.contiguous_format) for t in lies]
         return lambda: [torch.matmul(*pair, out=out) for pair, out in zip(pairs, outs)]
 
+    def _bare_mlp(self, passes):
+        x, dy, (up, down) = self.x, self.dy, (self.params["weight1"], self.params["weight2"])
+        h = _mlp_h(self, None)(x, *self.params.values()).to(x.dtype)
+        pairs = [(x, up.t()), (h, down.t())]
+        if passes == "backward":
+            pairs = [(dy, down), (dy.t(), h), (h, up), (h.t(), x)]  # h: of dz's size
+        outs = [torch.empty(a.shape[0], b.shape[1], dtype=x.dtype, device=x.device)
+                for a, b in pairs]
+        return lambda: [torch.matmul(*pair, out=out) for pair, out in zip(pairs, outs)]
+
     def mask(self):
         """What dropout keeps: ones through a layer without activation, whose mask is the same."""
         layer = tutti.Layer("dropout", cols=self.sizes[0], dtype=self.dtype, p=P, no_bias=1)
@@ -227,7 +253,7 @@ class Case:
     def expected(self):
         """{name: PyTorch's result in f64}."""
         function, of = self.function(torch.float64)
-        if self.kind == "linear" and self.variant in KINKED:
+        if self.kind in ("linear", "mlp") and self.variant in KINKED:
             self._allow_either_side(*of)
         if self.kind == "dropout":
             keep, act = self.mask(), ACTIVATIONS[self.variant]
@@ -239,17 +265,22 @@ class Case:
         grads = torch.autograd.grad(y, of, None if self.is_loss else self.dy.double())
         names = (self.of.inputs[:1] if self.is_loss else
                  (*self.differentiable, *self.params))
-        return {"loss_sum" if self.is_loss else self.output: y.detach(),
+        also = {name: of_kind(self, torch.float64)(*of).detach()
+                for name, of_kind in self.of.also.items()}
+        return {"loss_sum" if self.is_loss else self.output: y.detach(), **also,
                 **{"d" + name: grad for name, grad in zip(names, grads)}}
 
-    def _allow_either_side(self, x, weight, bias):
+    def _allow_either_side(self, x, weight, *params):
         """Where z is 0 but for the rounding of its sum, either derivative is right."""
+        which, bias, dh = "", params[-1], self.dy.double()
+        if self.kind == "mlp":
+            which, bias, dh = "1", params[1], dh @ params[0]
         with torch.no_grad():
             z = F.linear(x, weight, bias)
             near = z.abs() < 2e-5 * z.square().mean().sqrt()
-            jump = torch.where(near, self.dy.double().abs(), 0)
-            self.either = {"dx": jump @ weight.abs(), "dweight": jump.T @ x.abs(),
-                           "dbias": jump.sum(0)}
+            jump = torch.where(near, dh.abs(), 0)
+            self.either = {"dx": jump @ weight.abs(), "dweight" + which: jump.T @ x.abs(),
+                           "dbias" + which: jump.sum(0)}
 
     def main(self, passes):
         """The name of the result that a peer has too."""

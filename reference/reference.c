@@ -14,6 +14,7 @@
     X(softmax)       \
     X(cross_entropy) \
     X(linear)        \
+    X(mlp)           \
     X(matmul)        \
     X(embedding)     \
     X(dropout)       \

@@ -31,7 +31,7 @@ typedef struct bench_product {
     int a, b, c; /* numbers of operands: those of one number are the same memory */
     int sums;    /* C has the type in which gradients of parameters are summed */
 } bench_product;
-enum { BENCH_PRODUCTS = 2, BENCH_OPERANDS = 5 };
+enum { BENCH_PRODUCTS = 4, BENCH_OPERANDS = 9 };
 
 /* What work is compared with: a copy that reads bytes / 2 and writes as many, on a GPU the faster
  * of cudaMemcpyAsync and a plain kernel; or, if there are any, bare products. */

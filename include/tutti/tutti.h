@@ -20,6 +20,7 @@
 #include "tutti/linear.h"
 #include "tutti/log.h"
 #include "tutti/matmul.h"
+#include "tutti/mlp.h"
 #include "tutti/mse.h"
 #include "tutti/param.h"
 #include "tutti/rmsnorm.h"

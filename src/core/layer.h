@@ -6,7 +6,7 @@
 #include "core/ready.h"
 #include "tutti/layer.h"
 
-enum { TUTTI__LAYER_PARAMS_MAX = 2, TUTTI__SLOTS_MAX = 8, TUTTI__ARGS_MAX = 512 };
+enum { TUTTI__LAYER_PARAMS_MAX = 4, TUTTI__SLOTS_MAX = 8, TUTTI__ARGS_MAX = 640 };
 
 /* The tensors of a call, in the order of tutti_call. */
 typedef enum tutti__part {

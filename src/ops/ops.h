@@ -10,6 +10,7 @@
     X(cross_entropy)  \
     X(embedding)      \
     X(linear)         \
+    X(mlp)            \
     X(matmul)         \
     X(dropout)        \
     X(glu)            \
@@ -26,6 +27,7 @@
     X(rmsnorm)          \
     X(softmax)          \
     X(linear)           \
+    X(mlp)              \
     X(matmul)           \
     X(cross_entropy)    \
     X(embedding)        \

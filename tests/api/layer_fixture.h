@@ -5,7 +5,7 @@
 
 #include "layer_kinds.h"
 
-enum { SLOTS = 8, PARAMS = 2 };
+enum { SLOTS = 8, PARAMS = 4 };
 
 typedef struct layer_fixture {
     tutti_context *ctx;

@@ -36,7 +36,7 @@ test_an_altered_sum_is_found() {
     for dtype in f64 f32 f16 bf16; do
         bench "${every[@]}" --dtype "$dtype" --inject-fault=sums
         expect_equal "code of $dtype" $? 1
-        expect_equal "gradients of $dtype" "$(verdicts WRONG '^(layernorm|rmsnorm|linear|embedding|dropout) +backward')" 14
+        expect_equal "gradients of $dtype" "$(verdicts WRONG '^(layernorm|rmsnorm|linear|mlp|embedding|dropout) +backward')" 16
         expect_equal "losses of $dtype" "$(verdicts WRONG '^(cross_entropy|mse|bce_with_logits) +loss')" 8
         expect_equal "others of $dtype" "$(verdicts WRONG '^(softmax|matmul|glu|rope) ')" 0
     done

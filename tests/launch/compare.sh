@@ -20,25 +20,25 @@ test_every_layer_and_type() {
     needs_torch
     for dtype in f32 f16 bf16; do
         compare --no-bars --dtype "$dtype" --shapes "$shapes" --json "rows.$dtype" || fail "$dtype: $(<output)"
-        expect_equal "rows of $dtype" "$(grep -cE '^[a-z_]+ +(forward|backward) ' output)" 52
+        expect_equal "rows of $dtype" "$(grep -cE '^[a-z_]+ +(forward|backward) ' output)" 56
     done
     python3 - <<'PYTHON' || fail "the JSON is not what it should be"
 import json
 rows = json.load(open("rows.f32"))
-assert len(rows) == 52 and all(row["failed"] == [] and {"tutti", "roof", "torch"} <= row["ms"].keys() for row in rows), rows
+assert len(rows) == 56 and all(row["failed"] == [] and {"tutti", "roof", "torch"} <= row["ms"].keys() for row in rows), rows
 PYTHON
 }
 test_other_variants() {
     needs_torch
-    compare --no-bars --shapes 33x257,17x256x64 --layers softmax_log,linear_smelu,linear_star_relu,linear_leaky_relu,linear_gelu_erf,linear_silu,dropout_relu,glu_none ||
+    compare --no-bars --shapes 33x257,17x256x64,9x64x96x40 --layers softmax_log,mlp_leaky_relu,mlp_silu,linear_smelu,linear_star_relu,linear_leaky_relu,linear_gelu_erf,linear_silu,dropout_relu,glu_none ||
         fail "$(<output)"
-    expect_equal rows "$(grep -cE '^[a-z_]+ +(forward|backward) ' output)" 16
+    expect_equal rows "$(grep -cE '^[a-z_]+ +(forward|backward) ' output)" 20
 }
 test_wrong_results_are_found() {
     needs_torch
     compare --no-bars --shapes 33x257,17x256x64,3x33x17x20 --inject-fault
     expect_equal code $? 1
-    expect_equal wrong "$(grep -c ' is wrong, ' output)" 35
+    expect_equal wrong "$(grep -c ' is wrong, ' output)" 39
 }
 test_peers_of_the_host() {
     needs_torch

@@ -266,12 +266,32 @@ class Linear:
     def _result(self, z, z_error):
         if self.activation == "none":
             return Result(z, z_error.most() + FLOATS["f64"].roundoff * np.abs(z), self.magnitude)
+        value, error = self._activated(z, z_error)
+        terms = self.magnitude * growth(self.activation, z, self.constants)
+        return Result(value, stored(error, value, self.dtype, self.grad), terms)
+
+    def _activated(self, z, z_error):
+        """act(z), before it is stored, and its error."""
         value, error = change(
             lambda at: activate(self.activation, at, self.constants), z, z_error
         )
-        error = error + own_errors(self.activation, z, value, self.u, self.constants, self.grad)
-        terms = self.magnitude * growth(self.activation, z, self.constants)
-        return Result(value, stored(error, value, self.dtype, self.grad), terms)
+        return value, error + own_errors(self.activation, z, value, self.u, self.constants, self.grad)
+
+    def _slope(self, z, z_error):
+        """act'(z) as backward computes it, and its error."""
+        slope, error = change(
+            lambda at: derivative(self.activation, at, self.constants), z, z_error
+        )
+        size = np.abs(z).astype(np.float64)
+        if self.activation in (*SMOOTH, "smelu", "star_relu"):
+            return slope, error + own_slope_errors(self.activation, z, slope, self.u, self.constants, self.grad)
+        if self.activation == "squared_relu":  # 2 sqrt(y), y as stored: nothing where it underflows
+            y_error = (self._rounding(z * z) + Spread.of(self.u * z * z)).most() + FLOATS[self.dtype].least / 2
+            above = np.sqrt(z * z + y_error) - size
+            below = size - np.sqrt(np.maximum(z * z - y_error, 0))
+            error = error + Spread.single(2 * np.maximum(above, below))
+            return slope, error + Spread.of(*[self.u * np.abs(slope)] * 3)
+        return slope, Spread.of(self.u * np.abs(slope))  # of the slope; z is on one side
 
     def _dz(self, z, z_error, dy, terms):
         """dz = dy act'(z), its error, its terms."""
@@ -279,19 +299,7 @@ class Linear:
         if self.activation in ("none", "relu"):  # dy itself, or nothing
             dz = dy.astype(self.real) * (1 if self.activation == "none" else z > 0)
             return dz, Spread.of(np.zeros(dy.shape)), size_dy
-        slope, error = change(
-            lambda at: derivative(self.activation, at, self.constants), z, z_error
-        )
-        size = np.abs(z).astype(np.float64)
-        if self.activation in (*SMOOTH, "smelu", "star_relu"):
-            error = error + own_slope_errors(self.activation, z, slope, self.u, self.constants, self.grad)
-        elif self.activation == "squared_relu":  # 2 sqrt(y), y as stored: nothing where it underflows
-            y_error = (self._rounding(z * z) + Spread.of(self.u * z * z)).most() + FLOATS[self.dtype].least / 2
-            above = np.sqrt(z * z + y_error) - size
-            below = size - np.sqrt(np.maximum(z * z - y_error, 0))
-            error = error + Spread.single(2 * np.maximum(above, below)) + Spread.of(*[self.u * np.abs(slope)] * 3)
-        else:
-            error = Spread.of(self.u * np.abs(slope))  # of the slope; z is on one side
+        slope, error = self._slope(z, z_error)
         value = slope * dy
         error = (
             error.times(size_dy)
