@@ -14,7 +14,8 @@
  * upstream[0]   dy       [rows, out]     dtype
  * din[0]        dx       [rows, in]      dtype       optional; not x nor dy
  * saved         z        [rows, out]     dtype       where act' needs it: gelu, gelu_erf, silu,
- *                                                    smelu, star_relu; 0 bytes otherwise
+ *                                                    smelu, star_relu; 0 bytes otherwise, and
+ *                                                    with recompute
  * parameters    weight   [out, in]       dtype       initially uniform in ±1/sqrt(in)
  *               bias     [out]           dtype       unless no_bias; the same
  *
@@ -42,6 +43,7 @@ typedef struct tutti_linear_desc {
     /* of star_relu, ignored by the others; finite in the arithmetic's type */
     double star_scale; /* not 0; 0: 0.8944 */
     double star_bias;  /* 0: -0.4472; TUTTI_ZERO: none */
+    int recompute;     /* backward computes z again, a product more, and saved is 0 bytes */
 } tutti_linear_desc;
 #define TUTTI_LINEAR_DESC_INIT TUTTI_DESC_INIT(tutti_linear_desc)
 TUTTI_API tutti_linear_desc tutti_linear_desc_default(void);

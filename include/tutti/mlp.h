@@ -10,11 +10,12 @@
  * slot          tensor   shape           type
  * in[0]         x        [rows, in]      dtype       backward reads it
  * out[0]        y        [rows, out]     dtype       backward does not read it
- * out[1]        h        [rows, hidden]  dtype       the caller's memory; backward reads it
+ * out[1]        h        [rows, hidden]  dtype       backward reads it, except with recompute
  * upstream[0]   dy       [rows, out]     dtype
  * din[0]        dx       [rows, in]      dtype       optional; not x nor dy
  * saved         z        [rows, hidden]  dtype       where act' needs it: gelu, gelu_erf, silu,
- *                                                    smelu, star_relu; 0 bytes otherwise
+ *                                                    smelu, star_relu; 0 bytes otherwise, and
+ *                                                    with recompute
  * parameters    weight1  [hidden, in]    dtype       initially uniform in ±1/sqrt(in)
  *               weight2  [out, hidden]   dtype       initially uniform in ±1/sqrt(hidden)
  *               bias1    [hidden]        dtype       unless no_bias; as weight1
@@ -23,7 +24,10 @@
  * "[rows, in]" is any tensor whose last dimensions multiply to in and whose leading ones are rows.
  * f64 computes in f64; f32, f16, bf16 accumulate in f32 (TF32 only if allow_tf32).  z and h are
  * rounded to dtype; dh and dz may be rounded before they are used.  A NaN in z or dh is a NaN in
- * dz, except with none.  Gradients of the parameters are f64 for f64, otherwise f32. */
+ * dz, except with none.  Gradients of the parameters are f64 for f64, otherwise f32.
+ *
+ * With recompute backward computes z and h again, one product more, into the context's scratch: so
+ * between forward and backward the layer needs no memory of its own, and layers may have one h. */
 #ifndef TUTTI_MLP_H
 #define TUTTI_MLP_H
 
@@ -39,6 +43,7 @@ typedef struct tutti_mlp_desc {
     tutti_activation activation; /* 0: gelu; TUTTI_ACT_ZERO: none */
     int no_bias;                 /* neither bias */
     int allow_tf32; /* f32 products in TF32 on GPUs that have it; no effect elsewhere */
+    int recompute;
     /* constants of activations, as tutti_linear_desc's */
     double slope, smelu_beta, star_scale, star_bias;
 } tutti_mlp_desc;

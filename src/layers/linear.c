@@ -13,6 +13,7 @@ static const tutti_layer_option options[] = {
     TUTTI__ACTIVATION_OPTIONS(tutti_linear_desc, "none"),
     {"no_bias", "bool", "0", offsetof(tutti_linear_desc, no_bias), 0, 0},
     {"allow_tf32", "bool", "0", offsetof(tutti_linear_desc, allow_tf32), 0, 0},
+    {"recompute", "bool", "0", offsetof(tutti_linear_desc, recompute), 0, 0},
 };
 static const tutti_slot slots[] = {
     {.name = "x",
@@ -38,13 +39,14 @@ static tutti_status check(const char *name, const void *untyped)
     return tutti__activation_check(name, desc->dtype, TUTTI__ACTIVATION_OF(desc));
 }
 
-/* z is kept if backward needs it; otherwise backward reads y, except for none. */
+/* z is kept if backward needs it and does not recompute it; otherwise backward reads y, except for
+ * none. */
 static void finish(tutti_layer *layer)
 {
     const tutti_linear_desc *desc = layer->desc;
-    const bool keeps = tutti__activation_wants_z(desc->activation);
-    if (!keeps) tutti__layer_slot(layer, "z")->shape.cols = 0;
-    if (keeps || desc->activation == TUTTI_ACT_NONE)
+    const bool wants_z = tutti__activation_wants_z(desc->activation);
+    if (!wants_z || desc->recompute) tutti__layer_slot(layer, "z")->shape.cols = 0;
+    if (wants_z || desc->activation == TUTTI_ACT_NONE)
         tutti__layer_slot(layer, "y")->shape.flags &= ~(unsigned)TUTTI_SLOT_READ;
     for (int i = 0; i < layer->param_count; i++) {
         layer->params[i].init = TUTTI_INIT_UNIFORM;
@@ -64,6 +66,7 @@ static void fill(const tutti_layer *layer, const tutti__views *views, void *args
                 .dtype = desc->dtype,
                 .activation = TUTTI__ACTIVATION_OF(desc),
                 .allow_tf32 = desc->allow_tf32,
+                .recompute = desc->recompute,
             },
         .x = views->in[0],
         .weight = views->value[0],

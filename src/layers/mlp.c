@@ -14,6 +14,7 @@ static const tutti_layer_option options[] = {
     TUTTI__ACTIVATION_OPTIONS(tutti_mlp_desc, "gelu"),
     {"no_bias", "bool", "0", offsetof(tutti_mlp_desc, no_bias), 0, 0},
     {"allow_tf32", "bool", "0", offsetof(tutti_mlp_desc, allow_tf32), 0, 0},
+    {"recompute", "bool", "0", offsetof(tutti_mlp_desc, recompute), 0, 0},
 };
 static const tutti_slot slots[] = {
     {.name = "x",
@@ -51,7 +52,9 @@ static tutti_status check(const char *name, const void *untyped)
 static void finish(tutti_layer *layer)
 {
     const tutti_mlp_desc *desc = layer->desc;
-    if (!tutti__activation_wants_z(desc->activation)) tutti__layer_slot(layer, "z")->shape.cols = 0;
+    if (desc->recompute) tutti__layer_slot(layer, "h")->shape.flags &= ~(unsigned)TUTTI_SLOT_READ;
+    if (desc->recompute || !tutti__activation_wants_z(desc->activation))
+        tutti__layer_slot(layer, "z")->shape.cols = 0;
     for (int i = 0; i < layer->param_count; i++) {
         const bool up = i == WEIGHT1 || i == BIAS1;
         layer->params[i].init = TUTTI_INIT_UNIFORM;
@@ -84,6 +87,7 @@ static void fill(const tutti_layer *layer, const tutti__views *views, void *unty
 {
     const tutti_mlp_desc *desc = layer->desc;
     tutti__mlp_args *args = untyped;
+    args->recompute = desc->recompute;
     args->up = linear_of(layer, views, WEIGHT1, BIAS1);
     args->up.shape.in = desc->in;
     args->up.shape.out = desc->hidden;

@@ -9,6 +9,7 @@ typedef struct tutti__linear_shape {
     tutti_dtype dtype;
     tutti__activation activation;
     bool allow_tf32;
+    bool recompute; /* backward has no z and computes it where it needs it */
 } tutti__linear_shape;
 
 typedef struct tutti__linear_args {
@@ -61,6 +62,23 @@ static inline tutti__gemm tutti__linear_y(const tutti__linear_args *args)
     gemm.z = args->saved;
     gemm.activation = s->activation;
     return gemm;
+}
+
+static inline bool tutti__linear_recomputes(const tutti__linear_shape *shape)
+{
+    return shape->recompute && tutti__activation_wants_z(shape->activation.kind);
+}
+
+/* Forward's args for z = x W^T + bias, [rows, out] contiguous. */
+static inline tutti__linear_args tutti__linear_again(const tutti__linear_args *args, void *z)
+{
+    tutti__linear_args again = *args;
+    again.shape.activation.kind = TUTTI_ACT_NONE;
+    again.saved = NULL;
+    again.y.data = z;
+    again.y.dtype = args->shape.dtype;
+    again.y.stride = args->shape.out;
+    return again;
 }
 
 /* dx = dz W */

@@ -1,26 +1,23 @@
-/* An MLP of two calls of FusedLinear.  Backward keeps the gradient of h in scratch, in front of
- * what either of the two needs. */
+/* An MLP of two calls of FusedLinear.  Backward keeps the gradient of h in scratch, with recompute
+ * also h and z, in front of what each call needs. */
 #include "ops/mlp.h"
 
 #include <stdlib.h>
 
 #include "core/context.h"
 
+/* The calls of a direction; AGAIN: up's forward, with which backward begins if it recomputes. */
+enum { UP, DOWN, AGAIN, CALLS };
 typedef struct plans {
-    tutti__plan up, down;
+    tutti__plan of[CALLS];
 } plans;
-
-static void drop_one(tutti__plan *plan)
-{
-    if (plan->drop) plan->drop(plan->data);
-}
 
 static void drop(void *data)
 {
-    plans *both = data;
-    drop_one(&both->up);
-    drop_one(&both->down);
-    free(both);
+    plans *p = data;
+    for (int i = 0; i < CALLS; i++)
+        if (p->of[i].drop) p->of[i].drop(p->of[i].data);
+    free(p);
 }
 
 static size_t up_to(size_t size, size_t step)
@@ -28,53 +25,72 @@ static size_t up_to(size_t size, size_t step)
     return (size + step - 1) / step * step;
 }
 
-/* Puts the gradient of h at the beginning of the scratch; its rows begin on 16-byte boundaries. */
-static tutti__mlp_args with_gradient(const tutti__mlp_args *args, void *scratch)
+/* A matrix of h's shape at *at in the scratch, which moves on; its rows begin on 16 bytes, or are
+ * contiguous. */
+static tutti__matrix place(const tutti__linear_shape *shape, void *scratch, size_t *at,
+                           bool contiguous)
 {
-    const tutti__linear_shape *shape = &args->up.shape;
     const size_t size = tutti_dtype_size(shape->dtype);
+    const size_t row = up_to((size_t)shape->out * size, contiguous ? size : 16);
+    const tutti__matrix placed = {(char *)scratch + *at, shape->dtype, (int64_t)(row / size)};
+    *at += up_to((size_t)shape->rows * row, 256);
+    return placed;
+}
+
+/* Backward's args with what lies in the scratch, which leaves the rest of it, from *at on. */
+static tutti__mlp_args with_scratch(const tutti__mlp_args *args, void *scratch, size_t *at)
+{
     tutti__mlp_args with = *args;
-    with.up.dy = (tutti__matrix){scratch, shape->dtype,
-                                 (int64_t)(up_to((size_t)shape->out * size, 16) / size)};
-    with.down.dx = with.up.dy;
+    const tutti__linear_shape *shape = &args->up.shape;
+    *at = 0;
+    with.up.dy = with.down.dx = place(shape, scratch, at, false);
+    if (!args->recompute) return with;
+    with.up.y = with.down.x = place(shape, scratch, at, false);
+    if (tutti__activation_wants_z(shape->activation.kind))
+        with.up.saved = place(shape, scratch, at, true).data;
     return with;
 }
 
-static size_t gradient_bytes(const tutti__mlp_args *args)
+static tutti_status plan_call(tutti_context *ctx, const tutti__linear_args *args, bool backward,
+                              tutti__plan *plan, size_t *most)
 {
-    const tutti__linear_shape *shape = &args->up.shape;
-    const size_t row = up_to((size_t)shape->out * tutti_dtype_size(shape->dtype), 16);
-    return up_to((size_t)shape->rows * row, 256);
+    TUTTI_TRY(ctx->backend->op.linear->plan(ctx, args, backward, plan));
+    if (plan->scratch > *most) *most = plan->scratch;
+    return TUTTI_OK;
 }
 
 tutti_status tutti__mlp_plan(tutti_context *ctx, const void *untyped, bool backward,
                              tutti__plan *plan)
 {
-    const tutti__op *linear = ctx->backend->op.linear;
-    plans *both = calloc(1, sizeof *both);
-    if (!both) return tutti__fail(TUTTI_ERR_MEMORY, "mlp: no memory for a plan");
-    plan->data = both;
+    plans *p = calloc(1, sizeof *p);
+    if (!p) return tutti__fail(TUTTI_ERR_MEMORY, "mlp: no memory for a plan");
+    plan->data = p;
     plan->drop = drop;
-    /* the address in scratch counts only by its alignment */
-    const tutti__mlp_args args = with_gradient(untyped, (void *)(uintptr_t)256);
-    TUTTI_TRY(linear->plan(ctx, &args.up, backward, &both->up));
-    TUTTI_TRY(linear->plan(ctx, &args.down, backward, &both->down));
-    plan->scratch = both->up.scratch > both->down.scratch ? both->up.scratch : both->down.scratch;
-    if (backward) plan->scratch += gradient_bytes(&args);
+    tutti__mlp_args args = *(const tutti__mlp_args *)untyped;
+    size_t at = 0, most = 0;
+    /* addresses in scratch count only by their alignment */
+    if (backward) args = with_scratch(&args, (void *)(uintptr_t)256, &at);
+    if (backward && args.recompute)
+        TUTTI_TRY(plan_call(ctx, &args.up, false, &p->of[AGAIN], &most));
+    TUTTI_TRY(plan_call(ctx, &args.up, backward, &p->of[UP], &most));
+    TUTTI_TRY(plan_call(ctx, &args.down, backward, &p->of[DOWN], &most));
+    plan->scratch = at + most;
     return TUTTI_OK;
 }
 
-static tutti__job part_of(const tutti__job *job, const tutti__plan *plan, size_t at)
+/* The part of a job that is one of its calls. */
+static tutti__job part_of(const tutti__job *job, int call, size_t at)
 {
-    return (tutti__job){.ctx = job->ctx, .plan = plan, .scratch = (char *)job->scratch + at};
+    const plans *p = job->plan->data;
+    return (tutti__job){
+        .ctx = job->ctx, .plan = &p->of[call], .scratch = (char *)job->scratch + at};
 }
 
 tutti_status tutti__mlp_forward(const tutti__job *job, const void *untyped)
 {
     const tutti__op *linear = job->ctx->backend->op.linear;
     const tutti__mlp_args *args = untyped;
-    const plans *both = job->plan->data;
-    const tutti__job up = part_of(job, &both->up, 0), down = part_of(job, &both->down, 0);
+    const tutti__job up = part_of(job, UP, 0), down = part_of(job, DOWN, 0);
     TUTTI_TRY(linear->forward(&up, &args->up));
     return linear->forward(&down, &args->down);
 }
@@ -82,10 +98,11 @@ tutti_status tutti__mlp_forward(const tutti__job *job, const void *untyped)
 tutti_status tutti__mlp_backward(const tutti__job *job, const void *untyped)
 {
     const tutti__op *linear = job->ctx->backend->op.linear;
-    const tutti__mlp_args args = with_gradient(untyped, job->scratch);
-    const plans *both = job->plan->data;
-    const size_t at = gradient_bytes(&args);
-    const tutti__job up = part_of(job, &both->up, at), down = part_of(job, &both->down, at);
+    size_t at;
+    const tutti__mlp_args args = with_scratch(untyped, job->scratch, &at);
+    const tutti__job up = part_of(job, UP, at), down = part_of(job, DOWN, at);
+    const tutti__job again = part_of(job, AGAIN, at);
+    if (args.recompute) TUTTI_TRY(linear->forward(&again, &args.up));
     TUTTI_TRY(linear->backward(&down, &args.down));
     return linear->backward(&up, &args.up);
 }

@@ -4,9 +4,11 @@
 
 #include "ops/linear.h"
 
-/* up.y is h, which is down.x; up.dy and down.dx, the gradient of h, are the operation's own. */
+/* up.y is h, which is down.x; up.dy and down.dx, the gradient of h, are the operation's own, with
+ * recompute in backward h and z (up.saved), too. */
 typedef struct tutti__mlp_args {
     tutti__linear_args up, down;
+    bool recompute;
 } tutti__mlp_args;
 
 #ifdef __cplusplus

@@ -47,7 +47,8 @@ static const matrix_kind linear = {
     .trial = {.name = "linear", .draw = draw, .sharp = sharp},
     .variants = {TUTTI_ACTIVATION_LIST(WITH_BIAS)
                      TUTTI_ACTIVATION_LIST(WITHOUT_BIAS) "activation=smelu",
-                 "activation=star_relu", "allow_tf32=1"},
+                 "activation=star_relu", "allow_tf32=1", "activation=gelu,recompute=1",
+                 "activation=smelu,no_bias=1,recompute=1", "activation=relu,recompute=1"},
     .shapes = shapes,
     .some = some,
     .small = "in=10,out=6",

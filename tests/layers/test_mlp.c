@@ -44,13 +44,15 @@ static const matrix_shape some[] = {{5, "in=16,hidden=10,out=12"},   {12, "in=13
 static const matrix_kind mlp = {
     .trial = {.name = "mlp", .draw = draw, .sharp = sharp},
     .variants = {TUTTI_ACTIVATION_LIST(WITH_BIAS) "no_bias=1", "activation=relu,no_bias=1",
-                 "activation=star_relu", "allow_tf32=1"},
+                 "activation=star_relu", "allow_tf32=1", "recompute=1",
+                 "activation=relu,recompute=1", "activation=smelu,no_bias=1,recompute=1"},
     .shapes = shapes,
     .some = some,
     .small = "in=10,hidden=14,out=6",
 };
 
-/* Two FusedLinear with the same memory have the same bits, for any number of leaves. */
+/* Two FusedLinear with the same memory have the same bits, for any number of leaves, whether either
+ * keeps h and z or recomputes them. */
 enum { ROWS = 24, IN = 40, HIDDEN = 72, OUT = 56, LEAVES = 4 };
 typedef struct parts {
     tutti_context *ctx;
@@ -105,11 +107,12 @@ static void parts_close(parts *p)
 }
 
 static tutti_layer *parts_layer(const parts *p, const char *kind, const char *options,
-                                const int *params)
+                                bool recompute, const int *params)
 {
     char text[160];
     tutti_layer *layer = NULL;
-    snprintf(text, sizeof text, "%s,dtype=%s", options, tutti_dtype_name(p->dtype));
+    snprintf(text, sizeof text, "%s,dtype=%s,recompute=%d", options, tutti_dtype_name(p->dtype),
+             recompute);
     CHECK_OK(tutti_layer_create_by_name(p->ctx, kind, text, &layer));
     for (int i = 0; i < tutti_layer_param_count(layer); i++) {
         tutti_param *param = tutti_layer_param(layer, i);
@@ -138,30 +141,44 @@ static char *fetch(const parts *p, size_t *bytes)
     return all;
 }
 
-static void check_parts(int type, int leaves)
+static void check_parts(int type, int leaves, bool whole_again, bool part_again)
 {
     parts p = parts_open(type);
-    harness_where("%s, %d leaves", tutti_dtype_name(p.dtype), leaves);
+    harness_where("%s, %d leaves, recompute=%d beside %d", tutti_dtype_name(p.dtype), leaves,
+                  whole_again, part_again);
     int64_t leaf_rows[LEAVES];
     for (int i = 0; i < LEAVES; i++) leaf_rows[i] = i * ROWS / LEAVES;
     tutti_tensor x = tutti_tensor_2d(p.x, p.dtype, ROWS, IN), dx = x, y, dy, h, dh;
     y = dy = tutti_tensor_2d(p.y, p.dtype, ROWS, OUT);
     h = dh = tutti_tensor_2d(p.h, p.dtype, ROWS, HIDDEN);
     dx.data = p.dx, dy.data = p.dy, dh.data = p.dh;
-    tutti_layer *mlp = parts_layer(&p, "mlp", "in=40,hidden=72,out=56", (int[]){0, 1, 2, 3});
-    tutti_layer *up = parts_layer(&p, "linear", "in=40,out=72,activation=gelu", (int[]){0, 2});
-    tutti_layer *down = parts_layer(&p, "linear", "in=72,out=56", (int[]){1, 3});
-    const size_t saved = tutti_layer_saved_bytes(mlp, ROWS);
+    tutti_layer *mlp =
+        parts_layer(&p, "mlp", "in=40,hidden=72,out=56", whole_again, (int[]){0, 1, 2, 3});
+    tutti_layer *up =
+        parts_layer(&p, "linear", "in=40,out=72,activation=gelu", part_again, (int[]){0, 2});
+    tutti_layer *down = parts_layer(&p, "linear", "in=72,out=56", part_again, (int[]){1, 3});
+    const size_t whole_saved = tutti_layer_saved_bytes(mlp, ROWS);
+    const size_t part_saved = tutti_layer_saved_bytes(up, ROWS);
+    CHECK((whole_saved == 0) == whole_again, "the MLP keeps %zu bytes", whole_saved);
+    CHECK((part_saved == 0) == part_again, "FusedLinear keeps %zu bytes", part_saved);
     tutti_mlp_call whole = {.x = &x, .y = &y, .h = &h, .dy = &dy, .dx = &dx};
     tutti_linear_call first = {.x = &x, .y = &h, .dy = &dh, .dx = &dx};
     tutti_linear_call second = {.x = &h, .y = &y, .dy = &dy, .dx = &dh};
-    whole.saved = first.saved = p.saved;
-    whole.saved_bytes = first.saved_bytes = saved;
+    whole.saved = whole_again ? NULL : p.saved;
+    first.saved = part_again ? NULL : p.saved;
+    whole.saved_bytes = whole_saved;
+    first.saved_bytes = part_saved;
     whole.leaves = first.leaves = second.leaves = leaves;
     whole.leaf_rows = first.leaf_rows = second.leaf_rows = leaf_rows;
     size_t bytes, bytes_apart;
     CHECK_OK(tutti_mlp_forward(mlp, p.ctx, &whole));
+    if (whole_again) { /* h is not read */
+        CHECK_OK(tutti_copy(p.ctx, p.h, p.dh, ROWS * HIDDEN * tutti_dtype_size(p.dtype)));
+        whole.h = NULL;
+    }
     CHECK_OK(tutti_mlp_backward(mlp, p.ctx, &whole));
+    whole.h = &h;
+    CHECK_OK(tutti_mlp_forward(mlp, p.ctx, &whole));
     char *together = fetch(&p, &bytes);
     CHECK_OK(tutti_linear_forward(up, p.ctx, &first));
     CHECK_OK(tutti_linear_forward(down, p.ctx, &second));
@@ -182,9 +199,11 @@ static void check_parts(int type, int leaves)
 static void test_parts(void)
 {
     for (int type = 0; type < 4; type++) {
-        check_parts(type, 0);
-        check_parts(type, 1);
-        check_parts(type, LEAVES);
+        for (int leaves = 0; leaves <= LEAVES; leaves = leaves ? leaves * LEAVES : 1) {
+            check_parts(type, leaves, false, false);
+            check_parts(type, leaves, true, false);
+            check_parts(type, leaves, false, true);
+        }
     }
 }
 

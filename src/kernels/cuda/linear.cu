@@ -4,7 +4,7 @@
  *
  * Backward is one pass (dy, and z or y) -> dz that also sums db's columns (3 rows out e bytes),
  * then two plain products, dx = dz W and dW = dz^T x.  With activation none dz is dy and the
- * pass only sums.  db is summed in two steps of fixed order: each block sums a run of rows in
+ * pass only sums.  With recompute, z comes from a product before the pass.  db is summed in two steps of fixed order: each block sums a run of rows in
  * f32 (f64 for f64), then one kernel adds the blocks.
  *
  * A call's leaves are one pass, one product for y and one for dx, whose rows have the same bits
@@ -15,12 +15,12 @@
 #include "kernels/cuda/passes.h"
 #include "ops/linear.h"
 
-/* The products of a backward's plan; a forward's has one. */
-enum { DX, DWEIGHT };
+/* The products of a backward's plan, the last one with recompute alone; a forward's has one. */
+enum { DX, DWEIGHT, Z, PRODUCTS };
 
-/* Scratch of a call: the products' workspace, db's partial sums, dz. */
+/* Scratch of a call: the products' workspace, db's partial sums, dz, z if it is computed again. */
 struct scratch_layout {
-    size_t partial, dz, total;
+    size_t partial, dz, z, total;
     int64_t dz_stride; /* padded to 16 bytes */
 };
 
@@ -36,15 +36,18 @@ static scratch_layout lay_out(const tutti__linear_args *args, bool backward)
     int64_t width = 16 / (int64_t)size;
     scratch_layout to;
     to.dz_stride = div_up(shape->out, width) * width;
-    to.partial = to.dz = to.total = TUTTI__CUDA_GEMM_WORKSPACE;
+    to.partial = to.dz = to.z = to.total = TUTTI__CUDA_GEMM_WORKSPACE;
     if (!backward) return to;
     const int64_t leaf_rows = shape->rows / args->leaves;
     const int64_t runs =
         args->leaves * div_up(leaf_rows, column_run(leaf_rows, shape->out, shape->dtype));
     if (args->bias) to.dz += padded((size_t)runs * (size_t)shape->out * (size < 8 ? 4 : 8));
-    to.total = to.dz;
+    to.z = to.dz;
     if (shape->activation.kind != TUTTI_ACT_NONE)
-        to.total += padded((size_t)shape->rows * (size_t)to.dz_stride * size);
+        to.z += padded((size_t)shape->rows * (size_t)to.dz_stride * size);
+    to.total = to.z;
+    if (tutti__linear_recomputes(shape))
+        to.total += padded((size_t)shape->rows * (size_t)shape->out * size);
     return to;
 }
 
@@ -113,8 +116,10 @@ static tutti_status linear_plan(tutti_context *ctx, const void *untyped, bool ba
     }
     const bool identity = shape->activation.kind == TUTTI_ACT_NONE;
     const tutti__matrix dz = {NULL, shape->dtype, identity ? shape->out : layout.dz_stride};
-    const tutti__gemm gemms[] = {dx_of(&args, &dz), dweight_of(&args, &dz)};
-    TUTTI_TRY(tutti__cuda_gemm_plan(ctx, gemms, 2, plan));
+    const tutti__linear_args again = tutti__linear_again(&args, NULL);
+    const tutti__gemm gemms[PRODUCTS] = {dx_of(&args, &dz), dweight_of(&args, &dz), y_of(&again)};
+    TUTTI_TRY(
+        tutti__cuda_gemm_plan(ctx, gemms, tutti__linear_recomputes(shape) ? PRODUCTS : Z, plan));
     return tutti__cuda_load_passes("linear", shape->dtype, shape->activation);
 }
 
@@ -164,6 +169,12 @@ static tutti_status linear_backward(const tutti__job *job, const void *untyped)
         dz = tutti__matrix{base + layout.dz, shape->dtype, layout.dz_stride};
         if (products) written = dz;
         v = args->saved ? tutti__matrix{args->saved, shape->dtype, shape->out} : args->y;
+    }
+    if (tutti__linear_recomputes(shape) && (args->dbias || products)) {
+        const tutti__linear_args again = tutti__linear_again(args, base + layout.z);
+        const tutti__gemm z = y_of(&again);
+        TUTTI_TRY(tutti__cuda_gemm(ctx, job->plan, Z, &z, base));
+        v = again.y;
     }
     if (args->dbias || written.data)
         TUTTI_TRY(tutti__cuda_activate_backward(

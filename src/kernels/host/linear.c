@@ -11,8 +11,9 @@
 
 typedef struct backward_task {
     const tutti__linear_args *args;
-    void *dz;   /* [rows, out] REALs; NULL: dy is dz */
-    char *rows; /* per thread: three rows of REALs */
+    const void *z; /* NULL: act' is computed from y */
+    void *dz;      /* [rows, out] REALs; NULL: dy is dz */
+    char *rows;    /* per thread: three rows of REALs */
     size_t row_bytes, thread_bytes, partial_bytes;
     int64_t leaf_rows;
     tutti__row_blocks blocks; /* of a leaf */
@@ -26,9 +27,13 @@ typedef struct backward_task {
 #define OF(name) name##_f64
 #include "kernels/host/linear_rows.h"
 
-/* The layout of backward's scratch: dz, partial rows of db, then memory that the passes share. */
-static void backward_layout(tutti_dtype real, backward_task *task, size_t *partials_at,
-                            size_t *work_at)
+/* Where things lie in backward's scratch: dz, partial rows of db, z if it is computed again, then
+ * memory that the passes share. */
+typedef struct layout {
+    size_t partials, z, work;
+} layout;
+
+static layout lay_out(tutti_dtype real, backward_task *task)
 {
     const tutti__linear_shape *shape = &task->args->shape;
     const int leaves = task->args->leaves;
@@ -38,9 +43,12 @@ static void backward_layout(tutti_dtype real, backward_task *task, size_t *parti
     task->partial_bytes = tutti__room(shape->out, sizeof(double));
     task->leaf_rows = shape->rows / leaves;
     task->blocks = tutti__split_rows(task->leaf_rows, shape->out);
-    *partials_at =
-        shape->activation.kind == TUTTI_ACT_NONE ? 0 : tutti__room(shape->rows * shape->out, size);
-    *work_at = *partials_at + (size_t)(leaves * task->blocks.count) * task->partial_bytes;
+    const int64_t elements = shape->rows * shape->out;
+    layout to = {shape->activation.kind == TUTTI_ACT_NONE ? 0 : tutti__room(elements, size), 0, 0};
+    to.work = to.z = to.partials + (size_t)(leaves * task->blocks.count) * task->partial_bytes;
+    if (tutti__linear_recomputes(shape))
+        to.work += tutti__room(elements, tutti_dtype_size(shape->dtype));
+    return to;
 }
 
 static tutti_status plan(tutti_context *ctx, const void *untyped, bool backward, tutti__plan *plan)
@@ -51,17 +59,18 @@ static tutti_status plan(tutti_context *ctx, const void *untyped, bool backward,
     const tutti__matrix dz = {NULL, real, shape->out};
     const tutti__gemm gemms[] = {tutti__linear_y(args), tutti__linear_dx(args, &dz),
                                  tutti__linear_dweight(args, &dz)};
+    const bool with_y = !backward || tutti__linear_recomputes(shape);
     backward_task task = {.args = args};
-    size_t partials_at, work_at = 0, most = 0;
+    size_t most = 0;
     if (backward) {
-        backward_layout(real, &task, &partials_at, &work_at);
+        plan->scratch = lay_out(real, &task).work;
         most = (size_t)ctx->threads * task.thread_bytes;
     }
-    for (int i = backward; i < (backward ? 3 : 1); i++) {
+    for (int i = !with_y; i < (backward ? 3 : 1); i++) {
         const size_t bytes = tutti__host_gemm_scratch(ctx, &gemms[i]);
         most = bytes > most ? bytes : most;
     }
-    plan->scratch = work_at + most;
+    plan->scratch += most;
     return TUTTI_OK;
 }
 
@@ -80,11 +89,17 @@ static tutti_status backward(const tutti__job *job, const void *untyped)
     const tutti_dtype real = tutti__accumulate_dtype(shape->dtype, shape->dtype);
     const bool wide = real == TUTTI_F64;
     backward_task task = {.args = args};
-    size_t partials_at, work_at;
-    backward_layout(real, &task, &partials_at, &work_at);
+    const layout at = lay_out(real, &task);
     char *scratch = job->scratch;
-    task.partials = scratch + partials_at;
-    task.rows = scratch + work_at;
+    task.partials = scratch + at.partials;
+    task.rows = scratch + at.work;
+    task.z = args->saved;
+    if (tutti__linear_recomputes(shape)) {
+        const tutti__linear_args again = tutti__linear_again(args, scratch + at.z);
+        const tutti__gemm z = tutti__linear_y(&again);
+        tutti__host_gemm(ctx, &z, task.rows);
+        task.z = scratch + at.z;
+    }
     tutti__matrix dz = args->dy;
     if (shape->activation.kind != TUTTI_ACT_NONE) {
         task.dz = scratch;

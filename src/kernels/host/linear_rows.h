@@ -24,9 +24,9 @@ static void OF(backward_blocks)(void *data, int64_t begin, int64_t end, int thre
             REAL *restrict d = t->dz ? (REAL *)t->dz + row * cols : spare;
             OF(tutti__load)(d, tutti__row(&args->dy, row), shape->dtype, cols);
             if (t->dz) {
-                const tutti__slope_from from = args->saved ? TUTTI__FROM_Z : TUTTI__FROM_Y;
-                const void *have = args->saved ? tutti__at(args->saved, shape->dtype, row * cols)
-                                               : tutti__row(&args->y, row);
+                const tutti__slope_from from = t->z ? TUTTI__FROM_Z : TUTTI__FROM_Y;
+                const void *have =
+                    t->z ? tutti__at(t->z, shape->dtype, row * cols) : tutti__row(&args->y, row);
                 OF(tutti__load)(v, have, shape->dtype, cols);
                 OF(tutti__activate_backward)(d, v, from, shape->activation, cols);
             }

@@ -425,6 +425,8 @@ def small():
             yield f"linear-{activation}-{dtype}", Linear(options, 7)
         options = {"in": 13, "out": 11, "dtype": dtype, "no_bias": True}
         yield f"linear-no-bias-{dtype}", Linear(options, 7)
+    options = {"in": 13, "out": 11, "dtype": "f32", "activation": "gelu", "recompute": True}
+    yield "linear-recompute", Linear(options, 7)
     yield "linear-slope", Linear({"in": 13, "out": 11, "activation": "leaky_relu", "slope": 0.25}, 7)
     # f16 numbers are exact in TF32, which then rounds nothing more than f32
     yield "linear-tf32", Linear({"in": 13, "out": 11, "allow_tf32": True}, 7, drawn="f16")

@@ -157,6 +157,7 @@ def small():
         dtype = list(FLOATS)[number % len(FLOATS)]
         constants = dict(slope=0.25) if activation == "leaky_relu" else OTHER_CONSTANTS.get(activation, {})
         yield f"mlp-{activation}-{dtype}", Mlp({**sizes, "dtype": dtype, "activation": activation, **constants}, 6)
+    yield "mlp-recompute", Mlp({**sizes, "recompute": True}, 6)
     yield "mlp-no-bias", Mlp({**sizes, "no_bias": True}, 6)
     yield "mlp-tf32", Mlp({**sizes, "activation": "relu", "allow_tf32": True}, 6, coarse=True)
     for rows, ins, hidden, outs in ((0, 8, 4, 2), (1, 1, 1, 1), (5, 9, 17, 3)):
