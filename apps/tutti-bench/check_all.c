@@ -104,8 +104,8 @@ typedef struct check {
 } check;
 
 /* The type as which a result is rounded where none of it was compared with reference/.  Sums are
- * rounded as their type is, also where the tensor is wider: the sum of losses is f64.  But gradients
- * of parameters are as coarse as what forward keeps for them. */
+ * rounded as their type is, also where the tensor is wider: the sum of losses is f64.  But
+ * gradients of parameters are as coarse as what forward keeps for them. */
 static tutti_dtype rounded_as(const bench_run *run, int number)
 {
     if (bench_has_rows(run, number)) return run->dtype;

@@ -4,8 +4,9 @@
  *
  * Backward is one pass (dy, and z or y) -> dz that also sums db's columns (3 rows out e bytes),
  * then two plain products, dx = dz W and dW = dz^T x.  With activation none dz is dy and the
- * pass only sums.  With recompute, z comes from a product before the pass.  db is summed in two steps of fixed order: each block sums a run of rows in
- * f32 (f64 for f64), then one kernel adds the blocks.
+ * pass only sums.  With recompute z comes from a product before the pass.  db is summed in two
+ * steps of fixed order: each block sums a run of rows in f32 (f64 for f64), then one kernel adds
+ * the blocks.
  *
  * A call's leaves are one pass, one product for y and one for dx, whose rows have the same bits
  * whatever their number, and a batch of products for the leaves' dW. Where dW of two leaves is
