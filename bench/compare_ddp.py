@@ -10,7 +10,7 @@ each also by torch.compile (ddp_f32+compile, not by default on the host).  Besid
 without exchange, by the same code on the same ranks, in turns, and the share kept; and, of peers,
 the step's time over that of Tutti's fast mode.
 Exit codes: 0; 1 if --no-slower is given and ddp_f32's best step is shorter than PCT % of Tutti's;
-2 if Tutti could not run.
+2 if Tutti could not run, or with --no-slower ddp_f32 could not.
 """
 
 import argparse
@@ -50,7 +50,8 @@ def tutti_steps(args, dim, blocks, rows):
         own = [line for line in lines if line.startswith("tutti-bench")]
         raise RuntimeError((own or lines[-1:])[0])
     alone, *steps = (float(time) for time in times.groups())
-    names = "tutti", "tutti sharded", f"tutti {args.leaves} leaves"
+    wire = "" if args.wire == "f32" else f", {args.wire} wire"
+    names = f"tutti{wire}", f"tutti sharded{wire}", f"tutti {args.leaves} leaves"
     return [(name, alone, step) for name, step in zip(names, steps)]
 
 
@@ -96,7 +97,7 @@ def report(args, model, steps, fast):
         rows.append({"model": model, "ranks": args.ranks, "backend": args.backend, "who": who,
                      "alone_ms": alone, "step_ms": step, "kept": alone / step})
         ratio = f"{step / fast:9.2f}" if fast else ""
-        print(f"{model:>15} {who:20}{alone:11.3f}{step:11.3f}{alone / step:9.1%}{ratio}",
+        print(f"{model:>15} {who:25}{alone:11.3f}{step:11.3f}{alone / step:9.1%}{ratio}",
               flush=True)
     return rows
 
@@ -110,8 +111,10 @@ def compare(args, model):
     peers, reasons = peer_steps(args, *sizes) if args.peers else ([], {})
     rows += report(args, model, peers, fast)
     for who, reason in reasons.items():
-        print(f"{model:>15} {who:20}{'–':>11}{'–':>11}{'–':>9}  {reason}", flush=True)
+        print(f"{model:>15} {who:25}{'–':>11}{'–':>11}{'–':>9}  {reason}", flush=True)
     best = min((step for who, _, step in peers if who.split("+")[0] == "ddp_f32"), default=None)
+    if best is None and args.no_slower:
+        raise RuntimeError("--no-slower: ddp_f32 did not run")
     slow = best is not None and best < fast * args.no_slower / 100
     if slow:
         print(f"{model:>15} ddp_f32 takes {best / fast:.1%} of tutti's time, "
@@ -148,7 +151,7 @@ def arguments():
 
 def main():
     args, rows, slow = arguments(), [], False
-    print(f"{'model':>15} {'who':20}{'alone ms':>11}{'step ms':>11}{'kept':>9}{'of tutti':>9}",
+    print(f"{'model':>15} {'who':25}{'alone ms':>11}{'step ms':>11}{'kept':>9}{'of tutti':>9}",
           flush=True)
     for model in args.models:
         try:

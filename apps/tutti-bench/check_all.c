@@ -105,7 +105,8 @@ typedef struct check {
 
 /* The type as which a result is rounded where none of it was compared with reference/.  Sums are
  * rounded as their type is, also where the tensor is wider: the sum of losses is f64.  But
- * gradients of parameters are as coarse as what forward keeps for them. */
+ * gradients of parameters are as coarse as what a kind may keep for them in the run's type, even
+ * where it keeps nothing: it rounds dz where it would keep z. */
 static tutti_dtype rounded_as(const bench_run *run, int number)
 {
     if (bench_has_rows(run, number)) return run->dtype;
@@ -114,7 +115,7 @@ static tutti_dtype rounded_as(const bench_run *run, int number)
         if (run->type->slots[i].role != TUTTI_SLOT_KEPT ||
             tutti_layer_slot_shape(run->layer, i, &shape) != TUTTI_OK)
             continue;
-        if (shape.cols > 0 && shape.dtype == run->dtype) return run->dtype;
+        if (shape.dtype == run->dtype) return run->dtype;
     }
     return bench_run_sums(run);
 }

@@ -117,8 +117,10 @@ static const char *unknown(const layers_options *options, const char *list, bool
                 found = found || (strcmp(type->slots[i].name, word) == 0 &&
                                   type->slots[i].role == TUTTI_SLOT_IN &&
                                   (type->slots[i].flags & TUTTI_SLOT_OPTIONAL));
-            for (int i = 0; !tensors && i < type->option_count; i++)
-                found = found || strcmp(type->options[i].name, word) == 0;
+            found =
+                found ||
+                (!tensors &&
+                 bench_leaves_open(type, options->plain ? &bench_layer_plain : own_of(kind), word));
         }
         if (!found) return word;
     }
@@ -150,7 +152,9 @@ static error_t check(struct argp_state *state, void *given)
         return app_usage_error(state, "--with: no layer that is timed has an optional input %s",
                                word);
     word = unknown(options, options->set, false);
-    if (word) return app_usage_error(state, "--set: no layer that is timed has an option %s", word);
+    if (word)
+        return app_usage_error(state, "--set: no layer that is timed has an option %s that is free",
+                               word);
     return bench_check_options(state, &options->bench);
 }
 
@@ -176,8 +180,8 @@ static const app_option table[] = {
      "optional tensors that are given to the layers that have them: residual, bias, lengths; and "
      "what depends on them",
      .kind = APP_TEXT, .at = offsetof(layers_options, with)},
-    {"set", "LIST", "more options of the layers: zero_centered=1,no_beta=1", .kind = APP_TEXT,
-     .at = offsetof(layers_options, set)},
+    {"set", "LIST", "more options, of the layers that have them: zero_centered=1,no_beta=1",
+     .kind = APP_TEXT, .at = offsetof(layers_options, set)},
     {"plain",
      .help = "treat every layer as one of which only its table is known: one shape, no variants, "
              "checked against the same layer in f64 on the host",

@@ -65,7 +65,7 @@ typedef struct bench_run {
     const char *variant; /* "" where the kind has none */
     const char *more;    /* the options that it stands for, if it is a name; otherwise NULL */
     const char *with;    /* "residual,bias": optional tensors that are given too; or NULL */
-    const char *set;     /* "zero_centered=1": more options; or NULL */
+    const char *set;     /* "zero_centered=1": more options, of kinds that have them; or NULL */
     bench_shape shape;
     tutti_dtype dtype;       /* of all its options that are types */
     tutti_dtype param_dtype; /* but those that only parameters have */
@@ -127,6 +127,10 @@ typedef void (*bench_sink)(void *user, const bench_result *result);
 
 /* Times and checks forward and backward.  A wrong result is left to the sink. */
 int bench_layer_run(const bench_run *plan, bench_sink sink, void *user);
+
+/* Whether a kind has an option ("name", or "name=…,…") that neither the shape, a type nor its own
+ * file sets. */
+bool bench_leaves_open(const tutti_layer_type *type, const bench_layer *own, const char *name);
 
 /* Whether the kind has an option for the type of its parameters alone. */
 bool bench_has_param_types(const tutti_layer_type *type);

@@ -16,7 +16,8 @@ static int read_column(const bench_run *run, int64_t col, const column *c)
     const int64_t in = run->shape.dims[1], out = run->shape.dims[2];
     APP_TRY(bench_values(run, bench_find(run, "x"), 0, run->rows * in, c->x));
     APP_TRY(bench_values(run, bench_find(run, "weight"), col * in, in, c->weight));
-    APP_TRY(bench_values(run, bench_find(run, "bias"), col, 1, c->bias));
+    if (bench_find(run, "bias"))
+        APP_TRY(bench_values(run, bench_find(run, "bias"), col, 1, c->bias));
     for (int64_t i = 0; i < run->rows; i++)
         APP_TRY(bench_values(run, bench_find(run, "dy"), i * out + col, 1, &c->dy[i]));
     return APP_OK;
@@ -26,19 +27,22 @@ static int compute_column(bench_run *run, const column *c)
 {
     const int64_t in = run->shape.dims[1];
     reference_problem problem = bench_problem(run, 0, run->rows);
-    char options[256];
-    snprintf(options, sizeof options, "in=%lld,out=1,dtype=%s,activation=%s", (long long)in,
-             tutti_dtype_name(run->dtype), run->variant[0] ? run->variant : "none");
+    char options[512];
+    snprintf(options, sizeof options, "in=%lld,out=1,dtype=%s,activation=%s%s%s", (long long)in,
+             tutti_dtype_name(run->dtype), run->variant[0] ? run->variant : "none",
+             run->set ? "," : "", run->set ? run->set : "");
     APP_CHECK(
         tutti_layer_create_by_name(run->machine->ctx, run->type->name, options, &problem.layer));
     problem.options = options;
     problem.any_order = true;
     reference_place(&problem, "x")->given = c->x;
     reference_place(&problem, "weight")->given = c->weight;
-    reference_place(&problem, "bias")->given = c->bias;
     reference_place(&problem, "dy")->given = c->dy;
     *reference_place(&problem, "dweight") = (reference_tensor){NULL, c->dweight, c->dweight + in};
-    *reference_place(&problem, "dbias") = (reference_tensor){NULL, c->dbias, c->dbias + 1};
+    if (bench_find(run, "bias")) {
+        reference_place(&problem, "bias")->given = c->bias;
+        *reference_place(&problem, "dbias") = (reference_tensor){NULL, c->dbias, c->dbias + 1};
+    }
     const char *wrong = reference_compute(&problem);
     tutti_layer_destroy(&problem.layer);
     return wrong ? app_fail(APP_FAILED, "%s: %s", run->type->name, wrong) : APP_OK;
@@ -60,7 +64,7 @@ static int check_sums(bench_run *run, bench_result *result)
         if (code == APP_OK)
             code = bench_compare(run, result, bench_find(run, "dweight"), col * in, in, c.dweight,
                                  c.dweight + in);
-        if (code == APP_OK)
+        if (code == APP_OK && bench_find(run, "dbias"))
             code =
                 bench_compare(run, result, bench_find(run, "dbias"), col, 1, c.dbias, c.dbias + 1);
     }

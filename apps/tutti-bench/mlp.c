@@ -18,16 +18,18 @@ static int read_column(const bench_run *run, int64_t col, const column *c)
     APP_TRY(bench_values(run, bench_find(run, "weight1"), col * in, in, c->weight1));
     for (int64_t j = 0; j < out; j++)
         APP_TRY(bench_values(run, bench_find(run, "weight2"), j * hidden + col, 1, &c->weight2[j]));
-    return bench_values(run, bench_find(run, "bias1"), col, 1, c->bias1);
+    bench_tensor *bias1 = bench_find(run, "bias1");
+    return bias1 ? bench_values(run, bias1, col, 1, c->bias1) : APP_OK;
 }
 
 static int compute_column(bench_run *run, const column *c)
 {
     const int64_t in = run->shape.dims[1], out = run->shape.dims[3];
     reference_problem problem = bench_problem(run, 0, run->rows);
-    char options[256];
-    snprintf(options, sizeof options, "in=%lld,hidden=1,out=%lld,dtype=%s,activation=%s",
-             (long long)in, (long long)out, tutti_dtype_name(run->dtype), run->variant);
+    char options[512];
+    snprintf(options, sizeof options, "in=%lld,hidden=1,out=%lld,dtype=%s,activation=%s%s%s",
+             (long long)in, (long long)out, tutti_dtype_name(run->dtype), run->variant,
+             run->set ? "," : "", run->set ? run->set : "");
     APP_CHECK(
         tutti_layer_create_by_name(run->machine->ctx, run->type->name, options, &problem.layer));
     problem.options = options;
@@ -36,12 +38,14 @@ static int compute_column(bench_run *run, const column *c)
     reference_place(&problem, "dy")->given = c->dy;
     reference_place(&problem, "weight1")->given = c->weight1;
     reference_place(&problem, "weight2")->given = c->weight2;
-    reference_place(&problem, "bias1")->given = c->bias1;
     *reference_place(&problem, "dweight1") =
         (reference_tensor){NULL, c->dweight1, c->dweight1 + in};
     *reference_place(&problem, "dweight2") =
         (reference_tensor){NULL, c->dweight2, c->dweight2 + out};
-    *reference_place(&problem, "dbias1") = (reference_tensor){NULL, c->dbias1, c->dbias1 + 1};
+    if (bench_find(run, "bias1")) {
+        reference_place(&problem, "bias1")->given = c->bias1;
+        *reference_place(&problem, "dbias1") = (reference_tensor){NULL, c->dbias1, c->dbias1 + 1};
+    }
     const char *wrong = reference_compute(&problem);
     tutti_layer_destroy(&problem.layer);
     return wrong ? app_fail(APP_FAILED, "%s: %s", run->type->name, wrong) : APP_OK;
@@ -55,7 +59,8 @@ static int compare_column(bench_run *run, bench_result *result, int64_t col, con
     for (int64_t j = 0; j < out; j++)
         APP_TRY(bench_compare(run, result, bench_find(run, "dweight2"), j * hidden + col, 1,
                               c->dweight2 + j, c->dweight2 + out + j));
-    return bench_compare(run, result, bench_find(run, "dbias1"), col, 1, c->dbias1, c->dbias1 + 1);
+    bench_tensor *dbias1 = bench_find(run, "dbias1");
+    return dbias1 ? bench_compare(run, result, dbias1, col, 1, c->dbias1, c->dbias1 + 1) : APP_OK;
 }
 
 /* Gradients of some hidden columns' weights and biases. */

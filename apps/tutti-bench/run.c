@@ -57,6 +57,40 @@ static bool of_params(const tutti_layer_type *type, const tutti_layer_option *op
     return found && strcmp(option->type, "dtype") == 0;
 }
 
+/* Whether "a=1,b=2", or NULL, sets an option. */
+static bool sets(const char *list, const char *name, size_t length)
+{
+    for (; list; list = strchr(list, ',') ? strchr(list, ',') + 1 : NULL)
+        if (strcspn(list, "=,") == length && strncmp(list, name, length) == 0) return true;
+    return false;
+}
+
+bool bench_leaves_open(const tutti_layer_type *type, const bench_layer *own, const char *name)
+{
+    const size_t length = strcspn(name, "=,");
+    if (sets(own->options, name, length) || sets(own->variant, name, length)) return false;
+    for (int i = 0; own->named && own->named[i][0]; i++)
+        if (sets(own->named[i][1], name, length)) return false;
+    for (int i = 0; i < type->option_count; i++) {
+        const tutti_layer_option *option = &type->options[i];
+        if (strlen(option->name) == length && strncmp(option->name, name, length) == 0)
+            return !of_shape(option) && strcmp(option->type, "dtype") != 0;
+    }
+    return false;
+}
+
+/* The words of a run's `set` that its kind takes. */
+static const char *taken(const bench_run *run, char *text, size_t size)
+{
+    size_t used = 0;
+    text[0] = 0;
+    for (const char *at = run->set; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL)
+        if (used < size && bench_leaves_open(run->type, run->own, at))
+            used += (size_t)snprintf(text + used, size - used, "%s%.*s", used ? "," : "",
+                                     (int)strcspn(at, ","), at);
+    return used ? text : NULL;
+}
+
 int bench_shape_options(const tutti_layer_type *type, const char *names[BENCH_DIMS_MAX])
 {
     int count = 0;
@@ -386,7 +420,7 @@ static int check_pass(bench_run *run, bench_result *result, bench_sink sink, voi
 }
 
 /* The variant, the tensors that the kind has of those asked for, the options:
- * "gelu+residual,p=0.5". */
+ * "gelu+residual,layer_number=3". */
 static void name(bench_run *run)
 {
     size_t used = (size_t)snprintf(run->shown, sizeof run->shown, "%s", run->variant);
@@ -405,6 +439,8 @@ int bench_layer_run(const bench_run *plan, bench_sink sink, void *user)
 {
     bench_run run = *plan;
     bench_result results[2];
+    char set[sizeof run.options];
+    run.set = taken(plan, set, sizeof set);
     name(&run);
     int code = bench_prepare(&run);
     const int passes = code == APP_OK && (run.type->flags & TUTTI_LAYER_BACKWARD) ? 2 : 1;

@@ -302,6 +302,9 @@ static int report(const bench *b, const double median[MODES], bool good)
     const double flop =
         6.0 * (double)o->rows * 8.0 * (double)o->dim * (double)o->dim * (double)o->blocks;
     char sharded[96] = "", reproducible[96] = "";
+    const tutti_dtype wire = o->wire == TUTTI_BF16   ? o->wire
+                             : o->dtype == TUTTI_F64 ? TUTTI_F64
+                                                     : TUTTI_F32;
     tutti_grad_sync_info info;
     APP_CHECK(tutti_grad_sync_get_info(b->models[FAST].sync, &info));
     if (o->shard)
@@ -313,11 +316,12 @@ static int report(const bench *b, const double median[MODES], bool good)
                  1e3 * median[REPRODUCIBLE],
                  100 * (median[REPRODUCIBLE] / median[o->shard ? SHARDED : FAST] - 1));
     app_say("ranks %d | transport %s | dim %lld | blocks %lld | rows a rank %lld | %s | parameters "
-            "%.1f M | ranges %d | without exchange "
+            "%.1f M | ranges %d | wire %s, %.3f MB a step | without exchange "
             "%.3f ms (%.1f TFLOP/s a rank) | with exchange %.3f ms | kept %.1f %%%s%s | sums %s",
             b->group->world_size, app_transport_name(tutti_comm_transport(b->comm)),
             (long long)o->dim, (long long)o->blocks, (long long)o->rows, tutti_dtype_name(o->dtype),
             (double)info.bytes / (o->dtype == TUTTI_F64 ? 8e6 : 4e6), info.ranges,
+            tutti_dtype_name(wire), 1e-6 * (double)info.bytes_sent / (double)info.steps,
             1e3 * median[ALONE], 1e-12 * flop / median[ALONE], 1e3 * median[FAST],
             100 * median[ALONE] / median[FAST], sharded, reproducible, good ? "good" : "WRONG");
     return APP_OK;

@@ -89,6 +89,7 @@ int log_start(train_log *log, const train_options *o, const log_place *place, bo
     app_json_int(json, "batch", o->batch);
     app_json_int(json, "accumulate", o->accumulate);
     app_json_int(json, "leaves", o->leaves);
+    app_json_text(json, "wire", o->wire == TUTTI_BF16 ? "bf16" : "f32");
     app_json_text(json, "rate_unit", log->rate);
     app_json_int(json, "resumed_from_step", place->step);
     return end_json(log);

@@ -277,8 +277,9 @@ void trainer_describe(const trainer *t)
     app_say("  memory        %.1f MB a rank for them, %.1f bytes each%s", (double)bytes * 1e-6,
             (double)bytes / (double)count, o->shard ? ", sharded" : "");
     describe_device(t);
-    app_say("  ranks         %d, transport %s, at most %g s a wait", t->group->world_size,
-            app_transport_name(tutti_comm_transport(t->comm)), o->common.timeout);
+    app_say("  ranks         %d, transport %s, at most %g s a wait%s", t->group->world_size,
+            app_transport_name(tutti_comm_transport(t->comm)), o->common.timeout,
+            o->wire == TUTTI_BF16 ? "; gradients travel in bf16" : "");
     app_say("  dtype         %s", tutti_dtype_name(o->dtype));
     if (o->dtype == TUTTI_F16)
         app_say("  loss scale    %g, doubled after %d good steps", t->state.scale.value,

@@ -14,7 +14,7 @@ static const app_option table[] = {
      .group = TO_CHECK, AT(layers)},
     {"checkpoint", "FILE",
      "make a case of each layer of a checkpoint, with its trained weights and random inputs; the "
-     "reference is computed in f64",
+     "reference is computed here, in long double",
      .group = TO_CHECK, TEXT(checkpoint)},
     {"rows", "N", "rows of these inputs", "64", .group = TO_CHECK, INT(rows, 1 << 24)},
     {"seed", "N", "seed of these inputs", "1", .group = TO_CHECK, .kind = APP_UNSIGNED, AT(seed)},

@@ -39,9 +39,10 @@ TUTTI_API tutti_grad_sync_desc tutti_grad_sync_desc_default(void);
  * tree's order, without passing through the parameters' gradients.  The leaves of a tied gradient
  * are added after its last user, which like all but the first adds to them
  * (TUTTI_GRAD_ACCUMULATE); the parameters' own gradients are not touched before finish.  A
- * backward that names the exchange fails with TUTTI_ERR_STATE if no run has begun, or if its leaves
- * have been added already, and with TUTTI_ERR_ARG if `leaves` is not the run's count, also where
- * that is 1; forward takes the same.  Gradients that backward does not compute so want runs of one
+ * backward of a layer with parameters that names the exchange fails with TUTTI_ERR_STATE if no run
+ * has begun, or if its leaves have been added already, and, where it has gradients of them, with
+ * TUTTI_ERR_ARG if `leaves` is not the run's count, also where that is 1; forward takes the same.
+ * Gradients that backward does not compute so want runs of one
  * leaf: of a caller's own layer, of two calls of one layer, and of a layer that adds to a tied
  * gradient and has one of its own (which fails with TUTTI_ERR_STATE).  A failure inside a run of
  * several leaves ends the exchange, since the layers that are left cannot be declared ready:
@@ -65,11 +66,11 @@ TUTTI_API tutti_grad_sync_desc tutti_grad_sync_desc_default(void);
  * use the same addresses. */
 
 /* Wire.  With TUTTI_BF16 half the bytes travel: each rank's gradients, which are f32, are rounded
- * to it, added in f32 in rank order (at most 256 ranks), and the sum is rounded again on its way to
+ * to it, added in f32 in rank order, and the sum is rounded again on its way to
  * all ranks.  So the sums are the same on all ranks, and those of a sharded store the same as
- * without shards; they are off by up to 2^-9 of each rank's share and of the sum.  One rank's own
+ * without shards; they are off by up to 2^-8 of each rank's share and of the sum.  One rank's own
  * gradients stay as they are.  TUTTI_ERR_ARG with leaves, whose bits would depend on the number of
- * ranks, and where a gradient is not f32. */
+ * ranks, and where a gradient is not f32; TUTTI_ERR_UNSUPPORTED beyond 256 ranks. */
 
 /* An exchange of a built store's gradients.  It keeps the communicator and the store alive.  A
  * sharded store, whose numbers must be the communicator's, has one at a time (TUTTI_ERR_STATE).

@@ -71,7 +71,8 @@ tutti_status tutti__leaves_open_ranks(tutti__leaves *leaves, int rank, int world
     *leaves = (tutti__leaves){.roots = world_size, .first_root = rank, .own_roots = 1};
     if (world_size > TUTTI__TREE_INPUTS_MAX)
         return tutti__fail(TUTTI_ERR_UNSUPPORTED,
-                           "grad_sync_create: a sharded store has %d ranks, want at most %d",
+                           "grad_sync_create: there are %d ranks, want at most %d with a sharded "
+                           "store, or with wire bf16",
                            world_size, TUTTI__TREE_INPUTS_MAX);
     leaves->rank_roots = calloc((size_t)world_size + 1, sizeof *leaves->rank_roots);
     if (!leaves->rank_roots) return tutti__fail(TUTTI_ERR_MEMORY, "grad_sync_create: no memory");

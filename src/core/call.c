@@ -522,7 +522,8 @@ tutti_status tutti__check_call(const tutti_layer *layer, const tutti_call *call,
     tutti__views_common(views, call);
     views->leaves = call->leaves > 1 ? call->leaves : 1;
     views->in_leaves = call->leaves > 0;
-    views->leaf_rows = call->leaf_rows;
+    static const int64_t whole = 0; /* where a call begins that has no leaves, or one */
+    views->leaf_rows = call->leaves > 1 ? call->leaf_rows : &whole;
 
     check c; /* spans stay uninitialised: they are long, and written before they are read */
     c.layer = layer;

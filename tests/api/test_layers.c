@@ -425,6 +425,55 @@ static void test_plan_backward(void)
     harness_where(NULL);
 }
 
+/* Backward, and plans, that name a reproducible exchange which has none of their parameters, with
+ * leaves or without. */
+static void beside_exchange(const layer_kind *kind, const char *options)
+{
+    if (!kind->backward) return;
+    tutti_context *ctx = harness_context();
+    tutti_comm_desc one = TUTTI_COMM_DESC_INIT;
+    tutti_grad_sync_desc desc = TUTTI_GRAD_SYNC_DESC_INIT;
+    tutti_comm *comm = NULL;
+    tutti_grad_sync *sync = NULL;
+    one.transport = TUTTI_TRANSPORT_SELF;
+    desc.leaves = 4;
+    layer_fixture f, other; /* another layer, which is exchanged */
+    open_layer(&other, ctx, "rmsnorm", "cols=3", 1, true);
+    const tutti_param *exchanged = tutti_layer_param(other.layer, 0);
+    CHECK_OK(tutti_comm_create(ctx, &one, &comm));
+    CHECK_OK(tutti_grad_sync_create_list(ctx, comm, &exchanged, 1, &desc, &sync));
+    static const int64_t leaf_rows[2] = {0, 3};
+    for (int leaves = 0; leaves <= 2; leaves++) {
+        open_layer(&f, ctx, kind->name, options, 6, true);
+        fill_all(&f, 3);
+        f.call.leaves = leaves;
+        f.call.leaf_rows = leaves > 1 ? leaf_rows : NULL;
+        f.call.sync = sync;
+        CHECK_OK(tutti_layer_plan(f.layer, ctx, &f.call));
+        for (int p = 0; p < tutti_layer_param_count(f.layer); p++) {
+            tutti_param *param = tutti_layer_param(f.layer, p);
+            const tutti_tensor value = param->value;
+            CHECK_OK(tutti_param_bind(param, &value, NULL));
+        }
+        if (leaves == 0) {
+            if (tutti_layer_param_count(f.layer) > 0)
+                CHECK_FAILS(TUTTI_ERR_STATE, "no leaf has begun",
+                            tutti_layer_backward(f.layer, ctx, &f.call));
+            CHECK_OK(tutti_grad_sync_leaves_begin(sync, ctx, 0, 2));
+        }
+        run_both(&f);
+        close_layer(&f);
+    }
+    tutti_grad_sync_destroy(&sync);
+    tutti_comm_destroy(&comm);
+    close_layer(&other);
+}
+
+static void test_beside_exchange(void)
+{
+    for_all(beside_exchange);
+}
+
 /* A trim frees the context's memory; then everything is planned again, with the same results. */
 static void trims_of(const layer_kind *kind, const char *options)
 {
@@ -547,6 +596,7 @@ int main(int argc, char **argv)
         {"trim", test_trim},
         {"many shapes", test_many_shapes},
         {"gaps", test_gaps},
+        {"beside an exchange", test_beside_exchange},
     };
     return harness_main(argc, argv, "kinds of layer", tests, HARNESS_COUNT(tests));
 }

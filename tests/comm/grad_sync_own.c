@@ -232,13 +232,16 @@ void narrow(tutti_context *ctx, tutti_comm *comm)
         tutti_grad_sync_destroy(&sync);
     }
     harness_where(NULL);
-    if (rig_size() > 1) { /* another wire on the last rank */
-        tutti_grad_sync_desc desc = TUTTI_GRAD_SYNC_DESC_INIT;
-        tutti_grad_sync *sync = NULL;
-        desc.wire = rig_rank() == rig_size() - 1 ? TUTTI_BF16 : 0;
+    tutti_grad_sync_desc desc = TUTTI_GRAD_SYNC_DESC_INIT;
+    tutti_grad_sync *sync = NULL;
+    desc.wire = rig_rank() == rig_size() - 1 ? TUTTI_BF16 : 0;
+    if (rig_size() > 1)
         CHECK_FAILS(TUTTI_ERR_COMM, "wire",
                     tutti_grad_sync_create_list(ctx, comm, list, WIRED, &desc, &sync));
-    }
+    desc.wire = TUTTI_BF16;
+    own[1].value = own[1].grad = tutti_tensor_1d(own[1].grad.data, TUTTI_F64, wired[1] / 2);
+    CHECK_FAILS(TUTTI_ERR_ARG, "gradients are f64",
+                tutti_grad_sync_create_list(ctx, comm, list, WIRED, &desc, &sync));
     for (int p = 0; p < WIRED; p++) CHECK_OK(tutti_free(ctx, &own[p].grad.data));
 }
 

@@ -102,6 +102,8 @@ embedding backward 5x18x6 bytes $((5 * (4 + 6 * 8) + 18 * 6 * 8))
 rope backward 5x18x6 bytes $((2 * 5 * 18 * 8))
 linear forward 5x18x6 operations $((2 * 5 * 18 * 6))
 linear backward 5x18x6 operations $((4 * 5 * 18 * 6))
+mlp forward 3x4x5x6 operations $((2 * 3 * 5 * (4 + 6)))
+mlp backward 3x4x5x6 operations $((4 * 3 * 5 * (4 + 6)))
 matmul forward 3x4x5x6 operations $((2 * 3 * 4 * 5 * 6))
 matmul backward 3x4x5x6 operations $((4 * 3 * 4 * 5 * 6))
 END
@@ -123,7 +125,7 @@ test_variants() {
     done
 }
 test_optional_tensors_and_options() {
-    local dtype
+    local dtype line
     for dtype in f64 f32 f16 bf16; do
         bench --dtype "$dtype" --with residual --shape 7x33,40x130 --json now.json layernorm rmsnorm dropout || fail "$(<output)"
         expect_equal rows "$(grep -c ' residual  *[0-9x]*  *[a-z0-9]* .* right$' output)" 12
@@ -140,6 +142,21 @@ test_optional_tensors_and_options() {
     expect_match output "$(<output)" "--with: no layer that is timed has an optional input residue"
     bench --set zero_centred=1 --shape 7x33 rmsnorm && fail "there is no zero_centred"
     expect_match output "$(<output)" "--set: no layer that is timed has an option zero_centred"
+    bench --set activation=relu --shape 5x9x17 linear && fail "activations are variants"
+    expect_match output "$(<output)" "--set: no layer that is timed has an option activation that is free"
+    bench --set zero_centered=1,log=1 --shape 7x33 layernorm softmax glu || fail "$(<output)"
+    for line in "layernorm .* zero_centered=1" "softmax .* log=1" "glu .* silu"; do
+        expect_equal "$line" "$(grep -c "^$line  *[0-9x]*  *f32 .* right$" output)" 4
+    done
+    bench -a leaky_relu --set no_bias=1,slope=0.3 --shape 5x9x17,3x4x5x6 linear mlp || fail "$(<output)"
+    expect_equal rows "$(grep -c ' leaky_relu,no_bias=1,slope=0.3 .* right$' output)" 8
+    bench --inject-fault=sums -a leaky_relu --set no_bias=1,slope=0.3 --shape 5x9x17,3x4x5x6 linear mlp
+    expect_equal wrong "$(grep -c ' backward .* WRONG$' output)" 4
+    for dtype in bf16 f16; do
+        for line in recompute=1 activation=leaky_relu recompute=1,activation=gelu; do
+            bench --plain --dtype "$dtype" --set "$line" --shape 5x9x17,3x4x5x6 linear mlp || fail "$(<output)"
+        done
+    done
 }
 # There are no bare products on the host.
 test_least_share() {
@@ -226,14 +243,22 @@ on() {
     shift
     OMP_NUM_THREADS=1 "$top/launch/tutti-run" -np "$ranks" "$build/bin/tutti-bench" "$@" --backend host >output 2>&1
 }
+# sent TYPE: the bytes that travelled, in kB
+sent() {
+    sed -n "s/.* | wire $1, 0\\.\\([0-9]*\\) MB a step | .* | sums good\$/\\1/p" output
+}
 test_step_on_ranks() {
-    local ranks
+    local ranks whole half
     for ranks in 1 2; do
-        on "$ranks" step --dim 32 --blocks 2 --rows 64 --dtype f32 --steps 2 --leaves 4 --shard || fail "$(<output)"
+        local -a step=(step --dim 32 --blocks 2 --rows 64 --dtype f32 --steps 2 --leaves 4 --shard)
+        on "$ranks" "${step[@]}" || fail "$(<output)"
         expect_match output "$(<output)" "ranks $ranks \\| .* \\| kept .* \\| reproducible, 4 leaves .* \\| sums good"
-        on "$ranks" step --dim 32 --blocks 2 --rows 64 --dtype f32 --steps 2 --leaves 4 --shard --wire bf16 || fail "$(<output)"
-        expect_match output "$(<output)" "sums good"
+        whole=$(sent f32)
+        on "$ranks" "${step[@]}" --wire bf16 || fail "$(<output)"
+        half=$(sent bf16)
+        expect_equal "kB of bf16 beside $whole" "$((10#$half))" "$(((10#$whole + 1) / 2))"
     done
+    ((10#$whole > 50)) || fail "$whole kB"
     on 2 softmax
     expect_equal "code of layers on two ranks" $? 64
 }

@@ -14,6 +14,8 @@ needs_torch() {
 }
 
 test_modes_of_tutti() {
+    compare --peers '' --leaves 4 --wire bf16 || fail "$(<output)"
+    expect_match output "$(<output)" "32x2x64 tutti sharded, bf16 wire +[0-9.]+ "
     compare --peers '' --leaves 4 --json rows || fail "$(<output)"
     for who in tutti "tutti sharded" "tutti 4 leaves"; do
         expect_match output "$(<output)" "32x2x64 $who +[0-9.]+ +[0-9.]+ +[0-9.]+%"
@@ -38,6 +40,9 @@ test_a_peer_that_does_not_run_is_named() {
     PYTHONPATH=$PWD/modules compare --peers ddp_f32
     expect_equal code $? 0
     expect_match output "$(<output)" '32x2x64 all +– +– +–  no such torch'
+    PYTHONPATH=$PWD/modules compare --peers ddp_f32 --no-slower 100
+    expect_equal "code without ddp_f32" $? 2
+    grep -q "32x2x64: --no-slower: ddp_f32 did not run" output || fail "$(<output)"
 }
 test_a_faster_peer_is_a_failure() {
     needs_torch

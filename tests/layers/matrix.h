@@ -22,7 +22,7 @@ enum {
 typedef struct matrix_kind {
     trial_kind trial;
     unsigned flags;
-    const char *variants[24]; /* options besides sizes and types, "" for none, up to a NULL */
+    const char *variants[32]; /* options besides sizes and types, "" for none, up to a NULL */
     int common;   /* the number of first variants that run large shapes too; 0: all alternate */
     int pairings; /* number of pairings of types that the kind allows; 0: 4 */
     const char *types[12]; /* the pairings of all tests but one; none: dtype=each */

@@ -160,7 +160,8 @@ def test_wire():
     files = {}
     for np, more in ((3, ()), (3, ("--wire", "bf16")), (3, ("--wire", "bf16", "--shard")), (1, ()), (1, ("--wire", "bf16"))):
         file = files[np, more] = path(f"wire.{len(files)}")
-        h.run([*args, *more, "--checkpoint", file], np=np).want(0)
+        said = h.run([*args, *more, "--checkpoint", file], np=np).want(0).out
+        assert ("gradients travel in bf16" in said) == ("--wire" in more), said
     assert h.same_file(files[3, ("--wire", "bf16")], files[3, ("--wire", "bf16", "--shard")]), "sharded or not"
     assert not h.same_file(files[3, ()], files[3, ("--wire", "bf16")]), "f32 and bf16"
     assert h.same_file(files[1, ()], files[1, ("--wire", "bf16")]), "one rank"
