@@ -56,7 +56,7 @@ void exponentials_take(exponentials *r, const double *x, const double *bias, int
         r->gap[j] = r->scaled[j] + (bias ? bias[j] : 0);
         r->most = fmaxl(r->most, r->gap[j]);
     }
-    for (int64_t j = 0; j < cols; j++) {
+    for (int64_t j = 0; j < cols && !isnan(sum.total); j++) {
         r->gap[j] -= r->most;
         r->e[j] = expl(r->gap[j]);
         moments_add(&sum, r->e[j]);

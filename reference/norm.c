@@ -75,9 +75,18 @@ static void statistics(norm *k)
     for (int64_t j = 0; j < k->cols; j++) k->n[j] = (k->x[j] - k->mean) * k->rstd;
 }
 
+/* Rows whose rstd is NaN, which is not worth the arithmetic: on NaN it takes a hundred times as
+ * long. */
+static bool is_nan(const norm *k, reference_tensor t, int64_t first)
+{
+    for (int64_t j = 0; isnan(k->rstd) && j < k->cols; j++) reference_set(t, first + j, 0, NAN);
+    return isnan(k->rstd);
+}
+
 /* first: of the row's elements. */
 static void forward(const norm *k, reference_tensor y, int64_t first)
 {
+    if (is_nan(k, y, first)) return;
     for (int64_t j = 0; j < k->cols; j++) {
         const real product = k->n[j] * factor(k, j);
         const real value = product + (k->beta ? k->beta[j] : 0);
@@ -109,11 +118,13 @@ static spread error_of_n(const norm *k, int64_t j)
 static void parameters(const norm *k, const double *dy)
 {
     for (int64_t j = 0; j < k->cols; j++) {
+        moments_add(&k->dbeta[j].terms, dy[j]);
+        if (isnan(k->rstd)) k->dgamma[j].terms.total = NAN;
+        if (isnan(k->dgamma[j].terms.total)) continue;
         const spread error = spread_add(error_of_n(k, j), spread_of(k->u * k->n[j], 1));
         moments_add(&k->dgamma[j].terms, dy[j] * k->n[j]);
         k->dgamma[j].errors =
             spread_add(k->dgamma[j].errors, spread_part(spread_times(error, dy[j])));
-        moments_add(&k->dbeta[j].terms, dy[j]);
     }
 }
 
@@ -153,6 +164,7 @@ static means means_of(const norm *k)
 
 static void backward(const norm *k, const double *dsum, reference_tensor dx, int64_t first)
 {
+    if (is_nan(k, dx, first)) return;
     const real u = k->u;
     const means m = means_of(k);
     for (int64_t j = 0; j < k->cols; j++) {

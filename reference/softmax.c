@@ -11,6 +11,11 @@ typedef struct softmax {
     const double *stored_y; /* the exact y; NULL: y is computed */
 } softmax;
 
+static void set_all(reference_tensor place, int64_t first, int64_t end, real value)
+{
+    for (int64_t i = first; i < end; i++) reference_set(place, i, 0, value);
+}
+
 /* The error of storing y before backward reads it. */
 static spread rounding(const softmax *s, real size)
 {
@@ -45,6 +50,11 @@ static void forward(const softmax *s, const reference_work *w, reference_tensor 
                     int64_t first)
 {
     const exponentials *r = &s->row;
+    /* here and below: arithmetic on NaN takes a hundred times as long */
+    if (isnan(r->total)) {
+        set_all(place, first, first + r->cols, NAN);
+        return;
+    }
     for (int64_t j = 0; j < r->cols; j++) {
         const real y = value_of(s, j);
         const real bound =
@@ -89,7 +99,7 @@ static real subtracted(const softmax *s, const double *dy, spread *error)
     const real u = s->row.u;
     moments sum = {0};
     *error = (spread){0, 0, 0};
-    for (int64_t j = 0; j < s->row.cols; j++) {
+    for (int64_t j = 0; j < s->row.cols && !isnan(sum.total); j++) {
         moments_add(&sum, s->log ? dy[j] : s->y[j] * dy[j]);
         if (s->log) continue;
         const spread own =
@@ -110,6 +120,10 @@ static void backward(softmax *s, const reference_work *w, const double *dy,
     for (int64_t j = 0; j < s->row.cols; j++)
         s->y[j] = s->stored_y ? s->stored_y[first + j] : value_of(s, j);
     const real total = subtracted(s, dy, &total_error);
+    if (isnan(total)) {
+        for (int i = 0; i < 2; i++) set_all(places[i], first, first + s->row.cols, NAN);
+        return;
+    }
     for (int64_t j = 0; j < s->row.cols; j++) {
         const real p = s->log ? weight(s, j) : s->y[j];
         const real plain = s->log ? dy[j] - p * total : p * (dy[j] - total);
@@ -123,11 +137,6 @@ static void backward(softmax *s, const reference_work *w, const double *dy,
             reference_set(places[i], first + j, reference_stored(w, error, value, s->dtype), value);
         }
     }
-}
-
-static void set_hidden(reference_tensor place, int64_t first, int64_t end, real value)
-{
-    for (int64_t i = first; i < end; i++) reference_set(place, i, 0, value);
 }
 
 /* The columns that row i sees; -1 if its length is out of range. */
@@ -163,12 +172,12 @@ static const char *compute(const reference_work *w)
         if (x) exponentials_take(&s.row, x + first, bias ? bias + first : NULL, visible);
         if (reference_wants(y)) {
             forward(&s, w, y, first);
-            set_hidden(y, first + visible, first + cols, found < 0 ? NAN : hidden);
+            set_all(y, first + visible, first + cols, found < 0 ? NAN : hidden);
         }
         if (!reference_wants(dx[0]) && !reference_wants(dx[1])) continue;
         backward(&s, w, dy + first, dx, first);
         for (int k = 0; k < 2; k++)
-            set_hidden(dx[k], first + visible, first + cols, found < 0 ? NAN : 0);
+            set_all(dx[k], first + visible, first + cols, found < 0 ? NAN : 0);
     }
     free(s.y);
     exponentials_free(&s.row);
