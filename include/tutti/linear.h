@@ -43,7 +43,7 @@ typedef struct tutti_linear_desc {
     /* of star_relu, ignored by the others; finite in the arithmetic's type */
     double star_scale; /* not 0; 0: 0.8944 */
     double star_bias;  /* 0: -0.4472; TUTTI_ZERO: none */
-    int recompute;     /* backward computes z again, a product more, and saved is 0 bytes */
+    int recompute;     /* backward computes z, where it needs it, again, by one more product */
 } tutti_linear_desc;
 #define TUTTI_LINEAR_DESC_INIT TUTTI_DESC_INIT(tutti_linear_desc)
 TUTTI_API tutti_linear_desc tutti_linear_desc_default(void);
