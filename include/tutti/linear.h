@@ -43,7 +43,9 @@ typedef struct tutti_linear_desc {
     /* of star_relu, ignored by the others; finite in the arithmetic's type */
     double star_scale; /* not 0; 0: 0.8944 */
     double star_bias;  /* 0: -0.4472; TUTTI_ZERO: none */
-    int recompute;     /* backward computes z, where it needs it, again, by one more product */
+    /* backward computes z, where it needs it, again: one more product, whose bits on a GPU may be
+     * other than forward's */
+    int recompute;
 } tutti_linear_desc;
 #define TUTTI_LINEAR_DESC_INIT TUTTI_DESC_INIT(tutti_linear_desc)
 TUTTI_API tutti_linear_desc tutti_linear_desc_default(void);

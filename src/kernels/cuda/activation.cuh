@@ -12,7 +12,7 @@ template<class T>
 using real_of = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
 /* Elementary functions: f32 and f64 from the CUDA library, the 16-bit types with the hardware's
- * approximations (2^-21 and better, far below their rounding). */
+ * approximations (2^-18 and better, far below their rounding). */
 template<class T>
 struct maths {
     typedef float real;

@@ -67,8 +67,9 @@ __device__ __forceinline__ void write_partial(const R (&sum)[WIDTH], int lane, i
 }
 
 /* Where the partial rows are, and what becomes of them: the first `cols` columns of each, which are
- * `pitch` apart, are added to sum; those from `apart` on to more, if there is one.  Of several
- * leaves, a grid's line of blocks each: elements to the next one's partial rows, and sums. */
+ * `pitch` apart, are added to sum; those from `apart` on to more, if that is wanted (apart 0: there
+ * are none).  Of several leaves, a grid's line of blocks each: elements to the next one's partial
+ * rows, and sums. */
 template<class R, class G>
 struct column_parts {
     const R *partial;
@@ -207,8 +208,10 @@ static tutti_status column_sums_finish(const char *what, cudaStream_t stream,
                       parts.apart % width == 0 && parts.leaf % width == 0 &&
                       (uintptr_t)parts.partial % 16 == 0;
     const int sums = parts.more ? 2 : 1;
-    const column_shape shape = parts.cols * sums <= 8192 ? FEW_COLUMNS
-                               : parts.count <= FEW_ROWS && parts.cols * sums >= MANY_COLUMNS
+    /* a sum's order must not depend on whether the other one is wanted */
+    const int64_t partials = parts.cols * (parts.apart ? 2 : 1);
+    const column_shape shape = partials <= 8192 ? FEW_COLUMNS
+                               : parts.count <= FEW_ROWS && partials >= MANY_COLUMNS
                                    ? FEW_ROWS_OF_MANY
                                    : OTHER_COLUMNS;
     const int each = shape == FEW_ROWS_OF_MANY ? threads * (even ? width : 1) : lanes;

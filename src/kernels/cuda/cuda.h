@@ -50,8 +50,8 @@ static inline void *tutti__cuda_at(void *data, tutti_dtype dtype, int64_t elemen
     return (char *)data + elements * (int64_t)tutti_dtype_size(dtype);
 }
 
-/* Pairs for a sort: keys[0] and values[0] are the input; all four buffers are written, and two of
- * them hold the result. */
+/* Pairs for a sort: keys[0] and values[0] are the input; any of the four buffers may be written,
+ * and two of them hold the result. */
 typedef struct tutti__cuda_pairs {
     uint32_t *keys[2], *sorted_keys;
     int32_t *values[2], *sorted_values;

@@ -536,7 +536,7 @@ static tutti_status add_sums(tutti_context *ctx, sum_call call)
 {
     constexpr int N = 16 / (int)sizeof(T), MERGE_N = 16 / (int)sizeof(A);
     cudaStream_t stream = tutti__cuda_stream(ctx);
-    const int shares = (call.count + SHARE - 1) / SHARE;
+    const int shares = (int)(((int64_t)call.count + SHARE - 1) / SHARE);
     team_shape team = team_for(shares, (call.cols + N - 1) / N, SUM_THREADS);
     call.lanes = team.lanes;
     call.dweight_even = (uintptr_t)call.dweight % 16 == 0 && call.cols % MERGE_N == 0;

@@ -554,7 +554,9 @@ static bool as_planned(const tutti__gemm *planned, const tutti__matrix &now, con
 {
     const int64_t of_row = alignment_of(then.stride, now.dtype);
     if (alignment_of(now.stride, now.dtype) < of_row) return false;
-    if (planned->keeps) return (uintptr_t)now.data % (uintptr_t)of_row == 0;
+    /* a batch's matrices are whole rows apart, except those of one row */
+    const int64_t items = apart[1] * (int64_t)tutti_dtype_size(now.dtype);
+    if (planned->keeps) return ((uintptr_t)now.data | (uintptr_t)items) % (uintptr_t)of_row == 0;
     return tutti__cuda_aligned(now.data) &&
            matrix_alignment(planned, now, apart) >= matrix_alignment(planned, now, apart_then);
 }

@@ -367,7 +367,7 @@ static tutti_status add_partials(tutti_context *ctx, const tutti__norm_args *arg
                                       plan.partials,
                                       args->cols,
                                       2 * plan.pitch,
-                                      plan.pitch,
+                                      args->centered ? plan.pitch : 0,
                                       (G *)(which ? args->dbeta : args->dgamma),
                                       both ? (G *)args->dbeta : NULL,
                                       plan.partials * 2 * plan.pitch,
