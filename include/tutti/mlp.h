@@ -43,7 +43,7 @@ typedef struct tutti_mlp_desc {
     tutti_activation activation; /* 0: gelu; TUTTI_ACT_ZERO: none */
     int no_bias;                 /* neither bias */
     int allow_tf32; /* f32 products in TF32 on GPUs that have it; no effect elsewhere */
-    int recompute;
+    int recompute;  /* h and z in backward, see above */
     /* constants of activations, as tutti_linear_desc's */
     double slope, smelu_beta, star_scale, star_bias;
 } tutti_mlp_desc;
