@@ -388,6 +388,60 @@ static void test_rows_of_leaves(void)
         }
 }
 
+/* dW of LEAF_COUNT leaves of one row each, x's rows being `stride` apart, in the host's memory. */
+enum { LEAF_COUNT = 8 };
+static void one_row_leaves(leafy *l, int64_t stride, char *dweight)
+{
+    const size_t size = tutti_dtype_size(l->dtype), row = (size_t)l->in * size;
+    const size_t real = l->dtype == TUTTI_F64 ? sizeof(double) : sizeof(float);
+    int64_t leaf_rows[LEAF_COUNT];
+    char *values = harness_calloc(LEAF_COUNT, row);
+    void *apart = drawn(l, LEAF_COUNT * stride, 6);
+    CHECK_OK(tutti_copy(l->ctx, values, l->x, LEAF_COUNT * row));
+    CHECK_OK(tutti_context_synchronize(l->ctx));
+    for (int i = 0; i < LEAF_COUNT; i++) {
+        leaf_rows[i] = i;
+        CHECK_OK(tutti_copy(l->ctx, (char *)apart + (size_t)(i * stride) * size,
+                            values + (size_t)i * row, row));
+    }
+    tutti_tensor x = tutti_tensor_2d(apart, l->dtype, LEAF_COUNT, l->in);
+    tutti_tensor dx = tutti_tensor_2d(l->dx, l->dtype, LEAF_COUNT, l->in);
+    tutti_tensor y = tutti_tensor_2d(l->y, l->dtype, LEAF_COUNT, l->out);
+    tutti_tensor dy = tutti_tensor_2d(l->dy, l->dtype, LEAF_COUNT, l->out);
+    x.strides[0] = stride;
+    tutti_linear_call call = {.x = &x,
+                              .y = &y,
+                              .dy = &dy,
+                              .dx = &dx,
+                              .saved = l->saved,
+                              .saved_bytes = tutti_layer_saved_bytes(l->layer, LEAF_COUNT),
+                              .leaves = LEAF_COUNT,
+                              .leaf_rows = leaf_rows};
+    CHECK_OK(tutti_linear_backward(l->layer, l->ctx, &call));
+    CHECK_OK(tutti_copy(l->ctx, dweight, l->params[2], (size_t)(l->in * l->out) * real));
+    CHECK_OK(tutti_context_synchronize(l->ctx));
+    CHECK_OK(tutti_free(l->ctx, &apart));
+    free(values);
+}
+
+/* A leaf of one row may begin where no other row of a tensor would: x's rows are an odd number of
+ * elements apart.  Its dW is one product an element, the same bits in any algorithm. */
+static void test_leaves_of_one_row(void)
+{
+    for (int type = 0; type < 4; type++) {
+        leafy l;
+        leafy_open(&l, 64, 128, type, "none");
+        const size_t bytes = 64 * 128 * (l.dtype == TUTTI_F64 ? sizeof(double) : sizeof(float));
+        char *want = harness_calloc(bytes, 1), *got = harness_calloc(bytes, 1);
+        one_row_leaves(&l, 64, want);
+        one_row_leaves(&l, 65, got);
+        CHECK(memcmp(want, got, bytes) == 0, "dW has other bits if x's rows are apart");
+        free(want);
+        free(got);
+        leafy_close(&l);
+    }
+}
+
 int main(int argc, char **argv)
 {
     static const harness_test own[] = {
@@ -398,6 +452,7 @@ int main(int argc, char **argv)
         {"far left", test_fading},
         {"TF32", test_tf32},
         {"rows of leaves", test_rows_of_leaves},
+        {"leaves of one row", test_leaves_of_one_row},
     };
     return matrix_main(argc, argv, &linear, own, HARNESS_COUNT(own));
 }
