@@ -61,6 +61,35 @@ TUTTI_API tutti_status tutti_context_check(tutti_context *ctx);
  * this context use it and must not be replayed after a trim. */
 TUTTI_API tutti_status tutti_context_trim(tutti_context *ctx);
 
+/* Tuning of matrix products (FusedLinear, MLP, Matmul).  on 1: whenever a shape is planned from now
+ * on, the algorithms for its products are measured on the context's stream, on scratch operands,
+ * and the fastest are taken; each shape once, as choices are kept until the context is destroyed.
+ * That takes tenths of a second a product, and memory for its operands.  Earlier plans are dropped:
+ * plan what is to be captured.  0 (the default) ends that; what was measured remains in use.  The
+ * host has nothing to measure: accepted, with no effect on results.
+ *
+ * The bits of products then depend on what was measured, which may differ from run to run.  So a
+ * call with leaves on a context that tunes, or has such choices, is TUTTI_ERR_STATE.  Several ranks
+ * should have the same choices: tutti_comm_broadcast_tuning.
+ *
+ * Waits as above; TUTTI_ERR_STATE during capture; TUTTI_ERR_ARG if on is not 0 or 1. */
+TUTTI_API tutti_status tutti_context_tune(tutti_context *ctx, int on);
+
+/* What was measured so far, as bytes for tutti_context_tuning_set.  *bytes: how many; 0 if nothing
+ * was.  data: room for `capacity` bytes, or NULL to ask for the number alone.  TUTTI_ERR_ARG, with
+ * *bytes set, if that is too little. */
+TUTTI_API tutti_status tutti_context_tuning_get(tutti_context *ctx, void *data, size_t capacity,
+                                                size_t *bytes);
+
+/* Replaces a context's choices by another's, of any process: shapes planned from now on are not
+ * measured if they are among them.  Earlier plans are dropped.  bytes 0: forgets all choices.
+ * TUTTI_ERR_DATA if the bytes are damaged or not from tutti_context_tuning_get, and
+ * TUTTI_ERR_UNSUPPORTED if they are from another version of cuBLASLt, another kind of GPU or
+ * another backend; then nothing has changed.  A choice that turns out not to exist here is
+ * TUTTI_ERR_UNSUPPORTED where its shape is planned.  Waits as above; TUTTI_ERR_STATE during
+ * capture. */
+TUTTI_API tutti_status tutti_context_tuning_set(tutti_context *ctx, const void *data, size_t bytes);
+
 /* HOST or CUDA; AUTO if ctx is NULL. */
 TUTTI_API tutti_backend tutti_context_backend(const tutti_context *ctx);
 /* The device's number; −1 if ctx is NULL. */

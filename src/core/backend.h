@@ -74,6 +74,11 @@ typedef struct tutti__operations {
                                  int32_t ignored, int64_t below, double *count, bool accumulate);
     /* *weight = 1 / *count, or 0 for 0, on the device */
     tutti_status (*weigh)(tutti_context *ctx, const double *count, double *weight);
+
+    /* tutti_context_tuning_get and _set; NULL: there is nothing to tune.  get writes nothing if
+     * capacity is less than *bytes; after a failure of set, what was there is kept. */
+    tutti_status (*tuning_get)(tutti_context *ctx, void *data, size_t capacity, size_t *bytes);
+    tutti_status (*tuning_set)(tutti_context *ctx, const void *data, size_t bytes);
 } tutti__operations;
 
 typedef struct tutti__backend {

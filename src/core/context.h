@@ -58,6 +58,8 @@ struct tutti_context {
     struct tutti__plans *plans;     /* core/plan.c */
     struct tutti__recents *recents; /* core/recent.c */
     tutti__progress *progress;      /* a list */
+    bool tunes;                     /* planning measures products (core/tune.c) */
+    bool tuned;         /* it does, or there are measured choices: bits may depend on them */
     void *backend_data; /* the backend's, made on first use, freed by backend_data_free */
     void (*backend_data_free)(void *data);
 };
@@ -69,6 +71,9 @@ tutti_status tutti__scratch(tutti_context *ctx, size_t bytes, void **data);
 /* The same of the given kind. */
 tutti_status tutti__scratch_of(tutti_context *ctx, tutti__scratch_kind kind, size_t bytes,
                                void **data);
+
+/* TUTTI_ERR_STATE for a call of leaves on a context that is tuned.  name: of the layer. */
+tutti_status tutti__tune_check(const tutti_context *ctx, int leaves, const char *name);
 
 /* Frees all plans of a context. */
 void tutti__plans_drop(tutti_context *ctx);

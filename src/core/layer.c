@@ -151,6 +151,7 @@ static tutti_status run(tutti_layer *layer, tutti_context *ctx, const tutti_call
     TUTTI_TRY(check_layer(layer, ctx, backward ? "backward" : "forward"));
     TUTTI_TRY(check_supported(layer, backward));
     TUTTI_TRY(tutti__recent_check(layer, ctx, call, backward, &views));
+    TUTTI_TRY(tutti__tune_check(ctx, call->leaves, layer->class->type.name));
     if (call->step) TUTTI_TRY(tutti__step_block_check(call->step, ctx, layer->class->type.name));
     TUTTI_TRY(tutti__context_advance(ctx));
     tutti__ready_sink *sink = (tutti__ready_sink *)call->sync;
@@ -204,6 +205,7 @@ tutti_status tutti_layer_plan(tutti_layer *layer, tutti_context *ctx, const tutt
     TUTTI_TRY(check_layer(layer, ctx, "plan"));
     TUTTI_TRY(tutti__recent_open(ctx));
     TUTTI_REQUIRE(call, "%s: call is NULL", layer->class->type.name);
+    TUTTI_TRY(tutti__tune_check(ctx, call->leaves, layer->class->type.name));
     const bool backward = has_any(call->upstream);
     /* backward alone may be given the inputs and outputs that it reads */
     if (!backward || is_forward(layer, call)) TUTTI_TRY(plan(layer, ctx, call, false));

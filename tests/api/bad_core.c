@@ -248,6 +248,37 @@ static void bad_context_trim(void)
     CHECK_FAILS(TUTTI_ERR_ARG, "ctx", tutti_context_trim(NULL));
 }
 
+static void bad_context_tune(void)
+{
+    tutti_context *ctx = harness_context();
+    CHECK_FAILS(TUTTI_ERR_ARG, "ctx", tutti_context_tune(NULL, 1));
+    CHECK_FAILS(TUTTI_ERR_ARG, "on is 2", tutti_context_tune(ctx, 2));
+    CHECK_FAILS(TUTTI_ERR_ARG, "on is -1", tutti_context_tune(ctx, -1));
+}
+
+static void bad_context_tuning_get(void)
+{
+    char data[1];
+    size_t bytes;
+    CHECK_FAILS(TUTTI_ERR_ARG, "ctx", tutti_context_tuning_get(NULL, data, sizeof data, &bytes));
+    CHECK_FAILS(TUTTI_ERR_ARG, "bytes",
+                tutti_context_tuning_get(harness_context(), data, sizeof data, NULL));
+}
+
+static void bad_context_tuning_set(void)
+{
+    const char data[400] = "TuttiTun";
+    tutti_context *ctx = harness_context();
+    CHECK_FAILS(TUTTI_ERR_ARG, "ctx", tutti_context_tuning_set(NULL, data, sizeof data));
+    CHECK_FAILS(TUTTI_ERR_ARG, "data", tutti_context_tuning_set(ctx, NULL, sizeof data));
+    if (harness_backend() == TUTTI_BACKEND_HOST)
+        CHECK_FAILS(TUTTI_ERR_UNSUPPORTED, "host",
+                    tutti_context_tuning_set(ctx, data, sizeof data));
+    else
+        for (size_t bytes = 1; bytes <= sizeof data; bytes++)
+            CHECK_FAILS(TUTTI_ERR_DATA, "damaged", tutti_context_tuning_set(ctx, data, bytes));
+}
+
 static void bad_context_backend(void)
 {
     CHECK(tutti_context_backend(NULL) == TUTTI_BACKEND_AUTO, "NULL has a backend");
@@ -425,6 +456,9 @@ const harness_test bad_core[] = {
     {"tutti_context_synchronize", bad_context_synchronize},
     {"tutti_context_check", bad_context_check},
     {"tutti_context_trim", bad_context_trim},
+    {"tutti_context_tune", bad_context_tune},
+    {"tutti_context_tuning_get", bad_context_tuning_get},
+    {"tutti_context_tuning_set", bad_context_tuning_set},
     {"tutti_context_backend", bad_context_backend},
     {"tutti_context_device", bad_context_device},
     {"tutti_alloc", bad_alloc},

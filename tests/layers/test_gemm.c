@@ -322,8 +322,22 @@ static void test_epilogue(void)
     }
 }
 
-static const harness_test tests[] = {
-    {"single", test_single}, {"batch", test_batch}, {"epilogue", test_epilogue}};
+/* The same with measured algorithms; every one that is offered has these results. */
+static void test_tuned(void)
+{
+    tutti_context *ctx = harness_context();
+    CHECK_OK(tutti_context_tune(ctx, 1));
+    each((int64_t[]){1, 1});
+    each((int64_t[]){1, 3});
+    test_epilogue();
+    CHECK_OK(tutti_context_tune(ctx, 0));
+    CHECK_OK(tutti_context_tuning_set(ctx, NULL, 0));
+}
+
+static const harness_test tests[] = {{"single", test_single},
+                                     {"batch", test_batch},
+                                     {"epilogue", test_epilogue},
+                                     {"tuned", test_tuned}};
 
 int main(int argc, char **argv)
 {

@@ -448,6 +448,8 @@ static void test_refusals(void)
     CHECK_FAILS(TUTTI_ERR_STATE, "captured", tutti_step_block_set(m.step, ctx, &values));
     CHECK_FAILS(TUTTI_ERR_STATE, "captured", tutti_context_synchronize(ctx));
     CHECK_FAILS(TUTTI_ERR_STATE, "captured", tutti_context_check(ctx));
+    CHECK_FAILS(TUTTI_ERR_STATE, "captured", tutti_context_tune(ctx, 1));
+    CHECK_FAILS(TUTTI_ERR_STATE, "captured", tutti_context_tuning_set(ctx, NULL, 0));
     run_step(&m);
     cudaError_t error = cudaStreamEndCapture(stream, &graph);
     CHECK(error == cudaSuccess && graph, "the capture was broken: %s", cudaGetErrorString(error));

@@ -37,5 +37,7 @@ extern "C" const tutti__backend tutti__cuda_backend = {
             .convert = tutti__cuda_convert,
             .count_labels = tutti__cuda_count_labels,
             .weigh = tutti__cuda_weigh,
+            .tuning_get = tutti__cuda_tuning_get,
+            .tuning_set = tutti__cuda_tuning_set,
         },
 };

@@ -40,7 +40,8 @@ static inline cudaStream_t tutti__cuda_stream(const tutti_context *ctx)
 typedef struct tutti__cuda_own {
     void *products; /* cublasLtHandle_t */
     void (*products_free)(void *products);
-    cudaStream_t beside; /* a second stream */
+    struct tutti__cuda_tuned *tuned; /* tune.cu */
+    cudaStream_t beside;             /* a second stream */
     cudaEvent_t parted, joined;
 } tutti__cuda_own;
 
@@ -60,6 +61,10 @@ typedef struct tutti__cuda_pairs {
 extern "C" {
 
 tutti_status tutti__cuda_own_get(tutti_context *ctx, tutti__cuda_own **own);
+/* tune.cu */
+void tutti__cuda_tuned_free(struct tutti__cuda_tuned *tuned);
+tutti_status tutti__cuda_tuning_get(tutti_context *ctx, void *data, size_t capacity, size_t *bytes);
+tutti_status tutti__cuda_tuning_set(tutti_context *ctx, const void *data, size_t bytes);
 /* Work beside that of the context's stream.  A plan opens the second stream; in a call, what is
  * enqueued there after part waits for what came before on the context's stream, and what comes
  * after join there waits for it.  Can be captured. */

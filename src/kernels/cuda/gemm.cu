@@ -15,6 +15,8 @@
  * as those that were planned with, and one for any address and stride.  Descriptors live on the
  * stack, a call searches and allocates nothing.
  *
+ * A context that tunes takes the fastest of several algorithms instead (tune.h), among the same.
+ *
  * Where bits must not depend on the number of rows or of products (tutti__gemm_keeps), the
  * algorithm is chosen for a fixed number of them and for addresses that are aligned no better than
  * rows, and sums along k in one go: with a given algorithm a row then has the same bits whatever is
@@ -29,6 +31,7 @@
 
 #include "kernels/cuda/passes.h"
 #include "kernels/cuda/product.h"
+#include "kernels/cuda/tune.h"
 #include "ops/tree_sum.h"
 
 #define TRY_CUBLAS(name, call)                                                   \
@@ -203,7 +206,7 @@ static bool has_small_tiles(const cublasLtMatmulAlgo_t *algorithm)
 }
 
 /* cuBLASLt's choice number `which`; *found: there is one; *usable: it can be run, which is an error
- * if not where no other one is asked for. */
+ * if the first one cannot where no bits are kept. */
 static tutti_status offered(cublasLtHandle_t handle, const tutti__gemm *g, descriptors *d,
                             int which, cublasLtMatmulAlgo_t *algorithm, bool *found, bool *usable)
 {
@@ -241,7 +244,7 @@ static tutti_status offered(cublasLtHandle_t handle, const tutti__gemm *g, descr
         status != CUBLAS_STATUS_NOT_SUPPORTED && (status != CUBLAS_STATUS_SUCCESS || count > which);
     if (!*found) return TUTTI_OK;
     TRY_CUBLAS(g->name, status);
-    if (!g->keeps) TRY_CUBLAS(g->name, results[which].state);
+    if (!g->keeps && which == 0) TRY_CUBLAS(g->name, results[which].state);
     *usable = results[which].state == CUBLAS_STATUS_SUCCESS;
     *algorithm = results[which].algo;
     return TUTTI_OK;
@@ -507,14 +510,100 @@ static void warn_if_rounded_early(const tutti__gemm *gemm, const choice *made)
                    tutti_dtype_name(gemm->a.in.dtype));
 }
 
+/* f64 uses no epilogues: with a bias in it a product ran at half speed (29 of 57 TFLOP/s at 4096,
+ * 1024, 1024 on an H200) */
+static bool has_epilogues(const tutti__gemm *gemm)
+{
+    return gemm->a.in.dtype != TUTTI_F64;
+}
+
+/* What identifies an algorithm; padding does not count. */
+static uint64_t algorithm_mark(uint64_t hash, const candidate *p)
+{
+    static const cublasLtMatmulAlgoConfigAttributes_t attributes[] = {
+        CUBLASLT_ALGO_CONFIG_ID,
+        CUBLASLT_ALGO_CONFIG_TILE_ID,
+        CUBLASLT_ALGO_CONFIG_SPLITK_NUM,
+        CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME,
+        CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING,
+        CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION,
+        CUBLASLT_ALGO_CONFIG_STAGES_ID,
+        CUBLASLT_ALGO_CONFIG_INNER_SHAPE_ID,
+        CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID};
+    const uint8_t how[] = {p->has[AS_PLANNED], p->relu[AS_PLANNED]};
+    hash = tutti__hash(hash, how, sizeof how);
+    for (int i = 0; p->has[AS_PLANNED] && i < (int)(sizeof attributes / sizeof *attributes); i++) {
+        uint64_t value = 0;
+        size_t written;
+        (void)cublasLtMatmulAlgoConfigGetAttribute(&p->algorithm[AS_PLANNED], attributes[i], &value,
+                                                   sizeof value, &written);
+        hash = tutti__hash(hash, &value, sizeof value);
+    }
+    return hash;
+}
+
+/* The ways of a product, for operands as planned: way 0 is as it is chosen without a measurement,
+ * then come those that cuBLASLt offers, with relu in the epilogue and without, and product.h's. */
+struct product_ways final : tutti__cuda_ways {
+    enum { USUAL, WITH_RELU, WITHOUT = WITH_RELU + offered_most, OWN = WITHOUT + offered_most };
+    tutti_context *ctx;
+    const tutti__gemm *gemm;
+    char *scratch;
+    choice *made, tried;
+    bool can; /* product.h's kernel */
+
+    product_ways(tutti_context *on, const tutti__gemm *of, char *with, choice *to, bool own)
+        : tutti__cuda_ways{OWN + 1}, ctx(on), gemm(of), scratch(with), made(to), tried(), can(own)
+    {
+    }
+
+    candidate *varied() { return gemm->bias && has_epilogues(gemm) ? &tried.fused : &tried.plain; }
+
+    tutti_status prepare(int way, bool *there) override
+    {
+        tried = *made;
+        *there = way == USUAL || (way == OWN && can && !made->own);
+        if (way == USUAL) return TUTTI_OK;
+        tried.own = way == OWN;
+        const bool relu = way < WITHOUT;
+        if (way == OWN ||
+            (relu && !(has_epilogues(gemm) && gemm->activation.kind == TUTTI_ACT_RELU)))
+            return TUTTI_OK;
+        candidate *p = varied();
+        const candidate usual = *p;
+        TUTTI_TRY(choose(handle_of(ctx), gemm, p, AS_PLANNED, relu,
+                         way - (relu ? WITH_RELU : WITHOUT), false, there));
+        const bool same = !made->own && usual.has[AS_PLANNED] && usual.relu[AS_PLANNED] == relu &&
+                          algorithm_mark(0, &usual) == algorithm_mark(0, p);
+        *there = *there && !same;
+        return TUTTI_OK;
+    }
+    tutti_status run(const tutti__gemm *trial) override
+    {
+        tutti__plan plan = {};
+        plan.data = &tried;
+        return tutti__cuda_gemm(ctx, &plan, 0, trial, scratch);
+    }
+    tutti_status check(int way, bool *good) override
+    {
+        *good = true;
+        if (way == USUAL || way == OWN) return TUTTI_OK;
+        return check_epilogue(ctx, gemm, varied(), AS_PLANNED, scratch, good);
+    }
+    uint64_t mark() override
+    {
+        const uint64_t hash = tutti__hash(TUTTI__HASH_START, &tried.own, sizeof tried.own);
+        return algorithm_mark(algorithm_mark(hash, &tried.fused), &tried.plain);
+    }
+    void take() override { *made = tried; }
+};
+
 static tutti_status choose_all(tutti_context *ctx, const tutti__gemm *gemm, char *scratch,
                                choice *made)
 {
     made->planned = *gemm;
     made->fused.bias = true;
-    /* f64 uses no epilogues: with a bias in it a product ran at half speed (29 of 57 TFLOP/s at
-     * 4096, 1024, 1024 on an H200) */
-    const bool epilogues = gemm->a.in.dtype != TUTTI_F64;
+    const bool epilogues = has_epilogues(gemm);
     const bool relu = epilogues && gemm->activation.kind == TUTTI_ACT_RELU;
     if (epilogues && gemm->bias) TUTTI_TRY(choose_checked(ctx, gemm, &made->fused, relu, scratch));
     TUTTI_TRY(choose_checked(ctx, gemm, &made->plain, relu, scratch));
@@ -523,7 +612,10 @@ static tutti_status choose_all(tutti_context *ctx, const tutti__gemm *gemm, char
      * must not matter, it must not decide */
     const tutti__gemm usual =
         gemm->keeps == TUTTI__GEMM_KEEPS_ROWS ? with_many(gemm, usual_rows) : *gemm;
-    TUTTI_TRY(tutti__cuda_product_plan(ctx->device, &usual, &made->own));
+    bool can;
+    TUTTI_TRY(tutti__cuda_product_plan(ctx->device, &usual, &can, &made->own));
+    product_ways ways(ctx, gemm, scratch, made, can);
+    if (!gemm->keeps) TUTTI_TRY(tutti__cuda_tune(ctx, gemm, &ways));
     return tutti__cuda_load_passes(gemm->name, gemm->c.dtype, gemm->activation);
 }
 

@@ -217,6 +217,7 @@ static void own_free(void *data)
 {
     tutti__cuda_own *own = (tutti__cuda_own *)data;
     if (own->products) own->products_free(own->products);
+    tutti__cuda_tuned_free(own->tuned);
     if (own->beside) (void)cudaStreamDestroy(own->beside);
     if (own->parted) (void)cudaEventDestroy(own->parted);
     if (own->joined) (void)cudaEventDestroy(own->joined);

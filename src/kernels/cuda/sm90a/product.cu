@@ -447,14 +447,13 @@ static int64_t count(int64_t whole, int of)
     return (whole + of - 1) / of;
 }
 
-/* Deep enough to finish a tile during the next one; and blocks have at least two tiles each, and
- * few of them nothing to do beside the last ones. */
+/* Blocks have at least two tiles each, and few of them nothing to do beside the last ones. */
 static bool is_better(const tutti__gemm *g, int device)
 {
     const int64_t tiles = count(g->m, cluster_rows) * count(g->n, tile_cols);
     const int at_once = tutti__cuda_sm_count(device) / 2;
     const int64_t rounds = count(tiles, at_once);
-    return count(g->k, depth) >= busy_steps && rounds >= 2 && tiles * 16 >= rounds * at_once * 15;
+    return rounds >= 2 && tiles * 16 >= rounds * at_once * 15;
 }
 
 /* The driver's function: the library is not linked to the driver. */
@@ -526,15 +525,16 @@ static tutti_status describe_b(const tutti__gemm *g, CUtensorMap *map)
         {4, {cols, 2, rows / 8, 4}, {stride, 8 * stride, 2 * stride}, {depth, 2, 16, 4}}, map);
 }
 
-tutti_status tutti__cuda_product_plan(int device, const tutti__gemm *g, bool *better)
+tutti_status tutti__cuda_product_plan(int device, const tutti__gemm *g, bool *can, bool *better)
 {
     constexpr int64_t most = INT32_MAX - cluster_rows; /* coordinates are 32 bits wide */
-    *better = false;
+    *can = *better = false;
     if (g->a.in.dtype != g->c.dtype || g->a.transposed || !g->b.transposed || g->batch[0] != 1 ||
         g->batch[1] != 1 || g->alpha != 1 || g->beta != 0)
         return TUTTI_OK;
+    /* deep enough to finish a tile during the next one */
     if (g->m > most || g->n > most || g->k > most || g->n % 8 != 0 || g->k % 8 != 0 ||
-        !is_better(g, device))
+        count(g->k, depth) < busy_steps)
         return TUTTI_OK;
     return with_kernel(g, TUTTI_OK, [&](auto kernel) {
         cudaFuncAttributes attributes;
@@ -546,7 +546,8 @@ tutti_status tutti__cuda_product_plan(int device, const tutti__gemm *g, bool *be
         TUTTI_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                         (int)sizeof(shared_memory)),
                    g->name);
-        *better = true;
+        *can = true;
+        *better = is_better(g, device);
         return TUTTI_OK;
     });
 }
