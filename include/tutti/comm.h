@@ -130,6 +130,14 @@ TUTTI_API tutti_status tutti_comm_agree(tutti_comm *comm, tutti_status status);
 TUTTI_API tutti_status tutti_comm_broadcast_params(tutti_comm *comm, tutti_context *ctx,
                                                    tutti_params *params);
 
+/* Gives rank 0's measured choices for matrix products to all ranks, in place of their own, so that
+ * replicas compute alike, and ends tuning on all contexts (tutti_context_tune, _tuning_get and
+ * _tuning_set): shapes that rank 0 has not planned are not measured.  The other ranks drop their
+ * plans.  They wait for rank 0 here, up to the deadline, so it should have measured little since
+ * the last collective call, or the deadline be long.  Every context must be on the same kind of GPU
+ * with the same cuBLASLt; on the host there is nothing to give. */
+TUTTI_API tutti_status tutti_comm_broadcast_tuning(tutti_comm *comm, tutti_context *ctx);
+
 /* Verifies that the replicas are equal: compares, over the ranks, 64-bit hashes of every
  * parameter's master and of `count` tensors of an optimizer's state (tutti_adamw_state_get),
  * parameter by parameter where the tensor is laid out like the store.  If they differ,

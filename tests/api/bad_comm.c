@@ -253,6 +253,16 @@ static void bad_broadcast_params(void)
     tutti_comm_destroy(&comm);
 }
 
+static void bad_broadcast_tuning(void)
+{
+    tutti_comm *comm = self();
+    CHECK_FAILS(TUTTI_ERR_ARG, "comm", tutti_comm_broadcast_tuning(NULL, harness_context()));
+    CHECK_FAILS(TUTTI_ERR_ARG, "ctx", tutti_comm_broadcast_tuning(comm, NULL));
+    if (foreign_context())
+        CHECK_FAILS(TUTTI_ERR_ARG, "context", tutti_comm_broadcast_tuning(comm, foreign_context()));
+    tutti_comm_destroy(&comm);
+}
+
 /* Nothing but its size: 0 is every default. */
 static void bad_comm_desc_default(void)
 {
@@ -277,6 +287,7 @@ const harness_test bad_comm[] = {
     {"tutti_comm_barrier", bad_barrier},
     {"tutti_comm_agree", bad_agree},
     {"tutti_comm_broadcast_params", bad_broadcast_params},
+    {"tutti_comm_broadcast_tuning", bad_broadcast_tuning},
     {"tutti_comm_check_params", bad_check_params},
     {"tutti_comm_allocator", bad_comm_allocator},
     {NULL, NULL},

@@ -364,6 +364,49 @@ static void replicated(tutti_context *ctx, tutti_comm *comm)
     replicas(ctx, comm);
 }
 
+/* Rank 0 measures, and all have its choices, instead of their own; then nobody measures. */
+static void choices_of_root(tutti_context *ctx, tutti_comm *comm)
+{
+    const tutti_tensor x = tutti_tensor_2d(NULL, TUTTI_BF16, 64, 32);
+    tutti_tensor y = tutti_tensor_2d(NULL, TUTTI_BF16, 64, 48);
+    tutti_linear_desc desc = TUTTI_LINEAR_DESC_INIT;
+    desc.in = 32;
+    desc.out = 48;
+    desc.dtype = TUTTI_BF16;
+    tutti_layer *layer = NULL;
+    CHECK_OK(tutti_linear_create(ctx, &desc, &layer));
+    tutti_linear_call call = {.x = &x, .y = &y};
+    const bool gpu = harness_backend() == TUTTI_BACKEND_CUDA, last = rig_rank() == rig_size() - 1;
+    CHECK_OK(tutti_context_tune(ctx, last || rig_rank() == 0));
+    CHECK_OK(tutti_linear_plan(layer, ctx, &call));
+    CHECK_FAILS(TUTTI_ERR_ARG, "ctx is NULL", tutti_comm_broadcast_tuning(comm, last ? NULL : ctx));
+    CHECK_OK(tutti_comm_broadcast_tuning(comm, ctx));
+    size_t bytes = 1;
+    CHECK_OK(tutti_context_tuning_get(ctx, NULL, 0, &bytes));
+    CHECK((bytes > 0) == gpu, "there are %zu bytes of choices", bytes);
+    unsigned char *own = harness_calloc(bytes + 1, 1), *root = harness_calloc(bytes + 1, 1);
+    CHECK_OK(tutti_context_tuning_get(ctx, own, bytes, &bytes));
+    void *data = NULL;
+    CHECK_OK(tutti_alloc(ctx, bytes + 1, &data));
+    CHECK_OK(tutti_copy(ctx, data, own, bytes));
+    CHECK_OK(tutti_comm_broadcast(comm, ctx, data, (int64_t)bytes, TUTTI_U8, 0));
+    CHECK_OK(tutti_copy(ctx, root, data, bytes));
+    CHECK_OK(tutti_context_synchronize(ctx));
+    CHECK(memcmp(own, root, bytes) == 0, "the choices are not rank 0's");
+    CHECK_OK(tutti_linear_plan(layer, ctx, &call));
+    call.leaves = 1; /* allowed on the host, as nobody tunes any more */
+    if (gpu)
+        CHECK_FAILS(TUTTI_ERR_STATE, "leaves", tutti_linear_plan(layer, ctx, &call));
+    else
+        CHECK_OK(tutti_linear_plan(layer, ctx, &call));
+    CHECK_OK(tutti_context_tuning_set(ctx, NULL, 0));
+    CHECK_OK(tutti_free(ctx, &data));
+    free(own);
+    free(root);
+    tutti_layer_destroy(&layer);
+}
+
+RIG_OVER(choices_of_root)
 RIG_OVER(bad_arguments)
 RIG_OVER(two_at_once)
 RIG_OVER(replicated)
@@ -374,6 +417,7 @@ static const rig_test tests[] = {
     {"auto", automatic, 1, 0, false},
     RIG_ROWS("two at once", two_at_once, 1, 0),
     RIG_ROWS("broadcast of parameters", replicated, 1, 0),
+    RIG_ROWS("broadcast of choices", choices_of_root, 1, 0),
     RIG_ROWS("agree", agree, 1, 0),
 #ifdef RIG_WITH_MPI
     {"set-up is agreed", agreed_set_up, 2, 0, false},
