@@ -133,6 +133,10 @@ static const app_option table[] = {
     {"wire", "TYPE", .group = HOW, .kind = APP_DTYPE, AT(wire), .words = wire_names,
      .initial = "f32",
      .help = "what travels of gradients: f32 (themselves) or bf16, half the bytes, added in f32"},
+    {"tune", .group = HOW, AT(tune),
+     .help = "rank 0 measures the algorithms for matrix products of the training's shapes, and all "
+             "ranks take the fastest; results then depend on what was measured, to rounding (the "
+             "host has nothing to measure)"},
     {"check-replicas", "N", .group = HOW, INT(check_replicas, 1, many),
      .help = "every N steps compare the ranks' parameters and optimizer states by hashes"},
     {"loss-scale", "X", .group = HOW, REAL(APP_POWER, loss_scale, 0x1p100), .initial = "65536",
@@ -251,6 +255,9 @@ static error_t check_all(struct argp_state *state, void *options)
     if (o->leaves && o->batch % o->leaves)
         return app_usage_error(state, "--batch is %lld, want a multiple of --reproducible, %lld",
                                (long long)o->batch, (long long)o->leaves);
+    if (o->tune && o->leaves)
+        return app_usage_error(state, "--tune does not go with --reproducible, whose bits must not "
+                                      "depend on measurements");
     if (o->wire == TUTTI_BF16 && (o->leaves || o->dtype == TUTTI_F64))
         return app_usage_error(state, "--wire bf16 does not go with %s",
                                o->leaves ? "--reproducible" : "--dtype f64");

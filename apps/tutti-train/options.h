@@ -28,7 +28,7 @@ typedef enum train_resume {
 
 typedef struct train_options {
     app_common common; /* its args: FILE … */
-    bool dry_run, evaluate, shard;
+    bool dry_run, evaluate, shard, tune;
     const struct task_class *task;
     const char *data; /* folder of the four files; NULL if the task reads none */
     int64_t hold_out; /* training images kept for validation; 0: test instead */

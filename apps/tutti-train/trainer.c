@@ -20,6 +20,12 @@ static int64_t largest(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
+/* Ends a phase.  A signal stops the run here, as nothing has been written yet. */
+static int agree(app_group *group, int code)
+{
+    return app_group_agree(group, code == APP_OK ? signals_check("anything was written") : code);
+}
+
 static int open_comm(trainer *t)
 {
     APP_TRY(FAULT_HERE("comm", t->group->rank));
@@ -57,6 +63,13 @@ log_place trainer_place(const trainer *t)
 {
     const run_state *s = &t->state;
     return (log_place){s->step, s->epoch, s->epoch_step, t->steps, t->options->epochs};
+}
+
+/* Rows that a call of training needs room for: rank 0 rehearses what the others have, too. */
+static int64_t most_rows(const trainer *t)
+{
+    const int world = t->group->world_size;
+    return t->options->tune ? (t->micro_batch + world - 1) / world : t->at_once * t->rows;
 }
 
 /* Assigns this rank its rows of a batch: a share of each micro-step, or whole leaves, which
@@ -123,7 +136,7 @@ static int create_model(trainer *t)
     APP_CHECK(tutti_zero(t->ctx, losses, bytes));
     t->losses_host = malloc(bytes);
     if (!t->losses_host) return app_fail(APP_FAILED, "no memory for the losses");
-    return t->task->class->create(t->task, t->params, largest(t->at_once * t->rows, 1));
+    return t->task->class->create(t->task, t->params, largest(most_rows(t), 1));
 }
 
 static int create_optimizer(trainer *t)
@@ -150,6 +163,34 @@ static int create_exchange(trainer *t)
     return app_check(tutti_grad_sync_create(t->ctx, t->comm, t->params, &desc, &t->sync));
 }
 
+/* With --tune: rank 0 rehearses a pass of as many rows as any rank has, which measures its
+ * products; the gradients are overwritten by the first step's. */
+static int rehearse(trainer *t)
+{
+    const int64_t most = most_rows(t), rows[] = {t->rows, most};
+    const task_class *class = t->task->class;
+    const tutti_step_values values = {
+        .step = 1, .loss_weight = 1, .loss_scale = t->state.scale.value, .seed = t->options->seed};
+    APP_CHECK(tutti_context_tune(t->ctx, 1));
+    APP_TRY(class->shuffle(t->task, 1));
+    APP_CHECK(tutti_step_block_set(t->step, t->ctx, &values));
+    for (int i = t->rows == 0 || t->rows == most; i < 2; i++) {
+        APP_TRY(class->load(t->task, 0, rows[i], 0));
+        int code = class->forward(t->task, rows[i], t->step);
+        code = class->backward(t->task, rows[i], code, 0, NULL);
+        if (code != APP_OK) return code;
+    }
+    return app_check(tutti_context_synchronize(t->ctx));
+}
+
+/* Collective. */
+static int tune(trainer *t)
+{
+    if (!t->options->tune || t->options->evaluate) return APP_OK;
+    APP_TRY(agree(t->group, t->group->rank == 0 ? rehearse(t) : APP_OK));
+    return agree(t->group, app_check(tutti_comm_broadcast_tuning(t->comm, t->ctx)));
+}
+
 /* Opens the run's output files early, so that it does not fail at its end. */
 static int open_files(trainer *t)
 {
@@ -158,12 +199,6 @@ static int open_files(trainer *t)
     if (!t->options->plot || t->group->rank != 0) return APP_OK;
     APP_TRY(app_output_open(t->options->plot, &t->plot));
     return plot_check();
-}
-
-/* Ends a phase.  A signal stops the run here, as nothing has been written yet. */
-static int agree(app_group *group, int code)
-{
-    return app_group_agree(group, code == APP_OK ? signals_check("anything was written") : code);
 }
 
 int trainer_create(trainer *t, const train_options *options, app_group *group)
@@ -180,7 +215,8 @@ int trainer_create(trainer *t, const train_options *options, app_group *group)
     APP_TRY(agree(group, create_optimizer(t)));
     APP_TRY(agree(group, create_exchange(t)));
     APP_TRY(checkpoint_load(t));
-    return agree(group, app_check(tutti_comm_broadcast_params(t->comm, t->ctx, t->params)));
+    APP_TRY(agree(group, app_check(tutti_comm_broadcast_params(t->comm, t->ctx, t->params))));
+    return tune(t);
 }
 
 void trainer_destroy(trainer *t)
@@ -281,6 +317,10 @@ void trainer_describe(const trainer *t)
             app_transport_name(tutti_comm_transport(t->comm)), o->common.timeout,
             o->wire == TUTTI_BF16 ? "; gradients travel in bf16" : "");
     app_say("  dtype         %s", tutti_dtype_name(o->dtype));
+    if (o->tune)
+        app_say("  products      %s", tutti_context_backend(t->ctx) == TUTTI_BACKEND_CUDA
+                                          ? "by the fastest algorithms that rank 0 has measured"
+                                          : "nothing to measure on the host");
     if (o->dtype == TUTTI_F16)
         app_say("  loss scale    %g, doubled after %d good steps", t->state.scale.value,
                 LOSS_SCALE_GROWTH);

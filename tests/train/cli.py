@@ -92,6 +92,17 @@ def test_usage():
         assert message in result.err and "step" not in result.out, f"no '{message}' in\n{result}"
 
 
+def test_tune():
+    """Not with bits that must be the same; without effect on the host, on any number of ranks."""
+    result = run(["--data", small_data(), "--batch", 32, "--reproducible", 4, "--tune"]).want(64)
+    assert "--tune does not go with --reproducible" in result.err, result
+    arguments = ["--data", small_data(), "--batch", 32, "--epochs", 1, "--dropout", 0.1]
+    for np in (1, 3):
+        usual, tuned = (run([*arguments, *more], np=np).want(0) for more in ((), ("--tune",)))
+        assert "nothing to measure on the host" in tuned.out, tuned
+        assert usual.steps() == tuned.steps() and usual.accuracy() == tuned.accuracy(), (usual, tuned)
+
+
 def test_usage_is_said_once_by_all_ranks():
     for wrong in ("--batch=x", "--batch=651", "--no-such-option"):
         result = run(["--data", small_data(), wrong], np=3).want(64)

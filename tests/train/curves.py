@@ -52,6 +52,16 @@ def test_f64_uneven():
     compare("f64", 1e-9, None, small("--batch", 31, "--clip", 0.5, "--norm", "rmsnorm", "--activation", "gelu"))
 
 
+def test_tuned():
+    """Rank 0's rehearsal leaves nothing behind, with even, uneven and empty shares, and micro-steps."""
+    for more in ((), ("--batch", 31, "--dropout", 0.1), ("--batch", 3, "--hold-out", 550), ("--accumulate", 4)):
+        usual = curve(1, "f64", small(*more))
+        for np in (1, 3, 4):
+            apart = difference(usual, curve(np, "f64", small(*more, "--tune")))
+            print(f"  {more}, np = {np}: {apart:.1e} apart from one rank without --tune")
+            assert apart <= 1e-9, apart
+
+
 def test_empty_shards():
     """Three ranks with a batch of two, four ranks with one of three: a rank has no rows."""
     for batch in (2, 3):
