@@ -18,6 +18,7 @@ typedef struct layers_options {
     bench_options bench;
     uint64_t layers; /* bit i: time the i-th kind; 0: all */
     bool plain;      /* ignore the kinds' own files */
+    bool tune;
     int64_t device;
     tutti_dtype dtype;       /* 0: bf16 on a GPU, f32 on the host */
     tutti_dtype param_dtype; /* 0: the same */
@@ -186,6 +187,11 @@ static const app_option table[] = {
      .help = "treat every layer as one of which only its table is known: one shape, no variants, "
              "checked against the same layer in f64 on the host",
      .at = offsetof(layers_options, plain)},
+    {"tune",
+     .help =
+         "measure the algorithms for the layers' matrix products on a GPU and take the fastest; "
+         "the bare products beside them are not tuned",
+     .at = offsetof(layers_options, tune)},
     {"least-share", "PERCENT",
      "exit with 1 if a layer has less than this share of the speed of its bare products",
      .kind = APP_OTHER, .parse = bench_parse_share},
@@ -388,6 +394,7 @@ static int run(void *given, app_group *group)
     int code = bench_results_open(&results, o, group);
     if (code == APP_OK)
         code = bench_open(o->common.backend, (int)options->device, (int)o->repeats, &machine);
+    if (code == APP_OK) code = app_check(tutti_context_tune(machine.ctx, options->tune));
     if (code == APP_OK) code = time_all(&machine, options, &results);
     code = bench_results_end(&results, code);
     bench_close(&machine);

@@ -164,12 +164,19 @@ test_least_share() {
     expect_equal code $? 2
     expect_match output "$(<output)" "--least-share: nothing was timed beside bare products"
 }
+# The host has nothing to measure.
+test_tune() {
+    bench --tune --shape 5x9x17,3x5x7x9 linear matmul || fail "$(<output)"
+    [[ $(grep -c ' right$' output) -gt 0 ]] || fail "$(<output)"
+}
 test_least_share_on_a_gpu() {
     nvidia-smi -L 2>/dev/null | grep -q '^GPU ' || skip "no GPU"
     "$build/bin/tutti-bench" --version | grep -q '^cuda: toolkit' || skip "this build has no CUDA"
     local -a gpu=("$build/bin/tutti-bench" --backend cuda --repeats 3 --shape "4x256x256x256,5x33x65x17" matmul)
     "${gpu[@]}" --least-share 1 >output 2>&1 || fail "$(<output)"
     expect_equal right "$(grep -c ' right$' output)" 16
+    "${gpu[@]}" --tune >output 2>&1 || fail "$(<output)"
+    expect_equal "right, tuned" "$(grep -c ' right$' output)" 16
     "${gpu[@]}" --least-share 1000 >output 2>&1
     expect_equal code $? 1
     expect_match output "$(<output)" "16 of 16 times are longer than --least-share allows"
