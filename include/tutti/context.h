@@ -64,9 +64,9 @@ TUTTI_API tutti_status tutti_context_trim(tutti_context *ctx);
 /* Tuning of matrix products (FusedLinear, MLP, Matmul).  on 1: whenever a shape is planned from now
  * on, the algorithms for its products are measured on the context's stream, on scratch operands,
  * and the fastest are taken; each shape once, as choices are kept until the context is destroyed.
- * That takes tenths of a second a product, and memory for its operands.  Earlier plans are dropped:
- * plan what is to be captured.  0 (the default) ends that; what was measured remains in use.  The
- * host has nothing to measure: accepted, with no effect on results.
+ * That takes up to some 200 runs of each product, and memory for its operands.  Earlier plans are
+ * dropped: plan what is to be captured.  0 (the default) ends that; what was measured remains in
+ * use.  The host has nothing to measure: accepted, with no effect on results.
  *
  * The bits of products then depend on what was measured, which may differ from run to run.  So a
  * call with leaves on a context that tunes, or has such choices, is TUTTI_ERR_STATE.  Several ranks
