@@ -6,16 +6,10 @@
 
 #include "core/context.h"
 
-/* The calls of a direction; AGAIN: up's forward, with which backward begins if it recomputes. */
-enum { UP, DOWN, AGAIN, CALLS };
-typedef struct plans {
-    tutti__plan of[CALLS];
-} plans;
-
 static void drop(void *data)
 {
-    plans *p = data;
-    for (int i = 0; i < CALLS; i++)
+    tutti__mlp_plans *p = data;
+    for (int i = 0; i < TUTTI__MLP_CALLS; i++)
         if (p->of[i].drop) p->of[i].drop(p->of[i].data);
     free(p);
 }
@@ -62,7 +56,7 @@ static tutti_status plan_call(tutti_context *ctx, const tutti__linear_args *args
 tutti_status tutti__mlp_plan(tutti_context *ctx, const void *untyped, bool backward,
                              tutti__plan *plan)
 {
-    plans *p = calloc(1, sizeof *p);
+    tutti__mlp_plans *p = calloc(1, sizeof *p);
     if (!p) return tutti__fail(TUTTI_ERR_MEMORY, "mlp: no memory for a plan");
     plan->data = p;
     plan->drop = drop;
@@ -71,9 +65,9 @@ tutti_status tutti__mlp_plan(tutti_context *ctx, const void *untyped, bool backw
     /* addresses in scratch count only by their alignment */
     if (backward) args = with_scratch(&args, (void *)(uintptr_t)256, &at);
     if (backward && args.recompute)
-        TUTTI_TRY(plan_call(ctx, &args.up, false, &p->of[AGAIN], &most));
-    TUTTI_TRY(plan_call(ctx, &args.up, backward, &p->of[UP], &most));
-    TUTTI_TRY(plan_call(ctx, &args.down, backward, &p->of[DOWN], &most));
+        TUTTI_TRY(plan_call(ctx, &args.up, false, &p->of[TUTTI__MLP_AGAIN], &most));
+    TUTTI_TRY(plan_call(ctx, &args.up, backward, &p->of[TUTTI__MLP_UP], &most));
+    TUTTI_TRY(plan_call(ctx, &args.down, backward, &p->of[TUTTI__MLP_DOWN], &most));
     plan->scratch = at + most;
     return TUTTI_OK;
 }
@@ -81,7 +75,7 @@ tutti_status tutti__mlp_plan(tutti_context *ctx, const void *untyped, bool backw
 /* The part of a job that is one of its calls. */
 static tutti__job part_of(const tutti__job *job, int call, size_t at)
 {
-    const plans *p = job->plan->data;
+    const tutti__mlp_plans *p = job->plan->data;
     return (tutti__job){
         .ctx = job->ctx, .plan = &p->of[call], .scratch = (char *)job->scratch + at};
 }
@@ -90,7 +84,7 @@ tutti_status tutti__mlp_forward(const tutti__job *job, const void *untyped)
 {
     const tutti__op *linear = job->ctx->backend->op.linear;
     const tutti__mlp_args *args = untyped;
-    const tutti__job up = part_of(job, UP, 0), down = part_of(job, DOWN, 0);
+    const tutti__job up = part_of(job, TUTTI__MLP_UP, 0), down = part_of(job, TUTTI__MLP_DOWN, 0);
     TUTTI_TRY(linear->forward(&up, &args->up));
     return linear->forward(&down, &args->down);
 }
@@ -99,10 +93,18 @@ tutti_status tutti__mlp_backward(const tutti__job *job, const void *untyped)
 {
     const tutti__op *linear = job->ctx->backend->op.linear;
     size_t at;
-    const tutti__mlp_args args = with_scratch(untyped, job->scratch, &at);
-    const tutti__job up = part_of(job, UP, at), down = part_of(job, DOWN, at);
-    const tutti__job again = part_of(job, AGAIN, at);
+    tutti__mlp_args args = with_scratch(untyped, job->scratch, &at);
+    const tutti__job up = part_of(job, TUTTI__MLP_UP, at), down = part_of(job, TUTTI__MLP_DOWN, at);
+    const tutti__job again = part_of(job, TUTTI__MLP_AGAIN, at);
     if (args.recompute) TUTTI_TRY(linear->forward(&again, &args.up));
+    const tutti__mlp_plans *p = job->plan->data;
+    bool formed = p->form_dz != NULL;
+    if (formed) TUTTI_TRY(p->form_dz(job->ctx, &args, up.scratch, &formed));
+    if (formed) { /* what is left is the other gradients of either */
+        args.down.dx.data = NULL;
+        args.up.shape.activation.kind = TUTTI_ACT_NONE;
+        args.up.dbias = NULL;
+    }
     TUTTI_TRY(linear->backward(&down, &args.down));
     return linear->backward(&up, &args.up);
 }

@@ -11,11 +11,22 @@ typedef struct tutti__mlp_args {
     bool recompute;
 } tutti__mlp_args;
 
+/* What a plan keeps: those of the calls, the last one, up's forward, if backward recomputes. */
+enum { TUTTI__MLP_UP, TUTTI__MLP_DOWN, TUTTI__MLP_AGAIN, TUTTI__MLP_CALLS };
+typedef struct tutti__mlp_plans {
+    tutti__plan of[TUTTI__MLP_CALLS];
+    /* NULL, or set by a backend that computes dz = (dy W2) act'(z) and the sums for db1 at once:
+     * writes dz to args->up.dy and db1, or clears *formed where operands do not allow that.  The
+     * scratch is a call's. */
+    tutti_status (*form_dz)(tutti_context *ctx, const tutti__mlp_args *args, void *scratch,
+                            bool *formed);
+} tutti__mlp_plans;
+
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-/* The operation made of the backend's FusedLinear. */
+/* The operation made of the backend's FusedLinear; the plan's data is a tutti__mlp_plans. */
 tutti_status tutti__mlp_plan(tutti_context *ctx, const void *args, bool backward,
                              tutti__plan *plan);
 tutti_status tutti__mlp_forward(const tutti__job *job, const void *args);

@@ -9,8 +9,10 @@
 #include "common.h"
 #include "core/context.h"
 #include "kernels/host/gemm.h"
+#include "reference/activations.h"
 #ifdef TESTS_WITH_CUDA
 #include "kernels/cuda/gemm.h"
+#include "kernels/cuda/product.h"
 #endif
 
 typedef struct problem {
@@ -334,9 +336,130 @@ static void test_tuned(void)
     CHECK_OK(tutti_context_tuning_set(ctx, NULL, 0));
 }
 
+#ifdef TESTS_WITH_CUDA
+/* dz = (A B, rounded) act'(v) in one kernel, and its column sums: beside the product, which the
+ * epilogue's z gets, the definition of act', and the sums of what was written. */
+static void check_dz(const epilogue *e, const activation *act, const double *v)
+{
+    const problem *p = &e->p;
+    const double ulp = p->dtype == TUTTI_F16 ? 0x1p-10 : 0x1p-7;
+    for (int64_t i = 0; i < p->m * p->n && harness_failures() == 0; i++) {
+        const int64_t row = i / p->n;
+        if (row >= 130 && row < p->m - 130 && i % 11 > 0) continue; /* takes long */
+        const double dh = e->z_values[i];
+        const inexact at = {.value = v[i]};
+        const double want = (double)activation_gradient(act, at, &v[i], dh).value;
+        CHECK(same(e->y_values[i], want) ||
+                  fabs(e->y_values[i] - want) <= ulp * fabs(want) + 1e-5 * fabs(dh),
+              "[%lld, %lld] is %.9g, want %.9g", (long long)row, (long long)(i % p->n),
+              e->y_values[i], want);
+    }
+}
+
+static void check_partial(const epilogue *e, const double *partial)
+{
+    const problem *p = &e->p;
+    const double ulp = p->dtype == TUTTI_F16 ? 0x1p-10 : 0x1p-7;
+    double *sum = harness_calloc((size_t)p->n, sizeof *sum);
+    double *size = harness_calloc((size_t)p->n, sizeof *size);
+    for (int64_t row = 0; row < p->m; row++) {
+        const double *dz = &e->y_values[row * p->n];
+        const int64_t run = row / TUTTI__CUDA_SLOPE_RUN;
+        const bool first = row % TUTTI__CUDA_SLOPE_RUN == 0;
+        const bool last = row + 1 == p->m || (row + 1) % TUTTI__CUDA_SLOPE_RUN == 0;
+        for (int64_t col = 0; col < p->n && harness_failures() == 0; col++) {
+            sum[col] = (first ? 0 : sum[col]) + dz[col];
+            size[col] = (first ? 0 : size[col]) + fabs(dz[col]);
+            const double got = partial[run * p->n + col];
+            CHECK(!last || same(got, sum[col]) || fabs(got - sum[col]) <= ulp * size[col],
+                  "the sum of column %lld of run %lld is %.9g, want %.9g", (long long)col,
+                  (long long)run, got, sum[col]);
+        }
+    }
+    free(sum);
+    free(size);
+}
+
+static void slope_check(epilogue *e, const harness_buffer *v, const double *v_values,
+                        const activation *act, tutti__activation kind)
+{
+    const problem *p = &e->p;
+    tutti_context *ctx = e->ctx;
+    const int64_t runs = (p->m + TUTTI__CUDA_SLOPE_RUN - 1) / TUTTI__CUDA_SLOPE_RUN;
+    const tutti__matrix a = matrix_of(&e->a, 0), b = {e->b.data, p->dtype, p->n}; /* as [k, n] */
+    const tutti__matrix at = matrix_of(v, 0), dh = matrix_of(&e->z, 0), dz = matrix_of(&e->y, 0);
+    harness_buffer partial = harness_buffer_make(ctx, TUTTI_F32, runs, p->n, p->n, 0);
+    double *sums = harness_calloc((size_t)(runs * p->n), sizeof *sums);
+    bool better = false;
+    tutti__gemm gemm = tutti__gemm_of("gemm", p->m, p->n, p->k, &a, false, &b, false, &dh);
+    harness_buffer_poison(ctx, &e->y);
+    harness_buffer_poison(ctx, &partial);
+    run(ctx, &gemm, &gemm);
+    gemm.c = dz;
+    CHECK_OK(tutti__cuda_product_slope_plan(ctx->device, &gemm, kind.kind, &better));
+    if (!better) {
+        harness_skip("the GPU has no such kernel");
+    } else if (CHECK(tutti__cuda_product_slope_takes(&gemm, &at), "the operands are not taken")) {
+        CHECK_OK(tutti__cuda_product_slope(ctx, &gemm, kind, &at, partial.data));
+        harness_buffer_get(ctx, &e->y, e->y_values);
+        harness_buffer_get(ctx, &e->z, e->z_values);
+        harness_buffer_get(ctx, &partial, sums);
+        check_dz(e, act, v_values);
+        check_partial(e, sums);
+        CHECK(harness_buffer_intact(ctx, &e->y) && harness_buffer_intact(ctx, &partial),
+              "memory around results was written");
+    }
+    harness_buffer_free(ctx, &partial);
+    free(sums);
+}
+
+static void test_slope(void)
+{
+#define KIND(name, text, from) TUTTI_ACT_##name,
+    static const tutti_activation kinds[] = {TUTTI_ACTIVATION_LIST(KIND)};
+#undef KIND
+    if (harness_backend() != TUTTI_BACKEND_CUDA) {
+        harness_skip("for kernels of the GPU's");
+        return;
+    }
+    for (int type = 0; type < 4; type++) {
+        const problem p = {.m = 4591, .n = 1560, .k = 1032, .dtype = float_dtypes[type]};
+        if (tutti_dtype_size(p.dtype) > 2) continue; /* no such kernels */
+        epilogue e = epilogue_make(&p);
+        harness_rng rng = {7};
+        double *values = harness_calloc((size_t)(p.m * p.n), sizeof *values);
+        harness_buffer v =
+            harness_buffer_make(e.ctx, p.dtype, p.m, p.n, p.n + 8, 8); /* rows are apart */
+        for (int i = 0; i < HARNESS_COUNT(kinds); i++) {
+            if (kinds[i] == TUTTI_ACT_NONE || (harness_quick() && i > 4)) continue;
+            const bool positive = kinds[i] == TUTTI_ACT_SQUARED_RELU; /* v is y */
+            for (int64_t j = 0; j < p.m * p.n; j++)
+                values[j] = harness_round(p.dtype, harness_uniform(&rng, positive ? 0 : -4, 4));
+            harness_buffer_put(e.ctx, &v, values);
+            harness_where("%s, activation %d", tutti_dtype_name(p.dtype), i);
+            const activation act = {.kind = (activation_kind)i,
+                                    .slope = 0.5,
+                                    .beta = 0.75,
+                                    .scale = 1.5,
+                                    .bias = -0.25,
+                                    .dtype = p.dtype,
+                                    .computed = TUTTI_F32};
+            slope_check(&e, &v, values, &act, (tutti__activation){kinds[i], 0.5, 0.75, 1.5, -0.25});
+        }
+        harness_where(NULL);
+        harness_buffer_free(e.ctx, &v);
+        free(values);
+        epilogue_free(&e);
+    }
+}
+#endif
+
 static const harness_test tests[] = {{"single", test_single},
                                      {"batch", test_batch},
                                      {"epilogue", test_epilogue},
+#ifdef TESTS_WITH_CUDA
+                                     {"slope", test_slope},
+#endif
                                      {"tuned", test_tuned}};
 
 int main(int argc, char **argv)

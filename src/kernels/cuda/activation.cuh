@@ -309,6 +309,15 @@ __device__ real_of<T> slope_from_kept(real_of<T> v,
     return slope_at<T, act>(v, constants);
 }
 
+/* The same, the short way if there is one. */
+template<class T, tutti_activation act>
+__device__ __forceinline__ real_of<T>
+slope_shortly(real_of<T> v, const activation_constants<real_of<T>> &constants)
+{
+    if constexpr (has_short_way<T, act>) return scaled_slope<T, act>(v, constants, 1);
+    return slope_from_kept<T, act>(v, constants);
+}
+
 /* Calls f(tutti__type<T>{}, std::integral_constant<tutti_activation, kind>{}). */
 template<class F>
 static tutti_status with_activation(tutti_dtype dtype, tutti_activation kind, F &&f)

@@ -65,8 +65,8 @@ struct descriptors {
     cublasLtMatrixLayoutOpaque_t a, b, c; /* A and B of cuBLASLt are our b and a */
 };
 
-constexpr int64_t usual_rows = 8192; /* an algorithm for any number of rows is chosen for these */
-constexpr int offered_most = 16;     /* algorithms that are tried */
+constexpr int64_t usual_rows = TUTTI__CUDA_GEMM_USUAL_ROWS;
+constexpr int offered_most = 16;                /* algorithms that are tried */
 constexpr size_t probe_bytes = (size_t)8 << 20; /* of a probe's matrices */
 
 /* The context's cuBLASLt handle is made with the first plan on it. */

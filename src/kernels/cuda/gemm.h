@@ -7,6 +7,8 @@
 
 /* Bytes at the beginning of a call's scratch. */
 enum { TUTTI__CUDA_GEMM_WORKSPACE = 32 << 20 };
+/* What is chosen for any number of rows is chosen for so many. */
+enum { TUTTI__CUDA_GEMM_USUAL_ROWS = 8192 };
 
 #ifdef __cplusplus
 extern "C" {

@@ -181,6 +181,15 @@ tutti_status tutti__cuda_activate(const char *name, cudaStream_t stream, int64_t
     });
 }
 
+template<class R>
+static tutti_status add_partial(const char *name, cudaStream_t stream, const R *partial,
+                                int64_t runs, int64_t cols, const tutti__cuda_sums &sums)
+{
+    const column_parts<R, R> parts = {partial,      runs, cols,        cols,      0,
+                                      (R *)sums.to, NULL, runs * cols, sums.apart};
+    return column_sums_finish(name, stream, parts, sums.accumulate, (unsigned)sums.leaves);
+}
+
 tutti_status tutti__cuda_activate_backward(const char *name, cudaStream_t stream, int64_t rows,
                                            int64_t cols, tutti__activation activation,
                                            const tutti__matrix *dy, const tutti__matrix *v,
@@ -203,11 +212,17 @@ tutti_status tutti__cuda_activate_backward(const char *name, cudaStream_t stream
             activation_constants<real>(activation));
         TUTTI_CUDA_LAUNCHED(name);
         if (!sums.to) return TUTTI_OK;
-        const column_parts<real, real> parts = {
-            (const real *)partial, runs, cols,        cols,      0,
-            (real *)sums.to,       NULL, runs * cols, sums.apart};
-        return column_sums_finish(name, stream, parts, sums.accumulate, (unsigned)sums.leaves);
+        return add_partial(name, stream, (const real *)partial, runs, cols, sums);
     });
+}
+
+tutti_status tutti__cuda_add_partial(const char *name, cudaStream_t stream, tutti_dtype real,
+                                     const void *partial, int64_t runs, int64_t cols,
+                                     const tutti__cuda_sums &sums)
+{
+    if (real == TUTTI_F64)
+        return add_partial(name, stream, (const double *)partial, runs, cols, sums);
+    return add_partial(name, stream, (const float *)partial, runs, cols, sums);
 }
 
 tutti_status tutti__cuda_fill_rows(const char *name, cudaStream_t stream, int64_t rows,

@@ -32,6 +32,11 @@ tutti_status tutti__cuda_activate_backward(const char *name, cudaStream_t stream
                                            const tutti__matrix *dz, void *partial,
                                            const tutti__cuda_sums &sums);
 
+/* The sums of `runs` rows of partial sums of each leaf, in f64 or f32. */
+tutti_status tutti__cuda_add_partial(const char *name, cudaStream_t stream, tutti_dtype real,
+                                     const void *partial, int64_t runs, int64_t cols,
+                                     const tutti__cuda_sums &sums);
+
 /* Loads the kernels of these passes, which is not allowed during a capture. */
 tutti_status tutti__cuda_load_passes(const char *name, tutti_dtype dtype,
                                      tutti__activation activation);

@@ -1,5 +1,5 @@
 /* Products of 16-bit matrices with an epilogue of our own, on GPUs of compute capability 9.0 (see
- * sm90a/product.cu). */
+ * sm90a/product.cuh). */
 #ifndef TUTTI_KERNELS_CUDA_PRODUCT_H
 #define TUTTI_KERNELS_CUDA_PRODUCT_H
 
@@ -16,6 +16,17 @@ tutti_status tutti__cuda_product_plan(int device, const tutti__gemm *gemm, bool 
 /* Whether the operands lie as they must: addresses and rows on 16-byte boundaries. */
 bool tutti__cuda_product_takes(const tutti__gemm *gemm);
 tutti_status tutti__cuda_product(tutti_context *ctx, const tutti__gemm *gemm);
+
+/* The same for C = (A B, rounded) act'(v), v being z if it is needed and otherwise act(z), and its
+ * column sums: each TUTTI__CUDA_SLOPE_RUN rows give a row of partial sums, [n], unless partial is
+ * NULL. */
+enum { TUTTI__CUDA_SLOPE_RUN = 64 };
+tutti_status tutti__cuda_product_slope_plan(int device, const tutti__gemm *gemm,
+                                            tutti_activation activation, bool *better);
+bool tutti__cuda_product_slope_takes(const tutti__gemm *gemm, const tutti__matrix *v);
+tutti_status tutti__cuda_product_slope(tutti_context *ctx, const tutti__gemm *gemm,
+                                       tutti__activation activation, const tutti__matrix *v,
+                                       float *partial);
 
 #ifdef __cplusplus
 }

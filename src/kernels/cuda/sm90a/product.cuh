@@ -1,25 +1,27 @@
-/* z = A B^T + bias and y = act(z) in one kernel, for 16-bit types, on Hopper's asynchronous units
- * [PTX ISA, wgmma and cp.async.bulk.tensor].
+/* Products of 16-bit matrices on Hopper's asynchronous units, with epilogues that cost nothing
+ * beside them [PTX ISA, wgmma and cp.async.bulk.tensor].
  *
  * A block computes tiles of 128 x 256 of the result, one after another.  One thread of its first
  * warpgroup copies slices of A and B, 64 deep, to a ring of stages in shared memory; each of the
  * other two multiplies half of the tile's rows, with f32 sums in registers.  When a tile is
- * complete they only add the bias and round: 64 registers hold a thread's z, and the next tile
- * begins.  Activation and stores are made during its first 16 steps, a vector of 8 columns in each,
- * while the tensor cores work on what they have been given.
+ * complete they only round it: 64 registers hold what a thread has, and the next tile begins.  The
+ * epilogue is made during its first 16 steps, a vector of 8 columns in each, while the tensor cores
+ * work on what they have been given.
  *
  * The tile is as large as registers allow, since the tensor cores read both factors from shared
  * memory, and that limits them: at 128 x 128 they and the copies need 160 bytes a cycle where
- * there are 128.  That leaves nothing for results on their way out.  So they go straight to memory:
- * rows of B (columns of the result) are copied in such an order that a thread, which holds two of
- * every eight, has eight neighbours.
+ * there are 128.  That leaves nothing for results on their way out.  So they go straight to memory.
  *
  * Two neighbouring blocks form a cluster: their tiles have the same columns, and each copies one
  * half of B's slice to both.
  *
  * Sums are in the order of k, whatever the number of rows: a row's bits depend on nothing else.
- * What lies beyond a matrix is read as 0 by the copy engine, and not written. */
-#include "kernels/cuda/product.h"
+ * What lies beyond a matrix is read as 0 by the copy engine, and not written.
+ *
+ * An epilogue is a class: `T`, the matrices' type; `b_transposed`, whether B is [n, k]; `args`, a
+ * product's with what it needs; `shared`, memory of its own; and what a thread does of it, below. */
+#ifndef TUTTI_KERNELS_CUDA_SM90A_PRODUCT_CUH
+#define TUTTI_KERNELS_CUDA_SM90A_PRODUCT_CUH
 
 #include <cuda.h>
 #include <cudaTypedefs.h>
@@ -29,6 +31,7 @@
 
 #include "kernels/cuda/activation.cuh"
 #include "kernels/cuda/passes.h"
+#include "kernels/cuda/product.h"
 
 constexpr int tile_rows = 128, tile_cols = 256, depth = 64; /* of a block's tile, of a step */
 constexpr int multipliers = 2, threads = 128 * (1 + multipliers);
@@ -40,19 +43,17 @@ constexpr int sums = tile_rows * tile_cols / (128 * multipliers); /* of a thread
 constexpr int vectors = sums / 8;
 constexpr int busy_steps = vectors; /* which finish the tile before, a vector each */
 
+template<class Epilogue>
 struct shared_memory {
     alignas(1024) char stage[stages][stage_bytes];
     uint64_t full[stages], empty[stages];
+    typename Epilogue::shared own;
 };
 
 struct product_args {
     int tiles_down, tiles_across; /* of a cluster, of a block */
     int steps;
     int rows, cols;
-    const void *bias; /* or NULL */
-    void *y, *z;      /* z or NULL */
-    int64_t y_stride;
-    activation_constants<float> constants;
 };
 
 /* Shared memory's addresses and barriers [PTX ISA, mbarrier] */
@@ -106,33 +107,44 @@ static __device__ __forceinline__ void copy_in(uint32_t to, const CUtensorMap *f
                  "l"(from), "r"(col), "r"(row), "r"(barrier)
                  : "memory");
 }
-/* To the same place in both blocks. */
-static __device__ __forceinline__ void copy_in_both(uint32_t to, const CUtensorMap *from, int col,
-                                                    int eight, uint32_t barrier)
+/* To the same place in both blocks: rows of a matrix in the order of the kernel's map, or a box of
+ * one. */
+static __device__ __forceinline__ void copy_rows_in_both(uint32_t to, const CUtensorMap *from,
+                                                         int col, int eight, uint32_t barrier)
 {
     asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes"
                  ".multicast::cluster [%0], [%1, {%2, 0, %3, 0}], [%4], %5;" ::"r"(to),
                  "l"(from), "r"(col), "r"(eight), "r"(barrier), "h"((uint16_t)3)
                  : "memory");
 }
+static __device__ __forceinline__ void copy_box_in_both(uint32_t to, const CUtensorMap *from,
+                                                        int col, int row, uint32_t barrier)
+{
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
+                 ".multicast::cluster [%0], [%1, {%2, %3}], [%4], %5;" ::"r"(to),
+                 "l"(from), "r"(col), "r"(row), "r"(barrier), "h"((uint16_t)3)
+                 : "memory");
+}
 
 /* The tensor cores */
 
 /* A matrix in shared memory as the copy engine leaves rows of 128 bytes: swizzled, 8 rows in 1024
- * bytes. */
-static __device__ __forceinline__ uint64_t matrix_at(uint32_t at)
+ * bytes; if it has more columns than a row holds, the next ones are `apart` bytes further on. */
+static __device__ __forceinline__ uint64_t matrix_at(uint32_t at, uint32_t apart = 16)
 {
-    return (uint64_t)(at >> 4) | (uint64_t)1 << 16 | (uint64_t)64 << 32 | (uint64_t)1 << 62;
+    return (uint64_t)(at >> 4) | (uint64_t)(apart >> 4) << 16 | (uint64_t)64 << 32 |
+           (uint64_t)1 << 62;
 }
 
-/* d (+)= a b, [64, 16] by [16, 256] */
+/* d (+)= a b, [64, 16] by [16, 256]; b's rows in memory are its columns, or (whole_rows) its
+ * rows. */
 #define OUT8(i)                                                                         \
     "+f"(d[i]), "+f"(d[(i) + 1]), "+f"(d[(i) + 2]), "+f"(d[(i) + 3]), "+f"(d[(i) + 4]), \
         "+f"(d[(i) + 5]), "+f"(d[(i) + 6]), "+f"(d[(i) + 7])
 #define OUT64(i)                                                                            \
     OUT8(i), OUT8((i) + 8), OUT8((i) + 16), OUT8((i) + 24), OUT8((i) + 32), OUT8((i) + 40), \
         OUT8((i) + 48), OUT8((i) + 56)
-#define MULTIPLY(type)                                                                            \
+#define MULTIPLY(type, rows)                                                                      \
     asm volatile("{ .reg .pred add; setp.ne.b32 add, %130, 0;\n"                                  \
                  "wgmma.mma_async.sync.aligned.m64n256k16.f32." type "." type " "                 \
                  "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "        \
@@ -144,17 +156,24 @@ static __device__ __forceinline__ uint64_t matrix_at(uint32_t at)
                  "%91, %92, %93, %94, %95, %96, %97, %98, %99, %100, %101, %102, %103, %104, "    \
                  "%105, %106, %107, %108, %109, %110, %111, %112, %113, %114, %115, %116, %117, " \
                  "%118, %119, %120, %121, %122, %123, %124, %125, %126, %127}, "                  \
-                 "%128, %129, add, 1, 1, 0, 0; }"                                                 \
+                 "%128, %129, add, 1, 1, 0, " rows "; }"                                          \
                  : OUT64(0), OUT64(64)                                                            \
                  : "l"(a), "l"(b), "r"((int)add))
 
-template<class T>
+template<class T, bool whole_rows>
 __device__ __forceinline__ void multiply(float (&d)[sums], uint64_t a, uint64_t b, bool add)
 {
-    if constexpr (std::is_same_v<T, __half>)
-        MULTIPLY("f16");
-    else
-        MULTIPLY("bf16");
+    if constexpr (std::is_same_v<T, __half>) {
+        if constexpr (whole_rows)
+            MULTIPLY("f16", "1");
+        else
+            MULTIPLY("f16", "0");
+    } else {
+        if constexpr (whole_rows)
+            MULTIPLY("bf16", "1");
+        else
+            MULTIPLY("bf16", "0");
+    }
 }
 #undef MULTIPLY
 #undef OUT64
@@ -224,22 +243,34 @@ struct place {
     }
 };
 
-static __device__ __forceinline__ void feed(const product_args &g, shared_memory &shared,
-                                            const CUtensorMap *a, const CUtensorMap *b)
+/* A slice of a matrix [k, n] is copied in boxes of 64 columns, a row of which is 128 bytes. */
+constexpr int box_cols = 64, box_bytes = box_cols * depth * 2;
+
+template<class Epilogue>
+__device__ __forceinline__ void feed(const product_args &g, shared_memory<Epilogue> &shared,
+                                     const CUtensorMap *a, const CUtensorMap *b)
 {
     const int half = int(blockIdx.x % 2);
     place to;
     for (int tile = blockIdx.x / 2; tile < g.tiles_down * g.tiles_across; tile += gridDim.x / 2) {
         int row, col;
         find_tile(g, tile, &row, &col);
+        col += half * (tile_cols / 2);
 #pragma unroll 1
         for (int step = 0; step < g.steps; step++, to.next()) {
             barrier_wait(here(&shared.empty[to.stage]), to.parity ^ 1);
             const uint32_t at = here(shared.stage[to.stage]), full = here(&shared.full[to.stage]);
+            const uint32_t to_b = at + a_bytes + half * (b_bytes / 2);
             barrier_expect(full, stage_bytes);
             copy_in(at, a, step * depth, row, full);
-            copy_in_both(at + a_bytes + half * (b_bytes / 2), b, step * depth,
-                         (col + half * (tile_cols / 2)) / 8, full);
+            if constexpr (Epilogue::b_transposed) {
+                copy_rows_in_both(to_b, b, step * depth, col / 8, full);
+            } else {
+#pragma unroll
+                for (int i = 0; i < tile_cols / 2 / box_cols; i++)
+                    copy_box_in_both(to_b + i * box_bytes, b, col + i * box_cols, step * depth,
+                                     full);
+            }
         }
     }
 }
@@ -252,67 +283,24 @@ static __device__ constexpr int row_of(int vector)
 }
 static __device__ constexpr int col_of(int vector)
 {
-    return vector / 8 * (tile_cols / 2) + vector / 2 % 4 * 32;
+    return vector / 2 * 32;
+}
+/* Where they begin in a tile; group: the warpgroup's number among the multipliers. */
+static __device__ __forceinline__ int thread_row(int group)
+{
+    return group * 64 + int(threadIdx.x / 32 % 4) * 16 + int(threadIdx.x % 32 / 4);
+}
+static __device__ __forceinline__ int thread_col()
+{
+    return int(threadIdx.x % 4) * 8;
 }
 
-/* A tile that has been multiplied, but not yet stored. */
-template<class T, tutti_activation act>
-struct unfinished {
-    uint32_t z[vectors][4];
-    int row, col; /* of the first vector */
-    char *to_z, *to_y;
-
-    __device__ __forceinline__ explicit unfinished(const product_args &g)
-        : row(g.rows), col(0), to_z((char *)g.z), to_y((char *)g.y) /* nothing is stored */
-    {
-#pragma unroll
-        for (int i = 0; i < vectors * 4; i++) z[i / 4][i % 4] = 0;
-    }
-
-    __device__ __forceinline__ void take(const product_args &g, float (&sum)[sums],
-                                         const uint32_t (&bias)[vectors / 2][4], int to_row,
-                                         int to_col)
-    {
-#pragma unroll
-        for (int v = 0; v < vectors; v += 2)
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                const float2 add = unpack_pair<T>(bias[v / 2][i]);
-                /* as products leave them, with B's rows as copied */
-                float *from = &sum[(v / 8 * 16 + i * 4 + v / 2 % 4) * 4];
-                /* after the wait */
-                asm volatile("" : "+f"(from[0]), "+f"(from[1]), "+f"(from[2]), "+f"(from[3]));
-                z[v][i] = pack_pair<T>(from[0] + add.x, from[1] + add.y);
-                z[v + 1][i] = pack_pair<T>(from[2] + add.x, from[3] + add.y);
-            }
-        row = to_row;
-        col = to_col;
-        to_z = (char *)((T *)g.z + (int64_t)g.cols * row + col);
-        to_y = (char *)((T *)g.y + g.y_stride * row + col);
-    }
-
-    template<int v>
-    __device__ __forceinline__ void finish(const product_args &g) const
-    {
-        const bool inside = row + row_of(v) < g.rows && col + col_of(v) < g.cols;
-        auto store = [&](char *to, int64_t stride, const uint32_t(&word)[4]) {
-            if (inside)
-                asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(
-                                 to + stride * (row_of(v) * 2) + col_of(v) * 2),
-                             "r"(word[0]), "r"(word[1]), "r"(word[2]), "r"(word[3])
-                             : "memory");
-        };
-        if (g.z) store(to_z, g.cols, z[v]);
-        uint32_t y[4];
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            const float2 at = unpack_pair<T>(z[v][i]);
-            y[i] = pack_pair<T>(activate_shortly<T, act>(at.x, g.constants),
-                                activate_shortly<T, act>(at.y, g.constants));
-        }
-        store(to_y, g.y_stride, y);
-    }
-};
+static __device__ __forceinline__ void store_vector(void *to, const uint32_t (&word)[4])
+{
+    asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(word[0]), "r"(word[1]),
+                 "r"(word[2]), "r"(word[3])
+                 : "memory");
+}
 
 template<class F, int... i>
 __device__ __forceinline__ void each(std::integer_sequence<int, i...>, F &&f)
@@ -322,26 +310,29 @@ __device__ __forceinline__ void each(std::integer_sequence<int, i...>, F &&f)
 template<int n>
 using up_to = std::make_integer_sequence<int, n>;
 
-template<class T, tutti_activation act>
-__device__ __forceinline__ void multiply_and_finish(const product_args &g, shared_memory &shared,
-                                                    int group)
+/* The epilogue of a tile during the steps of the next one.  expect: in the middle of its steps,
+ * says where the tile begins; take: all its sums; finish: a vector of those taken. */
+template<class Epilogue>
+__device__ __forceinline__ void multiply_and_finish(const typename Epilogue::args &g,
+                                                    shared_memory<Epilogue> &shared, int group)
 {
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, thread = threadIdx.x % 128;
+    using T = typename Epilogue::T;
+    constexpr bool b_transposed = Epilogue::b_transposed;
+    const int thread = threadIdx.x % 128;
     const uint64_t first_a = matrix_at(here(shared.stage) + group * (a_bytes / 2));
-    const uint64_t first_b = matrix_at(here(shared.stage) + a_bytes);
+    const uint64_t first_b = matrix_at(here(shared.stage) + a_bytes, b_transposed ? 16 : box_bytes);
+    constexpr int next_b = (b_transposed ? 16 * 2 : 16 * 128) / 16; /* 16 of k further on */
     const uint32_t full = here(shared.full), empty = in_block(here(shared.empty), thread % 2);
     /* in both blocks */
     auto release = [&](int stage) {
         if (thread < 2) barrier_arrive(empty + stage * 8);
     };
     float sum[sums];
-    unfinished<T, act> before(g);
+    Epilogue before(g);
     place from;
     int last = 0;
 #pragma unroll 1
     for (int tile = blockIdx.x / 2; tile < g.tiles_down * g.tiles_across; tile += gridDim.x / 2) {
-        int row, col;
-        uint32_t bias[vectors / 2][4];
         /* number: of a busy step, otherwise busy_steps */
         auto step = [&](auto number) {
             constexpr int n = decltype(number)::value;
@@ -352,20 +343,13 @@ __device__ __forceinline__ void multiply_and_finish(const product_args &g, share
             products_begin();
 #pragma unroll
             for (int i = 0; i < depth / 16; i++)
-                multiply<T>(sum, a + 2 * i, b + 2 * i, n > 0 || i > 0);
+                multiply<T, !b_transposed>(sum, a + 2 * i, b + next_b * i, n > 0 || i > 0);
             products_end();
-            if constexpr (n < busy_steps) before.template finish<n>(g);
-            if constexpr (n == busy_steps / 2) { /* half of z's registers are free */
+            if constexpr (n < busy_steps) before.template finish<n>(g, shared.own, group);
+            if constexpr (n == busy_steps / 2) {
+                int row, col;
                 find_tile(g, tile, &row, &col);
-                row += group * 64 + warp * 16 + lane / 4;
-                col += lane % 4 * 8;
-#pragma unroll
-                for (int i = 0; i < vectors / 2; i++) {
-                    const int at = col + col_of(2 * i);
-                    uint4 word = make_uint4(0, 0, 0, 0);
-                    if (g.bias && at < g.cols) word = *(const uint4 *)((const T *)g.bias + at);
-                    memcpy(bias[i], &word, sizeof word);
-                }
+                before.expect(g, row, col, group);
             }
             if (n > 0) {
                 products_wait<1>();
@@ -379,18 +363,19 @@ __device__ __forceinline__ void multiply_and_finish(const product_args &g, share
         for (int i = busy_steps; i < g.steps; i++) step(std::integral_constant<int, busy_steps>{});
         products_wait<0>();
         release(last);
-        before.take(g, sum, bias, row, col);
+        before.take(g, sum);
     }
-    each(up_to<vectors>{}, [&](auto v) { before.template finish<decltype(v)::value>(g); });
+    each(up_to<vectors>{},
+         [&](auto v) { before.template finish<decltype(v)::value>(g, shared.own, group); });
 }
 
-template<class T, tutti_activation act>
+template<class Epilogue>
 __global__ void __launch_bounds__(threads, 1) __cluster_dims__(2, 1, 1)
     product_kernel(const __grid_constant__ CUtensorMap a, const __grid_constant__ CUtensorMap b,
-                   const __grid_constant__ product_args g)
+                   const __grid_constant__ typename Epilogue::args g)
 {
     extern __shared__ __align__(1024) char raw[];
-    shared_memory &shared = *(shared_memory *)raw;
+    shared_memory<Epilogue> &shared = *(shared_memory<Epilogue> *)raw;
     if (threadIdx.x == 0) {
         for (int i = 0; i < stages; i++) {
             barrier_init(here(&shared.full[i]), 1);
@@ -403,61 +388,24 @@ __global__ void __launch_bounds__(threads, 1) __cluster_dims__(2, 1, 1)
     /* the registers that the first warpgroup leaves are the others' */
     if (threadIdx.x < 128) {
         asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
-        if (threadIdx.x == 0) feed(g, shared, &a, &b);
+        if (threadIdx.x == 0) feed<Epilogue>(g, shared, &a, &b);
     } else {
         asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
-        multiply_and_finish<T, act>(g, shared, __shfl_sync(~0u, int(threadIdx.x / 128), 0) - 1);
+        multiply_and_finish<Epilogue>(g, shared, __shfl_sync(~0u, int(threadIdx.x / 128), 0) - 1);
     }
     __syncwarp();
     cluster_sync(); /* the other block may still arrive at this one's barriers */
 }
 
-/* Launcher */
+/* Launching */
 
-/* Calls f(kernel), or returns `otherwise` where there is none: cuBLASLt itself has the epilogues of
- * none and relu. */
-template<class F>
-static tutti_status with_kernel(const tutti__gemm *g, tutti_status otherwise, F &&f)
-{
-    auto of_type = [&](auto type) {
-        using T = typename decltype(type)::type;
-        switch (g->activation.kind) {
-#define ACTIVATION(name)   \
-    case TUTTI_ACT_##name: \
-        return f(product_kernel<T, TUTTI_ACT_##name>);
-            ACTIVATION(LEAKY_RELU)
-            ACTIVATION(GELU)
-            ACTIVATION(GELU_ERF)
-            ACTIVATION(SQUARED_RELU)
-            ACTIVATION(SILU)
-            ACTIVATION(SMELU)
-            ACTIVATION(STAR_RELU)
-#undef ACTIVATION
-        default:
-            return otherwise;
-        }
-    };
-    if (g->c.dtype == TUTTI_F16) return of_type(tutti__type<__half>{});
-    if (g->c.dtype == TUTTI_BF16) return of_type(tutti__type<__nv_bfloat16>{});
-    return otherwise;
-}
-
-static int64_t count(int64_t whole, int of)
+static inline int64_t count(int64_t whole, int of)
 {
     return (whole + of - 1) / of;
 }
 
-/* Blocks have at least two tiles each, and few of them nothing to do beside the last ones. */
-static bool is_better(const tutti__gemm *g, int device)
-{
-    const int64_t tiles = count(g->m, cluster_rows) * count(g->n, tile_cols);
-    const int at_once = tutti__cuda_sm_count(device) / 2;
-    const int64_t rounds = count(tiles, at_once);
-    return rounds >= 2 && tiles * 16 >= rounds * at_once * 15;
-}
-
 /* The driver's function: the library is not linked to the driver. */
-static tutti_status find_encoder(PFN_cuTensorMapEncodeTiled_v12000 *encode, const char *name)
+static inline tutti_status find_encoder(PFN_cuTensorMapEncodeTiled_v12000 *encode, const char *name)
 {
     static std::atomic<void *> found;
     void *at = found.load(std::memory_order_relaxed);
@@ -487,8 +435,8 @@ struct view {
     cuuint32_t box[4];
 };
 
-static tutti_status describe(const char *name, const tutti__matrix *matrix, view of,
-                             CUtensorMap *map)
+static inline tutti_status describe(const char *name, const tutti__matrix *matrix, view of,
+                                    CUtensorMap *map)
 {
     PFN_cuTensorMapEncodeTiled_v12000 encode = NULL;
     TUTTI_TRY(find_encoder(&encode, name));
@@ -507,82 +455,95 @@ static tutti_status describe(const char *name, const tutti__matrix *matrix, view
     return TUTTI_OK;
 }
 
-static tutti_status describe_a(const tutti__gemm *g, CUtensorMap *map)
+static inline tutti_status describe_a(const tutti__gemm *g, CUtensorMap *map)
 {
     const cuuint64_t rows = (cuuint64_t)g->m, cols = (cuuint64_t)g->k;
     const cuuint64_t stride = g->m == 1 ? (cols + 7) / 8 * 8 : (cuuint64_t)g->a.in.stride;
     return describe(g->name, &g->a.in, {2, {cols, rows}, {stride}, {depth, tile_rows}}, map);
 }
 
-/* Half a slice of B, 128 rows: each is row 8i + 2j + k of the matrix, of which i is 0 to 15, j 0 to
- * 3, k 0 or 1; they are copied in the order of j, then i, then k. */
-static tutti_status describe_b(const tutti__gemm *g, CUtensorMap *map)
+/* Half a slice of B.  Of [n, k] 128 rows: each is row 8i + 2j + k of the matrix, of which i is 0 to
+ * 15, j 0 to 3, k 0 or 1; they are copied in the order of j, then i, then k, so that a thread, which
+ * holds two of every eight columns of the result, has eight neighbours.  Of [k, n] a box. */
+static inline tutti_status describe_b(const tutti__gemm *g, CUtensorMap *map)
 {
-    const cuuint64_t rows = (cuuint64_t)g->n, cols = (cuuint64_t)g->k;
     const cuuint64_t stride = (cuuint64_t)g->b.in.stride;
+    if (!g->b.transposed)
+        return describe(g->name, &g->b.in,
+                        {2, {(cuuint64_t)g->n, (cuuint64_t)g->k}, {stride}, {box_cols, depth}},
+                        map);
+    const cuuint64_t rows = (cuuint64_t)g->n, cols = (cuuint64_t)g->k;
     return describe(
         g->name, &g->b.in,
         {4, {cols, 2, rows / 8, 4}, {stride, 8 * stride, 2 * stride}, {depth, 2, 16, 4}}, map);
 }
 
-tutti_status tutti__cuda_product_plan(int device, const tutti__gemm *g, bool *can, bool *better)
+/* *can: this kernel computes such products on this device, which is prepared for it; *better: it
+ * should do so faster than cuBLASLt and a pass. */
+template<class Epilogue>
+static tutti_status product_plan(int device, const tutti__gemm *g,
+                                 void (*kernel)(CUtensorMap, CUtensorMap, typename Epilogue::args),
+                                 bool *can, bool *better)
 {
     constexpr int64_t most = INT32_MAX - cluster_rows; /* coordinates are 32 bits wide */
+    constexpr int bytes = (int)sizeof(shared_memory<Epilogue>);
     *can = *better = false;
-    if (g->a.in.dtype != g->c.dtype || g->a.transposed || !g->b.transposed || g->batch[0] != 1 ||
-        g->batch[1] != 1 || g->alpha != 1 || g->beta != 0)
+    if (g->a.in.dtype != g->c.dtype || g->a.transposed ||
+        g->b.transposed != Epilogue::b_transposed || g->batch[0] != 1 || g->batch[1] != 1 ||
+        g->alpha != 1 || g->beta != 0)
         return TUTTI_OK;
     /* deep enough to finish a tile during the next one */
     if (g->m > most || g->n > most || g->k > most || g->n % 8 != 0 || g->k % 8 != 0 ||
         count(g->k, depth) < busy_steps)
         return TUTTI_OK;
-    return with_kernel(g, TUTTI_OK, [&](auto kernel) {
-        cudaFuncAttributes attributes;
-        if (tutti__cuda_shared_limit(device) < (int)sizeof(shared_memory) ||
-            cudaFuncGetAttributes(&attributes, kernel) != cudaSuccess) {
-            (void)cudaGetLastError(); /* there is no code for this device */
-            return TUTTI_OK;
-        }
-        TUTTI_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                        (int)sizeof(shared_memory)),
-                   g->name);
-        *can = true;
-        *better = is_better(g, device);
+    cudaFuncAttributes attributes;
+    if (tutti__cuda_shared_limit(device) < bytes ||
+        cudaFuncGetAttributes(&attributes, kernel) != cudaSuccess) {
+        (void)cudaGetLastError(); /* there is no code for this device */
         return TUTTI_OK;
-    });
+    }
+    TUTTI_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
+               g->name);
+    *can = true;
+    /* blocks have at least two tiles each, and few of them nothing to do beside the last ones */
+    const int64_t tiles = count(g->m, cluster_rows) * count(g->n, tile_cols);
+    const int at_once = tutti__cuda_sm_count(device) / 2;
+    const int64_t rounds = count(tiles, at_once);
+    *better = rounds >= 2 && tiles * 16 >= rounds * at_once * 15;
+    return TUTTI_OK;
 }
 
-static bool aligned(const tutti__matrix *matrix, int64_t rows)
+static inline bool lies_well(const tutti__matrix *matrix, int64_t rows)
 {
     return tutti__cuda_aligned(matrix->data) && (rows == 1 || matrix->stride % 8 == 0);
 }
-
-bool tutti__cuda_product_takes(const tutti__gemm *g)
+static inline bool factors_lie_well(const tutti__gemm *g)
 {
-    return aligned(&g->a.in, g->m) && aligned(&g->b.in, g->n) && aligned(&g->c, g->m) &&
-           tutti__cuda_aligned(g->bias) && tutti__cuda_aligned(g->z);
+    return lies_well(&g->a.in, g->m) && lies_well(&g->b.in, g->b.transposed ? g->n : g->k) &&
+           lies_well(&g->c, g->m);
 }
 
-tutti_status tutti__cuda_product(tutti_context *ctx, const tutti__gemm *g)
+static inline product_args args_of(const tutti__gemm *g)
+{
+    return {(int)count(g->m, cluster_rows), (int)count(g->n, tile_cols), (int)count(g->k, depth),
+            (int)g->m, (int)g->n};
+}
+
+template<class Epilogue>
+static tutti_status product_launch(tutti_context *ctx, const tutti__gemm *g,
+                                   void (*kernel)(CUtensorMap, CUtensorMap,
+                                                  typename Epilogue::args),
+                                   const typename Epilogue::args &args)
 {
     CUtensorMap a, b;
     TUTTI_TRY(describe_a(g, &a));
     TUTTI_TRY(describe_b(g, &b));
-    const product_args args = {(int)count(g->m, cluster_rows),
-                               (int)count(g->n, tile_cols),
-                               (int)count(g->k, depth),
-                               (int)g->m,
-                               (int)g->n,
-                               g->bias,
-                               g->c.data,
-                               g->z,
-                               g->c.stride,
-                               activation_constants<float>(g->activation)};
     const int64_t tiles = (int64_t)args.tiles_down * args.tiles_across;
     const int at_once = tutti__cuda_sm_count(ctx->device) / 2;
     const unsigned blocks = 2 * (unsigned)(tiles < at_once ? tiles : at_once);
-    return with_kernel(g, TUTTI_ERR_INTERNAL, [&](auto kernel) {
-        kernel<<<blocks, threads, sizeof(shared_memory), tutti__cuda_stream(ctx)>>>(a, b, args);
-        return tutti__cuda_status(cudaGetLastError(), g->name);
-    });
+    kernel<<<blocks, threads, sizeof(shared_memory<Epilogue>), tutti__cuda_stream(ctx)>>>(a, b,
+                                                                                          args);
+    return tutti__cuda_status(cudaGetLastError(), g->name);
 }
+
+#endif

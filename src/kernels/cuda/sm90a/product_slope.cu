@@ -1,0 +1,235 @@
+/* dz = (A B) act'(v) and its column sums in one kernel, the product rounded before it is multiplied;
+ * product.cuh has how.
+ *
+ * v is read a step before it is needed.  Four neighbouring threads, each of which holds two of every
+ * eight columns, exchange what they have, so that each has eight neighbours.  A warp's 16 rows of a
+ * column are summed in registers, its four warps' sums by way of shared memory: a row of partial
+ * sums for each 64 rows. */
+#include "kernels/cuda/sm90a/product.cuh"
+
+constexpr int warps = 4; /* of a multiplier */
+static_assert(TUTTI__CUDA_SLOPE_RUN == tile_rows / multipliers, "rows of a partial sum");
+
+struct slope_args : product_args {
+    const void *v;
+    void *dz;
+    int64_t v_stride, dz_stride;
+    float *partial; /* or NULL */
+    activation_constants<float> constants;
+};
+
+/* Sums eight numbers each over the eight threads of a column of the warp's: in the end thread
+ * 16 i + 8 j + 4 k + … has that of number 4 i + 2 j + k. */
+static __device__ __forceinline__ float sum_eighths(float (&of)[8])
+{
+    const int lane = threadIdx.x;
+#pragma unroll
+    for (int left = 4; left > 0; left /= 2) {
+        const bool upper = lane & 4 * left;
+#pragma unroll
+        for (int i = 0; i < left; i++) {
+            const float given = upper ? of[i] : of[i + left];
+            of[i] = (upper ? of[i + left] : of[i]) + __shfl_xor_sync(~0u, given, 4 * left);
+        }
+    }
+    return of[0];
+}
+
+/* Thread i of four gets word i of each. */
+static __device__ __forceinline__ void transpose(uint32_t (&word)[4])
+{
+    const int lane = threadIdx.x;
+#pragma unroll
+    for (int apart = 1; apart <= 2; apart *= 2) {
+        const bool upper = lane & apart;
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            if (i & apart) continue;
+            const uint32_t given = upper ? word[i] : word[i + apart];
+            const uint32_t got = __shfl_xor_sync(~0u, given, apart);
+            if (upper)
+                word[i] = got;
+            else
+                word[i + apart] = got;
+        }
+    }
+}
+
+/* What a thread has of a tile's product, of which dz is not formed yet, and its next vector of
+ * v. */
+template<class Type, tutti_activation act>
+struct slope_epilogue {
+    using T = Type;
+    using args = slope_args;
+    /* of two tiles in turn: one is read while the next one's are written */
+    struct shared {
+        float sum[2][multipliers][warps][tile_cols];
+    };
+    static constexpr bool b_transposed = false;
+
+    uint32_t dh[vectors][4], ahead[4];
+    float sum[8];             /* of two rows */
+    int row, col, tile, turn; /* of the first vector; the tile's first column */
+    const char *from_v;
+    char *to_dz;
+    int next_row, next_tile;
+
+    __device__ __forceinline__ explicit slope_epilogue(const args &g)
+        : ahead{}, row(g.rows + thread_row(0)), col(0), tile(0), turn(0), from_v((const char *)g.v),
+          to_dz((char *)g.dz) /* nothing is read or stored */
+    {
+#pragma unroll
+        for (int i = 0; i < vectors * 4; i++) dh[i / 4][i % 4] = 0;
+    }
+
+    __device__ __forceinline__ void expect(const args &, int tile_row, int tile_col, int group)
+    {
+        next_row = tile_row + thread_row(group);
+        next_tile = tile_col;
+    }
+
+    template<int v>
+    __device__ __forceinline__ bool inside(const args &g) const
+    {
+        return row + row_of(v) < g.rows && col + col_of(v) < g.cols;
+    }
+
+    template<int v>
+    __device__ __forceinline__ void load(const args &g)
+    {
+#pragma unroll
+        for (int i = 0; i < 4; i++) ahead[i] = 0;
+        if (inside<v>(g))
+            asm volatile("ld.global.nc.L1::no_allocate.v4.b32 {%0, %1, %2, %3}, [%4];"
+                         : "=r"(ahead[0]), "=r"(ahead[1]), "=r"(ahead[2]), "=r"(ahead[3])
+                         : "l"(from_v + g.v_stride * (row_of(v) * 2) + col_of(v) * 2));
+    }
+
+    __device__ __forceinline__ void take(const args &g, float (&from)[sums])
+    {
+#pragma unroll
+        for (int v = 0; v < vectors; v += 2)
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                float *at = &from[(v * 2 + i) * 4];
+                /* after the wait */
+                asm volatile("" : "+f"(at[0]), "+f"(at[1]), "+f"(at[2]), "+f"(at[3]));
+                dh[v][i] = pack_pair<T>(at[0], at[1]);
+                dh[v + 1][i] = pack_pair<T>(at[2], at[3]);
+            }
+        row = next_row;
+        tile = next_tile;
+        col = tile + thread_col();
+        turn ^= 1;
+        from_v = (const char *)((const T *)g.v + g.v_stride * row + col);
+        to_dz = (char *)((T *)g.dz + g.dz_stride * row + col);
+        load<0>(g);
+    }
+
+    template<int v>
+    __device__ __forceinline__ void finish(const args &g, shared &own, int group)
+    {
+        uint32_t at[4], word[4];
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            at[i] = ahead[i];
+            word[i] = dh[v][i];
+        }
+        if constexpr (v + 1 < vectors) load<v + 1>(g);
+        transpose(word);
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            /* rows beyond the last one have products of 0, except where B is not finite */
+            if (row + row_of(v) >= g.rows) word[i] = 0;
+            const float2 d = unpack_pair<T>(word[i]), where = unpack_pair<T>(at[i]);
+            const float a = __fmul_rn(d.x, slope_shortly<T, act>(where.x, g.constants));
+            const float b = __fmul_rn(d.y, slope_shortly<T, act>(where.y, g.constants));
+            word[i] = pack_pair<T>(a, b);
+            sum[2 * i] = v % 2 == 0 ? a : sum[2 * i] + a;
+            sum[2 * i + 1] = v % 2 == 0 ? b : sum[2 * i + 1] + b;
+        }
+        if (inside<v>(g)) store_vector(to_dz + g.dz_stride * (row_of(v) * 2) + col_of(v) * 2, word);
+        if (v % 2 == 1 && g.partial) {
+            const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % warps;
+            const int number = lane / 16 * 4 + lane / 8 % 2 * 2 + lane / 4 % 2;
+            own.sum[turn][group][warp][col_of(v) + thread_col() + number] = sum_eighths(sum);
+        }
+        if (v == vectors - 1 && g.partial) write_partial(g, own, group);
+    }
+
+    __device__ __forceinline__ void write_partial(const args &g, const shared &own, int group) const
+    {
+        asm volatile("bar.sync %0, 128;" ::"r"(1 + group) : "memory");
+        const int from = row - thread_row(0), mine = threadIdx.x % 128 * 2;
+        if (from >= g.rows || tile + mine >= g.cols) return;
+        const float(&sum_of)[warps][tile_cols] = own.sum[turn][group];
+        float2 total[warps];
+#pragma unroll
+        for (int i = 0; i < warps; i++) total[i] = *(const float2 *)&sum_of[i][mine];
+        *(float2 *)(g.partial + (int64_t)(from / TUTTI__CUDA_SLOPE_RUN) * g.cols + tile + mine) =
+            make_float2((total[0].x + total[1].x) + (total[2].x + total[3].x),
+                        (total[0].y + total[1].y) + (total[2].y + total[3].y));
+    }
+};
+
+/* Calls f(epilogue), or returns `otherwise` where there is none: of none dz is the product. */
+template<class F>
+static tutti_status with_epilogue(tutti_dtype dtype, tutti_activation kind, tutti_status otherwise,
+                                  F &&f)
+{
+    auto of_type = [&](auto type) {
+        using T = typename decltype(type)::type;
+        switch (kind) {
+#define ACTIVATION(name)   \
+    case TUTTI_ACT_##name: \
+        return f(tutti__type<slope_epilogue<T, TUTTI_ACT_##name>>{});
+            ACTIVATION(RELU)
+            ACTIVATION(LEAKY_RELU)
+            ACTIVATION(GELU)
+            ACTIVATION(GELU_ERF)
+            ACTIVATION(SQUARED_RELU)
+            ACTIVATION(SILU)
+            ACTIVATION(SMELU)
+            ACTIVATION(STAR_RELU)
+#undef ACTIVATION
+        default:
+            return otherwise;
+        }
+    };
+    if (dtype == TUTTI_F16) return of_type(tutti__type<__half>{});
+    if (dtype == TUTTI_BF16) return of_type(tutti__type<__nv_bfloat16>{});
+    return otherwise;
+}
+
+tutti_status tutti__cuda_product_slope_plan(int device, const tutti__gemm *g,
+                                            tutti_activation activation, bool *better)
+{
+    *better = false;
+    return with_epilogue(g->c.dtype, activation, TUTTI_OK, [&](auto type) {
+        using Epilogue = typename decltype(type)::type;
+        bool can;
+        return product_plan<Epilogue>(device, g, product_kernel<Epilogue>, &can, better);
+    });
+}
+
+bool tutti__cuda_product_slope_takes(const tutti__gemm *g, const tutti__matrix *v)
+{
+    return factors_lie_well(g) && lies_well(v, g->m);
+}
+
+tutti_status tutti__cuda_product_slope(tutti_context *ctx, const tutti__gemm *g,
+                                       tutti__activation activation, const tutti__matrix *v,
+                                       float *partial)
+{
+    const slope_args args = {args_of(g),
+                             v->data,
+                             g->c.data,
+                             v->stride,
+                             g->c.stride,
+                             partial,
+                             activation_constants<float>(activation)};
+    return with_epilogue(g->c.dtype, activation.kind, TUTTI_ERR_INTERNAL, [&](auto type) {
+        using Epilogue = typename decltype(type)::type;
+        return product_launch<Epilogue>(ctx, g, product_kernel<Epilogue>, args);
+    });
+}
