@@ -42,7 +42,7 @@ test_core_includes_core_only() {
 test_kernels_include_core_and_their_own() {
     ours "kernels/host includes core, ops and itself" '(core|ops|kernels/host)/[a-z_]+\.h' src/kernels/host
     if [[ $(includes src/kernels/cuda) ]]; then
-        ours "kernels/cuda includes core, ops and itself" '(core|ops|kernels/cuda)/[a-z_]+\.(h|cuh)' src/kernels/cuda
+        ours "kernels/cuda includes core, ops and itself" '(core|ops|kernels/cuda|kernels/cuda/sm90a)/[a-z_]+\.(h|cuh)' src/kernels/cuda
     fi
 }
 test_layers_and_optim_include_core_and_their_own() {
