@@ -309,12 +309,26 @@ __device__ real_of<T> slope_from_kept(real_of<T> v,
     return slope_at<T, act>(v, constants);
 }
 
-/* The same, the short way if there is one. */
+/* gelu_erf'(z) = w if z < 0, otherwise 1 - w, with m = |z| and w = erfc(m / sqrt(2)) / 2 - m exp(-m^2
+ * / 2) / sqrt(2 pi), for the 16-bit types: both terms have the same exponential. */
+static __device__ __forceinline__ float short_gelu_erf_slope(float z)
+{
+    constexpr double log2_e = 1.4426950408889634073599246810019;
+    const float m = -above(-fabsf(z), -float(flat<TUTTI_ACT_GELU_ERF>)); /* keeps NaN */
+    float t, e;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(t) : "f"(fmaf(float(0.4 * sqrt_half), m, 1.0f)));
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(e) : "f"(float(-0.5 * log2_e) * m * m));
+    const float w = e * fmaf(float(-inverse_sqrt_two_pi), m, maths<__half>::tail(t, 0.5f));
+    return z < 0 ? w : 1 - w;
+}
+
+/* act'(v) from what is kept for backward, the short way if there is one. */
 template<class T, tutti_activation act>
 __device__ __forceinline__ real_of<T>
 slope_shortly(real_of<T> v, const activation_constants<real_of<T>> &constants)
 {
     if constexpr (has_short_way<T, act>) return scaled_slope<T, act>(v, constants, 1);
+    if constexpr (sizeof(T) == 2 && act == TUTTI_ACT_GELU_ERF) return short_gelu_erf_slope(v);
     return slope_from_kept<T, act>(v, constants);
 }
 

@@ -129,10 +129,11 @@ static __device__ __forceinline__ void copy_box_in_both(uint32_t to, const CUten
 /* The tensor cores */
 
 /* A matrix in shared memory as the copy engine leaves rows of 128 bytes: swizzled, 8 rows in 1024
- * bytes; if it has more columns than a row holds, the next ones are `apart` bytes further on. */
+ * bytes; if it has more columns than a row holds, the next ones are `apart` bytes further on.  An
+ * address's bits from 18 on are its block's number in the cluster. */
 static __device__ __forceinline__ uint64_t matrix_at(uint32_t at, uint32_t apart = 16)
 {
-    return (uint64_t)(at >> 4) | (uint64_t)(apart >> 4) << 16 | (uint64_t)64 << 32 |
+    return (uint64_t)(at % (1 << 18) >> 4) | (uint64_t)(apart >> 4) << 16 | (uint64_t)64 << 32 |
            (uint64_t)1 << 62;
 }
 
@@ -311,7 +312,8 @@ template<int n>
 using up_to = std::make_integer_sequence<int, n>;
 
 /* The epilogue of a tile during the steps of the next one.  expect: in the middle of its steps,
- * says where the tile begins; take: all its sums; finish: a vector of those taken. */
+ * says where the tile begins; take: all its sums; finish: a vector of those taken; finish_all: the
+ * last tile's. */
 template<class Epilogue>
 __device__ __forceinline__ void multiply_and_finish(const typename Epilogue::args &g,
                                                     shared_memory<Epilogue> &shared, int group)
@@ -365,8 +367,7 @@ __device__ __forceinline__ void multiply_and_finish(const typename Epilogue::arg
         release(last);
         before.take(g, sum);
     }
-    each(up_to<vectors>{},
-         [&](auto v) { before.template finish<decltype(v)::value>(g, shared.own, group); });
+    before.finish_all(g, shared.own, group);
 }
 
 template<class Epilogue>

@@ -65,6 +65,11 @@ struct forward_epilogue {
         to_y = (char *)((T *)g.y + g.y_stride * row + col);
     }
 
+    __device__ __forceinline__ void finish_all(const args &g, shared &own, int group) const
+    {
+        each(up_to<vectors>{}, [&](auto v) { finish<decltype(v)::value>(g, own, group); });
+    }
+
     template<int v>
     __device__ __forceinline__ void finish(const args &g, shared &, int) const
     {

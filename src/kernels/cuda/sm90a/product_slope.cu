@@ -95,13 +95,13 @@ struct slope_epilogue {
     }
 
     template<int v>
-    __device__ __forceinline__ void load(const args &g)
+    __device__ __forceinline__ void load(const args &g, uint32_t (&to)[4]) const
     {
 #pragma unroll
-        for (int i = 0; i < 4; i++) ahead[i] = 0;
+        for (int i = 0; i < 4; i++) to[i] = 0;
         if (inside<v>(g))
             asm volatile("ld.global.nc.L1::no_allocate.v4.b32 {%0, %1, %2, %3}, [%4];"
-                         : "=r"(ahead[0]), "=r"(ahead[1]), "=r"(ahead[2]), "=r"(ahead[3])
+                         : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
                          : "l"(from_v + g.v_stride * (row_of(v) * 2) + col_of(v) * 2));
     }
 
@@ -123,19 +123,36 @@ struct slope_epilogue {
         turn ^= 1;
         from_v = (const char *)((const T *)g.v + g.v_stride * row + col);
         to_dz = (char *)((T *)g.dz + g.dz_stride * row + col);
-        load<0>(g);
+        load<0>(g, ahead);
     }
 
     template<int v>
     __device__ __forceinline__ void finish(const args &g, shared &own, int group)
     {
-        uint32_t at[4], word[4];
+        uint32_t at[4];
 #pragma unroll
-        for (int i = 0; i < 4; i++) {
-            at[i] = ahead[i];
-            word[i] = dh[v][i];
-        }
-        if constexpr (v + 1 < vectors) load<v + 1>(g);
+        for (int i = 0; i < 4; i++) at[i] = ahead[i];
+        if constexpr (v + 1 < vectors) load<v + 1>(g, ahead);
+        form<v>(g, at, own, group);
+    }
+
+    /* Without steps that would hide it, the rest of v is read at once. */
+    __device__ __forceinline__ void finish_all(const args &g, shared &own, int group)
+    {
+        uint32_t at[vectors][4];
+        each(up_to<vectors>{},
+             [&](auto v) { load<decltype(v)::value>(g, at[decltype(v)::value]); });
+        each(up_to<vectors>{},
+             [&](auto v) { form<decltype(v)::value>(g, at[decltype(v)::value], own, group); });
+    }
+
+    template<int v>
+    __device__ __forceinline__ void form(const args &g, const uint32_t (&at)[4], shared &own,
+                                         int group)
+    {
+        uint32_t word[4];
+#pragma unroll
+        for (int i = 0; i < 4; i++) word[i] = dh[v][i];
         transpose(word);
 #pragma unroll
         for (int i = 0; i < 4; i++) {
@@ -161,14 +178,14 @@ struct slope_epilogue {
     {
         asm volatile("bar.sync %0, 128;" ::"r"(1 + group) : "memory");
         const int from = row - thread_row(0), mine = threadIdx.x % 128 * 2;
-        if (from >= g.rows || tile + mine >= g.cols) return;
         const float(&sum_of)[warps][tile_cols] = own.sum[turn][group];
         float2 total[warps];
 #pragma unroll
         for (int i = 0; i < warps; i++) total[i] = *(const float2 *)&sum_of[i][mine];
-        *(float2 *)(g.partial + (int64_t)(from / TUTTI__CUDA_SLOPE_RUN) * g.cols + tile + mine) =
-            make_float2((total[0].x + total[1].x) + (total[2].x + total[3].x),
-                        (total[0].y + total[1].y) + (total[2].y + total[3].y));
+        if (from < g.rows && tile + mine < g.cols)
+            *(float2 *)(g.partial + (int64_t)(from / TUTTI__CUDA_SLOPE_RUN) * g.cols + tile +
+                        mine) = make_float2((total[0].x + total[1].x) + (total[2].x + total[3].x),
+                                            (total[0].y + total[1].y) + (total[2].y + total[3].y));
     }
 };
 
