@@ -36,60 +36,6 @@ __host__ __device__ constexpr int blocks_of(bool warp, int elements, bool center
                                               : 2 + (narrow && whole);
 }
 
-/* Some lanes of a warp for a row. */
-template<int VALUES>
-struct lanes_team {
-    int lanes;
-    __device__ __forceinline__ void reduce(float (&values)[VALUES]) const
-    {
-        if (lanes == 1) return;
-        const float mine = lanes == 32 ? sum_lanes(values, 32) : sum_lanes(values, lanes);
-        const float other = VALUES == 1 ? mine : __shfl_xor_sync(0xffffffffu, mine, 1);
-        const bool odd = threadIdx.x & 1;
-        values[0] = odd ? other : mine;
-        values[VALUES - 1] = odd ? mine : other;
-    }
-};
-
-/* Some warps of a block, up to 32, for a row.  Two alternating places make one barrier a reduction
- * enough. */
-template<int VALUES>
-struct warps_team {
-    enum { PLACE = 32 * VALUES * (int)sizeof(float) }; /* of one turn: bytes, a power of two */
-    uint32_t to, from; /* shared addresses: this lane's value of its warp, a part of the row */
-    int warps, barrier;
-    bool gives, takes, takes_more;
-
-    /* shared: two places, the first at a multiple of both */
-    __device__ __forceinline__ warps_team(float *shared, int threads)
-        : warps(threads / 32), barrier(1 + (int)threadIdx.x / threads)
-    {
-        const int lane = threadIdx.x % 32, first = (int)threadIdx.x / threads * warps;
-        to = (uint32_t)__cvta_generic_to_shared(shared + threadIdx.x / 32 * VALUES + lane);
-        from = (uint32_t)__cvta_generic_to_shared(shared + first * VALUES + lane);
-        gives = lane < VALUES, takes = lane < warps * VALUES;
-        takes_more = lane + 32 < warps * VALUES;
-    }
-    __device__ __forceinline__ void reduce(float (&values)[VALUES])
-    {
-        const float mine = sum_lanes(values, 32);
-        if (gives) asm volatile("st.shared.f32 [%0], %1;" ::"r"(to), "f"(mine) : "memory");
-        asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(warps * 32) : "memory");
-        float part = takes ? read(from) : 0;
-        if (takes_more) part += read(from + 32 * (int)sizeof(float));
-        share_sums(values, part, warps);
-        to ^= PLACE, from ^= PLACE;
-    }
-
-  private:
-    static __device__ __forceinline__ float read(uint32_t at)
-    {
-        float value;
-        asm volatile("ld.shared.f32 %0, [%1];" : "=f"(value) : "r"(at) : "memory");
-        return value;
-    }
-};
-
 /* `lanes` threads of a block have a row, of which up to ELEMENTS elements each; the block's groups
  * of lanes are added at the end, in the memory of the ring.  A leaf has a line of blocks. */
 template<class T, int ELEMENTS, bool CENTERED, bool SKEWED, bool WARP>

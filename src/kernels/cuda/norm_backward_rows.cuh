@@ -44,6 +44,87 @@ __device__ __forceinline__ void share_sums(float (&values)[VALUES], float part, 
     for (int n = 0; n < VALUES; n++) values[n] = __shfl_sync(0xffffffffu, part, n);
 }
 
+/* Some lanes of a warp for a row. */
+template<int VALUES>
+struct lanes_team {
+    int lanes;
+    __device__ __forceinline__ void reduce(float (&values)[VALUES]) const
+    {
+        if (lanes == 1) return;
+        const float mine = lanes == 32 ? sum_lanes(values, 32) : sum_lanes(values, lanes);
+        const float other = VALUES == 1 ? mine : __shfl_xor_sync(0xffffffffu, mine, 1);
+        const bool odd = threadIdx.x & 1;
+        values[0] = odd ? other : mine;
+        values[VALUES - 1] = odd ? mine : other;
+    }
+};
+
+/* Some warps of a block, up to 32, for a row.  Two alternating places make one barrier a reduction
+ * enough.  ALL: the rows of a block are reduced at the same time. */
+template<int VALUES, bool ALL = false>
+struct warps_team {
+    enum { PLACE = 32 * VALUES * (int)sizeof(float) }; /* of one turn: bytes, a power of two */
+    uint32_t to, from; /* shared addresses: this lane's value of its warp, a part of the row */
+    int warps, barrier;
+    bool gives, takes, takes_more;
+
+    /* shared: two places, the first at a multiple of both */
+    __device__ __forceinline__ warps_team(float *shared, int threads)
+        : warps(threads / 32), barrier(1 + (int)threadIdx.x / threads)
+    {
+        const int lane = threadIdx.x % 32, first = (int)threadIdx.x / threads * warps;
+        to = (uint32_t)__cvta_generic_to_shared(shared + threadIdx.x / 32 * VALUES + lane);
+        from = (uint32_t)__cvta_generic_to_shared(shared + first * VALUES + lane);
+        gives = lane < VALUES, takes = lane < warps * VALUES;
+        takes_more = lane + 32 < warps * VALUES;
+    }
+    __device__ __forceinline__ void reduce(float (&values)[VALUES])
+    {
+        const float mine = sum_lanes(values, 32);
+        if (gives) asm volatile("st.shared.f32 [%0], %1;" ::"r"(to), "f"(mine) : "memory");
+        if constexpr (ALL)
+            __syncthreads();
+        else
+            asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(warps * 32) : "memory");
+        float part = takes ? read(from) : 0;
+        if (takes_more) part += read(from + 32 * (int)sizeof(float));
+        share_sums(values, part, warps);
+        to ^= PLACE, from ^= PLACE;
+    }
+
+  private:
+    static __device__ __forceinline__ float read(uint32_t at)
+    {
+        float value;
+        asm volatile("ld.shared.f32 %0, [%1];" : "=f"(value) : "r"(at) : "memory");
+        return value;
+    }
+};
+
+/* What all kernels compute of an element, with the same bits. */
+template<bool CENTERED>
+__device__ __forceinline__ float normalised(float x, float mean, float rstd)
+{
+    return (CENTERED ? x - mean : x) * rstd;
+}
+template<bool CENTERED>
+struct dx_formula {
+    float rstd, by_n, shift;
+
+    /* sums: of g * n, and of g, over the row */
+    __device__ __forceinline__ dx_formula(const float (&sums)[CENTERED ? 2 : 1], float inverse_dev,
+                                          float inverse_cols)
+        : rstd(inverse_dev), by_n(-rstd * (sums[0] * inverse_cols)),
+          shift(CENTERED ? -rstd * (sums[CENTERED] * inverse_cols) : 0)
+    {
+    }
+    __device__ __forceinline__ float of(float n, float dy, float gamma) const
+    {
+        const float rest = CENTERED ? fmaf(n, by_n, shift) : __fmul_rn(n, by_n);
+        return fmaf(__fmul_rn(dy, gamma), rstd, rest);
+    }
+};
+
 /* Whether the rows of two tensors begin at the same bytes of 16, row by row; one that is not there
  * agrees with any. */
 static inline bool are_skewed_alike(const tutti__matrix &a, const tutti__matrix &b, int64_t rows,
@@ -232,7 +313,7 @@ struct backward_rows {
             }
         }
 #pragma unroll
-        for (int i = 0; i < N; i++) v.n[i] = (CENTERED ? v.n[i] - mean : v.n[i]) * rstd;
+        for (int i = 0; i < N; i++) v.n[i] = normalised<CENTERED>(v.n[i], mean, rstd);
         return v;
     }
 
@@ -282,12 +363,11 @@ struct backward_rows {
     __device__ __forceinline__ void finish(const float (&sums)[CENTERED ? 2 : 1],
                                            float inverse_cols)
     {
-        const float by_n = -rstd * (sums[0] * inverse_cols);
-        const float shift = CENTERED ? -rstd * (sums[CENTERED] * inverse_cols) : 0;
+        const dx_formula<CENTERED> formula(sums, rstd, inverse_cols);
         if (TIGHT || args.dsum.data) /* two would need more registers */
-            write<true>(by_n, shift);
+            write<true>(formula);
         else
-            write<false>(by_n, shift);
+            write<false>(formula);
         next_dx += steps.dx;
     }
 
@@ -315,26 +395,23 @@ struct backward_rows {
     }
 
     template<bool DSUM>
-    __device__ __forceinline__ void write(float by_n, float shift)
+    __device__ __forceinline__ void write(const dx_formula<CENTERED> &formula)
     {
 #pragma unroll
         for (int k = 0; k < VECS; k++) {
             if (SKEWED && k > 0 && !(k < in_warp)) break;
-            write_word<DSUM>(k, by_n, shift);
+            write_word<DSUM>(k, formula);
         }
         if constexpr (SKEWED)
-            if (ends_row) write_word<DSUM>(VECS, by_n, shift);
+            if (ends_row) write_word<DSUM>(VECS, formula);
     }
     template<bool DSUM>
-    __device__ __forceinline__ void write_word(int k, float by_n, float shift)
+    __device__ __forceinline__ void write_word(int k, const dx_formula<CENTERED> &formula)
     {
         const int back = (int)(ring.skew / sizeof(T)), col = word_of(k) * N - (SKEWED ? back : 0);
         vectors v = unpack(ring.word(0, k), ring.word(1, k), k, back);
 #pragma unroll
-        for (int i = 0; i < N; i++) {
-            const float rest = CENTERED ? fmaf(v.n[i], by_n, shift) : __fmul_rn(v.n[i], by_n);
-            v.dy[i] = fmaf(__fmul_rn(v.dy[i], v.gamma[i]), rstd, rest);
-        }
+        for (int i = 0; i < N; i++) v.dy[i] = formula.of(v.n[i], v.dy[i], v.gamma[i]);
         if (DSUM && (!TIGHT || args.dsum.data)) {
             vector16<T>::unpack(ring.word(2, k), v.n);
 #pragma unroll
