@@ -423,6 +423,40 @@ static void test_beside_other_norm(void)
         }
 }
 
+/* Rows of a leaf: whatever kernels a backend has for few rows, the same results row by row; the
+ * sums over rows may have other bits. */
+static void check_leaf(const trial_desc *c)
+{
+    trial rows, leaf;
+    if (!trial_open(&rows, harness_context(), c)) return;
+    trial_run(&rows);
+    if (trial_open(&leaf, harness_context(), c)) {
+        leaf.call.leaves = 1;
+        if (trial_run(&leaf)) trial_check(&leaf);
+        for (int i = 0; i < rows.result_count; i++)
+            if (rows.results[i].by_row)
+                check_same_bits(rows.ctx, rows.results[i].name, rows.results[i].at,
+                                leaf.results[i].at);
+        trial_close(&leaf);
+    }
+    trial_close(&rows);
+}
+
+static void test_leaf(void)
+{
+    static const int64_t cols[] = {40, 1024, 512, 264, 768, 3000, 4104, 5120, 8192, 16384};
+    for (int type = 0; type < TYPES; type++)
+        for (int i = 0; i < (harness_quick() ? 2 : HARNESS_COUNT(cols)); i++) {
+            trial_desc c =
+                trial_usual(&norm.trial, 21, "cols=%lld,%s", (long long)cols[i], norm.types[type]);
+            check_leaf(&c);
+            c.place = (layout){.pad = 3, .misaligned = 1};
+            c.absent = 1u << RESIDUAL | 1u << SUM;
+            c.absent_grads = 1u << SUM;
+            if (!harness_quick()) check_leaf(&c);
+        }
+}
+
 int norm_main(int argc, char **argv, const char *kind, const char *const variants[])
 {
     static const harness_test own[] = {
@@ -435,6 +469,7 @@ int norm_main(int argc, char **argv, const char *kind, const char *const variant
         {"larger than caches", test_larger_than_caches},
         {"the residual's gradient", test_residual},
         {"beside the other norm", test_beside_other_norm},
+        {"rows of a leaf", test_leaf},
     };
     norm.trial.name = kind;
     for (int i = 0; variants[i]; i++) norm.variants[i] = variants[i];

@@ -12,11 +12,13 @@
  *   block    up to 8192 columns, of f32 mostly 4096: some warps of a block a row
  *   cluster  up to 65536 columns of f32, 131072 of 16-bit types: a cluster of blocks a row
  *            (norm_backward_cluster.cu)
- *   sliced   all others, and pairings that nobody trains with (norm_backward_sliced.cu) */
+ *   sliced   all others, and pairings that nobody trains with (norm_backward_sliced.cu)
+ *
+ * Few rows have no partial rows, and mostly one kernel (norm_backward_few.cu). */
 #include "kernels/cuda/column_sums.cuh"
 #include "kernels/cuda/norm_backward_rows.cuh"
 
-enum { WARP_THREADS = 256 };
+enum { WARP_THREADS = 256, FEW_ROWS_MAX = 8192, FEW_BYTES_MAX = 12 << 20 };
 
 /* A block's threads at most; narrow: a 16-bit type; whole: vectors. */
 __host__ __device__ constexpr int threads_of(bool warp, int elements, bool narrow, bool whole)
@@ -202,6 +204,16 @@ static bool has_room(const tutti_context *ctx, const backward_plan &plan, int el
                tutti__cuda_shared_limit(ctx->device) - RING_SPARE;
 }
 
+/* Whether the second level of the caches keeps x and dy, and a block of columns is soon through all
+ * rows: both measured on an H200.  Clusters are to leave as many multiprocessors as they take. */
+static bool has_few_rows(const tutti__norm_args *args, const backward_plan &plan, int64_t sms)
+{
+    const int64_t rows = args->rows, element = (int64_t)tutti_dtype_size(args->x.dtype);
+    if (args->in_leaves || rows == 0 || args->cols % (16 / element) != 0) return false;
+    if (plan.kind == backward_plan::CLUSTER) return 2 * rows * plan.cluster <= sms;
+    return rows <= FEW_ROWS_MAX && rows * args->cols * element <= FEW_BYTES_MAX;
+}
+
 static tutti_status plan_backward(const tutti_context *ctx, const tutti__norm_args *args,
                                   backward_plan *chosen)
 {
@@ -229,6 +241,7 @@ static tutti_status plan_backward(const tutti_context *ctx, const tutti__norm_ar
         const int64_t each = plan.kind == backward_plan::WARP ? 4 : args->in_leaves ? 8 : 1;
         plan.partials =
             at_most(divide_up(rows, plan.threads / plan.lanes * each), resident_rows(plan, sms));
+        plan.few = has_few_rows(args, plan, sms);
     } else {
         plan.kind = backward_plan::SLICED;
         plan.threads = 32;
@@ -239,8 +252,9 @@ static tutti_status plan_backward(const tutti_context *ctx, const tutti__norm_ar
         plan.partials = at_most(divide_up(rows, 8), divide_up(resident, plan.slices));
         plan.sums_bytes = (size_t)divide_up(rows * 2 * (plan.wide ? 8 : 4), 256) * 256;
     }
-    plan.bytes = plan.sums_bytes + (size_t)(args->leaves * plan.partials * 2 * plan.pitch) *
-                                       (plan.wide ? sizeof(double) : sizeof(float));
+    if (!plan.few)
+        plan.bytes = plan.sums_bytes + (size_t)(args->leaves * plan.partials * 2 * plan.pitch) *
+                                           (plan.wide ? sizeof(double) : sizeof(float));
     *chosen = plan;
     return TUTTI_OK;
 }
@@ -398,6 +412,7 @@ static tutti_status norm_backward(const tutti__job *job, const void *untyped)
     const tutti__norm_args *args = (const tutti__norm_args *)untyped;
     TUTTI_TRY(tutti__cuda_use(job->ctx->device, "norm_backward"));
     const backward_plan &plan = *tutti__cuda_parameters<backward_plan>(job->plan);
+    if (plan.few) return tutti__cuda_norm_backward_few(job->ctx, args, plan);
     return plan.wide ? backward<double>(job->ctx, args, plan, job->scratch)
                      : backward<float>(job->ctx, args, plan, job->scratch);
 }

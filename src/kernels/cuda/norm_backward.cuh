@@ -14,7 +14,8 @@ struct backward_plan {
     int slices;                  /* sliced: blocks side by side */
     int64_t partials;            /* rows of partial sums: blocks, or clusters, or chunks of rows */
     bool wide;                   /* f64 */
-    int64_t pitch;               /* of a partial row */
+    bool few;      /* few rows: columns are summed without partial rows (norm_backward_few.cu) */
+    int64_t pitch; /* of a partial row */
     size_t sums_bytes, bytes;
 };
 
@@ -77,6 +78,11 @@ tutti_status tutti__cuda_norm_backward_sliced(tutti_context *ctx, const tutti__n
 tutti_status tutti__cuda_norm_backward_sliced(tutti_context *ctx, const tutti__norm_args *args,
                                               const backward_plan &plan,
                                               const backward_scratch<double> &scratch);
+
+/* norm_backward_few.cu: dx and the parameters' gradients. */
+tutti_status tutti__cuda_norm_backward_few(tutti_context *ctx, const tutti__norm_args *args,
+                                           const backward_plan &plan);
+
 enum { BACKWARD_ANY_WIDTH = 8, BACKWARD_ANY_THREADS = 256 };
 
 #endif
