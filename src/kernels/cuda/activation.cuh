@@ -182,8 +182,10 @@ __device__ real_of<T> slope_at(real_of<T> v, const activation_constants<real_of<
     typedef real_of<T> real;
     typedef maths<T> m;
     if constexpr (act == TUTTI_ACT_RELU) return v > 0 ? real(1) : v <= 0 ? real(0) : v;
-    if constexpr (act == TUTTI_ACT_LEAKY_RELU)
-        return v > 0 ? real(1) : v <= 0 ? constants.slope : v;
+    if constexpr (act == TUTTI_ACT_LEAKY_RELU) { /* without a branch, which would cost more */
+        const real slope = v > 0 ? real(1) : constants.slope;
+        return v == v ? slope : v;
+    }
     if constexpr (act == TUTTI_ACT_SQUARED_RELU) return 2 * above(v, real(0));
     if constexpr (act == TUTTI_ACT_GELU) {
         v = within(v, real(flat<act>));
