@@ -58,8 +58,13 @@ TUTTI_API tutti_grad_sync_desc tutti_grad_sync_desc_default(void);
  * received data.
  *
  * With a sharded store (tutti/param.h) each rank gets the sums of its slices only, in rank order in
- * fast mode: it receives them from every rank, two ranges at a time in host memory, and nothing is
- * sent back but new values, after the update.  The rest of the gradients keeps this rank's own.
+ * fast mode: it receives their parts from every rank, and nothing is sent back but new values, after
+ * the update.  The rest of the gradients keeps this rank's own.  In host memory two ranges at a time
+ * are under way.  On a GPU backward is only beside the transfer, and finish (or wait) adds what has
+ * arrived, since kernels that add between the products of backward would slow them; so the exchange
+ * has room for what all ranges receive, (world_size - 1) / world_size of the gradients.  With nccl
+ * it takes as much as the gradients more where a rank's lie in memory of its desc.gradient_memory,
+ * as that of tutti_comm_allocator; a caller must not register other gradients with NCCL.
  *
  * The bits of a leaf's own gradients depend on the layers: equal rows, types, library versions and
  * device models give equal bits if each leaf's tensors begin at 256-byte boundaries, or all leaves

@@ -52,3 +52,15 @@ tutti_status tutti__comm_compare(tutti_comm *comm, const uint64_t *values, int c
     free(all);
     return status;
 }
+
+tutti_status tutti__comm_all(tutti_comm *comm, bool mine, const char *operation, bool *all)
+{
+    const int32_t own = mine;
+    int32_t *told = malloc((size_t)comm->world_size * sizeof *told);
+    if (!told) return tutti__fail(TUTTI_ERR_MEMORY, "%s: no memory", operation);
+    const tutti_status status = comm->control->gather(comm, &own, told, sizeof own, operation);
+    *all = status == TUTTI_OK;
+    for (int r = 0; r < comm->world_size && *all; r++) *all = told[r] != 0;
+    free(told);
+    return status;
+}

@@ -10,4 +10,7 @@ tutti_status tutti__comm_compare(tutti_comm *comm, const uint64_t *values, int c
                                  const char *operation, int *differ, int *first_rank, char *ranks,
                                  size_t size);
 
+/* *all: every rank's `mine` is true. */
+tutti_status tutti__comm_all(tutti_comm *comm, bool mine, const char *operation, bool *all);
+
 #endif

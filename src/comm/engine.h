@@ -70,6 +70,8 @@ struct tutti__engine {
     bool staged;            /* device memory travels through host memory */
     int at_once;            /* ranges under way at a time; 0: any number */
     int shards;             /* sharded: each rank wants the sums of its slices only; 0: all */
+    bool late;              /* sums are added from finish or wait on, not during backward */
+    bool plain;             /* no rank's gradients lie in memory that is registered with NCCL */
     bool narrow;            /* wires are bf16 in memory of their own, gradients f32 */
     char *narrowed;         /* that memory; staged: of one wire on the device */
     int64_t bytes_sent, bytes_held;

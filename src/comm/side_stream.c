@@ -44,10 +44,10 @@ tutti_status tutti__side_land(tutti__side_stream *side, const tutti__engine *eng
     if (engine->narrow && engine->staged)
         TUTTI_TRY(run->copy(device, side->stream, engine->narrowed, range->wire.data,
                             tutti__engine_wire_bytes(range)));
-    if (engine->narrow)
+    if (engine->narrow && !engine->late)
         TUTTI_TRY(tutti__engine_widen(engine, r, side->stream,
                                       engine->staged ? engine->narrowed : range->wire.data));
-    else if (range->wire.data != range->gradient.data)
+    else if (!engine->narrow && range->wire.data != range->gradient.data)
         TUTTI_TRY(run->copy(device, side->stream, range->gradient.data, range->wire.data,
                             tutti__engine_bytes(range)));
     TUTTI_TRY(tutti__timeline_mark(engine->times, TUTTI__MOMENT_END, r, side->stream));

@@ -16,7 +16,8 @@ void tutti__side_close(tutti__side_stream *side, const tutti__engine *engine);
 
 /* What ctx has enqueued so far precedes what follows on the side stream. */
 tutti_status tutti__side_fork(tutti__side_stream *side, const tutti_context *ctx);
-/* The sum of a range is enqueued on the wire: copies it into the gradient. */
+/* The sum of a range is enqueued on the wire: copies it into the gradient.  Late sums in bf16 are
+ * there already. */
 tutti_status tutti__side_land(tutti__side_stream *side, const tutti__engine *engine, int range);
 /* ctx waits for the sums of these ranges, or for everything. */
 tutti_status tutti__side_wait(const tutti__side_stream *side, const tutti_context *ctx, int first,

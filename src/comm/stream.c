@@ -1,6 +1,9 @@
 /* The engine of a transport that sums on a stream: the engine's own stream waits for an event on
  * the caller's and sums; finish makes the caller's stream wait for the sums.  Nothing waits on the
- * host, so all of it can be captured. */
+ * host, so all of it can be captured.
+ * Late sums (of a sharded store): during backward the ranges' pieces only travel.  A kernel that
+ * adds them would wait for multiprocessors until a product ends, and the next pieces with it; so
+ * finish, or wait, adds all that have been issued, on a second stream of the engine's. */
 #include <stdlib.h>
 
 #include "comm/follow.h"
@@ -11,14 +14,24 @@ static const char operation[] = "gradient exchange";
 
 typedef struct state {
     tutti__side_stream side;
-    bool joined; /* the last step was joined outside of a capture */
+    tutti__side_stream late; /* adds late sums; `side` then only moves their pieces */
+    int added;               /* late sums that are enqueued in this step */
+    bool joined;             /* the last step was joined outside of a capture */
 } state;
+
+/* Where sums end. */
+static tutti__side_stream *sums_of(const tutti__engine *engine)
+{
+    state *s = engine->state;
+    return engine->late ? &s->late : &s->side;
+}
 
 static tutti_status stream_open(tutti__engine *engine)
 {
     state *s = engine->state = calloc(1, sizeof *s);
     if (!s) return tutti__fail(TUTTI_ERR_MEMORY, "grad_sync_create: no memory");
-    return tutti__side_open(&s->side, engine);
+    TUTTI_TRY(tutti__side_open(&s->side, engine));
+    return engine->late ? tutti__side_open(&s->late, engine) : TUTTI_OK;
 }
 
 static tutti_status capturing_of(const tutti__engine *engine, tutti__stream stream, bool *capturing)
@@ -28,15 +41,25 @@ static tutti_status capturing_of(const tutti__engine *engine, tutti__stream stre
 
 static tutti_status stream_begin(tutti__engine *engine, tutti_context *ctx)
 {
-    const state *s = engine->state;
+    state *s = engine->state;
     tutti_comm *comm = engine->comm;
     bool capturing = true;
+    s->added = 0;
     TUTTI_TRY(tutti__comm_follow(comm, ctx, operation));
     if (s->joined) TUTTI_TRY(capturing_of(engine, ctx->stream, &capturing));
     /* The caller may run ahead of the device by one step only: while a rank is missing, more
      * launches would fill the device's queue and block without a deadline. */
-    return capturing ? TUTTI_OK
-                     : tutti__wait_device(comm, s->side.join, NULL, operation, comm->sequence);
+    return capturing
+               ? TUTTI_OK
+               : tutti__wait_device(comm, sums_of(engine)->join, NULL, operation, comm->sequence);
+}
+
+/* The moves of a range whose sum is late are enqueued. */
+static tutti_status mark_moved(tutti__engine *engine, int r)
+{
+    const state *s = engine->state;
+    const tutti_comm *comm = engine->comm;
+    return comm->backend->run.event_record(comm->device, s->side.summed[r], s->side.stream);
 }
 
 static tutti_status stream_issue(tutti__engine *engine, tutti_context *ctx, int first, int last)
@@ -53,18 +76,52 @@ static tutti_status stream_issue(tutti__engine *engine, tutti_context *ctx, int 
         for (work->round = 0; another; work->round++) {
             TUTTI_TRY(engine->table->start(engine, r));
             another = false;
+            if (engine->late) break;
             if (engine->table->arrived) TUTTI_TRY(engine->table->arrived(engine, r, &another));
         }
-        TUTTI_TRY(tutti__side_land(&s->side, engine, r));
+        TUTTI_TRY(engine->late ? mark_moved(engine, r) : tutti__side_land(&s->side, engine, r));
+    }
+    return TUTTI_OK;
+}
+
+/* Adds the late sums up to this range that have not been added yet.  Its pieces have been issued,
+ * and all ranks issue in one order: so what other ranks need from this one, before they send what is
+ * waited for here, is enqueued already. */
+static tutti_status add_late(tutti__engine *engine, int last)
+{
+    state *s = engine->state;
+    const tutti__runtime *run = &engine->comm->backend->run;
+    const int device = engine->comm->device;
+    if (!engine->late || s->added > last) return TUTTI_OK;
+    /* this rank's own gradients, as of the last issue */
+    TUTTI_TRY(run->stream_wait_event(device, s->late.stream, s->side.fork));
+    for (; s->added <= last; s->added++) {
+        tutti__work *work = &engine->ranges[s->added].work;
+        bool another = false;
+        work->stream = s->late.stream;
+        TUTTI_TRY(run->stream_wait_event(device, work->stream, s->side.summed[s->added]));
+        TUTTI_TRY(engine->table->arrived(engine, s->added, &another));
+        TUTTI_TRY(tutti__side_land(&s->late, engine, s->added));
     }
     return TUTTI_OK;
 }
 
 static tutti_status stream_wait(tutti__engine *engine, tutti_context *ctx, int first, int last)
 {
-    const state *s = engine->state;
-    TUTTI_TRY(tutti__side_wait(&s->side, ctx, first, last));
+    if (engine->in_step) TUTTI_TRY(add_late(engine, last));
+    TUTTI_TRY(tutti__side_wait(sums_of(engine), ctx, first, last));
     return tutti__comm_touch(engine->comm, ctx, operation, !engine->in_step);
+}
+
+/* What follows on the stream of late sums follows the moves, too. */
+static tutti_status join_moves(tutti__engine *engine)
+{
+    state *s = engine->state;
+    const tutti__runtime *run = &engine->comm->backend->run;
+    const int device = engine->comm->device;
+    if (!engine->late) return TUTTI_OK;
+    TUTTI_TRY(run->event_record(device, s->side.join, s->side.stream));
+    return run->stream_wait_event(device, s->late.stream, s->side.join);
 }
 
 static tutti_status stream_finish(tutti__engine *engine, tutti_context *ctx)
@@ -72,7 +129,9 @@ static tutti_status stream_finish(tutti__engine *engine, tutti_context *ctx)
     state *s = engine->state;
     bool capturing;
     if (engine->range_count == 0) return TUTTI_OK;
-    TUTTI_TRY(tutti__side_join(&s->side, ctx));
+    TUTTI_TRY(add_late(engine, engine->range_count - 1));
+    TUTTI_TRY(join_moves(engine));
+    TUTTI_TRY(tutti__side_join(sums_of(engine), ctx));
     TUTTI_TRY(capturing_of(engine, ctx->stream, &capturing));
     s->joined = !capturing;
     return tutti__comm_touch(engine->comm, ctx, operation, true);
@@ -81,12 +140,12 @@ static tutti_status stream_finish(tutti__engine *engine, tutti_context *ctx)
 /* Tells the transport where the issued sums end. */
 static void stream_abandon(tutti__engine *engine)
 {
-    const state *s = engine->state;
+    const tutti__stream stream = sums_of(engine)->stream;
     tutti_comm *comm = engine->comm;
     bool capturing;
     if (!engine->in_step || !comm->transport->fence || comm->dead) return;
-    if (capturing_of(engine, s->side.stream, &capturing) == TUTTI_OK && !capturing)
-        (void)comm->transport->fence(comm, s->side.stream);
+    if (capturing_of(engine, stream, &capturing) != TUTTI_OK || capturing) return;
+    if (join_moves(engine) == TUTTI_OK) (void)comm->transport->fence(comm, stream);
 }
 
 static bool stream_close(tutti__engine *engine)
@@ -98,10 +157,13 @@ static bool stream_close(tutti__engine *engine)
     stream_abandon(engine);
     if (s->side.stream) (void)capturing_of(engine, s->side.stream, &capturing);
     /* freeing memory would wait for a sum that a rank never joins */
-    if (!capturing && !comm->dead)
-        (void)tutti__wait_device(comm, NULL, s->side.stream, "grad_sync_destroy", comm->sequence);
+    const tutti__stream streams[] = {s->side.stream, s->late.stream};
+    for (int i = 0; i < 2; i++)
+        if (streams[i] && !capturing && !comm->dead)
+            (void)tutti__wait_device(comm, NULL, streams[i], "grad_sync_destroy", comm->sequence);
     if (comm->dead) return false;
     tutti__side_close(&s->side, engine);
+    tutti__side_close(&s->late, engine);
     free(s);
     return true;
 }

@@ -124,7 +124,16 @@ static tutti_status cut_ranges(tutti_grad_sync *sync, const tutti_params *params
                : tutti__fail(TUTTI_ERR_MEMORY, "grad_sync_create: no memory");
 }
 
-/* Local, except that the duplicate is collective. */
+/* Collective.  NCCL's memory for gradients is a registered window. */
+static tutti_status find_plain(tutti_comm *comm, const tutti_params *params, bool *plain)
+{
+    *plain = false;
+    if (!params || !params->desc.shards || comm->transport->style != TUTTI__STYLE_STREAM)
+        return TUTTI_OK;
+    return tutti__comm_all(comm, !params->desc.gradient_memory.alloc, "grad_sync_create", plain);
+}
+
+/* Local, but for plain and the duplicate. */
 static tutti_status open_engine(tutti_grad_sync *sync, const tutti_params *params)
 {
     static const tutti__engine_table *const carriers[] = {
@@ -144,6 +153,8 @@ static tutti_status open_engine(tutti_grad_sync *sync, const tutti_params *param
     const bool tree =
         sync->leaves.total || engine->narrow || (engine->shards && style != TUTTI__STYLE_LOCAL);
     engine->table = tree ? &tutti__tree_engine : engine->carrier;
+    engine->late = engine->shards > 1 && style == TUTTI__STYLE_STREAM;
+    TUTTI_TRY(tutti_comm_agree(comm, find_plain(comm, params, &engine->plain)));
     tutti_status status = TUTTI_OK;
     if (sync->desc.timeline)
         status = tutti__timeline_open(comm, engine->range_count, &engine->times);

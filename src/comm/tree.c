@@ -5,7 +5,8 @@
  * received in the order of the tree; in the second it sends the sum to all.  A small range is sent
  * whole in the first swap, and every rank adds all of it: one swap's latency for world_size times
  * the bytes.  A sharded store's ranges have no second swap, and without leaves, there and where
- * gradients travel in bf16, each rank's gradient is a root, which are added in rank order. */
+ * gradients travel in bf16, each rank's gradient is a root, which are added in rank order.  On a
+ * stream they are added late, so that what is received has room for all ranges. */
 #include <stdlib.h>
 
 #include "comm/engine.h"
@@ -20,6 +21,7 @@ typedef struct tree {
     bool apart;                /* sums over the ranks are computed in slots, not in the gradients */
     void *received;            /* roots of the other ranks, ... */
     char **places;             /* ... those of each range */
+    char *own_wire;            /* late, in bf16: room for this rank's part of one slice */
     tutti__piece *pieces;      /* room for a swap's messages */
 } tree;
 
@@ -54,9 +56,10 @@ static slice slice_of(const tutti__engine *engine, const tutti__engine_range *ra
     return (slice){slice_begin(count, rank, world), slice_begin(count, rank + 1, world)};
 }
 
+/* Late: the same on all ranks, as much as the largest, which is rank 0's. */
 static size_t slice_bytes(const tutti__engine *engine, const tutti__engine_range *range)
 {
-    slice own = slice_of(engine, range, engine->comm->rank);
+    slice own = slice_of(engine, range, engine->late ? 0 : engine->comm->rank);
     return ((size_t)(own.end - own.begin) * tutti__size_of(range->wire.dtype) + 255) / 256 * 256;
 }
 
@@ -180,28 +183,63 @@ static tutti_status tree_start(tutti__engine *engine, int r)
     return engine->comm->transport->swap(engine->comm, &range->work, &swap);
 }
 
+/* Rounds this rank's part of its slice again, whose range's wire has been used since. */
+static tutti_status narrow_own(const tutti__engine *engine, const tutti__engine_range *range,
+                               slice own)
+{
+    const tree *t = engine->tree;
+    const tutti__tree_sum_args args = {
+        .count = own.end - own.begin,
+        .dtype = TUTTI_F32,
+        .to_dtype = TUTTI_BF16,
+        .dst = t->own_wire,
+        .inputs = 1,
+        .in = {(const float *)(const void *)range->gradient.data + own.begin}};
+    return engine->comm->backend->op.tree_sum(engine->comm->device, range->work.stream, &args);
+}
+
+/* The sum, rounded as on its way to other ranks, where the optimizer reads it. */
+static tutti_status widen_own(const tutti__engine *engine, const tutti__engine_range *range,
+                              slice own)
+{
+    const tree *t = engine->tree;
+    const tutti__tree_sum_args args = {.count = own.end - own.begin,
+                                       .dtype = TUTTI_F32,
+                                       .in_dtype = TUTTI_BF16,
+                                       .dst = (float *)(void *)range->gradient.data + own.begin,
+                                       .inputs = 1,
+                                       .in = {t->own_wire}};
+    return engine->comm->backend->op.tree_sum(engine->comm->device, range->work.stream, &args);
+}
+
 /* Adds this rank's slice of all roots. */
 static tutti_status add_slices(tutti__engine *engine, const tutti__engine_range *range)
 {
+    const tree *t = engine->tree;
     const tutti__leaves *leaves = engine->leaves;
     const slice own = slice_of(engine, range, engine->comm->rank);
     const size_t skip = (size_t)own.begin * tutti__size_of(range->wire.dtype);
+    const bool again = engine->late && engine->narrow;
+    if (own.begin == own.end) return TUTTI_OK;
+    if (again) TUTTI_TRY(narrow_own(engine, range, own));
     tutti__tree_sum_args args = {.count = own.end - own.begin,
                                  .dtype = range->gradient.dtype,
                                  .in_dtype = range->wire.dtype,
                                  .to_dtype = range->wire.dtype,
-                                 .dst = range->wire.data + skip,
+                                 .dst = again ? t->own_wire : range->wire.data + skip,
                                  .inputs = leaves->roots,
                                  .threads = engine->threads};
     for (int k = 0; k < leaves->roots; k++) {
-        args.in[k] = is_own(engine, k) ? own_root(engine, range, k - leaves->first_root) + skip
-                                       : received(engine, range, k);
+        args.in[k] = !is_own(engine, k) ? received(engine, range, k)
+                     : again            ? t->own_wire
+                                        : own_root(engine, range, k - leaves->first_root) + skip;
         args.pops[k] = leaves->pops[k];
     }
     /* where the wire is */
     if (engine->comm->transport->style == TUTTI__STYLE_HOST)
         return tutti__host_backend.op.tree_sum(0, NULL, &args);
-    return engine->comm->backend->op.tree_sum(engine->comm->device, range->work.stream, &args);
+    TUTTI_TRY(engine->comm->backend->op.tree_sum(engine->comm->device, range->work.stream, &args));
+    return again ? widen_own(engine, range, own) : TUTTI_OK;
 }
 
 static tutti_status tree_arrived(tutti__engine *engine, int r, bool *another)
@@ -221,7 +259,7 @@ static tutti_status open_slots(tutti__engine *engine, tree *t)
     /* A message of NCCL hangs unless both sides' memory is registered, as gradients may be, or
      * neither's is; so messages go from slots to slots. */
     t->apart = comm->transport->style == TUTTI__STYLE_STREAM && leaves->roots > leaves->own_roots &&
-               !engine->narrow;
+               !engine->narrow && !engine->plain;
     const int slots =
         t->apart && leaves->own_roots > leaves->slots ? leaves->own_roots : leaves->slots;
     void *memory = NULL;
@@ -246,20 +284,25 @@ static tutti_status open_slots(tutti__engine *engine, tree *t)
 
 /* Wires in bf16: on a stream, which processes one range at a time, and for what is staged, memory
  * of the largest. */
-static tutti_status open_narrowed(tutti__engine *engine)
+static tutti_status open_narrowed(tutti__engine *engine, tree *t)
 {
     tutti_comm *comm = engine->comm;
     const bool all = comm->transport->style == TUTTI__STYLE_HOST && !engine->staged;
-    size_t bytes = 0;
+    size_t bytes = 0, most = 0;
     for (int r = 0; r < engine->range_count; r++) {
         tutti__engine_range *range = &engine->ranges[r];
         range->wire.dtype = TUTTI_BF16;
+        if (slice_bytes(engine, range) > most) most = slice_bytes(engine, range);
         const size_t one = (tutti__engine_wire_bytes(range) + 255) / 256 * 256;
         if (all || one > bytes) bytes = all ? bytes + one : one;
     }
     void *memory = NULL;
     if (bytes > 0) TUTTI_TRY(comm->backend->run.alloc(comm->device, bytes, &memory));
     char *at = engine->narrowed = memory;
+    if (engine->late && most > 0) {
+        TUTTI_TRY(comm->backend->run.alloc(comm->device, most, (void **)&t->own_wire));
+        engine->bytes_held += (int64_t)most;
+    }
     engine->bytes_held += (int64_t)bytes;
     for (int r = 0; r < engine->range_count; r++) {
         engine->ranges[r].wire.data = at;
@@ -281,16 +324,18 @@ static tutti_status open_received(tutti__engine *engine, tree *t)
     t->places = calloc((size_t)engine->range_count + 1, sizeof *t->places);
     if (!t->pieces || !t->places)
         return tutti__fail(TUTTI_ERR_MEMORY, "grad_sync_create: no memory");
-    /* a stream processes one range at a time; in host memory several are under way at once */
+    /* a stream processes one range at a time, unless sums are late; in host memory several are under
+     * way at once */
     const bool on_host = comm->transport->style == TUTTI__STYLE_HOST;
     engine->at_once = engine->shards && on_host ? SHARDED_AT_ONCE : 0;
+    const bool all = on_host || engine->late;
     size_t bytes = 0, most = 0;
     for (int r = 0; r < engine->range_count; r++) {
         const size_t one = others * slice_bytes(engine, &engine->ranges[r]);
         bytes += one;
         if (one > most) most = one;
     }
-    if (engine->at_once || !on_host) bytes = most * (on_host ? SHARDED_AT_ONCE : 1);
+    if (engine->at_once || !all) bytes = most * (on_host ? SHARDED_AT_ONCE : 1);
     if (bytes > 0)
         TUTTI_TRY(
             (engine->staged ? run->host_alloc : run->alloc)(comm->device, bytes, &t->received));
@@ -299,7 +344,7 @@ static tutti_status open_received(tutti__engine *engine, tree *t)
     for (int r = 0; r < engine->range_count; r++) {
         t->places[r] =
             place && engine->at_once ? place + (size_t)(r % engine->at_once) * most : place;
-        if (on_host && !engine->at_once && place)
+        if (all && !engine->at_once && place)
             place += others * slice_bytes(engine, &engine->ranges[r]);
     }
     return TUTTI_OK;
@@ -313,6 +358,7 @@ static bool tree_close(tutti__engine *engine)
     const bool idle = !engine->carrier->close || engine->carrier->close(engine);
     if (idle && engine->device_roots) run->free(device, engine->device_roots);
     if (idle && engine->narrowed) run->free(device, engine->narrowed);
+    if (idle && t->own_wire) run->free(device, t->own_wire);
     if (idle && t->received) (engine->staged ? run->host_free : run->free)(device, t->received);
     free(t->pieces);
     free(t->places);
@@ -331,7 +377,7 @@ static tutti_status tree_open(tutti__engine *engine)
     t->table.close = tree_close;
     engine->table = &t->table;
     TUTTI_TRY(open_slots(engine, t));
-    if (engine->narrow) TUTTI_TRY(open_narrowed(engine));
+    if (engine->narrow) TUTTI_TRY(open_narrowed(engine, t));
     TUTTI_TRY(open_received(engine, t));
     return engine->carrier->open ? engine->carrier->open(engine) : TUTTI_OK;
 }
