@@ -2,7 +2,7 @@
 #ifndef TUTTI_COMM_TRANSPORT_H
 #define TUTTI_COMM_TRANSPORT_H
 
-#include "comm/comm.h"
+#include "comm/peers.h"
 
 typedef enum tutti__collective_kind {
     TUTTI__ALL_REDUCE,
@@ -79,6 +79,9 @@ struct tutti__transport {
     /* optional: memory in which the transport is fastest */
     tutti_status (*alloc)(tutti_comm *comm, size_t bytes, void **data);
     tutti_status (*free)(tutti_comm *comm, void *data);
+
+    /* optional: direct access to the other ranks' device memory */
+    const tutti__peers_table *peers;
 
     /* optional, after a deadline: ends work that is stuck on this rank's device, within seconds */
     void (*abandon)(tutti_comm *comm);

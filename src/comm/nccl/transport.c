@@ -172,6 +172,7 @@ static void nccl_abandon(tutti_comm *comm)
         held = pthread_mutex_trylock(&nccl->calls) == 0;
         if (!held) tutti__sleep(1e-3);
     }
+    tutti__peers_release(nccl);
     ncclComm_t handle = nccl->comm; /* no thread enters any more: comm is dead */
     if (held) pthread_mutex_unlock(&nccl->calls);
     /* ends the kernels that wait for the lost rank, so that their streams complete */
@@ -208,6 +209,7 @@ const tutti__transport tutti__nccl_transport = {
     .poll = tutti__nccl_poll,
     .alloc = tutti__nccl_alloc,
     .free = tutti__nccl_free,
+    .peers = &tutti__nccl_peers,
     .abandon = nccl_abandon,
     .destroy = nccl_destroy,
 };

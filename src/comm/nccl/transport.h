@@ -27,6 +27,7 @@ typedef struct tutti__nccl {
     tutti__watchdog *watchdog;
     tutti__nccl_memory *memory;
     tutti__stream control_stream; /* for the control's messages, without MPI */
+    tutti__peers *peers;          /* those that are open (peers.c) */
 } tutti__nccl;
 
 extern const tutti__transport tutti__nccl_transport;
@@ -73,6 +74,11 @@ void tutti__exit_release(void);
  * seconds. */
 bool tutti__nccl_abort(ncclComm_t comm, int device);
 bool tutti__nccl_finalize(ncclComm_t comm, int device, double timeout);
+
+/* Ends the waits of streams for posts of other ranks, from now on for ever.  Calls nothing of
+ * CUDA; the communicator is dead. */
+void tutti__peers_release(tutti__nccl *nccl);
+extern const tutti__peers_table tutti__nccl_peers;
 
 /* alloc and free of the transport */
 tutti_status tutti__nccl_alloc(tutti_comm *comm, size_t bytes, void **data);

@@ -26,6 +26,7 @@ extern "C" const tutti__backend tutti__cuda_backend = {
             .copy = tutti__cuda_copy,
             .copy_waits = tutti__cuda_copy_waits,
             .zero = tutti__cuda_zero,
+            .hold = tutti__cuda_hold,
         },
     .op =
         {

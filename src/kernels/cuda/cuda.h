@@ -102,6 +102,8 @@ tutti_status tutti__cuda_copy(int device, tutti__stream stream, void *dst, const
                               size_t bytes);
 tutti_status tutti__cuda_copy_waits(int device, const void *dst, const void *src, bool *waits);
 tutti_status tutti__cuda_zero(int device, tutti__stream stream, void *data, size_t bytes);
+tutti_status tutti__cuda_hold(int device, tutti__stream stream, uint32_t *running, int room,
+                              const uint32_t *stop, double seconds, int *blocks);
 
 /* sort.cu: pairs by the last `bits` bits of their keys, equal keys in their original order; count <
  * 2^31.  With scratch NULL only returns how many bytes it needs. */
