@@ -3,8 +3,8 @@
  *     h = h + W2 gelu(W1 rmsnorm(h)),    W1 [4 dim, dim],  W2 [dim, 4 dim]
  *
  * forward, backward, the gradients' norm and AdamW's update, timed without the gradient exchange,
- * with it, with --shard of a sharded store, and with --leaves in reproducible mode, on the same
- * ranks, in turns.  The learning rate is 0, so that all modes compute the same numbers.  At the end
+ * with it, with --shard of a sharded store (by --engine both by either engine), and with --leaves in
+ * reproducible mode, on the same ranks, in turns.  The learning rate is 0, so that all modes compute the same numbers.  At the end
  * the sums are checked: equal on all ranks, and equal to what a plain all-reduce of the local
  * gradients gives; of a sharded store, whose ranks have only slices of them, their norm. */
 #include <math.h>
@@ -26,12 +26,16 @@ typedef struct step_options {
     int64_t dim, blocks, rows, steps, range_mib, leaves;
     bool shard;
     tutti_dtype dtype, wire;
+    int engine; /* a tutti_engine, or BOTH */
 } step_options;
 
-/* With --shard reproducible mode is sharded too. */
-typedef enum mode { ALONE, FAST, SHARDED, REPRODUCIBLE, MODES } mode;
-static const char *const mode_names[] = {"without exchange", "with exchange", "sharded",
-                                         "reproducible"};
+enum { BOTH = TUTTI_ENGINE_COPY + 1 };
+
+/* With --shard reproducible mode is sharded too.  MESSAGES: sharded, by the transport, beside copy
+ * engines. */
+typedef enum mode { ALONE, FAST, MESSAGES, SHARDED, REPRODUCIBLE, MODES } mode;
+static const char *const mode_names[] = {"without exchange", "with exchange",
+                                         "sharded by the transport", "sharded", "reproducible"};
 
 typedef struct bench bench;
 
@@ -57,12 +61,16 @@ struct bench {
 
 static bool runs(const step_options *o, mode how)
 {
-    return how == SHARDED ? o->shard : how == REPRODUCIBLE ? o->leaves > 0 : true;
+    return how == SHARDED        ? o->shard
+           : how == MESSAGES     ? o->shard && o->engine == BOTH
+           : how == REPRODUCIBLE ? o->leaves > 0
+                                 : true;
 }
 
 static bool is_sharded(const model *m)
 {
-    return m->how == SHARDED || (m->how == REPRODUCIBLE && m->bench->options->shard);
+    return m->how == SHARDED || m->how == MESSAGES ||
+           (m->how == REPRODUCIBLE && m->bench->options->shard);
 }
 
 /* Draws x, which also serves as the upstream gradient. */
@@ -135,7 +143,12 @@ static int open_exchange(model *m)
     const step_options *o = m->bench->options;
     tutti_grad_sync_desc sync = TUTTI_GRAD_SYNC_DESC_INIT;
     if (m->how == ALONE) return APP_OK;
-    if (!is_sharded(m)) sync.range_bytes = (size_t)o->range_mib << 20;
+    if (!is_sharded(m))
+        sync.range_bytes = (size_t)o->range_mib << 20;
+    else if (m->how == MESSAGES)
+        sync.engine = TUTTI_ENGINE_TRANSPORT;
+    else
+        sync.engine = o->engine == BOTH ? TUTTI_ENGINE_COPY : (tutti_engine)o->engine;
     if (m->how == REPRODUCIBLE)
         sync.leaves = (int)o->leaves;
     else if (o->wire == TUTTI_BF16)
@@ -301,15 +314,21 @@ static int report(const bench *b, const double median[MODES], bool good)
     const step_options *o = b->options;
     const double flop =
         6.0 * (double)o->rows * 8.0 * (double)o->dim * (double)o->dim * (double)o->blocks;
-    char sharded[96] = "", reproducible[96] = "";
+    char sharded[192] = "", reproducible[96] = "", messages[96] = "";
     const tutti_dtype wire = o->wire == TUTTI_BF16   ? o->wire
                              : o->dtype == TUTTI_F64 ? TUTTI_F64
                                                      : TUTTI_F32;
-    tutti_grad_sync_info info;
+    tutti_grad_sync_info info, of_shards;
     APP_CHECK(tutti_grad_sync_get_info(b->models[FAST].sync, &info));
-    if (o->shard)
-        snprintf(sharded, sizeof sharded, " | sharded %.3f ms | kept %.1f %%",
+    if (runs(o, MESSAGES))
+        snprintf(messages, sizeof messages, " | sharded by the transport %.3f ms | kept %.1f %%",
+                 1e3 * median[MESSAGES], 100 * median[ALONE] / median[MESSAGES]);
+    if (o->shard) {
+        APP_CHECK(tutti_grad_sync_get_info(b->models[SHARDED].sync, &of_shards));
+        snprintf(sharded, sizeof sharded, "%s | engine %s | sharded %.3f ms | kept %.1f %%",
+                 messages, of_shards.engine == TUTTI_ENGINE_COPY ? "copy" : "transport",
                  1e3 * median[SHARDED], 100 * median[ALONE] / median[SHARDED]);
+    }
     if (o->leaves)
         snprintf(reproducible, sizeof reproducible,
                  " | reproducible, %lld leaves %.3f ms (%+.1f %%)", (long long)o->leaves,
@@ -388,6 +407,7 @@ static int run(void *given, app_group *group)
     .kind = APP_INT, .at = offsetof(step_options, field), .least = 1, .most = high
 static const char *const dtypes[] = {"f64", "f32", "f16", "bf16", NULL};
 static const char *const wires[] = {"f32", "bf16", NULL};
+static const char *const engines[] = {"auto", "transport", "copy", "both", NULL};
 
 static const app_option table[] = {
     {"dim", "N", "columns of the residual stream", "2048", INT(dim, 1 << 20)},
@@ -402,6 +422,10 @@ static const app_option table[] = {
     {"range-mib", "N", "exchange gradients in ranges of about N MiB", "32",
      INT(range_mib, 1 << 20)},
     {"shard", .help = "time a sharded store too", .at = offsetof(step_options, shard)},
+    {"engine", "NAME",
+     "what moves a sharded store's gradients and values: auto, transport, copy (copy engines), or "
+     "both, each timed",
+     "auto", .kind = APP_WORD, .at = offsetof(step_options, engine), .words = engines},
     {"leaves", "N", "time reproducible mode with N leaves too", INT(leaves, TUTTI_LEAVES_MAX)},
 };
 

@@ -13,6 +13,7 @@ static const char *const nonfinite_names[] = {"stop", "skip", NULL};
 static const char *const activation_names[] = {TUTTI_ACTIVATION_LIST(ACTIVATION_NAME) NULL};
 static const char *const dtype_names[] = {"f32", "f64", "f16", "bf16", NULL};
 static const char *const wire_names[] = {"f32", "bf16", NULL};
+static const char *const engine_names[] = {"auto", "transport", "copy", NULL};
 
 static bool parse_task(const app_option *option, void *options, const char *text,
                        char wanted[APP_WANTED_MAX])
@@ -137,6 +138,10 @@ static const app_option table[] = {
      .help = "rank 0 measures the algorithms for matrix products of the training's shapes, and all "
              "ranks take the fastest; results then depend on what was measured, to rounding (the "
              "host has nothing to measure)"},
+    {"engine", "NAME", .group = HOW, WORD(engine, engine_names), .initial = "auto",
+     .help =
+         "what moves gradients and values with --shard: copy (the GPUs' copy engines), transport "
+         "(its messages) or auto (copy engines where that is proven); does not change results"},
     {"check-replicas", "N", .group = HOW, INT(check_replicas, 1, many),
      .help = "every N steps compare the ranks' parameters and optimizer states by hashes"},
     {"loss-scale", "X", .group = HOW, REAL(APP_POWER, loss_scale, 0x1p100), .initial = "65536",

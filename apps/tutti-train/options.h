@@ -54,6 +54,7 @@ typedef struct train_options {
     train_resume resume;
 
     tutti_dtype dtype, wire;
+    tutti_engine engine; /* with shard */
     int64_t threads;
     int64_t log_every;  /* steps; 0: ten times an epoch */
     const char *losses; /* files to write, or NULL */

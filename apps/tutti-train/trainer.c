@@ -159,6 +159,7 @@ static int create_exchange(trainer *t)
     tutti_grad_sync_desc desc = TUTTI_GRAD_SYNC_DESC_INIT;
     desc.leaves = (int)t->options->leaves;
     desc.wire = t->options->wire == TUTTI_BF16 ? TUTTI_BF16 : 0;
+    desc.engine = t->options->engine;
     APP_TRY(FAULT_HERE("exchange", t->group->rank));
     desc.timeline = t->group->world_size > 1;
     return app_check(tutti_grad_sync_create(t->ctx, t->comm, t->params, &desc, &t->sync));
@@ -317,6 +318,9 @@ void trainer_describe(const trainer *t)
     app_say("  ranks         %d, transport %s, at most %g s a wait%s", t->group->world_size,
             app_transport_name(tutti_comm_transport(t->comm)), o->common.timeout,
             o->wire == TUTTI_BF16 ? "; gradients travel in bf16" : "");
+    tutti_grad_sync_info info;
+    if (tutti_grad_sync_get_info(t->sync, &info) == TUTTI_OK && info.engine == TUTTI_ENGINE_COPY)
+        app_say("  engine        copies between the GPUs");
     app_say("  dtype         %s", tutti_dtype_name(o->dtype));
     if (o->tune)
         app_say("  products      %s", tutti_context_backend(t->ctx) == TUTTI_BACKEND_CUDA

@@ -6,6 +6,13 @@
 
 TUTTI_BEGIN
 
+/* What moves the gradients and the values of a sharded store over the ranks. */
+typedef enum tutti_engine {
+    TUTTI_ENGINE_AUTO,      /* copy engines where that is proven, otherwise the transport */
+    TUTTI_ENGINE_TRANSPORT, /* the transport's messages */
+    TUTTI_ENGINE_COPY       /* copies between the ranks' GPUs by copy engines */
+} tutti_engine;
+
 typedef struct tutti_grad_sync_desc {
     size_t size;
     /* gradients go out in ranges of about this size; 0: 32 MiB, or the ranges of a sharded store,
@@ -16,7 +23,8 @@ typedef struct tutti_grad_sync_desc {
     int timeline; /* record times for tutti_grad_sync_get_timeline; not during stream capture */
     /* 0: fast mode; otherwise reproducible mode: a power of two, world_size to TUTTI_LEAVES_MAX */
     int leaves;
-    tutti_dtype wire; /* what travels: 0, the gradients themselves; TUTTI_BF16 */
+    tutti_dtype wire;    /* what travels: 0, the gradients themselves; TUTTI_BF16 */
+    tutti_engine engine; /* of a sharded store */
 } tutti_grad_sync_desc;
 #define TUTTI_GRAD_SYNC_DESC_INIT TUTTI_DESC_INIT(tutti_grad_sync_desc)
 TUTTI_API tutti_grad_sync_desc tutti_grad_sync_desc_default(void);
@@ -76,6 +84,18 @@ TUTTI_API tutti_grad_sync_desc tutti_grad_sync_desc_default(void);
  * without shards; they are off by up to 2^-8 of each rank's share and of the sum.  One rank's own
  * gradients stay as they are.  TUTTI_ERR_ARG with leaves, whose bits would depend on the number of
  * ranks, and where a gradient is not f32; TUTTI_ERR_UNSUPPORTED beyond 256 ranks. */
+
+/* Engines.  A sharded store's pieces can travel by the GPUs' copy engines, which take no
+ * multiprocessor from backward: each rank writes into memory of the others.  That needs transport
+ * nccl, ranks that are processes of one host, and GPUs that can write into each other's memory.
+ * AUTO uses it if a transfer has arrived while a kernel held every multiprocessor, which
+ * tutti_grad_sync_create tries on all ranks together; otherwise, as by TRANSPORT, NCCL's kernels
+ * send and receive.  COPY is TUTTI_ERR_UNSUPPORTED where ranks cannot write into each other's
+ * memory, with the reason, or the store is not sharded; with one rank nothing travels, and it is
+ * not looked at.  The choice is logged by rank 0, and is in tutti_grad_sync_info.  It changes no
+ * bit.  Captured steps take either, and steps may be captured and not by turns, the same on all
+ * ranks.  A store's ranges must then not be freed by a rank before all have destroyed the exchange,
+ * which therefore waits for the others up to half a second. */
 
 /* An exchange of a built store's gradients.  It keeps the communicator and the store alive.  A
  * sharded store, whose numbers must be the communicator's, has one at a time (TUTTI_ERR_STATE).
@@ -149,7 +169,8 @@ typedef struct tutti_grad_sync_info {
     int64_t steps;       /* finished steps */
     /* by this rank, over all steps; in fast mode without `wire` as a ring all-reduce sends */
     int64_t bytes_sent;
-    int64_t bytes_held; /* memory of the exchange on this rank, on the device and the host */
+    int64_t bytes_held;  /* memory of the exchange on this rank, on the device and the host */
+    tutti_engine engine; /* in use */
 } tutti_grad_sync_info;
 /* The exchange's size and what it has cost so far. */
 TUTTI_API tutti_status tutti_grad_sync_get_info(const tutti_grad_sync *sync,

@@ -43,3 +43,23 @@ tutti_status tutti__engine_widen(const tutti__engine *engine, int r, tutti__stre
                                        .in = {(const uint16_t *)from + span.first}};
     return comm->backend->op.tree_sum(comm->device, stream, &args);
 }
+
+tutti_status tutti__engine_await(const tutti__engine *engine, tutti__stream stream, int first,
+                                 const char *operation, int64_t sequence)
+{
+    const tutti_comm *comm = engine->comm;
+    int words[TUTTI__TREE_INPUTS_MAX], count = 0;
+    TUTTI_ASSERT(comm->world_size <= TUTTI__TREE_INPUTS_MAX);
+    for (int rank = 0; rank < comm->world_size; rank++)
+        if (rank != comm->rank) words[count++] = first + rank;
+    return comm->transport->peers->await(engine->peers, stream, words, count, operation, sequence);
+}
+
+tutti_status tutti__engine_post(const tutti__engine *engine, tutti__stream stream, int word)
+{
+    const tutti_comm *comm = engine->comm;
+    for (int rank = 0; rank < comm->world_size; rank++)
+        if (rank != comm->rank)
+            TUTTI_TRY(comm->transport->peers->post(engine->peers, stream, rank, word));
+    return TUTTI_OK;
+}

@@ -6,6 +6,7 @@
 #include "comm/ranges.h"
 #include "comm/timeline.h"
 #include "comm/transport.h"
+#include "tutti/grad_sync.h"
 
 typedef struct tutti__engine tutti__engine;
 
@@ -72,6 +73,8 @@ struct tutti__engine {
     int shards;             /* sharded: each rank wants the sums of its slices only; 0: all */
     bool late;              /* sums are added from finish or wait on, not during backward */
     bool plain;             /* no rank's gradients lie in memory that is registered with NCCL */
+    tutti_engine mover;     /* asked for */
+    tutti__peers *peers;    /* copy engines move; NULL: the transport does */
     bool narrow;            /* wires are bf16 in memory of their own, gradients f32 */
     char *narrowed;         /* that memory; staged: of one wire on the device */
     int64_t bytes_sent, bytes_held;
@@ -102,6 +105,41 @@ static inline size_t tutti__engine_wire_bytes(const tutti__engine_range *range)
 tutti_status tutti__engine_narrow(tutti__engine *engine, int range, tutti__stream stream, void *to);
 tutti_status tutti__engine_widen(const tutti__engine *engine, int range, tutti__stream stream,
                                  const void *from);
+
+/* Words of peers, of the rank that awaits them, by the rank that posts them.  Of a step: its piece
+ * of a range has arrived; it has added this rank's pieces of the step before, so that there is room
+ * for the next ones.  The same of values.
+ *
+ * No word is posted twice without being awaited.  A rank posts a range's word once a step, after it
+ * has awaited the other's room of this step; which the other posts when it has awaited all ranges'
+ * words of the step before.  And it posts room once a step, after it has awaited all pieces of the
+ * step; of which the other has sent the first after it awaited the room before that. */
+static inline int tutti__word_piece(const tutti__engine *engine, int range, int rank)
+{
+    return range * engine->comm->world_size + rank;
+}
+static inline int tutti__word_room(const tutti__engine *engine, int rank)
+{
+    return tutti__word_piece(engine, engine->range_count, rank);
+}
+static inline int tutti__word_values(const tutti__engine *engine, int range, int rank)
+{
+    return tutti__word_piece(engine, engine->range_count + 1 + range, rank);
+}
+static inline int tutti__word_values_room(const tutti__engine *engine, int rank)
+{
+    return tutti__word_values(engine, engine->range_count, rank);
+}
+static inline int tutti__word_count(const tutti__engine *engine)
+{
+    return tutti__word_values_room(engine, engine->comm->world_size);
+}
+
+/* Awaits the words of all other ranks, of which `first` is rank 0's; posts this word on all of
+ * them. */
+tutti_status tutti__engine_await(const tutti__engine *engine, tutti__stream stream, int first,
+                                 const char *operation, int64_t sequence);
+tutti_status tutti__engine_post(const tutti__engine *engine, tutti__stream stream, int word);
 
 /* start of engines without leaves: the transport's all-reduce. */
 tutti_status tutti__engine_all_reduce(tutti__engine *engine, int range);

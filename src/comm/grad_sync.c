@@ -334,9 +334,16 @@ tutti_status tutti_grad_sync_get_info(const tutti_grad_sync *sync, tutti_grad_sy
 {
     TUTTI_REQUIRE(sync, "grad_sync_get_info: sync is NULL");
     TUTTI_REQUIRE(info, "grad_sync_get_info: info is NULL");
-    *info = (tutti_grad_sync_info){sync->engine.range_count,  sync->gradients.bytes,
-                                   sync->engine.wait_seconds, sync->steps,
-                                   sync->engine.bytes_sent,   sync->engine.bytes_held};
+    const tutti__engine *engine = &sync->engine;
+    *info = (tutti_grad_sync_info){
+        .ranges = engine->range_count,
+        .bytes = sync->gradients.bytes,
+        .wait_seconds = engine->wait_seconds,
+        .steps = sync->steps,
+        .bytes_sent = engine->bytes_sent,
+        .bytes_held = engine->bytes_held,
+        .engine = engine->peers ? TUTTI_ENGINE_COPY : TUTTI_ENGINE_TRANSPORT,
+    };
     return TUTTI_OK;
 }
 

@@ -12,7 +12,7 @@ tutti_grad_sync_desc tutti_grad_sync_desc_default(void)
 }
 
 static tutti_status desc_check(const tutti_grad_sync_desc *given, int world_size, bool sharded,
-                               tutti_grad_sync_desc *own)
+                               bool on_stream, tutti_grad_sync_desc *own)
 {
     TUTTI_TRY(tutti__desc_read(own, sizeof *own, given, "grad_sync_create"));
     TUTTI_REQUIRE(!sharded || (own->range_bytes == 0 && own->last_range_bytes == 0),
@@ -34,6 +34,12 @@ static tutti_status desc_check(const tutti_grad_sync_desc *given, int world_size
                   "grad_sync_create: wire is bf16 with %d leaves, whose bits would then depend on "
                   "the number of ranks",
                   own->leaves);
+    TUTTI_REQUIRE((int)own->engine >= TUTTI_ENGINE_AUTO && own->engine <= TUTTI_ENGINE_COPY,
+                  "grad_sync_create: engine is %d, want auto, transport or copy", (int)own->engine);
+    if (own->engine == TUTTI_ENGINE_COPY && world_size > 1 && !(sharded && on_stream))
+        return tutti__fail(TUTTI_ERR_UNSUPPORTED,
+                           "grad_sync_create: engine is copy, which wants %s",
+                           sharded ? "transport nccl" : "a sharded store");
     return TUTTI_OK;
 }
 
@@ -44,7 +50,8 @@ static tutti_status check_and_collect(tutti_grad_sync *sync, tutti_context *ctx,
 {
     tutti_comm *comm = sync->comm;
     TUTTI_TRY(tutti__comm_context_check(comm, ctx, "grad_sync_create"));
-    TUTTI_TRY(desc_check(desc, comm->world_size, params && params->desc.shards, &sync->desc));
+    TUTTI_TRY(desc_check(desc, comm->world_size, params && params->desc.shards,
+                         comm->transport->style == TUTTI__STYLE_STREAM, &sync->desc));
     if (from_list) {
         TUTTI_REQUIRE(count >= 0, "grad_sync_create: count is %d, want >= 0", count);
         TUTTI_REQUIRE(list || count == 0, "grad_sync_create: list is NULL");
@@ -79,11 +86,12 @@ static tutti_status compare_options(const tutti_grad_sync *sync, const tutti_par
                                 (uint64_t)sync->desc.leaves,
                                 (uint64_t)sync->desc.wire,
                                 params ? (uint64_t)params->desc.shards : 0,
-                                params ? (uint64_t)params->desc.range_bytes : 0};
+                                params ? (uint64_t)params->desc.range_bytes : 0,
+                                (uint64_t)sync->desc.engine};
     static const char *const names[] = {
-        "range_bytes", "last_range_bytes",   "leaves",
-        "wire",        "the store's shards", "the store's range_bytes"};
-    TUTTI_TRY(tutti__comm_compare(sync->comm, options, 6, "grad_sync_create", &differ, &first,
+        "range_bytes",        "last_range_bytes",        "leaves", "wire",
+        "the store's shards", "the store's range_bytes", "engine"};
+    TUTTI_TRY(tutti__comm_compare(sync->comm, options, 7, "grad_sync_create", &differ, &first,
                                   ranks, sizeof ranks));
     if (differ < 0) return TUTTI_OK;
     return tutti__fail(
@@ -133,7 +141,7 @@ static tutti_status find_plain(tutti_comm *comm, const tutti_params *params, boo
     return tutti__comm_all(comm, !params->desc.gradient_memory.alloc, "grad_sync_create", plain);
 }
 
-/* Local, but for plain and the duplicate. */
+/* Collective. */
 static tutti_status open_engine(tutti_grad_sync *sync, const tutti_params *params)
 {
     static const tutti__engine_table *const carriers[] = {
@@ -154,10 +162,12 @@ static tutti_status open_engine(tutti_grad_sync *sync, const tutti_params *param
         sync->leaves.total || engine->narrow || (engine->shards && style != TUTTI__STYLE_LOCAL);
     engine->table = tree ? &tutti__tree_engine : engine->carrier;
     engine->late = engine->shards > 1 && style == TUTTI__STYLE_STREAM;
+    engine->mover = sync->desc.engine;
     TUTTI_TRY(tutti_comm_agree(comm, find_plain(comm, params, &engine->plain)));
     tutti_status status = TUTTI_OK;
     if (sync->desc.timeline)
         status = tutti__timeline_open(comm, engine->range_count, &engine->times);
+    if (engine->late) status = tutti_comm_agree(comm, status); /* since its open is collective */
     if (status == TUTTI_OK && engine->table->open) status = engine->table->open(engine);
     if (status == TUTTI_OK) status = tutti__run_open(sync);
     TUTTI_TRY(tutti_comm_agree(comm, status));

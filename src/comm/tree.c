@@ -7,6 +7,7 @@
  * the bytes.  A sharded store's ranges have no second swap, and without leaves, there and where
  * gradients travel in bf16, each rank's gradient is a root, which are added in rank order.  On a
  * stream they are added late, so that what is received has room for all ranges. */
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "comm/engine.h"
@@ -22,6 +23,8 @@ typedef struct tree {
     void *received;            /* roots of the other ranks, ... */
     char **places;             /* ... those of each range */
     char *own_wire;            /* late, in bf16: room for this rank's part of one slice */
+    size_t *ahead;             /* of each range: bytes of one root's slices of the ranges before */
+    void **received_of;        /* copy engines: where other ranks receive */
     tutti__piece *pieces;      /* room for a swap's messages */
 } tree;
 
@@ -77,6 +80,18 @@ static char *received(const tutti__engine *engine, const tutti__engine_range *ra
     const tutti__leaves *leaves = engine->leaves;
     int other = root < leaves->first_root ? root : root - leaves->own_roots;
     return t->places[range - engine->ranges] + (size_t)other * slice_bytes(engine, range);
+}
+
+/* The same of this rank's root k, where another rank receives it. */
+static char *received_by(const tutti__engine *engine, int r, int rank, int k)
+{
+    const tree *t = engine->tree;
+    const tutti__leaves *leaves = engine->leaves;
+    const int begin = leaves->rank_roots[rank], end = leaves->rank_roots[rank + 1];
+    const size_t others = (size_t)(leaves->roots - (end - begin));
+    const int root = leaves->first_root + k, other = root < begin ? root : root - (end - begin);
+    return (char *)t->received_of[rank] + others * t->ahead[r] +
+           (size_t)other * slice_bytes(engine, &engine->ranges[r]);
 }
 
 static bool is_own(const tutti__engine *engine, int root)
@@ -152,6 +167,30 @@ static void add_piece(tutti__piece *pieces, int *count, int peer, char *data, sl
         (tutti__piece){peer, data + (size_t)part.begin * size, part.end - part.begin};
 }
 
+/* Copy engines: writes each other rank's slice of all own roots into its memory. */
+static tutti_status tree_push(tutti__engine *engine, int r)
+{
+    tutti_comm *comm = engine->comm;
+    const tutti__engine_range *range = &engine->ranges[r];
+    const tutti__stream stream = range->work.stream;
+    const size_t size = tutti__size_of(range->wire.dtype);
+    if (r == 0)
+        TUTTI_TRY(tutti__engine_await(engine, stream, tutti__word_room(engine, 0),
+                                      "gradient exchange", range->work.sequence));
+    for (int i = 1; i < comm->world_size; i++) {
+        const int peer = (comm->rank + i) % comm->world_size;
+        const slice part = slice_of(engine, range, peer);
+        const size_t skip = (size_t)part.begin * size, bytes = (size_t)part.end * size - skip;
+        for (int k = 0; k < engine->roots && bytes > 0; k++)
+            TUTTI_TRY(comm->backend->run.copy(comm->device, stream, received_by(engine, r, peer, k),
+                                              own_root(engine, range, k) + skip, bytes));
+        engine->bytes_sent += (int64_t)bytes * engine->roots;
+        TUTTI_TRY(comm->transport->peers->post(engine->peers, stream, peer,
+                                               tutti__word_piece(engine, r, comm->rank)));
+    }
+    return TUTTI_OK;
+}
+
 /* Round 0 exchanges the roots, round 1 the sums of the slices. */
 static tutti_status tree_start(tutti__engine *engine, int r)
 {
@@ -163,6 +202,7 @@ static tutti_status tree_start(tutti__engine *engine, int r)
     const size_t size = tutti__size_of(range->wire.dtype);
     const slice own = slice_of(engine, range, rank);
     tutti__swap swap = {.dtype = range->wire.dtype, .sends = t->pieces};
+    if (engine->peers) return tree_push(engine, r);
     for (int peer = 0; peer < world; peer++)
         for (int k = scatters ? 0 : engine->roots - 1; peer != rank && k < engine->roots; k++)
             add_piece(swap.sends, &swap.send_count, peer, own_root(engine, range, k),
@@ -247,6 +287,9 @@ static tutti_status tree_arrived(tutti__engine *engine, int r, bool *another)
     const tutti__engine_range *range = &engine->ranges[r];
     if (range->work.round == 1) return TUTTI_OK;
     *another = !whole(engine, range) && !engine->shards;
+    if (engine->peers)
+        TUTTI_TRY(tutti__engine_await(engine, range->work.stream, tutti__word_piece(engine, r, 0),
+                                      "gradient exchange", range->work.sequence));
     return add_slices(engine, range);
 }
 
@@ -259,7 +302,7 @@ static tutti_status open_slots(tutti__engine *engine, tree *t)
     /* A message of NCCL hangs unless both sides' memory is registered, as gradients may be, or
      * neither's is; so messages go from slots to slots. */
     t->apart = comm->transport->style == TUTTI__STYLE_STREAM && leaves->roots > leaves->own_roots &&
-               !engine->narrow && !engine->plain;
+               !engine->narrow && !engine->plain && !engine->peers;
     const int slots =
         t->apart && leaves->own_roots > leaves->slots ? leaves->own_roots : leaves->slots;
     void *memory = NULL;
@@ -291,7 +334,6 @@ static tutti_status open_narrowed(tutti__engine *engine, tree *t)
     size_t bytes = 0, most = 0;
     for (int r = 0; r < engine->range_count; r++) {
         tutti__engine_range *range = &engine->ranges[r];
-        range->wire.dtype = TUTTI_BF16;
         if (slice_bytes(engine, range) > most) most = slice_bytes(engine, range);
         const size_t one = (tutti__engine_wire_bytes(range) + 255) / 256 * 256;
         if (all || one > bytes) bytes = all ? bytes + one : one;
@@ -311,6 +353,71 @@ static tutti_status open_narrowed(tutti__engine *engine, tree *t)
     return TUTTI_OK;
 }
 
+/* Copy engines: every range has its place in memory that is there already. */
+static tutti_status place_received(tutti__engine *engine, tree *t)
+{
+    const size_t others = (size_t)(engine->leaves->roots - engine->leaves->own_roots);
+    for (int r = 0; r < engine->range_count; r++)
+        t->places[r] = (char *)t->received + others * t->ahead[r];
+    return TUTTI_OK;
+}
+
+/* Tries copy engines.  *why: empty if they are in use; the same on all ranks. */
+static tutti_status try_peers(tutti__engine *engine, tree *t, char *why, size_t size)
+{
+    tutti_comm *comm = engine->comm;
+    const tutti__peers_table *table = comm->transport->peers;
+    const size_t others = (size_t)(engine->leaves->roots - engine->leaves->own_roots);
+    const size_t bytes = others * t->ahead[engine->range_count];
+    bool works = false, proven = false;
+    if (!table) {
+        snprintf(why, size, "the transport has no access to other ranks' memory");
+        return TUTTI_OK;
+    }
+    TUTTI_TRY(table->open(comm, tutti__word_count(engine), &engine->peers, why, size));
+    if (!engine->peers) return TUTTI_OK;
+    TUTTI_TRY(table->alloc(engine->peers, bytes, &t->received, t->received_of, why, size));
+    if (t->received)
+        TUTTI_TRY(
+            table->prove(engine->peers, t->received, t->received_of, &works, &proven, why, size));
+    if (works && !proven && engine->mover == TUTTI_ENGINE_AUTO)
+        snprintf(why, size, "transfers need multiprocessors");
+    if (works && (proven || engine->mover == TUTTI_ENGINE_COPY)) {
+        engine->bytes_held += (int64_t)bytes;
+        if (comm->rank == 0)
+            tutti__log(proven ? TUTTI_LOG_INFO : TUTTI_LOG_WARN,
+                       "a sharded store's exchange by copies between GPUs, %s",
+                       proven ? "on copy engines" : "which may need multiprocessors");
+        return TUTTI_OK;
+    }
+    table->close(&engine->peers); /* frees t->received */
+    t->received = NULL;
+    return TUTTI_OK;
+}
+
+/* Collective: all ranks use copy engines, or none does. */
+static tutti_status open_peers(tutti__engine *engine, tree *t)
+{
+    tutti_comm *comm = engine->comm;
+    char why[192] = "";
+    t->ahead = calloc((size_t)engine->range_count + 1, sizeof *t->ahead);
+    t->received_of = calloc((size_t)comm->world_size, sizeof *t->received_of);
+    TUTTI_TRY(
+        tutti_comm_agree(comm, t->ahead && t->received_of
+                                   ? TUTTI_OK
+                                   : tutti__fail(TUTTI_ERR_MEMORY, "grad_sync_create: no memory")));
+    for (int r = 0; r < engine->range_count; r++)
+        t->ahead[r + 1] = t->ahead[r] + slice_bytes(engine, &engine->ranges[r]);
+    TUTTI_TRY(try_peers(engine, t, why, sizeof why));
+    if (engine->peers) return TUTTI_OK;
+    if (engine->mover == TUTTI_ENGINE_COPY)
+        return tutti__fail(TUTTI_ERR_UNSUPPORTED,
+                           "grad_sync_create: engine is copy, which cannot be used: %s", why);
+    if (comm->rank == 0)
+        tutti__log(TUTTI_LOG_INFO, "a sharded store's exchange by the transport: %s", why);
+    return TUTTI_OK;
+}
+
 /* Room for what the other ranks send. */
 static tutti_status open_received(tutti__engine *engine, tree *t)
 {
@@ -324,6 +431,7 @@ static tutti_status open_received(tutti__engine *engine, tree *t)
     t->places = calloc((size_t)engine->range_count + 1, sizeof *t->places);
     if (!t->pieces || !t->places)
         return tutti__fail(TUTTI_ERR_MEMORY, "grad_sync_create: no memory");
+    if (engine->peers) return place_received(engine, t);
     /* a stream processes one range at a time, unless sums are late; in host memory several are under
      * way at once */
     const bool on_host = comm->transport->style == TUTTI__STYLE_HOST;
@@ -359,7 +467,12 @@ static bool tree_close(tutti__engine *engine)
     if (idle && engine->device_roots) run->free(device, engine->device_roots);
     if (idle && engine->narrowed) run->free(device, engine->narrowed);
     if (idle && t->own_wire) run->free(device, t->own_wire);
-    if (idle && t->received) (engine->staged ? run->host_free : run->free)(device, t->received);
+    if (idle && engine->peers)
+        engine->comm->transport->peers->close(&engine->peers); /* frees what is received */
+    else if (idle && t->received)
+        (engine->staged ? run->host_free : run->free)(device, t->received);
+    free(t->ahead);
+    free(t->received_of);
     free(t->pieces);
     free(t->places);
     free(t);
@@ -376,6 +489,10 @@ static tutti_status tree_open(tutti__engine *engine)
     t->table.arrived = tree_arrived;
     t->table.close = tree_close;
     engine->table = &t->table;
+    if (engine->narrow)
+        for (int r = 0; r < engine->range_count; r++) engine->ranges[r].wire.dtype = TUTTI_BF16;
+    if (engine->late && engine->range_count > 0 && engine->mover != TUTTI_ENGINE_TRANSPORT)
+        TUTTI_TRY(open_peers(engine, t));
     TUTTI_TRY(open_slots(engine, t));
     if (engine->narrow) TUTTI_TRY(open_narrowed(engine, t));
     TUTTI_TRY(open_received(engine, t));

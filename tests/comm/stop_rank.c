@@ -3,10 +3,11 @@
  * or uses another count than the others; or some ranks come late, have gone on, or wait with
  * another communicator.  Started by test_stop.
  *
- * usage: stop_rank host|cuda mpi|nccl POINT SECONDS POINT  setup verb exchange launches agree
+ * usage: stop_rank host|cuda mpi|nccl|copy POINT SECONDS POINT  setup verb exchange launches agree
  * barrier destroy mixed counts
  *        late middle midway apart
- *        shard_exchange shard_update shard_gather: with a sharded store
+ *        shard_exchange shard_update shard_gather shard_launches gives_up_shard: with a sharded
+ *        store, over nccl with copy engines as copy
  *        gives_up_verb gives_up_exchange: the last rank aborts the communicator */
 #include <mpi.h>
 #include <signal.h>
@@ -133,6 +134,14 @@ static void leave(tutti_status status)
     fflush(stdout);
 }
 
+static tutti_status launch_on(tutti_context *ctx, float *data)
+{
+    tutti_status status = TUTTI_OK;
+    for (int i = 0; i < LAUNCHES && status == TUTTI_OK; i++)
+        status = tutti_zero(ctx, data, sizeof *data);
+    return status;
+}
+
 /* One step of the exchange; the chosen point lies between the first and the second gradient. */
 static tutti_status step(tutti_grad_sync *sync, tutti_comm *comm, tutti_context *ctx,
                          tutti_param *params, bool stops)
@@ -149,22 +158,28 @@ static tutti_status step(tutti_grad_sync *sync, tutti_comm *comm, tutti_context 
     }
     tutti_status status = tutti_grad_sync_finish(sync, ctx);
     /* far more than CUDA queues: a launch waits for room, and the library does not poll there */
-    float *data = params[0].grad.data;
-    for (int i = 0; stops && strcmp(point, "launches") == 0 && i < LAUNCHES; i++)
-        if (status == TUTTI_OK) status = tutti_zero(ctx, data, sizeof *data);
+    if (status == TUTTI_OK && stops && chosen("launches"))
+        status = launch_on(ctx, params[0].grad.data);
     return status == TUTTI_OK ? tutti_context_synchronize(ctx) : status;
 }
 
 /* A step of a sharded store, then another one with a point in it. */
-static tutti_status shard_step(tutti_grad_sync *sync, tutti_adamw *adamw, tutti_context *ctx,
-                               tutti_step_block *block, tutti_params *store, bool stops)
+static tutti_status shard_step(tutti_grad_sync *sync, tutti_comm *comm, tutti_adamw *adamw,
+                               tutti_context *ctx, tutti_step_block *block, tutti_params *store,
+                               bool stops)
 {
     tutti_status status = TUTTI_OK;
     for (int i = 0; i < tutti_params_count(store) && status == TUTTI_OK; i++) {
-        if (i == 1 && stops) at("shard_exchange");
+        if (i == 1 && stops) {
+            at("shard_exchange");
+            at("shard_launches");
+            if (gives_up_at("gives_up_shard", comm, &status)) return status;
+        }
         status = tutti_grad_sync_ready_param(sync, ctx, tutti_params_get(store, i));
     }
     if (status == TUTTI_OK) status = tutti_grad_sync_finish(sync, ctx);
+    if (status == TUTTI_OK && stops && chosen("shard_launches"))
+        status = launch_on(ctx, tutti_params_get(store, 0)->grad.data);
     if (stops) at("shard_update"); /* the others are in the sum of the gradients' squares */
     if (status == TUTTI_OK) status = tutti_adamw_update(adamw, ctx, block);
     if (stops) at("shard_gather");
@@ -172,8 +187,12 @@ static tutti_status shard_step(tutti_grad_sync *sync, tutti_adamw *adamw, tutti_
     return status == TUTTI_OK ? tutti_context_synchronize(ctx) : status;
 }
 
+static tutti_engine engine; /* of the sharded store */
+
 static tutti_status sharded(tutti_context *ctx, tutti_comm *comm)
 {
+    tutti_grad_sync_desc options = TUTTI_GRAD_SYNC_DESC_INIT;
+    options.engine = engine;
     static tutti_param params[PARAMS];
     tutti_params_desc desc = TUTTI_PARAMS_DESC_INIT;
     tutti_params *store = NULL;
@@ -191,12 +210,12 @@ static tutti_status sharded(tutti_context *ctx, tutti_comm *comm)
         status = tutti_params_add_param(store, &params[i]);
     }
     if (status == TUTTI_OK) status = tutti_params_build(store, ctx);
-    if (status == TUTTI_OK) status = tutti_grad_sync_create(ctx, comm, store, NULL, &sync);
+    if (status == TUTTI_OK) status = tutti_grad_sync_create(ctx, comm, store, &options, &sync);
     if (status == TUTTI_OK) status = tutti_adamw_create(ctx, store, NULL, &adamw);
     if (status == TUTTI_OK) status = tutti_step_block_create(ctx, &block);
     if (status == TUTTI_OK) status = tutti_step_block_set(block, ctx, &values);
     for (int stops = 0; stops < 2 && status == TUTTI_OK; stops++)
-        status = shard_step(sync, adamw, ctx, block, store, stops);
+        status = shard_step(sync, comm, adamw, ctx, block, store, stops);
     tutti_grad_sync_destroy(&sync);
     return status;
 }
@@ -235,7 +254,7 @@ static tutti_status run(tutti_context *ctx, tutti_transport transport, double ti
     if (status != TUTTI_OK) return status;
 
     tutti_comm *other = NULL;
-    if (!strncmp(point, "shard", 5)) return sharded(ctx, *comm);
+    if (strstr(point, "shard")) return sharded(ctx, *comm);
     if (chosen("late")) return late(*comm, ctx, timeout);
     if (chosen("middle")) return middle(*comm, ctx, grads);
     if (chosen("midway")) return midway(*comm, ctx, grads, timeout);
@@ -278,8 +297,10 @@ int main(int argc, char **argv)
     MPI_Comm_rank(node, &local);
     point = argv[3];
     bool cuda = strcmp(argv[1], "cuda") == 0;
+    const bool copies = strcmp(argv[2], "copy") == 0;
     tutti_transport transport =
-        strcmp(argv[2], "nccl") == 0 ? TUTTI_TRANSPORT_NCCL : TUTTI_TRANSPORT_MPI;
+        copies || strcmp(argv[2], "nccl") == 0 ? TUTTI_TRANSPORT_NCCL : TUTTI_TRANSPORT_MPI;
+    engine = copies ? TUTTI_ENGINE_COPY : TUTTI_ENGINE_TRANSPORT;
     tutti_context_desc desc = TUTTI_CONTEXT_DESC_INIT;
     desc.backend = cuda ? TUTTI_BACKEND_CUDA : TUTTI_BACKEND_HOST;
     int devices = 1;

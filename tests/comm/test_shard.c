@@ -10,6 +10,9 @@
 #include "tutti/adamw.h"
 #include "tutti/sgd.h"
 
+/* What moves gradients and values. */
+static tutti_engine engine = TUTTI_ENGINE_TRANSPORT;
+
 enum { PARAMS = 8, FROZEN = 4, TIED = 6, STEPS = 3, LEAVES = 8 };
 /* some shorter than a slice, some longer than a range; the last but one shares the third's slot */
 static const int64_t sizes[PARAMS] = {700, 90001, 3000, 150000, 5000, 1, 3000, 40000};
@@ -317,6 +320,13 @@ static void check_slices(const tutti_params *store)
           (long long)store->trained);
 }
 
+static void check_engine(const tutti_grad_sync *sync)
+{
+    tutti_grad_sync_info info = {.engine = TUTTI_ENGINE_AUTO};
+    CHECK_OK(tutti_grad_sync_get_info(sync, &info));
+    CHECK(info.engine == engine, "engine %d, want %d", (int)info.engine, (int)engine);
+}
+
 static void one_case(tutti_context *ctx, tutti_comm *comm, const types *types, size_t range_bytes,
                      order order)
 {
@@ -332,8 +342,10 @@ static void one_case(tutti_context *ctx, tutti_comm *comm, const types *types, s
     tutti_grad_sync_desc desc = TUTTI_GRAD_SYNC_DESC_INIT;
     desc.leaves = leaves ? LEAVES : 0;
     desc.wire = order == NARROW ? TUTTI_BF16 : 0;
+    desc.engine = engine;
     tutti_grad_sync *sync = NULL;
     CHECK_OK(tutti_grad_sync_create(ctx, comm, sharded.store, &desc, &sync));
+    check_engine(sync);
     CHECK_OK(tutti_comm_broadcast_params(comm, ctx, sharded.store));
     for (int step = 0; sync && step < STEPS; step++) {
         update_sharded(&sharded, sync, step, leaves);
@@ -376,7 +388,9 @@ static void open_pair(tutti_context *ctx, tutti_comm *comm, pair *pair)
     pair->model = make(ctx, &desc);
     pair->sync = NULL;
     build(&pair->model, types);
-    CHECK_OK(tutti_grad_sync_create(ctx, comm, pair->model.store, NULL, &pair->sync));
+    tutti_grad_sync_desc options = TUTTI_GRAD_SYNC_DESC_INIT;
+    options.engine = engine;
+    CHECK_OK(tutti_grad_sync_create(ctx, comm, pair->model.store, &options, &pair->sync));
 }
 
 static void close_pair(pair *pair)
@@ -435,6 +449,39 @@ static void diverged(tutti_context *ctx, tutti_comm *comm)
 }
 RIG_OVER(diverged)
 
+/* A sum that is waited for before others are ready is the one that finish leaves. */
+static void early(tutti_context *ctx, tutti_comm *comm)
+{
+    pair p;
+    open_pair(ctx, comm, &p);
+    model *m = &p.model;
+    const tutti_tensor *grad = &m->params[PARAMS - 1].grad;
+    tutti_context *other = harness_new_context(tutti_context_device(ctx), 1);
+    for (int step = 0; step < 3; step++) {
+        char *seen = NULL;
+        for (int i = PARAMS - 1; i >= 0; i--) {
+            if (trained(i)) {
+                double *values = part_of(step, rig_rank(), i, true);
+                copy_to(ctx, &m->params[i].grad, values);
+                free(values);
+            }
+            if (i != FROZEN) CHECK_OK(tutti_grad_sync_ready_param(p.sync, ctx, &m->params[i]));
+            if (i != 2) continue; /* all that share a range with the last one are ready */
+            CHECK_OK(tutti_grad_sync_wait(p.sync, other, &m->params[PARAMS - 1]));
+            seen = bytes_of(other, grad, 0, sizes[PARAMS - 1]);
+        }
+        CHECK_OK(tutti_grad_sync_finish(p.sync, ctx));
+        char *left = bytes_of(ctx, grad, 0, sizes[PARAMS - 1]);
+        CHECK(memcmp(seen, left, (size_t)sizes[PARAMS - 1] * sizeof(float)) == 0,
+              "step %d: the sum has changed", step);
+        free(seen);
+        free(left);
+    }
+    tutti_context_destroy(&other);
+    close_pair(&p);
+}
+RIG_OVER(early)
+
 /* Memory besides the store's: what two ranges receive, and where messages must not come from
  * gradients a copy of these. */
 static void held(tutti_context *ctx, tutti_comm *comm)
@@ -450,6 +497,13 @@ static void held(tutti_context *ctx, tutti_comm *comm)
         CHECK(info.bytes_held <= 2 * largest * (int64_t)sizeof(float),
               "the exchange holds %lld bytes, a range has %lld", (long long)info.bytes_held,
               (long long)(largest * (int64_t)sizeof(float)));
+    /* what all ranges receive */
+    const int64_t parts = (info.bytes + (int64_t)(largest * info.ranges)) / rig_size();
+    if (engine == TUTTI_ENGINE_COPY)
+        CHECK(info.bytes_held <= (rig_size() - 1) * (parts + info.ranges * 256 +
+                                                     info.ranges * TUTTI__NORM_RUN * 4),
+              "the exchange holds %lld bytes of %lld", (long long)info.bytes_held,
+              (long long)info.bytes);
     CHECK(info.ranges == p.model.store->range_count && info.ranges > 2, "%d ranges", info.ranges);
     close_pair(&p);
 }
@@ -512,10 +566,101 @@ static void refused(tutti_context *ctx, tutti_comm *comm)
 }
 RIG_OVER(refused)
 
+/* An engine that cannot be used is refused by all ranks, with the reason, and another one works. */
+static void engines(tutti_context *ctx, tutti_comm *comm)
+{
+    const types *types = &all_types[3];
+    const int world = rig_size();
+    tutti_params_desc desc = desc_of(types, world, rig_rank(), 0);
+    tutti_grad_sync_desc options = TUTTI_GRAD_SYNC_DESC_INIT;
+    tutti_grad_sync *sync = NULL;
+    model m = make(ctx, &desc);
+    build(&m, types);
+    options.engine = (tutti_engine)(TUTTI_ENGINE_COPY + 1);
+    CHECK_FAILS(TUTTI_ERR_ARG, "engine is 3",
+                tutti_grad_sync_create(ctx, comm, m.store, &options, &sync));
+    options.engine = TUTTI_ENGINE_COPY;
+    if (world > 1 && tutti_comm_transport(comm) == TUTTI_TRANSPORT_MPI)
+        CHECK_FAILS(TUTTI_ERR_UNSUPPORTED, "engine is copy",
+                    tutti_grad_sync_create(ctx, comm, m.store, &options, &sync));
+    if (world > 1 && rig_rank() == world - 1) options.engine = TUTTI_ENGINE_TRANSPORT;
+    if (world > 1 && tutti_comm_transport(comm) == TUTTI_TRANSPORT_NCCL)
+        CHECK_FAILS(TUTTI_ERR_COMM, "engine",
+                    tutti_grad_sync_create(ctx, comm, m.store, &options, &sync));
+    CHECK_OK(tutti_grad_sync_create(ctx, comm, m.store, NULL, &sync));
+    tutti_grad_sync_destroy(&sync);
+    drop(&m);
+    desc = desc_of(types, 0, 0, 0);
+    m = make(ctx, &desc);
+    build(&m, types);
+    options.engine = TUTTI_ENGINE_COPY;
+    if (world > 1)
+        CHECK_FAILS(TUTTI_ERR_UNSUPPORTED, "engine is copy",
+                    tutti_grad_sync_create(ctx, comm, m.store, &options, &sync));
+    drop(&m);
+}
+RIG_OVER(engines)
+
+#ifdef RIG_WITH_MPI
+/* Skips the test, with the reason, if copy engines cannot be used. */
+static bool can_copy(tutti_context *ctx, tutti_comm *comm)
+{
+    const tutti_params_desc desc = desc_of(&all_types[0], rig_size(), rig_rank(), 0);
+    tutti_grad_sync_desc options = TUTTI_GRAD_SYNC_DESC_INIT;
+    tutti_grad_sync *sync = NULL;
+    model m = make(ctx, &desc);
+    build(&m, &all_types[0]);
+    options.engine = TUTTI_ENGINE_COPY;
+    const tutti_status status = tutti_grad_sync_create(ctx, comm, m.store, &options, &sync);
+    if (status == TUTTI_ERR_UNSUPPORTED)
+        harness_skip("%s", tutti_last_error());
+    else
+        CHECK_OK(status);
+    tutti_grad_sync_destroy(&sync);
+    drop(&m);
+    return status == TUTTI_OK;
+}
+
+static void over_copies(void (*test)(tutti_context *ctx, tutti_comm *comm))
+{
+    tutti_context *ctx = rig_context();
+    tutti_comm *comm = rig_comm(ctx, TUTTI_TRANSPORT_NCCL, 0);
+    if (!comm) return;
+    if (can_copy(ctx, comm)) {
+        engine = TUTTI_ENGINE_COPY;
+        test(ctx, comm);
+        engine = TUTTI_ENGINE_TRANSPORT;
+    }
+    tutti_comm_destroy(&comm);
+}
+
+#define BY_COPIES(test)             \
+    static void test##_copies(void) \
+    {                               \
+        over_copies(test);          \
+    }
+BY_COPIES(updates)
+BY_COPIES(skips)
+BY_COPIES(diverged)
+BY_COPIES(early)
+BY_COPIES(held)
+#endif
+
 static const rig_test tests[] = {
-    RIG_ROWS("updates", updates, 1, 0),   RIG_ROWS("skips", skips, 1, 0),
-    RIG_ROWS("diverged", diverged, 2, 0), RIG_ROWS("held", held, 2, 0),
+    RIG_ROWS("updates", updates, 1, 0),
+    RIG_ROWS("skips", skips, 1, 0),
+    RIG_ROWS("diverged", diverged, 2, 0),
+    RIG_ROWS("early", early, 1, 0),
+    RIG_ROWS("held", held, 2, 0),
     RIG_ROWS("refused", refused, 1, 0),
+    RIG_ROWS("engines", engines, 1, 0),
+#ifdef RIG_WITH_MPI
+    {"updates by copy engines", updates_copies, 2, 0, true},
+    {"skips by copy engines", skips_copies, 2, 0, true},
+    {"diverged by copy engines", diverged_copies, 2, 0, true},
+    {"early by copy engines", early_copies, 2, 0, true},
+    {"held by copy engines", held_copies, 2, 0, true},
+#endif
 };
 
 int main(int argc, char **argv)
