@@ -199,7 +199,9 @@ void tutti__param_fill(const tutti_param *param, const char *name, uint64_t seed
 {
     uint64_t key = tutti__hash(TUTTI__HASH_START, &seed, sizeof seed);
     key = tutti__hash(key, name, strlen(name));
-    for (int64_t i = 0, count = tutti_tensor_count(&param->value); i < count; i++) {
+    const int64_t count = tutti_tensor_count(&param->value);
+#pragma omp parallel for schedule(static) if (count >= 1 << 20)
+    for (int64_t i = 0; i < count; i++) {
         double value = param->init == TUTTI_INIT_UNIFORM ? param->init_bound * uniform(key, i)
                        : param->init == TUTTI_INIT_ONE   ? 1.0
                                                          : 0.0;
