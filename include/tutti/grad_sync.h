@@ -85,17 +85,20 @@ TUTTI_API tutti_grad_sync_desc tutti_grad_sync_desc_default(void);
  * gradients stay as they are.  TUTTI_ERR_ARG with leaves, whose bits would depend on the number of
  * ranks, and where a gradient is not f32; TUTTI_ERR_UNSUPPORTED beyond 256 ranks. */
 
-/* Engines.  A sharded store's pieces can travel by the GPUs' copy engines, which take no
- * multiprocessor from backward: each rank writes into memory of the others.  That needs transport
+/* Engines.  A sharded store's gradients and values can travel by the GPUs' copy engines, which take
+ * no multiprocessor from backward: each rank writes into memory of the others.  That needs transport
  * nccl, ranks that are processes of one host, and GPUs that can write into each other's memory.
  * AUTO uses it if a transfer has arrived while a kernel held every multiprocessor, which
- * tutti_grad_sync_create tries on all ranks together; otherwise, as by TRANSPORT, NCCL's kernels
+ * tutti_grad_sync_create tries on all ranks together; otherwise, as with TRANSPORT, NCCL's kernels
  * send and receive.  COPY is TUTTI_ERR_UNSUPPORTED where ranks cannot write into each other's
- * memory, with the reason, or the store is not sharded; with one rank nothing travels, and it is
- * not looked at.  The choice is logged by rank 0, and is in tutti_grad_sync_info.  It changes no
- * bit.  Captured steps take either, and steps may be captured and not by turns, the same on all
- * ranks.  A store's ranges must then not be freed by a rank before all have destroyed the exchange,
- * which therefore waits for the others up to half a second. */
+ * memory, with the reason, or where the store is not sharded; with one rank nothing travels, and
+ * any engine will do.  Rank 0 logs the choice, and tutti_grad_sync_info has it.  It changes no bit,
+ * and steps may be captured with either.
+ *
+ * With copy engines a rank's values are written by other ranks from the start of an update (or a
+ * refresh) on to its end, in stream order of the context that it was given.  Other ranks have the
+ * store's memory open until they destroy the exchange; so destroying it waits up to half a second
+ * for the others to do so, and a rank should not free a store much earlier than the others. */
 
 /* An exchange of a built store's gradients.  It keeps the communicator and the store alive.  A
  * sharded store, whose numbers must be the communicator's, has one at a time (TUTTI_ERR_STATE).

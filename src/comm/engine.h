@@ -106,14 +106,17 @@ tutti_status tutti__engine_narrow(tutti__engine *engine, int range, tutti__strea
 tutti_status tutti__engine_widen(const tutti__engine *engine, int range, tutti__stream stream,
                                  const void *from);
 
-/* Words of peers, of the rank that awaits them, by the rank that posts them.  Of a step: its piece
- * of a range has arrived; it has added this rank's pieces of the step before, so that there is room
- * for the next ones.  The same of values.
+/* Words of peers, of the rank that awaits them, by the rank that posts them.  Of a step: its pieces
+ * of a range have arrived; there is room for the first pieces of the next step, as it has added
+ * those of the step before.  Of a gather of values: they have arrived; they may be written.
  *
- * No word is posted twice without being awaited.  A rank posts a range's word once a step, after it
- * has awaited the other's room of this step; which the other posts when it has awaited all ranges'
- * words of the step before.  And it posts room once a step, after it has awaited all pieces of the
- * step; of which the other has sent the first after it awaited the room before that. */
+ * No word is posted again before it has been awaited.  In a step a rank awaits the room of all
+ * others before it sends a piece, then all others' pieces of every range, empty ones too, then it
+ * posts room.  So a range's word follows the receiver's room, which it posts when it has awaited
+ * that range's word of the step before; and room follows the pieces of the other rank, which that
+ * one sends when it has awaited the room before.  In a gather a rank posts room, awaits the others'
+ * room, sends and posts values, and awaits the others' values: the same, but that room is posted
+ * first. */
 static inline int tutti__word_piece(const tutti__engine *engine, int range, int rank)
 {
     return range * engine->comm->world_size + rank;
@@ -122,17 +125,17 @@ static inline int tutti__word_room(const tutti__engine *engine, int rank)
 {
     return tutti__word_piece(engine, engine->range_count, rank);
 }
-static inline int tutti__word_values(const tutti__engine *engine, int range, int rank)
+static inline int tutti__word_values(const tutti__engine *engine, int rank)
 {
-    return tutti__word_piece(engine, engine->range_count + 1 + range, rank);
+    return tutti__word_piece(engine, engine->range_count + 1, rank);
 }
 static inline int tutti__word_values_room(const tutti__engine *engine, int rank)
 {
-    return tutti__word_values(engine, engine->range_count, rank);
+    return tutti__word_piece(engine, engine->range_count + 2, rank);
 }
 static inline int tutti__word_count(const tutti__engine *engine)
 {
-    return tutti__word_values_room(engine, engine->comm->world_size);
+    return tutti__word_piece(engine, engine->range_count + 3, 0);
 }
 
 /* Awaits the words of all other ranks, of which `first` is rank 0's; posts this word on all of

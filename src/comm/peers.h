@@ -22,8 +22,8 @@ typedef struct tutti__peers_table {
      * that rank's lies on this one.  *own NULL: as above. */
     tutti_status (*alloc)(tutti__peers *peers, size_t bytes, void **own, void **theirs, char *why,
                           size_t size);
-    /* Collective.  The same with memory of the caller's, which begins at `base`; theirs[rank] is
-     * that rank's `at`.  *shared false: as above. */
+    /* Collective.  The same with memory of the caller's, an allocation that begins at `base` and is
+     * not in use; theirs[rank] is that rank's `at`.  *shared false: as above. */
     tutti_status (*share)(tutti__peers *peers, void *base, const void *at, void **theirs,
                           bool *shared, char *why, size_t size);
     /* Collective.  Writes into memory of alloc and posts words.  *works: what was written arrived on

@@ -49,8 +49,9 @@ static tutti_status gather_range(tutti_comm *comm, tutti_context *ctx, char *val
 
 static tutti_status gather(tutti__shard_link *self, tutti_context *ctx)
 {
-    const tutti_grad_sync *sync = sync_of(self);
+    tutti_grad_sync *sync = sync_of(self);
     tutti_comm *comm = sync->comm;
+    if (sync->gather.copies) return tutti__gather_end(&sync->gather, ctx);
     const tutti_params *params = sync->params;
     for (int r = 0; r < params->range_count; r++) {
         const tutti__span *range = &params->ranges[r];
@@ -64,9 +65,23 @@ static tutti_status gather(tutti__shard_link *self, tutti_context *ctx)
     return TUTTI_OK;
 }
 
+static tutti_status begin(tutti__shard_link *self, tutti_context *ctx)
+{
+    return tutti__gather_begin(&sync_of(self)->gather, ctx);
+}
+
+static tutti_status send(tutti__shard_link *self, tutti_context *ctx, int index)
+{
+    return tutti__gather_send(&sync_of(self)->gather, ctx, index);
+}
+
 void tutti__shard_attach(tutti_grad_sync *sync)
 {
-    sync->link = (tutti__shard_link){sum, gather};
+    sync->link = (tutti__shard_link){.sum = sum, .gather = gather};
+    if (sync->gather.copies) {
+        sync->link.begin = begin;
+        sync->link.send = send;
+    }
     if (sync->params->desc.shards > 1) sync->params->link = &sync->link;
 }
 

@@ -4,6 +4,7 @@
 #define TUTTI_COMM_SYNC_H
 
 #include "comm/engine.h"
+#include "comm/gather.h"
 #include "comm/gradients.h"
 #include "core/ready.h"
 #include "tutti/grad_sync.h"
@@ -28,6 +29,7 @@ struct tutti_grad_sync {
     tutti__engine engine;
     int64_t steps;
     tutti__shard_link link; /* what a sharded store is given */
+    tutti__gather gather;   /* of its values by copy engines */
     bool failed;
     char why[TUTTI__MESSAGE_MAX];
 };

@@ -201,6 +201,8 @@ static tutti_status create(tutti_context *ctx, tutti_comm *comm, tutti_params *p
     if (status == TUTTI_OK) status = tutti__gradients_compare(&made->gradients, comm);
     if (status == TUTTI_OK) status = tutti_comm_agree(comm, cut_ranges(made, params));
     if (status == TUTTI_OK) status = open_engine(made, params);
+    if (status == TUTTI_OK && made->engine.peers)
+        status = tutti__gather_open(&made->gather, &made->engine, ctx, params);
     if (status != TUTTI_OK) {
         if (made && made->comm) tutti_grad_sync_destroy(&made);
         free(made);
@@ -235,6 +237,7 @@ void tutti_grad_sync_destroy(tutti_grad_sync **sync)
     if (!sync || !*sync) return;
     tutti_grad_sync *s = *sync;
     tutti__engine *engine = &s->engine;
+    tutti__gather_close(&s->gather);
     if (!engine->table || !engine->table->close || engine->table->close(engine))
         tutti__run_close(s);
     tutti__timeline_close(&engine->times);

@@ -48,6 +48,10 @@ typedef struct tutti__shard_link {
                         int64_t count);
     /* Sends each rank's slices of the values to all ranks.  In stream order. */
     tutti_status (*gather)(struct tutti__shard_link *self, tutti_context *ctx);
+    /* Optional, both or neither, before gather: it can begin, as nothing before reads the values of
+     * other ranks' slices; the values of own slice number `index` are final, in their order. */
+    tutti_status (*begin)(struct tutti__shard_link *self, tutti_context *ctx);
+    tutti_status (*send)(struct tutti__shard_link *self, tutti_context *ctx, int index);
 } tutti__shard_link;
 
 struct tutti_params {

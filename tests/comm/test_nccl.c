@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "rig.h"
+#include "tutti/adamw.h"
 #include "tutti/cross_entropy.h"
 #include "tutti/cuda.h"
 #include "tutti/nccl.h"
@@ -536,7 +537,143 @@ static void wait_elsewhere(void)
     tutti_context_destroy(&ctx);
 }
 
+/* Steps of a sharded store, in a graph and not, by turns: the values are those of the same steps
+ * without one, whose pieces are NCCL's messages. */
+enum { SHARD_COUNT = 100000 };
+typedef struct shard_model {
+    tutti_context *ctx;
+    tutti_params *store;
+    tutti_param params[PARAMS];
+    tutti_adamw *adamw;
+    tutti_step_block *block;
+    tutti_grad_sync *sync;
+} shard_model;
+
+static tutti_status open_shard(shard_model *m, tutti_comm *comm, tutti_engine engine)
+{
+    tutti_params_desc desc = TUTTI_PARAMS_DESC_INIT;
+    tutti_grad_sync_desc options = TUTTI_GRAD_SYNC_DESC_INIT;
+    const tutti_step_values values = {
+        .step = 1, .loss_weight = 1, .learning_rate = 0.01, .loss_scale = 1};
+    desc.shards = rig_size();
+    desc.shard = rig_rank();
+    desc.range_bytes = 1;
+    options.engine = engine;
+    CHECK_OK(tutti_params_create(m->ctx, &desc, &m->store));
+    for (int i = 0; i < PARAMS; i++) {
+        tutti_param *param = &m->params[i];
+        *param = (tutti_param){.lr_scale = 1, .init = TUTTI_INIT_UNIFORM, .init_bound = 1};
+        snprintf(param->name, sizeof param->name, "p%d", i);
+        param->value = tutti_tensor_1d(NULL, i == 1 ? TUTTI_F32 : TUTTI_BF16, SHARD_COUNT);
+        CHECK_OK(tutti_params_add_param(m->store, param));
+    }
+    CHECK_OK(tutti_params_build(m->store, m->ctx));
+    CHECK_OK(tutti_params_init(m->store, m->ctx, 5));
+    CHECK_OK(tutti_adamw_create(m->ctx, m->store, NULL, &m->adamw));
+    CHECK_OK(tutti_step_block_create(m->ctx, &m->block));
+    CHECK_OK(tutti_step_block_set(m->block, m->ctx, &values));
+    return tutti_grad_sync_create(m->ctx, comm, m->store, &options, &m->sync);
+}
+
+static void close_shard(shard_model *m)
+{
+    tutti_grad_sync_destroy(&m->sync);
+    tutti_adamw_destroy(&m->adamw);
+    tutti_step_block_destroy(&m->block);
+    tutti_params_destroy(&m->store);
+}
+
+static tutti_status run_shard(shard_model *m)
+{
+    tutti_status status = TUTTI_OK;
+    for (int i = PARAMS - 1; i >= 0 && status == TUTTI_OK; i--)
+        status = tutti_grad_sync_ready_param(m->sync, m->ctx, &m->params[i]);
+    if (status == TUTTI_OK) status = tutti_grad_sync_finish(m->sync, m->ctx);
+    return status == TUTTI_OK ? tutti_adamw_update(m->adamw, m->ctx, m->block) : status;
+}
+
+static void fill_shard(shard_model *m, int seed)
+{
+    for (int i = 0; i < PARAMS; i++) fill(m->ctx, m->params[i].grad.data, SHARD_COUNT, seed + i);
+}
+
+static void same_shards(shard_model *a, shard_model *b, const char *when, int turn)
+{
+    for (int i = 0; i < PARAMS; i++) {
+        const size_t bytes = SHARD_COUNT * tutti_dtype_size(a->params[i].value.dtype);
+        char *got = harness_calloc(bytes, 1), *want = harness_calloc(bytes, 1);
+        CHECK_OK(tutti_context_synchronize(a->ctx));
+        CHECK_OK(tutti_copy(a->ctx, got, a->params[i].value.data, bytes));
+        CHECK_OK(tutti_copy(a->ctx, want, b->params[i].value.data, bytes));
+        CHECK_OK(tutti_context_synchronize(a->ctx));
+        CHECK(memcmp(got, want, bytes) == 0, "%s %d: p%d differs", when, turn, i);
+        free(got);
+        free(want);
+    }
+}
+
+static void shard_turns(shard_model *graph_model, shard_model *plain, cudaStream_t stream)
+{
+    cudaGraph_t graph = NULL;
+    cudaGraphExec_t replay = NULL;
+    for (int turn = 0; turn < 8; turn++) {
+        fill_shard(graph_model, turn);
+        fill_shard(plain, turn);
+        CHECK_OK(run_shard(plain));
+        if (turn == 1) {
+            CHECK_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+            CHECK_OK(run_shard(graph_model));
+            CHECK_CUDA(cudaStreamEndCapture(stream, &graph));
+            CHECK_CUDA(cudaGraphInstantiate(&replay, graph, 0));
+        }
+        const bool replays = replay && turn % 4 != 0;
+        if (replays)
+            CHECK_CUDA(cudaGraphLaunch(replay, stream));
+        else
+            CHECK_OK(run_shard(graph_model));
+        same_shards(graph_model, plain, replays ? "replay" : "step", turn);
+    }
+    if (replay) CHECK_CUDA(cudaGraphExecDestroy(replay));
+    if (graph) CHECK_CUDA(cudaGraphDestroy(graph));
+}
+
+static void captured_shards(tutti_engine engine)
+{
+    int device = tutti_context_device(rig_context());
+    cudaStream_t stream;
+    CHECK_CUDA(cudaSetDevice(device));
+    CHECK_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    tutti_context *ctx = NULL;
+    CHECK_OK(tutti_context_create_on_stream(device, stream, &ctx));
+    tutti_comm *comm = rig_comm(ctx, TUTTI_TRANSPORT_NCCL, 0);
+    if (comm) {
+        shard_model graph_model = {.ctx = ctx}, plain = {.ctx = ctx};
+        const tutti_status status = open_shard(&graph_model, comm, engine);
+        if (status == TUTTI_ERR_UNSUPPORTED)
+            harness_skip("%s", tutti_last_error());
+        else if (CHECK_OK(status) && CHECK_OK(open_shard(&plain, comm, TUTTI_ENGINE_TRANSPORT)))
+            shard_turns(&graph_model, &plain, stream);
+        close_shard(&graph_model);
+        close_shard(&plain);
+    }
+    tutti_comm_destroy(&comm);
+    tutti_context_destroy(&ctx);
+    CHECK_CUDA(cudaStreamDestroy(stream));
+}
+
+static void captured_messages(void)
+{
+    captured_shards(TUTTI_ENGINE_TRANSPORT);
+}
+
+static void captured_copies(void)
+{
+    captured_shards(TUTTI_ENGINE_COPY);
+}
+
 static const rig_test tests[] = {
+    {"sharded steps captured", captured_messages, 2, 0, true},
+    {"sharded steps captured by copy engines", captured_copies, 2, 0, true},
     {"from the caller's NCCL communicator", from_nccl, 1, 0, true},
     {"captured over self", captured_self, 1, 1, true},
     {"captured over nccl", captured_nccl, 1, 0, true},

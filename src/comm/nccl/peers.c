@@ -396,11 +396,12 @@ static tutti_status peers_open(tutti_comm *comm, int words, tutti__peers **opene
 
 /* Sharing memory */
 
-/* What a rank has to share: its handle, where `at` is in it, and its first bytes. */
+/* What a rank has to share: its handle, where `at` is in it, and what it has put into its first
+ * bytes meanwhile. */
 typedef struct offer {
     cudaIpcMemHandle_t handle;
     int64_t skip;
-    unsigned char sample[64];
+    uint64_t sample[8];
 } offer;
 
 static void copy_and_wait(tutti__peers *peers, outcome *mine, void *dst, const void *src,
@@ -414,7 +415,7 @@ static void copy_and_wait(tutti__peers *peers, outcome *mine, void *dst, const v
 
 static void open_offer(tutti__peers *peers, int r, const offer *offer, void **theirs, outcome *mine)
 {
-    unsigned char seen[sizeof offer->sample];
+    uint64_t seen[8];
     void **opened = &peers->opened[peers->shared - 1][r];
     check_cuda(mine, cudaIpcOpenMemHandle(opened, offer->handle, cudaIpcMemLazyEnablePeerAccess),
                "cudaIpcOpenMemHandle");
@@ -432,11 +433,15 @@ static tutti_status peers_share(tutti__peers *peers, void *base, const void *at,
     tutti_comm *comm = peers->comm;
     outcome mine = {.well = true};
     offer own, *all = calloc((size_t)peers->world, sizeof *all);
+    uint64_t kept[8];
     memset(&own, 0, sizeof own);
+    for (int i = 0; i < 8; i++) own.sample[i] = new_token() + (uint64_t)i;
     if (!all || peers->shared == SHARED_MAX) fails(&mine, "share", "no memory");
     check_cuda(&mine, cudaSetDevice(peers->device), "cudaSetDevice");
     if (mine.well) check_cuda(&mine, cudaIpcGetMemHandle(&own.handle, base), "cudaIpcGetMemHandle");
-    copy_and_wait(peers, &mine, own.sample, base, sizeof own.sample);
+    copy_and_wait(peers, &mine, kept, base, sizeof kept);
+    copy_and_wait(peers, &mine, base, own.sample, sizeof own.sample);
+    const bool written = mine.well;
     own.skip = (const char *)at - (const char *)base;
     tutti_status status = all_well(comm, &mine, shared, why, size);
     if (status == TUTTI_OK && *shared)
@@ -447,8 +452,13 @@ static tutti_status peers_share(tutti__peers *peers, void *base, const void *at,
             if (r != peers->rank) open_offer(peers, r, &all[r], theirs, &mine);
         status = all_well(comm, &mine, shared, why, size);
     }
+    outcome restored = {.well = true};
+    if (written && !comm->dead) copy_and_wait(peers, &restored, base, kept, sizeof kept);
     free(all);
-    return status;
+    if (status != TUTTI_OK) return status;
+    return tutti_comm_agree(comm, restored.well
+                                      ? TUTTI_OK
+                                      : tutti__fail(TUTTI_ERR_DEVICE, "%s: %s", who, restored.why));
 }
 
 static tutti_status peers_alloc(tutti__peers *peers, size_t bytes, void **own, void **theirs,

@@ -165,6 +165,7 @@ static void nccl_abandon(tutti_comm *comm)
 {
     tutti__nccl *nccl = comm->state;
     if (!nccl) return;
+    tutti__peers_release(nccl);
     /* Non-blocking calls of NCCL end soon.  If one does not, aborting from another thread is what
      * NCCL advises. */
     bool held = false;
@@ -172,7 +173,6 @@ static void nccl_abandon(tutti_comm *comm)
         held = pthread_mutex_trylock(&nccl->calls) == 0;
         if (!held) tutti__sleep(1e-3);
     }
-    tutti__peers_release(nccl);
     ncclComm_t handle = nccl->comm; /* no thread enters any more: comm is dead */
     if (held) pthread_mutex_unlock(&nccl->calls);
     /* ends the kernels that wait for the lost rank, so that their streams complete */

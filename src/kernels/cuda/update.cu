@@ -5,7 +5,8 @@
  * state and working values written once.  Three kernels: a sum of squares for every run of
  * elements, in f64; one block that adds these in order, decides, and computes what does not depend
  * on the element; the update, a warp for every TUTTI_PARAM_ALIGN elements, which belong to one
- * parameter.  The first and the last one are launched for each slice. */
+ * parameter.  The first and the last one are launched for each slice, which is sent to other ranks
+ * while the next one is updated. */
 #include "kernels/cuda/update.cuh"
 
 /* A slice: its first elements. */
@@ -142,6 +143,7 @@ static tutti_status update_of(const tutti__job *job, const tutti__update_args *a
         const tutti__slice &own = args->of.own[i];
         TUTTI_TRY(row_launch("update", kernel, row_grid(own.span.count, BLOCK_COUNT, 1),
                              UPDATE_THREADS, 1, 0, stream, *args, slice_of(args, own), decision));
+        TUTTI_TRY(tutti__update_send(args, job->ctx, i));
     }
     return TUTTI_OK;
 }
