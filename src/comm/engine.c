@@ -45,14 +45,19 @@ tutti_status tutti__engine_widen(const tutti__engine *engine, int r, tutti__stre
 }
 
 tutti_status tutti__engine_await(const tutti__engine *engine, tutti__stream stream, int first,
-                                 const char *operation, int64_t sequence)
+                                 int rows, const char *operation, int64_t sequence)
 {
     const tutti_comm *comm = engine->comm;
-    int words[TUTTI__TREE_INPUTS_MAX], count = 0;
-    TUTTI_ASSERT(comm->world_size <= TUTTI__TREE_INPUTS_MAX);
-    for (int rank = 0; rank < comm->world_size; rank++)
-        if (rank != comm->rank) words[count++] = first + rank;
-    return comm->transport->peers->await(engine->peers, stream, words, count, operation, sequence);
+    enum { ROOM = 64 };
+    int words[ROOM], count = 0;
+    for (int i = 0, all = rows * comm->world_size; i < all; i++) {
+        if (i % comm->world_size != comm->rank) words[count++] = first + i;
+        if (count == 0 || (count < ROOM && i + 1 < all)) continue;
+        TUTTI_TRY(comm->transport->peers->await(engine->peers, stream, words, count, operation,
+                                                sequence));
+        count = 0;
+    }
+    return TUTTI_OK;
 }
 
 tutti_status tutti__engine_post(const tutti__engine *engine, tutti__stream stream, int word)

@@ -138,10 +138,10 @@ static inline int tutti__word_count(const tutti__engine *engine)
     return tutti__word_piece(engine, engine->range_count + 3, 0);
 }
 
-/* Awaits the words of all other ranks, of which `first` is rank 0's; posts this word on all of
- * them. */
+/* Awaits the words of all other ranks, of which `first` is rank 0's, and as many of each as there
+ * are `rows` of words of all ranks; posts this word on all other ranks. */
 tutti_status tutti__engine_await(const tutti__engine *engine, tutti__stream stream, int first,
-                                 const char *operation, int64_t sequence);
+                                 int rows, const char *operation, int64_t sequence);
 tutti_status tutti__engine_post(const tutti__engine *engine, tutti__stream stream, int word);
 
 /* start of engines without leaves: the transport's all-reduce. */

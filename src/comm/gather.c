@@ -94,7 +94,7 @@ tutti_status tutti__gather_begin(tutti__gather *g, tutti_context *ctx)
     TUTTI_TRY(follow(ctx, g->fork, g->arrive));
     TUTTI_TRY(ctx->backend->run.stream_wait_event(ctx->device, g->push, g->fork));
     TUTTI_TRY(tutti__engine_post(engine, g->arrive, tutti__word_values_room(engine, comm->rank)));
-    return tutti__engine_await(engine, g->push, tutti__word_values_room(engine, 0), operation,
+    return tutti__engine_await(engine, g->push, tutti__word_values_room(engine, 0), 1, operation,
                                g->sequence);
 }
 
@@ -137,7 +137,7 @@ tutti_status tutti__gather_end(tutti__gather *g, tutti_context *ctx)
     g->begun = false;
     TUTTI_TRY(tutti__engine_post(engine, g->push, tutti__word_values(engine, comm->rank)));
     TUTTI_TRY(run->event_record(comm->device, g->pushed, g->push));
-    TUTTI_TRY(tutti__engine_await(engine, g->arrive, tutti__word_values(engine, 0), operation,
+    TUTTI_TRY(tutti__engine_await(engine, g->arrive, tutti__word_values(engine, 0), 1, operation,
                                   g->sequence));
     TUTTI_TRY(run->stream_wait_event(comm->device, g->arrive, g->pushed));
     TUTTI_TRY(run->event_record(comm->device, g->arrived, g->arrive));

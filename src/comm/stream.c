@@ -92,6 +92,18 @@ static tutti_status stream_issue(tutti__engine *engine, tutti_context *ctx, int 
     return TUTTI_OK;
 }
 
+/* Copy engines: waits for the pieces of the ranges from *arrived on, and moves it behind them.  Most
+ * have been there for long when sums are wanted, so all but the last two are one wait. */
+static tutti_status await_pieces(tutti__engine *engine, int last, int *arrived)
+{
+    const state *s = engine->state;
+    const int count = last - 1 > *arrived ? last - 1 - *arrived : 1;
+    TUTTI_TRY(tutti__engine_await(engine, s->late.stream, tutti__word_piece(engine, *arrived, 0),
+                                  count, operation, engine->ranges[*arrived].work.sequence));
+    *arrived += count;
+    return TUTTI_OK;
+}
+
 /* Adds the late sums up to this range that have not been added yet.  Its pieces have been issued,
  * and all ranks issue in one order: so what other ranks need from this one, before they send what is
  * waited for here, is enqueued already. */
@@ -103,12 +115,14 @@ static tutti_status add_late(tutti__engine *engine, int last)
     if (!engine->late || s->added > last) return TUTTI_OK;
     /* this rank's own gradients, as of the last issue */
     TUTTI_TRY(run->stream_wait_event(device, s->late.stream, s->side.fork));
-    for (; s->added <= last; s->added++) {
+    for (int arrived = s->added; s->added <= last; s->added++) {
         tutti__work *work = &engine->ranges[s->added].work;
         bool another = false;
         work->stream = s->late.stream;
-        if (!engine->peers) /* otherwise words tell that the pieces have arrived */
+        if (!engine->peers)
             TUTTI_TRY(run->stream_wait_event(device, work->stream, s->side.summed[s->added]));
+        else if (arrived == s->added)
+            TUTTI_TRY(await_pieces(engine, last, &arrived));
         TUTTI_TRY(engine->table->arrived(engine, s->added, &another));
         TUTTI_TRY(tutti__side_land(&s->late, engine, s->added));
     }

@@ -175,7 +175,7 @@ static tutti_status tree_push(tutti__engine *engine, int r)
     const tutti__stream stream = range->work.stream;
     const size_t size = tutti__size_of(range->wire.dtype);
     if (r == 0)
-        TUTTI_TRY(tutti__engine_await(engine, stream, tutti__word_room(engine, 0),
+        TUTTI_TRY(tutti__engine_await(engine, stream, tutti__word_room(engine, 0), 1,
                                       "gradient exchange", range->work.sequence));
     for (int i = 1; i < comm->world_size; i++) {
         const int peer = (comm->rank + i) % comm->world_size;
@@ -287,9 +287,6 @@ static tutti_status tree_arrived(tutti__engine *engine, int r, bool *another)
     const tutti__engine_range *range = &engine->ranges[r];
     if (range->work.round == 1) return TUTTI_OK;
     *another = !whole(engine, range) && !engine->shards;
-    if (engine->peers)
-        TUTTI_TRY(tutti__engine_await(engine, range->work.stream, tutti__word_piece(engine, r, 0),
-                                      "gradient exchange", range->work.sequence));
     return add_slices(engine, range);
 }
 

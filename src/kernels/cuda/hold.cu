@@ -13,7 +13,7 @@ static __device__ unsigned long long now_ns()
 }
 
 /* running, stop: of the host */
-static __global__ void __launch_bounds__(HOLD_THREADS)
+static __global__ void __launch_bounds__(HOLD_THREADS, 2)
     hold_kernel(volatile uint32_t *running, const volatile uint32_t *stop, unsigned long long ns)
 {
     if (threadIdx.x == 0) {
