@@ -87,38 +87,17 @@ struct forward_epilogue {
     }
 };
 
-/* Calls f(epilogue), or returns `otherwise` where there is none: cuBLASLt itself has the epilogues
- * of none and relu. */
+/* cuBLASLt itself has the epilogues of none and relu. */
 template<class F>
-static tutti_status with_epilogue(const tutti__gemm *g, tutti_status otherwise, F &&f)
+static tutti_status with_forward(const tutti__gemm *g, tutti_status otherwise, F &&f)
 {
-    auto of_type = [&](auto type) {
-        using T = typename decltype(type)::type;
-        switch (g->activation.kind) {
-#define ACTIVATION(name)   \
-    case TUTTI_ACT_##name: \
-        return f(tutti__type<forward_epilogue<T, TUTTI_ACT_##name>>{});
-            ACTIVATION(LEAKY_RELU)
-            ACTIVATION(GELU)
-            ACTIVATION(GELU_ERF)
-            ACTIVATION(SQUARED_RELU)
-            ACTIVATION(SILU)
-            ACTIVATION(SMELU)
-            ACTIVATION(STAR_RELU)
-#undef ACTIVATION
-        default:
-            return otherwise;
-        }
-    };
-    if (g->c.dtype == TUTTI_F16) return of_type(tutti__type<__half>{});
-    if (g->c.dtype == TUTTI_BF16) return of_type(tutti__type<__nv_bfloat16>{});
-    return otherwise;
+    return with_epilogue<forward_epilogue, false>(g->c.dtype, g->activation.kind, otherwise, f);
 }
 
 tutti_status tutti__cuda_product_plan(int device, const tutti__gemm *g, bool *can, bool *better)
 {
     *can = *better = false;
-    return with_epilogue(g, TUTTI_OK, [&](auto type) {
+    return with_forward(g, TUTTI_OK, [&](auto type) {
         using Epilogue = typename decltype(type)::type;
         return product_plan<Epilogue>(device, g, product_kernel<Epilogue>, can, better);
     });
@@ -133,7 +112,7 @@ tutti_status tutti__cuda_product(tutti_context *ctx, const tutti__gemm *g)
 {
     const forward_args args = {args_of(g), g->bias,     g->c.data,
                                g->z,       g->c.stride, activation_constants<float>(g->activation)};
-    return with_epilogue(g, TUTTI_ERR_INTERNAL, [&](auto type) {
+    return with_forward(g, TUTTI_ERR_INTERNAL, [&](auto type) {
         using Epilogue = typename decltype(type)::type;
         return product_launch<Epilogue>(ctx, g, product_kernel<Epilogue>, args);
     });

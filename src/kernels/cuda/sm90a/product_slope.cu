@@ -189,40 +189,19 @@ struct slope_epilogue {
     }
 };
 
-/* Calls f(epilogue), or returns `otherwise` where there is none: of none dz is the product. */
+/* Of none dz is the product. */
 template<class F>
-static tutti_status with_epilogue(tutti_dtype dtype, tutti_activation kind, tutti_status otherwise,
-                                  F &&f)
+static tutti_status with_slope(const tutti__gemm *g, tutti_activation kind, tutti_status otherwise,
+                               F &&f)
 {
-    auto of_type = [&](auto type) {
-        using T = typename decltype(type)::type;
-        switch (kind) {
-#define ACTIVATION(name)   \
-    case TUTTI_ACT_##name: \
-        return f(tutti__type<slope_epilogue<T, TUTTI_ACT_##name>>{});
-            ACTIVATION(RELU)
-            ACTIVATION(LEAKY_RELU)
-            ACTIVATION(GELU)
-            ACTIVATION(GELU_ERF)
-            ACTIVATION(SQUARED_RELU)
-            ACTIVATION(SILU)
-            ACTIVATION(SMELU)
-            ACTIVATION(STAR_RELU)
-#undef ACTIVATION
-        default:
-            return otherwise;
-        }
-    };
-    if (dtype == TUTTI_F16) return of_type(tutti__type<__half>{});
-    if (dtype == TUTTI_BF16) return of_type(tutti__type<__nv_bfloat16>{});
-    return otherwise;
+    return with_epilogue<slope_epilogue, true>(g->c.dtype, kind, otherwise, f);
 }
 
 tutti_status tutti__cuda_product_slope_plan(int device, const tutti__gemm *g,
                                             tutti_activation activation, bool *better)
 {
     *better = false;
-    return with_epilogue(g->c.dtype, activation, TUTTI_OK, [&](auto type) {
+    return with_slope(g, activation, TUTTI_OK, [&](auto type) {
         using Epilogue = typename decltype(type)::type;
         bool can;
         return product_plan<Epilogue>(device, g, product_kernel<Epilogue>, &can, better);
@@ -245,7 +224,7 @@ tutti_status tutti__cuda_product_slope(tutti_context *ctx, const tutti__gemm *g,
                              g->c.stride,
                              partial,
                              activation_constants<float>(activation)};
-    return with_epilogue(g->c.dtype, activation.kind, TUTTI_ERR_INTERNAL, [&](auto type) {
+    return with_slope(g, activation.kind, TUTTI_ERR_INTERNAL, [&](auto type) {
         using Epilogue = typename decltype(type)::type;
         return product_launch<Epilogue>(ctx, g, product_kernel<Epilogue>, args);
     });
