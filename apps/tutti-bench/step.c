@@ -3,10 +3,11 @@
  *     h = h + W2 gelu(W1 rmsnorm(h)),    W1 [4 dim, dim],  W2 [dim, 4 dim]
  *
  * forward, backward, the gradients' norm and AdamW's update, timed without the gradient exchange,
- * with it, with --shard of a sharded store (by --engine both by either engine), and with --leaves in
- * reproducible mode, on the same ranks, in turns.  The learning rate is 0, so that all modes compute the same numbers.  At the end
- * the sums are checked: equal on all ranks, and equal to what a plain all-reduce of the local
- * gradients gives; of a sharded store, whose ranks have only slices of them, their norm. */
+ * with it, with --shard of a sharded store (by --engine both by either engine), and with --leaves
+ * in reproducible mode, on the same ranks, in turns.  The learning rate is 0, so that all modes
+ * compute the same numbers.  At the end the sums are checked: equal on all ranks, and equal to what
+ * a plain all-reduce of the local gradients gives; of a sharded store, whose ranks have only slices
+ * of them, their norm. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -137,7 +137,7 @@ static const app_option table[] = {
     {"tune", .group = HOW, AT(tune),
      .help = "rank 0 measures the algorithms for matrix products of the training's shapes, and all "
              "ranks take the fastest; results then depend on what was measured, to rounding (the "
-             "host has nothing to measure)"},
+             "host has nothing to measure); --timeout must cover it"},
     {"engine", "NAME", .group = HOW, WORD(engine, engine_names), .initial = "auto",
      .help =
          "what moves gradients and values with --shard: copy (the GPUs' copy engines), transport "

@@ -66,13 +66,14 @@ TUTTI_API tutti_grad_sync_desc tutti_grad_sync_desc_default(void);
  * received data.
  *
  * With a sharded store (tutti/param.h) each rank gets the sums of its slices only, in rank order in
- * fast mode: it receives their parts from every rank, and nothing is sent back but new values, after
- * the update.  The rest of the gradients keeps this rank's own.  In host memory two ranges at a time
- * are under way.  On a GPU backward is only beside the transfer, and finish (or wait) adds what has
- * arrived, since kernels that add between the products of backward would slow them; so the exchange
- * has room for what all ranges receive, (world_size - 1) / world_size of the gradients.  With nccl
- * it takes as much as the gradients more where a rank's lie in memory of its desc.gradient_memory,
- * as that of tutti_comm_allocator; a caller must not register other gradients with NCCL.
+ * fast mode: it receives their parts from every rank, and nothing is sent back but new values,
+ * after the update.  The rest of the gradients keeps this rank's own.  In host memory two ranges at
+ * a time are under way.  On a GPU backward is only beside the transfer, and finish (or wait) adds
+ * what has arrived, since kernels that add between the products of backward would slow them; so the
+ * exchange has room for what all ranges receive, (world_size - 1) / world_size of the gradients.
+ * With nccl it takes as much as the gradients more where a rank's lie in memory of its
+ * desc.gradient_memory, as that of tutti_comm_allocator; a caller must not register other gradients
+ * with NCCL.
  *
  * The bits of a leaf's own gradients depend on the layers: equal rows, types, library versions and
  * device models give equal bits if each leaf's tensors begin at 256-byte boundaries, or all leaves
@@ -86,19 +87,22 @@ TUTTI_API tutti_grad_sync_desc tutti_grad_sync_desc_default(void);
  * ranks, and where a gradient is not f32; TUTTI_ERR_UNSUPPORTED beyond 256 ranks. */
 
 /* Engines.  A sharded store's gradients and values can travel by the GPUs' copy engines, which take
- * no multiprocessor from backward: each rank writes into memory of the others.  That needs transport
- * nccl, ranks that are processes of one host, and GPUs that can write into each other's memory.
- * AUTO uses it if a transfer has arrived while a kernel held every multiprocessor, which
+ * no multiprocessor from backward: each rank writes into memory of the others.  That needs
+ * transport nccl, ranks that are processes of one host, and GPUs that can write into each other's
+ * memory.  AUTO uses it if a transfer has arrived while a kernel held every multiprocessor, which
  * tutti_grad_sync_create tries on all ranks together; otherwise, as with TRANSPORT, NCCL's kernels
  * send and receive.  COPY is TUTTI_ERR_UNSUPPORTED where ranks cannot write into each other's
  * memory, with the reason, or where the store is not sharded; with one rank nothing travels, and
- * any engine will do.  Rank 0 logs the choice, and tutti_grad_sync_info has it.  It changes no bit,
- * and steps may be captured with either.
+ * any engine will do.  Rank 0 logs the choice, and tutti_grad_sync_info has that of gradients;
+ * values whose memory cannot be shared go by the transport even so, which is logged, too.  It
+ * changes no bit, and steps may be captured with either.
  *
  * With copy engines a rank's values are written by other ranks from the start of an update (or a
  * refresh) on to its end, in stream order of the context that it was given.  Other ranks have the
  * store's memory open until they destroy the exchange; so destroying it waits up to half a second
- * for the others to do so, and a rank should not free a store much earlier than the others. */
+ * for the others to do so, and a rank should not free a store much earlier than the others.  What a
+ * rank had enqueued when it missed the others' deadline, or they its own, still runs: a rank that
+ * comes late may find values of an incomplete update before its next call of this library fails. */
 
 /* An exchange of a built store's gradients.  It keeps the communicator and the store alive.  A
  * sharded store, whose numbers must be the communicator's, has one at a time (TUTTI_ERR_STATE).
@@ -173,7 +177,7 @@ typedef struct tutti_grad_sync_info {
     /* by this rank, over all steps; in fast mode without `wire` as a ring all-reduce sends */
     int64_t bytes_sent;
     int64_t bytes_held;  /* memory of the exchange on this rank, on the device and the host */
-    tutti_engine engine; /* in use */
+    tutti_engine engine; /* of gradients, in use */
 } tutti_grad_sync_info;
 /* The exchange's size and what it has cost so far. */
 TUTTI_API tutti_status tutti_grad_sync_get_info(const tutti_grad_sync *sync,

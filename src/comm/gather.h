@@ -1,5 +1,5 @@
-/* The values of a sharded store by copy engines: each rank writes those of its slices into the other
- * ranks' memory, a slice when its update has ended. */
+/* The values of a sharded store by copy engines: each rank writes those of its slices into the
+ * other ranks' memory, a slice when its update has ended. */
 #ifndef TUTTI_COMM_GATHER_H
 #define TUTTI_COMM_GATHER_H
 

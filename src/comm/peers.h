@@ -26,8 +26,8 @@ typedef struct tutti__peers_table {
      * not in use; theirs[rank] is that rank's `at`.  *shared false: as above. */
     tutti_status (*share)(tutti__peers *peers, void *base, const void *at, void **theirs,
                           bool *shared, char *why, size_t size);
-    /* Collective.  Writes into memory of alloc and posts words.  *works: what was written arrived on
-     * all ranks, where otherwise `why` says why.  *engines: on all ranks it did so while kernels
+    /* Collective.  Writes into memory of alloc and posts words.  *works: what was written arrived
+     * on all ranks, where otherwise `why` says why.  *engines: on all ranks it did so while kernels
      * held every multiprocessor, by copy engines that is. */
     tutti_status (*prove)(tutti__peers *peers, void *own, void *const *theirs, bool *works,
                           bool *engines, char *why, size_t size);

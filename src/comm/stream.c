@@ -92,8 +92,8 @@ static tutti_status stream_issue(tutti__engine *engine, tutti_context *ctx, int 
     return TUTTI_OK;
 }
 
-/* Copy engines: waits for the pieces of the ranges from *arrived on, and moves it behind them.  Most
- * have been there for long when sums are wanted, so all but the last two are one wait. */
+/* Copy engines: waits for the pieces of the ranges from *arrived on, and moves it behind them.
+ * Most have been there for long when sums are wanted, so all but the last two are one wait. */
 static tutti_status await_pieces(tutti__engine *engine, int last, int *arrived)
 {
     const state *s = engine->state;
@@ -105,8 +105,8 @@ static tutti_status await_pieces(tutti__engine *engine, int last, int *arrived)
 }
 
 /* Adds the late sums up to this range that have not been added yet.  Its pieces have been issued,
- * and all ranks issue in one order: so what other ranks need from this one, before they send what is
- * waited for here, is enqueued already. */
+ * and all ranks issue in one order: so what other ranks need from this one, before they send what
+ * is waited for here, is enqueued already. */
 static tutti_status add_late(tutti__engine *engine, int last)
 {
     state *s = engine->state;

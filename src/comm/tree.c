@@ -429,8 +429,8 @@ static tutti_status open_received(tutti__engine *engine, tree *t)
     if (!t->pieces || !t->places)
         return tutti__fail(TUTTI_ERR_MEMORY, "grad_sync_create: no memory");
     if (engine->peers) return place_received(engine, t);
-    /* a stream processes one range at a time, unless sums are late; in host memory several are under
-     * way at once */
+    /* a stream processes one range at a time, unless sums are late; in host memory several are
+     * under way at once */
     const bool on_host = comm->transport->style == TUTTI__STYLE_HOST;
     engine->at_once = engine->shards && on_host ? SHARDED_AT_ONCE : 0;
     const bool all = on_host || engine->late;

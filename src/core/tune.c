@@ -36,8 +36,8 @@ tutti_status tutti_context_tune(tutti_context *ctx, int on)
 {
     TUTTI_REQUIRE(ctx, "context_tune: ctx is NULL");
     TUTTI_REQUIRE(on == 0 || on == 1, "context_tune: on is %d, want 0 or 1", on);
-    if (on == ctx->tunes) return TUTTI_OK;
     TUTTI_TRY(tutti_context_synchronize(ctx)); /* fails during capture */
+    if (on == ctx->tunes) return TUTTI_OK;
     if (on) drop_plans(ctx);
     ctx->tunes = on;
     return settle(ctx);

@@ -52,8 +52,8 @@ static const matrix_kind mlp = {
 };
 
 /* Two FusedLinear with the same memory have the same bits, for any number of leaves, whether either
- * keeps h and z or recomputes them; except dz's, and what comes of it, where a GPU has a kernel that
- * forms it with dh. */
+ * keeps h and z or recomputes them; except dz's, and what comes of it, where a GPU has a kernel
+ * that forms it with dh. */
 enum { LEAVES = 4 };
 typedef struct part_sizes {
     int64_t rows, in, hidden, out;
@@ -255,8 +255,8 @@ static void test_parts(void)
     }
 }
 
-/* So large that a GPU may have kernels of its own, rows and columns being no multiples of tiles; the
- * leaves of the last but one are no multiples of what a partial sum has. */
+/* So large that a GPU may have kernels of its own, rows and columns being no multiples of tiles;
+ * the leaves of the last but one are no multiples of what a partial sum has. */
 static void test_large_parts(void)
 {
     static const part_sizes odd = {4591, 16, 1560, 1032, false},

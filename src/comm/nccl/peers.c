@@ -1,5 +1,5 @@
-/* Device memory shared by the ranks of one host through CUDA's inter-process handles, and words in a
- * file of shared memory that every rank has registered with its device. */
+/* Device memory shared by the ranks of one host through CUDA's inter-process handles, and words in
+ * a file of shared memory that every rank has registered with its device. */
 #include <cuda.h>
 #include <cudaTypedefs.h>
 #include <errno.h>
@@ -413,17 +413,17 @@ static void copy_and_wait(tutti__peers *peers, outcome *mine, void *dst, const v
         check_status(mine, peers->run->stream_synchronize(peers->device, peers->stream), "copy");
 }
 
-static void open_offer(tutti__peers *peers, int r, const offer *offer, void **theirs, outcome *mine)
+static void open_offer(tutti__peers *peers, int r, const offer *given, void **theirs, outcome *mine)
 {
     uint64_t seen[8];
     void **opened = &peers->opened[peers->shared - 1][r];
-    check_cuda(mine, cudaIpcOpenMemHandle(opened, offer->handle, cudaIpcMemLazyEnablePeerAccess),
+    check_cuda(mine, cudaIpcOpenMemHandle(opened, given->handle, cudaIpcMemLazyEnablePeerAccess),
                "cudaIpcOpenMemHandle");
     if (!mine->well) *opened = NULL;
     if (!mine->well) return;
-    theirs[r] = (char *)*opened + offer->skip;
+    theirs[r] = (char *)*opened + given->skip;
     copy_and_wait(peers, mine, seen, *opened, sizeof seen);
-    if (mine->well && memcmp(seen, offer->sample, sizeof seen) != 0)
+    if (mine->well && memcmp(seen, given->sample, sizeof seen) != 0)
         fails(mine, "cudaIpcOpenMemHandle", "other memory than that rank's");
 }
 
@@ -453,7 +453,7 @@ static tutti_status peers_share(tutti__peers *peers, void *base, const void *at,
         status = all_well(comm, &mine, shared, why, size);
     }
     outcome restored = {.well = true};
-    if (written && !comm->dead) copy_and_wait(peers, &restored, base, kept, sizeof kept);
+    if (written) copy_and_wait(peers, &restored, base, kept, sizeof kept);
     free(all);
     if (status != TUTTI_OK) return status;
     return tutti_comm_agree(comm, restored.well

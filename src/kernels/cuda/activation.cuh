@@ -311,8 +311,8 @@ __device__ real_of<T> slope_from_kept(real_of<T> v,
     return slope_at<T, act>(v, constants);
 }
 
-/* gelu_erf'(z) = w if z < 0, otherwise 1 - w, with m = |z| and w = erfc(m / sqrt(2)) / 2 - m exp(-m^2
- * / 2) / sqrt(2 pi), for the 16-bit types: both terms have the same exponential. */
+/* gelu_erf'(z) = w if z < 0, otherwise 1 - w, with m = |z| and w = erfc(m / sqrt(2)) / 2 - m
+ * exp(-m^2 / 2) / sqrt(2 pi), for the 16-bit types: both terms have the same exponential. */
 static __device__ __forceinline__ float short_gelu_erf_slope(float z)
 {
     constexpr double log2_e = 1.4426950408889634073599246810019;

@@ -1,5 +1,5 @@
-/* MLP: two calls of FusedLinear; in backward, where product.h has a kernel for it, the product for dh
- * forms dz and sums its columns, so that what is left of up's call is its products. */
+/* MLP: two calls of FusedLinear; in backward, where product.h has a kernel for it, the product for
+ * dh forms dz and sums its columns, so that what is left of up's call is its products. */
 #include "ops/mlp.h"
 
 #include "kernels/cuda/gemm.h"

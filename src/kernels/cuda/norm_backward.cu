@@ -204,9 +204,9 @@ static bool has_room(const tutti_context *ctx, const backward_plan &plan, int el
                tutti__cuda_shared_limit(ctx->device) - RING_SPARE;
 }
 
-/* Whether a block of columns is soon through all rows.  On an H200, 8 MiB a tensor in bf16, 1055 rows
- * take 0.94 of the time that they took with partial sums, 4096 rows 1.03.  Clusters are to leave as
- * many multiprocessors as they take. */
+/* Whether a block of columns is soon through all rows.  On an H200, 8 MiB a tensor in bf16, 1055
+ * rows take 0.94 of the time that they took with partial sums, 4096 rows 1.03.  Clusters are to
+ * leave as many multiprocessors as they take. */
 static bool has_few_rows(const tutti__norm_args *args, const backward_plan &plan, int64_t sms)
 {
     const int64_t rows = args->rows, element = (int64_t)tutti_dtype_size(args->x.dtype);

@@ -19,7 +19,7 @@
  * sent as bytes. */
 struct tuned_key {
     int64_t m, n, k, batch;
-    int64_t strides[3], apart[3];
+    int64_t strides[3], apart[3], outer[3]; /* apart: along batch[1]; outer: along batch[0] */
     int32_t dtype, c_dtype, activation;
     uint8_t transposed_a, transposed_b, tf32, bias;
 };
@@ -28,7 +28,7 @@ struct tuned_entry {
     uint64_t mark;
     int64_t way;
 };
-static_assert(sizeof(tuned_key) == 96 && sizeof(tuned_entry) == 112, "no padding");
+static_assert(sizeof(tuned_key) == 120 && sizeof(tuned_entry) == 136, "no padding");
 
 struct tutti__cuda_tuned {
     int64_t count, room;
@@ -46,7 +46,7 @@ struct tuned_header {
 };
 
 constexpr char tuned_magic[8] = {'T', 'u', 't', 't', 'i', 'T', 'u', 'n'};
-constexpr uint64_t tuned_version = 1; /* of these structs and the numbers of the ways */
+constexpr uint64_t tuned_version = 2; /* of these structs and the numbers of the ways */
 constexpr int64_t count_most = 1 << 24;
 constexpr size_t flushed_bytes = (size_t)256 << 20;
 constexpr int runs = 5;
@@ -66,6 +66,7 @@ static tuned_key key_of(const tutti__gemm *g)
             g->batch[1],
             {g->a.in.stride, g->b.in.stride, g->c.stride},
             {g->a.apart[1], g->b.apart[1], g->c_apart[1]},
+            {g->a.apart[0], g->b.apart[0], g->c_apart[0]},
             (int32_t)g->a.in.dtype,
             (int32_t)g->c.dtype,
             (int32_t)g->activation.kind,

@@ -19,7 +19,7 @@
  * What lies beyond a matrix is read as 0 by the copy engine, and not written.
  *
  * An epilogue is a class: `T`, the matrices' type; `b_transposed`, whether B is [n, k]; `args`, a
- * product's with what it needs; `shared`, memory of its own; and what a thread does of it, below. */
+ * product's with what it needs; `shared`, memory of its own; and what a thread does, below. */
 #ifndef TUTTI_KERNELS_CUDA_SM90A_PRODUCT_CUH
 #define TUTTI_KERNELS_CUDA_SM90A_PRODUCT_CUH
 
@@ -464,8 +464,8 @@ static inline tutti_status describe_a(const tutti__gemm *g, CUtensorMap *map)
 }
 
 /* Half a slice of B.  Of [n, k] 128 rows: each is row 8i + 2j + k of the matrix, of which i is 0 to
- * 15, j 0 to 3, k 0 or 1; they are copied in the order of j, then i, then k, so that a thread, which
- * holds two of every eight columns of the result, has eight neighbours.  Of [k, n] a box. */
+ * 15, j 0 to 3, k 0 or 1; they are copied in the order of j, then i, then k, so that a thread,
+ * which holds two of every eight columns of the result, has eight neighbours.  Of [k, n] a box. */
 static inline tutti_status describe_b(const tutti__gemm *g, CUtensorMap *map)
 {
     const cuuint64_t stride = (cuuint64_t)g->b.in.stride;
@@ -479,8 +479,8 @@ static inline tutti_status describe_b(const tutti__gemm *g, CUtensorMap *map)
         {4, {cols, 2, rows / 8, 4}, {stride, 8 * stride, 2 * stride}, {depth, 2, 16, 4}}, map);
 }
 
-/* Calls f(epilogue), or returns `otherwise` where there is none: of other types, of none, and unless
- * RELU of relu. */
+/* Calls f(epilogue), or returns `otherwise` where there is none: of other types, of none, and
+ * unless RELU of relu. */
 template<template<class, tutti_activation> class Epilogue, bool RELU, class F>
 static tutti_status with_epilogue(tutti_dtype dtype, tutti_activation kind, tutti_status otherwise,
                                   F &&f)

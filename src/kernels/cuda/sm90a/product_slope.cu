@@ -1,10 +1,10 @@
-/* dz = (A B) act'(v) and its column sums in one kernel, the product rounded before it is multiplied;
- * product.cuh has how.
+/* dz = (A B) act'(v) and its column sums in one kernel, the product rounded before it is
+ * multiplied; product.cuh has how.
  *
- * v is read a step before it is needed.  Four neighbouring threads, each of which holds two of every
- * eight columns, exchange what they have, so that each has eight neighbours.  A warp's 16 rows of a
- * column are summed in registers, its four warps' sums by way of shared memory: a row of partial
- * sums for each 64 rows. */
+ * v is read a step before it is needed.  Four neighbouring threads, each of which holds two of
+ * every eight columns, exchange what they have, so that each has eight neighbours.  A warp's 16
+ * rows of a column are summed in registers, its four warps' sums by way of shared memory: a row of
+ * partial sums for each 64 rows. */
 #include "kernels/cuda/sm90a/product.cuh"
 
 constexpr int warps = 4; /* of a multiplier */
