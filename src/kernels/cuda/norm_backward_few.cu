@@ -11,7 +11,7 @@
 
 enum {
     FEW_THREADS = 256, /* 133 x 4096: 6.8 us, with 512 8.9 */
-    FEW_LANES = 768, /* a row's threads, at most */
+    FEW_LANES = 768,   /* a row's threads, at most */
     COLUMN_LANES = 2
 };
 
