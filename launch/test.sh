@@ -23,10 +23,18 @@ done
 # sanitize_entry TOOL NAME COMMAND: one entry of CTest, each of its ranks under a tool; what it prints goes to a file.
 sanitize_entry() {
     local log=$top/build/sanitize/$1.$2.log began=$SECONDS code=0 tool
-    tool="compute-sanitizer --tool $1 --error-exitcode 99 --report-api-errors no --print-limit 20"
+    tool="compute-sanitizer --tool $1 --error-exitcode 99 --report-api-errors no --print-limit 1000"
     # shellcheck disable=SC2001
     eval "$(sed "s|\"\?[^\" ]*/tests/bin/test_|$tool &|" <<<"$3")" >"$log" 2>&1 || code=$?
     printf 'exit %d\nseconds %d\n' "$code" $((SECONDS - began)) >>"$log"
+}
+
+# races_of_cublas LOG: all findings are races inside cuBLAS's own kernels (nvjet_…), as racecheck of CUDA 13.0 reports of them.
+# It cannot be told to leave those out: with a filter of kernels' names it fails by itself.
+races_of_cublas() {
+    local found
+    found=$(grep -oE '(Error|Warning): .*|and (Read|Write) access at .*' "$1") &&
+        ! grep -qvE '(Read|Write) access at nvjet_' <<<"$found"
 }
 
 # count_sanitized TOOL NAME: adds the entry's test functions; a finding makes a failure.
@@ -36,6 +44,9 @@ count_sanitized() {
     seconds=$(sed -n 's/^seconds //p' "$log" | tail -n 1)
     counts=$(sed -n 's/^tests: \([0-9]*\) passed, \([0-9]*\) failed, \([0-9]*\) skipped.*/\1 \2 \3/p' "$log" | tail -n 1)
     reason=$(sed -n 's/^skipped: //p' "$log" | tail -n 1)
+    if [[ $1 == racecheck && $code == 99 && $counts =~ ^[0-9]+\ 0\  ]] && races_of_cublas "$log"; then
+        code=0
+    fi
     case $code in
         0) ;;
         77) verdict=Skipped ;;

@@ -435,6 +435,8 @@ static error_t check_options(struct argp_state *state, void *given)
     const step_options *o = given;
     if (o->wire == TUTTI_BF16 && o->dtype == TUTTI_F64)
         return app_usage_error(state, "--wire bf16 does not go with --dtype f64");
+    if (app_option_given(&bench_step_command, o, "engine") && !o->shard)
+        return app_usage_error(state, "--engine requires --shard");
     return 0;
 }
 
