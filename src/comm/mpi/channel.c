@@ -100,6 +100,40 @@ static tutti_status channel_broadcast(tutti_comm *comm, void *data, size_t bytes
 
 /* Life */
 
+static bool sent(tutti__channel *channel)
+{
+    bool all = true;
+    for (int r = 0; r < channel->world_size; r++)
+        for (int route = 0; route < TUTTI__ROUTES; route++) {
+            MPI_Request *send = &channel->peers[r].outbox[route].send;
+            int done = 1;
+            if (*send != MPI_REQUEST_NULL) MPI_Test(send, &done, MPI_STATUS_IGNORE);
+            all = all && done;
+        }
+    return all;
+}
+
+/* Frees the channel, and others of before, once all heartbeats have left: a rank that was late may
+ * send its last one when the others have gone on. */
+static void free_when_sent(tutti__channel *channel)
+{
+    static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+    static tutti__channel *closed;
+    pthread_mutex_lock(&mutex);
+    channel->next = closed;
+    closed = channel;
+    for (tutti__channel **at = &closed; (channel = *at);) {
+        if (!sent(channel)) {
+            at = &channel->next;
+            continue;
+        }
+        *at = channel->next;
+        free(channel->peers);
+        free(channel);
+    }
+    pthread_mutex_unlock(&mutex);
+}
+
 static void channel_destroy(tutti_comm *comm)
 {
     tutti__channel *channel = comm->channel;
@@ -112,20 +146,10 @@ static void channel_destroy(tutti_comm *comm)
     tutti__heartbeats_close(channel, ends);
     /* a collective under way can be neither cancelled nor freed, so its memory is kept */
     if (!ends) return;
-    bool sent = true;
-    for (int r = 0; r < comm->world_size; r++)
-        for (int route = 0; route < TUTTI__ROUTES; route++) {
-            MPI_Request *send = &channel->peers[r].outbox[route].send;
-            int done = 1;
-            if (*send != MPI_REQUEST_NULL) MPI_Test(send, &done, MPI_STATUS_IGNORE);
-            if (!done) MPI_Request_free(send);
-            sent = sent && done;
-        }
     tutti__half_ops_free(channel->ops);
     if (channel->control != MPI_COMM_NULL) MPI_Comm_free(&channel->control);
     if (channel->data != MPI_COMM_NULL) MPI_Comm_free(&channel->data);
-    if (sent) free(channel->peers);
-    free(channel);
+    free_when_sent(channel);
     comm->channel = NULL;
 }
 
