@@ -61,7 +61,7 @@ TUTTI_API tutti_status tutti_context_check(tutti_context *ctx);
  * this context use it and must not be replayed after a trim. */
 TUTTI_API tutti_status tutti_context_trim(tutti_context *ctx);
 
-/* Tuning of matrix products (FusedLinear, MLP, Matmul).  on 1: whenever a shape is planned from now
+/* Tuning of matrix products (FusedLinear, MLP, MatMul).  on 1: whenever a shape is planned from now
  * on, the algorithms for its products are measured on the context's stream, on scratch operands,
  * and the fastest are taken; each shape once, as choices are kept until the context is destroyed.
  * That takes up to some 200 runs of each product, and memory for its operands.  Earlier plans are
