@@ -4,11 +4,10 @@
 
 enum {
     APP_OK = 0,
-    APP_MISMATCH = 1,   /* a comparison failed, or a measurement was too slow */
-    APP_FAILED = 2,     /* the run could not go on */
-    APP_USAGE = 64,     /* the command line is wrong */
-    APP_PREEMPTED = 75, /* a signal asked the run to stop, and it did so in order */
-    APP_SKIPPED = 77    /* not possible on this machine */
+    APP_MISMATCH = 1,  /* a comparison failed, or a measurement was too slow */
+    APP_FAILED = 2,    /* the run could not go on */
+    APP_USAGE = 64,    /* the command line is wrong */
+    APP_PREEMPTED = 75 /* a signal asked the run to stop, and it did so in order */
 };
 
 #endif

@@ -2,7 +2,6 @@
 #include "fashion_loader.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "common/exit_code.h"
 #include "common/report.h"

@@ -1,7 +1,6 @@
 /* Checks one case; check.h. */
 #include "check.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,5 +1,4 @@
 /* Replicas: broadcasting rank 0's parameters, and proving that all ranks hold the same. */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

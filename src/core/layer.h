@@ -48,8 +48,23 @@ typedef struct tutti__views {
     int grad_span[TUTTI__LAYER_PARAMS_MAX];
 } tutti__views;
 
+/* Rows of a class's table of slots: the name, then other fields of tutti_slot by theirs. */
+#define TUTTI__IN(...) TUTTI__SLOT(TUTTI_SLOT_IN, __VA_ARGS__)
+#define TUTTI__OUT(...) TUTTI__SLOT(TUTTI_SLOT_OUT, __VA_ARGS__)
+#define TUTTI__KEPT(...) TUTTI__SLOT(TUTTI_SLOT_KEPT, __VA_ARGS__)
+#define TUTTI__SLOT(its_role, ...)    \
+    {                                 \
+        __VA_ARGS__, .role = its_role \
+    }
+/* The flags of most inputs: backward reads it, its gradient is optional. */
+#define TUTTI__READ_GRAD (TUTTI_SLOT_READ | TUTTI_SLOT_GRAD | TUTTI_SLOT_GRAD_OPTIONAL)
+
 /* A class's arrays options, slots and params in its type: TUTTI__TABLE(option). */
 #define TUTTI__TABLE(row) .row##_count = sizeof row##s / sizeof row##s[0], .row##s = row##s
+/* What follows from a class's descriptor and the name of its operation. */
+#define TUTTI__OPERATION(desc, name)                                    \
+    .desc_size = sizeof(desc), .op = offsetof(tutti__operations, name), \
+    .args_size = sizeof(tutti__##name##_args)
 
 typedef struct tutti__layer_class {
     tutti_layer_type type; /* public: the contract */

@@ -102,12 +102,6 @@ static int entry_of(const tutti_params *params, const tutti_param *param)
     return -1;
 }
 
-int tutti__params_slot_of(const tutti_params *params, const tutti_param *param)
-{
-    int entry = params->built ? entry_of(params, param) : -1;
-    return entry < 0 ? -1 : params->entries[entry].slot;
-}
-
 /* The type of the values that are not their own masters; the masters' type if there are none
  * yet. */
 static tutti_dtype working_dtype(const tutti_params *params)

@@ -130,9 +130,6 @@ void tutti__param_fill(const tutti_param *param, const char *name, uint64_t seed
  * is one as in a store, or NULL and becomes the parameter's own.  function: for the message. */
 tutti_status tutti__param_check(const tutti_param *param, const char **name, const char *function);
 
-/* The slot of a parameter in the store; −1 if it is not there or the store is not built. */
-int tutti__params_slot_of(const tutti_params *params, const tutti_param *param);
-
 /* A whole tensor of state fits the store, if it says that it is laid out like it. */
 tutti_status tutti__state_check(const tutti_params *params, const tutti_state_tensor *state,
                                 const char *function);

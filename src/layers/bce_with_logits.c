@@ -44,11 +44,9 @@ const tutti__layer_class tutti__bce_with_logits_class = {
              .flags = TUTTI_LAYER_STEP | TUTTI_LAYER_ROWS_ALONE,
              TUTTI__TABLE(option),
              TUTTI__TABLE(slot)},
-    .desc_size = sizeof(tutti_bce_with_logits_desc),
-    .op = offsetof(tutti__operations, loss),
+    TUTTI__OPERATION(tutti_bce_with_logits_desc, loss),
     .check = check,
     .fill = fill,
-    .args_size = sizeof(tutti__loss_args),
     .explain = explain,
 };
 

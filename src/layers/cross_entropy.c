@@ -15,19 +15,12 @@ static const tutti_layer_option options[] = {
     {"z_loss", "real", "0", offsetof(tutti_cross_entropy_desc, z_loss), 0, DBL_MAX},
 };
 static const tutti_slot slots[] = {
-    {.name = "logits", .role = TUTTI_SLOT_IN, .cols = "cols", .dtype = "dtype"},
-    {.name = "labels", .role = TUTTI_SLOT_IN, .dtype = "i32", .below = "cols"},
-    {.name = "loss", .role = TUTTI_SLOT_OUT, .flags = TUTTI_SLOT_OPTIONAL},
-    {.name = "loss_sum",
-     .role = TUTTI_SLOT_OUT,
-     .flags = TUTTI_SLOT_OPTIONAL | TUTTI_SLOT_SUM,
-     .dtype = "f64"},
-    {.name = "dlogits",
-     .role = TUTTI_SLOT_OUT,
-     .flags = TUTTI_SLOT_OPTIONAL,
-     .cols = "cols",
-     .dtype = "dtype",
-     .may_be = "logits"},
+    TUTTI__IN("logits", .cols = "cols", .dtype = "dtype"),
+    TUTTI__IN("labels", .dtype = "i32", .below = "cols"),
+    TUTTI__OUT("loss", .flags = TUTTI_SLOT_OPTIONAL),
+    TUTTI__OUT("loss_sum", .dtype = "f64", .flags = TUTTI_SLOT_OPTIONAL | TUTTI_SLOT_SUM),
+    TUTTI__OUT("dlogits", .cols = "cols", .dtype = "dtype", .flags = TUTTI_SLOT_OPTIONAL,
+               .may_be = "logits"),
 };
 
 static tutti_status check(const char *name, const void *untyped)
@@ -73,11 +66,9 @@ const tutti__layer_class tutti__cross_entropy_class = {
              .flags = TUTTI_LAYER_STEP | TUTTI_LAYER_ROWS_ALONE,
              TUTTI__TABLE(option),
              TUTTI__TABLE(slot)},
-    .desc_size = sizeof(tutti_cross_entropy_desc),
-    .op = offsetof(tutti__operations, cross_entropy),
+    TUTTI__OPERATION(tutti_cross_entropy_desc, cross_entropy),
     .check = check,
     .fill = fill,
-    .args_size = sizeof(tutti__cross_entropy_args),
     .explain = explain,
 };
 

@@ -15,23 +15,11 @@ static const tutti_layer_option options[] = {
     {"no_bias", "bool", "0", offsetof(tutti_dropout_desc, no_bias), 0, 0},
 };
 static const tutti_slot slots[] = {
-    {.name = "x",
-     .role = TUTTI_SLOT_IN,
-     .flags = TUTTI_SLOT_READ | TUTTI_SLOT_GRAD | TUTTI_SLOT_GRAD_OPTIONAL,
-     .cols = "cols",
-     .dtype = "dtype",
-     .grad_may_be = "dy"},
-    {.name = "residual",
-     .role = TUTTI_SLOT_IN,
-     .flags = TUTTI_SLOT_OPTIONAL,
-     .cols = "cols",
-     .dtype = "dtype"},
-    {.name = "y",
-     .role = TUTTI_SLOT_OUT,
-     .flags = TUTTI_SLOT_GRAD,
-     .cols = "cols",
-     .dtype = "dtype",
-     .may_be = "residual"},
+    TUTTI__IN("x", .cols = "cols", .dtype = "dtype", .flags = TUTTI__READ_GRAD,
+              .grad_may_be = "dy"),
+    TUTTI__IN("residual", .cols = "cols", .dtype = "dtype", .flags = TUTTI_SLOT_OPTIONAL),
+    TUTTI__OUT("y", .cols = "cols", .dtype = "dtype", .flags = TUTTI_SLOT_GRAD,
+               .may_be = "residual"),
 };
 static const tutti_param_type params[] = {
     {.name = "bias", .dims = {"cols"}, .dtype = "dtype", .unless = "no_bias"},
@@ -80,12 +68,10 @@ const tutti__layer_class tutti__dropout_class = {
              TUTTI__TABLE(option),
              TUTTI__TABLE(slot),
              TUTTI__TABLE(param)},
-    .desc_size = sizeof(tutti_dropout_desc),
-    .op = offsetof(tutti__operations, dropout),
+    TUTTI__OPERATION(tutti_dropout_desc, dropout),
     .check = check,
     .finish = finish,
     .fill = fill,
-    .args_size = sizeof(tutti__dropout_args),
 };
 
 TUTTI__PUBLIC(dropout, .in = {c->x, c->residual}, .out = {c->y}, .upstream = {c->dy},

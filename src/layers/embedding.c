@@ -12,16 +12,8 @@ static const tutti_layer_option options[] = {
     {"dtype", "dtype", "f32", offsetof(tutti_embedding_desc, dtype), 0, 0},
 };
 static const tutti_slot slots[] = {
-    {.name = "tokens",
-     .role = TUTTI_SLOT_IN,
-     .flags = TUTTI_SLOT_READ,
-     .dtype = "i32",
-     .below = "vocab"},
-    {.name = "y",
-     .role = TUTTI_SLOT_OUT,
-     .flags = TUTTI_SLOT_GRAD,
-     .cols = "cols",
-     .dtype = "dtype"},
+    TUTTI__IN("tokens", .dtype = "i32", .below = "vocab", .flags = TUTTI_SLOT_READ),
+    TUTTI__OUT("y", .cols = "cols", .dtype = "dtype", .flags = TUTTI_SLOT_GRAD),
 };
 static const tutti_param_type params[] = {
     {.name = "weight", .dims = {"vocab", "cols"}, .dtype = "dtype", .decays = 1},
@@ -63,12 +55,10 @@ const tutti__layer_class tutti__embedding_class = {
              TUTTI__TABLE(option),
              TUTTI__TABLE(slot),
              TUTTI__TABLE(param)},
-    .desc_size = sizeof(tutti_embedding_desc),
-    .op = offsetof(tutti__operations, embedding),
+    TUTTI__OPERATION(tutti_embedding_desc, embedding),
     .rows_most = INT32_MAX,
     .finish = finish,
     .fill = fill,
-    .args_size = sizeof(tutti__embedding_args),
     .explain = explain,
 };
 

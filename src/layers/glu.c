@@ -10,23 +10,11 @@ static const tutti_layer_option options[] = {
     TUTTI__ACTIVATION_OPTIONS(tutti_glu_desc, "silu"),
 };
 static const tutti_slot slots[] = {
-    {.name = "a",
-     .role = TUTTI_SLOT_IN,
-     .flags = TUTTI_SLOT_READ | TUTTI_SLOT_GRAD | TUTTI_SLOT_GRAD_OPTIONAL,
-     .cols = "cols",
-     .dtype = "dtype",
-     .grad_may_be = "dy a"},
-    {.name = "b",
-     .role = TUTTI_SLOT_IN,
-     .flags = TUTTI_SLOT_READ | TUTTI_SLOT_GRAD | TUTTI_SLOT_GRAD_OPTIONAL,
-     .cols = "cols",
-     .dtype = "dtype",
-     .grad_may_be = "dy b"},
-    {.name = "y",
-     .role = TUTTI_SLOT_OUT,
-     .flags = TUTTI_SLOT_GRAD,
-     .cols = "cols",
-     .dtype = "dtype"},
+    TUTTI__IN("a", .cols = "cols", .dtype = "dtype", .flags = TUTTI__READ_GRAD,
+              .grad_may_be = "dy a"),
+    TUTTI__IN("b", .cols = "cols", .dtype = "dtype", .flags = TUTTI__READ_GRAD,
+              .grad_may_be = "dy b"),
+    TUTTI__OUT("y", .cols = "cols", .dtype = "dtype", .flags = TUTTI_SLOT_GRAD),
 };
 
 static tutti_status check(const char *name, const void *untyped)
@@ -57,11 +45,9 @@ const tutti__layer_class tutti__glu_class = {
              .flags = TUTTI_LAYER_BACKWARD | TUTTI_LAYER_ROWS_ALONE,
              TUTTI__TABLE(option),
              TUTTI__TABLE(slot)},
-    .desc_size = sizeof(tutti_glu_desc),
-    .op = offsetof(tutti__operations, glu),
+    TUTTI__OPERATION(tutti_glu_desc, glu),
     .check = check,
     .fill = fill,
-    .args_size = sizeof(tutti__glu_args),
 };
 
 TUTTI__PUBLIC(glu, .in = {c->a, c->b}, .out = {c->y}, .upstream = {c->dy}, .din = {c->da, c->db})

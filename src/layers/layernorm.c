@@ -9,8 +9,8 @@ static const tutti_layer_option options[] = {
 };
 static const tutti_slot slots[] = {
     TUTTI__NORM_SLOTS,
-    {.name = "mean", .role = TUTTI_SLOT_KEPT},
-    {.name = "rstd", .role = TUTTI_SLOT_KEPT},
+    TUTTI__KEPT("mean"),
+    TUTTI__KEPT("rstd"),
 };
 static const tutti_param_type params[] = {
     TUTTI__NORM_GAMMA,
@@ -33,14 +33,12 @@ const tutti__layer_class tutti__layernorm_class = {
              TUTTI__TABLE(option),
              TUTTI__TABLE(slot),
              TUTTI__TABLE(param)},
-    .desc_size = sizeof(tutti_layernorm_desc),
-    .op = offsetof(tutti__operations, norm),
+    TUTTI__OPERATION(tutti_layernorm_desc, norm),
     .takes_leaves = 1u << TUTTI_BACKEND_CUDA,
     .any_grad = true,
     .check = check,
     .finish = tutti__norm_finish,
     .fill = tutti__norm_fill,
-    .args_size = sizeof(tutti__norm_args),
 };
 
 TUTTI__PUBLIC(layernorm, .in = {c->x, c->residual}, .out = {c->y, c->sum},

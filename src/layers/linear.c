@@ -16,17 +16,9 @@ static const tutti_layer_option options[] = {
     {"recompute", "bool", "0", offsetof(tutti_linear_desc, recompute), 0, 0},
 };
 static const tutti_slot slots[] = {
-    {.name = "x",
-     .role = TUTTI_SLOT_IN,
-     .flags = TUTTI_SLOT_READ | TUTTI_SLOT_GRAD | TUTTI_SLOT_GRAD_OPTIONAL,
-     .cols = "in",
-     .dtype = "dtype"},
-    {.name = "y",
-     .role = TUTTI_SLOT_OUT,
-     .flags = TUTTI_SLOT_READ | TUTTI_SLOT_GRAD,
-     .cols = "out",
-     .dtype = "dtype"},
-    {.name = "z", .role = TUTTI_SLOT_KEPT, .cols = "out", .dtype = "dtype"},
+    TUTTI__IN("x", .cols = "in", .dtype = "dtype", .flags = TUTTI__READ_GRAD),
+    TUTTI__OUT("y", .cols = "out", .dtype = "dtype", .flags = TUTTI_SLOT_READ | TUTTI_SLOT_GRAD),
+    TUTTI__KEPT("z", .cols = "out", .dtype = "dtype"),
 };
 static const tutti_param_type params[] = {
     {.name = "weight", .dims = {"out", "in"}, .dtype = "dtype", .decays = 1},
@@ -92,12 +84,10 @@ const tutti__layer_class tutti__linear_class = {
              TUTTI__TABLE(option),
              TUTTI__TABLE(slot),
              TUTTI__TABLE(param)},
-    .desc_size = sizeof(tutti_linear_desc),
-    .op = offsetof(tutti__operations, linear),
+    TUTTI__OPERATION(tutti_linear_desc, linear),
     .check = check,
     .finish = finish,
     .fill = fill,
-    .args_size = sizeof(tutti__linear_args),
     .takes_leaves = 1u << TUTTI_BACKEND_HOST | 1u << TUTTI_BACKEND_CUDA,
     .adds_pairs = {1u << TUTTI_BACKEND_CUDA},
 };

@@ -12,23 +12,13 @@
     }
 
 /* in: what the loss is a function of.  from, to: the target's range, 0 and 0 for any. */
-#define TUTTI__LOSS_SLOTS(in, from, to)                                                       \
-    {.name = in, .role = TUTTI_SLOT_IN, .cols = "cols", .dtype = "dtype"},                    \
-        {.name = "target",                                                                    \
-         .role = TUTTI_SLOT_IN,                                                               \
-         .cols = "cols",                                                                      \
-         .dtype = "dtype",                                                                    \
-         .least = from,                                                                       \
-         .most = to},                                                                         \
-        {.name = "loss", .role = TUTTI_SLOT_OUT, .flags = TUTTI_SLOT_OPTIONAL},               \
-        {.name = "loss_sum",                                                                  \
-         .role = TUTTI_SLOT_OUT,                                                              \
-         .flags = TUTTI_SLOT_OPTIONAL | TUTTI_SLOT_SUM,                                       \
-         .dtype = "f64"},                                                                     \
-    {                                                                                         \
-        .name = "d" in, .role = TUTTI_SLOT_OUT, .flags = TUTTI_SLOT_OPTIONAL, .cols = "cols", \
-        .dtype = "dtype", .may_be = in                                                        \
-    }
+#define TUTTI__LOSS_SLOTS(in, from, to)                                                        \
+    TUTTI__IN(in, .cols = "cols", .dtype = "dtype"),                                           \
+        TUTTI__IN("target", .cols = "cols", .dtype = "dtype", .least = from, .most = to),      \
+        TUTTI__OUT("loss", .flags = TUTTI_SLOT_OPTIONAL),                                      \
+        TUTTI__OUT("loss_sum", .dtype = "f64", .flags = TUTTI_SLOT_OPTIONAL | TUTTI_SLOT_SUM), \
+        TUTTI__OUT("d" in, .cols = "cols", .dtype = "dtype", .flags = TUTTI_SLOT_OPTIONAL,     \
+                   .may_be = in)
 
 static inline tutti__loss_args tutti__loss_args_of(const tutti_layer *layer,
                                                    const tutti__views *views, int64_t cols)

@@ -15,24 +15,9 @@ static const tutti_layer_option options[] = {
 };
 /* Without transposes. */
 static const tutti_slot slots[] = {
-    {.name = "a",
-     .role = TUTTI_SLOT_IN,
-     .flags = TUTTI_SLOT_READ | TUTTI_SLOT_GRAD | TUTTI_SLOT_GRAD_OPTIONAL,
-     .lines = "m",
-     .cols = "k",
-     .dtype = "dtype"},
-    {.name = "b",
-     .role = TUTTI_SLOT_IN,
-     .flags = TUTTI_SLOT_READ | TUTTI_SLOT_GRAD | TUTTI_SLOT_GRAD_OPTIONAL,
-     .lines = "k",
-     .cols = "n",
-     .dtype = "dtype"},
-    {.name = "c",
-     .role = TUTTI_SLOT_OUT,
-     .flags = TUTTI_SLOT_GRAD,
-     .lines = "m",
-     .cols = "n",
-     .dtype = "dtype"},
+    TUTTI__IN("a", .lines = "m", .cols = "k", .dtype = "dtype", .flags = TUTTI__READ_GRAD),
+    TUTTI__IN("b", .lines = "k", .cols = "n", .dtype = "dtype", .flags = TUTTI__READ_GRAD),
+    TUTTI__OUT("c", .lines = "m", .cols = "n", .dtype = "dtype", .flags = TUTTI_SLOT_GRAD),
 };
 
 static void finish(tutti_layer *layer)
@@ -77,11 +62,9 @@ const tutti__layer_class tutti__matmul_class = {
              .flags = TUTTI_LAYER_BACKWARD,
              TUTTI__TABLE(option),
              TUTTI__TABLE(slot)},
-    .desc_size = sizeof(tutti_matmul_desc),
-    .op = offsetof(tutti__operations, matmul),
+    TUTTI__OPERATION(tutti_matmul_desc, matmul),
     .finish = finish,
     .fill = fill,
-    .args_size = sizeof(tutti__matmul_args),
 };
 
 TUTTI__PUBLIC(matmul, .in = {c->a, c->b}, .out = {c->c}, .upstream = {c->dc}, .din = {c->da, c->db})

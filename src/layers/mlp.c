@@ -17,22 +17,10 @@ static const tutti_layer_option options[] = {
     {"recompute", "bool", "0", offsetof(tutti_mlp_desc, recompute), 0, 0},
 };
 static const tutti_slot slots[] = {
-    {.name = "x",
-     .role = TUTTI_SLOT_IN,
-     .flags = TUTTI_SLOT_READ | TUTTI_SLOT_GRAD | TUTTI_SLOT_GRAD_OPTIONAL,
-     .cols = "in",
-     .dtype = "dtype"},
-    {.name = "y",
-     .role = TUTTI_SLOT_OUT,
-     .flags = TUTTI_SLOT_GRAD,
-     .cols = "out",
-     .dtype = "dtype"},
-    {.name = "h",
-     .role = TUTTI_SLOT_OUT,
-     .flags = TUTTI_SLOT_READ,
-     .cols = "hidden",
-     .dtype = "dtype"},
-    {.name = "z", .role = TUTTI_SLOT_KEPT, .cols = "hidden", .dtype = "dtype"},
+    TUTTI__IN("x", .cols = "in", .dtype = "dtype", .flags = TUTTI__READ_GRAD),
+    TUTTI__OUT("y", .cols = "out", .dtype = "dtype", .flags = TUTTI_SLOT_GRAD),
+    TUTTI__OUT("h", .cols = "hidden", .dtype = "dtype", .flags = TUTTI_SLOT_READ),
+    TUTTI__KEPT("z", .cols = "hidden", .dtype = "dtype"),
 };
 /* weights first: their indices are the same without biases */
 enum { WEIGHT1, WEIGHT2, BIAS1, BIAS2 };
@@ -110,12 +98,10 @@ const tutti__layer_class tutti__mlp_class = {
              TUTTI__TABLE(option),
              TUTTI__TABLE(slot),
              TUTTI__TABLE(param)},
-    .desc_size = sizeof(tutti_mlp_desc),
-    .op = offsetof(tutti__operations, mlp),
+    TUTTI__OPERATION(tutti_mlp_desc, mlp),
     .check = check,
     .finish = finish,
     .fill = fill,
-    .args_size = sizeof(tutti__mlp_args),
     .takes_leaves = 1u << TUTTI_BACKEND_HOST | 1u << TUTTI_BACKEND_CUDA,
     .adds_pairs = {[WEIGHT1] = 1u << TUTTI_BACKEND_CUDA, [WEIGHT2] = 1u << TUTTI_BACKEND_CUDA},
 };

@@ -23,10 +23,8 @@ const tutti__layer_class tutti__mse_class = {
              .flags = TUTTI_LAYER_STEP | TUTTI_LAYER_ROWS_ALONE,
              TUTTI__TABLE(option),
              TUTTI__TABLE(slot)},
-    .desc_size = sizeof(tutti_mse_desc),
-    .op = offsetof(tutti__operations, loss),
+    TUTTI__OPERATION(tutti_mse_desc, loss),
     .fill = fill,
-    .args_size = sizeof(tutti__loss_args),
 };
 
 TUTTI__PUBLIC(mse, .in = {c->prediction, c->target}, .out = {c->loss, c->loss_sum, c->dprediction})

@@ -1,5 +1,5 @@
 /* LayerNorm and RMSNorm share one operation; RMSNorm omits the mean and beta.  Its descriptor and
- * its tables' rows are the beginning of LayerNorm's. */
+ * its parameters are the beginning of LayerNorm's. */
 #ifndef TUTTI_LAYERS_NORM_H
 #define TUTTI_LAYERS_NORM_H
 
@@ -20,30 +20,15 @@
         "zero_centered", "bool", "0", offsetof(desc, zero_centered), 0, 0   \
     }
 
-#define TUTTI__NORM_SLOTS                                                                          \
-    {.name = "x",                                                                                  \
-     .role = TUTTI_SLOT_IN,                                                                        \
-     .flags = TUTTI_SLOT_READ | TUTTI_SLOT_GRAD | TUTTI_SLOT_GRAD_OPTIONAL,                        \
-     .cols = "cols",                                                                               \
-     .dtype = "x_dtype",                                                                           \
-     .grad_may_be = "dy dsum"},                                                                    \
-        {.name = "residual",                                                                       \
-         .role = TUTTI_SLOT_IN,                                                                    \
-         .flags = TUTTI_SLOT_OPTIONAL,                                                             \
-         .cols = "cols",                                                                           \
-         .dtype = "x_dtype"},                                                                      \
-        {.name = "y",                                                                              \
-         .role = TUTTI_SLOT_OUT,                                                                   \
-         .flags = TUTTI_SLOT_GRAD,                                                                 \
-         .cols = "cols",                                                                           \
-         .dtype = "y_dtype",                                                                       \
-         .may_be = "x residual"},                                                                  \
-    {                                                                                              \
-        .name = "sum", .role = TUTTI_SLOT_OUT,                                                     \
-        .flags = TUTTI_SLOT_OPTIONAL | TUTTI_SLOT_GRAD | TUTTI_SLOT_GRAD_OPTIONAL, .cols = "cols", \
-        .dtype = "x_dtype", .with = "residual", .grad_with = "dx", .may_be = "x residual",         \
-        .replaces = "x"                                                                            \
-    }
+#define TUTTI__NORM_SLOTS                                                                        \
+    TUTTI__IN("x", .cols = "cols", .dtype = "x_dtype", .flags = TUTTI__READ_GRAD,                \
+              .grad_may_be = "dy dsum"),                                                         \
+        TUTTI__IN("residual", .cols = "cols", .dtype = "x_dtype", .flags = TUTTI_SLOT_OPTIONAL), \
+        TUTTI__OUT("y", .cols = "cols", .dtype = "y_dtype", .flags = TUTTI_SLOT_GRAD,            \
+                   .may_be = "x residual"),                                                      \
+        TUTTI__OUT("sum", .cols = "cols", .dtype = "x_dtype",                                    \
+                   .flags = TUTTI_SLOT_OPTIONAL | TUTTI_SLOT_GRAD | TUTTI_SLOT_GRAD_OPTIONAL,    \
+                   .with = "residual", .grad_with = "dx", .may_be = "x residual", .replaces = "x")
 
 #define TUTTI__NORM_GAMMA                                                               \
     {                                                                                   \

@@ -6,7 +6,7 @@
 static const tutti_layer_option options[] = {TUTTI__NORM_OPTIONS(tutti_rmsnorm_desc, "1e-6")};
 static const tutti_slot slots[] = {
     TUTTI__NORM_SLOTS,
-    {.name = "rstd", .role = TUTTI_SLOT_KEPT},
+    TUTTI__KEPT("rstd"),
 };
 static const tutti_param_type params[] = {TUTTI__NORM_GAMMA};
 
@@ -16,14 +16,12 @@ const tutti__layer_class tutti__rmsnorm_class = {
              TUTTI__TABLE(option),
              TUTTI__TABLE(slot),
              TUTTI__TABLE(param)},
-    .desc_size = sizeof(tutti_rmsnorm_desc),
-    .op = offsetof(tutti__operations, norm),
+    TUTTI__OPERATION(tutti_rmsnorm_desc, norm),
     .takes_leaves = 1u << TUTTI_BACKEND_CUDA,
     .any_grad = true,
     .check = tutti__norm_check,
     .finish = tutti__norm_finish,
     .fill = tutti__norm_fill,
-    .args_size = sizeof(tutti__norm_args),
 };
 
 TUTTI__PUBLIC(rmsnorm, .in = {c->x, c->residual}, .out = {c->y, c->sum},

@@ -16,23 +16,10 @@ static const tutti_layer_option options[] = {
      (double)(INT64_C(1) << 31)},
 };
 static const tutti_slot slots[] = {
-    {.name = "x",
-     .role = TUTTI_SLOT_IN,
-     .flags = TUTTI_SLOT_GRAD,
-     .cols = "cols",
-     .dtype = "dtype",
-     .grad_may_be = "dy"},
-    {.name = "positions",
-     .role = TUTTI_SLOT_IN,
-     .flags = TUTTI_SLOT_OPTIONAL | TUTTI_SLOT_READ,
-     .dtype = "i32",
-     .below = "max_positions"},
-    {.name = "y",
-     .role = TUTTI_SLOT_OUT,
-     .flags = TUTTI_SLOT_GRAD,
-     .cols = "cols",
-     .dtype = "dtype",
-     .may_be = "x"},
+    TUTTI__IN("x", .cols = "cols", .dtype = "dtype", .flags = TUTTI_SLOT_GRAD, .grad_may_be = "dy"),
+    TUTTI__IN("positions", .dtype = "i32", .below = "max_positions",
+              .flags = TUTTI_SLOT_OPTIONAL | TUTTI_SLOT_READ),
+    TUTTI__OUT("y", .cols = "cols", .dtype = "dtype", .flags = TUTTI_SLOT_GRAD, .may_be = "x"),
 };
 
 static tutti_status check(const char *name, const void *untyped)
@@ -87,12 +74,10 @@ const tutti__layer_class tutti__rope_class = {
              .flags = TUTTI_LAYER_BACKWARD | TUTTI_LAYER_ROWS_ALONE,
              TUTTI__TABLE(option),
              TUTTI__TABLE(slot)},
-    .desc_size = sizeof(tutti_rope_desc),
-    .op = offsetof(tutti__operations, rope),
+    TUTTI__OPERATION(tutti_rope_desc, rope),
     .check = check,
     .finish = finish,
     .fill = fill,
-    .args_size = sizeof(tutti__rope_args),
     .explain = explain,
 };
 

@@ -15,28 +15,14 @@ static const tutti_layer_option options[] = {
      (double)(INT64_C(1) << 59)},
 };
 static const tutti_slot slots[] = {
-    {.name = "x",
-     .role = TUTTI_SLOT_IN,
-     .flags = TUTTI_SLOT_GRAD,
-     .cols = "cols",
-     .dtype = "dtype",
-     .grad_may_be = "dy"},
-    {.name = "lengths",
-     .role = TUTTI_SLOT_IN,
-     .flags = TUTTI_SLOT_OPTIONAL | TUTTI_SLOT_READ | TUTTI_SLOT_UP_TO,
-     .dtype = "i32",
-     .below = "cols"},
-    {.name = "bias",
-     .role = TUTTI_SLOT_IN,
-     .flags = TUTTI_SLOT_OPTIONAL | TUTTI_SLOT_GRAD | TUTTI_SLOT_GRAD_OPTIONAL | TUTTI_SLOT_REPEATS,
-     .cols = "cols",
-     .dtype = "dtype"},
-    {.name = "y",
-     .role = TUTTI_SLOT_OUT,
-     .flags = TUTTI_SLOT_READ | TUTTI_SLOT_GRAD,
-     .cols = "cols",
-     .dtype = "dtype",
-     .may_be = "x"},
+    TUTTI__IN("x", .cols = "cols", .dtype = "dtype", .flags = TUTTI_SLOT_GRAD, .grad_may_be = "dy"),
+    TUTTI__IN("lengths", .dtype = "i32", .below = "cols",
+              .flags = TUTTI_SLOT_OPTIONAL | TUTTI_SLOT_READ | TUTTI_SLOT_UP_TO),
+    TUTTI__IN("bias", .cols = "cols", .dtype = "dtype",
+              .flags = TUTTI_SLOT_OPTIONAL | TUTTI_SLOT_GRAD | TUTTI_SLOT_GRAD_OPTIONAL |
+                       TUTTI_SLOT_REPEATS),
+    TUTTI__OUT("y", .cols = "cols", .dtype = "dtype", .flags = TUTTI_SLOT_READ | TUTTI_SLOT_GRAD,
+               .may_be = "x"),
 };
 
 static tutti_status check(const char *name, const void *untyped)
@@ -89,12 +75,10 @@ const tutti__layer_class tutti__softmax_class = {
              .flags = TUTTI_LAYER_BACKWARD | TUTTI_LAYER_ROWS_ALONE,
              TUTTI__TABLE(option),
              TUTTI__TABLE(slot)},
-    .desc_size = sizeof(tutti_softmax_desc),
-    .op = offsetof(tutti__operations, softmax),
+    TUTTI__OPERATION(tutti_softmax_desc, softmax),
     .check = check,
     .finish = finish,
     .fill = fill,
-    .args_size = sizeof(tutti__softmax_args),
     .explain = explain,
 };
 

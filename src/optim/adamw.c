@@ -7,14 +7,7 @@
 #include "optim/apply.h"
 #include "optim/optimizer.h"
 
-struct tutti_adamw {
-    tutti__optimizer own;
-};
-
-tutti_adamw_desc tutti_adamw_desc_default(void)
-{
-    return (tutti_adamw_desc)TUTTI_ADAMW_DESC_INIT;
-}
+TUTTI__OPTIMIZER(adamw)
 
 static tutti_status check_desc(const tutti_adamw_desc *desc)
 {
@@ -63,42 +56,6 @@ tutti_status tutti_adamw_create(tutti_context *ctx, tutti_params *params,
     else
         *adamw = made;
     return status;
-}
-
-void tutti_adamw_destroy(tutti_adamw **adamw)
-{
-    if (!adamw || !*adamw) return;
-    tutti__optimizer_close(&(*adamw)->own);
-    free(*adamw);
-    *adamw = NULL;
-}
-
-tutti_status tutti_adamw_update(tutti_adamw *adamw, tutti_context *ctx,
-                                const tutti_step_block *step)
-{
-    TUTTI_REQUIRE(adamw, "adamw_update: adamw is NULL");
-    return tutti__optimizer_update(&adamw->own, ctx, step, "adamw_update");
-}
-
-tutti_status tutti_adamw_get_stats(tutti_adamw *adamw, tutti_context *ctx, tutti_adamw_stats *stats)
-{
-    tutti__optimizer_stats read;
-    TUTTI_REQUIRE(adamw, "adamw_get_stats: adamw is NULL");
-    TUTTI_REQUIRE(stats, "adamw_get_stats: stats is NULL");
-    TUTTI_TRY(tutti__optimizer_read(&adamw->own, ctx, &read, "adamw_get_stats"));
-    *stats = (tutti_adamw_stats){read.grad_norm, read.updates, read.skipped};
-    return TUTTI_OK;
-}
-
-int tutti_adamw_state_count(const tutti_adamw *adamw)
-{
-    return adamw ? tutti__optimizer_state_count(&adamw->own) : 0;
-}
-
-tutti_status tutti_adamw_state_get(const tutti_adamw *adamw, int index, tutti_state_tensor *state)
-{
-    TUTTI_REQUIRE(adamw, "adamw_state_get: adamw is NULL");
-    return tutti__optimizer_state(&adamw->own, index, state, "adamw_state_get");
 }
 
 tutti_status tutti_adamw_apply(tutti_context *ctx, const tutti_adamw_desc *desc,

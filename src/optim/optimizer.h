@@ -2,6 +2,8 @@
 #ifndef TUTTI_OPTIM_OPTIMIZER_H
 #define TUTTI_OPTIM_OPTIMIZER_H
 
+#include <stdlib.h>
+
 #include "core/context.h"
 #include "core/params.h"
 #include "ops/update.h"
@@ -39,5 +41,48 @@ tutti_status tutti__optimizer_read(tutti__optimizer *own, tutti_context *ctx,
 int tutti__optimizer_state_count(const tutti__optimizer *own);
 tutti_status tutti__optimizer_state(const tutti__optimizer *own, int index,
                                     tutti_state_tensor *state, const char *who);
+
+/* Defines tutti_X and its public functions, except create and apply. */
+#define TUTTI__OPTIMIZER(name)                                                        \
+    struct tutti_##name {                                                             \
+        tutti__optimizer own;                                                         \
+    };                                                                                \
+    tutti_##name##_desc tutti_##name##_desc_default(void)                             \
+    {                                                                                 \
+        return (tutti_##name##_desc)TUTTI_DESC_INIT(tutti_##name##_desc);             \
+    }                                                                                 \
+    void tutti_##name##_destroy(tutti_##name **name)                                  \
+    {                                                                                 \
+        if (!name || !*name) return;                                                  \
+        tutti__optimizer_close(&(*name)->own);                                        \
+        free(*name);                                                                  \
+        *name = NULL;                                                                 \
+    }                                                                                 \
+    tutti_status tutti_##name##_update(tutti_##name *name, tutti_context *ctx,        \
+                                       const tutti_step_block *step)                  \
+    {                                                                                 \
+        TUTTI_REQUIRE(name, #name "_update: " #name " is NULL");                      \
+        return tutti__optimizer_update(&name->own, ctx, step, #name "_update");       \
+    }                                                                                 \
+    tutti_status tutti_##name##_get_stats(tutti_##name *name, tutti_context *ctx,     \
+                                          tutti_##name##_stats *stats)                \
+    {                                                                                 \
+        tutti__optimizer_stats read;                                                  \
+        TUTTI_REQUIRE(name, #name "_get_stats: " #name " is NULL");                   \
+        TUTTI_REQUIRE(stats, #name "_get_stats: stats is NULL");                      \
+        TUTTI_TRY(tutti__optimizer_read(&name->own, ctx, &read, #name "_get_stats")); \
+        *stats = (tutti_##name##_stats){read.grad_norm, read.updates, read.skipped};  \
+        return TUTTI_OK;                                                              \
+    }                                                                                 \
+    int tutti_##name##_state_count(const tutti_##name *name)                          \
+    {                                                                                 \
+        return name ? tutti__optimizer_state_count(&name->own) : 0;                   \
+    }                                                                                 \
+    tutti_status tutti_##name##_state_get(const tutti_##name *name, int index,        \
+                                          tutti_state_tensor *state)                  \
+    {                                                                                 \
+        TUTTI_REQUIRE(name, #name "_state_get: " #name " is NULL");                   \
+        return tutti__optimizer_state(&name->own, index, state, #name "_state_get");  \
+    }
 
 #endif

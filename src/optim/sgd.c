@@ -6,14 +6,7 @@
 #include "optim/apply.h"
 #include "optim/optimizer.h"
 
-struct tutti_sgd {
-    tutti__optimizer own;
-};
-
-tutti_sgd_desc tutti_sgd_desc_default(void)
-{
-    return (tutti_sgd_desc)TUTTI_SGD_DESC_INIT;
-}
+TUTTI__OPTIMIZER(sgd)
 
 static tutti_status check_desc(const tutti_sgd_desc *desc)
 {
@@ -57,41 +50,6 @@ tutti_status tutti_sgd_create(tutti_context *ctx, tutti_params *params, const tu
     else
         *sgd = made;
     return status;
-}
-
-void tutti_sgd_destroy(tutti_sgd **sgd)
-{
-    if (!sgd || !*sgd) return;
-    tutti__optimizer_close(&(*sgd)->own);
-    free(*sgd);
-    *sgd = NULL;
-}
-
-tutti_status tutti_sgd_update(tutti_sgd *sgd, tutti_context *ctx, const tutti_step_block *step)
-{
-    TUTTI_REQUIRE(sgd, "sgd_update: sgd is NULL");
-    return tutti__optimizer_update(&sgd->own, ctx, step, "sgd_update");
-}
-
-tutti_status tutti_sgd_get_stats(tutti_sgd *sgd, tutti_context *ctx, tutti_sgd_stats *stats)
-{
-    tutti__optimizer_stats read;
-    TUTTI_REQUIRE(sgd, "sgd_get_stats: sgd is NULL");
-    TUTTI_REQUIRE(stats, "sgd_get_stats: stats is NULL");
-    TUTTI_TRY(tutti__optimizer_read(&sgd->own, ctx, &read, "sgd_get_stats"));
-    *stats = (tutti_sgd_stats){read.grad_norm, read.updates, read.skipped};
-    return TUTTI_OK;
-}
-
-int tutti_sgd_state_count(const tutti_sgd *sgd)
-{
-    return sgd ? tutti__optimizer_state_count(&sgd->own) : 0;
-}
-
-tutti_status tutti_sgd_state_get(const tutti_sgd *sgd, int index, tutti_state_tensor *state)
-{
-    TUTTI_REQUIRE(sgd, "sgd_state_get: sgd is NULL");
-    return tutti__optimizer_state(&sgd->own, index, state, "sgd_state_get");
 }
 
 tutti_status tutti_sgd_apply(tutti_context *ctx, const tutti_sgd_desc *desc,

@@ -3,10 +3,10 @@
 # shellcheck source=tests/launch/check.sh disable=SC2317
 source "$(dirname "${BASH_SOURCE[0]}")/check.sh"
 
-# includes FOLDER …: lines "FILE:LINE:INCLUDED" of the sources there.
+# includes FOLDER …: lines "FILE:LINE:INCLUDED" of the sources there; BODY is what each_real.h includes.
 includes() {
     (cd "$top" && find "$@" -type f \( -name '*.c' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh' \) -print0 |
-        xargs -0 -r grep -HnE '^ *# *include' | sed -E 's/# *include *[<"]([^>"]*)[>"].*/\1/; s/: +/:/')
+        xargs -0 -r grep -HnE '^ *# *(include|define BODY)' | sed -E 's/# *(include|define BODY) *[<"]([^>"]*)[>"].*/\2/; s/: +/:/')
 }
 
 # only WHAT PATTERN FOLDER …: every include there matches; all others are printed.

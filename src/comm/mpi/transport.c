@@ -2,7 +2,6 @@
  * memory is staged through pinned host memory, because MPI need not support device pointers. */
 #include <limits.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "comm/makers.h"
 #include "comm/mpi/channel.h"

@@ -37,9 +37,5 @@ TUTTI__INLINE float erfc_of_f32(float x)
 #define root_f32 sqrtf
 #define root_f64 sqrt
 #define erfc_of_f64 erfc
-#define REAL float
-#define OF(name) name##_f32
-#include "kernels/host/activation_rows.h"
-#define REAL double
-#define OF(name) name##_f64
-#include "kernels/host/activation_rows.h"
+#define BODY "kernels/host/activation_rows.h"
+#include "kernels/host/each_real.h"

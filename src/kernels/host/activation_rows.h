@@ -148,6 +148,3 @@ void OF(tutti__activate_backward)(REAL *restrict d, const REAL *restrict v, tutt
         break;
     }
 }
-
-#undef REAL
-#undef OF

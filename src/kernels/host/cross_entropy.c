@@ -12,12 +12,8 @@ typedef struct entropy_task {
     size_t thread_bytes;
 } entropy_task;
 
-#define REAL float
-#define OF(name) name##_f32
-#include "kernels/host/cross_entropy_rows.h"
-#define REAL double
-#define OF(name) name##_f64
-#include "kernels/host/cross_entropy_rows.h"
+#define BODY "kernels/host/cross_entropy_rows.h"
+#include "kernels/host/each_real.h"
 
 /* A row of REALs per thread, then the losses. */
 static size_t thread_bytes(const tutti__cross_entropy_args *args)

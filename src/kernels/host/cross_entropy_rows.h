@@ -62,6 +62,3 @@ static void OF(cross_entropy_rows)(void *data, int64_t begin, int64_t end, int t
             OF(tutti__store)(tutti__row(&args->dlogits, row), args->dlogits.dtype, x, cols);
     }
 }
-
-#undef REAL
-#undef OF

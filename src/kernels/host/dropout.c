@@ -16,12 +16,8 @@ typedef struct dropout_task {
     tutti__row_blocks blocks;
 } dropout_task;
 
-#define REAL float
-#define OF(name) name##_f32
-#include "kernels/host/dropout_rows.h"
-#define REAL double
-#define OF(name) name##_f64
-#include "kernels/host/dropout_rows.h"
+#define BODY "kernels/host/dropout_rows.h"
+#include "kernels/host/each_real.h"
 
 static dropout_task task_of(const tutti__dropout_args *args, bool backward)
 {

@@ -50,6 +50,3 @@ static void OF(dropout_blocks)(void *data, int64_t begin, int64_t end, int threa
         }
     }
 }
-
-#undef REAL
-#undef OF

@@ -67,12 +67,8 @@ static tutti_status forward(const tutti__job *job, const void *untyped)
     return TUTTI_OK;
 }
 
-#define REAL float
-#define OF(name) name##_f32
-#include "kernels/host/embedding_rows.h"
-#define REAL double
-#define OF(name) name##_f64
-#include "kernels/host/embedding_rows.h"
+#define BODY "kernels/host/embedding_rows.h"
+#include "kernels/host/each_real.h"
 
 static void zero_rows(void *data, int64_t begin, int64_t end, int thread)
 {

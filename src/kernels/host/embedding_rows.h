@@ -57,6 +57,3 @@ static void OF(add_pieces)(void *data, int64_t begin, int64_t end, int thread)
         }
     }
 }
-
-#undef REAL
-#undef OF

@@ -103,12 +103,8 @@ typedef struct tile {
     void *row;     /* room for cols REALs */
 } tile;
 
-#define REAL float
-#define OF(name) name##_f32
-#include "kernels/host/gemm_rows.h"
-#define REAL double
-#define OF(name) name##_f64
-#include "kernels/host/gemm_rows.h"
+#define BODY "kernels/host/gemm_rows.h"
+#include "kernels/host/each_real.h"
 
 typedef struct gemm_task {
     const tutti__gemm *gemm;

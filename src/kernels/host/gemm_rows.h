@@ -32,6 +32,3 @@ static void OF(finish)(const tutti__gemm *gemm, const tile *of)
             OF(tutti__store)(c, dtype, z, cols);
     }
 }
-
-#undef REAL
-#undef OF

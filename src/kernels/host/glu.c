@@ -10,12 +10,8 @@ typedef struct glu_task {
     int64_t pieces; /* of a row */
 } glu_task;
 
-#define REAL float
-#define OF(name) name##_f32
-#include "kernels/host/glu_rows.h"
-#define REAL double
-#define OF(name) name##_f64
-#include "kernels/host/glu_rows.h"
+#define BODY "kernels/host/glu_rows.h"
+#include "kernels/host/each_real.h"
 
 static tutti_status run(const tutti__job *job, const tutti__glu_args *args, tutti__work in_f32,
                         tutti__work in_f64)

@@ -61,6 +61,3 @@ static void OF(glu_backward_pieces)(void *data, int64_t begin, int64_t end, int 
         if (args->db.data) OF(put)(&args->db, row, first, db, count);
     }
 }
-
-#undef REAL
-#undef OF

@@ -2,10 +2,10 @@
  * float or double, and parallel loops whose number of threads never changes a result.
  *
  * An operation's arithmetic is float or double (REAL).  Its body is written once, in X_rows.h,
- * which X.c includes once for each; OF(name) is then name_f32 or name_f64.  A body loads a row of
- * another type into an aligned row of REALs, works there, and stores it; a row of REALs it may also
- * take where it lies (row_in, row_out).  The order of a sum depends only on the number of
- * columns. */
+ * which X.c includes by each_real.h, once for each; OF(name) is then name_f32 or name_f64.  A body
+ * loads a row of another type into an aligned row of REALs, works there, and stores it; a row of
+ * REALs it may also take where it lies (row_in, row_out).  The order of a sum depends only on the
+ * number of columns. */
 #ifndef TUTTI_KERNELS_HOST_HOST_H
 #define TUTTI_KERNELS_HOST_HOST_H
 
@@ -122,7 +122,7 @@ TUTTI__INLINE double tutti__long_total(const tutti__long_sum *sum)
     return isfinite(sum->high) ? sum->high + sum->low : sum->high;
 }
 
-/* Bytes of `count` elements, rounded up to whole cache lines. */
+/* Bytes of `count` elements, rounded up to a multiple of 256. */
 static inline size_t tutti__room(int64_t count, size_t size)
 {
     return ((size_t)count * size + 255) / 256 * 256;

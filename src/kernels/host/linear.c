@@ -20,12 +20,8 @@ typedef struct backward_task {
     char *partials;           /* of db: a row of doubles per block */
 } backward_task;
 
-#define REAL float
-#define OF(name) name##_f32
-#include "kernels/host/linear_rows.h"
-#define REAL double
-#define OF(name) name##_f64
-#include "kernels/host/linear_rows.h"
+#define BODY "kernels/host/linear_rows.h"
+#include "kernels/host/each_real.h"
 
 /* Where things lie in backward's scratch: dz, partial rows of db, z if it is computed again, then
  * memory that the passes share. */

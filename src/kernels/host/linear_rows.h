@@ -38,6 +38,3 @@ static void OF(backward_blocks)(void *data, int64_t begin, int64_t end, int thre
         }
     }
 }
-
-#undef REAL
-#undef OF

@@ -32,12 +32,8 @@ TUTTI__INLINE double log1p_f64(double e)
     return log1p(e);
 }
 
-#define REAL float
-#define OF(name) name##_f32
-#include "kernels/host/loss_rows.h"
-#define REAL double
-#define OF(name) name##_f64
-#include "kernels/host/loss_rows.h"
+#define BODY "kernels/host/loss_rows.h"
+#include "kernels/host/each_real.h"
 
 static size_t row_bytes(const tutti__loss_args *args)
 {

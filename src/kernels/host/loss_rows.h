@@ -60,6 +60,3 @@ static void OF(loss_rows)(void *data, int64_t begin, int64_t end, int thread)
         if (args->dx.data) OF(tutti__store)(tutti__row(&args->dx, row), args->dx.dtype, x, cols);
     }
 }
-
-#undef REAL
-#undef OF

@@ -30,12 +30,8 @@ static int group_of(const tutti__norm_args *args)
     return args->cols <= NORM_GROUP_COLS ? NORM_GROUP : 1;
 }
 
-#define REAL float
-#define OF(name) name##_f32
-#include "kernels/host/norm_rows.h"
-#define REAL double
-#define OF(name) name##_f64
-#include "kernels/host/norm_rows.h"
+#define BODY "kernels/host/norm_rows.h"
+#include "kernels/host/each_real.h"
 
 static tutti_dtype real_of(const tutti__norm_args *args)
 {

@@ -207,6 +207,3 @@ static const void *OF(widen_param)(void *room, const void *param, tutti_dtype dt
         for (int64_t j = 0; j < cols; j++) row[j] += offset;
     return row;
 }
-
-#undef REAL
-#undef OF

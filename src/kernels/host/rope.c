@@ -12,12 +12,8 @@ typedef struct rope_task {
     size_t row_bytes, turn_bytes;
 } rope_task;
 
-#define REAL float
-#define OF(name) name##_f32
-#include "kernels/host/rope_rows.h"
-#define REAL double
-#define OF(name) name##_f64
-#include "kernels/host/rope_rows.h"
+#define BODY "kernels/host/rope_rows.h"
+#include "kernels/host/each_real.h"
 
 static rope_task task_of(const tutti__rope_args *args, bool backward)
 {

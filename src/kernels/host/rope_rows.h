@@ -47,6 +47,3 @@ static void OF(rope_rows)(void *data, int64_t begin, int64_t end, int thread)
         OF(tutti__store)(tutti__row(t->to, r), args->dtype, row, cols);
     }
 }
-
-#undef REAL
-#undef OF

@@ -28,12 +28,8 @@ static inline int64_t visible(softmax_task *task, int64_t row)
     return place + 1 < seen ? place + 1 : seen;
 }
 
-#define REAL float
-#define OF(name) name##_f32
-#include "kernels/host/softmax_rows.h"
-#define REAL double
-#define OF(name) name##_f64
-#include "kernels/host/softmax_rows.h"
+#define BODY "kernels/host/softmax_rows.h"
+#include "kernels/host/each_real.h"
 
 static size_t row_bytes(const tutti__softmax_args *args)
 {

@@ -85,6 +85,3 @@ static void OF(softmax_backward_rows)(void *data, int64_t begin, int64_t end, in
         OF(tutti__store_row)(&args->dx, row, dx, cols, past);
     }
 }
-
-#undef REAL
-#undef OF

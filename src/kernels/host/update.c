@@ -68,12 +68,8 @@ typedef struct apply_task {
 
 #define root_f32 sqrtf
 #define root_f64 sqrt
-#define REAL float
-#define OF(name) name##_f32
-#include "kernels/host/update_rows.h"
-#define REAL double
-#define OF(name) name##_f64
-#include "kernels/host/update_rows.h"
+#define BODY "kernels/host/update_rows.h"
+#include "kernels/host/each_real.h"
 
 static tutti_status squares(const tutti__job *job, const void *untyped)
 {

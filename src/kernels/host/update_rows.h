@@ -181,6 +181,3 @@ static void OF(apply_blocks)(void *data, int64_t begin, int64_t end, int thread)
         OF(apply_block)(t, first, rest < TUTTI_PARAM_ALIGN ? rest : TUTTI_PARAM_ALIGN);
     }
 }
-
-#undef REAL
-#undef OF
