@@ -110,6 +110,9 @@ struct bench_layer {
     /* Checks some of what is summed over rows by the formula (bench_compare); what that allows is
      * then allowed everywhere.  NULL: the roundoffs of the sums' type are. */
     int (*check_sums)(bench_run *run, bench_result *result);
+    /* instead, an option of the shape: of the parameters that have it as a dimension, some values of
+     * it are checked so, each as the layer that has no others */
+    const char *slice;
 };
 #define BENCH_ROWWISE_SHAPES                                             \
     .gpu = {{2, {32768, 1024}}, {2, {32768, 4096}}, {2, {8192, 16384}}}, \
@@ -143,7 +146,8 @@ tutti_dtype bench_run_sums(const bench_run *run);
 /* Whether a comma-separated list, or NULL, has a word. */
 bool bench_has_word(const char *list, const char *word);
 
-/* Creates a run's layer and tensors; sets which pass its calls are; makes one; frees everything. */
+/* Creates a run's layer; that and its tensors; sets which pass its calls are; makes one; frees everything. */
+int bench_create(bench_run *run);
 int bench_prepare(bench_run *run);
 void bench_turn(bench_run *run, bool backward);
 int bench_layer_call(void *run);

@@ -124,7 +124,7 @@ bool bench_has_word(const char *list, const char *word)
     return false;
 }
 
-static int create_layer(bench_run *run)
+int bench_create(bench_run *run)
 {
     char *const text = run->options;
     const bool of_option = *run->variant && !run->more;
@@ -287,7 +287,7 @@ static int fill_param(bench_run *run, int i)
 int bench_prepare(bench_run *run)
 {
     tutti_context *ctx = run->machine->ctx;
-    APP_TRY(create_layer(run));
+    APP_TRY(bench_create(run));
     run->rows = run->shape.dims[0];
     run->slots = run->type->slot_count;
     run->params = tutti_layer_param_count(run->layer);
