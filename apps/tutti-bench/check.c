@@ -52,9 +52,9 @@ bool bench_is_result(const bench_run *run, int tensor)
     return run->backward ? gradient && !output : output && !gradient;
 }
 
-/* What of a call is computed at once: a row, or one value of an option, over all rows. */
+/* What of a call reference/ computes at once: a row, or all rows at one index of a dimension. */
 typedef struct slice {
-    const char *option; /* NULL: a row */
+    const char *option; /* which sets that dimension; NULL: a row */
     int64_t at;
 } slice;
 
@@ -176,10 +176,10 @@ static int check_row(bench_run *run, int64_t row, double **memory, bench_result 
     return check_slice(run, &problem, (slice){NULL, row}, memory, result);
 }
 
-/* Kinds that count or check for themselves: a row may be a matrix product, of some 0.3 s. */
+/* Kinds of matrix products: a row may take the reference some 0.3 s. */
 static bool is_dear(const bench_run *run)
 {
-    return run->own->count || run->own->check;
+    return run->own->slice || run->own->check;
 }
 
 /* So many that they take reference/ about 20 ms; of dear rows, few. */
@@ -227,8 +227,8 @@ static int check_rows(bench_run *run, bench_result *result, const bool *suspects
     return code;
 }
 
-/* Sums over rows: of some values of the kind's option, each by a layer that has no others. */
-static int check_option(bench_run *run, bench_result *result)
+/* Sums over rows at some indices of the kind's option, each by a layer in which it is 1. */
+static int check_sums(bench_run *run, bench_result *result)
 {
     const int count = 2 * (run->slots + run->params);
     const char *names[BENCH_DIMS_MAX], *option = run->own->slice;
@@ -262,7 +262,7 @@ static int check_some(bench_run *run, bench_result *result)
         sums = sums || (bench_is_result(run, i) && !bench_has_rows(run, i));
     }
     if (rows) APP_TRY(check_rows(run, result, NULL));
-    if (sums && run->own->slice) APP_TRY(check_option(run, result));
+    if (sums && run->own->slice) APP_TRY(check_sums(run, result));
     return sums && run->own->check_sums ? run->own->check_sums(run, result) : APP_OK;
 }
 
