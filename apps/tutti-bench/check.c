@@ -52,18 +52,73 @@ bool bench_is_result(const bench_run *run, int tensor)
     return run->backward ? gradient && !output : output && !gradient;
 }
 
-static bool is_row_result(const bench_run *run, int tensor)
+/* What of a call reference/ computes at once: a row, or all rows at one index of a dimension. */
+typedef struct slice {
+    const char *option; /* which sets that dimension; NULL: a row */
+    int64_t at;
+} slice;
+
+/* A tensor's part in it: runs of elements, `step` apart. */
+typedef struct part {
+    int64_t first, length, step, runs;
+} part;
+
+/* A parameter's number in the table: a layer may leave out some of its kind, so by name. */
+static int param_of(const bench_run *run, int tensor)
 {
-    return bench_is_result(run, tensor) && bench_has_rows(run, tensor);
+    const char *name = tutti_layer_param(run->layer, tensor / 2 - run->slots)->name;
+    int number = 0;
+    while (strcmp(run->type->params[number].name, name) != 0) number++;
+    return number;
 }
 
-/* Inputs and parameters; in backward also what forward stored, and its gradients. */
-static bool is_given(const bench_run *run, int tensor)
+static reference_tensor *place_of(const bench_run *run, reference_problem *problem, int tensor)
+{
+    return tensor / 2 < run->slots ? &problem->slots[tensor / 2][tensor % 2]
+                                   : &problem->params[param_of(run, tensor)][tensor % 2];
+}
+
+/* The dimension of a tensor that a slice has one index of; -1: none. */
+static int cut_dim(const bench_run *run, int tensor, const char *option)
+{
+    const int columns = run->tensors[tensor].view.ndim - 1;
+    if (!option) return bench_has_rows(run, tensor) ? 0 : -1;
+    if (tensor / 2 < run->slots) {
+        const char *cols = run->type->slots[tensor / 2].cols;
+        return cols && strcmp(cols, option) == 0 ? columns : -1;
+    }
+    const char *const *dims = run->type->params[param_of(run, tensor)].dims;
+    int dim = columns;
+    while (dim >= 0 && strcmp(dims[dim], option) != 0) dim--;
+    return dim;
+}
+
+static part part_of(const bench_run *run, int tensor, slice of)
+{
+    const tutti_tensor *view = &run->tensors[tensor].view;
+    const int cut = cut_dim(run, tensor, of.option);
+    part p = {0, 1, 0, 1};
+    for (int dim = 0; dim < view->ndim; dim++)
+        if (dim != cut) *(dim < cut ? &p.runs : &p.length) *= view->dims[dim];
+    if (cut < 0) return p;
+    p.first = of.at * p.length;
+    p.step = view->dims[cut] * p.length;
+    return p;
+}
+
+static bool is_judged(const bench_run *run, int tensor, slice of)
+{
+    return bench_is_result(run, tensor) && cut_dim(run, tensor, of.option) >= 0;
+}
+
+/* Inputs and parameters; in backward also the gradients of outputs and, for a row, what forward
+ * stored. */
+static bool is_given(const bench_run *run, int tensor, slice of)
 {
     const bool gradient = tensor % 2;
     if (!run->tensors[tensor].view.data || bench_is_result(run, tensor)) return false;
-    if (is_output(run, tensor)) return run->backward && bench_has_rows(run, tensor);
-    return !gradient;
+    if (!is_output(run, tensor)) return !gradient;
+    return run->backward && bench_has_rows(run, tensor) && (gradient || !of.option);
 }
 
 reference_problem bench_problem(const bench_run *run, int64_t row, int64_t rows)
@@ -75,59 +130,56 @@ reference_problem bench_problem(const bench_run *run, int64_t row, int64_t rows)
                                .step = {.step = 1, .loss_weight = 1}};
 }
 
-/* A row's values of an input, or room for those of a result; the caller frees *memory.  Parameters
- * are read once, for all rows. */
-static int take(const bench_run *run, int tensor, int64_t row, reference_tensor *place,
+/* The slice's values of an input, or room for those of a result; the caller frees *memory.  What
+ * all slices have is read once. */
+static int take(const bench_run *run, int tensor, slice of, reference_tensor *place,
                 double **memory)
 {
-    const bench_tensor *from = &run->tensors[tensor];
-    const int64_t all = tutti_tensor_count(&from->view);
-    const int64_t count = bench_has_rows(run, tensor) ? all / run->rows : all;
-    const bool result = is_row_result(run, tensor), first = !*memory;
-    if (!result && !is_given(run, tensor)) return APP_OK;
+    const part p = part_of(run, tensor, of);
+    const bool result = is_judged(run, tensor, of), first = !*memory;
+    const int64_t count = p.runs * p.length;
+    if (!result && !is_given(run, tensor, of)) return APP_OK;
     if (first) *memory = calloc(2 * (size_t)count, sizeof **memory);
     if (!*memory) return app_fail(APP_FAILED, "no memory for the reference");
     if (result)
         *place = (reference_tensor){.value = *memory, .bound = *memory + count};
     else
         place->given = *memory;
-    if (result || !(first || bench_has_rows(run, tensor))) return APP_OK;
-    return bench_values(run, from, bench_has_rows(run, tensor) ? row * count : 0, count, *memory);
+    for (int64_t i = 0; !result && (first || p.step) && i < p.runs; i++)
+        APP_TRY(bench_values(run, &run->tensors[tensor], p.first + i * p.step, p.length,
+                             *memory + i * p.length));
+    return APP_OK;
 }
 
-/* A layer may leave out parameters of its kind, so they are found by name. */
-static reference_tensor *place_of(const bench_run *run, reference_problem *problem, int tensor)
-{
-    const int i = tensor / 2;
-    if (i < run->slots) return &problem->slots[i][tensor % 2];
-    int number = 0;
-    const char *name = tutti_layer_param(run->layer, i - run->slots)->name;
-    while (strcmp(run->type->params[number].name, name) != 0) number++;
-    return &problem->params[number][tensor % 2];
-}
-
-static int check_row(bench_run *run, int64_t row, double **memory, bench_result *result)
+static int check_slice(bench_run *run, reference_problem *problem, slice of, double **memory,
+                       bench_result *result)
 {
     const int count = 2 * (run->slots + run->params);
-    reference_problem problem = bench_problem(run, row, 1);
     for (int i = 0; i < count; i++)
-        APP_TRY(take(run, i, row, place_of(run, &problem, i), &memory[i]));
-    const char *wrong = reference_compute(&problem);
+        APP_TRY(take(run, i, of, place_of(run, problem, i), &memory[i]));
+    const char *wrong = reference_compute(problem);
     if (wrong) return app_fail(APP_FAILED, "%s: %s", run->type->name, wrong);
     for (int i = 0; i < count; i++) {
-        if (!is_row_result(run, i)) continue;
-        const reference_tensor *place = place_of(run, &problem, i);
-        const int64_t cols = tutti_tensor_count(&run->tensors[i].view) / run->rows;
-        APP_TRY(bench_compare(run, result, &run->tensors[i], row * cols, cols, place->value,
-                              place->bound));
+        if (!is_judged(run, i, of)) continue;
+        const part p = part_of(run, i, of);
+        const reference_tensor *place = place_of(run, problem, i);
+        for (int64_t j = 0; j < p.runs; j++)
+            APP_TRY(bench_compare(run, result, &run->tensors[i], p.first + j * p.step, p.length,
+                                  place->value + j * p.length, place->bound + j * p.length));
     }
     return APP_OK;
 }
 
-/* Kinds that count or check for themselves: a row may be a matrix product, of some 0.3 s. */
+static int check_row(bench_run *run, int64_t row, double **memory, bench_result *result)
+{
+    reference_problem problem = bench_problem(run, row, 1);
+    return check_slice(run, &problem, (slice){NULL, row}, memory, result);
+}
+
+/* Kinds of matrix products: a row may take the reference some 0.3 s. */
 static bool is_dear(const bench_run *run)
 {
-    return run->own->count || run->own->check;
+    return run->own->slice || run->own->check;
 }
 
 /* So many that they take reference/ about 20 ms; of dear rows, few. */
@@ -144,6 +196,12 @@ int64_t bench_sampled_row(const bench_run *run, int64_t index)
 {
     const int64_t count = bench_sampled_rows(run);
     return count == 1 ? 0 : (run->rows - 1) * index / (count - 1);
+}
+
+static void free_all(double **memory, int count)
+{
+    for (int i = 0; memory && i < count; i++) free(memory[i]);
+    free(memory);
 }
 
 /* Checks the samples, or the suspects up to the first that is wrong.  Where there are too many to
@@ -165,22 +223,46 @@ static int check_rows(bench_run *run, bench_result *result, const bool *suspects
         else
             code = check_row(run, suspects ? i : bench_sampled_row(run, i), memory, result);
     }
-    for (int i = 0; memory && i < count; i++) free(memory[i]);
-    free(memory);
+    free_all(memory, count);
     return code;
 }
 
-/* Some rows, and sums over rows where the kind has its own check of them. */
+/* Sums over rows at some indices of the kind's option, each by a layer in which it is 1. */
+static int check_sums(bench_run *run, bench_result *result)
+{
+    const int count = 2 * (run->slots + run->params);
+    const char *names[BENCH_DIMS_MAX], *option = run->own->slice;
+    bench_run one = *run;
+    int dim = 1;
+    bench_shape_options(run->type, names);
+    while (strcmp(names[dim - 1], option) != 0) dim++;
+    one.layer = NULL;
+    one.shape.dims[dim] = 1;
+    double **memory = calloc((size_t)count, sizeof *memory);
+    int code = memory ? bench_create(&one) : app_fail(APP_FAILED, "no memory for the reference");
+    for (int s = 0; code == APP_OK && s < BENCH_SAMPLES; s++) {
+        const slice of = {option, bench_sampled(run->shape.dims[dim], s)};
+        reference_problem problem = bench_problem(&one, 0, run->rows);
+        problem.any_order = true;
+        code = check_slice(run, &problem, of, memory, result);
+    }
+    tutti_layer_destroy(&one.layer);
+    free_all(memory, count);
+    return code;
+}
+
+/* Some rows, and some of the sums over rows where the kind says how. */
 static int check_some(bench_run *run, bench_result *result)
 {
     const bool known = reference_knows(run->type->name);
     bool rows = false, sums = false;
     if (run->own->check) return run->own->check(run, result);
     for (int i = 0; i < 2 * (run->slots + run->params); i++) {
-        rows = rows || (known && is_row_result(run, i));
+        rows = rows || (known && bench_is_result(run, i) && bench_has_rows(run, i));
         sums = sums || (bench_is_result(run, i) && !bench_has_rows(run, i));
     }
     if (rows) APP_TRY(check_rows(run, result, NULL));
+    if (sums && run->own->slice) APP_TRY(check_sums(run, result));
     return sums && run->own->check_sums ? run->own->check_sums(run, result) : APP_OK;
 }
 

@@ -17,7 +17,7 @@ enum { BENCH_KINDS_MAX = 64, BENCH_VARIANTS_MAX = 256 };
 typedef struct layers_options {
     bench_options bench;
     uint64_t layers; /* bit i: time the i-th kind; 0: all */
-    bool plain;      /* ignore the kinds' own files */
+    bool plain;      /* ignore what the bench has for kinds */
     bool tune;
     int64_t device;
     tutti_dtype dtype;       /* 0: bf16 on a GPU, f32 on the host */
@@ -104,6 +104,11 @@ static bool is_asked(const layers_options *options, int kind)
     return !options->layers || (options->layers >> kind & 1);
 }
 
+static bool is_optional_input(const tutti_slot *slot)
+{
+    return slot->role == TUTTI_SLOT_IN && (slot->flags & TUTTI_SLOT_OPTIONAL);
+}
+
 /* A word of --with or --set that no layer that is timed has, or NULL. */
 static const char *unknown(const layers_options *options, const char *list, bool tensors)
 {
@@ -116,8 +121,7 @@ static const char *unknown(const layers_options *options, const char *list, bool
             if (!is_asked(options, kind)) continue;
             for (int i = 0; tensors && i < type->slot_count; i++)
                 found = found || (strcmp(type->slots[i].name, word) == 0 &&
-                                  type->slots[i].role == TUTTI_SLOT_IN &&
-                                  (type->slots[i].flags & TUTTI_SLOT_OPTIONAL));
+                                  is_optional_input(&type->slots[i]));
             found =
                 found ||
                 (!tensors &&
@@ -178,14 +182,14 @@ static const app_option table[] = {
      "its own",
      .letter = 's', .kind = APP_OTHER, .parse = parse_shapes},
     {"with", "LIST",
-     "optional tensors that are given to the layers that have them: residual, bias, lengths; and "
-     "what depends on them",
+     "optional tensors (in brackets below) that are given to the layers that have them, and what "
+     "depends on them",
      .kind = APP_TEXT, .at = offsetof(layers_options, with)},
     {"set", "LIST", "more options, of the layers that have them: zero_centered=1,no_beta=1",
      .kind = APP_TEXT, .at = offsetof(layers_options, set)},
     {"plain",
-     .help = "treat every layer as one of which only its table is known: one shape, no variants, "
-             "checked against the same layer in f64 on the host",
+     .help = "use nothing but each layer's table: one shape, no variants, checked against the same "
+             "layer in f64 on the host",
      .at = offsetof(layers_options, plain)},
     {"tune",
      .help =
@@ -238,7 +242,7 @@ static bool append(char *text, size_t size, const char *format, ...)
     return more >= 0 && (size_t)more < size - used;
 }
 
-/* One line a kind: "  softmax     rows x cols".  False if they do not fit. */
+/* One line a kind: "  rope     rows x cols x head_size [positions]".  False if they do not fit. */
 static bool list_layers(char *text, size_t size)
 {
     bool fits = true;
@@ -248,6 +252,9 @@ static bool list_layers(char *text, size_t size)
         const int count = bench_shape_options(type, names);
         fits = fits && append(text, size, "  %-24s rows", type->name);
         for (int i = 0; i < count; i++) fits = fits && append(text, size, " x %s", names[i]);
+        for (int i = 0; i < type->slot_count; i++)
+            if (is_optional_input(&type->slots[i]))
+                fits = fits && append(text, size, " [%s]", type->slots[i].name);
         fits = fits && append(text, size, "\n");
     }
     return fits;
@@ -278,7 +285,12 @@ static void report(void *user, const bench_result *r)
     bench_results_add(user, r, row);
 }
 
-/* For a kind that has no shapes of its own. */
+/* For kinds of rows and columns that have no shapes of their own, on the host and on a GPU. */
+static const bench_shape rowwise[2][BENCH_DEFAULT_SHAPES] = {
+    {{2, {4096, 256}}, {2, {1024, 4096}}, {2, {128, 32768}}},
+    {{2, {32768, 1024}}, {2, {32768, 4096}}, {2, {8192, 16384}}}};
+
+/* For others. */
 static bench_shape make_shape(int ndim, int64_t rows, int64_t size)
 {
     bench_shape shape = {ndim, {rows}};
@@ -341,6 +353,7 @@ static int run_layer(bench_machine *machine, const layers_options *options, int 
     const bench_shape any = make_shape(ndim, gpu ? 8192 : 1024, ndim > 3 ? 32 : gpu ? 1024 : 256);
     const bench_shape one_row = make_shape(ndim, 1, 8);
     int count = asked ? options->shapes.count : BENCH_DEFAULT_SHAPES;
+    if (shapes->ndim == 0 && ndim == 2 && !options->plain) shapes = rowwise[gpu];
     if (shapes->ndim == 0) {
         shapes = &any;
         count = 1;

@@ -1,4 +1,4 @@
-/* A layer to time, created from its kind's table, and what a kind's own file adds to that. */
+/* A layer to time, created from its kind's table, and what is added to that for some kinds. */
 #ifndef TUTTI_BENCH_LAYERS_H
 #define TUTTI_BENCH_LAYERS_H
 
@@ -89,16 +89,15 @@ typedef struct bench_run {
     bool empty;             /* a twin: its tensors are not filled */
 } bench_run;
 
-/* What a kind's own file defines; a kind without one has zeros. */
+/* What kinds.c, or a file of the kind's own, adds to its table; zeros for a kind without. */
 struct bench_layer {
     bench_shape gpu[BENCH_DEFAULT_SHAPES], host[BENCH_DEFAULT_SHAPES];
-    const char *options;  /* beside the shape and the types: "eps=1e-5"; "p=0.1," before variants */
+    const char *options;  /* beside the shape and the types: "period=9"; "p=0.1," before variants */
     const char *variant;  /* an option of which several values are timed */
     const char *variants; /* its default values, which --NAME of the option replaces */
     int key;              /* the letter of that command-line option, or 0 */
     /* instead, names of variants and the options of each, up to NULLs; both are the kind's own */
     const char *const (*named)[2];
-    const char *pass; /* what forward is called in the table */
     /* inputs have a mean of 0, not of 0.1: a GPU's power draw in products depends on their data */
     bool about_zero;
     /* Fills in amount and product of the result, and the reference; NULL: bytes counted from the
@@ -110,12 +109,12 @@ struct bench_layer {
     /* Checks some of what is summed over rows by the formula (bench_compare); what that allows is
      * then allowed everywhere.  NULL: the roundoffs of the sums' type are. */
     int (*check_sums)(bench_run *run, bench_result *result);
+    /* instead, an option of the shape: gradients of the parameters that have it as a dimension are
+     * checked so at some indices of it, each by a layer in which it is 1 */
+    const char *slice;
 };
-#define BENCH_ROWWISE_SHAPES                                             \
-    .gpu = {{2, {32768, 1024}}, {2, {32768, 4096}}, {2, {8192, 16384}}}, \
-    .host = {{2, {4096, 256}}, {2, {1024, 4096}}, {2, {128, 32768}}}
 
-/* bench_layer_plain for a kind without a file. */
+/* bench_layer_plain for a kind that kinds.c does not have. */
 const bench_layer *bench_layer_find(const char *name);
 extern const bench_layer bench_layer_plain;
 
@@ -128,8 +127,8 @@ typedef void (*bench_sink)(void *user, const bench_result *result);
 /* Times and checks forward and backward.  A wrong result is left to the sink. */
 int bench_layer_run(const bench_run *plan, bench_sink sink, void *user);
 
-/* Whether a kind has an option ("name", or "name=…,…") that neither the shape, a type nor its own
- * file sets. */
+/* Whether a kind has an option ("name", or "name=…,…") that neither the shape, a type nor
+ * `own` sets. */
 bool bench_leaves_open(const tutti_layer_type *type, const bench_layer *own, const char *name);
 
 /* Whether the kind has an option for the type of its parameters alone. */
@@ -143,7 +142,9 @@ tutti_dtype bench_run_sums(const bench_run *run);
 /* Whether a comma-separated list, or NULL, has a word. */
 bool bench_has_word(const char *list, const char *word);
 
-/* Creates a run's layer and tensors; sets which pass its calls are; makes one; frees everything. */
+/* Creates a run's layer; layer and tensors; sets which pass its calls are; makes one; frees
+ * everything. */
+int bench_create(bench_run *run);
 int bench_prepare(bench_run *run);
 void bench_turn(bench_run *run, bool backward);
 int bench_layer_call(void *run);

@@ -8,39 +8,6 @@
 #include "common/report.h"
 #include "layers.h"
 
-/* The kinds that have a file of their own. */
-#define LAYERS(X)    \
-    X(layernorm)     \
-    X(rmsnorm)       \
-    X(softmax)       \
-    X(cross_entropy) \
-    X(linear)        \
-    X(mlp)           \
-    X(matmul)        \
-    X(embedding)     \
-    X(dropout)       \
-    X(glu)           \
-    X(rope)          \
-    X(mse)           \
-    X(bce_with_logits)
-
-#define DECLARE(name) extern const bench_layer bench_##name;
-LAYERS(DECLARE)
-#define LIST(name) {#name, &bench_##name},
-static const struct {
-    const char *name;
-    const bench_layer *own;
-} layers[] = {LAYERS(LIST)};
-
-const bench_layer bench_layer_plain = {0};
-
-const bench_layer *bench_layer_find(const char *name)
-{
-    for (size_t i = 0; i < sizeof layers / sizeof layers[0]; i++)
-        if (strcmp(layers[i].name, name) == 0) return layers[i].own;
-    return &bench_layer_plain;
-}
-
 static bool of_shape(const tutti_layer_option *option)
 {
     return !option->default_value && strcmp(option->type, "int") == 0;
@@ -124,7 +91,7 @@ bool bench_has_word(const char *list, const char *word)
     return false;
 }
 
-static int create_layer(bench_run *run)
+int bench_create(bench_run *run)
 {
     char *const text = run->options;
     const bool of_option = *run->variant && !run->more;
@@ -287,7 +254,7 @@ static int fill_param(bench_run *run, int i)
 int bench_prepare(bench_run *run)
 {
     tutti_context *ctx = run->machine->ctx;
-    APP_TRY(create_layer(run));
+    APP_TRY(bench_create(run));
     run->rows = run->shape.dims[0];
     run->slots = run->type->slot_count;
     run->params = tutti_layer_param_count(run->layer);
@@ -382,9 +349,9 @@ int64_t bench_widest(const bench_run *run)
 static int time_pass(bench_run *run, bench_result *result)
 {
     *result = (bench_result){.layer = run->type->name,
-                             .pass = run->backward    ? "backward"
-                                     : run->own->pass ? run->own->pass
-                                                      : "forward",
+                             .pass = run->backward                             ? "backward"
+                                     : run->type->flags & TUTTI_LAYER_BACKWARD ? "forward"
+                                                                               : "loss+grad",
                              .variant = run->shown,
                              .dtype = run->dtype,
                              .param_dtype = run->param_dtype,

@@ -58,7 +58,7 @@ test_finds_what_is_wrong() {
 bench() {
     "$build/bin/tutti-bench" --backend host --repeats 1 "$@" >output 2>&1
 }
-# As a kind without a file of its own.
+# As a kind that the bench has nothing for.
 test_knows_a_layer_by_its_table() {
     local dtype faulty
     for dtype in f64 f32 f16 bf16; do
@@ -69,7 +69,7 @@ test_knows_a_layer_by_its_table() {
     done
     bench --plain softmax cross_entropy embedding || fail "$(<output)"
     expect_match "a shape of its own" "$(<output)" "softmax +forward +1024x256 "
-    expect_match "a shape of its own" "$(<output)" "cross_entropy +forward +1024x256 "
+    expect_match "a shape of its own" "$(<output)" "cross_entropy +loss[+]grad +1024x256 "
     expect_match "a shape of its own" "$(<output)" "embedding +backward +1024x256x256 "
     faulty=$(find "$build/tests/validate" -name 'libtutti_faulty.so')
     if [[ ! $faulty ]] || grep -q '^TUTTI_SANITIZE:STRING=.' "$build/CMakeCache.txt"; then
@@ -138,6 +138,10 @@ test_optional_tensors_and_options() {
     bench --with lengths,bias --set log=1 --shape 7x33 softmax || fail "$(<output)"
     expect_equal rows "$(grep -c ' lengths[+]bias,log=1 .* right$' output)" 4
     bench --inject-fault=inside --with residual --shape 7x33 rmsnorm && fail "a fault was not found"
+    "$build/bin/tutti-bench" --help >help
+    for line in "rope rows x cols x head_size \\[positions\\]" "softmax rows x cols \\[lengths\\] \\[bias\\]"; do
+        grep -q "^  ${line/ /  *}\$" help || fail "help has no $line"
+    done
     bench --with residue --shape 7x33 rmsnorm && fail "there is no residue"
     expect_match output "$(<output)" "--with: no layer that is timed has an optional input residue"
     bench --set zero_centred=1 --shape 7x33 rmsnorm && fail "there is no zero_centred"
@@ -298,7 +302,7 @@ END
     expect_equal code $? 1
     expect_match output "$(<output)" "exchange mpi 2 ranks 4096: the time is .* want at most 5 %"
 }
-# Only a layer's own file names it; step.c builds a model of layers.
+# Only a layer's own file names it, and rows of kinds.c; step.c builds a model of layers.
 test_names_no_layer() {
     "$build/bin/tutti-bench" --help >output
     local name names

@@ -1,4 +1,0 @@
-/* Softmax. */
-#include "layers.h"
-
-const bench_layer bench_softmax = {BENCH_ROWWISE_SHAPES};
