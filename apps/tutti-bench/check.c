@@ -182,20 +182,30 @@ static bool is_dear(const bench_run *run)
     return run->own->slice || run->own->check;
 }
 
-/* So many that they take reference/ about 20 ms; of dear rows, few. */
-int64_t bench_sampled_rows(const bench_run *run)
+/* How many of `count`, of so many elements each, are put to reference/: few, and as many more as
+ * take about 20 ms. */
+static int64_t sample_count(int64_t count, int64_t elements)
 {
     enum { ELEMENTS = 1 << 16, MOST = 1 << 10 };
-    const int64_t room = is_dear(run) ? 0 : ELEMENTS / bench_widest(run);
-    const int64_t fit = room < MOST ? room : MOST;
+    const int64_t room = ELEMENTS / elements, fit = room < MOST ? room : MOST;
     const int64_t wanted = fit > BENCH_SAMPLES ? fit : BENCH_SAMPLES;
-    return wanted < run->rows ? wanted : run->rows;
+    return wanted < count ? wanted : count;
+}
+
+/* Which one: they are spread evenly. */
+static int64_t sample(int64_t count, int64_t samples, int64_t index)
+{
+    return samples == 1 ? 0 : (count - 1) * index / (samples - 1);
+}
+
+int64_t bench_sampled_rows(const bench_run *run)
+{
+    return sample_count(run->rows, is_dear(run) ? INT64_MAX : bench_widest(run));
 }
 
 int64_t bench_sampled_row(const bench_run *run, int64_t index)
 {
-    const int64_t count = bench_sampled_rows(run);
-    return count == 1 ? 0 : (run->rows - 1) * index / (count - 1);
+    return sample(run->rows, bench_sampled_rows(run), index);
 }
 
 static void free_all(double **memory, int count)
@@ -240,8 +250,10 @@ static int check_sums(bench_run *run, bench_result *result)
     one.shape.dims[dim] = 1;
     double **memory = calloc((size_t)count, sizeof *memory);
     int code = memory ? bench_create(&one) : app_fail(APP_FAILED, "no memory for the reference");
-    for (int s = 0; code == APP_OK && s < BENCH_SAMPLES; s++) {
-        const slice of = {option, bench_sampled(run->shape.dims[dim], s)};
+    const int64_t indices = run->shape.dims[dim];
+    const int64_t samples = sample_count(indices, run->rows * bench_widest(run));
+    for (int64_t s = 0; code == APP_OK && s < samples; s++) {
+        const slice of = {option, sample(indices, samples, s)};
         reference_problem problem = bench_problem(&one, 0, run->rows);
         problem.any_order = true;
         code = check_slice(run, &problem, of, memory, result);

@@ -16,7 +16,6 @@ static const struct {
     {OWN(mlp)},
     {OWN(matmul)},
     {OWN(embedding)},
-    {ROW(rmsnorm, .options = "eps=1e-5")},
     {ROW(cross_entropy, .variant = "label_smoothing", .variants = "0,0.1")},
     {ROW(dropout, .gpu = {{2, {16384, 4096}}, {2, {32768, 1024}}, {2, {8192, 16384}}},
          .host = {{2, {4096, 256}}, {2, {1024, 4096}}}, .options = "p=0.1,",
