@@ -4,7 +4,8 @@
 #include <math.h>
 #include <string.h>
 
-double compare_ulp(tutti_dtype dtype, double value)
+/* Distance between neighbouring numbers of a type at a value. */
+static double ulp_of(tutti_dtype dtype, double value)
 {
     int digits = 53, least = -1074, exponent;
     if (dtype == TUTTI_F32) digits = 24, least = -149;
@@ -73,8 +74,8 @@ static void compare_expected(const part *p, int64_t i, finding *f)
     f->abs = worst(f->abs, error);
     if (error > 0) {
         f->rel = worst(f->rel, expected != 0 ? error / fabs(expected) : INFINITY);
-        f->ulp = worst(f->ulp, isfinite(expected) ? error / compare_ulp(p->tensor->dtype, expected)
-                                                  : INFINITY);
+        f->ulp = worst(f->ulp,
+                       isfinite(expected) ? error / ulp_of(p->tensor->dtype, expected) : INFINITY);
     }
     f->wrong += !within(error, bound);
     if (ratio > f->ratio || f->index < 0) {

@@ -37,7 +37,4 @@ void compare_part(const part *p, finding *f);
 /* Adds the finding of another part or rank.  replicated: it is of the same elements. */
 void compare_merge(finding *f, const finding *other, bool replicated);
 
-/* Distance between neighbouring numbers of a type at a value. */
-double compare_ulp(tutti_dtype dtype, double value);
-
 #endif

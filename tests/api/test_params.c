@@ -63,19 +63,7 @@ static void close_model(model *m)
 
 static double *get(const tutti_tensor *tensor)
 {
-    int64_t count = tutti_tensor_count(tensor);
-    size_t size = tutti_dtype_size(tensor->dtype);
-    double *values = harness_calloc((size_t)count, sizeof *values);
-    unsigned char *bits = harness_calloc((size_t)count, size);
-    CHECK_OK(tutti_copy(harness_context(), bits, tensor->data, (size_t)count * size));
-    CHECK_OK(tutti_context_synchronize(harness_context()));
-    for (int64_t i = 0; i < count; i++) {
-        uint64_t element = 0;
-        memcpy(&element, bits + (size_t)i * size, size);
-        values[i] = harness_decode(tensor->dtype, element);
-    }
-    free(bits);
-    return values;
+    return harness_get(harness_context(), tensor, NULL);
 }
 
 static int64_t offset_of(const tutti_tensor *flat, const tutti_tensor *part)
@@ -314,15 +302,12 @@ static void test_refresh(void)
         tutti_tensor master;
         CHECK_OK(tutti_params_flat(m.params, TUTTI_PARAMS_MASTER, &master));
         int64_t count = tutti_tensor_count(&master);
-        size_t size = tutti_dtype_size(master.dtype);
-        unsigned char *bits = harness_calloc((size_t)count, size);
+        double *drawn = harness_calloc((size_t)count, sizeof *drawn);
         harness_rng rng = {5};
-        for (int64_t i = 0; i < count; i++) {
-            double value = i % 97 == 3 ? NAN : i % 89 == 4 ? 1e30 : harness_normal(&rng) * 1e-3;
-            uint64_t element = harness_encode(master.dtype, value);
-            memcpy(bits + (size_t)i * size, &element, size);
-        }
-        CHECK_OK(tutti_copy(ctx, master.data, bits, (size_t)count * size));
+        for (int64_t i = 0; i < count; i++)
+            drawn[i] = i % 97 == 3 ? NAN : i % 89 == 4 ? 1e30 : harness_normal(&rng) * 1e-3;
+        harness_put(ctx, &master, drawn);
+        free(drawn);
         CHECK_OK(tutti_params_refresh(m.params, ctx));
         for (int i = 0; i < tutti_params_count(m.params); i++) {
             const tutti_param *param = tutti_params_get(m.params, i);
@@ -335,7 +320,6 @@ static void test_refresh(void)
             free(values);
             free(masters);
         }
-        free(bits);
         close_model(&m);
     }
 }

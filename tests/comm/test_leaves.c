@@ -52,30 +52,6 @@ static void leaf_values(int leaf, int p, double *values)
     }
 }
 
-static void put(gradients *g, int p, const double *values)
-{
-    const tutti_tensor *grad = &g->params[p].grad;
-    size_t bytes = (size_t)sizes[p] * tutti_dtype_size(grad->dtype);
-    void *raw = harness_calloc(bytes, 1);
-    CHECK_OK(tutti_convert(raw, grad->dtype, values, TUTTI_F64, sizes[p]));
-    CHECK_OK(tutti_copy(g->ctx, grad->data, raw, bytes));
-    CHECK_OK(tutti_context_synchronize(g->ctx));
-    free(raw);
-}
-
-static double *get(gradients *g, int p)
-{
-    const tutti_tensor *grad = &g->params[p].grad;
-    size_t bytes = (size_t)sizes[p] * tutti_dtype_size(grad->dtype);
-    void *raw = harness_calloc(bytes, 1);
-    double *values = harness_calloc((size_t)sizes[p], sizeof *values);
-    CHECK_OK(tutti_copy(g->ctx, raw, grad->data, bytes));
-    CHECK_OK(tutti_context_synchronize(g->ctx));
-    CHECK_OK(tutti_convert(values, TUTTI_F64, raw, grad->dtype, sizes[p]));
-    free(raw);
-    return values;
-}
-
 static double add(double a, double b, bool f32)
 {
     return f32 ? (double)((float)a + (float)b) : a + b;
@@ -112,7 +88,7 @@ static void step(gradients *g, tutti_grad_sync *sync)
         for (int p = 0; p < PARAMS; p++) {
             double *values = harness_calloc((size_t)sizes[p], sizeof *values);
             leaf_values(leaf, p, values);
-            put(g, p, values);
+            harness_put(g->ctx, &g->params[p].grad, values);
             free(values);
             CHECK_OK(tutti_grad_sync_ready_param(sync, g->ctx, g->list[p]));
         }
@@ -145,7 +121,8 @@ static void one_tree(tutti_context *ctx, tutti_comm *comm, int leaves, size_t ra
     for (int round = 0; round < 2 && sync; round++) {
         step(&g, sync);
         for (int p = 0; p < PARAMS; p++) {
-            double *got = get(&g, p), *want = tree(p, order, leaves);
+            double *got = harness_get(ctx, &g.params[p].grad, NULL);
+            double *want = tree(p, order, leaves);
             int64_t n = differing(got, want, sizes[p]);
             CHECK(n == 0, "%lld of %lld elements of p%d have other bits than the tree",
                   (long long)n, (long long)sizes[p], p);

@@ -151,17 +151,6 @@ static double *narrow_sum(int step, int p)
     return sum;
 }
 
-static void copy_to(tutti_context *ctx, const tutti_tensor *tensor, const double *values)
-{
-    const int64_t count = tutti_tensor_count(tensor);
-    const size_t bytes = (size_t)count * tutti_dtype_size(tensor->dtype);
-    void *raw = harness_calloc(bytes, 1);
-    CHECK_OK(tutti_convert(raw, tensor->dtype, values, TUTTI_F64, count));
-    CHECK_OK(tutti_copy(ctx, tensor->data, raw, bytes));
-    CHECK_OK(tutti_context_synchronize(ctx));
-    free(raw);
-}
-
 /* The bytes of elements [first, first + count). */
 static char *bytes_of(tutti_context *ctx, const tutti_tensor *tensor, int64_t first, int64_t count)
 {
@@ -185,7 +174,7 @@ static void backward(model *m, tutti_grad_sync *sync, int step, int part)
     for (int p = PARAMS - 1; p >= 0; p--) {
         if (trained(p)) {
             double *values = part_of(step, part, p, f32);
-            copy_to(m->ctx, &m->params[p].grad, values);
+            harness_put(m->ctx, &m->params[p].grad, values);
             free(values);
         }
         if (p != FROZEN) CHECK_OK(tutti_grad_sync_ready_param(sync, m->ctx, &m->params[p]));
@@ -253,7 +242,7 @@ static void update_alone(model *m, int step, order order)
         if (!trained(p)) continue;
         double *values = order == NARROW ? narrow_sum(step, p)
                                          : sum_of(step, 0, parts, p, f32, order == LEAF_ORDER);
-        copy_to(m->ctx, &m->params[p].grad, values);
+        harness_put(m->ctx, &m->params[p].grad, values);
         free(values);
     }
     set_step(m, step);
@@ -414,7 +403,7 @@ static void skips(tutti_context *ctx, tutti_comm *comm)
         CHECK_OK(tutti_params_flat(m->store, TUTTI_PARAMS_GRAD, &grad));
         const tutti_tensor one =
             tutti_tensor_1d((float *)grad.data + m->store->own[0].span.first, TUTTI_F32, 1);
-        copy_to(ctx, &one, nan);
+        harness_put(ctx, &one, nan);
     }
     set_step(m, 0);
     CHECK_OK(tutti_adamw_update(m->adamw, ctx, m->step));
@@ -440,7 +429,7 @@ static void diverged(tutti_context *ctx, tutti_comm *comm)
     const double other[1] = {77};
     /* the first one of the layout, which is rank 0's */
     const tutti_tensor first = tutti_tensor_1d(m->params[7].value.data, TUTTI_BF16, 1);
-    if (rig_rank() == rig_size() - 1) copy_to(ctx, &first, other);
+    if (rig_rank() == rig_size() - 1) harness_put(ctx, &first, other);
     CHECK_FAILS(TUTTI_ERR_DATA, "p7", tutti_comm_check_params(comm, ctx, m->store, NULL, 0));
     /* and made equal again from the masters */
     CHECK_OK(tutti_params_refresh(m->store, ctx));
@@ -462,7 +451,7 @@ static void early(tutti_context *ctx, tutti_comm *comm)
         for (int i = PARAMS - 1; i >= 0; i--) {
             if (trained(i)) {
                 double *values = part_of(step, rig_rank(), i, true);
-                copy_to(ctx, &m->params[i].grad, values);
+                harness_put(ctx, &m->params[i].grad, values);
                 free(values);
             }
             if (i != FROZEN) CHECK_OK(tutti_grad_sync_ready_param(p.sync, ctx, &m->params[i]));

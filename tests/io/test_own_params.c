@@ -119,19 +119,6 @@ static unsigned char *get(const side *s, const tutti_tensor *tensor)
     return bytes;
 }
 
-static void put(const side *s, const tutti_tensor *tensor, const double *values)
-{
-    unsigned char *bytes = harness_calloc(1, bytes_of(tensor));
-    size_t size = tutti_dtype_size(tensor->dtype);
-    for (int64_t i = 0; i < tutti_tensor_count(tensor); i++) {
-        uint64_t bits = harness_encode(tensor->dtype, values[i]);
-        memcpy(bytes + (size_t)i * size, &bits, size);
-    }
-    CHECK_OK(tutti_copy(s->ctx, tensor->data, bytes, bytes_of(tensor)));
-    CHECK_OK(tutti_context_synchronize(s->ctx));
-    free(bytes);
-}
-
 /* The master's values of this seed: of every magnitude, including subnormal and infinite ones,
  * exact in the type given. */
 static double *numbers(const tutti_param *p, int number, uint64_t seed, tutti_dtype exact)
@@ -156,9 +143,9 @@ static void fill_side(side *s, uint64_t seed, tutti_dtype exact)
     for (int i = 0; i < PARAMS; i++) {
         const tutti_param *p = &s->param[i];
         double *values = numbers(p, i, seed, exact);
-        put(s, &p->master, values);
+        harness_put(s->ctx, &p->master, values);
         for (int64_t j = 0; j < tutti_tensor_count(&p->value); j++) values[j] = 77;
-        if (p->value.data != p->master.data) put(s, &p->value, values);
+        if (p->value.data != p->master.data) harness_put(s->ctx, &p->value, values);
         free(values);
     }
 }
@@ -338,13 +325,13 @@ static void optimizer_state(tutti_comm *comm, const kind *k, const char *a, cons
             mine[t][i] = shape_of(i, master_type(k), false);
             CHECK_OK(tutti_alloc(own.ctx, bytes_of(&mine[t][i]), &mine[t][i].data));
             double *values = numbers(&own.param[i], 10 * t + i, 11, master_type(k));
-            put(&own, &mine[t][i], values);
+            harness_put(own.ctx, &mine[t][i], values);
             free(values);
             state = (tutti_state_tensor){.name = name, .tensor = mine[t][i]};
             CHECK_OK(tutti_checkpoint_add_state(own.list, NULL, &state));
         }
     CHECK_OK(tutti_alloc(own.ctx, bytes_of(&updates), &updates.data));
-    put(&own, &updates, (const double[]){12});
+    harness_put(own.ctx, &updates, (const double[]){12});
     state = (tutti_state_tensor){.name = "updates", .tensor = updates};
     CHECK_OK(tutti_checkpoint_add_state(own.list, NULL, &state));
 

@@ -25,7 +25,6 @@ typedef struct operand {
 /* An input with roughly normal values, or an output full of NaN (deviation < 0). */
 operand operand_make(tutti_context *ctx, harness_rng *rng, tutti_dtype dtype, int64_t rows,
                      int64_t cols, layout place, double mean, double deviation);
-#define OUTPUT 0.0, -1.0
 /* The rows of a tensor as [rows / lines, lines, cols]. */
 void operand_split(operand *o, int64_t lines);
 void operand_free(tutti_context *ctx, operand *o);
@@ -43,8 +42,6 @@ void check_same_row(tutti_context *ctx, const char *what, const operand *a, int6
 
 /* Memory for `saved`, between guards; data NULL where bytes is 0. */
 harness_buffer saved_make(tutti_context *ctx, const tutti_layer *layer, int64_t rows);
-/* It in a call. */
-#define SAVED(buffer) .saved = (buffer).data, .saved_bytes = (size_t)(buffer).cols
 
 /* Binds operands as a parameter's value and gradient (NULL: not trained). */
 void bind_param(tutti_layer *layer, int index, const operand *value, const operand *grad);

@@ -1,7 +1,6 @@
 /* Tests that every kind of layer runs; see matrix.h. */
 #include "matrix_parts.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -295,6 +294,8 @@ int matrix_main(int argc, char **argv, const matrix_kind *tested, const harness_
         {"bits of a row", matrix_test_row_bits},
         {"the same call again, and threads", matrix_test_repeated},
         {"finite differences", matrix_test_finite_differences},
+        {"factors of the step", matrix_test_step_factors},
+        {"TF32", matrix_test_tf32},
     };
     harness_test tests[64];
     const int shared = HARNESS_COUNT(generic);

@@ -1,7 +1,7 @@
 /* Tests that every kind of layer runs, driven by the library's table of the kind and a record:
  * types, shapes, strides, alignment, optional tensors, in place, no rows, NaN, indices out of
- * range, bits of rows and of threads, finite differences.  A layer's test is a record, its special
- * cases (trial.h) and a line of main. */
+ * range, bits of rows and of threads, finite differences, factors of a loss, TF32.  A layer's test
+ * is a record, its special cases (trial.h) and a line of main. */
 #ifndef TESTS_LAYERS_MATRIX_H
 #define TESTS_LAYERS_MATRIX_H
 
@@ -11,6 +11,9 @@ typedef struct matrix_shape {
     int64_t rows;
     const char *sizes; /* "in=3,out=5" */
 } matrix_shape;
+
+/* `sharp` of losses of rows: all but the sum over rows, of rows of 8 to 256 columns. */
+bool matrix_loss_is_sharp(const trial *t, const trial_tensor *result);
 
 enum {
     /* gradients of parameters may be f64 where the arithmetic is f32 */

@@ -1,9 +1,7 @@
 /* The matrix: calls with and without optional tensors, and in place. */
 #include "matrix_parts.h"
 
-#include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* Optional tensors */

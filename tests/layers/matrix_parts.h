@@ -35,5 +35,7 @@ void matrix_test_bad_indices(void);
 void matrix_test_row_bits(void);
 void matrix_test_repeated(void);
 void matrix_test_finite_differences(void);
+void matrix_test_step_factors(void);
+void matrix_test_tf32(void);
 
 #endif

@@ -1,4 +1,4 @@
-/* The matrix: special values, bits, finite differences. */
+/* The matrix: special values, bits, finite differences, what some kinds alone have. */
 #include "matrix_parts.h"
 
 #include <math.h>
@@ -158,7 +158,8 @@ static void check_rows_alone(const trial *t)
     c.rows = 1;
     trial alone;
     if (!trial_open(&alone, t->ctx, &c)) return;
-    const int64_t step = harness_quick() && t->c.rows > 16 ? t->c.rows / 4 : 4;
+    /* odd, so that rows have every place in a group that a kernel may form */
+    const int64_t step = harness_quick() && t->c.rows > 16 ? t->c.rows / 4 | 1 : 3;
     for (int64_t row = 0; row < t->c.rows; row += step) {
         copy_row(&alone, t, row);
         trial_run(&alone);
@@ -257,12 +258,14 @@ void matrix_test_repeated(void)
 
 /* Finite differences */
 
+/* A loss has no backward: its forward writes the gradients, with the factors of the step. */
+static bool is_loss(void)
+{
+    return (matrix_type->flags & (TUTTI_LAYER_STEP | TUTTI_LAYER_BACKWARD)) == TUTTI_LAYER_STEP;
+}
+
 void matrix_test_finite_differences(void)
 {
-    if (!(matrix_type->flags & TUTTI_LAYER_BACKWARD)) {
-        harness_skip("there is no backward");
-        return;
-    }
     char wide[120] = "";
     for (const tutti_layer_option *o = matrix_type->options; (o = matrix_next_type(o)) != NULL; o++)
         snprintf(wide + strlen(wide), sizeof wide - strlen(wide), "%s%s=f64", *wide ? "," : "",
@@ -273,12 +276,89 @@ void matrix_test_finite_differences(void)
         trial t;
         if (!trial_open(&t, harness_context(), &c)) return;
         trial_run(&t);
-        trial_get(&t, true);
+        trial_get(&t, !is_loss());
+        int compared = 0;
         for (int i = 0; i < t.result_count; i++) {
             const trial_tensor *r = &t.results[i];
-            if (!r->gradient) continue;
+            if (!r->gradient && !(is_loss() && r->name[0] == 'd')) continue;
             trial_differences(&t, r->name, trial_find(&t, r->name + 1), r->at);
+            compared++;
         }
+        CHECK(compared > 0, "there is no gradient");
         trial_close(&t);
     }
+}
+
+/* Losses of rows */
+
+bool matrix_loss_is_sharp(const trial *t, const trial_tensor *result)
+{
+    const int64_t cols = t->shapes[0].cols;
+    return !(t->shapes[result->index].flags & TUTTI_SLOT_SUM) && cols >= 8 && cols <= 256 &&
+           t->c.rows >= 4 && result->at->buffer.dtype != TUTTI_F64;
+}
+
+/* The last factors are those of a call without a step block. */
+void matrix_test_step_factors(void)
+{
+    static const double factors[][2] = {{1.0 / 256, 1}, {0.01, 1024}, {3, 0.5}, {1, 1}, {1, 1}};
+    const int variants = matrix_count(matrix_tested->variants);
+    if (!is_loss()) {
+        harness_skip("not a loss");
+        return;
+    }
+    for (int y = 0; matrix_types()[y]; y++)
+        for (int f = 0; f < HARNESS_COUNT(factors); f++)
+            for (int i = 0; i < matrix_moderate(); i++) {
+                const matrix_shape *shape = &matrix_some()[i];
+                if (matrix_left_out(y + f + i, 2)) continue;
+                trial_desc c = matrix_case(shape->rows, shape->sizes, matrix_types()[y],
+                                           matrix_tested->variants[(y + i) % variants]);
+                c.step.loss_weight = factors[f][0];
+                c.step.loss_scale = factors[f][1];
+                trial t;
+                if (!trial_open(&t, harness_context(), &c)) return;
+                if (f == 4) t.call.step = NULL;
+                if (trial_run(&t)) trial_check(&t);
+                trial_close(&t);
+            }
+}
+
+/* TF32 */
+
+static bool has_option(const char *name)
+{
+    for (int i = 0; i < matrix_type->option_count; i++)
+        if (strcmp(matrix_type->options[i].name, name) == 0) return true;
+    return false;
+}
+
+/* allow_tf32 may round the factors of f32 products to 11 bits, and nothing else; on the host it
+ * changes nothing.  Sizes are multiples of 8, for which a GPU has such products. */
+void matrix_test_tf32(void)
+{
+    static const int sizes[] = {96, 72, 48};
+    char text[80] = "";
+    if (!has_option("allow_tf32")) {
+        harness_skip("no option allow_tf32");
+        return;
+    }
+    for (int i = 0, size = 0; i < matrix_type->option_count; i++)
+        if (!matrix_type->options[i].default_value)
+            snprintf(text + strlen(text), sizeof text - strlen(text), "%s%s=%d", *text ? "," : "",
+                     matrix_type->options[i].name, sizes[size++ % HARNESS_COUNT(sizes)]);
+    const trial_desc without = matrix_case(40, text, "dtype=f32", "allow_tf32=0");
+    const trial_desc with = matrix_case(40, text, "dtype=f32", "allow_tf32=1");
+    trial s, t;
+    if (!trial_open(&s, harness_context(), &without) || !trial_open(&t, harness_context(), &with))
+        return;
+    for (int i = 0; i < s.input_count; i++)
+        memcpy(t.inputs[i].at->values, s.inputs[i].at->values,
+               (size_t)s.inputs[i].at->count * sizeof(double));
+    trial_put(&t);
+    if (trial_run(&s)) trial_check(&s);
+    if (trial_run(&t)) trial_check(&t);
+    if (harness_backend() == TUTTI_BACKEND_HOST) trial_same_bits(&s, &t);
+    trial_close(&s);
+    trial_close(&t);
 }

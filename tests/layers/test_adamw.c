@@ -27,35 +27,6 @@ typedef struct model {
     double *factor_decay, *factor_lr; /* of each element; padding: -1 */
 } model;
 
-static void get(tutti_context *ctx, const tutti_tensor *tensor, double *values)
-{
-    int64_t count = tutti_tensor_count(tensor);
-    size_t size = tutti_dtype_size(tensor->dtype);
-    unsigned char *bits = harness_calloc((size_t)count, size);
-    CHECK_OK(tutti_copy(ctx, bits, tensor->data, (size_t)count * size));
-    CHECK_OK(tutti_context_synchronize(ctx));
-    for (int64_t i = 0; i < count; i++) {
-        uint64_t element = 0;
-        memcpy(&element, bits + (size_t)i * size, size);
-        values[i] = harness_decode(tensor->dtype, element);
-    }
-    free(bits);
-}
-
-static void put(tutti_context *ctx, const tutti_tensor *tensor, const double *values)
-{
-    int64_t count = tutti_tensor_count(tensor);
-    size_t size = tutti_dtype_size(tensor->dtype);
-    unsigned char *bits = harness_calloc((size_t)count, size);
-    for (int64_t i = 0; i < count; i++) {
-        uint64_t element = harness_encode(tensor->dtype, values[i]);
-        memcpy(bits + (size_t)i * size, &element, size);
-    }
-    CHECK_OK(tutti_copy(ctx, tensor->data, bits, (size_t)count * size));
-    CHECK_OK(tutti_context_synchronize(ctx));
-    free(bits);
-}
-
 static double *room(const model *model)
 {
     return harness_calloc((size_t)model->count, sizeof(double));
@@ -111,7 +82,7 @@ static void set_up(tutti_context *ctx, model *model, tutti_dtype dtype, tutti_dt
             model->factor_lr[j] = model->params[i].lr_scale;
         }
     }
-    put(ctx, &model->master, values);
+    harness_put(ctx, &model->master, values);
     CHECK_OK(tutti_params_refresh(model->store, ctx));
     free(values);
 }
@@ -135,7 +106,7 @@ static void random_gradients(tutti_context *ctx, model *model, harness_rng *rng,
         grad[i] =
             model->factor_lr[i] < 0 ? 0 : harness_round(model->dtype, scale * harness_normal(rng));
     }
-    put(ctx, &model->grad, grad);
+    harness_put(ctx, &model->grad, grad);
 }
 
 static void check_working(tutti_context *ctx, model *model, const double *master)
@@ -145,8 +116,7 @@ static void check_working(tutti_context *ctx, model *model, const double *master
         if (param->value.dtype == model->dtype) continue;
         int64_t offset = (int64_t)((char *)param->master.data - (char *)model->master.data) /
                          (int64_t)tutti_dtype_size(model->dtype);
-        double *working = harness_calloc((size_t)counts[i], sizeof *working);
-        get(ctx, &param->value, working);
+        double *working = harness_get(ctx, &param->value, NULL);
         for (int64_t j = 0; j < counts[i]; j++)
             if (!CHECK(working[j] == harness_round(param->value.dtype, master[offset + j]),
                        "%s: the working value of %.17g is %.17g", param->name, master[offset + j],
@@ -163,13 +133,11 @@ static void check_update(tutti_context *ctx, model *model, harness_rng *rng, int
     harness_where("%s masters, %s values, update %lld, lr %g, clip %g, scale %g",
                   tutti_dtype_name(model->dtype), tutti_dtype_name(model->working_dtype),
                   (long long)t, learning_rate, model->desc.clip_norm, loss_scale);
-    double *grad = room(model), *after = room(model), *master = room(model), *m = room(model);
-    double *v = room(model), *want[6];
+    double *grad = room(model), *after = room(model), *want[6];
     for (int i = 0; i < 6; i++) want[i] = room(model);
     random_gradients(ctx, model, rng, size * loss_scale, grad);
-    get(ctx, &model->master, master);
-    get(ctx, &model->m, m);
-    get(ctx, &model->v, v);
+    double *master = harness_get(ctx, &model->master, NULL);
+    double *m = harness_get(ctx, &model->m, NULL), *v = harness_get(ctx, &model->v, NULL);
     tutti_step_values values = {.step = 1, .loss_weight = 1};
     values.step = 1000 + t; /* t counts updates, not steps */
     values.learning_rate = learning_rate;
@@ -209,18 +177,18 @@ static void check_update(tutti_context *ctx, model *model, harness_rng *rng, int
         want[0][i] = state.master, want[1][i] = state.m, want[2][i] = state.v;
         want[3][i] = bound.master, want[4][i] = bound.m, want[5][i] = bound.v;
     }
-    get(ctx, &model->m, after);
+    harness_get(ctx, &model->m, after);
     CHECK_CLOSE("m", after, want[1], want[4], model->count);
-    get(ctx, &model->v, after);
+    harness_get(ctx, &model->v, after);
     CHECK_CLOSE("v", after, want[2], want[5], model->count);
-    get(ctx, &model->master, after);
+    harness_get(ctx, &model->master, after);
     CHECK_CLOSE("master", after, want[0], want[3], model->count);
     CHECK(harness_is_sharp(want[0], want[3], model->count, model->dtype),
           "the bound of the masters lets 16 ulp pass");
     CHECK(harness_is_sharp(want[1], want[4], model->count, model->dtype),
           "the bound of m lets 16 ulp pass");
     check_working(ctx, model, after);
-    get(ctx, &model->grad, after);
+    harness_get(ctx, &model->grad, after);
     CHECK(memcmp(after, grad, (size_t)model->count * sizeof *grad) == 0, "gradients were written");
     free(grad);
     free(after);
@@ -324,7 +292,7 @@ static void test_skip_nonfinite(void)
                     grad[j] = specials[i];
                     break;
                 }
-            put(ctx, &model.grad, grad);
+            harness_put(ctx, &model.grad, grad);
             size_t bytes;
             unsigned char *before = bits_of(ctx, &model, &bytes);
             CHECK_OK(tutti_adamw_update(model.adamw, ctx, model.step));
@@ -354,15 +322,15 @@ static void test_nan(void)
             model model;
             harness_rng rng = {5};
             set_up(ctx, &model, types[type][0], types[type][1], &desc, 3);
-            double *grad = room(&model), *master = room(&model);
+            double *grad = room(&model);
             random_gradients(ctx, &model, &rng, 1, grad);
             grad[0] = NAN;
-            put(ctx, &model.grad, grad);
+            harness_put(ctx, &model.grad, grad);
             tutti_step_values values = {.step = 1, .loss_weight = 1};
             values.learning_rate = 1e-3;
             CHECK_OK(tutti_step_block_set(model.step, ctx, &values));
             CHECK_OK(tutti_adamw_update(model.adamw, ctx, model.step));
-            get(ctx, &model.master, master);
+            double *master = harness_get(ctx, &model.master, NULL);
             CHECK(isnan(master[0]), "the master of a NaN gradient is %g", master[0]);
             CHECK((isnan(master[1]) != 0) == (clip != 0), "its neighbour is %g", master[1]);
             free(grad);

@@ -3,13 +3,13 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "loss_check.h"
+#include "matrix.h"
 
 static const matrix_kind bce = {
     .trial = {.name = "bce_with_logits",
               .deviation = 2,
               .step = {.step = 1, .loss_weight = 0.375, .loss_scale = 2},
-              .sharp = loss_is_sharp},
+              .sharp = matrix_loss_is_sharp},
     .flags = MATRIX_OUTPUTS_ALONE,
     .variants = {"", "pos_weight=0.3", "pos_weight=12", "pos_weight=0"},
     .common = 2,
@@ -19,11 +19,6 @@ static trial_desc usual(int type, int64_t rows, int64_t cols, double pos_weight)
 {
     return trial_usual(&bce.trial, rows, "cols=%lld,dtype=%s,pos_weight=%.17g", (long long)cols,
                        tutti_dtype_name(float_dtypes[type]), pos_weight);
-}
-
-static void test_step_factors(void)
-{
-    loss_check_step(&bce.trial);
 }
 
 /* Logits whose exponentials would overflow, or be lost beside 1, of both targets. */
@@ -117,7 +112,6 @@ static void test_bad_targets(void)
 int main(int argc, char **argv)
 {
     static const harness_test own[] = {
-        {"factors of the step", test_step_factors},
         {"sure logits", test_sure_logits},
         {"small losses", test_small_losses},
         {"targets out of range", test_bad_targets},

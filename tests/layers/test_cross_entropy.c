@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "loss_check.h"
+#include "matrix.h"
 
 static double ignored(const trial *t)
 {
@@ -26,7 +26,7 @@ static const matrix_kind entropy = {
               .deviation = 2,
               .step = {.step = 1, .loss_weight = 0.375, .loss_scale = 2},
               .draw = draw,
-              .sharp = loss_is_sharp},
+              .sharp = matrix_loss_is_sharp},
     .flags = MATRIX_OUTPUTS_ALONE,
     /* the first ignores no index that the matrix uses as a bad one */
     .variants = {"ignore_label=-100", "", "ignore_label=0", "ignore_label=3",
@@ -40,11 +40,6 @@ static trial_desc usual(int type, int64_t rows, int64_t cols)
 {
     return trial_usual(&entropy.trial, rows, "cols=%lld,dtype=%s", (long long)cols,
                        tutti_dtype_name(float_dtypes[type]));
-}
-
-static void test_step_factors(void)
-{
-    loss_check_step(&entropy.trial);
 }
 
 /* No output changes another, in rows of any length. */
@@ -154,34 +149,6 @@ static void test_extreme_values(void)
         }
 }
 
-static double loss_of(void *self)
-{
-    trial *t = self;
-    operand *loss = trial_find(t, "loss");
-    double total = 0;
-    trial_put(t);
-    trial_forward(t);
-    operand_get(t->ctx, loss, "loss");
-    for (int64_t i = 0; i < loss->count; i++) total += loss->values[i];
-    return total * t->c.step.loss_weight * t->c.step.loss_scale;
-}
-
-/* There is no backward: forward gives dlogits. */
-static void test_finite_differences(void)
-{
-    for (int i = 0; entropy.variants[i]; i++) {
-        trial_desc c = usual(1, 5, 9);
-        strcat(strcat(c.options, *entropy.variants[i] ? "," : ""), entropy.variants[i]);
-        trial t;
-        if (!trial_open(&t, harness_context(), &c)) return;
-        trial_forward(&t);
-        trial_get(&t, false);
-        operand *logits = trial_find(&t, "logits"), *dlogits = trial_find(&t, "dlogits");
-        check_gradient("dlogits", loss_of, &t, logits->values, logits->count, dlogits->values);
-        trial_close(&t);
-    }
-}
-
 /* As many classes as the largest vocabularies have, and as the layer takes, in every kind of loss;
  * the last one is a label. */
 static void test_many_classes(void)
@@ -226,13 +193,11 @@ static void test_smoothing_of_excluded_classes(void)
 int main(int argc, char **argv)
 {
     static const harness_test own[] = {
-        {"factors of the step block", test_step_factors},
         {"optional outputs", test_outputs},
         {"sum of equal losses", test_sum_of_equal_losses},
         {"ignored rows", test_all_ignored},
         {"NaN and infinities in rows", test_special_rows},
         {"extreme values", test_extreme_values},
-        {"differences of the loss", test_finite_differences},
         {"many classes", test_many_classes},
         {"smoothing of excluded classes", test_smoothing_of_excluded_classes},
     };

@@ -183,53 +183,6 @@ static void test_pieces(void)
     CHECK(!memcmp(whole, pieces, sizeof whole), "a batch in pieces has another mask");
 }
 
-/* Rows [begin, end) of a batch with a residual in f32, as a rank would compute them, into rows of
- * the whole batch's y and dx. */
-static void compute_shard(const trial *batch, int64_t begin, int64_t end, double *y, double *dx)
-{
-    static const char *const names[] = {"x", "residual", "dy"};
-    trial_desc c = batch->c;
-    trial t;
-    c.first_row += begin;
-    c.rows = end - begin;
-    if (trial_open(&t, batch->ctx, &c)) {
-        const int64_t cols = t.shapes[0].cols;
-        for (int i = 0; i < HARNESS_COUNT(names); i++)
-            memcpy(trial_find(&t, names[i])->values,
-                   trial_find((trial *)batch, names[i])->values + begin * cols,
-                   (size_t)(c.rows * cols) * sizeof *y);
-        memcpy(trial_find(&t, "bias")->values, trial_find((trial *)batch, "bias")->values,
-               (size_t)cols * sizeof *y);
-        trial_put(&t);
-        if (trial_run(&t)) {
-            trial_get(&t, false);
-            trial_get(&t, true);
-            const size_t bytes = (size_t)(c.rows * cols) * sizeof *y;
-            memcpy(y + begin * cols, trial_find(&t, "y")->values, bytes);
-            memcpy(dx + begin * cols, trial_find(&t, "dx")->values, bytes);
-        }
-    }
-    trial_close(&t);
-}
-
-/* Shards of any number of ranks have the bits of the whole batch, forward and backward. */
-static void test_shards(void)
-{
-    enum { BATCH = 50, WIDTH = 44 };
-    static double y[3][BATCH * WIDTH], dx[3][BATCH * WIDTH];
-    trial batch;
-    const trial_desc c = trial_usual(&dropout.trial, BATCH, "cols=%d,activation=gelu,p=0.3", WIDTH);
-    if (trial_open(&batch, harness_context(), &c))
-        for (int ranks = 1; ranks <= 3; ranks++) {
-            for (int r = 0; r < ranks; r++)
-                compute_shard(&batch, BATCH * r / ranks, BATCH * (r + 1) / ranks, y[ranks - 1],
-                              dx[ranks - 1]);
-            CHECK(!memcmp(y[0], y[ranks - 1], sizeof y[0]), "%d ranks: another y", ranks);
-            CHECK(!memcmp(dx[0], dx[ranks - 1], sizeof dx[0]), "%d ranks: another dx", ranks);
-        }
-    trial_close(&batch);
-}
-
 /* What is dropped leaves the residual, what is kept at p = 0 their sum; a NaN that is dropped does
  * not show. */
 static void test_residual(void)
@@ -289,8 +242,8 @@ int main(int argc, char **argv)
 {
     static const harness_test own[] = {
         {"known answers", test_known_answers}, {"statistics of masks", test_statistics},
-        {"pieces of a batch", test_pieces},    {"shards", test_shards},
-        {"residual", test_residual},           {"limits of p", test_limits_of_p},
+        {"pieces of a batch", test_pieces},    {"residual", test_residual},
+        {"limits of p", test_limits_of_p},
     };
     return matrix_main(argc, argv, &dropout, own, HARNESS_COUNT(own));
 }

@@ -388,30 +388,25 @@ static double whole(int64_t token, int64_t col)
 /* One row of the memory at data; put as bf16, got as bf16 or f32. */
 static void put_row(tutti_context *ctx, void *data, int64_t row, int64_t cols, int64_t token)
 {
-    uint16_t *values = harness_calloc((size_t)cols, sizeof *values);
-    for (int64_t j = 0; j < cols; j++)
-        values[j] = (uint16_t)harness_encode(TUTTI_BF16, whole(token, j));
-    CHECK_OK(tutti_copy(ctx, (uint16_t *)data + row * cols, values, (size_t)cols * sizeof *values));
-    CHECK_OK(tutti_context_synchronize(ctx));
+    const tutti_tensor to = tutti_tensor_1d((uint16_t *)data + row * cols, TUTTI_BF16, cols);
+    double *values = harness_calloc((size_t)cols, sizeof *values);
+    for (int64_t j = 0; j < cols; j++) values[j] = whole(token, j);
+    harness_put(ctx, &to, values);
     free(values);
 }
-static void check_row(tutti_context *ctx, const char *what, const void *data, tutti_dtype dtype,
+static void check_row(tutti_context *ctx, const char *what, void *data, tutti_dtype dtype,
                       int64_t row, int64_t cols, int64_t token, double factor)
 {
-    size_t size = tutti_dtype_size(dtype);
-    char *values = harness_calloc((size_t)cols, size);
-    CHECK_OK(tutti_copy(ctx, values, (const char *)data + (size_t)(row * cols) * size,
-                        (size_t)cols * size));
-    CHECK_OK(tutti_context_synchronize(ctx));
+    const int64_t offset = row * cols * (int64_t)tutti_dtype_size(dtype);
+    const tutti_tensor from = tutti_tensor_1d((char *)data + offset, dtype, cols);
+    double *got = harness_get(ctx, &from, NULL);
     for (int64_t j = 0; j < cols; j++) {
-        uint64_t bits = 0;
-        memcpy(&bits, values + (size_t)j * size, size);
-        double got = harness_decode(dtype, bits), want = whole(token, j) * factor;
-        if (!CHECK(got == want, "%s[%lld, %lld] is %g, want %g", what, (long long)row, (long long)j,
-                   got, want))
+        const double want = whole(token, j) * factor;
+        if (!CHECK(got[j] == want, "%s[%lld, %lld] is %g, want %g", what, (long long)row,
+                   (long long)j, got[j], want))
             break;
     }
-    free(values);
+    free(got);
 }
 
 static tutti_layer *large_layer(tutti_context *ctx, int64_t vocab, int64_t cols, void *weight,

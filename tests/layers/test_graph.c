@@ -247,20 +247,6 @@ static bool run_step(model *m)
            CHECK_OK(tutti_grad_sync_finish(m->sync, ctx)) && update(m);
 }
 
-static void put(model *m, const tutti_tensor *tensor, const double *values)
-{
-    int64_t count = tutti_tensor_count(tensor);
-    size_t size = tutti_dtype_size(tensor->dtype);
-    unsigned char *bits = harness_calloc((size_t)count, size);
-    for (int64_t i = 0; i < count; i++) {
-        uint64_t element = harness_encode(tensor->dtype, values[i]);
-        memcpy(bits + (size_t)i * size, &element, size);
-    }
-    CHECK_OK(tutti_copy(m->ctx, tensor->data, bits, (size_t)count * size));
-    CHECK_OK(tutti_context_synchronize(m->ctx));
-    free(bits);
-}
-
 /* The batch and the values of one step. */
 static void feed(model *m, int step)
 {
@@ -268,12 +254,12 @@ static void feed(model *m, int step)
     double values[ROWS * HIDDEN];
     for (int i = 0; i < ROWS; i++) /* half of the rows have one token: a long run, once sorted */
         values[i] = i % 2 ? 7 : (double)(harness_random(&rng) % VOCAB);
-    put(m, &m->tokens, values);
+    harness_put(m->ctx, &m->tokens, values);
     harness_fill(&rng, values, ROWS * HIDDEN, m->skip.dtype, 0, 1);
-    put(m, &m->skip, values);
+    harness_put(m->ctx, &m->skip, values);
     for (int i = 0; i < ROWS; i++)
         values[i] = i % 7 == step ? -1 : (double)(harness_random(&rng) % CLASSES);
-    put(m, &m->labels, values);
+    harness_put(m->ctx, &m->labels, values);
     tutti_step_values block = {.step = 1, .loss_weight = 1};
     block.step = step + 1;
     block.learning_rate = 1e-2 / (1 + step * step);

@@ -253,12 +253,6 @@ static void test_fading(void)
     }
 }
 
-static void test_tf32(void)
-{
-    const trial_desc c = usual(0, 0, 40, 96, 72);
-    trial_tf32(&c);
-}
-
 /* Rows of leaves.  A layer with room for ROWS rows, whose parameters are bound to memory of its
  * own; weight, bias and their gradients come first. */
 enum { ROWS = 700 };
@@ -452,7 +446,6 @@ int main(int argc, char **argv)
         {"many rows", test_many_rows},
         {"well-conditioned", test_well_conditioned},
         {"far left", test_fading},
-        {"TF32", test_tf32},
         {"rows of leaves", test_rows_of_leaves},
         {"leaves of one row", test_leaves_of_one_row},
     };

@@ -231,12 +231,6 @@ static void test_many_items(void)
     }
 }
 
-static void test_tf32(void)
-{
-    const trial_desc c = usual(0, 2, 3, 40, 72, 96);
-    trial_tf32(&c);
-}
-
 /* Refused calls */
 
 static void refused(trial *t, const char *word)
@@ -308,7 +302,6 @@ int main(int argc, char **argv)
         {"parts of wider tensors", test_wider},
         {"bits of an item", test_item_bits},
         {"many items", test_many_items},
-        {"TF32", test_tf32},
         {"shapes and strides that do not fit", test_refused},
         {"gradients in one tensor", test_shared},
     };

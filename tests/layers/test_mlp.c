@@ -291,19 +291,12 @@ static void test_initial_values(void)
     tutti_layer_destroy(&layer);
 }
 
-static void test_tf32(void)
-{
-    const trial_desc c = trial_usual(&(trial_kind){.name = "mlp"}, 40, "in=96,hidden=72,out=48");
-    trial_tf32(&c);
-}
-
 int main(int argc, char **argv)
 {
     static const harness_test own[] = {
         {"two FusedLinear", test_parts},
         {"large ones", test_large_parts},
         {"initial values", test_initial_values},
-        {"TF32", test_tf32},
     };
     return matrix_main(argc, argv, &mlp, own, HARNESS_COUNT(own));
 }

@@ -1,12 +1,12 @@
 /* Tests of the mean squared error. */
 #include <math.h>
 
-#include "loss_check.h"
+#include "matrix.h"
 
 static const matrix_kind mse = {
     .trial = {.name = "mse",
               .step = {.step = 1, .loss_weight = 0.375, .loss_scale = 2},
-              .sharp = loss_is_sharp},
+              .sharp = matrix_loss_is_sharp},
     .flags = MATRIX_OUTPUTS_ALONE,
     .variants = {""},
 };
@@ -15,11 +15,6 @@ static trial_desc usual(int type, int64_t rows, int64_t cols)
 {
     return trial_usual(&mse.trial, rows, "cols=%lld,dtype=%s", (long long)cols,
                        tutti_dtype_name(float_dtypes[type]));
-}
-
-static void test_step_factors(void)
-{
-    loss_check_step(&mse.trial);
 }
 
 /* The loss is a mean over the columns, the gradient its derivative: of powers of two, exactly. */
@@ -94,7 +89,6 @@ static void test_equal_differences(void)
 int main(int argc, char **argv)
 {
     static const harness_test own[] = {
-        {"factors of the step", test_step_factors},
         {"known values", test_known_values},
         {"overflow", test_overflow},
         {"equal differences", test_equal_differences},

@@ -50,30 +50,6 @@ static void tear_down(model *m)
     tutti_params_destroy(&m->store);
 }
 
-static double *get(tutti_context *ctx, const tutti_tensor *tensor)
-{
-    const int64_t count = tutti_tensor_count(tensor);
-    const size_t bytes = (size_t)count * tutti_dtype_size(tensor->dtype);
-    void *raw = harness_calloc(bytes + 1, 1);
-    double *values = harness_calloc((size_t)count + 1, sizeof *values);
-    CHECK_OK(tutti_copy(ctx, raw, tensor->data, bytes));
-    CHECK_OK(tutti_context_synchronize(ctx));
-    CHECK_OK(tutti_convert(values, TUTTI_F64, raw, tensor->dtype, count));
-    free(raw);
-    return values;
-}
-
-static void put(tutti_context *ctx, const tutti_tensor *tensor, const double *values)
-{
-    const int64_t count = tutti_tensor_count(tensor);
-    const size_t bytes = (size_t)count * tutti_dtype_size(tensor->dtype);
-    void *raw = harness_calloc(bytes + 1, 1);
-    CHECK_OK(tutti_convert(raw, tensor->dtype, values, TUTTI_F64, count));
-    CHECK_OK(tutti_copy(ctx, tensor->data, raw, bytes));
-    CHECK_OK(tutti_context_synchronize(ctx));
-    free(raw);
-}
-
 /* Gradients of magnitudes over five decades; returns the sum of their squares. */
 static long double put_gradients(tutti_context *ctx, model *m, harness_rng *rng)
 {
@@ -85,7 +61,7 @@ static long double put_gradients(tutti_context *ctx, model *m, harness_rng *rng)
             grad[i] = harness_round(m->dtype, scale * harness_normal(rng));
             squares += (long double)grad[i] * grad[i];
         }
-        put(ctx, &m->params[p].grad, grad);
+        harness_put(ctx, &m->params[p].grad, grad);
         free(grad);
     }
     return squares;
@@ -99,7 +75,7 @@ static double *part_of(tutti_context *ctx, const model *m, const tutti_tensor *f
     CHECK_OK(tutti_params_flat(m->store, TUTTI_PARAMS_GRAD, &grad));
     const ptrdiff_t at = (char *)m->params[p].grad.data - (char *)grad.data;
     const tutti_tensor part = tutti_tensor_1d((char *)flat->data + at, flat->dtype, counts[p]);
-    return get(ctx, &part);
+    return harness_get(ctx, &part, NULL);
 }
 
 static tutti_tensor velocity_of(const model *m)
@@ -122,8 +98,9 @@ static void check_param(tutti_context *ctx, const model *m, const before *b, int
     const double u = m->dtype == TUTTI_F64 ? DBL_EPSILON / 2 : (double)(FLT_EPSILON / 2);
     const double decay = m->desc.weight_decay * m->params[p].weight_decay;
     const double mu = m->desc.momentum, lr = rate * m->params[p].lr_scale;
-    double *master = get(ctx, &m->params[p].master), *velocity = part_of(ctx, m, &flat, p);
-    double *value = get(ctx, &m->params[p].value);
+    double *master = harness_get(ctx, &m->params[p].master, NULL),
+           *velocity = part_of(ctx, m, &flat, p);
+    double *value = harness_get(ctx, &m->params[p].value, NULL);
     for (int64_t i = 0; i < counts[p]; i++) {
         const long double old = b->master[p][i], g = (long double)b->grad[p][i] * factor;
         const long double was = mu * b->velocity[p][i], now = was + g + decay * old;
@@ -159,8 +136,8 @@ static void check_update(tutti_context *ctx, model *m, harness_rng *rng, int t, 
     const tutti_tensor flat = velocity_of(m);
     before b;
     for (int p = 0; p < PARAMS; p++) {
-        b.master[p] = get(ctx, &m->params[p].master);
-        b.grad[p] = get(ctx, &m->params[p].grad);
+        b.master[p] = harness_get(ctx, &m->params[p].master, NULL);
+        b.grad[p] = harness_get(ctx, &m->params[p].grad, NULL);
         b.velocity[p] = part_of(ctx, m, &flat, p);
     }
     CHECK_OK(tutti_step_block_set(
@@ -241,10 +218,10 @@ static void test_skip_nonfinite(void)
         harness_rng rng = {3};
         set_up(ctx, &m, TUTTI_F32, TUTTI_BF16, &desc);
         check_update(ctx, &m, &rng, 1, 0.1, 1);
-        double *before = get(ctx, &m.params[0].master);
-        put(ctx, &m.params[0].grad, &(double){NAN});
+        double *before = harness_get(ctx, &m.params[0].master, NULL);
+        harness_put(ctx, &m.params[0].grad, &(double){NAN});
         CHECK_OK(tutti_sgd_update(m.sgd, ctx, m.step));
-        double *after = get(ctx, &m.params[0].master);
+        double *after = harness_get(ctx, &m.params[0].master, NULL);
         tutti_sgd_stats stats;
         CHECK_OK(tutti_sgd_get_stats(m.sgd, ctx, &stats));
         CHECK(stats.skipped == skip && stats.updates == 2 - skip && isnan(stats.grad_norm),
@@ -293,7 +270,8 @@ static void test_state(void)
     CHECK_OK(tutti_sgd_update(a.sgd, ctx, a.step));
     CHECK_OK(tutti_sgd_update(b.sgd, ctx, a.step));
     for (int p = 0; p < PARAMS; p++) {
-        double *got = get(ctx, &b.params[p].value), *want = get(ctx, &a.params[p].value);
+        double *got = harness_get(ctx, &b.params[p].value, NULL),
+               *want = harness_get(ctx, &a.params[p].value, NULL);
         CHECK(memcmp(got, want, (size_t)counts[p] * sizeof *got) == 0, "p%d differs", p);
         free(got);
         free(want);

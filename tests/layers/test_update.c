@@ -175,19 +175,14 @@ static void put_gradients(twins *t, harness_rng *rng, double bad)
     for (int i = 0; i < PARAMS; i++) {
         const tutti_tensor *grad = &tutti_params_get(t->store, i)->grad;
         const int64_t count = tutti_tensor_count(grad);
-        const size_t bytes = (size_t)count * tutti_dtype_size(grad->dtype);
         double *values = harness_calloc((size_t)count, sizeof *values);
-        void *raw = harness_calloc(bytes, 1);
         for (int64_t e = 0; e < count; e++)
             values[e] = harness_round(t->made.master,
                                       harness_normal(rng) * pow(10, harness_uniform(rng, -4, 1)));
         if (i == PARAMS / 2 && bad != 0) values[count - 1] = bad;
         harness_buffer_put(t->ctx, &t->grad[i], values);
-        CHECK_OK(tutti_convert(raw, grad->dtype, values, TUTTI_F64, count));
-        CHECK_OK(tutti_copy(t->ctx, grad->data, raw, bytes));
-        CHECK_OK(tutti_context_synchronize(t->ctx));
+        harness_put(t->ctx, grad, values);
         free(values);
-        free(raw);
     }
 }
 

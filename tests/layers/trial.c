@@ -346,38 +346,24 @@ void trial_same_bits(const trial *a, const trial *b)
         check_same_bits(a->ctx, a->results[i].name, a->results[i].at, b->results[i].at);
 }
 
-void trial_tf32(const trial_desc *desc)
-{
-    trial_desc with = *desc;
-    strcat(with.options, ",allow_tf32=1");
-    trial s, t;
-    if (!trial_open(&s, harness_context(), desc) || !trial_open(&t, harness_context(), &with))
-        return;
-    for (int i = 0; i < s.input_count; i++)
-        memcpy(t.inputs[i].at->values, s.inputs[i].at->values,
-               (size_t)s.inputs[i].at->count * sizeof(double));
-    trial_put(&t);
-    if (trial_run(&s)) trial_check(&s);
-    if (trial_run(&t)) trial_check(&t);
-    if (harness_backend() == TUTTI_BACKEND_HOST) trial_same_bits(&s, &t);
-    trial_close(&s);
-    trial_close(&t);
-}
-
-/* The sum of the outputs, each times its upstream gradient. */
+/* The sum of the outputs, each times its upstream gradient; a sum over rows has none, but the
+ * factors of the step. */
 static double loss_of(void *self)
 {
     trial *t = self;
     trial_put(t);
     trial_forward(t);
+    const double factors = t->c.step.loss_weight * t->c.step.loss_scale;
     double total = 0;
     EACH_SLOT(t, i)
     {
         operand *y = &t->slots[i][0], *dy = &t->slots[i][1];
-        if (t->type->slots[i].role != TUTTI_SLOT_OUT || !dy->values || !y->values) continue;
+        const bool sum = t->shapes[i].flags & TUTTI_SLOT_SUM;
+        if (t->type->slots[i].role != TUTTI_SLOT_OUT || !(sum || dy->values) || !y->values)
+            continue;
         operand_get(t->ctx, y, t->type->slots[i].name);
         for (int64_t k = 0; k < y->count; k++) /* hidden values may be infinite */
-            if (isfinite(y->values[k])) total += y->values[k] * dy->values[k];
+            if (isfinite(y->values[k])) total += y->values[k] * (sum ? factors : dy->values[k]);
     }
     return total;
 }

@@ -86,10 +86,8 @@ void trial_case(const trial_desc *desc);
 
 /* Two runs have the same bits. */
 void trial_same_bits(const trial *a, const trial *b);
-/* allow_tf32 may round the factors of f32 products to 11 bits, and nothing else; on the host it
- * changes nothing. */
-void trial_tf32(const trial_desc *desc);
-/* Finite differences of the outputs at an operand against a gradient. */
+/* Finite differences at an operand against a gradient: of the outputs, each times its upstream
+ * gradient, a sum over rows times the factors of the step. */
 void trial_differences(trial *t, const char *name, operand *of, const operand *gradient);
 
 #endif

@@ -266,6 +266,51 @@ int harness_main(int argc, char **argv, const char *suite, const harness_test *t
     return finish(reason);
 }
 
+/* Tensors */
+
+static void encode(tutti_dtype dtype, void *elements, const double *values, int64_t count)
+{
+    const size_t size = tutti_dtype_size(dtype);
+    for (int64_t i = 0; i < count; i++) {
+        const uint64_t bits = harness_encode(dtype, values[i]);
+        memcpy((unsigned char *)elements + (size_t)i * size, &bits, size);
+    }
+}
+
+static void decode(tutti_dtype dtype, double *values, const void *elements, int64_t count)
+{
+    const size_t size = tutti_dtype_size(dtype);
+    for (int64_t i = 0; i < count; i++) {
+        uint64_t bits = 0;
+        memcpy(&bits, (const unsigned char *)elements + (size_t)i * size, size);
+        values[i] = harness_decode(dtype, bits);
+    }
+}
+
+void harness_put(tutti_context *ctx, const tutti_tensor *tensor, const double *values)
+{
+    const int64_t count = tutti_tensor_count(tensor);
+    const size_t size = tutti_dtype_size(tensor->dtype);
+    void *elements = harness_calloc((size_t)count, size);
+    encode(tensor->dtype, elements, values, count);
+    CHECK_OK(tutti_copy(ctx, tensor->data, elements, (size_t)count * size));
+    CHECK_OK(tutti_context_synchronize(ctx));
+    free(elements);
+}
+
+double *harness_get(tutti_context *ctx, const tutti_tensor *tensor, double *values)
+{
+    const int64_t count = tutti_tensor_count(tensor);
+    const size_t size = tutti_dtype_size(tensor->dtype);
+    void *elements = harness_calloc((size_t)count, size);
+    if (!values) values = harness_calloc((size_t)count, sizeof *values);
+    CHECK_OK(tutti_copy(ctx, elements, tensor->data, (size_t)count * size));
+    CHECK_OK(tutti_context_synchronize(ctx));
+    decode(tensor->dtype, values, elements, count);
+    free(elements);
+    return values;
+}
+
 /* Buffers */
 
 enum { GUARD = 512, POISON = 0xff };
@@ -319,10 +364,8 @@ static unsigned char *element(const harness_buffer *buffer, unsigned char *image
 void harness_buffer_put(tutti_context *ctx, harness_buffer *buffer, const double *values)
 {
     for (int64_t row = 0; row < buffer->rows; row++)
-        for (int64_t col = 0; col < buffer->cols; col++) {
-            uint64_t bits = harness_encode(buffer->dtype, values[row * buffer->cols + col]);
-            memcpy(element(buffer, buffer->mirror, row, col), &bits, element_size(buffer));
-        }
+        encode(buffer->dtype, element(buffer, buffer->mirror, row, 0), values + row * buffer->cols,
+               buffer->cols);
     must(tutti_copy(ctx, buffer->base, buffer->mirror, buffer->bytes));
 }
 
@@ -338,11 +381,8 @@ void harness_buffer_get(tutti_context *ctx, const harness_buffer *buffer, double
 {
     unsigned char *image = fetch(ctx, buffer);
     for (int64_t row = 0; row < buffer->rows; row++)
-        for (int64_t col = 0; col < buffer->cols; col++) {
-            uint64_t bits = 0;
-            memcpy(&bits, element(buffer, image, row, col), element_size(buffer));
-            values[row * buffer->cols + col] = harness_decode(buffer->dtype, bits);
-        }
+        decode(buffer->dtype, values + row * buffer->cols, element(buffer, image, row, 0),
+               buffer->cols);
     free(image);
 }
 

@@ -99,6 +99,11 @@ double harness_normal(harness_rng *rng);
 void harness_fill(harness_rng *rng, double *values, int64_t count, tutti_dtype dtype, double mean,
                   double deviation);
 
+/* A tensor without gaps, in memory of the context's device, from and to values.  Both wait.  get:
+ * values NULL: into new memory, to be released by free(); returns where they are. */
+void harness_put(tutti_context *ctx, const tutti_tensor *tensor, const double *values);
+double *harness_get(tutti_context *ctx, const tutti_tensor *tensor, double *values);
+
 /* A matrix in device memory between two guard zones.  Guards and the gaps between rows hold NaN
  * (all bits one), so a read out of bounds spoils a result and a write out of bounds is detected.  A
  * copy on the host keeps what was put there last. */
