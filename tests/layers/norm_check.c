@@ -312,7 +312,7 @@ static void check_saved(int type, int64_t cols)
     c.absent_grads = ~0u;
     trial t;
     if (!trial_open(&t, harness_context(), &c) || !trial_forward(&t)) return;
-    /* mean, if there is one, then rstd, each on a 16-byte boundary: src/layers/norm.c */
+    /* mean, if there is one, then rstd, each on a 16-byte boundary: tutti__kept_bytes */
     const tutti_dtype dtype = computed(&t);
     const size_t size = tutti_dtype_size(dtype), apart = (ROWS * size + 15) / 16 * 16;
     unsigned char *bytes = harness_calloc(2, apart);
