@@ -51,6 +51,7 @@ FAULTS = [
     Fault("tune-leaves", "leaves pass where bits depend on measurements", "if (leaves == 0 || !ctx->tuned) return TUTTI_OK;", "if (leaves == 0 || ctx->tuned) return TUTTI_OK;", "layers.tune"),
     Fault("tune-recent", "a call of a leaf passes, though planning it does not", "TUTTI_TRY(tutti__tune_check(ctx, call->leaves, layer->class->type.name)); if (call->step)", "if (call->step)", "layers.tune"),
     Fault("tune-on", "2 is a truth for tune", "TUTTI_REQUIRE(on == 0 || on == 1,", "TUTTI_REQUIRE(on >= -1,", "api.bad_input"),
+    Fault("comm-no-memory", "a rank without memory leaves the others waiting", "(void)tutti_comm_abort(comm, why);", "(void)why;", "comm.stop"),
     Fault("tune-broadcast", "ranks go on measuring", "TUTTI_TRY(tutti_context_tune(ctx, 0));", "TUTTI_TRY(tutti_context_synchronize(ctx));", "comm.setup.host.np1"),
     Fault("tune-reproducible", "--tune goes with --reproducible", "if (o->tune && o->leaves)", "if (o->tune && o->leaves < 0)", "train.cli"),
     Fault("leaf-order", "leaves are added one after another", "TUTTI_TRY(run_leaves(sums, first, left, level)); TUTTI_TRY(run_leaves(sums, first + left, count - left, level + 1));", "TUTTI_TRY(run_leaves(sums, first, 1, level)); TUTTI_TRY(run_leaves(sums, first + 1, count - 1, level + 1));", "api.layers"),

@@ -89,13 +89,15 @@ TUTTI_API tutti_grad_sync_desc tutti_grad_sync_desc_default(void);
 /* Engines.  A sharded store's gradients and values can travel by the GPUs' copy engines, which take
  * no multiprocessor from backward: each rank writes into memory of the others.  That needs
  * transport nccl, ranks that are processes of one host, and GPUs that can write into each other's
- * memory.  AUTO uses it if a transfer has arrived while a kernel held every multiprocessor, which
- * tutti_grad_sync_create tries on all ranks together; otherwise, as with TRANSPORT, NCCL's kernels
- * send and receive.  COPY is TUTTI_ERR_UNSUPPORTED where ranks cannot write into each other's
- * memory, with the reason, or where the store is not sharded; with one rank nothing travels, and
- * any engine will do.  Rank 0 logs the choice, and tutti_grad_sync_info has that of gradients;
- * values whose memory cannot be shared go by the transport even so, which is logged, too.  It
- * changes no bit, and steps may be captured with either.
+ * memory.  AUTO uses it if transfers from each rank to the next have arrived while a kernel held
+ * every multiprocessor, which tutti_grad_sync_create tries on all ranks together (it also writes
+ * the first bytes of the values, and restores them, in the order of its context); otherwise, as
+ * with TRANSPORT, NCCL's kernels send and receive.  COPY is TUTTI_ERR_UNSUPPORTED where ranks
+ * cannot write into each other's memory, with the reason, or where the store is not sharded; with
+ * one rank nothing travels, and any engine will do.  Rank 0 logs the choice, and
+ * tutti_grad_sync_info has that of gradients; values whose memory cannot be shared go by the
+ * transport even so, which is logged, too.  It changes no bit, and steps may be captured with
+ * either.
  *
  * With copy engines a rank's values are written by other ranks from the start of an update (or a
  * refresh) on to its end, in stream order of the context that it was given.  Other ranks have the
@@ -121,12 +123,14 @@ TUTTI_API tutti_status tutti_grad_sync_create_list(tutti_context *ctx, tutti_com
                                                    const tutti_grad_sync_desc *desc,
                                                    tutti_grad_sync **sync);
 /* NULL is allowed.  During a step it waits for sums under way: with nccl until the deadline, with
- * mpi for a second; after that the communicator is dead. */
+ * mpi for a second; after that the communicator is dead.  Graphs that hold its steps must have
+ * ended, and must not be launched any more. */
 TUTTI_API void tutti_grad_sync_destroy(tutti_grad_sync **sync);
 
 /* Declares that the work enqueued on ctx so far completes the layer's gradients (a tied gradient is
  * complete when all its layers are ready).  The exchange of each range that is now complete starts
- * on a stream of its own; later work on ctx does not wait for it.  Required with 0 rows too.
+ * on a stream of its own; later work on ctx does not wait for it.  A range's calls are all on one
+ * context, or the caller orders their streams.  Required with 0 rows too.
  *
  * Order.  Ranges are exchanged in one order, fixed at creation and the same on all ranks: that in
  * which backward completes them if it runs from the last layer added to the first, or that of the

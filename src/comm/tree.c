@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "comm/agree.h"
 #include "comm/engine.h"
 
 /* Ranges up to this size are sent whole. */
@@ -478,8 +479,9 @@ static bool tree_close(tutti__engine *engine)
 
 static tutti_status tree_open(tutti__engine *engine)
 {
-    tree *t = engine->tree = calloc(1, sizeof *t);
-    if (!t) return tutti__fail(TUTTI_ERR_MEMORY, "grad_sync_create: no memory");
+    /* what follows is collective */
+    tree *t = engine->tree = tutti__comm_room(engine->comm, sizeof *t, "grad_sync_create");
+    if (!t) return TUTTI_ERR_MEMORY;
     t->table = *engine->carrier;
     t->table.merge = tree_merge;
     t->table.start = tree_start;

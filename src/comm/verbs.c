@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "comm/agree.h"
 #include "comm/comm.h"
 #include "comm/control.h"
 #include "comm/transport.h"
@@ -91,8 +92,8 @@ tutti_status tutti_comm_barrier(tutti_comm *comm, tutti_context *ctx)
     TUTTI_TRY(tutti__comm_context_check(comm, ctx, "barrier"));
     TUTTI_TRY(tutti__comm_open(comm, "barrier"));
     TUTTI_TRY(tutti_context_synchronize(ctx));
-    unsigned char mine = 0, *all = malloc((size_t)comm->world_size);
-    if (!all) return tutti__fail(TUTTI_ERR_MEMORY, "barrier: no memory");
+    unsigned char mine = 0, *all = tutti__comm_room(comm, (size_t)comm->world_size, "barrier");
+    if (!all) return TUTTI_ERR_MEMORY;
     tutti_status status = comm->control->gather(comm, &mine, all, 1, "barrier");
     free(all);
     return status;

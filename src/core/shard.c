@@ -27,7 +27,7 @@ tutti__span tutti__shard_slice(const tutti__span *range, int shard, int shards)
  * which the end may be a range by itself. */
 static void cut(tutti_params *params, int64_t first, int64_t end, int64_t each, int64_t last)
 {
-    const int64_t unit = params->desc.shards * TUTTI__NORM_RUN;
+    const int64_t unit = (int64_t)params->desc.shards * TUTTI__NORM_RUN;
     while (first < end) {
         int64_t here = least(end - first, each);
         if (first + here == end && here > last)
@@ -42,7 +42,8 @@ static tutti_status cut_ranges(tutti_params *params)
 {
     const int64_t size = (int64_t)tutti_dtype_size(params->desc.master_dtype);
     const size_t bytes = params->desc.range_bytes ? params->desc.range_bytes : (size_t)32 << 20;
-    const int64_t wanted = (int64_t)bytes / size, unit = params->desc.shards * TUTTI__NORM_RUN;
+    const int64_t wanted = (int64_t)bytes / size;
+    const int64_t unit = (int64_t)params->desc.shards * TUTTI__NORM_RUN;
     const int64_t each = wanted > unit ? wanted / unit * unit : unit;
     const int64_t last = LAST_RANGE_BYTES / size;
     params->ranges = calloc((size_t)(params->trained / each) + 4, sizeof *params->ranges);

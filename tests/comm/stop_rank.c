@@ -8,7 +8,8 @@
  *        late middle midway apart
  *        shard_exchange shard_update shard_gather shard_launches gives_up_shard: with a sharded
  *        store, over nccl with copy engines as copy
- *        gives_up_verb gives_up_exchange: the last rank aborts the communicator */
+ *        gives_up_verb gives_up_exchange: the last rank aborts the communicator
+ *        gives_up_agree, gives_up_gather, gives_up_barrier: it has no memory for that */
 #include <mpi.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -62,6 +63,32 @@ static bool gives_up_at(const char *here, tutti_comm *comm, tutti_status *status
     *status = tutti_comm_agree(comm, *status); /* dead */
     return true;
 }
+
+#ifndef __SANITIZE_ADDRESS__
+/* Allocations of this thread until one fails; 0: none does. */
+static _Thread_local int until_none;
+
+void *__libc_calloc(size_t count, size_t size);
+void *calloc(size_t count, size_t size)
+{
+    return until_none > 0 && --until_none == 0 ? NULL : __libc_calloc(count, size);
+}
+
+/* At the chosen point the last rank has no memory for what is its number'th allocation from now
+ * on. */
+static void no_memory_at(const char *here, int number)
+{
+    if (!differs_at(here)) return;
+    nap(0.5); /* the others wait */
+    start = MPI_Wtime();
+    until_none = number;
+}
+#else
+static void no_memory_at(const char *here, int number)
+{
+    (void)here, (void)number;
+}
+#endif
 
 static void stop_later(int signal_number)
 {
@@ -276,9 +303,12 @@ static tutti_status run(tutti_context *ctx, tutti_transport transport, double ti
     if (status == TUTTI_OK) status = step(*sync, *comm, ctx, params, true);
     if (status != TUTTI_OK) return status;
     at("agree");
+    no_memory_at("gives_up_agree", 1);
+    no_memory_at("gives_up_gather", 2);
     status = tutti_comm_agree(*comm, TUTTI_OK);
     if (status != TUTTI_OK) return status;
     at("barrier");
+    no_memory_at("gives_up_barrier", 1);
     status = tutti_comm_barrier(*comm, ctx);
     if (status != TUTTI_OK) return status;
     at("destroy");

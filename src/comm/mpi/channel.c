@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/agree.h"
+
 tutti_status tutti__mpi_check(tutti_comm *comm, int code, const char *operation)
 {
     if (code == MPI_SUCCESS) return TUTTI_OK;
@@ -71,8 +73,8 @@ static tutti_status exchange(int root, tutti_comm *comm, const void *send, void 
     const int n = (int)bytes;
     int64_t sequence = ++comm->sequence;
     /* own copies: after a missed deadline MPI may still write to them */
-    char *buffer = malloc(own + bytes + 1);
-    if (!buffer) return tutti__fail(TUTTI_ERR_MEMORY, "%s: no memory", operation);
+    char *buffer = tutti__comm_room(comm, own + bytes, operation);
+    if (!buffer) return TUTTI_ERR_MEMORY;
     memcpy(buffer + own, send, bytes);
     MPI_Request request;
     const int code = root == ALL_RANKS

@@ -3,6 +3,7 @@
 #include <limits.h>
 #include <stdlib.h>
 
+#include "comm/agree.h"
 #include "comm/makers.h"
 #include "comm/mpi/channel.h"
 
@@ -225,8 +226,8 @@ static void mpi_destroy(tutti_comm *comm)
 static tutti_status mpi_duplicate_create(tutti_comm *comm, void **duplicate)
 {
     const tutti__channel *channel = comm->channel;
-    MPI_Comm *made = malloc(sizeof *made);
-    if (!made) return tutti__fail(TUTTI_ERR_MEMORY, "grad_sync_create: no memory");
+    MPI_Comm *made = tutti__comm_room(comm, sizeof *made, "grad_sync_create");
+    if (!made) return TUTTI_ERR_MEMORY;
     *made = MPI_COMM_NULL;
     /* after a failure MPI may still write the handle, so it is not freed */
     TUTTI_TRY(
