@@ -47,8 +47,7 @@ test_finds_what_is_wrong() {
     fi
     LD_PRELOAD=$faulty TUTTI_TEST_FAULT=row "${all[@]}" >output 2>&1
     expect_equal code $? 1
-    # only kinds that the reference knows: others are checked by the same layer, which has the fault, too
-    expect_equal wrong "$(grep -c 'backward .* WRONG$' output)" 27
+    expect_equal wrong "$(grep -c ' backward .* WRONG$' output)" "$(grep -cE ' backward .* (right|WRONG)$' output)"
     grep -v ' backward ' output | grep ' WRONG$' && fail "forward is wrong too"
     grep -q ' right$' output || fail "nothing is right: $(<output)"
 }
