@@ -10,8 +10,8 @@ tutti_status tutti__comm_compare(tutti_comm *comm, const uint64_t *values, int c
                                  const char *operation, int *differ, int *first_rank, char *ranks,
                                  size_t size);
 
-/* Memory, zero, for what a rank learns of the others.  Without it the rank cannot take part, so it
- * gives up the communicator, and the others do not wait. */
+/* Memory, zero, for what a rank learns of the others; the caller frees it.  Without it the rank
+ * cannot take part, so it gives up the communicator, and the others do not wait. */
 void *tutti__comm_room(tutti_comm *comm, size_t bytes, const char *operation);
 
 /* *all: every rank's `mine` is true. */

@@ -64,7 +64,7 @@ static bool gives_up_at(const char *here, tutti_comm *comm, tutti_status *status
     return true;
 }
 
-#ifndef __SANITIZE_ADDRESS__
+#if defined __GLIBC__ && !defined __SANITIZE_ADDRESS__
 /* Allocations of this thread until one fails; 0: none does. */
 static _Thread_local int until_none;
 

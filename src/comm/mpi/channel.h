@@ -56,7 +56,7 @@ typedef struct tutti__peer {
 } tutti__peer;
 
 typedef struct tutti__channel {
-    struct tutti__channel *next; /* of this process */
+    struct tutti__channel *next; /* of this process: of the open ones, or of those still sending */
     int world_size;
     bool funneled;    /* MPI may be called on its main thread only, ... */
     pthread_t main;   /* ... which made this */
