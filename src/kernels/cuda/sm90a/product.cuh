@@ -365,7 +365,7 @@ __device__ __forceinline__ void multiply_and_finish(const typename Epilogue::arg
         for (int i = busy_steps; i < g.steps; i++) step(std::integral_constant<int, busy_steps>{});
         products_wait<0>();
         release(last);
-        before.take(g, sum);
+        before.take(g, shared.own, sum);
     }
     before.finish_all(g, shared.own, group);
 }

@@ -45,7 +45,7 @@ struct forward_epilogue {
         }
     }
 
-    __device__ __forceinline__ void take(const args &g, float (&sum)[sums])
+    __device__ __forceinline__ void take(const args &g, shared &, float (&sum)[sums])
     {
 #pragma unroll
         for (int v = 0; v < vectors; v += 2)

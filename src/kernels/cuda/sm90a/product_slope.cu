@@ -1,13 +1,15 @@
 /* dz = (A B) act'(v) and its column sums in one kernel, the product rounded before it is
  * multiplied; product.cuh has how.
  *
- * v is read a step before it is needed.  Four neighbouring threads, each of which holds two of
- * every eight columns, exchange what they have, so that each has eight neighbours.  A warp's 16
- * rows of a column are summed in registers, its four warps' sums by way of shared memory: a row of
- * partial sums for each 64 rows. */
+ * v is copied to shared memory three steps before it is needed, to places that are a thread's own:
+ * a read from memory takes longer than a step, and no register is left to wait in.  Four
+ * neighbouring threads, each of which holds two of every eight columns, exchange what they have, so
+ * that each has eight neighbours.  A warp's 16 rows of a column are summed in registers, its four
+ * warps' sums by way of shared memory: a row of partial sums for each 64 rows. */
 #include "kernels/cuda/sm90a/product.cuh"
 
-constexpr int warps = 4; /* of a multiplier */
+constexpr int warps = 4;  /* of a multiplier */
+constexpr int places = 4; /* a thread's vectors of v: one is read, the others are on their way */
 static_assert(TUTTI__CUDA_SLOPE_RUN == tile_rows / multipliers, "rows of a partial sum");
 
 struct slope_args : product_args {
@@ -55,8 +57,7 @@ static __device__ __forceinline__ void transpose(uint32_t (&word)[4])
     }
 }
 
-/* What a thread has of a tile's product, of which dz is not formed yet, and its next vector of
- * v. */
+/* What a thread has of a tile's product, of which dz is not formed yet. */
 template<class Type, tutti_activation act>
 struct slope_epilogue {
     using T = Type;
@@ -64,10 +65,11 @@ struct slope_epilogue {
     /* of two tiles in turn: one is read while the next one's are written */
     struct shared {
         float sum[2][multipliers][warps][tile_cols];
+        uint4 v[places][multipliers * 128];
     };
     static constexpr bool b_transposed = false;
 
-    uint32_t dh[vectors][4], ahead[4];
+    uint32_t dh[vectors][4];
     float sum[8];             /* of two rows */
     int row, col, tile, turn; /* of the first vector; the tile's first column */
     const char *from_v;
@@ -75,7 +77,7 @@ struct slope_epilogue {
     int next_row, next_tile;
 
     __device__ __forceinline__ explicit slope_epilogue(const args &g)
-        : ahead{}, row(g.rows + thread_row(0)), col(0), tile(0), turn(0), from_v((const char *)g.v),
+        : row(g.rows + thread_row(0)), col(0), tile(0), turn(0), from_v((const char *)g.v),
           to_dz((char *)g.dz) /* nothing is read or stored */
     {
 #pragma unroll
@@ -94,18 +96,25 @@ struct slope_epilogue {
         return row + row_of(v) < g.rows && col + col_of(v) < g.cols;
     }
 
-    template<int v>
-    __device__ __forceinline__ void load(const args &g, uint32_t (&to)[4]) const
+    static __device__ __forceinline__ uint4 *place_of(shared &own, int v)
     {
-#pragma unroll
-        for (int i = 0; i < 4; i++) to[i] = 0;
-        if (inside<v>(g))
-            asm volatile("ld.global.nc.L1::no_allocate.v4.b32 {%0, %1, %2, %3}, [%4];"
-                         : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-                         : "l"(from_v + g.v_stride * (row_of(v) * 2) + col_of(v) * 2));
+        return &own.v[v % places][threadIdx.x - 128];
     }
 
-    __device__ __forceinline__ void take(const args &g, float (&from)[sums])
+    /* Zeros where there is nothing to read, and nothing beyond the last vector. */
+    template<int v>
+    __device__ __forceinline__ void load(const args &g, shared &own) const
+    {
+        if constexpr (v < vectors)
+            asm volatile(
+                "cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(here(place_of(own, v))),
+                "l"(from_v + (inside<v>(g) ? g.v_stride * (row_of(v) * 2) + col_of(v) * 2 : 0)),
+                "r"(inside<v>(g) ? 16 : 0)
+                : "memory");
+        asm volatile("cp.async.commit_group;" ::: "memory");
+    }
+
+    __device__ __forceinline__ void take(const args &g, shared &own, float (&from)[sums])
     {
 #pragma unroll
         for (int v = 0; v < vectors; v += 2)
@@ -121,27 +130,32 @@ struct slope_epilogue {
         tile = next_tile;
         col = tile + thread_col();
         turn ^= 1;
-        from_v = (const char *)((const T *)g.v + g.v_stride * row + col);
+        from_v = (const char *)((const T *)g.v + (inside<0>(g) ? g.v_stride * row + col : 0));
         to_dz = (char *)((T *)g.dz + g.dz_stride * row + col);
-        load<0>(g, ahead);
+        each(up_to<places - 1>{}, [&](auto v) { load<decltype(v)::value>(g, own); });
     }
 
     template<int v>
     __device__ __forceinline__ void finish(const args &g, shared &own, int group)
     {
-        uint32_t at[4];
-#pragma unroll
-        for (int i = 0; i < 4; i++) at[i] = ahead[i];
-        if constexpr (v + 1 < vectors) load<v + 1>(g, ahead);
-        form<v>(g, at, own, group);
+        load<v + places - 1>(g, own);
+        asm volatile("cp.async.wait_group %0;" ::"n"(places - 1) : "memory");
+        const uint4 at = *place_of(own, v);
+        form<v>(g, {at.x, at.y, at.z, at.w}, own, group);
     }
 
-    /* Without steps that would hide it, the rest of v is read at once. */
+    /* Without steps that would hide it, all of v is read at once. */
     __device__ __forceinline__ void finish_all(const args &g, shared &own, int group)
     {
-        uint32_t at[vectors][4];
-        each(up_to<vectors>{},
-             [&](auto v) { load<decltype(v)::value>(g, at[decltype(v)::value]); });
+        uint32_t at[vectors][4] = {};
+        each(up_to<vectors>{}, [&](auto number) {
+            constexpr int v = decltype(number)::value;
+            uint32_t(&to)[4] = at[v];
+            if (inside<v>(g))
+                asm volatile("ld.global.nc.L1::no_allocate.v4.b32 {%0, %1, %2, %3}, [%4];"
+                             : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                             : "l"(from_v + g.v_stride * (row_of(v) * 2) + col_of(v) * 2));
+        });
         each(up_to<vectors>{},
              [&](auto v) { form<decltype(v)::value>(g, at[decltype(v)::value], own, group); });
     }
