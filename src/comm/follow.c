@@ -95,10 +95,19 @@ static comm_use *use_of(tutti_comm *comm, tutti_context *ctx, const char *operat
 
 void tutti__comm_drain(tutti_comm *comm)
 {
-    for (comm_use *use = comm->uses; use && !comm->dead; use = use->next)
+    for (comm_use *use = comm->uses; use && !comm->dead; use = use->next) {
+        bool capturing = true;
         if (use->event)
             (void)tutti__wait_device(comm, use->event, NULL, use->wait.operation,
                                      use->wait.sequence);
+        /* a graph that holds work may be running there */
+        if (use->captured && !use->ctx->holders.closed && !comm->dead)
+            (void)comm->backend->run.stream_capturing(use->ctx->device, use->ctx->stream,
+                                                      &capturing);
+        if (!capturing)
+            (void)tutti__wait_device(comm, NULL, use->ctx->stream, use->wait.operation,
+                                     use->wait.sequence);
+    }
 }
 
 tutti_status tutti__comm_follow(tutti_comm *comm, tutti_context *ctx, const char *operation)

@@ -33,7 +33,7 @@ static tutti_status open_streams(tutti__gather *g)
     return TUTTI_OK;
 }
 
-tutti_status tutti__gather_open(tutti__gather *g, const tutti__engine *engine, tutti_context *ctx,
+tutti_status tutti__gather_open(tutti__gather *g, const tutti__engine *engine,
                                 const tutti_params *params)
 {
     tutti_comm *comm = engine->comm;
@@ -41,10 +41,10 @@ tutti_status tutti__gather_open(tutti__gather *g, const tutti__engine *engine, t
     *g = (tutti__gather){.engine = engine, .params = params};
     g->values = calloc(world, sizeof *g->values);
     g->masters = calloc(world, sizeof *g->masters);
-    tutti_status status = g->values && g->masters
-                              ? tutti_context_synchronize(ctx) /* share writes to the values */
-                              : tutti__fail(TUTTI_ERR_MEMORY, "grad_sync_create: no memory");
-    TUTTI_TRY(tutti_comm_agree(comm, status));
+    TUTTI_TRY(
+        tutti_comm_agree(comm, g->values && g->masters
+                                   ? TUTTI_OK
+                                   : tutti__fail(TUTTI_ERR_MEMORY, "grad_sync_create: no memory")));
     g->copies = true;
     if (params->rounded > 0) TUTTI_TRY(share(g, params->working, params->working, g->values));
     if (params->trained > params->rounded && g->copies)
@@ -59,6 +59,7 @@ void tutti__gather_close(tutti__gather *g)
     const tutti__runtime *run = &comm->backend->run;
     const tutti__stream streams[] = {g->push, g->arrive};
     const tutti__event events[] = {g->fork, g->updated, g->pushed, g->arrived};
+    tutti__comm_drain(comm); /* graphs that write into other ranks' memory, which is closed next */
     for (int i = 0; i < 2; i++) {
         bool capturing = true;
         if (streams[i]) (void)run->stream_capturing(comm->device, streams[i], &capturing);
@@ -86,14 +87,17 @@ tutti_status tutti__gather_begin(tutti__gather *g, tutti_context *ctx)
 {
     const tutti__engine *engine = g->engine;
     tutti_comm *comm = engine->comm;
+    const tutti__runtime *run = &comm->backend->run;
     TUTTI_TRY(tutti__comm_open(comm, operation));
     TUTTI_TRY(tutti__comm_follow(comm, ctx, operation));
     g->sequence = ++comm->sequence;
     g->sent = 0;
     g->begun = true;
     TUTTI_TRY(follow(ctx, g->fork, g->arrive));
-    TUTTI_TRY(ctx->backend->run.stream_wait_event(ctx->device, g->push, g->fork));
     TUTTI_TRY(tutti__engine_post(engine, g->arrive, tutti__word_values_room(engine, comm->rank)));
+    /* the wait follows the post, which others wait for, where a graph keeps no other order */
+    TUTTI_TRY(run->event_record(comm->device, g->fork, g->arrive));
+    TUTTI_TRY(run->stream_wait_event(comm->device, g->push, g->fork));
     return tutti__engine_await(engine, g->push, tutti__word_values_room(engine, 0), 1, operation,
                                g->sequence);
 }
@@ -132,15 +136,16 @@ tutti_status tutti__gather_end(tutti__gather *g, tutti_context *ctx)
     const tutti__engine *engine = g->engine;
     tutti_comm *comm = engine->comm;
     const tutti__runtime *run = &comm->backend->run;
-    if (!g->begun) TUTTI_TRY(tutti__gather_begin(g, ctx));
+    TUTTI_ASSERT(g->begun);
     while (g->sent < g->params->own_count) TUTTI_TRY(tutti__gather_send(g, ctx, g->sent));
-    g->begun = false;
     TUTTI_TRY(tutti__engine_post(engine, g->push, tutti__word_values(engine, comm->rank)));
     TUTTI_TRY(run->event_record(comm->device, g->pushed, g->push));
+    TUTTI_TRY(run->stream_wait_event(comm->device, g->arrive, g->pushed));
     TUTTI_TRY(tutti__engine_await(engine, g->arrive, tutti__word_values(engine, 0), 1, operation,
                                   g->sequence));
-    TUTTI_TRY(run->stream_wait_event(comm->device, g->arrive, g->pushed));
     TUTTI_TRY(run->event_record(comm->device, g->arrived, g->arrive));
     TUTTI_TRY(run->stream_wait_event(comm->device, ctx->stream, g->arrived));
-    return tutti__comm_touch(comm, ctx, operation, true);
+    TUTTI_TRY(tutti__comm_touch(comm, ctx, operation, true));
+    g->begun = false; /* if this fails, too, it has not ended */
+    return TUTTI_OK;
 }

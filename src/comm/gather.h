@@ -21,7 +21,7 @@ typedef struct tutti__gather {
 /* Collective.  The engine's peers are open.  Logs why copies are not used where a rank's values
  * cannot be shared. */
 tutti_status tutti__gather_open(tutti__gather *gather, const tutti__engine *engine,
-                                tutti_context *ctx, const tutti_params *params);
+                                const tutti_params *params);
 /* Before the engine's close.  Waits for copies under way. */
 void tutti__gather_close(tutti__gather *gather);
 

@@ -38,6 +38,8 @@ typedef struct tutti__peers_table {
     /* What the stream is given from now on follows the posts of these own words. */
     tutti_status (*await)(tutti__peers *peers, tutti__stream stream, const int *words, int count,
                           const char *operation, int64_t sequence);
+    /* On the device: not 0 once the communicator is dead, before any wait ends without its post. */
+    const uint32_t *(*dead)(const tutti__peers *peers);
     /* No stream has work with it any more.  Other ranks may be later by a second; if they are, what
      * they still have in use is freed when the next peers are opened or closed. */
     void (*close)(tutti__peers **closing);

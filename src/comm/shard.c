@@ -21,8 +21,17 @@ static tutti_grad_sync *sync_of(tutti__shard_link *link)
     return (tutti_grad_sync *)((char *)link - offsetof(tutti_grad_sync, link));
 }
 
+/* Other ranks have gone on with an update that failed here after it had begun. */
+static tutti_status usable(const tutti_grad_sync *sync)
+{
+    if (!sync->gather.begun) return TUTTI_OK;
+    return tutti__fail(TUTTI_ERR_COMM, "update: an earlier one failed after it had begun, which "
+                                       "other ranks have completed: call tutti_comm_abort");
+}
+
 static tutti_status sum(tutti__shard_link *self, tutti_context *ctx, double *values, int64_t count)
 {
+    TUTTI_TRY(usable(sync_of(self)));
     return tutti_comm_all_reduce(sync_of(self)->comm, ctx, values, values, count, TUTTI_F64,
                                  TUTTI_SUM);
 }
@@ -67,6 +76,7 @@ static tutti_status gather(tutti__shard_link *self, tutti_context *ctx)
 
 static tutti_status begin(tutti__shard_link *self, tutti_context *ctx)
 {
+    TUTTI_TRY(usable(sync_of(self)));
     return tutti__gather_begin(&sync_of(self)->gather, ctx);
 }
 
@@ -81,6 +91,7 @@ void tutti__shard_attach(tutti_grad_sync *sync)
     if (sync->gather.copies) {
         sync->link.begin = begin;
         sync->link.send = send;
+        sync->link.dead = sync->comm->transport->peers->dead(sync->engine.peers);
     }
     if (sync->params->desc.shards > 1) sync->params->link = &sync->link;
 }

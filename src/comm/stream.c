@@ -98,6 +98,8 @@ static tutti_status await_pieces(tutti__engine *engine, int last, int *arrived)
 {
     const state *s = engine->state;
     const int count = last - 1 > *arrived ? last - 1 - *arrived : 1;
+    TUTTI_TRY(engine->comm->backend->run.stream_wait_event(engine->comm->device, s->late.stream,
+                                                           s->side.summed[*arrived + count - 1]));
     TUTTI_TRY(tutti__engine_await(engine, s->late.stream, tutti__word_piece(engine, *arrived, 0),
                                   count, operation, engine->ranges[*arrived].work.sequence));
     *arrived += count;
@@ -113,8 +115,6 @@ static tutti_status add_late(tutti__engine *engine, int last)
     const tutti__runtime *run = &engine->comm->backend->run;
     const int device = engine->comm->device;
     if (!engine->late || s->added > last) return TUTTI_OK;
-    /* this rank's own gradients, as of the last issue */
-    TUTTI_TRY(run->stream_wait_event(device, s->late.stream, s->side.fork));
     for (int arrived = s->added; s->added <= last; s->added++) {
         tutti__work *work = &engine->ranges[s->added].work;
         bool another = false;

@@ -195,6 +195,9 @@ static tutti_status create(tutti_context *ctx, tutti_comm *comm, tutti_params *p
         made->comm = comm;
         tutti__hold(&comm->holders);
         status = check_and_collect(made, ctx, params, list, count, from_list, desc);
+        /* what is tried on the device wants it idle; the values are written for a moment */
+        if (status == TUTTI_OK && params && params->desc.shards > 1)
+            status = tutti_context_synchronize(ctx);
     }
     status = tutti_comm_agree(comm, status);
     if (status == TUTTI_OK) status = compare_options(made, params);
@@ -202,7 +205,7 @@ static tutti_status create(tutti_context *ctx, tutti_comm *comm, tutti_params *p
     if (status == TUTTI_OK) status = tutti_comm_agree(comm, cut_ranges(made, params));
     if (status == TUTTI_OK) status = open_engine(made, params);
     if (status == TUTTI_OK && made->engine.peers)
-        status = tutti__gather_open(&made->gather, &made->engine, ctx, params);
+        status = tutti__gather_open(&made->gather, &made->engine, params);
     if (status != TUTTI_OK) {
         if (made && made->comm) tutti_grad_sync_destroy(&made);
         free(made);

@@ -378,7 +378,7 @@ static tutti_status try_peers(tutti__engine *engine, tree *t, char *why, size_t 
     if (t->received)
         TUTTI_TRY(
             table->prove(engine->peers, t->received, t->received_of, &works, &proven, why, size));
-    if (works && !proven && engine->mover == TUTTI_ENGINE_AUTO)
+    if (works && !proven && engine->mover == TUTTI_ENGINE_AUTO && !why[0])
         snprintf(why, size, "transfers need multiprocessors");
     if (works && (proven || engine->mover == TUTTI_ENGINE_COPY)) {
         engine->bytes_held += (int64_t)bytes;

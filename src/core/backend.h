@@ -51,8 +51,9 @@ typedef struct tutti__runtime {
     tutti_status (*copy_waits)(int device, const void *dst, const void *src, bool *waits);
     tutti_status (*zero)(int device, tutti__stream stream, void *data, size_t bytes);
 
-    /* Keeps all multiprocessors from any other kernel, until *stop or for `seconds`; *blocks, at
-     * most `room`, then each set one of `running`.  Both in host_alloc memory; NULL on the host. */
+    /* Keeps all multiprocessors from any other kernel while all of *blocks, at most `room`, run:
+     * each sets one of `running`, and clears it at *stop or after `seconds`.  Both in host_alloc
+     * memory; NULL on the host. */
     tutti_status (*hold)(int device, tutti__stream stream, uint32_t *running, int room,
                          const uint32_t *stop, double seconds, int *blocks);
 } tutti__runtime;

@@ -52,6 +52,9 @@ typedef struct tutti__shard_link {
      * other ranks' slices; the values of own slice number `index` are final, in their order. */
     tutti_status (*begin)(struct tutti__shard_link *self, tutti_context *ctx);
     tutti_status (*send)(struct tutti__shard_link *self, tutti_context *ctx, int index);
+    /* On the device, or NULL: not 0 once the communicator is dead, when what an update reads may be
+     * anything, so that it must change nothing: others may be sent what it leaves. */
+    const uint32_t *dead;
 } tutti__shard_link;
 
 struct tutti_params {

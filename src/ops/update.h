@@ -56,6 +56,7 @@ typedef struct tutti__update_args {
     tutti__update_state *progress;
     const tutti_step_values *step;
     tutti__shard_link *link; /* is sent each slice that has been updated; or NULL */
+    const uint32_t *dead;    /* the link's; or NULL */
 } tutti__update_args;
 
 static inline tutti_status tutti__update_send(const tutti__update_args *args, tutti_context *ctx,

@@ -146,6 +146,7 @@ tutti_status tutti__optimizer_update(tutti__optimizer *own, tutti_context *ctx,
     tutti__update_args args = own->args;
     args.step = step->values;
     args.link = link;
+    args.dead = link ? link->dead : NULL;
     if (link && link->begin) TUTTI_TRY(link->begin(link, ctx));
     const tutti__plan_key key = {.op = own->backend->op.update, .rows = args.of.count};
     TUTTI_TRY(tutti__op_run(ctx, &key, &args));

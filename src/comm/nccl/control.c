@@ -1,6 +1,7 @@
 /* A few bytes of host memory over NCCL itself, for a caller's ncclComm_t, where there may be no
  * MPI: copied to the device, exchanged on its own stream, copied back; every wait has the deadline.
  * Calls of a blocking communicator wait inside NCCL until the watchdog aborts them. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -48,7 +49,13 @@ static tutti_status exchange(int root, tutti_comm *comm, const void *send, void 
     int64_t sequence = ++comm->sequence;
     buffers own;
     TUTTI_TRY(tutti__comm_alive(comm, operation));
-    TUTTI_TRY(buffers_open(comm, skip + all, &own));
+    const tutti_status opened = buffers_open(comm, skip + all, &own);
+    if (opened != TUTTI_OK) { /* the others cannot be told, but this rank must not go on */
+        char why[TUTTI__MESSAGE_MAX / 2];
+        snprintf(why, sizeof why, "%s", tutti_last_error());
+        (void)tutti__comm_die(comm, "%s: %s", operation, why);
+        return opened;
+    }
     memcpy(own.host, send, bytes);
     tutti__stream stream = nccl->control_stream;
     tutti_status status = run->copy(comm->device, stream, own.device, own.host, bytes);

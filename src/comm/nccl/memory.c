@@ -3,6 +3,7 @@
  * cannot have one. */
 #include <stdlib.h>
 
+#include "comm/agree.h"
 #include "comm/nccl/transport.h"
 
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0)
@@ -53,8 +54,8 @@ static tutti_status alloc_by_nccl(tutti_comm *comm, size_t bytes, tutti__nccl_me
 tutti_status tutti__nccl_alloc(tutti_comm *comm, size_t bytes, void **data)
 {
     tutti__nccl *nccl = comm->state;
-    tutti__nccl_memory *memory = calloc(1, sizeof *memory);
-    if (!memory) return tutti__fail(TUTTI_ERR_MEMORY, "allocator: no memory");
+    tutti__nccl_memory *memory = tutti__comm_room(comm, sizeof *memory, "allocator");
+    if (!memory) return TUTTI_ERR_MEMORY;
     memory->bytes = bytes;
     tutti_status status = alloc_by_nccl(comm, bytes, memory);
     if (status == TUTTI_OK && !memory->data)

@@ -41,6 +41,7 @@ struct tutti__peers {
     CUdeviceptr device_words;
     PFN_cuStreamWriteValue32_v11070 write;
     PFN_cuStreamBatchMemOp_v11070 batch;
+    unsigned flush;       /* a flag of waits, where the device has it */
     tutti__stream stream; /* of set-up */
     void *opened[SHARED_MAX][RANKS_MAX];
     int shared;
@@ -58,7 +59,7 @@ static void fails(outcome *mine, const char *what, const char *why)
 {
     if (!mine->well) return;
     mine->well = false;
-    snprintf(mine->why, sizeof mine->why, "%s: %s", what, why);
+    snprintf(mine->why, sizeof mine->why, "%s: %.90s", what, why);
 }
 
 static void check_cuda(outcome *mine, cudaError_t code, const char *what)
@@ -77,16 +78,14 @@ static void check_status(outcome *mine, tutti_status status, const char *what)
 static tutti_status all_well(tutti_comm *comm, const outcome *mine, bool *well, char *why,
                              size_t size)
 {
-    outcome *all = calloc((size_t)comm->world_size, sizeof *all);
-    tutti_status status = all ? TUTTI_OK : tutti__fail(TUTTI_ERR_MEMORY, "%s: no memory", who);
-    if (status == TUTTI_OK) status = comm->control->gather(comm, mine, all, sizeof *mine, who);
+    outcome all[RANKS_MAX]; /* no allocation, which could fail on this rank alone */
+    const tutti_status status = comm->control->gather(comm, mine, all, sizeof *mine, who);
     *well = status == TUTTI_OK;
     for (int r = 0; r < comm->world_size && *well; r++) {
         *well = all[r].well;
         all[r].why[sizeof all[r].why - 1] = 0;
         if (!*well) snprintf(why, size, "rank %d: %s", r, all[r].why);
     }
-    free(all);
     return status;
 }
 
@@ -211,6 +210,8 @@ void tutti__peers_release(tutti__nccl *nccl)
     pthread_t thread;
     pthread_mutex_lock(&open_mutex);
     const bool any = nccl->peers;
+    for (tutti__peers *peers = nccl->peers; peers; peers = peers->next)
+        atomic_store(&words_of(peers, peers->rank)[peers->words], 1); /* dead */
     pthread_mutex_unlock(&open_mutex);
     if (!any) return;
     sigset_t all, before;
@@ -246,6 +247,11 @@ static void find_driver(tutti__peers *peers, outcome *mine)
     check_cuda(mine, cudaSetDevice(peers->device), "cudaSetDevice");
     find(mine, "cuStreamWriteValue32", &peers->write);
     find(mine, "cuStreamBatchMemOp", &peers->batch);
+    int flushes = 0;
+    check_cuda(mine,
+               cudaDeviceGetAttribute(&flushes, cudaDevAttrCanFlushRemoteWrites, peers->device),
+               "cudaDeviceGetAttribute");
+    peers->flush = flushes ? CU_STREAM_WAIT_VALUE_FLUSH : 0;
     if (mine->well)
         check_status(mine, peers->run->stream_create(peers->device, true, &peers->stream),
                      "a stream");
@@ -259,12 +265,10 @@ static tutti_status meet(tutti__peers *peers, outcome *mine)
         int64_t pid;
     } process;
     tutti_comm *comm = peers->comm;
-    process own;
+    process own, all[RANKS_MAX];
     memset(&own, 0, sizeof own);
     (void)gethostname(own.host, sizeof own.host - 1);
     own.pid = getpid();
-    process *all = calloc((size_t)peers->world, sizeof *all);
-    if (!all) return tutti__fail(TUTTI_ERR_MEMORY, "%s: no memory", who);
     const tutti_status status = comm->control->gather(comm, &own, all, sizeof own, who);
     for (int r = 0; r < peers->world && status == TUTTI_OK; r++) {
         if (memcmp(all[r].host, own.host, sizeof own.host) != 0)
@@ -272,7 +276,6 @@ static tutti_status meet(tutti__peers *peers, outcome *mine)
         else if (r != peers->rank && all[r].pid == own.pid)
             fails(mine, "two ranks are one process", own.host);
     }
-    free(all);
     return status;
 }
 
@@ -292,23 +295,24 @@ static uint64_t new_token(void)
     return tutti__hash(tutti__hash(TUTTI__HASH_START, &now, sizeof now), &pid, sizeof pid);
 }
 
-/* Rank 0 makes the file, and removes its name once all have opened it. */
+/* Rank 0 makes the file, whose name it removes at once: the others open it through rank 0. */
 static tutti_status open_file(tutti__peers *peers, outcome *mine, bool *well, char *why,
                               size_t size)
 {
-    static const char template[] = "/dev/shm/tutti-XXXXXX";
     tutti_comm *comm = peers->comm;
     struct {
         uint64_t token;
-        char path[sizeof template];
+        char path[64];
     } place;
     memset(&place, 0, sizeof place);
     int file = -1;
     if (peers->rank == 0) {
-        memcpy(place.path, template, sizeof template);
+        char name[] = "/dev/shm/tutti-XXXXXX";
         place.token = new_token();
-        file = mkstemp(place.path);
+        file = mkostemp(name, O_CLOEXEC);
         const int code = file < 0 ? errno : posix_fallocate(file, 0, (off_t)peers->bytes);
+        if (file >= 0) (void)unlink(name);
+        snprintf(place.path, sizeof place.path, "/proc/%ld/fd/%d", (long)getpid(), file);
         if (code != 0) fails(mine, "shared memory in /dev/shm", strerror(code));
         if (mine->well) map_file(peers, file, mine);
         if (peers->page) peers->page->token = place.token;
@@ -326,7 +330,6 @@ static tutti_status open_file(tutti__peers *peers, outcome *mine, bool *well, ch
     }
     if (status == TUTTI_OK && *well) status = all_well(comm, mine, well, why, size);
     if (file >= 0) close(file);
-    if (peers->rank == 0 && file >= 0) (void)unlink(place.path);
     return status;
 }
 
@@ -368,19 +371,23 @@ static tutti_status peers_open(tutti_comm *comm, int words, tutti__peers **opene
         return TUTTI_OK;
     }
     tutti__peers *peers = calloc(1, sizeof *peers);
-    TUTTI_TRY(tutti_comm_agree(comm, peers ? TUTTI_OK
-                                           : tutti__fail(TUTTI_ERR_MEMORY, "%s: no memory", who)));
+    tutti_status status = tutti_comm_agree(
+        comm, peers ? TUTTI_OK : tutti__fail(TUTTI_ERR_MEMORY, "%s: no memory", who));
+    if (status != TUTTI_OK) {
+        free(peers);
+        return status;
+    }
     peers->comm = comm;
     peers->run = &comm->backend->run;
     peers->rank = comm->rank;
     peers->world = comm->world_size;
     peers->device = comm->device;
     peers->words = words;
-    peers->stride = ((size_t)words + 31) / 32 * 32; /* ranks share no line */
+    peers->stride = ((size_t)words + 32) / 32 * 32; /* and `dead`; ranks share no line */
     peers->bytes = PAGE_BYTES + (size_t)peers->world * peers->stride * sizeof(uint32_t);
     peers->bytes = (peers->bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
     bool well = false;
-    const tutti_status status = set_up(peers, &well, why, size);
+    status = set_up(peers, &well, why, size);
     if (status == TUTTI_OK && well) {
         pthread_mutex_lock(&open_mutex);
         peers->next = nccl->peers;
@@ -501,6 +508,12 @@ static tutti_status set_word(tutti__peers *peers, tutti__stream stream, int rank
                          "cuStreamWriteValue32");
 }
 
+/* Behind this rank's words. */
+static const uint32_t *peers_dead(const tutti__peers *peers)
+{
+    return (const uint32_t *)(uintptr_t)device_word(peers, peers->rank, peers->words);
+}
+
 static tutti_status peers_post(tutti__peers *peers, tutti__stream stream, int rank, int word)
 {
     return set_word(peers, stream, rank, word, 1);
@@ -516,7 +529,7 @@ static tutti_status await_some(tutti__peers *peers, tutti__stream stream, const 
         ops[2 * i].waitValue.operation = CU_STREAM_MEM_OP_WAIT_VALUE_32;
         ops[2 * i].waitValue.address = at;
         ops[2 * i].waitValue.value = 1;
-        ops[2 * i].waitValue.flags = CU_STREAM_WAIT_VALUE_GEQ;
+        ops[2 * i].waitValue.flags = CU_STREAM_WAIT_VALUE_GEQ | (i + 1 == count ? peers->flush : 0);
         ops[2 * i + 1].writeValue.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32;
         ops[2 * i + 1].writeValue.address = at;
         ops[2 * i + 1].writeValue.value = 0;
@@ -542,24 +555,26 @@ static tutti_status peers_await(tutti__peers *peers, tutti__stream stream, const
 /* The proof */
 
 #define PROOF_BYTES ((size_t)1 << 20) /* at most SHARE_BYTES */
+#define PROOF_TRIES 3
 #define HOLD_BLOCKS 4096
 #define HOLD_SECONDS 0.25
 #define ARRIVE_SECONDS 2.0 /* at most half of the communicator's deadline */
 
 typedef struct proof {
-    uint32_t *held; /* [HOLD_BLOCKS] running, then stop */
+    uint32_t *running; /* [HOLD_BLOCKS], then stop */
     tutti__stream holder;
     tutti__event event;
     void *source;
     unsigned char *sent, *got; /* PROOF_BYTES each */
-    bool engines;              /* the transfer ended while all multiprocessors were held */
+    bool held;                 /* all multiprocessors, when the transfer began, ... */
+    bool engines;              /* ... and when it had ended */
 } proof;
 
 static void proof_open(tutti__peers *peers, proof *p, outcome *mine)
 {
     const tutti__runtime *run = peers->run;
     const int device = peers->device;
-    const size_t held = (HOLD_BLOCKS + 1) * sizeof *p->held;
+    const size_t held = (HOLD_BLOCKS + 1) * sizeof *p->running;
     void *words = NULL, *sent = NULL, *got = NULL;
     check_status(mine, run->host_alloc(device, held, &words), "host memory");
     if (mine->well) check_status(mine, run->host_alloc(device, PROOF_BYTES, &sent), "host memory");
@@ -567,11 +582,10 @@ static void proof_open(tutti__peers *peers, proof *p, outcome *mine)
     if (mine->well) check_status(mine, run->alloc(device, PROOF_BYTES, &p->source), "memory");
     if (mine->well) check_status(mine, run->stream_create(device, false, &p->holder), "stream");
     if (mine->well) check_status(mine, run->event_create(device, false, &p->event), "event");
-    p->held = words;
+    p->running = words;
     p->sent = sent;
     p->got = got;
     if (!mine->well) return;
-    memset(p->held, 0, held);
     for (size_t i = 0; i < PROOF_BYTES; i++)
         p->sent[i] = (unsigned char)((i >> 8) + 7 * i + 31 * (size_t)peers->rank + 1);
     copy_and_wait(peers, mine, p->source, p->sent, PROOF_BYTES);
@@ -585,7 +599,7 @@ static void proof_close(tutti__peers *peers, proof *p)
     if (p->event) run->event_destroy(device, p->event);
     if (p->holder) run->stream_destroy(device, p->holder);
     if (p->source) run->free(device, p->source);
-    if (p->held) run->host_free(device, p->held);
+    if (p->running) run->host_free(device, p->running);
     if (p->sent) run->host_free(device, p->sent);
     if (p->got) run->host_free(device, p->got);
 }
@@ -593,7 +607,7 @@ static void proof_close(tutti__peers *peers, proof *p)
 static bool all_run(const proof *p, int blocks)
 {
     bool all = true;
-    for (int b = 0; b < blocks && all; b++) all = ((volatile uint32_t *)p->held)[b] != 0;
+    for (int b = 0; b < blocks && all; b++) all = ((volatile uint32_t *)p->running)[b] != 0;
     return all;
 }
 
@@ -611,24 +625,24 @@ static void send_held(tutti__peers *peers, void *const *theirs, proof *p, outcom
 {
     const tutti__runtime *run = peers->run;
     const int device = peers->device, next = (peers->rank + 1) % peers->world;
-    uint32_t *stop = p->held + HOLD_BLOCKS;
+    uint32_t *stop = p->running + HOLD_BLOCKS;
     int blocks = 0;
-    bool over = true;
+    memset(p->running, 0, (HOLD_BLOCKS + 1) * sizeof *p->running);
     check_status(mine,
-                 run->hold(device, p->holder, p->held, HOLD_BLOCKS, stop, HOLD_SECONDS, &blocks),
+                 run->hold(device, p->holder, p->running, HOLD_BLOCKS, stop, HOLD_SECONDS, &blocks),
                  "hold");
     for (double until = tutti__now() + HOLD_SECONDS; mine->well && !all_run(p, blocks);)
         if (tutti__now() > until) break;
-    const bool held = mine->well && all_run(p, blocks);
+    p->held = mine->well && all_run(p, blocks);
     if (mine->well)
         check_status(mine, run->copy(device, peers->stream, theirs[next], p->source, PROOF_BYTES),
                      "copy");
     if (mine->well) check_status(mine, peers_post(peers, peers->stream, next, peers->rank), "post");
     if (mine->well) check_status(mine, run->event_record(device, p->event, peers->stream), "event");
     const bool done = reached(peers, p->event, HOLD_SECONDS / 2, mine);
-    if (mine->well) check_status(mine, run->stream_query(device, p->holder, &over), "stream");
-    p->engines = held && done && !over;
+    p->engines = p->held && done && all_run(p, blocks);
     *(volatile uint32_t *)stop = 1;
+    (void)run->stream_synchronize(device, p->holder); /* HOLD_SECONDS at most */
 }
 
 /* Compares what the rank before has written. */
@@ -666,12 +680,16 @@ static tutti_status peers_prove(tutti__peers *peers, void *own, void *const *the
     if (peers->words < peers->world) fails(&mine, "proof", "no room");
     if (mine.well) proof_open(peers, &p, &mine);
     tutti_status status = all_well(comm, &mine, works, why, size);
-    if (status == TUTTI_OK && *works) {
+    bool held = false; /* a rank's GPU may have other work */
+    for (int i = 0; i < PROOF_TRIES && status == TUTTI_OK && *works && !held; i++) {
         send_held(peers, theirs, &p, &mine);
         receive_held(peers, own, &p, &mine);
         status = all_well(comm, &mine, works, why, size);
+        if (status == TUTTI_OK && *works) status = tutti__comm_all(comm, p.held, who, &held);
     }
     if (status == TUTTI_OK && *works) status = tutti__comm_all(comm, p.engines, who, engines);
+    if (status == TUTTI_OK && *works && !held)
+        snprintf(why, size, "a GPU had other work, so copy engines could not be tried");
     proof_close(peers, &p);
     return status;
 }
@@ -682,4 +700,5 @@ const tutti__peers_table tutti__nccl_peers = {.open = peers_open,
                                               .prove = peers_prove,
                                               .post = peers_post,
                                               .await = peers_await,
+                                              .dead = peers_dead,
                                               .close = peers_close};

@@ -21,6 +21,8 @@ static __global__ void __launch_bounds__(HOLD_THREADS, 2)
         __threadfence_system();
         const unsigned long long begin = now_ns();
         while (!*stop && now_ns() - begin < ns) __nanosleep(500);
+        running[blockIdx.x] = 0; /* before its multiprocessor is free */
+        __threadfence_system();
     }
     __syncthreads();
 }

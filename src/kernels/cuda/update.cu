@@ -50,9 +50,10 @@ __global__ void __launch_bounds__(DECIDE_THREADS)
         tutti__norm_of(sum, scale, args.options.clip_norm, args.options.skip_nonfinite);
     state->grad_norm = values.norm;
     state->clip = values.clip / scale;
-    state->skipped = values.skip;
-    decision->skip = values.skip != 0;
-    if (values.skip != 0) return;
+    const bool dead = args.dead && *(const volatile uint32_t *)args.dead != 0;
+    decision->skip = values.skip != 0 || dead;
+    state->skipped = decision->skip;
+    if (decision->skip) return;
     state->updates += 1;
     decide_update(decision, values.clip / scale, args.step->learning_rate, args.options,
                   state->updates);
