@@ -55,6 +55,8 @@ typedef struct tutti__engine_table {
      * handles them and tells whether another round follows. */
     tutti_status (*start)(tutti__engine *engine, int range);
     tutti_status (*arrived)(tutti__engine *engine, int range, bool *another);
+    /* Instead of arrived where sums are late: adds what these ranges' messages have brought. */
+    tutti_status (*add)(tutti__engine *engine, int first, int last);
 } tutti__engine_table;
 
 struct tutti__engine {

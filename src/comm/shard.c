@@ -56,11 +56,11 @@ static tutti_status gather_range(tutti_comm *comm, tutti_context *ctx, char *val
     return TUTTI_OK;
 }
 
-static tutti_status gather(tutti__shard_link *self, tutti_context *ctx)
+static tutti_status gather(tutti__shard_link *self, tutti_context *ctx, bool written)
 {
     tutti_grad_sync *sync = sync_of(self);
     tutti_comm *comm = sync->comm;
-    if (sync->gather.copies) return tutti__gather_end(&sync->gather, ctx);
+    if (sync->gather.shared) return tutti__gather_end(&sync->gather, ctx, written);
     const tutti_params *params = sync->params;
     for (int r = 0; r < params->range_count; r++) {
         const tutti__span *range = &params->ranges[r];
@@ -76,23 +76,15 @@ static tutti_status gather(tutti__shard_link *self, tutti_context *ctx)
 
 static tutti_status begin(tutti__shard_link *self, tutti_context *ctx)
 {
-    TUTTI_TRY(usable(sync_of(self)));
-    return tutti__gather_begin(&sync_of(self)->gather, ctx);
-}
-
-static tutti_status send(tutti__shard_link *self, tutti_context *ctx, int index)
-{
-    return tutti__gather_send(&sync_of(self)->gather, ctx, index);
+    tutti_grad_sync *sync = sync_of(self);
+    TUTTI_TRY(usable(sync));
+    return sync->gather.shared ? tutti__gather_begin(&sync->gather, ctx) : TUTTI_OK;
 }
 
 void tutti__shard_attach(tutti_grad_sync *sync)
 {
-    sync->link = (tutti__shard_link){.sum = sum, .gather = gather};
-    if (sync->gather.copies) {
-        sync->link.begin = begin;
-        sync->link.send = send;
-        sync->link.dead = sync->comm->transport->peers->dead(sync->engine.peers);
-    }
+    sync->link = (tutti__shard_link){.sum = sum, .begin = begin, .gather = gather};
+    if (sync->gather.shared) sync->link.replicas = &sync->gather.replicas;
     if (sync->params->desc.shards > 1) sync->params->link = &sync->link;
 }
 

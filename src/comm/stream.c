@@ -115,16 +115,16 @@ static tutti_status add_late(tutti__engine *engine, int last)
     const tutti__runtime *run = &engine->comm->backend->run;
     const int device = engine->comm->device;
     if (!engine->late || s->added > last) return TUTTI_OK;
-    for (int arrived = s->added; s->added <= last; s->added++) {
-        tutti__work *work = &engine->ranges[s->added].work;
-        bool another = false;
-        work->stream = s->late.stream;
-        if (!engine->peers)
-            TUTTI_TRY(run->stream_wait_event(device, work->stream, s->side.summed[s->added]));
-        else if (arrived == s->added)
+    while (s->added <= last) {
+        int arrived = s->added;
+        if (engine->peers)
             TUTTI_TRY(await_pieces(engine, last, &arrived));
-        TUTTI_TRY(engine->table->arrived(engine, s->added, &another));
-        TUTTI_TRY(tutti__side_land(&s->late, engine, s->added));
+        else
+            TUTTI_TRY(run->stream_wait_event(device, s->late.stream, s->side.summed[arrived++]));
+        for (int r = s->added; r < arrived; r++) engine->ranges[r].work.stream = s->late.stream;
+        TUTTI_TRY(engine->table->add(engine, s->added, arrived - 1));
+        for (; s->added < arrived; s->added++)
+            TUTTI_TRY(tutti__side_land(&s->late, engine, s->added));
     }
     return TUTTI_OK;
 }

@@ -17,6 +17,8 @@
 #define WHOLE_BYTES ((size_t)64 << 10)
 /* Slices begin at multiples of this many elements, so that vectors in them are whole. */
 #define SLICE_ALIGN TUTTI_PARAM_ALIGN
+/* Ranges that a kernel adds at once. */
+#define ALIKE_MAX 4096
 
 typedef struct tree {
     tutti__engine_table table; /* the carrier's, with the tree's own entries */
@@ -253,8 +255,28 @@ static tutti_status widen_own(const tutti__engine *engine, const tutti__engine_r
     return engine->comm->backend->op.tree_sum(engine->comm->device, range->work.stream, &args);
 }
 
-/* Adds this rank's slice of all roots. */
-static tutti_status add_slices(tutti__engine *engine, const tutti__engine_range *range)
+/* Late: how many ranges from this one on, up to `last`, are alike and lie at equal distances. */
+static int count_alike(const tutti__engine *engine, int r, int last)
+{
+    const tree *t = engine->tree;
+    const tutti__engine_range *first = &engine->ranges[r];
+    const int64_t bytes = (int64_t)tutti__engine_bytes(first);
+    int count = 1;
+    if (!engine->peers || engine->narrow || bytes % 256 != 0) return 1;
+    for (; r + count <= last && count < ALIKE_MAX; count++) {
+        const tutti__engine_range *next = &first[count];
+        if (next->gradient.count != first->gradient.count ||
+            next->gradient.dtype != first->gradient.dtype ||
+            next->gradient.data - first->gradient.data != count * bytes ||
+            (int64_t)(next->offset - first->offset) != count * bytes ||
+            t->ahead[r + count] - t->ahead[r] != (size_t)count * slice_bytes(engine, first))
+            break;
+    }
+    return count;
+}
+
+/* Adds this rank's slice of all roots, for as many ranges as are alike. */
+static tutti_status add_slices(tutti__engine *engine, const tutti__engine_range *range, int alike)
 {
     const tree *t = engine->tree;
     const tutti__leaves *leaves = engine->leaves;
@@ -269,7 +291,14 @@ static tutti_status add_slices(tutti__engine *engine, const tutti__engine_range 
                                  .to_dtype = range->wire.dtype,
                                  .dst = again ? t->own_wire : range->wire.data + skip,
                                  .inputs = leaves->roots,
-                                 .threads = engine->threads};
+                                 .threads = engine->threads,
+                                 .more = alike - 1,
+                                 .near = leaves->first_root,
+                                 .near_inputs = leaves->own_roots};
+    if (alike > 1) {
+        args.apart = (int64_t)tutti__engine_bytes(range);
+        args.far_apart = (leaves->roots - leaves->own_roots) * (int64_t)slice_bytes(engine, range);
+    }
     for (int k = 0; k < leaves->roots; k++) {
         args.in[k] = !is_own(engine, k) ? received(engine, range, k)
                      : again            ? t->own_wire
@@ -288,7 +317,16 @@ static tutti_status tree_arrived(tutti__engine *engine, int r, bool *another)
     const tutti__engine_range *range = &engine->ranges[r];
     if (range->work.round == 1) return TUTTI_OK;
     *another = !whole(engine, range) && !engine->shards;
-    return add_slices(engine, range);
+    return add_slices(engine, range, 1);
+}
+
+static tutti_status tree_add(tutti__engine *engine, int first, int last)
+{
+    for (int r = first, alike; r <= last; r += alike) {
+        alike = count_alike(engine, r, last);
+        TUTTI_TRY(add_slices(engine, &engine->ranges[r], alike));
+    }
+    return TUTTI_OK;
 }
 
 /* Life */
@@ -486,6 +524,7 @@ static tutti_status tree_open(tutti__engine *engine)
     t->table.merge = tree_merge;
     t->table.start = tree_start;
     t->table.arrived = tree_arrived;
+    t->table.add = tree_add;
     t->table.close = tree_close;
     engine->table = &t->table;
     if (engine->narrow)

@@ -41,20 +41,28 @@ typedef struct tutti__slice {
     void *master;
 } tutti__slice;
 
+/* Where other ranks have the values of a sharded store, in memory of the device that a kernel of
+ * this rank may write to.  By rank, the pointers in device memory, too: rounded values; and the
+ * first of those that are masters. */
+typedef struct tutti__shard_replicas {
+    void *const *rounded, *const *masters;
+    int rank, world;
+    /* Not 0 once the communicator is dead, when what an update reads may be anything, so that it
+     * must change nothing. */
+    const uint32_t *dead;
+} tutti__shard_replicas;
+
 /* What a sharded store's exchange does for it; all of it is collective. */
 typedef struct tutti__shard_link {
     /* Sums over the ranks, each element being 0 on all ranks but one.  In stream order. */
     tutti_status (*sum)(struct tutti__shard_link *self, tutti_context *ctx, double *values,
                         int64_t count);
-    /* Sends each rank's slices of the values to all ranks.  In stream order. */
-    tutti_status (*gather)(struct tutti__shard_link *self, tutti_context *ctx);
-    /* Optional, both or neither, before gather: it can begin, as nothing before reads the values of
-     * other ranks' slices; the values of own slice number `index` are final, in their order. */
+    /* Begins, and ends, what sends each rank's slices of the values to all ranks: in between only
+     * those slices are read and written.  written: they are in all replicas, where there are any.
+     * In stream order. */
     tutti_status (*begin)(struct tutti__shard_link *self, tutti_context *ctx);
-    tutti_status (*send)(struct tutti__shard_link *self, tutti_context *ctx, int index);
-    /* On the device, or NULL: not 0 once the communicator is dead, when what an update reads may be
-     * anything, so that it must change nothing: others may be sent what it leaves. */
-    const uint32_t *dead;
+    tutti_status (*gather)(struct tutti__shard_link *self, tutti_context *ctx, bool written);
+    const tutti__shard_replicas *replicas; /* or NULL */
 } tutti__shard_link;
 
 struct tutti_params {

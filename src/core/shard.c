@@ -125,7 +125,7 @@ tutti_status tutti__shard_refresh(tutti_params *params, tutti_context *ctx)
     const int64_t frozen = params->count - params->trained;
     tutti__shard_link *link;
     TUTTI_TRY(tutti__params_link(params, &link, "params_refresh"));
-    if (link && link->begin) TUTTI_TRY(link->begin(link, ctx));
+    if (link) TUTTI_TRY(link->begin(link, ctx));
     for (int i = 0; i < params->own_count && params->own[i].span.first < params->rounded; i++) {
         const tutti__slice *own = &params->own[i];
         TUTTI_TRY(params->backend->op.convert(
@@ -136,5 +136,5 @@ tutti_status tutti__shard_refresh(tutti_params *params, tutti_context *ctx)
         TUTTI_TRY(params->backend->op.convert(
             ctx, (char *)params->working + (size_t)params->trained * size, params->working_dtype,
             tutti__masters_at(params, params->trained), params->desc.master_dtype, frozen));
-    return link ? link->gather(link, ctx) : TUTTI_OK;
+    return link ? link->gather(link, ctx, false) : TUTTI_OK;
 }

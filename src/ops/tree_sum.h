@@ -14,6 +14,10 @@ typedef struct tutti__tree_sum_args {
     tutti_dtype in_dtype, to_dtype; /* of all inputs, and of dst: 0, that of the sums; or bf16 */
     void *dst;
     int inputs, threads; /* threads: the host's */
+    /* As many equal sums follow, on a GPU: each has dst and the inputs [near, near + near_inputs)
+     * `apart` bytes further on, and the others far_apart, all multiples of 16. */
+    int more, near, near_inputs;
+    int64_t apart, far_apart;
     const void *in[TUTTI__TREE_INPUTS_MAX];
     unsigned char pops[TUTTI__TREE_INPUTS_MAX];
 } tutti__tree_sum_args;

@@ -55,16 +55,9 @@ typedef struct tutti__update_args {
     const tutti__param_factors *factors;
     tutti__update_state *progress;
     const tutti_step_values *step;
-    tutti__shard_link *link; /* is sent each slice that has been updated; or NULL */
-    const uint32_t *dead;    /* the link's; or NULL */
+    int64_t rounded; /* of the values that have another type, which come first, the count */
+    const tutti__shard_replicas *replicas; /* are written too; or NULL */
 } tutti__update_args;
-
-static inline tutti_status tutti__update_send(const tutti__update_args *args, tutti_context *ctx,
-                                              int slice)
-{
-    tutti__shard_link *link = args->link;
-    return link && link->send ? link->send(link, ctx, slice) : TUTTI_OK;
-}
 
 TUTTI__ANYWHERE static inline int64_t tutti__norm_runs(int64_t count)
 {

@@ -70,6 +70,7 @@ static tutti_status fill(tutti__optimizer *own, tutti_context *ctx, const char *
                                      .grad = params->grad};
     args->working = params->working;
     args->working_dtype = params->working_dtype;
+    args->rounded = params->rounded;
     const size_t bytes =
         ((size_t)params->kept + TUTTI_PARAM_ALIGN) * tutti_dtype_size(args->of.dtype);
     for (int i = 0; i < own->state_count; i++) TUTTI_TRY(alloc_zero(ctx, bytes, &args->state[i]));
@@ -145,12 +146,11 @@ tutti_status tutti__optimizer_update(tutti__optimizer *own, tutti_context *ctx,
     TUTTI_TRY(find_squares(own, ctx, link));
     tutti__update_args args = own->args;
     args.step = step->values;
-    args.link = link;
-    args.dead = link ? link->dead : NULL;
-    if (link && link->begin) TUTTI_TRY(link->begin(link, ctx));
+    args.replicas = link ? link->replicas : NULL;
+    if (link) TUTTI_TRY(link->begin(link, ctx));
     const tutti__plan_key key = {.op = own->backend->op.update, .rows = args.of.count};
     TUTTI_TRY(tutti__op_run(ctx, &key, &args));
-    if (link) TUTTI_TRY(link->gather(link, ctx));
+    if (link) TUTTI_TRY(link->gather(link, ctx, true));
     params->summed = false;
     return TUTTI_OK;
 }

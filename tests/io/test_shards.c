@@ -37,9 +37,15 @@ typedef struct model {
 
 static int gathers;
 
-static tutti_status count_gather(tutti__shard_link *self, tutti_context *ctx)
+static tutti_status begin_nothing(tutti__shard_link *self, tutti_context *ctx)
 {
     (void)self, (void)ctx;
+    return TUTTI_OK;
+}
+
+static tutti_status count_gather(tutti__shard_link *self, tutti_context *ctx, bool written)
+{
+    (void)self, (void)ctx, (void)written;
     gathers++;
     return TUTTI_OK;
 }
@@ -73,6 +79,7 @@ static void add_params(model *m, tutti_dtype dtype, const tutti_params_desc *des
     }
     CHECK_OK(tutti_params_freeze(m->params, &m->param[FROZEN]));
     CHECK_OK(tutti_params_build(m->params, m->ctx));
+    m->link.begin = begin_nothing;
     m->link.gather = count_gather;
     if (desc->shards > 1) m->params->link = &m->link;
 }

@@ -101,10 +101,10 @@ __global__ void __launch_bounds__(UPDATE_THREADS)
         const int64_t rest = part.count - i;
         if (rest <= 0) continue;
         const int count = rest < N ? (int)rest : N;
-        T g[N];
+        T g[N], p[N];
         load_any(g, part.grad, part.grad_dtype, i, count, part.even);
         update_elements<T, Rule>(rule, part.to, i, count, part.even, g, factor,
-                                 (T)(learning_rate * part.lr_scale), (T)part.weight_decay, true);
+                                 (T)(learning_rate * part.lr_scale), (T)part.weight_decay, true, p);
     }
 }
 

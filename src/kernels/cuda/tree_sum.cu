@@ -1,6 +1,6 @@
 /* Sums of gradients as a binary tree over their inputs, element by element: each input read once,
  * the result written once. A thread keeps the tree's stack of 16-byte vectors in registers; all
- * threads do the same pushes and pops. */
+ * threads do the same pushes and pops.  Further sums of the same kind are further rows of blocks. */
 #include "kernels/cuda/rows.cuh"
 #include "ops/tree_sum.h"
 
@@ -17,12 +17,20 @@ __global__ void __launch_bounds__(TREE_THREADS)
     tree_sum_kernel(const __grid_constant__ tutti__tree_sum_args args)
 {
     const int64_t step = (int64_t)gridDim.x * TREE_THREADS, count = args.count / N;
+    auto input = [&](int k, int64_t i) {
+        const bool near = (unsigned)(k - args.near) < (unsigned)args.near_inputs;
+        const char *in = (const char *)args.in[k];
+        return (
+            (const tree_vector<I, N> *)(in + blockIdx.y * (near ? args.apart : args.far_apart)))[i];
+    };
     for (int64_t i = (int64_t)blockIdx.x * TREE_THREADS + threadIdx.x; i < count; i += step) {
         tree_vector<T, N> stack[TREE_DEPTH]; /* [0] is the top; shifted: it stays in registers */
+        tree_vector<I, N> next = input(0, i);
         for (int k = 0; k < args.inputs; k++) {
+            const tree_vector<I, N> in = next;
+            if (k + 1 < args.inputs) next = input(k + 1, i);
 #pragma unroll
             for (int d = TREE_DEPTH - 1; d > 0; d--) stack[d] = stack[d - 1];
-            const tree_vector<I, N> in = ((const tree_vector<I, N> *)args.in[k])[i];
 #pragma unroll
             for (int e = 0; e < N; e++) stack[0].value[e] = widen<T>(in.value[e]);
             for (int p = 0; p < args.pops[k]; p++) {
@@ -36,7 +44,7 @@ __global__ void __launch_bounds__(TREE_THREADS)
         tree_vector<O, N> out;
 #pragma unroll
         for (int e = 0; e < N; e++) out.value[e] = narrow<O>::of(stack[0].value[e]);
-        ((tree_vector<O, N> *)args.dst)[i] = out;
+        ((tree_vector<O, N> *)((char *)args.dst + blockIdx.y * args.apart))[i] = out;
     }
 }
 
@@ -45,7 +53,8 @@ static tutti_status launch(cudaStream_t stream, const tutti__tree_sum_args &args
 {
     if (args.count < N) return TUTTI_OK;
     return row_launch("tree_sum", tree_sum_kernel<T, I, O, N>,
-                      row_grid(args.count / N, TREE_THREADS, 1), TREE_THREADS, 1, 0, stream, args);
+                      dim3(row_grid(args.count / N, TREE_THREADS, 1), 1 + (unsigned)args.more),
+                      TREE_THREADS, 1, 0, stream, args);
 }
 
 /* Whole vectors where everything is aligned, then the rest one by one. */

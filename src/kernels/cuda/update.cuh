@@ -83,14 +83,14 @@ struct update_memory {
     tutti_dtype working_dtype;
 };
 
-/* Updates N elements from `at` on by their gradients g, of which only `count` are there; even: in
+/* Updates N elements p from `at` on by their gradients g, of which only `count` are there; even: in
  * whole accesses. */
 template<class T, template<class> class Rule, int N>
 __device__ __forceinline__ void update_elements(const Rule<T> &rule, const update_memory &to,
                                                 int64_t at, int count, bool even, const T (&g)[N],
-                                                T factor, T rate, T decay, bool working)
+                                                T factor, T rate, T decay, bool working, T (&p)[N])
 {
-    T p[N], state[2][N] = {};
+    T state[2][N] = {};
     load_elements(p, (const T *)to.master + at, count, even);
 #pragma unroll
     for (int s = 0; s < Rule<T>::STATES; s++)

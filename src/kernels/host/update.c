@@ -132,7 +132,6 @@ static tutti_status update(const tutti__job *job, const void *untyped)
         task.own = &args->of.own[i];
         tutti__parallel(job->ctx, task.own->span.count / TUTTI_PARAM_ALIGN, 0.8 * TUTTI_PARAM_ALIGN,
                         rule_of(args->options.rule, args->of.dtype == TUTTI_F64), &task);
-        TUTTI_TRY(tutti__update_send(args, job->ctx, i));
     }
     return TUTTI_OK;
 }
