@@ -1,6 +1,7 @@
 /* Sums of gradients as a binary tree over their inputs, element by element: each input read once,
- * the result written once. A thread keeps the tree's stack of 16-byte vectors in registers; all
- * threads do the same pushes and pops.  Further sums of the same kind are further rows of blocks. */
+ * the result written once. A thread keeps the trees' stacks of 16-byte vectors in registers; all
+ * threads do the same pushes and pops.  Low trees, as that of a sum in order, leave registers for
+ * several vectors.  Further sums of the same kind are further rows of blocks. */
 #include "kernels/cuda/rows.cuh"
 #include "ops/tree_sum.h"
 
@@ -11,50 +12,84 @@ struct alignas(N * sizeof(T)) tree_vector {
     T value[N];
 };
 
-/* T: of the sums; I, O: of the inputs and of dst. */
-template<class T, class I, class O, int N>
+/* T: of the sums; I, O: of the inputs and of dst; DEPTH: of the stack; U: vectors of a thread. */
+template<class T, class I, class O, int N, int DEPTH, int U>
 __global__ void __launch_bounds__(TREE_THREADS)
     tree_sum_kernel(const __grid_constant__ tutti__tree_sum_args args)
 {
-    const int64_t step = (int64_t)gridDim.x * TREE_THREADS, count = args.count / N;
-    auto input = [&](int k, int64_t i) {
-        const bool near = (unsigned)(k - args.near) < (unsigned)args.near_inputs;
-        const char *in = (const char *)args.in[k];
-        return (
-            (const tree_vector<I, N> *)(in + blockIdx.y * (near ? args.apart : args.far_apart)))[i];
-    };
-    for (int64_t i = (int64_t)blockIdx.x * TREE_THREADS + threadIdx.x; i < count; i += step) {
-        tree_vector<T, N> stack[TREE_DEPTH]; /* [0] is the top; shifted: it stays in registers */
-        tree_vector<I, N> next = input(0, i);
+    typedef tree_vector<I, N> in_vector;
+    typedef tree_vector<O, N> out_vector;
+    const int64_t step = (int64_t)gridDim.x * TREE_THREADS * U, count = args.count / N;
+    for (int64_t i = (int64_t)blockIdx.x * TREE_THREADS * U + threadIdx.x; i < count; i += step) {
+        tree_vector<T, N> stack[U][DEPTH]; /* [0] is the top; shifted: it stays in registers */
+        in_vector next[U] = {};
+        auto read = [&](int k) {
+            const bool near = (unsigned)(k - args.near) < (unsigned)args.near_inputs;
+            const char *in = (const char *)args.in[k];
+            const in_vector *from =
+                (const in_vector *)(in + blockIdx.y * (near ? args.apart : args.far_apart)) + i;
+#pragma unroll
+            for (int u = 0; u < U; u++)
+                if (i + u * TREE_THREADS < count) next[u] = from[u * TREE_THREADS];
+        };
+        read(0);
         for (int k = 0; k < args.inputs; k++) {
-            const tree_vector<I, N> in = next;
-            if (k + 1 < args.inputs) next = input(k + 1, i);
 #pragma unroll
-            for (int d = TREE_DEPTH - 1; d > 0; d--) stack[d] = stack[d - 1];
+            for (int u = 0; u < U; u++) {
 #pragma unroll
-            for (int e = 0; e < N; e++) stack[0].value[e] = widen<T>(in.value[e]);
+                for (int d = DEPTH - 1; d > 0; d--) stack[u][d] = stack[u][d - 1];
+#pragma unroll
+                for (int e = 0; e < N; e++) stack[u][0].value[e] = widen<T>(next[u].value[e]);
+            }
+            if (k + 1 < args.inputs) read(k + 1);
             for (int p = 0; p < args.pops[k]; p++) {
 #pragma unroll
-                for (int e = 0; e < N; e++)
-                    stack[0].value[e] = stack[1].value[e] + stack[0].value[e];
+                for (int u = 0; u < U; u++) {
 #pragma unroll
-                for (int d = 1; d < TREE_DEPTH - 1; d++) stack[d] = stack[d + 1];
+                    for (int e = 0; e < N; e++)
+                        stack[u][0].value[e] = stack[u][1].value[e] + stack[u][0].value[e];
+#pragma unroll
+                    for (int d = 1; d < DEPTH - 1; d++) stack[u][d] = stack[u][d + 1];
+                }
             }
         }
-        tree_vector<O, N> out;
+        out_vector *to = (out_vector *)((char *)args.dst + blockIdx.y * args.apart) + i;
 #pragma unroll
-        for (int e = 0; e < N; e++) out.value[e] = narrow<O>::of(stack[0].value[e]);
-        ((tree_vector<O, N> *)((char *)args.dst + blockIdx.y * args.apart))[i] = out;
+        for (int u = 0; u < U; u++) {
+            out_vector out;
+#pragma unroll
+            for (int e = 0; e < N; e++) out.value[e] = narrow<O>::of(stack[u][0].value[e]);
+            if (i + u * TREE_THREADS < count) to[u * TREE_THREADS] = out;
+        }
     }
+}
+
+static int depth_of(const tutti__tree_sum_args &args)
+{
+    int depth = 0, most = 0;
+    for (int k = 0; k < args.inputs; k++) {
+        if (++depth > most) most = depth;
+        depth -= args.pops[k];
+    }
+    return most;
 }
 
 template<class T, class I, class O, int N>
 static tutti_status launch(cudaStream_t stream, const tutti__tree_sum_args &args)
 {
     if (args.count < N) return TUTTI_OK;
-    return row_launch("tree_sum", tree_sum_kernel<T, I, O, N>,
-                      dim3(row_grid(args.count / N, TREE_THREADS, 1), 1 + (unsigned)args.more),
-                      TREE_THREADS, 1, 0, stream, args);
+    auto start = [&](auto kernel, int vectors) {
+        const int64_t count = args.count / N;
+        return row_launch("tree_sum", kernel,
+                          dim3(row_grid(count, TREE_THREADS * vectors, 1), 1 + (unsigned)args.more),
+                          TREE_THREADS, 1, 0, stream, args);
+    };
+    if constexpr (N > 1) {
+        const int depth = depth_of(args);
+        if (depth <= 2) return start(tree_sum_kernel<T, I, O, N, 2, 4>, 4);
+        if (depth <= 4) return start(tree_sum_kernel<T, I, O, N, 4, 2>, 2);
+    }
+    return start(tree_sum_kernel<T, I, O, N, TREE_DEPTH, 1>, 1);
 }
 
 /* Whole vectors where everything is aligned, then the rest one by one. */
