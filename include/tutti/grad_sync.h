@@ -67,13 +67,16 @@ TUTTI_API tutti_grad_sync_desc tutti_grad_sync_desc_default(void);
  *
  * With a sharded store (tutti/param.h) each rank gets the sums of its slices only, in rank order in
  * fast mode: it receives their parts from every rank, and nothing is sent back but new values,
- * after the update.  The rest of the gradients keeps this rank's own.  In host memory two ranges at
- * a time are under way.  On a GPU backward is only beside the transfer, and finish (or wait) adds
- * what has arrived, since kernels that add between the products of backward would slow them; so the
- * exchange has room for what all ranges receive, (world_size - 1) / world_size of the gradients.
- * With nccl it takes as much as the gradients more where a rank's lie in memory of its
- * desc.gradient_memory, as that of tutti_comm_allocator; a caller must not register other gradients
- * with NCCL.
+ * after the update.  The other slices' gradients are undefined from the step's first ready on.  In
+ * host memory two ranges at a time are under way.  On a GPU backward is only beside the transfer,
+ * and finish (or wait) adds what has arrived, since kernels that add between the products of
+ * backward would slow them; so the exchange has room for what all ranges receive, (world_size - 1)
+ * / world_size of the gradients.  With copy engines that is what the first range receives: the
+ * others' parts take the place of the range before, once it has been sent, unless that has padding
+ * (a parameter's size is no multiple of TUTTI_PARAM_ALIGN), a rank has several subtrees, bf16
+ * travels, or the gradients' memory cannot be shared.  With NCCL's kernels it is as much as the
+ * gradients more where a rank's lie in memory of its desc.gradient_memory, as that of
+ * tutti_comm_allocator; a caller must not register other gradients with NCCL.
  *
  * The bits of a leaf's own gradients depend on the layers: equal rows, types, library versions and
  * device models give equal bits if each leaf's tensors begin at 256-byte boundaries, or all leaves
@@ -91,10 +94,10 @@ TUTTI_API tutti_grad_sync_desc tutti_grad_sync_desc_default(void);
  * transport nccl, ranks that are processes of one host, and GPUs that can write into each other's
  * memory.  AUTO uses it if transfers from each rank to the next have arrived while a kernel held
  * every multiprocessor, which tutti_grad_sync_create tries on all ranks together (it also writes
- * the first bytes of the values, and restores them, in the order of its context); otherwise, as
- * with TRANSPORT, NCCL's kernels send and receive.  COPY is TUTTI_ERR_UNSUPPORTED where ranks
- * cannot write into each other's memory, with the reason, or where the store is not sharded; with
- * one rank nothing travels, and any engine will do.  Rank 0 logs the choice, and
+ * the first bytes of the values and gradients, and restores them, in the order of its context);
+ * otherwise, as with TRANSPORT, NCCL's kernels send and receive.  COPY is TUTTI_ERR_UNSUPPORTED
+ * where ranks cannot write into each other's memory, with the reason, or where the store is not
+ * sharded; with one rank nothing travels, and any engine will do.  Rank 0 logs the choice, and
  * tutti_grad_sync_info has that of gradients; values whose memory cannot be shared go by the
  * transport even so, which is logged, too.  It changes no bit, and steps may be captured with
  * either.

@@ -55,8 +55,10 @@ typedef struct tutti__engine_table {
      * handles them and tells whether another round follows. */
     tutti_status (*start)(tutti__engine *engine, int range);
     tutti_status (*arrived)(tutti__engine *engine, int range, bool *another);
-    /* Instead of arrived where sums are late: adds what these ranges' messages have brought. */
+    /* Instead of arrived where sums are late: adds what these ranges' messages have brought.  With
+     * peers, room: tells them that it has been added, where they wait for that. */
     tutti_status (*add)(tutti__engine *engine, int first, int last);
+    tutti_status (*room)(tutti__engine *engine, tutti__stream stream);
 } tutti__engine_table;
 
 struct tutti__engine {
@@ -109,35 +111,37 @@ tutti_status tutti__engine_widen(const tutti__engine *engine, int range, tutti__
                                  const void *from);
 
 /* Words of peers, of the rank that awaits them, by the rank that posts them.  Of a step: its pieces
- * of a range have arrived; there is room for the first pieces of the next step, as it has added
- * those of the step before.  Of a gather of values: they have arrived; they may be written.
+ * of a range have arrived; there is room for pieces of a range.  Of a gather of values: they have
+ * arrived; they may be written.
  *
- * No word is posted again before it has been awaited.  In a step a rank awaits the room of all
- * others before it sends a piece, then all others' pieces of every range, empty ones too, then it
- * posts room.  So a range's word follows the receiver's room, which it posts when it has awaited
- * that range's word of the step before; and room follows the pieces of the other rank, which that
- * one sends when it has awaited the room before.  In a gather a rank posts room, awaits the others'
- * room, sends and posts values, and awaits the others' values: the same, but that room is posted
- * first. */
+ * No word is posted again before it has been awaited.  In a step a rank awaits all others' room for
+ * a range before it sends its pieces of it, empty ones too, and in the end it awaits all others'
+ * pieces of every range.  So a range's pieces follow the receiver's room.  Room follows the other
+ * rank's pieces of the step before, which that one sends when it has awaited the room before: where
+ * pieces have memory of their own, room for the next step's is posted when they have been added;
+ * where they take the place of what this rank has sent, when it has been sent, in the next step,
+ * which a rank begins when it has awaited all pieces of this one.  In a gather a rank posts room,
+ * awaits the others' room, sends and posts values, and awaits the others' values: the same, but
+ * that room is posted first. */
 static inline int tutti__word_piece(const tutti__engine *engine, int range, int rank)
 {
     return range * engine->comm->world_size + rank;
 }
-static inline int tutti__word_room(const tutti__engine *engine, int rank)
+static inline int tutti__word_room(const tutti__engine *engine, int range, int rank)
 {
-    return tutti__word_piece(engine, engine->range_count, rank);
+    return tutti__word_piece(engine, engine->range_count + range, rank);
 }
 static inline int tutti__word_values(const tutti__engine *engine, int rank)
 {
-    return tutti__word_piece(engine, engine->range_count + 1, rank);
+    return tutti__word_piece(engine, 2 * engine->range_count, rank);
 }
 static inline int tutti__word_values_room(const tutti__engine *engine, int rank)
 {
-    return tutti__word_piece(engine, engine->range_count + 2, rank);
+    return tutti__word_piece(engine, 2 * engine->range_count + 1, rank);
 }
 static inline int tutti__word_count(const tutti__engine *engine)
 {
-    return tutti__word_piece(engine, engine->range_count + 3, 0);
+    return tutti__word_piece(engine, 2 * engine->range_count + 2, 0);
 }
 
 /* Awaits the words of all other ranks, of which `first` is rank 0's, and as many of each as there

@@ -23,7 +23,7 @@ static tutti_status open_range(cutter *cut, tutti_dtype dtype)
         cut->ranges = grown;
         cut->room = room;
     }
-    cut->ranges[cut->count++] = (tutti__range){NULL, 0, dtype, 0, -1};
+    cut->ranges[cut->count++] = (tutti__range){.dtype = dtype, .last_gradient = -1};
     cut->open = true;
     return TUTTI_OK;
 }
@@ -187,6 +187,12 @@ tutti_status tutti__ranges_cut(tutti__gradient *gradients, int count, int64_t ga
     return TUTTI_OK;
 }
 
+static int64_t overlap(const tutti__range *range, const char *range_end, const char *data,
+                       const char *end)
+{
+    return (end < range_end ? end : range_end) - (data > range->data ? data : range->data);
+}
+
 tutti_status tutti__ranges_of_store(const tutti_params *params, tutti__gradient *gradients,
                                     int count, tutti__range **ranges, int *range_count)
 {
@@ -201,6 +207,7 @@ tutti_status tutti__ranges_of_store(const tutti_params *params, tutti__gradient 
                                  .count = span->count,
                                  .dtype = dtype};
         const char *end = made[r].data + span->count * size;
+        int64_t padding = span->count * size;
         for (int g = 0; g < count; g++) {
             tutti__gradient *gradient = &gradients[g];
             if (gradient->data >= end || gradient->data + gradient->count * size <= made[r].data)
@@ -209,7 +216,10 @@ tutti_status tutti__ranges_of_store(const tutti_params *params, tutti__gradient 
             gradient->last_range = r;
             made[r].last_gradient = g;
             made[r].gradients++;
+            padding -=
+                overlap(&made[r], end, gradient->data, gradient->data + gradient->count * size);
         }
+        made[r].whole = padding == 0;
     }
     *ranges = made;
     *range_count = params->range_count;

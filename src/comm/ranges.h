@@ -22,6 +22,7 @@ typedef struct tutti__range {
     tutti_dtype dtype;
     int gradients;     /* that overlap it */
     int last_gradient; /* the last of these to be finished */
+    bool whole;        /* of a sharded store: nothing in it is padding */
 } tutti__range;
 
 /* A hash of where each gradient lies in its block of neighbours, with at most `gap` elements of

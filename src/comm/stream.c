@@ -26,20 +26,13 @@ static tutti__side_stream *sums_of(const tutti__engine *engine)
     return engine->late ? &s->late : &s->side;
 }
 
-/* Tells the other ranks that they may send the first pieces of the next step. */
-static tutti_status post_room(tutti__engine *engine)
-{
-    const state *s = engine->state;
-    return tutti__engine_post(engine, s->late.stream, tutti__word_room(engine, engine->comm->rank));
-}
-
 static tutti_status stream_open(tutti__engine *engine)
 {
     state *s = engine->state = calloc(1, sizeof *s);
     if (!s) return tutti__fail(TUTTI_ERR_MEMORY, "grad_sync_create: no memory");
     TUTTI_TRY(tutti__side_open(&s->side, engine));
     if (engine->late) TUTTI_TRY(tutti__side_open(&s->late, engine));
-    return engine->peers ? post_room(engine) : TUTTI_OK;
+    return engine->peers ? engine->table->room(engine, s->late.stream) : TUTTI_OK;
 }
 
 static tutti_status capturing_of(const tutti__engine *engine, tutti__stream stream, bool *capturing)
@@ -153,7 +146,7 @@ static tutti_status stream_finish(tutti__engine *engine, tutti_context *ctx)
     bool capturing;
     if (engine->range_count == 0) return TUTTI_OK;
     TUTTI_TRY(add_late(engine, engine->range_count - 1));
-    if (engine->peers) TUTTI_TRY(post_room(engine));
+    if (engine->peers) TUTTI_TRY(engine->table->room(engine, s->late.stream));
     TUTTI_TRY(join_moves(engine));
     TUTTI_TRY(tutti__side_join(sums_of(engine), ctx));
     TUTTI_TRY(capturing_of(engine, ctx->stream, &capturing));

@@ -6,7 +6,8 @@
  * whole in the first swap, and every rank adds all of it: one swap's latency for world_size times
  * the bytes.  A sharded store's ranges have no second swap, and without leaves, there and where
  * gradients travel in bf16, each rank's gradient is a root, which are added in rank order.  On a
- * stream they are added late, so that what is received has room for all ranges. */
+ * stream they are added late, so that what is received has room for all ranges: with copy engines
+ * in the gradients themselves, where the range before was sent, if it is no larger. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -27,7 +28,9 @@ typedef struct tree {
     char **places;             /* ... those of each range */
     char *own_wire;            /* late, in bf16: room for this rank's part of one slice */
     size_t *ahead;             /* of each range: bytes of one root's slices of the ranges before */
-    void **received_of;        /* copy engines: where other ranks receive */
+    void **received_of;        /* copy engines: where other ranks receive, ... */
+    void **gradients_of;       /* ... and their gradients, ... */
+    bool shared;               /* ... if these are used for it */
     tutti__piece *pieces;      /* room for a swap's messages */
 } tree;
 
@@ -76,13 +79,36 @@ static char *own_root(const tutti__engine *engine, const tutti__engine_range *ra
     return engine->wire_roots + (size_t)k * engine->flat_bytes + range->offset;
 }
 
+/* Copy engines: a range's pieces are received in the gradients of the range before, each where the
+ * slice of the rank that sends it was.  Padding stays 0, since no backward would clear it. */
+static bool in_gradients(const tutti__engine *engine, int r)
+{
+    const tree *t = engine->tree;
+    const tutti__engine_range *range = &engine->ranges[r], *before = range - 1;
+    if (!t->shared || r == 0 || !before->gradient.whole) return false;
+    const slice largest = slice_of(engine, range, 0);
+    const slice least = slice_of(engine, before, engine->comm->world_size - 1);
+    return largest.end - largest.begin <= least.end - least.begin;
+}
+
+/* Where a rank's slice of a range lies in its gradients, from the first range on. */
+static size_t place_of(const tutti__engine *engine, int r, int rank)
+{
+    const tutti__engine_range *range = &engine->ranges[r];
+    return (size_t)(range->gradient.data - engine->ranges[0].gradient.data) +
+           (size_t)slice_of(engine, range, rank).begin * tutti__size_of(range->gradient.dtype);
+}
+
 /* A received root of another rank; its element 0 is the slice's first. */
 static char *received(const tutti__engine *engine, const tutti__engine_range *range, int root)
 {
     const tree *t = engine->tree;
     const tutti__leaves *leaves = engine->leaves;
+    const int r = (int)(range - engine->ranges);
+    if (in_gradients(engine, r)) /* a root is a rank */
+        return engine->ranges[0].gradient.data + place_of(engine, r - 1, root);
     int other = root < leaves->first_root ? root : root - leaves->own_roots;
-    return t->places[range - engine->ranges] + (size_t)other * slice_bytes(engine, range);
+    return t->places[r] + (size_t)other * slice_bytes(engine, range);
 }
 
 /* The same of this rank's root k, where another rank receives it. */
@@ -92,6 +118,8 @@ static char *received_by(const tutti__engine *engine, int r, int rank, int k)
     const tutti__leaves *leaves = engine->leaves;
     const int begin = leaves->rank_roots[rank], end = leaves->rank_roots[rank + 1];
     const size_t others = (size_t)(leaves->roots - (end - begin));
+    if (in_gradients(engine, r))
+        return (char *)t->gradients_of[rank] + place_of(engine, r - 1, engine->comm->rank);
     const int root = leaves->first_root + k, other = root < begin ? root : root - (end - begin);
     return (char *)t->received_of[rank] + others * t->ahead[r] +
            (size_t)other * slice_bytes(engine, &engine->ranges[r]);
@@ -177,9 +205,8 @@ static tutti_status tree_push(tutti__engine *engine, int r)
     const tutti__engine_range *range = &engine->ranges[r];
     const tutti__stream stream = range->work.stream;
     const size_t size = tutti__size_of(range->wire.dtype);
-    if (r == 0)
-        TUTTI_TRY(tutti__engine_await(engine, stream, tutti__word_room(engine, 0), 1,
-                                      "gradient exchange", range->work.sequence));
+    TUTTI_TRY(tutti__engine_await(engine, stream, tutti__word_room(engine, r, 0), 1,
+                                  "gradient exchange", range->work.sequence));
     for (int i = 1; i < comm->world_size; i++) {
         const int peer = (comm->rank + i) % comm->world_size;
         const slice part = slice_of(engine, range, peer);
@@ -191,6 +218,18 @@ static tutti_status tree_push(tutti__engine *engine, int r)
         TUTTI_TRY(comm->transport->peers->post(engine->peers, stream, peer,
                                                tutti__word_piece(engine, r, comm->rank)));
     }
+    if (r + 1 < engine->range_count && in_gradients(engine, r + 1))
+        return tutti__engine_post(engine, stream, tutti__word_room(engine, r + 1, comm->rank));
+    return TUTTI_OK;
+}
+
+/* For ranges whose pieces have memory of their own. */
+static tutti_status tree_room(tutti__engine *engine, tutti__stream stream)
+{
+    for (int r = 0; r < engine->range_count; r++)
+        if (!in_gradients(engine, r))
+            TUTTI_TRY(tutti__engine_post(engine, stream,
+                                         tutti__word_room(engine, r, engine->comm->rank)));
     return TUTTI_OK;
 }
 
@@ -255,28 +294,37 @@ static tutti_status widen_own(const tutti__engine *engine, const tutti__engine_r
     return engine->comm->backend->op.tree_sum(engine->comm->device, range->work.stream, &args);
 }
 
-/* Late: how many ranges from this one on, up to `last`, are alike and lie at equal distances. */
-static int count_alike(const tutti__engine *engine, int r, int last)
+/* Late: how many ranges from this one on, up to `last`, are alike, and have all that is added at
+ * equal distances: roots of this rank `apart` bytes, others far_apart. */
+static int count_alike(const tutti__engine *engine, int r, int last, int64_t *apart,
+                       int64_t *far_apart)
 {
-    const tree *t = engine->tree;
+    const tutti__leaves *leaves = engine->leaves;
     const tutti__engine_range *first = &engine->ranges[r];
-    const int64_t bytes = (int64_t)tutti__engine_bytes(first);
+    const int foreign = leaves->first_root > 0 ? 0 : leaves->own_roots;
     int count = 1;
-    if (!engine->peers || engine->narrow || bytes % 256 != 0) return 1;
+    *apart = (int64_t)tutti__engine_bytes(first);
+    *far_apart = 0;
+    if (!engine->peers || engine->narrow || *apart % 256 != 0) return 1;
     for (; r + count <= last && count < ALIKE_MAX; count++) {
         const tutti__engine_range *next = &first[count];
-        if (next->gradient.count != first->gradient.count ||
-            next->gradient.dtype != first->gradient.dtype ||
-            next->gradient.data - first->gradient.data != count * bytes ||
-            (int64_t)(next->offset - first->offset) != count * bytes ||
-            t->ahead[r + count] - t->ahead[r] != (size_t)count * slice_bytes(engine, first))
-            break;
+        bool alike = next->gradient.count == first->gradient.count &&
+                     next->gradient.dtype == first->gradient.dtype &&
+                     next->gradient.data - first->gradient.data == count * *apart &&
+                     (int64_t)(next->offset - first->offset) == count * *apart;
+        if (count == 1)
+            *far_apart = received(engine, next, foreign) - received(engine, first, foreign);
+        for (int k = 0; k < leaves->roots && alike; k++)
+            alike = is_own(engine, k) ||
+                    received(engine, next, k) - received(engine, first, k) == count * *far_apart;
+        if (!alike) break;
     }
     return count;
 }
 
 /* Adds this rank's slice of all roots, for as many ranges as are alike. */
-static tutti_status add_slices(tutti__engine *engine, const tutti__engine_range *range, int alike)
+static tutti_status add_slices(tutti__engine *engine, const tutti__engine_range *range, int alike,
+                               int64_t apart, int64_t far_apart)
 {
     const tree *t = engine->tree;
     const tutti__leaves *leaves = engine->leaves;
@@ -294,11 +342,9 @@ static tutti_status add_slices(tutti__engine *engine, const tutti__engine_range 
                                  .threads = engine->threads,
                                  .more = alike - 1,
                                  .near = leaves->first_root,
-                                 .near_inputs = leaves->own_roots};
-    if (alike > 1) {
-        args.apart = (int64_t)tutti__engine_bytes(range);
-        args.far_apart = (leaves->roots - leaves->own_roots) * (int64_t)slice_bytes(engine, range);
-    }
+                                 .near_inputs = leaves->own_roots,
+                                 .apart = apart,
+                                 .far_apart = far_apart};
     for (int k = 0; k < leaves->roots; k++) {
         args.in[k] = !is_own(engine, k) ? received(engine, range, k)
                      : again            ? t->own_wire
@@ -317,14 +363,15 @@ static tutti_status tree_arrived(tutti__engine *engine, int r, bool *another)
     const tutti__engine_range *range = &engine->ranges[r];
     if (range->work.round == 1) return TUTTI_OK;
     *another = !whole(engine, range) && !engine->shards;
-    return add_slices(engine, range, 1);
+    return add_slices(engine, range, 1, 0, 0);
 }
 
 static tutti_status tree_add(tutti__engine *engine, int first, int last)
 {
+    int64_t apart, far_apart;
     for (int r = first, alike; r <= last; r += alike) {
-        alike = count_alike(engine, r, last);
-        TUTTI_TRY(add_slices(engine, &engine->ranges[r], alike));
+        alike = count_alike(engine, r, last, &apart, &far_apart);
+        TUTTI_TRY(add_slices(engine, &engine->ranges[r], alike, apart, far_apart));
     }
     return TUTTI_OK;
 }
@@ -398,13 +445,33 @@ static tutti_status place_received(tutti__engine *engine, tree *t)
     return TUTTI_OK;
 }
 
+/* Received pieces with memory of their own. */
+static void measure_received(tutti__engine *engine, tree *t)
+{
+    for (int r = 0; r < engine->range_count; r++)
+        t->ahead[r + 1] =
+            t->ahead[r] + (in_gradients(engine, r) ? 0 : slice_bytes(engine, &engine->ranges[r]));
+}
+
+/* Gradients whose memory cannot be shared receive nothing. */
+static tutti_status share_gradients(tutti__engine *engine, tree *t)
+{
+    tutti_comm *comm = engine->comm;
+    char *first = engine->ranges[0].gradient.data, why[192] = "";
+    if (engine->narrow || engine->leaves->roots != comm->world_size) return TUTTI_OK;
+    TUTTI_TRY(comm->transport->peers->share(engine->peers, first, first, t->gradients_of,
+                                            &t->shared, why, sizeof why));
+    if (!t->shared && comm->rank == 0)
+        tutti__log(TUTTI_LOG_INFO, "a sharded store's exchange takes memory of its own: %s", why);
+    return TUTTI_OK;
+}
+
 /* Tries copy engines.  *why: empty if they are in use; the same on all ranks. */
 static tutti_status try_peers(tutti__engine *engine, tree *t, char *why, size_t size)
 {
     tutti_comm *comm = engine->comm;
     const tutti__peers_table *table = comm->transport->peers;
     const size_t others = (size_t)(engine->leaves->roots - engine->leaves->own_roots);
-    const size_t bytes = others * t->ahead[engine->range_count];
     bool works = false, proven = false;
     if (!table) {
         snprintf(why, size, "the transport has no access to other ranks' memory");
@@ -412,6 +479,9 @@ static tutti_status try_peers(tutti__engine *engine, tree *t, char *why, size_t 
     }
     TUTTI_TRY(table->open(comm, tutti__word_count(engine), &engine->peers, why, size));
     if (!engine->peers) return TUTTI_OK;
+    TUTTI_TRY(share_gradients(engine, t));
+    measure_received(engine, t);
+    const size_t bytes = others * t->ahead[engine->range_count];
     TUTTI_TRY(table->alloc(engine->peers, bytes, &t->received, t->received_of, why, size));
     if (t->received)
         TUTTI_TRY(
@@ -428,6 +498,7 @@ static tutti_status try_peers(tutti__engine *engine, tree *t, char *why, size_t 
     }
     table->close(&engine->peers); /* frees t->received */
     t->received = NULL;
+    t->shared = false;
     return TUTTI_OK;
 }
 
@@ -437,13 +508,12 @@ static tutti_status open_peers(tutti__engine *engine, tree *t)
     tutti_comm *comm = engine->comm;
     char why[192] = "";
     t->ahead = calloc((size_t)engine->range_count + 1, sizeof *t->ahead);
-    t->received_of = calloc((size_t)comm->world_size, sizeof *t->received_of);
+    t->received_of = calloc(2 * (size_t)comm->world_size, sizeof *t->received_of);
     TUTTI_TRY(
         tutti_comm_agree(comm, t->ahead && t->received_of
                                    ? TUTTI_OK
                                    : tutti__fail(TUTTI_ERR_MEMORY, "grad_sync_create: no memory")));
-    for (int r = 0; r < engine->range_count; r++)
-        t->ahead[r + 1] = t->ahead[r] + slice_bytes(engine, &engine->ranges[r]);
+    t->gradients_of = t->received_of + comm->world_size;
     TUTTI_TRY(try_peers(engine, t, why, sizeof why));
     if (engine->peers) return TUTTI_OK;
     if (engine->mover == TUTTI_ENGINE_COPY)
@@ -525,6 +595,7 @@ static tutti_status tree_open(tutti__engine *engine)
     t->table.start = tree_start;
     t->table.arrived = tree_arrived;
     t->table.add = tree_add;
+    t->table.room = tree_room;
     t->table.close = tree_close;
     engine->table = &t->table;
     if (engine->narrow)

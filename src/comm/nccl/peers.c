@@ -18,7 +18,7 @@
 static const char who[] = "grad_sync_create (peers)";
 
 #define RANKS_MAX 256
-#define SHARED_MAX 4                  /* memories of a rank that others write */
+#define SHARED_MAX 8                  /* memories of a rank that others write */
 #define SHARE_BYTES ((size_t)2 << 20) /* the unit of what another process can see */
 #define LEAVE_SECONDS 0.5             /* that close waits for other ranks */
 
