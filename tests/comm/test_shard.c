@@ -471,6 +471,42 @@ static void early(tutti_context *ctx, tutti_comm *comm)
 }
 RIG_OVER(early)
 
+static bool has_padding(const tutti_params *store, const tutti__span *range)
+{
+    const int64_t end = range->first + range->count;
+    for (int i = 0; i < store->trained_slots; i++) {
+        const int64_t first = store->slots[i].offset + store->slots[i].count;
+        const int64_t next =
+            i + 1 < store->trained_slots ? store->slots[i + 1].offset : store->trained;
+        if (first < next && first < end && next > range->first) return true;
+    }
+    return false;
+}
+
+/* Elements of a rank's slice: equal numbers of whole runs, but at the range's end. */
+static int64_t slice_of(const tutti__span *range, int rank)
+{
+    const int64_t runs = (range->count + TUTTI__NORM_RUN - 1) / TUTTI__NORM_RUN;
+    const int64_t each = (runs + rig_size() - 1) / rig_size() * TUTTI__NORM_RUN;
+    const int64_t begin = rank * each,
+                  end = begin + each < range->count ? begin + each : range->count;
+    return end > begin ? end - begin : 0;
+}
+
+/* By copy engines: others' parts of a slice, of the first range and of those for which the gradients
+ * of the range before have no room. */
+static int64_t most_received(const tutti_params *store)
+{
+    int64_t bytes = 0;
+    for (int r = 0; r < store->range_count; r++) {
+        const tutti__span *range = &store->ranges[r];
+        const int64_t slice = slice_of(range, 0);
+        if (r == 0 || slice > slice_of(range - 1, rig_size() - 1) || has_padding(store, range - 1))
+            bytes += (rig_size() - 1) * (slice * (int64_t)sizeof(float) + 256);
+    }
+    return bytes;
+}
+
 /* Memory besides the store's: what two ranges receive, and where messages must not come from
  * gradients a copy of these. */
 static void held(tutti_context *ctx, tutti_comm *comm)
@@ -487,13 +523,10 @@ static void held(tutti_context *ctx, tutti_comm *comm)
         CHECK(info.bytes_held <= 2 * largest * (int64_t)sizeof(float),
               "the exchange holds %lld bytes, a range has %lld", (long long)info.bytes_held,
               (long long)(largest * (int64_t)sizeof(float)));
-    /* what all ranges receive */
-    const int64_t parts = (info.bytes + (int64_t)(largest * info.ranges)) / rig_size();
     if (engine == TUTTI_ENGINE_COPY)
-        CHECK(info.bytes_held <= (rig_size() - 1) * (parts + info.ranges * 256 +
-                                                     info.ranges * TUTTI__NORM_RUN * 4),
-              "the exchange holds %lld bytes of %lld", (long long)info.bytes_held,
-              (long long)info.bytes);
+        CHECK(info.bytes_held <= most_received(p.model.store),
+              "the exchange holds %lld bytes, want at most %lld", (long long)info.bytes_held,
+              (long long)most_received(p.model.store));
     CHECK(info.ranges == p.model.store->range_count && info.ranges > 2, "%d ranges", info.ranges);
     close_pair(&p);
 }
