@@ -27,6 +27,20 @@ int bench_cuda_time(bench_machine *machine, bench_work work, void *self,
     (void)machine, (void)work, (void)self, (void)reference, (void)times, (void)reference_seconds;
     return APP_FAILED;
 }
+int bench_graph_open(tutti_context *ctx, bench_work work, void *self, bench_graph **graph)
+{
+    (void)ctx, (void)work, (void)self, (void)graph;
+    return app_fail(APP_FAILED, "graphs need a GPU");
+}
+int bench_graph_replay(const bench_graph *graph)
+{
+    (void)graph;
+    return APP_FAILED;
+}
+void bench_graph_close(bench_graph **graph)
+{
+    (void)graph;
+}
 #endif
 
 int bench_open(tutti_backend backend, int device, int repeats, bench_machine *machine)

@@ -66,6 +66,12 @@ int bench_copy_rate(bench_machine *machine, double *rate);
 /* Sorts the seconds.  count > 0. */
 bench_times bench_times_of(double *seconds, int count);
 
+/* Work that has been captured on a context's stream, which it keeps to.  APP_FAILED on the host. */
+typedef struct bench_graph bench_graph;
+int bench_graph_open(tutti_context *ctx, bench_work work, void *self, bench_graph **graph);
+int bench_graph_replay(const bench_graph *graph); /* enqueues it */
+void bench_graph_close(bench_graph **graph);
+
 /* machine_cuda.cu */
 int bench_cuda_open(int device, bench_machine *machine);
 void bench_cuda_close(bench_machine *machine);

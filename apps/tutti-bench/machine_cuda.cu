@@ -77,34 +77,68 @@ void bench_cuda_close(bench_machine *machine)
     machine->cuda = NULL;
 }
 
-/* Work as a graph, and the events around a replay. */
-struct timed_work {
+/* Work as a graph */
+struct bench_graph {
+    cudaStream_t stream = NULL;
     cudaGraph_t graph = NULL;
     cudaGraphExec_t executable = NULL;
+    ~bench_graph()
+    {
+        if (executable) (void)cudaGraphExecDestroy(executable);
+        if (graph) (void)cudaGraphDestroy(graph);
+    }
+};
+
+static int capture(cudaStream_t stream, bench_work work, void *self, bench_graph *to)
+{
+    to->stream = stream;
+    TRY_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    int code = work(self);
+    cudaError_t error = cudaStreamEndCapture(stream, &to->graph);
+    APP_TRY(code);
+    TRY_CUDA(error);
+    TRY_CUDA(cudaGraphInstantiate(&to->executable, to->graph, 0));
+    return APP_OK;
+}
+
+int bench_graph_open(tutti_context *ctx, bench_work work, void *self, bench_graph **graph)
+{
+    if (!tutti_context_stream(ctx)) return app_fail(APP_FAILED, "graphs need a GPU");
+    *graph = new bench_graph();
+    const int code = capture(tutti_context_stream(ctx), work, self, *graph);
+    if (code != APP_OK) bench_graph_close(graph);
+    return code;
+}
+
+int bench_graph_replay(const bench_graph *graph)
+{
+    TRY_CUDA(cudaGraphLaunch(graph->executable, graph->stream));
+    return APP_OK;
+}
+
+void bench_graph_close(bench_graph **graph)
+{
+    delete *graph;
+    *graph = NULL;
+}
+
+/* The same, and the events around a replay. */
+struct timed_work : bench_graph {
     cudaEvent_t begin = NULL, end = NULL;
     std::vector<double> seconds;
     ~timed_work()
     {
-        if (executable) (void)cudaGraphExecDestroy(executable);
-        if (graph) (void)cudaGraphDestroy(graph);
         if (begin) (void)cudaEventDestroy(begin);
         if (end) (void)cudaEventDestroy(end);
     }
     bench_times times() { return bench_times_of(seconds.data(), (int)seconds.size()); }
 };
 
-static int capture(bench_machine *machine, bench_work work, void *self, timed_work *to)
+static int capture_timed(bench_machine *machine, bench_work work, void *self, timed_work *to)
 {
-    gpu *g = gpu_of(machine);
     TRY_CUDA(cudaEventCreate(&to->begin));
     TRY_CUDA(cudaEventCreate(&to->end));
-    TRY_CUDA(cudaStreamBeginCapture(g->stream, cudaStreamCaptureModeThreadLocal));
-    int code = work(self);
-    cudaError_t error = cudaStreamEndCapture(g->stream, &to->graph);
-    APP_TRY(code);
-    TRY_CUDA(error);
-    TRY_CUDA(cudaGraphInstantiate(&to->executable, to->graph, 0));
-    return APP_OK;
+    return capture(gpu_of(machine)->stream, work, self, to);
 }
 
 static int replay_in_turn(bench_machine *machine, timed_work *works, int count)
@@ -175,8 +209,8 @@ static int time_with_copy(bench_machine *machine, timed_work *works, size_t byte
     TRY_CUDA(cudaMalloc(&to.data, half));
     TRY_CUDA(cudaMemsetAsync(from.data, 0x5a, half, g->stream));
     copy_work c = {g->stream, from.data, to.data, half};
-    APP_TRY(capture(machine, run_memcpy, &c, &works[1]));
-    APP_TRY(capture(machine, run_copy_kernel, &c, &works[2]));
+    APP_TRY(capture_timed(machine, run_memcpy, &c, &works[1]));
+    APP_TRY(capture_timed(machine, run_copy_kernel, &c, &works[2]));
     APP_TRY(replay_in_turn(machine, works, 3));
     *reference_seconds = std::min(works[1].times().median, works[2].times().median);
     return APP_OK;
@@ -312,7 +346,7 @@ static int time_with_products(bench_machine *machine, timed_work *works,
         p->from_a = operands[of->b].data, p->from_b = operands[of->a].data;
         p->to = operands[of->c].data;
     }
-    APP_TRY(capture(machine, run_products, &work, &works[1]));
+    APP_TRY(capture_timed(machine, run_products, &work, &works[1]));
     APP_TRY(replay_in_turn(machine, works, 2));
     *reference_seconds = works[1].times().median;
     return APP_OK;
@@ -322,7 +356,7 @@ int bench_cuda_time(bench_machine *machine, bench_work work, void *self,
                     const bench_reference *reference, bench_times *times, double *reference_seconds)
 {
     timed_work works[3];
-    APP_TRY(capture(machine, work, self, &works[0]));
+    APP_TRY(capture_timed(machine, work, self, &works[0]));
     if (reference->product_count > 0)
         APP_TRY(time_with_products(machine, works, reference, reference_seconds));
     else

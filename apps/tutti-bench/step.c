@@ -25,7 +25,7 @@
 typedef struct step_options {
     app_common common;
     int64_t dim, blocks, rows, steps, range_mib, leaves;
-    bool shard;
+    bool shard, graph;
     tutti_dtype dtype, wire;
     int engine; /* a tutti_engine, or BOTH */
 } step_options;
@@ -48,7 +48,8 @@ typedef struct model {
     tutti_grad_sync *sync; /* NULL: ALONE */
     tutti_adamw *adamw;
     network network;
-    view x, dh; /* the input, and the gradient of the stream */
+    view x, dh;         /* the input, and the gradient of the stream */
+    bench_graph *graph; /* --graph: a step */
 } model;
 
 struct bench {
@@ -160,6 +161,7 @@ static int open_exchange(model *m)
 
 static void release_model(model *m)
 {
+    if (m->graph) bench_graph_close(&m->graph);
     tutti_grad_sync_destroy(&m->sync);
     tutti_adamw_destroy(&m->adamw);
     network_free(&m->network);
@@ -194,21 +196,23 @@ static int gradients(model *m)
     return m->sync ? app_check(tutti_grad_sync_finish(m->sync, ctx)) : APP_OK;
 }
 
-static int step(model *m)
+static int step(void *self)
 {
+    model *m = self;
     APP_TRY(gradients(m));
     return app_check(tutti_adamw_update(m->adamw, m->bench->ctx, m->bench->step));
 }
 
-/* The slowest rank's time of one step. */
-static int step_seconds(model *m, double *seconds)
+/* The slowest rank's time of one step, and that of the host's calls. */
+static int step_seconds(model *m, double seconds[2])
 {
     APP_CHECK(tutti_comm_barrier(m->bench->comm, m->bench->ctx));
     const double start = app_now();
-    APP_TRY(step(m));
+    APP_TRY(m->graph ? bench_graph_replay(m->graph) : step(m));
+    seconds[1] = app_now() - start;
     APP_CHECK(tutti_context_synchronize(m->bench->ctx));
-    *seconds = app_now() - start;
-    return app_group_largest(m->bench->group, seconds, 1);
+    seconds[0] = app_now() - start;
+    return app_group_largest(m->bench->group, seconds, 2);
 }
 
 /* How far sums may be apart, of the largest; mixed: one of them may have travelled in bf16, which
@@ -290,27 +294,35 @@ static int check_sharded(model *m)
     return app_check(status);
 }
 
-/* The median of each mode's steps. */
-static int measure(bench *b, double median[MODES])
+/* The median of each mode's steps, and of the host's calls. */
+static int measure(bench *b, double median[MODES], double calls[MODES])
 {
     const int steps = (int)b->options->steps;
-    double *times = calloc((size_t)steps * MODES, sizeof *times), seconds;
+    double *times = calloc((size_t)steps * MODES * 2, sizeof *times), seconds[2];
+    double *call_times = times + steps * MODES;
     if (!times) return app_fail(APP_FAILED, "no memory for the times");
     int code = APP_OK;
     /* three steps to warm up; modes in turns, so that clock drift affects all alike */
     for (int i = -3; i < steps && code == APP_OK; i++)
         for (int how = 0; how < MODES && code == APP_OK; how++) {
             if (!runs(b->options, (mode)how)) continue;
-            code = step_seconds(&b->models[how], &seconds);
-            if (i >= 0) times[how * steps + i] = seconds;
+            code = step_seconds(&b->models[how], seconds);
+            if (i >= 0) times[how * steps + i] = seconds[0];
+            if (i >= 0) call_times[how * steps + i] = seconds[1];
+            if (i == -2 && code == APP_OK && b->options->graph)
+                code = app_group_agree(b->group, bench_graph_open(b->ctx, step, &b->models[how],
+                                                                  &b->models[how].graph));
         }
-    for (int how = 0; how < MODES; how++)
-        if (runs(b->options, (mode)how)) median[how] = app_median(times + how * steps, steps);
+    for (int how = 0; how < MODES; how++) {
+        if (!runs(b->options, (mode)how)) continue;
+        median[how] = app_median(times + how * steps, steps);
+        calls[how] = app_median(call_times + how * steps, steps);
+    }
     free(times);
     return code;
 }
 
-static int report(const bench *b, const double median[MODES], bool good)
+static int report(const bench *b, const double median[MODES], const double calls[MODES], bool good)
 {
     const step_options *o = b->options;
     const double flop =
@@ -326,9 +338,11 @@ static int report(const bench *b, const double median[MODES], bool good)
                  1e3 * median[MESSAGES], 100 * median[ALONE] / median[MESSAGES]);
     if (o->shard) {
         APP_CHECK(tutti_grad_sync_get_info(b->models[SHARDED].sync, &of_shards));
-        snprintf(sharded, sizeof sharded, "%s | engine %s | sharded %.3f ms | kept %.1f %%",
-                 messages, of_shards.engine == TUTTI_ENGINE_COPY ? "copy" : "transport",
-                 1e3 * median[SHARDED], 100 * median[ALONE] / median[SHARDED]);
+        snprintf(sharded, sizeof sharded,
+                 "%s | engine %s | sharded %.3f ms | kept %.1f %% | host %+.0f us", messages,
+                 of_shards.engine == TUTTI_ENGINE_COPY ? "copy" : "transport",
+                 1e3 * median[SHARDED], 100 * median[ALONE] / median[SHARDED],
+                 1e6 * (calls[SHARDED] - calls[ALONE]));
     }
     if (o->leaves)
         snprintf(reproducible, sizeof reproducible,
@@ -337,13 +351,15 @@ static int report(const bench *b, const double median[MODES], bool good)
                  100 * (median[REPRODUCIBLE] / median[o->shard ? SHARDED : FAST] - 1));
     app_say("ranks %d | transport %s | dim %lld | blocks %lld | rows a rank %lld | %s | parameters "
             "%.1f M | ranges %d | wire %s, %.3f MB a step | without exchange "
-            "%.3f ms (%.1f TFLOP/s a rank) | with exchange %.3f ms | kept %.1f %%%s%s | sums %s",
+            "%.3f ms (%.1f TFLOP/s a rank) | with exchange %.3f ms | kept %.1f %% | host %+.0f "
+            "us%s%s | sums %s",
             b->group->world_size, app_transport_name(tutti_comm_transport(b->comm)),
             (long long)o->dim, (long long)o->blocks, (long long)o->rows, tutti_dtype_name(o->dtype),
             (double)info.bytes / (o->dtype == TUTTI_F64 ? 8e6 : 4e6), info.ranges,
             tutti_dtype_name(wire), 1e-6 * (double)info.bytes_sent / (double)info.steps,
             1e3 * median[ALONE], 1e-12 * flop / median[ALONE], 1e3 * median[FAST],
-            100 * median[ALONE] / median[FAST], sharded, reproducible, good ? "good" : "WRONG");
+            100 * median[ALONE] / median[FAST], 1e6 * (calls[FAST] - calls[ALONE]), sharded,
+            reproducible, good ? "good" : "WRONG");
     return APP_OK;
 }
 
@@ -375,12 +391,12 @@ static int check(bench *b)
 
 static int time_steps(bench *b)
 {
-    double median[MODES] = {0};
+    double median[MODES] = {0}, calls[MODES] = {0};
     APP_TRY(open_models(b));
-    APP_TRY(app_group_agree(b->group, measure(b, median)));
+    APP_TRY(app_group_agree(b->group, measure(b, median, calls)));
     int code = check(b);
     if (code == APP_OK || code == APP_MISMATCH) {
-        const int said = report(b, median, code == APP_OK);
+        const int said = report(b, median, calls, code == APP_OK);
         if (said != APP_OK) code = said;
     }
     return code;
@@ -428,6 +444,8 @@ static const app_option table[] = {
      "both, each timed",
      "auto", .kind = APP_WORD, .at = offsetof(step_options, engine), .words = engines},
     {"leaves", "N", "time reproducible mode with N leaves too", INT(leaves, TUTTI_LEAVES_MAX)},
+    {"graph", .help = "capture each mode's step in a CUDA graph, and time its replays",
+     .at = offsetof(step_options, graph)},
 };
 
 static error_t check_options(struct argp_state *state, void *given)
@@ -444,7 +462,9 @@ const app_command bench_step_command = {
     .program = "tutti-bench step",
     .doc = "Times training steps of a stack of residual blocks, AdamW's update included, without "
            "the gradient exchange, with it, with --shard of a sharded store, and with --leaves in "
-           "reproducible mode too, in turns, and checks the sums.\v" BENCH_EXIT_CODES,
+           "reproducible mode too, in turns, and checks the sums.\v"
+           "\"host\" is what the exchange adds to the host's time in a step's "
+           "calls.\n\n" BENCH_EXIT_CODES,
     .options = table,
     .count = sizeof table / sizeof table[0],
     .ranks = 1,
