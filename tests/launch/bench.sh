@@ -271,6 +271,9 @@ test_step_on_ranks() {
         expect_equal "kB of bf16 beside $whole" "$((10#$half))" "$(((10#$whole + 1) / 2))"
     done
     ((10#$whole > 50)) || fail "$whole kB"
+    on 1 "${step[@]}" --graph
+    expect_equal "code of graphs on the host" $? 2
+    expect_match output "$(<output)" "graphs need a GPU"
     on 2 softmax
     expect_equal "code of layers on two ranks" $? 64
 }
