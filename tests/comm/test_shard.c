@@ -493,8 +493,8 @@ static int64_t slice_of(const tutti__span *range, int rank)
     return end > begin ? end - begin : 0;
 }
 
-/* By copy engines: others' parts of a slice, of the first range and of those for which the gradients
- * of the range before have no room. */
+/* By copy engines: others' parts of a slice, of the first range and of those for which the
+ * gradients of the range before have no room. */
 static int64_t most_received(const tutti_params *store)
 {
     int64_t bytes = 0;
