@@ -28,7 +28,7 @@ except ImportError as missing:
     sys.exit(2)
 
 from compare_bars import missed
-from compare_layers import KINDS, LAYERS, TOLERANCES, Case
+from compare_layers import ACTIVATIONS, KINDS, LAYERS, TOLERANCES, Case
 from compare_peers import PEERS
 
 NORM_SHAPES = ("32768x256,32768x1024,32768x4096,16384x8192,8192x16384,4096x32768,2048x131072,"
@@ -45,11 +45,8 @@ DEFAULTS = {
     "cross_entropy": (LOSS_SHAPES, "64x1024,8192x2048"),
     "dropout_gelu": ("16384x4096", "64x1024,8192x2048"),
     "dropout_squared_relu": ("16384x4096", "64x1024,8192x2048"),
-    "linear_none": (LINEAR_SHAPES, "256x784x256"),
-    "linear_relu": (LINEAR_SHAPES, "256x784x256"),
-    "linear_gelu": (LINEAR_SHAPES, "256x784x256"),
-    "mlp_relu": (MLP_SHAPES, "256x256x1024x256"),
-    "mlp_gelu": (MLP_SHAPES, "256x256x1024x256"),
+    **{f"linear_{name}": (LINEAR_SHAPES, "256x784x256") for name in ACTIVATIONS},
+    **{f"mlp_{name}": (MLP_SHAPES, "256x256x1024x256") for name in ACTIVATIONS},
     **{f"matmul_{a}{b}": (MATMUL_SHAPES, "8x128x128x128") for a in "nt" for b in "nt"},
     "glu_silu": ("16384x4096", "8192x2048"),
     "glu_gelu": ("16384x4096", "8192x2048"),
@@ -207,7 +204,8 @@ def arguments():
     parser.add_argument("--layers", default=",".join(DEFAULTS))
     parser.add_argument("--shapes", help="ROWSxCOLS,…: each layer takes those with as many numbers "
                         "as it has")
-    parser.add_argument("--dtype", choices=tuple(TOLERANCES))
+    parser.add_argument("--dtype", choices=tuple(TOLERANCES), help="tf32: f32, products in "
+                        "TF32, Tutti's and PyTorch's")
     parser.add_argument("--peers")
     parser.add_argument("--repeats", type=int, default=30)
     parser.add_argument("--no-bars", action="store_true", help="only wrong results fail")
@@ -215,7 +213,7 @@ def arguments():
                         help="of the copy's speed, in place of the bars")
     parser.add_argument("--inject-fault", action="store_true",
                         help="alter an element of each result: the run must exit with 1")
-    parser.add_argument("--json", metavar="FILE")
+    parser.add_argument("--json", metavar="FILE", help="written anew after each layer and shape")
     args = parser.parse_args()
     cuda = args.backend == "cuda"
     args.dtype = args.dtype or ("bf16" if cuda else "f32")
@@ -236,6 +234,7 @@ def main():
     args, reasons, rows = arguments(), {}, []
     try:
         clock = Clock(args.backend, args.repeats)
+        torch.backends.cuda.matmul.allow_tf32 = args.dtype == "tf32"
         ctx = tutti.Context(args.backend, stream=clock.stream,
                             threads=0 if clock.cuda else torch.get_num_threads())
     except (tutti.Error, RuntimeError, AssertionError) as refusal:
@@ -246,14 +245,14 @@ def main():
     for layer, shape in wanted(args):
         try:
             rows += compare(clock, ctx, args, layer, shape, reasons)
+            if args.json:
+                with open(args.json, "w", encoding="utf-8") as file:
+                    json.dump(rows, file, indent=1)
         except (tutti.Error, RuntimeError, ArithmeticError) as refusal:
             print(f"compare.py: {layer} {shape}: {refusal}", file=sys.stderr)
             return 2
     for reason, first in reasons.items():
         print(f"– {reason} (first: {first})")
-    if args.json:
-        with open(args.json, "w", encoding="utf-8") as file:
-            json.dump(rows, file, indent=1)
     return int(any(row["failed"] for row in rows))
 
 

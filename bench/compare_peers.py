@@ -3,13 +3,23 @@
 Such a function returns what is to be timed, or raises what the peer refuses the case with.
 """
 
+import logging
+
 import torch
+
+QUACK_ACTIVATIONS = {"none": None, "relu": "relu", "gelu": "gelu_tanh_approx", "silu": "silu",
+                     "gelu_erf": "gelu_erf", "squared_relu": "relu_sq"}
+
 
 def pytorch(case, passes, compiled):
     function, of = case.function()
     if compiled:
         torch._dynamo.reset()
         function = torch.compile(function, dynamic=False)
+    return by_autograd(case, passes, function, of)
+
+
+def by_autograd(case, passes, function, of):
     if case.is_loss:
         return lambda: torch.autograd.grad(function(*of), of)
     if passes == "forward":
@@ -49,8 +59,29 @@ def liger(case, passes):
     raise LookupError(f"is not compared in {case.kind}")
 
 
+def quack_products(case, passes):
+    """By its default configurations; what its activations keep for backward is kept."""
+    from quack import linear, mlp
+    logging.Logger.__quack_semantic_key__ = lambda self: self.name  # 0.6.5 asks it of cutlass-dsl
+    if case.variant not in QUACK_ACTIVATIONS:
+        raise LookupError(f"has no {case.variant}")
+    act, of = QUACK_ACTIVATIONS[case.variant], case.function()[1]
+    if case.kind == "mlp":
+        function = lambda x, w1, w2, b1, b2: mlp.mlp_func(x, w1, w2, act, b1, b2, tuned=False)
+    elif act is None:
+        function = lambda x, weight, bias: linear.linear_func(x, weight, bias, tuned=False)
+    elif passes == "forward":
+        function = lambda x, weight, bias: linear.linear_act_func(x, weight, act, bias,
+                                                                  tuned=False)[1]
+    else:
+        raise LookupError("has no backward of an activation but in its mlp")
+    return by_autograd(case, passes, function, of)
+
+
 def quack(case, passes):
     forward = passes == "forward"
+    if case.kind in ("linear", "mlp"):
+        return quack_products(case, passes)
     if case.kind in ("layernorm", "rmsnorm"):
         from quack import rmsnorm as norms
     if case.kind == "layernorm":  # its parameters are f32 only

@@ -20,25 +20,58 @@ test_every_layer_and_type() {
     needs_torch
     for dtype in f32 f16 bf16; do
         compare --no-bars --dtype "$dtype" --shapes "$shapes" --json "rows.$dtype" || fail "$dtype: $(<output)"
-        expect_equal "rows of $dtype" "$(grep -cE '^[a-z_]+ +(forward|backward) ' output)" 56
+        expect_equal "rows of $dtype" "$(grep -cE '^[a-z_]+ +(forward|backward) ' output)" 82
     done
     python3 - <<'PYTHON' || fail "the JSON is not what it should be"
 import json
 rows = json.load(open("rows.f32"))
-assert len(rows) == 56 and all(row["failed"] == [] and {"tutti", "roof", "torch"} <= row["ms"].keys() for row in rows), rows
+assert len(rows) == 82 and all(row["failed"] == [] and {"tutti", "roof", "torch"} <= row["ms"].keys() for row in rows), rows
 PYTHON
 }
 test_other_variants() {
     needs_torch
-    compare --no-bars --shapes 33x257,17x256x64,9x64x96x40 --layers softmax_log,mlp_leaky_relu,mlp_silu,linear_smelu,linear_star_relu,linear_leaky_relu,linear_gelu_erf,linear_silu,dropout_relu,glu_none ||
+    compare --no-bars --shapes 33x257 --layers softmax_log,dropout_relu,glu_none || fail "$(<output)"
+    expect_equal rows "$(grep -cE '^[a-z_]+ +(forward|backward) ' output)" 6
+}
+test_every_activation_at_a_size_where_rounding_adds_up() {
+    needs_torch
+    compare --no-bars --dtype bf16 --shapes 2048x256x512,2048x256x512x256 --layers "$(printf 'linear_%s,mlp_%s,' {none,relu,leaky_relu,gelu,gelu_erf,squared_relu,silu,smelu,star_relu}{,} | sed 's/,$//')" ||
         fail "$(<output)"
-    expect_equal rows "$(grep -cE '^[a-z_]+ +(forward|backward) ' output)" 20
+    expect_equal rows "$(grep -cE '^[a-z_]+ +(forward|backward) ' output)" 36
+}
+test_tf32() {
+    needs_torch
+    compare --no-bars --dtype tf32 --shapes 17x256x64,9x64x96x40,33x257 --layers linear_gelu,mlp_gelu,matmul_nt,layernorm --json rows
+    expect_equal "code, as a norm has no products" $? 2
+    grep -q "layernorm: there is no option 'allow_tf32'" output || fail "$(<output)"
+    expect_equal "rows written before" "$(grep -c '"dtype": "tf32"' rows)" 6
+}
+test_products_of_quack() { # whose place modules of these names take
+    needs_torch
+    mkdir -p modules/quack
+    cat >modules/quack/linear.py <<'PYTHON'
+import torch.nn.functional as F
+def linear_func(x, weight, bias=None, fuse_grad_accum=False, tuned=True):
+    return F.linear(x, weight, bias)
+def linear_act_func(x, weight, activation, bias=None, store_preact=True, fuse_grad_accum=False, tuned=True):
+    z = F.linear(x, weight, bias)
+    return z, {"relu": F.relu}[activation](z)
+PYTHON
+    cat >modules/quack/mlp.py <<'PYTHON'
+from quack.linear import F, linear_act_func
+def mlp_func(x, weight1, weight2, activation, bias1=None, bias2=None, fuse_grad_accum=False, tuned=True):
+    return F.linear(linear_act_func(x, weight1, activation, bias1)[1], weight2, bias2)
+PYTHON
+    PYTHONPATH=$PWD/modules compare --no-bars --shapes 17x256x64,9x64x96x40 --peers quack --layers linear_none,linear_relu,mlp_relu,mlp_smelu || fail "$(<output)"
+    expect_equal "rows with a ratio" "$(grep -cE '%( +[0-9.]+) *$' output)" 5
+    expect_equal "rows without" "$(grep -cE '% +– *$' output)" 3
+    grep -q 'quack: LookupError: has no smelu ' output || fail "$(<output)"
 }
 test_wrong_results_are_found() {
     needs_torch
     compare --no-bars --shapes 33x257,17x256x64,3x33x17x20 --inject-fault
     expect_equal code $? 1
-    expect_equal wrong "$(grep -c ' is wrong, ' output)" 39
+    expect_equal wrong "$(grep -c ' is wrong, ' output)" 65
 }
 test_peers_of_the_host() {
     needs_torch
