@@ -57,7 +57,7 @@ tutti_status tutti__engine_await(const tutti__engine *engine, tutti__stream stre
                                  int rows, const char *operation, int64_t sequence)
 {
     const tutti_comm *comm = engine->comm;
-    enum { ROOM = 64 };
+    enum { ROOM = TUTTI__PEERS_WORDS_MAX };
     int words[ROOM], count = 0;
     for (int i = 0, all = rows * comm->world_size; i < all; i++) {
         if (i % comm->world_size != comm->rank) words[count++] = first + i;

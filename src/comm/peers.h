@@ -13,6 +13,7 @@
  * They lie in host memory, so that a thread that must not call CUDA can set them: when the
  * communicator dies, all words of this rank are set, again and again, and its streams come free. */
 typedef struct tutti__peers tutti__peers;
+enum { TUTTI__PEERS_WORDS_MAX = 64 };
 
 typedef struct tutti__peers_table {
     /* Collective.  *peers NULL: the ranks cannot share memory, and `why` says why, the same on all
@@ -35,7 +36,8 @@ typedef struct tutti__peers_table {
     /* Sets a word of another rank once all that the stream has been given is done, and can be seen
      * there. */
     tutti_status (*post)(tutti__peers *peers, tutti__stream stream, int rank, int word);
-    /* What the stream is given from now on follows the posts of these own words. */
+    /* What the stream is given from now on follows the posts of these own words, of which there are
+     * TUTTI__PEERS_WORDS_MAX at most. */
     tutti_status (*await)(tutti__peers *peers, tutti__stream stream, const int *words, int count,
                           const char *operation, int64_t sequence);
     /* On the device: not 0 once the communicator is dead, before any wait ends without its post. */
