@@ -59,7 +59,6 @@ void tutti__gather_close(tutti__gather *g)
     const tutti__runtime *run = &comm->backend->run;
     const tutti__stream streams[] = {g->push, g->arrive};
     const tutti__event events[] = {g->fork, g->updated, g->pushed, g->arrived};
-    tutti__comm_drain(comm); /* graphs that write into other ranks' memory, which is closed next */
     for (int i = 0; i < 2; i++) {
         bool capturing = true;
         if (streams[i]) (void)run->stream_capturing(comm->device, streams[i], &capturing);

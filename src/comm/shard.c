@@ -1,6 +1,7 @@
 /* What the exchange of a sharded store does for the store and its optimizers. */
 #include <stddef.h>
 
+#include "comm/follow.h"
 #include "comm/sync.h"
 
 tutti_status tutti__shard_check(const tutti_params *params, const tutti_comm *comm)
@@ -31,9 +32,16 @@ static tutti_status usable(const tutti_grad_sync *sync)
 
 static tutti_status sum(tutti__shard_link *self, tutti_context *ctx, double *values, int64_t count)
 {
+    static const char operation[] = "all_reduce";
+    const tutti__hop *hop = &sync_of(self)->engine.hop;
+    tutti_comm *comm = sync_of(self)->comm;
     TUTTI_TRY(usable(sync_of(self)));
-    return tutti_comm_all_reduce(sync_of(self)->comm, ctx, values, values, count, TUTTI_F64,
-                                 TUTTI_SUM);
+    if (!tutti__hop_takes(hop, count, TUTTI_F64))
+        return tutti_comm_all_reduce(comm, ctx, values, values, count, TUTTI_F64, TUTTI_SUM);
+    TUTTI_TRY(tutti__comm_open(comm, operation));
+    TUTTI_TRY(tutti__hop_sum(hop, comm, ctx->stream, values, count, TUTTI_F64, operation,
+                             ++comm->sequence));
+    return tutti__comm_touch(comm, ctx, operation, true);
 }
 
 /* Equal slices are gathered at once, others sent by each rank in turn. */
