@@ -27,6 +27,12 @@ int bench_cuda_time(bench_machine *machine, bench_work work, void *self,
     (void)machine, (void)work, (void)self, (void)reference, (void)times, (void)reference_seconds;
     return APP_FAILED;
 }
+int bench_cuda_replays(bench_machine *machine, bench_work work, bench_work before, void *self,
+                       double *seconds)
+{
+    (void)machine, (void)work, (void)before, (void)self, (void)seconds;
+    return APP_FAILED;
+}
 #endif
 
 int bench_open(tutti_backend backend, int device, int repeats, bench_machine *machine)
