@@ -11,9 +11,9 @@ typedef struct tutti__hop {
     tutti__hop_memory memory;
 } tutti__hop;
 
-/* Collective, where the transport has peers.  shared: peers that are open, or NULL.  Proves that sums
- * work; where they do not, or memory cannot be shared, it leaves the hop closed on all ranks.  Rank
- * 0 logs which. */
+/* Collective, where the transport has peers.  shared: peers that are open, or NULL.  Proves that
+ * sums work; where they do not, or memory cannot be shared, it leaves the hop closed on all ranks.
+ * Rank 0 logs which. */
 tutti_status tutti__hop_open(tutti__hop *hop, tutti_comm *comm, tutti__peers *shared);
 /* After tutti__comm_drain, when no stream has a sum any more. */
 void tutti__hop_close(tutti__hop *hop, const tutti_comm *comm);

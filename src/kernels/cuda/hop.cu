@@ -2,8 +2,8 @@
  * every other one and adds what arrives in its own, in rank order, so that all get the same bits.
  *
  * It is the protocol LL of NCCL (src/device/prims_ll.h): 8 bytes of data travel as a line of 16,
- * two words of data each followed by a flag, written by one vector store.  A GPU writes 8 aligned
- * bytes at once, so data whose flag has arrived have arrived, too: no fence, no second message.  The
+ * two words of data each followed by a flag, written by one vector store.  Eight aligned bytes are
+ * written at once, so data whose flag has arrived are there, too: no fence, no second message.  The
  * receiver polls the lines themselves.
  *
  * The flag is an epoch, the number of sums that a block has done, which it keeps in device memory:
