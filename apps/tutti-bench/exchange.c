@@ -15,11 +15,15 @@
 #include "results.h"
 
 enum { SIZES_MAX = 32, WARM_UP = 3, PIECE = 1 << 20, PERIOD = 251 };
+/* a graph to time: of so many exchanges, or as many as take about this long one by one */
+enum { IN_GRAPH_MIN = 4, IN_GRAPH_MAX = 256 };
+#define GRAPH_SECONDS 10e-3
 
 typedef struct exchange_options {
     bench_options bench;
     int64_t sizes[SIZES_MAX]; /* bytes */
     int count;                /* 0: the device's own */
+    int engine;               /* a tutti_engine */
 } exchange_options;
 
 /* A store of one parameter. */
@@ -35,6 +39,7 @@ typedef struct exchange {
     tutti_grad_sync *sync;
     int64_t count;
     void *source; /* this rank's gradients, on the device */
+    int in_graph;
 } exchange;
 
 /* "4K,1M" */
@@ -100,6 +105,12 @@ static void release(exchange *e)
     (void)tutti_free(e->machine.ctx, &e->source);
 }
 
+static int exchange_only(exchange *e)
+{
+    APP_CHECK(tutti_grad_sync_ready_param(e->sync, e->machine.ctx, &e->param));
+    return app_check(tutti_grad_sync_finish(e->sync, e->machine.ctx));
+}
+
 /* One exchange: the slowest rank's time, and the host's time in the calls. */
 static int exchange_once(exchange *e, double *seconds, double *call_seconds)
 {
@@ -108,8 +119,7 @@ static int exchange_once(exchange *e, double *seconds, double *call_seconds)
     APP_CHECK(tutti_comm_barrier(e->comm, ctx));
     APP_CHECK(tutti_context_synchronize(ctx));
     const double start = app_now();
-    APP_CHECK(tutti_grad_sync_ready_param(e->sync, ctx, &e->param));
-    APP_CHECK(tutti_grad_sync_finish(e->sync, ctx));
+    APP_TRY(exchange_only(e));
     double times[2] = {0, app_now() - start};
     APP_CHECK(tutti_context_synchronize(ctx));
     times[0] = app_now() - start;
@@ -117,6 +127,34 @@ static int exchange_once(exchange *e, double *seconds, double *call_seconds)
     *seconds = times[0];
     *call_seconds = times[1];
     return APP_OK;
+}
+
+static int exchange_many(void *given)
+{
+    exchange *e = given;
+    for (int i = 0; i < e->in_graph; i++) APP_TRY(exchange_only(e));
+    return APP_OK;
+}
+
+/* Other numbers than sums of sums, which would grow beyond all bounds. */
+static int start_together(void *given)
+{
+    exchange *e = given;
+    APP_CHECK(tutti_zero(e->machine.ctx, e->param.grad.data, (size_t)e->count * sizeof(float)));
+    APP_CHECK(tutti_comm_barrier(e->comm, e->machine.ctx));
+    return app_check(tutti_context_synchronize(e->machine.ctx));
+}
+
+/* The device's part: exchanges that follow each other in a graph. */
+static int time_device(exchange *e, bench_result *result)
+{
+    const double many = GRAPH_SECONDS / result->times.median;
+    if (!e->machine.cuda || tutti_comm_transport(e->comm) != TUTTI_TRANSPORT_NCCL) return APP_OK;
+    e->in_graph = (int)fmin(fmax(many, IN_GRAPH_MIN), IN_GRAPH_MAX);
+    APP_TRY(
+        bench_cuda_replays(&e->machine, exchange_many, start_together, e, &result->device_seconds));
+    result->device_seconds /= e->in_graph;
+    return app_group_largest(e->group, &result->device_seconds, 1);
 }
 
 static int time_size(exchange *e, bench_result *result)
@@ -154,8 +192,9 @@ static int check(exchange *e, double *error)
 static int measure(exchange *e, int64_t bytes)
 {
     const int ranks = e->group->world_size;
+    tutti_grad_sync_desc sync = TUTTI_GRAD_SYNC_DESC_INIT;
     const char *transport = app_transport_name(tutti_comm_transport(e->comm));
-    char variant[32], row[192];
+    char variant[32], row[192], device[16] = "-";
     snprintf(variant, sizeof variant, "%d rank%s", ranks, ranks == 1 ? "" : "s");
     bench_result result = {.layer = "exchange",
                            .pass = transport,
@@ -168,14 +207,19 @@ static int measure(exchange *e, int64_t bytes)
     snprintf(result.shape, sizeof result.shape, "%lld", (long long)bytes);
     e->count = result.elements = bytes / (int64_t)sizeof(float);
     APP_TRY(app_group_agree(e->group, prepare(e)));
+    sync.engine = (tutti_engine)e->options->engine;
     APP_TRY(app_group_agree(e->group, app_check(tutti_grad_sync_create(
-                                          e->machine.ctx, e->comm, e->params, NULL, &e->sync))));
+                                          e->machine.ctx, e->comm, e->params, &sync, &e->sync))));
     APP_TRY(app_group_agree(e->group, time_size(e, &result)));
     APP_TRY(app_group_agree(e->group, check(e, &result.error)));
+    APP_TRY(app_group_agree(e->group, time_device(e, &result)));
     const double rate = 1e-9 * result.amount / result.times.median;
-    snprintf(row, sizeof row, "%-9s %-9s %12s %12.2f %9.2f %9.2f %9.3f %9.3f %12.2f", transport,
-             variant, result.shape, result.times.median * 1e6, result.times.p10 * 1e6,
-             result.times.p90 * 1e6, rate, rate * result.bus_factor, result.call_seconds * 1e6);
+    if (result.device_seconds > 0)
+        snprintf(device, sizeof device, "%.2f", result.device_seconds * 1e6);
+    snprintf(row, sizeof row, "%-9s %-9s %12s %12.2f %9.2f %9.2f %9.3f %9.3f %12.2f %12s",
+             transport, variant, result.shape, result.times.median * 1e6, result.times.p10 * 1e6,
+             result.times.p90 * 1e6, rate, rate * result.bus_factor, result.call_seconds * 1e6,
+             device);
     bench_results_add(&e->results, &result, row);
     return APP_OK;
 }
@@ -188,8 +232,9 @@ static int measure_all(exchange *e)
     const int64_t *sizes = o->count ? o->sizes : on_gpu;
     const int count = o->count ? o->count : gpu ? 6 : 4;
     char head[128];
-    snprintf(head, sizeof head, "%-9s %-9s %12s %12s %9s %9s %9s %9s %12s", "transport", "ranks",
-             "bytes", "time us", "p10", "p90", "alg GB/s", "bus GB/s", "call us");
+    snprintf(head, sizeof head, "%-9s %-9s %12s %12s %9s %9s %9s %9s %12s %12s", "transport",
+             "ranks", "bytes", "time us", "p10", "p90", "alg GB/s", "bus GB/s", "call us",
+             "device us");
     APP_TRY(app_group_agree(e->group, bench_results_begin(&e->results, &e->machine, head)));
     for (int i = 0; i < count; i++) {
         APP_TRY(app_group_agree(e->group, signals_check("the next size")));
@@ -219,8 +264,13 @@ static int run(void *given, app_group *group)
     return code;
 }
 
+static const char *const engines[] = {"auto", "transport", NULL};
+
 static const app_option table[] = {
     BENCH_TABLE,
+    {"engine", "NAME",
+     "what sums: transport, or auto, which sums up to 64 KiB in one hop between GPUs where it can",
+     "auto", .kind = APP_WORD, .at = offsetof(exchange_options, engine), .words = engines},
     {"sizes", "LIST", "bytes of gradients, with K, M or G", .kind = APP_OTHER, .parse = parse_sizes,
      .unset = "4K,64K,1M,16M, on GPUs 128M,512M too"},
 };
@@ -230,7 +280,9 @@ const app_command bench_exchange_command = {
     .doc = "Times the sum of a store's f32 gradients over the ranks, and checks the sums.\v"
            "\"alg\" is bytes / time, \"bus\" 2 (n - 1) / n of that on n ranks, as nccl-tests "
            "define them; \"call us\" is the host's "
-           "time in the calls. Times are the slowest rank's.\n\n" BENCH_EXIT_CODES,
+           "time in the calls, \"device us\" on GPUs that of one of many exchanges "
+           "that follow each other in a CUDA graph. Times are the slowest "
+           "rank's.\n\n" BENCH_EXIT_CODES,
     .options = table,
     .count = sizeof table / sizeof table[0],
     .ranks = 1,

@@ -27,11 +27,12 @@ typedef struct bench_result {
     double reference;    /* seconds of what it is compared with; 0: nothing */
     double call_seconds; /* bench_time_call's */
     double error, tolerance;
-    int64_t elements;  /* that were checked: of all results of the pass */
-    bool added;        /* a line beside the shapes that were asked for */
-    bool faulty;       /* --inject-fault altered one of them */
-    bool exchange;     /* of gradients over the ranks */
-    double bus_factor; /* bus bandwidth / algorithm bandwidth of the exchange */
+    int64_t elements;      /* that were checked: of all results of the pass */
+    bool added;            /* a line beside the shapes that were asked for */
+    bool faulty;           /* --inject-fault altered one of them */
+    bool exchange;         /* of gradients over the ranks */
+    double bus_factor;     /* bus bandwidth / algorithm bandwidth of the exchange */
+    double device_seconds; /* of one of many exchanges in a graph; 0: not timed */
 } bench_result;
 
 /* A tensor of the call, or a parameter, or the gradient of either. */

@@ -41,6 +41,12 @@ void bench_graph_close(bench_graph **graph)
 {
     (void)graph;
 }
+int bench_cuda_replays(bench_machine *machine, bench_work work, bench_work before, void *self,
+                       double *seconds)
+{
+    (void)machine, (void)work, (void)before, (void)self, (void)seconds;
+    return APP_FAILED;
+}
 #endif
 
 int bench_open(tutti_backend backend, int device, int repeats, bench_machine *machine)

@@ -78,6 +78,10 @@ void bench_cuda_close(bench_machine *machine);
 int bench_cuda_time(bench_machine *machine, bench_work work, void *self,
                     const bench_reference *reference, bench_times *times,
                     double *reference_seconds);
+/* Median time on the device of replays of the work as a captured graph, each after a call of
+ * `before`; waits with the context's deadline. */
+int bench_cuda_replays(bench_machine *machine, bench_work work, bench_work before, void *self,
+                       double *seconds);
 
 #ifdef __cplusplus
 }

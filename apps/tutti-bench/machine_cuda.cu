@@ -158,6 +158,26 @@ static int replay_in_turn(bench_machine *machine, timed_work *works, int count)
     return APP_OK;
 }
 
+int bench_cuda_replays(bench_machine *machine, bench_work work, bench_work before, void *self,
+                       double *seconds)
+{
+    gpu *g = gpu_of(machine);
+    timed_work w;
+    APP_TRY(capture_timed(machine, work, self, &w));
+    for (int i = 0; i < warm_up + machine->repeats; i++) {
+        APP_TRY(before(self));
+        TRY_CUDA(cudaEventRecord(w.begin, g->stream));
+        TRY_CUDA(cudaGraphLaunch(w.executable, g->stream));
+        TRY_CUDA(cudaEventRecord(w.end, g->stream));
+        APP_CHECK(tutti_context_synchronize(machine->ctx));
+        float ms;
+        TRY_CUDA(cudaEventElapsedTime(&ms, w.begin, w.end));
+        if (i >= warm_up) w.seconds.push_back(ms * 1e-3);
+    }
+    *seconds = w.times().median;
+    return APP_OK;
+}
+
 /* Copies */
 
 constexpr int copy_threads = 256, copy_vectors = 4;

@@ -162,6 +162,9 @@ static void write_json(bench_results *results, const bench_result *r, bool right
     app_json_real(json, "us_p90", r->times.p90 * 1e6);
     app_json_real(json, r->product ? "tflops" : "gbps", rate * (r->product ? 1e-12 : 1e-9));
     if (r->exchange) app_json_real(json, "bus_gbps", rate * r->bus_factor * 1e-9);
+    if (r->exchange)
+        app_json_real(json, "device_us",
+                      r->device_seconds > 0 ? r->device_seconds * 1e6 : (double)NAN);
     app_json_real(json, "pct_roof",
                   r->reference > 0 ? 100 * r->reference / r->times.median : (double)NAN);
     app_json_real(json, "host_us", r->call_seconds > 0 ? r->call_seconds * 1e6 : (double)NAN);

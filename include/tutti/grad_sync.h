@@ -6,10 +6,10 @@
 
 TUTTI_BEGIN
 
-/* What moves the gradients and the values of a sharded store over the ranks. */
+/* What moves the gradients and the values of a sharded store over the ranks, and small sums. */
 typedef enum tutti_engine {
     TUTTI_ENGINE_AUTO,      /* copy engines where that is proven, otherwise the transport */
-    TUTTI_ENGINE_TRANSPORT, /* the transport's messages */
+    TUTTI_ENGINE_TRANSPORT, /* the transport's messages, and its sums of any size */
     TUTTI_ENGINE_COPY       /* copies between the ranks' GPUs by copy engines */
 } tutti_engine;
 
@@ -24,13 +24,14 @@ typedef struct tutti_grad_sync_desc {
     /* 0: fast mode; otherwise reproducible mode: a power of two, world_size to TUTTI_LEAVES_MAX */
     int leaves;
     tutti_dtype wire;    /* what travels: 0, the gradients themselves; TUTTI_BF16 */
-    tutti_engine engine; /* of a sharded store */
+    tutti_engine engine; /* of a sharded store; of small sums, whether all are the transport's */
 } tutti_grad_sync_desc;
 #define TUTTI_GRAD_SYNC_DESC_INIT TUTTI_DESC_INIT(tutti_grad_sync_desc)
 TUTTI_API tutti_grad_sync_desc tutti_grad_sync_desc_default(void);
 #define TUTTI_LEAVES_MAX 256
 
-/* Modes.  Fast: the transport's all-reduce, whose summation order depends on the number of ranks.
+/* Modes.  Fast: the transport's all-reduce, whose summation order depends on the number of ranks,
+ * or for small ranges a sum in rank order (below).
  *
  * Reproducible: the global batch is always the same `leaves` blocks of rows, and the sum over them
  * is a binary tree over their numbers, so the bits of every gradient are the same for any number of
@@ -107,7 +108,15 @@ TUTTI_API tutti_grad_sync_desc tutti_grad_sync_desc_default(void);
  * store's memory open until they destroy the exchange; so destroying it waits up to half a second
  * for the others to do so, and a rank should not free a store much earlier than the others.  What a
  * rank had enqueued when it missed the others' deadline, or they its own, still runs: a rank that
- * comes late may find values of an incomplete update before its next call of this library fails. */
+ * comes late may find values of an incomplete update before its next call of this library fails.
+ *
+ * Small sums.  Under the same conditions, with up to 16 ranks and any engine but TRANSPORT, sums of
+ * up to 64 KiB go in one hop: a kernel of each rank writes the values into the memory of all others
+ * and adds what arrives, in rank order.  These are ranges of floating-point gradients in fast mode
+ * without `wire` or, with a sharded store, the sum of squares for the norm.  An exchange that has
+ * such sums tries them when it is created, on all ranks together; where they do not work, the
+ * transport adds.  Rank 0 logs which.  They take 256 KiB for each rank, which the other ranks have
+ * open; so here, too, destroying waits up to half a second for them. */
 
 /* An exchange of a built store's gradients.  It keeps the communicator and the store alive.  A
  * sharded store, whose numbers must be the communicator's, has one at a time (TUTTI_ERR_STATE).
@@ -181,7 +190,8 @@ typedef struct tutti_grad_sync_info {
     int64_t bytes;       /* of gradients summed per step */
     double wait_seconds; /* host time spent waiting in finish, over all steps */
     int64_t steps;       /* finished steps */
-    /* by this rank, over all steps; in fast mode without `wire` as a ring all-reduce sends */
+    /* by this rank, over all steps; in fast mode without `wire` as a ring all-reduce sends, but of
+     * small sums all to every other rank */
     int64_t bytes_sent;
     int64_t bytes_held;  /* memory of the exchange on this rank, on the device and the host */
     tutti_engine engine; /* of gradients, in use */

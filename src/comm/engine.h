@@ -2,6 +2,7 @@
 #ifndef TUTTI_COMM_ENGINE_H
 #define TUTTI_COMM_ENGINE_H
 
+#include "comm/hop.h"
 #include "comm/leaves.h"
 #include "comm/ranges.h"
 #include "comm/timeline.h"
@@ -79,6 +80,7 @@ struct tutti__engine {
     bool plain;             /* no rank's gradients lie in memory that is registered with NCCL */
     tutti_engine mover;     /* asked for */
     tutti__peers *peers;    /* copy engines move; NULL: the transport does */
+    tutti__hop hop;         /* for small sums of gradients, or of a sharded store's squares */
     bool narrow;            /* wires are bf16 in memory of their own, gradients f32 */
     char *narrowed;         /* that memory; staged: of one wire on the device */
     int64_t bytes_sent, bytes_held;
@@ -150,7 +152,7 @@ tutti_status tutti__engine_await(const tutti__engine *engine, tutti__stream stre
                                  int rows, const char *operation, int64_t sequence);
 tutti_status tutti__engine_post(const tutti__engine *engine, tutti__stream stream, int word);
 
-/* start of engines without leaves: the transport's all-reduce. */
+/* start of engines without leaves: a sum in one hop, or the transport's all-reduce. */
 tutti_status tutti__engine_all_reduce(tutti__engine *engine, int range);
 
 #endif

@@ -59,7 +59,6 @@ void tutti__gather_close(tutti__gather *g)
 {
     if (!g->engine) return;
     tutti_comm *comm = g->engine->comm;
-    tutti__comm_drain(comm); /* graphs that write into other ranks' memory, which is closed next */
     free(g->rounded);
     if (!comm->dead && g->replicas.rounded)
         comm->backend->run.free(comm->device, (void *)g->replicas.rounded);

@@ -19,7 +19,7 @@ typedef struct tutti__gather {
 /* Collective.  The engine's peers are open.  Logs why where a rank's values cannot be shared. */
 tutti_status tutti__gather_open(tutti__gather *gather, const tutti__engine *engine,
                                 const tutti_params *params);
-/* Before the engine's close.  Waits for what is under way. */
+/* Before the engine's close, after tutti__comm_drain. */
 void tutti__gather_close(tutti__gather *gather);
 
 /* In stream order of ctx.  begin: the values of other ranks' slices may be written from here on,

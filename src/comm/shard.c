@@ -1,6 +1,7 @@
 /* What the exchange of a sharded store does for the store and its optimizers. */
 #include <stddef.h>
 
+#include "comm/follow.h"
 #include "comm/sync.h"
 
 tutti_status tutti__shard_check(const tutti_params *params, const tutti_comm *comm)
@@ -29,11 +30,25 @@ static tutti_status usable(const tutti_grad_sync *sync)
                                        "other ranks have completed: call tutti_comm_abort");
 }
 
+/* For more parts of a sum than this NCCL is faster. */
+#define HOPS_MAX 16
+
 static tutti_status sum(tutti__shard_link *self, tutti_context *ctx, double *values, int64_t count)
 {
+    static const char operation[] = "all_reduce";
+    enum { PART = TUTTI__HOP_BYTES / sizeof(double) };
+    const tutti__hop *hop = &sync_of(self)->engine.hop;
+    tutti_comm *comm = sync_of(self)->comm;
     TUTTI_TRY(usable(sync_of(self)));
-    return tutti_comm_all_reduce(sync_of(self)->comm, ctx, values, values, count, TUTTI_F64,
-                                 TUTTI_SUM);
+    if (!hop->peers || count > HOPS_MAX * PART)
+        return tutti_comm_all_reduce(comm, ctx, values, values, count, TUTTI_F64, TUTTI_SUM);
+    TUTTI_TRY(tutti__comm_open(comm, operation));
+    comm->sequence++;
+    for (int64_t at = 0; at < count; at += PART)
+        TUTTI_TRY(tutti__hop_sum(hop, comm, ctx->stream, values + at,
+                                 count - at < PART ? count - at : PART, TUTTI_F64, operation,
+                                 comm->sequence));
+    return tutti__comm_touch(comm, ctx, operation, true);
 }
 
 /* Equal slices are gathered at once, others sent by each rank in turn. */

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "comm/agree.h"
+#include "comm/follow.h"
 #include "comm/life.h"
 #include "comm/sync.h"
 
@@ -141,6 +142,19 @@ static tutti_status find_plain(tutti_comm *comm, const tutti_params *params, boo
     return tutti__comm_all(comm, !params->desc.gradient_memory.alloc, "grad_sync_create", plain);
 }
 
+/* Whether there are sums that can go in one hop, the same on all ranks. */
+static bool has_small_sums(const tutti__engine *engine, const tutti_params *params)
+{
+    const tutti_comm *comm = engine->comm;
+    if (comm->world_size == 1 || !comm->transport->peers) return false;
+    if (engine->mover == TUTTI_ENGINE_TRANSPORT) return false;
+    if (engine->shards) return params->trained > 0; /* those of the norm */
+    bool any = false;
+    for (int r = 0; r < engine->range_count && engine->table == &tutti__stream_engine; r++)
+        any |= tutti__hop_fits(engine->ranges[r].gradient.count, engine->ranges[r].gradient.dtype);
+    return any;
+}
+
 /* Collective. */
 static tutti_status open_engine(tutti_grad_sync *sync, const tutti_params *params)
 {
@@ -171,6 +185,11 @@ static tutti_status open_engine(tutti_grad_sync *sync, const tutti_params *param
     if (status == TUTTI_OK && engine->table->open) status = engine->table->open(engine);
     if (status == TUTTI_OK) status = tutti__run_open(sync);
     TUTTI_TRY(tutti_comm_agree(comm, status));
+    if (has_small_sums(engine, params)) {
+        TUTTI_TRY(tutti__hop_open(&engine->hop, comm, engine->peers));
+        if (engine->hop.peers)
+            engine->bytes_held += (int64_t)tutti__hop_inbox_bytes(comm->world_size);
+    }
     return comm->transport->duplicate_create
                ? comm->transport->duplicate_create(comm, &engine->duplicate)
                : TUTTI_OK;
@@ -240,9 +259,12 @@ void tutti_grad_sync_destroy(tutti_grad_sync **sync)
     if (!sync || !*sync) return;
     tutti_grad_sync *s = *sync;
     tutti__engine *engine = &s->engine;
+    /* graphs that write into other ranks' memory, which is closed next */
+    if (engine->peers || engine->hop.peers) tutti__comm_drain(s->comm);
     tutti__gather_close(&s->gather);
     if (!engine->table || !engine->table->close || engine->table->close(engine))
         tutti__run_close(s);
+    tutti__hop_close(&engine->hop, s->comm);
     tutti__timeline_close(&engine->times);
     tutti__leaves_close(&s->leaves);
     if (s->params) {

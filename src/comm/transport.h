@@ -70,6 +70,10 @@ struct tutti__transport {
     /* idle: none of its work is under way; otherwise its memory is not freed */
     void (*duplicate_destroy)(tutti_comm *comm, void *duplicate, bool idle);
 
+    /* STREAM: before work that waits for other ranks is enqueued on the stream, but not by the
+     * transport itself or its peers */
+    tutti_status (*watch)(tutti_comm *comm, tutti__stream stream, const char *operation,
+                          int64_t sequence);
     /* STREAM, optional: all work enqueued so far precedes this point of the stream, which is not
      * being captured */
     tutti_status (*fence)(tutti_comm *comm, tutti__stream stream);

@@ -17,6 +17,24 @@ typedef void *tutti__event;
 
 struct tutti__tree_sum_args;
 
+/* Memory by which ranks sum in one hop (kernels/cuda/hop.cu). */
+enum {
+    TUTTI__HOP_RANKS = 16,       /* at most */
+    TUTTI__HOP_BYTES = 64 << 10, /* of a sum, at most */
+    TUTTI__HOP_BLOCKS = 16
+};
+typedef struct tutti__hop_memory {
+    int rank, world_size;
+    void *inbox[TUTTI__HOP_RANKS]; /* by rank, where it lies on this device; zero at first */
+    const uint32_t *stop;          /* not 0: sums end without a result */
+} tutti__hop_memory;
+
+/* Of an inbox: two buffers with 16 bytes for 8 of each rank's, and the blocks' epochs. */
+static inline size_t tutti__hop_inbox_bytes(int world_size)
+{
+    return (size_t)world_size * 4 * TUTTI__HOP_BYTES + TUTTI__HOP_BLOCKS * sizeof(uint32_t);
+}
+
 typedef struct tutti__runtime {
     tutti_status (*device_count)(int *count);
     /* one line for tutti_build_info: versions and devices; never fails */
@@ -56,6 +74,12 @@ typedef struct tutti__runtime {
      * memory; NULL on the host. */
     tutti_status (*hold)(int device, tutti__stream stream, uint32_t *running, int room,
                          const uint32_t *stop, double seconds, int *blocks);
+
+    /* Sums over the ranks in place, in rank order, f16 and bf16 in f32: 1 to TUTTI__HOP_BYTES of
+     * floats.  All ranks do so with equal counts and types, one sum after another.  NULL on the
+     * host. */
+    tutti_status (*hop)(int device, tutti__stream stream, const tutti__hop_memory *memory,
+                        void *data, int64_t count, tutti_dtype dtype);
 } tutti__runtime;
 
 typedef struct tutti__operations {

@@ -3,9 +3,10 @@
  * or uses another count than the others; or some ranks come late, have gone on, or wait with
  * another communicator.  Started by test_stop.
  *
- * usage: stop_rank host|cuda mpi|nccl|copy POINT SECONDS POINT  setup verb exchange launches agree
- * barrier destroy mixed counts
+ * usage: stop_rank host|cuda mpi|nccl|hop|copy POINT SECONDS POINT  setup verb exchange launches
+ *        agree barrier destroy mixed counts
  *        late middle midway apart
+ *        exchange and launches over nccl, with its own sums, or over hop, with sums in one hop
  *        shard_exchange shard_update shard_gather shard_launches gives_up_shard: with a sharded
  *        store, over nccl with copy engines as copy
  *        gives_up_verb gives_up_exchange: the last rank aborts the communicator
@@ -214,7 +215,14 @@ static tutti_status shard_step(tutti_grad_sync *sync, tutti_comm *comm, tutti_ad
     return status == TUTTI_OK ? tutti_context_synchronize(ctx) : status;
 }
 
-static tutti_engine engine; /* of the sharded store */
+static tutti_engine engine, list_engine; /* of the sharded store; of the other exchange */
+
+/* Of sums in one hop: whether there are, or why not. */
+static void say(void *user, tutti_log_level level, const char *message)
+{
+    (void)user, (void)level;
+    if (list_engine == TUTTI_ENGINE_AUTO && strstr(message, "small sums")) puts(message);
+}
 
 static tutti_status sharded(tutti_context *ctx, tutti_comm *comm)
 {
@@ -271,6 +279,7 @@ static tutti_status run(tutti_context *ctx, tutti_transport transport, double ti
     }
     tutti_grad_sync_desc exchange = TUTTI_GRAD_SYNC_DESC_INIT;
     exchange.range_bytes = exchange.last_range_bytes = COUNT * sizeof *grads;
+    exchange.engine = list_engine;
     if (status == TUTTI_OK)
         status = tutti_grad_sync_create_list(ctx, *comm, list, PARAMS, &exchange, sync);
     if (status == TUTTI_OK)
@@ -328,9 +337,12 @@ int main(int argc, char **argv)
     point = argv[3];
     bool cuda = strcmp(argv[1], "cuda") == 0;
     const bool copies = strcmp(argv[2], "copy") == 0;
+    const bool hops = strcmp(argv[2], "hop") == 0;
     tutti_transport transport =
-        copies || strcmp(argv[2], "nccl") == 0 ? TUTTI_TRANSPORT_NCCL : TUTTI_TRANSPORT_MPI;
+        strcmp(argv[2], "mpi") == 0 ? TUTTI_TRANSPORT_MPI : TUTTI_TRANSPORT_NCCL;
     engine = copies ? TUTTI_ENGINE_COPY : TUTTI_ENGINE_TRANSPORT;
+    list_engine = hops ? TUTTI_ENGINE_AUTO : TUTTI_ENGINE_TRANSPORT;
+    tutti_set_log(say, NULL, TUTTI_LOG_INFO);
     tutti_context_desc desc = TUTTI_CONTEXT_DESC_INIT;
     desc.backend = cuda ? TUTTI_BACKEND_CUDA : TUTTI_BACKEND_HOST;
     int devices = 1;

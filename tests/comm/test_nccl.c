@@ -156,6 +156,7 @@ static bool step_open(step *s, tutti_transport transport, double timeout)
     }
     tutti_grad_sync_desc desc = TUTTI_GRAD_SYNC_DESC_INIT;
     desc.range_bytes = 4096;
+    desc.engine = TUTTI_ENGINE_TRANSPORT;
     CHECK_OK(tutti_grad_sync_create_list(s->ctx, s->comm, s->list, PARAMS, &desc, &s->sync));
     fill_step(s, 3);
     CHECK_OK(run_step(s)); /* connects */

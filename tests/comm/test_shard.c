@@ -644,6 +644,14 @@ static bool can_copy(tutti_context *ctx, tutti_comm *comm)
     return status == TUTTI_OK;
 }
 
+static bool in_one_hop; /* the sum of a norm; rank 0 is told */
+
+static void record(void *user, tutti_log_level level, const char *message)
+{
+    (void)user, (void)level;
+    in_one_hop |= strstr(message, "small sums of an exchange in one hop") != NULL;
+}
+
 static void over_copies(void (*test)(tutti_context *ctx, tutti_comm *comm))
 {
     tutti_context *ctx = rig_context();
@@ -651,8 +659,11 @@ static void over_copies(void (*test)(tutti_context *ctx, tutti_comm *comm))
     if (!comm) return;
     if (can_copy(ctx, comm)) {
         engine = TUTTI_ENGINE_COPY;
+        tutti_set_log(record, NULL, TUTTI_LOG_INFO);
         test(ctx, comm);
+        tutti_set_log(NULL, NULL, TUTTI_LOG_WARN);
         engine = TUTTI_ENGINE_TRANSPORT;
+        CHECK(rig_worst(in_one_hop), "the norm's sum does not go in one hop");
     }
     tutti_comm_destroy(&comm);
 }

@@ -85,10 +85,11 @@ static void run_ranks(const char *transport, int ranks, const char *point)
     run_ranks_until(transport, ranks, point, DEADLINE);
 }
 
-/* Skips the test, with the reason, where there are no copy engines to test. */
+/* Skips the test, with the reason, where there are no copy engines, or sums in one hop, to test. */
 static bool cannot(const char *text)
 {
     const char *reason = strstr(text, "engine is copy, which cannot");
+    if (!reason) reason = strstr(text, "small sums of an exchange by the transport");
     if (reason) harness_skip("%.200s", reason);
     return reason != NULL;
 }
@@ -246,6 +247,31 @@ static void nccl_gives_up(void)
     give_up_at("nccl", ranks, "gives_up_exchange");
 }
 
+/* The same GPUs, with sums in one hop. */
+static void over_hops(const char *point)
+{
+    int ranks = nccl_ranks();
+    if (!ranks) return;
+    stop_at("hop", ranks, point);
+    CHECK(strstr(output, "small sums"), "the sums do not go in one hop:\n%s", output);
+}
+
+static void hops_exchange(void)
+{
+    over_hops("exchange");
+}
+
+static void hops_launches(void)
+{
+    over_hops("launches");
+}
+
+static void hops_give_up(void)
+{
+    int ranks = nccl_ranks();
+    if (ranks) give_up_at("hop", ranks, "gives_up_exchange");
+}
+
 /* The same GPUs, with a sharded store by copy engines. */
 static void over_copies(const char *point)
 {
@@ -330,6 +356,9 @@ static const harness_test tests[] = {
     TESTS("nccl:", nccl),
     {"nccl: stopped while the others launch on", nccl_launches},
     {"nccl: a rank gives up", nccl_gives_up},
+    {"one hop: stopped in the exchange", hops_exchange},
+    {"one hop: stopped while the others launch on", hops_launches},
+    {"one hop: a rank gives up", hops_give_up},
     {"copy engines: stopped in a sharded exchange", copies_exchange},
     {"copy engines: stopped before a sharded update", copies_update},
     {"copy engines: stopped before the values are gathered", copies_gather},

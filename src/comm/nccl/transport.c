@@ -145,6 +145,13 @@ static tutti_status nccl_swap(tutti_comm *comm, tutti__work *work, const tutti__
     return tutti__nccl_settle(comm, worst == ncclSuccess ? ended : worst, exchange, work->sequence);
 }
 
+static tutti_status nccl_watch(tutti_comm *comm, tutti__stream stream, const char *operation,
+                               int64_t sequence)
+{
+    tutti__nccl *nccl = comm->state;
+    return tutti__watchdog_begin(nccl->watchdog, stream, operation, sequence);
+}
+
 static tutti_status nccl_fence(tutti_comm *comm, tutti__stream stream)
 {
     tutti__nccl *nccl = comm->state;
@@ -205,6 +212,7 @@ const tutti__transport tutti__nccl_transport = {
     .collective = nccl_collective,
     .all_reduce = nccl_all_reduce,
     .swap = nccl_swap,
+    .watch = nccl_watch,
     .fence = nccl_fence,
     .poll = tutti__nccl_poll,
     .alloc = tutti__nccl_alloc,

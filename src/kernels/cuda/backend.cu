@@ -27,6 +27,7 @@ extern "C" const tutti__backend tutti__cuda_backend = {
             .copy_waits = tutti__cuda_copy_waits,
             .zero = tutti__cuda_zero,
             .hold = tutti__cuda_hold,
+            .hop = tutti__cuda_hop,
         },
     .op =
         {

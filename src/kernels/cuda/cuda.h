@@ -104,6 +104,8 @@ tutti_status tutti__cuda_copy_waits(int device, const void *dst, const void *src
 tutti_status tutti__cuda_zero(int device, tutti__stream stream, void *data, size_t bytes);
 tutti_status tutti__cuda_hold(int device, tutti__stream stream, uint32_t *running, int room,
                               const uint32_t *stop, double seconds, int *blocks);
+tutti_status tutti__cuda_hop(int device, tutti__stream stream, const tutti__hop_memory *memory,
+                             void *data, int64_t count, tutti_dtype dtype);
 
 /* sort.cu: pairs by the last `bits` bits of their keys, equal keys in their original order; count <
  * 2^31.  With scratch NULL only returns how many bytes it needs. */
