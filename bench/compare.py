@@ -205,12 +205,13 @@ def arguments():
     parser.add_argument("--shapes", help="ROWSxCOLS,…: each layer takes those with as many numbers "
                         "as it has")
     parser.add_argument("--dtype", choices=tuple(TOLERANCES), help="tf32: f32, products in "
-                        "TF32, Tutti's and PyTorch's")
+                        "TF32, Tutti's and PyTorch's; for --layers of linear, mlp and matmul")
     parser.add_argument("--peers")
     parser.add_argument("--repeats", type=int, default=30)
     parser.add_argument("--no-bars", action="store_true", help="only wrong results fail")
     parser.add_argument("--least-share", type=float, metavar="PCT",
-                        help="of the copy's speed, in place of the bars")
+                        help="of the speed of the copy or the bare products, in place of the "
+                        "bars")
     parser.add_argument("--inject-fault", action="store_true",
                         help="alter an element of each result: the run must exit with 1")
     parser.add_argument("--json", metavar="FILE", help="written anew after each layer and shape")

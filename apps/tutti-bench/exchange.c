@@ -136,7 +136,7 @@ static int exchange_many(void *given)
     return APP_OK;
 }
 
-/* Other numbers than sums of sums, which would grow beyond all bounds. */
+/* Zeros: sums of sums would grow beyond all bounds. */
 static int start_together(void *given)
 {
     exchange *e = given;
@@ -280,7 +280,7 @@ const app_command bench_exchange_command = {
     .doc = "Times the sum of a store's f32 gradients over the ranks, and checks the sums.\v"
            "\"alg\" is bytes / time, \"bus\" 2 (n - 1) / n of that on n ranks, as nccl-tests "
            "define them; \"call us\" is the host's "
-           "time in the calls, \"device us\" on GPUs that of one of many exchanges "
+           "time in the calls, \"device us\", over nccl, that of one of many exchanges "
            "that follow each other in a CUDA graph. Times are the slowest "
            "rank's.\n\n" BENCH_EXIT_CODES,
     .options = table,

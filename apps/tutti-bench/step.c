@@ -440,11 +440,13 @@ static const app_option table[] = {
      INT(range_mib, 1 << 20)},
     {"shard", .help = "time a sharded store too", .at = offsetof(step_options, shard)},
     {"engine", "NAME",
-     "what moves a sharded store's gradients and values: auto, transport, copy (copy engines), or "
-     "both, each timed",
+     "what moves a sharded store's gradients: auto, transport, copy (copy engines; the update "
+     "writes the values), or both, each timed",
      "auto", .kind = APP_WORD, .at = offsetof(step_options, engine), .words = engines},
     {"leaves", "N", "time reproducible mode with N leaves too", INT(leaves, TUTTI_LEAVES_MAX)},
-    {"graph", .help = "capture each mode's step in a CUDA graph, and time its replays",
+    {"graph",
+     .help =
+         "on GPUs, not over mpi: capture each mode's step in a CUDA graph, and time its replays",
      .at = offsetof(step_options, graph)},
 };
 

@@ -1,8 +1,7 @@
 /* Losses and gradients that are not finite.  After the exchange all ranks have the same gradients,
  * so the rank is identified by its own loss, or else by computing its own gradients again; the
- * tensor is the first in the store's order, which is that of backward.  With --shard a rank has the
- * sums of its slices beside its own gradients: the first of any rank's tensors is that of the
- * sum. */
+ * tensor is the first in the store's order, which is that of backward.  With --shard a rank has
+ * only the sums of its slices: the first of all ranks' tensors is that of the sum. */
 #include "nonfinite.h"
 
 #include <math.h>
@@ -29,15 +28,16 @@ static int read_result(trainer *t)
     return APP_OK;
 }
 
-/* Clears *finite if a gradient is not all finite; copies a part at a time to the host. */
-static int check_gradient(trainer *t, const tutti_tensor *grad, bool *finite)
+/* Clears *finite if elements [begin, end) of a gradient are not all finite; copies a part at a time
+ * to the host. */
+static int check_elements(trainer *t, const tutti_tensor *grad, int64_t begin, int64_t end,
+                          bool *finite)
 {
     enum { PART = 1 << 16 };
     static double values[PART], raw[PART];
     const size_t size = tutti_dtype_size(grad->dtype);
-    const int64_t count = tutti_tensor_count(grad);
-    for (int64_t i = 0; *finite && i < count; i += PART) {
-        const int64_t part = count - i < PART ? count - i : PART;
+    for (int64_t i = begin; *finite && i < end; i += PART) {
+        const int64_t part = end - i < PART ? end - i : PART;
         APP_CHECK(tutti_copy(t->ctx, raw, (const char *)grad->data + (size_t)i * size,
                              (size_t)part * size));
         APP_CHECK(tutti_convert(values, TUTTI_F64, raw, grad->dtype, part));
@@ -46,13 +46,33 @@ static int check_gradient(trainer *t, const tutti_tensor *grad, bool *finite)
     return APP_OK;
 }
 
-/* The number of the first tensor whose gradient is not finite; -1 if there is none. */
-static int find_tensor(trainer *t, int *number)
+/* What this rank has of its sum. */
+static int check_slices(trainer *t, const tutti_tensor *grad, bool *finite)
+{
+    tutti_tensor flat;
+    APP_CHECK(tutti_params_flat(t->params, TUTTI_PARAMS_GRAD, &flat));
+    const int64_t first = ((const char *)grad->data - (const char *)flat.data) /
+                          (int64_t)tutti_dtype_size(grad->dtype);
+    for (int i = 0; i < tutti_params_slice_count(t->params); i++) {
+        int64_t begin, count;
+        APP_CHECK(tutti_params_slice(t->params, i, &begin, &count));
+        const int64_t end = begin + count - first, all = tutti_tensor_count(grad);
+        APP_TRY(check_elements(t, grad, begin > first ? begin - first : 0, end < all ? end : all,
+                               finite));
+    }
+    return APP_OK;
+}
+
+/* The number of the first tensor whose gradient, or of the sums what this rank has, is not finite;
+ * -1 if there is none. */
+static int find_tensor(trainer *t, bool sums, int *number)
 {
     bool finite = true;
     *number = -1;
     for (int i = 0; finite && i < tutti_params_count(t->params); i++) {
-        APP_TRY(check_gradient(t, &tutti_params_get(t->params, i)->grad, &finite));
+        const tutti_tensor *grad = &tutti_params_get(t->params, i)->grad;
+        APP_TRY(sums ? check_slices(t, grad, &finite)
+                     : check_elements(t, grad, 0, tutti_tensor_count(grad), &finite));
         if (!finite) *number = i;
     }
     return APP_OK;
@@ -86,7 +106,7 @@ static int find_origin(trainer *t, int64_t step, int *rank, int *number)
     double *all = t->laps.gathered;
     int mine = -1;
     int code = own_gradients(t, step);
-    if (code == APP_OK) code = find_tensor(t, &mine);
+    if (code == APP_OK) code = find_tensor(t, false, &mine);
     const double told = mine;
     APP_CHECK(tutti_comm_all_gather(t->group->control, t->group->host, &told, all, 1, TUTTI_F64));
     *rank = -1;
@@ -150,7 +170,7 @@ static int report_overflow(trainer *t, int64_t step)
 static int find_summed(trainer *t, int *number)
 {
     double *all = t->laps.gathered;
-    int code = t->options->shard || t->group->rank == 0 ? find_tensor(t, number) : APP_OK;
+    int code = t->options->shard || t->group->rank == 0 ? find_tensor(t, true, number) : APP_OK;
     if (!t->options->shard) return code;
     const double mine = *number;
     APP_CHECK(tutti_comm_all_gather(t->group->control, t->group->host, &mine, all, 1, TUTTI_F64));

@@ -10,7 +10,7 @@ TUTTI_BEGIN
 typedef enum tutti_engine {
     TUTTI_ENGINE_AUTO,      /* copy engines where that is proven, otherwise the transport */
     TUTTI_ENGINE_TRANSPORT, /* the transport's messages, and its sums of any size */
-    TUTTI_ENGINE_COPY       /* copies between the ranks' GPUs by copy engines */
+    TUTTI_ENGINE_COPY       /* copy engines between the ranks' GPUs; values by the update itself */
 } tutti_engine;
 
 typedef struct tutti_grad_sync_desc {
@@ -46,16 +46,17 @@ TUTTI_API tutti_grad_sync_desc tutti_grad_sync_desc_default(void);
  * tutti/layer.h) and name the exchange (sync): forward and the gradients of rows see the run's rows
  * all at once, and only the gradients of parameters are formed leaf by leaf, and added in the
  * tree's order, without passing through the parameters' gradients.  The leaves of a tied gradient
- * are added after its last user, which like all but the first adds to them
- * (TUTTI_GRAD_ACCUMULATE); the parameters' own gradients are not touched before finish.  A
- * backward of a layer with parameters that names the exchange fails with TUTTI_ERR_STATE if no run
- * has begun, or if its leaves have been added already, and, where it has gradients of them, with
- * TUTTI_ERR_ARG if `leaves` is not the run's count, also where that is 1; forward takes the same.
- * Gradients that backward does not compute so want runs of one
- * leaf: of a caller's own layer, of two calls of one layer, and of a layer that adds to a tied
- * gradient and has one of its own (which fails with TUTTI_ERR_STATE).  A failure inside a run of
- * several leaves ends the exchange, since the layers that are left cannot be declared ready:
- * tutti_comm_abort lets the other ranks go.  The runs change no bit.
+ * are added after its last user, which like all but the first adds to them (TUTTI_GRAD_ACCUMULATE);
+ * backward does not touch the parameters' own gradients, which are undefined from the last run's
+ * first ready until finish (of a sharded store, but for its slices, for longer).  A backward of a
+ * layer with parameters that names the exchange fails with TUTTI_ERR_STATE if no run has begun, or
+ * if its leaves have been added already, and, where it has gradients of them, with TUTTI_ERR_ARG if
+ * `leaves` is not the run's count, also where that is 1; forward takes the same.  Gradients that
+ * backward does not compute so want runs of one leaf: of a caller's own layer, of two calls of one
+ * layer, and of a layer that adds to a tied gradient and has one of its own (which fails with
+ * TUTTI_ERR_STATE).  A failure inside a run of several leaves ends the exchange, since the layers
+ * that are left cannot be declared ready: tutti_comm_abort lets the other ranks go.  The runs
+ * change no bit.
  *
  * A complete gradient is merged with the rank's earlier leaves at once; in the rank's last run it
  * is exchanged while backward runs, as in fast mode: each rank receives its slice of every rank's
@@ -74,9 +75,9 @@ TUTTI_API tutti_grad_sync_desc tutti_grad_sync_desc_default(void);
  * backward would slow them; so the exchange has room for what all ranges receive, (world_size - 1)
  * / world_size of the gradients.  With copy engines that is what the first range receives: the
  * others' parts take the place of the range before, once it has been sent, unless that has padding
- * (a parameter's size is no multiple of TUTTI_PARAM_ALIGN), a rank has several subtrees, bf16
- * travels, or the gradients' memory cannot be shared.  With NCCL's kernels it is as much as the
- * gradients more where a rank's lie in memory of its desc.gradient_memory, as that of
+ * (a parameter's size is no multiple of TUTTI_PARAM_ALIGN) or smaller slices, a rank has several
+ * subtrees, bf16 travels, or the gradients' memory cannot be shared.  With NCCL's kernels it is as
+ * much as the gradients more where a rank's lie in memory of its desc.gradient_memory, as that of
  * tutti_comm_allocator; a caller must not register other gradients with NCCL.
  *
  * The bits of a leaf's own gradients depend on the layers: equal rows, types, library versions and
@@ -90,33 +91,35 @@ TUTTI_API tutti_grad_sync_desc tutti_grad_sync_desc_default(void);
  * gradients stay as they are.  TUTTI_ERR_ARG with leaves, whose bits would depend on the number of
  * ranks, and where a gradient is not f32; TUTTI_ERR_UNSUPPORTED beyond 256 ranks. */
 
-/* Engines.  A sharded store's gradients and values can travel by the GPUs' copy engines, which take
- * no multiprocessor from backward: each rank writes into memory of the others.  That needs
- * transport nccl, ranks that are processes of one host, and GPUs that can write into each other's
- * memory.  AUTO uses it if transfers from each rank to the next have arrived while a kernel held
- * every multiprocessor, which tutti_grad_sync_create tries on all ranks together (it also writes
- * the first bytes of the values and gradients, and restores them, in the order of its context);
- * otherwise, as with TRANSPORT, NCCL's kernels send and receive.  COPY is TUTTI_ERR_UNSUPPORTED
- * where ranks cannot write into each other's memory, with the reason, or where the store is not
- * sharded; with one rank nothing travels, and any engine will do.  Rank 0 logs the choice, and
- * tutti_grad_sync_info has that of gradients; values whose memory cannot be shared go by the
- * transport even so, which is logged, too.  It changes no bit, and steps may be captured with
+/* Engines.  A sharded store's gradients can travel by the GPUs' copy engines, which take no
+ * multiprocessor from backward: each rank writes into memory of the others.  New values are then
+ * written there by the update's kernel; a refresh copies them.  That needs transport nccl, ranks
+ * that are processes of one host, and GPUs that can write into each other's memory.  AUTO uses it
+ * if transfers from each rank to the next have arrived while a kernel held every multiprocessor,
+ * which tutti_grad_sync_create tries on all ranks together (it also writes the first bytes of the
+ * values and gradients, and restores them, in the order of its context); otherwise, as with
+ * TRANSPORT, NCCL's kernels send and receive.  COPY is TUTTI_ERR_UNSUPPORTED where ranks cannot
+ * write into each other's memory, with the reason, or where the store is not sharded; with one rank
+ * nothing travels, and any engine will do.  Rank 0 logs the choice, and tutti_grad_sync_info has
+ * that of gradients; values whose memory cannot be shared go by the transport even so, which is
+ * logged, too.  It changes no bit of a sharded store's results, and steps may be captured with
  * either.
  *
  * With copy engines a rank's values are written by other ranks from the start of an update (or a
  * refresh) on to its end, in stream order of the context that it was given.  Other ranks have the
  * store's memory open until they destroy the exchange; so destroying it waits up to half a second
- * for the others to do so, and a rank should not free a store much earlier than the others.  What a
+ * for the others to do so, and a rank should not free a store much earlier than the others: after a
+ * step that failed on it only once they have destroyed the exchange, or tutti_comm_abort.  What a
  * rank had enqueued when it missed the others' deadline, or they its own, still runs: a rank that
  * comes late may find values of an incomplete update before its next call of this library fails.
  *
  * Small sums.  Under the same conditions, with up to 16 ranks and any engine but TRANSPORT, sums of
  * up to 64 KiB go in one hop: a kernel of each rank writes the values into the memory of all others
  * and adds what arrives, in rank order.  These are ranges of floating-point gradients in fast mode
- * without `wire` or, with a sharded store, the sum of squares for the norm.  An exchange that has
- * such sums tries them when it is created, on all ranks together; where they do not work, the
- * transport adds.  Rank 0 logs which.  They take 256 KiB for each rank, which the other ranks have
- * open; so here, too, destroying waits up to half a second for them. */
+ * without `wire` or, with a sharded store, the sum of squares for the norm, up to 1 MiB in parts.
+ * An exchange that has such sums tries them when it is created, on all ranks together; where they
+ * do not work, the transport adds.  Rank 0 logs which.  They take 256 KiB for each rank, which the
+ * other ranks have open; so here, too, destroying waits up to half a second for them. */
 
 /* An exchange of a built store's gradients.  It keeps the communicator and the store alive.  A
  * sharded store, whose numbers must be the communicator's, has one at a time (TUTTI_ERR_STATE).

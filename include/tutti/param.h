@@ -89,7 +89,7 @@ TUTTI_API tutti_params_desc tutti_params_desc_default(void);
  * optimizer's state.  The gradients are cut into ranges of about range_bytes, and each range into
  * equal slices, one a rank (the last ones may be shorter, or empty).  In a step
  *
- *     the exchange leaves the sums of a rank's slices in its gradients (the rest of them is no sum)
+ *     the exchange leaves the sums of a rank's slices in its gradients (the rest is undefined)
  *     an optimizer updates those slices, and sends the new values to all ranks
  *
  * so a rank's masters and state take 1 / shards of the memory, and an update 1 / shards of the
@@ -172,6 +172,13 @@ typedef enum tutti_params_buffer {
 /* A flat buffer as a one-dimensional view.  TUTTI_ERR_STATE before build. */
 TUTTI_API tutti_status tutti_params_flat(const tutti_params *params, tutti_params_buffer buffer,
                                          tutti_tensor *flat);
+
+/* Elements of the flat gradients whose sums this rank has after an exchange, and which it updates:
+ * one slice with all of them, or those of a sharded store, in order.  The count is 0 for invalid
+ * arguments and before build, when a slice is TUTTI_ERR_STATE; TUTTI_ERR_ARG for another index. */
+TUTTI_API int tutti_params_slice_count(const tutti_params *params);
+TUTTI_API tutti_status tutti_params_slice(const tutti_params *params, int index, int64_t *first,
+                                          int64_t *count);
 
 TUTTI_END
 #endif

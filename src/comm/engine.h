@@ -116,15 +116,17 @@ tutti_status tutti__engine_widen(const tutti__engine *engine, int range, tutti__
  * of a range have arrived; there is room for pieces of a range.  Of a gather of values: they have
  * arrived; they may be written.
  *
- * No word is posted again before it has been awaited.  In a step a rank awaits all others' room for
- * a range before it sends its pieces of it, empty ones too, and in the end it awaits all others'
- * pieces of every range.  So a range's pieces follow the receiver's room.  Room follows the other
- * rank's pieces of the step before, which that one sends when it has awaited the room before: where
- * pieces have memory of their own, room for the next step's is posted when they have been added;
- * where they take the place of what this rank has sent, when it has been sent, in the next step,
- * which a rank begins when it has awaited all pieces of this one.  In a gather a rank posts room,
- * awaits the others' room, sends and posts values, and awaits the others' values: the same, but
- * that room is posted first. */
+ * No word is posted again before it has been awaited.  In a step a rank awaits all others' room
+ * before it sends pieces, for the first range, which is that for all whose pieces have memory of
+ * their own, and for each range whose pieces take the place of the one before; it sends pieces of
+ * every range, empty ones too; and in the end it awaits all others'.  So a range's pieces follow
+ * the receiver's room.  Room follows the other rank's pieces of the step before, which that one
+ * sends when it has awaited the room before: the first range's is posted when all pieces have been
+ * added, for the next step; another one's when the range before has been sent, in a step that a
+ * rank begins when it has awaited all pieces of the last.  That room waits for nothing but what the
+ * other rank sends before the range, so that ranks never wait for each other in a circle.  In a
+ * gather a rank posts room, awaits the others' room, sends and posts values, and awaits the others'
+ * values: the same, but that room is posted first. */
 static inline int tutti__word_piece(const tutti__engine *engine, int range, int rank)
 {
     return range * engine->comm->world_size + rank;

@@ -12,7 +12,8 @@ tutti_status tutti__comm_follow(tutti_comm *comm, tutti_context *ctx, const char
 tutti_status tutti__comm_touch(tutti_comm *comm, tutti_context *ctx, const char *operation,
                                bool all);
 
-/* Waits for the work on all contexts. */
+/* Waits for the work on all contexts, and for all that is under way on the streams of those that
+ * graphs with such work were captured on. */
 void tutti__comm_drain(tutti_comm *comm);
 
 /* Ends the deadline of all contexts' waits. */

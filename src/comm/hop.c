@@ -57,6 +57,7 @@ static void proof_close(proof *p)
 {
     const tutti__runtime *run = &p->comm->backend->run;
     const int device = p->comm->device;
+    if (p->stop) *(volatile uint32_t *)p->stop = 1; /* a sum that still waits ends */
     if (p->stream) (void)run->stream_synchronize(device, p->stream);
     if (p->stop) run->host_free(device, p->stop);
     if (p->values) run->host_free(device, p->values);
@@ -87,9 +88,7 @@ static tutti_status reach(const proof *p)
     TUTTI_TRY(run->event_record(p->comm->device, p->event, p->stream));
     while (!done && tutti__now() < until)
         TUTTI_TRY(run->event_query(p->comm->device, p->event, &done));
-    if (done) return TUTTI_OK;
-    *(volatile uint32_t *)p->stop = 1;
-    return tutti__fail(TUTTI_ERR_UNSUPPORTED, "a sum in one hop has not ended");
+    return done ? TUTTI_OK : tutti__fail(TUTTI_ERR_UNSUPPORTED, "a sum in one hop has not ended");
 }
 
 static tutti_status sum_known(const proof *p, tutti_dtype dtype)
@@ -145,11 +144,12 @@ static tutti_status try_open(tutti__hop *hop, tutti_comm *comm, tutti__peers *sh
     hop->memory.inbox[comm->rank] = own;
     hop->memory.rank = comm->rank;
     hop->memory.world_size = comm->world_size;
-    const tutti_status status = tutti_comm_agree(comm, prove(hop, comm));
-    if (comm->dead) return status;
-    if (status != TUTTI_OK) snprintf(why, size, "%s", tutti_last_error());
     hop->memory.stop = table->dead(peers);
-    if (status == TUTTI_OK) hop->peers = peers;
+    bool all = false;
+    const bool mine = prove(hop, comm) == TUTTI_OK;
+    snprintf(why, size, "%s", mine ? "they do not work on another rank" : tutti_last_error());
+    TUTTI_TRY(tutti__comm_all(comm, mine, "grad_sync_create", &all));
+    if (all) hop->peers = peers;
     return TUTTI_OK;
 }
 
@@ -158,8 +158,9 @@ tutti_status tutti__hop_open(tutti__hop *hop, tutti_comm *comm, tutti__peers *sh
     char why[192] = "";
     TUTTI_TRY(try_open(hop, comm, shared, why, sizeof why));
     if (comm->rank == 0)
-        tutti__log(TUTTI_LOG_INFO, "small sums of an exchange %s%s",
-                   hop->peers ? "in one hop between GPUs" : "by the transport: ", why);
+        tutti__log(
+            TUTTI_LOG_INFO, "small sums of an exchange %s%s",
+            hop->peers ? "in one hop between GPUs" : "by the transport: ", hop->peers ? "" : why);
     if (!hop->peers) tutti__hop_close(hop, comm);
     return TUTTI_OK;
 }

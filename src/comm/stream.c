@@ -3,7 +3,7 @@
  * host, so all of it can be captured.
  * Late sums (of a sharded store): during backward the ranges' pieces only travel.  A kernel that
  * adds them would wait for multiprocessors until a product ends, and the next pieces with it; so
- * finish, or wait, adds all that have been issued, on a second stream of the engine's. */
+ * finish adds them, or wait those up to its range, on a second stream of the engine's. */
 #include <stdlib.h>
 
 #include "comm/follow.h"

@@ -29,7 +29,7 @@ struct tutti_grad_sync {
     tutti__engine engine;
     int64_t steps;
     tutti__shard_link link; /* what a sharded store is given */
-    tutti__gather gather;   /* of its values by copy engines */
+    tutti__gather gather;   /* of its values, where ranks share memory */
     bool failed;
     char why[TUTTI__MESSAGE_MAX];
 };

@@ -7,7 +7,8 @@
  * the bytes.  A sharded store's ranges have no second swap, and without leaves, there and where
  * gradients travel in bf16, each rank's gradient is a root, which are added in rank order.  On a
  * stream they are added late, so that what is received has room for all ranges: with copy engines
- * in the gradients themselves, where the range before was sent, if it is no larger. */
+ * in the gradients themselves, where the range before was sent, if they fit and it has no
+ * padding. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -205,8 +206,9 @@ static tutti_status tree_push(tutti__engine *engine, int r)
     const tutti__engine_range *range = &engine->ranges[r];
     const tutti__stream stream = range->work.stream;
     const size_t size = tutti__size_of(range->wire.dtype);
-    TUTTI_TRY(tutti__engine_await(engine, stream, tutti__word_room(engine, r, 0), 1,
-                                  "gradient exchange", range->work.sequence));
+    if (r == 0 || in_gradients(engine, r))
+        TUTTI_TRY(tutti__engine_await(engine, stream, tutti__word_room(engine, r, 0), 1,
+                                      "gradient exchange", range->work.sequence));
     for (int i = 1; i < comm->world_size; i++) {
         const int peer = (comm->rank + i) % comm->world_size;
         const slice part = slice_of(engine, range, peer);
@@ -223,14 +225,10 @@ static tutti_status tree_push(tutti__engine *engine, int r)
     return TUTTI_OK;
 }
 
-/* For ranges whose pieces have memory of their own. */
+/* Of the first range, and of all whose pieces have memory of their own. */
 static tutti_status tree_room(tutti__engine *engine, tutti__stream stream)
 {
-    for (int r = 0; r < engine->range_count; r++)
-        if (!in_gradients(engine, r))
-            TUTTI_TRY(tutti__engine_post(engine, stream,
-                                         tutti__word_room(engine, r, engine->comm->rank)));
-    return TUTTI_OK;
+    return tutti__engine_post(engine, stream, tutti__word_room(engine, 0, engine->comm->rank));
 }
 
 /* Round 0 exchanges the roots, round 1 the sums of the slices. */

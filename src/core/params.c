@@ -506,6 +506,24 @@ tutti_param *tutti_params_find(const tutti_params *params, const char *name)
     return NULL;
 }
 
+int tutti_params_slice_count(const tutti_params *params)
+{
+    return params && params->built ? params->own_count : 0;
+}
+
+tutti_status tutti_params_slice(const tutti_params *params, int index, int64_t *first,
+                                int64_t *count)
+{
+    TUTTI_REQUIRE(params, "params_slice: params is NULL");
+    TUTTI_REQUIRE(first && count, "params_slice: %s is NULL", first ? "count" : "first");
+    if (!params->built) return tutti__fail(TUTTI_ERR_STATE, "params_slice: the store is not built");
+    TUTTI_REQUIRE(index >= 0 && index < params->own_count,
+                  "params_slice: index is %d, want 0 to %d", index, params->own_count - 1);
+    *first = params->own[index].span.first;
+    *count = params->own[index].span.count;
+    return TUTTI_OK;
+}
+
 tutti_status tutti_params_flat(const tutti_params *params, tutti_params_buffer buffer,
                                tutti_tensor *flat)
 {

@@ -531,6 +531,30 @@ static void bad_params_flat(void)
     tutti_params_destroy(&unbuilt);
 }
 
+static void bad_params_slice_count(void)
+{
+    tutti_params *unbuilt = bare_store();
+    CHECK(tutti_params_slice_count(NULL) == 0 && tutti_params_slice_count(unbuilt) == 0,
+          "there are slices of no store");
+    tutti_params_destroy(&unbuilt);
+}
+
+static void bad_params_slice(void)
+{
+    tutti_param param;
+    tutti_params *params = built_store(&param), *unbuilt = bare_store();
+    int64_t first = -7, count = -7;
+    CHECK_FAILS(TUTTI_ERR_ARG, "params", tutti_params_slice(NULL, 0, &first, &count));
+    CHECK_FAILS(TUTTI_ERR_ARG, "first", tutti_params_slice(params, 0, NULL, &count));
+    CHECK_FAILS(TUTTI_ERR_ARG, "count", tutti_params_slice(params, 0, &first, NULL));
+    CHECK_FAILS(TUTTI_ERR_ARG, "index", tutti_params_slice(params, -1, &first, &count));
+    CHECK_FAILS(TUTTI_ERR_ARG, "index", tutti_params_slice(params, 1, &first, &count));
+    CHECK_FAILS(TUTTI_ERR_STATE, "built", tutti_params_slice(unbuilt, 0, &first, &count));
+    CHECK(first == -7 && count == -7, "a failed call wrote a slice");
+    tutti_params_destroy(&params);
+    tutti_params_destroy(&unbuilt);
+}
+
 /* Nothing but its size: 0 is every default. */
 static void bad_params_desc_default(void)
 {
@@ -557,5 +581,7 @@ const harness_test bad_params[] = {
     {"tutti_params_get", bad_params_get},
     {"tutti_params_find", bad_params_find},
     {"tutti_params_flat", bad_params_flat},
+    {"tutti_params_slice_count", bad_params_slice_count},
+    {"tutti_params_slice", bad_params_slice},
     {NULL, NULL},
 };

@@ -109,7 +109,12 @@ static void test_layout(void)
         CHECK((uintptr_t)master.data % 256 == 0 && (uintptr_t)grad.data % 256 == 0,
               "the buffers are not aligned");
         CHECK(tutti_params_count(m.params) == COUNT, "%d parameters", tutti_params_count(m.params));
-        int64_t end = 0;
+        int64_t end = 0, first = -1, all = -1;
+        CHECK(tutti_params_slice_count(m.params) == 1, "%d slices",
+              tutti_params_slice_count(m.params));
+        CHECK_OK(tutti_params_slice(m.params, 0, &first, &all));
+        CHECK(first == 0 && all == tutti_tensor_count(&grad), "the slice is %lld from %lld on",
+              (long long)all, (long long)first);
         for (int i = 0; i < COUNT; i++) {
             const tutti_param *param = tutti_params_get(m.params, i);
             CHECK(strcmp(param->name, order[i]) == 0, "parameter %d is '%s', want '%s'", i,

@@ -3,10 +3,11 @@
  * or uses another count than the others; or some ranks come late, have gone on, or wait with
  * another communicator.  Started by test_stop.
  *
- * usage: stop_rank host|cuda mpi|nccl|hop|copy POINT SECONDS POINT  setup verb exchange launches
- *        agree barrier destroy mixed counts
+ * usage: stop_rank host|cuda mpi|nccl|hop|copy POINT SECONDS
+ * POINT  setup verb exchange launches agree barrier destroy mixed counts
  *        late middle midway apart
- *        exchange and launches over nccl, with its own sums, or over hop, with sums in one hop
+ *        exchange, launches and gives_up_exchange over nccl, with its own sums, or over hop, with
+ *        sums in one hop
  *        shard_exchange shard_update shard_gather shard_launches gives_up_shard: with a sharded
  *        store, over nccl with copy engines as copy
  *        gives_up_verb gives_up_exchange: the last rank aborts the communicator

@@ -1,5 +1,5 @@
-/* Small sums in one hop: the bits of a sum in rank order, in every call and in every replay of a
- * graph, for all types and up to the largest size; and a rank that never joins hangs nobody. */
+/* Small sums in one hop: the bits of a sum in rank order (of more than two ranks test_hop_kernel.c
+ * has them), in every call and in every replay of a graph, for all types and up to the largest size; and a rank that never joins hangs nobody. */
 #include <cuda_runtime_api.h>
 #include <math.h>
 #include <mpi.h>
@@ -121,13 +121,17 @@ static void capture_step(exchange *e)
     CHECK_CUDA(cudaGraphInstantiate(&e->replay, e->graph, 0));
 }
 
-/* Numbers of many magnitudes that bf16 has, and sums that f16 has room for. */
-static double value_of(int round, int rank, int p, int i)
+/* Numbers of many magnitudes that the type has: sums of f32 and f64 depend on their order, f16 has
+ * room for them. */
+static double value_of(tutti_dtype dtype, int round, int rank, int p, int i)
 {
     uint32_t h = (uint32_t)(round * 64 + rank * 16 + p + 1) * 2654435761u + (uint32_t)i * 40503u;
     h = (h ^ h >> 15) * 2246822519u;
     h ^= h >> 13;
-    return ldexp((double)(h % 255) - 127, (int)(h >> 16) % 13 - 8);
+    const double value = ldexp((double)(h % 255) - 127, (int)(h >> 16) % 13 - 8);
+    if (dtype == TUTTI_F16 || dtype == TUTTI_BF16) return value;
+    const double fine = value + ldexp((double)h, -40);
+    return dtype == TUTTI_F32 ? (double)(float)fine : fine;
 }
 
 static void put_bits(char *to, tutti_dtype dtype, double value)
@@ -152,7 +156,7 @@ static void fill(exchange *e, int round)
         for (int i = 0; i < e->parts[p].count; i++) {
             double sum = 0;
             for (int rank = 0; rank < rig_size(); rank++) {
-                const double value = value_of(round, rank, p, i);
+                const double value = value_of(dtype, round, rank, p, i);
                 const double more = rank ? sum + value : value;
                 sum = dtype == TUTTI_F64 ? more : (double)(float)more;
                 if (rank == rig_rank())

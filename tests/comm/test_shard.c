@@ -10,7 +10,7 @@
 #include "tutti/adamw.h"
 #include "tutti/sgd.h"
 
-/* What moves gradients and values. */
+/* What moves gradients. */
 static tutti_engine engine = TUTTI_ENGINE_TRANSPORT;
 
 enum { PARAMS = 8, FROZEN = 4, TIED = 6, STEPS = 3, LEAVES = 8 };
@@ -302,6 +302,14 @@ static void check_slices(const tutti_params *store)
               (long long)end);
         end += store->ranges[r].count;
     }
+    CHECK(tutti_params_slice_count(store) == store->own_count, "%d slices, want %d",
+          tutti_params_slice_count(store), store->own_count);
+    for (int i = 0; i < store->own_count; i++) {
+        int64_t first = -1, count = -1;
+        CHECK_OK(tutti_params_slice(store, i, &first, &count));
+        CHECK(first == store->own[i].span.first && count == store->own[i].span.count,
+              "slice %d is %lld from %lld on", i, (long long)count, (long long)first);
+    }
     CHECK(end == store->trained, "the ranges end at %lld, want %lld", (long long)end,
           (long long)store->trained);
     CHECK(store->kept <= store->trained / rig_size() + store->range_count * TUTTI__NORM_RUN,
@@ -494,10 +502,10 @@ static int64_t slice_of(const tutti__span *range, int rank)
 }
 
 /* By copy engines: others' parts of a slice, of the first range and of those for which the
- * gradients of the range before have no room. */
+ * gradients of the range before have no room; and what small sums need. */
 static int64_t most_received(const tutti_params *store)
 {
-    int64_t bytes = 0;
+    int64_t bytes = (int64_t)tutti__hop_inbox_bytes(rig_size());
     for (int r = 0; r < store->range_count; r++) {
         const tutti__span *range = &store->ranges[r];
         const int64_t slice = slice_of(range, 0);
@@ -507,8 +515,8 @@ static int64_t most_received(const tutti_params *store)
     return bytes;
 }
 
-/* Memory besides the store's: what two ranges receive, and where messages must not come from
- * gradients a copy of these. */
+/* Memory besides the store's: in host memory what two ranges receive, by copy engines
+ * most_received. */
 static void held(tutti_context *ctx, tutti_comm *comm)
 {
     pair p;
@@ -644,12 +652,14 @@ static bool can_copy(tutti_context *ctx, tutti_comm *comm)
     return status == TUTTI_OK;
 }
 
-static bool in_one_hop; /* the sum of a norm; rank 0 is told */
+/* What rank 0 is told: the sum of a norm goes in one hop, and values not by the update. */
+static bool in_one_hop, by_transport;
 
 static void record(void *user, tutti_log_level level, const char *message)
 {
     (void)user, (void)level;
     in_one_hop |= strstr(message, "small sums of an exchange in one hop") != NULL;
+    by_transport |= strstr(message, "values go by the transport") != NULL;
 }
 
 static void over_copies(void (*test)(tutti_context *ctx, tutti_comm *comm))
@@ -659,11 +669,13 @@ static void over_copies(void (*test)(tutti_context *ctx, tutti_comm *comm))
     if (!comm) return;
     if (can_copy(ctx, comm)) {
         engine = TUTTI_ENGINE_COPY;
+        in_one_hop = by_transport = false;
         tutti_set_log(record, NULL, TUTTI_LOG_INFO);
         test(ctx, comm);
         tutti_set_log(NULL, NULL, TUTTI_LOG_WARN);
         engine = TUTTI_ENGINE_TRANSPORT;
         CHECK(rig_worst(in_one_hop), "the norm's sum does not go in one hop");
+        CHECK(!rig_worst(by_transport), "an update does not write values to the other ranks");
     }
     tutti_comm_destroy(&comm);
 }
