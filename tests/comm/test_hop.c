@@ -1,5 +1,6 @@
 /* Small sums in one hop: the bits of a sum in rank order (of more than two ranks test_hop_kernel.c
- * has them), in every call and in every replay of a graph, for all types and up to the largest size; and a rank that never joins hangs nobody. */
+ * has them), in every call and in every replay of a graph, for all types and up to the largest
+ * size; and a rank that never joins hangs nobody. */
 #include <cuda_runtime_api.h>
 #include <math.h>
 #include <mpi.h>
