@@ -200,6 +200,7 @@ FAULTS = [
     Fault("shard-gather", "the last rank's slices are not sent", "for (int rank = 0; rank < world; rank++) { const tutti__span slice = tutti__shard_slice(&range, rank, world);", "for (int rank = 0; rank < world - 1; rank++) { const tutti__span slice = tutti__shard_slice(&range, rank, world);", "comm.shard.host.np2"),
     Fault("shard-norm", "squares of the other ranks' runs stay from the step before", "if (link) TUTTI_TRY(tutti_zero(ctx, args->squares, (size_t)runs * sizeof *args->squares));", "", "comm.shard.host.np2"),
     Fault("shard-state", "slices of different ranges share their state", "(tutti__slice){.span = slice, .local = params->kept};", "(tutti__slice){.span = slice};", "comm.shard.host.np2"),
+    Fault("params-slice", "a slice begins an element late", "*first = params->own[index].span.first;", "*first = params->own[index].span.first + 1;", "api.params comm.shard.host.np2"),
     Fault("shard-refresh", "refreshed values stay on their rank", "return link ? link->gather(link, ctx, false) : TUTTI_OK;", "return TUTTI_OK;", "comm.shard.host.np2"),
     Fault("shard-rank", "a store of another shard passes", "shards == comm->world_size && shard == comm->rank", "shard == comm->rank || shards > 0", "comm.shard.host.np2"),
     Fault("shard-types", "values that are their own masters begin within a run", "params->count = params->rounded = runs * TUTTI__NORM_RUN;", "(void)runs;", "comm.shard.host.np2 api.params"),
