@@ -42,8 +42,8 @@ typedef struct tutti__peers_table {
                           const char *operation, int64_t sequence);
     /* On the device: not 0 once the communicator is dead, before any wait ends without its post. */
     const uint32_t *(*dead)(const tutti__peers *peers);
-    /* No stream has work with it any more.  Other ranks may be later by half a second; if they are, what
-     * they still have in use is freed when the next peers are opened or closed. */
+    /* No stream has work with it any more.  Other ranks may be later by half a second; if they are,
+     * what they still have in use is freed when the next peers are opened or closed. */
     void (*close)(tutti__peers **closing);
 } tutti__peers_table;
 

@@ -58,8 +58,8 @@ typedef struct tutti__shard_link {
     tutti_status (*sum)(struct tutti__shard_link *self, tutti_context *ctx, double *values,
                         int64_t count);
     /* Begins, and ends, what sends each rank's slices of the values to all ranks: in between only
-     * those slices, and what is frozen, are read and written.  written: they are in all replicas, where there are any.
-     * In stream order. */
+     * those slices, and what is frozen, are read and written.  written: they are in all replicas,
+     * where there are any.  In stream order. */
     tutti_status (*begin)(struct tutti__shard_link *self, tutti_context *ctx);
     tutti_status (*gather)(struct tutti__shard_link *self, tutti_context *ctx, bool written);
     const tutti__shard_replicas *replicas; /* or NULL */
