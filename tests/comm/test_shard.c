@@ -435,13 +435,17 @@ static void diverged(tutti_context *ctx, tutti_comm *comm)
     model *m = &p.model;
     CHECK_OK(tutti_comm_check_params(comm, ctx, m->store, NULL, 0));
     const double other[1] = {77};
-    /* the first one of the layout, which is rank 0's */
-    const tutti_tensor first = tutti_tensor_1d(m->params[7].value.data, TUTTI_BF16, 1);
-    if (rig_rank() == rig_size() - 1) harness_put(ctx, &first, other);
-    CHECK_FAILS(TUTTI_ERR_DATA, "p7", tutti_comm_check_params(comm, ctx, m->store, NULL, 0));
-    /* and made equal again from the masters */
-    CHECK_OK(tutti_params_refresh(m->store, ctx));
-    CHECK_OK(tutti_comm_check_params(comm, ctx, m->store, NULL, 0));
+    static const int changed[] = {7, 1}; /* the first one of the layout, and another */
+    for (int i = 0; i < 2; i++) {
+        char name[8];
+        snprintf(name, sizeof name, "p%d", changed[i]);
+        const tutti_tensor first = tutti_tensor_1d(m->params[changed[i]].value.data, TUTTI_BF16, 1);
+        if (rig_rank() == rig_size() - 1) harness_put(ctx, &first, other);
+        CHECK_FAILS(TUTTI_ERR_DATA, name, tutti_comm_check_params(comm, ctx, m->store, NULL, 0));
+        /* and made equal again from the masters */
+        CHECK_OK(tutti_params_refresh(m->store, ctx));
+        CHECK_OK(tutti_comm_check_params(comm, ctx, m->store, NULL, 0));
+    }
     close_pair(&p);
 }
 RIG_OVER(diverged)
