@@ -89,7 +89,8 @@ TUTTI_API tutti_params_desc tutti_params_desc_default(void);
  * optimizer's state.  The gradients are cut into ranges of about range_bytes, and each range into
  * equal slices, one a rank (the last ones may be shorter, or empty).  In a step
  *
- *     the exchange leaves the sums of a rank's slices in its gradients (the rest is undefined)
+ *     the exchange leaves the sums of a rank's slices (tutti_params_slice) in its gradients, of
+ *     which the rest is undefined
  *     an optimizer updates those slices, and sends the new values to all ranks
  *
  * so a rank's masters and state take 1 / shards of the memory, and an update 1 / shards of the

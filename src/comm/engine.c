@@ -7,7 +7,7 @@ tutti_status tutti__engine_all_reduce(tutti__engine *engine, int r)
     tutti_comm *comm = engine->comm;
     tutti__engine_range *range = &engine->ranges[r];
     const int64_t count = range->gradient.count, world = comm->world_size;
-    if (tutti__hop_takes(&engine->hop, count, range->wire.dtype)) {
+    if (engine->hop.peers && tutti__hop_fits(count, range->wire.dtype)) {
         engine->bytes_sent += (int64_t)tutti__engine_wire_bytes(range) * (world - 1);
         return tutti__hop_sum(&engine->hop, comm, range->work.stream, range->wire.data, count,
                               range->wire.dtype, "gradient exchange", range->work.sequence);

@@ -16,11 +16,6 @@ bool tutti__hop_fits(int64_t count, tutti_dtype dtype)
     return floats && count > 0 && count <= TUTTI__HOP_BYTES / (int64_t)tutti__size_of(dtype);
 }
 
-bool tutti__hop_takes(const tutti__hop *hop, int64_t count, tutti_dtype dtype)
-{
-    return hop->peers && tutti__hop_fits(count, dtype);
-}
-
 tutti_status tutti__hop_sum(const tutti__hop *hop, tutti_comm *comm, tutti__stream stream,
                             void *data, int64_t count, tutti_dtype dtype, const char *operation,
                             int64_t sequence)

@@ -30,8 +30,7 @@ static tutti_status usable(const tutti_grad_sync *sync)
                                        "other ranks have completed: call tutti_comm_abort");
 }
 
-/* For more parts of a sum than this NCCL is faster. */
-#define HOPS_MAX 16
+#define HOPS_MAX 16 /* a sum of more parts is the transport's */
 
 static tutti_status sum(tutti__shard_link *self, tutti_context *ctx, double *values, int64_t count)
 {
