@@ -21,9 +21,11 @@ while (($#)); do
 done
 
 findings_max=1000
-# sanitize_entry TOOL NAME COMMAND: one entry of CTest, each of its ranks under a tool; what it prints goes to a file.
+# sanitize_entry TOOL NAME COMMAND GPU: one entry of CTest, each of its ranks under a tool; what it prints goes to a file.
+# A program of one rank has that GPU.
 sanitize_entry() {
     local log=$top/build/sanitize/$1.$2.log began=$SECONDS code=0 tool
+    [[ $2 != layers.* ]] || export CUDA_VISIBLE_DEVICES=$4
     tool="compute-sanitizer --tool $1 --error-exitcode 99 --report-api-errors no --print-limit $findings_max"
     # shellcheck disable=SC2001
     eval "$(sed "s|\"\?[^\" ]*/tests/bin/test_|$tool &|" <<<"$3")" >"$log" 2>&1 || code=$?
@@ -64,14 +66,14 @@ gpu_entries() {
 }
 
 run_sanitized() {
-    local tool name command jobs
+    local tool name command jobs most=$((12 * gpus)) # that many share an H200
     local -a entries=()
     rm -rf "$top/build/sanitize"
     mkdir "$top/build/sanitize"
     export TUTTI_TEST_QUICK=1 OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive
     export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none
     jobs=$(($(cores) / 2))
-    jobs=$((jobs < 1 ? 1 : jobs > 12 ? 12 : jobs)) # that many share an H200
+    jobs=$((jobs < 1 ? 1 : jobs > most ? most : jobs))
     for tool in memcheck racecheck initcheck; do
         while IFS=$'\t' read -r name command; do
             # The layers' tests cover the kernels.  Of the others, those on one and two ranks cover each code path; programs
@@ -82,7 +84,7 @@ run_sanitized() {
                 *) continue ;;
             esac
             entries+=("$tool $name")
-            sanitize_entry "$tool" "$name" "$command" </dev/null & # mpirun would read the list
+            sanitize_entry "$tool" "$name" "$command" $((${#entries[@]} % gpus)) </dev/null & # mpirun would read the list
             while (($(jobs -rp | wc -l) >= jobs)); do wait -n || true; done
         done < <(gpu_entries "$@")
     done

@@ -21,15 +21,24 @@ tutti_status tutti__engine_all_reduce(tutti__engine *engine, int r)
 
 tutti_status tutti__engine_narrow(tutti__engine *engine, int r, tutti__stream stream, void *to)
 {
+    const tutti_comm *comm = engine->comm;
     const tutti__range *gradient = &engine->ranges[r].gradient;
-    const tutti__tree_sum_args args = {.count = gradient->count,
-                                       .dtype = TUTTI_F32,
-                                       .to_dtype = TUTTI_BF16,
-                                       .dst = to,
-                                       .inputs = 1,
-                                       .threads = engine->threads,
-                                       .in = {gradient->data}};
-    return engine->comm->backend->op.tree_sum(engine->comm->device, stream, &args);
+    const tutti__span all = {0, gradient->count};
+    tutti__span own = {gradient->count, 0};
+    if (engine->late) own = tutti__shard_slice(&all, comm->rank, comm->world_size);
+    const tutti__span parts[] = {{0, own.first}, {own.first + own.count, 0}};
+    for (int i = 0; i < 2; i++) {
+        const int64_t first = parts[i].first;
+        const tutti__tree_sum_args args = {.count = i == 0 ? parts[i].count : all.count - first,
+                                           .dtype = TUTTI_F32,
+                                           .to_dtype = TUTTI_BF16,
+                                           .dst = (uint16_t *)to + first,
+                                           .inputs = 1,
+                                           .threads = engine->threads,
+                                           .in = {(const float *)(void *)gradient->data + first}};
+        if (args.count > 0) TUTTI_TRY(comm->backend->op.tree_sum(comm->device, stream, &args));
+    }
+    return TUTTI_OK;
 }
 
 tutti_status tutti__engine_widen(const tutti__engine *engine, int r, tutti__stream stream,

@@ -27,7 +27,6 @@ typedef struct tree {
     bool apart;                /* sums over the ranks are computed in slots, not in the gradients */
     void *received;            /* roots of the other ranks, ... */
     char **places;             /* ... those of each range */
-    char *own_wire;            /* late, in bf16: room for this rank's part of one slice */
     size_t *ahead;             /* of each range: bytes of one root's slices of the ranges before */
     void **received_of;        /* copy engines: where other ranks receive, ... */
     void **gradients_of;       /* ... and their gradients, ... */
@@ -263,35 +262,6 @@ static tutti_status tree_start(tutti__engine *engine, int r)
     return engine->comm->transport->swap(engine->comm, &range->work, &swap);
 }
 
-/* Rounds this rank's part of its slice again, whose range's wire has been used since. */
-static tutti_status narrow_own(const tutti__engine *engine, const tutti__engine_range *range,
-                               slice own)
-{
-    const tree *t = engine->tree;
-    const tutti__tree_sum_args args = {
-        .count = own.end - own.begin,
-        .dtype = TUTTI_F32,
-        .to_dtype = TUTTI_BF16,
-        .dst = t->own_wire,
-        .inputs = 1,
-        .in = {(const float *)(const void *)range->gradient.data + own.begin}};
-    return engine->comm->backend->op.tree_sum(engine->comm->device, range->work.stream, &args);
-}
-
-/* The sum, rounded as on its way to other ranks, where the optimizer reads it. */
-static tutti_status widen_own(const tutti__engine *engine, const tutti__engine_range *range,
-                              slice own)
-{
-    const tree *t = engine->tree;
-    const tutti__tree_sum_args args = {.count = own.end - own.begin,
-                                       .dtype = TUTTI_F32,
-                                       .in_dtype = TUTTI_BF16,
-                                       .dst = (float *)(void *)range->gradient.data + own.begin,
-                                       .inputs = 1,
-                                       .in = {t->own_wire}};
-    return engine->comm->backend->op.tree_sum(engine->comm->device, range->work.stream, &args);
-}
-
 /* Late: how many ranges from this one on, up to `last`, are alike, and have all that is added at
  * equal distances: roots of this rank `apart` bytes, others far_apart. */
 static int count_alike(const tutti__engine *engine, int r, int last, int64_t *apart,
@@ -303,7 +273,7 @@ static int count_alike(const tutti__engine *engine, int r, int last, int64_t *ap
     int count = 1;
     *apart = (int64_t)tutti__engine_bytes(first);
     *far_apart = 0;
-    if (!engine->peers || engine->narrow || *apart % 256 != 0) return 1;
+    if (!engine->peers || *apart % 256 != 0) return 1;
     for (; r + count <= last && count < ALIKE_MAX; count++) {
         const tutti__engine_range *next = &first[count];
         bool alike = next->gradient.count == first->gradient.count &&
@@ -324,36 +294,38 @@ static int count_alike(const tutti__engine *engine, int r, int last, int64_t *ap
 static tutti_status add_slices(tutti__engine *engine, const tutti__engine_range *range, int alike,
                                int64_t apart, int64_t far_apart)
 {
-    const tree *t = engine->tree;
     const tutti__leaves *leaves = engine->leaves;
     const slice own = slice_of(engine, range, engine->comm->rank);
     const size_t skip = (size_t)own.begin * tutti__size_of(range->wire.dtype);
-    const bool again = engine->late && engine->narrow;
+    /* the wire of this range has been used since; what travels, and the sum, are rounded */
+    const bool rounds = engine->late && engine->narrow;
+    char *own_data =
+        rounds ? range->gradient.data + (size_t)own.begin * tutti__size_of(range->gradient.dtype)
+               : range->wire.data + skip;
     if (own.begin == own.end) return TUTTI_OK;
-    if (again) TUTTI_TRY(narrow_own(engine, range, own));
     tutti__tree_sum_args args = {.count = own.end - own.begin,
                                  .dtype = range->gradient.dtype,
                                  .in_dtype = range->wire.dtype,
                                  .to_dtype = range->wire.dtype,
-                                 .dst = again ? t->own_wire : range->wire.data + skip,
+                                 .dst = own_data,
                                  .inputs = leaves->roots,
                                  .threads = engine->threads,
                                  .more = alike - 1,
                                  .near = leaves->first_root,
                                  .near_inputs = leaves->own_roots,
+                                 .rounds = rounds,
                                  .apart = apart,
                                  .far_apart = far_apart};
     for (int k = 0; k < leaves->roots; k++) {
         args.in[k] = !is_own(engine, k) ? received(engine, range, k)
-                     : again            ? t->own_wire
+                     : rounds           ? own_data
                                         : own_root(engine, range, k - leaves->first_root) + skip;
         args.pops[k] = leaves->pops[k];
     }
     /* where the wire is */
     if (engine->comm->transport->style == TUTTI__STYLE_HOST)
         return tutti__host_backend.op.tree_sum(0, NULL, &args);
-    TUTTI_TRY(engine->comm->backend->op.tree_sum(engine->comm->device, range->work.stream, &args));
-    return again ? widen_own(engine, range, own) : TUTTI_OK;
+    return engine->comm->backend->op.tree_sum(engine->comm->device, range->work.stream, &args);
 }
 
 static tutti_status tree_arrived(tutti__engine *engine, int r, bool *another)
@@ -408,24 +380,19 @@ static tutti_status open_slots(tutti__engine *engine, tree *t)
 
 /* Wires in bf16: on a stream, which processes one range at a time, and for what is staged, memory
  * of the largest. */
-static tutti_status open_narrowed(tutti__engine *engine, tree *t)
+static tutti_status open_narrowed(tutti__engine *engine)
 {
     tutti_comm *comm = engine->comm;
     const bool all = comm->transport->style == TUTTI__STYLE_HOST && !engine->staged;
-    size_t bytes = 0, most = 0;
+    size_t bytes = 0;
     for (int r = 0; r < engine->range_count; r++) {
         tutti__engine_range *range = &engine->ranges[r];
-        if (slice_bytes(engine, range) > most) most = slice_bytes(engine, range);
         const size_t one = (tutti__engine_wire_bytes(range) + 255) / 256 * 256;
         if (all || one > bytes) bytes = all ? bytes + one : one;
     }
     void *memory = NULL;
     if (bytes > 0) TUTTI_TRY(comm->backend->run.alloc(comm->device, bytes, &memory));
     char *at = engine->narrowed = memory;
-    if (engine->late && most > 0) {
-        TUTTI_TRY(comm->backend->run.alloc(comm->device, most, (void **)&t->own_wire));
-        engine->bytes_held += (int64_t)most;
-    }
     engine->bytes_held += (int64_t)bytes;
     for (int r = 0; r < engine->range_count; r++) {
         engine->ranges[r].wire.data = at;
@@ -570,7 +537,6 @@ static bool tree_close(tutti__engine *engine)
     const bool idle = !engine->carrier->close || engine->carrier->close(engine);
     if (idle && engine->device_roots) run->free(device, engine->device_roots);
     if (idle && engine->narrowed) run->free(device, engine->narrowed);
-    if (idle && t->own_wire) run->free(device, t->own_wire);
     if (idle && engine->peers)
         engine->comm->transport->peers->close(&engine->peers); /* frees what is received */
     else if (idle && t->received)
@@ -601,7 +567,7 @@ static tutti_status tree_open(tutti__engine *engine)
     if (engine->late && engine->range_count > 0 && engine->mover != TUTTI_ENGINE_TRANSPORT)
         TUTTI_TRY(open_peers(engine, t));
     TUTTI_TRY(open_slots(engine, t));
-    if (engine->narrow) TUTTI_TRY(open_narrowed(engine, t));
+    if (engine->narrow) TUTTI_TRY(open_narrowed(engine));
     TUTTI_TRY(open_received(engine, t));
     return engine->carrier->open ? engine->carrier->open(engine) : TUTTI_OK;
 }

@@ -18,6 +18,8 @@ typedef struct tutti__tree_sum_args {
      * `apart` bytes further on, and the others far_apart, all multiples of 16. */
     int more, near, near_inputs;
     int64_t apart, far_apart;
+    /* The same inputs and dst are of the sums' type, but are rounded to in_dtype and to_dtype. */
+    bool rounds;
     const void *in[TUTTI__TREE_INPUTS_MAX];
     unsigned char pops[TUTTI__TREE_INPUTS_MAX];
 } tutti__tree_sum_args;

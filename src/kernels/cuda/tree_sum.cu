@@ -12,25 +12,33 @@ struct alignas(N * sizeof(T)) tree_vector {
     T value[N];
 };
 
-/* T: of the sums; I, O: of the inputs and of dst; DEPTH: of the stack; U: vectors of a thread. */
-template<class T, class I, class O, int N, int DEPTH, int U>
+/* T: of the sums; I, O: of the inputs and of dst, to which near inputs and dst are only rounded if
+ * ROUNDS; DEPTH: of the stack; U: vectors of a thread. */
+template<class T, class I, class O, bool ROUNDS, int N, int DEPTH, int U>
 __global__ void __launch_bounds__(TREE_THREADS)
     tree_sum_kernel(const __grid_constant__ tutti__tree_sum_args args)
 {
     typedef tree_vector<I, N> in_vector;
-    typedef tree_vector<O, N> out_vector;
+    typedef tree_vector<std::conditional_t<ROUNDS, T, O>, N> out_vector;
     const int64_t step = (int64_t)gridDim.x * TREE_THREADS * U, count = args.count / N;
     for (int64_t i = (int64_t)blockIdx.x * TREE_THREADS * U + threadIdx.x; i < count; i += step) {
         tree_vector<T, N> stack[U][DEPTH]; /* [0] is the top; shifted: it stays in registers */
         in_vector next[U] = {};
         auto read = [&](int k) {
             const bool near = (unsigned)(k - args.near) < (unsigned)args.near_inputs;
-            const char *in = (const char *)args.in[k];
-            const in_vector *from =
-                (const in_vector *)(in + blockIdx.y * (near ? args.apart : args.far_apart)) + i;
+            const char *in =
+                (const char *)args.in[k] + blockIdx.y * (near ? args.apart : args.far_apart);
 #pragma unroll
-            for (int u = 0; u < U; u++)
-                if (i + u * TREE_THREADS < count) next[u] = from[u * TREE_THREADS];
+            for (int u = 0; u < U; u++) {
+                const int64_t at = i + u * TREE_THREADS;
+                if (at >= count) continue;
+                if (ROUNDS && near) {
+                    const tree_vector<T, N> wide = ((const tree_vector<T, N> *)in)[at];
+#pragma unroll
+                    for (int e = 0; e < N; e++) next[u].value[e] = narrow<I>::of(wide.value[e]);
+                } else
+                    next[u] = ((const in_vector *)in)[at];
+            }
         };
         read(0);
         for (int k = 0; k < args.inputs; k++) {
@@ -58,7 +66,13 @@ __global__ void __launch_bounds__(TREE_THREADS)
         for (int u = 0; u < U; u++) {
             out_vector out;
 #pragma unroll
-            for (int e = 0; e < N; e++) out.value[e] = narrow<O>::of(stack[u][0].value[e]);
+            for (int e = 0; e < N; e++) {
+                const O rounded = narrow<O>::of(stack[u][0].value[e]);
+                if constexpr (ROUNDS)
+                    out.value[e] = widen<T>(rounded);
+                else
+                    out.value[e] = rounded;
+            }
             if (i + u * TREE_THREADS < count) to[u * TREE_THREADS] = out;
         }
     }
@@ -74,7 +88,7 @@ static int depth_of(const tutti__tree_sum_args &args)
     return most;
 }
 
-template<class T, class I, class O, int N>
+template<class T, class I, class O, bool ROUNDS, int N>
 static tutti_status launch(cudaStream_t stream, const tutti__tree_sum_args &args)
 {
     if (args.count < N) return TUTTI_OK;
@@ -86,29 +100,37 @@ static tutti_status launch(cudaStream_t stream, const tutti__tree_sum_args &args
     };
     if constexpr (N > 1) {
         const int depth = depth_of(args);
-        if (depth <= 2) return start(tree_sum_kernel<T, I, O, N, 2, 4>, 4);
-        if (depth <= 4) return start(tree_sum_kernel<T, I, O, N, 4, 2>, 2);
+        constexpr int U = ROUNDS ? 2 : 4;
+        if (depth <= 2) return start(tree_sum_kernel<T, I, O, ROUNDS, N, 2, U>, U);
+        if (depth <= 4) return start(tree_sum_kernel<T, I, O, ROUNDS, N, 4, 2>, 2);
     }
-    return start(tree_sum_kernel<T, I, O, N, TREE_DEPTH, 1>, 1);
+    return start(tree_sum_kernel<T, I, O, ROUNDS, N, TREE_DEPTH, 1>, 1);
 }
 
 /* Whole vectors where everything is aligned, then the rest one by one. */
-template<class T, class I, class O>
+template<class T, class I, class O, bool ROUNDS = false>
 static tutti_status sum(cudaStream_t stream, const tutti__tree_sum_args *args)
 {
     constexpr int N = 16 / sizeof(T);
-    bool aligned = (uintptr_t)args->dst % (N * sizeof(O)) == 0;
+    auto size_of = [&](int k) { /* of an input's elements */
+                                const bool near =
+                                    k >= args->near && k < args->near + args->near_inputs;
+                                return ROUNDS && near ? sizeof(T) : sizeof(I);
+    };
+    const size_t size = ROUNDS ? sizeof(T) : sizeof(O);
+    bool aligned = (uintptr_t)args->dst % (N * size) == 0;
     for (int k = 0; k < args->inputs; k++)
-        aligned = aligned && (uintptr_t)args->in[k] % (N * sizeof(I)) == 0;
-    if (!aligned) return launch<T, I, O, 1>(stream, *args);
-    TUTTI_TRY((launch<T, I, O, N>(stream, *args)));
+        aligned = aligned && (uintptr_t)args->in[k] % (N * size_of(k)) == 0;
+    if (!aligned) return launch<T, I, O, ROUNDS, 1>(stream, *args);
+    TUTTI_TRY((launch<T, I, O, ROUNDS, N>(stream, *args)));
     const int64_t done = args->count / N * N;
     if (done == args->count) return TUTTI_OK;
     tutti__tree_sum_args rest = *args;
     rest.count -= done;
-    rest.dst = (O *)rest.dst + done;
-    for (int k = 0; k < rest.inputs; k++) rest.in[k] = (const I *)rest.in[k] + done;
-    return launch<T, I, O, 1>(stream, rest);
+    rest.dst = (char *)rest.dst + (size_t)done * size;
+    for (int k = 0; k < rest.inputs; k++)
+        rest.in[k] = (const char *)rest.in[k] + (size_t)done * size_of(k);
+    return launch<T, I, O, ROUNDS, 1>(stream, rest);
 }
 
 tutti_status tutti__cuda_tree_sum(int device, tutti__stream stream,
@@ -118,6 +140,7 @@ tutti_status tutti__cuda_tree_sum(int device, tutti__stream stream,
     cudaStream_t on = (cudaStream_t)stream;
     TUTTI_TRY(tutti__cuda_use(device, "tree_sum"));
     if (args->dtype == TUTTI_F64) return sum<double, double, double>(on, args);
+    if (args->rounds) return sum<float, bf16, bf16, true>(on, args);
     const bool in = args->in_dtype == TUTTI_BF16, to = args->to_dtype == TUTTI_BF16;
     return in   ? to ? sum<float, bf16, bf16>(on, args) : sum<float, bf16, float>(on, args)
              : to ? sum<float, float, bf16>(on, args)

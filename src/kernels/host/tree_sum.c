@@ -54,7 +54,7 @@ tutti_status tutti__host_tree_sum(int device, tutti__stream stream,
                                   const tutti__tree_sum_args *args)
 {
     (void)device, (void)stream;
-    TUTTI_ASSERT(args->more == 0);
+    TUTTI_ASSERT(args->more == 0 && !args->rounds);
     const int64_t blocks = (args->count + TREE_BLOCK - 1) / TREE_BLOCK;
     const int threads = args->threads > 1 && blocks > 64 ? args->threads : 1;
 #pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)
