@@ -66,12 +66,14 @@ gpu_entries() {
 }
 
 run_sanitized() {
-    local tool name command jobs most=$((12 * gpus)) # that many share an H200
-    local -a entries=()
+    local tool name command jobs most
+    local -a entries=() cards
+    IFS=, read -ra cards <<<"${CUDA_VISIBLE_DEVICES:-$(seq -s, 0 $((gpus - 1)))}"
     rm -rf "$top/build/sanitize"
     mkdir "$top/build/sanitize"
     export TUTTI_TEST_QUICK=1 OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive
     export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none
+    most=$((12 * ${#cards[@]})) # that many share an H200
     jobs=$(($(cores) / 2))
     jobs=$((jobs < 1 ? 1 : jobs > most ? most : jobs))
     for tool in memcheck racecheck initcheck; do
@@ -84,7 +86,7 @@ run_sanitized() {
                 *) continue ;;
             esac
             entries+=("$tool $name")
-            sanitize_entry "$tool" "$name" "$command" $((${#entries[@]} % gpus)) </dev/null & # mpirun would read the list
+            sanitize_entry "$tool" "$name" "$command" "${cards[${#entries[@]} % ${#cards[@]}]}" </dev/null & # mpirun would read the list
             while (($(jobs -rp | wc -l) >= jobs)); do wait -n || true; done
         done < <(gpu_entries "$@")
     done
