@@ -87,6 +87,7 @@ static const char *name_of(const trainer *t, int number)
 static int own_gradients(trainer *t, int64_t step)
 {
     const task_class *class = t->task->class;
+    t->loaded = false; /* what is loaded here takes the place of the next step's rows */
     for (int64_t m = t->part, parts; m < t->part + t->part_count; m += parts) {
         const unsigned flags = m == t->part ? 0 : TUTTI_GRAD_ACCUMULATE;
         parts = trainer_pass(t, m);
@@ -94,9 +95,7 @@ static int own_gradients(trainer *t, int64_t step)
         APP_TRY(class->forward(t->task, parts * t->rows, t->step));
         APP_TRY(class->backward(t->task, parts * t->rows, APP_OK, flags, NULL));
     }
-    /* the next step's samples had been loaded already */
-    if (t->state.epoch_step == step) return APP_OK;
-    return trainer_load(t, t->state.epoch_step, t->part);
+    return APP_OK;
 }
 
 /* The first rank whose own gradients are not all finite, and its first such tensor; -1: only the

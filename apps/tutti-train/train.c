@@ -38,16 +38,17 @@ static int check_result(trainer *t)
     return made && t->group->world_size > 1 ? laps_waited(&t->laps, t->sync) : APP_OK;
 }
 
-/* Loads the rows of the first pass, checks the previous step while the device finishes it, and sets
- * this step's values. */
+/* Checks the previous step, loads the rows of the first pass if they are not yet, and sets this
+ * step's values. */
 static int begin_step(trainer *t, const loop *loop)
 {
     const train_options *o = t->options;
     const int rank = t->group->rank;
     int code = t->state.step == FAULT_STEP ? FAULT_HERE("step", rank) : APP_OK;
-    if (code == APP_OK) code = trainer_load(t, t->state.epoch_step, t->part);
     const int checked = check_result(t); /* collective, so even after a failure */
     if (code == APP_OK) code = checked;
+    if (code == APP_OK && !t->loaded) code = trainer_load(t, t->state.epoch_step, t->part);
+    t->loaded = false;
     if (code != APP_OK) return code;
 
     tutti_step_values values = {.step = 1, .loss_weight = 1};
@@ -123,7 +124,9 @@ static int finish_exchange(trainer *t, int code)
     return code == APP_OK ? finish : app_fail(code, "%s", why);
 }
 
-/* One step on all ranks.  A signal to any of them fills in loop->stop on all. */
+/* One step on all ranks; the next one's rows are loaded while the device works on it.  Where that
+ * fails, the next step tries again, and then all ranks agree.  An epoch's first step loads its own,
+ * after the evaluation and in a new order.  A signal to any rank fills in loop->stop on all. */
 static int train_step(trainer *t, loop *loop)
 {
     run_state *state = &t->state;
@@ -146,7 +149,10 @@ static int train_step(trainer *t, loop *loop)
     t->laps.steps++;
     if (code != APP_OK && code != APP_PREEMPTED) return code;
     t->unchecked = state->epoch_step;
-    if (code == APP_PREEMPTED) snprintf(loop->stop, sizeof loop->stop, "%s", app_failure());
+    if (code == APP_PREEMPTED)
+        snprintf(loop->stop, sizeof loop->stop, "%s", app_failure());
+    else if (state->epoch_step < t->steps)
+        t->loaded = trainer_load(t, state->epoch_step + 1, t->part) == APP_OK;
     return APP_OK;
 }
 

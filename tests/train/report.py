@@ -240,7 +240,8 @@ def test_nonfinite_stops_at_once():
 
 
 def test_nonfinite_gradient_alone():
-    """Its rank is found by computing the step again, which does not change the run."""
+    """Its rank is found by computing the step again, which does not change the run: the steps that follow are those of a run
+    whose rank is known at once."""
     sharded = [(3, ["--shard"]), (2, ["--reproducible", 4, "--shard"])]
     for np, more in [(1, []), (3, []), (2, ["--accumulate", 4]), (2, ["--reproducible", 4]), *sharded]:
         fault = f"overflow:step:{np - 1}"
@@ -252,6 +253,8 @@ def test_nonfinite_gradient_alone():
         assert lines.out.count(f"skipped step {FAULT_STEP}/20: the loss is finite on every rank") == 1, lines
         seen = run(arguments("--on-nonfinite", "skip", "--log-every", 100, *more), np=np, fault=fault).want(0)
         assert lines.accuracy() == seen.accuracy() and lines.steps()[-1] == seen.steps()[-1], f"{lines}{seen}"
+        known = run(arguments(*again), np=np, fault=f"nan:step:{np - 1}").want(0)
+        assert lines.steps()[FAULT_STEP:20] == known.steps()[FAULT_STEP:20], f"{lines}{known}"
 
 
 def test_nonfinite_skips():
