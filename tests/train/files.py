@@ -162,11 +162,12 @@ def test_what_is_no_danger_is_allowed():
 # Standard files
 
 
-def check_logs(folder, steps):
+def check_logs(folder, steps, torn=0):
+    """torn: how many lines the one file may have that the other lacks."""
     rows = [line.split() for line in read(folder("losses")).decode().splitlines()]
     assert len(rows) >= steps and all(len(row) == 3 for row in rows), rows
     events = [json.loads(line)["event"] for line in read(folder("json")).decode().splitlines()]
-    assert events[0] == "start" and events.count("step") == len(rows), events
+    assert events[0] == "start" and 0 <= len(rows) - events.count("step") <= torn, (events, len(rows))
     return events
 
 
@@ -453,7 +454,7 @@ def test_abort():
             result = finish(process, command, LIMIT).want(2)
             assert "SIGABRT" in result.err, result
             assert np > 1 or not os.path.exists(folder("f.lck")), "the lock is left"
-            check_logs(folder, 10)
+            check_logs(folder, 10, torn=1)  # it may come between two files' lines
             run(logged(folder, "--resume", "--dry-run", "--epochs", 100000)).want(0)
 
 

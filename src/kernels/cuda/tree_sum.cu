@@ -112,10 +112,9 @@ template<class T, class I, class O, bool ROUNDS = false>
 static tutti_status sum(cudaStream_t stream, const tutti__tree_sum_args *args)
 {
     constexpr int N = 16 / sizeof(T);
-    auto size_of = [&](int k) { /* of an input's elements */
-                                const bool near =
-                                    k >= args->near && k < args->near + args->near_inputs;
-                                return ROUNDS && near ? sizeof(T) : sizeof(I);
+    auto size_of = [&](int k) {
+        const bool near = k >= args->near && k < args->near + args->near_inputs;
+        return ROUNDS && near ? sizeof(T) : sizeof(I);
     };
     const size_t size = ROUNDS ? sizeof(T) : sizeof(O);
     bool aligned = (uintptr_t)args->dst % (N * size) == 0;
