@@ -366,7 +366,7 @@ static tutti_status open_slots(tutti__engine *engine, tree *t)
     engine->bytes_held += (int64_t)((size_t)slots * engine->flat_bytes);
     /* merging gradients one by one leaves out what lies between them, which is sent, too */
     if (memory) {
-        TUTTI_TRY(comm->backend->run.fill(comm->device, NULL, memory, 0,
+        TUTTI_TRY(comm->backend->run.zero(comm->device, NULL, memory,
                                           (size_t)slots * engine->flat_bytes));
         TUTTI_TRY(comm->backend->run.stream_synchronize(comm->device, NULL));
     }

@@ -67,8 +67,7 @@ typedef struct tutti__runtime {
     /* *waits: a copy between these would block the host until the stream is done, as with pageable
      * memory; NULL if no copy does */
     tutti_status (*copy_waits)(int device, const void *dst, const void *src, bool *waits);
-    tutti_status (*fill)(int device, tutti__stream stream, void *data, unsigned char byte,
-                         size_t bytes);
+    tutti_status (*zero)(int device, tutti__stream stream, void *data, size_t bytes);
 
     /* Keeps all multiprocessors from any other kernel while all of *blocks, at most `room`, run:
      * each sets one of `running`, and clears it at *stop or after `seconds`.  Both in host_alloc

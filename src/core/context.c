@@ -103,12 +103,6 @@ tutti_status tutti__scratch_of(tutti_context *ctx, tutti__scratch_kind kind, siz
         block->bytes = bytes;
         status = run->alloc(ctx->device, block->bytes, &block->data);
     }
-    /* NaN, so that a leaf's sum that is read before it was written shows in the results: initcheck
-     * would not see it, nor the writes, where a product stores by TMA */
-    if (status == TUTTI_OK && kind == TUTTI__SCRATCH_LEAVES) {
-        status = run->fill(ctx->device, ctx->stream, block->data, 0xff, block->bytes);
-        if (status != TUTTI_OK) run->free(ctx->device, block->data);
-    }
     if (status != TUTTI_OK) {
         free(block);
         return status;
@@ -239,7 +233,7 @@ tutti_status tutti__context_make(const tutti__backend *backend, int device, int 
     if (status == TUTTI_OK)
         status = backend->run.alloc(device, sizeof *made->finding, (void **)&made->finding);
     if (status == TUTTI_OK)
-        status = backend->run.fill(device, made->stream, made->finding, 0, sizeof *made->finding);
+        status = backend->run.zero(device, made->stream, made->finding, sizeof *made->finding);
     if (status != TUTTI_OK)
         tutti_context_destroy(&made);
     else
@@ -313,7 +307,7 @@ tutti_status tutti_context_check(tutti_context *ctx)
     TUTTI_TRY(run->copy(ctx->device, ctx->stream, &finding, ctx->finding, sizeof finding));
     TUTTI_TRY(tutti_context_synchronize(ctx));
     if (finding.code == 0) return TUTTI_OK;
-    TUTTI_TRY(run->fill(ctx->device, ctx->stream, ctx->finding, 0, sizeof finding));
+    TUTTI_TRY(run->zero(ctx->device, ctx->stream, ctx->finding, sizeof finding));
     TUTTI_TRY(tutti_context_synchronize(ctx));
     return tutti__layer_classes[finding.code - 1]->explain(&finding);
 }
@@ -378,7 +372,7 @@ tutti_status tutti_zero(tutti_context *ctx, void *data, size_t bytes)
     TUTTI_REQUIRE(data || bytes == 0, "zero: data is NULL");
     if (bytes == 0) return TUTTI_OK;
     TUTTI_TRY(tutti__context_advance(ctx));
-    return ctx->backend->run.fill(ctx->device, ctx->stream, data, 0, bytes);
+    return ctx->backend->run.zero(ctx->device, ctx->stream, data, bytes);
 }
 
 /* The step block */

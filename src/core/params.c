@@ -335,10 +335,10 @@ static tutti_status allocate(tutti_params *params, tutti_context *ctx)
     const tutti_allocator *memory = &params->desc.gradient_memory;
     TUTTI_TRY(memory->alloc ? memory->alloc(memory->self, grad_bytes, &params->grad)
                             : run->alloc(params->device, grad_bytes, &params->grad));
-    TUTTI_TRY(run->fill(params->device, ctx->stream, params->master, 0, bytes));
-    TUTTI_TRY(run->fill(params->device, ctx->stream, params->grad, 0, grad_bytes));
+    TUTTI_TRY(run->zero(params->device, ctx->stream, params->master, bytes));
+    TUTTI_TRY(run->zero(params->device, ctx->stream, params->grad, grad_bytes));
     if (has_working)
-        TUTTI_TRY(run->fill(params->device, ctx->stream, params->working, 0, working_bytes));
+        TUTTI_TRY(run->zero(params->device, ctx->stream, params->working, working_bytes));
     tutti__shard_bind(params);
     return tutti_context_synchronize(ctx);
 }

@@ -31,7 +31,7 @@ static void open_ranks(ranks *r, int world, uint32_t epoch)
         CHECK_OK(r->run->stream_create(r->device, false, &r->streams[k]));
         CHECK_OK(r->run->alloc(r->device, TUTTI__HOP_BYTES, &r->data[k]));
         CHECK_OK(r->run->alloc(r->device, bytes, &inbox));
-        CHECK_OK(r->run->fill(r->device, r->streams[k], inbox, 0, bytes));
+        CHECK_OK(r->run->zero(r->device, r->streams[k], inbox, bytes));
         CHECK_OK(r->run->copy(r->device, r->streams[k], (char *)inbox + bytes - sizeof epochs,
                               epochs, sizeof epochs));
         CHECK_OK(r->run->stream_synchronize(r->device, r->streams[k]));

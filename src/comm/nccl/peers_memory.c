@@ -88,7 +88,7 @@ tutti_status tutti__peers_alloc(tutti__peers *peers, size_t bytes, void **own, v
     if (mine.well) check_status(&mine, peers->run->alloc(peers->device, bytes, &made), "alloc");
     if (mine.well) {
         peers->own[peers->own_count++] = made;
-        check_status(&mine, peers->run->fill(peers->device, peers->stream, made, 0, bytes), "zero");
+        check_status(&mine, peers->run->zero(peers->device, peers->stream, made, bytes), "zero");
     }
     TUTTI_TRY(tutti__peers_all_well(peers->comm, &mine, &well, why, size));
     if (!well) return TUTTI_OK;

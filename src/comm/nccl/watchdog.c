@@ -122,7 +122,7 @@ static tutti_status zero_open(const tutti__runtime *run, int device, void **zero
     TUTTI_TRY(run->alloc(device, sizeof(atomic_uint), zero));
     tutti_status status = run->stream_create(device, false, &stream);
     if (status == TUTTI_OK) {
-        status = run->fill(device, stream, *zero, 0, sizeof(atomic_uint));
+        status = run->zero(device, stream, *zero, sizeof(atomic_uint));
         if (status == TUTTI_OK) status = run->stream_synchronize(device, stream);
         run->stream_destroy(device, stream);
     }

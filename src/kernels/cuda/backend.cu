@@ -25,7 +25,7 @@ extern "C" const tutti__backend tutti__cuda_backend = {
             .host_free = tutti__cuda_host_free,
             .copy = tutti__cuda_copy,
             .copy_waits = tutti__cuda_copy_waits,
-            .fill = tutti__cuda_fill,
+            .zero = tutti__cuda_zero,
             .hold = tutti__cuda_hold,
             .hop = tutti__cuda_hop,
         },

@@ -101,8 +101,7 @@ void tutti__cuda_host_free(int device, void *data);
 tutti_status tutti__cuda_copy(int device, tutti__stream stream, void *dst, const void *src,
                               size_t bytes);
 tutti_status tutti__cuda_copy_waits(int device, const void *dst, const void *src, bool *waits);
-tutti_status tutti__cuda_fill(int device, tutti__stream stream, void *data, unsigned char byte,
-                              size_t bytes);
+tutti_status tutti__cuda_zero(int device, tutti__stream stream, void *data, size_t bytes);
 tutti_status tutti__cuda_hold(int device, tutti__stream stream, uint32_t *running, int room,
                               const uint32_t *stop, double seconds, int *blocks);
 tutti_status tutti__cuda_hop(int device, tutti__stream stream, const tutti__hop_memory *memory,

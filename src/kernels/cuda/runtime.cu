@@ -336,11 +336,10 @@ tutti_status tutti__cuda_copy_waits(int device, const void *dst, const void *src
     return TUTTI_OK;
 }
 
-tutti_status tutti__cuda_fill(int device, tutti__stream stream, void *data, unsigned char byte,
-                              size_t bytes)
+tutti_status tutti__cuda_zero(int device, tutti__stream stream, void *data, size_t bytes)
 {
-    TUTTI_TRY(tutti__cuda_use(device, "fill"));
-    return tutti__cuda_status(cudaMemsetAsync(data, byte, bytes, (cudaStream_t)stream), "fill");
+    TUTTI_TRY(tutti__cuda_use(device, "zero"));
+    return tutti__cuda_status(cudaMemsetAsync(data, 0, bytes, (cudaStream_t)stream), "zero");
 }
 
 /* tutti/cuda.h */

@@ -121,11 +121,10 @@ static tutti_status copy(int device, tutti__stream stream, void *dst, const void
     return TUTTI_OK;
 }
 
-static tutti_status fill(int device, tutti__stream stream, void *data, unsigned char byte,
-                         size_t bytes)
+static tutti_status zero(int device, tutti__stream stream, void *data, size_t bytes)
 {
     (void)device, (void)stream;
-    if (bytes > 0) memset(data, byte, bytes);
+    if (bytes > 0) memset(data, 0, bytes);
     return TUTTI_OK;
 }
 
@@ -152,7 +151,7 @@ const tutti__backend tutti__host_backend = {
             .host_alloc = host_memory,
             .host_free = host_free,
             .copy = copy,
-            .fill = fill,
+            .zero = zero,
         },
     .op =
         {
