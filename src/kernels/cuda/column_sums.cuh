@@ -198,10 +198,11 @@ static inline auto column_sums_kernel_of(bool even, column_shape shape)
     return even ? of(std::integral_constant<int, width>()) : of(std::integral_constant<int, 1>());
 }
 
+/* narrow: the first kernel leaves no room for blocks of 512 threads beside its own. */
 template<class R, class G>
 static tutti_status column_sums_finish(const char *what, cudaStream_t stream,
                                        const column_parts<R, G> &parts, bool accumulate,
-                                       unsigned leaves = 1)
+                                       unsigned leaves = 1, bool narrow = false)
 {
     constexpr int width = 16 / (int)sizeof(R);
     const bool even = parts.cols % width == 0 && parts.pitch % width == 0 &&
@@ -210,7 +211,7 @@ static tutti_status column_sums_finish(const char *what, cudaStream_t stream,
     const int sums = parts.more ? 2 : 1;
     /* a sum's order must not depend on whether the other one is wanted */
     const int64_t partials = parts.cols * (parts.apart ? 2 : 1);
-    const column_shape shape = partials <= 8192 ? FEW_COLUMNS
+    const column_shape shape = partials <= 8192 && !narrow ? FEW_COLUMNS
                                : parts.count <= FEW_ROWS && partials >= MANY_COLUMNS
                                    ? FEW_ROWS_OF_MANY
                                    : OTHER_COLUMNS;

@@ -18,7 +18,13 @@
 #include "kernels/cuda/column_sums.cuh"
 #include "kernels/cuda/norm_backward_rows.cuh"
 
-enum { WARP_THREADS = 256, FEW_ROWS_MAX = 2048, FEW_BYTES_MAX = 9 << 20 };
+enum {
+    WARP_THREADS = 256,
+    SHORT_TURNS = 32,
+    FEW_ROWS_MAX = 2048,
+    FEW_BYTES_MAX = 9 << 20,
+    FEW_ELEMENTS_MAX = 3 << 20
+};
 
 /* A block's threads at most; narrow: a 16-bit type; whole: vectors. */
 __host__ __device__ constexpr int threads_of(bool warp, int elements, bool narrow, bool whole)
@@ -50,7 +56,6 @@ __global__ void __launch_bounds__(threads_of(WARP, ELEMENTS, sizeof(T) == 2, !SK
     constexpr int N = vector16<T>::N, VECS = ELEMENTS / N, VALUES = CENTERED ? 2 : 1;
     using many = warps_team<VALUES>;
     __shared__ __align__(2 * many::PLACE) float places[2 * 32 * VALUES];
-    start_next();
     auto team = [&] {
         if constexpr (WARP)
             return lanes_team<VALUES>{lanes};
@@ -65,9 +70,7 @@ __global__ void __launch_bounds__(threads_of(WARP, ELEMENTS, sizeof(T) == 2, !SK
     backward_rows<T, ELEMENTS, CENTERED, SKEWED> rows(
         args, steps, shared + gamma_words<N>(lanes, ELEMENTS, SKEWED), which, depth, first + group,
         end);
-    for (int d = 0; d < depth - 1; d++) rows.request(d);
-    rows.load_statistics();
-    rows.store_gamma(shared, which, group == 0, even.gamma);
+    rows.begin(shared, which, group == 0, even.gamma, depth - 1);
     __syncthreads();
     /* the block's groups go round together: one past the end has no row, but takes part in the
      * shuffles */
@@ -79,6 +82,7 @@ __global__ void __launch_bounds__(threads_of(WARP, ELEMENTS, sizeof(T) == 2, !SK
         rows.ring.release(steps.skew);
     }
 
+    start_next(); /* not at once: a kernel that is started delays this one's first rows */
     /* groups of a warp, then those of the block */
     const int parts = WARP ? WARP_THREADS / 32 : groups, pitch = (WARP ? 32 : lanes) * ELEMENTS;
     float *merged = (float *)shared;
@@ -188,6 +192,11 @@ backward_ring backward_ring_for(const tutti_context *ctx, const tutti__norm_args
     const int element = (int)tutti_dtype_size(args->x.dtype), tensors = args->dsum.data ? 3 : 2;
     const int limit = tutti__cuda_shared_limit(ctx->device) / plan.resident - RING_SPARE;
     backward_ring size = {plan.kind == backward_plan::CLUSTER ? 5 : plan.elements == 8 ? 4 : 3, 0};
+    /* in a short run the first rows count, which others that are asked for would delay */
+    const int64_t turn = args->leaves * plan.partials * (plan.threads / plan.lanes);
+    if (plan.kind == backward_plan::BLOCK && plan.elements == 16 && !skewed &&
+        args->rows < SHORT_TURNS * turn)
+        size.depth = 2;
     while (size.depth > 1 && ring_bytes(plan, element, tensors, size.depth, skewed) > limit)
         size.depth--;
     size.bytes = ring_bytes(plan, element, tensors, size.depth, skewed);
@@ -204,15 +213,16 @@ static bool has_room(const tutti_context *ctx, const backward_plan &plan, int el
                tutti__cuda_shared_limit(ctx->device) - RING_SPARE;
 }
 
-/* Whether a block of columns is soon through all rows.  On an H200, 8 MiB a tensor in bf16, 1055
- * rows take 0.94 of the time that they took with partial sums, 4096 rows 1.03.  Clusters are to
- * leave as many multiprocessors as they take. */
+/* Whether a block of columns is soon through all rows.  On an H200, beside partial sums, 2048 rows
+ * of 1024 columns in bf16 take 0.92 of the time, 512 of 4096 0.93 to 1.0, 1055 of 4096 1.01 to 1.1.
+ * Clusters are to leave as many multiprocessors as they take. */
 static bool has_few_rows(const tutti__norm_args *args, const backward_plan &plan, int64_t sms)
 {
     const int64_t rows = args->rows, element = (int64_t)tutti_dtype_size(args->x.dtype);
     if (args->in_leaves || rows == 0 || args->cols % (16 / element) != 0) return false;
     if (plan.kind == backward_plan::CLUSTER) return 2 * rows * plan.cluster <= sms;
-    return rows <= FEW_ROWS_MAX && rows * args->cols * element <= FEW_BYTES_MAX;
+    return rows <= FEW_ROWS_MAX && rows * args->cols <= FEW_ELEMENTS_MAX &&
+           rows * args->cols * element <= FEW_BYTES_MAX;
 }
 
 static tutti_status plan_backward(const tutti_context *ctx, const tutti__norm_args *args,
@@ -334,7 +344,7 @@ static tutti_status add_partials(tutti_context *ctx, const tutti__norm_args *arg
                                       plan.partials * 2 * plan.pitch,
                                       which ? args->dbeta_apart : args->dgamma_apart};
     return column_sums_finish("norm_backward", tutti__cuda_stream(ctx), parts, args->accumulate,
-                              (unsigned)args->leaves);
+                              (unsigned)args->leaves, plan.kind == backward_plan::BLOCK);
 }
 
 template<class A, class G>

@@ -130,9 +130,7 @@ __global__ void __launch_bounds__(MORE_THREADS, 1)
         args, steps, shared + gamma_words<N>(threads, ELEMENTS, SKEWED), which, depth, partial_row,
         args.rows);
     const int turns = rows.coming;
-    for (int d = 0; d < depth - 1; d++) rows.request(d);
-    rows.load_statistics();
-    rows.store_gamma(shared, which, true, even.gamma);
+    rows.begin(shared, which, true, even.gamma, depth - 1);
     team.begin();
 
     /* of the row before: where it is, and its statistics */

@@ -221,10 +221,26 @@ struct backward_rows {
         return k < VECS ? ring.place.first + k * ring.place.step
                         : ring.place.first + (VECS - 1) * ring.place.step + 1;
     }
-    /* The same columns' gamma of all rows of a block: one of them, which leads, stores it. */
-    __device__ __forceinline__ void store_gamma(void *shared, backward_lane which, bool leads,
-                                                bool even)
+    /* Asks for the first rows, so many, and stores gamma, the same for all rows of a block, if this
+     * one leads.  Behind rows, gamma and the statistics would come last, so they are asked for
+     * first. */
+    __device__ __forceinline__ void begin(void *shared, backward_lane which, bool leads, bool even,
+                                          int count)
     {
+        load_statistics();
+        uint4 raw[VECS][2] = {}; /* of gamma, as it lies */
+        const bool early = !SKEWED && even && args.gamma && N * param_size() >= 16;
+        if (early && leads) {
+#pragma unroll
+            for (int k = 0; k < VECS; k++) {
+                const uint4 *at =
+                    (const uint4 *)((const char *)args.gamma + word_of(k) * N * param_size());
+                if (word_of(k) * N < cols) raw[k][0] = at[0];
+                if (word_of(k) * N < cols && N * param_size() > 16) raw[k][1] = at[1];
+            }
+        }
+        for (int d = 0; d < count; d++) request(d - 1);
+
         float *to =
             (float *)shared + (SKEWED ? which.first(VECS) * WINDOW : which.first(ELEMENTS / 4) * 4);
         words = (uint32_t)(which.group * (SKEWED ? WINDOW : 4)) * sizeof(float);
@@ -236,7 +252,10 @@ struct backward_rows {
             if (k == VECS && !ends_row) break;
             const int col = word_of(k) * N;
             float values[N];
-            load_gamma(values, col, even);
+            if (early)
+                gamma_of(values, raw[k % VECS], 0, N, true);
+            else
+                load_gamma(values, col, even);
             if constexpr (SKEWED) {
                 float *window = to + (word_of(k) - ring.place.first) * WINDOW;
 #pragma unroll
@@ -252,12 +271,21 @@ struct backward_rows {
             }
         }
     }
+    __device__ __forceinline__ int param_size() const
+    {
+        return args.param_dtype == TUTTI_F32 ? 4 : 2;
+    }
     __device__ __forceinline__ void load_gamma(float (&values)[N], int col, bool even) const
     {
 #pragma unroll
         for (int i = 0; i < N; i++) values[i] = 1;
-        if (!args.gamma || col < 0 || col >= cols) return;
-        load_param(values, args.gamma, args.param_dtype, col, cols - col, even);
+        if (args.gamma && col >= 0 && col < cols)
+            gamma_of(values, args.gamma, col, cols - col, even);
+    }
+    __device__ __forceinline__ void gamma_of(float (&values)[N], const void *from, int col,
+                                             int count, bool even) const
+    {
+        load_param(values, from, args.param_dtype, col, count, even);
         if (args.zero_centered) {
 #pragma unroll
             for (int i = 0; i < N; i++) values[i] += 1;
@@ -302,7 +330,7 @@ struct backward_rows {
         vector16<T>::unpack(x, v.n);
         vector16<T>::unpack(dy, v.dy);
         if constexpr (SKEWED) {
-            const uint32_t at = gamma + gamma_of(k) + (uint32_t)(N - 1 - back) * 4;
+            const uint32_t at = gamma + place_of_gamma(k) + (uint32_t)(N - 1 - back) * 4;
 #pragma unroll
             for (int i = 0; i < N; i++) v.gamma[i] = read4(at + 4 * (uint32_t)i);
         } else {
@@ -389,7 +417,7 @@ struct backward_rows {
 
   private:
     /* Of the word k of this thread from `gamma`: bytes. */
-    __device__ __forceinline__ uint32_t gamma_of(int k) const
+    __device__ __forceinline__ uint32_t place_of_gamma(int k) const
     {
         return k < VECS ? k * words : (VECS - 1) * words + WINDOW * (uint32_t)sizeof(float);
     }
