@@ -38,6 +38,7 @@ typedef struct tutti__gemm {
     void *z;          /* [batch, m, n] contiguous, of C's type; or NULL */
     tutti__activation activation;
     tutti__gemm_keeps keeps; /* cuda */
+    float *a_sums; /* cuda: where A's columns are summed (tutti__cuda_gemm_sums), or NULL */
 } tutti__gemm;
 
 /* C = op(A) op(B), of one product */
@@ -61,7 +62,8 @@ static inline tutti__gemm tutti__gemm_of(const char *name, int64_t m, int64_t n,
                               NULL,
                               NULL,
                               {TUTTI_ACT_NONE, 0, 0, 0, 0},
-                              TUTTI__GEMM_KEEPS_NOTHING};
+                              TUTTI__GEMM_KEEPS_NOTHING,
+                              NULL};
     return gemm;
 }
 

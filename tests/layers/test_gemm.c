@@ -324,18 +324,6 @@ static void test_epilogue(void)
     }
 }
 
-/* The same with measured algorithms; every one that is offered has these results. */
-static void test_tuned(void)
-{
-    tutti_context *ctx = harness_context();
-    CHECK_OK(tutti_context_tune(ctx, 1));
-    each((int64_t[]){1, 1});
-    each((int64_t[]){1, 3});
-    test_epilogue();
-    CHECK_OK(tutti_context_tune(ctx, 0));
-    CHECK_OK(tutti_context_tuning_set(ctx, NULL, 0));
-}
-
 #ifdef TESTS_WITH_CUDA
 /* dz = (A B, rounded) act'(v) in one kernel, and its column sums: beside the product, which the
  * epilogue's z gets, the definition of act', and the sums of what was written. */
@@ -356,21 +344,21 @@ static void check_dz(const epilogue *e, const activation *act, const double *v)
     }
 }
 
-static void check_partial(const epilogue *e, const double *partial)
+/* Sums of runs of rows of [m, n], which may have been added before they were rounded. */
+static void check_partial(const problem *p, int64_t n, const double *values, const double *partial)
 {
-    const problem *p = &e->p;
     const double ulp = p->dtype == TUTTI_F16 ? 0x1p-10 : 0x1p-7;
-    double *sum = harness_calloc((size_t)p->n, sizeof *sum);
-    double *size = harness_calloc((size_t)p->n, sizeof *size);
+    double *sum = harness_calloc((size_t)n, sizeof *sum);
+    double *size = harness_calloc((size_t)n, sizeof *size);
     for (int64_t row = 0; row < p->m; row++) {
-        const double *dz = &e->y_values[row * p->n];
-        const int64_t run = row / TUTTI__CUDA_SLOPE_RUN;
-        const bool first = row % TUTTI__CUDA_SLOPE_RUN == 0;
-        const bool last = row + 1 == p->m || (row + 1) % TUTTI__CUDA_SLOPE_RUN == 0;
-        for (int64_t col = 0; col < p->n && harness_failures() == 0; col++) {
+        const double *dz = &values[row * n];
+        const int64_t run = row / TUTTI__CUDA_PRODUCT_RUN;
+        const bool first = row % TUTTI__CUDA_PRODUCT_RUN == 0;
+        const bool last = row + 1 == p->m || (row + 1) % TUTTI__CUDA_PRODUCT_RUN == 0;
+        for (int64_t col = 0; col < n && harness_failures() == 0; col++) {
             sum[col] = (first ? 0 : sum[col]) + dz[col];
             size[col] = (first ? 0 : size[col]) + fabs(dz[col]);
-            const double got = partial[run * p->n + col];
+            const double got = partial[run * n + col];
             CHECK(!last || same(got, sum[col]) || fabs(got - sum[col]) <= ulp * size[col],
                   "the sum of column %lld of run %lld is %.9g, want %.9g", (long long)col,
                   (long long)run, got, sum[col]);
@@ -385,7 +373,7 @@ static void slope_check(epilogue *e, const harness_buffer *v, const double *v_va
 {
     const problem *p = &e->p;
     tutti_context *ctx = e->ctx;
-    const int64_t runs = (p->m + TUTTI__CUDA_SLOPE_RUN - 1) / TUTTI__CUDA_SLOPE_RUN;
+    const int64_t runs = (p->m + TUTTI__CUDA_PRODUCT_RUN - 1) / TUTTI__CUDA_PRODUCT_RUN;
     const tutti__matrix a = matrix_of(&e->a, 0), b = {e->b.data, p->dtype, p->n}; /* as [k, n] */
     const tutti__matrix at = matrix_of(v, 0), dh = matrix_of(&e->z, 0), dz = matrix_of(&e->y, 0);
     harness_buffer partial = harness_buffer_make(ctx, TUTTI_F32, runs, p->n, p->n, 0);
@@ -405,12 +393,73 @@ static void slope_check(epilogue *e, const harness_buffer *v, const double *v_va
         harness_buffer_get(ctx, &e->z, e->z_values);
         harness_buffer_get(ctx, &partial, sums);
         check_dz(e, act, v_values);
-        check_partial(e, sums);
+        check_partial(p, p->n, e->y_values, sums);
         CHECK(harness_buffer_intact(ctx, &e->y) && harness_buffer_intact(ctx, &partial),
               "memory around results was written");
     }
     harness_buffer_free(ctx, &partial);
     free(sums);
+}
+
+/* C = A B, [k, n], in the library's kernel beside cuBLASLt's, and the sums of A's columns. */
+static void sums_check(epilogue *e)
+{
+    const problem *p = &e->p;
+    tutti_context *ctx = e->ctx;
+    const int64_t runs = (p->m + TUTTI__CUDA_PRODUCT_RUN - 1) / TUTTI__CUDA_PRODUCT_RUN;
+    const tutti__matrix a = matrix_of(&e->a, 0), b = {e->b.data, p->dtype, p->n};
+    const tutti__matrix c = matrix_of(&e->y, 0);
+    harness_buffer partial = harness_buffer_make(ctx, TUTTI_F32, runs, p->k, p->k, 0);
+    double *sums = harness_calloc((size_t)(runs * p->k), sizeof *sums);
+    tutti__gemm gemm = tutti__gemm_of("gemm", p->m, p->n, p->k, &a, false, &b, false, &c), other;
+    gemm.a_sums = partial.data;
+    tutti__plan plan = {0};
+    void *workspace;
+    harness_buffer_poison(ctx, &e->y);
+    harness_buffer_poison(ctx, &e->z);
+    harness_buffer_poison(ctx, &partial);
+    CHECK_OK(tutti__cuda_gemm_plan(ctx, &gemm, 1, &plan));
+    CHECK_OK(tutti__scratch(ctx, TUTTI__CUDA_GEMM_WORKSPACE, &workspace));
+    other = gemm;
+    other.a_sums = NULL;
+    other.c.data = (char *)e->z.data + tutti_dtype_size(p->dtype); /* not for this kernel */
+    if (!tutti__cuda_gemm_sums(&plan, 0)) {
+        if (!ctx->tunes) harness_skip("the GPU has no such kernel");
+    } else if (CHECK(tutti__cuda_product_takes(&gemm), "the operands are not taken") &&
+               CHECK(!tutti__cuda_product_takes(&other), "the kernel takes any address")) {
+        CHECK_OK(tutti__cuda_gemm(ctx, &plan, 0, &gemm, workspace));
+        CHECK_OK(tutti__cuda_gemm(ctx, &plan, 0, &other, workspace));
+        harness_buffer_get(ctx, &e->y, e->y_values);
+        harness_buffer_get(ctx, &e->z, e->z_values);
+        harness_buffer_get(ctx, &partial, sums);
+        for (int64_t i = 0; i < p->m * p->n && harness_failures() == 0; i++)
+            CHECK(same(e->y_values[i], e->z_values[i + 1]), "[%lld, %lld] is %.9g, want %.9g",
+                  (long long)(i / p->n), (long long)(i % p->n), e->y_values[i], e->z_values[i + 1]);
+        check_partial(p, p->k, e->a_values, sums);
+        CHECK(harness_buffer_intact(ctx, &e->y) && harness_buffer_intact(ctx, &partial),
+              "memory around results was written");
+    }
+    plan.drop(plan.data);
+    harness_buffer_free(ctx, &partial);
+    free(sums);
+}
+
+static void test_sums(void)
+{
+    if (harness_backend() != TUTTI_BACKEND_CUDA) {
+        harness_skip("for kernels of the GPU's");
+        return;
+    }
+    for (int type = 0; type < 4; type++) {
+        const problem p = {.m = 4591, .n = 1560, .k = 1032, .dtype = float_dtypes[type]};
+        if (tutti_dtype_size(p.dtype) > 2) continue; /* no such kernels */
+        if (harness_quick() && p.dtype != TUTTI_BF16) continue;
+        harness_where("%s", tutti_dtype_name(p.dtype));
+        epilogue e = epilogue_make(&p);
+        sums_check(&e);
+        epilogue_free(&e);
+        harness_where(NULL);
+    }
 }
 
 static void test_slope(void)
@@ -455,11 +504,25 @@ static void test_slope(void)
 }
 #endif
 
-static const harness_test tests[] = {{"single", test_single},
-                                     {"batch", test_batch},
+/* The same with measured algorithms; every one that is offered has these results. */
+static void test_tuned(void)
+{
+    tutti_context *ctx = harness_context();
+    CHECK_OK(tutti_context_tune(ctx, 1));
+    each((int64_t[]){1, 1});
+    each((int64_t[]){1, 3});
+    test_epilogue();
+#ifdef TESTS_WITH_CUDA
+    if (harness_backend() == TUTTI_BACKEND_CUDA) test_sums();
+#endif
+    CHECK_OK(tutti_context_tune(ctx, 0));
+    CHECK_OK(tutti_context_tuning_set(ctx, NULL, 0));
+}
+
+static const harness_test tests[] = {{"single", test_single},     {"batch", test_batch},
                                      {"epilogue", test_epilogue},
 #ifdef TESTS_WITH_CUDA
-                                     {"slope", test_slope},
+                                     {"sums", test_sums},         {"slope", test_slope},
 #endif
                                      {"tuned", test_tuned}};
 

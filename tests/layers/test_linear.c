@@ -253,7 +253,7 @@ static void test_fading(void)
     }
 }
 
-/* Rows of leaves.  A layer with room for ROWS rows, whose parameters are bound to memory of its
+/* Rows of leaves.  A layer with room for some rows, whose parameters are bound to memory of its
  * own; weight, bias and their gradients come first. */
 enum { ROWS = 700 };
 typedef struct leafy {
@@ -279,7 +279,8 @@ static void *drawn(leafy *l, int64_t count, uint64_t seed)
     return data;
 }
 
-static void leafy_open(leafy *l, int64_t in, int64_t out, int type, const char *activation)
+static void leafy_open(leafy *l, int64_t rows, int64_t in, int64_t out, int type,
+                       const char *activation)
 {
     char options[160];
     const tutti_dtype real = float_dtypes[type] == TUTTI_F64 ? TUTTI_F64 : TUTTI_F32;
@@ -300,11 +301,11 @@ static void leafy_open(leafy *l, int64_t in, int64_t out, int type, const char *
         grad.dtype = real;
         CHECK_OK(tutti_param_bind(param, &value, &grad));
     }
-    l->x = drawn(l, ROWS * in, 1);
-    l->dy = drawn(l, ROWS * out, 2);
-    l->y = drawn(l, ROWS * out, 3);
-    l->dx = drawn(l, ROWS * in, 4);
-    CHECK_OK(tutti_alloc(l->ctx, tutti_layer_saved_bytes(l->layer, ROWS) + 16, &l->saved));
+    l->x = drawn(l, rows * in, 1);
+    l->dy = drawn(l, rows * out, 2);
+    l->y = drawn(l, rows * out, 3);
+    l->dx = drawn(l, rows * in, 4);
+    CHECK_OK(tutti_alloc(l->ctx, tutti_layer_saved_bytes(l->layer, rows) + 16, &l->saved));
 }
 
 static void leafy_close(leafy *l)
@@ -342,7 +343,7 @@ static void check_rows_of_leaves(int64_t in, int64_t out, int type, const char *
                                  int step)
 {
     leafy l;
-    leafy_open(&l, in, out, type, activation);
+    leafy_open(&l, ROWS, in, out, type, activation);
     const size_t x_row = (size_t)in * tutti_dtype_size(l.dtype);
     const size_t y_row = (size_t)out * tutti_dtype_size(l.dtype);
     char *y = harness_calloc(ROWS, y_row), *dx = harness_calloc(ROWS, x_row);
@@ -426,7 +427,7 @@ static void test_leaves_of_one_row(void)
 {
     for (int type = 0; type < 4; type++) {
         leafy l;
-        leafy_open(&l, 64, 128, type, "none");
+        leafy_open(&l, ROWS, 64, 128, type, "none");
         const size_t bytes = 64 * 128 * (l.dtype == TUTTI_F64 ? sizeof(double) : sizeof(float));
         char *want = harness_calloc(bytes, 1), *got = harness_calloc(bytes, 1);
         one_row_leaves(&l, 64, want);
@@ -434,6 +435,87 @@ static void test_leaves_of_one_row(void)
         CHECK(memcmp(want, got, bytes) == 0, "dW has other bits if x's rows are apart");
         free(want);
         free(got);
+        leafy_close(&l);
+    }
+}
+
+/* db of so many rows that a GPU may sum it in dx's product: the same bits whether there is one, and
+ * wherever dy lies, and of leaves those of each one by itself. */
+enum { MANY = 4096, MANY_IN = 2040, MANY_OUT = 1032 };
+
+/* Of rows from `first`, as so many leaves, with what dy points to; in the host's memory. */
+static void many_rows_bias(const leafy *l, void *dy_data, int64_t first, int64_t rows, int leaves,
+                           bool wants_dx, float *dbias)
+{
+    const size_t size = tutti_dtype_size(l->dtype);
+    int64_t leaf_rows[4];
+    for (int i = 0; i < leaves; i++) leaf_rows[i] = i * (rows / leaves);
+    tutti_tensor x = tutti_tensor_2d(l->x, l->dtype, rows, MANY_IN), dx = x;
+    tutti_tensor dy = tutti_tensor_2d((char *)dy_data + (size_t)first * MANY_OUT * size, l->dtype,
+                                      rows, MANY_OUT);
+    tutti_tensor y = tutti_tensor_2d(l->y, l->dtype, rows, MANY_OUT);
+    dx.data = l->dx;
+    tutti_linear_call call = {
+        .x = &x, .y = &y, .dy = &dy, .leaves = leaves, .leaf_rows = leaf_rows};
+    if (wants_dx) call.dx = &dx;
+    CHECK_OK(tutti_linear_backward(l->layer, l->ctx, &call));
+    CHECK_OK(tutti_copy(l->ctx, dbias, l->params[3], MANY_OUT * sizeof *dbias));
+    CHECK_OK(tutti_context_synchronize(l->ctx));
+}
+
+static void check_leaves_bias(const leafy *l, int64_t rows)
+{
+    float each[4][MANY_OUT], got[MANY_OUT];
+    many_rows_bias(l, l->dy, 0, rows, 4, true, got);
+    for (int i = 0; i < 4; i++)
+        many_rows_bias(l, l->dy, i * (rows / 4), rows / 4, 1, true, each[i]);
+    for (int j = 0; j < MANY_OUT; j++) {
+        const float want = (each[0][j] + each[1][j]) + (each[2][j] + each[3][j]);
+        CHECK(got[j] == want, "db[%d] of leaves of %lld rows is %.9g, but %.9g of each by itself",
+              j, (long long)(rows / 4), got[j], want);
+    }
+}
+
+static void test_bias_of_many_rows(void)
+{
+    if (harness_backend() != TUTTI_BACKEND_CUDA) {
+        harness_skip("takes long, and tests no more than few rows");
+        return;
+    }
+    const int64_t odd = MANY - 21;
+    for (int type = 0; type < 4; type++) {
+        if (tutti_dtype_size(float_dtypes[type]) > 2) continue; /* no such kernels */
+        if (harness_quick() && float_dtypes[type] != TUTTI_BF16) continue;
+        leafy l;
+        leafy_open(&l, MANY, MANY_IN, MANY_OUT, type, "none");
+        const size_t size = tutti_dtype_size(l.dtype), bytes = MANY * MANY_OUT * size;
+        void *further = drawn(&l, MANY * MANY_OUT + 1, 8);
+        double *dy = harness_calloc(MANY * MANY_OUT, sizeof *dy);
+        void *raw = harness_calloc(bytes, 1);
+        CHECK_OK(tutti_copy(l.ctx, (char *)further + size, l.dy, bytes));
+        CHECK_OK(tutti_copy(l.ctx, raw, l.dy, bytes));
+        CHECK_OK(tutti_context_synchronize(l.ctx));
+        CHECK_OK(tutti_convert(dy, TUTTI_F64, raw, l.dtype, MANY * MANY_OUT));
+        float got[MANY_OUT], other[MANY_OUT];
+        many_rows_bias(&l, l.dy, 0, odd, 0, true, got);
+        for (int j = 0; j < MANY_OUT; j++) {
+            double want = 0, of = 0;
+            for (int64_t i = 0; i < odd; i++) {
+                want += dy[i * MANY_OUT + j];
+                of += fabs(dy[i * MANY_OUT + j]);
+            }
+            CHECK(fabs(got[j] - want) <= 0x1p-20 * of, "db[%d] is %.9g, want %.9g", j, got[j],
+                  want);
+        }
+        many_rows_bias(&l, l.dy, 0, odd, 0, false, other);
+        CHECK(memcmp(got, other, sizeof got) == 0, "db has other bits without dx");
+        many_rows_bias(&l, (char *)further + size, 0, odd, 0, true, other);
+        CHECK(memcmp(got, other, sizeof got) == 0, "db has other bits if dy lies elsewhere");
+        check_leaves_bias(&l, MANY);
+        check_leaves_bias(&l, MANY - 96); /* leaves are no multiples of what a partial sum has */
+        CHECK_OK(tutti_free(l.ctx, &further));
+        free(dy);
+        free(raw);
         leafy_close(&l);
     }
 }
@@ -448,6 +530,7 @@ int main(int argc, char **argv)
         {"far left", test_fading},
         {"rows of leaves", test_rows_of_leaves},
         {"leaves of one row", test_leaves_of_one_row},
+        {"bias of many rows", test_bias_of_many_rows},
     };
     return matrix_main(argc, argv, &linear, own, HARNESS_COUNT(own));
 }

@@ -319,8 +319,10 @@ static __device__ __forceinline__ float short_gelu_erf_slope(float z)
     const float m = -above(-fabsf(z), -float(flat<TUTTI_ACT_GELU_ERF>)); /* keeps NaN */
     float t, e;
     asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(t) : "f"(fmaf(float(0.4 * sqrt_half), m, 1.0f)));
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(e) : "f"(float(-0.5 * log2_e) * m * m));
-    const float w = e * fmaf(float(-inverse_sqrt_two_pi), m, maths<__half>::tail(t, 0.5f));
+    /* times 2^24, and the rest times 2^-24 */
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(e) : "f"(fmaf(float(-0.5 * log2_e) * m, m, 24.0f)));
+    const float density = float(-inverse_sqrt_two_pi * 0x1p-24);
+    const float w = e * fmaf(density, m, maths<__half>::tail(t, 0x1p-25f));
     return z < 0 ? w : 1 - w;
 }
 
@@ -332,6 +334,29 @@ slope_shortly(real_of<T> v, const activation_constants<real_of<T>> &constants)
     if constexpr (has_short_way<T, act>) return scaled_slope<T, act>(v, constants, 1);
     if constexpr (sizeof(T) == 2 && act == TUTTI_ACT_GELU_ERF) return short_gelu_erf_slope(v);
     return slope_from_kept<T, act>(v, constants);
+}
+
+/* The same, accurate down to f32's smallest number, as their sums have it: of gelu and silu w if
+ * z < 0, otherwise 1 - w, with m = |z| and w = act'(-m).  Exponentials are 2^40 times as large. */
+template<class T, tutti_activation act>
+__device__ __forceinline__ real_of<T>
+slope_in_sum(real_of<T> v, const activation_constants<real_of<T>> &constants)
+{
+    if constexpr (has_short_way<T, act>) {
+        constexpr double log2_e = 1.4426950408889634073599246810019;
+        const float m = -above(-fabsf(v), -float(flat<act>)); /* keeps NaN */
+        float by = float(log2_e), da = 1, e, r;
+        if (act == TUTTI_ACT_GELU) {
+            by = fmaf(float(gelu_cubic * log2_e), m * m, float(gelu_linear * log2_e));
+            da = fmaf(float(3 * gelu_cubic), m * m, float(gelu_linear));
+        }
+        asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(e) : "f"(fmaf(-m, by, 40.0f)));
+        asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(0x1p40f + e));
+        /* not fused with what follows in some kernels only */
+        const float w = __fmul_rn(r * fmaf(-m * da, 0x1p40f * r, 1.0f), e);
+        return v < 0 ? w : 1 - w;
+    }
+    return slope_shortly<T, act>(v, constants);
 }
 
 /* Calls f(tutti__type<T>{}, std::integral_constant<tutti_activation, kind>{}). */

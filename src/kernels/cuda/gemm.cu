@@ -4,7 +4,7 @@
  * is rounded; otherwise, and for f64, C is filled with it and the product is added.  relu is in the
  * epilogue too if a trial shows that it keeps NaN.  The other activations are a second pass over C:
  * cuBLASLt's GELU epilogue, keeping z, is no faster than that, and for the rest it has none.  Where
- * product.h has a faster kernel for a product and its activation, that one is used.
+ * product.h has a faster kernel for a product and its epilogue, that one is used.
  *
  * cuBLASLt is column-major: a row-major [r, c] matrix with row stride s is its c x r matrix with
  * leading dimension s.  All products are therefore written transposed, C^T = op(B)^T op(A)^T: its
@@ -582,7 +582,22 @@ struct product_ways final : tutti__cuda_ways {
     {
         tutti__plan plan = {};
         plan.data = &tried;
-        return tutti__cuda_gemm(ctx, &plan, 0, trial, scratch);
+        if (!trial->a_sums) return tutti__cuda_gemm(ctx, &plan, 0, trial, scratch);
+        /* beside a pass that sums A's columns, or with one over partial sums */
+        tutti__gemm g = *trial;
+        const int64_t runs = (g.m + TUTTI__CUDA_PRODUCT_RUN - 1) / TUTTI__CUDA_PRODUCT_RUN;
+        const tutti__cuda_sums sums = {g.a_sums + runs * g.k, 1, 0, false, TUTTI__CUDA_PRODUCT_RUN};
+        const tutti__matrix none = {};
+        if (!tried.own) {
+            TUTTI_TRY(tutti__cuda_activate_backward(g.name, tutti__cuda_stream(ctx), g.m, g.k,
+                                                    g.activation, &g.a.in, &none, &none, g.a_sums,
+                                                    sums));
+            g.a_sums = NULL;
+        }
+        TUTTI_TRY(tutti__cuda_gemm(ctx, &plan, 0, &g, scratch));
+        if (!tried.own) return TUTTI_OK;
+        return tutti__cuda_add_partial(g.name, tutti__cuda_stream(ctx), TUTTI_F32, g.a_sums, runs,
+                                       g.k, sums);
     }
     tutti_status check(int way, bool *good) override
     {
@@ -641,6 +656,12 @@ tutti_status tutti__cuda_gemm_plan(tutti_context *ctx, const tutti__gemm *gemms,
 
 /* Calls */
 
+bool tutti__cuda_gemm_sums(const tutti__plan *plan, int which)
+{
+    const choice *made = (const choice *)plan->data + which;
+    return made->own && made->planned.a_sums;
+}
+
 static bool as_planned(const tutti__gemm *planned, const tutti__matrix &now, const int64_t *apart,
                        const tutti__matrix &then, const int64_t *apart_then)
 {
@@ -686,6 +707,7 @@ tutti_status tutti__cuda_gemm(tutti_context *ctx, const tutti__plan *plan, int w
                               const tutti__gemm *gemm, void *workspace)
 {
     const choice *made = (const choice *)plan->data + which;
+    TUTTI_ASSERT(!gemm->a_sums || (made->own && tutti__cuda_product_takes(gemm)));
     if (made->own && tutti__cuda_product_takes(gemm)) return tutti__cuda_product(ctx, gemm);
     const tutti__gemm *planned = &made->planned;
     cudaStream_t stream = tutti__cuda_stream(ctx);

@@ -18,6 +18,9 @@ extern "C" {
  * and strides, but fastest for those given.  Uses the context's stream and scratch. */
 tutti_status tutti__cuda_gemm_plan(tutti_context *ctx, const tutti__gemm *gemms, int count,
                                    tutti__plan *plan);
+/* Whether a product that was planned with a_sums, and wants them, has a kernel that leaves them
+ * there: a row, [k], for each TUTTI__CUDA_PRODUCT_RUN rows of A. */
+bool tutti__cuda_gemm_sums(const tutti__plan *plan, int which);
 /* A product like number `which` of the plan. */
 tutti_status tutti__cuda_gemm(tutti_context *ctx, const tutti__plan *plan, int which,
                               const tutti__gemm *gemm, void *workspace);

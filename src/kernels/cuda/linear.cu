@@ -3,18 +3,23 @@
  * Forward reads x and W, writes y: 2 rows in out operations; it is a product with its epilogue.
  *
  * Backward is one pass (dy, and z or y) -> dz that also sums db's columns (3 rows out e bytes),
- * then two plain products, dx = dz W and dW = dz^T x.  With activation none dz is dy and the
- * pass only sums.  With recompute z comes from a product before the pass.  db is summed in two
- * steps of fixed order: each block sums a run of rows in f32 (f64 for f64), then one kernel adds
- * the blocks.
+ * then two plain products, dx = dz W and dW = dz^T x.  With activation none dz is dy, and dx's
+ * product sums its columns where it can (product.h); otherwise the pass does, in the same order.
+ * With recompute z comes from a product before the pass.  db is summed in two steps of fixed order:
+ * each block sums a run of rows in f32 (f64 for f64), then one kernel adds the blocks.
  *
  * A call's leaves are one pass, one product for y and one for dx, whose rows have the same bits
  * whatever their number, and a batch of products for the leaves' dW. Where dW of two leaves is
  * wanted as one, the odd leaf's product adds to the even one's. */
+#include <algorithm>
+
 #include "kernels/cuda/column_sums.cuh"
 #include "kernels/cuda/gemm.h"
 #include "kernels/cuda/passes.h"
+#include "kernels/cuda/product.h"
 #include "ops/linear.h"
+
+constexpr int64_t product_run = TUTTI__CUDA_PRODUCT_RUN;
 
 /* The products of a backward's plan, the last one with recompute alone; a forward's has one. */
 enum { DX, DWEIGHT, Z, PRODUCTS };
@@ -40,8 +45,8 @@ static scratch_layout lay_out(const tutti__linear_args *args, bool backward)
     to.partial = to.dz = to.z = to.total = TUTTI__CUDA_GEMM_WORKSPACE;
     if (!backward) return to;
     const int64_t leaf_rows = shape->rows / args->leaves;
-    const int64_t runs =
-        args->leaves * div_up(leaf_rows, column_run(leaf_rows, shape->out, shape->dtype));
+    const int64_t run = column_run(leaf_rows, shape->out, shape->dtype);
+    const int64_t runs = args->leaves * div_up(leaf_rows, std::min(run, product_run));
     if (args->bias) to.dz += padded((size_t)runs * (size_t)shape->out * (size < 8 ? 4 : 8));
     to.z = to.dz;
     if (shape->activation.kind != TUTTI_ACT_NONE)
@@ -118,7 +123,12 @@ static tutti_status linear_plan(tutti_context *ctx, const void *untyped, bool ba
     const bool identity = shape->activation.kind == TUTTI_ACT_NONE;
     const tutti__matrix dz = {NULL, shape->dtype, identity ? shape->out : layout.dz_stride};
     const tutti__linear_args again = tutti__linear_again(&args, NULL);
-    const tutti__gemm gemms[PRODUCTS] = {dx_of(&args, &dz), dweight_of(&args, &dz), y_of(&again)};
+    tutti__gemm gemms[PRODUCTS] = {dx_of(&args, &dz), dweight_of(&args, &dz), y_of(&again)};
+    /* partial sums are of one leaf, and a grid has a limit */
+    const int64_t leaf_rows = shape->rows / args.leaves;
+    if (identity && args.bias && leaf_rows <= 32768 * product_run &&
+        (!args.in_leaves || leaf_rows % product_run == 0))
+        gemms[DX].a_sums = (float *)(uintptr_t)256; /* wanted */
     TUTTI_TRY(
         tutti__cuda_gemm_plan(ctx, gemms, tutti__linear_recomputes(shape) ? PRODUCTS : Z, plan));
     return tutti__cuda_load_passes("linear", shape->dtype, shape->activation);
@@ -177,16 +187,23 @@ static tutti_status linear_backward(const tutti__job *job, const void *untyped)
         TUTTI_TRY(tutti__cuda_gemm(ctx, job->plan, Z, &z, base));
         v = again.y;
     }
-    if (args->dbias || written.data)
-        TUTTI_TRY(tutti__cuda_activate_backward(
-            "linear", stream, shape->rows, shape->out, shape->activation, &args->dy, &v, &written,
-            base + layout.partial,
-            tutti__cuda_sums{args->dbias, args->dbias ? args->leaves : 1, args->dbias_apart,
-                             args->accumulate}));
-    if (args->dx.data) {
-        const tutti__gemm dx = dx_of(args, &dz);
-        TUTTI_TRY(tutti__cuda_gemm(ctx, job->plan, DX, &dx, base));
+    tutti__gemm dx = dx_of(args, &dz);
+    tutti__cuda_sums sums = {args->dbias, args->dbias ? args->leaves : 1, args->dbias_apart,
+                             args->accumulate, 0};
+    if (args->dbias && tutti__cuda_gemm_sums(job->plan, DX)) {
+        sums.run = product_run;
+        if (args->dx.data && tutti__cuda_product_takes(&dx))
+            dx.a_sums = (float *)(base + layout.partial);
     }
+    if ((args->dbias && !dx.a_sums) || written.data)
+        TUTTI_TRY(tutti__cuda_activate_backward("linear", stream, shape->rows, shape->out,
+                                                shape->activation, &args->dy, &v, &written,
+                                                base + layout.partial, sums));
+    if (args->dx.data) TUTTI_TRY(tutti__cuda_gemm(ctx, job->plan, DX, &dx, base));
+    if (dx.a_sums)
+        TUTTI_TRY(tutti__cuda_add_partial("linear", stream, TUTTI_F32, dx.a_sums,
+                                          div_up(shape->rows / args->leaves, product_run),
+                                          shape->out, sums));
     if (!args->dweight) return TUTTI_OK;
     const tutti__gemm dweight = dweight_of(args, &dz);
     if (args->dweight_span < 2) return tutti__cuda_gemm(ctx, job->plan, DWEIGHT, &dweight, base);

@@ -17,7 +17,7 @@ static tutti__gemm dh_of(const tutti__mlp_args *args)
 
 static int64_t partial_rows(int64_t rows)
 {
-    return (rows + TUTTI__CUDA_SLOPE_RUN - 1) / TUTTI__CUDA_SLOPE_RUN;
+    return (rows + TUTTI__CUDA_PRODUCT_RUN - 1) / TUTTI__CUDA_PRODUCT_RUN;
 }
 
 static tutti_status form_dz(tutti_context *ctx, const tutti__mlp_args *args, void *scratch,
@@ -33,10 +33,10 @@ static tutti_status form_dz(tutti_context *ctx, const tutti__mlp_args *args, voi
     float *partial = up->dbias ? (float *)scratch : NULL;
     TUTTI_TRY(tutti__cuda_product_slope(ctx, &dh, up->shape.activation, &v, partial));
     if (!partial) return TUTTI_OK;
-    return tutti__cuda_add_partial(
-        "mlp", tutti__cuda_stream(ctx), TUTTI_F32, partial,
-        partial_rows(up->shape.rows / up->leaves), up->shape.out,
-        tutti__cuda_sums{up->dbias, up->leaves, up->dbias_apart, up->accumulate});
+    return tutti__cuda_add_partial("mlp", tutti__cuda_stream(ctx), TUTTI_F32, partial,
+                                   partial_rows(up->shape.rows / up->leaves), up->shape.out,
+                                   tutti__cuda_sums{up->dbias, up->leaves, up->dbias_apart,
+                                                    up->accumulate, TUTTI__CUDA_PRODUCT_RUN});
 }
 
 static tutti_status mlp_plan(tutti_context *ctx, const void *untyped, bool backward,
@@ -48,7 +48,7 @@ static tutti_status mlp_plan(tutti_context *ctx, const void *untyped, bool backw
     const int64_t rows = shape->rows;
     /* partial sums are of one leaf */
     if (!backward || rows == 0 ||
-        (args.up.in_leaves && rows / args.up.leaves % TUTTI__CUDA_SLOPE_RUN != 0))
+        (args.up.in_leaves && rows / args.up.leaves % TUTTI__CUDA_PRODUCT_RUN != 0))
         return TUTTI_OK;
     /* as linear.cu has it: bits of leaves must not depend on how many rows a call has */
     if (args.up.in_leaves) shape->rows = TUTTI__CUDA_GEMM_USUAL_ROWS;

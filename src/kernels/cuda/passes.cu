@@ -65,6 +65,7 @@ __global__ void __launch_bounds__(threads, (dz_blocks<T, wide>))
               int64_t v_stride, T *dz, int64_t dz_stride, real_of<T> *partial,
               activation_constants<real_of<T>> constants)
 {
+    start_next(); /* which sums the partial sums */
     typedef real_of<T> real;
     constexpr int width = width_of<T>;
     constexpr bool reads_v = act != TUTTI_ACT_NONE;
@@ -123,7 +124,7 @@ __global__ void __launch_bounds__(threads, (dz_blocks<T, wide>))
                 unpack<T>(at[i], where);
 #pragma unroll
                 for (int k = 0; k < width; k++)
-                    d[k] = rounded_product(d[k], slope_from_kept<T, act>(where[k], constants));
+                    d[k] = rounded_product(d[k], slope_in_sum<T, act>(where[k], constants));
                 if (dz) store(dz + r * dz_stride + first, d);
             }
 #pragma unroll
@@ -197,7 +198,8 @@ tutti_status tutti__cuda_activate_backward(const char *name, cudaStream_t stream
                                            const tutti__cuda_sums &sums)
 {
     const int64_t leaf_rows = rows / sums.leaves;
-    const int64_t run = column_run(leaf_rows, cols, dy->dtype), runs = div_up(leaf_rows, run);
+    const int64_t run = sums.run ? sums.run : column_run(leaf_rows, cols, dy->dtype);
+    const int64_t runs = div_up(leaf_rows, run);
     return with_activation(dy->dtype, activation.kind, [&](auto type, auto act) {
         using T = typename decltype(type)::type;
         using real = real_of<T>;

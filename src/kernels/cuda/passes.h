@@ -15,17 +15,18 @@ tutti_status tutti__cuda_fill_rows(const char *name, cudaStream_t stream, int64_
                                    int64_t cols, const void *bias, const tutti__matrix *y);
 
 /* Where column sums go: of each of some leaves of equally many rows, `apart` elements from a leaf's
- * to the next one's; to NULL: they are not wanted. */
+ * to the next one's; to NULL: they are not wanted.  run: rows of a partial sum; 0: column_run. */
 typedef struct tutti__cuda_sums {
     void *to;
     int leaves;
     int64_t apart;
     bool accumulate;
+    int64_t run;
 } tutti__cuda_sums;
 
 /* dz = dy act'(v), v being z if it is needed and otherwise y, and its column sums, in f64 for f64
- * and otherwise in f32; dz may be absent.  partial: scratch for a row of sums per column_run rows
- * of each leaf. */
+ * and otherwise in f32; dz may be absent.  partial: scratch for a row of sums per run of each
+ * leaf. */
 tutti_status tutti__cuda_activate_backward(const char *name, cudaStream_t stream, int64_t rows,
                                            int64_t cols, tutti__activation activation,
                                            const tutti__matrix *dy, const tutti__matrix *v,

@@ -14,6 +14,7 @@
 #include <cstring>
 
 #include "kernels/cuda/device.cuh"
+#include "kernels/cuda/product.h"
 
 /* All that the speed of a product depends on.  Both structs have no padding: they are compared and
  * sent as bytes. */
@@ -21,7 +22,7 @@ struct tuned_key {
     int64_t m, n, k, batch;
     int64_t strides[3], apart[3], outer[3]; /* apart: along batch[1]; outer: along batch[0] */
     int32_t dtype, c_dtype, activation;
-    uint8_t transposed_a, transposed_b, tf32, bias;
+    uint8_t transposed_a, transposed_b, tf32, extra; /* extra: 1 with bias, 2 with A's sums */
 };
 struct tuned_entry {
     tuned_key key;
@@ -46,7 +47,7 @@ struct tuned_header {
 };
 
 constexpr char tuned_magic[8] = {'T', 'u', 't', 't', 'i', 'T', 'u', 'n'};
-constexpr uint64_t tuned_version = 2; /* of these structs and the numbers of the ways */
+constexpr uint64_t tuned_version = 3; /* of these structs and the numbers of the ways */
 constexpr int64_t count_most = 1 << 24;
 constexpr size_t flushed_bytes = (size_t)256 << 20;
 constexpr int runs = 5;
@@ -73,7 +74,9 @@ static tuned_key key_of(const tutti__gemm *g)
             g->a.transposed,
             g->b.transposed,
             g->tf32,
-            g->bias != NULL};
+            (uint8_t)(g->bias     ? 1
+                      : g->a_sums ? 2
+                                  : 0)};
 }
 
 static const tuned_entry *find(const tutti__cuda_tuned *tuned, const tuned_key &key)
@@ -180,12 +183,15 @@ tutti_status trial::open()
                  bias = place(bias_bytes);
     const size_t z =
         place(keeps_z ? (size_t)g->m * (size_t)g->n * tutti_dtype_size(g->c.dtype) : 0);
+    const size_t runs = (size_t)g->m / TUTTI__CUDA_PRODUCT_RUN + 1; /* and a row of their sums */
+    const size_t sums = place(g->a_sums ? (runs + 1) * (size_t)g->k * sizeof(float) : 0);
     TUTTI_TRY(ctx->backend->run.alloc(ctx->device, bytes, (void **)&data));
     g->a.in.data = data + a;
     g->b.in.data = data + b;
     g->c.data = data + c;
     if (g->bias) g->bias = data + bias;
     g->z = keeps_z ? data + z : NULL;
+    if (g->a_sums) g->a_sums = (float *)(data + sums);
     TUTTI_CUDA(cudaEventCreate(&begin), name);
     TUTTI_CUDA(cudaEventCreate(&end), name);
     TUTTI_TRY(fill(a, a_bytes, dtype));

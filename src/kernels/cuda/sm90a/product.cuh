@@ -18,8 +18,9 @@
  * Sums are in the order of k, whatever the number of rows: a row's bits depend on nothing else.
  * What lies beyond a matrix is read as 0 by the copy engine, and not written.
  *
- * An epilogue is a class: `T`, the matrices' type; `b_transposed`, whether B is [n, k]; `args`, a
- * product's with what it needs; `shared`, memory of its own; and what a thread does, below. */
+ * An epilogue is a class: `T`, the matrices' type; `b_transposed`, whether B is [n, k]; `sums_a`,
+ * whether A's columns are summed too; `args`, a product's with what it needs; `shared`, memory of
+ * its own; and what a thread does, below. */
 #ifndef TUTTI_KERNELS_CUDA_SM90A_PRODUCT_CUH
 #define TUTTI_KERNELS_CUDA_SM90A_PRODUCT_CUH
 
@@ -42,6 +43,9 @@ constexpr int stage_bytes = a_bytes + b_bytes;
 constexpr int sums = tile_rows * tile_cols / (128 * multipliers); /* of a thread */
 constexpr int vectors = sums / 8;
 constexpr int busy_steps = vectors; /* which finish the tile before, a vector each */
+constexpr int summers = 2;          /* warps of the first warpgroup that sum A's columns */
+constexpr int strips = 8;
+static_assert(TUTTI__CUDA_PRODUCT_RUN * summers == tile_rows, "rows of a partial sum");
 
 template<class Epilogue>
 struct shared_memory {
@@ -244,6 +248,42 @@ struct place {
     }
 };
 
+/* Thread i of four gets word i of each. */
+static __device__ __forceinline__ void transpose(uint32_t (&word)[4])
+{
+    const int lane = threadIdx.x;
+#pragma unroll
+    for (int apart = 1; apart <= 2; apart *= 2) {
+        const bool upper = lane & apart;
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            if (i & apart) continue;
+            const uint32_t given = upper ? word[i] : word[i + apart];
+            const uint32_t got = __shfl_xor_sync(~0u, given, apart);
+            if (upper)
+                word[i] = got;
+            else
+                word[i + apart] = got;
+        }
+    }
+}
+
+/* A tile's sums, rounded, in pairs of columns: of B's that were not reordered (see describe_b). */
+template<class T>
+__device__ __forceinline__ void take_pairs(float (&from)[sums], uint32_t (&to)[vectors][4])
+{
+#pragma unroll
+    for (int v = 0; v < vectors; v += 2)
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            float *at = &from[(v * 2 + i) * 4];
+            /* after the wait */
+            asm volatile("" : "+f"(at[0]), "+f"(at[1]), "+f"(at[2]), "+f"(at[3]));
+            to[v][i] = pack_pair<T>(at[0], at[1]);
+            to[v + 1][i] = pack_pair<T>(at[2], at[3]);
+        }
+}
+
 /* A slice of a matrix [k, n] is copied in boxes of 64 columns, a row of which is 128 bytes. */
 constexpr int box_cols = 64, box_bytes = box_cols * depth * 2;
 
@@ -272,6 +312,58 @@ __device__ __forceinline__ void feed(const product_args &g, shared_memory<Epilog
                     copy_box_in_both(to_b + i * box_bytes, b, col + i * box_cols, step * depth,
                                      full);
             }
+        }
+    }
+}
+
+/* A's columns, summed by warps that have nothing else to do, from the slices that are multiplied:
+ * each sums half of the rows, a lane two columns.  Tiles beside each other have the same slices and
+ * take turns: the tensor cores leave little of shared memory's bandwidth.  args has `partial`, a
+ * row of sums for each warp's rows, or NULL, and `depth`, its columns.
+ *
+ * The order is that of the pass that sums where there is no such kernel (column_sums.cuh): strips
+ * of every eighth row, one after another. */
+template<class Epilogue>
+__device__ __forceinline__ void sum_columns(const typename Epilogue::args &g,
+                                            shared_memory<Epilogue> &shared, int half)
+{
+    using T = typename Epilogue::T;
+    const int lane = threadIdx.x % 32;
+    const uint32_t first = here(shared.stage) + half * (a_bytes / summers) + lane % 4 * 4;
+    place from;
+    for (int tile = blockIdx.x / 2; tile < g.tiles_down * g.tiles_across; tile += gridDim.x / 2) {
+        int row, col;
+        find_tile(g, tile, &row, &col);
+        const int run = row / TUTTI__CUDA_PRODUCT_RUN + half;
+        float *to = g.partial + (int64_t)run * g.depth + lane * 2;
+        const int end = run * TUTTI__CUDA_PRODUCT_RUN < g.rows ? g.depth - lane * 2 : 0;
+        int mine = g.partial ? col / tile_cols : g.steps; /* the next step that is summed here */
+#pragma unroll 1
+        for (int step = 0; step < g.steps; step++, from.next()) {
+            barrier_wait(here(&shared.full[from.stage]), from.parity);
+            if (step == mine) {
+                const uint32_t at = first + from.stage * stage_bytes;
+                float2 sum[strips] = {};
+#pragma unroll
+                for (int i = 0; i < TUTTI__CUDA_PRODUCT_RUN; i++) {
+                    uint32_t word; /* rows of 128 bytes, swizzled */
+                    asm volatile("ld.shared.b32 %0, [%1];"
+                                 : "=r"(word)
+                                 : "r"(at + (lane / 4 ^ i % 8) * 16 + i * 128));
+                    const float2 pair = unpack_pair<T>(word);
+                    sum[i % strips].x += pair.x;
+                    sum[i % strips].y += pair.y;
+                }
+#pragma unroll
+                for (int i = 1; i < strips; i++) {
+                    sum[0].x += sum[i].x;
+                    sum[0].y += sum[i].y;
+                }
+                if (step * depth < end) *(float2 *)(to + step * depth) = sum[0];
+                mine += g.tiles_across;
+            }
+            __syncwarp();
+            if (lane == 0) barrier_arrive(here(&shared.empty[from.stage]));
         }
     }
 }
@@ -380,18 +472,24 @@ __global__ void __launch_bounds__(threads, 1) __cluster_dims__(2, 1, 1)
     if (threadIdx.x == 0) {
         for (int i = 0; i < stages; i++) {
             barrier_init(here(&shared.full[i]), 1);
-            barrier_init(here(&shared.empty[i]), 2 * multipliers); /* of either block */
+            /* the multipliers of either block */
+            barrier_init(here(&shared.empty[i]), 2 * multipliers + Epilogue::sums_a * summers);
         }
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
     __syncthreads();
     cluster_sync();
     /* the registers that the first warpgroup leaves are the others' */
+    constexpr int left = Epilogue::sums_a ? 40 : 24, taken = Epilogue::sums_a ? 232 : 240;
     if (threadIdx.x < 128) {
-        asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(left));
         if (threadIdx.x == 0) feed<Epilogue>(g, shared, &a, &b);
+        if constexpr (Epilogue::sums_a) {
+            const int warp = __shfl_sync(~0u, int(threadIdx.x / 32), 0);
+            if (warp >= 1 && warp <= summers) sum_columns<Epilogue>(g, shared, warp - 1);
+        }
     } else {
-        asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
+        asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(taken));
         multiply_and_finish<Epilogue>(g, shared, __shfl_sync(~0u, int(threadIdx.x / 128), 0) - 1);
     }
     __syncwarp();
@@ -479,21 +577,22 @@ static inline tutti_status describe_b(const tutti__gemm *g, CUtensorMap *map)
         {4, {cols, 2, rows / 8, 4}, {stride, 8 * stride, 2 * stride}, {depth, 2, 16, 4}}, map);
 }
 
-/* Calls f(epilogue), or returns `otherwise` where there is none: of other types, of none, and
- * unless RELU of relu. */
-template<template<class, tutti_activation> class Epilogue, bool RELU, class F>
+/* Calls f(epilogue), or returns `otherwise` where there is none: of other types, and unless NONE of
+ * none. */
+template<template<class, tutti_activation> class Epilogue, bool NONE, class F>
 static tutti_status with_epilogue(tutti_dtype dtype, tutti_activation kind, tutti_status otherwise,
                                   F &&f)
 {
     auto of_type = [&](auto type) {
         using T = typename decltype(type)::type;
         switch (kind) {
-        case TUTTI_ACT_RELU:
-            if constexpr (RELU) return f(tutti__type<Epilogue<T, TUTTI_ACT_RELU>>{});
+        case TUTTI_ACT_NONE:
+            if constexpr (NONE) return f(tutti__type<Epilogue<T, TUTTI_ACT_NONE>>{});
             return otherwise;
 #define ACTIVATION(name)   \
     case TUTTI_ACT_##name: \
         return f(tutti__type<Epilogue<T, TUTTI_ACT_##name>>{});
+            ACTIVATION(RELU)
             ACTIVATION(LEAKY_RELU)
             ACTIVATION(GELU)
             ACTIVATION(GELU_ERF)

@@ -16,7 +16,7 @@ struct forward_epilogue {
     using args = forward_args;
     struct shared {
     };
-    static constexpr bool b_transposed = true;
+    static constexpr bool b_transposed = true, sums_a = false;
 
     uint32_t z[vectors][4];
     int row, col; /* of the first vector */
@@ -87,15 +87,15 @@ struct forward_epilogue {
     }
 };
 
-/* cuBLASLt itself has the epilogues of none and relu. */
 template<class F>
 static tutti_status with_forward(const tutti__gemm *g, tutti_status otherwise, F &&f)
 {
-    return with_epilogue<forward_epilogue, false>(g->c.dtype, g->activation.kind, otherwise, f);
+    return with_epilogue<forward_epilogue, true>(g->c.dtype, g->activation.kind, otherwise, f);
 }
 
 tutti_status tutti__cuda_product_plan(int device, const tutti__gemm *g, bool *can, bool *better)
 {
+    if (!g->b.transposed) return tutti__cuda_product_plain_plan(device, g, can, better);
     *can = *better = false;
     return with_forward(g, TUTTI_OK, [&](auto type) {
         using Epilogue = typename decltype(type)::type;
@@ -110,6 +110,7 @@ bool tutti__cuda_product_takes(const tutti__gemm *g)
 
 tutti_status tutti__cuda_product(tutti_context *ctx, const tutti__gemm *g)
 {
+    if (!g->b.transposed) return tutti__cuda_product_plain(ctx, g);
     const forward_args args = {args_of(g), g->bias,     g->c.data,
                                g->z,       g->c.stride, activation_constants<float>(g->activation)};
     return with_forward(g, TUTTI_ERR_INTERNAL, [&](auto type) {

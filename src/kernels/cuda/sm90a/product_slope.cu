@@ -10,7 +10,7 @@
 
 constexpr int warps = 4;  /* of a multiplier */
 constexpr int places = 4; /* a thread's vectors of v: one is read, the others are on their way */
-static_assert(TUTTI__CUDA_SLOPE_RUN == tile_rows / multipliers, "rows of a partial sum");
+static_assert(TUTTI__CUDA_PRODUCT_RUN == tile_rows / multipliers, "rows of a partial sum");
 
 struct slope_args : product_args {
     const void *v;
@@ -37,26 +37,6 @@ static __device__ __forceinline__ float sum_eighths(float (&of)[8])
     return of[0];
 }
 
-/* Thread i of four gets word i of each. */
-static __device__ __forceinline__ void transpose(uint32_t (&word)[4])
-{
-    const int lane = threadIdx.x;
-#pragma unroll
-    for (int apart = 1; apart <= 2; apart *= 2) {
-        const bool upper = lane & apart;
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            if (i & apart) continue;
-            const uint32_t given = upper ? word[i] : word[i + apart];
-            const uint32_t got = __shfl_xor_sync(~0u, given, apart);
-            if (upper)
-                word[i] = got;
-            else
-                word[i + apart] = got;
-        }
-    }
-}
-
 /* What a thread has of a tile's product, of which dz is not formed yet. */
 template<class Type, tutti_activation act>
 struct slope_epilogue {
@@ -67,7 +47,7 @@ struct slope_epilogue {
         float sum[2][multipliers][warps][tile_cols];
         uint4 v[places][multipliers * 128];
     };
-    static constexpr bool b_transposed = false;
+    static constexpr bool b_transposed = false, sums_a = false;
 
     uint32_t dh[vectors][4];
     float sum[8];             /* of two rows */
@@ -116,16 +96,7 @@ struct slope_epilogue {
 
     __device__ __forceinline__ void take(const args &g, shared &own, float (&from)[sums])
     {
-#pragma unroll
-        for (int v = 0; v < vectors; v += 2)
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                float *at = &from[(v * 2 + i) * 4];
-                /* after the wait */
-                asm volatile("" : "+f"(at[0]), "+f"(at[1]), "+f"(at[2]), "+f"(at[3]));
-                dh[v][i] = pack_pair<T>(at[0], at[1]);
-                dh[v + 1][i] = pack_pair<T>(at[2], at[3]);
-            }
+        take_pairs<T>(from, dh);
         row = next_row;
         tile = next_tile;
         col = tile + thread_col();
@@ -197,7 +168,7 @@ struct slope_epilogue {
 #pragma unroll
         for (int i = 0; i < warps; i++) total[i] = *(const float2 *)&sum_of[i][mine];
         if (from < g.rows && tile + mine < g.cols)
-            *(float2 *)(g.partial + (int64_t)(from / TUTTI__CUDA_SLOPE_RUN) * g.cols + tile +
+            *(float2 *)(g.partial + (int64_t)(from / TUTTI__CUDA_PRODUCT_RUN) * g.cols + tile +
                         mine) = make_float2((total[0].x + total[1].x) + (total[2].x + total[3].x),
                                             (total[0].y + total[1].y) + (total[2].y + total[3].y));
     }
@@ -208,7 +179,7 @@ template<class F>
 static tutti_status with_slope(const tutti__gemm *g, tutti_activation kind, tutti_status otherwise,
                                F &&f)
 {
-    return with_epilogue<slope_epilogue, true>(g->c.dtype, kind, otherwise, f);
+    return with_epilogue<slope_epilogue, false>(g->c.dtype, kind, otherwise, f);
 }
 
 tutti_status tutti__cuda_product_slope_plan(int device, const tutti__gemm *g,
