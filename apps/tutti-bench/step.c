@@ -145,9 +145,8 @@ static int open_exchange(model *m)
     const step_options *o = m->bench->options;
     tutti_grad_sync_desc sync = TUTTI_GRAD_SYNC_DESC_INIT;
     if (m->how == ALONE) return APP_OK;
-    if (!is_sharded(m))
-        sync.range_bytes = (size_t)o->range_mib << 20;
-    else if (m->how == MESSAGES)
+    if (!is_sharded(m)) sync.range_bytes = (size_t)o->range_mib << 20;
+    if (m->how == MESSAGES)
         sync.engine = TUTTI_ENGINE_TRANSPORT;
     else
         sync.engine = o->engine == BOTH ? TUTTI_ENGINE_COPY : (tutti_engine)o->engine;
@@ -322,6 +321,11 @@ static int measure(bench *b, double median[MODES], double calls[MODES])
     return code;
 }
 
+static const char *engine_name(const tutti_grad_sync_info *info)
+{
+    return info->engine == TUTTI_ENGINE_COPY ? "copy" : "transport";
+}
+
 static int report(const bench *b, const double median[MODES], const double calls[MODES], bool good)
 {
     const step_options *o = b->options;
@@ -340,9 +344,8 @@ static int report(const bench *b, const double median[MODES], const double calls
         APP_CHECK(tutti_grad_sync_get_info(b->models[SHARDED].sync, &of_shards));
         snprintf(sharded, sizeof sharded,
                  "%s | engine %s | sharded %.3f ms | kept %.1f %% | host %+.0f us", messages,
-                 of_shards.engine == TUTTI_ENGINE_COPY ? "copy" : "transport",
-                 1e3 * median[SHARDED], 100 * median[ALONE] / median[SHARDED],
-                 1e6 * (calls[SHARDED] - calls[ALONE]));
+                 engine_name(&of_shards), 1e3 * median[SHARDED],
+                 100 * median[ALONE] / median[SHARDED], 1e6 * (calls[SHARDED] - calls[ALONE]));
     }
     if (o->leaves)
         snprintf(reproducible, sizeof reproducible,
@@ -351,15 +354,15 @@ static int report(const bench *b, const double median[MODES], const double calls
                  100 * (median[REPRODUCIBLE] / median[o->shard ? SHARDED : FAST] - 1));
     app_say("ranks %d | transport %s | dim %lld | blocks %lld | rows a rank %lld | %s | parameters "
             "%.1f M | ranges %d | wire %s, %.3f MB a step | without exchange "
-            "%.3f ms (%.1f TFLOP/s a rank) | with exchange %.3f ms | kept %.1f %% | host %+.0f "
-            "us%s%s | sums %s",
+            "%.3f ms (%.1f TFLOP/s a rank) | with exchange %.3f ms (by %s) | kept %.1f %% | host "
+            "%+.0f us%s%s | sums %s",
             b->group->world_size, app_transport_name(tutti_comm_transport(b->comm)),
             (long long)o->dim, (long long)o->blocks, (long long)o->rows, tutti_dtype_name(o->dtype),
             (double)info.bytes / (o->dtype == TUTTI_F64 ? 8e6 : 4e6), info.ranges,
             tutti_dtype_name(wire), 1e-6 * (double)info.bytes_sent / (double)info.steps,
             1e3 * median[ALONE], 1e-12 * flop / median[ALONE], 1e3 * median[FAST],
-            100 * median[ALONE] / median[FAST], 1e6 * (calls[FAST] - calls[ALONE]), sharded,
-            reproducible, good ? "good" : "WRONG");
+            engine_name(&info), 100 * median[ALONE] / median[FAST],
+            1e6 * (calls[FAST] - calls[ALONE]), sharded, reproducible, good ? "good" : "WRONG");
     return APP_OK;
 }
 
@@ -440,8 +443,8 @@ static const app_option table[] = {
      INT(range_mib, 1 << 20)},
     {"shard", .help = "time a sharded store too", .at = offsetof(step_options, shard)},
     {"engine", "NAME",
-     "what moves a sharded store's gradients: auto, transport, copy (copy engines; the update "
-     "writes the values), or both, each timed",
+     "what moves gradients: auto, transport, copy (copy engines; a sharded store's values are "
+     "written by the update), or, with --shard, both, each timed with the sharded store",
      "auto", .kind = APP_WORD, .at = offsetof(step_options, engine), .words = engines},
     {"leaves", "N", "time reproducible mode with N leaves too", INT(leaves, TUTTI_LEAVES_MAX)},
     {"graph",
@@ -455,8 +458,8 @@ static error_t check_options(struct argp_state *state, void *given)
     const step_options *o = given;
     if (o->wire == TUTTI_BF16 && o->dtype == TUTTI_F64)
         return app_usage_error(state, "--wire bf16 does not go with --dtype f64");
-    if (app_option_given(&bench_step_command, o, "engine") && !o->shard)
-        return app_usage_error(state, "--engine requires --shard");
+    if (o->engine == BOTH && !o->shard)
+        return app_usage_error(state, "--engine both requires --shard");
     return 0;
 }
 

@@ -125,8 +125,10 @@ static int create_model(trainer *t)
 {
     tutti_params_desc desc = TUTTI_PARAMS_DESC_INIT;
     desc.master_dtype = t->options->dtype == TUTTI_F64 ? TUTTI_F64 : TUTTI_F32;
-    /* only all-reduces gain by it */
-    if (!t->options->shard) desc.gradient_memory = tutti_comm_allocator(t->comm);
+    /* NCCL's all-reduces gain by it, but copy engines, which sum where they can, cannot have it */
+    const bool one_host = t->group->local_size == t->group->world_size;
+    if (!t->options->shard && (t->options->engine == TUTTI_ENGINE_TRANSPORT || !one_host))
+        desc.gradient_memory = tutti_comm_allocator(t->comm);
     desc.shards = t->options->shard ? t->group->world_size : 0;
     desc.shard = t->options->shard ? t->group->rank : 0;
     APP_CHECK(tutti_params_create(t->ctx, &desc, &t->params));

@@ -24,14 +24,14 @@ typedef struct tutti_grad_sync_desc {
     /* 0: fast mode; otherwise reproducible mode: a power of two, world_size to TUTTI_LEAVES_MAX */
     int leaves;
     tutti_dtype wire;    /* what travels: 0, the gradients themselves; TUTTI_BF16 */
-    tutti_engine engine; /* of a sharded store; of small sums, whether all are the transport's */
+    tutti_engine engine; /* of a store; of small sums, whether all are the transport's */
 } tutti_grad_sync_desc;
 #define TUTTI_GRAD_SYNC_DESC_INIT TUTTI_DESC_INIT(tutti_grad_sync_desc)
 TUTTI_API tutti_grad_sync_desc tutti_grad_sync_desc_default(void);
 #define TUTTI_LEAVES_MAX 256
 
 /* Modes.  Fast: the transport's all-reduce, whose summation order depends on the number of ranks,
- * or for small ranges a sum in rank order (below).
+ * or a sum in rank order: by copy engines, or of small ranges (below).
  *
  * Reproducible: the global batch is always the same `leaves` blocks of rows, and the sum over them
  * is a binary tree over their numbers, so the bits of every gradient are the same for any number of
@@ -84,42 +84,50 @@ TUTTI_API tutti_grad_sync_desc tutti_grad_sync_desc_default(void);
  * device models give equal bits if each leaf's tensors begin at 256-byte boundaries, or all leaves
  * use the same addresses. */
 
-/* Wire.  With TUTTI_BF16 half the bytes travel: each rank's gradients, which are f32, are rounded
- * to it, added in f32 in rank order, and the sum is rounded again on its way to
- * all ranks.  So the sums are the same on all ranks, and those of a sharded store the same as
- * without shards; they are off by up to 2^-8 of each rank's share and of the sum.  One rank's own
- * gradients stay as they are.  TUTTI_ERR_ARG with leaves, whose bits would depend on the number of
- * ranks, and where a gradient is not f32; TUTTI_ERR_UNSUPPORTED beyond 256 ranks. */
+/* Wire.  With TUTTI_BF16 half the bytes travel (three quarters by copy engines from a store that is
+ * not sharded, whose rounded sums travel as f32): each rank's gradients, which are f32, are rounded
+ * to it, added in f32 in rank order, and the sum is rounded again on its way to all ranks.  So the
+ * sums are the same on all ranks, and those of a sharded store the same as without shards; they are
+ * off by up to 2^-8 of each rank's share and of the sum.  One rank's own gradients stay as they
+ * are.  TUTTI_ERR_ARG with leaves, whose bits would depend on the number of ranks, and where a
+ * gradient is not f32; TUTTI_ERR_UNSUPPORTED beyond 256 ranks. */
 
-/* Engines.  A sharded store's gradients can travel by the GPUs' copy engines, which take no
- * multiprocessor from backward: each rank writes into memory of the others.  New values are then
- * written there by the update's kernel; a refresh copies them.  That needs transport nccl, ranks
- * that are processes of one host, and GPUs that can write into each other's memory.  AUTO uses it
- * if transfers from each rank to the next have arrived while a kernel held every multiprocessor,
- * which tutti_grad_sync_create tries on all ranks together (it also writes the first bytes of the
- * values and gradients, and restores them, in the order of its context); otherwise, as with
- * TRANSPORT, NCCL's kernels send and receive.  COPY is TUTTI_ERR_UNSUPPORTED where ranks cannot
- * write into each other's memory, with the reason, or where the store is not sharded; with one rank
- * nothing travels, and any engine will do.  Rank 0 logs the choice, and tutti_grad_sync_info has
- * that of gradients; values whose memory cannot be shared go by the transport even so, which is
- * logged, too.  It changes no bit of a sharded store's results, and steps may be captured with
- * either.
+/* Engines.  A store's gradients can travel by the GPUs' copy engines, which take no multiprocessor
+ * from backward: each rank writes into memory of the others.  If the store is not sharded, a rank
+ * adds its slice of a range in the stream order of the context that calls ready, when two more
+ * ranges are ready, and writes the sum into the others' gradients; so a late rank holds up the
+ * others' backward, and the exchange has room for what all ranges receive.  A sharded store's new
+ * values are written by the update's kernel; a refresh copies them.  That needs transport nccl,
+ * ranks that are processes of one host, GPUs that can write into each other's memory, and, if the
+ * store is not sharded, gradients whose memory can be shared, which that of tutti_comm_allocator
+ * cannot.  AUTO uses it, unless such a store has only small sums (below), if transfers from each
+ * rank to the next have arrived while a kernel held every multiprocessor, which
+ * tutti_grad_sync_create tries on all ranks together (it also writes the first bytes of the values
+ * and gradients, and restores them, in the order of its context); otherwise, as with TRANSPORT,
+ * NCCL's kernels send and receive.  COPY is TUTTI_ERR_UNSUPPORTED where ranks cannot write into
+ * each other's memory, with the reason, or for a list of parameters; with one rank nothing travels,
+ * and any engine will do.  Rank 0 logs the choice, and tutti_grad_sync_info has that of gradients;
+ * values whose memory cannot be shared go by the transport even so, which is logged, too.  It
+ * changes no bit of a sharded store's results, nor in reproducible mode, and steps may be captured
+ * with either.
  *
  * With copy engines a rank's values are written by other ranks from the start of an update (or a
- * refresh) on to its end, in stream order of the context that it was given.  Other ranks have the
- * store's memory open until they destroy the exchange; so destroying it waits up to half a second
- * for the others to do so, and a rank should not free a store much earlier than the others: after a
- * step that failed on it only once they have destroyed the exchange, or tutti_comm_abort.  What a
- * rank had enqueued when it missed the others' deadline, or they its own, still runs: a rank that
- * comes late may find values of an incomplete update before its next call of this library fails.
+ * refresh) on to its end, in stream order of the context that it was given, and the gradients of a
+ * store that is not sharded from their ready to finish.  Other ranks have the store's memory open
+ * until they destroy the exchange; so destroying it waits up to half a second for the others to do
+ * so, and a rank should not free a store much earlier than the others: after a step that failed on
+ * it only once they have destroyed the exchange, or tutti_comm_abort.  What a rank had enqueued
+ * when it missed the others' deadline, or they its own, still runs: a rank that comes late may find
+ * values of an incomplete update before its next call of this library fails.
  *
  * Small sums.  Under the same conditions, with up to 16 ranks and any engine but TRANSPORT, sums of
  * up to 64 KiB go in one hop: a kernel of each rank writes the values into the memory of all others
  * and adds what arrives, in rank order.  These are ranges of floating-point gradients in fast mode
- * without `wire` or, with a sharded store, the sum of squares for the norm, up to 1 MiB in parts.
- * An exchange that has such sums tries them when it is created, on all ranks together; where they
- * do not work, the transport adds.  Rank 0 logs which.  They take 256 KiB for each rank, which the
- * other ranks have open; so here, too, destroying waits up to half a second for them. */
+ * without `wire`, unless copy engines move all of the exchange's, or, with a sharded store, the sum
+ * of squares for the norm, up to 1 MiB in parts.  An exchange that has such sums tries them when it
+ * is created, on all ranks together; where they do not work, the transport adds.  Rank 0 logs
+ * which.  They take 256 KiB for each rank, which the other ranks have open; so here, too,
+ * destroying waits up to half a second for them. */
 
 /* An exchange of a built store's gradients.  It keeps the communicator and the store alive.  A
  * sharded store, whose numbers must be the communicator's, has one at a time (TUTTI_ERR_STATE).
@@ -144,7 +152,8 @@ TUTTI_API void tutti_grad_sync_destroy(tutti_grad_sync **sync);
 
 /* Declares that the work enqueued on ctx so far completes the layer's gradients (a tied gradient is
  * complete when all its layers are ready).  The exchange of each range that is now complete starts
- * on a stream of its own; later work on ctx does not wait for it.  A range's calls are all on one
+ * on a stream of its own; later work on ctx does not wait for it, but with copy engines and a store
+ * that is not sharded for other ranks' parts of earlier ranges.  A range's calls are all on one
  * context, or the caller orders their streams.  Required with 0 rows too.
  *
  * Order.  Ranges are exchanged in one order, fixed at creation and the same on all ranks: that in

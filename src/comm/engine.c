@@ -19,13 +19,41 @@ tutti_status tutti__engine_all_reduce(tutti__engine *engine, int r)
                                        range->wire.dtype);
 }
 
+/* Ranges up to this size are sent whole. */
+#define WHOLE_BYTES ((size_t)64 << 10)
+/* Slices begin at multiples of this many elements, so that vectors in them are whole. */
+#define SLICE_ALIGN TUTTI_PARAM_ALIGN
+
+static int64_t slice_begin(int64_t count, int rank, int world_size)
+{
+    return rank == world_size ? count : count / SLICE_ALIGN * rank / world_size * SLICE_ALIGN;
+}
+
+bool tutti__engine_whole(const tutti__engine *engine, const tutti__engine_range *range)
+{
+    return !engine->shards && tutti__engine_bytes(range) <= WHOLE_BYTES;
+}
+
+tutti__span tutti__engine_slice(const tutti__engine *engine, const tutti__engine_range *range,
+                                int rank)
+{
+    const int world = engine->comm->world_size;
+    const tutti__span all = {0, range->gradient.count};
+    if (engine->shards) return tutti__shard_slice(&all, rank, world);
+    if (tutti__engine_whole(engine, range)) return all;
+    const int64_t begin = slice_begin(all.count, rank, world);
+    return (tutti__span){begin, slice_begin(all.count, rank + 1, world) - begin};
+}
+
 tutti_status tutti__engine_narrow(tutti__engine *engine, int r, tutti__stream stream, void *to)
 {
     const tutti_comm *comm = engine->comm;
-    const tutti__range *gradient = &engine->ranges[r].gradient;
+    const tutti__engine_range *range = &engine->ranges[r];
+    const tutti__range *gradient = &range->gradient;
     const tutti__span all = {0, gradient->count};
     tutti__span own = {gradient->count, 0};
-    if (engine->late) own = tutti__shard_slice(&all, comm->rank, comm->world_size);
+    if (tutti__engine_only_moves(engine) && !tutti__engine_whole(engine, range))
+        own = tutti__engine_slice(engine, range, comm->rank);
     const tutti__span parts[] = {{0, own.first}, {own.first + own.count, 0}};
     for (int i = 0; i < 2; i++) {
         const int64_t first = parts[i].first;
@@ -74,11 +102,20 @@ tutti_status tutti__engine_await(const tutti__engine *engine, tutti__stream stre
     return TUTTI_OK;
 }
 
-tutti_status tutti__engine_post(const tutti__engine *engine, tutti__stream stream, int word)
+tutti_status tutti__engine_post(const tutti__engine *engine, tutti__stream stream, const int *words,
+                                int count)
 {
     const tutti_comm *comm = engine->comm;
-    for (int rank = 0; rank < comm->world_size; rank++)
-        if (rank != comm->rank)
-            TUTTI_TRY(comm->transport->peers->post(engine->peers, stream, rank, word));
+    enum { ROOM = TUTTI__PEERS_WORDS_MAX };
+    tutti__post posts[ROOM];
+    const int all = comm->world_size * count;
+    int made = 0;
+    for (int i = 0; i < all; i++) {
+        const int rank = i / count;
+        if (rank != comm->rank) posts[made++] = (tutti__post){rank, words[i % count]};
+        if (made == 0 || (made < ROOM && i + 1 < all)) continue;
+        TUTTI_TRY(comm->transport->peers->post(engine->peers, stream, posts, made));
+        made = 0;
+    }
     return TUTTI_OK;
 }

@@ -31,7 +31,8 @@ typedef struct tutti__leaf_part {
 } tutti__leaf_part;
 
 /* Order of calls: open; in each step begin, issue of all ranges in order, finish; close.  An entry
- * may be NULL if there is nothing to do.  Merge, issue and advance never wait for other ranks. */
+ * may be NULL if there is nothing to do.  The host waits for no other rank in merge, issue
+ * and advance. */
 typedef struct tutti__engine_table {
     tutti_status (*open)(tutti__engine *engine);
     tutti_status (*begin)(tutti__engine *engine, tutti_context *ctx);
@@ -60,6 +61,8 @@ typedef struct tutti__engine_table {
      * peers, room: tells them that it has been added, where they wait for that. */
     tutti_status (*add)(tutti__engine *engine, int first, int last);
     tutti_status (*room)(tutti__engine *engine, tutti__stream stream);
+    /* Where sums spread: sends the range's, which this rank has added, to all others. */
+    tutti_status (*spread)(tutti__engine *engine, int range);
 } tutti__engine_table;
 
 struct tutti__engine {
@@ -77,6 +80,9 @@ struct tutti__engine {
     int at_once;            /* ranges under way at a time; 0: any number */
     int shards;             /* sharded: each rank wants the sums of its slices only; 0: all */
     bool late;              /* sums are added from finish or wait on, not during backward */
+    bool spreads;           /* copy engines: sums are added between backward's products, by the rank
+                             * that has the slice, which sends them to all */
+    char *base;             /* of the store's gradients; NULL: a list's */
     bool plain;             /* no rank's gradients lie in memory that is registered with NCCL */
     tutti_engine mover;     /* asked for */
     tutti__peers *peers;    /* copy engines move; NULL: the transport does */
@@ -106,6 +112,20 @@ static inline size_t tutti__engine_wire_bytes(const tutti__engine_range *range)
     return (size_t)range->gradient.count * tutti__size_of(range->wire.dtype);
 }
 
+/* While backward runs, the engine's stream only moves pieces, on which no sum follows there. */
+static inline bool tutti__engine_only_moves(const tutti__engine *engine)
+{
+    return engine->late || engine->spreads;
+}
+
+/* Not cut into slices: small ranges are sent whole, and every rank adds all of them. */
+bool tutti__engine_whole(const tutti__engine *engine, const tutti__engine_range *range);
+/* The elements of a range that a rank adds. */
+tutti__span tutti__engine_slice(const tutti__engine *engine, const tutti__engine_range *range,
+                                int rank);
+
+/* Where sums spread: ranges whose bf16 wires have memory of their own. */
+enum { TUTTI__WIRES = 4 };
 /* Rounds a range's gradient to bf16, as it will travel, and widens the sum (sharded: this rank's
  * slice of it) again. */
 tutti_status tutti__engine_narrow(tutti__engine *engine, int range, tutti__stream stream, void *to);
@@ -126,7 +146,14 @@ tutti_status tutti__engine_widen(const tutti__engine *engine, int range, tutti__
  * rank begins when it has awaited all pieces of the last.  That room waits for nothing but what the
  * other rank sends before the range, so that ranks never wait for each other in a circle.  In a
  * gather a rank posts room, awaits the others' room, sends and posts values, and awaits the others'
- * values: the same, but that room is posted first. */
+ * values: the same, but that room is posted first.
+ *
+ * Where sums spread, all pieces have memory of their own, and no room is awaited: a rank sends its
+ * pieces of a range, awaits the others', adds them, sends the sum, and in the end awaits the
+ * others' sums.  A sum follows the other rank's pieces of that range, in whose place it is written,
+ * and pieces of the next step the sum of this one, which was sent when those of this step had been
+ * added.  A rank awaits pieces of a range only when it has sent its own of that range and the sums
+ * of those before, which the other needs in order to send them. */
 static inline int tutti__word_piece(const tutti__engine *engine, int range, int rank)
 {
     return range * engine->comm->world_size + rank;
@@ -134,6 +161,11 @@ static inline int tutti__word_piece(const tutti__engine *engine, int range, int 
 static inline int tutti__word_room(const tutti__engine *engine, int range, int rank)
 {
     return tutti__word_piece(engine, engine->range_count + range, rank);
+}
+/* In room's place. */
+static inline int tutti__word_sum(const tutti__engine *engine, int range, int rank)
+{
+    return tutti__word_room(engine, range, rank);
 }
 static inline int tutti__word_values(const tutti__engine *engine, int rank)
 {
@@ -152,7 +184,8 @@ static inline int tutti__word_count(const tutti__engine *engine)
  * are `rows` of words of all ranks; posts this word on all other ranks. */
 tutti_status tutti__engine_await(const tutti__engine *engine, tutti__stream stream, int first,
                                  int rows, const char *operation, int64_t sequence);
-tutti_status tutti__engine_post(const tutti__engine *engine, tutti__stream stream, int word);
+tutti_status tutti__engine_post(const tutti__engine *engine, tutti__stream stream, const int *words,
+                                int count);
 
 /* start of engines without leaves: a sum in one hop, or the transport's all-reduce. */
 tutti_status tutti__engine_all_reduce(tutti__engine *engine, int range);

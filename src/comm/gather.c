@@ -72,7 +72,8 @@ tutti_status tutti__gather_begin(tutti__gather *g, tutti_context *ctx)
     TUTTI_TRY(tutti__comm_follow(comm, ctx, operation));
     g->sequence = ++comm->sequence;
     g->begun = true;
-    TUTTI_TRY(tutti__engine_post(engine, ctx->stream, tutti__word_values_room(engine, comm->rank)));
+    const int word = tutti__word_values_room(engine, comm->rank);
+    TUTTI_TRY(tutti__engine_post(engine, ctx->stream, &word, 1));
     return tutti__engine_await(engine, ctx->stream, tutti__word_values_room(engine, 0), 1,
                                operation, g->sequence);
 }
@@ -109,7 +110,8 @@ tutti_status tutti__gather_end(tutti__gather *g, tutti_context *ctx, bool writte
     TUTTI_ASSERT(g->begun);
     for (int i = 0; i < g->params->own_count && !written; i++)
         TUTTI_TRY(copy_slice(g, ctx, &g->params->own[i].span));
-    TUTTI_TRY(tutti__engine_post(engine, ctx->stream, tutti__word_values(engine, comm->rank)));
+    const int word = tutti__word_values(engine, comm->rank);
+    TUTTI_TRY(tutti__engine_post(engine, ctx->stream, &word, 1));
     TUTTI_TRY(tutti__engine_await(engine, ctx->stream, tutti__word_values(engine, 0), 1, operation,
                                   g->sequence));
     TUTTI_TRY(tutti__comm_touch(comm, ctx, operation, true));

@@ -72,7 +72,7 @@ tutti_status tutti__leaves_open_ranks(tutti__leaves *leaves, int rank, int world
     if (world_size > TUTTI__TREE_INPUTS_MAX)
         return tutti__fail(TUTTI_ERR_UNSUPPORTED,
                            "grad_sync_create: there are %d ranks, want at most %d with a sharded "
-                           "store, or with wire bf16",
+                           "store, with wire bf16, or with engine copy",
                            world_size, TUTTI__TREE_INPUTS_MAX);
     leaves->rank_roots = calloc((size_t)world_size + 1, sizeof *leaves->rank_roots);
     if (!leaves->rank_roots) return tutti__fail(TUTTI_ERR_MEMORY, "grad_sync_create: no memory");

@@ -14,6 +14,9 @@
  * communicator dies, all words of this rank are set, again and again, and its streams come free. */
 typedef struct tutti__peers tutti__peers;
 enum { TUTTI__PEERS_WORDS_MAX = 64 };
+typedef struct tutti__post {
+    int rank, word; /* whose, which */
+} tutti__post;
 
 typedef struct tutti__peers_table {
     /* Collective.  *peers NULL: the ranks cannot share memory, and `why` says why, the same on all
@@ -33,9 +36,10 @@ typedef struct tutti__peers_table {
     tutti_status (*prove)(tutti__peers *peers, void *own, void *const *theirs, bool *works,
                           bool *engines, char *why, size_t size);
 
-    /* Sets a word of another rank once all that the stream has been given is done, and can be seen
-     * there. */
-    tutti_status (*post)(tutti__peers *peers, tutti__stream stream, int rank, int word);
+    /* Sets words of other ranks, TUTTI__PEERS_WORDS_MAX at most, once all that the stream has been
+     * given is done, and can be seen there. */
+    tutti_status (*post)(tutti__peers *peers, tutti__stream stream, const tutti__post *posts,
+                         int count);
     /* What the stream is given from now on follows the posts of these own words, of which there are
      * TUTTI__PEERS_WORDS_MAX at most. */
     tutti_status (*await)(tutti__peers *peers, tutti__stream stream, const int *words, int count,

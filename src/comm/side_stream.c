@@ -44,7 +44,7 @@ tutti_status tutti__side_land(tutti__side_stream *side, const tutti__engine *eng
     if (engine->narrow && engine->staged)
         TUTTI_TRY(run->copy(device, side->stream, engine->narrowed, range->wire.data,
                             tutti__engine_wire_bytes(range)));
-    if (engine->narrow && !engine->late)
+    if (engine->narrow && !tutti__engine_only_moves(engine))
         TUTTI_TRY(tutti__engine_widen(engine, r, side->stream,
                                       engine->staged ? engine->narrowed : range->wire.data));
     else if (!engine->narrow && range->wire.data != range->gradient.data)

@@ -3,7 +3,11 @@
  * host, so all of it can be captured.
  * Late sums (of a sharded store): during backward the ranges' pieces only travel.  A kernel that
  * adds them would wait for multiprocessors until a product ends, and the next pieces with it; so
- * finish adds them, or wait those up to its range, on a second stream of the engine's. */
+ * finish adds them, or wait those up to its range, on a second stream of the engine's.
+ * Sums that spread (of other stores, by copy engines) travel back to all ranks, for which there
+ * would be no time after backward.  So they are added on the caller's stream, between two of its
+ * products, when the next ranges are ready and their pieces have most likely arrived; the second
+ * stream waits for the others' sums. */
 #include <stdlib.h>
 
 #include "comm/follow.h"
@@ -12,10 +16,15 @@
 
 static const char operation[] = "gradient exchange";
 
+/* Ranges that are ready after one whose sum spreads, before it is added. */
+#define AHEAD 2
+
 typedef struct state {
     tutti__side_stream side;
-    tutti__side_stream late; /* adds late sums; `side` then only moves their pieces */
-    int added;               /* late sums that are enqueued in this step */
+    tutti__side_stream late; /* late sums are added here; awaits sums that spread */
+    int added;               /* late or spread sums that are enqueued in this step */
+    int landed;              /* sums that spread: those that are awaited */
+    tutti__event spread;     /* in a capture: the last one that was sent */
     bool joined;             /* the last step was joined outside of a capture */
 } state;
 
@@ -23,7 +32,7 @@ typedef struct state {
 static tutti__side_stream *sums_of(const tutti__engine *engine)
 {
     state *s = engine->state;
-    return engine->late ? &s->late : &s->side;
+    return tutti__engine_only_moves(engine) ? &s->late : &s->side;
 }
 
 static tutti_status stream_open(tutti__engine *engine)
@@ -31,8 +40,10 @@ static tutti_status stream_open(tutti__engine *engine)
     state *s = engine->state = calloc(1, sizeof *s);
     if (!s) return tutti__fail(TUTTI_ERR_MEMORY, "grad_sync_create: no memory");
     TUTTI_TRY(tutti__side_open(&s->side, engine));
-    if (engine->late) TUTTI_TRY(tutti__side_open(&s->late, engine));
-    return engine->peers ? engine->table->room(engine, s->late.stream) : TUTTI_OK;
+    if (tutti__engine_only_moves(engine)) TUTTI_TRY(tutti__side_open(&s->late, engine));
+    if (engine->spreads)
+        TUTTI_TRY(engine->comm->backend->run.event_create(engine->comm->device, false, &s->spread));
+    return engine->table->room ? engine->table->room(engine, s->late.stream) : TUTTI_OK;
 }
 
 static tutti_status capturing_of(const tutti__engine *engine, tutti__stream stream, bool *capturing)
@@ -45,7 +56,7 @@ static tutti_status stream_begin(tutti__engine *engine, tutti_context *ctx)
     state *s = engine->state;
     tutti_comm *comm = engine->comm;
     bool capturing = true;
-    s->added = 0;
+    s->added = s->landed = 0;
     TUTTI_TRY(tutti__comm_follow(comm, ctx, operation));
     if (s->joined) TUTTI_TRY(capturing_of(engine, ctx->stream, &capturing));
     /* The caller may run ahead of the device by one step only: while a rank is missing, more
@@ -55,12 +66,56 @@ static tutti_status stream_begin(tutti__engine *engine, tutti_context *ctx)
                : tutti__wait_device(comm, sums_of(engine)->join, NULL, operation, comm->sequence);
 }
 
-/* The moves of a range whose sum is late are enqueued. */
+/* The moves of a range's pieces are enqueued. */
 static tutti_status mark_moved(tutti__engine *engine, int r)
 {
     const state *s = engine->state;
     const tutti_comm *comm = engine->comm;
     return comm->backend->run.event_record(comm->device, s->side.summed[r], s->side.stream);
+}
+
+/* Sums that spread: adds this rank's slices of the ranges up to this one, which have been issued,
+ * and sends them. */
+static tutti_status add_between(tutti__engine *engine, tutti_context *ctx, int last)
+{
+    state *s = engine->state;
+    tutti_comm *comm = engine->comm;
+    const tutti__runtime *run = &comm->backend->run;
+    bool capturing;
+    if (s->added > last) return TUTTI_OK;
+    TUTTI_TRY(capturing_of(engine, ctx->stream, &capturing));
+    for (; s->added <= last; s->added++) {
+        const int r = s->added;
+        tutti__work *work = &engine->ranges[r].work;
+        /* other ranks wait for this one's pieces meanwhile, and for the sums before: in a graph
+         * only what it waits for is sure to come first */
+        TUTTI_TRY(run->stream_wait_event(ctx->device, ctx->stream, s->side.summed[r]));
+        if (capturing && r > 0)
+            TUTTI_TRY(run->stream_wait_event(ctx->device, ctx->stream, s->spread));
+        TUTTI_TRY(tutti__engine_await(engine, ctx->stream, tutti__word_piece(engine, r, 0), 1,
+                                      operation, work->sequence));
+        TUTTI_TRY(tutti__comm_touch(comm, ctx, operation, false));
+        work->stream = ctx->stream;
+        TUTTI_TRY(engine->table->add(engine, r, r));
+        work->stream = s->side.stream;
+        TUTTI_TRY(tutti__side_fork(&s->side, ctx));
+        TUTTI_TRY(engine->table->spread(engine, r));
+        if (capturing) TUTTI_TRY(run->event_record(ctx->device, s->spread, s->side.stream));
+    }
+    return TUTTI_OK;
+}
+
+/* Sums that spread: rounds a range on the caller's stream, where it waits for no multiprocessor,
+ * when the one whose wire it takes has been sent. */
+static tutti_status narrow_between(tutti__engine *engine, tutti_context *ctx, int r)
+{
+    state *s = engine->state;
+    const tutti__runtime *run = &engine->comm->backend->run;
+    if (r >= TUTTI__WIRES)
+        TUTTI_TRY(
+            run->stream_wait_event(ctx->device, ctx->stream, s->side.summed[r - TUTTI__WIRES]));
+    TUTTI_TRY(tutti__engine_narrow(engine, r, ctx->stream, engine->ranges[r].wire.data));
+    return tutti__side_fork(&s->side, ctx);
 }
 
 static tutti_status stream_issue(tutti__engine *engine, tutti_context *ctx, int first, int last)
@@ -71,18 +126,21 @@ static tutti_status stream_issue(tutti__engine *engine, tutti_context *ctx, int 
         tutti__work *work = &engine->ranges[r].work;
         work->stream = s->side.stream;
         TUTTI_TRY(tutti__timeline_mark(engine->times, TUTTI__MOMENT_BEGIN, r, work->stream));
-        if (engine->narrow)
+        if (engine->narrow && engine->spreads)
+            TUTTI_TRY(narrow_between(engine, ctx, r));
+        else if (engine->narrow)
             TUTTI_TRY(tutti__engine_narrow(engine, r, work->stream, engine->ranges[r].wire.data));
         bool another = true;
         for (work->round = 0; another; work->round++) {
             TUTTI_TRY(engine->table->start(engine, r));
             another = false;
-            if (engine->late) break;
+            if (tutti__engine_only_moves(engine)) break;
             if (engine->table->arrived) TUTTI_TRY(engine->table->arrived(engine, r, &another));
         }
-        TUTTI_TRY(engine->late ? mark_moved(engine, r) : tutti__side_land(&s->side, engine, r));
+        TUTTI_TRY(tutti__engine_only_moves(engine) ? mark_moved(engine, r)
+                                                   : tutti__side_land(&s->side, engine, r));
     }
-    return TUTTI_OK;
+    return engine->spreads ? add_between(engine, ctx, last - AHEAD) : TUTTI_OK;
 }
 
 /* Copy engines: waits for the pieces of the ranges from *arrived on, and moves it behind them.
@@ -122,22 +180,40 @@ static tutti_status add_late(tutti__engine *engine, int last)
     return TUTTI_OK;
 }
 
-static tutti_status stream_wait(tutti__engine *engine, tutti_context *ctx, int first, int last)
-{
-    if (engine->in_step) TUTTI_TRY(add_late(engine, last));
-    TUTTI_TRY(tutti__side_wait(sums_of(engine), ctx, first, last));
-    return tutti__comm_touch(engine->comm, ctx, operation, !engine->in_step);
-}
-
-/* What follows on the stream of late sums follows the moves, too. */
+/* What follows on the second stream follows the moves, too. */
 static tutti_status join_moves(tutti__engine *engine)
 {
     state *s = engine->state;
     const tutti__runtime *run = &engine->comm->backend->run;
     const int device = engine->comm->device;
-    if (!engine->late) return TUTTI_OK;
+    if (!tutti__engine_only_moves(engine)) return TUTTI_OK;
     TUTTI_TRY(run->event_record(device, s->side.join, s->side.stream));
     return run->stream_wait_event(device, s->late.stream, s->side.join);
+}
+
+/* Sums that spread: adds those up to this range, and waits for the others'.  Other ranks wait for
+ * what this one has sent meanwhile. */
+static tutti_status land_spread(tutti__engine *engine, tutti_context *ctx, int last)
+{
+    state *s = engine->state;
+    const int first = s->landed;
+    if (!engine->spreads || first > last) return TUTTI_OK;
+    TUTTI_TRY(add_between(engine, ctx, last));
+    TUTTI_TRY(join_moves(engine));
+    TUTTI_TRY(tutti__engine_await(engine, s->late.stream, tutti__word_sum(engine, first, 0),
+                                  last + 1 - first, operation, engine->ranges[last].work.sequence));
+    for (; s->landed <= last; s->landed++) TUTTI_TRY(tutti__side_land(&s->late, engine, s->landed));
+    return TUTTI_OK;
+}
+
+static tutti_status stream_wait(tutti__engine *engine, tutti_context *ctx, int first, int last)
+{
+    if (engine->in_step) {
+        TUTTI_TRY(add_late(engine, last));
+        TUTTI_TRY(land_spread(engine, ctx, last));
+    }
+    TUTTI_TRY(tutti__side_wait(sums_of(engine), ctx, first, last));
+    return tutti__comm_touch(engine->comm, ctx, operation, !engine->in_step);
 }
 
 static tutti_status stream_finish(tutti__engine *engine, tutti_context *ctx)
@@ -146,8 +222,9 @@ static tutti_status stream_finish(tutti__engine *engine, tutti_context *ctx)
     bool capturing;
     if (engine->range_count == 0) return TUTTI_OK;
     TUTTI_TRY(add_late(engine, engine->range_count - 1));
-    if (engine->peers) TUTTI_TRY(engine->table->room(engine, s->late.stream));
-    TUTTI_TRY(join_moves(engine));
+    TUTTI_TRY(land_spread(engine, ctx, engine->range_count - 1));
+    if (engine->table->room) TUTTI_TRY(engine->table->room(engine, s->late.stream));
+    if (engine->late) TUTTI_TRY(join_moves(engine));
     TUTTI_TRY(tutti__side_join(sums_of(engine), ctx));
     TUTTI_TRY(capturing_of(engine, ctx->stream, &capturing));
     s->joined = !capturing;
@@ -181,6 +258,7 @@ static bool stream_close(tutti__engine *engine)
     if (comm->dead) return false;
     tutti__side_close(&s->side, engine);
     tutti__side_close(&s->late, engine);
+    if (s->spread) comm->backend->run.event_destroy(comm->device, s->spread);
     free(s);
     return true;
 }

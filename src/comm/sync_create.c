@@ -12,10 +12,12 @@ tutti_grad_sync_desc tutti_grad_sync_desc_default(void)
     return (tutti_grad_sync_desc)TUTTI_GRAD_SYNC_DESC_INIT;
 }
 
-static tutti_status desc_check(const tutti_grad_sync_desc *given, int world_size, bool sharded,
-                               bool on_stream, tutti_grad_sync_desc *own)
+static tutti_status desc_check(const tutti_grad_sync_desc *given, int world_size,
+                               const tutti_params *params, bool on_stream,
+                               tutti_grad_sync_desc *own)
 {
     TUTTI_TRY(tutti__desc_read(own, sizeof *own, given, "grad_sync_create"));
+    const bool sharded = params && params->desc.shards;
     TUTTI_REQUIRE(!sharded || (own->range_bytes == 0 && own->last_range_bytes == 0),
                   "grad_sync_create: range_bytes and last_range_bytes are %zu and %zu, want 0: a "
                   "sharded store has ranges already",
@@ -37,11 +39,21 @@ static tutti_status desc_check(const tutti_grad_sync_desc *given, int world_size
                   own->leaves);
     TUTTI_REQUIRE((int)own->engine >= TUTTI_ENGINE_AUTO && own->engine <= TUTTI_ENGINE_COPY,
                   "grad_sync_create: engine is %d, want auto, transport or copy", (int)own->engine);
-    if (own->engine == TUTTI_ENGINE_COPY && world_size > 1 && !(sharded && on_stream))
+    if (own->engine == TUTTI_ENGINE_COPY && world_size > 1 && !(params && on_stream))
         return tutti__fail(TUTTI_ERR_UNSUPPORTED,
                            "grad_sync_create: engine is copy, which wants %s",
-                           sharded ? "transport nccl" : "a sharded store");
+                           params ? "transport nccl" : "a store, not a list");
     return TUTTI_OK;
+}
+
+/* Whether sums of a store that is not sharded may spread, as far as this rank knows. */
+static bool may_spread(const tutti_grad_sync *sync, const tutti_params *params)
+{
+    const tutti_comm *comm = sync->comm;
+    const int world = comm->world_size;
+    return comm->transport->peers && world > 1 && params && !params->desc.shards &&
+           (world <= TUTTI__TREE_INPUTS_MAX || sync->desc.engine == TUTTI_ENGINE_COPY) &&
+           sync->desc.engine != TUTTI_ENGINE_TRANSPORT;
 }
 
 /* Checks the descriptor and the store or list, without the other ranks. */
@@ -51,7 +63,7 @@ static tutti_status check_and_collect(tutti_grad_sync *sync, tutti_context *ctx,
 {
     tutti_comm *comm = sync->comm;
     TUTTI_TRY(tutti__comm_context_check(comm, ctx, "grad_sync_create"));
-    TUTTI_TRY(desc_check(desc, comm->world_size, params && params->desc.shards,
+    TUTTI_TRY(desc_check(desc, comm->world_size, params,
                          comm->transport->style == TUTTI__STYLE_STREAM, &sync->desc));
     if (from_list) {
         TUTTI_REQUIRE(count >= 0, "grad_sync_create: count is %d, want >= 0", count);
@@ -64,7 +76,8 @@ static tutti_status check_and_collect(tutti_grad_sync *sync, tutti_context *ctx,
         TUTTI_TRY(tutti__shard_check(params, comm));
     }
     const bool in_rank_order =
-        ((params && params->desc.shards) || sync->desc.wire) && !sync->desc.leaves;
+        ((params && params->desc.shards) || sync->desc.wire || may_spread(sync, params)) &&
+        !sync->desc.leaves;
     TUTTI_TRY(in_rank_order ? tutti__leaves_open_ranks(&sync->leaves, comm->rank, comm->world_size)
                             : tutti__leaves_open(&sync->leaves, sync->desc.leaves, comm->rank,
                                                  comm->world_size));
@@ -142,6 +155,36 @@ static tutti_status find_plain(tutti_comm *comm, const tutti_params *params, boo
     return tutti__comm_all(comm, !params->desc.gradient_memory.alloc, "grad_sync_create", plain);
 }
 
+/* Collective: decides whether sums spread, where copy engines work.  That wants a store on all
+ * ranks with its gradients at the same places, and more than small sums, which one hop sums. */
+static tutti_status find_spread(tutti_grad_sync *sync, const tutti_params *params)
+{
+    tutti__engine *engine = &sync->engine;
+    tutti_comm *comm = sync->comm;
+    char ranks[160];
+    int differ, first;
+    const bool asked = sync->desc.engine == TUTTI_ENGINE_COPY;
+    bool all, large = sync->leaves.total || engine->narrow || asked;
+    uint64_t places = TUTTI__HASH_START;
+    if (!comm->transport->peers || comm->world_size == 1) return TUTTI_OK;
+    for (int r = 0; r < engine->range_count; r++) {
+        const tutti__range *range = &engine->ranges[r].gradient;
+        const int64_t place = params ? range->data - (char *)params->grad : 0;
+        places = tutti__hash(places, &place, sizeof place);
+        large = large || !tutti__hop_fits(range->count, range->dtype);
+    }
+    TUTTI_TRY(tutti__comm_compare(comm, &places, 1, "grad_sync_create", &differ, &first, ranks,
+                                  sizeof ranks));
+    TUTTI_TRY(tutti__comm_all(comm, may_spread(sync, params), "grad_sync_create", &all));
+    engine->spreads = all && differ < 0 && large && engine->range_count > 0;
+    if (asked && !engine->shards && differ >= 0)
+        return tutti__fail(TUTTI_ERR_UNSUPPORTED,
+                           "grad_sync_create: engine is copy, but gradients of %s lie at other "
+                           "places in their store than rank 0's",
+                           ranks);
+    return TUTTI_OK;
+}
+
 /* Whether there are sums that can go in one hop, the same on all ranks. */
 static bool has_small_sums(const tutti__engine *engine, const tutti_params *params)
 {
@@ -172,8 +215,10 @@ static tutti_status open_engine(tutti_grad_sync *sync, const tutti_params *param
     engine->carrier = carriers[style];
     engine->shards = params ? params->desc.shards : 0;
     engine->narrow = sync->desc.wire && comm->world_size > 1;
-    const bool tree =
-        sync->leaves.total || engine->narrow || (engine->shards && style != TUTTI__STYLE_LOCAL);
+    engine->base = params ? params->grad : NULL;
+    TUTTI_TRY(tutti_comm_agree(comm, find_spread(sync, params)));
+    const bool tree = sync->leaves.total || engine->narrow || engine->spreads ||
+                      (engine->shards && style != TUTTI__STYLE_LOCAL);
     engine->table = tree ? &tutti__tree_engine : engine->carrier;
     engine->late = engine->shards > 1 && style == TUTTI__STYLE_STREAM;
     engine->mover = sync->desc.engine;
@@ -181,7 +226,8 @@ static tutti_status open_engine(tutti_grad_sync *sync, const tutti_params *param
     tutti_status status = TUTTI_OK;
     if (sync->desc.timeline)
         status = tutti__timeline_open(comm, engine->range_count, &engine->times);
-    if (engine->late) status = tutti_comm_agree(comm, status); /* since its open is collective */
+    if (tutti__engine_only_moves(engine))
+        status = tutti_comm_agree(comm, status); /* since its open is collective */
     if (status == TUTTI_OK && engine->table->open) status = engine->table->open(engine);
     if (status == TUTTI_OK) status = tutti__run_open(sync);
     TUTTI_TRY(tutti_comm_agree(comm, status));
@@ -215,7 +261,7 @@ static tutti_status create(tutti_context *ctx, tutti_comm *comm, tutti_params *p
         tutti__hold(&comm->holders);
         status = check_and_collect(made, ctx, params, list, count, from_list, desc);
         /* what is tried on the device wants it idle; the values are written for a moment */
-        if (status == TUTTI_OK && params && params->desc.shards > 1)
+        if (status == TUTTI_OK && params && (params->desc.shards > 1 || may_spread(made, params)))
             status = tutti_context_synchronize(ctx);
     }
     status = tutti_comm_agree(comm, status);
@@ -223,7 +269,7 @@ static tutti_status create(tutti_context *ctx, tutti_comm *comm, tutti_params *p
     if (status == TUTTI_OK) status = tutti__gradients_compare(&made->gradients, comm);
     if (status == TUTTI_OK) status = tutti_comm_agree(comm, cut_ranges(made, params));
     if (status == TUTTI_OK) status = open_engine(made, params);
-    if (status == TUTTI_OK && made->engine.peers)
+    if (status == TUTTI_OK && made->engine.peers && made->engine.shards)
         status = tutti__gather_open(&made->gather, &made->engine, params);
     if (status != TUTTI_OK) {
         if (made && made->comm) tutti_grad_sync_destroy(&made);

@@ -1,5 +1,5 @@
-/* The engine of reproducible mode, and of sharded stores: the transport's engine with other
- * operations for a range.
+/* The engine of reproducible mode, of sharded stores, and of copy engines: the transport's engine
+ * with other operations for a range.
  * Leaves merge on the caller's stream; then a range is summed over the ranks in two swaps.  In the
  * first each rank sends every other rank that rank's slice of all its own roots; each adds what it
  * received in the order of the tree; in the second it sends the sum to all.  A small range is sent
@@ -7,18 +7,14 @@
  * the bytes.  A sharded store's ranges have no second swap, and without leaves, there and where
  * gradients travel in bf16, each rank's gradient is a root, which are added in rank order.  On a
  * stream they are added late, so that what is received has room for all ranges: with copy engines
- * in the gradients themselves, where the range before was sent, if they fit and it has no
- * padding. */
+ * in the gradients themselves, where the range before was sent, if they fit and it has no padding.
+ * Copy engines write the sums of other stores into all gradients instead of a second swap. */
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "comm/agree.h"
 #include "comm/engine.h"
 
-/* Ranges up to this size are sent whole. */
-#define WHOLE_BYTES ((size_t)64 << 10)
-/* Slices begin at multiples of this many elements, so that vectors in them are whole. */
-#define SLICE_ALIGN TUTTI_PARAM_ALIGN
 /* Ranges that a kernel adds at once. */
 #define ALIKE_MAX 4096
 
@@ -42,34 +38,23 @@ typedef struct slice {
  * what it receives. */
 #define SHARDED_AT_ONCE 2
 
-static bool whole(const tutti__engine *engine, const tutti__engine_range *range)
-{
-    return !engine->shards && tutti__engine_bytes(range) <= WHOLE_BYTES;
-}
-
-static int64_t slice_begin(int64_t count, int rank, int world_size)
-{
-    return rank == world_size ? count : count / SLICE_ALIGN * rank / world_size * SLICE_ALIGN;
-}
-
 /* The elements that a rank adds. */
 static slice slice_of(const tutti__engine *engine, const tutti__engine_range *range, int rank)
 {
-    const int world = engine->comm->world_size;
-    const int64_t count = range->gradient.count;
-    if (whole(engine, range)) return (slice){0, count};
-    if (engine->shards) {
-        const tutti__span all = {0, count}, own = tutti__shard_slice(&all, rank, world);
-        return (slice){own.first, own.first + own.count};
-    }
-    return (slice){slice_begin(count, rank, world), slice_begin(count, rank + 1, world)};
+    const tutti__span own = tutti__engine_slice(engine, range, rank);
+    return (slice){own.first, own.first + own.count};
 }
 
-/* Late: the same on all ranks, as much as the largest, which is rank 0's. */
+/* Where pieces only move: the same on all ranks, as much as the largest. */
 static size_t slice_bytes(const tutti__engine *engine, const tutti__engine_range *range)
 {
-    slice own = slice_of(engine, range, engine->late ? 0 : engine->comm->rank);
-    return ((size_t)(own.end - own.begin) * tutti__size_of(range->wire.dtype) + 255) / 256 * 256;
+    const bool same = tutti__engine_only_moves(engine);
+    int64_t most = 0;
+    for (int rank = 0; rank < engine->comm->world_size; rank++) {
+        const int64_t count = tutti__engine_slice(engine, range, rank).count;
+        if ((same || rank == engine->comm->rank) && count > most) most = count;
+    }
+    return ((size_t)most * tutti__size_of(range->wire.dtype) + 255) / 256 * 256;
 }
 
 /* Where this rank's root k of a range, 0 the oldest, is sent from. */
@@ -85,7 +70,7 @@ static bool in_gradients(const tutti__engine *engine, int r)
 {
     const tree *t = engine->tree;
     const tutti__engine_range *range = &engine->ranges[r], *before = range - 1;
-    if (!t->shared || r == 0 || !before->gradient.whole) return false;
+    if (!t->shared || engine->spreads || r == 0 || !before->gradient.whole) return false;
     const slice largest = slice_of(engine, range, 0);
     const slice least = slice_of(engine, before, engine->comm->world_size - 1);
     return largest.end - largest.begin <= least.end - least.begin;
@@ -205,7 +190,7 @@ static tutti_status tree_push(tutti__engine *engine, int r)
     const tutti__engine_range *range = &engine->ranges[r];
     const tutti__stream stream = range->work.stream;
     const size_t size = tutti__size_of(range->wire.dtype);
-    if (r == 0 || in_gradients(engine, r))
+    if (!engine->spreads && (r == 0 || in_gradients(engine, r)))
         TUTTI_TRY(tutti__engine_await(engine, stream, tutti__word_room(engine, r, 0), 1,
                                       "gradient exchange", range->work.sequence));
     for (int i = 1; i < comm->world_size; i++) {
@@ -216,18 +201,40 @@ static tutti_status tree_push(tutti__engine *engine, int r)
             TUTTI_TRY(comm->backend->run.copy(comm->device, stream, received_by(engine, r, peer, k),
                                               own_root(engine, range, k) + skip, bytes));
         engine->bytes_sent += (int64_t)bytes * engine->roots;
-        TUTTI_TRY(comm->transport->peers->post(engine->peers, stream, peer,
-                                               tutti__word_piece(engine, r, comm->rank)));
     }
+    int words[] = {tutti__word_piece(engine, r, comm->rank), 0}, count = 1;
     if (r + 1 < engine->range_count && in_gradients(engine, r + 1))
-        return tutti__engine_post(engine, stream, tutti__word_room(engine, r + 1, comm->rank));
-    return TUTTI_OK;
+        words[count++] = tutti__word_room(engine, r + 1, comm->rank);
+    return tutti__engine_post(engine, stream, words, count);
+}
+
+/* Copy engines: writes the sum of this rank's slice into the other ranks' gradients. */
+static tutti_status tree_spread(tutti__engine *engine, int r)
+{
+    tutti_comm *comm = engine->comm;
+    const tree *t = engine->tree;
+    const tutti__engine_range *range = &engine->ranges[r];
+    const slice own = slice_of(engine, range, comm->rank);
+    const size_t size = tutti__size_of(range->gradient.dtype);
+    const char *from = range->gradient.data + (size_t)own.begin * size;
+    const size_t place = (size_t)(from - engine->base);
+    const size_t bytes =
+        tutti__engine_whole(engine, range) ? 0 : (size_t)(own.end - own.begin) * size;
+    for (int i = 1; i < comm->world_size && bytes > 0; i++) {
+        const int peer = (comm->rank + i) % comm->world_size;
+        TUTTI_TRY(comm->backend->run.copy(comm->device, range->work.stream,
+                                          (char *)t->gradients_of[peer] + place, from, bytes));
+        engine->bytes_sent += (int64_t)bytes;
+    }
+    const int word = tutti__word_sum(engine, r, comm->rank);
+    return tutti__engine_post(engine, range->work.stream, &word, 1);
 }
 
 /* Of the first range, and of all whose pieces have memory of their own. */
 static tutti_status tree_room(tutti__engine *engine, tutti__stream stream)
 {
-    return tutti__engine_post(engine, stream, tutti__word_room(engine, 0, engine->comm->rank));
+    const int word = tutti__word_room(engine, 0, engine->comm->rank);
+    return tutti__engine_post(engine, stream, &word, 1);
 }
 
 /* Round 0 exchanges the roots, round 1 the sums of the slices. */
@@ -298,7 +305,7 @@ static tutti_status add_slices(tutti__engine *engine, const tutti__engine_range 
     const slice own = slice_of(engine, range, engine->comm->rank);
     const size_t skip = (size_t)own.begin * tutti__size_of(range->wire.dtype);
     /* the wire of this range has been used since; what travels, and the sum, are rounded */
-    const bool rounds = engine->late && engine->narrow;
+    const bool rounds = tutti__engine_only_moves(engine) && engine->narrow;
     char *own_data =
         rounds ? range->gradient.data + (size_t)own.begin * tutti__size_of(range->gradient.dtype)
                : range->wire.data + skip;
@@ -332,7 +339,7 @@ static tutti_status tree_arrived(tutti__engine *engine, int r, bool *another)
 {
     const tutti__engine_range *range = &engine->ranges[r];
     if (range->work.round == 1) return TUTTI_OK;
-    *another = !whole(engine, range) && !engine->shards;
+    *another = !tutti__engine_whole(engine, range) && !engine->shards;
     return add_slices(engine, range, 1, 0, 0);
 }
 
@@ -379,11 +386,12 @@ static tutti_status open_slots(tutti__engine *engine, tree *t)
 }
 
 /* Wires in bf16: on a stream, which processes one range at a time, and for what is staged, memory
- * of the largest. */
+ * of the largest; where sums spread, of some. */
 static tutti_status open_narrowed(tutti__engine *engine)
 {
     tutti_comm *comm = engine->comm;
     const bool all = comm->transport->style == TUTTI__STYLE_HOST && !engine->staged;
+    const size_t places = engine->spreads ? TUTTI__WIRES : 1;
     size_t bytes = 0;
     for (int r = 0; r < engine->range_count; r++) {
         tutti__engine_range *range = &engine->ranges[r];
@@ -391,11 +399,11 @@ static tutti_status open_narrowed(tutti__engine *engine)
         if (all || one > bytes) bytes = all ? bytes + one : one;
     }
     void *memory = NULL;
-    if (bytes > 0) TUTTI_TRY(comm->backend->run.alloc(comm->device, bytes, &memory));
+    if (bytes > 0) TUTTI_TRY(comm->backend->run.alloc(comm->device, places * bytes, &memory));
     char *at = engine->narrowed = memory;
-    engine->bytes_held += (int64_t)bytes;
+    engine->bytes_held += (int64_t)(places * bytes);
     for (int r = 0; r < engine->range_count; r++) {
-        engine->ranges[r].wire.data = at;
+        engine->ranges[r].wire.data = at + (size_t)r % places * bytes;
         if (all) at += (tutti__engine_wire_bytes(&engine->ranges[r]) + 255) / 256 * 256;
     }
     return TUTTI_OK;
@@ -418,16 +426,18 @@ static void measure_received(tutti__engine *engine, tree *t)
             t->ahead[r] + (in_gradients(engine, r) ? 0 : slice_bytes(engine, &engine->ranges[r]));
 }
 
-/* Gradients whose memory cannot be shared receive nothing. */
-static tutti_status share_gradients(tutti__engine *engine, tree *t)
+/* Gradients whose memory cannot be shared receive nothing: no pieces, and no sums. */
+static tutti_status share_gradients(tutti__engine *engine, tree *t, char *why, size_t size)
 {
     tutti_comm *comm = engine->comm;
-    char *first = engine->ranges[0].gradient.data, why[192] = "";
-    if (engine->narrow || engine->leaves->roots != comm->world_size) return TUTTI_OK;
-    TUTTI_TRY(comm->transport->peers->share(engine->peers, first, first, t->gradients_of,
-                                            &t->shared, why, sizeof why));
-    if (!t->shared && comm->rank == 0)
+    const bool pieces = !engine->narrow && engine->leaves->roots == comm->world_size;
+    if (!engine->spreads && !pieces) return TUTTI_OK;
+    TUTTI_TRY(comm->transport->peers->share(engine->peers, engine->base, engine->base,
+                                            t->gradients_of, &t->shared, why, size));
+    if (engine->spreads || t->shared) return TUTTI_OK;
+    if (comm->rank == 0)
         tutti__log(TUTTI_LOG_INFO, "a sharded store's exchange takes memory of its own: %s", why);
+    why[0] = 0;
     return TUTTI_OK;
 }
 
@@ -444,10 +454,11 @@ static tutti_status try_peers(tutti__engine *engine, tree *t, char *why, size_t 
     }
     TUTTI_TRY(table->open(comm, tutti__word_count(engine), &engine->peers, why, size));
     if (!engine->peers) return TUTTI_OK;
-    TUTTI_TRY(share_gradients(engine, t));
+    TUTTI_TRY(share_gradients(engine, t, why, size));
     measure_received(engine, t);
     const size_t bytes = others * t->ahead[engine->range_count];
-    TUTTI_TRY(table->alloc(engine->peers, bytes, &t->received, t->received_of, why, size));
+    if (t->shared || !engine->spreads)
+        TUTTI_TRY(table->alloc(engine->peers, bytes, &t->received, t->received_of, why, size));
     if (t->received)
         TUTTI_TRY(
             table->prove(engine->peers, t->received, t->received_of, &works, &proven, why, size));
@@ -457,7 +468,8 @@ static tutti_status try_peers(tutti__engine *engine, tree *t, char *why, size_t 
         engine->bytes_held += (int64_t)bytes;
         if (comm->rank == 0)
             tutti__log(proven ? TUTTI_LOG_INFO : TUTTI_LOG_WARN,
-                       "a sharded store's exchange by copies between GPUs, %s",
+                       "the %s exchange by copies between GPUs, %s",
+                       engine->shards ? "sharded store's" : "gradients'",
                        proven ? "on copy engines" : "which may need multiprocessors");
         return TUTTI_OK;
     }
@@ -485,7 +497,8 @@ static tutti_status open_peers(tutti__engine *engine, tree *t)
         return tutti__fail(TUTTI_ERR_UNSUPPORTED,
                            "grad_sync_create: engine is copy, which cannot be used: %s", why);
     if (comm->rank == 0)
-        tutti__log(TUTTI_LOG_INFO, "a sharded store's exchange by the transport: %s", why);
+        tutti__log(TUTTI_LOG_INFO, "the %s exchange by the transport: %s",
+                   engine->shards ? "sharded store's" : "gradients'", why);
     return TUTTI_OK;
 }
 
@@ -549,6 +562,17 @@ static bool tree_close(tutti__engine *engine)
     return idle;
 }
 
+/* The transport's own sum will do. */
+static tutti_status leave_to_carrier(tutti__engine *engine, tree *t)
+{
+    free(t->ahead);
+    free(t->received_of);
+    free(t);
+    engine->tree = NULL;
+    engine->table = engine->carrier;
+    return engine->table->open ? engine->table->open(engine) : TUTTI_OK;
+}
+
 static tutti_status tree_open(tutti__engine *engine)
 {
     /* what follows is collective */
@@ -559,13 +583,19 @@ static tutti_status tree_open(tutti__engine *engine)
     t->table.start = tree_start;
     t->table.arrived = tree_arrived;
     t->table.add = tree_add;
-    t->table.room = tree_room;
     t->table.close = tree_close;
     engine->table = &t->table;
     if (engine->narrow)
         for (int r = 0; r < engine->range_count; r++) engine->ranges[r].wire.dtype = TUTTI_BF16;
-    if (engine->late && engine->range_count > 0 && engine->mover != TUTTI_ENGINE_TRANSPORT)
+    if (tutti__engine_only_moves(engine) && engine->range_count > 0 &&
+        engine->mover != TUTTI_ENGINE_TRANSPORT)
         TUTTI_TRY(open_peers(engine, t));
+    t->table.room = engine->peers && !engine->spreads ? tree_room : NULL;
+    t->table.spread = engine->peers && engine->spreads ? tree_spread : NULL;
+    if (engine->spreads && !engine->peers) {
+        engine->spreads = false;
+        if (!engine->narrow && !engine->leaves->total) return leave_to_carrier(engine, t);
+    }
     TUTTI_TRY(open_slots(engine, t));
     if (engine->narrow) TUTTI_TRY(open_narrowed(engine));
     TUTTI_TRY(open_received(engine, t));

@@ -333,8 +333,11 @@ static tutti_status allocate(tutti_params *params, tutti_context *ctx)
     TUTTI_TRY(run->alloc(params->device, bytes, &params->master));
     if (has_working) TUTTI_TRY(run->alloc(params->device, working_bytes, &params->working));
     const tutti_allocator *memory = &params->desc.gradient_memory;
+    /* by itself in the smallest piece of a GPU's memory that other processes can open */
+    const size_t unit = params->backend->kind == TUTTI_BACKEND_HOST ? 1 : (size_t)2 << 20;
     TUTTI_TRY(memory->alloc ? memory->alloc(memory->self, grad_bytes, &params->grad)
-                            : run->alloc(params->device, grad_bytes, &params->grad));
+                            : run->alloc(params->device, (grad_bytes + unit - 1) / unit * unit,
+                                         &params->grad));
     TUTTI_TRY(run->zero(params->device, ctx->stream, params->master, bytes));
     TUTTI_TRY(run->zero(params->device, ctx->stream, params->grad, grad_bytes));
     if (has_working)

@@ -4,6 +4,8 @@
 
 #include "rig.h"
 
+extern tutti_engine grad_sync_engine; /* of exchanges of stores */
+
 /* grad_sync_own.c */
 void listed_parameters(tutti_context *ctx, tutti_comm *comm);
 void layouts(tutti_context *ctx, tutti_comm *comm);

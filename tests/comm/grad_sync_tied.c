@@ -120,6 +120,7 @@ static void shuffled(tutti_comm *comm, tutti_context *ctx, size_t range_bytes, i
     tutti_grad_sync_desc desc = TUTTI_GRAD_SYNC_DESC_INIT;
     desc.range_bytes = desc.last_range_bytes = range_bytes;
     desc.leaves = leaves;
+    desc.engine = grad_sync_engine;
     tutti_grad_sync *sync = NULL;
     CHECK_OK(tutti_grad_sync_create(ctx, comm, t.params, &desc, &sync));
     harness_rng rng = {(uint64_t)(77 + 13 * rig_rank())};
@@ -159,6 +160,7 @@ void wait_for_one(tutti_context *ctx, tutti_comm *comm)
     tied_make(ctx, &t);
     tutti_grad_sync_desc desc = TUTTI_GRAD_SYNC_DESC_INIT;
     desc.range_bytes = desc.last_range_bytes = 512;
+    desc.engine = grad_sync_engine;
     tutti_grad_sync *sync = NULL;
     CHECK_OK(tutti_grad_sync_create(ctx, comm, t.params, &desc, &sync));
     const int n = rig_size(), seeds = n * (n - 1) / 2;

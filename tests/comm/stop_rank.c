@@ -3,13 +3,13 @@
  * or uses another count than the others; or some ranks come late, have gone on, or wait with
  * another communicator.  Started by test_stop.
  *
- * usage: stop_rank host|cuda mpi|nccl|hop|copy POINT SECONDS
+ * usage: stop_rank host|cuda mpi|nccl|hop|copy|spread POINT SECONDS
  * POINT  setup verb exchange launches agree barrier destroy mixed counts
  *        late middle midway apart
  *        exchange, launches and gives_up_exchange over nccl, with its own sums, or over hop, with
  *        sums in one hop
  *        shard_exchange shard_update shard_gather shard_launches gives_up_shard: with a sharded
- *        store, over nccl with copy engines as copy
+ *        store, over nccl with copy engines as copy; over spread the store is not sharded
  *        gives_up_verb gives_up_exchange: the last rank aborts the communicator
  *        gives_up_agree, gives_up_gather, gives_up_barrier: it has no memory for that */
 #include <mpi.h>
@@ -216,7 +216,8 @@ static tutti_status shard_step(tutti_grad_sync *sync, tutti_comm *comm, tutti_ad
     return status == TUTTI_OK ? tutti_context_synchronize(ctx) : status;
 }
 
-static tutti_engine engine, list_engine; /* of the sharded store; of the other exchange */
+static tutti_engine engine, list_engine; /* of the store; of the other exchange */
+static bool spread;                      /* the store is not sharded */
 
 /* Of sums in one hop: whether there are, or why not. */
 static void say(void *user, tutti_log_level level, const char *message)
@@ -236,9 +237,13 @@ static tutti_status sharded(tutti_context *ctx, tutti_comm *comm)
     tutti_adamw *adamw = NULL;
     tutti_step_block *block = NULL;
     const tutti_step_values values = {.step = 1, .loss_weight = 1, .learning_rate = 0.1};
-    desc.shards = size;
-    desc.shard = rank;
-    desc.range_bytes = 1;
+    if (spread) { /* a range for each parameter, in slices */
+        options.range_bytes = options.last_range_bytes = 10 * COUNT * sizeof(float);
+    } else {
+        desc.shards = size;
+        desc.shard = rank;
+        desc.range_bytes = 1;
+    }
     tutti_status status = tutti_params_create(ctx, &desc, &store);
     for (int i = 0; i < PARAMS && status == TUTTI_OK; i++) {
         snprintf(params[i].name, sizeof params[i].name, "p%d", i);
@@ -337,7 +342,8 @@ int main(int argc, char **argv)
     MPI_Comm_rank(node, &local);
     point = argv[3];
     bool cuda = strcmp(argv[1], "cuda") == 0;
-    const bool copies = strcmp(argv[2], "copy") == 0;
+    spread = strcmp(argv[2], "spread") == 0;
+    const bool copies = spread || strcmp(argv[2], "copy") == 0;
     const bool hops = strcmp(argv[2], "hop") == 0;
     tutti_transport transport =
         strcmp(argv[2], "mpi") == 0 ? TUTTI_TRANSPORT_MPI : TUTTI_TRANSPORT_NCCL;

@@ -8,7 +8,7 @@
 
 #include "grad_sync.h"
 
-enum { LAYERS = 4, WIDTH = 40, BATCH = 12 };
+enum { LAYERS = 4, WIDTH = 120, BATCH = 12 }; /* a layer exceeds what is sent whole */
 
 /* x -> norm -> linear -> linear -> linear, WIDTH wide; f64: sums hardly depend on their order. */
 typedef struct model {
@@ -144,16 +144,21 @@ static void compare_with_one_rank(model *m, model *whole)
     free(got);
 }
 
+tutti_engine grad_sync_engine = TUTTI_ENGINE_AUTO;
+
 static void sums(tutti_context *ctx, tutti_comm *comm, size_t range_bytes)
 {
     int64_t first = shard(rig_rank()), rows = shard(rig_rank() + 1) - first;
-    tutti_allocator none = {.self = NULL};
-    model m = model_make(ctx, tutti_comm_allocator(comm), first, rows);
+    /* what NCCL allocates cannot be shared with other processes */
+    const tutti_allocator none = {.self = NULL};
+    const bool copies = grad_sync_engine == TUTTI_ENGINE_COPY;
+    model m = model_make(ctx, copies ? none : tutti_comm_allocator(comm), first, rows);
     model whole = model_make(ctx, none, 0, BATCH);
     CHECK_OK(tutti_comm_broadcast_params(comm, ctx, m.params));
     tutti_grad_sync_desc desc = TUTTI_GRAD_SYNC_DESC_INIT;
     desc.range_bytes = range_bytes;
     desc.last_range_bytes = range_bytes;
+    desc.engine = grad_sync_engine;
     tutti_grad_sync *sync = NULL;
     CHECK_OK(tutti_grad_sync_create(ctx, comm, m.params, &desc, &sync));
     run_step(&whole, NULL);
@@ -165,6 +170,7 @@ static void sums(tutti_context *ctx, tutti_comm *comm, size_t range_bytes)
     CHECK_OK(tutti_grad_sync_get_info(sync, &info));
     int64_t bytes = ((LAYERS - 1) * (WIDTH * WIDTH + WIDTH) + WIDTH) * (int64_t)sizeof(double);
     CHECK(info.steps == 3, "%lld steps", (long long)info.steps);
+    CHECK(!copies || info.engine == TUTTI_ENGINE_COPY, "engine %d", (int)info.engine);
     CHECK(info.bytes == bytes, "%lld bytes, want %lld", (long long)info.bytes, (long long)bytes);
     CHECK(info.ranges >= bytes / (int64_t)range_bytes, "%d ranges", info.ranges);
     tutti_grad_sync_destroy(&sync);
@@ -180,6 +186,7 @@ static void overlap(tutti_context *ctx, tutti_comm *comm)
     tutti_grad_sync_desc desc = TUTTI_GRAD_SYNC_DESC_INIT;
     desc.range_bytes = 4096;
     desc.timeline = 1;
+    desc.engine = grad_sync_engine;
     tutti_grad_sync *sync = NULL;
     tutti_grad_sync_info info = {0};
     CHECK_OK(tutti_grad_sync_create(ctx, comm, m.params, &desc, &sync));
@@ -270,7 +277,7 @@ static void misuse(tutti_context *ctx, tutti_comm *comm)
     const tutti_tensor value = tutti_tensor_1d(gamma, TUTTI_F64, WIDTH);
     CHECK_OK(tutti_layer_create_by_name(ctx, "softmax", "cols=4", &plain));
     CHECK_OK(tutti_layer_create_by_name(
-        ctx, "rmsnorm", "cols=40,x_dtype=f64,param_dtype=f64,y_dtype=f64", &frozen));
+        ctx, "rmsnorm", "cols=120,x_dtype=f64,param_dtype=f64,y_dtype=f64", &frozen));
     CHECK_OK(tutti_param_bind(tutti_layer_param(frozen, 0), &value, NULL));
     CHECK_OK(tutti_grad_sync_create(ctx, comm, m.params, NULL, &sync));
     CHECK_FAILS(TUTTI_ERR_ARG, "part", tutti_grad_sync_ready(sync, ctx, stranger.layers[1]));
@@ -320,7 +327,7 @@ static void by_call(tutti_context *ctx, tutti_comm *comm)
     for (int l = 0; l < LAYERS; l++) CHECK_OK(run_layer(&whole, l, false, sync));
     CHECK_FAILS(TUTTI_ERR_ARG, "part", run_layer(&whole, 1, true, sync)); /* of another model */
     tutti_layer *plain = NULL;
-    CHECK_OK(tutti_layer_create_by_name(ctx, "softmax", "cols=40,dtype=f64", &plain));
+    CHECK_OK(tutti_layer_create_by_name(ctx, "softmax", "cols=120,dtype=f64", &plain));
     const tutti_softmax_call call = {
         .x = &whole.x[0], .y = &whole.x[1], .dy = &whole.dx[1], .dx = &whole.dx[0], .sync = sync};
     for (int i = 0; i < 2; i++) { /* it has no parameters */
@@ -384,12 +391,97 @@ static void all_sums(tutti_context *ctx, tutti_comm *comm)
     tied_weight(ctx, comm);
 }
 
+/* Another context waits for each sum in mid-step, on some ranks only, and in the end for all. */
+static void wait_elsewhere(tutti_context *ctx, tutti_comm *comm)
+{
+    enum { COUNT = 64 * 1000, OWN = 5 }; /* a parameter is a range, and sent in slices */
+    tutti_context *other = harness_new_context(tutti_context_device(ctx), 1);
+    tutti_param own[OWN];
+    tutti_params *params = NULL;
+    tutti_grad_sync *sync = NULL;
+    float *values = harness_calloc(COUNT, sizeof *values);
+    CHECK_OK(tutti_params_create(ctx, NULL, &params));
+    for (int p = 0; p < OWN; p++) {
+        own[p] = (tutti_param){.lr_scale = 1};
+        snprintf(own[p].name, sizeof own[p].name, "p%d", p);
+        own[p].value = tutti_tensor_1d(NULL, TUTTI_F32, COUNT);
+        CHECK_OK(tutti_params_add_param(params, &own[p]));
+    }
+    CHECK_OK(tutti_params_build(params, ctx));
+    tutti_grad_sync_desc desc = TUTTI_GRAD_SYNC_DESC_INIT;
+    desc.range_bytes = desc.last_range_bytes = COUNT * sizeof *values;
+    desc.engine = grad_sync_engine;
+    CHECK_OK(tutti_grad_sync_create(ctx, comm, params, &desc, &sync));
+    const int n = rig_size();
+    for (int step = 0; sync && step < 20 && !harness_failures(); step++) {
+        for (int p = OWN - 1; p >= 0; p--) {
+            for (int i = 0; i < COUNT; i++) values[i] = (float)(i % 997 + rig_rank() + step + p);
+            CHECK_OK(tutti_copy(ctx, own[p].grad.data, values, COUNT * sizeof *values));
+            CHECK_OK(tutti_grad_sync_ready_param(sync, ctx, &own[p]));
+            CHECK_OK(tutti_context_synchronize(ctx)); /* `values` is written again */
+            if ((rig_rank() + step + p) % 3 == 0)
+                CHECK_OK(tutti_grad_sync_wait(sync, other, &own[p]));
+        }
+        CHECK_OK(tutti_grad_sync_finish(sync, ctx));
+        for (int p = OWN - 1; p >= 0; p--) {
+            CHECK_OK(tutti_grad_sync_wait(sync, other, &own[p]));
+            CHECK_OK(tutti_copy(other, values, own[p].grad.data, COUNT * sizeof *values));
+            CHECK_OK(tutti_context_synchronize(other));
+            int wrong = 0;
+            for (int i = 0; i < COUNT; i++)
+                wrong += values[i] != (float)((i % 997 + step + p) * n + n * (n - 1) / 2);
+            CHECK(wrong == 0, "step %d: %d sums of p%d are wrong", step, wrong, p);
+        }
+        CHECK_OK(tutti_context_synchronize(ctx));
+    }
+    tutti_grad_sync_destroy(&sync);
+    tutti_params_destroy(&params);
+    tutti_context_destroy(&other);
+    free(values);
+}
+
+#ifdef RIG_WITH_MPI
+/* Sums of a store that is not sharded, by copy engines. */
+static void test_copies(void)
+{
+    static const size_t sizes[] = {512, 4096, 100000, 32 << 20};
+    tutti_context *ctx = rig_context();
+    tutti_comm *comm = rig_comm(ctx, TUTTI_TRANSPORT_NCCL, 0);
+    if (!comm) return;
+    tutti_grad_sync_desc desc = TUTTI_GRAD_SYNC_DESC_INIT;
+    tutti_grad_sync *sync = NULL;
+    model m = model_make(ctx, (tutti_allocator){.self = NULL}, 0, BATCH);
+    desc.engine = grad_sync_engine = TUTTI_ENGINE_COPY;
+    const tutti_status status = tutti_grad_sync_create(ctx, comm, m.params, &desc, &sync);
+    tutti_grad_sync_destroy(&sync);
+    model_free(&m);
+    if (status == TUTTI_ERR_UNSUPPORTED)
+        harness_skip("%s", tutti_last_error());
+    else
+        CHECK_OK(status);
+    for (int i = 0; i < 4 && status == TUTTI_OK; i++) {
+        harness_where("ranges of %zu bytes", sizes[i]);
+        sums(ctx, comm, sizes[i]);
+    }
+    harness_where(NULL);
+    if (status == TUTTI_OK) {
+        overlap(ctx, comm);
+        any_order(ctx, comm);
+        wait_for_one(ctx, comm);
+        wait_elsewhere(ctx, comm);
+    }
+    grad_sync_engine = TUTTI_ENGINE_AUTO;
+    tutti_comm_destroy(&comm);
+}
+#endif
+
 RIG_OVER(all_sums)
 RIG_OVER(overlap)
 RIG_OVER(misuse)
 RIG_OVER(update)
 RIG_OVER(any_order)
 RIG_OVER(wait_for_one)
+RIG_OVER(wait_elsewhere)
 RIG_OVER(frozen)
 RIG_OVER(by_call)
 RIG_OVER(narrow)
@@ -403,11 +495,15 @@ static const rig_test tests[] = {
     RIG_ROWS("updates", update, 1, 0),
     RIG_ROWS("any order", any_order, 1, 0),
     RIG_ROWS("waiting", wait_for_one, 1, 0),
+    RIG_ROWS("waiting in another context", wait_elsewhere, 1, 0),
     RIG_ROWS("frozen parameters", frozen, 1, 0),
     RIG_ROWS("ready by the call", by_call, 1, 0),
     RIG_ROWS("bf16 on the wire", narrow, 1, 0),
     RIG_ROWS("progress", progress, 2, 0),
     RIG_ROWS("differences", differences, 2, 0),
+#ifdef RIG_WITH_MPI
+    {"sums by copy engines", test_copies, 2, 0, true},
+#endif
 };
 
 int main(int argc, char **argv)

@@ -538,10 +538,16 @@ static void wait_elsewhere(void)
     tutti_context_destroy(&ctx);
 }
 
-/* Steps of a sharded store, in a graph and not, by turns: the values are those of the same steps
- * without one, whose pieces are NCCL's messages. */
+/* Steps of a store, in a graph and not, by turns: the values, and without shards the sums, are
+ * those of the same steps without one, in which NCCL sends. */
 enum { SHARD_COUNT = 100000 };
+typedef struct shard_kind {
+    bool whole; /* not sharded */
+    int leaves;
+    tutti_dtype wire;
+} shard_kind;
 typedef struct shard_model {
+    const shard_kind *kind;
     tutti_context *ctx;
     tutti_params *store;
     tutti_param params[PARAMS];
@@ -556,9 +562,15 @@ static tutti_status open_shard(shard_model *m, tutti_comm *comm, tutti_engine en
     tutti_grad_sync_desc options = TUTTI_GRAD_SYNC_DESC_INIT;
     const tutti_step_values values = {
         .step = 1, .loss_weight = 1, .learning_rate = 0.01, .loss_scale = 1};
-    desc.shards = rig_size();
-    desc.shard = rig_rank();
-    desc.range_bytes = 1;
+    if (m->kind->whole) {
+        options.range_bytes = options.last_range_bytes = SHARD_COUNT * sizeof(float);
+    } else {
+        desc.shards = rig_size();
+        desc.shard = rig_rank();
+        desc.range_bytes = 1;
+    }
+    options.leaves = m->kind->leaves;
+    options.wire = m->kind->wire;
     options.engine = engine;
     CHECK_OK(tutti_params_create(m->ctx, &desc, &m->store));
     for (int i = 0; i < PARAMS; i++) {
@@ -587,8 +599,15 @@ static void close_shard(shard_model *m)
 static tutti_status run_shard(shard_model *m)
 {
     tutti_status status = TUTTI_OK;
-    for (int i = PARAMS - 1; i >= 0 && status == TUTTI_OK; i--)
-        status = tutti_grad_sync_ready_param(m->sync, m->ctx, &m->params[i]);
+    int first = 0, count = 1;
+    const bool leaves = m->kind->leaves > 0; /* which have the same gradients */
+    if (leaves) status = tutti_grad_sync_own_leaves(m->sync, &first, &count);
+    for (int leaf = first; leaf < first + count && status == TUTTI_OK; leaf++) {
+        if (leaves) status = tutti_grad_sync_leaves_begin(m->sync, m->ctx, leaf, 1);
+        for (int i = PARAMS - 1; i >= 0 && status == TUTTI_OK; i--)
+            status = tutti_grad_sync_ready_param(m->sync, m->ctx, &m->params[i]);
+        if (leaves && status == TUTTI_OK) status = tutti_grad_sync_leaves_end(m->sync, m->ctx);
+    }
     if (status == TUTTI_OK) status = tutti_grad_sync_finish(m->sync, m->ctx);
     return status == TUTTI_OK ? tutti_adamw_update(m->adamw, m->ctx, m->block) : status;
 }
@@ -598,18 +617,28 @@ static void fill_shard(shard_model *m, int seed)
     for (int i = 0; i < PARAMS; i++) fill(m->ctx, m->params[i].grad.data, SHARD_COUNT, seed + i);
 }
 
+static void same_tensors(tutti_context *ctx, const tutti_tensor *a, const tutti_tensor *b,
+                         const char *what, const char *when, int turn)
+{
+    const size_t bytes = SHARD_COUNT * tutti_dtype_size(a->dtype);
+    char *got = harness_calloc(bytes, 1), *want = harness_calloc(bytes, 1);
+    CHECK_OK(tutti_context_synchronize(ctx));
+    CHECK_OK(tutti_copy(ctx, got, a->data, bytes));
+    CHECK_OK(tutti_copy(ctx, want, b->data, bytes));
+    CHECK_OK(tutti_context_synchronize(ctx));
+    CHECK(memcmp(got, want, bytes) == 0, "%s %d: %s differs", when, turn, what);
+    free(got);
+    free(want);
+}
+
 static void same_shards(shard_model *a, shard_model *b, const char *when, int turn)
 {
     for (int i = 0; i < PARAMS; i++) {
-        const size_t bytes = SHARD_COUNT * tutti_dtype_size(a->params[i].value.dtype);
-        char *got = harness_calloc(bytes, 1), *want = harness_calloc(bytes, 1);
-        CHECK_OK(tutti_context_synchronize(a->ctx));
-        CHECK_OK(tutti_copy(a->ctx, got, a->params[i].value.data, bytes));
-        CHECK_OK(tutti_copy(a->ctx, want, b->params[i].value.data, bytes));
-        CHECK_OK(tutti_context_synchronize(a->ctx));
-        CHECK(memcmp(got, want, bytes) == 0, "%s %d: p%d differs", when, turn, i);
-        free(got);
-        free(want);
+        const tutti_param *p = &a->params[i], *q = &b->params[i];
+        char sum[sizeof p->name + 16];
+        snprintf(sum, sizeof sum, "%s's sum", p->name);
+        if (a->kind->whole) same_tensors(a->ctx, &p->grad, &q->grad, sum, when, turn);
+        same_tensors(a->ctx, &p->value, &q->value, p->name, when, turn);
     }
 }
 
@@ -638,7 +667,7 @@ static void shard_turns(shard_model *graph_model, shard_model *plain, cudaStream
     if (graph) CHECK_CUDA(cudaGraphDestroy(graph));
 }
 
-static void captured_shards(tutti_engine engine)
+static void captured_shards(tutti_engine engine, shard_kind kind)
 {
     int device = tutti_context_device(rig_context());
     cudaStream_t stream;
@@ -648,7 +677,7 @@ static void captured_shards(tutti_engine engine)
     CHECK_OK(tutti_context_create_on_stream(device, stream, &ctx));
     tutti_comm *comm = rig_comm(ctx, TUTTI_TRANSPORT_NCCL, 0);
     if (comm) {
-        shard_model graph_model = {.ctx = ctx}, plain = {.ctx = ctx};
+        shard_model graph_model = {.kind = &kind, .ctx = ctx}, plain = graph_model;
         const tutti_status status = open_shard(&graph_model, comm, engine);
         if (status == TUTTI_ERR_UNSUPPORTED)
             harness_skip("%s", tutti_last_error());
@@ -664,17 +693,29 @@ static void captured_shards(tutti_engine engine)
 
 static void captured_messages(void)
 {
-    captured_shards(TUTTI_ENGINE_TRANSPORT);
+    captured_shards(TUTTI_ENGINE_TRANSPORT, (shard_kind){.whole = false});
 }
 
 static void captured_copies(void)
 {
-    captured_shards(TUTTI_ENGINE_COPY);
+    captured_shards(TUTTI_ENGINE_COPY, (shard_kind){.whole = false});
+}
+
+static void captured_spread(void)
+{
+    static const shard_kind kinds[] = {
+        {.whole = true}, {.whole = true, .wire = TUTTI_BF16}, {.whole = true, .leaves = 8}};
+    for (int i = 0; i < HARNESS_COUNT(kinds); i++) {
+        harness_where("%d leaves, wire %d", kinds[i].leaves, (int)kinds[i].wire);
+        captured_shards(TUTTI_ENGINE_COPY, kinds[i]);
+    }
+    harness_where(NULL);
 }
 
 static const rig_test tests[] = {
     {"sharded steps captured", captured_messages, 2, 0, true},
     {"sharded steps captured by copy engines", captured_copies, 2, 0, true},
+    {"steps captured by copy engines", captured_spread, 2, 0, true},
     {"from the caller's NCCL communicator", from_nccl, 1, 0, true},
     {"captured over self", captured_self, 1, 1, true},
     {"captured over nccl", captured_nccl, 1, 0, true},

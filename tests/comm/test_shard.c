@@ -629,9 +629,13 @@ static void engines(tutti_context *ctx, tutti_comm *comm)
     m = make(ctx, &desc);
     build(&m, types);
     options.engine = TUTTI_ENGINE_COPY;
-    if (world > 1)
+    if (world > 1 && tutti_comm_transport(comm) != TUTTI_TRANSPORT_NCCL)
         CHECK_FAILS(TUTTI_ERR_UNSUPPORTED, "engine is copy",
                     tutti_grad_sync_create(ctx, comm, m.store, &options, &sync));
+    const tutti_param *list[] = {tutti_params_get(m.store, 0)};
+    if (world > 1)
+        CHECK_FAILS(TUTTI_ERR_UNSUPPORTED, "a store, not a list",
+                    tutti_grad_sync_create_list(ctx, comm, list, 1, &options, &sync));
     drop(&m);
 }
 RIG_OVER(engines)

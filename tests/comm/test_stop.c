@@ -305,6 +305,25 @@ static void copies_give_up(void)
     if (ranks) give_up_at("copy", ranks, "gives_up_shard");
 }
 
+/* The same with a store that is not sharded. */
+static void spread_exchange(void)
+{
+    int ranks = nccl_ranks();
+    if (ranks) stop_at("spread", ranks, "shard_exchange");
+}
+
+static void spread_launches(void)
+{
+    int ranks = nccl_ranks();
+    if (ranks) stop_at("spread", ranks, "shard_launches");
+}
+
+static void spread_gives_up(void)
+{
+    int ranks = nccl_ranks();
+    if (ranks) give_up_at("spread", ranks, "gives_up_shard");
+}
+
 #define AT(point)                  \
     static void mpi_##point(void)  \
     {                              \
@@ -364,6 +383,9 @@ static const harness_test tests[] = {
     {"copy engines: stopped before the values are gathered", copies_gather},
     {"copy engines: stopped while the others launch on", copies_launches},
     {"copy engines: a rank gives up", copies_give_up},
+    {"copy engines, not sharded: stopped in the exchange", spread_exchange},
+    {"copy engines, not sharded: stopped while the others launch on", spread_launches},
+    {"copy engines, not sharded: a rank gives up", spread_gives_up},
 };
 enum { OVER_MPI = 17 };
 

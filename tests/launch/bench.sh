@@ -225,7 +225,7 @@ adamw --elements 0|--elements is '0', want
 adamw --fail-over 5|--fail-over requires --compare FILE
 step odd|tutti-bench step: 'odd' is not an option
 step --wire bf16 --dtype f64|--wire bf16 does not go with --dtype f64
-step --engine both|--engine requires --shard
+step --engine both|--engine both requires --shard
 step --dim 32 odd|'odd' is not an option
 step --dim 0|--dim is '0', want
 step --dtype i32|--dtype is 'i32', want f64

@@ -189,7 +189,6 @@ static void find(outcome *mine, const char *name, void *function)
 static void find_driver(tutti__peers *peers, outcome *mine)
 {
     check_cuda(mine, cudaSetDevice(peers->device), "cudaSetDevice");
-    find(mine, "cuStreamWriteValue32", &peers->write);
     find(mine, "cuStreamBatchMemOp", &peers->batch);
     int flushes = 0;
     check_cuda(mine,
@@ -346,14 +345,23 @@ static tutti_status driver_status(CUresult code, const char *what)
     return tutti__fail(TUTTI_ERR_DEVICE, "%s: error %d", what, (int)code);
 }
 
-tutti_status tutti__peers_post(tutti__peers *peers, tutti__stream stream, int rank, int word)
+tutti_status tutti__peers_post(tutti__peers *peers, tutti__stream stream, const tutti__post *posts,
+                               int count)
 {
+    CUstreamBatchMemOpParams ops[TUTTI__PEERS_WORDS_MAX];
+    TUTTI_ASSERT(count <= TUTTI__PEERS_WORDS_MAX);
     cudaError_t code = cudaSetDevice(peers->device);
     if (code != cudaSuccess)
         return tutti__fail(TUTTI_ERR_DEVICE, "cudaSetDevice: %s", cudaGetErrorString(code));
-    return driver_status(peers->write((CUstream)stream, device_word(peers, rank, word), 1,
-                                      CU_STREAM_WRITE_VALUE_DEFAULT),
-                         "cuStreamWriteValue32");
+    memset(ops, 0, sizeof ops);
+    for (int i = 0; i < count; i++) {
+        ops[i].writeValue.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32;
+        ops[i].writeValue.address = device_word(peers, posts[i].rank, posts[i].word);
+        ops[i].writeValue.value = 1;
+        ops[i].writeValue.flags = CU_STREAM_WRITE_VALUE_DEFAULT;
+    }
+    return driver_status(peers->batch((CUstream)stream, (unsigned)count, ops, 0),
+                         "cuStreamBatchMemOp");
 }
 
 /* Behind this rank's words. */

@@ -183,7 +183,9 @@ static void send_held(tutti__peers *peers, void *const *theirs, proof *p, outcom
         check_status(mine, run->copy(device, peers->stream, theirs[next], p->source, PROOF_BYTES),
                      "copy");
     if (mine->well)
-        check_status(mine, tutti__peers_post(peers, peers->stream, next, peers->rank), "post");
+        check_status(mine,
+                     tutti__peers_post(peers, peers->stream, &(tutti__post){next, peers->rank}, 1),
+                     "post");
     if (mine->well) check_status(mine, run->event_record(device, p->event, peers->stream), "event");
     const bool done = reached(peers, p->event, HOLD_SECONDS / 2, mine);
     p->engines = p->held && done && all_run(p, blocks);

@@ -28,7 +28,6 @@ struct tutti__peers {
     bool registered;
     int words;
     CUdeviceptr device_words;
-    PFN_cuStreamWriteValue32_v11070 write;
     PFN_cuStreamBatchMemOp_v11070 batch;
     unsigned flush;       /* a flag of waits, where the device has it */
     tutti__stream stream; /* of set-up */
@@ -82,7 +81,8 @@ tutti_status tutti__peers_alloc(tutti__peers *peers, size_t bytes, void **own, v
                                 char *why, size_t size);
 tutti_status tutti__peers_prove(tutti__peers *peers, void *own, void *const *theirs, bool *works,
                                 bool *engines, char *why, size_t size);
-tutti_status tutti__peers_post(tutti__peers *peers, tutti__stream stream, int rank, int word);
+tutti_status tutti__peers_post(tutti__peers *peers, tutti__stream stream, const tutti__post *posts,
+                               int count);
 /* Without a deadline. */
 tutti_status tutti__peers_await_some(tutti__peers *peers, tutti__stream stream, const int *words,
                                      int count);
