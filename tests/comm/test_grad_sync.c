@@ -444,7 +444,7 @@ static void wait_elsewhere(tutti_context *ctx, tutti_comm *comm)
 /* Sums of a store that is not sharded, by copy engines. */
 static void test_copies(void)
 {
-    static const size_t sizes[] = {512, 4096, 100000, 32 << 20};
+    static const size_t sizes[] = {1024, 4096, 100000, 32 << 20};
     tutti_context *ctx = rig_context();
     tutti_comm *comm = rig_comm(ctx, TUTTI_TRANSPORT_NCCL, 0);
     if (!comm) return;
