@@ -16,8 +16,10 @@
 
 static const char operation[] = "gradient exchange";
 
-/* Ranges that are ready after one whose sum spreads, before it is added. */
-#define AHEAD 2
+/* Ranges that are ready after one whose sum spreads, before it is added: the more, the less one rank
+ * waits for another; after the last ones no product hides the sums that are left. */
+#define AHEAD_LEAST 2
+#define AHEAD_MOST 8
 
 typedef struct state {
     tutti__side_stream side;
@@ -140,7 +142,10 @@ static tutti_status stream_issue(tutti__engine *engine, tutti_context *ctx, int 
         TUTTI_TRY(tutti__engine_only_moves(engine) ? mark_moved(engine, r)
                                                    : tutti__side_land(&s->side, engine, r));
     }
-    return engine->spreads ? add_between(engine, ctx, last - AHEAD) : TUTTI_OK;
+    if (!engine->spreads) return TUTTI_OK;
+    const int half = (engine->range_count - 1 - last) / 2;
+    const int ahead = half < AHEAD_LEAST ? AHEAD_LEAST : half < AHEAD_MOST ? half : AHEAD_MOST;
+    return add_between(engine, ctx, last - ahead);
 }
 
 /* Copy engines: waits for the pieces of the ranges from *arrived on, and moves it behind them.
