@@ -305,7 +305,9 @@ static void leafy_open(leafy *l, int64_t rows, int64_t in, int64_t out, int type
     l->dy = drawn(l, rows * out, 2);
     l->y = drawn(l, rows * out, 3);
     l->dx = drawn(l, rows * in, 4);
-    CHECK_OK(tutti_alloc(l->ctx, tutti_layer_saved_bytes(l->layer, rows) + 16, &l->saved));
+    /* nor what a product stores by TMA */
+    const size_t size = tutti_dtype_size(l->dtype);
+    l->saved = drawn(l, (int64_t)(tutti_layer_saved_bytes(l->layer, rows) / size) + 16, 6);
 }
 
 static void leafy_close(leafy *l)
