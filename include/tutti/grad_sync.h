@@ -94,13 +94,13 @@ TUTTI_API tutti_grad_sync_desc tutti_grad_sync_desc_default(void);
 
 /* Engines.  A store's gradients can travel by the GPUs' copy engines, which take no multiprocessor
  * from backward: each rank writes into memory of the others.  If the store is not sharded, a rank
- * adds its slice of a range in the stream order of the context that calls ready, when two more
- * ranges are ready, and writes the sum into the others' gradients; so a late rank holds up the
- * others' backward, and the exchange has room for what all ranges receive.  A sharded store's new
- * values are written by the update's kernel; a refresh copies them.  That needs transport nccl,
- * ranks that are processes of one host, GPUs that can write into each other's memory, and, if the
- * store is not sharded, gradients whose memory can be shared, which that of tutti_comm_allocator
- * cannot.  AUTO uses it, unless such a store has only small sums (below), if transfers from each
+ * adds its slice of a range in the stream order of the context that calls ready, when two to eight
+ * more ranges are ready, or that of wait or finish, and writes the sum into the others' gradients.
+ * So a sum does not end before all ranks have come so far, a late rank holds up the others'
+ * backward, and the exchange has room for what all ranges receive.  A sharded store's new values
+ * are written by the update's kernel; a refresh copies them.  That needs transport nccl, ranks that
+ * are processes of one host, GPUs that can write into each other's memory, and, if the store is not
+ * sharded, gradients whose memory can be shared, which that of tutti_comm_allocator cannot.  AUTO uses it, unless such a store has only small sums (below), if transfers from each
  * rank to the next have arrived while a kernel held every multiprocessor, which
  * tutti_grad_sync_create tries on all ranks together (it also writes the first bytes of the values
  * and gradients, and restores them, in the order of its context); otherwise, as with TRANSPORT,

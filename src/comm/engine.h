@@ -57,8 +57,8 @@ typedef struct tutti__engine_table {
      * handles them and tells whether another round follows. */
     tutti_status (*start)(tutti__engine *engine, int range);
     tutti_status (*arrived)(tutti__engine *engine, int range, bool *another);
-    /* Instead of arrived where sums are late: adds what these ranges' messages have brought.  With
-     * peers, room: tells them that it has been added, where they wait for that. */
+    /* Instead of arrived where sums are late, or spread: adds what these ranges' messages have
+     * brought.  With peers, room: tells them that it has been added, where they wait for that. */
     tutti_status (*add)(tutti__engine *engine, int first, int last);
     tutti_status (*room)(tutti__engine *engine, tutti__stream stream);
     /* Where sums spread: sends the range's, which this rank has added, to all others. */

@@ -85,7 +85,7 @@ static tutti_status add_between(tutti__engine *engine, tutti_context *ctx, int l
     const tutti__runtime *run = &comm->backend->run;
     bool capturing;
     if (s->added > last) return TUTTI_OK;
-    TUTTI_TRY(capturing_of(engine, ctx->stream, &capturing));
+    TUTTI_TRY(capturing_of(engine, s->side.stream, &capturing)); /* ctx may join it only here */
     for (; s->added <= last; s->added++) {
         const int r = s->added;
         tutti__work *work = &engine->ranges[r].work;

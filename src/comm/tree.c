@@ -591,7 +591,7 @@ static tutti_status tree_open(tutti__engine *engine)
         engine->mover != TUTTI_ENGINE_TRANSPORT)
         TUTTI_TRY(open_peers(engine, t));
     t->table.room = engine->peers && !engine->spreads ? tree_room : NULL;
-    t->table.spread = engine->peers && engine->spreads ? tree_spread : NULL;
+    t->table.spread = tree_spread;
     if (engine->spreads && !engine->peers) {
         engine->spreads = false;
         if (!engine->narrow && !engine->leaves->total) return leave_to_carrier(engine, t);

@@ -563,7 +563,8 @@ static tutti_status open_shard(shard_model *m, tutti_comm *comm, tutti_engine en
     const tutti_step_values values = {
         .step = 1, .loss_weight = 1, .learning_rate = 0.01, .loss_scale = 1};
     if (m->kind->whole) {
-        options.range_bytes = options.last_range_bytes = SHARD_COUNT * sizeof(float);
+        /* more ranges than bf16 has wires, each in slices */
+        options.range_bytes = options.last_range_bytes = SHARD_COUNT * sizeof(float) / 4;
     } else {
         desc.shards = rig_size();
         desc.shard = rig_rank();

@@ -45,8 +45,9 @@ static scratch_layout lay_out(const tutti__linear_args *args, bool backward)
     to.partial = to.dz = to.z = to.total = TUTTI__CUDA_GEMM_WORKSPACE;
     if (!backward) return to;
     const int64_t leaf_rows = shape->rows / args->leaves;
-    const int64_t run = column_run(leaf_rows, shape->out, shape->dtype);
-    const int64_t runs = args->leaves * div_up(leaf_rows, std::min(run, product_run));
+    int64_t run = column_run(leaf_rows, shape->out, shape->dtype);
+    if (shape->activation.kind == TUTTI_ACT_NONE && size == 2) run = std::min(run, product_run);
+    const int64_t runs = args->leaves * div_up(leaf_rows, run);
     if (args->bias) to.dz += padded((size_t)runs * (size_t)shape->out * (size < 8 ? 4 : 8));
     to.z = to.dz;
     if (shape->activation.kind != TUTTI_ACT_NONE)
