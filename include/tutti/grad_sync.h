@@ -100,7 +100,8 @@ TUTTI_API tutti_grad_sync_desc tutti_grad_sync_desc_default(void);
  * backward, and the exchange has room for what all ranges receive.  A sharded store's new values
  * are written by the update's kernel; a refresh copies them.  That needs transport nccl, ranks that
  * are processes of one host, GPUs that can write into each other's memory, and, if the store is not
- * sharded, gradients whose memory can be shared, which that of tutti_comm_allocator cannot.  AUTO uses it, unless such a store has only small sums (below), if transfers from each
+ * sharded, gradients whose memory can be shared, which that of tutti_comm_allocator cannot.  AUTO
+ * uses it, unless such a store has only small sums (below), if transfers from each
  * rank to the next have arrived while a kernel held every multiprocessor, which
  * tutti_grad_sync_create tries on all ranks together (it also writes the first bytes of the values
  * and gradients, and restores them, in the order of its context); otherwise, as with TRANSPORT,

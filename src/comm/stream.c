@@ -16,8 +16,8 @@
 
 static const char operation[] = "gradient exchange";
 
-/* Ranges that are ready after one whose sum spreads, before it is added: the more, the less one rank
- * waits for another; after the last ones no product hides the sums that are left. */
+/* Ranges that are ready after one whose sum spreads, before it is added: the more, the less one
+ * rank waits for another; after the last ones no product hides the sums that are left. */
 #define AHEAD_LEAST 2
 #define AHEAD_MOST 8
 
