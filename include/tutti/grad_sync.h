@@ -101,10 +101,10 @@ TUTTI_API tutti_grad_sync_desc tutti_grad_sync_desc_default(void);
  * are written by the update's kernel; a refresh copies them.  That needs transport nccl, ranks that
  * are processes of one host, GPUs that can write into each other's memory, and, if the store is not
  * sharded, gradients whose memory can be shared, which that of tutti_comm_allocator cannot.  AUTO
- * uses it, unless such a store has only small sums (below), if transfers from each
- * rank to the next have arrived while a kernel held every multiprocessor, which
- * tutti_grad_sync_create tries on all ranks together (it also writes the first bytes of the values
- * and gradients, and restores them, in the order of its context); otherwise, as with TRANSPORT,
+ * uses it, unless such a store has only small sums (below), if transfers from each rank to the next
+ * have arrived while a kernel held every multiprocessor, which tutti_grad_sync_create tries on all
+ * ranks together (it also writes the first bytes of the values and gradients, and restores them, in
+ * the order of its context); otherwise, as with TRANSPORT,
  * NCCL's kernels send and receive.  COPY is TUTTI_ERR_UNSUPPORTED where ranks cannot write into
  * each other's memory, with the reason, or for a list of parameters; with one rank nothing travels,
  * and any engine will do.  Rank 0 logs the choice, and tutti_grad_sync_info has that of gradients;
