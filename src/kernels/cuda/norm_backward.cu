@@ -9,7 +9,8 @@
  * these in order.
  *
  *   warp     up to 512 columns: some lanes of a warp a row
- *   block    up to 8192 columns, of f32 mostly 4096: some warps of a block a row
+ *   block    up to 8192 columns, of f32 mostly 4096: some warps of a block a row; if rows begin at
+ *            any byte mostly by norm_backward_skewed.cu, with the same bits
  *   cluster  up to 65536 columns of f32, 131072 of 16-bit types: a cluster of blocks a row
  *            (norm_backward_cluster.cu)
  *   sliced   all others, and pairings that nobody trains with (norm_backward_sliced.cu)
@@ -19,21 +20,12 @@
 #include "kernels/cuda/norm_backward_rows.cuh"
 
 enum {
-    WARP_THREADS = 256,
     SHORT_TURNS = 32,
     FEW_ROWS_MAX = 2048,
     FEW_BYTES_MAX = 9 << 20,
     FEW_ELEMENTS_MAX = 3 << 20
 };
 
-/* A block's threads at most; narrow: a 16-bit type; whole: vectors. */
-__host__ __device__ constexpr int threads_of(bool warp, int elements, bool narrow, bool whole)
-{
-    return warp                      ? WARP_THREADS
-           : elements == 8 && narrow ? 768
-           : narrow && !whole        ? 640 /* two rows of up to 5120 columns at a time */
-                                     : MORE_THREADS;
-}
 /* The blocks that a multiprocessor has at a time. */
 __host__ __device__ constexpr int blocks_of(bool warp, int elements, bool centered, bool narrow,
                                             bool whole)
@@ -84,34 +76,17 @@ __global__ void __launch_bounds__(threads_of(WARP, ELEMENTS, sizeof(T) == 2, !SK
 
     start_next(); /* not at once: a kernel that is started delays this one's first rows */
     /* groups of a warp, then those of the block */
-    const int parts = WARP ? WARP_THREADS / 32 : groups, pitch = (WARP ? 32 : lanes) * ELEMENTS;
-    float *merged = (float *)shared;
     auto merge = [&](float(&values)[VECS][N], int which) {
-        __syncthreads();
         for (int offset = 16; WARP && offset >= lanes; offset /= 2)
 #pragma unroll
             for (int k = 0; k < VECS; k++)
 #pragma unroll
                 for (int i = 0; i < N; i++)
                     values[k][i] += __shfl_xor_sync(0xffffffffu, values[k][i], offset);
-        if (!WARP || threadIdx.x % 32 < lanes) {
-            float *to = merged + (WARP ? (int)threadIdx.x / 32 : group) * pitch;
-#pragma unroll
-            for (int k = 0; k < VECS; k++)
-                store_elements(to + rows.ring.place.template column<T>(k), values[k], N, true);
-        }
-        __syncthreads();
-        /* the pitch has room for the last four */
-        float *to = scratch.row(blockIdx.y * (int64_t)gridDim.x + blockIdx.x, which);
-        for (int col = 4 * threadIdx.x; col < cols; col += 4 * blockDim.x) {
-            float4 sum = *(const float4 *)(merged + col);
-#pragma unroll 1
-            for (int part = 1; part < parts; part++) {
-                const float4 more = *(const float4 *)(merged + part * pitch + col);
-                sum.x += more.x, sum.y += more.y, sum.z += more.z, sum.w += more.w;
-            }
-            *(float4 *)(to + col) = sum;
-        }
+        merge_parts<T>(values, (float *)shared, rows.ring.place, !WARP || threadIdx.x % 32 < lanes,
+                       WARP ? (int)threadIdx.x / 32 : group, WARP ? WARP_THREADS / 32 : groups,
+                       (WARP ? 32 : lanes) * ELEMENTS, cols,
+                       scratch.row(blockIdx.y * (int64_t)gridDim.x + blockIdx.x, which));
     };
     if (args.dgamma) merge(rows.dgamma, 0);
     if constexpr (CENTERED)
@@ -149,9 +124,11 @@ static void plan_own(backward_plan *plan, const tutti__norm_args *args, bool clu
               most_of_16 = threads_of(false, 16, narrow, whole);
     plan->kind = warp ? backward_plan::WARP : backward_plan::BLOCK;
     plan->elements = 16;
+    const bool words =
+        narrow && !whole; /* a warp has instructions for those that it has columns of */
     if (warp ? cols <= 256
-             : cols <= 768 || (!narrow && whole && cols <= 8 * MORE_THREADS) ||
-                   (cols <= 8 * most_of_8 && leaves_threads_idle(cols, most_of_16)))
+             : !words && (cols <= 768 || (!narrow && whole && cols <= 8 * MORE_THREADS) ||
+                          (cols <= 8 * most_of_8 && leaves_threads_idle(cols, most_of_16))))
         plan->elements = 8;
     if (cols > (narrow || !whole || !clusters ? 16 : 8) * MORE_THREADS) {
         plan->kind = backward_plan::CLUSTER;
@@ -276,6 +253,8 @@ static tutti_status launch_own(tutti_context *ctx, const tutti__norm_args *args,
                                const norm_backward_even &even)
 {
     cudaStream_t stream = tutti__cuda_stream(ctx);
+    if (SKEWED && tutti__cuda_norm_has_skewed(ctx, args, plan))
+        return tutti__cuda_norm_backward_skewed(ctx, args, plan, scratch);
     const backward_ring ring = backward_ring_for(ctx, args, plan, SKEWED);
     auto launch = [&](auto kernel) {
         if (ring.bytes > 40 << 10) /* always the same value: contexts of other threads launch it */

@@ -54,6 +54,15 @@ static inline norm_backward_even find_even(const tutti__norm_args *args, int wid
 
 /* The most threads that a row has in a block. */
 constexpr int MORE_THREADS = 512;
+enum { WARP_THREADS = 256 };
+/* A block's threads at most; narrow: a 16-bit type; whole: vectors. */
+__host__ __device__ constexpr int threads_of(bool warp, int elements, bool narrow, bool whole)
+{
+    return warp                      ? WARP_THREADS
+           : elements == 8 && narrow ? 768
+           : narrow && !whole        ? 640 /* two rows of up to 5120 columns at a time */
+                                     : MORE_THREADS;
+}
 enum { NORM_CLUSTER_MAX = 16 };
 
 /* Stages of the ring and bytes of shared memory. */
@@ -62,6 +71,14 @@ struct backward_ring {
 };
 backward_ring backward_ring_for(const tutti_context *ctx, const tutti__norm_args *args,
                                 const backward_plan &plan, bool skewed);
+
+/* norm_backward_skewed.cu: whether it takes a block's rows, which begin at any byte; dx, and the
+ * partial rows, with the bits of norm_backward.cu. */
+bool tutti__cuda_norm_has_skewed(const tutti_context *ctx, const tutti__norm_args *args,
+                                 const backward_plan &plan);
+tutti_status tutti__cuda_norm_backward_skewed(tutti_context *ctx, const tutti__norm_args *args,
+                                              const backward_plan &plan,
+                                              const backward_scratch<float> &scratch);
 
 /* norm_backward_cluster.cu: dx, and the partial rows. */
 tutti_status tutti__cuda_norm_backward_cluster(tutti_context *ctx, const tutti__norm_args *args,

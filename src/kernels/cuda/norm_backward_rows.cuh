@@ -78,14 +78,18 @@ struct warps_team {
         gives = lane < VALUES, takes = lane < warps * VALUES;
         takes_more = lane + 32 < warps * VALUES;
     }
-    __device__ __forceinline__ void reduce(float (&values)[VALUES])
+    __device__ __forceinline__ void meet() const
     {
-        const float mine = sum_lanes(values, 32);
-        if (gives) asm volatile("st.shared.f32 [%0], %1;" ::"r"(to), "f"(mine) : "memory");
         if constexpr (ALL)
             __syncthreads();
         else
             asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(warps * 32) : "memory");
+    }
+    __device__ __forceinline__ void reduce(float (&values)[VALUES])
+    {
+        const float mine = sum_lanes(values, 32);
+        if (gives) asm volatile("st.shared.f32 [%0], %1;" ::"r"(to), "f"(mine) : "memory");
+        meet();
         float part = takes ? read(from) : 0;
         if (takes_more) part += read(from + 32 * (int)sizeof(float));
         share_sums(values, part, warps);
@@ -134,6 +138,14 @@ static inline bool are_skewed_alike(const tutti__matrix &a, const tutti__matrix 
     return !b.data || ((((uintptr_t)a.data - (uintptr_t)b.data) | pitch) & 15) == 0;
 }
 
+/* All tensors' rows. */
+static inline bool are_skewed_alike(const tutti__norm_args *args, int element)
+{
+    for (const tutti__matrix *other : {&args->dy, &args->dx, &args->dsum})
+        if (!are_skewed_alike(args->x, *other, args->rows, element)) return false;
+    return true;
+}
+
 /* The way from a row to the next one of the same threads: rows; bytes of each tensor; their skew.
  * Known on the host: pointers that go along take fewer instructions than products of the row. */
 struct backward_steps {
@@ -145,9 +157,7 @@ struct backward_steps {
     static backward_steps of(const tutti__norm_args *args, int64_t rows)
     {
         const int64_t bytes = rows * (int64_t)sizeof(T), x = bytes * args->x.stride;
-        bool alike = true;
-        for (const tutti__matrix *other : {&args->dy, &args->dx, &args->dsum})
-            alike = alike && are_skewed_alike(args->x, *other, args->rows, (int)sizeof(T));
+        const bool alike = are_skewed_alike(args, (int)sizeof(T));
         return {rows,
                 x,
                 bytes * args->dy.stride,
@@ -465,5 +475,30 @@ struct backward_rows {
             if (i >= first && i < end) to[i] = part[i];
     }
 };
+
+/* Adds up what the parts of a block have of a partial row, and writes it: `parts` rows of `pitch`
+ * floats in shared memory; gives: this thread has columns of row `part`. */
+template<class T, int VECS, int N>
+__device__ __forceinline__ void merge_parts(const float (&values)[VECS][N], float *merged,
+                                            row_place place, bool gives, int part, int parts,
+                                            int pitch, int cols, float *to)
+{
+    __syncthreads();
+    if (gives)
+#pragma unroll
+        for (int k = 0; k < VECS; k++)
+            store_elements(merged + part * pitch + place.column<T>(k), values[k], N, true);
+    __syncthreads();
+    /* the pitch of `to` has room for the last four */
+    for (int col = 4 * threadIdx.x; col < cols; col += 4 * blockDim.x) {
+        float4 sum = *(const float4 *)(merged + col);
+#pragma unroll 1
+        for (int other = 1; other < parts; other++) {
+            const float4 more = *(const float4 *)(merged + other * pitch + col);
+            sum.x += more.x, sum.y += more.y, sum.z += more.z, sum.w += more.w;
+        }
+        *(float4 *)(to + col) = sum;
+    }
+}
 
 #endif

@@ -1,0 +1,118 @@
+/* LayerNorm and RMSNorm, backward: rows that begin at any byte, of which each has some warps of a
+ * block.  A block loops over rows as in norm_backward.cu, whose bits it has. */
+#include "kernels/cuda/norm_backward_skewed.cuh"
+
+/* The bits, and thus the threads, are those of norm_backward_kernel. */
+template<class T, int ELEMENTS, bool CENTERED>
+__global__ void __launch_bounds__(threads_of(false, ELEMENTS, sizeof(T) == 2, false), 1)
+    norm_backward_skewed_kernel(tutti__norm_args args, norm_backward_even even,
+                                backward_steps steps, backward_scratch<float> scratch,
+                                int64_t leaf_rows, int lanes, skewed_space space)
+{
+    extern __shared__ __align__(128) uint4 shared[];
+    constexpr int N = vector16<T>::N, VECS = ELEMENTS / N, VALUES = CENTERED ? 2 : 1;
+    using many = warps_team<VALUES>;
+    __shared__ __align__(2 * many::PLACE) float places[2 * 32 * VALUES];
+    __shared__ skewed_stage stages[SKEWED_GROUPS * SKEWED_STAGES];
+    __shared__ skewed_queue queues[SKEWED_GROUPS];
+    start_next();
+    const int group = (int)threadIdx.x / lanes, groups = (int)blockDim.x / lanes;
+    const backward_lane which = {(int)threadIdx.x % lanes, lanes, 32, 0};
+    many team(places, lanes);
+    const int64_t end = (blockIdx.y + (int64_t)1) * leaf_rows;
+    const int64_t first = end - leaf_rows + (int64_t)blockIdx.x * groups + group;
+    skewed_rows<T, ELEMENTS, CENTERED> rows(args, steps, space, shared,
+                                            stages + group * SKEWED_STAGES, which, group, first);
+    if (rows.leads) rows.start(&queues[group], first, end);
+    if (group == 0) rows.store_gamma(even.gamma);
+    __syncthreads();
+    int left = first < end ? (int)((end - first + steps.rows - 1) / steps.rows) : 0;
+    for (; left > 0; left--) {
+        rows.wait();
+        float sums[VALUES] = {};
+        rows.add_up_known(sums);
+        if (args.dx.data)
+            team.reduce(sums);
+        else
+            team.meet();
+        /* all threads are through with the row before: its stage is free */
+        if (rows.leads) rows.request(&queues[group], end);
+        if (args.dx.data) rows.finish(sums, even.inverse_cols);
+        rows.release();
+    }
+    auto merge = [&](const auto &values, int parameter) {
+        merge_parts<T>(values, (float *)shared, {which.first(VECS), 32, 32}, true, group, groups,
+                       lanes * ELEMENTS, (int)args.cols,
+                       scratch.row(blockIdx.y * (int64_t)gridDim.x + blockIdx.x, parameter));
+    };
+    if (args.dgamma) merge(rows.dgamma, 0);
+    if constexpr (CENTERED)
+        if (args.dbeta) merge(rows.dbeta, 1);
+}
+
+/* Host side */
+
+/* With as many stages as there is room for; with two of them it would be slower than the ring of
+ * norm_backward.cu. */
+static bool find_space(const tutti_context *ctx, const tutti__norm_args *args,
+                       const backward_plan &plan, skewed_space *space)
+{
+    const int limit = tutti__cuda_shared_limit(ctx->device) - SKEWED_SPARE;
+    for (int depth = SKEWED_STAGES; depth >= SKEWED_STAGES_LEAST; depth--) {
+        *space = tutti_dtype_size(args->x.dtype) == 2 ? skewed_space::of<8>(args, plan, depth)
+                                                      : skewed_space::of<4>(args, plan, depth);
+        if (space->bytes <= limit) return true;
+    }
+    return false;
+}
+
+bool tutti__cuda_norm_has_skewed(const tutti_context *ctx, const tutti__norm_args *args,
+                                 const backward_plan &plan)
+{
+    const int element = (int)tutti_dtype_size(args->x.dtype);
+    skewed_space space;
+    return plan.kind == backward_plan::BLOCK && tutti__cuda_has_clusters(ctx->device) &&
+           are_skewed_alike(args, element) && find_space(ctx, args, plan, &space);
+}
+
+template<class T, int ELEMENTS>
+static tutti_status launch(tutti_context *ctx, const tutti__norm_args *args,
+                           const backward_plan &plan, const backward_scratch<float> &scratch)
+{
+    skewed_space space;
+    find_space(ctx, args, plan, &space);
+    const norm_backward_even even = find_even(args, vector16<T>::N);
+    auto kernel = args->centered ? norm_backward_skewed_kernel<T, ELEMENTS, true>
+                                 : norm_backward_skewed_kernel<T, ELEMENTS, false>;
+    /* always the same value: contexts of other threads launch it */
+    TUTTI_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                    tutti__cuda_shared_limit(ctx->device) - SKEWED_SPARE),
+               "norm_backward");
+    return row_launch("norm_backward", kernel,
+                      dim3((unsigned)plan.partials, (unsigned)args->leaves), plan.threads, 1,
+                      (size_t)space.bytes, tutti__cuda_stream(ctx), *args, even,
+                      backward_steps::of<T>(args, plan.partials * (plan.threads / plan.lanes)),
+                      scratch, args->rows / args->leaves, plan.lanes, space);
+}
+
+template<class T>
+static tutti_status launch_of(tutti_context *ctx, const tutti__norm_args *args,
+                              const backward_plan &plan, const backward_scratch<float> &scratch)
+{
+    return plan.elements == 8 ? launch<T, 8>(ctx, args, plan, scratch)
+                              : launch<T, 16>(ctx, args, plan, scratch);
+}
+
+tutti_status tutti__cuda_norm_backward_skewed(tutti_context *ctx, const tutti__norm_args *args,
+                                              const backward_plan &plan,
+                                              const backward_scratch<float> &scratch)
+{
+    switch (args->x.dtype) {
+    case TUTTI_F16:
+        return launch_of<__half>(ctx, args, plan, scratch);
+    case TUTTI_BF16:
+        return launch_of<__nv_bfloat16>(ctx, args, plan, scratch);
+    default:
+        return launch_of<float>(ctx, args, plan, scratch);
+    }
+}

@@ -1,0 +1,419 @@
+/* LayerNorm and RMSNorm, backward: rows that do not all begin on a 16-byte boundary, from device
+ * memory by bulk copies [PTX ISA, cp.async.bulk].
+ *
+ * A row comes as the aligned words that contain it.  One thread asks for it, so that the others
+ * have no instructions for it; they wait on an mbarrier.  As in backward_rows the sums are added up
+ * from vectors, shifted out of two words each, with the same bits; dx is written in whole words,
+ * and the elements at the row's ends that no whole word has by one lane each. */
+#ifndef TUTTI_KERNELS_CUDA_NORM_BACKWARD_SKEWED_CUH
+#define TUTTI_KERNELS_CUDA_NORM_BACKWARD_SKEWED_CUH
+
+#include "kernels/cuda/norm_backward_rows.cuh"
+
+enum {
+    SKEWED_STAGES = 4, /* at most: rows of a group of threads; five were no faster */
+    SKEWED_STAGES_LEAST = 3,
+    SKEWED_GROUPS = 10,
+    SKEWED_SPARE = 4096, /* bytes of shared memory for all else */
+    SKEWED_LINE = 128    /* rows begin at the same byte of so many in both memories */
+};
+
+/* Shared memory of a block, in this order: gamma, in vectors; the same from any column on; for each
+ * group of threads its stages, each of them a row of each tensor. */
+struct skewed_space {
+    int depth, vectors, windows, tensor, stage, group; /* bytes, but the first */
+    int bytes;                                         /* all */
+
+    template<int N>
+    static skewed_space of(const tutti__norm_args *args, const backward_plan &plan, int depth)
+    {
+        /* a word more than vectors, of which all lanes of a warp read some, and the beginning of a
+         * line */
+        const int words = (((int)args->cols + N - 1) / N + 31) / 32 * 32 + 1;
+        skewed_space space;
+        space.depth = depth;
+        space.vectors = gamma_words<N>(plan.lanes, plan.elements, false) * 16;
+        space.windows = gamma_words<N>(plan.lanes, plan.elements, true) * 16;
+        space.tensor = words * 16 / SKEWED_LINE * SKEWED_LINE + 2 * SKEWED_LINE;
+        space.stage = (args->dsum.data ? 3 : 2) * space.tensor;
+        space.group = depth * space.stage;
+        const int merged = plan.threads * plan.elements * (int)sizeof(float);
+        space.bytes = space.vectors + space.windows + plan.threads / plan.lanes * space.group;
+        if (space.bytes < merged) space.bytes = merged;
+        return space;
+    }
+};
+
+__device__ __forceinline__ void barrier_init(uint32_t barrier, uint32_t arrivals)
+{
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals)
+                 : "memory");
+}
+__device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity)
+{
+#ifdef TUTTI_ROW_CLUSTERS
+    asm volatile("{\n"
+                 ".reg .pred done;\n"
+                 "again:\n"
+                 "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+                 "@!done bra again;\n"
+                 "}\n" ::"r"(barrier),
+                 "r"(parity)
+                 : "memory");
+#endif
+}
+__device__ __forceinline__ void fetch4(uint32_t to, const void *from)
+{
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(from) : "memory");
+}
+/* One arrival, once what this thread fetched is there. */
+__device__ __forceinline__ void barrier_arrive_fetched(uint32_t barrier)
+{
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
+}
+/* One arrival, and so many bytes to come. */
+__device__ __forceinline__ void barrier_expect(uint32_t barrier, uint32_t bytes)
+{
+#ifdef TUTTI_ROW_CLUSTERS
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
+                 : "memory");
+#endif
+}
+__device__ __forceinline__ void bulk_copy(uint32_t to, const void *from, uint32_t bytes,
+                                          uint32_t barrier)
+{
+#ifdef TUTTI_ROW_CLUSTERS
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], "
+                 "%2, [%3];" ::"r"(to),
+                 "l"(from), "r"(bytes), "r"(barrier)
+                 : "memory");
+#endif
+}
+template<class T>
+__device__ __forceinline__ T read_element(uint32_t at)
+{
+    T value;
+    if constexpr (sizeof(T) == 2) {
+        uint16_t raw;
+        asm volatile("ld.shared.u16 %0, [%1];" : "=h"(raw) : "r"(at) : "memory");
+        memcpy(&value, &raw, sizeof raw);
+    } else {
+        const float raw = read4(at);
+        memcpy(&value, &raw, sizeof raw);
+    }
+    return value;
+}
+template<class T>
+__device__ __forceinline__ void write_element(uint32_t at, T value)
+{
+    if constexpr (sizeof(T) == 2) {
+        uint16_t raw;
+        memcpy(&raw, &value, sizeof raw);
+        asm volatile("st.shared.u16 [%0], %1;" ::"r"(at), "h"(raw) : "memory");
+    } else {
+        uint32_t raw;
+        memcpy(&raw, &value, sizeof raw);
+        asm volatile("st.shared.u32 [%0], %1;" ::"r"(at), "r"(raw) : "memory");
+    }
+}
+
+/* A stage's barrier, and its row's statistics. */
+struct skewed_stage {
+    uint64_t arrived;
+    float mean, rstd;
+};
+
+/* What the thread that asks for a group's rows keeps, for which the others need no registers: the
+ * next row, where it begins, and what it is to fill. */
+struct alignas(16) skewed_queue {
+    const char *x, *dy;
+    int64_t row;
+    uint32_t to, stage; /* shared addresses; of the first stage's: */
+    uint32_t first, first_stage;
+};
+
+/* Where a thread has its part of a row in shared and device memory, and the row's statistics. */
+struct skewed_place {
+    uint32_t from;
+    uint32_t begin; /* the row's address mod SKEWED_LINE */
+    char *dx;       /* the thread's first vector */
+    float mean, rstd;
+};
+
+/* A thread's part of the rows of its group. */
+template<class T, int ELEMENTS, bool CENTERED>
+struct skewed_rows {
+    static constexpr int N = vector16<T>::N, VECS = ELEMENTS / N, WINDOW = 2 * N - 1;
+    static constexpr uint32_t CHUNK = 32 * 16; /* bytes of a warp's neighbouring words */
+    const tutti__norm_args &args;
+    const backward_steps &steps;
+    const skewed_space &space;
+    int cols;
+    int word;    /* this thread's first one */
+    int in_warp; /* of VECS, those that some lane of the warp has in the row */
+    int part;    /* the first of VECS that not all of the warp's lanes have whole */
+    /* asks for the rows; of the warp that writes the row's ends, the last one, as it mostly has the
+     * fewest vectors */
+    bool leads, ends;
+    /* shared addresses: of gamma for this thread, of the group's rows */
+    uint32_t gamma, window, ring, stages; /* the last two before the first row only */
+    uint32_t stage, parity;               /* to be read */
+    int until_first;                      /* stages to read until the first one's turn */
+    skewed_place place = {};              /* of the row that is read */
+    float dgamma[VECS][N] = {}, dbeta[CENTERED ? VECS : 1][N] = {};
+
+    /* which: its lanes are the group's; of_group: its stages. */
+    __device__ __forceinline__ skewed_rows(const tutti__norm_args &a, const backward_steps &way,
+                                           const skewed_space &sizes, void *shared,
+                                           skewed_stage *of_group, backward_lane which, int group,
+                                           int64_t first)
+        : args(a), steps(way), space(sizes)
+    {
+        cols = (int)a.cols;
+        word = which.first(VECS);
+        const int warp_word = word - (int)threadIdx.x % 32, vectors = (cols + N - 1) / N;
+        in_warp = (vectors - warp_word + 31) / 32;
+        part = cols / N <= warp_word ? 0 : (cols / N - warp_word) / 32;
+        leads = which.lane == which.lanes - 32;
+        ends = which.lane >= which.lanes - 32;
+        gamma = (uint32_t)__cvta_generic_to_shared(shared);
+        ring = gamma + (uint32_t)(space.vectors + space.windows + group * space.group);
+        window = gamma + (uint32_t)(space.vectors + (word * WINDOW + N - 1) * 4);
+        gamma += (uint32_t)which.first(ELEMENTS / 4) * 16;
+        stages = (uint32_t)__cvta_generic_to_shared(of_group);
+        /* or they are computed again for each row */
+        asm volatile("" : "+r"(gamma), "+r"(window));
+        place.from = ring + (uint32_t)word * 16;
+        stage = stages, parity = 0, until_first = space.depth;
+        place.dx = place_of(a.dx, first, word * N);
+        asm volatile("" : "+l"(place.dx));
+        place.begin = (uint32_t)(uintptr_t)place_of(a.x, first, 0) % SKEWED_LINE;
+    }
+    __device__ __forceinline__ char *place_of(const tutti__matrix &matrix, int64_t at,
+                                              int col) const
+    {
+        return (char *)((T *)matrix.data + at * matrix.stride + col);
+    }
+    /* Both forms of gamma, which all groups share: by one of them. */
+    __device__ __forceinline__ void store_gamma(bool even) const
+    {
+#pragma unroll
+        for (int k = 0; k < VECS; k++) {
+            const int at = word + k * 32;
+            float values[N];
+            load_gamma(values, at * N, even);
+            const uint32_t to_window = window + (uint32_t)(k * 32 * WINDOW - (N - 1)) * 4;
+#pragma unroll
+            for (int i = 0; i < N; i++)
+                write_element(to_window + (uint32_t)(N - 1 + i) * 4, values[i]);
+#pragma unroll
+            for (int q = 0; q < N / 4; q++) {
+                uint4 raw;
+                memcpy(&raw, &values[4 * q], sizeof raw);
+                write16(gamma + (uint32_t)(k * (N / 4) + q) * CHUNK, raw);
+            }
+            load_gamma(values, at * N - N, even);
+#pragma unroll
+            for (int i = 1; i < N; i++) write_element(to_window + (uint32_t)(i - 1) * 4, values[i]);
+        }
+    }
+    __device__ __forceinline__ void load_gamma(float (&values)[N], int col, bool even) const
+    {
+#pragma unroll
+        for (int i = 0; i < N; i++) values[i] = 1;
+        if (!args.gamma || col < 0 || col >= cols) return;
+        load_param(values, args.gamma, args.param_dtype, col, cols - col, even);
+        if (args.zero_centered) {
+#pragma unroll
+            for (int i = 0; i < N; i++) values[i] += 1;
+        }
+    }
+
+    /* By the thread that leads: asks for rows, one less than there are stages.  last: the end of
+     * the group's. */
+    __device__ __forceinline__ void start(skewed_queue *queue, int64_t first, int64_t last) const
+    {
+        for (int d = 0; d < space.depth; d++)
+            barrier_init(stages + d * (int)sizeof(skewed_stage), 2);
+#ifdef TUTTI_ROW_CLUSTERS
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+#endif
+        *queue = {place_of(args.x, first, 0),
+                  place_of(args.dy, first, 0),
+                  first,
+                  ring,
+                  stages,
+                  ring,
+                  stages};
+        for (int d = 1; d < space.depth; d++) request(queue, last);
+    }
+    /* The next row, if it is before `last`, into the stage that was free first. */
+    __device__ __forceinline__ void request(skewed_queue *queue, int64_t last) const
+    {
+        skewed_queue q = *queue;
+        if (q.row >= last) return;
+        const uint32_t skew = (uint32_t)(uintptr_t)q.x % 16;
+        const uint32_t to = q.to + ((uint32_t)(uintptr_t)q.x & (SKEWED_LINE - 16));
+        const uint32_t left = skew + (uint32_t)cols * (uint32_t)sizeof(T);
+        const char *x = q.x - skew, *dy = q.dy - skew;
+        const char *dsum = args.dsum.data ? place_of(args.dsum, q.row, 0) - skew : NULL;
+        uint32_t bytes = (left + 15) & ~15u;
+        if (q.row == args.rows - 1) { /* memory may end with the row */
+            bytes = left & ~15u;
+#pragma unroll 1
+            for (uint32_t at = bytes > skew ? bytes : skew; at < left; at += sizeof(T)) {
+                write_element(to + at, *(const T *)(x + at));
+                write_element(to + space.tensor + at, *(const T *)(dy + at));
+                if (args.dsum.data)
+                    write_element(to + 2 * space.tensor + at, *(const T *)(dsum + at));
+            }
+        }
+        fetch4(q.stage + offsetof(skewed_stage, rstd), (const float *)args.rstd + q.row);
+        if (CENTERED)
+            fetch4(q.stage + offsetof(skewed_stage, mean), (const float *)args.mean + q.row);
+        barrier_arrive_fetched(q.stage);
+        barrier_expect(q.stage, bytes * (args.dsum.data ? 3 : 2));
+        bulk_copy(to, x, bytes, q.stage);
+        bulk_copy(to + space.tensor, dy, bytes, q.stage);
+        if (args.dsum.data) bulk_copy(to + 2 * space.tensor, dsum, bytes, q.stage);
+        q.x += steps.x, q.dy += steps.dy, q.row += steps.rows;
+        q.to += space.stage, q.stage += (uint32_t)sizeof(skewed_stage);
+        if (q.to == q.first + space.group) q.to = q.first, q.stage = q.first_stage;
+        *queue = q;
+    }
+
+    /* Until the row is there. */
+    __device__ __forceinline__ void wait()
+    {
+        barrier_wait(stage, parity);
+        place.rstd = read4(stage + offsetof(skewed_stage, rstd));
+        if (CENTERED) place.mean = read4(stage + offsetof(skewed_stage, mean));
+    }
+    /* The row is done with. */
+    __device__ __forceinline__ void release()
+    {
+        place.from += (uint32_t)space.stage, stage += sizeof(skewed_stage);
+        if (--until_first == 0) {
+            until_first = space.depth, parity ^= 1;
+            place.from -= (uint32_t)space.group;
+            stage -= (uint32_t)space.depth * (uint32_t)sizeof(skewed_stage);
+        }
+        place.begin = (place.begin + (uint32_t)steps.x) % SKEWED_LINE;
+        place.dx += steps.dx;
+    }
+
+    /* Adds to dgamma and dbeta, and to sums of g * n, and of g.  WORDS: of the skew. */
+    template<int WORDS>
+    __device__ __forceinline__ void add_up(float (&sums)[CENTERED ? 2 : 1])
+    {
+        const uint32_t of_x = first_word(), of_dy = of_x + space.tensor;
+#pragma unroll
+        for (int k = 0; k < VECS; k++) {
+            if (k > 0 && !(k < in_warp)) break;
+            uint4 x = take<WORDS>(of_x + k * CHUNK), dy = take<WORDS>(of_dy + k * CHUNK);
+            if (k >= part) clear_beyond(x, k), clear_beyond(dy, k);
+            float n[N], d[N], g[N];
+            vector16<T>::unpack(x, n);
+            vector16<T>::unpack(dy, d);
+#pragma unroll
+            for (int q = 0; q < N / 4; q++) {
+                const uint4 raw = read16(gamma + (uint32_t)(k * (N / 4) + q) * CHUNK);
+                memcpy(&g[4 * q], &raw, sizeof raw);
+            }
+#pragma unroll
+            for (int i = 0; i < N; i++) {
+                n[i] = normalised<CENTERED>(n[i], place.mean, place.rstd);
+                g[i] = __fmul_rn(d[i], g[i]);
+                sums[0] = fmaf(g[i], n[i], sums[0]);
+                dgamma[k][i] = fmaf(d[i], n[i], dgamma[k][i]);
+                if constexpr (CENTERED) {
+                    sums[1] += g[i];
+                    dbeta[k][i] += d[i];
+                }
+            }
+        }
+    }
+    /* A copy of the loop for each skew in words, from LOW to before HIGH. */
+    template<int LOW = 0, int HIGH = 4>
+    __device__ __forceinline__ void add_up_known(float (&sums)[CENTERED ? 2 : 1])
+    {
+        constexpr int MIDDLE = (LOW + HIGH) / 2;
+        if constexpr (MIDDLE == LOW)
+            add_up<LOW>(sums);
+        else if (place.begin % 16 < MIDDLE * 4)
+            add_up_known<LOW, MIDDLE>(sums);
+        else
+            add_up_known<MIDDLE, HIGH>(sums);
+    }
+
+    /* Writes dx from the sums of all threads of the row. */
+    __device__ __forceinline__ void finish(const float (&sums)[CENTERED ? 2 : 1],
+                                           float inverse_cols) const
+    {
+        const dx_formula<CENTERED> formula(sums, place.rstd, inverse_cols);
+        const uint32_t skew = place.begin % 16, back = skew / sizeof(T), at = first_word();
+        const uint32_t of_gamma = window - back * (uint32_t)sizeof(float);
+        const int cut = skew > 0; /* the first word is not whole */
+        const int end = (cols + (int)back) / N, left = end - word + (int)threadIdx.x % 32;
+#pragma unroll
+        for (int k = 0; k < VECS; k++) {
+            if (left <= k * 32) break; /* the warp has no whole word */
+            float n[N], d[N];
+            vector16<T>::unpack(read16(at + k * CHUNK), n);
+            vector16<T>::unpack(read16(at + space.tensor + k * CHUNK), d);
+#pragma unroll
+            for (int i = 0; i < N; i++) {
+                const float g = read4(of_gamma + (uint32_t)(k * 32 * WINDOW + i) * 4);
+                d[i] = formula.of(normalised<CENTERED>(n[i], place.mean, place.rstd), d[i], g);
+            }
+            if (args.dsum.data) {
+                vector16<T>::unpack(read16(at + 2 * space.tensor + k * CHUNK), n);
+#pragma unroll
+                for (int i = 0; i < N; i++) d[i] = __fadd_rn(d[i], n[i]);
+            }
+            if (word + k * 32 >= cut && word + k * 32 < end)
+                store_pack((T *)(place.dx - skew + k * CHUNK), d);
+        }
+        if (ends) write_ends(formula);
+    }
+
+  private:
+    /* This thread's first word of x. */
+    __device__ __forceinline__ uint32_t first_word() const
+    {
+        return place.from + (place.begin & (SKEWED_LINE - 16));
+    }
+    template<int WORDS>
+    __device__ __forceinline__ uint4 take(uint32_t at) const
+    {
+        return bytes_of<T, WORDS>(read16(at), read16(at + 16), place.begin);
+    }
+    __device__ __forceinline__ void clear_beyond(uint4 &raw, int k) const
+    {
+        const int left = (cols - (word + k * 32) * N) * (int)sizeof(T);
+        uint32_t *words[4] = {&raw.x, &raw.y, &raw.z, &raw.w};
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            *words[i] = left >= 4 * i + 4 ? *words[i] : left > 4 * i ? *words[i] & 0xffff : 0;
+    }
+    /* The elements of the row's first and last word, if they are not whole: a lane each. */
+    __device__ __forceinline__ void write_ends(const dx_formula<CENTERED> &formula) const
+    {
+        const int back = (int)(place.begin % 16 / sizeof(T)), lane = (int)threadIdx.x % 32;
+        const int before = back > 0 ? N - back : 0;
+        const int after = (cols + back) % N;
+        if (lane >= before + after) return;
+        const int col = lane < before ? lane : cols - after + lane - before;
+        const int by = col - word * N; /* from this thread's first vector */
+        const uint32_t at = place.from + place.begin + (uint32_t)(by * (int)sizeof(T));
+        const float n = widen<float>(read_element<T>(at));
+        const float d = widen<float>(read_element<T>(at + space.tensor));
+        const float g = read4(window + (uint32_t)((col / N - word) * WINDOW + col % N) * 4);
+        float value = formula.of(normalised<CENTERED>(n, place.mean, place.rstd), d, g);
+        if (args.dsum.data)
+            value = __fadd_rn(value, widen<float>(read_element<T>(at + 2 * space.tensor)));
+        ((T *)place.dx)[by] = narrow<T>::of(value);
+    }
+};
+
+#endif
