@@ -27,6 +27,7 @@ __global__ void __launch_bounds__(threads_of(false, ELEMENTS, sizeof(T) == 2, fa
     if (group == 0) rows.store_gamma(even.gamma);
     __syncthreads();
     int left = first < end ? (int)((end - first + steps.rows - 1) / steps.rows) : 0;
+    const bool fewer = left < (end - first + group + steps.rows - 1) / steps.rows;
     for (; left > 0; left--) {
         rows.wait();
         float sums[VALUES] = {};
@@ -40,6 +41,8 @@ __global__ void __launch_bounds__(threads_of(false, ELEMENTS, sizeof(T) == 2, fa
         if (args.dx.data) rows.finish(sums, even.inverse_cols);
         rows.release();
     }
+    /* as many barriers as the groups with a row more: racecheck takes their number for the order */
+    if (fewer) team.meet();
     auto merge = [&](const auto &values, int parameter) {
         merge_parts<T>(values, (float *)shared, {which.first(VECS), 32, 32}, true, group, groups,
                        lanes * ELEMENTS, (int)args.cols,
