@@ -47,7 +47,8 @@ class Trainer:
         kind, _, how = peer.partition("+")
         self.device, self.kind, self.whole = args.device, kind, exchanged
         torch.manual_seed(0)
-        model = nn.Sequential(*(Block(args.dim) for _ in range(args.blocks))).to(args.device)
+        with args.device if args.cuda else contextlib.nullcontext():  # drawn there, in no time
+            model = nn.Sequential(*(Block(args.dim) for _ in range(args.blocks)))
         dtype = torch.bfloat16 if args.device != "cpu" else torch.float32
         self.cast = contextlib.nullcontext
         if kind == "ddp_bf16":
