@@ -34,11 +34,11 @@ int laps_waited(laps *l, tutti_grad_sync *sync)
     return APP_OK;
 }
 
-int laps_begin(laps *l, const tutti_grad_sync *sync)
+int laps_begin(laps *l, const tutti_grad_sync *sync, double begin)
 {
     tutti_grad_sync_info info;
     APP_CHECK(tutti_grad_sync_get_info(sync, &info));
-    l->begin = app_now();
+    l->begin = begin;
     l->sent = info.bytes_sent;
     l->waited = l->agreed = 0.0;
     l->steps = l->rows = 0;
@@ -49,7 +49,7 @@ int laps_gather(laps *l, const app_group *group, const tutti_grad_sync *sync, bo
                 double loss, lap *lap)
 {
     const int ranks = group->world_size;
-    const double seconds = app_now() - l->begin, steps = (double)l->steps;
+    const double seconds = l->end - l->begin, steps = (double)l->steps;
     /* while a host agrees it does nothing else; a GPU computes, or waits, which `waited` counts */
     const double waiting = l->waited + (on_host ? l->agreed : 0.0);
     tutti_grad_sync_info info;

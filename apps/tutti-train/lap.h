@@ -7,7 +7,7 @@
 /* A lap is an interval of this rank's clock, at whose beginning and end the device is idle too;
  * time not spent in steps (a save) moves its beginning.  Times are in seconds. */
 typedef struct laps {
-    double begin;
+    double begin, end;
     int64_t steps;
     double waited; /* for the sums of the steps' gradients */
     double agreed; /* in the agreements after steps */
@@ -34,11 +34,11 @@ typedef struct lap {
 /* On failure laps_free cleans up. */
 int laps_create(laps *laps, const app_group *group);
 void laps_free(laps *laps);
-/* Forgets the time since the last line: it was not spent in steps. */
-int laps_begin(laps *laps, const tutti_grad_sync *sync);
+/* Begins a lap, whose first step began at `begin`: time before that was not spent in steps. */
+int laps_begin(laps *laps, const tutti_grad_sync *sync, double begin);
 /* Adds the time this rank waited for the last step's exchange, which has finished. */
 int laps_waited(laps *laps, tutti_grad_sync *sync);
-/* Gathers all ranks' parts.  on_host: steps are computed on the host.  loss: this rank's part.
+/* Gathers all ranks' parts of the lap until its end, which is set.  on_host: steps are computed on the host.  loss: this rank's part.
  * Collective. */
 int laps_gather(laps *laps, const app_group *group, const tutti_grad_sync *sync, bool on_host,
                 double loss, lap *lap);

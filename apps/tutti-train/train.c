@@ -17,7 +17,6 @@
 
 /* State of the loop. */
 typedef struct loop {
-    double lr;
     int64_t shuffled;   /* the epoch of the current order; 0: none */
     double epoch_begin; /* when the epoch began, or was resumed */
     log_score score;    /* of the last evaluation */
@@ -38,29 +37,49 @@ static int check_result(trainer *t)
     return made && t->group->world_size > 1 ? laps_waited(&t->laps, t->sync) : APP_OK;
 }
 
-/* Checks the previous step, loads the rows of the first pass if they are not yet, and sets this
- * step's values. */
-static int begin_step(trainer *t, const loop *loop)
+static double learning_rate(const trainer *t, int64_t step)
 {
-    const train_options *o = t->options;
-    const int rank = t->group->rank;
-    int code = t->state.step == FAULT_STEP ? FAULT_HERE("step", rank) : APP_OK;
+    return schedule_lr(step, t->warmup, t->total, t->options->lr);
+}
+
+/* Checks the previous step, and loads the rows of the first pass if they are not yet. */
+static int begin_step(trainer *t)
+{
+    int code = t->state.step == FAULT_STEP ? FAULT_HERE("step", t->group->rank) : APP_OK;
     const int checked = check_result(t); /* collective, so even after a failure */
     if (code == APP_OK) code = checked;
     if (code == APP_OK && !t->loaded) code = trainer_load(t, t->state.epoch_step, t->part);
     t->loaded = false;
-    if (code != APP_OK) return code;
+    return code;
+}
 
+static int set_values(trainer *t, int64_t step)
+{
+    const int rank = t->group->rank;
     tutti_step_values values = {.step = 1, .loss_weight = 1};
-    values.step = t->state.step;
-    values.learning_rate = loop->lr;
+    values.step = step;
+    values.learning_rate = learning_rate(t, step);
     values.loss_weight = 1.0 / batch_tokens(t);
     values.loss_scale = t->state.scale.value;
-    values.seed = o->seed;
+    values.seed = t->options->seed;
     if (FAULT_ASKED("scale", "step", rank)) values.loss_weight *= 2.0;
-    if (t->state.step == FAULT_STEP && FAULT_ASKED("overflow", "step", rank))
-        values.loss_weight = 1e300;
+    if (step == FAULT_STEP && FAULT_ASKED("overflow", "step", rank)) values.loss_weight = 1e300;
     return app_check(tutti_step_block_set(t->step, t->ctx, &values));
+}
+
+/* Forward of a pass of a step, whose values are set before the first; its losses. */
+static int forward_pass(trainer *t, int64_t step, int64_t m, int64_t parts, int code)
+{
+    if (t->options->leaves)
+        APP_CHECK(tutti_grad_sync_leaves_begin(t->sync, t->ctx, (int)m, (int)parts));
+    if (code == APP_OK && m == t->part) code = set_values(t, step);
+    if (code == APP_OK) code = t->task->class->forward(t->task, parts * t->rows, t->step);
+    if (code == APP_OK)
+        code = app_check(
+            tutti_copy(t->ctx, t->losses + m, t->task->loss_sum, (size_t)parts * sizeof(double)));
+    if (code == APP_OK && step == FAULT_STEP && FAULT_ASKED("loss", "step", t->group->rank))
+        code = FAULT_LOSS(t->losses + m, t->ctx);
+    return code;
 }
 
 /* One pass: parts m to m + parts - 1 of the batch.  Micro-steps accumulate one gradient, exchanged
@@ -71,17 +90,13 @@ static int compute_pass(trainer *t, int64_t m, int64_t parts, int code)
     const bool last = m + parts == t->part + t->part_count;
     const int64_t rows = parts * t->rows;
     const bool mute = t->state.step == FAULT_STEP && FAULT_ASKED("mute", "step", t->group->rank);
-    const task_class *class = t->task->class;
-    if (leaf) APP_CHECK(tutti_grad_sync_leaves_begin(t->sync, t->ctx, (int)m, (int)parts));
-    if (code == APP_OK) code = class->forward(t->task, rows, t->step);
-    if (code == APP_OK)
-        code = app_check(
-            tutti_copy(t->ctx, t->losses + m, t->task->loss_sum, (size_t)parts * sizeof(double)));
-    if (code == APP_OK && t->state.step == FAULT_STEP &&
-        FAULT_ASKED("loss", "step", t->group->rank))
-        code = FAULT_LOSS(t->losses + m, t->ctx);
-    code = class->backward(t->task, rows, code, leaf || first ? 0 : TUTTI_GRAD_ACCUMULATE,
-                           (leaf || last) && !mute ? t->sync : NULL);
+    if (!t->begun)
+        code = forward_pass(t, t->state.step, m, parts, code);
+    else if (code == APP_OK)
+        code = t->begun_code;
+    t->begun = false;
+    code = t->task->class->backward(t->task, rows, code, leaf || first ? 0 : TUTTI_GRAD_ACCUMULATE,
+                                    (leaf || last) && !mute ? t->sync : NULL);
     if (leaf && (code == APP_OK || parts == 1))
         APP_CHECK(tutti_grad_sync_leaves_end(t->sync, t->ctx));
     t->laps.rows += rows;
@@ -91,12 +106,12 @@ static int compute_pass(trainer *t, int64_t m, int64_t parts, int code)
 /* Computes this rank's gradients; their exchange starts during the last pass.  After a failure the
  * layers are declared ready all the same, which is possible one leaf at a time; a failure among
  * several leaves ends the exchange. */
-static int compute(trainer *t, const loop *loop)
+static int compute(trainer *t)
 {
-    int code = begin_step(t, loop);
+    int code = begin_step(t);
     for (int64_t m = t->part, parts; m < t->part + t->part_count; m += parts) {
         if (code == APP_OK && m > t->part) code = trainer_load(t, t->state.epoch_step, m);
-        parts = code == APP_OK ? trainer_pass(t, m) : 1;
+        parts = code == APP_OK || t->begun ? trainer_pass(t, m) : 1;
         code = compute_pass(t, m, parts, code);
         if (code != APP_OK && parts > 1) return code;
     }
@@ -133,8 +148,7 @@ static int train_step(trainer *t, loop *loop)
     state->step++;
     state->epoch_step++;
     t->changed = true;
-    loop->lr = schedule_lr(state->step, t->warmup, t->total, t->options->lr);
-    int code = finish_exchange(t, compute(t, loop));
+    int code = finish_exchange(t, compute(t));
     if (code == APP_OK) code = app_check(tutti_adamw_update(t->adamw, t->ctx, t->step));
     if (code == APP_OK && state->step == FAULT_STEP &&
         FAULT_ASKED("corrupt", "step", t->group->rank))
@@ -222,7 +236,7 @@ static int reproducible_loss(trainer *t, double *loss)
 }
 
 /* Prints a line about the last step, after settle.  Collective. */
-static int say_step(trainer *t, double lr)
+static int say_step(trainer *t)
 {
     const log_place place = trainer_place(t);
     const bool on_host = tutti_context_backend(t->ctx) != TUTTI_BACKEND_CUDA;
@@ -230,9 +244,10 @@ static int say_step(trainer *t, double lr)
     APP_TRY(laps_gather(&t->laps, t->group, t->sync, on_host, t->loss, &lap));
     if (t->options->leaves) APP_TRY(reproducible_loss(t, &lap.loss));
     history_step(&t->history, t->state.step, lap.loss);
-    APP_TRY(log_step(&t->log, &place, &lap, t->stats.grad_norm, lr, 1e3 * batch_tokens(t) / lap.ms,
+    APP_TRY(log_step(&t->log, &place, &lap, t->stats.grad_norm, learning_rate(t, t->state.step),
+                     1e3 * batch_tokens(t) / lap.ms,
                      t->options->dtype == TUTTI_F16 ? t->state.scale.value : 0.0));
-    return laps_begin(&t->laps, t->sync);
+    return laps_begin(&t->laps, t->sync, t->laps.end);
 }
 
 /* Shuffles the epoch of the next step, unless that has been done. */
@@ -247,7 +262,7 @@ static int begin_epoch(trainer *t, loop *loop)
     loop->shuffled = state->epoch;
     loop->epoch_begin = app_now();
     APP_TRY(app_group_agree(t->group, t->task->class->shuffle(t->task, state->epoch)));
-    return app_group_agree(t->group, laps_begin(&t->laps, t->sync));
+    return app_group_agree(t->group, laps_begin(&t->laps, t->sync, app_now()));
 }
 
 static bool has_line(const trainer *t)
@@ -262,14 +277,18 @@ static void exclude_time(trainer *t, double begin)
     t->laps.begin += app_now() - begin;
 }
 
+static bool is_due(int64_t every, int64_t step)
+{
+    return every && step > 0 && step % every == 0;
+}
+
 /* Ends the run if the ranks' weights or optimizer states differ.  Collective. */
 static int check_replicas(trainer *t)
 {
     enum { MOST = 8 };
     tutti_state_tensor state[MOST];
     int count = 0;
-    const int64_t every = t->options->check_replicas;
-    if (!every || t->state.step % every) return APP_OK;
+    if (!is_due(t->options->check_replicas, t->state.step)) return APP_OK;
     APP_TRY(settle(t));
     const double begin = app_now();
     while (count < MOST && count < tutti_adamw_state_count(t->adamw)) {
@@ -306,15 +325,27 @@ static int stop(trainer *t, const loop *loop)
                     file ? file : "");
 }
 
+/* Has the device begin the next step before this one's line is written, unless something else comes
+ * first.  What fails here is a failure of that step. */
+static void begin_next(trainer *t, const loop *loop)
+{
+    const train_options *o = t->options;
+    const int64_t step = t->state.step;
+    if (!t->loaded || loop->stop[0] || is_due(o->save_every, step) ||
+        is_due(o->check_replicas, step))
+        return;
+    t->begun_code = forward_pass(t, step + 1, t->part, trainer_pass(t, t->part), APP_OK);
+    t->begun = true;
+}
+
 static int make_steps(trainer *t, loop *loop)
 {
     const run_state *state = &t->state;
-    const int64_t every = t->options->save_every;
     for (;;) {
         if (state->epoch_step == t->steps && state->evaluated < state->epoch)
             APP_TRY(end_epoch(t, loop));
         const bool last = state->step == t->total;
-        if (last || (every && state->step > 0 && state->step % every == 0)) {
+        if (last || is_due(t->options->save_every, state->step)) {
             APP_TRY(settle(t));
             APP_TRY(save(t));
         }
@@ -323,7 +354,9 @@ static int make_steps(trainer *t, loop *loop)
         APP_TRY(train_step(t, loop));
         if (has_line(t)) {
             APP_TRY(settle(t));
-            APP_TRY(app_group_agree(t->group, say_step(t, loop->lr)));
+            t->laps.end = app_now();
+            begin_next(t, loop);
+            APP_TRY(app_group_agree(t->group, say_step(t)));
         }
         APP_TRY(check_replicas(t));
         progress_bar(&t->log.progress, state->step, t->total);

@@ -50,7 +50,8 @@ typedef struct trainer {
     /* [parts] on the device: sums over this rank's rows of each; 0 for others' leaves */
     double *losses;
     double *losses_host;
-    bool loaded;             /* the first pass of the next step, already */
+    bool loaded, begun;      /* the first pass of the next step, already; its forward, too: */
+    int begun_code;          /* whether that failed */
     int64_t unchecked;       /* step of the epoch whose result is not checked yet; 0: none */
     double loss;             /* of the last checked step: this rank's part of the batch's mean */
     tutti_adamw_stats stats; /* of the same step */
