@@ -42,6 +42,7 @@ __global__ void __launch_bounds__(LANES_THREADS, lanes_blocks(VECS, WHOLE, RESID
     norm_forward_lanes_kernel(tutti__norm_args args, norm_forward_even even, int some)
 {
     constexpr held_fit FIT = LANES ? HELD_FULL : WHOLE ? HELD_WHOLE : HELD_ANY;
+    prefetch_params(args, 0, (int)args.cols);
     const int lanes = LANES ? LANES : some, log_lanes = __popc(lanes - 1);
     const int lane = threadIdx.x & (lanes - 1), group = threadIdx.x >> log_lanes;
     const int64_t row = (int64_t)blockIdx.x * (LANES_THREADS >> log_lanes) + group;
@@ -64,6 +65,7 @@ __global__ void __maxnreg__(held_registers(VECS, CENTERED && sizeof(T) == 4, FUL
     norm_forward_held_kernel(tutti__norm_args args, norm_forward_even even)
 {
     constexpr int VALUES = CENTERED ? 2 : 1;
+    if (FULL) prefetch_params(args, 0, (int)args.cols);
     __shared__ parked_exchange<VALUES> space;
     norm_team<VALUES, false> team = {{space, 1}};
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;

@@ -17,6 +17,7 @@ __global__ void __maxnreg__(parked_registers(CENTERED, EDGES, RESIDUAL, CLUSTER)
     norm_team<norm::VALUES, CLUSTER> team = {{space, cluster}};
     norm own(args, even, shared, team.blocks.rank, vecs,
              CLUSTER ? blockIdx.x / cluster : blockIdx.x);
+    prefetch_params(args, own.park.first * norm::N, vecs * (int)blockDim.x * norm::N);
     own.fetch();
     const row_statistics found = own.statistics(team);
     if (team.blocks.rank == 0 && threadIdx.x == 0) save<CENTERED>(args, own.row, found);
