@@ -7,7 +7,7 @@
  *   lanes   up to 128 vectors (RMSNorm 96; 32 where the last is not whole): some lanes of a warp
  *           have a row in registers
  *   held    up to 1024 whole vectors without a residual: a block has a row in registers
- *   parked  a block or a cluster has a row in shared memory (parked.cuh)
+ *   parked  a block or a cluster has a row in shared memory (norm_forward_parked.cu)
  *   any     all other pairings, and rows that fit on no cluster (norm_forward_any.cu)
  *
  * The first three have no loop over rows: a block fetches its row first of all, computes and writes
@@ -28,10 +28,6 @@ constexpr int held_registers(int vecs, bool wide, bool full)
 {
     return vecs == 4 ? wide ? 72 : 64 : vecs == 3 ? 56 : full ? 48 : 56;
 }
-constexpr int parked_registers(bool centered, bool edges, bool residual, bool cluster)
-{
-    return !edges ? residual ? 48 : 40 : residual ? 56 : !cluster ? 48 : centered ? 64 : 56;
-}
 
 /* Of a multiprocessor. */
 constexpr int lanes_blocks(int vecs, bool whole, bool residual)
@@ -46,6 +42,7 @@ __global__ void __launch_bounds__(LANES_THREADS, lanes_blocks(VECS, WHOLE, RESID
     norm_forward_lanes_kernel(tutti__norm_args args, norm_forward_even even, int some)
 {
     constexpr held_fit FIT = LANES ? HELD_FULL : WHOLE ? HELD_WHOLE : HELD_ANY;
+    prefetch_params(args, 0, (int)args.cols);
     const int lanes = LANES ? LANES : some, log_lanes = __popc(lanes - 1);
     const int lane = threadIdx.x & (lanes - 1), group = threadIdx.x >> log_lanes;
     const int64_t row = (int64_t)blockIdx.x * (LANES_THREADS >> log_lanes) + group;
@@ -68,6 +65,7 @@ __global__ void __maxnreg__(held_registers(VECS, CENTERED && sizeof(T) == 4, FUL
     norm_forward_held_kernel(tutti__norm_args args, norm_forward_even even)
 {
     constexpr int VALUES = CENTERED ? 2 : 1;
+    if (FULL) prefetch_params(args, 0, (int)args.cols);
     __shared__ parked_exchange<VALUES> space;
     norm_team<VALUES, false> team = {{space, 1}};
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -78,22 +76,6 @@ __global__ void __maxnreg__(held_registers(VECS, CENTERED && sizeof(T) == 4, FUL
     const row_statistics found =
         own.statistics(team, pivot, [&](auto &values) { team.blocks.reduce(norm_sums{}, values); });
     if (threadIdx.x == 0) save<CENTERED>(args, own.row, found);
-    own.write(found);
-}
-
-template<class T, bool CENTERED, bool EDGES, bool RESIDUAL, bool CLUSTER>
-__global__ void __maxnreg__(parked_registers(CENTERED, EDGES, RESIDUAL, CLUSTER))
-    norm_forward_parked_kernel(tutti__norm_args args, norm_forward_even even, int vecs, int cluster)
-{
-    extern __shared__ __align__(PARKED_ALIGNMENT) uint4 shared[];
-    using norm = parked_norm<T, CENTERED, EDGES, RESIDUAL, CLUSTER>;
-    __shared__ parked_exchange<norm::VALUES> space;
-    norm_team<norm::VALUES, CLUSTER> team = {{space, cluster}};
-    norm own(args, even, shared, team.blocks.rank, vecs,
-             CLUSTER ? blockIdx.x / cluster : blockIdx.x);
-    own.fetch();
-    const row_statistics found = own.statistics(team);
-    if (team.blocks.rank == 0 && threadIdx.x == 0) save<CENTERED>(args, own.row, found);
     own.write(found);
 }
 
@@ -139,18 +121,6 @@ static tutti_status launch_held(tutti_context *ctx, const tutti__norm_args *args
 }
 
 template<class T, bool CENTERED, bool WHOLE, bool RESIDUAL>
-static tutti_status launch_parked(tutti_context *ctx, const tutti__norm_args *args,
-                                  const norm_forward_even &even, const parked_plan &plan)
-{
-    auto kernel = plan.cluster > 1
-                      ? norm_forward_parked_kernel<T, CENTERED, !WHOLE, RESIDUAL, true>
-                      : norm_forward_parked_kernel<T, CENTERED, !WHOLE, RESIDUAL, false>;
-    return parked_launch("norm_forward", kernel, plan, (unsigned)(args->rows * plan.cluster),
-                         ctx->device, tutti__cuda_stream(ctx), *args, even, plan.vecs,
-                         plan.cluster);
-}
-
-template<class T, bool CENTERED, bool WHOLE, bool RESIDUAL>
 static tutti_status launch_rows(tutti_context *ctx, const tutti__norm_args *args,
                                 const norm_forward_even &even, const norm_forward_plan &plan)
 {
@@ -165,8 +135,7 @@ static tutti_status launch_rows(tutti_context *ctx, const tutti__norm_args *args
             return plan.x.vecs == 2   ? launch_held<T, 2, CENTERED>(ctx, args, even, plan)
                    : plan.x.vecs == 3 ? launch_held<T, 3, CENTERED>(ctx, args, even, plan)
                                       : launch_held<T, 4, CENTERED>(ctx, args, even, plan);
-    return launch_parked<T, CENTERED, WHOLE, RESIDUAL>(ctx, args, even,
-                                                       RESIDUAL ? plan.both : plan.x);
+    return tutti__cuda_norm_forward_parked(ctx, args, even, WHOLE, RESIDUAL ? plan.both : plan.x);
 }
 
 template<class T>

@@ -48,6 +48,13 @@ __device__ __forceinline__ void correct_mean(A &mean, A &squares, A sum, A moved
     squares = squares < 0 ? 0 : squares;
 }
 
+/* norm_forward_parked.cu: of x's type.  whole: all rows and the parameters are aligned whole
+ * vectors. */
+struct parked_plan;
+tutti_status tutti__cuda_norm_forward_parked(tutti_context *ctx, const tutti__norm_args *args,
+                                             const norm_forward_even &even, bool whole,
+                                             const parked_plan &plan);
+
 /* norm_forward_any.cu: any types, any length, in f64 (wide) or f32. */
 tutti_status tutti__cuda_norm_forward_any(tutti_context *ctx, const tutti__norm_args *args,
                                           bool wide);

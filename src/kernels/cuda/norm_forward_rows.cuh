@@ -85,6 +85,29 @@ static __device__ __forceinline__ void forget(row_place &place, int &cols)
     asm volatile("" : "+r"(cols), "+r"(place.first), "+r"(place.step));
 }
 
+/* The first blocks ask for gamma and beta, of so many columns, before they ask for their rows; when
+ * these have come, the second level of the caches has those, too. */
+enum { PREFETCH_BLOCKS = 16 };
+static __device__ __forceinline__ void prefetch_params(const tutti__norm_args &args, int col,
+                                                       int count)
+{
+#ifdef TUTTI_ROW_CLUSTERS
+    if (threadIdx.x != 0 || blockIdx.x >= PREFETCH_BLOCKS) return;
+    const int size = args.param_dtype == TUTTI_F32 ? 4 : 2;
+    const int bytes = min(count, (int)args.cols - col) * size / 16 * 16;
+    if (bytes <= 0) return;
+    auto ask = [&](const void *param) {
+        const char *at = (const char *)param + (int64_t)col * size;
+        if (param)
+            asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(at - skew_of(at)),
+                         "r"(bytes)
+                         : "memory");
+    };
+    ask(args.gamma);
+    ask(args.beta);
+#endif
+}
+
 /* Whether the row is delicate.  sums(mean, &moved) are a thread's sums as in squares_of; far: the
  * sums need it anyway. */
 template<class Team, class Sums>
