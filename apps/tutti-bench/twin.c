@@ -8,7 +8,7 @@
 
 /* Elements: of the widest tensor of a block, and of a thread's part of it.  Blocks whose products
  * are a GPU's are larger, as each takes the weights there. */
-enum { BLOCK = 1 << 22, DENSE_BLOCK = 1 << 25, CHUNK = 1 << 12 };
+enum { BLOCK = 1 << 22, DENSE_BLOCK = 1 << 24, CHUNK = 1 << 12 };
 
 /* Rows that the twin has at a time: about a block's elements of the widest tensor. */
 static int64_t block_rows(const bench_run *run)
