@@ -174,8 +174,8 @@ int bench_twin_open(const bench_run *run, const tutti_layer_type *type, const be
 int bench_twin_compute(bench_run *run, int64_t row, int64_t rows);
 void bench_twin_release(bench_run *run);
 
-/* dense.c.  Whether twin_call does the twin's calls: not in f64, where the run's products may be the
- * same code. */
+/* dense.c.  Whether twin_call does the twin's calls: not in f64, where the run's products may be
+ * the same code. */
 bool bench_dense(const bench_run *run);
 /* Completes a twin for these. */
 int bench_dense_open(bench_run *run);
