@@ -67,8 +67,10 @@ void dense_add_up(const dense *d, const dense_factors *of, int64_t first, int co
 void dense_set(const dense *d, const dense_factors *of, reference_tensor place, int64_t first,
                int64_t apart, int64_t cols, tutti_dtype dtype)
 {
-    dense_sums s;
-    for (int64_t from = 0; reference_wants(place) && from < cols; from += DENSE_COLUMNS) {
+    if (!reference_wants(place)) return;
+#pragma omp parallel for if (of->count * cols >= DENSE_MANY)
+    for (int64_t from = 0; from < cols; from += DENSE_COLUMNS) {
+        dense_sums s;
         const int some = (int)(cols - from < DENSE_COLUMNS ? cols - from : DENSE_COLUMNS);
         dense_add_up(d, of, from, some, &s);
         for (int j = 0; j < some; j++)

@@ -32,6 +32,9 @@ static inline term dense_term(inexact a)
     return (term){a.value, spread_part(a.error)};
 }
 
+/* Loops with so many products or more use all cores; their results do not depend on that. */
+enum { DENSE_MANY = 1 << 20 };
+
 /* Sums over n of left[n * left_step] right[n * right_step + j], for neighbouring j; right NULL: of
  * left alone. */
 enum { DENSE_COLUMNS = 64 };

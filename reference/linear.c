@@ -16,6 +16,7 @@ static void forward(const linear *k)
     const activation *act = &k->d.act;
     const reference_tensor place = reference_find(w, "y");
     const tutti_dtype stored = act->kind == ACTIVATION_NONE ? w->computed : act->dtype;
+#pragma omp parallel for collapse(2) if (k->rows * k->out * k->in >= DENSE_MANY)
     for (int64_t i = 0; i < k->rows; i++)
         for (int64_t o = 0; o < k->out; o++) {
             const int64_t at = i * k->out + o;

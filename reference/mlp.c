@@ -18,6 +18,7 @@ static void hidden_layer(const mlp *k)
     const activation *act = &k->d.act;
     const reference_tensor place = reference_find(w, "h");
     const tutti_dtype stored = act->kind == ACTIVATION_NONE ? w->computed : act->dtype;
+#pragma omp parallel for collapse(2) if (k->rows * k->hidden * k->in >= DENSE_MANY)
     for (int64_t i = 0; i < k->rows; i++)
         for (int64_t o = 0; o < k->hidden; o++) {
             const int64_t at = i * k->hidden + o;
@@ -37,9 +38,11 @@ static void output_layer(const mlp *k)
 {
     const reference_work *w = k->d.w;
     const reference_tensor y = reference_find(w, "y");
-    dense_sums s;
-    for (int64_t i = 0; reference_wants(y) && i < k->rows; i++)
+    if (!reference_wants(y)) return;
+#pragma omp parallel for collapse(2) if (k->rows * k->out * k->hidden >= DENSE_MANY)
+    for (int64_t i = 0; i < k->rows; i++)
         for (int64_t j = 0; j < k->out; j++) {
+            dense_sums s;
             const dense_factors of = {k->hidden, k->h + i * k->hidden, 1,
                                       k->weight2 + j * k->hidden, 1};
             dense_add_up(&k->d, &of, 0, 1, &s);
@@ -57,10 +60,11 @@ static void output_layer(const mlp *k)
 static void hidden_gradient(const mlp *k)
 {
     const dense *d = &k->d;
-    dense_sums s;
-    for (int64_t i = 0; i < k->rows; i++) {
-        const dense_factors of = {k->out, k->dy_terms + i * k->out, 1, k->weight2, k->hidden};
+#pragma omp parallel for collapse(2) if (k->rows * k->out * k->hidden >= DENSE_MANY)
+    for (int64_t i = 0; i < k->rows; i++)
         for (int64_t first = 0; first < k->hidden; first += DENSE_COLUMNS) {
+            const dense_factors of = {k->out, k->dy_terms + i * k->out, 1, k->weight2, k->hidden};
+            dense_sums s;
             const int64_t left = k->hidden - first;
             const int cols = (int)(left < DENSE_COLUMNS ? left : DENSE_COLUMNS);
             dense_add_up(d, &of, first, cols, &s);
@@ -72,7 +76,6 @@ static void hidden_gradient(const mlp *k)
                 k->dz[at] = dense_term(dense_gradient(d, k->z[at], have, dh));
             }
         }
-    }
 }
 
 static void sums(const mlp *k)

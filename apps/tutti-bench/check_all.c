@@ -3,9 +3,9 @@
  *
  * reference/ takes about 0.3 us of a core for an element, or 40 s for 32768 x 4096, and for matrix
  * products far more; the twin takes about 10 ns, and the rest of this file as much.  Its code has
- * nothing in common with a GPU's kernels.  With the host's f32 kernels it shares the source, so a
- * wrong formula there shows in the rows that reference/ computes, and an element that is wrong or
- * left out in one row, here.
+ * nothing in common with a GPU's kernels (dense.c has how that is where products are the GPU's).
+ * With the host's f32 kernels it shares the source, so a wrong formula there shows in the rows that
+ * reference/ computes, and an element that is wrong or left out in one row, here.
  *
  * The twin has a block of rows at a time, as the memory for all of them, eight bytes an element,
  * would take longer to get than to compute; gradients of parameters are added up over the blocks.

@@ -113,6 +113,9 @@ struct bench_layer {
     /* instead, an option of the shape: gradients of the parameters that have it as a dimension are
      * checked so at some indices of it, each by a layer in which it is 1 */
     const char *slice;
+    /* the twin's call, with f64 products on the run's GPU, which the host would take seconds for
+     * (dense.c); NULL: always the twin's layer */
+    int (*twin_call)(bench_run *run);
 };
 
 /* bench_layer_plain for a kind that kinds.c does not have. */
@@ -165,8 +168,19 @@ int bench_check_all(bench_run *run, bench_result *result, bool *suspects);
  * rows row, row + 1, …, at most as many as the block has; frees it.  Rows must come in order: row 0
  * begins the gradients of parameters, others are added. */
 int bench_twin_make(bench_run *run);
+/* A layer of this kind and shape in f64 on the host, otherwise as the run's. */
+int bench_twin_open(const bench_run *run, const tutti_layer_type *type, const bench_shape *shape,
+                    bench_run **made);
 int bench_twin_compute(bench_run *run, int64_t row, int64_t rows);
 void bench_twin_release(bench_run *run);
+
+/* dense.c.  Whether twin_call does the twin's calls: not in f64, where the run's products may be
+ * the same code. */
+bool bench_dense(const bench_run *run);
+/* Completes a twin for these. */
+int bench_dense_open(bench_run *run);
+int bench_linear_twin(bench_run *run);
+int bench_mlp_twin(bench_run *run);
 
 /* spoil.c.  Fills what the pass will write with NaN. */
 int bench_spoil(const bench_run *run);

@@ -26,4 +26,5 @@ const bench_layer bench_linear = {
     .about_zero = true,
     .count = count,
     .slice = "out",
+    .twin_call = bench_linear_twin,
 };

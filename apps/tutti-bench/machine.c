@@ -41,6 +41,12 @@ void bench_graph_close(bench_graph **graph)
 {
     (void)graph;
 }
+int bench_multiply(bench_machine *machine, const bench_product *of, bool add, const double *a,
+                   const double *b, double *c)
+{
+    (void)machine, (void)of, (void)add, (void)a, (void)b, (void)c;
+    return APP_FAILED;
+}
 int bench_cuda_replays(bench_machine *machine, bench_work work, bench_work before, void *self,
                        double *seconds)
 {
@@ -141,8 +147,9 @@ int bench_time(bench_machine *machine, bench_work work, void *self,
 }
 
 /* Calls are timed in groups, as one may be as short as reading the clock.  The stream is drained
- * after each group: it queues about a thousand launches, and a call may be a dozen. */
-enum { CALL_GROUPS = 128, CALLS = 8 };
+ * after each group: it queues about a thousand launches, and a call may be a dozen.  Where their
+ * work is long there are fewer groups, as many as fit in half a second. */
+enum { CALL_GROUPS = 128, CALL_GROUPS_LEAST = 16, CALLS = 8 };
 
 int bench_time_call(bench_machine *machine, bench_work work, void *self, int64_t rows,
                     bench_times *times, double *call_seconds)
@@ -150,13 +157,15 @@ int bench_time_call(bench_machine *machine, bench_work work, void *self, int64_t
     double groups[CALL_GROUPS];
     *call_seconds = 0;
     if (!machine->cuda && rows != 1) return APP_OK;
-    for (int group = 0; group < CALL_GROUPS; group++) {
+    const double begin = app_now();
+    int count = 0;
+    while (count < CALL_GROUPS && (count < CALL_GROUPS_LEAST || app_now() - begin < 0.5)) {
         const double start = app_now();
         for (int i = 0; i < CALLS; i++) APP_TRY(work(self));
-        groups[group] = (app_now() - start) / CALLS;
+        groups[count++] = (app_now() - start) / CALLS;
         APP_CHECK(tutti_context_synchronize(machine->ctx));
     }
-    const bench_times calls = bench_times_of(groups, CALL_GROUPS);
+    const bench_times calls = bench_times_of(groups, count);
     *call_seconds = calls.median;
     if (!machine->cuda) *times = calls;
     return APP_OK;

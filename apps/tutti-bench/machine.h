@@ -2,6 +2,8 @@
 #ifndef TUTTI_BENCH_MACHINE_H
 #define TUTTI_BENCH_MACHINE_H
 
+#include <stdbool.h>
+
 #include "tutti/tutti.h"
 
 #ifdef __cplusplus
@@ -71,6 +73,11 @@ typedef struct bench_graph bench_graph;
 int bench_graph_open(tutti_context *ctx, bench_work work, void *self, bench_graph **graph);
 int bench_graph_replay(const bench_graph *graph); /* enqueues it */
 void bench_graph_close(bench_graph **graph);
+
+/* C = op(A) op(B), or C += where asked for, in f64: of matrices in host memory, by cuBLASLt on the
+ * machine's GPU.  For checks.  APP_FAILED on the host. */
+int bench_multiply(bench_machine *machine, const bench_product *of, bool add, const double *a,
+                   const double *b, double *c);
 
 /* machine_cuda.cu */
 int bench_cuda_open(int device, bench_machine *machine);

@@ -300,18 +300,48 @@ static int prepare(gpu *g, tutti_dtype dtype, const bench_product *of, product *
     return APP_OK;
 }
 
+static int enqueue(gpu *g, product *p, bool f64, double beta)
+{
+    const double one = 1;
+    const float one_f = 1, beta_f = (float)beta;
+    TRY_CUBLAS(cublasLtMatmul(g->cublas, &p->op, f64 ? (const void *)&one : &one_f, p->from_a,
+                              &p->a, p->from_b, &p->b, f64 ? (const void *)&beta : &beta_f, p->to,
+                              &p->d, p->to, &p->d, &p->algorithm, g->workspace, workspace_bytes,
+                              g->stream));
+    return APP_OK;
+}
+
 static int run_products(void *self)
 {
     product_work *w = (product_work *)self;
-    const double one = 1, zero = 0;
-    const float one_f = 1, zero_f = 0;
-    for (int i = 0; i < w->count; i++) {
-        product *p = &w->products[i];
-        TRY_CUBLAS(cublasLtMatmul(
-            w->g->cublas, &p->op, w->f64 ? (const void *)&one : &one_f, p->from_a, &p->a, p->from_b,
-            &p->b, w->f64 ? (const void *)&zero : &zero_f, p->to, &p->d, p->to, &p->d,
-            &p->algorithm, w->g->workspace, workspace_bytes, w->g->stream));
-    }
+    for (int i = 0; i < w->count; i++) APP_TRY(enqueue(w->g, &w->products[i], w->f64, 0));
+    return APP_OK;
+}
+
+/* Device memory that begins as a matrix in host memory, unless that is NULL. */
+static int put_matrix(gpu *g, const double *from, size_t bytes, buffer *to)
+{
+    TRY_CUDA(cudaMalloc(&to->data, bytes));
+    if (from) TRY_CUDA(cudaMemcpyAsync(to->data, from, bytes, cudaMemcpyHostToDevice, g->stream));
+    return APP_OK;
+}
+
+int bench_multiply(bench_machine *machine, const bench_product *of, bool add, const double *a,
+                   const double *b, double *c)
+{
+    gpu *g = gpu_of(machine);
+    const size_t size = (size_t)of->batch * sizeof(double);
+    const size_t m = (size_t)of->m, n = (size_t)of->n, k = (size_t)of->k;
+    buffer of_a, of_b, of_c;
+    product p = {};
+    APP_TRY(put_matrix(g, a, m * k * size, &of_a));
+    APP_TRY(put_matrix(g, b, k * n * size, &of_b));
+    APP_TRY(put_matrix(g, add ? c : NULL, m * n * size, &of_c));
+    APP_TRY(prepare(g, TUTTI_F64, of, &p));
+    p.from_a = of_b.data, p.from_b = of_a.data, p.to = of_c.data;
+    APP_TRY(enqueue(g, &p, true, add));
+    TRY_CUDA(cudaMemcpyAsync(c, of_c.data, m * n * size, cudaMemcpyDeviceToHost, g->stream));
+    TRY_CUDA(cudaStreamSynchronize(g->stream));
     return APP_OK;
 }
 

@@ -33,4 +33,5 @@ const bench_layer bench_mlp = {
     .about_zero = true,
     .count = count,
     .slice = "hidden",
+    .twin_call = bench_mlp_twin,
 };

@@ -6,34 +6,44 @@
 #include "common/report.h"
 #include "layers.h"
 
-/* Elements: of the widest tensor of a block, and of a thread's part of it. */
-enum { BLOCK = 1 << 22, CHUNK = 1 << 12 };
+/* Elements: of the widest tensor of a block, and of a thread's part of it.  Blocks whose products
+ * are a GPU's are larger, as each takes the weights there. */
+enum { BLOCK = 1 << 22, DENSE_BLOCK = 1 << 24, CHUNK = 1 << 12 };
 
-/* Rows that the twin has at a time: about BLOCK elements of the widest tensor. */
+/* Rows that the twin has at a time: about a block's elements of the widest tensor. */
 static int64_t block_rows(const bench_run *run)
 {
-    const int64_t widest = bench_widest(run), rows = widest < BLOCK ? BLOCK / widest : 1;
+    const int64_t widest = bench_widest(run), block = bench_dense(run) ? DENSE_BLOCK : BLOCK;
+    const int64_t rows = widest < block ? block / widest : 1;
     return rows < run->rows ? rows : run->rows;
 }
 
-int bench_twin_make(bench_run *run)
+int bench_twin_open(const bench_run *run, const tutti_layer_type *type, const bench_shape *shape,
+                    bench_run **made)
 {
     const tutti_context_desc desc = {.backend = TUTTI_BACKEND_HOST};
-    bench_run *twin = run->twin = calloc(1, sizeof *twin);
+    bench_run *twin = *made = calloc(1, sizeof *twin);
     if (twin) twin->machine = calloc(1, sizeof *twin->machine);
     if (!twin || !twin->machine) return app_fail(APP_FAILED, "no memory for the check");
-    twin->type = run->type;
+    twin->type = type;
     twin->own = run->own;
     twin->variant = run->variant;
     twin->more = run->more;
     twin->with = run->with;
     twin->set = run->set;
-    twin->shape = run->shape;
-    twin->shape.dims[0] = block_rows(run);
+    twin->shape = *shape;
     twin->dtype = twin->param_dtype = TUTTI_F64;
     twin->empty = true;
     APP_CHECK(tutti_context_create(&desc, &twin->machine->ctx));
     return bench_prepare(twin);
+}
+
+int bench_twin_make(bench_run *run)
+{
+    bench_shape block = run->shape;
+    block.dims[0] = block_rows(run);
+    APP_TRY(bench_twin_open(run, run->type, &block, &run->twin));
+    return bench_dense(run) ? bench_dense_open(run) : APP_OK;
 }
 
 void bench_twin_release(bench_run *run)
@@ -117,6 +127,11 @@ static int give_replaced(bench_run *run, int64_t row, tutti_call *call, bool *ch
     return APP_OK;
 }
 
+static int call_twin(bench_run *run)
+{
+    return bench_dense(run) ? run->own->twin_call(run) : bench_layer_call(run->twin);
+}
+
 int bench_twin_compute(bench_run *run, int64_t row, int64_t rows)
 {
     bench_run *twin = run->twin;
@@ -127,14 +142,14 @@ int bench_twin_compute(bench_run *run, int64_t row, int64_t rows)
     twin->call.flags = row > 0 ? TUTTI_GRAD_ACCUMULATE : 0;
     twin->backward = false;
     APP_TRY(give_inputs(run, row));
-    APP_TRY(bench_layer_call(twin));
+    APP_TRY(call_twin(run));
     const tutti_call call = twin->call;
     bool changed = false;
     APP_TRY(give_replaced(run, row, &twin->call, &changed));
-    if (changed) APP_TRY(bench_layer_call(twin));
+    if (changed) APP_TRY(call_twin(run));
     twin->call = call;
     if (!run->backward) return APP_OK;
     twin->backward = true;
     APP_TRY(give_outputs(run, row));
-    return bench_layer_call(twin);
+    return call_twin(run);
 }

@@ -441,8 +441,8 @@ static void test_leaves_of_one_row(void)
     }
 }
 
-/* db of so many rows that a GPU may sum it in dx's product: the same bits whether there is one, and
- * wherever dy lies, and of leaves those of each one by itself. */
+/* db of so many rows that a GPU may sum it in dx's product, or beside it: the same bits whether
+ * there is one, and wherever dy lies, and of leaves those of each one by itself. */
 enum { MANY = 4096, MANY_IN = 2040, MANY_OUT = 1032 };
 
 /* Of rows from `first`, as so many leaves, with what dy points to; in the host's memory. */
@@ -455,7 +455,8 @@ static void many_rows_bias(const leafy *l, void *dy_data, int64_t first, int64_t
     tutti_tensor x = tutti_tensor_2d(l->x, l->dtype, rows, MANY_IN), dx = x;
     tutti_tensor dy = tutti_tensor_2d((char *)dy_data + (size_t)first * MANY_OUT * size, l->dtype,
                                       rows, MANY_OUT);
-    tutti_tensor y = tutti_tensor_2d(l->y, l->dtype, rows, MANY_OUT);
+    tutti_tensor y =
+        tutti_tensor_2d((char *)l->y + (size_t)first * MANY_OUT * size, l->dtype, rows, MANY_OUT);
     dx.data = l->dx;
     tutti_linear_call call = {
         .x = &x, .y = &y, .dy = &dy, .leaves = leaves, .leaf_rows = leaf_rows};
@@ -478,47 +479,56 @@ static void check_leaves_bias(const leafy *l, int64_t rows)
     }
 }
 
+static void check_bias_of_many_rows(int type, bool relu)
+{
+    const int64_t odd = MANY - 21;
+    leafy l;
+    leafy_open(&l, MANY, MANY_IN, MANY_OUT, type, relu ? "relu" : "none");
+    const size_t size = tutti_dtype_size(l.dtype), bytes = MANY * MANY_OUT * size;
+    void *further = drawn(&l, MANY * MANY_OUT + 1, 8), *const from[] = {l.dy, l.y};
+    double *dy = harness_calloc(MANY * MANY_OUT, sizeof *dy);
+    double *y = harness_calloc(MANY * MANY_OUT, sizeof *y);
+    void *raw = harness_calloc(bytes, 1);
+    CHECK_OK(tutti_copy(l.ctx, (char *)further + size, l.dy, bytes));
+    for (int i = 0; i < 2; i++) {
+        CHECK_OK(tutti_copy(l.ctx, raw, from[i], bytes));
+        CHECK_OK(tutti_context_synchronize(l.ctx));
+        CHECK_OK(tutti_convert(i ? y : dy, TUTTI_F64, raw, l.dtype, MANY * MANY_OUT));
+    }
+    float got[MANY_OUT], other[MANY_OUT];
+    many_rows_bias(&l, l.dy, 0, odd, 0, true, got);
+    for (int j = 0; j < MANY_OUT; j++) {
+        double want = 0, of = 0;
+        for (int64_t i = j; i < odd * MANY_OUT; i += MANY_OUT) {
+            if (relu && !(y[i] > 0)) continue;
+            want += dy[i];
+            of += fabs(dy[i]);
+        }
+        CHECK(fabs(got[j] - want) <= 0x1p-20 * of, "db[%d] is %.9g, want %.9g", j, got[j], want);
+    }
+    many_rows_bias(&l, l.dy, 0, odd, 0, false, other);
+    CHECK(memcmp(got, other, sizeof got) == 0, "db has other bits without dx");
+    many_rows_bias(&l, (char *)further + size, 0, odd, 0, true, other);
+    CHECK(memcmp(got, other, sizeof got) == 0, "db has other bits if dy lies elsewhere");
+    check_leaves_bias(&l, MANY);
+    check_leaves_bias(&l, MANY - 96); /* leaves are no multiples of what a partial sum has */
+    CHECK_OK(tutti_free(l.ctx, &further));
+    free(dy);
+    free(y);
+    free(raw);
+    leafy_close(&l);
+}
+
 static void test_bias_of_many_rows(void)
 {
     if (harness_backend() != TUTTI_BACKEND_CUDA) {
         harness_skip("takes long, and tests no more than few rows");
         return;
     }
-    const int64_t odd = MANY - 21;
     for (int type = 0; type < 4; type++) {
         if (tutti_dtype_size(float_dtypes[type]) > 2) continue; /* no such kernels */
         if (harness_quick() && float_dtypes[type] != TUTTI_BF16) continue;
-        leafy l;
-        leafy_open(&l, MANY, MANY_IN, MANY_OUT, type, "none");
-        const size_t size = tutti_dtype_size(l.dtype), bytes = MANY * MANY_OUT * size;
-        void *further = drawn(&l, MANY * MANY_OUT + 1, 8);
-        double *dy = harness_calloc(MANY * MANY_OUT, sizeof *dy);
-        void *raw = harness_calloc(bytes, 1);
-        CHECK_OK(tutti_copy(l.ctx, (char *)further + size, l.dy, bytes));
-        CHECK_OK(tutti_copy(l.ctx, raw, l.dy, bytes));
-        CHECK_OK(tutti_context_synchronize(l.ctx));
-        CHECK_OK(tutti_convert(dy, TUTTI_F64, raw, l.dtype, MANY * MANY_OUT));
-        float got[MANY_OUT], other[MANY_OUT];
-        many_rows_bias(&l, l.dy, 0, odd, 0, true, got);
-        for (int j = 0; j < MANY_OUT; j++) {
-            double want = 0, of = 0;
-            for (int64_t i = 0; i < odd; i++) {
-                want += dy[i * MANY_OUT + j];
-                of += fabs(dy[i * MANY_OUT + j]);
-            }
-            CHECK(fabs(got[j] - want) <= 0x1p-20 * of, "db[%d] is %.9g, want %.9g", j, got[j],
-                  want);
-        }
-        many_rows_bias(&l, l.dy, 0, odd, 0, false, other);
-        CHECK(memcmp(got, other, sizeof got) == 0, "db has other bits without dx");
-        many_rows_bias(&l, (char *)further + size, 0, odd, 0, true, other);
-        CHECK(memcmp(got, other, sizeof got) == 0, "db has other bits if dy lies elsewhere");
-        check_leaves_bias(&l, MANY);
-        check_leaves_bias(&l, MANY - 96); /* leaves are no multiples of what a partial sum has */
-        CHECK_OK(tutti_free(l.ctx, &further));
-        free(dy);
-        free(raw);
-        leafy_close(&l);
+        for (int relu = 0; relu < 2; relu++) check_bias_of_many_rows(type, relu);
     }
 }
 

@@ -76,7 +76,16 @@ struct column_parts {
     int64_t count, cols, pitch, apart;
     G *sum, *more;
     int64_t leaf, leaf_sum;
+    /* the partial rows were there before the kernel before this one began (see wait_at_end) */
+    bool there = false;
 };
+
+/* Such a kernel runs beside the one before it, but ends after it: what comes next waits for both
+ * then. */
+__device__ __forceinline__ void wait_at_end(bool there)
+{
+    if (there && blockIdx.x == 0 && blockIdx.y == 0) wait_for_previous();
+}
 
 /* sum[c] (+)= partial[0][c] + partial[1][c] + …: strip s of a block adds rows s, s + STRIPS, …,
  * chain of them at a time, then the strips are added as a tree.  A thread has WIDTH neighbouring
@@ -99,7 +108,7 @@ __global__ void __launch_bounds__(THREADS, 1024 / THREADS)
     G *to = (first_one ? parts.sum : parts.more) + blockIdx.y * parts.leaf_sum + base + threadIdx.x;
     const bool writes = threadIdx.x < lanes && base + threadIdx.x < cols;
 #if __CUDA_ARCH__ >= 900
-    bool ready = false;
+    bool ready = parts.there;
 #else
     bool ready = true;
 #endif
@@ -147,6 +156,7 @@ __global__ void __launch_bounds__(THREADS, 1024 / THREADS)
                 if (k % (2 * apart) == 0) total[k] += total[k + apart];
         if (ready) {
             if (writes) *to = accumulate ? *to + (G)total[0] : (G)total[0];
+            wait_at_end(parts.there);
             return;
         }
         __syncthreads();
@@ -168,7 +178,7 @@ __global__ void __launch_bounds__(threads)
     const R *partial =
         parts.partial + blockIdx.y * parts.leaf + (first_one ? 0 : parts.apart) + col;
     G *to = (first_one ? parts.sum : parts.more) + blockIdx.y * parts.leaf_sum + col;
-    wait_for_previous();
+    if (!parts.there) wait_for_previous();
     R next[FEW_ROWS][WIDTH] = {}; /* on their way together */
 #pragma unroll
     for (int i = 0; i < FEW_ROWS; i++)
@@ -179,6 +189,7 @@ __global__ void __launch_bounds__(threads)
         for (int w = 0; w < WIDTH; w++) next[0][w] += next[i][w];
 #pragma unroll
     for (int w = 0; w < WIDTH; w++) to[w] = accumulate ? to[w] + (G)next[0][w] : (G)next[0][w];
+    wait_at_end(parts.there);
 }
 
 enum column_shape { FEW_COLUMNS, FEW_ROWS_OF_MANY, OTHER_COLUMNS };

@@ -28,10 +28,11 @@ __device__ __forceinline__ void wait_for_previous()
     cudaGridDependencySynchronize();
 #endif
 }
-/* Launches a second one. */
+/* Launches a second one, with so many bytes of shared memory. */
 template<class... P, class... Q>
-static inline tutti_status launch_early(const char *what, int device, void (*kernel)(P...),
-                                        dim3 grid, dim3 block, cudaStream_t stream, Q &&...args)
+static inline tutti_status launch_early_with(size_t bytes, const char *what, int device,
+                                             void (*kernel)(P...), dim3 grid, dim3 block,
+                                             cudaStream_t stream, Q &&...args)
 {
     cudaLaunchAttribute early = {};
     early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
@@ -40,10 +41,18 @@ static inline tutti_status launch_early(const char *what, int device, void (*ker
     config.gridDim = grid;
     config.blockDim = block;
     config.stream = stream;
+    config.dynamicSmemBytes = bytes;
     config.attrs = &early;
     config.numAttrs = tutti__cuda_has_clusters(device); /* code of 9.0, which waits by itself */
     return tutti__cuda_status(
         cudaLaunchKernelEx(&config, kernel, static_cast<P>(std::forward<Q>(args))...), what);
+}
+template<class... P, class... Q>
+static inline tutti_status launch_early(const char *what, int device, void (*kernel)(P...),
+                                        dim3 grid, dim3 block, cudaStream_t stream, Q &&...args)
+{
+    return launch_early_with(0, what, device, kernel, grid, block, stream,
+                             std::forward<Q>(args)...);
 }
 
 /* One value */

@@ -258,7 +258,7 @@ struct dropout_strip {
     const int64_t first; /* of the block's rows, in the global batch */
     const column<T, even> x, other, y;
     const int count, strip, apart, rows;
-    const bool writes;
+    const bool writes, has_other; /* has_other: RESIDUAL is FORWARD, too (see run) */
     real bias[group], sum[group];
 
     /* from: idle threads read the first columns, but do not write. */
@@ -271,7 +271,7 @@ struct dropout_strip {
           other(backward ? args.dy : args.residual, begin, columns > 0 ? at * group : 0),
           y(backward ? args.dx : args.y, begin, at * group), count(columns), strip(my_strip),
           apart(strips_apart), rows(block_rows), writes(columns > 0 && (!backward || args.dx.data)),
-          bias(), sum()
+          has_other(ahead || backward || args.residual.data), bias(), sum()
     {
         /* first of all, since these take the longest */
         for (int d = 0; d < DEPTH - 1; d++) request(d, strip + d * apart);
@@ -317,10 +317,12 @@ struct dropout_strip {
         } else {
             from = {}, added = {};
             if (reads_x && row < rows) from.load(x.at(row), count);
-            if (reads_other && row < rows) added.load(other.at(row), count);
+            if (reads_other && has_other && row < rows) added.load(other.at(row), count);
         }
         if (reads_x) from.get(z);
         if (reads_other) added.get(v);
+#pragma unroll
+        for (int i = 0; i < group && !has_other; i++) v[i] = real(-0.0); /* adds nothing */
     }
     /* act(z) or act'(z), over p_keep for the 16-bit types */
     __device__ __forceinline__ real factor(real z) const
@@ -472,10 +474,13 @@ static tutti_status run(const tutti__job *job, const tutti__dropout_args &args)
     const cudaStream_t stream = tutti__cuda_stream(job->ctx);
     real_of<T> *partial = NULL;
     if (what == pass::BACKWARD && args.dbias) partial = (real_of<T> *)job->scratch;
+    /* kernels that wait for every row alone do not mind whether there is a residual */
+    constexpr pass either = what == pass::FORWARD ? pass::RESIDUAL : what;
     if (all_even(args))
-        launch<T, act, what, true, tuned::depth, tuned::blocks>(args, plan, stream, partial);
+        launch<T, act, tuned::depth == 1 ? either : what, true, tuned::depth, tuned::blocks>(
+            args, plan, stream, partial);
     else
-        launch<T, act, what, false, 1, 2>(args, plan, stream, partial);
+        launch<T, act, either, false, 1, 2>(args, plan, stream, partial);
     TUTTI_CUDA_LAUNCHED("dropout");
     if (what != pass::BACKWARD || !args.dbias) return TUTTI_OK;
     return column_sums_finish("dropout", stream, div_up(args.rows, plan.run), args.cols,

@@ -662,6 +662,12 @@ bool tutti__cuda_gemm_sums(const tutti__plan *plan, int which)
     return made->own && made->planned.a_sums;
 }
 
+bool tutti__cuda_gemm_is_early(const tutti__plan *plan, int which, const tutti__gemm *gemm)
+{
+    const choice *made = (const choice *)plan->data + which;
+    return made->own && !gemm->b.transposed && tutti__cuda_product_takes(gemm);
+}
+
 static bool as_planned(const tutti__gemm *planned, const tutti__matrix &now, const int64_t *apart,
                        const tutti__matrix &then, const int64_t *apart_then)
 {

@@ -21,6 +21,9 @@ tutti_status tutti__cuda_gemm_plan(tutti_context *ctx, const tutti__gemm *gemms,
 /* Whether a product that was planned with a_sums, and wants them, has a kernel that leaves them
  * there: a row, [k], for each TUTTI__CUDA_PRODUCT_RUN rows of A. */
 bool tutti__cuda_gemm_sums(const tutti__plan *plan, int which);
+/* Whether this product, like number `which`, has a kernel that lets the next one start while it
+ * runs (start_next). */
+bool tutti__cuda_gemm_is_early(const tutti__plan *plan, int which, const tutti__gemm *gemm);
 /* A product like number `which` of the plan. */
 tutti_status tutti__cuda_gemm(tutti_context *ctx, const tutti__plan *plan, int which,
                               const tutti__gemm *gemm, void *workspace);

@@ -6,7 +6,8 @@
  * then two plain products, dx = dz W and dW = dz^T x.  With activation none dz is dy, and dx's
  * product sums its columns where it can (product.h); otherwise the pass does, in the same order.
  * With recompute z comes from a product before the pass.  db is summed in two steps of fixed order:
- * each block sums a run of rows in f32 (f64 for f64), then one kernel adds the blocks.
+ * each block sums a run of rows in f32 (f64 for f64), then one kernel adds the blocks; beside dx's
+ * product, if that is our own, whose last round leaves multiprocessors idle.
  *
  * A call's leaves are one pass, one product for y and one for dx, whose rows have the same bits
  * whatever their number, and a batch of products for the leaves' dW. Where dW of two leaves is
@@ -196,15 +197,19 @@ static tutti_status linear_backward(const tutti__job *job, const void *untyped)
         if (args->dx.data && tutti__cuda_product_takes(&dx))
             dx.a_sums = (float *)(base + layout.partial);
     }
+    sums.later =
+        args->dbias && !dx.a_sums && args->dx.data && tutti__cuda_gemm_is_early(job->plan, DX, &dx);
     if ((args->dbias && !dx.a_sums) || written.data)
         TUTTI_TRY(tutti__cuda_activate_backward("linear", stream, shape->rows, shape->out,
                                                 shape->activation, &args->dy, &v, &written,
                                                 base + layout.partial, sums));
     if (args->dx.data) TUTTI_TRY(tutti__cuda_gemm(ctx, job->plan, DX, &dx, base));
-    if (dx.a_sums)
-        TUTTI_TRY(tutti__cuda_add_partial("linear", stream, TUTTI_F32, dx.a_sums,
-                                          div_up(shape->rows / args->leaves, product_run),
-                                          shape->out, sums));
+    if (dx.a_sums || sums.later) {
+        const int64_t leaf_rows = shape->rows / args->leaves;
+        const int64_t run = sums.run ? sums.run : column_run(leaf_rows, shape->out, shape->dtype);
+        TUTTI_TRY(tutti__cuda_add_partial("linear", stream, TUTTI_F32, base + layout.partial,
+                                          div_up(leaf_rows, run), shape->out, sums));
+    }
     if (!args->dweight) return TUTTI_OK;
     const tutti__gemm dweight = dweight_of(args, &dz);
     if (args->dweight_span < 2) return tutti__cuda_gemm(ctx, job->plan, DWEIGHT, &dweight, base);

@@ -186,8 +186,8 @@ template<class R>
 static tutti_status add_partial(const char *name, cudaStream_t stream, const R *partial,
                                 int64_t runs, int64_t cols, const tutti__cuda_sums &sums)
 {
-    const column_parts<R, R> parts = {partial,      runs, cols,        cols,      0,
-                                      (R *)sums.to, NULL, runs * cols, sums.apart};
+    const column_parts<R, R> parts = {partial,      runs, cols,        cols,       0,
+                                      (R *)sums.to, NULL, runs * cols, sums.apart, sums.later};
     return column_sums_finish(name, stream, parts, sums.accumulate, (unsigned)sums.leaves);
 }
 
@@ -213,7 +213,7 @@ tutti_status tutti__cuda_activate_backward(const char *name, cudaStream_t stream
             (T *)dz->data, dz->stride, sums.to ? (real *)partial : NULL,
             activation_constants<real>(activation));
         TUTTI_CUDA_LAUNCHED(name);
-        if (!sums.to) return TUTTI_OK;
+        if (!sums.to || sums.later) return TUTTI_OK;
         return add_partial(name, stream, (const real *)partial, runs, cols, sums);
     });
 }

@@ -15,13 +15,16 @@ tutti_status tutti__cuda_fill_rows(const char *name, cudaStream_t stream, int64_
                                    int64_t cols, const void *bias, const tutti__matrix *y);
 
 /* Where column sums go: of each of some leaves of equally many rows, `apart` elements from a leaf's
- * to the next one's; to NULL: they are not wanted.  run: rows of a partial sum; 0: column_run. */
+ * to the next one's; to NULL: they are not wanted.  run: rows of a partial sum; 0: column_run.
+ * later: the pass leaves the partial sums to tutti__cuda_add_partial, which runs beside the kernel
+ * between the two; that one must let it (start_next). */
 typedef struct tutti__cuda_sums {
     void *to;
     int leaves;
     int64_t apart;
     bool accumulate;
     int64_t run;
+    bool later = false;
 } tutti__cuda_sums;
 
 /* dz = dy act'(v), v being z if it is needed and otherwise y, and its column sums, in f64 for f64

@@ -19,7 +19,8 @@
  * What lies beyond a matrix is read as 0 by the copy engine, and not written.
  *
  * An epilogue is a class: `T`, the matrices' type; `b_transposed`, whether B is [n, k]; `sums_a`,
- * whether A's columns are summed too; `args`, a product's with what it needs; `shared`, memory of
+ * whether A's columns are summed too; `early`, whether the kernel is started before the one before
+ * it ends, and lets the next one; `args`, a product's with what it needs; `shared`, memory of
  * its own; and what a thread does, below. */
 #ifndef TUTTI_KERNELS_CUDA_SM90A_PRODUCT_CUH
 #define TUTTI_KERNELS_CUDA_SM90A_PRODUCT_CUH
@@ -293,6 +294,10 @@ __device__ __forceinline__ void feed(const product_args &g, shared_memory<Epilog
 {
     const int half = int(blockIdx.x % 2);
     place to;
+    if constexpr (Epilogue::early) { /* others wait for what comes here */
+        wait_for_previous();
+        start_next();
+    }
     for (int tile = blockIdx.x / 2; tile < g.tiles_down * g.tiles_across; tile += gridDim.x / 2) {
         int row, col;
         find_tile(g, tile, &row, &col);
@@ -673,8 +678,12 @@ static tutti_status product_launch(tutti_context *ctx, const tutti__gemm *g,
     const int64_t tiles = (int64_t)args.tiles_down * args.tiles_across;
     const int at_once = tutti__cuda_sm_count(ctx->device) / 2;
     const unsigned blocks = 2 * (unsigned)(tiles < at_once ? tiles : at_once);
-    kernel<<<blocks, threads, sizeof(shared_memory<Epilogue>), tutti__cuda_stream(ctx)>>>(a, b,
-                                                                                          args);
+    constexpr size_t bytes = sizeof(shared_memory<Epilogue>);
+    cudaStream_t stream = tutti__cuda_stream(ctx);
+    if (Epilogue::early)
+        return launch_early_with(bytes, g->name, ctx->device, kernel, dim3(blocks), dim3(threads),
+                                 stream, a, b, args);
+    kernel<<<blocks, threads, bytes, stream>>>(a, b, args);
     return tutti__cuda_status(cudaGetLastError(), g->name);
 }
 

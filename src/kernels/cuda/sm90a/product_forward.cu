@@ -16,7 +16,7 @@ struct forward_epilogue {
     using args = forward_args;
     struct shared {
     };
-    static constexpr bool b_transposed = true, sums_a = false;
+    static constexpr bool b_transposed = true, sums_a = false, early = false;
 
     uint32_t z[vectors][4];
     int row, col; /* of the first vector */

@@ -15,7 +15,7 @@ struct plain_epilogue {
     using args = plain_args;
     struct shared {
     };
-    static constexpr bool b_transposed = false, sums_a = true;
+    static constexpr bool b_transposed = false, sums_a = true, early = true;
 
     uint32_t c[vectors][4];
     int row, col; /* of the first vector */

@@ -47,7 +47,7 @@ struct slope_epilogue {
         float sum[2][multipliers][warps][tile_cols];
         uint4 v[places][multipliers * 128];
     };
-    static constexpr bool b_transposed = false, sums_a = false;
+    static constexpr bool b_transposed = false, sums_a = false, early = false;
 
     uint32_t dh[vectors][4];
     float sum[8];             /* of two rows */
