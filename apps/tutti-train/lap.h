@@ -38,8 +38,8 @@ void laps_free(laps *laps);
 int laps_begin(laps *laps, const tutti_grad_sync *sync, double begin);
 /* Adds the time this rank waited for the last step's exchange, which has finished. */
 int laps_waited(laps *laps, tutti_grad_sync *sync);
-/* Gathers all ranks' parts of the lap until its end, which is set.  on_host: steps are computed on the host.  loss: this rank's part.
- * Collective. */
+/* Gathers all ranks' parts of the lap until its end, which is set.  on_host: steps are computed on
+ * the host.  loss: this rank's part.  Collective. */
 int laps_gather(laps *laps, const app_group *group, const tutti_grad_sync *sync, bool on_host,
                 double loss, lap *lap);
 

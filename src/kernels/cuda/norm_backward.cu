@@ -19,12 +19,7 @@
 #include "kernels/cuda/column_sums.cuh"
 #include "kernels/cuda/norm_backward_rows.cuh"
 
-enum {
-    SHORT_TURNS = 32,
-    FEW_ROWS_MAX = 2048,
-    FEW_BYTES_MAX = 9 << 20,
-    FEW_ELEMENTS_MAX = 3 << 20
-};
+enum { SHORT_TURNS = 32, FEW_ROWS_MAX = 2048, FEW_BYTES_MAX = 9 << 20, FEW_ELEMENTS_MAX = 3 << 20 };
 
 /* The blocks that a multiprocessor has at a time. */
 __host__ __device__ constexpr int blocks_of(bool warp, int elements, bool centered, bool narrow,
