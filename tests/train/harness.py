@@ -34,6 +34,16 @@ class Skip(Exception):
     pass
 
 
+def few(runs):
+    """Under a sanitizer, where a start under mpirun takes seconds, the last: the others show nothing more about memory."""
+    return runs[-1:] if SANITIZED else runs
+
+
+def in_full(test):
+    """For a test that compares what runs leave whose code other tests run: a sanitizer would see nothing more in it."""
+    return (lambda: skip("its code runs in other tests, too")) if SANITIZED else test
+
+
 def skip(reason):
     raise Skip(reason)
 
