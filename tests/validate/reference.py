@@ -81,7 +81,7 @@ def checkpoint(task):
 
 def test_layers_of_a_checkpoint():
     for task, layers in (("bytes", {"embedding", "linear", "rmsnorm"}), ("fashion", {"linear", "layernorm"})):
-        for np in (1, RANKS):
+        for np in few((1, RANKS)):
             said = report(["--checkpoint", checkpoint(task)], np)
             assert said["holds"] and {case["layer"] for case in said["cases"]} == layers, said
             assert all(tensor["abs"] > 0 for (_, name), tensor in findings(said).items() if name == "dx"), said
