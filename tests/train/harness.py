@@ -89,6 +89,8 @@ def launched(np):
 def start(command, fault=None, **environment):
     """A started process, for tests that do something to it."""
     environment = {**os.environ, **environment}
+    if SANITIZED and "-np" not in command:
+        environment["ASAN_OPTIONS"] = ""  # only to identify MPI's leaks does it take the slow unwinder
     if fault:
         environment["TUTTI_TRAIN_FAULT"] = fault
     return subprocess.Popen(
