@@ -75,7 +75,8 @@ tutti_context *harness_context(void)
     return state.ctx;
 }
 
-/* Read by AddressSanitizer if built in: a failed allocation returns NULL, as malloc does, and keep_libraries.c may come first. */
+/* Read by AddressSanitizer if built in: a failed allocation returns NULL, as malloc does, and
+ * keep_libraries.c may come first. */
 const char *__asan_default_options(void);
 const char *__asan_default_options(void)
 {
