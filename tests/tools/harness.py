@@ -7,6 +7,7 @@ script is skipped."""
 
 import os
 import sys
+import time
 import traceback
 
 sys.dont_write_bytecode = True  # leave the source tree as it is
@@ -39,10 +40,11 @@ def run_tests():
     tests = [(name, test) for name, test in vars(script).items() if name.startswith("test_")]
     passed = failed = skipped = 0
     for name, test in tests:
+        begin = time.monotonic()
         try:
             test()
             passed += 1
-            print(f"{name}: passed", flush=True)
+            print(f"{name}: passed ({time.monotonic() - begin:.1f} s)", flush=True)
         except Skip as reason:
             skipped += 1
             print(f"{name}: skipped: {reason}", flush=True)

@@ -19,7 +19,7 @@ def test_a_checkpoint_of_another():
     with tempfile.TemporaryDirectory(prefix="tutti-clean-") as folder:
         path = os.path.join(folder, "f")
         subprocess.run([os.environ["TUTTI_FOREIGN_RUN"], path], check=True)
-        for np in (1, 2):
+        for np in few((1, 2)):
             result = run(["--data", small_data(), "--batch", 50, "--checkpoint", path, "--resume"], np=np)
             clean(result, 64, "was saved with --task ?[2J??; this run uses fashion")
 

@@ -97,14 +97,14 @@ def test_tune():
     result = run(["--data", small_data(), "--batch", 32, "--reproducible", 4, "--tune"]).want(64)
     assert "--tune does not go with --reproducible" in result.err, result
     arguments = ["--data", small_data(), "--batch", 32, "--epochs", 1, "--dropout", 0.1]
-    for np in (1, 3):
+    for np in few((1, 3)):
         usual, tuned = (run([*arguments, *more], np=np).want(0) for more in ((), ("--tune",)))
         assert "nothing to measure on the host" in tuned.out, tuned
         assert usual.steps() == tuned.steps() and usual.accuracy() == tuned.accuracy(), (usual, tuned)
 
 
 def test_usage_is_said_once_by_all_ranks():
-    for wrong in ("--batch=x", "--batch=651", "--no-such-option"):
+    for wrong in few(("--batch=x", "--no-such-option", "--batch=651")):
         result = run(["--data", small_data(), wrong], np=3).want(64)
         assert result.err.count("tutti-train: ") + result.err.count("tutti-train': ") >= 1, result
         assert result.err.count(WRONG[wrong]) == 1, f"{wrong} is not said once:\n{result}"
@@ -133,7 +133,7 @@ def test_few_steps_all_get_a_line():
 
 
 def test_same_steps_for_every_np():
-    runs = [run(["--data", small_data(), "--batch", 32, "--epochs", 2], np=np).want(0) for np in (1, 2, 3)]
+    runs = [run(["--data", small_data(), "--batch", 32, "--epochs", 2], np=np).want(0) for np in few((1, 2, 3))]
     assert len({tuple(step for step, _, _ in result.steps()) for result in runs}) == 1
 
 

@@ -45,7 +45,7 @@ def test_packed_and_plain_are_the_same():
 
 
 def test_missing_folder():
-    for np in (1, 2):
+    for np in few((1, 2)):
         result = run(["--data", "/nowhere/at/all"], np=np).want(2)
         assert "/nowhere/at/all/" in result.err and "dataset-fashion-mnist" in result.err, result
         assert result.err.count("/nowhere") == 1, result

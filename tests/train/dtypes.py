@@ -30,12 +30,12 @@ def test_f16():
 
 def test_every_norm_and_activation():
     for activation in ("none", "relu", "leaky_relu", "gelu", "gelu_erf", "squared_relu", "silu", "smelu", "star_relu"):
-        for norm in ("layernorm", "rmsnorm"):
+        for norm in few(("layernorm", "rmsnorm")):
             learn("f32", 1, "--activation", activation, "--norm", norm, "--depth", 2, "--width", 64)
 
 
 def test_overflow_is_said_and_recovered():
-    for np, more in ((1, []), (2, []), (2, ["--shard"])):
+    for np, more in few(((1, []), (2, []), (2, ["--shard"]))):
         result = learn("f16", np, "--loss-scale", 2**30, *more)
         skipped = [line for line in result.out.splitlines() if line.startswith("skipped step ")]
         assert skipped and "1.07374e+09 -> 5.36871e+08" in skipped[0], result

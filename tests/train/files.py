@@ -283,7 +283,7 @@ def test_a_pipe_without_a_reader():
         for name in ("pipe", "pipe.svg"):
             os.mkfifo(folder(name))
         for option, name in (("--losses", "pipe"), ("--log-json", "pipe"), ("--plot", "pipe.svg")):
-            for np in (1, 2):
+            for np in few((1, 2)):
                 result = run(fashion(option, folder(name)), np=np, limit=LIMIT)
                 if "built without" in result.err:
                     continue
@@ -342,7 +342,7 @@ def test_the_reader_of_a_log_goes_away():
 def test_the_reader_of_a_log_sleeps():
     with Folder() as folder:
         save = ["--checkpoint", folder("f"), "--log-every", 1]
-        for np in (1, 2):
+        for np in few((1, 2)):
             end = readers_end(folder(f"pipe{np}"))
             args = ["--epochs", 10, "--timeout", 4 if np > 1 else 1, "--log-json", folder(f"pipe{np}")]
             result = run(fashion(*save, *args), np, limit=LIMIT)
@@ -368,7 +368,7 @@ def test_a_pipe_is_no_input():
         images = folder("train-images-idx3-ubyte.gz")
         os.remove(images)
         os.mkfifo(images)
-        for np in (1, 2):
+        for np in few((1, 2)):
             for args, name in (
                 ([*BYTES, folder("pipe")], folder("pipe")),
                 (["--data", folder.name, "--batch", 10], images),
@@ -391,7 +391,7 @@ def test_gnuplot_that_never_ends():
     with Folder() as folder:
         plot = ["--plot", folder("p.svg"), "--checkpoint", folder("f")]
         for when in ("start", "end"):
-            for np in (1, 2):
+            for np in few((1, 2)):
                 args = fashion(*plot, "--timeout", 6 if np > 1 else 2)
                 command = [*launched(np), *fake_gnuplot(folder, when), *command_line(args)]
                 result = finish(start(command), command, LIMIT).want(2)
@@ -424,7 +424,7 @@ def test_a_signal_before_the_first_step():
         for name in ("losses", "json", "f"):
             write(folder.name, name, b"before\n")
         before = contents(folder.name)
-        for np in (1, 2):
+        for np in few((1, 2)):
             result = run(logged(folder), np=np, fault=f"signal:setup:{np - 1}", limit=LIMIT).want(75)
             assert "before anything was written" in result.out and "\nstep " not in result.out, result
             assert contents(folder.name) == before, contents(folder.name)
@@ -446,7 +446,7 @@ def test_a_signal_as_early_as_there_is_a_handler():
 def test_abort():
     """SIGABRT, as an assertion of a library sends it."""
     with Folder() as folder:
-        for np in (1, 2):
+        for np in few((1, 2)):
             command = command_line(logged(folder, "--save-every", 5, "--epochs", 100000), np=np)
             process = start(command)
             wait_for(process, "epoch 1/")

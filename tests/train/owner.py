@@ -91,6 +91,8 @@ def kill_in_its_middle(path, whom, dying):
 
 
 def test_killed_and_restarted_at_once():
+    if SANITIZED:
+        skip("processes that are killed show nothing about memory")
     with tempfile.TemporaryDirectory(prefix="tutti-owner-", ignore_cleanup_errors=True) as folder:
         whole, path = os.path.join(folder, "whole"), os.path.join(folder, "f")
         run(saving(whole, "--epochs", 100), np=2).want(0)
@@ -143,7 +145,7 @@ def test_unfit_targets():
         write(folder, "f.1", b"not to be touched")
         os.mkdir(path + ".2")
         for wrong, keep, words in (("/proc/tutti-f", 0, "/proc/tutti-f"), (path, 3, "f.2: is a folder"), (path, 2, "f.2: is a")):
-            for np in (1, 2):
+            for np in few((1, 2)):
                 result = run(saving(wrong, "--keep", keep), np=np).want(2)
                 assert words in result.err and "step " not in result.out, f"not seen at the start:\n{result}"
         assert sorted(os.listdir(folder)) == ["f.1", "f.2"], os.listdir(folder)
@@ -183,7 +185,7 @@ def test_permissions_stay():
         umask = os.umask(0)
         os.umask(umask)
         assert stat.S_IMODE(os.stat(path).st_mode) == 0o666 & ~umask
-        for mode in (0o600, 0o640):
+        for mode in few((0o600, 0o640)):
             os.chmod(path, mode)
             run(saving(path, "--epochs", 2, "--save-every", 5, "--keep", 2), np=2).want(0)
             for name in sorted(os.listdir(folder)):

@@ -1,6 +1,7 @@
 """The output of a run: --log-json has the lines' contents, --plot draws them; losses and gradients that are not finite are reported
 at once, with rank and tensor."""
 
+import functools
 import json
 import math
 import os
@@ -10,6 +11,7 @@ import tempfile
 from harness import *
 
 FAULT_STEP = 3  # of faults.h
+folder = tempfile.TemporaryDirectory(prefix="tutti-report-")
 DOCUMENT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../docs/trainer.md")
 
 
@@ -23,9 +25,19 @@ def events(path, kind=None):
     return [event for event in found if kind in (None, event["event"])]
 
 
+RANKS = few((1, 3))
+
+
+@functools.cache
+def usual(np):
+    """A run on np ranks that nothing disturbs, and its log."""
+    path = os.path.join(folder.name, f"usual{np}")
+    return run(arguments("--log-json", path), np=np).want(0), path
+
+
 def test_ranks_on_the_line():
-    for np in (1, 3):
-        result = run(arguments(), np=np).want(0)
+    for np in RANKS:
+        result, _ = usual(np)
         ranks = [STEP.match(line).groups()[3:] for line in result.out.splitlines() if line.startswith("step ")]
         if np == 1:
             assert all(pair == (None, None) for pair in ranks), result
@@ -34,8 +46,8 @@ def test_ranks_on_the_line():
 
 
 def test_summary():
-    for np in (1, 2):
-        result = run(arguments(), np=np).want(0)
+    for np in RANKS:
+        result, _ = usual(np)
         summary, done = result.out.splitlines()[-2:]
         match = re.match(
             r"summary \| 1280 images in (\d+\.\d\d) s \| \d+ samples/s in the steps, "
@@ -56,8 +68,8 @@ def test_waiting_is_a_part_of_the_step():
     with tempfile.TemporaryDirectory() as folder:
         log, path = (os.path.join(folder, name) for name in ("log", "f"))
         more = ["--log-every", FAULT_STEP, "--save-every", FAULT_STEP, "--check-replicas", 5, "--log-json", log, "--checkpoint", path]
-        for place, late, mode in (("step", 1, []), ("step", 0, ["--reproducible", 4]), ("step", 2, ["--accumulate", 2]),
-                                  ("agree", 1, []), ("save", 1, [])):
+        for place, late, mode in few((("agree", 1, []), ("save", 1, []), ("step", 1, []), ("step", 2, ["--accumulate", 2]),
+                                      ("step", 0, ["--reproducible", 4]))):
             result = run(arguments("--batch", 64, *more, *mode), np=3, fault=f"late:{place}:{late}").want(0)
             check_keys(log)
             for event in events(log, "step"):
@@ -103,30 +115,28 @@ def test_keys_are_documented():
 
 
 def test_json_says_what_the_lines_say():
-    with tempfile.TemporaryDirectory() as folder:
-        for np in (1, 2):
-            path = os.path.join(folder, f"log{np}")
-            result = run(arguments("--log-json", path), np=np).want(0)
-            check_keys(path)
-            lines = [line for line in result.out.splitlines() if line.startswith("step ")]
-            steps = events(path, "step")
-            assert len(lines) == len(steps) >= 20, result
-            for line, event in zip(lines, steps):
-                said = (
-                    f"step {event['epoch_step']}/20 | loss {event['loss']:.6f} | norm {event['grad_norm']:.4f} | "
-                    f"lr {event['learning_rate']:.3e} | {event['ms']:.2f} ms | {event['rate']:.0f} samples/s"
-                )
-                if np > 1:
-                    said += f" | ranks {event['fastest_rank_ms']:.2f}-{event['slowest_rank_ms']:.2f} ms"
-                assert line == said, f"{line}\n{event}"
-                assert event["step"] == 20 * (event["epoch"] - 1) + event["epoch_step"], event
-            epochs = [line for line in result.out.splitlines() if line.startswith("epoch ")]
-            for line, event in zip(epochs, events(path, "evaluation")):
-                words = f"test loss {event['evaluation_loss']:.4f} | test accuracy {100 * event['accuracy']:.2f} %"
-                assert line.endswith(words), f"{line}\n{event}"
-            (start,), (end,) = events(path, "start"), events(path, "end")
-            assert start["ranks"] == np and start["rate_unit"] == "samples/s" and start["resumed_from_step"] == 0
-            assert end["steps"] == 40 and 100 * end["accuracy"] == result.accuracy(), end
+    for np in RANKS:
+        result, path = usual(np)
+        check_keys(path)
+        lines = [line for line in result.out.splitlines() if line.startswith("step ")]
+        steps = events(path, "step")
+        assert len(lines) == len(steps) >= 20, result
+        for line, event in zip(lines, steps):
+            said = (
+                f"step {event['epoch_step']}/20 | loss {event['loss']:.6f} | norm {event['grad_norm']:.4f} | "
+                f"lr {event['learning_rate']:.3e} | {event['ms']:.2f} ms | {event['rate']:.0f} samples/s"
+            )
+            if np > 1:
+                said += f" | ranks {event['fastest_rank_ms']:.2f}-{event['slowest_rank_ms']:.2f} ms"
+            assert line == said, f"{line}\n{event}"
+            assert event["step"] == 20 * (event["epoch"] - 1) + event["epoch_step"], event
+        epochs = [line for line in result.out.splitlines() if line.startswith("epoch ")]
+        for line, event in zip(epochs, events(path, "evaluation")):
+            words = f"test loss {event['evaluation_loss']:.4f} | test accuracy {100 * event['accuracy']:.2f} %"
+            assert line.endswith(words), f"{line}\n{event}"
+        (start,), (end,) = events(path, "start"), events(path, "end")
+        assert start["ranks"] == np and start["rate_unit"] == "samples/s" and start["resumed_from_step"] == 0
+        assert end["steps"] == 40 and 100 * end["accuracy"] == result.accuracy(), end
 
 
 def test_json_is_appended_to():
@@ -230,7 +240,7 @@ def test_plot_is_refused_at_the_start():
 
 
 def test_nonfinite_stops_at_once():
-    for np in (1, 3):
+    for np in RANKS:
         result = run(arguments("--log-every", 1000), np=np, fault=f"nan:step:{np - 1}").want(2)
         words = f"step {FAULT_STEP}/20 of epoch 1/2: the loss is "
         assert words in result.err and f"nan on rank {np - 1};" in result.err, result
@@ -243,7 +253,7 @@ def test_nonfinite_gradient_alone():
     """Its rank is found by computing the step again, which does not change the run: the steps that follow are those of a run
     whose rank is known at once."""
     sharded = [(3, ["--shard"]), (2, ["--reproducible", 4, "--shard"])]
-    for np, more in [(1, []), (3, []), (2, ["--accumulate", 4]), (2, ["--reproducible", 4]), *sharded]:
+    for np, more in few([(1, []), (3, []), (2, ["--accumulate", 4]), (2, ["--reproducible", 4]), *sharded]):
         fault = f"overflow:step:{np - 1}"
         result = run(arguments("--log-every", 1000, *more), np=np, fault=fault).want(2)
         words = f"step {FAULT_STEP}/20 of epoch 1/2: the loss is finite on every rank, but not all gradients are; the first is head/"
@@ -261,7 +271,7 @@ def test_nonfinite_skips():
     """The step does not change the model; all others are made."""
     with tempfile.TemporaryDirectory() as folder:
         log = os.path.join(folder, "log")
-        for np, dtype, shard in ((1, "f32", 0), (2, "f32", 0), (2, "f16", 0), (1, "bf16", 0), (2, "f16", 1)):
+        for np, dtype, shard in few(((1, "f32", 0), (2, "f32", 0), (2, "f16", 0), (1, "bf16", 0), (2, "f16", 1))):
             more = ["--on-nonfinite", "skip", "--dtype", dtype, "--log-json", log, "--log-every", 1]
             more += ["--shard"] * shard
             result = run(arguments(*more), np=np, fault=f"nan:step:{np - 1}").want(0)
@@ -278,7 +288,7 @@ def test_nonfinite_skips():
 
 def test_nonfinite_loss_alone():
     """Only its rank knows; the gradients are good, so there is nothing to skip."""
-    for np in (1, 2):
+    for np in few((1, 2)):
         words = f"step {FAULT_STEP}/20 of epoch 1/2: the loss is inf on rank {np - 1}, but all gradients are finite"
         result = run(arguments(), np=np, fault=f"loss:step:{np - 1}").want(2)
         assert result.err.count(words) == 1, result

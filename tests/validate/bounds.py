@@ -36,7 +36,7 @@ def overflowing(change=lambda values: values):
 
 def test_what_overflows_its_type_is_right():
     file = case_file("overflow.h5", **overflowing())
-    for ranks in (1, 2):
+    for ranks in few((1, 2)):
         said = findings(report([file], ranks))
         assert all(tensor["holds"] and tensor["abs"] != "inf" for tensor in said.values()), said
     infinite = case_file("infinite.h5", **overflowing(lambda y: np.where(np.abs(y) >= 65520, np.sign(y) * np.inf, y)))

@@ -165,7 +165,7 @@ def test_a_reader_that_sleeps():
 def test_a_pipe_is_no_input():
     name = fresh("pipe.h5")
     os.mkfifo(name)
-    for np in (1, 2):
+    for np in few((1, 2)):
         for args in ([name], ["--checkpoint", name]):
             result = run(args, np, LIMIT).want(2)
             assert f"{name}: is not a regular file" in result.err, result

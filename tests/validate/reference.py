@@ -9,10 +9,9 @@ TRAIN = os.environ.get("TUTTI_TRAIN")
 
 
 def test_a_recorded_run_holds_on_other_ranks():
-    run(["--quiet", "--record", path("one.h5"), CASES]).want(0)
-    assert "%d cases, %d tensors" % count(CASES) in run(["--quiet", path("one.h5")], RANKS).want(0).out
-    run(["--quiet", "--record", path("several.h5"), CASES], RANKS).want(0)
-    run(["--quiet", path("several.h5")]).want(0)
+    for first, other in few(((1, RANKS), (RANKS, 1))):
+        run(["--quiet", "--record", path("one.h5"), CASES], first).want(0)
+        assert "%d cases, %d tensors" % count(CASES) in run(["--quiet", path("one.h5")], other).want(0).out
 
 
 def test_a_recorded_file_is_a_case_file():
@@ -81,7 +80,7 @@ def checkpoint(task):
 
 def test_layers_of_a_checkpoint():
     for task, layers in (("bytes", {"embedding", "linear", "rmsnorm"}), ("fashion", {"linear", "layernorm"})):
-        for np in (1, RANKS):
+        for np in few((1, RANKS)):
             said = report(["--checkpoint", checkpoint(task)], np)
             assert said["holds"] and {case["layer"] for case in said["cases"]} == layers, said
             assert all(tensor["abs"] > 0 for (_, name), tensor in findings(said).items() if name == "dx"), said
