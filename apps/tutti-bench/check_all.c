@@ -3,7 +3,7 @@
  *
  * reference/ takes about 0.3 us of a core for an element, or 40 s for 32768 x 4096, and for matrix
  * products far more; the twin takes about 10 ns, and the rest of this file as much.  Its code has
- * nothing in common with a GPU's kernels (dense.c has how that is where products are the GPU's).
+ * nothing in common with a GPU's kernels (linear.c has how that is where products are the GPU's).
  * With the host's f32 kernels it shares the source, so a wrong formula there shows in the rows that
  * reference/ computes, and an element that is wrong or left out in one row, here.
  *

@@ -86,8 +86,9 @@ typedef struct bench_run {
     tutti_call call; /* of both directions */
     bool backward;
     double *scratch;
-    struct bench_run *twin; /* the same in f64 on the host, made by the first check */
-    bool empty;             /* a twin: its tensors are not filled */
+    /* the same in f64 on the host, made by the first check; a twin's own is its activation */
+    struct bench_run *twin;
+    bool empty; /* a twin: its tensors are not filled */
 } bench_run;
 
 /* What kinds.c, or a file of the kind's own, adds to its table; zeros for a kind without. */
@@ -114,7 +115,7 @@ struct bench_layer {
      * checked so at some indices of it, each by a layer in which it is 1 */
     const char *slice;
     /* the twin's call, with f64 products on the run's GPU, which the host would take seconds for
-     * (dense.c); NULL: always the twin's layer */
+     * (linear.c); NULL: always the twin's layer */
     int (*twin_call)(bench_run *run);
 };
 
@@ -174,13 +175,28 @@ int bench_twin_open(const bench_run *run, const tutti_layer_type *type, const be
 int bench_twin_compute(bench_run *run, int64_t row, int64_t rows);
 void bench_twin_release(bench_run *run);
 
-/* dense.c.  Whether twin_call does the twin's calls: not in f64, where the run's products may be
+/* linear.c.  Whether twin_call does the twin's calls: not in f64, where the run's products may be
  * the same code. */
-bool bench_dense(const bench_run *run);
-/* Completes a twin for these. */
+bool bench_is_dense(const bench_run *run);
+/* Completes a twin for these by its own one, whose call is the activation. */
 int bench_dense_open(bench_run *run);
-int bench_linear_twin(bench_run *run);
-int bench_mlp_twin(bench_run *run);
+/* That call: act(z), or dy act'(z), for as many rows as the twin has now. */
+int bench_activate(bench_run *twin);
+/* Elements of a tensor of f64; NULL if the run has none of that name. */
+double *bench_data_of(const bench_run *run, const char *name);
+/* Makes these tensors change places; they have equally many elements. */
+void bench_exchange(bench_run *a, const char *name, bench_run *b, const char *other);
+/* One of the FusedLinear that a kind consists of. */
+typedef struct bench_dense {
+    bench_run *run;
+    int64_t rows, in, out;
+    const char *weight, *bias;   /* of the twin's parameters */
+    const char *dweight, *dbias; /* and their gradients */
+} bench_dense;
+/* z = x W^T + bias */
+int bench_dense_forward(const bench_dense *of, const double *x, double *z);
+/* dx = dz W, dW (+)= dz^T x, and dbias (+)= the sums of dz's columns */
+int bench_dense_backward(const bench_dense *of, const double *dz, const double *x, double *dx);
 
 /* spoil.c.  Fills what the pass will write with NaN. */
 int bench_spoil(const bench_run *run);

@@ -13,7 +13,7 @@ enum { BLOCK = 1 << 22, DENSE_BLOCK = 1 << 24, CHUNK = 1 << 12 };
 /* Rows that the twin has at a time: about a block's elements of the widest tensor. */
 static int64_t block_rows(const bench_run *run)
 {
-    const int64_t widest = bench_widest(run), block = bench_dense(run) ? DENSE_BLOCK : BLOCK;
+    const int64_t widest = bench_widest(run), block = bench_is_dense(run) ? DENSE_BLOCK : BLOCK;
     const int64_t rows = widest < block ? block / widest : 1;
     return rows < run->rows ? rows : run->rows;
 }
@@ -43,7 +43,7 @@ int bench_twin_make(bench_run *run)
     bench_shape block = run->shape;
     block.dims[0] = block_rows(run);
     APP_TRY(bench_twin_open(run, run->type, &block, &run->twin));
-    return bench_dense(run) ? bench_dense_open(run) : APP_OK;
+    return bench_is_dense(run) ? bench_dense_open(run) : APP_OK;
 }
 
 void bench_twin_release(bench_run *run)
@@ -129,7 +129,7 @@ static int give_replaced(bench_run *run, int64_t row, tutti_call *call, bool *ch
 
 static int call_twin(bench_run *run)
 {
-    return bench_dense(run) ? run->own->twin_call(run) : bench_layer_call(run->twin);
+    return bench_is_dense(run) ? run->own->twin_call(run) : bench_layer_call(run->twin);
 }
 
 int bench_twin_compute(bench_run *run, int64_t row, int64_t rows)

@@ -29,12 +29,18 @@ static double batch_tokens(const trainer *t)
     return (double)(t->options->batch * t->task->tokens_per_sample);
 }
 
-/* Checks the previous step's result if not done yet, waiting for the device. */
-static int check_result(trainer *t)
+/* Counts how long the previous step waited for its sums, if not done yet.  A GPU has this step's
+ * forward pass to compute meanwhile. */
+static int count_waiting(trainer *t)
 {
-    const bool made = t->unchecked != 0;
-    APP_TRY(nonfinite_check(t));
+    const bool made = t->uncounted;
+    t->uncounted = false;
     return made && t->group->world_size > 1 ? laps_waited(&t->laps, t->sync) : APP_OK;
+}
+
+static bool is_on_gpu(const trainer *t)
+{
+    return tutti_context_backend(t->ctx) == TUTTI_BACKEND_CUDA;
 }
 
 static double learning_rate(const trainer *t, int64_t step)
@@ -46,7 +52,7 @@ static double learning_rate(const trainer *t, int64_t step)
 static int begin_step(trainer *t)
 {
     int code = t->state.step == FAULT_STEP ? FAULT_HERE("step", t->group->rank) : APP_OK;
-    const int checked = check_result(t); /* collective, so even after a failure */
+    const int checked = nonfinite_check(t); /* collective, so even after a failure */
     if (code == APP_OK) code = checked;
     if (code == APP_OK && !t->loaded) code = trainer_load(t, t->state.epoch_step, t->part);
     t->loaded = false;
@@ -67,11 +73,15 @@ static int set_values(trainer *t, int64_t step)
     return app_check(tutti_step_block_set(t->step, t->ctx, &values));
 }
 
+static int begin_leaves(trainer *t, int64_t m, int64_t parts)
+{
+    if (!t->options->leaves) return APP_OK;
+    return app_check(tutti_grad_sync_leaves_begin(t->sync, t->ctx, (int)m, (int)parts));
+}
+
 /* Forward of a pass of a step, whose values are set before the first; its losses. */
 static int forward_pass(trainer *t, int64_t step, int64_t m, int64_t parts, int code)
 {
-    if (t->options->leaves)
-        APP_CHECK(tutti_grad_sync_leaves_begin(t->sync, t->ctx, (int)m, (int)parts));
     if (code == APP_OK && m == t->part) code = set_values(t, step);
     if (code == APP_OK) code = t->task->class->forward(t->task, parts * t->rows, t->step);
     if (code == APP_OK)
@@ -90,11 +100,13 @@ static int compute_pass(trainer *t, int64_t m, int64_t parts, int code)
     const bool last = m + parts == t->part + t->part_count;
     const int64_t rows = parts * t->rows;
     const bool mute = t->state.step == FAULT_STEP && FAULT_ASKED("mute", "step", t->group->rank);
-    if (!t->begun)
+    if (!t->begun) {
+        APP_TRY(begin_leaves(t, m, parts));
         code = forward_pass(t, t->state.step, m, parts, code);
-    else if (code == APP_OK)
+    } else if (code == APP_OK)
         code = t->begun_code;
     t->begun = false;
+    if (code == APP_OK) code = count_waiting(t);
     code = t->task->class->backward(t->task, rows, code, leaf || first ? 0 : TUTTI_GRAD_ACCUMULATE,
                                     (leaf || last) && !mute ? t->sync : NULL);
     if (leaf && (code == APP_OK || parts == 1))
@@ -163,6 +175,7 @@ static int train_step(trainer *t, loop *loop)
     t->laps.steps++;
     if (code != APP_OK && code != APP_PREEMPTED) return code;
     t->unchecked = state->epoch_step;
+    t->uncounted = true;
     if (code == APP_PREEMPTED)
         snprintf(loop->stop, sizeof loop->stop, "%s", app_failure());
     else if (state->epoch_step < t->steps)
@@ -173,7 +186,7 @@ static int train_step(trainer *t, loop *loop)
 /* Waits for the last step's result and checks it.  Collective. */
 static int settle(trainer *t)
 {
-    int code = check_result(t);
+    int code = nonfinite_check(t);
     if (code == APP_OK) code = app_check(tutti_context_check(t->ctx));
     return agree(t, code);
 }
@@ -239,15 +252,15 @@ static int reproducible_loss(trainer *t, double *loss)
 static int say_step(trainer *t)
 {
     const log_place place = trainer_place(t);
-    const bool on_host = tutti_context_backend(t->ctx) != TUTTI_BACKEND_CUDA;
     lap lap;
-    APP_TRY(laps_gather(&t->laps, t->group, t->sync, on_host, t->loss, &lap));
+    APP_TRY(count_waiting(t));
+    APP_TRY(laps_gather(&t->laps, t->group, t->sync, !is_on_gpu(t), t->loss, &lap));
     if (t->options->leaves) APP_TRY(reproducible_loss(t, &lap.loss));
     history_step(&t->history, t->state.step, lap.loss);
     APP_TRY(log_step(&t->log, &place, &lap, t->stats.grad_norm, learning_rate(t, t->state.step),
                      1e3 * batch_tokens(t) / lap.ms,
                      t->options->dtype == TUTTI_F16 ? t->state.scale.value : 0.0));
-    return laps_begin(&t->laps, t->sync, t->laps.end);
+    return laps_begin(&t->laps, t->sync, t->begun ? t->laps.end : app_now());
 }
 
 /* Shuffles the epoch of the next step, unless that has been done. */
@@ -325,16 +338,18 @@ static int stop(trainer *t, const loop *loop)
                     file ? file : "");
 }
 
-/* Has the device begin the next step before this one's line is written, unless something else comes
+/* Has a GPU begin the next step before this one's line is written, unless something else comes
  * first.  What fails here is a failure of that step. */
 static void begin_next(trainer *t, const loop *loop)
 {
     const train_options *o = t->options;
     const int64_t step = t->state.step;
-    if (!t->loaded || loop->stop[0] || is_due(o->save_every, step) ||
+    if (!is_on_gpu(t) || !t->loaded || loop->stop[0] || is_due(o->save_every, step) ||
         is_due(o->check_replicas, step))
         return;
-    t->begun_code = forward_pass(t, step + 1, t->part, trainer_pass(t, t->part), APP_OK);
+    const int64_t parts = trainer_pass(t, t->part);
+    if (begin_leaves(t, t->part, parts) != APP_OK) return; /* the step will try again */
+    t->begun_code = forward_pass(t, step + 1, t->part, parts, APP_OK);
     t->begun = true;
 }
 

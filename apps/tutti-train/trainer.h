@@ -53,6 +53,7 @@ typedef struct trainer {
     bool loaded, begun;      /* the first pass of the next step, already; its forward, too: */
     int begun_code;          /* whether that failed */
     int64_t unchecked;       /* step of the epoch whose result is not checked yet; 0: none */
+    bool uncounted;          /* its wait for the sums is not counted yet */
     double loss;             /* of the last checked step: this rank's part of the batch's mean */
     tutti_adamw_stats stats; /* of the same step */
 

@@ -1,6 +1,6 @@
-/* Loaded first (LD_PRELOAD) where ASan looks for leaks: MPI closes its components before the process
- * ends, and the check then searches the memory map anew for each address in them, which takes most
- * of a short run's time. */
+/* Loaded first (LD_PRELOAD) where ASan looks for leaks: MPI closes its components before the
+ * process ends, and the check then searches the memory map anew for each address in them, which
+ * takes most of a short run's time. */
 int dlclose(void *handle);
 int dlclose(void *handle)
 {

@@ -22,7 +22,7 @@ tutti_status tutti__cuda_gemm_plan(tutti_context *ctx, const tutti__gemm *gemms,
  * there: a row, [k], for each TUTTI__CUDA_PRODUCT_RUN rows of A. */
 bool tutti__cuda_gemm_sums(const tutti__plan *plan, int which);
 /* Whether this product, like number `which`, has a kernel that lets the next one start while it
- * runs (start_next). */
+ * runs (start_next), once it has waited for those before it. */
 bool tutti__cuda_gemm_is_early(const tutti__plan *plan, int which, const tutti__gemm *gemm);
 /* A product like number `which` of the plan. */
 tutti_status tutti__cuda_gemm(tutti_context *ctx, const tutti__plan *plan, int which,

@@ -6,8 +6,9 @@
  * then two plain products, dx = dz W and dW = dz^T x.  With activation none dz is dy, and dx's
  * product sums its columns where it can (product.h); otherwise the pass does, in the same order.
  * With recompute z comes from a product before the pass.  db is summed in two steps of fixed order:
- * each block sums a run of rows in f32 (f64 for f64), then one kernel adds the blocks; beside dx's
- * product, if that is our own, whose last round leaves multiprocessors idle.
+ * each block sums a run of rows in f32 (f64 for f64), then one kernel adds the blocks.  After the
+ * pass it does so beside dx's product, if that is our own, whose last round leaves multiprocessors
+ * idle.
  *
  * A call's leaves are one pass, one product for y and one for dx, whose rows have the same bits
  * whatever their number, and a batch of products for the leaves' dW. Where dW of two leaves is

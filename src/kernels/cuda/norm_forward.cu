@@ -14,7 +14,8 @@
  * once, and many blocks on a multiprocessor keep its memory busy.  So what counts is how many rows
  * are on their way, hence few registers, and how long the chain of operations is between the
  * arrival of a row and its departure.  Rows in registers leave the first-level cache to gamma and
- * beta, which parked rows fetch from the second level again and again. */
+ * beta, which parked rows fetch from the second level again and again.  Only the first blocks ask
+ * for gamma and beta before their rows (not those held that are not full: they would spill). */
 #include "kernels/cuda/norm_forward_held.cuh"
 
 enum {
