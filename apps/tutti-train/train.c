@@ -253,8 +253,10 @@ static int say_step(trainer *t)
 {
     const log_place place = trainer_place(t);
     lap lap;
-    APP_TRY(count_waiting(t));
+    const int counted = count_waiting(t);
+    /* collective, so even after a failure */
     APP_TRY(laps_gather(&t->laps, t->group, t->sync, !is_on_gpu(t), t->loss, &lap));
+    APP_TRY(counted);
     if (t->options->leaves) APP_TRY(reproducible_loss(t, &lap.loss));
     history_step(&t->history, t->state.step, lap.loss);
     APP_TRY(log_step(&t->log, &place, &lap, t->stats.grad_norm, learning_rate(t, t->state.step),

@@ -130,7 +130,7 @@ def test_threads_do_not_matter():
 
 def sharded(name, args, ranks):
     """--shard changes no byte, and neither do ranks, of which some have no slice or several."""
-    args = [*args, "--width", 256, "--epochs", 1, "--clip", 0.5, "--check-replicas", 3]
+    args = [*args, "--width", 256, "--clip", 0.5, "--check-replicas", 3]
     whole = same_on_all(name, args, [2])
     file = same_on_all(f"{name}.sharded", [*args, "--shard"], ranks)
     assert h.same_file(whole, file), f"{name}: --shard changes the file"
@@ -157,7 +157,7 @@ def test_sharded_accumulates():
 
 def test_wire():
     """What travels in bf16 is added in rank order, sharded or not, and one rank sends nothing."""
-    args = FASHION + transport() + ["--width", 256, "--epochs", 1, "--dtype", "bf16"]
+    args = FASHION + transport() + ["--width", 256, "--dtype", "bf16"]
     files = {}
     for np, more in ((3, ()), (3, ("--wire", "bf16")), (3, ("--wire", "bf16", "--shard")), (1, ()), (1, ("--wire", "bf16"))):
         file = files[np, more] = path(f"wire.{len(files)}")
