@@ -42,18 +42,29 @@ build_preset() {
 passed=0 failed=0 skipped=0
 declare -A skip_reasons=()
 
+most_starts=40 # processes at a time: more wait in CUDA's driver until they miss deadlines, however many GPUs there are
+
+# The GPUs that a program started here would see, as CUDA_VISIBLE_DEVICES names them.
+visible_gpus() {
+    echo "${CUDA_VISIBLE_DEVICES-$(seq -s, 0 $(($(gpu_count) - 1)))}"
+}
+
 # run_ctest DIR [CTEST ARGS …]: runs CTest in the build folder DIR.  Each test program closes with the line
 # "tests: N passed, M failed, K skipped"; a crash, a time limit or a missing line counts as one failure.
 # Prints a line an entry and what failed entries printed; the whole output stays in DIR/tests.log.
 run_ctest() {
-    local dir=$1 line id text ctest_pid failed_before=$failed gpus
+    local dir=$1 line id text ctest_pid failed_before=$failed gpus jobs
     shift
     gpus=$(gpu_count)
-    if ((gpus > 0)); then # what tests/CMakeLists.txt calls gpu_processes
-        printf '{"version": {"major": 1, "minor": 0}, "local": [{"gpu_processes": [{"id": "any", "slots": %d}]}]}\n' \
-            $((6 * gpus)) >"$dir/gpu_processes.json"
+    if ((gpus > 0)); then # what tests/CMakeLists.txt calls gpu_processes; which GPUs an entry sees says tests/support/on_gpus.sh
+        printf '{"version": {"major": 1, "minor": 0}, "local": [{"gpu_processes": [%s]}]}\n' \
+            "$(seq 0 $((gpus - 1)) | sed 's/.*/{"id": "&", "slots": 6}/' | paste -sd,)" >"$dir/gpu_processes.json"
         set -- --resource-spec-file gpu_processes.json "$@"
+        TUTTI_TEST_GPUS=$(visible_gpus)
+        export TUTTI_TEST_GPUS
     fi
+    jobs=$(($(cores) + 3)) # more than cores, as ranks often wait for each other, and scripts for programs
+    ((jobs <= most_starts)) || jobs=$most_starts
     local -A output=() counts=() reason=() reasons=()
     while IFS= read -r line; do
         printf '%s\n' "$line" >&3
@@ -77,8 +88,7 @@ run_ctest() {
                 "${counts[$id]-}" "${reason[$id]-}" "${reasons[$id]-}" "${output[$id]-}"
             unset "output[$id]"
         fi
-        # more jobs than cores, as ranks often wait for each other, and scripts for programs
-    done 3>"$dir/tests.log" < <(cd "$dir" && exec ctest -V -j "$(($(cores) + 3))" --no-tests=error "$@" 2>&1)
+    done 3>"$dir/tests.log" < <(cd "$dir" && exec ctest -V -j "$jobs" --no-tests=error "$@" 2>&1)
     ctest_pid=$!
     if ! wait "$ctest_pid" && ((failed == failed_before)); then
         failed=$((failed + 1))

@@ -22,10 +22,10 @@ done
 
 findings_max=100000
 # sanitize_entry TOOL NAME COMMAND GPU: one entry of CTest, each of its ranks under a tool; what it prints goes to a file.
-# A program of one rank has that GPU.
+# It sees GPUs from number GPU on.
 sanitize_entry() {
     local log=$top/build/sanitize/$1.$2.log began=$SECONDS code=0 tool
-    [[ $2 != layers.* ]] || export CUDA_VISIBLE_DEVICES=$4
+    export CTEST_RESOURCE_GROUP_0_GPU_PROCESSES=id:$4,slots:1 # as CTest tells tests/support/on_gpus.sh
     tool="compute-sanitizer --tool $1 --error-exitcode 99 --report-api-errors no --print-limit $findings_max"
     [[ $1 != initcheck ]] || tool+=" --show-backtrace device" # of findings that may be many thousands
     # shellcheck disable=SC2001
@@ -79,13 +79,15 @@ gpu_entries() {
 
 run_sanitized() {
     local tool name command jobs most
-    local -a entries=() cards
-    IFS=, read -ra cards <<<"${CUDA_VISIBLE_DEVICES:-$(seq -s, 0 $((gpus - 1)))}"
+    local -a entries=()
+    TUTTI_TEST_GPUS=$(visible_gpus)
+    export TUTTI_TEST_GPUS
     rm -rf "$top/build/sanitize"
     mkdir "$top/build/sanitize"
     export TUTTI_TEST_QUICK=1 OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive
     export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none
-    most=$((12 * ${#cards[@]})) # that many share an H200
+    most=$((12 * gpus)) # that many share an H200
+    ((most <= most_starts)) || most=$most_starts
     jobs=$(($(cores) / 2))
     jobs=$((jobs < 1 ? 1 : jobs > most ? most : jobs))
     for tool in memcheck racecheck initcheck; do
@@ -98,7 +100,8 @@ run_sanitized() {
                 *) continue ;;
             esac
             entries+=("$tool $name")
-            sanitize_entry "$tool" "$name" "$command" "${cards[${#entries[@]} % ${#cards[@]}]}" </dev/null & # mpirun would read the list
+            sanitize_entry "$tool" "$name" "$command" \
+                $((${#entries[@]} % gpus)) </dev/null & # mpirun would read the list
             while (($(jobs -rp | wc -l) >= jobs)); do wait -n || true; done
         done < <(gpu_entries "$@")
     done

@@ -66,7 +66,7 @@ static void run_ranks_until(const char *transport, int ranks, const char *point,
 {
     char command[1024];
     deadline = wanted;
-    snprintf(command, sizeof command, "timeout -k 5 60 '%s' %s %d %s '%s' %s %s %s %d 2>&1",
+    snprintf(command, sizeof command, "timeout -k 5 90 '%s' %s %d %s '%s' %s %s %s %d 2>&1",
              MPIEXEC, MPIEXEC_NUMPROC, ranks, MPIEXEC_FLAGS, STOP_RANK,
              harness_backend() == TUTTI_BACKEND_CUDA ? "cuda" : "host", transport, point, deadline);
     double begin = now();
@@ -79,7 +79,7 @@ static void run_ranks_until(const char *transport, int ranks, const char *point,
     double seconds = now() - begin;
     CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 2, "mpirun ends with %d, want 2:\n%s",
           WIFEXITED(status) ? WEXITSTATUS(status) : -1, output);
-    CHECK(seconds < 30, "the job took %.1f s", seconds);
+    CHECK(seconds < 60, "the job took %.1f s", seconds); /* on a busy machine its start takes 20 */
 }
 
 static void run_ranks(const char *transport, int ranks, const char *point)

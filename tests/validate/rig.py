@@ -48,7 +48,9 @@ def gpus():
         listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True)
     except OSError:
         return 0
-    return listed.stdout.count("GPU ") if listed.returncode == 0 else 0
+    there = listed.stdout.count("GPU ") if listed.returncode == 0 else 0
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return there if visible is None else min(there, len(visible.split(",")))
 
 
 def run(args, np=1, limit=300, **more):

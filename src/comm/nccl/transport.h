@@ -64,13 +64,13 @@ tutti_status tutti__watchdog_clear(tutti__watchdog *dog, tutti__stream stream);
 void tutti__cond_init(pthread_cond_t *cond);
 bool tutti__cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex, double until);
 
-/* While held, exit waits a few seconds.  False: exit has begun, so CUDA may be gone.  To be
- * released in either case. */
+/* While held, exit waits: five seconds, or the longest `timeout` of a communicator that was
+ * finalized.  False: exit has begun, so CUDA may be gone.  To be released in either case. */
 bool tutti__exit_hold(void);
 void tutti__exit_release(void);
 
 /* Tearing down; each returns within two seconds whatever other ranks do.  True: done.  False: it
- * continues in the background, and exit waits a few seconds for it.  Work in flight has `timeout`
+ * continues in the background, and exit waits for it.  Work in flight has `timeout`
  * seconds. */
 bool tutti__nccl_abort(ncclComm_t comm, int device);
 bool tutti__nccl_finalize(ncclComm_t comm, int device, double timeout);
