@@ -54,7 +54,7 @@ FAULTS = [
     Fault("comm-no-memory", "a rank without memory leaves the others waiting", "(void)tutti_comm_abort(comm, why);", "(void)why;", "comm.stop"),
     Fault("tune-broadcast", "ranks go on measuring", "TUTTI_TRY(tutti_context_tune(ctx, 0));", "TUTTI_TRY(tutti_context_synchronize(ctx));", "comm.setup.host.np1"),
     Fault("tune-reproducible", "--tune goes with --reproducible", "if (o->tune && o->leaves)", "if (o->tune && o->leaves < 0)", "train.cli"),
-    Fault("train-loaded", "the rows of a step that is computed again take the place of the next one's", "t->task->class; t->loaded = false;", "t->task->class;", "train.report"),
+    Fault("train-loaded", "the rows of a step that is computed again take the place of the next one's", "t->loaded = t->begun = false;", "t->begun = false;", "train.report"),
     Fault("leaf-order", "leaves are added one after another", "TUTTI_TRY(run_leaves(sums, first, left, level)); TUTTI_TRY(run_leaves(sums, first + left, count - left, level + 1));", "TUTTI_TRY(run_leaves(sums, first, 1, level)); TUTTI_TRY(run_leaves(sums, first + 1, count - 1, level + 1));", "api.layers"),
     Fault("leaf-accumulate", "leaves overwrite what is there", "if (level == 0 && !sums->views->accumulate)", "if (level == 0)", "api.layers"),
     Fault("leaf-kept", "what a leaf keeps lies where the first one's does", "to.z_row = index / tiles * g->m + to.i;", "to.z_row = to.i;", "api.layers"),

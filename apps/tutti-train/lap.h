@@ -4,8 +4,8 @@
 
 #include "common/group.h"
 
-/* A lap is an interval of this rank's clock, at whose beginning and end the device is idle too;
- * time not spent in steps (a save) moves its beginning.  Times are in seconds. */
+/* A lap is an interval of this rank's clock, at whose beginning and end a step has just ended on
+ * the device; time not spent in steps (a save) moves its beginning.  Times are in seconds. */
 typedef struct laps {
     double begin, end;
     int64_t steps;

@@ -19,11 +19,9 @@ static const char *word(double loss)
 
 static int read_result(trainer *t)
 {
-    const int64_t parts = t->parts;
-    APP_CHECK(tutti_adamw_get_stats(t->adamw, t->ctx, &t->stats));
-    APP_CHECK(tutti_copy(t->ctx, t->losses_host, t->losses, (size_t)parts * sizeof *t->losses));
+    APP_CHECK(tutti_adamw_get_stats(t->adamw, t->ctx, &t->stats)); /* the losses were sent before */
     t->loss = 0.0;
-    for (int64_t i = 0; i < parts; i++) t->loss += t->losses_host[i];
+    for (int64_t i = 0; i < t->parts; i++) t->loss += t->losses_host[i];
     t->loss /= (double)(t->options->batch * t->task->tokens_per_sample);
     return APP_OK;
 }
@@ -83,11 +81,12 @@ static const char *name_of(const trainer *t, int number)
     return number < 0 ? "none" : tutti_params_get(t->params, number)->name;
 }
 
-/* Computes this rank's own gradients of a skipped step again, overwriting the sums. */
+/* Computes this rank's own gradients of a skipped step of the epoch again, overwriting the sums. */
 static int own_gradients(trainer *t, int64_t step)
 {
     const task_class *class = t->task->class;
-    t->loaded = false; /* what is loaded here takes the place of the next step's rows */
+    if (t->begun) APP_TRY(trainer_set_values(t, t->state.step - (t->state.epoch_step - step)));
+    t->loaded = t->begun = false; /* what is loaded here takes the place of the next step's rows */
     for (int64_t m = t->part, parts; m < t->part + t->part_count; m += parts) {
         const unsigned flags = m == t->part ? 0 : TUTTI_GRAD_ACCUMULATE;
         parts = trainer_pass(t, m);

@@ -23,12 +23,6 @@ typedef struct loop {
     char stop[160];     /* why to stop after this step; empty: continue */
 } loop;
 
-/* Predictions a step, over all ranks. */
-static double batch_tokens(const trainer *t)
-{
-    return (double)(t->options->batch * t->task->tokens_per_sample);
-}
-
 /* Counts how long the previous step waited for its sums, if not done yet.  A GPU has this step's
  * forward pass to compute meanwhile. */
 static int count_waiting(trainer *t)
@@ -43,11 +37,6 @@ static bool is_on_gpu(const trainer *t)
     return tutti_context_backend(t->ctx) == TUTTI_BACKEND_CUDA;
 }
 
-static double learning_rate(const trainer *t, int64_t step)
-{
-    return schedule_lr(step, t->warmup, t->total, t->options->lr);
-}
-
 /* Checks the previous step, and loads the rows of the first pass if they are not yet. */
 static int begin_step(trainer *t)
 {
@@ -59,20 +48,6 @@ static int begin_step(trainer *t)
     return code;
 }
 
-static int set_values(trainer *t, int64_t step)
-{
-    const int rank = t->group->rank;
-    tutti_step_values values = {.step = 1, .loss_weight = 1};
-    values.step = step;
-    values.learning_rate = learning_rate(t, step);
-    values.loss_weight = 1.0 / batch_tokens(t);
-    values.loss_scale = t->state.scale.value;
-    values.seed = t->options->seed;
-    if (FAULT_ASKED("scale", "step", rank)) values.loss_weight *= 2.0;
-    if (step == FAULT_STEP && FAULT_ASKED("overflow", "step", rank)) values.loss_weight = 1e300;
-    return app_check(tutti_step_block_set(t->step, t->ctx, &values));
-}
-
 static int begin_leaves(trainer *t, int64_t m, int64_t parts)
 {
     if (!t->options->leaves) return APP_OK;
@@ -82,7 +57,7 @@ static int begin_leaves(trainer *t, int64_t m, int64_t parts)
 /* Forward of a pass of a step, whose values are set before the first; its losses. */
 static int forward_pass(trainer *t, int64_t step, int64_t m, int64_t parts, int code)
 {
-    if (code == APP_OK && m == t->part) code = set_values(t, step);
+    if (code == APP_OK && m == t->part) code = trainer_set_values(t, step);
     if (code == APP_OK) code = t->task->class->forward(t->task, parts * t->rows, t->step);
     if (code == APP_OK)
         code = app_check(
@@ -151,6 +126,34 @@ static int finish_exchange(trainer *t, int code)
     return code == APP_OK ? finish : app_fail(code, "%s", why);
 }
 
+static bool is_due(int64_t every, int64_t step)
+{
+    return every && step > 0 && step % every == 0;
+}
+
+/* After backward: the losses go to the host, and the parameters are updated. */
+static int update(trainer *t)
+{
+    APP_CHECK(tutti_copy(t->ctx, t->losses_host, t->losses, (size_t)t->parts * sizeof *t->losses));
+    return app_check(tutti_adamw_update(t->adamw, t->ctx, t->step));
+}
+
+/* Has a GPU begin the next step before the result of this one is known, or, if that can change the
+ * next step's values or it has leaves, before this one's line is written, unless something else
+ * comes first.  What fails here is a failure of that step. */
+static void begin_next(trainer *t, const loop *loop)
+{
+    const train_options *o = t->options;
+    const int64_t step = t->state.step;
+    if (!is_on_gpu(t) || !t->loaded || t->begun || loop->stop[0] || is_due(o->save_every, step) ||
+        is_due(o->check_replicas, step) || (t->unchecked && (o->dtype == TUTTI_F16 || o->leaves)))
+        return;
+    const int64_t parts = trainer_pass(t, t->part);
+    if (begin_leaves(t, t->part, parts) != APP_OK) return; /* the step will try again */
+    t->begun_code = forward_pass(t, step + 1, t->part, parts, APP_OK);
+    t->begun = true;
+}
+
 /* One step on all ranks; the next one's rows are loaded while the device works on it.  Where that
  * fails, the next step tries again, and then all ranks agree.  An epoch's first step loads its own,
  * after the evaluation and in a new order.  A signal to any rank fills in loop->stop on all. */
@@ -161,7 +164,7 @@ static int train_step(trainer *t, loop *loop)
     state->epoch_step++;
     t->changed = true;
     int code = finish_exchange(t, compute(t));
-    if (code == APP_OK) code = app_check(tutti_adamw_update(t->adamw, t->ctx, t->step));
+    if (code == APP_OK) code = update(t);
     if (code == APP_OK && state->step == FAULT_STEP &&
         FAULT_ASKED("corrupt", "step", t->group->rank))
         code = FAULT_CORRUPT(t->params, t->ctx);
@@ -180,14 +183,16 @@ static int train_step(trainer *t, loop *loop)
         snprintf(loop->stop, sizeof loop->stop, "%s", app_failure());
     else if (state->epoch_step < t->steps)
         t->loaded = trainer_load(t, state->epoch_step + 1, t->part) == APP_OK;
+    begin_next(t, loop);
     return APP_OK;
 }
 
-/* Waits for the last step's result and checks it.  Collective. */
+/* Waits for the last step's result and checks it; also what kernels found in the data, unless the
+ * next step has begun.  Collective. */
 static int settle(trainer *t)
 {
     int code = nonfinite_check(t);
-    if (code == APP_OK) code = app_check(tutti_context_check(t->ctx));
+    if (code == APP_OK && !t->begun) code = app_check(tutti_context_check(t->ctx));
     return agree(t, code);
 }
 
@@ -244,7 +249,7 @@ static int reproducible_loss(trainer *t, double *loss)
 {
     APP_CHECK(tutti_comm_all_reduce(t->group->control, t->group->host, t->losses_host,
                                     t->losses_host, t->parts, TUTTI_F64, TUTTI_SUM));
-    *loss = trainer_tree_sum(t->losses_host, t->parts, 1) / batch_tokens(t);
+    *loss = trainer_tree_sum(t->losses_host, t->parts, 1) / trainer_batch_tokens(t);
     return APP_OK;
 }
 
@@ -259,8 +264,9 @@ static int say_step(trainer *t)
     APP_TRY(counted);
     if (t->options->leaves) APP_TRY(reproducible_loss(t, &lap.loss));
     history_step(&t->history, t->state.step, lap.loss);
-    APP_TRY(log_step(&t->log, &place, &lap, t->stats.grad_norm, learning_rate(t, t->state.step),
-                     1e3 * batch_tokens(t) / lap.ms,
+    APP_TRY(log_step(&t->log, &place, &lap, t->stats.grad_norm,
+                     trainer_learning_rate(t, t->state.step),
+                     1e3 * trainer_batch_tokens(t) / lap.ms,
                      t->options->dtype == TUTTI_F16 ? t->state.scale.value : 0.0));
     return laps_begin(&t->laps, t->sync, t->begun ? t->laps.end : app_now());
 }
@@ -290,11 +296,6 @@ static bool has_line(const trainer *t)
 static void exclude_time(trainer *t, double begin)
 {
     t->laps.begin += app_now() - begin;
-}
-
-static bool is_due(int64_t every, int64_t step)
-{
-    return every && step > 0 && step % every == 0;
 }
 
 /* Ends the run if the ranks' weights or optimizer states differ.  Collective. */
@@ -338,21 +339,6 @@ static int stop(trainer *t, const loop *loop)
     APP_TRY(app_group_agree(t->group, log_stopped(&t->log, &place, loop->stop)));
     return app_fail(APP_PREEMPTED, "%s%s%s", loop->stop, file ? "; --resume continues from " : "",
                     file ? file : "");
-}
-
-/* Has a GPU begin the next step before this one's line is written, unless something else comes
- * first.  What fails here is a failure of that step. */
-static void begin_next(trainer *t, const loop *loop)
-{
-    const train_options *o = t->options;
-    const int64_t step = t->state.step;
-    if (!is_on_gpu(t) || !t->loaded || loop->stop[0] || is_due(o->save_every, step) ||
-        is_due(o->check_replicas, step))
-        return;
-    const int64_t parts = trainer_pass(t, t->part);
-    if (begin_leaves(t, t->part, parts) != APP_OK) return; /* the step will try again */
-    t->begun_code = forward_pass(t, step + 1, t->part, parts, APP_OK);
-    t->begun = true;
 }
 
 static int make_steps(trainer *t, loop *loop)
@@ -426,7 +412,7 @@ static log_total total_of(const trainer *t)
                        .samples = steps * t->options->batch,
                        .skipped = t->state.skipped,
                        .seconds = app_now() - t->begin,
-                       .rate = any ? (double)steps * batch_tokens(t) / laps->stepping : 0.0,
+                       .rate = any ? (double)steps * trainer_batch_tokens(t) / laps->stepping : 0.0,
                        .waiting_share = any ? laps->waiting / laps->stepping : 0.0};
 }
 

@@ -137,8 +137,9 @@ static int create_model(trainer *t)
     APP_CHECK(tutti_alloc(t->ctx, bytes, &losses));
     t->losses = losses;
     APP_CHECK(tutti_zero(t->ctx, losses, bytes));
-    t->losses_host = malloc(bytes);
-    if (!t->losses_host) return app_fail(APP_FAILED, "no memory for the losses");
+    void *losses_host = NULL;
+    APP_CHECK(tutti_alloc_host(t->ctx, bytes, &losses_host));
+    t->losses_host = losses_host;
     return t->task->class->create(t->task, t->params, largest(most_rows(t), 1));
 }
 
@@ -236,11 +237,35 @@ void trainer_destroy(trainer *t)
     tutti_params_destroy(&t->params);
     if (t->task) t->task->class->close(t->task);
     free(t->task);
-    void *losses = t->losses;
+    void *losses = t->losses, *losses_host = t->losses_host;
     if (losses) (void)tutti_free(t->ctx, &losses);
-    free(t->losses_host);
+    if (losses_host) (void)tutti_free_host(t->ctx, &losses_host);
     tutti_comm_destroy(&t->comm);
     tutti_context_destroy(&t->ctx);
+}
+
+double trainer_batch_tokens(const trainer *t)
+{
+    return (double)(t->options->batch * t->task->tokens_per_sample);
+}
+
+double trainer_learning_rate(const trainer *t, int64_t step)
+{
+    return schedule_lr(step, t->warmup, t->total, t->options->lr);
+}
+
+int trainer_set_values(trainer *t, int64_t step)
+{
+    const int rank = t->group->rank;
+    tutti_step_values values = {.step = 1, .loss_weight = 1};
+    values.step = step;
+    values.learning_rate = trainer_learning_rate(t, step);
+    values.loss_weight = 1.0 / trainer_batch_tokens(t);
+    values.loss_scale = t->state.scale.value;
+    values.seed = t->options->seed;
+    if (FAULT_ASKED("scale", "step", rank)) values.loss_weight *= 2.0;
+    if (step == FAULT_STEP && FAULT_ASKED("overflow", "step", rank)) values.loss_weight = 1e300;
+    return app_check(tutti_step_block_set(t->step, t->ctx, &values));
 }
 
 static int64_t parameter_count(const trainer *t)

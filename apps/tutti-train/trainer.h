@@ -49,7 +49,7 @@ typedef struct trainer {
 
     /* [parts] on the device: sums over this rank's rows of each; 0 for others' leaves */
     double *losses;
-    double *losses_host;
+    double *losses_host;     /* page-locked; of the last step, once its update is complete */
     bool loaded, begun;      /* the first pass of the next step, already; its forward, too: */
     int begun_code;          /* whether that failed */
     int64_t unchecked;       /* step of the epoch whose result is not checked yet; 0: none */
@@ -74,11 +74,18 @@ int64_t trainer_share(int64_t total, int rank, int world_size);
 /* How many parts a pass over this rank's parts has that begins with this one. */
 int64_t trainer_pass(const trainer *trainer, int64_t part);
 
+/* Sets the values of a step of the run, from 1. */
+int trainer_set_values(trainer *trainer, int64_t step);
+
 /* Loads this rank's rows of that pass of a step. */
 int trainer_load(trainer *trainer, int64_t epoch_step, int64_t part);
 
 /* Sums `count` numbers, a power of two, as a binary tree; they lie `stride` apart. */
 double trainer_tree_sum(const double *values, int64_t count, int64_t stride);
+
+/* Predictions a step, over all ranks. */
+double trainer_batch_tokens(const trainer *trainer);
+double trainer_learning_rate(const trainer *trainer, int64_t step);
 
 /* Where the run is, for the log. */
 log_place trainer_place(const trainer *trainer);

@@ -48,7 +48,9 @@ typedef struct tutti_adamw_stats {
     int64_t updates;  /* t */
     int skipped;      /* the last update was skipped */
 } tutti_adamw_stats;
-/* Waits for the stream. */
+/* Of the last update.  Waits for the stream; from the second call on, if that update was made on
+ * the context of the call before and none is captured, for that update alone: what was enqueued
+ * after it goes on. */
 TUTTI_API tutti_status tutti_adamw_get_stats(tutti_adamw *adamw, tutti_context *ctx,
                                              tutti_adamw_stats *stats);
 

@@ -56,7 +56,7 @@ TUTTI_API tutti_status tutti_context_synchronize(tutti_context *ctx);
  * out of range): TUTTI_ERR_DATA names one of them, and all are cleared. */
 TUTTI_API tutti_status tutti_context_check(tutti_context *ctx);
 
-/* Waits as above, then frees the context's plans and scratch memory; later calls plan themselves
+/* Waits as above, then frees the context's plans, scratch and staging memory; later calls plan themselves
  * again.  Scratch grows to at most three times what the largest call needs.  Graphs captured on
  * this context use it and must not be replayed after a trim. */
 TUTTI_API tutti_status tutti_context_trim(tutti_context *ctx);
@@ -100,8 +100,15 @@ TUTTI_API tutti_status tutti_alloc(tutti_context *ctx, size_t bytes, void **data
 /* Frees it once the stream's work is complete and sets *data to NULL.  *data may be NULL. */
 TUTTI_API tutti_status tutti_free(tutti_context *ctx, void **data);
 
+/* The same of the host's memory, page-locked where the device is a GPU: copies from and to it never
+ * wait.  Not for many bytes: the system cannot move them. */
+TUTTI_API tutti_status tutti_alloc_host(tutti_context *ctx, size_t bytes, void **data);
+TUTTI_API tutti_status tutti_free_host(tutti_context *ctx, void **data);
+
 /* Copies between host and device memory in any direction, in stream order.  With pageable host
- * memory the call returns when that memory may be used again. */
+ * memory the call returns when that memory may be used again: at once from up to 4 MiB of it to a
+ * GPU, through page-locked memory of the context, but to the host, or from more, once the stream
+ * is idle. */
 TUTTI_API tutti_status tutti_copy(tutti_context *ctx, void *dst, const void *src, size_t bytes);
 /* Sets bytes to zero, in stream order. */
 TUTTI_API tutti_status tutti_zero(tutti_context *ctx, void *data, size_t bytes);

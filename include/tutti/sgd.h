@@ -46,7 +46,9 @@ typedef struct tutti_sgd_stats {
     int64_t updates;
     int skipped; /* the last update was skipped */
 } tutti_sgd_stats;
-/* Waits for the stream. */
+/* Of the last update.  Waits for the stream; from the second call on, if that update was made on
+ * the context of the call before and none is captured, for that update alone: what was enqueued
+ * after it goes on. */
 TUTTI_API tutti_status tutti_sgd_get_stats(tutti_sgd *sgd, tutti_context *ctx,
                                            tutti_sgd_stats *stats);
 

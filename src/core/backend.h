@@ -64,9 +64,9 @@ typedef struct tutti__runtime {
     /* any direction; asynchronous between device and host_alloc memory */
     tutti_status (*copy)(int device, tutti__stream stream, void *dst, const void *src,
                          size_t bytes);
-    /* *waits: a copy between these would block the host until the stream is done, as with pageable
-     * memory; NULL if no copy does */
-    tutti_status (*copy_waits)(int device, const void *dst, const void *src, bool *waits);
+    /* *pageable: a copy from or to this would block the host until the stream is done; NULL if no
+     * copy does */
+    tutti_status (*is_pageable)(int device, const void *data, bool *pageable);
     tutti_status (*zero)(int device, tutti__stream stream, void *data, size_t bytes);
 
     /* Keeps all multiprocessors from any other kernel while all of *blocks, at most `room`, run:

@@ -2,6 +2,7 @@
 #include "core/context.h"
 
 #include "core/layer.h"
+#include "core/staging.h"
 
 #include <math.h>
 #include <omp.h>
@@ -167,6 +168,7 @@ tutti_status tutti_context_trim(tutti_context *ctx)
     tutti__plans_drop(ctx);
     tutti__recent_drop(ctx);
     drop_scratch(ctx, true);
+    tutti__staging_drop(ctx, true);
     return TUTTI_OK;
 }
 
@@ -269,6 +271,7 @@ void tutti_context_destroy(tutti_context **ctx)
     tutti__recent_drop(c);
     if (c->backend_data) c->backend_data_free(c->backend_data);
     drop_scratch(c, idle);
+    tutti__staging_drop(c, idle);
     if (idle) {
         if (c->finding) run->free(c->device, c->finding);
         if (c->owns_stream) run->stream_destroy(c->device, c->stream);
@@ -286,10 +289,17 @@ tutti_status tutti_context_synchronize(tutti_context *ctx)
     if (capturing)
         return tutti__fail(TUTTI_ERR_STATE, "context_synchronize: the stream is being captured");
     if (!ctx->progress) return run->stream_synchronize(ctx->device, ctx->stream);
+    return tutti__context_wait(ctx, NULL);
+}
+
+tutti_status tutti__context_wait(tutti_context *ctx, tutti__event event)
+{
+    const tutti__runtime *run = &ctx->backend->run;
     double start = tutti__now();
     for (;;) {
         bool done;
-        TUTTI_TRY(run->stream_query(ctx->device, ctx->stream, &done));
+        TUTTI_TRY(event ? run->event_query(ctx->device, event, &done)
+                        : run->stream_query(ctx->device, ctx->stream, &done));
         double waited = tutti__now() - start;
         TUTTI_TRY(advance(ctx, done ? 0 : waited)); /* a finished wait misses no deadline */
         if (done) return TUTTI_OK;
@@ -347,6 +357,27 @@ tutti_status tutti_free(tutti_context *ctx, void **data)
     return TUTTI_OK;
 }
 
+tutti_status tutti_alloc_host(tutti_context *ctx, size_t bytes, void **data)
+{
+    TUTTI_REQUIRE(ctx, "alloc_host: ctx is NULL");
+    TUTTI_REQUIRE(data, "alloc_host: data is NULL");
+    TUTTI_REQUIRE(bytes <= PTRDIFF_MAX, "alloc_host: bytes is %zu, want at most PTRDIFF_MAX",
+                  bytes);
+    *data = NULL;
+    return bytes == 0 ? TUTTI_OK : ctx->backend->run.host_alloc(ctx->device, bytes, data);
+}
+
+tutti_status tutti_free_host(tutti_context *ctx, void **data)
+{
+    TUTTI_REQUIRE(ctx, "free_host: ctx is NULL");
+    TUTTI_REQUIRE(data, "free_host: data is NULL");
+    if (!*data) return TUTTI_OK;
+    TUTTI_TRY(tutti_context_synchronize(ctx));
+    ctx->backend->run.host_free(ctx->device, *data);
+    *data = NULL;
+    return TUTTI_OK;
+}
+
 tutti_status tutti_copy(tutti_context *ctx, void *dst, const void *src, size_t bytes)
 {
     TUTTI_REQUIRE(ctx, "copy: ctx is NULL");
@@ -354,15 +385,19 @@ tutti_status tutti_copy(tutti_context *ctx, void *dst, const void *src, size_t b
     TUTTI_REQUIRE(src || bytes == 0, "copy: src is NULL");
     if (bytes == 0) return TUTTI_OK;
     const tutti__runtime *run = &ctx->backend->run;
-    if (ctx->progress && run->copy_waits) {
-        /* wait here, with a deadline, not in the copy, which could block behind a sum that a rank
-         * never joins */
-        bool waits, capturing;
-        TUTTI_TRY(run->copy_waits(ctx->device, dst, src, &waits));
-        TUTTI_TRY(run->stream_capturing(ctx->device, ctx->stream, &capturing));
-        if (waits && !capturing) TUTTI_TRY(tutti_context_synchronize(ctx));
+    bool from = false, to = false, capturing = false;
+    if (run->is_pageable) {
+        TUTTI_TRY(run->is_pageable(ctx->device, dst, &to));
+        if (!to) TUTTI_TRY(run->is_pageable(ctx->device, src, &from));
     }
+    if (from || to) TUTTI_TRY(run->stream_capturing(ctx->device, ctx->stream, &capturing));
+    const bool staged = from && !capturing && bytes <= TUTTI__STAGED_MOST;
+    /* wait here, with a deadline, not in the copy, which could block behind a sum that a rank never
+     * joins */
+    if ((from || to) && !capturing && !staged && ctx->progress)
+        TUTTI_TRY(tutti_context_synchronize(ctx));
     TUTTI_TRY(tutti__context_advance(ctx));
+    if (staged) return tutti__staged_copy(ctx, dst, src, bytes);
     return run->copy(ctx->device, ctx->stream, dst, src, bytes);
 }
 

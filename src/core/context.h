@@ -57,6 +57,7 @@ struct tutti_context {
     struct tutti__scratch_block *scratch[TUTTI__SCRATCHES];
     struct tutti__plans *plans;     /* core/plan.c */
     struct tutti__recents *recents; /* core/recent.c */
+    struct tutti__staging *staging; /* core/staging.c */
     tutti__progress *progress;      /* a list */
     bool tunes;                     /* planning measures products (core/tune.c) */
     bool tuned;         /* it does, or there are measured choices: bits may depend on them */
@@ -81,6 +82,10 @@ void tutti__plans_drop(tutti_context *ctx);
 /* Makes room for a context's recent calls, unless it has it; frees it. */
 tutti_status tutti__recent_open(tutti_context *ctx);
 void tutti__recent_drop(tutti_context *ctx);
+
+/* tutti_context_synchronize for an event that was recorded on the context's stream: what was
+ * enqueued after it is not waited for. */
+tutti_status tutti__context_wait(tutti_context *ctx, tutti__event event);
 
 /* Advances communicators; called by every layer call, copy and zero. */
 tutti_status tutti__context_advance(tutti_context *ctx);

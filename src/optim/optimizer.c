@@ -103,6 +103,8 @@ void tutti__optimizer_close(tutti__optimizer *own)
     void *buffers[] = {args->state[0], args->state[1],        (void *)args->block_param,
                        args->progress, (void *)args->factors, args->of.squares};
     if (!own->params) return;
+    if (own->result) own->backend->run.host_free(own->device, own->result);
+    if (own->sent) own->backend->run.event_destroy(own->device, own->sent);
     for (size_t i = 0; i < sizeof buffers / sizeof buffers[0]; i++)
         if (buffers[i]) own->backend->run.free(own->device, buffers[i]);
     tutti__params_release(own->params);
@@ -130,6 +132,23 @@ static tutti_status find_squares(tutti__optimizer *own, tutti_context *ctx, tutt
     return link ? link->sum(link, ctx, args->squares, runs) : TUTTI_OK;
 }
 
+/* After an update. */
+static tutti_status send_result(tutti__optimizer *own, tutti_context *ctx)
+{
+    const tutti__runtime *run = &own->backend->run;
+    bool capturing;
+    own->is_sent = false;
+    if (own->captured || !run->is_pageable) return TUTTI_OK;
+    TUTTI_TRY(run->stream_capturing(ctx->device, ctx->stream, &capturing));
+    own->captured = capturing;
+    if (capturing || own->asked != ctx) return TUTTI_OK;
+    TUTTI_TRY(
+        run->copy(ctx->device, ctx->stream, own->result, own->args.progress, sizeof *own->result));
+    TUTTI_TRY(run->event_record(ctx->device, own->sent, ctx->stream));
+    own->is_sent = true;
+    return TUTTI_OK;
+}
+
 tutti_status tutti__optimizer_update(tutti__optimizer *own, tutti_context *ctx,
                                      const tutti_step_block *step, const char *who)
 {
@@ -152,6 +171,18 @@ tutti_status tutti__optimizer_update(tutti__optimizer *own, tutti_context *ctx,
     TUTTI_TRY(tutti__op_run(ctx, &key, &args));
     if (link) TUTTI_TRY(link->gather(link, ctx, true));
     params->summed = false;
+    return send_result(own, ctx);
+}
+
+/* Has later updates on this context send their results. */
+static tutti_status ask(tutti__optimizer *own, const tutti_context *ctx)
+{
+    const tutti__runtime *run = &own->backend->run;
+    if (own->captured || !run->is_pageable) return TUTTI_OK;
+    if (!own->result)
+        TUTTI_TRY(run->host_alloc(own->device, sizeof *own->result, (void **)&own->result));
+    if (!own->sent) TUTTI_TRY(run->event_create(own->device, false, &own->sent));
+    own->asked = ctx;
     return TUTTI_OK;
 }
 
@@ -160,9 +191,15 @@ tutti_status tutti__optimizer_read(tutti__optimizer *own, tutti_context *ctx,
 {
     TUTTI_TRY(tutti__params_ready(own->params, ctx, who));
     tutti__update_state progress;
-    TUTTI_TRY(tutti_context_synchronize(ctx)); /* with a deadline, unlike the copy */
-    TUTTI_TRY(tutti_copy(ctx, &progress, own->args.progress, sizeof progress));
-    TUTTI_TRY(tutti_context_synchronize(ctx));
+    if (own->is_sent && own->asked == ctx) {
+        TUTTI_TRY(tutti__context_wait(ctx, own->sent));
+        progress = *own->result;
+    } else {
+        TUTTI_TRY(tutti_context_synchronize(ctx)); /* with a deadline, unlike the copy */
+        TUTTI_TRY(tutti_copy(ctx, &progress, own->args.progress, sizeof progress));
+        TUTTI_TRY(tutti_context_synchronize(ctx));
+        TUTTI_TRY(ask(own, ctx));
+    }
     *stats = (tutti__optimizer_stats){
         .grad_norm = progress.grad_norm,
         .updates = (int64_t)progress.updates,

@@ -15,6 +15,13 @@ typedef struct tutti__optimizer {
     const char *const *states; /* names of args.state */
     int state_count;
     tutti__update_args args; /* of all updates; without step */
+
+    /* Once its statistics have been asked for, an update sends them to the host. */
+    const tutti_context *asked;  /* by way of this context; NULL: they are read when asked for */
+    tutti__update_state *result; /* page-locked */
+    tutti__event sent;
+    bool is_sent;  /* the last update has sent them on that context */
+    bool captured; /* graphs may send them, unknown to the host: they are read */
 } tutti__optimizer;
 
 typedef struct tutti__optimizer_stats {

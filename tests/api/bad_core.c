@@ -308,6 +308,31 @@ static void bad_alloc(void)
     CHECK_OK(tutti_free(ctx, &data));
 }
 
+static void bad_alloc_host(void)
+{
+    tutti_context *ctx = harness_context();
+    void *data = UNTOUCHED(void);
+    CHECK_FAILS_KEEPING(data, TUTTI_ERR_ARG, "ctx", tutti_alloc_host(NULL, 16, &data));
+    CHECK_FAILS(TUTTI_ERR_ARG, "data", tutti_alloc_host(ctx, 16, NULL));
+    CHECK_FAILS_KEEPING(data, TUTTI_ERR_ARG, "bytes", tutti_alloc_host(ctx, SIZE_MAX, &data));
+    CHECK_FAILS(TUTTI_ERR_MEMORY, "bytes", tutti_alloc_host(ctx, (size_t)1 << 60, &data));
+    data = UNTOUCHED(void);
+    CHECK_OK(tutti_alloc_host(ctx, 0, &data));
+    CHECK(!data, "0 bytes are not NULL");
+}
+
+static void bad_free_host(void)
+{
+    tutti_context *ctx = harness_context();
+    void *data = NULL;
+    CHECK_FAILS(TUTTI_ERR_ARG, "ctx", tutti_free_host(NULL, &data));
+    CHECK_FAILS(TUTTI_ERR_ARG, "data", tutti_free_host(ctx, NULL));
+    CHECK_OK(tutti_free_host(ctx, &data));
+    CHECK_OK(tutti_alloc_host(ctx, 8, &data));
+    CHECK_OK(tutti_free_host(ctx, &data));
+    CHECK(!data, "the pointer was not cleared");
+}
+
 static void bad_free(void)
 {
     tutti_context *ctx = harness_context();
@@ -463,6 +488,8 @@ const harness_test bad_core[] = {
     {"tutti_context_device", bad_context_device},
     {"tutti_alloc", bad_alloc},
     {"tutti_free", bad_free},
+    {"tutti_alloc_host", bad_alloc_host},
+    {"tutti_free_host", bad_free_host},
     {"tutti_copy", bad_copy},
     {"tutti_zero", bad_zero},
     {"tutti_step_block_create", bad_step_create},

@@ -35,6 +35,54 @@ static void test_memory(void)
     for (int i = 0; i < HARNESS_COUNT(sizes); i++) CHECK_OK(tutti_free(ctx, &data[i]));
 }
 
+/* Pageable memory may be used again when a copy from it returns, and page-locked memory once the
+ * stream is idle; copies keep the stream's order, also behind work that takes long, and in sizes
+ * around those that a context stages. */
+static void test_copies_in_order(void)
+{
+    enum { COPIES = 12, LONG = 256 };
+    static const size_t sizes[] = {1, 65536, 65537, 1 << 20, 4 << 20, (4 << 20) + 1, 1000, 3 << 20};
+    const size_t most = (4 << 20) + 1, busy = (size_t)64 << 20;
+    tutti_context *ctx = harness_new_context(0, 1);
+    const bool gpu = harness_backend() == TUTTI_BACKEND_CUDA;
+    unsigned char *from = harness_calloc(most, 1), *got = harness_calloc(most, 1);
+    void *work = NULL, *locked = NULL, *to[COPIES] = {NULL};
+    CHECK_OK(tutti_alloc(ctx, busy, &work));
+    CHECK_OK(tutti_alloc_host(ctx, most, &locked));
+    for (int i = 0; i < COPIES; i++) CHECK_OK(tutti_alloc(ctx, most, &to[i]));
+    for (int turn = 0; turn < 2; turn++) {
+        for (int i = 0; gpu && i < LONG; i++) CHECK_OK(tutti_zero(ctx, work, busy));
+        for (int i = 0; i < COPIES; i++) {
+            const size_t bytes = sizes[(i + turn) % HARNESS_COUNT(sizes)];
+            memset(from, 16 * turn + i + 1, bytes);
+            CHECK_OK(tutti_zero(ctx, to[i], bytes));
+            CHECK_OK(tutti_copy(ctx, to[i], from, bytes));
+            memset(from, 0xee, bytes);
+        }
+        for (int i = 0; i < COPIES; i++) {
+            const size_t bytes = sizes[(i + turn) % HARNESS_COUNT(sizes)];
+            CHECK_OK(tutti_copy(ctx, i % 2 ? locked : got, to[i], bytes));
+            CHECK_OK(tutti_context_synchronize(ctx));
+            const unsigned char *read = i % 2 ? locked : got;
+            size_t wrong = 0;
+            for (size_t j = 0; j < bytes; j++) wrong += read[j] != 16 * turn + i + 1;
+            CHECK(wrong == 0, "copy %d of %zu bytes: %zu are wrong", i, bytes, wrong);
+        }
+        CHECK_OK(tutti_context_trim(ctx)); /* what was staged, too */
+    }
+    memset(locked, 0x5a, most);
+    CHECK_OK(tutti_copy(ctx, to[0], locked, most));
+    CHECK_OK(tutti_copy(ctx, got, to[0], most));
+    CHECK_OK(tutti_context_synchronize(ctx));
+    CHECK(memcmp(got, locked, most) == 0, "a copy from page-locked memory is wrong");
+    for (int i = 0; i < COPIES; i++) CHECK_OK(tutti_free(ctx, &to[i]));
+    CHECK_OK(tutti_free(ctx, &work));
+    CHECK_OK(tutti_free_host(ctx, &locked));
+    free(from);
+    free(got);
+    tutti_context_destroy(&ctx);
+}
+
 static void test_description(void)
 {
     tutti_context *ctx = harness_context();
@@ -350,6 +398,7 @@ int main(int argc, char **argv)
 {
     static const harness_test tests[] = {
         {"memory", test_memory},
+        {"copies in order", test_copies_in_order},
         {"backend and device", test_description},
         {"two contexts", test_two_contexts},
         {"findings", test_findings},

@@ -227,7 +227,7 @@ static void say(void *user, tutti_log_level level, const char *message)
     if (list_engine == TUTTI_ENGINE_AUTO && strstr(message, "small sums")) puts(message);
 }
 
-static tutti_status sharded(tutti_context *ctx, tutti_comm *comm)
+static tutti_status sharded(tutti_context *ctx, tutti_comm *comm, double timeout)
 {
     tutti_grad_sync_desc options = TUTTI_GRAD_SYNC_DESC_INIT;
     options.engine = engine;
@@ -256,8 +256,10 @@ static tutti_status sharded(tutti_context *ctx, tutti_comm *comm)
     if (status == TUTTI_OK) status = tutti_adamw_create(ctx, store, NULL, &adamw);
     if (status == TUTTI_OK) status = tutti_step_block_create(ctx, &block);
     if (status == TUTTI_OK) status = tutti_step_block_set(block, ctx, &values);
-    for (int stops = 0; stops < 2 && status == TUTTI_OK; stops++)
+    for (int stops = 0; stops < 2 && status == TUTTI_OK; stops++) {
+        if (stops) comm->timeout = timeout;
         status = shard_step(sync, comm, adamw, ctx, block, store, stops);
+    }
     tutti_grad_sync_destroy(&sync);
     return status;
 }
@@ -273,7 +275,6 @@ static tutti_status run(tutti_context *ctx, tutti_transport transport, double ti
     at("setup");
     tutti_status status = tutti_comm_create(ctx, &desc, comm);
     if (status != TUTTI_OK) return status;
-    (*comm)->timeout = desc.timeout = timeout;
 
     static tutti_param params[PARAMS];
     const tutti_param *list[PARAMS];
@@ -299,7 +300,8 @@ static tutti_status run(tutti_context *ctx, tutti_transport transport, double ti
     if (status != TUTTI_OK) return status;
 
     tutti_comm *other = NULL;
-    if (strstr(point, "shard")) return sharded(ctx, *comm);
+    if (strstr(point, "shard")) return sharded(ctx, *comm, timeout);
+    (*comm)->timeout = desc.timeout = timeout;
     if (chosen("late")) return late(*comm, ctx, timeout);
     if (chosen("middle")) return middle(*comm, ctx, grads);
     if (chosen("midway")) return midway(*comm, ctx, grads, timeout);

@@ -84,9 +84,7 @@ static void run_ranks_until(const char *transport, int ranks, const char *point,
 
 static void run_ranks(const char *transport, int ranks, const char *point)
 {
-    /* a sharded store's first messages by NCCL connect, which took over 3 s on a busy machine */
-    const bool connects = strcmp(transport, "nccl") == 0 && strstr(point, "shard");
-    run_ranks_until(transport, ranks, point, connects ? 8 : 3);
+    run_ranks_until(transport, ranks, point, 3);
 }
 
 /* Skips the test, with the reason, where there are no copy engines, or sums in one hop, to test. */

@@ -350,6 +350,8 @@ static void check_graph(tutti_dtype dtype, bool parts)
     set_up(&captured, ctx, dtype);
     if (parts) set_up_parts(&captured);
     compare(&plain, &captured);
+    CHECK(updates_of(&captured) == 0,
+          "updates before the first step"); /* also asks for them early */
 
     cudaGraph_t graph = NULL;
     cudaGraphExec_t replay = NULL;

@@ -100,7 +100,7 @@ tutti_status tutti__cuda_host_alloc(int device, size_t bytes, void **data);
 void tutti__cuda_host_free(int device, void *data);
 tutti_status tutti__cuda_copy(int device, tutti__stream stream, void *dst, const void *src,
                               size_t bytes);
-tutti_status tutti__cuda_copy_waits(int device, const void *dst, const void *src, bool *waits);
+tutti_status tutti__cuda_is_pageable(int device, const void *data, bool *pageable);
 tutti_status tutti__cuda_zero(int device, tutti__stream stream, void *data, size_t bytes);
 tutti_status tutti__cuda_hold(int device, tutti__stream stream, uint32_t *running, int room,
                               const uint32_t *stop, double seconds, int *blocks);

@@ -319,20 +319,15 @@ tutti_status tutti__cuda_copy(int device, tutti__stream stream, void *dst, const
         cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, (cudaStream_t)stream), "copy");
 }
 
-static bool is_pageable(const void *data)
-{
-    cudaPointerAttributes attributes;
-    if (cudaPointerGetAttributes(&attributes, data) != cudaSuccess) {
-        (void)cudaGetLastError();
-        return true;
-    }
-    return attributes.type == cudaMemoryTypeUnregistered;
-}
-
-tutti_status tutti__cuda_copy_waits(int device, const void *dst, const void *src, bool *waits)
+tutti_status tutti__cuda_is_pageable(int device, const void *data, bool *pageable)
 {
     TUTTI_TRY(tutti__cuda_use(device, "copy"));
-    *waits = is_pageable(dst) || is_pageable(src);
+    cudaPointerAttributes attributes;
+    *pageable = true;
+    if (cudaPointerGetAttributes(&attributes, data) == cudaSuccess)
+        *pageable = attributes.type == cudaMemoryTypeUnregistered;
+    else
+        (void)cudaGetLastError();
     return TUTTI_OK;
 }
 
