@@ -130,7 +130,13 @@ static void plan_own(backward_plan *plan, const tutti__norm_args *args, bool clu
         plan->elements = narrow ? 16 : 8;
         while (cols > (int64_t)plan->elements * MORE_THREADS * plan->cluster) plan->cluster *= 2;
     }
-    plan->lanes = row_round_up((int)divide_up(cols, plan->elements * plan->cluster), 32);
+    if (plan->kind == backward_plan::CLUSTER && !whole) {
+        const int width = narrow ? 8 : 4; /* a multiple of a line's vectors */
+        plan->piece = row_round_up((int)divide_up(cols, width * plan->cluster), 8);
+        plan->elements = PIECE_VECS * width;
+        plan->lanes = row_round_up((int)divide_up(plan->piece, PIECE_VECS), 32);
+    } else
+        plan->lanes = row_round_up((int)divide_up(cols, plan->elements * plan->cluster), 32);
     while (warp && plan->lanes > 1 && plan->lanes / 2 * plan->elements >= cols) plan->lanes /= 2;
     const int most =
         plan->cluster > 1 ? plan->lanes : threads_of(warp, plan->elements, narrow, whole);

@@ -25,11 +25,12 @@ struct skewed_space {
     int bytes;                                         /* all */
 
     template<int N>
-    static skewed_space of(const tutti__norm_args *args, const backward_plan &plan, int depth)
+    static skewed_space of(int64_t cols, const tutti__norm_args *args, const backward_plan &plan,
+                           int depth)
     {
         /* a word more than vectors, of which all lanes of a warp read some, and the beginning of a
          * line */
-        const int words = (((int)args->cols + N - 1) / N + 31) / 32 * 32 + 1;
+        const int words = (((int)cols + N - 1) / N + 31) / 32 * 32 + 1;
         skewed_space space;
         space.depth = depth;
         space.vectors = gamma_words<N>(plan.lanes, plan.elements, false) * 16;
@@ -70,6 +71,10 @@ __device__ __forceinline__ void fetch4(uint32_t to, const void *from)
 __device__ __forceinline__ void barrier_arrive_fetched(uint32_t barrier)
 {
     asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
+}
+__device__ __forceinline__ void barrier_arrive(uint32_t barrier)
+{
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 /* One arrival, and so many bytes to come. */
 __device__ __forceinline__ void barrier_expect(uint32_t barrier, uint32_t bytes)
@@ -229,9 +234,9 @@ struct skewed_rows {
         }
     }
 
-    /* By the thread that leads: asks for rows, one less than there are stages.  last: the end of
-     * the group's. */
-    __device__ __forceinline__ void start(skewed_queue *queue, int64_t first, int64_t last) const
+    /* By the thread that leads: asks for so many rows.  last: the end of the group's. */
+    __device__ __forceinline__ void start(skewed_queue *queue, int64_t first, int64_t last,
+                                          int count) const
     {
         for (int d = 0; d < space.depth; d++)
             barrier_init(stages + d * (int)sizeof(skewed_stage), 2);
@@ -245,7 +250,7 @@ struct skewed_rows {
                   stages,
                   ring,
                   stages};
-        for (int d = 1; d < space.depth; d++) request(queue, last);
+        for (int d = 0; d < count; d++) request(queue, last);
     }
     /* The next row, if it is before `last`, into the stage that was free first. */
     __device__ __forceinline__ void request(skewed_queue *queue, int64_t last) const
