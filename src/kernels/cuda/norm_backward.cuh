@@ -10,6 +10,7 @@ struct backward_plan {
     enum { WARP, BLOCK, CLUSTER, SLICED } kind;
     int elements;                /* a thread has of a row */
     int lanes, threads, cluster; /* a block's threads for a row, all; a row's blocks */
+    int tail;                    /* block: last columns that are no whole vector, a lane's each */
     int piece;                   /* cluster, odd columns: of a row, a block's vectors */
     int resident;                /* thread blocks a multiprocessor has at a time */
     int slices;                  /* sliced: blocks side by side */

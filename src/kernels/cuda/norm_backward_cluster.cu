@@ -99,7 +99,8 @@ struct cluster_team {
         for (int first = lane + 32; first < count + lane; first += 4 * 32) {
             float more[4]; /* on their way together */
 #pragma unroll
-            for (int i = 0; i < 4; i++) more[i] = first + 32 * i < count ? parts[first + 32 * i] : 0;
+            for (int i = 0; i < 4; i++)
+                more[i] = first + 32 * i < count ? parts[first + 32 * i] : 0;
 #pragma unroll
             for (int i = 0; i < 4; i++) part += more[i];
         }
@@ -137,11 +138,10 @@ __device__ __forceinline__ int take_piece(tutti__norm_args &args, int piece, int
 
 /* Writes a thread's part of the partial rows; first: column of the piece. */
 template<class T, bool CENTERED, int VECS, int N, int BETA>
-__device__ __forceinline__ void store_partials(const tutti__norm_args &args,
-                                               const backward_scratch<float> &scratch,
-                                               int64_t partial_row, int first, row_place place,
-                                               const float (&dgamma)[VECS][N],
-                                               const float (&dbeta)[BETA][N])
+__device__ __forceinline__ void
+store_partials(const tutti__norm_args &args, const backward_scratch<float> &scratch,
+               int64_t partial_row, int first, row_place place, const float (&dgamma)[VECS][N],
+               const float (&dbeta)[BETA][N])
 {
 #pragma unroll
     for (int k = 0; k < VECS; k++) {
@@ -175,8 +175,8 @@ __global__ void __launch_bounds__(cluster_threads(ELEMENTS / vector16<T>::N), 1)
                                  VECS == PIECE_VECS ? 0 : team.rank * threads * VECS};
     const int64_t partial_row = blockIdx.x / cluster;
     backward_rows<T, ELEMENTS, CENTERED, SKEWED, true> rows(
-        args, steps, shared + gamma_words<N>(threads, ELEMENTS, SKEWED), which, depth, partial_row,
-        args.rows);
+        args, (int)args.cols, steps, shared + gamma_words<N>(threads, ELEMENTS, SKEWED), which,
+        depth, partial_row, args.rows);
     const int turns = rows.coming;
     rows.begin(shared, which, true, even.gamma, depth - 1);
     team.begin();
@@ -238,8 +238,9 @@ __global__ void __launch_bounds__(cluster_threads(PIECE_VECS), 1)
     skewed_rows<T, ELEMENTS, CENTERED> rows(args, steps, space, shared, stages, which, 0,
                                             partial_row);
     rows.ends = which.lane / 32 == 1; /* of the warps that fewest others share a scheduler with */
-    const int turns =
-        partial_row < args.rows ? (int)((args.rows - partial_row + steps.rows - 1) / steps.rows) : 0;
+    const int turns = partial_row < args.rows
+                          ? (int)((args.rows - partial_row + steps.rows - 1) / steps.rows)
+                          : 0;
     if ((int)threadIdx.x == workers) {
         for (int d = 0; d < space.depth; d++)
             barrier_init(rows.stages + FREE + d * (int)sizeof(skewed_stage), team.warps);
