@@ -11,8 +11,8 @@
  *   warp     up to 512 columns: some lanes of a warp a row
  *   block    up to 8192 columns, of f32 mostly 4096: some warps of a block a row; if rows begin at
  *            any byte mostly by norm_backward_skewed.cu, with the same bits
- *   cluster  up to 65536 columns of f32, 131072 of 16-bit types: a cluster of blocks a row
- *            (norm_backward_cluster.cu)
+ *   cluster  up to 65536 columns of f32, 131072 of 16-bit types: a cluster of blocks a row, which
+ *            divide an odd number of columns evenly (norm_backward_cluster.cu)
  *   sliced   all others, and pairings that nobody trains with (norm_backward_sliced.cu)
  *
  * Few rows have no partial rows, and mostly one kernel (norm_backward_few.cu). */
@@ -44,7 +44,7 @@ __global__ void __launch_bounds__(threads_of(WARP, ELEMENTS, sizeof(T) == 2, !SK
     constexpr int N = vector16<T>::N, VECS = ELEMENTS / N, VALUES = CENTERED ? 2 : 1;
     using many = warps_team<VALUES>;
     __shared__ __align__(2 * many::PLACE) float places[2 * 32 * VALUES];
-    __shared__ tail_sums tails[SKEWED && !WARP ? TAIL_GROUPS : 1];
+    __shared__ tail_sums tails[SKEWED && !WARP ? ODD_GROUPS : 1];
     auto team = [&] {
         if constexpr (WARP)
             return lanes_team<VALUES>{lanes};
@@ -148,8 +148,8 @@ static void plan_own(backward_plan *plan, const tutti__norm_args *args, bool clu
     const int most =
         plan->cluster > 1 ? plan->lanes : threads_of(warp, plan->elements, narrow, whole);
     /* a warp for part of a vector would take as many instructions as for all that it can have */
-    if (plan->kind == backward_plan::BLOCK && part > 0 && plan->lanes > 64 &&
-        (cols - part) % (32 * plan->elements) == 0 && most / (plan->lanes - 32) <= TAIL_GROUPS &&
+    if (plan->kind == backward_plan::BLOCK && words && plan->lanes > 64 &&
+        (cols - part) % (32 * plan->elements) == 0 && most / (plan->lanes - 32) <= ODD_GROUPS &&
         most / (plan->lanes - 32) > most / plan->lanes)
         plan->tail = part, plan->lanes -= 32;
     plan->threads = most / plan->lanes * plan->lanes;

@@ -65,6 +65,7 @@ __host__ __device__ constexpr int threads_of(bool warp, int elements, bool narro
            : narrow && !whole        ? 640 /* two rows of up to 5120 columns at a time */
                                      : MORE_THREADS;
 }
+enum { ODD_GROUPS = 10 }; /* rows that a block has at a time, at most, if they begin anywhere */
 enum { NORM_CLUSTER_MAX = 16, PIECE_VECS = 3, PIECE_STAGES = 6 };
 /* A block's threads at most, of a cluster, where each has so many vectors. */
 __host__ __device__ constexpr int cluster_threads(int vecs)

@@ -181,7 +181,6 @@ struct backward_lane {
 
 /* The last columns of a row that are no whole vector, fewer than a warp has lanes, if a lane of the
  * row's last warp has one each; its sums over rows are in shared memory, as registers are few. */
-enum { TAIL_GROUPS = 10 }; /* of a block, at most */
 struct tail_sums {
     float of[2][8]; /* of dgamma, dbeta */
 };
@@ -459,7 +458,7 @@ struct backward_rows {
             else
                 add_up(sums);
         }
-        constexpr bool TAILS = KNOWN && SKEWED && (sizeof(T) == 4 || VECS == 2);
+        constexpr bool TAILS = KNOWN && SKEWED && sizeof(T) == 2 && VECS == 2;
         const bool tails = TAILS && exists && tail.is_mine();
         if (tails) {
             const tail_values t = load_tail();

@@ -13,8 +13,8 @@ __global__ void __launch_bounds__(threads_of(false, ELEMENTS, sizeof(T) == 2, fa
     constexpr int N = vector16<T>::N, VECS = ELEMENTS / N, VALUES = CENTERED ? 2 : 1;
     using many = warps_team<VALUES>;
     __shared__ __align__(2 * many::PLACE) float places[2 * 32 * VALUES];
-    __shared__ skewed_stage stages[SKEWED_GROUPS * SKEWED_STAGES];
-    __shared__ skewed_queue queues[SKEWED_GROUPS];
+    __shared__ skewed_stage stages[ODD_GROUPS * SKEWED_STAGES];
+    __shared__ skewed_queue queues[ODD_GROUPS];
     start_next();
     const int group = (int)threadIdx.x / lanes, groups = (int)blockDim.x / lanes;
     const backward_lane which = {(int)threadIdx.x % lanes, lanes, 32, 0};
@@ -23,7 +23,7 @@ __global__ void __launch_bounds__(threads_of(false, ELEMENTS, sizeof(T) == 2, fa
     const int64_t first = end - leaf_rows + (int64_t)blockIdx.x * groups + group;
     skewed_rows<T, ELEMENTS, CENTERED, TAIL> rows(
         args, steps, space, shared, stages + group * SKEWED_STAGES, which, group, first);
-    __shared__ tail_sums tails[TAIL ? TAIL_GROUPS : 1];
+    __shared__ tail_sums tails[TAIL ? ODD_GROUPS : 1];
     if constexpr (TAIL) rows.tails = &tails[group], rows.tail().begin();
     if (rows.leads) rows.start(&queues[group], first, end, space.depth - 1);
     if (group == 0) rows.store_gamma(even.gamma);
@@ -109,12 +109,10 @@ template<class T>
 static tutti_status launch_of(tutti_context *ctx, const tutti__norm_args *args,
                               const backward_plan &plan, const backward_scratch<float> &scratch)
 {
-    if (plan.elements == 16)
-        return plan.tail > 0 ? launch<T, 16, true>(ctx, args, plan, scratch)
-                             : launch<T, 16, false>(ctx, args, plan, scratch);
-    if constexpr (sizeof(T) == 4)
-        if (plan.tail > 0) return launch<T, 8, true>(ctx, args, plan, scratch);
-    return launch<T, 8, false>(ctx, args, plan, scratch);
+    if constexpr (sizeof(T) == 2)
+        if (plan.tail > 0) return launch<T, 16, true>(ctx, args, plan, scratch);
+    return plan.elements == 8 ? launch<T, 8, false>(ctx, args, plan, scratch)
+                              : launch<T, 16, false>(ctx, args, plan, scratch);
 }
 
 tutti_status tutti__cuda_norm_backward_skewed(tutti_context *ctx, const tutti__norm_args *args,

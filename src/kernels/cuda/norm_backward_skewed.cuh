@@ -13,7 +13,6 @@
 enum {
     SKEWED_STAGES = 4, /* at most: rows of a group of threads; five were no faster */
     SKEWED_STAGES_LEAST = 3,
-    SKEWED_GROUPS = 10,
     SKEWED_SPARE = 4096, /* bytes of shared memory for all else */
     SKEWED_LINE = 128    /* rows begin at the same byte of so many in both memories */
 };
