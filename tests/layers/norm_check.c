@@ -344,12 +344,13 @@ static void test_many_long_rows(void)
     static const struct {
         int type;
         int64_t rows, cols;
-    } cases[] = {{BF16, 70, 65544}, {F32, 70, 32776}, {F16, 280, 16392}, {BF16, 800, 8191},
-                 {F16, 1100, 3001}, {F32, 900, 3333}, {BF16, 75, 50257}};
+    } cases[] = {{BF16, 70, 65544}, {F32, 70, 32776},  {F16, 280, 16392}, {BF16, 800, 8191},
+                 {F16, 1100, 3001}, {F32, 900, 3333},  {BF16, 75, 50257}, {BF16, 6701, 1027},
+                 {F16, 700, 8195},  {F16, 1100, 3079}, {F32, 300, 8197},  {BF16, 50, 65541}};
     const bool quick = harness_quick(), gpu = harness_backend() == TUTTI_BACKEND_CUDA;
     for (int i = 0; i < HARNESS_COUNT(cases); i++) {
-        /* the last four are for the ways of a GPU; two of those, with quick, for copies of rows */
-        if (gpu ? quick && i != 0 && i != 3 && i != 4 : i >= (quick ? 1 : 3)) continue;
+        /* the others are for the ways of a GPU; three of those, with quick, for copies of rows */
+        if (gpu ? quick && i != 0 && i != 3 && i != 4 && i != 8 : i >= (quick ? 1 : 3)) continue;
         const int64_t rows = cases[i].rows / (quick && i == 0 ? 2 : 1);
         trial_desc c = trial_usual(&norm.trial, rows, "cols=%lld,%s", (long long)cases[i].cols,
                                    norm.types[cases[i].type]);
@@ -360,6 +361,37 @@ static void test_many_long_rows(void)
         if (i >= 3) c.place.misaligned = i % 3;
         trial_case(&c);
     }
+}
+
+/* The same bits wherever rows lie, whichever kernels a backend has for that: x and dy alike, or at
+ * other bytes of a word. */
+static void test_places_of_odd_rows(void)
+{
+    static const struct {
+        int type;
+        int64_t rows, cols;
+    } cases[] = {{BF16, 2700, 1027}, {F16, 1100, 1543}, {F32, 1100, 1025}, {F16, 700, 3079},
+                 {F16, 300, 8195},   {BF16, 50, 20003}, {F32, 40, 20003},  {BF16, 20, 65541}};
+    const bool gpu = harness_backend() == TUTTI_BACKEND_CUDA;
+    for (int i = 0; i < HARNESS_COUNT(cases); i += harness_quick() ? 4 : 1)
+        for (int residual = 0; residual < 2; residual++) {
+            trial_desc c = trial_usual(&norm.trial, gpu ? cases[i].rows : 9, "cols=%lld,%s",
+                                       (long long)cases[i].cols, norm.types[cases[i].type]);
+            if (!residual) {
+                c.absent = 1u << RESIDUAL | 1u << SUM;
+                c.absent_grads = 1u << SUM;
+            }
+            trial alike, apart;
+            if (!trial_open(&alike, harness_context(), &c)) return;
+            trial_run(&alike);
+            c.place = (layout){.pad = 3, .misaligned = 5, .apart = 2};
+            if (trial_open(&apart, harness_context(), &c)) {
+                trial_run(&apart);
+                trial_same_bits(&alike, &apart);
+                trial_close(&apart);
+            }
+            trial_close(&alike);
+        }
 }
 
 /* Tensors that no cache keeps, which the host stores past them; each row at another byte of a cache
@@ -471,6 +503,7 @@ int norm_main(int argc, char **argv, const char *kind, const char *const variant
         {"large mean", test_large_mean},
         {"mean and rstd", test_statistics},
         {"many long rows", test_many_long_rows},
+        {"places of odd rows", test_places_of_odd_rows},
         {"larger than caches", test_larger_than_caches},
         {"the residual's gradient", test_residual},
         {"beside the other norm", test_beside_other_norm},

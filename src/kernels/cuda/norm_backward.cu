@@ -11,8 +11,8 @@
  *   warp     up to 512 columns: some lanes of a warp a row
  *   block    up to 8192 columns, of f32 mostly 4096: some warps of a block a row; if rows begin at
  *            any byte mostly by norm_backward_skewed.cu, with the same bits
- *   cluster  up to 65536 columns of f32, 131072 of 16-bit types: a cluster of blocks a row
- *            (norm_backward_cluster.cu)
+ *   cluster  up to 65536 columns of f32, 131072 of 16-bit types: a cluster of blocks a row, which
+ *            divide an odd number of columns evenly (norm_backward_cluster.cu)
  *   sliced   all others, and pairings that nobody trains with (norm_backward_sliced.cu)
  *
  * Few rows have no partial rows, and mostly one kernel (norm_backward_few.cu). */
@@ -37,12 +37,14 @@ template<class T, int ELEMENTS, bool CENTERED, bool SKEWED, bool WARP>
 __global__ void __launch_bounds__(threads_of(WARP, ELEMENTS, sizeof(T) == 2, !SKEWED),
                                   blocks_of(WARP, ELEMENTS, CENTERED, sizeof(T) == 2, !SKEWED))
     norm_backward_kernel(tutti__norm_args args, norm_backward_even even, backward_steps steps,
-                         backward_scratch<float> scratch, int64_t leaf_rows, int lanes, int depth)
+                         backward_scratch<float> scratch, int64_t leaf_rows, int lanes, int tail,
+                         int depth)
 {
     extern __shared__ __align__(128) uint4 shared[];
     constexpr int N = vector16<T>::N, VECS = ELEMENTS / N, VALUES = CENTERED ? 2 : 1;
     using many = warps_team<VALUES>;
     __shared__ __align__(2 * many::PLACE) float places[2 * 32 * VALUES];
+    __shared__ tail_sums tails[SKEWED && !WARP ? ODD_GROUPS : 1];
     auto team = [&] {
         if constexpr (WARP)
             return lanes_team<VALUES>{lanes};
@@ -51,12 +53,14 @@ __global__ void __launch_bounds__(threads_of(WARP, ELEMENTS, sizeof(T) == 2, !SK
     }();
     const int group = threadIdx.x / lanes;
     const backward_lane which = {(int)threadIdx.x % lanes, lanes, WARP ? lanes : 32, 0};
-    const int groups = blockDim.x / lanes, cols = (int)args.cols;
+    const int groups = blockDim.x / lanes, cols = (int)args.cols - tail;
     const int64_t end = (blockIdx.y + (int64_t)1) * leaf_rows;
     const int64_t first = end - leaf_rows + (int64_t)blockIdx.x * groups;
     backward_rows<T, ELEMENTS, CENTERED, SKEWED> rows(
-        args, steps, shared + gamma_words<N>(lanes, ELEMENTS, SKEWED), which, depth, first + group,
-        end);
+        args, cols, steps, shared + gamma_words<N>(lanes, ELEMENTS, SKEWED), which, depth,
+        first + group, end);
+    if constexpr (SKEWED && !WARP)
+        rows.tail = {&tails[group], which.lane - (lanes - 32), tail}, rows.tail.begin();
     rows.begin(shared, which, group == 0, even.gamma, depth - 1);
     __syncthreads();
     /* the block's groups go round together: one past the end has no row, but takes part in the
@@ -82,6 +86,9 @@ __global__ void __launch_bounds__(threads_of(WARP, ELEMENTS, sizeof(T) == 2, !SK
                        WARP ? (int)threadIdx.x / 32 : group, WARP ? WARP_THREADS / 32 : groups,
                        (WARP ? 32 : lanes) * ELEMENTS, cols,
                        scratch.row(blockIdx.y * (int64_t)gridDim.x + blockIdx.x, which));
+        if constexpr (SKEWED && !WARP)
+            merge_tails(tails, groups, tail, which,
+                        scratch.row(blockIdx.y * (int64_t)gridDim.x + blockIdx.x, which) + cols);
     };
     if (args.dgamma) merge(rows.dgamma, 0);
     if constexpr (CENTERED)
@@ -130,10 +137,21 @@ static void plan_own(backward_plan *plan, const tutti__norm_args *args, bool clu
         plan->elements = narrow ? 16 : 8;
         while (cols > (int64_t)plan->elements * MORE_THREADS * plan->cluster) plan->cluster *= 2;
     }
-    plan->lanes = row_round_up((int)divide_up(cols, plan->elements * plan->cluster), 32);
+    const int width = narrow ? 8 : 4, part = (int)(cols % width);
+    if (plan->kind == backward_plan::CLUSTER && !whole) { /* whole lines */
+        plan->piece = row_round_up((int)divide_up(cols, width * plan->cluster), 8);
+        plan->elements = PIECE_VECS * width;
+        plan->lanes = row_round_up((int)divide_up(plan->piece, PIECE_VECS), 32);
+    } else
+        plan->lanes = row_round_up((int)divide_up(cols, plan->elements * plan->cluster), 32);
     while (warp && plan->lanes > 1 && plan->lanes / 2 * plan->elements >= cols) plan->lanes /= 2;
     const int most =
         plan->cluster > 1 ? plan->lanes : threads_of(warp, plan->elements, narrow, whole);
+    /* a warp for part of a vector would take as many instructions as for all that it can have */
+    if (plan->kind == backward_plan::BLOCK && words && plan->lanes > 64 &&
+        (cols - part) % (32 * plan->elements) == 0 && most / (plan->lanes - 32) <= ODD_GROUPS &&
+        most / (plan->lanes - 32) > most / plan->lanes)
+        plan->tail = part, plan->lanes -= 32;
     plan->threads = most / plan->lanes * plan->lanes;
     plan->resident = blocks_of(warp, plan->elements, args->centered, narrow, whole);
 }
@@ -260,7 +278,7 @@ static tutti_status launch_own(tutti_context *ctx, const tutti__norm_args *args,
                           dim3((unsigned)plan.partials, (unsigned)args->leaves), plan.threads, 1,
                           (size_t)ring.bytes, stream, *args, even,
                           backward_steps::of<T>(args, plan.partials * (plan.threads / plan.lanes)),
-                          scratch, args->rows / args->leaves, plan.lanes, ring.depth);
+                          scratch, args->rows / args->leaves, plan.lanes, plan.tail, ring.depth);
     };
     return plan.kind == backward_plan::WARP
                ? launch(norm_backward_kernel<T, ELEMENTS, CENTERED, SKEWED, true>)

@@ -179,6 +179,41 @@ struct backward_lane {
     }
 };
 
+/* The last columns of a row that are no whole vector, fewer than a warp has lanes, if a lane of the
+ * row's last warp has one each; its sums over rows are in shared memory, as registers are few. */
+struct tail_sums {
+    float of[2][8]; /* of dgamma, dbeta */
+};
+struct tail_column {
+    tail_sums *sums;
+    int lane, count; /* which of them is this thread's, if it is one */
+
+    __device__ __forceinline__ bool is_mine() const { return lane >= 0 && lane < count; }
+    __device__ __forceinline__ void begin() const
+    {
+        if (is_mine()) sums->of[0][lane] = 0, sums->of[1][lane] = 0;
+    }
+    /* n: the normalised x */
+    template<bool CENTERED>
+    __device__ __forceinline__ void add(float (&row)[CENTERED ? 2 : 1], float n, float dy,
+                                        float gamma) const
+    {
+        const float g = __fmul_rn(dy, gamma);
+        row[0] = fmaf(g, n, row[0]);
+        sums->of[0][lane] = fmaf(dy, n, sums->of[0][lane]);
+        if constexpr (CENTERED) row[CENTERED] += g, sums->of[1][lane] += dy;
+    }
+};
+/* Adds those of a block's groups, which are done, and writes them. */
+__device__ __forceinline__ void merge_tails(const tail_sums *sums, int groups, int count, int which,
+                                            float *to)
+{
+    if ((int)threadIdx.x >= count) return;
+    float sum = sums[0].of[which][threadIdx.x];
+    for (int group = 1; group < groups; group++) sum += sums[group].of[which][threadIdx.x];
+    to[threadIdx.x] = sum;
+}
+
 /* A row's threads (Team) and what they keep from row to row.  SKEWED: the sums are added up from
  * vectors, whose order does not depend on how a row lies; dx is written in words as they lie. */
 template<class T, int ELEMENTS, bool CENTERED, bool SKEWED, bool TIGHT = SKEWED>
@@ -198,14 +233,17 @@ struct backward_rows {
     bool ends_row; /* SKEWED: the word beyond this thread's may be the row's last */
     float dgamma[VECS][N] = {}, dbeta[CENTERED ? VECS : 1][N] = {};
     float mean = 0, rstd = 0, next_mean = 0, next_rstd = 0;
+    tail_column tail = {}; /* beyond `cols`, by run() */
 
-    __device__ __forceinline__ backward_rows(const tutti__norm_args &a, const backward_steps &way,
-                                             void *shared, backward_lane which, int depth,
-                                             int64_t first, int64_t end)
+    /* columns: those of vectors */
+    __device__ __forceinline__ backward_rows(const tutti__norm_args &a, int columns,
+                                             const backward_steps &way, void *shared,
+                                             backward_lane which, int depth, int64_t first,
+                                             int64_t end)
         : args(a), steps(way),
           ring(shared, {which.before + which.first(VECS), which.group, which.group},
                a.dsum.data ? 3 : 2, depth),
-          cols((int)a.cols), statistic(first)
+          cols(columns), statistic(first)
     {
         const int64_t more = end - first;
         coming = more > 0 ? (int)((more + way.rows - 1) / way.rows) : 0;
@@ -420,12 +458,46 @@ struct backward_rows {
             else
                 add_up(sums);
         }
+        constexpr bool TAILS = KNOWN && SKEWED && sizeof(T) == 2 && VECS == 2;
+        const bool tails = TAILS && exists && tail.is_mine();
+        if (tails) {
+            const tail_values t = load_tail();
+            tail.add<CENTERED>(sums, t.n, t.dy, t.gamma);
+        }
         if (!args.dx.data) return;
         team.reduce(sums);
         if (exists) finish(sums, inverse_cols);
+        if (tails) write_tail(dx_formula<CENTERED>(sums, rstd, inverse_cols));
     }
 
   private:
+    struct tail_values {
+        float n, dy, gamma;
+    };
+    template<class M>
+    __device__ __forceinline__ T *tail_of(const M &matrix) const
+    {
+        /* load_statistics() is two rows ahead */
+        return (T *)matrix.data + (statistic - 2 * steps.rows) * matrix.stride + cols + tail.lane;
+    }
+    __device__ __forceinline__ tail_values load_tail() const
+    {
+        float one[1] = {1};
+        if (args.gamma) {
+            load_param(one, args.gamma, args.param_dtype, cols + tail.lane, 1, false);
+            if (args.zero_centered) one[0] += 1;
+        }
+        return {normalised<CENTERED>(widen<float>(*tail_of(args.x)), mean, rstd),
+                widen<float>(*tail_of(args.dy)), one[0]};
+    }
+    /* Which no other thread has written: in place, x and dy are still there. */
+    __device__ __forceinline__ void write_tail(const dx_formula<CENTERED> &formula) const
+    {
+        const tail_values t = load_tail();
+        float value = formula.of(t.n, t.dy, t.gamma);
+        if (args.dsum.data) value = __fadd_rn(value, widen<float>(*tail_of(args.dsum)));
+        *tail_of(args.dx) = narrow<T>::of(value);
+    }
     /* Of the word k of this thread from `gamma`: bytes. */
     __device__ __forceinline__ uint32_t place_of_gamma(int k) const
     {

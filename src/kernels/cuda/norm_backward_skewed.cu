@@ -3,7 +3,7 @@
 #include "kernels/cuda/norm_backward_skewed.cuh"
 
 /* The bits, and thus the threads, are those of norm_backward_kernel. */
-template<class T, int ELEMENTS, bool CENTERED>
+template<class T, int ELEMENTS, bool CENTERED, bool TAIL>
 __global__ void __launch_bounds__(threads_of(false, ELEMENTS, sizeof(T) == 2, false), 1)
     norm_backward_skewed_kernel(tutti__norm_args args, norm_backward_even even,
                                 backward_steps steps, backward_scratch<float> scratch,
@@ -13,17 +13,19 @@ __global__ void __launch_bounds__(threads_of(false, ELEMENTS, sizeof(T) == 2, fa
     constexpr int N = vector16<T>::N, VECS = ELEMENTS / N, VALUES = CENTERED ? 2 : 1;
     using many = warps_team<VALUES>;
     __shared__ __align__(2 * many::PLACE) float places[2 * 32 * VALUES];
-    __shared__ skewed_stage stages[SKEWED_GROUPS * SKEWED_STAGES];
-    __shared__ skewed_queue queues[SKEWED_GROUPS];
+    __shared__ skewed_stage stages[ODD_GROUPS * SKEWED_STAGES];
+    __shared__ skewed_queue queues[ODD_GROUPS];
     start_next();
     const int group = (int)threadIdx.x / lanes, groups = (int)blockDim.x / lanes;
     const backward_lane which = {(int)threadIdx.x % lanes, lanes, 32, 0};
     many team(places, lanes);
     const int64_t end = (blockIdx.y + (int64_t)1) * leaf_rows;
     const int64_t first = end - leaf_rows + (int64_t)blockIdx.x * groups + group;
-    skewed_rows<T, ELEMENTS, CENTERED> rows(args, steps, space, shared,
-                                            stages + group * SKEWED_STAGES, which, group, first);
-    if (rows.leads) rows.start(&queues[group], first, end);
+    skewed_rows<T, ELEMENTS, CENTERED, TAIL> rows(
+        args, steps, space, shared, stages + group * SKEWED_STAGES, which, group, first);
+    __shared__ tail_sums tails[TAIL ? ODD_GROUPS : 1];
+    if constexpr (TAIL) rows.tails = &tails[group], rows.tail().begin();
+    if (rows.leads) rows.start(&queues[group], first, end, space.depth - 1);
     if (group == 0) rows.store_gamma(even.gamma);
     __syncthreads();
     int left = first < end ? (int)((end - first + steps.rows - 1) / steps.rows) : 0;
@@ -32,6 +34,7 @@ __global__ void __launch_bounds__(threads_of(false, ELEMENTS, sizeof(T) == 2, fa
         rows.wait();
         float sums[VALUES] = {};
         rows.add_up_known(sums);
+        if constexpr (TAIL) rows.add_tail(sums);
         if (args.dx.data)
             team.reduce(sums);
         else
@@ -44,9 +47,12 @@ __global__ void __launch_bounds__(threads_of(false, ELEMENTS, sizeof(T) == 2, fa
     /* as many barriers as the groups with a row more: racecheck takes their number for the order */
     if (fewer) team.meet();
     auto merge = [&](const auto &values, int parameter) {
+        float *to = scratch.row(blockIdx.y * (int64_t)gridDim.x + blockIdx.x, parameter);
         merge_parts<T>(values, (float *)shared, {which.first(VECS), 32, 32}, true, group, groups,
-                       lanes * ELEMENTS, (int)args.cols,
-                       scratch.row(blockIdx.y * (int64_t)gridDim.x + blockIdx.x, parameter));
+                       lanes * ELEMENTS, rows.vector_cols, to);
+        if constexpr (TAIL)
+            merge_tails(tails, groups, rows.cols - rows.vector_cols, parameter,
+                        to + rows.vector_cols);
     };
     if (args.dgamma) merge(rows.dgamma, 0);
     if constexpr (CENTERED)
@@ -62,8 +68,9 @@ static bool find_space(const tutti_context *ctx, const tutti__norm_args *args,
 {
     const int limit = tutti__cuda_shared_limit(ctx->device) - SKEWED_SPARE;
     for (int depth = SKEWED_STAGES; depth >= SKEWED_STAGES_LEAST; depth--) {
-        *space = tutti_dtype_size(args->x.dtype) == 2 ? skewed_space::of<8>(args, plan, depth)
-                                                      : skewed_space::of<4>(args, plan, depth);
+        *space = tutti_dtype_size(args->x.dtype) == 2
+                     ? skewed_space::of<8>(args->cols, args, plan, depth)
+                     : skewed_space::of<4>(args->cols, args, plan, depth);
         if (space->bytes <= limit) return true;
     }
     return false;
@@ -78,15 +85,15 @@ bool tutti__cuda_norm_has_skewed(const tutti_context *ctx, const tutti__norm_arg
            are_skewed_alike(args, element) && find_space(ctx, args, plan, &space);
 }
 
-template<class T, int ELEMENTS>
+template<class T, int ELEMENTS, bool TAIL>
 static tutti_status launch(tutti_context *ctx, const tutti__norm_args *args,
                            const backward_plan &plan, const backward_scratch<float> &scratch)
 {
     skewed_space space;
     find_space(ctx, args, plan, &space);
     const norm_backward_even even = find_even(args, vector16<T>::N);
-    auto kernel = args->centered ? norm_backward_skewed_kernel<T, ELEMENTS, true>
-                                 : norm_backward_skewed_kernel<T, ELEMENTS, false>;
+    auto kernel = args->centered ? norm_backward_skewed_kernel<T, ELEMENTS, true, TAIL>
+                                 : norm_backward_skewed_kernel<T, ELEMENTS, false, TAIL>;
     /* always the same value: contexts of other threads launch it */
     TUTTI_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                     tutti__cuda_shared_limit(ctx->device) - SKEWED_SPARE),
@@ -102,8 +109,10 @@ template<class T>
 static tutti_status launch_of(tutti_context *ctx, const tutti__norm_args *args,
                               const backward_plan &plan, const backward_scratch<float> &scratch)
 {
-    return plan.elements == 8 ? launch<T, 8>(ctx, args, plan, scratch)
-                              : launch<T, 16>(ctx, args, plan, scratch);
+    if constexpr (sizeof(T) == 2)
+        if (plan.tail > 0) return launch<T, 16, true>(ctx, args, plan, scratch);
+    return plan.elements == 8 ? launch<T, 8, false>(ctx, args, plan, scratch)
+                              : launch<T, 16, false>(ctx, args, plan, scratch);
 }
 
 tutti_status tutti__cuda_norm_backward_skewed(tutti_context *ctx, const tutti__norm_args *args,

@@ -13,7 +13,6 @@
 enum {
     SKEWED_STAGES = 4, /* at most: rows of a group of threads; five were no faster */
     SKEWED_STAGES_LEAST = 3,
-    SKEWED_GROUPS = 10,
     SKEWED_SPARE = 4096, /* bytes of shared memory for all else */
     SKEWED_LINE = 128    /* rows begin at the same byte of so many in both memories */
 };
@@ -25,11 +24,13 @@ struct skewed_space {
     int bytes;                                         /* all */
 
     template<int N>
-    static skewed_space of(const tutti__norm_args *args, const backward_plan &plan, int depth)
+    static skewed_space of(int64_t cols, const tutti__norm_args *args, const backward_plan &plan,
+                           int depth)
     {
-        /* a word more than vectors, of which all lanes of a warp read some, and the beginning of a
-         * line */
-        const int words = (((int)args->cols + N - 1) / N + 31) / 32 * 32 + 1;
+        /* a word more than vectors, of which all lanes of a warp read some, or those that a tail
+         * reaches, and the beginning of a line */
+        const int words =
+            plan.tail > 0 ? (int)cols / N + 2 : (((int)cols + N - 1) / N + 31) / 32 * 32 + 1;
         skewed_space space;
         space.depth = depth;
         space.vectors = gamma_words<N>(plan.lanes, plan.elements, false) * 16;
@@ -70,6 +71,10 @@ __device__ __forceinline__ void fetch4(uint32_t to, const void *from)
 __device__ __forceinline__ void barrier_arrive_fetched(uint32_t barrier)
 {
     asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
+}
+__device__ __forceinline__ void barrier_arrive(uint32_t barrier)
+{
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 /* One arrival, and so many bytes to come. */
 __device__ __forceinline__ void barrier_expect(uint32_t barrier, uint32_t bytes)
@@ -140,15 +145,15 @@ struct skewed_place {
     float mean, rstd;
 };
 
-/* A thread's part of the rows of its group. */
-template<class T, int ELEMENTS, bool CENTERED>
+/* A thread's part of the rows of its group.  TAIL: the last columns are a lane's each. */
+template<class T, int ELEMENTS, bool CENTERED, bool TAIL = false>
 struct skewed_rows {
     static constexpr int N = vector16<T>::N, VECS = ELEMENTS / N, WINDOW = 2 * N - 1;
     static constexpr uint32_t CHUNK = 32 * 16; /* bytes of a warp's neighbouring words */
     const tutti__norm_args &args;
     const backward_steps &steps;
     const skewed_space &space;
-    int cols;
+    int cols, vector_cols;
     int word;    /* this thread's first one */
     int in_warp; /* of VECS, those that some lane of the warp has in the row */
     int part;    /* the first of VECS that not all of the warp's lanes have whole */
@@ -161,6 +166,7 @@ struct skewed_rows {
     int until_first;                      /* stages to read until the first one's turn */
     skewed_place place = {};              /* of the row that is read */
     float dgamma[VECS][N] = {}, dbeta[CENTERED ? VECS : 1][N] = {};
+    tail_sums *tails = NULL; /* TAIL: of the group */
 
     /* which: its lanes are the group's; of_group: its stages. */
     __device__ __forceinline__ skewed_rows(const tutti__norm_args &a, const backward_steps &way,
@@ -170,10 +176,11 @@ struct skewed_rows {
         : args(a), steps(way), space(sizes)
     {
         cols = (int)a.cols;
+        vector_cols = TAIL ? cols - cols % N : cols;
         word = which.first(VECS);
-        const int warp_word = word - (int)threadIdx.x % 32, vectors = (cols + N - 1) / N;
+        const int warp_word = word - (int)threadIdx.x % 32, vectors = (vector_cols + N - 1) / N;
         in_warp = (vectors - warp_word + 31) / 32;
-        part = cols / N <= warp_word ? 0 : (cols / N - warp_word) / 32;
+        part = vector_cols / N <= warp_word ? 0 : (vector_cols / N - warp_word) / 32;
         leads = which.lane == which.lanes - 32;
         ends = which.lane >= which.lanes - 32;
         gamma = (uint32_t)__cvta_generic_to_shared(shared);
@@ -216,6 +223,14 @@ struct skewed_rows {
 #pragma unroll
             for (int i = 1; i < N; i++) write_element(to_window + (uint32_t)(i - 1) * 4, values[i]);
         }
+        if (TAIL && ends) { /* the vector beyond all threads' */
+            float values[N];
+            load_gamma(values, vector_cols, false);
+            const int lane = (int)threadIdx.x % 32;
+#pragma unroll
+            for (int i = 0; i < N; i++)
+                if (lane == i) write_element(tail_gamma(), values[i]);
+        }
     }
     __device__ __forceinline__ void load_gamma(float (&values)[N], int col, bool even) const
     {
@@ -229,9 +244,9 @@ struct skewed_rows {
         }
     }
 
-    /* By the thread that leads: asks for rows, one less than there are stages.  last: the end of
-     * the group's. */
-    __device__ __forceinline__ void start(skewed_queue *queue, int64_t first, int64_t last) const
+    /* By the thread that leads: asks for so many rows.  last: the end of the group's. */
+    __device__ __forceinline__ void start(skewed_queue *queue, int64_t first, int64_t last,
+                                          int count) const
     {
         for (int d = 0; d < space.depth; d++)
             barrier_init(stages + d * (int)sizeof(skewed_stage), 2);
@@ -245,7 +260,7 @@ struct skewed_rows {
                   stages,
                   ring,
                   stages};
-        for (int d = 1; d < space.depth; d++) request(queue, last);
+        for (int d = 0; d < count; d++) request(queue, last);
     }
     /* The next row, if it is before `last`, into the stage that was free first. */
     __device__ __forceinline__ void request(skewed_queue *queue, int64_t last) const
@@ -346,6 +361,21 @@ struct skewed_rows {
             add_up_known<MIDDLE, HIGH>(sums);
     }
 
+    __device__ __forceinline__ tail_column tail() const
+    {
+        return {tails, ends ? (int)threadIdx.x % 32 : -1, cols - vector_cols};
+    }
+    __device__ __forceinline__ void add_tail(float (&sums)[CENTERED ? 2 : 1]) const
+    {
+        const tail_column mine = tail();
+        if (!mine.is_mine()) return;
+        const uint32_t at = place.from + place.begin +
+                            (uint32_t)(((vector_cols / N - word) * N + mine.lane) * (int)sizeof(T));
+        const float n = widen<float>(read_element<T>(at));
+        mine.add<CENTERED>(sums, normalised<CENTERED>(n, place.mean, place.rstd),
+                           widen<float>(read_element<T>(at + space.tensor)), read4(tail_gamma()));
+    }
+
     /* Writes dx from the sums of all threads of the row. */
     __device__ __forceinline__ void finish(const float (&sums)[CENTERED ? 2 : 1],
                                            float inverse_cols) const
@@ -354,7 +384,7 @@ struct skewed_rows {
         const uint32_t skew = place.begin % 16, back = skew / sizeof(T), at = first_word();
         const uint32_t of_gamma = window - back * (uint32_t)sizeof(float);
         const int cut = skew > 0; /* the first word is not whole */
-        const int end = (cols + (int)back) / N, left = end - word + (int)threadIdx.x % 32;
+        const int end = (vector_cols + (int)back) / N, left = end - word + (int)threadIdx.x % 32;
 #pragma unroll
         for (int k = 0; k < VECS; k++) {
             if (left <= k * 32) break; /* the warp has no whole word */
@@ -396,12 +426,18 @@ struct skewed_rows {
         for (int i = 0; i < 4; i++)
             *words[i] = left >= 4 * i + 4 ? *words[i] : left > 4 * i ? *words[i] & 0xffff : 0;
     }
-    /* The elements of the row's first and last word, if they are not whole: a lane each. */
+    /* Of the tail's column of this lane: a shared address. */
+    __device__ __forceinline__ uint32_t tail_gamma() const
+    {
+        return window + (uint32_t)((vector_cols / N - word) * WINDOW + (int)threadIdx.x % 32) * 4;
+    }
+    /* The elements of the row's first and last word, if they are not whole, and the tail's: a lane
+     * each. */
     __device__ __forceinline__ void write_ends(const dx_formula<CENTERED> &formula) const
     {
         const int back = (int)(place.begin % 16 / sizeof(T)), lane = (int)threadIdx.x % 32;
         const int before = back > 0 ? N - back : 0;
-        const int after = (cols + back) % N;
+        const int after = (vector_cols + back) % N + cols - vector_cols;
         if (lane >= before + after) return;
         const int col = lane < before ? lane : cols - after + lane - before;
         const int by = col - word * N; /* from this thread's first vector */
