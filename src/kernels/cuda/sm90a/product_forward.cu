@@ -1,5 +1,5 @@
 /* z = A B^T + bias and y = act(z) in one kernel; product.cuh has how. */
-#include "kernels/cuda/sm90a/product.cuh"
+#include "kernels/cuda/sm90a/product_launch.cuh"
 
 struct forward_args : product_args {
     const void *bias; /* or NULL */

@@ -1,5 +1,5 @@
 /* C = A B, and the sums of A's columns in the same kernel; product.cuh has how. */
-#include "kernels/cuda/sm90a/product.cuh"
+#include "kernels/cuda/sm90a/product_launch.cuh"
 
 struct plain_args : product_args {
     void *c;

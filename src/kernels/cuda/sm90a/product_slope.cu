@@ -6,7 +6,7 @@
  * neighbouring threads, each of which holds two of every eight columns, exchange what they have, so
  * that each has eight neighbours.  A warp's 16 rows of a column are summed in registers, its four
  * warps' sums by way of shared memory: a row of partial sums for each 64 rows. */
-#include "kernels/cuda/sm90a/product.cuh"
+#include "kernels/cuda/sm90a/product_launch.cuh"
 
 constexpr int warps = 4;  /* of a multiplier */
 constexpr int places = 4; /* a thread's vectors of v: one is read, the others are on their way */
