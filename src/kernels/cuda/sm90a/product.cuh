@@ -20,8 +20,8 @@
  *
  * An epilogue is a class: `T`, the matrices' type; `b_transposed`, whether B is [n, k]; `sums_a`,
  * whether A's columns are summed too; `early`, whether the kernel is started before the one before
- * it ends, and lets the next one; `args`, a product's with what it needs; `shared`, memory of
- * its own; and what a thread does, below. */
+ * it ends, and lets the next one; `unrolled`, of the steps above as many as the code has; `args`, a
+ * product's with what it needs; `shared`, memory of its own; and what a thread does, below. */
 #ifndef TUTTI_KERNELS_CUDA_SM90A_PRODUCT_CUH
 #define TUTTI_KERNELS_CUDA_SM90A_PRODUCT_CUH
 
@@ -214,15 +214,45 @@ __device__ __forceinline__ void each(std::integer_sequence<int, i...>, F &&f)
 template<int n>
 using up_to = std::make_integer_sequence<int, n>;
 
-/* The epilogue of a tile during the steps of the next one.  expect: in the middle of its steps,
- * says where the tile begins; take: all its sums; finish: a vector of those taken; finish_all: the
- * last tile's. */
+/* Brings the vectors after the first `passed` to the front: registers have to be moved where code
+ * is the same for all of them. */
+template<int passed>
+__device__ __forceinline__ void move_up(uint32_t (&of)[vectors][4])
+{
+#pragma unroll
+    for (int i = 0; i < (vectors - passed) * 4; i++) of[i / 4][i % 4] = of[i / 4 + passed][i % 4];
+}
+
+/* f(kind_of<…>) of an activation that is known at run time, the same in all threads. */
+template<tutti_activation act>
+using kind_of = std::integral_constant<tutti_activation, act>;
+template<class F>
+__device__ __forceinline__ void with_kind(tutti_activation kind, F &&f)
+{
+    switch (kind) {
+#define ACTIVATION(name, text, from)    \
+    case TUTTI_ACT_##name:              \
+        f(kind_of<TUTTI_ACT_##name>{}); \
+        break;
+        TUTTI_ACTIVATION_LIST(ACTIVATION)
+#undef ACTIVATION
+    case TUTTI_ACT_ZERO:
+        break;
+    }
+}
+
+/* The epilogue of a tile during the steps of the next one, `unrolled` steps in the code for each
+ * activation, which branch chooses.  finish: vector v of those that come after the first `passed`;
+ * pass: `unrolled` of them, which are finished; finish_all: the last tile's.  expect: the next
+ * tile, in the middle of its steps; begin: nothing is left to finish, but the next tile's sums may
+ * not be complete, of the thread's first row and the tile's first column; take: they are. */
 template<class Epilogue>
 __device__ __forceinline__ void multiply_and_finish(const typename Epilogue::args &g,
                                                     shared_memory<Epilogue> &shared, int group)
 {
     using T = typename Epilogue::T;
     constexpr bool b_transposed = Epilogue::b_transposed;
+    constexpr int unrolled = Epilogue::unrolled;
     const int thread = threadIdx.x % 128;
     const uint64_t first_a = matrix_at(here(shared.stage) + group * (a_bytes / 2));
     const uint64_t first_b = matrix_at(here(shared.stage) + a_bytes, b_transposed ? 16 : box_bytes);
@@ -238,9 +268,7 @@ __device__ __forceinline__ void multiply_and_finish(const typename Epilogue::arg
     int last = 0;
 #pragma unroll 1
     for (int tile = blockIdx.x / 2; tile < g.tiles_down * g.tiles_across; tile += gridDim.x / 2) {
-        /* number: of a busy step, otherwise busy_steps */
-        auto step = [&](auto number) {
-            constexpr int n = decltype(number)::value;
+        auto step = [&](bool first, auto &&finish) {
             barrier_wait(full + from.stage * 8, from.parity);
             /* advances in units of 16 bytes */
             const uint64_t a = first_a + from.stage * (stage_bytes / 16);
@@ -248,27 +276,37 @@ __device__ __forceinline__ void multiply_and_finish(const typename Epilogue::arg
             products_begin();
 #pragma unroll
             for (int i = 0; i < depth / 16; i++)
-                multiply<T, !b_transposed>(sum, a + 2 * i, b + next_b * i, n > 0 || i > 0);
+                multiply<T, !b_transposed>(sum, a + 2 * i, b + next_b * i, !first || i > 0);
             products_end();
-            if constexpr (n < busy_steps) before.template finish<n>(g, shared.own, group);
-            if constexpr (n == busy_steps / 2) {
-                int row, col;
-                find_tile(g, tile, &row, &col);
-                before.expect(g, row, col, group);
-            }
-            if (n > 0) {
+            finish();
+            if (!first) {
                 products_wait<1>();
                 release(last);
             }
             last = from.stage;
             from.next();
         };
-        each(up_to<busy_steps>{}, step);
+        /* with branches for each vector the steps would be longer than their products */
+        Epilogue::branch(g, [&](auto kind) {
 #pragma unroll 1
-        for (int i = busy_steps; i < g.steps; i++) step(std::integral_constant<int, busy_steps>{});
+            for (int i = 0; i < busy_steps; i += unrolled) {
+                each(up_to<unrolled>{}, [&](auto number) {
+                    constexpr int v = decltype(number)::value;
+                    step(v == 0 && i == 0,
+                         [&] { before.template finish<v>(g, shared.own, group, i, kind); });
+                });
+                before.pass(g, shared.own, group, i);
+                if (i == busy_steps / 2) before.expect(g, shared.own, tile);
+            }
+        });
+#pragma unroll 1
+        for (int i = busy_steps; i < g.steps; i++) step(false, [] {});
+        int row, col;
+        find_tile(g, tile, &row, &col);
+        before.begin(g, shared.own, row + thread_row(group), col);
         products_wait<0>();
         release(last);
-        before.take(g, shared.own, sum);
+        before.take(sum);
     }
     before.finish_all(g, shared.own, group);
 }

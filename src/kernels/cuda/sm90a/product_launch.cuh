@@ -90,36 +90,12 @@ static inline tutti_status describe_b(const tutti__gemm *g, CUtensorMap *map)
         {4, {cols, 2, rows / 8, 4}, {stride, 8 * stride, 2 * stride}, {depth, 2, 16, 4}}, map);
 }
 
-/* Calls f(epilogue), or returns `otherwise` where there is none: of other types, and unless NONE of
- * none. */
-template<template<class, tutti_activation> class Epilogue, bool NONE, class F>
-static tutti_status with_epilogue(tutti_dtype dtype, tutti_activation kind, tutti_status otherwise,
-                                  F &&f)
+/* Calls f(epilogue), or returns `otherwise` where there is none. */
+template<template<class> class Epilogue, class F>
+static tutti_status with_epilogue(tutti_dtype dtype, tutti_status otherwise, F &&f)
 {
-    auto of_type = [&](auto type) {
-        using T = typename decltype(type)::type;
-        switch (kind) {
-        case TUTTI_ACT_NONE:
-            if constexpr (NONE) return f(tutti__type<Epilogue<T, TUTTI_ACT_NONE>>{});
-            return otherwise;
-#define ACTIVATION(name)   \
-    case TUTTI_ACT_##name: \
-        return f(tutti__type<Epilogue<T, TUTTI_ACT_##name>>{});
-            ACTIVATION(RELU)
-            ACTIVATION(LEAKY_RELU)
-            ACTIVATION(GELU)
-            ACTIVATION(GELU_ERF)
-            ACTIVATION(SQUARED_RELU)
-            ACTIVATION(SILU)
-            ACTIVATION(SMELU)
-            ACTIVATION(STAR_RELU)
-#undef ACTIVATION
-        default:
-            return otherwise;
-        }
-    };
-    if (dtype == TUTTI_F16) return of_type(tutti__type<__half>{});
-    if (dtype == TUTTI_BF16) return of_type(tutti__type<__nv_bfloat16>{});
+    if (dtype == TUTTI_F16) return f(tutti__type<Epilogue<__half>>{});
+    if (dtype == TUTTI_BF16) return f(tutti__type<Epilogue<__nv_bfloat16>>{});
     return otherwise;
 }
 

@@ -59,6 +59,24 @@ static __device__ __forceinline__ void copy_box_in_both(uint32_t to, const CUten
                  : "memory");
 }
 
+/* Copies of 16 bytes by each thread, or of zeros, to its next group. */
+static __device__ __forceinline__ void fetch16(void *to, const void *from, bool is)
+{
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(here(to)), "l"(from),
+                 "r"(is ? 16 : 0)
+                 : "memory");
+}
+static __device__ __forceinline__ void fetches_end()
+{
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+/* Until all groups but the last `pending` are there. */
+template<int pending>
+__device__ __forceinline__ void fetches_wait()
+{
+    asm volatile("cp.async.wait_group %0;" ::"n"(pending) : "memory");
+}
+
 /* The tensor cores */
 
 /* A matrix in shared memory as the copy engine leaves rows of 128 bytes: swizzled, 8 rows in 1024
