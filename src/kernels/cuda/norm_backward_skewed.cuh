@@ -8,6 +8,7 @@
 #ifndef TUTTI_KERNELS_CUDA_NORM_BACKWARD_SKEWED_CUH
 #define TUTTI_KERNELS_CUDA_NORM_BACKWARD_SKEWED_CUH
 
+#include "kernels/cuda/mbarrier.cuh"
 #include "kernels/cuda/norm_backward_rows.cuh"
 
 enum {
@@ -45,24 +46,6 @@ struct skewed_space {
     }
 };
 
-__device__ __forceinline__ void barrier_init(uint32_t barrier, uint32_t arrivals)
-{
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals)
-                 : "memory");
-}
-__device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity)
-{
-#ifdef TUTTI_ROW_CLUSTERS
-    asm volatile("{\n"
-                 ".reg .pred done;\n"
-                 "again:\n"
-                 "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
-                 "@!done bra again;\n"
-                 "}\n" ::"r"(barrier),
-                 "r"(parity)
-                 : "memory");
-#endif
-}
 __device__ __forceinline__ void fetch4(uint32_t to, const void *from)
 {
     asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(from) : "memory");
@@ -71,18 +54,6 @@ __device__ __forceinline__ void fetch4(uint32_t to, const void *from)
 __device__ __forceinline__ void barrier_arrive_fetched(uint32_t barrier)
 {
     asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
-}
-__device__ __forceinline__ void barrier_arrive(uint32_t barrier)
-{
-    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
-}
-/* One arrival, and so many bytes to come. */
-__device__ __forceinline__ void barrier_expect(uint32_t barrier, uint32_t bytes)
-{
-#ifdef TUTTI_ROW_CLUSTERS
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
-                 : "memory");
-#endif
 }
 __device__ __forceinline__ void bulk_copy(uint32_t to, const void *from, uint32_t bytes,
                                           uint32_t barrier)

@@ -1,28 +1,33 @@
 /* z = A B^T + bias and y = act(z) in one kernel; product.cuh has how. */
-#include "kernels/cuda/sm90a/product.cuh"
+#include "kernels/cuda/sm90a/product_launch.cuh"
+
+constexpr int warps = 4 * multipliers;
+static_assert(tile_cols / 8 == 32, "each lane copies a vector of the bias");
 
 struct forward_args : product_args {
     const void *bias; /* or NULL */
     void *y, *z;      /* z or NULL */
     int64_t y_stride;
+    tutti_activation kind;
     activation_constants<float> constants;
 };
 
-/* A thread's z of a tile that has been multiplied, but not yet stored; and of the next one where it
- * is and what is added to it. */
-template<class Type, tutti_activation act>
+/* A thread's z of a tile that has been multiplied, but not yet stored.  What is added to the next
+ * one is copied to shared memory: no register is left to wait in. */
+template<class Type>
 struct forward_epilogue {
     using T = Type;
     using args = forward_args;
     struct shared {
+        uint4 bias[warps][tile_cols / 8]; /* of the next tile's columns, for each warp */
     };
     static constexpr bool b_transposed = true, sums_a = false, early = false;
+    static constexpr int unrolled = 2;
 
     uint32_t z[vectors][4];
     int row, col; /* of the first vector */
     char *to_z, *to_y;
-    uint32_t bias[vectors / 2][4];
-    int next_row, next_col;
+    uint32_t bias[vectors / 2][4]; /* from begin to take */
 
     __device__ __forceinline__ explicit forward_epilogue(const args &g)
         : row(g.rows), col(0), to_z((char *)g.z), to_y((char *)g.y) /* nothing is stored */
@@ -31,21 +36,43 @@ struct forward_epilogue {
         for (int i = 0; i < vectors * 4; i++) z[i / 4][i % 4] = 0;
     }
 
-    /* When half of z's registers are free. */
-    __device__ __forceinline__ void expect(const args &g, int tile_row, int tile_col, int group)
+    template<class F>
+    static __device__ __forceinline__ void branch(const args &g, F &&f)
     {
-        next_row = tile_row + thread_row(group);
-        next_col = tile_col + thread_col();
-#pragma unroll
-        for (int i = 0; i < vectors / 2; i++) {
-            const int at = next_col + col_of(2 * i);
-            uint4 word = make_uint4(0, 0, 0, 0);
-            if (g.bias && at < g.cols) word = *(const uint4 *)((const T *)g.bias + at);
-            memcpy(bias[i], &word, sizeof word);
-        }
+        with_kind(g.kind, f);
     }
 
-    __device__ __forceinline__ void take(const args &g, shared &, float (&sum)[sums])
+    __device__ __forceinline__ void expect(const args &g, shared &own, int tile)
+    {
+        int tile_row, tile_col;
+        find_tile(g, tile, &tile_row, &tile_col);
+        const int lane = threadIdx.x % 32, at = tile_col + lane * 8;
+        const bool inside = g.bias && at < g.cols;
+        __syncwarp(); /* the one before has been read */
+        fetch16(&own.bias[warp()][lane], inside ? (const T *)g.bias + at : g.y, inside);
+        fetches_end();
+    }
+
+    static __device__ __forceinline__ int warp()
+    {
+        return int(threadIdx.x / 32) - 4;
+    }
+
+    __device__ __forceinline__ void begin(const args &g, const shared &own, int first_row,
+                                          int tile_col)
+    {
+        fetches_wait<0>();
+        __syncwarp();
+#pragma unroll
+        for (int i = 0; i < vectors / 2; i++)
+            memcpy(bias[i], &own.bias[warp()][(thread_col() + col_of(2 * i)) / 8], sizeof bias[i]);
+        row = first_row;
+        col = tile_col + thread_col();
+        to_z = (char *)((T *)g.z + (int64_t)g.cols * row + col);
+        to_y = (char *)((T *)g.y + g.y_stride * row + col);
+    }
+
+    __device__ __forceinline__ void take(float (&sum)[sums])
     {
 #pragma unroll
         for (int v = 0; v < vectors; v += 2)
@@ -59,45 +86,59 @@ struct forward_epilogue {
                 z[v][i] = pack_pair<T>(from[0] + add.x, from[1] + add.y);
                 z[v + 1][i] = pack_pair<T>(from[2] + add.x, from[3] + add.y);
             }
-        row = next_row;
-        col = next_col;
-        to_z = (char *)((T *)g.z + (int64_t)g.cols * row + col);
-        to_y = (char *)((T *)g.y + g.y_stride * row + col);
     }
 
-    __device__ __forceinline__ void finish_all(const args &g, shared &own, int group) const
+    __device__ __forceinline__ void finish_all(const args &g, shared &own, int group)
     {
-        each(up_to<vectors>{}, [&](auto v) { finish<decltype(v)::value>(g, own, group); });
-    }
-
-    template<int v>
-    __device__ __forceinline__ void finish(const args &g, shared &, int) const
-    {
-        const bool inside = row + row_of(v) < g.rows && col + col_of(v) < g.cols;
-        if (g.z && inside)
-            store_vector(to_z + (int64_t)g.cols * (row_of(v) * 2) + col_of(v) * 2, z[v]);
-        uint32_t y[4];
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            const float2 at = unpack_pair<T>(z[v][i]);
-            y[i] = pack_pair<T>(activate_shortly<T, act>(at.x, g.constants),
-                                activate_shortly<T, act>(at.y, g.constants));
+#pragma unroll 1
+        for (int i = 0; i < vectors; i += unrolled) {
+            branch(g, [&](auto kind) { finish_some<0, unrolled>(g, kind); });
+            pass(g, own, group, i);
         }
-        if (inside) store_vector(to_y + g.y_stride * (row_of(v) * 2) + col_of(v) * 2, y);
+    }
+
+    template<int v, tutti_activation act>
+    __device__ __forceinline__ void finish(const args &g, shared &, int, int,
+                                           kind_of<act> kind) const
+    {
+        finish_some<v, 1>(g, kind);
+    }
+
+    __device__ __forceinline__ void pass(const args &, shared &, int, int)
+    {
+        move_up<unrolled>(z);
+        col += col_of(unrolled);
+        to_z += col_of(unrolled) * 2;
+        to_y += col_of(unrolled) * 2;
+    }
+
+    template<int first, int count, tutti_activation act>
+    __device__ __forceinline__ void finish_some(const args &g, kind_of<act>) const
+    {
+        uint32_t y[count][4];
+        auto inside = [&](int v) { return row + row_of(v) < g.rows && col + col_of(v) < g.cols; };
+#pragma unroll
+        for (int v = first; v < first + count; v++)
+            if (g.z && inside(v))
+                store_vector(to_z + (int64_t)g.cols * (row_of(v) * 2) + col_of(v) * 2, z[v]);
+#pragma unroll
+        for (int i = 0; i < count * 4; i++) {
+            const float2 at = unpack_pair<T>(z[first + i / 4][i % 4]);
+            y[i / 4][i % 4] = pack_pair<T>(activate_shortly<T, act>(at.x, g.constants),
+                                           activate_shortly<T, act>(at.y, g.constants));
+        }
+#pragma unroll
+        for (int v = first; v < first + count; v++)
+            if (inside(v))
+                store_vector(to_y + g.y_stride * (row_of(v) * 2) + col_of(v) * 2, y[v - first]);
     }
 };
-
-template<class F>
-static tutti_status with_forward(const tutti__gemm *g, tutti_status otherwise, F &&f)
-{
-    return with_epilogue<forward_epilogue, true>(g->c.dtype, g->activation.kind, otherwise, f);
-}
 
 tutti_status tutti__cuda_product_plan(int device, const tutti__gemm *g, bool *can, bool *better)
 {
     if (!g->b.transposed) return tutti__cuda_product_plain_plan(device, g, can, better);
     *can = *better = false;
-    return with_forward(g, TUTTI_OK, [&](auto type) {
+    return with_epilogue<forward_epilogue>(g->c.dtype, TUTTI_OK, [&](auto type) {
         using Epilogue = typename decltype(type)::type;
         return product_plan<Epilogue>(device, g, product_kernel<Epilogue>, can, better);
     });
@@ -111,9 +152,14 @@ bool tutti__cuda_product_takes(const tutti__gemm *g)
 tutti_status tutti__cuda_product(tutti_context *ctx, const tutti__gemm *g)
 {
     if (!g->b.transposed) return tutti__cuda_product_plain(ctx, g);
-    const forward_args args = {args_of(g), g->bias,     g->c.data,
-                               g->z,       g->c.stride, activation_constants<float>(g->activation)};
-    return with_forward(g, TUTTI_ERR_INTERNAL, [&](auto type) {
+    const forward_args args = {args_of(g),
+                               g->bias,
+                               g->c.data,
+                               g->z,
+                               g->c.stride,
+                               g->activation.kind,
+                               activation_constants<float>(g->activation)};
+    return with_epilogue<forward_epilogue>(g->c.dtype, TUTTI_ERR_INTERNAL, [&](auto type) {
         using Epilogue = typename decltype(type)::type;
         return product_launch<Epilogue>(ctx, g, product_kernel<Epilogue>, args);
     });

@@ -1,5 +1,5 @@
 /* C = A B, and the sums of A's columns in the same kernel; product.cuh has how. */
-#include "kernels/cuda/sm90a/product.cuh"
+#include "kernels/cuda/sm90a/product_launch.cuh"
 
 struct plain_args : product_args {
     void *c;
@@ -16,11 +16,11 @@ struct plain_epilogue {
     struct shared {
     };
     static constexpr bool b_transposed = false, sums_a = true, early = true;
+    static constexpr int unrolled = 4;
 
     uint32_t c[vectors][4];
     int row, col; /* of the first vector */
     char *to;
-    int next_row, next_col;
 
     __device__ __forceinline__ explicit plain_epilogue(const args &g)
         : row(g.rows), col(0), to((char *)g.c) /* nothing is stored */
@@ -29,48 +29,59 @@ struct plain_epilogue {
         for (int i = 0; i < vectors * 4; i++) c[i / 4][i % 4] = 0;
     }
 
-    __device__ __forceinline__ void expect(const args &, int tile_row, int tile_col, int group)
+    template<class F>
+    static __device__ __forceinline__ void branch(const args &, F &&f)
     {
-        next_row = tile_row + thread_row(group);
-        next_col = tile_col + thread_col();
+        f(kind_of<TUTTI_ACT_NONE>{});
     }
 
-    __device__ __forceinline__ void take(const args &g, shared &, float (&from)[sums])
+    __device__ __forceinline__ void expect(const args &, shared &, int) {}
+
+    __device__ __forceinline__ void begin(const args &g, shared &, int first_row, int tile_col)
+    {
+        row = first_row;
+        col = tile_col + thread_col();
+        to = (char *)((T *)g.c + g.c_stride * row + col);
+    }
+
+    __device__ __forceinline__ void take(float (&from)[sums])
     {
         take_pairs<T>(from, c);
-        row = next_row;
-        col = next_col;
-        to = (char *)((T *)g.c + g.c_stride * row + col);
     }
 
     __device__ __forceinline__ void finish_all(const args &g, shared &own, int group)
     {
-        each(up_to<vectors>{}, [&](auto v) { finish<decltype(v)::value>(g, own, group); });
+#pragma unroll 1
+        for (int i = 0; i < vectors; i += unrolled) {
+            each(up_to<unrolled>{},
+                 [&](auto v) { finish<decltype(v)::value>(g, own, group, i, {}); });
+            pass(g, own, group, i);
+        }
     }
 
     template<int v>
-    __device__ __forceinline__ void finish(const args &g, shared &, int)
+    __device__ __forceinline__ void finish(const args &g, shared &, int, int,
+                                           kind_of<TUTTI_ACT_NONE>)
     {
         transpose(c[v]);
         if (row + row_of(v) < g.rows && col + col_of(v) < g.cols)
             store_vector(to + g.c_stride * (row_of(v) * 2) + col_of(v) * 2, c[v]);
     }
-};
 
-template<class F>
-static tutti_status with_plain(const tutti__gemm *g, tutti_status otherwise, F &&f)
-{
-    if (g->c.dtype == TUTTI_F16) return f(tutti__type<plain_epilogue<__half>>{});
-    if (g->c.dtype == TUTTI_BF16) return f(tutti__type<plain_epilogue<__nv_bfloat16>>{});
-    return otherwise;
-}
+    __device__ __forceinline__ void pass(const args &, shared &, int, int)
+    {
+        move_up<unrolled>(c);
+        col += col_of(unrolled);
+        to += col_of(unrolled) * 2;
+    }
+};
 
 tutti_status tutti__cuda_product_plain_plan(int device, const tutti__gemm *g, bool *can,
                                             bool *better)
 {
     *can = *better = false;
     if (g->bias || g->z || g->activation.kind != TUTTI_ACT_NONE) return TUTTI_OK;
-    return with_plain(g, TUTTI_OK, [&](auto type) {
+    return with_epilogue<plain_epilogue>(g->c.dtype, TUTTI_OK, [&](auto type) {
         using Epilogue = typename decltype(type)::type;
         return product_plan<Epilogue>(device, g, product_kernel<Epilogue>, can, better);
     });
@@ -79,7 +90,7 @@ tutti_status tutti__cuda_product_plain_plan(int device, const tutti__gemm *g, bo
 tutti_status tutti__cuda_product_plain(tutti_context *ctx, const tutti__gemm *g)
 {
     const plain_args args = {args_of(g), g->c.data, g->c.stride, g->a_sums, (int)g->k};
-    return with_plain(g, TUTTI_ERR_INTERNAL, [&](auto type) {
+    return with_epilogue<plain_epilogue>(g->c.dtype, TUTTI_ERR_INTERNAL, [&](auto type) {
         using Epilogue = typename decltype(type)::type;
         return product_launch<Epilogue>(ctx, g, product_kernel<Epilogue>, args);
     });

@@ -6,7 +6,7 @@
  * neighbouring threads, each of which holds two of every eight columns, exchange what they have, so
  * that each has eight neighbours.  A warp's 16 rows of a column are summed in registers, its four
  * warps' sums by way of shared memory: a row of partial sums for each 64 rows. */
-#include "kernels/cuda/sm90a/product.cuh"
+#include "kernels/cuda/sm90a/product_launch.cuh"
 
 constexpr int warps = 4;  /* of a multiplier */
 constexpr int places = 4; /* a thread's vectors of v: one is read, the others are on their way */
@@ -17,6 +17,7 @@ struct slope_args : product_args {
     void *dz;
     int64_t v_stride, dz_stride;
     float *partial; /* or NULL */
+    tutti_activation kind;
     activation_constants<float> constants;
 };
 
@@ -38,7 +39,7 @@ static __device__ __forceinline__ float sum_eighths(float (&of)[8])
 }
 
 /* What a thread has of a tile's product, of which dz is not formed yet. */
-template<class Type, tutti_activation act>
+template<class Type>
 struct slope_epilogue {
     using T = Type;
     using args = slope_args;
@@ -48,13 +49,14 @@ struct slope_epilogue {
         uint4 v[places][multipliers * 128];
     };
     static constexpr bool b_transposed = false, sums_a = false, early = false;
+    static constexpr int unrolled = 4;
+    static_assert(unrolled % places == 0, "a vector's place is known in the code");
 
     uint32_t dh[vectors][4];
     float sum[8];             /* of two rows */
     int row, col, tile, turn; /* of the first vector; the tile's first column */
     const char *from_v;
     char *to_dz;
-    int next_row, next_tile;
 
     __device__ __forceinline__ explicit slope_epilogue(const args &g)
         : row(g.rows + thread_row(0)), col(0), tile(0), turn(0), from_v((const char *)g.v),
@@ -64,11 +66,13 @@ struct slope_epilogue {
         for (int i = 0; i < vectors * 4; i++) dh[i / 4][i % 4] = 0;
     }
 
-    __device__ __forceinline__ void expect(const args &, int tile_row, int tile_col, int group)
+    template<class F>
+    static __device__ __forceinline__ void branch(const args &g, F &&f)
     {
-        next_row = tile_row + thread_row(group);
-        next_tile = tile_col;
+        with_kind(g.kind, f);
     }
+
+    __device__ __forceinline__ void expect(const args &, shared &, int) {}
 
     template<int v>
     __device__ __forceinline__ bool inside(const args &g) const
@@ -83,36 +87,41 @@ struct slope_epilogue {
 
     /* Zeros where there is nothing to read, and nothing beyond the last vector. */
     template<int v>
-    __device__ __forceinline__ void load(const args &g, shared &own) const
+    __device__ __forceinline__ void load(const args &g, shared &own, int passed) const
     {
-        if constexpr (v < vectors)
-            asm volatile(
-                "cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(here(place_of(own, v))),
-                "l"(from_v + (inside<v>(g) ? g.v_stride * (row_of(v) * 2) + col_of(v) * 2 : 0)),
-                "r"(inside<v>(g) ? 16 : 0)
-                : "memory");
-        asm volatile("cp.async.commit_group;" ::: "memory");
+        const bool is = inside<v>(g);
+        if (passed + v < vectors)
+            fetch16(place_of(own, v),
+                    is ? from_v + g.v_stride * (row_of(v) * 2) + col_of(v) * 2 : g.v, is);
+        fetches_end();
     }
 
-    __device__ __forceinline__ void take(const args &g, shared &own, float (&from)[sums])
+    __device__ __forceinline__ void begin(const args &g, shared &own, int first_row, int tile_col)
     {
-        take_pairs<T>(from, dh);
-        row = next_row;
-        tile = next_tile;
+        row = first_row;
+        tile = tile_col;
         col = tile + thread_col();
         turn ^= 1;
-        from_v = (const char *)((const T *)g.v + (inside<0>(g) ? g.v_stride * row + col : 0));
+        from_v = (const char *)((const T *)g.v + g.v_stride * row + col);
         to_dz = (char *)((T *)g.dz + g.dz_stride * row + col);
-        each(up_to<places - 1>{}, [&](auto v) { load<decltype(v)::value>(g, own); });
+        each(up_to<places - 1>{}, [&](auto v) { load<decltype(v)::value>(g, own, 0); });
     }
 
-    template<int v>
-    __device__ __forceinline__ void finish(const args &g, shared &own, int group)
+    __device__ __forceinline__ void take(float (&from)[sums])
     {
-        load<v + places - 1>(g, own);
-        asm volatile("cp.async.wait_group %0;" ::"n"(places - 1) : "memory");
+        take_pairs<T>(from, dh);
+    }
+
+    template<int v, tutti_activation act>
+    __device__ __forceinline__ void finish(const args &g, shared &own, int group, int passed,
+                                           kind_of<act> kind)
+    {
+        load<v + places - 1>(g, own, passed);
+        fetches_wait<places - 1>();
         const uint4 at = *place_of(own, v);
-        form<v>(g, {at.x, at.y, at.z, at.w}, own, group);
+        float slope[8];
+        find_slopes(g, {at.x, at.y, at.z, at.w}, slope, kind);
+        form<v>(g, slope, own, group);
     }
 
     /* Without steps that would hide it, all of v is read at once. */
@@ -127,12 +136,42 @@ struct slope_epilogue {
                              : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
                              : "l"(from_v + g.v_stride * (row_of(v) * 2) + col_of(v) * 2));
         });
-        each(up_to<vectors>{},
-             [&](auto v) { form<decltype(v)::value>(g, at[decltype(v)::value], own, group); });
+#pragma unroll 1
+        for (int i = 0; i < vectors; i += unrolled) {
+            each(up_to<unrolled>{}, [&](auto number) {
+                constexpr int v = decltype(number)::value;
+                float slope[8];
+                branch(g, [&](auto kind) { find_slopes(g, at[v], slope, kind); });
+                form<v>(g, slope, own, group);
+            });
+            move_up<unrolled>(at);
+            pass(g, own, group, i);
+        }
+    }
+
+    __device__ __forceinline__ void pass(const args &g, shared &own, int group, int passed)
+    {
+        move_up<unrolled>(dh);
+        col += col_of(unrolled);
+        from_v += col_of(unrolled) * 2;
+        to_dz += col_of(unrolled) * 2;
+        if (g.partial && passed + unrolled == vectors) write_partial(g, own, group);
+    }
+
+    template<tutti_activation act>
+    static __device__ __forceinline__ void find_slopes(const args &g, const uint32_t (&at)[4],
+                                                       float (&slope)[8], kind_of<act>)
+    {
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const float2 where = unpack_pair<T>(at[i]);
+            slope[2 * i] = slope_shortly<T, act>(where.x, g.constants);
+            slope[2 * i + 1] = slope_shortly<T, act>(where.y, g.constants);
+        }
     }
 
     template<int v>
-    __device__ __forceinline__ void form(const args &g, const uint32_t (&at)[4], shared &own,
+    __device__ __forceinline__ void form(const args &g, const float (&slope)[8], shared &own,
                                          int group)
     {
         uint32_t word[4];
@@ -143,9 +182,9 @@ struct slope_epilogue {
         for (int i = 0; i < 4; i++) {
             /* rows beyond the last one have products of 0, except where B is not finite */
             if (row + row_of(v) >= g.rows) word[i] = 0;
-            const float2 d = unpack_pair<T>(word[i]), where = unpack_pair<T>(at[i]);
-            const float a = __fmul_rn(d.x, slope_shortly<T, act>(where.x, g.constants));
-            const float b = __fmul_rn(d.y, slope_shortly<T, act>(where.y, g.constants));
+            const float2 d = unpack_pair<T>(word[i]);
+            const float a = __fmul_rn(d.x, slope[2 * i]);
+            const float b = __fmul_rn(d.y, slope[2 * i + 1]);
             word[i] = pack_pair<T>(a, b);
             sum[2 * i] = v % 2 == 0 ? a : sum[2 * i] + a;
             sum[2 * i + 1] = v % 2 == 0 ? b : sum[2 * i + 1] + b;
@@ -154,9 +193,8 @@ struct slope_epilogue {
         if (v % 2 == 1 && g.partial) {
             const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % warps;
             const int number = lane / 16 * 4 + lane / 8 % 2 * 2 + lane / 4 % 2;
-            own.sum[turn][group][warp][col_of(v) + thread_col() + number] = sum_eighths(sum);
+            own.sum[turn][group][warp][col - tile + col_of(v) + number] = sum_eighths(sum);
         }
-        if (v == vectors - 1 && g.partial) write_partial(g, own, group);
     }
 
     __device__ __forceinline__ void write_partial(const args &g, const shared &own, int group) const
@@ -174,19 +212,12 @@ struct slope_epilogue {
     }
 };
 
-/* Of none dz is the product. */
-template<class F>
-static tutti_status with_slope(const tutti__gemm *g, tutti_activation kind, tutti_status otherwise,
-                               F &&f)
-{
-    return with_epilogue<slope_epilogue, false>(g->c.dtype, kind, otherwise, f);
-}
-
 tutti_status tutti__cuda_product_slope_plan(int device, const tutti__gemm *g,
                                             tutti_activation activation, bool *better)
 {
     *better = false;
-    return with_slope(g, activation, TUTTI_OK, [&](auto type) {
+    if (activation == TUTTI_ACT_NONE) return TUTTI_OK; /* dz is the product */
+    return with_epilogue<slope_epilogue>(g->c.dtype, TUTTI_OK, [&](auto type) {
         using Epilogue = typename decltype(type)::type;
         bool can;
         return product_plan<Epilogue>(device, g, product_kernel<Epilogue>, &can, better);
@@ -202,14 +233,10 @@ tutti_status tutti__cuda_product_slope(tutti_context *ctx, const tutti__gemm *g,
                                        tutti__activation activation, const tutti__matrix *v,
                                        float *partial)
 {
-    const slope_args args = {args_of(g),
-                             v->data,
-                             g->c.data,
-                             v->stride,
-                             g->c.stride,
-                             partial,
-                             activation_constants<float>(activation)};
-    return with_slope(g, activation.kind, TUTTI_ERR_INTERNAL, [&](auto type) {
+    const slope_args args = {
+        args_of(g),  v->data, g->c.data,       v->stride,
+        g->c.stride, partial, activation.kind, activation_constants<float>(activation)};
+    return with_epilogue<slope_epilogue>(g->c.dtype, TUTTI_ERR_INTERNAL, [&](auto type) {
         using Epilogue = typename decltype(type)::type;
         return product_launch<Epilogue>(ctx, g, product_kernel<Epilogue>, args);
     });
