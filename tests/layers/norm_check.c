@@ -351,7 +351,8 @@ static void test_many_long_rows(void)
         /* the last four are for the ways of a GPU; two of those, with quick, for copies of rows */
         if (gpu ? quick && i != 0 && i != 3 && i != 4 : i >= (quick ? 1 : 3)) continue;
         /* on the host one case is long enough for any number of rows that a worker may have */
-        const int64_t rows = cases[i].rows / (quick && i == 0 ? 2 : !gpu && i != 1 ? 10 : 1);
+        const int less = gpu ? (quick && i == 0 ? 2 : 1) : i == 1 ? 1 : 10;
+        const int64_t rows = cases[i].rows / less;
         trial_desc c = trial_usual(&norm.trial, rows, "cols=%lld,%s", (long long)cases[i].cols,
                                    norm.types[cases[i].type]);
         if (i >= 3 && i % 2) {
