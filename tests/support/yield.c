@@ -1,5 +1,5 @@
-/* A sched_yield that sleeps, preloaded where tests have more ranks than cores.  With the real one a rank that
- * waits for a message takes as much of a core as one that computes. */
+/* A sched_yield that sleeps, preloaded where tests have more ranks than cores.  With the real one a
+ * rank that waits for a message takes as much of a core as one that computes. */
 #include <sched.h>
 #include <time.h>
 
