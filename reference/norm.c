@@ -170,6 +170,10 @@ static void backward(const norm *k, const double *dsum, reference_tensor dx, int
     for (int64_t j = 0; j < k->cols; j++) {
         const real inner = k->rstd * (k->g[j] - m.g - k->n[j] * m.gn);
         const real value = inner + (dsum ? dsum[j] : 0);
+        if (isnan(value)) { /* as in is_nan */
+            reference_set(dx, first + j, 0, NAN);
+            continue;
+        }
         spread error = spread_add(own_of_g(k, j), m.g_error);
         error = spread_add(error, spread_times(m.gn_error, k->n[j]));
         error = spread_add(error, spread_times(error_of_n(k, j), m.gn));

@@ -127,6 +127,10 @@ static void backward(softmax *s, const reference_work *w, const double *dy,
     for (int64_t j = 0; j < s->row.cols; j++) {
         const real p = s->log ? weight(s, j) : s->y[j];
         const real plain = s->log ? dy[j] - p * total : p * (dy[j] - total);
+        if (isnan(plain)) {
+            for (int i = 0; i < 2; i++) reference_set(places[i], first + j, 0, NAN);
+            continue;
+        }
         const spread before = s->log ? log_gradient(s, j, p, dy[j], total, total_error)
                                      : gradient(s, j, dy[j], total, total_error);
         for (int i = 0; i < 2; i++) {

@@ -71,8 +71,11 @@ typedef struct moments {
 
 static inline void moments_add(moments *m, real term)
 {
-    const real total = m->total + term, part = total - m->total;
-    m->rest += (m->total - (total - part)) + (term - part);
+    const real total = m->total + term;
+    if (isfinite(total)) { /* otherwise rest is not used, and arithmetic on NaN is slow */
+        const real part = total - m->total;
+        m->rest += (m->total - (total - part)) + (term - part);
+    }
     m->total = total;
     m->count++;
     m->magnitude += fabsl(term);

@@ -3,9 +3,9 @@
 #include <cstdio>
 #include <vector>
 
-#include <cublasLt.h>
 #include <cuda_runtime.h>
 
+#include "kernels/cuda/cublaslt.h"
 #include "machine.h"
 #include "tutti/cuda.h"
 

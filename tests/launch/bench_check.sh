@@ -201,6 +201,24 @@ test_a_slow_machine() {
     expect_equal "code of a place" $? 64
     expect_match output "$(<output)" "--inject-fault is 'everywhere', want last, inside, unwritten or sums"
 }
+# A program that is linked to cuBLASLt takes 0.1 s longer to start.
+test_cublaslt_is_loaded_when_it_is_called() {
+    local version
+    version=$("$build/bin/tutti-bench" --version)
+    [[ $version == *'cuda: toolkit'* ]] || skip "this build has no CUDA"
+    expect_match version "$version" "cuda: toolkit [^,]*, cuBLASLt [1-9][0-9]*\.[0-9]+\.[0-9]+,"
+    ! ldd "$build/bin/tutti-bench" | grep cublas || fail "it is linked to cuBLASLt"
+    no_cublaslt
+    expect_match "version without it" "$(LD_LIBRARY_PATH=$PWD/none "$build/bin/tutti-bench" --version)" \
+        "cuda: toolkit [^,]*, no cuBLASLt,"
+    LD_LIBRARY_PATH=$PWD/none bench --shape 7x33x4 linear || fail "$(<output)"
+}
+# Makes ./none, a folder with a library of cuBLASLt's name that cannot be loaded.
+no_cublaslt() {
+    local major
+    mkdir none
+    for major in {12..20}; do : >"none/libcublasLt.so.$major"; done
+}
 test_on_a_gpu() {
     nvidia-smi -L 2>/dev/null | grep -q '^GPU ' || skip "no GPU"
     "$build/bin/tutti-bench" --version | grep -q '^cuda: toolkit' || skip "this build has no CUDA"
@@ -223,6 +241,10 @@ test_on_a_gpu() {
 assert all(row["checked"] and row["host_us"] > 0 and row["pct_roof"] > 0 for row in rows), rows' || fail "$(<it.json)"
     "${gpu[@]}" --least-copy 999999 >output 2>&1
     expect_equal "code of a slow GPU" $? 2
+    no_cublaslt
+    LD_LIBRARY_PATH=$PWD/none "${gpu[@]}" linear >output 2>&1
+    expect_equal "code without cuBLASLt" $? 2
+    expect_match output "$(<output)" "libcublasLt\.so"
 }
 test_the_whole_run() {
     grep -q '^CMAKE_BUILD_TYPE:STRING=Rel' "$build/CMakeCache.txt" || skip "not an optimised build"

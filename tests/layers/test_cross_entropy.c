@@ -155,8 +155,11 @@ static void test_many_classes(void)
 {
     static const char *const kinds[] = {"", ",label_smoothing=0.1,z_loss=1e-4"};
     static const int64_t cols[] = {262144, 262139, 1 << 20};
+    const bool host = harness_backend() == TUTTI_BACKEND_HOST && !harness_quick();
     for (int type = 0; type < 4; type++)
         for (int i = 0; i < (harness_quick() ? 2 : 2 * HARNESS_COUNT(cols)); i++) {
+            /* the host runs the same loops whatever the number of classes */
+            if (host && (type + i % 2 + i / 2) % 3) continue;
             trial_desc c = usual(type, 3, cols[i / 2]);
             strcat(c.options, kinds[i % 2]);
             trial t;
@@ -172,8 +175,10 @@ static void test_many_classes(void)
 static void test_smoothing_of_excluded_classes(void)
 {
     static const int64_t cols[] = {9, 300, 5000, 300000};
+    const bool host = harness_backend() == TUTTI_BACKEND_HOST;
     for (int type = 0; type < 4; type++)
         for (int i = 0; i < (harness_quick() ? 3 : HARNESS_COUNT(cols)); i++) {
+            if (host && cols[i] > 5000 && type % 3) continue; /* as above */
             trial_desc c = usual(type, 4, cols[i]);
             strcat(c.options, ",label_smoothing=0.2,z_loss=0.01");
             trial t;

@@ -269,31 +269,12 @@ int harness_main(int argc, char **argv, const char *suite, const harness_test *t
 
 /* Tensors */
 
-static void encode(tutti_dtype dtype, void *elements, const double *values, int64_t count)
-{
-    const size_t size = tutti_dtype_size(dtype);
-    for (int64_t i = 0; i < count; i++) {
-        const uint64_t bits = harness_encode(dtype, values[i]);
-        memcpy((unsigned char *)elements + (size_t)i * size, &bits, size);
-    }
-}
-
-static void decode(tutti_dtype dtype, double *values, const void *elements, int64_t count)
-{
-    const size_t size = tutti_dtype_size(dtype);
-    for (int64_t i = 0; i < count; i++) {
-        uint64_t bits = 0;
-        memcpy(&bits, (const unsigned char *)elements + (size_t)i * size, size);
-        values[i] = harness_decode(dtype, bits);
-    }
-}
-
 void harness_put(tutti_context *ctx, const tutti_tensor *tensor, const double *values)
 {
     const int64_t count = tutti_tensor_count(tensor);
     const size_t size = tutti_dtype_size(tensor->dtype);
     void *elements = harness_calloc((size_t)count, size);
-    encode(tensor->dtype, elements, values, count);
+    harness_encode_all(tensor->dtype, elements, values, count);
     CHECK_OK(tutti_copy(ctx, tensor->data, elements, (size_t)count * size));
     CHECK_OK(tutti_context_synchronize(ctx));
     free(elements);
@@ -307,7 +288,7 @@ double *harness_get(tutti_context *ctx, const tutti_tensor *tensor, double *valu
     if (!values) values = harness_calloc((size_t)count, sizeof *values);
     CHECK_OK(tutti_copy(ctx, elements, tensor->data, (size_t)count * size));
     CHECK_OK(tutti_context_synchronize(ctx));
-    decode(tensor->dtype, values, elements, count);
+    harness_decode_all(tensor->dtype, values, elements, count);
     free(elements);
     return values;
 }
@@ -365,8 +346,8 @@ static unsigned char *element(const harness_buffer *buffer, unsigned char *image
 void harness_buffer_put(tutti_context *ctx, harness_buffer *buffer, const double *values)
 {
     for (int64_t row = 0; row < buffer->rows; row++)
-        encode(buffer->dtype, element(buffer, buffer->mirror, row, 0), values + row * buffer->cols,
-               buffer->cols);
+        harness_encode_all(buffer->dtype, element(buffer, buffer->mirror, row, 0),
+                           values + row * buffer->cols, buffer->cols);
     must(tutti_copy(ctx, buffer->base, buffer->mirror, buffer->bytes));
 }
 
@@ -382,8 +363,8 @@ void harness_buffer_get(tutti_context *ctx, const harness_buffer *buffer, double
 {
     unsigned char *image = fetch(ctx, buffer);
     for (int64_t row = 0; row < buffer->rows; row++)
-        decode(buffer->dtype, values + row * buffer->cols, element(buffer, image, row, 0),
-               buffer->cols);
+        harness_decode_all(buffer->dtype, values + row * buffer->cols,
+                           element(buffer, image, row, 0), buffer->cols);
     free(image);
 }
 

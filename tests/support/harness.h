@@ -81,6 +81,9 @@ void harness_where(const char *format, ...) __attribute__((format(printf, 1, 2))
  * go through double arithmetic. */
 uint64_t harness_encode(tutti_dtype dtype, double value); /* bits, rounded to nearest even */
 double harness_decode(tutti_dtype dtype, uint64_t bits);
+/* count elements that lie one after the other */
+void harness_encode_all(tutti_dtype dtype, void *elements, const double *values, int64_t count);
+void harness_decode_all(tutti_dtype dtype, double *values, const void *elements, int64_t count);
 double harness_round(tutti_dtype dtype, double value); /* the nearest value of the type */
 /* Half the distance between 1 and the next value; 0 for integers. */
 double harness_roundoff(tutti_dtype dtype);

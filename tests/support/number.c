@@ -12,11 +12,12 @@ typedef struct format {
     int precision, min_exponent, max_exponent, fraction_bits, bias, bits;
 } format;
 
+static const format f32 = {24, -126, 127, 23, 127, 32};
+static const format f16 = {11, -14, 15, 10, 15, 16};
+static const format bf16 = {8, -126, 127, 7, 127, 16};
+
 static const format *format_of(tutti_dtype dtype)
 {
-    static const format f32 = {24, -126, 127, 23, 127, 32};
-    static const format f16 = {11, -14, 15, 10, 15, 16};
-    static const format bf16 = {8, -126, 127, 7, 127, 16};
     switch (dtype) {
     case TUTTI_F32:
         return &f32;
@@ -59,21 +60,8 @@ static double power_of_two(int exponent)
     return value;
 }
 
-uint64_t harness_encode(tutti_dtype dtype, double value)
+static inline uint64_t encode(const format *f, double value)
 {
-    uint64_t bits = 0;
-    const format *f = format_of(dtype);
-    if (dtype == TUTTI_F64) {
-        memcpy(&bits, &value, sizeof bits);
-        return bits;
-    }
-    if (dtype == TUTTI_F32) {
-        const float rounded = (float)value;
-        memcpy(&bits, &rounded, sizeof rounded);
-        return bits;
-    }
-    if (!f) return (uint64_t)(int64_t)nearbyint(value) & (dtype == TUTTI_U8 ? 0xff : 0xffffffff);
-
     uint64_t sign = signbit(value) ? UINT64_C(1) << (f->bits - 1) : 0;
     uint64_t infinity = (UINT64_C(1) << (f->bits - 1)) - (UINT64_C(1) << f->fraction_bits);
     if (isnan(value)) return sign | infinity | UINT64_C(1) << (f->fraction_bits - 1);
@@ -94,20 +82,8 @@ uint64_t harness_encode(tutti_dtype dtype, double value)
     return sign | (encoded > infinity ? infinity : encoded);
 }
 
-double harness_decode(tutti_dtype dtype, uint64_t bits)
+static inline double decode(const format *f, uint64_t bits)
 {
-    if (dtype == TUTTI_F64) {
-        double value;
-        memcpy(&value, &bits, sizeof value);
-        return value;
-    }
-    if (dtype == TUTTI_F32) {
-        float value;
-        memcpy(&value, &bits, sizeof value);
-        return value;
-    }
-    const format *f = format_of(dtype);
-    if (!f) return dtype == TUTTI_U8 ? (double)(uint8_t)bits : (double)(int32_t)(uint32_t)bits;
     uint64_t fraction = bits & ((UINT64_C(1) << f->fraction_bits) - 1);
     int field = (int)(bits >> f->fraction_bits & ((1u << (f->bits - 1 - f->fraction_bits)) - 1));
     double sign = bits >> (f->bits - 1) & 1 ? -1 : 1;
@@ -118,9 +94,85 @@ double harness_decode(tutti_dtype dtype, uint64_t bits)
            power_of_two(field - f->bias - f->fraction_bits);
 }
 
+/* How one element is stored: by a copy of its bytes, as it may lie anywhere. */
+#define STORE(type, element)                                                                   \
+    for (int64_t i = 0; i < count; i++) {                                                      \
+        const type stored = (type)(element);                                                   \
+        memcpy((unsigned char *)elements + (size_t)i * sizeof stored, &stored, sizeof stored); \
+    }
+#define LOAD(type, element)                                                          \
+    for (int64_t i = 0; i < count; i++) {                                            \
+        type stored;                                                                 \
+        memcpy(&stored, (const unsigned char *)elements + (size_t)i * sizeof stored, \
+               sizeof stored);                                                       \
+        values[i] = (element);                                                       \
+    }
+
+/* A loop for each type: with a choice for each element this would take most of some tests' time. */
+void harness_encode_all(tutti_dtype dtype, void *elements, const double *values, int64_t count)
+{
+    switch (dtype) {
+    case TUTTI_F64:
+        STORE(double, values[i])
+        break;
+    case TUTTI_F32:
+        STORE(float, values[i])
+        break;
+    case TUTTI_F16:
+        STORE(uint16_t, encode(&f16, values[i]))
+        break;
+    case TUTTI_BF16:
+        STORE(uint16_t, encode(&bf16, values[i]))
+        break;
+    case TUTTI_U8:
+        STORE(uint8_t, (int64_t)nearbyint(values[i]))
+        break;
+    default:
+        STORE(uint32_t, (int64_t)nearbyint(values[i]))
+    }
+}
+
+void harness_decode_all(tutti_dtype dtype, double *values, const void *elements, int64_t count)
+{
+    switch (dtype) {
+    case TUTTI_F64:
+        LOAD(double, stored)
+        break;
+    case TUTTI_F32:
+        LOAD(float, stored)
+        break;
+    case TUTTI_F16:
+        LOAD(uint16_t, decode(&f16, stored))
+        break;
+    case TUTTI_BF16:
+        LOAD(uint16_t, decode(&bf16, stored))
+        break;
+    case TUTTI_U8:
+        LOAD(uint8_t, stored)
+        break;
+    default:
+        LOAD(int32_t, stored)
+    }
+}
+
+uint64_t harness_encode(tutti_dtype dtype, double value)
+{
+    uint64_t bits = 0;
+    harness_encode_all(dtype, &bits, &value, 1);
+    return bits;
+}
+
+double harness_decode(tutti_dtype dtype, uint64_t bits)
+{
+    double value;
+    harness_decode_all(dtype, &value, &bits, 1);
+    return value;
+}
+
 double harness_round(tutti_dtype dtype, double value)
 {
     if (dtype == TUTTI_F64) return value;
+    if (dtype == TUTTI_F32) return (float)value;
     return harness_decode(dtype, harness_encode(dtype, value));
 }
 

@@ -23,12 +23,11 @@
  * beside it.  The first one offered is taken that can compute any number of them. */
 #include "kernels/cuda/gemm.h"
 
-#include <cublasLt.h>
-
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
 
+#include "kernels/cuda/cublaslt.h"
 #include "kernels/cuda/passes.h"
 #include "kernels/cuda/product.h"
 #include "kernels/cuda/tune.h"

@@ -4,8 +4,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include <cublasLt.h>
-
+#include "kernels/cuda/cublaslt.h"
 #include "kernels/cuda/cuda.h"
 #include "tutti/cuda.h"
 
@@ -87,8 +86,12 @@ void tutti__cuda_describe(char *text, size_t size)
     size_t lt = cublasLtGetVersion();
     (void)cudaDriverGetVersion(&driver);
     if (tutti__cuda_device_count(&count) != TUTTI_OK) count = 0;
-    int used = snprintf(text, size, "cuda: toolkit %d.%d, cuBLASLt %zu.%zu.%zu, ", built / 1000,
-                        built % 1000 / 10, lt / 10000, lt / 100 % 100, lt % 100);
+    int used = snprintf(text, size, "cuda: toolkit %d.%d, ", built / 1000, built % 1000 / 10);
+    if (lt > 0 && used >= 0 && (size_t)used < size)
+        used += snprintf(text + used, size - used, "cuBLASLt %zu.%zu.%zu, ", lt / 10000,
+                         lt / 100 % 100, lt % 100);
+    else if (used >= 0 && (size_t)used < size)
+        used += snprintf(text + used, size - used, "no cuBLASLt, ");
     if (driver > 0 && used >= 0 && (size_t)used < size)
         used += snprintf(text + used, size - used, "driver for %d.%d, ", driver / 1000,
                          driver % 1000 / 10);

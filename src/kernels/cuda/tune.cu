@@ -6,13 +6,12 @@
  * cuBLASLt for the same list and compares, so bytes of another process never reach cuBLASLt. */
 #include "kernels/cuda/tune.h"
 
-#include <cublasLt.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
 
+#include "kernels/cuda/cublaslt.h"
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/product.h"
 

@@ -181,7 +181,7 @@ __device__ __forceinline__ void sum_columns(const typename Epilogue::args &g,
                 mine += g.tiles_across;
             }
             __syncwarp();
-            if (lane == 0) barrier_arrive(here(&shared.empty[from.stage]));
+            if (lane == 0) barrier_arrive_in_cluster(here(&shared.empty[from.stage]));
         }
     }
 }
@@ -260,7 +260,7 @@ __device__ __forceinline__ void multiply_and_finish(const typename Epilogue::arg
     const uint32_t full = here(shared.full), empty = in_block(here(shared.empty), thread % 2);
     /* in both blocks */
     auto release = [&](int stage) {
-        if (thread < 2) barrier_arrive(empty + stage * 8);
+        if (thread < 2) barrier_arrive_in_cluster(empty + stage * 8);
     };
     float sum[sums];
     Epilogue before(g);

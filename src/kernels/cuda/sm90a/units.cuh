@@ -15,7 +15,7 @@ static __device__ __forceinline__ uint32_t here(const void *at)
     return (uint32_t)__cvta_generic_to_shared(at);
 }
 /* At a barrier of any block of the cluster. */
-static __device__ __forceinline__ void barrier_arrive(uint32_t in_cluster)
+static __device__ __forceinline__ void barrier_arrive_in_cluster(uint32_t in_cluster)
 {
     asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(in_cluster) : "memory");
 }
