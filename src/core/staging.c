@@ -1,3 +1,4 @@
+/* See staging.h. */
 #include "core/staging.h"
 
 #include <stdlib.h>
