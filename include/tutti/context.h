@@ -56,9 +56,9 @@ TUTTI_API tutti_status tutti_context_synchronize(tutti_context *ctx);
  * out of range): TUTTI_ERR_DATA names one of them, and all are cleared. */
 TUTTI_API tutti_status tutti_context_check(tutti_context *ctx);
 
-/* Waits as above, then frees the context's plans, scratch and staging memory; later calls plan themselves
- * again.  Scratch grows to at most three times what the largest call needs.  Graphs captured on
- * this context use it and must not be replayed after a trim. */
+/* Waits as above, then frees the context's plans, scratch and staging memory; later calls plan
+ * themselves again.  Scratch grows to at most three times what the largest call needs.  Graphs
+ * captured on this context use it and must not be replayed after a trim. */
 TUTTI_API tutti_status tutti_context_trim(tutti_context *ctx);
 
 /* Tuning of matrix products (FusedLinear, MLP, MatMul).  on 1: whenever a shape is planned from now

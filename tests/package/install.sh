@@ -176,7 +176,7 @@ test_find_package() {
     consume build "-DCMAKE_PREFIX_PATH=$tree" -DTUTTI_WANTED=0.2
     runs build "$tree"
     [[ ! -e $tree/$libdir/libtutti.so ]] ||
-        expect_match "the program's library" "$(ldd build/consumer_c | grep libtutti)" "=> $tree/"
+        expect_match "the program's library" "$(ldd build/consumer_c | grep 'libtutti\.so')" "=> $tree/"
 }
 test_find_package_refuses_what_it_has_not() {
     compilers
@@ -238,7 +238,7 @@ test_static_find_package() {
     subdirectory
     consume build "-DCMAKE_PREFIX_PATH=$scratch/static"
     runs build "$scratch/static"
-    ! ldd build/consumer_c | grep -q libtutti || fail "it is not linked statically"
+    ! ldd build/consumer_c | grep -q 'libtutti\.so' || fail "it is not linked statically"
 }
 test_static_pkg_config() {
     compilers

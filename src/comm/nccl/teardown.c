@@ -149,7 +149,7 @@ bool tutti__nccl_abort(ncclComm_t comm, int device)
 
 bool tutti__nccl_finalize(ncclComm_t comm, int device, double timeout)
 {
-    /* on a machine that is busy with starts and ends of processes a destroy took over six seconds */
+    /* where many programs start and end a destroy took over six seconds */
     double longest = atomic_load(&exit_seconds);
     while (timeout > longest && !atomic_compare_exchange_weak(&exit_seconds, &longest, timeout))
         continue;

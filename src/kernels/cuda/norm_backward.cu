@@ -11,8 +11,8 @@
  *   warp     up to 512 columns: some lanes of a warp a row
  *   block    up to 8192 columns, of f32 mostly 4096: some warps of a block a row; if rows begin at
  *            any byte mostly by norm_backward_skewed.cu, with the same bits
- *   cluster  up to 65536 columns of f32, 131072 of 16-bit types: a cluster of blocks a row, which
- *            divide an odd number of columns evenly (norm_backward_cluster.cu)
+ *   cluster  up to 65536 columns of f32, 131072 of 16-bit types: a cluster of blocks a row
+ *            (norm_backward_cluster.cu)
  *   sliced   all others, and pairings that nobody trains with (norm_backward_sliced.cu)
  *
  * Few rows have no partial rows, and mostly one kernel (norm_backward_few.cu). */
@@ -137,17 +137,12 @@ static void plan_own(backward_plan *plan, const tutti__norm_args *args, bool clu
         plan->elements = narrow ? 16 : 8;
         while (cols > (int64_t)plan->elements * MORE_THREADS * plan->cluster) plan->cluster *= 2;
     }
-    const int width = narrow ? 8 : 4, part = (int)(cols % width);
-    if (plan->kind == backward_plan::CLUSTER && !whole) { /* whole lines */
-        plan->piece = row_round_up((int)divide_up(cols, width * plan->cluster), 8);
-        plan->elements = PIECE_VECS * width;
-        plan->lanes = row_round_up((int)divide_up(plan->piece, PIECE_VECS), 32);
-    } else
-        plan->lanes = row_round_up((int)divide_up(cols, plan->elements * plan->cluster), 32);
+    plan->lanes = row_round_up((int)divide_up(cols, plan->elements * plan->cluster), 32);
     while (warp && plan->lanes > 1 && plan->lanes / 2 * plan->elements >= cols) plan->lanes /= 2;
     const int most =
         plan->cluster > 1 ? plan->lanes : threads_of(warp, plan->elements, narrow, whole);
     /* a warp for part of a vector would take as many instructions as for all that it can have */
+    const int part = (int)(cols % 8);
     if (plan->kind == backward_plan::BLOCK && words && plan->lanes > 64 &&
         (cols - part) % (32 * plan->elements) == 0 && most / (plan->lanes - 32) <= ODD_GROUPS &&
         most / (plan->lanes - 32) > most / plan->lanes)

@@ -11,7 +11,6 @@ struct backward_plan {
     int elements;                /* a thread has of a row */
     int lanes, threads, cluster; /* a block's threads for a row, all; a row's blocks */
     int tail;                    /* block: last columns that are no whole vector, a lane's each */
-    int piece;                   /* cluster, odd columns: of a row, a block's vectors */
     int resident;                /* thread blocks a multiprocessor has at a time */
     int slices;                  /* sliced: blocks side by side */
     int64_t partials;            /* rows of partial sums: blocks, or clusters, or chunks of rows */
@@ -66,12 +65,7 @@ __host__ __device__ constexpr int threads_of(bool warp, int elements, bool narro
                                      : MORE_THREADS;
 }
 enum { ODD_GROUPS = 10 }; /* rows that a block has at a time, at most, if they begin anywhere */
-enum { NORM_CLUSTER_MAX = 16, PIECE_VECS = 3, PIECE_STAGES = 6 };
-/* A block's threads at most, of a cluster, where each has so many vectors. */
-__host__ __device__ constexpr int cluster_threads(int vecs)
-{
-    return vecs == PIECE_VECS ? 384 : MORE_THREADS;
-}
+enum { NORM_CLUSTER_MAX = 16 };
 
 /* Stages of the ring and bytes of shared memory. */
 struct backward_ring {

@@ -3,14 +3,10 @@
  * As in the block kernel (norm_backward.cu), but a row's sums go from block to block while the next
  * row is read: in one turn a block adds up row r, sends its sums to all blocks of the cluster, and
  * writes dx of row r - 1, whose sums have arrived meanwhile.  So the ring holds both rows besides
- * those on their way.
- *
- * Rows of an odd number of columns are divided evenly, as the slowest block decides: a block's
- * piece of a row is treated as a row of its own.  They come by bulk copies, as in
- * norm_backward_skewed.cuh, if their tensors' rows begin alike, with the same bits. */
+ * those on their way. */
 #include <atomic>
 
-#include "kernels/cuda/norm_backward_skewed.cuh"
+#include "kernels/cuda/norm_backward_rows.cuh"
 
 /* The sums of a cluster's warps, VALUES floats each, which every warp sends to every block.  Four
  * places are enough: a warp sends those of row r + 4 after it has received those of row r + 2,
@@ -26,10 +22,10 @@ template<int VALUES>
 struct cluster_team {
     using sums = cluster_sums<VALUES>;
     sums &shared;
-    int cluster, warps, rank; /* warps: of a block that have a part of the row */
+    int cluster, rank;
 
-    __device__ __forceinline__ cluster_team(sums &space, int size, int threads)
-        : shared(space), cluster(size), warps(threads / 32), rank(0)
+    __device__ __forceinline__ cluster_team(sums &space, int size)
+        : shared(space), cluster(size), rank(0)
     {
 #ifdef TUTTI_ROW_CLUSTERS
         unsigned number;
@@ -59,6 +55,7 @@ struct cluster_team {
     {
 #ifdef TUTTI_ROW_CLUSTERS
         const int place = turn % sums::PLACES, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+        const int warps = (int)blockDim.x / 32;
         const float mine = sum_lanes(values, 32);
         const uint32_t arrived = here(&shared.arrived[place]);
         if (threadIdx.x == 0)
@@ -93,17 +90,9 @@ struct cluster_team {
                 : "memory");
 #endif
         const float *parts = shared.warps[place][0];
-        const int count = cluster * VALUES * warps;
+        const int count = cluster * VALUES * ((int)blockDim.x / 32);
         float part = lane < count ? parts[lane] : 0;
-#pragma unroll 1
-        for (int first = lane + 32; first < count + lane; first += 4 * 32) {
-            float more[4]; /* on their way together */
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                more[i] = first + 32 * i < count ? parts[first + 32 * i] : 0;
-#pragma unroll
-            for (int i = 0; i < 4; i++) part += more[i];
-        }
+        for (int i = lane + 32; i < count; i += 32) part += parts[i];
         share_sums(values, part, 32 / VALUES);
     }
 
@@ -123,60 +112,23 @@ struct cluster_team {
     }
 };
 
-/* Of rows that are divided evenly a block's piece is what args say; returns its first column. */
-template<class T>
-__device__ __forceinline__ int take_piece(tutti__norm_args &args, int piece, int rank)
-{
-    const int first = rank * piece * vector16<T>::N, left = (int)args.cols - first;
-    args.cols = left < piece * vector16<T>::N ? left : piece * vector16<T>::N;
-    for (tutti__matrix *matrix : {&args.x, &args.dy, &args.dsum, &args.dx})
-        if (matrix->data) matrix->data = (T *)matrix->data + first;
-    if (args.gamma)
-        args.gamma = (char *)args.gamma + first * (args.param_dtype == TUTTI_F32 ? 4 : 2);
-    return first;
-}
-
-/* Writes a thread's part of the partial rows; first: column of the piece. */
-template<class T, bool CENTERED, int VECS, int N, int BETA>
-__device__ __forceinline__ void
-store_partials(const tutti__norm_args &args, const backward_scratch<float> &scratch,
-               int64_t partial_row, int first, row_place place, const float (&dgamma)[VECS][N],
-               const float (&dbeta)[BETA][N])
-{
-#pragma unroll
-    for (int k = 0; k < VECS; k++) {
-        const int col = place.column<T>(k);
-        /* the pitch has room for the last vector */
-        const int count = col < (int)args.cols ? N : 0;
-        if (args.dgamma)
-            store_elements(scratch.row(partial_row, 0) + first + col, dgamma[k], count, true);
-        if constexpr (CENTERED)
-            if (args.dbeta)
-                store_elements(scratch.row(partial_row, 1) + first + col, dbeta[k], count, true);
-    }
-}
-
-/* piece: of a row, a block's vectors; 0: all of its threads have as many. */
 template<class T, int ELEMENTS, bool CENTERED, bool SKEWED>
-__global__ void __launch_bounds__(cluster_threads(ELEMENTS / vector16<T>::N), 1)
+__global__ void __launch_bounds__(MORE_THREADS, 1)
     norm_backward_cluster_kernel(tutti__norm_args args, norm_backward_even even,
                                  backward_steps steps, backward_scratch<float> scratch, int cluster,
-                                 int piece, int depth)
+                                 int depth)
 {
     extern __shared__ __align__(128) uint4 shared[];
     constexpr int N = vector16<T>::N, VECS = ELEMENTS / N, VALUES = CENTERED ? 2 : 1;
     __shared__ cluster_sums<VALUES> space;
     start_next();
-    const int threads = blockDim.x;
-    const cluster_team<VALUES> team(space, cluster, threads);
-    int first_col = 0;
-    if constexpr (VECS == PIECE_VECS) first_col = take_piece<T>(args, piece, team.rank);
-    const backward_lane which = {(int)threadIdx.x, threads, 32,
-                                 VECS == PIECE_VECS ? 0 : team.rank * threads * VECS};
+    const cluster_team<VALUES> team(space, cluster);
+    const int threads = blockDim.x, cols = (int)args.cols;
+    const backward_lane which = {(int)threadIdx.x, threads, 32, team.rank * threads * VECS};
     const int64_t partial_row = blockIdx.x / cluster;
     backward_rows<T, ELEMENTS, CENTERED, SKEWED, true> rows(
-        args, (int)args.cols, steps, shared + gamma_words<N>(threads, ELEMENTS, SKEWED), which,
-        depth, partial_row, args.rows);
+        args, cols, steps, shared + gamma_words<N>(threads, ELEMENTS, SKEWED), which, depth,
+        partial_row, args.rows);
     const int turns = rows.coming;
     rows.begin(shared, which, true, even.gamma, depth - 1);
     team.begin();
@@ -210,114 +162,27 @@ __global__ void __launch_bounds__(cluster_threads(ELEMENTS / vector16<T>::N), 1)
     }
     if (writes && turns > 0) finish(turns);
 
-    store_partials<T, CENTERED>(args, scratch, partial_row, first_col, rows.ring.place, rows.dgamma,
-                                rows.dbeta);
-}
-
-/* Rows of an odd number of columns by bulk copies, which the block's last warp asks for: as soon as
- * all others are through with the row that has been in a stage, which they say on a barrier. */
-template<class T, int ELEMENTS, bool CENTERED>
-__global__ void __launch_bounds__(cluster_threads(PIECE_VECS), 1)
-    norm_backward_pieces_kernel(tutti__norm_args args, norm_backward_even even,
-                                backward_steps steps, backward_scratch<float> scratch, int cluster,
-                                int piece, skewed_space space)
-{
-    extern __shared__ __align__(128) uint4 shared[];
-    constexpr int N = vector16<T>::N, VECS = ELEMENTS / N, VALUES = CENTERED ? 2 : 1;
-    __shared__ cluster_sums<VALUES> sums_space;
-    __shared__ skewed_stage stages[2 * PIECE_STAGES]; /* and, of each, the barrier that frees it */
-    __shared__ skewed_queue queue;
-    constexpr uint32_t FREE = PIECE_STAGES * (uint32_t)sizeof(skewed_stage);
-    start_next();
-    const int workers = (int)blockDim.x - 32;
-    const cluster_team<VALUES> team(sums_space, cluster, workers);
-    const int first_col = take_piece<T>(args, piece, team.rank);
-    const bool asks = (int)threadIdx.x >= workers;
-    const backward_lane which = {asks ? 0 : (int)threadIdx.x, workers, 32, 0};
-    const int64_t partial_row = blockIdx.x / cluster;
-    skewed_rows<T, ELEMENTS, CENTERED> rows(args, steps, space, shared, stages, which, 0,
-                                            partial_row);
-    rows.ends = which.lane / 32 == 1; /* of the warps that fewest others share a scheduler with */
-    const int turns = partial_row < args.rows
-                          ? (int)((args.rows - partial_row + steps.rows - 1) / steps.rows)
-                          : 0;
-    if ((int)threadIdx.x == workers) {
-        for (int d = 0; d < space.depth; d++)
-            barrier_init(rows.stages + FREE + d * (int)sizeof(skewed_stage), team.warps);
-        rows.start(&queue, partial_row, args.rows, space.depth);
-    }
-    if (!asks) rows.store_gamma(even.gamma);
-    __syncthreads();
-    team.begin();
-    if (asks) {
-        if ((int)threadIdx.x > workers) return;
-        uint32_t stage = rows.stages + FREE, parity = 0;
-        int until_first = space.depth;
-#pragma unroll 1
-        for (int turn = space.depth; turn < turns; turn++) {
-            barrier_wait(stage, parity);
-            rows.request(&queue, args.rows);
-            stage += (uint32_t)sizeof(skewed_stage);
-            if (--until_first == 0)
-                stage = rows.stages + FREE, until_first = space.depth, parity ^= 1;
-        }
-        return;
-    }
-
-    skewed_place before = {}; /* of the row before */
-    uint32_t before_stage = 0;
-    float sums[VALUES];
-    const bool writes = args.dx.data != NULL;
-    auto finish = [&](int turn) {
-        const skewed_place now = rows.place;
-        rows.place = before;
-        team.receive(turn, sums);
-        rows.finish(sums, even.inverse_cols);
-        rows.place = now;
-    };
-#pragma unroll 1
-    for (int turn = 0; turn <= turns; turn++) {
-        if (turn < turns) {
-            rows.wait();
 #pragma unroll
-            for (int n = 0; n < VALUES; n++) sums[n] = 0;
-            rows.add_up_known(sums);
-            if (writes) team.send(turn, sums);
-        }
-        if (turn > 0) {
-            if (writes) finish(turn - 1);
-            __syncwarp();
-            if (threadIdx.x % 32 == 0) barrier_arrive(before_stage + FREE);
-        }
-        before = rows.place, before_stage = rows.stage;
-        rows.release();
+    for (int k = 0; k < VECS; k++) {
+        const int col = rows.ring.place.template column<T>(k);
+        /* the pitch has room for the last vector */
+        const int count = col < cols ? N : 0;
+        if (args.dgamma)
+            store_elements(scratch.row(partial_row, 0) + col, rows.dgamma[k], count, true);
+        if constexpr (CENTERED)
+            if (args.dbeta)
+                store_elements(scratch.row(partial_row, 1) + col, rows.dbeta[k], count, true);
     }
-    store_partials<T, CENTERED>(args, scratch, partial_row, first_col, {which.first(VECS), 32, 32},
-                                rows.dgamma, rows.dbeta);
 }
 
-/* With as many stages as there is room for. */
-template<class T>
-static bool find_space(const tutti_context *ctx, const tutti__norm_args *args,
-                       const backward_plan &plan, skewed_space *space)
-{
-    const int64_t cols = (int64_t)plan.piece * vector16<T>::N;
-    for (int depth = PIECE_STAGES; depth >= SKEWED_STAGES_LEAST; depth--) {
-        *space = skewed_space::of<vector16<T>::N>(cols, args, plan, depth);
-        if (space->bytes <= tutti__cuda_shared_limit(ctx->device) - RING_SPARE) return true;
-    }
-    return false;
-}
-
-template<class T, int VECS>
+template<class T, int ELEMENTS>
 static tutti_status launch(tutti_context *ctx, const tutti__norm_args *args,
                            const backward_plan &plan, const backward_scratch<float> &scratch)
 {
-    constexpr int ELEMENTS = VECS * vector16<T>::N;
     const norm_backward_even even = find_even(args, vector16<T>::N);
     const bool whole = even.is_whole(args, vector16<T>::N);
     const backward_ring ring = backward_ring_for(ctx, args, plan, !whole);
-    auto run = [&](auto kernel, int threads, int bytes, auto last) {
+    auto run = [&](auto kernel) {
         /* always the same values: contexts of other threads launch it */
         TUTTI_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                         tutti__cuda_shared_limit(ctx->device) - RING_SPARE),
@@ -325,31 +190,15 @@ static tutti_status launch(tutti_context *ctx, const tutti__norm_args *args,
         TUTTI_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1),
                    "norm_backward");
         return row_launch("norm_backward", kernel, (unsigned)(plan.partials * plan.cluster),
-                          threads, plan.cluster, (size_t)bytes, tutti__cuda_stream(ctx), *args,
-                          even, backward_steps::of<T>(args, plan.partials), scratch, plan.cluster,
-                          plan.piece, last);
+                          plan.threads, plan.cluster, (size_t)ring.bytes, tutti__cuda_stream(ctx),
+                          *args, even, backward_steps::of<T>(args, plan.partials), scratch,
+                          plan.cluster, ring.depth);
     };
-    auto by_ring = [&](auto kernel) { return run(kernel, plan.threads, ring.bytes, ring.depth); };
-    if constexpr (VECS == PIECE_VECS) {
-        skewed_space space;
-        if (are_skewed_alike(args, (int)sizeof(T)) && find_space<T>(ctx, args, plan, &space))
-            return args->centered ? run(norm_backward_pieces_kernel<T, ELEMENTS, true>,
-                                        plan.threads + 32, space.bytes, space)
-                                  : run(norm_backward_pieces_kernel<T, ELEMENTS, false>,
-                                        plan.threads + 32, space.bytes, space);
-    } else if (whole)
-        return by_ring(args->centered ? norm_backward_cluster_kernel<T, ELEMENTS, true, false>
-                                      : norm_backward_cluster_kernel<T, ELEMENTS, false, false>);
-    return by_ring(args->centered ? norm_backward_cluster_kernel<T, ELEMENTS, true, true>
-                                  : norm_backward_cluster_kernel<T, ELEMENTS, false, true>);
-}
-
-template<class T>
-static tutti_status launch_of(tutti_context *ctx, const tutti__norm_args *args,
-                              const backward_plan &plan, const backward_scratch<float> &scratch)
-{
-    return plan.piece ? launch<T, PIECE_VECS>(ctx, args, plan, scratch)
-                      : launch<T, 2>(ctx, args, plan, scratch);
+    if (args->centered)
+        return whole ? run(norm_backward_cluster_kernel<T, ELEMENTS, true, false>)
+                     : run(norm_backward_cluster_kernel<T, ELEMENTS, true, true>);
+    return whole ? run(norm_backward_cluster_kernel<T, ELEMENTS, false, false>)
+                 : run(norm_backward_cluster_kernel<T, ELEMENTS, false, true>);
 }
 
 tutti_status tutti__cuda_norm_backward_cluster(tutti_context *ctx, const tutti__norm_args *args,
@@ -358,11 +207,11 @@ tutti_status tutti__cuda_norm_backward_cluster(tutti_context *ctx, const tutti__
 {
     switch (args->x.dtype) {
     case TUTTI_F16:
-        return launch_of<__half>(ctx, args, plan, scratch);
+        return launch<__half, 16>(ctx, args, plan, scratch);
     case TUTTI_BF16:
-        return launch_of<__nv_bfloat16>(ctx, args, plan, scratch);
+        return launch<__nv_bfloat16, 16>(ctx, args, plan, scratch);
     default:
-        return launch_of<float>(ctx, args, plan, scratch);
+        return launch<float, 8>(ctx, args, plan, scratch);
     }
 }
 

@@ -25,7 +25,7 @@ __global__ void __launch_bounds__(threads_of(false, ELEMENTS, sizeof(T) == 2, fa
         args, steps, space, shared, stages + group * SKEWED_STAGES, which, group, first);
     __shared__ tail_sums tails[TAIL ? ODD_GROUPS : 1];
     if constexpr (TAIL) rows.tails = &tails[group], rows.tail().begin();
-    if (rows.leads) rows.start(&queues[group], first, end, space.depth - 1);
+    if (rows.leads) rows.start(&queues[group], first, end);
     if (group == 0) rows.store_gamma(even.gamma);
     __syncthreads();
     int left = first < end ? (int)((end - first + steps.rows - 1) / steps.rows) : 0;
@@ -68,9 +68,8 @@ static bool find_space(const tutti_context *ctx, const tutti__norm_args *args,
 {
     const int limit = tutti__cuda_shared_limit(ctx->device) - SKEWED_SPARE;
     for (int depth = SKEWED_STAGES; depth >= SKEWED_STAGES_LEAST; depth--) {
-        *space = tutti_dtype_size(args->x.dtype) == 2
-                     ? skewed_space::of<8>(args->cols, args, plan, depth)
-                     : skewed_space::of<4>(args->cols, args, plan, depth);
+        *space = tutti_dtype_size(args->x.dtype) == 2 ? skewed_space::of<8>(args, plan, depth)
+                                                      : skewed_space::of<4>(args, plan, depth);
         if (space->bytes <= limit) return true;
     }
     return false;

@@ -25,13 +25,12 @@ struct skewed_space {
     int bytes;                                         /* all */
 
     template<int N>
-    static skewed_space of(int64_t cols, const tutti__norm_args *args, const backward_plan &plan,
-                           int depth)
+    static skewed_space of(const tutti__norm_args *args, const backward_plan &plan, int depth)
     {
         /* a word more than vectors, of which all lanes of a warp read some, or those that a tail
          * reaches, and the beginning of a line */
-        const int words =
-            plan.tail > 0 ? (int)cols / N + 2 : (((int)cols + N - 1) / N + 31) / 32 * 32 + 1;
+        const int cols = (int)args->cols;
+        const int words = plan.tail > 0 ? cols / N + 2 : ((cols + N - 1) / N + 31) / 32 * 32 + 1;
         skewed_space space;
         space.depth = depth;
         space.vectors = gamma_words<N>(plan.lanes, plan.elements, false) * 16;
@@ -215,9 +214,9 @@ struct skewed_rows {
         }
     }
 
-    /* By the thread that leads: asks for so many rows.  last: the end of the group's. */
-    __device__ __forceinline__ void start(skewed_queue *queue, int64_t first, int64_t last,
-                                          int count) const
+    /* By the thread that leads: asks for rows, one less than there are stages.  last: the end of
+     * the group's. */
+    __device__ __forceinline__ void start(skewed_queue *queue, int64_t first, int64_t last) const
     {
         for (int d = 0; d < space.depth; d++)
             barrier_init(stages + d * (int)sizeof(skewed_stage), 2);
@@ -231,7 +230,7 @@ struct skewed_rows {
                   stages,
                   ring,
                   stages};
-        for (int d = 0; d < count; d++) request(queue, last);
+        for (int d = 1; d < space.depth; d++) request(queue, last);
     }
     /* The next row, if it is before `last`, into the stage that was free first. */
     __device__ __forceinline__ void request(skewed_queue *queue, int64_t last) const
