@@ -46,7 +46,7 @@ most_starts=40 # processes at a time: more wait in CUDA's driver until they miss
 
 # The GPUs that a program started here would see, as CUDA_VISIBLE_DEVICES names them.
 visible_gpus() {
-    echo "${CUDA_VISIBLE_DEVICES-$(seq -s, 0 $(($(gpu_count) - 1)))}"
+    cut -d, "-f1-$(gpu_count)" <<<"${CUDA_VISIBLE_DEVICES-$(seq -s, 0 $(($(gpu_count) - 1)))}"
 }
 
 # run_ctest DIR [CTEST ARGS …]: runs CTest in the build folder DIR.  Each test program closes with the line

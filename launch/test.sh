@@ -49,7 +49,7 @@ races_of_cublas() {
 reads_of_products() {
     local found
     found=$(grep -cE '=+ (Uninitialized|Error|Warning)' "$1") &&
-        ((found < findings_max)) && (($(grep -cE "^=+ +at .*$2_kernel" "$1") == found))
+        ((found < findings_max)) && (($(grep -cE "^=+ +at (void )?$2_kernel" "$1") == found))
 }
 
 # count_sanitized TOOL NAME: adds the entry's test functions; a finding makes a failure.

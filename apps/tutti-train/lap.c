@@ -18,8 +18,8 @@ void laps_free(laps *l)
     free(l->range_ends);
 }
 
-/* The waiting time is part of the lap: on the host it lies within finish; a GPU begins the step
- * after the lap began, and has finished it before this rank reads its result. */
+/* The waiting time is part of the lap: on the host it lies within finish; a GPU has its
+ * sums after the lap began, and has finished the step before this rank reads its result. */
 int laps_waited(laps *l, tutti_grad_sync *sync)
 {
     tutti_grad_sync_info info;

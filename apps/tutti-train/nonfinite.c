@@ -22,7 +22,7 @@ static int read_result(trainer *t)
     APP_CHECK(tutti_adamw_get_stats(t->adamw, t->ctx, &t->stats)); /* the losses were sent before */
     t->loss = 0.0;
     for (int64_t i = 0; i < t->parts; i++) t->loss += t->losses_host[i];
-    t->loss /= (double)(t->options->batch * t->task->tokens_per_sample);
+    t->loss /= trainer_batch_tokens(t);
     return APP_OK;
 }
 

@@ -5,9 +5,9 @@
 #include "trainer.h"
 
 /* Reads loss and gradient norm of the last step, if not done yet, and applies --on-nonfinite or, if
- * only f16 overflowed, the rule of the loss scale.  It waits for the stream, so call it once the
- * next step's samples are on their way, and before anything that uses the result.  The gradients
- * must still be the step's.  Collective. */
+ * only f16 overflowed, the rule of the loss scale.  It waits for the last update, so call it once
+ * the next step's samples are on their way, and before anything that uses the result.  The
+ * gradients must still be the step's.  Collective. */
 int nonfinite_check(trainer *trainer);
 
 #endif

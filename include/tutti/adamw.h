@@ -50,7 +50,7 @@ typedef struct tutti_adamw_stats {
 } tutti_adamw_stats;
 /* Of the last update.  Waits for the stream; from the second call on, if that update was made on
  * the context of the call before and none is captured, for that update alone: what was enqueued
- * after it goes on. */
+ * after it goes on, and what was loaded into "updates" shows after the next one. */
 TUTTI_API tutti_status tutti_adamw_get_stats(tutti_adamw *adamw, tutti_context *ctx,
                                              tutti_adamw_stats *stats);
 

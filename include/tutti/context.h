@@ -100,15 +100,15 @@ TUTTI_API tutti_status tutti_alloc(tutti_context *ctx, size_t bytes, void **data
 /* Frees it once the stream's work is complete and sets *data to NULL.  *data may be NULL. */
 TUTTI_API tutti_status tutti_free(tutti_context *ctx, void **data);
 
-/* The same of the host's memory, page-locked where the device is a GPU: copies from and to it never
- * wait.  Not for many bytes: the system cannot move them. */
+/* The same of the host's memory, page-locked where the device is a GPU: copies between the two
+ * never wait.  Not for many bytes: the system cannot move them. */
 TUTTI_API tutti_status tutti_alloc_host(tutti_context *ctx, size_t bytes, void **data);
 TUTTI_API tutti_status tutti_free_host(tutti_context *ctx, void **data);
 
 /* Copies between host and device memory in any direction, in stream order.  With pageable host
- * memory the call returns when that memory may be used again: at once from up to 4 MiB of it to a
- * GPU, through page-locked memory of the context, but to the host, or from more, once the stream
- * is idle. */
+ * memory the call returns when that memory may be used again: from up to 4 MiB of it to a GPU at
+ * once, through page-locked memory of the context, unless four such copies are still to be made;
+ * but to the host, or from more, once the stream is idle. */
 TUTTI_API tutti_status tutti_copy(tutti_context *ctx, void *dst, const void *src, size_t bytes);
 /* Sets bytes to zero, in stream order. */
 TUTTI_API tutti_status tutti_zero(tutti_context *ctx, void *data, size_t bytes);

@@ -48,7 +48,7 @@ typedef struct tutti_sgd_stats {
 } tutti_sgd_stats;
 /* Of the last update.  Waits for the stream; from the second call on, if that update was made on
  * the context of the call before and none is captured, for that update alone: what was enqueued
- * after it goes on. */
+ * after it goes on, and what was loaded into "updates" shows after the next one. */
 TUTTI_API tutti_status tutti_sgd_get_stats(tutti_sgd *sgd, tutti_context *ctx,
                                            tutti_sgd_stats *stats);
 

@@ -41,12 +41,18 @@ tutti_status tutti__staged_copy(tutti_context *ctx, void *dst, const void *src, 
     slot *s = &ctx->staging->slots[ctx->staging->next++ % SLOTS];
     if (s->used) TUTTI_TRY(tutti__context_wait(ctx, s->copied));
     s->used = false;
-    TUTTI_TRY(make_room(ctx, s, bytes));
+    tutti_status status = make_room(ctx, s, bytes);
+    if (status == TUTTI_ERR_MEMORY) { /* no page-locked memory is to be had */
+        if (ctx->progress) TUTTI_TRY(tutti_context_synchronize(ctx));
+        return run->copy(ctx->device, ctx->stream, dst, src, bytes);
+    }
+    if (status != TUTTI_OK) return status;
     memcpy(s->data, src, bytes);
     TUTTI_TRY(run->copy(ctx->device, ctx->stream, dst, s->data, bytes));
-    TUTTI_TRY(run->event_record(ctx->device, s->copied, ctx->stream));
-    s->used = true;
-    return TUTTI_OK;
+    status = run->event_record(ctx->device, s->copied, ctx->stream);
+    s->used = status == TUTTI_OK;
+    if (!s->used) (void)tutti_context_synchronize(ctx);
+    return status;
 }
 
 void tutti__staging_drop(tutti_context *ctx, bool idle)

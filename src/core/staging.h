@@ -1,5 +1,5 @@
 /* Copies of small pageable memory to a device, in stream order: the bytes pass through page-locked
- * memory of the context.  CUDA by itself waits for the stream. */
+ * memory of the context.  CUDA by itself may wait for the stream. */
 #ifndef TUTTI_CORE_STAGING_H
 #define TUTTI_CORE_STAGING_H
 

@@ -103,10 +103,11 @@ void tutti__optimizer_close(tutti__optimizer *own)
     void *buffers[] = {args->state[0], args->state[1],        (void *)args->block_param,
                        args->progress, (void *)args->factors, args->of.squares};
     if (!own->params) return;
-    if (own->result) own->backend->run.host_free(own->device, own->result);
-    if (own->sent) own->backend->run.event_destroy(own->device, own->sent);
     for (size_t i = 0; i < sizeof buffers / sizeof buffers[0]; i++)
         if (buffers[i]) own->backend->run.free(own->device, buffers[i]);
+    /* after those, which wait for the device */
+    if (own->result) own->backend->run.host_free(own->device, own->result);
+    if (own->sent) own->backend->run.event_destroy(own->device, own->sent);
     tutti__params_release(own->params);
 }
 
@@ -137,7 +138,6 @@ static tutti_status send_result(tutti__optimizer *own, tutti_context *ctx)
 {
     const tutti__runtime *run = &own->backend->run;
     bool capturing;
-    own->is_sent = false;
     if (own->captured || !run->is_pageable) return TUTTI_OK;
     TUTTI_TRY(run->stream_capturing(ctx->device, ctx->stream, &capturing));
     own->captured = capturing;
@@ -162,6 +162,7 @@ tutti_status tutti__optimizer_update(tutti__optimizer *own, tutti_context *ctx,
     TUTTI_TRY(tutti__params_link(params, &link, who));
     TUTTI_TRY(check_summed(params, who));
     TUTTI_TRY(tutti__context_advance(ctx));
+    own->is_sent = false;
     TUTTI_TRY(find_squares(own, ctx, link));
     tutti__update_args args = own->args;
     args.step = step->values;
@@ -174,16 +175,16 @@ tutti_status tutti__optimizer_update(tutti__optimizer *own, tutti_context *ctx,
     return send_result(own, ctx);
 }
 
-/* Has later updates on this context send their results. */
-static tutti_status ask(tutti__optimizer *own, const tutti_context *ctx)
+/* Has later updates on this context send their results, if there is memory for that. */
+static void ask(tutti__optimizer *own, const tutti_context *ctx)
 {
     const tutti__runtime *run = &own->backend->run;
-    if (own->captured || !run->is_pageable) return TUTTI_OK;
-    if (!own->result)
-        TUTTI_TRY(run->host_alloc(own->device, sizeof *own->result, (void **)&own->result));
-    if (!own->sent) TUTTI_TRY(run->event_create(own->device, false, &own->sent));
+    if (own->captured || !run->is_pageable) return;
+    if (!own->result &&
+        run->host_alloc(own->device, sizeof *own->result, (void **)&own->result) != TUTTI_OK)
+        return;
+    if (!own->sent && run->event_create(own->device, false, &own->sent) != TUTTI_OK) return;
     own->asked = ctx;
-    return TUTTI_OK;
 }
 
 tutti_status tutti__optimizer_read(tutti__optimizer *own, tutti_context *ctx,
@@ -198,7 +199,7 @@ tutti_status tutti__optimizer_read(tutti__optimizer *own, tutti_context *ctx,
         TUTTI_TRY(tutti_context_synchronize(ctx)); /* with a deadline, unlike the copy */
         TUTTI_TRY(tutti_copy(ctx, &progress, own->args.progress, sizeof progress));
         TUTTI_TRY(tutti_context_synchronize(ctx));
-        TUTTI_TRY(ask(own, ctx));
+        ask(own, ctx);
     }
     *stats = (tutti__optimizer_stats){
         .grad_norm = progress.grad_norm,

@@ -40,18 +40,23 @@ static void test_memory(void)
  * around those that a context stages. */
 static void test_copies_in_order(void)
 {
-    enum { COPIES = 12, LONG = 256 };
+    enum { COPIES = 12, LONG = 256, SMALL = 6 };
     static const size_t sizes[] = {1, 65536, 65537, 1 << 20, 4 << 20, (4 << 20) + 1, 1000, 3 << 20};
     const size_t most = (4 << 20) + 1, busy = (size_t)64 << 20;
     tutti_context *ctx = harness_new_context(0, 1);
     const bool gpu = harness_backend() == TUTTI_BACKEND_CUDA;
     unsigned char *from = harness_calloc(most, 1), *got = harness_calloc(most, 1);
-    void *work = NULL, *locked = NULL, *to[COPIES] = {NULL};
+    void *work = NULL, *locked = NULL, *small = NULL, *to[COPIES] = {NULL};
     CHECK_OK(tutti_alloc(ctx, busy, &work));
     CHECK_OK(tutti_alloc_host(ctx, most, &locked));
+    CHECK_OK(tutti_alloc(ctx, SMALL * 1000, &small));
     for (int i = 0; i < COPIES; i++) CHECK_OK(tutti_alloc(ctx, most, &to[i]));
     for (int turn = 0; turn < 2; turn++) {
         for (int i = 0; gpu && i < LONG; i++) CHECK_OK(tutti_zero(ctx, work, busy));
+        for (int i = 0; i < SMALL; i++) { /* more than are staged at a time, behind the work */
+            memset(from, 0x80 + i, 1000);
+            CHECK_OK(tutti_copy(ctx, (char *)small + (size_t)i * 1000, from, 1000));
+        }
         for (int i = 0; i < COPIES; i++) {
             const size_t bytes = sizes[(i + turn) % HARNESS_COUNT(sizes)];
             memset(from, 16 * turn + i + 1, bytes);
@@ -68,6 +73,10 @@ static void test_copies_in_order(void)
             for (size_t j = 0; j < bytes; j++) wrong += read[j] != 16 * turn + i + 1;
             CHECK(wrong == 0, "copy %d of %zu bytes: %zu are wrong", i, bytes, wrong);
         }
+        CHECK_OK(tutti_copy(ctx, got, small, SMALL * 1000));
+        CHECK_OK(tutti_context_synchronize(ctx));
+        for (int i = 0; i < SMALL * 1000; i++)
+            CHECK(got[i] == 0x80 + i / 1000, "byte %d of the small copies is %d", i, got[i]);
         CHECK_OK(tutti_context_trim(ctx)); /* what was staged, too */
     }
     memset(locked, 0x5a, most);
@@ -76,6 +85,7 @@ static void test_copies_in_order(void)
     CHECK_OK(tutti_context_synchronize(ctx));
     CHECK(memcmp(got, locked, most) == 0, "a copy from page-locked memory is wrong");
     for (int i = 0; i < COPIES; i++) CHECK_OK(tutti_free(ctx, &to[i]));
+    CHECK_OK(tutti_free(ctx, &small));
     CHECK_OK(tutti_free(ctx, &work));
     CHECK_OK(tutti_free_host(ctx, &locked));
     free(from);

@@ -301,7 +301,7 @@ static tutti_status run(tutti_context *ctx, tutti_transport transport, double ti
 
     tutti_comm *other = NULL;
     if (strstr(point, "shard")) return sharded(ctx, *comm, timeout);
-    (*comm)->timeout = desc.timeout = timeout;
+    (*comm)->timeout = desc.timeout = timeout; /* the watchdog reads it, the old or the new one */
     if (chosen("late")) return late(*comm, ctx, timeout);
     if (chosen("middle")) return middle(*comm, ctx, grads);
     if (chosen("midway")) return midway(*comm, ctx, grads, timeout);

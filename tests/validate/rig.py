@@ -1,5 +1,6 @@
 """Runs tutti-validate for its tests, which use tests/tools/harness.py."""
 
+import itertools
 import json
 import os
 import shutil
@@ -50,7 +51,10 @@ def gpus():
         return 0
     there = listed.stdout.count("GPU ") if listed.returncode == 0 else 0
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    return there if visible is None else min(there, len(visible.split(",")))
+    if visible is None:
+        return there
+    valid = itertools.takewhile(lambda entry: entry not in ("", "-1"), visible.split(","))
+    return min(there, len(list(valid)))
 
 
 def run(args, np=1, limit=300, **more):

@@ -1,5 +1,6 @@
 /* Ending an NCCL communicator although NCCL may not return: ncclCommDestroy waits for other ranks
  * to call it.  So it runs on a thread of its own, which is left running if it takes too long. */
+#include <math.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <time.h>
@@ -9,6 +10,7 @@
 #define ABORT_SECONDS 2.0
 #define DESTROY_SECONDS 1.0
 #define EXIT_SECONDS 5.0
+#define EXIT_SECONDS_MOST 60.0
 
 typedef struct job {
     ncclComm_t comm;
@@ -37,14 +39,15 @@ bool tutti__cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex, double until
 }
 
 static atomic_bool exiting;
-static atomic_int holding; /* threads that use NCCL or CUDA */
-static _Atomic double exit_seconds = EXIT_SECONDS;
+static atomic_int holding;             /* threads that use NCCL or CUDA */
+static _Atomic double destroyed_until; /* a time: by then jobs that were left alone have ended */
 
 /* NCCL crashes if the process shuts CUDA down while NCCL is at work. */
 static void wait_at_exit(void)
 {
     atomic_store(&exiting, true);
-    double until = tutti__now() + atomic_load(&exit_seconds);
+    const double until = fmin(fmax(tutti__now() + EXIT_SECONDS, atomic_load(&destroyed_until)),
+                              tutti__now() + EXIT_SECONDS_MOST);
     while (atomic_load(&holding) > 0 && tutti__now() < until) tutti__sleep(1e-3);
 }
 
@@ -149,9 +152,11 @@ bool tutti__nccl_abort(ncclComm_t comm, int device)
 
 bool tutti__nccl_finalize(ncclComm_t comm, int device, double timeout)
 {
+    if (bounded(comm, device, false, timeout, DESTROY_SECONDS)) return true;
     /* where many programs start and end a destroy took over six seconds */
-    double longest = atomic_load(&exit_seconds);
-    while (timeout > longest && !atomic_compare_exchange_weak(&exit_seconds, &longest, timeout))
+    const double until = tutti__now() + timeout;
+    double latest = atomic_load(&destroyed_until);
+    while (until > latest && !atomic_compare_exchange_weak(&destroyed_until, &latest, until))
         continue;
-    return bounded(comm, device, false, timeout, DESTROY_SECONDS);
+    return false;
 }

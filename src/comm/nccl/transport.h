@@ -64,8 +64,9 @@ tutti_status tutti__watchdog_clear(tutti__watchdog *dog, tutti__stream stream);
 void tutti__cond_init(pthread_cond_t *cond);
 bool tutti__cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex, double until);
 
-/* While held, exit waits: five seconds, or the longest `timeout` of a communicator that was
- * finalized.  False: exit has begun, so CUDA may be gone.  To be released in either case. */
+/* While held, exit waits: five seconds, or until the `timeout` of a communicator whose finalize was
+ * left running, at most a minute.  False: exit has begun, so CUDA may be gone.  To be released in
+ * either case. */
 bool tutti__exit_hold(void);
 void tutti__exit_release(void);
 
