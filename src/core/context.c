@@ -334,48 +334,50 @@ int tutti_context_device(const tutti_context *ctx)
 
 /* Memory */
 
-tutti_status tutti_alloc(tutti_context *ctx, size_t bytes, void **data)
+/* host: page-locked memory of the host.  who: the public function. */
+static tutti_status alloc(tutti_context *ctx, bool host, size_t bytes, void **data, const char *who)
 {
-    TUTTI_REQUIRE(ctx, "alloc: ctx is NULL");
-    TUTTI_REQUIRE(data, "alloc: data is NULL");
-    TUTTI_REQUIRE(bytes <= PTRDIFF_MAX, "alloc: bytes is %zu, want at most PTRDIFF_MAX", bytes);
+    TUTTI_REQUIRE(ctx, "%s: ctx is NULL", who);
+    TUTTI_REQUIRE(data, "%s: data is NULL", who);
+    TUTTI_REQUIRE(bytes <= PTRDIFF_MAX, "%s: bytes is %zu, want at most PTRDIFF_MAX", who, bytes);
     if (bytes == 0) {
         *data = NULL;
         return TUTTI_OK;
     }
-    return ctx->backend->run.alloc(ctx->device, bytes, data);
+    const tutti__runtime *run = &ctx->backend->run;
+    return (host ? run->host_alloc : run->alloc)(ctx->device, bytes, data);
+}
+
+static tutti_status release(tutti_context *ctx, bool host, void **data, const char *who)
+{
+    TUTTI_REQUIRE(ctx, "%s: ctx is NULL", who);
+    TUTTI_REQUIRE(data, "%s: data is NULL", who);
+    if (!*data) return TUTTI_OK;
+    TUTTI_TRY(tutti_context_synchronize(ctx));
+    const tutti__runtime *run = &ctx->backend->run;
+    (host ? run->host_free : run->free)(ctx->device, *data);
+    *data = NULL;
+    return TUTTI_OK;
+}
+
+tutti_status tutti_alloc(tutti_context *ctx, size_t bytes, void **data)
+{
+    return alloc(ctx, false, bytes, data, "alloc");
 }
 
 tutti_status tutti_free(tutti_context *ctx, void **data)
 {
-    TUTTI_REQUIRE(ctx, "free: ctx is NULL");
-    TUTTI_REQUIRE(data, "free: data is NULL");
-    if (!*data) return TUTTI_OK;
-    TUTTI_TRY(tutti_context_synchronize(ctx));
-    ctx->backend->run.free(ctx->device, *data);
-    *data = NULL;
-    return TUTTI_OK;
+    return release(ctx, false, data, "free");
 }
 
 tutti_status tutti_alloc_host(tutti_context *ctx, size_t bytes, void **data)
 {
-    TUTTI_REQUIRE(ctx, "alloc_host: ctx is NULL");
-    TUTTI_REQUIRE(data, "alloc_host: data is NULL");
-    TUTTI_REQUIRE(bytes <= PTRDIFF_MAX, "alloc_host: bytes is %zu, want at most PTRDIFF_MAX",
-                  bytes);
-    *data = NULL;
-    return bytes == 0 ? TUTTI_OK : ctx->backend->run.host_alloc(ctx->device, bytes, data);
+    return alloc(ctx, true, bytes, data, "alloc_host");
 }
 
 tutti_status tutti_free_host(tutti_context *ctx, void **data)
 {
-    TUTTI_REQUIRE(ctx, "free_host: ctx is NULL");
-    TUTTI_REQUIRE(data, "free_host: data is NULL");
-    if (!*data) return TUTTI_OK;
-    TUTTI_TRY(tutti_context_synchronize(ctx));
-    ctx->backend->run.host_free(ctx->device, *data);
-    *data = NULL;
-    return TUTTI_OK;
+    return release(ctx, true, data, "free_host");
 }
 
 tutti_status tutti_copy(tutti_context *ctx, void *dst, const void *src, size_t bytes)

@@ -291,58 +291,57 @@ static void bad_context_device(void)
     CHECK(tutti_context_device(harness_context()) == 0, "another device");
 }
 
-static void bad_alloc(void)
+/* The device's memory, or the host's. */
+typedef tutti_status alloc_function(tutti_context *ctx, size_t bytes, void **data);
+typedef tutti_status free_function(tutti_context *ctx, void **data);
+
+static void check_alloc(alloc_function *alloc, free_function *release)
 {
     tutti_context *ctx = harness_context();
     void *data = UNTOUCHED(void);
-    CHECK_FAILS_KEEPING(data, TUTTI_ERR_ARG, "ctx", tutti_alloc(NULL, 16, &data));
-    CHECK_FAILS(TUTTI_ERR_ARG, "data", tutti_alloc(ctx, 16, NULL));
-    CHECK_FAILS_KEEPING(data, TUTTI_ERR_ARG, "bytes", tutti_alloc(ctx, SIZE_MAX, &data));
-    CHECK_FAILS(TUTTI_ERR_MEMORY, "bytes", tutti_alloc(ctx, (size_t)1 << 60, &data));
+    CHECK_FAILS_KEEPING(data, TUTTI_ERR_ARG, "ctx", alloc(NULL, 16, &data));
+    CHECK_FAILS(TUTTI_ERR_ARG, "data", alloc(ctx, 16, NULL));
+    CHECK_FAILS_KEEPING(data, TUTTI_ERR_ARG, "bytes", alloc(ctx, SIZE_MAX, &data));
+    CHECK_FAILS(TUTTI_ERR_MEMORY, "bytes", alloc(ctx, (size_t)1 << 60, &data));
     data = UNTOUCHED(void);
-    CHECK_OK(tutti_alloc(ctx, 0, &data));
+    CHECK_OK(alloc(ctx, 0, &data));
     CHECK(!data, "0 bytes are not NULL");
     /* the context works after a failure */
-    CHECK_OK(tutti_alloc(ctx, 1, &data));
+    CHECK_OK(alloc(ctx, 1, &data));
     CHECK((uintptr_t)data % 256 == 0, "memory is not aligned to 256 bytes");
-    CHECK_OK(tutti_free(ctx, &data));
+    CHECK_OK(release(ctx, &data));
 }
 
-static void bad_alloc_host(void)
-{
-    tutti_context *ctx = harness_context();
-    void *data = UNTOUCHED(void);
-    CHECK_FAILS_KEEPING(data, TUTTI_ERR_ARG, "ctx", tutti_alloc_host(NULL, 16, &data));
-    CHECK_FAILS(TUTTI_ERR_ARG, "data", tutti_alloc_host(ctx, 16, NULL));
-    CHECK_FAILS_KEEPING(data, TUTTI_ERR_ARG, "bytes", tutti_alloc_host(ctx, SIZE_MAX, &data));
-    CHECK_FAILS(TUTTI_ERR_MEMORY, "bytes", tutti_alloc_host(ctx, (size_t)1 << 60, &data));
-    data = UNTOUCHED(void);
-    CHECK_OK(tutti_alloc_host(ctx, 0, &data));
-    CHECK(!data, "0 bytes are not NULL");
-}
-
-static void bad_free_host(void)
+static void check_free(alloc_function *alloc, free_function *release)
 {
     tutti_context *ctx = harness_context();
     void *data = NULL;
-    CHECK_FAILS(TUTTI_ERR_ARG, "ctx", tutti_free_host(NULL, &data));
-    CHECK_FAILS(TUTTI_ERR_ARG, "data", tutti_free_host(ctx, NULL));
-    CHECK_OK(tutti_free_host(ctx, &data));
-    CHECK_OK(tutti_alloc_host(ctx, 8, &data));
-    CHECK_OK(tutti_free_host(ctx, &data));
+    CHECK_FAILS(TUTTI_ERR_ARG, "ctx", release(NULL, &data));
+    CHECK_FAILS(TUTTI_ERR_ARG, "data", release(ctx, NULL));
+    CHECK_OK(release(ctx, &data));
+    CHECK_OK(alloc(ctx, 8, &data));
+    CHECK_OK(release(ctx, &data));
     CHECK(!data, "the pointer was not cleared");
+}
+
+static void bad_alloc(void)
+{
+    check_alloc(tutti_alloc, tutti_free);
 }
 
 static void bad_free(void)
 {
-    tutti_context *ctx = harness_context();
-    void *data = NULL;
-    CHECK_FAILS(TUTTI_ERR_ARG, "ctx", tutti_free(NULL, &data));
-    CHECK_FAILS(TUTTI_ERR_ARG, "data", tutti_free(ctx, NULL));
-    CHECK_OK(tutti_free(ctx, &data));
-    CHECK_OK(tutti_alloc(ctx, 8, &data));
-    CHECK_OK(tutti_free(ctx, &data));
-    CHECK(!data, "the pointer was not cleared");
+    check_free(tutti_alloc, tutti_free);
+}
+
+static void bad_alloc_host(void)
+{
+    check_alloc(tutti_alloc_host, tutti_free_host);
+}
+
+static void bad_free_host(void)
+{
+    check_free(tutti_alloc_host, tutti_free_host);
 }
 
 static void bad_copy(void)

@@ -71,8 +71,7 @@ bool tutti__exit_hold(void);
 void tutti__exit_release(void);
 
 /* Tearing down; each returns within two seconds whatever other ranks do.  True: done.  False: it
- * continues in the background, and exit waits for it.  Work in flight has `timeout`
- * seconds. */
+ * continues in the background, and exit waits for it.  Work in flight has `timeout` seconds. */
 bool tutti__nccl_abort(ncclComm_t comm, int device);
 bool tutti__nccl_finalize(ncclComm_t comm, int device, double timeout);
 
