@@ -60,11 +60,14 @@ tutti_status tutti__run_leaf_grads(const tutti__ready_sink *self, const tutti_co
         return tutti__fail(TUTTI_ERR_STATE, "%s: the leaves of '%s' have already been added", who,
                            param->name);
     const tutti__gradient *gradient = &sync->gradients.list[entry->gradient];
-    *grads = (tutti__leaf_grads){.data = gradient->leaves,
-                                 .apart = bytes_of(gradient),
-                                 .span = 1,
-                                 .given = gradient->given > 0,
-                                 .pairs = !gradient->leaves && sync->leaf % 2 == 0};
+    const bool pairs = !gradient->leaves && sync->leaf % 2 == 0;
+    *grads = (tutti__leaf_grads){
+        .data = gradient->leaves,
+        .apart = bytes_of(gradient),
+        .span = 1,
+        .given = gradient->given > 0,
+        .pairs = pairs,
+        .sum = pairs && leaves == 2 && sync->leaves.count == 2 ? gradient->data : NULL};
     return TUTTI_OK;
 }
 

@@ -14,6 +14,7 @@ typedef struct tutti__leaf_grads {
     int span;   /* each is the sum of so many leaves, one after another: 1 or 2 */
     bool given; /* an earlier call has written them */
     bool pairs; /* each two of the call's leaves, from the first, are added to each other anyway */
+    char *sum;  /* where the sum of the call's leaves belongs, if they are one such pair, or NULL */
 } tutti__leaf_grads;
 
 typedef struct tutti__ready_sink tutti__ready_sink;

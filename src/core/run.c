@@ -227,11 +227,13 @@ static tutti_status add_to_sink(const leaf_sums *sums, tutti__ready_sink *sink, 
         const int step = takes_run(sums, first, end) ? end - first : 1;
         tutti__leaf_grads part[SUMS_MAX];
         for (int i = 0; i < sums->count; i++) {
+            const bool pairs =
+                step % 2 == 0 && grads[i].pairs && adds_pairs(layer, sums->list[i].index);
             part[i] = grads[i];
-            part[i].data = grads[i].data ? grads[i].data + (size_t)first * grads[i].apart
-                                         : sums->scratch + sums->list[i].at;
-            part[i].span =
-                step % 2 == 0 && grads[i].pairs && adds_pairs(layer, sums->list[i].index) ? 2 : 1;
+            part[i].span = pairs ? 2 : 1;
+            part[i].data = grads[i].data           ? grads[i].data + (size_t)first * grads[i].apart
+                           : pairs && grads[i].sum ? grads[i].sum
+                                                   : sums->scratch + sums->list[i].at;
         }
         for (int leaf = first; leaf < end; leaf += step) {
             tutti__views v = leaf_views(sums, leaf, leaf + step);

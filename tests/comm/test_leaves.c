@@ -386,19 +386,20 @@ static void check_gaps(const stack *s)
     free(values);
 }
 
-static void runs_of(const stack *s, tutti_comm *comm, size_t range_bytes, bool equal)
+static void runs_of(const stack *s, tutti_comm *comm, int leaves, size_t range_bytes, bool equal)
 {
     static const int sizes[] = {LEAVES, 1, 2, 3, 5};
     tutti_grad_sync_desc desc = TUTTI_GRAD_SYNC_DESC_INIT;
     tutti_grad_sync *sync = NULL;
     float *sums[HARNESS_COUNT(sizes)][GRADS];
-    desc.leaves = LEAVES;
+    desc.leaves = leaves;
     desc.range_bytes = desc.last_range_bytes = range_bytes;
     soil(s->ctx);
     CHECK_OK(tutti_grad_sync_create(s->ctx, comm, s->params, &desc, &sync));
     for (int i = 0; sync && i < HARNESS_COUNT(sizes); i++) {
-        harness_where("runs of %d leaves, %s, of %lld columns, ranges of %zu bytes", sizes[i],
-                      equal ? "equal" : "of any rows", (long long)s->shape.cols, range_bytes);
+        harness_where("runs of %d of %d leaves, %s, of %lld columns, ranges of %zu bytes", sizes[i],
+                      leaves, equal ? "equal" : "of any rows", (long long)s->shape.cols,
+                      range_bytes);
         sum_by_runs(s, sync, sizes[i], equal, sums[i]);
         check_gaps(s);
         for (int g = 0; g < s->grad_count; g++) {
@@ -417,6 +418,14 @@ static void runs_of(const stack *s, tutti_comm *comm, size_t range_bytes, bool e
     tutti_grad_sync_destroy(&sync);
 }
 
+/* With so many leaves all of the last rank's are a pair. */
+static int pair_leaves(void)
+{
+    int leaves = 2;
+    while (leaves <= rig_size()) leaves *= 2;
+    return leaves;
+}
+
 static void runs(tutti_context *ctx, tutti_comm *comm)
 {
     stack s;
@@ -424,8 +433,10 @@ static void runs(tutti_context *ctx, tutti_comm *comm)
         const bool large = shapes[i].cols > 24;
         stack_make(ctx, &shapes[i], &s);
         for (int equal = large; equal < 2; equal++) {
-            runs_of(&s, comm, (size_t)32 << 20, equal);
-            if (!large) runs_of(&s, comm, 512, equal); /* a weight lies in several */
+            runs_of(&s, comm, LEAVES, (size_t)32 << 20, equal);
+            if (!large) runs_of(&s, comm, LEAVES, 512, equal); /* a weight lies in several */
+            if (equal && pair_leaves() < LEAVES)
+                runs_of(&s, comm, pair_leaves(), large ? (size_t)32 << 20 : 512, equal);
         }
         stack_free(&s);
     }
