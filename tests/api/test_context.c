@@ -93,6 +93,33 @@ static void test_copies_in_order(void)
     tutti_context_destroy(&ctx);
 }
 
+typedef struct small_copy {
+    void *to;
+    unsigned char from[1000];
+} small_copy;
+
+static void copy_small(tutti_context *ctx, void *data)
+{
+    small_copy *copy = data;
+    CHECK_OK(tutti_copy(ctx, copy->to, copy->from, sizeof copy->from));
+}
+
+/* A small copy from pageable memory returns while the stream is still at work. */
+static void test_copies_wait_for_nothing(void)
+{
+    if (harness_backend() != TUTTI_BACKEND_CUDA || harness_quick()) {
+        harness_skip("on the host all has happened when a call returns; a sanitizer may wait");
+        return;
+    }
+    tutti_context *ctx = harness_new_context(0, 1);
+    small_copy copy = {.to = NULL};
+    CHECK_OK(tutti_alloc(ctx, sizeof copy.from, &copy.to));
+    copy_small(ctx, &copy); /* what is staged has memory now */
+    CHECK(!harness_waits(ctx, copy_small, &copy), "the copy waited for the stream");
+    CHECK_OK(tutti_free(ctx, &copy.to));
+    tutti_context_destroy(&ctx);
+}
+
 static void test_description(void)
 {
     tutti_context *ctx = harness_context();
@@ -409,6 +436,7 @@ int main(int argc, char **argv)
     static const harness_test tests[] = {
         {"memory", test_memory},
         {"copies in order", test_copies_in_order},
+        {"copies wait for nothing", test_copies_wait_for_nothing},
         {"backend and device", test_description},
         {"two contexts", test_two_contexts},
         {"findings", test_findings},

@@ -311,6 +311,29 @@ static void test_skip_nonfinite(void)
         }
 }
 
+static void get_stats(tutti_context *ctx, void *data)
+{
+    tutti_adamw_stats stats;
+    CHECK_OK(tutti_adamw_get_stats(data, ctx, &stats));
+    CHECK(stats.updates == 1, "updates is %lld", (long long)stats.updates);
+}
+
+/* Statistics wait for the last update, not for what was enqueued behind it. */
+static void test_statistics_alone(void)
+{
+    tutti_context *ctx = harness_context();
+    model model;
+    harness_rng rng = {7};
+    if (harness_backend() != TUTTI_BACKEND_CUDA || harness_quick()) {
+        harness_skip("on the host all has happened when a call returns; a sanitizer may wait");
+        return;
+    }
+    set_up(ctx, &model, types[0][0], types[0][1], &usual, 3);
+    check_update(ctx, &model, &rng, 1, 1, 1e-3, 1);
+    CHECK(!harness_waits(ctx, get_stats, model.adamw), "the statistics waited for the stream");
+    tear_down(ctx, &model);
+}
+
 /* Without skip_nonfinite a NaN gradient makes its master NaN. */
 static void test_nan(void)
 {
@@ -414,6 +437,7 @@ int main(int argc, char **argv)
         {"loss scale", test_loss_scale},
         {"options", test_options},
         {"skipped updates", test_skip_nonfinite},
+        {"statistics alone", test_statistics_alone},
         {"NaN", test_nan},
         {"state", test_state},
         {"bits and threads", test_threads},

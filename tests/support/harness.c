@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <CUnit/Basic.h>
 
@@ -446,4 +447,31 @@ bool harness_compare(const char *what, const double *got, const double *want, co
                          "differs by %.3g where %.3g is allowed",
                          what, (long long)wrong, (long long)count, (long long)worst, got[worst],
                          want[worst], fabs(got[worst] - want[worst]), bound[worst]);
+}
+
+static double seconds(void)
+{
+    struct timespec now;
+    timespec_get(&now, TIME_UTC);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+bool harness_waits(tutti_context *ctx, void (*call)(tutti_context *ctx, void *data), void *data)
+{
+    enum { TIMES = 200, TRIES = 3 };
+    const size_t bytes = (size_t)1 << 29;
+    void *work = NULL;
+    bool waited = true;
+    CHECK_OK(tutti_alloc(ctx, bytes, &work));
+    for (int i = 0; work && waited && i < TRIES; i++) {
+        CHECK_OK(tutti_context_synchronize(ctx));
+        for (int k = 0; k < TIMES; k++) CHECK_OK(tutti_zero(ctx, work, bytes));
+        const double begin = seconds();
+        call(ctx, data);
+        const double end = seconds();
+        CHECK_OK(tutti_context_synchronize(ctx));
+        waited = end - begin > seconds() - end;
+    }
+    CHECK_OK(tutti_free(ctx, &work));
+    return waited;
 }
