@@ -61,13 +61,14 @@ tutti_status tutti__run_leaf_grads(const tutti__ready_sink *self, const tutti_co
                            param->name);
     const tutti__gradient *gradient = &sync->gradients.list[entry->gradient];
     const bool pairs = !gradient->leaves && sync->leaf % 2 == 0;
-    *grads = (tutti__leaf_grads){
-        .data = gradient->leaves,
-        .apart = bytes_of(gradient),
-        .span = 1,
-        .given = gradient->given > 0,
-        .pairs = pairs,
-        .sum = pairs && leaves == 2 && sync->leaves.count == 2 ? gradient->data : NULL};
+    *grads = (tutti__leaf_grads){.data = gradient->leaves,
+                                 .apart = bytes_of(gradient),
+                                 .span = 1,
+                                 .given = gradient->given > 0,
+                                 .pairs = pairs};
+    /* a caller's gradients may lie where products have other algorithms, with other bits */
+    if (pairs && leaves == 2 && sync->leaves.count == 2 && (uintptr_t)gradient->data % 16 == 0)
+        grads->sum = gradient->data;
     return TUTTI_OK;
 }
 
