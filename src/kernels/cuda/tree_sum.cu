@@ -21,6 +21,8 @@ __global__ void __launch_bounds__(TREE_THREADS)
     typedef tree_vector<I, N> in_vector;
     typedef tree_vector<std::conditional_t<ROUNDS, T, O>, N> out_vector;
     const int64_t step = (int64_t)gridDim.x * TREE_THREADS * U, count = args.count / N;
+    start_next();
+    wait_for_previous();
     for (int64_t i = (int64_t)blockIdx.x * TREE_THREADS * U + threadIdx.x; i < count; i += step) {
         tree_vector<T, N> stack[U][DEPTH]; /* [0] is the top; shifted: it stays in registers */
         in_vector next[U] = {};
@@ -89,14 +91,15 @@ static int depth_of(const tutti__tree_sum_args &args)
 }
 
 template<class T, class I, class O, bool ROUNDS, int N>
-static tutti_status launch(cudaStream_t stream, const tutti__tree_sum_args &args)
+static tutti_status launch(int device, cudaStream_t stream, const tutti__tree_sum_args &args)
 {
     if (args.count < N) return TUTTI_OK;
     auto start = [&](auto kernel, int vectors) {
         const int64_t count = args.count / N;
-        return row_launch("tree_sum", kernel,
-                          dim3(row_grid(count, TREE_THREADS * vectors, 1), 1 + (unsigned)args.more),
-                          TREE_THREADS, 1, 0, stream, args);
+        return launch_early(
+            "tree_sum", device, kernel,
+            dim3(row_grid(count, TREE_THREADS * vectors, 1), 1 + (unsigned)args.more),
+            dim3(TREE_THREADS), stream, args);
     };
     if constexpr (N > 1) {
         const int depth = depth_of(args);
@@ -109,7 +112,7 @@ static tutti_status launch(cudaStream_t stream, const tutti__tree_sum_args &args
 
 /* Whole vectors where everything is aligned, then the rest one by one. */
 template<class T, class I, class O, bool ROUNDS = false>
-static tutti_status sum(cudaStream_t stream, const tutti__tree_sum_args *args)
+static tutti_status sum(int device, cudaStream_t stream, const tutti__tree_sum_args *args)
 {
     constexpr int N = 16 / sizeof(T);
     auto size_of = [&](int k) {
@@ -120,8 +123,8 @@ static tutti_status sum(cudaStream_t stream, const tutti__tree_sum_args *args)
     bool aligned = (uintptr_t)args->dst % (N * size) == 0;
     for (int k = 0; k < args->inputs; k++)
         aligned = aligned && (uintptr_t)args->in[k] % (N * size_of(k)) == 0;
-    if (!aligned) return launch<T, I, O, ROUNDS, 1>(stream, *args);
-    TUTTI_TRY((launch<T, I, O, ROUNDS, N>(stream, *args)));
+    if (!aligned) return launch<T, I, O, ROUNDS, 1>(device, stream, *args);
+    TUTTI_TRY((launch<T, I, O, ROUNDS, N>(device, stream, *args)));
     const int64_t done = args->count / N * N;
     if (done == args->count) return TUTTI_OK;
     tutti__tree_sum_args rest = *args;
@@ -129,7 +132,7 @@ static tutti_status sum(cudaStream_t stream, const tutti__tree_sum_args *args)
     rest.dst = (char *)rest.dst + (size_t)done * size;
     for (int k = 0; k < rest.inputs; k++)
         rest.in[k] = (const char *)rest.in[k] + (size_t)done * size_of(k);
-    return launch<T, I, O, ROUNDS, 1>(stream, rest);
+    return launch<T, I, O, ROUNDS, 1>(device, stream, rest);
 }
 
 tutti_status tutti__cuda_tree_sum(int device, tutti__stream stream,
@@ -138,10 +141,11 @@ tutti_status tutti__cuda_tree_sum(int device, tutti__stream stream,
     using bf16 = __nv_bfloat16;
     cudaStream_t on = (cudaStream_t)stream;
     TUTTI_TRY(tutti__cuda_use(device, "tree_sum"));
-    if (args->dtype == TUTTI_F64) return sum<double, double, double>(on, args);
-    if (args->rounds) return sum<float, bf16, bf16, true>(on, args);
+    if (args->dtype == TUTTI_F64) return sum<double, double, double>(device, on, args);
+    if (args->rounds) return sum<float, bf16, bf16, true>(device, on, args);
     const bool in = args->in_dtype == TUTTI_BF16, to = args->to_dtype == TUTTI_BF16;
-    return in   ? to ? sum<float, bf16, bf16>(on, args) : sum<float, bf16, float>(on, args)
-             : to ? sum<float, float, bf16>(on, args)
-                : sum<float, float, float>(on, args);
+    return in   ? to ? sum<float, bf16, bf16>(device, on, args)
+                     : sum<float, bf16, float>(device, on, args)
+             : to ? sum<float, float, bf16>(device, on, args)
+                : sum<float, float, float>(device, on, args);
 }
