@@ -98,7 +98,7 @@ run_sanitized() {
     ((most <= most_starts)) || most=$most_starts
     jobs=$(($(cores) / 2))
     jobs=$((jobs < 1 ? 1 : jobs > most ? most : jobs))
-    for tool in memcheck racecheck initcheck; do
+    for tool in racecheck initcheck memcheck; do # the longest first
         while IFS=$'\t' read -r name command; do
             # The layers' tests cover the kernels.  Of the others, those on one and two ranks cover each code path; programs
             # and ranks that are stopped on purpose show nothing about memory.
