@@ -11,8 +11,8 @@
  *   warp     up to 512 columns: some lanes of a warp a row
  *   block    up to 8192 columns, of f32 mostly 4096: some warps of a block a row; if rows begin at
  *            any byte mostly by norm_backward_skewed.cu, with the same bits
- *   cluster  up to 65536 columns of f32, 131072 of 16-bit types: a cluster of blocks a row
- *            (norm_backward_cluster.cu)
+ *   cluster  up to 65536 columns of f32 (odd ones 106496), 131072 of 16-bit types: a cluster of
+ *            blocks a row (norm_backward_cluster.cu)
  *   sliced   all others, and pairings that nobody trains with (norm_backward_sliced.cu)
  *
  * Few rows have no partial rows, and mostly one kernel (norm_backward_few.cu). */
@@ -57,7 +57,7 @@ __global__ void __launch_bounds__(threads_of(WARP, ELEMENTS, sizeof(T) == 2, !SK
     const int64_t end = (blockIdx.y + (int64_t)1) * leaf_rows;
     const int64_t first = end - leaf_rows + (int64_t)blockIdx.x * groups;
     backward_rows<T, ELEMENTS, CENTERED, SKEWED> rows(
-        args, cols, steps, shared + gamma_words<N>(lanes, ELEMENTS, SKEWED), which, depth,
+        args, cols, cols, steps, shared + gamma_words<N>(lanes, ELEMENTS, SKEWED), which, depth,
         first + group, end);
     if constexpr (SKEWED && !WARP)
         rows.tail = {&tails[group], which.lane - (lanes - 32), tail}, rows.tail.begin();
@@ -114,6 +114,19 @@ static bool leaves_threads_idle(int64_t cols, int threads)
     return lanes <= threads && 10 * wanted * (threads / lanes) < 7 * threads;
 }
 
+/* Odd columns of clusters: blocks have as many of a row's vectors, in whole lines, as the slowest
+ * one decides.  16-bit types gain in large clusters only. */
+static void divide_evenly(backward_plan *plan, int64_t cols, bool narrow)
+{
+    const int width = narrow ? 8 : 4, vecs = piece_vecs(narrow);
+    const int64_t most = narrow ? 16 * MORE_THREADS : vecs * width * piece_threads(narrow);
+    plan->elements = vecs * width;
+    plan->cluster = 2;
+    while (cols > most * plan->cluster) plan->cluster *= 2;
+    plan->piece = row_round_up((int)divide_up(cols, width * plan->cluster), 8);
+    plan->lanes = row_round_up((int)divide_up(plan->piece, vecs), 32);
+}
+
 /* With 8 elements a thread a row costs more instructions, but a block's threads may be filled
  * better, and the ring holds more rows of f32: so the blocks of a cluster have 8192 columns, of f32
  * 4096; clusters: the device has any. */
@@ -138,6 +151,8 @@ static void plan_own(backward_plan *plan, const tutti__norm_args *args, bool clu
         while (cols > (int64_t)plan->elements * MORE_THREADS * plan->cluster) plan->cluster *= 2;
     }
     plan->lanes = row_round_up((int)divide_up(cols, plan->elements * plan->cluster), 32);
+    if (plan->kind == backward_plan::CLUSTER && !whole && (!narrow || plan->cluster > 4))
+        divide_evenly(plan, cols, narrow);
     while (warp && plan->lanes > 1 && plan->lanes / 2 * plan->elements >= cols) plan->lanes /= 2;
     const int most =
         plan->cluster > 1 ? plan->lanes : threads_of(warp, plan->elements, narrow, whole);

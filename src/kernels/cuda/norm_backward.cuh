@@ -10,6 +10,7 @@ struct backward_plan {
     enum { WARP, BLOCK, CLUSTER, SLICED } kind;
     int elements;                /* a thread has of a row */
     int lanes, threads, cluster; /* a block's threads for a row, all; a row's blocks */
+    int piece;                   /* cluster, odd columns: of a row, a block's vectors; or 0 */
     int tail;                    /* block: last columns that are no whole vector, a lane's each */
     int resident;                /* thread blocks a multiprocessor has at a time */
     int slices;                  /* sliced: blocks side by side */
@@ -66,6 +67,16 @@ __host__ __device__ constexpr int threads_of(bool warp, int elements, bool narro
 }
 enum { ODD_GROUPS = 10 }; /* rows that a block has at a time, at most, if they begin anywhere */
 enum { NORM_CLUSTER_MAX = 16 };
+/* Of clusters' odd columns: vectors a thread, and threads at most; of f32 as many as let two rows
+ * of three tensors be in shared memory. */
+__host__ __device__ constexpr int piece_vecs(bool narrow)
+{
+    return narrow ? 3 : 4;
+}
+__host__ __device__ constexpr int piece_threads(bool narrow)
+{
+    return narrow ? 352 : 416;
+}
 
 /* Stages of the ring and bytes of shared memory. */
 struct backward_ring {

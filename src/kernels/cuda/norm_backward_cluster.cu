@@ -3,7 +3,9 @@
  * As in the block kernel (norm_backward.cu), but a row's sums go from block to block while the next
  * row is read: in one turn a block adds up row r, sends its sums to all blocks of the cluster, and
  * writes dx of row r - 1, whose sums have arrived meanwhile.  So the ring holds both rows besides
- * those on their way. */
+ * those on their way.
+ *
+ * Rows of most odd numbers of columns (PIECES) are divided evenly, with more vectors a thread. */
 #include <atomic>
 
 #include "kernels/cuda/norm_backward_rows.cuh"
@@ -18,7 +20,7 @@ struct cluster_sums {
     uint64_t arrived[PLACES];
 };
 
-template<int VALUES>
+template<int VALUES, bool PIECES>
 struct cluster_team {
     using sums = cluster_sums<VALUES>;
     sums &shared;
@@ -92,7 +94,18 @@ struct cluster_team {
         const float *parts = shared.warps[place][0];
         const int count = cluster * VALUES * ((int)blockDim.x / 32);
         float part = lane < count ? parts[lane] : 0;
-        for (int i = lane + 32; i < count; i += 32) part += parts[i];
+        if constexpr (PIECES) {
+#pragma unroll 1
+            for (int first = lane + 32; first < count + lane; first += 4 * 32) {
+                float more[4]; /* on their way together */
+#pragma unroll
+                for (int i = 0; i < 4; i++)
+                    more[i] = first + 32 * i < count ? parts[first + 32 * i] : 0;
+#pragma unroll
+                for (int i = 0; i < 4; i++) part += more[i];
+            }
+        } else
+            for (int i = lane + 32; i < count; i += 32) part += parts[i];
         share_sums(values, part, 32 / VALUES);
     }
 
@@ -112,22 +125,25 @@ struct cluster_team {
     }
 };
 
-template<class T, int ELEMENTS, bool CENTERED, bool SKEWED>
-__global__ void __launch_bounds__(MORE_THREADS, 1)
+template<class T, int VECS, bool CENTERED, bool SKEWED>
+__global__ void __launch_bounds__(VECS > 2 ? piece_threads(sizeof(T) == 2) : MORE_THREADS, 1)
     norm_backward_cluster_kernel(tutti__norm_args args, norm_backward_even even,
                                  backward_steps steps, backward_scratch<float> scratch, int cluster,
-                                 int depth)
+                                 int depth, int piece)
 {
     extern __shared__ __align__(128) uint4 shared[];
-    constexpr int N = vector16<T>::N, VECS = ELEMENTS / N, VALUES = CENTERED ? 2 : 1;
+    constexpr int N = vector16<T>::N, ELEMENTS = VECS * N, VALUES = CENTERED ? 2 : 1;
+    constexpr bool PIECES = VECS > 2;
     __shared__ cluster_sums<VALUES> space;
     start_next();
-    const cluster_team<VALUES> team(space, cluster);
+    const cluster_team<VALUES, PIECES> team(space, cluster);
     const int threads = blockDim.x, cols = (int)args.cols;
-    const backward_lane which = {(int)threadIdx.x, threads, 32, team.rank * threads * VECS};
+    const int before = team.rank * (PIECES ? piece : threads * VECS);
+    const int end = PIECES ? min(cols, (before + piece) * N) : cols;
+    const backward_lane which = {(int)threadIdx.x, threads, 32, before};
     const int64_t partial_row = blockIdx.x / cluster;
-    backward_rows<T, ELEMENTS, CENTERED, SKEWED, true> rows(
-        args, cols, steps, shared + gamma_words<N>(threads, ELEMENTS, SKEWED), which, depth,
+    backward_rows<T, ELEMENTS, CENTERED, SKEWED, true, PIECES> rows(
+        args, cols, end, steps, shared + gamma_words<N>(threads, ELEMENTS, SKEWED), which, depth,
         partial_row, args.rows);
     const int turns = rows.coming;
     rows.begin(shared, which, true, even.gamma, depth - 1);
@@ -166,7 +182,7 @@ __global__ void __launch_bounds__(MORE_THREADS, 1)
     for (int k = 0; k < VECS; k++) {
         const int col = rows.ring.place.template column<T>(k);
         /* the pitch has room for the last vector */
-        const int count = col < cols ? N : 0;
+        const int count = col < end ? N : 0;
         if (args.dgamma)
             store_elements(scratch.row(partial_row, 0) + col, rows.dgamma[k], count, true);
         if constexpr (CENTERED)
@@ -175,7 +191,7 @@ __global__ void __launch_bounds__(MORE_THREADS, 1)
     }
 }
 
-template<class T, int ELEMENTS>
+template<class T, int VECS>
 static tutti_status launch(tutti_context *ctx, const tutti__norm_args *args,
                            const backward_plan &plan, const backward_scratch<float> &scratch)
 {
@@ -192,13 +208,22 @@ static tutti_status launch(tutti_context *ctx, const tutti__norm_args *args,
         return row_launch("norm_backward", kernel, (unsigned)(plan.partials * plan.cluster),
                           plan.threads, plan.cluster, (size_t)ring.bytes, tutti__cuda_stream(ctx),
                           *args, even, backward_steps::of<T>(args, plan.partials), scratch,
-                          plan.cluster, ring.depth);
+                          plan.cluster, ring.depth, plan.piece);
     };
-    if (args->centered)
-        return whole ? run(norm_backward_cluster_kernel<T, ELEMENTS, true, false>)
-                     : run(norm_backward_cluster_kernel<T, ELEMENTS, true, true>);
-    return whole ? run(norm_backward_cluster_kernel<T, ELEMENTS, false, false>)
-                 : run(norm_backward_cluster_kernel<T, ELEMENTS, false, true>);
+    if constexpr (VECS == 2)
+        if (whole)
+            return run(args->centered ? norm_backward_cluster_kernel<T, 2, true, false>
+                                      : norm_backward_cluster_kernel<T, 2, false, false>);
+    return run(args->centered ? norm_backward_cluster_kernel<T, VECS, true, true>
+                              : norm_backward_cluster_kernel<T, VECS, false, true>);
+}
+
+template<class T>
+static tutti_status launch_of(tutti_context *ctx, const tutti__norm_args *args,
+                              const backward_plan &plan, const backward_scratch<float> &scratch)
+{
+    return plan.piece ? launch<T, piece_vecs(sizeof(T) == 2)>(ctx, args, plan, scratch)
+                      : launch<T, 2>(ctx, args, plan, scratch);
 }
 
 tutti_status tutti__cuda_norm_backward_cluster(tutti_context *ctx, const tutti__norm_args *args,
@@ -207,22 +232,23 @@ tutti_status tutti__cuda_norm_backward_cluster(tutti_context *ctx, const tutti__
 {
     switch (args->x.dtype) {
     case TUTTI_F16:
-        return launch<__half, 16>(ctx, args, plan, scratch);
+        return launch_of<__half>(ctx, args, plan, scratch);
     case TUTTI_BF16:
-        return launch<__nv_bfloat16, 16>(ctx, args, plan, scratch);
+        return launch_of<__nv_bfloat16>(ctx, args, plan, scratch);
     default:
-        return launch<float, 8>(ctx, args, plan, scratch);
+        return launch_of<float>(ctx, args, plan, scratch);
     }
 }
 
-/* What a block needs at least: gamma, and two rows of three skewed tensors. */
-constexpr int LEAST_SHARED = gamma_words<8>(MORE_THREADS, 16, true) * 16 +
-                             2 * 3 * ring_words(MORE_THREADS, 32, 2, true) * 16 + RING_SPARE;
+/* What a block needs at least: gamma, and two rows of three skewed tensors; most of it in f32. */
+constexpr int LEAST_SHARED =
+    gamma_words<4>(piece_threads(false), 4 * piece_vecs(false), true) * 16 +
+    2 * 3 * ring_words(piece_threads(false), 32, piece_vecs(false), true) * 16 + RING_SPARE;
 
 /* A cluster's blocks take all shared memory of a multiprocessor each. */
 static tutti_status count_clusters_of(int device, int blocks, int *clusters)
 {
-    auto kernel = norm_backward_cluster_kernel<__nv_bfloat16, 16, true, true>;
+    auto kernel = norm_backward_cluster_kernel<__nv_bfloat16, 2, true, true>;
     const int bytes = tutti__cuda_shared_limit(device) - RING_SPARE;
     cudaLaunchAttribute attribute = {};
     attribute.id = cudaLaunchAttributeClusterDimension;

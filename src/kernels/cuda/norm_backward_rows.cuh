@@ -216,16 +216,18 @@ __device__ __forceinline__ void merge_tails(const tail_sums *sums, int groups, i
 
 /* A row's threads (Team) and what they keep from row to row.  SKEWED: the sums are added up from
  * vectors, whose order does not depend on how a row lies; dx is written in words as they lie. */
-template<class T, int ELEMENTS, bool CENTERED, bool SKEWED, bool TIGHT = SKEWED>
+template<class T, int ELEMENTS, bool CENTERED, bool SKEWED, bool TIGHT = SKEWED,
+         bool PIECES = false>
 struct backward_rows {
     static constexpr int N = vector16<T>::N, VECS = ELEMENTS / N, WINDOW = 2 * N - 1;
     const tutti__norm_args &args;
     const backward_steps &steps;
     row_ring<T, VECS, SKEWED> ring;
     uint32_t gamma, words; /* of this thread's first vector; bytes to the next of its values */
-    int cols;
-    int coming;        /* rows to be asked for; below 0: asked for in vain */
-    int64_t statistic; /* the row whose statistics are asked for next */
+    int cols, end;         /* end: PIECES: of this block's vectors; or cols */
+    int reach;             /* SKEWED: before it the words begin that are this block's to write */
+    int coming;            /* rows to be asked for; below 0: asked for in vain */
+    int64_t statistic;     /* the row whose statistics are asked for next */
     /* of the rows that are next: this thread's first vector of it */
     const char *next_x, *next_dy;
     char *next_dx;
@@ -236,23 +238,24 @@ struct backward_rows {
     tail_column tail = {}; /* beyond `cols`, by run() */
 
     /* columns: those of vectors */
-    __device__ __forceinline__ backward_rows(const tutti__norm_args &a, int columns,
+    __device__ __forceinline__ backward_rows(const tutti__norm_args &a, int columns, int block_end,
                                              const backward_steps &way, void *shared,
                                              backward_lane which, int depth, int64_t first,
-                                             int64_t end)
+                                             int64_t last)
         : args(a), steps(way),
           ring(shared, {which.before + which.first(VECS), which.group, which.group},
                a.dsum.data ? 3 : 2, depth),
-          cols(columns), statistic(first)
+          cols(columns), end(block_end), statistic(first)
     {
-        const int64_t more = end - first;
+        const int64_t more = last - first;
         coming = more > 0 ? (int)((more + way.rows - 1) / way.rows) : 0;
         next_x = place_of(a.x, first), next_dy = place_of(a.dy, first);
         next_dx = place_of(a.dx, first);
         if constexpr (SKEWED) {
             ring.skew = way.apart ? 0 : skew_of(next_x);
-            ring.set_rows(cols, way.apart);
-            const int left = cols + N - 1 - (word_of(0) - which.lane % which.group) * N;
+            ring.set_rows(end, way.apart);
+            reach = end < cols ? end : cols + N - 1;
+            const int left = reach - (word_of(0) - which.lane % which.group) * N;
             in_warp = (left + which.group * N - 1) / (which.group * N);
             ends_row = which.lane == which.lanes - 1 && word_of(VECS) * N >= cols &&
                        word_of(VECS) * N < cols + N;
@@ -344,10 +347,10 @@ struct backward_rows {
     __device__ __forceinline__ void request(int ahead)
     {
         if (coming > 0) {
-            ring.request(0, next_x, cols);
-            ring.request(1, next_dy, cols);
+            ring.request(0, next_x, end);
+            ring.request(1, next_dy, end);
             if (args.dsum.data)
-                ring.request(2, place_of(args.dsum, statistic + ahead * steps.rows), cols);
+                ring.request(2, place_of(args.dsum, statistic + ahead * steps.rows), end);
         }
         ring.send();
         coming--;
@@ -518,6 +521,7 @@ struct backward_rows {
     template<bool DSUM>
     __device__ __forceinline__ void write_word(int k, const dx_formula<CENTERED> &formula)
     {
+        if (PIECES && word_of(k) * N >= reach) return;
         const int back = (int)(ring.skew / sizeof(T)), col = word_of(k) * N - (SKEWED ? back : 0);
         vectors v = unpack(ring.word(0, k), ring.word(1, k), k, back);
 #pragma unroll
