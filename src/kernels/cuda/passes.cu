@@ -3,6 +3,7 @@
 
 #include "kernels/cuda/column_sums.cuh"
 #include "kernels/cuda/packs.cuh"
+#include "kernels/cuda/row_ring.cuh"
 
 /* Kernels */
 
@@ -46,9 +47,8 @@ __global__ void __launch_bounds__(threads)
     }
 }
 
-constexpr int in_flight = 2; /* rows that a thread loads at once */
-/* Blocks of a multiprocessor: as many as its registers hold.  Four with two rows in flight keep the
- * memory busier than two with four. */
+constexpr int dz_depth = 4; /* rows of a thread: three on their way, one that it works on */
+/* Blocks of a multiprocessor: as many as its registers hold. */
 template<class T, bool wide>
 constexpr int dz_blocks = sizeof(T) == 8            ? 2
                           : sizeof(T) == 2 && !wide ? 3
@@ -58,7 +58,8 @@ constexpr int dz_blocks = sizeof(T) == 8            ? 2
  * partial[blockIdx.y][cols].  v is y or z (see slope_from_kept), unused for activation none; dz and
  * partial may each be NULL.  A block has lanes * width columns.  Strip s of it takes rows s, s +
  * strips, … of the run, and the strips' sums are added in order: wide or not, every column is
- * summed in the same order.  Each leaf of `rows` rows has as many runs. */
+ * summed in the same order.  Each leaf of `rows` rows has as many runs.  Wide, rows come by way of
+ * shared memory. */
 template<class T, tutti_activation act, bool wide>
 __global__ void __launch_bounds__(threads, (dz_blocks<T, wide>))
     dz_kernel(int64_t rows, int64_t cols, int64_t run, const T *dy, int64_t dy_stride, const T *v,
@@ -72,64 +73,78 @@ __global__ void __launch_bounds__(threads, (dz_blocks<T, wide>))
     /* a thread's columns: neighbours if wide, otherwise a warp apart, so that a warp always reads
      * whole lines */
     constexpr int apart = wide ? 1 : lanes;
-    int lane = wide ? int(threadIdx.x) * width : int(threadIdx.x);
-    int64_t first = int64_t(blockIdx.x) * (lanes * width) + lane;
-    bool whole = wide && first + width <= cols;
+    const int lane = wide ? int(threadIdx.x) * width : int(threadIdx.x);
+    const int64_t first = int64_t(blockIdx.x) * (lanes * width) + lane;
     const int64_t leaf_end = (int64_t(blockIdx.z) + 1) * rows;
-    const int64_t begin = leaf_end - rows + int64_t(blockIdx.y) * run;
-    const int64_t end = begin + run < leaf_end ? begin + run : leaf_end;
+    const int64_t begin = leaf_end - rows + int64_t(blockIdx.y) * run + threadIdx.y;
+    const int64_t end = min(leaf_end - rows + (int64_t(blockIdx.y) + 1) * run, leaf_end);
+    int left = begin < end ? int((end - begin + strips - 1) / strips) : 0; /* rows */
 
-    auto load = [&](const T *at) {
-        uint4 raw = make_uint4(0, 0, 0, 0);
-        if (whole)
-            raw = *(const uint4 *)at;
-        else {
-            T part[width];
-            memcpy(part, &raw, sizeof part);
-#pragma unroll
-            for (int k = 0; k < width; k++)
-                if (first + k * apart < cols) part[k] = at[k * apart];
-            memcpy(&raw, part, sizeof raw);
-        }
-        return raw;
+    int bytes = first >= cols ? 0 : int(min(cols - first, int64_t(width)) * (int)sizeof(T));
+    asm("" : "+r"(bytes)); /* or it is computed again for each row */
+    /* the next rows; wide: to be fetched, and a thread without columns does not */
+    const int64_t from = wide && bytes == 0 ? 0 : first;
+    const T *next_dy = dy + begin * dy_stride + from, *next_v = v + begin * v_stride + from;
+    T *to = dz + begin * dz_stride + first;
+    auto advance = [&] {
+        next_dy += strips * dy_stride;
+        next_v += strips * v_stride;
     };
-    auto store = [&](T *at, const real(&values)[width]) {
-        if (whole)
-            store_pack(at, values);
-        else {
+    auto load = [&](const T *at, real(&values)[width]) {
 #pragma unroll
-            for (int k = 0; k < width; k++)
-                if (first + k * apart < cols) at[k * apart] = narrow<T>::of(values[k]);
-        }
+        for (int k = 0; k < width; k++)
+            values[k] = first + k * apart < cols ? widen<real>(at[k * apart]) : real(0);
     };
+
+    using ring_of = word_ring<1 + reads_v, dz_depth>;
+    __shared__ uint4 shared[wide ? ring_of::words(threads) : 1];
+    ring_of ring(shared + (wide ? threadIdx.y * lanes : 0), threads);
+    int unfetched = left;
+    auto fetch = [&] {
+        if (unfetched > 0) {
+            ring.fetch(0, next_dy, bytes);
+            if constexpr (reads_v) ring.fetch(1, next_v, bytes);
+            advance();
+            unfetched--;
+        }
+        ring.send();
+    };
+    if constexpr (wide) {
+#pragma unroll
+        for (int i = 1; i < dz_depth; i++) fetch();
+    }
 
     real sum[width] = {};
-    for (int64_t row = begin + threadIdx.y; row < end; row += strips * in_flight) {
-        uint4 upstream[in_flight], at[in_flight];
-#pragma unroll
-        for (int i = 0; i < in_flight; i++) {
-            int64_t r = row + i * strips;
-            if (r >= end) continue;
-            upstream[i] = load(dy + r * dy_stride + first);
-            if constexpr (reads_v) at[i] = load(v + r * v_stride + first);
+#pragma unroll(wide ? 1 : 2)
+    for (; left > 0; left--) {
+        real d[width];
+        [[maybe_unused]] real at[width];
+        if constexpr (wide) {
+            fetch();
+            ring.wait();
+            unpack<T>(ring.read(0), d);
+            if constexpr (reads_v) unpack<T>(ring.read(1), at);
+            ring.release();
+        } else {
+            load(next_dy, d);
+            if constexpr (reads_v) load(next_v, at);
+            advance();
         }
+        if constexpr (reads_v) {
 #pragma unroll
-        for (int i = 0; i < in_flight; i++) {
-            int64_t r = row + i * strips;
-            if (r >= end) continue;
-            real d[width];
-            unpack<T>(upstream[i], d);
-            if constexpr (reads_v) {
-                real where[width];
-                unpack<T>(at[i], where);
+            for (int k = 0; k < width; k++)
+                d[k] = rounded_product(d[k], slope_shortly<T, act>(at[k], constants));
+            if (dz && wide && bytes == 16) {
+                store_pack(to, d);
+            } else if (dz) {
 #pragma unroll
                 for (int k = 0; k < width; k++)
-                    d[k] = rounded_product(d[k], slope_in_sum<T, act>(where[k], constants));
-                if (dz) store(dz + r * dz_stride + first, d);
+                    if (first + k * apart < cols) to[k * apart] = narrow<T>::of(d[k]);
             }
-#pragma unroll
-            for (int k = 0; k < width; k++) sum[k] += d[k];
+            to += strips * dz_stride;
         }
+#pragma unroll
+        for (int k = 0; k < width; k++) sum[k] += d[k];
     }
     if (partial)
         write_partial<width, apart>(sum, lane, cols,
