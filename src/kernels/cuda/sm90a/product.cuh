@@ -20,9 +20,9 @@
  *
  * An epilogue is a class: `T`, the matrices' type; `b_transposed`, whether B is [n, k]; `sums_a`,
  * whether A's columns are summed too; `early`, whether the kernel is started before the one before
- * it ends, and lets the next one; `unrolled<act>`, of the steps above as many as the code has for an
- * activation; `args`, a product's with what it needs; `shared`, memory of its own; and what a thread
- * does, below. */
+ * it ends, and lets the next one; `unrolled<act>`, of the steps above as many as the code has for
+ * an activation; `args`, a product's with what it needs; `shared`, memory of its own; and what a
+ * thread does, below. */
 #ifndef TUTTI_KERNELS_CUDA_SM90A_PRODUCT_CUH
 #define TUTTI_KERNELS_CUDA_SM90A_PRODUCT_CUH
 

@@ -22,7 +22,7 @@ struct forward_epilogue {
         uint4 bias[warps][tile_cols / 8]; /* of the next tile's columns, for each warp */
     };
     static constexpr bool b_transposed = true, sums_a = false, early = false;
-    template<tutti_activation act>
+    template<tutti_activation act> /* more of a long one, for which registers move less often */
     static constexpr int unrolled = act == TUTTI_ACT_GELU_ERF ? 4 : 2;
 
     uint32_t z[vectors][4];
