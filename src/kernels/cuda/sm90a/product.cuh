@@ -20,9 +20,8 @@
  *
  * An epilogue is a class: `T`, the matrices' type; `b_transposed`, whether B is [n, k]; `sums_a`,
  * whether A's columns are summed too; `early`, whether the kernel is started before the one before
- * it ends, and lets the next one; `unrolled<act>`, of the steps above as many as the code has for
- * an activation; `args`, a product's with what it needs; `shared`, memory of its own; and what a
- * thread does, below. */
+ * it ends, and lets the next one; `unrolled`, of the steps above as many as the code has; `args`, a
+ * product's with what it needs; `shared`, memory of its own; and what a thread does, below. */
 #ifndef TUTTI_KERNELS_CUDA_SM90A_PRODUCT_CUH
 #define TUTTI_KERNELS_CUDA_SM90A_PRODUCT_CUH
 
@@ -244,7 +243,7 @@ __device__ __forceinline__ void with_kind(tutti_activation kind, F &&f)
 
 /* The epilogue of a tile during the steps of the next one, `unrolled` steps in the code for each
  * activation, which branch chooses.  finish: vector v of those that come after the first `passed`;
- * pass: so many of them, which are finished; finish_all: the last tile's.  expect: the next
+ * pass: `unrolled` of them, which are finished; finish_all: the last tile's.  expect: the next
  * tile, in the middle of its steps; begin: nothing is left to finish, but the next tile's sums may
  * not be complete, of the thread's first row and the tile's first column; take: they are. */
 template<class Epilogue>
@@ -253,6 +252,7 @@ __device__ __forceinline__ void multiply_and_finish(const typename Epilogue::arg
 {
     using T = typename Epilogue::T;
     constexpr bool b_transposed = Epilogue::b_transposed;
+    constexpr int unrolled = Epilogue::unrolled;
     const int thread = threadIdx.x % 128;
     const uint64_t first_a = matrix_at(here(shared.stage) + group * (a_bytes / 2));
     const uint64_t first_b = matrix_at(here(shared.stage) + a_bytes, b_transposed ? 16 : box_bytes);
@@ -288,7 +288,6 @@ __device__ __forceinline__ void multiply_and_finish(const typename Epilogue::arg
         };
         /* with branches for each vector the steps would be longer than their products */
         Epilogue::branch(g, [&](auto kind) {
-            constexpr int unrolled = Epilogue::template unrolled<decltype(kind)::value>;
 #pragma unroll 1
             for (int i = 0; i < busy_steps; i += unrolled) {
                 each(up_to<unrolled>{}, [&](auto number) {
@@ -296,7 +295,7 @@ __device__ __forceinline__ void multiply_and_finish(const typename Epilogue::arg
                     step(v == 0 && i == 0,
                          [&] { before.template finish<v>(g, shared.own, group, i, kind); });
                 });
-                before.template pass<unrolled>(g, shared.own, group, i);
+                before.pass(g, shared.own, group, i);
                 if (i == busy_steps / 2) before.expect(g, shared.own, tile);
             }
         });

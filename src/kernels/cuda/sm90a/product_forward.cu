@@ -22,8 +22,7 @@ struct forward_epilogue {
         uint4 bias[warps][tile_cols / 8]; /* of the next tile's columns, for each warp */
     };
     static constexpr bool b_transposed = true, sums_a = false, early = false;
-    template<tutti_activation act> /* more of a long one, for which registers move less often */
-    static constexpr int unrolled = act == TUTTI_ACT_GELU_ERF ? 4 : 2;
+    static constexpr int unrolled = 2;
 
     uint32_t z[vectors][4];
     int row, col; /* of the first vector */
@@ -92,9 +91,9 @@ struct forward_epilogue {
     __device__ __forceinline__ void finish_all(const args &g, shared &own, int group)
     {
 #pragma unroll 1
-        for (int i = 0; i < vectors; i += 2) {
-            branch(g, [&](auto kind) { finish_some<0, 2>(g, kind); });
-            pass<2>(g, own, group, i);
+        for (int i = 0; i < vectors; i += unrolled) {
+            branch(g, [&](auto kind) { finish_some<0, unrolled>(g, kind); });
+            pass(g, own, group, i);
         }
     }
 
@@ -105,13 +104,12 @@ struct forward_epilogue {
         finish_some<v, 1>(g, kind);
     }
 
-    template<int count>
     __device__ __forceinline__ void pass(const args &, shared &, int, int)
     {
-        move_up<count>(z);
-        col += col_of(count);
-        to_z += col_of(count) * 2;
-        to_y += col_of(count) * 2;
+        move_up<unrolled>(z);
+        col += col_of(unrolled);
+        to_z += col_of(unrolled) * 2;
+        to_y += col_of(unrolled) * 2;
     }
 
     template<int first, int count, tutti_activation act>

@@ -16,7 +16,6 @@ struct plain_epilogue {
     struct shared {
     };
     static constexpr bool b_transposed = false, sums_a = true, early = true;
-    template<tutti_activation>
     static constexpr int unrolled = 4;
 
     uint32_t c[vectors][4];
@@ -53,9 +52,10 @@ struct plain_epilogue {
     __device__ __forceinline__ void finish_all(const args &g, shared &own, int group)
     {
 #pragma unroll 1
-        for (int i = 0; i < vectors; i += 4) {
-            each(up_to<4>{}, [&](auto v) { finish<decltype(v)::value>(g, own, group, i, {}); });
-            pass<4>(g, own, group, i);
+        for (int i = 0; i < vectors; i += unrolled) {
+            each(up_to<unrolled>{},
+                 [&](auto v) { finish<decltype(v)::value>(g, own, group, i, {}); });
+            pass(g, own, group, i);
         }
     }
 
@@ -68,12 +68,11 @@ struct plain_epilogue {
             store_vector(to + g.c_stride * (row_of(v) * 2) + col_of(v) * 2, c[v]);
     }
 
-    template<int count>
     __device__ __forceinline__ void pass(const args &, shared &, int, int)
     {
-        move_up<count>(c);
-        col += col_of(count);
-        to += col_of(count) * 2;
+        move_up<unrolled>(c);
+        col += col_of(unrolled);
+        to += col_of(unrolled) * 2;
     }
 };
 

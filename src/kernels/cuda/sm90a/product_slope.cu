@@ -49,8 +49,8 @@ struct slope_epilogue {
         uint4 v[places][multipliers * 128];
     };
     static constexpr bool b_transposed = false, sums_a = false, early = false;
-    template<tutti_activation act> /* multiples of places: a vector's is known in the code */
-    static constexpr int unrolled = act == TUTTI_ACT_GELU_ERF ? 2 * places : places;
+    static constexpr int unrolled = 4;
+    static_assert(unrolled % places == 0, "a vector's place is known in the code");
 
     uint32_t dh[vectors][4];
     float sum[8];             /* of two rows */
@@ -137,26 +137,25 @@ struct slope_epilogue {
                              : "l"(from_v + g.v_stride * (row_of(v) * 2) + col_of(v) * 2));
         });
 #pragma unroll 1
-        for (int i = 0; i < vectors; i += places) {
-            each(up_to<places>{}, [&](auto number) {
+        for (int i = 0; i < vectors; i += unrolled) {
+            each(up_to<unrolled>{}, [&](auto number) {
                 constexpr int v = decltype(number)::value;
                 float slope[8];
                 branch(g, [&](auto kind) { find_slopes(g, at[v], slope, kind); });
                 form<v>(g, slope, own, group);
             });
-            move_up<places>(at);
-            pass<places>(g, own, group, i);
+            move_up<unrolled>(at);
+            pass(g, own, group, i);
         }
     }
 
-    template<int count>
     __device__ __forceinline__ void pass(const args &g, shared &own, int group, int passed)
     {
-        move_up<count>(dh);
-        col += col_of(count);
-        from_v += col_of(count) * 2;
-        to_dz += col_of(count) * 2;
-        if (g.partial && passed + count == vectors) write_partial(g, own, group);
+        move_up<unrolled>(dh);
+        col += col_of(unrolled);
+        from_v += col_of(unrolled) * 2;
+        to_dz += col_of(unrolled) * 2;
+        if (g.partial && passed + unrolled == vectors) write_partial(g, own, group);
     }
 
     template<tutti_activation act>
