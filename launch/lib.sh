@@ -53,12 +53,14 @@ visible_gpus() {
 # "tests: N passed, M failed, K skipped"; a crash, a time limit or a missing line counts as one failure.
 # Prints a line an entry and what failed entries printed; the whole output stays in DIR/tests.log.
 run_ctest() {
-    local dir=$1 line id text ctest_pid failed_before=$failed gpus jobs
+    local dir=$1 line id text ctest_pid failed_before=$failed gpus slots jobs
     shift
     gpus=$(gpu_count)
     if ((gpus > 0)); then # what tests/CMakeLists.txt calls gpu_processes; which GPUs an entry sees says tests/support/on_gpus.sh
+        slots=$((most_starts / gpus))
+        slots=$((slots < 6 ? 6 : slots > 24 ? 24 : slots)) # of which most wait for the host most of the time
         printf '{"version": {"major": 1, "minor": 0}, "local": [{"gpu_processes": [%s]}]}\n' \
-            "$(seq 0 $((gpus - 1)) | sed 's/.*/{"id": "&", "slots": 6}/' | paste -sd,)" >"$dir/gpu_processes.json"
+            "$(seq 0 $((gpus - 1)) | sed "s/.*/{\"id\": \"&\", \"slots\": $slots}/" | paste -sd,)" >"$dir/gpu_processes.json"
         set -- --resource-spec-file gpu_processes.json "$@"
         TUTTI_TEST_GPUS=$(visible_gpus)
         export TUTTI_TEST_GPUS

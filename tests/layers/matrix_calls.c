@@ -173,7 +173,7 @@ void matrix_test_in_place(void)
         for (int i = 0; matrix_some()[i].sizes; i++)
             for (int v = 0; matrix_tested->variants[v]; v++) {
                 const matrix_shape *shape = &matrix_some()[i];
-                if (!matrix_meets(shape, v, t + i) || matrix_left_out(t + i + v, 4)) continue;
+                if (!matrix_meets(shape, v, t + i) || matrix_left_out(t + i + v, 8)) continue;
                 trial_desc c = matrix_case(shape->rows, shape->sizes, matrix_types()[t],
                                            matrix_tested->variants[v]);
                 c.place.pad = 2;

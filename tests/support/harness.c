@@ -171,14 +171,24 @@ int harness_failures(void)
 static const harness_test *chosen[TESTS_MAX];
 static int chosen_count, outcome[TESTS_MAX], next_test;
 
+static double seconds(void)
+{
+    struct timespec now;
+    timespec_get(&now, TIME_UTC);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
 static void run_next(void)
 {
     int index = next_test++;
+    const double begin = seconds();
     state.failures = 0;
     state.skipped = false;
     harness_where(NULL);
     chosen[index]->run();
     harness_where(NULL);
+    const double took = seconds() - begin;
+    if (took >= 1 && state.rank == 0) printf("%.0f s ... ", took);
     if (state.failures > MESSAGES_A_TEST)
         printf("\n    %d failures in all in this test\n", state.failures);
     if (state.skipped && state.rank == 0) printf("skipped: %s ... ", state.reason);
@@ -447,13 +457,6 @@ bool harness_compare(const char *what, const double *got, const double *want, co
                          "differs by %.3g where %.3g is allowed",
                          what, (long long)wrong, (long long)count, (long long)worst, got[worst],
                          want[worst], fabs(got[worst] - want[worst]), bound[worst]);
-}
-
-static double seconds(void)
-{
-    struct timespec now;
-    timespec_get(&now, TIME_UTC);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
 bool harness_waits(tutti_context *ctx, void (*call)(tutti_context *ctx, void *data), void *data)

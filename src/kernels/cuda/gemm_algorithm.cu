@@ -1,4 +1,4 @@
-/* One algorithm of cuBLASLt: its descriptors, running it, and trials of what it computes, since some
+/* One algorithm of cuBLASLt: its descriptors, running it, and trials of what it computes, as some
  * lose NaN in relu, or round C twice.
  *
  * cuBLASLt is column-major: a row-major [r, c] matrix with row stride s is its c x r matrix with
