@@ -1,6 +1,7 @@
 /* Runs of several leaves: backward gives each leaf's gradients, which are added without passing
- * through the parameters' gradients.  Those of a shared gradient are kept apart until its last user
- * has added to each: a sum over users before that over leaves, as in runs of one leaf. */
+ * through the parameters' gradients, but for a rank's only pair whose sum is formed there.  Those
+ * of a shared gradient are kept apart until its last user has added to each: a sum over users
+ * before that over leaves, as in runs of one leaf. */
 #include <stdlib.h>
 
 #include "comm/sync.h"

@@ -22,9 +22,11 @@ struct tutti__ready_sink {
     /* This layer's gradients are complete. */
     tutti_status (*ready)(tutti__ready_sink *self, tutti_context *ctx, tutti_layer *layer);
     /* Whether the exchange adds the leaves of a call, whose gradients then do not go to the
-     * parameters', or refuses them (leaf_grads); leaves: 0 of a call that has none. */
+     * parameters', but for sum, or refuses them (leaf_grads); leaves: 0 of a call that has
+     * none. */
     bool (*adds_leaves)(const tutti__ready_sink *self, int leaves);
-    /* Where backward puts the gradients of a call's leaves; data NULL: in memory of its own. */
+    /* Where backward puts the gradients of a call's leaves; data NULL: in memory of its own, or at
+     * sum. */
     tutti_status (*leaf_grads)(const tutti__ready_sink *self, const tutti_context *ctx,
                                const tutti_param *param, int leaves, tutti__leaf_grads *grads);
     /* Adds leaves first to first + count - 1 of the call, from first to last; grads: of the first.

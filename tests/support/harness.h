@@ -147,8 +147,8 @@ bool harness_compare(const char *what, const double *got, const double *want, co
 /* At the result of the largest magnitude, would a change of 16 ulp of the type be seen? */
 bool harness_is_sharp(const double *want, const double *bound, int64_t count, tutti_dtype dtype);
 
-/* Whether a call waits for all that a GPU's stream has to do: it then takes longer than what is left
- * of the work, some 50 ms, that was enqueued before it.  Says so if it did three times. */
+/* Whether a call waits for all that a GPU's stream has to do: it then takes longer than what is
+ * left of the work, some 50 ms, that was enqueued before it.  Says so if it did three times. */
 bool harness_waits(tutti_context *ctx, void (*call)(tutti_context *ctx, void *data), void *data);
 
 /* Zeroed memory, to be released by free(); ends the program if there is none. */

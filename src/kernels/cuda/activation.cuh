@@ -212,14 +212,14 @@ __device__ real_of<T> slope_at(real_of<T> v, const activation_constants<real_of<
 }
 
 /* The same with two instructions for the logistic function, for gelu and silu of the 16-bit types.
- * Where the hardware flushes that to 0, below 2^-156, act' is no f32 number: for that, exponentials
- * are 2^30 times as small. */
+ * Where the hardware flushes that to 0, below 2^-160, act' is less than half of f32's smallest
+ * number: for that, exponentials are 2^34 times as small. */
 template<class T, tutti_activation act>
 constexpr bool has_short_way = sizeof(T) == 2 && (act == TUTTI_ACT_GELU || act == TUTTI_ACT_SILU);
 
 template<tutti_activation act>
 struct short_way {
-    float da, r; /* the derivative of a; 2^30 / (1 + exp(-a)) */
+    float da, r; /* the derivative of a; 2^34 / (1 + exp(-a)) */
 
     __device__ __forceinline__ explicit short_way(float z)
     {
@@ -230,8 +230,8 @@ struct short_way {
             by = fmaf(float(gelu_cubic * log2_e), square, float(gelu_linear * log2_e));
             da = fmaf(float(3 * gelu_cubic), square, float(gelu_linear));
         }
-        asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(e) : "f"(fmaf(-z, by, -30.0f)));
-        asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(0x1p-30f + e));
+        asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(e) : "f"(fmaf(-z, by, -34.0f)));
+        asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(0x1p-34f + e));
     }
 };
 
@@ -266,10 +266,9 @@ struct short_scaled {
 
 /* gelu_erf(z) = max(z, 0) - m erfc(m / sqrt(2)) / 2 with m = |z|, for the 16-bit types, as
  * max(z, 0) - m exp2(p(m)).  The polynomial p is fitted on [0, 14], with a relative error of that
- * term below 8e-6 at 0 and 2e-5 far left, as rounding p's value costs as much there, so that its
- * error stays within 0.8 of what the test of the far left allows; beyond, p falls.  s is 2^-12 m,
- * at most 1, and the exponential is 2^12 times as large, as the hardware flushes it to 0 below
- * 2^-126. */
+ * term below 8e-6 at 0, 2e-5 to 10.5, as rounding p's value costs as much there, 1e-4 at 12.5 and
+ * 1e-3 at 13, where bf16 has 8 digits; beyond, p falls.  s is 2^-12 m, at most 1, and the
+ * exponential is 2^12 times as large, as the hardware flushes it to 0 below 2^-126. */
 static __device__ __forceinline__ float short_gelu_erf(float z)
 {
     const float s = __saturatef(fabsf(z) * 0x1p-12f);
@@ -304,8 +303,8 @@ scaled_slope(real_of<T> z, const activation_constants<real_of<T>> &constants, re
     if constexpr (has_short_way<T, act>) {
         z = within(z, real_of<T>(flat<act>));
         const short_way<act> at(z);
-        const float part = 0x1p-30f * scale;
-        const float q = fmaf(-0x1p-30f * part, at.r, part); /* 0 where the logistic function is 1 */
+        const float part = 0x1p-34f * scale;
+        const float q = fmaf(-0x1p-34f * part, at.r, part); /* 0 where the logistic function is 1 */
         return at.r * fmaf(z * at.da, q, part);
     }
     return slope_at<T, act>(z, constants) * scale;

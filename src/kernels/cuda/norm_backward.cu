@@ -129,7 +129,7 @@ static void divide_evenly(backward_plan *plan, int64_t cols, bool narrow)
 
 /* With 8 elements a thread a row costs more instructions, but a block's threads may be filled
  * better, and the ring holds more rows of f32: so the blocks of a cluster have 8192 columns, of f32
- * 4096; clusters: the device has any. */
+ * 4096 (odd ones: divide_evenly); clusters: the device has any. */
 static void plan_own(backward_plan *plan, const tutti__norm_args *args, bool clusters)
 {
     const int64_t cols = args->cols;

@@ -330,8 +330,9 @@ struct backward_rows {
     {
 #pragma unroll
         for (int i = 0; i < N; i++) values[i] = 1;
-        if (args.gamma && col >= 0 && col < cols)
-            gamma_of(values, args.gamma, col, cols - col, even);
+        const int last = PIECES ? end : cols; /* what is beyond must not meet zeros */
+        if (args.gamma && col >= 0 && col < last)
+            gamma_of(values, args.gamma, col, last - col, even);
     }
     __device__ __forceinline__ void gamma_of(float (&values)[N], const void *from, int col,
                                              int count, bool even) const
