@@ -89,13 +89,21 @@ static void find_sums(leaf_sums *sums)
     }
 }
 
+/* A caller's gradient may lie where a product has another algorithm, with other bits, than in
+ * scratch: a leaf's go there whatever is beside it. */
+static bool lies_apart(const tutti__views *views, const void *result)
+{
+    return views->backward && views->in_leaves && (uintptr_t)result % 16 != 0;
+}
+
 static void *sum_at(const leaf_sums *sums, int sum, int level)
 {
-    if (level == 0 && !sums->views->accumulate) return sums->list[sum].result;
+    void *result = sums->list[sum].result;
+    if (level == 0 && !sums->views->accumulate && !lies_apart(sums->views, result)) return result;
     return sums->scratch + (size_t)level * sums->level_bytes + sums->list[sum].at;
 }
 
-/* dst = a + b, elementwise; dst may be one of them. */
+/* dst = a + b, elementwise; dst may be one of them; b NULL: dst = a. */
 static tutti_status add(const leaf_sums *sums, int sum, void *dst, const void *a, const void *b)
 {
     if (sums->plan) return TUTTI_OK;
@@ -103,7 +111,7 @@ static tutti_status add(const leaf_sums *sums, int sum, void *dst, const void *a
         .count = sums->list[sum].elements,
         .dtype = sums->list[sum].dtype,
         .dst = dst,
-        .inputs = 2,
+        .inputs = b ? 2 : 1,
         .threads = sums->ctx->threads,
         .in = {a, b},
         .pops = {0, 1},
@@ -192,8 +200,13 @@ static tutti_status run_tree(leaf_sums *sums)
     for (int i = 0; i < TUTTI_MAX_SLOTS; i++) TUTTI_ASSERT(views->period[i] == 0);
     TUTTI_TRY(open_scratch(sums));
     TUTTI_TRY(run_leaves(sums, 0, views->leaves, 0));
-    for (int i = 0; views->accumulate && i < sums->count; i++)
-        TUTTI_TRY(add(sums, i, sums->list[i].result, sums->list[i].result, sum_at(sums, i, 0)));
+    for (int i = 0; i < sums->count; i++) {
+        void *result = sums->list[i].result, *sum = sum_at(sums, i, 0);
+        if (views->accumulate)
+            TUTTI_TRY(add(sums, i, result, result, sum));
+        else if (sum != result)
+            TUTTI_TRY(add(sums, i, result, sum, NULL));
+    }
     return TUTTI_OK;
 }
 
@@ -286,6 +299,13 @@ static tutti_status run_for_sink(leaf_sums *sums, tutti__ready_sink *sink)
     return status == TUTTI_OK || sums->plan || !changed ? status : sink->lose(sink, status);
 }
 
+static bool any_lies_apart(const tutti_layer *layer, const tutti__views *views)
+{
+    for (int i = 0; i < layer->param_count; i++)
+        if (views->grad[i] && lies_apart(views, views->grad[i])) return true;
+    return false;
+}
+
 /* Whether any gradient is wanted. */
 static bool computes(const tutti_layer *layer, const tutti__views *views)
 {
@@ -302,7 +322,8 @@ tutti_status tutti__layer_run(tutti_layer *layer, tutti_context *ctx, const tutt
     const bool apart =
         views->backward && sink && sink->adds_leaves(sink, views->in_leaves ? views->leaves : 0);
     if (views->backward && !computes(layer, views)) return TUTTI_OK;
-    if (views->leaves == 1 && !apart) return run_once(layer, ctx, views, plan);
+    if (views->leaves == 1 && !apart && !any_lies_apart(layer, views))
+        return run_once(layer, ctx, views, plan);
     /* rows that do not affect each other need no leaves, unless they are summed */
     leaf_sums sums = {.layer = layer, .ctx = ctx, .views = views, .plan = plan};
     find_sums(&sums);
