@@ -56,7 +56,8 @@ FAULTS = [
     Fault("tune-reproducible", "--tune goes with --reproducible", "if (o->tune && o->leaves)", "if (o->tune && o->leaves < 0)", "train.cli"),
     Fault("train-loaded", "the rows of a step that is computed again take the place of the next one's", "t->loaded = t->begun = false;", "t->begun = false;", "train.report"),
     Fault("leaf-order", "leaves are added one after another", "TUTTI_TRY(run_leaves(sums, first, left, level)); TUTTI_TRY(run_leaves(sums, first + left, count - left, level + 1));", "TUTTI_TRY(run_leaves(sums, first, 1, level)); TUTTI_TRY(run_leaves(sums, first + 1, count - 1, level + 1));", "api.layers"),
-    Fault("leaf-accumulate", "leaves overwrite what is there", "if (level == 0 && !sums->views->accumulate)", "if (level == 0)", "api.layers"),
+    Fault("leaf-accumulate", "leaves overwrite what is there", "if (level == 0 && !sums->views->accumulate && ", "if (level == 0 && ", "api.layers"),
+    Fault("leaf-anywhere", "a leaf's gradient that begins at any element stays in scratch", "else if (sum != result)", "else if (false)", "comm.leaves"),
     Fault("leaf-kept", "what a leaf keeps lies where the first one's does", "to.z_row = index / tiles * g->m + to.i;", "to.z_row = to.i;", "api.layers"),
     Fault("leaf-rows", "a leaf's rows begin where the call's do", "v.first_row += begin;", "", "api.layers"),
     # Options
