@@ -202,7 +202,7 @@ static tutti_status host_advance(tutti__engine *engine)
         s->done++;
         if (s->closing) continue; /* the sum is not used */
         if (engine->staged) {
-            TUTTI_TRY(tutti__side_land(&s->side, engine, r));
+            TUTTI_TRY(tutti__side_land(&s->side, engine, r, r));
             continue;
         }
         if (engine->narrow)

@@ -8,12 +8,16 @@ tutti_status tutti__side_open(tutti__side_stream *side, const tutti__engine *eng
     const tutti__runtime *run = &engine->comm->backend->run;
     const int device = engine->comm->device;
     side->summed = calloc((size_t)engine->range_count + 1, sizeof *side->summed);
-    if (!side->summed) return tutti__fail(TUTTI_ERR_MEMORY, "grad_sync_create: no memory");
+    side->behind = calloc((size_t)engine->range_count + 1, sizeof *side->behind);
+    if (!side->summed || !side->behind)
+        return tutti__fail(TUTTI_ERR_MEMORY, "grad_sync_create: no memory");
     TUTTI_TRY(run->stream_create(device, true, &side->stream));
     TUTTI_TRY(run->event_create(device, false, &side->fork));
     TUTTI_TRY(run->event_create(device, false, &side->join));
-    for (int r = 0; r < engine->range_count; r++)
+    for (int r = 0; r < engine->range_count; r++) {
+        side->behind[r] = r;
         TUTTI_TRY(run->event_create(device, false, &side->summed[r]));
+    }
     return TUTTI_OK;
 }
 
@@ -27,6 +31,7 @@ void tutti__side_close(tutti__side_stream *side, const tutti__engine *engine)
     if (side->join) run->event_destroy(device, side->join);
     if (side->stream) run->stream_destroy(device, side->stream);
     free(side->summed);
+    free(side->behind);
 }
 
 tutti_status tutti__side_fork(tutti__side_stream *side, const tutti_context *ctx)
@@ -36,7 +41,7 @@ tutti_status tutti__side_fork(tutti__side_stream *side, const tutti_context *ctx
     return run->stream_wait_event(ctx->device, side->stream, side->fork);
 }
 
-tutti_status tutti__side_land(tutti__side_stream *side, const tutti__engine *engine, int r)
+static tutti_status land(tutti__side_stream *side, const tutti__engine *engine, int r)
 {
     const tutti__runtime *run = &engine->comm->backend->run;
     const int device = engine->comm->device;
@@ -50,15 +55,28 @@ tutti_status tutti__side_land(tutti__side_stream *side, const tutti__engine *eng
     else if (!engine->narrow && range->wire.data != range->gradient.data)
         TUTTI_TRY(run->copy(device, side->stream, range->gradient.data, range->wire.data,
                             tutti__engine_bytes(range)));
-    TUTTI_TRY(tutti__timeline_mark(engine->times, TUTTI__MOMENT_END, r, side->stream));
-    return run->event_record(device, side->summed[r], side->stream);
+    return TUTTI_OK;
+}
+
+tutti_status tutti__side_land(tutti__side_stream *side, const tutti__engine *engine, int first,
+                              int last)
+{
+    for (int r = first; r <= last; r++) {
+        TUTTI_TRY(land(side, engine, r));
+        side->behind[r] = last;
+    }
+    TUTTI_TRY(
+        tutti__timeline_mark_ranges(engine->times, TUTTI__MOMENT_END, first, last, side->stream));
+    return engine->comm->backend->run.event_record(engine->comm->device, side->summed[last],
+                                                   side->stream);
 }
 
 tutti_status tutti__side_wait(const tutti__side_stream *side, const tutti_context *ctx, int first,
                               int last)
 {
-    for (int r = first; r <= last; r++)
-        TUTTI_TRY(ctx->backend->run.stream_wait_event(ctx->device, ctx->stream, side->summed[r]));
+    for (int r = first; r <= last; r = side->behind[r] + 1)
+        TUTTI_TRY(ctx->backend->run.stream_wait_event(ctx->device, ctx->stream,
+                                                      side->summed[side->behind[r]]));
     return TUTTI_OK;
 }
 

@@ -9,6 +9,7 @@ typedef struct tutti__side_stream {
     tutti__stream stream;
     tutti__event fork, join;
     tutti__event *summed; /* per range */
+    int *behind;          /* per range: the one whose event tells that its sum is there */
 } tutti__side_stream;
 
 tutti_status tutti__side_open(tutti__side_stream *side, const tutti__engine *engine);
@@ -16,9 +17,10 @@ void tutti__side_close(tutti__side_stream *side, const tutti__engine *engine);
 
 /* What ctx has enqueued so far precedes what follows on the side stream. */
 tutti_status tutti__side_fork(tutti__side_stream *side, const tutti_context *ctx);
-/* The sum of a range is enqueued on the wire: copies it into the gradient.  Late sums in bf16 are
- * there already. */
-tutti_status tutti__side_land(tutti__side_stream *side, const tutti__engine *engine, int range);
+/* The sums of these ranges are enqueued on the wires: copies them into the gradients.  Late sums in
+ * bf16 are there already.  One event tells of all: each would take the stream some microseconds. */
+tutti_status tutti__side_land(tutti__side_stream *side, const tutti__engine *engine, int first,
+                              int last);
 /* ctx waits for the sums of these ranges, or for everything. */
 tutti_status tutti__side_wait(const tutti__side_stream *side, const tutti_context *ctx, int first,
                               int last);

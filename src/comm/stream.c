@@ -140,7 +140,7 @@ static tutti_status stream_issue(tutti__engine *engine, tutti_context *ctx, int 
             if (engine->table->arrived) TUTTI_TRY(engine->table->arrived(engine, r, &another));
         }
         TUTTI_TRY(tutti__engine_only_moves(engine) ? mark_moved(engine, r)
-                                                   : tutti__side_land(&s->side, engine, r));
+                                                   : tutti__side_land(&s->side, engine, r, r));
     }
     if (!engine->spreads) return TUTTI_OK;
     const int half = (engine->range_count - 1 - last) / 2;
@@ -179,8 +179,8 @@ static tutti_status add_late(tutti__engine *engine, int last)
             TUTTI_TRY(run->stream_wait_event(device, s->late.stream, s->side.summed[arrived++]));
         for (int r = s->added; r < arrived; r++) engine->ranges[r].work.stream = s->late.stream;
         TUTTI_TRY(engine->table->add(engine, s->added, arrived - 1));
-        for (; s->added < arrived; s->added++)
-            TUTTI_TRY(tutti__side_land(&s->late, engine, s->added));
+        TUTTI_TRY(tutti__side_land(&s->late, engine, s->added, arrived - 1));
+        s->added = arrived;
     }
     return TUTTI_OK;
 }
@@ -207,7 +207,8 @@ static tutti_status land_spread(tutti__engine *engine, tutti_context *ctx, int l
     TUTTI_TRY(join_moves(engine));
     TUTTI_TRY(tutti__engine_await(engine, s->late.stream, tutti__word_sum(engine, first, 0),
                                   last + 1 - first, operation, engine->ranges[last].work.sequence));
-    for (; s->landed <= last; s->landed++) TUTTI_TRY(tutti__side_land(&s->late, engine, s->landed));
+    TUTTI_TRY(tutti__side_land(&s->late, engine, first, last));
+    s->landed = last + 1;
     return TUTTI_OK;
 }
 

@@ -8,6 +8,7 @@
 typedef struct mark {
     tutti__event event; /* NULL on the host */
     double time;
+    int range; /* whose event it is */
 } mark;
 
 struct tutti__timeline {
@@ -51,14 +52,24 @@ void tutti__timeline_close(tutti__timeline **closing)
     *closing = NULL;
 }
 
+tutti_status tutti__timeline_mark_ranges(tutti__timeline *times, tutti__moment moment, int first,
+                                         int last, tutti__stream stream)
+{
+    if (!times) return TUTTI_OK;
+    mark *now = NULL;
+    for (int r = first; r <= last; r++) {
+        now = mark_of(times, times->current, moment, r);
+        now->time = tutti__now();
+        now->range = last;
+    }
+    if (!now || !now->event) return TUTTI_OK;
+    return times->comm->backend->run.event_record(times->comm->device, now->event, stream);
+}
+
 tutti_status tutti__timeline_mark(tutti__timeline *times, tutti__moment moment, int range,
                                   tutti__stream stream)
 {
-    if (!times) return TUTTI_OK;
-    mark *now = mark_of(times, times->current, moment, range);
-    now->time = tutti__now();
-    if (!now->event) return TUTTI_OK;
-    return times->comm->backend->run.event_record(times->comm->device, now->event, stream);
+    return tutti__timeline_mark_ranges(times, moment, range, range, stream);
 }
 
 void tutti__timeline_next(tutti__timeline *times)
@@ -74,6 +85,7 @@ static tutti_status read_mark(tutti__timeline *times, tutti__moment moment, int 
     const mark *end = mark_of(times, step, moment, range);
     *ms = (end->time - start->time) * 1e3;
     if (!end->event) return TUTTI_OK;
+    end = mark_of(times, step, moment, end->range);
     return times->comm->backend->run.event_elapsed(times->comm->device, start->event, end->event,
                                                    ms);
 }

@@ -20,6 +20,9 @@ void tutti__timeline_close(tutti__timeline **closing);
 /* Marks a moment on a stream.  times NULL: does nothing.  range: 0 for a moment of the step. */
 tutti_status tutti__timeline_mark(tutti__timeline *times, tutti__moment moment, int range,
                                   tutti__stream stream);
+/* The same moment of several ranges. */
+tutti_status tutti__timeline_mark_ranges(tutti__timeline *times, tutti__moment moment, int first,
+                                         int last, tutti__stream stream);
 /* Ends the step; the next one's marks are separate. */
 void tutti__timeline_next(tutti__timeline *times);
 /* Waits for the last finished step; as tutti_grad_sync_get_timeline. */

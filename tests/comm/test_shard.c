@@ -324,6 +324,21 @@ static void check_engine(const tutti_grad_sync *sync)
     CHECK(info.engine == engine, "engine %d, want %d", (int)info.engine, (int)engine);
 }
 
+/* Each range's sum ends after its exchange has begun, also where several sums are one kernel. */
+static void check_times(tutti_grad_sync *sync, int ranges)
+{
+    double *ready = harness_calloc((size_t)ranges, sizeof *ready);
+    double *begin = harness_calloc((size_t)ranges, sizeof *begin);
+    double *end = harness_calloc((size_t)ranges, sizeof *end);
+    CHECK_OK(tutti_grad_sync_get_timeline(sync, ready, begin, end, NULL));
+    for (int r = 0; r < ranges && !harness_failures(); r++)
+        CHECK(ready[r] <= begin[r] && begin[r] <= end[r], "range %d: ready %g, begin %g, end %g", r,
+              ready[r], begin[r], end[r]);
+    free(end);
+    free(begin);
+    free(ready);
+}
+
 static void one_case(tutti_context *ctx, tutti_comm *comm, const types *types, size_t range_bytes,
                      order order)
 {
@@ -340,6 +355,7 @@ static void one_case(tutti_context *ctx, tutti_comm *comm, const types *types, s
     desc.leaves = leaves ? LEAVES : 0;
     desc.wire = order == NARROW ? TUTTI_BF16 : 0;
     desc.engine = engine;
+    desc.timeline = 1;
     tutti_grad_sync *sync = NULL;
     CHECK_OK(tutti_grad_sync_create(ctx, comm, sharded.store, &desc, &sync));
     check_engine(sync);
@@ -349,6 +365,7 @@ static void one_case(tutti_context *ctx, tutti_comm *comm, const types *types, s
         update_alone(&alone, step, order);
         same_values(&sharded, &alone);
         same_state(&sharded, &alone);
+        check_times(sync, sharded.store->range_count);
     }
     tutti_state_tensor state[3];
     const int states = state_count(&sharded);

@@ -399,6 +399,52 @@ static void test_elsewhere(void)
     drop(&m);
 }
 
+/* Ranges of stores too large for a test, by default: an eighth each, 32 to 128 MiB, and the last ones
+ * 32 MiB and less, all but those of whole runs in each slice.  No memory is touched. */
+static void check_default(int64_t rounded, int64_t trained, int shards)
+{
+    const int64_t MiB = (1 << 20) / 4, unit = (int64_t)shards * TUTTI__NORM_RUN;
+    const int64_t eighth = trained / 8;
+    const int64_t most = eighth < 32 * MiB ? 32 * MiB : eighth > 128 * MiB ? 128 * MiB : eighth;
+    tutti_params store = {.rounded = rounded, .trained = trained, .count = trained};
+    store.desc.master_dtype = TUTTI_F32;
+    store.desc.shards = shards;
+    harness_where("%lld of %lld elements, %d shards", (long long)rounded, (long long)trained,
+                  shards);
+    CHECK_OK(tutti__shard_lay_out(&store));
+    int64_t end = 0;
+    int rest = 0;
+    for (int r = 0; r < store.range_count; r++) {
+        const tutti__span *range = &store.ranges[r];
+        const int64_t part_end = range->first < rounded ? rounded : trained;
+        const int64_t left = part_end - range->first;
+        CHECK(range->first == end && range->count > 0, "range %d: %lld from %lld, want from %lld",
+              r, (long long)range->count, (long long)range->first, (long long)end);
+        CHECK(range->count <= (left > most ? most : 32 * MiB), "range %d has %lld of %lld", r,
+              (long long)range->count, (long long)left);
+        CHECK(left <= most || range->count > most - unit || rest++ < 16, "range %d is small", r);
+        CHECK(range->count % unit == 0 || left <= MiB + unit, "range %d: %lld elements", r,
+              (long long)range->count);
+        CHECK(left > range->count || left <= MiB, "the last range has %lld", (long long)left);
+        end += range->count;
+    }
+    CHECK(end == trained, "ranges end at %lld", (long long)end);
+    harness_where(NULL);
+    free(store.ranges);
+    free(store.own);
+}
+
+static void test_default_ranges(void)
+{
+    const int64_t counts[] = {1000, 3000000, 70000001, 201000000, 1074000003};
+    for (int i = 0; i < HARNESS_COUNT(counts); i++)
+        for (int shards = 1; shards <= 8; shards = 2 * shards + 1) {
+            check_default(0, counts[i], shards);
+            check_default(counts[i], counts[i], shards);
+            check_default(counts[i] / TUTTI__NORM_RUN * TUTTI__NORM_RUN * 3 / 4, counts[i], shards);
+        }
+}
+
 static const rig_test tests[] = {
     {"f32 values", test_f32_values, 0, 0, false},
     {"bf16 values", test_bf16_values, 0, 0, false},
@@ -406,6 +452,7 @@ static const rig_test tests[] = {
     {"other ranks", test_other_ranks, 0, 0, false},
     {"other pieces", test_other_pieces, 2, 0, false},
     {"elsewhere", test_elsewhere, 2, 0, false},
+    {"default ranges", test_default_ranges, 0, 0, false},
 };
 
 int main(int argc, char **argv)
