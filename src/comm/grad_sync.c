@@ -65,10 +65,23 @@ static tutti_status complete(tutti_grad_sync *sync, tutti_context *ctx, int r)
     const tutti__range *range = &engine->ranges[r].gradient;
     const tutti__leaf_part part = {
         .first = sync->leaf, .leaves = 1, .span = 1, .count = range->count, .data = range->data};
-    if (engine->table->merge && sync->run <= 1)
-        TUTTI_TRY(engine->table->merge(engine, ctx, r, &part));
-    if (sync->leaves.total && !last_run(sync)) return TUTTI_OK;
-    return tutti__timeline_mark(engine->times, TUTTI__MOMENT_READY, r, ctx->stream);
+    return engine->table->merge && sync->run <= 1 ? engine->table->merge(engine, ctx, r, &part)
+                                                  : TUTTI_OK;
+}
+
+/* Those of the ranges that no gradient is missing in any more. */
+static tutti_status complete_ranges(tutti_grad_sync *sync, tutti_context *ctx, int first, int last)
+{
+    tutti__engine *engine = &sync->engine;
+    for (int r = first, end; r <= last; r = end + 1) {
+        for (end = r; end <= last && !sync->ranges[end].complete && sync->ranges[end].missing == 0;
+             end++)
+            TUTTI_TRY(complete(sync, ctx, end));
+        if (!sync->leaves.total || last_run(sync)) /* one mark for all, as each takes time */
+            TUTTI_TRY(tutti__timeline_mark_ranges(engine->times, TUTTI__MOMENT_READY, r, end - 1,
+                                                  ctx->stream));
+    }
+    return TUTTI_OK;
 }
 
 /* Ranges are issued in their own order, whatever that of the calls, so that all ranks sum the same
@@ -103,9 +116,7 @@ static tutti_status ready(tutti_grad_sync *sync, tutti_context *ctx,
         if (gradient->first_range < first) first = gradient->first_range;
         if (gradient->last_range > last) last = gradient->last_range;
     }
-    for (int r = first; r <= last && status == TUTTI_OK; r++)
-        if (sync->ranges[r].missing == 0 && !sync->ranges[r].complete)
-            status = complete(sync, ctx, r);
+    if (status == TUTTI_OK) status = complete_ranges(sync, ctx, first, last);
     if (status == TUTTI_OK) status = issue(sync, ctx);
     return status == TUTTI_OK ? TUTTI_OK : tutti__sync_fail(sync, status);
 }
