@@ -149,11 +149,12 @@ static tutti_status stream_issue(tutti__engine *engine, tutti_context *ctx, int 
 }
 
 /* Copy engines: waits for the pieces of the ranges from *arrived on, and moves it behind them.
- * Most have been there for long when sums are wanted, so all but the last two are one wait. */
+ * Most have been there for long when sums are wanted, so all but the last two are one wait, and
+ * those, which are small as a rule, another. */
 static tutti_status await_pieces(tutti__engine *engine, int last, int *arrived)
 {
     const state *s = engine->state;
-    const int count = last - 1 > *arrived ? last - 1 - *arrived : 1;
+    const int count = last - 1 > *arrived ? last - 1 - *arrived : last + 1 - *arrived;
     TUTTI_TRY(engine->comm->backend->run.stream_wait_event(engine->comm->device, s->late.stream,
                                                            s->side.summed[*arrived + count - 1]));
     TUTTI_TRY(tutti__engine_await(engine, s->late.stream, tutti__word_piece(engine, *arrived, 0),
