@@ -57,11 +57,10 @@ bool rig_has_gpu_each(void)
     return !rig_worst(crowded);
 }
 
-tutti_comm *rig_comm(tutti_context *ctx, tutti_transport transport, double timeout)
+tutti_comm *rig_comm(tutti_context *ctx, tutti_transport transport)
 {
     tutti_comm_desc desc = TUTTI_COMM_DESC_INIT;
     desc.transport = transport;
-    if (timeout > 0) desc.timeout = timeout;
     if (transport == TUTTI_TRANSPORT_NCCL && !rig_has_gpu_each()) {
         harness_skip("%d ranks need a GPU each, there are %d", size, harness_devices());
         return NULL;
@@ -79,7 +78,7 @@ tutti_comm *rig_comm(tutti_context *ctx, tutti_transport transport, double timeo
 void rig_over(tutti_transport transport, void (*test)(tutti_context *ctx, tutti_comm *comm))
 {
     tutti_context *ctx = rig_context();
-    tutti_comm *comm = rig_comm(ctx, transport, 0);
+    tutti_comm *comm = rig_comm(ctx, transport);
     if (!comm) return;
     CHECK(tutti_comm_transport(comm) == transport, "transport %d", tutti_comm_transport(comm));
     test(ctx, comm);

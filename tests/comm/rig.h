@@ -22,8 +22,8 @@ int rig_size(void);
 /* This rank's context: on the GPU of its local number, or on a shared one. */
 tutti_context *rig_context(void);
 /* A communicator of all ranks, or NULL with the test marked as skipped if that transport is not
- * available.  timeout 0: the default. */
-tutti_comm *rig_comm(tutti_context *ctx, tutti_transport transport, double timeout);
+ * available. */
+tutti_comm *rig_comm(tutti_context *ctx, tutti_transport transport);
 /* Runs a test with a communicator of this transport. */
 void rig_over(tutti_transport transport, void (*test)(tutti_context *ctx, tutti_comm *comm));
 /* RIG_OVER defines test_self, test_mpi and test_nccl, which run the test with a communicator of

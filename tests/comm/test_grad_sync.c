@@ -446,7 +446,7 @@ static void test_copies(void)
 {
     static const size_t sizes[] = {1024, 4096, 100000, 32 << 20};
     tutti_context *ctx = rig_context();
-    tutti_comm *comm = rig_comm(ctx, TUTTI_TRANSPORT_NCCL, 0);
+    tutti_comm *comm = rig_comm(ctx, TUTTI_TRANSPORT_NCCL);
     if (!comm) return;
     tutti_grad_sync_desc desc = TUTTI_GRAD_SYNC_DESC_INIT;
     tutti_grad_sync *sync = NULL;

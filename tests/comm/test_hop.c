@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "deadline.h"
 #include "rig.h"
 #include "tutti/cuda.h"
 
@@ -59,15 +60,14 @@ static path path_of(void)
                                                         : BY_TRANSPORT);
 }
 
-static bool open_exchange(exchange *e, const part *parts, int count, tutti_engine engine,
-                          double timeout)
+static bool open_exchange(exchange *e, const part *parts, int count, tutti_engine engine)
 {
     const int device = tutti_context_device(rig_context());
     *e = (exchange){.parts = parts, .count = count};
     CHECK_CUDA(cudaSetDevice(device));
     CHECK_CUDA(cudaStreamCreateWithFlags(&e->stream, cudaStreamNonBlocking));
     CHECK_OK(tutti_context_create_on_stream(device, e->stream, &e->ctx));
-    e->comm = rig_comm(e->ctx, TUTTI_TRANSPORT_NCCL, timeout);
+    e->comm = rig_comm(e->ctx, TUTTI_TRANSPORT_NCCL);
     if (!e->comm) return false;
     for (int p = 0; p < count; p++) {
         const size_t size = tutti_dtype_size(parts[p].dtype);
@@ -190,7 +190,7 @@ static bool expect_sums(exchange *e)
 static void sums(void)
 {
     exchange e;
-    bool right = open_exchange(&e, all_parts, PARTS, TUTTI_ENGINE_AUTO, 0);
+    bool right = open_exchange(&e, all_parts, PARTS, TUTTI_ENGINE_AUTO);
     if (right && path_of() == BY_TRANSPORT)
         harness_skip("%s", said);
     else if (right) {
@@ -218,7 +218,7 @@ static void unwanted(void)
     for (int large = 0; large < 2; large++) {
         exchange e;
         if (open_exchange(&e, large ? large_part : one_part, 1,
-                          large ? TUTTI_ENGINE_AUTO : TUTTI_ENGINE_TRANSPORT, 0)) {
+                          large ? TUTTI_ENGINE_AUTO : TUTTI_ENGINE_TRANSPORT)) {
             CHECK(path_of() == NOTHING_SAID, "%s", said);
             fill(&e, 0);
             CHECK_OK(run_step(&e));
@@ -234,12 +234,13 @@ static void never_joins(bool captured)
     enum { DEADLINE = 2 };
     exchange e;
     bool idle = true;
-    if (open_exchange(&e, one_part, 1, TUTTI_ENGINE_AUTO, DEADLINE)) {
+    if (open_exchange(&e, one_part, 1, TUTTI_ENGINE_AUTO)) {
         if (path_of() == BY_TRANSPORT) harness_skip("%s", said);
         fill(&e, 0);
         CHECK_OK(run_step(&e));
         if (captured) capture_step(&e);
         CHECK_OK(tutti_context_synchronize(e.ctx));
+        set_deadline(e.comm, DEADLINE);
         rig_barrier();
         if (rig_rank() > 0) {
             const double begin = MPI_Wtime();
@@ -249,7 +250,8 @@ static void never_joins(bool captured)
                 CHECK_OK(run_step(&e));
             CHECK_FAILS(TUTTI_ERR_COMM, "heard from rank 0", tutti_context_synchronize(e.ctx));
             const double seconds = MPI_Wtime() - begin;
-            CHECK(seconds > DEADLINE - 0.5 && seconds < DEADLINE + 3, "back after %.1f s", seconds);
+            CHECK(seconds > DEADLINE - 0.5 && seconds < DEADLINE + DEADLINE_SLACK,
+                  "back after %.1f s", seconds);
             CHECK_CUDA(cudaStreamSynchronize(e.stream));
             idle = false;
         }

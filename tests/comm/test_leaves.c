@@ -449,7 +449,7 @@ RIG_OVER(anywhere)
 static void test_wrong_runs(void)
 {
     tutti_context *ctx = rig_context();
-    tutti_comm *comm = rig_comm(ctx, TUTTI_TRANSPORT_AUTO, 0);
+    tutti_comm *comm = rig_comm(ctx, TUTTI_TRANSPORT_AUTO);
     if (!comm) return;
     stack s;
     run_calls run;
@@ -510,7 +510,7 @@ static void test_wrong_runs(void)
 static void test_wrong_leaves(void)
 {
     tutti_context *ctx = rig_context();
-    tutti_comm *comm = rig_comm(ctx, TUTTI_TRANSPORT_AUTO, 0);
+    tutti_comm *comm = rig_comm(ctx, TUTTI_TRANSPORT_AUTO);
     if (!comm) return;
     gradients g;
     gradients_make(ctx, plain, &g);

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "deadline.h"
 #include "rig.h"
 #include "tutti/adamw.h"
 #include "tutti/cross_entropy.h"
@@ -141,9 +142,9 @@ static void refused(step *s, cudaStream_t stream)
     tutti_grad_sync_destroy(&sync);
 }
 
-static bool step_open(step *s, tutti_transport transport, double timeout)
+static bool step_open(step *s, tutti_transport transport)
 {
-    s->comm = rig_comm(s->ctx, transport, timeout);
+    s->comm = rig_comm(s->ctx, transport);
     if (!s->comm) return false;
     tutti_allocator memory = tutti_comm_allocator(s->comm);
     CHECK_OK(memory.alloc(memory.self, PARAMS * COUNT * sizeof(float), (void **)&s->grads));
@@ -183,7 +184,7 @@ static void captured_over(tutti_transport transport)
     CHECK_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     step s = {0};
     CHECK_OK(tutti_context_create_on_stream(device, stream, &s.ctx));
-    if (step_open(&s, transport, 0)) {
+    if (step_open(&s, transport)) {
         cudaGraph_t graph = NULL;
         cudaGraphExec_t replay = NULL;
         CHECK_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
@@ -299,7 +300,7 @@ static bool open_weighed(weighed *w, tutti_transport transport)
     tutti_cross_entropy_desc desc = TUTTI_CROSS_ENTROPY_DESC_INIT;
     const size_t bytes = LOSS_ROWS * LOSS_COLS * sizeof(float);
     desc.cols = LOSS_COLS;
-    w->comm = rig_comm(w->ctx, transport, 0);
+    w->comm = rig_comm(w->ctx, transport);
     if (!w->comm) return false;
     CHECK_OK(tutti_cross_entropy_create(w->ctx, &desc, &w->loss));
     CHECK_OK(tutti_step_block_create(w->ctx, &w->step));
@@ -366,7 +367,7 @@ static void captured_mpi(void)
     CHECK_CUDA(cudaSetDevice(device));
     CHECK_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     CHECK_OK(tutti_context_create_on_stream(device, stream, &ctx));
-    tutti_comm *comm = rig_comm(ctx, TUTTI_TRANSPORT_MPI, 0);
+    tutti_comm *comm = rig_comm(ctx, TUTTI_TRANSPORT_MPI);
     void *data = NULL;
     CHECK_OK(tutti_alloc(ctx, 64, &data));
     CHECK_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
@@ -395,7 +396,7 @@ static float *summed(tutti_comm *comm, tutti_context *ctx)
 static void late_to_destroy(void)
 {
     tutti_context *ctx = harness_new_context(tutti_context_device(rig_context()), 1);
-    tutti_comm *comm = rig_comm(ctx, TUTTI_TRANSPORT_NCCL, 0);
+    tutti_comm *comm = rig_comm(ctx, TUTTI_TRANSPORT_NCCL);
     if (comm) {
         float *data = summed(comm, ctx);
         CHECK_OK(tutti_free(ctx, (void **)&data));
@@ -415,7 +416,7 @@ static void all_to_all_windows(void)
 {
     enum { LONG = 1 << 20 };
     tutti_context *ctx = rig_context();
-    tutti_comm *comm = rig_comm(ctx, TUTTI_TRANSPORT_NCCL, 20);
+    tutti_comm *comm = rig_comm(ctx, TUTTI_TRANSPORT_NCCL);
     if (!comm) return;
     tutti_allocator memory = tutti_comm_allocator(comm);
     int n = rig_size(), rank = rig_rank();
@@ -457,10 +458,10 @@ static void idle(void)
 {
     enum { DEADLINE = 1 };
     tutti_context *ctx = rig_context();
-    tutti_comm *comm = rig_comm(ctx, TUTTI_TRANSPORT_NCCL, DEADLINE);
+    tutti_comm *comm = rig_comm(ctx, TUTTI_TRANSPORT_NCCL);
     if (!comm) return;
-    float *data = NULL;
-    CHECK_OK(tutti_alloc(ctx, COUNT * sizeof *data, (void **)&data));
+    float *data = summed(comm, ctx); /* connects */
+    set_deadline(comm, DEADLINE);
     for (int i = 0; i < 2; i++) {
         fill(ctx, data, COUNT, 4);
         rig_barrier(); /* otherwise a sum would wait for a late rank */
@@ -478,13 +479,15 @@ static void busy(void)
 {
     enum { DEADLINE = 2 };
     tutti_context *ctx = rig_context();
-    tutti_comm *comm = rig_comm(ctx, TUTTI_TRANSPORT_NCCL, DEADLINE);
+    tutti_comm *comm = rig_comm(ctx, TUTTI_TRANSPORT_NCCL);
     if (!comm) return;
     float *data = summed(comm, ctx), *other = NULL;
     CHECK_OK(tutti_alloc(ctx, COUNT * sizeof *other, (void **)&other));
     CHECK_OK(tutti_zero(
         ctx, other, COUNT * sizeof *other)); /* loads its kernel, which would wait behind a sum */
     fill(ctx, data, COUNT, 6);
+    set_deadline(comm, DEADLINE);
+    rig_barrier();
     if (rig_rank() == 0) sleep(DEADLINE + 2);
     CHECK_OK(tutti_comm_all_reduce(comm, ctx, data, data, COUNT, TUTTI_F32, TUTTI_SUM));
     double begin = MPI_Wtime();
@@ -503,7 +506,8 @@ static void given_up(void)
 {
     enum { DEADLINE = 2 };
     step s = {.ctx = rig_context()};
-    if (!step_open(&s, TUTTI_TRANSPORT_NCCL, DEADLINE)) return;
+    if (!step_open(&s, TUTTI_TRANSPORT_NCCL)) return;
+    set_deadline(s.comm, DEADLINE);
     CHECK_OK(tutti_grad_sync_ready_param(s.sync, s.ctx, s.list[0]));
     tutti_grad_sync_destroy(&s.sync);
     sleep(DEADLINE + 2);
@@ -518,15 +522,17 @@ static void wait_elsewhere(void)
 {
     enum { DEADLINE = 2 };
     tutti_context *ctx = harness_new_context(tutti_context_device(rig_context()), 1);
-    tutti_comm *comm = rig_comm(ctx, TUTTI_TRANSPORT_NCCL, DEADLINE);
+    tutti_comm *comm = rig_comm(ctx, TUTTI_TRANSPORT_NCCL);
     if (comm) {
         float *data = summed(comm, ctx);
+        set_deadline(comm, DEADLINE);
         if (rig_rank() > 0) {
             double begin = MPI_Wtime();
             CHECK_OK(tutti_comm_all_reduce(comm, ctx, data, data, COUNT, TUTTI_F32, TUTTI_SUM));
             CHECK_CUDA(cudaStreamSynchronize(tutti_context_stream(ctx)));
             double seconds = MPI_Wtime() - begin;
-            CHECK(seconds > DEADLINE - 0.5 && seconds < DEADLINE + 3, "back after %.1f s", seconds);
+            CHECK(seconds > DEADLINE - 0.5 && seconds < DEADLINE + DEADLINE_SLACK,
+                  "back after %.1f s", seconds);
             /* the stream was ended by an abort, so there is no sum */
             CHECK_FAILS(TUTTI_ERR_COMM, "blocked in", tutti_context_synchronize(ctx));
             CHECK_FAILS(TUTTI_ERR_COMM, "blocked in", tutti_comm_barrier(comm, ctx));
@@ -676,7 +682,7 @@ static void captured_shards(tutti_engine engine, shard_kind kind)
     CHECK_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     tutti_context *ctx = NULL;
     CHECK_OK(tutti_context_create_on_stream(device, stream, &ctx));
-    tutti_comm *comm = rig_comm(ctx, TUTTI_TRANSPORT_NCCL, 0);
+    tutti_comm *comm = rig_comm(ctx, TUTTI_TRANSPORT_NCCL);
     if (comm) {
         shard_model graph_model = {.kind = &kind, .ctx = ctx}, plain = graph_model;
         const tutti_status status = open_shard(&graph_model, comm, engine);

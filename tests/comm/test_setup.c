@@ -79,8 +79,8 @@ static void two_at_once(tutti_context *ctx, tutti_comm *comm)
 {
     enum { COUNT = 50001 };
     tutti_context *second = harness_new_context(tutti_context_device(ctx), 1);
-    tutti_comm *a = rig_comm(ctx, tutti_comm_transport(comm), 0);
-    tutti_comm *b = rig_comm(second, tutti_comm_transport(comm), 30);
+    tutti_comm *a = rig_comm(ctx, tutti_comm_transport(comm));
+    tutti_comm *b = rig_comm(second, tutti_comm_transport(comm));
     float *x = filled(ctx, COUNT, (float)(rig_rank() + 1));
     float *y = filled(second, COUNT, (float)(10 * (rig_rank() + 1)));
     for (int i = 0; i < 3; i++) {

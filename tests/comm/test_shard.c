@@ -690,7 +690,7 @@ static void record(void *user, tutti_log_level level, const char *message)
 static void over_copies(void (*test)(tutti_context *ctx, tutti_comm *comm))
 {
     tutti_context *ctx = rig_context();
-    tutti_comm *comm = rig_comm(ctx, TUTTI_TRANSPORT_NCCL, 0);
+    tutti_comm *comm = rig_comm(ctx, TUTTI_TRANSPORT_NCCL);
     if (!comm) return;
     if (can_copy(ctx, comm)) {
         engine = TUTTI_ENGINE_COPY;

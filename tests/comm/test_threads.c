@@ -60,7 +60,7 @@ static void open_worker(worker *w, int number, tutti_transport transport)
 {
     *w = (worker){.number = number};
     w->ctx = harness_new_context(tutti_context_device(rig_context()), 1);
-    w->comm = rig_comm(w->ctx, transport, 60);
+    w->comm = rig_comm(w->ctx, transport);
     if (!w->comm) return;
     CHECK_OK(tutti_alloc(w->ctx, COUNT * sizeof(float), (void **)&w->grads));
     const tutti_param *list[2];

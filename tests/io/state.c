@@ -83,7 +83,7 @@ static void add_all(state *s)
 state *state_make(tutti_transport transport, tutti_dtype masters, bool big)
 {
     tutti_context *ctx = rig_context();
-    tutti_comm *comm = rig_comm(ctx, transport, 0);
+    tutti_comm *comm = rig_comm(ctx, transport);
     if (!comm) return NULL;
     state *s = harness_calloc(1, sizeof *s);
     s->ctx = ctx;

@@ -78,7 +78,7 @@ static const char *write_numbers(void)
     static const tutti_dtype types[] = {TUTTI_F32, TUTTI_F64, TUTTI_F16, TUTTI_BF16};
     const char *path = in_folder("numbers");
     tutti_context *ctx = rig_context();
-    tutti_comm *comm = rig_comm(ctx, TUTTI_TRANSPORT_SELF, 0);
+    tutti_comm *comm = rig_comm(ctx, TUTTI_TRANSPORT_SELF);
     tutti_checkpoint *list = NULL;
     tutti_params *empty = NULL;
     tutti_tensor tensors[4];

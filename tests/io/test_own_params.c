@@ -177,7 +177,7 @@ static void check_side(const side *s, uint64_t seed, tutti_dtype exact)
 static void for_all_kinds(void (*check)(tutti_comm *comm, const kind *k, const char *a,
                                         const char *b))
 {
-    tutti_comm *comm = rig_comm(rig_context(), TUTTI_TRANSPORT_AUTO, 0);
+    tutti_comm *comm = rig_comm(rig_context(), TUTTI_TRANSPORT_AUTO);
     if (!comm) return;
     for (int i = 0; i < KINDS; i++) {
         harness_where("%s", kinds[i].name);
@@ -257,7 +257,7 @@ static void rounded_store_to_own(tutti_comm *comm, const kind *k, const char *a,
 /* All ranks write the same file as one, and each reads the other's. */
 static void other_ranks(tutti_comm *comm, const kind *k, const char *a, const char *b)
 {
-    tutti_comm *alone = rig_comm(rig_context(), TUTTI_TRANSPORT_SELF, 0);
+    tutti_comm *alone = rig_comm(rig_context(), TUTTI_TRANSPORT_SELF);
     side all, one;
     own_side(&all, comm, k, is_big(k));
     own_side(&one, alone, k, is_big(k));
@@ -366,7 +366,7 @@ static void test_optimizer_state(void)
 /* Own parameters and a store's in one file; the list outlives its layers and parameters. */
 static void test_beside_a_store(void)
 {
-    tutti_comm *comm = rig_comm(rig_context(), TUTTI_TRANSPORT_AUTO, 0);
+    tutti_comm *comm = rig_comm(rig_context(), TUTTI_TRANSPORT_AUTO);
     if (!comm) return;
     side store, own;
     store_side(&store, comm, &kinds[2], false);
@@ -401,7 +401,7 @@ static void test_beside_a_store(void)
 /* A single parameter of a store's, and a part of a file. */
 static void test_part_of_a_store(void)
 {
-    tutti_comm *comm = rig_comm(rig_context(), TUTTI_TRANSPORT_AUTO, 0);
+    tutti_comm *comm = rig_comm(rig_context(), TUTTI_TRANSPORT_AUTO);
     if (!comm) return;
     side store;
     store_side(&store, comm, &kinds[2], false);
@@ -448,7 +448,7 @@ static void check_other(side *s, tutti_comm *comm, const tutti_param *other, con
 /* A file whose parameter has another shape, type or name is refused, and nothing is loaded. */
 static void test_other_shapes(void)
 {
-    tutti_comm *comm = rig_comm(rig_context(), TUTTI_TRANSPORT_AUTO, 0);
+    tutti_comm *comm = rig_comm(rig_context(), TUTTI_TRANSPORT_AUTO);
     if (!comm) return;
     const char *path = in_folder("shapes");
     side s;
@@ -480,7 +480,7 @@ static void test_other_shapes(void)
 /* Lists that differ over the ranks. */
 static void test_ranks_differ(void)
 {
-    tutti_comm *comm = rig_comm(rig_context(), TUTTI_TRANSPORT_AUTO, 0);
+    tutti_comm *comm = rig_comm(rig_context(), TUTTI_TRANSPORT_AUTO);
     if (!comm) return;
     side s;
     make_side(&s, comm, &kinds[0], false, false);

@@ -137,7 +137,7 @@ static void test_one_rank_elsewhere(void)
 /* A list may be empty or hold values only. */
 static void test_small_lists(void)
 {
-    tutti_comm *comm = rig_comm(rig_context(), TUTTI_TRANSPORT_AUTO, 0);
+    tutti_comm *comm = rig_comm(rig_context(), TUTTI_TRANSPORT_AUTO);
     if (!comm) return;
     tutti_checkpoint *list = NULL;
     const char *path = in_folder("small");
@@ -215,7 +215,7 @@ static void check_equal_masters(tutti_context *ctx, const pair *a, const pair *b
 static void test_frozen(void)
 {
     tutti_context *ctx = rig_context();
-    tutti_comm *comm = rig_comm(ctx, TUTTI_TRANSPORT_AUTO, 0);
+    tutti_comm *comm = rig_comm(ctx, TUTTI_TRANSPORT_AUTO);
     if (!comm) return;
     pair frozen, again, trained;
     make_pair(&frozen, ctx, comm, true, 1);

@@ -53,7 +53,7 @@ static tutti_status count_gather(tutti__shard_link *self, tutti_context *ctx, bo
 /* A communicator of the first ranks; NULL on the others, or if the test is skipped. */
 static tutti_comm *comm_of(tutti_context *ctx, int ranks)
 {
-    if (ranks == rig_size()) return rig_comm(ctx, TUTTI_TRANSPORT_AUTO, 0);
+    if (ranks == rig_size()) return rig_comm(ctx, TUTTI_TRANSPORT_AUTO);
     tutti_comm *comm = NULL;
 #ifdef RIG_WITH_MPI
     MPI_Comm some;
