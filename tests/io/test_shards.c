@@ -405,7 +405,8 @@ static void check_default(int64_t rounded, int64_t trained, int shards)
 {
     const int64_t MiB = (1 << 20) / 4, unit = (int64_t)shards * TUTTI__NORM_RUN;
     const int64_t eighth = trained / 8;
-    const int64_t most = eighth < 32 * MiB ? 32 * MiB : eighth > 128 * MiB ? 128 * MiB : eighth;
+    const int64_t wanted = eighth < 32 * MiB ? 32 * MiB : eighth > 128 * MiB ? 128 * MiB : eighth;
+    const int64_t each = wanted / unit * unit; /* whole runs in each slice */
     tutti_params store = {.rounded = rounded, .trained = trained, .count = trained};
     store.desc.master_dtype = TUTTI_F32;
     store.desc.shards = shards;
@@ -413,16 +414,14 @@ static void check_default(int64_t rounded, int64_t trained, int shards)
                   shards);
     CHECK_OK(tutti__shard_lay_out(&store));
     int64_t end = 0;
-    int rest = 0;
     for (int r = 0; r < store.range_count; r++) {
         const tutti__span *range = &store.ranges[r];
         const int64_t part_end = range->first < rounded ? rounded : trained;
         const int64_t left = part_end - range->first;
         CHECK(range->first == end && range->count > 0, "range %d: %lld from %lld, want from %lld",
               r, (long long)range->count, (long long)range->first, (long long)end);
-        CHECK(range->count <= (left > most ? most : 32 * MiB), "range %d has %lld of %lld", r,
-              (long long)range->count, (long long)left);
-        CHECK(left <= most || range->count > most - unit || rest++ < 16, "range %d is small", r);
+        CHECK(left > each ? range->count == each : range->count <= 32 * MiB,
+              "range %d has %lld of %lld", r, (long long)range->count, (long long)left);
         CHECK(range->count % unit == 0 || left <= MiB + unit, "range %d: %lld elements", r,
               (long long)range->count);
         CHECK(left > range->count || left <= MiB, "the last range has %lld", (long long)left);
