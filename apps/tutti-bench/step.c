@@ -439,7 +439,7 @@ static const app_option table[] = {
     {"steps", "N", "steps of each mode, of which the median is taken", "20", INT(steps, 1000000)},
     {"wire", "TYPE", "what travels of f32 gradients, not in reproducible mode: f32 or bf16", "f32",
      .kind = APP_DTYPE, .at = offsetof(step_options, wire), .words = wires},
-    {"range-mib", "N", "exchange gradients in ranges of about N MiB (default: the library's)",
+    {"range-mib", "N", "exchange gradients in ranges of about N MiB", .unset = "the library's",
      INT(range_mib, 1 << 20)},
     {"shard", .help = "time a sharded store too", .at = offsetof(step_options, shard)},
     {"engine", "NAME",

@@ -79,9 +79,7 @@ typedef struct tutti_params_desc {
     /* Sharded (ZeRO-1) if shards > 0: one of as many stores, this one number `shard`, one a rank of
      * the exchange, whose numbers these must be. */
     int shards, shard;
-    /* sharded: of its exchange's ranges; 0: an eighth of the gradients, but 32 to 128 MiB, and for
-     * the last ones 32 MiB */
-    size_t range_bytes;
+    size_t range_bytes; /* sharded: of its exchange's ranges; 0: an eighth of all, 32 to 128 MiB */
 } tutti_params_desc;
 #define TUTTI_PARAMS_DESC_INIT TUTTI_DESC_INIT(tutti_params_desc)
 TUTTI_API tutti_params_desc tutti_params_desc_default(void);

@@ -150,7 +150,7 @@ static tutti_status stream_issue(tutti__engine *engine, tutti_context *ctx, int 
 
 /* Copy engines: waits for the pieces of the ranges from *arrived on, and moves it behind them.
  * Most have been there for long when sums are wanted, so all but the last two are one wait, and
- * those, which are small as a rule, another. */
+ * those another. */
 static tutti_status await_pieces(tutti__engine *engine, int last, int *arrived)
 {
     const state *s = engine->state;

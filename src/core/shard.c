@@ -4,11 +4,10 @@
 #include "core/params.h"
 
 #define LAST_RANGE_BYTES ((int64_t)1 << 20) /* overlaps with no backward, so it is small */
-/* Of ranges by default: each costs the host 6 to 15 us a step, so large models have large ones, but
- * for the last ones, of which backward leaves less time to hide the way. */
+/* By default a range is an eighth of the gradients, within these bounds: each costs the host 6 to
+ * 15 us a step, but a large one is ready late. */
 #define LEAST_RANGE_BYTES ((int64_t)32 << 20)
 #define MOST_RANGE_BYTES ((int64_t)128 << 20)
-#define RANGES 8
 
 static int64_t least(int64_t a, int64_t b)
 {
@@ -28,48 +27,37 @@ tutti__span tutti__shard_slice(const tutti__span *range, int shard, int shards)
     return (tutti__span){range->first + begin, end - begin};
 }
 
-/* Elements of ranges of equal slices of whole runs. */
-typedef struct cuts {
-    int64_t each, late, last; /* where more than `each` are left, afterwards, at most at the end */
-} cuts;
-
-/* Cuts elements from `first` on into ranges, and what is left, of which the end may be a range by
- * itself. */
-static void cut(tutti_params *params, int64_t first, int64_t end, const cuts *of)
+/* Cuts elements from `first` on into ranges of equal slices of whole runs, and what is left, of
+ * which the end may be a range by itself. */
+static void cut(tutti_params *params, int64_t first, int64_t end, int64_t each, int64_t last)
 {
-    const int64_t unit = (int64_t)params->desc.shards * TUTTI__NORM_RUN, last = of->last;
+    const int64_t unit = (int64_t)params->desc.shards * TUTTI__NORM_RUN;
     while (first < end) {
-        const int64_t left = end - first;
-        int64_t here = least(left, left > of->each ? of->each : of->late);
-        if (here == left && here > last) here = least(divide_up(here - last, unit) * unit, here);
+        int64_t here = least(end - first, each);
+        if (first + here == end && here > last)
+            here = least(divide_up(here - last, unit) * unit, here);
         params->ranges[params->range_count++] = (tutti__span){first, here};
         first += here;
     }
-}
-
-/* Whole runs in each of a range's slices. */
-static int64_t range_elements(const tutti_params *params, int64_t bytes)
-{
-    const int64_t wanted = bytes / (int64_t)tutti_dtype_size(params->desc.master_dtype);
-    const int64_t unit = (int64_t)params->desc.shards * TUTTI__NORM_RUN;
-    return wanted > unit ? wanted / unit * unit : unit;
 }
 
 /* A range's values have one type. */
 static tutti_status cut_ranges(tutti_params *params)
 {
     const int64_t size = (int64_t)tutti_dtype_size(params->desc.master_dtype);
-    const int64_t own = (int64_t)params->desc.range_bytes;
-    int64_t bytes = least(params->trained * size / RANGES, MOST_RANGE_BYTES);
-    if (bytes < LEAST_RANGE_BYTES) bytes = LEAST_RANGE_BYTES;
-    const cuts of = {range_elements(params, own ? own : bytes),
-                     range_elements(params, own ? own : LEAST_RANGE_BYTES),
-                     LAST_RANGE_BYTES / size};
-    const int64_t most = params->trained / of.each + 2 * (of.each / of.late + 2);
-    params->ranges = calloc((size_t)most, sizeof *params->ranges);
+    int64_t bytes = (int64_t)params->desc.range_bytes;
+    if (bytes == 0) {
+        bytes = least(params->trained * size / 8, MOST_RANGE_BYTES);
+        if (bytes < LEAST_RANGE_BYTES) bytes = LEAST_RANGE_BYTES;
+    }
+    const int64_t wanted = bytes / size;
+    const int64_t unit = (int64_t)params->desc.shards * TUTTI__NORM_RUN;
+    const int64_t each = wanted > unit ? wanted / unit * unit : unit;
+    const int64_t last = LAST_RANGE_BYTES / size;
+    params->ranges = calloc((size_t)(params->trained / each) + 4, sizeof *params->ranges);
     if (!params->ranges) return tutti__fail(TUTTI_ERR_MEMORY, "params_build: no memory");
-    cut(params, 0, params->rounded, &of);
-    cut(params, params->rounded, params->trained, &of);
+    cut(params, 0, params->rounded, each, last);
+    cut(params, params->rounded, params->trained, each, last);
     return TUTTI_OK;
 }
 

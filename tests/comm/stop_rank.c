@@ -21,7 +21,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "comm/comm.h"
+#include "deadline.h"
 #include "tutti/tutti.h"
 
 enum { SETUP_SECONDS = 30, PARAMS = 4, COUNT = 5000, LAUNCHES = 20000 };
@@ -257,7 +257,7 @@ static tutti_status sharded(tutti_context *ctx, tutti_comm *comm, double timeout
     if (status == TUTTI_OK) status = tutti_step_block_create(ctx, &block);
     if (status == TUTTI_OK) status = tutti_step_block_set(block, ctx, &values);
     for (int stops = 0; stops < 2 && status == TUTTI_OK; stops++) {
-        if (stops) comm->timeout = timeout;
+        if (stops) set_deadline(comm, timeout);
         status = shard_step(sync, comm, adamw, ctx, block, store, stops);
     }
     tutti_grad_sync_destroy(&sync);
@@ -301,7 +301,7 @@ static tutti_status run(tutti_context *ctx, tutti_transport transport, double ti
 
     tutti_comm *other = NULL;
     if (strstr(point, "shard")) return sharded(ctx, *comm, timeout);
-    (*comm)->timeout = desc.timeout = timeout; /* the watchdog reads it, the old or the new one */
+    set_deadline(*comm, desc.timeout = timeout);
     if (chosen("late")) return late(*comm, ctx, timeout);
     if (chosen("middle")) return middle(*comm, ctx, grads);
     if (chosen("midway")) return midway(*comm, ctx, grads, timeout);

@@ -456,7 +456,7 @@ static void all_to_all_windows(void)
 /* Idling for longer than the deadline is no error while no sum is under way. */
 static void idle(void)
 {
-    enum { DEADLINE = 1 };
+    enum { DEADLINE = 2 };
     tutti_context *ctx = rig_context();
     tutti_comm *comm = rig_comm(ctx, TUTTI_TRANSPORT_NCCL);
     if (!comm) return;
@@ -508,10 +508,12 @@ static void given_up(void)
     step s = {.ctx = rig_context()};
     if (!step_open(&s, TUTTI_TRANSPORT_NCCL)) return;
     set_deadline(s.comm, DEADLINE);
+    rig_barrier();
     CHECK_OK(tutti_grad_sync_ready_param(s.sync, s.ctx, s.list[0]));
     tutti_grad_sync_destroy(&s.sync);
     sleep(DEADLINE + 2);
     fill(s.ctx, s.verb, COUNT, 7);
+    rig_barrier();
     CHECK_OK(tutti_comm_all_reduce(s.comm, s.ctx, s.verb, s.verb, COUNT, TUTTI_F32, TUTTI_SUM));
     expect_sum(s.ctx, s.verb, COUNT, 7);
     step_close(&s);

@@ -13,7 +13,7 @@
 /* What moves gradients. */
 static tutti_engine engine = TUTTI_ENGINE_TRANSPORT;
 
-enum { PARAMS = 8, FROZEN = 4, TIED = 6, STEPS = 3, LEAVES = 8 };
+enum { PARAMS = 8, MIDDLE = 3, FROZEN = 4, TIED = 6, STEPS = 3, LEAVES = 8 };
 /* some shorter than a slice, some longer than a range; the last but one shares the third's slot */
 static const int64_t sizes[PARAMS] = {700, 90001, 3000, 150000, 5000, 1, 3000, 40000};
 
@@ -492,6 +492,14 @@ static void early(tutti_context *ctx, tutti_comm *comm)
         char *left = bytes_of(ctx, grad, 0, sizes[PARAMS - 1]);
         CHECK(memcmp(seen, left, (size_t)sizes[PARAMS - 1] * sizeof(float)) == 0,
               "step %d: the sum has changed", step);
+        free(seen);
+        free(left);
+        /* one amid those whose sums end together */
+        CHECK_OK(tutti_grad_sync_wait(p.sync, other, &m->params[MIDDLE]));
+        seen = bytes_of(other, &m->params[MIDDLE].grad, 0, sizes[MIDDLE]);
+        left = bytes_of(ctx, &m->params[MIDDLE].grad, 0, sizes[MIDDLE]);
+        CHECK(memcmp(seen, left, (size_t)sizes[MIDDLE] * sizeof(float)) == 0,
+              "step %d: not awaited", step);
         free(seen);
         free(left);
     }

@@ -399,35 +399,33 @@ static void test_elsewhere(void)
     drop(&m);
 }
 
-/* Ranges of stores too large for a test, by default: an eighth each, 32 to 128 MiB, and the last ones
- * 32 MiB and less, all but those of whole runs in each slice.  No memory is touched. */
-static void check_default(int64_t rounded, int64_t trained, int shards)
+/* Ranges by default, of stores too large for a test: no memory is touched. */
+static void check_default(int64_t rounded, int64_t trained, tutti_dtype dtype, int shards)
 {
-    const int64_t MiB = (1 << 20) / 4, unit = (int64_t)shards * TUTTI__NORM_RUN;
-    const int64_t eighth = trained / 8;
-    const int64_t wanted = eighth < 32 * MiB ? 32 * MiB : eighth > 128 * MiB ? 128 * MiB : eighth;
-    const int64_t each = wanted / unit * unit; /* whole runs in each slice */
+    const int64_t MiB = (int64_t)(1 << 20) / (int64_t)tutti_dtype_size(dtype);
+    const int64_t unit = (int64_t)shards * TUTTI__NORM_RUN; /* whole runs in each slice */
     tutti_params store = {.rounded = rounded, .trained = trained, .count = trained};
-    store.desc.master_dtype = TUTTI_F32;
+    store.desc.master_dtype = dtype;
     store.desc.shards = shards;
     harness_where("%lld of %lld elements, %d shards", (long long)rounded, (long long)trained,
                   shards);
     CHECK_OK(tutti__shard_lay_out(&store));
-    int64_t end = 0;
+    int64_t end = 0, largest = 0;
     for (int r = 0; r < store.range_count; r++) {
         const tutti__span *range = &store.ranges[r];
-        const int64_t part_end = range->first < rounded ? rounded : trained;
-        const int64_t left = part_end - range->first;
+        const int64_t left = (range->first < rounded ? rounded : trained) - range->first;
         CHECK(range->first == end && range->count > 0, "range %d: %lld from %lld, want from %lld",
               r, (long long)range->count, (long long)range->first, (long long)end);
-        CHECK(left > each ? range->count == each : range->count <= 32 * MiB,
-              "range %d has %lld of %lld", r, (long long)range->count, (long long)left);
-        CHECK(range->count % unit == 0 || left <= MiB + unit, "range %d: %lld elements", r,
+        CHECK(range->count % unit == 0 || left <= MiB, "range %d: %lld elements", r,
               (long long)range->count);
         CHECK(left > range->count || left <= MiB, "the last range has %lld", (long long)left);
+        if (range->count > largest) largest = range->count;
         end += range->count;
     }
     CHECK(end == trained, "ranges end at %lld", (long long)end);
+    CHECK(largest <= 128 * MiB && (largest <= 32 * MiB || largest <= trained / 8) &&
+              store.range_count <= 8 + 4 + trained / (100 * MiB),
+          "%d ranges, of up to %lld elements", store.range_count, (long long)largest);
     harness_where(NULL);
     free(store.ranges);
     free(store.own);
@@ -435,12 +433,14 @@ static void check_default(int64_t rounded, int64_t trained, int shards)
 
 static void test_default_ranges(void)
 {
-    const int64_t counts[] = {1000, 3000000, 70000001, 201000000, 1074000003};
+    const int64_t counts[] = {0, 1000, 3000000, 70000001, 201000000, 1074000003};
     for (int i = 0; i < HARNESS_COUNT(counts); i++)
         for (int shards = 1; shards <= 8; shards = 2 * shards + 1) {
-            check_default(0, counts[i], shards);
-            check_default(counts[i], counts[i], shards);
-            check_default(counts[i] / TUTTI__NORM_RUN * TUTTI__NORM_RUN * 3 / 4, counts[i], shards);
+            const int64_t most = counts[i] * 3 / 4 / TUTTI__NORM_RUN * TUTTI__NORM_RUN;
+            check_default(0, counts[i], TUTTI_F32, shards);
+            check_default(0, counts[i], TUTTI_F64, shards);
+            check_default(counts[i], counts[i], TUTTI_F32, shards);
+            check_default(most, counts[i], TUTTI_F32, shards);
         }
 }
 
