@@ -5,8 +5,6 @@
 
 #include "comm/comm.h"
 
-enum { DEADLINE_SLACK = 6 }; /* by so many seconds a wait may be longer on a busy machine */
-
 /* The communicator's longest wait from now on. */
 static inline void set_deadline(tutti_comm *comm, double seconds)
 {

@@ -5,48 +5,28 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/params.h"
-#include "rig.h"
-#include "tutti/adamw.h"
-#include "tutti/sgd.h"
+#include "shard.h"
 
-/* What moves gradients. */
-static tutti_engine engine = TUTTI_ENGINE_TRANSPORT;
+tutti_engine shard_engine = TUTTI_ENGINE_TRANSPORT;
 
-enum { PARAMS = 8, MIDDLE = 3, FROZEN = 4, TIED = 6, STEPS = 3, LEAVES = 8 };
+enum { MIDDLE = 3, FROZEN = 4, TIED = 6, STEPS = 3, LEAVES = 8 };
 /* some shorter than a slice, some longer than a range; the last but one shares the third's slot */
 static const int64_t sizes[PARAMS] = {700, 90001, 3000, 150000, 5000, 1, 3000, 40000};
 
-/* Which types a store's values have, and its optimizer. */
-typedef struct types {
-    const char *name;
-    tutti_dtype master, even, odd; /* values of even and of odd parameters */
-    bool sgd;
-} types;
-static const types all_types[] = {{"f32", TUTTI_F32, TUTTI_F32, TUTTI_F32, false},
-                                  {"f64", TUTTI_F64, TUTTI_F64, TUTTI_F64, true},
-                                  {"f16", TUTTI_F32, TUTTI_F16, TUTTI_F16, false},
-                                  {"bf16 and f32", TUTTI_F32, TUTTI_F32, TUTTI_BF16, false},
-                                  {"bf16, sgd", TUTTI_F32, TUTTI_BF16, TUTTI_BF16, true}};
+const types shard_types[SHARD_TYPES] = {{"f32", TUTTI_F32, TUTTI_F32, TUTTI_F32, false},
+                                        {"f64", TUTTI_F64, TUTTI_F64, TUTTI_F64, true},
+                                        {"f16", TUTTI_F32, TUTTI_F16, TUTTI_F16, false},
+                                        {"bf16 and f32", TUTTI_F32, TUTTI_F32, TUTTI_BF16, false},
+                                        {"bf16, sgd", TUTTI_F32, TUTTI_BF16, TUTTI_BF16, true}};
 
-typedef struct model {
-    tutti_context *ctx;
-    tutti_params *store;
-    tutti_param params[PARAMS];
-    tutti_adamw *adamw;
-    tutti_sgd *sgd; /* in its place */
-    tutti_step_block *step;
-} model;
-
-static model make(tutti_context *ctx, const tutti_params_desc *desc)
+model shard_make(tutti_context *ctx, const tutti_params_desc *desc)
 {
     model m = {.ctx = ctx};
     CHECK_OK(tutti_params_create(ctx, desc, &m.store));
     return m;
 }
 
-/* In place: the store keeps the parameters' addresses. */
-static void build(model *m, const types *types)
+void shard_build(model *m, const types *types)
 {
     for (int p = 0; p < PARAMS; p++) {
         tutti_param *param = &m->params[p];
@@ -78,7 +58,7 @@ static void build(model *m, const types *types)
     CHECK_OK(tutti_step_block_create(m->ctx, &m->step));
 }
 
-static void drop(model *m)
+void shard_drop(model *m)
 {
     tutti_adamw_destroy(&m->adamw);
     tutti_sgd_destroy(&m->sgd);
@@ -86,7 +66,7 @@ static void drop(model *m)
     tutti_params_destroy(&m->store);
 }
 
-static tutti_params_desc desc_of(const types *types, int shards, int shard, size_t range_bytes)
+tutti_params_desc shard_desc(const types *types, int shards, int shard, size_t range_bytes)
 {
     tutti_params_desc desc = TUTTI_PARAMS_DESC_INIT;
     desc.master_dtype = types->master;
@@ -181,7 +161,7 @@ static void backward(model *m, tutti_grad_sync *sync, int step, int part)
     }
 }
 
-static void set_step(model *m, int step)
+void shard_set_step(model *m, int step)
 {
     const tutti_step_values values = {
         .step = step + 1, .loss_weight = 1, .learning_rate = 0.01, .loss_scale = 4};
@@ -230,7 +210,7 @@ static void update_sharded(model *m, tutti_grad_sync *sync, int step, bool leave
         if (leaves) CHECK_OK(tutti_grad_sync_leaves_end(sync, m->ctx));
     }
     CHECK_OK(tutti_grad_sync_finish(sync, m->ctx));
-    set_step(m, step);
+    shard_set_step(m, step);
     update(m);
 }
 
@@ -245,7 +225,7 @@ static void update_alone(model *m, int step, order order)
         harness_put(m->ctx, &m->params[p].grad, values);
         free(values);
     }
-    set_step(m, step);
+    shard_set_step(m, step);
     update(m);
 }
 
@@ -321,7 +301,7 @@ static void check_engine(const tutti_grad_sync *sync)
 {
     tutti_grad_sync_info info = {.engine = TUTTI_ENGINE_AUTO};
     CHECK_OK(tutti_grad_sync_get_info(sync, &info));
-    CHECK(info.engine == engine, "engine %d, want %d", (int)info.engine, (int)engine);
+    CHECK(info.engine == shard_engine, "engine %d, want %d", (int)info.engine, (int)shard_engine);
 }
 
 /* Each range's sum ends after its exchange has begun, also where several sums are one kernel. */
@@ -344,17 +324,17 @@ static void one_case(tutti_context *ctx, tutti_comm *comm, const types *types, s
 {
     const bool leaves = order == LEAF_ORDER;
     harness_where("%s, ranges of %zu bytes, %s", types->name, range_bytes, order_names[order]);
-    const tutti_params_desc whole = desc_of(types, 0, 0, 0);
-    const tutti_params_desc part = desc_of(types, rig_size(), rig_rank(), range_bytes);
-    model alone = make(ctx, &whole), sharded = make(ctx, &part);
-    build(&alone, types);
-    build(&sharded, types);
+    const tutti_params_desc whole = shard_desc(types, 0, 0, 0);
+    const tutti_params_desc part = shard_desc(types, rig_size(), rig_rank(), range_bytes);
+    model alone = shard_make(ctx, &whole), sharded = shard_make(ctx, &part);
+    shard_build(&alone, types);
+    shard_build(&sharded, types);
     same_values(&sharded, &alone);
     check_slices(sharded.store);
     tutti_grad_sync_desc desc = TUTTI_GRAD_SYNC_DESC_INIT;
     desc.leaves = leaves ? LEAVES : 0;
     desc.wire = order == NARROW ? TUTTI_BF16 : 0;
-    desc.engine = engine;
+    desc.engine = shard_engine;
     desc.timeline = 1;
     tutti_grad_sync *sync = NULL;
     CHECK_OK(tutti_grad_sync_create(ctx, comm, sharded.store, &desc, &sync));
@@ -372,52 +352,47 @@ static void one_case(tutti_context *ctx, tutti_comm *comm, const types *types, s
     for (int i = 0; i < states; i++) state[i] = state_of(&sharded, i);
     CHECK_OK(tutti_comm_check_params(comm, ctx, sharded.store, state, states));
     tutti_grad_sync_destroy(&sync);
-    drop(&sharded);
-    drop(&alone);
+    shard_drop(&sharded);
+    shard_drop(&alone);
     harness_where(NULL);
 }
 
 static void updates(tutti_context *ctx, tutti_comm *comm)
 {
-    for (int i = 0; i < HARNESS_COUNT(all_types); i++)
+    for (int i = 0; i < SHARD_TYPES; i++)
         for (int order = 0; order < ORDERS; order++) {
-            if (order == NARROW && all_types[i].master == TUTTI_F64) continue;
-            one_case(ctx, comm, &all_types[i], 1, order);
-            one_case(ctx, comm, &all_types[i], 0, order);
+            if (order == NARROW && shard_types[i].master == TUTTI_F64) continue;
+            one_case(ctx, comm, &shard_types[i], 1, order);
+            one_case(ctx, comm, &shard_types[i], 0, order);
         }
 }
 RIG_OVER(updates)
 
 /* A step */
 
-typedef struct pair {
-    model model;
-    tutti_grad_sync *sync;
-} pair;
-
-static void open_pair(tutti_context *ctx, tutti_comm *comm, pair *pair)
+void shard_open_pair(tutti_context *ctx, tutti_comm *comm, pair *pair)
 {
-    const types *types = &all_types[3];
-    const tutti_params_desc desc = desc_of(types, rig_size(), rig_rank(), 1);
-    pair->model = make(ctx, &desc);
+    const types *types = &shard_types[3];
+    const tutti_params_desc desc = shard_desc(types, rig_size(), rig_rank(), 1);
+    pair->model = shard_make(ctx, &desc);
     pair->sync = NULL;
-    build(&pair->model, types);
+    shard_build(&pair->model, types);
     tutti_grad_sync_desc options = TUTTI_GRAD_SYNC_DESC_INIT;
-    options.engine = engine;
+    options.engine = shard_engine;
     CHECK_OK(tutti_grad_sync_create(ctx, comm, pair->model.store, &options, &pair->sync));
 }
 
-static void close_pair(pair *pair)
+void shard_close_pair(pair *pair)
 {
     tutti_grad_sync_destroy(&pair->sync);
-    drop(&pair->model);
+    shard_drop(&pair->model);
 }
 
 /* A gradient that is not finite on one rank makes all ranks skip the step. */
 static void skips(tutti_context *ctx, tutti_comm *comm)
 {
     pair p;
-    open_pair(ctx, comm, &p);
+    shard_open_pair(ctx, comm, &p);
     model *m = &p.model;
     char *before = bytes_of(ctx, &m->params[1].value, 0, sizes[1]);
     backward(m, p.sync, 0, rig_rank());
@@ -430,7 +405,7 @@ static void skips(tutti_context *ctx, tutti_comm *comm)
             tutti_tensor_1d((float *)grad.data + m->store->own[0].span.first, TUTTI_F32, 1);
         harness_put(ctx, &one, nan);
     }
-    set_step(m, 0);
+    shard_set_step(m, 0);
     CHECK_OK(tutti_adamw_update(m->adamw, ctx, m->step));
     tutti_adamw_stats stats;
     CHECK_OK(tutti_adamw_get_stats(m->adamw, ctx, &stats));
@@ -440,7 +415,7 @@ static void skips(tutti_context *ctx, tutti_comm *comm)
     CHECK(memcmp(before, after, (size_t)sizes[1] * 2) == 0, "the values have changed");
     free(before);
     free(after);
-    close_pair(&p);
+    shard_close_pair(&p);
 }
 RIG_OVER(skips)
 
@@ -448,7 +423,7 @@ RIG_OVER(skips)
 static void diverged(tutti_context *ctx, tutti_comm *comm)
 {
     pair p;
-    open_pair(ctx, comm, &p);
+    shard_open_pair(ctx, comm, &p);
     model *m = &p.model;
     CHECK_OK(tutti_comm_check_params(comm, ctx, m->store, NULL, 0));
     const double other[1] = {77};
@@ -463,7 +438,7 @@ static void diverged(tutti_context *ctx, tutti_comm *comm)
         CHECK_OK(tutti_params_refresh(m->store, ctx));
         CHECK_OK(tutti_comm_check_params(comm, ctx, m->store, NULL, 0));
     }
-    close_pair(&p);
+    shard_close_pair(&p);
 }
 RIG_OVER(diverged)
 
@@ -471,7 +446,7 @@ RIG_OVER(diverged)
 static void early(tutti_context *ctx, tutti_comm *comm)
 {
     pair p;
-    open_pair(ctx, comm, &p);
+    shard_open_pair(ctx, comm, &p);
     model *m = &p.model;
     const tutti_tensor *grad = &m->params[PARAMS - 1].grad;
     tutti_context *other = harness_new_context(tutti_context_device(ctx), 1);
@@ -504,176 +479,23 @@ static void early(tutti_context *ctx, tutti_comm *comm)
         free(left);
     }
     tutti_context_destroy(&other);
-    close_pair(&p);
+    shard_close_pair(&p);
 }
 RIG_OVER(early)
 
-static bool has_padding(const tutti_params *store, const tutti__span *range)
-{
-    const int64_t end = range->first + range->count;
-    for (int i = 0; i < store->trained_slots; i++) {
-        const int64_t first = store->slots[i].offset + store->slots[i].count;
-        const int64_t next =
-            i + 1 < store->trained_slots ? store->slots[i + 1].offset : store->trained;
-        if (first < next && first < end && next > range->first) return true;
-    }
-    return false;
-}
-
-/* Elements of a rank's slice: equal numbers of whole runs, but at the range's end. */
-static int64_t slice_of(const tutti__span *range, int rank)
-{
-    const int64_t runs = (range->count + TUTTI__NORM_RUN - 1) / TUTTI__NORM_RUN;
-    const int64_t each = (runs + rig_size() - 1) / rig_size() * TUTTI__NORM_RUN;
-    const int64_t begin = rank * each,
-                  end = begin + each < range->count ? begin + each : range->count;
-    return end > begin ? end - begin : 0;
-}
-
-/* By copy engines: others' parts of a slice, of the first range and of those for which the
- * gradients of the range before have no room; and what small sums need. */
-static int64_t most_received(const tutti_params *store)
-{
-    int64_t bytes = (int64_t)tutti__hop_inbox_bytes(rig_size());
-    for (int r = 0; r < store->range_count; r++) {
-        const tutti__span *range = &store->ranges[r];
-        const int64_t slice = slice_of(range, 0);
-        if (r == 0 || slice > slice_of(range - 1, rig_size() - 1) || has_padding(store, range - 1))
-            bytes += (rig_size() - 1) * (slice * (int64_t)sizeof(float) + 256);
-    }
-    return bytes;
-}
-
-/* Memory besides the store's: in host memory what two ranges receive, by copy engines
- * most_received. */
-static void held(tutti_context *ctx, tutti_comm *comm)
-{
-    pair p;
-    open_pair(ctx, comm, &p);
-    tutti_grad_sync_info info;
-    CHECK_OK(tutti_grad_sync_get_info(p.sync, &info));
-    int64_t largest = 0;
-    for (int r = 0; r < p.model.store->range_count; r++)
-        if (p.model.store->ranges[r].count > largest) largest = p.model.store->ranges[r].count;
-    if (tutti_comm_transport(comm) != TUTTI_TRANSPORT_NCCL &&
-        tutti_context_backend(ctx) == TUTTI_BACKEND_HOST)
-        CHECK(info.bytes_held <= 2 * largest * (int64_t)sizeof(float),
-              "the exchange holds %lld bytes, a range has %lld", (long long)info.bytes_held,
-              (long long)(largest * (int64_t)sizeof(float)));
-    if (engine == TUTTI_ENGINE_COPY)
-        CHECK(info.bytes_held <= most_received(p.model.store),
-              "the exchange holds %lld bytes, want at most %lld", (long long)info.bytes_held,
-              (long long)most_received(p.model.store));
-    CHECK(info.ranges == p.model.store->range_count && info.ranges > 2, "%d ranges", info.ranges);
-    close_pair(&p);
-}
-RIG_OVER(held)
-
-/* Wrong calls */
-
-static void refused(tutti_context *ctx, tutti_comm *comm)
-{
-    const types *types = &all_types[3];
-    const int world = rig_size(), rank = rig_rank();
-    tutti_params_desc desc = desc_of(types, -1, 0, 0);
-    tutti_params *store = NULL;
-    CHECK_FAILS(TUTTI_ERR_ARG, "shards is -1", tutti_params_create(ctx, &desc, &store));
-    desc = desc_of(types, 3, 3, 0);
-    CHECK_FAILS(TUTTI_ERR_ARG, "shard is 3", tutti_params_create(ctx, &desc, &store));
-    desc = desc_of(types, 0, 1, 0);
-    CHECK_FAILS(TUTTI_ERR_ARG, "shard is 1", tutti_params_create(ctx, &desc, &store));
-    desc = desc_of(types, 0, 0, 4096);
-    CHECK_FAILS(TUTTI_ERR_ARG, "range_bytes is 4096", tutti_params_create(ctx, &desc, &store));
-
-    /* of other ranks than the communicator's */
-    desc = desc_of(types, world + 1, rank, 0);
-    model m = make(ctx, &desc);
-    build(&m, types);
-    tutti_grad_sync *sync = NULL, *second = NULL;
-    CHECK_FAILS(TUTTI_ERR_ARG, "shard", tutti_grad_sync_create(ctx, comm, m.store, NULL, &sync));
-    set_step(&m, 0);
-    CHECK_FAILS(TUTTI_ERR_STATE, "no exchange", tutti_adamw_update(m.adamw, ctx, m.step));
-    CHECK_FAILS(TUTTI_ERR_STATE, "no exchange", tutti_params_refresh(m.store, ctx));
-    drop(&m);
-
-    desc = desc_of(types, world, rank, 0);
-    m = make(ctx, &desc);
-    build(&m, types);
-    tutti_grad_sync_desc ranges = TUTTI_GRAD_SYNC_DESC_INIT;
-    ranges.range_bytes = 1 << 20;
-    CHECK_FAILS(TUTTI_ERR_ARG, "range_bytes",
-                tutti_grad_sync_create(ctx, comm, m.store, &ranges, &sync));
-    CHECK_OK(tutti_grad_sync_create(ctx, comm, m.store, NULL, &sync));
-    if (world > 1)
-        CHECK_FAILS(TUTTI_ERR_STATE, "already",
-                    tutti_grad_sync_create(ctx, comm, m.store, NULL, &second));
-    set_step(&m, 0);
-    CHECK_FAILS(TUTTI_ERR_STATE, "not summed", tutti_adamw_update(m.adamw, ctx, m.step));
-    tutti_grad_sync_destroy(&sync);
-    drop(&m);
-
-    /* cut differently on a rank, or not at all */
-    for (int whole = 0; whole < 2 && world > 1; whole++) {
-        const bool other = rank == world - 1;
-        desc = desc_of(types, other && whole ? 0 : world, other && whole ? 0 : rank,
-                       other && !whole ? 1 : 0);
-        m = make(ctx, &desc);
-        build(&m, types);
-        CHECK_FAILS(TUTTI_ERR_COMM, whole ? "shards" : "range_bytes",
-                    tutti_grad_sync_create(ctx, comm, m.store, NULL, &sync));
-        drop(&m);
-    }
-}
-RIG_OVER(refused)
-
-/* An engine that cannot be used is refused by all ranks, with the reason, and another one works. */
-static void engines(tutti_context *ctx, tutti_comm *comm)
-{
-    const types *types = &all_types[3];
-    const int world = rig_size();
-    tutti_params_desc desc = desc_of(types, world, rig_rank(), 0);
-    tutti_grad_sync_desc options = TUTTI_GRAD_SYNC_DESC_INIT;
-    tutti_grad_sync *sync = NULL;
-    model m = make(ctx, &desc);
-    build(&m, types);
-    options.engine = (tutti_engine)(TUTTI_ENGINE_COPY + 1);
-    CHECK_FAILS(TUTTI_ERR_ARG, "engine is 3",
-                tutti_grad_sync_create(ctx, comm, m.store, &options, &sync));
-    options.engine = TUTTI_ENGINE_COPY;
-    if (world > 1 && tutti_comm_transport(comm) == TUTTI_TRANSPORT_MPI)
-        CHECK_FAILS(TUTTI_ERR_UNSUPPORTED, "engine is copy",
-                    tutti_grad_sync_create(ctx, comm, m.store, &options, &sync));
-    if (world > 1 && rig_rank() == world - 1) options.engine = TUTTI_ENGINE_TRANSPORT;
-    if (world > 1 && tutti_comm_transport(comm) == TUTTI_TRANSPORT_NCCL)
-        CHECK_FAILS(TUTTI_ERR_COMM, "engine",
-                    tutti_grad_sync_create(ctx, comm, m.store, &options, &sync));
-    CHECK_OK(tutti_grad_sync_create(ctx, comm, m.store, NULL, &sync));
-    tutti_grad_sync_destroy(&sync);
-    drop(&m);
-    desc = desc_of(types, 0, 0, 0);
-    m = make(ctx, &desc);
-    build(&m, types);
-    options.engine = TUTTI_ENGINE_COPY;
-    if (world > 1 && tutti_comm_transport(comm) != TUTTI_TRANSPORT_NCCL)
-        CHECK_FAILS(TUTTI_ERR_UNSUPPORTED, "engine is copy",
-                    tutti_grad_sync_create(ctx, comm, m.store, &options, &sync));
-    const tutti_param *list[] = {tutti_params_get(m.store, 0)};
-    if (world > 1)
-        CHECK_FAILS(TUTTI_ERR_UNSUPPORTED, "a store, not a list",
-                    tutti_grad_sync_create_list(ctx, comm, list, 1, &options, &sync));
-    drop(&m);
-}
-RIG_OVER(engines)
+RIG_OVER(shard_held)
+RIG_OVER(shard_refused)
+RIG_OVER(shard_engines)
 
 #ifdef RIG_WITH_MPI
 /* Skips the test, with the reason, if copy engines cannot be used. */
 static bool can_copy(tutti_context *ctx, tutti_comm *comm)
 {
-    const tutti_params_desc desc = desc_of(&all_types[0], rig_size(), rig_rank(), 0);
+    const tutti_params_desc desc = shard_desc(&shard_types[0], rig_size(), rig_rank(), 0);
     tutti_grad_sync_desc options = TUTTI_GRAD_SYNC_DESC_INIT;
     tutti_grad_sync *sync = NULL;
-    model m = make(ctx, &desc);
-    build(&m, &all_types[0]);
+    model m = shard_make(ctx, &desc);
+    shard_build(&m, &shard_types[0]);
     options.engine = TUTTI_ENGINE_COPY;
     const tutti_status status = tutti_grad_sync_create(ctx, comm, m.store, &options, &sync);
     if (status == TUTTI_ERR_UNSUPPORTED)
@@ -681,7 +503,7 @@ static bool can_copy(tutti_context *ctx, tutti_comm *comm)
     else
         CHECK_OK(status);
     tutti_grad_sync_destroy(&sync);
-    drop(&m);
+    shard_drop(&m);
     return status == TUTTI_OK;
 }
 
@@ -701,12 +523,12 @@ static void over_copies(void (*test)(tutti_context *ctx, tutti_comm *comm))
     tutti_comm *comm = rig_comm(ctx, TUTTI_TRANSPORT_NCCL);
     if (!comm) return;
     if (can_copy(ctx, comm)) {
-        engine = TUTTI_ENGINE_COPY;
+        shard_engine = TUTTI_ENGINE_COPY;
         in_one_hop = by_transport = false;
         tutti_set_log(record, NULL, TUTTI_LOG_INFO);
         test(ctx, comm);
         tutti_set_log(NULL, NULL, TUTTI_LOG_WARN);
-        engine = TUTTI_ENGINE_TRANSPORT;
+        shard_engine = TUTTI_ENGINE_TRANSPORT;
         CHECK(rig_worst(in_one_hop), "the norm's sum does not go in one hop");
         CHECK(!rig_worst(by_transport), "an update does not write values to the other ranks");
     }
@@ -722,7 +544,7 @@ BY_COPIES(updates)
 BY_COPIES(skips)
 BY_COPIES(diverged)
 BY_COPIES(early)
-BY_COPIES(held)
+BY_COPIES(shard_held)
 #endif
 
 static const rig_test tests[] = {
@@ -730,15 +552,15 @@ static const rig_test tests[] = {
     RIG_ROWS("skips", skips, 1, 0),
     RIG_ROWS("diverged", diverged, 2, 0),
     RIG_ROWS("early", early, 1, 0),
-    RIG_ROWS("held", held, 2, 0),
-    RIG_ROWS("refused", refused, 1, 0),
-    RIG_ROWS("engines", engines, 1, 0),
+    RIG_ROWS("held", shard_held, 2, 0),
+    RIG_ROWS("refused", shard_refused, 1, 0),
+    RIG_ROWS("engines", shard_engines, 1, 0),
 #ifdef RIG_WITH_MPI
     {"updates by copy engines", updates_copies, 2, 0, true},
     {"skips by copy engines", skips_copies, 2, 0, true},
     {"diverged by copy engines", diverged_copies, 2, 0, true},
     {"early by copy engines", early_copies, 2, 0, true},
-    {"held by copy engines", held_copies, 2, 0, true},
+    {"held by copy engines", shard_held_copies, 2, 0, true},
 #endif
 };
 

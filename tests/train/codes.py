@@ -88,17 +88,18 @@ def test_stopped_in_setup():
 
 def test_deadlines_too_short():
     """A missed deadline, mostly while the first communicator is created, is reported with exit code 2."""
-    missed = 0
+    runs = missed = 0  # with the shortest
     for timeout, times in ((1e-4, 4), (1e-3, 2), (0.01, 1)):
         for np in (2, 3) * (1 if BACKEND == "cuda" else times):
             result = run(arguments("--epochs", 1, "--timeout", timeout), np=np, limit=60)
-            if result.code == 0:  # no rank waited for so long
+            runs += timeout == 1e-4
+            if result.code == 0:  # each wait ended sooner, or within the first polls
                 assert "done | 20 steps" in result.out, result
                 continue
             said = "not finished after" in result.want(2).err or "did not return within" in result.err
             assert said and "signal" not in result.err, result
-            missed += 1
-    assert missed > 0, "no deadline was missed"
+            missed += timeout == 1e-4
+    assert 2 * missed >= runs > 0, f"{missed} of {runs} deadlines of 0.1 ms were missed"
 
 
 def test_stopped_in_step():
