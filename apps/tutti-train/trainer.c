@@ -163,6 +163,7 @@ static int create_exchange(trainer *t)
     desc.leaves = (int)t->options->leaves;
     desc.wire = t->options->wire == TUTTI_BF16 ? TUTTI_BF16 : 0;
     desc.engine = t->options->engine;
+    desc.exclusive = 1;
     APP_TRY(FAULT_HERE("exchange", t->group->rank));
     desc.timeline = t->group->world_size > 1;
     return app_check(tutti_grad_sync_create(t->ctx, t->comm, t->params, &desc, &t->sync));

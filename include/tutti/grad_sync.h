@@ -25,6 +25,7 @@ typedef struct tutti_grad_sync_desc {
     int leaves;
     tutti_dtype wire;    /* what travels: 0, the gradients themselves; TUTTI_BF16 */
     tutti_engine engine; /* of a store; of small sums, whether all are the transport's */
+    int exclusive;       /* not 0: only the library touches gradients and values (below) */
 } tutti_grad_sync_desc;
 #define TUTTI_GRAD_SYNC_DESC_INIT TUTTI_DESC_INIT(tutti_grad_sync_desc)
 TUTTI_API tutti_grad_sync_desc tutti_grad_sync_desc_default(void);
@@ -120,6 +121,16 @@ TUTTI_API tutti_grad_sync_desc tutti_grad_sync_desc_default(void);
  * it only once they have destroyed the exchange, or tutti_comm_abort.  What a rank had enqueued
  * when it missed the others' deadline, or they its own, still runs: a rank that comes late may find
  * values of an incomplete update before its next call of this library fails.
+ *
+ * Exclusive.  With desc.exclusive the caller promises that between a layer's backward and its
+ * ready nothing else touches the layer's gradients, that values are read and written by layers'
+ * calls, optimizers and other functions of the library alone, others calling tutti_params_settle
+ * before, and that all forward, backward and ready calls of a step are on one context (others, as
+ * for an evaluation, only while no call with the communicator is made).  In return, with copy
+ * engines, what an update has written of a sharded store travels while the next forward pass runs,
+ * those values first that it reads first: each call of a layer makes its context wait for what it
+ * reads, and fails with TUTTI_ERR_STATE while the stream is being captured, unless they have been
+ * waited for.  An update that is captured waits for all values itself.
  *
  * Small sums.  Under the same conditions, with up to 16 ranks and any engine but TRANSPORT, sums of
  * up to 64 KiB go in one hop: a kernel of each rank writes the values into the memory of all others

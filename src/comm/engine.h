@@ -146,7 +146,8 @@ tutti_status tutti__engine_widen(const tutti__engine *engine, int range, tutti__
  * rank begins when it has awaited all pieces of the last.  That room waits for nothing but what the
  * other rank sends before the range, so that ranks never wait for each other in a circle.  In a
  * gather a rank posts room, awaits the others' room, sends and posts values, and awaits the others'
- * values: the same, but that room is posted first.
+ * values: the same, but that room is posted first.  An update's needs no room: the sum of squares
+ * before it ends once every rank has come that far, and has awaited all values before.
  *
  * Where sums spread, all pieces have memory of their own, and no room is awaited: a rank sends its
  * pieces of a range, awaits the others', adds them, sends the sum, and in the end awaits the
@@ -175,9 +176,14 @@ static inline int tutti__word_values_room(const tutti__engine *engine, int rank)
 {
     return tutti__word_piece(engine, 2 * engine->range_count + 1, rank);
 }
+/* Those of a range, where they travel beside what follows an update. */
+static inline int tutti__word_range_values(const tutti__engine *engine, int range, int rank)
+{
+    return tutti__word_piece(engine, 2 * engine->range_count + 2 + range, rank);
+}
 static inline int tutti__word_count(const tutti__engine *engine)
 {
-    return tutti__word_piece(engine, 2 * engine->range_count + 2, 0);
+    return tutti__word_piece(engine, 3 * engine->range_count + 2, 0);
 }
 
 /* Awaits the words of all other ranks, of which `first` is rank 0's, and as many of each as there

@@ -157,6 +157,7 @@ tutti_status tutti_comm_broadcast_params(tutti_comm *comm, tutti_context *ctx, t
     if (status == TUTTI_OK && !params)
         status = tutti__fail(TUTTI_ERR_ARG, "broadcast_params: params is NULL");
     if (status == TUTTI_OK) status = tutti__params_ready(params, ctx, "broadcast_params");
+    if (status == TUTTI_OK) status = tutti__values_await(params, ctx, TUTTI__VALUES_ALL);
     if (status == TUTTI_OK) status = tutti_context_synchronize(ctx); /* fails during capture */
     TUTTI_TRY(tutti_comm_agree(comm, status));
     TUTTI_TRY(same_layout(comm, params, "broadcast_params"));
@@ -211,6 +212,7 @@ tutti_status tutti_comm_check_params(tutti_comm *comm, tutti_context *ctx, tutti
     TUTTI_REQUIRE(comm, "%s: comm is NULL", who);
     TUTTI_TRY(tutti__comm_open(comm, who));
     tutti_status status = check_state(comm, ctx, params, state, count);
+    if (status == TUTTI_OK) status = tutti__values_await(params, ctx, TUTTI__VALUES_ALL);
     if (status == TUTTI_OK) status = tutti_context_synchronize(ctx); /* fails during capture */
     replica *list = NULL;
     if (status == TUTTI_OK) {

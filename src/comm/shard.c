@@ -88,17 +88,23 @@ static tutti_status gather(tutti__shard_link *self, tutti_context *ctx, bool wri
     return TUTTI_OK;
 }
 
-static tutti_status begin(tutti__shard_link *self, tutti_context *ctx)
+static tutti_status begin(tutti__shard_link *self, tutti_context *ctx, bool met)
 {
     tutti_grad_sync *sync = sync_of(self);
     TUTTI_TRY(usable(sync));
-    return sync->gather.shared ? tutti__gather_begin(&sync->gather, ctx) : TUTTI_OK;
+    return sync->gather.shared ? tutti__gather_begin(&sync->gather, ctx, met) : TUTTI_OK;
+}
+
+static tutti_status await(tutti__shard_link *self, tutti_context *ctx, int group)
+{
+    return tutti__gather_await(&sync_of(self)->gather, ctx, group);
 }
 
 void tutti__shard_attach(tutti_grad_sync *sync)
 {
     sync->link = (tutti__shard_link){.sum = sum, .begin = begin, .gather = gather};
     if (sync->gather.shared) sync->link.replicas = &sync->gather.replicas;
+    if (sync->gather.groups > 0) sync->link.await = await;
     if (sync->params->desc.shards > 1) sync->params->link = &sync->link;
 }
 

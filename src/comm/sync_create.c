@@ -101,11 +101,12 @@ static tutti_status compare_options(const tutti_grad_sync *sync, const tutti_par
                                 (uint64_t)sync->desc.wire,
                                 params ? (uint64_t)params->desc.shards : 0,
                                 params ? (uint64_t)params->desc.range_bytes : 0,
-                                (uint64_t)sync->desc.engine};
+                                (uint64_t)sync->desc.engine,
+                                (uint64_t)(sync->desc.exclusive != 0)};
     static const char *const names[] = {
         "range_bytes",        "last_range_bytes",        "leaves", "wire",
-        "the store's shards", "the store's range_bytes", "engine"};
-    TUTTI_TRY(tutti__comm_compare(sync->comm, options, 7, "grad_sync_create", &differ, &first,
+        "the store's shards", "the store's range_bytes", "engine", "exclusive"};
+    TUTTI_TRY(tutti__comm_compare(sync->comm, options, 8, "grad_sync_create", &differ, &first,
                                   ranks, sizeof ranks));
     if (differ < 0) return TUTTI_OK;
     return tutti__fail(
@@ -270,7 +271,7 @@ static tutti_status create(tutti_context *ctx, tutti_comm *comm, tutti_params *p
     if (status == TUTTI_OK) status = tutti_comm_agree(comm, cut_ranges(made, params));
     if (status == TUTTI_OK) status = open_engine(made, params);
     if (status == TUTTI_OK && made->engine.peers && made->engine.shards)
-        status = tutti__gather_open(&made->gather, &made->engine, params);
+        status = tutti__gather_open(&made->gather, &made->engine, params, made->desc.exclusive);
     if (status != TUTTI_OK) {
         if (made && made->comm) tutti_grad_sync_destroy(&made);
         free(made);

@@ -45,12 +45,14 @@ static char *own_root(const tutti__engine *engine, const tutti__engine_range *ra
 }
 
 /* Copy engines: a range's pieces are received in the gradients of the range before, each where the
- * slice of the rank that sends it was.  Padding stays 0, since no backward would clear it. */
+ * slice of the rank that sends it was.  Padding stays 0, since no backward would clear it.  Small
+ * ranges have room of their own: the last ones, which no backward hides, so wait for none. */
 bool tutti__tree_in_gradients(const tutti__engine *engine, int r)
 {
     const tutti__tree *t = engine->tree;
     const tutti__engine_range *range = &engine->ranges[r], *before = range - 1;
     if (!t->shared || engine->spreads || r == 0 || !before->gradient.whole) return false;
+    if (tutti__shard_small(range->gradient.count, engine->ranges[0].gradient.count)) return false;
     const slice largest = slice_of(engine, range, 0);
     const slice least = slice_of(engine, before, engine->comm->world_size - 1);
     return largest.end - largest.begin <= least.end - least.begin;

@@ -61,6 +61,10 @@ struct tutti_context {
     tutti__progress *progress;      /* a list */
     bool tunes;                     /* planning measures products (core/tune.c) */
     bool tuned;         /* it does, or there are measured choices: bits may depend on them */
+    /* of the values of a sharded store, the last round that the stream waits for, and to which
+     * group (comm/gather.c) */
+    uint64_t values_round;
+    int values_group;
     void *backend_data; /* the backend's, made on first use, freed by backend_data_free */
     void (*backend_data_free)(void *data);
 };

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/params.h"
+
 /* Kinds */
 
 #define TUTTI_X(name) extern const tutti__layer_class tutti__##name##_class;
@@ -154,6 +156,7 @@ static tutti_status run(tutti_layer *layer, tutti_context *ctx, const tutti_call
     TUTTI_TRY(tutti__tune_check(ctx, call->leaves, layer->class->type.name));
     if (call->step) TUTTI_TRY(tutti__step_block_check(call->step, ctx, layer->class->type.name));
     TUTTI_TRY(tutti__context_advance(ctx));
+    if (layer->store) TUTTI_TRY(tutti__values_await(layer->store, ctx, layer->values_group));
     tutti__ready_sink *sink = (tutti__ready_sink *)call->sync;
     return tutti__layer_run(layer, ctx, views, sink, false);
 }

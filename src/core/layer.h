@@ -118,6 +118,9 @@ struct tutti_layer {
     int param_count;
     tutti_param params[TUTTI__LAYER_PARAMS_MAX];
     int64_t param_elements[TUTTI__LAYER_PARAMS_MAX];
+    /* The store that has bound them, or NULL; what of its values calls wait for, by its link. */
+    tutti_params *store;
+    int values_group;
     tutti__slot_state slots[TUTTI__SLOTS_MAX];
     /* of forward and backward; the first one sets the number of rows */
     tutti__operand operands[2][TUTTI__OPERANDS_MAX];

@@ -54,8 +54,10 @@ static void unbind(tutti_params *params)
 {
     for (int i = 0; params->built && i < params->entry_count; i++) {
         tutti_param *param = params->entries[i].param;
-        if (params->entries[i].layer)
-            param->value.data = param->master.data = param->grad.data = NULL;
+        tutti_layer *layer = params->entries[i].layer;
+        if (!layer) continue;
+        param->value.data = param->master.data = param->grad.data = NULL;
+        if (layer->store == params) layer->store = NULL;
     }
 }
 
@@ -392,6 +394,7 @@ tutti_status tutti_params_build(tutti_params *params, tutti_context *ctx)
         tutti_tensor shape = param->value;
         void *own = tutti__masters_at(params, offset);
         void *value = dtype == master ? own : at(params->working, dtype, offset);
+        if (params->entries[i].layer) params->entries[i].layer->store = params;
         param->value = tutti_tensor_make(value, dtype, shape.ndim, shape.dims);
         param->master = tutti_tensor_make(own, master, shape.ndim, shape.dims);
         param->grad = slot < params->trained_slots
@@ -454,6 +457,7 @@ static tutti_status put_parts(const tutti_params *params, tutti_context *ctx, vo
 tutti_status tutti_params_init(tutti_params *params, tutti_context *ctx, uint64_t seed)
 {
     TUTTI_TRY(tutti__params_ready(params, ctx, "params_init"));
+    TUTTI_TRY(tutti__values_await(params, ctx, TUTTI__VALUES_ALL));
     TUTTI_TRY(
         tutti_context_synchronize(ctx)); /* fails during capture, before anything is enqueued */
     tutti_dtype dtype = params->desc.master_dtype;
@@ -489,6 +493,12 @@ tutti_status tutti_params_zero_grad(tutti_params *params, tutti_context *ctx)
     TUTTI_TRY(tutti__params_ready(params, ctx, "params_zero_grad"));
     return tutti_zero(ctx, params->grad,
                       (size_t)params->trained * tutti_dtype_size(params->desc.master_dtype));
+}
+
+tutti_status tutti_params_settle(tutti_params *params, tutti_context *ctx)
+{
+    TUTTI_TRY(tutti__params_ready(params, ctx, "params_settle"));
+    return tutti__values_await(params, ctx, TUTTI__VALUES_ALL);
 }
 
 int tutti_params_count(const tutti_params *params)

@@ -2,6 +2,8 @@
 #ifndef TUTTI_CORE_PARAMS_H
 #define TUTTI_CORE_PARAMS_H
 
+#include <limits.h>
+
 #include "core/context.h"
 #include "tutti/param.h"
 
@@ -34,6 +36,12 @@ typedef struct tutti__span {
  * end. */
 tutti__span tutti__shard_slice(const tutti__span *range, int shard, int shards);
 
+/* A range, or a slice, beside the first one. */
+static inline bool tutti__shard_small(int64_t count, int64_t first)
+{
+    return 8 * count <= first;
+}
+
 /* A part of the gradients that this rank updates. */
 typedef struct tutti__slice {
     tutti__span span; /* begins with a run */
@@ -47,6 +55,7 @@ typedef struct tutti__slice {
 typedef struct tutti__shard_replicas {
     void *const *rounded, *const *masters;
     int rank, world;
+    int64_t most; /* elements of slices whose values an update writes there */
     /* Not 0 once the communicator is dead, when what an update reads may be anything, so that it
      * must change nothing. */
     const uint32_t *dead;
@@ -58,12 +67,18 @@ typedef struct tutti__shard_link {
     tutti_status (*sum)(struct tutti__shard_link *self, tutti_context *ctx, double *values,
                         int64_t count);
     /* Begins, and ends, what sends each rank's slices of the values to all ranks: in between only
-     * those slices, and what is frozen, are read and written.  written: they are in all replicas,
-     * where there are any.  In stream order. */
-    tutti_status (*begin)(struct tutti__shard_link *self, tutti_context *ctx);
+     * those slices, and what is frozen, are read and written.  met: since it last read values, ctx
+     * has had a sum.  written: an update has written slices to the replicas, where there are any.
+     * In stream order. */
+    tutti_status (*begin)(struct tutti__shard_link *self, tutti_context *ctx, bool met);
     tutti_status (*gather)(struct tutti__shard_link *self, tutti_context *ctx, bool written);
     const tutti__shard_replicas *replicas; /* or NULL */
+    /* Values may be on their way when gather has ended.  Makes ctx wait for those that a layer's
+     * values_group says, or, TUTTI__VALUES_ALL, until nothing is read or written any more.  NULL:
+     * they never are. */
+    tutti_status (*await)(struct tutti__shard_link *self, tutti_context *ctx, int group);
 } tutti__shard_link;
+#define TUTTI__VALUES_ALL INT_MAX
 
 struct tutti_params {
     tutti__holders holders;
@@ -115,6 +130,14 @@ int64_t tutti__masters_count(const tutti_params *params);
  * yet. */
 tutti_status tutti__params_link(const tutti_params *params, tutti__shard_link **link,
                                 const char *function);
+
+/* Makes later work on ctx wait for values of a sharded store that are on their way, up to a group. */
+static inline tutti_status tutti__values_await(const tutti_params *params, tutti_context *ctx,
+                                               int group)
+{
+    tutti__shard_link *link = params->link;
+    return link && link->await ? link->await(link, ctx, group) : TUTTI_OK;
+}
 
 /* A name in a store: one that fits into a checkpoint, as model/<name> and
  * optimizer/<name>/<state>. */

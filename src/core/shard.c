@@ -133,7 +133,8 @@ tutti_status tutti__shard_refresh(tutti_params *params, tutti_context *ctx)
     const int64_t frozen = params->count - params->trained;
     tutti__shard_link *link;
     TUTTI_TRY(tutti__params_link(params, &link, "params_refresh"));
-    if (link) TUTTI_TRY(link->begin(link, ctx));
+    TUTTI_TRY(tutti__values_await(params, ctx, TUTTI__VALUES_ALL));
+    if (link) TUTTI_TRY(link->begin(link, ctx, false));
     for (int i = 0; i < params->own_count && params->own[i].span.first < params->rounded; i++) {
         const tutti__slice *own = &params->own[i];
         TUTTI_TRY(params->backend->op.convert(

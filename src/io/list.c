@@ -55,8 +55,10 @@ void tutti_checkpoint_destroy(tutti_checkpoint **checkpoint)
 tutti_status tutti__list_open(const tutti_checkpoint *checkpoint, const char *who)
 {
     TUTTI_TRY(tutti__context_open(checkpoint->ctx, who));
-    for (int i = 0; i < checkpoint->store_count; i++)
+    for (int i = 0; i < checkpoint->store_count; i++) {
         TUTTI_TRY(tutti__params_ready(checkpoint->stores[i], checkpoint->ctx, who));
+        TUTTI_TRY(tutti__values_await(checkpoint->stores[i], checkpoint->ctx, TUTTI__VALUES_ALL));
+    }
     return TUTTI_OK;
 }
 

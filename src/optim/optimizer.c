@@ -163,11 +163,13 @@ tutti_status tutti__optimizer_update(tutti__optimizer *own, tutti_context *ctx,
     TUTTI_TRY(check_summed(params, who));
     TUTTI_TRY(tutti__context_advance(ctx));
     own->is_sent = false;
+    /* before the sum, behind which other ranks write the next ones */
+    TUTTI_TRY(tutti__values_await(params, ctx, TUTTI__VALUES_ALL));
     TUTTI_TRY(find_squares(own, ctx, link));
     tutti__update_args args = own->args;
     args.step = step->values;
     args.replicas = link ? link->replicas : NULL;
-    if (link) TUTTI_TRY(link->begin(link, ctx));
+    if (link) TUTTI_TRY(link->begin(link, ctx, true));
     const tutti__plan_key key = {.op = own->backend->op.update, .rows = args.of.count};
     TUTTI_TRY(tutti__op_run(ctx, &key, &args));
     if (link) TUTTI_TRY(link->gather(link, ctx, true));

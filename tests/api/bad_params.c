@@ -476,6 +476,18 @@ static void bad_params_refresh(void)
     tutti_params_destroy(&params);
 }
 
+static void bad_params_settle(void)
+{
+    tutti_context *ctx = harness_context();
+    tutti_params *params = bare_store();
+    CHECK_FAILS(TUTTI_ERR_ARG, "params", tutti_params_settle(NULL, ctx));
+    CHECK_FAILS(TUTTI_ERR_ARG, "ctx", tutti_params_settle(params, NULL));
+    CHECK_FAILS(TUTTI_ERR_STATE, "built", tutti_params_settle(params, ctx));
+    if (foreign_context())
+        CHECK_FAILS(TUTTI_ERR_ARG, "context", tutti_params_settle(params, foreign_context()));
+    tutti_params_destroy(&params);
+}
+
 static void bad_params_zero_grad(void)
 {
     tutti_context *ctx = harness_context();
@@ -576,6 +588,7 @@ const harness_test bad_params[] = {
     {"tutti_params_build", bad_params_build},
     {"tutti_params_init", bad_params_init},
     {"tutti_params_refresh", bad_params_refresh},
+    {"tutti_params_settle", bad_params_settle},
     {"tutti_params_zero_grad", bad_params_zero_grad},
     {"tutti_params_count", bad_params_count},
     {"tutti_params_get", bad_params_get},

@@ -13,6 +13,7 @@ typedef struct shard_kind {
     bool whole; /* not sharded */
     int leaves;
     tutti_dtype wire;
+    bool exclusive;
 } shard_kind;
 typedef struct shard_model {
     const shard_kind *kind;
@@ -41,6 +42,7 @@ static tutti_status open_shard(shard_model *m, tutti_comm *comm, tutti_engine en
     options.leaves = m->kind->leaves;
     options.wire = m->kind->wire;
     options.engine = engine;
+    options.exclusive = m->kind->exclusive;
     CHECK_OK(tutti_params_create(m->ctx, &desc, &m->store));
     for (int i = 0; i < PARAMS; i++) {
         tutti_param *param = &m->params[i];
@@ -91,7 +93,6 @@ static void same_tensors(tutti_context *ctx, const tutti_tensor *a, const tutti_
 {
     const size_t bytes = SHARD_COUNT * tutti_dtype_size(a->dtype);
     char *got = harness_calloc(bytes, 1), *want = harness_calloc(bytes, 1);
-    CHECK_OK(tutti_context_synchronize(ctx));
     CHECK_OK(tutti_copy(ctx, got, a->data, bytes));
     CHECK_OK(tutti_copy(ctx, want, b->data, bytes));
     CHECK_OK(tutti_context_synchronize(ctx));
@@ -102,6 +103,8 @@ static void same_tensors(tutti_context *ctx, const tutti_tensor *a, const tutti_
 
 static void same_shards(shard_model *a, shard_model *b, const char *when, int turn)
 {
+    CHECK_OK(tutti_params_settle(a->store, a->ctx));
+    CHECK_OK(tutti_context_synchronize(a->ctx));
     for (int i = 0; i < PARAMS; i++) {
         const tutti_param *p = &a->params[i], *q = &b->params[i];
         char sum[sizeof p->name + 16];
@@ -109,6 +112,16 @@ static void same_shards(shard_model *a, shard_model *b, const char *when, int tu
         if (a->kind->whole) same_tensors(a->ctx, &p->grad, &q->grad, sum, when, turn);
         same_tensors(a->ctx, &p->value, &q->value, p->name, when, turn);
     }
+}
+
+/* Values on their way: a graph could not wait for them. */
+static void capture_refused(shard_model *m, cudaStream_t stream)
+{
+    cudaGraph_t graph = NULL;
+    CHECK_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    CHECK_FAILS(TUTTI_ERR_STATE, "on their way", tutti_params_settle(m->store, m->ctx));
+    CHECK_CUDA(cudaStreamEndCapture(stream, &graph));
+    if (graph) CHECK_CUDA(cudaGraphDestroy(graph));
 }
 
 static void shard_turns(shard_model *graph_model, shard_model *plain, cudaStream_t stream)
@@ -130,6 +143,7 @@ static void shard_turns(shard_model *graph_model, shard_model *plain, cudaStream
             CHECK_CUDA(cudaGraphLaunch(replay, stream));
         else
             CHECK_OK(run_shard(graph_model));
+        if (turn == 0 && graph_model->kind->exclusive) capture_refused(graph_model, stream);
         same_shards(graph_model, plain, replays ? "replay" : "step", turn);
     }
     if (replay) CHECK_CUDA(cudaGraphExecDestroy(replay));
@@ -168,6 +182,7 @@ void captured_messages(void)
 void captured_copies(void)
 {
     captured_shards(TUTTI_ENGINE_COPY, (shard_kind){.whole = false});
+    captured_shards(TUTTI_ENGINE_COPY, (shard_kind){.exclusive = true});
 }
 
 void captured_spread(void)

@@ -50,5 +50,7 @@ void shard_close_pair(pair *pair);
 void shard_held(tutti_context *ctx, tutti_comm *comm);
 void shard_refused(tutti_context *ctx, tutti_comm *comm);
 void shard_engines(tutti_context *ctx, tutti_comm *comm);
+/* shard_beside.c: the same */
+void shard_beside(tutti_context *ctx, tutti_comm *comm);
 
 #endif

@@ -24,15 +24,16 @@ static int64_t slice_of(const tutti__span *range, int rank)
     return end > begin ? end - begin : 0;
 }
 
-/* By copy engines: others' parts of a slice, of the first range and of those for which the
- * gradients of the range before have no room; and what small sums need. */
+/* By copy engines: others' parts of a slice, of the first range, of small ones and of those for
+ * which the gradients of the range before have no room; and what small sums need. */
 static int64_t most_received(const tutti_params *store)
 {
     int64_t bytes = (int64_t)tutti__hop_inbox_bytes(rig_size());
     for (int r = 0; r < store->range_count; r++) {
         const tutti__span *range = &store->ranges[r];
         const int64_t slice = slice_of(range, 0);
-        if (r == 0 || slice > slice_of(range - 1, rig_size() - 1) || has_padding(store, range - 1))
+        if (r == 0 || 8 * range->count <= store->ranges[0].count ||
+            slice > slice_of(range - 1, rig_size() - 1) || has_padding(store, range - 1))
             bytes += (rig_size() - 1) * (slice * (int64_t)sizeof(float) + 256);
     }
     return bytes;

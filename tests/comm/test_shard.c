@@ -486,6 +486,7 @@ RIG_OVER(early)
 RIG_OVER(shard_held)
 RIG_OVER(shard_refused)
 RIG_OVER(shard_engines)
+RIG_OVER(shard_beside)
 
 #ifdef RIG_WITH_MPI
 /* Skips the test, with the reason, if copy engines cannot be used. */
@@ -545,6 +546,7 @@ BY_COPIES(skips)
 BY_COPIES(diverged)
 BY_COPIES(early)
 BY_COPIES(shard_held)
+BY_COPIES(shard_beside)
 #endif
 
 static const rig_test tests[] = {
@@ -555,12 +557,14 @@ static const rig_test tests[] = {
     RIG_ROWS("held", shard_held, 2, 0),
     RIG_ROWS("refused", shard_refused, 1, 0),
     RIG_ROWS("engines", shard_engines, 1, 0),
+    RIG_ROWS("values beside forward", shard_beside, 1, 0),
 #ifdef RIG_WITH_MPI
     {"updates by copy engines", updates_copies, 2, 0, true},
     {"skips by copy engines", skips_copies, 2, 0, true},
     {"diverged by copy engines", diverged_copies, 2, 0, true},
     {"early by copy engines", early_copies, 2, 0, true},
     {"held by copy engines", shard_held_copies, 2, 0, true},
+    {"values beside forward by copy engines", shard_beside_copies, 2, 0, true},
 #endif
 };
 

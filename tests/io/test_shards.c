@@ -37,9 +37,9 @@ typedef struct model {
 
 static int gathers;
 
-static tutti_status begin_nothing(tutti__shard_link *self, tutti_context *ctx)
+static tutti_status begin_nothing(tutti__shard_link *self, tutti_context *ctx, bool met)
 {
-    (void)self, (void)ctx;
+    (void)self, (void)ctx, (void)met;
     return TUTTI_OK;
 }
 

@@ -182,7 +182,7 @@ static update_slices slices_of(const tutti__update_args *args, const alike_slice
         element(args->working, args->working_dtype, alike.first),
         args->working_dtype};
     of.working_bytes = (int)tutti__size_of(args->working_dtype);
-    if (replicas) {
+    if (replicas && alike.count <= replicas->most) {
         of.replicas = rounded ? replicas->rounded : replicas->masters;
         of.in_replicas = alike.first - (rounded ? 0 : args->rounded);
         of.rank = replicas->rank;

@@ -1,0 +1,170 @@
+/* Values of a sharded store that are on their way while layers are called: results are those of an
+ * exchange that is not exclusive, without a wait in between. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "shard.h"
+#include "tutti/linear.h"
+
+enum { LAYERS = 4, ROWS = 24, STEPS = 4, TENSORS = STEPS + 2 };
+
+typedef struct stack {
+    tutti_context *ctx, *other;
+    int64_t cols;
+    tutti_params *store;
+    tutti_layer *layers[LAYERS];
+    tutti_adamw *adamw;
+    tutti_step_block *step;
+    tutti_grad_sync *sync;
+    tutti_tensor h[LAYERS + 1], h_other[LAYERS + 1], dh[2];
+    tutti_tensor kept[TENSORS]; /* outputs of all forward passes, one after the other */
+} stack;
+
+static tutti_tensor make(tutti_context *ctx, int64_t cols)
+{
+    const int64_t dims[] = {ROWS, cols};
+    void *data = NULL;
+    CHECK_OK(tutti_alloc(ctx, (size_t)(ROWS * cols) * 2, &data));
+    return tutti_tensor_make(data, TUTTI_BF16, 2, dims);
+}
+
+static void open_stack(stack *s, tutti_comm *comm, size_t range_bytes, bool exclusive)
+{
+    const bool host = tutti_context_backend(s->ctx) == TUTTI_BACKEND_HOST;
+    tutti_params_desc desc = TUTTI_PARAMS_DESC_INIT;
+    desc.shards = rig_size();
+    desc.shard = rig_rank();
+    desc.range_bytes = range_bytes;
+    CHECK_OK(tutti_params_create(s->ctx, &desc, &s->store));
+    for (int i = 0; i < LAYERS; i++) {
+        tutti_linear_desc linear = TUTTI_LINEAR_DESC_INIT;
+        char name[16];
+        linear.in = linear.out = s->cols;
+        linear.dtype = TUTTI_BF16;
+        snprintf(name, sizeof name, "layer%d", i);
+        CHECK_OK(tutti_linear_create(s->ctx, &linear, &s->layers[i]));
+        CHECK_OK(tutti_params_add(s->store, s->layers[i], name));
+    }
+    CHECK_OK(tutti_params_build(s->store, s->ctx));
+    CHECK_OK(tutti_params_init(s->store, s->ctx, 11));
+    CHECK_OK(tutti_adamw_create(s->ctx, s->store, NULL, &s->adamw));
+    CHECK_OK(tutti_step_block_create(s->ctx, &s->step));
+    tutti_grad_sync_desc options = TUTTI_GRAD_SYNC_DESC_INIT;
+    options.exclusive = exclusive;
+    if (!host) options.engine = shard_engine;
+    CHECK_OK(tutti_grad_sync_create(s->ctx, comm, s->store, &options, &s->sync));
+    for (int i = 0; i <= LAYERS; i++) {
+        s->h[i] = make(s->ctx, s->cols);
+        s->h_other[i] = make(s->ctx, s->cols);
+    }
+    for (int i = 0; i < 2; i++) s->dh[i] = make(s->ctx, s->cols);
+    for (int i = 0; i < TENSORS; i++) s->kept[i] = make(s->ctx, s->cols);
+    double *x = harness_calloc((size_t)(ROWS * s->cols), sizeof *x);
+    for (int64_t i = 0; i < ROWS * s->cols; i++)
+        x[i] = (double)((i * 37 + rig_rank() * 11) % 65 - 32) / 32;
+    harness_put(s->ctx, &s->h[0], x);
+    harness_put(s->ctx, &s->h_other[0], x);
+    free(x);
+}
+
+static void close_stack(stack *s)
+{
+    tutti_grad_sync_destroy(&s->sync); /* with values on their way */
+    tutti_adamw_destroy(&s->adamw);
+    tutti_step_block_destroy(&s->step);
+    tutti_params_destroy(&s->store);
+    for (int i = 0; i < LAYERS; i++) tutti_layer_destroy(&s->layers[i]);
+    for (int i = 0; i <= LAYERS; i++) {
+        CHECK_OK(tutti_free(s->ctx, &s->h[i].data));
+        CHECK_OK(tutti_free(s->ctx, &s->h_other[i].data));
+    }
+    for (int i = 0; i < 2; i++) CHECK_OK(tutti_free(s->ctx, &s->dh[i].data));
+    for (int i = 0; i < TENSORS; i++) CHECK_OK(tutti_free(s->ctx, &s->kept[i].data));
+}
+
+static void forward(stack *s, tutti_context *ctx, int number)
+{
+    tutti_tensor *h = ctx == s->ctx ? s->h : s->h_other;
+    for (int i = 0; i < LAYERS; i++) {
+        const tutti_linear_call call = {.x = &h[i], .y = &h[i + 1]};
+        CHECK_OK(tutti_linear_forward(s->layers[i], ctx, &call));
+    }
+    CHECK_OK(tutti_copy(ctx, s->kept[number].data, h[LAYERS].data, (size_t)(ROWS * s->cols) * 2));
+}
+
+/* Makes steps without a wait, and a forward pass more on either context. */
+static void run_stack(stack *s)
+{
+    for (int k = 0; k < STEPS; k++) {
+        const tutti_step_values values = {
+            .step = k + 1, .loss_weight = 1, .learning_rate = 0.01, .loss_scale = 1};
+        CHECK_OK(tutti_step_block_set(s->step, s->ctx, &values));
+        forward(s, s->ctx, k);
+        const tutti_tensor *upstream = &s->h[LAYERS];
+        for (int i = LAYERS - 1; i >= 0; i--) {
+            const tutti_linear_call call = {
+                .x = &s->h[i], .dy = upstream, .dx = i > 0 ? &s->dh[i % 2] : NULL};
+            CHECK_OK(tutti_linear_backward(s->layers[i], s->ctx, &call));
+            CHECK_OK(tutti_grad_sync_ready(s->sync, s->ctx, s->layers[i]));
+            upstream = &s->dh[i % 2];
+        }
+        CHECK_OK(tutti_grad_sync_finish(s->sync, s->ctx));
+        CHECK_OK(tutti_adamw_update(s->adamw, s->ctx, s->step));
+    }
+    forward(s, s->ctx, STEPS);
+    CHECK_OK(tutti_context_synchronize(s->ctx));
+    forward(s, s->other, STEPS + 1);
+    CHECK_OK(tutti_context_synchronize(s->other));
+}
+
+static void *bytes_of(tutti_context *ctx, const tutti_tensor *tensor)
+{
+    const size_t bytes = (size_t)tutti_tensor_count(tensor) * tutti_dtype_size(tensor->dtype);
+    char *host = harness_calloc(bytes, 1);
+    CHECK_OK(tutti_copy(ctx, host, tensor->data, bytes));
+    CHECK_OK(tutti_context_synchronize(ctx));
+    return host;
+}
+
+static void same(stack *a, stack *b, const tutti_tensor *of_a, const tutti_tensor *of_b,
+                 const char *what, int number)
+{
+    void *got = bytes_of(a->ctx, of_a), *want = bytes_of(b->ctx, of_b);
+    CHECK(memcmp(got, want, (size_t)tutti_tensor_count(of_a) * 2) == 0, "%s %d differs", what,
+          number);
+    free(got);
+    free(want);
+}
+
+/* Ranges that are all alike, one, and some with a small one besides. */
+void shard_beside(tutti_context *ctx, tutti_comm *comm)
+{
+    static const struct {
+        int64_t cols;
+        size_t range_bytes;
+    } cases[] = {{192, 1}, {192, 0}, {1024, 3 << 20}};
+    const int count = tutti_context_backend(ctx) == TUTTI_BACKEND_HOST ? 2 : 3;
+    for (int i = 0; i < count; i++) {
+        tutti_context *other = harness_new_context(tutti_context_device(ctx), 1);
+        stack s = {.ctx = ctx, .other = other, .cols = cases[i].cols}, plain = s;
+        harness_where("%lld columns, ranges of %zu bytes", (long long)cases[i].cols,
+                      cases[i].range_bytes);
+        open_stack(&s, comm, cases[i].range_bytes, true);
+        open_stack(&plain, comm, cases[i].range_bytes, false);
+        run_stack(&s);
+        run_stack(&plain);
+        for (int k = 0; k < TENSORS; k++)
+            same(&s, &plain, &s.kept[k], &plain.kept[k], "the output of pass", k);
+        CHECK_OK(tutti_comm_check_params(comm, ctx, s.store, NULL, 0));
+        tutti_tensor values, want;
+        CHECK_OK(tutti_params_settle(s.store, ctx));
+        CHECK_OK(tutti_params_flat(s.store, TUTTI_PARAMS_WORKING, &values));
+        CHECK_OK(tutti_params_flat(plain.store, TUTTI_PARAMS_WORKING, &want));
+        same(&s, &plain, &values, &want, "values, step", STEPS);
+        close_stack(&s);
+        close_stack(&plain);
+        tutti_context_destroy(&other);
+    }
+    harness_where(NULL);
+}
