@@ -122,15 +122,16 @@ TUTTI_API tutti_grad_sync_desc tutti_grad_sync_desc_default(void);
  * when it missed the others' deadline, or they its own, still runs: a rank that comes late may find
  * values of an incomplete update before its next call of this library fails.
  *
- * Exclusive.  With desc.exclusive the caller promises that between a layer's backward and its
- * ready nothing else touches the layer's gradients, that values are read and written by layers'
- * calls, optimizers and other functions of the library alone, others calling tutti_params_settle
- * before, and that all forward, backward and ready calls of a step are on one context (others, as
- * for an evaluation, only while no call with the communicator is made).  In return, with copy
- * engines, what an update has written of a sharded store travels while the next forward pass runs,
- * those values first that it reads first: each call of a layer makes its context wait for what it
- * reads, and fails with TUTTI_ERR_STATE while the stream is being captured, unless they have been
- * waited for.  An update that is captured waits for all values itself.
+ * Exclusive.  With desc.exclusive the caller promises that from a layer's backward to the update
+ * nothing else writes the layer's gradients, that values are read and written by layers' calls,
+ * optimizers and other functions of the library alone, others calling tutti_params_settle before,
+ * and that all forward, backward and ready calls of a step are on one context (others, as for an
+ * evaluation, only while no call with the communicator is made).  In return, with copy engines,
+ * what adds a sharded store's gradients also finds the squares that their norm is made of, and what
+ * an update has written travels while the next forward pass runs, those values first that it reads
+ * first: each call of a layer makes its context wait for what it reads, and fails with
+ * TUTTI_ERR_STATE while the stream is being captured, unless they have been waited for.  An update
+ * that is captured waits for all values itself.  No bit depends on it.
  *
  * Small sums.  Under the same conditions, with up to 16 ranks and any engine but TRANSPORT, sums of
  * up to 64 KiB go in one hop: a kernel of each rank writes the values into the memory of all others

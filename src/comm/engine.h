@@ -87,8 +87,11 @@ struct tutti__engine {
     tutti_engine mover;     /* asked for */
     tutti__peers *peers;    /* copy engines move; NULL: the transport does */
     tutti__hop hop;         /* for small sums of gradients, or of a sharded store's squares */
-    bool narrow;            /* wires are bf16 in memory of their own, gradients f32 */
-    char *narrowed;         /* that memory; staged: of one wire on the device */
+    /* Sharded, and nothing changes sums until they are used: on the device, the squares of each run
+     * of the store's gradients, 0 for other ranks'; otherwise NULL. */
+    double *squares;
+    bool narrow;    /* wires are bf16 in memory of their own, gradients f32 */
+    char *narrowed; /* that memory; staged: of one wire on the device */
     int64_t bytes_sent, bytes_held;
     double wait_seconds;
     void *duplicate; /* the transport's, for this exchange */

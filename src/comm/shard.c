@@ -50,6 +50,11 @@ static tutti_status sum(tutti__shard_link *self, tutti_context *ctx, double *val
     return tutti__comm_touch(comm, ctx, operation, true);
 }
 
+static const double *squares(const tutti__shard_link *self)
+{
+    return sync_of((tutti__shard_link *)self)->engine.squares;
+}
+
 /* Equal slices are gathered at once, others sent by each rank in turn. */
 static tutti_status gather_range(tutti_comm *comm, tutti_context *ctx, char *values, int64_t count,
                                  tutti_dtype dtype)
@@ -102,7 +107,8 @@ static tutti_status await(tutti__shard_link *self, tutti_context *ctx, int group
 
 void tutti__shard_attach(tutti_grad_sync *sync)
 {
-    sync->link = (tutti__shard_link){.sum = sum, .begin = begin, .gather = gather};
+    sync->link =
+        (tutti__shard_link){.sum = sum, .squares = squares, .begin = begin, .gather = gather};
     if (sync->gather.shared) sync->link.replicas = &sync->gather.replicas;
     if (sync->gather.groups > 0) sync->link.await = await;
     if (sync->params->desc.shards > 1) sync->params->link = &sync->link;

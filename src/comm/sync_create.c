@@ -6,6 +6,7 @@
 #include "comm/follow.h"
 #include "comm/life.h"
 #include "comm/sync.h"
+#include "ops/update.h"
 
 tutti_grad_sync_desc tutti_grad_sync_desc_default(void)
 {
@@ -199,6 +200,23 @@ static bool has_small_sums(const tutti__engine *engine, const tutti_params *para
     return any;
 }
 
+/* What adds a sharded store's sums has their squares at hand. */
+static tutti_status open_squares(tutti_grad_sync *sync, const tutti_params *params)
+{
+    tutti__engine *engine = &sync->engine;
+    const tutti_comm *comm = sync->comm;
+    const tutti__runtime *run = &comm->backend->run;
+    if (!engine->shards || !engine->peers || engine->narrow || !sync->desc.exclusive)
+        return TUTTI_OK;
+    const size_t bytes = (size_t)tutti__norm_runs(params->trained) * sizeof *engine->squares;
+    void *squares = NULL;
+    TUTTI_TRY(run->alloc(comm->device, bytes + 1, &squares));
+    engine->squares = squares;
+    engine->bytes_held += (int64_t)bytes;
+    TUTTI_TRY(run->zero(comm->device, NULL, squares, bytes));
+    return run->stream_synchronize(comm->device, NULL);
+}
+
 /* Collective. */
 static tutti_status open_engine(tutti_grad_sync *sync, const tutti_params *params)
 {
@@ -230,6 +248,7 @@ static tutti_status open_engine(tutti_grad_sync *sync, const tutti_params *param
     if (tutti__engine_only_moves(engine))
         status = tutti_comm_agree(comm, status); /* since its open is collective */
     if (status == TUTTI_OK && engine->table->open) status = engine->table->open(engine);
+    if (status == TUTTI_OK) status = open_squares(sync, params);
     if (status == TUTTI_OK) status = tutti__run_open(sync);
     TUTTI_TRY(tutti_comm_agree(comm, status));
     if (has_small_sums(engine, params)) {
@@ -309,8 +328,10 @@ void tutti_grad_sync_destroy(tutti_grad_sync **sync)
     /* graphs that write into other ranks' memory, which is closed next */
     if (engine->peers || engine->hop.peers) tutti__comm_drain(s->comm);
     tutti__gather_close(&s->gather);
-    if (!engine->table || !engine->table->close || engine->table->close(engine))
+    if (!engine->table || !engine->table->close || engine->table->close(engine)) {
+        if (engine->squares) s->comm->backend->run.free(s->comm->device, engine->squares);
         tutti__run_close(s);
+    }
     tutti__hop_close(&engine->hop, s->comm);
     tutti__timeline_close(&engine->times);
     tutti__leaves_close(&s->leaves);

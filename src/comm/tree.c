@@ -305,6 +305,11 @@ static tutti_status add_slices(tutti__engine *engine, const tutti__engine_range 
                                  .rounds = rounds,
                                  .apart = apart,
                                  .far_apart = far_apart};
+    if (engine->squares) {
+        const int64_t size = (int64_t)tutti__size_of(range->gradient.dtype);
+        args.squares = engine->squares + (own_data - engine->base) / size / TUTTI__NORM_RUN;
+        args.squares_apart = apart / size / TUTTI__NORM_RUN;
+    }
     for (int k = 0; k < leaves->roots; k++) {
         args.in[k] = !is_own(engine, k) ? received(engine, range, k)
                      : rounds           ? own_data

@@ -20,6 +20,11 @@ typedef struct tutti__tree_sum_args {
     int64_t apart, far_apart;
     /* The same inputs and dst are of the sums' type, but are rounded to in_dtype and to_dtype. */
     bool rounds;
+    /* NULL, or, on a GPU, where the squares of the sums go, of each TUTTI__NORM_RUN of them, which
+     * dst begins with; those of the sums that follow lie squares_apart further on.  All of one type
+     * that is not rounded, and 16-byte aligned. */
+    double *squares;
+    int64_t squares_apart;
     const void *in[TUTTI__TREE_INPUTS_MAX];
     unsigned char pops[TUTTI__TREE_INPUTS_MAX];
 } tutti__tree_sum_args;

@@ -53,7 +53,9 @@ static tutti_status open_shard(shard_model *m, tutti_comm *comm, tutti_engine en
     }
     CHECK_OK(tutti_params_build(m->store, m->ctx));
     CHECK_OK(tutti_params_init(m->store, m->ctx, 5));
-    CHECK_OK(tutti_adamw_create(m->ctx, m->store, NULL, &m->adamw));
+    tutti_adamw_desc adamw = TUTTI_ADAMW_DESC_INIT;
+    adamw.clip_norm = 1e-3; /* so that values depend on the norm */
+    CHECK_OK(tutti_adamw_create(m->ctx, m->store, &adamw, &m->adamw));
     CHECK_OK(tutti_step_block_create(m->ctx, &m->block));
     CHECK_OK(tutti_step_block_set(m->block, m->ctx, &values));
     return tutti_grad_sync_create(m->ctx, comm, m->store, &options, &m->sync);
@@ -183,6 +185,7 @@ void captured_copies(void)
 {
     captured_shards(TUTTI_ENGINE_COPY, (shard_kind){.whole = false});
     captured_shards(TUTTI_ENGINE_COPY, (shard_kind){.exclusive = true});
+    captured_shards(TUTTI_ENGINE_COPY, (shard_kind){.exclusive = true, .leaves = 8});
 }
 
 void captured_spread(void)

@@ -48,7 +48,9 @@ static void open_stack(stack *s, tutti_comm *comm, size_t range_bytes, bool excl
     }
     CHECK_OK(tutti_params_build(s->store, s->ctx));
     CHECK_OK(tutti_params_init(s->store, s->ctx, 11));
-    CHECK_OK(tutti_adamw_create(s->ctx, s->store, NULL, &s->adamw));
+    tutti_adamw_desc adamw = TUTTI_ADAMW_DESC_INIT;
+    adamw.clip_norm = 1e-3; /* so that values depend on the norm */
+    CHECK_OK(tutti_adamw_create(s->ctx, s->store, &adamw, &s->adamw));
     CHECK_OK(tutti_step_block_create(s->ctx, &s->step));
     tutti_grad_sync_desc options = TUTTI_GRAD_SYNC_DESC_INIT;
     options.exclusive = exclusive;
@@ -157,6 +159,11 @@ void shard_beside(tutti_context *ctx, tutti_comm *comm)
         for (int k = 0; k < TENSORS; k++)
             same(&s, &plain, &s.kept[k], &plain.kept[k], "the output of pass", k);
         CHECK_OK(tutti_comm_check_params(comm, ctx, s.store, NULL, 0));
+        tutti_adamw_stats got, norm;
+        CHECK_OK(tutti_adamw_get_stats(s.adamw, ctx, &got));
+        CHECK_OK(tutti_adamw_get_stats(plain.adamw, ctx, &norm));
+        CHECK(got.grad_norm == norm.grad_norm && norm.grad_norm > 1e-3, "norm %.17g, want %.17g",
+              got.grad_norm, norm.grad_norm);
         tutti_tensor values, want;
         CHECK_OK(tutti_params_settle(s.store, ctx));
         CHECK_OK(tutti_params_flat(s.store, TUTTI_PARAMS_WORKING, &values));

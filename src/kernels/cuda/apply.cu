@@ -5,6 +5,7 @@
  * on the host, and kernels get them as arguments, a part at a time: so nothing is copied, and a
  * capture keeps them.  A launch for the norm takes whole runs of the flat buffer in which the
  * gradients might lie, and the up to TUTTI__NORM_RUN / TUTTI_PARAM_ALIGN tensors in each. */
+#include "kernels/cuda/squares.cuh"
 #include "kernels/cuda/update.cuh"
 
 enum { NORM_PARTS = TUTTI__NORM_RUN / TUTTI_PARAM_ALIGN, APPLY_PARTS = 32 };
@@ -27,9 +28,8 @@ __global__ void __launch_bounds__(SQUARES_THREADS)
 {
     constexpr int N = 16 / (int)sizeof(T), STEP = SQUARES_THREADS * N;
     __shared__ block_team_slots<double, 1> slots;
-    block_team<double, 1> team(slots, 1);
+    run_squares squares(slots);
     int64_t base = (int64_t)blockIdx.x * TUTTI__NORM_RUN + threadIdx.x * N;
-    double sum[1] = {0};
     int at = 0;
     for (int k = 0; k < TUTTI__NORM_RUN / STEP; k++) {
         const int64_t i = base + k * STEP;
@@ -40,10 +40,9 @@ __global__ void __launch_bounds__(SQUARES_THREADS)
         load_elements(g, (const T *)part.data + inside, rest < N ? (int)max(rest, (int64_t)0) : N,
                       (uintptr_t)part.data % 16 == 0);
 #pragma unroll
-        for (int e = 0; e < N; e++) sum[0] += g[e] * g[e];
+        for (int e = 0; e < N; e++) squares.add(g[e]);
     }
-    team.reduce<row_add>(sum);
-    if (threadIdx.x == 0) partial[blockIdx.x] = sum[0];
+    squares.write(&partial[blockIdx.x]);
 }
 
 __global__ void __launch_bounds__(DECIDE_THREADS)

@@ -9,6 +9,8 @@
  * would read them again, and end later. */
 #include "kernels/cuda/update.cuh"
 
+#include "kernels/cuda/squares.cuh"
+
 /* Slices of a store at equal distances: most of a sharded one's, or all there is. */
 struct alike_slices {
     int64_t first, count; /* of the first one */
@@ -37,11 +39,10 @@ __global__ void __launch_bounds__(SQUARES_THREADS)
 {
     constexpr int N = 16 / (int)sizeof(T), STEP = SQUARES_THREADS * N;
     __shared__ block_team_slots<double, 1> slots;
-    block_team<double, 1> team(slots, 1);
+    run_squares squares(slots);
     const unsigned runs = (unsigned)tutti__norm_runs(alike.count), run = blockIdx.x % runs;
     const int64_t first = alike.first + blockIdx.x / runs * alike.apart;
     int64_t base = (int64_t)run * TUTTI__NORM_RUN + threadIdx.x * N;
-    double sum[1] = {0};
 #pragma unroll 4
     for (int k = 0; k < TUTTI__NORM_RUN / STEP; k++) {
         int64_t i = base + k * STEP;
@@ -49,10 +50,9 @@ __global__ void __launch_bounds__(SQUARES_THREADS)
         /* the count is a multiple of a vector */
         load_elements(g, grad + first + i, i < alike.count ? N : 0, true);
 #pragma unroll
-        for (int e = 0; e < N; e++) sum[0] += g[e] * g[e];
+        for (int e = 0; e < N; e++) squares.add(g[e]);
     }
-    team.reduce<row_add>(sum);
-    if (threadIdx.x == 0) partial[first / TUTTI__NORM_RUN + run] = sum[0];
+    squares.write(&partial[first / TUTTI__NORM_RUN + run]);
 }
 
 __global__ void __launch_bounds__(DECIDE_THREADS)

@@ -5,7 +5,7 @@
 #include "kernels/cuda/rows.cuh"
 #include "ops/update.h"
 
-enum { SQUARES_THREADS = 256, DECIDE_THREADS = 1024, UPDATE_THREADS = 256 };
+enum { DECIDE_THREADS = 1024, UPDATE_THREADS = 256 };
 
 /* The update's input besides the buffers: in scratch. */
 struct update_decision {
