@@ -182,15 +182,16 @@ static void reopen(tutti_grad_sync *sync)
         sync->ranges[r] = (tutti__sync_range){sync->engine.ranges[r].gradient.gradients, false};
 }
 
+enum { LAYER_PARAMS = 16 }; /* at most */
+
 tutti_status tutti_grad_sync_ready(tutti_grad_sync *sync, tutti_context *ctx, tutti_layer *layer)
 {
     static const char who[] = "grad_sync_ready";
     TUTTI_TRY(tutti__sync_usable(sync, ctx, who));
     TUTTI_REQUIRE(layer, "%s: layer is NULL", who);
-    enum { BATCH = 16 };
-    tutti__sync_entry *found[BATCH];
+    tutti__sync_entry *found[LAYER_PARAMS];
     int count = 0, trained = 0, params = tutti_layer_param_count(layer);
-    TUTTI_ASSERT(params <= BATCH);
+    TUTTI_ASSERT(params <= LAYER_PARAMS);
     if (params > 0) TUTTI_TRY(in_run(sync, who));
     for (int i = 0; i < params; i++) {
         const tutti_param *param = tutti_layer_param(layer, i);
@@ -208,6 +209,29 @@ tutti_status tutti_grad_sync_ready(tutti_grad_sync *sync, tutti_context *ctx, tu
 tutti_status tutti__sync_sink_ready(tutti__ready_sink *self, tutti_context *ctx, tutti_layer *layer)
 {
     return tutti_grad_sync_ready((tutti_grad_sync *)self, ctx, layer);
+}
+
+bool tutti__sync_sink_begins(const tutti__ready_sink *self, tutti_layer *layer)
+{
+    const tutti_grad_sync *sync = (const tutti_grad_sync *)self;
+    const tutti__gradient *found[LAYER_PARAMS];
+    int count = 0;
+    if (sync->engine.carrier == &tutti__local_engine) return false;
+    if (sync->leaves.total && !last_run(sync)) return false;
+    for (int i = 0; i < tutti_layer_param_count(layer) && count < LAYER_PARAMS; i++) {
+        const tutti__sync_entry *entry =
+            tutti__gradients_find(&sync->gradients, tutti_layer_param(layer, i));
+        if (entry && sync->gradients.missing[entry->gradient] == 1)
+            found[count++] = &sync->gradients.list[entry->gradient];
+    }
+    for (int i = 0; i < count; i++)
+        for (int r = found[i]->first_range; r <= found[i]->last_range; r++) {
+            int others = sync->ranges[r].missing;
+            for (int k = 0; k < count; k++)
+                others -= found[k]->first_range <= r && r <= found[k]->last_range;
+            if (others == 0) return true;
+        }
+    return false;
 }
 
 tutti_status tutti_grad_sync_ready_param(tutti_grad_sync *sync, tutti_context *ctx,

@@ -59,8 +59,10 @@ tutti_status tutti__run_add_leaves(tutti__ready_sink *self, tutti_context *ctx,
                                    const tutti__leaf_grads *grads);
 tutti_status tutti__run_lose(tutti__ready_sink *self, tutti_status status);
 
-/* tutti_grad_sync_ready of the exchange that begins with this. */
+/* tutti_grad_sync_ready of the exchange that begins with this; whether it would complete a range
+ * that travels. */
 tutti_status tutti__sync_sink_ready(tutti__ready_sink *self, tutti_context *ctx,
                                     tutti_layer *layer);
+bool tutti__sync_sink_begins(const tutti__ready_sink *self, tutti_layer *layer);
 
 #endif

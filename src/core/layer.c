@@ -168,9 +168,7 @@ tutti_status tutti_layer_forward(tutti_layer *layer, tutti_context *ctx, const t
 
 tutti_status tutti_layer_backward(tutti_layer *layer, tutti_context *ctx, const tutti_call *call)
 {
-    tutti__ready_sink *sink = call ? (tutti__ready_sink *)call->sync : NULL;
-    TUTTI_TRY(run(layer, ctx, call, true));
-    return sink ? sink->ready(sink, ctx, layer) : TUTTI_OK;
+    return run(layer, ctx, call, true);
 }
 
 static tutti_status plan(tutti_layer *layer, tutti_context *ctx, const tutti_call *call,

@@ -85,6 +85,7 @@ typedef struct tutti__layer_class {
     /* of each parameter, the backends where that operation also adds gradients of leaves 2 i and
      * 2 i + 1, with the bits of a sum of both */
     unsigned adds_pairs[TUTTI__LAYER_PARAMS_MAX];
+    bool has_stages; /* the operation's backward can be called in two (tutti__stage) */
     /* Fails with the message of a fault that a kernel of the operation found in the data. */
     tutti_status (*explain)(const tutti__finding *finding);
 } tutti__layer_class;
@@ -186,7 +187,7 @@ tutti_status tutti__recent_check(const tutti_layer *layer, tutti_context *ctx,
                                  const tutti_call *call, bool backward, const tutti__views **views);
 
 /* Runs a checked call's operation, or plans it, leaf by leaf where that matters.  sink: NULL, or
- * the exchange that the call names. */
+ * the exchange that the call names, which a backward tells that gradients are complete. */
 tutti_status tutti__layer_run(tutti_layer *layer, tutti_context *ctx, const tutti__views *views,
                               tutti__ready_sink *sink, bool plan);
 

@@ -41,11 +41,17 @@ typedef struct tutti__plan {
     void (*drop)(void *data);
 } tutti__plan;
 
+/* How much of a backward a call does.  In two parts, with equal args, plan and scratch: first all
+ * that gradients of parameters need, so that their exchange can begin; then the rest, in practice
+ * gradients of inputs.  Both together have the bits of the whole. */
+typedef enum tutti__stage { TUTTI__STAGE_ALL, TUTTI__STAGE_FIRST, TUTTI__STAGE_REST } tutti__stage;
+
 /* What a call gets besides its args. */
 typedef struct tutti__job {
     tutti_context *ctx;
+    tutti__stage stage; /* of an operation whose class says that it has stages */
     const tutti__plan *plan;
-    /* plan->scratch bytes; the next call on this context reuses it, in stream order */
+    /* plan->scratch bytes; the next call on this context but a rest reuses it, in stream order */
     void *scratch;
 } tutti__job;
 
@@ -80,9 +86,12 @@ uint64_t tutti__settings_hash(const void *settings, size_t bytes);
 /* The plan of calls like this one, made if there is none. */
 tutti_status tutti__plan_get(tutti_context *ctx, const tutti__plan_key *key, const void *args,
                              const tutti__plan **plan);
-/* Plans the call, so that it allocates nothing later; runs the call. */
+/* Plans the call, so that it allocates nothing later; runs the call, or the first of its stages,
+ * and leaves the job for the rest, which is the context's next call. */
 tutti_status tutti__op_plan(tutti_context *ctx, const tutti__plan_key *key, const void *args);
 tutti_status tutti__op_run(tutti_context *ctx, const tutti__plan_key *key, const void *args);
+tutti_status tutti__op_begin(tutti_context *ctx, const tutti__plan_key *key, const void *args,
+                             tutti__job *rest);
 
 #ifdef __cplusplus
 }

@@ -122,10 +122,25 @@ tutti_status tutti__op_plan(tutti_context *ctx, const tutti__plan_key *key, cons
     return tutti__scratch(ctx, plan->scratch, &scratch);
 }
 
+static tutti_status run(tutti_context *ctx, const tutti__plan_key *key, const void *args,
+                        tutti__job *job)
+{
+    TUTTI_TRY(tutti__plan_get(ctx, key, args, &job->plan));
+    TUTTI_TRY(tutti__scratch(ctx, job->plan->scratch, &job->scratch));
+    return (key->backward ? key->op->backward : key->op->forward)(job, args);
+}
+
 tutti_status tutti__op_run(tutti_context *ctx, const tutti__plan_key *key, const void *args)
 {
     tutti__job job = {.ctx = ctx};
-    TUTTI_TRY(tutti__plan_get(ctx, key, args, &job.plan));
-    TUTTI_TRY(tutti__scratch(ctx, job.plan->scratch, &job.scratch));
-    return (key->backward ? key->op->backward : key->op->forward)(&job, args);
+    return run(ctx, key, args, &job);
+}
+
+tutti_status tutti__op_begin(tutti_context *ctx, const tutti__plan_key *key, const void *args,
+                             tutti__job *rest)
+{
+    *rest = (tutti__job){.ctx = ctx, .stage = TUTTI__STAGE_FIRST};
+    TUTTI_TRY(run(ctx, key, args, rest));
+    rest->stage = TUTTI__STAGE_REST;
+    return TUTTI_OK;
 }

@@ -26,16 +26,29 @@ static tutti__plan_key key_of(const tutti_layer *layer, const tutti__views *view
     };
 }
 
+typedef union call_args {
+    char bytes[TUTTI__ARGS_MAX];
+    int64_t aligns;
+} call_args;
+
+/* What is left of a backward when its gradients of parameters are complete. */
+typedef struct remainder {
+    bool any;
+    tutti__job job;
+    call_args args;
+} remainder;
+
+/* rest: NULL, or runs the first stage and keeps the other one. */
 static tutti_status run_once(tutti_layer *layer, tutti_context *ctx, const tutti__views *views,
-                             bool plan)
+                             bool plan, remainder *rest)
 {
-    union {
-        char bytes[TUTTI__ARGS_MAX];
-        int64_t aligns;
-    } args;
-    layer->class->fill(layer, views, &args);
+    call_args own, *args = rest ? &rest->args : &own;
+    layer->class->fill(layer, views, args);
     const tutti__plan_key key = key_of(layer, views);
-    return plan ? tutti__op_plan(ctx, &key, &args) : tutti__op_run(ctx, &key, &args);
+    if (plan) return tutti__op_plan(ctx, &key, args);
+    if (!rest) return tutti__op_run(ctx, &key, args);
+    rest->any = true;
+    return tutti__op_begin(ctx, &key, args, &rest->job);
 }
 
 /* Leaves */
@@ -168,7 +181,7 @@ static tutti_status run_leaves(const leaf_sums *sums, int first, int count, int 
     if (count == 1) {
         tutti__views leaf = leaf_views(sums, first, first + 1);
         for (int i = 0; i < sums->count; i++) put_sum(sums, &leaf, i, sum_at(sums, i, level));
-        return run_once(sums->layer, sums->ctx, &leaf, sums->plan);
+        return run_once(sums->layer, sums->ctx, &leaf, sums->plan, NULL);
     }
     while (2 * left < count) left *= 2;
     TUTTI_TRY(run_leaves(sums, first, left, level));
@@ -228,9 +241,10 @@ static bool adds_pairs(const tutti_layer *layer, int param)
 }
 
 /* Computes `room` leaves at a time, and has the sink add them; grads: as it wants them; *changed:
- * whether it was given any. */
+ * whether it was given any; rest: of the last ones. */
 static tutti_status add_to_sink(const leaf_sums *sums, tutti__ready_sink *sink, int room,
-                                const tutti__leaf_grads grads[SUMS_MAX], bool *changed)
+                                const tutti__leaf_grads grads[SUMS_MAX], bool *changed,
+                                remainder *rest)
 {
     const tutti_layer *layer = sums->layer;
     const tutti__views *views = sums->views;
@@ -256,7 +270,8 @@ static tutti_status add_to_sink(const leaf_sums *sums, tutti__ready_sink *sink, 
                 v.grad_apart[sums->list[i].index] = part[i].apart;
                 v.grad_span[sums->list[i].index] = part[i].span;
             }
-            TUTTI_TRY(run_once(sums->layer, sums->ctx, &v, sums->plan));
+            TUTTI_TRY(run_once(sums->layer, sums->ctx, &v, sums->plan,
+                               leaf + step == leaves ? rest : NULL));
         }
         if (sums->plan) continue;
         *changed = true;
@@ -269,7 +284,7 @@ static tutti_status add_to_sink(const leaf_sums *sums, tutti__ready_sink *sink, 
 
 /* Leaves whose gradients an exchange adds.  A few at a time are computed apart, so that it reads
  * and writes less than by adding them one by one. */
-static tutti_status run_for_sink(leaf_sums *sums, tutti__ready_sink *sink)
+static tutti_status run_for_sink(leaf_sums *sums, tutti__ready_sink *sink, remainder *rest)
 {
     const tutti_layer *layer = sums->layer;
     const tutti__views *views = sums->views;
@@ -295,7 +310,7 @@ static tutti_status run_for_sink(leaf_sums *sums, tutti__ready_sink *sink)
         if (!grads[i].data) grads[i].apart = sums->level_bytes;
     bool changed = views->accumulate;
     const tutti_status status =
-        add_to_sink(sums, sink, leaves < AT_ONCE ? leaves : AT_ONCE, grads, &changed);
+        add_to_sink(sums, sink, leaves < AT_ONCE ? leaves : AT_ONCE, grads, &changed, rest);
     return status == TUTTI_OK || sums->plan || !changed ? status : sink->lose(sink, status);
 }
 
@@ -316,23 +331,36 @@ static bool computes(const tutti_layer *layer, const tutti__views *views)
     return false;
 }
 
-tutti_status tutti__layer_run(tutti_layer *layer, tutti_context *ctx, const tutti__views *views,
-                              tutti__ready_sink *sink, bool plan)
+/* rest: NULL, or may leave that of the call. */
+static tutti_status run_call(tutti_layer *layer, tutti_context *ctx, const tutti__views *views,
+                             tutti__ready_sink *sink, bool plan, remainder *rest)
 {
     const bool apart =
         views->backward && sink && sink->adds_leaves(sink, views->in_leaves ? views->leaves : 0);
     if (views->backward && !computes(layer, views)) return TUTTI_OK;
     if (views->leaves == 1 && !apart && !any_lies_apart(layer, views))
-        return run_once(layer, ctx, views, plan);
+        return run_once(layer, ctx, views, plan, rest);
     /* rows that do not affect each other need no leaves, unless they are summed */
     leaf_sums sums = {.layer = layer, .ctx = ctx, .views = views, .plan = plan};
     find_sums(&sums);
     if (sums.count == 0 && (layer->class->type.flags & TUTTI_LAYER_ROWS_ALONE)) {
         tutti__views all = *views;
         all.leaves = 1;
-        return run_once(layer, ctx, &all, plan);
+        return run_once(layer, ctx, &all, plan, NULL);
     }
     if (sums.count == 0 && takes_run(&sums, 0, views->leaves))
-        return run_once(layer, ctx, views, plan);
-    return apart && sums.count > 0 ? run_for_sink(&sums, sink) : run_tree(&sums);
+        return run_once(layer, ctx, views, plan, NULL);
+    return apart && sums.count > 0 ? run_for_sink(&sums, sink, rest) : run_tree(&sums);
+}
+
+tutti_status tutti__layer_run(tutti_layer *layer, tutti_context *ctx, const tutti__views *views,
+                              tutti__ready_sink *sink, bool plan)
+{
+    if (!sink || !views->backward || plan) return run_call(layer, ctx, views, sink, plan, NULL);
+    remainder rest; /* long, and written before it is read */
+    rest.any = false;
+    const bool early = layer->class->has_stages && sink->begins(sink, layer);
+    TUTTI_TRY(run_call(layer, ctx, views, sink, false, early ? &rest : NULL));
+    TUTTI_TRY(sink->ready(sink, ctx, layer));
+    return rest.any ? layer->op->backward(&rest.job, &rest.args) : TUTTI_OK;
 }

@@ -90,6 +90,7 @@ const tutti__layer_class tutti__linear_class = {
     .fill = fill,
     .takes_leaves = 1u << TUTTI_BACKEND_HOST | 1u << TUTTI_BACKEND_CUDA,
     .adds_pairs = {1u << TUTTI_BACKEND_CUDA},
+    .has_stages = true,
 };
 
 TUTTI__PUBLIC(linear, .in = {c->x}, .out = {c->y}, .upstream = {c->dy}, .din = {c->dx})

@@ -104,6 +104,7 @@ const tutti__layer_class tutti__mlp_class = {
     .fill = fill,
     .takes_leaves = 1u << TUTTI_BACKEND_HOST | 1u << TUTTI_BACKEND_CUDA,
     .adds_pairs = {[WEIGHT1] = 1u << TUTTI_BACKEND_CUDA, [WEIGHT2] = 1u << TUTTI_BACKEND_CUDA},
+    .has_stages = true,
 };
 
 TUTTI__PUBLIC(mlp, .in = {c->x}, .out = {c->y, c->h}, .upstream = {c->dy}, .din = {c->dx})

@@ -94,17 +94,20 @@ tutti_status tutti__mlp_backward(const tutti__job *job, const void *untyped)
     const tutti__op *linear = job->ctx->backend->op.linear;
     size_t at;
     tutti__mlp_args args = with_scratch(untyped, job->scratch, &at);
-    const tutti__job up = part_of(job, TUTTI__MLP_UP, at), down = part_of(job, TUTTI__MLP_DOWN, at);
     const tutti__job again = part_of(job, TUTTI__MLP_AGAIN, at);
-    if (args.recompute) TUTTI_TRY(linear->forward(&again, &args.up));
+    const tutti__job down = part_of(job, TUTTI__MLP_DOWN, at);
+    tutti__job up = part_of(job, TUTTI__MLP_UP, at);
+    up.stage = job->stage;
     const tutti__mlp_plans *p = job->plan->data;
-    bool formed = p->form_dz != NULL;
-    if (formed) TUTTI_TRY(p->form_dz(job->ctx, &args, up.scratch, &formed));
-    if (formed) { /* what is left is the other gradients of either */
+    const bool begins = job->stage != TUTTI__STAGE_REST;
+    const bool forms = p->forms_dz && p->forms_dz(&args);
+    if (begins && args.recompute) TUTTI_TRY(linear->forward(&again, &args.up));
+    if (begins && forms) TUTTI_TRY(p->form_dz(job->ctx, &args, up.scratch));
+    if (forms) { /* what is left is the other gradients of either */
         args.down.dx.data = NULL;
         args.up.shape.activation.kind = TUTTI_ACT_NONE;
         args.up.dbias = NULL;
     }
-    TUTTI_TRY(linear->backward(&down, &args.down));
+    if (begins) TUTTI_TRY(linear->backward(&down, &args.down));
     return linear->backward(&up, &args.up);
 }

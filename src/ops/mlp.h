@@ -16,10 +16,9 @@ enum { TUTTI__MLP_UP, TUTTI__MLP_DOWN, TUTTI__MLP_AGAIN, TUTTI__MLP_CALLS };
 typedef struct tutti__mlp_plans {
     tutti__plan of[TUTTI__MLP_CALLS];
     /* NULL, or set by a backend that computes dz = (dy W2) act'(z) and the sums for db1 at once:
-     * writes dz to args->up.dy and db1, or clears *formed where operands do not allow that.  The
-     * scratch is a call's. */
-    tutti_status (*form_dz)(tutti_context *ctx, const tutti__mlp_args *args, void *scratch,
-                            bool *formed);
+     * writes dz to args->up.dy and db1, where operands allow that.  The scratch is a call's. */
+    bool (*forms_dz)(const tutti__mlp_args *args);
+    tutti_status (*form_dz)(tutti_context *ctx, const tutti__mlp_args *args, void *scratch);
 } tutti__mlp_plans;
 
 #ifdef __cplusplus

@@ -10,6 +10,9 @@
  * pass it does so beside dx's product, if that is our own, whose last round leaves multiprocessors
  * idle.
  *
+ * In two stages dx's product is the rest, unless it sums for db: a pass that reads dz for that would
+ * take longer than an exchange gains.
+ *
  * A call's leaves are one pass, one product for y and one for dx, whose rows have the same bits
  * whatever their number, and a batch of products for the leaves' dW. Where dW of two leaves is
  * wanted as one, the odd leaf's product adds to the even one's. */
@@ -166,21 +169,18 @@ static tutti_status clear_sums(const tutti__linear_args *args, cudaStream_t stre
     return TUTTI_OK;
 }
 
-static tutti_status linear_backward(const tutti__job *job, const void *untyped)
+/* The gradients of parameters and, if it is not left to the rest of a call, dx. */
+static tutti_status begin_backward(const tutti__job *job, const tutti__linear_args *args,
+                                   const scratch_layout &layout, const tutti__matrix &dz,
+                                   const tutti__gemm &dx, bool with_dx)
 {
     tutti_context *ctx = job->ctx;
-    const tutti__linear_args *args = (const tutti__linear_args *)untyped;
     const tutti__linear_shape *shape = &args->shape;
-    TUTTI_TRY(tutti__cuda_use(ctx->device, "linear_backward"));
     cudaStream_t stream = tutti__cuda_stream(ctx);
-    if (shape->rows == 0) return clear_sums(args, stream);
-    const scratch_layout layout = lay_out(args, true);
     char *base = (char *)job->scratch;
-
     const bool products = args->dx.data || args->dweight;
-    tutti__matrix dz = args->dy, v = {}, written = {};
+    tutti__matrix v = {}, written = {};
     if (shape->activation.kind != TUTTI_ACT_NONE) {
-        dz = tutti__matrix{base + layout.dz, shape->dtype, layout.dz_stride};
         if (products) written = dz;
         v = args->saved ? tutti__matrix{args->saved, shape->dtype, shape->out} : args->y;
     }
@@ -190,21 +190,16 @@ static tutti_status linear_backward(const tutti__job *job, const void *untyped)
         TUTTI_TRY(tutti__cuda_gemm(ctx, job->plan, Z, &z, base));
         v = again.y;
     }
-    tutti__gemm dx = dx_of(args, &dz);
     tutti__cuda_sums sums = {args->dbias, args->dbias ? args->leaves : 1, args->dbias_apart,
                              args->accumulate, 0};
-    if (args->dbias && tutti__cuda_gemm_sums(job->plan, DX)) {
-        sums.run = product_run;
-        if (args->dx.data && tutti__cuda_product_takes(&dx))
-            dx.a_sums = (float *)(base + layout.partial);
-    }
+    if (args->dbias && tutti__cuda_gemm_sums(job->plan, DX)) sums.run = product_run;
     sums.later =
-        args->dbias && !dx.a_sums && args->dx.data && tutti__cuda_gemm_is_early(job->plan, DX, &dx);
+        args->dbias && !dx.a_sums && with_dx && tutti__cuda_gemm_is_early(job->plan, DX, &dx);
     if ((args->dbias && !dx.a_sums) || written.data)
         TUTTI_TRY(tutti__cuda_activate_backward("linear", stream, shape->rows, shape->out,
                                                 shape->activation, &args->dy, &v, &written,
                                                 base + layout.partial, sums));
-    if (args->dx.data) TUTTI_TRY(tutti__cuda_gemm(ctx, job->plan, DX, &dx, base));
+    if (with_dx) TUTTI_TRY(tutti__cuda_gemm(ctx, job->plan, DX, &dx, base));
     if (dx.a_sums || sums.later) {
         const int64_t leaf_rows = shape->rows / args->leaves;
         const int64_t run = sums.run ? sums.run : column_run(leaf_rows, shape->out, shape->dtype);
@@ -217,6 +212,30 @@ static tutti_status linear_backward(const tutti__job *job, const void *untyped)
     const tutti__gemm even = every_other(&dweight, false), odd = every_other(&dweight, true);
     TUTTI_TRY(tutti__cuda_gemm(ctx, job->plan, DWEIGHT, &even, base));
     return tutti__cuda_gemm(ctx, job->plan, DWEIGHT, &odd, base);
+}
+
+static tutti_status linear_backward(const tutti__job *job, const void *untyped)
+{
+    const tutti__linear_args *args = (const tutti__linear_args *)untyped;
+    const tutti__linear_shape *shape = &args->shape;
+    const bool rest = job->stage == TUTTI__STAGE_REST;
+    TUTTI_TRY(tutti__cuda_use(job->ctx->device, "linear_backward"));
+    if (shape->rows == 0) return rest ? TUTTI_OK : clear_sums(args, tutti__cuda_stream(job->ctx));
+    const scratch_layout layout = lay_out(args, true);
+    char *base = (char *)job->scratch;
+    const tutti__matrix dz = shape->activation.kind == TUTTI_ACT_NONE
+                                 ? args->dy
+                                 : tutti__matrix{base + layout.dz, shape->dtype, layout.dz_stride};
+    tutti__gemm dx = dx_of(args, &dz);
+    if (args->dx.data && args->dbias && tutti__cuda_gemm_sums(job->plan, DX) &&
+        tutti__cuda_product_takes(&dx))
+        dx.a_sums = (float *)(base + layout.partial);
+    /* db wants a product that sums for it at once */
+    const bool left = job->stage != TUTTI__STAGE_ALL && !dx.a_sums;
+    if (rest)
+        return left && args->dx.data ? tutti__cuda_gemm(job->ctx, job->plan, DX, &dx, base)
+                                     : TUTTI_OK;
+    return begin_backward(job, args, layout, dz, dx, args->dx.data && !left);
 }
 
 extern "C" const tutti__op tutti__cuda_linear = {linear_plan, linear_forward, linear_backward};

@@ -20,15 +20,23 @@ static int64_t partial_rows(int64_t rows)
     return (rows + TUTTI__CUDA_PRODUCT_RUN - 1) / TUTTI__CUDA_PRODUCT_RUN;
 }
 
-static tutti_status form_dz(tutti_context *ctx, const tutti__mlp_args *args, void *scratch,
-                            bool *formed)
+static tutti__matrix v_of(const tutti__linear_args *up)
+{
+    return up->saved ? tutti__matrix{up->saved, up->shape.dtype, up->shape.out} : up->y;
+}
+
+static bool forms_dz(const tutti__mlp_args *args)
+{
+    const tutti__gemm dh = dh_of(args);
+    const tutti__matrix v = v_of(&args->up);
+    return args->up.shape.rows > 0 && tutti__cuda_product_slope_takes(&dh, &v);
+}
+
+static tutti_status form_dz(tutti_context *ctx, const tutti__mlp_args *args, void *scratch)
 {
     const tutti__linear_args *up = &args->up;
     const tutti__gemm dh = dh_of(args);
-    const tutti__matrix v =
-        up->saved ? tutti__matrix{up->saved, up->shape.dtype, up->shape.out} : up->y;
-    *formed = up->shape.rows > 0 && tutti__cuda_product_slope_takes(&dh, &v);
-    if (!*formed) return TUTTI_OK;
+    const tutti__matrix v = v_of(up);
     TUTTI_TRY(tutti__cuda_use(ctx->device, "mlp_backward"));
     float *partial = up->dbias ? (float *)scratch : NULL;
     TUTTI_TRY(tutti__cuda_product_slope(ctx, &dh, up->shape.activation, &v, partial));
@@ -58,7 +66,9 @@ static tutti_status mlp_plan(tutti_context *ctx, const void *untyped, bool backw
     TUTTI_TRY(
         tutti__cuda_product_slope_plan(ctx->device, &dh, args.up.shape.activation.kind, &better));
     if (!better) return TUTTI_OK;
-    ((tutti__mlp_plans *)plan->data)->form_dz = form_dz;
+    tutti__mlp_plans *plans = (tutti__mlp_plans *)plan->data;
+    plans->forms_dz = forms_dz;
+    plans->form_dz = form_dz;
     plan->scratch += (size_t)(partial_rows(rows) * shape->in) * sizeof(float);
     return TUTTI_OK;
 }

@@ -87,10 +87,11 @@ static tutti_status backward(const tutti__job *job, const void *untyped)
     backward_task task = {.args = args};
     const layout at = lay_out(real, &task);
     char *scratch = job->scratch;
+    const bool begins = job->stage != TUTTI__STAGE_REST, ends = job->stage != TUTTI__STAGE_FIRST;
     task.partials = scratch + at.partials;
     task.rows = scratch + at.work;
     task.z = args->saved;
-    if (tutti__linear_recomputes(shape)) {
+    if (begins && tutti__linear_recomputes(shape)) {
         const tutti__linear_args again = tutti__linear_again(args, scratch + at.z);
         const tutti__gemm z = tutti__linear_y(&again);
         tutti__host_gemm(ctx, &z, task.rows);
@@ -101,22 +102,22 @@ static tutti_status backward(const tutti__job *job, const void *untyped)
         task.dz = scratch;
         dz = (tutti__matrix){task.dz, real, shape->out};
     }
-    if (task.dz || args->dbias)
+    if (begins && (task.dz || args->dbias))
         tutti__parallel(ctx, args->leaves * task.blocks.count,
                         (wide ? 6.0 : 1.5) * (double)task.blocks.rows * (double)shape->out,
                         wide ? backward_blocks_f64 : backward_blocks_f32, &task);
-    for (int leaf = 0; args->dbias && leaf < args->leaves; leaf++)
+    for (int leaf = 0; begins && args->dbias && leaf < args->leaves; leaf++)
         tutti__merge_blocks(
             ctx, tutti__at(args->dbias, real, leaf * args->dbias_apart), real, args->accumulate,
             task.partials + (size_t)(leaf * task.blocks.count) * task.partial_bytes, TUTTI_F64,
             task.blocks.count, (int64_t)(task.partial_bytes / sizeof(double)), shape->out);
-    if (args->dx.data) {
-        const tutti__gemm dx = tutti__linear_dx(args, &dz);
-        tutti__host_gemm(ctx, &dx, task.rows);
-    }
-    if (args->dweight) {
+    if (begins && args->dweight) {
         const tutti__gemm dweight = tutti__linear_dweight(args, &dz);
         tutti__host_gemm(ctx, &dweight, task.rows);
+    }
+    if (ends && args->dx.data) {
+        const tutti__gemm dx = tutti__linear_dx(args, &dz);
+        tutti__host_gemm(ctx, &dx, task.rows);
     }
     return TUTTI_OK;
 }
