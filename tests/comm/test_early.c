@@ -6,7 +6,7 @@
 #include "core/ready.h"
 #include "rig.h"
 
-enum { LEAVES_MOST = 9, GRADS = 4, ROWS_MOST = 288 };
+enum { LEAVES_MOST = 9, GRADS = 4, ROWS = 32 * LEAVES_MOST };
 
 typedef struct shape {
     const char *kind;
@@ -298,24 +298,24 @@ static void check_shape(const shape *s)
 
 static void check_kind(const char *kind)
 {
-    static const tutti_dtype dtypes[] = {TUTTI_F32, TUTTI_F64, TUTTI_BF16};
+    static const tutti_dtype dtypes[] = {TUTTI_F32, TUTTI_BF16};
     static const tutti_activation activations[] = {TUTTI_ACT_NONE, TUTTI_ACT_RELU, TUTTI_ACT_GELU};
-    static const int leaves[] = {0, 1, 2, LEAVES_MOST};
+    static const int leaves[] = {0, 1, LEAVES_MOST};
     for (int i = 0; i < HARNESS_COUNT(dtypes) * HARNESS_COUNT(activations); i++)
         for (int bits = 0; bits < 16; bits++)
             for (int k = 0; k < HARNESS_COUNT(leaves) && !harness_failures(); k++) {
                 const shape s = {.kind = kind,
-                                 .dtype = dtypes[i % 3],
-                                 .activation = activations[i / 3],
+                                 .dtype = dtypes[i % 2],
+                                 .activation = activations[i / 2],
                                  .bias = bits & 1,
                                  .dx = bits & 2,
                                  .accumulate = bits & 4,
                                  .begins = bits & 8,
                                  .leaves = leaves[k],
-                                 .rows = leaves[k] < 3 ? 128 : ROWS_MOST,
+                                 .rows = leaves[k] < 2 ? 100 : ROWS,
                                  .in = 40,
                                  .out = 24};
-                if (!s.accumulate || s.leaves < 2) check_shape(&s);
+                if ((s.begins || s.dx) && (!s.accumulate || s.leaves < 2)) check_shape(&s);
             }
 }
 
@@ -345,7 +345,7 @@ static void large_stages(void)
                              .out = 1024});
 }
 
-/* A step of two layers, of which both ranges and the order of stages follow. */
+/* A step of two layers. */
 enum { STEP_ROWS = 64, WIDTH = 32 };
 typedef struct step {
     tutti_context *ctx;
@@ -407,8 +407,8 @@ static void check_begins(tutti_grad_sync *sync, tutti_layer *layer, bool want, c
           want ? "does not begin" : "begins");
 }
 
-/* The sums of a step, which the caller frees.  named: backward has the exchange; otherwise both
- * layers are declared ready after both, in the other order. */
+/* The sums of a step, which the caller frees.  named: calls name the exchange; otherwise both layers
+ * are declared ready after both, in the other order. */
 static unsigned char *sums_of_step(step *s, tutti_comm *comm, size_t range_bytes, bool named,
                                    size_t *bytes)
 {
