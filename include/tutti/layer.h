@@ -32,9 +32,11 @@ enum {
  *            alone, if the tensors of every leaf begin at equally aligned addresses.
  * flags      0 or TUTTI_GRAD_ACCUMULATE, which only backward reads
  * step       where a layer's header asks for it
- * sync       backward calls tutti_grad_sync_ready for this layer on it once enqueued; NULL: the
- *            program does.  In reproducible mode the gradients of several leaves go to the
- *            exchange, not to those of the parameters (tutti/grad_sync.h) */
+ * sync       backward calls tutti_grad_sync_ready for this layer on it once its parameters'
+ *            gradients are enqueued, which may be before those of its inputs, beside which the
+ *            exchange then runs; NULL: the program does.  In reproducible mode the gradients of
+ *            several leaves go to the exchange, not to those of the parameters
+ *            (tutti/grad_sync.h) */
 #define TUTTI_CALL_COMMON         \
     void *saved;                  \
     size_t saved_bytes;           \
