@@ -131,13 +131,6 @@ static bool is_due(int64_t every, int64_t step)
     return every && step > 0 && step % every == 0;
 }
 
-/* After backward: the losses go to the host, and the parameters are updated. */
-static int update(trainer *t)
-{
-    APP_CHECK(tutti_copy(t->ctx, t->losses_host, t->losses, (size_t)t->parts * sizeof *t->losses));
-    return app_check(tutti_adamw_update(t->adamw, t->ctx, t->step));
-}
-
 /* Has a GPU begin the next step before the result of this one is known, or, if that can change the
  * next step's values or it has leaves, before this one's line is written, unless something else
  * comes first.  What fails here is a failure of that step. */
@@ -154,17 +147,36 @@ static void begin_next(trainer *t, const loop *loop)
     t->begun = true;
 }
 
-/* One step on all ranks; the next one's rows are loaded while the device works on it.  Where that
- * fails, the next step tries again, and then all ranks agree.  An epoch's first step loads its own,
- * after the evaluation and in a new order.  A signal to any rank fills in loop->stop on all. */
+/* Where this fails, the next step tries again, and then all ranks agree.  An epoch's first step
+ * loads its own rows, after the evaluation and in a new order. */
+static void load_next(trainer *t)
+{
+    const run_state *state = &t->state;
+    if (state->epoch_step < t->steps)
+        t->loaded = trainer_load(t, state->epoch_step + 1, t->part) == APP_OK;
+}
+
+/* Behind backward, where a GPU waits for the sums: the losses go to the host, and the next step's
+ * rows to the GPU. */
+static int copy_beside_sums(trainer *t)
+{
+    APP_CHECK(tutti_copy(t->ctx, t->losses_host, t->losses, (size_t)t->parts * sizeof *t->losses));
+    if (is_on_gpu(t)) load_next(t);
+    return APP_OK;
+}
+
+/* One step on all ranks; the next one's rows are loaded while the device works on it.  A signal to
+ * any rank fills in loop->stop on all. */
 static int train_step(trainer *t, loop *loop)
 {
     run_state *state = &t->state;
     state->step++;
     state->epoch_step++;
     t->changed = true;
-    int code = finish_exchange(t, compute(t));
-    if (code == APP_OK) code = update(t);
+    int code = compute(t);
+    if (code == APP_OK) code = copy_beside_sums(t);
+    code = finish_exchange(t, code);
+    if (code == APP_OK) code = app_check(tutti_adamw_update(t->adamw, t->ctx, t->step));
     if (code == APP_OK && state->step == FAULT_STEP &&
         FAULT_ASKED("corrupt", "step", t->group->rank))
         code = FAULT_CORRUPT(t->params, t->ctx);
@@ -181,8 +193,8 @@ static int train_step(trainer *t, loop *loop)
     t->uncounted = true;
     if (code == APP_PREEMPTED)
         snprintf(loop->stop, sizeof loop->stop, "%s", app_failure());
-    else if (state->epoch_step < t->steps)
-        t->loaded = trainer_load(t, state->epoch_step + 1, t->part) == APP_OK;
+    else if (!is_on_gpu(t))
+        load_next(t);
     begin_next(t, loop);
     return APP_OK;
 }

@@ -148,19 +148,36 @@ static tutti_status stream_issue(tutti__engine *engine, tutti_context *ctx, int 
     return add_between(engine, ctx, last - ahead);
 }
 
+/* What follows on the second stream follows the moves, too. */
+static tutti_status join_moves(tutti__engine *engine)
+{
+    state *s = engine->state;
+    const tutti__runtime *run = &engine->comm->backend->run;
+    const int device = engine->comm->device;
+    if (!tutti__engine_only_moves(engine)) return TUTTI_OK;
+    TUTTI_TRY(run->event_record(device, s->side.join, s->side.stream));
+    return run->stream_wait_event(device, s->late.stream, s->side.join);
+}
+
 /* Copy engines: waits for the pieces of the ranges from *arrived on, and moves it behind them.
  * Most have been there for long when sums are wanted, so all but the last two are one wait, and
- * those another. */
+ * those another: where nothing is sent any more behind them on the stream of the moves, since the
+ * wait itself takes time, in which the others are added. */
 static tutti_status await_pieces(tutti__engine *engine, int last, int *arrived)
 {
-    const state *s = engine->state;
-    const int count = last - 1 > *arrived ? last - 1 - *arrived : last + 1 - *arrived;
-    TUTTI_TRY(engine->comm->backend->run.stream_wait_event(engine->comm->device, s->late.stream,
-                                                           s->side.summed[*arrived + count - 1]));
-    TUTTI_TRY(tutti__engine_await(engine, s->late.stream, tutti__word_piece(engine, *arrived, 0),
-                                  count, operation, engine->ranges[*arrived].work.sequence));
+    state *s = engine->state;
+    const tutti__runtime *run = &engine->comm->backend->run;
+    const int device = engine->comm->device, first = *arrived;
+    const int count = last - 1 > first ? last - 1 - first : last + 1 - first;
+    const bool beside = first + count == engine->range_count;
+    if (!beside)
+        TUTTI_TRY(
+            run->stream_wait_event(device, s->late.stream, s->side.summed[first + count - 1]));
+    TUTTI_TRY(tutti__engine_await(engine, beside ? s->side.stream : s->late.stream,
+                                  tutti__word_piece(engine, first, 0), count, operation,
+                                  engine->ranges[first].work.sequence));
     *arrived += count;
-    return TUTTI_OK;
+    return beside ? join_moves(engine) : TUTTI_OK;
 }
 
 /* Adds the late sums up to this range that have not been added yet.  Its pieces have been issued,
@@ -184,17 +201,6 @@ static tutti_status add_late(tutti__engine *engine, int last)
         s->added = arrived;
     }
     return TUTTI_OK;
-}
-
-/* What follows on the second stream follows the moves, too. */
-static tutti_status join_moves(tutti__engine *engine)
-{
-    state *s = engine->state;
-    const tutti__runtime *run = &engine->comm->backend->run;
-    const int device = engine->comm->device;
-    if (!tutti__engine_only_moves(engine)) return TUTTI_OK;
-    TUTTI_TRY(run->event_record(device, s->side.join, s->side.stream));
-    return run->stream_wait_event(device, s->late.stream, s->side.join);
 }
 
 /* Sums that spread: adds those up to this range, and waits for the others'.  Other ranks wait for
@@ -230,10 +236,12 @@ static tutti_status stream_finish(tutti__engine *engine, tutti_context *ctx)
     if (engine->range_count == 0) return TUTTI_OK;
     TUTTI_TRY(add_late(engine, engine->range_count - 1));
     TUTTI_TRY(land_spread(engine, ctx, engine->range_count - 1));
-    if (engine->table->room) TUTTI_TRY(engine->table->room(engine, s->late.stream));
     if (engine->late) TUTTI_TRY(join_moves(engine));
-    TUTTI_TRY(tutti__side_join(sums_of(engine), ctx));
     TUTTI_TRY(capturing_of(engine, ctx->stream, &capturing));
+    /* for the next step, so ctx does not wait for it, but at the end of a capture */
+    if (engine->table->room && capturing) TUTTI_TRY(engine->table->room(engine, s->late.stream));
+    TUTTI_TRY(tutti__side_join(sums_of(engine), ctx));
+    if (engine->table->room && !capturing) TUTTI_TRY(engine->table->room(engine, s->late.stream));
     s->joined = !capturing;
     return tutti__comm_touch(engine->comm, ctx, operation, true);
 }
