@@ -225,6 +225,8 @@ FAULTS = [
     Fault("early-leaves", "the first leaves' backward, not the last ones', has a rest", "leaf + step == leaves ? rest : NULL", "leaf == 0 ? rest : NULL", "comm.early.host.np1"),
     Fault("early-begins", "a range begins without all gradients", "if (others == 0) return true;", "if (others >= 0) return true;", "comm.early.host.np1"),
     Fault("early-stage", "the first stage of linear's backward does all", "ends = job->stage != TUTTI__STAGE_FIRST;", "ends = true;", "comm.early.host.np1"),
+    Fault("early-shared", "an exchange that is not exclusive begins before backward has read the values", "if (!sync->desc.exclusive || sync->engine.carrier", "if (sync->engine.carrier", "comm.early.host.np1"),
+    Fault("early-context", "an exclusive exchange is waited for on another context", "!sync->desc.exclusive || !sync->ctx || sync->ctx == ctx", "true", "comm.early.host.np1"),
     Fault("mlp-stage", "the rest of an MLP's backward begins anew", "up.stage = job->stage;", "", "comm.early.host.np1"),
     Fault("run-ready", "a layer without its leaves' gradients is ready", "if (sync->run > 1 && !entry->given)", "if (sync->run < 0 && !entry->given)", "comm.leaves.host.np1"),
     Fault("run-gaps", "what lies between gradients that are sent is not cleared", "if (memory) { TUTTI_TRY(comm->backend->run.zero(", "if (!memory) { TUTTI_TRY(comm->backend->run.zero(", "comm.leaves.host.np3"),

@@ -125,8 +125,11 @@ TUTTI_API tutti_grad_sync_desc tutti_grad_sync_desc_default(void);
  * Exclusive.  With desc.exclusive the caller promises that from a layer's backward to the update
  * nothing else writes the layer's gradients, that values are read and written by layers' calls,
  * optimizers and other functions of the library alone, others calling tutti_params_settle before,
- * and that all forward, backward and ready calls of a step are on one context (others, as for an
- * evaluation, only while no call with the communicator is made).  In return, with copy engines,
+ * and that all forward, backward and ready calls of a step are on one context, which wait and
+ * finish then want, too (TUTTI_ERR_ARG; others, as for an evaluation, only while no call with the
+ * communicator is made).  In return a backward that names the exchange may declare its layer ready
+ * before it has computed the gradients of its inputs, so that a sum may be there while values are
+ * still read, until what that context had been given has ended.  Also in return, with copy engines,
  * what adds a sharded store's gradients also finds the squares that their norm is made of, and what
  * an update has written travels while the next forward pass runs, those values first that it reads
  * first: each call of a layer makes its context wait for what it reads, and fails with

@@ -33,9 +33,9 @@ enum {
  * flags      0 or TUTTI_GRAD_ACCUMULATE, which only backward reads
  * step       where a layer's header asks for it
  * sync       backward calls tutti_grad_sync_ready for this layer on it once its parameters'
- *            gradients are enqueued, which may be before those of its inputs, beside which the
- *            exchange then runs; NULL: the program does.  In reproducible mode the gradients of
- *            several leaves go to the exchange, not to those of the parameters
+ *            gradients are enqueued, to an exclusive exchange maybe before those of its inputs,
+ *            beside which it then runs; NULL: the program does.  In reproducible mode the
+ *            gradients of several leaves go to the exchange, not to those of the parameters
  *            (tutti/grad_sync.h) */
 #define TUTTI_CALL_COMMON         \
     void *saved;                  \

@@ -45,9 +45,22 @@ tutti_status tutti__sync_begin_step(tutti_grad_sync *sync, tutti_context *ctx)
     if (engine->in_step) return TUTTI_OK;
     if (engine->table->begin) TUTTI_TRY(engine->table->begin(engine, ctx));
     engine->in_step = true;
+    sync->ctx = ctx;
     engine->threads = ctx->threads;
     if (sync->params) sync->params->summed = false;
     return tutti__timeline_mark(engine->times, TUTTI__MOMENT_START, 0, ctx->stream);
+}
+
+/* Exclusive: what waits for a sum must not write values that backward, which has given that sum's
+ * gradient early, still reads. */
+static tutti_status on_one_context(const tutti_grad_sync *sync, const tutti_context *ctx,
+                                   const char *who)
+{
+    TUTTI_REQUIRE(!sync->desc.exclusive || !sync->ctx || sync->ctx == ctx,
+                  "%s: ctx is another context than that of the step's first ready, with which "
+                  "desc.exclusive wants all of them",
+                  who);
+    return TUTTI_OK;
 }
 
 /* Whether the run that has begun contains this rank's last leaf. */
@@ -104,6 +117,7 @@ static tutti_status ready(tutti_grad_sync *sync, tutti_context *ctx,
                           tutti__sync_entry *const *entries, int count)
 {
     const tutti__gradients *gradients = &sync->gradients;
+    if (sync->engine.in_step) TUTTI_TRY(on_one_context(sync, ctx, "grad_sync_ready"));
     tutti_status status = tutti__sync_begin_step(sync, ctx);
     int first = sync->engine.range_count, last = -1;
     for (int i = 0; i < count; i++) {
@@ -216,7 +230,7 @@ bool tutti__sync_sink_begins(const tutti__ready_sink *self, tutti_layer *layer)
     const tutti_grad_sync *sync = (const tutti_grad_sync *)self;
     const tutti__gradient *found[LAYER_PARAMS];
     int count = 0;
-    if (sync->engine.carrier == &tutti__local_engine) return false;
+    if (!sync->desc.exclusive || sync->engine.carrier == &tutti__local_engine) return false;
     if (sync->leaves.total && !last_run(sync)) return false;
     for (int i = 0; i < tutti_layer_param_count(layer) && count < LAYER_PARAMS; i++) {
         const tutti__sync_entry *entry =
@@ -336,6 +350,7 @@ tutti_status tutti_grad_sync_finish(tutti_grad_sync *sync, tutti_context *ctx)
         return tutti__fail(TUTTI_ERR_STATE, "%s: leaf %d has not %s", who, sync->leaf,
                            sync->run ? "ended" : "begun");
     TUTTI_TRY(all_ready(sync, sync->engine.range_count, who));
+    if (sync->engine.in_step) TUTTI_TRY(on_one_context(sync, ctx, who));
     tutti_status status = finish(sync, ctx);
     if (status != TUTTI_OK) return tutti__sync_fail(sync, status);
     next_step(sync);
@@ -351,6 +366,7 @@ tutti_status tutti_grad_sync_wait(tutti_grad_sync *sync, tutti_context *ctx,
     const tutti__sync_entry *entry = tutti__gradients_find(&sync->gradients, param);
     TUTTI_REQUIRE(entry, "%s: '%s' is not part of the exchange", who, param->name);
     const tutti__gradient *gradient = &sync->gradients.list[entry->gradient];
+    TUTTI_TRY(on_one_context(sync, ctx, who));
     if (sync->engine.in_step || sync->steps == 0) {
         TUTTI_TRY(all_ready(sync, gradient->last_range, who));
         const int leaf = sync->leaf + (sync->run > 1 ? sync->run - 1 : 0);

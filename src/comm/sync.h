@@ -28,8 +28,9 @@ struct tutti_grad_sync {
     void *shared; /* memory of the shared gradients' leaves */
     tutti__engine engine;
     int64_t steps;
-    tutti__shard_link link; /* what a sharded store is given */
-    tutti__gather gather;   /* of its values, where ranks share memory */
+    const tutti_context *ctx; /* of the step, or the last one; only compared */
+    tutti__shard_link link;   /* what a sharded store is given */
+    tutti__gather gather;     /* of its values, where ranks share memory */
     bool failed;
     char why[TUTTI__MESSAGE_MAX];
 };
@@ -60,7 +61,7 @@ tutti_status tutti__run_add_leaves(tutti__ready_sink *self, tutti_context *ctx,
 tutti_status tutti__run_lose(tutti__ready_sink *self, tutti_status status);
 
 /* tutti_grad_sync_ready of the exchange that begins with this; whether it would complete a range
- * that travels. */
+ * that travels, and an exclusive one, so that backward may still read values then. */
 tutti_status tutti__sync_sink_ready(tutti__ready_sink *self, tutti_context *ctx,
                                     tutti_layer *layer);
 bool tutti__sync_sink_begins(const tutti__ready_sink *self, tutti_layer *layer);

@@ -407,27 +407,35 @@ static void check_begins(tutti_grad_sync *sync, tutti_layer *layer, bool want, c
           want ? "does not begin" : "begins");
 }
 
-/* The sums of a step, which the caller frees.  named: calls name the exchange; otherwise both layers
- * are declared ready after both, in the other order. */
-static unsigned char *sums_of_step(step *s, tutti_comm *comm, size_t range_bytes, bool named,
-                                   size_t *bytes)
+/* The sums of a step, which the caller frees.  named: calls name the exchange; otherwise both
+ * layers are declared ready after both, in the other order. */
+static unsigned char *sums_of_step(step *s, tutti_comm *comm, size_t range_bytes, bool exclusive,
+                                   bool named, size_t *bytes)
 {
-    const tutti_grad_sync_desc desc = {
-        .size = sizeof desc, .range_bytes = range_bytes, .last_range_bytes = range_bytes};
-    const bool travels = tutti_comm_transport(comm) != TUTTI_TRANSPORT_SELF;
+    const tutti_grad_sync_desc desc = {.size = sizeof desc,
+                                       .range_bytes = range_bytes,
+                                       .last_range_bytes = range_bytes,
+                                       .exclusive = exclusive};
+    const bool early = exclusive && tutti_comm_transport(comm) != TUTTI_TRANSPORT_SELF;
     const bool apart = range_bytes == 1;
     tutti_grad_sync *sync = NULL;
     if (!CHECK_OK(tutti_grad_sync_create(s->ctx, comm, s->params, &desc, &sync))) return NULL;
-    check_begins(sync, s->layers[1], travels && apart, "at first");
+    tutti_context *other_ctx = harness_new_context(tutti_context_device(s->ctx), 1);
+    check_begins(sync, s->layers[1], early && apart, "at first");
     back(s, 1, named ? sync : NULL);
-    check_begins(sync, s->layers[0], travels && (apart || named), "then");
+    check_begins(sync, s->layers[0], early && (apart || named), "then");
     back(s, 0, named ? sync : NULL);
     if (!named) {
         CHECK_OK(tutti_grad_sync_ready(sync, s->ctx, s->layers[0]));
         CHECK_OK(tutti_grad_sync_ready(sync, s->ctx, s->layers[1]));
     }
-    CHECK_OK(tutti_grad_sync_finish(sync, s->ctx));
     const tutti_param *weight = tutti_layer_param(s->layers[0], 0);
+    if (exclusive) {
+        CHECK_FAILS(TUTTI_ERR_ARG, "another context",
+                    tutti_grad_sync_wait(sync, other_ctx, weight));
+        CHECK_FAILS(TUTTI_ERR_ARG, "another context", tutti_grad_sync_finish(sync, other_ctx));
+    }
+    CHECK_OK(tutti_grad_sync_finish(sync, s->ctx));
     const tutti_param *other = tutti_layer_param(s->layers[1], 0);
     *bytes = 2 * WIDTH * WIDTH * sizeof(float);
     unsigned char *sums = harness_calloc(*bytes, 1);
@@ -435,6 +443,7 @@ static unsigned char *sums_of_step(step *s, tutti_comm *comm, size_t range_bytes
     CHECK_OK(tutti_copy(s->ctx, sums + *bytes / 2, other->grad.data, *bytes / 2));
     CHECK_OK(tutti_context_synchronize(s->ctx));
     tutti_grad_sync_destroy(&sync);
+    tutti_context_destroy(&other_ctx);
     return sums;
 }
 
@@ -445,10 +454,13 @@ static void steps(tutti_context *ctx, tutti_comm *comm)
     for (int i = 0; i < 2 && !harness_failures(); i++) {
         const size_t range_bytes = i ? 1 : (size_t)1 << 20; /* a range of each gradient, or one */
         size_t bytes = 0;
-        unsigned char *named = sums_of_step(&s, comm, range_bytes, true, &bytes);
-        unsigned char *later = sums_of_step(&s, comm, range_bytes, false, &bytes);
-        if (named && later) check_same("a sum", named, later, bytes);
-        free(named);
+        unsigned char *early = sums_of_step(&s, comm, range_bytes, true, true, &bytes);
+        unsigned char *shared = sums_of_step(&s, comm, range_bytes, false, true, &bytes);
+        unsigned char *later = sums_of_step(&s, comm, range_bytes, true, false, &bytes);
+        if (early && shared) check_same("an early sum", early, shared, bytes);
+        if (early && later) check_same("a later sum", later, early, bytes);
+        free(early);
+        free(shared);
         free(later);
     }
     close_step(&s);
