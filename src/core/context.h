@@ -60,7 +60,7 @@ struct tutti_context {
     struct tutti__staging *staging; /* core/staging.c */
     tutti__progress *progress;      /* a list */
     bool tunes;                     /* planning measures products (core/tune.c) */
-    bool tuned;         /* it does, or there are measured choices: bits may depend on them */
+    bool tuned; /* it does, or there are measured choices: bits may depend on them */
     /* of the values of a sharded store, the last round that the stream waits for, and to which
      * group (comm/gather.c) */
     uint64_t values_round;

@@ -134,7 +134,7 @@ int64_t tutti__masters_count(const tutti_params *params);
 tutti_status tutti__params_link(const tutti_params *params, tutti__shard_link **link,
                                 const char *function);
 
-/* Makes later work on ctx wait for values of a sharded store that are on their way, up to a group. */
+/* Makes later work on ctx wait for values of a sharded store that are on their way, to a group. */
 static inline tutti_status tutti__values_await(const tutti_params *params, tutti_context *ctx,
                                                int group)
 {

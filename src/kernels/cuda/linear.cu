@@ -10,8 +10,8 @@
  * pass it does so beside dx's product, if that is our own, whose last round leaves multiprocessors
  * idle.
  *
- * In two stages dx's product is the rest, unless it sums for db: a pass that reads dz for that would
- * take longer than an exchange gains.
+ * In two stages dx's product is the rest, unless it sums for db: a pass that reads dz for that
+ * would take longer than an exchange gains.
  *
  * A call's leaves are one pass, one product for y and one for dx, whose rows have the same bits
  * whatever their number, and a batch of products for the leaves' dW. Where dW of two leaves is
