@@ -239,7 +239,7 @@ int network_backward(network *n, int64_t rows, int code, unsigned flags, tutti_g
     for (int64_t i = n->count - 1; i >= 0; i--) {
         const network_layer *l = &n->layers[i];
         if (code == APP_OK) code = backward(n, l, rows, flags, sync);
-        /* backward has declared the layer ready unless something failed */
+        /* backward has declared the layer ready, unless it failed before */
         if (code != APP_OK && sync) (void)tutti_grad_sync_ready(sync, n->ctx, l->layer);
     }
     return code;

@@ -453,8 +453,8 @@ static const app_option table[] = {
      INT(range_mib, 1 << 20)},
     {"shard", .help = "time a sharded store too", .at = offsetof(step_options, shard)},
     {"engine", "NAME",
-     "what moves gradients: auto, transport, copy (copy engines; a sharded store's values are "
-     "written by the update), or, with --shard, both, each timed with the sharded store",
+     "what moves gradients: auto, transport, copy (copy engines), or, with --shard, both, each "
+     "timed with the sharded store",
      "auto", .kind = APP_WORD, .at = offsetof(step_options, engine), .words = engines},
     {"leaves", "N", "time reproducible mode with N leaves too", INT(leaves, TUTTI_LEAVES_MAX)},
     {"graph",

@@ -68,6 +68,7 @@ static inline int fault_corrupt(tutti_params *params, tutti_context *ctx)
 {
     uint32_t word;
     tutti_tensor flat;
+    APP_CHECK(tutti_params_settle(params, ctx));
     APP_CHECK(tutti_params_flat(params, TUTTI_PARAMS_MASTER, &flat));
     APP_CHECK(tutti_copy(ctx, &word, flat.data, sizeof word));
     APP_CHECK(tutti_context_synchronize(ctx));

@@ -140,9 +140,9 @@ static const app_option table[] = {
              "host has nothing to measure); --timeout must cover it"},
     {"engine", "NAME", .group = HOW, WORD(engine, engine_names), .initial = "auto",
      .help =
-         "what moves gradients: copy (the GPUs' copy engines; with --shard the update writes the "
-         "values), transport (its messages) or auto (copy engines where that is proven); does not "
-         "change results with --shard or --reproducible, others only to rounding"},
+         "what moves gradients: copy (the GPUs' copy engines), transport (its messages) or auto "
+         "(copy engines where that is proven); does not change results with --shard or "
+         "--reproducible, others only to rounding"},
     {"check-replicas", "N", .group = HOW, INT(check_replicas, 1, many),
      .help = "every N steps compare the ranks' parameters and optimizer states by hashes"},
     {"loss-scale", "X", .group = HOW, REAL(APP_POWER, loss_scale, 0x1p100), .initial = "65536",

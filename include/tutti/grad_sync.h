@@ -10,7 +10,7 @@ TUTTI_BEGIN
 typedef enum tutti_engine {
     TUTTI_ENGINE_AUTO,      /* copy engines where that is proven, otherwise the transport */
     TUTTI_ENGINE_TRANSPORT, /* the transport's messages, and its sums of any size */
-    TUTTI_ENGINE_COPY       /* copy engines between the ranks' GPUs; values by the update itself */
+    TUTTI_ENGINE_COPY       /* copy engines between the ranks' GPUs, and the update */
 } tutti_engine;
 
 typedef struct tutti_grad_sync_desc {
@@ -74,10 +74,11 @@ TUTTI_API tutti_grad_sync_desc tutti_grad_sync_desc_default(void);
  * host memory two ranges at a time are under way.  On a GPU backward is only beside the transfer,
  * and finish (or wait) adds what has arrived, since kernels that add between the products of
  * backward would slow them; so the exchange has room for what all ranges receive, (world_size - 1)
- * / world_size of the gradients.  With copy engines that is what the first range receives: the
- * others' parts take the place of the range before, once it has been sent, unless that has padding
- * (a parameter's size is no multiple of TUTTI_PARAM_ALIGN) or smaller slices, a rank has several
- * subtrees, bf16 travels, or the gradients' memory cannot be shared.  With NCCL's kernels it is as
+ * / world_size of the gradients.  With copy engines that is what the first range receives, and
+ * those up to an eighth of it: the others' parts take the place of the range before, once it has
+ * been sent, unless that has padding (a parameter's size is no multiple of TUTTI_PARAM_ALIGN) or
+ * smaller slices, a rank has several subtrees, bf16 travels, or the gradients' memory cannot be
+ * shared.  With NCCL's kernels it is as
  * much as the gradients more where a rank's lie in memory of its desc.gradient_memory, as that of
  * tutti_comm_allocator; a caller must not register other gradients with NCCL.
  *
@@ -99,13 +100,13 @@ TUTTI_API tutti_grad_sync_desc tutti_grad_sync_desc_default(void);
  * more ranges are ready, or that of wait or finish, and writes the sum into the others' gradients.
  * So a sum does not end before all ranks have come so far, a late rank holds up the others'
  * backward, and the exchange has room for what all ranges receive.  A sharded store's new values
- * are written by the update's kernel; a refresh copies them.  That needs transport nccl, ranks that
- * are processes of one host, GPUs that can write into each other's memory, and, if the store is not
- * sharded, gradients whose memory can be shared, which that of tutti_comm_allocator cannot.  AUTO
- * uses it, unless such a store has only small sums (below), if transfers from each rank to the next
- * have arrived while a kernel held every multiprocessor, which tutti_grad_sync_create tries on all
- * ranks together (it also writes the first bytes of the values and gradients, and restores them, in
- * the order of its context); otherwise, as with TRANSPORT,
+ * are written by the update's kernel, or copied behind it (below); a refresh copies them.  That
+ * needs transport nccl, ranks that are processes of one host, GPUs that can write into each other's
+ * memory, and, if the store is not sharded, gradients whose memory can be shared, which that of
+ * tutti_comm_allocator cannot.  AUTO uses it, unless such a store has only small sums (below), if
+ * transfers from each rank to the next have arrived while a kernel held every multiprocessor, which
+ * tutti_grad_sync_create tries on all ranks together (it also writes the first bytes of the values
+ * and gradients, and restores them, in the order of its context); otherwise, as with TRANSPORT,
  * NCCL's kernels send and receive.  COPY is TUTTI_ERR_UNSUPPORTED where ranks cannot write into
  * each other's memory, with the reason, or for a list of parameters; with one rank nothing travels,
  * and any engine will do.  Rank 0 logs the choice, and tutti_grad_sync_info has that of gradients;
@@ -114,27 +115,35 @@ TUTTI_API tutti_grad_sync_desc tutti_grad_sync_desc_default(void);
  * with either.
  *
  * With copy engines a rank's values are written by other ranks from the start of an update (or a
- * refresh) on to its end, in stream order of the context that it was given, and the gradients of a
- * store that is not sharded from their ready to finish.  Other ranks have the store's memory open
- * until they destroy the exchange; so destroying it waits up to half a second for the others to do
- * so, and a rank should not free a store much earlier than the others: after a step that failed on
- * it only once they have destroyed the exchange, or tutti_comm_abort.  What a rank had enqueued
- * when it missed the others' deadline, or they its own, still runs: a rank that comes late may find
- * values of an incomplete update before its next call of this library fails.
+ * refresh) on to its end, in stream order of the context that it was given (if exclusive, until
+ * tutti_params_settle), and the gradients of a store that is not sharded from their ready to
+ * finish.  Other ranks have the store's memory open until they destroy the exchange; so destroying
+ * it waits up to half a second for the others to do so, and a rank should not free a store much
+ * earlier than the others: after a step that failed on it only once they have destroyed the
+ * exchange, or tutti_comm_abort.  What a rank had enqueued when it missed the others' deadline, or
+ * they its own, still runs: a rank that comes late may find values of an incomplete update before
+ * its next call of this library fails.
  *
- * Exclusive.  With desc.exclusive the caller promises that from a layer's backward to the update
- * nothing else writes the layer's gradients, that values are read and written by layers' calls,
- * optimizers and other functions of the library alone, others calling tutti_params_settle before,
- * and that all forward, backward and ready calls of a step are on one context, which wait and
- * finish then want, too (TUTTI_ERR_ARG; others, as for an evaluation, only while no call with the
- * communicator is made).  In return a backward that names the exchange may declare its layer ready
- * before it has computed the gradients of its inputs, so that a sum may be there while values are
- * still read, until what that context had been given has ended.  Also in return, with copy engines,
- * what adds a sharded store's gradients also finds the squares that their norm is made of, and what
- * an update has written travels while the next forward pass runs, those values first that it reads
- * first: each call of a layer makes its context wait for what it reads, and fails with
- * TUTTI_ERR_STATE while the stream is being captured, unless they have been waited for.  An update
- * that is captured waits for all values itself.  No bit depends on it.
+ * Exclusive.  With desc.exclusive the caller promises:
+ * - from a layer's backward to the update nothing else writes the layer's gradients;
+ * - values are read and written by calls of layers that tutti_params_add has given the store, and
+ *   by functions that are given the store, its optimizer or a checkpoint of it; all else calls
+ *   tutti_params_settle before, after each update: so do programs before a stream is captured, and
+ *   before a graph is launched behind an update that is not captured;
+ * - all forward, backward and ready calls of a step are on one context, which wait and finish then
+ *   want, too (TUTTI_ERR_ARG).  Layers on another context, as of an evaluation, end before the next
+ *   update begins, and their calls count as calls with the communicator;
+ * - all ranks capture an update, or none does.
+ * In return a backward that names the exchange may declare its layer ready before it has computed
+ * the gradients of its inputs, so that a sum may be there while values are still read, until what
+ * that context had been given has ended.  With copy engines what adds a sharded store's gradients
+ * also finds the squares that their norm is made of; and what an update has written is on its way
+ * when the update has ended, and travels beside the next forward pass, those values first that it
+ * reads first.  Each call of a layer makes its context wait for what it reads, which fails with
+ * TUTTI_ERR_STATE while the stream is being captured, and with TUTTI_ERR_COMM when the communicator
+ * is dead (once the exchange has been destroyed nothing tells that values are incomplete).  An
+ * update that is captured, and all that follow one, wait for all values themselves.  No bit depends
+ * on it.
  *
  * Small sums.  Under the same conditions, with up to 16 ranks and any engine but TRANSPORT, sums of
  * up to 64 KiB go in one hop: a kernel of each rank writes the values into the memory of all others
@@ -205,11 +214,12 @@ TUTTI_API tutti_status tutti_grad_sync_leaves_end(tutti_grad_sync *sync, tutti_c
  * of this rank have ended. */
 TUTTI_API tutti_status tutti_grad_sync_finish(tutti_grad_sync *sync, tutti_context *ctx);
 
-/* Makes later work on ctx, which may be another context than that of ready and finish, wait for the
- * sum of this parameter's gradient (with mpi: waits for it) before finish, for an optimizer that
- * starts early, for example.  From finish until the next ready it waits for that step's sum.
- * TUTTI_ERR_STATE if this parameter, or one exchanged with it or before it, is not ready, naming
- * that one, and in reproducible mode before the run of this rank's last leaf. */
+/* Makes later work on ctx, which (unless the exchange is exclusive) may be another context than
+ * that of ready and finish, wait for the sum of this parameter's gradient (with mpi: waits for it)
+ * before finish, for an optimizer that starts early, for example.  From finish until the next ready
+ * it waits for that step's sum.  TUTTI_ERR_STATE if this parameter, or one exchanged with it or
+ * before it, is not ready, naming that one, and in reproducible mode before the run of this rank's
+ * last leaf. */
 TUTTI_API tutti_status tutti_grad_sync_wait(tutti_grad_sync *sync, tutti_context *ctx,
                                             const tutti_param *param);
 

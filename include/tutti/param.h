@@ -143,8 +143,9 @@ TUTTI_API tutti_status tutti_params_init(tutti_params *params, tutti_context *ct
 TUTTI_API tutti_status tutti_params_refresh(tutti_params *params, tutti_context *ctx);
 /* Makes later work on ctx wait until all values of the last update are on this rank: with an
  * exchange whose desc.exclusive is set they may still be on their way (tutti/grad_sync.h), which
- * layers' calls and the library's other functions wait for by themselves.  Wanted before another
- * reads or writes the store's values or masters, and before a stream is captured. */
+ * calls of layers of the store and functions that are given it wait for by themselves.  Wanted
+ * before anything else reads or writes its values or masters, before a stream is captured, and
+ * before a graph is launched behind an update that is not captured. */
 TUTTI_API tutti_status tutti_params_settle(tutti_params *params, tutti_context *ctx);
 /* Sets all gradients to zero. */
 TUTTI_API tutti_status tutti_params_zero_grad(tutti_params *params, tutti_context *ctx);

@@ -150,7 +150,8 @@ tutti_status tutti__engine_widen(const tutti__engine *engine, int range, tutti__
  * other rank sends before the range, so that ranks never wait for each other in a circle.  In a
  * gather a rank posts room, awaits the others' room, sends and posts values, and awaits the others'
  * values: the same, but that room is posted first.  An update's needs no room: the sum of squares
- * before it ends once every rank has come that far, and has awaited all values before.
+ * before it ends once every rank has come that far, and has awaited all values before (a replay's
+ * values are never on their way, and no later update's).
  *
  * Where sums spread, all pieces have memory of their own, and no room is awaited: a rank sends its
  * pieces of a range, awaits the others', adds them, sends the sum, and in the end awaits the

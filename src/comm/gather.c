@@ -1,6 +1,6 @@
-/* A rank may write to another's values only once that one has told it that it reads them no more,
- * and it tells the other when all are there; the order of these two is that of the words in
- * engine.h.
+/* A rank may write to another's values only once that one reads them no more, of which it is told
+ * by a word or, in an update, by the sum of squares before it, and it tells the other when they are
+ * there: the order of words in engine.h.
  *
  * An update writes values to all ranks at the rate of the links between GPUs, which on four is half
  * that of its own memory.  Beside what follows it, which is the next forward pass, it only writes
@@ -87,12 +87,14 @@ static void tell_layers(const tutti__gather *g)
 
 static tutti_status open_beside(tutti__gather *g)
 {
+    static atomic_uint_least64_t gathers;
     const tutti_comm *comm = g->engine->comm;
     const tutti__runtime *run = &comm->backend->run;
     g->ranges = calloc((size_t)g->params->range_count + 1, sizeof *g->ranges);
     g->arrived = calloc((size_t)g->params->range_count + 2, sizeof *g->arrived);
     if (!g->ranges || !g->arrived)
         return tutti__fail(TUTTI_ERR_MEMORY, "grad_sync_create: no memory");
+    g->number = atomic_fetch_add(&gathers, 1) + 1;
     g->groups = 1;
     for (int r = g->params->range_count - 1; r >= 0; r--)
         if (!is_small(g, r)) g->ranges[g->groups++] = r;
@@ -165,7 +167,9 @@ tutti_status tutti__gather_begin(tutti__gather *g, tutti_context *ctx, bool met)
     TUTTI_TRY(comm->backend->run.stream_capturing(ctx->device, ctx->stream, &capturing));
     g->sequence = ++comm->sequence;
     g->begun = true;
-    g->beside = g->groups > 0 && met && !capturing; /* a capture ends with all streams joined */
+    /* a capture ends with all streams joined, and what it holds waits for no other update */
+    g->captured = g->captured || (met && capturing);
+    g->beside = g->groups > 0 && met && !g->captured;
     g->replicas.most = g->beside ? largest_slice(g, 0) / 8 : INT64_MAX;
     if (met) return TUTTI_OK;
     const int word = tutti__word_values_room(engine, comm->rank);
@@ -208,6 +212,7 @@ static tutti_status send(const tutti__gather *g, const tutti_context *ctx)
     const tutti__runtime *run = &comm->backend->run;
     TUTTI_TRY(run->event_record(comm->device, g->updated, ctx->stream));
     TUTTI_TRY(run->stream_wait_event(comm->device, g->send, g->updated));
+    TUTTI_TRY(run->stream_wait_event(comm->device, g->arrive, g->updated)); /* its own values */
     int word = tutti__word_values(engine, comm->rank);
     TUTTI_TRY(tutti__engine_post(engine, g->send, &word, 1));
     for (int k = 1; k < g->groups; k++) {
@@ -240,10 +245,9 @@ static tutti_status receive(const tutti__gather *g)
 
 static tutti_status exchange_beside(tutti__gather *g, const tutti_context *ctx)
 {
-    static atomic_uint_least64_t rounds;
     TUTTI_TRY(send(g, ctx));
     TUTTI_TRY(receive(g));
-    g->round = atomic_fetch_add(&rounds, 1) + 1;
+    g->round++;
     return TUTTI_OK;
 }
 
@@ -253,6 +257,7 @@ tutti_status tutti__gather_end(tutti__gather *g, tutti_context *ctx, bool writte
     tutti_comm *comm = engine->comm;
     TUTTI_ASSERT(g->begun);
     if (g->beside) {
+        TUTTI_ASSERT(written);
         TUTTI_TRY(exchange_beside(g, ctx));
         g->begun = false;
         return TUTTI_OK;
@@ -268,13 +273,24 @@ tutti_status tutti__gather_end(tutti__gather *g, tutti_context *ctx, bool writte
     return TUTTI_OK;
 }
 
+/* What the context remembers of this gather. */
+static tutti__values_seen *seen_by(const tutti__gather *g, tutti_context *ctx)
+{
+    for (int i = 0; i < TUTTI__VALUES_SEEN; i++)
+        if (ctx->values[i].gather == g->number) return &ctx->values[i];
+    tutti__values_seen *seen = &ctx->values[ctx->values_next++ % TUTTI__VALUES_SEEN];
+    *seen = (tutti__values_seen){.gather = g->number};
+    return seen;
+}
+
 tutti_status tutti__gather_await(tutti__gather *g, tutti_context *ctx, int group)
 {
     tutti_comm *comm = g->engine->comm;
     const tutti__runtime *run = &comm->backend->run;
     bool capturing;
     if (!g->round || group < 0) return TUTTI_OK;
-    if (ctx->values_round == g->round && ctx->values_group >= group) return TUTTI_OK;
+    tutti__values_seen *seen = seen_by(g, ctx);
+    if (seen->round == g->round && seen->group >= group) return TUTTI_OK;
     TUTTI_TRY(tutti__comm_open(comm, operation));
     TUTTI_TRY(run->stream_capturing(ctx->device, ctx->stream, &capturing));
     if (capturing)
@@ -284,7 +300,7 @@ tutti_status tutti__gather_await(tutti__gather *g, tutti_context *ctx, int group
     const int last = group < g->groups ? group : g->groups;
     TUTTI_TRY(run->stream_wait_event(ctx->device, ctx->stream, g->arrived[last]));
     TUTTI_TRY(tutti__comm_touch(comm, ctx, operation, false));
-    ctx->values_round = g->round;
-    ctx->values_group = group;
+    seen->round = g->round;
+    seen->group = group;
     return TUTTI_OK;
 }

@@ -21,8 +21,9 @@ typedef struct tutti__gather {
     int *ranges; /* of each group but the first */
     tutti__stream send, arrive;
     tutti__event updated, *arrived; /* after each group; the last one after all of this rank's */
-    uint64_t round;                 /* of the last update that left values on their way; or 0 */
-    bool beside;                    /* the one that has begun will */
+    uint64_t number, round; /* its own; of the last update that left values on their way, or 0 */
+    bool beside;            /* the one that has begun will */
+    bool captured;          /* one has been, whose replays wait for none on their way */
 } tutti__gather;
 
 /* Collective.  The engine's peers are open.  Logs why where a rank's values cannot be shared.

@@ -7,7 +7,8 @@
  * the bytes.  A sharded store's ranges have no second swap, and without leaves, there and where
  * gradients travel in bf16, each rank's gradient is a root, which are added in rank order.  On a
  * stream they are added late, so that what is received has room for all ranges: with copy engines
- * in the gradients themselves, where the range before was sent, if they fit and it has no padding.
+ * in the gradients themselves, where the range before was sent, if they fit, it has no padding and
+ * the range is not small.
  * Copy engines write the sums of other stores into all gradients instead of a second swap. */
 #include "comm/tree.h"
 

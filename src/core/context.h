@@ -46,6 +46,14 @@ typedef enum tutti__scratch_kind {
     TUTTI__SCRATCHES
 } tutti__scratch_kind;
 
+/* Of the values of a sharded store's gather, by its number, the last round that the stream waits
+ * for, and to which group (comm/gather.c). */
+typedef struct tutti__values_seen {
+    uint64_t gather, round;
+    int group;
+} tutti__values_seen;
+#define TUTTI__VALUES_SEEN 4 /* more stores on one context only wait again */
+
 struct tutti_context {
     tutti__holders holders;
     const tutti__backend *backend;
@@ -61,10 +69,8 @@ struct tutti_context {
     tutti__progress *progress;      /* a list */
     bool tunes;                     /* planning measures products (core/tune.c) */
     bool tuned; /* it does, or there are measured choices: bits may depend on them */
-    /* of the values of a sharded store, the last round that the stream waits for, and to which
-     * group (comm/gather.c) */
-    uint64_t values_round;
-    int values_group;
+    tutti__values_seen values[TUTTI__VALUES_SEEN];
+    unsigned values_next;
     void *backend_data; /* the backend's, made on first use, freed by backend_data_free */
     void (*backend_data_free)(void *data);
 };

@@ -66,8 +66,8 @@ typedef struct tutti__shard_link {
     /* Sums over the ranks, each element being 0 on all ranks but one.  In stream order. */
     tutti_status (*sum)(struct tutti__shard_link *self, tutti_context *ctx, double *values,
                         int64_t count);
-    /* Those of the gradients' runs, as an operation would find them, 0 for those of others; NULL:
-     * an operation has to.  After finish, in its stream order. */
+    /* Those of the gradients' runs, as an operation would find them, 0 for those of others, after
+     * finish in its stream order.  NULL, or returns it: an operation has to. */
     const double *(*squares)(const struct tutti__shard_link *self);
     /* Begins, and ends, what sends each rank's slices of the values to all ranks: in between only
      * those slices, and what is frozen, are read and written.  met: since it last read values, ctx

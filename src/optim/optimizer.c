@@ -128,7 +128,7 @@ static tutti_status find_squares(tutti__optimizer *own, tutti_context *ctx, tutt
     const tutti__squares_args *args = &own->args.of;
     const int64_t runs = tutti__norm_runs(args->count);
     const tutti__plan_key key = {.op = own->backend->op.squares, .rows = args->count};
-    const double *found = link ? link->squares(link) : NULL;
+    const double *found = link && link->squares ? link->squares(link) : NULL;
     const size_t bytes = (size_t)runs * sizeof *args->squares;
     if (found)
         TUTTI_TRY(own->backend->run.copy(ctx->device, ctx->stream, args->squares, found, bytes));

@@ -231,6 +231,7 @@ static tutti_status sharded(tutti_context *ctx, tutti_comm *comm, double timeout
 {
     tutti_grad_sync_desc options = TUTTI_GRAD_SYNC_DESC_INIT;
     options.engine = engine;
+    options.exclusive = !spread; /* by copy engines an update leaves values on their way */
     static tutti_param params[PARAMS];
     tutti_params_desc desc = TUTTI_PARAMS_DESC_INIT;
     tutti_params *store = NULL;

@@ -121,8 +121,8 @@ static bool suits_small_tiles(const offer *of, const offer *first, int64_t terms
            filled(of) >= filled(first) - 0.005f && (first->waves > 1 || terms <= 8192);
 }
 
-/* cuBLASLt's choice number `which`, if there is one, and whether it can be run, which is an error if
- * the first one cannot where no bits are kept. */
+/* cuBLASLt's choice number `which`, if there is one, and whether it can be run, which is an error
+ * if the first one cannot where no bits are kept. */
 static tutti_status offered(cublasLtHandle_t handle, const tutti__gemm *g, descriptors *d,
                             int which, offer *to)
 {
