@@ -19,7 +19,6 @@
  * beside it.  The first one offered is taken that can compute any number of them. */
 #include "kernels/cuda/gemm_algorithm.cuh"
 
-#include <cmath>
 #include <cstdlib>
 
 #include "kernels/cuda/passes.h"
@@ -88,45 +87,29 @@ static tutti_status serves(cublasLtHandle_t handle, const tutti__gemm *g, const 
     return TUTTI_OK;
 }
 
-/* What cuBLASLt offers. */
-struct offer {
-    cublasLtMatmulAlgo_t algorithm;
-    bool found, usable;
-    float waves; /* of blocks */
-};
-
-/* f32 results of 16-bit factors (weight gradients) are faster in small tiles, where one is written
- * while the next is computed: on an H200 by 20 % of 1024 terms, 11 of 2048, 6 of 4096, 3 of 8192
- * and 1 of 16384, but for sizes that are no multiples of 128. */
+/* Sums of so few terms, in a batch, are faster in small tiles, where one is written while the next
+ * is computed: dW of 8 leaves of 1024 rows, 2048 x 8192, 8 x 49 us instead of 8 x 55 of an H200,
+ * and 59 instead of 72 where it adds to C. */
 static bool prefers_small_tiles(const tutti__gemm *gemm)
 {
-    return gemm->c.dtype == TUTTI_F32 && tutti_dtype_size(gemm->a.in.dtype) == 2 &&
-           gemm->m % 128 == 0 && gemm->n % 128 == 0 && gemm->k <= 16384;
+    return gemm->keeps == TUTTI__GEMM_KEEPS_ITEMS && gemm->k <= 2048;
 }
 
-static float filled(const offer *of)
-{
-    return of->waves / ceilf(of->waves);
-}
-
-/* Unless they leave more of the last wave idle than the first offer does; of one that has no second
- * wave, only few terms. */
-static bool suits_small_tiles(const offer *of, const offer *first, int64_t terms)
+static bool has_small_tiles(const cublasLtMatmulAlgo_t *algorithm)
 {
     int tile = 0;
     size_t written;
-    return cublasLtMatmulAlgoConfigGetAttribute(&of->algorithm, CUBLASLT_ALGO_CONFIG_TILE_ID, &tile,
+    return cublasLtMatmulAlgoConfigGetAttribute(algorithm, CUBLASLT_ALGO_CONFIG_TILE_ID, &tile,
                                                 sizeof tile, &written) == CUBLAS_STATUS_SUCCESS &&
-           (tile == CUBLASLT_MATMUL_TILE_128x128 || tile == CUBLASLT_MATMUL_TILE_128x160) &&
-           filled(of) >= filled(first) - 0.005f && (first->waves > 1 || terms <= 8192);
+           (tile == CUBLASLT_MATMUL_TILE_128x128 || tile == CUBLASLT_MATMUL_TILE_128x160);
 }
 
-/* cuBLASLt's choice number `which`, if there is one, and whether it can be run, which is an error
+/* cuBLASLt's choice number `which`; *found: there is one; *usable: it can be run, which is an error
  * if the first one cannot where no bits are kept. */
 static tutti_status offered(cublasLtHandle_t handle, const tutti__gemm *g, descriptors *d,
-                            int which, offer *to)
+                            int which, cublasLtMatmulAlgo_t *algorithm, bool *found, bool *usable)
 {
-    *to = offer{};
+    *usable = false;
     cublasLtMatmulPreferenceOpaque_t preference;
     TRY_CUBLAS(g->name, cublasLtMatmulPreferenceInit(&preference));
     /* split sums only through the workspace, added in a second step, in an order that does not
@@ -156,14 +139,13 @@ static tutti_status offered(cublasLtHandle_t handle, const tutti__gemm *g, descr
     int count = 0;
     cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
         handle, &d->op, &d->a, &d->b, &d->c, &d->c, &preference, which + 1, results, &count);
-    to->found =
+    *found =
         status != CUBLAS_STATUS_NOT_SUPPORTED && (status != CUBLAS_STATUS_SUCCESS || count > which);
-    if (!to->found) return TUTTI_OK;
+    if (!*found) return TUTTI_OK;
     TRY_CUBLAS(g->name, status);
     if (!g->keeps && which == 0) TRY_CUBLAS(g->name, results[which].state);
-    to->usable = results[which].state == CUBLAS_STATUS_SUCCESS;
-    to->algorithm = results[which].algo;
-    to->waves = results[which].wavesCount;
+    *usable = results[which].state == CUBLAS_STATUS_SUCCESS;
+    *algorithm = results[which].algo;
     return TUTTI_OK;
 }
 
@@ -188,10 +170,9 @@ static tutti_status serves_all(cublasLtHandle_t handle, const tutti__gemm *g, in
 }
 
 /* Sets a candidate's algorithm to cuBLASLt's choice number `which`; has[] stays false if it has
- * none.  *good: it is as wanted; first: NULL, or number 0, for small tiles; *of: what it is. */
+ * none.  *good: it is as wanted; small: with small tiles. */
 static tutti_status choose(cublasLtHandle_t handle, const tutti__gemm *gemm, candidate *p,
-                           int alignment, bool relu, int which, const offer *first, offer *of,
-                           bool *good)
+                           int alignment, bool relu, int which, bool small, bool *good)
 {
     const bool rows = gemm->keeps == TUTTI__GEMM_KEEPS_ROWS;
     tutti__gemm g = tutti__cuda_gemm_of_many(gemm, rows ? usual_rows : 1);
@@ -204,25 +185,23 @@ static tutti_status choose(cublasLtHandle_t handle, const tutti__gemm *gemm, can
     g.bias = (const void *)(uintptr_t)256;
     descriptors d;
     TUTTI_TRY(tutti__cuda_gemm_describe(&g, p->bias, relu, &d));
-    TUTTI_TRY(offered(handle, &g, &d, which, of));
-    p->algorithm[alignment] = of->algorithm;
-    p->has[alignment] = of->found;
+    bool usable;
+    TUTTI_TRY(
+        offered(handle, &g, &d, which, &p->algorithm[alignment], &p->has[alignment], &usable));
     p->relu[alignment] = relu;
-    *good = of->usable && (!first || suits_small_tiles(of, which ? first : of, g.k));
+    *good = usable && (!small || has_small_tiles(&p->algorithm[alignment]));
     if (!*good || !g.keeps) return TUTTI_OK;
     return serves_all(handle, &g, rows ? gemm->m : gemm->batch[1], p, alignment, relu, good);
 }
 
-/* The first algorithm offered that is as wanted; where neither bits are kept nor small tiles are
- * wanted, cuBLASLt's first or none. */
+/* The first algorithm offered that is as wanted; where no bits are kept, cuBLASLt's first or
+ * none. */
 static tutti_status choose_first(tutti_context *ctx, const tutti__gemm *gemm, candidate *p,
                                  int alignment, bool relu, bool small, char *scratch, bool *good)
 {
-    offer first, of;
     *good = false;
-    for (int which = 0; which < (gemm->keeps || small ? offered_most : 1) && !*good; which++) {
-        TUTTI_TRY(choose(handle_of(ctx), gemm, p, alignment, relu, which, small ? &first : NULL,
-                         which ? &of : &first, good));
+    for (int which = 0; which < (gemm->keeps ? offered_most : 1) && !*good; which++) {
+        TUTTI_TRY(choose(handle_of(ctx), gemm, p, alignment, relu, which, small, good));
         if (!p->has[alignment]) break;
         if (*good) TUTTI_TRY(tutti__cuda_gemm_try(ctx, gemm, p, alignment, scratch, good));
     }
@@ -317,9 +296,8 @@ struct product_ways final : tutti__cuda_ways {
             return TUTTI_OK;
         candidate *p = varied();
         const candidate usual = *p;
-        offer of;
         TUTTI_TRY(choose(handle_of(ctx), gemm, p, AS_PLANNED, relu,
-                         way - (relu ? WITH_RELU : WITHOUT), NULL, &of, there));
+                         way - (relu ? WITH_RELU : WITHOUT), false, there));
         const bool same = !made->own && usual.has[AS_PLANNED] && usual.relu[AS_PLANNED] == relu &&
                           algorithm_mark(0, &usual) == algorithm_mark(0, p);
         *there = *there && !same;
