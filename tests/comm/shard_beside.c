@@ -42,7 +42,7 @@ static void open_stack(stack *s, tutti_comm *comm, size_t range_bytes, bool excl
     CHECK_OK(tutti_params_create(s->ctx, &desc, &s->store));
     for (int i = 0; i < LAYERS; i++) {
         tutti_linear_desc linear = TUTTI_LINEAR_DESC_INIT;
-        char name[16];
+        char name[24];
         linear.in = linear.out = s->cols;
         linear.dtype = s->dtype;
         snprintf(name, sizeof name, "layer%d", i);
