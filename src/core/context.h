@@ -52,7 +52,7 @@ typedef struct tutti__values_seen {
     uint64_t gather, round;
     int group;
 } tutti__values_seen;
-#define TUTTI__VALUES_SEEN 4 /* more stores on one context only wait again */
+#define TUTTI__VALUES_SEEN 4 /* beyond as many stores a context waits again, or cannot capture */
 
 struct tutti_context {
     tutti__holders holders;
