@@ -78,9 +78,9 @@ TUTTI_API tutti_grad_sync_desc tutti_grad_sync_desc_default(void);
  * those up to an eighth of it: the others' parts take the place of the range before, once it has
  * been sent, unless that has padding (a parameter's size is no multiple of TUTTI_PARAM_ALIGN) or
  * smaller slices, a rank has several subtrees, bf16 travels, or the gradients' memory cannot be
- * shared.  With NCCL's kernels it is as
- * much as the gradients more where a rank's lie in memory of its desc.gradient_memory, as that of
- * tutti_comm_allocator; a caller must not register other gradients with NCCL.
+ * shared.  With NCCL's kernels it is as much as the gradients more where a rank's lie in memory of
+ * its desc.gradient_memory, as that of tutti_comm_allocator; a caller must not register other
+ * gradients with NCCL.
  *
  * The bits of a leaf's own gradients depend on the layers: equal rows, types, library versions and
  * device models give equal bits if each leaf's tensors begin at 256-byte boundaries, or all leaves

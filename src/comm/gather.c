@@ -51,9 +51,10 @@ static int64_t largest_slice(const tutti__gather *g, int range)
     return tutti__shard_slice(&g->params->ranges[range], 0, g->engine->comm->world_size).count;
 }
 
-static bool is_small(const tutti__gather *g, int range)
+/* Elements of a slice of a small range. */
+static int64_t small_slice(const tutti__gather *g)
 {
-    return tutti__shard_small(largest_slice(g, range), largest_slice(g, 0));
+    return tutti__shard_small(largest_slice(g, 0));
 }
 
 /* The last one with elements of a slot; -1: it is frozen. */
@@ -97,7 +98,7 @@ static tutti_status open_beside(tutti__gather *g)
     g->number = atomic_fetch_add(&gathers, 1) + 1;
     g->groups = 1;
     for (int r = g->params->range_count - 1; r >= 0; r--)
-        if (!is_small(g, r)) g->ranges[g->groups++] = r;
+        if (largest_slice(g, r) > small_slice(g)) g->ranges[g->groups++] = r;
     TUTTI_TRY(run->stream_create(comm->device, true, &g->send));
     TUTTI_TRY(run->stream_create(comm->device, true, &g->arrive));
     TUTTI_TRY(run->event_create(comm->device, false, &g->updated));
@@ -170,7 +171,7 @@ tutti_status tutti__gather_begin(tutti__gather *g, tutti_context *ctx, bool met)
     /* a capture ends with all streams joined, and what it holds waits for no other update */
     g->captured = g->captured || (met && capturing);
     g->beside = g->groups > 0 && met && !g->captured;
-    g->replicas.most = g->beside ? largest_slice(g, 0) / 8 : INT64_MAX;
+    g->replicas.most = g->beside ? small_slice(g) : INT64_MAX;
     if (met) return TUTTI_OK;
     const int word = tutti__word_values_room(engine, comm->rank);
     TUTTI_TRY(tutti__engine_post(engine, ctx->stream, &word, 1));

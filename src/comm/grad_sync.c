@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "comm/sync.h"
-#include "tutti/layer.h"
+#include "core/layer.h"
 
 /* A step */
 
@@ -196,16 +196,13 @@ static void reopen(tutti_grad_sync *sync)
         sync->ranges[r] = (tutti__sync_range){sync->engine.ranges[r].gradient.gradients, false};
 }
 
-enum { LAYER_PARAMS = 16 }; /* at most */
-
 tutti_status tutti_grad_sync_ready(tutti_grad_sync *sync, tutti_context *ctx, tutti_layer *layer)
 {
     static const char who[] = "grad_sync_ready";
     TUTTI_TRY(tutti__sync_usable(sync, ctx, who));
     TUTTI_REQUIRE(layer, "%s: layer is NULL", who);
-    tutti__sync_entry *found[LAYER_PARAMS];
+    tutti__sync_entry *found[TUTTI__LAYER_PARAMS_MAX];
     int count = 0, trained = 0, params = tutti_layer_param_count(layer);
-    TUTTI_ASSERT(params <= LAYER_PARAMS);
     if (params > 0) TUTTI_TRY(in_run(sync, who));
     for (int i = 0; i < params; i++) {
         const tutti_param *param = tutti_layer_param(layer, i);
@@ -228,11 +225,11 @@ tutti_status tutti__sync_sink_ready(tutti__ready_sink *self, tutti_context *ctx,
 bool tutti__sync_sink_begins(const tutti__ready_sink *self, tutti_layer *layer)
 {
     const tutti_grad_sync *sync = (const tutti_grad_sync *)self;
-    const tutti__gradient *found[LAYER_PARAMS];
+    const tutti__gradient *found[TUTTI__LAYER_PARAMS_MAX];
     int count = 0;
     if (!sync->desc.exclusive || sync->engine.carrier == &tutti__local_engine) return false;
     if (sync->leaves.total && !last_run(sync)) return false;
-    for (int i = 0; i < tutti_layer_param_count(layer) && count < LAYER_PARAMS; i++) {
+    for (int i = 0; i < tutti_layer_param_count(layer); i++) {
         const tutti__sync_entry *entry =
             tutti__gradients_find(&sync->gradients, tutti_layer_param(layer, i));
         if (entry && sync->gradients.missing[entry->gradient] == 1)

@@ -53,7 +53,7 @@ bool tutti__tree_in_gradients(const tutti__engine *engine, int r)
     const tutti__tree *t = engine->tree;
     const tutti__engine_range *range = &engine->ranges[r], *before = range - 1;
     if (!t->shared || engine->spreads || r == 0 || !before->gradient.whole) return false;
-    if (tutti__shard_small(range->gradient.count, engine->ranges[0].gradient.count)) return false;
+    if (range->gradient.count <= tutti__shard_small(engine->ranges[0].gradient.count)) return false;
     const slice largest = slice_of(engine, range, 0);
     const slice least = slice_of(engine, before, engine->comm->world_size - 1);
     return largest.end - largest.begin <= least.end - least.begin;

@@ -36,10 +36,10 @@ typedef struct tutti__span {
  * end. */
 tutti__span tutti__shard_slice(const tutti__span *range, int shard, int shards);
 
-/* A range, or a slice, beside the first one. */
-static inline bool tutti__shard_small(int64_t count, int64_t first)
+/* Ranges, or slices, of so many elements at most are small beside the first one. */
+static inline int64_t tutti__shard_small(int64_t first)
 {
-    return 8 * count <= first;
+    return first / 8;
 }
 
 /* A part of the gradients that this rank updates. */

@@ -1,5 +1,6 @@
 /* Bad input for param.h. */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -464,40 +465,36 @@ static void bad_params_init(void)
     tutti_params_destroy(&params);
 }
 
-static void bad_params_refresh(void)
+/* What a function of a built store and a context refuses; name: as its messages begin. */
+static void bad_store(tutti_status (*function)(tutti_params *params, tutti_context *ctx),
+                      const char *name)
 {
     tutti_context *ctx = harness_context();
     tutti_params *params = bare_store();
-    CHECK_FAILS(TUTTI_ERR_ARG, "params", tutti_params_refresh(NULL, ctx));
-    CHECK_FAILS(TUTTI_ERR_ARG, "ctx", tutti_params_refresh(params, NULL));
-    CHECK_FAILS(TUTTI_ERR_STATE, "built", tutti_params_refresh(params, ctx));
+    char params_null[64], ctx_null[64];
+    snprintf(params_null, sizeof params_null, "%s: params is NULL", name);
+    snprintf(ctx_null, sizeof ctx_null, "%s: ctx is NULL", name);
+    CHECK_FAILS(TUTTI_ERR_ARG, params_null, function(NULL, ctx));
+    CHECK_FAILS(TUTTI_ERR_ARG, ctx_null, function(params, NULL));
+    CHECK_FAILS(TUTTI_ERR_STATE, "built", function(params, ctx));
     if (foreign_context())
-        CHECK_FAILS(TUTTI_ERR_ARG, "context", tutti_params_refresh(params, foreign_context()));
+        CHECK_FAILS(TUTTI_ERR_ARG, "context", function(params, foreign_context()));
     tutti_params_destroy(&params);
+}
+
+static void bad_params_refresh(void)
+{
+    bad_store(tutti_params_refresh, "params_refresh");
 }
 
 static void bad_params_settle(void)
 {
-    tutti_context *ctx = harness_context();
-    tutti_params *params = bare_store();
-    CHECK_FAILS(TUTTI_ERR_ARG, "params", tutti_params_settle(NULL, ctx));
-    CHECK_FAILS(TUTTI_ERR_ARG, "ctx", tutti_params_settle(params, NULL));
-    CHECK_FAILS(TUTTI_ERR_STATE, "built", tutti_params_settle(params, ctx));
-    if (foreign_context())
-        CHECK_FAILS(TUTTI_ERR_ARG, "context", tutti_params_settle(params, foreign_context()));
-    tutti_params_destroy(&params);
+    bad_store(tutti_params_settle, "params_settle");
 }
 
 static void bad_params_zero_grad(void)
 {
-    tutti_context *ctx = harness_context();
-    tutti_params *params = bare_store();
-    CHECK_FAILS(TUTTI_ERR_ARG, "params", tutti_params_zero_grad(NULL, ctx));
-    CHECK_FAILS(TUTTI_ERR_ARG, "ctx", tutti_params_zero_grad(params, NULL));
-    CHECK_FAILS(TUTTI_ERR_STATE, "built", tutti_params_zero_grad(params, ctx));
-    if (foreign_context())
-        CHECK_FAILS(TUTTI_ERR_ARG, "context", tutti_params_zero_grad(params, foreign_context()));
-    tutti_params_destroy(&params);
+    bad_store(tutti_params_zero_grad, "params_zero_grad");
 }
 
 static void bad_params_count(void)

@@ -51,12 +51,7 @@ static tutti_status open_shard(shard_model *m, tutti_comm *comm, tutti_engine en
         param->value = tutti_tensor_1d(NULL, i == 1 ? TUTTI_F32 : TUTTI_BF16, SHARD_COUNT);
         CHECK_OK(tutti_params_add_param(m->store, param));
     }
-    CHECK_OK(tutti_params_build(m->store, m->ctx));
-    CHECK_OK(tutti_params_init(m->store, m->ctx, 5));
-    tutti_adamw_desc adamw = TUTTI_ADAMW_DESC_INIT;
-    adamw.clip_norm = 1e-3; /* so that values depend on the norm */
-    CHECK_OK(tutti_adamw_create(m->ctx, m->store, &adamw, &m->adamw));
-    CHECK_OK(tutti_step_block_create(m->ctx, &m->block));
+    rig_build(m->ctx, m->store, &m->adamw, &m->block);
     CHECK_OK(tutti_step_block_set(m->block, m->ctx, &values));
     return tutti_grad_sync_create(m->ctx, comm, m->store, &options, &m->sync);
 }

@@ -86,6 +86,17 @@ void rig_over(tutti_transport transport, void (*test)(tutti_context *ctx, tutti_
     CHECK(!comm, "destroy left the pointer");
 }
 
+void rig_build(tutti_context *ctx, tutti_params *store, tutti_adamw **adamw,
+               tutti_step_block **block)
+{
+    tutti_adamw_desc desc = TUTTI_ADAMW_DESC_INIT;
+    desc.clip_norm = 1e-3;
+    CHECK_OK(tutti_params_build(store, ctx));
+    CHECK_OK(tutti_params_init(store, ctx, 11));
+    CHECK_OK(tutti_adamw_create(ctx, store, &desc, adamw));
+    CHECK_OK(tutti_step_block_create(ctx, block));
+}
+
 /* The harness reads the options, but this one decides which tests are listed. */
 static bool wants_cuda(int argc, char **argv)
 {

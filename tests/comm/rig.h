@@ -3,6 +3,7 @@
 #define TESTS_COMM_RIG_H
 
 #include "harness.h"
+#include "tutti/adamw.h"
 
 /* A test function, and where it applies; elsewhere it is left out, not skipped. */
 typedef struct rig_test {
@@ -51,6 +52,10 @@ void rig_over(tutti_transport transport, void (*test)(tutti_context *ctx, tutti_
         name " over self", test##_self, min_ranks, 1, false \
     }
 #endif
+/* Builds a store and initialises it, with an AdamW whose clipping makes values depend on the norm,
+ * and a step block. */
+void rig_build(tutti_context *ctx, tutti_params *store, tutti_adamw **adamw,
+               tutti_step_block **block);
 /* Every rank has its own GPU, or NCCL is set up to share GPUs. */
 bool rig_has_gpu_each(void);
 /* Without the library: a barrier, and the largest value of all ranks. */

@@ -49,12 +49,7 @@ static void open_stack(stack *s, tutti_comm *comm, size_t range_bytes, bool excl
         CHECK_OK(tutti_linear_create(s->ctx, &linear, &s->layers[i]));
         CHECK_OK(tutti_params_add(s->store, s->layers[i], name));
     }
-    CHECK_OK(tutti_params_build(s->store, s->ctx));
-    CHECK_OK(tutti_params_init(s->store, s->ctx, 11));
-    tutti_adamw_desc adamw = TUTTI_ADAMW_DESC_INIT;
-    adamw.clip_norm = 1e-3; /* so that values depend on the norm */
-    CHECK_OK(tutti_adamw_create(s->ctx, s->store, &adamw, &s->adamw));
-    CHECK_OK(tutti_step_block_create(s->ctx, &s->step));
+    rig_build(s->ctx, s->store, &s->adamw, &s->step);
     tutti_grad_sync_desc options = TUTTI_GRAD_SYNC_DESC_INIT;
     options.exclusive = exclusive;
     options.leaves = s->leaves;
