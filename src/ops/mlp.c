@@ -102,11 +102,14 @@ tutti_status tutti__mlp_backward(const tutti__job *job, const void *untyped)
     const bool begins = job->stage != TUTTI__STAGE_REST;
     const bool forms = p->forms_dz && p->forms_dz(&args);
     if (begins && args.recompute) TUTTI_TRY(linear->forward(&again, &args.up));
-    if (begins && forms) TUTTI_TRY(p->form_dz(job->ctx, &args, up.scratch));
-    if (forms) { /* what is left is the other gradients of either */
+    tutti__mlp_args whole;
+    if (forms) { /* beside which down's other gradients come; up has no more than products left */
+        args.up.dbias_partial = (float *)((char *)job->scratch + p->partial);
+        whole = args;
+        args.down.form_dx = p->form_dz;
+        args.down.form_dx_args = &whole;
         args.down.dx.data = NULL;
         args.up.shape.activation.kind = TUTTI_ACT_NONE;
-        args.up.dbias = NULL;
     }
     if (begins) TUTTI_TRY(linear->backward(&down, &args.down));
     return linear->backward(&up, &args.up);

@@ -192,18 +192,23 @@ static tutti_status begin_backward(const tutti__job *job, const tutti__linear_ar
     }
     tutti__cuda_sums sums = {args->dbias, args->dbias ? args->leaves : 1, args->dbias_apart,
                              args->accumulate, 0};
-    if (args->dbias && tutti__cuda_gemm_sums(job->plan, DX)) sums.run = product_run;
-    sums.later =
-        args->dbias && !dx.a_sums && with_dx && tutti__cuda_gemm_is_early(job->plan, DX, &dx);
-    if ((args->dbias && !dx.a_sums) || written.data)
+    const bool summed = dx.a_sums || args->dbias_partial;
+    if (args->dbias && (args->dbias_partial || tutti__cuda_gemm_sums(job->plan, DX)))
+        sums.run = product_run;
+    sums.later = args->dbias && !dx.a_sums &&
+                 (args->form_dx || (with_dx && tutti__cuda_gemm_is_early(job->plan, DX, &dx)));
+    if ((args->dbias && !summed) || written.data)
         TUTTI_TRY(tutti__cuda_activate_backward("linear", stream, shape->rows, shape->out,
                                                 shape->activation, &args->dy, &v, &written,
                                                 base + layout.partial, sums));
+    if (args->form_dx) TUTTI_TRY(args->form_dx(ctx, args->form_dx_args));
     if (with_dx) TUTTI_TRY(tutti__cuda_gemm(ctx, job->plan, DX, &dx, base));
-    if (dx.a_sums || sums.later) {
+    if (args->dbias && (summed || sums.later)) {
         const int64_t leaf_rows = shape->rows / args->leaves;
         const int64_t run = sums.run ? sums.run : column_run(leaf_rows, shape->out, shape->dtype);
-        TUTTI_TRY(tutti__cuda_add_partial("linear", stream, TUTTI_F32, base + layout.partial,
+        const float *partial =
+            args->dbias_partial ? args->dbias_partial : (const float *)(base + layout.partial);
+        TUTTI_TRY(tutti__cuda_add_partial("linear", stream, TUTTI_F32, partial,
                                           div_up(leaf_rows, run), shape->out, sums));
     }
     if (!args->dweight) return TUTTI_OK;

@@ -1,5 +1,6 @@
 /* MLP: two calls of FusedLinear; in backward, where product.h has a kernel for it, the product for
- * dh forms dz and sums its columns, so that what is left of up's call is its products. */
+ * dh forms dz and sums its columns, so that what is left of up's call is its products.  The second
+ * steps of both sums run beside products: db2's beside that one, db1's beside dx's. */
 #include "ops/mlp.h"
 
 #include "kernels/cuda/gemm.h"
@@ -32,19 +33,14 @@ static bool forms_dz(const tutti__mlp_args *args)
     return args->up.shape.rows > 0 && tutti__cuda_product_slope_takes(&dh, &v);
 }
 
-static tutti_status form_dz(tutti_context *ctx, const tutti__mlp_args *args, void *scratch)
+static tutti_status form_dz(tutti_context *ctx, const void *untyped)
 {
+    const tutti__mlp_args *args = (const tutti__mlp_args *)untyped;
     const tutti__linear_args *up = &args->up;
     const tutti__gemm dh = dh_of(args);
     const tutti__matrix v = v_of(up);
-    TUTTI_TRY(tutti__cuda_use(ctx->device, "mlp_backward"));
-    float *partial = up->dbias ? (float *)scratch : NULL;
-    TUTTI_TRY(tutti__cuda_product_slope(ctx, &dh, up->shape.activation, &v, partial));
-    if (!partial) return TUTTI_OK;
-    return tutti__cuda_add_partial("mlp", tutti__cuda_stream(ctx), TUTTI_F32, partial,
-                                   partial_rows(up->shape.rows / up->leaves), up->shape.out,
-                                   tutti__cuda_sums{up->dbias, up->leaves, up->dbias_apart,
-                                                    up->accumulate, TUTTI__CUDA_PRODUCT_RUN});
+    return tutti__cuda_product_slope(ctx, &dh, up->shape.activation, &v,
+                                     up->dbias ? up->dbias_partial : NULL);
 }
 
 static tutti_status mlp_plan(tutti_context *ctx, const void *untyped, bool backward,
@@ -69,6 +65,7 @@ static tutti_status mlp_plan(tutti_context *ctx, const void *untyped, bool backw
     tutti__mlp_plans *plans = (tutti__mlp_plans *)plan->data;
     plans->forms_dz = forms_dz;
     plans->form_dz = form_dz;
+    plans->partial = plan->scratch;
     plan->scratch += (size_t)(partial_rows(rows) * shape->in) * sizeof(float);
     return TUTTI_OK;
 }

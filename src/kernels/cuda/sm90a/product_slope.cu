@@ -48,7 +48,7 @@ struct slope_epilogue {
         float sum[2][multipliers][warps][tile_cols];
         uint4 v[places][multipliers * 128];
     };
-    static constexpr bool b_transposed = false, sums_a = false, early = false;
+    static constexpr bool b_transposed = false, sums_a = false, early = true;
     static constexpr int unrolled = 4;
     static_assert(unrolled % places == 0, "a vector's place is known in the code");
 
