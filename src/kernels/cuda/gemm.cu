@@ -16,10 +16,12 @@
  * Where bits must not depend on the number of rows or of products (tutti__gemm_keeps), the
  * algorithm is chosen for a fixed number of them and for addresses that are aligned no better than
  * rows, and sums along k in one go: with a given algorithm a row then has the same bits whatever is
- * beside it.  The first one offered is taken that can compute any number of them. */
+ * beside it.  The first one offered is taken that can compute any number of them; of few rows the
+ * first one for those, if a trial shows that it has the same bits. */
 #include "kernels/cuda/gemm_algorithm.cuh"
 
 #include <cstdlib>
+#include <cstring>
 
 #include "kernels/cuda/passes.h"
 #include "kernels/cuda/product.h"
@@ -28,7 +30,8 @@
 /* A plan's data of a product. */
 struct choice {
     tutti__gemm planned;
-    bool own; /* product.h's kernel, for operands that it takes */
+    bool own;  /* product.h's kernel, for operands that it takes */
+    bool runs; /* A's columns are summed as that kernel does, by whatever does */
     candidate plain, fused;
 };
 
@@ -169,13 +172,19 @@ static tutti_status serves_all(cublasLtHandle_t handle, const tutti__gemm *g, in
                        g->name, (long long)g->k, (long long)g->n, (long long)own);
 }
 
+/* How an algorithm is chosen: for how many rows, where their bits are kept; with small tiles. */
+struct way {
+    bool relu, small;
+    int64_t rows = usual_rows;
+};
+
 /* Sets a candidate's algorithm to cuBLASLt's choice number `which`; has[] stays false if it has
- * none.  *good: it is as wanted; small: with small tiles. */
+ * none.  *good: it is as wanted. */
 static tutti_status choose(cublasLtHandle_t handle, const tutti__gemm *gemm, candidate *p,
-                           int alignment, bool relu, int which, bool small, bool *good)
+                           int alignment, const way &how, int which, bool *good)
 {
-    const bool rows = gemm->keeps == TUTTI__GEMM_KEEPS_ROWS;
-    tutti__gemm g = tutti__cuda_gemm_of_many(gemm, rows ? usual_rows : 1);
+    const bool rows = gemm->keeps == TUTTI__GEMM_KEEPS_ROWS, relu = how.relu;
+    tutti__gemm g = tutti__cuda_gemm_of_many(gemm, rows ? how.rows : 1);
     /* an odd leading dimension requests an algorithm for any leading dimension */
     if (alignment == ANY)
         for (int64_t *stride : {&g.a.in.stride, &g.b.in.stride, &g.c.stride, &g.a.apart[1],
@@ -189,7 +198,7 @@ static tutti_status choose(cublasLtHandle_t handle, const tutti__gemm *gemm, can
     TUTTI_TRY(
         offered(handle, &g, &d, which, &p->algorithm[alignment], &p->has[alignment], &usable));
     p->relu[alignment] = relu;
-    *good = usable && (!small || has_small_tiles(&p->algorithm[alignment]));
+    *good = usable && (!how.small || has_small_tiles(&p->algorithm[alignment]));
     if (!*good || !g.keeps) return TUTTI_OK;
     return serves_all(handle, &g, rows ? gemm->m : gemm->batch[1], p, alignment, relu, good);
 }
@@ -197,11 +206,11 @@ static tutti_status choose(cublasLtHandle_t handle, const tutti__gemm *gemm, can
 /* The first algorithm offered that is as wanted; where no bits are kept, cuBLASLt's first or
  * none. */
 static tutti_status choose_first(tutti_context *ctx, const tutti__gemm *gemm, candidate *p,
-                                 int alignment, bool relu, bool small, char *scratch, bool *good)
+                                 int alignment, const way &how, char *scratch, bool *good)
 {
     *good = false;
     for (int which = 0; which < (gemm->keeps ? offered_most : 1) && !*good; which++) {
-        TUTTI_TRY(choose(handle_of(ctx), gemm, p, alignment, relu, which, small, good));
+        TUTTI_TRY(choose(handle_of(ctx), gemm, p, alignment, how, which, good));
         if (!p->has[alignment]) break;
         if (*good) TUTTI_TRY(tutti__cuda_gemm_try(ctx, gemm, p, alignment, scratch, good));
     }
@@ -218,7 +227,8 @@ static tutti_status choose_checked(tutti_context *ctx, const tutti__gemm *gemm, 
         bool good = false;
         for (int with_relu = relu; with_relu >= 0 && !good; with_relu--)
             for (int small = prefers_small_tiles(gemm); small >= 0 && !good; small--)
-                TUTTI_TRY(choose_first(ctx, gemm, p, alignment, with_relu, small, scratch, &good));
+                TUTTI_TRY(choose_first(ctx, gemm, p, alignment, way{with_relu > 0, small > 0},
+                                       scratch, &good));
     }
     return TUTTI_OK;
 }
@@ -296,8 +306,8 @@ struct product_ways final : tutti__cuda_ways {
             return TUTTI_OK;
         candidate *p = varied();
         const candidate usual = *p;
-        TUTTI_TRY(choose(handle_of(ctx), gemm, p, AS_PLANNED, relu,
-                         way - (relu ? WITH_RELU : WITHOUT), false, there));
+        TUTTI_TRY(choose(handle_of(ctx), gemm, p, AS_PLANNED, ::way{relu, false},
+                         way - (relu ? WITH_RELU : WITHOUT), there));
         const bool same = !made->own && usual.has[AS_PLANNED] && usual.relu[AS_PLANNED] == relu &&
                           algorithm_mark(0, &usual) == algorithm_mark(0, p);
         *there = *there && !same;
@@ -338,6 +348,87 @@ struct product_ways final : tutti__cuda_ways {
     void take() override { *made = tried; }
 };
 
+/* Whether two choices give the same bits: of few rows and columns, but all of k.  The sums along k
+ * cancel each other, so that what is left are their rounding errors, which depend on the order, and
+ * a bias of about their size. */
+static tutti_status have_same_bits(tutti_context *ctx, const tutti__gemm *gemm, const choice *one,
+                                   const choice *other, char *scratch, bool *same)
+{
+    *same = false;
+    tutti__gemm g = *gemm;
+    const tutti_dtype dtype = g.a.in.dtype;
+    const size_t size = tutti_dtype_size(dtype);
+    const int64_t k = (g.k + 7) / 8 * 8;
+    g.m = g.m < 72 ? g.m : 72;
+    g.n = g.n < 136 ? g.n : 136;
+    const int64_t cols = (g.n + 7) / 8 * 8;
+    char *at = scratch + TUTTI__CUDA_GEMM_WORKSPACE;
+    const char *end = at + probe_bytes;
+    auto place = [&](int64_t elements) {
+        char *placed = at;
+        at += ((size_t)elements * size + 255) / 256 * 256;
+        return placed;
+    };
+    g.a.in = tutti__matrix{place(g.m * k), dtype, k};
+    g.b.in = g.b.transposed ? tutti__matrix{place(g.n * k), dtype, k}
+                            : tutti__matrix{place(g.k * cols), dtype, cols};
+    const void *bias = place(cols);
+    const size_t result = (size_t)(g.m * cols) * size;
+    char *c = place(2 * g.m * cols), *z = place(2 * g.m * cols);
+    if (at > end) return TUTTI_OK;
+    if (g.bias) g.bias = bias;
+    g.a_sums = NULL;
+    cudaStream_t stream = tutti__cuda_stream(ctx);
+    TUTTI_TRY(tutti__cuda_gemm_fill(g.name, stream, dtype, g.a.in.data, g.m, g.k, k, 1, 1, false));
+    TUTTI_TRY(tutti__cuda_gemm_fill(g.name, stream, dtype, g.b.in.data, g.n, g.k,
+                                    g.b.transposed ? k : 1, g.b.transposed ? 1 : cols, 1, true));
+    TUTTI_TRY(
+        tutti__cuda_gemm_fill(g.name, stream, dtype, (void *)bias, 1, g.n, 0, 1, 0x1p-8, false));
+    TUTTI_CUDA(cudaMemsetAsync(c, 0, (size_t)(at - c), stream), g.name);
+    char *host = (char *)malloc(4 * result);
+    if (!host) return tutti__fail(TUTTI_ERR_MEMORY, "%s: no memory for a plan", g.name);
+    auto trial = [&]() {
+        for (int i = 0; i < 2; i++) {
+            tutti__plan plan = {};
+            plan.data = (void *)(i == 0 ? one : other);
+            g.c = tutti__matrix{c + i * result, dtype, cols};
+            if (gemm->z) g.z = z + i * result;
+            TUTTI_TRY(tutti__cuda_gemm(ctx, &plan, 0, &g, scratch));
+        }
+        for (int i = 0; i < 2; i++)
+            TUTTI_CUDA(cudaMemcpyAsync(host + 2 * i * result, i == 0 ? c : z, 2 * result,
+                                       cudaMemcpyDefault, stream),
+                       g.name);
+        return tutti__cuda_status(cudaStreamSynchronize(stream), g.name);
+    };
+    const tutti_status status = trial();
+    *same = status == TUTTI_OK && memcmp(host, host + result, result) == 0 &&
+            memcmp(host + 2 * result, host + 3 * result, result) == 0;
+    free(host);
+    return status;
+}
+
+/* Where the bits of rows are kept: the way that is the fastest for so few, if it has the same bits
+ * as that of any number. */
+static tutti_status choose_for_few(tutti_context *ctx, const tutti__gemm *gemm, char *scratch,
+                                   choice *made)
+{
+    if (gemm->m >= usual_rows) return TUTTI_OK;
+    choice few = *made;
+    bool can, good = false, same;
+    TUTTI_TRY(tutti__cuda_product_plan(ctx->device, gemm, &can, &few.own));
+    if (few.own) return TUTTI_OK; /* any number's way, or one that would have to be tried, too */
+    candidate *varied = gemm->bias && has_epilogues(gemm) ? &few.fused : &few.plain;
+    const bool relu = has_epilogues(gemm) && gemm->activation.kind == TUTTI_ACT_RELU;
+    for (int with_relu = relu; with_relu >= 0 && !good; with_relu--)
+        TUTTI_TRY(choose_first(ctx, gemm, varied, AS_PLANNED, way{with_relu > 0, false, gemm->m},
+                               scratch, &good));
+    if (!good) return TUTTI_OK;
+    TUTTI_TRY(have_same_bits(ctx, gemm, made, &few, scratch, &same));
+    if (same) *made = few;
+    return TUTTI_OK;
+}
+
 static tutti_status choose_all(tutti_context *ctx, const tutti__gemm *gemm, char *scratch,
                                choice *made)
 {
@@ -356,7 +447,10 @@ static tutti_status choose_all(tutti_context *ctx, const tutti__gemm *gemm, char
     TUTTI_TRY(tutti__cuda_product_plan(ctx->device, &usual, &can, &made->own));
     product_ways ways(ctx, gemm, scratch, made, can);
     if (!gemm->keeps) TUTTI_TRY(tutti__cuda_tune(ctx, gemm, &ways));
-    return tutti__cuda_load_passes(gemm->name, gemm->c.dtype, gemm->activation);
+    made->runs = made->own && gemm->a_sums;
+    TUTTI_TRY(tutti__cuda_load_passes(gemm->name, gemm->c.dtype, gemm->activation));
+    return gemm->keeps == TUTTI__GEMM_KEEPS_ROWS ? choose_for_few(ctx, gemm, scratch, made)
+                                                 : TUTTI_OK;
 }
 
 tutti_status tutti__cuda_gemm_plan(tutti_context *ctx, const tutti__gemm *gemms, int count,
@@ -385,6 +479,11 @@ bool tutti__cuda_gemm_sums(const tutti__plan *plan, int which)
 {
     const choice *made = (const choice *)plan->data + which;
     return made->own && made->planned.a_sums;
+}
+
+bool tutti__cuda_gemm_runs(const tutti__plan *plan, int which)
+{
+    return ((const choice *)plan->data + which)->runs;
 }
 
 bool tutti__cuda_gemm_is_early(const tutti__plan *plan, int which, const tutti__gemm *gemm)

@@ -21,6 +21,9 @@ tutti_status tutti__cuda_gemm_plan(tutti_context *ctx, const tutti__gemm *gemms,
 /* Whether a product that was planned with a_sums, and wants them, has a kernel that leaves them
  * there: a row, [k], for each TUTTI__CUDA_PRODUCT_RUN rows of A. */
 bool tutti__cuda_gemm_sums(const tutti__plan *plan, int which);
+/* Whether A's columns are to be summed in such rows in any case, as for other numbers of rows there
+ * is such a kernel. */
+bool tutti__cuda_gemm_runs(const tutti__plan *plan, int which);
 /* Whether this product, like number `which`, has a kernel that lets the next one start while it
  * runs (start_next), once it has waited for those before it. */
 bool tutti__cuda_gemm_is_early(const tutti__plan *plan, int which, const tutti__gemm *gemm);

@@ -193,7 +193,7 @@ static tutti_status begin_backward(const tutti__job *job, const tutti__linear_ar
     tutti__cuda_sums sums = {args->dbias, args->dbias ? args->leaves : 1, args->dbias_apart,
                              args->accumulate, 0};
     const bool summed = dx.a_sums || args->dbias_partial;
-    if (args->dbias && (args->dbias_partial || tutti__cuda_gemm_sums(job->plan, DX)))
+    if (args->dbias && (args->dbias_partial || tutti__cuda_gemm_runs(job->plan, DX)))
         sums.run = product_run;
     sums.later = args->dbias && !dx.a_sums &&
                  (args->form_dx || (with_dx && tutti__cuda_gemm_is_early(job->plan, DX, &dx)));
