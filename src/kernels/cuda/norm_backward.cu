@@ -178,9 +178,9 @@ static int64_t resident_rows(const backward_plan &plan, int64_t sms)
     return whole > spare ? whole - spare : 1;
 }
 
-/* Of any types.  False if a row fits on no cluster, or its memory nowhere.  Four small blocks of a
- * multiprocessor are faster than one large one (8192 x 4096 of f64, RMSNorm: 78 -> 88 %), but not if
- * lanes come in whole warps and leave blocks of the cluster without columns: 8192 x 4099 has 67 % in
+/* Of any types.  False if a row fits on no cluster, or its memory nowhere.  Four small blocks on a
+ * multiprocessor are faster than one large one (8192 x 4096 of f64, RMSNorm: 78 -> 88 %), but lanes
+ * come in whole warps, which may leave blocks of a cluster without columns: 8192 x 4099 has 67 % in
  * clusters of 2, 58 of 4, 50 of 8. */
 static bool plan_kept(backward_plan *plan, int64_t cols, int cluster_max, int shared)
 {
