@@ -398,6 +398,63 @@ static void test_places_of_odd_rows(void)
         }
 }
 
+/* Rows of a leaf: whatever kernels a backend has for few rows, the same results row by row; the
+ * sums over rows may have other bits. */
+static void check_leaf(const trial_desc *c)
+{
+    trial rows, leaf;
+    if (!trial_open(&rows, harness_context(), c)) return;
+    trial_run(&rows);
+    if (trial_open(&leaf, harness_context(), c)) {
+        leaf.call.leaves = 1;
+        if (trial_run(&leaf)) trial_check(&leaf);
+        for (int i = 0; i < rows.result_count; i++)
+            if (rows.results[i].by_row)
+                check_same_bits(rows.ctx, rows.results[i].name, rows.results[i].at,
+                                leaf.results[i].at);
+        trial_close(&leaf);
+    }
+    trial_close(&rows);
+}
+
+/* The kernels of a GPU for f64 and for y of another type than x, at the limits of each way to
+ * divide a row: against the reference, and with the same bits where rows begin at other bytes. */
+static void test_any_types(void)
+{
+    enum { QUICK = 5 };
+    static const char *const types[] = {
+        "x_dtype=f64,param_dtype=f64", "x_dtype=bf16,param_dtype=f32,y_dtype=f32",
+        "x_dtype=f32,param_dtype=f16,y_dtype=f16", "x_dtype=f32,param_dtype=f64,y_dtype=f64"};
+    static const struct {
+        int type;
+        int64_t rows, cols;
+    } cases[] = {{0, 2300, 256}, {0, 650, 1026}, {1, 2200, 512}, {0, 150, 4099}, {2, 400, 2052},
+                 {0, 2100, 257}, {0, 600, 1024}, {2, 30, 16388}, {0, 70, 8192},  {0, 70, 8193},
+                 {0, 40, 16386}, {0, 20, 32770}, {0, 9, 65536},  {0, 3, 65537},  {1, 1100, 515},
+                 {1, 9, 131072}, {2, 2, 131076}, {3, 300, 4096}, {3, 90, 4099},  {1, 150, 8192}};
+    const bool gpu = harness_backend() == TUTTI_BACKEND_CUDA;
+    for (int i = 0; i < (harness_quick() ? QUICK : HARNESS_COUNT(cases)); i++) {
+        const int64_t rows = gpu && !harness_quick() ? cases[i].rows : 9;
+        trial_desc c = trial_usual(&norm.trial, rows < cases[i].rows ? rows : cases[i].rows,
+                                   "cols=%lld,%s", (long long)cases[i].cols, types[cases[i].type]);
+        if (i % 3) {
+            c.absent = 1u << RESIDUAL | 1u << SUM;
+            c.absent_grads = 1u << SUM;
+        }
+        trial alike, apart;
+        if (!trial_open(&alike, harness_context(), &c)) return;
+        if (trial_run(&alike)) trial_check(&alike);
+        c.place = (layout){.pad = 3, .misaligned = 1 + i % 3, .apart = i % 2};
+        if (trial_open(&apart, harness_context(), &c)) {
+            trial_run(&apart);
+            trial_same_bits(&alike, &apart);
+            trial_close(&apart);
+        }
+        trial_close(&alike);
+        if (i < QUICK) check_leaf(&c);
+    }
+}
+
 /* Tensors that no cache keeps, which the host stores past them; each row at another byte of a cache
  * line. */
 static void test_larger_than_caches(void)
@@ -464,25 +521,6 @@ static void test_beside_other_norm(void)
         }
 }
 
-/* Rows of a leaf: whatever kernels a backend has for few rows, the same results row by row; the
- * sums over rows may have other bits. */
-static void check_leaf(const trial_desc *c)
-{
-    trial rows, leaf;
-    if (!trial_open(&rows, harness_context(), c)) return;
-    trial_run(&rows);
-    if (trial_open(&leaf, harness_context(), c)) {
-        leaf.call.leaves = 1;
-        if (trial_run(&leaf)) trial_check(&leaf);
-        for (int i = 0; i < rows.result_count; i++)
-            if (rows.results[i].by_row)
-                check_same_bits(rows.ctx, rows.results[i].name, rows.results[i].at,
-                                leaf.results[i].at);
-        trial_close(&leaf);
-    }
-    trial_close(&rows);
-}
-
 static void test_leaf(void)
 {
     static const int64_t cols[] = {40, 1024, 512, 264, 768, 3000, 4104, 5120, 8192, 16384};
@@ -510,6 +548,7 @@ int norm_main(int argc, char **argv, const char *kind, const char *const variant
         {"mean and rstd", test_statistics},
         {"many long rows", test_many_long_rows},
         {"places of odd rows", test_places_of_odd_rows},
+        {"any types", test_any_types},
         {"larger than caches", test_larger_than_caches},
         {"the residual's gradient", test_residual},
         {"beside the other norm", test_beside_other_norm},

@@ -13,7 +13,9 @@
  *            any byte mostly by norm_backward_skewed.cu, with the same bits
  *   cluster  up to 65536 columns of f32 (odd ones 106496), 131072 of 16-bit types: a cluster of
  *            blocks a row (norm_backward_cluster.cu)
- *   sliced   all others, and pairings that nobody trains with (norm_backward_sliced.cu)
+ *   kept     f64 and dy of another type than x, up to 65536 columns of f64, 131072 of others
+ *            (norm_backward_kept.cu)
+ *   sliced   all others: longer rows, and devices without clusters (norm_backward_sliced.cu)
  *
  * Few rows have no partial rows, and mostly one kernel (norm_backward_few.cu). */
 #include "kernels/cuda/column_sums.cuh"
@@ -176,6 +178,34 @@ static int64_t resident_rows(const backward_plan &plan, int64_t sms)
     return whole > spare ? whole - spare : 1;
 }
 
+/* Of any types.  False if a row fits on no cluster, or its memory nowhere.  Four small blocks on a
+ * multiprocessor are faster than one large one (8192 x 4096 of f64, RMSNorm: 78 -> 88 %), but lanes
+ * come in whole warps, which may leave blocks of a cluster without columns: 8192 x 4099 has 67 % in
+ * clusters of 2, 58 of 4, 50 of 8. */
+static bool plan_kept(backward_plan *plan, int64_t cols, int cluster_max, int shared)
+{
+    const int64_t vectors = divide_up(cols, plan->wide ? 2 : 4);
+    const int most = (int)at_most(cluster_max, ROW_CLUSTER_MAX);
+    auto divide = [&](int cluster) {
+        plan->cluster = cluster;
+        plan->lanes = row_round_up((int)divide_up(vectors, KEPT_VECS * cluster), 32);
+    };
+    divide(1);
+    while (plan->lanes > KEPT_SMALL && plan->cluster < most) divide(2 * plan->cluster);
+    while (plan->lanes > KEPT_BACKWARD_THREADS) divide(2 * plan->cluster);
+    while (plan->cluster > 1 && 2 * plan->lanes <= KEPT_BACKWARD_THREADS &&
+           20 * vectors < 17 * plan->cluster * plan->lanes * KEPT_VECS)
+        divide(plan->cluster / 2);
+    while (plan->lanes > 1 && plan->lanes / 2 * KEPT_VECS >= vectors) plan->lanes /= 2;
+    const int threads = plan->lanes <= KEPT_SMALL ? KEPT_SMALL : plan->lanes;
+    plan->kind = backward_plan::KEPT;
+    plan->threads = plan->cluster > 1 ? plan->lanes : threads / plan->lanes * plan->lanes;
+    plan->resident = KEPT_BACKWARD_THREADS / plan->threads;
+    const int element = plan->wide ? 8 : 4;
+    return plan->cluster <= cluster_max &&
+           kept_bytes(*plan, element, 2, 3 * element, 1) <= shared / plan->resident;
+}
+
 /* Of shared memory: gamma, and a ring of so many rows of so many tensors. */
 static int ring_bytes(const backward_plan &plan, int element, int tensors, int depth, bool skewed)
 {
@@ -237,9 +267,9 @@ static tutti_status plan_backward(const tutti_context *ctx, const tutti__norm_ar
     plan.cluster = 1;
     bool own = !plan.wide && args->dy.dtype == args->x.dtype;
     int cluster_max = 1;
+    if (cols > (own ? 8 * MORE_THREADS : 2 * KEPT_VECS * KEPT_SMALL))
+        TUTTI_TRY(tutti__cuda_norm_cluster_max(ctx->device, &cluster_max));
     if (own) {
-        if (cols > 8 * MORE_THREADS)
-            TUTTI_TRY(tutti__cuda_norm_cluster_max(ctx->device, &cluster_max));
         plan_own(&plan, args, cluster_max > 1);
         const int element = (int)tutti_dtype_size(args->x.dtype);
         while (plan.threads > plan.lanes && !has_room(ctx, plan, element))
@@ -253,8 +283,13 @@ static tutti_status plan_backward(const tutti_context *ctx, const tutti__norm_ar
         plan.partials =
             at_most(divide_up(rows, plan.threads / plan.lanes * each), resident_rows(plan, sms));
         plan.few = has_few_rows(args, plan, sms);
+    } else if (plan_kept(&plan, cols, cluster_max, tutti__cuda_shared_limit(ctx->device))) {
+        const int64_t each = args->in_leaves ? 8 : 1;
+        plan.partials =
+            at_most(divide_up(rows, plan.threads / plan.lanes * each), resident_rows(plan, sms));
     } else {
         plan.kind = backward_plan::SLICED;
+        plan.cluster = 1;
         plan.threads = 32;
         while (plan.threads < BACKWARD_ANY_THREADS && plan.threads * BACKWARD_ANY_WIDTH < cols)
             plan.threads *= 2;
@@ -399,6 +434,8 @@ static tutti_status backward(tutti_context *ctx, const tutti__norm_args *args,
     if (args->rows > 0) {
         if (plan.kind == backward_plan::SLICED || plan.kind == backward_plan::CLUSTER)
             TUTTI_TRY(backward_by_leaf(ctx, args, plan, scratch));
+        else if (plan.kind == backward_plan::KEPT)
+            TUTTI_TRY(tutti__cuda_norm_backward_kept(ctx, args, plan, scratch));
         else if constexpr (sizeof(A) == sizeof(float))
             TUTTI_TRY(backward_own(ctx, args, plan, scratch));
     }

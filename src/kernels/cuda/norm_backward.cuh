@@ -7,7 +7,7 @@
 /* How a call is run, which depends on shape, types and device, never on pointers or on which
  * gradients are wanted. */
 struct backward_plan {
-    enum { WARP, BLOCK, CLUSTER, SLICED } kind;
+    enum { WARP, BLOCK, CLUSTER, KEPT, SLICED } kind;
     int elements;                /* a thread has of a row */
     int lanes, threads, cluster; /* a block's threads for a row, all; a row's blocks */
     int piece;                   /* cluster, odd columns: of a row, a block's vectors; or 0 */
@@ -100,6 +100,28 @@ tutti_status tutti__cuda_norm_backward_cluster(tutti_context *ctx, const tutti__
 
 /* Blocks of the largest clusters that the device can hold; 1: none. */
 tutti_status tutti__cuda_norm_cluster_max(int device, int *most);
+
+/* norm_backward_kept.cu: dx, and the partial rows, of all leaves.  VECS: of a thread, of a row;
+ * SMALL: a block's threads, if a row needs no more. */
+enum { KEPT_VECS = 4, KEPT_BACKWARD_THREADS = 512, KEPT_SMALL = 128 };
+/* Bytes of a block's shared memory: for the sums of a row's warps, and in all.  element: of the
+ * arithmetic; column: of a row's tensors. */
+__host__ __device__ constexpr int kept_places(int element, int values, int cluster, int threads)
+{
+    return (16 + 2 * values * (cluster + threads / 32) * element + 127) / 128 * 128;
+}
+constexpr int kept_bytes(const backward_plan &plan, int element, int values, int column, int depth)
+{
+    const int columns = plan.threads * KEPT_VECS * (16 / element);
+    return columns * (element + depth * column) +
+           kept_places(element, values, plan.cluster, plan.threads);
+}
+tutti_status tutti__cuda_norm_backward_kept(tutti_context *ctx, const tutti__norm_args *args,
+                                            const backward_plan &plan,
+                                            const backward_scratch<float> &scratch);
+tutti_status tutti__cuda_norm_backward_kept(tutti_context *ctx, const tutti__norm_args *args,
+                                            const backward_plan &plan,
+                                            const backward_scratch<double> &scratch);
 
 /* norm_backward_sliced.cu: dx, and the partial rows. */
 tutti_status tutti__cuda_norm_backward_sliced(tutti_context *ctx, const tutti__norm_args *args,

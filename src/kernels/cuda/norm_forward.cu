@@ -8,7 +8,7 @@
  *           have a row in registers
  *   held    up to 1024 whole vectors without a residual: a block has a row in registers
  *   parked  a block or a cluster has a row in shared memory (norm_forward_parked.cu)
- *   any     all other pairings, and rows that fit on no cluster (norm_forward_any.cu)
+ *   any     f64, y of another type than x, and rows that fit on no cluster (norm_forward_any.cu)
  *
  * The first three have no loop over rows: a block fetches its row first of all, computes and writes
  * once, and many blocks on a multiprocessor keep its memory busy.  So what counts is how many rows
