@@ -150,8 +150,11 @@ static void test_causal_mask(void)
 {
     static const int64_t shapes[][4] = {
         /* rows, cols, period, first_row */
-        {12, 12, 12, 0}, {12, 12, 12, 5},  {20, 9, 7, 3},         {7, 5, 16, 0},
-        {40, 33, 33, 4}, {64, 130, 64, 9}, {3, 4100, 5000, 4500}, {5, 40, 40, INT64_C(1) << 40},
+        {12, 12, 12, 0},       {12, 12, 12, 5},
+        {20, 9, 7, 3},         {7, 5, 16, 0},
+        {40, 33, 33, 4},       {64, 130, 64, 9},
+        {3, 4100, 5000, 4500}, {5, 40, 40, INT64_C(1) << 40},
+        {9, 5001, 5001, 1019}, {3, 40003, 50000, 12345},
     };
     EACH(type, log, i, HARNESS_COUNT(shapes))
     {
@@ -172,6 +175,19 @@ static void test_long_rows(void)
         const trial_desc c = usual(type, log, 2, cols[i], log ? 0.7 : 1, 0);
         trial_case(&c);
     }
+}
+
+/* Rows of doubles: as many columns as a GPU gives to lanes, to blocks and to clusters, and more. */
+static void test_rows_of_doubles(void)
+{
+    static const int64_t cols[] = {32, 33, 256, 257, 8192, 8195, 16383, 16385, 65536, 65537};
+    for (int log = 0; log < 2; log++)
+        for (int i = 0; i < HARNESS_COUNT(cols); i++) {
+            if (left_to_gpus(cols[i], log + i, 2) || (harness_quick() && i % 4)) continue;
+            trial_desc c = usual(1 /* f64 */, log, 3, cols[i], 0.7, i % 2 ? 0 : cols[i] + 1);
+            c.first_row = cols[i] - 2;
+            trial_case(&c);
+        }
 }
 
 /* Tensors that no cache keeps, which the host stores past them. */
@@ -436,6 +452,7 @@ int main(int argc, char **argv)
         {"a scale of 0", test_scale_of_zero},
         {"causal mask", test_causal_mask},
         {"long rows", test_long_rows},
+        {"rows of doubles", test_rows_of_doubles},
         {"larger than caches", test_larger_than_caches},
         {"hidden values", test_hidden_values},
         {"slices of one tensor", test_slices},

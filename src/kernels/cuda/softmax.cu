@@ -2,61 +2,11 @@
  *
  * Fewest bytes: forward reads x and writes y, backward reads y and dy and writes dx; behind a
  * mask only the visible columns are read.  Calls without lengths and bias have kernels of their
- * own (softmax_plain.cuh).  In the kernels here a row stays in registers from its only read to the
- * write of its result (rows.cuh); with a bias, forward holds two rows, as backward does.  Rows that
- * fit on no cluster, and f64, are read twice, the first time with a running maximum and sum merged
- * as one pair. */
-#include "kernels/cuda/softmax_plain.cuh"
-
-struct softmax_call {
-    tutti__softmax_args args;
-    bool x_even, bias_even, y_even, dy_even, dx_even, dbias_even;
-    tutti__finding *finding;
-};
-
-/* What a kernel knows besides the plain layer. */
-enum softmax_kind {
-    SOFTMAX_PLAIN,   /* only the long kernels */
-    SOFTMAX_LENGTHS, /* forward with lengths, or a size of 0 */
-    SOFTMAX_BIAS     /* forward with a bias, backward with lengths or dbias; perhaps with both */
-};
-
-/* The number of visible columns of a row; -1 if its length is out of range, which the thread that
- * leads the row reports. */
-template<softmax_kind KIND>
-static __device__ __forceinline__ int visible_columns(const softmax_call &call, int64_t row,
-                                                      bool leads)
-{
-    const tutti__softmax_args &args = call.args;
-    int visible = (int)args.cols;
-    if constexpr (KIND != SOFTMAX_PLAIN) {
-        if (args.lengths) {
-            int32_t length = args.lengths[row];
-            bool good = length >= 0 && length <= visible;
-            if (!good && leads && atomicCAS(&call.finding->code, 0, args.finding) == 0) {
-                call.finding->value = length;
-                call.finding->row = row;
-                call.finding->limit = visible;
-            }
-            if (!good) return -1;
-            visible = length;
-        }
-    }
-    return causal_columns(visible, args.causal_period, args.first_row + row);
-}
-
-template<class T>
-static __device__ __forceinline__ const T *bias_row(const tutti__softmax_args &args, int64_t row)
-{
-    return (const T *)args.bias.data + row % args.bias_period * args.bias.stride;
-}
-
-/* Of a column that is not visible. */
-template<softmax_kind KIND, class A>
-static __device__ __forceinline__ A hidden_value(int visible, A usual)
-{
-    return KIND != SOFTMAX_PLAIN && visible < 0 ? (A)CUDART_NAN : usual;
-}
+ * own (softmax_plain.cuh), f64 has others (softmax_double.cuh).  In the kernels here a row stays in
+ * registers from its only read to the write of its result (rows.cuh); with a bias, forward holds
+ * two rows, as backward does.  Rows that fit on no cluster are read twice, the first time with a
+ * running maximum and sum merged as one pair. */
+#include "kernels/cuda/softmax_double.cuh"
 
 template<class T, int VECS, int ROWS, softmax_kind KIND, class Team>
 __device__ __forceinline__ void softmax_forward_rows(const softmax_call &call, Team &team,
@@ -402,7 +352,7 @@ __global__ void __launch_bounds__(1024, 1) softmax_backward_long_kernel(softmax_
 
 template<class T, bool BACKWARD, softmax_kind KIND>
 static tutti_status softmax_of(tutti_context *ctx, const tutti__softmax_args *args,
-                               const row_plan &plan)
+                               const row_plan &plan, const double_plan &doubles)
 {
     constexpr int N = 16 / (int)sizeof(T);
     const char *what = BACKWARD ? "softmax_backward" : "softmax_forward";
@@ -416,6 +366,9 @@ static tutti_status softmax_of(tutti_context *ctx, const tutti__softmax_args *ar
                          row_even(args->dbias, rows, N),
                          ctx->finding};
     cudaStream_t stream = tutti__cuda_stream(ctx);
+    if constexpr (sizeof(T) == 8)
+        if (doubles.count)
+            return launch_double_rows<softmax_doubles<BACKWARD, KIND>>(what, ctx, call, doubles);
     if (sizeof(T) == 8 || KIND == SOFTMAX_PLAIN || plan.kind == ROW_LONG) {
         auto kernel = softmax_forward_long_kernel < T, BACKWARD ? SOFTMAX_PLAIN : KIND > ;
         if constexpr (BACKWARD) kernel = softmax_backward_long_kernel<T, KIND>;
@@ -444,6 +397,7 @@ static tutti_status softmax_of(tutti_context *ctx, const tutti__softmax_args *ar
 struct softmax_plans {
     row_plan rows[2]; /* for threads that hold one vector, or two */
     plain_softmax_plan plain;
+    double_plan doubles;
 };
 
 static tutti_status softmax_plan(tutti_context *ctx, const void *untyped, bool backward,
@@ -455,6 +409,7 @@ static tutti_status softmax_plan(tutti_context *ctx, const void *untyped, bool b
     for (int two = 0; two < 2; two++)
         plans->rows[two] =
             row_plan_for(args->cols, width, 1 + two, tutti__cuda_has_clusters(ctx->device));
+    plans->doubles = double_plan_for(args->cols, ctx->device);
     plans->plain = plan_plain_softmax(args->cols, width, 1 + backward, ctx->device);
     return TUTTI_OK;
 }
@@ -470,14 +425,16 @@ static tutti_status softmax_run(const tutti__job *job, const void *untyped)
     return tutti__cuda_dispatch(args->dtype, [&](auto type) {
         using T = typename decltype(type)::type;
         if (BACKWARD ? args->lengths || args->dbias.data : args->bias.data != NULL)
-            return softmax_of<T, BACKWARD, SOFTMAX_BIAS>(job->ctx, args, plans[1]);
+            return softmax_of<T, BACKWARD, SOFTMAX_BIAS>(job->ctx, args, plans[1], both.doubles);
         if constexpr (!BACKWARD)
             if (args->lengths || (float)args->size == 0)
-                return softmax_of<T, BACKWARD, SOFTMAX_LENGTHS>(job->ctx, args, plans[0]);
+                return softmax_of<T, BACKWARD, SOFTMAX_LENGTHS>(job->ctx, args, plans[0],
+                                                                both.doubles);
         if constexpr (sizeof(T) < 8)
             if (plain_softmax_fits(both.plain))
                 return run_plain_softmax<T, BACKWARD>(job->ctx, *args, both.plain);
-        return softmax_of<T, BACKWARD, SOFTMAX_PLAIN>(job->ctx, args, plans[BACKWARD]);
+        return softmax_of<T, BACKWARD, SOFTMAX_PLAIN>(job->ctx, args, plans[BACKWARD],
+                                                      both.doubles);
     });
 }
 
