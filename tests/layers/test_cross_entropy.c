@@ -171,6 +171,18 @@ static void test_many_classes(void)
         }
 }
 
+/* Rows of doubles: as many classes as a GPU gives to lanes, to blocks and to clusters, and more. */
+static void test_rows_of_doubles(void)
+{
+    static const char *const kinds[] = {"", ",label_smoothing=0.1,z_loss=1e-4"};
+    static const int64_t cols[] = {32, 33, 256, 257, 8192, 8195, 16383, 16385, 65536, 65537};
+    for (int i = 0; i < 2 * HARNESS_COUNT(cols); i++) {
+        trial_desc c = usual(1 /* f64 */, 5, cols[i / 2]);
+        strcat(c.options, kinds[i % 2]);
+        if (!harness_quick() || i / 2 % 4 == 0) trial_case(&c);
+    }
+}
+
 /* A class that a logit of -inf excludes makes the mean over classes infinite, not the gradient. */
 static void test_smoothing_of_excluded_classes(void)
 {
@@ -204,6 +216,7 @@ int main(int argc, char **argv)
         {"NaN and infinities in rows", test_special_rows},
         {"extreme values", test_extreme_values},
         {"many classes", test_many_classes},
+        {"rows of doubles", test_rows_of_doubles},
         {"smoothing of excluded classes", test_smoothing_of_excluded_classes},
     };
     return matrix_main(argc, argv, &entropy, own, HARNESS_COUNT(own));

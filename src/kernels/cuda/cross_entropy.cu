@@ -2,11 +2,12 @@
  * include/tutti/cross_entropy.h has the mathematics.
  *
  * Fewest bytes: the logits read once, dlogits written once.  A row of up to 128 vectors stays in
- * registers (rows.cuh), a longer one in shared memory (parked.cuh), from its only read to the write
- * of its gradient; rows that fit on no cluster, and f64, are read twice.  Label smoothing and
- * z-loss have kernels of their own (WHOLE), and cost one more sum.  The losses are kept in scratch,
- * in f64, for a second kernel that sums them in an order that depends only on the number of
- * rows. */
+ * registers (rows.cuh), a longer one in shared memory (parked.cuh), of doubles in registers
+ * (double_rows.cuh), from its only read to the write of its gradient; rows that fit on no cluster
+ * are read twice.  Label smoothing and z-loss have kernels of their own (WHOLE), and cost one more
+ * sum.  The losses are kept in scratch, in f64, for a second kernel that sums them in an order that
+ * depends only on the number of rows. */
+#include "kernels/cuda/double_rows.cuh"
 #include "kernels/cuda/parked.cuh"
 #include "kernels/cuda/row_losses.cuh"
 #include "kernels/cuda/softmax_parts.cuh"
@@ -236,6 +237,80 @@ __global__ void __launch_bounds__(1024) cross_entropy_long_kernel(entropy_call c
     }
 }
 
+/* Rows of doubles in registers */
+
+template<bool WHOLE>
+struct entropy_doubles {
+    using call = entropy_call;
+    static constexpr int TENSORS = 0, VALUES = WHOLE ? 3 : 2;
+
+    template<int COUNT, class Team>
+    static __device__ __forceinline__ void of_row(const call &c, Team &team, int64_t row,
+                                                  bool exists, double_place place, double *)
+    {
+        constexpr int E = DOUBLES_TOGETHER;
+        const tutti__cross_entropy_args &args = c.args;
+        const double *x = (const double *)args.logits.data + row * args.logits.stride;
+        const int32_t label = exists ? args.labels[row] : args.ignore_label;
+        const entropy_row kind = classify(c, label);
+        const int cols = exists ? (int)args.cols : 0, count = kind == ENTROPY_COUNTS ? cols : 0;
+        const int held = place.held(count), all = exists ? place.held(cols) : 0;
+        double v[COUNT], top[1] = {-DBL_MAX}, sums[VALUES - 1] = {};
+        load_doubles(v, x, place, held);
+        const double own = count > 0 ? x[label] : 0.0, pivot = isfinite(own) ? own : 0.0;
+        const double weight = gradient_weight<double>(c);
+        /* dlogits may be the logits: no thread writes before all have read the label's logit */
+        team.begin();
+
+#pragma unroll
+        for (int k = 0; k < COUNT; k++) {
+            if (k >= held) v[k] = -CUDART_INF;
+            if (v[k] > top[0]) top[0] = v[k];
+        }
+        reduce_lanes<row_max>(top, place.lanes);
+#pragma unroll
+        for (int k = 0; k < COUNT; k += E) {
+            if (k >= held) continue;
+            double e[E];
+#pragma unroll
+            for (int i = 0; i < E; i++) {
+                if (WHOLE && k + i < held) sums[VALUES - 2] += v[k + i] - pivot;
+                e[i] = v[k + i] - top[0];
+            }
+            exponentials(e);
+#pragma unroll
+            for (int i = 0; i < E; i++) {
+                if (k + i < held) sums[0] += e[i];
+                v[k + i] = e[i];
+            }
+        }
+        reduce_lanes<row_add>(sums, place.lanes);
+        double both[VALUES] = {top[0], sums[0]};
+        if constexpr (WHOLE) both[2] = sums[1];
+        merge_exponentials(team, 1, both);
+
+        const double log_sum = log(both[1]);
+        double loss = log_sum - (own - both[0]), part[1] = {top[0] - both[0]}, factor = 1;
+        if constexpr (WHOLE)
+            loss = whole_loss(args, log_sum, own - both[0], both[0],
+                              both[2] + (double)count * (pivot - both[0]), factor);
+        if (exists && place.first == 0) finish_row(c, row, label, kind, loss);
+        if (!args.dlogits.data) return;
+        exponentials(part);
+        factor *= part[0] / both[1];
+        const double other = kind == ENTROPY_BAD ? CUDART_NAN : 0.0;
+        const int from = label - place.first; /* columns to the label */
+        double *dx = (double *)args.dlogits.data + row * args.dlogits.stride + place.first;
+#pragma unroll
+        for (int k = 0; k < COUNT; k++, dx += place.step) {
+            double share = v[k] * factor;
+            if constexpr (WHOLE) share -= args.share;
+            if (from == k * place.step) share -= WHOLE ? args.keep : 1.0;
+            if (k < all) *dx = kind == ENTROPY_COUNTS ? share * weight : other;
+        }
+    }
+};
+
 /* Rows in shared memory */
 
 /* A softmax_pair, the sum of x - maximum, and the number of columns of both sums. */
@@ -424,15 +499,19 @@ struct entropy_losses {
 struct entropy_plans {
     row_plan rows; /* as launch_losses reads it */
     parked_plan parked;
+    double_plan doubles;
 };
 
 template<class T, bool WHOLE>
 static tutti_status launch_entropy(const char *what, const tutti__job *job,
                                    const entropy_call &call)
 {
-    const parked_plan &parked = tutti__cuda_parameters<entropy_plans>(job->plan)->parked;
-    if constexpr (sizeof(T) < 8)
-        if (parked.cluster) return launch_entropy_parked<T, WHOLE>(what, job->ctx, call, parked);
+    const entropy_plans &plans = *tutti__cuda_parameters<entropy_plans>(job->plan);
+    if constexpr (sizeof(T) < 8) {
+        if (plans.parked.cluster)
+            return launch_entropy_parked<T, WHOLE>(what, job->ctx, call, plans.parked);
+    } else if (plans.doubles.count)
+        return launch_double_rows<entropy_doubles<WHOLE>>(what, job->ctx, call, plans.doubles);
     return launch_losses<entropy_losses<T, WHOLE>, T>(what, job, call);
 }
 
@@ -447,6 +526,7 @@ static tutti_status entropy_plan(tutti_context *ctx, const void *untyped, bool b
     const int vectors = (int)((args->cols + width - 1) / width);
     /* rows that begin anywhere cost a warp more than its vectors do: fewer warps */
     const int usual = args->cols % width != 0 && vectors <= 1024 ? 17 : 8;
+    plans->doubles = double_plan_for(args->cols, ctx->device);
     if (plans->rows.kind != ROW_WARP)
         plans->parked = parked_plan_for(vectors, 1, usual, ctx->device);
     return TUTTI_OK;
