@@ -28,8 +28,8 @@ typedef struct tutti__linear_args {
     bool in_leaves;
     int64_t dweight_apart, dbias_apart;
     int dweight_span;
-    /* backward, cuda, each or NULL: partial sums of db that are there already; what computes dx, and
-     * more, in the place of the product */
+    /* backward, cuda, each or NULL: partial sums of db that are there already; what computes dx,
+     * and more, in the place of the product */
     float *dbias_partial;
     tutti_status (*form_dx)(tutti_context *ctx, const void *form_dx_args);
     const void *form_dx_args;

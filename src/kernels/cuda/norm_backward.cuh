@@ -101,7 +101,7 @@ tutti_status tutti__cuda_norm_backward_cluster(tutti_context *ctx, const tutti__
 /* Blocks of the largest clusters that the device can hold; 1: none. */
 tutti_status tutti__cuda_norm_cluster_max(int device, int *most);
 
-/* norm_backward_kept.cu: dx, and the partial rows, of all leaves.  VECS: of a thread, of a row;
+/* norm_backward_kept.cu, in f32 or f64 (A): dx, and the partial rows, of all leaves.  VECS: of a thread, of a row;
  * SMALL: a block's threads, if a row needs no more. */
 enum { KEPT_VECS = 4, KEPT_BACKWARD_THREADS = 512, KEPT_SMALL = 128 };
 /* Bytes of a block's shared memory: for the sums of a row's warps, and in all.  element: of the
@@ -116,20 +116,16 @@ constexpr int kept_bytes(const backward_plan &plan, int element, int values, int
     return columns * (element + depth * column) +
            kept_places(element, values, plan.cluster, plan.threads);
 }
+template<class A>
 tutti_status tutti__cuda_norm_backward_kept(tutti_context *ctx, const tutti__norm_args *args,
                                             const backward_plan &plan,
-                                            const backward_scratch<float> &scratch);
-tutti_status tutti__cuda_norm_backward_kept(tutti_context *ctx, const tutti__norm_args *args,
-                                            const backward_plan &plan,
-                                            const backward_scratch<double> &scratch);
+                                            const backward_scratch<A> &scratch);
 
-/* norm_backward_sliced.cu: dx, and the partial rows. */
+/* norm_backward_sliced.cu: the same, of one leaf. */
+template<class A>
 tutti_status tutti__cuda_norm_backward_sliced(tutti_context *ctx, const tutti__norm_args *args,
                                               const backward_plan &plan,
-                                              const backward_scratch<float> &scratch);
-tutti_status tutti__cuda_norm_backward_sliced(tutti_context *ctx, const tutti__norm_args *args,
-                                              const backward_plan &plan,
-                                              const backward_scratch<double> &scratch);
+                                              const backward_scratch<A> &scratch);
 
 /* norm_backward_few.cu: dx and the parameters' gradients. */
 tutti_status tutti__cuda_norm_backward_few(tutti_context *ctx, const tutti__norm_args *args,

@@ -281,8 +281,9 @@ __global__ void __launch_bounds__(KEPT_BACKWARD_THREADS, 1)
 /* Host side */
 
 template<class A>
-static tutti_status launch(tutti_context *ctx, const tutti__norm_args *args,
-                           const backward_plan &plan, const backward_scratch<A> &scratch)
+tutti_status tutti__cuda_norm_backward_kept(tutti_context *ctx, const tutti__norm_args *args,
+                                            const backward_plan &plan,
+                                            const backward_scratch<A> &scratch)
 {
     norm_backward_even even = {};
     if (args->cols % any_width<A> == 0) even = find_even(args, any_width<A>);
@@ -310,16 +311,9 @@ static tutti_status launch(tutti_context *ctx, const tutti__norm_args *args,
                           : run(norm_backward_kept_kernel<A, false>);
 }
 
-tutti_status tutti__cuda_norm_backward_kept(tutti_context *ctx, const tutti__norm_args *args,
-                                            const backward_plan &plan,
-                                            const backward_scratch<float> &scratch)
-{
-    return launch<float>(ctx, args, plan, scratch);
-}
-
-tutti_status tutti__cuda_norm_backward_kept(tutti_context *ctx, const tutti__norm_args *args,
-                                            const backward_plan &plan,
-                                            const backward_scratch<double> &scratch)
-{
-    return launch<double>(ctx, args, plan, scratch);
-}
+template tutti_status tutti__cuda_norm_backward_kept(tutti_context *, const tutti__norm_args *,
+                                                     const backward_plan &,
+                                                     const backward_scratch<float> &);
+template tutti_status tutti__cuda_norm_backward_kept(tutti_context *, const tutti__norm_args *,
+                                                     const backward_plan &,
+                                                     const backward_scratch<double> &);

@@ -109,8 +109,9 @@ __global__ void __launch_bounds__(ANY_THREADS)
 }
 
 template<class A>
-static tutti_status launch(tutti_context *ctx, const tutti__norm_args *args,
-                           const backward_plan &plan, const backward_scratch<A> &scratch)
+tutti_status tutti__cuda_norm_backward_sliced(tutti_context *ctx, const tutti__norm_args *args,
+                                              const backward_plan &plan,
+                                              const backward_scratch<A> &scratch)
 {
     norm_backward_even even = find_even(args, ANY_WIDTH);
     cudaStream_t stream = tutti__cuda_stream(ctx);
@@ -125,16 +126,9 @@ static tutti_status launch(tutti_context *ctx, const tutti__norm_args *args,
                       even, scratch, plan.slices);
 }
 
-tutti_status tutti__cuda_norm_backward_sliced(tutti_context *ctx, const tutti__norm_args *args,
-                                              const backward_plan &plan,
-                                              const backward_scratch<float> &scratch)
-{
-    return launch<float>(ctx, args, plan, scratch);
-}
-
-tutti_status tutti__cuda_norm_backward_sliced(tutti_context *ctx, const tutti__norm_args *args,
-                                              const backward_plan &plan,
-                                              const backward_scratch<double> &scratch)
-{
-    return launch<double>(ctx, args, plan, scratch);
-}
+template tutti_status tutti__cuda_norm_backward_sliced(tutti_context *, const tutti__norm_args *,
+                                                       const backward_plan &,
+                                                       const backward_scratch<float> &);
+template tutti_status tutti__cuda_norm_backward_sliced(tutti_context *, const tutti__norm_args *,
+                                                       const backward_plan &,
+                                                       const backward_scratch<double> &);
