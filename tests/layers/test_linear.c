@@ -255,7 +255,7 @@ static void test_fading(void)
 
 /* Rows of leaves.  A layer with room for some rows, whose parameters are bound to memory of its
  * own; weight, bias and their gradients come first. */
-enum { ROWS = 700 };
+enum { ROWS = 700, MANY_ROWS = 8192 };
 typedef struct leafy {
     tutti_context *ctx;
     tutti_layer *layer;
@@ -340,19 +340,19 @@ static void leafy_run(leafy *l, int64_t first, int64_t rows, char *y, char *dx)
     CHECK_OK(tutti_context_synchronize(l->ctx));
 }
 
-/* Of every `step`-th number of rows. */
-static void check_rows_of_leaves(int64_t in, int64_t out, int type, const char *activation,
-                                 int step)
+/* Of every `step`-th number of rows, beside all of them. */
+static void check_rows_of_leaves(int64_t all, int64_t in, int64_t out, int type,
+                                 const char *activation, int step)
 {
     leafy l;
-    leafy_open(&l, ROWS, in, out, type, activation);
+    leafy_open(&l, all, in, out, type, activation);
     const size_t x_row = (size_t)in * tutti_dtype_size(l.dtype);
     const size_t y_row = (size_t)out * tutti_dtype_size(l.dtype);
-    char *y = harness_calloc(ROWS, y_row), *dx = harness_calloc(ROWS, x_row);
+    char *y = harness_calloc((size_t)all, y_row), *dx = harness_calloc((size_t)all, x_row);
     char *some_y = harness_calloc(ROWS, y_row), *some_dx = harness_calloc(ROWS, x_row);
-    leafy_run(&l, 0, ROWS, y, dx);
+    leafy_run(&l, 0, all, y, dx);
     for (int64_t rows = 1; rows <= 300; rows += step) {
-        const int64_t first = (rows * 7 + 1) % (ROWS - rows);
+        const int64_t first = (rows * 7 + 1) % (all - rows);
         leafy_run(&l, first, rows, some_y, some_dx);
         if (!CHECK(memcmp(some_y, y + (size_t)first * y_row, (size_t)rows * y_row) == 0,
                    "%lld rows of y from %lld have other bits", (long long)rows, (long long)first) ||
@@ -380,11 +380,18 @@ static void test_rows_of_leaves(void)
     for (int type = 0; type < 4; type++)
         for (int i = 0; i < HARNESS_COUNT(sizes); i++) {
             const bool all = float_dtypes[type] == TUTTI_BF16 && i < 2;
-            check_rows_of_leaves(sizes[i].in, sizes[i].out, type, i % 2 ? "none" : "gelu",
+            check_rows_of_leaves(ROWS, sizes[i].in, sizes[i].out, type, i % 2 ? "none" : "gelu",
                                  harness_quick() ? 37
                                  : all           ? 1
                                                  : 11);
         }
+    /* so many that the product is chosen for them, and of 16-bit types of 1024 is our own */
+    for (int type = 0; type < 4; type++) {
+        if (harness_quick() && float_dtypes[type] != TUTTI_BF16) continue;
+        check_rows_of_leaves(MANY_ROWS, 129, 10, type, "relu", 37);
+        check_rows_of_leaves(MANY_ROWS, 1024, 2048, type, "none", 23);
+        check_rows_of_leaves(MANY_ROWS, 1024, 2048, type, "gelu", 23);
+    }
 }
 
 /* dW of LEAF_COUNT leaves of one row each, x's rows being `stride` apart, in the host's memory. */

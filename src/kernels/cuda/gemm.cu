@@ -348,9 +348,20 @@ struct product_ways final : tutti__cuda_ways {
     void take() override { *made = tried; }
 };
 
+/* Whether a choice can compute g, whose operands lie as planned. */
+static tutti_status computes(tutti_context *ctx, const tutti__gemm *g, const choice *made,
+                             bool *good)
+{
+    const candidate *p = g->bias && has_epilogues(g) ? &made->fused : &made->plain;
+    *good = made->own || p->has[AS_PLANNED];
+    if (made->own || !*good) return TUTTI_OK;
+    return serves(handle_of(ctx), g, p, AS_PLANNED, p->relu[AS_PLANNED], good);
+}
+
 /* Whether two choices give the same bits: of few rows and columns, but all of k.  The sums along k
  * cancel each other, so that what is left are their rounding errors, which depend on the order, and
- * a bias of about their size. */
+ * a bias of about their size.  That would not tell sums that are split at k/2, which no choice of
+ * ours is (see offered). */
 static tutti_status have_same_bits(tutti_context *ctx, const tutti__gemm *gemm, const choice *one,
                                    const choice *other, char *scratch, bool *same)
 {
@@ -359,7 +370,7 @@ static tutti_status have_same_bits(tutti_context *ctx, const tutti__gemm *gemm, 
     const tutti_dtype dtype = g.a.in.dtype;
     const size_t size = tutti_dtype_size(dtype);
     const int64_t k = (g.k + 7) / 8 * 8;
-    g.m = g.m < 72 ? g.m : 72;
+    g.m = 72;
     g.n = g.n < 136 ? g.n : 136;
     const int64_t cols = (g.n + 7) / 8 * 8;
     char *at = scratch + TUTTI__CUDA_GEMM_WORKSPACE;
@@ -377,44 +388,58 @@ static tutti_status have_same_bits(tutti_context *ctx, const tutti__gemm *gemm, 
     char *c = place(2 * g.m * cols), *z = place(2 * g.m * cols);
     if (at > end) return TUTTI_OK;
     if (g.bias) g.bias = bias;
+    g.c = tutti__matrix{c, dtype, cols};
     g.a_sums = NULL;
+    for (const choice *made : {one, other}) {
+        bool good;
+        TUTTI_TRY(computes(ctx, &g, made, &good));
+        if (!good) return TUTTI_OK;
+    }
     cudaStream_t stream = tutti__cuda_stream(ctx);
     TUTTI_TRY(tutti__cuda_gemm_fill(g.name, stream, dtype, g.a.in.data, g.m, g.k, k, 1, 1, false));
     TUTTI_TRY(tutti__cuda_gemm_fill(g.name, stream, dtype, g.b.in.data, g.n, g.k,
                                     g.b.transposed ? k : 1, g.b.transposed ? 1 : cols, 1, true));
-    TUTTI_TRY(
-        tutti__cuda_gemm_fill(g.name, stream, dtype, (void *)bias, 1, g.n, 0, 1, 0x1p-8, false));
-    TUTTI_CUDA(cudaMemsetAsync(c, 0, (size_t)(at - c), stream), g.name);
+    TUTTI_TRY(tutti__cuda_gemm_fill(g.name, stream, dtype, (void *)bias, 1, g.n, 0, 1,
+                                    dtype == TUTTI_F64 ? 0x1p-37 : 0x1p-8, false));
     char *host = (char *)malloc(4 * result);
     if (!host) return tutti__fail(TUTTI_ERR_MEMORY, "%s: no memory for a plan", g.name);
     auto trial = [&]() {
+        TUTTI_CUDA(cudaMemsetAsync(c, 0, (size_t)(at - c), stream), g.name);
         for (int i = 0; i < 2; i++) {
             tutti__plan plan = {};
             plan.data = (void *)(i == 0 ? one : other);
-            g.c = tutti__matrix{c + i * result, dtype, cols};
-            if (gemm->z) g.z = z + i * result;
+            g.c.data = c + i * result;
+            if (g.z) g.z = z + i * result;
             TUTTI_TRY(tutti__cuda_gemm(ctx, &plan, 0, &g, scratch));
         }
         for (int i = 0; i < 2; i++)
             TUTTI_CUDA(cudaMemcpyAsync(host + 2 * i * result, i == 0 ? c : z, 2 * result,
                                        cudaMemcpyDefault, stream),
                        g.name);
-        return tutti__cuda_status(cudaStreamSynchronize(stream), g.name);
+        TUTTI_CUDA(cudaStreamSynchronize(stream), g.name);
+        *same = memcmp(host, host + result, result) == 0 &&
+                memcmp(host + 2 * result, host + 3 * result, result) == 0;
+        return TUTTI_OK;
     };
-    const tutti_status status = trial();
-    *same = status == TUTTI_OK && memcmp(host, host + result, result) == 0 &&
-            memcmp(host + 2 * result, host + 3 * result, result) == 0;
+    tutti_status status = trial();
+    if (*same && status == TUTTI_OK && g.activation.kind != TUTTI_ACT_RELU) {
+        /* what an activation hides; relu may be the product's */
+        g.activation.kind = TUTTI_ACT_NONE;
+        g.z = NULL;
+        status = trial();
+    }
     free(host);
+    *same = *same && status == TUTTI_OK;
     return status;
 }
 
 /* Where the bits of rows are kept: the way that is the fastest for so few, if it has the same bits
- * as that of any number. */
+ * as that of any number, with whatever computes operands that product.h's kernel does not take. */
 static tutti_status choose_for_few(tutti_context *ctx, const tutti__gemm *gemm, char *scratch,
                                    choice *made)
 {
     if (gemm->m >= usual_rows) return TUTTI_OK;
-    choice few = *made;
+    choice few = *made, other = *made;
     bool can, good = false, same;
     TUTTI_TRY(tutti__cuda_product_plan(ctx->device, gemm, &can, &few.own));
     if (few.own) return TUTTI_OK; /* any number's way, or one that would have to be tried, too */
@@ -425,6 +450,8 @@ static tutti_status choose_for_few(tutti_context *ctx, const tutti__gemm *gemm, 
                                scratch, &good));
     if (!good) return TUTTI_OK;
     TUTTI_TRY(have_same_bits(ctx, gemm, made, &few, scratch, &same));
+    other.own = false;
+    if (same && made->own) TUTTI_TRY(have_same_bits(ctx, gemm, &other, &few, scratch, &same));
     if (same) *made = few;
     return TUTTI_OK;
 }

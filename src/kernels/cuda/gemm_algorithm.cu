@@ -256,6 +256,7 @@ static __global__ void fill_kernel(T *to, int64_t rows, int64_t k, int64_t by_ro
         float value = scale * __uint_as_float(0x3f800000 | state >> 9) * (float)(1 << state % 8);
         if (state & 8) value = -value;
         if (opposite && j >= half) value = -value;
+        if (opposite && half > 0 && j == 2 * half) value = 0; /* it has no opposite */
         to[i * by_row + j * by_k] = narrow<T>::of(value);
     }
 }

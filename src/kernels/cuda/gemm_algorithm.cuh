@@ -40,7 +40,8 @@ tutti_status tutti__cuda_gemm_describe(const tutti__gemm *g, bool bias, bool rel
 cublasStatus_t tutti__cuda_gemm_run(tutti_context *ctx, const tutti__gemm *g, const candidate *p,
                                     int alignment, const descriptors *d, void *workspace);
 /* Numbers for a trial, from scale to 256 of it: element (i, j), of [rows, k], lies at i by_row + j
- * by_k; those of the second half of k are those of the first, or (opposite) their opposites. */
+ * by_k; those of the second half of k are those of the first, or (opposite) their opposites, with 0
+ * behind an odd k's halves. */
 tutti_status tutti__cuda_gemm_fill(const char *name, cudaStream_t stream, tutti_dtype dtype,
                                    void *to, int64_t rows, int64_t k, int64_t by_row, int64_t by_k,
                                    double scale, bool opposite);
