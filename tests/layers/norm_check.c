@@ -398,15 +398,18 @@ static void test_places_of_odd_rows(void)
         }
 }
 
-/* Rows of a leaf: whatever kernels a backend has for few rows, the same results row by row; the
- * sums over rows may have other bits. */
+/* Rows of a leaf, and of two: whatever kernels a backend has for few rows, the same results row by
+ * row; the sums over rows may have other bits. */
 static void check_leaf(const trial_desc *c)
 {
     trial rows, leaf;
     if (!trial_open(&rows, harness_context(), c)) return;
     trial_run(&rows);
-    if (trial_open(&leaf, harness_context(), c)) {
-        leaf.call.leaves = 1;
+    for (int leaves = 1; leaves <= 2; leaves++) {
+        const int64_t begins[] = {0, c->rows / 2};
+        if (c->rows % leaves != 0 || !trial_open(&leaf, harness_context(), c)) continue;
+        leaf.call.leaves = leaves;
+        leaf.call.leaf_rows = begins;
         if (trial_run(&leaf)) trial_check(&leaf);
         for (int i = 0; i < rows.result_count; i++)
             if (rows.results[i].by_row)
@@ -434,7 +437,7 @@ static void test_any_types(void)
                  {1, 9, 131072}, {2, 2, 131076}, {3, 300, 4096}, {3, 90, 4099},  {1, 150, 8192}};
     const bool gpu = harness_backend() == TUTTI_BACKEND_CUDA;
     for (int i = 0; i < (harness_quick() ? QUICK : HARNESS_COUNT(cases)); i++) {
-        const int64_t rows = gpu && !harness_quick() ? cases[i].rows : 9;
+        const int64_t rows = gpu && !harness_quick() ? cases[i].rows : 10;
         trial_desc c = trial_usual(&norm.trial, rows < cases[i].rows ? rows : cases[i].rows,
                                    "cols=%lld,%s", (long long)cases[i].cols, types[cases[i].type]);
         if (i % 3) {
