@@ -101,8 +101,8 @@ tutti_status tutti__cuda_norm_backward_cluster(tutti_context *ctx, const tutti__
 /* Blocks of the largest clusters that the device can hold; 1: none. */
 tutti_status tutti__cuda_norm_cluster_max(int device, int *most);
 
-/* norm_backward_kept.cu, in f32 or f64 (A): dx, and the partial rows, of all leaves.  VECS: of a thread, of a row;
- * SMALL: a block's threads, if a row needs no more. */
+/* norm_backward_kept.cu, in f32 or f64 (A): dx, and the partial rows, of all leaves.  VECS: of a
+ * thread, of a row; SMALL: a block's threads, if a row needs no more. */
 enum { KEPT_VECS = 4, KEPT_BACKWARD_THREADS = 512, KEPT_SMALL = 128 };
 /* Bytes of a block's shared memory: for the sums of a row's warps, and in all.  element: of the
  * arithmetic; column: of a row's tensors. */
