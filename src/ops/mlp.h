@@ -17,7 +17,7 @@ typedef struct tutti__mlp_plans {
     tutti__plan of[TUTTI__MLP_CALLS];
     /* NULL, or set by a backend that computes dz = (dy W2) act'(z) and partial sums for db1 at
      * once, where operands allow that: writes dz to args->up.dy, and the sums, if db1 is wanted, to
-     * args->up.dbias_partial, which begins there in the scratch. */
+     * args->up.dbias_partial, which is `partial` bytes into the scratch. */
     bool (*forms_dz)(const tutti__mlp_args *args);
     tutti_status (*form_dz)(tutti_context *ctx, const void *args);
     size_t partial;

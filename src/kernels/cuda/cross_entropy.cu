@@ -248,7 +248,6 @@ struct entropy_doubles {
     static __device__ __forceinline__ void of_row(const call &c, Team &team, int64_t row,
                                                   bool exists, double_place place, double *)
     {
-        constexpr int E = DOUBLES_TOGETHER;
         const tutti__cross_entropy_args &args = c.args;
         const double *x = (const double *)args.logits.data + row * args.logits.stride;
         const int32_t label = exists ? args.labels[row] : args.ignore_label;
@@ -268,22 +267,16 @@ struct entropy_doubles {
             if (v[k] > top[0]) top[0] = v[k];
         }
         reduce_lanes<row_max>(top, place.lanes);
-#pragma unroll
-        for (int k = 0; k < COUNT; k += E) {
-            if (k >= held) continue;
-            double e[E];
-#pragma unroll
-            for (int i = 0; i < E; i++) {
-                if (WHOLE && k + i < held) sums[VALUES - 2] += v[k + i] - pivot;
-                e[i] = v[k + i] - top[0];
-            }
-            exponentials(e);
-#pragma unroll
-            for (int i = 0; i < E; i++) {
-                if (k + i < held) sums[0] += e[i];
-                v[k + i] = e[i];
-            }
-        }
+        each_exponential<COUNT>(
+            held,
+            [&](int k) {
+                if (WHOLE && k < held) sums[VALUES - 2] += v[k] - pivot;
+                return v[k] - top[0];
+            },
+            [&](int k, double e) {
+                if (k < held) sums[0] += e;
+                v[k] = e;
+            });
         reduce_lanes<row_add>(sums, place.lanes);
         double both[VALUES] = {top[0], sums[0]};
         if constexpr (WHOLE) both[2] = sums[1];

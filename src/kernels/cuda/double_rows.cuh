@@ -123,6 +123,23 @@ __device__ __forceinline__ void exponentials(double (&x)[N])
     }
 }
 
+/* take(k, exp(exponent(k))) of a thread's columns, some together: of those up to its last one. */
+template<int COUNT, class Exponent, class Take>
+__device__ __forceinline__ void each_exponential(int held, Exponent &&exponent, Take &&take)
+{
+    constexpr int E = DOUBLES_TOGETHER;
+#pragma unroll
+    for (int k = 0; k < COUNT; k += E) {
+        if (k >= held) continue;
+        double e[E];
+#pragma unroll
+        for (int i = 0; i < E; i++) e[i] = exponent(k + i);
+        exponentials(e);
+#pragma unroll
+        for (int i = 0; i < E; i++) take(k + i, e[i]);
+    }
+}
+
 /* A row's sums of exponentials from its maximum, from those of each warp from its own: values are a
  * maximum, the sum that belongs to it, and other sums, the same in all lanes that have the row. */
 template<int N>

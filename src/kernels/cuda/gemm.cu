@@ -21,7 +21,6 @@
 #include "kernels/cuda/gemm_algorithm.cuh"
 
 #include <cstdlib>
-#include <cstring>
 
 #include "kernels/cuda/passes.h"
 #include "kernels/cuda/product.h"
@@ -348,89 +347,13 @@ struct product_ways final : tutti__cuda_ways {
     void take() override { *made = tried; }
 };
 
-/* Whether a choice can compute g, whose operands lie as planned. */
-static tutti_status computes(tutti_context *ctx, const tutti__gemm *g, const choice *made,
-                             bool *good)
+tutti_status tutti__cuda_gemm_computes(tutti_context *ctx, const tutti__gemm *g, const choice *made,
+                                       bool *good)
 {
     const candidate *p = g->bias && has_epilogues(g) ? &made->fused : &made->plain;
     *good = made->own || p->has[AS_PLANNED];
     if (made->own || !*good) return TUTTI_OK;
     return serves(handle_of(ctx), g, p, AS_PLANNED, p->relu[AS_PLANNED], good);
-}
-
-/* Whether two choices give the same bits: of few rows and columns, but all of k.  The sums along k
- * cancel each other, so that what is left are their rounding errors, which depend on the order, and
- * a bias of about their size.  That would not tell sums that are split at k/2, which no choice of
- * ours is (see offered). */
-static tutti_status have_same_bits(tutti_context *ctx, const tutti__gemm *gemm, const choice *one,
-                                   const choice *other, char *scratch, bool *same)
-{
-    *same = false;
-    tutti__gemm g = *gemm;
-    const tutti_dtype dtype = g.a.in.dtype;
-    const size_t size = tutti_dtype_size(dtype);
-    const int64_t k = (g.k + 7) / 8 * 8;
-    g.m = 72;
-    g.n = g.n < 136 ? g.n : 136;
-    const int64_t cols = (g.n + 7) / 8 * 8;
-    char *at = scratch + TUTTI__CUDA_GEMM_WORKSPACE;
-    const char *end = at + probe_bytes;
-    auto place = [&](int64_t elements) {
-        char *placed = at;
-        at += ((size_t)elements * size + 255) / 256 * 256;
-        return placed;
-    };
-    g.a.in = tutti__matrix{place(g.m * k), dtype, k};
-    g.b.in = g.b.transposed ? tutti__matrix{place(g.n * k), dtype, k}
-                            : tutti__matrix{place(g.k * cols), dtype, cols};
-    const void *bias = place(cols);
-    const size_t result = (size_t)(g.m * cols) * size;
-    char *c = place(2 * g.m * cols), *z = place(2 * g.m * cols);
-    if (at > end) return TUTTI_OK;
-    if (g.bias) g.bias = bias;
-    g.c = tutti__matrix{c, dtype, cols};
-    g.a_sums = NULL;
-    for (const choice *made : {one, other}) {
-        bool good;
-        TUTTI_TRY(computes(ctx, &g, made, &good));
-        if (!good) return TUTTI_OK;
-    }
-    cudaStream_t stream = tutti__cuda_stream(ctx);
-    TUTTI_TRY(tutti__cuda_gemm_fill(g.name, stream, dtype, g.a.in.data, g.m, g.k, k, 1, 1, false));
-    TUTTI_TRY(tutti__cuda_gemm_fill(g.name, stream, dtype, g.b.in.data, g.n, g.k,
-                                    g.b.transposed ? k : 1, g.b.transposed ? 1 : cols, 1, true));
-    TUTTI_TRY(tutti__cuda_gemm_fill(g.name, stream, dtype, (void *)bias, 1, g.n, 0, 1,
-                                    dtype == TUTTI_F64 ? 0x1p-37 : 0x1p-8, false));
-    char *host = (char *)malloc(4 * result);
-    if (!host) return tutti__fail(TUTTI_ERR_MEMORY, "%s: no memory for a plan", g.name);
-    auto trial = [&]() {
-        TUTTI_CUDA(cudaMemsetAsync(c, 0, (size_t)(at - c), stream), g.name);
-        for (int i = 0; i < 2; i++) {
-            tutti__plan plan = {};
-            plan.data = (void *)(i == 0 ? one : other);
-            g.c.data = c + i * result;
-            if (g.z) g.z = z + i * result;
-            TUTTI_TRY(tutti__cuda_gemm(ctx, &plan, 0, &g, scratch));
-        }
-        for (int i = 0; i < 2; i++)
-            TUTTI_CUDA(cudaMemcpyAsync(host + 2 * i * result, i == 0 ? c : z, 2 * result,
-                                       cudaMemcpyDefault, stream),
-                       g.name);
-        TUTTI_CUDA(cudaStreamSynchronize(stream), g.name);
-        *same = memcmp(host, host + result, result) == 0 &&
-                memcmp(host + 2 * result, host + 3 * result, result) == 0;
-        return TUTTI_OK;
-    };
-    tutti_status status = trial();
-    if (*same && status == TUTTI_OK && g.activation.kind != TUTTI_ACT_RELU) {
-        /* what an activation hides; relu may be the product's */
-        g.activation.kind = TUTTI_ACT_NONE;
-        g.z = NULL;
-        status = trial();
-    }
-    free(host);
-    *same = *same && status == TUTTI_OK;
-    return status;
 }
 
 /* Where the bits of rows are kept: the way that is the fastest for so few, if it has the same bits
@@ -449,9 +372,10 @@ static tutti_status choose_for_few(tutti_context *ctx, const tutti__gemm *gemm, 
         TUTTI_TRY(choose_first(ctx, gemm, varied, AS_PLANNED, way{with_relu > 0, false, gemm->m},
                                scratch, &good));
     if (!good) return TUTTI_OK;
-    TUTTI_TRY(have_same_bits(ctx, gemm, made, &few, scratch, &same));
+    TUTTI_TRY(tutti__cuda_gemm_same_bits(ctx, gemm, made, &few, scratch, &same));
     other.own = false;
-    if (same && made->own) TUTTI_TRY(have_same_bits(ctx, gemm, &other, &few, scratch, &same));
+    if (same && made->own)
+        TUTTI_TRY(tutti__cuda_gemm_same_bits(ctx, gemm, &other, &few, scratch, &same));
     if (same) *made = few;
     return TUTTI_OK;
 }

@@ -10,7 +10,6 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "kernels/cuda/device.cuh"
 #include "ops/tree_sum.h"
 
 static cudaDataType type_of(tutti_dtype dtype)
@@ -240,38 +239,6 @@ static tutti_status adds_exactly(tutti_context *ctx, const tutti__gemm *gemm, co
                                 (size_t)small.n * size) == 0;
     free(host);
     return status;
-}
-
-template<class T>
-static __global__ void fill_kernel(T *to, int64_t rows, int64_t k, int64_t by_row, int64_t by_k,
-                                   float scale, bool opposite)
-{
-    const int64_t half = k / 2, i = blockIdx.y;
-    for (int64_t j = blockIdx.x * blockDim.x + threadIdx.x; j < k; j += gridDim.x * blockDim.x) {
-        /* scale, times 1 to 2, times a power of 2 below 256, of either sign */
-        uint32_t state = (uint32_t)(i * 0x9e3779b1 + (half > 0 ? j % half : 0) * 0x85ebca77 + rows);
-        state = (state ^ state >> 15) * 0x2c1b3c6d;
-        state = (state ^ state >> 12) * 0x297a2d39;
-        state ^= state >> 15;
-        float value = scale * __uint_as_float(0x3f800000 | state >> 9) * (float)(1 << state % 8);
-        if (state & 8) value = -value;
-        if (opposite && j >= half) value = -value;
-        if (opposite && half > 0 && j == 2 * half) value = 0; /* it has no opposite */
-        to[i * by_row + j * by_k] = narrow<T>::of(value);
-    }
-}
-
-tutti_status tutti__cuda_gemm_fill(const char *name, cudaStream_t stream, tutti_dtype dtype,
-                                   void *to, int64_t rows, int64_t k, int64_t by_row, int64_t by_k,
-                                   double scale, bool opposite)
-{
-    const unsigned blocks = (unsigned)(k < 1 << 16 ? (k + 255) / 256 : 256);
-    return tutti__cuda_dispatch(dtype, [&](auto type) {
-        using T = typename decltype(type)::type;
-        fill_kernel<<<dim3(blocks, (unsigned)rows), 256, 0, stream>>>((T *)to, rows, k, by_row,
-                                                                      by_k, (float)scale, opposite);
-        return tutti__cuda_status(cudaGetLastError(), name);
-    });
 }
 
 tutti_status tutti__cuda_gemm_try(tutti_context *ctx, const tutti__gemm *gemm, candidate *p,

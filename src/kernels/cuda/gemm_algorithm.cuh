@@ -39,16 +39,20 @@ tutti__gemm tutti__cuda_gemm_of_many(const tutti__gemm *gemm, int64_t many);
 tutti_status tutti__cuda_gemm_describe(const tutti__gemm *g, bool bias, bool relu, descriptors *to);
 cublasStatus_t tutti__cuda_gemm_run(tutti_context *ctx, const tutti__gemm *g, const candidate *p,
                                     int alignment, const descriptors *d, void *workspace);
-/* Numbers for a trial, from scale to 256 of it: element (i, j), of [rows, k], lies at i by_row + j
- * by_k; those of the second half of k are those of the first, or (opposite) their opposites, with 0
- * behind an odd k's halves. */
-tutti_status tutti__cuda_gemm_fill(const char *name, cudaStream_t stream, tutti_dtype dtype,
-                                   void *to, int64_t rows, int64_t k, int64_t by_row, int64_t by_k,
-                                   double scale, bool opposite);
 /* Requirements of an algorithm: relu keeps NaN (some return 0), C is rounded once, and where pairs
  * of products are added, a sum has the bits of the kernel that adds leaves.  scratch: of
  * TUTTI__CUDA_GEMM_WORKSPACE + probe_bytes. */
 tutti_status tutti__cuda_gemm_try(tutti_context *ctx, const tutti__gemm *gemm, candidate *p,
                                   int alignment, char *scratch, bool *good);
+
+/* A plan's data of a product, of gemm.cu alone. */
+struct choice;
+/* Whether it can compute g, whose operands lie as planned. */
+tutti_status tutti__cuda_gemm_computes(tutti_context *ctx, const tutti__gemm *g, const choice *made,
+                                       bool *good);
+/* gemm_bits.cu: whether a trial shows two choices to give the same bits; scratch as above. */
+tutti_status tutti__cuda_gemm_same_bits(tutti_context *ctx, const tutti__gemm *gemm,
+                                        const choice *one, const choice *other, char *scratch,
+                                        bool *same);
 
 #endif

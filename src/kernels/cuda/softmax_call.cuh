@@ -12,7 +12,7 @@ struct softmax_call {
 
 /* What a kernel knows besides the plain layer. */
 enum softmax_kind {
-    SOFTMAX_PLAIN,   /* only the long kernels */
+    SOFTMAX_PLAIN,   /* only f64 and the long kernels */
     SOFTMAX_LENGTHS, /* forward with lengths, or a size of 0 */
     SOFTMAX_BIAS     /* forward with a bias, backward with lengths or dbias; perhaps with both */
 };

@@ -48,19 +48,12 @@ struct softmax_doubles {
             if (v[k] > top[0]) top[0] = v[k];
         }
         reduce_lanes<row_max>(top, place.lanes);
-#pragma unroll
-        for (int k = 0; k < COUNT; k += E) {
-            if (k >= held) continue;
-            double e[E];
-#pragma unroll
-            for (int i = 0; i < E; i++) e[i] = (v[k + i] - top[0]) * size;
-            exponentials(e);
-#pragma unroll
-            for (int i = 0; i < E; i++) {
-                if (k + i < held) sum[0] += e[i];
-                if (!args.log) v[k + i] = e[i];
-            }
-        }
+        each_exponential<COUNT>(
+            held, [&](int k) { return (v[k] - top[0]) * size; },
+            [&](int k, double e) {
+                if (k < held) sum[0] += e;
+                if (!args.log) v[k] = e;
+            });
         reduce_lanes<row_add>(sum, place.lanes);
         double both[2] = {top[0], sum[0]}, factor[1];
         merge_exponentials(team, size, both);
