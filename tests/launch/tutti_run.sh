@@ -350,6 +350,20 @@ test_a_signal_waits_for_a_slow_mpirun() {
     expect_equal code $? 75
     [[ $(<output) != *"signal 10"* ]] || fail "the program was killed: $(<output)"
 }
+# Until a child of mpirun becomes its program, it has mpirun's handlers: a signal sent to it then is lost.
+test_a_signal_waits_until_ranks_are_no_copies_of_mpirun() {
+    mkdir fake && mkfifo fake/silent
+    # the words before the program are mpirun's: -np 1 --oversubscribe --bind-to none
+    # shellcheck disable=SC2016
+    printf '#!/usr/bin/env bash\n(trap : USR1; read -rt 2 <>%q; exec "${@:6}") & wait $!\n' "$PWD/fake/silent" >fake/mpirun
+    chmod +x fake/mpirun
+    PATH=$PWD/fake:$PATH "${run[@]}" -np 1 "$ranks" wait "$PWD" >output 2>&1 &
+    local launcher=$!
+    sleep 0.5
+    kill -TERM "$launcher"
+    wait "$launcher"
+    expect_equal code $? 75
+}
 
 test_closed_descriptors_are_nobodys_file() {
     # shellcheck disable=SC2016
