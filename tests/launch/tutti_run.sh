@@ -365,6 +365,17 @@ test_a_signal_waits_until_ranks_are_no_copies_of_mpirun() {
     expect_equal code $? 75
 }
 
+# As Open MPI's may at its end, where a rank was killed.
+test_a_broken_pipe_of_mpirun_is_not_a_killed_rank() {
+    mkdir fake
+    # shellcheck disable=SC2016
+    printf '#!/usr/bin/env bash\n(trap - PIPE; exec "${@:6}"); code=$?; kill -PIPE $$; exit $code\n' >fake/mpirun
+    chmod +x fake/mpirun
+    expect_equal code "$(PATH=$PWD/fake:$PATH code_of "${run[@]}" -np 1 bash -c 'exit 2')" 2
+    # shellcheck disable=SC2016
+    expect_equal "what ranks ignore" "$("${run[@]}" -np 1 bash -c 'grep SigIgn: "/proc/$$/status"' 2>output)" $'SigIgn:\t0000000000000000'
+}
+
 test_closed_descriptors_are_nobodys_file() {
     # shellcheck disable=SC2016
     printf '%s\n' '#!/bin/sh' 'seen=$(readlink /proc/$$/fd/0 /proc/$$/fd/1 /proc/$$/fd/2)' 'echo "$seen" >seen' >links && chmod +x links

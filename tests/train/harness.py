@@ -93,8 +93,15 @@ def start(command, fault=None, **environment):
         environment["ASAN_OPTIONS"] = ""  # only to identify MPI's leaks does it take the slow unwinder
     if fault:
         environment["TUTTI_TRAIN_FAULT"] = fault
+    # SIGPIPE stays ignored for mpirun, which at its end, without its handlers, still writes to its processes: of one that
+    # was killed a broken pipe may be left.  Ranks do not inherit that.
     return subprocess.Popen(
-        command, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        command,
+        env=environment,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        restore_signals=command[0] != MPIEXEC,
     )
 
 
