@@ -264,12 +264,13 @@ typedef struct leafy {
     void *params[4], *x, *dy, *y, *dx, *saved;
 } leafy;
 
-static void *drawn(leafy *l, int64_t count, uint64_t seed)
+/* Values between -scale and scale, on the device. */
+static void *drawn(leafy *l, int64_t count, uint64_t seed, double scale)
 {
     void *data = NULL, *values = harness_calloc((size_t)count, tutti_dtype_size(l->dtype));
     double *drawn = harness_calloc((size_t)count, sizeof *drawn);
     harness_rng rng = {seed};
-    for (int64_t i = 0; i < count; i++) drawn[i] = harness_uniform(&rng, -1, 1);
+    for (int64_t i = 0; i < count; i++) drawn[i] = harness_uniform(&rng, -scale, scale);
     CHECK_OK(tutti_convert(values, l->dtype, drawn, TUTTI_F64, count));
     CHECK_OK(tutti_alloc(l->ctx, (size_t)count * tutti_dtype_size(l->dtype), &data));
     CHECK_OK(tutti_copy(l->ctx, data, values, (size_t)count * tutti_dtype_size(l->dtype)));
@@ -280,7 +281,7 @@ static void *drawn(leafy *l, int64_t count, uint64_t seed)
 }
 
 static void leafy_open(leafy *l, int64_t rows, int64_t in, int64_t out, int type,
-                       const char *activation)
+                       const char *activation, double scale)
 {
     char options[160];
     const tutti_dtype real = float_dtypes[type] == TUTTI_F64 ? TUTTI_F64 : TUTTI_F32;
@@ -293,21 +294,21 @@ static void leafy_open(leafy *l, int64_t rows, int64_t in, int64_t out, int type
         tutti_param *param = tutti_layer_param(l->layer, i);
         const int64_t count = tutti_tensor_count(&param->value);
         tutti_tensor value = param->value, grad = param->value;
-        value.data = l->params[i] = drawn(l, count, 5 + (uint64_t)i);
+        value.data = l->params[i] = drawn(l, count, 5 + (uint64_t)i, scale);
         /* initcheck does not see what the GPU's copy engine writes for a kernel */
         l->params[2 + i] =
-            drawn(l, count * (int64_t)(sizeof(double) / tutti_dtype_size(l->dtype)), 7);
+            drawn(l, count * (int64_t)(sizeof(double) / tutti_dtype_size(l->dtype)), 7, 1);
         grad.data = l->params[2 + i];
         grad.dtype = real;
         CHECK_OK(tutti_param_bind(param, &value, &grad));
     }
-    l->x = drawn(l, rows * in, 1);
-    l->dy = drawn(l, rows * out, 2);
-    l->y = drawn(l, rows * out, 3);
-    l->dx = drawn(l, rows * in, 4);
+    l->x = drawn(l, rows * in, 1, 1);
+    l->dy = drawn(l, rows * out, 2, 1);
+    l->y = drawn(l, rows * out, 3, 1);
+    l->dx = drawn(l, rows * in, 4, 1);
     /* nor what a product stores by TMA */
     const size_t size = tutti_dtype_size(l->dtype);
-    l->saved = drawn(l, (int64_t)(tutti_layer_saved_bytes(l->layer, rows) / size) + 16, 6);
+    l->saved = drawn(l, (int64_t)(tutti_layer_saved_bytes(l->layer, rows) / size) + 16, 6, 1);
 }
 
 static void leafy_close(leafy *l)
@@ -342,10 +343,10 @@ static void leafy_run(leafy *l, int64_t first, int64_t rows, char *y, char *dx)
 
 /* Of every `step`-th number of rows, beside all of them. */
 static void check_rows_of_leaves(int64_t all, int64_t in, int64_t out, int type,
-                                 const char *activation, int step)
+                                 const char *activation, double scale, int step)
 {
     leafy l;
-    leafy_open(&l, all, in, out, type, activation);
+    leafy_open(&l, all, in, out, type, activation, scale);
     const size_t x_row = (size_t)in * tutti_dtype_size(l.dtype);
     const size_t y_row = (size_t)out * tutti_dtype_size(l.dtype);
     char *y = harness_calloc((size_t)all, y_row), *dx = harness_calloc((size_t)all, x_row);
@@ -380,7 +381,7 @@ static void test_rows_of_leaves(void)
     for (int type = 0; type < 4; type++)
         for (int i = 0; i < HARNESS_COUNT(sizes); i++) {
             const bool all = float_dtypes[type] == TUTTI_BF16 && i < 2;
-            check_rows_of_leaves(ROWS, sizes[i].in, sizes[i].out, type, i % 2 ? "none" : "gelu",
+            check_rows_of_leaves(ROWS, sizes[i].in, sizes[i].out, type, i % 2 ? "none" : "gelu", 1,
                                  harness_quick() ? 37
                                  : all           ? 1
                                                  : 11);
@@ -388,9 +389,11 @@ static void test_rows_of_leaves(void)
     /* so many that the product is chosen for them, and of 16-bit types of 1024 is our own */
     for (int type = 0; type < 4; type++) {
         if (harness_quick() && float_dtypes[type] != TUTTI_BF16) continue;
-        check_rows_of_leaves(MANY_ROWS, 129, 10, type, "relu", 37);
-        check_rows_of_leaves(MANY_ROWS, 1024, 2048, type, "none", 23);
-        check_rows_of_leaves(MANY_ROWS, 1024, 2048, type, "gelu", 23);
+        check_rows_of_leaves(MANY_ROWS, 129, 10, type, "relu", 1, 37);
+        check_rows_of_leaves(MANY_ROWS, 1024, 2048, type, "none", 1, 23);
+        check_rows_of_leaves(MANY_ROWS, 1024, 2048, type, "gelu", 1, 23);
+        /* of f16 many z round to -0, before or behind relu */
+        check_rows_of_leaves(MANY_ROWS, 1024, 2048, type, "relu", 0x1p-20, 23);
     }
 }
 
@@ -402,7 +405,7 @@ static void one_row_leaves(leafy *l, int64_t stride, char *dweight)
     const size_t real = l->dtype == TUTTI_F64 ? sizeof(double) : sizeof(float);
     int64_t leaf_rows[LEAF_COUNT];
     char *values = harness_calloc(LEAF_COUNT, row);
-    void *apart = drawn(l, LEAF_COUNT * stride, 6);
+    void *apart = drawn(l, LEAF_COUNT * stride, 6, 1);
     CHECK_OK(tutti_copy(l->ctx, values, l->x, LEAF_COUNT * row));
     CHECK_OK(tutti_context_synchronize(l->ctx));
     for (int i = 0; i < LEAF_COUNT; i++) {
@@ -436,7 +439,7 @@ static void test_leaves_of_one_row(void)
 {
     for (int type = 0; type < 4; type++) {
         leafy l;
-        leafy_open(&l, ROWS, 64, 128, type, "none");
+        leafy_open(&l, ROWS, 64, 128, type, "none", 1);
         const size_t bytes = 64 * 128 * (l.dtype == TUTTI_F64 ? sizeof(double) : sizeof(float));
         char *want = harness_calloc(bytes, 1), *got = harness_calloc(bytes, 1);
         one_row_leaves(&l, 64, want);
@@ -490,14 +493,14 @@ static void check_bias_of_many_rows(int type, bool relu)
 {
     const int64_t odd = MANY - 21;
     leafy l;
-    leafy_open(&l, MANY, MANY_IN, MANY_OUT, type, relu ? "relu" : "none");
+    leafy_open(&l, MANY, MANY_IN, MANY_OUT, type, relu ? "relu" : "none", 1);
     if (getenv("TUTTI_TEST_INITCHECK")) { /* it sees no store of dW's products, of two million */
         tutti_param *weight = tutti_layer_param(l.layer, 0);
         const tutti_tensor value = weight->value;
         CHECK_OK(tutti_param_bind(weight, &value, NULL));
     }
     const size_t size = tutti_dtype_size(l.dtype), bytes = MANY * MANY_OUT * size;
-    void *further = drawn(&l, MANY * MANY_OUT + 1, 8), *const from[] = {l.dy, l.y};
+    void *further = drawn(&l, MANY * MANY_OUT + 1, 8, 1), *const from[] = {l.dy, l.y};
     double *dy = harness_calloc(MANY * MANY_OUT, sizeof *dy);
     double *y = harness_calloc(MANY * MANY_OUT, sizeof *y);
     void *raw = harness_calloc(bytes, 1);

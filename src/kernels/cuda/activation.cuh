@@ -146,7 +146,7 @@ __device__ real_of<T> activate(real_of<T> z, const activation_constants<real_of<
 {
     typedef real_of<T> real;
     typedef maths<T> m;
-    if constexpr (act == TUTTI_ACT_RELU) return z < 0 ? real(0) : z;
+    if constexpr (act == TUTTI_ACT_RELU) return z <= 0 ? real(0) : z; /* 0 for -0, as of cuBLASLt */
     if constexpr (act == TUTTI_ACT_LEAKY_RELU) return z > 0 ? z : constants.slope * z;
     if constexpr (act == TUTTI_ACT_SQUARED_RELU) {
         real r = above(z, real(0));

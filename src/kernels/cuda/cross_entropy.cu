@@ -292,7 +292,7 @@ struct entropy_doubles {
         exponentials(part);
         factor *= part[0] / both[1];
         const double other = kind == ENTROPY_BAD ? CUDART_NAN : 0.0;
-        const int from = label - place.first; /* columns to the label */
+        const int from = (int)((unsigned)label - (unsigned)place.first); /* columns to the label */
         double *dx = (double *)args.dlogits.data + row * args.dlogits.stride + place.first;
 #pragma unroll
         for (int k = 0; k < COUNT; k++, dx += place.step) {

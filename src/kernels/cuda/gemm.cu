@@ -361,7 +361,7 @@ tutti_status tutti__cuda_gemm_computes(tutti_context *ctx, const tutti__gemm *g,
 static tutti_status choose_for_few(tutti_context *ctx, const tutti__gemm *gemm, char *scratch,
                                    choice *made)
 {
-    if (gemm->m >= usual_rows) return TUTTI_OK;
+    if (gemm->m >= usual_rows || gemm->k < 16) return TUTTI_OK; /* a trial needs long sums */
     choice few = *made, other = *made;
     bool can, good = false, same;
     TUTTI_TRY(tutti__cuda_product_plan(ctx->device, gemm, &can, &few.own));

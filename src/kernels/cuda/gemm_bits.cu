@@ -85,13 +85,14 @@ tutti_status tutti__cuda_gemm_same_bits(tutti_context *ctx, const tutti__gemm *g
     char *host = (char *)malloc(4 * result);
     if (!host) return tutti__fail(TUTTI_ERR_MEMORY, "%s: no memory for a plan", g.name);
     auto trial = [&]() {
+        *same = false;
         TUTTI_CUDA(cudaMemsetAsync(c, 0, (size_t)(at - c), stream), g.name);
         for (int i = 0; i < 2; i++) {
             tutti__plan plan = {};
             plan.data = (void *)(i == 0 ? one : other);
             g.c.data = c + i * result;
             if (g.z) g.z = z + i * result;
-            TUTTI_TRY(tutti__cuda_gemm(ctx, &plan, 0, &g, scratch));
+            if (tutti__cuda_gemm(ctx, &plan, 0, &g, scratch)) return TUTTI_OK; /* refused */
         }
         for (int i = 0; i < 2; i++)
             TUTTI_CUDA(cudaMemcpyAsync(host + 2 * i * result, i == 0 ? c : z, 2 * result,
