@@ -31,7 +31,25 @@ TUTTI__INLINE void OF(row_statistics)(const REAL *x, const tutti__norm_args *arg
     *rstd = squares <= most ? (REAL)(1 / sqrt(variance + args->eps)) : (REAL)NAN;
 }
 
-/* y = (x - mean) * rstd * gamma + beta */
+/* y = (x - mean) * rstd * gamma + beta, a piece of it */
+TUTTI__INLINE void OF(normalise)(const REAL *x, REAL mean, REAL rstd, const REAL *restrict gamma,
+                                 const REAL *restrict beta, REAL *room, const tutti__matrix *out,
+                                 int64_t count, bool past)
+{
+    REAL *y = OF(tutti__row_out)(room, out, 0, past);
+    if (beta) {
+#pragma omp simd /* y may be x */
+        for (int64_t j = 0; j < count; j++) y[j] = (x[j] - mean) * rstd * gamma[j] + beta[j];
+    } else if (gamma) {
+#pragma omp simd
+        for (int64_t j = 0; j < count; j++) y[j] = (x[j] - mean) * rstd * gamma[j];
+    } else {
+#pragma omp simd
+        for (int64_t j = 0; j < count; j++) y[j] = (x[j] - mean) * rstd;
+    }
+    OF(tutti__store_row)(out, 0, y, count, past);
+}
+
 TUTTI__VECTORISED
 static void OF(norm_forward_rows)(void *data, int64_t begin, int64_t end, int thread)
 {
@@ -59,18 +77,12 @@ static void OF(norm_forward_rows)(void *data, int64_t begin, int64_t end, int th
         OF(row_statistics)(x, args, &mean, &rstd);
         if (args->mean) ((REAL *)args->mean)[row] = mean;
         if (args->rstd) ((REAL *)args->rstd)[row] = rstd;
-        REAL *y = OF(tutti__row_out)(room, &args->y, row, past);
-        if (beta) {
-#pragma omp simd /* y may be x */
-            for (int64_t j = 0; j < cols; j++) y[j] = (x[j] - mean) * rstd * gamma[j] + beta[j];
-        } else if (gamma) {
-#pragma omp simd
-            for (int64_t j = 0; j < cols; j++) y[j] = (x[j] - mean) * rstd * gamma[j];
-        } else {
-#pragma omp simd
-            for (int64_t j = 0; j < cols; j++) y[j] = (x[j] - mean) * rstd;
+        for (int64_t c = 0; c < cols; c += NORM_PIECE) {
+            const tutti__matrix out = columns_from(&args->y, row, c);
+            OF(normalise)
+            (x + c, mean, rstd, gamma ? gamma + c : NULL, beta ? beta + c : NULL,
+             x == room ? room + c : room, &out, piece_of(cols, c), past);
         }
-        OF(tutti__store_row)(&args->y, row, y, cols, past);
     }
 }
 
@@ -131,20 +143,28 @@ TUTTI__INLINE void OF(write_dx)(const tutti__norm_args *args, const OF(backward_
                                 const REAL *gamma, int64_t row, REAL *room, REAL *room_of_dsum)
 {
     const int64_t cols = args->cols;
-    const REAL *const x = r->x, *const dy = r->dy, mean = r->mean, scale = r->rstd;
+    const REAL mean = r->mean, scale = r->rstd;
     const REAL mean_g = (REAL)(tutti__long_total(&r->g) / (double)cols);
     const REAL mean_gn = (REAL)(tutti__long_total(&r->gn) / (double)cols);
     const bool past = tutti__past_caches(3, &args->dx, args->rows, cols);
-    /* not yet to dx where there is a dsum, which dx may be */
-    REAL *const dx = args->dsum.data ? room : OF(tutti__row_out)(room, &args->dx, row, past);
+    for (int64_t c = 0; c < cols; c += NORM_PIECE) {
+        const int64_t count = piece_of(cols, c);
+        const REAL *const x = r->x + c, *const dy = r->dy + c, *const scales = gamma + c;
+        const tutti__matrix out = columns_from(&args->dx, row, c);
+        REAL *const here = r->dy == room ? room + c : room;
+        /* not yet to dx where there is a dsum, which dx may be */
+        REAL *const dx = args->dsum.data ? here : OF(tutti__row_out)(here, &out, 0, past);
 #pragma omp simd /* dx may be dy, or x */
-    for (int64_t j = 0; j < cols; j++)
-        dx[j] = scale * (dy[j] * gamma[j] - mean_g - (x[j] - mean) * scale * mean_gn);
-    if (args->dsum.data) {
-        const REAL *const dsum = OF(tutti__row_in)(room_of_dsum, &args->dsum, row, cols);
-        for (int64_t j = 0; j < cols; j++) dx[j] += dsum[j];
+        for (int64_t j = 0; j < count; j++)
+            dx[j] = scale * (dy[j] * scales[j] - mean_g - (x[j] - mean) * scale * mean_gn);
+        if (args->dsum.data) {
+            const tutti__matrix from = columns_from(&args->dsum, row, c);
+            REAL *const there = r->x == room_of_dsum ? room_of_dsum + c : room_of_dsum;
+            const REAL *const dsum = OF(tutti__row_in)(there, &from, 0, count);
+            for (int64_t j = 0; j < count; j++) dx[j] += dsum[j];
+        }
+        OF(tutti__store_row)(&out, 0, dx, count, past);
     }
-    OF(tutti__store_row)(&args->dx, row, dx, cols, past);
 }
 
 /* dgamma and dbeta of a block of rows go to the block's partial rows. */
