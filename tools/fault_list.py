@@ -190,6 +190,7 @@ FAULTS = [
     Fault("update-norm-overlap", "the norm may lie over a gradient", "!overlap(grad, norm)", "true", "api.bad_input"),
     Fault("update-states", "AdamW goes without v", "tutti__apply(ctx, &options, 2, call", "tutti__apply(ctx, &options, 1, call", "api.bad_input"),
     Fault("adamw-rate", "lr_scale is left out", "t->learning_rate * f->lr_scale", "t->learning_rate", "layers.adamw"),
+    Fault("optimizer-factors", "an optimizer takes any factors", "TUTTI_TRY(check_factors(params, who));", "(void)check_factors;", "api.bad_input"),
     # Parameters
     Fault("name-checked", "a prefix that no checkpoint can hold is taken", "TUTTI_TRY(tutti__name_check(prefix, 1, \"prefix\", \"params_add\"));", "", "api.bad_input"),
     Fault("bind-contiguous", "a value with gaps can be bound", "TUTTI_REQUIRE(is_contiguous(value), \"param_bind", "TUTTI_REQUIRE(value, \"param_bind", "api.bad_input"),

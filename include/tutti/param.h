@@ -22,8 +22,8 @@ typedef enum tutti_init {
  * where both have one type), grad what backward writes.  grad is f32, or f64 where the layer
  * computes in f64.  A layer publishes its parameters but does not own their memory: the caller
  * binds memory of its own (tutti_param_bind) or hands the layer to a store.  weight_decay and
- * lr_scale multiply the optimizer's values; a layer sets them to 1, except weight_decay of biases
- * and norm parameters, which is 0. */
+ * lr_scale, finite and >= 0, multiply the optimizer's values; a layer sets them to 1, except
+ * weight_decay of biases and norm parameters, which is 0. */
 typedef struct tutti_param {
     char name[TUTTI_NAME_MAX]; /* "gamma"; in a store "block0.norm/gamma" */
     tutti_tensor value, master, grad;
@@ -155,9 +155,10 @@ TUTTI_API tutti_status tutti_params_zero_grad(tutti_params *params, tutti_contex
 TUTTI_API int tutti_params_count(const tutti_params *params);
 TUTTI_API const tutti_param *tutti_params_get(const tutti_params *params, int index);
 /* The parameter of a name ("block0.norm/gamma"), tied or not, before and after build; NULL if there
- * is none, or for invalid arguments.  Its factors may be changed, and are read by what creates an
- * optimizer: with the names of its members a group of parameters gets a learning rate or a weight
- * decay of its own. */
+ * is none, or for invalid arguments.  Its factors may be changed until an optimizer is created,
+ * which reads and checks them then, once: with the names of its members a group of parameters gets
+ * a learning rate or a weight decay of its own.  Parameters that are tied have the factors of the
+ * one that the others were tied to. */
 TUTTI_API tutti_param *tutti_params_find(const tutti_params *params, const char *name);
 
 /* A tensor of an optimizer's state, on the device.  It has either the layout of the store's

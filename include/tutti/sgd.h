@@ -29,7 +29,9 @@ typedef struct tutti_sgd_desc {
 #define TUTTI_SGD_DESC_INIT TUTTI_DESC_INIT(tutti_sgd_desc)
 TUTTI_API tutti_sgd_desc tutti_sgd_desc_default(void);
 
-/* For a built store, which it keeps alive.  desc NULL means the defaults. */
+/* For a built store, which it keeps alive.  desc NULL means the defaults.  Reads the parameters'
+ * factors, which later changes do not affect: TUTTI_ERR_ARG, with the parameter's name, for one of
+ * a trained parameter that is not finite and >= 0. */
 TUTTI_API tutti_status tutti_sgd_create(tutti_context *ctx, tutti_params *params,
                                         const tutti_sgd_desc *desc, tutti_sgd **sgd);
 /* NULL is allowed. */

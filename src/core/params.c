@@ -114,6 +114,15 @@ static tutti_dtype working_dtype(const tutti_params *params)
     return params->desc.master_dtype;
 }
 
+tutti_status tutti__factors_check(const tutti_param *param, const char *place)
+{
+    TUTTI_REQUIRE(isfinite(param->weight_decay) && param->weight_decay >= 0,
+                  "%sweight_decay is %g, want finite and >= 0", place, param->weight_decay);
+    TUTTI_REQUIRE(isfinite(param->lr_scale) && param->lr_scale >= 0,
+                  "%slr_scale is %g, want finite and >= 0", place, param->lr_scale);
+    return TUTTI_OK;
+}
+
 static tutti_status check_new(const tutti_params *params, const tutti_param *param,
                               const char *name)
 {
@@ -130,11 +139,9 @@ static tutti_status check_new(const tutti_params *params, const tutti_param *par
                   "params_add: %s is %s, but the store has working values of %s already", name,
                   tutti_dtype_name(dtype), tutti_dtype_name(working));
     TUTTI_TRY(tutti__init_check(param, name, "params_add"));
-    TUTTI_REQUIRE(isfinite(param->weight_decay) && param->weight_decay >= 0,
-                  "params_add: %s: weight_decay is %g, want finite and >= 0", name,
-                  param->weight_decay);
-    TUTTI_REQUIRE(isfinite(param->lr_scale) && param->lr_scale >= 0,
-                  "params_add: %s: lr_scale is %g, want finite and >= 0", name, param->lr_scale);
+    char place[TUTTI_NAME_MAX + 16];
+    snprintf(place, sizeof place, "params_add: %s: ", name);
+    TUTTI_TRY(tutti__factors_check(param, place));
     TUTTI_TRY(tutti__shape_check(&param->value, name, "params_add"));
     TUTTI_REQUIRE(entry_of(params, param) < 0, "params_add: %s is in the store already",
                   param->name);

@@ -159,6 +159,8 @@ tutti_status tutti__own_name_check(const tutti_param *param, const char *functio
 tutti_status tutti__shape_check(const tutti_tensor *value, const char *name, const char *function);
 /* The fields that say its first values. */
 tutti_status tutti__init_check(const tutti_param *param, const char *name, const char *function);
+/* The factors on an optimizer's values.  place: what the message begins with, as in "sgd: w: ". */
+tutti_status tutti__factors_check(const tutti_param *param, const char *place);
 /* The first values of a master of this name, f32 or f64, in host memory. */
 void tutti__param_fill(const tutti_param *param, const char *name, uint64_t seed, tutti_dtype dtype,
                        void *host);

@@ -131,6 +131,14 @@ static tutti_status check_apart(const tutti__apply_args *args, int i, const char
     return TUTTI_OK;
 }
 
+static tutti_status check_factors(const tutti_param *param, int i, const char *function)
+{
+    char what[64];
+    if (tutti__factors_check(param, "") == TUTTI_OK) return TUTTI_OK;
+    snprintf(what, sizeof what, "%s: params[%d].", function, i);
+    return tutti__factors_check(param, what);
+}
+
 static tutti_status check_param(const tutti__apply_args *args, int i, const char *function)
 {
     const tutti_param *param = args->params[i];
@@ -155,13 +163,7 @@ static tutti_status check_param(const tutti__apply_args *args, int i, const char
         if (args->state[s]) TUTTI_TRY(check_tensor(&args->state[s][i], master->dtype, value, &at));
     }
     TUTTI_TRY(check_apart(args, i, function));
-    TUTTI_REQUIRE(isfinite(param->weight_decay) && param->weight_decay >= 0,
-                  "%s: params[%d].weight_decay is %g, want finite and >= 0", function, i,
-                  param->weight_decay);
-    TUTTI_REQUIRE(isfinite(param->lr_scale) && param->lr_scale >= 0,
-                  "%s: params[%d].lr_scale is %g, want finite and >= 0", function, i,
-                  param->lr_scale);
-    return TUTTI_OK;
+    return check_factors(param, i, function);
 }
 
 static tutti_status check_call(const tutti_context *ctx, const tutti_update_call *call, int states,

@@ -3,6 +3,7 @@
 #include "optim/optimizer.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 tutti_status tutti__optimizer_check(double weight_decay, double clip_norm, const char *who)
@@ -82,12 +83,25 @@ static tutti_status fill(tutti__optimizer *own, tutti_context *ctx, const char *
         ctx, &(tutti__plan_key){.op = own->backend->op.update, .rows = args->of.count}, args);
 }
 
+/* They may have changed since the parameters were added. */
+static tutti_status check_factors(const tutti_params *params, const char *who)
+{
+    char place[TUTTI_NAME_MAX + 16];
+    for (int s = 0; s < params->trained_slots; s++) {
+        const tutti_param *param = params->slots[s].param;
+        snprintf(place, sizeof place, "%s: %s: ", who, param->name);
+        TUTTI_TRY(tutti__factors_check(param, place));
+    }
+    return TUTTI_OK;
+}
+
 tutti_status tutti__optimizer_open(tutti__optimizer *own, tutti_context *ctx, tutti_params *params,
                                    const char *who)
 {
     if (!ctx->backend->op.update->forward)
         return tutti__fail(TUTTI_ERR_UNSUPPORTED, "%s is not supported by the %s backend", who,
                            ctx->backend->name);
+    TUTTI_TRY(check_factors(params, who));
     TUTTI_TRY(
         tutti_context_synchronize(ctx)); /* fails during capture, before anything is enqueued */
     own->params = params;

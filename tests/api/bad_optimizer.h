@@ -1,5 +1,6 @@
 /* Bad input for what the optimizers share: the body of bad_adamw.c and bad_sgd.c, for OPTIMIZER. */
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "bad_input.h"
@@ -48,8 +49,33 @@ static void test_create(void)
         CHECK_FAILS_KEEPING(made, TUTTI_ERR_ARG, "clip_norm",
                             OF(_create)(ctx, params, &bad, &made));
     }
+    for (int i = 0; i < HARNESS_COUNT(counts); i++) {
+        const tutti_param before = param;
+        param.weight_decay = counts[i];
+        CHECK_FAILS_KEEPING(made, TUTTI_ERR_ARG, TEXT_OF(OPTIMIZER) ": p: weight_decay is",
+                            OF(_create)(ctx, params, NULL, &made));
+        param = before, param.lr_scale = counts[i];
+        CHECK_FAILS_KEEPING(made, TUTTI_ERR_ARG, TEXT_OF(OPTIMIZER) ": p: lr_scale is",
+                            OF(_create)(ctx, params, NULL, &made));
+        param = before;
+    }
     tutti_params_destroy(&params);
     tutti_params_destroy(&unbuilt);
+}
+
+/* What a parameter's factors become once there is an optimizer does not reach it. */
+static void check_later_factors(tutti_context *ctx, optimizer *made, tutti_param *param,
+                                const tutti_step_block *step)
+{
+    const tutti_param before = *param;
+    double *was = harness_get(ctx, &param->value, NULL);
+    param->weight_decay = -1, param->lr_scale = NAN;
+    CHECK_OK(OF(_update)(made, ctx, step));
+    double *is = harness_get(ctx, &param->value, NULL);
+    CHECK(is[0] == was[0], "the value was %g and is %g", was[0], is[0]);
+    *param = before;
+    free(was);
+    free(is);
 }
 
 static void test_destroy(void)
@@ -82,6 +108,7 @@ static void test_update(void)
     OF(_stats) stats;
     CHECK_OK(OF(_get_stats)(made, ctx, &stats));
     CHECK(stats.updates == 0, "a refused update counted");
+    check_later_factors(ctx, made, &param, step);
     tutti_step_block_destroy(&step);
     OF(_destroy)(&made);
     tutti_params_destroy(&params);
