@@ -1,6 +1,7 @@
 /* Teaches: a layer of your own between Tutti's, here y = x * factor with a learned factor per
  * column, written as plain loops.  Its parameter is in the store with theirs: the same exchange
- * sums its gradient, the same optimizer updates it.
+ * sums its gradient, the same optimizer updates it.  A sharded store (desc.shards) changes nothing
+ * in the layer; tutti/param.h says at tutti_params_add_param what it must not read then.
  *
  * Build: mpicc own_layer.c -o own_layer $(pkg-config --cflags --libs tutti) -lm
  * Run:   mpirun -np 2 ./own_layer */

@@ -116,9 +116,18 @@ TUTTI_API void tutti_params_destroy(tutti_params **params);
  * type. */
 TUTTI_API tutti_status tutti_params_add(tutti_params *params, tutti_layer *layer,
                                         const char *prefix);
-/* The same for one parameter of the caller's, which must outlive the store.  Its name, its value's
- * shape and type (value.data is ignored), factors and init are read; tutti_params_build sets its
- * tensors. */
+/* The same for one parameter of the caller's, as of a layer of its own (examples/own_layer.c),
+ * which must outlive the store.  Its name, its value's shape and type (value.data is ignored),
+ * factors and init are read; tutti_params_build sets its tensors.
+ *
+ * Such a layer reads value and writes all of grad, then tutti_grad_sync_ready_param.  In a sharded
+ * store that is the same, as value and grad are whole on every rank, but
+ * - after finish only this rank's slices of grad (tutti_params_slice) are sums, and the rest is
+ *   undefined;
+ * - it must not read master, which has no data where the value is f16 or bf16: value is that,
+ *   rounded;
+ * - with an exclusive exchange it calls tutti_params_settle before it reads value, since new values
+ *   may be on their way, which only the library's layers wait for by themselves. */
 TUTTI_API tutti_status tutti_params_add_param(tutti_params *params, tutti_param *param);
 
 /* Makes param share other's slot (tied weights): equal shapes and types, both in the store.  Both
@@ -136,10 +145,13 @@ TUTTI_API tutti_status tutti_params_freeze(tutti_params *params, tutti_param *pa
 TUTTI_API tutti_status tutti_params_build(tutti_params *params, tutti_context *ctx);
 
 /* Fills the masters from seed, as each parameter's init says (the same numbers on every backend,
- * for every order of adding: they depend on seed, name and element), then refreshes.  Waits for the
- * stream. */
+ * for every order of adding: they depend on seed, name and element), and the values, which are
+ * these numbers, rounded.  Waits for the stream.  Not collective, also for a sharded store: a rank
+ * fills its slices of the masters and all values, before there is an exchange or after, and all
+ * ranks give the same seed. */
 TUTTI_API tutti_status tutti_params_init(tutti_params *params, tutti_context *ctx, uint64_t seed);
-/* Rewrites the working values from the masters. */
+/* Rewrites the working values from the masters.  Collective for a sharded store: each rank sends
+ * the values of its slices to all. */
 TUTTI_API tutti_status tutti_params_refresh(tutti_params *params, tutti_context *ctx);
 /* Makes later work on ctx wait until all values of the last update are on this rank: with an
  * exchange whose desc.exclusive is set they may still be on their way (tutti/grad_sync.h), which

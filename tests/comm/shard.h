@@ -52,5 +52,7 @@ void shard_refused(tutti_context *ctx, tutti_comm *comm);
 void shard_engines(tutti_context *ctx, tutti_comm *comm);
 /* shard_beside.c: the same */
 void shard_beside(tutti_context *ctx, tutti_comm *comm);
+/* shard_own.c: the same */
+void shard_own(tutti_context *ctx, tutti_comm *comm);
 
 #endif
