@@ -91,6 +91,13 @@ static int find_value(const trainer *t, const app_option *option, bool *found)
     return code;
 }
 
+/* The first word's number is 0. */
+static bool is_zero(const trainer *t, const app_option *option)
+{
+    if (option->kind != APP_WORD) return value_of(t, option).whole == 0;
+    return strcmp(value_of(t, option).text, option->words[0]) == 0;
+}
+
 /* Lists the options that a file may lack: before FILE is read those that it has, or if there is
  * none to read, those that are not 0; afterwards those that are not 0 and not listed yet. */
 static int list_optional(trainer *t, bool reads)
@@ -99,9 +106,12 @@ static int list_optional(trainer *t, bool reads)
     for (int i = 0; i < train_command.count; i++) {
         const app_option *option = &train_command.options[i];
         if (!(option->mark & TRAIN_UNLESS_0) || file->listed[i]) continue;
-        file->listed[i] = value_of(t, option).whole != 0;
+        file->listed[i] = !is_zero(t, option);
         if (reads) APP_TRY(find_value(t, option, &file->listed[i]));
-        if (file->listed[i]) APP_TRY(list_value(file->list, option, &file->config[i]));
+        if (file->listed[i])
+            APP_TRY(list_value(file->list, option, &file->config[i]));
+        else if (option->kind == APP_WORD)
+            snprintf(file->config[i].text, sizeof file->config[i].text, "%s", option->words[0]);
     }
     return APP_OK;
 }
@@ -134,11 +144,11 @@ static int create_list(trainer *t)
 static int list_tensors(tutti_checkpoint *list, trainer *t)
 {
     APP_CHECK(tutti_checkpoint_add_params(list, t->params));
-    tutti_state_tensor state;
-    for (int i = 0; i < tutti_adamw_state_count(t->adamw); i++) {
-        APP_CHECK(tutti_adamw_state_get(t->adamw, i, &state));
-        APP_CHECK(tutti_checkpoint_add_state(list, t->params, &state));
-    }
+    tutti_state_tensor states[OPTIMIZER_STATES_MAX];
+    int count;
+    APP_TRY(optimizer_states(&t->optimizer, states, &count));
+    for (int i = 0; i < count; i++)
+        APP_CHECK(tutti_checkpoint_add_state(list, t->params, &states[i]));
     return APP_OK;
 }
 

@@ -83,6 +83,7 @@ int log_start(train_log *log, const train_options *o, const log_place *place, bo
     app_json_int(json, "ranks", log->ranks);
     app_json_text(json, "transport", transport);
     app_json_text(json, "dtype", tutti_dtype_name(o->dtype));
+    app_json_text(json, "optimizer", train_text(o, "optimizer"));
     app_json_int(json, "epochs", o->epochs);
     app_json_int(json, "steps_per_epoch", place->steps);
     app_json_int(json, "batch", o->batch);

@@ -19,7 +19,7 @@ static const char *word(double loss)
 
 static int read_result(trainer *t)
 {
-    APP_CHECK(tutti_adamw_get_stats(t->adamw, t->ctx, &t->stats)); /* the losses were sent before */
+    APP_TRY(optimizer_norm(&t->optimizer, t->ctx, &t->grad_norm)); /* the losses were sent before */
     t->loss = 0.0;
     for (int64_t i = 0; i < t->parts; i++) t->loss += t->losses_host[i];
     t->loss /= trainer_batch_tokens(t);
@@ -211,7 +211,7 @@ int nonfinite_check(trainer *t)
     const int64_t step = t->unchecked;
     t->unchecked = 0;
     APP_TRY(read_result(t));
-    if (isfinite(t->stats.grad_norm)) {
+    if (isfinite(t->grad_norm)) {
         if (f16) loss_scale_adapt(&t->state.scale, false);
         return isfinite(t->loss) ? APP_OK : report_loss(t, step);
     }

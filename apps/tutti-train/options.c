@@ -11,6 +11,7 @@ static const char *const nonfinite_names[] = {"stop", "skip", NULL};
 #define ACTIVATION_NAME(name, text, from) text,
 #define ACTIVATION_WORD(name, text, from) " " text
 static const char *const activation_names[] = {TUTTI_ACTIVATION_LIST(ACTIVATION_NAME) NULL};
+static const char *const optimizer_names[] = {"adamw", "sgd", NULL};
 static const char *const dtype_names[] = {"f32", "f64", "f16", "bf16", NULL};
 static const char *const wire_names[] = {"f32", "bf16", NULL};
 static const char *const engine_names[] = {"auto", "transport", "copy", NULL};
@@ -104,13 +105,20 @@ static const app_option table[] = {
      .help = "of the initial weights and the order of the samples"},
     {"epochs", "N", .group = HOW, INT(epochs, 1, many), KEPT("epochs", LENGTH),
      .help = "passes over the training samples"},
+    {"optimizer", "NAME", .group = HOW, WORD(optimizer, optimizer_names), .initial = "adamw",
+     KEPT("optimizer", FIXED | TRAIN_UNLESS_0),
+     .help = "adamw, or sgd: stochastic gradient descent with momentum"},
+    {"momentum", "M", .group = HOW, REAL(APP_REAL, momentum, 0.9999),
+     KEPT("momentum", FIXED | TRAIN_UNLESS_0), .help = "sgd's, 0 for none"},
     {"warmup", "STEPS", .group = HOW, INT(warmup, 0, many), .initial = "-1",
      .unset = "a tenth of the run", KEPT("warmup", REPORTED),
      .help = "steps over which the learning rate rises, before it falls along a cosine"},
     {"lr", "X", .group = HOW, REAL(APP_POSITIVE, lr, 1000), KEPT("lr", REPORTED),
      .help = "highest learning rate"},
     {"weight-decay", "X", .group = HOW, REAL(APP_REAL, weight_decay, 1000), .initial = "0.01",
-     KEPT("weight_decay", REPORTED), .help = "AdamW's, on weights but not on biases and norms"},
+     KEPT("weight_decay", REPORTED),
+     .help = "the optimizer's, on weights but not on biases and norms: adamw subtracts it from "
+             "weights, sgd adds it to gradients"},
     {"clip", "X", .group = HOW, REAL(APP_REAL, clip, 1e30), .initial = "0", KEPT("clip", REPORTED),
      .help = "largest norm of the gradients, 0 for none"},
     {"dropout", "P", .group = HOW, REAL(APP_REAL, dropout, 0.99), .initial = "0",
@@ -191,6 +199,7 @@ static const char doc[] =
     "  tutti-train                              one process, default options\n"
     "  launch/tutti-run -np 2 tutti-train       two ranks on this machine\n"
     "  tutti-train --dtype bf16 --width 512 --epochs 3\n"
+    "  tutti-train --optimizer sgd --momentum 0.8 --lr 0.05\n"
     "  tutti-train --task bytes --sample 300 *.txt\n"
     "  tutti-train --checkpoint run.h5 --save-every 100 --keep 2 --resume=auto\n"
     "  tutti-train --hold-out 10000 --lr 0.004  try a learning rate without the test images\n"
@@ -198,39 +207,54 @@ static const char doc[] =
     "Exit codes: 0 good, 1 the replicas differ, 2 the run failed, 64 wrong command line, 75 "
     "stopped by SIGTERM, SIGINT or SIGUSR1.";
 
-static const train_default *find_default(const task_class *task, const app_option *option)
+/* In place of the task's. */
+static const train_default sgd_defaults[] = {
+    {"momentum", "0.9"}, {"lr", "0.1"}, {"weight-decay", "0.0005"}, {NULL, NULL}};
+
+static const train_default *find_default(const train_default *list, const app_option *option)
 {
-    for (const train_default *own = task->options; own->name; own++)
+    for (const train_default *own = list; own->name; own++)
         if (option->name && strcmp(own->name, option->name) == 0) return own;
     return NULL;
 }
 
-/* "256; bytes: 128" */
+/* "256; bytes: 128; sgd: 100" */
 static const char *list_defaults(const app_option *option)
 {
     static char text[96];
     size_t used = 0;
-    for (int i = 0; task_classes[i]; i++) {
-        const train_default *own = find_default(task_classes[i], option);
+    for (int i = 0, last = 0; !last; i++) {
+        last = !task_classes[i];
+        const train_default *own =
+            find_default(last ? sgd_defaults : task_classes[i]->options, option);
         if (!own || !own->value || used >= sizeof text) continue;
         if (i > 0 && used == 0 && option->initial)
             used = (size_t)snprintf(text, sizeof text, "%s", option->initial);
+        const char *name = last ? optimizer_names[TRAIN_SGD] : task_classes[i]->name;
         used += (size_t)snprintf(text + used, sizeof text - used, "%s%s%s%s", used ? "; " : "",
-                                 used ? task_classes[i]->name : "", used ? ": " : "", own->value);
+                                 used ? name : "", used ? ": " : "", own->value);
     }
     return used ? text : NULL;
 }
 
-/* Applies the task's own defaults after the common ones. */
+static void set_defaults(train_options *o, const train_default *list)
+{
+    for (const train_default *own = list; own->name; own++)
+        if (own->value) app_option_set(app_option_find(&train_command, own->name), o, own->value);
+}
+
+/* Applies the task's own defaults after the common ones, and then the optimizer's. */
 static void settle(void *options)
 {
     train_options *o = options;
     const task_class *task = o->task;
+    const train_optimizer optimizer = o->optimizer;
     app_options_reset(&train_command, o);
     o->task = task;
     o->norm = task->norms[0];
-    for (const train_default *own = task->options; own->name; own++)
-        if (own->value) app_option_set(app_option_find(&train_command, own->name), o, own->value);
+    o->optimizer = optimizer;
+    set_defaults(o, task->options);
+    if (optimizer == TRAIN_SGD) set_defaults(o, sgd_defaults);
 }
 
 /* An option that was given but does not apply to the task. */
@@ -238,7 +262,7 @@ static const char *find_foreign(const train_options *o)
 {
     for (int i = 0; i < train_command.count; i++)
         if ((table[i].mark & TRAIN_OF_TASK) && app_option_given(&train_command, o, table[i].name) &&
-            !find_default(o->task, &table[i]))
+            !find_default(o->task->options, &table[i]))
             return table[i].name;
     return NULL;
 }
@@ -272,6 +296,9 @@ static error_t check_all(struct argp_state *state, void *options)
                                "--accumulate is %lld, want at most --reproducible, %lld: a "
                                "micro-step holds whole leaves",
                                (long long)o->accumulate, (long long)o->leaves);
+    if (app_option_given(&train_command, o, "momentum") && o->optimizer != TRAIN_SGD)
+        return app_usage_error(state, "--momentum does not apply to --optimizer %s",
+                               optimizer_names[o->optimizer]);
     const char *dependent = o->resume       ? "resume"
                             : o->save_every ? "save-every"
                             : o->keep       ? "keep"

@@ -20,6 +20,7 @@ typedef enum train_progress {
 } train_progress;
 
 typedef enum train_nonfinite { TRAIN_NONFINITE_STOP, TRAIN_NONFINITE_SKIP } train_nonfinite;
+typedef enum train_optimizer { TRAIN_ADAMW, TRAIN_SGD } train_optimizer;
 typedef enum train_resume {
     TRAIN_RESUME_NO,
     TRAIN_RESUME_WANTED, /* the file must exist */
@@ -42,6 +43,8 @@ typedef struct train_options {
     int64_t epochs, batch, accumulate;
     int64_t leaves;         /* reproducible mode; 0: fast mode */
     int64_t check_replicas; /* steps; 0: never */
+    train_optimizer optimizer;
+    double momentum; /* SGD's; 0 of another optimizer */
     double lr, weight_decay, clip;
     int64_t warmup;    /* steps; -1: a tenth of the run */
     double loss_scale; /* f16's first */
@@ -63,8 +66,8 @@ typedef struct train_options {
     train_progress progress;
 } train_options;
 
-/* A task's own options, and its defaults of the common ones; value NULL: an option without a
- * default. */
+/* Defaults that differ from the common ones: an optimizer's, or a task's, which also lists its own
+ * options; value NULL: an option without a default. */
 typedef struct train_default {
     const char *name, *value;
 } train_default;
@@ -76,7 +79,7 @@ enum {
     TRAIN_REPORTED = 2, /* the change is reported */
     TRAIN_LENGTH = 3,   /* the change and its consequence are reported */
     TRAIN_OF_TASK = 4,  /* only for the tasks that list it */
-    TRAIN_UNLESS_0 = 8  /* a file lacks it if it is 0 */
+    TRAIN_UNLESS_0 = 8  /* a file lacks it if it is 0, or the first word */
 };
 
 extern const app_command train_command;

@@ -176,7 +176,7 @@ static int train_step(trainer *t, loop *loop)
     int code = compute(t);
     if (code == APP_OK) code = copy_beside_sums(t);
     code = finish_exchange(t, code);
-    if (code == APP_OK) code = app_check(tutti_adamw_update(t->adamw, t->ctx, t->step));
+    if (code == APP_OK) code = optimizer_update(&t->optimizer, t->ctx, t->step);
     if (code == APP_OK && state->step == FAULT_STEP &&
         FAULT_ASKED("corrupt", "step", t->group->rank))
         code = FAULT_CORRUPT(t->params, t->ctx);
@@ -276,8 +276,7 @@ static int say_step(trainer *t)
     APP_TRY(counted);
     if (t->options->leaves) APP_TRY(reproducible_loss(t, &lap.loss));
     history_step(&t->history, t->state.step, lap.loss);
-    APP_TRY(log_step(&t->log, &place, &lap, t->stats.grad_norm,
-                     trainer_learning_rate(t, t->state.step),
+    APP_TRY(log_step(&t->log, &place, &lap, t->grad_norm, trainer_learning_rate(t, t->state.step),
                      1e3 * trainer_batch_tokens(t) / lap.ms,
                      t->options->dtype == TUTTI_F16 ? t->state.scale.value : 0.0));
     return laps_begin(&t->laps, t->sync, t->begun ? t->laps.end : app_now());
@@ -313,17 +312,13 @@ static void exclude_time(trainer *t, double begin)
 /* Ends the run if the ranks' weights or optimizer states differ.  Collective. */
 static int check_replicas(trainer *t)
 {
-    enum { MOST = 8 };
-    tutti_state_tensor state[MOST];
-    int count = 0;
+    tutti_state_tensor states[OPTIMIZER_STATES_MAX];
+    int count;
     if (!is_due(t->options->check_replicas, t->state.step)) return APP_OK;
     APP_TRY(settle(t));
     const double begin = app_now();
-    while (count < MOST && count < tutti_adamw_state_count(t->adamw)) {
-        APP_CHECK(tutti_adamw_state_get(t->adamw, count, &state[count]));
-        count++;
-    }
-    const tutti_status status = tutti_comm_check_params(t->comm, t->ctx, t->params, state, count);
+    APP_TRY(optimizer_states(&t->optimizer, states, &count));
+    const tutti_status status = tutti_comm_check_params(t->comm, t->ctx, t->params, states, count);
     int code = app_check(status);
     if (status == TUTTI_ERR_DATA)
         code = app_fail(APP_MISMATCH, "after step %lld: %s", (long long)t->state.step,

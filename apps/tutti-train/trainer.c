@@ -147,11 +147,7 @@ static int create_optimizer(trainer *t)
 {
     const train_options *o = t->options;
     APP_CHECK(tutti_params_init(t->params, t->ctx, o->seed));
-    tutti_adamw_desc desc = TUTTI_ADAMW_DESC_INIT;
-    desc.weight_decay = o->weight_decay;
-    desc.clip_norm = o->clip;
-    desc.skip_nonfinite = 1; /* the weights stay finite in any case */
-    APP_CHECK(tutti_adamw_create(t->ctx, t->params, &desc, &t->adamw));
+    APP_TRY(optimizer_create(&t->optimizer, o, t->ctx, t->params));
     APP_CHECK(tutti_step_block_create(t->ctx, &t->step));
     t->state.scale.value = o->dtype == TUTTI_F16 ? o->loss_scale : 1.0;
     return FAULT_HERE("setup", t->group->rank);
@@ -233,7 +229,7 @@ void trainer_destroy(trainer *t)
     checkpoint_close(t);
     history_free(&t->history);
     tutti_grad_sync_destroy(&t->sync);
-    tutti_adamw_destroy(&t->adamw);
+    optimizer_destroy(&t->optimizer);
     tutti_step_block_destroy(&t->step);
     tutti_params_destroy(&t->params);
     if (t->task) t->task->class->close(t->task);
@@ -294,11 +290,10 @@ static int64_t memory_of(const trainer *t)
         if (tutti_params_flat(t->params, buffers[i], &flat) == TUTTI_OK && flat.data)
             bytes += bytes_of(&flat);
     }
-    for (int i = 0; i < tutti_adamw_state_count(t->adamw); i++) {
-        tutti_state_tensor state;
-        if (tutti_adamw_state_get(t->adamw, i, &state) == TUTTI_OK)
-            bytes += bytes_of(&state.tensor);
-    }
+    tutti_state_tensor states[OPTIMIZER_STATES_MAX];
+    int count;
+    if (optimizer_states(&t->optimizer, states, &count) == APP_OK)
+        for (int i = 0; i < count; i++) bytes += bytes_of(&states[i].tensor);
     return bytes;
 }
 
@@ -371,11 +366,7 @@ void trainer_describe(const trainer *t)
     app_say("  batch         %lld over all ranks%s%s%s", (long long)o->batch, micro, leaves, rest);
     app_say("  learning rate %g at most, %lld steps of warm-up, then cosine", o->lr,
             (long long)t->warmup);
-    if (o->clip > 0.0)
-        app_say("  optimizer     AdamW, weight decay %g, gradients clipped to norm %g",
-                o->weight_decay, o->clip);
-    else
-        app_say("  optimizer     AdamW, weight decay %g, no clipping", o->weight_decay);
+    optimizer_describe(o);
     app_say("  seed          %llu", (unsigned long long)o->seed);
     describe_checkpoint(t);
 }

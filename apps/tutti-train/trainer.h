@@ -5,6 +5,7 @@
 #include "common/group.h"
 #include "history.h"
 #include "log.h"
+#include "optimizer.h"
 #include "options.h"
 #include "schedule.h"
 #include "task.h"
@@ -30,7 +31,7 @@ typedef struct trainer {
     task *task;
     tutti_params *params;
     tutti_step_block *step;
-    tutti_adamw *adamw;
+    optimizer optimizer;
     tutti_grad_sync *sync;
 
     int64_t steps, total; /* steps of an epoch, and of the run */
@@ -49,13 +50,13 @@ typedef struct trainer {
 
     /* [parts] on the device: sums over this rank's rows of each; 0 for others' leaves */
     double *losses;
-    double *losses_host;     /* page-locked; of the last step, once its update is complete */
-    bool loaded, begun;      /* the first pass of the next step, already; its forward, too: */
-    int begun_code;          /* whether that failed */
-    int64_t unchecked;       /* step of the epoch whose result is not checked yet; 0: none */
-    bool uncounted;          /* its wait for the sums is not counted yet */
-    double loss;             /* of the last checked step: this rank's part of the batch's mean */
-    tutti_adamw_stats stats; /* of the same step */
+    double *losses_host; /* page-locked; of the last step, once its update is complete */
+    bool loaded, begun;  /* the first pass of the next step, already; its forward, too: */
+    int begun_code;      /* whether that failed */
+    int64_t unchecked;   /* step of the epoch whose result is not checked yet; 0: none */
+    bool uncounted;      /* its wait for the sums is not counted yet */
+    double loss;         /* of the last checked step: this rank's part of the batch's mean */
+    double grad_norm;    /* of the same step */
 
     train_log log;
     laps laps;

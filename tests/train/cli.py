@@ -67,6 +67,10 @@ WRONG = {
     "--transport=tcp": "want auto, self, mpi or nccl",
     "--progress=much": "want plain, bar or none",
     "--task=digits": "--task is 'digits', want fashion or bytes",
+    "--optimizer=adam": "--optimizer is 'adam', want adamw or sgd",
+    "--momentum=1": "--momentum is '1', want",
+    "--momentum=-0.1": "--momentum is '-0.1', want",
+    "--momentum=0.9": "--momentum does not apply to --optimizer adamw",
     "--on-nonfinite=go": "--on-nonfinite is 'go', want stop or skip",
     "--plot=run.png": "--plot is 'run.png', want a name that ends in .svg",
     "--plot=.svg": "want a name that ends in .svg",
@@ -84,6 +88,22 @@ WRONG = {
     "--no-such-option": "no-such-option",
     "stray": "'stray' is not an option",
 }
+
+
+def test_optimizer():
+    """Its defaults, wherever it stands on the command line, and what else was given."""
+    data = ["--data", small_data(), "--batch", 32, "--dry-run"]
+    for given, rate, line in (
+        ([], "0.003", "AdamW, weight decay 0.01, no clipping"),
+        (["--weight-decay", 0, "--clip", 2, "--optimizer", "adamw"], "0.003", "AdamW, weight decay 0, gradients clipped to norm 2"),
+        (["--optimizer=sgd"], "0.1", "SGD, momentum 0.9, weight decay 0.0005, no clipping"),
+        (["--momentum", 0, "--lr", 0.02, "--optimizer", "sgd"], "0.02", "SGD, momentum 0, weight decay 0.0005, no clipping"),
+    ):
+        result = run([*data, *given]).want(0)
+        assert f"learning rate {rate} at most," in result.out and f"optimizer     {line}\n" in result.out, result
+    shown = " ".join(run(["--help"]).want(0).out.split())
+    for words in ("(default 0.003; bytes: 0.004; sgd: 0.1)", "(default 0.01; bytes: 1; sgd: 0.0005)", "0 for none (default 0.9)"):
+        assert words in shown, f"no '{words}' in {shown}"
 
 
 def test_usage():

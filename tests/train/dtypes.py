@@ -28,6 +28,17 @@ def test_f16():
     assert "loss scale    65536" in result.out, result
 
 
+def test_sgd():
+    """On one rank and on several, sharded or not."""
+    for dtype, np, more in few((("f32", 1, []), ("f64", 2, []), ("bf16", 3, ["--shard"]), ("f16", 2, ["--shard", "--momentum", 0.8]))):
+        result = learn(dtype, np, "--optimizer", "sgd", *more)
+        assert f"optimizer     SGD, momentum {0.8 if more[1:] else 0.9}, weight decay 0.0005, no clipping" in result.out, result
+        losses = [float(loss) for _, _, loss in result.steps()]
+        assert sum(losses[-5:]) < 0.5 * sum(losses[:5]), losses
+    for more in (["--momentum", 0], ["--momentum", 0.9, "--clip", 0.5]):
+        learn("f32", 1, "--optimizer", "sgd", *more)
+
+
 def test_every_norm_and_activation():
     for activation in ("none", "relu", "leaky_relu", "gelu", "gelu_erf", "squared_relu", "silu", "smelu", "star_relu"):
         for norm in few(("layernorm", "rmsnorm")):
@@ -35,7 +46,7 @@ def test_every_norm_and_activation():
 
 
 def test_overflow_is_said_and_recovered():
-    for np, more in few(((1, []), (2, []), (2, ["--shard"]))):
+    for np, more in few(((1, []), (2, []), (2, ["--shard"]), (2, ["--optimizer", "sgd", "--shard"]))):
         result = learn("f16", np, "--loss-scale", 2**30, *more)
         skipped = [line for line in result.out.splitlines() if line.startswith("skipped step ")]
         assert skipped and "1.07374e+09 -> 5.36871e+08" in skipped[0], result

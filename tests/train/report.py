@@ -89,8 +89,8 @@ def test_waiting_is_a_part_of_the_step():
 
 
 KEYS = {
-    "start": """version task data backend ranks transport dtype epochs steps_per_epoch batch accumulate leaves wire rate_unit
-        resumed_from_step""",
+    "start": """version task data backend ranks transport dtype optimizer epochs steps_per_epoch batch accumulate leaves wire
+        rate_unit resumed_from_step""",
     "step": """step epoch epoch_step loss grad_norm learning_rate ms rate fastest_rank_ms slowest_rank_ms rank_ms rank_waiting_ms
         rank_rows rank_bytes_sent""",
     "evaluation": "step epoch epoch_step seconds evaluation_loss accuracy",

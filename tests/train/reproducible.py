@@ -145,6 +145,15 @@ def test_sharded():
         sharded(name, args + transport(), ranks)
 
 
+def test_sgd():
+    for name, args, ranks in h.few((
+        ("sgd", FASHION, [1, 3]),
+        ("sgd-bytes", BYTES + ["--dtype", "f16", "--accumulate", 2, text()], [1, 3]),
+        ("sgd16", FASHION + ["--dtype", "bf16", "--momentum", 0.5], [1, 2, 3]),
+    )):
+        sharded(name, args + transport() + ["--optimizer", "sgd"], ranks)
+
+
 @h.in_full
 def test_sharded_accumulates():
     """In fast mode too the numbers are those of a rank-ordered sum: on two ranks any sum's."""
@@ -172,13 +181,14 @@ def test_wire():
 
 
 def test_resumed_sharded_or_not():
-    args = FASHION + transport() + ["--dtype", "bf16", "--width", 256, "--reproducible", 8]
     whole, part = path("unstopped"), path("stopped")
-    h.run([*args, "--checkpoint", whole]).want(0)
-    for stopped, resumed in h.few(((["--shard"], []), ([], ["--shard"]), (["--shard"], ["--shard"]))):
-        h.run([*args, *stopped, "--checkpoint", part], np=2, fault="signal:step:1").want(75)
-        h.run([*args, *resumed, "--checkpoint", part, "--resume"], np=3).want(0)
-        assert h.same_file(whole, part), f"stopped with {stopped}, resumed with {resumed}"
+    for optimizer in ("sgd", "adamw"):
+        args = FASHION + transport() + ["--dtype", "bf16", "--width", 256, "--reproducible", 8, "--optimizer", optimizer]
+        h.run([*args, "--checkpoint", whole]).want(0)
+        for stopped, resumed in h.few(((["--shard"], []), ([], ["--shard"]), (["--shard"], ["--shard"]))):
+            h.run([*args, *stopped, "--checkpoint", part], np=2, fault="signal:step:1").want(75)
+            h.run([*args, *resumed, "--checkpoint", part, "--resume"], np=3).want(0)
+            assert h.same_file(whole, part), f"{optimizer}, stopped with {stopped}, resumed with {resumed}"
 
 
 def resumed_on_other_ranks(name, args):

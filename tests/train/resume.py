@@ -70,6 +70,37 @@ def test_exact_dropout():
     check_exact((2, 1), "--dropout", 0.25)
 
 
+def test_exact_sgd():
+    check_exact((2, 1), "--optimizer", "sgd")
+    check_exact((2,), "--optimizer", "sgd", "--momentum", 0, "--clip", 0.5)
+    check_exact((2,), "--optimizer", "sgd", "--momentum", 0.5, "--shard", "--dtype", "f16", "--loss-scale", 2**30)
+
+
+@with_folder
+def test_optimizers_are_told_apart(folder):
+    """A file of one is not read by the other, by another momentum neither, and stays as it is; AdamW's is as ever."""
+    files = {}
+    for name, more in (("adamw", []), ("sgd", ["--optimizer", "sgd"]), ("plain", ["--optimizer", "sgd", "--momentum", 0])):
+        files[name] = os.path.join(folder, name), more
+        run(saving(files[name][0], *more), fault="signal:step:0").want(75)
+        assert (b"momentum" in read(files[name][0])) == (b"velocity" in read(files[name][0])) == (name == "sgd"), name
+        result = run(saving(files[name][0], "--resume", "--dry-run", *more)).want(0)
+        assert "resumed       after step 3" in result.out, result
+    for file, given, words in (
+        ("adamw", ["--optimizer", "sgd"], "was saved with --optimizer adamw; this run uses sgd"),
+        ("sgd", [], "was saved with --optimizer sgd; this run uses adamw"),
+        ("sgd", ["--optimizer", "sgd", "--momentum", 0.5], "was saved with --momentum 0.9; this run uses 0.5"),
+        ("sgd", ["--optimizer", "sgd", "--momentum", 0], "was saved with --momentum 0.9; this run uses 0"),
+        ("plain", [], "was saved with --optimizer sgd; this run uses adamw"),
+        ("plain", ["--optimizer", "sgd"], "was saved with --momentum 0; this run uses 0.9"),
+    ):
+        path, before = files[file][0], read(files[file][0])
+        for more, np in few((([], 1), (["--evaluate"], 1), (["--shard"], 2))):
+            result = run(saving(path, "--resume", *given, *more), np=np).want(64)
+            assert result.err.count(f"{path} {words}") == 1, f"no '{words}' in\n{result}"
+        assert read(path) == before, file
+
+
 @with_folder
 def test_dropout(folder):
     """It may change, and is reported; files have it where it is not 0; evaluations drop nothing."""
