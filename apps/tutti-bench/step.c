@@ -421,9 +421,11 @@ static int run(void *given, app_group *group)
     bench b = {.options = o, .group = group};
     signals_leave_at_once();
     if (o->leaves && (o->leaves % group->world_size || o->rows * group->world_size % o->leaves))
-        return app_fail(
-            APP_USAGE,
-            "--leaves must be a multiple of the ranks that divides the rows of all ranks");
+        return app_fail(APP_USAGE,
+                        "--leaves is %lld, want a multiple of the ranks (%d) that divides the rows "
+                        "of all (%lld)",
+                        (long long)o->leaves, group->world_size,
+                        (long long)(o->rows * group->world_size));
     int code = app_group_agree(group, app_device_open(group, o->common.backend, 0, &b.ctx));
     if (code == APP_OK)
         code =

@@ -230,7 +230,7 @@ step --dim 32 odd|'odd' is not an option
 step --dim 0|--dim is '0', want
 step --dtype i32|--dtype is 'i32', want f64
 step --wire f16|--wire is 'f16', want f32
-step --backend host --leaves 3 --rows 64|--leaves must be a multiple of the ranks
+step --backend host --leaves 3 --rows 64|--leaves is 3, want a multiple of the ranks .1. that divides the rows of all .64.
 step softmax|'softmax' is not an option
 exchange --sizes 6|--sizes is '6', want
 exchange --sizes 4K,|--sizes is '4K,', want

@@ -57,7 +57,7 @@ test_wrong_options() {
     grep -q "want DIMxBLOCKSxROWS" output || fail "$(<output)"
     compare --peers '' --leaves 3
     expect_equal code $? 2
-    grep -q "32x2x64: tutti-bench step: --leaves must be a multiple of the ranks" output || fail "$(<output)"
+    grep -q "32x2x64: tutti-bench step: --leaves is 3, want a multiple of the ranks " output || fail "$(<output)"
 }
 
 run_tests
