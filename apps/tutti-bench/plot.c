@@ -161,36 +161,50 @@ static void put_label(const canvas *c, int place, const char *style, const char 
     fputs("</text>\n", c->file);
 }
 
-/* Of several copies of rows with as many columns, the fastest. */
+enum { ROOF = -1 }; /* in place of a series */
+
+/* A line through the best at each number of columns: rows may differ. */
+static void put_line(const canvas *c, const bench_plot *plot, int series, const char *style)
+{
+    fprintf(c->file, "<polyline %s points=\"", style);
+    for (int i = 0, next; i < plot->count; i = next) {
+        const double columns = plot->points[i].columns;
+        double rate = 0;
+        for (next = i; next < plot->count && plot->points[next].columns == columns; next++) {
+            const point *p = &plot->points[next];
+            if (series == ROOF || series == p->series)
+                rate = fmax(rate, series == ROOF ? p->roof : p->rate);
+        }
+        if (rate > 0) fprintf(c->file, "%.1f,%.1f ", x_of(c, columns), y_of(c, rate));
+    }
+    fputs("\"/>\n", c->file);
+}
+
 static void put_roof(const canvas *c, const bench_plot *plot)
 {
     static const char style[] = "fill=\"none\" stroke=\"black\" stroke-width=\"2\" "
                                 "stroke-dasharray=\"6 4\"";
-    fprintf(c->file, "<polyline %s points=\"", style);
-    for (int i = 0, next; i < plot->count; i = next) {
-        double roof = 0;
-        for (next = i; next < plot->count && plot->points[next].columns == plot->points[i].columns;
-             next++)
-            roof = fmax(roof, plot->points[next].roof);
-        fprintf(c->file, "%.1f,%.1f ", x_of(c, plot->points[i].columns), y_of(c, roof));
-    }
-    fputs("\"/>\n", c->file);
+    put_line(c, plot, ROOF, style);
     put_label(c, 0, style, "copy of the same bytes");
 }
 
-/* Hues a golden section of the circle apart differ for any number of lines. */
+/* The red (0), green (8) or blue (4) of a hue in degrees at a saturation of 0.7. */
+static int part_of(int color, double hue, double lightness)
+{
+    const double k = fmod(color + hue / 30, 12), a = 0.7 * fmin(lightness, 1 - lightness);
+    return (int)lrint(255 * (lightness - a * fmax(-1, fmin(1, fmin(k - 3, 9 - k)))));
+}
+
+/* Hues a golden section of the circle apart differ for any number of lines.  Not every viewer knows
+ * hsl(). */
 static void put_series(const canvas *c, const bench_plot *plot, int series)
 {
     char style[128], color[32];
-    const double hue = fmod(360 * 0.618034 * series, 360);
-    snprintf(color, sizeof color, "hsl(%.0f,70%%,%d%%)", hue, series % 2 ? 35 : 50);
+    const double hue = fmod(360 * 0.618034 * series, 360), light = series % 2 ? 0.35 : 0.5;
+    snprintf(color, sizeof color, "#%02x%02x%02x", part_of(0, hue, light), part_of(8, hue, light),
+             part_of(4, hue, light));
     snprintf(style, sizeof style, "fill=\"none\" stroke=\"%s\" stroke-width=\"2\"", color);
-    fprintf(c->file, "<polyline %s points=\"", style);
-    for (int i = 0; i < plot->count; i++)
-        if (plot->points[i].series == series)
-            fprintf(c->file, "%.1f,%.1f ", x_of(c, plot->points[i].columns),
-                    y_of(c, plot->points[i].rate));
-    fputs("\"/>\n", c->file);
+    put_line(c, plot, series, style);
     for (int i = 0; i < plot->count; i++)
         if (plot->points[i].series == series)
             fprintf(c->file, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3\" fill=\"%s\"/>\n",
@@ -207,8 +221,8 @@ int bench_plot_write(const bench_plot *plot, const bench_machine *machine, FILE 
             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"1000\" height=\"%.0f\" "
             "font-family=\"sans-serif\" font-size=\"12\">\n"
             "<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n"
-            "<text x=\"%.0f\" y=\"28\" font-size=\"13\">tutti-bench, %s: ",
-            fmax(list, axes), c.left, machine->backend);
+            "<text x=\"%.0f\" y=\"28\" font-size=\"13\">tutti-bench, %s",
+            fmax(list, axes), c.left, machine->cuda ? "cuda: " : "");
     put_text(file, machine->device);
     fputs("</text>\n", file);
     put_axes(&c);

@@ -1,4 +1,5 @@
-/* --plot: GB/s over columns, a line for each layer, pass and variant, and the copy as the roof. */
+/* --plot: GB/s over columns: for each layer, pass and variant a line through the best at each
+ * number of columns, and the copy as the roof. */
 #ifndef TUTTI_BENCH_PLOT_H
 #define TUTTI_BENCH_PLOT_H
 

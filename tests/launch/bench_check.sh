@@ -175,10 +175,26 @@ assert {"8", "32", "128", "512", "copy of the same bytes"} <= texts, texts
 END
     bench --plot one.svg --shape 20x8 softmax || fail "$(<output)"
     python3 -c 'import xml.etree.ElementTree as tree; tree.parse("one.svg")' || fail "$(<one.svg)"
-    bench --plot none.svg --shape 4x5x6 linear
-    expect_equal "code without GB/s" $? 2
-    expect_match output "$(<output)" "--plot: nothing was compared with a copy"
-    bench --plot now.json --json now.json --shape 20x8 softmax
+    # several points of as many columns: a line through the best of them
+    bench --plot rows.svg --shape 20x8..32,200x8..32,2000x8..32 softmax || fail "$(<output)"
+    python3 - <<'END' || fail "$(<rows.svg)"
+import re, xml.etree.ElementTree as tree
+root = tree.parse("rows.svg").getroot()
+name = "{http://www.w3.org/2000/svg}"
+circles = {}
+for circle in root.iter(name + "circle"):
+    circles.setdefault(circle.get("fill"), []).append((float(circle.get("cx")), float(circle.get("cy"))))
+lines = [line for line in root.iter(name + "polyline") if line.get("stroke") != "black"]
+assert len(lines) == len(circles) == 2, circles
+for line in lines:
+    assert re.fullmatch("#[0-9a-f]{6}", line.get("stroke")), line.get("stroke")
+    points = [tuple(map(float, point.split(","))) for point in line.get("points").split()]
+    own = circles[line.get("stroke")]
+    assert len(own) == 9 and points == [min(p for p in own if p[0] == x) for x in sorted({x for x, _ in own})], (points, own)
+title = next(text.text for text in root.iter(name + "text"))
+assert title.startswith("tutti-bench, host: ") and title.count("host") == 1, title
+END
+    bench --plot now.svg --json now.svg --shape 20x8 softmax
     expect_equal "code for one file" $? 64
     bench --plot /proc/none.svg --shape 20x8 softmax
     expect_equal "code for a file that cannot be written" $? 2
