@@ -194,6 +194,7 @@ void bench_results_add(bench_results *results, const bench_result *r, const char
     results->wrong += !right;
     results->faulty += r->faulty;
     results->missed += r->faulty && right;
+    results->noisy += r->times.p90 > 2 * r->times.p10;
 }
 
 static int draw(bench_results *results)
@@ -244,4 +245,8 @@ int bench_results_end(bench_results *results, int code)
     if (code == APP_OK) code = bench_earlier_rest(results->earlier);
     bench_earlier_free(&results->earlier);
     return code == APP_OK ? judge_all(results) : code;
+    if (4 * results->noisy > results->count)
+        app_warn("%d of %d rows have a p90 of more than twice the p10, as when other programs use "
+                 "the machine: their times mean little",
+                 results->noisy, results->count);
 }

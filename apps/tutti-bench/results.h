@@ -18,6 +18,7 @@ typedef struct bench_results {
     bench_plot *plot; /* NULL: none */
     int code;         /* of what failed in bench_results_add */
     int count, wrong, slower;
+    int noisy;          /* those whose times differ much */
     int faulty, missed; /* by --inject-fault; of these, taken for right */
     int shares, behind; /* those that were compared with bare products; below --least-share */
 } bench_results;
