@@ -9,6 +9,7 @@
 #include "common/exit_code.h"
 #include "common/report.h"
 #include "common/signals.h"
+#include "products.h"
 #include "results.h"
 #include "shapes.h"
 
@@ -30,6 +31,19 @@ typedef struct layers_options {
 } layers_options;
 
 /* The command line */
+
+/* Appends to a text; false if it does not fit. */
+static bool append(char *text, size_t size, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+static bool append(char *text, size_t size, const char *format, ...)
+{
+    const size_t used = strlen(text);
+    va_list args;
+    va_start(args, format);
+    const int more = vsnprintf(text + used, size - used, format, args);
+    va_end(args);
+    return more >= 0 && (size_t)more < size - used;
+}
 
 static bool parse_shapes(const app_option *option, void *given, const char *text,
                          char wanted[APP_WANTED_MAX])
@@ -104,6 +118,31 @@ static bool is_asked(const layers_options *options, int kind)
     return !options->layers || (options->layers >> kind & 1);
 }
 
+static int ndim_of(int kind)
+{
+    const char *names[BENCH_DIMS_MAX];
+    return 1 + bench_shape_options(tutti_layer_type_get(kind), names);
+}
+
+/* Whether the layer has a shape of its own or one of --shape's fits it. */
+static bool has_shape(const layers_options *options, int kind)
+{
+    for (int i = 0; i < options->shapes.count; i++)
+        if (options->shapes.list[i].ndim == ndim_of(kind)) return true;
+    return options->shapes.count == 0;
+}
+
+/* Whether a layer that has a shape is compared with bare products, or with a copy. */
+static bool compares(const layers_options *options, bool with_products)
+{
+    for (int kind = 0; kind < tutti_layer_type_count(); kind++) {
+        const bool products = !options->plain && own_of(kind)->products;
+        if (is_asked(options, kind) && has_shape(options, kind) && products == with_products)
+            return true;
+    }
+    return false;
+}
+
 static bool is_optional_input(const tutti_slot *slot)
 {
     return slot->role == TUTTI_SLOT_IN && (slot->flags & TUTTI_SLOT_OPTIONAL);
@@ -132,6 +171,64 @@ static const char *unknown(const layers_options *options, const char *list, bool
     return NULL;
 }
 
+/* "rows x in x out"; false if it does not fit. */
+static bool name_sizes(int kind, char *text, size_t size)
+{
+    const char *names[BENCH_DIMS_MAX];
+    const int count = bench_shape_options(tutti_layer_type_get(kind), names);
+    bool fits = append(text, size, "rows");
+    for (int i = 0; i < count; i++) fits = fits && append(text, size, " x %s", names[i]);
+    return fits;
+}
+
+/* Each shape must fit a layer, and each layer that is named must get one. */
+static error_t check_shapes(struct argp_state *state, const layers_options *options)
+{
+    for (int i = 0; i < options->shapes.count; i++) {
+        const bench_shape *shape = &options->shapes.list[i];
+        bool fits = false;
+        char text[128] = "";
+        for (int kind = 0; kind < tutti_layer_type_count(); kind++)
+            fits = fits || (is_asked(options, kind) && ndim_of(kind) == shape->ndim);
+        if (fits) continue;
+        for (int d = 0; d < shape->ndim; d++)
+            append(text, sizeof text, "x%lld", (long long)shape->dims[d]);
+        return app_usage_error(
+            state, "--shape: %s fits no layer that is timed; --help has their sizes", text + 1);
+    }
+    for (int kind = 0; kind < tutti_layer_type_count(); kind++) {
+        char sizes[128] = "";
+        if (!(options->layers >> kind & 1) || has_shape(options, kind)) continue;
+        name_sizes(kind, sizes, sizeof sizes);
+        return app_usage_error(state, "--shape has none for %s: %s",
+                               tutti_layer_type_get(kind)->name, sizes);
+    }
+    return 0;
+}
+
+/* The name of a command-line option for variants that no layer that is timed has; NULL: none. */
+static const char *unused_variants(const layers_options *options)
+{
+    for (int kind = 0; kind < tutti_layer_type_count(); kind++) {
+        bool used = !options->variants[kind];
+        for (int i = 0; i < tutti_layer_type_count(); i++)
+            used = used || (!options->plain && is_asked(options, i) && share_variant(i, kind));
+        if (!used) return variant_of(kind)->name;
+    }
+    return NULL;
+}
+
+static error_t check_files(struct argp_state *state, const layers_options *options)
+{
+    const char *plot = options->bench.plot;
+    const size_t length = plot ? strlen(plot) : 0;
+    if (plot && (length < 5 || strcmp(plot + length - 4, ".svg") != 0))
+        return app_usage_error(state, "--plot is '%s', want a name that ends in .svg", plot);
+    if (plot && !compares(options, false))
+        return app_usage_error(state, "--plot: no layer that is timed is compared with a copy");
+    return 0;
+}
+
 static error_t check(struct argp_state *state, void *given)
 {
     layers_options *options = given;
@@ -145,6 +242,8 @@ static error_t check(struct argp_state *state, void *given)
             return app_usage_error(state, "there is no layer %s", name);
         options->layers |= UINT64_C(1) << kind;
     }
+    error_t error = check_shapes(state, options);
+    if (error) return error;
     bool typed = !options->param_dtype;
     for (int kind = 0; kind < tutti_layer_type_count(); kind++)
         typed =
@@ -160,7 +259,14 @@ static error_t check(struct argp_state *state, void *given)
     if (word)
         return app_usage_error(state, "--set: no layer that is timed has an option %s that is free",
                                word);
-    return bench_check_options(state, &options->bench);
+    word = unused_variants(options);
+    if (word)
+        return app_usage_error(state, "--%s: no layer that is timed has variants of it", word);
+    if (options->bench.share > 0 && !compares(options, true))
+        return app_usage_error(
+            state, "--least-share: no layer that is timed is compared with bare products");
+    error = check_files(state, options);
+    return error ? error : bench_check_options(state, &options->bench);
 }
 
 static const char *const dtypes[] = {"f64", "f32", "f16", "bf16", NULL};
@@ -177,9 +283,9 @@ static const app_option table[] = {
      .words = dtypes},
     {"shape", "LIST",
      "shapes such as 32768x4096,8192x16384: rows, then the layer's sizes (below); a size may be a "
-     "range: 1024..65536 doubles, 1024..65536*4 multiplies by 4, 1000..5000+500 adds 500; each "
-     "layer takes the shapes with as many numbers as it has; by default, each layer has shapes of "
-     "its own",
+     "range: 1024..65536 doubles, 1024..65536*4 multiplies by 4, 1000..5000+500 adds 500; at most "
+     "256 in all; each layer takes the shapes with as many numbers as it has, and a LAYER that is "
+     "named must get one; by default, each layer has shapes of its own",
      .letter = 's', .kind = APP_OTHER, .parse = parse_shapes},
     {"with", "LIST",
      "optional tensors (in brackets below) that are given to the layers that have them, and what "
@@ -192,12 +298,12 @@ static const app_option table[] = {
              "layer in f64 on the host",
      .at = offsetof(layers_options, plain)},
     {"tune",
-     .help =
-         "measure the algorithms for the layers' matrix products on a GPU and take the fastest; "
-         "the bare products beside them are not tuned",
+     .help = "measure the algorithms for the layers' matrix products on a GPU and take the fastest "
+             "(the host has nothing to measure); the bare products beside them are not tuned",
      .at = offsetof(layers_options, tune)},
     {"least-share", "PERCENT",
-     "exit with 1 if a layer has less than this share of the speed of its bare products",
+     "exit with 1 if a layer has less than this share of the speed of its bare products (the host "
+     "has none in 16-bit types)",
      .kind = APP_OTHER, .parse = bench_parse_share},
     {"least-copy", "GBPS",
      "exit with 2, before anything is timed, if a copy of 256 MiB to as many reads and writes "
@@ -205,7 +311,9 @@ static const app_option table[] = {
      "GB/s: another program uses the machine, or it is not what it should be",
      .unset = "4000 on an H200, otherwise 0, which asks for nothing", .kind = APP_OTHER,
      .parse = parse_least_copy},
-    {"plot", "FILE.svg", "draw GB/s over columns, a line for each layer, and the copy as the roof",
+    {"plot", "FILE.svg",
+     "draw GB/s over columns, for each layer a line through the best at each number of them, and "
+     "the copy as the roof",
      .kind = APP_TEXT, .at = offsetof(bench_options, plot)},
     {"inject-fault", "PLACE",
      "alter one element of each pass's results before they are checked, so that the run must exit "
@@ -224,23 +332,10 @@ static const char description[] =
     "LAYER is one of the following, with its shape beside it; by default, all of them.\n\n%s\n"
     "Every element of every result is checked. A layer is compared with a copy that reads and "
     "writes as many bytes, or with the bare matrix "
-    "products that it is made of. On a GPU, a time is that of a captured graph, with 256 MiB "
-    "overwritten before it.\n\n"
+    "products that it is made of (on the host OpenBLAS's, and none in 16-bit types). On a GPU, a "
+    "time is that of a captured graph, with 256 MiB overwritten before it.\n\n"
     "\"call us\" is the host's time in a call. On the host, where a call includes the work, it is "
     "the time of a call of one row, which has its own line in the table.\n\n" BENCH_EXIT_CODES;
-
-/* Appends to a text; false if it does not fit. */
-static bool append(char *text, size_t size, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-static bool append(char *text, size_t size, const char *format, ...)
-{
-    const size_t used = strlen(text);
-    va_list args;
-    va_start(args, format);
-    const int more = vsnprintf(text + used, size - used, format, args);
-    va_end(args);
-    return more >= 0 && (size_t)more < size - used;
-}
 
 /* One line a kind: "  rope     rows x cols x head_size [positions]".  False if they do not fit. */
 static bool list_layers(char *text, size_t size)
@@ -248,10 +343,7 @@ static bool list_layers(char *text, size_t size)
     bool fits = true;
     for (int kind = 0; kind < tutti_layer_type_count(); kind++) {
         const tutti_layer_type *type = tutti_layer_type_get(kind);
-        const char *names[BENCH_DIMS_MAX];
-        const int count = bench_shape_options(type, names);
-        fits = fits && append(text, size, "  %-24s rows", type->name);
-        for (int i = 0; i < count; i++) fits = fits && append(text, size, " x %s", names[i]);
+        fits = fits && append(text, size, "  %-24s ", type->name) && name_sizes(kind, text, size);
         for (int i = 0; i < type->slot_count; i++)
             if (is_optional_input(&type->slots[i]))
                 fits = fits && append(text, size, " [%s]", type->slots[i].name);
@@ -298,14 +390,24 @@ static bench_shape make_shape(int ndim, int64_t rows, int64_t size)
     return shape;
 }
 
+/* to: NULL to see only whether the options are right. */
+static int run_one(const bench_run *run, bench_results *to)
+{
+    return to ? bench_layer_run(run, report, to) : bench_layer_try(run);
+}
+
+static tutti_dtype dtype_of(const bench_machine *machine, const layers_options *options)
+{
+    return options->dtype ? options->dtype : machine->cuda ? TUTTI_BF16 : TUTTI_F32;
+}
+
 /* One shape of a layer, in all variants. */
 static int run_shape(bench_machine *machine, const layers_options *options, int kind,
                      const bench_layer *own, const bench_shape *shape, bool added,
                      bench_results *to)
 {
-    const bool gpu = tutti_context_backend(machine->ctx) == TUTTI_BACKEND_CUDA;
     const tutti_layer_type *type = tutti_layer_type_get(kind);
-    const tutti_dtype dtype = options->dtype ? options->dtype : gpu ? TUTTI_BF16 : TUTTI_F32;
+    const tutti_dtype dtype = dtype_of(machine, options);
     const bool typed = options->param_dtype && bench_has_param_types(type);
     const tutti_dtype param_dtype = typed ? options->param_dtype : dtype;
     bench_run run = {.machine = machine,
@@ -326,15 +428,15 @@ static int run_shape(bench_machine *machine, const layers_options *options, int 
     for (int i = 0; own->named && own->named[i][0]; i++) {
         run.variant = own->named[i][0];
         run.more = own->named[i][1];
-        APP_TRY(bench_layer_run(&run, report, to));
+        APP_TRY(run_one(&run, to));
     }
     if (own->named) return APP_OK;
-    if (!own->variant) return bench_layer_run(&run, report, to);
+    if (!own->variant) return run_one(&run, to);
     snprintf(variants, sizeof variants, "%s",
              options->variants[kind] ? options->variants[kind] : own->variants);
     for (char *word = strtok_r(variants, ",", &rest); word; word = strtok_r(NULL, ",", &rest)) {
         run.variant = word;
-        APP_TRY(bench_layer_run(&run, report, to));
+        APP_TRY(run_one(&run, to));
     }
     return APP_OK;
 }
@@ -345,8 +447,7 @@ static int run_layer(bench_machine *machine, const layers_options *options, int 
     const bool gpu = tutti_context_backend(machine->ctx) == TUTTI_BACKEND_CUDA;
     const tutti_layer_type *type = tutti_layer_type_get(kind);
     const bench_layer *own = options->plain ? &bench_layer_plain : bench_layer_find(type->name);
-    const char *names[BENCH_DIMS_MAX];
-    const int ndim = 1 + bench_shape_options(type, names);
+    const int ndim = ndim_of(kind);
     const bool asked = options->shapes.count > 0;
     const bench_shape *shapes = asked ? options->shapes.list : gpu ? own->gpu : own->host;
     /* rows of several dimensions are large, and the work with them more than that */
@@ -380,19 +481,27 @@ static int check_copy(bench_machine *machine, const layers_options *options)
     return APP_OK;
 }
 
+static int run_layers(bench_machine *machine, const layers_options *options, bench_results *to)
+{
+    for (int kind = 0; kind < tutti_layer_type_count(); kind++)
+        if (is_asked(options, kind)) APP_TRY(run_layer(machine, options, kind, to));
+    return APP_OK;
+}
+
 static int time_all(bench_machine *machine, const layers_options *options, bench_results *to)
 {
+    const tutti_dtype dtype = dtype_of(machine, options);
     char head[192];
     snprintf(head, sizeof head, "%-15s %-10s %-13s %-17s %-8s %11s %11s %11s %9s %-8s %9s %9s %9s",
              "layer", "pass", "variant", "shape", "type", "time us", "p10", "p90", "rate", "unit",
              "reference", "share", "call us");
+    if (options->bench.share > 0 && !machine->cuda && !bench_products_have(dtype))
+        return app_fail(APP_USAGE, "--least-share: the host has no bare products in %s",
+                        tutti_dtype_name(dtype));
+    APP_TRY(run_layers(machine, options, NULL));
     APP_TRY(check_copy(machine, options));
     APP_TRY(bench_results_begin(to, machine, head));
-    for (int kind = 0; kind < tutti_layer_type_count(); kind++)
-        if (is_asked(options, kind)) APP_TRY(run_layer(machine, options, kind, to));
-    if (to->count == 0)
-        return app_fail(APP_USAGE, "no shape of --shape fits a layer that was asked for");
-    return APP_OK;
+    return run_layers(machine, options, to);
 }
 
 static int run(void *given, app_group *group)

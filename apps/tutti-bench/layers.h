@@ -23,7 +23,7 @@ typedef struct bench_result {
     int64_t columns; /* bench_widest's */
     bench_times times;
     double amount;       /* bytes, or operations where `product` */
-    int product;         /* compared with the bare products, otherwise with a copy */
+    bool product;        /* compared with the bare products, otherwise with a copy */
     double reference;    /* seconds of what it is compared with; 0: nothing */
     double call_seconds; /* bench_time_call's */
     double error, tolerance;
@@ -102,9 +102,10 @@ struct bench_layer {
     const char *const (*named)[2];
     /* inputs have a mean of 0, not of 0.1: a GPU's power draw in products depends on their data */
     bool about_zero;
-    /* Fills in amount and product of the result, and the reference; NULL: bytes counted from the
-     * kind's table. */
+    /* Fills in the amount of the result, and the reference; NULL: bytes counted from the kind's
+     * table. */
     void (*count)(const bench_run *run, bench_result *result, bench_reference *reference);
+    bool products; /* the reference is the bare products */
     /* Checks a pass, where whole rows would take the reference too long.  NULL: some rows, and what
      * is summed over them. */
     int (*check)(bench_run *run, bench_result *result);
@@ -131,6 +132,8 @@ typedef void (*bench_sink)(void *user, const bench_result *result);
 
 /* Times and checks forward and backward.  A wrong result is left to the sink. */
 int bench_layer_run(const bench_run *plan, bench_sink sink, void *user);
+/* APP_USAGE if the layer's options are wrong. */
+int bench_layer_try(const bench_run *plan);
 
 /* Whether a kind has an option ("name", or "name=…,…") that neither the shape, a type nor
  * `own` sets. */

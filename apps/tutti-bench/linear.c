@@ -23,7 +23,6 @@ static void count(const bench_run *run, bench_result *result, bench_reference *r
     reference->product_count = run->backward ? 2 : 1;
     reference->products[0] = run->backward ? dx : y;
     reference->products[1] = dw;
-    result->product = 1;
     result->amount = (run->backward ? 4.0 : 2.0) * (double)rows * (double)in * (double)out;
 }
 
@@ -145,6 +144,7 @@ const bench_layer bench_linear = {
     .key = 'a',
     .about_zero = true,
     .count = count,
+    .products = true,
     .slice = "out",
     .twin_call = twin_call,
 };

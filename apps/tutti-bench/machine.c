@@ -5,10 +5,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "common/exit_code.h"
 #include "common/report.h"
 #include "common/statistics.h"
+#include "products.h"
 
 #ifndef TUTTI_BENCH_CUDA
 /* Never reached: without CUDA bench_open makes no machine with `cuda` set. */
@@ -98,7 +100,7 @@ typedef struct copy {
 static int run_copy(void *self)
 {
     copy *c = self;
-    return c->to ? app_check(tutti_copy(c->ctx, c->to, c->from, c->bytes)) : APP_OK;
+    return app_check(tutti_copy(c->ctx, c->to, c->from, c->bytes));
 }
 
 static int timed(bench_work work, void *self, double *seconds)
@@ -109,22 +111,90 @@ static int timed(bench_work work, void *self, double *seconds)
     return code;
 }
 
-static int host_time(bench_machine *machine, bench_work work, void *self, copy *c,
-                     bench_times *times, double *reference_seconds)
+static double cpu_seconds(void)
 {
-    double *all = malloc(2 * (size_t)machine->repeats * sizeof *all);
+    struct timespec now;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+/* OpenMP's threads spin for a millisecond behind a parallel loop, OpenBLAS's own for about 30: they
+ * would keep the cores from each other.  Waits, a tenth of a second at most, until none does. */
+static void let_threads_sleep(void)
+{
+    const struct timespec pause = {.tv_nsec = 1000000};
+    double before = 0, now = cpu_seconds();
+    for (int i = 0; i < 100 && now - before > 1e-4; i++) {
+        before = now;
+        nanosleep(&pause, NULL);
+        now = cpu_seconds();
+    }
+}
+
+/* The work that is timed, what it is compared with, if anything, and how many calls of each are
+ * timed in a row.  If that is more than one, their threads are not the same ones. */
+typedef struct turns {
+    bench_work work, other;
+    void *self, *its_self;
+    int calls;
+} turns;
+
+static int time_turn(const turns *t, bench_work work, void *self, int count, double *seconds)
+{
+    if (!work) return APP_OK;
+    if (t->calls > 1) {
+        let_threads_sleep();
+        APP_TRY(work(self)); /* wakes its own */
+    }
+    for (int i = 0; i < count; i++) APP_TRY(timed(work, self, &seconds[i]));
+    return APP_OK;
+}
+
+/* The reference's seconds are 0 where there is none. */
+static int host_time(bench_machine *machine, const turns *t, bench_times *times,
+                     double *reference_seconds)
+{
+    const int repeats = machine->repeats;
+    double *all = calloc(2 * (size_t)repeats, sizeof *all);
     if (!all) return app_fail(APP_FAILED, "no memory for the times");
-    int code = work(self); /* the first touch of the memory does not count */
-    if (code == APP_OK) code = run_copy(c);
-    for (int i = 0; i < machine->repeats && code == APP_OK; i++) {
-        code = timed(work, self, &all[i]);
-        if (code == APP_OK) code = timed(run_copy, c, &all[machine->repeats + i]);
+    int code = t->work(t->self); /* the first touch of the memory does not count */
+    if (code == APP_OK && t->other) code = t->other(t->its_self);
+    for (int i = 0; i < repeats && code == APP_OK; i += t->calls) {
+        const int count = repeats - i < t->calls ? repeats - i : t->calls;
+        code = time_turn(t, t->work, t->self, count, &all[i]);
+        if (code == APP_OK) code = time_turn(t, t->other, t->its_self, count, &all[repeats + i]);
     }
     if (code == APP_OK) {
-        *times = bench_times_of(all, machine->repeats);
-        *reference_seconds = c->to ? app_median(all + machine->repeats, machine->repeats) : 0;
+        *times = bench_times_of(all, repeats);
+        *reference_seconds = app_median(all + repeats, repeats);
     }
     free(all);
+    return code;
+}
+
+static int time_with_copy(bench_machine *machine, bench_work work, void *self, size_t bytes,
+                          bench_times *times, double *reference_seconds)
+{
+    copy c = {machine->ctx, NULL, NULL, bytes / 2};
+    const turns t = {work, run_copy, self, &c, 1};
+    int code = app_check(tutti_alloc(machine->ctx, c.bytes, &c.from));
+    if (code == APP_OK) code = app_check(tutti_alloc(machine->ctx, c.bytes, &c.to));
+    if (code == APP_OK) code = app_check(tutti_zero(machine->ctx, c.from, c.bytes));
+    if (code == APP_OK) code = host_time(machine, &t, times, reference_seconds);
+    (void)tutti_free(machine->ctx, &c.from);
+    (void)tutti_free(machine->ctx, &c.to);
+    return code;
+}
+
+static int time_with_products(bench_machine *machine, bench_work work, void *self,
+                              const bench_reference *reference, bench_times *times,
+                              double *reference_seconds)
+{
+    bench_products products;
+    const turns t = {work, bench_products_run, self, &products, 10};
+    int code = bench_products_open(reference, &products);
+    if (code == APP_OK) code = host_time(machine, &t, times, reference_seconds);
+    bench_products_close(&products);
     return code;
 }
 
@@ -133,17 +203,12 @@ int bench_time(bench_machine *machine, bench_work work, void *self,
 {
     if (machine->cuda)
         return bench_cuda_time(machine, work, self, reference, times, reference_seconds);
-    copy c = {machine->ctx, NULL, NULL, reference->bytes / 2};
-    int code = APP_OK;
-    if (reference->product_count == 0) {
-        code = app_check(tutti_alloc(machine->ctx, c.bytes, &c.from));
-        if (code == APP_OK) code = app_check(tutti_alloc(machine->ctx, c.bytes, &c.to));
-        if (code == APP_OK) code = app_check(tutti_zero(machine->ctx, c.from, c.bytes));
-    }
-    if (code == APP_OK) code = host_time(machine, work, self, &c, times, reference_seconds);
-    (void)tutti_free(machine->ctx, &c.from);
-    (void)tutti_free(machine->ctx, &c.to);
-    return code;
+    if (reference->product_count == 0)
+        return time_with_copy(machine, work, self, reference->bytes, times, reference_seconds);
+    if (bench_products_have(reference->dtype))
+        return time_with_products(machine, work, self, reference, times, reference_seconds);
+    const turns alone = {.work = work, .self = self, .calls = 1};
+    return host_time(machine, &alone, times, reference_seconds);
 }
 
 /* Calls are timed in groups, as one may be as short as reading the clock.  The stream is drained

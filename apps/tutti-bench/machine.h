@@ -50,8 +50,9 @@ typedef struct bench_times {
 } bench_times;
 
 /* Times of `repeats` runs of the work, and the median of its reference's, in turn, so that both see
- * the same clocks.  On a GPU: replays of captured graphs, 256 MiB overwritten before each.  The
- * host has no bare products: 0. */
+ * the same clocks.  On a GPU: replays of captured graphs, 256 MiB overwritten before each.  On the
+ * host, ten calls of the work and ten of its bare products in turn, whose threads differ; in 16-bit
+ * types it has none: 0. */
 int bench_time(bench_machine *machine, bench_work work, void *self,
                const bench_reference *reference, bench_times *times, double *reference_seconds);
 

@@ -131,7 +131,6 @@ static void count(const bench_run *run, bench_result *result, bench_reference *r
     reference->product_count = run->backward ? 2 : 1;
     reference->products[0] = run->backward ? da : c;
     reference->products[1] = db;
-    result->product = 1;
     result->amount =
         (run->backward ? 4.0 : 2.0) * (double)batch * (double)m * (double)n * (double)k;
 }
@@ -149,5 +148,6 @@ const bench_layer bench_matmul = {
     .named = transposes,
     .about_zero = true,
     .count = count,
+    .products = true,
     .check = check,
 };

@@ -19,7 +19,6 @@ static void count(const bench_run *run, bench_result *result, bench_reference *r
     reference->product_count = run->backward ? 4 : 2;
     for (int i = 0; i < reference->product_count; i++)
         reference->products[i] = run->backward ? backward[i] : forward[i];
-    result->product = 1;
     result->amount =
         (run->backward ? 4.0 : 2.0) * (double)rows * (double)hidden * (double)(in + out);
 }
@@ -55,6 +54,7 @@ const bench_layer bench_mlp = {
     .key = 'a',
     .about_zero = true,
     .count = count,
+    .products = true,
     .slice = "hidden",
     .twin_call = twin_call,
 };

@@ -60,6 +60,8 @@ error_t bench_check_options(struct argp_state *state, void *given)
     const bench_options *options = given;
     if (options->limit > 0 && !options->compare)
         return app_usage_error(state, "--fail-over requires --compare FILE");
+    if (options->json && strcmp(options->json, "-") == 0)
+        return app_usage_error(state, "--json is '-', want a file, such as /dev/stdout");
     return 0;
 }
 
@@ -118,7 +120,7 @@ static void judge(bench_results *results, const bench_result *r, const char *wha
 static void judge_share(bench_results *results, const bench_result *r)
 {
     const double least = results->options->share, share = r->reference / r->times.median;
-    if (!(least > 0) || !r->product || !(r->reference > 0)) return;
+    if (!(least > 0) || !r->product || r->added) return;
     results->shares++;
     if (share >= least) return;
     results->behind++;
@@ -192,9 +194,9 @@ void bench_results_add(bench_results *results, const bench_result *r, const char
     if (results->plot && results->code == APP_OK) results->code = bench_plot_add(results->plot, r);
     results->count++;
     results->wrong += !right;
+    results->noisy += r->times.p90 > 2 * r->times.p10;
     results->faulty += r->faulty;
     results->missed += r->faulty && right;
-    results->noisy += r->times.p90 > 2 * r->times.p10;
 }
 
 static int draw(bench_results *results)
@@ -211,13 +213,13 @@ static int draw(bench_results *results)
 static int judge_all(const bench_results *results)
 {
     const bench_options *o = results->options;
-    if (o->share > 0 && results->shares == 0)
-        return app_fail(APP_FAILED, "--least-share: nothing was timed beside bare products");
     if (o->fault && results->faulty == 0)
         return app_fail(APP_FAILED, "--inject-fault: no result has such an element");
     if (results->missed)
         return app_fail(APP_FAILED, "--inject-fault: %d of %d faults were not found",
                         results->missed, results->faulty);
+    if (results->wrong && !(o->limit > 0))
+        return app_fail(APP_MISMATCH, "%d of %d results are wrong", results->wrong, results->count);
     if (results->wrong || results->slower)
         return app_fail(APP_MISMATCH,
                         "%d of %d results are wrong; %d times are longer than --fail-over allows",
@@ -243,10 +245,10 @@ int bench_results_end(bench_results *results, int code)
     app_output_close(&results->plot_output);
     bench_plot_destroy(&results->plot);
     if (code == APP_OK) code = bench_earlier_rest(results->earlier);
-    bench_earlier_free(&results->earlier);
-    return code == APP_OK ? judge_all(results) : code;
     if (4 * results->noisy > results->count)
         app_warn("%d of %d rows have a p90 of more than twice the p10, as when other programs use "
                  "the machine: their times mean little",
                  results->noisy, results->count);
+    bench_earlier_free(&results->earlier);
+    return code == APP_OK ? judge_all(results) : code;
 }

@@ -103,7 +103,7 @@ int bench_create(bench_run *run)
         used += (size_t)snprintf(text + used, sizeof run->options - used, "%s%s", used ? "," : "",
                                  run->set);
     if (used >= sizeof run->options)
-        return app_fail(APP_FAILED, "%s has too many options", run->type->name);
+        return app_fail(APP_USAGE, "%s has too many options", run->type->name);
     for (int i = 0, dim = 1; i < run->type->option_count; i++) {
         const tutti_layer_option *option = &run->type->options[i];
         char value[32];
@@ -118,7 +118,7 @@ int bench_create(bench_run *run)
         used += (size_t)snprintf(text + used, sizeof run->options - used, "%s%s=%s",
                                  used ? "," : "", option->name, value);
         if (used >= sizeof run->options)
-            return app_fail(APP_FAILED, "%s has too many options", run->type->name);
+            return app_fail(APP_USAGE, "%s has too many options", run->type->name);
     }
     return app_check(
         tutti_layer_create_by_name(run->machine->ctx, run->type->name, text, &run->layer));
@@ -356,6 +356,7 @@ static int time_pass(bench_run *run, bench_result *result)
                              .dtype = run->dtype,
                              .param_dtype = run->param_dtype,
                              .columns = bench_widest(run),
+                             .product = run->own->products,
                              .added = run->added,
                              .tolerance = bench_tolerance(run->dtype),
                              .amount = count_bytes(run)};
@@ -399,6 +400,16 @@ static void name(bench_run *run)
     }
     if (run->set && used < sizeof run->shown)
         snprintf(run->shown + used, sizeof run->shown - used, "%s%s", used ? "," : "", run->set);
+}
+
+int bench_layer_try(const bench_run *plan)
+{
+    bench_run run = *plan;
+    char set[sizeof run.options];
+    run.set = taken(plan, set, sizeof set);
+    const int code = bench_create(&run);
+    tutti_layer_destroy(&run.layer);
+    return code == APP_FAILED ? app_fail(APP_USAGE, "%s", tutti_last_error()) : code;
 }
 
 /* Both passes are timed first, as the thousand calls of bench_time_call heat a GPU. */

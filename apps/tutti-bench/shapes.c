@@ -3,11 +3,15 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* The sizes of a dimension, from first to last: each is the one before times factor, plus more. */
 typedef struct range {
     int64_t first, last, factor, more;
 } range;
+
+/* Behind a size. */
+static const char separators[] = {'x', ',', 0};
 
 static bool parse_number(const char **at, int64_t *value)
 {
@@ -18,20 +22,26 @@ static bool parse_number(const char **at, int64_t *value)
     return *value >= 1 && *value <= INT32_MAX;
 }
 
-/* 4096, 1024..65536, 1024..65536*4, 100..500+100 */
-static bool parse_range(const char **at, range *r)
+/* 4096, 1024..65536, 1024..65536*4, 100..500+100.  Returns what is wanted instead, or NULL. */
+static const char *parse_range(const char **at, range *r)
 {
+    static const char number[] = "sizes from 1 to 2147483647 or ranges of them";
     *r = (range){.factor = 2};
-    if (!parse_number(at, &r->first)) return false;
+    if (!parse_number(at, &r->first)) return number;
     r->last = r->first;
-    if ((*at)[0] != '.' || (*at)[1] != '.') return true;
-    *at += 2;
-    if (!parse_number(at, &r->last) || r->last < r->first) return false;
-    const char sign = **at;
-    if (sign != '*' && sign != '+') return true;
-    ++*at;
-    r->factor = 1;
-    return parse_number(at, sign == '*' ? &r->factor : &r->more) && (sign == '+' || r->factor > 1);
+    if ((*at)[0] == '.' && (*at)[1] == '.') {
+        *at += 2;
+        if (!parse_number(at, &r->last)) return number;
+        if (r->last < r->first) return "ranges that rise";
+        const char sign = **at;
+        if (sign == '*' || sign == '+') {
+            ++*at;
+            r->factor = 1;
+            if (!parse_number(at, sign == '*' ? &r->factor : &r->more)) return number;
+            if (sign == '*' && r->factor == 1) return "factors above 1";
+        }
+    }
+    return strchr(separators, **at) ? NULL : number;
 }
 
 static int64_t next_of(const range *r, int64_t value)
@@ -57,31 +67,28 @@ static bool append_all(const range *ranges, int ndim, bench_shapes *to)
     }
 }
 
-static bool fits_any(int ndim)
-{
-    const char *names[BENCH_DIMS_MAX];
-    for (int kind = 0; kind < tutti_layer_type_count(); kind++)
-        if (1 + bench_shape_options(tutti_layer_type_get(kind), names) == ndim) return true;
-    return false;
-}
-
 bool bench_shapes_parse(const char *text, bench_shapes *to, char wanted[APP_WANTED_MAX])
 {
     for (const char *at = text;; at++) {
+        const char *const shape = at;
         range ranges[BENCH_DIMS_MAX];
-        int ndim = 0;
-        snprintf(wanted, APP_WANTED_MAX, "at most %d of --help's, as 32768x4096 or 64x1024..8192",
-                 BENCH_SHAPES_MAX);
-        for (;; at++) {
-            if (ndim == BENCH_DIMS_MAX || !parse_range(&at, &ranges[ndim++])) return false;
-            if (*at != 'x') break;
+        for (int ndim = 0;; at++) {
+            const char *const size = at;
+            const char *const why =
+                ndim < BENCH_DIMS_MAX ? parse_range(&at, &ranges[ndim++]) : "at most 8 sizes";
+            if (why) {
+                snprintf(wanted, APP_WANTED_MAX, "%s, not '%.*s'", why,
+                         (int)strcspn(size, separators), size);
+                return false;
+            }
+            if (*at == 'x') continue;
+            if (!append_all(ranges, ndim, to)) {
+                snprintf(wanted, APP_WANTED_MAX, "at most %d shapes, which are full in '%.*s'",
+                         BENCH_SHAPES_MAX, (int)(at - shape), shape);
+                return false;
+            }
+            break;
         }
-        if (*at && *at != ',') return false;
-        if (!fits_any(ndim)) {
-            snprintf(wanted, APP_WANTED_MAX, "as many numbers as a layer takes, not %d", ndim);
-            return false;
-        }
-        if (!append_all(ranges, ndim, to)) return false;
         if (!*at) return true;
     }
 }

@@ -108,7 +108,7 @@ matmul backward 3x4x5x6 operations $((4 * 3 * 4 * 5 * 6))
 END
 }
 test_variants() {
-    bench --activation relu,leaky_relu,gelu,gelu_erf,squared_relu,silu,smelu,star_relu --shape 5x9x17 linear softmax || fail "$(<output)"
+    bench --activation relu,leaky_relu,gelu,gelu_erf,squared_relu,silu,smelu,star_relu --shape 5x9x17 linear || fail "$(<output)"
     expect_equal rows "$(grep -c 'linear .* 5x9x17 .* right$' output)" 16
     expect_match output "$(<output)" "linear +backward +squared_relu +5x9x17 "
     bench -a silu --shape 5x9x17 linear || fail "$(<output)"
@@ -162,11 +162,52 @@ test_optional_tensors_and_options() {
         done
     done
 }
-# There are no bare products on the host.
-test_least_share() {
-    bench --least-share 97 --shape 3x5x7x9 matmul
-    expect_equal code $? 2
-    expect_match output "$(<output)" "--least-share: nothing was timed beside bare products"
+# On the host they are OpenBLAS's, which complains of wrong arguments and returns at once.
+test_bare_products() {
+    local dtype
+    for dtype in f64 f32; do
+        bench --dtype "$dtype" --repeats 15 --json "$dtype.json" --shape 50x180x61,31x40x50x60,7x33 linear mlp matmul softmax ||
+            fail "$(<output)"
+        grep -i "on entry\|illegal" output && fail "wrong arguments"
+        python3 - "$dtype" <<'END' || fail "$(<"$dtype.json")"
+import json, sys
+with open(sys.argv[1] + ".json") as file:
+    rows = json.load(file)
+products = [row for row in rows if row["op"] != "softmax" and not row["shape"].startswith("1x")]
+assert len(products) == 4 + 2 + 8, products
+for row in products:
+    gflops = 1e3 * row["tflops"] / (row["pct_roof"] / 100)
+    assert 0.01 < gflops < 1000, (gflops, row)
+END
+        bench --dtype "$dtype" --repeats 15 --least-share 1 --shape 50x180x61,7x33 linear softmax || fail "$(<output)"
+        bench --dtype "$dtype" --least-share 1000 --shape 50x180x61,7x33 linear softmax
+        expect_equal "code of $dtype" $? 1
+        expect_match "output of $dtype" "$(<output)" "linear (for|back)ward .* of the bare products' speed, want at least 1000 %"
+        expect_match "output of $dtype" "$(<output)" "[1-4] of 4 times are longer than --least-share allows" # not 1x8x8
+    done
+    bench --dtype bf16 --json bf16.json --shape 5x18x6 linear || fail "$(<output)"
+    expect_equal "rows without" "$(grep -c '"pct_roof": null' bf16.json)" 8
+    for dtype in f16 bf16; do
+        bench --dtype "$dtype" --least-share 1 --shape 5x18x6 linear
+        expect_equal "code of $dtype" $? 64
+        expect_match "output of $dtype" "$(<output)" "--least-share: the host has no bare products in $dtype"
+        grep -q " right$" output && fail "it was timed first"
+    done
+    true
+}
+# Every second forward takes no time.
+test_times_that_differ() {
+    local faulty
+    bench --shape 64x4096 softmax || fail "$(<output)"
+    grep "times mean little" output && fail "of a single run"
+    faulty=$(find "$build/tests/validate" -name 'libtutti_faulty.so')
+    if [[ ! $faulty ]] || grep -q '^TUTTI_SANITIZE:STRING=.' "$build/CMakeCache.txt"; then
+        skip "the library is static, or has a sanitizer in it"
+    fi
+    LD_PRELOAD=$faulty TUTTI_TEST_FAULT=idle bench --repeats 20 --shape 64x4096,64x8192 softmax
+    expect_equal code $? 1
+    expect_match output "$(<output)" "[2-6] of 6 rows have a p90 of more than twice the p10, .*: their times mean little"
+    expect_match output "$(tail -n 1 output)" "tutti-bench: [1-6] of 6 results are wrong\$" # without --fail-over
 }
 # The host has nothing to measure.
 test_tune() {
@@ -192,18 +233,41 @@ test_wrong_options() {
         bench $given
         expect_equal "code of $given" $? 64
         expect_match "output of $given" "$(<output)" "$wanted"
+        grep "^layer" output && fail "$given: the header came first"
+        expect_equal "files of $given" "$(ls)" output
     done <<'END'
 batchnorm|there is no layer batchnorm
 --activation tanh|--activation is 'tanh', want none
 --activation relu,|--activation is 'relu,', want none
 --activation=|--activation is '', want none
 --activation gel|--activation is 'gel', want none
---shape 5|--shape is '5', want as many numbers as a layer takes, not 1
---shape 5x6x7x8x9|--shape is '5x6x7x8x9', want as many numbers as a layer takes, not 5
+--shape 5|--shape: 5 fits no layer that is timed
+--shape 7x33,5x6x7x8x9|--shape: 5x6x7x8x9 fits no layer that is timed
+--shape 64x64 linear|--shape: 64x64 fits no layer that is timed
+--shape 64x64,64x64x64 rmsnorm|--shape: 64x64x64 fits no layer that is timed
+--shape 64x64 linear rmsnorm|--shape has none for linear: rows x in x out
+--shape 8x10x7 rope|rope: head_size is 7, want an even divisor of cols, 10
+--activation gelu rmsnorm|--activation: no layer that is timed has variants of it
+--activation gelu --plain linear|--activation: no layer that is timed has variants of it
+--label_smoothing 0.1 linear|--label_smoothing: no layer that is timed has variants of it
+--label_smoothing 2 cross_entropy|cross_entropy: label_smoothing is 2, want finite and >= 0 and <= 1
+--set eps=-1 rmsnorm|rmsnorm: eps is -1, want finite and >= 0
+--set zero_centered rmsnorm|rmsnorm: option 'zero_centered' has no value, want name=value
+--json - softmax|--json is '-', want a file, such as /dev/stdout
+--plot p.png softmax|--plot is 'p.png', want a name that ends in .svg
+--plot .svg softmax|--plot is '.svg', want a name that ends in .svg
+--plot p.svg linear|--plot: no layer that is timed is compared with a copy
+--plot p.svg --shape 3x4x5x6|--plot: no layer that is timed is compared with a copy
+--least-share 50 rmsnorm|--least-share: no layer that is timed is compared with bare products
+--least-share 50 --shape 7x33|--least-share: no layer that is timed is compared with bare products
+--least-share 50 --plain linear|--least-share: no layer that is timed is compared with bare products
 --least-share 0|--least-share is '0', want 1% to 1000%
 --least-share fast|--least-share is 'fast', want 1%
---shape 5x0|--shape is '5x0', want at most 256 of
---shape 5x|--shape is '5x', want at most 256 of
+--shape 5x0|--shape is '5x0', want sizes from 1 to 2147483647 or ranges of them, not '0'
+--shape 5x|--shape is '5x', want sizes from 1 to 2147483647 or ranges of them, not ''
+--shape 64xx5|--shape is '64xx5', want sizes from 1 to 2147483647 or ranges of them, not ''
+--shape 5x6,7x8y|--shape is '5x6,7x8y', want sizes from 1 to 2147483647 or ranges of them, not '8y'
+--shape 1x2x3x4x5x6x7x8x9|--shape is '1x2x3x4x5x6x7x8x9', want at most 8 sizes, not '9'
 --dtype i32|--dtype is 'i32', want f64
 END
 }
