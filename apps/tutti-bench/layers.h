@@ -132,7 +132,7 @@ typedef void (*bench_sink)(void *user, const bench_result *result);
 
 /* Times and checks forward and backward.  A wrong result is left to the sink. */
 int bench_layer_run(const bench_run *plan, bench_sink sink, void *user);
-/* APP_USAGE if the layer's options are wrong. */
+/* Creates the layer and no more: APP_USAGE if its options are wrong. */
 int bench_layer_try(const bench_run *plan);
 
 /* Whether a kind has an option ("name", or "name=…,…") that neither the shape, a type nor

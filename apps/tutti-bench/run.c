@@ -120,8 +120,10 @@ int bench_create(bench_run *run)
         if (used >= sizeof run->options)
             return app_fail(APP_USAGE, "%s has too many options", run->type->name);
     }
-    return app_check(
-        tutti_layer_create_by_name(run->machine->ctx, run->type->name, text, &run->layer));
+    const tutti_status status =
+        tutti_layer_create_by_name(run->machine->ctx, run->type->name, text, &run->layer);
+    return status == TUTTI_ERR_ARG ? app_fail(APP_USAGE, "%s", tutti_last_error())
+                                   : app_check(status);
 }
 
 /* Tensors */
@@ -409,7 +411,7 @@ int bench_layer_try(const bench_run *plan)
     run.set = taken(plan, set, sizeof set);
     const int code = bench_create(&run);
     tutti_layer_destroy(&run.layer);
-    return code == APP_FAILED ? app_fail(APP_USAGE, "%s", tutti_last_error()) : code;
+    return code;
 }
 
 /* Both passes are timed first, as the thousand calls of bench_time_call heat a GPU. */
