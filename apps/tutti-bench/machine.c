@@ -95,12 +95,19 @@ typedef struct copy {
     tutti_context *ctx;
     void *from, *to;
     size_t bytes;
+    int32_t nothing; /* 0, which no compiler knows */
 } copy;
 
+/* A plain loop on all threads; memcpy has one, and stores past the caches. */
 static int run_copy(void *self)
 {
-    copy *c = self;
-    return app_check(tutti_copy(c->ctx, c->to, c->from, c->bytes));
+    const copy *c = self;
+    const int32_t *from = c->from, nothing = c->nothing;
+    int32_t *to = c->to;
+    const int64_t count = (int64_t)(c->bytes / sizeof *to);
+#pragma omp parallel for simd schedule(static) if (count > 1 << 16)
+    for (int64_t i = 0; i < count; i++) to[i] = from[i] | nothing;
+    return APP_OK;
 }
 
 static int timed(bench_work work, void *self, double *seconds)
@@ -175,7 +182,7 @@ static int host_time(bench_machine *machine, const turns *t, bench_times *times,
 static int time_with_copy(bench_machine *machine, bench_work work, void *self, size_t bytes,
                           bench_times *times, double *reference_seconds)
 {
-    copy c = {machine->ctx, NULL, NULL, bytes / 2};
+    copy c = {.bytes = (bytes / 2 + 3) / 4 * 4};
     const turns t = {work, run_copy, self, &c, 1};
     int code = app_check(tutti_alloc(machine->ctx, c.bytes, &c.from));
     if (code == APP_OK) code = app_check(tutti_alloc(machine->ctx, c.bytes, &c.to));
@@ -248,7 +255,7 @@ static int zero_little(void *self)
 int bench_copy_rate(bench_machine *machine, double *rate)
 {
     const bench_reference reference = {.bytes = (size_t)512 << 20};
-    copy little = {machine->ctx, NULL, NULL, 256};
+    copy little = {.ctx = machine->ctx, .bytes = 256};
     bench_times nothing;
     double seconds = 0;
     *rate = 0;

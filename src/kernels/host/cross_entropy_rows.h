@@ -36,7 +36,8 @@ static void OF(cross_entropy_rows)(void *data, int64_t begin, int64_t end, int t
             const REAL most = OF(row_max)(x, cols), own = x[label] - most;
             double gaps = 0; /* the sum of x - most */
             if (args->share > 0) OF(row_sums)(x, x, most, cols, &gaps, NULL);
-            const double sum = OF(exp_row)(x, x, most, 1, cols);
+            const tutti__matrix *const next = row + 1 < end ? &args->logits : NULL;
+            const double sum = OF(exp_row)(x, x, most, 1, cols, next, row + 1);
             const REAL inverse = (REAL)(1 / sum);
             if (args->plain) {
                 loss = log(sum) - (double)own;

@@ -50,13 +50,31 @@ void tutti__store_f64(void *dst, tutti_dtype dtype, const double *row, int64_t c
 void tutti__round_f32(float *row, tutti_dtype dtype, int64_t count);
 void tutti__round_f64(double *row, tutti_dtype dtype, int64_t count);
 
-/* Asks for a row that comes soon, unless it is longer than a page: within a page the processor
- * looks ahead by itself, and long rows have few beginnings. */
-TUTTI__INLINE void tutti__expect_row(const tutti__matrix *matrix, int64_t row, int64_t cols)
+/* Rows are gone through in pieces of columns, of which the last may be shorter.  With each comes
+ * the demand for what lies there of a row that is next, so that memory is read all the time, not
+ * only while a row is summed; and what is stored past the caches goes by way of the first one. */
+enum { TUTTI__PIECE = 128 };
+TUTTI__INLINE int64_t tutti__piece_of(int64_t cols, int64_t column)
 {
-    const int64_t bytes = cols * (int64_t)tutti__size_of(matrix->dtype);
-    const char *const from = tutti__row(matrix, row);
-    for (int64_t at = 0; bytes <= 4096 && at < bytes; at += 64) __builtin_prefetch(from + at);
+    return cols - column < TUTTI__PIECE ? cols - column : TUTTI__PIECE;
+}
+
+/* Row 0 is that row from a column on. */
+TUTTI__INLINE tutti__matrix tutti__columns_from(const tutti__matrix *matrix, int64_t row,
+                                                int64_t column)
+{
+    char *const data = tutti__row(matrix, row);
+    return (tutti__matrix){data + column * (int64_t)tutti__size_of(matrix->dtype), matrix->dtype,
+                           0};
+}
+
+/* Asks for columns of a row. */
+TUTTI__INLINE void tutti__expect(const tutti__matrix *matrix, int64_t row, int64_t column,
+                                 int64_t count)
+{
+    const char *const from = tutti__columns_from(matrix, row, column).data;
+    const int64_t bytes = count * (int64_t)tutti__size_of(matrix->dtype);
+    for (int64_t at = 0; at < bytes; at += 64) __builtin_prefetch(from + at);
 }
 
 /* Whether a call that reads and writes so many matrices like this exceeds what caches keep.  Rows

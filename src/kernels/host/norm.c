@@ -23,24 +23,12 @@ typedef struct backward_task {
     char *dgamma, *dbeta; /* a row of REALs per block */
 } backward_task;
 
-/* Rows that backward takes at a time, of columns up to these: the cache keeps them. */
-enum { NORM_GROUP = 4, NORM_GROUP_COLS = 16384 };
+/* Rows that backward takes at a time, of columns up to these: the second cache keeps them, and
+ * those that come next. */
+enum { NORM_GROUP = 2, NORM_GROUP_COLS = 32768 };
 static int group_of(const tutti__norm_args *args)
 {
     return args->cols <= NORM_GROUP_COLS ? NORM_GROUP : 1;
-}
-
-/* Results are written in pieces of a row, which the first cache keeps on their way past the others. */
-enum { NORM_PIECE = 2048 };
-static int64_t piece_of(int64_t cols, int64_t column)
-{
-    return cols - column < NORM_PIECE ? cols - column : NORM_PIECE;
-}
-static tutti__matrix columns_from(const tutti__matrix *matrix, int64_t row, int64_t column)
-{
-    char *const data = tutti__row(matrix, row);
-    return (tutti__matrix){data + column * (int64_t)tutti__size_of(matrix->dtype), matrix->dtype,
-                           0};
 }
 
 #define BODY "kernels/host/norm_rows.h"

@@ -72,16 +72,16 @@ static void OF(norm_forward_rows)(void *data, int64_t begin, int64_t end, int th
         } else {
             x = OF(tutti__row_in)(room, &args->x, row, cols);
         }
-        if (row + 1 < end) tutti__expect_row(&args->x, row + 1, cols);
         REAL mean, rstd;
         OF(row_statistics)(x, args, &mean, &rstd);
         if (args->mean) ((REAL *)args->mean)[row] = mean;
         if (args->rstd) ((REAL *)args->rstd)[row] = rstd;
-        for (int64_t c = 0; c < cols; c += NORM_PIECE) {
-            const tutti__matrix out = columns_from(&args->y, row, c);
+        for (int64_t c = 0; c < cols; c += TUTTI__PIECE) {
+            const tutti__matrix out = tutti__columns_from(&args->y, row, c);
+            if (row + 1 < end) tutti__expect(&args->x, row + 1, c, tutti__piece_of(cols, c));
             OF(normalise)
             (x + c, mean, rstd, gamma ? gamma + c : NULL, beta ? beta + c : NULL,
-             x == room ? room + c : room, &out, piece_of(cols, c), past);
+             x == room ? room + c : room, &out, tutti__piece_of(cols, c), past);
         }
     }
 }
@@ -138,27 +138,32 @@ TUTTI__INLINE void OF(add_rows)(int rows, bool centered, OF(backward_row) * r,
     }
 }
 
-/* Of one row, whose sums are complete. */
+/* Of one row, whose sums are complete.  next: the row that comes in its place, or -1. */
 TUTTI__INLINE void OF(write_dx)(const tutti__norm_args *args, const OF(backward_row) * r,
-                                const REAL *gamma, int64_t row, REAL *room, REAL *room_of_dsum)
+                                const REAL *gamma, int64_t row, int64_t next, REAL *room,
+                                REAL *room_of_dsum)
 {
     const int64_t cols = args->cols;
     const REAL mean = r->mean, scale = r->rstd;
     const REAL mean_g = (REAL)(tutti__long_total(&r->g) / (double)cols);
     const REAL mean_gn = (REAL)(tutti__long_total(&r->gn) / (double)cols);
     const bool past = tutti__past_caches(3, &args->dx, args->rows, cols);
-    for (int64_t c = 0; c < cols; c += NORM_PIECE) {
-        const int64_t count = piece_of(cols, c);
+    for (int64_t c = 0; c < cols; c += TUTTI__PIECE) {
+        const int64_t count = tutti__piece_of(cols, c);
         const REAL *const x = r->x + c, *const dy = r->dy + c, *const scales = gamma + c;
-        const tutti__matrix out = columns_from(&args->dx, row, c);
+        const tutti__matrix out = tutti__columns_from(&args->dx, row, c);
         REAL *const here = r->dy == room ? room + c : room;
+        if (next >= 0) {
+            tutti__expect(&args->x, next, c, count);
+            tutti__expect(&args->dy, next, c, count);
+        }
         /* not yet to dx where there is a dsum, which dx may be */
         REAL *const dx = args->dsum.data ? here : OF(tutti__row_out)(here, &out, 0, past);
 #pragma omp simd /* dx may be dy, or x */
         for (int64_t j = 0; j < count; j++)
             dx[j] = scale * (dy[j] * scales[j] - mean_g - (x[j] - mean) * scale * mean_gn);
         if (args->dsum.data) {
-            const tutti__matrix from = columns_from(&args->dsum, row, c);
+            const tutti__matrix from = tutti__columns_from(&args->dsum, row, c);
             REAL *const there = r->x == room_of_dsum ? room_of_dsum + c : room_of_dsum;
             const REAL *const dsum = OF(tutti__row_in)(there, &from, 0, count);
             for (int64_t j = 0; j < count; j++) dx[j] += dsum[j];
@@ -206,8 +211,9 @@ static void OF(norm_backward_blocks)(void *data, int64_t begin, int64_t end, int
                 OF(add_rows)(1, true, r, gamma, dgamma, dbeta, cols);
             else
                 OF(add_rows)(1, false, r, gamma, dgamma, dbeta, cols);
-            for (int i = 0; args->dx.data && i < rows; i++)
-                OF(write_dx)(args, &r[i], gamma, row + i, rooms[i][1], rooms[i][0]);
+            for (int i = 0; args->dx.data && i < rows; i++) OF(write_dx)
+            (args, &r[i], gamma, row + i, row + rows + i < last ? row + rows + i : -1, rooms[i][1],
+             rooms[i][0]);
             row += rows;
         }
     }

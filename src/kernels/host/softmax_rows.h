@@ -34,11 +34,12 @@ static void OF(softmax_forward_rows)(void *data, int64_t begin, int64_t end, int
         REAL hidden = args->log ? -(REAL)INFINITY : 0;
         OF(load_exponents)(args, row, seen, x, e);
         const REAL most = OF(row_max)(x, seen);
+        const tutti__matrix *const next = row + 1 < end ? &args->x : NULL;
         if (args->log) {
-            const REAL log_sum = (REAL)log(OF(exp_row)(x, e, most, size, seen));
+            const REAL log_sum = (REAL)log(OF(exp_row)(x, e, most, size, seen, next, row + 1));
             for (int64_t j = 0; j < seen; j++) x[j] = (x[j] - most) * size - log_sum;
         } else {
-            const REAL factor = (REAL)(1 / OF(exp_row)(x, x, most, size, seen));
+            const REAL factor = (REAL)(1 / OF(exp_row)(x, x, most, size, seen, next, row + 1));
             for (int64_t j = 0; j < seen; j++) x[j] *= factor;
         }
         if (found < 0) hidden = (REAL)NAN;
@@ -53,35 +54,43 @@ static void OF(softmax_backward_rows)(void *data, int64_t begin, int64_t end, in
     softmax_task *t = data;
     const tutti__softmax_args *args = t->args;
     const int64_t cols = args->cols;
-    const REAL scale = (REAL)args->scale, factor = args->dbias.data ? 1 : scale;
+    const bool biased = args->dbias.data;
+    const REAL scale = (REAL)args->scale, factor = biased ? 1 : scale;
     REAL *const room = (REAL *)(t->rows + (size_t)thread * t->thread_bytes);
     REAL *const more = (REAL *)((char *)room + t->row_bytes);
     const bool past = tutti__past_caches(3, &args->dx, args->rows, cols);
     for (int64_t row = begin; row < end; row++) {
         const int64_t found = visible(t, row), seen = found > 0 ? found : 0;
-        if (row + 1 < end) {
-            tutti__expect_row(&args->y, row + 1, cols);
-            tutti__expect_row(&args->dy, row + 1, cols);
-        }
         const REAL *y = OF(tutti__row_in)(room, &args->y, row, seen);
         const REAL *dy = OF(tutti__row_in)(more, &args->dy, row, seen);
-        /* not yet to dx where dbias comes first */
-        REAL *dx = args->dbias.data ? more : OF(tutti__row_out)(more, &args->dx, row, past);
-        if (args->log) {
-            const REAL sum = (REAL)OF(row_sum)(dy, seen);
+        const REAL sum = (REAL)(args->log ? OF(row_sum)(dy, seen) : OF(row_dot)(y, dy, seen));
+        for (int64_t c = 0; c < seen; c += TUTTI__PIECE) {
+            const int64_t count = tutti__piece_of(seen, c);
+            const tutti__matrix out = tutti__columns_from(&args->dx, row, c);
+            if (row + 1 < end) {
+                tutti__expect(&args->y, row + 1, c, count);
+                tutti__expect(&args->dy, row + 1, c, count);
+            }
+            /* not yet to dx where dbias comes first */
+            REAL *const here = biased || dy == more ? more + c : more;
+            REAL *const dx = biased ? here : OF(tutti__row_out)(here, &out, 0, past);
+            if (args->log) {
 #pragma omp simd /* dx may be dy or y, here and below */
-            for (int64_t j = 0; j < seen; j++)
-                dx[j] = factor * (dy[j] - OF(tutti__exp)(y[j]) * sum);
-        } else {
-            const REAL sum = (REAL)OF(row_dot)(y, dy, seen);
+                for (int64_t j = 0; j < count; j++)
+                    dx[j] = factor * (dy[c + j] - OF(tutti__exp)(y[c + j]) * sum);
+            } else {
 #pragma omp simd
-            for (int64_t j = 0; j < seen; j++) dx[j] = factor * y[j] * (dy[j] - sum);
+                for (int64_t j = 0; j < count; j++) dx[j] = factor * y[c + j] * (dy[c + j] - sum);
+            }
+            if (!biased) OF(tutti__store_row)(&out, 0, dx, count, past);
         }
-        for (int64_t j = seen; j < cols; j++) dx[j] = found < 0 ? (REAL)NAN : 0;
-        if (args->dbias.data) {
-            OF(tutti__store)(tutti__row(&args->dbias, row), args->dbias.dtype, dx, cols);
-            for (int64_t j = 0; j < seen; j++) dx[j] *= scale;
+        for (int64_t j = seen; j < cols; j++) more[j] = found < 0 ? (REAL)NAN : 0;
+        if (biased) {
+            OF(tutti__store)(tutti__row(&args->dbias, row), args->dbias.dtype, more, cols);
+            for (int64_t j = 0; j < seen; j++) more[j] *= scale;
         }
-        OF(tutti__store_row)(&args->dx, row, dx, cols, past);
+        const int64_t rest = biased ? 0 : seen;
+        const tutti__matrix out = tutti__columns_from(&args->dx, row, rest);
+        OF(tutti__store)(out.data, out.dtype, more + rest, cols - rest);
     }
 }
