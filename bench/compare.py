@@ -1,36 +1,47 @@
 #!/usr/bin/env python3
 """Times Tutti's layers beside NumPy, PyTorch, torch.compile, Triton's tutorials, Liger and QuACK.
 
-usage: PYTHONPATH=build/python bench/compare.py [--backend host|cuda] [--layers A,B] [--dtype T]
-       [--shapes RxC,…] [--peers A,B] [--repeats N] [--no-bars] [--least-share PCT] [--json FILE]
+usage: bench/compare.py [--backend host|cuda] [--layers A,B] [--dtype T] [--shapes RxC,…]
+       [--peers A,B] [--repeats N] [--no-bars] [--least-share PCT] [--json FILE]
 Same inputs, one run.  The table has each peer's time over Tutti's, and Tutti's speed beside a copy
 of the same bytes or the bare products.  bench/compare_layers.py has the layers, compare_peers.py
 the peers, compare_bars.py the bars.
 Every element that the timed call of Tutti's writes is compared with PyTorch's in f64.
-Exit codes: 0; 1 if a bar is missed or a result is wrong; 2 if Tutti could not run.
+It takes the module `tutti` that Python finds, or else that of build/ (or of $TUTTI_BUILD_DIR).
+Exit codes: 0; 1 if a bar is missed or a result is wrong; 2 if Tutti could not run or the file of
+--json could not be written; 64 for a wrong command line; 75 stopped by SIGINT or SIGTERM.
 """
 
-import argparse
-import json
+import contextlib
+import operator
 import os
 import re
 import statistics
 import sys
 import time
 
+from compare_program import Parser, check_writable, count, positive, stop_in_order, write_rows
+
+stop_in_order()  # PyTorch alone takes seconds to import
 # Two libraries' threads: those that wait for work would keep the others' from it.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+BUILD = os.environ.get("TUTTI_BUILD_DIR") or os.path.join(os.path.dirname(__file__), "../build")
+sys.path.append(os.path.abspath(os.path.join(BUILD, "python")))
 try:
     import torch  # before tutti: docs/install.md, "Beside PyTorch"
     import tutti
-except ImportError as missing:
-    print(f"compare.py: {missing}", file=sys.stderr)
+except (ImportError, OSError) as missing:
+    hint = {"tutti": f"; build Tutti, or set PYTHONPATH: {sys.path[-1]} has no module",
+            "torch": "; Debian's package is python3-torch"}
+    hint = hint.get(getattr(missing, "name", None), "")
+    print(f"compare.py: {missing}{hint}", file=sys.stderr)
     sys.exit(2)
 
 from compare_bars import missed
 from compare_layers import ACTIVATIONS, KINDS, LAYERS, TOLERANCES, Case
 from compare_peers import PEERS
 
+HEAD_BYTES = 128 << 20  # of the copy in the table's head
 NORM_SHAPES = ("32768x256,32768x1024,32768x4096,16384x8192,8192x16384,4096x32768,2048x131072,"
                "512x262144,4097x4099,50000x1536,512x200003,133x4096,1055x4096")
 LOSS_SHAPES = "8192x4096,8192x32768,8192x50257,8192x50304,4096x128256"
@@ -85,8 +96,8 @@ class Clock:
 
         return replay
 
-    def medians(self, replays):
-        """{name: milliseconds}."""
+    def times(self, replays):
+        """{name: [milliseconds]}, in turns."""
         times = {name: [] for name in replays}
         for _ in range(self.repeats):
             for name, replay in replays.items():
@@ -95,7 +106,7 @@ class Clock:
         if self.cuda:
             torch.cuda.synchronize()
             times = {name: [a.elapsed_time(b) for a, b in pairs] for name, pairs in times.items()}
-        return {name: statistics.median(values) for name, values in times.items()}
+        return times
 
     def _once(self, replay):
         if not self.cuda:
@@ -109,16 +120,20 @@ class Clock:
         return begin, end
 
 
-def roofs(case, passes, size):
-    """The call's bare products, or two copies of its bytes: the driver's and a plain kernel, since
+def copies(size, device):
+    """Copies that read and write so many bytes in all.  On the host a plain loop over all threads,
+    without streaming stores, of memory as the layers have it; on a GPU also the driver's, since
     either may be slow."""
-    bare = case.bare(passes)
-    if bare:
-        return {"roof": bare}
-    source = torch.zeros(max(size // 8, 1), dtype=torch.int32, device=case.device)
+    source = torch.ones(max(size // 8, 1), dtype=torch.int32, device=device)
     to = torch.empty_like(source)
-    return {"roof": lambda: to.copy_(source),
-            "plain copy": lambda: torch.bitwise_or(source, 0, out=to)}
+    loop = {"roof": lambda: torch.bitwise_or(source, 0, out=to)}
+    return loop if device == "cpu" else {**loop, "driver's copy": lambda: to.copy_(source)}
+
+
+def roofs(case, passes, size):
+    """The call's bare products, or copies of its bytes."""
+    bare = case.bare(passes)
+    return {"roof": bare} if bare else copies(size, case.device)
 
 
 def check_peer(case, result, name, expected):
@@ -133,23 +148,39 @@ def check_peer(case, result, name, expected):
 
 
 def measure(clock, case, passes, call, size, peers, reasons, expected):
-    """Medians in turns, of the roof, of Tutti and of the peers, and the replay of Tutti's call."""
-    replays = {name: clock.ready(run) for name, run in roofs(case, passes, size).items()}
+    """Medians of the roof, of Tutti and of the peers, the share of the roof's speed, and the replay
+    of Tutti's call.  The share is the median of the turns': the memory's speed may change from
+    second to second, but the roof and Tutti are beside each other in a turn."""
+    replays = {}
+
+    @contextlib.contextmanager
+    def named(who):  # whatever a peer raises is its refusal, named at the end
+        try:
+            yield
+        except Exception as refusal:
+            why = (str(refusal).splitlines() or [""])[0][:90]
+            reasons.setdefault(f"{who}: {type(refusal).__name__}: {why}",
+                               f"{case.kind} {case.rows} rows of {case.sizes}")
+
+    with named("roof"):  # PyTorch 1.13 has no products of f16 on the host
+        replays.update((name, clock.ready(run))
+                       for name, run in roofs(case, passes, size).items())
     if clock.cuda:
         call.plan()
     replays["tutti"] = clock.ready(call)
     for peer in peers:
-        try:
+        with named(peer):
             run = PEERS[peer](case, passes)
             check_peer(case, run(), case.main(passes), expected)
             replays[peer] = clock.ready(run)
-        except Exception as refusal:  # whatever a peer raises is its refusal, named at the end
-            why = (str(refusal).splitlines() or [""])[0][:90]
-            reasons.setdefault(f"{peer}: {type(refusal).__name__}: {why}",
-                               f"{case.kind} {case.rows} rows of {case.sizes}")
-    times = clock.medians(replays)
-    times["roof"] = min(times["roof"], times.pop("plain copy", times["roof"]))
-    return times, replays["tutti"]
+    times = clock.times(replays)
+    if "driver's copy" in times:
+        times["roof"] = min(times["roof"], times.pop("driver's copy"), key=statistics.median)
+    share = None
+    if "roof" in times:
+        share = statistics.median(map(operator.truediv, times["roof"], times["tutti"]))
+    return ({name: statistics.median(values) for name, values in times.items()}, share,
+            replays["tutti"])
 
 
 def compare(clock, ctx, args, layer, shape, reasons):
@@ -162,7 +193,8 @@ def compare(clock, ctx, args, layer, shape, reasons):
     expected, found = case.expected(), []
     main = expected[case.main("forward")]
     for passes, (call, results, size) in calls.items():
-        times, replay = measure(clock, case, passes, call, size, args.peers, reasons, expected)
+        times, share, replay = measure(clock, case, passes, call, size, args.peers, reasons,
+                                       expected)
         for result in results.values():
             result.fill_(float("nan"))
         replay()
@@ -175,13 +207,14 @@ def compare(clock, ctx, args, layer, shape, reasons):
         row = {"layer": layer, "pass": passes, "shape": shape, "rows": case.rows,
                "cols": main.shape[-1], "dtype": args.dtype, "backend": args.backend,
                "bytes": main.numel() * case.x.element_size(), "ms": times,
-               "share": times["roof"] / times["tutti"], "failed": errors}
+               "share": share, "failed": errors}
         if not args.no_bars:
             row["failed"] = row["failed"] + missed(row, args.least_share)
         ratios = [f"{times[peer] / times['tutti']:9.2f}" if peer in times else f"{'–':>9}"
                   for peer in args.peers]
-        print(f"{layer:21}{passes:9}{shape:>18} {times['tutti'] * 1e3:11.1f}{row['share']:8.1%}",
-              *ratios, "  " + "; ".join(row["failed"]), flush=True)
+        share = "–" if share is None else f"{share:.1%}"
+        print(f"{layer:21}{passes:9}{shape:>18} {times['tutti'] * 1e3:11.1f}{share:>8}", *ratios,
+              "  " + "; ".join(row["failed"]), flush=True)
         found.append(row)
     return found
 
@@ -198,7 +231,7 @@ def wanted(args):
 
 
 def arguments():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = Parser(description=__doc__.splitlines()[0])
     parser.add_argument("--backend", choices=("host", "cuda"),
                         default="cuda" if torch.cuda.is_available() else "host")
     parser.add_argument("--layers", default=",".join(DEFAULTS))
@@ -207,9 +240,9 @@ def arguments():
     parser.add_argument("--dtype", choices=tuple(TOLERANCES), help="tf32: f32, products in "
                         "TF32, Tutti's and PyTorch's; for --layers of linear, mlp and matmul")
     parser.add_argument("--peers")
-    parser.add_argument("--repeats", type=int, default=30)
+    parser.add_argument("--repeats", type=count, default=30)
     parser.add_argument("--no-bars", action="store_true", help="only wrong results fail")
-    parser.add_argument("--least-share", type=float, metavar="PCT",
+    parser.add_argument("--least-share", type=positive, metavar="PCT",
                         help="of the speed of the copy or the bare products, in place of the "
                         "bars")
     parser.add_argument("--inject-fault", action="store_true",
@@ -224,10 +257,13 @@ def arguments():
     for name in (set(args.peers) - set(PEERS)) | (set(args.layers) - set(LAYERS)):
         parser.error(f"there is no {name!r}; layers: {', '.join(LAYERS)}; "
                      f"peers: {', '.join(PEERS)}")
-    if not re.fullmatch(r"[1-9]\d*(x[1-9]\d*)+(,[1-9]\d*(x[1-9]\d*)+)*", args.shapes or "1x1"):
+    shape = r"[1-9]\d{0,9}(x[1-9]\d{0,9})+"
+    if not re.fullmatch(f"{shape}(,{shape})*", args.shapes or "1x1"):
         parser.error(f"--shapes is {args.shapes!r}, want ROWSxCOLS,…")
     if not wanted(args):
         parser.error(f"--shapes is {args.shapes!r}: no layer has as many sizes")
+    if args.json:
+        check_writable(args.json)
     return args
 
 
@@ -235,21 +271,28 @@ def main():
     args, reasons, rows = arguments(), {}, []
     try:
         clock = Clock(args.backend, args.repeats)
+        if not clock.cuda and "OMP_NUM_THREADS" not in os.environ:  # Debian's PyTorch takes one
+            torch.set_num_threads(len(os.sched_getaffinity(0)))
         torch.backends.cuda.matmul.allow_tf32 = args.dtype == "tf32"
         ctx = tutti.Context(args.backend, stream=clock.stream,
                             threads=0 if clock.cuda else torch.get_num_threads())
     except (tutti.Error, RuntimeError, AssertionError) as refusal:
         print(f"compare.py: {refusal}", file=sys.stderr)
         return 2
+    times = clock.times({name: clock.ready(run)
+                         for name, run in copies(HEAD_BYTES, clock.device).items()})
+    speed = HEAD_BYTES / 1e6 / min(map(statistics.median, times.values()))
+    print(f"{args.backend}, {args.dtype}; PyTorch {torch.__version__}"
+          f"{'' if clock.cuda else f', {torch.get_num_threads()} threads'}; "
+          f"a copy that reads and writes {HEAD_BYTES >> 20} MiB: {speed:.1f} GB/s")
     print(f"{'layer':21}{'pass':9}{'shape':>18} {'us':>11}{'roof':>8}",
           *(f"{peer:>9}" for peer in args.peers))
     for layer, shape in wanted(args):
         try:
             rows += compare(clock, ctx, args, layer, shape, reasons)
             if args.json:
-                with open(args.json, "w", encoding="utf-8") as file:
-                    json.dump(rows, file, indent=1)
-        except (tutti.Error, RuntimeError, ArithmeticError) as refusal:
+                write_rows(args.json, rows)
+        except (tutti.Error, RuntimeError, ArithmeticError, OSError) as refusal:
             print(f"compare.py: {layer} {shape}: {refusal}", file=sys.stderr)
             return 2
     for reason, first in reasons.items():

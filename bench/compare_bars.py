@@ -10,7 +10,7 @@ def _is_odd(cols):
 
 
 # (layers, pass, least and most columns, least bytes of x, least share of the copy's speed); the
-# first that fits counts.  Shapes of few rows are judged by time, odd columns by _ODD.
+# first that fits counts.  Shapes of few rows are judged by time, odd columns by _odd_share.
 _CUDA = (
     (NORMS, "forward", 512, 262144, 64 * MB, 0.97),
     (NORMS, "forward", 512, 262144, 8 * MB, 0.92),
@@ -82,8 +82,6 @@ def _least_share(row):
         return _product_share(row)
     if row["backend"] == "cuda" and _is_odd(row["cols"]) and row["layer"] not in MATMULS:
         return _odd_share(row)
-    if row["backend"] == "host" and row["dtype"] != "f32":
-        return None
     if (row["layer"] in NORMS and row["pass"] == "backward" and row["dtype"] == "f16"
             and (row["rows"], row["cols"]) in ((4096, 1024), (4096, 4096))):
         return 0.75
@@ -96,8 +94,9 @@ def _least_share(row):
 
 def _missed_peers(row):
     found, ms = [], row["ms"]
-    peers = {name: value for name, value in ms.items() if name not in ("tutti", "roof")}
     cuda, judged = row["backend"] == "cuda", (*NORMS, "softmax")
+    peers = {name: value for name, value in ms.items()
+             if name not in ("tutti", "roof") and (cuda or name in ("torch", "numpy"))}
     slack = 1.03 if cuda else 1.0
     if peers and (cuda or (row["bytes"] >= 64 * MB and row["layer"] in judged)):
         best = min(peers, key=peers.get)
@@ -115,12 +114,14 @@ def _missed_peers(row):
 def missed(row, least_share=None):
     """What the row misses, in words; least_share, in per cent, takes the place of all bars."""
     if least_share is not None:
-        low = row["share"] * 100 < least_share
+        low = row["share"] is None or row["share"] * 100 < least_share
         return [f"want {least_share:g} % of the roof"] if low else []
+    if row["dtype"] == "f64" or (row["backend"] == "host" and row["dtype"] != "f32"):
+        return []
     ms, norm = row["ms"], row["layer"] in NORMS
     if norm and row["backend"] == "cuda" and (row["rows"], row["cols"]) in _FEW_ROWS:
         late = ms["tutti"] > ms["roof"] + _FEW_ROWS_MS
         return (["want the copy's time + 4 us"] if late else []) + _missed_peers(row)
     share = _least_share(row)
-    low = share is not None and row["share"] < share
+    low = share is not None and (row["share"] is None or row["share"] < share)
     return ([f"want {share:.0%} of the roof"] if low else []) + _missed_peers(row)

@@ -10,10 +10,10 @@ each also by torch.compile (ddp_f32+compile, not by default on the host).  Besid
 without exchange, by the same code on the same ranks, in turns, and the share kept; and, of peers,
 the step's time over that of Tutti's fast mode.
 Exit codes: 0; 1 if --no-slower is given and ddp_f32's best step is shorter than PCT % of Tutti's;
-2 if Tutti could not run, or with --no-slower ddp_f32 could not.
+2 if Tutti could not run, or with --no-slower ddp_f32 could not, or the file of --json could not be
+written; 64 for a wrong command line; 75 stopped by SIGINT or SIGTERM.
 """
 
-import argparse
 import json
 import os
 import re
@@ -22,6 +22,8 @@ import subprocess
 import sys
 import tempfile
 import time
+
+from compare_program import Parser, check_writable, count, positive, stop_in_order, write_rows
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 MODELS = {"cuda": "2048x6x8192,1024x12x8192,4096x8x8192,1024x12x1024", "host": "128x2x256"}
@@ -102,12 +104,12 @@ def report(args, model, steps, fast):
     return rows
 
 
-def compare(args, model):
-    """The rows of a model, and whether ddp_f32 is faster than it may be."""
+def compare(args, model, rows):
+    """Adds the rows of a model; whether ddp_f32 is faster than it may be."""
     sizes = model.split("x")
     steps = tutti_steps(args, *sizes)
     fast = steps[0][2]
-    rows = report(args, model, steps, None)
+    rows += report(args, model, steps, None)
     peers, reasons = peer_steps(args, *sizes) if args.peers else ([], {})
     rows += report(args, model, peers, fast)
     for who, reason in reasons.items():
@@ -119,23 +121,23 @@ def compare(args, model):
     if slow:
         print(f"{model:>15} ddp_f32 takes {best / fast:.1%} of tutti's time, "
               f"want {args.no_slower:g} %")
-    return rows, slow
+    return slow
 
 
 def arguments():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = Parser(description=__doc__.splitlines()[0])
     gpus = gpu_count()
     parser.add_argument("--backend", choices=("host", "cuda"), default="cuda" if gpus else "host")
-    parser.add_argument("--ranks", type=int, default=gpus or 2)
+    parser.add_argument("--ranks", type=count, default=gpus or 2)
     parser.add_argument("--models", help="DIMxBLOCKSxROWS,…: rows of a rank")
     parser.add_argument("--peers", help=f"of {', '.join(PEERS)}, each with +compile too; none: ''")
-    parser.add_argument("--steps", type=int, default=20)
-    parser.add_argument("--leaves", type=int, default=8)
+    parser.add_argument("--steps", type=count, default=20)
+    parser.add_argument("--leaves", type=count, default=8)
     parser.add_argument("--wire", choices=("f32", "bf16"), default="f32",
                         help="what travels of Tutti's gradients, but for those of leaves")
-    parser.add_argument("--timeout", type=float, default=600, help="of a model's peers, s")
-    parser.add_argument("--no-slower", type=float, metavar="PCT", default=0)
-    parser.add_argument("--json", metavar="FILE")
+    parser.add_argument("--timeout", type=positive, default=600, help="of a model's peers, s")
+    parser.add_argument("--no-slower", type=positive, metavar="PCT", default=0)
+    parser.add_argument("--json", metavar="FILE", help="written anew after each model")
     args = parser.parse_args()
     every = [peer + how for peer in PEERS for how in ("", "+compile")]
     usual = every if args.backend == "cuda" else PEERS
@@ -144,25 +146,28 @@ def arguments():
         parser.error(f"there is no {peer!r}; peers: {', '.join(every)}")
     args.models = (args.models or MODELS[args.backend]).split(",")
     for model in args.models:
-        if not re.fullmatch(r"[1-9]\d*(x[1-9]\d*){2}", model):
+        if not re.fullmatch(r"[1-9]\d{0,9}(x[1-9]\d{0,9}){2}", model):
             parser.error(f"--models has {model!r}, want DIMxBLOCKSxROWS")
+    if args.json:
+        check_writable(args.json)
     return args
 
 
 def main():
+    stop_in_order()
     args, rows, slow = arguments(), [], False
     print(f"{'model':>15} {'who':25}{'alone ms':>11}{'step ms':>11}{'kept':>9}{'of tutti':>9}",
           flush=True)
     for model in args.models:
         try:
-            found, slower = compare(args, model)
+            try:
+                slow |= compare(args, model, rows)
+            finally:
+                if args.json:
+                    write_rows(args.json, rows)
         except (RuntimeError, OSError) as refusal:
             print(f"compare_ddp.py: {model}: {refusal}", file=sys.stderr)
             return 2
-        rows, slow = rows + found, slow or slower
-    if args.json:
-        with open(args.json, "w", encoding="utf-8") as file:
-            json.dump(rows, file, indent=1)
     return int(slow)
 
 

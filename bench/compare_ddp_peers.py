@@ -15,6 +15,8 @@ try:
     from torch import nn
     from torch.nn import functional
     from torch.nn.parallel import DistributedDataParallel
+
+    from compare_torch import rms_norm
 except ImportError as missing:
     sys.exit(str(missing))
 
@@ -25,9 +27,7 @@ class Norm(nn.Module):
         self.weight = nn.Parameter(torch.ones(dim))
 
     def forward(self, x):
-        if hasattr(functional, "rms_norm"):
-            return functional.rms_norm(x, self.weight.shape, self.weight.to(x.dtype), 1e-6)
-        return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6) * self.weight.to(x.dtype)
+        return rms_norm(x, self.weight.to(x.dtype), 1e-6)
 
 
 class Block(nn.Module):

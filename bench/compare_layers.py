@@ -4,11 +4,13 @@ import torch
 import torch.nn.functional as F
 import tutti
 
+from compare_torch import rms_norm
+
 TYPES = {"f32": torch.float32, "f64": torch.float64, "f16": torch.float16, "bf16": torch.bfloat16,
          "i32": torch.int32, "u8": torch.uint8}
 TYPES["tf32"] = TYPES["f32"]  # with products in TF32
 # Of a result's size: the type's own rounding, and that of sums in f32.
-TOLERANCES = {"f32": 1e-4, "tf32": 4e-3, "f16": 2e-3, "bf16": 1.6e-2}
+TOLERANCES = {"f64": 1e-12, "f32": 1e-4, "tf32": 4e-3, "f16": 2e-3, "bf16": 1.6e-2}
 EPS, P, BASE = 1e-5, 0.1, 10000.0
 KEPT = 1 - round(P * 65536) / 65536  # p is taken as a multiple of 2^-16
 ACTIVATIONS = {
@@ -104,8 +106,8 @@ def _bce(case, dtype):
 KINDS = {
     "layernorm": Kind("cols", "x", "x", lambda case, _: lambda x, gamma, beta: F.layer_norm(
         x, case.sizes, gamma, beta, EPS), options={"eps": EPS}),
-    "rmsnorm": Kind("cols", "x", "x", lambda case, _: lambda x, gamma: F.rms_norm(
-        x, case.sizes, gamma, EPS), options={"eps": EPS}),
+    "rmsnorm": Kind("cols", "x", "x", lambda case, _: lambda x, gamma: rms_norm(x, gamma, EPS),
+                    options={"eps": EPS}),
     "softmax": Kind("cols", "x", "y", lambda case, _: lambda x: (
         torch.log_softmax if case.variant else torch.softmax)(x, 1),
                     variants={"": {}, "log": {"log": True}}),
@@ -178,7 +180,8 @@ class Case:
     def calls(self):
         """{pass: (call, {name: result}, bytes)}; forward must run before backward.  The bytes are
         those of all tensors of a call but parameters, and numbers of a row."""
-        size_of = lambda tensors: sum(t.nbytes for t in tensors.values() if t.dim() > 1)
+        size_of = lambda tensors: sum(t.numel() * t.element_size() for t in tensors.values()
+                                      if t.dim() > 1)
         grads = {"d" + name: self.empty("d" + name) for name in self.params}
         self.layer.bind(**self.params, **grads)
         if self.is_loss:

@@ -18,7 +18,7 @@ needs_torch() {
 test_every_layer_and_type() {
     local dtype
     needs_torch
-    for dtype in f32 f16 bf16; do
+    for dtype in f64 f32 f16 bf16; do
         compare --no-bars --dtype "$dtype" --shapes "$shapes" --json "rows.$dtype" || fail "$dtype: $(<output)"
         expect_equal "rows of $dtype" "$(grep -cE '^[a-z_]+ +(forward|backward) ' output)" 82
     done
@@ -26,6 +26,53 @@ test_every_layer_and_type() {
 import json
 rows = json.load(open("rows.f32"))
 assert len(rows) == 82 and all(row["failed"] == [] and {"tutti", "roof", "torch"} <= row["ms"].keys() for row in rows), rows
+PYTHON
+}
+test_the_roof_is_printed() {
+    needs_torch
+    OMP_NUM_THREADS=1 compare --no-bars --layers softmax --shapes 9x64 || fail "$(<output)"
+    expect_match head "$(head -1 output)" '^host, f32; PyTorch .*, 1 threads; a copy that reads and writes 128 MiB: [0-9]+\.[0-9] GB/s$'
+    (unset OMP_NUM_THREADS && compare --no-bars --layers softmax --shapes 9x64) || fail "$(<output)"
+    expect_match "head, all cores" "$(head -1 output)" ", $(env -u OMP_NUM_THREADS nproc) threads; "
+}
+test_older_pytorch() { # without rms_norm and nbytes, and with no products of f16 on the host, as 1.13
+    needs_torch
+    mkdir modules
+    cat >modules/sitecustomize.py <<'PYTHON'
+import torch
+vars(torch.nn.functional).pop("rms_norm", None)
+torch.Tensor.nbytes = property()
+whole = torch.matmul
+def matmul(a, b, **out):
+    if a.dtype == torch.float16:
+        raise RuntimeError("not implemented for 'Half'")
+    return whole(a, b, **out)
+torch.matmul = matmul
+PYTHON
+    PYTHONPATH=$PWD/modules compare --no-bars --dtype f16 --layers rmsnorm,linear_none --shapes 33x257,17x256x64 --json rows || fail "$(<output)"
+    expect_equal "rows without a roof" "$(grep -cE '^linear_none +(forward|backward) +17x256x64 +[0-9.]+ +– ' output)" 2
+    grep -q "^– roof: RuntimeError: not implemented for 'Half' (first: linear 17 rows" output || fail "$(<output)"
+    expect_equal "null shares" "$(grep -c '"share": null' rows)" 2
+    PYTHONPATH=$PWD/modules compare --dtype f16 --layers linear_none --shapes 17x256x64 --least-share 1
+    expect_equal "code without a roof" $? 1
+}
+test_the_bars_of_the_host() { # only these make a run fail
+    (cd "$top/bench" && PYTHONDONTWRITEBYTECODE=1 python3 -) <<'PYTHON' || fail "the bars are not what they should be"
+from compare_bars import missed
+def of(layer, share, passes="forward", size=64e6, dtype="f32", **peers):
+    ms = {"roof": share, "tutti": 1.0, **peers}
+    return missed({"layer": layer, "pass": passes, "shape": "8192x2048", "rows": 8192, "cols": 2048, "dtype": dtype,
+                   "backend": "host", "bytes": size, "ms": ms, "share": share})
+for passes in "forward", "backward":
+    for norm in "layernorm", "rmsnorm":
+        assert of(norm, 0.79, passes) == ["want 80% of the roof"] and of(norm, 0.8, passes) == []
+    assert of("softmax", 0.49, passes) == ["want 50% of the roof"] and of("softmax", 0.5, passes) == []
+    for layer in "layernorm", "rmsnorm", "softmax":
+        assert of(layer, 1, passes, torch=0.99) == ["slower than torch"] == of(layer, 1, passes, numpy=2, torch=0.99)
+        assert of(layer, 1, passes, numpy=0.99) == ["slower than numpy"] and of(layer, 1, passes, numpy=1.01, torch=2) == []
+        assert of(layer, 0.1, passes, size=63e6, torch=0.1) == [] == of(layer, 1, passes, compile=0.1)
+        assert all(of(layer, 0.1, passes, dtype=dtype, torch=0.1) == [] for dtype in ("f64", "f16", "bf16"))
+assert of("cross_entropy", 0.1, torch=0.1) == [] == of("glu_silu", 0.1, torch=0.1)
 PYTHON
 }
 test_other_variants() {
@@ -88,12 +135,72 @@ test_a_missed_bar_is_a_failure() {
 }
 test_wrong_options() {
     needs_torch
-    compare --layers norm && fail "an unknown layer: $(<output)"
-    grep -q "there is no 'norm'; layers: layernorm, " output || fail "$(<output)"
-    compare --peers nobody && fail "an unknown peer: $(<output)"
-    grep -q "there is no 'nobody'; " output || fail "$(<output)"
-    compare --shapes 4x4x4x4x4 && fail "shapes that no layer has: $(<output)"
-    grep -q "no layer has as many sizes" output || fail "$(<output)"
+    # refused WORDS OPTION VALUE
+    refused() {
+        compare "$2" "$3"
+        expect_equal "code of $2 $3" $? 64
+        grep -qF -- "compare.py: $1" output || fail "$2 $3: $(<output)"
+        ! grep -q Traceback output || fail "$(<output)"
+    }
+    refused "there is no 'norm'; layers: layernorm, " --layers norm
+    refused "there is no 'nobody'; " --peers nobody
+    refused "--shapes is '4x4x4x4x4': no layer has as many sizes" --shapes 4x4x4x4x4
+    refused "--shapes is '4x', want ROWSxCOLS" --shapes 4x
+    refused "--shapes is '4x99999999999', want ROWSxCOLS" --shapes 4x99999999999
+    refused "argument --repeats: '0', want a whole number from 1" --repeats 0
+    refused "argument --repeats: '-3', want a whole number from 1" --repeats -3
+    refused "argument --least-share: 'nan', want a number larger than 0" --least-share nan
+    refused "argument --dtype: invalid choice: 'f8'" --dtype f8
+    refused "unrecognized arguments: --repeat-all 3" --repeat-all 3
+}
+test_the_file_of_json() {
+    needs_torch
+    compare --layers softmax --shapes 9x64 --json nowhere/rows
+    expect_equal "code of a folder that is not there" $? 2
+    expect_equal "said before anything is measured" "$(<output)" "compare.py: nowhere/rows: cannot be written: No such file or directory"
+    echo before >rows
+    compare --layers softmax --shapes 9x64,4x4x4 --json rows --repeats 0
+    expect_equal "a file after a wrong option" "$(<rows)" before
+    compare --no-bars --layers softmax --shapes 9x64 --json rows || fail "$(<output)"
+    expect_equal "rows in its place" "$(grep -c '"layer": "softmax"' rows)" 2
+    expect_equal files "$(echo rows*)" rows
+    mkdir folder.part && : >folder
+    compare --layers softmax --shapes 9x64 --json folder
+    expect_equal "code where it cannot be replaced" $? 2
+}
+test_a_signal_stops_it_in_order() {
+    local signal pid
+    needs_torch
+    for signal in INT TERM; do
+        PYTHONPATH=$build/python${PYTHONPATH:+:$PYTHONPATH} setsid python3 -c 'import os, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+os.execvp("python3", sys.argv[1:])' python3 "$top/bench/compare.py" --backend host --no-bars --layers softmax --shapes "$(printf '9x64,%.0s' {1..2000})9x64" --json rows >output 2>&1 &
+        pid=$!
+        for _ in {1..300}; do
+            [[ ! -s rows ]] || break
+            sleep 0.1
+        done
+        kill -"$signal" "$pid"
+        wait "$pid"
+        expect_equal "code of SIG$signal" $? 75
+        grep -q "^compare.py: stopped by SIG$signal$" output || fail "$(<output)"
+        ! grep -q Traceback output || fail "$(<output)"
+        python3 -c 'import json; assert json.load(open("rows"))' || fail "what was measured is lost"
+        rm rows
+    done
+}
+test_where_the_module_is() {
+    needs_torch
+    mkdir empty
+    (unset PYTHONPATH && python3 -c 'import torch') 2>/dev/null || skip "PyTorch is in PYTHONPATH"
+    env -u PYTHONPATH TUTTI_BUILD_DIR="$build" python3 "$top/bench/compare.py" --backend host --no-bars --repeats 1 --layers softmax --shapes 9x64 >output 2>&1 || fail "$(<output)"
+    env -u PYTHONPATH TUTTI_BUILD_DIR="$PWD/empty" python3 "$top/bench/compare.py" >output 2>&1
+    expect_equal "code without it" $? 2
+    expect_equal said "$(<output)" "compare.py: No module named 'tutti'; build Tutti, or set PYTHONPATH: $PWD/empty/python has no module"
+    TUTTI_LIBRARY=/nowhere/libtutti.so compare
+    expect_equal "code without the library" $? 2
+    expect_match said "$(<output)" "^compare.py: .*/nowhere/libtutti.so"
+    ! grep -q Traceback output || fail "$(<output)"
 }
 
 run_tests

@@ -51,13 +51,48 @@ test_a_faster_peer_is_a_failure() {
     expect_match output "$(<output)" "of tutti's time, want 1e\+09 %"
 }
 test_wrong_options() {
-    compare --peers nobody && fail "an unknown peer: $(<output)"
-    grep -q "there is no 'nobody'; peers: ddp_f32, " output || fail "$(<output)"
-    compare --models 32x2 && fail "a model of two numbers: $(<output)"
-    grep -q "want DIMxBLOCKSxROWS" output || fail "$(<output)"
+    # refused WORDS OPTION VALUE
+    refused() {
+        compare "$2" "$3"
+        expect_equal "code of $2 $3" $? 64
+        grep -qF -- "compare_ddp.py: $1" output || fail "$2 $3: $(<output)"
+        ! grep -q Traceback output || fail "$(<output)"
+    }
+    refused "there is no 'nobody'; peers: ddp_f32, " --peers nobody
+    refused "--models has '32x2', want DIMxBLOCKSxROWS" --models 32x2
+    refused "argument --steps: '0', want a whole number from 1" --steps 0
+    refused "argument --ranks: '-1', want a whole number from 1" --ranks -1
+    refused "argument --leaves: '2.5', want a whole number from 1" --leaves 2.5
+    refused "argument --timeout: '0', want a number larger than 0" --timeout 0
+    refused "argument --no-slower: 'inf', want a number larger than 0" --no-slower inf
+    refused "unrecognized arguments: --frobnicate 3" --frobnicate 3
     compare --peers '' --leaves 3
     expect_equal code $? 2
     grep -q "32x2x64: tutti-bench step: --leaves is 3, want a multiple of the ranks " output || fail "$(<output)"
+}
+test_results_are_not_lost() {
+    compare --json nowhere/rows
+    expect_equal "code of a folder that is not there" $? 2
+    expect_equal "said before anything is measured" "$(<output)" "compare_ddp.py: nowhere/rows: cannot be written: No such file or directory"
+    mkdir modules
+    echo 'raise ImportError("no such torch")' >modules/torch.py
+    PYTHONPATH=$PWD/modules compare --peers ddp_f32 --no-slower 100 --json rows
+    expect_equal "code without ddp_f32" $? 2
+    expect_equal "rows of Tutti's" "$(grep -c '"who": "tutti' rows)" 3
+}
+test_a_signal_stops_it_in_order() {
+    local pid
+    TUTTI_BUILD_DIR=$build python3 "$top/bench/compare_ddp.py" --backend host --ranks 2 --steps 100000 --models 32x2x64 --peers '' >output 2>&1 &
+    pid=$!
+    for _ in {1..100}; do
+        [[ $(pgrep -fc "tutti-bench step .*--steps 100000") -le 1 ]] || break
+        sleep 0.1
+    done
+    kill -TERM "$pid"
+    wait "$pid"
+    expect_equal code $? 75
+    expect_match output "$(<output)" "compare_ddp.py: stopped by SIGTERM"
+    ! grep -q Traceback output || fail "$(<output)"
 }
 
 run_tests
