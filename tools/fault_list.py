@@ -19,7 +19,7 @@ FAULTS = [
     # Checks of calls
     Fault("call-rows", "tensors of different row counts pass", "REQUIRE_OF(s, found == *rows,", "REQUIRE_OF(s, found >= 0,", "api.bad_input"),
     Fault("call-type", "a tensor of another type passes", "REQUIRE_OF(s, tensor->dtype == dtype,", "REQUIRE_OF(s, (int)tensor->dtype >= 0,", "api.bad_input"),
-    Fault("call-strides", "columns need not be contiguous", "tensor->dims[lead] <= 1 || tensor->strides[lead] == product", "true", "api.bad_input"),
+    Fault("call-strides", "columns need not be contiguous", "tensor->dims[i] <= 1 || tensor->strides[i] == step", "true", "api.bad_input"),
     Fault("call-alignment", "data off its elements' boundary passes", "(uintptr_t)tensor->data % size == 0", "true", "api.bad_input"),
     Fault("call-overlap", "overlapping tensors pass", "if (a->to <= b->from || b->to <= a->from || may_overlap(c, a, b)) continue;", "continue;", "api.bad_input"),
     Fault("call-lines", "items whose lines overlap pass", "REQUIRE_OF(s, apart,", "REQUIRE_OF(s, apart || line > 0,", "api.bad_input"),

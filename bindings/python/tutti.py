@@ -6,6 +6,7 @@ tables: a new kind changes nothing here.
 
 import functools
 import math
+import operator
 
 from tutti_arrays import Tensor, convert, empty
 from tutti_library import NAMES, Error, check, ffi, lib, text, __version__
@@ -17,6 +18,28 @@ _BACKENDS = {code: name.rpartition("_")[2].lower()
 # where each part of a call's tensors begins, in pointers
 _PARTS = {part: ffi.offsetof("tutti_call", part) // ffi.sizeof("void *")
           for part in ("in", "out", "upstream", "din")}
+_INT64 = -(1 << 63), (1 << 63) - 1
+
+
+def __dir__():
+    return [*__all__, *(name for name in globals() if name.startswith("__"))]
+
+
+def _whole(what, value, least=-(1 << 31), most=(1 << 31) - 1):
+    try:
+        number = operator.index(value)
+    except TypeError as refusal:
+        raise Error(f"{what} is {value!r}, want a whole number") from refusal
+    if not least <= number <= most:
+        raise Error(f"{what} is {number}, want {least} to {most}")
+    return number
+
+
+def _live(ctx):
+    """A context's handle."""
+    if not isinstance(ctx, Context):
+        raise Error(f"the context is {ctx!r}, want a tutti.Context")
+    return ctx._live()
 
 
 def build_info():
@@ -63,6 +86,7 @@ class Context:
             raise Error(f"context: backend is {backend!r}, want {', '.join(_BACKENDS.values())}")
         box = ffi.new("tutti_context **")
         device = getattr(stream, "device_index", 0) if device is None else device
+        device, threads = _whole("context: device", device), _whole("context: threads", threads)
         if stream is None:
             code = next(code for code, name in _BACKENDS.items() if name == backend)
             size = ffi.sizeof("tutti_context_desc")
@@ -71,7 +95,8 @@ class Context:
         elif backend == "host" or not hasattr(lib, "tutti_context_create_on_stream"):
             raise Error("context: a stream is given, want None on the host or without CUDA")
         else:
-            number = ffi.cast("cudaStream_t", int(getattr(stream, "cuda_stream", stream)))
+            number = _whole("context: stream", getattr(stream, "cuda_stream", stream), 0, 2**64 - 1)
+            number = ffi.cast("cudaStream_t", number)
             check(lib.tutti_context_create_on_stream(device, number, box))
         destroy = lib.tutti_context_destroy
         self._handle = ffi.gc(box[0], lambda made: destroy(ffi.new("tutti_context **", made)))
@@ -131,7 +156,7 @@ class Step:
 
     def __init__(self, ctx, **values):
         box = ffi.new("tutti_step_block **")
-        check(lib.tutti_step_block_create(ctx._live(), box))
+        check(lib.tutti_step_block_create(_live(ctx), box))
         self._owned = _Owned(box[0], lib.tutti_step_block_destroy, ctx)
         self.values = {"step": 1, "loss_weight": 1}
         self.set(ctx, **values)
@@ -144,7 +169,7 @@ class Step:
         except (KeyError, OverflowError, TypeError) as refusal:
             fields = ", ".join(dict(ffi.typeof("tutti_step_values").fields))
             raise Error(f"step: {refusal}; want numbers named {fields}") from refusal
-        check(lib.tutti_step_block_set(self._owned.pointer, ctx._live(), block))
+        check(lib.tutti_step_block_set(self._owned.pointer, _live(ctx), block))
         self.values = values
 
 
@@ -234,7 +259,11 @@ class Layer:
 
     def _tensor(self, name, array, ctx=None, gaps=True):
         try:
-            tensor = array if type(array) is Tensor else Tensor(array, ctx=ctx)
+            if type(array) is Tensor:
+                tensor = array
+            else:
+                want = self._shapes[name][2] if name in self._shapes else None
+                tensor = Tensor(array, ctx=ctx, _want=want)
             if not gaps:
                 tensor._bytes()
             return tensor
@@ -259,6 +288,7 @@ class Layer:
         """(shape, type) of a tensor or parameter, or of "saved", for so many rows: a number, or
         a tuple of dimensions."""
         rows = rows if isinstance(rows, tuple) else (rows,)
+        rows = tuple(_whole(f"{self.kind}: rows", number, 0, 2**59) for number in rows)
         if name == "saved":
             return (lib.tutti_layer_saved_bytes(self._model, math.prod(rows)),), "u8"
         if name not in self._shapes:
@@ -291,6 +321,7 @@ class Layer:
                 accumulate=False, **arrays):
         """A Call of forward or backward, with their arguments."""
         places = self._backward if backward else self._forward
+        _live(ctx)
         if ctx not in self._made:
             for name, tensor in self._bound.items():
                 self._require(name, tensor, ctx, name not in self.params)
@@ -313,12 +344,18 @@ class Layer:
             self._require("saved", kept[-1], ctx, not backward)
             struct.saved, struct.saved_bytes = kept[-1]._struct.data, kept[-1]._bytes()
         if first_row is not None:
-            kept.append(ffi.new("int64_t *", int(first_row)))
+            first_row = _whole(f"{self.kind}: first_row", first_row, *_INT64)
+            kept.append(ffi.new("int64_t *", first_row))
             struct.first_row = kept[-1]
+        if not hasattr(leaves, "__len__"):
+            raise Error(f"{self.kind}: leaves is {leaves!r}, want the first row of each")
         if len(leaves) > 0:
-            kept.append(ffi.new("int64_t[]", [int(row) for row in leaves]))
+            leaves = [_whole(f"{self.kind}: a row of leaves", row, *_INT64) for row in leaves]
+            kept.append(ffi.new("int64_t[]", leaves))
             struct.leaves, struct.leaf_rows = len(leaves), kept[-1]
         if step is not None:
+            if not isinstance(step, Step):
+                raise Error(f"{self.kind}: step is {step!r}, want a tutti.Step")
             struct.step = step._owned.pointer
         struct.flags = lib.TUTTI_GRAD_ACCUMULATE if accumulate else 0
         call = Call()

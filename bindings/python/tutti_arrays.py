@@ -30,6 +30,7 @@ _HOST, _CUDA = ("host", 0), 2
 _DEVICES = {1: "host", _CUDA: "cuda", 3: "host", 13: "cuda"}  # 3: pinned, 13: managed memory
 _CODES = {(2, 16): "f16", (2, 32): "f32", (2, 64): "f64", (4, 16): "bf16", (0, 32): "i32",
           (1, 8): "u8"}
+_WORDS = {0: "int", 1: "uint", 2: "float", 4: "bfloat", 5: "complex", 6: "bool"}
 _TYPESTRS = {"<f2": "f16", "<f4": "f32", "<f8": "f64", "<i4": "i32", "|u1": "u8"}
 
 _NUMPY = {"f16": "float16", "f32": "float32", "f64": "float64", "i32": "int32", "u8": "uint8"}
@@ -101,8 +102,10 @@ def _dlpack(array, stream):
     device, dtype = tensor.device, tensor.dtype
     if device.type not in _DEVICES:
         raise TypeError(f"its device has DLPack's type {device.type}, want a CPU or CUDA")
-    found = _CODES.get((dtype.code, dtype.bits)) if dtype.lanes == 1 else None
-    found = found or f"DLPack's type {dtype.code} of {dtype.lanes} times {dtype.bits} bits"
+    found = f"DLPack's type {dtype.code} of {dtype.lanes} times {dtype.bits} bits"
+    if dtype.lanes == 1 and dtype.code in _WORDS:
+        found = f"{_WORDS[dtype.code]}{dtype.bits}"
+        found = _CODES.get((dtype.code, dtype.bits), found)
     shape, strides = (tuple(ffi.unpack(numbers, tensor.ndim)) if numbers else ()
                       for numbers in (tensor.shape, tensor.strides))
     address = int(ffi.cast(_ADDRESS, tensor.data)) + tensor.byte_offset
@@ -127,7 +130,7 @@ class Tensor:
 
     __slots__ = ("array", "device", "read_only", "_owner", "_struct", "__weakref__")
 
-    def __init__(self, array, dtype=None, ctx=None):
+    def __init__(self, array, dtype=None, ctx=None, *, _want=None):
         try:
             view = look(array, ctx and ctx.stream)
         except Exception as refusal:  # of any producer's
@@ -136,8 +139,11 @@ class Tensor:
             raise Error(f"the array is {view.type}, {view.size} bytes an element, not {dtype!r}")
         code = DTYPES.get(dtype or view.type)
         if code is None:
-            raise Error(f"the array is {view.type}, want one of {', '.join(DTYPES)}, or bits of "
-                        "such a type: Tensor(array, dtype)")
+            how = ", or bits of such a type: Tensor(array, dtype)"
+            if _want == "i32":
+                how = ": .to(torch.int32) of PyTorch's tensors, .astype('int32') of NumPy's arrays"
+            raise Error(f"the array is {view.type}, want {_want or 'one of ' + ', '.join(DTYPES)}"
+                        f"{how}")
         if len(view.shape) > _MAX_DIMS:
             raise Error(f"the array has {len(view.shape)} dimensions, want at most {_MAX_DIMS}")
         self.array, self.device, self.read_only = array, view.device, view.read_only

@@ -2,8 +2,13 @@
 
 import os
 
-import cffi
 import tutti_build
+
+try:
+    import cffi
+except ImportError:
+    raise ImportError("tutti needs cffi, which is not installed: Debian's package python3-cffi, "
+                      "or pip install cffi", name="cffi") from None
 
 ffi = cffi.FFI()
 ffi.cdef(tutti_build.DECLARATIONS)

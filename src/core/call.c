@@ -169,13 +169,15 @@ static tutti_status as_rows(const tutti_tensor *tensor, const subject *s,
     int64_t product = 1;
     while (lead > 0 && product < cols && product > 0) {
         lead--;
-        REQUIRE_OF(s, tensor->dims[lead] <= 1 || tensor->strides[lead] == product,
-                   "has strides[%d] %lld, want %lld for a row of %lld", lead,
-                   (long long)tensor->strides[lead], (long long)product, (long long)cols);
         if (tensor->dims[lead] > cols) break; /* and no overflow below */
         product *= tensor->dims[lead];
     }
     if (product != cols) return wrong_columns(tensor, s, shape);
+    int64_t step = 1;
+    for (int i = tensor->ndim - 1; i >= lead; step *= tensor->dims[i--])
+        REQUIRE_OF(s, tensor->dims[i] <= 1 || tensor->strides[i] == step,
+                   "has strides[%d] %lld, want %lld for a row of %lld", i,
+                   (long long)tensor->strides[i], (long long)step, (long long)cols);
     *line = cols;
     if (shape->lines > 1) TUTTI_TRY(as_lines(tensor, s, shape, &lead, line));
     int64_t found, stride, times = 1;

@@ -97,6 +97,10 @@ def test_shapes():
         "f16",
     )
     refused(lambda: layer.shape("lables", 3), "'lables'", "logits, labels")
+    for name in ("logits", "saved", "loss_sum"):
+        refused(lambda: layer.empty(name, -1), "cross_entropy: rows is -1, want 0 to ")
+        refused(lambda: layer.shape(name, (2, "a")), "cross_entropy: rows is 'a', want a whole")
+        refused(lambda: layer.shape(name, 2.0), "cross_entropy: rows is 2.0, want a whole")
 
 
 def test_a_layer_by_its_formula():
@@ -153,8 +157,26 @@ def test_wrong_calls():
     refused(lambda: layer.forward(CTX, x=[[1.0]], y=y), "softmax: x: ", "neither DLPack nor")
     refused(
         lambda: layer.forward(CTX, x=x, y=y, lengths=np.ones(3, "i8")),
-        "lengths: the array is int64",
+        "lengths: the array is int64, want i32: .to(torch.int32)",
+        ".astype('int32') of NumPy's",
     )
+    refused(  # of the dims and the strides, which are both wrong, the dims
+        lambda: layer.forward(CTX, x=numbers(3, 5)[:, :3], y=y),
+        "x is [3, 3], want last dims that multiply to 4 columns",
+    )
+    refused(
+        lambda: layer.forward(CTX, x=numbers(3, 2, 4)[:, :, :2], y=y),
+        "x has strides[1] 4, want 2 for a row of 4",
+    )
+    for other in (None, "host", layer):
+        refused(lambda: layer.forward(other, x=x, y=y), "the context is ", "want a tutti.Context")
+        refused(lambda: layer.backward(other, y=x, dy=x, dx=y), "want a tutti.Context")
+        refused(lambda: tutti.Step(other), "want a tutti.Context")
+    refused(lambda: layer.forward(CTX, x=x, y=y, step=3), "softmax: step is 3, want a tutti.Step")
+    refused(lambda: layer.forward(CTX, x=x, y=y, leaves=3), "softmax: leaves is 3, want the first")
+    refused(lambda: layer.forward(CTX, x=x, y=y, leaves=[0.5]), "a row of leaves is 0.5, want a")
+    refused(lambda: layer.forward(CTX, x=x, y=y, first_row="a"), "first_row is 'a', want a whole")
+    refused(lambda: layer.forward(CTX, x=x, y=y, first_row=2**63), "first_row is", "want -")
     saved = tutti.Layer("rmsnorm", cols=4, no_gamma=True).empty("saved", 3)
     norm = tutti.Layer("rmsnorm", cols=4, no_gamma=True)
     refused(lambda: norm.forward(CTX, x=x, y=y, saved=saved[:8]), "saved has 8 bytes, want")
@@ -256,6 +278,11 @@ def test_contexts():
     refused(lambda: tutti.Context("gpu"), "'gpu'", "auto, host, cuda")
     refused(lambda: tutti.Context("host", device=1), "device is 1", status="TUTTI_ERR_DEVICE")
     refused(lambda: tutti.Context("host", threads=-1), "threads is -1")
+    refused(lambda: tutti.Context("host", threads="a"), "threads is 'a', want a whole number")
+    refused(lambda: tutti.Context("host", threads=2**31), "threads is 2147483648, want -2147483648")
+    refused(lambda: tutti.Context("host", device=0.0), "device is 0.0, want a whole number")
+    if hasattr(lib, "tutti_context_create_on_stream"):
+        refused(lambda: tutti.Context("cuda", stream="a"), "stream is 'a', want a whole number")
     refused(lambda: tutti.Context("host", stream=1), "a stream is given")
     assert tutti.Context("auto").backend in ("host", "cuda")
     layer, x, y = tutti.Layer("softmax", cols=4), numbers(3, 4), np.empty((3, 4), "f")
@@ -312,6 +339,23 @@ def test_objects_go_in_any_order():
         for name in order:
             del made[name]
             gc.collect()
+
+
+def test_names_of_the_module():
+    names = [name for name in dir(tutti) if not name.startswith("__")]
+    assert sorted(names) == sorted(tutti.__all__) and "__version__" in dir(tutti), names
+    assert all(hasattr(tutti, name) for name in dir(tutti))
+
+
+def test_without_cffi():
+    run = subprocess.run(
+        [sys.executable, "-c", "import sys; sys.modules['cffi'] = None; import tutti"],
+        capture_output=True,
+        text=True,
+    )
+    last = run.stderr.splitlines()[-1]
+    assert run.returncode == 1 and last.startswith("ImportError: tutti needs cffi"), run
+    assert "python3-cffi" in last and "During handling" not in run.stderr, run
 
 
 def test_another_library_is_refused():

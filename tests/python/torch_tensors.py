@@ -135,11 +135,25 @@ def test_what_is_refused():
     refused(lambda: layer.forward(CTX, x=x.bfloat16(), y=y), "x is bf16, want f32")
     refused(
         lambda: layer.forward(CTX, x=x.long(), y=y),
-        "softmax: x: the array is DLPack's type 0 of 1 times 64 bits",
+        "softmax: x: the array is int64, want f32, or bits",
     )
-    refused(lambda: layer.forward(CTX, x=x.T, y=y), "x has strides[1] 4")
+    refused(
+        lambda: layer.forward(CTX, x=x.T, y=y), "x is [4, 3], want last dims that multiply to 4"
+    )
+    square = numbers(4, 4)
+    refused(
+        lambda: layer.forward(CTX, x=square.T, y=torch.empty_like(square)), "x has strides[1] 4"
+    )
+    loss, labels = tutti.Layer("cross_entropy", cols=4), torch.arange(3, device=DEVICE)
+    given = dict(logits=x, dlogits=torch.empty_like(x))
+    refused(
+        lambda: loss.forward(CTX, labels=labels, **given),
+        "cross_entropy: labels: the array is int64, want i32: .to(torch.int32) of PyTorch's",
+    )
+    loss.forward(CTX, labels=labels.to(torch.int32), **given)
+    CTX.check()
     freed = numbers(3, 4)
-    freed.untyped_storage().resize_(0)
+    getattr(freed, "untyped_storage", freed.storage)().resize_(0)  # PyTorch 1 has the latter
     refused(lambda: layer.forward(CTX, x=freed, y=y), "x")
     if CUDA:
         refused(
