@@ -9,7 +9,8 @@ the peers, compare_bars.py the bars.
 Every element that the timed call of Tutti's writes is compared with PyTorch's in f64.
 It takes the module `tutti` that Python finds, or else that of build/ (or of $TUTTI_BUILD_DIR).
 Exit codes: 0; 1 if a bar is missed or a result is wrong; 2 if Tutti could not run or the file of
---json could not be written; 64 for a wrong command line; 75 stopped by SIGINT or SIGTERM.
+--json could not be written; 64 for a wrong command line; 75 stopped by SIGINT or SIGTERM; 141 if
+the reader of its lines goes and there is no --json.
 """
 
 import contextlib
@@ -20,7 +21,7 @@ import statistics
 import sys
 import time
 
-from compare_program import Parser, check_writable, count, positive, stop_in_order, write_rows
+from compare_program import Parser, count, positive, prepare_output, stop_in_order, write_rows
 
 stop_in_order()  # PyTorch alone takes seconds to import
 # Two libraries' threads: those that wait for work would keep the others' from it.
@@ -262,8 +263,7 @@ def arguments():
         parser.error(f"--shapes is {args.shapes!r}, want ROWSxCOLS,…")
     if not wanted(args):
         parser.error(f"--shapes is {args.shapes!r}: no layer has as many sizes")
-    if args.json:
-        check_writable(args.json)
+    prepare_output(args.json)
     return args
 
 

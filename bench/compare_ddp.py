@@ -11,7 +11,8 @@ without exchange, by the same code on the same ranks, in turns, and the share ke
 the step's time over that of Tutti's fast mode.
 Exit codes: 0; 1 if --no-slower is given and ddp_f32's best step is shorter than PCT % of Tutti's;
 2 if Tutti could not run, or with --no-slower ddp_f32 could not, or the file of --json could not be
-written; 64 for a wrong command line; 75 stopped by SIGINT or SIGTERM.
+written; 64 for a wrong command line; 75 stopped by SIGINT or SIGTERM; 141 if the reader of its
+lines goes and there is no --json.
 """
 
 import json
@@ -23,7 +24,7 @@ import sys
 import tempfile
 import time
 
-from compare_program import Parser, check_writable, count, positive, stop_in_order, write_rows
+from compare_program import Parser, count, positive, prepare_output, stop_in_order, write_rows
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 MODELS = {"cuda": "2048x6x8192,1024x12x8192,4096x8x8192,1024x12x1024", "host": "128x2x256"}
@@ -148,8 +149,7 @@ def arguments():
     for model in args.models:
         if not re.fullmatch(r"[1-9]\d{0,9}(x[1-9]\d{0,9}){2}", model):
             parser.error(f"--models has {model!r}, want DIMxBLOCKSxROWS")
-    if args.json:
-        check_writable(args.json)
+    prepare_output(args.json)
     return args
 
 

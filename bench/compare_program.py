@@ -49,8 +49,12 @@ def _beside(path):
     return path if os.path.exists(path) and not os.path.isfile(path) else path + ".part"
 
 
-def check_writable(path):
-    """Ends with FAILED where write_rows could not write; a file that is there stays as it is."""
+def prepare_output(path):
+    """Without a file of --json the program ends when the reader of its lines goes, as `| head`.
+    With one it ends with FAILED where write_rows could not write; what is there stays as it is."""
+    if not path:
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+        return
     try:
         part = _beside(path)
         with open(part, "a", encoding="utf-8"):

@@ -189,6 +189,14 @@ os.execvp("python3", sys.argv[1:])' python3 "$top/bench/compare.py" --backend ho
         rm rows
     done
 }
+test_a_reader_that_goes() {
+    local codes
+    needs_torch
+    PYTHONPATH=$build/python${PYTHONPATH:+:$PYTHONPATH} python3 "$top/bench/compare.py" --backend host --no-bars --layers softmax --repeats 1 --shapes "$(printf '9x64,%.0s' {1..50})9x64" 2>said | head -1 >/dev/null
+    codes=${PIPESTATUS[*]}
+    expect_equal codes "$codes" "141 0"
+    expect_equal "said" "$(<said)" ""
+}
 test_where_the_module_is() {
     needs_torch
     mkdir empty
