@@ -269,6 +269,7 @@ def arguments():
 
 def main():
     args, reasons, rows = arguments(), {}, []
+    load = os.getloadavg()[0]  # of others, who take a core from a layer, but little from a copy
     try:
         clock = Clock(args.backend, args.repeats)
         if not clock.cuda and "OMP_NUM_THREADS" not in os.environ:  # Debian's PyTorch takes one
@@ -283,7 +284,7 @@ def main():
                          for name, run in copies(HEAD_BYTES, clock.device).items()})
     speed = HEAD_BYTES / 1e6 / min(map(statistics.median, times.values()))
     print(f"{args.backend}, {args.dtype}; PyTorch {torch.__version__}"
-          f"{'' if clock.cuda else f', {torch.get_num_threads()} threads'}; "
+          f"{'' if clock.cuda else f', {torch.get_num_threads()} threads, load {load:.1f}'}; "
           f"a copy that reads and writes {HEAD_BYTES >> 20} MiB: {speed:.1f} GB/s")
     print(f"{'layer':21}{'pass':9}{'shape':>18} {'us':>11}{'roof':>8}",
           *(f"{peer:>9}" for peer in args.peers))

@@ -31,9 +31,9 @@ PYTHON
 test_the_roof_is_printed() {
     needs_torch
     OMP_NUM_THREADS=1 compare --no-bars --layers softmax --shapes 9x64 || fail "$(<output)"
-    expect_match head "$(head -1 output)" '^host, f32; PyTorch .*, 1 threads; a copy that reads and writes 128 MiB: [0-9]+\.[0-9] GB/s$'
+    expect_match head "$(head -1 output)" '^host, f32; PyTorch .*, 1 threads, load [0-9.]+; a copy that reads and writes 128 MiB: [0-9]+\.[0-9] GB/s$'
     (unset OMP_NUM_THREADS && compare --no-bars --layers softmax --shapes 9x64) || fail "$(<output)"
-    expect_match "head, all cores" "$(head -1 output)" ", $(env -u OMP_NUM_THREADS nproc) threads; "
+    expect_match "head, all cores" "$(head -1 output)" ", $(env -u OMP_NUM_THREADS nproc) threads, load [0-9.]+; "
 }
 test_older_pytorch() { # without rms_norm and nbytes, and with no products of f16 on the host, as 1.13
     needs_torch
