@@ -31,6 +31,10 @@ _CUDA = (
     (MATMULS, "forward", 1, ANY, 0, 0.97),
     (MATMULS, "backward", 1, ANY, 0, 0.97),
 )
+_CUDA_F64 = (
+    ((*NORMS, "softmax"), "forward", 1, 65536, 64 * MB, 0.80),
+    ((*NORMS, "softmax"), "backward", 1, 65536, 64 * MB, 0.75),
+)
 _HOST = (
     (NORMS, "forward", 1, ANY, 64 * MB, 0.80),
     (NORMS, "backward", 1, ANY, 64 * MB, 0.80),
@@ -78,14 +82,16 @@ def _product_share(row):
 
 
 def _least_share(row):
-    if row["backend"] == "cuda" and row["layer"].startswith(("linear_", "mlp_")):
+    usual = row["backend"] == "cuda" and row["dtype"] != "f64"
+    if usual and row["layer"].startswith(("linear_", "mlp_")):
         return _product_share(row)
-    if row["backend"] == "cuda" and _is_odd(row["cols"]) and row["layer"] not in MATMULS:
+    if usual and _is_odd(row["cols"]) and row["layer"] not in MATMULS:
         return _odd_share(row)
     if (row["layer"] in NORMS and row["pass"] == "backward" and row["dtype"] == "f16"
             and (row["rows"], row["cols"]) in ((4096, 1024), (4096, 4096))):
         return 0.75
-    for layers, passes, least, most, size, share in _CUDA if row["backend"] == "cuda" else _HOST:
+    bars = _HOST if row["backend"] == "host" else _CUDA_F64 if row["dtype"] == "f64" else _CUDA
+    for layers, passes, least, most, size, share in bars:
         if (row["layer"] in layers and passes == row["pass"] and least <= row["cols"] <= most
                 and row["bytes"] >= size):
             return share
@@ -95,10 +101,10 @@ def _least_share(row):
 def _missed_peers(row):
     found, ms = [], row["ms"]
     cuda, judged = row["backend"] == "cuda", (*NORMS, "softmax")
-    peers = {name: value for name, value in ms.items()
-             if name not in ("tutti", "roof") and (cuda or name in ("torch", "numpy"))}
+    peers = {name: value for name, value in ms.items() if name not in ("tutti", "roof")}
     slack = 1.03 if cuda else 1.0
-    if peers and (cuda or (row["bytes"] >= 64 * MB and row["layer"] in judged)):
+    large = row["bytes"] >= 64 * MB and row["layer"] in judged
+    if peers and row["dtype"] != "f64" and (cuda or large):
         best = min(peers, key=peers.get)
         if ms["tutti"] > slack * peers[best]:
             found.append(f"slower than {best}")
@@ -116,10 +122,11 @@ def missed(row, least_share=None):
     if least_share is not None:
         low = row["share"] is None or row["share"] * 100 < least_share
         return [f"want {least_share:g} % of the roof"] if low else []
-    if row["dtype"] == "f64" or (row["backend"] == "host" and row["dtype"] != "f32"):
+    if row["backend"] == "host" and row["dtype"] != "f32":
         return []
     ms, norm = row["ms"], row["layer"] in NORMS
-    if norm and row["backend"] == "cuda" and (row["rows"], row["cols"]) in _FEW_ROWS:
+    few = (row["rows"], row["cols"]) in _FEW_ROWS and row["dtype"] != "f64"
+    if norm and row["backend"] == "cuda" and few:
         late = ms["tutti"] > ms["roof"] + _FEW_ROWS_MS
         return (["want the copy's time + 4 us"] if late else []) + _missed_peers(row)
     share = _least_share(row)
