@@ -211,9 +211,10 @@ static void OF(norm_backward_blocks)(void *data, int64_t begin, int64_t end, int
                 OF(add_rows)(1, true, r, gamma, dgamma, dbeta, cols);
             else
                 OF(add_rows)(1, false, r, gamma, dgamma, dbeta, cols);
-            for (int i = 0; args->dx.data && i < rows; i++) OF(write_dx)
-            (args, &r[i], gamma, row + i, row + rows + i < last ? row + rows + i : -1, rooms[i][1],
-             rooms[i][0]);
+            for (int i = 0; args->dx.data && i < rows; i++) {
+                const int64_t next = row + rows + i < last ? row + rows + i : -1;
+                OF(write_dx)(args, &r[i], gamma, row + i, next, rooms[i][1], rooms[i][0]);
+            }
             row += rows;
         }
     }
