@@ -21,7 +21,8 @@ import statistics
 import sys
 import time
 
-from compare_program import Parser, count, positive, prepare_output, stop_in_order, write_rows
+from compare_program import (Parser, count, positive, prepare_output, stop_in_order, tell,
+                             write_rows)
 
 stop_in_order()  # PyTorch alone takes seconds to import
 # Two libraries' threads: those that wait for work would keep the others' from it.
@@ -214,8 +215,8 @@ def compare(clock, ctx, args, layer, shape, reasons):
         ratios = [f"{times[peer] / times['tutti']:9.2f}" if peer in times else f"{'–':>9}"
                   for peer in args.peers]
         share = "–" if share is None else f"{share:.1%}"
-        print(f"{layer:21}{passes:9}{shape:>18} {times['tutti'] * 1e3:11.1f}{share:>8}", *ratios,
-              "  " + "; ".join(row["failed"]), flush=True)
+        tell(f"{layer:21}{passes:9}{shape:>18} {times['tutti'] * 1e3:11.1f}{share:>8}", *ratios,
+             "  " + "; ".join(row["failed"]))
         found.append(row)
     return found
 
@@ -283,11 +284,11 @@ def main():
     times = clock.times({name: clock.ready(run)
                          for name, run in copies(HEAD_BYTES, clock.device).items()})
     speed = HEAD_BYTES / 1e6 / min(map(statistics.median, times.values()))
-    print(f"{args.backend}, {args.dtype}; PyTorch {torch.__version__}"
-          f"{'' if clock.cuda else f', {torch.get_num_threads()} threads, load {load:.1f}'}; "
-          f"a copy that reads and writes {HEAD_BYTES >> 20} MiB: {speed:.1f} GB/s")
-    print(f"{'layer':21}{'pass':9}{'shape':>18} {'us':>11}{'roof':>8}",
-          *(f"{peer:>9}" for peer in args.peers))
+    tell(f"{args.backend}, {args.dtype}; PyTorch {torch.__version__}"
+         f"{'' if clock.cuda else f', {torch.get_num_threads()} threads, load {load:.1f}'}; "
+         f"a copy that reads and writes {HEAD_BYTES >> 20} MiB: {speed:.1f} GB/s")
+    tell(f"{'layer':21}{'pass':9}{'shape':>18} {'us':>11}{'roof':>8}",
+         *(f"{peer:>9}" for peer in args.peers))
     for layer, shape in wanted(args):
         try:
             rows += compare(clock, ctx, args, layer, shape, reasons)
@@ -297,7 +298,7 @@ def main():
             print(f"compare.py: {layer} {shape}: {refusal}", file=sys.stderr)
             return 2
     for reason, first in reasons.items():
-        print(f"– {reason} (first: {first})")
+        tell(f"– {reason} (first: {first})")
     return int(any(row["failed"] for row in rows))
 
 

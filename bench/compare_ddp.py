@@ -24,7 +24,8 @@ import sys
 import tempfile
 import time
 
-from compare_program import Parser, count, positive, prepare_output, stop_in_order, write_rows
+from compare_program import (Parser, count, positive, prepare_output, stop_in_order, tell,
+                             write_rows)
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 MODELS = {"cuda": "2048x6x8192,1024x12x8192,4096x8x8192,1024x12x1024", "host": "128x2x256"}
@@ -67,13 +68,13 @@ def peer_steps(args, dim, blocks, rows):
                blocks, rows, str(args.steps), ",".join(args.peers)]
     ranks, told = [], [(tempfile.TemporaryFile("w+"), tempfile.TemporaryFile("w+"))
                        for _ in range(args.ranks)]
-    for rank in range(args.ranks):
-        env = dict(os.environ, RANK=str(rank), WORLD_SIZE=str(args.ranks), MASTER_PORT=str(port),
-                   MASTER_ADDR="127.0.0.1", OMP_NUM_THREADS=os.environ.get("OMP_NUM_THREADS", "1"))
-        ranks.append(subprocess.Popen(command, env=env, stdout=told[rank][0],
-                                      stderr=told[rank][1]))
+    env = dict(os.environ, WORLD_SIZE=str(args.ranks), MASTER_PORT=str(port),
+               MASTER_ADDR="127.0.0.1", OMP_NUM_THREADS=os.environ.get("OMP_NUM_THREADS", "1"))
     codes, end = [None], time.monotonic() + args.timeout
     try:  # the others would wait for a rank that has failed
+        for rank, (out, err) in enumerate(told):
+            ranks.append(subprocess.Popen(command, env={**env, "RANK": str(rank)}, stdout=out,
+                                          stderr=err))
         while None in codes and not any(codes) and time.monotonic() < end:
             codes = [rank.poll() for rank in ranks]
             time.sleep(0.05)
@@ -100,8 +101,7 @@ def report(args, model, steps, fast):
         rows.append({"model": model, "ranks": args.ranks, "backend": args.backend, "who": who,
                      "alone_ms": alone, "step_ms": step, "kept": alone / step})
         ratio = f"{step / fast:9.2f}" if fast else ""
-        print(f"{model:>15} {who:25}{alone:11.3f}{step:11.3f}{alone / step:9.1%}{ratio}",
-              flush=True)
+        tell(f"{model:>15} {who:25}{alone:11.3f}{step:11.3f}{alone / step:9.1%}{ratio}")
     return rows
 
 
@@ -114,14 +114,14 @@ def compare(args, model, rows):
     peers, reasons = peer_steps(args, *sizes) if args.peers else ([], {})
     rows += report(args, model, peers, fast)
     for who, reason in reasons.items():
-        print(f"{model:>15} {who:25}{'–':>11}{'–':>11}{'–':>9}  {reason}", flush=True)
+        tell(f"{model:>15} {who:25}{'–':>11}{'–':>11}{'–':>9}  {reason}")
     best = min((step for who, _, step in peers if who.split("+")[0] == "ddp_f32"), default=None)
     if best is None and args.no_slower:
         raise RuntimeError("--no-slower: ddp_f32 did not run")
     slow = best is not None and best < fast * args.no_slower / 100
     if slow:
-        print(f"{model:>15} ddp_f32 takes {best / fast:.1%} of tutti's time, "
-              f"want {args.no_slower:g} %")
+        tell(f"{model:>15} ddp_f32 takes {best / fast:.1%} of tutti's time, "
+             f"want {args.no_slower:g} %")
     return slow
 
 
@@ -156,8 +156,7 @@ def arguments():
 def main():
     stop_in_order()
     args, rows, slow = arguments(), [], False
-    print(f"{'model':>15} {'who':25}{'alone ms':>11}{'step ms':>11}{'kept':>9}{'of tutti':>9}",
-          flush=True)
+    tell(f"{'model':>15} {'who':25}{'alone ms':>11}{'step ms':>11}{'kept':>9}{'of tutti':>9}")
     for model in args.models:
         try:
             try:

@@ -50,6 +50,8 @@ int optimizer_norm(optimizer *own, tutti_context *ctx, double *norm)
 int optimizer_states(const optimizer *own, tutti_state_tensor *states, int *count)
 {
     *count = own->sgd ? tutti_sgd_state_count(own->sgd) : tutti_adamw_state_count(own->adamw);
+    if (*count > OPTIMIZER_STATES_MAX)
+        return app_fail(APP_FAILED, "the optimizer has %d state tensors", *count);
     for (int i = 0; i < *count; i++)
         APP_CHECK(own->sgd ? tutti_sgd_state_get(own->sgd, i, &states[i])
                            : tutti_adamw_state_get(own->adamw, i, &states[i]));

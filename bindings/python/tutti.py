@@ -347,9 +347,11 @@ class Layer:
             first_row = _whole(f"{self.kind}: first_row", first_row, *_INT64)
             kept.append(ffi.new("int64_t *", first_row))
             struct.first_row = kept[-1]
-        if not hasattr(leaves, "__len__"):
-            raise Error(f"{self.kind}: leaves is {leaves!r}, want the first row of each")
-        if len(leaves) > 0:
+        try:
+            leaves = list(leaves)
+        except TypeError as refusal:
+            raise Error(f"{self.kind}: leaves is {leaves!r}, want the first row of each") from refusal
+        if leaves:
             leaves = [_whole(f"{self.kind}: a row of leaves", row, *_INT64) for row in leaves]
             kept.append(ffi.new("int64_t[]", leaves))
             struct.leaves, struct.leaf_rows = len(leaves), kept[-1]

@@ -5,8 +5,8 @@
 set -euo pipefail
 seen=$1
 shift
-# Where no driver has made a device (of a card, of Tegra, of WSL) no start under mpirun is needed to find that.
-if [[ ${TUTTI_TEST_REQUIRE_GPU-} != 1 ]] && ! compgen -G '/dev/nvidia*' >/dev/null && ! compgen -G '/dev/nvhost*' >/dev/null && [[ ! -e /dev/nvmap && ! -e /dev/dxg ]]; then
+# Where there is no driver and no device (of a card, of Tegra, of WSL) no start under mpirun is needed to find that.
+if [[ ${TUTTI_TEST_REQUIRE_GPU-} != 1 ]] && ! compgen -G '/dev/nvidia*' >/dev/null && ! compgen -G '/dev/nvhost*' >/dev/null && [[ ! -e /dev/nvmap && ! -e /dev/dxg && ! -e /proc/driver/nvidia/version ]]; then
     printf 'skipped: no CUDA device\ntests: 0 passed, 0 failed, 1 skipped\n'
     exit 77
 fi

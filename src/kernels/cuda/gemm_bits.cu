@@ -92,7 +92,8 @@ tutti_status tutti__cuda_gemm_same_bits(tutti_context *ctx, const tutti__gemm *g
             plan.data = (void *)(i == 0 ? one : other);
             g.c.data = c + i * result;
             if (g.z) g.z = z + i * result;
-            if (tutti__cuda_gemm(ctx, &plan, 0, &g, scratch)) return TUTTI_OK; /* refused */
+            const tutti_status ran = tutti__cuda_gemm(ctx, &plan, 0, &g, scratch);
+            if (ran) return i == 0 ? ran : TUTTI_OK; /* the other one may be refused here */
         }
         for (int i = 0; i < 2; i++)
             TUTTI_CUDA(cudaMemcpyAsync(host + 2 * i * result, i == 0 ? c : z, 2 * result,

@@ -43,7 +43,7 @@ void OF(tutti__activate)(REAL *row, tutti__activation activation, int64_t count)
     case TUTTI_ACT_ZERO:
         break;
     case TUTTI_ACT_RELU: /* comparisons are written so that NaN is kept */
-        for (int64_t j = 0; j < count; j++) row[j] = row[j] < 0 ? 0 : row[j];
+        for (int64_t j = 0; j < count; j++) row[j] = row[j] <= 0 ? 0 : row[j];
         break;
     case TUTTI_ACT_LEAKY_RELU:
         for (int64_t j = 0; j < count; j++) row[j] = row[j] > 0 ? row[j] : slope * row[j];

@@ -52,7 +52,8 @@ void tutti__round_f64(double *row, tutti_dtype dtype, int64_t count);
 
 /* Rows are gone through in pieces of columns, of which the last may be shorter.  With each comes
  * the demand for what lies there of a row that is next, so that memory is read all the time, not
- * only while a row is summed; and what is stored past the caches goes by way of the first one. */
+ * only while a row is summed; and what is stored past the caches goes by way of the first one.  A
+ * room of a row's may take each piece at its beginning: what lay there has been read. */
 enum { TUTTI__PIECE = 128 };
 TUTTI__INLINE int64_t tutti__piece_of(int64_t cols, int64_t column)
 {

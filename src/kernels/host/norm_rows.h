@@ -80,8 +80,8 @@ static void OF(norm_forward_rows)(void *data, int64_t begin, int64_t end, int th
             const tutti__matrix out = tutti__columns_from(&args->y, row, c);
             if (row + 1 < end) tutti__expect(&args->x, row + 1, c, tutti__piece_of(cols, c));
             OF(normalise)
-            (x + c, mean, rstd, gamma ? gamma + c : NULL, beta ? beta + c : NULL,
-             x == room ? room + c : room, &out, tutti__piece_of(cols, c), past);
+            (x + c, mean, rstd, gamma ? gamma + c : NULL, beta ? beta + c : NULL, room, &out,
+             tutti__piece_of(cols, c), past);
         }
     }
 }
@@ -152,20 +152,18 @@ TUTTI__INLINE void OF(write_dx)(const tutti__norm_args *args, const OF(backward_
         const int64_t count = tutti__piece_of(cols, c);
         const REAL *const x = r->x + c, *const dy = r->dy + c, *const scales = gamma + c;
         const tutti__matrix out = tutti__columns_from(&args->dx, row, c);
-        REAL *const here = r->dy == room ? room + c : room;
         if (next >= 0) {
             tutti__expect(&args->x, next, c, count);
             tutti__expect(&args->dy, next, c, count);
         }
         /* not yet to dx where there is a dsum, which dx may be */
-        REAL *const dx = args->dsum.data ? here : OF(tutti__row_out)(here, &out, 0, past);
+        REAL *const dx = args->dsum.data ? room : OF(tutti__row_out)(room, &out, 0, past);
 #pragma omp simd /* dx may be dy, or x */
         for (int64_t j = 0; j < count; j++)
             dx[j] = scale * (dy[j] * scales[j] - mean_g - (x[j] - mean) * scale * mean_gn);
         if (args->dsum.data) {
             const tutti__matrix from = tutti__columns_from(&args->dsum, row, c);
-            REAL *const there = r->x == room_of_dsum ? room_of_dsum + c : room_of_dsum;
-            const REAL *const dsum = OF(tutti__row_in)(there, &from, 0, count);
+            const REAL *const dsum = OF(tutti__row_in)(room_of_dsum, &from, 0, count);
             for (int64_t j = 0; j < count; j++) dx[j] += dsum[j];
         }
         OF(tutti__store_row)(&out, 0, dx, count, past);

@@ -72,7 +72,7 @@ static void OF(softmax_backward_rows)(void *data, int64_t begin, int64_t end, in
                 tutti__expect(&args->dy, row + 1, c, count);
             }
             /* not yet to dx where dbias comes first */
-            REAL *const here = biased || dy == more ? more + c : more;
+            REAL *const here = biased ? more + c : more;
             REAL *const dx = biased ? here : OF(tutti__row_out)(here, &out, 0, past);
             if (args->log) {
 #pragma omp simd /* dx may be dy or y, here and below */
@@ -91,6 +91,6 @@ static void OF(softmax_backward_rows)(void *data, int64_t begin, int64_t end, in
         }
         const int64_t rest = biased ? 0 : seen;
         const tutti__matrix out = tutti__columns_from(&args->dx, row, rest);
-        OF(tutti__store)(out.data, out.dtype, more + rest, cols - rest);
+        OF(tutti__store_row)(&out, 0, more + rest, cols - rest, past);
     }
 }
