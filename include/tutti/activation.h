@@ -1,6 +1,6 @@
 /* The activations of layers, act(z):
  *
- * none          z                                    relu           max(z, 0), NaN stays NaN, -0 is 0
+ * none          z                                    relu           max(z, 0), NaN stays, -0 is 0
  * leaky_relu    z > 0 ? z : slope z                  squared_relu   relu(z)^2
  * gelu          z/2 (1 + tanh(sqrt(2/pi) (z + 0.044715 z^3)))       [Hendrycks & Gimpel 2016]
  * gelu_erf      z/2 (1 + erf(z / sqrt 2))            silu           z / (1 + exp(-z))
