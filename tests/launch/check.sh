@@ -26,6 +26,16 @@ expect_match() {
     [[ $2 =~ $3 ]] || fail "$1: got '$2', want a match of '$3'"
 }
 
+# expect_refusal PROGRAM WORDS COMMAND …: a wrong command line, which the command's file `output` explains without a traceback.
+expect_refusal() {
+    local program=$1 words=$2
+    shift 2
+    "$@"
+    expect_equal "code of ${*:2}" $? 64
+    grep -qF -- "$program: $words" output || fail "${*:2}: $(<output)"
+    ! grep -q Traceback output || fail "$(<output)"
+}
+
 run_tests() {
     local name code began passed=0 failed=0 skipped=0
     for name in $(declare -F | sed -n 's/^declare -f \(test_.*\)/\1/p'); do

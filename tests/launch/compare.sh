@@ -77,6 +77,20 @@ for passes in "forward", "backward":
 assert of("cross_entropy", 0.1, torch=0.1) == [] == of("glu_silu", 0.1, torch=0.1)
 PYTHON
 }
+test_the_bars_of_f64_on_a_gpu() {
+    (cd "$top/bench" && PYTHONDONTWRITEBYTECODE=1 python3 -) <<'PYTHON' || fail "the bars are not what they should be"
+from compare_bars import missed
+def of(layer, share, passes="forward", cols=4096, size=64e6, dtype="f64", rows=8192):
+    return missed({"layer": layer, "pass": passes, "shape": f"{rows}x{cols}", "rows": rows, "cols": cols, "dtype": dtype,
+                   "backend": "cuda", "bytes": size, "ms": {"roof": share, "tutti": 1.0, "torch": 0.1 if dtype == "f64" else 2}, "share": share})
+for layer in "layernorm", "rmsnorm", "softmax":
+    assert of(layer, 0.79) == ["want 80% of the roof"] and of(layer, 0.8) == [] == of(layer, 0.1, size=63e6)
+    assert of(layer, 0.74, "backward") == ["want 75% of the roof"] and of(layer, 0.75, "backward") == []
+    assert of(layer, 0.1, cols=65537) == [] and of(layer, 0.79, cols=65536) == ["want 80% of the roof"]
+    assert of(layer, 0.96, dtype="bf16") == ["want 97% of the roof"]
+assert of("layernorm", 0.1, "backward", rows=133, size=1e6) == [] == of("linear_gelu", 0.1) == of("cross_entropy", 0.1)
+PYTHON
+}
 test_other_variants() {
     needs_torch
     compare --no-bars --shapes 33x257 --layers softmax_log,dropout_relu,glu_none || fail "$(<output)"
@@ -138,12 +152,7 @@ test_a_missed_bar_is_a_failure() {
 test_wrong_options() {
     needs_torch
     # refused WORDS OPTION VALUE
-    refused() {
-        compare "$2" "$3"
-        expect_equal "code of $2 $3" $? 64
-        grep -qF -- "compare.py: $1" output || fail "$2 $3: $(<output)"
-        ! grep -q Traceback output || fail "$(<output)"
-    }
+    refused() { expect_refusal compare.py "$1" compare "$2" "$3"; }
     refused "there is no 'norm'; layers: layernorm, " --layers norm
     refused "there is no 'nobody'; " --peers nobody
     refused "--shapes is '4x4x4x4x4': no layer has as many sizes" --shapes 4x4x4x4x4

@@ -52,12 +52,7 @@ test_a_faster_peer_is_a_failure() {
 }
 test_wrong_options() {
     # refused WORDS OPTION VALUE
-    refused() {
-        compare "$2" "$3"
-        expect_equal "code of $2 $3" $? 64
-        grep -qF -- "compare_ddp.py: $1" output || fail "$2 $3: $(<output)"
-        ! grep -q Traceback output || fail "$(<output)"
-    }
+    refused() { expect_refusal compare_ddp.py "$1" compare "$2" "$3"; }
     refused "there is no 'nobody'; peers: ddp_f32, " --peers nobody
     refused "--models has '32x2', want DIMxBLOCKSxROWS" --models 32x2
     refused "argument --steps: '0', want a whole number from 1" --steps 0
