@@ -59,8 +59,8 @@ struct slope_epilogue {
     char *to_dz;
 
     __device__ __forceinline__ explicit slope_epilogue(const args &g)
-        : row(g.rows + thread_row(0)), col(0), tile(0), turn(0), from_v((const char *)g.v),
-          to_dz((char *)g.dz) /* nothing is read or stored */
+        : row(g.rows + thread_row(0)), col(thread_col()), tile(0), turn(0),
+          from_v((const char *)g.v), to_dz((char *)g.dz) /* nothing is read or stored */
     {
 #pragma unroll
         for (int i = 0; i < vectors * 4; i++) dh[i / 4][i % 4] = 0;
