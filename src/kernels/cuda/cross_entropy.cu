@@ -348,9 +348,8 @@ struct entropy_thread {
     thread_sum<T> sum;
     float first = 0, gaps = 0, columns = 0;
 
-    /* left: columns from the first vector's first to the end of the row. */
     template<int COUNT>
-    __device__ __forceinline__ void add(const uint4 (&raw)[COUNT], int left)
+    __device__ __forceinline__ void add(const uint4 (&raw)[COUNT])
     {
         sum.add(raw, 1, 1);
         if constexpr (WHOLE) {
@@ -360,10 +359,19 @@ struct entropy_thread {
                 float gap[N];
                 vector16<T>::unpack(raw[n], gap);
 #pragma unroll
-                for (int i = 0; i < N; i++) gap[i] = COUNT > 1 || i < left ? gap[i] - first : 0.0f;
+                for (int i = 0; i < N; i++) gap[i] -= first;
                 gaps = __fadd_rn(gaps, tree_sum(gap));
             }
-            columns += COUNT > 1 ? (float)(COUNT * N) : (float)min(left, N);
+            columns += (float)(COUNT * N);
+        }
+    }
+    __device__ __forceinline__ void add_element(float x)
+    {
+        sum.add_element(x, 1, 1);
+        if constexpr (WHOLE) {
+            if (columns == 0) first = sum.top;
+            gaps += x - first;
+            columns++;
         }
     }
     template<int VALUES>
@@ -378,12 +386,15 @@ struct entropy_thread {
     }
 };
 
-template<class T, bool WHOLE, bool EDGES, bool CLUSTER>
-__global__ void __launch_bounds__(WHOLE ? PARKED_PLANNED : PARKED_THREADS, PARKED_BLOCKS)
+template<class T, bool WHOLE, bool EDGES, parked_span SPAN>
+__global__ void __launch_bounds__(parked_threads(SPAN, WHOLE ? PARKED_PLANNED : PARKED_THREADS),
+                                  parked_blocks(SPAN))
     cross_entropy_parked_kernel(entropy_call call, int vecs, int cluster)
 {
     using reduces = entropy_reduces<T, WHOLE>;
+    using parked = parked_row<T, EDGES>;
     constexpr int N = vector16<T>::N;
+    constexpr bool CLUSTER = SPAN == PARKED_CLUSTER;
     const tutti__cross_entropy_args &args = call.args;
     extern __shared__ __align__(PARKED_ALIGNMENT) uint4 shared[];
     __shared__ parked_exchange<reduces::VALUES> space;
@@ -392,9 +403,10 @@ __global__ void __launch_bounds__(WHOLE ? PARKED_PLANNED : PARKED_THREADS, PARKE
     const int cols = (int)args.cols;
     const T *x = (const T *)args.logits.data + row * args.logits.stride;
     T *dx = (T *)args.dlogits.data + row * args.dlogits.stride;
-    const parked_row<T, EDGES> park(shared, 0, team.rank, vecs);
+    const parked park(shared, 0, team.rank, vecs);
     const bool apart = are_apart(x, dx) && args.dlogits.data;
-    const unsigned skew = park.skew_beside(x, apart), ahead = apart ? skew_of(dx) : skew;
+    const unsigned skew =
+        SPAN == PARKED_WARP ? parked::skew_inside(x, apart) : parked::skew_beside(x, apart);
     park.prefetch(x, cols);
     const int32_t label = args.labels[row];
     const entropy_row kind = classify(call, label);
@@ -413,10 +425,10 @@ __global__ void __launch_bounds__(WHOLE ? PARKED_PLANNED : PARKED_THREADS, PARKE
         uint4 raw[COUNT];
 #pragma unroll
         for (int i = 0; i < COUNT; i++) raw[i] = park.template take<QUARTER>(k + i, skew);
-        if (EDGES && COUNT == 1)
-            blank_from(raw[0], park.left(k, cols), narrow<T>::of(-CUDART_INF_F));
-        mine.add(raw, EDGES ? park.left(k, cols) : N);
+        mine.add(raw);
     });
+    const int tail = park.tail_of(count);
+    if (tail >= 0) mine.add_element(park.column(tail, skew));
     float own = 0;
     if (has_label) own = park.element(vector, label % N, skew);
     float values[reduces::VALUES];
@@ -438,21 +450,38 @@ __global__ void __launch_bounds__(WHOLE ? PARKED_PLANNED : PARKED_THREADS, PARKE
         const float e = exp_for<T>(logit - top);
         return WHOLE ? fmaf(e, inverse, share) : __fmul_rn(e, inverse);
     };
-    const T other = narrow<T>::of(kind == ENTROPY_BAD ? CUDART_NAN_F : 0.0f);
-    park.write_words(
-        dx, cols, count, ahead, true, skew - ahead, other, team.ends(), [&](auto quarter, int k) {
-            float v[N];
-            vector16<T>::unpack(park.template take<decltype(quarter)::value>(k, skew - ahead), v);
+    auto gradients = [&](const uint4 &logits) {
+        float v[N];
+        vector16<T>::unpack(logits, v);
 #pragma unroll
-            for (int i = 0; i < N; i++) v[i] = gradient(v[i]);
-            return vector16<T>::pack(v);
-        });
-    /* the label's, once more, by the thread that wrote its word */
-    if (count == 0) return;
-    const int at = label + (int)(ahead / sizeof(T)), word = park.index_of(at / N);
-    if (park.has_word(word, team.ends()))
-        dx[label] = narrow<T>::of(fmaf(WHOLE ? -(float)args.keep : -1.0f, weight,
-                                       gradient(park.element(word, at % N, skew - ahead))));
+        for (int i = 0; i < N; i++) v[i] = gradient(v[i]);
+        return vector16<T>::pack(v);
+    };
+    auto of_label = [&](float logit) {
+        return narrow<T>::of(fmaf(WHOLE ? -(float)args.keep : -1.0f, weight, gradient(logit)));
+    };
+    /* the label's, once more, behind its word */
+    const T other = narrow<T>::of(kind == ENTROPY_BAD ? CUDART_NAN_F : 0.0f);
+    if constexpr (SPAN == PARKED_WARP) {
+        if (count == 0) {
+            for (int col = threadIdx.x; col < cols; col += 32) dx[col] = other;
+            return;
+        }
+        park.write(dx, cols, skew, apart, gradients);
+        __syncwarp();
+        if (leads) dx[label] = of_label(own);
+    } else {
+        const unsigned ahead = apart ? skew_of(dx) : skew;
+        park.write_words(dx, cols, count, ahead, true, skew - ahead, other, team.ends(),
+                         [&](auto quarter, int k) {
+                             return gradients(
+                                 park.template take<decltype(quarter)::value>(k, skew - ahead));
+                         });
+        if (count == 0) return;
+        const int at = label + (int)(ahead / sizeof(T)), word = park.index_of(at / N);
+        if (park.has_word(word, team.ends()))
+            dx[label] = of_label(park.element(word, at % N, skew - ahead));
+    }
 }
 
 template<class T, bool WHOLE>
@@ -467,10 +496,11 @@ static tutti_status launch_entropy_parked(const char *what, tutti_context *ctx,
     const bool whole = args.cols % vector16<T>::N == 0 && row_aligned(args.logits, args.rows, 16) &&
                        (!args.dlogits.data || row_aligned(args.dlogits, args.rows, 16));
     if (plan.cluster > 1)
-        return whole ? launch(cross_entropy_parked_kernel<T, WHOLE, false, true>)
-                     : launch(cross_entropy_parked_kernel<T, WHOLE, true, true>);
-    return whole ? launch(cross_entropy_parked_kernel<T, WHOLE, false, false>)
-                 : launch(cross_entropy_parked_kernel<T, WHOLE, true, false>);
+        return whole ? launch(cross_entropy_parked_kernel<T, WHOLE, false, PARKED_CLUSTER>)
+                     : launch(cross_entropy_parked_kernel<T, WHOLE, true, PARKED_CLUSTER>);
+    if (whole) return launch(cross_entropy_parked_kernel<T, WHOLE, false, PARKED_BLOCK>);
+    return plan.threads == 32 ? launch(cross_entropy_parked_kernel<T, WHOLE, true, PARKED_WARP>)
+                              : launch(cross_entropy_parked_kernel<T, WHOLE, true, PARKED_BLOCK>);
 }
 
 template<class T, bool WHOLE>

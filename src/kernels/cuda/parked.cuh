@@ -79,6 +79,17 @@ static inline tutti_status parked_launch(const char *what, void (*kernel)(P...),
                       std::forward<Q>(args)...);
 }
 
+/* Whose a row is; a warp's are those with EDGES and all columns visible, in blocks of one warp. */
+enum parked_span { PARKED_WARP, PARKED_BLOCK, PARKED_CLUSTER };
+constexpr int parked_threads(parked_span span, int most = PARKED_THREADS)
+{
+    return span == PARKED_WARP ? 32 : most;
+}
+constexpr int parked_blocks(parked_span span)
+{
+    return span == PARKED_WARP ? 32 : PARKED_BLOCKS;
+}
+
 /* Device side: a row in shared memory */
 
 static __device__ __forceinline__ void await_fetches()
@@ -137,6 +148,8 @@ struct parked_row {
         const int after = at - first;
         return after >= 0 && after % 32 == 0 ? after / 32 : -1;
     }
+    /* Columns of whole vectors. */
+    static __device__ __forceinline__ int whole_of(int cols) { return EDGES ? cols / N * N : cols; }
     /* How many of the thread's vectors are in a row of `cols`. */
     __device__ __forceinline__ int held(int cols) const
     {
@@ -157,6 +170,11 @@ struct parked_row {
     static __device__ __forceinline__ unsigned skew_beside(const T *row, bool apart)
     {
         return !EDGES ? 0 : apart ? max(line_skew(row), skew_of(row) + 16) : line_skew(row);
+    }
+    /* Of a row that is written by write, whose words the warp's slots hold. */
+    static __device__ __forceinline__ unsigned skew_inside(const T *row, bool apart)
+    {
+        return apart ? skew_of(row) : line_skew(row);
     }
     /* Asks for the beginning of the block's part before it is known whether it will be fetched: so
      * that the memory is at work while what decides that is on its way. */
@@ -213,20 +231,17 @@ struct parked_row {
         constexpr int WORDS = QUARTER < 0 ? 0 : QUARTER;
         return bytes_of<T, WORDS>(raw, read16(word + 16), skew);
     }
-    /* f(quarter, pair, k): of the thread's vectors in a row of `cols` k and, if pair, k + 1; pair
-     * and quarter, for take, are constants.  Those of pairs are whole.  alike: all that f takes has
-     * this skew, mod 16. */
+    /* f(quarter, pair, k): of the thread's whole vectors in a row of `cols` k and, if pair, k + 1;
+     * pair and quarter, for take, are constants.  alike: all that f takes has this skew, mod 16. */
     template<class F>
     __device__ __forceinline__ void for_vectors(int cols, unsigned skew, bool alike, F &&f) const
     {
-        const int count = held(cols);
-        const int whole = EDGES && count > 0 && left(count - 1, cols) < N ? count - 1 : count;
+        const int count = held(whole_of(cols));
         auto go = [&](auto quarter) {
             int k = 0;
 #pragma unroll 1
-            for (; k + 2 <= whole; k += 2) f(quarter, std::true_type{}, k);
-#pragma unroll 1
-            for (; k < count; k++) f(quarter, std::false_type{}, k);
+            for (; k + 2 <= count; k += 2) f(quarter, std::true_type{}, k);
+            if (k < count) f(quarter, std::false_type{}, k);
         };
         if constexpr (EDGES) {
             __syncwarp();
@@ -241,6 +256,20 @@ struct parked_row {
     __device__ __forceinline__ float element(int k, int i, unsigned skew) const
     {
         return widen<float>(((const T *)((const char *)(slots + k * 32) + skew))[i]);
+    }
+    /* Of a column whose vector is one of the warp's. */
+    __device__ __forceinline__ float column(int col, unsigned skew) const
+    {
+        return element(0, col - first * N, skew);
+    }
+    /* The columns of a row behind its last whole vector have a lane each of the warp that would
+     * have the next one: this lane's, or -1. */
+    __device__ __forceinline__ int tail_of(int cols) const
+    {
+        if (!EDGES) return -1;
+        const int lane = (int)threadIdx.x % 32, col = whole_of(cols) + lane;
+        const int vector = cols / N - (first - lane);
+        return col < cols && (unsigned)vector < (unsigned)(vecs * 32) ? col : -1;
     }
     __device__ __forceinline__ bool has_word(int k, bool ends) const
     {
@@ -288,6 +317,14 @@ struct parked_row {
         }
     }
 
+    /* The columns of a row that write_inside leaves have a lane each of a warp that has all of it:
+     * this lane's, or -1. */
+    static __device__ __forceinline__ int end_of(const T *row, int cols)
+    {
+        const int lane = (int)threadIdx.x % 32, col = lane < 16 ? lane : cols - 32 + lane;
+        const int from = (int)(ahead_of(row, false) / sizeof(T)), to = from + whole_of(cols) - N;
+        return col < from || col >= to ? col : -1;
+    }
     /* Writes the words of a row that lie in its first `cols` columns, which are whole vectors, all
      * but the last word: word(quarter, k, vector), the 16 bytes from `ahead` bytes behind vector k
      * of the thread on, which are ahead mod 16 bytes behind that vector of the row.  Where ahead is
@@ -325,6 +362,31 @@ struct parked_row {
             }
         }
         go(std::integral_constant<int, ANY>{});
+    }
+    /* By a warp that has all of a row: of words as they lie and of the elements at the row's ends,
+     * result(raw), which computes element by element.  skew: skew_inside. */
+    template<class F>
+    __device__ __forceinline__ void write(T *row, int cols, unsigned skew, bool apart,
+                                          F &&result) const
+    {
+        const unsigned behind = skew + ahead_of(row, false);
+        auto words = [&](auto shift) {
+            write_inside<false, true>(
+                row, whole_of(cols), behind - skew, false,
+                [&](auto, int k, int) { return result(take<decltype(shift)::value>(k, behind)); });
+        };
+        if (apart)
+            words(std::integral_constant<int, ANY>{});
+        else
+            words(std::integral_constant<int, EVEN>{});
+        const int col = end_of(row, cols);
+        if (col < 0) return;
+        T part[N] = {narrow<T>::of(column(col, skew))};
+        uint4 raw;
+        memcpy(&raw, part, sizeof raw);
+        raw = result(raw);
+        memcpy(part, &raw, sizeof raw);
+        row[col] = part[0];
     }
 
   private:

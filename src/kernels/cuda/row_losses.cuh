@@ -15,26 +15,32 @@
 #include "kernels/cuda/exp.cuh"
 #include "kernels/cuda/rows.cuh"
 
-enum { SUM_THREADS = 1024 };
+/* A block sums up to SUM_ALONE losses, a cluster more. */
+enum { SUM_THREADS = 1024, SUM_ALONE = 8 * SUM_THREADS };
 
 static __global__ void __launch_bounds__(SUM_THREADS)
-    sum_in_order_kernel(const double *values, int64_t count, double *total)
+    sum_in_order_kernel(const double *values, int64_t count, double *total, int cluster)
 {
     __shared__ block_team_slots<double, 1> slots;
-    block_team<double, 1> team(slots, 1);
+    block_team<double, 1> team(slots, cluster);
+    const int first = team.rank * SUM_THREADS + threadIdx.x, step = cluster * SUM_THREADS;
     row_total<double> mine;
 #pragma unroll 8
-    for (int64_t i = threadIdx.x; i < count; i += SUM_THREADS) mine.add(values[i]);
+    for (int64_t i = first; i < count; i += step) mine.add(values[i]);
     double sum[1] = {mine.value()};
+    team.begin();
     team.reduce<row_add>(sum);
-    if (threadIdx.x == 0) *total = sum[0];
+    if (first == 0) *total = sum[0];
 }
 
 /* losses: [rows], in f64; for no rows the sum is 0. */
-static inline tutti_status sum_losses(const char *what, cudaStream_t stream, const double *losses,
+static inline tutti_status sum_losses(const char *what, tutti_context *ctx, const double *losses,
                                       int64_t rows, double *sum)
 {
-    return row_launch(what, sum_in_order_kernel, 1, SUM_THREADS, 1, 0, stream, losses, rows, sum);
+    const int cluster =
+        rows > SUM_ALONE && tutti__cuda_has_clusters(ctx->device) ? ROW_CLUSTER_MAX : 1;
+    return row_launch(what, sum_in_order_kernel, cluster, SUM_THREADS, cluster, 0,
+                      tutti__cuda_stream(ctx), losses, rows, sum, cluster);
 }
 
 /* The losses are in scratch. */
@@ -96,8 +102,7 @@ static tutti_status run_losses(const char *what, const tutti__job *job, const tu
     call.finding = ctx->finding;
     if (call.args.rows > 0) TUTTI_TRY(tutti__cuda_dispatch(x.dtype, launch));
     if (!call.args.loss_sum) return TUTTI_OK;
-    return sum_losses(what, tutti__cuda_stream(ctx), call.row_losses, call.args.rows,
-                      call.args.loss_sum);
+    return sum_losses(what, ctx, call.row_losses, call.args.rows, call.args.loss_sum);
 }
 
 #endif

@@ -101,6 +101,19 @@ struct thread_sum {
             exponentials_of<T>(e, raw[i], lead, size, top);
             part = i == 0 ? tree_sum(e) : __fadd_rn(part, tree_sum(e));
         }
+        join(part, before, size);
+    }
+    /* Behind the vectors. */
+    __device__ __forceinline__ void add_element(float x, float lead, float size)
+    {
+        const float before = top;
+        top = fmaxf(top, x * lead);
+        join(exp_for<T>(x * lead - top, size), before, size);
+    }
+
+  private:
+    __device__ __forceinline__ void join(float part, float before, float size)
+    {
         /* the first time before - top may be -inf, whose product with a size of 0 is NaN */
         sum = sum == 0 ? part : fmaf(sum, exp_for<T>(before - top, size), part);
     }

@@ -216,10 +216,12 @@ __global__ void __launch_bounds__(HELD_THREADS, EDGES ? 7 : 10)
 
 /* Rows in shared memory, a block or a cluster each. */
 
-template<class T, bool LOG, bool EDGES, bool CLUSTER>
-__global__ void __launch_bounds__(PARKED_THREADS, PARKED_BLOCKS)
+template<class T, bool LOG, bool EDGES, parked_span SPAN>
+__global__ void __launch_bounds__(parked_threads(SPAN), parked_blocks(SPAN))
     softmax_forward_parked_kernel(plain_softmax call, int vecs, int cluster)
 {
+    constexpr bool CLUSTER = SPAN == PARKED_CLUSTER;
+    using parked = parked_row<T, EDGES>;
     extern __shared__ __align__(PARKED_ALIGNMENT) uint4 shared[];
     __shared__ parked_exchange<2> space;
     parked_team<softmax_pair<T>, 2, CLUSTER> team(space, cluster);
@@ -227,9 +229,10 @@ __global__ void __launch_bounds__(PARKED_THREADS, PARKED_BLOCKS)
     const int visible = plain_columns<EDGES>(call, row);
     const T *x = row_of<const T>(call.x, row);
     T *y = row_of<T>(call.y, row);
-    const parked_row<T, EDGES> park(shared, 0, team.rank, vecs);
+    const parked park(shared, 0, team.rank, vecs);
     const bool apart = are_apart(x, y);
-    const unsigned skew = park.skew_beside(x, apart), ahead = apart ? skew_of(y) : skew;
+    const unsigned skew =
+        SPAN == PARKED_WARP ? parked::skew_inside(x, apart) : parked::skew_beside(x, apart);
     const float lead = call.lead, size = call.size;
     park.fetch(x, visible, skew);
     await_fetches();
@@ -240,20 +243,29 @@ __global__ void __launch_bounds__(PARKED_THREADS, PARKED_BLOCKS)
         uint4 raw[COUNT];
 #pragma unroll
         for (int i = 0; i < COUNT; i++) raw[i] = park.template take<QUARTER>(k + i, skew);
-        if (EDGES && COUNT == 1) blank_from(raw[0], park.left(k, visible), unseen<T>(lead));
         sum.add(raw, lead, size);
     });
+    const int tail = park.tail_of(visible);
+    if (tail >= 0) sum.add_element(park.column(tail, skew), lead, size);
     float pair[2] = {sum.top, sum.sum};
     team.reduce(softmax_pair<T>{size}, pair);
 
     const float top = pair[0], factor = LOG ? logf(pair[1]) : 1.0f / pair[1];
-    const T hidden = narrow<T>::of(LOG ? -CUDART_INF_F : 0.0f);
-    park.write_words(y, call.cols, visible, ahead, true, skew - ahead, hidden, team.ends(),
-                     [&](auto quarter, int k) {
-                         constexpr int QUARTER = decltype(quarter)::value;
-                         return softmax_vector<T, LOG>(park.template take<QUARTER>(k, skew - ahead),
-                                                       lead, size, top, factor);
-                     });
+    if constexpr (SPAN == PARKED_WARP) {
+        park.write(y, call.cols, skew, apart, [&](const auto &raw) {
+            return softmax_vector<T, LOG>(raw, lead, size, top, factor);
+        });
+    } else {
+        const unsigned ahead = apart ? skew_of(y) : skew;
+        const T hidden = narrow<T>::of(LOG ? -CUDART_INF_F : 0.0f);
+        park.write_words(y, call.cols, visible, ahead, true, skew - ahead, hidden, team.ends(),
+                         [&](auto quarter, int k) {
+                             constexpr int QUARTER = decltype(quarter)::value;
+                             return softmax_vector<T, LOG>(
+                                 park.template take<QUARTER>(k, skew - ahead), lead, size, top,
+                                 factor);
+                         });
+    }
 }
 
 template<class T, bool LOG, bool EDGES, bool CLUSTER>
@@ -280,16 +292,15 @@ __global__ void __launch_bounds__(PARKED_THREADS, EDGES ? 2 : PARKED_BLOCKS)
     park.for_vectors(visible, skew, alike, [&](auto quarter, auto pair, int k) {
         constexpr int QUARTER = decltype(quarter)::value, COUNT = decltype(pair)::value ? 2 : 1;
 #pragma unroll
-        for (int i = 0; i < COUNT; i++) {
-            uint4 a = park.template take<QUARTER>(k + i, skew);
-            uint4 b = other.template take<QUARTER>(k + i, skew_other);
-            if (EDGES && COUNT == 1) {
-                blank_from(a, park.left(k, visible), T(0.0f));
-                blank_from(b, park.left(k, visible), T(0.0f));
-            }
-            sum[0] += softmax_dot<T, LOG>(a, b);
-        }
+        for (int i = 0; i < COUNT; i++)
+            sum[0] += softmax_dot<T, LOG>(park.template take<QUARTER>(k + i, skew),
+                                          other.template take<QUARTER>(k + i, skew_other));
     });
+    const int tail = park.tail_of(visible);
+    if (tail >= 0) {
+        const float b = other.column(tail, skew_other);
+        sum[0] = LOG ? sum[0] + b : fmaf(park.column(tail, skew), b, sum[0]);
+    }
     team.reduce(plain_sum{}, sum);
 
     park.write_words(dx, call.cols, visible, ahead, alike, skew - ahead, T(0.0f), team.ends(),
@@ -400,9 +411,14 @@ static tutti_status launch_plain_softmax(tutti_context *ctx, const plain_softmax
     if constexpr (BACKWARD)
         return parked.cluster > 1 ? launch(softmax_backward_parked_kernel<T, LOG, EDGES, true>)
                                   : launch(softmax_backward_parked_kernel<T, LOG, EDGES, false>);
-    else
-        return parked.cluster > 1 ? launch(softmax_forward_parked_kernel<T, LOG, EDGES, true>)
-                                  : launch(softmax_forward_parked_kernel<T, LOG, EDGES, false>);
+    else {
+        if constexpr (EDGES)
+            if (parked.threads == 32 && call.causal_period == 0)
+                return launch(softmax_forward_parked_kernel<T, LOG, true, PARKED_WARP>);
+        return parked.cluster > 1
+                   ? launch(softmax_forward_parked_kernel<T, LOG, EDGES, PARKED_CLUSTER>)
+                   : launch(softmax_forward_parked_kernel<T, LOG, EDGES, PARKED_BLOCK>);
+    }
 }
 
 /* Of f32, f16 and bf16, for a plan that fits. */
