@@ -346,14 +346,15 @@ template<class T, bool WHOLE>
 struct entropy_thread {
     static constexpr int N = vector16<T>::N;
     thread_sum<T> sum;
-    float first = 0, gaps = 0, columns = 0;
+    float first = 0, gaps = 0;
 
+    /* begins: before all else. */
     template<int COUNT>
-    __device__ __forceinline__ void add(const uint4 (&raw)[COUNT])
+    __device__ __forceinline__ void add(const uint4 (&raw)[COUNT], bool begins)
     {
         sum.add(raw, 1, 1);
         if constexpr (WHOLE) {
-            if (columns == 0) first = sum.top;
+            if (begins) first = sum.top;
 #pragma unroll
             for (int n = 0; n < COUNT; n++) {
                 float gap[N];
@@ -362,33 +363,32 @@ struct entropy_thread {
                 for (int i = 0; i < N; i++) gap[i] -= first;
                 gaps = __fadd_rn(gaps, tree_sum(gap));
             }
-            columns += (float)(COUNT * N);
         }
     }
-    __device__ __forceinline__ void add_element(float x)
+    __device__ __forceinline__ void add_element(float x, bool begins)
     {
         sum.add_element(x, 1, 1);
         if constexpr (WHOLE) {
-            if (columns == 0) first = sum.top;
+            if (begins) first = sum.top;
             gaps += x - first;
-            columns++;
         }
     }
+    /* columns: how many were added. */
     template<int VALUES>
-    __device__ __forceinline__ void get(float (&values)[VALUES]) const
+    __device__ __forceinline__ void get(float (&values)[VALUES], int columns) const
     {
         values[0] = sum.top;
         values[1] = sum.sum;
         if constexpr (WHOLE) {
-            values[2] = fmaf(columns, first - sum.top, gaps);
-            values[3] = columns;
+            values[2] = fmaf((float)columns, first - sum.top, gaps);
+            values[3] = (float)columns;
         }
     }
 };
 
 template<class T, bool WHOLE, bool EDGES, parked_span SPAN>
 __global__ void __launch_bounds__(parked_threads(SPAN, WHOLE ? PARKED_PLANNED : PARKED_THREADS),
-                                  parked_blocks(SPAN))
+                                  parked_blocks(SPAN) + (WHOLE && SPAN == PARKED_CLUSTER))
     cross_entropy_parked_kernel(entropy_call call, int vecs, int cluster)
 {
     using reduces = entropy_reduces<T, WHOLE>;
@@ -412,7 +412,9 @@ __global__ void __launch_bounds__(parked_threads(SPAN, WHOLE ? PARKED_PLANNED : 
     const entropy_row kind = classify(call, label);
     const int count = kind == ENTROPY_COUNTS ? cols : 0;
     park.fetch(x, count, skew);
-    const float weight = gradient_weight<float>(call);
+    /* early, but where no register is left for it */
+    constexpr bool EARLY = !WHOLE || SPAN != PARKED_CLUSTER;
+    float weight = EARLY ? gradient_weight<float>(call) : 0;
     /* loss and label are the business of the thread that has the label's vector */
     const int vector = park.index_of(label / N);
     const bool has_label = vector >= 0 && vector < park.held(count);
@@ -425,14 +427,14 @@ __global__ void __launch_bounds__(parked_threads(SPAN, WHOLE ? PARKED_PLANNED : 
         uint4 raw[COUNT];
 #pragma unroll
         for (int i = 0; i < COUNT; i++) raw[i] = park.template take<QUARTER>(k + i, skew);
-        mine.add(raw);
+        mine.add(raw, k == 0);
     });
-    const int tail = park.tail_of(count);
-    if (tail >= 0) mine.add_element(park.column(tail, skew));
+    const int vectors = park.held(parked::whole_of(count)), tail = park.tail_of(count);
+    if (tail >= 0) mine.add_element(park.column(tail, skew), vectors == 0);
     float own = 0;
     if (has_label) own = park.element(vector, label % N, skew);
     float values[reduces::VALUES];
-    mine.get(values);
+    mine.get(values, vectors * N + (tail >= 0));
     team.reduce(reduces::of(), values);
 
     const float top = values[0], log_sum = logf(values[1]);
@@ -444,6 +446,7 @@ __global__ void __launch_bounds__(parked_threads(SPAN, WHOLE ? PARKED_PLANNED : 
     }
     if (leads) finish_row(call, row, label, kind, loss);
     if (!args.dlogits.data) return;
+    if (!EARLY) weight = gradient_weight<float>(call);
     inverse *= weight;
     const float share = WHOLE ? -(float)args.share * weight : 0;
     auto gradient = [&](float logit) {
@@ -548,7 +551,7 @@ static tutti_status entropy_plan(tutti_context *ctx, const void *untyped, bool b
     const int width = 16 / (int)tutti_dtype_size(args->logits.dtype);
     const int vectors = (int)((args->cols + width - 1) / width);
     /* rows that begin anywhere cost a warp more than its vectors do: fewer warps */
-    const int usual = args->cols % width != 0 && vectors <= 1024 ? 17 : 8;
+    const int usual = args->cols % width != 0 && vectors <= 1024 ? PARKED_WARP_VECS : 8;
     plans->doubles = double_plan_for(args->cols, ctx->device);
     if (plans->rows.kind != ROW_WARP)
         plans->parked = parked_plan_for(vectors, 1, usual, ctx->device);

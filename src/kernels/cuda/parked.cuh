@@ -20,6 +20,9 @@ enum {
     PARKED_THREADS = 512, /* at most */
     PARKED_PLANNED = 352, /* the most that parked_plan_for takes */
     PARKED_BLOCKS = 3,    /* on a multiprocessor, at least, as far as registers go */
+    /* Of a lane, at most, where a warp has a row: those that begin anywhere cost a warp more than
+     * their vectors do. */
+    PARKED_WARP_VECS = 17,
     PARKED_WARPS = PARKED_THREADS / 32,
     PARKED_SPARE = 2048, /* bytes of shared memory for all else */
     PARKED_AHEAD = 2048, /* bytes that prefetch asks for */

@@ -364,8 +364,9 @@ static inline plain_softmax_plan plan_plain_softmax(int64_t cols, int width, int
         plan.lanes = 1;
         while (plan.lanes * HELD_VECS < vectors) plan.lanes *= 2;
     } else {
-        plan.parked =
-            parked_plan_for(vectors, tensors, vectors > 256 && vectors <= 768 ? 6 : 8, device);
+        const bool of_warp = tensors == 1 && cols % width != 0 && vectors <= 32 * PARKED_WARP_VECS;
+        const int usual = of_warp ? PARKED_WARP_VECS : vectors > 256 && vectors <= 768 ? 6 : 8;
+        plan.parked = parked_plan_for(vectors, tensors, usual, device);
         const int each = (vectors + ROW_CLUSTER_MAX - 1) / ROW_CLUSTER_MAX;
         plan.half = tensors == 2 && plan.parked.cluster == ROW_CLUSTER_MAX && each > 1056 &&
                     each <= PARKED_THREADS * HALF_VECS;
