@@ -8,7 +8,7 @@
 #             for Python, gnuplot, ip and Debian's packaging tools
 set -euo pipefail
 
-missing=() packages=()
+missing=() packages=() python=''
 # need PACKAGE "what it is" COMMAND …: notes the package unless the command succeeds.
 need() {
     local package=$1 what=$2
@@ -40,8 +40,13 @@ hdf5() {
     program h5cc || program h5pcc || pkg-config --exists hdf5 || pkg-config --exists hdf5-serial ||
         all_of header hdf5.h library hdf5
 }
-python_module() { # another python3 may precede Debian's on PATH
-    [[ -d /usr/lib/python3/dist-packages/$1 ]] || python3 -c "import $1"
+has_modules() { # has_modules PYTHON NAME …
+    "$1" -c 'import importlib.util as u, sys; sys.exit(not all(map(u.find_spec, sys.argv[1:])))' "${@:2}"
+}
+# One Python must have all modules, as tools/interpreter.py chooses it: another python3 may precede Debian's on PATH.
+python_module() {
+    [[ $python ]] || python=$(has_modules python3 numpy h5py cffi && echo python3 || echo /usr/bin/python3)
+    has_modules "$python" "$1"
 }
 fashion_mnist() {
     local part

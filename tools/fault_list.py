@@ -104,7 +104,7 @@ FAULTS = [
     Fault("cross-entropy-z", "z-loss has half its gradient", "(REAL)(1 + 2 * args->z_loss * log_z)", "(REAL)(1 + args->z_loss * log_z)", "layers.cross_entropy"),
     Fault("softmax-first-row", "first_row is left out of the mask", "(args->first_row + row) % args->causal_period", "row % args->causal_period", "layers.softmax"),
     Fault("softmax-log-masked", "log-softmax of what is masked is 0", "args->log ? -(REAL)INFINITY : 0", "0", "layers.softmax"),
-    Fault("softmax-max", "a row is not shifted by its greatest element", "most = row[j] > most ? row[j] : most", "most = row[j] > most && j == 0 ? row[j] : most", "layers.softmax"),
+    Fault("softmax-max", "a row is not shifted by its greatest element", "most = x > most ? x : most", "most = x > most && j == 0 ? x : most", "layers.softmax"),
     Fault("softmax-dx-scale", "dx lacks the scale", "dx[j] = factor * y[c + j] * (dy[c + j] - sum)", "dx[j] = y[c + j] * (dy[c + j] - sum)", "layers.softmax"),
     Fault("softmax-dbias-place", "a piece of the bias's gradient overwrites the one before", "biased ? more + c : more", "more", "layers.softmax"),
     Fault("softmax-log-dx", "dx of log-softmax takes y for its exponential", "factor * (dy[c + j] - OF(tutti__exp)(y[c + j]) * sum)", "factor * (dy[c + j] - y[c + j] * sum)", "layers.softmax"),

@@ -95,6 +95,14 @@ test_demo_and_tests_need_the_data() {
         ! grep -q cmake asked || fail "$script.sh built"
     done
 }
+test_python_modules_are_of_one_python() {
+    without_data
+    sed -i 's|/usr/bin/python3|/nowhere/python3|; s|/nowhere/fashion|/usr/share/datasets/fashion|' tree/launch/setup.sh
+    # shellcheck disable=SC2016
+    printf '#!/bin/sh\ncase "$*" in *numpy*) exit 1 ;; esac\n' >bin/python3 # it has h5py and cffi
+    chmod +x bin/python3
+    expect_match output "$(tree/launch/setup.sh 2>&1)" '^setup.sh: missing: NumPy for python3; h5py for python3; cffi for python3'
+}
 test_refuses_unknown_options() {
     "$top/launch/setup.sh" --bogus >/dev/null 2>&1
     expect_equal code $? 64

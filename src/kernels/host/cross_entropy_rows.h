@@ -33,11 +33,11 @@ static void OF(cross_entropy_rows)(void *data, int64_t begin, int64_t end, int t
             for (int64_t j = 0; args->dlogits.data && j < cols; j++) x[j] = (REAL)NAN;
         } else {
             OF(tutti__load)(x, tutti__row(&args->logits, row), args->logits.dtype, cols);
-            const REAL most = OF(row_max)(x, cols), own = x[label] - most;
+            const REAL most = OF(row_max)(x, 1, cols), own = x[label] - most;
             double gaps = 0; /* the sum of x - most */
             if (args->share > 0) OF(row_sums)(x, x, most, cols, &gaps, NULL);
             const tutti__matrix *const next = row + 1 < end ? &args->logits : NULL;
-            const double sum = OF(exp_row)(x, x, most, 1, cols, next, row + 1);
+            const double sum = OF(exp_row)(x, x, 1, most, 1, cols, next, row + 1);
             const REAL inverse = (REAL)(1 / sum);
             if (args->plain) {
                 loss = log(sum) - (double)own;

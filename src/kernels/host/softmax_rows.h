@@ -1,22 +1,17 @@
 /* Bodies of softmax.c, for one REAL. */
 #include "kernels/host/exp_rows.h"
 
-/* Loads the visible part of a row as what is exponentiated, up to a factor: lead x, or scale x +
- * bias.  room: a second row, for the bias. */
-TUTTI__INLINE void OF(load_exponents)(const tutti__softmax_args *args, int64_t row, int64_t seen,
-                                      REAL *x, REAL *room)
+/* The visible part of a row: x, or scale x + bias in room; more: a second row, for the bias. */
+TUTTI__INLINE const REAL *OF(exponents)(const tutti__softmax_args *args, int64_t row, int64_t seen,
+                                        REAL *room, REAL *more)
 {
-    const REAL lead = (REAL)args->lead, scale = (REAL)args->scale;
-    const REAL *from = OF(tutti__row_in)(x, &args->x, row, seen);
-    if (args->bias.data) {
-        OF(tutti__load)
-        (room, tutti__row(&args->bias, row % args->bias_period), args->bias.dtype, seen);
-#pragma omp simd /* x may be from, here and below */
-        for (int64_t j = 0; j < seen; j++) x[j] = from[j] * scale + room[j];
-    } else {
-#pragma omp simd
-        for (int64_t j = 0; j < seen; j++) x[j] = from[j] * lead;
-    }
+    const REAL *x = OF(tutti__row_in)(room, &args->x, row, seen), scale = (REAL)args->scale;
+    if (!args->bias.data) return x;
+    OF(tutti__load)
+    (more, tutti__row(&args->bias, row % args->bias_period), args->bias.dtype, seen);
+#pragma omp simd /* room may be x */
+    for (int64_t j = 0; j < seen; j++) room[j] = x[j] * scale + more[j];
+    return room;
 }
 
 TUTTI__VECTORISED
@@ -25,26 +20,30 @@ static void OF(softmax_forward_rows)(void *data, int64_t begin, int64_t end, int
     softmax_task *t = data;
     const tutti__softmax_args *args = t->args;
     const int64_t cols = args->cols;
-    const REAL size = args->bias.data ? 1 : (REAL)args->size;
+    const bool biased = args->bias.data;
+    const REAL lead = biased ? 1 : (REAL)args->lead, size = biased ? 1 : (REAL)args->size;
     REAL *const room = (REAL *)(t->rows + (size_t)thread * t->thread_bytes);
-    REAL *restrict e = (REAL *)((char *)room + t->row_bytes);
+    REAL *const more = (REAL *)((char *)room + t->row_bytes);
     for (int64_t row = begin; row < end; row++) {
         const int64_t found = visible(t, row), seen = found > 0 ? found : 0;
-        REAL *x = OF(tutti__row_out)(room, &args->y, row, false);
+        REAL *y = OF(tutti__row_out)(room, &args->y, row, false);
+        const REAL *x = OF(exponents)(args, row, seen, room, more);
         REAL hidden = args->log ? -(REAL)INFINITY : 0;
-        OF(load_exponents)(args, row, seen, x, e);
-        const REAL most = OF(row_max)(x, seen);
+        const REAL most = OF(row_max)(x, lead, seen);
         const tutti__matrix *const next = row + 1 < end ? &args->x : NULL;
+        const double sum =
+            OF(exp_row)(x, args->log ? more : y, lead, most, size, seen, next, row + 1);
         if (args->log) {
-            const REAL log_sum = (REAL)log(OF(exp_row)(x, e, most, size, seen, next, row + 1));
-            for (int64_t j = 0; j < seen; j++) x[j] = (x[j] - most) * size - log_sum;
+            const REAL log_sum = (REAL)log(sum);
+#pragma omp simd /* y may be x, as above */
+            for (int64_t j = 0; j < seen; j++) y[j] = (x[j] * lead - most) * size - log_sum;
         } else {
-            const REAL factor = (REAL)(1 / OF(exp_row)(x, x, most, size, seen, next, row + 1));
-            for (int64_t j = 0; j < seen; j++) x[j] *= factor;
+            const REAL factor = (REAL)(1 / sum);
+            for (int64_t j = 0; j < seen; j++) y[j] *= factor;
         }
         if (found < 0) hidden = (REAL)NAN;
-        for (int64_t j = seen; j < cols; j++) x[j] = hidden;
-        OF(tutti__store_row)(&args->y, row, x, cols, false);
+        for (int64_t j = seen; j < cols; j++) y[j] = hidden;
+        OF(tutti__store_row)(&args->y, row, y, cols, false);
     }
 }
 
