@@ -23,7 +23,8 @@
  * in[1]    labels     [rows]          i32
  * out[0]   loss       [rows]          f32; f64 for f64     optional
  * out[1]   loss_sum   [1]             f64                  optional; overwritten; summed in f64,
- *                                                          in an order that depends on rows only
+ *                                                          in an order that depends on rows and
+ *                                                          the device only
  * out[2]   dlogits    [rows, cols]    dtype                optional; may be logits
  * saved    nothing
  * step     of the call: optional, factors of dlogits

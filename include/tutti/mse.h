@@ -14,7 +14,7 @@
  * out[0]   loss           [rows]          f32; f64 for f64     optional
  * out[1]   loss_sum       [1]             f64                  optional; overwritten; summed in
  *                                                              f64, in an order that depends on
- *                                                              rows only
+ *                                                              rows and the device only
  * out[2]   dprediction    [rows, cols]    dtype                optional; may be prediction
  * saved    nothing
  * step     of the call: optional, factors of dprediction

@@ -9,20 +9,21 @@ const matrix_kind *matrix_tested;
 const tutti_layer_type *matrix_type;
 
 static const matrix_shape shapes_of_cols[] = {
-    {1, "cols=1"},       {2, "cols=1"},      {33, "cols=1"},
-    {1, "cols=2"},       {33, "cols=2"},     {2, "cols=3"},
-    {33, "cols=3"},      {1, "cols=7"},      {33, "cols=7"},
-    {2, "cols=8"},       {33, "cols=8"},     {1, "cols=15"},
-    {33, "cols=15"},     {2, "cols=31"},     {33, "cols=31"},
-    {1, "cols=100"},     {33, "cols=100"},   {2, "cols=256"},
-    {33, "cols=256"},    {1, "cols=513"},    {33, "cols=513"},
-    {2, "cols=1023"},    {2, "cols=1024"},   {33, "cols=1024"},
-    {2, "cols=1025"},    {33, "cols=1025"},  {2, "cols=4097"},
-    {9, "cols=4097"},    {1, "cols=10000"},  {2, "cols=10000"},
-    {2, "cols=16383"},   {2, "cols=16392"},  {3, "cols=32768"},
-    {2, "cols=65537"},   {2, "cols=131072"}, {2, "cols=262144"},
-    {1, "cols=1048576"}, {700, "cols=3"},    {3001, "cols=5"},
-    {517, "cols=128"},   {0, NULL}};
+    {1, "cols=1"},      {2, "cols=1"},       {33, "cols=1"},
+    {1, "cols=2"},      {33, "cols=2"},      {2, "cols=3"},
+    {33, "cols=3"},     {1, "cols=7"},       {33, "cols=7"},
+    {2, "cols=8"},      {33, "cols=8"},      {1, "cols=15"},
+    {33, "cols=15"},    {2, "cols=31"},      {33, "cols=31"},
+    {1, "cols=100"},    {33, "cols=100"},    {2, "cols=256"},
+    {33, "cols=256"},   {1, "cols=513"},     {33, "cols=513"},
+    {2, "cols=1023"},   {2, "cols=1024"},    {33, "cols=1024"},
+    {2, "cols=1025"},   {33, "cols=1025"},   {2, "cols=2175"},
+    {2, "cols=2177"},   {2, "cols=4351"},    {2, "cols=4353"},
+    {2, "cols=4097"},   {9, "cols=4097"},    {1, "cols=10000"},
+    {2, "cols=10000"},  {2, "cols=16383"},   {2, "cols=16392"},
+    {3, "cols=32768"},  {2, "cols=65537"},   {2, "cols=131072"},
+    {2, "cols=262144"}, {1, "cols=1048576"}, {700, "cols=3"},
+    {3001, "cols=5"},   {517, "cols=128"},   {0, NULL}};
 static const matrix_shape some_of_cols[] = {{4, "cols=5"},    {37, "cols=64"},   {4, "cols=257"},
                                             {9, "cols=1027"}, {67, "cols=131"},  {11, "cols=1024"},
                                             {3, "cols=5001"}, {2, "cols=40000"}, {0, NULL}};

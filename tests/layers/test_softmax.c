@@ -278,10 +278,10 @@ static void check_special_rows(const trial_desc *c, int64_t n, bool log, double 
 static void test_special_rows(void)
 {
     static const double scales[] = {1, 0.3, -2, 0};
-    static const int64_t cols[] = {9, 300, 5000, 40000};
+    static const int64_t cols[] = {9, 300, 1027, 5000, 5001, 40000};
     EACH(type, log, i, 4 * (harness_quick() ? 2 : HARNESS_COUNT(cols)))
     {
-        if (cols[i / 4] > 5000 && i % 4 != type) continue;
+        if (cols[i / 4] > 5001 && i % 4 != type) continue;
         const trial_desc c = usual(type, log, 6, cols[i / 4], scales[i % 4], 0);
         check_special_rows(&c, cols[i / 4], log, scales[i % 4]);
     }

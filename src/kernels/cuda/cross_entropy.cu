@@ -5,8 +5,7 @@
  * registers (rows.cuh), a longer one in shared memory (parked.cuh), of doubles in registers
  * (double_rows.cuh), from its only read to the write of its gradient; rows that fit on no cluster
  * are read twice.  Label smoothing and z-loss have kernels of their own (WHOLE), and cost one more
- * sum.  The losses are kept in scratch, in f64, for a second kernel that sums them in an order that
- * depends only on the number of rows. */
+ * sum.  The losses are kept in scratch, in f64, for a second kernel that sums them (row_losses.cuh). */
 #include "kernels/cuda/double_rows.cuh"
 #include "kernels/cuda/parked.cuh"
 #include "kernels/cuda/row_losses.cuh"
@@ -388,7 +387,7 @@ struct entropy_thread {
 
 template<class T, bool WHOLE, bool EDGES, parked_span SPAN>
 __global__ void __launch_bounds__(parked_threads(SPAN, WHOLE ? PARKED_PLANNED : PARKED_THREADS),
-                                  parked_blocks(SPAN) + (WHOLE && SPAN == PARKED_CLUSTER))
+                                  WHOLE &&SPAN == PARKED_CLUSTER ? 4 : parked_blocks(SPAN))
     cross_entropy_parked_kernel(entropy_call call, int vecs, int cluster)
 {
     using reduces = entropy_reduces<T, WHOLE>;
@@ -412,7 +411,7 @@ __global__ void __launch_bounds__(parked_threads(SPAN, WHOLE ? PARKED_PLANNED : 
     const entropy_row kind = classify(call, label);
     const int count = kind == ENTROPY_COUNTS ? cols : 0;
     park.fetch(x, count, skew);
-    /* early, but where no register is left for it */
+    /* early, except where 40 registers, for 4 blocks and more, leave none for it */
     constexpr bool EARLY = !WHOLE || SPAN != PARKED_CLUSTER;
     float weight = EARLY ? gradient_weight<float>(call) : 0;
     /* loss and label are the business of the thread that has the label's vector */
@@ -550,7 +549,6 @@ static tutti_status entropy_plan(tutti_context *ctx, const void *untyped, bool b
     entropy_plans *plans = tutti__cuda_parameters<entropy_plans>(plan);
     const int width = 16 / (int)tutti_dtype_size(args->logits.dtype);
     const int vectors = (int)((args->cols + width - 1) / width);
-    /* rows that begin anywhere cost a warp more than its vectors do: fewer warps */
     const int usual = args->cols % width != 0 && vectors <= 1024 ? PARKED_WARP_VECS : 8;
     plans->doubles = double_plan_for(args->cols, ctx->device);
     if (plans->rows.kind != ROW_WARP)

@@ -9,8 +9,9 @@
  * rows that are not aligned are fetched as the aligned words that contain them, a few more a warp,
  * and a warp needs no other warp's words.  Which thread has a vector depends only on the number of
  * columns and the type.  What must not depend on where a row lies, its sums, is computed from
- * vectors, shifted out of the words (take); what has no order is computed and written in words as
- * they lie (write_words; write_inside, which leaves the row's ends to others). */
+ * vectors, shifted out of the words (take); the columns behind the last whole vector are a lane's
+ * each (tail_of).  What has no order is computed and written in words as they lie: write_words;
+ * write, where a warp has a whole row; write_inside, which leaves the row's ends to others. */
 #ifndef TUTTI_KERNELS_CUDA_PARKED_CUH
 #define TUTTI_KERNELS_CUDA_PARKED_CUH
 
@@ -20,8 +21,8 @@ enum {
     PARKED_THREADS = 512, /* at most */
     PARKED_PLANNED = 352, /* the most that parked_plan_for takes */
     PARKED_BLOCKS = 3,    /* on a multiprocessor, at least, as far as registers go */
-    /* Of a lane, at most, where a warp has a row: those that begin anywhere cost a warp more than
-     * their vectors do. */
+    /* Of a lane, at most, in short rows that begin anywhere: those cost a warp more than its vectors
+     * do. */
     PARKED_WARP_VECS = 17,
     PARKED_WARPS = PARKED_THREADS / 32,
     PARKED_SPARE = 2048, /* bytes of shared memory for all else */
@@ -320,8 +321,8 @@ struct parked_row {
         }
     }
 
-    /* The columns of a row that write_inside leaves have a lane each of a warp that has all of it:
-     * this lane's, or -1. */
+    /* The columns of a row, of 32 or more, that write_inside leaves have a lane each of a warp that
+     * has all of it: this lane's, or -1. */
     static __device__ __forceinline__ int end_of(const T *row, int cols)
     {
         const int lane = (int)threadIdx.x % 32, col = lane < 16 ? lane : cols - 32 + lane;
@@ -372,11 +373,11 @@ struct parked_row {
     __device__ __forceinline__ void write(T *row, int cols, unsigned skew, bool apart,
                                           F &&result) const
     {
-        const unsigned behind = skew + ahead_of(row, false);
+        const unsigned ahead = ahead_of(row, false);
         auto words = [&](auto shift) {
-            write_inside<false, true>(
-                row, whole_of(cols), behind - skew, false,
-                [&](auto, int k, int) { return result(take<decltype(shift)::value>(k, behind)); });
+            write_inside<false, true>(row, whole_of(cols), ahead, false, [&](auto, int k, int) {
+                return result(take<decltype(shift)::value>(k, skew + ahead));
+            });
         };
         if (apart)
             words(std::integral_constant<int, ANY>{});

@@ -1,6 +1,6 @@
 /* What every loss of rows does around the arithmetic of a row: the plan, the kernel of rows that
  * stay in a warp's registers, the launch, and the sum of the rows' losses, in an order that depends
- * only on the number of rows.
+ * only on the number of rows and on whether the device has clusters.
  *
  * Losses, of one loss and type, is the rest:
  *   call       the kernels' parameter: args, row_losses ([rows], or NULL), finding
