@@ -105,6 +105,8 @@ FAULTS = [
     Fault("softmax-first-row", "first_row is left out of the mask", "(args->first_row + row) % args->causal_period", "row % args->causal_period", "layers.softmax"),
     Fault("softmax-log-masked", "log-softmax of what is masked is 0", "args->log ? -(REAL)INFINITY : 0", "0", "layers.softmax"),
     Fault("softmax-max", "a row is not shifted by its greatest element", "most = x > most ? x : most", "most = x > most && j == 0 ? x : most", "layers.softmax"),
+    Fault("softmax-biased-size", "with a bias the scale comes twice", "biased ? 1 : (REAL)args->size", "(REAL)args->size", "layers.softmax"),
+    Fault("softmax-plain-size", "a scale is left out of the exponents", "lead == 1 && size == 1", "lead == 1", "layers.softmax"),
     Fault("softmax-dx-scale", "dx lacks the scale", "dx[j] = factor * y[c + j] * (dy[c + j] - sum)", "dx[j] = y[c + j] * (dy[c + j] - sum)", "layers.softmax"),
     Fault("softmax-dbias-place", "a piece of the bias's gradient overwrites the one before", "biased ? more + c : more", "more", "layers.softmax"),
     Fault("softmax-log-dx", "dx of log-softmax takes y for its exponential", "factor * (dy[c + j] - OF(tutti__exp)(y[c + j]) * sum)", "factor * (dy[c + j] - y[c + j] * sum)", "layers.softmax"),
