@@ -5,7 +5,8 @@
  * registers (rows.cuh), a longer one in shared memory (parked.cuh), of doubles in registers
  * (double_rows.cuh), from its only read to the write of its gradient; rows that fit on no cluster
  * are read twice.  Label smoothing and z-loss have kernels of their own (WHOLE), and cost one more
- * sum.  The losses are kept in scratch, in f64, for a second kernel that sums them (row_losses.cuh). */
+ * sum.  The losses are kept in scratch, in f64, for a second kernel that sums them
+ * (row_losses.cuh). */
 #include "kernels/cuda/double_rows.cuh"
 #include "kernels/cuda/parked.cuh"
 #include "kernels/cuda/row_losses.cuh"

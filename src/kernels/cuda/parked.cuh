@@ -21,8 +21,8 @@
 enum {
     PARKED_PLANNED = 352, /* the most that parked_plan_for takes */
     PARKED_BLOCKS = 3,    /* on a multiprocessor, at least, as far as registers go */
-    /* Of a lane, at most, in short rows that begin anywhere: those cost a warp more than its vectors
-     * do. */
+    /* Of a lane, at most, in short rows that begin anywhere, which cost a warp more than its
+     * vectors do. */
     PARKED_WARP_VECS = 17,
     PARKED_SPARE = 2048, /* bytes of shared memory for all else */
     PARKED_AHEAD = 2048, /* bytes that prefetch asks for */
