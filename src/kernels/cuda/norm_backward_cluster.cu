@@ -8,6 +8,7 @@
  * Rows of most odd numbers of columns (PIECES) are divided evenly, with more vectors a thread. */
 #include <atomic>
 
+#include "kernels/cuda/cluster.cuh"
 #include "kernels/cuda/norm_backward_rows.cuh"
 
 /* The sums of a cluster's warps, VALUES floats each, which every warp sends to every block.  Four
@@ -29,28 +30,10 @@ struct cluster_team {
     __device__ __forceinline__ cluster_team(sums &space, int size)
         : shared(space), cluster(size), rank(0)
     {
-#ifdef TUTTI_ROW_CLUSTERS
-        unsigned number;
-        asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(number));
-        rank = (int)number;
-        if (threadIdx.x == 0) {
-            for (int i = 0; i < sums::PLACES; i++)
-                asm volatile(
-                    "mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(here(&shared.arrived[i]))
-                    : "memory");
-            asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-        }
-        __syncwarp();
-        asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
-#endif
+        rank = cluster_join(shared.arrived, sums::PLACES);
     }
     /* Before the first row: the other blocks are there. */
-    __device__ __forceinline__ void begin() const
-    {
-#ifdef TUTTI_ROW_CLUSTERS
-        asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
-#endif
-    }
+    __device__ __forceinline__ void begin() const { cluster_is_there(); }
 
     /* This thread's sums of the row of a turn. */
     __device__ __forceinline__ void send(int turn, float (&values)[VALUES]) const
@@ -59,17 +42,14 @@ struct cluster_team {
         const int place = turn % sums::PLACES, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
         const int warps = (int)blockDim.x / 32;
         const float mine = sum_lanes(values, 32);
-        const uint32_t arrived = here(&shared.arrived[place]);
-        if (threadIdx.x == 0)
-            asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(arrived),
-                         "r"(cluster * warps * VALUES * 4)
-                         : "memory");
+        const uint32_t arrived = shared_address(&shared.arrived[place]);
+        if (threadIdx.x == 0) barrier_expect(arrived, cluster * warps * VALUES * 4);
         if (lane >= cluster * VALUES) return;
         const int to = lane / VALUES;
         const float *part = &shared.warps[place][rank * warps + warp][lane % VALUES];
         asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.f32 [%0], %1, "
-                     "[%2];" ::"r"(there(here(part), to)),
-                     "f"(mine), "r"(there(arrived, to))
+                     "[%2];" ::"r"(address_in(shared_address(part), to)),
+                     "f"(mine), "r"(address_in(arrived, to))
                      : "memory");
 #endif
     }
@@ -78,19 +58,7 @@ struct cluster_team {
     __device__ __forceinline__ void receive(int turn, float (&values)[VALUES]) const
     {
         const int place = turn % sums::PLACES, lane = threadIdx.x % 32;
-#ifdef TUTTI_ROW_CLUSTERS
-        uint32_t done = 0;
-        while (!done)
-            asm volatile(
-                "{\n"
-                ".reg .pred done;\n"
-                "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%1], %2;\n"
-                "selp.u32 %0, 1, 0, done;\n"
-                "}\n"
-                : "=r"(done)
-                : "r"(here(&shared.arrived[place])), "r"(turn / sums::PLACES % 2)
-                : "memory");
-#endif
+        cluster_await(shared_address(&shared.arrived[place]), turn / sums::PLACES % 2);
         const float *parts = shared.warps[place][0];
         const int count = cluster * VALUES * ((int)blockDim.x / 32);
         float part = lane < count ? parts[lane] : 0;
@@ -107,21 +75,6 @@ struct cluster_team {
         } else
             for (int i = lane + 32; i < count; i += 32) part += parts[i];
         share_sums(values, part, 32 / VALUES);
-    }
-
-  private:
-    static __device__ __forceinline__ uint32_t here(const void *shared)
-    {
-        return (uint32_t)__cvta_generic_to_shared(shared);
-    }
-    /* The same address in another block. */
-    static __device__ __forceinline__ uint32_t there(uint32_t mine, int block)
-    {
-        uint32_t at = 0;
-#ifdef TUTTI_ROW_CLUSTERS
-        asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(at) : "r"(mine), "r"(block));
-#endif
-        return at;
     }
 };
 

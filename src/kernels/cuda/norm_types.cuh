@@ -2,7 +2,7 @@
 #ifndef TUTTI_KERNELS_CUDA_NORM_TYPES_CUH
 #define TUTTI_KERNELS_CUDA_NORM_TYPES_CUH
 
-#include "kernels/cuda/mbarrier.cuh"
+#include "kernels/cuda/cluster.cuh"
 #include "kernels/cuda/rows.cuh"
 
 /* Calls f with a type; that of x is f64 only with f64 arithmetic. */
@@ -149,7 +149,7 @@ struct row_exchange {
 #ifdef TUTTI_ROW_CLUSTERS
         if (cluster == 1) return;
         if (threadIdx.x == 0) {
-            barrier_init(here(memory), 1), barrier_init(here(memory) + 8, 1);
+            barrier_init(shared_address(memory), 1), barrier_init(shared_address(memory) + 8, 1);
             asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
         }
         __syncwarp();
@@ -192,13 +192,13 @@ struct row_exchange {
         turn--;
         A *const parts = place(cluster, 2 * ((int)blockDim.x / 32));
 #ifdef TUTTI_ROW_CLUSTERS
-        const uint32_t barrier = here(memory) + 8 * (turn & 1);
+        const uint32_t barrier = shared_address(memory) + 8 * (turn & 1);
         if (threadIdx.x == 0) barrier_expect(barrier, (uint32_t)(cluster * N * (int)sizeof(A)));
         if ((int)threadIdx.x < cluster)
 #pragma unroll
             for (int n = 0; n < N; n++)
-                give(there(here(parts + rank() * VALUES + n), (int)threadIdx.x), values[n],
-                     there(barrier, (int)threadIdx.x));
+                give(address_in(shared_address(parts + rank() * VALUES + n), (int)threadIdx.x),
+                     values[n], address_in(barrier, (int)threadIdx.x));
         wait(barrier, (unsigned)turn / 2 % 2);
 #endif
         turn++;
@@ -232,17 +232,7 @@ struct row_exchange {
     {
         return (A *)(memory + BARRIERS) + (before + (turn & 1) * count) * VALUES;
     }
-    static __device__ __forceinline__ uint32_t here(const void *shared)
-    {
-        return (uint32_t)__cvta_generic_to_shared(shared);
-    }
 #ifdef TUTTI_ROW_CLUSTERS
-    static __device__ __forceinline__ uint32_t there(uint32_t mine, int block)
-    {
-        uint32_t at;
-        asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(at) : "r"(mine), "r"(block));
-        return at;
-    }
     static __device__ __forceinline__ void give(uint32_t to, float value, uint32_t barrier)
     {
         asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.f32 [%0], %1, "

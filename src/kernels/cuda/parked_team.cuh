@@ -3,7 +3,7 @@
 #ifndef TUTTI_KERNELS_CUDA_PARKED_TEAM_CUH
 #define TUTTI_KERNELS_CUDA_PARKED_TEAM_CUH
 
-#include "kernels/cuda/rows.cuh"
+#include "kernels/cuda/cluster.cuh"
 
 enum { PARKED_THREADS = 512, PARKED_WARPS = PARKED_THREADS / 32 }; /* of a block, at most */
 
@@ -28,20 +28,7 @@ struct parked_team {
     __device__ __forceinline__ parked_team(exchange &space, int cluster_size)
         : shared(space), cluster(cluster_size), rank(0)
     {
-#ifdef TUTTI_ROW_CLUSTERS
-        if constexpr (CLUSTER) {
-            unsigned number;
-            asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(number));
-            rank = (int)number;
-            if (threadIdx.x == 0) {
-                uint32_t at = (uint32_t)__cvta_generic_to_shared(&shared.arrived);
-                asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(at) : "memory");
-                asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-            }
-            __syncwarp();
-            asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
-        }
-#endif
+        if constexpr (CLUSTER) rank = cluster_join(&shared.arrived, 1);
     }
 
     /* Called once, by all threads. */
@@ -58,10 +45,12 @@ struct parked_team {
         int width = warps > 8 ? 16 : warps > 4 ? 8 : warps > 2 ? 4 : warps;
         get(op, values, shared.warps, warps, width);
         if constexpr (CLUSTER) {
-            if (threadIdx.x == 0) expect();
+            /* bytes may arrive before */
+            if (threadIdx.x == 0)
+                barrier_expect(shared_address(&shared.arrived), cluster * VALUES * 4);
             cluster_is_there();
             if (warp == 0) send(values);
-            await();
+            cluster_await(shared_address(&shared.arrived), 0);
             get(op, values, shared.blocks, cluster, ROW_CLUSTER_MAX);
         }
     }
@@ -129,23 +118,6 @@ struct parked_team {
         op.lanes(values, width);
     }
 
-    /* What await waits for; bytes may arrive before. */
-    __device__ __forceinline__ void expect()
-    {
-#ifdef TUTTI_ROW_CLUSTERS
-        asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(
-                         (uint32_t)__cvta_generic_to_shared(&shared.arrived)),
-                     "r"(cluster * VALUES * 4)
-                     : "memory");
-#endif
-    }
-    /* The other blocks' shared memory may be written once they have arrived. */
-    static __device__ __forceinline__ void cluster_is_there()
-    {
-#ifdef TUTTI_ROW_CLUSTERS
-        asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
-#endif
-    }
     /* Called by one warp, whose lanes all have the block's values: one lane a block of the
      * cluster. */
     __device__ __forceinline__ void send(const float (&values)[VALUES])
@@ -175,28 +147,7 @@ struct parked_team {
     }
     static __device__ __forceinline__ uint32_t there(const void *mine, int block)
     {
-        uint32_t at = 0;
-#ifdef TUTTI_ROW_CLUSTERS
-        asm("mapa.shared::cluster.u32 %0, %1, %2;"
-            : "=r"(at)
-            : "r"((uint32_t)__cvta_generic_to_shared(mine)), "r"(block));
-#endif
-        return at;
-    }
-    __device__ __forceinline__ void await()
-    {
-#ifdef TUTTI_ROW_CLUSTERS
-        uint32_t at = (uint32_t)__cvta_generic_to_shared(&shared.arrived), done = 0;
-        while (!done)
-            asm volatile("{\n"
-                         ".reg .pred done;\n"
-                         "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%1], 0;\n"
-                         "selp.u32 %0, 1, 0, done;\n"
-                         "}\n"
-                         : "=r"(done)
-                         : "r"(at)
-                         : "memory");
-#endif
+        return address_in(shared_address(mine), block);
     }
 };
 
