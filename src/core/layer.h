@@ -48,6 +48,12 @@ typedef struct tutti__views {
     int grad_span[TUTTI__LAYER_PARAMS_MAX];
 } tutti__views;
 
+/* How many leaves' gradients of a parameter are added to one. */
+static inline int tutti__span_of(const tutti__views *views, int param)
+{
+    return views->grad_span[param] > 1 ? views->grad_span[param] : 1;
+}
+
 /* Rows of a class's table of slots: the name, then other fields of tutti_slot by theirs. */
 #define TUTTI__IN(...) TUTTI__SLOT(TUTTI_SLOT_IN, __VA_ARGS__)
 #define TUTTI__OUT(...) TUTTI__SLOT(TUTTI_SLOT_OUT, __VA_ARGS__)

@@ -35,6 +35,7 @@ const tutti__layer_class tutti__layernorm_class = {
              TUTTI__TABLE(param)},
     TUTTI__OPERATION(tutti_layernorm_desc, norm),
     .takes_leaves = 1u << TUTTI_BACKEND_CUDA,
+    .adds_pairs = {1u << TUTTI_BACKEND_CUDA, 1u << TUTTI_BACKEND_CUDA},
     .any_grad = true,
     .check = check,
     .finish = tutti__norm_finish,

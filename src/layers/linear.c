@@ -72,7 +72,8 @@ static void fill(const tutti_layer *layer, const tutti__views *views, void *args
         .accumulate = views->accumulate,
         .leaves = views->leaves,
         .in_leaves = views->in_leaves,
-        .dweight_span = views->grad_span[0] > 1 ? views->grad_span[0] : 1,
+        .dweight_span = tutti__span_of(views, 0),
+        .dbias_span = tutti__span_of(views, 1),
         .dweight_apart = (int64_t)(views->grad_apart[0] / tutti__size_of(views->grad_dtype)),
         .dbias_apart = (int64_t)(views->grad_apart[1] / tutti__size_of(views->grad_dtype)),
     };
@@ -89,7 +90,7 @@ const tutti__layer_class tutti__linear_class = {
     .finish = finish,
     .fill = fill,
     .takes_leaves = 1u << TUTTI_BACKEND_HOST | 1u << TUTTI_BACKEND_CUDA,
-    .adds_pairs = {1u << TUTTI_BACKEND_CUDA},
+    .adds_pairs = {1u << TUTTI_BACKEND_CUDA, 1u << TUTTI_BACKEND_CUDA},
     .has_stages = true,
 };
 

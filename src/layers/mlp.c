@@ -65,7 +65,8 @@ static tutti__linear_args linear_of(const tutti_layer *layer, const tutti__views
         .accumulate = views->accumulate,
         .leaves = views->leaves,
         .in_leaves = views->in_leaves,
-        .dweight_span = views->grad_span[weight] > 1 ? views->grad_span[weight] : 1,
+        .dweight_span = tutti__span_of(views, weight),
+        .dbias_span = tutti__span_of(views, bias),
         .dweight_apart = (int64_t)views->grad_apart[weight] / size,
         .dbias_apart = (int64_t)views->grad_apart[bias] / size,
     };
@@ -103,7 +104,10 @@ const tutti__layer_class tutti__mlp_class = {
     .finish = finish,
     .fill = fill,
     .takes_leaves = 1u << TUTTI_BACKEND_HOST | 1u << TUTTI_BACKEND_CUDA,
-    .adds_pairs = {[WEIGHT1] = 1u << TUTTI_BACKEND_CUDA, [WEIGHT2] = 1u << TUTTI_BACKEND_CUDA},
+    .adds_pairs = {[WEIGHT1] = 1u << TUTTI_BACKEND_CUDA,
+                   [WEIGHT2] = 1u << TUTTI_BACKEND_CUDA,
+                   [BIAS1] = 1u << TUTTI_BACKEND_CUDA,
+                   [BIAS2] = 1u << TUTTI_BACKEND_CUDA},
     .has_stages = true,
 };
 

@@ -51,5 +51,7 @@ void tutti__norm_fill(const tutti_layer *layer, const tutti__views *views, void 
         .in_leaves = views->in_leaves,
         .dgamma_apart = (int64_t)(views->grad_apart[0] / tutti__size_of(views->grad_dtype)),
         .dbeta_apart = (int64_t)(views->grad_apart[1] / tutti__size_of(views->grad_dtype)),
+        .dgamma_span = tutti__span_of(views, 0),
+        .dbeta_span = tutti__span_of(views, 1),
     };
 }

@@ -18,6 +18,7 @@ const tutti__layer_class tutti__rmsnorm_class = {
              TUTTI__TABLE(param)},
     TUTTI__OPERATION(tutti_rmsnorm_desc, norm),
     .takes_leaves = 1u << TUTTI_BACKEND_CUDA,
+    .adds_pairs = {1u << TUTTI_BACKEND_CUDA},
     .any_grad = true,
     .check = tutti__norm_check,
     .finish = tutti__norm_finish,

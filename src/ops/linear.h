@@ -22,12 +22,12 @@ typedef struct tutti__linear_args {
     void *dweight, *dbias;     /* optional, each; contiguous; f64 for f64, otherwise f32 */
     bool accumulate;
     /* rows of equal leaves, each with gradients of its own, so many elements apart; in_leaves: a
-     * leaf's bits are the same whatever is beside it; dweight_span: 2 if dW of leaves 2 i and
+     * leaf's bits are the same whatever is beside it; their spans: 2 if those of leaves 2 i and
      * 2 i + 1 are added (cuda), otherwise 1 */
     int leaves;
     bool in_leaves;
     int64_t dweight_apart, dbias_apart;
-    int dweight_span;
+    int dweight_span, dbias_span;
     /* backward, cuda, each or NULL: partial sums of db that are there already; what computes dx,
      * and more, in the place of the product */
     float *dbias_partial;

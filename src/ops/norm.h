@@ -27,10 +27,12 @@ typedef struct tutti__norm_args {
     void *dgamma, *dbeta; /* optional, each; [cols] */
     bool accumulate;      /* dgamma, dbeta += */
     /* cuda, in backward: equal leaves, each with gradients of its own, so many elements apart;
-     * in_leaves: a leaf's bits are the same whatever is beside it */
+     * in_leaves: a leaf's bits are the same whatever is beside it; their spans: 2 if those of
+     * leaves 2 i and 2 i + 1 are added, otherwise 1 */
     int leaves;
     bool in_leaves;
     int64_t dgamma_apart, dbeta_apart;
+    int dgamma_span, dbeta_span;
 } tutti__norm_args;
 
 #endif

@@ -180,13 +180,15 @@ static void test_other_orders_differ(void)
 }
 
 /* Runs of several leaves: a stack of layers, of which two may share their weight. */
-enum { LAYERS = 3, GRADS = 4 };
+enum { LAYERS = 3, GRADS = 5 };
 typedef struct stack_shape {
     bool tied;
+    const char *norm;
     int64_t cols, rows; /* of a leaf at most: 7 times anything */
 } stack_shape;
 /* The last one's leaves are the work of several thread blocks each. */
-static const stack_shape shapes[] = {{false, 24, 7}, {true, 24, 7}, {false, 1030, 42}};
+static const stack_shape shapes[] = {
+    {false, "layernorm", 24, 7}, {true, "rmsnorm", 24, 7}, {false, "rmsnorm", 1030, 42}};
 typedef struct stack {
     stack_shape shape;
     tutti_context *ctx;
@@ -217,7 +219,7 @@ static int64_t rows_most(const stack *s)
 
 static void stack_make(tutti_context *ctx, const stack_shape *shape, stack *s)
 {
-    *s = (stack){.shape = *shape, .ctx = ctx, .grad_count = shape->tied ? 3 : 4};
+    *s = (stack){.shape = *shape, .ctx = ctx};
     const int64_t cols = shape->cols;
     char norm[64], linear[64], plain[128];
     snprintf(norm, sizeof norm, "cols=%lld", (long long)cols);
@@ -227,7 +229,7 @@ static void stack_make(tutti_context *ctx, const stack_shape *shape, stack *s)
     for (int i = 0; i < HARNESS_COUNT(rows); i++)
         *rows[i] = rows_alloc(ctx, rows_most(s) * cols, 1 + (uint64_t)i);
     CHECK_OK(tutti_layer_create_by_name(ctx, "linear", plain, &s->lower));
-    CHECK_OK(tutti_layer_create_by_name(ctx, "rmsnorm", norm, &s->norm));
+    CHECK_OK(tutti_layer_create_by_name(ctx, shape->norm, norm, &s->norm));
     CHECK_OK(tutti_layer_create_by_name(ctx, "linear", linear, &s->upper));
     CHECK_OK(tutti_alloc(ctx, tutti_layer_saved_bytes(s->norm, rows_most(s)), &s->saved));
     CHECK_OK(tutti_params_create(ctx, NULL, &s->params));
@@ -239,10 +241,11 @@ static void stack_make(tutti_context *ctx, const stack_shape *shape, stack *s)
                                   tutti_layer_param(s->lower, 0)));
     CHECK_OK(tutti_params_build(s->params, ctx));
     CHECK_OK(tutti_params_init(s->params, ctx, 1));
-    s->grads[0] = tutti_layer_param(s->lower, 0);
-    s->grads[1] = tutti_layer_param(s->norm, 0);
-    s->grads[2] = tutti_layer_param(s->upper, 1);
-    s->grads[3] = tutti_layer_param(s->upper, 0);
+    s->grads[s->grad_count++] = tutti_layer_param(s->lower, 0);
+    s->grads[s->grad_count++] = tutti_layer_param(s->upper, 1);
+    if (!shape->tied) s->grads[s->grad_count++] = tutti_layer_param(s->upper, 0);
+    for (int i = 0; i < tutti_layer_param_count(s->norm); i++)
+        s->grads[s->grad_count++] = tutti_layer_param(s->norm, i);
 }
 
 static void stack_free(stack *s)

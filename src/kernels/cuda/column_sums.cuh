@@ -68,14 +68,15 @@ __device__ __forceinline__ void write_partial(const R (&sum)[WIDTH], int lane, i
 
 /* Where the partial rows are, and what becomes of them: the first `cols` columns of each, which are
  * `pitch` apart, are added to sum; those from `apart` on to more, if that is wanted (apart 0: there
- * are none).  Of several leaves, a grid's line of blocks each: elements to the next one's partial
- * rows, and sums. */
+ * are none).  Of several leaves, each `span` of which, 1 or 2, are added to one sum by a grid's line
+ * of blocks: elements to the next one's partial rows, and to the next sum. */
 template<class R, class G>
 struct column_parts {
     const R *partial;
     int64_t count, cols, pitch, apart;
     G *sum, *more;
     int64_t leaf, leaf_sum;
+    int span = 1;
     /* the partial rows were there before the kernel before this one began (see wait_at_end) */
     bool there = false;
 };
@@ -89,8 +90,9 @@ __device__ __forceinline__ void wait_at_end(bool there)
 
 /* sum[c] (+)= partial[0][c] + partial[1][c] + …: strip s of a block adds rows s, s + STRIPS, …,
  * chain of them at a time, then the strips are added as a tree.  A thread has WIDTH neighbouring
- * columns, which it reads at once.  Started early, it runs once on no rows while it waits for the
- * first kernel: its instructions come from memory, too. */
+ * columns, which it reads at once.  A second leaf's sum is added to the first one's, each rounded
+ * to G.  Started early, it runs once on no rows while it waits for the first kernel: its
+ * instructions come from memory, too. */
 template<class R, class G, int WIDTH, int THREADS>
 __global__ void __launch_bounds__(THREADS, 1024 / THREADS)
     column_sums_kernel(const __grid_constant__ column_parts<R, G> parts, unsigned slices,
@@ -104,17 +106,18 @@ __global__ void __launch_bounds__(THREADS, 1024 / THREADS)
     const int64_t base = int64_t(first_one ? blockIdx.x : blockIdx.x - slices) * lanes;
     const int64_t col = base + lane * WIDTH;
     const R *partial =
-        parts.partial + blockIdx.y * parts.leaf + (first_one ? 0 : parts.apart) + col;
+        parts.partial + blockIdx.y * parts.span * parts.leaf + (first_one ? 0 : parts.apart) + col;
     G *to = (first_one ? parts.sum : parts.more) + blockIdx.y * parts.leaf_sum + base + threadIdx.x;
     const bool writes = threadIdx.x < lanes && base + threadIdx.x < cols;
+    G sum = 0; /* of the leaves before */
 #if __CUDA_ARCH__ >= 900
-    bool ready = parts.there;
+    int leaf = parts.there ? 0 : -1;
 #else
-    bool ready = true;
+    int leaf = 0;
 #endif
 #pragma unroll 1
-    for (;; ready = true) {
-        const int64_t rows = ready ? parts.count : 0;
+    for (;; leaf++) {
+        const int64_t rows = leaf >= 0 ? parts.count : 0;
         R mine[WIDTH] = {};
         int64_t first = threadIdx.x / LANES;
 #pragma unroll 1
@@ -154,13 +157,17 @@ __global__ void __launch_bounds__(THREADS, 1024 / THREADS)
 #pragma unroll
             for (int k = 0; k < WARPS; k++)
                 if (k % (2 * apart) == 0) total[k] += total[k + apart];
-        if (ready) {
-            if (writes) *to = accumulate ? *to + (G)total[0] : (G)total[0];
+        if (leaf >= 0) sum = leaf == 0 ? (G)total[0] : sum + (G)total[0];
+        if (leaf + 1 == parts.span) {
+            if (writes) *to = accumulate ? *to + sum : sum;
             wait_at_end(parts.there);
             return;
         }
         __syncthreads();
-        wait_for_previous();
+        if (leaf < 0)
+            wait_for_previous();
+        else
+            partial += parts.leaf;
     }
 }
 
@@ -176,19 +183,25 @@ __global__ void __launch_bounds__(threads)
     const int64_t col = (block * threads + threadIdx.x) * WIDTH;
     if (col >= parts.cols) return;
     const R *partial =
-        parts.partial + blockIdx.y * parts.leaf + (first_one ? 0 : parts.apart) + col;
+        parts.partial + blockIdx.y * parts.span * parts.leaf + (first_one ? 0 : parts.apart) + col;
     G *to = (first_one ? parts.sum : parts.more) + blockIdx.y * parts.leaf_sum + col;
     if (!parts.there) wait_for_previous();
-    R next[FEW_ROWS][WIDTH] = {}; /* on their way together */
+    G sum[WIDTH];
+#pragma unroll 1
+    for (int leaf = 0; leaf < parts.span; leaf++, partial += parts.leaf) {
+        R next[FEW_ROWS][WIDTH] = {}; /* on their way together */
 #pragma unroll
-    for (int i = 0; i < FEW_ROWS; i++)
-        if (i < parts.count) load_elements(next[i], partial + i * parts.pitch, WIDTH, true);
+        for (int i = 0; i < FEW_ROWS; i++)
+            if (i < parts.count) load_elements(next[i], partial + i * parts.pitch, WIDTH, true);
 #pragma unroll
-    for (int i = 1; i < FEW_ROWS; i++)
+        for (int i = 1; i < FEW_ROWS; i++)
 #pragma unroll
-        for (int w = 0; w < WIDTH; w++) next[0][w] += next[i][w];
+            for (int w = 0; w < WIDTH; w++) next[0][w] += next[i][w];
 #pragma unroll
-    for (int w = 0; w < WIDTH; w++) to[w] = accumulate ? to[w] + (G)next[0][w] : (G)next[0][w];
+        for (int w = 0; w < WIDTH; w++) sum[w] = leaf == 0 ? (G)next[0][w] : sum[w] + (G)next[0][w];
+    }
+#pragma unroll
+    for (int w = 0; w < WIDTH; w++) to[w] = accumulate ? to[w] + sum[w] : sum[w];
     wait_at_end(parts.there);
 }
 
@@ -231,8 +244,9 @@ static tutti_status column_sums_finish(const char *what, cudaStream_t stream,
     int device = 0;
     TUTTI_TRY(tutti__cuda_status(cudaGetDevice(&device), what));
     return launch_early(what, device, column_sums_kernel_of<R, G>(even, shape),
-                        dim3(slices * sums, leaves), dim3(shape == FEW_COLUMNS ? 512 : threads),
-                        stream, parts, slices, accumulate);
+                        dim3(slices * sums, leaves / parts.span),
+                        dim3(shape == FEW_COLUMNS ? 512 : threads), stream, parts, slices,
+                        accumulate);
 }
 
 template<class R>

@@ -320,7 +320,8 @@ struct product_ways final : tutti__cuda_ways {
         /* beside a pass that sums A's columns, or with one over partial sums */
         tutti__gemm g = *trial;
         const int64_t runs = (g.m + TUTTI__CUDA_PRODUCT_RUN - 1) / TUTTI__CUDA_PRODUCT_RUN;
-        const tutti__cuda_sums sums = {g.a_sums + runs * g.k, 1, 0, false, TUTTI__CUDA_PRODUCT_RUN};
+        const tutti__cuda_sums sums = {g.a_sums + runs * g.k,  1, 1, 0, false,
+                                       TUTTI__CUDA_PRODUCT_RUN};
         const tutti__matrix none = {};
         if (!tried.own) {
             TUTTI_TRY(tutti__cuda_activate_backward(g.name, tutti__cuda_stream(ctx), g.m, g.k,

@@ -15,7 +15,8 @@
  *
  * A call's leaves are one pass, one product for y and one for dx, whose rows have the same bits
  * whatever their number, and a batch of products for the leaves' dW. Where dW of two leaves is
- * wanted as one, the odd leaf's product adds to the even one's. */
+ * wanted as one, the odd leaf's product adds to the even one's, and the kernel that adds partial
+ * sums of db does so for both. */
 #include <algorithm>
 
 #include "kernels/cuda/column_sums.cuh"
@@ -161,8 +162,9 @@ static tutti_status clear_sums(const tutti__linear_args *args, cudaStream_t stre
                                                leaf / args->dweight_span * args->dweight_apart),
                                 0, (size_t)args->shape.in * row, stream),
                 "linear_backward");
-        if (args->dbias)
-            TUTTI_CUDA(cudaMemsetAsync(tutti__cuda_at(args->dbias, real, leaf * args->dbias_apart),
+        if (args->dbias && leaf % args->dbias_span == 0)
+            TUTTI_CUDA(cudaMemsetAsync(tutti__cuda_at(args->dbias, real,
+                                                      leaf / args->dbias_span * args->dbias_apart),
                                        0, row, stream),
                        "linear_backward");
     }
@@ -190,8 +192,12 @@ static tutti_status begin_backward(const tutti__job *job, const tutti__linear_ar
         TUTTI_TRY(tutti__cuda_gemm(ctx, job->plan, Z, &z, base));
         v = again.y;
     }
-    tutti__cuda_sums sums = {args->dbias, args->dbias ? args->leaves : 1, args->dbias_apart,
-                             args->accumulate, 0};
+    tutti__cuda_sums sums = {args->dbias,
+                             args->dbias ? args->leaves : 1,
+                             args->dbias ? args->dbias_span : 1,
+                             args->dbias_apart,
+                             args->accumulate,
+                             0};
     const bool summed = dx.a_sums || args->dbias_partial;
     if (args->dbias && (args->dbias_partial || tutti__cuda_gemm_runs(job->plan, DX)))
         sums.run = product_run;

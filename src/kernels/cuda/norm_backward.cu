@@ -379,7 +379,8 @@ static tutti_status add_partials(tutti_context *ctx, const tutti__norm_args *arg
                                       (G *)(which ? args->dbeta : args->dgamma),
                                       both ? (G *)args->dbeta : NULL,
                                       plan.partials * 2 * plan.pitch,
-                                      which ? args->dbeta_apart : args->dgamma_apart};
+                                      which ? args->dbeta_apart : args->dgamma_apart,
+                                      which ? args->dbeta_span : args->dgamma_span};
     return column_sums_finish("norm_backward", tutti__cuda_stream(ctx), parts, args->accumulate,
                               (unsigned)args->leaves, plan.kind == backward_plan::BLOCK);
 }
@@ -389,7 +390,8 @@ static tutti_status finish(tutti_context *ctx, const tutti__norm_args *args,
                            const backward_plan &plan, const backward_scratch<A> &scratch)
 {
     if (args->rows == 0 && args->accumulate) return TUTTI_OK;
-    const bool both = args->dgamma && args->dbeta && args->dgamma_apart == args->dbeta_apart;
+    const bool both = args->dgamma && args->dbeta && args->dgamma_apart == args->dbeta_apart &&
+                      args->dgamma_span == args->dbeta_span;
     if (args->dgamma) TUTTI_TRY((add_partials<A, G>(ctx, args, plan, scratch, 0, both)));
     if (args->dbeta && !both) TUTTI_TRY((add_partials<A, G>(ctx, args, plan, scratch, 1, false)));
     return TUTTI_OK;

@@ -201,8 +201,9 @@ template<class R>
 static tutti_status add_partial(const char *name, cudaStream_t stream, const R *partial,
                                 int64_t runs, int64_t cols, const tutti__cuda_sums &sums)
 {
-    const column_parts<R, R> parts = {partial,      runs, cols,        cols,       0,
-                                      (R *)sums.to, NULL, runs * cols, sums.apart, sums.later};
+    const column_parts<R, R> parts = {partial,    runs,         cols,      cols,
+                                      0,          (R *)sums.to, NULL,      runs * cols,
+                                      sums.apart, sums.span,    sums.later};
     return column_sums_finish(name, stream, parts, sums.accumulate, (unsigned)sums.leaves);
 }
 

@@ -21,7 +21,8 @@
  * An epilogue is a class: `T`, the matrices' type; `b_transposed`, whether B is [n, k]; `sums_a`,
  * whether A's columns are summed too; `early`, whether the kernel is started before the one before
  * it ends, and lets the next one; `unrolled`, of the steps above as many as the code has; `args`, a
- * product's with what it needs; `shared`, memory of its own; and what a thread does, below. */
+ * product's with what it needs; `shared`, memory of its own; `vector`, what the parts of a vector
+ * share; `apart`, whether they stay behind a product each; and what a thread does, below. */
 #ifndef TUTTI_KERNELS_CUDA_SM90A_PRODUCT_CUH
 #define TUTTI_KERNELS_CUDA_SM90A_PRODUCT_CUH
 
@@ -40,7 +41,9 @@ constexpr int stage_bytes = a_bytes + b_bytes;
 constexpr int sums = tile_rows * tile_cols / (128 * multipliers); /* of a thread */
 constexpr int vectors = sums / 8;
 constexpr int busy_steps = vectors; /* which finish the tile before, a vector each */
-constexpr int summers = 2;          /* warps of the first warpgroup that sum A's columns */
+constexpr int parts = depth / 16;   /* of a step and of its vector: a product, two columns */
+static_assert(parts == 4, "a vector's words");
+constexpr int summers = 2; /* warps of the first warpgroup that sum A's columns */
 constexpr int strips = 8;
 static_assert(TUTTI__CUDA_PRODUCT_RUN * summers == tile_rows, "rows of a partial sum");
 
@@ -211,6 +214,8 @@ __device__ __forceinline__ void each(std::integer_sequence<int, i...>, F &&f)
 {
     (f(std::integral_constant<int, i>{}), ...);
 }
+/* Lambdas of this size are not inlined by themselves, and sums have to stay in registers. */
+#define INLINED __attribute__((always_inline))
 template<int n>
 using up_to = std::make_integer_sequence<int, n>;
 
@@ -242,10 +247,10 @@ __device__ __forceinline__ void with_kind(tutti_activation kind, F &&f)
 }
 
 /* The epilogue of a tile during the steps of the next one, `unrolled` steps in the code for each
- * activation, which branch chooses.  finish: vector v of those that come after the first `passed`;
- * pass: `unrolled` of them, which are finished; finish_all: the last tile's.  expect: the next
- * tile, in the middle of its steps; begin: nothing is left to finish, but the next tile's sums may
- * not be complete, of the thread's first row and the tile's first column; take: they are. */
+ * activation, which branch chooses.  finish: a part of vector v of those that come after the first
+ * `passed`; pass: `unrolled` of them, which are finished; finish_all: the last tile's.  expect: the
+ * next tile, in the middle of its steps; begin: nothing is left to finish, but the next tile's sums
+ * may not be complete, of the thread's first row and the tile's first column; take: they are. */
 template<class Epilogue>
 __device__ __forceinline__ void multiply_and_finish(const typename Epilogue::args &g,
                                                     shared_memory<Epilogue> &shared, int group)
@@ -268,17 +273,18 @@ __device__ __forceinline__ void multiply_and_finish(const typename Epilogue::arg
     int last = 0;
 #pragma unroll 1
     for (int tile = blockIdx.x / 2; tile < g.tiles_down * g.tiles_across; tile += gridDim.x / 2) {
-        auto step = [&](bool first, auto &&finish) {
+        auto step = [&](bool first, auto &&finish) INLINED {
             barrier_wait(full + from.stage * 8, from.parity);
             /* advances in units of 16 bytes */
             const uint64_t a = first_a + from.stage * (stage_bytes / 16);
             const uint64_t b = first_b + from.stage * (stage_bytes / 16);
             products_begin();
-#pragma unroll
-            for (int i = 0; i < depth / 16; i++)
+            each(up_to<parts>{}, [&](auto part) INLINED {
+                constexpr int i = decltype(part)::value;
                 multiply<T, !b_transposed>(sum, a + 2 * i, b + next_b * i, !first || i > 0);
-            products_end();
-            finish();
+                if constexpr (i == parts - 1) products_end();
+                finish(part);
+            });
             if (!first) {
                 products_wait<1>();
                 release(last);
@@ -287,20 +293,24 @@ __device__ __forceinline__ void multiply_and_finish(const typename Epilogue::arg
             from.next();
         };
         /* with branches for each vector the steps would be longer than their products */
-        Epilogue::branch(g, [&](auto kind) {
+        Epilogue::branch(g, [&](auto kind) INLINED {
 #pragma unroll 1
             for (int i = 0; i < busy_steps; i += unrolled) {
-                each(up_to<unrolled>{}, [&](auto number) {
+                each(up_to<unrolled>{}, [&](auto number) INLINED {
                     constexpr int v = decltype(number)::value;
-                    step(v == 0 && i == 0,
-                         [&] { before.template finish<v>(g, shared.own, group, i, kind); });
+                    typename Epilogue::vector now;
+                    step(v == 0 && i == 0, [&](auto part) INLINED {
+                        before.template finish<v>(g, shared.own, group, i, now, part, kind);
+                        if constexpr (Epilogue::apart(kind) && part < parts - 1)
+                            keep_order(g.steps < busy_steps);
+                    });
                 });
                 before.pass(g, shared.own, group, i);
                 if (i == busy_steps / 2) before.expect(g, shared.own, tile);
             }
         });
 #pragma unroll 1
-        for (int i = busy_steps; i < g.steps; i++) step(false, [] {});
+        for (int i = busy_steps; i < g.steps; i++) step(false, [](auto) {});
         int row, col;
         find_tile(g, tile, &row, &col);
         before.begin(g, shared.own, row + thread_row(group), col);

@@ -22,9 +22,17 @@ struct forward_epilogue {
         uint4 bias[warps][tile_cols / 8]; /* of the next tile's columns, for each warp */
     };
     static constexpr bool b_transposed = true, sums_a = false, early = false;
-    static constexpr int unrolled = 2;
+    static constexpr int unrolled = 4;
 
-    uint32_t z[vectors][4];
+    struct vector {
+        uint32_t y[parts];
+    };
+
+    /* The assembler puts all of a vector behind the first product of its step, which is as fast as
+     * a part behind each, but for the longest one. */
+    static constexpr bool apart(tutti_activation act) { return act == TUTTI_ACT_GELU_ERF; }
+
+    uint32_t z[vectors][parts];
     int row, col; /* of the first vector */
     char *to_z, *to_y;
     uint32_t bias[vectors / 2][4]; /* from begin to take */
@@ -92,16 +100,33 @@ struct forward_epilogue {
     {
 #pragma unroll 1
         for (int i = 0; i < vectors; i += unrolled) {
-            branch(g, [&](auto kind) { finish_some<0, unrolled>(g, kind); });
+            branch(g, [&](auto kind) {
+                each(up_to<unrolled>{}, [&](auto number) {
+                    constexpr int v = decltype(number)::value;
+                    vector now;
+                    each(up_to<parts>{},
+                         [&](auto part) { finish<v>(g, own, group, i, now, part, kind); });
+                });
+            });
             pass(g, own, group, i);
         }
     }
 
-    template<int v, tutti_activation act>
-    __device__ __forceinline__ void finish(const args &g, shared &, int, int,
-                                           kind_of<act> kind) const
+    template<int v, int part, tutti_activation act>
+    __device__ __forceinline__ void finish(const args &g, shared &, int, int, vector &now,
+                                           std::integral_constant<int, part>, kind_of<act>) const
     {
-        finish_some<v, 1>(g, kind);
+        const bool inside = row + row_of(v) < g.rows && col + col_of(v) < g.cols;
+        if (part == 0 && g.z && inside)
+            store_vector(to_z + (int64_t)g.cols * (row_of(v) * 2) + col_of(v) * 2, z[v]);
+        uint32_t word = z[v][part];
+        stay(word);
+        const float2 at = unpack_pair<T>(word);
+        now.y[part] = pack_pair<T>(activate_shortly<T, act>(at.x, g.constants),
+                                   activate_shortly<T, act>(at.y, g.constants));
+        stay(now.y[part]);
+        if (part == parts - 1 && inside)
+            store_vector(to_y + g.y_stride * (row_of(v) * 2) + col_of(v) * 2, now.y);
     }
 
     __device__ __forceinline__ void pass(const args &, shared &, int, int)
@@ -110,27 +135,6 @@ struct forward_epilogue {
         col += col_of(unrolled);
         to_z += col_of(unrolled) * 2;
         to_y += col_of(unrolled) * 2;
-    }
-
-    template<int first, int count, tutti_activation act>
-    __device__ __forceinline__ void finish_some(const args &g, kind_of<act>) const
-    {
-        uint32_t y[count][4];
-        auto inside = [&](int v) { return row + row_of(v) < g.rows && col + col_of(v) < g.cols; };
-#pragma unroll
-        for (int v = first; v < first + count; v++)
-            if (g.z && inside(v))
-                store_vector(to_z + (int64_t)g.cols * (row_of(v) * 2) + col_of(v) * 2, z[v]);
-#pragma unroll
-        for (int i = 0; i < count * 4; i++) {
-            const float2 at = unpack_pair<T>(z[first + i / 4][i % 4]);
-            y[i / 4][i % 4] = pack_pair<T>(activate_shortly<T, act>(at.x, g.constants),
-                                           activate_shortly<T, act>(at.y, g.constants));
-        }
-#pragma unroll
-        for (int v = first; v < first + count; v++)
-            if (inside(v))
-                store_vector(to_y + g.y_stride * (row_of(v) * 2) + col_of(v) * 2, y[v - first]);
     }
 };
 

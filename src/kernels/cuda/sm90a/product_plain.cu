@@ -18,6 +18,10 @@ struct plain_epilogue {
     static constexpr bool b_transposed = false, sums_a = true, early = true;
     static constexpr int unrolled = 4;
 
+    struct vector { /* one part is all of it */
+    };
+    static constexpr bool apart(tutti_activation) { return false; }
+
     uint32_t c[vectors][4];
     int row, col; /* of the first vector */
     char *to;
@@ -53,15 +57,21 @@ struct plain_epilogue {
     {
 #pragma unroll 1
         for (int i = 0; i < vectors; i += unrolled) {
-            each(up_to<unrolled>{},
-                 [&](auto v) { finish<decltype(v)::value>(g, own, group, i, {}); });
+            each(up_to<unrolled>{}, [&](auto v) { store<decltype(v)::value>(g); });
             pass(g, own, group, i);
         }
     }
 
-    template<int v>
-    __device__ __forceinline__ void finish(const args &g, shared &, int, int,
+    template<int v, int part>
+    __device__ __forceinline__ void finish(const args &g, shared &, int, int, vector,
+                                           std::integral_constant<int, part>,
                                            kind_of<TUTTI_ACT_NONE>)
+    {
+        if (part == 0) store<v>(g);
+    }
+
+    template<int v>
+    __device__ __forceinline__ void store(const args &g)
     {
         transpose(c[v]);
         if (row + row_of(v) < g.rows && col + col_of(v) < g.cols)

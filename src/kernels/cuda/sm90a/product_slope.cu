@@ -52,7 +52,12 @@ struct slope_epilogue {
     static constexpr int unrolled = 4;
     static_assert(unrolled % places == 0, "a vector's place is known in the code");
 
-    uint32_t dh[vectors][4];
+    struct vector {
+        uint32_t v[parts], dz[parts]; /* dh before it is dz */
+    };
+    static constexpr bool apart(tutti_activation) { return false; }
+
+    uint32_t dh[vectors][parts];
     float sum[8];             /* of two rows */
     int row, col, tile, turn; /* of the first vector; the tile's first column */
     const char *from_v;
@@ -112,16 +117,18 @@ struct slope_epilogue {
         take_pairs<T>(from, dh);
     }
 
-    template<int v, tutti_activation act>
+    template<int v, int part, tutti_activation act>
     __device__ __forceinline__ void finish(const args &g, shared &own, int group, int passed,
+                                           vector &now, std::integral_constant<int, part> number,
                                            kind_of<act> kind)
     {
-        load<v + places - 1>(g, own, passed);
-        fetches_wait<places - 1>();
-        const uint4 at = *place_of(own, v);
-        float slope[8];
-        find_slopes(g, {at.x, at.y, at.z, at.w}, slope, kind);
-        form<v>(g, slope, own, group);
+        if constexpr (part == 0) {
+            load<v + places - 1>(g, own, passed);
+            fetches_wait<places - 1>();
+            const uint4 at = *place_of(own, v);
+            start<v>({at.x, at.y, at.z, at.w}, now);
+        }
+        form<v>(g, own, group, now, number, kind);
     }
 
     /* Without steps that would hide it, all of v is read at once. */
@@ -140,9 +147,12 @@ struct slope_epilogue {
         for (int i = 0; i < vectors; i += unrolled) {
             each(up_to<unrolled>{}, [&](auto number) {
                 constexpr int v = decltype(number)::value;
-                float slope[8];
-                branch(g, [&](auto kind) { find_slopes(g, at[v], slope, kind); });
-                form<v>(g, slope, own, group);
+                vector now;
+                start<v>(at[v], now);
+                branch(g, [&](auto kind) {
+                    each(up_to<parts>{},
+                         [&](auto part) { form<v>(g, own, group, now, part, kind); });
+                });
             });
             move_up<unrolled>(at);
             pass(g, own, group, i);
@@ -158,38 +168,36 @@ struct slope_epilogue {
         if (g.partial && passed + unrolled == vectors) write_partial(g, own, group);
     }
 
-    template<tutti_activation act>
-    static __device__ __forceinline__ void find_slopes(const args &g, const uint32_t (&at)[4],
-                                                       float (&slope)[8], kind_of<act>)
+    template<int v>
+    __device__ __forceinline__ void start(const uint32_t (&at)[parts], vector &now) const
     {
 #pragma unroll
-        for (int i = 0; i < 4; i++) {
-            const float2 where = unpack_pair<T>(at[i]);
-            slope[2 * i] = slope_shortly<T, act>(where.x, g.constants);
-            slope[2 * i + 1] = slope_shortly<T, act>(where.y, g.constants);
+        for (int i = 0; i < parts; i++) {
+            now.v[i] = at[i];
+            now.dz[i] = dh[v][i];
         }
+        transpose(now.dz);
     }
 
-    template<int v>
-    __device__ __forceinline__ void form(const args &g, const float (&slope)[8], shared &own,
-                                         int group)
+    template<int v, int part, tutti_activation act>
+    __device__ __forceinline__ void form(const args &g, shared &own, int group, vector &now,
+                                         std::integral_constant<int, part>, kind_of<act>)
     {
-        uint32_t word[4];
-#pragma unroll
-        for (int i = 0; i < 4; i++) word[i] = dh[v][i];
-        transpose(word);
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            /* rows beyond the last one have products of 0, except where B is not finite */
-            if (row + row_of(v) >= g.rows) word[i] = 0;
-            const float2 d = unpack_pair<T>(word[i]);
-            const float a = __fmul_rn(d.x, slope[2 * i]);
-            const float b = __fmul_rn(d.y, slope[2 * i + 1]);
-            word[i] = pack_pair<T>(a, b);
-            sum[2 * i] = v % 2 == 0 ? a : sum[2 * i] + a;
-            sum[2 * i + 1] = v % 2 == 0 ? b : sum[2 * i + 1] + b;
-        }
-        if (inside<v>(g)) store_vector(to_dz + g.dz_stride * (row_of(v) * 2) + col_of(v) * 2, word);
+        uint32_t &word = now.dz[part];
+        stay(now.v[part]);
+        const float2 at = unpack_pair<T>(now.v[part]);
+        /* rows beyond the last one have products of 0, except where B is not finite */
+        if (row + row_of(v) >= g.rows) word = 0;
+        const float2 d = unpack_pair<T>(word);
+        const float a = __fmul_rn(d.x, slope_shortly<T, act>(at.x, g.constants));
+        const float b = __fmul_rn(d.y, slope_shortly<T, act>(at.y, g.constants));
+        word = pack_pair<T>(a, b);
+        stay(word);
+        sum[2 * part] = v % 2 == 0 ? a : sum[2 * part] + a;
+        sum[2 * part + 1] = v % 2 == 0 ? b : sum[2 * part + 1] + b;
+        if (part < parts - 1) return;
+        if (inside<v>(g))
+            store_vector(to_dz + g.dz_stride * (row_of(v) * 2) + col_of(v) * 2, now.dz);
         if (v % 2 == 1 && g.partial) {
             const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % warps;
             const int number = lane / 16 * 4 + lane / 8 % 2 * 2 + lane / 4 % 2;

@@ -146,6 +146,19 @@ __device__ __forceinline__ void products_wait()
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(pending) : "memory");
 }
 
+/* A word that the compiler computes here, neither earlier nor later. */
+static __device__ __forceinline__ void stay(uint32_t &word)
+{
+    asm volatile("" : "+r"(word));
+}
+/* The assembler moves arithmetic past products, but not past an event of the performance monitors:
+ * one that never happens, as it would take some 10 cycles. */
+static __device__ __forceinline__ void keep_order(bool never)
+{
+    asm volatile("{ .reg .pred is; setp.ne.s32 is, %0, 0; @is pmevent 7; }" ::"r"((int)never)
+                 : "memory");
+}
+
 /* Pairs of 16-bit values */
 
 template<class T>
