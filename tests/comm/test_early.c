@@ -13,7 +13,7 @@ typedef struct shape {
     tutti_dtype dtype;
     tutti_activation activation;
     bool bias, dx, accumulate;
-    bool begins; /* what the exchange says */
+    bool begins, pairs; /* what the exchange says, and wants */
     int leaves;
     int64_t rows, in, out;
 } shape;
@@ -33,10 +33,10 @@ typedef struct subject {
 typedef struct observer {
     tutti__ready_sink sink; /* first */
     subject *of;
-    int readies, added;
+    int readies, added, paired;
     bool dx_left;                            /* at ready dx, of the last leaves, was as before */
     unsigned char *seen[GRADS];              /* gradients then */
-    unsigned char *leaf[GRADS][LEAVES_MOST]; /* or of the leaves */
+    unsigned char *leaf[GRADS][LEAVES_MOST]; /* or of the leaves; of a pair's second: NULL */
 } observer;
 
 static unsigned char *fetch(tutti_context *ctx, const void *data, size_t bytes)
@@ -204,8 +204,8 @@ static bool observe_adds(const tutti__ready_sink *self, int leaves)
 static tutti_status observe_where(const tutti__ready_sink *self, const tutti_context *ctx,
                                   const tutti_param *param, int leaves, tutti__leaf_grads *grads)
 {
-    (void)self, (void)ctx, (void)param, (void)leaves;
-    *grads = (tutti__leaf_grads){.span = 1};
+    (void)ctx, (void)param, (void)leaves;
+    *grads = (tutti__leaf_grads){.span = 1, .pairs = ((const observer *)self)->of->s->pairs};
     return TUTTI_OK;
 }
 
@@ -216,10 +216,12 @@ static tutti_status observe_leaves(tutti__ready_sink *self, tutti_context *ctx,
     observer *o = (observer *)self;
     CHECK(o->readies == 0, "leaves are added after ready");
     for (int i = 0; i < o->of->count; i++)
-        for (int k = 0; k < count && param == tutti_layer_param(o->of->layer, i); k++) {
-            o->leaf[i][first + k] =
-                fetch(ctx, grads->data + (size_t)k * grads->apart, o->of->grad_bytes[i]);
-            o->added++;
+        for (int k = 0; k < count && param == tutti_layer_param(o->of->layer, i);
+             k += grads->span) {
+            const size_t at = (size_t)(k / grads->span) * grads->apart;
+            o->leaf[i][first + k] = fetch(ctx, grads->data + at, o->of->grad_bytes[i]);
+            o->added += grads->span;
+            o->paired += grads->span == 2;
         }
     return TUTTI_OK;
 }
@@ -243,19 +245,35 @@ static void check_same(const char *what, const void *got, const void *want, size
     CHECK(got && memcmp(got, want, bytes) == 0, "%s has other bits", what);
 }
 
-/* Gradients of leaves are those of calls of one. */
+/* Gradients of leaves are those of calls of one, and those of pairs their sums. */
 static void check_leaves(subject *l, const observer *o)
 {
-    const int64_t rows = l->s->rows / l->s->leaves;
-    CHECK(o->added == l->count * l->s->leaves, "%d leaves' gradients are added", o->added);
-    for (int leaf = 0; leaf < l->s->leaves; leaf++) {
+    const int leaves = l->s->leaves;
+    const int64_t rows = l->s->rows / leaves;
+    const bool pairs = l->s->pairs && harness_backend() == TUTTI_BACKEND_CUDA;
+    float *sum[GRADS] = {NULL};
+    int first[GRADS] = {0};
+    CHECK(o->added == l->count * leaves, "%d leaves' gradients are added", o->added);
+    CHECK(o->paired == (pairs ? l->count * (leaves / 2) : 0), "%d gradients are of pairs",
+          o->paired);
+    for (int leaf = 0; leaf < leaves; leaf++) {
         call(l, true, leaf * rows, rows, 1, NULL);
         for (int i = 0; i < l->count; i++) {
-            unsigned char *want = fetch(l->ctx, l->grads[i], l->grad_bytes[i]);
-            check_same("a leaf's gradient", o->leaf[i][leaf], want, l->grad_bytes[i]);
-            free(want);
+            float *want = (float *)fetch(l->ctx, l->grads[i], l->grad_bytes[i]);
+            if (o->leaf[i][leaf]) {
+                free(sum[i]);
+                sum[i] = want;
+                first[i] = leaf;
+            } else {
+                for (size_t k = 0; k < l->grad_bytes[i] / sizeof *want; k++) sum[i][k] += want[k];
+                free(want);
+            }
+            if (leaf + 1 == leaves || o->leaf[i][leaf + 1])
+                check_same("a leaf's gradient, or a pair's,", o->leaf[i][first[i]], sum[i],
+                           l->grad_bytes[i]);
         }
     }
+    for (int i = 0; i < GRADS; i++) free(sum[i]);
 }
 
 static void check_shape(const shape *s)
@@ -264,9 +282,9 @@ static void check_shape(const shape *s)
     unsigned char *want[GRADS], *want_dx;
     create(&l, s, rig_context());
     if (harness_failures()) return;
-    harness_where("%s %s activation %d bias %d dx %d accumulate %d begins %d leaves %d", s->kind,
-                  tutti_dtype_name(s->dtype), (int)s->activation, s->bias, s->dx, s->accumulate,
-                  s->begins, s->leaves);
+    harness_where("%s %s activation %d bias %d dx %d accumulate %d begins %d pairs %d leaves %d",
+                  s->kind, tutti_dtype_name(s->dtype), (int)s->activation, s->bias, s->dx,
+                  s->accumulate, s->begins, s->pairs, s->leaves);
     observer o = {.sink = {observe_ready, observe_begins, observe_adds, observe_where,
                            observe_leaves, observe_lose},
                   .of = &l};
@@ -311,6 +329,7 @@ static void check_kind(const char *kind)
                                  .dx = bits & 2,
                                  .accumulate = bits & 4,
                                  .begins = bits & 8,
+                                 .pairs = bits & 2,
                                  .leaves = leaves[k],
                                  .rows = leaves[k] < 2 ? 100 : ROWS,
                                  .in = 40,
@@ -339,6 +358,7 @@ static void large_stages(void)
                              .bias = bits & 4,
                              .dx = true,
                              .begins = true,
+                             .pairs = bits & 4,
                              .leaves = bits & 8 ? 2 : 0,
                              .rows = 4096,
                              .in = 1024,
