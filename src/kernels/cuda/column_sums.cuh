@@ -68,8 +68,8 @@ __device__ __forceinline__ void write_partial(const R (&sum)[WIDTH], int lane, i
 
 /* Where the partial rows are, and what becomes of them: the first `cols` columns of each, which are
  * `pitch` apart, are added to sum; those from `apart` on to more, if that is wanted (apart 0: there
- * are none).  Of several leaves, each `span` of which, 1 or 2, are added to one sum by a grid's line
- * of blocks: elements to the next one's partial rows, and to the next sum. */
+ * are none).  Of several leaves, a grid's line of blocks adds `span`, 1 or 2, to a sum: elements to
+ * the next leaf's partial rows, and to the next sum. */
 template<class R, class G>
 struct column_parts {
     const R *partial;
