@@ -390,7 +390,7 @@ static void test_rows_of_leaves(void)
     for (int type = 0; type < 4; type++) {
         if (harness_quick()) {
             if (float_dtypes[type] == TUTTI_BF16)
-                check_rows_of_leaves(MANY_ROWS, 1024, 2048, type, "gelu", 1, 149);
+                check_rows_of_leaves(MANY_ROWS, 1024, 2048, type, "gelu", 1, 1213);
             continue;
         }
         check_rows_of_leaves(MANY_ROWS, 129, 10, type, "relu", 1, 37);
