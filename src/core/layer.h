@@ -42,8 +42,8 @@ typedef struct tutti__views {
     int leaves;               /* at least 1 */
     bool in_leaves;           /* the call says that its rows are leaves */
     const int64_t *leaf_rows; /* if leaves > 1 */
-    /* an operation that takes leaves: bytes from a leaf's gradient to the next one's; how many
-     * leaves it adds to one, 0 or 1 to none */
+    /* an operation that takes leaves: how many of them it adds to one gradient, 0 or 1: none to
+     * each other; bytes from a gradient to the next one */
     size_t grad_apart[TUTTI__LAYER_PARAMS_MAX];
     int grad_span[TUTTI__LAYER_PARAMS_MAX];
 } tutti__views;

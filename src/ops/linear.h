@@ -21,9 +21,9 @@ typedef struct tutti__linear_args {
     tutti__matrix dy, dx;      /* dx optional */
     void *dweight, *dbias;     /* optional, each; contiguous; f64 for f64, otherwise f32 */
     bool accumulate;
-    /* rows of equal leaves, each with gradients of its own, so many elements apart; in_leaves: a
-     * leaf's bits are the same whatever is beside it; their spans: 2 if those of leaves 2 i and
-     * 2 i + 1 are added (cuda), otherwise 1 */
+    /* rows of equal leaves; in_leaves: a leaf's bits are the same whatever is beside it.  Gradients
+     * are those of each leaf, or, where their span is 2 instead of 1 (cuda), of leaves 2 i and
+     * 2 i + 1, so many elements apart. */
     int leaves;
     bool in_leaves;
     int64_t dweight_apart, dbias_apart;

@@ -26,9 +26,9 @@ typedef struct tutti__norm_args {
     tutti__matrix dx;     /* optional; x's type; may be dy or dsum */
     void *dgamma, *dbeta; /* optional, each; [cols] */
     bool accumulate;      /* dgamma, dbeta += */
-    /* cuda, in backward: equal leaves, each with gradients of its own, so many elements apart;
-     * in_leaves: a leaf's bits are the same whatever is beside it; their spans: 2 if those of
-     * leaves 2 i and 2 i + 1 are added, otherwise 1 */
+    /* cuda, in backward: equal leaves; in_leaves: a leaf's bits are the same whatever is beside it.
+     * Gradients are those of each leaf, or, where their span is 2 instead of 1, of leaves 2 i and
+     * 2 i + 1, so many elements apart. */
     int leaves;
     bool in_leaves;
     int64_t dgamma_apart, dbeta_apart;

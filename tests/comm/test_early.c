@@ -1,5 +1,6 @@
 /* Backward in two stages: where an exchange begins, gradients of parameters are complete when it is
  * told so, those of inputs come after; with the bits of a backward in one. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,8 +13,8 @@ typedef struct shape {
     const char *kind;
     tutti_dtype dtype;
     tutti_activation activation;
-    bool bias, dx, accumulate;
-    bool begins, pairs; /* what the exchange says, and wants */
+    bool bias, dx, accumulate, wide; /* wide: gradients are f64 anyway */
+    bool begins, pairs;              /* what the exchange says, and wants */
     int leaves;
     int64_t rows, in, out;
 } shape;
@@ -25,6 +26,7 @@ typedef struct subject {
     tutti_layer *layer;
     tutti_tensor x, h, y, dy, dx;
     void *saved, *values[GRADS], *grads[GRADS];
+    tutti_dtype real; /* of gradients */
     size_t grad_bytes[GRADS], dx_bytes, saved_bytes;
     int count;
 } subject;
@@ -74,7 +76,8 @@ static void fill_grads(const subject *l)
 
 static void bind(subject *l, harness_rng *rng)
 {
-    const tutti_dtype real = l->s->dtype == TUTTI_F64 ? TUTTI_F64 : TUTTI_F32;
+    const tutti_dtype real = l->s->wide || l->s->dtype == TUTTI_F64 ? TUTTI_F64 : TUTTI_F32;
+    l->real = real;
     l->count = tutti_layer_param_count(l->layer);
     for (int i = 0; i < l->count; i++) {
         tutti_param *param = tutti_layer_param(l->layer, i);
@@ -90,11 +93,22 @@ static void bind(subject *l, harness_rng *rng)
     }
 }
 
+static bool is_norm(const shape *s)
+{
+    return strstr(s->kind, "norm");
+}
+
 static void create(subject *l, const shape *s, tutti_context *ctx)
 {
     harness_rng rng = {1};
     *l = (subject){.ctx = ctx, .s = s};
-    if (strcmp(s->kind, "mlp") == 0) {
+    if (is_norm(s)) {
+        char options[128];
+        const char *type = tutti_dtype_name(s->dtype);
+        snprintf(options, sizeof options, "cols=%lld,x_dtype=%s,param_dtype=%s,y_dtype=%s",
+                 (long long)s->in, type, type, type);
+        CHECK_OK(tutti_layer_create_by_name(ctx, s->kind, options, &l->layer));
+    } else if (strcmp(s->kind, "mlp") == 0) {
         tutti_mlp_desc desc = TUTTI_MLP_DESC_INIT;
         desc.in = s->in;
         desc.hidden = 2 * s->in;
@@ -153,16 +167,16 @@ static void call(subject *l, bool backward, int64_t first, int64_t rows, int lea
     for (int i = 0; i < leaves; i++) leaf_rows[i] = rows / leaves * i;
     tutti_call c = {.in = {&t[0]},
                     .out = {&t[2], l->h.data ? &t[1] : NULL},
-                    .saved = l->saved_bytes ? (char *)l->saved +
-                                                  l->saved_bytes / (size_t)s->rows * (size_t)first
-                                            : NULL,
+                    .saved = !l->saved_bytes ? NULL
+                             : is_norm(s)    ? l->saved
+                                             : (char *)l->saved +
+                                                l->saved_bytes / (size_t)s->rows * (size_t)first,
                     .saved_bytes = l->saved_bytes,
                     .leaves = leaves,
                     .leaf_rows = leaf_rows};
-    if (!backward) {
-        CHECK_OK(tutti_layer_forward(l->layer, l->ctx, &c));
-        return;
-    }
+    /* what a norm saves of some rows is not a part of what it saves of all */
+    if (!backward || is_norm(s)) CHECK_OK(tutti_layer_forward(l->layer, l->ctx, &c));
+    if (!backward) return;
     fill_grads(l);
     CHECK_OK(tutti_zero(l->ctx, l->dx.data, l->dx_bytes));
     c.upstream[0] = &t[3];
@@ -237,12 +251,20 @@ static bool is_early(const shape *s)
 {
     const bool sums = s->bias && s->activation == TUTTI_ACT_NONE &&
                       harness_backend() == TUTTI_BACKEND_CUDA && strcmp(s->kind, "linear") == 0;
-    return s->begins && s->dx && !sums;
+    return s->begins && s->dx && !sums && !is_norm(s);
 }
 
 static void check_same(const char *what, const void *got, const void *want, size_t bytes)
 {
     CHECK(got && memcmp(got, want, bytes) == 0, "%s has other bits", what);
+}
+
+static void add(tutti_dtype real, void *to, const void *from, size_t bytes)
+{
+    for (size_t i = 0; real == TUTTI_F64 && i < bytes / sizeof(double); i++)
+        ((double *)to)[i] += ((const double *)from)[i];
+    for (size_t i = 0; real == TUTTI_F32 && i < bytes / sizeof(float); i++)
+        ((float *)to)[i] += ((const float *)from)[i];
 }
 
 /* Gradients of leaves are those of calls of one, and those of pairs their sums. */
@@ -251,7 +273,7 @@ static void check_leaves(subject *l, const observer *o)
     const int leaves = l->s->leaves;
     const int64_t rows = l->s->rows / leaves;
     const bool pairs = l->s->pairs && harness_backend() == TUTTI_BACKEND_CUDA;
-    float *sum[GRADS] = {NULL};
+    unsigned char *sum[GRADS] = {NULL};
     int first[GRADS] = {0};
     CHECK(o->added == l->count * leaves, "%d leaves' gradients are added", o->added);
     CHECK(o->paired == (pairs ? l->count * (leaves / 2) : 0), "%d gradients are of pairs",
@@ -259,13 +281,13 @@ static void check_leaves(subject *l, const observer *o)
     for (int leaf = 0; leaf < leaves; leaf++) {
         call(l, true, leaf * rows, rows, 1, NULL);
         for (int i = 0; i < l->count; i++) {
-            float *want = (float *)fetch(l->ctx, l->grads[i], l->grad_bytes[i]);
+            unsigned char *want = fetch(l->ctx, l->grads[i], l->grad_bytes[i]);
             if (o->leaf[i][leaf]) {
                 free(sum[i]);
                 sum[i] = want;
                 first[i] = leaf;
             } else {
-                for (size_t k = 0; k < l->grad_bytes[i] / sizeof *want; k++) sum[i][k] += want[k];
+                add(l->real, sum[i], want, l->grad_bytes[i]);
                 free(want);
             }
             if (leaf + 1 == leaves || o->leaf[i][leaf + 1])
@@ -320,8 +342,9 @@ static void check_kind(const char *kind)
     static const tutti_activation activations[] = {TUTTI_ACT_NONE, TUTTI_ACT_RELU, TUTTI_ACT_GELU};
     static const int leaves[] = {0, 1, LEAVES_MOST};
     for (int i = 0; i < HARNESS_COUNT(dtypes) * HARNESS_COUNT(activations); i++)
-        for (int bits = 0; bits < 16; bits++)
+        for (int bits = 0; bits < 32; bits++)
             for (int k = 0; k < HARNESS_COUNT(leaves) && !harness_failures(); k++) {
+                if (bits & 16 && leaves[k] < 2) continue;
                 const shape s = {.kind = kind,
                                  .dtype = dtypes[i % 2],
                                  .activation = activations[i / 2],
@@ -329,13 +352,33 @@ static void check_kind(const char *kind)
                                  .dx = bits & 2,
                                  .accumulate = bits & 4,
                                  .begins = bits & 8,
-                                 .pairs = bits & 2,
+                                 .pairs = bits & 16,
                                  .leaves = leaves[k],
                                  .rows = leaves[k] < 2 ? 100 : ROWS,
                                  .in = 40,
                                  .out = 24};
                 if ((s.begins || s.dx) && (!s.accumulate || s.leaves < 2)) check_shape(&s);
             }
+}
+
+/* By each of the norms' kernels, and of those that add their partial rows. */
+static void pairs_of_norms(void)
+{
+    static const tutti_dtype dtypes[] = {TUTTI_F32, TUTTI_BF16, TUTTI_F64, TUTTI_F32};
+    static const int cols[] = {24, 1030, 4096, 12288, 32768};
+    for (int i = 0; i < HARNESS_COUNT(cols) * HARNESS_COUNT(dtypes) * 2; i++) {
+        const int type = i / 2 % HARNESS_COUNT(dtypes);
+        if (harness_failures()) break;
+        check_shape(&(shape){.kind = i % 2 ? "layernorm" : "rmsnorm",
+                             .dtype = dtypes[type],
+                             .wide = type == 3,
+                             .dx = true,
+                             .pairs = true,
+                             .leaves = LEAVES_MOST,
+                             .rows = 3 * LEAVES_MOST,
+                             .in = cols[i / 2 / HARNESS_COUNT(dtypes)],
+                             .out = cols[i / 2 / HARNESS_COUNT(dtypes)]});
+    }
 }
 
 static void stages_of_linear(void)
@@ -351,18 +394,19 @@ static void stages_of_mlp(void)
 /* Where our own products run on a GPU. */
 static void large_stages(void)
 {
-    for (int bits = 0; bits < 16 && !harness_failures(); bits++)
-        check_shape(&(shape){.kind = bits & 1 ? "mlp" : "linear",
-                             .dtype = TUTTI_BF16,
-                             .activation = bits & 2 ? TUTTI_ACT_GELU : TUTTI_ACT_NONE,
-                             .bias = bits & 4,
-                             .dx = true,
-                             .begins = true,
-                             .pairs = bits & 4,
-                             .leaves = bits & 8 ? 2 : 0,
-                             .rows = 4096,
-                             .in = 1024,
-                             .out = 1024});
+    for (int bits = 0; bits < 32 && !harness_failures(); bits++)
+        if (bits & 8 || !(bits & 16))
+            check_shape(&(shape){.kind = bits & 1 ? "mlp" : "linear",
+                                 .dtype = TUTTI_BF16,
+                                 .activation = bits & 2 ? TUTTI_ACT_GELU : TUTTI_ACT_NONE,
+                                 .bias = bits & 4,
+                                 .dx = true,
+                                 .begins = true,
+                                 .pairs = bits & 16,
+                                 .leaves = bits & 8 ? 2 : 0,
+                                 .rows = 4096,
+                                 .in = 1024,
+                                 .out = 1024});
 }
 
 /* A step of two layers. */
@@ -492,6 +536,7 @@ static const rig_test tests[] = {
     {"stages of linear", stages_of_linear, 1, 1, false},
     {"stages of mlp", stages_of_mlp, 1, 1, false},
     {"large stages", large_stages, 1, 1, true},
+    {"pairs of norms", pairs_of_norms, 1, 1, false},
     RIG_ROWS("steps", steps, 1, 0),
 };
 

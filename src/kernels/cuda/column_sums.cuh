@@ -241,6 +241,7 @@ static tutti_status column_sums_finish(const char *what, cudaStream_t stream,
                                    : OTHER_COLUMNS;
     const int each = shape == FEW_ROWS_OF_MANY ? threads * (even ? width : 1) : lanes;
     const unsigned slices = (unsigned)div_up(parts.cols, each);
+    TUTTI_ASSERT(parts.span >= 1 && leaves % parts.span == 0);
     int device = 0;
     TUTTI_TRY(tutti__cuda_status(cudaGetDevice(&device), what));
     return launch_early(what, device, column_sums_kernel_of<R, G>(even, shape),

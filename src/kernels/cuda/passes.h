@@ -14,12 +14,12 @@ tutti_status tutti__cuda_activate(const char *name, cudaStream_t stream, int64_t
 tutti_status tutti__cuda_fill_rows(const char *name, cudaStream_t stream, int64_t rows,
                                    int64_t cols, const void *bias, const tutti__matrix *y);
 
-/* Where column sums go: of each of some leaves of equally many rows, `apart` elements from a leaf's
- * to the next one's; span: 2 if those of leaves 2 i and 2 i + 1 are added, otherwise 1; to NULL:
- * they are not wanted.  run: rows of a partial sum; 0: column_run.
- * later: the pass leaves the partial sums to tutti__cuda_add_partial, which runs beside the kernel
- * between the two; each of that one's blocks must have waited for the pass before it lets the next
- * kernel start (wait_for_previous, then start_next). */
+/* Where column sums go: of some leaves of equally many rows, to one of each, or, if span is 2, to
+ * one of leaves 2 i and 2 i + 1, `apart` elements from one to the next; to NULL: they are not
+ * wanted.  run: rows of a partial sum; 0: column_run.  later: the pass leaves the partial sums to
+ * tutti__cuda_add_partial, which runs beside the kernel between the two; each of that one's blocks
+ * must have waited for the pass before it lets the next kernel start (wait_for_previous, then
+ * start_next). */
 typedef struct tutti__cuda_sums {
     void *to;
     int leaves, span;

@@ -209,13 +209,13 @@ static __device__ __forceinline__ int thread_col()
     return int(threadIdx.x % 4) * 8;
 }
 
+/* Large lambdas are not inlined by themselves, and what they use has to stay in registers. */
+#define INLINED __attribute__((always_inline))
 template<class F, int... i>
 __device__ __forceinline__ void each(std::integer_sequence<int, i...>, F &&f)
 {
     (f(std::integral_constant<int, i>{}), ...);
 }
-/* Lambdas of this size are not inlined by themselves, and sums have to stay in registers. */
-#define INLINED __attribute__((always_inline))
 template<int n>
 using up_to = std::make_integer_sequence<int, n>;
 
@@ -249,7 +249,7 @@ __device__ __forceinline__ void with_kind(tutti_activation kind, F &&f)
 /* The epilogue of a tile during the steps of the next one, `unrolled` steps in the code for each
  * activation, which branch chooses.  finish: a part of vector v of those that come after the first
  * `passed`; pass: `unrolled` of them, which are finished; finish_all: the last tile's.  expect: the
- * next tile, in the middle of its steps; begin: nothing is left to finish, but the next tile's sums
+ * next tile, some steps before its last one; begin: nothing is left to finish, but the next tile's sums
  * may not be complete, of the thread's first row and the tile's first column; take: they are. */
 template<class Epilogue>
 __device__ __forceinline__ void multiply_and_finish(const typename Epilogue::args &g,
@@ -258,6 +258,7 @@ __device__ __forceinline__ void multiply_and_finish(const typename Epilogue::arg
     using T = typename Epilogue::T;
     constexpr bool b_transposed = Epilogue::b_transposed;
     constexpr int unrolled = Epilogue::unrolled;
+    static_assert(busy_steps / 2 % unrolled == 0, "where expect is called");
     const int thread = threadIdx.x % 128;
     const uint64_t first_a = matrix_at(here(shared.stage) + group * (a_bytes / 2));
     const uint64_t first_b = matrix_at(here(shared.stage) + a_bytes, b_transposed ? 16 : box_bytes);

@@ -28,7 +28,7 @@ struct forward_epilogue {
         uint32_t y[parts];
     };
 
-    /* The assembler puts all of a vector behind the first product of its step, which is as fast as
+    /* The assembler puts all of a vector behind the first product of its step, which is faster than
      * a part behind each, but for the longest one. */
     static constexpr bool apart(tutti_activation act) { return act == TUTTI_ACT_GELU_ERF; }
 
@@ -100,12 +100,12 @@ struct forward_epilogue {
     {
 #pragma unroll 1
         for (int i = 0; i < vectors; i += unrolled) {
-            branch(g, [&](auto kind) {
-                each(up_to<unrolled>{}, [&](auto number) {
+            branch(g, [&](auto kind) INLINED {
+                each(up_to<unrolled>{}, [&](auto number) INLINED {
                     constexpr int v = decltype(number)::value;
                     vector now;
                     each(up_to<parts>{},
-                         [&](auto part) { finish<v>(g, own, group, i, now, part, kind); });
+                         [&](auto part) INLINED { finish<v>(g, own, group, i, now, part, kind); });
                 });
             });
             pass(g, own, group, i);

@@ -18,7 +18,7 @@ struct plain_epilogue {
     static constexpr bool b_transposed = false, sums_a = true, early = true;
     static constexpr int unrolled = 4;
 
-    struct vector { /* one part is all of it */
+    struct vector { /* the first part is all of it */
     };
     static constexpr bool apart(tutti_activation) { return false; }
 

@@ -145,13 +145,13 @@ struct slope_epilogue {
         });
 #pragma unroll 1
         for (int i = 0; i < vectors; i += unrolled) {
-            each(up_to<unrolled>{}, [&](auto number) {
+            each(up_to<unrolled>{}, [&](auto number) INLINED {
                 constexpr int v = decltype(number)::value;
                 vector now;
                 start<v>(at[v], now);
-                branch(g, [&](auto kind) {
+                branch(g, [&](auto kind) INLINED {
                     each(up_to<parts>{},
-                         [&](auto part) { form<v>(g, own, group, now, part, kind); });
+                         [&](auto part) INLINED { form<v>(g, own, group, now, part, kind); });
                 });
             });
             move_up<unrolled>(at);

@@ -146,13 +146,14 @@ __device__ __forceinline__ void products_wait()
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(pending) : "memory");
 }
 
-/* A word that the compiler computes here, neither earlier nor later. */
+/* For the compiler: the word is complete here, and what is made of it comes later; both stay where
+ * they are among the products. */
 static __device__ __forceinline__ void stay(uint32_t &word)
 {
     asm volatile("" : "+r"(word));
 }
-/* The assembler moves arithmetic past products, but not past an event of the performance monitors:
- * one that never happens, as it would take some 10 cycles. */
+/* The assembler moves arithmetic past products, but not past an event of the performance monitors.
+ * This one never happens; one that does takes some 10 cycles. */
 static __device__ __forceinline__ void keep_order(bool never)
 {
     asm volatile("{ .reg .pred is; setp.ne.s32 is, %0, 0; @is pmevent 7; }" ::"r"((int)never)
