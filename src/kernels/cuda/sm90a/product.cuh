@@ -249,8 +249,9 @@ __device__ __forceinline__ void with_kind(tutti_activation kind, F &&f)
 /* The epilogue of a tile during the steps of the next one, `unrolled` steps in the code for each
  * activation, which branch chooses.  finish: a part of vector v of those that come after the first
  * `passed`; pass: `unrolled` of them, which are finished; finish_all: the last tile's.  expect: the
- * next tile, some steps before its last one; begin: nothing is left to finish, but the next tile's sums
- * may not be complete, of the thread's first row and the tile's first column; take: they are. */
+ * next tile, some steps before its last one; begin: nothing is left to finish, but the next tile's
+ * sums may not be complete, of the thread's first row and the tile's first column; take: they
+ * are. */
 template<class Epilogue>
 __device__ __forceinline__ void multiply_and_finish(const typename Epilogue::args &g,
                                                     shared_memory<Epilogue> &shared, int group)
