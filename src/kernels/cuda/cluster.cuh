@@ -1,24 +1,10 @@
-/* What the blocks of a cluster need to send each other sums: addresses, and barriers that count the
- * bytes that arrive [PTX ISA, mbarrier and mapa].  Code for GPUs without clusters does nothing. */
+/* What the blocks of a cluster need to send each other sums: barriers that count the bytes that
+ * arrive [PTX ISA, mbarrier].  Code for GPUs without clusters does nothing. */
 #ifndef TUTTI_KERNELS_CUDA_CLUSTER_CUH
 #define TUTTI_KERNELS_CUDA_CLUSTER_CUH
 
 #include "kernels/cuda/mbarrier.cuh"
 #include "kernels/cuda/rows.cuh"
-
-static __device__ __forceinline__ uint32_t shared_address(const void *shared)
-{
-    return (uint32_t)__cvta_generic_to_shared(shared);
-}
-/* The same address in another block. */
-static __device__ __forceinline__ uint32_t address_in(uint32_t mine, int block)
-{
-    uint32_t at = 0;
-#ifdef TUTTI_ROW_CLUSTERS
-    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(at) : "r"(mine), "r"(block));
-#endif
-    return at;
-}
 
 /* By all threads: readies this block's barriers and tells the others that it is there; its rank. */
 static __device__ __forceinline__ int cluster_join(const uint64_t *barriers, int count)

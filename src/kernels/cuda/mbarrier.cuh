@@ -1,9 +1,23 @@
-/* Barriers in shared memory, by their addresses there [PTX ISA, mbarrier].  Kernels that wait at
- * one are only launched on GPUs of compute capability 9.0 and newer. */
+/* Addresses in shared memory, and barriers there by theirs [PTX ISA, mapa and mbarrier].  Kernels
+ * that wait at one are only launched on GPUs of compute capability 9.0 and newer. */
 #ifndef TUTTI_KERNELS_CUDA_MBARRIER_CUH
 #define TUTTI_KERNELS_CUDA_MBARRIER_CUH
 
 #include <stdint.h>
+
+static __device__ __forceinline__ uint32_t shared_address(const void *shared)
+{
+    return (uint32_t)__cvta_generic_to_shared(shared);
+}
+/* The same address in another block of the cluster. */
+static __device__ __forceinline__ uint32_t address_in(uint32_t mine, int block)
+{
+    uint32_t at = 0;
+#if __CUDA_ARCH__ >= 900
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(at) : "r"(mine), "r"(block));
+#endif
+    return at;
+}
 
 static __device__ __forceinline__ void barrier_init(uint32_t barrier, uint32_t arrivals)
 {

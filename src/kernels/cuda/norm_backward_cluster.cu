@@ -28,9 +28,8 @@ struct cluster_team {
     int cluster, rank;
 
     __device__ __forceinline__ cluster_team(sums &space, int size)
-        : shared(space), cluster(size), rank(0)
+        : shared(space), cluster(size), rank(cluster_join(shared.arrived, sums::PLACES))
     {
-        rank = cluster_join(shared.arrived, sums::PLACES);
     }
     /* Before the first row: the other blocks are there. */
     __device__ __forceinline__ void begin() const { cluster_is_there(); }

@@ -26,9 +26,8 @@ struct parked_team {
     int cluster, rank;
 
     __device__ __forceinline__ parked_team(exchange &space, int cluster_size)
-        : shared(space), cluster(cluster_size), rank(0)
+        : shared(space), cluster(cluster_size), rank(CLUSTER ? cluster_join(&shared.arrived, 1) : 0)
     {
-        if constexpr (CLUSTER) rank = cluster_join(&shared.arrived, 1);
     }
 
     /* Called once, by all threads. */

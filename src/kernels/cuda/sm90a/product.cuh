@@ -120,8 +120,9 @@ __device__ __forceinline__ void feed(const product_args &g, shared_memory<Epilog
         col += half * (tile_cols / 2);
 #pragma unroll 1
         for (int step = 0; step < g.steps; step++, to.next()) {
-            barrier_wait(here(&shared.empty[to.stage]), to.parity ^ 1);
-            const uint32_t at = here(shared.stage[to.stage]), full = here(&shared.full[to.stage]);
+            barrier_wait(shared_address(&shared.empty[to.stage]), to.parity ^ 1);
+            const uint32_t at = shared_address(shared.stage[to.stage]),
+                           full = shared_address(&shared.full[to.stage]);
             const uint32_t to_b = at + a_bytes + half * (b_bytes / 2);
             barrier_expect(full, stage_bytes);
             copy_in(at, a, step * depth, row, full);
@@ -150,7 +151,7 @@ __device__ __forceinline__ void sum_columns(const typename Epilogue::args &g,
 {
     using T = typename Epilogue::T;
     const int lane = threadIdx.x % 32;
-    const uint32_t first = here(shared.stage) + half * (a_bytes / summers) + lane % 4 * 4;
+    const uint32_t first = shared_address(shared.stage) + half * (a_bytes / summers) + lane % 4 * 4;
     place from;
     for (int tile = blockIdx.x / 2; tile < g.tiles_down * g.tiles_across; tile += gridDim.x / 2) {
         int row, col;
@@ -161,7 +162,7 @@ __device__ __forceinline__ void sum_columns(const typename Epilogue::args &g,
         int mine = g.partial ? col / tile_cols : g.steps; /* the next step that is summed here */
 #pragma unroll 1
         for (int step = 0; step < g.steps; step++, from.next()) {
-            barrier_wait(here(&shared.full[from.stage]), from.parity);
+            barrier_wait(shared_address(&shared.full[from.stage]), from.parity);
             if (step == mine) {
                 const uint32_t at = first + from.stage * stage_bytes;
                 float2 sum[strips] = {};
@@ -184,7 +185,7 @@ __device__ __forceinline__ void sum_columns(const typename Epilogue::args &g,
                 mine += g.tiles_across;
             }
             __syncwarp();
-            if (lane == 0) barrier_arrive_in_cluster(here(&shared.empty[from.stage]));
+            if (lane == 0) barrier_arrive_in_cluster(shared_address(&shared.empty[from.stage]));
         }
     }
 }
@@ -261,10 +262,12 @@ __device__ __forceinline__ void multiply_and_finish(const typename Epilogue::arg
     constexpr int unrolled = Epilogue::unrolled;
     static_assert(busy_steps / 2 % unrolled == 0, "where expect is called");
     const int thread = threadIdx.x % 128;
-    const uint64_t first_a = matrix_at(here(shared.stage) + group * (a_bytes / 2));
-    const uint64_t first_b = matrix_at(here(shared.stage) + a_bytes, b_transposed ? 16 : box_bytes);
+    const uint64_t first_a = matrix_at(shared_address(shared.stage) + group * (a_bytes / 2));
+    const uint64_t first_b =
+        matrix_at(shared_address(shared.stage) + a_bytes, b_transposed ? 16 : box_bytes);
     constexpr int next_b = (b_transposed ? 16 * 2 : 16 * 128) / 16; /* 16 of k further on */
-    const uint32_t full = here(shared.full), empty = in_block(here(shared.empty), thread % 2);
+    const uint32_t full = shared_address(shared.full),
+                   empty = address_in(shared_address(shared.empty), thread % 2);
     /* in both blocks */
     auto release = [&](int stage) {
         if (thread < 2) barrier_arrive_in_cluster(empty + stage * 8);
@@ -332,9 +335,10 @@ __global__ void __launch_bounds__(threads, 1) __cluster_dims__(2, 1, 1)
     shared_memory<Epilogue> &shared = *(shared_memory<Epilogue> *)raw;
     if (threadIdx.x == 0) {
         for (int i = 0; i < stages; i++) {
-            barrier_init(here(&shared.full[i]), 1);
+            barrier_init(shared_address(&shared.full[i]), 1);
             /* the multipliers of either block */
-            barrier_init(here(&shared.empty[i]), 2 * multipliers + Epilogue::sums_a * summers);
+            barrier_init(shared_address(&shared.empty[i]),
+                         2 * multipliers + Epilogue::sums_a * summers);
         }
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }

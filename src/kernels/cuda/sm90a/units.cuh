@@ -8,22 +8,10 @@
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/mbarrier.cuh"
 
-/* Shared memory's addresses and barriers */
-
-static __device__ __forceinline__ uint32_t here(const void *at)
-{
-    return (uint32_t)__cvta_generic_to_shared(at);
-}
 /* At a barrier of any block of the cluster. */
 static __device__ __forceinline__ void barrier_arrive_in_cluster(uint32_t in_cluster)
 {
     asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(in_cluster) : "memory");
-}
-static __device__ __forceinline__ uint32_t in_block(uint32_t at, uint32_t block)
-{
-    uint32_t in_cluster;
-    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(in_cluster) : "r"(at), "r"(block));
-    return in_cluster;
 }
 static __device__ __forceinline__ void cluster_sync()
 {
@@ -62,8 +50,8 @@ static __device__ __forceinline__ void copy_box_in_both(uint32_t to, const CUten
 /* Copies of 16 bytes by each thread, or of zeros, to its next group. */
 static __device__ __forceinline__ void fetch16(void *to, const void *from, bool is)
 {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(here(to)), "l"(from),
-                 "r"(is ? 16 : 0)
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)),
+                 "l"(from), "r"(is ? 16 : 0)
                  : "memory");
 }
 static __device__ __forceinline__ void fetches_end()
