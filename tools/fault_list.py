@@ -209,7 +209,7 @@ FAULTS = [
     # Exchange and leaves
     Fault("shard-order", "ranks are added as a tree", "leaves->pops[r] = 1;", "leaves->pops[r] = (unsigned char)(r == 3 ? 2 : r != 2);", "comm.shard.host.np4"),
     Fault("shard-gather", "the last rank's slices are not sent", "for (int rank = 0; rank < world; rank++) { const tutti__span slice = tutti__shard_slice(&range, rank, world);", "for (int rank = 0; rank < world - 1; rank++) { const tutti__span slice = tutti__shard_slice(&range, rank, world);", "comm.shard.host.np2"),
-    Fault("shard-norm", "squares of the other ranks' runs stay from the step before", "else if (link) TUTTI_TRY(tutti_zero(ctx, args->squares, bytes));", "", "comm.shard.host.np2"),
+    Fault("shard-norm", "squares of the other ranks' runs stay from the step before", "if (link && !found) TUTTI_TRY(tutti_zero(ctx, args->squares, bytes));", "", "comm.shard.host.np2"),
     Fault("shard-ranges", "a store has one or two ranges by default", "least(params->trained * size / 8, MOST_RANGE_BYTES)", "least(params->trained * size, MOST_RANGE_BYTES)", "io.shards.host.np1"),
     Fault("sync-times", "of ranges that are ready together only the last has a time", "for (int r = first; r <= last; r++) { now = mark_of(times, times->current, moment, r);", "for (int r = last; r <= last; r++) { now = mark_of(times, times->current, moment, r);", "comm.grad_sync.host.np2"),
     Fault("shard-state", "slices of different ranges share their state", "(tutti__slice){.span = slice, .local = params->kept};", "(tutti__slice){.span = slice};", "comm.shard.host.np2"),

@@ -9,8 +9,9 @@ tutti_status tutti__engine_all_reduce(tutti__engine *engine, int r)
     const int64_t count = range->gradient.count, world = comm->world_size;
     if (engine->hop.peers && tutti__hop_fits(count, range->wire.dtype)) {
         engine->bytes_sent += (int64_t)tutti__engine_wire_bytes(range) * (world - 1);
-        return tutti__hop_sum(&engine->hop, comm, range->work.stream, range->wire.data, count,
-                              range->wire.dtype, "gradient exchange", range->work.sequence);
+        return tutti__hop_sum(&engine->hop, comm, range->work.stream, range->wire.data,
+                              range->wire.data, count, range->wire.dtype, "gradient exchange",
+                              range->work.sequence);
     }
     /* what a ring sends */
     engine->bytes_sent +=
@@ -87,7 +88,7 @@ tutti_status tutti__engine_widen(const tutti__engine *engine, int r, tutti__stre
 }
 
 tutti_status tutti__engine_await(const tutti__engine *engine, tutti__stream stream, int first,
-                                 int rows, const char *operation, int64_t sequence)
+                                 int rows, bool idle, const char *operation, int64_t sequence)
 {
     const tutti_comm *comm = engine->comm;
     enum { ROOM = TUTTI__PEERS_WORDS_MAX };
@@ -95,15 +96,15 @@ tutti_status tutti__engine_await(const tutti__engine *engine, tutti__stream stre
     for (int i = 0, all = rows * comm->world_size; i < all; i++) {
         if (i % comm->world_size != comm->rank) words[count++] = first + i;
         if (count == 0 || (count < ROOM && i + 1 < all)) continue;
-        TUTTI_TRY(comm->transport->peers->await(engine->peers, stream, words, count, operation,
-                                                sequence));
+        TUTTI_TRY(comm->transport->peers->await(engine->peers, stream, words, count, idle,
+                                                operation, sequence));
         count = 0;
     }
     return TUTTI_OK;
 }
 
 tutti_status tutti__engine_post(const tutti__engine *engine, tutti__stream stream, const int *words,
-                                int count)
+                                int count, bool idle)
 {
     const tutti_comm *comm = engine->comm;
     enum { ROOM = TUTTI__PEERS_WORDS_MAX };
@@ -114,8 +115,26 @@ tutti_status tutti__engine_post(const tutti__engine *engine, tutti__stream strea
         const int rank = i / count;
         if (rank != comm->rank) posts[made++] = (tutti__post){rank, words[i % count]};
         if (made == 0 || (made < ROOM && i + 1 < all)) continue;
-        TUTTI_TRY(comm->transport->peers->post(engine->peers, stream, posts, made));
+        TUTTI_TRY(comm->transport->peers->post(engine->peers, stream, posts, made, idle));
         made = 0;
     }
     return TUTTI_OK;
+}
+
+tutti_status tutti__engine_sent(const tutti__engine *engine, tutti__sends *sends)
+{
+    const tutti_comm *comm = engine->comm;
+    const tutti__runtime *run = &comm->backend->run;
+    const int count = sends->count;
+    sends->count = 0;
+    if (count == 0) return TUTTI_OK;
+    return (sends->idle ? run->push : run->copy_all)(comm->device, sends->stream, sends->copies,
+                                                     count);
+}
+
+tutti_status tutti__engine_send(const tutti__engine *engine, tutti__sends *sends, void *dst,
+                                const void *src, size_t bytes)
+{
+    sends->copies[sends->count++] = (tutti__copy){dst, src, bytes};
+    return sends->count < TUTTI__COPIES_MAX ? TUTTI_OK : tutti__engine_sent(engine, sends);
 }

@@ -75,6 +75,8 @@ struct tutti__engine {
     tutti__timeline *times; /* NULL: not recorded */
     int threads;            /* of the context that began the step */
     int issued;             /* ranges issued in this step */
+    int issuing[2];         /* the first and the last of the last call of issue */
+    bool more;              /* backward is known to go on behind it */
     bool in_step;           /* between begin and finish */
     bool staged;            /* device memory travels through host memory */
     int at_once;            /* ranges under way at a time; 0: any number */
@@ -191,11 +193,21 @@ static inline int tutti__word_count(const tutti__engine *engine)
 }
 
 /* Awaits the words of all other ranks, of which `first` is rank 0's, and as many of each as there
- * are `rows` of words of all ranks; posts this word on all other ranks. */
+ * are `rows` of words of all ranks; posts these words on all other ranks.  idle: as for peers. */
 tutti_status tutti__engine_await(const tutti__engine *engine, tutti__stream stream, int first,
-                                 int rows, const char *operation, int64_t sequence);
+                                 int rows, bool idle, const char *operation, int64_t sequence);
 tutti_status tutti__engine_post(const tutti__engine *engine, tutti__stream stream, const int *words,
-                                int count);
+                                int count, bool idle);
+/* Copies to other ranks' memory, gathered until there are so many, or they are sent. */
+typedef struct tutti__sends {
+    tutti__copy copies[TUTTI__COPIES_MAX];
+    int count;
+    tutti__stream stream;
+    bool idle;
+} tutti__sends;
+tutti_status tutti__engine_send(const tutti__engine *engine, tutti__sends *sends, void *dst,
+                                const void *src, size_t bytes);
+tutti_status tutti__engine_sent(const tutti__engine *engine, tutti__sends *sends);
 
 /* start of engines without leaves: a sum in one hop, or the transport's all-reduce. */
 tutti_status tutti__engine_all_reduce(tutti__engine *engine, int range);

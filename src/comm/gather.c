@@ -5,8 +5,8 @@
  * An update writes values to all ranks at the rate of the links between GPUs, which on four is half
  * that of its own memory.  Beside what follows it, which is the next forward pass, it only writes
  * its own and those of small ranges, and a stream of copies sends the others, those that forward
- * reads first first.  Another stream awaits them all, and a call of a layer waits for the event
- * behind its own. */
+ * reads first first: these are updated first, and sent while the update goes on.  Another stream
+ * awaits them all, and a call of a layer waits for the event behind its own. */
 #include "comm/gather.h"
 
 #include <stdatomic.h>
@@ -57,6 +57,23 @@ static int64_t small_slice(const tutti__gather *g)
     return tutti__shard_small(largest_slice(g, 0));
 }
 
+/* An update writes the slices of the first groups first where they are its last ones. */
+static tutti_status open_early(tutti__gather *g)
+{
+    const tutti_comm *comm = g->engine->comm;
+    const tutti_params *params = g->params;
+    const int first = g->groups > 1 ? g->ranges[1] : 0;
+    int slices = 0;
+    for (int r = 0; r < first; r++)
+        if (largest_slice(g, r) <= small_slice(g)) return TUTTI_OK;
+    for (int i = 0; i < params->own_count && first > 0; i++)
+        slices += params->own[i].span.first >= params->ranges[first].first;
+    if (slices == 0) return TUTTI_OK;
+    TUTTI_TRY(comm->backend->run.event_create(comm->device, false, &g->early));
+    g->replicas.early_slices = slices;
+    return TUTTI_OK;
+}
+
 /* The last one with elements of a slot; -1: it is frozen. */
 static int group_of(const tutti__gather *g, const tutti__slot *slot)
 {
@@ -102,10 +119,11 @@ static tutti_status open_beside(tutti__gather *g)
     TUTTI_TRY(run->stream_create(comm->device, true, &g->send));
     TUTTI_TRY(run->stream_create(comm->device, true, &g->arrive));
     TUTTI_TRY(run->event_create(comm->device, false, &g->updated));
+    TUTTI_TRY(run->event_create(comm->device, false, &g->sent));
     for (int k = 0; k <= g->groups; k++)
         TUTTI_TRY(run->event_create(comm->device, false, &g->arrived[k]));
     tell_layers(g);
-    return TUTTI_OK;
+    return open_early(g);
 }
 
 tutti_status tutti__gather_open(tutti__gather *g, const tutti__engine *engine, tutti_params *params,
@@ -140,7 +158,9 @@ static void close_beside(tutti__gather *g)
     if (!comm->dead) { /* or they wait for ever */
         for (int i = 0; i < 2; i++)
             if (streams[i]) run->stream_destroy(comm->device, streams[i]);
-        if (g->updated) run->event_destroy(comm->device, g->updated);
+        tutti__event events[] = {g->early, g->updated, g->sent};
+        for (int i = 0; i < 3; i++)
+            if (events[i]) run->event_destroy(comm->device, events[i]);
         for (int k = 0; g->arrived && k <= g->groups; k++)
             if (g->arrived[k]) run->event_destroy(comm->device, g->arrived[k]);
     }
@@ -172,10 +192,11 @@ tutti_status tutti__gather_begin(tutti__gather *g, tutti_context *ctx, bool met)
     g->captured = g->captured || (met && capturing);
     g->beside = g->groups > 0 && met && !g->captured;
     g->replicas.most = g->beside ? small_slice(g) : INT64_MAX;
+    g->replicas.early = g->beside ? g->early : NULL;
     if (met) return TUTTI_OK;
     const int word = tutti__word_values_room(engine, comm->rank);
-    TUTTI_TRY(tutti__engine_post(engine, ctx->stream, &word, 1));
-    return tutti__engine_await(engine, ctx->stream, tutti__word_values_room(engine, 0), 1,
+    TUTTI_TRY(tutti__engine_post(engine, ctx->stream, &word, 1, false));
+    return tutti__engine_await(engine, ctx->stream, tutti__word_values_room(engine, 0), 1, false,
                                operation, g->sequence);
 }
 
@@ -194,15 +215,15 @@ static tutti_status copy_slice(const tutti__gather *g, tutti__stream stream,
                                const tutti__span *span)
 {
     const tutti_comm *comm = g->engine->comm;
+    tutti__sends sends = {.stream = stream};
     size_t size;
     const char *own = place_of(g, comm->rank, span->first, &size);
     for (int i = 1; i < comm->world_size && span->count > 0; i++) {
         const int rank = (comm->rank + i) % comm->world_size;
-        TUTTI_TRY(comm->backend->run.copy(comm->device, stream,
-                                          place_of(g, rank, span->first, &size), own,
-                                          (size_t)span->count * size));
+        TUTTI_TRY(tutti__engine_send(g->engine, &sends, place_of(g, rank, span->first, &size), own,
+                                     (size_t)span->count * size));
     }
-    return TUTTI_OK;
+    return tutti__engine_sent(g->engine, &sends);
 }
 
 /* Sends the groups, behind what ctx has updated. */
@@ -211,35 +232,41 @@ static tutti_status send(const tutti__gather *g, const tutti_context *ctx)
     const tutti__engine *engine = g->engine;
     const tutti_comm *comm = engine->comm;
     const tutti__runtime *run = &comm->backend->run;
+    tutti__event first = g->early ? g->early : g->updated;
     TUTTI_TRY(run->event_record(comm->device, g->updated, ctx->stream));
-    TUTTI_TRY(run->stream_wait_event(comm->device, g->send, g->updated));
-    TUTTI_TRY(run->stream_wait_event(comm->device, g->arrive, g->updated)); /* its own values */
-    int word = tutti__word_values(engine, comm->rank);
-    TUTTI_TRY(tutti__engine_post(engine, g->send, &word, 1));
+    TUTTI_TRY(run->stream_wait_event(comm->device, g->send, first));
     for (int k = 1; k < g->groups; k++) {
         const int r = g->ranges[k];
+        if (k == 2) TUTTI_TRY(run->stream_wait_event(comm->device, g->send, g->updated));
         const tutti__span slice =
             tutti__shard_slice(&g->params->ranges[r], comm->rank, comm->world_size);
         TUTTI_TRY(copy_slice(g, g->send, &slice));
-        word = tutti__word_range_values(engine, r, comm->rank);
-        TUTTI_TRY(tutti__engine_post(engine, g->send, &word, 1));
+        const int word = tutti__word_range_values(engine, r, comm->rank);
+        TUTTI_TRY(tutti__engine_post(engine, g->send, &word, 1, false));
     }
-    return run->event_record(comm->device, g->updated, g->send);
+    return run->event_record(comm->device, g->sent, g->send);
 }
 
-/* Awaits those of the other ranks, and then the copies of this one's. */
+/* Says that the small ranges' are there.  Awaits those of the other ranks, and then the copies of
+ * this one's. */
 static tutti_status receive(const tutti__gather *g)
 {
     const tutti__engine *engine = g->engine;
     tutti_comm *comm = engine->comm;
     const tutti__runtime *run = &comm->backend->run;
+    const int own = tutti__word_values(engine, comm->rank);
+    tutti__event first = g->early ? g->early : g->updated;
+    TUTTI_TRY(run->stream_wait_event(comm->device, g->arrive, first));
+    TUTTI_TRY(tutti__engine_post(engine, g->arrive, &own, 1, false));
     for (int k = 0; k < g->groups; k++) {
         const int word = k == 0 ? tutti__word_values(engine, 0)
                                 : tutti__word_range_values(engine, g->ranges[k], 0);
-        TUTTI_TRY(tutti__engine_await(engine, g->arrive, word, 1, operation, g->sequence));
+        TUTTI_TRY(tutti__engine_await(engine, g->arrive, word, 1, false, operation, g->sequence));
+        if (k == 0) /* its own */
+            TUTTI_TRY(run->stream_wait_event(comm->device, g->arrive, g->updated));
         TUTTI_TRY(run->event_record(comm->device, g->arrived[k], g->arrive));
     }
-    TUTTI_TRY(run->stream_wait_event(comm->device, g->arrive, g->updated));
+    TUTTI_TRY(run->stream_wait_event(comm->device, g->arrive, g->sent));
     TUTTI_TRY(run->event_record(comm->device, g->arrived[g->groups], g->arrive));
     return comm->transport->fence ? comm->transport->fence(comm, g->arrive) : TUTTI_OK;
 }
@@ -266,9 +293,9 @@ tutti_status tutti__gather_end(tutti__gather *g, tutti_context *ctx, bool writte
     for (int i = 0; i < g->params->own_count && !written; i++)
         TUTTI_TRY(copy_slice(g, ctx->stream, &g->params->own[i].span));
     const int word = tutti__word_values(engine, comm->rank);
-    TUTTI_TRY(tutti__engine_post(engine, ctx->stream, &word, 1));
-    TUTTI_TRY(tutti__engine_await(engine, ctx->stream, tutti__word_values(engine, 0), 1, operation,
-                                  g->sequence));
+    TUTTI_TRY(tutti__engine_post(engine, ctx->stream, &word, 1, false));
+    TUTTI_TRY(tutti__engine_await(engine, ctx->stream, tutti__word_values(engine, 0), 1, false,
+                                  operation, g->sequence));
     TUTTI_TRY(tutti__comm_touch(comm, ctx, operation, true));
     g->begun = false; /* if this fails, too, it has not ended */
     return TUTTI_OK;

@@ -20,7 +20,9 @@ typedef struct tutti__gather {
     int groups;  /* 0: they may not */
     int *ranges; /* of each group but the first */
     tutti__stream send, arrive;
-    tutti__event updated, *arrived; /* after each group; the last one after all of this rank's */
+    tutti__event early; /* NULL, or when an update has written groups 0 and 1: its last slices */
+    tutti__event updated, sent;
+    tutti__event *arrived;  /* after each group; the last one after all of this rank's are sent */
     uint64_t number, round; /* its own; of the last update that left values on their way, or 0 */
     bool beside;            /* the one that has begun will */
     bool captured;          /* one has been, whose replays wait for none on their way */

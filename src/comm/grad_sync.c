@@ -196,7 +196,9 @@ static void reopen(tutti_grad_sync *sync)
         sync->ranges[r] = (tutti__sync_range){sync->engine.ranges[r].gradient.gradients, false};
 }
 
-tutti_status tutti_grad_sync_ready(tutti_grad_sync *sync, tutti_context *ctx, tutti_layer *layer)
+/* more: a part of the layer's backward follows. */
+static tutti_status layer_ready(tutti_grad_sync *sync, tutti_context *ctx, tutti_layer *layer,
+                                bool more)
 {
     static const char who[] = "grad_sync_ready";
     TUTTI_TRY(tutti__sync_usable(sync, ctx, who));
@@ -214,12 +216,19 @@ tutti_status tutti_grad_sync_ready(tutti_grad_sync *sync, tutti_context *ctx, tu
     }
     if (trained == 0) return TUTTI_OK; /* no trained parameter */
     TUTTI_REQUIRE(count > 0, "%s: no parameter of this layer is part of the exchange", who);
+    sync->engine.more = more;
     return ready(sync, ctx, found, count);
 }
 
-tutti_status tutti__sync_sink_ready(tutti__ready_sink *self, tutti_context *ctx, tutti_layer *layer)
+tutti_status tutti_grad_sync_ready(tutti_grad_sync *sync, tutti_context *ctx, tutti_layer *layer)
 {
-    return tutti_grad_sync_ready((tutti_grad_sync *)self, ctx, layer);
+    return layer_ready(sync, ctx, layer, false);
+}
+
+tutti_status tutti__sync_sink_ready(tutti__ready_sink *self, tutti_context *ctx, tutti_layer *layer,
+                                    bool more)
+{
+    return layer_ready((tutti_grad_sync *)self, ctx, layer, more);
 }
 
 bool tutti__sync_sink_begins(const tutti__ready_sink *self, tutti_layer *layer)
@@ -255,6 +264,7 @@ tutti_status tutti_grad_sync_ready_param(tutti_grad_sync *sync, tutti_context *c
     TUTTI_REQUIRE(entry, "%s: '%s' is not part of the exchange", who, param->name);
     TUTTI_TRY(in_run(sync, who));
     TUTTI_TRY(may_be_ready(sync, entry, who));
+    sync->engine.more = false;
     return ready(sync, ctx, &entry, 1);
 }
 

@@ -9,19 +9,21 @@
 
 #define PROOF_SECONDS 2.0 /* for a sum; at most half of the communicator's deadline */
 
+#define FITS_BYTES (64 << 10)
+
 bool tutti__hop_fits(int64_t count, tutti_dtype dtype)
 {
     const bool floats =
         dtype == TUTTI_F32 || dtype == TUTTI_F64 || dtype == TUTTI_F16 || dtype == TUTTI_BF16;
-    return floats && count > 0 && count <= TUTTI__HOP_BYTES / (int64_t)tutti__size_of(dtype);
+    return floats && count > 0 && count <= FITS_BYTES / (int64_t)tutti__size_of(dtype);
 }
 
 tutti_status tutti__hop_sum(const tutti__hop *hop, tutti_comm *comm, tutti__stream stream,
-                            void *data, int64_t count, tutti_dtype dtype, const char *operation,
-                            int64_t sequence)
+                            const void *from, void *to, int64_t count, tutti_dtype dtype,
+                            const char *operation, int64_t sequence)
 {
     TUTTI_TRY(comm->transport->watch(comm, stream, operation, sequence));
-    return comm->backend->run.hop(comm->device, stream, &hop->memory, data, count, dtype);
+    return comm->backend->run.hop(comm->device, stream, &hop->memory, from, to, count, dtype);
 }
 
 /* The proof: sums of known values in every type, in both buffers, which also loads the kernels. */
@@ -95,7 +97,7 @@ static tutti_status sum_known(const proof *p, tutti_dtype dtype)
     const int count = (int)(TUTTI__HOP_BYTES / size);
     for (int i = 0; i < count; i++) put(p->values, dtype, i, i % PERIOD + p->comm->rank);
     TUTTI_TRY(run->copy(device, p->stream, p->data, p->values, TUTTI__HOP_BYTES));
-    TUTTI_TRY(run->hop(device, p->stream, &p->memory, p->data, count, dtype));
+    TUTTI_TRY(run->hop(device, p->stream, &p->memory, p->data, p->data, count, dtype));
     TUTTI_TRY(run->copy(device, p->stream, p->values, p->data, TUTTI__HOP_BYTES));
     TUTTI_TRY(reach(p));
     for (int i = 0; i < count; i++) {

@@ -18,13 +18,14 @@ tutti_status tutti__hop_open(tutti__hop *hop, tutti_comm *comm, tutti__peers *sh
 /* After tutti__comm_drain, when no stream has a sum any more. */
 void tutti__hop_close(tutti__hop *hop, const tutti_comm *comm);
 
-/* Whether a sum is of such a size and type. */
+/* Whether a sum of gradients is of a size and type that a hop is the fastest way for. */
 bool tutti__hop_fits(int64_t count, tutti_dtype dtype);
 
-/* Enqueues a sum that fits, in place, where the hop is open.  All ranks enqueue a hop's sums in one
- * order, and on the device one follows the other. */
+/* Enqueues a sum of at most TUTTI__HOP_BYTES, `from` to `to`, which may be the same, where the hop
+ * is open.  All ranks enqueue a hop's sums in one order, and on the device one follows the
+ * other. */
 tutti_status tutti__hop_sum(const tutti__hop *hop, tutti_comm *comm, tutti__stream stream,
-                            void *data, int64_t count, tutti_dtype dtype, const char *operation,
-                            int64_t sequence);
+                            const void *from, void *to, int64_t count, tutti_dtype dtype,
+                            const char *operation, int64_t sequence);
 
 #endif

@@ -37,13 +37,15 @@ typedef struct tutti__peers_table {
                           bool *engines, char *why, size_t size);
 
     /* Sets words of other ranks, TUTTI__PEERS_WORDS_MAX at most, once all that the stream has been
-     * given is done, and can be seen there. */
+     * given is done, and can be seen there.  idle: the device has most likely nothing else to do,
+     * so a kernel sets them, all at once, and not the stream itself, one after another. */
     tutti_status (*post)(tutti__peers *peers, tutti__stream stream, const tutti__post *posts,
-                         int count);
+                         int count, bool idle);
     /* What the stream is given from now on follows the posts of these own words, of which there are
-     * TUTTI__PEERS_WORDS_MAX at most. */
+     * TUTTI__PEERS_WORDS_MAX at most.  idle: as above, and a kernel must not wait for its turn
+     * behind what waits for these words. */
     tutti_status (*await)(tutti__peers *peers, tutti__stream stream, const int *words, int count,
-                          const char *operation, int64_t sequence);
+                          bool idle, const char *operation, int64_t sequence);
     /* On the device: not 0 once the communicator is dead, before any wait ends without its post. */
     const uint32_t *(*dead)(const tutti__peers *peers);
     /* No stream has work with it any more.  Other ranks may be later by half a second; if they are,

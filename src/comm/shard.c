@@ -32,7 +32,8 @@ static tutti_status usable(const tutti_grad_sync *sync)
 
 #define HOPS_MAX 16 /* a sum of more parts is the transport's */
 
-static tutti_status sum(tutti__shard_link *self, tutti_context *ctx, double *values, int64_t count)
+static tutti_status sum(tutti__shard_link *self, tutti_context *ctx, const double *from, double *to,
+                        int64_t count)
 {
     static const char operation[] = "all_reduce";
     enum { PART = TUTTI__HOP_BYTES / sizeof(double) };
@@ -40,11 +41,11 @@ static tutti_status sum(tutti__shard_link *self, tutti_context *ctx, double *val
     tutti_comm *comm = sync_of(self)->comm;
     TUTTI_TRY(usable(sync_of(self)));
     if (!hop->peers || count > HOPS_MAX * PART)
-        return tutti_comm_all_reduce(comm, ctx, values, values, count, TUTTI_F64, TUTTI_SUM);
+        return tutti_comm_all_reduce(comm, ctx, from, to, count, TUTTI_F64, TUTTI_SUM);
     TUTTI_TRY(tutti__comm_open(comm, operation));
     comm->sequence++;
     for (int64_t at = 0; at < count; at += PART)
-        TUTTI_TRY(tutti__hop_sum(hop, comm, ctx->stream, values + at,
+        TUTTI_TRY(tutti__hop_sum(hop, comm, ctx->stream, from + at, to + at,
                                  count - at < PART ? count - at : PART, TUTTI_F64, operation,
                                  comm->sequence));
     return tutti__comm_touch(comm, ctx, operation, true);

@@ -95,7 +95,7 @@ static tutti_status add_between(tutti__engine *engine, tutti_context *ctx, int l
         if (capturing && r > 0)
             TUTTI_TRY(run->stream_wait_event(ctx->device, ctx->stream, s->spread));
         TUTTI_TRY(tutti__engine_await(engine, ctx->stream, tutti__word_piece(engine, r, 0), 1,
-                                      operation, work->sequence));
+                                      false, operation, work->sequence));
         TUTTI_TRY(tutti__comm_touch(comm, ctx, operation, false));
         work->stream = ctx->stream;
         TUTTI_TRY(engine->table->add(engine, r, r));
@@ -124,6 +124,8 @@ static tutti_status stream_issue(tutti__engine *engine, tutti_context *ctx, int 
 {
     state *s = engine->state;
     TUTTI_TRY(tutti__side_fork(&s->side, ctx));
+    engine->issuing[0] = first;
+    engine->issuing[1] = last;
     for (int r = first; r <= last; r++) {
         tutti__work *work = &engine->ranges[r].work;
         work->stream = s->side.stream;
@@ -159,48 +161,60 @@ static tutti_status join_moves(tutti__engine *engine)
     return run->stream_wait_event(device, s->late.stream, s->side.join);
 }
 
-/* Copy engines: waits for the pieces of the ranges from *arrived on, and moves it behind them.
- * Most have been there for long when sums are wanted, so all but the last two are one wait, and
- * those another: where nothing is sent any more behind them on the stream of the moves, since the
- * wait itself takes time, in which the others are added. */
-static tutti_status await_pieces(tutti__engine *engine, int last, int *arrived)
+/* Copy engines: waits for the pieces of the ranges from `first` on, on the stream where they are to
+ * be added, and returns the range behind them.  Most have been there for long when sums are wanted,
+ * so all but the last two are one wait, and those another: where nothing is sent any more behind
+ * them on the stream of the moves, so that others are added meanwhile. */
+static tutti_status await_pieces(tutti__engine *engine, int first, int last, bool idle,
+                                 tutti__stream *stream, int *end)
 {
     state *s = engine->state;
-    const tutti__runtime *run = &engine->comm->backend->run;
-    const int device = engine->comm->device, first = *arrived;
     const int count = last - 1 > first ? last - 1 - first : last + 1 - first;
-    const bool beside = first + count == engine->range_count;
-    if (!beside)
-        TUTTI_TRY(
-            run->stream_wait_event(device, s->late.stream, s->side.summed[first + count - 1]));
-    TUTTI_TRY(tutti__engine_await(engine, beside ? s->side.stream : s->late.stream,
-                                  tutti__word_piece(engine, first, 0), count, operation,
-                                  engine->ranges[first].work.sequence));
-    *arrived += count;
-    return beside ? join_moves(engine) : TUTTI_OK;
+    *end = first + count;
+    if (*end == engine->range_count)
+        *stream = s->side.stream;
+    else
+        TUTTI_TRY(engine->comm->backend->run.stream_wait_event(engine->comm->device, *stream,
+                                                               s->side.summed[*end - 1]));
+    return tutti__engine_await(engine, *stream, tutti__word_piece(engine, first, 0), count, idle,
+                               operation, engine->ranges[first].work.sequence);
 }
 
 /* Adds the late sums up to this range that have not been added yet.  Its pieces have been issued,
  * and all ranks issue in one order: so what other ranks need from this one, before they send what
- * is waited for here, is enqueued already. */
-static tutti_status add_late(tutti__engine *engine, int last)
+ * is waited for here, is enqueued already.  idle: both streams follow all else. */
+static tutti_status add_late(tutti__engine *engine, int last, bool idle)
 {
     state *s = engine->state;
     const tutti__runtime *run = &engine->comm->backend->run;
     const int device = engine->comm->device;
     if (!engine->late || s->added > last) return TUTTI_OK;
     while (s->added <= last) {
-        int arrived = s->added;
+        tutti__stream stream = s->late.stream;
+        int end = s->added + 1;
         if (engine->peers)
-            TUTTI_TRY(await_pieces(engine, last, &arrived));
+            TUTTI_TRY(await_pieces(engine, s->added, last, idle, &stream, &end));
         else
-            TUTTI_TRY(run->stream_wait_event(device, s->late.stream, s->side.summed[arrived++]));
-        for (int r = s->added; r < arrived; r++) engine->ranges[r].work.stream = s->late.stream;
-        TUTTI_TRY(engine->table->add(engine, s->added, arrived - 1));
-        TUTTI_TRY(tutti__side_land(&s->late, engine, s->added, arrived - 1));
-        s->added = arrived;
+            TUTTI_TRY(run->stream_wait_event(device, stream, s->side.summed[s->added]));
+        for (int r = s->added; r < end; r++) engine->ranges[r].work.stream = stream;
+        TUTTI_TRY(engine->table->add(engine, s->added, end - 1));
+        if (stream != s->late.stream) TUTTI_TRY(join_moves(engine));
+        TUTTI_TRY(tutti__side_land(&s->late, engine, s->added, end - 1));
+        s->added = end;
     }
     return TUTTI_OK;
+}
+
+/* The late sums that are left, behind backward: it ended, most likely, where the last ranges were
+ * issued, and what ctx has been given since are copies, say, beside which they can be added.  They
+ * also follow the last pieces that are sent, for which they would leave no multiprocessor. */
+static tutti_status add_rest(tutti__engine *engine, tutti_context *ctx)
+{
+    state *s = engine->state;
+    const bool idle = engine->late && engine->peers;
+    if (idle && engine->more) TUTTI_TRY(tutti__side_fork(&s->side, ctx));
+    if (idle) TUTTI_TRY(join_moves(engine));
+    return add_late(engine, engine->range_count - 1, idle);
 }
 
 /* Sums that spread: adds those up to this range, and waits for the others'.  Other ranks wait for
@@ -213,7 +227,8 @@ static tutti_status land_spread(tutti__engine *engine, tutti_context *ctx, int l
     TUTTI_TRY(add_between(engine, ctx, last));
     TUTTI_TRY(join_moves(engine));
     TUTTI_TRY(tutti__engine_await(engine, s->late.stream, tutti__word_sum(engine, first, 0),
-                                  last + 1 - first, operation, engine->ranges[last].work.sequence));
+                                  last + 1 - first, false, operation,
+                                  engine->ranges[last].work.sequence));
     TUTTI_TRY(tutti__side_land(&s->late, engine, first, last));
     s->landed = last + 1;
     return TUTTI_OK;
@@ -222,7 +237,7 @@ static tutti_status land_spread(tutti__engine *engine, tutti_context *ctx, int l
 static tutti_status stream_wait(tutti__engine *engine, tutti_context *ctx, int first, int last)
 {
     if (engine->in_step) {
-        TUTTI_TRY(add_late(engine, last));
+        TUTTI_TRY(add_late(engine, last, false));
         TUTTI_TRY(land_spread(engine, ctx, last));
     }
     TUTTI_TRY(tutti__side_wait(sums_of(engine), ctx, first, last));
@@ -234,7 +249,7 @@ static tutti_status stream_finish(tutti__engine *engine, tutti_context *ctx)
     state *s = engine->state;
     bool capturing;
     if (engine->range_count == 0) return TUTTI_OK;
-    TUTTI_TRY(add_late(engine, engine->range_count - 1));
+    TUTTI_TRY(add_rest(engine, ctx));
     TUTTI_TRY(land_spread(engine, ctx, engine->range_count - 1));
     if (engine->late) TUTTI_TRY(join_moves(engine));
     TUTTI_TRY(capturing_of(engine, ctx->stream, &capturing));

@@ -62,8 +62,8 @@ tutti_status tutti__run_lose(tutti__ready_sink *self, tutti_status status);
 
 /* tutti_grad_sync_ready of the exchange that begins with this; whether it would complete a range
  * that travels, and an exclusive one, so that backward may still read values then. */
-tutti_status tutti__sync_sink_ready(tutti__ready_sink *self, tutti_context *ctx,
-                                    tutti_layer *layer);
+tutti_status tutti__sync_sink_ready(tutti__ready_sink *self, tutti_context *ctx, tutti_layer *layer,
+                                    bool more);
 bool tutti__sync_sink_begins(const tutti__ready_sink *self, tutti_layer *layer);
 
 #endif

@@ -45,6 +45,11 @@ static char *own_root(const tutti__engine *engine, const tutti__engine_range *ra
     return engine->wire_roots + (size_t)k * engine->flat_bytes + range->offset;
 }
 
+static bool is_small(const tutti__engine *engine, int r)
+{
+    return engine->ranges[r].gradient.count <= tutti__shard_small(engine->ranges[0].gradient.count);
+}
+
 /* Copy engines: a range's pieces are received in the gradients of the range before, each where the
  * slice of the rank that sends it was.  Padding stays 0, since no backward would clear it.  Small
  * ranges have room of their own: the last ones, which no backward hides, so wait for none. */
@@ -53,7 +58,7 @@ bool tutti__tree_in_gradients(const tutti__engine *engine, int r)
     const tutti__tree *t = engine->tree;
     const tutti__engine_range *range = &engine->ranges[r], *before = range - 1;
     if (!t->shared || engine->spreads || r == 0 || !before->gradient.whole) return false;
-    if (range->gradient.count <= tutti__shard_small(engine->ranges[0].gradient.count)) return false;
+    if (is_small(engine, r)) return false;
     const slice largest = slice_of(engine, range, 0);
     const slice least = slice_of(engine, before, engine->comm->world_size - 1);
     return largest.end - largest.begin <= least.end - least.begin;
@@ -166,29 +171,57 @@ static void add_piece(tutti__piece *pieces, int *count, int peer, char *data, sl
         (tutti__piece){peer, data + (size_t)part.begin * size, part.end - part.begin};
 }
 
-/* Copy engines: writes each other rank's slice of all own roots into its memory. */
-static tutti_status tree_push(tutti__engine *engine, int r)
+/* Each other rank's slice of all own roots, to where it receives it. */
+static tutti_status send_pieces(tutti__engine *engine, int r, tutti__sends *sends)
 {
-    tutti_comm *comm = engine->comm;
+    const tutti_comm *comm = engine->comm;
     const tutti__engine_range *range = &engine->ranges[r];
-    const tutti__stream stream = range->work.stream;
     const size_t size = tutti__size_of(range->wire.dtype);
-    if (!engine->spreads && (r == 0 || tutti__tree_in_gradients(engine, r)))
-        TUTTI_TRY(tutti__engine_await(engine, stream, tutti__word_room(engine, r, 0), 1,
-                                      "gradient exchange", range->work.sequence));
     for (int i = 1; i < comm->world_size; i++) {
         const int peer = (comm->rank + i) % comm->world_size;
         const slice part = slice_of(engine, range, peer);
         const size_t skip = (size_t)part.begin * size, bytes = (size_t)part.end * size - skip;
         for (int k = 0; k < engine->roots && bytes > 0; k++)
-            TUTTI_TRY(comm->backend->run.copy(comm->device, stream, received_by(engine, r, peer, k),
-                                              own_root(engine, range, k) + skip, bytes));
+            TUTTI_TRY(tutti__engine_send(engine, sends, received_by(engine, r, peer, k),
+                                         own_root(engine, range, k) + skip, bytes));
         engine->bytes_sent += (int64_t)bytes * engine->roots;
     }
-    int words[] = {tutti__word_piece(engine, r, comm->rank), 0}, count = 1;
+    return TUTTI_OK;
+}
+
+/* Copy engines: the first of the small ranges that backward ends with and that are issued at once:
+ * a kernel sends them, at once, too.  Copies of theirs, one after another, and the words between
+ * them would take longer than what they carry. */
+static int last_small(const tutti__engine *engine)
+{
+    const int count = engine->range_count;
+    if (!engine->late || engine->narrow || engine->issuing[1] != count - 1) return count;
+    const int least = engine->issuing[0] > 1 ? engine->issuing[0] : 1;
+    int first = count;
+    while (first > least && count - first < TUTTI__PEERS_WORDS_MAX && is_small(engine, first - 1))
+        first--;
+    return first;
+}
+
+/* Copy engines: writes other ranks' slices of a range into their memory. */
+static tutti_status tree_push(tutti__engine *engine, int r)
+{
+    const int rank = engine->comm->rank, small = last_small(engine);
+    const tutti__engine_range *range = &engine->ranges[r];
+    tutti__sends sends = {.stream = range->work.stream, .idle = r >= small};
+    int words[TUTTI__PEERS_WORDS_MAX], count = 0;
+    if (r > small) return TUTTI_OK;
+    if (!engine->spreads && (r == 0 || tutti__tree_in_gradients(engine, r)))
+        TUTTI_TRY(tutti__engine_await(engine, sends.stream, tutti__word_room(engine, r, 0), 1,
+                                      false, "gradient exchange", range->work.sequence));
+    for (int i = r; i == r || (r == small && i < engine->range_count); i++) {
+        TUTTI_TRY(send_pieces(engine, i, &sends));
+        words[count++] = tutti__word_piece(engine, i, rank);
+    }
+    TUTTI_TRY(tutti__engine_sent(engine, &sends));
     if (r + 1 < engine->range_count && tutti__tree_in_gradients(engine, r + 1))
-        words[count++] = tutti__word_room(engine, r + 1, comm->rank);
-    return tutti__engine_post(engine, stream, words, count);
+        words[count++] = tutti__word_room(engine, r + 1, rank);
+    return tutti__engine_post(engine, sends.stream, words, count, sends.idle);
 }
 
 /* Copy engines: writes the sum of this rank's slice into the other ranks' gradients. */
@@ -203,21 +236,23 @@ static tutti_status tree_spread(tutti__engine *engine, int r)
     const size_t place = (size_t)(from - engine->base);
     const size_t bytes =
         tutti__engine_whole(engine, range) ? 0 : (size_t)(own.end - own.begin) * size;
+    tutti__sends sends = {.stream = range->work.stream};
     for (int i = 1; i < comm->world_size && bytes > 0; i++) {
         const int peer = (comm->rank + i) % comm->world_size;
-        TUTTI_TRY(comm->backend->run.copy(comm->device, range->work.stream,
-                                          (char *)t->gradients_of[peer] + place, from, bytes));
+        TUTTI_TRY(
+            tutti__engine_send(engine, &sends, (char *)t->gradients_of[peer] + place, from, bytes));
         engine->bytes_sent += (int64_t)bytes;
     }
+    TUTTI_TRY(tutti__engine_sent(engine, &sends));
     const int word = tutti__word_sum(engine, r, comm->rank);
-    return tutti__engine_post(engine, range->work.stream, &word, 1);
+    return tutti__engine_post(engine, range->work.stream, &word, 1, false);
 }
 
 /* Of the first range, and of all whose pieces have memory of their own. */
 static tutti_status tree_room(tutti__engine *engine, tutti__stream stream)
 {
     const int word = tutti__word_room(engine, 0, engine->comm->rank);
-    return tutti__engine_post(engine, stream, &word, 1);
+    return tutti__engine_post(engine, stream, &word, 1, false);
 }
 
 /* Round 0 exchanges the roots, round 1 the sums of the slices. */
@@ -280,9 +315,10 @@ static int count_alike(const tutti__engine *engine, int r, int last, int64_t *ap
     return count;
 }
 
-/* Adds this rank's slice of all roots, for as many ranges as are alike. */
+/* Adds this rank's slice of all roots, for as many ranges as are alike.  beside: as in
+ * ops/tree_sum.h. */
 static tutti_status add_slices(tutti__engine *engine, const tutti__engine_range *range, int alike,
-                               int64_t apart, int64_t far_apart)
+                               int64_t apart, int64_t far_apart, bool beside)
 {
     const tutti__leaves *leaves = engine->leaves;
     const slice own = slice_of(engine, range, engine->comm->rank);
@@ -304,6 +340,7 @@ static tutti_status add_slices(tutti__engine *engine, const tutti__engine_range 
                                  .near = leaves->first_root,
                                  .near_inputs = leaves->own_roots,
                                  .rounds = rounds,
+                                 .beside = beside,
                                  .apart = apart,
                                  .far_apart = far_apart};
     if (engine->squares) {
@@ -328,7 +365,7 @@ static tutti_status tree_arrived(tutti__engine *engine, int r, bool *another)
     const tutti__engine_range *range = &engine->ranges[r];
     if (range->work.round == 1) return TUTTI_OK;
     *another = !tutti__engine_whole(engine, range) && !engine->shards;
-    return add_slices(engine, range, 1, 0, 0);
+    return add_slices(engine, range, 1, 0, 0, false);
 }
 
 static tutti_status tree_add(tutti__engine *engine, int first, int last)
@@ -336,7 +373,7 @@ static tutti_status tree_add(tutti__engine *engine, int first, int last)
     int64_t apart, far_apart;
     for (int r = first, alike; r <= last; r += alike) {
         alike = count_alike(engine, r, last, &apart, &far_apart);
-        TUTTI_TRY(add_slices(engine, &engine->ranges[r], alike, apart, far_apart));
+        TUTTI_TRY(add_slices(engine, &engine->ranges[r], alike, apart, far_apart, r > first));
     }
     return TUTTI_OK;
 }

@@ -19,9 +19,9 @@ struct tutti__tree_sum_args;
 
 /* Memory by which ranks sum in one hop (kernels/cuda/hop.cu). */
 enum {
-    TUTTI__HOP_RANKS = 16,       /* at most */
-    TUTTI__HOP_BYTES = 64 << 10, /* of a sum, at most */
-    TUTTI__HOP_BLOCKS = 16
+    TUTTI__HOP_RANKS = 16,        /* at most */
+    TUTTI__HOP_BYTES = 256 << 10, /* of a sum, at most */
+    TUTTI__HOP_BLOCKS = 64
 };
 typedef struct tutti__hop_memory {
     int rank, world_size;
@@ -34,6 +34,14 @@ static inline size_t tutti__hop_inbox_bytes(int world_size)
 {
     return (size_t)world_size * 4 * TUTTI__HOP_BYTES + TUTTI__HOP_BLOCKS * sizeof(uint32_t);
 }
+
+/* A copy between device memory of any GPUs; a whole number of 16 bytes, aligned to them. */
+typedef struct tutti__copy {
+    void *dst;
+    const void *src;
+    size_t bytes;
+} tutti__copy;
+enum { TUTTI__COPIES_MAX = 64, TUTTI__WORDS_MAX = 64 };
 
 typedef struct tutti__runtime {
     tutti_status (*device_count)(int *count);
@@ -64,6 +72,11 @@ typedef struct tutti__runtime {
     /* any direction; asynchronous between device and host_alloc memory */
     tutti_status (*copy)(int device, tutti__stream stream, void *dst, const void *src,
                          size_t bytes);
+    /* At most TUTTI__COPIES_MAX, in any order: by copy engines, several at once where they can, or
+     * by a kernel, which begins at once where no other one runs.  NULL on the host. */
+    tutti_status (*copy_all)(int device, tutti__stream stream, const tutti__copy *copies,
+                             int count);
+    tutti_status (*push)(int device, tutti__stream stream, const tutti__copy *copies, int count);
     /* *pageable: a copy from or to this would block the host until the stream is done; NULL if no
      * copy does */
     tutti_status (*is_pageable)(int device, const void *data, bool *pageable);
@@ -75,11 +88,21 @@ typedef struct tutti__runtime {
     tutti_status (*hold)(int device, tutti__stream stream, uint32_t *running, int room,
                          const uint32_t *stop, double seconds, int *blocks);
 
-    /* Sums over the ranks in place, in rank order, f16 and bf16 in f32: 1 to TUTTI__HOP_BYTES of
-     * floats.  All ranks do so with equal counts and types, one sum after another.  NULL on the
-     * host. */
+    /* Sets a word of host_alloc memory to 0 behind what the stream has been given, without a
+     * multiprocessor or copy engine; not captured.  NULL on the host. */
+    tutti_status (*word_clear)(int device, tutti__stream stream, uint32_t *word);
+    /* By a kernel, on at most TUTTI__WORDS_MAX words that the device can reach: sets them to 1,
+     * where all that the stream has been given can be seen; waits until none is 0, and clears
+     * them.  NULL on the host. */
+    tutti_status (*words_set)(int device, tutti__stream stream, uint32_t *const *words, int count);
+    tutti_status (*words_await)(int device, tutti__stream stream, uint32_t *const *words,
+                                int count);
+
+    /* to = the sum of all ranks' `from`, which may be the same, in rank order, f16 and bf16 in f32:
+     * 1 to TUTTI__HOP_BYTES of floats.  All ranks do so with equal counts and types, one sum after
+     * another.  NULL on the host. */
     tutti_status (*hop)(int device, tutti__stream stream, const tutti__hop_memory *memory,
-                        void *data, int64_t count, tutti_dtype dtype);
+                        const void *from, void *to, int64_t count, tutti_dtype dtype);
 } tutti__runtime;
 
 typedef struct tutti__operations {

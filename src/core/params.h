@@ -56,6 +56,10 @@ typedef struct tutti__shard_replicas {
     void *const *rounded, *const *masters;
     int rank, world;
     int64_t most; /* elements of slices whose values an update writes there */
+    /* NULL, or an event behind an update's last slices, of which there are so many and which it
+     * then writes first. */
+    void *early;
+    int early_slices;
     /* Not 0 once the communicator is dead, when what an update reads may be anything, so that it
      * must change nothing. */
     const uint32_t *dead;
@@ -63,9 +67,10 @@ typedef struct tutti__shard_replicas {
 
 /* What a sharded store's exchange does for it; all of it is collective. */
 typedef struct tutti__shard_link {
-    /* Sums over the ranks, each element being 0 on all ranks but one.  In stream order. */
-    tutti_status (*sum)(struct tutti__shard_link *self, tutti_context *ctx, double *values,
-                        int64_t count);
+    /* `to` = the sum of all ranks' `from`, which may be the same, each element being 0 on all ranks
+     * but one.  In stream order. */
+    tutti_status (*sum)(struct tutti__shard_link *self, tutti_context *ctx, const double *from,
+                        double *to, int64_t count);
     /* Those of the gradients' runs, as an operation would find them, 0 for those of others, after
      * finish in its stream order.  NULL, or returns it: an operation has to. */
     const double *(*squares)(const struct tutti__shard_link *self);

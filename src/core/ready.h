@@ -19,8 +19,9 @@ typedef struct tutti__leaf_grads {
 
 typedef struct tutti__ready_sink tutti__ready_sink;
 struct tutti__ready_sink {
-    /* This layer's gradients are complete. */
-    tutti_status (*ready)(tutti__ready_sink *self, tutti_context *ctx, tutti_layer *layer);
+    /* This layer's gradients are complete.  more: a part of its backward follows. */
+    tutti_status (*ready)(tutti__ready_sink *self, tutti_context *ctx, tutti_layer *layer,
+                          bool more);
     /* Whether an exchange begins then, beside which backward should go on. */
     bool (*begins)(const tutti__ready_sink *self, tutti_layer *layer);
     /* Whether the exchange adds the leaves of a call, whose gradients then do not go to the

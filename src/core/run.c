@@ -361,6 +361,6 @@ tutti_status tutti__layer_run(tutti_layer *layer, tutti_context *ctx, const tutt
     rest.any = false;
     const bool early = layer->class->has_stages && sink->begins(sink, layer);
     TUTTI_TRY(run_call(layer, ctx, views, sink, false, early ? &rest : NULL));
-    TUTTI_TRY(sink->ready(sink, ctx, layer));
+    TUTTI_TRY(sink->ready(sink, ctx, layer, rest.any));
     return rest.any ? layer->op->backward(&rest.job, &rest.args) : TUTTI_OK;
 }

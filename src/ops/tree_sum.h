@@ -25,6 +25,9 @@ typedef struct tutti__tree_sum_args {
      * that is not rounded, and 16-byte aligned. */
     double *squares;
     int64_t squares_apart;
+    /* On a GPU: the call before, on the same stream, was such a sum, too, with which this one has
+     * no memory in common; both may run at a time. */
+    bool beside;
     const void *in[TUTTI__TREE_INPUTS_MAX];
     unsigned char pops[TUTTI__TREE_INPUTS_MAX];
 } tutti__tree_sum_args;

@@ -144,12 +144,10 @@ static tutti_status find_squares(tutti__optimizer *own, tutti_context *ctx, tutt
     const tutti__plan_key key = {.op = own->backend->op.squares, .rows = args->count};
     const double *found = link && link->squares ? link->squares(link) : NULL;
     const size_t bytes = (size_t)runs * sizeof *args->squares;
-    if (found)
-        TUTTI_TRY(own->backend->run.copy(ctx->device, ctx->stream, args->squares, found, bytes));
-    else if (link)
-        TUTTI_TRY(tutti_zero(ctx, args->squares, bytes));
+    if (link && !found) TUTTI_TRY(tutti_zero(ctx, args->squares, bytes));
     if (!found) TUTTI_TRY(tutti__op_run(ctx, &key, args));
-    return link ? link->sum(link, ctx, args->squares, runs) : TUTTI_OK;
+    return link ? link->sum(link, ctx, found ? found : args->squares, args->squares, runs)
+                : TUTTI_OK;
 }
 
 /* After an update. */

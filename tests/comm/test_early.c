@@ -37,6 +37,7 @@ typedef struct observer {
     subject *of;
     int readies, added, paired;
     bool dx_left;                            /* at ready dx, of the last leaves, was as before */
+    bool more;                               /* as ready was told */
     unsigned char *seen[GRADS];              /* gradients then */
     unsigned char *leaf[GRADS][LEAVES_MOST]; /* or of the leaves; of a pair's second: NULL */
 } observer;
@@ -186,12 +187,14 @@ static void call(subject *l, bool backward, int64_t first, int64_t rows, int lea
     CHECK_OK(tutti_layer_backward(l->layer, l->ctx, &c));
 }
 
-static tutti_status observe_ready(tutti__ready_sink *self, tutti_context *ctx, tutti_layer *layer)
+static tutti_status observe_ready(tutti__ready_sink *self, tutti_context *ctx, tutti_layer *layer,
+                                  bool more)
 {
     observer *o = (observer *)self;
     unsigned char *dx = fetch(ctx, o->of->dx.data, o->of->dx_bytes);
     CHECK(layer == o->of->layer, "another layer is ready");
     o->readies++;
+    o->more = more;
     o->dx_left = true;
     /* eight leaves at most are computed at once, and the last ones in stages */
     const size_t leaves = (size_t)o->of->s->leaves, most = LEAVES_MOST;
@@ -319,7 +322,8 @@ static void check_shape(const shape *s)
     unsigned char *dx = fetch(l.ctx, l.dx.data, l.dx_bytes);
     CHECK(o.readies == 1, "ready %d times, want once", o.readies);
     check_same("dx", dx, want_dx, l.dx_bytes);
-    if (is_early(s)) CHECK(o.dx_left, "dx is computed before ready");
+    if (is_early(s)) CHECK(o.dx_left && o.more, "dx is computed before ready, or ready not told");
+    if (!s->begins) CHECK(!o.more, "ready is told that more follows, but nothing does");
     if (!s->begins && s->dx) CHECK(!o.dx_left, "dx is not computed before ready");
     for (int i = 0; i < l.count && s->leaves < 2; i++)
         check_same(tutti_layer_param(l.layer, i)->name, o.seen[i], want[i], l.grad_bytes[i]);

@@ -346,10 +346,14 @@ static tutti_status driver_status(CUresult code, const char *what)
 }
 
 tutti_status tutti__peers_post(tutti__peers *peers, tutti__stream stream, const tutti__post *posts,
-                               int count)
+                               int count, bool idle)
 {
     CUstreamBatchMemOpParams ops[TUTTI__PEERS_WORDS_MAX];
+    uint32_t *words[TUTTI__PEERS_WORDS_MAX];
     TUTTI_ASSERT(count <= TUTTI__PEERS_WORDS_MAX);
+    for (int i = 0; i < count && idle; i++)
+        words[i] = (uint32_t *)(uintptr_t)device_word(peers, posts[i].rank, posts[i].word);
+    if (idle) return peers->run->words_set(peers->device, stream, words, count);
     cudaError_t code = cudaSetDevice(peers->device);
     if (code != cudaSuccess)
         return tutti__fail(TUTTI_ERR_DEVICE, "cudaSetDevice: %s", cudaGetErrorString(code));
@@ -371,10 +375,14 @@ static const uint32_t *peers_dead(const tutti__peers *peers)
 }
 
 tutti_status tutti__peers_await_some(tutti__peers *peers, tutti__stream stream, const int *words,
-                                     int count)
+                                     int count, bool idle)
 {
     CUstreamBatchMemOpParams ops[2 * TUTTI__PEERS_WORDS_MAX];
+    uint32_t *own[TUTTI__PEERS_WORDS_MAX];
     TUTTI_ASSERT(count <= TUTTI__PEERS_WORDS_MAX);
+    for (int i = 0; i < count && idle; i++)
+        own[i] = (uint32_t *)(uintptr_t)device_word(peers, peers->rank, words[i]);
+    if (idle) return peers->run->words_await(peers->device, stream, own, count);
     memset(ops, 0, sizeof ops);
     for (int i = 0; i < count; i++) {
         const CUdeviceptr at = device_word(peers, peers->rank, words[i]);
@@ -392,14 +400,14 @@ tutti_status tutti__peers_await_some(tutti__peers *peers, tutti__stream stream, 
 }
 
 static tutti_status peers_await(tutti__peers *peers, tutti__stream stream, const int *words,
-                                int count, const char *operation, int64_t sequence)
+                                int count, bool idle, const char *operation, int64_t sequence)
 {
     tutti__nccl *nccl = peers->comm->state;
     cudaError_t code = cudaSetDevice(peers->device);
     if (code != cudaSuccess)
         return tutti__fail(TUTTI_ERR_DEVICE, "cudaSetDevice: %s", cudaGetErrorString(code));
     TUTTI_TRY(tutti__watchdog_begin(nccl->watchdog, stream, operation, sequence));
-    return tutti__peers_await_some(peers, stream, words, count);
+    return tutti__peers_await_some(peers, stream, words, count, idle);
 }
 
 const tutti__peers_table tutti__nccl_peers = {.open = peers_open,

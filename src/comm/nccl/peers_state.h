@@ -82,9 +82,9 @@ tutti_status tutti__peers_alloc(tutti__peers *peers, size_t bytes, void **own, v
 tutti_status tutti__peers_prove(tutti__peers *peers, void *own, void *const *theirs, bool *works,
                                 bool *engines, char *why, size_t size);
 tutti_status tutti__peers_post(tutti__peers *peers, tutti__stream stream, const tutti__post *posts,
-                               int count);
+                               int count, bool idle);
 /* Without a deadline. */
 tutti_status tutti__peers_await_some(tutti__peers *peers, tutti__stream stream, const int *words,
-                                     int count);
+                                     int count, bool idle);
 
 #endif

@@ -21,7 +21,6 @@ typedef struct notes {
     struct notes *next;
     int device;
     atomic_uint *words; /* pinned: 1 while sums are under way */
-    void *zero;         /* on the device: copied to a note to clear it */
 } notes;
 
 struct tutti__watchdog {
@@ -115,21 +114,6 @@ static void notes_keep(notes *kept)
     pthread_mutex_unlock(&spare_mutex);
 }
 
-/* Does not use CUDA's default stream, which may wait for the caller's. */
-static tutti_status zero_open(const tutti__runtime *run, int device, void **zero)
-{
-    tutti__stream stream;
-    TUTTI_TRY(run->alloc(device, sizeof(atomic_uint), zero));
-    tutti_status status = run->stream_create(device, false, &stream);
-    if (status == TUTTI_OK) {
-        status = run->zero(device, stream, *zero, sizeof(atomic_uint));
-        if (status == TUTTI_OK) status = run->stream_synchronize(device, stream);
-        run->stream_destroy(device, stream);
-    }
-    if (status != TUTTI_OK) run->free(device, *zero);
-    return status;
-}
-
 static tutti_status notes_open(const tutti_comm *comm, notes **opened)
 {
     const tutti__runtime *run = &comm->backend->run;
@@ -139,11 +123,7 @@ static tutti_status notes_open(const tutti_comm *comm, notes **opened)
     if (!made) return tutti__fail(TUTTI_ERR_MEMORY, "comm_create: no memory");
     made->device = comm->device;
     void *words;
-    tutti_status status = run->host_alloc(comm->device, NOTES * sizeof *made->words, &words);
-    if (status == TUTTI_OK) {
-        status = zero_open(run, comm->device, &made->zero);
-        if (status != TUTTI_OK) run->host_free(comm->device, words);
-    }
+    const tutti_status status = run->host_alloc(comm->device, NOTES * sizeof *made->words, &words);
     if (status != TUTTI_OK) {
         free(made);
         return status;
@@ -213,6 +193,5 @@ tutti_status tutti__watchdog_clear(tutti__watchdog *dog, tutti__stream stream)
     if (!dog || dog->begun == dog->cleared) return TUTTI_OK;
     tutti_comm *comm = dog->comm;
     void *note = &dog->notes->words[dog->cleared++ % NOTES];
-    return comm->backend->run.copy(comm->device, stream, note, dog->notes->zero,
-                                   sizeof(atomic_uint));
+    return comm->backend->run.word_clear(comm->device, stream, note);
 }

@@ -102,10 +102,20 @@ tutti_status tutti__cuda_copy(int device, tutti__stream stream, void *dst, const
                               size_t bytes);
 tutti_status tutti__cuda_is_pageable(int device, const void *data, bool *pageable);
 tutti_status tutti__cuda_zero(int device, tutti__stream stream, void *data, size_t bytes);
+/* peers.cu */
+tutti_status tutti__cuda_copy_all(int device, tutti__stream stream, const tutti__copy *copies,
+                                  int count);
+tutti_status tutti__cuda_push(int device, tutti__stream stream, const tutti__copy *copies,
+                              int count);
+tutti_status tutti__cuda_word_clear(int device, tutti__stream stream, uint32_t *word);
+tutti_status tutti__cuda_words_set(int device, tutti__stream stream, uint32_t *const *words,
+                                   int count);
+tutti_status tutti__cuda_words_await(int device, tutti__stream stream, uint32_t *const *words,
+                                     int count);
 tutti_status tutti__cuda_hold(int device, tutti__stream stream, uint32_t *running, int room,
                               const uint32_t *stop, double seconds, int *blocks);
 tutti_status tutti__cuda_hop(int device, tutti__stream stream, const tutti__hop_memory *memory,
-                             void *data, int64_t count, tutti_dtype dtype);
+                             const void *from, void *to, int64_t count, tutti_dtype dtype);
 
 /* sort.cu: pairs by the last `bits` bits of their keys, equal keys in their original order; count <
  * 2^31.  With scratch NULL only returns how many bytes it needs. */

@@ -64,7 +64,7 @@ static __device__ bool receive(const hop_line *from, uint32_t epoch, const uint3
 
 template<class T>
 static __global__ void __launch_bounds__(HOP_THREADS)
-    hop_kernel(const __grid_constant__ tutti__hop_memory hop, T *data, int count)
+    hop_kernel(const __grid_constant__ tutti__hop_memory hop, const T *from, T *to, int count)
 {
     using A = std::conditional_t<std::is_same<T, double>::value, double, float>;
     constexpr int N = 8 / sizeof(T);
@@ -76,7 +76,7 @@ static __global__ void __launch_bounds__(HOP_THREADS)
     hop_values<T> own = {};
 #pragma unroll
     for (int e = 0; e < N; e++)
-        if (N * line + e < count) own.value[e] = data[N * line + e];
+        if (N * line + e < count) own.value[e] = from[N * line + e];
     for (int k = 1; k < world; k++) {
         const int peer = (hop.rank + k) % world;
         send((hop_line *)hop.inbox[peer] + at + hop.rank * HOP_LINES, own, epoch);
@@ -97,11 +97,11 @@ static __global__ void __launch_bounds__(HOP_THREADS)
     }
 #pragma unroll
     for (int e = 0; e < N; e++)
-        if (N * line + e < count) data[N * line + e] = narrow<T>::of(sum[e]);
+        if (N * line + e < count) to[N * line + e] = narrow<T>::of(sum[e]);
 }
 
 tutti_status tutti__cuda_hop(int device, tutti__stream stream, const tutti__hop_memory *memory,
-                             void *data, int64_t count, tutti_dtype dtype)
+                             const void *from, void *to, int64_t count, tutti_dtype dtype)
 {
     TUTTI_TRY(tutti__cuda_use(device, "hop"));
     return tutti__cuda_dispatch(dtype, [&](auto type) -> tutti_status {
@@ -109,7 +109,7 @@ tutti_status tutti__cuda_hop(int device, tutti__stream stream, const tutti__hop_
         constexpr int each = HOP_THREADS * 8 / (int)sizeof(T);
         TUTTI_ASSERT(count > 0 && count <= TUTTI__HOP_BYTES / (int)sizeof(T));
         hop_kernel<T><<<((int)count + each - 1) / each, HOP_THREADS, 0, (cudaStream_t)stream>>>(
-            *memory, (T *)data, (int)count);
+            *memory, (const T *)from, (T *)to, (int)count);
         TUTTI_CUDA_LAUNCHED("hop");
         return TUTTI_OK;
     });

@@ -29,7 +29,7 @@ __global__ void __launch_bounds__(TREE_THREADS)
     __shared__ block_team_slots<double, 1> slots;
     const int64_t own = (int64_t)TREE_THREADS * U * LAPS, count = args.count / N;
     start_next();
-    wait_for_previous();
+    if (!args.beside) wait_for_previous();
     for (int64_t first = blockIdx.x * own; first < count; first += gridDim.x * own) {
         run_squares squares(slots);
 #pragma unroll 1
@@ -96,6 +96,7 @@ __global__ void __launch_bounds__(TREE_THREADS)
             __syncthreads();
         }
     }
+    if (args.beside) wait_for_previous(); /* what follows this one follows that one, too */
 }
 
 static int depth_of(const tutti__tree_sum_args &args)

@@ -80,7 +80,8 @@ __global__ void __launch_bounds__(UPDATE_THREADS)
     update_kernel(tutti__update_args args, update_slices of, const update_decision *decision)
 {
     constexpr int N = TUTTI_PARAM_ALIGN / 32;
-    if (decision->skip) return;
+    start_next();
+    if (decision->skip) return wait_for_previous();
     const Rule<T> rule(args.options, *decision);
     const T factor = (T)decision->factor;
     const double learning_rate = decision->learning_rate;
@@ -107,6 +108,7 @@ __global__ void __launch_bounds__(UPDATE_THREADS)
                 store_any(of.replicas[r], own->working ? to.working_dtype : args.of.dtype,
                           of.in_replicas + skip + i, p, N, true);
     }
+    wait_for_previous(); /* the slices before: what follows this kernel follows that one, too */
 }
 
 /* Host side */
@@ -116,13 +118,13 @@ static void *element(void *data, tutti_dtype dtype, int64_t at)
     return data ? (char *)data + (size_t)at * tutti_dtype_size(dtype) : NULL;
 }
 
-/* From slice number `index` on. */
-static alike_slices find_alike(const tutti__squares_args *of, int64_t rounded, int index)
+/* From slice number `index` on, up to `end`. */
+static alike_slices find_alike(const tutti__squares_args *of, int64_t rounded, int index, int end)
 {
     const tutti__slice *own = &of->own[index];
     const int64_t first = own->span.first, size = (int64_t)tutti_dtype_size(of->dtype);
     alike_slices alike = {first, own->span.count, 0, 0, 1, own->local, own->master};
-    for (; index + (int)alike.slices < of->own_count; alike.slices++) {
+    for (; index + (int)alike.slices < end; alike.slices++) {
         const tutti__slice *next = &own[alike.slices], *before = next - 1;
         const int64_t apart = next->span.first - before->span.first;
         const int64_t masters = ((char *)next->master - (char *)before->master) / size;
@@ -142,7 +144,7 @@ static tutti_status squares_run(const tutti__job *job, const void *untyped)
     const tutti__squares_args *args = (const tutti__squares_args *)untyped;
     TUTTI_TRY(tutti__cuda_use(job->ctx->device, "squares"));
     for (int i = 0; i < args->own_count;) {
-        const alike_slices alike = find_alike(args, 0, i);
+        const alike_slices alike = find_alike(args, 0, i, args->own_count);
         auto launch = [&](auto kernel, const auto *grad) {
             return row_launch(
                 "squares", kernel, (unsigned)tutti__norm_runs(alike.count) * alike.slices,
@@ -201,14 +203,26 @@ static tutti_status update_of(const tutti__job *job, const tutti__update_args *a
     constexpr int64_t BLOCK_COUNT = (int64_t)UPDATE_THREADS / 32 * TUTTI_PARAM_ALIGN;
     auto kernel = args->options.rule == TUTTI__ADAMW ? update_kernel<T, adamw_rule>
                                                      : update_kernel<T, sgd_rule>;
-    for (int i = 0; i < args->of.own_count;) {
-        const alike_slices alike = find_alike(&args->of, args->rounded, i);
-        const unsigned grid = row_grid(alike.count * alike.slices, BLOCK_COUNT, 1);
-        TUTTI_TRY(row_launch("update", kernel, grid, UPDATE_THREADS, 1, 0, stream, *args,
-                             slices_of(args, alike), decision));
-        i += (int)alike.slices;
-    }
-    return TUTTI_OK;
+    /* the first one follows the decision, the others begin while it runs */
+    auto update = [&](int first, int end) {
+        for (int i = first; i < end;) {
+            const alike_slices alike = find_alike(&args->of, args->rounded, i, end);
+            const dim3 grid = row_grid(alike.count * alike.slices, BLOCK_COUNT, 1);
+            const update_slices of = slices_of(args, alike);
+            TUTTI_TRY(i == first ? row_launch("update", kernel, grid, UPDATE_THREADS, 1, 0, stream,
+                                              *args, of, decision)
+                                 : launch_early("update", job->ctx->device, kernel, grid,
+                                                dim3(UPDATE_THREADS), stream, *args, of, decision));
+            i += (int)alike.slices;
+        }
+        return TUTTI_OK;
+    };
+    const int count = args->of.own_count;
+    tutti__event early = args->replicas ? args->replicas->early : NULL;
+    const int rest = early ? count - args->replicas->early_slices : 0;
+    TUTTI_TRY(update(rest, count));
+    if (early) TUTTI_TRY(tutti__cuda_event_record(job->ctx->device, early, stream));
+    return update(0, rest);
 }
 
 static tutti_status update_run(const tutti__job *job, const void *untyped)
