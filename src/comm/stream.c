@@ -206,14 +206,14 @@ static tutti_status add_late(tutti__engine *engine, int last, bool idle)
 }
 
 /* The late sums that are left, behind backward: it ended, most likely, where the last ranges were
- * issued, and what ctx has been given since are copies, say, beside which they can be added.  They
- * also follow the last pieces that are sent, for which they would leave no multiprocessor. */
+ * issued, and what ctx has been given since are copies, say, beside which they can be added. */
 static tutti_status add_rest(tutti__engine *engine, tutti_context *ctx)
 {
     state *s = engine->state;
     const bool idle = engine->late && engine->peers;
     if (idle && engine->more) TUTTI_TRY(tutti__side_fork(&s->side, ctx));
-    if (idle) TUTTI_TRY(join_moves(engine));
+    if (idle)
+        TUTTI_TRY(ctx->backend->run.stream_wait_event(ctx->device, s->late.stream, s->side.fork));
     return add_late(engine, engine->range_count - 1, idle);
 }
 

@@ -111,7 +111,6 @@ typedef struct proof {
     tutti__event event;
     void *source;
     unsigned char *sent, *got; /* PROOF_BYTES each */
-    int shift;                 /* of the bytes that are sent */
     bool held;                 /* all multiprocessors, when the transfer began, ... */
     bool engines;              /* ... and when it had ended */
 } proof;
@@ -131,19 +130,9 @@ static void proof_open(tutti__peers *peers, proof *p, outcome *mine)
     p->running = words;
     p->sent = sent;
     p->got = got;
-}
-
-static unsigned char proof_byte(const proof *p, int rank, size_t i)
-{
-    return (unsigned char)((i >> 8) + 7 * i + 31 * (size_t)rank + (size_t)p->shift);
-}
-
-/* What will be sent, other bytes each time. */
-static void fill(tutti__peers *peers, proof *p, outcome *mine)
-{
     if (!mine->well) return;
-    p->shift++;
-    for (size_t i = 0; i < PROOF_BYTES; i++) p->sent[i] = proof_byte(p, peers->rank, i);
+    for (size_t i = 0; i < PROOF_BYTES; i++)
+        p->sent[i] = (unsigned char)((i >> 8) + 7 * i + 31 * (size_t)peers->rank + 1);
     copy_and_wait(peers, mine, p->source, p->sent, PROOF_BYTES);
 }
 
@@ -205,29 +194,13 @@ static void send_held(tutti__peers *peers, void *const *theirs, proof *p, outcom
     (void)run->stream_synchronize(device, p->holder); /* HOLD_SECONDS at most */
 }
 
-/* The same by kernels, which this loads, too: later one would wait for others to end. */
-static void send_by_kernel(tutti__peers *peers, void *const *theirs, proof *p, outcome *mine)
-{
-    const tutti__runtime *run = peers->run;
-    const int next = (peers->rank + 1) % peers->world;
-    const tutti__copy copy = {theirs[next], p->source, PROOF_BYTES};
-    fill(peers, p, mine);
-    if (mine->well) check_status(mine, run->push(peers->device, peers->stream, &copy, 1), "push");
-    if (mine->well)
-        check_status(
-            mine,
-            tutti__peers_post(peers, peers->stream, &(tutti__post){next, peers->rank}, 1, true),
-            "post");
-}
-
 /* Compares what the rank before has written. */
-static void receive(tutti__peers *peers, const void *own, bool by_kernel, proof *p, outcome *mine)
+static void receive_held(tutti__peers *peers, const void *own, proof *p, outcome *mine)
 {
     const tutti__runtime *run = peers->run;
     const int device = peers->device, before = (peers->rank + peers->world - 1) % peers->world;
     if (!mine->well) return;
-    check_status(mine, tutti__peers_await_some(peers, peers->stream, &before, 1, by_kernel),
-                 "await");
+    check_status(mine, tutti__peers_await_some(peers, peers->stream, &before, 1, false), "await");
     if (mine->well)
         check_status(mine, run->copy(device, peers->stream, p->got, own, PROOF_BYTES), "copy");
     if (mine->well) check_status(mine, run->event_record(device, p->event, peers->stream), "event");
@@ -240,7 +213,8 @@ static void receive(tutti__peers *peers, const void *own, bool by_kernel, proof 
         return;
     }
     bool same = true;
-    for (size_t i = 0; i < PROOF_BYTES && same; i++) same = p->got[i] == proof_byte(p, before, i);
+    for (size_t i = 0; i < PROOF_BYTES && same; i++)
+        same = p->got[i] == (unsigned char)((i >> 8) + 7 * i + 31 * (size_t)before + 1);
     if (!same) fails(mine, "a transfer", "other bytes have arrived than were sent");
 }
 
@@ -257,16 +231,10 @@ tutti_status tutti__peers_prove(tutti__peers *peers, void *own, void *const *the
     tutti_status status = tutti__peers_all_well(comm, &mine, works, why, size);
     bool held = false; /* a rank's GPU may have other work */
     for (int i = 0; i < PROOF_TRIES && status == TUTTI_OK && *works && !held; i++) {
-        fill(peers, &p, &mine);
         send_held(peers, theirs, &p, &mine);
-        receive(peers, own, false, &p, &mine);
+        receive_held(peers, own, &p, &mine);
         status = tutti__peers_all_well(comm, &mine, works, why, size);
         if (status == TUTTI_OK && *works) status = tutti__comm_all(comm, p.held, who, &held);
-    }
-    if (status == TUTTI_OK && *works) {
-        send_by_kernel(peers, theirs, &p, &mine);
-        receive(peers, own, true, &p, &mine);
-        status = tutti__peers_all_well(comm, &mine, works, why, size);
     }
     if (status == TUTTI_OK && *works) status = tutti__comm_all(comm, p.engines, who, engines);
     if (status == TUTTI_OK && *works && !held)
