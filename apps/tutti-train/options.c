@@ -114,7 +114,8 @@ static const app_option table[] = {
      .unset = "a tenth of the run", KEPT("warmup", REPORTED),
      .help = "steps over which the learning rate rises, before it falls along a cosine"},
     {"lr", "X", .group = HOW, REAL(APP_POSITIVE, lr, 1000), KEPT("lr", REPORTED),
-     .help = "highest learning rate"},
+     .help = "highest learning rate; of adamw in bytes the default falls in proportion beyond a "
+             "width of 512"},
     {"weight-decay", "X", .group = HOW, REAL(APP_REAL, weight_decay, 1000), .initial = "0.01",
      KEPT("weight_decay", REPORTED),
      .help = "the optimizer's, on weights but not on biases and norms: adamw subtracts it from "
@@ -249,12 +250,16 @@ static void settle(void *options)
     train_options *o = options;
     const task_class *task = o->task;
     const train_optimizer optimizer = o->optimizer;
+    const int64_t width = o->width;
     app_options_reset(&train_command, o);
     o->task = task;
     o->norm = task->norms[0];
     o->optimizer = optimizer;
     set_defaults(o, task->options);
-    if (optimizer == TRAIN_SGD) set_defaults(o, sgd_defaults);
+    if (optimizer == TRAIN_SGD)
+        set_defaults(o, sgd_defaults);
+    else if (task->lr_width && width > task->lr_width)
+        o->lr *= (double)task->lr_width / (double)width;
 }
 
 /* An option that was given but does not apply to the task. */

@@ -28,6 +28,9 @@ typedef struct task_class {
     const char *const *norms;
 
     const train_default *options; /* a NULL name ends them */
+    /* AdamW's default of --lr is for widths up to this, beyond which it falls in proportion; 0: for
+     * all */
+    int64_t lr_width;
     /* Adds the files that open will read to the list. */
     void (*list_files)(const train_options *options, app_files *files);
     /* Reads or maps the data and fills in the second half of the task's struct; not collective.  On

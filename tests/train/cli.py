@@ -101,6 +101,11 @@ def test_optimizer():
     ):
         result = run([*data, *given]).want(0)
         assert f"learning rate {rate} at most," in result.out and f"optimizer     {line}\n" in result.out, result
+    corpus = ["--task", "bytes", "--batch", 32, "--dry-run"]
+    for given, rate in (([], "0.004"), (["--width", 512], "0.004"), (["--width", 1024], "0.002"), (["--width=2000", "--optimizer", "adamw"], "0.001024"),
+                        (["--width", 1024, "--lr", 0.004], "0.004"), (["--width", 1024, "--optimizer", "sgd"], "0.1")):
+        result = run([*corpus, *given]).want(0)
+        assert f"learning rate {rate} at most," in result.out, result
     shown = " ".join(run(["--help"]).want(0).out.split())
     for words in ("(default 0.003; bytes: 0.004; sgd: 0.1)", "(default 0.01; bytes: 1; sgd: 0.0005)", "0 for none (default 0.9)"):
         assert words in shown, f"no '{words}' in {shown}"
