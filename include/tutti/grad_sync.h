@@ -149,9 +149,9 @@ TUTTI_API tutti_grad_sync_desc tutti_grad_sync_desc_default(void);
  * up to 64 KiB go in one hop: a kernel of each rank writes the values into the memory of all others
  * and adds what arrives, in rank order.  These are ranges of floating-point gradients in fast mode
  * without `wire`, unless copy engines move all of the exchange's, or, with a sharded store, the sum
- * of squares for the norm, up to 1 MiB in parts.  An exchange that has such sums tries them when it
+ * of squares for the norm, up to 4 MiB in parts.  An exchange that has such sums tries them when it
  * is created, on all ranks together; where they do not work, the transport adds.  Rank 0 logs
- * which.  They take 256 KiB for each rank, which the other ranks have open; so here, too,
+ * which.  They take 1 MiB for each rank, which the other ranks have open; so here, too,
  * destroying waits up to half a second for them. */
 
 /* An exchange of a built store's gradients.  It keeps the communicator and the store alive.  A

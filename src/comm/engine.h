@@ -76,7 +76,7 @@ struct tutti__engine {
     int threads;            /* of the context that began the step */
     int issued;             /* ranges issued in this step */
     int issuing[2];         /* the first and the last of the last call of issue */
-    bool more;              /* backward is known to go on behind it */
+    bool more;              /* backward went on behind the last parameters that were ready */
     bool in_step;           /* between begin and finish */
     bool staged;            /* device memory travels through host memory */
     int at_once;            /* ranges under way at a time; 0: any number */
@@ -144,7 +144,8 @@ tutti_status tutti__engine_widen(const tutti__engine *engine, int range, tutti__
  * No word is posted again before it has been awaited.  In a step a rank awaits all others' room
  * before it sends pieces, for the first range, which is that for all whose pieces have memory of
  * their own, and for each range whose pieces take the place of the one before; it sends pieces of
- * every range, empty ones too; and in the end it awaits all others'.  So a range's pieces follow
+ * every range, empty ones too (those of small ranges that are ready last at once, and their words
+ * together); and in the end it awaits all others'.  So a range's pieces follow
  * the receiver's room.  Room follows the other rank's pieces of the step before, which that one
  * sends when it has awaited the room before: the first range's is posted when all pieces have been
  * added, for the next step; another one's when the range before has been sent, in a step that a
@@ -198,7 +199,8 @@ tutti_status tutti__engine_await(const tutti__engine *engine, tutti__stream stre
                                  int rows, bool idle, const char *operation, int64_t sequence);
 tutti_status tutti__engine_post(const tutti__engine *engine, tutti__stream stream, const int *words,
                                 int count, bool idle);
-/* Copies to other ranks' memory, gathered until there are so many, or they are sent. */
+/* Copies to other ranks' memory: engine_send collects them, and enqueues them whenever there are
+ * TUTTI__COPIES_MAX, as engine_sent does with those that are left.  idle: by a kernel. */
 typedef struct tutti__sends {
     tutti__copy copies[TUTTI__COPIES_MAX];
     int count;

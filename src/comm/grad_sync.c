@@ -214,7 +214,10 @@ static tutti_status layer_ready(tutti_grad_sync *sync, tutti_context *ctx, tutti
         TUTTI_TRY(may_be_ready(sync, entry, who));
         found[count++] = entry;
     }
-    if (trained == 0) return TUTTI_OK; /* no trained parameter */
+    if (trained == 0) { /* but its backward has followed the last parameters */
+        sync->engine.more = true;
+        return TUTTI_OK;
+    }
     TUTTI_REQUIRE(count > 0, "%s: no parameter of this layer is part of the exchange", who);
     sync->engine.more = more;
     return ready(sync, ctx, found, count);

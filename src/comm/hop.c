@@ -9,7 +9,7 @@
 
 #define PROOF_SECONDS 2.0 /* for a sum; at most half of the communicator's deadline */
 
-#define FITS_BYTES (64 << 10)
+#define FITS_BYTES (64 << 10) /* what is larger is the transport's, whose bandwidth is higher */
 
 bool tutti__hop_fits(int64_t count, tutti_dtype dtype)
 {

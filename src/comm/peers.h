@@ -13,7 +13,7 @@
  * They lie in host memory, so that a thread that must not call CUDA can set them: when the
  * communicator dies, all words of this rank are set, again and again, and its streams come free. */
 typedef struct tutti__peers tutti__peers;
-enum { TUTTI__PEERS_WORDS_MAX = 64 };
+enum { TUTTI__PEERS_WORDS_MAX = TUTTI__WORDS_MAX };
 typedef struct tutti__post {
     int rank, word; /* whose, which */
 } tutti__post;
@@ -42,8 +42,8 @@ typedef struct tutti__peers_table {
     tutti_status (*post)(tutti__peers *peers, tutti__stream stream, const tutti__post *posts,
                          int count, bool idle);
     /* What the stream is given from now on follows the posts of these own words, of which there are
-     * TUTTI__PEERS_WORDS_MAX at most.  idle: as above, and a kernel must not wait for its turn
-     * behind what waits for these words. */
+     * TUTTI__PEERS_WORDS_MAX at most.  idle: as above, so that a kernel awaits them: one block,
+     * which keeps a multiprocessor from a product of the same device until all are posted. */
     tutti_status (*await)(tutti__peers *peers, tutti__stream stream, const int *words, int count,
                           bool idle, const char *operation, int64_t sequence);
     /* On the device: not 0 once the communicator is dead, before any wait ends without its post. */

@@ -3,7 +3,8 @@
  * host, so all of it can be captured.
  * Late sums (of a sharded store): during backward the ranges' pieces only travel.  A kernel that
  * adds them would wait for multiprocessors until a product ends, and the next pieces with it; so
- * finish adds them, or wait those up to its range, on a second stream of the engine's.
+ * finish adds them, or wait those up to its range, on a second stream of the engine's, and those of
+ * the last ranges, behind which nothing is sent, on the first.
  * Sums that spread (of other stores, by copy engines) travel back to all ranks, for which there
  * would be no time after backward.  So they are added on the caller's stream, between two of its
  * products, when the next ranges are ready and their pieces have most likely arrived; the second
@@ -23,7 +24,7 @@ static const char operation[] = "gradient exchange";
 
 typedef struct state {
     tutti__side_stream side;
-    tutti__side_stream late; /* late sums are added here; awaits sums that spread */
+    tutti__side_stream late; /* late sums are added here, or end; awaits sums that spread */
     int added;               /* late or spread sums that are enqueued in this step */
     int landed;              /* sums that spread: those that are awaited */
     tutti__event spread;     /* in a capture: the last one that was sent */
@@ -161,8 +162,8 @@ static tutti_status join_moves(tutti__engine *engine)
     return run->stream_wait_event(device, s->late.stream, s->side.join);
 }
 
-/* Copy engines: waits for the pieces of the ranges from `first` on, on the stream where they are to
- * be added, and returns the range behind them.  Most have been there for long when sums are wanted,
+/* Copy engines: waits for the pieces of the ranges from `first` up to *end, on *stream, where they
+ * are to be added.  Most have been there for long when sums are wanted,
  * so all but the last two are one wait, and those another: where nothing is sent any more behind
  * them on the stream of the moves, so that others are added meanwhile. */
 static tutti_status await_pieces(tutti__engine *engine, int first, int last, bool idle,
@@ -205,8 +206,9 @@ static tutti_status add_late(tutti__engine *engine, int last, bool idle)
     return TUTTI_OK;
 }
 
-/* The late sums that are left, behind backward: it ended, most likely, where the last ranges were
- * issued, and what ctx has been given since are copies, say, beside which they can be added. */
+/* The late sums that are left, behind backward: unless more is known to have followed, it ended
+ * where the last ranges were issued, and what ctx has been given since are copies, say, beside
+ * which they can be added. */
 static tutti_status add_rest(tutti__engine *engine, tutti_context *ctx)
 {
     state *s = engine->state;

@@ -371,9 +371,13 @@ static tutti_status tree_arrived(tutti__engine *engine, int r, bool *another)
 static tutti_status tree_add(tutti__engine *engine, int first, int last)
 {
     int64_t apart, far_apart;
+    bool added = false;
     for (int r = first, alike; r <= last; r += alike) {
+        const tutti__engine_range *range = &engine->ranges[r];
+        const slice own = slice_of(engine, range, engine->comm->rank);
         alike = count_alike(engine, r, last, &apart, &far_apart);
-        TUTTI_TRY(add_slices(engine, &engine->ranges[r], alike, apart, far_apart, r > first));
+        TUTTI_TRY(add_slices(engine, range, alike, apart, far_apart, added));
+        added = added || own.end > own.begin;
     }
     return TUTTI_OK;
 }

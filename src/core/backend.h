@@ -35,7 +35,7 @@ static inline size_t tutti__hop_inbox_bytes(int world_size)
     return (size_t)world_size * 4 * TUTTI__HOP_BYTES + TUTTI__HOP_BLOCKS * sizeof(uint32_t);
 }
 
-/* A copy between device memory of any GPUs; a whole number of 16 bytes, aligned to them. */
+/* A copy between device memory of any GPUs. */
 typedef struct tutti__copy {
     void *dst;
     const void *src;
@@ -72,8 +72,9 @@ typedef struct tutti__runtime {
     /* any direction; asynchronous between device and host_alloc memory */
     tutti_status (*copy)(int device, tutti__stream stream, void *dst, const void *src,
                          size_t bytes);
-    /* At most TUTTI__COPIES_MAX, in any order: by copy engines, several at once where they can, or
-     * by a kernel, which begins at once where no other one runs.  NULL on the host. */
+    /* At most TUTTI__COPIES_MAX, in any order: by copy engines, several at once where they can; or,
+     * of whole numbers of 16 bytes that are aligned to them, by a kernel, which begins at once
+     * where no other one runs.  NULL on the host. */
     tutti_status (*copy_all)(int device, tutti__stream stream, const tutti__copy *copies,
                              int count);
     tutti_status (*push)(int device, tutti__stream stream, const tutti__copy *copies, int count);

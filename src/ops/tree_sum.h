@@ -26,7 +26,8 @@ typedef struct tutti__tree_sum_args {
     double *squares;
     int64_t squares_apart;
     /* On a GPU: the call before, on the same stream, was such a sum, too, with which this one has
-     * no memory in common; both may run at a time. */
+     * no memory in common; both may run at a time.  The first of them, with beside false, follows
+     * something that starts nothing early: a wait, not a kernel of that kind. */
     bool beside;
     const void *in[TUTTI__TREE_INPUTS_MAX];
     unsigned char pops[TUTTI__TREE_INPUTS_MAX];

@@ -1,5 +1,5 @@
-/* What passes between ranks of one host, with all of them on one GPU: copies by copy engines and by a
- * kernel, and words that one stream sets and another awaits. */
+/* What passes between ranks of one host, with all of them on one GPU: copies by copy engines and by
+ * a kernel, and words that one stream sets and another awaits. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -97,7 +97,8 @@ static void words(void)
         for (int turn = 0; turn < 2; turn++)
             CHECK_OK(turn == round % 2 ? run->words_set(device, sets, at, count)
                                        : run->words_await(device, awaits, at, count));
-        CHECK(done_in(run, device, awaits, SECONDS_MAX), "round %d does not end", round);
+        if (!CHECK(done_in(run, device, awaits, SECONDS_MAX), "round %d does not end", round))
+            break;
         for (int i = 0; i < WORDS; i++)
             CHECK(((volatile uint32_t *)memory)[i] == 0, "round %d: word %d is not clear", round,
                   i);
@@ -113,6 +114,8 @@ static void words(void)
     CHECK_OK(run->word_clear(device, sets, at[2]));
     CHECK(done_in(run, device, sets, SECONDS_MAX), "a word is not cleared");
     CHECK(*at[2] == 0 && *at[3] == 5, "words are %u and %u, want 0 and 5", *at[2], *at[3]);
+    for (int i = 0; i < WORDS; i++) *(volatile uint32_t *)at[i] = 1; /* what still waits ends */
+    CHECK_OK(run->stream_synchronize(device, awaits));
     run->stream_destroy(device, sets);
     run->stream_destroy(device, awaits);
     run->host_free(device, memory);

@@ -1,12 +1,13 @@
-/* What passes between GPUs of one host: copies, and words in memory that all of them reach, by which
- * a rank's stream tells another's that it has come so far.
+/* What passes between GPUs of one host: copies, and words in memory that all of them reach, by
+ * which a rank's stream tells another's that it has come so far.
  *
  * Copies have two ways.  A batch for the copy engines, which serve several destinations at a time:
  * one copy after another, each rank's in an order of its own, would wait behind those that other
  * ranks send to the same GPU.  And a kernel, where multiprocessors are idle and pieces small: it
  * has all of them under way at once.
  * The same for words: a stream's own operations on them need no multiprocessor, but take 1 to 3 us
- * each; a kernel has a thread for each word. */
+ * each; a kernel has a thread for each word.  While it waits for a late rank it runs, so a driver
+ * that limits the time of kernels, as where a GPU has a display, may end it. */
 #include <cudaTypedefs.h>
 
 #include "kernels/cuda/device.cuh"
@@ -21,7 +22,7 @@ static tutti_status copy_one_by_one(int device, tutti__stream stream, const tutt
     return TUTTI_OK;
 }
 
-/* A capture has no batches. */
+/* A capture has no batches, nor has CUDA's default stream. */
 tutti_status tutti__cuda_copy_all(int device, tutti__stream stream, const tutti__copy *copies,
                                   int count)
 {
@@ -29,7 +30,7 @@ tutti_status tutti__cuda_copy_all(int device, tutti__stream stream, const tutti_
     bool capturing;
     TUTTI_ASSERT(count <= TUTTI__COPIES_MAX);
     TUTTI_TRY(tutti__cuda_stream_capturing(device, stream, &capturing));
-    if (count > 1 && !capturing) {
+    if (count > 1 && !capturing && stream && (cudaStream_t)stream != cudaStreamLegacy) {
         void *to[TUTTI__COPIES_MAX];
         const void *from[TUTTI__COPIES_MAX];
         size_t bytes[TUTTI__COPIES_MAX], first = 0;
@@ -114,7 +115,8 @@ static PFN_cuStreamWriteValue32_v11070 find_write()
 #else
     const cudaError_t code = cudaGetDriverEntryPoint(name, &found, cudaEnableDefault, &result);
 #endif
-    return code == cudaSuccess ? (PFN_cuStreamWriteValue32_v11070)found : NULL;
+    const bool well = code == cudaSuccess && result == cudaDriverEntryPointSuccess;
+    return well ? (PFN_cuStreamWriteValue32_v11070)found : NULL;
 }
 
 tutti_status tutti__cuda_word_clear(int device, tutti__stream stream, uint32_t *word)
