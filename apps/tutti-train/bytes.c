@@ -31,11 +31,7 @@ typedef struct bytes {
     double *logits;           /* [BYTES_VOCAB], for sampling */
 } bytes;
 
-/* Wide models diverge at the rate of narrow ones: at widths of 1024, 2048 and 4096 about 2 / width
- * was best of four rates, as AdamW's steps are as large whatever the gradients [Yang et al. 2022,
- * Tensor Programs V, table 3: a hidden layer's rate is in inverse proportion to its inputs].
- *
- * Chosen with --hold-out 21358, by the loss on the last tenth of the training bytes; the held-out
+/* Chosen with --hold-out 21358, by the loss on the last tenth of the training bytes; the held-out
  * bytes were not used.  With less weight decay the model memorises the few licences. */
 static const train_default options[] = {
     {"context", "16"}, {"embedding", "16"},   {"width", "128"}, {"epochs", "4"}, {"batch", "512"},
@@ -273,6 +269,10 @@ static void close_corpus(task *task)
     corpus_close(&b->corpus);
 }
 
+/* lr_width: wide models diverge at the rate of narrow ones.  At widths of 1024, 2048 and 4096 about
+ * 2 / width was best of four rates, as AdamW's steps are as large whatever the gradients [Yang et
+ * al. 2022, Tensor Programs V, table 3: a hidden layer's rate is in inverse proportion to its
+ * inputs]. */
 const task_class bytes_task = {
     .name = "bytes",
     .samples = "bytes",

@@ -132,8 +132,8 @@ static void check_sum(const sums *s, int sum, const unsigned char *pops, const d
           (long long)counts[sum]);
 }
 
-/* All sums, from `start` on, those that follow the first beside it or not, twice: what follows them
- * follows all. */
+/* All sums, from `start` on, those behind the first beside the one before or not; the copies that
+ * follow them follow all. */
 static void check_order(sums *s, const unsigned char *pops, int start, bool beside)
 {
     const size_t bytes = (size_t)s->all * s->size;

@@ -1,10 +1,9 @@
 /* What passes between GPUs of one host: copies, and words in memory that all of them reach, by
  * which a rank's stream tells another's that it has come so far.
  *
- * Copies have two ways.  A batch for the copy engines, which serve several destinations at a time:
- * one copy after another, each rank's in an order of its own, would wait behind those that other
- * ranks send to the same GPU.  And a kernel, where multiprocessors are idle and pieces small: it
- * has all of them under way at once.
+ * Copies have two ways.  A batch for the copy engines, one call of the host's for all destinations
+ * (no faster on the device than one copy after another).  And a kernel, where multiprocessors are
+ * idle and pieces small: it has all of them under way at once.
  * The same for words: a stream's own operations on them need no multiprocessor, but take 1 to 3 us
  * each; a kernel has a thread for each word.  While it waits for a late rank it runs, so a driver
  * that limits the time of kernels, as where a GPU has a display, may end it. */
