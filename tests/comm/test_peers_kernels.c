@@ -91,25 +91,28 @@ static void words(void)
     memset(memory, 0, WORDS * sizeof **at);
     for (int i = 0; i < WORDS; i++) at[i] = (uint32_t *)memory + i;
     /* of other numbers, whichever comes first; words are set first in the first round, since the
-     * code of a kernel may not be loaded while another one waits */
+     * code of a kernel may not be loaded while another one waits, and always under a sanitizer,
+     * which has each launch wait for the kernels before it */
+    const bool alone = harness_quick();
     for (int round = 0; round < ROUNDS; round++) {
         const int count = 1 + round * 13 % WORDS;
         for (int turn = 0; turn < 2; turn++)
-            CHECK_OK(turn == round % 2 ? run->words_set(device, sets, at, count)
-                                       : run->words_await(device, awaits, at, count));
+            CHECK_OK(turn == (alone ? 0 : round % 2) ? run->words_set(device, sets, at, count)
+                                                     : run->words_await(device, awaits, at, count));
         if (!CHECK(done_in(run, device, awaits, SECONDS_MAX), "round %d does not end", round))
             break;
         for (int i = 0; i < WORDS; i++)
             CHECK(((volatile uint32_t *)memory)[i] == 0, "round %d: word %d is not clear", round,
                   i);
     }
-    /* all but one are not enough */
-    CHECK_OK(run->words_await(device, awaits, at, WORDS));
-    CHECK_OK(run->words_set(device, sets, at + 1, WORDS - 1));
-    CHECK(done_in(run, device, sets, SECONDS_MAX), "words are not set");
-    CHECK(!done_in(run, device, awaits, 0.1), "a word was not awaited");
-    CHECK_OK(run->words_set(device, sets, at, 1));
-    CHECK(done_in(run, device, awaits, SECONDS_MAX), "words that are set are awaited for ever");
+    if (!alone) { /* all but one are not enough */
+        CHECK_OK(run->words_await(device, awaits, at, WORDS));
+        CHECK_OK(run->words_set(device, sets, at + 1, WORDS - 1));
+        CHECK(done_in(run, device, sets, SECONDS_MAX), "words are not set");
+        CHECK(!done_in(run, device, awaits, 0.1), "a word was not awaited");
+        CHECK_OK(run->words_set(device, sets, at, 1));
+        CHECK(done_in(run, device, awaits, SECONDS_MAX), "words that are set are awaited for ever");
+    }
     *(volatile uint32_t *)at[2] = *(volatile uint32_t *)at[3] = 5;
     CHECK_OK(run->word_clear(device, sets, at[2]));
     CHECK(done_in(run, device, sets, SECONDS_MAX), "a word is not cleared");

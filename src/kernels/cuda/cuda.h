@@ -121,11 +121,6 @@ tutti_status tutti__cuda_hop(int device, tutti__stream stream, const tutti__hop_
  * 2^31.  With scratch NULL only returns how many bytes it needs. */
 tutti_status tutti__cuda_sort_pairs(tutti_context *ctx, void *scratch, size_t *scratch_bytes,
                                     tutti__cuda_pairs *pairs, int64_t count, int bits);
-/* sort_cluster.cu: the same for as many pairs as one cluster of the device sorts, without
- * scratch */
-bool tutti__cuda_sorts_in_cluster(const tutti_context *ctx, int64_t count);
-tutti_status tutti__cuda_sort_in_cluster(tutti_context *ctx, tutti__cuda_pairs *pairs,
-                                         int64_t count, int bits);
 
 /* tree_sum.cu */
 tutti_status tutti__cuda_tree_sum(int device, tutti__stream stream,

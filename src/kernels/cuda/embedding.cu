@@ -6,7 +6,7 @@
  *
  * Backward must read the tokens and dy, and write dE.
  *   1. The rows are sorted by token, stably: a radix sort of (token, row) over as many bits as the
- *      vocabulary has.
+ *      vocabulary has, up to 131072 rows by one cluster of blocks, more by CUB's.
  *   2. A run of one token is summed in blocks of CHUNK rows, counted from its own first, one row
  *      after the other.  The list is cut into shares of SHARE positions, and some lanes take the
  *      blocks that begin in a share, a vector of columns each.  A run of one block goes straight to
@@ -15,15 +15,16 @@
  *   3. The partial sums of each listed run are merged pairwise.
  * So the GPU is busy whether all rows have one token or each has another, and the order of every
  * sum depends on the number of its rows alone, as on the host.  Rows of dE whose token does not
- * occur are zeroed on a second stream meanwhile: most of the sort's time the memory is idle.  A
- * token out of range counts as token 0 with no row. */
+ * occur are zeroed on a second stream from the start: during the sort the memory is idle.  A token out of range counts as token 0 with no row. */
 #include <type_traits>
 
+#include "kernels/cuda/cluster.cuh"
 #include "kernels/cuda/rows.cuh"
+#include "kernels/cuda/tokens.cuh"
 #include "ops/embedding.h"
 
 enum { COPY_THREADS = 256, COPY_ROWS = 4 };
-enum { ZERO_THREADS = 256, ZERO_ROWS = 8 };
+enum { ZERO_THREADS = 256, ZERO_ROWS = 8, ZERO_WINDOW = 1 << 13 };
 /* MERGE_BLOCKS, sum_blocks a multiprocessor: as many as leave a thread the registers for the rows
  * in flight */
 enum { SUM_THREADS = 128, CHUNK = 64, SHARE = 16 };
@@ -37,20 +38,6 @@ constexpr int sum_blocks(bool even)
 #else
     return even ? 5 : 4;
 #endif
-}
-
-/* Where findings are written, and their code. */
-struct findings {
-    tutti__finding *finding;
-    int32_t code;
-};
-
-static __device__ void report_token(const findings &to, int32_t token, int64_t row, int64_t vocab)
-{
-    if (atomicCAS(&to.finding->code, 0, to.code) != 0) return;
-    to.finding->value = token;
-    to.finding->row = row;
-    to.finding->limit = vocab;
 }
 
 /* How threads are assigned to items of `units` pieces: `lanes` neighbouring threads per item,
@@ -69,14 +56,13 @@ static team_shape team_for(int64_t things, int64_t units, int threads)
     return {lanes, groups, (int)((things + groups - 1) / groups), slabs};
 }
 
-template<class C>
-static tutti_status launch(const char *what, void (*kernel)(C), const team_shape &team,
-                           cudaStream_t stream, const C &call)
+static dim3 grid_of(const team_shape &team)
 {
-    kernel<<<dim3((unsigned)team.blocks, (unsigned)team.slabs), team.lanes * team.groups, 0,
-             stream>>>(call);
-    TUTTI_CUDA_LAUNCHED(what);
-    return TUTTI_OK;
+    return dim3((unsigned)team.blocks, (unsigned)team.slabs);
+}
+static dim3 block_of(const team_shape &team)
+{
+    return dim3((unsigned)(team.lanes * team.groups));
 }
 
 /* Forward */
@@ -131,8 +117,9 @@ static tutti_status copy_words(tutti_context *ctx, copy_call call, int64_t row_b
     int64_t groups = ((int64_t)call.rows + COPY_ROWS - 1) / COPY_ROWS;
     team_shape team = team_for(groups, call.units, COPY_THREADS);
     call.lanes = team.lanes;
-    return launch("embedding_forward", embedding_copy_kernel<W>, team, tutti__cuda_stream(ctx),
-                  call);
+    embedding_copy_kernel<W><<<grid_of(team), block_of(team), 0, tutti__cuda_stream(ctx)>>>(call);
+    TUTTI_CUDA_LAUNCHED("embedding_forward");
+    return TUTTI_OK;
 }
 
 static tutti_status embedding_forward(const tutti__job *job, const void *untyped)
@@ -158,74 +145,100 @@ static tutti_status embedding_forward(const tutti__job *job, const void *untyped
     return copy_words<uint16_t>(ctx, call, row_bytes, y_bytes);
 }
 
-/* Backward: the sorted list */
+/* Backward: the list that CUB sorts.  It leaves alone what is behind the rows, in either place. */
 
-/* A token's place in `occurs`, of 32 lines: stores to one sector wait for each other, and common
- * tokens are often neighbours. */
-static __host__ __device__ __forceinline__ int64_t occurs_line(int64_t vocab)
+__global__ void __launch_bounds__(COPY_THREADS)
+    embedding_list_kernel(token_list list, tutti__cuda_pairs pairs)
 {
-    return (vocab + 31) / 32;
-}
-static __device__ __forceinline__ int64_t occurs_at(int64_t token, int64_t vocab)
-{
-    return token % 32 * occurs_line(vocab) + token / 32;
-}
-
-struct list_call {
-    const int32_t *tokens;
-    int64_t rows, room; /* room: of whole chunks */
-    int vocab;
-    uint8_t *occurs; /* zeros: become 1 where the token occurs; NULL: not wanted */
-    int *runs;       /* their number becomes 0 */
-    tutti__cuda_pairs pairs;
-    findings found;
-};
-
-__global__ void __launch_bounds__(COPY_THREADS) embedding_list_kernel(list_call call)
-{
-    int64_t row = (int64_t)blockIdx.x * COPY_THREADS + threadIdx.x;
-    if (row >= call.room) return;
-    if (row == 0) *call.runs = 0;
-    /* what is read with the last rows; the sort leaves it alone, in either place */
-    if (row >= call.rows) {
-        for (int i = 0; i < 2; i++) {
-            call.pairs.keys[i][row] = 0;
-            call.pairs.values[i][row] = -1;
-        }
-        return;
+    const int64_t at = (int64_t)blockIdx.x * COPY_THREADS + threadIdx.x;
+    if (at >= list.room) return;
+    if (at == 0) *list.runs = 0;
+    const uint2 entry = list.entry(at, list.token(at));
+    for (int i = 0; i < (at < list.rows ? 1 : 2); i++) {
+        pairs.keys[i][at] = entry.x;
+        pairs.values[i][at] = (int32_t)entry.y;
     }
-    int32_t token = call.tokens[row];
-    bool good = token >= 0 && token < call.vocab;
-    call.pairs.keys[0][row] = good ? (uint32_t)token : 0;
-    call.pairs.values[0][row] = good ? (int32_t)row : -1;
-    if (call.occurs) call.occurs[occurs_at(good ? token : 0, call.vocab)] = 1;
-    if (!good) report_token(call.found, token, row, call.vocab);
 }
 
-/* Backward: zeros, a warp for every ZERO_ROWS rows of dE in turn.  Few blocks, so that the sort's
- * find room beside them. */
+/* Backward: zeros.  Of the tokens each block has every blocks-th, and notes which of them occur; the
+ * blocks of a cluster look through a part of the list each.  At most one block a multiprocessor, so
+ * that those of the sort and the sums find room beside them. */
 
 struct zero_call {
-    const uint8_t *occurs;
-    int vocab;
+    const int32_t *tokens;
+    int rows, vocab;
+    int log_blocks, log_cluster;
     int64_t words; /* of a row */
     void *dweight;
 };
 
-template<class W>
-__global__ void __launch_bounds__(ZERO_THREADS) embedding_zero_kernel(zero_call call)
+/* f(token) for all of a list, by a block. */
+template<class F>
+static __device__ __forceinline__ void for_tokens(const int32_t *tokens, int count, F &&f)
 {
-    const int lane = threadIdx.x % 32, warps = gridDim.x * (ZERO_THREADS / 32);
-    int64_t first = (int64_t)(blockIdx.x * (ZERO_THREADS / 32) + threadIdx.x / 32) * ZERO_ROWS;
-    for (; first < call.vocab; first += (int64_t)warps * ZERO_ROWS) {
-        const int64_t own = first + lane;
-        const bool absent =
-            lane < ZERO_ROWS && own < call.vocab && !call.occurs[occurs_at(own, call.vocab)];
-        uint32_t rows = __ballot_sync(0xffffffffu, absent);
-        for (; rows; rows &= rows - 1) {
-            W *row = (W *)call.dweight + (first + __ffs((int)rows) - 1) * call.words;
-            for (int64_t i = lane; i < call.words; i += 32) row[i] = W{};
+    constexpr int AHEAD = 8;
+    const int before = min((int)(-(uintptr_t)tokens / sizeof *tokens % 4), count);
+    const int whole = (count - before) / 4, behind = before + 4 * whole;
+    const uint4 *of_four = (const uint4 *)(tokens + before);
+    for (int i = threadIdx.x; i < whole; i += AHEAD * ZERO_THREADS) {
+        uint4 four[AHEAD];
+#pragma unroll
+        for (int k = 0; k < AHEAD; k++) four[k] = of_four[min(i + k * ZERO_THREADS, whole - 1)];
+#pragma unroll
+        for (int k = 0; k < AHEAD; k++) f(four[k].x), f(four[k].y), f(four[k].z), f(four[k].w);
+    }
+    if ((int)threadIdx.x < before) f((uint32_t)tokens[threadIdx.x]);
+    if ((int)threadIdx.x < count - behind) f((uint32_t)tokens[behind + threadIdx.x]);
+}
+
+/* Sets a flag of shared memory, at the same place in a block of the cluster. */
+static __device__ __forceinline__ void set_flag(bool *flag, uint32_t rank)
+{
+#ifdef TUTTI_ROW_CLUSTERS
+    asm volatile(
+        "st.shared::cluster.u8 [%0], %1;" ::"r"(address_in(shared_address(flag), (int)rank)), "r"(1)
+        : "memory");
+#else
+    (void)rank;
+    *flag = true;
+#endif
+}
+
+template<class W>
+__global__ void __launch_bounds__(ZERO_THREADS, 4) embedding_zero_kernel(zero_call call)
+{
+    __shared__ bool occurs[ZERO_WINDOW]; /* some of the block's tokens */
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const uint32_t vocab = (uint32_t)call.vocab, block = blockIdx.x;
+    const uint32_t blocks = 1u << call.log_blocks, ranks = 1u << call.log_cluster;
+    const uint32_t rank = block % ranks, most = (vocab + blocks - 1) >> call.log_blocks;
+    const uint32_t own = (vocab - block + blocks - 1) >> call.log_blocks;
+    const int part = (call.rows >> call.log_cluster) + 1, begin = (int)rank * part;
+    for (uint32_t from = 0; from < most; from += ZERO_WINDOW) {
+        for (int i = threadIdx.x; i < ZERO_WINDOW; i += ZERO_THREADS) occurs[i] = false;
+        __syncthreads();
+        cluster_join(NULL, 0);
+        cluster_is_there();
+        for_tokens(call.tokens + begin, max(min(part, call.rows - begin), 0), [&](uint32_t token) {
+            if (token >= vocab) token = 0;
+            const uint32_t at = (token >> call.log_blocks) - from;
+            if (((token & (blocks - 1)) ^ block) < ranks && at < ZERO_WINDOW)
+                set_flag(&occurs[at], token % ranks);
+        });
+        __syncthreads();
+        cluster_join(NULL, 0);
+        cluster_is_there();
+        const int count = (int)min(own > from ? own - from : 0, (uint32_t)ZERO_WINDOW);
+        for (int i = warp * ZERO_ROWS; i < count; i += ZERO_THREADS / 32 * ZERO_ROWS) {
+            const bool absent = lane < ZERO_ROWS && i + lane < count && !occurs[i + lane];
+            uint32_t rows = __ballot_sync(0xffffffffu, absent);
+            for (; rows; rows &= rows - 1) {
+                const int64_t at = from + i + __ffs((int)rows) - 1;
+                W *row = (W *)call.dweight + ((at << call.log_blocks) + block) * call.words;
+                for (int64_t k = lane; k < call.words; k += 32) row[k] = W{};
+            }
         }
+        __syncthreads();
     }
 }
 
@@ -234,18 +247,19 @@ static tutti_status zero_words(tutti_context *ctx, zero_call call, int64_t row_b
                                cudaStream_t stream)
 {
     call.words = row_bytes / (int64_t)sizeof(W);
-    const int64_t wanted = (call.vocab + ZERO_ROWS - 1) / ZERO_ROWS;
     const int most = tutti__cuda_sm_count(ctx->device);
-    embedding_zero_kernel<W>
-        <<<(unsigned)(wanted < most ? wanted : most), ZERO_THREADS, 0, stream>>>(call);
-    TUTTI_CUDA_LAUNCHED("embedding_backward");
-    return TUTTI_OK;
+    while (2 << call.log_blocks <= most && ZERO_ROWS << call.log_blocks < call.vocab)
+        call.log_blocks++;
+    if (tutti__cuda_has_clusters(ctx->device)) call.log_cluster = min(call.log_blocks, 3);
+    return row_launch("embedding_backward", embedding_zero_kernel<W>, dim3(1u << call.log_blocks),
+                      ZERO_THREADS, 1 << call.log_cluster, 0, stream, call);
 }
 
-static tutti_status zero_absent(tutti_context *ctx, const tutti__embedding_args *args,
-                                const uint8_t *occurs, size_t size, cudaStream_t stream)
+static tutti_status zero_absent(tutti_context *ctx, const tutti__embedding_args *args, size_t size,
+                                cudaStream_t stream)
 {
-    const zero_call call = {occurs, (int)args->vocab, 0, args->dweight};
+    const zero_call call = {args->tokens, (int)args->rows, (int)args->vocab, 0, 0, 0,
+                            args->dweight};
     const int64_t row_bytes = args->cols * (int64_t)size;
     const uint64_t all = (uintptr_t)args->dweight | (uint64_t)row_bytes;
     if (all % 16 == 0) return zero_words<uint4>(ctx, call, row_bytes, stream);
@@ -347,6 +361,8 @@ __global__ void __launch_bounds__(SUM_THREADS, sum_blocks(EVEN)) embedding_sum_k
 {
     constexpr int N = 16 / (int)sizeof(T);
     constexpr int DEPTH = EVEN || N < 4 ? 8 : 4; /* rows in flight */
+    start_next();
+    wait_for_previous();
     const int share = blockIdx.x * (blockDim.x / call.lanes) + threadIdx.x / call.lanes;
     const int base = share * SHARE, count = call.count - base; /* to the end of the list */
     sum_columns<N, EVEN> columns(blockIdx.y, threadIdx.x % call.lanes, call.lanes);
@@ -428,6 +444,7 @@ __global__ void __launch_bounds__(32 * MERGE_GROUPS, MERGE_BLOCKS)
     embedding_merge_kernel(sum_call call)
 {
     constexpr int N = 16 / (int)sizeof(A);
+    wait_for_previous();
     const int lane = threadIdx.x % 32, group = threadIdx.x / 32, runs = call.runs[0];
     const int col = (blockIdx.y * 32 + lane) * N, left = call.cols - col;
     for (int run = blockIdx.x; run < runs; run += gridDim.x) {
@@ -475,30 +492,31 @@ struct sum_scratch {
     tutti__cuda_pairs list; /* tokens and rows */
     void *sort, *partial;
     int *runs; /* [1 + chunks] */
-    uint8_t *occurs;
-    size_t sort_bytes;
     int64_t partial_stride;
-    int bits; /* of a token */
 };
 
 /* A plan's parameters. */
 struct sum_plan {
     size_t sort_bytes;
-    int bits;
+    int sort_blocks; /* of the cluster that sorts; 0: CUB's sort, with scratch */
+    int bits;        /* of a token */
 };
+
+static int64_t chunks_of(const tutti__embedding_args *args)
+{
+    return (args->rows + CHUNK - 1) / CHUNK;
+}
 
 /* Lays the scratch out from data on; returns its bytes. */
 static size_t lay_out(const tutti__embedding_args *args, const sum_plan &plan, char *data,
                       sum_scratch *s)
 {
-    int64_t chunks = (args->rows + CHUNK - 1) / CHUNK;
+    const int64_t chunks = chunks_of(args);
     size_t sum_size = tutti_dtype_size(tutti__accumulate_dtype(args->dtype, args->dtype));
     *s = {};
-    s->bits = plan.bits;
-    s->sort_bytes = plan.sort_bytes;
     s->partial_stride = (args->cols + 7) / 8 * 8;
     auto room = [](size_t bytes) { return (bytes + 255) / 256 * 256; };
-    size_t column = room((size_t)chunks * CHUNK * sizeof(uint32_t)), sort = room(s->sort_bytes);
+    size_t column = room((size_t)chunks * CHUNK * sizeof(uint32_t)), sort = room(plan.sort_bytes);
     size_t partial = room((size_t)(2 * chunks * s->partial_stride) * sum_size);
     size_t runs = room((size_t)(1 + chunks) * sizeof(int));
     if (data) {
@@ -509,9 +527,8 @@ static size_t lay_out(const tutti__embedding_args *args, const sum_plan &plan, c
         s->sort = data + 4 * column;
         s->partial = data + 4 * column + sort;
         s->runs = (int *)(data + 4 * column + sort + partial);
-        s->occurs = (uint8_t *)data + 4 * column + sort + partial + runs;
     }
-    return 4 * column + sort + partial + runs + (size_t)(32 * occurs_line(args->vocab));
+    return 4 * column + sort + partial + runs;
 }
 
 static tutti_status embedding_plan(tutti_context *ctx, const void *untyped, bool backward,
@@ -523,9 +540,11 @@ static tutti_status embedding_plan(tutti_context *ctx, const void *untyped, bool
     TUTTI_TRY(tutti__cuda_beside_open(ctx));
     sum_plan *chosen = tutti__cuda_parameters<sum_plan>(plan);
     for (chosen->bits = 1; INT64_C(1) << chosen->bits < args->vocab;) chosen->bits++;
+    TUTTI_TRY(tutti__cuda_sort_blocks(ctx, args->rows, &chosen->sort_blocks));
     tutti__cuda_pairs none = {};
-    TUTTI_TRY(
-        tutti__cuda_sort_pairs(ctx, NULL, &chosen->sort_bytes, &none, args->rows, chosen->bits));
+    if (!chosen->sort_blocks)
+        TUTTI_TRY(tutti__cuda_sort_pairs(ctx, NULL, &chosen->sort_bytes, &none, args->rows,
+                                         chosen->bits));
     sum_scratch s;
     plan->scratch = lay_out(args, *chosen, NULL, &s);
     return TUTTI_OK;
@@ -540,19 +559,41 @@ static tutti_status add_sums(tutti_context *ctx, sum_call call)
     team_shape team = team_for(shares, (call.cols + N - 1) / N, SUM_THREADS);
     call.lanes = team.lanes;
     call.dweight_even = (uintptr_t)call.dweight % 16 == 0 && call.cols % MERGE_N == 0;
-    TUTTI_TRY(launch("embedding_backward", embedding_sum_kernel<T, A, EVEN>, team, stream, call));
+    auto start = [&](auto kernel) {
+        return launch_early("embedding_backward", ctx->device, kernel, grid_of(team),
+                            block_of(team), stream, call);
+    };
+    TUTTI_TRY(start(embedding_sum_kernel<T, A, EVEN>));
     if (call.count <= CHUNK) return TUTTI_OK;
     /* each run of several blocks has more than CHUNK rows */
     const int slabs = (call.cols + 32 * MERGE_N - 1) / (32 * MERGE_N), runs = call.count / CHUNK;
     const int most = (MERGE_BLOCKS * tutti__cuda_sm_count(ctx->device) + slabs - 1) / slabs;
     team = {32, MERGE_GROUPS, runs < most ? runs : most, slabs};
-    return launch("embedding_backward", embedding_merge_kernel<A>, team, stream, call);
+    return start(embedding_merge_kernel<A>);
+}
+
+static tutti_status sort_rows(tutti_context *ctx, const tutti__embedding_args *args, sum_plan plan,
+                              sum_scratch *s)
+{
+    const int64_t room = chunks_of(args) * CHUNK;
+    const token_list list = {args->tokens, (int)args->rows, (int)args->vocab,
+                             room,         s->runs,         {ctx->finding, args->finding}};
+    if (plan.sort_blocks) {
+        s->list.sorted_keys = s->list.keys[0];
+        s->list.sorted_values = s->list.values[0];
+        return tutti__cuda_sort_tokens(ctx, list, plan.sort_blocks, plan.bits, s->list.keys[0],
+                                       s->list.values[0]);
+    }
+    embedding_list_kernel<<<(unsigned)((list.room + COPY_THREADS - 1) / COPY_THREADS), COPY_THREADS,
+                            0, tutti__cuda_stream(ctx)>>>(list, s->list);
+    TUTTI_CUDA_LAUNCHED("embedding_backward");
+    return tutti__cuda_sort_pairs(ctx, s->sort, &plan.sort_bytes, &s->list, args->rows, plan.bits);
 }
 
 static tutti_status sort_and_sum(tutti_context *ctx, const tutti__embedding_args *args,
-                                 sum_scratch s)
+                                 const sum_plan &plan, sum_scratch s)
 {
-    TUTTI_TRY(tutti__cuda_sort_pairs(ctx, s.sort, &s.sort_bytes, &s.list, args->rows, s.bits));
+    TUTTI_TRY(sort_rows(ctx, args, plan, &s));
     sum_call call = {};
     call.keys = s.list.sorted_keys;
     call.row_of = s.list.sorted_values;
@@ -589,26 +630,14 @@ static tutti_status embedding_backward(const tutti__job *job, const void *untype
                                    stream),
                    what);
     if (args->rows == 0) return TUTTI_OK;
+    const sum_plan &plan = *tutti__cuda_parameters<sum_plan>(job->plan);
     sum_scratch s;
-    lay_out(args, *tutti__cuda_parameters<sum_plan>(job->plan), (char *)job->scratch, &s);
-    if (zeroes)
-        TUTTI_CUDA(cudaMemsetAsync(s.occurs, 0, (size_t)(32 * occurs_line(args->vocab)), stream),
-                   what);
-    int64_t room = (args->rows + CHUNK - 1) / CHUNK * CHUNK;
-    list_call list = {args->tokens,
-                      args->rows,
-                      room,
-                      (int)args->vocab,
-                      zeroes ? s.occurs : NULL,
-                      s.runs,
-                      s.list,
-                      {ctx->finding, args->finding}};
-    TUTTI_TRY(launch(what, embedding_list_kernel, team_for(room, 1, COPY_THREADS), stream, list));
-    if (!zeroes) return sort_and_sum(ctx, args, s);
+    lay_out(args, plan, (char *)job->scratch, &s);
+    if (!zeroes) return sort_and_sum(ctx, args, plan, s);
     cudaStream_t beside;
     TUTTI_TRY(tutti__cuda_beside_part(ctx, &beside));
-    const tutti_status zeroed = zero_absent(ctx, args, s.occurs, sum_size, beside);
-    const tutti_status summed = sort_and_sum(ctx, args, s);
+    const tutti_status zeroed = zero_absent(ctx, args, sum_size, beside);
+    const tutti_status summed = sort_and_sum(ctx, args, plan, s);
     /* also after a failure: a capture must not end with streams apart */
     const tutti_status joined = tutti__cuda_beside_join(ctx);
     return zeroed != TUTTI_OK ? zeroed : summed != TUTTI_OK ? summed : joined;

@@ -1,5 +1,5 @@
-/* A stable sort of pairs: few by one cluster, others by CUB's radix sort.  In a file of its own
- * because CUB's headers declare names of the C library that the other files use. */
+/* A stable sort of pairs: CUB's radix sort.  In a file of its own because CUB's headers declare
+ * names of the C library that the other files use. */
 #include <cub/device/device_radix_sort.cuh>
 
 #include "kernels/cuda/cuda.h"
@@ -7,11 +7,6 @@
 tutti_status tutti__cuda_sort_pairs(tutti_context *ctx, void *scratch, size_t *scratch_bytes,
                                     tutti__cuda_pairs *pairs, int64_t count, int bits)
 {
-    if (tutti__cuda_sorts_in_cluster(ctx, count)) {
-        if (scratch) return tutti__cuda_sort_in_cluster(ctx, pairs, count, bits);
-        *scratch_bytes = 1; /* none, but scratch says that the sort is wanted */
-        return TUTTI_OK;
-    }
     cub::DoubleBuffer<uint32_t> keys(pairs->keys[0], pairs->keys[1]);
     cub::DoubleBuffer<int32_t> values(pairs->values[0], pairs->values[1]);
     TUTTI_CUDA(cub::DeviceRadixSort::SortPairs(scratch, *scratch_bytes, keys, values, (int)count, 0,

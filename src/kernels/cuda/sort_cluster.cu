@@ -1,6 +1,6 @@
-/* A stable sort of up to 65536 pairs by one cluster of blocks: a radix sort whose pairs stay in the
- * blocks' registers and shared memory.  A sort of several kernels takes most of its time to start
- * and end them.
+/* A stable sort of up to 131072 rows by their tokens, by one cluster of blocks: a radix sort of
+ * pairs that stay in the blocks' registers and shared memory.  A sort of several kernels takes most
+ * of its time to start and end them.
  *
  * A pass sorts by a digit of the keys.  Each warp counts its pairs' digits in their order, so a
  * pair knows how many before it in the warp have its digit; sums over the warps of a block, the
@@ -8,9 +8,13 @@
  * digit then travel side by side. */
 #include <cooperative_groups.h>
 
-#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/tokens.cuh"
 
-enum { SORT_BLOCKS = 8, SORT_THREADS = 512, SORT_WARPS = SORT_THREADS / 32, SORT_ITEMS = 16 };
+/* SORT_BLOCKS: what every device with clusters has; SORT_BLOCKS_MAX: some have */
+enum { SORT_BLOCKS = 8, SORT_BLOCKS_MAX = 16 };
+/* SORT_REGISTERS: so many threads' are a multiprocessor's, so that blocks of a kernel beside find
+ * room */
+enum { SORT_THREADS = 512, SORT_REGISTERS = 640, SORT_WARPS = SORT_THREADS / 32, SORT_ITEMS = 16 };
 enum { SORT_BITS = 9, SORT_DIGITS = 1 << SORT_BITS }; /* of a pass, at most */
 
 /* Of a block. */
@@ -55,8 +59,9 @@ static __device__ __forceinline__ uint32_t sum_before(uint32_t value, uint32_t *
 
 /* A block has ITEMS * SORT_THREADS pairs, each warp some in a row, each lane every 32nd of them. */
 template<int ITEMS>
-__global__ void __launch_bounds__(SORT_THREADS, 1)
-    sort_cluster_kernel(tutti__cuda_pairs pairs, int count, int bits, int digit_bits)
+__global__ void __launch_bounds__(SORT_REGISTERS, 1)
+    sort_cluster_kernel(token_list list, uint32_t *tokens, int32_t *row_of, int bits,
+                        int digit_bits)
 {
 #if __CUDA_ARCH__ >= 900
     constexpr int EACH = ITEMS * SORT_THREADS;
@@ -65,15 +70,19 @@ __global__ void __launch_bounds__(SORT_THREADS, 1)
     extern __shared__ uint2 ordered[]; /* [EACH], then those that arrive, [EACH] */
     uint2 *arrived = ordered + EACH;
     const auto cluster = cooperative_groups::this_cluster();
-    const int block = (int)cluster.block_rank(), lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const int digits = 1 << digit_bits, place = warp * 32 * ITEMS + lane, base = block * EACH;
+    const int blocks = (int)cluster.num_blocks(), block = (int)cluster.block_rank();
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, digits = 1 << digit_bits;
+    const int place = warp * 32 * ITEMS + lane, base = block * EACH;
     uint16_t *own = space.before[warp];
-    uint2 pair[ITEMS]; /* key, value; those past the last one stay behind all others */
+    uint2 pair[ITEMS]; /* token, row; those past the last row stay behind all others */
+    if (block == 0 && threadIdx.x == 0) *list.runs = 0;
+#pragma unroll
+    for (int i = 0; i < ITEMS; i++) pair[i].x = (uint32_t)list.token(base + place + 32 * i);
 #pragma unroll
     for (int i = 0; i < ITEMS; i++) {
         const int at = base + place + 32 * i;
-        pair[i].x = at < count ? pairs.keys[0][at] : 0xffffffffu;
-        pair[i].y = at < count ? (uint32_t)pairs.values[0][at] : 0;
+        pair[i] = list.entry(at, (int32_t)pair[i].x);
+        if (at >= list.rows) pair[i].x = 0xffffffffu;
     }
     for (int shift = 0;; shift += digit_bits) {
         auto digit_of = [&](const uint2 &of) { return of.x >> shift & (uint32_t)(digits - 1); };
@@ -105,14 +114,14 @@ __global__ void __launch_bounds__(SORT_THREADS, 1)
         cluster.sync(); /* also: what arrived is in registers */
         uint32_t in_all = 0, in_blocks_before = 0;
         if (mine < digits)
-#pragma unroll
-            for (int b = 0; b < SORT_BLOCKS; b++) {
+#pragma unroll 8
+            for (int b = 0; b < blocks; b++) {
                 const uint32_t its = cluster.map_shared_rank(space.count, b)[mine];
                 in_all += its;
                 if (b < block) in_blocks_before += its;
             }
-        /* two sums at once: up to 2^13 and 2^16 */
-        static_assert(EACH <= 1 << 13 && SORT_BLOCKS * EACH <= 1 << 16, "room for both");
+        /* two sums at once: up to 2^13 and 2^17 */
+        static_assert(EACH <= 1 << 13 && SORT_BLOCKS_MAX * EACH <= 1 << 17, "room for both");
         const uint32_t both = sum_before(in_all << 14 | in_block, space.sums);
         if (mine < digits) {
             space.inside[mine] = both & 0x3fff;
@@ -133,60 +142,87 @@ __global__ void __launch_bounds__(SORT_THREADS, 1)
             const int to = (int)space.first[digit_of(moved)] + at;
             if (!last) {
                 cluster.map_shared_rank(arrived, to / EACH)[to % EACH] = moved;
-            } else if (to < count) {
-                pairs.keys[1][to] = moved.x;
-                pairs.values[1][to] = (int32_t)moved.y;
+            } else if (to < list.room) {
+                tokens[to] = to < list.rows ? moved.x : 0;
+                row_of[to] = (int32_t)moved.y;
             }
         }
         cluster.sync(); /* a block that ends takes its counts with it */
         if (last) return;
+        /* not earlier: what waits takes room that other kernels may be about to take */
+        cudaTriggerProgrammaticLaunchCompletion();
 #pragma unroll
         for (int i = 0; i < ITEMS; i++) pair[i] = arrived[place + 32 * i];
     }
 #endif
 }
 
-bool tutti__cuda_sorts_in_cluster(const tutti_context *ctx, int64_t count)
-{
-    return count <= SORT_BLOCKS * SORT_THREADS * SORT_ITEMS &&
-           tutti__cuda_has_clusters(ctx->device) &&
-           tutti__cuda_shared_limit(ctx->device) >=
-               (int)sizeof(sort_space) + 2 * SORT_THREADS * SORT_ITEMS * (int)sizeof(uint2);
-}
-
-template<int ITEMS>
-static tutti_status sort_items(tutti_context *ctx, const tutti__cuda_pairs &pairs, int64_t count,
-                               int bits, int digit_bits)
+/* f(kernel, the bytes of shared memory that it takes), for as many rows. */
+template<int ITEMS, class F>
+static tutti_status with_kernel(int64_t rows, int blocks, F &&f)
 {
     if constexpr (ITEMS < SORT_ITEMS)
-        if (count > SORT_BLOCKS * SORT_THREADS * ITEMS)
-            return sort_items<2 * ITEMS>(ctx, pairs, count, bits, digit_bits);
-    const size_t bytes = 2 * ITEMS * SORT_THREADS * sizeof(uint2);
-    TUTTI_CUDA(cudaFuncSetAttribute(sort_cluster_kernel<ITEMS>,
-                                    cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes),
+        if (rows > (int64_t)blocks * SORT_THREADS * ITEMS)
+            return with_kernel<2 * ITEMS>(rows, blocks, f);
+    constexpr int bytes = 2 * ITEMS * SORT_THREADS * (int)sizeof(uint2);
+    auto kernel = sort_cluster_kernel<ITEMS>;
+    /* always the same values: contexts of other threads launch it */
+    TUTTI_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
                "sort");
-    cudaLaunchAttribute cluster = {};
-    cluster.id = cudaLaunchAttributeClusterDimension;
-    cluster.val.clusterDim = {SORT_BLOCKS, 1, 1};
-    cudaLaunchConfig_t config = {};
-    config.gridDim = dim3(SORT_BLOCKS);
-    config.blockDim = dim3(SORT_THREADS);
-    config.dynamicSmemBytes = bytes;
-    config.stream = tutti__cuda_stream(ctx);
-    config.attrs = &cluster;
-    config.numAttrs = 1;
-    TUTTI_CUDA(cudaLaunchKernelEx(&config, sort_cluster_kernel<ITEMS>, pairs, (int)count, bits,
-                                  digit_bits),
+    TUTTI_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1),
                "sort");
-    return TUTTI_OK;
+    return f(kernel, bytes);
 }
 
-tutti_status tutti__cuda_sort_in_cluster(tutti_context *ctx, tutti__cuda_pairs *pairs,
-                                         int64_t count, int bits)
+struct sort_launch {
+    cudaLaunchAttribute cluster = {};
+    cudaLaunchConfig_t config = {};
+
+    sort_launch(int blocks, int bytes, cudaStream_t stream)
+    {
+        cluster.id = cudaLaunchAttributeClusterDimension;
+        cluster.val.clusterDim = {(unsigned)blocks, 1, 1};
+        config.gridDim = dim3((unsigned)blocks);
+        config.blockDim = dim3(SORT_THREADS);
+        config.dynamicSmemBytes = (size_t)bytes;
+        config.stream = stream;
+        config.attrs = &cluster;
+        config.numAttrs = 1;
+    }
+};
+
+tutti_status tutti__cuda_sort_blocks(const tutti_context *ctx, int64_t rows, int *blocks)
 {
-    const int passes = (bits + SORT_BITS - 1) / SORT_BITS;
-    TUTTI_TRY(sort_items<1>(ctx, *pairs, count, bits, (bits + passes - 1) / passes));
-    pairs->sorted_keys = pairs->keys[1];
-    pairs->sorted_values = pairs->values[1];
-    return TUTTI_OK;
+    constexpr int64_t each = SORT_THREADS * SORT_ITEMS;
+    const bool may =
+        tutti__cuda_has_clusters(ctx->device) &&
+        tutti__cuda_shared_limit(ctx->device) >=
+            (int)sizeof(sort_space) + 2 * SORT_THREADS * SORT_ITEMS * (int)sizeof(uint2);
+    *blocks = may && rows <= SORT_BLOCKS * each ? SORT_BLOCKS : 0;
+    if (!may || rows <= SORT_BLOCKS * SORT_THREADS || rows > SORT_BLOCKS_MAX * each)
+        return TUTTI_OK;
+    return with_kernel<1>(rows, SORT_BLOCKS_MAX, [&](auto kernel, int bytes) {
+        const sort_launch launch(SORT_BLOCKS_MAX, bytes, NULL);
+        int clusters = 0;
+        /* an error: such clusters are not for this device */
+        const bool asked =
+            cudaOccupancyMaxActiveClusters(&clusters, kernel, &launch.config) == cudaSuccess;
+        if (!asked) (void)cudaGetLastError();
+        if (asked && clusters > 0) *blocks = SORT_BLOCKS_MAX;
+        return TUTTI_OK;
+    });
+}
+
+tutti_status tutti__cuda_sort_tokens(tutti_context *ctx, const token_list &list, int blocks,
+                                     int bits, uint32_t *tokens, int32_t *row_of)
+{
+    const int passes = (bits + SORT_BITS - 1) / SORT_BITS,
+              digit_bits = (bits + passes - 1) / passes;
+    return with_kernel<1>(list.rows, blocks, [&](auto kernel, int bytes) {
+        const sort_launch launch(blocks, bytes, tutti__cuda_stream(ctx));
+        TUTTI_CUDA(
+            cudaLaunchKernelEx(&launch.config, kernel, list, tokens, row_of, bits, digit_bits),
+            "sort");
+        return TUTTI_OK;
+    });
 }

@@ -96,7 +96,7 @@ __global__ void __launch_bounds__(TREE_THREADS)
             __syncthreads();
         }
     }
-    if (args.beside) wait_for_previous(); /* what follows this one follows that one, too */
+    wait_for_previous(); /* what follows this one follows that one, too */
 }
 
 static int depth_of(const tutti__tree_sum_args &args)
