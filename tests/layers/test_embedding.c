@@ -144,8 +144,9 @@ static void test_patterns(void)
 
 static void test_many(void)
 {
-    static const int64_t many[][3] = {{70000, 256, 8}, {20000, 3, 40},    {9000, 50257, 10},
-                                      {300, 70001, 3}, {40000, 65537, 1}, {65536, 300001, 1}};
+    static const int64_t many[][3] = {{70000, 256, 8},    {20000, 3, 40},    {9000, 50257, 10},
+                                      {300, 70001, 3},    {40000, 65537, 1}, {65536, 300001, 1},
+                                      {140000, 50257, 1}, {700, 1200000, 1}};
     for (int type = 0; type < 4; type++)
         for (int i = 0; i < HARNESS_COUNT(many); i++) {
             if (harness_quick() && type != i % 4) continue;

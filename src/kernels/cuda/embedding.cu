@@ -6,7 +6,8 @@
  *
  * Backward must read the tokens and dy, and write dE.
  *   1. The rows are sorted by token, stably: a radix sort of (token, row) over as many bits as the
- *      vocabulary has, up to 131072 rows by one cluster of blocks, more by CUB's.
+ *      vocabulary has, up to 131072 rows (65536 where clusters have
+ *      at most 8 blocks) by one cluster of blocks, more by CUB's.
  *   2. A run of one token is summed in blocks of CHUNK rows, counted from its own first, one row
  *      after the other.  The list is cut into shares of SHARE positions, and some lanes take the
  *      blocks that begin in a share, a vector of columns each.  A run of one block goes straight to
@@ -15,7 +16,8 @@
  *   3. The partial sums of each listed run are merged pairwise.
  * So the GPU is busy whether all rows have one token or each has another, and the order of every
  * sum depends on the number of its rows alone, as on the host.  Rows of dE whose token does not
- * occur are zeroed on a second stream from the start: during the sort the memory is idle.  A token out of range counts as token 0 with no row. */
+ * occur are zeroed on a second stream from the start: during the sort the memory is idle.  A token
+ * out of range counts as token 0 with no row. */
 #include <type_traits>
 
 #include "kernels/cuda/cluster.cuh"
@@ -160,9 +162,11 @@ __global__ void __launch_bounds__(COPY_THREADS)
     }
 }
 
-/* Backward: zeros.  Of the tokens each block has every blocks-th, and notes which of them occur; the
- * blocks of a cluster look through a part of the list each.  At most one block a multiprocessor, so
- * that those of the sort and the sums find room beside them. */
+/* Backward: zeros.  Of the tokens each block has every blocks-th, and notes which of them occur;
+ * the blocks of a cluster look through a part of the list each.  A block has flags for ZERO_WINDOW
+ * tokens, so where there are more than 2^20 the list is looked through more than once.  At most as
+ * many blocks as multiprocessors, of 64 registers a thread, so that one finds room beside a block
+ * of the sort (SORT_BOUND), and those of the sums beside one. */
 
 struct zero_call {
     const int32_t *tokens;
@@ -213,7 +217,7 @@ __global__ void __launch_bounds__(ZERO_THREADS, 4) embedding_zero_kernel(zero_ca
     const uint32_t blocks = 1u << call.log_blocks, ranks = 1u << call.log_cluster;
     const uint32_t rank = block % ranks, most = (vocab + blocks - 1) >> call.log_blocks;
     const uint32_t own = (vocab - block + blocks - 1) >> call.log_blocks;
-    const int part = (call.rows >> call.log_cluster) + 1, begin = (int)rank * part;
+    const int part = ((call.rows - 1) >> call.log_cluster) + 1, begin = (int)rank * part;
     for (uint32_t from = 0; from < most; from += ZERO_WINDOW) {
         for (int i = threadIdx.x; i < ZERO_WINDOW; i += ZERO_THREADS) occurs[i] = false;
         __syncthreads();

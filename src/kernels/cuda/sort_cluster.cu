@@ -1,6 +1,6 @@
-/* A stable sort of up to 131072 rows by their tokens, by one cluster of blocks: a radix sort of
- * pairs that stay in the blocks' registers and shared memory.  A sort of several kernels takes most
- * of its time to start and end them.
+/* A stable sort of up to 131072 rows by their tokens (65536 where clusters have at most 8 blocks),
+ * by one cluster of blocks: a radix sort of pairs that stay in the blocks' registers and shared
+ * memory.  A sort of several kernels takes most of its time to start and end them.
  *
  * A pass sorts by a digit of the keys.  Each warp counts its pairs' digits in their order, so a
  * pair knows how many before it in the warp have its digit; sums over the warps of a block, the
@@ -12,9 +12,9 @@
 
 /* SORT_BLOCKS: what every device with clusters has; SORT_BLOCKS_MAX: some have */
 enum { SORT_BLOCKS = 8, SORT_BLOCKS_MAX = 16 };
-/* SORT_REGISTERS: so many threads' are a multiprocessor's, so that blocks of a kernel beside find
+/* SORT_BOUND: threads that registers are for, more than there are, so that blocks beside find
  * room */
-enum { SORT_THREADS = 512, SORT_REGISTERS = 640, SORT_WARPS = SORT_THREADS / 32, SORT_ITEMS = 16 };
+enum { SORT_THREADS = 512, SORT_BOUND = 640, SORT_WARPS = SORT_THREADS / 32, SORT_ITEMS = 16 };
 enum { SORT_BITS = 9, SORT_DIGITS = 1 << SORT_BITS }; /* of a pass, at most */
 
 /* Of a block. */
@@ -59,7 +59,7 @@ static __device__ __forceinline__ uint32_t sum_before(uint32_t value, uint32_t *
 
 /* A block has ITEMS * SORT_THREADS pairs, each warp some in a row, each lane every 32nd of them. */
 template<int ITEMS>
-__global__ void __launch_bounds__(SORT_REGISTERS, 1)
+__global__ void __launch_bounds__(SORT_BOUND, 1)
     sort_cluster_kernel(token_list list, uint32_t *tokens, int32_t *row_of, int bits,
                         int digit_bits)
 {
@@ -149,7 +149,7 @@ __global__ void __launch_bounds__(SORT_REGISTERS, 1)
         }
         cluster.sync(); /* a block that ends takes its counts with it */
         if (last) return;
-        /* not earlier: what waits takes room that other kernels may be about to take */
+        /* not at the beginning: what waits takes room that other kernels are about to take */
         cudaTriggerProgrammaticLaunchCompletion();
 #pragma unroll
         for (int i = 0; i < ITEMS; i++) pair[i] = arrived[place + 32 * i];
