@@ -47,4 +47,9 @@ tutti_status tutti__cuda_sort_blocks(const tutti_context *ctx, int64_t rows, int
 tutti_status tutti__cuda_sort_tokens(tutti_context *ctx, const token_list &list, int blocks,
                                      int bits, uint32_t *tokens, int32_t *row_of);
 
+/* embedding_zero.cu: zeros in the rows of args->dweight, of elements of so many bytes, whose token
+ * does not occur. */
+tutti_status tutti__cuda_zero_absent(tutti_context *ctx, const struct tutti__embedding_args *args,
+                                     size_t size, cudaStream_t stream);
+
 #endif
