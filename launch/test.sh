@@ -4,7 +4,7 @@
 # usage: launch/test.sh [--gpu] [--sanitize] [ARGS of ctest …]
 #   --gpu        a missing GPU is a failure, not a reason to skip
 #   --sanitize   instead: the GPU tests' smallest shape of each code path under compute-sanitizer: memcheck for the
-#                layers and the exchange, racecheck and initcheck for the layers' kernels
+#                layers and the exchange, racecheck for the kernels of both, initcheck for the layers'
 set -euo pipefail
 # shellcheck source=launch/lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -100,11 +100,12 @@ run_sanitized() {
     jobs=$((jobs < 1 ? 1 : jobs > most ? most : jobs))
     for tool in racecheck initcheck memcheck; do # the longest first
         while IFS=$'\t' read -r name command; do
-            # The layers' tests cover the kernels.  Of the others, those on one and two ranks cover each code path; programs
-            # and ranks that are stopped on purpose show nothing about memory.
+            # The layers' tests cover the layers' kernels, and three of the exchange's its own.  Of the others, those on one
+            # and two ranks cover each code path; programs and ranks that are stopped on purpose show nothing about memory.
             case $name in
                 layers.tune.*) [[ $tool != initcheck ]] || continue ;; # products of linear and gemm, by other algorithms
                 layers.*) ;;
+                comm.hop_kernel.* | comm.peers_kernels.* | comm.sums.*) [[ $tool != initcheck ]] || continue ;;
                 comm.*.np[12]) [[ $tool == memcheck ]] || continue ;;
                 *) continue ;;
             esac
