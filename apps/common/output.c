@@ -114,7 +114,7 @@ int app_output_flush(app_output *o)
 
 bool app_output_lost(const app_output *o)
 {
-    return !o->plain && (o->error == EPIPE || o->error == ETIMEDOUT);
+    return o->error != 0;
 }
 
 int app_output_close(app_output **output)

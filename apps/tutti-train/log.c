@@ -24,7 +24,8 @@ void log_close(train_log *log)
     app_output_close(&log->json_output);
 }
 
-/* Flushes a file.  If its reader has gone, it gets no more lines, and the run continues. */
+/* Flushes a file.  If its reader has gone, or its disk is full, it gets no more lines, and the run
+ * continues. */
 static int flush(train_log *log, app_output **output)
 {
     const int code = app_output_flush(*output);

@@ -11,6 +11,8 @@
 #include "common/exit_code.h"
 #include "common/report.h"
 
+enum { SKIPS_MOST = 100 /* in a row, before a run is given up */ };
+
 /* printf would print some as -nan. */
 static const char *word(double loss)
 {
@@ -195,8 +197,14 @@ static int report_gradient(trainer *t, int64_t step, int rank, double loss)
                  name_of(t, number), where);
     }
     const log_place place = trainer_place(t);
-    if (t->options->nonfinite == TRAIN_NONFINITE_SKIP)
-        return log_skipped(&t->log, &place, step, what);
+    if (t->options->nonfinite == TRAIN_NONFINITE_SKIP) {
+        APP_TRY(log_skipped(&t->log, &place, step, what));
+        if (++t->skips < SKIPS_MOST) return APP_OK;
+        return app_fail(APP_FAILED,
+                        "%d steps in a row were skipped: the model does not train any more; try a "
+                        "lower --lr, from an older file",
+                        SKIPS_MOST);
+    }
     return app_fail(APP_FAILED,
                     "step %lld/%lld of epoch %lld/%lld: %s; try a lower --lr, or --on-nonfinite "
                     "skip",
@@ -212,6 +220,7 @@ int nonfinite_check(trainer *t)
     t->unchecked = 0;
     APP_TRY(read_result(t));
     if (isfinite(t->grad_norm)) {
+        t->skips = 0;
         if (f16) loss_scale_adapt(&t->state.scale, false);
         return isfinite(t->loss) ? APP_OK : report_loss(t, step);
     }

@@ -117,6 +117,9 @@ static int open_task(trainer *t)
     t->steps = count / o->batch;
     t->total = t->steps * o->epochs;
     t->warmup = o->warmup >= 0 ? o->warmup : t->total / 10;
+    if (t->group->rank == 0 && t->warmup > t->total)
+        app_warn("--warmup is %lld, more than the %lld steps of the run: the rate never reaches %g",
+                 (long long)t->warmup, (long long)t->total, o->lr);
     t->log_every = o->log_every ? o->log_every : largest(1, t->steps / 10);
     return assign_rows(t);
 }

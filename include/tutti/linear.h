@@ -35,7 +35,7 @@ typedef struct tutti_linear_desc {
     size_t size;
     int64_t in, out;             /* 1 to 2^31 - 1; must be given */
     tutti_dtype dtype;           /* 0: f32 */
-    tutti_activation activation; /* 0: none */
+    tutti_activation activation; /* TUTTI_ACT_GELU, say; 0: none */
     double slope;                /* of leaky_relu, ignored by the others: > 0; 0: 0.01 */
     int no_bias;
     int allow_tf32;    /* f32 products in TF32 on GPUs that have it; no effect elsewhere */

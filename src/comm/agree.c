@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "comm/control.h"
 #include "comm/rank_list.h"
@@ -37,7 +38,12 @@ tutti_status tutti_comm_agree(tutti_comm *comm, tutti_status status)
         status = (tutti_status)all[first];
         moved = comm->control->broadcast(comm, message, sizeof message, first, "agree");
         message[sizeof message - 1] = 0;
-        if (moved == TUTTI_OK) tutti__fail(status, "rank %d: %s", first, message);
+        /* not twice, where one agreement follows another */
+        const bool named = strncmp(message, "rank ", 5) == 0;
+        if (moved == TUTTI_OK && named)
+            tutti__fail(status, "%s", message);
+        else if (moved == TUTTI_OK)
+            tutti__fail(status, "rank %d: %s", first, message);
     }
     free(all);
     return moved == TUTTI_OK ? status : moved;

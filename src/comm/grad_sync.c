@@ -176,8 +176,11 @@ static tutti_status all_ready(const tutti_grad_sync *sync, int range, const char
         for (int i = 0; i < gradients->entry_count; i++)
             if (gradients->entries[i].gradient == g && !gradients->entries[i].ready)
                 param = gradients->entries[i].param;
-        return tutti__fail(TUTTI_ERR_STATE, "%s: '%s' is not ready in this %s", who, param->name,
-                           sync->leaves.total ? "leaf" : "step");
+        return tutti__fail(
+            TUTTI_ERR_STATE,
+            "%s: '%s' is not ready in this %s; want its layer's backward called with "
+            "sync, or tutti_grad_sync_ready",
+            who, param->name, sync->leaves.total ? "leaf" : "step");
     }
     return TUTTI_OK;
 }

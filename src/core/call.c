@@ -432,8 +432,9 @@ static tutti_status check_params(check *c)
         const subject value = {layer, OF_PARAM, (uint8_t)i, 0},
                       grad = {layer, OF_PARAM_GRAD, (uint8_t)i, 0};
         if (!param->value.data && !c->plan) {
-            tutti__fail(TUTTI_ERR_STATE, "%s: parameter %s is not bound", layer->class->type.name,
-                        param->name);
+            tutti__fail(TUTTI_ERR_STATE,
+                        "%s: parameter %s is not bound (tutti_params_build or tutti_param_bind)",
+                        layer->class->type.name, param->name);
             blame(&value);
             return TUTTI_ERR_STATE;
         }

@@ -123,10 +123,19 @@ tutti_status tutti__same_list(const tutti_checkpoint *checkpoint, const char *wh
                            ranks);
     TUTTI_TRY(tutti__comm_compare(checkpoint->comm, hashes, checkpoint->count + 1, who, &differ,
                                   &rank, ranks, sizeof ranks));
+    if (differ < 0) return TUTTI_OK;
+    const char *name = differ == 0 ? first : checkpoint->items[differ - 1].name;
+    const uint64_t named = tutti__hash(0, name, strlen(name));
+    const int place = differ;
+    char others[sizeof ranks];
+    TUTTI_TRY(tutti__comm_compare(checkpoint->comm, &named, 1, who, &differ, &rank, others,
+                                  sizeof others));
     if (differ >= 0)
-        return tutti__fail(TUTTI_ERR_ARG, "%s: %s on %s differs from rank 0's", who,
-                           differ == 0 ? first : checkpoint->items[differ - 1].name, ranks);
-    return TUTTI_OK;
+        return tutti__fail(TUTTI_ERR_ARG,
+                           "%s: entry %d of the list is '%s' here, and has another name on %s than "
+                           "on rank 0; want the same names in the same order on all ranks",
+                           who, place, name, others);
+    return tutti__fail(TUTTI_ERR_ARG, "%s: %s on %s differs from rank 0's", who, name, ranks);
 }
 
 /* Adding */

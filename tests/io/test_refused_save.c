@@ -163,6 +163,13 @@ static void test_ranks_differ(void)
     CHECK_FAILS(TUTTI_ERR_ARG, "rank 1",
                 tutti_checkpoint_load(s->checkpoint, rig_rank() == 1 ? NULL : path, 0));
     int64_t more = 0;
+    tutti_checkpoint *list = NULL;
+    CHECK_OK(tutti_checkpoint_create(s->ctx, s->comm, &list));
+    CHECK_OK(tutti_checkpoint_add_int(list, "first", &more));
+    CHECK_OK(tutti_checkpoint_add_int(list, rig_rank() == 1 ? "one" : "other", &more));
+    CHECK_FAILS(TUTTI_ERR_ARG, "entry 2 of the list is '", tutti_checkpoint_save(list, path, 0));
+    CHECK_FAILS(TUTTI_ERR_ARG, "another name on rank 1", tutti_checkpoint_save(list, path, 0));
+    tutti_checkpoint_destroy(&list);
     if (rig_rank() == 1) CHECK_OK(tutti_checkpoint_add_int(s->checkpoint, "more", &more));
     CHECK_FAILS(TUTTI_ERR_ARG, "the list on rank 1", tutti_checkpoint_load(s->checkpoint, path, 0));
     CHECK_FAILS(TUTTI_ERR_ARG, "the list on rank 1", tutti_checkpoint_save(s->checkpoint, path, 0));

@@ -174,8 +174,11 @@ def test_json_cannot_be_written():
         result = run(arguments("--log-json", path), np=2).want(2)
         assert path in result.err and "step " not in result.out, result
     if os.path.exists("/dev/full"):
-        result = run(arguments("--log-json", "/dev/full")).want(2)
-        assert "/dev/full: cannot be written" in result.err, result
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "run.h5")
+            result = run(arguments("--log-json", "/dev/full", "--checkpoint", path)).want(2)
+            assert "/dev/full: cannot be written" in result.err and "no more lines are written" in result.err, result
+            assert os.path.exists(path) and "done" in result.out, "the run goes on, and is saved"
 
 
 def drawn(path):
@@ -284,6 +287,16 @@ def test_nonfinite_skips():
             assert math.isfinite(losses[-1]) and losses[-1] < losses[0], losses
             scales = {event.get("loss_scale") for event in events(log, "step")}
             assert scales == ({65536.0} if dtype == "f16" else {None}), "the loss scale was not at fault"
+
+
+def test_nonfinite_gives_up():
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "run.h5")
+        more = ["--optimizer", "sgd", "--lr", 1000, "--epochs", 8, "--on-nonfinite", "skip", "--checkpoint", path]
+        for np in few((1, 2)):
+            result = run(arguments(*more), np=np).want(2)
+            assert result.err.count("100 steps in a row were skipped") == 1, result
+            assert not os.path.exists(path), "what no longer trains is saved"
 
 
 def test_nonfinite_loss_alone():
