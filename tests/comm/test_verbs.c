@@ -159,12 +159,29 @@ static void rounding(tutti_context *ctx, tutti_comm *comm)
     }
 }
 
+/* What ranks agree on twice names its rank once. */
+static void agreement(tutti_context *ctx, tutti_comm *comm)
+{
+    (void)ctx;
+    const int last = rig_size() - 1;
+    tutti_status status = rig_rank() == last ? tutti_alloc(NULL, 1, NULL) : TUTTI_OK;
+    for (int i = 0; i < 2; i++) {
+        status = tutti_comm_agree(comm, status);
+        CHECK(status == TUTTI_ERR_ARG, "agreed on %d", (int)status);
+    }
+    const char *named = strstr(tutti_last_error(), "rank ");
+    CHECK(rig_size() == 1 || (named && !strstr(named + 1, "rank ")), "message: %s",
+          tutti_last_error());
+}
+
 RIG_OVER(verbs)
+RIG_OVER(agreement)
 RIG_OVER(rounding)
 
 static const rig_test tests[] = {
     RIG_ROWS("verbs", verbs, 1, 0),
     RIG_ROWS("16-bit sums", rounding, 2, 2),
+    RIG_ROWS("agreement", agreement, 1, 0),
 };
 
 int main(int argc, char **argv)
