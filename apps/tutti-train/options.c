@@ -87,7 +87,9 @@ static const app_option table[] = {
      KEPT("context", FIXED | TRAIN_OF_TASK),
      .help = "bytes: number of preceding bytes that predict the next one"},
     {"norm", "KIND", .group = MODEL, .kind = APP_OTHER, .parse = parse_norm, .print = print_norm,
-     KEPT("norm", FIXED), .help = "kind of the norm layers: layernorm or rmsnorm"},
+     KEPT("norm", FIXED),
+     .help =
+         "kind of the norm layers, of those that the task's model has: another word names them"},
     {"activation", "NAME", .group = MODEL, WORD(activation, activation_names), .initial = "relu",
      KEPT("activation", FIXED), .help = "one of" TUTTI_ACTIVATION_LIST(ACTIVATION_WORD)},
     {"dtype", "TYPE", .group = WHERE, .kind = APP_DTYPE, AT(dtype), .words = dtype_names,
