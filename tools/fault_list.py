@@ -61,6 +61,7 @@ FAULTS = [
     Fault("train-wide", "wide models have the rate of narrow ones", "o->lr *= (double)task->lr_width / (double)width;", "{}", "train.cli"),
     Fault("train-wide-sgd", "the rate of SGD, too, falls with the width", "else if (task->lr_width && width", "if (task->lr_width && width", "train.cli"),
     Fault("train-skips", "a model that no longer trains goes on", "if (++t->skips < SKIPS_MOST) return APP_OK;", "++t->skips; return APP_OK;", "train.report"),
+    Fault("train-warmup", "a warm-up that never ends passes in silence", "t->warmup > t->total)", "t->warmup < 0)", "train.cli"),
     Fault("log-full", "a full disk under a log ends the run", "return o->error != 0;", "return o->error == EPIPE || o->error == ETIMEDOUT;", "train.report"),
     Fault("agree-twice", "two agreements name the rank twice", "if (moved == TUTTI_OK && named)", "if (moved == TUTTI_OK && named && false)", "comm.verbs.host.np2"),
     Fault("list-names", "lists of other names are said to have other values", "if (differ >= 0) return tutti__fail(TUTTI_ERR_ARG, \"%s: entry", "if (false) return tutti__fail(TUTTI_ERR_ARG, \"%s: entry", "io.refused_save.host.np2"),

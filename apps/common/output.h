@@ -24,7 +24,8 @@ int app_output_file(app_output *output);
 
 /* Flushes what was written; APP_FAILED if that fails. */
 int app_output_flush(app_output *output);
-/* A pipe's reader has gone or stopped reading, which is no reason to end a run. */
+/* No more can be written, as a pipe's reader has gone or stopped reading, or a disk is full: no
+ * reason to end a run. */
 bool app_output_lost(const app_output *output);
 
 /* Flushes and closes; clears the pointer.  NULL is allowed. */

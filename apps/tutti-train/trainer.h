@@ -57,7 +57,7 @@ typedef struct trainer {
     bool uncounted;      /* its wait for the sums is not counted yet */
     double loss;         /* of the last checked step: this rank's part of the batch's mean */
     double grad_norm;    /* of the same step */
-    int skips;           /* checked steps in a row, up to this one, that were skipped */
+    int skips;           /* of --on-nonfinite, since the last checked step that was not skipped */
 
     train_log log;
     laps laps;

@@ -91,8 +91,8 @@ static void words(void)
     memset(memory, 0, WORDS * sizeof **at);
     for (int i = 0; i < WORDS; i++) at[i] = (uint32_t *)memory + i;
     /* of other numbers, whichever comes first; words are set first in the first round, since the
-     * code of a kernel may not be loaded while another one waits, and always under a sanitizer,
-     * which has each launch wait for the kernels before it */
+     * code of a kernel may not be loaded while another one waits, and always where a sanitizer may
+     * be at work, under which no other kernel came to run beside one that waited */
     const bool alone = harness_quick();
     for (int round = 0; round < ROUNDS; round++) {
         const int count = 1 + round * 13 % WORDS;

@@ -106,6 +106,10 @@ def test_optimizer():
                         (["--width", 1024, "--lr", 0.004], "0.004"), (["--width", 1024, "--optimizer", "sgd"], "0.1")):
         result = run([*corpus, *given]).want(0)
         assert f"learning rate {rate} at most," in result.out, result
+    for steps, said in ((60, 0), (61, 1)):
+        result = run(["--data", small_data(), "--batch", 32, "--epochs", 3, "--warmup", steps, "--dry-run"], np=2).want(0)
+        words = f"--warmup is {steps}, more than the 60 steps of the run: the rate never reaches 0.003"
+        assert result.err.count(words) == said, result
     shown = " ".join(run(["--help"]).want(0).out.split())
     for words in ("(default 0.003; bytes: 0.004; sgd: 0.1)", "(default 0.01; bytes: 1; sgd: 0.0005)", "0 for none (default 0.9)"):
         assert words in shown, f"no '{words}' in {shown}"
