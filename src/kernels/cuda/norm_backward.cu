@@ -35,8 +35,8 @@ __host__ __device__ constexpr int blocks_of(bool warp, int elements, bool center
 
 /* `lanes` threads of a block have a row, of which up to ELEMENTS elements each; the block's groups
  * of lanes are added at the end, in the memory of the ring.  A leaf has a line of blocks. */
-template<class T, int ELEMENTS, bool CENTERED, bool SKEWED, bool WARP>
-__global__ void __launch_bounds__(threads_of(WARP, ELEMENTS, sizeof(T) == 2, !SKEWED),
+template<class T, int ELEMENTS, bool CENTERED, bool SKEWED, bool WARP, bool MORE>
+__global__ void __launch_bounds__(threads_of(WARP, ELEMENTS, sizeof(T) == 2, !SKEWED, MORE),
                                   blocks_of(WARP, ELEMENTS, CENTERED, sizeof(T) == 2, !SKEWED))
     norm_backward_kernel(tutti__norm_args args, norm_backward_even even, backward_steps steps,
                          backward_scratch<float> scratch, int64_t leaf_rows, int lanes, int tail,
@@ -109,11 +109,23 @@ static int64_t divide_up(int64_t value, int64_t by)
     return (value + by - 1) / by;
 }
 
-/* Whether with 16 elements each fewer than 7 in 10 of a block's threads have columns. */
+/* Whether a block of more threads, with fewer registers each, is faster, as it has more rows at a
+ * time: two instead of one, of 16-bit types three instead of two, too. */
+static bool wants_more(int elements, int64_t cols, bool narrow, bool whole)
+{
+    const int lanes = row_round_up((int)divide_up(cols, elements), 32);
+    const int few = MORE_THREADS / lanes, many = threads_of(false, elements, narrow, whole, true);
+    return whole && (elements == 16) == narrow && few >= 1 && few <= 1 + narrow &&
+           many / lanes > few;
+}
+
+/* Whether with 16 elements each a block has but one row at a time, or fewer than 7 in 10 of its
+ * threads have columns. */
 static bool leaves_threads_idle(int64_t cols, int threads)
 {
     const int64_t wanted = divide_up(cols, 16), lanes = divide_up(wanted, 32) * 32;
-    return lanes <= threads && 10 * wanted * (threads / lanes) < 7 * threads;
+    return lanes <= threads &&
+           (2 * lanes > threads || 10 * wanted * (threads / lanes) < 7 * threads);
 }
 
 /* Odd columns of clusters: blocks have as many of a row's vectors, in whole lines, as the slowest
@@ -137,8 +149,9 @@ static void plan_own(backward_plan *plan, const tutti__norm_args *args, bool clu
     const int64_t cols = args->cols;
     const bool narrow = tutti_dtype_size(args->x.dtype) == 2, whole = cols % (narrow ? 8 : 4) == 0;
     const bool warp = cols <= 512;
-    const int most_of_8 = threads_of(false, 8, narrow, whole),
-              most_of_16 = threads_of(false, 16, narrow, whole);
+    const int most_of_8 = threads_of(false, 8, narrow, whole, false),
+              most_of_16 =
+                  threads_of(false, 16, narrow, whole, wants_more(16, cols, narrow, whole));
     plan->kind = warp ? backward_plan::WARP : backward_plan::BLOCK;
     plan->elements = 16;
     const bool words =
@@ -156,8 +169,11 @@ static void plan_own(backward_plan *plan, const tutti__norm_args *args, bool clu
     if (plan->kind == backward_plan::CLUSTER && !whole && (!narrow || plan->cluster > 4))
         divide_evenly(plan, cols, narrow);
     while (warp && plan->lanes > 1 && plan->lanes / 2 * plan->elements >= cols) plan->lanes /= 2;
-    const int most =
-        plan->cluster > 1 ? plan->lanes : threads_of(warp, plan->elements, narrow, whole);
+    plan->more =
+        plan->kind == backward_plan::BLOCK && wants_more(plan->elements, cols, narrow, whole);
+    const int most = plan->cluster > 1
+                         ? plan->lanes
+                         : threads_of(warp, plan->elements, narrow, whole, plan->more);
     /* a warp for part of a vector would take as many instructions as for all that it can have */
     const int part = (int)(cols % 8);
     if (plan->kind == backward_plan::BLOCK && words && plan->lanes > 64 &&
@@ -325,9 +341,12 @@ static tutti_status launch_own(tutti_context *ctx, const tutti__norm_args *args,
                           backward_steps::of<T>(args, plan.partials * (plan.threads / plan.lanes)),
                           scratch, args->rows / args->leaves, plan.lanes, plan.tail, ring.depth);
     };
+    if constexpr (sizeof(T) == 2 ? ELEMENTS == 16 && !SKEWED : ELEMENTS == 8)
+        if (plan.more)
+            return launch(norm_backward_kernel<T, ELEMENTS, CENTERED, SKEWED, false, true>);
     return plan.kind == backward_plan::WARP
-               ? launch(norm_backward_kernel<T, ELEMENTS, CENTERED, SKEWED, true>)
-               : launch(norm_backward_kernel<T, ELEMENTS, CENTERED, SKEWED, false>);
+               ? launch(norm_backward_kernel<T, ELEMENTS, CENTERED, SKEWED, true, false>)
+               : launch(norm_backward_kernel<T, ELEMENTS, CENTERED, SKEWED, false, false>);
 }
 
 template<class T, int ELEMENTS>

@@ -4,7 +4,7 @@
 
 /* The bits, and thus the threads, are those of norm_backward_kernel. */
 template<class T, int ELEMENTS, bool CENTERED, bool TAIL>
-__global__ void __launch_bounds__(threads_of(false, ELEMENTS, sizeof(T) == 2, false), 1)
+__global__ void __launch_bounds__(threads_of(false, ELEMENTS, sizeof(T) == 2, false, false), 1)
     norm_backward_skewed_kernel(tutti__norm_args args, norm_backward_even even,
                                 backward_steps steps, backward_scratch<float> scratch,
                                 int64_t leaf_rows, int lanes, skewed_space space)
@@ -80,7 +80,8 @@ bool tutti__cuda_norm_has_skewed(const tutti_context *ctx, const tutti__norm_arg
 {
     const int element = (int)tutti_dtype_size(args->x.dtype);
     skewed_space space;
-    return plan.kind == backward_plan::BLOCK && tutti__cuda_has_clusters(ctx->device) &&
+    const bool crowded = plan.more && element == 4; /* its registers would not do */
+    return plan.kind == backward_plan::BLOCK && !crowded && tutti__cuda_has_clusters(ctx->device) &&
            are_skewed_alike(args, element) && find_space(ctx, args, plan, &space);
 }
 
