@@ -231,6 +231,27 @@ test_lines_find_their_reader_or_nobody() {
             "$("${run[@]}" -np "$np" bash -c "${program%5}0" 2>output | { sleep 1 && wc -l; })" $((20000 * np))
     done
 }
+test_a_full_disk_under_the_lines_is_2() {
+    local np
+    for np in 1 2; do
+        "${run[@]}" -np "$np" bash -c 'seq 20000; touch "done.$$"' >/dev/full 2>output
+        expect_equal "code of $np rank(s)" $? 2
+        expect_equal "ranks that went on" "$(compgen -G 'done.*' | wc -l)" "$np"
+        expect_match message "$(<output)" 'tutti-run: standard output cannot be written: No space left on device; no more lines are written'
+        expect_match "last message" "$(tail -1 output)" '^tutti-run: standard output is incomplete$'
+        rm done.*
+        "${run[@]}" -np "$np" bash -c 'echo a line; exit 5' >/dev/full 2>output
+        expect_equal "another code of $np rank(s)" $? 5
+        "${run[@]}" -np "$np" true >/dev/full 2>output
+        expect_equal "code of $np rank(s) without lines" $? 0
+        "${run[@]}" -np "$np" seq 20000 >lines 2>output
+        expect_equal "code of $np rank(s) with a file" $? 0
+        expect_equal "its lines, at the end" "$(wc -l <lines)" $((20000 * np))
+    done
+    no_mpirun
+    "${run[@]}" -np 1 cat lines >/dev/full 2>output
+    expect_equal "cat's own code" $? 1
+}
 test_killed_launcher_takes_the_reader_of_its_lines_along() {
     local launcher tries writers=''
     open_pipe
