@@ -8,9 +8,9 @@ of the same bytes or the bare products.  bench/compare_layers.py has the layers,
 the peers, compare_bars.py the bars.
 Every element that the timed call of Tutti's writes is compared with PyTorch's in f64.
 It takes the module `tutti` that Python finds, or else that of build/ (or of $TUTTI_BUILD_DIR).
-Exit codes: 0; 1 if a bar is missed or a result is wrong; 2 if Tutti could not run or the file of
---json could not be written; 64 for a wrong command line; 75 stopped by SIGINT or SIGTERM; 141 if
-the reader of its lines goes and there is no --json.
+Exit codes: 0; 1 if a bar is missed or a result is wrong; 2 if Tutti could not run, PyTorch is
+missing or the file of --json could not be written; 64 for a wrong command line; 75 stopped by
+SIGINT or SIGTERM; 141 if the reader of its lines goes and there is no --json.
 """
 
 import contextlib
@@ -24,7 +24,31 @@ import time
 from compare_program import (Parser, count, positive, prepare_output, stop_in_order, tell,
                              write_rows)
 
-stop_in_order()  # PyTorch alone takes seconds to import
+
+def command_line():
+    parser = Parser(description=__doc__.splitlines()[0])
+    parser.add_argument("--backend", choices=("host", "cuda"))
+    parser.add_argument("--layers")
+    parser.add_argument("--shapes", help="ROWSxCOLS,…: each layer takes those with as many numbers "
+                        "as it has")
+    parser.add_argument("--dtype", choices=("f64", "f32", "tf32", "f16", "bf16"),
+                        help="tf32: f32, products in TF32, Tutti's and PyTorch's; for --layers of "
+                        "linear, mlp and matmul")
+    parser.add_argument("--peers")
+    parser.add_argument("--repeats", type=count, default=30)
+    parser.add_argument("--no-bars", action="store_true", help="only wrong results fail")
+    parser.add_argument("--least-share", type=positive, metavar="PCT",
+                        help="of the speed of the copy or the bare products, in place of the "
+                        "bars")
+    parser.add_argument("--inject-fault", action="store_true",
+                        help="alter an element of each result: the run must exit with 1")
+    parser.add_argument("--json", metavar="FILE", help="written anew after each layer and shape")
+    return parser, parser.parse_args()
+
+
+# before PyTorch, which takes seconds to import and may be missing
+stop_in_order()
+PARSER, ARGS = command_line()
 # Two libraries' threads: those that wait for work would keep the others' from it.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 BUILD = os.environ.get("TUTTI_BUILD_DIR") or os.path.join(os.path.dirname(__file__), "../build")
@@ -40,7 +64,7 @@ except (ImportError, OSError) as missing:
     sys.exit(2)
 
 from compare_bars import missed
-from compare_layers import ACTIVATIONS, KINDS, LAYERS, TOLERANCES, Case
+from compare_layers import ACTIVATIONS, KINDS, LAYERS, Case
 from compare_peers import PEERS
 
 HEAD_BYTES = 128 << 20  # of the copy in the table's head
@@ -232,44 +256,28 @@ def wanted(args):
     return found
 
 
-def arguments():
-    parser = Parser(description=__doc__.splitlines()[0])
-    parser.add_argument("--backend", choices=("host", "cuda"),
-                        default="cuda" if torch.cuda.is_available() else "host")
-    parser.add_argument("--layers", default=",".join(DEFAULTS))
-    parser.add_argument("--shapes", help="ROWSxCOLS,…: each layer takes those with as many numbers "
-                        "as it has")
-    parser.add_argument("--dtype", choices=tuple(TOLERANCES), help="tf32: f32, products in "
-                        "TF32, Tutti's and PyTorch's; for --layers of linear, mlp and matmul")
-    parser.add_argument("--peers")
-    parser.add_argument("--repeats", type=count, default=30)
-    parser.add_argument("--no-bars", action="store_true", help="only wrong results fail")
-    parser.add_argument("--least-share", type=positive, metavar="PCT",
-                        help="of the speed of the copy or the bare products, in place of the "
-                        "bars")
-    parser.add_argument("--inject-fault", action="store_true",
-                        help="alter an element of each result: the run must exit with 1")
-    parser.add_argument("--json", metavar="FILE", help="written anew after each layer and shape")
-    args = parser.parse_args()
+def complete(args):
+    """Adds the defaults, and refuses names and shapes that there are not."""
+    args.backend = args.backend or ("cuda" if torch.cuda.is_available() else "host")
     cuda = args.backend == "cuda"
     args.dtype = args.dtype or ("bf16" if cuda else "f32")
     args.peers = (args.peers or ("torch,compile,triton,liger,quack" if cuda else
                                  "torch,numpy")).split(",")
-    args.layers = args.layers.split(",")
+    args.layers = list(DEFAULTS) if args.layers is None else args.layers.split(",")
     for name in (set(args.peers) - set(PEERS)) | (set(args.layers) - set(LAYERS)):
-        parser.error(f"there is no {name!r}; layers: {', '.join(LAYERS)}; "
+        PARSER.error(f"there is no {name!r}; layers: {', '.join(LAYERS)}; "
                      f"peers: {', '.join(PEERS)}")
     shape = r"[1-9]\d{0,9}(x[1-9]\d{0,9})+"
     if not re.fullmatch(f"{shape}(,{shape})*", args.shapes or "1x1"):
-        parser.error(f"--shapes is {args.shapes!r}, want ROWSxCOLS,…")
+        PARSER.error(f"--shapes is {args.shapes!r}, want ROWSxCOLS,…")
     if not wanted(args):
-        parser.error(f"--shapes is {args.shapes!r}: no layer has as many sizes")
+        PARSER.error(f"--shapes is {args.shapes!r}: no layer has as many sizes")
     prepare_output(args.json)
-    return args
 
 
 def main():
-    args, reasons, rows = arguments(), {}, []
+    args, reasons, rows = ARGS, {}, []
+    complete(args)
     load = os.getloadavg()[0]  # of others, who take a core from a layer, but little from a copy
     try:
         clock = Clock(args.backend, args.repeats)

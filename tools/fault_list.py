@@ -63,6 +63,7 @@ FAULTS = [
     Fault("train-skips", "a model that no longer trains goes on", "if (++t->skips < SKIPS_MOST) return APP_OK;", "++t->skips; return APP_OK;", "train.report"),
     Fault("train-warmup", "a warm-up that never ends passes in silence", "t->warmup > t->total)", "t->warmup < 0)", "train.cli"),
     Fault("log-full", "a full disk under a log ends the run", "return o->error != 0;", "return o->error == EPIPE || o->error == ETIMEDOUT;", "train.report"),
+    Fault("update-dead", "an update after a rank's death asks for a finish", "const char *why = tutti_comm_lost(); if (why)", "const char *why = tutti_comm_lost(); if (false)", "comm.handles.host.np1"),
     Fault("agree-twice", "two agreements name the rank twice", "if (moved == TUTTI_OK && named)", "if (moved == TUTTI_OK && named && false)", "comm.verbs.host.np2"),
     Fault("list-names", "lists of other names are said to have other values", "if (differ >= 0) return tutti__fail(TUTTI_ERR_ARG, \"%s: entry", "if (false) return tutti__fail(TUTTI_ERR_ARG, \"%s: entry", "io.refused_save.host.np2"),
     Fault("train-loaded", "the rows of a step that is computed again take the place of the next one's", "t->loaded = t->begun = false;", "t->begun = false;", "train.report"),

@@ -193,10 +193,14 @@ static tutti_status step(tutti_grad_sync *sync, tutti_comm *comm, tutti_context 
     return status == TUTTI_OK ? tutti_context_synchronize(ctx) : status;
 }
 
+/* Of the store. */
+static tutti_grad_sync *store_sync;
+static tutti_adamw *adamw;
+static tutti_step_block *block;
+
 /* A step of a sharded store, then another one with a point in it. */
-static tutti_status shard_step(tutti_grad_sync *sync, tutti_comm *comm, tutti_adamw *adamw,
-                               tutti_context *ctx, tutti_step_block *block, tutti_params *store,
-                               bool stops)
+static tutti_status shard_step(tutti_grad_sync *sync, tutti_comm *comm, tutti_context *ctx,
+                               tutti_params *store, bool stops)
 {
     tutti_status status = TUTTI_OK;
     for (int i = 0; i < tutti_params_count(store) && status == TUTTI_OK; i++) {
@@ -235,9 +239,6 @@ static tutti_status sharded(tutti_context *ctx, tutti_comm *comm, double timeout
     static tutti_param params[PARAMS];
     tutti_params_desc desc = TUTTI_PARAMS_DESC_INIT;
     tutti_params *store = NULL;
-    tutti_grad_sync *sync = NULL;
-    tutti_adamw *adamw = NULL;
-    tutti_step_block *block = NULL;
     const tutti_step_values values = {.step = 1, .loss_weight = 1, .learning_rate = 0.1};
     if (spread) { /* a range for each parameter, in slices */
         options.range_bytes = options.last_range_bytes = 10 * COUNT * sizeof(float);
@@ -253,15 +254,15 @@ static tutti_status sharded(tutti_context *ctx, tutti_comm *comm, double timeout
         status = tutti_params_add_param(store, &params[i]);
     }
     if (status == TUTTI_OK) status = tutti_params_build(store, ctx);
-    if (status == TUTTI_OK) status = tutti_grad_sync_create(ctx, comm, store, &options, &sync);
+    if (status == TUTTI_OK)
+        status = tutti_grad_sync_create(ctx, comm, store, &options, &store_sync);
     if (status == TUTTI_OK) status = tutti_adamw_create(ctx, store, NULL, &adamw);
     if (status == TUTTI_OK) status = tutti_step_block_create(ctx, &block);
     if (status == TUTTI_OK) status = tutti_step_block_set(block, ctx, &values);
     for (int stops = 0; stops < 2 && status == TUTTI_OK; stops++) {
         if (stops) set_deadline(comm, timeout);
-        status = shard_step(sync, comm, adamw, ctx, block, store, stops);
+        status = shard_step(store_sync, comm, ctx, store, stops);
     }
-    tutti_grad_sync_destroy(&sync);
     return status;
 }
 
@@ -376,6 +377,13 @@ int main(int argc, char **argv)
         printf("rank %d: barrier after %.2f s: %s\n", rank, MPI_Wtime() - start, name_of(again));
     }
     start = MPI_Wtime();
+    if (status == TUTTI_ERR_COMM && store_sync && !cuda) {
+        tutti_status again = tutti_adamw_update(adamw, ctx, block);
+        printf("rank %d: update after %.2f s: %s: %s\n", rank, MPI_Wtime() - start, name_of(again),
+               tutti_last_error());
+    }
+    start = MPI_Wtime();
+    tutti_grad_sync_destroy(&store_sync);
     tutti_grad_sync_destroy(&sync);
     tutti_comm_destroy(&comm);
     if (status == TUTTI_ERR_COMM && !tutti_comm_lost()) printf("rank %d: forgotten\n", rank);

@@ -171,8 +171,8 @@ static void used_over(tutti_transport transport)
     for (int i = 0; i < KINDS; i++) destroy(&h, i);
 }
 
-/* A dead communicator that was destroyed no longer takes part in a context's waits, even if still
- * held. */
+/* A dead communicator is what the store's optimizers complain of, not of a finish that was left
+ * out; destroyed, it no longer takes part in a context's waits, even if still held. */
 static void dead_over(tutti_transport transport)
 {
 #ifdef __SANITIZE_ADDRESS__
@@ -182,7 +182,18 @@ static void dead_over(tutti_transport transport)
 #else
     handles h = make(transport);
     CHECK_OK(tutti_grad_sync_ready(h.sync, h.ctx, h.layer));
+    if (!tutti_comm_lost()) /* that of a test before */
+        CHECK_FAILS(TUTTI_ERR_STATE, "not summed over the ranks: call tutti_grad_sync_finish",
+                    tutti_adamw_update(h.adamw, h.ctx, h.step));
     CHECK_OK(tutti_comm_abort(h.comm, "a test"));
+    CHECK_FAILS(TUTTI_ERR_COMM, "gave up: a test", tutti_grad_sync_finish(h.sync, h.ctx));
+    tutti_sgd *sgd = NULL;
+    CHECK_OK(tutti_sgd_create(h.ctx, h.params, NULL, &sgd));
+    CHECK_FAILS(TUTTI_ERR_COMM, "adamw_update: the gradients are not summed over the ranks, and ",
+                tutti_adamw_update(h.adamw, h.ctx, h.step));
+    CHECK_FAILS(TUTTI_ERR_COMM, "a communicator is dead: rank 0 gave up: a test",
+                tutti_sgd_update(sgd, h.ctx, h.step));
+    tutti_sgd_destroy(&sgd);
     tutti_comm_destroy(&h.comm);
     CHECK_OK(tutti_context_synchronize(h.ctx));
     for (int i = 0; i < KINDS; i++) destroy(&h, i);

@@ -57,6 +57,11 @@ static void check_survivor(const char *output, int rank, int stopped, bool fails
     if (again)
         CHECK(atof(again) < 0.5 && says(again, "TUTTI_ERR_COMM"), "rank %d, dead: %.100s", rank,
               again);
+    const char *update = line_of(output, rank, "update");
+    if (update) /* whatever the step had come to, it tells of the dead rank */
+        CHECK(atof(update) < 0.5 && says(update, "TUTTI_ERR_COMM") && says(update, "is dead: ") &&
+                  says(update, name) == names,
+              "rank %d, dead: %.300s", rank, update);
     const char *destroyed = line_of(output, rank, "destroyed");
     CHECK(destroyed && atof(destroyed) < 2, "rank %d waits in destroy: %.20s", rank,
           destroyed ? destroyed : "for ever");
@@ -130,6 +135,8 @@ static void stop_at(const char *transport, int ranks, const char *point)
     for (int r = 0; r < ranks - 1; r++)
         check_survivor(output, r, ranks - 1, strcmp(point, "destroy") != 0,
                        !strstr(point, "launches"));
+    if (harness_backend() == TUTTI_BACKEND_HOST && strstr(point, "shard"))
+        CHECK(line_of(output, 0, "update") != NULL, "there was no update:\n%s", output);
     harness_where(NULL);
 }
 

@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "state.h"
@@ -273,11 +272,18 @@ static bool no_reports(void)
 
 /* Reading the damaged files */
 
-static double now(void)
+/* Processor time, in seconds, of this process and of the children it has waited for: what a busy
+ * machine does not lengthen.  A reader that waits for ever runs into CTest's limit. */
+static double processor_time(void)
 {
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+    double seconds = 0;
+    for (int i = 0; i < 2; i++) {
+        struct rusage used;
+        getrusage(i ? RUSAGE_CHILDREN : RUSAGE_SELF, &used);
+        seconds += (double)(used.ru_utime.tv_sec + used.ru_stime.tv_sec) +
+                   1e-6 * (double)(used.ru_utime.tv_usec + used.ru_stime.tv_usec);
+    }
+    return seconds;
 }
 
 typedef struct tally {
@@ -301,12 +307,13 @@ static bool try(const char *path, const bytes *b, mutate_reader *read, tally *ta
 {
     bool taken = false;
     file_write(path, b->data, b->size);
-    double begin = now();
+    const double begin = processor_time();
     const bool good = read(path, &taken);
-    double took = now() - begin;
+    const double took = processor_time() - begin;
     if (took > tally->slowest) tally->slowest = took;
     ++*(taken ? &tally->taken : &tally->refused);
-    return no_reports() && good;
+    const bool quick = CHECK(took < 25, "it took %g s of processor time", took);
+    return no_reports() && quick && good;
 }
 
 static int number_from(const char *variable, int otherwise)
@@ -338,7 +345,6 @@ void mutate_run(const char *good, int share, metadata_checksum checksum, mutate_
     }
     harness_where(NULL);
     tutti_set_log(NULL, NULL, TUTTI_LOG_DEBUG);
-    CHECK(tally.slowest < 25, "a file took %g s", tally.slowest);
     CHECK(tally.refused > rounds / 3, "only %d of %d were refused", tally.refused, rounds);
     struct rusage used;
     getrusage(RUSAGE_SELF, &used);

@@ -149,6 +149,31 @@ test_a_missed_bar_is_a_failure() {
     expect_equal code $? 1
     expect_equal missed "$(grep -c 'want 1e+06 % of the roof' output)" 2
 }
+# no_torch: a PYTHONPATH with neither PyTorch nor Tutti's module
+no_torch() {
+    mkdir modules
+    echo "raise ModuleNotFoundError(\"No module named 'torch'\", name='torch')" >modules/torch.py
+    export TUTTI_BUILD_DIR=$PWD PYTHONPATH=$PWD/modules
+}
+test_without_pytorch() {
+    no_torch
+    python3 "$top/bench/compare.py" --help >output 2>&1 || fail "--help: $(<output)"
+    expect_match help "$(<output)" '^usage: compare.py .*--dtype \{f64,f32,tf32,f16,bf16\}.*written anew after each layer and shape$'
+    python3 "$top/bench/compare.py" --no-bars >output 2>&1
+    expect_equal code $? 2
+    expect_equal said "$(<output)" "compare.py: No module named 'torch'; Debian's package is python3-torch"
+}
+test_wrong_options_without_pytorch() {
+    no_torch
+    compare() { python3 "$top/bench/compare.py" "$@" >output 2>&1; }
+    # refused WORDS OPTION VALUE
+    refused() { expect_refusal compare.py "$1" compare "$2" "$3"; }
+    refused "argument --repeats: '0', want a whole number from 1" --repeats 0
+    refused "argument --repeats: '-3', want a whole number from 1" --repeats -3
+    refused "argument --least-share: 'nan', want a number larger than 0" --least-share nan
+    refused "argument --dtype: invalid choice: 'f8'" --dtype f8
+    refused "unrecognized arguments: --repeat-all 3" --repeat-all 3
+}
 test_wrong_options() {
     needs_torch
     # refused WORDS OPTION VALUE
@@ -158,11 +183,6 @@ test_wrong_options() {
     refused "--shapes is '4x4x4x4x4': no layer has as many sizes" --shapes 4x4x4x4x4
     refused "--shapes is '4x', want ROWSxCOLS" --shapes 4x
     refused "--shapes is '4x99999999999', want ROWSxCOLS" --shapes 4x99999999999
-    refused "argument --repeats: '0', want a whole number from 1" --repeats 0
-    refused "argument --repeats: '-3', want a whole number from 1" --repeats -3
-    refused "argument --least-share: 'nan', want a number larger than 0" --least-share nan
-    refused "argument --dtype: invalid choice: 'f8'" --dtype f8
-    refused "unrecognized arguments: --repeat-all 3" --repeat-all 3
 }
 test_the_file_of_json() {
     needs_torch

@@ -40,6 +40,8 @@ test_a_peer_that_does_not_run_is_named() {
     PYTHONPATH=$PWD/modules compare --peers ddp_f32
     expect_equal code $? 0
     expect_match output "$(<output)" '32x2x64 all +– +– +–  no such torch'
+    PYTHONPATH=$PWD/modules compare --help || fail "--help: $(<output)"
+    expect_match help "$(<output)" '^usage: compare_ddp.py .*written anew after each model$'
     PYTHONPATH=$PWD/modules compare --peers ddp_f32 --no-slower 100
     expect_equal "code without ddp_f32" $? 2
     grep -q "32x2x64: --no-slower: ddp_f32 did not run" output || fail "$(<output)"

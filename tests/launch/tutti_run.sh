@@ -231,6 +231,27 @@ test_lines_find_their_reader_or_nobody() {
             "$("${run[@]}" -np "$np" bash -c "${program%5}0" 2>output | { sleep 1 && wc -l; })" $((20000 * np))
     done
 }
+test_a_full_disk_under_the_lines_is_2() {
+    local np
+    for np in 1 2; do
+        "${run[@]}" -np "$np" bash -c 'seq 20000; touch "done.$$"' >/dev/full 2>output
+        expect_equal "code of $np rank(s)" $? 2
+        expect_equal "ranks that went on" "$(compgen -G 'done.*' | wc -l)" "$np"
+        expect_match message "$(<output)" 'tutti-run: standard output cannot be written: No space left on device; no more lines are written'
+        expect_match "last message" "$(tail -1 output)" '^tutti-run: standard output is incomplete$'
+        rm done.*
+        "${run[@]}" -np "$np" bash -c 'echo a line; exit 5' >/dev/full 2>output
+        expect_equal "another code of $np rank(s)" $? 5
+        "${run[@]}" -np "$np" true >/dev/full 2>output
+        expect_equal "code of $np rank(s) without lines" $? 0
+        "${run[@]}" -np "$np" seq 20000 >lines 2>output
+        expect_equal "code of $np rank(s) with a file" $? 0
+        expect_equal "its lines, at the end" "$(wc -l <lines)" $((20000 * np))
+    done
+    no_mpirun
+    "${run[@]}" -np 1 cat lines >/dev/full 2>output
+    expect_equal "cat's own code" $? 1
+}
 test_killed_launcher_takes_the_reader_of_its_lines_along() {
     local launcher tries writers=''
     open_pipe
@@ -335,6 +356,57 @@ test_three_signals_end_ranks_that_ignore_them() {
     wait "$launcher"
     expect_equal code $? 75
     ranks_end_within 500 "three signals"
+}
+# launcher_ends CODE: it ends with that soon, and mpirun is gone.
+launcher_ends() {
+    local tries
+    for ((tries = 0; tries < 250; tries++)); do
+        kill -0 "$launcher" 2>/dev/null || break
+        sleep 0.02
+    done
+    ((tries < 250)) || { kill -KILL "$launcher" "$leader"; fail "it did not end"; }
+    wait "$launcher"
+    expect_equal code $? "$1"
+    [[ $(ps_field 3 "$leader") == [ZX] || ! -e /proc/$leader ]] || fail "mpirun is there, in state $(ps_field 3 "$leader")"
+}
+# signal_until_it_ends N: SIGTERM to the launcher, N times; it ends with 75 after the last.
+signal_until_it_ends() {
+    local tries
+    for ((tries = 1; tries <= $1; tries++)); do
+        kill -0 "$launcher" 2>/dev/null || fail "it ended before signal $tries"
+        kill -TERM "$launcher"
+        sleep 0.3
+    done
+    launcher_ends 75
+}
+test_a_signal_continues_a_stopped_mpirun() {
+    start_stubborn 2
+    kill -STOP "$leader"
+    # shellcheck disable=SC2086
+    kill -KILL $ranks_up
+    kill -TERM "$launcher"
+    launcher_ends 137
+    mpirun_leaves_nothing
+}
+test_four_signals_end_an_mpirun_that_hangs() {
+    mkdir fake && mkfifo fake/silent # no sleep: a child of mpirun would count as a rank
+    # shellcheck disable=SC2016
+    printf '#!/usr/bin/env bash\ntrap "" TERM INT HUP USR1 USR2\n"${@:6}" &\nwait\nwhile :; do read -rt 60 <>%q; done\n' "$PWD/fake/silent" >fake/mpirun
+    chmod +x fake/mpirun
+    local PATH=$PWD/fake:$PATH launcher leader stop
+    for stop in CONT STOP; do
+        # shellcheck disable=SC2016
+        "${run[@]}" -np 1 bash -c 'echo $PPID >up.part && mv up.part up' >output 2>&1 &
+        launcher=$!
+        until [[ -e up ]]; do sleep 0.02; done
+        leader=$(<up)
+        rm up
+        kill "-$stop" "$leader"
+        signal_until_it_ends 4
+    done
+    start_stubborn 1
+    signal_until_it_ends 4
+    ranks_end_within 500 "four signals"
 }
 # A program's time to load begins with its own start, not with that of a slow mpirun.
 test_a_signal_waits_for_a_slow_mpirun() {
