@@ -83,6 +83,7 @@ FAULTS = [
     Fault("option-beta", "beta1 of AdamW may be 1", "desc->beta1 >= 0 && desc->beta1 < 1", "desc->beta1 >= 0 && desc->beta1 <= 1", "api.bad_input"),
     Fault("option-leaves", "the number of leaves need be no power of two", "(own->leaves & (own->leaves - 1)) == 0", "true", "api.bad_input"),
     Fault("option-scale", "the loss scale need be no power of two", "frexp(own.loss_scale, &exponent) == 0.5", "frexp(own.loss_scale, &exponent) > 0", "api.bad_input"),
+    Fault("option-untested", "an option that no test sets", "TUTTI__LOSS_OPTIONS(tutti_mse_desc),", 'TUTTI__LOSS_OPTIONS(tutti_mse_desc), {"spare", "int32", "0", offsetof(tutti_mse_desc, dtype), 0, 0},', "layers.mse"),
     # LayerNorm and RMSNorm
     Fault("norm-eps", "eps is left out", "sqrt(variance + args->eps)", "sqrt(variance)", "layers.layernorm"),
     Fault("norm-mean", "squares are those of x, not of its distance from the mean", "OF(row_sums)(x, x, *mean, args->cols, &moved, &squares);", "OF(row_sums)(x, x, 0, args->cols, &moved, &squares); moved -= *mean * cols;", "layers.layernorm"),
