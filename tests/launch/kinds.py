@@ -172,8 +172,8 @@ def test_a_gap_is_noticed():
         kinds, options = {"double"}, {"double": {"cols", "log"}}
 
     whole = {
-        "include/tutti/double.h": "/* Twice: y = 2 x. */\ntypedef struct tutti_double_desc {\n    size_t size;\n    int64_t cols; /* 1 to; */\n"
-        "    int log;\n} tutti_double_desc;\n",
+        "include/tutti/double.h": "/* Twice: y = 2 x. */\ntypedef struct tutti_double_desc {\n    size_t size;\n"
+        "    int64_t cols; /* 1 to; */\n    int log;\n} tutti_double_desc;\n",
         "tests/layers/test_double.c": '.name = "double"',
         "README.md": "\n| Twice | y = 2 x |\n",
         "docs/numerics.md": "y of Twice",
