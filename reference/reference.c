@@ -185,7 +185,7 @@ const char *reference_compute(const reference_problem *problem)
     reference_work w = {
         .problem = problem, .type = tutti_layer_type_of(problem->layer), .rows = problem->rows};
     const reference_kind *kind = find_kind(w.type->name);
-    if (!kind) return "a kind of layer without formulas";
+    if (!kind) return "no formulas of this kind of layer are listed in reference/reference.c";
     w.computed = arithmetic(&w);
     w.u = spread_roundoff(w.computed) + 0x1p-64L + problem->expected_roundoff;
     return kind->compute(&w);

@@ -37,6 +37,7 @@ FAULTS = [
     Fault("call-in-place", "an input that backward reads is written over", "return !lost && (", "return (", "api.bad_input"),
     Fault("call-param-overlap", "y may lie over the weight", "if (!is_tensor(&written->owner) || !is_tensor(&other->owner)) return false;", "if (!is_tensor(&written->owner) || !is_tensor(&other->owner)) return true;", "api.bad_input api.layers"),
     Fault("call-place", "the tensor that is wrong is not said", "tutti__blame(parts[s->part], s->index);", "", "api.bad_input api.layers"),
+    Fault("desc-field", "a field of a descriptor is no option", "int64_t causal_period; /* 0: no mask */", "int64_t causal_period, spare;", "launch.kinds"),
     Fault("recent-tensor", "a tensor that changed in place is not checked again", "if (tensor && memcmp(&r->tensors[i], tensor, sizeof *tensor) != 0) return false;", "if (!tensor && r->tensors[i].data) return false;", "api.recent"),
     Fault("recent-param", "a parameter that was bound anew is not checked again", "if (r->params[i].value != param->value.data ||", "if ((!param->value.data && r->params[i].value) ||", "api.recent"),
     Fault("recent-layer", "a new layer takes the calls of one that was destroyed", "atomic_fetch_add(&layers, 1) + 1", "(uint64_t)(uintptr_t)made", "api.recent"),
@@ -82,6 +83,7 @@ FAULTS = [
     Fault("option-beta", "beta1 of AdamW may be 1", "desc->beta1 >= 0 && desc->beta1 < 1", "desc->beta1 >= 0 && desc->beta1 <= 1", "api.bad_input"),
     Fault("option-leaves", "the number of leaves need be no power of two", "(own->leaves & (own->leaves - 1)) == 0", "true", "api.bad_input"),
     Fault("option-scale", "the loss scale need be no power of two", "frexp(own.loss_scale, &exponent) == 0.5", "frexp(own.loss_scale, &exponent) > 0", "api.bad_input"),
+    Fault("option-untested", "an option that no test sets", "TUTTI__LOSS_OPTIONS(tutti_mse_desc),", 'TUTTI__LOSS_OPTIONS(tutti_mse_desc), {"spare", "int32", "0", offsetof(tutti_mse_desc, dtype), 0, 0},', "layers.mse"),
     # LayerNorm and RMSNorm
     Fault("norm-eps", "eps is left out", "sqrt(variance + args->eps)", "sqrt(variance)", "layers.layernorm"),
     Fault("norm-mean", "squares are those of x, not of its distance from the mean", "OF(row_sums)(x, x, *mean, args->cols, &moved, &squares);", "OF(row_sums)(x, x, 0, args->cols, &moved, &squares); moved -= *mean * cols;", "layers.layernorm"),

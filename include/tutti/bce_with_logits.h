@@ -1,5 +1,5 @@
-/* BCE, the binary cross-entropy of logits: loss of each row, their sum, and the gradient of the
- * logits, in one call.
+/* BCEWithLogits, the binary cross-entropy of logits: loss of each row, their sum, and the gradient
+ * of the logits, in one call.
  *
  *     loss_i = mean over j of (1 - t) softplus(x) + pos_weight t softplus(-x)
  *     dlogits_ij = ((1 - t) sigmoid(x) - pos_weight t sigmoid(-x)) / cols

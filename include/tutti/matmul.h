@@ -1,4 +1,4 @@
-/* Matrix product: batches of products of two tensors.
+/* MatMul: batches of products of two tensors.
  *
  *     c = op(a) op(b),   op(t) is t, or its transpose with transpose_a or transpose_b
  *

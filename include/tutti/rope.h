@@ -1,4 +1,4 @@
-/* Rotary position embedding [Su et al. 2021, RoFormer]: each pair of a head's columns is rotated by
+/* RotaryPositions [Su et al. 2021, RoFormer]: each pair of a head's columns is rotated by
  * an angle that is proportional to the row's position.
  *
  *     angle_i = position * base^(-2i / rotated),   i = 0 .. rotated/2 - 1,   in every head alike

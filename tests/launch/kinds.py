@@ -1,4 +1,5 @@
-"""No program, test harness, io or bench file names a kind of layer: they read the library's tables.
+"""No program, test harness, io or bench file names a kind of layer: they read the library's tables.  And every kind is where its
+table cannot put it: its header's fields, its test, the documents.
 
 usage: kinds.py TUTTI_VALIDATE.  The names are those that tutti-validate --layers lists, so a new layer is covered, too."""
 
@@ -41,6 +42,7 @@ class Names:
         listed = subprocess.run([program, "--layers"], check=True, capture_output=True, text=True).stdout
         lines = [line.split() for line in listed.splitlines()]
         self.kinds = {line[0] for line in lines}
+        self.options = {kind: {line[2] for line in lines if line[:2] == [kind, "option"]} for kind in self.kinds}
         tensors = {line[2] for line in lines if line[1] in ("input", "output", "parameter")}
         self.tensors = tensors | {"d" + name for name in tensors}
         one = "|".join(sorted(self.kinds))
@@ -112,13 +114,85 @@ NAMES = Names(sys.argv[1])
 def test_nobody_knows_a_kind_by_name():
     assert len(list(sources(NAMES, ROOT))) > 50, "too few sources were found"
     found = all_named(NAMES, ROOT)
-    assert not found, "only the tables name kinds of layer and their tensors, but:\n" + "\n".join(found)
+    assert not found, (
+        "only the tables name kinds of layer and their tensors, but:\n"
+        + "\n".join(found)
+        + "\nread the table there; or, where the text means something else, call the tensor otherwise or add to OTHERWISE in "
+        "tests/launch/kinds.py"
+    )
 
 
 def test_names_are_the_tables():
     assert {"softmax", "cross_entropy"} <= NAMES.kinds and {"x", "dx", "loss_sum", "dgamma"} <= NAMES.tensors
     with open(os.path.join(ROOT, "src", "ops", "ops.h")) as file:
         assert NAMES.kinds == set(re.findall(r"^ +X\((\w+)\)", file.read().split("TUTTI__KINDS")[1], re.M))
+
+
+def read(root, *path):
+    """A file's text; "" if there is none."""
+    try:
+        with open(os.path.join(root, *path)) as file:
+            return file.read()
+    except FileNotFoundError:
+        return ""
+
+
+def fields_of(header, kind):
+    """The fields of a kind's descriptor, but `size`."""
+    text = re.sub(r"/\*.*?\*/", "", header, flags=re.S)
+    struct = re.search(rf"typedef struct tutti_{kind}_desc {{(.*?)}} tutti_{kind}_desc;", text, re.S)
+    return set(re.findall(r"(\w+)\s*[,;]", struct[1] if struct else "")) - {"size"}
+
+
+def gaps(names, root):
+    """What a kind has not, although its table is there."""
+    for kind in sorted(names.kinds):
+        header = read(root, "include", "tutti", f"{kind}.h")
+        for field in sorted(fields_of(header, kind) ^ names.options[kind]):
+            yield f"{kind}: {field} is not both a field in include/tutti/{kind}.h and an option in its table"
+        if f'"{kind}"' not in read(root, "tests", "layers", f"test_{kind}.c"):
+            yield f"{kind}: tests/layers/test_{kind}.c does not test it"
+        title = re.match(r"/\* (\w*)", header)  # the header's first word
+        title = title[1] if title else kind
+        if f"\n| {title} |" not in read(root, "README.md"):
+            yield f"{kind}: README.md's table of layers has no line for {title}"
+        if not re.search(rf"\b{title}\b", read(root, "docs", "numerics.md")):
+            yield f"{kind}: docs/numerics.md does not name {title}"
+
+
+def test_every_kind_is_complete():
+    found = list(gaps(NAMES, ROOT))
+    assert not found, "docs/add-a-layer.md has a checklist, but:\n" + "\n".join(found)
+
+
+def test_a_gap_is_noticed():
+    """In a temporary tree with one kind."""
+
+    class One:
+        kinds, options = {"double"}, {"double": {"cols", "log"}}
+
+    whole = {
+        "include/tutti/double.h": "/* Twice: y = 2 x. */\ntypedef struct tutti_double_desc {\n    size_t size;\n"
+        "    int64_t cols; /* 1 to; */\n    int log;\n} tutti_double_desc;\n",
+        "tests/layers/test_double.c": '.name = "double"',
+        "README.md": "\n| Twice | y = 2 x |\n",
+        "docs/numerics.md": "y of Twice",
+    }
+    faults = (
+        ("include/tutti/double.h", "log;", "log, odd;", "odd is not both"),
+        ("include/tutti/double.h", "int log;", "", "log is not both"),
+        ("tests/layers/test_double.c", '"double"', '"single"', "tests/layers/test_double.c does not"),
+        ("README.md", "| Twice", "| Thrice", "no line for Twice"),
+        ("docs/numerics.md", "Twice", "Thrice", "does not name Twice"),
+    )
+    for path, good, bad, message in (("README.md", "", "", None), *faults):
+        with tempfile.TemporaryDirectory() as root:
+            for name, text in whole.items():
+                os.makedirs(os.path.join(root, os.path.dirname(name)), exist_ok=True)
+                with open(os.path.join(root, name), "w") as file:
+                    file.write(text.replace(good, bad) if name == path else text)
+            found = list(gaps(One, root))
+            assert [message in line for line in found] == [True] if message else not found, (path, message, found)
 
 
 SEEDED = (

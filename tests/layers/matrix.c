@@ -279,10 +279,32 @@ static void test_dimensions(void)
         }
 }
 
+/* Whether a text of options, "a=1,b=2", sets this one. */
+static bool sets(const char *options, const char *name)
+{
+    const size_t length = strlen(name);
+    for (const char *at = options; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL)
+        if (strncmp(at, name, length) == 0 && at[length] == '=') return true;
+    return false;
+}
+
+/* Every option is set by a variant, but sizes and types. */
+static void test_options(void)
+{
+    for (int i = 0; i < matrix_type->option_count; i++) {
+        const tutti_layer_option *option = &matrix_type->options[i];
+        bool set = !option->default_value || strcmp(option->type, "dtype") == 0;
+        for (int v = 0; matrix_tested->variants[v]; v++)
+            set = set || sets(matrix_tested->variants[v], option->name);
+        CHECK(set, "no variant of the test's record sets %s", option->name);
+    }
+}
+
 int matrix_main(int argc, char **argv, const matrix_kind *tested, const harness_test *own,
                 int count)
 {
     static const harness_test generic[] = {
+        {"options", test_options},
         {"types", test_types},
         {"shapes", test_shapes},
         {"strides and misaligned pointers", test_strides_and_alignment},

@@ -1,7 +1,7 @@
 /* Tests that every kind of layer runs, driven by the library's table of the kind and a record:
- * types, shapes, strides, alignment, optional tensors, in place, no rows, NaN, indices out of
- * range, bits of rows and of threads, finite differences, factors of a loss, TF32.  A layer's test
- * is a record, its special cases (trial.h) and a line of main. */
+ * options, types, shapes, strides, alignment, optional tensors, in place, no rows, NaN, indices out
+ * of range, bits of rows and of threads, finite differences, factors of a loss, TF32.  A layer's
+ * test is a record, its special cases (trial.h) and a line of main. */
 #ifndef TESTS_LAYERS_MATRIX_H
 #define TESTS_LAYERS_MATRIX_H
 
@@ -25,7 +25,8 @@ enum {
 typedef struct matrix_kind {
     trial_kind trial;
     unsigned flags;
-    const char *variants[32]; /* options besides sizes and types, "" for none, up to a NULL */
+    /* Options besides sizes and types, each in one at least; "" for none; up to a NULL. */
+    const char *variants[32];
     int common;   /* the number of first variants that run large shapes too; 0: all alternate */
     int pairings; /* number of pairings of types that the kind allows; 0: 4 */
     const char *types[12]; /* the pairings of all tests but one; none: dtype=each */

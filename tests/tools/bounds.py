@@ -68,11 +68,11 @@ def test_bounds_are_near_the_errors():
 
 
 def test_sixteen_ulp_are_seen():
-    """In any element of y, of a product or of a gradient, either way."""
+    """In any element, either way, but of losses and of sums over rows."""
     passed = []
     for case in ALL:
         for name, tensor in tensors(case):
-            if name not in ("y", "sum", "dx", "dlogits", "dprediction", "c", "da", "db") or tensor.sixteen_ulp() == 0:
+            if name[1:] in case.params or name.startswith("loss") or tensor.sixteen_ulp() == 0:
                 continue
             finite = np.isfinite(tensor.values)
             left = tensor.sixteen_ulp() - errors(case, name, tensor) - tensor.bound()[finite]

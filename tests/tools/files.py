@@ -76,7 +76,7 @@ def test_the_committed_file_is_reproduced():
         if ours.split(", ")[2] != theirs.split(", ")[2]:
             harness.skip(f"another long double than the committed file's: {ours}")
         if ours == theirs:
-            assert contents[0] == contents[2], "tests/data/cases.h5 is not what make_cases.py writes"
+            assert contents[0] == contents[2], "not the cases of tools/cases/: run tools/make_cases.py tests/data/cases.h5"
         assert_same(everything(made[0]), everything(harness.CASES))
 
 
@@ -168,7 +168,8 @@ def test_every_set_has_cases():
     assert {"triton-layernorm", "triton-softmax"} == set(names[2])
     kinds = {case.layer for case in cases(harness.CASES)}
     with open(os.path.join(harness.ROOT, "src", "ops", "ops.h")) as file:
-        assert kinds == set(re.findall(r"^ *X\((\w+)\)", file.read().split("TUTTI__KINDS")[1], re.M)), kinds
+        wanted = set(re.findall(r"^ *X\((\w+)\)", file.read().split("TUTTI__KINDS")[1], re.M))
+    assert kinds == wanted, f"kinds without cases in tests/data/cases.h5, or cases of none: {kinds ^ wanted}"
 
 
 def test_every_pairing_of_a_norm():

@@ -32,11 +32,13 @@ def test_every_option_has_a_case():
         _, layer, _, _, options = line.split()
         given.setdefault(layer, set()).update(options.split(","))
     options = [(line[0], *line[2:5]) for line in tables() if line[1] == "option"]
-    assert set(given) == {option[0] for option in options} and len(given) > 5, given.keys()
+    without = {option[0] for option in options} ^ set(given)
+    assert not without and len(given) > 5, f"kinds without a case in {CASES} (tools/cases/layers/): {sorted(without)}"
     for layer, name, kind, default in options:
         missing = {f"{name}={word}" for word in kind.split("|")} - given[layer] if "|" in kind else set()
-        assert not missing, (layer, missing)
-        assert any(pair.startswith(f"{name}=") and pair != f"{name}={default}" for pair in given[layer]), (layer, name)
+        assert not missing, f"{layer}: no case has {missing}"
+        other = any(pair.startswith(f"{name}=") and pair != f"{name}={default}" for pair in given[layer])
+        assert other, f"{layer}: no case has another {name} than its default, {default}"
 
 
 def test_every_tensor_has_a_case():
@@ -52,8 +54,9 @@ def test_every_tensor_has_a_case():
         if role in where:
             value, gradient = where[role]
             count += 1
-            assert f"{value}/{name}" in seen[layer], (layer, role, name)
-            assert role != "parameter" and f"d{name}" not in more or f"{gradient}/d{name}" in seen[layer], (layer, role, name)
+            wanted = {f"{value}/{name}"} | ({f"{gradient}/d{name}"} if role == "parameter" or f"d{name}" in more else set())
+            missing = wanted - seen.get(layer, set())
+            assert not missing, f"{layer}: no case has {sorted(missing)}"
     assert count >= 25, count
 
 
