@@ -13,6 +13,23 @@
 
 #include "kernels/cuda/cuda.h"
 
+/* Bounds that were found on sm_90.  Code for others may need a few registers more, which it would
+ * spill. */
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ == 900
+constexpr bool BOUNDS_ARE_TIGHT = true;
+#else
+constexpr bool BOUNDS_ARE_TIGHT = false;
+#endif
+constexpr int bound_registers(int most)
+{
+    return BOUNDS_ARE_TIGHT ? most : most + 16;
+}
+/* Blocks on a multiprocessor, at least. */
+constexpr int bound_blocks(int least)
+{
+    return BOUNDS_ARE_TIGHT || least == 1 ? least : least - (least + 3) / 4;
+}
+
 /* Two kernels in turn [CUDA C++ Programming Guide, programmatic dependent launch].  The first one's
  * beginning: the next may be started on multiprocessors that this one no longer fills. */
 __device__ __forceinline__ void start_next()

@@ -165,18 +165,10 @@ __device__ __forceinline__ void merge_exponentials(block_team<double, N> &team, 
     for (int n = 1; n < N; n++) values[n] = sums[n - 1];
 }
 
-/* Blocks of a row or part of one on a multiprocessor, at least.  Code for devices without clusters
- * takes a few registers more. */
-#ifdef TUTTI_ROW_CLUSTERS
-constexpr int DOUBLE_BLOCKS = 2;
-#else
-constexpr int DOUBLE_BLOCKS = 1;
-#endif
-
 /* width: lanes a row, or blocks of a cluster. */
 template<class Rows, int COUNT, bool LANES>
 __global__ void __launch_bounds__(LANES ? DOUBLE_LANES_THREADS : PARKED_THREADS,
-                                  LANES ? 8 : DOUBLE_BLOCKS)
+                                  bound_blocks(LANES ? 8 : 2))
     double_rows_kernel(typename Rows::call call, int width)
 {
     extern __shared__ double doubles[];

@@ -383,7 +383,7 @@ struct dropout_strip {
 
 /* partial: backward's, NULL where dbias is not wanted. */
 template<class T, tutti_activation act, pass what, bool even, int DEPTH, int BLOCKS>
-__global__ void __launch_bounds__(threads, BLOCKS)
+__global__ void __launch_bounds__(threads, bound_blocks(BLOCKS))
     dropout_kernel(const __grid_constant__ tutti__dropout_args args, dropout_plan plan,
                    real_of<T> *partial)
 {

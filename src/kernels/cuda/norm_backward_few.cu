@@ -201,7 +201,7 @@ constexpr int few_registers(int element, int elements, bool whole)
 
 /* slices: blocks of columns, the first ones. */
 template<class T, int ELEMENTS, bool CENTERED, bool WHOLE>
-__global__ void __maxnreg__(few_registers(sizeof(T), ELEMENTS, WHOLE))
+__global__ void __maxnreg__(bound_registers(few_registers(sizeof(T), ELEMENTS, WHOLE)))
     norm_backward_few_kernel(const __grid_constant__ tutti__norm_args args,
                              const __grid_constant__ norm_backward_even even, unsigned slices,
                              int lanes)

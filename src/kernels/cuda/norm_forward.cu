@@ -39,7 +39,7 @@ constexpr int lanes_blocks(int vecs, bool whole, bool residual)
 /* LANES: how many, of full rows, otherwise 0.  A group past the end has no row but takes part in
  * the shuffles. */
 template<class T, int VECS, int LANES, bool CENTERED, bool WHOLE, bool RESIDUAL>
-__global__ void __launch_bounds__(LANES_THREADS, lanes_blocks(VECS, WHOLE, RESIDUAL))
+__global__ void __launch_bounds__(LANES_THREADS, bound_blocks(lanes_blocks(VECS, WHOLE, RESIDUAL)))
     norm_forward_lanes_kernel(tutti__norm_args args, norm_forward_even even, int some)
 {
     constexpr held_fit FIT = LANES ? HELD_FULL : WHOLE ? HELD_WHOLE : HELD_ANY;
@@ -62,7 +62,7 @@ __global__ void __launch_bounds__(LANES_THREADS, lanes_blocks(VECS, WHOLE, RESID
 }
 
 template<class T, int VECS, bool CENTERED, bool FULL>
-__global__ void __maxnreg__(held_registers(VECS, CENTERED && sizeof(T) == 4, FULL))
+__global__ void __maxnreg__(bound_registers(held_registers(VECS, CENTERED && sizeof(T) == 4, FULL)))
     norm_forward_held_kernel(tutti__norm_args args, norm_forward_even even)
 {
     constexpr int VALUES = CENTERED ? 2 : 1;

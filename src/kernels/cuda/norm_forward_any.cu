@@ -206,7 +206,7 @@ __device__ __forceinline__ void normalise_kept(const tutti__norm_args &args,
 }
 
 template<class A, int VECS, bool CENTERED>
-__global__ void __launch_bounds__(KEPT_THREADS, 2)
+__global__ void __launch_bounds__(KEPT_THREADS, bound_blocks(2))
     norm_forward_kept_kernel(tutti__norm_args args, norm_forward_even even, int cluster)
 {
     using team_type = kept_warps<A, CENTERED>;

@@ -8,7 +8,7 @@ constexpr int parked_registers(bool centered, bool edges, bool residual, bool cl
 }
 
 template<class T, bool CENTERED, bool EDGES, bool RESIDUAL, bool CLUSTER>
-__global__ void __maxnreg__(parked_registers(CENTERED, EDGES, RESIDUAL, CLUSTER))
+__global__ void __maxnreg__(bound_registers(parked_registers(CENTERED, EDGES, RESIDUAL, CLUSTER)))
     norm_forward_parked_kernel(tutti__norm_args args, norm_forward_even even, int vecs, int cluster)
 {
     extern __shared__ __align__(PARKED_ALIGNMENT) uint4 shared[];

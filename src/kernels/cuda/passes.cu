@@ -61,7 +61,7 @@ constexpr int dz_blocks = sizeof(T) == 8            ? 2
  * summed in the same order.  Each leaf of `rows` rows has as many runs.  Wide, rows come by way of
  * shared memory. */
 template<class T, tutti_activation act, bool wide>
-__global__ void __launch_bounds__(threads, (dz_blocks<T, wide>))
+__global__ void __launch_bounds__(threads, bound_blocks(dz_blocks<T, wide>))
     dz_kernel(int64_t rows, int64_t cols, int64_t run, const T *dy, int64_t dy_stride, const T *v,
               int64_t v_stride, T *dz, int64_t dz_stride, real_of<T> *partial,
               activation_constants<real_of<T>> constants)

@@ -101,7 +101,7 @@ struct rope_unit {
 };
 
 template<class T, bool INTERLEAVED, bool WIDE, bool backward>
-__global__ void __launch_bounds__(ROPE_THREADS, ROPE_BLOCKS)
+__global__ void __launch_bounds__(ROPE_THREADS, bound_blocks(ROPE_BLOCKS))
     rope_kernel(const __grid_constant__ rope_call call)
 {
     using unit = rope_unit<T, INTERLEAVED, WIDE>;

@@ -204,9 +204,9 @@ constexpr int softmax_warp_rows(int vecs, bool two)
 }
 
 template<class T, int VECS, bool BACKWARD, softmax_kind KIND>
-__global__ void __launch_bounds__(ROW_WARP_THREADS, softmax_two(BACKWARD, KIND) ? 5
-                                                    : VECS == 4                 ? 7
-                                                                                : 6)
+__global__ void __launch_bounds__(ROW_WARP_THREADS, bound_blocks(softmax_two(BACKWARD, KIND) ? 5
+                                                                 : VECS == 4                 ? 7
+                                                                                             : 6))
     softmax_warp_kernel(softmax_call call, int lanes)
 {
     constexpr int ROWS = softmax_warp_rows(VECS, softmax_two(BACKWARD, KIND));
