@@ -207,8 +207,8 @@ static int step(void *self)
  * the next is part of the time. */
 enum { IN_A_ROW = 4 };
 
-/* The slowest rank's time of a step, and that of the host's calls: of the first one, which waits for
- * none before; of a graph, which waits for none anyway, of those behind it. */
+/* The slowest rank's time of a step, and that of the host's calls: of the first one, which waits
+ * for none before; of a graph, which waits for none anyway, of those behind it. */
 static int step_seconds(model *m, double seconds[2])
 {
     tutti_context *ctx = m->bench->ctx;
