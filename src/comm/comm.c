@@ -85,6 +85,7 @@ tutti_status tutti__comm_die(tutti_comm *comm, const char *format, ...)
         va_start(args, format);
         vsnprintf(comm->why, sizeof comm->why, format, args);
         va_end(args);
+        (void)tutti_text_clean(comm->why); /* it may have another rank's text */
         lose(comm);
         comm->dead = true;
         if (comm->transport->abandon) comm->transport->abandon(comm);
