@@ -428,6 +428,7 @@ tutti_status tutti__params_ready(const tutti_params *params, const tutti_context
 {
     TUTTI_REQUIRE(params, "%s: params is NULL", function);
     TUTTI_REQUIRE(ctx, "%s: ctx is NULL", function);
+    TUTTI_TRY(tutti__context_open(ctx, function));
     TUTTI_REQUIRE(ctx->backend == params->backend && ctx->device == params->device,
                   "%s: the context is on %s device %d, the store on %s device %d", function,
                   ctx->backend->name, ctx->device, params->backend->name, params->device);
