@@ -354,17 +354,17 @@ def type_text(file):
     replace(file, "inputs/x", np.full((3, 2), b"zero"))
 
 
-@fault("inputs/x", "a compound type")
+@fault("inputs/x: is of another type, want little-endian numbers", "a compound type")
 def type_compound(file):
     replace(file, "inputs/x", np.zeros((3, 2), [("re", "f4"), ("im", "f4")]))
 
 
-@fault("inputs/x", "big-endian numbers")
+@fault("inputs/x: is of another type, want little-endian numbers", "big-endian numbers")
 def type_big_endian(file):
     replace(file, "inputs/x", np.zeros((3, 2), ">f4"))
 
 
-@fault("inputs/x", "floats of 19 bits")
+@fault("inputs/x: is of another type, want little-endian numbers", "floats of 19 bits")
 def type_other_float(file):
     kind = h5py.h5t.IEEE_F32LE.copy()
     kind.set_fields(18, 10, 8, 0, 10)

@@ -9,7 +9,7 @@ import math
 import operator
 
 from tutti_arrays import Tensor, convert, empty
-from tutti_library import NAMES, Error, check, ffi, lib, text, __version__
+from tutti_library import NAMES, Error, Uncopied, check, ffi, lib, text, __version__
 
 __all__ = ["Call", "Context", "Error", "Layer", "Step", "Tensor", "build_info", "convert", "kinds"]
 
@@ -33,6 +33,15 @@ def _whole(what, value, least=-(1 << 31), most=(1 << 31) - 1):
     if not least <= number <= most:
         raise Error(f"{what} is {number}, want {least} to {most}")
     return number
+
+
+def _truth(what, value):
+    try:
+        if value in (False, True):
+            return bool(value)
+    except (TypeError, ValueError):  # of an array's own
+        pass
+    raise Error(f"{what} is {value!r}, want True or False")
 
 
 def _live(ctx):
@@ -70,7 +79,7 @@ class _Owned:
             self.ctx._retired.append(self.pointer)
 
 
-class Context:
+class Context(Uncopied):
     """A backend ("host", "cuda", "auto"), a device and a stream on it: the caller's, or its own.
 
     stream: a number, or one of PyTorch's, which is kept alive and says its device.
@@ -148,7 +157,7 @@ def _host():
     return Context("host", threads=1)
 
 
-class Step:
+class Step(Uncopied):
     """A step block: numbers that change from step to step, in memory of a context's device.
 
     values: fields of tutti_step_values; step and loss_weight are 1 unless given, the others 0.
@@ -173,7 +182,7 @@ class Step:
         self.values = values
 
 
-class Call:
+class Call(Uncopied):
     """Forward or backward with certain arrays, to be called any number of times (Layer.prepare).
     It keeps alive the arrays, and the parameters that were bound when it was prepared."""
 
@@ -189,7 +198,7 @@ class Call:
         check(lib.tutti_layer_plan(self._layer, self._ctx._live(), self._struct))
 
 
-class Layer:
+class Layer(Uncopied):
     """A layer of a kind, with the options of the library's table (`kinds`), on any context.
 
     dtype, where a kind has no option of that name, sets all its types that are not given.  An
@@ -359,6 +368,7 @@ class Layer:
             if not isinstance(step, Step):
                 raise Error(f"{self.kind}: step is {step!r}, want a tutti.Step")
             struct.step = step._owned.pointer
+        accumulate = _truth(f"{self.kind}: accumulate", accumulate)
         struct.flags = lib.TUTTI_GRAD_ACCUMULATE if accumulate else 0
         call = Call()
         call._run = lib.tutti_layer_backward if backward else lib.tutti_layer_forward
@@ -378,7 +388,8 @@ class Layer:
 
     def _unknown(self, name, known):
         bound = "; parameters are bound" if name in self._shapes else ""
-        return Error(f"{self.kind}: there is no {name!r} here{bound}; there are {', '.join(known)}")
+        there = ", ".join(known) or "none"
+        return Error(f"{self.kind}: there is no {name!r} here{bound}; there are {there}")
 
 
 def _options_text(kind, options):

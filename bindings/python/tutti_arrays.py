@@ -5,7 +5,7 @@ import ctypes
 import math
 import sys
 
-from tutti_library import DTYPES, NAMES, Error, check, ffi, lib
+from tutti_library import DTYPES, NAMES, Error, Uncopied, check, ffi, lib
 
 # The owner keeps the memory alive.  device: ("host", 0) or ("cuda", 1), or ("cuda", None) where the
 # array does not say it.  type: its name ("bf16"), or what the array calls it.  size: bytes of an
@@ -60,6 +60,8 @@ def look(array, stream):
 
 def _interface(array, table, device):
     typestr, strides, (address, read_only) = table["typestr"], table.get("strides"), table["data"]
+    if not typestr[2:]:
+        raise TypeError("its elements are objects of Python's")
     size, shape = int(typestr[2:].partition("[")[0]), tuple(table["shape"])
     if table.get("mask") is not None:
         raise TypeError("it has a mask")
@@ -120,7 +122,7 @@ def _without_gaps(shape):
     return tuple(math.prod(shape[i + 1 :]) for i in range(len(shape)))
 
 
-class Tensor:
+class Tensor(Uncopied):
     """A view of an array's memory, which it keeps alive: what every array of a call becomes.
 
     Made once for many calls it saves them the look at the array.  dtype: the type of bits whose

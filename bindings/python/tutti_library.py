@@ -40,6 +40,15 @@ class Error(RuntimeError):
         self.status = status
 
 
+class Uncopied:
+    """What stands for memory of the library's: two copies would free it twice."""
+
+    __slots__ = ()
+
+    def __reduce_ex__(self, protocol):
+        raise Error(f"a tutti.{type(self).__name__} cannot be copied or pickled, want a new one")
+
+
 def check(status):
     if status:
         raise Error(text(lib.tutti_last_error()), _STATUSES[status])

@@ -83,7 +83,8 @@ TUTTI_API void tutti_comm_destroy(tutti_comm **comm);
 TUTTI_API tutti_status tutti_comm_abort(tutti_comm *comm, const char *message);
 
 /* NULL as long as no communicator of this process has died; afterwards the reason why the first one
- * did, even if it has been destroyed or died in tutti_comm_create.  Thread-safe. */
+ * did, even if it has been destroyed or died in tutti_comm_create: one line, always clean
+ * (tutti_text_clean).  Thread-safe. */
 TUTTI_API const char *tutti_comm_lost(void);
 
 /* −1 and 0 for NULL. */

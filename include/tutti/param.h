@@ -35,7 +35,8 @@ typedef struct tutti_param {
 /* Gives a parameter the caller's memory.  value: the parameter's shape and type, contiguous, on the
  * layer's device; it is also the master.  grad: the same shape, f32 or f64 as above, or NULL for a
  * parameter that is not trained (backward then skips it).  The memory must outlive the layer's
- * calls. */
+ * calls.  Not for a parameter of a built store, which trains its own memory: the layer's calls are
+ * then TUTTI_ERR_STATE. */
 TUTTI_API tutti_status tutti_param_bind(tutti_param *param, const tutti_tensor *value,
                                         const tutti_tensor *grad);
 /* Gives a bound parameter whose value is f16 or bf16 a separate master: the value's shape, f32,
@@ -103,7 +104,8 @@ TUTTI_API tutti_params_desc tutti_params_desc_default(void);
 /* An empty store on the context's device.  desc NULL means the defaults. */
 TUTTI_API tutti_status tutti_params_create(tutti_context *ctx, const tutti_params_desc *desc,
                                            tutti_params **params);
-/* Unbinds the store's layers, whose calls are then TUTTI_ERR_STATE.  Optimizers, exchanges and
+/* Unbinds the store's layers, whose calls are then TUTTI_ERR_STATE, and whose parameters have the
+ * names that they had before, so that another store can have them.  Optimizers, exchanges and
  * checkpoints of the store keep its memory alive and can only be destroyed afterwards.  NULL is
  * allowed. */
 TUTTI_API void tutti_params_destroy(tutti_params **params);
@@ -111,9 +113,10 @@ TUTTI_API void tutti_params_destroy(tutti_params **params);
 /* Adds a layer's parameters as prefix/name.  Names must be valid in a checkpoint: letters, digits
  * and ._- in at most 14 parts separated by /, no part of dots alone, and no name that is a folder
  * of another ("a" beside "a/b").  Add layers in the order of forward.  The store keeps the layer
- * alive.  TUTTI_ERR_STATE after tutti_params_build; TUTTI_ERR_ARG for an invalid prefix, a name
- * that is taken, an f64 parameter in a store of f32 masters or the reverse, or a second working
- * type. */
+ * alive.  Memory that the layer was bound to is not copied, nor used once the store is built.
+ * TUTTI_ERR_STATE after tutti_params_build, and for a layer that another store has; TUTTI_ERR_ARG
+ * for an invalid prefix, a name that is taken, an f64 parameter in a store of f32 masters or the
+ * reverse, or a second working type. */
 TUTTI_API tutti_status tutti_params_add(tutti_params *params, tutti_layer *layer,
                                         const char *prefix);
 /* The same for one parameter of the caller's, as of a layer of its own (examples/own_layer.c),

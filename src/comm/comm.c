@@ -36,6 +36,7 @@ tutti_status tutti__comm_context_check(const tutti_comm *comm, const tutti_conte
 {
     TUTTI_REQUIRE(comm, "%s: comm is NULL", who);
     TUTTI_REQUIRE(ctx, "%s: ctx is NULL", who);
+    TUTTI_TRY(tutti__context_open(ctx, who));
     TUTTI_REQUIRE(comm->backend == ctx->backend && comm->device == ctx->device,
                   "%s: the communicator is on %s device %d, the context on %s device %d", who,
                   comm->backend->name, comm->device, ctx->backend->name, ctx->device);
@@ -85,6 +86,7 @@ tutti_status tutti__comm_die(tutti_comm *comm, const char *format, ...)
         va_start(args, format);
         vsnprintf(comm->why, sizeof comm->why, format, args);
         va_end(args);
+        (void)tutti_text_clean(comm->why); /* it may have another rank's text */
         lose(comm);
         comm->dead = true;
         if (comm->transport->abandon) comm->transport->abandon(comm);

@@ -438,6 +438,17 @@ static tutti_status check_params(check *c)
             blame(&value);
             return TUTTI_ERR_STATE;
         }
+        if (layer->store && layer->stored_value[i] &&
+            (param->value.data != layer->stored_value[i] ||
+             param->grad.data != layer->stored_grad[i])) {
+            tutti__fail(
+                TUTTI_ERR_STATE,
+                "%s: parameter %s is bound to other memory than its store's (tutti_param_bind"
+                " after tutti_params_build)",
+                layer->class->type.name, param->name);
+            blame(&value);
+            return TUTTI_ERR_STATE;
+        }
         c->views->value[i] = param->value.data ? param->value.data : placeholder;
         add_span(c, value, param->value.data, elements * tutti__size_of(param->value.dtype), false);
         if (!c->views->backward) continue;
@@ -485,7 +496,8 @@ tutti_status tutti__check_common(const tutti_layer *layer, const tutti_call *cal
     TUTTI_REQUIRE((uintptr_t)call->saved % 16 == 0, "%s: saved is not 16-byte aligned", name);
     TUTTI_REQUIRE(leaves >= 0 && leaves <= TUTTI_CALL_LEAVES_MAX, "%s: leaves is %d, want 0 to %d",
                   name, leaves, TUTTI_CALL_LEAVES_MAX);
-    TUTTI_REQUIRE(leaves < 2 || call->leaf_rows, "%s: leaf_rows is NULL", name);
+    TUTTI_REQUIRE(leaves < 2 || call->leaf_rows,
+                  "%s: leaf_rows is NULL, want the first row of each of %d leaves", name, leaves);
     if (!call->step) return TUTTI_OK;
     TUTTI_REQUIRE(call->step->backend == layer->backend && call->step->device == layer->device,
                   "%s: step is on another device than the layer", name);

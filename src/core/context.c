@@ -339,6 +339,7 @@ static tutti_status alloc(tutti_context *ctx, bool host, size_t bytes, void **da
 {
     TUTTI_REQUIRE(ctx, "%s: ctx is NULL", who);
     TUTTI_REQUIRE(data, "%s: data is NULL", who);
+    TUTTI_TRY(tutti__context_open(ctx, who));
     TUTTI_REQUIRE(bytes <= PTRDIFF_MAX, "%s: bytes is %zu, want at most PTRDIFF_MAX", who, bytes);
     if (bytes == 0) {
         *data = NULL;
@@ -385,6 +386,7 @@ tutti_status tutti_copy(tutti_context *ctx, void *dst, const void *src, size_t b
     TUTTI_REQUIRE(ctx, "copy: ctx is NULL");
     TUTTI_REQUIRE(dst || bytes == 0, "copy: dst is NULL");
     TUTTI_REQUIRE(src || bytes == 0, "copy: src is NULL");
+    TUTTI_TRY(tutti__context_open(ctx, "copy"));
     if (bytes == 0) return TUTTI_OK;
     const tutti__runtime *run = &ctx->backend->run;
     bool from = false, to = false, capturing = false;
@@ -407,6 +409,7 @@ tutti_status tutti_zero(tutti_context *ctx, void *data, size_t bytes)
 {
     TUTTI_REQUIRE(ctx, "zero: ctx is NULL");
     TUTTI_REQUIRE(data || bytes == 0, "zero: data is NULL");
+    TUTTI_TRY(tutti__context_open(ctx, "zero"));
     if (bytes == 0) return TUTTI_OK;
     TUTTI_TRY(tutti__context_advance(ctx));
     return ctx->backend->run.zero(ctx->device, ctx->stream, data, bytes);
@@ -481,6 +484,7 @@ tutti_status tutti_step_block_set(tutti_step_block *step, tutti_context *ctx,
     TUTTI_REQUIRE(step, "step_block_set: step is NULL");
     TUTTI_REQUIRE(ctx, "step_block_set: ctx is NULL");
     TUTTI_REQUIRE(values, "step_block_set: values is NULL");
+    TUTTI_TRY(tutti__context_open(ctx, "step_block_set"));
     TUTTI_TRY(check_device(step, ctx, "step_block_set"));
     TUTTI_REQUIRE(values->step > 0, "step_block_set: step is %lld, want > 0",
                   (long long)values->step);

@@ -128,6 +128,7 @@ static tutti_status check_layer(const tutti_layer *layer, const tutti_context *c
     TUTTI_REQUIRE(layer, "layer_%s: layer is NULL", verb);
     const char *name = layer->class->type.name;
     TUTTI_REQUIRE(ctx, "%s: ctx is NULL", name);
+    TUTTI_TRY(tutti__context_open(ctx, name));
     TUTTI_REQUIRE(layer->backend == ctx->backend && layer->device == ctx->device,
                   "%s: the layer is on %s device %d, ctx on %s device %d", name,
                   layer->backend->name, layer->device, ctx->backend->name, ctx->device);

@@ -125,8 +125,10 @@ struct tutti_layer {
     int param_count;
     tutti_param params[TUTTI__LAYER_PARAMS_MAX];
     int64_t param_elements[TUTTI__LAYER_PARAMS_MAX];
-    /* The store that has bound them, or NULL; what of its values calls wait for, by its link. */
+    /* The store that they are in, or NULL, and the memory that it gave each; what of its values
+     * calls wait for, by its link. */
     tutti_params *store;
+    const void *stored_value[TUTTI__LAYER_PARAMS_MAX], *stored_grad[TUTTI__LAYER_PARAMS_MAX];
     int values_group;
     tutti__slot_state slots[TUTTI__SLOTS_MAX];
     /* of forward and backward; the first one sets the number of rows */

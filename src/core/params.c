@@ -48,16 +48,18 @@ tutti_status tutti_params_create(tutti_context *ctx, const tutti_params_desc *de
     return TUTTI_OK;
 }
 
-/* Makes calls of layers that outlive their store fail with a message; the caller's own parameters
- * may not exist any more. */
+/* Makes calls of layers that outlive their store fail with a message, and their parameters as they
+ * were before; the caller's own parameters may not exist any more. */
 static void unbind(tutti_params *params)
 {
-    for (int i = 0; params->built && i < params->entry_count; i++) {
+    for (int i = 0; i < params->entry_count; i++) {
         tutti_param *param = params->entries[i].param;
         tutti_layer *layer = params->entries[i].layer;
         if (!layer) continue;
-        param->value.data = param->master.data = param->grad.data = NULL;
-        if (layer->store == params) layer->store = NULL;
+        const char *slash = strrchr(param->name, '/');
+        if (slash) memmove(param->name, slash + 1, strlen(slash));
+        if (params->built) param->value.data = param->master.data = param->grad.data = NULL;
+        layer->store = NULL;
     }
 }
 
@@ -178,7 +180,10 @@ static void append(tutti_params *params, tutti_layer *layer, tutti_param *param)
     params->entries[params->entry_count] =
         (tutti__params_entry){param, layer, params->entry_count, false, -1};
     params->entry_count++;
-    if (layer) tutti__hold(&layer->holders);
+    if (!layer) return;
+    tutti__hold(&layer->holders);
+    layer->store = params;
+    layer->stored_value[param - layer->params] = NULL;
 }
 
 tutti_status tutti_params_add(tutti_params *params, tutti_layer *layer, const char *prefix)
@@ -190,6 +195,9 @@ tutti_status tutti_params_add(tutti_params *params, tutti_layer *layer, const ch
     TUTTI_REQUIRE(layer->backend == params->backend && layer->device == params->device,
                   "params_add: %s: the layer is on %s device %d, the store on %s device %d", prefix,
                   layer->backend->name, layer->device, params->backend->name, params->device);
+    if (layer->store && layer->store != params)
+        return tutti__fail(TUTTI_ERR_STATE, "params_add: %s: the layer is in another store, as %s",
+                           prefix, layer->params[0].name);
     TUTTI_TRY(make_room(params, layer->param_count));
     char names[TUTTI__LAYER_PARAMS_MAX][TUTTI_NAME_MAX];
     for (int i = 0; i < layer->param_count; i++) {
@@ -401,13 +409,16 @@ tutti_status tutti_params_build(tutti_params *params, tutti_context *ctx)
         tutti_tensor shape = param->value;
         void *own = tutti__masters_at(params, offset);
         void *value = dtype == master ? own : at(params->working, dtype, offset);
-        if (params->entries[i].layer) params->entries[i].layer->store = params;
         param->value = tutti_tensor_make(value, dtype, shape.ndim, shape.dims);
         param->master = tutti_tensor_make(own, master, shape.ndim, shape.dims);
         param->grad = slot < params->trained_slots
                           ? tutti_tensor_make(at(params->grad, master, offset), master, shape.ndim,
                                               shape.dims)
                           : (tutti_tensor){.data = NULL};
+        tutti_layer *layer = params->entries[i].layer;
+        if (!layer) continue;
+        layer->stored_value[param - layer->params] = param->value.data;
+        layer->stored_grad[param - layer->params] = param->grad.data;
     }
     return TUTTI_OK;
 }
@@ -417,6 +428,7 @@ tutti_status tutti__params_ready(const tutti_params *params, const tutti_context
 {
     TUTTI_REQUIRE(params, "%s: params is NULL", function);
     TUTTI_REQUIRE(ctx, "%s: ctx is NULL", function);
+    TUTTI_TRY(tutti__context_open(ctx, function));
     TUTTI_REQUIRE(ctx->backend == params->backend && ctx->device == params->device,
                   "%s: the context is on %s device %d, the store on %s device %d", function,
                   ctx->backend->name, ctx->device, params->backend->name, params->device);

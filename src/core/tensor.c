@@ -170,9 +170,17 @@ tutti_status tutti_convert(void *dst, tutti_dtype dst_dtype, const void *src, tu
     TUTTI_REQUIRE(count >= 0, "convert: count is %lld, want >= 0", (long long)count);
     TUTTI_REQUIRE(dst || count == 0, "convert: dst is NULL");
     TUTTI_REQUIRE(src || count == 0, "convert: src is NULL");
+    TUTTI_REQUIRE(count <= PTRDIFF_MAX / 8, "convert: count is %lld, more than memory can hold",
+                  (long long)count);
+    const size_t dst_bytes = (size_t)count * dtypes[dst_dtype].size,
+                 src_bytes = (size_t)count * dtypes[src_dtype].size;
+    const uintptr_t to = (uintptr_t)dst, from = (uintptr_t)src;
+    const bool in_place = to == from && dst_bytes == src_bytes;
+    TUTTI_REQUIRE(in_place || to + dst_bytes <= from || from + src_bytes <= to,
+                  "convert: dst and src overlap");
     if (count == 0) return TUTTI_OK;
     if (dst_dtype == src_dtype)
-        memmove(dst, src, (size_t)count * dtypes[dst_dtype].size);
+        memmove(dst, src, dst_bytes);
     else
         for (int64_t i = 0; i < count; i++) store(dst, dst_dtype, i, load(src, src_dtype, i));
     return TUTTI_OK;

@@ -69,8 +69,8 @@ static void bad_comm_abort(void)
     CHECK_FAILS(TUTTI_ERR_ARG, "message", tutti_comm_abort(comm, NULL));
     CHECK_FAILS(TUTTI_ERR_ARG, "message", tutti_comm_abort(comm, ""));
     CHECK_OK(tutti_comm_barrier(comm, harness_context())); /* the refusals did nothing */
-    CHECK_OK(tutti_comm_abort(comm, "the disk is full"));
-    static const char why[] = "rank 0 gave up: the disk is full";
+    CHECK_OK(tutti_comm_abort(comm, "the disk\n\x1b[31m is full"));
+    static const char why[] = "rank 0 gave up: the disk??[31m is full";
     CHECK_FAILS(TUTTI_ERR_COMM, why, tutti_comm_barrier(comm, harness_context()));
     CHECK_FAILS(TUTTI_ERR_COMM, why, tutti_comm_abort(comm, "again"));
     CHECK(tutti_comm_lost() && !strcmp(tutti_comm_lost(), why), "lost says %s", tutti_comm_lost());

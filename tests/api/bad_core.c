@@ -178,6 +178,23 @@ static void bad_convert(void)
     CHECK_FAILS(TUTTI_ERR_ARG, "dst", tutti_convert(NULL, TUTTI_F32, source, TUTTI_F32, 2));
     CHECK_FAILS(TUTTI_ERR_ARG, "src", tutti_convert(target, TUTTI_F32, NULL, TUTTI_F32, 2));
     CHECK_OK(tutti_convert(NULL, TUTTI_F32, NULL, TUTTI_F64, 0));
+    CHECK_FAILS(TUTTI_ERR_ARG, "count is 9223372036854775807, more than memory can hold",
+                tutti_convert(target, TUTTI_F32, source, TUTTI_F32, INT64_MAX));
+    /* overlapping by one element, on either side, and in place */
+    double room[8] = {1, 2, 3, 4, 5, 6, 7, 8};
+    float *narrow = (float *)room;
+    CHECK_FAILS(TUTTI_ERR_ARG, "dst and src overlap",
+                tutti_convert(narrow, TUTTI_F32, room + 1, TUTTI_F64, 3));
+    CHECK_FAILS(TUTTI_ERR_ARG, "dst and src overlap",
+                tutti_convert(narrow + 5, TUTTI_F32, room, TUTTI_F64, 3));
+    CHECK_FAILS(TUTTI_ERR_ARG, "dst and src overlap",
+                tutti_convert(room + 2, TUTTI_F64, room, TUTTI_F64, 3));
+    CHECK_FAILS(TUTTI_ERR_ARG, "dst and src overlap",
+                tutti_convert(room, TUTTI_F32, room, TUTTI_F64, 3));
+    CHECK(room[0] == 1 && room[2] == 3 && room[4] == 5, "a refused conversion has written");
+    CHECK_OK(tutti_convert(narrow, TUTTI_F32, room + 2, TUTTI_F64, 3));
+    CHECK_OK(tutti_convert(narrow + 6, TUTTI_F32, room, TUTTI_F64, 2));
+    CHECK_OK(tutti_convert(room, TUTTI_F64, room, TUTTI_F64, 8));
     CHECK(target[0] == 7 && target[1] == 8, "dst was written");
 }
 

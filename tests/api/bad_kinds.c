@@ -89,7 +89,8 @@ static void check_leaves(void)
     for (int i = 0; i < HARNESS_COUNT(counts); i++)
         CHECK_WITH(f->call.leaves = counts[i], TUTTI_ERR_ARG, "leaves is");
     f->call.leaves = 4;
-    CHECK_WITH(f->call.leaf_rows = NULL, TUTTI_ERR_ARG, "leaf_rows is NULL");
+    CHECK_WITH(f->call.leaf_rows = NULL, TUTTI_ERR_ARG,
+               "leaf_rows is NULL, want the first row of each of 4");
     for (int i = 0; i < HARNESS_COUNT(bad); i++)
         CHECK_WITH(f->call.leaf_rows = bad[i].rows, TUTTI_ERR_ARG, bad[i].word);
     f->call.leaves = 0;

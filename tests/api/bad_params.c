@@ -47,6 +47,37 @@ static void check_unbound(const tutti_param *param)
           "a refused parameter was bound");
 }
 
+/* A layer whose store trains other memory than the layer has does not run. */
+static void check_stored(void)
+{
+    tutti_context *ctx = harness_context();
+    tutti_params *params = bare_store();
+    tutti_layer *layer = norm(TUTTI_F32, TUTTI_F32);
+    tutti_param *gamma = tutti_layer_param(layer, 0);
+    float *memory = NULL;
+    CHECK_OK(tutti_alloc(ctx, 64 * sizeof *memory, (void **)&memory));
+    CHECK_OK(tutti_zero(ctx, memory, 64 * sizeof *memory));
+    tutti_tensor x = tutti_tensor_2d(memory, TUTTI_F32, 1, 6), y = x, own = gamma->value, grad;
+    y.data = memory + 8, own.data = memory + 16;
+    const tutti_layernorm_call call = {.x = &x, .y = &y};
+    CHECK_OK(tutti_params_add(params, layer, "norm"));
+    CHECK_OK(tutti_params_build(params, ctx));
+    const tutti_param stored = *gamma;
+    for (int way = 0; way < 3; way++) {
+        CHECK_OK(tutti_layernorm_forward(layer, ctx, &call));
+        grad = way == 1 ? own : stored.grad;
+        CHECK_OK(tutti_param_bind(gamma, way ? &stored.value : &own, way == 2 ? NULL : &grad));
+        CHECK_FAILS(TUTTI_ERR_STATE,
+                    "parameter norm/gamma is bound to other memory than its store's",
+                    tutti_layernorm_forward(layer, ctx, &call));
+        *gamma = stored;
+    }
+    CHECK_OK(tutti_layernorm_forward(layer, ctx, &call));
+    tutti_params_destroy(&params);
+    CHECK_OK(tutti_free(ctx, (void **)&memory));
+    tutti_layer_destroy(&layer);
+}
+
 static void bad_param_bind(void)
 {
     static float memory[64];
@@ -105,6 +136,7 @@ static void bad_param_bind(void)
     CHECK_FAILS(TUTTI_ERR_ARG, "grad",
                 tutti_param_bind(tutti_layer_param(layer, 0), &value, &grad));
     tutti_layer_destroy(&layer);
+    check_stored();
 }
 
 static void bad_param_bind_master(void)
@@ -224,6 +256,20 @@ static void bad_params_destroy(void)
     params = bare_store();
     tutti_params_destroy(&params);
     CHECK(!params, "the pointer was not cleared");
+    /* its layers can go into another store, built or not, under any name */
+    tutti_layer *layer = norm(TUTTI_F32, TUTTI_F32);
+    for (int built = 0; built < 3; built++) {
+        params = bare_store();
+        CHECK_OK(tutti_params_add(params, layer, built == 1 ? "a/b" : "a"));
+        if (built) CHECK_OK(tutti_params_build(params, harness_context()));
+        const tutti_param *gamma = tutti_layer_param(layer, 0);
+        CHECK(tutti_params_find(params, built == 1 ? "a/b/gamma" : "a/gamma") == gamma,
+              "in store %d gamma is called '%s'", built, gamma->name);
+        tutti_params_destroy(&params);
+        CHECK(strcmp(gamma->name, "gamma") == 0, "after store %d gamma is called '%s'", built,
+              gamma->name);
+    }
+    tutti_layer_destroy(&layer);
 }
 
 /* Names that a checkpoint cannot hold. */
@@ -268,6 +314,14 @@ static void bad_params_add(void)
     CHECK_FAILS(TUTTI_ERR_STATE, "built", tutti_params_add(params, layer, "late"));
     CHECK(tutti_params_count(params) == 2, "the store has %d parameters",
           tutti_params_count(params));
+    /* a layer is in one store */
+    tutti_params *other = bare_store();
+    CHECK_FAILS(TUTTI_ERR_STATE, "other: the layer is in another store, as half/gamma",
+                tutti_params_add(other, half, "other"));
+    CHECK(tutti_params_find(params, "half/gamma") == tutti_layer_param(half, 0),
+          "the parameter in the first store is called '%s'", tutti_layer_param(half, 0)->name);
+    CHECK_OK(tutti_params_add(other, layer, "half"));
+    tutti_params_destroy(&other);
     tutti_params_destroy(&params);
     tutti_layer_destroy(&layer);
     tutti_layer_destroy(&half);

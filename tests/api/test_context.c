@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "harness.h"
 
@@ -204,6 +206,50 @@ static void test_two_contexts(void)
 }
 
 /* An error found in data belongs to the context of the call. */
+/* A backward of two leaves, whose gradient is a sum of both; it needs several threads. */
+static void run_leaves(tutti_context *ctx, tutti_layer *layer, float *memory)
+{
+    enum { IN = 128, OUT = 256 };
+    tutti_tensor x = tutti_tensor_2d(memory, TUTTI_F32, 2 * ROWS, IN);
+    tutti_tensor dy = tutti_tensor_2d(memory, TUTTI_F32, 2 * ROWS, OUT);
+    tutti_tensor value = tutti_tensor_2d(memory, TUTTI_F32, OUT, IN), grad = value;
+    grad.data = memory + OUT * IN;
+    CHECK_OK(tutti_param_bind(tutti_layer_param(layer, 0), &value, &grad));
+    const int64_t leaf_rows[] = {0, ROWS};
+    const tutti_linear_call call = {.x = &x, .dy = &dy, .leaves = 2, .leaf_rows = leaf_rows};
+    CHECK_OK(tutti_linear_backward(layer, ctx, &call));
+}
+
+/* A child process, which OpenMP's threads have not followed, computes the same. */
+static void test_fork(void)
+{
+    enum { COUNT = 2 * 128 * 256 };
+    if (harness_backend() != TUTTI_BACKEND_HOST) harness_skip("a GPU's context stays behind");
+    tutti_context *ctx = harness_new_context(0, 4);
+    tutti_layer *layer = NULL;
+    CHECK_OK(tutti_layer_create_by_name(ctx, "linear", "in=128,out=256,no_bias=1", &layer));
+    float *here = harness_calloc(COUNT, sizeof *here), *there = harness_calloc(COUNT, sizeof *here);
+    for (int i = 0; i < COUNT / 2; i++) here[i] = there[i] = (float)(i % 101) / 64;
+    run_leaves(ctx, layer, here);
+    const pid_t child = fork();
+    if (child == 0) {
+        alarm(20);
+        run_leaves(ctx, layer, there);
+        _exit(memcmp(here, there, COUNT * sizeof *here) == 0 ? 0 : 1);
+    }
+    int status = -1;
+    CHECK(child > 0 && waitpid(child, &status, 0) == child, "there is no child");
+    CHECK(!WIFSIGNALED(status), "signal %d has ended the child", WTERMSIG(status));
+    CHECK(status == 0, "the child has other bits");
+    memset(there + COUNT / 2, 0, COUNT / 2 * sizeof *there);
+    run_leaves(ctx, layer, there); /* and here all threads go on */
+    CHECK(memcmp(here, there, COUNT * sizeof *here) == 0, "other bits after a fork");
+    free(here);
+    free(there);
+    tutti_layer_destroy(&layer);
+    tutti_context_destroy(&ctx);
+}
+
 static void test_findings(void)
 {
     tutti_context *a = harness_context(), *b = harness_new_context(0, 1);
@@ -439,6 +485,7 @@ int main(int argc, char **argv)
         {"copies wait for nothing", test_copies_wait_for_nothing},
         {"backend and device", test_description},
         {"two contexts", test_two_contexts},
+        {"fork", test_fork},
         {"findings", test_findings},
         {"lifetimes", test_lifetimes},
         {"step block", test_step},

@@ -153,10 +153,24 @@ static void used_over(tutti_transport transport)
     for (int i = 0; i < KINDS; i++) destroy(&h, i);
 
     h = make(transport);
+    tutti_context *held = h.ctx; /* by the checkpoint */
     tutti_context_destroy(&h.ctx);
-    if (h.checkpoint)
-        CHECK_FAILS(TUTTI_ERR_STATE, "context has been",
-                    tutti_checkpoint_save(h.checkpoint, "x", 0));
+    if (h.checkpoint) {
+        static const char closed[] = "context has been destroyed";
+        const tutti_step_values values = {.step = 2, .loss_weight = 1};
+        const tutti_rmsnorm_call call = {.x = &x, .y = &x};
+        CHECK_FAILS(TUTTI_ERR_STATE, closed, tutti_checkpoint_save(h.checkpoint, "x", 0));
+        CHECK_FAILS(TUTTI_ERR_STATE, closed, tutti_rmsnorm_plan(h.layer, held, &call));
+        CHECK_FAILS(TUTTI_ERR_STATE, closed, tutti_rmsnorm_forward(h.layer, held, &call));
+        CHECK_FAILS(TUTTI_ERR_STATE, closed, tutti_alloc(held, 64, &data));
+        CHECK_FAILS(TUTTI_ERR_STATE, closed, tutti_copy(held, row, row + 2, 8));
+        CHECK_FAILS(TUTTI_ERR_STATE, closed, tutti_zero(held, row, 8));
+        CHECK_FAILS(TUTTI_ERR_STATE, closed, tutti_step_block_set(h.step, held, &values));
+        CHECK_FAILS(TUTTI_ERR_STATE, closed, tutti_params_zero_grad(h.params, held));
+        CHECK_FAILS(TUTTI_ERR_STATE, closed, tutti_adamw_update(h.adamw, held, h.step));
+        CHECK_FAILS(TUTTI_ERR_STATE, closed, tutti_grad_sync_ready(h.sync, held, h.layer));
+        CHECK_FAILS(TUTTI_ERR_STATE, closed, tutti_comm_barrier(h.comm, held));
+    }
     for (int i = 0; i < KINDS; i++) destroy(&h, i);
 
     /* a store built after its memory's communicator was destroyed */

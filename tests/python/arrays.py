@@ -135,6 +135,8 @@ def test_strides_and_shapes_of_numpy():
 
 
 def test_what_is_no_array():
+    objects = np.array([1.0, None], object)
+    refused(lambda: tutti.Tensor(objects), "cannot be used: its elements are objects of Python's")
     for thing in ([1.0, 2.0], 3.0, None, "text", object()):
         refused(lambda: tutti.Tensor(thing), "neither DLPack nor an array interface")
     for thing in (np.float32(3), np.ma.masked_array([1.0, 2.0], mask=[0, 1])):

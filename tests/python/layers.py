@@ -1,6 +1,8 @@
 """Contexts, layers and calls of the Python module: what they compute, and what they refuse."""
 
+import copy
 import gc
+import pickle
 import re
 import subprocess
 import threading
@@ -176,6 +178,15 @@ def test_wrong_calls():
     refused(lambda: layer.forward(CTX, x=x, y=y, leaves=3), "softmax: leaves is 3, want the first")
     refused(lambda: layer.forward(CTX, x=x, y=y, leaves=[0.5]), "a row of leaves is 0.5, want a")
     refused(lambda: layer.forward(CTX, x=x, y=y, first_row="a"), "first_row is 'a', want a whole")
+    refused(lambda: layer.bind(gamma=x), "softmax: there is no 'gamma' here; there are none")
+    for truth in ("no", 2, None, [], x):
+        refused(
+            lambda: layer.backward(CTX, y=x, dy=x, dx=y, accumulate=truth),
+            "softmax: accumulate is ",
+            "want True or False",
+        )
+    for truth in (True, 0, np.True_):
+        layer.backward(CTX, y=x, dy=x, dx=y, accumulate=truth)
     refused(lambda: layer.forward(CTX, x=x, y=y, first_row=2**63), "first_row is", "want -")
     saved = tutti.Layer("rmsnorm", cols=4, no_gamma=True).empty("saved", 3)
     norm = tutti.Layer("rmsnorm", cols=4, no_gamma=True)
@@ -339,6 +350,18 @@ def test_objects_go_in_any_order():
         for name in order:
             del made[name]
             gc.collect()
+
+
+def test_nothing_is_copied():
+    layer, x, y = tutti.Layer("softmax", cols=4), numbers(3, 4), np.empty((3, 4), "f")
+    ctx = tutti.Context("host")
+    made = ctx, layer, tutti.Step(ctx), tutti.Tensor(x), layer.prepare(ctx, x=x, y=y)
+    for thing in made:
+        for way in (copy.copy, copy.deepcopy, pickle.dumps):
+            words = f"a tutti.{type(thing).__name__} cannot be copied or pickled"
+            refused(lambda: way(thing), words)
+    gc.collect()
+    layer.forward(ctx, x=x, y=y)  # no copy has taken the context along
 
 
 def test_names_of_the_module():

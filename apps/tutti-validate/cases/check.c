@@ -108,8 +108,9 @@ static int take_type(const tutti_cases *cases, const tutti__node *node, tutti_ca
     if (tutti_dtype_parse(name, &tensor->dtype) != TUTTI_OK || tensor->dtype == TUTTI_U8)
         FAIL(cases, node, "dtype is '%s', want f64, f32, f16, bf16 or i32", name);
     if (!may_be_stored(tensor->dtype, node->type))
-        FAIL(cases, node, "is stored as %s (little-endian), which does not hold %s",
-             tutti__file_type_name(node->type), name);
+        FAIL(cases, node, "is %s%s, want little-endian numbers that hold %s",
+             node->type == TUTTI__FILE_OTHER ? "" : "stored as ", tutti__file_type_name(node->type),
+             name);
     return APP_OK;
 }
 

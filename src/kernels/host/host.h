@@ -152,6 +152,10 @@ static inline size_t tutti__room(int64_t count, size_t size)
 /* Works on items [begin, end); thread: 0 to ctx->threads − 1, for scratch. */
 typedef void (*tutti__work)(void *task, int64_t begin, int64_t end, int thread);
 
+/* So many threads, or 1 in a process that was forked from one that has had several: OpenMP's do not
+ * survive that, and a parallel region would wait for them forever. */
+int tutti__threads_here(int threads);
+
 /* Runs work on [0, count) in pieces, in parallel.  cost: roughly the nanoseconds per item on one
  * thread; little work stays on the calling thread.  Results must not depend on how items are
  * grouped or on their thread. */

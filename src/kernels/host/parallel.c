@@ -1,5 +1,7 @@
 /* Parallel loops, and reductions over rows whose order does not depend on the threads. */
 #include <omp.h>
+#include <stdatomic.h>
+#include <unistd.h>
 #ifdef __SSE2__
 #include <emmintrin.h>
 #endif
@@ -19,6 +21,15 @@ static void run_piece(tutti__work work, void *task, int64_t begin, int64_t end, 
 #endif
 }
 
+int tutti__threads_here(int threads)
+{
+    static _Atomic pid_t owner; /* the process whose threads OpenMP has */
+    if (threads <= 1) return 1;
+    const pid_t here = getpid();
+    pid_t of = 0;
+    return atomic_compare_exchange_strong(&owner, &of, here) || of == here ? threads : 1;
+}
+
 void tutti__parallel(const tutti_context *ctx, int64_t count, double cost, tutti__work work,
                      void *task)
 {
@@ -27,6 +38,7 @@ void tutti__parallel(const tutti_context *ctx, int64_t count, double cost, tutti
     int threads = ctx->threads;
     if (threads > count) threads = (int)count;
     if (threads > worth) threads = (int)worth;
+    threads = tutti__threads_here(threads);
     if (threads <= 1) {
         run_piece(work, task, 0, count, 0);
         return;

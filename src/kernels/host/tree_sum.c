@@ -56,7 +56,7 @@ tutti_status tutti__host_tree_sum(int device, tutti__stream stream,
     (void)device, (void)stream;
     TUTTI_ASSERT(args->more == 0 && !args->rounds);
     const int64_t blocks = (args->count + TREE_BLOCK - 1) / TREE_BLOCK;
-    const int threads = args->threads > 1 && blocks > 64 ? args->threads : 1;
+    const int threads = tutti__threads_here(blocks > 64 ? args->threads : 1);
 #pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)
     for (int64_t b = 0; b < blocks; b++) {
         const int64_t at = b * TREE_BLOCK;
