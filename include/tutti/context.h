@@ -23,8 +23,8 @@ typedef struct tutti_context_desc {
     size_t size;
     tutti_backend backend;
     int device; /* CUDA device; 0 on the host */
-    /* host: OpenMP threads; 0: OpenMP's default.  The number never changes a result.  A process
-     * that was forked from one that had several computes on one. */
+    /* host: OpenMP threads; 0: OpenMP's default.  The number never changes a result.
+     * After a fork the child computes on one thread if its parent had used several. */
     int threads;
 } tutti_context_desc;
 #define TUTTI_CONTEXT_DESC_INIT TUTTI_DESC_INIT(tutti_context_desc)

@@ -1,5 +1,5 @@
-/* RotaryPositions [Su et al. 2021, RoFormer]: each pair of a head's columns is rotated by
- * an angle that is proportional to the row's position.
+/* RotaryPositions [Su et al. 2021, RoFormer]: each pair of a head's columns is rotated by an angle
+ * that is proportional to the row's position.
  *
  *     angle_i = position * base^(-2i / rotated),   i = 0 .. rotated/2 - 1,   in every head alike
  *     y_a = x_a cos(angle_i) - x_b sin(angle_i),   y_b = x_b cos(angle_i) + x_a sin(angle_i)

@@ -7,7 +7,7 @@
 #include "harness.h"
 
 /* Arrays of cases, ended by a NULL name. */
-extern const harness_test bad_core[], bad_params[], bad_adamw[], bad_sgd[];
+extern const harness_test bad_core[], bad_param[], bad_params[], bad_adamw[], bad_sgd[];
 extern const harness_test bad_update[], bad_io[];
 extern const harness_test bad_layers[], bad_kinds[];
 extern const harness_test bad_comm[], bad_grad_sync[], bad_interop[];
@@ -15,6 +15,11 @@ extern const harness_test bad_comm[], bad_grad_sync[], bad_interop[];
 /* A context of the other backend, or NULL if there is none. */
 tutti_context *foreign_context(void);
 
+/* A LayerNorm of six columns; a parameter of the caller's, which is not bound. */
+tutti_layer *small_norm(tutti_dtype dtype, tutti_dtype param);
+tutti_param own_param(const char *name, tutti_dtype dtype, int64_t count);
+/* A refused parameter has no memory. */
+void check_has_no_memory(const tutti_param *param);
 /* An empty store; a built one of one parameter "p". */
 tutti_params *bare_store(void);
 tutti_params *built_store(tutti_param *param);

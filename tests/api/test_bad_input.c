@@ -66,6 +66,7 @@ static void test_exports(void)
 int main(int argc, char **argv)
 {
     add(bad_core);
+    add(bad_param);
     add(bad_params);
     add(bad_adamw);
     add(bad_sgd);

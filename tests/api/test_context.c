@@ -224,7 +224,10 @@ static void run_leaves(tutti_context *ctx, tutti_layer *layer, float *memory)
 static void test_fork(void)
 {
     enum { COUNT = 2 * 128 * 256 };
-    if (harness_backend() != TUTTI_BACKEND_HOST) harness_skip("a GPU's context stays behind");
+    if (harness_backend() != TUTTI_BACKEND_HOST) {
+        harness_skip("a GPU's context stays behind");
+        return;
+    }
     tutti_context *ctx = harness_new_context(0, 4);
     tutti_layer *layer = NULL;
     CHECK_OK(tutti_layer_create_by_name(ctx, "linear", "in=128,out=256,no_bias=1", &layer));

@@ -386,10 +386,14 @@ struct entropy_thread {
     }
 };
 
+constexpr int entropy_blocks(bool whole, parked_span span)
+{
+    return bound_blocks(whole && span == PARKED_CLUSTER ? 4 : parked_blocks(span));
+}
+
 template<class T, bool WHOLE, bool EDGES, parked_span SPAN>
-__global__ void
-__launch_bounds__(parked_threads(SPAN, WHOLE ? PARKED_PLANNED : PARKED_THREADS),
-                  bound_blocks(WHOLE &&SPAN == PARKED_CLUSTER ? 4 : parked_blocks(SPAN)))
+__global__ void __launch_bounds__(parked_threads(SPAN, WHOLE ? PARKED_PLANNED : PARKED_THREADS),
+                                  entropy_blocks(WHOLE, SPAN))
     cross_entropy_parked_kernel(entropy_call call, int vecs, int cluster)
 {
     using reduces = entropy_reduces<T, WHOLE>;

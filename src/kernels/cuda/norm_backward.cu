@@ -35,8 +35,8 @@ __host__ __device__ constexpr int blocks_of(bool warp, int elements, bool center
 
 /* `lanes` threads of a block have a row, of which up to ELEMENTS elements each; the block's groups
  * of lanes are added at the end, in the memory of the ring.  A leaf has a line of blocks. */
-template<class T, int ELEMENTS, bool CENTERED, bool SKEWED, bool WARP, bool MORE>
-__global__ void __launch_bounds__(threads_of(WARP, ELEMENTS, sizeof(T) == 2, !SKEWED, MORE),
+template<class T, int ELEMENTS, bool CENTERED, bool SKEWED, bool WARP, bool CROWDED>
+__global__ void __launch_bounds__(threads_of(WARP, ELEMENTS, sizeof(T) == 2, !SKEWED, CROWDED),
                                   blocks_of(WARP, ELEMENTS, CENTERED, sizeof(T) == 2, !SKEWED))
     norm_backward_kernel(tutti__norm_args args, norm_backward_even even, backward_steps steps,
                          backward_scratch<float> scratch, int64_t leaf_rows, int lanes, int tail,
@@ -109,9 +109,9 @@ static int64_t divide_up(int64_t value, int64_t by)
     return (value + by - 1) / by;
 }
 
-/* Whether a block of more threads, with fewer registers each, is faster, as it has more rows at a
- * time: two instead of one, of 16-bit types three instead of two, too. */
-static bool wants_more(int elements, int64_t cols, bool narrow, bool whole)
+/* Whether a crowded block is faster, as it has more rows at a time: two instead of one, of 16-bit
+ * types three instead of two, too. */
+static bool gains_crowded(int elements, int64_t cols, bool narrow, bool whole)
 {
     const int lanes = row_round_up((int)divide_up(cols, elements), 32);
     const int few = MORE_THREADS / lanes, many = threads_of(false, elements, narrow, whole, true);
@@ -151,7 +151,7 @@ static void plan_own(backward_plan *plan, const tutti__norm_args *args, bool clu
     const bool warp = cols <= 512;
     const int most_of_8 = threads_of(false, 8, narrow, whole, false),
               most_of_16 =
-                  threads_of(false, 16, narrow, whole, wants_more(16, cols, narrow, whole));
+                  threads_of(false, 16, narrow, whole, gains_crowded(16, cols, narrow, whole));
     plan->kind = warp ? backward_plan::WARP : backward_plan::BLOCK;
     plan->elements = 16;
     const bool words =
@@ -169,11 +169,11 @@ static void plan_own(backward_plan *plan, const tutti__norm_args *args, bool clu
     if (plan->kind == backward_plan::CLUSTER && !whole && (!narrow || plan->cluster > 4))
         divide_evenly(plan, cols, narrow);
     while (warp && plan->lanes > 1 && plan->lanes / 2 * plan->elements >= cols) plan->lanes /= 2;
-    plan->more =
-        plan->kind == backward_plan::BLOCK && wants_more(plan->elements, cols, narrow, whole);
+    plan->crowded =
+        plan->kind == backward_plan::BLOCK && gains_crowded(plan->elements, cols, narrow, whole);
     const int most = plan->cluster > 1
                          ? plan->lanes
-                         : threads_of(warp, plan->elements, narrow, whole, plan->more);
+                         : threads_of(warp, plan->elements, narrow, whole, plan->crowded);
     /* a warp for part of a vector would take as many instructions as for all that it can have */
     const int part = (int)(cols % 8);
     if (plan->kind == backward_plan::BLOCK && words && plan->lanes > 64 &&
@@ -342,7 +342,7 @@ static tutti_status launch_own(tutti_context *ctx, const tutti__norm_args *args,
                           scratch, args->rows / args->leaves, plan.lanes, plan.tail, ring.depth);
     };
     if constexpr (sizeof(T) == 2 ? ELEMENTS == 16 && !SKEWED : ELEMENTS == 8)
-        if (plan.more)
+        if (plan.crowded)
             return launch(norm_backward_kernel<T, ELEMENTS, CENTERED, SKEWED, false, true>);
     return plan.kind == backward_plan::WARP
                ? launch(norm_backward_kernel<T, ELEMENTS, CENTERED, SKEWED, true, false>)

@@ -11,7 +11,7 @@ struct backward_plan {
     int elements;                /* a thread has of a row */
     int lanes, threads, cluster; /* a block's threads for a row, all; a row's blocks */
     int piece;                   /* cluster, odd columns: of a row, a block's vectors; or 0 */
-    bool more;                   /* block: more threads, with fewer registers each */
+    bool crowded;                /* block: more threads than usual, of fewer registers each */
     int tail;                    /* block: last columns that are no whole vector, a lane's each */
     int resident;                /* thread blocks a multiprocessor has at a time */
     int slices;                  /* sliced: blocks side by side */
@@ -58,15 +58,15 @@ static inline norm_backward_even find_even(const tutti__norm_args *args, int wid
 /* The most threads that a row has in a block. */
 constexpr int MORE_THREADS = 512;
 enum { WARP_THREADS = 256 };
-/* A block's threads at most; narrow: a 16-bit type; whole: vectors; more: with
- * fewer registers each. */
+/* A block's threads at most; narrow: a 16-bit type; whole: vectors; crowded: of fewer registers
+ * each. */
 __host__ __device__ constexpr int threads_of(bool warp, int elements, bool narrow, bool whole,
-                                             bool more)
+                                             bool crowded)
 {
-    return warp                                ? WARP_THREADS
-           : elements == 8 && (narrow || more) ? 768
-           : narrow && (!whole || more)        ? 640 /* two rows of up to 5120 columns at a time */
-                                               : MORE_THREADS;
+    return warp                                   ? WARP_THREADS
+           : elements == 8 && (narrow || crowded) ? 768
+           : narrow && (!whole || crowded) ? 640 /* two rows of up to 5120 columns at a time */
+                                           : MORE_THREADS;
 }
 enum { ODD_GROUPS = 10 }; /* rows that a block has at a time, at most, if they begin anywhere */
 enum { NORM_CLUSTER_MAX = 16 };

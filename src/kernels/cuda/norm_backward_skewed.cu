@@ -80,8 +80,8 @@ bool tutti__cuda_norm_has_skewed(const tutti_context *ctx, const tutti__norm_arg
 {
     const int element = (int)tutti_dtype_size(args->x.dtype);
     skewed_space space;
-    const bool crowded = plan.more && element == 4; /* its registers would not do */
-    return plan.kind == backward_plan::BLOCK && !crowded && tutti__cuda_has_clusters(ctx->device) &&
+    const bool fits = element == 2 || !plan.crowded; /* in the registers of its threads */
+    return plan.kind == backward_plan::BLOCK && fits && tutti__cuda_has_clusters(ctx->device) &&
            are_skewed_alike(args, element) && find_space(ctx, args, plan, &space);
 }
 
