@@ -121,6 +121,25 @@ tutti_status tutti__engine_post(const tutti__engine *engine, tutti__stream strea
     return TUTTI_OK;
 }
 
+tutti_status tutti__engine_meet(const tutti__engine *engine, tutti__stream stream, int word,
+                                int first, int rows, const char *operation, int64_t sequence)
+{
+    const tutti_comm *comm = engine->comm;
+    enum { ROOM = TUTTI__PEERS_WORDS_MAX };
+    tutti__post posts[ROOM];
+    int words[ROOM], made = 0, count = 0;
+    if (rows * comm->world_size > ROOM) {
+        TUTTI_TRY(tutti__engine_post(engine, stream, &word, 1, false));
+        return tutti__engine_await(engine, stream, first, rows, false, operation, sequence);
+    }
+    for (int rank = 0; rank < comm->world_size; rank++)
+        if (rank != comm->rank) posts[made++] = (tutti__post){rank, word};
+    for (int i = 0; i < rows * comm->world_size; i++)
+        if (i % comm->world_size != comm->rank) words[count++] = first + i;
+    return comm->transport->peers->meet(engine->peers, stream, posts, made, words, count, operation,
+                                        sequence);
+}
+
 tutti_status tutti__engine_sent(const tutti__engine *engine, tutti__sends *sends)
 {
     const tutti_comm *comm = engine->comm;

@@ -60,6 +60,9 @@ typedef struct tutti__engine_table {
     /* Instead of arrived where sums are late, or spread: adds what these ranges' messages have
      * brought.  With peers, room: tells them that it has been added, where they wait for that. */
     tutti_status (*add)(tutti__engine *engine, int first, int last);
+    /* With peers, before start: waits on the stream of the moves until other ranks have a place for
+     * the range's pieces. */
+    tutti_status (*place)(tutti__engine *engine, int range);
     tutti_status (*room)(tutti__engine *engine, tutti__stream stream);
     /* Where sums spread: sends the range's, which this rank has added, to all others. */
     tutti_status (*spread)(tutti__engine *engine, int range);
@@ -76,6 +79,7 @@ struct tutti__engine {
     int threads;            /* of the context that began the step */
     int issued;             /* ranges issued in this step */
     int issuing[2];         /* the first and the last of the last call of issue */
+    int followed;           /* ranges whose pieces from other ranks have been awaited */
     bool more;              /* backward went on behind the last parameters that were ready */
     bool in_step;           /* between begin and finish */
     bool staged;            /* device memory travels through host memory */
@@ -138,20 +142,18 @@ tutti_status tutti__engine_widen(const tutti__engine *engine, int range, tutti__
                                  const void *from);
 
 /* Words of peers, of the rank that awaits them, by the rank that posts them.  Of a step: its pieces
- * of a range have arrived; there is room for pieces of a range.  Of a gather of values: they have
+ * of a range have arrived; there is room for pieces.  Of a gather of values: they have
  * arrived; they may be written.
  *
  * No word is posted again before it has been awaited.  In a step a rank awaits all others' room
- * before it sends pieces, for the first range, which is that for all whose pieces have memory of
- * their own, and for each range whose pieces take the place of the one before; it sends pieces of
- * every range, empty ones too (those of small ranges that are ready last at once, and their words
- * together); and in the end it awaits all others'.  So a range's pieces follow
- * the receiver's room.  Room follows the other rank's pieces of the step before, which that one
- * sends when it has awaited the room before: the first range's is posted when all pieces have been
- * added, for the next step; another one's when the range before has been sent, in a step that a
- * rank begins when it has awaited all pieces of the last.  That room waits for nothing but what the
- * other rank sends before the range, so that ranks never wait for each other in a circle.  In a
- * gather a rank posts room, awaits the others' room, sends and posts values, and awaits the others'
+ * before it sends the first range's pieces, which is room for all that have memory of their own;
+ * before those of a range that take the place of the range before it awaits all others' pieces of
+ * that one: they have been sent to all, and so have left room.  It sends pieces of every range,
+ * empty ones too (those of small ranges that are ready last at once, and their words together), and
+ * in the end it awaits all others' that it has not yet.  Room is posted when all pieces have been
+ * added, for the next step.  A range's pieces wait for nothing but what the other ranks send before
+ * that range, so that ranks never wait for each other in a circle.  In a gather a rank posts room,
+ * awaits the others' room, sends and posts values, and awaits the others'
  * values: the same, but that room is posted first.  An update's needs no room: the sum of squares
  * before it ends once every rank has come that far, and has awaited all values before (a replay's
  * values are never on their way, and no later update's).
@@ -166,31 +168,31 @@ static inline int tutti__word_piece(const tutti__engine *engine, int range, int 
 {
     return range * engine->comm->world_size + rank;
 }
-static inline int tutti__word_room(const tutti__engine *engine, int range, int rank)
+static inline int tutti__word_room(const tutti__engine *engine, int rank)
 {
-    return tutti__word_piece(engine, engine->range_count + range, rank);
-}
-/* In room's place. */
-static inline int tutti__word_sum(const tutti__engine *engine, int range, int rank)
-{
-    return tutti__word_room(engine, range, rank);
+    return tutti__word_piece(engine, engine->range_count, rank);
 }
 static inline int tutti__word_values(const tutti__engine *engine, int rank)
 {
-    return tutti__word_piece(engine, 2 * engine->range_count, rank);
+    return tutti__word_piece(engine, engine->range_count + 1, rank);
 }
 static inline int tutti__word_values_room(const tutti__engine *engine, int rank)
 {
-    return tutti__word_piece(engine, 2 * engine->range_count + 1, rank);
+    return tutti__word_piece(engine, engine->range_count + 2, rank);
 }
-/* Those of a range, where they travel beside what follows an update. */
+/* Those of a range: where values travel beside what follows an update; and sums that spread, of
+ * stores that have no such values. */
 static inline int tutti__word_range_values(const tutti__engine *engine, int range, int rank)
 {
-    return tutti__word_piece(engine, 2 * engine->range_count + 2 + range, rank);
+    return tutti__word_piece(engine, engine->range_count + 3 + range, rank);
+}
+static inline int tutti__word_sum(const tutti__engine *engine, int range, int rank)
+{
+    return tutti__word_range_values(engine, range, rank);
 }
 static inline int tutti__word_count(const tutti__engine *engine)
 {
-    return tutti__word_piece(engine, 3 * engine->range_count + 2, 0);
+    return tutti__word_piece(engine, 2 * engine->range_count + 3, 0);
 }
 
 /* Awaits the words of all other ranks, of which `first` is rank 0's, and as many of each as there
@@ -199,6 +201,10 @@ tutti_status tutti__engine_await(const tutti__engine *engine, tutti__stream stre
                                  int rows, bool idle, const char *operation, int64_t sequence);
 tutti_status tutti__engine_post(const tutti__engine *engine, tutti__stream stream, const int *words,
                                 int count, bool idle);
+/* Posts one word on all other ranks, then awaits as engine_await does; one operation of the
+ * stream's, if the ranks are few. */
+tutti_status tutti__engine_meet(const tutti__engine *engine, tutti__stream stream, int word,
+                                int first, int rows, const char *operation, int64_t sequence);
 /* Copies to other ranks' memory: engine_send collects them, and enqueues them whenever there are
  * TUTTI__COPIES_MAX, as engine_sent does with those that are left.  idle: by a kernel. */
 typedef struct tutti__sends {

@@ -195,8 +195,8 @@ tutti_status tutti__gather_begin(tutti__gather *g, tutti_context *ctx, bool met)
     g->replicas.early = g->beside ? g->early : NULL;
     if (met) return TUTTI_OK;
     const int word = tutti__word_values_room(engine, comm->rank);
-    TUTTI_TRY(tutti__engine_post(engine, ctx->stream, &word, 1, false));
-    return tutti__engine_await(engine, ctx->stream, tutti__word_values_room(engine, 0), 1, false,
+    TUTTI_TRY(tutti__engine_post(engine, ctx->stream, &word, 1, true));
+    return tutti__engine_await(engine, ctx->stream, tutti__word_values_room(engine, 0), 1, true,
                                operation, g->sequence);
 }
 
@@ -293,8 +293,8 @@ tutti_status tutti__gather_end(tutti__gather *g, tutti_context *ctx, bool writte
     for (int i = 0; i < g->params->own_count && !written; i++)
         TUTTI_TRY(copy_slice(g, ctx->stream, &g->params->own[i].span));
     const int word = tutti__word_values(engine, comm->rank);
-    TUTTI_TRY(tutti__engine_post(engine, ctx->stream, &word, 1, false));
-    TUTTI_TRY(tutti__engine_await(engine, ctx->stream, tutti__word_values(engine, 0), 1, false,
+    TUTTI_TRY(tutti__engine_post(engine, ctx->stream, &word, 1, true));
+    TUTTI_TRY(tutti__engine_await(engine, ctx->stream, tutti__word_values(engine, 0), 1, true,
                                   operation, g->sequence));
     TUTTI_TRY(tutti__comm_touch(comm, ctx, operation, true));
     g->begun = false; /* if this fails, too, it has not ended */

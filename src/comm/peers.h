@@ -46,6 +46,11 @@ typedef struct tutti__peers_table {
      * which keeps a multiprocessor from a product of the same device until all are posted. */
     tutti_status (*await)(tutti__peers *peers, tutti__stream stream, const int *words, int count,
                           bool idle, const char *operation, int64_t sequence);
+    /* post, then await, as one operation of the stream's, of which each costs the launch of a graph
+     * that holds it a microsecond or two. */
+    tutti_status (*meet)(tutti__peers *peers, tutti__stream stream, const tutti__post *posts,
+                         int post_count, const int *words, int count, const char *operation,
+                         int64_t sequence);
     /* On the device: not 0 once the communicator is dead, before any wait ends without its post. */
     const uint32_t *(*dead)(const tutti__peers *peers);
     /* No stream has work with it any more.  Other ranks may be later by half a second; if they are,

@@ -59,7 +59,7 @@ static tutti_status stream_begin(tutti__engine *engine, tutti_context *ctx)
     state *s = engine->state;
     tutti_comm *comm = engine->comm;
     bool capturing = true;
-    s->added = s->landed = 0;
+    s->added = s->landed = engine->followed = 0;
     TUTTI_TRY(tutti__comm_follow(comm, ctx, operation));
     if (s->joined) TUTTI_TRY(capturing_of(engine, ctx->stream, &capturing));
     /* The caller may run ahead of the device by one step only: while a rank is missing, more
@@ -121,6 +121,21 @@ static tutti_status narrow_between(tutti__engine *engine, tutti_context *ctx, in
     return tutti__side_fork(&s->side, ctx);
 }
 
+/* Copy engines: the range has a place on the other ranks.  Pieces that are awaited for that are
+ * added behind it; those that have been awaited where they were added count, too. */
+static tutti_status follow_place(tutti__engine *engine, int r)
+{
+    const state *s = engine->state;
+    const tutti_comm *comm = engine->comm;
+    if (s->added > 0)
+        TUTTI_TRY(comm->backend->run.stream_wait_event(comm->device, s->side.stream,
+                                                       s->late.summed[s->added - 1]));
+    const int before = engine->followed;
+    TUTTI_TRY(engine->table->place(engine, r));
+    for (int i = before; i < engine->followed; i++) TUTTI_TRY(mark_moved(engine, i));
+    return TUTTI_OK;
+}
+
 static tutti_status stream_issue(tutti__engine *engine, tutti_context *ctx, int first, int last)
 {
     state *s = engine->state;
@@ -136,6 +151,7 @@ static tutti_status stream_issue(tutti__engine *engine, tutti_context *ctx, int 
         else if (engine->narrow)
             TUTTI_TRY(tutti__engine_narrow(engine, r, work->stream, engine->ranges[r].wire.data));
         bool another = true;
+        if (engine->table->place) TUTTI_TRY(follow_place(engine, r));
         for (work->round = 0; another; work->round++) {
             TUTTI_TRY(engine->table->start(engine, r));
             another = false;
@@ -163,9 +179,10 @@ static tutti_status join_moves(tutti__engine *engine)
 }
 
 /* Copy engines: waits for the pieces of the ranges from `first` up to *end, on *stream, where they
- * are to be added.  Most have been there for long when sums are wanted,
- * so all but the last two are one wait, and those another: where nothing is sent any more behind
- * them on the stream of the moves, so that others are added meanwhile. */
+ * are to be added, but for those that the stream of the moves has awaited.  Most have been there
+ * for long when sums are wanted, so all but the last two are one wait, and those another: where
+ * nothing is sent any more behind them on the stream of the moves, so that others are added
+ * meanwhile. */
 static tutti_status await_pieces(tutti__engine *engine, int first, int last, bool idle,
                                  tutti__stream *stream, int *end)
 {
@@ -177,8 +194,11 @@ static tutti_status await_pieces(tutti__engine *engine, int first, int last, boo
     else
         TUTTI_TRY(engine->comm->backend->run.stream_wait_event(engine->comm->device, *stream,
                                                                s->side.summed[*end - 1]));
-    return tutti__engine_await(engine, *stream, tutti__word_piece(engine, first, 0), count, idle,
-                               operation, engine->ranges[first].work.sequence);
+    const int begin = first > engine->followed ? first : engine->followed;
+    if (begin >= *end) return TUTTI_OK;
+    engine->followed = *end;
+    return tutti__engine_await(engine, *stream, tutti__word_piece(engine, begin, 0), *end - begin,
+                               idle, operation, engine->ranges[first].work.sequence);
 }
 
 /* Adds the late sums up to this range that have not been added yet.  Its pieces have been issued,

@@ -12,6 +12,8 @@
  * Copy engines write the sums of other stores into all gradients instead of a second swap. */
 #include "comm/tree.h"
 
+static const char operation[] = "gradient exchange";
+
 /* Ranges that a kernel adds at once. */
 #define ALIKE_MAX 4096
 
@@ -203,6 +205,38 @@ static int last_small(const tutti__engine *engine)
     return first;
 }
 
+/* Waits until the other ranks have a place for a range's pieces. */
+static tutti_status tree_place(tutti__engine *engine, int r)
+{
+    const tutti__work *work = &engine->ranges[r].work;
+    const int begin = engine->followed;
+    if (r == 0)
+        return tutti__engine_await(engine, work->stream, tutti__word_room(engine, 0), 1, false,
+                                   operation, work->sequence);
+    if (!tutti__tree_in_gradients(engine, r) || begin >= r) return TUTTI_OK;
+    engine->followed = r;
+    return tutti__engine_await(engine, work->stream, tutti__word_piece(engine, begin, 0), r - begin,
+                               false, operation, work->sequence);
+}
+
+/* Copy engines: says that a range has been sent.  A graph, whose steps are whole, awaits here, too,
+ * what the next range waits for; elsewhere a step that is given up waits for nothing that it does
+ * not need. */
+static tutti_status tell_sent(tutti__engine *engine, int r, const int *words, int count, bool idle)
+{
+    const tutti_comm *comm = engine->comm;
+    const tutti__work *work = &engine->ranges[r].work;
+    const int begin = engine->followed;
+    bool capturing = false;
+    if (!idle && r + 1 < engine->range_count && tutti__tree_in_gradients(engine, r + 1))
+        TUTTI_TRY(comm->backend->run.stream_capturing(comm->device, work->stream, &capturing));
+    if (!capturing) return tutti__engine_post(engine, work->stream, words, count, idle);
+    TUTTI_ASSERT(count == 1);
+    engine->followed = r + 1;
+    return tutti__engine_meet(engine, work->stream, words[0], tutti__word_piece(engine, begin, 0),
+                              r + 1 - begin, operation, work->sequence);
+}
+
 /* Copy engines: writes other ranks' slices of a range into their memory. */
 static tutti_status tree_push(tutti__engine *engine, int r)
 {
@@ -211,17 +245,12 @@ static tutti_status tree_push(tutti__engine *engine, int r)
     tutti__sends sends = {.stream = range->work.stream, .idle = r >= small};
     int words[TUTTI__PEERS_WORDS_MAX], count = 0;
     if (r > small) return TUTTI_OK;
-    if (!engine->spreads && (r == 0 || tutti__tree_in_gradients(engine, r)))
-        TUTTI_TRY(tutti__engine_await(engine, sends.stream, tutti__word_room(engine, r, 0), 1,
-                                      false, "gradient exchange", range->work.sequence));
     for (int i = r; i == r || (r == small && i < engine->range_count); i++) {
         TUTTI_TRY(send_pieces(engine, i, &sends));
         words[count++] = tutti__word_piece(engine, i, rank);
     }
     TUTTI_TRY(tutti__engine_sent(engine, &sends));
-    if (r + 1 < engine->range_count && tutti__tree_in_gradients(engine, r + 1))
-        words[count++] = tutti__word_room(engine, r + 1, rank);
-    return tutti__engine_post(engine, sends.stream, words, count, sends.idle);
+    return tell_sent(engine, r, words, count, sends.idle);
 }
 
 /* Copy engines: writes the sum of this rank's slice into the other ranks' gradients. */
@@ -248,10 +277,9 @@ static tutti_status tree_spread(tutti__engine *engine, int r)
     return tutti__engine_post(engine, range->work.stream, &word, 1, false);
 }
 
-/* Of the first range, and of all whose pieces have memory of their own. */
 static tutti_status tree_room(tutti__engine *engine, tutti__stream stream)
 {
-    const int word = tutti__word_room(engine, 0, engine->comm->rank);
+    const int word = tutti__word_room(engine, engine->comm->rank);
     return tutti__engine_post(engine, stream, &word, 1, false);
 }
 
@@ -386,5 +414,6 @@ const tutti__engine_table tutti__tree_moves = {.merge = tree_merge,
                                                .start = tree_start,
                                                .arrived = tree_arrived,
                                                .add = tree_add,
+                                               .place = tree_place,
                                                .room = tree_room,
                                                .spread = tree_spread};

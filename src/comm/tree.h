@@ -21,7 +21,7 @@ size_t tutti__tree_piece_bytes(const tutti__engine *engine, const tutti__engine_
 /* Whether a range's pieces are received in the gradients of the one before. */
 bool tutti__tree_in_gradients(const tutti__engine *engine, int range);
 
-/* Has merge, start, arrived, add, room and spread. */
+/* Has merge, start, arrived, add, place, room and spread. */
 extern const tutti__engine_table tutti__tree_moves;
 
 #endif

@@ -247,7 +247,10 @@ static tutti_status tree_open(tutti__engine *engine)
     if (tutti__engine_only_moves(engine) && engine->range_count > 0 &&
         engine->mover != TUTTI_ENGINE_TRANSPORT)
         TUTTI_TRY(open_peers(engine, t));
-    t->table.room = engine->peers && !engine->spreads ? tutti__tree_moves.room : NULL;
+    if (engine->peers && !engine->spreads) {
+        t->table.place = tutti__tree_moves.place;
+        t->table.room = tutti__tree_moves.room;
+    }
     if (engine->spreads && !engine->peers) {
         engine->spreads = false;
         if (!engine->narrow && !engine->leaves->total) return leave_to_carrier(engine, t);

@@ -1,5 +1,7 @@
 /* Exchanges of sharded stores: the memory that they hold, wrong calls, and engines that cannot be
  * used. */
+#include <stdlib.h>
+
 #include "shard.h"
 
 static bool has_padding(const tutti_params *store, const tutti__span *range)
@@ -61,6 +63,50 @@ void shard_held(tutti_context *ctx, tutti_comm *comm)
               (long long)most_received(p.model.store));
     CHECK(info.ranges == p.model.store->range_count && info.ranges > 2, "%d ranges", info.ranges);
     shard_close_pair(&p);
+}
+
+/* Each range's sum is waited for before the next one is ready, in which others' pieces take its
+ * place. */
+void shard_in_turn(tutti_context *ctx, tutti_comm *comm)
+{
+    enum { COUNT = 4, RUN = TUTTI__NORM_RUN };
+    const int world = rig_size(), rank = rig_rank();
+    const tutti_params_desc desc = shard_desc(&shard_types[0], world, rank, 1);
+    tutti_grad_sync_desc options = TUTTI_GRAD_SYNC_DESC_INIT;
+    tutti_context *other = harness_new_context(tutti_context_device(ctx), 1);
+    tutti_grad_sync *sync = NULL;
+    tutti_params *store = NULL;
+    tutti_param params[COUNT];
+    double *values = harness_calloc((size_t)(world * RUN), sizeof *values);
+    options.engine = shard_engine;
+    CHECK_OK(tutti_params_create(ctx, &desc, &store));
+    for (int i = 0; i < COUNT; i++) {
+        params[i] = (tutti_param){.name = {(char)('a' + i)},
+                                  .value = tutti_tensor_1d(NULL, TUTTI_F32, world * RUN)};
+        CHECK_OK(tutti_params_add_param(store, &params[i]));
+    }
+    CHECK_OK(tutti_params_build(store, ctx));
+    CHECK_OK(tutti_grad_sync_create(ctx, comm, store, &options, &sync));
+    CHECK(store->range_count == COUNT, "%d ranges, want one a parameter", store->range_count);
+    for (int step = 0; step < 3; step++) {
+        for (int i = COUNT - 1; i >= 0; i--) {
+            const double part = (step + 1) * (i + 1), want = part * world * (world + 1) / 2;
+            for (int k = 0; k < world * RUN; k++) values[k] = part * (rank + 1);
+            harness_put(ctx, &params[i].grad, values);
+            CHECK_OK(tutti_grad_sync_ready_param(sync, ctx, &params[i]));
+            CHECK_OK(tutti_grad_sync_wait(sync, other, &params[i]));
+            harness_get(other, &params[i].grad, values);
+            int wrong = 0;
+            for (int k = rank * RUN; k < (rank + 1) * RUN; k++) wrong += values[k] != want;
+            CHECK(wrong == 0, "step %d: %d elements of the sum of '%s' are wrong", step, wrong,
+                  params[i].name);
+        }
+        CHECK_OK(tutti_grad_sync_finish(sync, ctx));
+    }
+    free(values);
+    tutti_grad_sync_destroy(&sync);
+    tutti_params_destroy(&store);
+    tutti_context_destroy(&other);
 }
 
 /* Wrong calls */

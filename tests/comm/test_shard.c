@@ -504,6 +504,7 @@ static void early(tutti_context *ctx, tutti_comm *comm)
 RIG_OVER(early)
 
 RIG_OVER(shard_held)
+RIG_OVER(shard_in_turn)
 RIG_OVER(shard_refused)
 RIG_OVER(shard_engines)
 RIG_OVER(shard_beside)
@@ -567,6 +568,7 @@ BY_COPIES(skips)
 BY_COPIES(diverged)
 BY_COPIES(early)
 BY_COPIES(shard_held)
+BY_COPIES(shard_in_turn)
 BY_COPIES(shard_beside)
 BY_COPIES(shard_own)
 #endif
@@ -577,6 +579,7 @@ static const rig_test tests[] = {
     RIG_ROWS("diverged", diverged, 2, 0),
     RIG_ROWS("early", early, 1, 0),
     RIG_ROWS("held", shard_held, 2, 0),
+    RIG_ROWS("ranges in turn", shard_in_turn, 1, 0),
     RIG_ROWS("refused", shard_refused, 1, 0),
     RIG_ROWS("engines", shard_engines, 1, 0),
     RIG_ROWS("values beside forward", shard_beside, 1, 0),
@@ -587,6 +590,7 @@ static const rig_test tests[] = {
     {"diverged by copy engines", diverged_copies, 2, 0, true},
     {"early by copy engines", early_copies, 2, 0, true},
     {"held by copy engines", shard_held_copies, 2, 0, true},
+    {"ranges in turn by copy engines", shard_in_turn_copies, 2, 0, true},
     {"values beside forward by copy engines", shard_beside_copies, 2, 0, true},
     {"a layer of the caller's own by copy engines", shard_own_copies, 2, 0, true},
 #endif

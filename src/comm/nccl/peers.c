@@ -345,27 +345,74 @@ static tutti_status driver_status(CUresult code, const char *what)
     return tutti__fail(TUTTI_ERR_DEVICE, "%s: error %d", what, (int)code);
 }
 
+static tutti_status use_device(const tutti__peers *peers)
+{
+    const cudaError_t code = cudaSetDevice(peers->device);
+    if (code == cudaSuccess) return TUTTI_OK;
+    return tutti__fail(TUTTI_ERR_DEVICE, "cudaSetDevice: %s", cudaGetErrorString(code));
+}
+
+/* Operations of a stream, one after another. */
+typedef struct operations {
+    CUstreamBatchMemOpParams list[3 * TUTTI__PEERS_WORDS_MAX];
+    int count;
+} operations;
+
+static void add_write(operations *o, CUdeviceptr at, uint32_t value)
+{
+    CUstreamBatchMemOpParams *op = &o->list[o->count++];
+    memset(op, 0, sizeof *op);
+    op->writeValue.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32;
+    op->writeValue.address = at;
+    op->writeValue.value = value;
+    op->writeValue.flags = CU_STREAM_WRITE_VALUE_DEFAULT;
+}
+
+static void add_wait(operations *o, CUdeviceptr at, unsigned flags)
+{
+    CUstreamBatchMemOpParams *op = &o->list[o->count++];
+    memset(op, 0, sizeof *op);
+    op->waitValue.operation = CU_STREAM_MEM_OP_WAIT_VALUE_32;
+    op->waitValue.address = at;
+    op->waitValue.value = 1;
+    op->waitValue.flags = CU_STREAM_WAIT_VALUE_GEQ | flags;
+}
+
+static void add_posts(operations *o, const tutti__peers *peers, const tutti__post *posts, int count)
+{
+    TUTTI_ASSERT(count <= TUTTI__PEERS_WORDS_MAX);
+    for (int i = 0; i < count; i++)
+        add_write(o, device_word(peers, posts[i].rank, posts[i].word), 1);
+}
+
+static void add_awaits(operations *o, const tutti__peers *peers, const int *words, int count)
+{
+    TUTTI_ASSERT(count <= TUTTI__PEERS_WORDS_MAX);
+    for (int i = 0; i < count; i++) {
+        const CUdeviceptr at = device_word(peers, peers->rank, words[i]);
+        add_wait(o, at, i + 1 == count ? peers->flush : 0);
+        add_write(o, at, 0);
+    }
+}
+
+static tutti_status enqueue(const tutti__peers *peers, tutti__stream stream, operations *o)
+{
+    return driver_status(peers->batch((CUstream)stream, (unsigned)o->count, o->list, 0),
+                         "cuStreamBatchMemOp");
+}
+
 tutti_status tutti__peers_post(tutti__peers *peers, tutti__stream stream, const tutti__post *posts,
                                int count, bool idle)
 {
-    CUstreamBatchMemOpParams ops[TUTTI__PEERS_WORDS_MAX];
     uint32_t *words[TUTTI__PEERS_WORDS_MAX];
-    TUTTI_ASSERT(count <= TUTTI__PEERS_WORDS_MAX);
+    operations o;
     for (int i = 0; i < count && idle; i++)
         words[i] = (uint32_t *)(uintptr_t)device_word(peers, posts[i].rank, posts[i].word);
     if (idle) return peers->run->words_set(peers->device, stream, words, count);
-    cudaError_t code = cudaSetDevice(peers->device);
-    if (code != cudaSuccess)
-        return tutti__fail(TUTTI_ERR_DEVICE, "cudaSetDevice: %s", cudaGetErrorString(code));
-    memset(ops, 0, sizeof ops);
-    for (int i = 0; i < count; i++) {
-        ops[i].writeValue.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32;
-        ops[i].writeValue.address = device_word(peers, posts[i].rank, posts[i].word);
-        ops[i].writeValue.value = 1;
-        ops[i].writeValue.flags = CU_STREAM_WRITE_VALUE_DEFAULT;
-    }
-    return driver_status(peers->batch((CUstream)stream, (unsigned)count, ops, 0),
-                         "cuStreamBatchMemOp");
+    TUTTI_TRY(use_device(peers));
+    o.count = 0;
+    add_posts(&o, peers, posts, count);
+    return enqueue(peers, stream, &o);
 }
 
 /* Behind this rank's words. */
@@ -377,37 +424,41 @@ static const uint32_t *peers_dead(const tutti__peers *peers)
 tutti_status tutti__peers_await_some(tutti__peers *peers, tutti__stream stream, const int *words,
                                      int count, bool idle)
 {
-    CUstreamBatchMemOpParams ops[2 * TUTTI__PEERS_WORDS_MAX];
     uint32_t *own[TUTTI__PEERS_WORDS_MAX];
-    TUTTI_ASSERT(count <= TUTTI__PEERS_WORDS_MAX);
+    operations o;
     for (int i = 0; i < count && idle; i++)
         own[i] = (uint32_t *)(uintptr_t)device_word(peers, peers->rank, words[i]);
     if (idle) return peers->run->words_await(peers->device, stream, own, count);
-    memset(ops, 0, sizeof ops);
-    for (int i = 0; i < count; i++) {
-        const CUdeviceptr at = device_word(peers, peers->rank, words[i]);
-        ops[2 * i].waitValue.operation = CU_STREAM_MEM_OP_WAIT_VALUE_32;
-        ops[2 * i].waitValue.address = at;
-        ops[2 * i].waitValue.value = 1;
-        ops[2 * i].waitValue.flags = CU_STREAM_WAIT_VALUE_GEQ | (i + 1 == count ? peers->flush : 0);
-        ops[2 * i + 1].writeValue.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32;
-        ops[2 * i + 1].writeValue.address = at;
-        ops[2 * i + 1].writeValue.value = 0;
-        ops[2 * i + 1].writeValue.flags = CU_STREAM_WRITE_VALUE_DEFAULT;
-    }
-    return driver_status(peers->batch((CUstream)stream, (unsigned)(2 * count), ops, 0),
-                         "cuStreamBatchMemOp");
+    o.count = 0;
+    add_awaits(&o, peers, words, count);
+    return enqueue(peers, stream, &o);
+}
+
+static tutti_status watch(const tutti__peers *peers, tutti__stream stream, const char *operation,
+                          int64_t sequence)
+{
+    const tutti__nccl *nccl = peers->comm->state;
+    TUTTI_TRY(use_device(peers));
+    return tutti__watchdog_begin(nccl->watchdog, stream, operation, sequence);
 }
 
 static tutti_status peers_await(tutti__peers *peers, tutti__stream stream, const int *words,
                                 int count, bool idle, const char *operation, int64_t sequence)
 {
-    tutti__nccl *nccl = peers->comm->state;
-    cudaError_t code = cudaSetDevice(peers->device);
-    if (code != cudaSuccess)
-        return tutti__fail(TUTTI_ERR_DEVICE, "cudaSetDevice: %s", cudaGetErrorString(code));
-    TUTTI_TRY(tutti__watchdog_begin(nccl->watchdog, stream, operation, sequence));
+    TUTTI_TRY(watch(peers, stream, operation, sequence));
     return tutti__peers_await_some(peers, stream, words, count, idle);
+}
+
+static tutti_status peers_meet(tutti__peers *peers, tutti__stream stream, const tutti__post *posts,
+                               int post_count, const int *words, int count, const char *operation,
+                               int64_t sequence)
+{
+    operations o;
+    TUTTI_TRY(watch(peers, stream, operation, sequence));
+    o.count = 0;
+    add_posts(&o, peers, posts, post_count);
+    add_awaits(&o, peers, words, count);
+    return enqueue(peers, stream, &o);
 }
 
 const tutti__peers_table tutti__nccl_peers = {.open = peers_open,
@@ -416,5 +467,6 @@ const tutti__peers_table tutti__nccl_peers = {.open = peers_open,
                                               .prove = tutti__peers_prove,
                                               .post = tutti__peers_post,
                                               .await = peers_await,
+                                              .meet = peers_meet,
                                               .dead = peers_dead,
                                               .close = peers_close};
