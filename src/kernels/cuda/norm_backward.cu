@@ -12,7 +12,8 @@
  *   block    up to 8192 columns, of f32 mostly 4096: some warps of a block a row; if rows begin at
  *            any byte mostly by norm_backward_skewed.cu, with the same bits
  *   cluster  up to 65536 columns of f32 (odd ones 106496), 131072 of 16-bit types: a cluster of
- *            blocks a row (norm_backward_cluster.cu)
+ *            blocks a row (norm_backward_cluster.cu; odd ones of 16-bit types mostly by
+ *            norm_backward_pieces.cu, with the same bits)
  *   kept     f64 and dy of another type than x, up to 65536 columns of f64, 131072 of others
  *            (norm_backward_kept.cu)
  *   sliced   all others: longer rows, and devices without clusters (norm_backward_sliced.cu)
@@ -129,7 +130,7 @@ static bool leaves_threads_idle(int64_t cols, int threads)
 }
 
 /* Odd columns of clusters: blocks have as many of a row's vectors, in whole lines, as the slowest
- * one decides.  16-bit types gain in large clusters only. */
+ * one decides.  Of 16-bit types a thread has two of them if nine warps can have all. */
 static void divide_evenly(backward_plan *plan, int64_t cols, bool narrow)
 {
     const int width = narrow ? 8 : 4, vecs = piece_vecs(narrow);
@@ -138,7 +139,8 @@ static void divide_evenly(backward_plan *plan, int64_t cols, bool narrow)
     plan->cluster = 2;
     while (cols > most * plan->cluster) plan->cluster *= 2;
     plan->piece = row_round_up((int)divide_up(cols, width * plan->cluster), 8);
-    plan->lanes = row_round_up((int)divide_up(plan->piece, vecs), 32);
+    plan->each = narrow && plan->piece <= 9 * 32 * 2 ? 2 : vecs;
+    plan->lanes = row_round_up((int)divide_up(plan->piece, plan->each), 32);
 }
 
 /* With 8 elements a thread a row costs more instructions, but a block's threads may be filled
@@ -166,8 +168,7 @@ static void plan_own(backward_plan *plan, const tutti__norm_args *args, bool clu
         while (cols > (int64_t)plan->elements * MORE_THREADS * plan->cluster) plan->cluster *= 2;
     }
     plan->lanes = row_round_up((int)divide_up(cols, plan->elements * plan->cluster), 32);
-    if (plan->kind == backward_plan::CLUSTER && !whole && (!narrow || plan->cluster > 4))
-        divide_evenly(plan, cols, narrow);
+    if (plan->kind == backward_plan::CLUSTER && !whole) divide_evenly(plan, cols, narrow);
     while (warp && plan->lanes > 1 && plan->lanes / 2 * plan->elements >= cols) plan->lanes /= 2;
     plan->crowded =
         plan->kind == backward_plan::BLOCK && gains_crowded(plan->elements, cols, narrow, whole);

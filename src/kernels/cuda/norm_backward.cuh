@@ -10,7 +10,8 @@ struct backward_plan {
     enum { WARP, BLOCK, CLUSTER, KEPT, SLICED } kind;
     int elements;                /* a thread has of a row */
     int lanes, threads, cluster; /* a block's threads for a row, all; a row's blocks */
-    int piece;                   /* cluster, odd columns: of a row, a block's vectors; or 0 */
+    int piece, each;             /* cluster, odd columns: of a row, a block's vectors, and a
+                                    thread's; or 0 */
     bool crowded;                /* block: more threads than usual, of fewer registers each */
     int tail;                    /* block: last columns that are no whole vector, a lane's each */
     int resident;                /* thread blocks a multiprocessor has at a time */
@@ -70,7 +71,7 @@ __host__ __device__ constexpr int threads_of(bool warp, int elements, bool narro
 }
 enum { ODD_GROUPS = 10 }; /* rows that a block has at a time, at most, if they begin anywhere */
 enum { NORM_CLUSTER_MAX = 16 };
-/* Of clusters' odd columns: vectors a thread, and threads at most; of f32 as many as let two rows
+/* Of clusters' odd columns: vectors a thread and threads, at most; of f32 as many as let two rows
  * of three tensors be in shared memory. */
 __host__ __device__ constexpr int piece_vecs(bool narrow)
 {
@@ -93,6 +94,13 @@ backward_ring backward_ring_for(const tutti_context *ctx, const tutti__norm_args
 bool tutti__cuda_norm_has_skewed(const tutti_context *ctx, const tutti__norm_args *args,
                                  const backward_plan &plan);
 tutti_status tutti__cuda_norm_backward_skewed(tutti_context *ctx, const tutti__norm_args *args,
+                                              const backward_plan &plan,
+                                              const backward_scratch<float> &scratch);
+
+/* norm_backward_pieces.cu: the same of a cluster's, with the bits of norm_backward_cluster.cu. */
+bool tutti__cuda_norm_has_pieces(const tutti_context *ctx, const tutti__norm_args *args,
+                                 const backward_plan &plan);
+tutti_status tutti__cuda_norm_backward_pieces(tutti_context *ctx, const tutti__norm_args *args,
                                               const backward_plan &plan,
                                               const backward_scratch<float> &scratch);
 

@@ -168,14 +168,20 @@ struct backward_steps {
 };
 
 /* The threads of a row, all or those of one block of a cluster: this one of how many; those of a
- * warp, which have neighbouring vectors; the row's vectors that other blocks have before them. */
+ * warp, which have neighbouring vectors; the row's vectors that other blocks have before them; of
+ * pieces, how many a thread has. */
 struct backward_lane {
-    int lane, lanes, group, before;
+    int lane, lanes, group, before, each;
 
-    /* Of a thread's `each` items in a list in which those of a group come one after another. */
-    __device__ __forceinline__ int first(int each) const
+    /* Of a thread's so many items in a list in which those of a group come one after another. */
+    __device__ __forceinline__ int first(int items) const
     {
-        return lane / group * group * each + lane % group;
+        return lane / group * group * items + lane % group;
+    }
+    /* Of a warp's rounds of vectors, of which its part of the row would have so many, its own. */
+    __device__ __forceinline__ int own(int rounds) const
+    {
+        return lane >= lanes - 32 ? rounds : min(rounds, each);
     }
 };
 
@@ -243,7 +249,8 @@ struct backward_rows {
                                              backward_lane which, int depth, int64_t first,
                                              int64_t last)
         : args(a), steps(way),
-          ring(shared, {which.before + which.first(VECS), which.group, which.group},
+          ring(shared,
+               {which.before + which.first(PIECES ? which.each : VECS), which.group, which.group},
                a.dsum.data ? 3 : 2, depth),
           cols(columns), end(block_end), statistic(first)
     {
@@ -257,6 +264,7 @@ struct backward_rows {
             reach = end < cols ? end : cols + N - 1;
             const int left = reach - (word_of(0) - which.lane % which.group) * N;
             in_warp = (left + which.group * N - 1) / (which.group * N);
+            if constexpr (PIECES) in_warp = which.own(in_warp);
             ends_row = which.lane == which.lanes - 1 && word_of(VECS) * N >= cols &&
                        word_of(VECS) * N < cols + N;
         } else

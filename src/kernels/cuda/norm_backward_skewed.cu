@@ -61,20 +61,6 @@ __global__ void __launch_bounds__(threads_of(false, ELEMENTS, sizeof(T) == 2, fa
 
 /* Host side */
 
-/* With as many stages as there is room for; with two of them it would be slower than the ring of
- * norm_backward.cu. */
-static bool find_space(const tutti_context *ctx, const tutti__norm_args *args,
-                       const backward_plan &plan, skewed_space *space)
-{
-    const int limit = tutti__cuda_shared_limit(ctx->device) - SKEWED_SPARE;
-    for (int depth = SKEWED_STAGES; depth >= SKEWED_STAGES_LEAST; depth--) {
-        *space = tutti_dtype_size(args->x.dtype) == 2 ? skewed_space::of<8>(args, plan, depth)
-                                                      : skewed_space::of<4>(args, plan, depth);
-        if (space->bytes <= limit) return true;
-    }
-    return false;
-}
-
 bool tutti__cuda_norm_has_skewed(const tutti_context *ctx, const tutti__norm_args *args,
                                  const backward_plan &plan)
 {
@@ -82,7 +68,8 @@ bool tutti__cuda_norm_has_skewed(const tutti_context *ctx, const tutti__norm_arg
     skewed_space space;
     const bool fits = element == 2 || !plan.crowded; /* in the registers of its threads */
     return plan.kind == backward_plan::BLOCK && fits && tutti__cuda_has_clusters(ctx->device) &&
-           are_skewed_alike(args, element) && find_space(ctx, args, plan, &space);
+           are_skewed_alike(args, element) &&
+           skewed_space::find(ctx, args, plan, SKEWED_STAGES, SKEWED_SPARE, &space);
 }
 
 template<class T, int ELEMENTS, bool TAIL>
@@ -90,7 +77,7 @@ static tutti_status launch(tutti_context *ctx, const tutti__norm_args *args,
                            const backward_plan &plan, const backward_scratch<float> &scratch)
 {
     skewed_space space;
-    find_space(ctx, args, plan, &space);
+    skewed_space::find(ctx, args, plan, SKEWED_STAGES, SKEWED_SPARE, &space);
     const norm_backward_even even = find_even(args, vector16<T>::N);
     auto kernel = args->centered ? norm_backward_skewed_kernel<T, ELEMENTS, true, TAIL>
                                  : norm_backward_skewed_kernel<T, ELEMENTS, false, TAIL>;

@@ -30,7 +30,9 @@ struct skewed_space {
         /* a word more than vectors, of which all lanes of a warp read some, or those that a tail
          * reaches, and the beginning of a line */
         const int cols = (int)args->cols;
-        const int words = plan.tail > 0 ? cols / N + 2 : ((cols + N - 1) / N + 31) / 32 * 32 + 1;
+        const int words = plan.piece > 0  ? plan.lanes * plan.each + 1
+                          : plan.tail > 0 ? cols / N + 2
+                                          : ((cols + N - 1) / N + 31) / 32 * 32 + 1;
         skewed_space space;
         space.depth = depth;
         space.vectors = gamma_words<N>(plan.lanes, plan.elements, false) * 16;
@@ -42,6 +44,19 @@ struct skewed_space {
         space.bytes = space.vectors + space.windows + plan.threads / plan.lanes * space.group;
         if (space.bytes < merged) space.bytes = merged;
         return space;
+    }
+    /* With as many stages as there is room for, up to `most`; with two of them it would be slower
+     * than a ring (row_ring.cuh).  spare: bytes for all else. */
+    static bool find(const tutti_context *ctx, const tutti__norm_args *args,
+                     const backward_plan &plan, int most, int spare, skewed_space *space)
+    {
+        const int limit = tutti__cuda_shared_limit(ctx->device) - spare;
+        for (int depth = most; depth >= SKEWED_STAGES_LEAST; depth--) {
+            *space = tutti_dtype_size(args->x.dtype) == 2 ? of<8>(args, plan, depth)
+                                                          : of<4>(args, plan, depth);
+            if (space->bytes <= limit) return true;
+        }
+        return false;
     }
 };
 
@@ -115,8 +130,9 @@ struct skewed_place {
     float mean, rstd;
 };
 
-/* A thread's part of the rows of its group.  TAIL: the last columns are a lane's each. */
-template<class T, int ELEMENTS, bool CENTERED, bool TAIL = false>
+/* A thread's part of the rows of its group.  TAIL: the last columns are a lane's each.  PIECES: a
+ * block has a piece of each row, and writes the words that begin with its vectors. */
+template<class T, int ELEMENTS, bool CENTERED, bool TAIL = false, bool PIECES = false>
 struct skewed_rows {
     static constexpr int N = vector16<T>::N, VECS = ELEMENTS / N, WINDOW = 2 * N - 1;
     static constexpr uint32_t CHUNK = 32 * 16; /* bytes of a warp's neighbouring words */
@@ -124,9 +140,11 @@ struct skewed_rows {
     const backward_steps &steps;
     const skewed_space &space;
     int cols, vector_cols;
-    int word;    /* this thread's first one */
-    int in_warp; /* of VECS, those that some lane of the warp has in the row */
-    int part;    /* the first of VECS that not all of the warp's lanes have whole */
+    int before = 0; /* PIECES: vectors of other blocks before this one's; */
+    int beyond = 0; /* the vector behind this one's, if that is not the row's last block */
+    int word;       /* this thread's first one */
+    int in_warp;    /* of VECS, those that some lane of the warp has in the row */
+    int part;       /* the first of VECS that not all of the warp's lanes have whole */
     /* asks for the rows; of the warp that writes the row's ends, the last one, as it mostly has the
      * fewest vectors */
     bool leads, ends;
@@ -142,25 +160,32 @@ struct skewed_rows {
     __device__ __forceinline__ skewed_rows(const tutti__norm_args &a, const backward_steps &way,
                                            const skewed_space &sizes, void *shared,
                                            skewed_stage *of_group, backward_lane which, int group,
-                                           int64_t first)
+                                           int64_t first, int piece = 0)
         : args(a), steps(way), space(sizes)
     {
         cols = (int)a.cols;
         vector_cols = TAIL ? cols - cols % N : cols;
-        word = which.first(VECS);
-        const int warp_word = word - (int)threadIdx.x % 32, vectors = (vector_cols + N - 1) / N;
+        const int own = which.first(PIECES ? which.each : VECS);
+        int vectors = (vector_cols + N - 1) / N, whole = vector_cols / N;
+        word = own;
+        if constexpr (PIECES) {
+            before = which.before, word += before;
+            if (before + piece < vectors) beyond = vectors = whole = before + piece;
+        }
+        const int warp_word = word - (int)threadIdx.x % 32;
         in_warp = (vectors - warp_word + 31) / 32;
-        part = vector_cols / N <= warp_word ? 0 : (vector_cols / N - warp_word) / 32;
+        if constexpr (PIECES) in_warp = which.own(in_warp);
+        part = whole <= warp_word ? 0 : (whole - warp_word) / 32;
         leads = which.lane == which.lanes - 32;
         ends = which.lane >= which.lanes - 32;
         gamma = (uint32_t)__cvta_generic_to_shared(shared);
         ring = gamma + (uint32_t)(space.vectors + space.windows + group * space.group);
-        window = gamma + (uint32_t)(space.vectors + (word * WINDOW + N - 1) * 4);
+        window = gamma + (uint32_t)(space.vectors + (own * WINDOW + N - 1) * 4);
         gamma += (uint32_t)which.first(ELEMENTS / 4) * 16;
         stages = (uint32_t)__cvta_generic_to_shared(of_group);
         /* or they are computed again for each row */
         asm volatile("" : "+r"(gamma), "+r"(window));
-        place.from = ring + (uint32_t)word * 16;
+        place.from = ring + (uint32_t)own * 16;
         stage = stages, parity = 0, until_first = space.depth;
         place.dx = place_of(a.dx, first, word * N);
         asm volatile("" : "+l"(place.dx));
@@ -176,6 +201,7 @@ struct skewed_rows {
     {
 #pragma unroll
         for (int k = 0; k < VECS; k++) {
+            if (PIECES && k > 0 && !(k < in_warp)) break;
             const int at = word + k * 32;
             float values[N];
             load_gamma(values, at * N, even);
@@ -214,8 +240,8 @@ struct skewed_rows {
         }
     }
 
-    /* By the thread that leads: asks for rows, one less than there are stages.  last: the end of
-     * the group's. */
+    /* By the thread that leads, or asks for PIECES: asks for rows, as many as there are stages, or
+     * one less.  last: the end of the group's. */
     __device__ __forceinline__ void start(skewed_queue *queue, int64_t first, int64_t last) const
     {
         for (int d = 0; d < space.depth; d++)
@@ -223,14 +249,14 @@ struct skewed_rows {
 #ifdef TUTTI_ROW_CLUSTERS
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 #endif
-        *queue = {place_of(args.x, first, 0),
-                  place_of(args.dy, first, 0),
+        *queue = {place_of(args.x, first, before * N),
+                  place_of(args.dy, first, before * N),
                   first,
                   ring,
                   stages,
                   ring,
                   stages};
-        for (int d = 1; d < space.depth; d++) request(queue, last);
+        for (int d = PIECES ? 0 : 1; d < space.depth; d++) request(queue, last);
     }
     /* The next row, if it is before `last`, into the stage that was free first. */
     __device__ __forceinline__ void request(skewed_queue *queue, int64_t last) const
@@ -239,9 +265,11 @@ struct skewed_rows {
         if (q.row >= last) return;
         const uint32_t skew = (uint32_t)(uintptr_t)q.x % 16;
         const uint32_t to = q.to + ((uint32_t)(uintptr_t)q.x & (SKEWED_LINE - 16));
-        const uint32_t left = skew + (uint32_t)cols * (uint32_t)sizeof(T);
+        uint32_t left = skew + (uint32_t)cols * (uint32_t)sizeof(T);
+        if constexpr (PIECES)
+            left = beyond ? (uint32_t)(beyond + 1 - before) * 16 : left - (uint32_t)before * 16;
         const char *x = q.x - skew, *dy = q.dy - skew;
-        const char *dsum = args.dsum.data ? place_of(args.dsum, q.row, 0) - skew : NULL;
+        const char *dsum = args.dsum.data ? place_of(args.dsum, q.row, before * N) - skew : NULL;
         uint32_t bytes = (left + 15) & ~15u;
         if (q.row == args.rows - 1) { /* memory may end with the row */
             bytes = left & ~15u;
@@ -354,10 +382,12 @@ struct skewed_rows {
         const uint32_t skew = place.begin % 16, back = skew / sizeof(T), at = first_word();
         const uint32_t of_gamma = window - back * (uint32_t)sizeof(float);
         const int cut = skew > 0; /* the first word is not whole */
-        const int end = (vector_cols + (int)back) / N, left = end - word + (int)threadIdx.x % 32;
+        const int end = PIECES && beyond ? beyond : (vector_cols + (int)back) / N;
+        const int left = end - word + (int)threadIdx.x % 32;
 #pragma unroll
         for (int k = 0; k < VECS; k++) {
-            if (left <= k * 32) break; /* the warp has no whole word */
+            if (left <= k * 32 || (PIECES && !(k < in_warp)))
+                break; /* the warp has no whole word */
             float n[N], d[N];
             vector16<T>::unpack(read16(at + k * CHUNK), n);
             vector16<T>::unpack(read16(at + space.tensor + k * CHUNK), d);
@@ -390,7 +420,8 @@ struct skewed_rows {
     }
     __device__ __forceinline__ void clear_beyond(uint4 &raw, int k) const
     {
-        const int left = (cols - (word + k * 32) * N) * (int)sizeof(T);
+        const int end = PIECES && beyond ? beyond * N : cols;
+        const int left = (end - (word + k * 32) * N) * (int)sizeof(T);
         uint32_t *words[4] = {&raw.x, &raw.y, &raw.z, &raw.w};
 #pragma unroll
         for (int i = 0; i < 4; i++)
@@ -406,10 +437,10 @@ struct skewed_rows {
     __device__ __forceinline__ void write_ends(const dx_formula<CENTERED> &formula) const
     {
         const int back = (int)(place.begin % 16 / sizeof(T)), lane = (int)threadIdx.x % 32;
-        const int before = back > 0 ? N - back : 0;
-        const int after = (vector_cols + back) % N + cols - vector_cols;
-        if (lane >= before + after) return;
-        const int col = lane < before ? lane : cols - after + lane - before;
+        const int ahead = back > 0 && !(PIECES && before) ? N - back : 0;
+        const int after = PIECES && beyond ? 0 : (vector_cols + back) % N + cols - vector_cols;
+        if (lane >= ahead + after) return;
+        const int col = lane < ahead ? lane : cols - after + lane - ahead;
         const int by = col - word * N; /* from this thread's first vector */
         const uint32_t at = place.from + place.begin + (uint32_t)(by * (int)sizeof(T));
         const float n = widen<float>(read_element<T>(at));
