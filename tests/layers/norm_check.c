@@ -344,9 +344,9 @@ static void test_many_long_rows(void)
     static const struct {
         int type;
         int64_t rows, cols;
-    } cases[] = {{BF16, 70, 65544}, {F32, 70, 32776},   {F16, 280, 16392}, {BF16, 800, 8191},
+    } cases[] = {{BF16, 70, 65544}, {F32, 70, 32776},   {F16, 280, 16392},  {BF16, 800, 8191},
                  {F16, 1100, 3001}, {F32, 900, 3333},   {BF16, 100, 50257}, {BF16, 6701, 1027},
-                 {F16, 700, 8195},  {F16, 1100, 3079},  {F32, 300, 8197},  {BF16, 50, 65541},
+                 {F16, 700, 8195},  {F16, 1100, 3079},  {F32, 300, 8197},   {BF16, 50, 65541},
                  {F32, 60, 106493}, {BF16, 40, 131071}, {F32, 50, 50257}};
     const bool quick = harness_quick(), gpu = harness_backend() == TUTTI_BACKEND_CUDA;
     for (int i = 0; i < HARNESS_COUNT(cases); i++) {
