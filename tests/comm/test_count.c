@@ -1,5 +1,6 @@
 /* The loss weight from the labels that count on all ranks: counted on the device, summed over the
  * ranks, set in the step block. */
+#include <math.h>
 #include <stdlib.h>
 
 #include "tutti/cross_entropy.h"
@@ -153,12 +154,32 @@ static void no_labels(tutti_context *ctx, tutti_comm *comm)
     close_counting(&c);
 }
 
+/* What is no count is seen in the gradients. */
+static void no_count(tutti_context *ctx, tutti_comm *comm)
+{
+    static const double counts[] = {-3, NAN, -INFINITY};
+    counting c;
+    if (!open_counting(&c, ctx, comm)) return;
+    const tutti_tensor count = tutti_tensor_1d(c.count.data, TUTTI_F64, 1);
+    double got[COLS];
+    for (int k = 0; k < HARNESS_COUNT(counts); k++) {
+        harness_buffer_put(ctx, &c.count, &counts[k]);
+        CHECK_OK(tutti_step_block_weigh(c.step, ctx, &count));
+        gradients(&c, got);
+        for (int i = 0; i < COLS; i++)
+            CHECK(isnan(got[i]), "count %g: gradient %d is %g, want NaN", counts[k], i, got[i]);
+    }
+    close_counting(&c);
+}
+
 RIG_OVER(weights)
 RIG_OVER(no_labels)
+RIG_OVER(no_count)
 
 static const rig_test tests[] = {
     RIG_ROWS("the weight of all ranks' labels", weights, 1, 0),
     RIG_ROWS("no label counts", no_labels, 1, 0),
+    RIG_ROWS("no count", no_count, 1, 0),
 };
 
 int main(int argc, char **argv)

@@ -35,7 +35,7 @@ tutti_status tutti__cuda_count_labels(tutti_context *ctx, const int32_t *labels,
 
 __global__ void weigh_kernel(const double *count, double *weight)
 {
-    *weight = *count == 0 ? 0 : 1 / *count;
+    *weight = *count > 0 ? 1 / *count : *count == 0 ? 0 : CUDART_NAN;
 }
 
 tutti_status tutti__cuda_weigh(tutti_context *ctx, const double *count, double *weight)

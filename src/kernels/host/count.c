@@ -33,6 +33,6 @@ tutti_status tutti__host_count_labels(tutti_context *ctx, const int32_t *labels,
 tutti_status tutti__host_weigh(tutti_context *ctx, const double *count, double *weight)
 {
     (void)ctx;
-    *weight = *count == 0 ? 0 : 1 / *count;
+    *weight = *count > 0 ? 1 / *count : *count == 0 ? 0 : (double)NAN;
     return TUTTI_OK;
 }
