@@ -35,10 +35,11 @@ TUTTI_API tutti_status tutti_step_block_set(tutti_step_block *step, tutti_contex
                                             const tutti_step_values *values);
 
 /* loss_weight = 1 / count, in stream order and on the device; 0 where count is 0, so that gradients
- * of a batch without labels are 0; NaN where it is negative or NaN, so that an update tells.  For a count that only the device knows: of the labels that
- * count (tutti_cross_entropy_count), summed over the ranks (tutti_comm_all_reduce).  Can be
- * captured.  count: f64, [1], on the block's device.  TUTTI_ERR_STATE for a block that was never
- * set, whose other values are missing: give tutti_step_block_set any loss_weight first. */
+ * of a batch without labels are 0; NaN where it is negative or NaN, so that an update tells.  For a
+ * count that only the device knows: of the labels that count (tutti_cross_entropy_count), summed
+ * over the ranks (tutti_comm_all_reduce).  Can be captured.  count: f64, [1], on the block's
+ * device.  TUTTI_ERR_STATE for a block that was never set, whose other values are missing: give
+ * tutti_step_block_set any loss_weight first. */
 TUTTI_API tutti_status tutti_step_block_weigh(tutti_step_block *step, tutti_context *ctx,
                                               const tutti_tensor *count);
 

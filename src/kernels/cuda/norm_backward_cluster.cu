@@ -86,16 +86,9 @@ static tutti_status launch(tutti_context *ctx, const tutti__norm_args *args,
         return tutti__cuda_norm_backward_pieces(ctx, args, plan, scratch);
     const backward_ring ring = backward_ring_for(ctx, args, plan, !whole);
     auto run = [&](auto kernel) {
-        /* always the same values: contexts of other threads launch it */
-        TUTTI_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                        tutti__cuda_shared_limit(ctx->device) - RING_SPARE),
-                   "norm_backward");
-        TUTTI_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1),
-                   "norm_backward");
-        return row_launch("norm_backward", kernel, (unsigned)(plan.partials * plan.cluster),
-                          plan.threads, plan.cluster, (size_t)ring.bytes, tutti__cuda_stream(ctx),
-                          *args, even, backward_steps::of<T>(args, plan.partials), scratch,
-                          plan.cluster, ring.depth, plan.piece, plan.each);
+        return cluster_launch(ctx, kernel, plan, plan.threads, ring.bytes, *args, even,
+                              backward_steps::of<T>(args, plan.partials), scratch, plan.cluster,
+                              ring.depth, plan.piece, plan.each);
     };
     if constexpr (VECS == 2)
         if (whole)

@@ -72,4 +72,22 @@ struct cluster_team {
     }
 };
 
+/* Host side */
+
+template<class... P, class... Q>
+static inline tutti_status cluster_launch(const tutti_context *ctx, void (*kernel)(P...),
+                                          const backward_plan &plan, int threads, int bytes,
+                                          Q &&...args)
+{
+    /* always the same values: contexts of other threads launch it */
+    TUTTI_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                    tutti__cuda_shared_limit(ctx->device) - RING_SPARE),
+               "norm_backward");
+    TUTTI_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1),
+               "norm_backward");
+    return row_launch("norm_backward", kernel, (unsigned)(plan.partials * plan.cluster), threads,
+                      plan.cluster, (size_t)bytes, tutti__cuda_stream(ctx),
+                      std::forward<Q>(args)...);
+}
+
 #endif

@@ -113,16 +113,9 @@ static tutti_status launch(tutti_context *ctx, const tutti__norm_args *args,
     const norm_backward_even even = find_even(args, vector16<T>::N);
     auto kernel = args->centered ? norm_backward_pieces_kernel<T, true>
                                  : norm_backward_pieces_kernel<T, false>;
-    /* always the same values: contexts of other threads launch it */
-    TUTTI_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                    tutti__cuda_shared_limit(ctx->device) - RING_SPARE),
-               "norm_backward");
-    TUTTI_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1),
-               "norm_backward");
-    return row_launch("norm_backward", kernel, (unsigned)(plan.partials * plan.cluster),
-                      plan.threads + 32, plan.cluster, (size_t)space.bytes, tutti__cuda_stream(ctx),
-                      *args, even, backward_steps::of<T>(args, plan.partials), scratch,
-                      plan.cluster, plan.piece, plan.each, space);
+    return cluster_launch(ctx, kernel, plan, plan.threads + 32, space.bytes, *args, even,
+                          backward_steps::of<T>(args, plan.partials), scratch, plan.cluster,
+                          plan.piece, plan.each, space);
 }
 
 tutti_status tutti__cuda_norm_backward_pieces(tutti_context *ctx, const tutti__norm_args *args,
