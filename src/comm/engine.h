@@ -79,7 +79,7 @@ struct tutti__engine {
     int threads;            /* of the context that began the step */
     int issued;             /* ranges issued in this step */
     int issuing[2];         /* the first and the last of the last call of issue */
-    int followed;           /* ranges whose pieces from other ranks have been awaited */
+    int followed;           /* the first so many ranges: other ranks' pieces have been awaited */
     bool more;              /* backward went on behind the last parameters that were ready */
     bool in_step;           /* between begin and finish */
     bool staged;            /* device memory travels through host memory */
@@ -142,8 +142,8 @@ tutti_status tutti__engine_widen(const tutti__engine *engine, int range, tutti__
                                  const void *from);
 
 /* Words of peers, of the rank that awaits them, by the rank that posts them.  Of a step: its pieces
- * of a range have arrived; there is room for pieces.  Of a gather of values: they have
- * arrived; they may be written.
+ * of a range have arrived; there is room for pieces.  Of a gather of values: they have arrived;
+ * they may be written.
  *
  * No word is posted again before it has been awaited.  In a step a rank awaits all others' room
  * before it sends the first range's pieces, which is room for all that have memory of their own;
@@ -153,10 +153,10 @@ tutti_status tutti__engine_widen(const tutti__engine *engine, int range, tutti__
  * in the end it awaits all others' that it has not yet.  Room is posted when all pieces have been
  * added, for the next step.  A range's pieces wait for nothing but what the other ranks send before
  * that range, so that ranks never wait for each other in a circle.  In a gather a rank posts room,
- * awaits the others' room, sends and posts values, and awaits the others'
- * values: the same, but that room is posted first.  An update's needs no room: the sum of squares
- * before it ends once every rank has come that far, and has awaited all values before (a replay's
- * values are never on their way, and no later update's).
+ * awaits the others' room, sends and posts values, and awaits the others' values: the same, but
+ * that room is posted first.  An update's needs no room: the sum of squares before it ends once
+ * every rank has come that far, and has awaited all values before (a replay's values are never on
+ * their way, and no later update's).
  *
  * Where sums spread, all pieces have memory of their own, and no room is awaited: a rank sends its
  * pieces of a range, awaits the others', adds them, sends the sum, and in the end awaits the
@@ -202,7 +202,7 @@ tutti_status tutti__engine_await(const tutti__engine *engine, tutti__stream stre
 tutti_status tutti__engine_post(const tutti__engine *engine, tutti__stream stream, const int *words,
                                 int count, bool idle);
 /* Posts one word on all other ranks, then awaits as engine_await does; one operation of the
- * stream's, if the ranks are few. */
+ * stream's up to TUTTI__PEERS_WORDS_MAX words, `rows` for each rank. */
 tutti_status tutti__engine_meet(const tutti__engine *engine, tutti__stream stream, int word,
                                 int first, int rows, const char *operation, int64_t sequence);
 /* Copies to other ranks' memory: engine_send collects them, and enqueues them whenever there are

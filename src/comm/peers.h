@@ -47,7 +47,7 @@ typedef struct tutti__peers_table {
     tutti_status (*await)(tutti__peers *peers, tutti__stream stream, const int *words, int count,
                           bool idle, const char *operation, int64_t sequence);
     /* post, then await, as one operation of the stream's, of which each costs the launch of a graph
-     * that holds it a microsecond or two. */
+     * that holds it a microsecond or two; each of both at most TUTTI__PEERS_WORDS_MAX words. */
     tutti_status (*meet)(tutti__peers *peers, tutti__stream stream, const tutti__post *posts,
                          int post_count, const int *words, int count, const char *operation,
                          int64_t sequence);

@@ -13,6 +13,7 @@
 
 #include "comm/follow.h"
 #include "comm/side_stream.h"
+#include "comm/tree.h"
 #include "comm/wait.h"
 
 static const char operation[] = "gradient exchange";
@@ -27,6 +28,7 @@ typedef struct state {
     tutti__side_stream late; /* late sums are added here, or end; awaits sums that spread */
     int added;               /* late or spread sums that are enqueued in this step */
     int landed;              /* sums that spread: those that are awaited */
+    int met;                 /* ranges whose pieces are awaited on late, up to late.fork */
     tutti__event spread;     /* in a capture: the last one that was sent */
     bool joined;             /* the last step was joined outside of a capture */
 } state;
@@ -59,7 +61,7 @@ static tutti_status stream_begin(tutti__engine *engine, tutti_context *ctx)
     state *s = engine->state;
     tutti_comm *comm = engine->comm;
     bool capturing = true;
-    s->added = s->landed = engine->followed = 0;
+    s->added = s->landed = s->met = engine->followed = 0;
     TUTTI_TRY(tutti__comm_follow(comm, ctx, operation));
     if (s->joined) TUTTI_TRY(capturing_of(engine, ctx->stream, &capturing));
     /* The caller may run ahead of the device by one step only: while a rank is missing, more
@@ -69,12 +71,15 @@ static tutti_status stream_begin(tutti__engine *engine, tutti_context *ctx)
                : tutti__wait_device(comm, sums_of(engine)->join, NULL, operation, comm->sequence);
 }
 
-/* The moves of a range's pieces are enqueued. */
-static tutti_status mark_moved(tutti__engine *engine, int r)
+/* What the sums of these ranges follow is enqueued: the moves of their pieces, and, if that is done
+ * on the same stream, the waits for the others'. */
+static tutti_status mark_moved(tutti__engine *engine, int first, int last)
 {
     const state *s = engine->state;
     const tutti_comm *comm = engine->comm;
-    return comm->backend->run.event_record(comm->device, s->side.summed[r], s->side.stream);
+    for (int r = first; r <= last; r++)
+        TUTTI_TRY(comm->backend->run.event_record(comm->device, s->side.summed[r], s->side.stream));
+    return TUTTI_OK;
 }
 
 /* Sums that spread: adds this rank's slices of the ranges up to this one, which have been issued,
@@ -121,19 +126,16 @@ static tutti_status narrow_between(tutti__engine *engine, tutti_context *ctx, in
     return tutti__side_fork(&s->side, ctx);
 }
 
-/* Copy engines: the range has a place on the other ranks.  Pieces that are awaited for that are
- * added behind it; those that have been awaited where they were added count, too. */
+/* Copy engines: the range has a place on the other ranks. */
 static tutti_status follow_place(tutti__engine *engine, int r)
 {
     const state *s = engine->state;
     const tutti_comm *comm = engine->comm;
-    if (s->added > 0)
-        TUTTI_TRY(comm->backend->run.stream_wait_event(comm->device, s->side.stream,
-                                                       s->late.summed[s->added - 1]));
     const int before = engine->followed;
+    if (s->met >= r && tutti__tree_in_gradients(engine, r))
+        TUTTI_TRY(comm->backend->run.stream_wait_event(comm->device, s->side.stream, s->late.fork));
     TUTTI_TRY(engine->table->place(engine, r));
-    for (int i = before; i < engine->followed; i++) TUTTI_TRY(mark_moved(engine, i));
-    return TUTTI_OK;
+    return mark_moved(engine, before, engine->followed - 1);
 }
 
 static tutti_status stream_issue(tutti__engine *engine, tutti_context *ctx, int first, int last)
@@ -152,14 +154,16 @@ static tutti_status stream_issue(tutti__engine *engine, tutti_context *ctx, int 
             TUTTI_TRY(tutti__engine_narrow(engine, r, work->stream, engine->ranges[r].wire.data));
         bool another = true;
         if (engine->table->place) TUTTI_TRY(follow_place(engine, r));
+        const int before = engine->followed < r ? engine->followed : r;
         for (work->round = 0; another; work->round++) {
             TUTTI_TRY(engine->table->start(engine, r));
             another = false;
             if (tutti__engine_only_moves(engine)) break;
             if (engine->table->arrived) TUTTI_TRY(engine->table->arrived(engine, r, &another));
         }
-        TUTTI_TRY(tutti__engine_only_moves(engine) ? mark_moved(engine, r)
-                                                   : tutti__side_land(&s->side, engine, r, r));
+        TUTTI_TRY(tutti__engine_only_moves(engine)
+                      ? mark_moved(engine, engine->followed > r ? before : r, r)
+                      : tutti__side_land(&s->side, engine, r, r));
     }
     if (!engine->spreads) return TUTTI_OK;
     const int half = (engine->range_count - 1 - last) / 2;
@@ -187,18 +191,23 @@ static tutti_status await_pieces(tutti__engine *engine, int first, int last, boo
                                  tutti__stream *stream, int *end)
 {
     state *s = engine->state;
+    const tutti__runtime *run = &engine->comm->backend->run;
+    const int device = engine->comm->device;
     const int count = last - 1 > first ? last - 1 - first : last + 1 - first;
     *end = first + count;
     if (*end == engine->range_count)
         *stream = s->side.stream;
     else
-        TUTTI_TRY(engine->comm->backend->run.stream_wait_event(engine->comm->device, *stream,
-                                                               s->side.summed[*end - 1]));
+        TUTTI_TRY(run->stream_wait_event(device, *stream, s->side.summed[*end - 1]));
     const int begin = first > engine->followed ? first : engine->followed;
     if (begin >= *end) return TUTTI_OK;
     engine->followed = *end;
-    return tutti__engine_await(engine, *stream, tutti__word_piece(engine, begin, 0), *end - begin,
-                               idle, operation, engine->ranges[first].work.sequence);
+    TUTTI_TRY(tutti__engine_await(engine, *stream, tutti__word_piece(engine, begin, 0),
+                                  *end - begin, idle, operation,
+                                  engine->ranges[first].work.sequence));
+    if (*stream != s->late.stream) return TUTTI_OK;
+    s->met = *end; /* ranges may follow, whose pieces take the place of these */
+    return run->event_record(device, s->late.fork, *stream);
 }
 
 /* Adds the late sums up to this range that have not been added yet.  Its pieces have been issued,

@@ -49,6 +49,7 @@ __global__ void __launch_bounds__(piece_threads(true) + 32, 1)
             if ((int)threadIdx.x == lanes) rows.request(&queue, args.rows);
             if (++stage == space.depth) stage = 0;
         }
+        await_fetches();
         return;
     }
 

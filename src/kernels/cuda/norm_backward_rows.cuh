@@ -178,8 +178,9 @@ struct backward_lane {
     {
         return lane / group * group * items + lane % group;
     }
-    /* Of a warp's rounds of vectors, of which its part of the row would have so many, its own. */
-    __device__ __forceinline__ int own(int rounds) const
+    /* Of a piece: how many vectors of its row's end, so many rounds of 32, a warp has.  The last
+     * one has all: a word behind the row's last vector may be in a round of its own. */
+    __device__ __forceinline__ int own_rounds(int rounds) const
     {
         return lane >= lanes - 32 ? rounds : min(rounds, each);
     }
@@ -264,7 +265,7 @@ struct backward_rows {
             reach = end < cols ? end : cols + N - 1;
             const int left = reach - (word_of(0) - which.lane % which.group) * N;
             in_warp = (left + which.group * N - 1) / (which.group * N);
-            if constexpr (PIECES) in_warp = which.own(in_warp);
+            if constexpr (PIECES) in_warp = which.own_rounds(in_warp);
             ends_row = which.lane == which.lanes - 1 && word_of(VECS) * N >= cols &&
                        word_of(VECS) * N < cols + N;
         } else

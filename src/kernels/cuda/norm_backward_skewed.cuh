@@ -165,27 +165,27 @@ struct skewed_rows {
     {
         cols = (int)a.cols;
         vector_cols = TAIL ? cols - cols % N : cols;
-        const int own = which.first(PIECES ? which.each : VECS);
+        const int in_block = which.first(PIECES ? which.each : VECS);
         int vectors = (vector_cols + N - 1) / N, whole = vector_cols / N;
-        word = own;
+        word = in_block;
         if constexpr (PIECES) {
             before = which.before, word += before;
             if (before + piece < vectors) beyond = vectors = whole = before + piece;
         }
         const int warp_word = word - (int)threadIdx.x % 32;
         in_warp = (vectors - warp_word + 31) / 32;
-        if constexpr (PIECES) in_warp = which.own(in_warp);
+        if constexpr (PIECES) in_warp = which.own_rounds(in_warp);
         part = whole <= warp_word ? 0 : (whole - warp_word) / 32;
         leads = which.lane == which.lanes - 32;
         ends = which.lane >= which.lanes - 32;
         gamma = (uint32_t)__cvta_generic_to_shared(shared);
         ring = gamma + (uint32_t)(space.vectors + space.windows + group * space.group);
-        window = gamma + (uint32_t)(space.vectors + (own * WINDOW + N - 1) * 4);
+        window = gamma + (uint32_t)(space.vectors + (in_block * WINDOW + N - 1) * 4);
         gamma += (uint32_t)which.first(ELEMENTS / 4) * 16;
         stages = (uint32_t)__cvta_generic_to_shared(of_group);
         /* or they are computed again for each row */
         asm volatile("" : "+r"(gamma), "+r"(window));
-        place.from = ring + (uint32_t)own * 16;
+        place.from = ring + (uint32_t)in_block * 16;
         stage = stages, parity = 0, until_first = space.depth;
         place.dx = place_of(a.dx, first, word * N);
         asm volatile("" : "+l"(place.dx));
@@ -232,8 +232,10 @@ struct skewed_rows {
     {
 #pragma unroll
         for (int i = 0; i < N; i++) values[i] = 1;
-        if (!args.gamma || col < 0 || col >= cols) return;
-        load_param(values, args.gamma, args.param_dtype, col, cols - col, even);
+        const int end =
+            PIECES && beyond ? beyond * N : cols; /* what is beyond must not meet zeros */
+        if (!args.gamma || col < 0 || col >= end) return;
+        load_param(values, args.gamma, args.param_dtype, col, end - col, even);
         if (args.zero_centered) {
 #pragma unroll
             for (int i = 0; i < N; i++) values[i] += 1;

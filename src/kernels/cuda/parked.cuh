@@ -95,11 +95,6 @@ constexpr int parked_blocks(parked_span span)
 
 /* Device side: a row in shared memory */
 
-static __device__ __forceinline__ void await_fetches()
-{
-    asm volatile("cp.async.wait_all;" ::: "memory");
-}
-
 /* The elements of a vector from `left` on become `value`. */
 template<class T>
 __device__ __forceinline__ void blank_from(uint4 &raw, int left, T value)

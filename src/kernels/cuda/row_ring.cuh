@@ -37,6 +37,11 @@ __device__ __forceinline__ void fetches_wait(int pending)
     else
         asm volatile("cp.async.wait_group 0;" ::: "memory");
 }
+/* Until all that this thread fetched has arrived. */
+static __device__ __forceinline__ void await_fetches()
+{
+    asm volatile("cp.async.wait_all;" ::: "memory");
+}
 __device__ __forceinline__ uint4 read16(uint32_t at)
 {
     uint4 raw;
