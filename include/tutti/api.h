@@ -19,8 +19,9 @@
 /* Descriptors.  A field that is 0 selects its default, which its comment names.  TUTTI_ZERO sets a
  * real field to the number 0 where 0 selects another default, and TUTTI_ZERO_INT32 an int32_t
  * field or an enum.  The first field of a descriptor that may grow is `size`: its sizeof as the
- * program was compiled, or 0 for the library's own.  TUTTI_X_DESC_INIT sets it;
- * tutti_x_desc_default() returns the same for languages without macros. */
+ * program was compiled, or 0 for the library's own; so give other fields by name.
+ * TUTTI_X_DESC_INIT sets it; tutti_x_desc_default() returns the same for languages without
+ * macros. */
 #define TUTTI_ZERO (-1e-300)
 #define TUTTI_ZERO_INT32 (-2147483647 - 1)
 

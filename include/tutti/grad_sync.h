@@ -52,7 +52,7 @@ TUTTI_API tutti_grad_sync_desc tutti_grad_sync_desc_default(void);
  * first ready until finish (of a sharded store, but for its slices, for longer).  A backward of a
  * layer with parameters that names the exchange fails with TUTTI_ERR_STATE if no run has begun, or
  * if its leaves have been added already, and, where it has gradients of them, with TUTTI_ERR_ARG if
- * `leaves` is not the run's count, also where that is 1; forward takes the same.  Gradients that
+ * `leaves` is not the run's count, also where that is 1; forward wants the same.  Gradients that
  * backward does not compute so want runs of one leaf: of a caller's own layer, of two calls of one
  * layer, and of a layer that adds to a tied gradient and has one of its own (which fails with
  * TUTTI_ERR_STATE).  A failure inside a run of several leaves ends the exchange, since the layers

@@ -22,9 +22,12 @@
  * Elements of a line are contiguous; lines are evenly spaced, and so are items: a tensor may be a
  * part of a wider one.  Items lie one after another, or side by side in the gaps between each
  * other's lines, as the heads of one sequence in [seq, 3, heads, size] do: q is
- * [heads, seq, size] with strides {size, 3 heads size, 1}.  Other items that overlap, such as one
- * b for all (a stride of 0), are refused, since its gradient would be a sum over the batch:
- * FusedLinear multiplies all rows by one matrix, and sums its gradient.
+ * [heads, seq, size] with strides {size, 3 heads size, 1}.  Heads of several sequences are evenly
+ * spaced where rows are by time, [seq, batch, heads, 3, size]: q is [batch heads, seq, size] with
+ * strides {3 size, batch heads 3 size, 1}; otherwise a call has one sequence.  Strides of a tensor
+ * without elements do not count.  Other items that overlap, such as one b for all (a stride of 0),
+ * are refused, since its gradient would be a sum over the batch: FusedLinear multiplies all rows by
+ * one matrix, and sums its gradient.
  *
  * f64 computes in f64; f32, f16, bf16 accumulate in f32 (TF32 only if allow_tf32), and round once.
  * NaN and infinities propagate as sums and products have them: 0 times an infinity is NaN.  On the

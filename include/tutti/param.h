@@ -135,7 +135,9 @@ TUTTI_API tutti_status tutti_params_add_param(tutti_params *params, tutti_param 
 
 /* Makes param share other's slot (tied weights): equal shapes and types, both in the store.  Both
  * layers then read one value and add to one gradient, which is complete when the backward of both
- * is done: the backward that runs second must accumulate.  Before build. */
+ * is done: the backward that runs second must accumulate (flags TUTTI_GRAD_ACCUMULATE; without it
+ * TUTTI_ERR_STATE, where it names an exchange).  A checkpoint has the slot under other's name.
+ * Before build. */
 TUTTI_API tutti_status tutti_params_tie(tutti_params *params, tutti_param *param,
                                         tutti_param *other);
 

@@ -13,13 +13,15 @@
  *     dx = rstd * (g - n * mean(g * n)) + dsum,    dgamma = sum over rows of dy * n
  *
  * slot          tensor      shape          type
- * in[0]         x           [rows, cols]   x_dtype       in backward s, if forward had a residual
+ * in[0]         x           [rows, cols]   x_dtype       in backward s, if forward had a residual:
+ *                                                        the caller puts it there, unchecked
  * in[1]         residual    [rows, cols]   x_dtype       optional, forward only
  * out[0]        y           [rows, cols]   y_dtype       backward does not read it
  * out[1]        sum         [rows, cols]   x_dtype       s; optional, only with a residual; may be
  *                                                        x or residual
  * upstream[0]   dy          [rows, cols]   y_dtype
- * upstream[1]   dsum        [rows, cols]   x_dtype       optional: the gradient of sum
+ * upstream[1]   dsum        [rows, cols]   x_dtype       optional: the gradient of sum, or without
+ *                                                        a residual what else x has of it
  * din[0]        dx          [rows, cols]   x_dtype       optional; the gradient of x and of
  *                                                        residual; may be dy (of one type) or dsum
  * saved         rstd        [rows]         f32 or f64

@@ -231,6 +231,29 @@ tutti_status tutti_grad_sync_ready(tutti_grad_sync *sync, tutti_context *ctx, tu
     return layer_ready(sync, ctx, layer, false);
 }
 
+tutti_status tutti__sync_sink_may_begin(const tutti__ready_sink *self, const tutti_context *ctx,
+                                        tutti_layer *layer, bool accumulate)
+{
+    const tutti_grad_sync *sync = (const tutti_grad_sync *)self;
+    const tutti__gradients *gradients = &sync->gradients;
+    const char *who = tutti_layer_type_of(layer)->name;
+    TUTTI_TRY(tutti__sync_usable(sync, ctx, who));
+    for (int i = 0; i < tutti_layer_param_count(layer); i++) {
+        const tutti_param *param = tutti_layer_param(layer, i);
+        const tutti__sync_entry *entry = tutti__gradients_find(gradients, param);
+        if (!entry) continue;
+        TUTTI_TRY(in_run(sync, who));
+        if (entry->ready) return ready_twice(sync, entry, who);
+        const int g = entry->gradient;
+        if (sync->run <= 1 && !accumulate && gradients->missing[g] < gradients->list[g].users)
+            return tutti__fail(TUTTI_ERR_STATE,
+                               "%s: '%s' has gradients of this %s by another layer: want flags "
+                               "TUTTI_GRAD_ACCUMULATE",
+                               who, param->name, sync->leaves.total ? "leaf" : "step");
+    }
+    return TUTTI_OK;
+}
+
 tutti_status tutti__sync_sink_ready(tutti__ready_sink *self, tutti_context *ctx, tutti_layer *layer,
                                     bool more)
 {

@@ -60,8 +60,11 @@ tutti_status tutti__run_add_leaves(tutti__ready_sink *self, tutti_context *ctx,
                                    const tutti__leaf_grads *grads);
 tutti_status tutti__run_lose(tutti__ready_sink *self, tutti_status status);
 
-/* tutti_grad_sync_ready of the exchange that begins with this; whether it would complete a range
- * that travels, and an exclusive one, so that backward may still read values then. */
+/* As core/ready.h has them, of the exchange that begins with this: what backward must not do;
+ * tutti_grad_sync_ready; whether it would complete a range that travels, and an exclusive one, so
+ * that backward may still read values then. */
+tutti_status tutti__sync_sink_may_begin(const tutti__ready_sink *self, const tutti_context *ctx,
+                                        tutti_layer *layer, bool accumulate);
 tutti_status tutti__sync_sink_ready(tutti__ready_sink *self, tutti_context *ctx, tutti_layer *layer,
                                     bool more);
 bool tutti__sync_sink_begins(const tutti__ready_sink *self, tutti_layer *layer);

@@ -274,9 +274,13 @@ static tutti_status create(tutti_context *ctx, tutti_comm *comm, tutti_params *p
     else if (!sync)
         status = tutti__fail(TUTTI_ERR_ARG, "grad_sync_create: sync is NULL");
     else {
-        made->sink = (tutti__ready_sink){tutti__sync_sink_ready, tutti__sync_sink_begins,
-                                         tutti__run_adds_leaves, tutti__run_leaf_grads,
-                                         tutti__run_add_leaves,  tutti__run_lose};
+        made->sink = (tutti__ready_sink){tutti__sync_sink_may_begin,
+                                         tutti__sync_sink_ready,
+                                         tutti__sync_sink_begins,
+                                         tutti__run_adds_leaves,
+                                         tutti__run_leaf_grads,
+                                         tutti__run_add_leaves,
+                                         tutti__run_lose};
         made->comm = comm;
         tutti__hold(&comm->holders);
         status = check_and_collect(made, ctx, params, list, count, from_list, desc);

@@ -59,10 +59,19 @@ static bool within(int64_t a, int64_t b)
     return !__builtin_mul_overflow(a, b, &product) && product <= INT64_MAX / 16;
 }
 
-/* The dimensions from .. lead-1 as evenly spaced rows, or lines, of `cols` elements. */
+static bool is_empty(const tutti_tensor *tensor)
+{
+    for (int i = 0; i < tensor->ndim; i++)
+        if (tensor->dims[i] == 0) return true;
+    return false;
+}
+
+/* The dimensions from .. lead-1 as evenly spaced rows, or lines, of `cols` elements; of a tensor
+ * without elements whatever its strides. */
 static tutti_status collapse(const tutti_tensor *tensor, const subject *s, const char *noun,
                              int from, int lead, int64_t cols, int64_t *rows, int64_t *stride)
 {
+    const bool empty = is_empty(tensor);
     *rows = 1;
     *stride = cols;
     for (int i = lead - 1; i >= from; i--) {
@@ -70,18 +79,18 @@ static tutti_status collapse(const tutti_tensor *tensor, const subject *s, const
             if (*rows == 1)
                 *stride = tensor->strides[i];
             else
-                REQUIRE_OF(
-                    s,
-                    *rows == 0 || tensor->dims[i] == 0 ||
-                        (tensor->strides[i] % *rows == 0 && tensor->strides[i] / *rows == *stride),
-                    "has %ss that are not evenly spaced: strides[%d] is %lld, want %lld "
-                    "times %lld",
-                    noun, i, (long long)tensor->strides[i], (long long)*rows, (long long)*stride);
+                REQUIRE_OF(s,
+                           empty || (tensor->strides[i] % *rows == 0 &&
+                                     tensor->strides[i] / *rows == *stride),
+                           "has %ss that are not evenly spaced: strides[%d] is %lld, want %lld "
+                           "times %lld",
+                           noun, i, (long long)tensor->strides[i], (long long)*rows,
+                           (long long)*stride);
         }
         REQUIRE_OF(s, within(*rows, tensor->dims[i]), "has dims whose product is above %s", "2^59");
         *rows *= tensor->dims[i];
     }
-    if (*rows == 0) *stride = cols;
+    if (empty) *stride = cols;
     REQUIRE_OF(s, *rows <= 1 || *stride >= cols, "has a %s stride of %lld, want >= %lld", noun,
                (long long)*stride, (long long)cols);
     REQUIRE_OF(s, within(*stride, *rows),

@@ -19,6 +19,10 @@ typedef struct tutti__leaf_grads {
 
 typedef struct tutti__ready_sink tutti__ready_sink;
 struct tutti__ready_sink {
+    /* Before backward: whether it may declare this layer's gradients ready, and, unless it
+     * accumulates, that no other layer has given gradients of a tied parameter before. */
+    tutti_status (*may_begin)(const tutti__ready_sink *self, const tutti_context *ctx,
+                              tutti_layer *layer, bool accumulate);
     /* This layer's gradients are complete.  more: a part of its backward follows. */
     tutti_status (*ready)(tutti__ready_sink *self, tutti_context *ctx, tutti_layer *layer,
                           bool more);

@@ -357,6 +357,7 @@ tutti_status tutti__layer_run(tutti_layer *layer, tutti_context *ctx, const tutt
                               tutti__ready_sink *sink, bool plan)
 {
     if (!sink || !views->backward || plan) return run_call(layer, ctx, views, sink, plan, NULL);
+    TUTTI_TRY(sink->may_begin(sink, ctx, layer, views->accumulate));
     remainder rest; /* long, and written before it is read */
     rest.any = false;
     const bool early = layer->class->has_stages && sink->begins(sink, layer);

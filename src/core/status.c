@@ -58,8 +58,11 @@ tutti_status tutti__desc_read(void *own, size_t own_size, const void *given, con
     if (!given) return TUTTI_OK;
     size_t size = *(const size_t *)given;
     if (size == 0) size = own_size;
-    TUTTI_REQUIRE(size >= sizeof size && size <= 4096,
-                  "%s: size is %zu, want 0 or the descriptor's sizeof", function, size);
+    /* a later version's may have more fields, but not as many as a number that belongs in one */
+    TUTTI_REQUIRE(size >= sizeof size && size <= own_size + 128,
+                  "%s: size, the descriptor's first field, is %zu, want 0 or its sizeof; give "
+                  "fields by name",
+                  function, size);
     for (size_t i = own_size; i < size; i++)
         TUTTI_REQUIRE(((const char *)given)[i] == 0,
                       "%s: the descriptor has %zu bytes, this library knows %zu, and the rest is "

@@ -84,7 +84,7 @@ void check_create(const layer_kind *kind)
     }
     harness_where("%s", kind->name);
     size_t *size = (size_t *)c.desc;
-    static const size_t garbage[] = {1, sizeof(size_t) - 1, 5000, SIZE_MAX};
+    static const size_t garbage[] = {1, sizeof(size_t) - 1, 768, 5000, SIZE_MAX};
     for (int i = 0; i < HARNESS_COUNT(garbage); i++) {
         *size = garbage[i];
         refused(&c, "size");

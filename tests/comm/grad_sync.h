@@ -15,6 +15,7 @@ void frozen(tutti_context *ctx, tutti_comm *comm);
 
 /* grad_sync_tied.c */
 void tied_weight(tutti_context *ctx, tutti_comm *comm);
+void tied_refused(tutti_context *ctx, tutti_comm *comm);
 void any_order(tutti_context *ctx, tutti_comm *comm);
 void wait_for_one(tutti_context *ctx, tutti_comm *comm);
 

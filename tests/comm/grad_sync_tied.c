@@ -46,6 +46,58 @@ void tied_weight(tutti_context *ctx, tutti_comm *comm)
     for (int l = 0; l < 2; l++) tutti_layer_destroy(&layers[l]);
 }
 
+/* A backward that is refused changes nothing: a second one in a step, and one that would overwrite
+ * the tied weight's gradients by the other layer. */
+void tied_refused(tutti_context *ctx, tutti_comm *comm)
+{
+    enum { ROWS = 2, COLS = 16, COUNT = COLS * COLS };
+    tutti_layer *layers[2] = {NULL, NULL};
+    tutti_params *params = NULL;
+    tutti_grad_sync *sync = NULL;
+    tutti_linear_desc linear = TUTTI_LINEAR_DESC_INIT;
+    linear.in = linear.out = COLS;
+    linear.no_bias = 1;
+    CHECK_OK(tutti_params_create(ctx, NULL, &params));
+    for (int l = 0; l < 2; l++) {
+        CHECK_OK(tutti_linear_create(ctx, &linear, &layers[l]));
+        CHECK_OK(tutti_params_add(params, layers[l], l ? "upper" : "lower"));
+    }
+    CHECK_OK(
+        tutti_params_tie(params, tutti_layer_param(layers[1], 0), tutti_layer_param(layers[0], 0)));
+    CHECK_OK(tutti_params_build(params, ctx));
+    CHECK_OK(tutti_grad_sync_create(ctx, comm, params, NULL, &sync));
+    harness_buffer x = harness_buffer_make(ctx, TUTTI_F32, ROWS, COLS, 0, 0);
+    double values[ROWS * COLS];
+    for (int i = 0; i < ROWS * COLS; i++) values[i] = i % 5 - 2;
+    harness_buffer_put(ctx, &x, values);
+    const tutti_tensor tx = harness_buffer_tensor(&x),
+                       *grad = &tutti_layer_param(layers[0], 0)->grad;
+    tutti_linear_call call = {.x = &tx, .dy = &tx, .sync = sync};
+    double first[COUNT], got[COUNT];
+    CHECK_OK(tutti_linear_backward(layers[1], ctx, &call));
+    harness_get(ctx, grad, first);
+    CHECK_FAILS(TUTTI_ERR_STATE, "'upper/weight' already declared ready",
+                tutti_linear_backward(layers[1], ctx, &call));
+    CHECK_FAILS(TUTTI_ERR_STATE, "TUTTI_GRAD_ACCUMULATE",
+                tutti_linear_backward(layers[0], ctx, &call));
+    call.flags = TUTTI_GRAD_ACCUMULATE;
+    CHECK_FAILS(TUTTI_ERR_STATE, "'upper/weight' already declared ready",
+                tutti_linear_backward(layers[1], ctx, &call));
+    harness_get(ctx, grad, got);
+    for (int i = 0; i < COUNT; i++)
+        CHECK(got[i] == first[i], "element %d has become %g, it was %g", i, got[i], first[i]);
+    CHECK_OK(tutti_linear_backward(layers[0], ctx, &call));
+    CHECK_OK(tutti_grad_sync_finish(sync, ctx));
+    harness_get(ctx, grad, got);
+    for (int i = 0; i < COUNT; i++)
+        CHECK(got[i] == 2 * rig_size() * first[i], "element %d is %g, want %g", i, got[i],
+              2 * rig_size() * first[i]);
+    harness_buffer_free(ctx, &x);
+    tutti_grad_sync_destroy(&sync);
+    tutti_params_destroy(&params);
+    for (int l = 0; l < 2; l++) tutti_layer_destroy(&layers[l]);
+}
+
 /* A model of a tied embedding and head (the first and the last but one), sums of whole numbers. */
 enum { TIED = 8, TIED_COUNT = 600 };
 typedef struct tied {

@@ -187,6 +187,15 @@ static void call(subject *l, bool backward, int64_t first, int64_t rows, int lea
     CHECK_OK(tutti_layer_backward(l->layer, l->ctx, &c));
 }
 
+static tutti_status observe_may_begin(const tutti__ready_sink *self, const tutti_context *ctx,
+                                      tutti_layer *layer, bool accumulate)
+{
+    (void)ctx;
+    const observer *o = (const observer *)self;
+    CHECK(layer == o->of->layer && accumulate == o->of->s->accumulate, "another call begins");
+    return TUTTI_OK;
+}
+
 static tutti_status observe_ready(tutti__ready_sink *self, tutti_context *ctx, tutti_layer *layer,
                                   bool more)
 {
@@ -310,8 +319,8 @@ static void check_shape(const shape *s)
     harness_where("%s %s activation %d bias %d dx %d accumulate %d begins %d pairs %d leaves %d",
                   s->kind, tutti_dtype_name(s->dtype), (int)s->activation, s->bias, s->dx,
                   s->accumulate, s->begins, s->pairs, s->leaves);
-    observer o = {.sink = {observe_ready, observe_begins, observe_adds, observe_where,
-                           observe_leaves, observe_lose},
+    observer o = {.sink = {observe_may_begin, observe_ready, observe_begins, observe_adds,
+                           observe_where, observe_leaves, observe_lose},
                   .of = &l};
     call(&l, false, 0, s->rows, s->leaves, NULL);
     call(&l, true, 0, s->rows, s->leaves, NULL);

@@ -389,6 +389,7 @@ static void all_sums(tutti_context *ctx, tutti_comm *comm)
     listed_parameters(ctx, comm);
     layouts(ctx, comm);
     tied_weight(ctx, comm);
+    tied_refused(ctx, comm);
 }
 
 /* Another context waits for each sum in mid-step, on some ranks only, and in the end for all. */

@@ -269,6 +269,24 @@ static void test_refused(void)
     trial_close(&t);
 }
 
+/* Of no items the strides do not count: those of parts of a batch without sequences may be 0. */
+static void test_no_items(void)
+{
+    const trial_desc c = usual(0, 0, 3, 4, 5, 6);
+    trial t;
+    if (!trial_open(&t, harness_context(), &c)) return;
+    tutti_tensor none[3];
+    for (int i = 0; i < 3; i++) {
+        const tutti_tensor *given = i < 2 ? t.call.in[i] : t.call.out[0];
+        none[i] = *given;
+        none[i].dims[0] = none[i].strides[1] = 0;
+    }
+    t.call.in[0] = &none[0], t.call.in[1] = &none[1], t.call.out[0] = &none[2];
+    CHECK_OK(tutti_layer_forward(t.layer, t.ctx, &t.call));
+    CHECK_OK(tutti_context_synchronize(t.ctx));
+    trial_close(&t);
+}
+
 /* da and db in one tensor must be in different parts of it. */
 static void test_shared(void)
 {
@@ -303,6 +321,7 @@ int main(int argc, char **argv)
         {"bits of an item", test_item_bits},
         {"many items", test_many_items},
         {"shapes and strides that do not fit", test_refused},
+        {"no items", test_no_items},
         {"gradients in one tensor", test_shared},
     };
     return matrix_main(argc, argv, &matmul, own, HARNESS_COUNT(own));
