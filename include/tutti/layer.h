@@ -157,7 +157,7 @@ typedef struct tutti_slot {
      * backward reads may be shared only if nothing is saved, or if this slot replaces it */
     const char *may_be;
     const char *grad_may_be; /* the same for its gradient: "dy dsum", or an input's name */
-    /* where forward had `with`, backward wants this in that input's slot; the caller puts it there */
+    /* where forward had `with`, backward wants this in that input's slot, put by the caller */
     const char *replaces;
     /* for floats: values outside, and NaN, are faults in the data (tutti_context_check); both 0:
      * any */
