@@ -154,7 +154,7 @@ static tutti_status stream_issue(tutti__engine *engine, tutti_context *ctx, int 
             TUTTI_TRY(tutti__engine_narrow(engine, r, work->stream, engine->ranges[r].wire.data));
         bool another = true;
         if (engine->table->place) TUTTI_TRY(follow_place(engine, r));
-        const int before = engine->followed < r ? engine->followed : r;
+        const int before = engine->followed; /* at most r; start may await pieces, up to r's */
         for (work->round = 0; another; work->round++) {
             TUTTI_TRY(engine->table->start(engine, r));
             another = false;

@@ -5,97 +5,97 @@
 
 #include "grad_sync.h"
 
-/* Two layers with a tied weight: its range is exchanged when both are ready. */
+/* Two layers, [COLS, COLS] each, with a tied weight. */
+enum { COLS = 16, COUNT = COLS * COLS };
+typedef struct tied_pair {
+    tutti_layer *layers[2];
+    tutti_params *params;
+    tutti_grad_sync *sync;
+} tied_pair;
+
+static tied_pair pair_open(tutti_context *ctx, tutti_comm *comm)
+{
+    tied_pair p = {{NULL, NULL}, NULL, NULL};
+    tutti_linear_desc linear = TUTTI_LINEAR_DESC_INIT;
+    linear.in = linear.out = COLS;
+    linear.no_bias = 1;
+    CHECK_OK(tutti_params_create(ctx, NULL, &p.params));
+    for (int l = 0; l < 2; l++) {
+        CHECK_OK(tutti_linear_create(ctx, &linear, &p.layers[l]));
+        CHECK_OK(tutti_params_add(p.params, p.layers[l], l ? "upper" : "lower"));
+    }
+    CHECK_OK(tutti_params_tie(p.params, tutti_layer_param(p.layers[1], 0),
+                              tutti_layer_param(p.layers[0], 0)));
+    CHECK_OK(tutti_params_build(p.params, ctx));
+    CHECK_OK(tutti_grad_sync_create(ctx, comm, p.params, NULL, &p.sync));
+    return p;
+}
+
+static void pair_close(tied_pair *p)
+{
+    tutti_grad_sync_destroy(&p->sync);
+    tutti_params_destroy(&p->params);
+    for (int l = 0; l < 2; l++) tutti_layer_destroy(&p->layers[l]);
+}
+
+/* The weight's range is exchanged when both are ready. */
 void tied_weight(tutti_context *ctx, tutti_comm *comm)
 {
-    tutti_layer *layers[2] = {NULL, NULL};
-    tutti_linear_desc linear = TUTTI_LINEAR_DESC_INIT;
-    linear.in = linear.out = 16;
-    linear.no_bias = 1;
-    tutti_params *params = NULL;
-    CHECK_OK(tutti_params_create(ctx, NULL, &params));
-    for (int l = 0; l < 2; l++) {
-        CHECK_OK(tutti_linear_create(ctx, &linear, &layers[l]));
-        CHECK_OK(tutti_params_add(params, layers[l], l ? "upper" : "lower"));
-    }
-    CHECK_OK(
-        tutti_params_tie(params, tutti_layer_param(layers[1], 0), tutti_layer_param(layers[0], 0)));
-    CHECK_OK(tutti_params_build(params, ctx));
-    tutti_grad_sync *sync = NULL;
-    CHECK_OK(tutti_grad_sync_create(ctx, comm, params, NULL, &sync));
+    tied_pair p = pair_open(ctx, comm);
     tutti_tensor flat;
-    CHECK_OK(tutti_params_flat(params, TUTTI_PARAMS_GRAD, &flat));
-    float values[256];
+    CHECK_OK(tutti_params_flat(p.params, TUTTI_PARAMS_GRAD, &flat));
+    float values[COUNT];
     CHECK_OK(tutti_zero(ctx, flat.data, sizeof values));
-    CHECK_OK(tutti_grad_sync_ready(sync, ctx, layers[1]));
-    CHECK_FAILS(TUTTI_ERR_STATE, "lower", tutti_grad_sync_finish(sync, ctx));
+    CHECK_OK(tutti_grad_sync_ready(p.sync, ctx, p.layers[1]));
+    CHECK_FAILS(TUTTI_ERR_STATE, "lower", tutti_grad_sync_finish(p.sync, ctx));
     CHECK_FAILS(TUTTI_ERR_STATE, "already declared ready",
-                tutti_grad_sync_ready(sync, ctx, layers[1]));
+                tutti_grad_sync_ready(p.sync, ctx, p.layers[1]));
     /* add the other layer's part: nothing has been sent yet */
-    for (int i = 0; i < 256; i++) values[i] = (float)(i + rig_rank());
+    for (int i = 0; i < COUNT; i++) values[i] = (float)(i + rig_rank());
     CHECK_OK(tutti_copy(ctx, flat.data, values, sizeof values));
-    CHECK_OK(tutti_grad_sync_ready(sync, ctx, layers[0]));
-    CHECK_OK(tutti_grad_sync_finish(sync, ctx));
+    CHECK_OK(tutti_grad_sync_ready(p.sync, ctx, p.layers[0]));
+    CHECK_OK(tutti_grad_sync_finish(p.sync, ctx));
     CHECK_OK(tutti_copy(ctx, values, flat.data, sizeof values));
     CHECK_OK(tutti_context_synchronize(ctx));
     int n = rig_size();
-    for (int i = 0; i < 256; i++)
+    for (int i = 0; i < COUNT; i++)
         CHECK(values[i] == (float)(i * n + n * (n - 1) / 2), "element %d is %g", i, values[i]);
-    tutti_grad_sync_destroy(&sync);
-    tutti_params_destroy(&params);
-    for (int l = 0; l < 2; l++) tutti_layer_destroy(&layers[l]);
+    pair_close(&p);
 }
 
 /* A backward that is refused changes nothing: a second one in a step, and one that would overwrite
  * the tied weight's gradients by the other layer. */
 void tied_refused(tutti_context *ctx, tutti_comm *comm)
 {
-    enum { ROWS = 2, COLS = 16, COUNT = COLS * COLS };
-    tutti_layer *layers[2] = {NULL, NULL};
-    tutti_params *params = NULL;
-    tutti_grad_sync *sync = NULL;
-    tutti_linear_desc linear = TUTTI_LINEAR_DESC_INIT;
-    linear.in = linear.out = COLS;
-    linear.no_bias = 1;
-    CHECK_OK(tutti_params_create(ctx, NULL, &params));
-    for (int l = 0; l < 2; l++) {
-        CHECK_OK(tutti_linear_create(ctx, &linear, &layers[l]));
-        CHECK_OK(tutti_params_add(params, layers[l], l ? "upper" : "lower"));
-    }
-    CHECK_OK(
-        tutti_params_tie(params, tutti_layer_param(layers[1], 0), tutti_layer_param(layers[0], 0)));
-    CHECK_OK(tutti_params_build(params, ctx));
-    CHECK_OK(tutti_grad_sync_create(ctx, comm, params, NULL, &sync));
+    enum { ROWS = 2 };
+    tied_pair p = pair_open(ctx, comm);
     harness_buffer x = harness_buffer_make(ctx, TUTTI_F32, ROWS, COLS, 0, 0);
-    double values[ROWS * COLS];
+    double values[ROWS * COLS], first[COUNT], got[COUNT];
     for (int i = 0; i < ROWS * COLS; i++) values[i] = i % 5 - 2;
     harness_buffer_put(ctx, &x, values);
-    const tutti_tensor tx = harness_buffer_tensor(&x),
-                       *grad = &tutti_layer_param(layers[0], 0)->grad;
-    tutti_linear_call call = {.x = &tx, .dy = &tx, .sync = sync};
-    double first[COUNT], got[COUNT];
-    CHECK_OK(tutti_linear_backward(layers[1], ctx, &call));
+    const tutti_tensor tx = harness_buffer_tensor(&x);
+    const tutti_tensor *grad = &tutti_layer_param(p.layers[0], 0)->grad;
+    tutti_linear_call call = {.x = &tx, .dy = &tx, .sync = p.sync};
+    CHECK_OK(tutti_linear_backward(p.layers[1], ctx, &call));
     harness_get(ctx, grad, first);
     CHECK_FAILS(TUTTI_ERR_STATE, "'upper/weight' already declared ready",
-                tutti_linear_backward(layers[1], ctx, &call));
+                tutti_linear_backward(p.layers[1], ctx, &call));
     CHECK_FAILS(TUTTI_ERR_STATE, "TUTTI_GRAD_ACCUMULATE",
-                tutti_linear_backward(layers[0], ctx, &call));
+                tutti_linear_backward(p.layers[0], ctx, &call));
     call.flags = TUTTI_GRAD_ACCUMULATE;
     CHECK_FAILS(TUTTI_ERR_STATE, "'upper/weight' already declared ready",
-                tutti_linear_backward(layers[1], ctx, &call));
+                tutti_linear_backward(p.layers[1], ctx, &call));
     harness_get(ctx, grad, got);
     for (int i = 0; i < COUNT; i++)
         CHECK(got[i] == first[i], "element %d has become %g, it was %g", i, got[i], first[i]);
-    CHECK_OK(tutti_linear_backward(layers[0], ctx, &call));
-    CHECK_OK(tutti_grad_sync_finish(sync, ctx));
+    CHECK_OK(tutti_linear_backward(p.layers[0], ctx, &call));
+    CHECK_OK(tutti_grad_sync_finish(p.sync, ctx));
     harness_get(ctx, grad, got);
     for (int i = 0; i < COUNT; i++)
         CHECK(got[i] == 2 * rig_size() * first[i], "element %d is %g, want %g", i, got[i],
               2 * rig_size() * first[i]);
     harness_buffer_free(ctx, &x);
-    tutti_grad_sync_destroy(&sync);
-    tutti_params_destroy(&params);
-    for (int l = 0; l < 2; l++) tutti_layer_destroy(&layers[l]);
+    pair_close(&p);
 }
 
 /* A model of a tied embedding and head (the first and the last but one), sums of whole numbers. */

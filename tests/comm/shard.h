@@ -49,6 +49,7 @@ void shard_close_pair(pair *pair);
 /* shard_exchange.c: run by all ranks with every transport */
 void shard_held(tutti_context *ctx, tutti_comm *comm);
 void shard_in_turn(tutti_context *ctx, tutti_comm *comm);
+void shard_diverged(tutti_context *ctx, tutti_comm *comm);
 void shard_refused(tutti_context *ctx, tutti_comm *comm);
 void shard_engines(tutti_context *ctx, tutti_comm *comm);
 /* shard_beside.c: the same */

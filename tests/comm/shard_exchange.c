@@ -1,5 +1,6 @@
-/* Exchanges of sharded stores: the memory that they hold, wrong calls, and engines that cannot be
- * used. */
+/* Exchanges of sharded stores: the memory that they hold, sums that are waited for one by one, the
+ * check of values, wrong calls, and engines that cannot be used. */
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "shard.h"
@@ -109,6 +110,27 @@ void shard_in_turn(tutti_context *ctx, tutti_comm *comm)
     tutti_context_destroy(&other);
 }
 
+/* Values that differ on a rank, whose masters are elsewhere, are found. */
+void shard_diverged(tutti_context *ctx, tutti_comm *comm)
+{
+    pair p;
+    shard_open_pair(ctx, comm, &p);
+    model *m = &p.model;
+    CHECK_OK(tutti_comm_check_params(comm, ctx, m->store, NULL, 0));
+    const double other[1] = {77};
+    static const int changed[] = {7, 1}; /* the first one of the layout, and another */
+    for (int i = 0; i < 2; i++) {
+        char name[8];
+        snprintf(name, sizeof name, "p%d", changed[i]);
+        const tutti_tensor first = tutti_tensor_1d(m->params[changed[i]].value.data, TUTTI_BF16, 1);
+        if (rig_rank() == rig_size() - 1) harness_put(ctx, &first, other);
+        CHECK_FAILS(TUTTI_ERR_DATA, name, tutti_comm_check_params(comm, ctx, m->store, NULL, 0));
+        /* and made equal again from the masters */
+        CHECK_OK(tutti_params_refresh(m->store, ctx));
+        CHECK_OK(tutti_comm_check_params(comm, ctx, m->store, NULL, 0));
+    }
+    shard_close_pair(&p);
+}
 /* Wrong calls */
 
 void shard_refused(tutti_context *ctx, tutti_comm *comm)

@@ -439,29 +439,6 @@ static void skips(tutti_context *ctx, tutti_comm *comm)
 }
 RIG_OVER(skips)
 
-/* Values that differ on a rank, whose masters are elsewhere, are found. */
-static void diverged(tutti_context *ctx, tutti_comm *comm)
-{
-    pair p;
-    shard_open_pair(ctx, comm, &p);
-    model *m = &p.model;
-    CHECK_OK(tutti_comm_check_params(comm, ctx, m->store, NULL, 0));
-    const double other[1] = {77};
-    static const int changed[] = {7, 1}; /* the first one of the layout, and another */
-    for (int i = 0; i < 2; i++) {
-        char name[8];
-        snprintf(name, sizeof name, "p%d", changed[i]);
-        const tutti_tensor first = tutti_tensor_1d(m->params[changed[i]].value.data, TUTTI_BF16, 1);
-        if (rig_rank() == rig_size() - 1) harness_put(ctx, &first, other);
-        CHECK_FAILS(TUTTI_ERR_DATA, name, tutti_comm_check_params(comm, ctx, m->store, NULL, 0));
-        /* and made equal again from the masters */
-        CHECK_OK(tutti_params_refresh(m->store, ctx));
-        CHECK_OK(tutti_comm_check_params(comm, ctx, m->store, NULL, 0));
-    }
-    shard_close_pair(&p);
-}
-RIG_OVER(diverged)
-
 /* A sum that is waited for before others are ready is the one that finish leaves. */
 static void early(tutti_context *ctx, tutti_comm *comm)
 {
@@ -503,6 +480,7 @@ static void early(tutti_context *ctx, tutti_comm *comm)
 }
 RIG_OVER(early)
 
+RIG_OVER(shard_diverged)
 RIG_OVER(shard_held)
 RIG_OVER(shard_in_turn)
 RIG_OVER(shard_refused)
@@ -565,7 +543,7 @@ static void over_copies(void (*test)(tutti_context *ctx, tutti_comm *comm))
     }
 BY_COPIES(updates)
 BY_COPIES(skips)
-BY_COPIES(diverged)
+BY_COPIES(shard_diverged)
 BY_COPIES(early)
 BY_COPIES(shard_held)
 BY_COPIES(shard_in_turn)
@@ -576,7 +554,7 @@ BY_COPIES(shard_own)
 static const rig_test tests[] = {
     RIG_ROWS("updates", updates, 1, 0),
     RIG_ROWS("skips", skips, 1, 0),
-    RIG_ROWS("diverged", diverged, 2, 0),
+    RIG_ROWS("diverged", shard_diverged, 2, 0),
     RIG_ROWS("early", early, 1, 0),
     RIG_ROWS("held", shard_held, 2, 0),
     RIG_ROWS("ranges in turn", shard_in_turn, 1, 0),
@@ -587,7 +565,7 @@ static const rig_test tests[] = {
 #ifdef RIG_WITH_MPI
     {"updates by copy engines", updates_copies, 2, 0, true},
     {"skips by copy engines", skips_copies, 2, 0, true},
-    {"diverged by copy engines", diverged_copies, 2, 0, true},
+    {"diverged by copy engines", shard_diverged_copies, 2, 0, true},
     {"early by copy engines", early_copies, 2, 0, true},
     {"held by copy engines", shard_held_copies, 2, 0, true},
     {"ranges in turn by copy engines", shard_in_turn_copies, 2, 0, true},

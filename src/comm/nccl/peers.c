@@ -201,7 +201,7 @@ static void find_driver(tutti__peers *peers, outcome *mine)
 }
 
 /* Whether all ranks are processes of one host. */
-static tutti_status meet(tutti__peers *peers, outcome *mine)
+static tutti_status find_ranks(tutti__peers *peers, outcome *mine)
 {
     typedef struct process {
         char host[64];
@@ -287,7 +287,7 @@ static tutti_status set_up(tutti__peers *peers, bool *well, char *why, size_t si
     tutti_comm *comm = peers->comm;
     outcome mine = {.well = true};
     find_driver(peers, &mine);
-    TUTTI_TRY(meet(peers, &mine));
+    TUTTI_TRY(find_ranks(peers, &mine));
     TUTTI_TRY(tutti__peers_all_well(comm, &mine, well, why, size));
     if (!*well) return TUTTI_OK;
     TUTTI_TRY(open_file(peers, &mine, well, why, size));

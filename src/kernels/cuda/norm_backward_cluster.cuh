@@ -1,4 +1,5 @@
-/* LayerNorm and RMSNorm, backward: how the blocks of a cluster add up a row's sums. */
+/* LayerNorm and RMSNorm, backward: how the blocks of a cluster add up a row's sums, and are
+ * launched. */
 #ifndef TUTTI_KERNELS_CUDA_NORM_BACKWARD_CLUSTER_CUH
 #define TUTTI_KERNELS_CUDA_NORM_BACKWARD_CLUSTER_CUH
 

@@ -145,8 +145,8 @@ struct skewed_rows {
     int word;       /* this thread's first one */
     int in_warp;    /* of VECS, those that some lane of the warp has in the row */
     int part;       /* the first of VECS that not all of the warp's lanes have whole */
-    /* asks for the rows; of the warp that writes the row's ends, the last one, as it mostly has the
-     * fewest vectors */
+    /* asks for the rows, but for PIECES; of the warp that writes the row's ends, the last one, as
+     * it mostly has the fewest vectors */
     bool leads, ends;
     /* shared addresses: of gamma for this thread, of the group's rows */
     uint32_t gamma, window, ring, stages; /* the last two before the first row only */
